@@ -73,6 +73,8 @@ class Detector {
   // One line for people: "7 ranks wait for rank 5 in all_reduce #1042 of group 'world', for 12.4
   // s"; empty: nobody waits.
   std::string status(Instant now) const;
+  // What findings call the group of that id; of an unknown one the id.
+  std::string name_of_group(const std::string& id) const { return groups_.name_of(id); }
   bool has_ended(int rank) const { return is_rank(rank) && state(rank).code.has_value(); }
 
  private:

@@ -75,8 +75,7 @@ Suspect Detector::suspect_of(Instant now, int rank, Class what) const {
     if (group.calls.empty() || group.calls.back().called < last) continue;
     const CallDigest& call = group.calls.back();
     last = call.called;
-    suspect.call = call_text(ring::describe(call.call), call.ordinal,
-                             group.name.empty() ? group.id : group.name);
+    suspect.call = call_text(ring::describe(call.call), call.ordinal, groups_.name_of(group.id));
     suspect.site = call.site;
   }
   return suspect;
@@ -261,7 +260,7 @@ Finding Detector::finding_of(const Mismatch& mismatch, Instant now) const {
     if (!digest || digest->generation != mismatch.group.generation) continue;
     const GroupDigest* const group = find_group(*digest, mismatch.group.id);
     if (group == nullptr) continue;
-    finding.group = group->name.empty() ? group->id : group->name;
+    finding.group = groups_.name_of(group->id);
     finding.is_on_device |= group->is_on_device;
     const CallDigest* const call = find_call(*group, mismatch.ordinal);
     if (call != nullptr) since = std::min(since, call->called);

@@ -117,7 +117,7 @@ bool GroupTable::accept(const RankDigest& digest, GroupDigest& group, int world_
   Group& known = found == groups_.end() ? groups_[key] : found->second;
   known.seen.insert(digest.rank);
   if (known.size == 0) {
-    known.name = group.name;
+    known.name = known.shown_name = group.name.empty() ? group.id : group.name;
     known.size = group.size;
   }
   if (known.ranks.empty() && known.size == group.size) known.ranks = group.ranks;
@@ -142,14 +142,21 @@ std::vector<GroupView> GroupTable::views(const std::vector<RankState>& ranks) {
     group.shown.clear();
   }
   name_by_members(views);
+  for (const GroupView& view : views)
+    groups_[*view.key].shown_name = view.name;
   return views;
+}
+
+std::string GroupTable::name_of(const std::string& id) const {
+  const auto found = groups_.lower_bound(GroupKey{id, 0});
+  return found != groups_.end() && found->first.id == id ? found->second.shown_name : id;
 }
 
 GroupView GroupTable::view_of(const GroupKey& key, const Group& group,
                               const std::vector<RankState>& ranks) {
   GroupView view;
   view.key = &key;
-  view.name = group.name.empty() ? key.id : group.name;
+  view.name = group.name;
   view.members.resize(static_cast<size_t>(group.size));
   for (size_t i = 0; i < group.ranks.size(); ++i) {
     view.members[i].rank = group.ranks[i];

@@ -60,6 +60,8 @@ class GroupTable {
 
   // All groups that a digest shows, by key. Forgets the others.
   std::vector<GroupView> views(const std::vector<RankState>& ranks);
+  // What the newest views call the group of that id; of an unknown one the id.
+  std::string name_of(const std::string& id) const;
   bool knows(const GroupKey& key) const { return groups_.contains(key); }
   bool knows(const std::string& id) const {
     const auto found = groups_.lower_bound(GroupKey{id, 0});
@@ -69,6 +71,7 @@ class GroupTable {
  private:
   struct Group {
     std::string name;
+    std::string shown_name;
     int size = 0;
     std::vector<int> ranks;                                 // Empty: unknown.
     std::set<int> seen;                                     // Ranks that have ever shown it.

@@ -49,9 +49,9 @@ class HangWatch {
   void begin(const WatchedRound& round);
   void started(int local_rank, pid_t pid, std::string device);
   void ended(int local_rank, int code);  // ExitStatus::signed_code()
-  // Calls `then` once the node that judges has compared the last calls of this node's workers, which
-  // have all ended; at once if it need not, after kJudgedMax if it does not say so, and not at all
-  // after end().
+  // Calls `then` once the node that judges has compared the last calls of this node's workers, all of
+  // which have ended: at once if there are none, after kJudgedMax if it does not say so, and not at
+  // all after end().
   void when_judged(std::function<void()> then);
   // The workers are being stopped, or all have ended; the rings may be freed after it.
   void end();
@@ -72,7 +72,8 @@ class HangWatch {
   // One line: "3 ranks wait for rank 2 in barrier #7 of group 'world', for 4.0 s"; empty: nobody
   // waits, or this node does not judge.
   std::string status() const { return job_.status(); }
-  // As far as this node knows, which judges.
+  // Of all ranks and groups, on the node that judges; the others know of none.
+  std::string name_of_group(const std::string& id) const { return job_.name_of_group(id); }
   bool has_ended(int rank) const { return job_.has_ended(rank); }
   // Of a rank of another node; nullptr: unknown.
   const RemoteNodes::Place* place_of(int rank) const { return job_.place_of(rank); }

@@ -77,6 +77,7 @@ class JobWatch {
   // Whether the first failure of the attempt is not explained yet.
   bool is_settling() const { return !held_.empty(); }
   std::string status() const;
+  std::string name_of_group(const std::string& id) const { return detector_.name_of_group(id); }
   bool has_ended(int rank) const { return detector_.has_ended(rank); }
   const RemoteNodes::Place* place_of(int rank) const;
 

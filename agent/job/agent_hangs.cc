@@ -175,7 +175,7 @@ std::string AgentLoop::call_in_flight(int local_rank) const {
   const std::optional<CallLine> in_flight = pending_call(local_rank, /*synchronous=*/true);
   if (!in_flight) return {};
   return fmt::format("{} #{} of group '{}' for {}", in_flight->operation, in_flight->ordinal,
-                     in_flight->group,
+                     hang_watch_ ? hang_watch_->name_of_group(in_flight->group) : in_flight->group,
                      duration_text(std::chrono::duration_cast<Duration>(
                          std::chrono::duration<double>(in_flight->called_ago_s))));
 }

@@ -71,6 +71,29 @@ TEST(Detector, ARankThatBlocksLateIsNotJudgedAtOnce) {
   EXPECT_EQ(job.said(), fmt::format("verdict never_entered 1 <- 0 {} time high", kSum));
 }
 
+// NCCL knows its communicators by a number.
+TEST(Detector, AllThatIsSaidOfACommunicatorNamesItsGroup) {
+  for (const bool is_mismatch : {false, true}) {
+    FakeJob job(2);
+    job.open("nccl-1f", {0, 1});
+    job.open("t-0", {0, 1});
+    for (const int rank : {0, 1})
+      job.at(rank).group("t-0").name = "world";
+    job.all({0, 1}, "nccl-1f", sum_of(8));
+    job.pass(seconds(1));
+    job.call(0, "nccl-1f", sum_of(8));
+    if (is_mismatch) job.call(1, "nccl-1f", sum_of(9));
+    job.life(1, LifeState::blocked);
+    job.pass(seconds(20));
+    ASSERT_NE(job.last<Verdict>(), nullptr);
+    const Finding& finding = job.last<Verdict>()->finding;
+    EXPECT_EQ(finding.group, "world");
+    EXPECT_EQ(finding.ranks.back().call,
+              is_mismatch ? "all_reduce (sum) of 9 float32" : "all_reduce #1 of group 'world'");
+    EXPECT_EQ(job.detector().name_of_group("nccl-1f"), "world");
+  }
+}
+
 TEST(Detector, ARankThatComesEndsTheWait) {
   FakeJob job = running_job(3);
   job.life(1, LifeState::running);

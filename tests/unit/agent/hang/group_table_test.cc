@@ -86,8 +86,12 @@ TEST_F(GroupTableTest, ACommunicatorWithoutANameHasThatOfTheGroupOfItsMembers) {
   for (size_t i = 0; i < 3; ++i)
     with_host_group[i].push_back(on_host[i][0]);
   tell_all(with_host_group);
+  EXPECT_EQ(table_.name_of("nccl-1f"), "nccl-1f");
   EXPECT_EQ(view().key->id, "nccl-1f");
   EXPECT_EQ(view().name, "world");
+  EXPECT_EQ(table_.name_of("nccl-1f"), "world");
+  EXPECT_EQ(table_.name_of("t-1"), "gloo");
+  EXPECT_EQ(table_.name_of("t"), "t");
 
   // Two would do.
   const auto second = on_all("t-2", "dp", 0);
