@@ -215,6 +215,13 @@ class Nodes(HangTest):
                     self.assertNotRegex(one.stderr(), "counts as failed|the job goes on|musterctl")
                 self.assertEqual([b["verdict"]["ranks"] for b in job.bundles().values()], [[0, 1]])
 
+    def test_a_stop_in_the_moment_in_which_the_job_ends_does_not_cost_the_result(self):
+        for _ in range(5):
+            job = self.job("none", program=RECORDED_MISMATCH, ranks=2, nodes=2, env={"LEAVE": "all"})
+            job.wait_found("mismatch")
+            self.assertIn(job.stop(), (0, 128 + signal.SIGTERM))
+            self.assertEqual(job.result()["mismatch"]["ranks"], [0, 1], job.stderr())
+
     def test_a_job_is_silent_whose_ranks_wait_for_a_while_only(self):
         job = self.job("pause", ranks=4, nodes=2, env={"PAUSE_S": "0.6"})
         self.assertEqual(job.wait(), 0, job.stderr())

@@ -87,7 +87,7 @@ TEST(DetectorMismatch, TheLastEndDoesNotWaitForAMemberThatHasNotCalled) {
   for (const int rank : {0, 1, 2})
     job.end(rank, 0);
   EXPECT_EQ(job.said(),
-            "verdict signature 0-1 tie <-  all_reduce (sum) of 8 float32 #2 world proof high");
+            "verdict signature 0,1 tie <-  all_reduce (sum) of 8 float32 #2 world proof high");
 }
 
 TEST(DetectorMismatch, OneThatWasToldBeforeExplainsTheFailureThatItCauses) {

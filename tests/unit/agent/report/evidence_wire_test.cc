@@ -389,7 +389,7 @@ TEST(JudgeTestimonies, WhoHasOnlyHeardOfATimeOutMayBeTheCulprit) {
   };
   EXPECT_EQ(culprit(), "never entered all_reduce #31");
   // Its process ended before those of the ranks that waited, which were stopped.
-  std::swap(a.workers[0].signs.status, late.status);
+  std::swap(a.workers[0].failure.status, b.workers[0].failure.status);
   a.workers[0].signs.by_stop = true;
   a.workers[0].signs.raised.reset();
   a.workers[0].signs.blame.reset();
