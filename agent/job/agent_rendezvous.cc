@@ -61,6 +61,7 @@ bool AgentLoop::open_rendezvous(const std::string& token) {
   };
   RendezvousOptions options =
       rendezvous_options(spec_, {setup_.workers, own_hostname(), run_id_, token});
+  options.connections_max = connections_beside(setup_.workers);
   options.judge = judge_testimonies;
   options.worker_users = [agent = ::getpid()] { return users_below(agent); };
   Result<std::unique_ptr<Rendezvous>> rendezvous =

@@ -18,6 +18,7 @@
 #include "agent/placement/proc_devices.h"
 #include "rendezvous/base/contract.h"
 #include "rendezvous/base/cpu_limit.h"
+#include "rendezvous/net/places.h"
 #include "rendezvous/ring/record_fd.h"
 
 namespace muster {
@@ -28,8 +29,10 @@ namespace fs = std::filesystem;
 // With tee: two read ends, two files, the worker's two ends until it has started; later a pidfd,
 // and the worker's connections to the store.
 constexpr unsigned long kDescriptorsPerWorker = 8;
+constexpr unsigned long kDescriptorsPerStart = 6;  // The first of these, and none to a store yet.
 constexpr unsigned long kDescriptorsOfOurOwn = 40;
 constexpr unsigned long kVisitsPerWorker = 3;  // Connections to the host's store.
+constexpr unsigned long kVisitsLeast = 8;      // Agents, and whoever has to prove that he is one.
 
 // Descriptors that the process which started us left open: all of our own are close-on-exec. If not
 // even a folder can be opened, all up to the limit are in use.
@@ -172,6 +175,18 @@ Result<unsigned long> make_room_for_descriptors(const DescriptorNeeds& needs) {
   limit.rlim_cur = wanted;
   setrlimit(RLIMIT_NOFILE, &limit);
   return inherited;
+}
+
+// The least is what workers and agents of a node at the lowest limit need: its own descriptors are
+// fewer than are counted for it.
+size_t connections_beside(int workers) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return Places::kUnlimited;
+  const auto count = static_cast<unsigned long>(workers);
+  const unsigned long reserved =
+      inherited_descriptors(limit) + kDescriptorsOfOurOwn + kDescriptorsPerStart * count;
+  const unsigned long least = kVisitsLeast + kVisitsPerWorker * count;
+  return limit.rlim_cur > reserved + least ? limit.rlim_cur - reserved : least;
 }
 
 }  // namespace muster

@@ -4,6 +4,7 @@
 // devices.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
@@ -39,6 +40,10 @@ struct DescriptorNeeds {
   // From the command line alone.
   static DescriptorNeeds of(const LaunchSpec& spec);
 };
+
+// How many connections others may have to this node at a time so that the descriptors are left that
+// it needs to start its `workers`, and all else but connections. Called after the next one.
+size_t connections_beside(int workers);
 
 // Raises the soft limit if that is needed and allowed, and returns the limit that workers get back.
 // Fails if the hard limit is too low; the number in the message then suffices, whatever this

@@ -64,6 +64,7 @@ void EndpointFinder::claim(std::optional<NetError> why_not) {
   ClaimOptions how;
   how.limit = options_.claim_limit;
   how.look_up = options_.look_up;
+  how.listen = options_.listen;
   claiming_ = claim_endpoint(
       io_, options_.host, static_cast<uint16_t>(options_.port), how,
       [this, why_not](std::variant<Claim, NotHost> outcome) {
@@ -98,7 +99,7 @@ void EndpointFinder::on_resolved(const NetResult<std::vector<SocketAddress>>& ad
 }
 
 void EndpointFinder::listen_at(const ListenPlan& plan) {
-  auto listener = Listener::open(io_, plan.addresses);
+  auto listener = Listener::open(io_, plan.addresses, options_.listen);
   if (listener) return host(std::move(*listener));
   const ListenError& error = listener.error();
   const auto now = std::chrono::steady_clock::now();

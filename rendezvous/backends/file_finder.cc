@@ -63,6 +63,10 @@ void FileFinder::distrust() {
   distrusted_instance_ = called_instance_;
 }
 
+void FileFinder::doubt() {
+  doubted_instance_ = called_instance_;
+}
+
 void FileFinder::on_disk(std::function<void()> work, std::function<void()> done) {
   const std::weak_ptr<int> dial = dial_;
   helper_.run(std::move(work), [dial, done = std::move(done)] {
@@ -94,7 +98,8 @@ void FileFinder::call(const RecordFound& found) {
   for (const SocketAddress& address : record.addresses) {
     if (!address.ip.is_loopback() || record.machine == machine_) addresses.push_back(address);
   }
-  if (addresses.empty() || record.instance == distrusted_instance_) {
+  const bool doubted = record.instance == doubted_instance_ && is_dead(record, false);
+  if (addresses.empty() || doubted || record.instance == distrusted_instance_) {
     return on_unreachable(found, {{ExitCode::rendezvous, name + " does not answer there"}});
   }
   connecting_ =
@@ -130,8 +135,10 @@ bool FileFinder::is_dead(const HostRecord& record, bool refused) const {
 
 void FileFinder::take(const RecordFound& found) {
   const std::optional<IpAddress> chosen = chosen_address(options_);
-  auto opened = Listener::open(io_, {SocketAddress{chosen.value_or(IpAddress::any_v6()),
-                                                   static_cast<uint16_t>(options_.port)}});
+  auto opened = Listener::open(
+      io_,
+      {SocketAddress{chosen.value_or(IpAddress::any_v6()), static_cast<uint16_t>(options_.port)}},
+      options_.listen);
   if (!opened) return fail_dial({ExitCode::environment, opened.error().message});
   const auto listener = std::make_shared<std::unique_ptr<Listener>>(std::move(*opened));
   const auto won = std::make_shared<Result<bool>>();

@@ -40,6 +40,7 @@ class FileFinder : public HostFinder {
   FileFinder(boost::asio::io_context& io, Options options, OnHost on_host);
 
   void distrust() override;
+  void doubt() override;
   void retire(std::function<void()> done) override;
 
  private:
@@ -74,6 +75,7 @@ class FileFinder : public HostFinder {
   Suspect suspect_;
   uint64_t called_instance_ = 0;
   uint64_t distrusted_instance_ = 0;
+  uint64_t doubted_instance_ = 0;
   bool looked_again_ = false;
 };
 

@@ -28,6 +28,7 @@ class HostFinder : public Dialler {
     // for good.
     Duration dead_peer_after = std::chrono::seconds(30);
     LookUp look_up = look_up_by_getaddrinfo;
+    ListenOptions listen;
   };
   using OnHost = std::function<void(std::unique_ptr<Listener>)>;
 

@@ -51,6 +51,7 @@ std::unique_ptr<HostFinder> make_finder(boost::asio::io_context& io,
     finder.port = options.port;
     finder.is_host = options.is_host;
     finder.dead_peer_after = std::max(finder.dead_peer_after, options.join.lease);
+    finder.listen.places = std::make_shared<Places>(options.connections_max);
     return finder;
   };
   if (options.way == RendezvousOptions::Way::endpoint) {

@@ -26,6 +26,7 @@
 #include "rendezvous/membership/member.h"
 #include "rendezvous/membership/membership.h"
 #include "rendezvous/net/address.h"
+#include "rendezvous/net/places.h"
 
 namespace muster {
 
@@ -43,11 +44,12 @@ struct RendezvousOptions {
   bool fixed_master_addr = false;  // static: MASTER_ADDR is `host` as typed.
   std::optional<int> worker_port;  // The workers' store listens here instead (0: a free port).
   std::optional<std::string> local_addr;
-  std::string interface;                     // --iface
-  std::string token;                         // Empty: none.
-  bool store_allow_any = false;              // No filter.
-  std::vector<Network> store_allow;          // Besides the members.
-  size_t store_bytes_max = size_t{1} << 30;  // Of keys and values.
+  std::string interface;                        // --iface
+  std::string token;                            // Empty: none.
+  bool store_allow_any = false;                 // No filter.
+  std::vector<Network> store_allow;             // Besides the members.
+  size_t store_bytes_max = size_t{1} << 30;     // Of keys and values.
+  size_t connections_max = Places::kUnlimited;  // That others may open to this node at a time.
   // The users that processes of the job run as on this machine, who may use the store besides this
   // one and root; called on the rendezvous' thread. Null: every user of this machine may.
   std::function<std::set<uid_t>()> worker_users;

@@ -49,6 +49,7 @@ JobStore::Options SoloRendezvous::store_options(const RendezvousOptions& options
   JobStore::Options store;
   store.addresses = place.addresses;
   store.port = options.worker_port.value_or(options.port);
+  store.places = std::make_shared<Places>(options.connections_max);
   store.say = handlers.say;
   store.on_full = handlers.store_full;
   store.bytes_max = options.store_bytes_max;

@@ -33,7 +33,8 @@ AgentSession::AgentSession(boost::asio::io_context& io, Arrival arrival, Options
     : options_(std::move(options)),
       peer_(arrival.peer),
       early_(std::move(arrival.bytes)),
-      stream_(io, arrival.fd.release(), options_.unsent_bytes_max) {}
+      stream_(io, arrival.fd.release(), options_.unsent_bytes_max),
+      place_(std::move(arrival.place)) {}
 
 void AgentSession::start(Handlers handlers) {
   const auto self = shared_from_this();

@@ -66,6 +66,7 @@ class AgentSession : public std::enable_shared_from_this<AgentSession> {
   SocketAddress peer_;
   std::string early_;  // Bytes that came with the arrival.
   ByteStream stream_;
+  std::shared_ptr<void> place_;  // See Arrival.
   Handlers handlers_;
   Step step_ = Step::hello;
   membership::FrameReader<membership::AgentMessage> reader_{membership::kStrangerFrameBytesMax};

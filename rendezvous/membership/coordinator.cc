@@ -9,6 +9,7 @@
 #include "rendezvous/membership/hosted_job.h"
 #include "rendezvous/membership/membership_text.h"
 #include "rendezvous/membership/store_probe.h"
+#include "rendezvous/net/half_open.h"
 
 namespace muster {
 
@@ -68,6 +69,7 @@ void Coordinator::start_listening() {
   ListenHandlers handlers;
   handlers.agent = [this](Arrival arrival) { on_agent(std::move(arrival)); };
   handlers.store = [this](Arrival arrival) { on_store_client(std::move(arrival)); };
+  handlers.crowded_out = [this](membership::ConnectionId id) { on_crowded_out(id); };
   handlers.stranger = [this](const Stranger& stranger) {
     say(
         fmt::format("{} connected to the rendezvous port {} from {} and was disconnected: is the "
@@ -81,7 +83,7 @@ void Coordinator::start_listening() {
 // ---- agents
 
 void Coordinator::on_agent(Arrival arrival) {
-  const membership::ConnectionId id = ++last_connection_;
+  const membership::ConnectionId id = arrival.id;
   const LocalUsers::Found user = local_->look(arrival.fd.get());
   const auto session = std::make_shared<AgentSession>(
       io_, std::move(arrival),
@@ -98,6 +100,15 @@ void Coordinator::on_agent(Arrival arrival) {
        [this, id](const std::string& why, bool refused) { on_closed(id, why, refused); }});
 }
 
+// Nothing is sent: an agent that hears nothing tries again.
+void Coordinator::on_crowded_out(membership::ConnectionId id) {
+  const auto found = sessions_.find(id);
+  if (found == sessions_.end()) return;
+  const Session session = found->second;
+  sessions_.erase(found);
+  session->finish();
+}
+
 // A token tells who belongs to a job. Without one, users of one machine do not meet by accident, at
 // the default port. Empty: it is ours, or elsewhere.
 std::string Coordinator::foreign_user(const LocalUsers::Found& found) const {
@@ -107,9 +118,10 @@ std::string Coordinator::foreign_user(const LocalUsers::Found& found) const {
 
 void Coordinator::on_joined(membership::ConnectionId id, const membership::Join& join,
                             std::optional<uid_t> user) {
+  listener_->proved(id);
   const Session session = sessions_.at(id);
   HostedJob* job = find_job(session->job_id());
-  if (job == nullptr && jobs_.size() < options_.jobs_max) job = make_job(session->job_id());
+  if (job == nullptr && may_make_job()) job = make_job(session->job_id());
   if (job == nullptr || sessions_.size() > options_.agents_max) {
     return session->refuse(
         RefusalKind::full,
@@ -152,7 +164,7 @@ void Coordinator::say_meddling(const AgentSession& session, const std::string& w
 // Whether a line about it is due.
 bool Coordinator::is_new_trouble(const AgentSession& session, const std::string& what) {
   return refusals_said_.size() < kRefusalsSaid &&
-         refusals_said_.insert(session.peer().to_string() + what).second;
+         refusals_said_.insert(machine_of(session.peer()).to_string() + what).second;
 }
 
 // ---- the store's clients on the agents' port
@@ -163,13 +175,13 @@ void Coordinator::on_store_client(Arrival arrival) {
   JobStore& store = find_job(options_.job_id)->store();
   const bool too_early = !store.is_shared() || !store.was_ever_open();
   if (too_early && early_store_clients_.size() < kEarlyStoreClientsSaid &&
-      early_store_clients_.insert(arrival.peer.ip).second) {
+      early_store_clients_.insert(machine_of(arrival.peer.ip)).second) {
     say(
         fmt::format("a PyTorch TCPStore client from {} connected to the rendezvous port {}: is a "
                     "torchrun agent started with the same endpoint? All nodes must run muster",
                     arrival.peer.ip.to_string(), listener_->port()));
   }
-  if (store.is_shared()) store.adopt(arrival.fd.release(), arrival.bytes);
+  if (store.is_shared()) store.adopt(std::move(arrival));
 }
 
 // ---- jobs
@@ -177,6 +189,12 @@ void Coordinator::on_store_client(Arrival arrival) {
 HostedJob* Coordinator::find_job(const std::string& id) {
   const auto found = jobs_.find(id);
   return found == jobs_.end() ? nullptr : found->second.get();
+}
+
+// Another job's store has a descriptor of its own, and a port.
+bool Coordinator::may_make_job() const {
+  Places& places = *listener_->places();
+  return jobs_.size() < options_.jobs_max && (!places.is_full() || places.make_room());
 }
 
 HostedJob* Coordinator::make_job(const std::string& id) {
@@ -189,6 +207,7 @@ HostedJob* Coordinator::make_job(const std::string& id) {
   job.store_allow_any = options_.store_allow_any;
   job.store_allow = options_.store_allow;
   job.store.addresses = listener_->local_endpoints();
+  job.store.places = listener_->places();
   job.store.say = [this](const std::string& text) { say(text); };
   job.store.on_full = id == options_.job_id ? options_.on_store_full : job.store.say;
   job.store.bytes_max = options_.store_bytes_max;
@@ -198,6 +217,8 @@ HostedJob* Coordinator::make_job(const std::string& id) {
     job.store.port = *options_.worker_port;
   } else if (id == options_.job_id) {
     job.store.shared_port = listener_->port();
+  } else {
+    job.places = {listener_->places()->take(), listener_->places()->take()};
   }
   HostedJob::Handlers handlers;
   handlers.send = [this](membership::ConnectionId connection, const HostMessage& message) {

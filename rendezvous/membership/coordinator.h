@@ -3,8 +3,9 @@
 // are told apart by id. The host's own job has its store behind the same port; other jobs get a
 // port of their own for each round. One thread: the loop's.
 //
-// What a bad agent can cost the others is bounded: handshakes have a deadline, frames and unsent
-// bytes have limits, and a peer that exceeds one is disconnected. An ended job is remembered (a few
+// What a bad agent can cost the others is bounded: handshakes have a deadline and a place that
+// others may need (Listener), frames and unsent bytes have limits, and a peer that exceeds one is
+// disconnected. An ended job is remembered (a few
 // hundred bytes and its machine), so that a latecomer learns how it ended.
 #pragma once
 
@@ -90,6 +91,7 @@ class Coordinator {
   void start_listening();
   std::string foreign_user(const LocalUsers::Found& found) const;
   void on_agent(Arrival arrival);
+  void on_crowded_out(membership::ConnectionId id);
   void on_joined(membership::ConnectionId id, const membership::Join& join,
                  std::optional<uid_t> user);
   void on_closed(membership::ConnectionId id, const std::string& why, bool refused);
@@ -98,6 +100,7 @@ class Coordinator {
   bool is_new_trouble(const AgentSession& session, const std::string& what);
   void on_store_client(Arrival arrival);
   HostedJob* find_job(const std::string& id);
+  bool may_make_job() const;
   HostedJob* make_job(const std::string& id);
   void on_finished(const std::string& id);
   void look_at_neighbours();
@@ -112,7 +115,6 @@ class Coordinator {
   Options options_;
   const std::shared_ptr<LocalUsers> local_ = std::make_shared<LocalUsers>();
   Counters counters_;
-  membership::ConnectionId last_connection_ = 0;
   std::map<membership::ConnectionId, Session> sessions_;
   std::map<std::string, std::unique_ptr<HostedJob>> jobs_;
   std::deque<std::string> ended_;  // Job ids, oldest first.

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -31,6 +32,7 @@ class HostedJob {
     JobStore::Options store;
     bool store_allow_any = false;
     std::vector<Network> store_allow;
+    std::vector<std::shared_ptr<void>> places;  // For the store's own descriptors.
   };
   struct Handlers {
     std::function<void(membership::ConnectionId, const membership::HostMessage&)> send;

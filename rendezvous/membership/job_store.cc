@@ -91,7 +91,7 @@ Result<void> JobStore::listen() {
   std::vector<SocketAddress> addresses = options_.addresses;
   for (SocketAddress& address : addresses)
     address.port = static_cast<uint16_t>(options_.port);
-  auto opened = StoreListener::open(io_, server_, addresses);
+  auto opened = StoreListener::open(io_, server_, addresses, options_.places);
   if (!opened) return tl::unexpected(std::move(opened.error()));
   listeners_ = std::move(*opened);
   return {};

@@ -9,7 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
+#include <utility>
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
@@ -17,6 +17,8 @@
 #include "rendezvous/base/error.h"
 #include "rendezvous/membership/client_check.h"
 #include "rendezvous/net/address.h"
+#include "rendezvous/net/listener.h"
+#include "rendezvous/net/places.h"
 #include "rendezvous/store/store_listener.h"
 
 namespace muster {
@@ -27,6 +29,7 @@ class JobStore {
     std::optional<int> shared_port;               // The port of the agents; nothing is bound here.
     std::vector<SocketAddress> addresses;         // Else: where to listen; their ports are ignored.
     int port = 0;                                 // 0: a fresh one for each round.
+    std::shared_ptr<Places> places;               // For the connections there; null: no limit.
     size_t bytes_max = size_t{1} << 30;           // Of keys and values: --store-limit.
     std::function<void(const std::string&)> say;  // Called when a stranger is refused.
     // Called once for each round in which the store cannot hold all, with a line about it.
@@ -64,7 +67,9 @@ class JobStore {
   bool was_ever_open() const { return was_ever_open_; }
 
   // For connections of the shared port.
-  void adopt(int fd, std::string_view already_read) { server_.adopt(fd, already_read); }
+  void adopt(Arrival arrival) {
+    server_.adopt(arrival.fd.release(), arrival.bytes, std::move(arrival.place));
+  }
 
   std::string status() const { return server_.status(); }
   StoreServer::Counters counters() const { return server_.counters(); }

@@ -396,7 +396,9 @@ void MemberClient::on_hangup() {
   link_->limit.cancel();
   link_->silence.cancel();
   ask_for_store([this](bool is_store) {
-    on_stranger(is_store ? stranger_.on_store() : stranger_.on_hangup());
+    if (is_store) return on_stranger(stranger_.on_store());
+    dialler_.doubt();
+    fail_link(stranger_.on_hangup());
   });
 }
 

@@ -42,6 +42,8 @@ class Dialler {
   virtual void cancel() = 0;
   // What answered the last dial is not the intended host.
   virtual void distrust() {}
+  // It hung up without a word: a forwarder to a host that is gone, or a host that has no place.
+  virtual void doubt() { distrust(); }
 };
 
 class MemberClient {

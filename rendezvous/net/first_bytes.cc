@@ -48,9 +48,10 @@ std::string hex_of_first_bytes(std::string_view bytes) {
 
 Caller who_calls(std::string_view bytes, std::string_view agent_magic) {
   if (bytes.empty()) return Caller::unknown_yet;
-  // One byte decides, so a fragmented hello of a store client is left to the store.
-  if (bytes[0] == '\0')
-    return is_prefix_of(bytes, kStoreHello) ? Caller::store_client : Caller::stranger;
+  if (bytes[0] == '\0') {
+    if (!is_prefix_of(bytes, kStoreHello)) return Caller::stranger;
+    return bytes.size() < kStoreHello.size() ? Caller::unknown_yet : Caller::store_client;
+  }
   if (bytes.starts_with(agent_magic)) return Caller::agent;
   if (agent_magic.starts_with(bytes)) return Caller::unknown_yet;
   if (!is_prefix_of(bytes, kProbeMagic)) return Caller::stranger;

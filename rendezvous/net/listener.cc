@@ -1,5 +1,6 @@
 #include "rendezvous/net/listener.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <map>
@@ -8,6 +9,7 @@
 
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <fmt/format.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -15,6 +17,7 @@
 #include "rendezvous/base/unique_fd.h"
 #include "rendezvous/net/connect.h"
 #include "rendezvous/net/first_bytes.h"
+#include "rendezvous/net/half_open.h"
 #include "rendezvous/net/listening_socket.h"
 
 namespace muster {
@@ -23,13 +26,31 @@ namespace {
 using WatchedFd = boost::asio::posix::stream_descriptor;
 using ListenClock = std::chrono::steady_clock;
 
-constexpr size_t kStrangersRemembered = 1024;
+constexpr size_t kStrangersNamed = 16;
+constexpr auto kTurn = std::chrono::milliseconds(1);
+constexpr auto kShortestPause = std::chrono::milliseconds(1);
+constexpr auto kFirstCrowdLine = std::chrono::seconds(1);
+constexpr auto kBetweenLines = std::chrono::minutes(1);
 
 struct Unidentified {
   WatchedFd socket;
   std::string bytes;
   SocketAddress peer;
   Deadline deadline;
+  std::shared_ptr<void> place;
+};
+
+struct Held {
+  Caller caller = Caller::agent;
+  Arrival arrival;
+};
+
+// Those that were crowded out since the last line about them.
+struct Crowd {
+  uint64_t count = 0;
+  IpAddress first;
+  bool others = false;  // From other addresses.
+  bool line_is_due = false;
 };
 
 }  // namespace
@@ -38,7 +59,9 @@ struct Unidentified {
 // Listener without freeing the state that a running callback uses.
 struct Listener::State : std::enable_shared_from_this<State> {
   State(boost::asio::io_context& loop, ListenOptions how)
-      : io(loop), options(std::move(how)), expiry(loop), pause(loop) {}
+      : io(loop), options(std::move(how)), expiry(loop), pause(loop), crowd_line(loop) {
+    if (!options.places) options.places = std::make_shared<Places>(Places::kUnlimited);
+  }
 
   void wait_for_connections(WatchedFd& socket) {
     socket.async_wait(WatchedFd::wait_read,
@@ -51,14 +74,38 @@ struct Listener::State : std::enable_shared_from_this<State> {
   // the rest make the socket readable again, behind all other pending events.
   void accept_batch(WatchedFd& socket) {
     const auto self = shared_from_this();
+    const Deadline end = ListenClock::now() + kTurn;
     for (int i = 0; i < options.accepts_per_turn && !closed && !pausing; ++i) {
-      if (!accept_one(socket)) break;
+      if (!accept_one(socket) || ListenClock::now() >= end) break;
     }
     if (!closed && !pausing) wait_for_connections(socket);
   }
 
+  bool is_crowded() const {
+    return options.places->is_full() || half_open.size() >= options.half_open_max;
+  }
+
+  // False: there is no place for another one, and accepting pauses until there may be.
+  bool may_accept() {
+    if (!is_crowded()) return true;
+    const auto next = half_open.next_out();
+    if (!next) {
+      exhaust(
+          fmt::format("all {} places for connections are taken: new ones wait; raise the limit "
+                      "(ulimit -n)",
+                      options.places->max()));
+      return false;
+    }
+    const Instant ripe = next->second.since + options.least_life;
+    const Instant now = to_instant(ListenClock::now());
+    if (ripe <= now) return true;
+    pause_for(std::max<Duration>(ripe - now, kShortestPause));
+    return false;
+  }
+
   // Returns true if there may be more.
   bool accept_one(WatchedFd& socket) {
+    if (!may_accept()) return false;
     sockaddr_storage raw{};
     socklen_t length = sizeof raw;
     auto* const peer = reinterpret_cast<sockaddr*>(&raw);
@@ -75,25 +122,33 @@ struct Listener::State : std::enable_shared_from_this<State> {
     return false;
   }
 
-  // The connection stays in the backlog and loses nothing, but keeps the socket readable, so
-  // accepting pauses for a while. If descriptors are still short after that, the oldest
-  // unidentified connection is closed.
+  // If descriptors are still short after a pause, a half-open connection is closed.
   void out_of_descriptors() {
-    if (!exhausted) {
+    if (exhausted) crowd_out();
+    exhaust("out of file descriptors: new connections wait; raise the limit (ulimit -n)");
+  }
+
+  // The connection stays in the backlog and loses nothing, but keeps the socket readable, so
+  // accepting pauses for a while.
+  void exhaust(const std::string& message) {
+    if (!std::exchange(exhausted, true)) {
       ++counters.exhausted;
-      if (handlers.trouble)
-        handlers.trouble(
-            "out of file descriptors: new connections wait; raise the limit (ulimit -n)");
-    } else if (!unidentified.empty()) {
-      drop_oldest();
+      const auto now = ListenClock::now();
+      if (handlers.trouble && now >= quiet_until) {
+        quiet_until = now + kBetweenLines;
+        handlers.trouble(message);
+      }
     }
+    pause_for(options.exhausted_pause);
+  }
+
+  void pause_for(Duration time) {
     if (closed) return;
-    exhausted = true;
     pausing = true;
     boost::system::error_code ignored;
     for (const auto& socket : sockets)
       socket->cancel(ignored);
-    pause.expires_after(options.exhausted_pause);
+    pause.expires_after(time);
     pause.async_wait([self = shared_from_this()](boost::system::error_code error) {
       if (error || self->closed) return;
       self->pausing = false;
@@ -104,9 +159,9 @@ struct Listener::State : std::enable_shared_from_this<State> {
 
   void arrived(int fd, const SocketAddress& peer) {
     set_connection_options(fd, Duration::zero());
-    if (unidentified.size() >= options.unidentified_max) drop_oldest();
+    if (is_crowded()) crowd_out();
     const uint64_t id = next_id++;
-    const Deadline deadline = ListenClock::now() + options.handshake_limit;
+    const auto now = ListenClock::now();
     WatchedFd socket(io);
     boost::system::error_code refused;
     socket.assign(fd, refused);
@@ -114,7 +169,9 @@ struct Listener::State : std::enable_shared_from_this<State> {
       ::close(fd);
       return;
     }
-    unidentified.emplace(id, Unidentified{std::move(socket), "", peer, deadline});
+    half_open.add(id, peer.ip, to_instant(now));
+    unidentified.emplace(id, Unidentified{std::move(socket), "", peer,
+                                          now + options.handshake_limit, options.places->take()});
     if (identify(id)) return;
     wait_for_bytes(id);
     if (unidentified.size() == 1) expire();
@@ -139,17 +196,27 @@ struct Listener::State : std::enable_shared_from_this<State> {
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return false;
     if (n <= 0) {
       ++counters.closed_early;
-      unidentified.erase(found);
+      forget(id);
       return true;
     }
     connection.bytes.append(buffer.data(), static_cast<size_t>(n));
     const Caller caller = who_calls(connection.bytes, options.agent_magic);
     if (caller == Caller::unknown_yet) return false;
     Arrival arrival{UniqueFd(connection.socket.release()), std::move(connection.bytes),
-                    connection.peer};
+                    connection.peer, id, std::move(connection.place)};
     unidentified.erase(found);
+    if (caller == Caller::agent) {
+      half_open.said_agent(id);
+    } else if (caller != Caller::store_client || started) {
+      half_open.remove(id);
+    }
     dispatch(caller, std::move(arrival));
     return true;
+  }
+
+  void forget(uint64_t id) {
+    unidentified.erase(id);
+    half_open.remove(id);
   }
 
   // Closes those that are late, and waits for the next one's deadline.
@@ -157,7 +224,7 @@ struct Listener::State : std::enable_shared_from_this<State> {
     const auto now = ListenClock::now();
     while (!unidentified.empty() && unidentified.begin()->second.deadline <= now) {
       ++counters.timed_out;
-      unidentified.erase(unidentified.begin());
+      forget(unidentified.begin()->first);
     }
     if (unidentified.empty()) return;
     expiry.expires_at(unidentified.begin()->second.deadline);
@@ -166,9 +233,42 @@ struct Listener::State : std::enable_shared_from_this<State> {
     });
   }
 
-  void drop_oldest() {
+  // Closes the one that has to go first, wherever it is. False: there is none.
+  bool crowd_out() {
+    const auto next = half_open.next_out();
+    if (!next) return false;
+    const uint64_t id = next->first;
     ++counters.crowded_out;
-    unidentified.erase(unidentified.begin());
+    half_open.remove(id);
+    if (unidentified.erase(id) == 0 && held.erase(id) == 0 && handlers.crowded_out)
+      handlers.crowded_out(id);
+    note_crowd(next->second.address);
+    return true;
+  }
+
+  // The first line comes soon, and then one in a minute, so that they say how many there were.
+  void note_crowd(const IpAddress& address) {
+    if (crowd.count++ == 0) crowd.first = address;
+    crowd.others = crowd.others || address != crowd.first;
+    if (std::exchange(crowd.line_is_due, true)) return;
+    say_crowd_after(kFirstCrowdLine);
+  }
+
+  void say_crowd_after(Duration time) {
+    crowd_line.expires_after(time);
+    crowd_line.async_wait([self = shared_from_this()](boost::system::error_code error) {
+      if (error || self->closed) return;
+      const Crowd gone = std::exchange(self->crowd, {});
+      if (gone.count == 0) return;
+      self->crowd.line_is_due = true;
+      self->say_crowd_after(kBetweenLines);
+      if (!self->handlers.trouble) return;
+      self->handlers.trouble(fmt::format(
+          "closed {} connection{} to port {} from {}{}, to make room for others: who they are was "
+          "not proved yet",
+          gone.count, gone.count == 1 ? "" : "s", self->endpoints.front().port,
+          gone.first.to_string(), gone.others ? " and other addresses" : ""));
+    });
   }
 
   void dispatch(Caller caller, Arrival arrival) {
@@ -181,18 +281,24 @@ struct Listener::State : std::enable_shared_from_this<State> {
     } else if (started) {
       deliver(caller, std::move(arrival));
     } else {
-      if (held.size() >= options.held_max) {
-        ++counters.crowded_out;
-        held.erase(held.begin());
-      }
-      held.emplace_back(caller, std::move(arrival));
+      const uint64_t id = arrival.id;
+      held.emplace(id, Held{caller, std::move(arrival)});
     }
   }
 
   void deliver(Caller caller, Arrival arrival) {
     ++(caller == Caller::store_client ? counters.stores : counters.agents);
-    const auto& handler = caller == Caller::store_client ? handlers.store : handlers.agent;
-    if (handler) handler(std::move(arrival));
+    if (caller == Caller::store_client) {
+      half_open.remove(arrival.id);
+      if (handlers.store) handlers.store(std::move(arrival));
+      return;
+    }
+    // Whenever its owner gives it up, it is half-open no longer.
+    arrival.place = {nullptr, [weak = weak_from_this(), id = arrival.id,
+                               place = std::move(arrival.place)](void*) {
+                       if (const auto self = weak.lock()) self->half_open.remove(id);
+                     }};
+    if (handlers.agent) handlers.agent(std::move(arrival));
   }
 
   // The one-byte answer always fits into the empty send buffer of a new connection.
@@ -205,17 +311,18 @@ struct Listener::State : std::enable_shared_from_this<State> {
   }
 
   void report_stranger(const SocketAddress& peer, const std::string& description) {
-    if (!handlers.stranger || strangers.size() >= kStrangersRemembered) return;
-    if (strangers.insert(peer.ip).second) handlers.stranger(Stranger{peer, description});
+    if (!handlers.stranger || strangers.size() >= kStrangersNamed) return;
+    if (strangers.insert(machine_of(peer.ip)).second)
+      handlers.stranger(Stranger{peer, description});
   }
 
   void start(ListenHandlers given) {
     const auto self = shared_from_this();
     handlers = std::move(given);
     started = true;
-    std::vector<std::pair<Caller, Arrival>> early = std::exchange(held, {});
-    for (auto& [caller, arrival] : early) {
-      if (!closed) deliver(caller, std::move(arrival));
+    std::map<uint64_t, Held> early = std::exchange(held, {});
+    for (auto& [id, one] : early) {
+      if (!closed) deliver(one.caller, std::move(one.arrival));
     }
   }
 
@@ -224,6 +331,7 @@ struct Listener::State : std::enable_shared_from_this<State> {
     closed = true;
     expiry.cancel();
     pause.cancel();
+    crowd_line.cancel();
     // The objects are kept: a running callback may hold a reference to one.
     boost::system::error_code ignored;
     for (const auto& socket : sockets)
@@ -238,11 +346,16 @@ struct Listener::State : std::enable_shared_from_this<State> {
   std::vector<SocketAddress> endpoints;
   // Ordered by arrival: the first is the oldest and the next to expire.
   std::map<uint64_t, Unidentified> unidentified;
-  uint64_t next_id = 0;
-  std::vector<std::pair<Caller, Arrival>> held;
+  uint64_t next_id = 1;
+  std::map<uint64_t, Held> held;  // Identified before start().
+  // Those in `unidentified` and `held`, and agents that were handed over.
+  HalfOpen half_open;
+  Crowd crowd;
   boost::asio::steady_timer expiry;
   boost::asio::steady_timer pause;
+  boost::asio::steady_timer crowd_line;
   bool exhausted = false;
+  Deadline quiet_until{};  // About that.
   bool pausing = false;
   bool started = false;
   bool closed = false;
@@ -259,6 +372,10 @@ tl::expected<std::unique_ptr<Listener>, ListenError> Listener::open(
   auto bound = listen_on(addresses);
   if (!bound) return tl::unexpected(bound.error());
   const auto state = std::make_shared<State>(io, std::move(options));
+  state->options.places->on_make_room([weak = std::weak_ptr(state)] {
+    const auto self = weak.lock();
+    return self && self->crowd_out();
+  });
   for (ListeningSocket& one : *bound) {
     state->sockets.push_back(std::make_unique<WatchedFd>(io, one.fd.release()));
     state->endpoints.push_back(one.address);
@@ -292,6 +409,12 @@ const ListenCounters& Listener::counters() const {
 }
 size_t Listener::unidentified() const {
   return state_->unidentified.size();
+}
+const std::shared_ptr<Places>& Listener::places() const {
+  return state_->options.places;
+}
+void Listener::proved(uint64_t id) {
+  state_->half_open.remove(id);
 }
 void Listener::on_probe(std::function<bool(std::string_view)> is_ours) {
   state_->probe_is_ours = std::move(is_ours);

@@ -1,8 +1,12 @@
 // The port that all nodes know. Accepts in batches, reads the first bytes of each connection and
 // hands the socket to its handler: the store, the agents' protocol, or an election's probe.
-// Strangers are closed and reported once per address. A silent connection costs one descriptor
-// until the handshake deadline; if there are too many, the oldest is closed. When the process is
-// out of descriptors, accepting pauses instead of spinning. One thread: the loop's.
+// Strangers are closed, and the first few reported. One thread: the loop's.
+//
+// A connection is half-open until the store has it or its agent has proved who it is (proved()).
+// Where half-open ones or all connections become too many, one of the half-open ones is closed for
+// each that comes (HalfOpen), no earlier than its least_life; until then, and while there is no
+// half-open one, others wait in the kernel's queue. When the process is out of descriptors,
+// accepting pauses instead of spinning.
 //
 // A Listener answers probes as soon as it is open, but hands over nothing until start(). Earlier
 // connections are held (bounded), so no handler sees callers of a listener that loses its election.
@@ -22,6 +26,7 @@
 #include "rendezvous/base/time.h"
 #include "rendezvous/net/address.h"
 #include "rendezvous/net/listening_socket.h"
+#include "rendezvous/net/places.h"
 
 namespace muster {
 
@@ -30,6 +35,8 @@ struct Arrival {
   UniqueFd fd;
   std::string bytes;
   SocketAddress peer;
+  uint64_t id = 0;                   // Of this connection at its listener; grows.
+  std::shared_ptr<void> place = {};  // Held by its owner as long as the connection is open.
 };
 
 struct Stranger {
@@ -40,8 +47,9 @@ struct Stranger {
 struct ListenOptions {
   std::string agent_magic = "MSTR";
   Duration handshake_limit = std::chrono::seconds(10);
-  size_t unidentified_max = 4096;  // connections that are not identified yet
-  size_t held_max = 4096;          // identified before start()
+  size_t half_open_max = 4096;
+  std::shared_ptr<Places> places;                       // for all connections; null: no limit
+  Duration least_life = std::chrono::milliseconds(20);  // of a half-open connection
   int accepts_per_turn = 64;
   Duration exhausted_pause = std::chrono::milliseconds(100);
 };
@@ -49,14 +57,18 @@ struct ListenOptions {
 struct ListenHandlers {
   std::function<void(Arrival)> store;
   std::function<void(Arrival)> agent;
-  std::function<void(const Stranger&)> stranger;            // once per address
-  std::function<void(const std::string& message)> trouble;  // out of descriptors: once per episode
+  // An agent's connection that was handed over and is half-open has to be closed, at once.
+  std::function<void(uint64_t id)> crowded_out;
+  std::function<void(const Stranger&)> stranger;  // once per address, for the first few
+  // Out of descriptors, or of places; and how many were crowded out. Each at most once a minute.
+  std::function<void(const std::string& message)> trouble;
 };
 
 struct ListenCounters {
   uint64_t accepted = 0, stores = 0, agents = 0, probes = 0, strangers = 0;
-  uint64_t timed_out = 0;  // sent too little before the handshake deadline
-  uint64_t crowded_out = 0, closed_early = 0, exhausted = 0;
+  uint64_t timed_out = 0;    // sent too little before the handshake deadline
+  uint64_t crowded_out = 0;  // half-open, closed to make room
+  uint64_t closed_early = 0, exhausted = 0;
   friend bool operator==(const ListenCounters&, const ListenCounters&) = default;
 };
 
@@ -78,6 +90,10 @@ class Listener {
   std::vector<SocketAddress> local_endpoints() const;  // of all
   const ListenCounters& counters() const;
   size_t unidentified() const;  // connections that are not identified yet
+  const std::shared_ptr<Places>& places() const;
+
+  // The agent with this connection has proved who it is: nothing crowds it out any more.
+  void proved(uint64_t id);
 
   // For the election (claim.h): called with the nonce of each probe; returns true if it is ours.
   // The answer is sent to the prober.

@@ -20,18 +20,20 @@ constexpr auto kAcceptPause = std::chrono::milliseconds{100};
 }  // namespace
 
 Result<std::vector<std::unique_ptr<StoreListener>>> StoreListener::open(
-    boost::asio::io_context& io, StoreServer& server, const std::vector<SocketAddress>& addresses) {
+    boost::asio::io_context& io, StoreServer& server, const std::vector<SocketAddress>& addresses,
+    const std::shared_ptr<Places>& places) {
   auto bound = listen_on(addresses);
   if (!bound) return fail(ExitCode::environment, "the store " + bound.error().message);
   std::vector<std::unique_ptr<StoreListener>> listeners;
   for (ListeningSocket& one : *bound)
-    listeners.emplace_back(new StoreListener(io, server, std::move(one)));
+    listeners.emplace_back(new StoreListener(io, server, std::move(one), places));
   return listeners;
 }
 
 StoreListener::StoreListener(boost::asio::io_context& io, StoreServer& server,
-                             ListeningSocket bound)
+                             ListeningSocket bound, std::shared_ptr<Places> places)
     : server_(server),
+      places_(places ? std::move(places) : std::make_shared<Places>(Places::kUnlimited)),
       socket_(io, bound.fd.release()),
       pause_timer_(io),
       port_(bound.address.port),
@@ -54,10 +56,12 @@ void StoreListener::arm() {
 
 void StoreListener::accept_batch() {
   for (int i = 0; i < kStoreAccepts; i++) {
+    if (places_->is_full() && !server_.has_half_open() && !places_->make_room()) return pause();
     const int fd =
         ::accept4(socket_.native_handle(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd >= 0) {
-      server_.adopt(fd);
+      server_.adopt(fd, {}, places_->take());
+      if (places_->is_over()) server_.drop_half_open();
       continue;
     }
     if (errno == EAGAIN) break;

@@ -81,11 +81,21 @@ Instant StoreMachine::next_deadline() const {
 void StoreMachine::expire(Instant now, std::vector<ClientId>& late) {
   while (!handshakes_.empty() && handshakes_.front().deadline <= now) {
     const Handshake& handshake = handshakes_.front();
-    const Session& session = sessions_[handshake.id];
-    if (session.open && session.serial == handshake.serial && !session.validated)
-      late.push_back(handshake.id);
+    if (is_half_open(handshake)) late.push_back(handshake.id);
     handshakes_.pop_front();
   }
+}
+
+bool StoreMachine::is_half_open(const Handshake& handshake) const {
+  const Session& session = sessions_[handshake.id];
+  return session.open && session.serial == handshake.serial && !session.validated;
+}
+
+std::optional<ClientId> StoreMachine::oldest_half_open() {
+  while (!handshakes_.empty() && !is_half_open(handshakes_.front()))
+    handshakes_.pop_front();
+  if (handshakes_.empty()) return std::nullopt;
+  return handshakes_.front().id;
 }
 
 std::optional<Breach> StoreMachine::request(ClientId id, const Request& request,

@@ -68,6 +68,8 @@ class StoreMachine {
   Instant next_deadline() const;
   // Appends the clients that missed the deadline for VALIDATE, each once: the caller closes them.
   void expire(Instant now, std::vector<ClientId>& late);
+  // Of the open clients that have not sent VALIDATE.
+  std::optional<ClientId> oldest_half_open();
 
   size_t keys() const { return keys_.size(); }
   // Names, contents and waiters: roughly the memory they occupy.
@@ -94,6 +96,7 @@ class StoreMachine {
     uint32_t serial;
   };
 
+  bool is_half_open(const Handshake& handshake) const;
   MaybeBreach perform(ClientId id, const tcpstore::Request& request, StoreEffects& out);
   MaybeBreach set(const tcpstore::Request& request, ClientId id, StoreEffects& out);
   MaybeBreach compare_set(const tcpstore::Request& request, ClientId id, StoreEffects& out);

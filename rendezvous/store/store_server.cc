@@ -41,7 +41,7 @@ constexpr auto kStay = std::chrono::microseconds{5};
 constexpr auto kLinger = std::chrono::microseconds{30};
 // The capacity of the shared answer buffer that is kept for the next turn.
 constexpr size_t kReplyKept = size_t{16} << 20;
-constexpr size_t kStrangersMax = 1000;
+constexpr size_t kStrangersMax = 16;
 
 // The kernel detects a silent peer after 60 s + 5 x 10 s.
 void set_store_socket_options(int fd) {
@@ -87,6 +87,7 @@ struct StoreServer::Connection {
   size_t held = 0;      // Its part of held_bytes_.
   bool greedy = false;  // It used up its share at its last visit.
   bool queued = false;  // It is in the queue of order_.
+  std::shared_ptr<void> place;
 };
 
 StoreServer::StoreServer(boost::asio::io_context& io, Options options)
@@ -159,7 +160,7 @@ void StoreServer::report_stranger(const IpAddress& address) {
   if (options_.on_refused) options_.on_refused(address);
 }
 
-void StoreServer::adopt(int fd, std::string_view already_read) {
+void StoreServer::adopt(int fd, std::string_view already_read, std::shared_ptr<void> place) {
   if (!machine_) counters_.refused_closed++;
   if (!machine_ || !may_come(fd)) {
     ::close(fd);
@@ -169,6 +170,7 @@ void StoreServer::adopt(int fd, std::string_view already_read) {
   set_store_socket_options(fd);
   Connection& connection = free_slot();
   connection.fd = fd;
+  connection.place = std::move(place);
   connection.uses++;
   connection.greedy = connection.queued = false;
   connection.decoder = RequestDecoder(options_.request_bytes_max);
@@ -199,6 +201,7 @@ void StoreServer::drop(Connection& connection) {
   connection.fd = -1;
   connection.decoder = RequestDecoder();
   connection.backlog.reset();
+  connection.place.reset();
   held_bytes_ -= std::exchange(connection.held, 0);
   machine_->closed(connection.slot);
   free_slots_.push_back(connection.slot);
@@ -417,6 +420,12 @@ void StoreServer::evict_largest() {
   CHECK(largest.fd >= 0 && largest.held > 0);
   counters_.evicted++;
   drop(largest);
+}
+
+bool StoreServer::drop_half_open() {
+  const std::optional<ClientId> oldest = machine_ ? machine_->oldest_half_open() : std::nullopt;
+  if (oldest) drop(connections_[*oldest]);
+  return oldest.has_value();
 }
 
 void StoreServer::arm_handshake_timer() {

@@ -47,7 +47,7 @@ class StoreServer {
     size_t unsent_bytes_max = size_t{256} << 10;
     // Unfinished requests and unread answers of all connections together.
     size_t held_bytes_max = size_t{1} << 30;
-    // Called when a stranger connects, once per address (for the first thousand).
+    // Called when a stranger connects, once per address (for the first 16).
     std::function<void(const IpAddress&)> on_refused;
     // Asked once about each connection whose address is allowed; null: all may come.
     std::function<bool(int fd)> may_come;
@@ -91,7 +91,12 @@ class StoreServer {
   // Takes ownership of the descriptor, a connected non-blocking TCP socket, with what was already
   // read from it. Sets TCP_NODELAY and keepalive. Closes it at once if no store is open or its
   // address is not allowed.
-  void adopt(int fd, std::string_view already_read = {});
+  // `place` is held as long as it is open.
+  void adopt(int fd, std::string_view already_read = {}, std::shared_ptr<void> place = {});
+
+  // Closes the oldest connection that has not sent VALIDATE. False: there is none.
+  bool drop_half_open();
+  bool has_half_open() { return machine_ && machine_->oldest_half_open(); }
 
   Counters counters() const;
   // One line for people.

@@ -2,10 +2,12 @@
 // objects with their threads and sockets on loopback; no workers are started.
 //
 //   rendezvous_agents [--agents N] [--rounds R] [--in-process | --processes]
+//                     [--port P] [--places C]
 //
 // --processes forks one process per agent (the default), --in-process starts N threads. All of them
-// wait for a flag in shared memory; the first one becomes the host. Prints one line of JSON: the
-// milliseconds of each run, and their median.
+// wait for a flag in shared memory; the first one becomes the host, at port P (0: any), and takes
+// at most C connections at a time. Prints one line of JSON: the milliseconds of each run, and their
+// median.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -53,6 +55,8 @@ struct Plan {
   int agents = 128;
   int runs = 5;
   bool processes = true;
+  int port = 0;
+  size_t places = Places::kUnlimited;
 };
 
 int64_t now_ns() {
@@ -78,6 +82,7 @@ RendezvousOptions agent_options(const Plan& plan, int index, int port) {
   options.job_id = "bench";
   options.host = "127.0.0.1";
   options.port = port;
+  options.connections_max = plan.places;
   options.join.host_name = fmt::format("node{}", index);
   options.join.slots = 8;
   options.join.nodes_min = options.join.nodes_max = plan.agents;
@@ -190,6 +195,10 @@ Plan read_plan(int argc, char** argv) {
       plan.agents = std::atoi(argv[++i]);
     } else if (flag == "--rounds" && i + 1 < argc) {
       plan.runs = std::atoi(argv[++i]);
+    } else if (flag == "--port" && i + 1 < argc) {
+      plan.port = std::atoi(argv[++i]);
+    } else if (flag == "--places" && i + 1 < argc) {
+      plan.places = std::strtoul(argv[++i], nullptr, 10);
     } else if (flag == "--in-process") {
       plan.processes = false;
     } else if (flag != "--processes") {
@@ -214,7 +223,7 @@ int bench(const Plan& plan) {
     void* memory =
         mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     Board& board = *new (memory) Board;
-    const int port = unused_port();
+    const int port = plan.port != 0 ? plan.port : unused_port();
     all.push_back(plan.processes ? run_processes(board, plan, port)
                                  : run_threads(board, plan, port));
     munmap(memory, sizeof(Board));

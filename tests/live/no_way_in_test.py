@@ -2,12 +2,15 @@
 
 Needs root, to be another user, and for two machines iproute2; else ends with 77 and says why.
 """
+import collections
 import os
+import resource
 import shutil
 import socket
 import struct
 import subprocess
 import sys
+import threading
 
 import netns
 from harness import MUSTER, Job, LiveTest, main, wait_for
@@ -16,6 +19,7 @@ from nodes_harness import NodesTest, free_port
 from relay import Relay
 
 RANKS = os.environ.get("WORKER_NETNS_PROGRAM", "")
+AGENTS = os.environ.get("MUSTER_RENDEZVOUS_AGENTS", "")
 PROGRAMS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "programs")
 STRANGER = os.path.join(PROGRAMS, "stranger.py")
 PYTHON = os.path.join(os.environ.get("MUSTER_TORCH_VENV", ""), "bin", "python")
@@ -192,6 +196,89 @@ def is_free(port):
             return True
         except OSError:
             return False
+
+
+# What the strangers say, in turns: nothing, the magic of agents, a whole Hello, half of the store's magic, HTTP.
+WORDS = (b"", b"MSTR", b"MSTR" + struct.pack("<IBHI3s", 26, 1, 4, 3, b"job") + bytes(16), b"\0\xce", b"GET / HTTP/1.1\r\n")
+
+
+class Strangers(threading.Thread):
+    """Connects to a port again and again, from all over 127.0.0.0/24, and keeps many of these connections open."""
+
+    def __init__(self, port, hurry):
+        super().__init__(daemon=True)
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 6000)), hard))
+        self.port, self.hurry = port, hurry
+        self.open_max = min(5000, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 300)
+        self.connected, self.is_over = 0, threading.Event()
+        self.start()
+
+    def run(self):
+        open_ones, tried = collections.deque(), 0
+        while not self.is_over.is_set():
+            tried += 1
+            if len(open_ones) >= self.open_max:
+                open_ones.popleft().close()
+            one = socket.socket()
+            one.settimeout(5)
+            open_ones.append(one)
+            try:
+                one.bind((f"127.0.0.{tried % 250 + 1}", 0))
+                one.connect(("127.0.0.1", self.port))
+                one.send(WORDS[tried % len(WORDS)])
+                self.connected += 1
+            except OSError:
+                self.is_over.wait(0.01)
+            if self.connected > self.hurry:
+                self.is_over.wait(0.002)  # Others need the processors, too.
+        for one in open_ones:
+            one.close()
+
+    def end(self):
+        self.is_over.set()
+        self.join()
+
+
+class Flood(LiveTest):
+    """Thousands who never prove who they are cost the job nothing but their own connections."""
+
+    def test_a_host_with_few_descriptors_restarts_its_workers(self):
+        port = free_port()
+        worker = self.write("worker.sh", f"""#!/bin/bash
+            touch {self.path("up")}.$TORCHELASTIC_RESTART_COUNT.$RANK
+            while [ ! -e {self.path("fail")} ]; do sleep 0.05; done
+            [ $TORCHELASTIC_RESTART_COUNT = 1 ] || exit 3
+            {ECHO} && touch {self.path("reached")}.$RANK
+            while [ ! -e {self.path("end")} ]; do sleep 0.05; done
+        """)
+        few = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
+        with Job("--nnodes", "1:2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", "job",
+                 "--rdzv-conf", "last_call_timeout=1", "--nproc-per-node", 2, "--max-restarts", 1, "--tee", 3, "--log-dir",
+                 self.path("logs"), "--no-python", worker, preexec_fn=few) as job:
+            self.wait_for_files("up.0.0", "up.0.1")
+            strangers = Strangers(port, 10000)
+            self.addCleanup(strangers.end)
+            wait_for(lambda: strangers.connected >= 10000 or job.process.poll() is not None, "10,000 strangers", 120)
+            self.write("fail", "")
+            wait_for(lambda: self.exists("reached.0") and self.exists("reached.1") or job.process.poll() is not None,
+                     f"the workers run again: {job.stderr()}", 120)
+            self.write("end", "")
+            self.assertEqual(job.wait(60), 0, job.stderr())
+            said = job.stderr()
+            self.assertRegex(said, f"closed [0-9]+ connections to port {port} from 127.0.0.[0-9]+ and other addresses, to make")
+            self.assertLessEqual(said.count("closed "), 3, said)
+            self.assertLessEqual(said.count("127.0.0."), 6, said)
+            self.assertNotIn("ulimit", said)
+
+    def test_agents_that_join_at_once_lose_none(self):
+        count, port = int(os.environ.get("AGENTS", "200")), free_port()
+        strangers = Strangers(port, 0)
+        self.addCleanup(strangers.end)
+        ended = subprocess.run([AGENTS, "--agents", str(count), "--rounds", "1", "--port", str(port), "--places", str(count + 20)],
+                               capture_output=True, text=True, timeout=300, check=False)
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        self.assertGreater(strangers.connected, 0)
 
 
 class TwoNodes(NetnsTest, Attempts):

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -148,6 +149,23 @@ TEST(Descriptors, TheVisitsOfOtherNodesRaiseTheLimitAsFarAsItGoes) {
               }),
               0);
   }
+}
+
+// What is left for connections when all that the next start of the workers opens is open.
+TEST(Descriptors, ForOneStartOfTheWorkersStayBesideAllConnections) {
+  EXPECT_EQ(in_a_child([] {
+              const rlimit low{128, 128};
+              setrlimit(RLIMIT_NOFILE, &low);
+              const size_t before = connections_beside(2);
+              for (int i = 0; i < 20; ++i) {
+                if (fcntl(STDIN_FILENO, F_DUPFD, 3) < 0) return 4;
+              }
+              if (connections_beside(2) + 20 != before) return 1;
+              if (before > 128 - 40 - 6 * 2) return 2;
+              // Those of its own workers, its own agent and a few others at the lowest limit.
+              return connections_beside(11) >= 3 * 11 + 8 ? 0 : 3;
+            }),
+            0);
 }
 
 }  // namespace

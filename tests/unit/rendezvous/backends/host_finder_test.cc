@@ -210,6 +210,41 @@ TEST_F(FileFinderTest, AHostThatBeatsIsNotFollowedThoughWeCannotReachIt) {
   EXPECT_EQ(RecordFile(options(1).path).look()->record->instance, 2u);
 }
 
+// A host hangs up on whoever finds no place: that is no reason to follow it.
+TEST_F(FileFinderTest, AHostThatBeatsIsCalledAgainThoughItHungUp) {
+  std::unique_ptr<Listener> listener;
+  FileFinder host(loop_, options(1),
+                  [&](std::unique_ptr<Listener> made) { listener = std::move(made); });
+  ASSERT_TRUE(dial(loop_, host));
+  FileFinder::Options patient = options(2);
+  patient.dead_after = std::chrono::hours(1);
+  FileFinder node(loop_, patient, [](std::unique_ptr<Listener>) { ADD_FAILURE(); });
+  for (int i = 0; i < 3; ++i) {
+    const auto outcome = dial(loop_, node);
+    ASSERT_TRUE(outcome && *outcome) << outcome->error().error.message;
+    EXPECT_EQ((*outcome)->host_instance, 1u);
+    node.doubt();
+  }
+}
+
+// What hangs up is a forwarder, then.
+TEST_F(FileFinderTest, OneThatHungUpAndBeatsNoMoreIsFollowed) {
+  const auto forwarder = Listener::open(loop_, {SocketAddress{IpAddress::loopback_v4(), 0}});
+  ASSERT_TRUE(forwarder);
+  HostRecord record = far_away(1);
+  record.addresses = {(*forwarder)->local_endpoint()};
+  record.machine.clear();
+  RecordFile file(options(1).path);
+  ASSERT_EQ(file.take(*file.look(), record), true);
+  bool hosting = false;
+  FileFinder finder(loop_, options(2), [&](std::unique_ptr<Listener>) { hosting = true; });
+  EXPECT_TRUE(run_until(loop_, [&] {
+    dial(loop_, finder);
+    finder.doubt();
+    return hosting;
+  }));
+}
+
 TEST_F(FileFinderTest, OfManyAtOnceOneHostsAndTheOthersReachIt) {
   std::vector<std::unique_ptr<FileFinder>> finders;
   std::vector<std::unique_ptr<Listener>> listeners;

@@ -27,9 +27,9 @@ using membership::Welcome;
 
 class Host {
  public:
-  explicit Host(boost::asio::io_context& loop, Coordinator::Options options = {}) {
-    auto listener =
-        Listener::open(loop, {SocketAddress{IpAddress::loopback_v4(), 0}}, ListenOptions());
+  explicit Host(boost::asio::io_context& loop, Coordinator::Options options = {},
+                const ListenOptions& listen = {}) {
+    auto listener = Listener::open(loop, {SocketAddress{IpAddress::loopback_v4(), 0}}, listen);
     if (options.job_id.empty()) options.job_id = "job";
     options.instance = 42;
     options.say = [this](const std::string& text) { said.push_back(text); };
@@ -274,6 +274,46 @@ TEST(Coordinator, AnAgentThatHasJoinedIsNotUnderTheHandshakesLimit) {
   loop.run_for(std::chrono::milliseconds(500));
   EXPECT_FALSE(agent->closed);
   EXPECT_EQ(host.coordinator->counters().timed_out, 0u);
+}
+
+TEST(Coordinator, WhoeverOnlySaysHelloGivesHisPlaceToOthersAndAMemberNever) {
+  boost::asio::io_context loop;
+  ListenOptions listen;
+  listen.places = std::make_shared<Places>(3);
+  const Host host(loop, {}, listen);
+  const auto member = joined_agent(loop, host.port(), join_of(2));
+  std::vector<std::unique_ptr<RawAgent>> strangers;
+  for (int i = 0; i < 20; ++i) {
+    strangers.push_back(std::make_unique<RawAgent>(loop, host.port()));
+    strangers.back()->hello({membership::kProtocolVersion, "job", {}});
+  }
+  for (int i = 0; i < 18; ++i) {
+    EXPECT_TRUE(strangers[static_cast<size_t>(i)]->wait_closed());
+  }
+  const auto second = joined_agent(loop, host.port(), join_of(2));
+  EXPECT_FALSE(member->closed);
+  EXPECT_EQ(host.coordinator->counters().joined, 2u);
+  EXPECT_LE(host.coordinator->counters().sessions, 3u);
+}
+
+TEST(Coordinator, AThousandAgentsOfOneMachineThatJoinAtOnceLoseNone) {
+  boost::asio::io_context loop;
+  ListenOptions listen;
+  listen.places = std::make_shared<Places>(1000);
+  const Host host(loop, {}, listen);
+  std::vector<std::unique_ptr<RawAgent>> agents;
+  for (int i = 0; i < 1000; ++i) {
+    agents.push_back(std::make_unique<RawAgent>(loop, host.port()));
+    agents.back()->hello({membership::kProtocolVersion, "job", random_nonce()});
+  }
+  for (const auto& agent : agents) {
+    ASSERT_TRUE(agent->wait_messages(1));
+    agent->send(AgentMessage(join_of(1000)));
+  }
+  for (const auto& agent : agents)
+    ASSERT_TRUE(agent->wait_messages(2));
+  EXPECT_EQ(host.coordinator->counters(), (Coordinator::Counters{1000, 0, 0, 0, 1000, 1}));
+  EXPECT_EQ(host.said, std::vector<std::string>{});
 }
 
 TEST(Coordinator, TooManyAgentsAreRefusedNotForgotten) {

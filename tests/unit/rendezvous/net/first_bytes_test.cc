@@ -18,9 +18,10 @@ std::string probe() {
   return std::string(kProbeMagic) + std::string(kNonceBytes, 'n');
 }
 
-TEST(WhoCalls, KnowsAStoreClientByItsFirstByte) {
-  for (size_t n = 1; n <= kHello.size(); ++n)
-    EXPECT_EQ(caller(kHello.substr(0, n)), Caller::store_client) << n;
+TEST(WhoCalls, KnowsAStoreClientOnceItsMagicIsComplete) {
+  for (size_t n = 1; n < kHello.size(); ++n)
+    EXPECT_EQ(caller(kHello.substr(0, n)), Caller::unknown_yet) << n;
+  EXPECT_EQ(caller(kHello), Caller::store_client);
   EXPECT_EQ(caller(std::string(kHello) + "\x0d more"), Caller::store_client);
 }
 
@@ -53,10 +54,7 @@ TEST(WhoCalls, NeverChangesItsMindWithMoreBytes) {
     Caller before = Caller::unknown_yet;
     for (size_t n = 0; n <= whole.size(); ++n) {
       const Caller now = caller(std::string_view(whole).substr(0, n));
-      // A store client may turn out to be a stranger while its magic arrives; the listener has
-      // handed it over by then, and the store refuses it.
-      const bool bad_magic = before == Caller::store_client && now == Caller::stranger && n <= 5;
-      RC_ASSERT(before == Caller::unknown_yet || now == before || bad_magic);
+      RC_ASSERT(before == Caller::unknown_yet || now == before);
       before = now;
     }
   });

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <map>
+#include <memory>
+#include <utility>
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -39,6 +42,7 @@ struct Port {
     ListenHandlers handlers;
     handlers.store = [this](Arrival arrival) { keep(stores, std::move(arrival)); };
     handlers.agent = [this](Arrival arrival) { keep(agents, std::move(arrival)); };
+    handlers.crowded_out = [this](uint64_t id) { let_go(id); };
     handlers.stranger = [this](const Stranger& stranger) { strangers.push_back(stranger); };
     handlers.trouble = [this](const std::string& message) { troubles.push_back(message); };
     return handlers;
@@ -51,6 +55,12 @@ struct Port {
     sockets.emplace_back(arrival.fd.release());
     bytes.push_back(arrival.bytes);
     peers.push_back(arrival.peer);
+    places[arrival.id] = {std::move(arrival.place), sockets.size() - 1};
+  }
+  void let_go(uint64_t id) {
+    shutdown(sockets[places.at(id).second].fd(), SHUT_RDWR);
+    places.erase(id);
+    gone.push_back(id);
   }
   PlainSocket client() const { return PlainSocket::connected_to(listener->local_endpoint()); }
   PlainSocket client_saying(std::string_view text) const {
@@ -67,6 +77,8 @@ struct Port {
   std::vector<std::string> stores, agents, troubles;
   std::vector<SocketAddress> peers;
   std::vector<PlainSocket> sockets;
+  std::map<uint64_t, std::pair<std::shared_ptr<void>, size_t>> places;  // By id; which socket.
+  std::vector<uint64_t> gone;  // Crowded out after they were handed over.
   std::vector<Stranger> strangers;
 };
 
@@ -134,7 +146,7 @@ TEST(Listener, HoldsWhatComesBeforeItIsStarted) {
 
 TEST(Listener, BoundsWhatItHolds) {
   ListenOptions options;
-  options.held_max = 2;
+  options.half_open_max = 2;
   Port port(options);
   std::vector<PlainSocket> clients;
   for (const char* name : {"MSTR1", "MSTR2", "MSTR3"}) {
@@ -148,13 +160,13 @@ TEST(Listener, BoundsWhatItHolds) {
   EXPECT_THAT(port.agents, ElementsAre("MSTR2", "MSTR3"));
 }
 
-TEST(Listener, NamesAStrangerOncePerAddressAndClosesIt) {
+TEST(Listener, NamesAStrangerOncePerMachineAndClosesIt) {
   Port port({}, "0.0.0.0:0");
   port.started();
   const SocketAddress here = {IpAddress::loopback_v4(), port.listener->port()};
   const PlainSocket first = PlainSocket::connected_to(here);
   first.send_text("GET / HTTP/1.0\r\n\r\n");
-  const PlainSocket second = PlainSocket::connected_to(here);
+  const PlainSocket second = PlainSocket::connected_to({ip("127.0.0.2"), port.listener->port()});
   second.send_text("SSH-2.0-x\r\n");
   port.turn([](const auto& n) { return n.strangers == 2; }, "both are recognised");
   ASSERT_EQ(port.strangers.size(), 1u);
@@ -164,7 +176,7 @@ TEST(Listener, NamesAStrangerOncePerAddressAndClosesIt) {
   EXPECT_THAT(port.strangers[0].description,
               testing::AnyOf("a web browser or other HTTP client (GET / HTTP/1.0)",
                              "an ssh client (SSH-2.0-x)"));
-  EXPECT_EQ(port.strangers[0].peer.ip, IpAddress::loopback_v4());
+  EXPECT_TRUE(port.strangers[0].peer.ip.is_loopback());
 }
 
 TEST(Listener, ClosesThoseWhoSayNothingAtTheDeadline) {
@@ -193,7 +205,7 @@ TEST(Listener, ForgetsThoseWhoHangUpBeforeTheySpeak) {
 
 TEST(Listener, DropsTheOldestWhenTooManySayNothing) {
   ListenOptions options;
-  options.unidentified_max = 3;
+  options.half_open_max = 3;
   Port port(options);
   port.started();
   std::vector<PlainSocket> clients;
@@ -206,6 +218,86 @@ TEST(Listener, DropsTheOldestWhenTooManySayNothing) {
   EXPECT_EQ(clients[1].receive(), "");
   clients[2].send_text("MSTR");
   port.turn([](const auto& n) { return n.agents == 1; }, "one that stayed is served");
+}
+
+ListenOptions with_places(size_t count) {
+  ListenOptions options;
+  options.places = std::make_shared<Places>(count);
+  options.exhausted_pause = std::chrono::milliseconds(5);
+  return options;
+}
+
+TEST(Listener, LetsAHalfOpenConnectionKeepItsPlaceForAWhile) {
+  ListenOptions options = with_places(2);
+  options.least_life = std::chrono::hours(1);
+  Port port(options);
+  port.started();
+  const PlainSocket one = port.client();
+  const PlainSocket two = port.client();
+  const PlainSocket three = port.client();
+  port.turn([](const auto& n) { return n.accepted == 2; }, "there are places for two");
+  port.io.run_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(port.listener->counters().accepted, 2u);
+  EXPECT_EQ(port.listener->counters().crowded_out, 0u);
+}
+
+TEST(Listener, CrowdsOutTheAgentsThatDoNotProveWhoTheyAre) {
+  Port port(with_places(3));
+  port.started();
+  std::vector<PlainSocket> clients;
+  for (uint64_t i = 1; i <= 3; ++i) {
+    clients.push_back(port.client_saying("MSTR"));
+    port.turn([&](const auto& n) { return n.agents == i; }, "handed over");
+  }
+  port.listener->proved(1);
+  const PlainSocket late = port.client_saying("MSTRlate");
+  port.turn([](const auto& n) { return n.agents == 4; }, "another one gets a place");
+  EXPECT_THAT(port.gone, ElementsAre(2));
+  EXPECT_EQ(clients[1].receive(), "");
+  EXPECT_EQ(port.listener->counters().crowded_out, 1u);
+}
+
+TEST(Listener, LetsOthersWaitWhereAllPlacesAreTakenByThoseWhoProvedWhoTheyAre) {
+  Port port(with_places(2));
+  port.started();
+  const PlainSocket agent = port.client_saying("MSTR");
+  port.turn([](const auto& n) { return n.agents == 1; }, "the agent is handed over");
+  port.listener->proved(1);
+  const PlainSocket store = port.client_saying(kStoreHello);
+  port.turn([](const auto& n) { return n.stores == 1; }, "the store's client is handed over");
+  const PlainSocket late = port.client_saying("MSTRlate");
+  port.turn([](const auto& n) { return n.exhausted == 1; }, "there is no place left");
+  EXPECT_THAT(port.troubles, ElementsAre("all 2 places for connections are taken: new ones wait; "
+                                         "raise the limit (ulimit -n)"));
+  EXPECT_THAT(port.gone, ElementsAre());
+  EXPECT_EQ(port.listener->counters().accepted, 2u);
+  port.places.erase(2);
+  port.turn([](const auto& n) { return n.agents == 2; }, "its turn comes");
+  EXPECT_THAT(port.agents, ElementsAre("MSTR", "MSTRlate"));
+}
+
+TEST(Listener, ServesOthersInAFloodOfSilentOnesWithAHandfulOfPlaces) {
+  Port port(with_places(8), "0.0.0.0:0");
+  port.started();
+  std::vector<PlainSocket> strangers;
+  std::vector<PlainSocket> clients;
+  const uint16_t number = port.listener->port();
+  for (int i = 0; i < 500; ++i) {
+    const IpAddress to = IpAddress::v4({127, 0, 0, static_cast<uint8_t>(i % 250 + 1)});
+    strangers.push_back(PlainSocket::connected_to({to, number}));
+    if (i % 250 == 249) {
+      clients.push_back(port.client_saying("MSTR"));
+      clients.push_back(port.client_saying(kStoreHello));
+    }
+  }
+  port.turn([](const auto& n) { return n.agents == 2 && n.stores == 2; }, "all are served");
+  EXPECT_THAT(port.gone, ElementsAre());
+  EXPECT_LE(port.listener->unidentified(), 8u);
+  turn_until(port.io, [&] { return !port.troubles.empty(); }, "a line about the others");
+  ASSERT_EQ(port.troubles.size(), 1u);
+  EXPECT_THAT(port.troubles[0],
+              testing::MatchesRegex("closed [0-9]+ connections to port [0-9]+ from 127.0.0.[0-9]+, "
+                                    "to make room for others: who they are was not proved yet"));
 }
 
 TEST(Listener, ServesAThousandThatComeAtOnce) {

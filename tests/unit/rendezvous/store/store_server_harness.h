@@ -30,10 +30,11 @@ namespace muster::store_test {
 class RunningStore {
  public:
   explicit RunningStore(StoreServer::Options options = {},
-                        const IpAddress& address = IpAddress::loopback_v4())
+                        const IpAddress& address = IpAddress::loopback_v4(),
+                        const std::shared_ptr<Places>& places = {})
       : server_(std::make_unique<StoreServer>(io_, std::move(options))) {
     server_->open(1);
-    auto listener = StoreListener::open(io_, *server_, {SocketAddress{address, 0}});
+    auto listener = StoreListener::open(io_, *server_, {SocketAddress{address, 0}}, places);
     if (!listener) std::abort();
     listener_ = std::move(listener->front());
     port_ = listener_->port();

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <csignal>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -438,6 +439,34 @@ TEST(StoreServer, AdoptsAConnectionWithWhatWasReadFromIt) {
 }
 
 // ---- the listener
+
+TEST(StoreListener, GivesThePlaceOfASilentClientToAnother) {
+  RunningStore store({}, IpAddress::loopback_v4(), std::make_shared<Places>(3));
+  const RawClient early(store.port());
+  EXPECT_EQ(early.ask(ping(1), 4), little_endian(1, 4));
+  std::vector<std::unique_ptr<RawClient>> silent;
+  for (int i = 0; i < 20; i++)
+    silent.push_back(std::make_unique<RawClient>(store.port(), false));
+  for (int i = 0; i < 18; i++)
+    EXPECT_TRUE(silent[static_cast<size_t>(i)]->hears_the_end());
+  const RawClient late(store.port());
+  EXPECT_EQ(late.ask(ping(2), 4), little_endian(2, 4));
+  EXPECT_TRUE(silent[18]->hears_the_end());
+  EXPECT_LE(store.counters().connections, 3u);
+}
+
+TEST(StoreListener, LetsOthersWaitForAPlaceWhereAllAreTakenByItsClients) {
+  RunningStore store({}, IpAddress::loopback_v4(), std::make_shared<Places>(1));
+  auto early = std::make_unique<RawClient>(store.port());
+  EXPECT_EQ(early->ask(ping(1), 4), little_endian(1, 4));
+  const RawClient late(store.port());
+  late.say(ping(2));
+  while (store.pauses() == 0)
+    std::this_thread::yield();
+  EXPECT_EQ(store.counters().adopted, 1u);
+  early.reset();
+  EXPECT_EQ(late.hear(4), little_endian(2, 4));
+}
 
 TEST(StoreListener, SaysWhyItCannotListen) {
   RunningStore store;
