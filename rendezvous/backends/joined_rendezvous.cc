@@ -11,6 +11,7 @@
 #include "rendezvous/backends/file_finder.h"
 #include "rendezvous/membership/random_ids.h"
 #include "rendezvous/net/interfaces.h"
+#include "rendezvous/net/local_users.h"
 
 namespace muster {
 namespace {
@@ -118,6 +119,8 @@ MemberClient::Options JoinedRendezvous::client_options(const std::string& advert
   client.job_id = options_.job_id;
   client.token = options_.token;
   client.advertised = advertised;
+  client.clients = {options_.worker_users, options_.store_allow_any, options_.store_allow,
+                    std::make_shared<LocalUsers>()};
   return client;
 }
 

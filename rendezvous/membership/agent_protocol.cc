@@ -72,6 +72,9 @@ void fields(auto& a, Like<Join> auto& m) {
   a.text(m.dialled, kNameBytesMax);
   a.text(m.advertised, kNameBytesMax);
   a.flag(m.is_host);
+  a.text(m.own_end, kNameBytesMax);
+  a.text(m.host_end, kNameBytesMax);
+  a.flag(m.knows_owners);
   job_fields(a, m);
   a.epoch(m.last_epoch);
   a.integer(m.last_instance);
@@ -135,6 +138,11 @@ void fields(auto& a, Like<Datagram> auto& m) {
   a.epoch(m.epoch);
   a.number(m.to, -1, kNodesMax);
   content_fields(a, m);
+}
+
+void fields(auto& a, Like<Belongs> auto& m) {
+  a.integer(m.id);
+  a.flag(m.to_job);
 }
 
 void fields(auto& a, Like<Challenge> auto& m) {
@@ -222,6 +230,12 @@ void fields(auto& a, Like<Delivered> auto& m) {
   a.epoch(m.epoch);
   a.number(m.from, 0, kNodesMax);
   content_fields(a, m);
+}
+
+void fields(auto& a, Like<WhoseIs> auto& m) {
+  a.integer(m.id);
+  a.text(m.client, kNameBytesMax);
+  a.text(m.store, kNameBytesMax);
 }
 
 template <typename Message>

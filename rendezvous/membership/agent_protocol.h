@@ -88,6 +88,11 @@ struct Join {
   std::string dialled;     // The host's address as this agent reached it.
   std::string advertised;  // Its own address on that connection (or --local-addr).
   bool is_host = false;    // It runs in the host's own process.
+  // Both ends of that connection, as they are here ("10.0.0.7:41234"): another view of them at the
+  // host means that addresses are translated on the way.
+  std::string own_end;
+  std::string host_end;
+  bool knows_owners = false;  // Its kernel tells whose a connection is: it can answer a WhoseIs.
 
   // The job as this node was configured. All nodes must agree on the number of nodes.
   int nodes_min = 1;
@@ -184,6 +189,13 @@ struct Datagram {
   Duration at_error{};  // The error of that conversion.
   std::string payload;  // At most kDatagramBytesMax.
   friend bool operator==(const Datagram&, const Datagram&) = default;
+};
+
+// The answer to a WhoseIs.
+struct Belongs {
+  uint64_t id = 0;
+  bool to_job = false;  // Its user is one of the job's there.
+  friend bool operator==(const Belongs&, const Belongs&) = default;
 };
 
 // ---- what the host says
@@ -319,8 +331,18 @@ struct Delivered {
   friend bool operator==(const Delivered&, const Delivered&) = default;
 };
 
-using AgentMessage = std::variant<Hello, Join, Report, Goodbye, Query, Datagram>;
-using HostMessage = std::variant<Challenge, Welcome, Refused, Order, Alive, Nodes, Delivered>;
+// A connection to the job's store comes from the agent's address: may its user use the store? The
+// idea of RFC 1413, over a connection on which both sides know each other. Answered by a Belongs.
+struct WhoseIs {
+  uint64_t id = 0;     // Repeated in the answer.
+  std::string client;  // "10.0.0.7:41236": its end there.
+  std::string store;   // "10.0.0.1:29400"
+  friend bool operator==(const WhoseIs&, const WhoseIs&) = default;
+};
+
+using AgentMessage = std::variant<Hello, Join, Report, Goodbye, Query, Datagram, Belongs>;
+using HostMessage =
+    std::variant<Challenge, Welcome, Refused, Order, Alive, Nodes, Delivered, WhoseIs>;
 
 // One frame: u32 length of what follows, u8 type, fields. Little-endian.
 // REQUIRES: within the limits above (longer texts and details are cut at a UTF-8 boundary).

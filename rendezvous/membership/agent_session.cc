@@ -10,6 +10,7 @@
 #include "rendezvous/membership/job_token.h"
 #include "rendezvous/membership/membership_text.h"
 #include "rendezvous/membership/random_ids.h"
+#include "rendezvous/net/interfaces.h"
 #include "rendezvous/net/local_users.h"
 
 namespace muster {
@@ -32,6 +33,7 @@ constexpr std::string_view kSeedLabel = "muster worker seed 1";
 AgentSession::AgentSession(boost::asio::io_context& io, Arrival arrival, Options options)
     : options_(std::move(options)),
       peer_(arrival.peer),
+      host_end_(local_address_of(arrival.fd.get())),
       early_(std::move(arrival.bytes)),
       stream_(io, arrival.fd.release(), options_.unsent_bytes_max),
       place_(std::move(arrival.place)) {}

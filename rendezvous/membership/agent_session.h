@@ -51,6 +51,8 @@ class AgentSession : public std::enable_shared_from_this<AgentSession> {
   bool is_seal_broken() const { return reader_.is_seal_broken(); }
   const std::string& job_id() const { return hello_.job_id; }
   const IpAddress& peer() const { return peer_.ip; }
+  const SocketAddress& agent_end() const { return peer_; }
+  const SocketAddress& host_end() const { return host_end_; }
 
  private:
   enum class Step { hello, join, joined, over };
@@ -64,6 +66,7 @@ class AgentSession : public std::enable_shared_from_this<AgentSession> {
 
   Options options_;
   SocketAddress peer_;
+  SocketAddress host_end_;
   std::string early_;  // Bytes that came with the arrival.
   ByteStream stream_;
   std::shared_ptr<void> place_;  // See Arrival.

@@ -29,15 +29,31 @@ void ClientCheck::begin() {
                   options_.local->why_not()));
 }
 
-bool ClientCheck::may_come(int fd) {
-  if (!options_.users || options_.allow_any) return true;
+ClientCheck::Verdict ClientCheck::look(int fd) {
   const SocketAddress client = remote_address_of(fd);
-  const auto holds_it = [&](const Network& network) { return network.contains(client.ip); };
-  if (std::ranges::any_of(options_.allow, holds_it)) return true;
+  if (!options_.users || is_unchecked(client.ip)) return Verdict::may_come;
   const LocalUsers::Found found = options_.local->look(fd);
-  if (!found.is_local || (found.uid && is_ours(*found.uid))) return true;
+  if (!found.is_local)
+    return options_.local->is_own(client.ip) ? Verdict::may_come : Verdict::is_elsewhere;
+  if (found.uid && is_ours(*found.uid)) return Verdict::may_come;
   if (!found.is_over) say_refusal(found.uid, client);
-  return false;
+  return Verdict::refused;
+}
+
+bool ClientCheck::knows_owners() {
+  return options_.allow_any || (options_.users && options_.local->works());
+}
+
+bool ClientCheck::belongs(const SocketAddress& client, const SocketAddress& store) {
+  if (is_unchecked(client.ip)) return true;
+  if (!options_.users) return false;
+  const std::optional<uid_t> uid = options_.local->owner_of(client, store);
+  return uid && is_ours(*uid);
+}
+
+bool ClientCheck::is_unchecked(const IpAddress& address) const {
+  const auto holds_it = [&](const Network& network) { return network.contains(address); };
+  return options_.allow_any || std::ranges::any_of(options_.allow, holds_it);
 }
 
 bool ClientCheck::is_ours(uid_t uid) {

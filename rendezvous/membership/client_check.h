@@ -1,7 +1,7 @@
 // Which users of this machine may use the job's store: the job's own, root, those that its
 // processes here run as, those that other agents here run as (with a token), and whoever comes from
-// a network that the user named (--store-allow). Clients at other machines' addresses are none of
-// its business. One thread.
+// a network that the user named (--store-allow). The host asks it about the store's clients here,
+// every agent about its own machine's at the host. One thread.
 #pragma once
 
 #include <chrono>
@@ -35,13 +35,19 @@ class ClientCheck {
 
   // Before clients come. Says once if the kernel does not tell who they are: then all may come.
   void begin();
-  // Whether the client of this connection may be served. Says once for each user if not, and
-  // nothing of one that has gone already.
-  bool may_come(int fd);
+  enum class Verdict { may_come, refused, is_elsewhere };
+  // Of the client of this connection; is_elsewhere: the agent at its machine's address has to know.
+  // Says once for each user who is refused, and nothing of one that has gone already.
+  Verdict look(int fd);
+  // Whether belongs() can tell; tries again if it could not.
+  bool knows_owners();
+  // Whether the connection from `client` here to the store is of a user who may use it.
+  bool belongs(const SocketAddress& client, const SocketAddress& store);
   // An agent that has proved the token runs as this user here, and so may its workers.
   void admit(uid_t uid) { admitted_.insert(uid); }
 
  private:
+  bool is_unchecked(const IpAddress& address) const;
   bool is_ours(uid_t uid);
   void say_refusal(std::optional<uid_t> uid, const SocketAddress& client);
 

@@ -16,24 +16,53 @@ namespace {
 
 // An answer costs the host work in proportion to the number of nodes.
 constexpr int kQueriesInSecond = 20;
+constexpr size_t kClientRefusalsSaid = 100;
+
+// A link-local address has another scope on the other machine.
+bool is_same_end(const std::string& text, const SocketAddress& end) {
+  const auto there = SocketAddress::parse(text);
+  return there && there->port == end.port && there->ip.is_v6() == end.ip.is_v6() &&
+         there->ip.bytes() == end.ip.bytes();
+}
+
+OwnerQuestions::Sight sight_of(const membership::Join& join, const HostedJob::Ends& ends) {
+  if (!is_same_end(join.own_end, ends.agent) || !is_same_end(join.host_end, ends.host))
+    return OwnerQuestions::Sight::translated;
+  return join.knows_owners ? OwnerQuestions::Sight::clear : OwnerQuestions::Sight::blind;
+}
 
 }  // namespace
 
 HostedJob::HostedJob(boost::asio::io_context& io, Options options, Handlers handlers)
     : options_(std::move(options)),
       handlers_(std::move(handlers)),
-      store_(io, options_.store),
+      store_(io, store_options()),
       machine_(options_.membership),
-      drive_(io, machine_, [this](const Membership::Effect& effect) { perform(effect); }) {}
+      drive_(io, machine_, [this](const Membership::Effect& effect) { perform(effect); }),
+      questions_([this](membership::ConnectionId agent) { return machine_.is_member(agent); }),
+      questions_drive_(io, questions_,
+                       [this](const OwnerQuestions::Effect& effect) { perform(effect); }) {}
+
+JobStore::Options HostedJob::store_options() {
+  JobStore::Options store = options_.store;
+  store.ask = [this](uint64_t client, const SocketAddress& from, const SocketAddress& to) {
+    questions_drive_.post(OwnerQuestions::ClientCame{client, from, to});
+  };
+  return store;
+}
 
 void HostedJob::on_joined(membership::ConnectionId connection, membership::Join join,
-                          const IpAddress& seen) {
+                          const Ends& ends) {
   // Only this process knows which agent is its own; any agent can claim to be.
   join.is_host = join.agent == options_.own_agent;
   connections_.try_emplace(connection);
   if (!join.is_host) others_.insert(connection);
-  seen_[join.agent] = {join.advertised, seen};
+  seen_[join.agent] = {join.advertised, ends.agent.ip};
+  OwnerQuestions::AgentCame agent{connection, ends.agent.ip, IpAddress::parse(join.advertised),
+                                  sight_of(join, ends), join.host_name};
   drive_.post(membership::Joined{connection, std::move(join)});
+  // It may have been refused.
+  if (connections_.contains(connection)) questions_drive_.post(std::move(agent));
 }
 
 void HostedJob::on_message(membership::ConnectionId connection, const AgentMessage& message) {
@@ -45,6 +74,8 @@ void HostedJob::on_message(membership::ConnectionId connection, const AgentMessa
     answer(connection, *query);
   } else if (const auto* datagram = std::get_if<membership::Datagram>(&message)) {
     relay(connection, *datagram);
+  } else if (const auto* answer = std::get_if<membership::Belongs>(&message)) {
+    questions_drive_.post(OwnerQuestions::Answered{connection, *answer});
   }
 }
 
@@ -83,6 +114,7 @@ void HostedJob::on_disconnected(membership::ConnectionId connection) {
 // Returns false if it was not known.
 bool HostedJob::forget(membership::ConnectionId connection) {
   curious_.erase(connection);
+  questions_drive_.post(OwnerQuestions::AgentGone{connection});
   if (others_.erase(connection) != 0) others_until_ = std::chrono::steady_clock::now();
   return connections_.erase(connection) != 0;
 }
@@ -131,6 +163,23 @@ void HostedJob::perform(const Membership::Effect& effect) {
       self.handlers_.finished();
     }
     void operator()(const membership::Note&) const {}
+  };
+  std::visit(Perform{*this}, effect);
+}
+
+void HostedJob::perform(const OwnerQuestions::Effect& effect) {
+  struct Perform {
+    HostedJob& self;
+    void operator()(const OwnerQuestions::Ask& e) const {
+      self.handlers_.send(e.connection, e.question);
+    }
+    void operator()(const OwnerQuestions::Decided& e) const {
+      const bool was_there = self.store_.decide(e.client, e.may_come);
+      if (was_there && !e.may_come && self.refusals_said_.size() < kClientRefusalsSaid &&
+          self.refusals_said_.insert(e.text).second)
+        self.store_.say(e.text);
+    }
+    void operator()(const OwnerQuestions::Say& e) const { self.store_.say(e.text); }
   };
   std::visit(Perform{*this}, effect);
 }

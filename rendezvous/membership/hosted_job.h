@@ -18,6 +18,7 @@
 #include "rendezvous/membership/datagram_budget.h"
 #include "rendezvous/membership/job_store.h"
 #include "rendezvous/membership/membership.h"
+#include "rendezvous/membership/owner_questions.h"
 #include "rendezvous/net/address.h"
 #include "rendezvous/net/drive.h"
 
@@ -34,6 +35,11 @@ class HostedJob {
     std::vector<Network> store_allow;
     std::vector<std::shared_ptr<void>> places;  // For the store's own descriptors.
   };
+  // Of an agent's connection, as they are here.
+  struct Ends {
+    SocketAddress agent;
+    SocketAddress host;
+  };
   struct Handlers {
     std::function<void(membership::ConnectionId, const membership::HostMessage&)> send;
     std::function<void(membership::ConnectionId)> hang_up;
@@ -42,7 +48,7 @@ class HostedJob {
 
   HostedJob(boost::asio::io_context& io, Options options, Handlers handlers);
 
-  void on_joined(membership::ConnectionId connection, membership::Join join, const IpAddress& seen);
+  void on_joined(membership::ConnectionId connection, membership::Join join, const Ends& ends);
   void on_message(membership::ConnectionId connection, const membership::AgentMessage& message);
   void on_disconnected(membership::ConnectionId connection);
 
@@ -71,7 +77,9 @@ class HostedJob {
     int queries = 0;
   };
 
+  JobStore::Options store_options();
   void perform(const Membership::Effect& effect);
+  void perform(const OwnerQuestions::Effect& effect);
   bool forget(membership::ConnectionId connection);
   void answer(membership::ConnectionId connection, const membership::Query& query);
   void relay(membership::ConnectionId connection, const membership::Datagram& datagram);
@@ -85,6 +93,9 @@ class HostedJob {
   JobStore store_;
   Membership machine_;
   Drive<Membership, membership::Tick> drive_;
+  OwnerQuestions questions_;  // About the store's clients.
+  Drive<OwnerQuestions, OwnerQuestions::Tick> questions_drive_;
+  std::set<std::string> refusals_said_;
   std::map<membership::AgentId, Seen> seen_;
   std::map<membership::ConnectionId, DatagramBudget> connections_;
   std::set<membership::ConnectionId> others_;  // Of other processes.

@@ -6,6 +6,7 @@
 
 #include "rendezvous/base/contract.h"
 #include "rendezvous/membership/membership_text.h"
+#include "rendezvous/net/interfaces.h"
 
 namespace muster {
 namespace {
@@ -29,7 +30,7 @@ JobStore::JobStore(boost::asio::io_context& io, Options options)
       server_(io, [this] {
         StoreServer::Options server;
         server.on_refused = [this](const IpAddress& address) { on_refused(address); };
-        server.may_come = [this](int fd) { return clients_.may_come(fd); };
+        server.examine = [this](int fd, uint64_t client) { examine(fd, client); };
         server.on_full = [this](int fd) { on_full(fd); };
         server.machine.stored_bytes_max = options_.bytes_max;
         return server;
@@ -66,6 +67,13 @@ void JobStore::leave_notice(const FailureNotice& notice) {
   value += notice.is_failure ? "\nfailed" : "\nstopped";
   if (notice.rank) value += fmt::format(" {}", *notice.rank);
   server_.put(kFailureNoticeKey, value);
+}
+
+void JobStore::examine(int fd, uint64_t client) {
+  const ClientCheck::Verdict verdict = clients_.look(fd);
+  if (verdict == ClientCheck::Verdict::is_elsewhere && options_.ask)
+    return options_.ask(client, remote_address_of(fd), local_address_of(fd));
+  server_.decide(client, verdict != ClientCheck::Verdict::refused);
 }
 
 void JobStore::on_refused(const IpAddress& address) {

@@ -35,6 +35,9 @@ class JobStore {
     // Called once for each round in which the store cannot hold all, with a line about it.
     std::function<void(const std::string&)> on_full;
     ClientCheck::Options clients;
+    // Called for a client at another machine's address; decide() has to follow, at once or later.
+    // Null: its address is enough.
+    std::function<void(uint64_t client, const SocketAddress& from, const SocketAddress& store)> ask;
   };
 
   // Why a round ends.
@@ -59,12 +62,16 @@ class JobStore {
   Result<int> open(uint64_t epoch, Allowed allowed);
   void close();
   void admit(uid_t uid) { clients_.admit(uid); }  // See ClientCheck.
+  // See StoreServer.
+  bool decide(uint64_t client, bool may_come) { return server_.decide(client, may_come); }
   // Stores why the running round ends, for workers that are about to be stopped; the first reason
   // counts. No effect if no store is open. See kFailureNoticeKey.
   void leave_notice(const FailureNotice& notice);
   bool is_open() const { return server_.epoch().has_value(); }
   bool is_shared() const { return options_.shared_port.has_value(); }
   bool was_ever_open() const { return was_ever_open_; }
+
+  void say(const std::string& line) const;
 
   // For connections of the shared port.
   void adopt(Arrival arrival) {
@@ -75,9 +82,9 @@ class JobStore {
   StoreServer::Counters counters() const { return server_.counters(); }
 
  private:
+  void examine(int fd, uint64_t client);
   void on_refused(const IpAddress& address);
   void on_full(int fd);
-  void say(const std::string& line) const;
   Result<void> listen();
 
   boost::asio::io_context& io_;

@@ -80,7 +80,7 @@ struct Tick {};
 // ---- effects
 
 struct Connect {
-  Join join;  // The shell fills in dialled and advertised.
+  Join join;  // The shell fills in what it says of the connection.
   friend bool operator==(const Connect&, const Connect&) = default;
 };
 // Takes effect after all earlier sends. No more events of this connection are posted.
@@ -215,6 +215,7 @@ class Member {
   void hear(Instant now, const membership::Alive& message);
   void hear(Instant, const membership::Nodes&) {}      // Handled by the shell.
   void hear(Instant, const membership::Delivered&) {}  // Likewise.
+  void hear(Instant, const membership::WhoseIs&) {}    // Likewise.
 
   // One overload for each kind of order.
   void obey(Instant now, const membership::Wait& what);

@@ -31,6 +31,7 @@ using membership::Nodes;
 using membership::Nonce;
 using membership::Refused;
 using membership::Welcome;
+using membership::WhoseIs;
 
 namespace {
 
@@ -73,6 +74,7 @@ MemberClient::MemberClient(boost::asio::io_context& io, Dialler& dialler, Option
       dialler_(dialler),
       options_(std::move(options)),
       handlers_(std::move(handlers)),
+      clients_(options_.clients, [](const std::string&) {}),
       stranger_(options_.member.endpoint),
       machine_(options_.member),
       drive_(io, machine_, [this](const Member::Effect& effect) { perform(effect); }),
@@ -144,6 +146,9 @@ void MemberClient::on_dialled(DialOutcome outcome) {
   own_address_ = local_address_of(fd).ip.to_string();
   link.join.advertised = options_.advertised.empty() ? own_address_ : options_.advertised;
   link.join.is_host = outcome->own_host;
+  link.join.own_end = local_address_of(fd).to_string();
+  link.join.host_end = link.host.to_string();
+  link.join.knows_owners = clients_.knows_owners();
   link.wanted_instance = outcome->host_instance;
   link.agent_nonce = random_nonce();
   link.step = Link::Step::hello;
@@ -190,6 +195,8 @@ void MemberClient::on_message(const HostMessage& message) {
   const bool proven = options_.token.empty() || link_->reader.is_sealed();
   if (const auto* refused = std::get_if<Refused>(&message); refused && !proven)
     return on_unproven_refusal(*refused);
+  if (const auto* one = std::get_if<WhoseIs>(&message); one && link_->step == Link::Step::joined)
+    return on_whose_is(*one);
   if (link_->step == Link::Step::joined) return drive_.post(member::Received{message});
   stranger_.on_host();
   if (std::holds_alternative<Refused>(message)) return on_verdict(message);
@@ -317,6 +324,15 @@ void MemberClient::on_delivered(const Delivered& message) {
   // Another agent may state any error.
   delivered.at_error = std::min(message.at_error, Duration::max() - here->error) + here->error;
   handlers_.datagram(delivered);
+}
+
+// ---- Whose a connection to the job's store is.
+
+void MemberClient::on_whose_is(const WhoseIs& question) {
+  const auto client = SocketAddress::parse(question.client);
+  const auto store = SocketAddress::parse(question.store);
+  const bool to_job = client && store && clients_.belongs(*client, *store);
+  write(membership::Belongs{question.id, to_job});
 }
 
 // ---- All nodes of the job.

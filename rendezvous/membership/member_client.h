@@ -19,6 +19,7 @@
 
 #include "rendezvous/base/error.h"
 #include "rendezvous/membership/agent_protocol.h"
+#include "rendezvous/membership/client_check.h"
 #include "rendezvous/membership/member.h"
 #include "rendezvous/membership/stranger_watch.h"
 #include "rendezvous/net/connect.h"
@@ -52,7 +53,8 @@ class MemberClient {
     Member::Options member;
     std::string job_id;
     std::string token;
-    std::string advertised;  // Empty: our end of the connection.
+    std::string advertised;        // Empty: our end of the connection.
+    ClientCheck::Options clients;  // Whose connections from here may use the job's store.
     Duration handshake_limit = std::chrono::seconds(5);
     size_t unsent_bytes_max = size_t{4} << 20;
   };
@@ -103,6 +105,7 @@ class MemberClient {
   void on_verdict(const membership::HostMessage& message);
   void on_nodes(const membership::Nodes& part);
   void on_delivered(const membership::Delivered& message);
+  void on_whose_is(const membership::WhoseIs& question);
   void write(const membership::AgentMessage& message);
   bool is_joined() const;
   void ask();
@@ -120,6 +123,7 @@ class MemberClient {
   Dialler& dialler_;
   Options options_;
   Handlers handlers_;
+  ClientCheck clients_;
   StrangerWatch stranger_;
   Member machine_;
   Drive<Member, member::Tick> drive_;

@@ -201,6 +201,9 @@ class Membership {
   // `to`: a node rank; -1: all nodes of the epoch. The sender gets none of its own.
   Route route(membership::ConnectionId sender, membership::Epoch epoch, int to) const;
 
+  // Whether the agent of this connection is in the epoch that is being formed, runs or is stopped.
+  bool is_member(membership::ConnectionId connection) const;
+
  private:
   enum class Stage { forming, opening, running, stopping, ended };
 

@@ -162,6 +162,11 @@ Membership::Route Membership::route(ConnectionId sender, Epoch epoch, int to) co
   return route;
 }
 
+bool Membership::is_member(ConnectionId connection) const {
+  const auto agent = by_connection_.find(connection);
+  return agent != by_connection_.end() && nodes_.at(agent->second).member;
+}
+
 // Tells each waiting node what it waits for. A node that may have live workers gets its Stop first.
 void Membership::tell_waiting() {
   const std::string text = forming_text(now_);

@@ -41,6 +41,11 @@ LocalUsers::Found LocalUsers::look(int fd) {
   return {true, is_over, is_over ? std::nullopt : uid};
 }
 
+std::optional<uid_t> LocalUsers::owner_of(const SocketAddress& client,
+                                          const SocketAddress& server) {
+  return owners_ ? owners_->owner_of(client, server) : std::nullopt;
+}
+
 bool LocalUsers::is_own(const IpAddress& address) {
   if (address.is_loopback()) return true;
   const auto now = std::chrono::steady_clock::now();

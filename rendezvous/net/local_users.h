@@ -32,10 +32,11 @@ class LocalUsers {
   };
   // Of the accepted connection `fd`.
   Found look(int fd);
-
- private:
+  // See SocketOwners. nullopt as well if the kernel does not tell.
+  std::optional<uid_t> owner_of(const SocketAddress& client, const SocketAddress& server);
   bool is_own(const IpAddress& address);
 
+ private:
   std::optional<SocketOwners> owners_;
   std::string why_not_;
   std::vector<IpAddress> own_;

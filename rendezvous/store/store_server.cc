@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -53,6 +54,11 @@ void set_store_socket_options(int fd) {
   set(IPPROTO_TCP, TCP_KEEPIDLE, 60);
   set(IPPROTO_TCP, TCP_KEEPINTVL, 10);
   set(IPPROTO_TCP, TCP_KEEPCNT, 5);
+}
+
+bool has_hung_up(int fd) {
+  pollfd look{fd, POLLRDHUP, 0};
+  return ::poll(&look, 1, 0) != 0;
 }
 
 int new_epoll() {
@@ -119,6 +125,7 @@ void StoreServer::close() {
   }
   connections_.clear();
   free_slots_.clear();
+  undecided_.clear();
   order_ = ReadyOrder();
   machine_.reset();
   epoch_.reset();
@@ -132,16 +139,10 @@ void StoreServer::put(std::string_view key, std::string_view value) {
 
 void StoreServer::set_allowed(std::optional<std::vector<Network>> allowed) {
   allowed_ = std::move(allowed);
+  std::erase_if(undecided_, [this](const auto& one) { return !is_allowed(one.second.fd.get()); });
   for (Connection& connection : connections_) {
     if (connection.fd >= 0 && !is_allowed(connection.fd)) drop(connection);
   }
-}
-
-bool StoreServer::may_come(int fd) {
-  if (!is_allowed(fd)) return false;
-  if (!options_.may_come || options_.may_come(fd)) return true;
-  counters_.refused++;
-  return false;
 }
 
 bool StoreServer::is_allowed(int fd) {
@@ -162,10 +163,33 @@ void StoreServer::report_stranger(const IpAddress& address) {
 
 void StoreServer::adopt(int fd, std::string_view already_read, std::shared_ptr<void> place) {
   if (!machine_) counters_.refused_closed++;
-  if (!machine_ || !may_come(fd)) {
+  if (!machine_ || !is_allowed(fd)) {
     ::close(fd);
-    return;
+  } else if (options_.examine) {
+    const uint64_t client = ++last_client_;
+    undecided_.emplace(client,
+                       Undecided{UniqueFd(fd), std::string(already_read), std::move(place)});
+    options_.examine(fd, client);
+  } else {
+    admit(fd, already_read, std::move(place));
   }
+}
+
+bool StoreServer::decide(uint64_t client, bool may_come) {
+  auto found = undecided_.extract(client);
+  if (found.empty()) return false;
+  Undecided& one = found.mapped();
+  const bool is_there = may_come || !has_hung_up(one.fd.get());
+  if (may_come) {
+    admit(one.fd.release(), one.already_read, std::move(one.place));
+  } else {
+    counters_.refused++;
+  }
+  return is_there;
+}
+
+// REQUIRES: a store is open.
+void StoreServer::admit(int fd, std::string_view already_read, std::shared_ptr<void> place) {
   store_socket_opened(fd);
   set_store_socket_options(fd);
   Connection& connection = free_slot();
@@ -463,8 +487,12 @@ StoreServer::Counters StoreServer::counters() const {
 
 std::string StoreServer::status() const {
   if (!machine_) return "store closed";
-  return fmt::format("store of epoch {}: {} connections, {}", *epoch_, counters_.connections,
-                     machine_->status());
+  const std::string waiting =
+      undecided_.empty()
+          ? ""
+          : fmt::format(", {} wait until it is known whose they are", undecided_.size());
+  return fmt::format("store of epoch {}: {} connections{}, {}", *epoch_, counters_.connections,
+                     waiting, machine_->status());
 }
 
 }  // namespace muster

@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -31,6 +32,7 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "rendezvous/base/unique_fd.h"
 #include "rendezvous/net/address.h"
 #include "rendezvous/store/ready_order.h"
 #include "rendezvous/store/store_machine.h"
@@ -49,8 +51,9 @@ class StoreServer {
     size_t held_bytes_max = size_t{1} << 30;
     // Called when a stranger connects, once per address (for the first 16).
     std::function<void(const IpAddress&)> on_refused;
-    // Asked once about each connection whose address is allowed; null: all may come.
-    std::function<bool(int fd)> may_come;
+    // Called once for each connection whose address is allowed. decide() has to follow, at once or
+    // later, and until then nothing of it is read. Null: all may come.
+    std::function<void(int fd, uint64_t client)> examine;
     // Called before a connection is closed because the store cannot hold what it sent.
     std::function<void(int fd)> on_full;
   };
@@ -58,7 +61,7 @@ class StoreServer {
   struct Counters {
     uint64_t adopted = 0;
     uint64_t requests = 0;
-    uint64_t refused = 0;             // By address, or by may_come.
+    uint64_t refused = 0;             // By address, or by decide().
     uint64_t refused_closed = 0;      // Arrived while no store was open.
     uint64_t handshake_timeouts = 0;  // Never sent VALIDATE.
     uint64_t evicted = 0;             // Held the most when held_bytes_max was reached.
@@ -90,13 +93,16 @@ class StoreServer {
 
   // Takes ownership of the descriptor, a connected non-blocking TCP socket, with what was already
   // read from it. Sets TCP_NODELAY and keepalive. Closes it at once if no store is open or its
-  // address is not allowed.
-  // `place` is held as long as it is open.
+  // address is not allowed. `place` is held as long as it is open.
   void adopt(int fd, std::string_view already_read = {}, std::shared_ptr<void> place = {});
 
   // Closes the oldest connection that has not sent VALIDATE. False: there is none.
   bool drop_half_open();
   bool has_half_open() { return machine_ && machine_->oldest_half_open(); }
+
+  // Serves the client that examine() was told of, or closes its connection. False: the store was
+  // closed since, or the client has hung up.
+  bool decide(uint64_t client, bool may_come);
 
   Counters counters() const;
   // One line for people.
@@ -105,6 +111,11 @@ class StoreServer {
  private:
   struct Connection;
   struct Backlog;
+  struct Undecided {
+    UniqueFd fd;
+    std::string already_read;
+    std::shared_ptr<void> place;
+  };
   enum class Fate { keep, close };
 
   void arm();
@@ -126,7 +137,7 @@ class StoreServer {
   void drop(Connection& connection);
   Connection& free_slot();
   bool is_allowed(int fd);
-  bool may_come(int fd);
+  void admit(int fd, std::string_view already_read, std::shared_ptr<void> place);
   void report_stranger(const IpAddress& address);
   void arm_handshake_timer();
   void drop_late();
@@ -143,6 +154,8 @@ class StoreServer {
 
   std::deque<Connection> connections_;  // By slot, which is the machine's ClientId.
   std::vector<uint32_t> free_slots_;
+  std::map<uint64_t, Undecided> undecided_;
+  uint64_t last_client_ = 0;
   size_t held_bytes_ = 0;
   Counters counters_;
 

@@ -49,11 +49,11 @@ class NodeStart(Start):
 class NodeJob(Job):
     """A launcher on node i of a cluster."""
 
-    def __init__(self, cluster, i, args):
+    def __init__(self, cluster, i, args, launcher=(MUSTER,)):
         self.out = tempfile.TemporaryFile()
         self.err = tempfile.TemporaryFile()
         self.name, self.node = cluster.name(i), i
-        self.process = cluster.run(i, [MUSTER, *args], stdin=subprocess.DEVNULL, stdout=self.out, stderr=self.err)
+        self.process = cluster.run(i, [*launcher, *args], stdin=subprocess.DEVNULL, stdout=self.out, stderr=self.err)
         self.pid = self.process.pid
 
 

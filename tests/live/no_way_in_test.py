@@ -14,7 +14,7 @@ import threading
 
 import netns
 from harness import MUSTER, Job, LiveTest, main, wait_for
-from netns_nodes import NetnsTest
+from netns_nodes import PORT, NetnsTest, NodeJob
 from nodes_harness import NodesTest, free_port
 from relay import Relay
 
@@ -24,7 +24,13 @@ PROGRAMS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "programs")
 STRANGER = os.path.join(PROGRAMS, "stranger.py")
 PYTHON = os.path.join(os.environ.get("MUSTER_TORCH_VENV", ""), "bin", "python")
 USER = 65533
-AS_USER = ("setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "--no-new-privs")
+
+
+def as_user(uid):
+    return ("setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--no-new-privs")
+
+
+AS_USER = as_user(USER)
 
 
 def ranks_of(launcher, program=RANKS):
@@ -386,6 +392,101 @@ class OnThePath(NodesTest):
         self.assert_exit(node, 0)
         self.order("done")
         self.assert_exit(host, 0)
+
+
+# Forwards connections, as one end of a tunnel does: relay PORT HOST.
+RELAY = """
+import socket, sys, threading
+def pump(one, other):
+    try:
+        while data := one.recv(65536):
+            other.sendall(data)
+        other.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass
+with socket.create_server(("", int(sys.argv[1]))) as listener:
+    print("relaying", flush=True)
+    while True:
+        one = listener.accept()[0]
+        other = socket.create_connection((sys.argv[2], int(sys.argv[1])))
+        for ends in (one, other), (other, one):
+            threading.Thread(target=pump, args=ends, daemon=True).start()
+"""
+
+
+class TheStoreOfAnotherNode(NetnsTest, Attempts):
+    """Node 1 serves it."""
+
+    WORKERS_USER = 65532
+
+    def setUp(self):
+        super().setUp()
+        os.chmod(self.folder.name, 0o755)
+        self.program = ["--no-python", "bash", "-c", f"{ECHO}; {' '.join(as_user(self.WORKERS_USER))} bash "
+                        f"{self.write('echo.sh', ECHO)}; while [ ! -e {self.path('end')} ]; do sleep 0.05; done"]
+
+    def wait_reached(self, jobs):
+        """Each worker twice, the second time as another user."""
+        wait_for(lambda: all(job.stdout().count("reached") == 4 for job in jobs), "the workers have reached the store", 60)
+
+    def end(self, jobs, refused=0, told=""):
+        self.write("end", "")
+        for job in jobs:
+            self.assert_exit(job, 0)
+        self.assertEqual(jobs[0].stderr().count("refused"), refused, jobs[0].stderr())
+        self.assertEqual(jobs[0].stderr().count("can use the job's store"), 1 if told else 0, jobs[0].stderr())
+        self.assertIn(told, jobs[0].stderr())
+        for job in jobs[1:]:
+            self.assertNotIn("store", job.stderr())
+
+    def attempts(self, user):
+        return self.cluster.output(2, [*as_user(user), sys.executable, STRANGER, "store", "10.99.0.1", PORT], limit_s=60)
+
+    def check(self, *flags):
+        self.make(2)
+        jobs = [self.c10d(i, 2, "--nproc-per-node", 2, *flags, program=self.program) for i in (1, 2)]
+        self.wait_reached(jobs)
+        self.check_outcomes(self.attempts(USER), ["read", "list", "write", "fill"])
+        self.assertEqual(self.attempts(0).count(": IN"), 4, "root may")
+        line = self.said(jobs[0], "refused a connection")
+        self.assertIn("muster: refused a connection from 10.99.0.2 to the job's store: the agent of node2 says that it is of no "
+                      "user of the job there; --store-allow 10.99.0.2 admits every user of that machine", line)
+        self.end(jobs, refused=1)
+
+    def test_without_a_token(self):
+        self.check()
+
+    def test_with_a_token(self):
+        self.write("token", "only the job's nodes know it")
+        os.chmod(self.path("token"), 0o600)
+        self.check("--rdzv-token-file", self.path("token"))
+
+    def test_whom_the_user_admits(self):
+        self.make(2)
+        jobs = [self.c10d(i, 2, "--nproc-per-node", 2, "--store-allow", "10.99.0.2", program=self.program) for i in (1, 2)]
+        self.wait_reached(jobs)
+        self.assertEqual(self.attempts(USER).count(": IN"), 4)
+        self.end(jobs)
+
+    def test_where_netlink_is_forbidden(self):
+        self.make(2)
+        sandbox = os.path.join(PROGRAMS, "without_netlink.py")
+        flags = ("--nnodes", 2, "--nproc-per-node", 2, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"node1:{PORT}")
+        jobs = [self.start(1, *flags, program=self.program)]
+        jobs.append(NodeJob(self.cluster, 2, [*map(str, flags), *self.program], [sys.executable, sandbox, MUSTER]))
+        self.jobs.append(jobs[1])
+        self.wait_reached(jobs)
+        self.end(jobs, told="muster: every user of node2 (10.99.0.2) can use the job's store, as of any other node whose "
+                            "kernel does not tell who connects")
+
+    def test_where_addresses_are_translated(self):
+        self.make(3)
+        relay = self.cluster.run(3, [sys.executable, "-c", RELAY, PORT, "10.99.0.1"], stdout=subprocess.PIPE, text=True)
+        self.assertEqual(relay.stdout.readline(), "relaying\n")
+        jobs = [self.c10d(i, 2, "--nproc-per-node", 2, endpoint=f"node{at}", program=self.program) for i, at in ((1, 1), (2, 3))]
+        self.wait_reached(jobs)
+        self.end(jobs, told="muster: every user of node2 (10.99.0.3) can use the job's store, as of any other node from which "
+                            "addresses are translated on the way")
 
 
 if __name__ == "__main__":

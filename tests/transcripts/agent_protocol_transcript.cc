@@ -109,6 +109,10 @@ std::string message_text(const Datagram& m) {
   return fmt::format("Datagram{{epoch {}, to {}, {} bytes}}", m.epoch, m.to, m.payload.size());
 }
 
+std::string message_text(const Belongs& m) {
+  return fmt::format("Belongs{{{}{}}}", m.id, m.to_job ? ", to the job" : "");
+}
+
 std::string message_text(const Challenge& m) {
   return m.token ? "Challenge{token}" : "Challenge{}";
 }
@@ -169,6 +173,10 @@ std::string message_text(const Nodes& m) {
 
 std::string message_text(const Delivered& m) {
   return fmt::format("Delivered{{epoch {}, from {}, {} bytes}}", m.epoch, m.from, m.payload.size());
+}
+
+std::string message_text(const WhoseIs& m) {
+  return fmt::format("WhoseIs{{{}, {} at {}}}", m.id, in_quotes(m.client), in_quotes(m.store));
 }
 
 }  // namespace

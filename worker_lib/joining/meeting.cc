@@ -1,6 +1,7 @@
 #include "worker_lib/joining/meeting.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <optional>
@@ -78,11 +79,26 @@ HostStore::Contents job_of(const Identity& self) {
   return {{std::string(kRunIdKey), self.run_id}};
 }
 
+// No agent of this job asks whose a connection is. Said once in a process, and not of a store that
+// only this machine reaches.
+void say_that_store_is_open(const MeetingOptions& options, const HostStore& hosted,
+                            const std::vector<SocketAddress>& addresses) {
+  static std::atomic<bool> said = false;
+  const auto is_loopback = [](const SocketAddress& address) { return address.ip.is_loopback(); };
+  if (std::ranges::all_of(addresses, is_loopback) || said.exchange(true)) return;
+  say_line(
+      options,
+      fmt::format("muster: rank 0 serves the job's store to everybody who can reach port {} of "
+                  "this machine; muster's launcher serves it to the job's users only",
+                  hosted.port()));
+}
+
 Outcome<Met> host_meeting(const Identity& self, const MeetingOptions& options,
                           const MeetAtAddress& at, std::string address) {
-  Outcome<std::shared_ptr<HostStore>> hosted =
-      HostStore::serve(listening_addresses(at.host, at.port), job_of(self));
+  const std::vector<SocketAddress> addresses = listening_addresses(at.host, at.port);
+  Outcome<std::shared_ptr<HostStore>> hosted = HostStore::serve(addresses, job_of(self));
   if (!hosted) return tl::unexpected(hosted.error());
+  say_that_store_is_open(options, **hosted, addresses);
   return meet_at_own_store(self, options, std::move(*hosted), {at.host, at.port},
                            std::move(address));
 }
@@ -143,6 +159,7 @@ Outcome<Met> host_by_file(const Identity& self, const MeetingOptions& options,
   const IpAddress where = at.derived ? IpAddress::loopback_v4() : IpAddress::any_v6();
   Outcome<std::shared_ptr<HostStore>> hosted = HostStore::serve({{where, 0}});
   if (!hosted) return tl::unexpected(hosted.error());
+  say_that_store_is_open(options, **hosted, {{where, 0}});
   MeetingRecord record;
   record.nonce = (*hosted)->nonce();
   record.port = (*hosted)->port();

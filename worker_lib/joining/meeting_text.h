@@ -35,13 +35,16 @@ inline Deadline end_of_patience(const MeetingOptions& options) {
   return options.begun + options.patience;
 }
 
+inline void say_line(const MeetingOptions& options, const std::string& line) {
+  if (options.say) return options.say(line);
+  std::fprintf(stderr, "%s\n", line.c_str());
+}
+
 // `whom`: "rank 0 at node7:29500", with what to check.
 inline void say_that_it_waits(const Identity& self, const MeetingOptions& options,
                               const std::string& whom) {
-  const std::string line = fmt::format("muster: rank {} has waited {} for {}", self.rank,
-                                       time_text(options.patience), whom);
-  if (options.say) return options.say(line);
-  std::fprintf(stderr, "%s\n", line.c_str());
+  say_line(options, fmt::format("muster: rank {} has waited {} for {}", self.rank,
+                                time_text(options.patience), whom));
 }
 
 // Before there is a store at which a node's ranks can choose one to print it: not all of a thousand

@@ -1,9 +1,11 @@
 """Another user of a machine on which a job runs: tries to get into it, and prints what came of each attempt.
 
     stranger.py WORLD_SIZE PID...
+    stranger.py store HOST PORT
 
 What it learns it learns as anybody can: from /proc, the file systems, and ports. A line for each attempt, "ATTEMPT: what
-came"; "ATTEMPT: IN" if it got in. With "text" as the first argument it prints all texts that it can read instead.
+came"; "ATTEMPT: IN" if it got in. With "store" it tries that of another machine; with "text" as the first argument it
+prints all texts that it can read instead.
 """
 import concurrent.futures
 import os
@@ -145,18 +147,37 @@ def use_store(place):
     return "IN" if heard == b"echo" else "refused"
 
 
+def use_remote_store(place):
+    """[(attempt, what came)] of each thing that one can do with a store."""
+    def long(value):
+        return struct.pack("<Q", len(value)) + value
+    ping = b"\x0decho"
+    large = b"\1" + long(b"/stranger") + long(bytes(8 << 20))  # As large as a value may be.
+    for attempt, request in (("read", b"\5" + struct.pack("<Q", 1) + long(b"/init")), ("list", b"\x11"),
+                             ("write", b"\1" + long(b"/stranger") + long(b"was here") + ping),
+                             ("fill", large.replace(b"/stranger", b"/filler_1") + large.replace(b"/stranger", b"/filler_2") + ping)):
+        link = connect(place)
+        if link is None:
+            yield attempt, "no connection"
+            continue
+        heard = answer_to(link, b"\0\xce\xf7\x85\x3c" + request, 1)
+        link.close()
+        yield attempt, "IN" if heard else "refused"
+
+
 def join(place):
     """As an agent of a job without a token; see rendezvous/membership/PROTOCOL.md."""
     link = connect(place)
     if link is None:
         return "no connection"
-    hello = struct.pack("<BH", 1, 4) + text(b"job") + os.urandom(16)
+    hello = struct.pack("<BH", 1, 5) + text(b"job") + os.urandom(16)
     head = answer_to(link, b"MSTR" + struct.pack("<I", len(hello)) + hello, 5)
     if len(head) < 5 or head[4] != 65:
         return "refused"
     answer_to(link, b"", struct.unpack("<I", head[:4])[0] - 1)
     body = (struct.pack("<B2Q", 2, 1, 2) + bytes(32) + text(b"host") + struct.pack("<Bi", 0, 1) + text(b"default")
-            + text(b"10.0.0.1") + text(b"10.0.0.1") + struct.pack("<B4iB", 0, 2, 2, 0, 0, 0)
+            + text(b"10.0.0.1") + text(b"10.0.0.1") + struct.pack("<B", 0) + text(b"") + text(b"")
+            + struct.pack("<B4iB", 0, 2, 2, 0, 0, 0)
             + struct.pack("<3q", 0, 10 ** 11, 10 ** 10) + struct.pack("<2Q4i", 0, 0, -1, 0, 0, 0))
     head = answer_to(link, struct.pack("<I", len(body)) + body, 5)
     link.close()
@@ -236,6 +257,10 @@ def main():
     if sys.argv[1] == "text":
         for one in readable_texts():
             print(one)
+        return
+    if sys.argv[1] == "store":
+        for attempt, outcome in use_remote_store((sys.argv[2], int(sys.argv[3]))):
+            say(attempt, outcome)
         return
     world, pids = int(sys.argv[1]), [int(pid) for pid in sys.argv[2:]]
     say("signals", send_signals(pids))

@@ -22,6 +22,9 @@ Join full_join() {
   join.dialled = "fe80::1";
   join.advertised = "10.0.0.7";
   join.is_host = true;
+  join.own_end = "[fe80::2%3]:41234";
+  join.host_end = "[fe80::1%3]:29400";
+  join.knows_owners = true;
   join.nodes_min = 2;
   join.nodes_max = 16;
   join.spares = 1;
@@ -110,7 +113,9 @@ const std::vector<AgentMessage> kAgentMessages = {Hello{kProtocolVersion, "job 1
                                                   Query{},
                                                   Query{0x0123456789abcdef},
                                                   Datagram{},
-                                                  full_datagram()};
+                                                  full_datagram(),
+                                                  Belongs{},
+                                                  Belongs{0x0123456789abcdef, true}};
 
 std::vector<HostMessage> host_messages() {
   const Round round{7, 1, 4, 8, 32, 8, 32, "10.0.0.1", 29400, 2, 5};
@@ -129,7 +134,9 @@ std::vector<HostMessage> host_messages() {
           Nodes{8, false, 3, {{0, "node-0", 0, 8, "running"}, {-1, "", 0, 1, "spare"}}},
           Delivered{},
           Delivered{kEpochMax, kNodesMax, Instant{std::chrono::hours{-9}},
-                    std::chrono::microseconds{80}, std::string("opaque\0bytes\xff", 13)}};
+                    std::chrono::microseconds{80}, std::string("opaque\0bytes\xff", 13)},
+          WhoseIs{},
+          WhoseIs{0x0123456789abcdef, "10.0.0.7:41236", "[fd00::1]:29400"}};
 }
 
 template <typename Message>
@@ -191,6 +198,13 @@ TEST(AgentProtocol, ADatagramAndWhatBecomesOfItAreTheseBytes) {
             std::string("\x23\0\0\0\x47\x05\0\0\0\0\0\0\0\x09\0\0\0"
                         "\x07\0\0\0\0\0\0\0\x08\0\0\0\0\0\0\0\x02\0\0\0ab",
                         39));
+}
+
+TEST(AgentProtocol, AQuestionAboutAnOwnerAndItsAnswerAreTheseBytes) {
+  EXPECT_EQ(bytes_of(HostMessage{WhoseIs{5, "a:1", "b:2"}}),
+            std::string("\x17\0\0\0\x48\x05\0\0\0\0\0\0\0\x03\0\0\0a:1\x03\0\0\0b:2", 27));
+  EXPECT_EQ(bytes_of(AgentMessage{Belongs{5, true}}),
+            std::string("\x0a\0\0\0\x07\x05\0\0\0\0\0\0\0\x01", 14));
 }
 
 TEST(AgentProtocol, BytesMayComeInAnyPortions) {
@@ -283,7 +297,7 @@ TEST(AgentProtocol, WhatIsNoFrameOfOursIsNamedAndNothingFollowsIt) {
       {"an empty frame", std::string(4, '\0'), "a frame of 0 bytes"},
       {"a huge frame", std::string("\xff\xff\xff\xff", 4), "a frame of 4294967295 bytes"},
       {"HTTP", "GET / HTTP/1.1\r\n\r\n", "a frame of 542393671 bytes"},
-      {"an unknown type", frame_of(7, ""), "unknown type 7"},
+      {"an unknown type", frame_of(64, ""), "unknown type 64"},
       {"a message of the other side", bytes_of(HostMessage{Alive{1}}), "unknown type 69"},
       {"too short", frame_of(3, report.substr(1)), "fewer bytes than it should have"},
       {"too long", frame_of(3, report + "x"), "more bytes than it should have"},
@@ -374,6 +388,9 @@ TEST(AgentProtocol, ATranscriptLineIsOneLine) {
             "Datagram{epoch 7, to -1, 3 bytes}");
   EXPECT_EQ(to_text(HostMessage{Delivered{7, 2, {}, {}, "a\nb"}}),
             "Delivered{epoch 7, from 2, 3 bytes}");
+  EXPECT_EQ(to_text(HostMessage{WhoseIs{7, "10.0.0.7:1\n", "10.0.0.1:2"}}),
+            "WhoseIs{7, \"10.0.0.7:1\\x0a\" at \"10.0.0.1:2\"}");
+  EXPECT_EQ(to_text(AgentMessage{Belongs{7, true}}), "Belongs{7, to the job}");
 }
 
 RC_GTEST_PROP(AgentProtocolProperty, ArbitraryBytesNeverGiveMoreThanTheyHold,

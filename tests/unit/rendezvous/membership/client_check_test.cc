@@ -62,7 +62,13 @@ class ClientCheckTest : public testing::Test {
   std::function<void(const std::string&)> say() {
     return [this](const std::string& line) { said_.push_back(line); };
   }
-  bool may_come(ClientCheck& check) const { return check.may_come(server_.get()); }
+  bool may_come(ClientCheck& check) const {
+    return check.look(server_.get()) == ClientCheck::Verdict::may_come;
+  }
+  // As the agent of the client's machine is asked.
+  bool belongs(ClientCheck& check) const {
+    return check.belongs(remote_address_of(server_.get()), place_);
+  }
 
   ClientCheck::Options options_;
   std::set<uid_t> users_;
@@ -120,6 +126,25 @@ TEST_F(ClientCheckTest, AUserOfAnotherAgentMayComeToo) {
   check.begin();
   check.admit(kStranger);
   EXPECT_TRUE(may_come(check));
+}
+
+TEST_F(ClientCheckTest, AnAgentTellsTheHostWhetherAConnectionIsOfTheJob) {
+  ClientCheck check(options_, say());
+  EXPECT_TRUE(check.knows_owners());
+  EXPECT_FALSE(belongs(check));
+  EXPECT_FALSE(check.belongs({IpAddress::loopback_v4(), 1}, place_)) << "there is none";
+  users_ = {kStranger};
+  ClientCheck other(options_, say());
+  EXPECT_TRUE(belongs(other));
+  EXPECT_FALSE(belongs(check)) << "the same user, within a second";
+  EXPECT_EQ(asked_, 2);
+  options_.allow = {Network(IpAddress::loopback_v4(), 8)};
+  ClientCheck some(options_, say());
+  EXPECT_TRUE(belongs(some));
+  EXPECT_THAT(said_, ElementsAre()) << "the host says it";
+  options_ = {};
+  ClientCheck none(options_, say());
+  EXPECT_FALSE(none.knows_owners());
 }
 
 // Who comes later is looked for anew, whatever was found a moment ago.

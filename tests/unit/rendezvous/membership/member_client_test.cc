@@ -2,15 +2,20 @@
 
 #include <array>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "rendezvous/membership/coordinator.h"
 #include "rendezvous/membership/random_ids.h"
 #include "rendezvous/membership/store_probe.h"
 #include "rendezvous/net/listener.h"
+#include "rendezvous/net/local_users.h"
 #include "rendezvous/store/store_listener.h"
 #include "rendezvous/store/store_server.h"
 #include "tests/unit/rendezvous/backends/rendezvous_harness.h"
@@ -165,6 +170,45 @@ TEST(MemberClient, ATooLongDatagramIsABugOfTheSender) {
   Client client(loop, 1, client_options());
   const std::string payload(membership::kDatagramBytesMax + 1, 'x');
   EXPECT_DEATH(client.client->send(datagram_of(payload)), "internal error: CHECK");
+}
+
+// ---- Whose a connection to the job's store is.
+
+TEST(MemberClient, TellsTheHostWhetherAConnectionFromHereBelongsToTheJob) {
+  boost::asio::io_context loop;
+  OddServer server(loop, script_bytes(round_script()), false);
+  MemberClient::Options options = client_options();
+  options.clients.users = [] { return std::set<uid_t>{}; };
+  options.clients.local = std::make_shared<LocalUsers>();
+  if (!options.clients.local->works()) GTEST_SKIP() << options.clients.local->why_not();
+  Client client(loop, server.port(), options);
+  ASSERT_TRUE(run_until(loop, [&] { return !client.rounds.empty(); }));
+  membership::FrameReader<membership::AgentMessage> reader;
+  std::optional<membership::Join> join;
+  std::vector<membership::Belongs> answers;
+  const auto hear = [&](std::string_view bytes) {
+    reader.feed(bytes);
+    for (auto message = reader.next().value(); message; message = reader.next().value()) {
+      if (const auto* one = std::get_if<membership::Join>(&*message)) join = *one;
+      if (const auto* one = std::get_if<membership::Belongs>(&*message)) answers.push_back(*one);
+    }
+  };
+  hear(server.hear().substr(membership::kMagic.size()));
+  ASSERT_TRUE(run_until(loop, [&] {
+    hear(server.hear());
+    return join.has_value();
+  }));
+  EXPECT_EQ(join->host_end, fmt::format("127.0.0.1:{}", server.port()));
+  EXPECT_TRUE(join->knows_owners);
+  // Its own connection is this user's.
+  server.say(script_bytes({membership::WhoseIs{7, join->own_end, join->host_end},
+                           membership::WhoseIs{8, "127.0.0.1:1", join->host_end},
+                           membership::WhoseIs{9, "here", "there"}}));
+  ASSERT_TRUE(run_until(loop, [&] {
+    hear(server.hear());
+    return answers.size() == 3;
+  }));
+  EXPECT_EQ(answers, (std::vector<membership::Belongs>{{7, true}, {8, false}, {9, false}}));
 }
 
 TEST(MemberClient, AHostThatVanishesStopsTheRoundAndOneThatIsBackGivesANewOne) {

@@ -55,6 +55,20 @@ TEST(MembershipRoute, LeadsNowhereFromOrToAStranger) {
   EXPECT_EQ(route_by(m, 99, 1, 0), "");
 }
 
+TEST(MembershipRoute, OnlyTheEpochsNodesAreMembers) {
+  MembershipDriver forming(2, 2);
+  forming.join("a");
+  EXPECT_FALSE(forming.machine().is_member(forming.connection("a")));
+  MembershipDriver m(2, 2);
+  m.run({"a", "b"});
+  m.join("c");  // A spare.
+  m.ready("c");
+  EXPECT_TRUE(m.machine().is_member(m.connection("a")));
+  EXPECT_TRUE(m.machine().is_member(m.connection("b")));
+  EXPECT_FALSE(m.machine().is_member(m.connection("c")));
+  EXPECT_FALSE(m.machine().is_member(99));
+}
+
 TEST(MembershipRoute, ExistsWhileTheEpochRunsOrIsBeingStopped) {
   MembershipDriver m(2, 2);
   m.job.max_restarts = 1;

@@ -262,6 +262,70 @@ TEST(StoreServer, ManyWhoAskForMuchAllGetIt) {
     ASSERT_TRUE(client.hear(answers.size()) == answers);
 }
 
+// The clients that it is asked about.
+struct Asked {
+  StoreServer::Options options() {
+    StoreServer::Options options;
+    options.examine = [this](int, uint64_t client) { clients.push_back(client); };
+    return options;
+  }
+  uint64_t first(RunningStore& store) {
+    uint64_t client = 0;
+    while (client == 0) {
+      store.with([&](StoreServer&) {
+        if (!clients.empty()) client = clients.front();
+      });
+    }
+    return client;
+  }
+  std::vector<uint64_t> clients;
+};
+
+TEST(StoreServer, NothingIsReadOfAClientBeforeItIsDecidedOn) {
+  Asked asked;
+  RunningStore store(asked.options());
+  const RawClient client(store.port());
+  client.say(ping(7));
+  const uint64_t number = asked.first(store);
+  EXPECT_EQ(store.counters().requests, 0u);
+  EXPECT_EQ(store.counters().connections, 0u);
+  store.with([&](StoreServer& server) {
+    EXPECT_FALSE(server.decide(number + 1, true)) << "of another";
+    EXPECT_TRUE(server.decide(number, true));
+    EXPECT_FALSE(server.decide(number, false)) << "it is";
+  });
+  EXPECT_EQ(client.hear(4), little_endian(7, 4));
+  EXPECT_EQ(store.counters().refused, 0u);
+}
+
+TEST(StoreServer, OneWhoIsDecidedAgainstIsHungUpOn) {
+  Asked asked;
+  RunningStore store(asked.options());
+  const RawClient client(store.port());
+  const uint64_t number = asked.first(store);
+  store.with([&](StoreServer& server) { EXPECT_TRUE(server.decide(number, false)); });
+  EXPECT_TRUE(client.hears_the_end());
+  EXPECT_EQ(store.counters().refused, 1u);
+}
+
+TEST(StoreServer, ADecisionMayComeTooLate) {
+  Asked asked;
+  RunningStore store(asked.options());
+  RawClient client(store.port());
+  const uint64_t number = asked.first(store);
+  client.hang_up();
+  store.with([&](StoreServer& server) { EXPECT_FALSE(server.decide(number, false)); });
+  asked.clients.clear();
+  const RawClient other(store.port());
+  const uint64_t next = asked.first(store);
+  EXPECT_NE(next, number);
+  store.with([&](StoreServer& server) {
+    server.close();
+    EXPECT_FALSE(server.decide(next, true));
+  });
+  EXPECT_TRUE(other.hears_the_end());
+}
+
 TEST(StoreServer, ACrowdIsWokenByOneSet) {
   RunningStore store;
   std::vector<RawClient> waiters;
