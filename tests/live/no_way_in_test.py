@@ -273,15 +273,15 @@ class Flood(LiveTest):
             self.assertEqual(job.wait(60), 0, job.stderr())
             said = job.stderr()
             self.assertRegex(said, f"closed [0-9]+ connections to port {port} from 127.0.0.[0-9]+ and other addresses, to make")
-            self.assertLessEqual(said.count("closed "), 3, said)
-            self.assertLessEqual(said.count("127.0.0."), 6, said)
+            self.assertLessEqual(said.count("closed "), 10, said)
+            self.assertLessEqual(said.count("127.0.0."), 20, said)
             self.assertNotIn("ulimit", said)
 
     def test_agents_that_join_at_once_lose_none(self):
         count, port = int(os.environ.get("AGENTS", "200")), free_port()
-        strangers = Strangers(port, 0)
+        strangers = Strangers(port, 10000)
         self.addCleanup(strangers.end)
-        ended = subprocess.run([AGENTS, "--agents", str(count), "--rounds", "1", "--port", str(port), "--places", str(count + 20)],
+        ended = subprocess.run([AGENTS, "--agents", str(count), "--rounds", "3", "--port", str(port), "--places", str(count + 20)],
                                capture_output=True, text=True, timeout=300, check=False)
         self.assertEqual(ended.returncode, 0, ended.stderr)
         self.assertGreater(strangers.connected, 0)
@@ -326,22 +326,22 @@ def text(words):
     return struct.pack("<I", len(words)) + words
 
 
-WORDS = b"so says the relay"
+RELAYS_WORDS = b"so says the relay"
 # Frames as PROTOCOL.md has them, which a node would obey, or show: it ends well; its round is over; it must leave;
 # a letter of another node; who the nodes are.
 TO_NODE = {
-    "End": frame(68, struct.pack("<QBBiii", 1 << 62, 3, 0, 0, 0, -1) + text(b"") + text(WORDS) + struct.pack("<Bii", 0, 0, 0)),
-    "Stop": frame(68, struct.pack("<QBQB", 1 << 62, 2, 1, 0) + text(WORDS)),
-    "Refused": frame(67, b"\x04" + text(WORDS)),
-    "Delivered": frame(71, struct.pack("<Qiqq", 1, 0, 0, 0) + text(WORDS)),
+    "End": frame(68, struct.pack("<QBBiii", 1 << 62, 3, 0, 0, 0, -1) + text(b"") + text(RELAYS_WORDS) + struct.pack("<Bii", 0, 0, 0)),
+    "Stop": frame(68, struct.pack("<QBQB", 1 << 62, 2, 1, 0) + text(RELAYS_WORDS)),
+    "Refused": frame(67, b"\x04" + text(RELAYS_WORDS)),
+    "Delivered": frame(71, struct.pack("<Qiqq", 1, 0, 0, 0) + text(RELAYS_WORDS)),
     "Nodes": frame(70, struct.pack("<QBiI", 1, 1, 0, 0)),
 }
 # It has failed; it has gone; a letter to all; a question.
 TO_HOST = {
-    "Report": frame(3, struct.pack("<QQQBBiB", 1 << 62, 0, 1, 2, 1, 0, 1) + struct.pack("<iiiB", 1, 0, 66, 1) + text(WORDS) +
+    "Report": frame(3, struct.pack("<QQQBBiB", 1 << 62, 0, 1, 2, 1, 0, 1) + struct.pack("<iiiB", 1, 0, 66, 1) + text(RELAYS_WORDS) +
                     struct.pack("<qqB", 0, 0, 0)),
     "Goodbye": frame(4, b""),
-    "Datagram": frame(6, struct.pack("<Qiqq", 1, -1, 0, 0) + text(WORDS)),
+    "Datagram": frame(6, struct.pack("<Qiqq", 1, -1, 0, 0) + text(RELAYS_WORDS)),
     "Query": frame(5, struct.pack("<Q", 1)),
 }
 
@@ -380,7 +380,7 @@ class OnThePath(NodesTest):
         self.order("done")
         for job in host, node:
             self.assert_exit(job, 0)
-            self.assertNotIn(WORDS.decode(), job.stderr())
+            self.assertNotIn(RELAYS_WORDS.decode(), job.stderr())
         changed = "what came was changed, repeated, left out or put in on the way"
         self.assertEqual(node.stderr().count(f"was closed, and is opened anew: {changed}"), 1, node.stderr())
         self.assertEqual(host.stderr().count(f"was closed, and may be opened anew: {changed}"), 1, host.stderr())

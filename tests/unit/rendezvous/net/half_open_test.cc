@@ -57,7 +57,7 @@ TEST(HalfOpen, NobodyGoesWhereThereIsNobody) {
 TEST(HalfOpen, SilenceGoesBeforeThoseWhoSayThatTheyAreAgents) {
   HalfOpen table =
       with({{1, "10.0.0.1"}, {2, "10.0.0.1"}, {3, "10.0.0.1"}, {4, "10.0.0.1"}, {5, "10.0.0.2"}});
-  for (const Id id : {1, 2, 3})
+  for (const Id id : {Id{1}, Id{2}, Id{3}})
     table.said_agent(id);
   EXPECT_EQ(order_of(table), (std::vector<Id>{4, 5, 1, 2, 3}));
 }
