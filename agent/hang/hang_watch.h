@@ -49,9 +49,9 @@ class HangWatch {
   void begin(const WatchedRound& round);
   void started(int local_rank, pid_t pid, std::string device);
   void ended(int local_rank, int code);  // ExitStatus::signed_code()
-  // Calls `then` once the node that judges has compared the last calls of this node's workers, all of
-  // which have ended: at once if there are none, after kJudgedMax if it does not say so, and not at
-  // all after end().
+  // Calls `then` once the node that judges has compared the last calls of this node's workers, all
+  // of which have ended: at once if there are none, after kJudgedMax if it does not say so, and not
+  // at all after end().
   void when_judged(std::function<void()> then);
   // The workers are being stopped, or all have ended; the rings may be freed after it.
   void end();

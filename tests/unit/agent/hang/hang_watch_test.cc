@@ -2,6 +2,12 @@
 // process itself.
 #include "agent/hang/hang_watch.h"
 
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
 #include <gtest/gtest.h>
 #include <unistd.h>
 
