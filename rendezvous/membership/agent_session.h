@@ -1,6 +1,7 @@
 // The host's end of one agent's connection: the handshake (Hello, Challenge, Join), then whole
 // messages in both directions, sealed where there is a token. Knows nothing of jobs: peers that
-// prove the token are handed on, all others are refused or disconnected here. One thread: the loop's.
+// prove the token are handed on, all others are refused or disconnected here. One thread: the
+// loop's.
 #pragma once
 
 #include <cstdint>

@@ -28,7 +28,8 @@ class FrameSeal {
   // Seals the frame that `out` consists of.
   // REQUIRES: a whole frame without a seal.
   void close(std::string& out);
-  // Whether `frame`, a whole one with its length, is the next one of the other side, as it was sent.
+  // Whether `frame`, a whole one with its length, is the next one of the other side, as it was
+  // sent.
   bool opens(std::string_view frame);
 
  private:

@@ -1,7 +1,7 @@
 // The shell of an agent's side: connects to the host, proves the job's token and has the host prove
-// it, seals and checks every frame by it, and performs what the Member machine decides. A Dialler (an endpoint, a file) finds and
-// reaches the host; this class checks that what answers is a muster host, and identifies it if it
-// is not. One thread: the loop's; handlers are called from it.
+// it, seals and checks every frame by it, and performs what the Member machine decides. A Dialler
+// (an endpoint, a file) finds and reaches the host; this class checks that what answers is a muster
+// host, and identifies it if it is not. One thread: the loop's; handlers are called from it.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// A real MemberClient that calls one port of this machine, and a real host for it, on the test's own
-// loop.
+// A real MemberClient that calls one port of this machine, and a real host for it, on the test's
+// own loop.
 #pragma once
 
 #include <chrono>

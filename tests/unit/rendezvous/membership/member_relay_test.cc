@@ -137,12 +137,12 @@ class Relay {
   size_t count_ = 0;
 };
 
-std::string frame_of(const HostMessage& message) {
+std::string plain_frame(const HostMessage& message) {
   std::string bytes;
   membership::encode(message, bytes);
   return bytes;
 }
-std::string frame_of(const membership::AgentMessage& message) {
+std::string plain_frame(const membership::AgentMessage& message) {
   std::string bytes;
   membership::encode(message, bytes);
   return bytes;
@@ -156,8 +156,9 @@ membership::End relays_end() {
 
 // What a relay likes to say in that direction.
 std::string lie_to(Side side) {
-  if (side == Side::agent) return frame_of(HostMessage(membership::Order{1'000'000, relays_end()}));
-  return frame_of(membership::AgentMessage(membership::Goodbye{}));
+  if (side == Side::agent)
+    return plain_frame(HostMessage(membership::Order{1'000'000, relays_end()}));
+  return plain_frame(membership::AgentMessage(membership::Goodbye{}));
 }
 Side other(Side side) {
   return side == Side::agent ? Side::host : Side::agent;
@@ -188,7 +189,8 @@ const std::vector<Meddling>& meddlings() {
        [](Passing& p) {
          if (p.from == Side::host)
            p.bytes.insert(
-               0, frame_of(HostMessage(Refused{RefusalKind::closed, std::string(kRelaysWords)})));
+               0,
+               plain_frame(HostMessage(Refused{RefusalKind::closed, std::string(kRelaysWords)})));
        }},
   };
   return all;
@@ -260,14 +262,14 @@ TEST(MemberRelay, ALaterHandshakeIsTriedAgainWhateverComes) {
     std::string bytes;
   };
   const Answer answers[] = {
-      {"a refusal at once", 0, frame_of(HostMessage(refused))},
-      {"another version", 0, frame_of(HostMessage(Refused{RefusalKind::version, "version 9"}))},
-      {"no token wanted", 0, frame_of(HostMessage(Challenge{}))},
+      {"a refusal at once", 0, plain_frame(HostMessage(refused))},
+      {"another version", 0, plain_frame(HostMessage(Refused{RefusalKind::version, "version 9"}))},
+      {"no token wanted", 0, plain_frame(HostMessage(Challenge{}))},
       {"an SSH server", 0, "SSH-2.0-OpenSSH_9.2\r\n"},
       {"a hangup", 0, ""},
-      {"a refusal", 1, frame_of(HostMessage(refused))},
-      {"a wrong token", 1, frame_of(HostMessage(Refused{RefusalKind::token, "wrong"}))},
-      {"a Welcome without a seal", 1, frame_of(HostMessage(Welcome{}))},
+      {"a refusal", 1, plain_frame(HostMessage(refused))},
+      {"a wrong token", 1, plain_frame(HostMessage(Refused{RefusalKind::token, "wrong"}))},
+      {"a Welcome without a seal", 1, plain_frame(HostMessage(Welcome{}))},
       {"the end", 1, lie_to(Side::agent)},
   };
   for (const Answer& answer : answers) {
