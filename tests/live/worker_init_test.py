@@ -205,6 +205,12 @@ class ExplicitTest(JoiningTest):
         one = Rank("--init-method", method, "--rank", 1, "--world-size", 2)
         self.assert_world(self.all_lines([first, one]), 2)
 
+    def test_that_others_can_use_the_store_is_said_once_unless_only_this_machine_can(self):
+        for method, said in (f"file://{self.path('meeting')}", 1), (f"tcp://127.0.0.1:{free_port()}", 0):
+            ranks = self.by_hand(method, 2, "--cycles", 2)
+            errors = "".join(rank.process.communicate(timeout=LIMIT_S)[1] for rank in ranks)
+            self.assertEqual(errors.count("muster: rank 0 serves the job's store to everybody who can reach port "), said, errors)
+
     def test_a_foreign_file_in_the_way_is_told_to_all_ranks_at_once(self):
         path = self.write("meeting", "somebody's notes\n")
         # Their time-out is half an hour.

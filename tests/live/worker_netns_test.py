@@ -44,7 +44,7 @@ class Ranks:
             if rank in but:
                 continue
             out, err = process.communicate(timeout=LIMIT_S)
-            found.append((process.returncode, out + err))
+            found.append((process.returncode, err + out))
         return found
 
 
