@@ -175,7 +175,7 @@ def join(place):
     if len(head) < 5 or head[4] != 65:
         return "refused"
     answer_to(link, b"", struct.unpack("<I", head[:4])[0] - 1)
-    body = (struct.pack("<B2Q", 2, 1, 2) + bytes(32) + text(b"host") + struct.pack("<Bi", 0, 1) + text(b"default")
+    body = (struct.pack("<B2Q", 2, 1, 2) + text(b"host") + struct.pack("<Bi", 0, 1) + text(b"default")
             + text(b"10.0.0.1") + text(b"10.0.0.1") + struct.pack("<B", 0) + text(b"") + text(b"")
             + struct.pack("<B4iB", 0, 2, 2, 0, 0, 0)
             + struct.pack("<3q", 0, 10 ** 11, 10 ** 10) + struct.pack("<2Q4i", 0, 0, -1, 0, 0, 0))
