@@ -1,5 +1,6 @@
 // Performs the effects of the WorkerGroup machine, and ends the job.
 #include <algorithm>
+#include <utility>
 
 #include <boost/asio/post.hpp>
 #include <fmt/format.h>
@@ -24,6 +25,9 @@ namespace {
 
 // After a signal at the job's end the output gets this long before it is abandoned.
 constexpr auto kLastOutputPatience = std::chrono::milliseconds(300);
+// After this long more a first signal does not wait for the files either: where their disk hangs, a
+// scheduler would kill muster, and its exit code would be lost as well.
+constexpr auto kLastFilesPatience = std::chrono::seconds(10);
 // After this long the user is told why the launcher has not exited.
 constexpr auto kSilentOutputPatience = std::chrono::seconds(3);
 
@@ -244,7 +248,7 @@ void AgentLoop::end(const group::JobOutcome& outcome) {
   output_->perform([this] {
     boost::asio::post(io_, [this] {
       files_written_ = true;
-      if (abandoned_) leave_soon();
+      if (is_late_) leave();
     });
   });
   if (killed_) leave_soon();
@@ -271,12 +275,15 @@ void AgentLoop::finish_output() {
 // time to take the last output, and the files are waited for, since they tell how the job ended.
 // After a second signal the files are waited for no longer than the console.
 void AgentLoop::leave_soon() {
-  abandoned_ = true;
+  if (is_late_ && killed_) return leave();
+  if (std::exchange(abandoned_, true)) return;
   call_after(leave_limit_, kLastOutputPatience, [this] {
+    is_late_ = true;
     if (killed_ || files_written_) return leave();
     say_past_the_output(
         "the job has ended; its last files are not written yet; a second signal leaves without "
         "them");
+    call_after(leave_limit_, kLastFilesPatience, [this] { leave(); });
   });
 }
 

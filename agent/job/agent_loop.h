@@ -308,6 +308,7 @@ class AgentLoop {
   bool ending_ = false;
   bool files_written_ = false;  // The last ones, among them result.json.
   bool abandoned_ = false;      // After ending_: the user does not wait for the last output.
+  bool is_late_ = false;        // After that: it had its time.
   int exit_code_ = 0;
   bool succeeded_ = false;
 };

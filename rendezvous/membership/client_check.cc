@@ -47,7 +47,7 @@ bool ClientCheck::knows_owners() {
 bool ClientCheck::belongs(const SocketAddress& client, const SocketAddress& store) {
   if (is_unchecked(client.ip)) return true;
   if (!options_.users) return false;
-  const std::optional<uid_t> uid = options_.local->owner_of(client, store);
+  const std::optional<uid_t> uid = options_.local->direct_owner_of(client, store);
   return uid && is_ours(*uid);
 }
 

@@ -41,7 +41,8 @@ class ClientCheck {
   Verdict look(int fd);
   // Whether belongs() can tell; tries again if it could not.
   bool knows_owners();
-  // Whether the connection from `client` here to the store is of a user who may use it.
+  // Whether the connection from `client` here to the store is of a user who may use it. Where
+  // addresses are translated nobody asks.
   bool belongs(const SocketAddress& client, const SocketAddress& store);
   // An agent that has proved the token runs as this user here, and so may its workers.
   void admit(uid_t uid) { admitted_.insert(uid); }

@@ -27,7 +27,7 @@ constexpr auto kSayStayingAfter = std::chrono::seconds(3);
 constexpr auto kIdleLook = std::chrono::milliseconds(50);
 constexpr auto kNeighbourLook = std::chrono::seconds(1);
 constexpr size_t kNeighboursNamed = 3;
-// Far below the limit beyond which a slow agent is disconnected: what may be lost costs none that.
+// Far below the limit beyond which a slow agent is disconnected: datagrams cost no agent that.
 constexpr size_t kUnsentForDelivery = size_t{256} << 10;
 
 bool is_loopback_only(const std::vector<SocketAddress>& endpoints) {
@@ -224,9 +224,9 @@ HostedJob* Coordinator::make_job(const std::string& id) {
   handlers.send = [this](membership::ConnectionId connection, const HostMessage& message) {
     const auto found = sessions_.find(connection);
     if (found == sessions_.end()) return;
-    const bool may_be_lost = std::holds_alternative<membership::Delivered>(message) ||
-                             std::holds_alternative<membership::WhoseIs>(message);
-    if (may_be_lost && found->second->unsent() > kUnsentForDelivery) return;
+    if (std::holds_alternative<membership::Delivered>(message) &&
+        found->second->unsent() > kUnsentForDelivery)
+      return;
     if (const auto* refused = std::get_if<membership::Refused>(&message))
       say_refusal(*found->second, refused->text);
     found->second->send(message);

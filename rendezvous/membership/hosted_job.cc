@@ -160,6 +160,7 @@ void HostedJob::perform(const Membership::Effect& effect) {
     void operator()(const membership::CloseStore&) const { self.store_.close(); }
     void operator()(const membership::Finished&) const {
       self.finished_ = true;
+      self.options_.places.clear();  // It has no store any more.
       self.handlers_.finished();
     }
     void operator()(const membership::Note&) const {}

@@ -328,10 +328,17 @@ void MemberClient::on_delivered(const Delivered& message) {
 
 // ---- Whose a connection to the job's store is.
 
+// A link-local address of the host's has the number of the host's interface.
+SocketAddress MemberClient::as_seen_here(const SocketAddress& end) const {
+  if (end.ip.scope() == 0) return end;
+  return {IpAddress::v6(end.ip.bytes(), local_address_of(link_->fd).ip.scope()), end.port};
+}
+
 void MemberClient::on_whose_is(const WhoseIs& question) {
   const auto client = SocketAddress::parse(question.client);
   const auto store = SocketAddress::parse(question.store);
-  const bool to_job = client && store && clients_.belongs(*client, *store);
+  const bool to_job =
+      client && store && clients_.belongs(as_seen_here(*client), as_seen_here(*store));
   write(membership::Belongs{question.id, to_job});
 }
 
@@ -423,7 +430,12 @@ void MemberClient::ask_for_store(std::function<void(bool)> answered) {
 }
 
 void MemberClient::on_stranger(member::ConnectionFailed failure) {
-  dialler_.distrust();
+  // Where a host has proved itself, what answers now may be somebody on the way to it.
+  if (host_has_proved_) {
+    dialler_.doubt();
+  } else {
+    dialler_.distrust();
+  }
   fail_link(std::move(failure));
 }
 

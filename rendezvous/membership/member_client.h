@@ -105,6 +105,7 @@ class MemberClient {
   void on_verdict(const membership::HostMessage& message);
   void on_nodes(const membership::Nodes& part);
   void on_delivered(const membership::Delivered& message);
+  SocketAddress as_seen_here(const SocketAddress& end) const;
   void on_whose_is(const membership::WhoseIs& question);
   void write(const membership::AgentMessage& message);
   bool is_joined() const;

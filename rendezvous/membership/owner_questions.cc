@@ -42,8 +42,8 @@ void OwnerQuestions::on(Instant now, const ClientCame& event) {
     return;
   }
   const auto question =
-      open_.insert_or_assign(event.client, Open{now + kAnswerLimit, event.from, event.store, {}})
-          .first;
+      open_.insert_or_assign(event.client, Open{now, {}, event.from, event.store, {}}).first;
+  wait_until(question, now + kReturnLimit);
   ++waiting_[address];
   const Agents agents = agents_at(address);
   const auto cannot_tell =
@@ -70,20 +70,28 @@ void OwnerQuestions::on(Instant /*now*/, const AgentGone& event) {
   agents_.erase(event.connection);
   std::erase_if(at_, [&](const auto& one) { return one.second == event.connection; });
   for (auto& [client, question] : open_)
-    question.asked.erase(event.connection);
+    question.has_lost_one |= question.asked.erase(event.connection) != 0;
 }
 
 void OwnerQuestions::on(Instant /*now*/, const Answered& event) {
   const auto question = open_.find(event.answer.id);
   if (question == open_.end() || question->second.asked.erase(event.connection) == 0) return;
   if (event.answer.to_job) return decide(question, true);
-  question->second.was_denied = true;
-  if (question->second.asked.empty()) refuse(question);
+  Open& open = question->second;
+  open.was_denied = true;
+  if (open.asked.empty() && !open.has_lost_one) refuse(question);
 }
 
 void OwnerQuestions::on(Instant now, const Tick& /*event*/) {
   while (next_deadline() <= now)
-    refuse(open_.begin());
+    refuse(open_.find(limits_.begin()->second));
+}
+
+void OwnerQuestions::wait_until(Questions::iterator question, Instant until) {
+  Open& open = question->second;
+  limits_.erase({open.until, question->first});
+  open.until = until;
+  limits_.insert({until, question->first});
 }
 
 // Of the round's nodes: those that are seen there, or else those that say that they are there.
@@ -106,6 +114,7 @@ void OwnerQuestions::ask(Questions::iterator question, const AgentCame& agent) {
   }
   Open& open = question->second;
   if (!open.asked.insert(agent.connection).second) return;
+  wait_until(question, open.since + kAnswerLimit);
   out_->push_back(
       Ask{agent.connection, {question->first, open.from.to_string(), open.store.to_string()}});
 }
@@ -114,6 +123,7 @@ void OwnerQuestions::decide(Questions::iterator question, bool may_come, std::st
   out_->push_back(Decided{question->first, may_come, std::move(text)});
   const auto waiting = waiting_.find(question->second.from.ip);
   if (--waiting->second == 0) waiting_.erase(waiting);
+  limits_.erase({question->second.until, question->first});
   open_.erase(question);
 }
 

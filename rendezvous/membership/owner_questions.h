@@ -5,10 +5,11 @@
 //   a client comes ─┬─ an agent there cannot tell ──────▶ it may, as its address may; said once
 //                   └─ all agents there are asked ─┬─ one says yes ────▶ it may
 //                      (one that comes back, too)  ├─ all say no ──────▶ refused
-//                                                  └─ 1 s has passed ──▶ refused
+//                                                  └─ no answer comes ─▶ refused
 //
-// An agent's connection may have broken just before; waiting for it costs a stranger's connection
-// nothing but that second.
+// An agent answers in milliseconds, but its process may stand still as it starts workers, and its
+// connection may have broken just before. Waiting for it costs a job's own client time, and a
+// stranger's nothing that it would have otherwise.
 #pragma once
 
 #include <chrono>
@@ -83,7 +84,9 @@ class OwnerQuestions {
   using Event = std::variant<ClientCame, AgentCame, AgentGone, Answered, Tick>;
   using Effect = std::variant<Ask, Decided, Say>;
 
-  static constexpr Duration kAnswerLimit = std::chrono::seconds(1);
+  static constexpr Duration kAnswerLimit = std::chrono::seconds(10);  // For those who are asked.
+  static constexpr Duration kReturnLimit =
+      std::chrono::seconds(1);              // Where there is nobody to ask.
   static constexpr size_t kOpenMax = 4096;  // Clients at one address that wait for an answer.
 
   // `is_member`: whether the agent of this connection is one of the round's.
@@ -91,15 +94,17 @@ class OwnerQuestions {
       : is_member_(std::move(is_member)) {}
 
   void step(Instant now, const Event& event, std::vector<Effect>& out);
-  Instant next_deadline() const { return open_.empty() ? kNever : open_.begin()->second.until; }
+  Instant next_deadline() const { return limits_.empty() ? kNever : limits_.begin()->first; }
 
  private:
   struct Open {
+    Instant since{};
     Instant until{};
     SocketAddress from;
     SocketAddress store;
     std::set<membership::ConnectionId> asked;  // And have not answered.
     bool was_denied = false;
+    bool has_lost_one = false;  // Of those that were asked: it may come back.
   };
   using Questions = std::map<uint64_t, Open>;
   using Agents = std::vector<const AgentCame*>;
@@ -112,6 +117,7 @@ class OwnerQuestions {
 
   Agents agents_at(const IpAddress& address) const;
   void ask(Questions::iterator question, const AgentCame& agent);
+  void wait_until(Questions::iterator question, Instant until);
   void decide(Questions::iterator question, bool may_come, std::string text = {});
   void refuse(Questions::iterator question);
   void say_unchecked(const AgentCame& agent);
@@ -119,7 +125,8 @@ class OwnerQuestions {
   const std::function<bool(membership::ConnectionId)> is_member_;
   std::map<membership::ConnectionId, AgentCame> agents_;
   std::multimap<IpAddress, membership::ConnectionId> at_;  // Where they are seen, and advertised.
-  Questions open_;                                         // By client, and so by deadline.
+  Questions open_;                                         // By client.
+  std::set<std::pair<Instant, uint64_t>> limits_;          // Theirs.
   std::map<IpAddress, size_t> waiting_;                    // How many of them are at each address.
   std::set<Sight> said_;
   std::vector<Effect>* out_ = nullptr;  // Only within step().

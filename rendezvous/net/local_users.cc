@@ -41,9 +41,9 @@ LocalUsers::Found LocalUsers::look(int fd) {
   return {true, is_over, is_over ? std::nullopt : uid};
 }
 
-std::optional<uid_t> LocalUsers::owner_of(const SocketAddress& client,
-                                          const SocketAddress& server) {
-  return owners_ ? owners_->owner_of(client, server) : std::nullopt;
+std::optional<uid_t> LocalUsers::direct_owner_of(const SocketAddress& client,
+                                                 const SocketAddress& server) {
+  return owners_ ? owners_->direct_owner_of(client, server) : std::nullopt;
 }
 
 bool LocalUsers::is_own(const IpAddress& address) {

@@ -33,7 +33,7 @@ class LocalUsers {
   // Of the accepted connection `fd`.
   Found look(int fd);
   // See SocketOwners. nullopt as well if the kernel does not tell.
-  std::optional<uid_t> owner_of(const SocketAddress& client, const SocketAddress& server);
+  std::optional<uid_t> direct_owner_of(const SocketAddress& client, const SocketAddress& server);
   bool is_own(const IpAddress& address);
 
  private:

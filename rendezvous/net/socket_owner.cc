@@ -140,6 +140,18 @@ std::optional<uid_t> SocketOwners::owner_of(const SocketAddress& client,
     if (!ask(client, server, AF_INET6, /*any_server=*/true, ends)) return std::nullopt;
     if (!is_v6 && !ask(client, server, AF_INET, /*any_server=*/true, ends)) return std::nullopt;
   }
+  return owner_among(ends);
+}
+
+std::optional<uid_t> SocketOwners::direct_owner_of(const SocketAddress& client,
+                                                   const SocketAddress& server) {
+  Ends ends;
+  const bool is_known = ask(client, server, client.ip.is_v6() ? AF_INET6 : AF_INET,
+                            /*any_server=*/false, ends);
+  return is_known ? owner_among(ends) : std::nullopt;
+}
+
+std::optional<uid_t> SocketOwners::owner_among(const Ends& ends) {
   const bool is_clear = ends.owners.size() == 1 && !ends.has_closed;
   if (!is_clear || !has_number(*ends.owners.begin())) return std::nullopt;
   return *ends.owners.begin();

@@ -31,6 +31,8 @@ class SocketOwners {
   // count, twenty times a second. nullopt: there is none, it was closed, its user has no number
   // here, or several users have one.
   std::optional<uid_t> owner_of(const SocketAddress& client, const SocketAddress& server);
+  // The same where no address is translated: only an end that has `server` counts.
+  std::optional<uid_t> direct_owner_of(const SocketAddress& client, const SocketAddress& server);
 
  private:
   explicit SocketOwners(UniqueFd netlink) : netlink_(std::move(netlink)) {}
@@ -39,6 +41,7 @@ class SocketOwners {
     bool has_closed = false;  // One that is closed, or half-closed.
     std::set<uid_t> owners;
   };
+  static std::optional<uid_t> owner_among(const Ends& ends);
   // False: no answer.
   bool ask(const SocketAddress& client, const SocketAddress& server, uint8_t family,
            bool any_server, Ends& ends);

@@ -39,10 +39,12 @@ class PortDialler : public Dialler {
   }
   void cancel() override { connecting_ = Connecting(); }
   void distrust() override { ++distrusted; }
+  void doubt() override { ++doubted; }
 
   std::optional<uint64_t> instance;
   int dials = 0;
   int distrusted = 0;
+  int doubted = 0;
 
  private:
   boost::asio::io_context& loop_;

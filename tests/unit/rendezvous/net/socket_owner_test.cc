@@ -91,6 +91,8 @@ TEST_F(SocketOwnersTest, FindAnEndWhoseServerHasAnotherAddressThere) {
   SocketAddress other = one.place;
   other.ip = *IpAddress::parse("192.0.2.1");
   EXPECT_EQ(owners_->owner_of(one.client_address(), other), ::geteuid());
+  EXPECT_EQ(owners_->direct_owner_of(one.client_address(), one.place), ::geteuid());
+  EXPECT_EQ(owners_->direct_owner_of(one.client_address(), other), std::nullopt);
 }
 
 // Half-closed, it could be taken for another user's at the same port to another server.
