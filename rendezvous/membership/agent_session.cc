@@ -36,7 +36,8 @@ AgentSession::AgentSession(boost::asio::io_context& io, Arrival arrival, Options
       host_end_(local_address_of(arrival.fd.get())),
       early_(std::move(arrival.bytes)),
       stream_(io, arrival.fd.release(), options_.unsent_bytes_max),
-      place_(std::move(arrival.place)) {}
+      place_(std::move(arrival.place)),
+      half_open_(std::move(arrival.half_open)) {}
 
 void AgentSession::start(Handlers handlers) {
   const auto self = shared_from_this();

@@ -70,7 +70,8 @@ class AgentSession : public std::enable_shared_from_this<AgentSession> {
   SocketAddress host_end_;
   std::string early_;  // Bytes that came with the arrival.
   ByteStream stream_;
-  std::shared_ptr<void> place_;  // See Arrival.
+  Place place_;  // See Arrival.
+  std::shared_ptr<void> half_open_;
   Handlers handlers_;
   Step step_ = Step::hello;
   membership::FrameReader<membership::AgentMessage> reader_{membership::kStrangerFrameBytesMax};

@@ -218,7 +218,8 @@ HostedJob* Coordinator::make_job(const std::string& id) {
   } else if (id == options_.job_id) {
     job.store.shared_port = listener_->port();
   } else {
-    job.places = {listener_->places()->take(), listener_->places()->take()};
+    job.places.push_back(listener_->places()->take());
+    job.places.push_back(listener_->places()->take());
   }
   HostedJob::Handlers handlers;
   handlers.send = [this](membership::ConnectionId connection, const HostMessage& message) {

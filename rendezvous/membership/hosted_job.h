@@ -33,7 +33,7 @@ class HostedJob {
     JobStore::Options store;
     bool store_allow_any = false;
     std::vector<Network> store_allow;
-    std::vector<std::shared_ptr<void>> places;  // For the store's own descriptors.
+    std::vector<Place> places;  // For the store's own descriptors.
   };
   // Of an agent's connection, as they are here.
   struct Ends {

@@ -37,7 +37,7 @@ struct Unidentified {
   std::string bytes;
   SocketAddress peer;
   Deadline deadline;
-  std::shared_ptr<void> place;
+  Place place;
 };
 
 struct Held {
@@ -294,10 +294,9 @@ struct Listener::State : std::enable_shared_from_this<State> {
       return;
     }
     // Whenever its owner gives it up, it is half-open no longer.
-    arrival.place = {nullptr, [weak = weak_from_this(), id = arrival.id,
-                               place = std::move(arrival.place)](void*) {
-                       if (const auto self = weak.lock()) self->half_open.remove(id);
-                     }};
+    arrival.half_open = {nullptr, [weak = weak_from_this(), id = arrival.id](void*) {
+                           if (const auto self = weak.lock()) self->half_open.remove(id);
+                         }};
     if (handlers.agent) handlers.agent(std::move(arrival));
   }
 

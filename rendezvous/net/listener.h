@@ -35,8 +35,9 @@ struct Arrival {
   UniqueFd fd;
   std::string bytes;
   SocketAddress peer;
-  uint64_t id = 0;                   // Of this connection at its listener; grows.
-  std::shared_ptr<void> place = {};  // Held by its owner as long as the connection is open.
+  uint64_t id = 0;   // Of this connection at its listener; grows.
+  Place place = {};  // These two are held by its owner as long as the connection is open.
+  std::shared_ptr<void> half_open = {};  // Of an agent; null for a client of the store.
 };
 
 struct Stranger {

@@ -88,12 +88,12 @@ struct StoreServer::Connection {
   int fd = -1;  // -1: the slot is free.
   uint32_t slot = 0;
   uint32_t uses = 0;  // Of the slot so far: tells late events of its previous connection.
-  RequestDecoder decoder;
-  std::unique_ptr<Backlog> backlog;
-  size_t held = 0;      // Its part of held_bytes_.
   bool greedy = false;  // It used up its share at its last visit.
   bool queued = false;  // It is in the queue of order_.
-  std::shared_ptr<void> place;
+  RequestDecoder decoder;
+  std::unique_ptr<Backlog> backlog;
+  size_t held = 0;  // Its part of held_bytes_.
+  Place place;
 };
 
 StoreServer::StoreServer(boost::asio::io_context& io, Options options)
@@ -161,7 +161,7 @@ void StoreServer::report_stranger(const IpAddress& address) {
   if (options_.on_refused) options_.on_refused(address);
 }
 
-void StoreServer::adopt(int fd, std::string_view already_read, std::shared_ptr<void> place) {
+void StoreServer::adopt(int fd, std::string_view already_read, Place place) {
   if (!machine_) counters_.refused_closed++;
   if (!machine_ || !is_allowed(fd)) {
     ::close(fd);
@@ -189,7 +189,7 @@ bool StoreServer::decide(uint64_t client, bool may_come) {
 }
 
 // REQUIRES: a store is open.
-void StoreServer::admit(int fd, std::string_view already_read, std::shared_ptr<void> place) {
+void StoreServer::admit(int fd, std::string_view already_read, Place place) {
   store_socket_opened(fd);
   set_store_socket_options(fd);
   Connection& connection = free_slot();

@@ -34,6 +34,7 @@
 
 #include "rendezvous/base/unique_fd.h"
 #include "rendezvous/net/address.h"
+#include "rendezvous/net/places.h"
 #include "rendezvous/store/ready_order.h"
 #include "rendezvous/store/store_machine.h"
 #include "rendezvous/store/wake_fan_out.h"
@@ -94,7 +95,7 @@ class StoreServer {
   // Takes ownership of the descriptor, a connected non-blocking TCP socket, with what was already
   // read from it. Sets TCP_NODELAY and keepalive. Closes it at once if no store is open or its
   // address is not allowed. `place` is held as long as it is open.
-  void adopt(int fd, std::string_view already_read = {}, std::shared_ptr<void> place = {});
+  void adopt(int fd, std::string_view already_read = {}, Place place = {});
 
   // Closes the oldest connection that has not sent VALIDATE. False: there is none.
   bool drop_half_open();
@@ -114,7 +115,7 @@ class StoreServer {
   struct Undecided {
     UniqueFd fd;
     std::string already_read;
-    std::shared_ptr<void> place;
+    Place place;
   };
   enum class Fate { keep, close };
 
@@ -137,7 +138,7 @@ class StoreServer {
   void drop(Connection& connection);
   Connection& free_slot();
   bool is_allowed(int fd);
-  void admit(int fd, std::string_view already_read, std::shared_ptr<void> place);
+  void admit(int fd, std::string_view already_read, Place place);
   void report_stranger(const IpAddress& address);
   void arm_handshake_timer();
   void drop_late();

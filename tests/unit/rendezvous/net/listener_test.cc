@@ -55,7 +55,7 @@ struct Port {
     sockets.emplace_back(arrival.fd.release());
     bytes.push_back(arrival.bytes);
     peers.push_back(arrival.peer);
-    places[arrival.id] = {std::move(arrival.place), sockets.size() - 1};
+    places[arrival.id] = {std::move(arrival.half_open), sockets.size() - 1};
   }
   void let_go(uint64_t id) {
     shutdown(sockets[places.at(id).second].fd(), SHUT_RDWR);
