@@ -59,7 +59,7 @@ muster_test(worker_unit_tests unit
     matrix/values.cc unit/worker_lib/c_abi/c_abi_test.cc unit/worker_lib/call_signature_test.cc
     unit/worker_lib/call_word_test.cc unit/worker_lib/camps_test.cc unit/worker_lib/failure_reports_test.cc
     unit/worker_lib/failure_test.cc unit/worker_lib/fields_test.cc unit/worker_lib/fork_guard_test.cc
-    unit/worker_lib/group_labels_test.cc unit/worker_lib/joining/env_reader_test.cc unit/worker_lib/joining/env_test.cc
+    unit/worker_lib/group_labels_test.cc unit/worker_lib/joining/env_test.cc
     unit/worker_lib/joining/failure_notice_test.cc unit/worker_lib/joining/file_meeting_point_test.cc
     unit/worker_lib/joining/foreign_launcher_test.cc unit/worker_lib/joining/gpu_count_test.cc
     unit/worker_lib/joining/identity_test.cc unit/worker_lib/joining/job_secret_test.cc unit/worker_lib/joining/init_test.cc

@@ -37,21 +37,21 @@ std::string listed(const std::vector<std::string_view>& names) {
 }
 
 // What options, the launcher, or the contract's own variables say of this rank's place on its node.
-void read_place(EnvReader& env, const LauncherNames* names, const InitOptions& options,
+void read_place(EnvReader& env, const TaskVariables* names, const InitOptions& options,
                 Identity& self) {
   const auto read = [&](std::string_view theirs, std::string_view ours, int min) {
     std::optional<int> value;
     if (names != nullptr && !theirs.empty()) value = env.number(theirs, min);
     return value ? value : env.number(ours, min);
   };
-  const LauncherNames none{};
-  const LauncherNames& theirs = names != nullptr ? *names : none;
+  const TaskVariables none{};
+  const TaskVariables& theirs = names != nullptr ? *names : none;
   const std::optional<int> local_rank = read(theirs.local_rank, env::kLocalRank, 0);
   self.local_rank = options.local_rank.value_or(local_rank.value_or(0));
   const std::optional<int> node_rank = read(theirs.node_rank, env::kGroupRank, 0);
   self.node_rank = node_rank.value_or(0);
   std::optional<int> local_size = read(theirs.local_size, env::kLocalWorldSize, 1);
-  if (!local_size && theirs.launcher == Launcher::slurm) {
+  if (!local_size && names != nullptr && names->starter == TaskStarter::slurm) {
     local_size = slurm_local_size(env, self.node_rank);
     if (!local_size && is_on_one_node(env, theirs, self)) local_size = self.world_size;
   }
@@ -77,7 +77,7 @@ void check_contract(EnvReader& env, const Identity& self) {
 }
 
 Outcome<Identity> finish_identity(const EnvReader& env, Identity self) {
-  if (env.complaint()) return tl::unexpected(*env.complaint());
+  if (env.complaint()) return failed(ErrorCode::environment, *env.complaint());
   return self;
 }
 
@@ -113,7 +113,7 @@ Outcome<Identity> read_contract(EnvReader& env, const InitOptions& options) {
 
 // Where the ranks of a foreign launcher meet: at MASTER_ADDR and MASTER_PORT, else, on one node, at
 // a file derived from the job's id.
-void choose_foreign_meeting(EnvReader& env, const LauncherNames& names, Identity& self) {
+void choose_foreign_meeting(EnvReader& env, const TaskVariables& names, Identity& self) {
   std::vector<std::string_view> missing;
   MeetAtAddress at = read_master(env, missing);
   at.agent_serves = false;
@@ -121,28 +121,26 @@ void choose_foreign_meeting(EnvReader& env, const LauncherNames& names, Identity
     env.complain(
         fmt::format("{} is not set, but its companion is: set both ({}), or, on one node, "
                     "none",
-                    missing.front(), names.how_to_set));
+                    missing.front(), how_to_set(names)));
   } else if (self.world_size == 1) {
     self.meeting_point = MeetNobody{};
   } else if (missing.empty()) {
     self.meeting_point = std::move(at);
   } else if (is_on_one_node(env, names, self)) {
-    self.meeting_point = meeting_file_of(env, names.launcher);
+    self.meeting_point = meeting_file_of(env, names.starter);
   } else {
     env.complain(
         fmt::format("MASTER_ADDR and MASTER_PORT are not set, and the ranks are on several "
                     "nodes: {}, HOST being the node of rank 0",
-                    names.how_to_set));
+                    how_to_set(names)));
   }
 }
 
-Outcome<Identity> read_foreign(EnvReader& env, const LauncherNames& names,
+Outcome<Identity> read_foreign(EnvReader& env, const TaskVariables& names,
                                const InitOptions& options) {
   Identity self;
-  self.launcher = names.launcher;
-  // The tasks of the step, not of the allocation that it runs in.
-  const bool step = names.launcher == Launcher::slurm && env.has("SLURM_STEP_NUM_TASKS");
-  const std::string_view size = step ? "SLURM_STEP_NUM_TASKS" : names.size;
+  self.launcher = launcher_of(names);
+  const std::string_view size = size_variable(env, names);
   self.rank = options.rank.value_or(env.number(names.rank, 0).value_or(0));
   if (!options.world_size && !env.has(size))
     env.complain(fmt::format("{} is set but {} is not", names.rank, size));
@@ -155,7 +153,7 @@ Outcome<Identity> read_foreign(EnvReader& env, const LauncherNames& names,
 }
 
 Outcome<Identity> read_environment(EnvReader& env, const InitOptions& options) {
-  if (const LauncherNames* names = find_launcher(env)) return read_foreign(env, *names, options);
+  if (const TaskVariables* names = find_launcher(env)) return read_foreign(env, *names, options);
   const bool said =
       env.has(env::kRank) || env.has(env::kWorldSize) || options.rank || options.world_size;
   if (said) return read_contract(env, options);

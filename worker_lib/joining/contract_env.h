@@ -9,8 +9,8 @@
 #include <string_view>
 
 #include "muster/init.h"
+#include "rendezvous/base/env_reader.h"
 #include "worker_lib/failure.h"
-#include "worker_lib/joining/env_reader.h"
 #include "worker_lib/joining/identity.h"
 
 namespace muster::worker {

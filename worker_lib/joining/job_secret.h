@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "worker_lib/failure.h"
-#include "worker_lib/joining/env_reader.h"
+#include "rendezvous/base/env_reader.h"
 #include "worker_lib/joining/identity.h"
 #include "worker_lib/members.h"
 

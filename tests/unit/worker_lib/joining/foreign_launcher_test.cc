@@ -52,8 +52,8 @@ TEST(ForeignLauncher, IsKnownByItsVariableOfTheRank) {
   };
   for (const Case& one : cases) {
     const EnvironmentLookup lookup = looking_up(one.variables);
-    const LauncherNames* const names = find_launcher(EnvReader(lookup));
-    EXPECT_EQ(names == nullptr ? std::nullopt : std::optional(names->launcher), one.launcher)
+    const TaskVariables* const names = find_launcher(EnvReader(lookup));
+    EXPECT_EQ(names == nullptr ? std::nullopt : std::optional(launcher_of(*names)), one.launcher)
         << one.variables.size() << " variables";
   }
 }
@@ -111,24 +111,24 @@ TEST(ForeignLauncher, AllRanksAreOnThisNodeIfTheLauncherCountsNoOther) {
 
 // ---- the file
 
-std::string derived_file(const LauncherVariables& variables, Launcher launcher) {
+std::string derived_file(const LauncherVariables& variables, TaskStarter starter) {
   const EnvironmentLookup lookup = looking_up(variables);
-  const auto file = std::get<MeetAtFile>(meeting_file_of(EnvReader(lookup), launcher));
+  const auto file = std::get<MeetAtFile>(meeting_file_of(EnvReader(lookup), starter));
   const std::string folder = fmt::format("/tmp/muster-ranks-{}/", geteuid());
   EXPECT_TRUE(file.derived && file.path.starts_with(folder)) << file.path;
   return file.path.substr(folder.size());
 }
 
 TEST(ForeignLauncher, TheFileIsNamedByTheLaunch) {
-  EXPECT_EQ(derived_file({{"SLURM_JOB_ID", "77"}, {"SLURM_STEP_ID", "2"}}, Launcher::slurm),
+  EXPECT_EQ(derived_file({{"SLURM_JOB_ID", "77"}, {"SLURM_STEP_ID", "2"}}, TaskStarter::slurm),
             "slurm-77-2");
   EXPECT_EQ(derived_file({{"PMIX_NAMESPACE", "prterun-n1-4@1"},
                           {"OMPI_MCA_ess_base_jobid", "9"},
                           {"PMIX_SERVER_TMPDIR", "/tmp/ompi/pid.12"}},
-                         Launcher::open_mpi),
+                         TaskStarter::open_mpi),
             "openmpi-prterun-n1-4@1-pid.12");
-  EXPECT_EQ(derived_file({{"OMPI_MCA_ess_base_jobid", "9"}}, Launcher::open_mpi), "openmpi-9");
-  EXPECT_EQ(derived_file({{"PMIX_NAMESPACE", "a b"}}, Launcher::open_mpi), "openmpi-a_b");
+  EXPECT_EQ(derived_file({{"OMPI_MCA_ess_base_jobid", "9"}}, TaskStarter::open_mpi), "openmpi-9");
+  EXPECT_EQ(derived_file({{"PMIX_NAMESPACE", "a b"}}, TaskStarter::open_mpi), "openmpi-a_b");
 }
 
 // A name with a slash would lie in another folder.
@@ -137,9 +137,9 @@ TEST(ForeignLauncher, WithoutAnIdTheRanksMeetByTheirParent) {
   for (char& c : parent) {
     if (c == '/' || c == ' ') c = '_';
   }
-  EXPECT_EQ(derived_file({}, Launcher::hydra), "hydra-parent-" + parent);
-  EXPECT_EQ(derived_file({{"SLURM_JOB_ID", ""}}, Launcher::slurm), "slurm-parent-" + parent);
-  EXPECT_EQ(derived_file({{"PMIX_SERVER_TMPDIR", "/tmp/x"}}, Launcher::open_mpi),
+  EXPECT_EQ(derived_file({}, TaskStarter::hydra), "hydra-parent-" + parent);
+  EXPECT_EQ(derived_file({{"SLURM_JOB_ID", ""}}, TaskStarter::slurm), "slurm-parent-" + parent);
+  EXPECT_EQ(derived_file({{"PMIX_SERVER_TMPDIR", "/tmp/x"}}, TaskStarter::open_mpi),
             "openmpi-parent-" + parent)
       << "a folder alone is no launch";
 }

@@ -107,7 +107,8 @@ TEST(JobSecret, AnOfferThatIsNoneIsRefused) {
 }
 
 TEST(JobSecret, IsReadFromItsVariableAndNeverShown) {
-  const auto read = [](const std::optional<std::string>& value, std::optional<Failure>& complaint) {
+  const auto read = [](const std::optional<std::string>& value,
+                       std::optional<std::string>& complaint) {
     const EnvironmentLookup lookup = [&](std::string_view name) {
       return name == env::kWorkerSecret ? value : std::nullopt;
     };
@@ -116,7 +117,7 @@ TEST(JobSecret, IsReadFromItsVariableAndNeverShown) {
     complaint = reader.complaint();
     return secret;
   };
-  std::optional<Failure> complaint;
+  std::optional<std::string> complaint;
   EXPECT_EQ(read(to_hex(kSecret), complaint), kSecret);
   EXPECT_FALSE(complaint);
   EXPECT_EQ(read(std::nullopt, complaint), "");
@@ -126,7 +127,7 @@ TEST(JobSecret, IsReadFromItsVariableAndNeverShown) {
     EXPECT_EQ(read(wrong, complaint), "");
     ASSERT_TRUE(complaint) << wrong;
     EXPECT_EQ(
-        complaint->message,
+        *complaint,
         "MUSTER_WORKER_SECRET is not at least 32 hexadecimal digits, in pairs and lower case");
   }
 }

@@ -12,9 +12,8 @@
 #include <fmt/format.h>
 
 #include "rendezvous/base/text.h"
-#include "worker_lib/failure.h"
 
-namespace muster::worker {
+namespace muster {
 
 // nullopt: not set. A variable with an empty value ("RANK=") is set, and invalid.
 using EnvironmentLookup = std::function<std::optional<std::string>(std::string_view name)>;
@@ -54,7 +53,7 @@ class EnvReader {
   }
 
   void complain(std::string what) {
-    if (!complaint_) complaint_ = Failure{ErrorCode::environment, std::move(what)};
+    if (!complaint_) complaint_ = std::move(what);
   }
   // "RANK=4 is not below WORLD_SIZE=4"
   void demand_below(std::string_view name, int value, std::string_view bound_name, int bound) {
@@ -62,11 +61,11 @@ class EnvReader {
       complain(fmt::format("{}={} is not below {}={}", name, value, bound_name, bound));
   }
 
-  const std::optional<Failure>& complaint() const { return complaint_; }
+  const std::optional<std::string>& complaint() const { return complaint_; }
 
  private:
   const EnvironmentLookup& lookup_;
-  std::optional<Failure> complaint_;
+  std::optional<std::string> complaint_;
 };
 
-}  // namespace muster::worker
+}  // namespace muster
