@@ -62,6 +62,13 @@ RendezvousOptions rendezvous_options(const LaunchSpec& spec, const NodeFacts& no
   }
   options.way = RendezvousOptions::Way::endpoint;
   options.host = rendezvous.endpoint_host;
+  if (!rendezvous.ports_of_node_0.empty()) {
+    options.way = RendezvousOptions::Way::known_host;
+    options.ports = rendezvous.ports_of_node_0;
+    options.port = options.ports.front();
+    options.is_host = rendezvous.node_rank == 0;
+    return options;
+  }
   options.port = rendezvous.endpoint_port.value_or(0);
   // In torchrun's static backend node rank 0 is the host, wherever the endpoint's address leads.
   options.is_host = is_static ? std::optional<bool>(rendezvous.node_rank == 0) : rendezvous.is_host;

@@ -6,9 +6,11 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "rendezvous/backends/endpoint_finder.h"
 #include "rendezvous/backends/file_finder.h"
+#include "rendezvous/backends/known_host_finder.h"
 #include "rendezvous/membership/random_ids.h"
 #include "rendezvous/net/interfaces.h"
 #include "rendezvous/net/local_users.h"
@@ -34,6 +36,7 @@ Coordinator::Options hosting_options(const RendezvousOptions& options) {
   hosting.instance = random_u64();
   hosting.secret = random_bytes(sizeof(Mac));
   hosting.token = options.token;
+  hosting.only_own_job = options.way == RendezvousOptions::Way::known_host;
   hosting.worker_port = options.worker_port;
   hosting.judge = options.judge;
   hosting.multi_node = options.join.nodes_max + options.join.spares > 1;
@@ -60,6 +63,12 @@ std::unique_ptr<HostFinder> make_finder(boost::asio::io_context& io,
     finder.host = options.host;
     return std::make_unique<EndpointFinder>(io, std::move(finder), std::move(on_host));
   }
+  if (options.way == RendezvousOptions::Way::known_host) {
+    auto finder = for_all(KnownHostFinder::Options());
+    finder.host = options.host;
+    finder.ports = options.ports;
+    return std::make_unique<KnownHostFinder>(io, std::move(finder), std::move(on_host));
+  }
   auto finder = for_all(FileFinder::Options());
   finder.path = options.host;
   finder.instance = instance;
@@ -71,6 +80,8 @@ std::unique_ptr<HostFinder> make_finder(boost::asio::io_context& io,
 
 std::string endpoint_text(const RendezvousOptions& options) {
   if (options.way == RendezvousOptions::Way::file) return options.host;
+  if (options.way == RendezvousOptions::Way::known_host && options.ports.size() > 1)
+    return fmt::format("{}, port {}", options.host, fmt::join(options.ports, " or "));
   const bool is_v6 = options.host.find(':') != std::string::npos;
   return is_v6 ? fmt::format("[{}]:{}", options.host, options.port)
                : fmt::format("{}:{}", options.host, options.port);
@@ -118,6 +129,7 @@ MemberClient::Options JoinedRendezvous::client_options(const std::string& advert
   client.member.seed = random_u64();
   client.job_id = options_.job_id;
   client.token = options_.token;
+  client.only_this_job = hosting_.only_own_job;
   client.advertised = advertised;
   client.clients = {options_.worker_users, options_.store_allow_any, options_.store_allow,
                     std::make_shared<LocalUsers>()};

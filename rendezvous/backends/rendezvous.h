@@ -31,15 +31,16 @@
 namespace muster {
 
 struct RendezvousOptions {
-  enum class Way { solo, endpoint, file };
+  enum class Way { solo, endpoint, known_host, file };
   Way way = Way::solo;
 
   std::string job_id;
-  // endpoint: its name or address, as typed. file: the path. solo: MASTER_ADDR (the store listens
+  // endpoint: its name or address, as typed. known_host: that of node rank 0. file: the path. solo: MASTER_ADDR (the store listens
   // where that resolves to, or on all addresses if it is unclear, for this machine only); empty:
   // 127.0.0.1.
   std::string host;
   int port = 0;  // endpoint and solo: 0 is any free one; solo: a fresh one for each round.
+  std::vector<uint16_t> ports;     // known_host: of which the host takes the first that is free.
   std::optional<bool> is_host;     // Chosen by the user (torchrun's is_host; static: node rank 0).
   bool fixed_master_addr = false;  // static: MASTER_ADDR is `host` as typed.
   std::optional<int> worker_port;  // The workers' store listens here instead (0: a free port).

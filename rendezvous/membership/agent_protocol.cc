@@ -49,6 +49,7 @@ void fields(auto& a, Like<Hello> auto& m) {
   if (a.foreign(m.version)) return;
   a.text(m.job_id, kJobIdBytesMax);
   a.raw(m.nonce);
+  a.flag(m.only_this_job);
 }
 
 void job_fields(auto& a, Like<Join> auto& m) {

@@ -37,7 +37,7 @@ namespace muster::membership {
 
 // The first bytes of an agent's connection; the version follows in the Hello.
 inline constexpr std::string_view kMagic = "MSTR";
-inline constexpr uint16_t kProtocolVersion = 5;
+inline constexpr uint16_t kProtocolVersion = 6;
 
 inline constexpr size_t kJobIdBytesMax = 1024;
 inline constexpr size_t kNameBytesMax = 1024;  // Host names, addresses, roles.
@@ -76,6 +76,7 @@ struct Hello {
   uint16_t version = kProtocolVersion;
   std::string job_id;
   Nonce nonce{};
+  bool only_this_job = false;  // A host of other jobs is not meant.
   friend bool operator==(const Hello&, const Hello&) = default;
 };
 

@@ -122,6 +122,10 @@ void AgentSession::on_hello(const Hello& hello) {
                     "host's version {}: install the same muster on all nodes",
                     hello.version, membership::kProtocolVersion));
   }
+  if ((options_.only_own_job || hello.only_this_job) && hello.job_id != options_.job_id) {
+    stream_.close();
+    return on_closed("it belongs to another job", false);
+  }
   hello_ = hello;
   if (!options_.foreign_user.empty()) {
     return refuse(RefusalKind::contradiction,

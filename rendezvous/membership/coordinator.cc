@@ -87,8 +87,8 @@ void Coordinator::on_agent(Arrival arrival) {
   const LocalUsers::Found user = local_->look(arrival.fd.get());
   const auto session = std::make_shared<AgentSession>(
       io_, std::move(arrival),
-      AgentSession::Options{options_.token, options_.instance, options_.secret, foreign_user(user),
-                            options_.unsent_bytes_max});
+      AgentSession::Options{options_.token, options_.instance, options_.secret, options_.job_id,
+                            options_.only_own_job, foreign_user(user), options_.unsent_bytes_max});
   sessions_[id] = session;
   handshakes_.emplace_back(std::chrono::steady_clock::now() + options_.handshake_limit, id);
   if (handshakes_.size() == 1) expire_handshakes();

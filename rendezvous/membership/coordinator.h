@@ -45,6 +45,7 @@ class Coordinator {
     std::string secret;             // Random; see AgentSession.
     std::string token;              // Empty: none is required.
     membership::Judge judge;
+    bool only_own_job = false;       // Agents of other jobs are turned away.
     std::optional<int> worker_port;  // The store of job_id listens there instead (0: a free one).
     bool store_allow_any = false;
     std::vector<Network> store_allow;  // In addition to the members.

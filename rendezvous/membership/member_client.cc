@@ -165,7 +165,8 @@ void MemberClient::on_dialled(DialOutcome outcome) {
   }));
   std::string bytes(membership::kMagic);
   membership::encode(membership::AgentMessage(
-                         Hello{membership::kProtocolVersion, options_.job_id, link.agent_nonce}),
+                         Hello{membership::kProtocolVersion, options_.job_id, link.agent_nonce,
+                               options_.only_this_job}),
                      bytes);
   link.stream->write(bytes);
 }
@@ -222,7 +223,10 @@ void MemberClient::on_challenge(const Challenge& challenge) {
                     "same --rdzv-token-file or MUSTER_TOKEN",
                     endpoint)));
   }
-  if (const std::string why = why_not_ours(); !why.empty()) return fail_link(failed_for_good(why));
+  if (const std::string why = why_not_ours(); !why.empty()) {
+    if (options_.only_this_job) return on_stranger(failed_for_good(why));
+    return fail_link(failed_for_good(why));
+  }
   if (challenge.token) {
     const membership::FrameSeals seals = membership::frame_seals(
         options_.token, options_.job_id, link_->agent_nonce, challenge.nonce);
@@ -399,6 +403,7 @@ void MemberClient::on_closed(const std::string& why) {
 }
 
 void MemberClient::on_handshake_limit() {
+  dialler_.hear_nothing();
   fail_link(stranger_.on_silence());
 }
 
@@ -430,6 +435,7 @@ void MemberClient::ask_for_store(std::function<void(bool)> answered) {
 }
 
 void MemberClient::on_stranger(member::ConnectionFailed failure) {
+  failure.fatal = failure.fatal && !options_.only_this_job;
   // Where a host has proved itself, what answers now may be somebody on the way to it.
   if (host_has_proved_) {
     dialler_.doubt();

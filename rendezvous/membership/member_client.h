@@ -45,6 +45,8 @@ class Dialler {
   virtual void distrust() {}
   // It hung up without a word: a forwarder to a host that is gone, or a host that has no place.
   virtual void doubt() { distrust(); }
+  // It accepted, and said nothing.
+  virtual void hear_nothing() {}
 };
 
 class MemberClient {
@@ -52,6 +54,8 @@ class MemberClient {
   struct Options {
     Member::Options member;
     std::string job_id;
+    // The job has its host to itself, at one of several ports: who else answers at one is passed by.
+    bool only_this_job = false;
     std::string token;
     std::string advertised;        // Empty: our end of the connection.
     ClientCheck::Options clients;  // Whose connections from here may use the job's store.

@@ -70,7 +70,8 @@ std::string verdict_text(const Verdict& m) {
 }
 
 std::string message_text(const Hello& m) {
-  return fmt::format("Hello{{version {}, job {}}}", m.version, in_quotes(m.job_id));
+  return fmt::format("Hello{{version {}, job {}{}}}", m.version, in_quotes(m.job_id),
+                     m.only_this_job ? " only" : "");
 }
 
 std::string message_text(const Join& m) {

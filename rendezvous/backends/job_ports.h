@@ -1,0 +1,21 @@
+// The ports at which a job meets whose host all nodes know, and whose id no other job has: its
+// nodes derive them from the id, so that nobody has to choose one. Several, since another program
+// may have taken one; the host takes the first that is free. Pure.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+namespace muster {
+
+inline constexpr size_t kJobPorts = 4;
+// From 15,000 on, and below the ports that systems give to outgoing connections: Linux' begin at
+// 32,768 (ip(7), ip_local_port_range).
+inline constexpr uint16_t kJobPortsFirst = 15000;
+inline constexpr uint16_t kJobPortsEnd = 32768;
+
+// All different, in the order in which they are tried.
+std::array<uint16_t, kJobPorts> ports_of_job(std::string_view job_id);
+
+}  // namespace muster
