@@ -78,6 +78,12 @@ struct RendezvousSpec {
   RendezvousTimes times;
   std::optional<bool> is_host;  // --rdzv-conf is_host: this node must, or must not, host.
 
+  // The nodes meet by what an engine told them: node rank 0, on endpoint_host, is the host, at the
+  // first of these ports that is free. `id` and node_rank are set. Backend c10d.
+  std::vector<uint16_t> ports_of_node_0;
+  // Likewise, but endpoint_host, the ports, and `id` unless the user gave it, are asked for by PMI.
+  bool ask_pmi = false;
+
   std::optional<int> worker_port;             // A separate port for the workers' store.
   int spares = 0;                             // Nodes beyond nnodes_max that wait for a free place.
   std::optional<int> max_membership_changes;  // Not given: no limit.
@@ -90,6 +96,19 @@ struct RendezvousSpec {
   size_t store_bytes_max = size_t{1} << 30;  // --store-limit
 
   friend bool operator==(const RendezvousSpec&, const RendezvousSpec&) = default;
+};
+
+// The engine has started several tasks on each node, each of them a muster with one worker: its
+// place in the job is that task's. Every task is a node of the rendezvous, with the task's rank.
+struct TaskPlace {
+  int local_rank = 0;
+  int local_size = 1;
+  int node = 0;
+  int nodes = 1;
+  bool own_gpu = false;  // It sees no GPU but its own: LOCAL_RANK is 0.
+  std::optional<int> cpus = {};  // Of the task's own; nullopt: the node's tasks share all that it sees.
+
+  friend bool operator==(const TaskPlace&, const TaskPlace&) = default;
 };
 
 struct LogSpec {
@@ -149,6 +168,7 @@ struct LaunchSpec {
 
   std::string nproc_per_node = "1";  // A positive number, "cpu", "gpu", "auto" or "xpu".
   RendezvousSpec rendezvous;
+  std::optional<TaskPlace> task;
   std::string role = "default";
 
   int max_restarts = 0;

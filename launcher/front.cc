@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <iterator>
 #include <optional>
 #include <set>
@@ -75,6 +76,14 @@ class TerminalModes {
   termios modes_{};
   bool saved_;
 };
+
+// Slurm's daemon of the step repeats its signal: at the end of a pre-emption's grace, and to each
+// process of the step. Its user's grace goes on until it kills.
+bool is_engine(uint32_t sender) {
+  std::ifstream file(fmt::format("/proc/{}/comm", sender));
+  std::string name;
+  return std::getline(file, name) && name.starts_with("slurmstepd");
+}
 
 // Why a child of ours has not ended.
 std::string what_keeps(pid_t pid) {
@@ -187,7 +196,7 @@ void Front::on_stop_signal(const signalfd_siginfo& info) {
   }
   const bool echo =
       from_kill && signal == signal_of_kill_ && now - *stop_requested_at_ < kRepeatedKillWindow;
-  if (!is_among(kUserStops, signal) || echo) return;
+  if (!is_among(kUserStops, signal) || echo || (from_kill && is_engine(info.ssi_pid))) return;
   if (!kill_requested_at_) kill_requested_at_ = now;
   tell_agent({ControlKind::kill, signal});
 }

@@ -3,6 +3,8 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -22,6 +24,7 @@
 #include "launcher/options.h"
 #include "launcher/program.h"
 #include "launcher/program_file.h"
+#include "launcher/slurm_step.h"
 #include "launcher/version.h"
 
 namespace muster {
@@ -61,6 +64,11 @@ Result<std::string> current_directory() {
           error.message()));
 }
 
+std::string text_of_file(std::string_view path) {
+  std::ifstream file{std::string(path)};
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
 std::string program_name(const LaunchSpec& spec) {
   return spec.mode == RunMode::module ? "-m " + spec.program : spec.program;
 }
@@ -83,7 +91,9 @@ int launch(const ParsedCommandLine& line, const Environment& environment) {
   AgentInput input;
   input.spec = spec;
   input.program = {command->executable, program_name(spec),
-                   [&command](int local_rank) { return worker_argv(*command, local_rank); }};
+                   [&command, first = spec.task ? spec.task->local_rank : 0](int local_rank) {
+                     return worker_argv(*command, first + local_rank);
+                   }};
   input.environment = environment;
   input.warnings = line.warnings;
   if (line.misplaced && !names_flag(spec.program, line.misplaced->name)) {
@@ -106,7 +116,8 @@ int run(const std::vector<std::string>& args) {
 
   fill_standard_descriptors();
   const Environment environment = current_environment();
-  const Result<ParsedCommandLine> parsed = parse_command_line(args, environment, version_line());
+  const Result<ParsedCommandLine> parsed =
+      parse_command_line(args, environment, version_line(), text_of_file);
   if (!parsed) return complain(parsed.error());
   if (const auto* text = std::get_if<TextToPrint>(&parsed->what)) {
     const bool written =
@@ -115,6 +126,8 @@ int run(const std::vector<std::string>& args) {
     return complain({ExitCode::environment,
                      fmt::format("cannot write to standard output: {}", std::strerror(errno))});
   }
+  if (const auto* step = std::get_if<StepToStart>(&parsed->what))
+    return run_slurm_step(*step, args, environment);
   return launch(*parsed, environment);
 }
 

@@ -142,9 +142,13 @@ constexpr auto kRows = std::to_array<OptionRow>({
     {"report-bindings", kPlacement, "", "",
      "Print one table: local rank, GPU, NUMA node, cores, threads.", kOwn},
     {"nnodes", kRendezvous, "N|MIN:MAX", "1",
-     "Number of nodes, or its limits; every node gets the same command. Required where srun, "
-     "mpirun or Kubernetes has started several processes (1: each of them is a job of its own).",
+     "Number of nodes, or its limits; every node gets the same command. Where srun, mpirun or "
+     "Kubernetes has started several processes it is known (1: each is a job of its own).",
      kLaunchersOnly},
+    {"engine", kRendezvous, "auto|none|slurm|mpi|kubernetes", "auto",
+     "Whose variables say how many nodes there are, which one this is, where the first is, and how "
+     "many GPUs the job has here; none: only flags do.",
+     kOwn},
     {"standalone", kRendezvous, "", "",
      "One node on a free port of its own; endpoint and backend are ignored."},
     {"rdzv-backend", kRendezvous, "static|c10d|file", "static",

@@ -8,7 +8,7 @@
 
 #include "launcher/argument_walk.h"
 #include "launcher/completion.h"
-#include "launcher/engines/lone_world.h"
+#include "launcher/engines/engine_settings.h"
 #include "launcher/help.h"
 #include "launcher/manpage.h"
 #include "launcher/option_table.h"
@@ -267,18 +267,25 @@ void read_placement(Settings& settings, PlacementSpec& placement) {
   }
 }
 
-// A user who gives --nnodes 1 or --standalone wants a job of one node.
-void check_lone_world(Settings& settings, const Environment& environment,
-                      const RendezvousSpec& rendezvous) {
-  if (settings.given("nnodes") || rendezvous.standalone) return;
-  const std::optional<EngineFacts> facts = detect_engine(environment);
-  if (!facts) return;
-  LoneWorld lone = judge_lone_world(*facts, settings.given("nproc-per-node"));
-  if (lone.refused) {
-    settings.refuse(std::move(lone.text));
-  } else {
-    settings.warn(std::move(lone.text));
+// The engine's facts, as far as no flag says otherwise.
+struct Engine {
+  std::optional<EngineFacts> facts;
+  EngineUse use;
+
+  const EngineFacts* meets() const { return use.meets ? &*facts : nullptr; }
+};
+
+Engine read_engine(Settings& settings, const Environment& environment, const TextOfFile& text_of) {
+  Engine engine;
+  const std::string family = settings.choice("engine");
+  EngineOutcome found = find_engine(environment, text_of, family.empty() ? "auto" : family);
+  if (!found) {
+    settings.refuse(std::move(found.error()));
+  } else if (*found) {
+    engine.facts = std::move(*found);
+    engine.use = use_engine(settings, *engine.facts);
   }
+  return engine;
 }
 
 // Only for scripts: an executable or a module may itself be a launcher (torchrun, accelerate). Not
@@ -298,13 +305,15 @@ std::optional<MisplacedFlag> find_misplaced(const Settings& settings, const Laun
                         shown(first), shown(spec.program), name, shown(spec.program))};
 }
 
-LaunchSpec read_spec(Settings& settings, const std::vector<std::string>& rest) {
+LaunchSpec read_spec(Settings& settings, const std::vector<std::string>& rest,
+                     const Engine& engine) {
   LaunchSpec spec;
   read_program(settings, rest, spec);
   settings.read("nproc-per-node", spec.nproc_per_node, parse_nproc);
   spec.role = settings.text("role", spec.role);
   settings.read("stdin", spec.stdin_rank, parse_stdin);
-  spec.rendezvous = read_rendezvous(settings);
+  spec.rendezvous = read_rendezvous(settings, engine.meets());
+  if (engine.meets() != nullptr) spec.task = engine.facts->task;
   read_supervision(settings, spec);
   read_hangs(settings, spec);
   check_start_method(settings);
@@ -332,17 +341,21 @@ Result<ParsedCommandLine> print_information(const WalkedArguments& walked,
 
 Result<ParsedCommandLine> parse_command_line(std::span<const std::string> args,
                                              const Environment& environment,
-                                             std::string_view version) {
+                                             std::string_view version,
+                                             const TextOfFile& text_of) {
   const Result<WalkedArguments> walked = walk_arguments(args);
   if (!walked) return tl::unexpected(walked.error());
   if (!walked->information.empty()) return print_information(*walked, version);
   Settings settings(walked->values, environment);
-  LaunchSpec spec = read_spec(settings, walked->rest);
-  check_lone_world(settings, environment, spec.rendezvous);
+  const Engine engine = read_engine(settings, environment, text_of);
+  LaunchSpec spec = read_spec(settings, walked->rest, engine);
   if (settings.error()) return tl::unexpected(*settings.error());
+  if (engine.use.start) return ParsedCommandLine{*engine.use.start, {}};
   std::optional<MisplacedFlag> misplaced;
   if (!walked->separated) misplaced = find_misplaced(settings, spec);
-  return ParsedCommandLine{std::move(spec), settings.take_warnings(), std::move(misplaced)};
+  std::vector<std::string> warnings = settings.take_warnings();
+  if (!engine.use.line.empty()) warnings.insert(warnings.begin(), engine.use.line);
+  return ParsedCommandLine{std::move(spec), std::move(warnings), std::move(misplaced)};
 }
 
 }  // namespace muster

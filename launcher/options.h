@@ -13,6 +13,7 @@
 
 #include "agent/launch_spec.h"
 #include "agent/process/worker_environment.h"
+#include "launcher/engines/engine_settings.h"
 #include "rendezvous/base/error.h"
 
 namespace muster {
@@ -34,17 +35,22 @@ struct MisplacedFlag {
 };
 
 struct ParsedCommandLine {
-  std::variant<LaunchSpec, TextToPrint> what;
+  std::variant<LaunchSpec, TextToPrint, StepToStart> what;
   std::vector<std::string> warnings;  // For stderr, one line each, without the program's name.
   std::optional<MisplacedFlag> misplaced = {};
 
   friend bool operator==(const ParsedCommandLine&, const ParsedCommandLine&) = default;
 };
 
+inline std::string no_text(std::string_view /*path*/) {
+  return {};
+}
+
 // `args` are the arguments after the program's own name; `version` is the line that --version
 // prints (without newline). Fails with ExitCode::usage only.
 Result<ParsedCommandLine> parse_command_line(std::span<const std::string> args,
                                              const Environment& environment,
-                                             std::string_view version = "muster");
+                                             std::string_view version = "muster",
+                                             const TextOfFile& text_of = no_text);
 
 }  // namespace muster

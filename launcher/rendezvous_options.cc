@@ -4,6 +4,7 @@
 
 #include "launcher/endpoint.h"
 #include "launcher/option_table.h"
+#include "rendezvous/backends/job_ports.h"
 
 namespace muster {
 namespace {
@@ -175,6 +176,23 @@ void choose_single_node_default(Settings& settings, RendezvousSpec& spec) {
   settings.warn_without_effect("master-addr",
                                "without --master-port: the workers of one node meet at 127.0.0.1, "
                                "or at --local-addr");
+}
+
+// Elastic, whatever torchrun's name for the backend.
+void meet_by_facts(Settings& settings, RendezvousSpec& spec, const EngineFacts& engine) {
+  read_backend(settings, spec);
+  spec.backend = "c10d";
+  spec.id = settings.text("rdzv-id", engine.job_id);
+  spec.endpoint_host = engine.host;
+  spec.ask_pmi = engine.ask_pmi;
+  if (spec.ask_pmi) return;
+  if (engine.port) {
+    spec.ports_of_node_0 = {static_cast<uint16_t>(*engine.port)};
+  } else {
+    const auto ports = ports_of_job(spec.id);
+    spec.ports_of_node_0.assign(ports.begin(), ports.end());
+  }
+  spec.endpoint_port = spec.ports_of_node_0.front();
 }
 
 void choose_mode(Settings& settings, RendezvousSpec& spec, std::optional<int> master_port) {
@@ -361,7 +379,7 @@ void take_token_settings(Settings& settings, RendezvousSpec& spec) {
 
 }  // namespace
 
-RendezvousSpec read_rendezvous(Settings& settings) {
+RendezvousSpec read_rendezvous(Settings& settings, const EngineFacts* engine) {
   RendezvousSpec spec;
   NodeRange nodes;
   settings.read("nnodes", nodes, parse_node_range);
@@ -373,8 +391,12 @@ RendezvousSpec read_rendezvous(Settings& settings) {
   settings.read("master-port", master_port, int_from(0, 65535));
   spec.local_addr = settings.non_blank("local-addr");
   spec.standalone = settings.on("standalone");
-  choose_mode(settings, spec, master_port);
-  read_id(settings, spec);
+  if (engine != nullptr) {
+    meet_by_facts(settings, spec, *engine);
+  } else {
+    choose_mode(settings, spec, master_port);
+    read_id(settings, spec);
+  }
   read_conf(settings, spec);
   read_times(settings, spec);
   read_elasticity(settings, spec);

@@ -26,8 +26,9 @@ std::optional<Setting> Settings::find(std::string_view name) const {
   const OptionRow& row = option_row(name);
   const std::optional<std::string> value =
       row.traits.reads_variable ? variable(row.variable()) : std::nullopt;
-  if (!value) return std::nullopt;
-  return Setting{*value, fmt::format("{}={}", row.variable(), shown(*value)), false};
+  if (value) return Setting{*value, fmt::format("{}={}", row.variable(), shown(*value)), false};
+  const auto fact = facts_.find(name);
+  return fact == facts_.end() ? std::nullopt : std::optional(fact->second);
 }
 
 bool Settings::on_command_line(std::string_view name) const {
@@ -71,6 +72,10 @@ std::optional<std::string> Settings::variable(std::string_view name) const {
   const auto found = environment_.find(std::string(name));
   if (found == environment_.end()) return std::nullopt;
   return found->second;
+}
+
+void Settings::add_fact(std::string_view name, int value, std::string shown) {
+  facts_.insert_or_assign(std::string(name), Setting{std::to_string(value), std::move(shown), false});
 }
 
 void Settings::refuse(std::string message) {

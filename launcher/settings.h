@@ -1,4 +1,5 @@
-// The value of every flag from its source: the command line, else the flag's PET_* variable. An
+// The value of every flag from its source: the command line, else the flag's PET_* variable, else
+// what an engine says (engines/engine_settings.h). An
 // empty variable counts as set. The variable of a flag without value is always read, as a whole
 // number; any other variable counts only if the flag is not on the command line. The first
 // complaint is kept and ends the parse, so that the code that reads single flags needs no branches.
@@ -63,6 +64,9 @@ class Settings {
   // An environment variable by its full name, without PET_*.
   std::optional<std::string> variable(std::string_view name) const;
 
+  // What an engine says instead of the user; "SLURM_NNODES=2", for messages.
+  void add_fact(std::string_view name, int value, std::string shown);
+
   void refuse(std::string message);
   void warn(std::string message) { warnings_.push_back(std::move(message)); }
   // "--nnodes 2:x", or "--nnodes" for a flag that is not set.
@@ -81,6 +85,7 @@ class Settings {
 
   const std::map<std::string, std::string>& values_;
   const std::map<std::string, std::string>& environment_;
+  std::map<std::string, Setting, std::less<>> facts_;
   std::optional<Error> error_;  // The first one.
   std::vector<std::string> warnings_;
 };

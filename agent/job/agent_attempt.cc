@@ -231,6 +231,7 @@ WorkerVariables AgentLoop::worker_variables(int local_rank) const {
   WorkerVariables variables;
   variables.local_rank = local_rank;
   variables.shown_local_rank = placement.local_rank;
+  if (spec_.task) variables.shown_local_rank = spec_.task->own_gpu ? 0 : spec_.task->local_rank;
   variables.signals_to_handle = spec_.signals_to_handle;
   if (file_timer_) variables.timer_file = file_timer_->path();
   variables.omp_num_threads = setup_.omp_num_threads;
@@ -240,6 +241,17 @@ WorkerVariables AgentLoop::worker_variables(int local_rank) const {
   }
   variables.device_variables = placement.env;
   return variables;
+}
+
+// What the workers are told of the round: a task has its place among the engine's tasks.
+RoundView AgentLoop::told_round() const {
+  RoundView told = round_;
+  if (const std::optional<TaskPlace>& task = spec_.task) {
+    told.group_rank = task->node;
+    told.group_world_size = task->nodes;
+    told.local_world_size = task->local_size;
+  }
+  return told;
 }
 
 SpawnRequest AgentLoop::spawn_request(int local_rank) {
@@ -258,7 +270,7 @@ SpawnRequest AgentLoop::spawn_request(int local_rank) {
   }
   request.executable = program_.executable;
   request.argv = program_.argv(local_rank);
-  request.environment = environment_strings(worker_environment(environment_, round_, variables));
+  request.environment = environment_strings(worker_environment(environment_, told_round(), variables));
   const bool gets_stdin = spec_.stdin_rank && *spec_.stdin_rank == round_.base_rank + local_rank;
   request.stdin_fd = gets_stdin && !stdin_belongs_to_others() ? STDIN_FILENO : null_fd_.get();
   request.stdout_fd = streams_[index].out.get();

@@ -98,6 +98,7 @@ bool AgentLoop::start() {
   options.run_id = run_id_;
   options.role = spec_.role;
   options.hostname = own_hostname();
+  if (spec_.task) options.first_local_rank = spec_.task->local_rank;
   options.temp_dir = temp_dir_;
   Result<std::unique_ptr<Output>> output = Output::start(std::move(options));
   const std::optional<Error> error = output ? open_trace() : output.error();

@@ -178,6 +178,7 @@ class AgentLoop {
   RoundView round_view(int restart_count) const;
   void spawn_worker(int attempt, int local_rank);
   WorkerVariables worker_variables(int local_rank) const;
+  RoundView told_round() const;
   SpawnRequest spawn_request(int local_rank);
   bool stdin_belongs_to_others() const;
   void on_worker_exit(const WorkerExit& exit);

@@ -76,15 +76,20 @@ InheritedDevices inherited_devices(const Environment& environment) {
           lookup(environment, env::kHipVisibleDevices), lookup(environment, env::kCudaDeviceOrder)};
 }
 
-void decide_threads(const Environment& environment, const CpuSet& allowed, NodeSetup& setup) {
-  if (setup.workers <= 1 || environment.contains(std::string(env::kOmpNumThreads))) return;
-  const int usable = usable_cores(allowed);
+void decide_threads(const LaunchSpec& spec, const Environment& environment, const CpuSet& allowed,
+                    NodeSetup& setup) {
+  const bool own_cpus = spec.task && spec.task->cpus;
+  const int sharing = spec.task && !own_cpus ? spec.task->local_size : setup.workers;
+  if ((sharing <= 1 && !own_cpus) || environment.contains(std::string(env::kOmpNumThreads))) return;
+  const int all = usable_cores(allowed);
+  const int usable = own_cpus ? std::min(all, *spec.task->cpus) : all;
   const int bound = static_cast<int>(setup.placement.workers.front().cpus.size());
-  setup.omp_num_threads = threads_per_worker(usable, setup.workers, bound);
+  setup.omp_num_threads = threads_per_worker(usable, sharing, bound);
+  if (spec.task) return;  // Each task would say it.
   setup.lines.push_back(
       fmt::format("OMP_NUM_THREADS={} for each of {} workers ({} usable cores); set it yourself "
                   "to choose another number",
-                  *setup.omp_num_threads, setup.workers, usable));
+                  *setup.omp_num_threads, sharing, usable));
 }
 
 std::string table_of_bindings(const NodeSetup& setup, const CpuTopology& topology,
@@ -127,7 +132,7 @@ Result<NodeSetup> set_up_node(const LaunchSpec& spec, const Environment& environ
       setup.lines.push_back(std::move(warning));
     }
   }
-  decide_threads(environment, allowed, setup);
+  decide_threads(spec, environment, allowed, setup);
   if (spec.placement.report_bindings && topology) {
     setup.table = table_of_bindings(setup, *topology, allowed, environment);
   }

@@ -107,7 +107,8 @@ class StreamOpener {
   }
 
   Result<void> open_worker(int local_rank, int rank, OpenedAttempt& all) {
-    facts_ = {place_.options->role, place_.options->hostname, rank, local_rank};
+    facts_ = {place_.options->role, place_.options->hostname, rank,
+              place_.options->first_local_rank + local_rank};
     WorkerEnds& ours = all.ours.emplace_back();
     WorkerStreams& theirs = all.theirs.emplace_back();
     ours.both = std::make_shared<TailBuffer>(kBothBytesMax);

@@ -31,6 +31,7 @@ struct OutputOptions {
   LogSpec log;
   std::string run_id = "none";      // The rendezvous id: first part of the run folder's name.
   std::string role = "default";     // For prefixes.
+  int first_local_rank = 0;         // Of this agent's first worker.
   std::string hostname;             // Short name of this host, for prefixes.
   std::string temp_dir = "/tmp";    // $TMPDIR: for log folders if none is given.
   int console_out = STDOUT_FILENO;  // Borrowed. Flags and modes of both are never changed.

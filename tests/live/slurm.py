@@ -9,13 +9,14 @@ folder into which Debian's packages were unpacked (./dev test makes it; installi
 """
 import os
 import shutil
+import stat
 import subprocess
 import sys
 
 from harness import wait_for
 
 SKIPPED = 77
-PROGRAMS = ("munged", "slurmctld", "slurmd", "slurmstepd", "srun", "sbatch", "salloc", "sinfo")
+PROGRAMS = ("munged", "slurmctld", "slurmd", "slurmstepd", "srun", "sbatch", "salloc", "sinfo", "scancel", "squeue", "scontrol")
 PORT = 17000
 
 CONFIGURATION = """
@@ -44,9 +45,15 @@ SlurmdParameters=config_overrides
 LaunchParameters={launch}
 MpiDefault=none
 ReturnToService=2
-KillWait=3
-NodeName=node[1-{count}] NodeAddr=10.99.0.[1-{count}] Port={node_port} CPUs=8 RealMemory=1000
-PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+KillWait={kill_wait}
+{gpus}NodeName=node[1-{count}] NodeAddr=10.99.0.[1-{count}] Port={node_port} CPUs=8 RealMemory=1000{gres}
+PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1 GraceTime={grace}
+{preemption}"""
+
+# Jobs of the partition "urgent" take the nodes of those in "main", which are told, may go on for GraceTime and are requeued.
+PREEMPTION = """PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+PartitionName=urgent Nodes=ALL PriorityTier=10 PreemptMode=OFF MaxTime=INFINITE State=UP
 """
 
 
@@ -71,9 +78,11 @@ def require_slurm():
 
 
 class Slurm:
-    def __init__(self, nodes, folder, launch="enable_nss_slurm"):
-        """`nodes`: a netns.Cluster. `launch`: LaunchParameters of slurm.conf."""
+    def __init__(self, nodes, folder, launch="enable_nss_slurm", gpus=0, kill_wait=3, grace=None):
+        """`nodes`: a netns.Cluster. `launch`: LaunchParameters of slurm.conf. `gpus`: stand-ins on each node (all of them
+        are /dev/null). `grace`: with a partition "urgent" whose jobs pre-empt those of "main" after so many seconds."""
         self.nodes, self.folder, self.launch = nodes, folder, launch
+        self.gpus, self.kill_wait, self.grace = gpus, kill_wait, grace
         self.programs = find_programs()
         self.daemons = []
         self.env = {"SLURM_CONF": f"{folder}/slurm.conf"}
@@ -103,12 +112,17 @@ class Slurm:
                 daemon.wait()
 
     def start(self):
+        self.link_programs()
         for name in ("state", "spool", "tmp", *(f"{d}/node{i}" for d in ("spool", "tmp") for i in self.numbers())):
             os.mkdir(f"{self.folder}/{name}")
         self.write("munge.key", os.urandom(1024), 0o600)
         self.write("slurm.conf", CONFIGURATION.format(
             folder=self.folder, plugins=self.plugins, launch=self.launch, port=PORT, node_port=PORT + 1,
-            count=self.nodes.n).encode())
+            count=self.nodes.n, kill_wait=self.kill_wait, gpus="GresTypes=gpu\n" if self.gpus else "",
+            gres=f" Gres=gpu:{self.gpus}" if self.gpus else "",
+            grace=self.grace or 0, preemption="" if self.grace is None else PREEMPTION).encode())
+        if self.gpus:
+            self.make_gpus()
         # Nothing uses a cgroup here, but slurmd's own search for them fails inside a namespace.
         self.write("cgroup.conf", b"CgroupPlugin=cgroup/v1\n")
         self.daemon(1, "munged", "--foreground", "--force", "--key-file", f"{self.folder}/munge.key", "--socket",
@@ -119,6 +133,19 @@ class Slurm:
         for i in self.numbers():
             self.daemon(i, "slurmd", "-D", "-N", self.nodes.name(i), "-d", self.programs["slurmstepd"])
         wait_for(self.all_idle, "every node of the Slurm cluster is idle; see " + self.folder)
+
+    def link_programs(self):
+        """Under their own names: the daemons ask theirs what they are, and as slurmctld-wlm know of no GPUs."""
+        os.mkdir(f"{self.folder}/bin")
+        for program, path in self.programs.items():
+            os.symlink(path, f"{self.folder}/bin/{program}")
+            self.programs[program] = f"{self.folder}/bin/{program}"
+
+    def make_gpus(self):
+        for k in range(self.gpus):
+            os.mknod(f"{self.folder}/gpu{k}", stat.S_IFCHR | 0o666, os.makedev(1, 3))
+        # Without the name of a node: the same on all.
+        self.write("gres.conf", f"Name=gpu File={self.folder}/gpu[0-{self.gpus - 1}]\n".encode())
 
     def numbers(self):
         return range(1, self.nodes.n + 1)
@@ -134,7 +161,7 @@ class Slurm:
         log.close()
 
     def all_idle(self):
-        done = self.command("sinfo", "-h", "-N", "-o", "%T")
+        done = self.command("sinfo", "-h", "-N", "-p", "main", "-o", "%T")
         out, _ = done.communicate(timeout=30)
         return done.returncode == 0 and out.split() == ["idle"] * self.nodes.n
 

@@ -1,4 +1,6 @@
-"""Under a real Slurm of two nodes: what srun, sbatch and salloc start without flags for nodes, and the flags that help."""
+"""Under a real Slurm of four nodes, without a flag about nodes: what srun, sbatch and salloc start is one job, with the
+contract's variables right."""
+import collections
 import os
 import re
 import subprocess
@@ -7,12 +9,18 @@ import unittest
 
 import netns
 import slurm
-from harness import MUSTER, main
+from harness import MUSTER, main, wait_for
 
-WORLD = ["--no-python", "sh", "-c", "echo $GROUP_RANK/$GROUP_WORLD_SIZE $RANK/$WORLD_SIZE"]
-ALONE = "0/1 0/1\n"
-OWN = " and without --nnodes each of them would be a job of its own: "
-MEANT = "; --nnodes 1 says that this is meant"
+NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "SLURMD_NODENAME",
+         "MASTER_ADDR", "TORCHELASTIC_RUN_ID", "CUDA_VISIBLE_DEVICES")
+WORLD = ["--no-python", "sh", "-c", "echo world " + " ".join(f"${{{name}:-none}}" for name in NAMES)]
+Worker = collections.namedtuple("Worker", [name.lower() for name in NAMES])
+ALONE = ["--no-python", "sh", "-c", "echo $GROUP_RANK/$GROUP_WORLD_SIZE $RANK/$WORLD_SIZE"]
+
+
+def worker_of(line):
+    words = line.split()[1:]
+    return Worker(*(int(word) if i < 6 else word for i, word in enumerate(words)))
 
 
 class UnderSlurm(unittest.TestCase):
@@ -21,84 +29,254 @@ class UnderSlurm(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(folder.cleanup)
         cls.folder = folder.name
-        nodes = cls.enterClassContext(netns.Cluster(2))
+        nodes = cls.enterClassContext(netns.Cluster(4))
         # The shell of salloc is then a step of its own, as many sites have it; with a command, salloc runs that as ever.
-        cls.slurm = cls.enterClassContext(slurm.Slurm(nodes, cls.folder, launch="use_interactive_step"))
+        cls.slurm = cls.enterClassContext(slurm.Slurm(nodes, cls.folder, launch="use_interactive_step", gpus=4))
+        # Batch scripts find Slurm's programs as on any cluster.
+        cls.path = os.path.dirname(cls.slurm.programs["srun"]) + ":" + os.environ["PATH"]
+
+    def run_slurm(self, program, *args, env=None):
+        return self.slurm.run(program, *args, env={"PATH": self.path, **(env or {})})
 
     def lines_of(self, err):
         return sorted(set(line for line in err.splitlines() if line.startswith("muster: ")))
 
-    def refused(self, *flags):
-        """The one line that every task of this srun says, and nothing is run."""
-        code, out, err = self.slurm.run("srun", *flags, MUSTER, *WORLD)
-        self.assertEqual((code, out), (2, ""), err)
-        lines = self.lines_of(err)
-        self.assertEqual(len(lines), 1, err)
-        return lines[0]
+    def workers_in(self, out):
+        return sorted(worker_of(line) for line in out.splitlines() if line.startswith("world "))
 
-    def test_two_nodes_are_told_the_flags_that_make_them_one_job(self):
-        line = self.refused("-N2")
-        self.assertRegex(line, r"^muster: Slurm started 2 processes on 2 nodes \(SLURM_STEP_NUM_TASKS=2\)," + OWN +
-                         r"give --nnodes 2 --rdzv-backend c10d --rdzv-endpoint node1:29400 --rdzv-id \d+" + MEANT + "$")
-        flags = re.search(OWN + "give (.*)" + MEANT, line).group(1).split()
-        code, out, err = self.slurm.run("srun", "-N2", MUSTER, *flags, *WORLD)
-        self.assertEqual((code, sorted(out.split("\n"))), (0, ["", "0/2 0/2", "1/2 1/2"]), err)
+    def check_world(self, workers, by_node):
+        """`by_node`: the names of the nodes by GROUP_RANK, and the number of workers on each."""
+        self.assertEqual([w.rank for w in workers], list(range(sum(n for _, n in by_node))))
+        places = collections.defaultdict(set)
+        for worker in workers:
+            name, count = by_node[worker.group_rank]
+            self.assertEqual((worker.world_size, worker.local_world_size, worker.group_world_size, worker.slurmd_nodename),
+                             (len(workers), count, len(by_node), name), workers)
+            places[name].add(worker.local_rank)
+        self.assertEqual({name: set(range(count)) for name, count in by_node}, dict(places))
+        self.assertEqual(len({(w.master_addr, w.torchelastic_run_id) for w in workers}), 1, workers)
 
-    def test_several_tasks_on_a_node_are_told_to_be_one_with_several_workers(self):
-        line = self.refused("-N1", "-n4")
-        self.assertEqual(line, "muster: Slurm started 4 processes on 1 node (SLURM_STEP_NUM_TASKS=4)," + OWN +
-                         "start one muster a node (srun --ntasks-per-node=1) with --nproc-per-node 4" + MEANT)
-        code, out, err = self.slurm.run("srun", "-N1", "--ntasks-per-node=1", MUSTER, "--nproc-per-node", 4, *WORLD)
-        self.assertEqual((code, sorted(out.split("\n"))), (0, ["", *(f"0/1 {i}/4" for i in range(4))]), err)
-
-    def test_two_tasks_on_each_of_two_nodes(self):
-        line = self.refused("-N2", "-n4", "--ntasks-per-node=2")
-        self.assertIn("--nnodes 2 --rdzv-backend c10d --rdzv-endpoint node1:29400", line)
-        self.assertIn("start one muster a node (srun --ntasks-per-node=1) with", line)
-        self.assertIn("--nproc-per-node 2", line)
-
-    def test_one_task_is_no_reason_for_a_word(self):
-        for flags in (["-N1", "-n1"], ["-N1", "-n1", "--mpi=pmi2"]):
-            self.assertEqual(self.slurm.run("srun", *flags, MUSTER, *WORLD), (0, ALONE, ""))
-
-    def test_worlds_of_one_that_are_meant_are_made(self):
-        for meant in (["--nnodes", "1"], ["--standalone"]):
-            self.assertEqual(self.slurm.run("srun", "-N2", MUSTER, *meant, *WORLD), (0, ALONE * 2, ""))
-        self.assertEqual(self.slurm.run("srun", "-N2", MUSTER, *WORLD, env={"PET_NNODES": "1"}), (0, ALONE * 2, ""))
-
-    def test_a_muster_in_a_worker_is_a_job_of_its_own(self):
-        nested = [MUSTER, "--nnodes", "1", "--no-python", MUSTER, *WORLD]
-        self.assertEqual(self.slurm.run("srun", "-N2", *nested), (0, ALONE * 2, ""))
-
-    def test_what_salloc_runs_is_no_reason_for_a_word(self):
-        code, out, err = self.slurm.run("salloc", "-N2", MUSTER, *WORLD)
-        self.assertEqual((code, out, self.lines_of(err)), (0, ALONE, []), err)
-
-    def test_the_shell_of_salloc_is_no_reason_for_a_word(self):
-        command = f"{self.slurm.programs['salloc']} -N2"
-        process = self.slurm.nodes.run(
-            1, ["script", "-qec", command, "/dev/null"], env={
-                **self.slurm.env, "SHELL": "/bin/sh", "PATH": os.path.dirname(self.slurm.programs["srun"]) + ":" + os.environ["PATH"]},
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        script = f"{self.folder}/nested.sh"
-        self.slurm.write("nested.sh", f"#!/bin/sh\n{MUSTER} --no-python env\n".encode(), 0o755)
-        out, _ = process.communicate(f"{script}; exit\n", timeout=60)
-        self.assertIn("SLURM_STEP_NUM_TASKS=1", out)
-        self.assertIn("SLURM_NNODES=2", out)
-        self.assertNotIn("muster: ", out)
-
-    def test_a_batch_script_is_told_of_the_other_nodes_and_goes_on(self):
-        self.slurm.write("batch.sh", f"#!/bin/sh\n{MUSTER} --no-python env\n".encode(), 0o755)
-        out = f"{self.folder}/batch.out"
-        code, _, err = self.slurm.run("sbatch", "-N2", "--wait", "-o", out, f"{self.folder}/batch.sh")
+    def one_world(self, program, *args, by_node, flags=()):
+        code, out, err = self.run_slurm(program, *args, MUSTER, *flags, *WORLD)
         self.assertEqual(code, 0, err)
+        workers = self.workers_in(out)
+        self.check_world(workers, by_node)
+        return workers, err
+
+    def batch(self, script, *flags):
+        """Runs a script of sbatch to its end: its output."""
+        self.slurm.write("batch.sh", f"#!/bin/sh\n{script}\n".encode(), 0o755)
+        out = f"{self.folder}/batch.out"
+        code, _, err = self.run_slurm("sbatch", *flags, "--wait", "-o", out, f"{self.folder}/batch.sh")
         with open(out, encoding="utf-8") as f:
             text = f.read()
-        self.assertIn("WORLD_SIZE=1", text)
-        self.assertRegex("\n".join(self.lines_of(text)),
-                         r"^muster: Slurm runs this on the first of 2 nodes only \(SLURM_NNODES=2\): start it by srun "
-                         r"--ntasks-per-node=1 with --nnodes 2 .* --rdzv-endpoint node1:29400 --rdzv-id \d+; --nnodes 1 says "
-                         r"that one node is meant$")
+        return code, text + err
+
+    # ---- one task on each node
+
+    def test_a_task_on_each_node_is_a_node(self):
+        workers, err = self.one_world("srun", "-N4", by_node=[(f"node{i}", 1) for i in (1, 2, 3, 4)])
+        self.assertRegex(workers[0].torchelastic_run_id, r"^slurm-\d+\.0\.0$")
+        self.assertEqual(workers[0].master_addr, "10.99.0.1")
+        lines = [line for line in self.lines_of(err) if "host" in line]
+        self.assertEqual(len(lines), 4, err)
+        self.assertRegex(lines[2], r"^muster: Slurm \d+\.0: node 2 of 4, host node1$")
+
+    def test_a_node_has_as_many_workers_as_gpus(self):
+        _, err = self.one_world("srun", "-N2", "--gpus-per-node=2", by_node=[("node1", 2), ("node2", 2)])
+        self.assertRegex(err, r"node 1 of 2, 2 workers \(SLURM_GPUS_ON_NODE\), host node1")
+        self.one_world("srun", "-N2", "--gpus-per-node=2", by_node=[("node1", 1), ("node2", 1)],
+                       flags=["--nproc-per-node", "1"])
+
+    def test_a_node_alone_takes_its_gpus(self):
+        _, err = self.one_world("srun", "-N1", "-n1", "--gpus-per-node=3", by_node=[("node1", 3)])
+        self.assertRegex(err, r"muster: Slurm \d+\.0: 3 workers \(SLURM_GPUS_ON_NODE\)\n")
+
+    def test_one_task_without_gpus_is_no_reason_for_a_word(self):
+        for flags in (["-N1", "-n1"], ["-N1", "-n1", "--mpi=pmi2"]):
+            self.assertEqual(self.run_slurm("srun", *flags, MUSTER, *ALONE), (0, "0/1 0/1\n", ""))
+
+    def test_an_elastic_job(self):
+        self.one_world("srun", "-N3", by_node=[(f"node{i}", 1) for i in (1, 2, 3)], flags=["--nnodes", "1:3"])
+
+    # ---- several tasks on a node
+
+    def test_tasks_are_ranks(self):
+        self.one_world("srun", "-N2", "--ntasks-per-node=4", by_node=[("node1", 4), ("node2", 4)])
+        self.one_world("srun", "-N1", "-n4", by_node=[("node1", 4)])
+
+    def test_tasks_are_ranks_in_slurms_order(self):
+        workers, _ = self.one_world("srun", "-N2", "-n5", "-m", "cyclic", by_node=[("node1", 4), ("node2", 1)])
+        self.assertEqual([w.slurmd_nodename for w in workers[:3]], ["node1", "node2", "node1"])
+
+    def test_a_task_with_a_gpu_of_its_own_has_local_rank_0(self):
+        code, out, err = self.run_slurm("srun", "-N2", "--ntasks-per-node=2", "--gpus-per-task=1", MUSTER, *WORLD)
+        self.assertEqual(code, 0, err)
+        workers = self.workers_in(out)
+        self.assertEqual([(w.rank, w.local_rank, w.local_world_size, w.group_rank) for w in workers],
+                         [(0, 0, 2, 0), (1, 0, 2, 0), (2, 0, 2, 1), (3, 0, 2, 1)])
+        self.assertEqual([w.cuda_visible_devices for w in workers], ["0", "1"] * 2)
+
+    # ---- steps and jobs
+
+    def test_a_step_on_a_part_of_a_job(self):
+        code, text = self.batch(f"srun -N2 -w node[3-4] {MUSTER} {self.shell_words(WORLD)}", "-N4")
+        self.assertEqual(code, 0, text)
+        self.check_world(self.workers_in(text), [("node3", 1), ("node4", 1)])
+
+    def test_two_steps_at_once_are_two_worlds(self):
+        step = f"{MUSTER} {self.shell_words(WORLD)}"
+        code, text = self.batch(f"srun -N2 -w node[1-2] {step} & srun -N2 -w node[3-4] {step} & wait", "-N4")
+        self.assertEqual(code, 0, text)
+        worlds = collections.defaultdict(list)
+        for worker in self.workers_in(text):
+            worlds[worker.torchelastic_run_id].append(worker)
+        self.assertEqual(sorted([w.slurmd_nodename for w in world] for world in worlds.values()),
+                         [["node1", "node2"], ["node3", "node4"]], text)
+        for world in worlds.values():
+            self.assertEqual([(w.rank, w.world_size) for w in world], [(0, 2), (1, 2)])
+
+    def test_two_jobs_on_the_same_nodes_do_not_meet(self):
+        step = f"{MUSTER} {self.shell_words(WORLD)}"
+        code, text = self.batch("for i in 1 2 3 4 5 6; do srun --overlap -N2 -n2 " + step + " & done; wait", "-N2", "-n2")
+        self.assertEqual(code, 0, text)
+        workers = self.workers_in(text)
+        self.assertEqual(len(workers), 12, text)
+        self.assertEqual(len({w.torchelastic_run_id for w in workers}), 6)
+        self.assertEqual(collections.Counter((w.rank, w.world_size) for w in workers), {(0, 2): 6, (1, 2): 6})
+
+    def test_parts_of_a_heterogeneous_job_are_one_world(self):
+        job = ["-N1", "-w", "node3", "--ntasks-per-node=2", ":", "-N2", "-w", "node1,node4", "--ntasks-per-node=3"]
+        code, text = self.batch(f"srun --het-group=0,1 {MUSTER} {self.shell_words(WORLD)}", *job)
+        self.assertEqual(code, 0, text)
+        self.check_world(self.workers_in(text), [("node3", 2), ("node1", 3), ("node4", 3)])
+
+    def test_a_requeued_job_is_another_one(self):
+        script = (f"srun -N2 {MUSTER} {self.shell_words(WORLD)}\n"
+                  "test -n \"$SLURM_RESTART_COUNT\" || { scontrol requeue $SLURM_JOB_ID; sleep 60; }")
+        self.slurm.write("requeue.sh", f"#!/bin/sh\n{script}\n".encode(), 0o755)
+        out = f"{self.folder}/requeue.out"
+        code, _, err = self.run_slurm("sbatch", "-N2", "--requeue", "--open-mode=append", "--wait", "-o", out,
+                                      f"{self.folder}/requeue.sh")
+        with open(out, encoding="utf-8") as f:
+            text = f.read()
+        self.assertEqual(code, 0, err + text)
+        self.assertEqual(len({w.torchelastic_run_id for w in self.workers_in(text)}), 2, text)
+        self.assertRegex(text, r"slurm-(\d+)\.0\.0 ")
+        self.assertRegex(text, r"slurm-(\d+)\.0\.1 ")
+
+    def test_the_exit_code_is_the_workers(self):
+        code, _, err = self.run_slurm("srun", "-N2", MUSTER, "--no-python", "sh", "-c", "test $RANK = 0 || exit 42; sleep 60")
+        self.assertEqual(code, 42, err)
+
+    # ---- batch scripts and shells
+
+    def shell_words(self, words):
+        return " ".join("'" + word.replace("'", "'\\''") + "'" for word in words)
+
+    def test_a_batch_script_runs_on_all_nodes(self):
+        code, text = self.batch(f"{MUSTER} {self.shell_words(WORLD)}", "-N4")
+        self.assertEqual(code, 0, text)
+        self.check_world(self.workers_in(text), [(f"node{i}", 1) for i in (1, 2, 3, 4)])
+        self.assertRegex(text, r"muster: Slurm \d+: 4 nodes \(SLURM_JOB_NUM_NODES\), on which muster starts itself: srun "
+                               r"--job-name=muster-[0-9a-f]{8} --export=ALL --nodes=4 --ntasks=4 "
+                               r"--ntasks-per-node=1 --kill-on-bad-exit=0 --wait=0 /\S+/muster --no-python sh ")
+        self.assertNotIn("token", text.lower(), "it has one, and nobody sees it")
+
+    def test_a_batch_script_has_all_gpus_of_the_job_however_it_asked_for_them(self):
+        for flags in (["--gpus-per-node=4"], ["--ntasks-per-node=4", "--gpus-per-task=1"], ["--gres=gpu:4", "-n", "8"],
+                      ["--gpus=8", "--ntasks-per-gpu=1"], ["--gpus-per-node=4", "--ntasks-per-node=4", "--gpu-bind=single:1"]):
+            with self.subTest(flags=flags):
+                code, text = self.batch(f"{MUSTER} {self.shell_words(WORLD)}", "-N2", *flags)
+                self.assertEqual(code, 0, text)
+                self.check_world(self.workers_in(text), [("node1", 4), ("node2", 4)])
+
+    def test_a_heterogeneous_batch_script(self):
+        code, text = self.batch(f"{MUSTER} {self.shell_words(WORLD)}", "-N1", "-w", "node3", "-n2", ":", "-N2", "-w", "node1,node4")
+        self.assertEqual(code, 0, text)
+        self.check_world(self.workers_in(text), [("node3", 1), ("node1", 1), ("node4", 1)])
+
+    def test_a_batch_script_on_one_node_needs_no_step(self):
+        code, text = self.batch(f"{MUSTER} {self.shell_words(WORLD)}", "-N1", "--gpus-per-node=2")
+        self.assertEqual(code, 0, text)
+        self.check_world(self.workers_in(text), [("node1", 2)])
+        self.assertNotIn("srun", text)
+
+    def test_its_exit_code_is_the_workers(self):
+        script = f"{MUSTER} --no-python sh -c 'test $RANK = 0 || exit 42; sleep 60'; echo code $?"
+        _, text = self.batch(script, "-N2")
+        self.assertIn("code 42\n", text)
+
+    def test_what_salloc_runs_is_on_all_nodes(self):
+        workers, _ = self.one_world("salloc", "-N2", by_node=[("node1", 1), ("node2", 1)])
+        self.assertEqual(len(workers), 2)
+
+    def test_salloc_of_one_node_runs_on_that_node(self):
+        workers, _ = self.one_world("salloc", "-N1", "-w", "node4", by_node=[("node4", 1)])
+        self.assertEqual(len(workers), 1)
+
+    def test_the_shell_of_salloc_runs_on_all_nodes(self):
+        command = f"{self.slurm.programs['salloc']} -N2"
+        process = self.slurm.nodes.run(
+            1, ["script", "-qec", command, "/dev/null"],
+            env={**self.slurm.env, "SHELL": "/bin/sh", "PATH": self.path},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.slurm.write("nested.sh", f"#!/bin/sh\n{MUSTER} {self.shell_words(WORLD)}\n".encode(), 0o755)
+        out, _ = process.communicate(f"{self.folder}/nested.sh; exit\n", timeout=60)
+        self.check_world(self.workers_in(out.replace("\r", "")), [("node1", 1), ("node2", 1)])
+
+    def test_a_signal_is_passed_on_to_the_step(self):
+        mark = f"{self.folder}/started"
+        worker = f"trap 'echo worker saved $RANK; exit 0' TERM; echo >{mark}.$RANK; while :; do sleep 0.1; done"
+        process = self.slurm.command("salloc", "-N2", MUSTER, "--no-python", "sh", "-c", worker, env={"PATH": self.path})
+        wait_for(lambda: os.path.exists(mark + ".0") and os.path.exists(mark + ".1"), "the workers run")
+        musters = [pid for pid in os.listdir("/proc") if pid.isdigit() and self.is_starter(pid)]
+        self.assertEqual(len(musters), 1)
+        os.kill(int(musters[0]), 15)
+        out, err = process.communicate(timeout=60)
+        self.assertEqual(sorted(line for line in out.splitlines() if "saved" in line),
+                         ["worker saved 0", "worker saved 1"], err)
+        self.assertNotIn("SIGKILL", err)
+
+    def is_starter(self, pid):
+        """Whether it is the muster that started srun, of this test."""
+        try:
+            with open(f"/proc/{pid}/cmdline", encoding="utf-8") as f:
+                words = f.read().split("\0")
+            with open(f"/proc/{pid}/environ", encoding="utf-8") as f:
+                variables = f.read()
+        except OSError:
+            return False
+        return words[0] == MUSTER and self.folder in variables and "SLURM_STEP_ID" not in variables
+
+    # ---- what is meant otherwise, and what cannot be
+
+    def test_worlds_of_one_that_are_meant_are_made(self):
+        for meant in (["--nnodes", "1"], ["--standalone"], ["--engine", "none"]):
+            self.assertEqual(self.run_slurm("srun", "-N2", MUSTER, *meant, *ALONE), (0, "0/1 0/1\n" * 2, ""), meant)
+        self.assertEqual(self.run_slurm("srun", "-N2", MUSTER, *ALONE, env={"PET_NNODES": "1"}), (0, "0/1 0/1\n" * 2, ""))
+
+    def test_a_muster_in_a_worker_is_a_job_of_its_own(self):
+        nested = [MUSTER, "--nnodes", "1", "--no-python", MUSTER, *ALONE]
+        self.assertEqual(self.run_slurm("srun", "-N2", *nested), (0, "0/1 0/1\n" * 2, ""))
+
+    def test_torchruns_flags_work_as_ever(self):
+        flags = ["--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "node1:29400", "--rdzv-id", "7"]
+        code, out, err = self.run_slurm("srun", "-N2", MUSTER, *flags, *ALONE)
+        self.assertEqual((code, sorted(out.split("\n"))), (0, ["", "0/2 0/2", "1/2 1/2"]), err)
+
+    def test_what_cannot_be_one_job_is_one_line(self):
+        for args, line in (
+                (["-N1", "-n4", MUSTER, "--nproc-per-node", "8"], "started 4 tasks on this node, each of which has one worker"),
+                (["-N1", "-n4", MUSTER, "--nnodes", "2:4"], "with several tasks on a node the ranks are the engine's"),
+                (["-N2", MUSTER, "--nnodes", "3"], "started 2 processes of muster"),
+                (["-N2", "env", "SLURM_NODEID=x", MUSTER], "SLURM_NODEID=x is not a number of at least 0")):
+            with self.subTest(args=args):
+                code, out, err = self.run_slurm("srun", *args, *ALONE)
+                self.assertEqual((code, out), (2, ""), err)
+                lines = {re.sub(r"Slurm \d+\.\d+", "Slurm", said) for said in self.lines_of(err)}
+                self.assertEqual(len(lines), 1, err)
+                self.assertIn(line, lines.pop())
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ TEST(OptionRow, TakesAValueUnlessItIsASwitch) {
 // A prefix of torchrun's flags must not select one of these.
 TEST(OptionRow, SaysWhetherTorchrunLacksIt) {
   EXPECT_EQ(names_where([](const OptionRow& row) { return row.traits.own; }),
-            (NameSet{"busy-timeout",    "exit-code",
+            (NameSet{"busy-timeout", "engine",    "exit-code",
                      "gpu-binding",     "gpus",
                      "hang-timeout",    "iface",
                      "keep-local-rank", "lease",
@@ -105,7 +105,8 @@ TEST(OptionRow, HasWordsToType) {
     if (!words_to_type(row).empty()) words[std::string(row.name)] = words_to_type(row);
   }
   EXPECT_EQ(words, (std::map<std::string, std::vector<std::string_view>>{
-                       {"event-log-handler", {"null", "console", "dynamic_rendezvous"}},
+                       {"engine", {"auto", "none", "slurm", "mpi", "kubernetes"}},
+      {"event-log-handler", {"null", "console", "dynamic_rendezvous"}},
                        {"exit-code", {"culprit", "torchrun"}},
                        {"gpu-binding", {"shared", "exclusive"}},
                        {"hang-timeout", {"off"}},

@@ -85,8 +85,48 @@ inline Environment slurm_interactive_step() {
 // sbatch -N2 (Slurm 22.05.8): the script itself, on the first node.
 inline Environment slurm_batch_script() {
   Environment environment = slurm_salloc_shell();
-  environment.insert({{"SLURM_LOCALID", "0"}, {"SLURM_NODEID", "0"}, {"SLURM_PROCID", "0"}});
+  environment.insert({{"ENVIRONMENT", "BATCH"},
+                      {"SLURM_LOCALID", "0"},
+                      {"SLURM_NODEID", "0"},
+                      {"SLURM_PROCID", "0"}});
   return environment;
+}
+
+// sbatch -N1 -w node3 --ntasks-per-node=2, hetjob, -N2 -w node1,node4 --ntasks-per-node=4, and in
+// the script srun --het-group=0,1 env (Slurm 22.05.8): the third task, on node1. The nodes are
+// numbered part by part; the lists are sorted by name.
+inline Environment slurm_het_tasks() {
+  return {{"SLURMD_NODENAME", "node1"},
+          {"SLURM_HET_SIZE", "2"},
+          {"SLURM_JOB_ID", "40"},
+          {"SLURM_JOB_NODELIST", "node[1,3-4]"},
+          {"SLURM_JOB_NODELIST_HET_GROUP_0", "node3"},
+          {"SLURM_JOB_NODELIST_HET_GROUP_1", "node[1,4]"},
+          {"SLURM_JOB_NUM_NODES", "3"},
+          {"SLURM_LOCALID", "0"},
+          {"SLURM_NNODES", "3"},
+          {"SLURM_NODEID", "1"},
+          {"SLURM_PROCID", "2"},
+          {"SLURM_STEP_ID", "0"},
+          {"SLURM_STEP_NODELIST", "node[1,3-4]"},
+          {"SLURM_STEP_NUM_NODES", "3"},
+          {"SLURM_STEP_NUM_TASKS", "10"},
+          {"SLURM_STEP_TASKS_PER_NODE", "4,2,4"}};
+}
+
+// The script of that job, on node3.
+inline Environment slurm_het_script() {
+  return {{"ENVIRONMENT", "BATCH"},
+          {"SLURMD_NODENAME", "node3"},
+          {"SLURM_HET_SIZE", "2"},
+          {"SLURM_JOB_ID", "40"},
+          {"SLURM_JOB_NODELIST", "node3"},
+          {"SLURM_JOB_NUM_NODES", "1"},
+          {"SLURM_JOB_NUM_NODES_HET_GROUP_0", "1"},
+          {"SLURM_JOB_NUM_NODES_HET_GROUP_1", "2"},
+          {"SLURM_NNODES", "1"},
+          {"SLURM_NODEID", "0"},
+          {"SLURM_PROCID", "0"}};
 }
 
 // mpirun --hostfile (node1 slots=2, node2 slots=2) -np 3 env (Open MPI 4.1.4): the third process.

@@ -2,83 +2,270 @@
 
 #include <gtest/gtest.h>
 
-#include "launcher/engines/lone_world.h"
 #include "launcher/engines/node_list.h"
-#include "rendezvous/base/slurm_counts.h"
-#include "tests/unit/launcher/command_line_samples.h"
+#include "rendezvous/base/task_variables.h"
 #include "tests/unit/launcher/engines/engine_environments.h"
 
 namespace muster {
 namespace {
 
-TEST(Engine, TellsAStepOfSlurmByItsOwnVariables) {
-  const std::optional<EngineFacts> facts = detect_engine(slurm_two_nodes());
-  ASSERT_TRUE(facts);
+constexpr std::string_view kHostsOfAPod =
+    "# Kubernetes-managed hosts file.\n"
+    "127.0.0.1\tlocalhost\n"
+    "fe00::0\tip6-localnet\n"
+    "10.244.1.7\ttrain-2.workers.default.svc.cluster.local\ttrain-2\n";
+
+EngineOutcome found_in(const Environment& environment, std::string_view family = "auto") {
+  return find_engine(
+      environment,
+      [](std::string_view path) {
+        return std::string(path == "/etc/hosts" ? kHostsOfAPod : std::string_view());
+      },
+      family);
+}
+
+EngineFacts facts_of(const Environment& environment) {
+  const EngineOutcome outcome = found_in(environment);
+  EXPECT_TRUE(outcome) << outcome.error();
+  EXPECT_TRUE(outcome && *outcome) << "none";
+  return outcome && *outcome ? **outcome : EngineFacts{};
+}
+
+std::string complaint_of(const Environment& environment) {
+  const EngineOutcome outcome = found_in(environment);
+  return outcome ? "no complaint" : outcome.error();
+}
+
+Environment with(Environment environment, const Environment& more) {
+  for (const auto& [name, value] : more)
+    environment[name] = value;
+  return environment;
+}
+
+// ---- Slurm
+
+TEST(SlurmFacts, AStepWithATaskOnEachNode) {
   EngineFacts expected;
-  expected.engine = "Slurm";
-  expected.evidence = "SLURM_STEP_NUM_TASKS=2";
-  expected.processes = expected.nodes = 2;
-  expected.here = 1;
-  expected.one_per_node = "srun --ntasks-per-node=1";
-  expected.first_host = "node1";
-  expected.job_id = "1";
-  EXPECT_EQ(*facts, expected);
+  expected.name = "Slurm 1.0";
+  expected.nodes = {2, "SLURM_STEP_NUM_NODES"};
+  expected.node_rank = {1, "SLURM_NODEID"};
+  expected.host = "node1";
+  expected.job_id = "slurm-1.0.0";
+  EXPECT_EQ(facts_of(slurm_two_nodes()), expected);
+}
+
+TEST(SlurmFacts, SeveralTasksOnANodeAreRanks) {
+  EngineFacts facts = facts_of(slurm_five_tasks());
+  EXPECT_EQ(facts.nodes, (EngineNumber{5, "SLURM_STEP_NUM_TASKS"}));
+  EXPECT_EQ(facts.node_rank, (EngineNumber{4, "SLURM_PROCID"}));
+  EXPECT_EQ(facts.task, (TaskPlace{.local_rank = 0, .local_size = 1, .node = 1, .nodes = 2}));
+  EXPECT_EQ(facts.workers, std::nullopt);
+  facts = facts_of(with(slurm_four_tasks(), {{"SLURM_CPUS_PER_TASK", "2"}}));
+  EXPECT_EQ(facts.task, (TaskPlace{.local_rank = 3, .local_size = 4, .node = 0, .nodes = 1, .cpus = 2}));
 }
 
 // A step may have fewer nodes than its job.
-TEST(Engine, BelievesTheStepAndNotTheJob) {
-  Environment environment = slurm_two_nodes();
-  environment["SLURM_JOB_NODELIST"] = environment["SLURM_NODELIST"] = "node[1-4]";
-  environment["SLURM_STEP_NODELIST"] = "node[3-4]";
-  EXPECT_EQ(detect_engine(environment)->first_host, "node3");
-  EXPECT_EQ(detect_engine(environment)->nodes, 2);
+TEST(SlurmFacts, AreThoseOfTheStepAndNotOfTheJob) {
+  const EngineFacts facts = facts_of(with(slurm_two_nodes(), {{"SLURM_JOB_NODELIST", "node[1-4]"},
+                                                              {"SLURM_NODELIST", "node[1-4]"},
+                                                              {"SLURM_NNODES", "4"},
+                                                              {"SLURM_STEP_NODELIST", "node[3-4]"}}));
+  EXPECT_EQ(facts.host, "node3");
+  EXPECT_EQ(facts.nodes.value, 2);
 }
 
-TEST(Engine, SeesNothingWhereOneProcessIsMeant) {
-  EXPECT_EQ(detect_engine({}), std::nullopt);
-  EXPECT_EQ(detect_engine(slurm_one_task()), std::nullopt);
-  EXPECT_EQ(detect_engine(slurm_salloc_shell()), std::nullopt);
-  EXPECT_EQ(detect_engine(slurm_interactive_step()), std::nullopt);
-  EXPECT_EQ(detect_engine(open_mpi_alone()), std::nullopt);
-  Environment pod = pytorch_job();
-  pod["WORLD_SIZE"] = "1";
-  EXPECT_EQ(detect_engine(pod), std::nullopt);
+TEST(SlurmFacts, ARequeuedJobIsAnotherOne) {
+  EXPECT_EQ(facts_of(with(slurm_two_nodes(), {{"SLURM_RESTART_COUNT", "3"}})).job_id, "slurm-1.0.3");
 }
 
-TEST(Engine, SeesNothingInAWorkerOfAnotherLauncher) {
-  Environment worker = slurm_two_nodes();
-  worker["TORCHELASTIC_RUN_ID"] = "none";
-  EXPECT_EQ(detect_engine(worker), std::nullopt);
-  Environment rank = pytorch_job();  // As torch's own launchers set it, here without a run id.
-  rank["LOCAL_RANK"] = "0";
-  EXPECT_EQ(detect_engine(rank), std::nullopt);
+TEST(SlurmFacts, AsManyWorkersAsTheTaskHasGpus) {
+  const auto workers = [](const Environment& more) {
+    const auto found = facts_of(with(slurm_two_nodes(), more)).workers;
+    return found ? found->shown() : "none";
+  };
+  EXPECT_EQ(workers({}), "none");
+  EXPECT_EQ(workers({{"CUDA_VISIBLE_DEVICES", "0,1"}}), "none") << "not Slurm's";
+  EXPECT_EQ(workers({{"SLURM_GPUS_ON_NODE", "0"}}), "none");
+  EXPECT_EQ(workers({{"SLURM_GPUS_ON_NODE", "8"}}), "SLURM_GPUS_ON_NODE=8");
+  EXPECT_EQ(workers({{"SLURM_GPUS_ON_NODE", "4"}, {"CUDA_VISIBLE_DEVICES", "0,1,2,3"}}),
+            "SLURM_GPUS_ON_NODE=4");
+  EXPECT_EQ(workers({{"SLURM_GPUS_ON_NODE", "4"}, {"CUDA_VISIBLE_DEVICES", "0,3"}}),
+            "CUDA_VISIBLE_DEVICES=2");
+  EXPECT_EQ(workers({{"SLURM_GPUS_ON_NODE", "4"}, {"ROCR_VISIBLE_DEVICES", "1"}}),
+            "ROCR_VISIBLE_DEVICES=1");
+  const EngineFacts task = facts_of(
+      with(slurm_four_tasks(), {{"SLURM_GPUS_ON_NODE", "4"}, {"CUDA_VISIBLE_DEVICES", "3"}}));
+  EXPECT_TRUE(task.task && task.task->own_gpu);
+  EXPECT_EQ(task.workers, std::nullopt);
+}
+
+TEST(SlurmFacts, ABatchScriptAndAShellHaveReservedNodes) {
+  const auto reserved = [](const Environment& environment) { return facts_of(environment).reserved; };
+  EXPECT_EQ(reserved(slurm_salloc_shell()),
+            (ReservedNodes{{2, "SLURM_JOB_NUM_NODES"}, 1, false}));
+  EXPECT_EQ(reserved(with(slurm_interactive_step(), {{"SLURMD_NODENAME", "node1"}})),
+            (ReservedNodes{{2, "SLURM_JOB_NUM_NODES"}, 1, true}));
+  EXPECT_EQ(reserved(with(slurm_batch_script(), {{"SLURMD_NODENAME", "node1"}})),
+            (ReservedNodes{{2, "SLURM_JOB_NUM_NODES"}, 1, true}));
+  const Environment one{{"SLURM_JOB_NUM_NODES", "1"}, {"SLURM_NNODES", "1"}};
+  EXPECT_EQ(reserved(with(with(slurm_batch_script(), one), {{"SLURMD_NODENAME", "node1"}})),
+            std::nullopt)
+      << "this is the node";
+  EXPECT_EQ(reserved(with(slurm_salloc_shell(), one)),
+            (ReservedNodes{{1, "SLURM_JOB_NUM_NODES"}, 1, false}))
+      << "the shell may be anywhere";
+}
+
+// Of a heterogeneous job.
+TEST(SlurmFacts, PartsOfAJobAreOneWorld) {
+  const EngineFacts facts = facts_of(slurm_het_tasks());
+  EXPECT_EQ(facts.host, "node3");
+  EXPECT_EQ(facts.nodes.value, 10);
+  EXPECT_EQ(facts.task, (TaskPlace{.local_rank = 0, .local_size = 4, .node = 1, .nodes = 3}));
+  const Environment second_part{{"SLURM_STEP_NODELIST", "node[1,4]"},
+                                {"SLURM_STEP_NUM_NODES", "2"},
+                                {"SLURM_STEP_NUM_TASKS", "2"},
+                                {"SLURM_STEP_TASKS_PER_NODE", "1(x2)"},
+                                {"SLURM_NODEID", "0"},
+                                {"SLURM_PROCID", "0"}};
+  EXPECT_EQ(facts_of(with(slurm_het_tasks(), second_part)).host, "node1");
+  EXPECT_EQ(facts_of(slurm_het_script()).reserved,
+            (ReservedNodes{{3, "SLURM_JOB_NUM_NODES"}, 2, true}));
+}
+
+// srun -m arbitrary may put task 0 anywhere.
+TEST(SlurmFacts, TasksInAnArbitraryOrderAreNotServed) {
+  EXPECT_NE(facts_of(with(slurm_four_tasks(), {{"SLURM_DISTRIBUTION", "arbitrary"}})).unserved, "");
+  EXPECT_EQ(facts_of(with(slurm_two_nodes(), {{"SLURM_DISTRIBUTION", "arbitrary"}})).unserved, "");
+}
+
+// ---- mpirun, mpiexec
+
+TEST(MpiFacts, EachProcessIsARank) {
+  EngineFacts expected;
+  expected.name = "mpirun of Open MPI";
+  expected.nodes = {3, "OMPI_COMM_WORLD_SIZE"};
+  expected.node_rank = {2, "OMPI_COMM_WORLD_RANK"};
+  expected.ask_pmi = true;
+  expected.task = TaskPlace{.local_rank = 0, .local_size = 1};
+  EXPECT_EQ(facts_of(open_mpi_two_nodes()), expected);
+  expected.name = "mpiexec";
+  expected.nodes = {2, "PMI_SIZE"};
+  expected.node_rank = {1, "PMI_RANK"};
+  expected.task = TaskPlace{.local_rank = 1, .local_size = 2};
+  EXPECT_EQ(facts_of(hydra()), expected);
+}
+
+TEST(MpiFacts, AProcessManagerThatPlacesNobodyIsNotServed) {
+  EXPECT_NE(facts_of({{"PMIX_RANK", "1"}}).unserved, "");
+  EXPECT_NE(facts_of({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}}).unserved, "");
+  EXPECT_EQ(found_in({{"PMIX_RANK", "0"}}), EngineOutcome(std::nullopt)) << "it may be alone";
+}
+
+// ---- pods
+
+TEST(KubernetesFacts, APyTorchJobCountsPods) {
+  EngineFacts expected;
+  expected.name = "the PyTorchJob";
+  expected.nodes = {4, "WORLD_SIZE"};
+  expected.node_rank = {1, "RANK"};
+  expected.host = "mnist-master-0";
+  expected.port = 23456;
+  expected.job_id = "pytorchjob";
+  EXPECT_EQ(facts_of(pytorch_job()), expected);
 }
 
 // Left over in somebody's shell, say.
-TEST(Engine, TakesRanksForPodsOnlyInAPod) {
+TEST(KubernetesFacts, RanksArePodsOnlyInAPod) {
   Environment shell = pytorch_job();
   shell.erase("KUBERNETES_SERVICE_HOST");
-  EXPECT_EQ(detect_engine(shell), std::nullopt);
+  EXPECT_EQ(found_in(shell), EngineOutcome(std::nullopt));
+  EXPECT_EQ(found_in(with(pytorch_job(), {{"LOCAL_RANK", "0"}})), EngineOutcome(std::nullopt))
+      << "a worker of torch's own launchers";
 }
 
-TEST(Engine, ReadsJunkAsNothing) {
-  for (const char* junk : {"", "x", "-1", "99999999999999999999"}) {
-    Environment environment;
-    for (const char* name : {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE",
-                             "PMI_SIZE", "PMIX_RANK", "JOB_COMPLETION_INDEX", "WORLD_SIZE"})
-      environment[name] = junk;
-    EXPECT_EQ(detect_engine(environment), std::nullopt) << junk;
+TEST(KubernetesFacts, AnIndexedJobNumbersItsPods) {
+  EngineFacts expected;
+  expected.name = "the Indexed Job train";
+  expected.nodes = {0, "JOB_COMPLETION_INDEX"};
+  expected.node_rank = {2, "JOB_COMPLETION_INDEX"};
+  expected.host = "train-0.workers";
+  expected.job_id = "train.0";
+  EXPECT_EQ(facts_of(indexed_job("2")), expected);
+}
+
+TEST(KubernetesFacts, PodsWithoutNamesAreNotServed) {
+  const EngineFacts facts = facts_of(indexed_job("1"));  // The hosts are those of pod 2.
+  EXPECT_NE(facts.unserved.find("subdomain"), std::string::npos) << facts.unserved;
+  EXPECT_NE(facts_of({{"JOB_COMPLETION_INDEX", "1"}, {"HOSTNAME", "another"}}).unserved, "");
+}
+
+TEST(KubernetesFacts, AJobSetNumbersThePodsOfItsJobsOneAfterTheOther) {
+  const Environment job_set{{"JOB_COMPLETION_INDEX", "1"},
+                            {"HOSTNAME", "llm-workers-2-1"},
+                            {"JOBSET_NAME", "llm"},
+                            {"JOBSET_REPLICATEDJOB_NAME", "workers"},
+                            {"JOBSET_REPLICATEDJOB_REPLICAS", "3"},
+                            {"JOBSET_JOB_INDEX", "2"},
+                            {"JOBSET_RESTART_ATTEMPT", "4"},
+                            {"PET_NNODES", "6"}};
+  const EngineFacts facts = facts_of(job_set);
+  EXPECT_EQ(facts.name, "the JobSet llm");
+  EXPECT_EQ(facts.node_rank.value, 5);
+  EXPECT_EQ(facts.host, "llm-workers-0-0.llm");
+  EXPECT_EQ(facts.job_id, "llm-workers-0.4");
+  const EngineFacts one = facts_of(with(job_set, {{"HOSTNAME", "llm-workers-0-1"},
+                                                  {"JOBSET_REPLICATEDJOB_REPLICAS", "1"},
+                                                  {"JOBSET_JOB_INDEX", "0"}}));
+  EXPECT_EQ(one.node_rank.value, 1);
+  EXPECT_EQ(one.host, "llm-workers-0-0.llm");
+}
+
+// ---- which of them
+
+TEST(Engine, IsNoneWhereNothingIsSaid) {
+  EXPECT_EQ(found_in({}), EngineOutcome(std::nullopt));
+  EXPECT_EQ(found_in(with(slurm_two_nodes(), {{"TORCHELASTIC_RUN_ID", "none"}})),
+            EngineOutcome(std::nullopt))
+      << "a worker";
+  EXPECT_EQ(found_in(slurm_two_nodes(), "none"), EngineOutcome(std::nullopt));
+}
+
+TEST(Engine, IsTheOneThatStartedTheProcessLast) {
+  EXPECT_EQ(facts_of(with(slurm_two_nodes(), open_mpi_two_nodes())).name, "mpirun of Open MPI");
+  EXPECT_EQ(facts_of(with(slurm_two_nodes(), hydra())).name, "mpiexec");
+  const Environment pmi2{{"PMI_SIZE", "2"}, {"PMI_RANK", "1"}};  // srun --mpi=pmi2
+  EXPECT_EQ(facts_of(with(slurm_two_nodes(), pmi2)).name, "Slurm 1.0");
+}
+
+TEST(Engine, IsTheOneThatTheUserNames) {
+  const Environment both = with(slurm_two_nodes(), open_mpi_two_nodes());
+  EXPECT_EQ((**found_in(both, "slurm")).name, "Slurm 1.0");
+  EXPECT_EQ(found_in(both, "kubernetes").error(),
+            "--engine kubernetes: its variables are not set here; give --engine auto");
+}
+
+TEST(Engine, SaysWhichVariableIsDamaged) {
+  for (const char* junk : {"", "x", "-1", "99999999999999999999", "0"}) {
+    EXPECT_EQ(complaint_of(with(slurm_two_nodes(), {{"SLURM_STEP_NUM_NODES", junk}})),
+              "SLURM_STEP_NUM_NODES=" + std::string(junk) +
+                  " is not a number of at least 1: what the engine says of this job cannot be used; "
+                  "unset it, or give --engine none and the flags about nodes");
   }
+  const auto damaged = [](const Environment& environment, const std::string& what) {
+    EXPECT_EQ(complaint_of(environment).substr(0, what.size()), what);
+  };
+  damaged(with(slurm_two_nodes(), {{"SLURM_NODEID", "2"}}),
+          "SLURM_NODEID=2 is not below SLURM_STEP_NUM_NODES=2: ");
+  damaged(with(slurm_four_tasks(), {{"SLURM_STEP_TASKS_PER_NODE", "x"}}),
+          "SLURM_PROCID, SLURM_LOCALID and SLURM_STEP_TASKS_PER_NODE do not say which task this is");
+  damaged(with(open_mpi_two_nodes(), {{"OMPI_COMM_WORLD_RANK", "3"}}),
+          "OMPI_COMM_WORLD_RANK=3 is not below OMPI_COMM_WORLD_SIZE=3: ");
+  damaged(with(pytorch_job(), {{"RANK", "4"}}), "RANK=4 is not below WORLD_SIZE=4: ");
+  damaged(indexed_job("x"), "JOB_COMPLETION_INDEX=x is not a number of at least 0: ");
 }
 
-TEST(Engine, BelievesWhoStartedTheProcessLast) {
-  Environment environment = slurm_two_nodes();
-  environment.merge(open_mpi_two_nodes());
-  EXPECT_EQ(detect_engine(environment)->engine, "Open MPI's mpirun");
-  environment = slurm_two_nodes();
-  environment.insert({{"PMI_SIZE", "2"}, {"PMI_RANK", "1"}});  // srun --mpi=pmi2
-  EXPECT_EQ(detect_engine(environment)->engine, "Slurm");
-}
+// ---- lists
 
 TEST(NodeList, BeginsWithTheFirstHost) {
   const std::map<std::string, std::string> lists{
@@ -94,7 +281,7 @@ TEST(NodeList, BeginsWithTheFirstHost) {
     EXPECT_EQ(first_host_of(list), host) << list;
 }
 
-TEST(NodeList, CountsTheTasksOfEachNode) {
+TEST(TaskVariables, CountsTheTasksOfEachNode) {
   const auto counts = [](std::string_view text) {
     std::vector<int> all;
     for (int node = 0; node < 5; ++node)
@@ -108,77 +295,6 @@ TEST(NodeList, CountsTheTasksOfEachNode) {
   EXPECT_EQ(counts("4,1"), (Counts{4, 1, 0, 0, 0}));
   for (const char* junk : {"", "x", ",", "(x2)"})
     EXPECT_EQ(counts(junk), (Counts{0, 0, 0, 0, 0})) << junk;
-}
-
-TEST(LoneWorld, IsRefusedWithTheFlagsToGive) {
-  const std::string own = " and without --nnodes each of them would be a job of its own: ";
-  const std::string meant = "; --nnodes 1 says that this is meant";
-  EXPECT_EQ(complaint_about({}, slurm_two_nodes()),
-            "Slurm started 2 processes on 2 nodes (SLURM_STEP_NUM_TASKS=2)," + own +
-                "give --nnodes 2 --rdzv-backend c10d --rdzv-endpoint node1:29400 --rdzv-id 1" +
-                meant);
-  EXPECT_EQ(complaint_about({}, slurm_four_tasks()),
-            "Slurm started 4 processes on 1 node (SLURM_STEP_NUM_TASKS=4)," + own +
-                "start one muster a node (srun --ntasks-per-node=1) with --nproc-per-node 4" +
-                meant);
-  EXPECT_EQ(complaint_about({}, slurm_five_tasks()),
-            "Slurm started 5 processes on 2 nodes (SLURM_STEP_NUM_TASKS=5)," + own +
-                "start one muster a node (srun --ntasks-per-node=1) with --nnodes 2 "
-                "--rdzv-backend c10d --rdzv-endpoint node1:29400 --rdzv-id 1 --nproc-per-node N" +
-                meant);
-  EXPECT_EQ(complaint_about({"--nproc-per-node=2"}, open_mpi_two_nodes()),
-            "Open MPI's mpirun started 3 processes on 2 nodes (OMPI_COMM_WORLD_SIZE=3)," + own +
-                "start one muster a node (mpirun --map-by ppr:1:node --bind-to none) with "
-                "--nnodes 2 --rdzv-backend c10d --rdzv-endpoint HOST:29400 --rdzv-id ID" +
-                meant);
-  EXPECT_EQ(complaint_about({}, hydra()),
-            "mpiexec started 2 processes on 1 node (PMI_SIZE=2)," + own +
-                "start one muster a node (mpiexec -ppn 1) with --nproc-per-node 2" + meant);
-  EXPECT_EQ(complaint_about({}, pytorch_job()),
-            "the PyTorchJob started 4 processes on 4 nodes (WORLD_SIZE=4)," + own +
-                "give --nnodes 4 --node-rank $RANK --master-addr $MASTER_ADDR --master-port 23456" +
-                meant);
-  EXPECT_EQ(complaint_about({}, indexed_job("2")),
-            "the Indexed Job started at least 3 processes (JOB_COMPLETION_INDEX=2)," + own +
-                "give --nnodes N --node-rank $JOB_COMPLETION_INDEX --master-addr train-0.SERVICE "
-                "--master-port 29500" +
-                meant);
-  EXPECT_EQ(complaint_about({}, {{"PMIX_RANK", "1"}}),
-            "a process manager started at least 2 processes (PMIX_RANK=1)," + own +
-                "start one muster a node with --nnodes N --rdzv-backend c10d --rdzv-endpoint "
-                "HOST:29400 --rdzv-id ID --nproc-per-node N" +
-                meant);
-}
-
-TEST(LoneWorld, IsSaidWhereOneProcessMayBeMeant) {
-  EXPECT_EQ(warnings_of({}, slurm_batch_script()),
-            Words({"Slurm runs this on the first of 2 nodes only (SLURM_NNODES=2): start it by "
-                   "srun --ntasks-per-node=1 with --nnodes 2 --rdzv-backend c10d --rdzv-endpoint "
-                   "node1:29400 --rdzv-id 5; --nnodes 1 says that one node is meant"}));
-  EXPECT_EQ(warnings_of({}, indexed_job("0")),
-            Words({"JOB_COMPLETION_INDEX=0: if the Indexed Job has more pods than this one, each "
-                   "of them is a job of its own without --nnodes: give --nnodes N --node-rank "
-                   "$JOB_COMPLETION_INDEX --master-addr train-0.SERVICE --master-port 29500; "
-                   "--nnodes 1 says that this is meant"}));
-}
-
-TEST(LoneWorld, IsTakenForMeantWhereTheUserSaysSo) {
-  for (const Environment& engine :
-       {slurm_two_nodes(), slurm_four_tasks(), slurm_batch_script(), open_mpi_two_nodes(), hydra(),
-        pytorch_job(), indexed_job("0"), indexed_job("2")}) {
-    EXPECT_EQ(warnings_of({"--nnodes=1"}, engine), Words{});
-    EXPECT_EQ(warnings_of({"--standalone"}, engine), Words{});
-    Environment by_variable = engine;
-    by_variable["PET_NNODES"] = "1";
-    EXPECT_EQ(warnings_of({}, by_variable), Words{});
-    const Words nodes{"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=node1:1"};
-    EXPECT_EQ(warnings_of(nodes, engine), Words{});
-  }
-}
-
-TEST(LoneWorld, IsRefusedOnlyAfterWhatIsWrongOnTheCommandLine) {
-  EXPECT_EQ(complaint_about({"--nproc-per-node=x"}, slurm_two_nodes()),
-            complaint_about({"--nproc-per-node=x"}));
 }
 
 }  // namespace

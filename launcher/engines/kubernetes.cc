@@ -1,0 +1,97 @@
+// Pods whose job says how many there are, or which of them this one is. What Kubeflow's trainer and
+// operator write as PET_* variables is read as flags before.
+#include <fmt/format.h>
+
+#include "launcher/engines/families.h"
+#include "rendezvous/base/contract.h"
+#include "rendezvous/base/text.h"
+
+namespace muster {
+namespace {
+
+// The name of the service that gives the pods their names, from the pod's own line in /etc/hosts:
+// "10.1.2.3 train-0.service.namespace.svc.cluster.local train-0". Empty: it has none.
+std::string service_of(std::string_view hosts, std::string_view pod) {
+  const std::string beginning = fmt::format("{}.", pod);
+  for (const std::string_view line : split(hosts, '\n')) {
+    for (std::string_view word : split(line.substr(0, line.find('#')), ' ')) {
+      for (const std::string_view name : split(word, '\t')) {
+        if (!name.starts_with(beginning)) continue;
+        const std::string_view rest = name.substr(beginning.size());
+        return std::string(rest.substr(0, rest.find('.')));
+      }
+    }
+  }
+  return {};
+}
+
+// RANK and WORLD_SIZE count pods there. The environment of a worker, in contrast, has LOCAL_RANK.
+std::optional<EngineFacts> find_pytorch_job(EnvReader& env) {
+  if (!env.has("KUBERNETES_SERVICE_HOST") || env.has(env::kLocalRank) || !env.has(env::kRank) ||
+      !env.has(env::kWorldSize) || env.text(env::kMasterAddr).value_or("").empty())
+    return std::nullopt;
+  const auto nodes = engine_number(env, env::kWorldSize, 1);
+  const auto rank = engine_number(env, env::kRank, 0);
+  if (!nodes || !rank) return std::nullopt;
+  EngineFacts facts;
+  facts.name = "the PyTorchJob";
+  facts.nodes = *nodes;
+  facts.node_rank = *rank;
+  facts.host = *env.text(env::kMasterAddr);
+  facts.port = env.number(env::kMasterPort, 1, 65535);
+  facts.job_id = "pytorchjob";  // Its pods have a network of their own.
+  env.demand_below(env::kRank, rank->value, env::kWorldSize, nodes->value);
+  return facts;
+}
+
+// Pods of a JobSet have the names of their Jobs', which have an index too: JOBSET-REPLICATEDJOB-
+// JOB-POD. The variables are those of examples/engines/jobset.yaml.
+void number_over_jobs(EnvReader& env, EngineFacts& facts, std::string& base) {
+  const auto job = engine_number(env, "JOBSET_JOB_INDEX", 0);
+  const auto jobs = engine_number(env, "JOBSET_REPLICATEDJOB_REPLICAS", 1);
+  const auto nodes = env.number("PET_NNODES", 1);
+  if (!job || !jobs || !nodes || jobs->value == 1) return;
+  facts.node_rank.value += job->value * (*nodes / jobs->value);
+  facts.node_rank.from = "JOBSET_JOB_INDEX and JOB_COMPLETION_INDEX";
+  const std::string suffix = fmt::format("-{}", job->value);
+  if (base.ends_with(suffix)) base.replace(base.size() - suffix.size(), suffix.size(), "-0");
+}
+
+// An Indexed Job says which pod this is but not how many there are: PET_NNODES, or the flag, does.
+// The pods are called JOB-0, JOB-1 and so on, under the name of a service.
+std::optional<EngineFacts> find_indexed_job(EnvReader& env, const TextOfFile& text_of) {
+  const auto index = engine_number(env, "JOB_COMPLETION_INDEX", 0);
+  if (!index) return std::nullopt;
+  const std::string pod = env.text("HOSTNAME").value_or("");
+  const std::string suffix = fmt::format("-{}", index->value);
+  std::string base =
+      pod.ends_with(suffix) ? pod.substr(0, pod.size() - suffix.size()) : std::string();
+  const std::string job_set = env.text("JOBSET_NAME").value_or("");
+  EngineFacts facts;
+  facts.node_rank = *index;
+  facts.nodes = {0, index->from};
+  number_over_jobs(env, facts, base);
+  const std::string service =
+      job_set.empty() || base.empty() ? service_of(text_of("/etc/hosts"), pod) : job_set;
+  facts.name = job_set.empty() ? fmt::format("the Indexed Job {}", base.empty() ? "of this pod" : base)
+                               : fmt::format("the JobSet {}", job_set);
+  if (env.text("PET_NNODES").value_or("") == "1") return facts;
+  if (base.empty() || service.empty()) {
+    facts.unserved =
+        "the pods have no names by which they find each other: give the pod template a subdomain "
+        "and the namespace a headless service of that name, or give --rdzv-endpoint";
+    return facts;
+  }
+  facts.host = fmt::format("{}-0.{}", base, service);
+  facts.job_id = fmt::format("{}.{}", base, env.text("JOBSET_RESTART_ATTEMPT").value_or("0"));
+  return facts;
+}
+
+}  // namespace
+
+std::optional<EngineFacts> find_kubernetes(EnvReader& env, const TextOfFile& text_of) {
+  if (std::optional<EngineFacts> facts = find_pytorch_job(env)) return facts;
+  return find_indexed_job(env, text_of);
+}
+
+}  // namespace muster

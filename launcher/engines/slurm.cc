@@ -1,0 +1,136 @@
+// Slurm, by the variables of the step: those of the job (SLURM_NNODES, SLURM_JOB_NODELIST) may name
+// more nodes than the step has. A task has the step's; a batch script and salloc's shell have only
+// the job's.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "launcher/engines/families.h"
+#include "launcher/engines/node_list.h"
+#include "rendezvous/base/contract.h"
+#include "rendezvous/base/task_variables.h"
+#include "rendezvous/base/text.h"
+
+namespace muster {
+namespace {
+
+std::optional<EngineNumber> first_number(EnvReader& env, std::initializer_list<const char*> names,
+                                         int min) {
+  for (const char* name : names) {
+    if (env.has(name)) return engine_number(env, name, min);
+  }
+  return std::nullopt;
+}
+
+std::string group_variable(std::string_view name, std::string_view kind, int group) {
+  return fmt::format("{}_{}_GROUP_{}", name, kind, group);
+}
+
+// The host of the step's node 0. The nodes of a heterogeneous step are numbered part by part, but
+// its list is sorted by name.
+std::string first_host(const EnvReader& env, int parts) {
+  const std::string step = env.text("SLURM_STEP_NODELIST").value_or("");
+  for (int group = 0; group < parts && parts > 1; ++group) {
+    auto list = env.text(group_variable("SLURM_JOB_NODELIST", "HET", group));
+    if (!list) list = env.text(group_variable("SLURM_JOB_NODELIST", "PACK", group));  // srun A : B
+    if (!list) continue;
+    const std::string host = first_host_of(*list);
+    if (position_of_host(step, host)) return host;
+  }
+  return first_host_of(step.empty() ? env.text("SLURM_JOB_NODELIST").value_or("") : step);
+}
+
+// The tasks on this node, by the place of its name in the step's list.
+std::optional<int> tasks_here(const EnvReader& env, int node, int parts) {
+  const std::string name = env.text("SLURMD_NODENAME").value_or("");
+  const std::string list = env.text("SLURM_STEP_NODELIST").value_or("");
+  if (parts == 1) return slurm_local_size(env, node);
+  return slurm_local_size(env, position_of_host(list, name).value_or(node));
+}
+
+int visible_devices(const EnvReader& env, std::string_view name) {
+  const auto list = env.text(name);
+  if (!list || list->empty()) return 0;
+  return static_cast<int>(std::ranges::count(*list, ',')) + 1;
+}
+
+// What Slurm has given to this task: where it sees fewer than the job has here, as with
+// --gpus-per-task, only those. A list of devices is Slurm's only where Slurm counts some.
+std::optional<EngineNumber> gpus_of(EnvReader& env) {
+  const auto on_node = engine_number(env, "SLURM_GPUS_ON_NODE", 0);
+  if (!on_node || on_node->value == 0) return std::nullopt;
+  for (const std::string_view name : {env::kCudaVisibleDevices, std::string_view("ROCR_VISIBLE_DEVICES")}) {
+    const int seen = visible_devices(env, name);
+    if (seen > 0 && seen < on_node->value) return EngineNumber{seen, std::string(name)};
+  }
+  return on_node;
+}
+
+// Several tasks on a node: each of them is a rank.
+void place_task(EnvReader& env, const EngineNumber& tasks, int parts, EngineFacts& facts) {
+  const auto rank = engine_number(env, "SLURM_PROCID", 0);
+  const auto local_rank = env.number("SLURM_LOCALID", 0);
+  const auto here = tasks_here(env, facts.node_rank.value, parts);
+  if (!rank || !local_rank || !here || *here < 1) {
+    return env.complain("SLURM_PROCID, SLURM_LOCALID and SLURM_STEP_TASKS_PER_NODE do not say which "
+                        "task this is");
+  }
+  facts.task = TaskPlace{.local_rank = *local_rank,
+                         .local_size = *here,
+                         .node = facts.node_rank.value,
+                         .nodes = facts.nodes.value,
+                         .own_gpu = false,
+                         .cpus = env.number("SLURM_CPUS_PER_TASK", 1)};
+  facts.task->own_gpu = facts.workers && facts.workers->value == 1 && *here > 1;
+  facts.workers.reset();
+  facts.nodes = tasks;
+  facts.node_rank = *rank;
+  if (env.text("SLURM_DISTRIBUTION") == "arbitrary") {
+    facts.unserved = "it does not say on which node task 0 is (--distribution=arbitrary): start one "
+                     "task on each node";
+  }
+  env.demand_below("SLURM_LOCALID", *local_rank, "the number of tasks on the node", *here);
+}
+
+EngineFacts task_facts(EnvReader& env, int parts, EngineFacts facts) {
+  const auto nodes = first_number(env, {"SLURM_STEP_NUM_NODES", "SLURM_NNODES"}, 1);
+  const auto node = engine_number(env, "SLURM_NODEID", 0);
+  const auto tasks = first_number(env, {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}, 1);
+  if (!nodes || !node || !tasks) {
+    env.complain("SLURM_STEP_NUM_NODES, SLURM_NODEID and SLURM_STEP_NUM_TASKS are not all set");
+    return facts;
+  }
+  facts.nodes = *nodes;
+  facts.node_rank = *node;
+  facts.workers = gpus_of(env);
+  facts.host = first_host(env, parts);
+  env.demand_below("SLURM_NODEID", node->value, nodes->from, nodes->value);
+  if (tasks->value > nodes->value) place_task(env, *tasks, parts, facts);
+  return facts;
+}
+
+}  // namespace
+
+std::optional<EngineFacts> find_slurm(EnvReader& env) {
+  const std::string job = env.text("SLURM_JOB_ID").value_or(env.text("SLURM_JOBID").value_or(""));
+  if (job.empty()) return std::nullopt;
+  const int parts = env.number("SLURM_HET_SIZE", 1).value_or(1);
+  const std::string step = env.text("SLURM_STEP_ID").value_or(env.text("SLURM_STEPID").value_or(""));
+  const bool task = is_slurm_task(env);
+  const int starts = env.number("SLURM_RESTART_COUNT", 0).value_or(0);
+  EngineFacts facts;
+  facts.name = fmt::format("Slurm {}{}", job, task ? "." + step : "");
+  facts.job_id = fmt::format("slurm-{}.{}.{}", job, task ? step : "batch", starts);
+  if (task) return task_facts(env, parts, std::move(facts));
+  auto nodes = first_number(env, {"SLURM_JOB_NUM_NODES", "SLURM_NNODES"}, 1);
+  if (!nodes) return std::nullopt;
+  for (int group = 1; group < parts; ++group)
+    nodes->value += env.number(group_variable("SLURM_JOB_NUM_NODES", "HET", group), 1).value_or(0);
+  facts.workers = gpus_of(env);
+  const bool on_one = env.has("SLURMD_NODENAME");
+  if (nodes->value > 1 || parts > 1 || !on_one)
+    facts.reserved = ReservedNodes{*nodes, parts, on_one};
+  return facts;
+}
+
+}  // namespace muster

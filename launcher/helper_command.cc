@@ -1,0 +1,88 @@
+#include "launcher/helper_command.h"
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "agent/process/spawn.h"
+#include "launcher/program_file.h"
+#include "rendezvous/base/unique_fd.h"
+
+namespace muster {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+constexpr size_t kPrintedMax = size_t{1} << 20;
+
+int milliseconds_until(SteadyClock::time_point end) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - SteadyClock::now());
+  return static_cast<int>(std::max<std::chrono::milliseconds::rep>(0, left.count()));
+}
+
+// Until the program closes its end, or `end`. False: it was late.
+bool read_all(int fd, SteadyClock::time_point end, std::string& text) {
+  std::array<char, 4096> buffer;
+  for (;;) {
+    pollfd waiting{fd, POLLIN, 0};
+    if (poll(&waiting, 1, milliseconds_until(end)) == 0) return false;
+    const ssize_t n = read(fd, buffer.data(), buffer.size());
+    if (n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN)) return true;
+    if (n > 0 && text.size() < kPrintedMax) text.append(buffer.data(), static_cast<size_t>(n));
+  }
+}
+
+int exit_code_of(const siginfo_t& info) {
+  return info.si_code == CLD_EXITED ? info.si_status : 128 + info.si_status;
+}
+
+}  // namespace
+
+Result<HelperOutcome> run_helper(const std::vector<std::string>& argv,
+                                 const Environment& environment, Duration limit) {
+  const auto path = environment.find("PATH");
+  SpawnRequest request;
+  request.executable = find_on_path(argv.front(), path == environment.end() ? "" : path->second);
+  if (request.executable.empty())
+    return fail(ExitCode::environment, fmt::format("there is no {} on PATH", argv.front()));
+  request.argv = argv;
+  request.environment = environment_strings(environment);
+  int ends[2];
+  const UniqueFd nothing(open("/dev/null", O_RDWR | O_CLOEXEC));
+  if (!nothing || pipe2(ends, O_CLOEXEC) != 0) {
+    return fail(ExitCode::environment,
+                fmt::format("cannot start {}: {}", argv.front(), std::strerror(errno)));
+  }
+  UniqueFd ours(ends[0]);
+  UniqueFd theirs(ends[1]);
+  request.stdin_fd = nothing.get();
+  request.stdout_fd = theirs.get();
+  const Result<SpawnedProcess> child = spawn(request);
+  theirs.reset();
+  if (!child) return tl::unexpected(child.error());
+  const UniqueFd pidfd(child->pidfd);
+  const auto end = SteadyClock::now() + limit;
+  HelperOutcome outcome;
+  pollfd ended{pidfd.get(), POLLIN, 0};
+  const bool late = !read_all(ours.get(), end, outcome.printed) ||
+                    poll(&ended, 1, milliseconds_until(end)) == 0;
+  if (late) syscall(SYS_pidfd_send_signal, pidfd.get(), SIGKILL, nullptr, 0);
+  siginfo_t info{};
+  waitid(P_PIDFD, static_cast<id_t>(pidfd.get()), &info, WEXITED);
+  if (late) {
+    return fail(ExitCode::environment,
+                fmt::format("{} did not answer in time and was killed", argv.front()));
+  }
+  outcome.exit_code = exit_code_of(info);
+  return outcome;
+}
+
+}  // namespace muster

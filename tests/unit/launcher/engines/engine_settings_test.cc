@@ -1,0 +1,165 @@
+#include "launcher/engines/engine_settings.h"
+
+#include <gtest/gtest.h>
+
+#include "rendezvous/backends/job_ports.h"
+#include "tests/unit/launcher/command_line_samples.h"
+#include "tests/unit/launcher/engines/engine_environments.h"
+
+namespace muster {
+namespace {
+
+Environment slurm_with_gpus() {
+  Environment environment = slurm_two_nodes();
+  environment["SLURM_GPUS_ON_NODE"] = "8";
+  return environment;
+}
+
+LaunchSpec launched(const Words& flags, const Environment& environment) {
+  return spec_despite_warnings(flags, environment);
+}
+
+std::string line_of(const Words& flags, const Environment& environment) {
+  const Words warnings = warnings_of(flags, environment);
+  return warnings.empty() ? "" : warnings.front();
+}
+
+// ---- without a flag
+
+TEST(EngineSettings, NodesMeetByTheFactsOfTheEngine) {
+  const LaunchSpec spec = launched({}, slurm_with_gpus());
+  EXPECT_EQ(spec.nproc_per_node, "8");
+  const RendezvousSpec& nodes = spec.rendezvous;
+  EXPECT_EQ(nodes.nnodes_min, 2);
+  EXPECT_EQ(nodes.nnodes_max, 2);
+  EXPECT_EQ(nodes.node_rank, 1);
+  EXPECT_EQ(nodes.id, "slurm-1.0.0");
+  EXPECT_EQ(nodes.endpoint_host, "node1");
+  const auto ports = ports_of_job("slurm-1.0.0");
+  EXPECT_EQ(nodes.ports_of_node_0, std::vector<uint16_t>(ports.begin(), ports.end()));
+  EXPECT_EQ(spec.task, std::nullopt);
+  EXPECT_EQ(line_of({}, slurm_with_gpus()),
+            "Slurm 1.0: node 1 of 2, 8 workers (SLURM_GPUS_ON_NODE), host node1");
+}
+
+TEST(EngineSettings, ATaskOfSeveralOnANodeHasItsPlace) {
+  const LaunchSpec spec = launched({}, slurm_four_tasks());
+  EXPECT_EQ(spec.nproc_per_node, "1");
+  EXPECT_EQ(spec.rendezvous.nnodes_max, 4);
+  EXPECT_EQ(spec.rendezvous.node_rank, 3);
+  EXPECT_EQ(spec.task, (TaskPlace{.local_rank = 3, .local_size = 4}));
+  EXPECT_EQ(line_of({}, slurm_four_tasks()),
+            "Slurm 2.0: rank 3 of 4, task 3 of 4 on this node, host node1");
+}
+
+TEST(EngineSettings, AloneOnANodeNothingIsTakenButItsGpus) {
+  EXPECT_EQ(spec_of({}, slurm_one_task()), spec_of({}));
+  Environment environment = slurm_one_task();
+  environment["SLURM_GPUS_ON_NODE"] = "2";
+  EXPECT_EQ(launched({}, environment).nproc_per_node, "2");
+  EXPECT_EQ(line_of({}, environment), "Slurm 2.0: 2 workers (SLURM_GPUS_ON_NODE)");
+}
+
+TEST(EngineSettings, APortThatTheEngineHasChosenIsTheOnlyOne) {
+  const RendezvousSpec nodes = launched({}, pytorch_job()).rendezvous;
+  EXPECT_EQ(nodes.ports_of_node_0, std::vector<uint16_t>{23456});
+  EXPECT_EQ(nodes.endpoint_host, "mnist-master-0");
+}
+
+TEST(EngineSettings, WhereNobodyNamesTheHostItIsAskedForByPmi) {
+  const LaunchSpec spec = launched({}, open_mpi_two_nodes());
+  EXPECT_TRUE(spec.rendezvous.ask_pmi);
+  EXPECT_EQ(spec.rendezvous.nnodes_max, 3);
+  EXPECT_EQ(spec.rendezvous.node_rank, 2);
+}
+
+TEST(EngineSettings, ReservedNodesAreStartedOn) {
+  const auto step = [](const Words& flags) {
+    const ParsedCommandLine line = parsed(with_program(flags), slurm_salloc_shell());
+    const auto* start = std::get_if<StepToStart>(&line.what);
+    return start == nullptr ? std::nullopt : std::optional(*start);
+  };
+  const ReservedNodes two{{2, "SLURM_JOB_NUM_NODES"}, 1, false};
+  EXPECT_EQ(step({}), (StepToStart{two, false}));
+  EXPECT_EQ(step({"--nnodes", "1:2"}), (StepToStart{two, true}));
+  for (const Words& here : {Words{"--nnodes", "1"}, {"--standalone"}, {"--engine", "none"},
+                            {"--node-rank", "0"}, {"--master-addr", "node1"},
+                            {"--rdzv-backend", "c10d", "--rdzv-endpoint", "node1"}})
+    EXPECT_EQ(step(here), std::nullopt) << here.front();
+}
+
+// ---- beside flags
+
+TEST(EngineSettings, AFlagReplacesItsOwnFact) {
+  const Environment environment = slurm_with_gpus();
+  EXPECT_EQ(launched({"--nproc-per-node", "2"}, environment).nproc_per_node, "2");
+  EXPECT_EQ(launched({"--rdzv-id", "mine"}, environment).rendezvous.id, "mine");
+  EXPECT_EQ(launched({"--rdzv-id", "mine"}, environment).rendezvous.ports_of_node_0.front(),
+            ports_of_job("mine").front());
+  EXPECT_EQ(launched({"--node-rank", "0"}, environment).rendezvous.node_rank, 0);
+  const RendezvousSpec elastic = launched({"--nnodes", "1:2"}, environment).rendezvous;
+  EXPECT_EQ(elastic.nnodes_min, 1);
+  EXPECT_EQ(elastic.node_rank, 1);
+  EXPECT_FALSE(elastic.ports_of_node_0.empty());
+}
+
+TEST(EngineSettings, AnEndpointReplacesTheMeeting) {
+  const RendezvousSpec elsewhere =
+      launched({"--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "other:29400"},
+               slurm_with_gpus())
+          .rendezvous;
+  EXPECT_EQ(elsewhere.endpoint_host, "other");
+  EXPECT_EQ(elsewhere.node_rank, std::nullopt);
+  EXPECT_TRUE(elsewhere.ports_of_node_0.empty());
+  const RendezvousSpec by_hand =
+      launched({"--nnodes", "2", "--node-rank", "1", "--master-addr", "n"}, slurm_two_nodes())
+          .rendezvous;
+  EXPECT_EQ(by_hand.backend, "static");
+  EXPECT_EQ(by_hand.endpoint_host, "n");
+  for (const Words& alone : {Words{"--standalone"}, {"--nnodes", "1"}, {"--engine", "none"}}) {
+    EXPECT_EQ(launched(alone, slurm_two_nodes()).rendezvous.nnodes_max, 1) << alone.front();
+    EXPECT_EQ(line_of(alone, slurm_two_nodes()), "") << alone.front();
+  }
+}
+
+TEST(EngineSettings, JobsOfOneAreNeverMadeByAccident) {
+  EXPECT_EQ(
+      complaint_about({"--rdzv-backend", "c10d", "--rdzv-endpoint", "other"}, slurm_two_nodes()),
+      "Slurm 1.0: 2 processes of muster were (SLURM_STEP_NUM_NODES=2) started, each of which would "
+      "be a job of its own without --nnodes beside --rdzv-endpoint other: give --nnodes as well, or "
+      "leave both out; --nnodes 1 says that this is meant; --engine none ignores what it says");
+}
+
+TEST(EngineSettings, WhatCannotBeOneJobIsRefused) {
+  EXPECT_EQ(complaint_about({"--nproc-per-node", "8"}, slurm_four_tasks()),
+            "--nproc-per-node 8: Slurm 2.0 started 4 tasks on this node, each of which has one "
+            "worker; start one task on each node, or leave the flag out");
+  EXPECT_EQ(complaint_about({"--nnodes", "2:4"}, slurm_four_tasks()),
+            "--nnodes 2:4: with several tasks on a node the ranks are the engine's, and their number "
+            "is fixed; start one task on each node");
+  EXPECT_EQ(complaint_about({"--gpu-binding", "exclusive"}, slurm_four_tasks()).substr(0, 61),
+            "--gpu-binding exclusive: with several tasks on a node the eng");
+  EXPECT_EQ(complaint_about({"--nnodes", "3"}, slurm_two_nodes()),
+            "--nnodes 3: Slurm 1.0 started 2 processes of muster (SLURM_STEP_NUM_NODES=2); start as "
+            "many as the job has nodes, or leave the flag out");
+  EXPECT_EQ(complaint_about({"--nnodes", "3"}, open_mpi_two_nodes()), "no complaint");
+  EXPECT_NE(complaint_about({}, {{"PMIX_RANK", "1"}}).find("share a machine"), std::string::npos);
+}
+
+TEST(EngineSettings, APodNeedsToKnowHowManyThereAre) {
+  Environment pod = indexed_job("2");
+  pod["JOBSET_NAME"] = "train";
+  EXPECT_EQ(complaint_about({}, pod),
+            "the JobSet train: JOB_COMPLETION_INDEX=2 says which pod this is, and not how many there "
+            "are: set PET_NNODES to the job's number of completions in the pod template, or give "
+            "--nnodes; --nnodes 1 says that each is a job of its own; --engine none ignores what it "
+            "says");
+  const RendezvousSpec nodes = launched({"--nnodes", "4"}, pod).rendezvous;
+  EXPECT_EQ(nodes.node_rank, 2);
+  EXPECT_EQ(nodes.endpoint_host, "train-0.train");
+  pod["PET_NNODES"] = "1";
+  EXPECT_EQ(launched({}, pod).rendezvous.nnodes_max, 1);
+}
+
+}  // namespace
+}  // namespace muster
