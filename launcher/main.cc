@@ -17,6 +17,7 @@
 #include "agent/job/agent.h"
 #include "agent/job/cannot_start.h"
 #include "agent/job/node_setup.h"
+#include "agent/meeting/pmi_child.h"
 #include "agent/placement/nvml.h"
 #include "agent/process/spawn.h"
 #include "agent/stacks/stack_child.h"
@@ -113,6 +114,8 @@ int run(const std::vector<std::string>& args) {
     return stacks_child_main({args.begin() + 1, args.end()});
   if (!args.empty() && args.front() == hang::kRasFlag)
     return hang::ras_child_main({args.begin() + 1, args.end()});
+  if (!args.empty() && args.front() == kPmiFlag)
+    return pmi_child_main({args.begin() + 1, args.end()});
 
   fill_standard_descriptors();
   const Environment environment = current_environment();

@@ -263,7 +263,7 @@ SpawnRequest AgentLoop::spawn_request(int local_rank) {
   SpawnRequest request;
   if (const auto record_fd = rings_.make(local_rank)) {
     variables.record_fd = ring::to_text(*record_fd);
-    request.record_fd = record_fd->fd;
+    request.kept_fd = record_fd->fd;
     variables.python_hook = python_hook_;
     variables.nccl_plugin = nccl_plugin_;
     variables.record_kernels = spec_.record_kernels;

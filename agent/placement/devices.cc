@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "agent/report/wire_json.h"
+#include "rendezvous/base/text.h"
 
 namespace muster {
 namespace {
@@ -57,17 +58,10 @@ std::string format_report(const auto& report, auto fields) {
   return wire::dump(writer.take());
 }
 
-// Libraries may print to stdout at any time, so only the last line is ours.
-std::string_view last_report_line(std::string_view text) {
-  while (!text.empty() && (text.back() == '\n' || text.back() == '\r'))
-    text.remove_suffix(1);
-  const size_t newline = text.rfind('\n');
-  return newline == std::string_view::npos ? text : text.substr(newline + 1);
-}
-
 template <typename Report>
 Result<Report> parse_report(std::string_view text, auto fields) {
-  const wire::Json json = wire::Json::parse(last_report_line(text), nullptr, false);
+  // Libraries may print to stdout at any time, so only the last line is ours.
+  const wire::Json json = wire::Json::parse(last_line(text), nullptr, false);
   std::string wrong;
   wire::JsonReader reader(json, wrong);
   Report report;

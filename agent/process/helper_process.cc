@@ -50,6 +50,7 @@ void HelperProcess::start(const Question& question) {
   request.stdin_fd = null_fd.get();
   request.stdout_fd = answer.get();
   request.stderr_fd = null_fd.get();
+  request.kept_fd = question.kept_fd;
   Result<SpawnedProcess> child = spawn(request);
   answer.reset();
   if (!child) return finish(tl::unexpected<Error>(child.error()));

@@ -27,6 +27,7 @@ class HelperProcess {
     std::string late;  // The error if there is no answer within `limit`.
     // What has been printed when the limit is over counts, if it has a whole line.
     bool takes_part = false;
+    int kept_fd = -1;  // SpawnRequest::kept_fd
   };
   using Done = std::function<void(Result<std::string>)>;  // What the child printed.
 

@@ -116,8 +116,8 @@ __attribute__((no_sanitize("address"))) int child_main(void* argument) {
   }
   if (!place_standard_descriptors(plan->source_fds)) return fail_step(plan, "dup2");
   close_on_exec_from_three();
-  const int record = plan->request.record_fd;
-  if (record >= 0 && fcntl(record, F_SETFD, 0) != 0) return fail_step(plan, "fcntl(F_SETFD)");
+  const int kept = plan->request.kept_fd;
+  if (kept >= 0 && fcntl(kept, F_SETFD, 0) != 0) return fail_step(plan, "fcntl(F_SETFD)");
   // With Yama, only an ancestor may look at its memory and stack, and children of this process are
   // none (Documentation/admin-guide/LSM/Yama.rst). Without it: EINVAL.
   prctl(PR_SET_PTRACER, plan->parent, 0, 0, 0);

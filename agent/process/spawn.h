@@ -23,11 +23,11 @@ struct SpawnRequest {
   std::vector<std::string> argv;
   std::vector<std::string> environment;  // "NAME=value"
   // Descriptors that become 0, 1 and 2. Borrowed: the caller closes its copies. Besides these and
-  // `record_fd`, the program gets no descriptors of the caller.
+  // `kept_fd`, the program gets no descriptors of the caller.
   int stdin_fd = 0;
   int stdout_fd = 1;
   int stderr_fd = 2;
-  int record_fd = -1;  // Kept open under its number, which is above 2; -1: none. Borrowed likewise.
+  int kept_fd = -1;  // Kept open under its number, which is above 2; -1: none. Borrowed likewise.
   std::vector<int> cpus;                          // Affinity to set; empty: inherited.
   std::optional<unsigned long> descriptor_limit;  // Soft RLIMIT_NOFILE to give back to the program.
   bool keep_hangup_ignored = false;               // nohup: SIGHUP stays ignored.

@@ -84,6 +84,13 @@ std::optional<T> take_number(std::string_view& text) {
   return number;
 }
 
+// The last line that is not empty, without its end; empty if there is none.
+inline std::string_view last_line(std::string_view text) {
+  while (!text.empty() && (text.back() == '\n' || text.back() == '\r'))
+    text.remove_suffix(1);
+  return text.substr(text.rfind('\n') + 1);  // npos + 1 is 0.
+}
+
 // The first bytes of valid UTF-8, at most `bytes_max`, cut at a character boundary.
 constexpr std::string_view utf8_prefix(std::string_view text, size_t bytes_max) {
   if (text.size() <= bytes_max) return text;

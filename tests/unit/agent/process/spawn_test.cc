@@ -112,7 +112,7 @@ TEST(Spawn, OneMoreDescriptorKeepsItsNumber) {
   const UniqueFd record(fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 100));
   ASSERT_GE(record.get(), 100);
   SpawnRequest request;
-  request.record_fd = record.get();
+  request.kept_fd = record.get();
   EXPECT_EQ(
       run_shell("i=3; while [ $i -lt 128 ]; do [ -e /proc/$$/fd/$i ] && echo $i; i=$((i+1)); done",
                 request)
@@ -125,7 +125,7 @@ TEST(Spawn, ADescriptorThatIsNotOpenIsNamedByItsStep) {
   SpawnRequest request;
   request.executable = "/bin/true";
   request.argv = {"true"};
-  request.record_fd = 999;
+  request.kept_fd = 999;
   const auto process = spawn(request);
   ASSERT_FALSE(process);
   EXPECT_EQ(process.error().message,

@@ -46,6 +46,13 @@ TEST(TextAfter, BeginsBehindTheFirstPhrase) {
   EXPECT_EQ(text_after("a", ": "), std::nullopt);
 }
 
+TEST(LastLine, IsNotEmptyIfThereIsOne) {
+  EXPECT_EQ(last_line("a"), "a");
+  EXPECT_EQ(last_line("a\nb\r\n\n"), "b");
+  EXPECT_EQ(last_line("\r\n"), "");
+  EXPECT_EQ(last_line(""), "");
+}
+
 TEST(Utf8Prefix, EndsAtACharacter) {
   EXPECT_EQ(utf8_prefix("abc", 3), "abc");
   EXPECT_EQ(utf8_prefix("abc", 2), "ab");

@@ -1,0 +1,133 @@
+#include "agent/meeting/pmi_answer.h"
+
+#include <algorithm>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "agent/report/text.h"
+#include "agent/report/wire_json.h"
+#include "rendezvous/base/hex.h"
+#include "rendezvous/base/text.h"
+
+namespace muster {
+namespace {
+
+constexpr size_t kPmiUniqueDigits = 16;
+constexpr size_t kPmiRecordBytesMax = kPmiUniqueDigits + kPmiHostBytesMax;
+constexpr size_t kPmiNameBytesMax = 255;  // Of PMI-1 and of PMIx.
+constexpr size_t kPmiErrorBytesMax = 1000;
+constexpr char kPmiMore = '+';
+constexpr char kPmiLast = '.';
+
+constexpr auto kPmiAnswerFields = [](auto& a, auto& answer) {
+  a.text("host", answer.host);
+  a.text("job", answer.job);
+  a.number("rank", answer.rank, 0, kPmiSizeMax - 1);
+  a.number("size", answer.size, 1, kPmiSizeMax);
+};
+
+bool is_pmi_host_text(std::string_view text) {
+  return !text.empty() && text.size() <= kPmiHostBytesMax && valid_utf8(text) == text;
+}
+
+tl::unexpected<Error> not_of_muster() {
+  return fail(ExitCode::rendezvous,
+              "what rank 0 has published through PMI is no address of a muster: every process of "
+              "the launch must be a muster of this version");
+}
+
+}  // namespace
+
+Result<std::string> pmi_record(std::string_view host, uint64_t unique) {
+  if (!is_pmi_host_text(host)) {
+    return fail(ExitCode::internal, fmt::format("the text for PMI is empty, longer than {} bytes "
+                                                "or not UTF-8",
+                                                kPmiHostBytesMax));
+  }
+  return fmt::format("{:0{}x}{}", unique, kPmiUniqueDigits, host);
+}
+
+std::string pmi_key(size_t number) {
+  return fmt::format("muster-{}", number);
+}
+
+std::vector<std::string> pmi_values(std::string_view record, size_t bytes_max) {
+  CHECK(bytes_max >= 3);
+  const size_t bytes_each = (bytes_max - 1) / 2;
+  std::vector<std::string> values;
+  do {
+    const std::string_view piece = record.substr(0, bytes_each);
+    record.remove_prefix(piece.size());
+    values.push_back(to_hex(piece) + (record.empty() ? kPmiLast : kPmiMore));
+  } while (!record.empty());
+  return values;
+}
+
+Result<std::string> gather_pmi_record(
+    const std::function<Result<std::string>(const std::string& key)>& get) {
+  std::string record;
+  for (size_t number = 0;; ++number) {
+    const Result<std::string> value = get(pmi_key(number));
+    if (!value) return value;
+    const char end = value->empty() ? '\0' : value->back();
+    if (end != kPmiMore && end != kPmiLast) return not_of_muster();
+    const auto piece = from_hex(std::string_view(*value).substr(0, value->size() - 1));
+    // An empty piece would allow a record without an end.
+    if (!piece || piece->empty() || piece->size() > kPmiRecordBytesMax - record.size())
+      return not_of_muster();
+    record += *piece;
+    if (end == kPmiLast) return record;
+  }
+}
+
+Result<PmiAnswer> pmi_answer(const PmiPlace& place, std::string_view record) {
+  const bool sound_name =
+      !place.name.empty() && place.name.size() <= kPmiNameBytesMax &&
+      std::ranges::all_of(place.name, [](char c) { return c > 0x20 && c < 0x7f; });
+  if (!sound_name) {
+    return fail(ExitCode::rendezvous, fmt::format("PMI's name for this launch is \"{}\"",
+                                                  printable(place.name, kPmiNameBytesMax)));
+  }
+  if (place.size < 1 || place.size > kPmiSizeMax || place.rank < 0 || place.rank >= place.size) {
+    return fail(ExitCode::rendezvous, fmt::format("PMI says that this process has rank {} of {}",
+                                                  place.rank, place.size));
+  }
+  const std::string_view unique = record.substr(0, kPmiUniqueDigits);
+  const std::string_view host = record.substr(unique.size());
+  if (unique.size() != kPmiUniqueDigits || !from_hex(unique) || !is_pmi_host_text(host))
+    return not_of_muster();
+  return PmiAnswer{std::string(host), fmt::format("{}-{}", place.name, unique),
+                   static_cast<int>(place.rank), static_cast<int>(place.size)};
+}
+
+std::string encode_pmi(const Result<PmiAnswer>& answer) {
+  wire::JsonWriter writer(kPmiErrorBytesMax);
+  if (answer) {
+    kPmiAnswerFields(writer, *answer);
+  } else {
+    writer.text("error", answer.error().message);
+  }
+  return wire::dump(writer.take()) + "\n";
+}
+
+Result<PmiAnswer> decode_pmi(std::string_view printed) {
+  const wire::Json json = wire::Json::parse(last_line(printed), nullptr, false);
+  std::string wrong;
+  wire::JsonReader reader(json, wrong);
+  if (std::string error; reader.has("error")) {
+    reader.text("error", error);
+    if (wrong.empty() && !error.empty())
+      return fail(ExitCode::rendezvous, printable(error, kPmiErrorBytesMax));
+  }
+  PmiAnswer answer;
+  kPmiAnswerFields(reader, answer);
+  if (wrong.empty() && is_pmi_host_text(answer.host) && !answer.job.empty() &&
+      answer.rank < answer.size)
+    return answer;
+  return fail(ExitCode::rendezvous,
+              "the process that asks PMI for rank 0's address has ended without an answer; "
+              "libpmix may have crashed there");
+}
+
+}  // namespace muster

@@ -1,0 +1,57 @@
+// The part of PMIx's API that we need, declared by hand from its standard: most machines lack the
+// header, and the ABI has been stable since version 2. Of a value, version 2 has no `widest`: it
+// reads and writes less of ours, and of its own we read no more than it has.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace muster::pmix {
+
+using Status = int;
+
+inline constexpr Status kSuccess = 0;
+inline constexpr uint32_t kAnyRank = UINT32_MAX - 1;  // PMIX_RANK_WILDCARD
+inline constexpr uint8_t kGlobalScope = 3;
+inline constexpr uint16_t kBool = 1;
+inline constexpr uint16_t kString = 3;
+inline constexpr uint16_t kUint32 = 14;
+inline constexpr const char* kCollectData = "pmix.collect";
+inline constexpr const char* kJobSize = "pmix.job.size";
+
+struct Proc {
+  char name_space[256];
+  uint32_t rank;
+};
+
+struct Value {
+  uint16_t type;
+  union {
+    bool flag;
+    char* string;
+    uint32_t uint32;
+    struct {
+      char* name;
+      char* value;
+      char separator;
+    } widest;
+  } data;
+};
+
+struct Info {
+  char key[512];
+  uint32_t flags;
+  Value value;
+};
+
+struct Api {
+  Status (*init)(Proc*, Info*, size_t) = nullptr;
+  Status (*put)(uint8_t scope, const char* key, Value*) = nullptr;
+  Status (*commit)() = nullptr;
+  Status (*fence)(const Proc*, size_t, const Info*, size_t) = nullptr;
+  Status (*get)(const Proc*, const char* key, const Info*, size_t, Value**) = nullptr;
+  Status (*finalize)(const Info*, size_t) = nullptr;
+  const char* (*error_string)(Status) = nullptr;
+};
+
+}  // namespace muster::pmix
