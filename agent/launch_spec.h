@@ -104,7 +104,7 @@ struct TaskPlace {
   int local_rank = 0;
   int local_size = 1;
   int node = 0;
-  int nodes = 1;
+  int nodes = 1;         // 0: unknown, and so is `node`, until the nodes have met.
   bool own_gpu = false;  // It sees no GPU but its own: LOCAL_RANK is 0.
   std::optional<int> cpus = {};  // Of the task's own; nullopt: the node's tasks share all that it sees.
 

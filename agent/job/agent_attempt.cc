@@ -246,10 +246,10 @@ WorkerVariables AgentLoop::worker_variables(int local_rank) const {
 // What the workers are told of the round: a task has its place among the engine's tasks.
 RoundView AgentLoop::told_round() const {
   RoundView told = round_;
-  if (const std::optional<TaskPlace>& task = spec_.task) {
-    told.group_rank = task->node;
-    told.group_world_size = task->nodes;
-    told.local_world_size = task->local_size;
+  if (task_) {
+    told.group_rank = task_->node;
+    told.group_world_size = task_->nodes;
+    told.local_world_size = task_->local_size;
   }
   return told;
 }
@@ -270,7 +270,7 @@ SpawnRequest AgentLoop::spawn_request(int local_rank) {
   }
   request.executable = program_.executable;
   request.argv = program_.argv(local_rank);
-  request.environment = environment_strings(worker_environment(environment_, told_round(), variables));
+  request.environment = environment_strings(worker_environment(inherited_.value_or(environment_), told_round(), variables));
   const bool gets_stdin = spec_.stdin_rank && *spec_.stdin_rank == round_.base_rank + local_rank;
   request.stdin_fd = gets_stdin && !stdin_belongs_to_others() ? STDIN_FILENO : null_fd_.get();
   request.stdout_fd = streams_[index].out.get();

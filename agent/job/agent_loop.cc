@@ -60,6 +60,7 @@ AgentLoop::AgentLoop(const AgentInput& input, const AgentContext& context)
       ras_(io_, processes_),
       peers_drive_(io_, peers_, [this](const Peers::Effect& effect) { on_peers(effect); }),
       run_id_(spec_.rendezvous.id.empty() ? random_uuid() : spec_.rendezvous.id),
+      task_(spec_.task),
       null_fd_(open("/dev/null", O_RDWR | O_CLOEXEC)),
       coordinated_(is_coordinated(spec_.rendezvous)),
       names_(io_) {}
@@ -187,7 +188,9 @@ void AgentLoop::set_up(std::optional<DeviceReport> devices) {
     warn(line);
   if (!setup_.table.empty()) output_->say(setup_.table);
   find_token([this](const std::string& token) {
-    if (open_rendezvous(token)) begin_group();
+    find_host_by_pmi([this, token] {
+      if (open_rendezvous(token)) begin_group();
+    });
   });
 }
 

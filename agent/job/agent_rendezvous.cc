@@ -13,11 +13,15 @@
 #include "agent/job/agent_loop.h"
 #include "agent/job/rendezvous_options.h"
 #include "agent/letter.h"
+#include "agent/meeting/ask_pmi.h"
+#include "agent/meeting/launch_traces.h"
+#include "agent/meeting/reachable.h"
 #include "agent/process/master_port.h"
 #include "agent/process/process_tree.h"
 #include "agent/report/failure_wire.h"
 #include "rendezvous/base/contract.h"
 #include "rendezvous/membership/job_token.h"
+#include "rendezvous/net/call_after.h"
 #include "rendezvous/net/drive.h"
 #include "rendezvous/net/interfaces.h"
 
@@ -26,6 +30,8 @@ namespace muster {
 namespace {
 
 constexpr auto kOwnNamePatience = std::chrono::seconds(1);
+constexpr int kNodeTries = 20;
+constexpr auto kNodePause = std::chrono::milliseconds(100);
 
 }  // namespace
 
@@ -41,6 +47,30 @@ void AgentLoop::find_token(std::function<void(std::string)> next) {
       next(*token);
     });
   });
+}
+
+// The launch that started this agent and the others names its rank 0's host, and itself.
+void AgentLoop::find_host_by_pmi(std::function<void()> next) {
+  const RendezvousSpec& rendezvous = spec_.rendezvous;
+  if (!rendezvous.ask_pmi) return next();
+  const std::string reached = rendezvous.local_addr.value_or(reachable_text(read_interfaces()));
+  ask_pmi(driver_, environment_, reached, kPmiPatience,
+          [this, next = std::move(next)](const Result<PmiAnswer>& answer) {
+            if (ending_) return;
+            if (!answer) return fail_early(answer.error());
+            if (answer->rank != spec_.rendezvous.node_rank) {
+              return fail_early(
+                  {ExitCode::rendezvous,
+                   fmt::format("PMI says that this is rank {}, the variables say {}: is this a "
+                               "launch within another one? Give --engine none and the flags about "
+                               "nodes",
+                               answer->rank, spec_.rendezvous.node_rank.value_or(0))});
+            }
+            pmi_host_ = answer->host;
+            if (spec_.rendezvous.id.empty()) run_id_ = answer->job;
+            inherited_ = without_launch(environment_);
+            next();
+          });
 }
 
 bool AgentLoop::open_rendezvous(const std::string& token) {
@@ -60,7 +90,7 @@ bool AgentLoop::open_rendezvous(const std::string& token) {
     record_->store_is_full(text);
   };
   RendezvousOptions options =
-      rendezvous_options(spec_, {setup_.workers, own_hostname(), run_id_, token});
+      rendezvous_options(spec_, {setup_.workers, own_hostname(), run_id_, token, pmi_host_});
   options.connections_max = connections_beside(setup_.workers);
   options.judge = judge_testimonies;
   options.worker_users = [agent = ::getpid()] { return users_below(agent); };
@@ -140,8 +170,27 @@ void AgentLoop::on_round(const membership::Round& round) {
     // The output of the old attempt may still be waiting for a slow disk.
     when_drained([this, request] {
       say_job_restart();
-      open_round(request);
+      find_node_of_task(kNodeTries, [this, request] { open_round(request); });
     });
+  });
+}
+
+// An engine that says only which tasks share this node: the nodes are numbered by their first
+// tasks. Those never move.
+void AgentLoop::find_node_of_task(int tries_left, std::function<void()> next) {
+  if (!task_ || task_->nodes > 0) return next();
+  if (tries_left == 0) {
+    task_->nodes = 1;
+    say("the host of the job does not say which tasks share a node: GROUP_RANK is 0 of 1 here");
+    return next();
+  }
+  rendezvous_->nodes([this, tries_left, next](const std::vector<membership::NodeLine>& lines) {
+    if (const auto place = place_on_nodes(lines, job_round_.node_rank, job_round_.nodes)) {
+      task_->node = place->node;
+      task_->nodes = place->nodes;
+      return next();
+    }
+    call_after(pause_, kNodePause, [this, tries_left, next] { find_node_of_task(tries_left - 1, next); });
   });
 }
 
@@ -195,7 +244,9 @@ void AgentLoop::export_interface() {
   question.nccl_is_set = environment_.contains(std::string(env::kNcclSocketIfname));
   question.own_name_fault = own_name_fault_;
   interface_export_ = choose_interface_export(question);
-  if (interface_export_ && !interface_export_->note.empty()) say(interface_export_->note);
+  const bool said_by_another = task_ && task_->local_rank > 0;
+  if (interface_export_ && !interface_export_->note.empty() && !said_by_another)
+    say(interface_export_->note);
 }
 
 void AgentLoop::on_stop_order(const member::StopWorkers& stop) {

@@ -95,8 +95,9 @@ class Telling {
 
 void tell_that_it_cannot_start(const LaunchSpec& spec, const Error& error) {
   const RendezvousSpec& rendezvous = spec.rendezvous;
-  if (!is_coordinated(rendezvous)) return;
-  NodeFacts node{1, own_hostname(), rendezvous.id, rendezvous.token.value_or("")};
+  // Whoever started a launch whose PMI has to be asked ends it when one of its processes fails.
+  if (!is_coordinated(rendezvous) || rendezvous.ask_pmi) return;
+  NodeFacts node{1, own_hostname(), rendezvous.id, rendezvous.token.value_or(""), ""};
   if (rendezvous.token_file) {
     const Result<std::string> token = membership::read_token_file(*rendezvous.token_file);
     if (!token) return say_line("the other nodes are not told: " + token.error().message);

@@ -2,6 +2,8 @@
 
 #include <chrono>
 
+#include "rendezvous/backends/job_ports.h"
+
 namespace muster {
 namespace {
 
@@ -62,9 +64,14 @@ RendezvousOptions rendezvous_options(const LaunchSpec& spec, const NodeFacts& no
   }
   options.way = RendezvousOptions::Way::endpoint;
   options.host = rendezvous.endpoint_host;
-  if (!rendezvous.ports_of_node_0.empty()) {
+  if (!rendezvous.ports_of_node_0.empty() || rendezvous.ask_pmi) {
     options.way = RendezvousOptions::Way::known_host;
     options.ports = rendezvous.ports_of_node_0;
+    if (rendezvous.ask_pmi) {
+      const auto ports = ports_of_job(node.run_id);
+      options.host = node.pmi_host;
+      options.ports.assign(ports.begin(), ports.end());
+    }
     options.port = options.ports.front();
     options.is_host = rendezvous.node_rank == 0;
     return options;

@@ -18,7 +18,8 @@ struct NodeFacts {
   int workers = 1;
   std::string host_name;
   std::string run_id;
-  std::string token;  // Empty: none.
+  std::string token;     // Empty: none.
+  std::string pmi_host;  // Of rank 0, for a spec that has it asked for.
 };
 
 RendezvousOptions rendezvous_options(const LaunchSpec& spec, const NodeFacts& node);

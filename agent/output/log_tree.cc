@@ -127,10 +127,10 @@ Result<void> restore_run_folders(const RunFolders& folders) {
 }
 
 Result<std::string> make_attempt_folder(const std::string& run_dir, int restart_count,
-                                        int workers) {
+                                        int workers, int first) {
   const std::string attempt = fmt::format("{}/attempt_{}", run_dir, restart_count);
   if (auto made = make_folder(attempt, kAskUmask); !made) return tl::unexpected(made.error());
-  for (int worker = 0; worker < workers; worker++) {
+  for (int worker = first; worker < first + workers; worker++) {
     const std::string path = fmt::format("{}/{}", attempt, worker);
     if (auto made = make_folder(path, kAskUmask); !made) return tl::unexpected(made.error());
   }

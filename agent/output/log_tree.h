@@ -26,8 +26,10 @@ Result<RunFolders> make_run_folders(const OutputOptions& options);
 // Creates those folders again that were removed during the run, for example by a cleaner of /tmp.
 Result<void> restore_run_folders(const RunFolders& folders);
 
-// Creates attempt_<restart_count> with a folder per worker; keeps what already exists.
-Result<std::string> make_attempt_folder(const std::string& run_dir, int restart_count, int workers);
+// Creates attempt_<restart_count> with a folder per worker, from the local rank `first` on; keeps
+// what already exists.
+Result<std::string> make_attempt_folder(const std::string& run_dir, int restart_count, int workers,
+                                        int first = 0);
 
 // Opens for appending; creates a missing file. No truncation: a restart with the same count adds to
 // it. Fails on a FIFO without a reader; with one, writes to it block, as to any file.

@@ -218,7 +218,7 @@ Result<std::string> OutputLoop::attempt_folder(const AttemptPlan& plan) {
   if (folders_.run_dir.empty()) return std::string();
   auto folder = restore_run_folders(folders_).and_then([&] {
     return make_attempt_folder(folders_.run_dir, plan.restart_count,
-                               static_cast<int>(plan.ranks.size()));
+                               static_cast<int>(plan.ranks.size()), options_.first_local_rank);
   });
   if (folder || asks_for_files(options_.log)) return folder;
   note_file(folders_.run_dir, folder.error().message);

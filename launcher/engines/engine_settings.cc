@@ -149,12 +149,14 @@ class Use {
   }
 
   // "Slurm 4711.0: node 2 of 4, 8 workers (SLURM_GPUS_ON_NODE), host n1"
+  // "Slurm 4711.0: 32 ranks (SLURM_STEP_NUM_TASKS), 8 of them on this node, host n1"
   void describe(bool workers_taken) {
     std::string line;
     const auto add = [&line](std::string part) { line += (line.empty() ? "" : ", ") + part; };
     if (use_.meets && facts_.task) {
-      add(fmt::format("rank {} of {}, task {} of {} on this node", facts_.node_rank.value,
-                      facts_.nodes.value, facts_.task->local_rank, facts_.task->local_size));
+      if (facts_.node_rank.value > 0) return;  // One line for all tasks.
+      add(fmt::format("{} ({}), {} of them on this node", count_text(facts_.nodes.value, "rank"),
+                      facts_.nodes.from, facts_.task->local_size));
     } else if (use_.meets) {
       add(fmt::format("node {} of {}", settings_.text("node-rank", ""), settings_.text("nnodes", "")));
     }

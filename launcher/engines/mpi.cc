@@ -23,7 +23,7 @@ std::optional<EngineFacts> ranked(EnvReader& env, const TaskVariables& names, st
   facts.nodes = *size;
   facts.node_rank = *rank;
   facts.ask_pmi = size->value > 1;
-  facts.task = TaskPlace{.local_rank = *local_rank, .local_size = *local_size};
+  facts.task = TaskPlace{.local_rank = *local_rank, .local_size = *local_size, .nodes = 0};
   env.demand_below(names.rank, rank->value, names.size, size->value);
   env.demand_below(names.local_rank, *local_rank, names.local_size, *local_size);
   return facts;

@@ -7,11 +7,16 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "rendezvous/base/text.h"
+
 namespace muster {
 
 KnownHostFinder::KnownHostFinder(boost::asio::io_context& io, Options options, OnHost on_host)
     : HostFinder(io, options, std::move(on_host)), options_(std::move(options)) {
   CHECK(options_.is_host && !options_.ports.empty());
+  for (const std::string_view one : split(options_.host, ',')) {
+    if (const auto address = IpAddress::parse(one)) addresses_.push_back(*address);
+  }
 }
 
 void KnownHostFinder::find() {
@@ -28,16 +33,21 @@ void KnownHostFinder::call(size_t tried) {
   const Deadline limit = options_.ports.size() == 1
                              ? dial_deadline()
                              : std::chrono::steady_clock::now() + options_.port_limit;
-  connecting_ = connect_any(io_, options_.host, port, limit, connect_options_,
-                            [this, tried](NetResult<TcpSocket> socket) {
-                              if (socket)
-                                return finish(Dialled{std::move(*socket), std::nullopt, false});
-                              const NetError& error = socket.error();
-                              ++at_;
-                              if (!error.name_is_missing() && tried + 1 < options_.ports.size())
-                                return call(tried + 1);
-                              fail_dial(error.error(), error.failure == NetFailure::refused);
-                            });
+  const auto called = [this, tried](NetResult<TcpSocket> socket) {
+    if (socket) return finish(Dialled{std::move(*socket), std::nullopt, false});
+    const NetError& error = socket.error();
+    ++at_;
+    if (!error.name_is_missing() && tried + 1 < options_.ports.size()) return call(tried + 1);
+    fail_dial(error.error(), error.failure == NetFailure::refused);
+  };
+  if (addresses_.empty()) {
+    connecting_ = connect_any(io_, options_.host, port, limit, connect_options_, called);
+    return;
+  }
+  std::vector<SocketAddress> at_port;
+  for (const IpAddress& address : addresses_)
+    at_port.push_back({address, port});
+  connecting_ = connect_any(io_, options_.host, at_port, limit, connect_options_, called);
 }
 
 void KnownHostFinder::listen() {

@@ -19,7 +19,7 @@ class KnownHostFinder : public HostFinder {
  public:
   // `port` is not used. REQUIRES: is_host is set, and there are ports.
   struct Options : HostFinder::Options {
-    std::string host;
+    std::string host;  // A name, or addresses with commas between them.
     std::vector<uint16_t> ports;
     // How long one port may take to accept, if there are others.
     Duration port_limit = std::chrono::milliseconds(1500);
@@ -36,6 +36,7 @@ class KnownHostFinder : public HostFinder {
   void listen();
 
   Options options_;
+  std::vector<IpAddress> addresses_;  // Empty: `host` is a name.
   size_t at_ = 0;  // Which port is dialled next, modulo their number.
 };
 

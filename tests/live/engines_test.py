@@ -1,9 +1,7 @@
-"""Started several times by a real engine without flags for nodes: one line with the flags to give, which then do it.
-
-Open MPI's mpirun and MPICH's mpiexec on this machine, and over two network namespaces.
-"""
+"""Started by a real mpirun of Open MPI or mpiexec of MPICH, without a flag about nodes: one job, with the contract's
+variables right, on this machine and over three network namespaces."""
+import collections
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -15,9 +13,10 @@ from harness import MUSTER, LiveTest, main
 # Debian's mpirun and mpiexec are whichever package won; these names are not shared. Root is a user as any other here.
 OPEN_MPI = ["mpirun.openmpi", "--oversubscribe", *(["--allow-run-as-root"] if os.geteuid() == 0 else [])]
 HYDRA = ["mpiexec.hydra"]
-REFUSAL = re.compile(r"^muster: (.*) and without --nnodes each of them would be a job of its own: (?:give|start one muster a "
-                     r"node(?: \((.*?)\))? with) (.*); --nnodes 1 says that this is meant$", re.M)
-WORLDS = ["--no-python", "sh", "-c", "echo $GROUP_RANK/$GROUP_WORLD_SIZE $RANK/$WORLD_SIZE"]
+NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "TORCHELASTIC_RUN_ID", "MASTER_ADDR")
+WORLD = ["--no-python", "sh", "-c", "echo " + " ".join(f"${name}" for name in NAMES) + " $(hostname)"]
+ALONE = ["--no-python", "sh", "-c", "echo $GROUP_RANK/$GROUP_WORLD_SIZE $RANK/$WORLD_SIZE"]
+Worker = collections.namedtuple("Worker", [*(name.lower() for name in NAMES), "host"])
 # Stands in for ssh: runs the command on that node of the cluster.
 SHELL = """#!/bin/sh
 while [ "${{1#-}}" != "$1" ]; do shift; done
@@ -42,75 +41,114 @@ def run(command, *args):
 
 
 class EngineTest(LiveTest):
-    def refusals(self, code, err, count):
-        """(facts, how to start, flags): all processes say the same. Once one has ended, mpirun ends those that come later."""
-        self.assertEqual(code, 2, err)
-        found = REFUSAL.findall(err)
-        self.assertIn(len(found), range(1, count + 1), err)
-        self.assertEqual(len(set(found)), 1, err)
-        return found[0]
+    def workers(self, result):
+        code, out, err = result
+        self.assertEqual(code, 0, err)
+        self.assertNotIn("cannot", err)
+        workers = []
+        for line in out.splitlines():
+            words = line.split()
+            workers.append(Worker(*map(int, words[:6]), *words[6:]))
+        workers.sort()
+        self.assertEqual([w.rank for w in workers], list(range(len(workers))), out)
+        self.assertEqual({w.world_size for w in workers}, {len(workers)})
+        self.assertEqual(len({(w.torchelastic_run_id, w.master_addr) for w in workers}), 1, out)
+        return workers
+
+    def places(self, workers):
+        return [(w.host, w.group_rank, w.group_world_size, w.local_rank, w.local_world_size) for w in workers]
 
 
 class OneMachine(EngineTest):
-    def check(self, command, name, evidence):
-        code, out, err = run([*command, "-np", 3], MUSTER, *WORLDS)
-        facts, _, flags = self.refusals(code, err, 3)
-        self.assertEqual(out, "")
-        self.assertEqual(facts, f"{name} started 3 processes on 1 node ({evidence}=3),")
-        code, out, err = run([*command, "-np", 1], MUSTER, *flags.split(), *WORLDS)
-        self.assertEqual((code, sorted(out.split("\n"))), (0, ["", "0/1 0/3", "0/1 1/3", "0/1 2/3"]), err)
+    def check(self, command, name):
+        code, out, err = run([*command, "-np", 4], MUSTER, *WORLD)
+        workers = self.workers((code, out, err))
+        self.assertEqual([place[1:] for place in self.places(workers)], [(0, 1, i, 4) for i in range(4)])
+        self.assertRegex(err, rf"muster: {name}: 4 ranks \(\w+_SIZE\), 4 of them on this node\n")
+        self.assertEqual(err.count("of them on this node"), 1, "one line for all")
 
     def test_open_mpi(self):
-        self.check(OPEN_MPI, "Open MPI's mpirun", "OMPI_COMM_WORLD_SIZE")
+        self.check(OPEN_MPI, "mpirun of Open MPI")
 
     def test_hydra(self):
-        self.check(HYDRA, "mpiexec", "PMI_SIZE")
+        self.check(HYDRA, "mpiexec")
+
+    def test_launches_at_once_do_not_meet(self):
+        launches = [subprocess.Popen([*HYDRA, "-np", "3", MUSTER, *WORLD], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                     stderr=subprocess.PIPE, text=True) for _ in range(4)]
+        ids = set()
+        for launch in launches:
+            out, err = launch.communicate(timeout=120)
+            ids.add(self.workers((launch.returncode, out, err))[0].torchelastic_run_id)
+        self.assertEqual(len(ids), 4)
 
     def test_one_process_is_no_reason_for_a_word(self):
         for command in (OPEN_MPI, HYDRA):
-            code, out, err = run([*command, "-np", 1], MUSTER, *WORLDS)
-            self.assertEqual((code, out, err), (0, "0/1 0/1\n", ""))
+            self.assertEqual(run([*command, "-np", 1], MUSTER, *ALONE), (0, "0/1 0/1\n", ""))
 
     def test_worlds_of_one_that_are_meant_are_made(self):
-        for command in (OPEN_MPI, HYDRA):
-            for meant in (["--nnodes", 1], ["--standalone"]):
-                code, out, err = run([*command, "-np", 2], MUSTER, *meant, *WORLDS)
-                self.assertEqual((code, out, err), (0, "0/1 0/1\n" * 2, ""))
+        for meant in (["--nnodes", "1"], ["--standalone"], ["--engine", "none"]):
+            code, out, err = run([*OPEN_MPI, "-np", 2], MUSTER, *meant, *ALONE)
+            self.assertEqual((code, out, err), (0, "0/1 0/1\n" * 2, ""), meant)
 
     def test_a_muster_in_a_worker_is_a_job_of_its_own(self):
-        code, out, err = run([*OPEN_MPI, "-np", 2], MUSTER, "--nnodes", 1, "--no-python", MUSTER, *WORLDS)
+        code, out, err = run([*OPEN_MPI, "-np", 2], MUSTER, "--nnodes", 1, "--no-python", MUSTER, *ALONE)
         self.assertEqual((code, out, err), (0, "0/1 0/1\n" * 2, ""))
 
+    def test_workers_find_nothing_of_the_launch(self):
+        script = "env | grep -E '^(OMPI_COMM|PMIX?_|HYDI_|MPI_LOCAL)' | sort"
+        for command in (OPEN_MPI, HYDRA):
+            code, out, err = run([*command, "-np", 2], MUSTER, "--no-python", "sh", "-c", script)
+            self.assertEqual((code, out), (0, ""), err)
 
-class TwoMachines(EngineTest):
+    def test_what_cannot_be_one_job_is_one_line(self):
+        code, out, err = run([*HYDRA, "-np", 2], MUSTER, "--nproc-per-node", 2, *ALONE)
+        self.assertNotEqual(code, 0)
+        self.assertEqual(out, "")
+        self.assertIn("--nproc-per-node 2: mpiexec started 2 tasks on this node, each of which has one worker", err)
+
+
+class ThreeMachines(EngineTest):
     def setUp(self):
         super().setUp()
-        cluster = netns.Cluster(2)
+        cluster = netns.Cluster(3)
         cluster.__enter__()
         self.addCleanup(cluster.down)
         self.cluster = cluster
         self.shell = self.write("shell", SHELL.format(prefix=cluster.prefix, script=netns.SCRIPT))
 
-    def on_node_1(self, command, *args):
-        return finished(lambda **streams: self.cluster.run(1, [*command, *args], **streams))
+    def on_node_1(self, command):
+        return finished(lambda **streams: self.cluster.run(1, [*command, MUSTER, *WORLD], **streams))
 
-    def check(self, command, name, evidence):
-        code, _, err = self.on_node_1(command, MUSTER, *WORLDS)
-        facts, _, flags = self.refusals(code, err, 2)
-        nodes = " on 2 nodes" if "--nnodes 2" in flags else ""  # Hydra tells nobody.
-        self.assertEqual(facts, f"{name} started 2 processes{nodes} ({evidence}=2),")
-        filled_in = flags.replace("--nnodes N", "--nnodes 2").replace("HOST", "node1").replace(" ID", " job")
-        code, out, err = self.on_node_1(command, MUSTER, *filled_in.split(), *WORLDS)
-        self.assertEqual((code, sorted(out.split("\n"))), (0, ["", "0/2 0/2", "1/2 1/2"]), err)
+    def open_mpi(self, hosts, *flags):
+        file = self.write("hosts", "".join(f"node{i} slots={slots}\n" for i, slots in hosts))
+        return [*OPEN_MPI, "--mca", "plm_rsh_agent", self.shell, "--hostfile", file, *flags]
 
-    def test_open_mpi(self):
-        hosts = self.write("hosts", "node1 slots=1\nnode2 slots=1\n")
-        command = [*OPEN_MPI, "--mca", "plm_rsh_agent", self.shell, "--hostfile", hosts, "--map-by", "ppr:1:node"]
-        self.check(command, "Open MPI's mpirun", "OMPI_COMM_WORLD_SIZE")
+    def hydra(self, hosts, *flags):
+        names = ",".join(f"node{i}:{slots}" for i, slots in hosts)
+        return [*HYDRA, "-launcher", "ssh", "-launcher-exec", self.shell, "-hosts", names, *flags]
 
-    def test_hydra(self):
-        command = [*HYDRA, "-launcher", "ssh", "-launcher-exec", self.shell, "-hosts", "node1,node2", "-ppn", "1", "-np", "2"]
-        self.check(command, "mpiexec", "PMI_SIZE")
+    def check_one_on_each(self, command):
+        workers = self.workers(self.on_node_1(command))
+        self.assertEqual(self.places(workers), [(f"node{i + 1}", i, 3, 0, 1) for i in range(3)])
+        self.assertEqual(workers[0].master_addr, "10.99.0.1")
+
+    def test_open_mpi_with_one_on_each(self):
+        self.check_one_on_each(self.open_mpi([(1, 1), (2, 1), (3, 1)], "-N", "1"))
+
+    def test_hydra_with_one_on_each(self):
+        self.check_one_on_each(self.hydra([(1, 1), (2, 1), (3, 1)], "-ppn", "1"))
+
+    def check_four(self, command):
+        workers = self.workers(self.on_node_1(command))
+        self.assertEqual(self.places(workers), [("node1", 0, 3, 0, 2), ("node1", 0, 3, 1, 2), ("node2", 1, 3, 0, 1),
+                                                ("node3", 2, 3, 0, 1)])
+
+    def test_open_mpi_with_four(self):
+        self.check_four(self.open_mpi([(1, 2), (2, 1), (3, 1)], "-np", "4", "--map-by", "slot"))
+
+    def test_hydra_with_four(self):
+        self.check_four(self.hydra([(1, 2), (2, 1), (3, 1)], "-np", "4"))
 
 
 if __name__ == "__main__":

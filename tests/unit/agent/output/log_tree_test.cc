@@ -132,6 +132,8 @@ TEST_F(LogTree, TheSameAttemptAgainKeepsItsLogs) {
   ASSERT_TRUE(make_attempt_folder(root_, 0, 1).has_value());
   const std::string log = root_ + "/attempt_0/0/stdout.log";
   ASSERT_EQ(append_to_file(log, "first\n"), std::nullopt);
+  ASSERT_TRUE(make_attempt_folder(root_, 0, 1, 7).has_value());
+  EXPECT_TRUE(std::filesystem::is_directory(root_ + "/attempt_0/7"));
   ASSERT_TRUE(make_attempt_folder(root_, 0, 2).has_value());
   const auto fd = open_log(log);
   ASSERT_TRUE(fd.has_value());

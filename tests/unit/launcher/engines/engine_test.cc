@@ -147,12 +147,12 @@ TEST(MpiFacts, EachProcessIsARank) {
   expected.nodes = {3, "OMPI_COMM_WORLD_SIZE"};
   expected.node_rank = {2, "OMPI_COMM_WORLD_RANK"};
   expected.ask_pmi = true;
-  expected.task = TaskPlace{.local_rank = 0, .local_size = 1};
+  expected.task = TaskPlace{.local_rank = 0, .local_size = 1, .nodes = 0};
   EXPECT_EQ(facts_of(open_mpi_two_nodes()), expected);
   expected.name = "mpiexec";
   expected.nodes = {2, "PMI_SIZE"};
   expected.node_rank = {1, "PMI_RANK"};
-  expected.task = TaskPlace{.local_rank = 1, .local_size = 2};
+  expected.task = TaskPlace{.local_rank = 1, .local_size = 2, .nodes = 0};
   EXPECT_EQ(facts_of(hydra()), expected);
 }
 
