@@ -81,7 +81,10 @@ struct RendezvousSpec {
   // The nodes meet by what an engine told them: node rank 0, on endpoint_host, is the host, at the
   // first of these ports that is free. `id` and node_rank are set. Backend c10d.
   std::vector<uint16_t> ports_of_node_0;
-  // Likewise, but endpoint_host, the ports, and `id` unless the user gave it, are asked for by PMI.
+  // What they call the job when they meet: the engine's own id, of which no other job has the same,
+  // while the user may give several jobs one `id`.
+  std::string engine_id;
+  // Likewise, but endpoint_host, engine_id and the ports are asked for by PMI.
   bool ask_pmi = false;
 
   std::optional<int> worker_port;             // A separate port for the workers' store.
@@ -106,7 +109,8 @@ struct TaskPlace {
   int node = 0;
   int nodes = 1;         // 0: unknown, and so is `node`, until the nodes have met.
   bool own_gpu = false;  // It sees no GPU but its own: LOCAL_RANK is 0.
-  std::optional<int> cpus = {};  // Of the task's own; nullopt: the node's tasks share all that it sees.
+  std::optional<int> cpus =
+      {};  // Of the task's own; nullopt: the node's tasks share all that it sees.
 
   friend bool operator==(const TaskPlace&, const TaskPlace&) = default;
 };

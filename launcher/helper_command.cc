@@ -72,8 +72,8 @@ Result<HelperOutcome> run_helper(const std::vector<std::string>& argv,
   const auto end = SteadyClock::now() + limit;
   HelperOutcome outcome;
   pollfd ended{pidfd.get(), POLLIN, 0};
-  const bool late = !read_all(ours.get(), end, outcome.printed) ||
-                    poll(&ended, 1, milliseconds_until(end)) == 0;
+  const bool late =
+      !read_all(ours.get(), end, outcome.printed) || poll(&ended, 1, milliseconds_until(end)) == 0;
   if (late) syscall(SYS_pidfd_send_signal, pidfd.get(), SIGKILL, nullptr, 0);
   siginfo_t info{};
   waitid(P_PIDFD, static_cast<id_t>(pidfd.get()), &info, WEXITED);

@@ -12,7 +12,7 @@
 namespace muster {
 
 struct HelperOutcome {
-  int exit_code = 0;  // 128 + n for signal n.
+  int exit_code = 0;    // 128 + n for signal n.
   std::string printed;  // On stdout; at most 1 MiB.
 };
 

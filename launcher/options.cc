@@ -8,7 +8,7 @@
 
 #include "launcher/argument_walk.h"
 #include "launcher/completion.h"
-#include "launcher/engines/engine_settings.h"
+#include "launcher/engine_settings.h"
 #include "launcher/help.h"
 #include "launcher/manpage.h"
 #include "launcher/option_table.h"
@@ -313,7 +313,7 @@ LaunchSpec read_spec(Settings& settings, const std::vector<std::string>& rest,
   spec.role = settings.text("role", spec.role);
   settings.read("stdin", spec.stdin_rank, parse_stdin);
   spec.rendezvous = read_rendezvous(settings, engine.meets());
-  if (engine.meets() != nullptr) spec.task = engine.facts->task;
+  spec.task = engine.use.task;
   read_supervision(settings, spec);
   read_hangs(settings, spec);
   check_start_method(settings);
@@ -341,8 +341,7 @@ Result<ParsedCommandLine> print_information(const WalkedArguments& walked,
 
 Result<ParsedCommandLine> parse_command_line(std::span<const std::string> args,
                                              const Environment& environment,
-                                             std::string_view version,
-                                             const TextOfFile& text_of) {
+                                             std::string_view version, const TextOfFile& text_of) {
   const Result<WalkedArguments> walked = walk_arguments(args);
   if (!walked) return tl::unexpected(walked.error());
   if (!walked->information.empty()) return print_information(*walked, version);

@@ -13,7 +13,7 @@
 
 #include "agent/launch_spec.h"
 #include "agent/process/worker_environment.h"
-#include "launcher/engines/engine_settings.h"
+#include "launcher/engine_settings.h"
 #include "rendezvous/base/error.h"
 
 namespace muster {

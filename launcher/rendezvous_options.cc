@@ -183,13 +183,14 @@ void meet_by_facts(Settings& settings, RendezvousSpec& spec, const EngineFacts& 
   read_backend(settings, spec);
   spec.backend = "c10d";
   spec.id = settings.text("rdzv-id", engine.job_id);
+  spec.engine_id = engine.job_id;
   spec.endpoint_host = engine.host;
   spec.ask_pmi = engine.ask_pmi;
   if (spec.ask_pmi) return;
   if (engine.port) {
     spec.ports_of_node_0 = {static_cast<uint16_t>(*engine.port)};
   } else {
-    const auto ports = ports_of_job(spec.id);
+    const auto ports = ports_of_job(spec.engine_id);
     spec.ports_of_node_0.assign(ports.begin(), ports.end());
   }
   spec.endpoint_port = spec.ports_of_node_0.front();

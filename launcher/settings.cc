@@ -75,7 +75,8 @@ std::optional<std::string> Settings::variable(std::string_view name) const {
 }
 
 void Settings::add_fact(std::string_view name, int value, std::string shown) {
-  facts_.insert_or_assign(std::string(name), Setting{std::to_string(value), std::move(shown), false});
+  facts_.insert_or_assign(std::string(name),
+                          Setting{std::to_string(value), std::move(shown), false});
 }
 
 void Settings::refuse(std::string message) {

@@ -26,13 +26,18 @@
 namespace muster {
 namespace {
 
-constexpr auto kSlurmAnswers = std::chrono::seconds(30);
+constexpr auto kSlurmAnswers = std::chrono::seconds(10);
 constexpr size_t kTokenBytes = 32;
 constexpr std::array kPassedOn{SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 
 void say_step(const std::string& text) {
   const std::string line = "muster: " + text + "\n";
   std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+bool is_ignored(int signal) {
+  struct sigaction action{};
+  return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
 std::string random_hex(size_t bytes) {
@@ -45,18 +50,23 @@ std::string random_hex(size_t bytes) {
 // that srun gets itself makes it kill the step at once. So signals go to the step, by scancel.
 class SlurmStep {
  public:
-  SlurmStep(SlurmStepCommand command, std::string job, std::string name)
-      : command_(std::move(command)), job_(std::move(job)), name_(std::move(name)) {}
+  SlurmStep(SlurmStepCommand command, std::string job, std::string jobs, std::string name)
+      : command_(std::move(command)),
+        job_(std::move(job)),
+        jobs_(std::move(jobs)),
+        name_(std::move(name)) {}
 
   int run();
 
  private:
   Result<SpawnedProcess> start();
   void on_signal(int signal);
-  void pass_on(int signal);
+  void pass_on(int signal, const std::vector<std::string>& ids);
+  bool has_ended() const;
 
   const SlurmStepCommand command_;
   const std::string job_;
+  const std::string jobs_;  // That and those of its other parts.
   const std::string name_;
   int pidfd_ = -1;
   bool stop_requested_ = false;
@@ -65,8 +75,7 @@ class SlurmStep {
 Result<SpawnedProcess> SlurmStep::start() {
   const auto path = command_.environment.find("PATH");
   SpawnRequest request;
-  request.executable =
-      find_on_path("srun", path == command_.environment.end() ? "" : path->second);
+  request.executable = find_on_path("srun", path == command_.environment.end() ? "" : path->second);
   if (request.executable.empty()) {
     return fail(ExitCode::environment,
                 fmt::format("Slurm has reserved nodes for job {}, and there is no srun on PATH to "
@@ -82,13 +91,16 @@ Result<SpawnedProcess> SlurmStep::start() {
 int SlurmStep::run() {
   sigset_t signals;
   sigemptyset(&signals);
-  for (const int signal : kPassedOn)
-    sigaddset(&signals, signal);
+  for (const int signal : kPassedOn) {
+    if (!is_ignored(signal)) sigaddset(&signals, signal);  // By nohup, say.
+  }
+  ::signal(SIGCHLD, SIG_DFL);  // If ignored, srun would be reaped automatically.
   sigprocmask(SIG_BLOCK, &signals, nullptr);
   const UniqueFd signal_fd(signalfd(-1, &signals, SFD_CLOEXEC));
   const Result<SpawnedProcess> srun = start();
   if (!srun || !signal_fd) {
-    say_step(srun ? fmt::format("cannot start srun: {}", std::strerror(errno)) : srun.error().message);
+    say_step(srun ? fmt::format("cannot start srun: {}", std::strerror(errno))
+                  : srun.error().message);
     return static_cast<int>(srun ? ExitCode::environment : srun.error().code);
   }
   const UniqueFd pidfd(srun->pidfd);
@@ -109,27 +121,45 @@ int SlurmStep::run() {
 // The second key press ends the step at once, as it does with a job of one node.
 void SlurmStep::on_signal(int signal) {
   const bool again = stop_requested_ && signal == SIGINT;
-  if (signal != SIGUSR1 && signal != SIGUSR2) stop_requested_ = true;
-  pass_on(again ? SIGKILL : signal);
-}
-
-// A step that has not begun has no tasks to tell; srun gives it up.
-void SlurmStep::pass_on(int signal) {
-  const auto listing =
-      run_helper({"squeue", "-s", "-j", job_, "-h", "-o", "%i %j"}, command_.environment, kSlurmAnswers);
-  const std::string step = listing ? step_id_in(listing->printed, name_) : "";
-  if (listing && step.empty() && listing->exit_code == 0) {
+  const bool ends = signal != SIGUSR1 && signal != SIGUSR2;
+  stop_requested_ = stop_requested_ || ends;
+  if (has_ended()) return;
+  const auto listing = run_helper({"squeue", "-s", "-j", jobs_, "-h", "-o", "%i %j"},
+                                  command_.environment, kSlurmAnswers);
+  if (has_ended()) return;
+  const bool listed = listing && listing->exit_code == 0;
+  const std::vector<std::string> ids =
+      listed ? step_ids_in(listing->printed, name_) : std::vector<std::string>();
+  if (!ids.empty()) return pass_on(again ? SIGKILL : signal, ids);
+  // A step that has not begun has no tasks to tell; srun gives it up. Never the job: others may
+  // have steps in it.
+  if (listed && ends) {
     syscall(SYS_pidfd_send_signal, pidfd_, SIGTERM, nullptr, 0);
     return;
   }
-  const std::string target = step.empty() ? job_ : step;
-  const auto sent = run_helper({"scancel", fmt::format("--signal=SIG{}", sigabbrev_np(signal)), target},
-                               command_.environment, kSlurmAnswers);
-  const Error* const error = !listing ? &listing.error() : !sent ? &sent.error() : nullptr;
-  if (error != nullptr) {
-    say_step(fmt::format("cannot pass SIG{} on to the step: {}; try again, or scancel {}",
-                     sigabbrev_np(signal), error->message, job_));
+  const std::string why = !listing ? listing.error().message
+                          : listed ? "it has not begun"
+                                   : "squeue failed";
+  say_step(
+      fmt::format("SIG{0} is not passed on to the step: {1}; `scancel -s {0} {2}.STEP` does it",
+                  sigabbrev_np(signal), why, job_));
+}
+
+void SlurmStep::pass_on(int signal, const std::vector<std::string>& ids) {
+  for (const std::string& id : ids) {
+    // Its exit code says nothing: it is 225 where the step has not all nodes of the job.
+    const auto sent =
+        run_helper({"scancel", fmt::format("--signal=SIG{}", sigabbrev_np(signal)), id},
+                   command_.environment, kSlurmAnswers);
+    if (sent || has_ended()) continue;
+    say_step(fmt::format("cannot pass SIG{} on to step {}: {}; try again, or scancel {}",
+                         sigabbrev_np(signal), id, sent.error().message, id));
   }
+}
+
+bool SlurmStep::has_ended() const {
+  pollfd ended{pidfd_, POLLIN, 0};
+  return poll(&ended, 1, 0) > 0;
 }
 
 }  // namespace
@@ -144,10 +174,15 @@ int run_slurm_step(const StepToStart& step, const std::vector<std::string>& args
   SlurmStepCommand command = slurm_step_command(step, names, args, environment);
   const auto job = environment.find("SLURM_JOB_ID");
   const std::string id = job == environment.end() ? "" : job->second;
+  std::string jobs = id;  // Each part of a heterogeneous job is one, with a step of its own.
+  for (int part = 1; part < step.on.parts; ++part) {
+    const auto another = environment.find(fmt::format("SLURM_JOB_ID_HET_GROUP_{}", part));
+    if (another != environment.end()) jobs += "," + another->second;
+  }
   say_step(fmt::format("Slurm {}: {} node{} ({}), on which muster starts itself: {}", id,
-                   step.on.nodes.value, step.on.nodes.value == 1 ? "" : "s", step.on.nodes.from,
-                   command.text()));
-  return SlurmStep(std::move(command), id, names.step).run();
+                       step.on.nodes.value, step.on.nodes.value == 1 ? "" : "s", step.on.nodes.from,
+                       command.text()));
+  return SlurmStep(std::move(command), id, jobs, names.step).run();
 }
 
 }  // namespace muster

@@ -270,7 +270,8 @@ SpawnRequest AgentLoop::spawn_request(int local_rank) {
   }
   request.executable = program_.executable;
   request.argv = program_.argv(local_rank);
-  request.environment = environment_strings(worker_environment(inherited_.value_or(environment_), told_round(), variables));
+  request.environment = environment_strings(
+      worker_environment(inherited_.value_or(environment_), told_round(), variables));
   const bool gets_stdin = spec_.stdin_rank && *spec_.stdin_rank == round_.base_rank + local_rank;
   request.stdin_fd = gets_stdin && !stdin_belongs_to_others() ? STDIN_FILENO : null_fd_.get();
   request.stdout_fd = streams_[index].out.get();

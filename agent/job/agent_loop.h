@@ -180,7 +180,7 @@ class AgentLoop {
   WorkerVariables worker_variables(int local_rank) const;
   RoundView told_round() const;
   void find_host_by_pmi(std::function<void()> next);
-  void find_node_of_task(int tries_left, std::function<void()> next);
+  void find_node_of_task(const group::RequestRound& request, int tries_left);
   SpawnRequest spawn_request(int local_rank);
   bool stdin_belongs_to_others() const;
   void on_worker_exit(const WorkerExit& exit);
@@ -269,9 +269,10 @@ class AgentLoop {
 
   NodeSetup setup_;
   std::string run_id_;
-  std::string pmi_host_;           // Of rank 0, if it was asked for.
+  std::string pmi_host_;  // Of rank 0, and the launch's id, if they were asked for.
+  std::string pmi_job_;
   std::optional<Environment> inherited_;  // By the workers, where that is not ours.
-  std::optional<TaskPlace> task_;  // As the spec's; its node may become known later.
+  std::optional<TaskPlace> task_;         // As the spec's; its node may become known later.
   std::string cwd_;
   std::string temp_dir_;
   RunFolders folders_;

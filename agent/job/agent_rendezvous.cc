@@ -67,6 +67,7 @@ void AgentLoop::find_host_by_pmi(std::function<void()> next) {
                                answer->rank, spec_.rendezvous.node_rank.value_or(0))});
             }
             pmi_host_ = answer->host;
+            pmi_job_ = answer->job;
             if (spec_.rendezvous.id.empty()) run_id_ = answer->job;
             inherited_ = without_launch(environment_);
             next();
@@ -89,8 +90,8 @@ bool AgentLoop::open_rendezvous(const std::string& token) {
     say(text);
     record_->store_is_full(text);
   };
-  RendezvousOptions options =
-      rendezvous_options(spec_, {setup_.workers, own_hostname(), run_id_, token, pmi_host_});
+  RendezvousOptions options = rendezvous_options(
+      spec_, {setup_.workers, own_hostname(), run_id_, token, pmi_host_, pmi_job_});
   options.connections_max = connections_beside(setup_.workers);
   options.judge = judge_testimonies;
   options.worker_users = [agent = ::getpid()] { return users_below(agent); };
@@ -170,27 +171,34 @@ void AgentLoop::on_round(const membership::Round& round) {
     // The output of the old attempt may still be waiting for a slow disk.
     when_drained([this, request] {
       say_job_restart();
-      find_node_of_task(kNodeTries, [this, request] { open_round(request); });
+      find_node_of_task(request, kNodeTries);
     });
   });
 }
 
 // An engine that says only which tasks share this node: the nodes are numbered by their first
 // tasks. Those never move.
-void AgentLoop::find_node_of_task(int tries_left, std::function<void()> next) {
-  if (!task_ || task_->nodes > 0) return next();
+void AgentLoop::find_node_of_task(const group::RequestRound& request, int tries_left) {
+  if (group_->finished()) return;
+  if (!task_ || task_->nodes > 0 || round_dropped_) return open_round(request);
   if (tries_left == 0) {
-    task_->nodes = 1;
-    say("the host of the job does not say which tasks share a node: GROUP_RANK is 0 of 1 here");
-    return next();
+    const Error error{
+        ExitCode::rendezvous,
+        "the host of the job does not say which tasks share this node: their machines' "
+        "host names have to differ; start one task on each node"};
+    report_failure(error, 0);
+    return drive_->post(group::RoundFailed{request.attempt, error});
   }
-  rendezvous_->nodes([this, tries_left, next](const std::vector<membership::NodeLine>& lines) {
-    if (const auto place = place_on_nodes(lines, job_round_.node_rank, job_round_.nodes)) {
+  rendezvous_->nodes([this, request, tries_left](const std::vector<membership::NodeLine>& lines) {
+    if (ending_) return;
+    const auto place = place_on_nodes(lines, job_round_.node_rank, job_round_.nodes);
+    if (place && place->sharing == task_->local_size) {
       task_->node = place->node;
       task_->nodes = place->nodes;
-      return next();
+      return open_round(request);
     }
-    call_after(pause_, kNodePause, [this, tries_left, next] { find_node_of_task(tries_left - 1, next); });
+    call_after(pause_, kNodePause,
+               [this, request, tries_left] { find_node_of_task(request, tries_left - 1); });
   });
 }
 

@@ -67,9 +67,11 @@ RendezvousOptions rendezvous_options(const LaunchSpec& spec, const NodeFacts& no
   if (!rendezvous.ports_of_node_0.empty() || rendezvous.ask_pmi) {
     options.way = RendezvousOptions::Way::known_host;
     options.ports = rendezvous.ports_of_node_0;
+    options.job_id = rendezvous.engine_id;
     if (rendezvous.ask_pmi) {
-      const auto ports = ports_of_job(node.run_id);
+      const auto ports = ports_of_job(node.pmi_job);
       options.host = node.pmi_host;
+      options.job_id = node.pmi_job;
       options.ports.assign(ports.begin(), ports.end());
     }
     options.port = options.ports.front();

@@ -18,8 +18,10 @@ struct NodeFacts {
   int workers = 1;
   std::string host_name;
   std::string run_id;
-  std::string token;     // Empty: none.
-  std::string pmi_host;  // Of rank 0, for a spec that has it asked for.
+  std::string token;  // Empty: none.
+  // Of rank 0, and of the launch, for a spec that has them asked for.
+  std::string pmi_host = {};
+  std::string pmi_job = {};
 };
 
 RendezvousOptions rendezvous_options(const LaunchSpec& spec, const NodeFacts& node);

@@ -12,11 +12,12 @@ namespace {
 
 bool is_of_launch(std::string_view name) {
   return starts_with_any(name, {"OMPI_COMM_WORLD_", "OMPI_MCA_ess", "OMPI_MCA_orte_",
-                                "OMPI_MCA_pmix", "OMPI_MCA_rmaps", "ORTE_", "PRTE_", "PMIX_", "PMI_",
-                                "HYDI_", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"}) ||
-         is_one_of(name, {"OMPI_MCA_initial_wdir", "OMPI_MCA_shmem_RUNTIME_QUERY_hint",
-                          "OMPI_UNIVERSE_SIZE", "OMPI_FILE_LOCATION", "OMPI_FIRST_RANKS",
-                          "OMPI_NUM_APP_CTX", "OMPI_APP_CTX_NUM_PROCS", "OMPI_ARGV", "OMPI_COMMAND"});
+                                "OMPI_MCA_pmix", "OMPI_MCA_rmaps", "ORTE_", "PRTE_", "PMIX_",
+                                "PMI_", "HYDI_", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"}) ||
+         is_one_of(name,
+                   {"OMPI_MCA_initial_wdir", "OMPI_MCA_shmem_RUNTIME_QUERY_hint",
+                    "OMPI_UNIVERSE_SIZE", "OMPI_FILE_LOCATION", "OMPI_FIRST_RANKS",
+                    "OMPI_NUM_APP_CTX", "OMPI_APP_CTX_NUM_PROCS", "OMPI_ARGV", "OMPI_COMMAND"});
 }
 
 }  // namespace
@@ -38,7 +39,10 @@ std::optional<TaskNode> place_on_nodes(const std::vector<membership::NodeLine>& 
     if (std::ranges::count(nodes, host) == 0) nodes.push_back(host);
   }
   const auto own = std::ranges::find(nodes, hosts.at(rank));
-  return TaskNode{static_cast<int>(own - nodes.begin()), static_cast<int>(nodes.size())};
+  const auto sharing = std::ranges::count_if(
+      hosts, [&hosts, rank](const auto& one) { return one.second == hosts.at(rank); });
+  return TaskNode{static_cast<int>(own - nodes.begin()), static_cast<int>(nodes.size()),
+                  static_cast<int>(sharing)};
 }
 
 }  // namespace muster

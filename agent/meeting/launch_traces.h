@@ -1,4 +1,5 @@
-// What the launch that started this agent leaves to its workers, which are no part of it. Pure.
+// What the launch that started this agent leaves behind: variables, of which the workers are told
+// none, and tasks on nodes, which are numbered here. Pure.
 #pragma once
 
 #include <optional>
@@ -19,6 +20,7 @@ Environment without_launch(Environment environment);
 struct TaskNode {
   int node = 0;
   int nodes = 1;
+  int sharing = 1;  // Tasks on that node.
 
   friend bool operator==(const TaskNode&, const TaskNode&) = default;
 };

@@ -126,8 +126,8 @@ Result<void> restore_run_folders(const RunFolders& folders) {
   return made ? make_folder(folders.run_dir, 0700, own) : made;
 }
 
-Result<std::string> make_attempt_folder(const std::string& run_dir, int restart_count,
-                                        int workers, int first) {
+Result<std::string> make_attempt_folder(const std::string& run_dir, int restart_count, int workers,
+                                        int first) {
   const std::string attempt = fmt::format("{}/attempt_{}", run_dir, restart_count);
   if (auto made = make_folder(attempt, kAskUmask); !made) return tl::unexpected(made.error());
   for (int worker = first; worker < first + workers; worker++) {

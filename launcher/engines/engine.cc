@@ -4,11 +4,12 @@
 
 #include "launcher/engines/families.h"
 #include "rendezvous/base/contract.h"
+#include "rendezvous/membership/agent_protocol.h"
 
 namespace muster {
 
 std::optional<EngineNumber> engine_number(EnvReader& env, std::string_view name, int min) {
-  const std::optional<int> number = env.number(name, min);
+  const std::optional<int> number = env.number(name, min, membership::kNodesMax);
   if (!number) return std::nullopt;
   return EngineNumber{*number, std::string(name)};
 }
@@ -22,7 +23,9 @@ EngineOutcome find_engine(const Environment& environment, const TextOfFile& text
   };
   EnvReader env(lookup);
   if (env.has(env::kRunId)) return std::nullopt;
-  const auto wanted = [family](std::string_view name) { return family == "auto" || family == name; };
+  const auto wanted = [family](std::string_view name) {
+    return family == "auto" || family == name;
+  };
   std::optional<EngineFacts> facts;
   if (wanted("mpi")) facts = find_mpi(env);
   if (!facts && wanted("slurm")) facts = find_slurm(env);

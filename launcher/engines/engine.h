@@ -41,6 +41,15 @@ struct ReservedNodes {
   friend bool operator==(const ReservedNodes&, const ReservedNodes&) = default;
 };
 
+// What muster starts instead of a job: itself, on these nodes.
+struct StepToStart {
+  ReservedNodes on;
+  bool elastic = false;     // The job may go on with fewer nodes.
+  bool token_file = false;  // The user gives the job a token by a file.
+
+  friend bool operator==(const StepToStart&, const StepToStart&) = default;
+};
+
 struct EngineFacts {
   std::string name;  // "Slurm 4711.0", "mpirun of Open MPI"
 
@@ -52,7 +61,7 @@ struct EngineFacts {
   std::string host;         // Of rank 0; empty: unknown.
   bool ask_pmi = false;     // Rank 0's host and the job's id are asked for by PMI.
   std::optional<int> port;  // Chosen by the engine for this job, in a network of its own.
-  std::string job_id;       // No other job has it, nor an earlier start of this one. Empty: unknown.
+  std::string job_id;  // No other job has it, nor an earlier start of this one. Empty: unknown.
 
   std::optional<EngineNumber> workers;  // On this machine.
   std::optional<ReservedNodes> reserved;

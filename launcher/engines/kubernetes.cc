@@ -5,6 +5,7 @@
 #include "launcher/engines/families.h"
 #include "rendezvous/base/contract.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/membership/agent_protocol.h"
 
 namespace muster {
 namespace {
@@ -45,16 +46,21 @@ std::optional<EngineFacts> find_pytorch_job(EnvReader& env) {
 }
 
 // Pods of a JobSet have the names of their Jobs', which have an index too: JOBSET-REPLICATEDJOB-
-// JOB-POD. The variables are those of examples/engines/jobset.yaml.
-void number_over_jobs(EnvReader& env, EngineFacts& facts, std::string& base) {
+// JOB-POD. The variables are those of examples/engines/jobset.yaml. False: they do not say how many
+// pods each Job has.
+bool number_over_jobs(EnvReader& env, EngineFacts& facts, std::string& base) {
   const auto job = engine_number(env, "JOBSET_JOB_INDEX", 0);
   const auto jobs = engine_number(env, "JOBSET_REPLICATEDJOB_REPLICAS", 1);
-  const auto nodes = env.number("PET_NNODES", 1);
-  if (!job || !jobs || !nodes || jobs->value == 1) return;
-  facts.node_rank.value += job->value * (*nodes / jobs->value);
+  if (!job || !jobs || jobs->value == 1) return true;
+  const int nodes = whole_number<int>(env.text("PET_NNODES").value_or("")).value_or(0);
+  if (nodes < 1 || nodes > membership::kNodesMax || nodes % jobs->value != 0) return false;
+  env.demand_below(job->from, job->value, jobs->from, jobs->value);
+  if (job->value >= jobs->value) return true;
+  facts.node_rank.value += job->value * (nodes / jobs->value);
   facts.node_rank.from = "JOBSET_JOB_INDEX and JOB_COMPLETION_INDEX";
   const std::string suffix = fmt::format("-{}", job->value);
   if (base.ends_with(suffix)) base.replace(base.size() - suffix.size(), suffix.size(), "-0");
+  return true;
 }
 
 // An Indexed Job says which pod this is but not how many there are: PET_NNODES, or the flag, does.
@@ -70,12 +76,20 @@ std::optional<EngineFacts> find_indexed_job(EnvReader& env, const TextOfFile& te
   EngineFacts facts;
   facts.node_rank = *index;
   facts.nodes = {0, index->from};
-  number_over_jobs(env, facts, base);
+  const bool numbered = number_over_jobs(env, facts, base);
   const std::string service =
       job_set.empty() || base.empty() ? service_of(text_of("/etc/hosts"), pod) : job_set;
-  facts.name = job_set.empty() ? fmt::format("the Indexed Job {}", base.empty() ? "of this pod" : base)
-                               : fmt::format("the JobSet {}", job_set);
+  facts.name = job_set.empty()
+                   ? fmt::format("the Indexed Job {}", base.empty() ? "of this pod" : base)
+                   : fmt::format("the JobSet {}", job_set);
   if (env.text("PET_NNODES").value_or("") == "1") return facts;
+  if (!numbered) {
+    facts.unserved = fmt::format(
+        "pods of {} Jobs are numbered by PET_NNODES, which has to be a multiple of that: set it to "
+        "the number of all pods",
+        env.text("JOBSET_REPLICATEDJOB_REPLICAS").value_or(""));
+    return facts;
+  }
   if (base.empty() || service.empty()) {
     facts.unserved =
         "the pods have no names by which they find each other: give the pod template a subdomain "

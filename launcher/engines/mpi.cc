@@ -17,7 +17,11 @@ std::optional<EngineFacts> ranked(EnvReader& env, const TaskVariables& names, st
   const auto rank = engine_number(env, names.rank, 0);
   const auto local_rank = env.number(names.local_rank, 0);
   const auto local_size = env.number(names.local_size, 1);
-  if (!size || !rank || !local_rank || !local_size) return std::nullopt;
+  if (!size || !rank || !local_rank || !local_size) {
+    env.complain(fmt::format("{}, {}, {} and {} are not all set", names.rank, names.size,
+                             names.local_rank, names.local_size));
+    return std::nullopt;
+  }
   EngineFacts facts;
   facts.name = std::move(name);
   facts.nodes = *size;

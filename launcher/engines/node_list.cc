@@ -32,7 +32,8 @@ bool append_numbers(const std::string& beginning, std::string_view ranges,
     if (!from || !to || *to < *from || *to - *from + hosts.size() >= kHostsMax) return false;
     for (size_t number = *from; number <= *to; ++number) {
       const std::string digits = std::to_string(number);
-      hosts.push_back(beginning + std::string(first.size() - std::min(first.size(), digits.size()), '0') +
+      hosts.push_back(beginning +
+                      std::string(first.size() - std::min(first.size(), digits.size()), '0') +
                       digits);
     }
   }

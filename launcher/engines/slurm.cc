@@ -22,6 +22,8 @@ std::optional<EngineNumber> first_number(EnvReader& env, std::initializer_list<c
   return std::nullopt;
 }
 
+constexpr int kPartsMax = 128;  // MAX_HET_JOB_COMPS of slurm.h
+
 std::string group_variable(std::string_view name, std::string_view kind, int group) {
   return fmt::format("{}_{}_GROUP_{}", name, kind, group);
 }
@@ -59,7 +61,8 @@ int visible_devices(const EnvReader& env, std::string_view name) {
 std::optional<EngineNumber> gpus_of(EnvReader& env) {
   const auto on_node = engine_number(env, "SLURM_GPUS_ON_NODE", 0);
   if (!on_node || on_node->value == 0) return std::nullopt;
-  for (const std::string_view name : {env::kCudaVisibleDevices, std::string_view("ROCR_VISIBLE_DEVICES")}) {
+  for (const std::string_view name :
+       {env::kCudaVisibleDevices, std::string_view("ROCR_VISIBLE_DEVICES")}) {
     const int seen = visible_devices(env, name);
     if (seen > 0 && seen < on_node->value) return EngineNumber{seen, std::string(name)};
   }
@@ -72,8 +75,9 @@ void place_task(EnvReader& env, const EngineNumber& tasks, int parts, EngineFact
   const auto local_rank = env.number("SLURM_LOCALID", 0);
   const auto here = tasks_here(env, facts.node_rank.value, parts);
   if (!rank || !local_rank || !here || *here < 1) {
-    return env.complain("SLURM_PROCID, SLURM_LOCALID and SLURM_STEP_TASKS_PER_NODE do not say which "
-                        "task this is");
+    return env.complain(
+        "SLURM_PROCID, SLURM_LOCALID and SLURM_STEP_TASKS_PER_NODE do not say which "
+        "task this is");
   }
   facts.task = TaskPlace{.local_rank = *local_rank,
                          .local_size = *here,
@@ -85,9 +89,16 @@ void place_task(EnvReader& env, const EngineNumber& tasks, int parts, EngineFact
   facts.workers.reset();
   facts.nodes = tasks;
   facts.node_rank = *rank;
+  if (env.has("SLURM_PTY_PORT")) {
+    facts.unserved = fmt::format(
+        "this shell of srun --pty is one of its {} tasks, and the others have ended: leave it and "
+        "start muster by srun or in salloc, or give --nnodes 1 for a job on this node",
+        tasks.value);
+  }
   if (env.text("SLURM_DISTRIBUTION") == "arbitrary") {
-    facts.unserved = "it does not say on which node task 0 is (--distribution=arbitrary): start one "
-                     "task on each node";
+    facts.unserved =
+        "it does not say on which node task 0 is (--distribution=arbitrary): start one "
+        "task on each node";
   }
   env.demand_below("SLURM_LOCALID", *local_rank, "the number of tasks on the node", *here);
 }
@@ -114,9 +125,10 @@ EngineFacts task_facts(EnvReader& env, int parts, EngineFacts facts) {
 std::optional<EngineFacts> find_slurm(EnvReader& env) {
   const std::string job = env.text("SLURM_JOB_ID").value_or(env.text("SLURM_JOBID").value_or(""));
   if (job.empty()) return std::nullopt;
-  const int parts = env.number("SLURM_HET_SIZE", 1).value_or(1);
-  const std::string step = env.text("SLURM_STEP_ID").value_or(env.text("SLURM_STEPID").value_or(""));
-  const bool task = is_slurm_task(env);
+  const int parts = env.number("SLURM_HET_SIZE", 1, kPartsMax).value_or(1);
+  const std::string step =
+      env.text("SLURM_STEP_ID").value_or(env.text("SLURM_STEPID").value_or(""));
+  const bool task = !step.empty() && is_slurm_task(env);
   const int starts = env.number("SLURM_RESTART_COUNT", 0).value_or(0);
   EngineFacts facts;
   facts.name = fmt::format("Slurm {}{}", job, task ? "." + step : "");
@@ -124,8 +136,10 @@ std::optional<EngineFacts> find_slurm(EnvReader& env) {
   if (task) return task_facts(env, parts, std::move(facts));
   auto nodes = first_number(env, {"SLURM_JOB_NUM_NODES", "SLURM_NNODES"}, 1);
   if (!nodes) return std::nullopt;
-  for (int group = 1; group < parts; ++group)
-    nodes->value += env.number(group_variable("SLURM_JOB_NUM_NODES", "HET", group), 1).value_or(0);
+  for (int group = 1; group < parts; ++group) {
+    const auto more = engine_number(env, group_variable("SLURM_JOB_NUM_NODES", "HET", group), 1);
+    nodes->value += more ? more->value : 0;
+  }
   facts.workers = gpus_of(env);
   const bool on_one = env.has("SLURMD_NODENAME");
   if (nodes->value > 1 || parts > 1 || !on_one)

@@ -83,13 +83,14 @@ std::string SlurmStepCommand::text() const {
   return text;
 }
 
-std::string step_id_in(std::string_view listing, std::string_view name) {
+std::vector<std::string> step_ids_in(std::string_view listing, std::string_view name) {
+  std::vector<std::string> ids;
   for (const std::string_view line : split(listing, '\n')) {
     const size_t blank = line.find(' ');
     if (blank != std::string_view::npos && trim(line.substr(blank)) == name)
-      return std::string(line.substr(0, blank));
+      ids.emplace_back(line.substr(0, blank));
   }
-  return {};
+  return ids;
 }
 
 }  // namespace muster

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "agent/process/worker_environment.h"
-#include "launcher/engines/engine_settings.h"
+#include "launcher/engines/engine.h"
 
 namespace muster {
 
@@ -28,7 +28,8 @@ SlurmStepCommand slurm_step_command(const StepToStart& step, const SlurmStepName
                                     const std::vector<std::string>& args,
                                     const Environment& environment);
 
-// The id of the step with this name, in what `squeue -s -j JOB -h -o "%i %j"` prints; empty: none.
-std::string step_id_in(std::string_view listing, std::string_view name);
+// The ids of the step with this name, of which a heterogeneous job has one for each part, in what
+// `squeue -s -j JOB -h -o "%i %j"` prints.
+std::vector<std::string> step_ids_in(std::string_view listing, std::string_view name);
 
 }  // namespace muster

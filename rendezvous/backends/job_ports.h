@@ -10,10 +10,10 @@
 namespace muster {
 
 inline constexpr size_t kJobPorts = 4;
-// From 15,000 on, and below the ports that systems give to outgoing connections: Linux' begin at
-// 32,768 (ip(7), ip_local_port_range).
+// Below the ports that systems give to outgoing connections (Linux' begin at 32,768: ip(7),
+// ip_local_port_range), and those of Kubernetes' services on nodes, from 30,000 on.
 inline constexpr uint16_t kJobPortsFirst = 15000;
-inline constexpr uint16_t kJobPortsEnd = 32768;
+inline constexpr uint16_t kJobPortsEnd = 30000;
 
 // All different, in the order in which they are tried.
 std::array<uint16_t, kJobPorts> ports_of_job(std::string_view job_id);

@@ -53,7 +53,8 @@ void KnownHostFinder::call(size_t tried) {
 void KnownHostFinder::listen() {
   std::string taken;
   for (const uint16_t port : options_.ports) {
-    auto listener = Listener::open(io_, {SocketAddress{IpAddress::any_v6(), port}}, options_.listen);
+    auto listener =
+        Listener::open(io_, {SocketAddress{IpAddress::any_v6(), port}}, options_.listen);
     if (listener) return host(std::move(*listener));
     taken = listener.error().message;
     if (listener.error().error_number != EADDRINUSE) break;

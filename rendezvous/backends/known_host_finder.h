@@ -37,7 +37,7 @@ class KnownHostFinder : public HostFinder {
 
   Options options_;
   std::vector<IpAddress> addresses_;  // Empty: `host` is a name.
-  size_t at_ = 0;  // Which port is dialled next, modulo their number.
+  size_t at_ = 0;                     // Which port is dialled next, modulo their number.
 };
 
 }  // namespace muster

@@ -35,9 +35,9 @@ struct RendezvousOptions {
   Way way = Way::solo;
 
   std::string job_id;
-  // endpoint: its name or address, as typed. known_host: that of node rank 0. file: the path. solo: MASTER_ADDR (the store listens
-  // where that resolves to, or on all addresses if it is unclear, for this machine only); empty:
-  // 127.0.0.1.
+  // endpoint: its name or address, as typed. known_host: that of node rank 0, or its addresses with
+  // commas between them. file: the path. solo: MASTER_ADDR (the store listens where that resolves
+  // to, or on all addresses if it is unclear, for this machine only); empty: 127.0.0.1.
   std::string host;
   int port = 0;  // endpoint and solo: 0 is any free one; solo: a fresh one for each round.
   std::vector<uint16_t> ports;     // known_host: of which the host takes the first that is free.

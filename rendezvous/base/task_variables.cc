@@ -20,8 +20,7 @@ constexpr int64_t kSlurmOtherSteps = 0xfffffffa;
 
 // mpiexec starts its own daemons in a job's nodes by srun, whose variables the ranks inherit.
 bool is_nearest(const EnvReader& env, const TaskVariables& names) {
-  if (names.starter == TaskStarter::slurm)
-    return is_slurm_task(env) && !env.has("MPI_LOCALRANKID");
+  if (names.starter == TaskStarter::slurm) return is_slurm_task(env) && !env.has("MPI_LOCALRANKID");
   return true;
 }
 

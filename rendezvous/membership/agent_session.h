@@ -25,10 +25,10 @@ class AgentSession : public std::enable_shared_from_this<AgentSession> {
   struct Options {
     std::string token;
     uint64_t host_instance = 0;
-    std::string host_secret;   // Of this host alone; each job's workers get a secret made from it.
-    std::string job_id;        // Of the host's own node.
+    std::string host_secret;    // Of this host alone; each job's workers get a secret made from it.
+    std::string job_id;         // Of the host's own node.
     bool only_own_job = false;  // Serves that one and no other.
-    std::string foreign_user;  // "uid 7": the other end's, who must not join; empty: it may.
+    std::string foreign_user;   // "uid 7": the other end's, who must not join; empty: it may.
     size_t unsent_bytes_max = 0;
   };
   struct Handlers {

@@ -164,9 +164,8 @@ void MemberClient::on_dialled(DialOutcome outcome) {
     if (!error) on_silence();
   }));
   std::string bytes(membership::kMagic);
-  membership::encode(membership::AgentMessage(
-                         Hello{membership::kProtocolVersion, options_.job_id, link.agent_nonce,
-                               options_.only_this_job}),
+  membership::encode(membership::AgentMessage(Hello{membership::kProtocolVersion, options_.job_id,
+                                                    link.agent_nonce, options_.only_this_job}),
                      bytes);
   link.stream->write(bytes);
 }
@@ -193,6 +192,9 @@ void MemberClient::on_message(const HostMessage& message) {
     return on_nodes(*nodes);
   if (const auto* one = std::get_if<Delivered>(&message); one && link_->step == Link::Step::joined)
     return on_delivered(*one);
+  const auto* refusal = std::get_if<Refused>(&message);
+  if (refusal && options_.only_this_job && link_->step == Link::Step::hello)
+    return on_other_host(*refusal);
   const bool proven = options_.token.empty() || link_->reader.is_sealed();
   if (const auto* refused = std::get_if<Refused>(&message); refused && !proven)
     return on_unproven_refusal(*refused);
@@ -207,6 +209,16 @@ void MemberClient::on_message(const HostMessage& message) {
     return on_welcome(*welcome);
   }
   on_closed("it sent an answer out of turn");
+}
+
+// It refuses us before it knows our token, so it may be another job's, of another version of muster
+// or another user's. If it is ours after all, the user has to hear of it at once.
+void MemberClient::on_other_host(const Refused& refused) {
+  const std::string text =
+      fmt::format("the host at {} refuses this node: {}", link_->host.to_string(),
+                  printable(refused.text, refused.text.size()));
+  if (!std::exchange(other_host_said_, true)) handlers_.say(text);
+  on_stranger({{ExitCode::rendezvous, text}});
 }
 
 void MemberClient::on_challenge(const Challenge& challenge) {
@@ -398,6 +410,7 @@ void MemberClient::on_closed(const std::string& why) {
         {ExitCode::rendezvous, fmt::format("the connection to the host at {} broke: {}",
                                            options_.member.endpoint, why)}});
   }
+  if (options_.only_this_job) dialler_.doubt();
   fail_link({{ExitCode::rendezvous, fmt::format("the handshake with the host at {} failed: {}",
                                                 options_.member.endpoint, why)}});
 }

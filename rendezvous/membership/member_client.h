@@ -54,7 +54,7 @@ class MemberClient {
   struct Options {
     Member::Options member;
     std::string job_id;
-    // The job has its host to itself, at one of several ports: who else answers at one is passed by.
+    // The job has its host to itself, at one of several ports: what else answers is passed by.
     bool only_this_job = false;
     std::string token;
     std::string advertised;        // Empty: our end of the connection.
@@ -101,6 +101,7 @@ class MemberClient {
   void on_dialled(DialOutcome outcome);
   void on_bytes(std::string_view bytes);
   void on_message(const membership::HostMessage& message);
+  void on_other_host(const membership::Refused& refused);
   void on_challenge(const membership::Challenge& challenge);
   std::string why_not_ours() const;
   void on_welcome(const membership::Welcome& welcome);
@@ -136,6 +137,7 @@ class MemberClient {
   std::string own_address_;
   Mac worker_secret_{};           // From the newest Welcome.
   bool host_has_proved_ = false;  // That it knows the token: once, on any connection.
+  bool other_host_said_ = false;
   bool meddling_said_ = false;
   Question question_;  // Without askers nothing is pending.
   boost::asio::steady_timer question_limit_;

@@ -87,7 +87,7 @@ struct StoreServer::Backlog {
 struct StoreServer::Connection {
   int fd = -1;  // -1: the slot is free.
   uint32_t slot = 0;
-  uint32_t uses = 0;  // Of the slot so far: tells late events of its previous connection.
+  uint32_t uses = 0;    // Of the slot so far: tells late events of its previous connection.
   bool greedy = false;  // It used up its share at its last visit.
   bool queued = false;  // It is in the queue of order_.
   RequestDecoder decoder;

@@ -36,7 +36,8 @@ FENCE = re.compile(r"(?:^<!-- *(?P<note>[^\n]*?) *-->\n)?^```(?P<mark>\w*)\n(?P<
 PORT = re.compile(r"\b29[45]\d\d\b")
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z_-]*[a-z]")
 # Of CMake, pkg-config, Slurm and the simulator; and a shortened one.
-OTHERS_FLAGS = {"--build", "--install", "--prefix", "--preset", "--cflags", "--libs", "--nodes", "--ntasks-per-node", "--machine",
+OTHERS_FLAGS = {"--bind-to", "--distribution", "--gpus-per-node", "--gpus-per-task", "--het-group", "--hostfile",
+                "--build", "--install", "--prefix", "--preset", "--cflags", "--libs", "--nodes", "--ntasks-per-node", "--machine",
                 "--seed", "--trace", "--nproc"}
 
 

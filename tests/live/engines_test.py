@@ -139,6 +139,13 @@ class ThreeMachines(EngineTest):
     def test_hydra_with_one_on_each(self):
         self.check_one_on_each(self.hydra([(1, 1), (2, 1), (3, 1)], "-ppn", "1"))
 
+    def test_one_on_each_may_have_several_workers(self):
+        command = self.open_mpi([(1, 1), (2, 1)], "-N", "1")
+        code, out, err = finished(lambda **streams: self.cluster.run(1, [*command, MUSTER, "--nproc-per-node", 2, *WORLD],
+                                                                     **streams))
+        self.assertEqual(self.places(self.workers((code, out, err))),
+                         [(f"node{i}", i - 1, 2, local, 2) for i in (1, 2) for local in (0, 1)])
+
     def check_four(self, command):
         workers = self.workers(self.on_node_1(command))
         self.assertEqual(self.places(workers), [("node1", 0, 3, 0, 2), ("node1", 0, 3, 1, 2), ("node2", 1, 3, 0, 1),

@@ -236,7 +236,35 @@ class UnderSlurm(unittest.TestCase):
         out, err = process.communicate(timeout=60)
         self.assertEqual(sorted(line for line in out.splitlines() if "saved" in line),
                          ["worker saved 0", "worker saved 1"], err)
-        self.assertNotIn("SIGKILL", err)
+
+    def test_a_signal_reaches_all_parts_of_a_heterogeneous_job(self):
+        mark = f"{self.folder}/parts"
+        worker = f"trap 'echo told $RANK; exit 0' USR1; echo >{mark}.$RANK; while :; do sleep 0.1; done"
+        words = self.shell_words(["--no-python", "sh", "-c", worker])
+        script = (f"{MUSTER} {words} & starter=$!; while ! [ -e {mark}.0 -a -e {mark}.1 -a -e {mark}.2 ]; do sleep 0.1; done\n"
+                  "kill -USR1 $starter; wait $starter; wait $starter; echo code $?")
+        code, text = self.batch(script, "-N1", "-w", "node3", ":", "-N2", "-w", "node1,node4")
+        self.assertEqual(code, 0, text)
+        self.assertEqual(sorted(line for line in text.splitlines() if line.startswith("told")), ["told 0", "told 1", "told 2"], text)
+        self.assertIn("code 0\n", text)
+
+    def test_ignored_children_do_not_change_the_exit_code(self):
+        code, text = self.batch(f"trap '' CHLD; {MUSTER} --no-python true; echo code $?", "-N2")
+        self.assertEqual(code, 0, text)
+        self.assertIn("code 0\n", text)
+
+    def test_the_shell_of_one_task_among_several_is_told_so(self):
+        code, out, err = self.run_slurm("srun", "-N1", "-n2", "env", "SLURM_PTY_PORT=1", MUSTER, *ALONE)
+        self.assertEqual((code, out), (2, ""), err)
+        self.assertIn("this shell of srun --pty is one of its 2 tasks", err)
+
+    def test_two_jobs_of_one_name_do_not_meet(self):
+        step = f"{MUSTER} --rdzv-id train {self.shell_words(WORLD)}"
+        code, text = self.batch(f"for i in 1 2 3; do srun --overlap -N2 -n2 {step} & done; wait", "-N2", "-n2")
+        self.assertEqual(code, 0, text)
+        workers = self.workers_in(text)
+        self.assertEqual({w.torchelastic_run_id for w in workers}, {"train"})
+        self.assertEqual(collections.Counter((w.rank, w.world_size) for w in workers), {(0, 2): 3, (1, 2): 3})
 
     def is_starter(self, pid):
         """Whether it is the muster that started srun, of this test."""
@@ -270,7 +298,7 @@ class UnderSlurm(unittest.TestCase):
                 (["-N1", "-n4", MUSTER, "--nproc-per-node", "8"], "started 4 tasks on this node, each of which has one worker"),
                 (["-N1", "-n4", MUSTER, "--nnodes", "2:4"], "with several tasks on a node the ranks are the engine's"),
                 (["-N2", MUSTER, "--nnodes", "3"], "started 2 processes of muster"),
-                (["-N2", "env", "SLURM_NODEID=x", MUSTER], "SLURM_NODEID=x is not a number of at least 0")):
+                (["-N2", "env", "SLURM_NODEID=x", MUSTER], "SLURM_NODEID=x is not a number from 0 to")):
             with self.subTest(args=args):
                 code, out, err = self.run_slurm("srun", *args, *ALONE)
                 self.assertEqual((code, out), (2, ""), err)

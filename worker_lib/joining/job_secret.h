@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "worker_lib/failure.h"
 #include "rendezvous/base/env_reader.h"
+#include "worker_lib/failure.h"
 #include "worker_lib/joining/identity.h"
 #include "worker_lib/members.h"
 

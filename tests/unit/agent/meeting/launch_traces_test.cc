@@ -27,6 +27,7 @@ TEST(LaunchTraces, NodesAreNumberedByTheirFirstTasks) {
     const auto place = place_on_nodes(lines, rank, 5);
     ASSERT_TRUE(place);
     EXPECT_EQ(place->nodes, 3);
+    EXPECT_EQ(place->sharing, rank == 3 ? 1 : 2);
     nodes.push_back(place->node);
   }
   EXPECT_EQ(nodes, (std::vector<int>{0, 1, 0, 2, 1}));

@@ -36,7 +36,7 @@ std::string complaint_of(const Environment& environment) {
   return outcome ? "no complaint" : outcome.error();
 }
 
-Environment with(Environment environment, const Environment& more) {
+Environment changed(Environment environment, const Environment& more) {
   for (const auto& [name, value] : more)
     environment[name] = value;
   return environment;
@@ -60,27 +60,30 @@ TEST(SlurmFacts, SeveralTasksOnANodeAreRanks) {
   EXPECT_EQ(facts.node_rank, (EngineNumber{4, "SLURM_PROCID"}));
   EXPECT_EQ(facts.task, (TaskPlace{.local_rank = 0, .local_size = 1, .node = 1, .nodes = 2}));
   EXPECT_EQ(facts.workers, std::nullopt);
-  facts = facts_of(with(slurm_four_tasks(), {{"SLURM_CPUS_PER_TASK", "2"}}));
-  EXPECT_EQ(facts.task, (TaskPlace{.local_rank = 3, .local_size = 4, .node = 0, .nodes = 1, .cpus = 2}));
+  facts = facts_of(changed(slurm_four_tasks(), {{"SLURM_CPUS_PER_TASK", "2"}}));
+  EXPECT_EQ(facts.task,
+            (TaskPlace{.local_rank = 3, .local_size = 4, .node = 0, .nodes = 1, .cpus = 2}));
 }
 
 // A step may have fewer nodes than its job.
 TEST(SlurmFacts, AreThoseOfTheStepAndNotOfTheJob) {
-  const EngineFacts facts = facts_of(with(slurm_two_nodes(), {{"SLURM_JOB_NODELIST", "node[1-4]"},
-                                                              {"SLURM_NODELIST", "node[1-4]"},
-                                                              {"SLURM_NNODES", "4"},
-                                                              {"SLURM_STEP_NODELIST", "node[3-4]"}}));
+  const EngineFacts facts =
+      facts_of(changed(slurm_two_nodes(), {{"SLURM_JOB_NODELIST", "node[1-4]"},
+                                           {"SLURM_NODELIST", "node[1-4]"},
+                                           {"SLURM_NNODES", "4"},
+                                           {"SLURM_STEP_NODELIST", "node[3-4]"}}));
   EXPECT_EQ(facts.host, "node3");
   EXPECT_EQ(facts.nodes.value, 2);
 }
 
 TEST(SlurmFacts, ARequeuedJobIsAnotherOne) {
-  EXPECT_EQ(facts_of(with(slurm_two_nodes(), {{"SLURM_RESTART_COUNT", "3"}})).job_id, "slurm-1.0.3");
+  EXPECT_EQ(facts_of(changed(slurm_two_nodes(), {{"SLURM_RESTART_COUNT", "3"}})).job_id,
+            "slurm-1.0.3");
 }
 
 TEST(SlurmFacts, AsManyWorkersAsTheTaskHasGpus) {
   const auto workers = [](const Environment& more) {
-    const auto found = facts_of(with(slurm_two_nodes(), more)).workers;
+    const auto found = facts_of(changed(slurm_two_nodes(), more)).workers;
     return found ? found->shown() : "none";
   };
   EXPECT_EQ(workers({}), "none");
@@ -94,24 +97,25 @@ TEST(SlurmFacts, AsManyWorkersAsTheTaskHasGpus) {
   EXPECT_EQ(workers({{"SLURM_GPUS_ON_NODE", "4"}, {"ROCR_VISIBLE_DEVICES", "1"}}),
             "ROCR_VISIBLE_DEVICES=1");
   const EngineFacts task = facts_of(
-      with(slurm_four_tasks(), {{"SLURM_GPUS_ON_NODE", "4"}, {"CUDA_VISIBLE_DEVICES", "3"}}));
+      changed(slurm_four_tasks(), {{"SLURM_GPUS_ON_NODE", "4"}, {"CUDA_VISIBLE_DEVICES", "3"}}));
   EXPECT_TRUE(task.task && task.task->own_gpu);
   EXPECT_EQ(task.workers, std::nullopt);
 }
 
 TEST(SlurmFacts, ABatchScriptAndAShellHaveReservedNodes) {
-  const auto reserved = [](const Environment& environment) { return facts_of(environment).reserved; };
-  EXPECT_EQ(reserved(slurm_salloc_shell()),
-            (ReservedNodes{{2, "SLURM_JOB_NUM_NODES"}, 1, false}));
-  EXPECT_EQ(reserved(with(slurm_interactive_step(), {{"SLURMD_NODENAME", "node1"}})),
+  const auto reserved = [](const Environment& environment) {
+    return facts_of(environment).reserved;
+  };
+  EXPECT_EQ(reserved(slurm_salloc_shell()), (ReservedNodes{{2, "SLURM_JOB_NUM_NODES"}, 1, false}));
+  EXPECT_EQ(reserved(changed(slurm_interactive_step(), {{"SLURMD_NODENAME", "node1"}})),
             (ReservedNodes{{2, "SLURM_JOB_NUM_NODES"}, 1, true}));
-  EXPECT_EQ(reserved(with(slurm_batch_script(), {{"SLURMD_NODENAME", "node1"}})),
+  EXPECT_EQ(reserved(changed(slurm_batch_script(), {{"SLURMD_NODENAME", "node1"}})),
             (ReservedNodes{{2, "SLURM_JOB_NUM_NODES"}, 1, true}));
   const Environment one{{"SLURM_JOB_NUM_NODES", "1"}, {"SLURM_NNODES", "1"}};
-  EXPECT_EQ(reserved(with(with(slurm_batch_script(), one), {{"SLURMD_NODENAME", "node1"}})),
+  EXPECT_EQ(reserved(changed(changed(slurm_batch_script(), one), {{"SLURMD_NODENAME", "node1"}})),
             std::nullopt)
       << "this is the node";
-  EXPECT_EQ(reserved(with(slurm_salloc_shell(), one)),
+  EXPECT_EQ(reserved(changed(slurm_salloc_shell(), one)),
             (ReservedNodes{{1, "SLURM_JOB_NUM_NODES"}, 1, false}))
       << "the shell may be anywhere";
 }
@@ -128,15 +132,17 @@ TEST(SlurmFacts, PartsOfAJobAreOneWorld) {
                                 {"SLURM_STEP_TASKS_PER_NODE", "1(x2)"},
                                 {"SLURM_NODEID", "0"},
                                 {"SLURM_PROCID", "0"}};
-  EXPECT_EQ(facts_of(with(slurm_het_tasks(), second_part)).host, "node1");
+  EXPECT_EQ(facts_of(changed(slurm_het_tasks(), second_part)).host, "node1");
   EXPECT_EQ(facts_of(slurm_het_script()).reserved,
             (ReservedNodes{{3, "SLURM_JOB_NUM_NODES"}, 2, true}));
 }
 
 // srun -m arbitrary may put task 0 anywhere.
 TEST(SlurmFacts, TasksInAnArbitraryOrderAreNotServed) {
-  EXPECT_NE(facts_of(with(slurm_four_tasks(), {{"SLURM_DISTRIBUTION", "arbitrary"}})).unserved, "");
-  EXPECT_EQ(facts_of(with(slurm_two_nodes(), {{"SLURM_DISTRIBUTION", "arbitrary"}})).unserved, "");
+  EXPECT_NE(facts_of(changed(slurm_four_tasks(), {{"SLURM_DISTRIBUTION", "arbitrary"}})).unserved,
+            "");
+  EXPECT_EQ(facts_of(changed(slurm_two_nodes(), {{"SLURM_DISTRIBUTION", "arbitrary"}})).unserved,
+            "");
 }
 
 // ---- mpirun, mpiexec
@@ -180,7 +186,7 @@ TEST(KubernetesFacts, RanksArePodsOnlyInAPod) {
   Environment shell = pytorch_job();
   shell.erase("KUBERNETES_SERVICE_HOST");
   EXPECT_EQ(found_in(shell), EngineOutcome(std::nullopt));
-  EXPECT_EQ(found_in(with(pytorch_job(), {{"LOCAL_RANK", "0"}})), EngineOutcome(std::nullopt))
+  EXPECT_EQ(found_in(changed(pytorch_job(), {{"LOCAL_RANK", "0"}})), EngineOutcome(std::nullopt))
       << "a worker of torch's own launchers";
 }
 
@@ -214,9 +220,9 @@ TEST(KubernetesFacts, AJobSetNumbersThePodsOfItsJobsOneAfterTheOther) {
   EXPECT_EQ(facts.node_rank.value, 5);
   EXPECT_EQ(facts.host, "llm-workers-0-0.llm");
   EXPECT_EQ(facts.job_id, "llm-workers-0.4");
-  const EngineFacts one = facts_of(with(job_set, {{"HOSTNAME", "llm-workers-0-1"},
-                                                  {"JOBSET_REPLICATEDJOB_REPLICAS", "1"},
-                                                  {"JOBSET_JOB_INDEX", "0"}}));
+  const EngineFacts one = facts_of(changed(job_set, {{"HOSTNAME", "llm-workers-0-1"},
+                                                     {"JOBSET_REPLICATEDJOB_REPLICAS", "1"},
+                                                     {"JOBSET_JOB_INDEX", "0"}}));
   EXPECT_EQ(one.node_rank.value, 1);
   EXPECT_EQ(one.host, "llm-workers-0-0.llm");
 }
@@ -225,21 +231,21 @@ TEST(KubernetesFacts, AJobSetNumbersThePodsOfItsJobsOneAfterTheOther) {
 
 TEST(Engine, IsNoneWhereNothingIsSaid) {
   EXPECT_EQ(found_in({}), EngineOutcome(std::nullopt));
-  EXPECT_EQ(found_in(with(slurm_two_nodes(), {{"TORCHELASTIC_RUN_ID", "none"}})),
+  EXPECT_EQ(found_in(changed(slurm_two_nodes(), {{"TORCHELASTIC_RUN_ID", "none"}})),
             EngineOutcome(std::nullopt))
       << "a worker";
   EXPECT_EQ(found_in(slurm_two_nodes(), "none"), EngineOutcome(std::nullopt));
 }
 
 TEST(Engine, IsTheOneThatStartedTheProcessLast) {
-  EXPECT_EQ(facts_of(with(slurm_two_nodes(), open_mpi_two_nodes())).name, "mpirun of Open MPI");
-  EXPECT_EQ(facts_of(with(slurm_two_nodes(), hydra())).name, "mpiexec");
+  EXPECT_EQ(facts_of(changed(slurm_two_nodes(), open_mpi_two_nodes())).name, "mpirun of Open MPI");
+  EXPECT_EQ(facts_of(changed(slurm_two_nodes(), hydra())).name, "mpiexec");
   const Environment pmi2{{"PMI_SIZE", "2"}, {"PMI_RANK", "1"}};  // srun --mpi=pmi2
-  EXPECT_EQ(facts_of(with(slurm_two_nodes(), pmi2)).name, "Slurm 1.0");
+  EXPECT_EQ(facts_of(changed(slurm_two_nodes(), pmi2)).name, "Slurm 1.0");
 }
 
 TEST(Engine, IsTheOneThatTheUserNames) {
-  const Environment both = with(slurm_two_nodes(), open_mpi_two_nodes());
+  const Environment both = changed(slurm_two_nodes(), open_mpi_two_nodes());
   EXPECT_EQ((**found_in(both, "slurm")).name, "Slurm 1.0");
   EXPECT_EQ(found_in(both, "kubernetes").error(),
             "--engine kubernetes: its variables are not set here; give --engine auto");
@@ -247,22 +253,24 @@ TEST(Engine, IsTheOneThatTheUserNames) {
 
 TEST(Engine, SaysWhichVariableIsDamaged) {
   for (const char* junk : {"", "x", "-1", "99999999999999999999", "0"}) {
-    EXPECT_EQ(complaint_of(with(slurm_two_nodes(), {{"SLURM_STEP_NUM_NODES", junk}})),
-              "SLURM_STEP_NUM_NODES=" + std::string(junk) +
-                  " is not a number of at least 1: what the engine says of this job cannot be used; "
-                  "unset it, or give --engine none and the flags about nodes");
+    EXPECT_EQ(
+        complaint_of(changed(slurm_two_nodes(), {{"SLURM_STEP_NUM_NODES", junk}})),
+        "SLURM_STEP_NUM_NODES=" + std::string(junk) +
+            " is not a number from 1 to 524287: what the engine says of this job cannot be used; "
+            "unset it, or give --engine none and the flags about nodes");
   }
   const auto damaged = [](const Environment& environment, const std::string& what) {
     EXPECT_EQ(complaint_of(environment).substr(0, what.size()), what);
   };
-  damaged(with(slurm_two_nodes(), {{"SLURM_NODEID", "2"}}),
+  damaged(changed(slurm_two_nodes(), {{"SLURM_NODEID", "2"}}),
           "SLURM_NODEID=2 is not below SLURM_STEP_NUM_NODES=2: ");
-  damaged(with(slurm_four_tasks(), {{"SLURM_STEP_TASKS_PER_NODE", "x"}}),
-          "SLURM_PROCID, SLURM_LOCALID and SLURM_STEP_TASKS_PER_NODE do not say which task this is");
-  damaged(with(open_mpi_two_nodes(), {{"OMPI_COMM_WORLD_RANK", "3"}}),
+  damaged(
+      changed(slurm_four_tasks(), {{"SLURM_STEP_TASKS_PER_NODE", "x"}}),
+      "SLURM_PROCID, SLURM_LOCALID and SLURM_STEP_TASKS_PER_NODE do not say which task this is");
+  damaged(changed(open_mpi_two_nodes(), {{"OMPI_COMM_WORLD_RANK", "3"}}),
           "OMPI_COMM_WORLD_RANK=3 is not below OMPI_COMM_WORLD_SIZE=3: ");
-  damaged(with(pytorch_job(), {{"RANK", "4"}}), "RANK=4 is not below WORLD_SIZE=4: ");
-  damaged(indexed_job("x"), "JOB_COMPLETION_INDEX=x is not a number of at least 0: ");
+  damaged(changed(pytorch_job(), {{"RANK", "4"}}), "RANK=4 is not below WORLD_SIZE=4: ");
+  damaged(indexed_job("x"), "JOB_COMPLETION_INDEX=x is not a number from 0 to 524287: ");
 }
 
 // ---- lists

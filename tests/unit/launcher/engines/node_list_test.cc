@@ -45,11 +45,13 @@ TEST(SlurmNodeList, HasAFirstHostWhateverItsBrackets) {
 
 TEST(SlurmNodeList, KnowsTheOrderOfItsHosts) {
   const std::string list = "r[1-2]n[07-08]x,login,gpu[9-11]";
-  const std::vector<std::string> hosts{"r1n07x", "r1n08x", "r2n07x", "r2n08x", "login", "gpu9", "gpu10", "gpu11"};
+  const std::vector<std::string> hosts{"r1n07x", "r1n08x", "r2n07x", "r2n08x",
+                                       "login",  "gpu9",   "gpu10",  "gpu11"};
   for (size_t i = 0; i < hosts.size(); ++i)
     EXPECT_EQ(position_of_host(list, hosts[i]), static_cast<int>(i)) << hosts[i];
   EXPECT_EQ(position_of_host(list, "gpu12"), std::nullopt);
-  for (const char* damaged : {"", "n[1-", "n[x]", "n[2-1]", "n[]", "n[1-99999999999]", "n[1-9999999]"})
+  for (const char* damaged :
+       {"", "n[1-", "n[x]", "n[2-1]", "n[]", "n[1-99999999999]", "n[1-9999999]"})
     EXPECT_EQ(position_of_host(damaged, "n1"), std::nullopt) << damaged;
 }
 

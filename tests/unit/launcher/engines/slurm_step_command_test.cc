@@ -14,8 +14,8 @@ StepToStart on_nodes(int nodes, int parts = 1) {
 }
 
 TEST(SlurmStepCommand, StartsATaskOnEachNode) {
-  const SlurmStepCommand command =
-      slurm_step_command(on_nodes(4), kNames, {"--max-restarts", "1", "train.py"}, {{"HOME", "/h"}});
+  const SlurmStepCommand command = slurm_step_command(
+      on_nodes(4), kNames, {"--max-restarts", "1", "train.py"}, {{"HOME", "/h"}});
   EXPECT_EQ(command.text(),
             "srun --job-name=muster-1 --export=ALL --nodes=4 --ntasks=4 --ntasks-per-node=1 "
             "--kill-on-bad-exit=0 --wait=0 /opt/muster --max-restarts 1 train.py");
@@ -69,10 +69,11 @@ TEST(SlurmStepCommand, IsShownAsItCanBeTyped) {
 }
 
 TEST(SlurmStepCommand, KnowsItsStepByTheName) {
-  const std::string listing = "17.0 other\n17.3 muster-1\n17.extern extern\n";
-  EXPECT_EQ(step_id_in(listing, "muster-1"), "17.3");
-  EXPECT_EQ(step_id_in(listing, "muster-2"), "");
-  EXPECT_EQ(step_id_in("", "muster-1"), "");
+  using Ids = std::vector<std::string>;
+  const std::string listing = "17.0 other\n17.3 muster-1\n18.3 muster-1\n17.extern extern\n";
+  EXPECT_EQ(step_ids_in(listing, "muster-1"), (Ids{"17.3", "18.3"}));
+  EXPECT_EQ(step_ids_in(listing, "muster-2"), Ids{});
+  EXPECT_EQ(step_ids_in("", "muster-1"), Ids{});
 }
 
 }  // namespace

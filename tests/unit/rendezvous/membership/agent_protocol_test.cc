@@ -182,7 +182,7 @@ TEST(AgentProtocol, AReportIsTheseBytes) {
 
 TEST(AgentProtocol, AHelloAndAnAliveAreTheseBytes) {
   const std::string hello = bytes_of(AgentMessage{Hello{3, "ab", Nonce{0xff}}});
-  EXPECT_EQ(hello, std::string("\x19\0\0\0\x01\x03\0\x02\0\0\0ab\xff", 14) + std::string(15, '\0'));
+  EXPECT_EQ(hello, std::string("\x1a\0\0\0\x01\x03\0\x02\0\0\0ab\xff", 14) + std::string(16, '\0'));
   EXPECT_EQ(
       bytes_of(HostMessage{Alive{5, 6, Instant{Duration{7}}}}),
       std::string("\x19\0\0\0\x45\x05\0\0\0\0\0\0\0\x06\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0", 29));
@@ -303,9 +303,9 @@ TEST(AgentProtocol, WhatIsNoFrameOfOursIsNamedAndNothingFollowsIt) {
       {"too long", frame_of(3, report + "x"), "more bytes than it should have"},
       {"a flag of 2", frame_of(3, no_flag), "a flag that is neither 0 nor 1"},
       {"an unknown phase", frame_of(3, no_phase), "an unknown kind"},
-      {"a text longer than allowed", frame_of(1, std::string("\x05\0\xff\xff\0\0", 6)),
+      {"a text longer than allowed", frame_of(1, std::string("\x06\0\xff\xff\0\0", 6)),
        "a text that is too long"},
-      {"a text longer than the frame", frame_of(1, std::string("\x05\0\x09\0\0\0ab", 8)),
+      {"a text longer than the frame", frame_of(1, std::string("\x06\0\x09\0\0\0ab", 8)),
        "fewer bytes than it should have"},
   };
   for (const Broken& broken : cases) {

@@ -80,7 +80,8 @@ class AgentSessionTest : public testing::Test {
                     socket_at("10.0.0.7:4711")};
     session_ = std::make_shared<AgentSession>(
         loop_, std::move(arrival),
-        AgentSession::Options{std::string(token), 42, "host", {}, size_t{1} << 20});
+        AgentSession::Options{
+            std::string(token), 42, "host", "job", only_own_job_, {}, size_t{1} << 20});
     session_->start(
         {[this](const Join& join) { joins_.push_back(join); },
          [this](const AgentMessage& message) { messages_.push_back(message); },
@@ -123,6 +124,7 @@ class AgentSessionTest : public testing::Test {
   std::unique_ptr<ByteStream> agent_;
   std::vector<HostMessage> heard_;  // By the agent.
   bool is_cut_off_ = false;
+  bool only_own_job_ = false;
   std::shared_ptr<AgentSession> session_;
   std::vector<Join> joins_;
   std::vector<AgentMessage> messages_;
@@ -279,6 +281,34 @@ TEST_F(AgentSessionTest, AnotherVersionIsRefusedByBothVersionsNames) {
       "install the same muster on all nodes";
   EXPECT_EQ(heard_, std::vector<HostMessage>{Refused(RefusalKind::version, text)});
   EXPECT_EQ(ends_, (std::vector<SessionEnd>{{text, true}}));
+}
+
+TEST_F(AgentSessionTest, AnAgentOfAnotherJobIsHungUpOnByAHostOfItsOwn) {
+  only_own_job_ = true;
+  start();
+  say(hello_of("other"));
+  turn_until_over();
+  EXPECT_EQ(heard_, std::vector<HostMessage>{});
+  EXPECT_EQ(ends_, (std::vector<SessionEnd>{{"it belongs to another job", false}}));
+}
+
+TEST_F(AgentSessionTest, AnAgentThatMeansAHostOfItsOwnIsHungUpOnByAnyOther) {
+  start();
+  Hello hello = hello_of("other");
+  hello.only_this_job = true;
+  say(hello);
+  turn_until_over();
+  EXPECT_EQ(heard_, std::vector<HostMessage>{});
+  EXPECT_EQ(ends_, (std::vector<SessionEnd>{{"it belongs to another job", false}}));
+}
+
+TEST_F(AgentSessionTest, AnAgentOfTheHostsJobMayMeanNoOther) {
+  only_own_job_ = true;
+  start();
+  Hello hello = hello_of("job");
+  hello.only_this_job = true;
+  say(hello);
+  EXPECT_FALSE(challenge().token);
 }
 
 TEST_F(AgentSessionTest, WhatCameWithTheConnectionIsReadInsideStart) {

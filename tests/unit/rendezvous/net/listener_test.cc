@@ -55,10 +55,11 @@ struct Port {
     sockets.emplace_back(arrival.fd.release());
     bytes.push_back(arrival.bytes);
     peers.push_back(arrival.peer);
-    places[arrival.id] = {std::move(arrival.half_open), sockets.size() - 1};
+    places[arrival.id] = {std::move(arrival.place), std::move(arrival.half_open),
+                          sockets.size() - 1};
   }
   void let_go(uint64_t id) {
-    shutdown(sockets[places.at(id).second].fd(), SHUT_RDWR);
+    shutdown(sockets[places.at(id).socket].fd(), SHUT_RDWR);
     places.erase(id);
     gone.push_back(id);
   }
@@ -77,8 +78,13 @@ struct Port {
   std::vector<std::string> stores, agents, troubles;
   std::vector<SocketAddress> peers;
   std::vector<PlainSocket> sockets;
-  std::map<uint64_t, std::pair<std::shared_ptr<void>, size_t>> places;  // By id; which socket.
-  std::vector<uint64_t> gone;  // Crowded out after they were handed over.
+  struct Held {
+    Place place;
+    std::shared_ptr<void> half_open;
+    size_t socket = 0;
+  };
+  std::map<uint64_t, Held> places;  // By id.
+  std::vector<uint64_t> gone;       // Crowded out after they were handed over.
   std::vector<Stranger> strangers;
 };
 

@@ -1,4 +1,4 @@
-#include "launcher/engines/engine_settings.h"
+#include "launcher/engine_settings.h"
 
 #include <algorithm>
 #include <array>
@@ -13,6 +13,9 @@ namespace {
 constexpr std::array<std::string_view, 3> kMeetingFlags{"rdzv-endpoint", "master-addr",
                                                         "master-port"};
 
+constexpr std::array<std::string_view, 4> kNodeFlags{"gpus", "gpu-binding", "numa-binding",
+                                                     "virtual-local-rank"};
+
 std::string count_text(int count, std::string_view one) {
   return fmt::format("{} {}{}", count, one, count == 1 ? "" : one.ends_with('s') ? "es" : "s");
 }
@@ -26,6 +29,13 @@ class Use {
     if (settings_.error()) return use_;
     const bool workers_taken = take_workers();
     const std::string meeting = meeting_flag();
+    if (meeting.empty() && settings_.given("spares") &&
+        (facts_.nodes.value != 1 || facts_.reserved)) {
+      settings_.refuse_value("spares",
+                             "an engine's nodes are numbered, and none of them waits; give "
+                             "--nnodes MIN:MAX, or --rdzv-endpoint HOST:PORT");
+      return use_;
+    }
     if (facts_.reserved && starts_step(meeting)) {
       use_.start = StepToStart{*facts_.reserved, nodes_ && nodes_->min < nodes_->max,
                                settings_.given("rdzv-token-file")};
@@ -79,10 +89,11 @@ class Use {
   // A user who gives --nnodes or --standalone knows how many nodes a job has.
   void refuse_lone_worlds(const std::string& meeting) {
     if (facts_.reserved || nodes_ || meeting == "--standalone" || facts_.nodes.value == 1) return;
-    refuse(fmt::format("{} started, each of which would be a job of its own without --nnodes beside "
-                       "{}: give --nnodes as well, or leave both out; --nnodes 1 says that this is "
-                       "meant",
-                       started(), meeting));
+    refuse(
+        fmt::format("{} started, each of which would be a job of its own without --nnodes beside "
+                    "{}: give --nnodes as well, or leave both out; --nnodes 1 says that this is "
+                    "meant",
+                    started(), meeting));
   }
 
   std::string started() const {
@@ -101,7 +112,10 @@ class Use {
           facts_.node_rank.shown()));
     }
     if (nodes_ && facts_.nodes.value > 0 && !check_count()) return;
-    if (facts_.task && !check_task()) return;
+    if (facts_.task && !(facts_.task->local_size == 1 && is_node_meant())) {
+      if (!check_task()) return;
+      use_.task = facts_.task;
+    }
     use_.meets = true;
     if (!nodes_) settings_.add_fact("nnodes", facts_.nodes.value, facts_.nodes.shown());
     if (!settings_.given("node-rank"))
@@ -109,15 +123,21 @@ class Use {
   }
 
   bool check_count() {
-    int spares = 0;
-    settings_.read("spares", spares, int_from(0));
-    if (nodes_->min <= facts_.nodes.value && facts_.nodes.value <= nodes_->max + spares) return true;
+    if (nodes_->min <= facts_.nodes.value && facts_.nodes.value <= nodes_->max) return true;
     settings_.refuse_value(
-        "nnodes", fmt::format("{} started {} of muster ({}); start as many as the job has nodes, or "
-                              "leave the flag out",
-                              facts_.name, count_text(facts_.nodes.value, "process"),
-                              facts_.nodes.shown()));
+        "nnodes",
+        fmt::format("{} started {} of muster ({}); start as many as the job has nodes, or "
+                    "leave the flag out",
+                    facts_.name, count_text(facts_.nodes.value, "process"), facts_.nodes.shown()));
     return false;
+  }
+
+  // By flags that a task alone on its node may have, but none of several.
+  bool is_node_meant() {
+    return (settings_.given("nproc-per-node") && settings_.text("nproc-per-node", "") != "1") ||
+           (nodes_ && nodes_->min != nodes_->max) ||
+           std::ranges::any_of(kNodeFlags,
+                               [this](std::string_view flag) { return settings_.given(flag); });
   }
 
   // With several tasks on a node each has one worker, and the engine has placed it.
@@ -137,7 +157,7 @@ class Use {
                       facts_.name, count_text(facts_.task->local_size, "task")));
       return false;
     }
-    for (const std::string_view flag : {"gpus", "gpu-binding", "numa-binding", "virtual-local-rank"}) {
+    for (const std::string_view flag : kNodeFlags) {
       if (!settings_.given(flag)) continue;
       settings_.refuse_value(flag,
                              "with several tasks on a node the engine places them (srun "
@@ -153,15 +173,17 @@ class Use {
   void describe(bool workers_taken) {
     std::string line;
     const auto add = [&line](std::string part) { line += (line.empty() ? "" : ", ") + part; };
-    if (use_.meets && facts_.task) {
+    if (use_.task) {
       if (facts_.node_rank.value > 0) return;  // One line for all tasks.
       add(fmt::format("{} ({}), {} of them on this node", count_text(facts_.nodes.value, "rank"),
                       facts_.nodes.from, facts_.task->local_size));
     } else if (use_.meets) {
-      add(fmt::format("node {} of {}", settings_.text("node-rank", ""), settings_.text("nnodes", "")));
+      add(fmt::format("node {} of {}", settings_.text("node-rank", ""),
+                      settings_.text("nnodes", "")));
     }
     if (workers_taken) {
-      add(fmt::format("{} ({})", count_text(facts_.workers->value, "worker"), facts_.workers->from));
+      add(fmt::format("{} ({})", count_text(facts_.workers->value, "worker"),
+                      facts_.workers->from));
     }
     if (use_.meets && !facts_.host.empty()) add("host " + facts_.host);
     if (!line.empty()) use_.line = fmt::format("{}: {}", facts_.name, line);

@@ -1,4 +1,4 @@
-#include "launcher/engines/engine_settings.h"
+#include "launcher/engine_settings.h"
 
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ LaunchSpec launched(const Words& flags, const Environment& environment) {
   return spec_despite_warnings(flags, environment);
 }
 
-std::string line_of(const Words& flags, const Environment& environment) {
+std::string line_taken(const Words& flags, const Environment& environment) {
   const Words warnings = warnings_of(flags, environment);
   return warnings.empty() ? "" : warnings.front();
 }
@@ -38,7 +38,7 @@ TEST(EngineSettings, NodesMeetByTheFactsOfTheEngine) {
   const auto ports = ports_of_job("slurm-1.0.0");
   EXPECT_EQ(nodes.ports_of_node_0, std::vector<uint16_t>(ports.begin(), ports.end()));
   EXPECT_EQ(spec.task, std::nullopt);
-  EXPECT_EQ(line_of({}, slurm_with_gpus()),
+  EXPECT_EQ(line_taken({}, slurm_with_gpus()),
             "Slurm 1.0: node 1 of 2, 8 workers (SLURM_GPUS_ON_NODE), host node1");
 }
 
@@ -48,10 +48,10 @@ TEST(EngineSettings, ATaskOfSeveralOnANodeHasItsPlace) {
   EXPECT_EQ(spec.rendezvous.nnodes_max, 4);
   EXPECT_EQ(spec.rendezvous.node_rank, 3);
   EXPECT_EQ(spec.task, (TaskPlace{.local_rank = 3, .local_size = 4}));
-  EXPECT_EQ(line_of({}, slurm_four_tasks()), "") << "rank 0 says it";
+  EXPECT_EQ(line_taken({}, slurm_four_tasks()), "") << "rank 0 says it";
   Environment first = slurm_four_tasks();
   first["SLURM_PROCID"] = first["SLURM_LOCALID"] = "0";
-  EXPECT_EQ(line_of({}, first),
+  EXPECT_EQ(line_taken({}, first),
             "Slurm 2.0: 4 ranks (SLURM_STEP_NUM_TASKS), 4 of them on this node, host node1");
 }
 
@@ -60,7 +60,7 @@ TEST(EngineSettings, AloneOnANodeNothingIsTakenButItsGpus) {
   Environment environment = slurm_one_task();
   environment["SLURM_GPUS_ON_NODE"] = "2";
   EXPECT_EQ(launched({}, environment).nproc_per_node, "2");
-  EXPECT_EQ(line_of({}, environment), "Slurm 2.0: 2 workers (SLURM_GPUS_ON_NODE)");
+  EXPECT_EQ(line_taken({}, environment), "Slurm 2.0: 2 workers (SLURM_GPUS_ON_NODE)");
 }
 
 TEST(EngineSettings, APortThatTheEngineHasChosenIsTheOnlyOne) {
@@ -85,8 +85,11 @@ TEST(EngineSettings, ReservedNodesAreStartedOn) {
   const ReservedNodes two{{2, "SLURM_JOB_NUM_NODES"}, 1, false};
   EXPECT_EQ(step({}), (StepToStart{two, false}));
   EXPECT_EQ(step({"--nnodes", "1:2"}), (StepToStart{two, true}));
-  for (const Words& here : {Words{"--nnodes", "1"}, {"--standalone"}, {"--engine", "none"},
-                            {"--node-rank", "0"}, {"--master-addr", "node1"},
+  for (const Words& here : {Words{"--nnodes", "1"},
+                            {"--standalone"},
+                            {"--engine", "none"},
+                            {"--node-rank", "0"},
+                            {"--master-addr", "node1"},
                             {"--rdzv-backend", "c10d", "--rdzv-endpoint", "node1"}})
     EXPECT_EQ(step(here), std::nullopt) << here.front();
 }
@@ -98,7 +101,9 @@ TEST(EngineSettings, AFlagReplacesItsOwnFact) {
   EXPECT_EQ(launched({"--nproc-per-node", "2"}, environment).nproc_per_node, "2");
   EXPECT_EQ(launched({"--rdzv-id", "mine"}, environment).rendezvous.id, "mine");
   EXPECT_EQ(launched({"--rdzv-id", "mine"}, environment).rendezvous.ports_of_node_0.front(),
-            ports_of_job("mine").front());
+            ports_of_job("slurm-1.0.0").front())
+      << "other jobs may have that name";
+  EXPECT_EQ(launched({"--rdzv-id", "mine"}, environment).rendezvous.engine_id, "slurm-1.0.0");
   EXPECT_EQ(launched({"--node-rank", "0"}, environment).rendezvous.node_rank, 0);
   const RendezvousSpec elastic = launched({"--nnodes", "1:2"}, environment).rendezvous;
   EXPECT_EQ(elastic.nnodes_min, 1);
@@ -121,7 +126,7 @@ TEST(EngineSettings, AnEndpointReplacesTheMeeting) {
   EXPECT_EQ(by_hand.endpoint_host, "n");
   for (const Words& alone : {Words{"--standalone"}, {"--nnodes", "1"}, {"--engine", "none"}}) {
     EXPECT_EQ(launched(alone, slurm_two_nodes()).rendezvous.nnodes_max, 1) << alone.front();
-    EXPECT_EQ(line_of(alone, slurm_two_nodes()), "") << alone.front();
+    EXPECT_EQ(line_taken(alone, slurm_two_nodes()), "") << alone.front();
   }
 }
 
@@ -129,7 +134,8 @@ TEST(EngineSettings, JobsOfOneAreNeverMadeByAccident) {
   EXPECT_EQ(
       complaint_about({"--rdzv-backend", "c10d", "--rdzv-endpoint", "other"}, slurm_two_nodes()),
       "Slurm 1.0: 2 processes of muster were (SLURM_STEP_NUM_NODES=2) started, each of which would "
-      "be a job of its own without --nnodes beside --rdzv-endpoint other: give --nnodes as well, or "
+      "be a job of its own without --nnodes beside --rdzv-endpoint other: give --nnodes as well, "
+      "or "
       "leave both out; --nnodes 1 says that this is meant; --engine none ignores what it says");
 }
 
@@ -137,14 +143,16 @@ TEST(EngineSettings, WhatCannotBeOneJobIsRefused) {
   EXPECT_EQ(complaint_about({"--nproc-per-node", "8"}, slurm_four_tasks()),
             "--nproc-per-node 8: Slurm 2.0 started 4 tasks on this node, each of which has one "
             "worker; start one task on each node, or leave the flag out");
-  EXPECT_EQ(complaint_about({"--nnodes", "2:4"}, slurm_four_tasks()),
-            "--nnodes 2:4: with several tasks on a node the ranks are the engine's, and their number "
-            "is fixed; start one task on each node");
+  EXPECT_EQ(
+      complaint_about({"--nnodes", "2:4"}, slurm_four_tasks()),
+      "--nnodes 2:4: with several tasks on a node the ranks are the engine's, and their number "
+      "is fixed; start one task on each node");
   EXPECT_EQ(complaint_about({"--gpu-binding", "exclusive"}, slurm_four_tasks()).substr(0, 61),
             "--gpu-binding exclusive: with several tasks on a node the eng");
-  EXPECT_EQ(complaint_about({"--nnodes", "3"}, slurm_two_nodes()),
-            "--nnodes 3: Slurm 1.0 started 2 processes of muster (SLURM_STEP_NUM_NODES=2); start as "
-            "many as the job has nodes, or leave the flag out");
+  EXPECT_EQ(
+      complaint_about({"--nnodes", "3"}, slurm_two_nodes()),
+      "--nnodes 3: Slurm 1.0 started 2 processes of muster (SLURM_STEP_NUM_NODES=2); start as "
+      "many as the job has nodes, or leave the flag out");
   EXPECT_EQ(complaint_about({"--nnodes", "3"}, open_mpi_two_nodes()), "no complaint");
   EXPECT_NE(complaint_about({}, {{"PMIX_RANK", "1"}}).find("share a machine"), std::string::npos);
 }
@@ -152,11 +160,12 @@ TEST(EngineSettings, WhatCannotBeOneJobIsRefused) {
 TEST(EngineSettings, APodNeedsToKnowHowManyThereAre) {
   Environment pod = indexed_job("2");
   pod["JOBSET_NAME"] = "train";
-  EXPECT_EQ(complaint_about({}, pod),
-            "the JobSet train: JOB_COMPLETION_INDEX=2 says which pod this is, and not how many there "
-            "are: set PET_NNODES to the job's number of completions in the pod template, or give "
-            "--nnodes; --nnodes 1 says that each is a job of its own; --engine none ignores what it "
-            "says");
+  EXPECT_EQ(
+      complaint_about({}, pod),
+      "the JobSet train: JOB_COMPLETION_INDEX=2 says which pod this is, and not how many there "
+      "are: set PET_NNODES to the job's number of completions in the pod template, or give "
+      "--nnodes; --nnodes 1 says that each is a job of its own; --engine none ignores what it "
+      "says");
   const RendezvousSpec nodes = launched({"--nnodes", "4"}, pod).rendezvous;
   EXPECT_EQ(nodes.node_rank, 2);
   EXPECT_EQ(nodes.endpoint_host, "train-0.train");

@@ -13,17 +13,10 @@
 
 namespace muster {
 
-struct StepToStart {
-  ReservedNodes on;
-  bool elastic = false;  // The job may go on with fewer nodes.
-  bool token_file = false;  // The user gives the job a token by a file.
-
-  friend bool operator==(const StepToStart&, const StepToStart&) = default;
-};
-
 struct EngineUse {
-  bool meets = false;  // The nodes meet by the facts.
-  std::string line;    // What was taken, for the user; empty: nothing.
+  bool meets = false;                // The nodes meet by the facts.
+  std::optional<TaskPlace> task;     // As that task.
+  std::string line;                  // What was taken, for the user; empty: nothing.
   std::optional<StepToStart> start;  // Muster is to start itself on these nodes instead.
 };
 

@@ -1,0 +1,191 @@
+// Real agents that know where their host is, at ports of which strangers hold some.
+#include <array>
+#include <set>
+#include <thread>
+
+#include "rendezvous/backends/job_ports.h"
+#include "tests/unit/rendezvous/backends/rendezvous_harness.h"
+
+namespace muster {
+namespace {
+
+using Ports = std::vector<uint16_t>;
+
+bool is_free(uint16_t port) {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  const bool free = bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+  close(fd);
+  return free;
+}
+
+// Three that are free, and not among those that the system gives to other tests.
+Ports free_ports() {
+  static int made = 0;
+  Ports ports;
+  while (ports.size() < 3) {
+    for (const uint16_t port :
+         ports_of_job(std::to_string(getpid()) + "." + std::to_string(++made))) {
+      if (ports.size() < 3 && is_free(port)) ports.push_back(port);
+    }
+  }
+  return ports;
+}
+
+RendezvousOptions node_of_job(const Ports& ports, int rank, const std::string& job = "job") {
+  RendezvousOptions options = endpoint_options(ports.front(), 2, 2);
+  options.way = RendezvousOptions::Way::known_host;
+  options.job_id = job;
+  options.ports = ports;
+  options.is_host = rank == 0;
+  options.join.node_rank = rank;
+  return options;
+}
+
+// Accepts what comes at a port until it is destroyed, says `greeting`, and hangs up if it has said
+// something.
+class StrangerAt {
+ public:
+  StrangerAt(uint16_t port, std::string greeting) : greeting_(std::move(greeting)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_ANY);
+    EXPECT_EQ(bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    EXPECT_EQ(listen(fd_, 16), 0);
+    thread_ = std::thread([this] {
+      for (int peer = 0; (peer = accept(fd_, nullptr, nullptr)) >= 0;) {
+        static_cast<void>(send(peer, greeting_.data(), greeting_.size(), MSG_NOSIGNAL));
+        if (!greeting_.empty()) shutdown(peer, SHUT_WR);
+        peers_.push_back(peer);
+      }
+    });
+  }
+  ~StrangerAt() {
+    shutdown(fd_, SHUT_RDWR);
+    thread_.join();
+    close(fd_);
+    for (const int peer : peers_)
+      close(peer);
+  }
+  StrangerAt(const StrangerAt&) = delete;
+  StrangerAt& operator=(const StrangerAt&) = delete;
+
+ private:
+  const std::string greeting_;
+  const int fd_ = socket(AF_INET, SOCK_STREAM, 0);
+  std::vector<int> peers_;
+  std::thread thread_;
+};
+
+// Both nodes of the job, the host last.
+Agents meet(boost::asio::io_context& loop, const Ports& ports, const std::string& job = "job") {
+  Agents agents;
+  for (const int rank : {1, 0}) {
+    agents.push_back(std::make_unique<TestAgent>(loop, node_of_job(ports, rank, job)));
+    agents.back()->meeting().ready();
+  }
+  for (const auto& agent : agents)
+    EXPECT_TRUE(agent->wait_rounds(1)) << (agent->errors.empty() ? "" : agent->errors[0].message);
+  return agents;
+}
+
+int port_of(const Agents& agents) {
+  return agents.front()->rounds.empty() ? 0 : agents.front()->rounds.front().master_port;
+}
+
+TEST(KnownHost, NodesMeetAtTheFirstPort) {
+  boost::asio::io_context loop;
+  const Ports ports = free_ports();
+  const Agents agents = meet(loop, ports);
+  EXPECT_EQ(port_of(agents), ports[0]);
+  EXPECT_EQ(agents[1]->rounds[0].node_rank, 0);
+}
+
+TEST(KnownHost, AStrangerAtAPortIsPassedBy) {
+  for (const std::string greeting :
+       {"SSH-2.0-OpenSSH_9.2\r\n", "HTTP/1.1 400 Bad Request\r\n\r\n", "\x15\x03\x01", "hi"}) {
+    boost::asio::io_context loop;
+    const Ports ports = free_ports();
+    const StrangerAt first(ports[0], greeting);
+    const Agents agents = meet(loop, ports);
+    EXPECT_EQ(port_of(agents), ports[1]) << greeting;
+  }
+}
+
+TEST(KnownHost, SoIsOneThatIsSilent) {
+  boost::asio::io_context loop;
+  const Ports ports = free_ports();
+  const StrangerAt first(ports[0], "");
+  EXPECT_EQ(port_of(meet(loop, ports)), ports[1]);
+}
+
+// Several jobs whose ids lead to the same ports, and a job whose nodes were given that endpoint.
+TEST(KnownHost, JobsAtTheSamePortsDoNotMeet) {
+  boost::asio::io_context loop;
+  const Ports ports = free_ports();
+  RendezvousOptions elsewhere = endpoint_options(ports[0], 2, 2);
+  elsewhere.job_id = "first";
+  TestAgent other(loop, elsewhere);
+  other.meeting().ready();
+  ASSERT_TRUE(
+      run_until(loop, [&] { return other.meeting().status().find("host") != std::string::npos; }));
+  const Agents second = meet(loop, ports, "second");
+  EXPECT_EQ(port_of(second), ports[1]);
+  const Agents third = meet(loop, ports, "third");
+  EXPECT_EQ(port_of(third), ports[2]);
+  EXPECT_TRUE(other.rounds.empty());
+}
+
+TEST(KnownHost, SaysWhichPortsAreTaken) {
+  boost::asio::io_context loop;
+  const Ports ports = free_ports();
+  const StrangerAt first(ports[0], ""), second(ports[1], ""), third(ports[2], "");
+  TestAgent host(loop, node_of_job(ports, 0));
+  host.meeting().ready();
+  ASSERT_TRUE(host.wait_error());
+  EXPECT_EQ(host.errors[0].code, ExitCode::environment);
+  EXPECT_NE(host.errors[0].message.find("give all nodes --rdzv-endpoint HOST:PORT"),
+            std::string::npos)
+      << host.errors[0].message;
+}
+
+TEST(KnownHost, IsReachedAtWhicheverOfItsAddressesAnswers) {
+  boost::asio::io_context loop;
+  const Ports ports = free_ports();
+  Agents agents;
+  for (const int rank : {1, 0}) {
+    RendezvousOptions options = node_of_job(ports, rank);
+    options.host = "127.0.0.1,::1";
+    agents.push_back(std::make_unique<TestAgent>(loop, options));
+    agents.back()->meeting().ready();
+  }
+  EXPECT_TRUE(agents[0]->wait_rounds(1));
+}
+
+// ---- the ports of a job
+
+// Nodes of one job may run builds of different days.
+TEST(JobPorts, AreTheSameInEveryBuild) {
+  EXPECT_EQ(ports_of_job("slurm-4711.0.0"),
+            (std::array<uint16_t, kJobPorts>{24307, 16530, 24646, 21343}));
+}
+
+TEST(JobPorts, AreDifferentAndBelowTheEphemeralOnes) {
+  std::set<uint16_t> firsts;
+  for (int job = 0; job < 1000; ++job) {
+    const auto ports = ports_of_job("slurm-" + std::to_string(job) + ".0.0");
+    EXPECT_EQ(std::set<uint16_t>(ports.begin(), ports.end()).size(), kJobPorts);
+    for (const uint16_t port : ports) {
+      EXPECT_GE(port, kJobPortsFirst);
+      EXPECT_LT(port, kJobPortsEnd);
+    }
+    firsts.insert(ports[0]);
+  }
+  EXPECT_GT(firsts.size(), 900U) << "neighbours have different ones";
+}
+
+}  // namespace
+}  // namespace muster
