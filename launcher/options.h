@@ -42,15 +42,10 @@ struct ParsedCommandLine {
   friend bool operator==(const ParsedCommandLine&, const ParsedCommandLine&) = default;
 };
 
-inline std::string no_text(std::string_view /*path*/) {
-  return {};
-}
-
 // `args` are the arguments after the program's own name; `version` is the line that --version
 // prints (without newline). Fails with ExitCode::usage only.
 Result<ParsedCommandLine> parse_command_line(std::span<const std::string> args,
                                              const Environment& environment,
-                                             std::string_view version = "muster",
-                                             const TextOfFile& text_of = no_text);
+                                             std::string_view version, const TextOfFile& text_of);
 
 }  // namespace muster

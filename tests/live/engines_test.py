@@ -2,6 +2,7 @@
 variables right, on this machine and over three network namespaces."""
 import collections
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -27,13 +28,14 @@ PFX={prefix} exec {script} exec "${{host#node}}" sh -c "$*"
 
 def finished(start):
     """(exit code, stdout, stderr). MPICH's mpiexec dies of SIGPIPE, once in some thousand times, when all ranks end at once
-    and it has something to say to them: that says nothing of muster, so it is started again."""
+    and it has something to say to them: that says nothing of muster, so it is started again. Open MPI's mpirun warns where
+    the ssh that it forked has already called exec when it calls setpgid for it: that line is left out."""
     for _ in range(3):
         process = start(stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         out, err = process.communicate(timeout=60)
         if process.returncode != -signal.SIGPIPE:
             break
-    return process.returncode, out, err
+    return process.returncode, out, re.sub(r"\[\S+\] plm:rsh: Warning: setpgid\(.*\) failed in parent with errno=.*\n", "", err)
 
 
 def run(command, *args):

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -14,8 +15,14 @@ namespace muster {
 
 using Words = std::vector<std::string>;
 
+// With files that cannot be read.
+inline Result<ParsedCommandLine> outcome_of(const Words& args, const Environment& environment) {
+  return parse_command_line(args, environment, "muster 1.2.3 (abc)",
+                            [](std::string_view /*path*/) { return std::string(); });
+}
+
 inline ParsedCommandLine parsed(const Words& args, const Environment& environment = {}) {
-  Result<ParsedCommandLine> result = parse_command_line(args, environment, "muster 1.2.3 (abc)");
+  Result<ParsedCommandLine> result = outcome_of(args, environment);
   EXPECT_TRUE(result.has_value()) << result.error().message;
   return result.value_or(ParsedCommandLine{});
 }
@@ -43,7 +50,7 @@ inline Words warnings_of(const Words& flags, const Environment& environment = {}
 }
 
 inline std::string complaint_about_line(const Words& args, const Environment& environment = {}) {
-  const Result<ParsedCommandLine> result = parse_command_line(args, environment);
+  const Result<ParsedCommandLine> result = outcome_of(args, environment);
   if (result) return "no complaint";
   EXPECT_EQ(result.error().code, ExitCode::usage);
   EXPECT_EQ(result.error().message.find('\n'), std::string::npos);
