@@ -115,6 +115,16 @@ struct TaskPlace {
   friend bool operator==(const TaskPlace&, const TaskPlace&) = default;
 };
 
+// The engine that started this process; without one as it stands here.
+struct EngineSpec {
+  std::string job;           // Its own name of the job: "4711". Empty: it has none.
+  int starts = 0;            // How often it had started this job before.
+  bool signals_all = false;  // What it signals, it signals in every process here, ours included.
+  bool one_console = false;  // The processes that it started share one.
+
+  friend bool operator==(const EngineSpec&, const EngineSpec&) = default;
+};
+
 struct LogSpec {
   std::optional<std::string> dir;  // --log-dir. Not given: a fresh folder under $TMPDIR.
   StreamsByRank redirects;
@@ -173,6 +183,7 @@ struct LaunchSpec {
   std::string nproc_per_node = "1";  // A positive number, "cpu", "gpu", "auto" or "xpu".
   RendezvousSpec rendezvous;
   std::optional<TaskPlace> task;
+  EngineSpec engine;
   std::string role = "default";
 
   int max_restarts = 0;

@@ -63,7 +63,8 @@ constexpr auto kRows = std::to_array<OptionRow>({
     {"max-restarts", kRestarts, "N", "0",
      "How many times, at most, all workers are restarted after one of them has failed.",
      kLaunchersOnly},
-    {"shutdown-timeout", kRestarts, "SECONDS", "$TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else 30",
+    {"shutdown-timeout", kRestarts, "SECONDS",
+     "$TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else 30, or 25 under Slurm and in pods",
      "Time between SIGTERM and SIGKILL when workers are stopped; fractions and 0 are allowed."},
     {"signals-to-handle", kRestarts, "NAMES", "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
      "Comma-separated signals that shut the job down, in addition to SIGTERM, SIGINT, SIGQUIT and "

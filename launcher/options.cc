@@ -124,7 +124,10 @@ void read_signals(Settings& settings, LaunchSpec& spec) {
   }
 }
 
-void read_shutdown_timeout(Settings& settings, LaunchSpec& spec) {
+// Where the engine kills 30 s after it told the job to end, muster's own end and what it says of it
+// have 5 s of them.
+void read_shutdown_timeout(Settings& settings, bool is_killed_after_30_s, LaunchSpec& spec) {
+  if (is_killed_after_30_s) spec.shutdown_timeout_s = 25;
   const auto parse = [](const std::string& text) { return parse_seconds(text, true); };
   settings.read("shutdown-timeout", spec.shutdown_timeout_s, parse);
   const auto fallback = settings.variable(env::kShutdownTimeout);
@@ -146,10 +149,11 @@ void read_monitor_interval(Settings& settings) {
                                "here: muster notices at once when a worker ends, and never polls");
 }
 
-void read_supervision(Settings& settings, LaunchSpec& spec) {
+void read_supervision(Settings& settings, const std::optional<EngineFacts>& engine,
+                      LaunchSpec& spec) {
   settings.read("max-restarts", spec.max_restarts, int_from(0));
   read_monitor_interval(settings);
-  read_shutdown_timeout(settings, spec);
+  read_shutdown_timeout(settings, engine && engine->kills_after_30_s, spec);
   read_signals(settings, spec);
   if (settings.choice("exit-code") == "torchrun") spec.exit_code = ExitCodePolicy::torchrun;
   if (settings.choice("event-log-handler") == "console") spec.event_log = EventLogHandler::console;
@@ -314,7 +318,8 @@ LaunchSpec read_spec(Settings& settings, const std::vector<std::string>& rest,
   settings.read("stdin", spec.stdin_rank, parse_stdin);
   spec.rendezvous = read_rendezvous(settings, engine.meets());
   spec.task = engine.use.task;
-  read_supervision(settings, spec);
+  if (engine.facts) spec.engine = engine.facts->engine;
+  read_supervision(settings, engine.facts, spec);
   read_hangs(settings, spec);
   check_start_method(settings);
   read_output(settings, spec.log);

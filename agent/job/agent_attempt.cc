@@ -181,6 +181,7 @@ RoundView AgentLoop::round_view(int restart_count) const {
   round.agent_store = !master_port_;
   round.restart_count = restart_count;
   round.max_restarts = spec_.max_restarts;
+  round.start_count = spec_.engine.starts;
   round.run_id = run_id_;
   round.worker_secret = job_round_.worker_secret;
   return round;

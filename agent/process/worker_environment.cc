@@ -53,6 +53,7 @@ Environment worker_environment(const Environment& inherited, const RoundView& ro
   set_number(env::kMasterPort, round.master_port);
   set_number(env::kRestartCount, round.restart_count);
   set_number(env::kMaxRestarts, round.max_restarts);
+  set_number(env::kStartCount, round.start_count);
   set(env::kRunId, round.run_id);
   set(env::kWorkerSecret, to_hex(round.worker_secret));
   set(env::kUseAgentStore, round.agent_store ? "True" : "False");

@@ -29,6 +29,7 @@ struct RoundView {
   bool agent_store = false;  // An agent serves MASTER_PORT (TORCHELASTIC_USE_AGENT_STORE).
   int restart_count = 0;
   int max_restarts = 0;
+  int start_count = 0;
   std::string run_id;
   std::string worker_secret;  // Bytes: by which the job's workers know each other.
 };

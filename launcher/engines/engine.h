@@ -64,6 +64,8 @@ struct EngineFacts {
   std::string job_id;  // No other job has it, nor an earlier start of this one. Empty: unknown.
 
   std::optional<EngineNumber> workers;  // On this machine.
+  EngineSpec engine;                    // What is known whether or not its processes meet.
+  bool kills_after_30_s = false;        // Its processes, once it has told them to end.
   std::optional<ReservedNodes> reserved;
 
   // Why these processes cannot be made one job without flags, and which flags: without a full stop.

@@ -10,6 +10,8 @@ namespace muster {
 
 std::optional<EngineFacts> find_mpi(EnvReader& env);
 std::optional<EngineFacts> find_slurm(EnvReader& env);
+// What holds of all processes of a Slurm job, those of mpirun within it too.
+void take_slurm_job(EnvReader& env, EngineFacts& facts);
 std::optional<EngineFacts> find_kubernetes(EnvReader& env, const TextOfFile& text_of);
 
 // The variable as a number of at least `min`, with its name; nullopt: it is not set, or wrong.

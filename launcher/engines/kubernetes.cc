@@ -76,6 +76,8 @@ std::optional<EngineFacts> find_indexed_job(EnvReader& env, const TextOfFile& te
   EngineFacts facts;
   facts.node_rank = *index;
   facts.nodes = {0, index->from};
+  facts.engine.job = job_set.empty() ? base : job_set;
+  facts.engine.starts = env.number("JOBSET_RESTART_ATTEMPT", 0).value_or(0);
   const bool numbered = number_over_jobs(env, facts, base);
   const std::string service =
       job_set.empty() || base.empty() ? service_of(text_of("/etc/hosts"), pod) : job_set;
@@ -97,15 +99,18 @@ std::optional<EngineFacts> find_indexed_job(EnvReader& env, const TextOfFile& te
     return facts;
   }
   facts.host = fmt::format("{}-0.{}", base, service);
-  facts.job_id = fmt::format("{}.{}", base, env.text("JOBSET_RESTART_ATTEMPT").value_or("0"));
+  facts.job_id = fmt::format("{}.{}", base, facts.engine.starts);
   return facts;
 }
 
 }  // namespace
 
 std::optional<EngineFacts> find_kubernetes(EnvReader& env, const TextOfFile& text_of) {
-  if (std::optional<EngineFacts> facts = find_pytorch_job(env)) return facts;
-  return find_indexed_job(env, text_of);
+  std::optional<EngineFacts> facts = find_pytorch_job(env);
+  if (!facts) facts = find_indexed_job(env, text_of);
+  if (!facts && env.has("KUBERNETES_SERVICE_HOST")) facts.emplace().name = "the pod";
+  if (facts) facts->kills_after_30_s = true;  // terminationGracePeriodSeconds, unless set.
+  return facts;
 }
 
 }  // namespace muster

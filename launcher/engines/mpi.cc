@@ -27,6 +27,8 @@ std::optional<EngineFacts> ranked(EnvReader& env, const TaskVariables& names, st
   facts.nodes = *size;
   facts.node_rank = *rank;
   facts.ask_pmi = size->value > 1;
+  facts.engine.one_console = true;
+  if (env.has("SLURM_JOB_ID")) take_slurm_job(env, facts);
   facts.task = TaskPlace{.local_rank = *local_rank, .local_size = *local_size, .nodes = 0};
   env.demand_below(names.rank, rank->value, names.size, size->value);
   env.demand_below(names.local_rank, *local_rank, names.local_size, *local_size);

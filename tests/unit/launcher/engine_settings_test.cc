@@ -56,11 +56,25 @@ TEST(EngineSettings, ATaskOfSeveralOnANodeHasItsPlace) {
 }
 
 TEST(EngineSettings, AloneOnANodeNothingIsTakenButItsGpus) {
-  EXPECT_EQ(spec_of({}, slurm_one_task()), spec_of({}));
+  LaunchSpec alone = spec_of({});
+  alone.engine = {.job = "2", .signals_all = true, .one_console = true};
+  alone.shutdown_timeout_s = 25;
+  EXPECT_EQ(spec_of({}, slurm_one_task()), alone);
   Environment environment = slurm_one_task();
   environment["SLURM_GPUS_ON_NODE"] = "2";
   EXPECT_EQ(launched({}, environment).nproc_per_node, "2");
   EXPECT_EQ(line_taken({}, environment), "Slurm 2.0: 2 workers (SLURM_GPUS_ON_NODE)");
+}
+
+// The user's own grace is kept, and one that torchrun would have read.
+TEST(EngineSettings, TheEngineKillsOnlyAfterMustersOwnEnd) {
+  EXPECT_EQ(launched({}, pytorch_job()).shutdown_timeout_s, 25);
+  EXPECT_EQ(spec_of({}, {{"KUBERNETES_SERVICE_HOST", "10.0.0.1"}}).shutdown_timeout_s, 25);
+  EXPECT_EQ(launched({"--shutdown-timeout", "30"}, pytorch_job()).shutdown_timeout_s, 30);
+  Environment environment = slurm_one_task();
+  environment["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] = "60";
+  EXPECT_EQ(launched({}, environment).shutdown_timeout_s, 60);
+  EXPECT_EQ(spec_of({}).shutdown_timeout_s, 30);
 }
 
 TEST(EngineSettings, APortThatTheEngineHasChosenIsTheOnlyOne) {

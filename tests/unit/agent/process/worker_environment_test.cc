@@ -19,6 +19,7 @@ RoundView second_node() {
   round.master_port = 45678;
   round.restart_count = 1;
   round.max_restarts = 3;
+  round.start_count = 2;
   round.run_id = "job7";
   round.worker_secret = "\x01\xfe";
   return round;
@@ -41,6 +42,7 @@ TEST(WorkerEnvironment, HasTheWholeContractAndNothingElse) {
       {"LOCAL_WORLD_SIZE", "3"},
       {"MASTER_ADDR", "node-1"},
       {"MASTER_PORT", "45678"},
+      {"MUSTER_START_COUNT", "2"},
       {"MUSTER_WORKER_SECRET", "01fe"},
       {"RANK", "3"},
       {"ROLE_NAME", "trainer"},

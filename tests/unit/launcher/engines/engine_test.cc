@@ -51,6 +51,8 @@ TEST(SlurmFacts, AStepWithATaskOnEachNode) {
   expected.node_rank = {1, "SLURM_NODEID"};
   expected.host = "node1";
   expected.job_id = "slurm-1.0.0";
+  expected.engine = {.job = "1", .starts = 0, .signals_all = true, .one_console = true};
+  expected.kills_after_30_s = true;
   EXPECT_EQ(facts_of(slurm_two_nodes()), expected);
 }
 
@@ -154,12 +156,22 @@ TEST(MpiFacts, EachProcessIsARank) {
   expected.node_rank = {2, "OMPI_COMM_WORLD_RANK"};
   expected.ask_pmi = true;
   expected.task = TaskPlace{.local_rank = 0, .local_size = 1, .nodes = 0};
+  expected.engine.one_console = true;
   EXPECT_EQ(facts_of(open_mpi_two_nodes()), expected);
   expected.name = "mpiexec";
   expected.nodes = {2, "PMI_SIZE"};
   expected.node_rank = {1, "PMI_RANK"};
   expected.task = TaskPlace{.local_rank = 1, .local_size = 2, .nodes = 0};
   EXPECT_EQ(facts_of(hydra()), expected);
+}
+
+TEST(MpiFacts, ASlurmJobAroundTheLaunchIsToldToEndBySlurm) {
+  const Environment job{{"SLURM_JOB_ID", "7"}, {"SLURM_RESTART_COUNT", "3"}};
+  const EngineFacts facts = facts_of(changed(open_mpi_two_nodes(), job));
+  EXPECT_EQ(facts.name, "mpirun of Open MPI");
+  EXPECT_EQ(facts.engine,
+            (EngineSpec{.job = "7", .starts = 3, .signals_all = true, .one_console = true}));
+  EXPECT_TRUE(facts.kills_after_30_s);
 }
 
 TEST(MpiFacts, AProcessManagerThatPlacesNobodyIsNotServed) {
@@ -178,6 +190,7 @@ TEST(KubernetesFacts, APyTorchJobCountsPods) {
   expected.host = "mnist-master-0";
   expected.port = 23456;
   expected.job_id = "pytorchjob";
+  expected.kills_after_30_s = true;
   EXPECT_EQ(facts_of(pytorch_job()), expected);
 }
 
@@ -186,7 +199,10 @@ TEST(KubernetesFacts, RanksArePodsOnlyInAPod) {
   Environment shell = pytorch_job();
   shell.erase("KUBERNETES_SERVICE_HOST");
   EXPECT_EQ(found_in(shell), EngineOutcome(std::nullopt));
-  EXPECT_EQ(found_in(changed(pytorch_job(), {{"LOCAL_RANK", "0"}})), EngineOutcome(std::nullopt))
+  EngineFacts pod;
+  pod.name = "the pod";
+  pod.kills_after_30_s = true;
+  EXPECT_EQ(facts_of(changed(pytorch_job(), {{"LOCAL_RANK", "0"}})), pod)
       << "a worker of torch's own launchers";
 }
 
@@ -197,6 +213,8 @@ TEST(KubernetesFacts, AnIndexedJobNumbersItsPods) {
   expected.node_rank = {2, "JOB_COMPLETION_INDEX"};
   expected.host = "train-0.workers";
   expected.job_id = "train.0";
+  expected.engine.job = "train";
+  expected.kills_after_30_s = true;
   EXPECT_EQ(facts_of(indexed_job("2")), expected);
 }
 
@@ -220,6 +238,7 @@ TEST(KubernetesFacts, AJobSetNumbersThePodsOfItsJobsOneAfterTheOther) {
   EXPECT_EQ(facts.node_rank.value, 5);
   EXPECT_EQ(facts.host, "llm-workers-0-0.llm");
   EXPECT_EQ(facts.job_id, "llm-workers-0.4");
+  EXPECT_EQ(facts.engine, (EngineSpec{.job = "llm", .starts = 4}));
   const EngineFacts one = facts_of(changed(job_set, {{"HOSTNAME", "llm-workers-0-1"},
                                                      {"JOBSET_REPLICATEDJOB_REPLICAS", "1"},
                                                      {"JOBSET_JOB_INDEX", "0"}}));
