@@ -8,6 +8,15 @@
 #include "agent/job/worker_group_planted.h"
 
 namespace muster {
+namespace {
+
+// By one of those that tell a job to end, or with the code that shells give it.
+bool is_end_by_stop_signal(const ExitStatus& status) {
+  const int signal = status.kind == ExitStatus::Kind::signaled ? status.value : status.value - 128;
+  return signal == SIGTERM || signal == SIGINT || signal == SIGHUP || signal == SIGQUIT;
+}
+
+}  // namespace
 
 WorkerGroup::WorkerGroup(const Options& options) : options_(options) {
   CHECK(options.workers >= 1);
@@ -15,7 +24,7 @@ WorkerGroup::WorkerGroup(const Options& options) : options_(options) {
   for (const Duration duration :
        {options.grace, options.kill_wait, options.leftovers_grace, options.leftovers_quiet,
         options.quick_death, options.backoff_first, options.backoff_cap, options.report_every,
-        options.jump, options.second_look}) {
+        options.jump, options.second_look, options.stop_may_follow}) {
     CHECK(duration >= Duration::zero());
   }
   CHECK(options.report_every > Duration::zero());
@@ -36,12 +45,13 @@ WorkerGroup::WorkerGroup(const Options& options) : options_(options) {
 // Regroup        !          - [6]       stop         stop      - [7]     - [6]        - [6]
 // JobEnded       finish     finish      stop         stop      stop      outcome [8]  finish
 // StopRequested  finish     finish      stop         stop      stop      outcome [8]  finish
+// StopRepeated   -          -           -            -         -         grace [11]   -
 // KillRequested  finish     finish      kill         kill      kill      kill         finish
 // KillRefused    !          -           -            -         -         give up [10] -
 // Suspend, again flag; -    flag; -     suspend [9]  suspend   suspend   flag [9]     flag; -
 // Resume, again  flag; -    flag; -     go on        resume    resume    flag; -      flag; -
 // Forward        -          -           if live      if live   -         -            -
-// Tick           -          -           -            -         report,   report, kill round
+// Tick           -          -           [4]          [4]       report,   report, kill round
 //                                                              stop      or give up
 //
 // succeeded (coordinated groups only): Regroup requests a round; JobEnded, StopRequested and
@@ -49,14 +59,14 @@ WorkerGroup::WorkerGroup(const Options& options) : options_(options) {
 //
 // Events of a past attempt are dropped with a Note; those of a future attempt are "!". [1] For a
 // worker whose start was not requested "!"; repeated "-". [2] Not requested "-". [3] For a worker
-// that was not started "!"; repeated "-". [4] A failure begins the stop; the last success begins
-// draining. [5] When no Spawn is unanswered, every started worker is reaped and GroupEmpty has
+// that was not started "!"; repeated "-". [4] A failure begins the stop, one by a stop signal only
+// after stop_may_follow; the last success begins draining. [5] When no Spawn is unanswered, every started worker is reaped and GroupEmpty has
 // arrived, the stop ends with a new round, back-off, or the end. [6] The next round includes the
 // change. [7] Workers that succeeded are not started again, except in a coordinated group. [8] The
 // stop in progress keeps its signal and its deadline; only what follows changes. [9] Suspension
 // holds back the start of workers and freezes the clocks of draining and of quick death. It never
 // holds back a stop: a stop sends CONT. [10] Only after KILL; until then the remaining processes
-// may still exit by themselves.
+// may still exit by themselves. [11] Only of a stop that was requested, before KILL.
 void WorkerGroup::step(Instant now, const Event& event, std::vector<Effect>& out) {
   if (phase_ == Phase::finished) return;
   out_ = &out;
@@ -79,7 +89,7 @@ bool WorkerGroup::is_old(int attempt) {
 }
 
 Instant WorkerGroup::next_deadline() const {
-  return frozen() ? kNever : std::min(deadline_, report_at_);
+  return frozen() ? kNever : std::min({deadline_, report_at_, suspect_until_});
 }
 
 // ---- Rounds and starts.
@@ -95,6 +105,7 @@ void WorkerGroup::request_round() {
   workers_.assign(static_cast<size_t>(options_.workers), Worker{});
   failed_ = false;
   deadline_ = report_at_ = kNever;
+  CHECK(!suspect_);
   out_->push_back(group::RequestRound{attempt_, restarts_});
 }
 
@@ -171,9 +182,18 @@ void WorkerGroup::on(Instant now, const group::Exited& event) {
   }
   CHECK(phase_ == Phase::starting || phase_ == Phase::running);
   if (!event.status.success()) {
-    return fail_attempt(now, {attempt_, event.local_rank, ended.pid, event.status, ""});
+    return on_failed_exit(now, {attempt_, event.local_rank, ended.pid, event.status, ""});
   }
   if (phase_ == Phase::running) drain_if_all_exited(now);
+}
+
+// What fails while the first one may have been stopped may have failed because of it.
+void WorkerGroup::on_failed_exit(Instant now, group::FirstFailure first) {
+  if (suspect_) return;
+  if (options_.stop_may_follow == Duration::zero() || !is_end_by_stop_signal(*first.status))
+    return fail_attempt(now, std::move(first));
+  suspect_ = std::move(first);
+  suspect_until_ = instant_after(now, options_.stop_may_follow);
 }
 
 void WorkerGroup::on(Instant now, const group::FailWorker& event) {
@@ -196,7 +216,7 @@ void WorkerGroup::fail_attempt(Instant now, group::FirstFailure first) {
 }
 
 void WorkerGroup::drain_if_all_exited(Instant now) {
-  if (!all_exited()) return;
+  if (!all_exited() || suspect_) return;
   phase_ = Phase::draining;
   drain_began_ = now;
   deadline_ = instant_after(now, options_.grace);

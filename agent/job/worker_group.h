@@ -50,6 +50,9 @@ class WorkerGroup {
     Duration quick_death = std::chrono::seconds{1};
     Duration backoff_first = std::chrono::milliseconds{500};
     Duration backoff_cap = std::chrono::seconds{10};
+    // A worker that dies of a stop signal has failed only if no stop is requested within this time.
+    // An engine that signals every process of the job does not signal us first.
+    Duration stop_may_follow{0};
     // Interval between two countdown lines.
     Duration report_every = std::chrono::seconds{5};
     // A Tick that arrives later than this after its deadline means that this process did not run
@@ -104,6 +107,7 @@ class WorkerGroup {
   void on(Instant now, const group::Regroup& event);
   void on(Instant now, const group::JobEnded& event);
   void on(Instant now, const group::StopRequested& event);
+  void on(Instant now, const group::StopRepeated& event);
   void on(Instant now, const group::KillRequested& event);
   void on(Instant now, const group::KillRefused& event);
   void on(Instant now, const group::Suspend& event);
@@ -113,6 +117,7 @@ class WorkerGroup {
 
   void request_round();
   void spawn_next();
+  void on_failed_exit(Instant now, group::FirstFailure first);
   void drain_if_all_exited(Instant now);
   void fail_attempt(Instant now, group::FirstFailure first);
   void note_lifetime(Instant now, bool failed);
@@ -152,6 +157,9 @@ class WorkerGroup {
   std::optional<int> spawning_;  // The local rank whose Spawn is unanswered.
   Instant started_at_{};         // When the newest worker was started.
   bool failed_ = false;          // A worker of this attempt failed.
+  // A worker died of a stop signal, and the stop may still be requested; until then.
+  std::optional<group::FirstFailure> suspect_;
+  Instant suspect_until_ = kNever;
 
   // The stop in progress.
   group::StopReason reason_ = group::StopReason::failure;

@@ -103,6 +103,9 @@ struct JobEnded {};
 struct StopRequested {
   int signal = 0;
 };
+// The engine repeated its signal, as Slurm does when the time begins after which it kills: the grace
+// begins anew.
+struct StopRepeated {};
 // The front received a second TERM, INT or QUIT.
 struct KillRequested {};
 // All that is left of the group runs as another user and cannot be signalled, so waiting for KILL
@@ -118,8 +121,8 @@ struct Forward {
 struct Tick {};
 
 using Event = std::variant<Begin, RoundReady, RoundFailed, Spawned, SpawnFailed, Exited, FailWorker,
-                           GroupEmpty, Regroup, JobEnded, StopRequested, KillRequested, KillRefused,
-                           Suspend, Resume, Forward, Tick>;
+                           GroupEmpty, Regroup, JobEnded, StopRequested, StopRepeated,
+                           KillRequested, KillRefused, Suspend, Resume, Forward, Tick>;
 
 // ---- Effects.
 

@@ -16,6 +16,8 @@ void WorkerGroup::begin_stop(Instant now, group::StopReason reason, int signal) 
                              ? std::min(options_.leftovers_grace, options_.grace)
                              : options_.grace;
   phase_ = Phase::stopping;
+  suspect_.reset();
+  suspect_until_ = kNever;
   reason_ = reason;
   sent_signal_ = signal;
   killing_ = looked_twice_ = empty_ = false;
@@ -57,12 +59,22 @@ void WorkerGroup::on(Instant now, const group::StopRequested& event) {
   report_stopping(now);
 }
 
+void WorkerGroup::on(Instant now, const group::StopRepeated&) {
+  if (phase_ != Phase::stopping || reason_ != group::StopReason::requested || killing_)
+    return ignore("StopRepeated", "no grace is running");
+  deadline_ = std::max(deadline_, instant_after(now, options_.grace));
+  looked_twice_ = false;
+  report_stopping(now);
+}
+
 void WorkerGroup::on(Instant now, const group::KillRequested&) {
   if (requested_signal_ == 0) requested_signal_ = SIGKILL;
   if (!is_up() && phase_ != Phase::stopping) return finish(JobEnd::stopped);
   reason_ = group::StopReason::requested;
   if (is_up()) {
     phase_ = Phase::stopping;
+    suspect_.reset();
+    suspect_until_ = kNever;
     sent_signal_ = 0;
     killing_ = empty_ = false;
     if (group_is_gone()) return conclude_stop_if_gone(now);  // No worker was started.
@@ -173,6 +185,7 @@ void WorkerGroup::finish(std::optional<JobEnd> end) {
 void WorkerGroup::on(Instant now, const group::Tick&) {
   const Instant due = next_deadline();
   if (now < due) return;
+  if (suspect_ && now >= suspect_until_) return fail_attempt(now, *std::exchange(suspect_, {}));
   switch (phase_) {
     case Phase::draining:
       return tick_draining(now);

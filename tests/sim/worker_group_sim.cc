@@ -152,7 +152,7 @@ void Simulation::fault() {
   const int attempt = std::max(0, report_.attempts - 1);
   const int rank = static_cast<int>(prng_.below(static_cast<uint64_t>(plan_.group.workers)));
   constexpr std::array kStopSignals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
-  switch (prng_.below(20)) {
+  switch (prng_.below(21)) {
     case 0:
       return deliver(kShell, group::StopRequested{kStopSignals[prng_.below(4)]});
     case 1:
@@ -174,6 +174,8 @@ void Simulation::fault() {
     case 10:
     case 11:
       return step_early_tick();
+    case 12:
+      return deliver(kShell, group::StopRepeated{});
     default:
       suspended_ = !suspended_;
       if (suspended_) return deliver(kShell, group::Suspend{});
@@ -192,7 +194,8 @@ void Simulation::freeze(Duration length) {
 void Simulation::cease() {
   trace("faults cease");
   if (suspended_) deliver(kShell, group::Resume{});
-  const Duration one_stop = plan_.group.grace + plan_.group.kill_wait + 2 * plan_.group.second_look;
+  const Duration one_stop = plan_.group.stop_may_follow + plan_.group.grace +
+                            plan_.group.kill_wait + 2 * plan_.group.second_look;
   const Instant start = std::max(now_, frozen_until_) + seconds{5};
   if (plan_.stop_at_horizon) {
     deliver(kShell, group::StopRequested{SIGTERM});
@@ -210,7 +213,13 @@ void Simulation::deliver(Channel channel, const group::Event& event) {
   last = std::max({last, now_ + latency(), frozen_until_});
   queues_[channel].push_back(event);
   agenda_.at(last, [this, channel] { hear(channel); });
-  const bool is_fact = std::visit([](const auto& e) { return requires { e.attempt; }; }, event);
+  const bool is_fact = std::visit(
+      [](const auto& e) {
+        return requires {
+          e.attempt;
+        };
+      },
+      event);
   if (!is_fact || !percent(plan_.doubled_percent)) return;
   const Channel echo{-2, echoes_++};
   queues_[echo].push_back(event);
@@ -348,6 +357,7 @@ Plan plan_for(uint64_t seed) {
   plan.group.max_restarts = static_cast<int>(prng.below(4));
   plan.group.grace = milliseconds{one_of(0, 500, 3000, 30000)};
   plan.group.kill_wait = milliseconds{one_of(5000, 30000)};
+  plan.group.stop_may_follow = milliseconds{one_of(0, 1000)};
   plan.horizon = random_ms_between(prng, 50, prng.chance(1, 2) ? 2000 : 60000);
   plan.some_hang = prng.chance(1, 4);
   plan.stop_at_horizon = plan.some_hang || prng.chance(1, 3);

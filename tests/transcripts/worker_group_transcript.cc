@@ -97,6 +97,9 @@ std::string text(const JobEnded&) {
 std::string text(const StopRequested& e) {
   return with_signal("StopRequested", e.signal);
 }
+std::string text(const StopRepeated&) {
+  return "StopRepeated";
+}
 std::string text(const KillRequested&) {
   return "KillRequested";
 }

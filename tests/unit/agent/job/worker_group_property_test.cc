@@ -155,6 +155,9 @@ void LegalShell::act(unsigned what, unsigned which) {
       if (which % 5 != 0) return;
       end_requested = true;
       return say(group::KillRequested{});
+    case 8:
+      if (which % 5 == 0) return say(group::StopRepeated{});
+      [[fallthrough]];
     case 3:
       suspended_ = !suspended_;
       if (suspended_) return say(group::Suspend{});

@@ -85,6 +85,69 @@ TEST(WorkerGroupStop, ASecondStopRequestChangesNothing) {
   EXPECT_EQ(outcome_in(group.step(group::GroupEmpty{0})).signal, SIGINT);
 }
 
+// ---- An engine that signals the workers itself.
+
+WorkerGroup::Options signalled_by_engine(int workers, int max_restarts) {
+  WorkerGroup::Options options = options_for(workers, max_restarts);
+  options.stop_may_follow = seconds{1};
+  return options;
+}
+
+GroupDriver group_under_engine(int workers, int max_restarts) {
+  GroupDriver group(signalled_by_engine(workers, max_restarts));
+  group.hear(group::Begin{});
+  group.start(0, workers);
+  return group;
+}
+
+TEST(WorkerGroupStop, AWorkerThatDiesOfTheStopBeforeItIsRequestedHasNotFailed) {
+  for (const ExitStatus& status :
+       {kTerm, ExitStatus::exited(128 + SIGTERM), ExitStatus::signaled(SIGINT)}) {
+    GroupDriver group = group_under_engine(2, 3);
+    EXPECT_EQ(group.hear(group::Exited{0, 1, status}), "");
+    EXPECT_EQ(group.until_deadline(), seconds{1});
+    group.pass(milliseconds{900});
+    EXPECT_EQ(group.hear(group::StopRequested{SIGTERM}),
+              "Stop{attempt 0, SIGTERM} | ReportStopping{attempt 0, requested, SIGTERM, KILL in "
+              "30 s, live [0]}");
+    group.hear(group::Exited{0, 0, kGood});
+    EXPECT_EQ(outcome_in(group.step(group::GroupEmpty{0})).end, JobEnd::stopped);
+  }
+}
+
+TEST(WorkerGroupStop, AWorkerThatASignalEndedHasFailedIfNoStopFollows) {
+  GroupDriver group = group_under_engine(3, 1);
+  group.hear(group::Exited{0, 1, kTerm});
+  group.pass(milliseconds{500});
+  EXPECT_EQ(group.hear(group::Exited{0, 0, kCode3}), "") << "it may be a victim of the first";
+  EXPECT_EQ(group.hear(group::Exited{0, 2, kGood}), "");
+  EXPECT_EQ(group.until_deadline(), milliseconds{500});
+  EXPECT_EQ(group.tick_at_deadline(),
+            "WorkerFailed{attempt 0 rank 1 pid 101 killed by SIGTERM, restart, 0 left} | "
+            "Stop{attempt 0, SIGTERM} | ReportStopping{attempt 0, failure, SIGTERM, KILL in 30 s, "
+            "live []}");
+}
+
+TEST(WorkerGroupStop, OnlyASignalThatTellsAJobToEndIsWaitedFor) {
+  for (const ExitStatus& status : {kCode3, kKilled, ExitStatus::signaled(SIGUSR1)}) {
+    GroupDriver group = group_under_engine(2, 3);
+    EXPECT_EQ(group.hear(group::Exited{0, 1, status}).substr(0, 12), "WorkerFailed");
+  }
+}
+
+TEST(WorkerGroupStop, AStopThatIsRepeatedBeginsTheGraceAnew) {
+  GroupDriver group = running_group(1, 0);
+  group.hear(group::StopRequested{SIGTERM});
+  group.pass(seconds{6});
+  EXPECT_EQ(group.hear(group::StopRepeated{}),
+            "ReportStopping{attempt 0, requested, SIGTERM, KILL in 30 s, live [0]}");
+  group.pass(seconds{29});
+  EXPECT_EQ(group.hear(group::Tick{}).substr(0, 14), "ReportStopping");
+  group.pass(seconds{1});
+  EXPECT_EQ(group.hear(group::Tick{}).substr(0, 4), "Kill");
+  EXPECT_EQ(group.hear(group::StopRepeated{}), "Note{StopRepeated: no grace is running}");
+}
+
 TEST(WorkerGroupStop, AKillRequestSkipsTheGrace) {
   GroupDriver group = running_group(2, 0);
   group.hear(group::StopRequested{SIGINT});
