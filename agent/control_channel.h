@@ -2,6 +2,7 @@
 // that no message is ever split, and either end sees end-of-file when the other dies.
 //
 //   front -> agent   stop(signal)      first TERM, INT, QUIT or HUP: stop the job, with grace
+//                    repeat            the engine repeated it: the grace begins anew
 //                    kill              second one: no grace
 //                    forward(signal)   USR1 and the like: once to each worker
 //                    suspend, resume   terminal job control
@@ -16,11 +17,21 @@
 
 namespace muster {
 
-enum class ControlKind : uint32_t { stop, kill, forward, suspend, resume, window_size, suspended };
+enum class ControlKind : uint32_t {
+  stop,
+  repeat,
+  kill,
+  forward,
+  suspend,
+  resume,
+  window_size,
+  suspended
+};
 
 struct ControlMessage {
   ControlKind kind = ControlKind::stop;
   int32_t signal = 0;
+  bool by_engine = false;  // The engine sent it (process/signal_sender.h).
 };
 
 // Sends without blocking. False if the other end is gone or its queue is full.

@@ -121,6 +121,7 @@ struct EngineSpec {
   int starts = 0;            // How often it had started this job before.
   bool signals_all = false;  // What it signals, it signals in every process here, ours included.
   bool one_console = false;  // The processes that it started share one.
+  std::optional<int64_t> ends_at = {};  // When it ends the job: seconds since 1970.
 
   friend bool operator==(const EngineSpec&, const EngineSpec&) = default;
 };
@@ -173,6 +174,14 @@ struct HangSpec {
   friend bool operator==(const HangSpec&, const HangSpec&) = default;
 };
 
+// Hidden commands of muster, which print one line: the seconds until Slurm ends the job that
+// follows, "none", or "! " and why that is unknown;
+inline constexpr const char* kSlurmTimeLeftFlag = "--internal-slurm-time-left";
+// "done" after the job that follows has been requeued, or "! " and why not. With kIfPreempted after
+// it: only if Slurm takes its nodes for another job and has not ended it yet; else nothing.
+inline constexpr const char* kSlurmRequeueFlag = "--internal-slurm-requeue";
+inline constexpr const char* kIfPreempted = "if-preempted";
+
 struct LaunchSpec {
   RunMode mode = RunMode::script;
   std::string program;                // Script, module or executable, as typed.
@@ -184,6 +193,8 @@ struct LaunchSpec {
   RendezvousSpec rendezvous;
   std::optional<TaskPlace> task;
   EngineSpec engine;
+  std::optional<double> notice_before_s;  // --notice-before; `engine` names a job of Slurm.
+  std::optional<int> requeue_max;         // --requeue: as often, at most. Likewise.
   std::string role = "default";
 
   int max_restarts = 0;

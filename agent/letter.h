@@ -18,6 +18,7 @@ enum class Letter : uint8_t {
   arrivals = 7,     // hang/arrivals.h, to the node that runs the hang detector.
   clock = 8,        // What that node's wall clock shows: nanoseconds since 1970.
   heard = 9,        // The answer to a last digest: the ranks whose last calls are compared.
+  warning = 10,     // The job's end is near: a signal's number, and whether an engine sends it.
 };
 
 inline std::string letter_of(Letter kind, std::string_view content) {

@@ -2,11 +2,12 @@
 //
 //   muster --nproc-per-node 4 --max-restarts 3 checkpoint /tmp/walk.ckpt
 //   muster --nproc-per-node 4 --max-restarts 3 checkpoint /tmp/walk.ckpt --crash-at 70
+//   srun -N4 muster --requeue checkpoint /shared/walk.ckpt --steps 100000
 //
 // Rank 0 writes a checkpoint every 20 steps. With --crash-at, rank 1 kills itself in that step of
 // the first attempt; muster restarts all ranks, they resume from the checkpoint, and the last line
-// is the same as without the crash. When told to end (kill -TERM the job), all ranks stop at the
-// same step and save; the same command later resumes there.
+// is the same as without the crash. When told to end (kill -TERM the job), or warned of the job's
+// time limit, all ranks stop at the same step and save; the same command later resumes there.
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -18,8 +19,6 @@
 
 #include <muster/distributed.h>
 #include <unistd.h>
-
-constexpr int kSteps = 100;
 
 // Everything that the next step depends on.
 struct State {
@@ -57,17 +56,22 @@ static void crash_where_told(int step, int crash_at) {
 }
 
 int main(int argc, char** argv) try {
-  if (argc != 2 && argc != 4) {
-    std::fprintf(stderr, "usage: checkpoint FILE [--crash-at STEP]\n");
+  int crash_at = -1;
+  int steps = 100;
+  for (int i = 2; i + 1 < argc; i += 2) {
+    if (std::strcmp(argv[i], "--crash-at") == 0) crash_at = std::atoi(argv[i + 1]);
+    if (std::strcmp(argv[i], "--steps") == 0) steps = std::atoi(argv[i + 1]);
+  }
+  if (argc < 2 || argc % 2 != 0) {
+    std::fprintf(stderr, "usage: checkpoint FILE [--steps N] [--crash-at STEP]\n");
     return 2;
   }
   const std::string path = argv[1];
-  const int crash_at = argc == 4 ? std::atoi(argv[3]) : -1;
   muster::init_process_group({.on_sigterm = muster::StopPolicy::agree});
   State state = load(path);
   if (muster::rank() == 0) std::printf("starting at step %d\n", state.step);
   std::fflush(stdout);
-  while (state.step < kSteps) {
+  while (state.step < steps) {
     if (muster::should_stop()) {  // At the same step on all ranks.
       save(path, state);
       if (muster::rank() == 0) std::printf("stopped at step %d\n", state.step);

@@ -154,7 +154,7 @@ class ArgumentWalk {
   }
 
   Result<void> take(const OptionRow& row, std::optional<std::string_view> attached) {
-    if (!row.takes_value() && attached) {
+    if (!row.takes_value() && !row.may_have_value() && attached) {
       return fail(ExitCode::usage,
                   fmt::format("--{} takes no value, but got {}; leave out the value", row.name,
                               shown(*attached)));
@@ -163,7 +163,8 @@ class ArgumentWalk {
       if (position_ == args_.size() || !can_be_value(args_[position_])) return missing_value(row);
       attached = args_[position_++];
     }
-    walked_.values[std::string(row.name)] = row.takes_value() ? std::string(*attached) : "1";
+    const std::string_view without = row.may_have_value() ? "" : "1";
+    walked_.values[std::string(row.name)] = attached.value_or(without);
     if (row.traits.information) walked_.information = row.name;
     return {};
   }

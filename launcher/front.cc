@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <iterator>
 #include <optional>
 #include <set>
@@ -27,6 +26,7 @@
 #include "agent/control_channel.h"
 #include "agent/process/job_cgroup.h"
 #include "agent/process/process_tree.h"
+#include "agent/process/signal_sender.h"
 #include "rendezvous/base/contract.h"
 
 namespace muster {
@@ -76,14 +76,6 @@ class TerminalModes {
   termios modes_{};
   bool saved_;
 };
-
-// Slurm's daemon of the step repeats its signal: at the end of a pre-emption's grace, and to each
-// process of the step. Its user's grace goes on until it kills.
-bool is_engine(uint32_t sender) {
-  std::ifstream file(fmt::format("/proc/{}/comm", sender));
-  std::string name;
-  return std::getline(file, name) && name.starts_with("slurmstepd");
-}
 
 // Why a child of ours has not ended.
 std::string what_keeps(pid_t pid) {
@@ -179,7 +171,7 @@ void Front::on_signal(const signalfd_siginfo& info) {
   } else if (signal == SIGCHLD) {
     reap_adopted();
   } else if (is_forwardable(signal, stop_signals_)) {
-    send_control(control_fd_, {ControlKind::forward, signal});
+    send_control(control_fd_, {ControlKind::forward, signal, is_from_engine(info)});
   }
 }
 
@@ -191,12 +183,14 @@ void Front::on_stop_signal(const signalfd_siginfo& info) {
     stop_requested_at_ = now;
     stop_signal_ = signal;
     if (from_kill) signal_of_kill_ = signal;
-    tell_agent({ControlKind::stop, signal});
+    tell_agent({ControlKind::stop, signal, is_from_engine(info)});
     return;
   }
   const bool echo =
       from_kill && signal == signal_of_kill_ && now - *stop_requested_at_ < kRepeatedKillWindow;
-  if (!is_among(kUserStops, signal) || echo || (from_kill && is_engine(info.ssi_pid))) return;
+  if (echo) return;
+  if (is_from_engine(info)) return tell_agent({ControlKind::repeat, signal, true});
+  if (!is_among(kUserStops, signal)) return;
   if (!kill_requested_at_) kill_requested_at_ = now;
   tell_agent({ControlKind::kill, signal});
 }

@@ -64,7 +64,7 @@ std::string heading_of(const OptionRow& row) {
   std::string heading = "  ";
   if (row.letter != 0) heading += fmt::format("-{}, ", row.letter);
   heading += fmt::format("--{}", row.name);
-  if (row.takes_value()) heading += fmt::format(" {}", row.value);
+  if (!row.value.empty()) heading += fmt::format("{}{}", row.takes_value() ? " " : "", row.value);
   return heading;
 }
 

@@ -47,7 +47,8 @@ int exit_code_of(const siginfo_t& info) {
 }  // namespace
 
 Result<HelperOutcome> run_helper(const std::vector<std::string>& argv,
-                                 const Environment& environment, Duration limit) {
+                                 const Environment& environment, Duration limit,
+                                 HelperStderr complaints) {
   const auto path = environment.find("PATH");
   SpawnRequest request;
   request.executable = find_on_path(argv.front(), path == environment.end() ? "" : path->second);
@@ -65,6 +66,7 @@ Result<HelperOutcome> run_helper(const std::vector<std::string>& argv,
   UniqueFd theirs(ends[1]);
   request.stdin_fd = nothing.get();
   request.stdout_fd = theirs.get();
+  if (complaints == HelperStderr::printed) request.stderr_fd = theirs.get();
   const Result<SpawnedProcess> child = spawn(request);
   theirs.reset();
   if (!child) return tl::unexpected(child.error());

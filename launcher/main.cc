@@ -25,6 +25,7 @@
 #include "launcher/options.h"
 #include "launcher/program.h"
 #include "launcher/program_file.h"
+#include "launcher/slurm_child.h"
 #include "launcher/slurm_step.h"
 #include "launcher/version.h"
 
@@ -116,6 +117,10 @@ int run(const std::vector<std::string>& args) {
     return hang::ras_child_main({args.begin() + 1, args.end()});
   if (!args.empty() && args.front() == kPmiFlag)
     return pmi_child_main({args.begin() + 1, args.end()});
+  if (args.size() == 2 && args.front() == kSlurmTimeLeftFlag)
+    return slurm_time_left_child_main(args.back(), current_environment());
+  if (args.size() >= 2 && args.front() == kSlurmRequeueFlag)
+    return slurm_requeue_child_main(args[1], args.back() == kIfPreempted, current_environment());
 
   fill_standard_descriptors();
   const Environment environment = current_environment();

@@ -151,7 +151,8 @@ std::string entry_of(const OptionRow& row) {
   std::string entry = ".TP\n\\fB";
   if (row.letter != 0) entry += fmt::format("\\-{}\\fR, \\fB", row.letter);
   entry += roff(fmt::format("--{}", row.name)) + "\\fR";
-  if (row.takes_value()) entry += " \\fI" + roff(row.value) + "\\fR";
+  if (!row.value.empty())
+    entry += (row.takes_value() ? " \\fI" : "\\fI") + roff(row.value) + "\\fR";
   entry += "\n" + roff(row.help) + "\n";
   if (row.takes_value() && !row.default_text.empty()) {
     entry += fmt::format("Default: {}.\n", roff(row.default_text));

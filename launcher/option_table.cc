@@ -69,6 +69,15 @@ constexpr auto kRows = std::to_array<OptionRow>({
     {"signals-to-handle", kRestarts, "NAMES", "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
      "Comma-separated signals that shut the job down, in addition to SIGTERM, SIGINT, SIGQUIT and "
      "SIGHUP, which always do; others are forwarded to the workers."},
+    {"notice-before", kRestarts, "SECONDS", "",
+     "Under Slurm: warn all workers this long before the job's time limit, by SIGUSR1, which they "
+     "ignore unless they handle it, and by should_stop() of the worker library. A signal that "
+     "Slurm itself warns with (sbatch --signal) is told to all nodes as well.",
+     kOwn},
+    {"requeue", kRestarts, "[=MAX]", "",
+     "Under Slurm: requeue the job once it has ended after such a warning, as often as MAX times "
+     "(1000). MUSTER_START_COUNT tells the workers how often the job had been started before.",
+     kOwnWithoutVariable},
     {"exit-code", kRestarts, "culprit|torchrun", "culprit",
      "Exit code of a failed job: that of the first worker that failed (signal n as 128+n), or "
      "always 1, as with torchrun, also if the job cannot start.",

@@ -24,14 +24,16 @@ struct OptionTraits {
 struct OptionRow {
   std::string_view name;   // Without dashes: "nproc-per-node".
   std::string_view group;  // Heading in the help. Empty: not shown.
-  // "N|cpu|gpu|auto"; lower-case alternatives are words to type. Empty: a flag.
+  // "N|cpu|gpu|auto"; lower-case alternatives are words to type. Empty: a flag. "[=MAX]": a flag
+  // that may have a value, attached.
   std::string_view value;
   std::string_view default_text;
   std::string_view help;
   OptionTraits traits = {};
   char letter = 0;  // 'r' for -r; 0: none.
 
-  bool takes_value() const { return !value.empty(); }
+  bool may_have_value() const { return value.starts_with("[="); }
+  bool takes_value() const { return !value.empty() && !may_have_value(); }
   std::string variable() const;  // "PET_NPROC_PER_NODE"
 };
 

@@ -141,6 +141,27 @@ void read_shutdown_timeout(Settings& settings, bool is_killed_after_30_s, Launch
   spec.shutdown_timeout_s = *seconds;
 }
 
+constexpr int kRequeuesMax = 1000;
+
+// What only Slurm can do for a job.
+void read_requeue(Settings& settings, const std::optional<EngineFacts>& engine, LaunchSpec& spec) {
+  settings.read("notice-before", spec.notice_before_s,
+                [](const std::string& text) { return parse_seconds(text, false); });
+  if (settings.given("requeue")) {
+    spec.requeue_max = kRequeuesMax;
+    if (!settings.text("requeue", "").empty())
+      settings.read("requeue", spec.requeue_max, int_from(1));
+  }
+  if (engine && engine->engine.signals_all) return;
+  for (const char* const flag : {"notice-before", "requeue"}) {
+    if (!settings.given(flag)) continue;
+    settings.refuse(
+        fmt::format("--{} needs a job of Slurm, which has a time limit and a queue, "
+                    "and this is none; leave the flag out",
+                    flag));
+  }
+}
+
 void read_monitor_interval(Settings& settings) {
   double ignored = 0;
   settings.read("monitor-interval", ignored,
@@ -155,6 +176,7 @@ void read_supervision(Settings& settings, const std::optional<EngineFacts>& engi
   read_monitor_interval(settings);
   read_shutdown_timeout(settings, engine && engine->kills_after_30_s, spec);
   read_signals(settings, spec);
+  read_requeue(settings, engine, spec);
   if (settings.choice("exit-code") == "torchrun") spec.exit_code = ExitCodePolicy::torchrun;
   if (settings.choice("event-log-handler") == "console") spec.event_log = EventLogHandler::console;
 }

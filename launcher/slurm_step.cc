@@ -6,15 +6,19 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <set>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "agent/process/signal_sender.h"
 #include "agent/process/spawn.h"
 #include "launcher/engines/slurm_step_command.h"
 #include "launcher/helper_command.h"
@@ -46,6 +50,68 @@ std::string random_hex(size_t bytes) {
   return to_hex(raw);
 }
 
+// What Slurm tells a job, it tells every process of the batch script and of all steps. A process
+// that nobody else signals is the witness of that: what only muster got, as with
+// `sbatch --signal=B:USR1@60`, the step has not got.
+class Witness {
+ public:
+  // `signals` are blocked. Without a process, or a pipe, nothing is ever seen.
+  explicit Witness(const sigset_t& signals) {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return;
+    seen_.reset(ends[0]);
+    const UniqueFd says(ends[1]);
+    const pid_t muster = getpid();
+    pid_ = fork();
+    if (pid_ == 0) watch(signals, says.get(), muster);
+  }
+  Witness(const Witness&) = delete;
+  Witness& operator=(const Witness&) = delete;
+  ~Witness() {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+
+  // Waits a moment for it: the processes are signalled one after another.
+  bool saw(int signal) {
+    const auto end = std::chrono::steady_clock::now() + kNextDoor;
+    for (;;) {
+      uint8_t number = 0;
+      while (read(seen_.get(), &number, 1) == 1)
+        numbers_.insert(number);
+      if (const auto found = numbers_.find(signal); found != numbers_.end()) {
+        numbers_.erase(found);
+        return true;
+      }
+      const auto left =
+          std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+      pollfd waiting{seen_.get(), POLLIN, 0};
+      if (left.count() <= 0 || poll(&waiting, 1, static_cast<int>(left.count())) <= 0) return false;
+    }
+  }
+
+ private:
+  static constexpr auto kNextDoor = std::chrono::milliseconds(250);
+
+  [[noreturn]] static void watch(const sigset_t& signals, int says, pid_t muster) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    prctl(PR_SET_NAME, "muster-witness");
+    setpgid(0, 0);
+    const int signal_fd = signalfd(-1, &signals, SFD_CLOEXEC);
+    signalfd_siginfo info{};
+    while (getppid() == muster && read(signal_fd, &info, sizeof info) == sizeof info) {
+      const auto number = static_cast<uint8_t>(info.ssi_signo);
+      if (is_from_engine(info) && write(says, &number, 1) != 1) break;
+    }
+    _exit(0);
+  }
+
+  UniqueFd seen_;
+  std::multiset<int> numbers_;
+  pid_t pid_ = -1;
+};
+
 // srun in a session of its own: a key press on the terminal reaches only this process, and a signal
 // that srun gets itself makes it kill the step at once. So signals go to the step, by scancel.
 class SlurmStep {
@@ -60,7 +126,7 @@ class SlurmStep {
 
  private:
   Result<SpawnedProcess> start();
-  void on_signal(int signal);
+  void on_signal(const signalfd_siginfo& info, Witness& witness);
   void pass_on(int signal, const std::vector<std::string>& ids);
   bool has_ended() const;
 
@@ -97,6 +163,7 @@ int SlurmStep::run() {
   ::signal(SIGCHLD, SIG_DFL);  // If ignored, srun would be reaped automatically.
   sigprocmask(SIG_BLOCK, &signals, nullptr);
   const UniqueFd signal_fd(signalfd(-1, &signals, SFD_CLOEXEC));
+  Witness witness(signals);
   const Result<SpawnedProcess> srun = start();
   if (!srun || !signal_fd) {
     say_step(srun ? fmt::format("cannot start srun: {}", std::strerror(errno))
@@ -110,7 +177,7 @@ int SlurmStep::run() {
     poll(fds.data(), fds.size(), -1);
     signalfd_siginfo info{};
     if ((fds[1].revents & POLLIN) != 0 && read(signal_fd.get(), &info, sizeof info) == sizeof info)
-      on_signal(static_cast<int>(info.ssi_signo));
+      on_signal(info, witness);
     if ((fds[0].revents & POLLIN) != 0) break;
   }
   siginfo_t info{};
@@ -119,11 +186,12 @@ int SlurmStep::run() {
 }
 
 // The second key press ends the step at once, as it does with a job of one node.
-void SlurmStep::on_signal(int signal) {
+void SlurmStep::on_signal(const signalfd_siginfo& info, Witness& witness) {
+  const int signal = static_cast<int>(info.ssi_signo);
   const bool again = stop_requested_ && signal == SIGINT;
   const bool ends = signal != SIGUSR1 && signal != SIGUSR2;
   stop_requested_ = stop_requested_ || ends;
-  if (has_ended()) return;
+  if (has_ended() || (is_from_engine(info) && witness.saw(signal))) return;
   const auto listing = run_helper({"squeue", "-s", "-j", jobs_, "-h", "-o", "%i %j"},
                                   command_.environment, kSlurmAnswers);
   if (has_ended()) return;

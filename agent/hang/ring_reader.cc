@@ -400,7 +400,7 @@ bool completions_are_stale(const RecordedState& state, Instant now) {
 
 Result<RingReader> RingReader::open(const ring::RecordFd& record_fd) {
   std::string why;
-  if (ring::Ring* const ring = ring::map_ring(record_fd, /*writable=*/false, why))
+  if (ring::Ring* const ring = ring::map_ring(record_fd, /*writable=*/true, why))
     return RingReader(ring);
   return fail(ExitCode::environment, std::move(why));
 }

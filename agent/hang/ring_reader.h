@@ -136,6 +136,9 @@ class RingReader {
   // Fails with ExitCode::environment.
   static Result<RingReader> open(const ring::RecordFd& record_fd);
 
+  // From now on the rank's should_stop() is true.
+  void warn() const { ring_->head.warned.store(1, ring::kRelease); }
+
   // Counts attachments; a process that attaches wakes who waits for it (futex(2)).
   const std::atomic<uint32_t>& attachments() const;
 
@@ -168,7 +171,7 @@ class RingReader {
 
   explicit RingReader(ring::Ring* ring) : ring_(ring) {}
 
-  std::unique_ptr<ring::Ring, Unmap> ring_;  // Mapped for reading only.
+  std::unique_ptr<ring::Ring, Unmap> ring_;  // Only warn() writes.
 };
 
 }  // namespace muster

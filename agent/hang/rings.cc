@@ -34,9 +34,17 @@ std::optional<ring::RecordFd> Rings::make(int local_rank) {
       say_("calls are not recorded, so a hang is not explained: " + reader.error().message);
     return std::nullopt;
   }
+  if (warned_) reader->warn();
   fd_ = std::move(*fd);
   readers_[static_cast<size_t>(local_rank)] = std::move(*reader);
   return *record_fd;
+}
+
+void Rings::warn() {
+  warned_ = true;
+  for (const std::optional<RingReader>& reader : readers_) {
+    if (reader) reader->warn();
+  }
 }
 
 const RingReader* Rings::reader(int local_rank) const {

@@ -34,6 +34,9 @@ class Rings {
   // The worker has its ring now, or could not be spawned.
   void close_descriptor() { fd_.reset(); }
 
+  // The job has been warned of its end: its ranks see it, those of later attempts too.
+  void warn();
+
   // nullptr: that worker has no ring.
   const RingReader* reader(int local_rank) const;
 
@@ -41,6 +44,7 @@ class Rings {
   bool wanted_;
   std::function<void(const std::string&)> say_;
   bool said_ = false;
+  bool warned_ = false;
   UniqueFd fd_;                                     // Of the ring made last.
   std::vector<std::optional<RingReader>> readers_;  // By local rank.
 };

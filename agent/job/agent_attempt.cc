@@ -280,6 +280,7 @@ SpawnRequest AgentLoop::spawn_request(int local_rank) {
   request.cpus = setup_.placement.workers[index].cpus;
   request.descriptor_limit = context_.descriptor_limit;
   request.keep_hangup_ignored = context_.hangup_ignored;
+  request.ignore_warnings = spec_.engine.signals_all;
   return request;
 }
 

@@ -100,7 +100,8 @@ void AgentLoop::begin_stop(int signal) {
   if (std::exchange(stop_began_, true)) return;
   if (hang_watch_) hang_watch_->end();
   output_->mark_stop();
-  record_->stop_begins(signal, grace(), processes_.look());
+  record_->stop_begins(signal, grace(), processes_.look(),
+                       told_by_engine_ ? Duration(EngineSignals::kElsewhere) : Duration{0});
 }
 
 Duration AgentLoop::grace() const {
@@ -207,6 +208,9 @@ void AgentLoop::end(const group::JobOutcome& outcome) {
   close_bundles();
   stack_reader_.cancel();
   ras_.cancel();
+  slurm_.cancel();
+  held_stop_.cancel();
+  notice_.cancel();
   pause_.cancel();
   stuck_timer_.cancel();
   last_words_limit_.cancel();
@@ -228,6 +232,7 @@ void AgentLoop::end(const group::JobOutcome& outcome) {
   }
   exit_code_ = exit_code_of(report, spec_.exit_code);
   succeeded_ = report.end == JobEnd::success;
+  ended_well_ = succeeded_ || report.end == JobEnd::stopped;
   record_->write_final_events(report, exit_code_);
   output_->write_file("result.json", result_json(report, spec_.exit_code));
   const std::string last_screen = render_end(report, terminal_options());
@@ -259,7 +264,7 @@ void AgentLoop::end(const group::JobOutcome& outcome) {
 void AgentLoop::say_goodbye() {
   if (!rendezvous_) return finish_output();
   if (leaving_signal_) rendezvous_->leaving(*leaving_signal_, true);
-  rendezvous_->close([this] { finish_output(); });
+  rendezvous_->close([this] { requeue([this] { finish_output(); }); });
 }
 
 void AgentLoop::finish_output() {

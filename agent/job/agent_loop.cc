@@ -46,8 +46,11 @@ AgentLoop::AgentLoop(const AgentInput& input, const AgentContext& context)
       stuck_timer_(io_),
       leave_limit_(io_),
       last_words_limit_(io_),
+      held_stop_(io_),
+      notice_(io_),
       processes_(io_, {[this](const WorkerExit& exit) { on_worker_exit(exit); },
-                       [this] { on_group_empty(); }, [this](int signal) { request_stop(signal); },
+                       [this] { on_group_empty(); },
+                       [this](const signalfd_siginfo& info) { on_own_signal(info); },
                        [this](const ProcessEntry& process) { on_refused(process); },
                        [this] { drive_->post(group::KillRefused{attempt_}); }}),
       rings_(spec_.recorder, [this](const std::string& text) { say(text); }),
@@ -58,7 +61,10 @@ AgentLoop::AgentLoop(const AgentInput& input, const AgentContext& context)
                       if (hang_watch_) hang_watch_->was_held(rank);
                     }),
       ras_(io_, processes_),
+      slurm_(io_, processes_),
       peers_drive_(io_, peers_, [this](const Peers::Effect& effect) { on_peers(effect); }),
+      engine_drive_(io_, engine_signals_,
+                    [this](const EngineSignals::Effect& effect) { on_engine(effect); }),
       run_id_(spec_.rendezvous.id.empty() ? random_uuid() : spec_.rendezvous.id),
       task_(spec_.task),
       null_fd_(open("/dev/null", O_RDWR | O_CLOEXEC)),
@@ -208,6 +214,7 @@ void AgentLoop::begin_group() {
   options.workers = setup_.workers;
   options.max_restarts = spec_.max_restarts;
   options.grace = grace();
+  if (spec_.engine.signals_all) options.stop_may_follow = EngineSignals::kElsewhere;
   options.leftovers_grace = std::min(options.leftovers_grace, options.grace);
   group_.emplace(options);
   drive_.emplace(io_, *group_, [this](const group::Effect& effect) { perform(effect); });
@@ -244,11 +251,17 @@ void AgentLoop::listen_for_control() {
 void AgentLoop::on_control(const ControlMessage& message) {
   switch (message.kind) {
     case ControlKind::stop:
-      return request_stop(message.signal);
+      if (!drive_ || ending_ || !is_of_engine(message)) return request_stop(message.signal);
+      return engine_drive_.post(EngineSignals::FrontGot{message.signal, true});
+    case ControlKind::repeat:
+      if (drive_) drive_->post(group::StopRepeated{});
+      return;
     case ControlKind::kill:
       return request_kill(message.signal);
     case ControlKind::forward:
       record_->note(JobEventKind::signal_forwarded, {}, message.signal);
+      if (is_of_engine(message) && (message.signal == SIGUSR1 || message.signal == SIGUSR2))
+        return engine_drive_.post(EngineSignals::FrontGot{message.signal, false});
       if (drive_) drive_->post(group::Forward{message.signal});
       return;
     case ControlKind::suspend:

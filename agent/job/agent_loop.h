@@ -32,6 +32,7 @@
 #include "agent/hang/site_names.h"
 #include "agent/hang/trace.h"
 #include "agent/job/agent.h"
+#include "agent/job/engine_signals.h"
 #include "agent/job/hang_bundle.h"
 #include "agent/job/job_record.h"
 #include "agent/job/node_answers.h"
@@ -79,6 +80,21 @@ class AgentLoop {
   [[noreturn]] void die_with_the_front();
   void request_stop(int signal);
   void request_kill(int signal);
+
+  // ---- the engine's signals, and the time that it leaves the job (agent_engine.cc)
+  bool is_of_engine(const ControlMessage& message) const;
+  void on_own_signal(const signalfd_siginfo& info);
+  void on_engine(const EngineSignals::Effect& effect);
+  void on_warned(const EngineSignals::Warn& warning);
+  void on_warning_letter(int from, std::string_view content);
+  void stop_after_engine(int attempt);
+  void watch_time_limit();
+  void ask_time_left();
+  void on_time_left(const Result<std::string>& answer);
+  void wait_for_notice(Duration left, bool is_fresh);
+  void warn_in_time();
+  void requeue(std::function<void()> next);
+  void on_requeued(const Result<std::string>& answer);
 
   // ---- musterctl (agent_control.cc)
   void open_control();
@@ -241,6 +257,8 @@ class AgentLoop {
   boost::asio::steady_timer stuck_timer_;  // Polls for state D, if the user enabled it.
   boost::asio::steady_timer leave_limit_;
   boost::asio::steady_timer last_words_limit_;
+  boost::asio::steady_timer held_stop_;  // Until the engine's own stop is here, or late.
+  boost::asio::steady_timer notice_;
   WorkerProcesses processes_;
   Rings rings_;
   SiteNames site_names_;
@@ -254,8 +272,11 @@ class AgentLoop {
   HelperProcess driver_;
   StackReader stack_reader_;
   HelperProcess ras_;
+  HelperProcess slurm_;
   Peers peers_;
   Drive<Peers, Peers::Tick> peers_drive_;  // Gets what arrives for it, and the end of each round.
+  EngineSignals engine_signals_;
+  Drive<EngineSignals, EngineSignals::Tick> engine_drive_;
   KernelLog kernel_log_;  // Marked as an attempt starts, then read on the output thread.
   std::unique_ptr<Output> output_;
   std::unique_ptr<JobRecord> record_;
@@ -306,6 +327,11 @@ class AgentLoop {
   std::optional<InterfaceExport> interface_export_;
   bool never_again_ = false;  // A restart cannot fix the failure reported next.
   std::optional<int> leaving_signal_;
+  bool told_by_engine_ = false;  // The engine told the workers to end.
+  bool watches_time_ = false;    // Of the job, for --notice-before.
+  std::optional<std::chrono::steady_clock::time_point> notice_at_;
+  bool ended_well_ = false;  // It succeeded, or ended as it was told to.
+  bool is_warned_ = false;   // The engine, or the time that it leaves, told of the job's end.
   std::optional<membership::End> job_end_;
 
   std::optional<WorkerGroup> group_;

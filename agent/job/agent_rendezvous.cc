@@ -163,6 +163,8 @@ void AgentLoop::on_round(const membership::Round& round) {
   peers_drive_.post(Peers::RoundEnded{});
   job_nodes_.clear();
   job_round_ = round;
+  engine_drive_.post(EngineSignals::Seated{round.node_rank, round.nodes});
+  watch_time_limit();
   // Its end may come before its first worker: the verdict is about this world all the same.
   if (attempt_ < 0) record_->round_formed(round_view(round.restarts));
   opening_round_ = true;
@@ -268,6 +270,8 @@ void AgentLoop::on_stop_order(const member::StopWorkers& stop) {
     round_dropped_ = true;
     return;
   }
+  if (spec_.engine.signals_all && stop.why == membership::StopWhy::left)
+    return stop_after_engine(attempt_);
   drive_->post(group::Regroup{attempt_});
 }
 
@@ -283,6 +287,7 @@ void AgentLoop::on_datagram(const membership::Delivered& datagram) {
   const auto kind = static_cast<Letter>(datagram.payload.front());
   if (kind == Letter::question || kind == Letter::answer)
     return peers_drive_.post(Peers::Arrived{datagram.from, datagram.payload});
+  if (kind == Letter::warning) return on_warning_letter(datagram.from, datagram.payload.substr(1));
   if (hang_watch_)
     hang_watch_->hear(datagram.from, datagram.payload, datagram.at, datagram.at_error);
 }

@@ -206,10 +206,11 @@ void JobRecord::add_evidence(pid_t pid, const HostEvidence& machine) {
   found->machine = std::move(merged);
 }
 
-void JobRecord::stop_begins(int signal, Duration grace, const std::vector<AtStop>& seen) {
+void JobRecord::stop_begins(int signal, Duration grace, const std::vector<AtStop>& seen,
+                            Duration earlier) {
   note(JobEventKind::stopping, {}, signal, std::chrono::duration<double>(grace).count());
   if (stop_) return;
-  stop_ = StopMark{steady_now(), signal};
+  stop_ = StopMark{steady_now(), signal, false, earlier};
   for (size_t i = 0; i < workers_.size() && i < seen.size(); ++i)
     workers_[i].at_stop = seen[i];
 }

@@ -75,7 +75,9 @@ class JobRecord {
   void add_evidence(pid_t pid, const HostEvidence& machine);
   // Called before the workers get the first signal of a stop. `seen`: the state of each worker just
   // before it, by local rank.
-  void stop_begins(int signal, Duration grace, const std::vector<AtStop>& seen);
+  // `earlier`: see StopMark.
+  void stop_begins(int signal, Duration grace, const std::vector<AtStop>& seen,
+                   Duration earlier = Duration{0});
   void kill_sent(std::string whom);
   void stop_ended();  // Nothing of the attempt is left.
   void timer_expired(pid_t pid, int local_rank, int signal, const std::string& scope);

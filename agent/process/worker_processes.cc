@@ -1,6 +1,7 @@
 #include "agent/process/worker_processes.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <utility>
 
@@ -23,11 +24,17 @@ namespace {
 constexpr auto kKillAgainAfter = std::chrono::milliseconds(50);
 constexpr auto kTracedAgainAfter = std::chrono::milliseconds(50);
 
-// SIGCHLD for the orphans that we adopt; the others if this process is signalled, not the front.
+// A process that is younger may have been started after the engine listed those to signal.
+constexpr auto kJustStarted = std::chrono::milliseconds(20);
+
+// SIGCHLD for the orphans that we adopt; the others where this process is signalled itself, by an
+// engine or by a user who means the front.
+constexpr std::array kHeard{SIGCHLD, SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2};
+
 int open_signalfd() {
   sigset_t set;
   sigemptyset(&set);
-  for (int signal : {SIGCHLD, SIGTERM, SIGINT, SIGQUIT})
+  for (const int signal : kHeard)
     sigaddset(&set, signal);
   return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
@@ -64,7 +71,7 @@ Result<pid_t> WorkerProcesses::start(int local_rank, SpawnRequest request) {
   if (!process) return tl::unexpected<Error>(process.error());
   Worker& worker = workers_[static_cast<size_t>(local_rank)];
   worker.pid = process->pid;
-  worker.exited = false;
+  worker.exited = worker.has_signal = false;
   worker.started = std::chrono::steady_clock::now();
   worker.pidfd = std::make_unique<boost::asio::posix::stream_descriptor>(io_, process->pidfd);
   seen_pids_.insert(worker.pid);
@@ -122,7 +129,7 @@ void WorkerProcesses::wait_for_signals() {
 void WorkerProcesses::on_signals() {
   signalfd_siginfo info{};
   while (read(signals_.native_handle(), &info, sizeof info) == sizeof info) {
-    if (info.ssi_signo != SIGCHLD) callbacks_.stop_signal(static_cast<int>(info.ssi_signo));
+    if (info.ssi_signo != SIGCHLD) callbacks_.signalled(info);
   }
   reap_orphans();
   check_empty();
@@ -200,12 +207,28 @@ void WorkerProcesses::refuse(const ProcessEntry& process) {
 
 void WorkerProcesses::stop(int signal) {
   stop_signal_ = signal;
-  for (const Worker& worker : workers_) {
-    send_to_group(worker, signal);
+  for (Worker& worker : workers_) {
+    if (!std::exchange(worker.has_signal, true)) send_to_group(worker, signal);
     send_to_group(worker, SIGCONT);
   }
   signal_rest();
   watch_empty();
+}
+
+void WorkerProcesses::have_signal() {
+  const auto now = std::chrono::steady_clock::now();
+  for (Worker& worker : workers_)
+    worker.has_signal = !worker.exited && now - worker.started >= kJustStarted;
+  for (const ProcessEntry& process : descendants_of(getpid(), live_workers_and_helpers()))
+    already_signalled_.insert({process.pid, process.start_ticks});
+}
+
+std::set<pid_t> WorkerProcesses::live_workers_and_helpers() const {
+  std::set<pid_t> pids = helpers_;
+  for (const Worker& worker : workers_) {
+    if (!worker.exited) pids.insert(worker.pid);
+  }
+  return pids;
 }
 
 // Many workers may end in the same turn of the loop: one look at the tree covers them all.
@@ -218,10 +241,7 @@ void WorkerProcesses::signal_rest_soon() {
 }
 
 void WorkerProcesses::signal_rest() {
-  std::set<pid_t> spared = helpers_;
-  for (const Worker& worker : workers_) {
-    if (!worker.exited) spared.insert(worker.pid);
-  }
+  const std::set<pid_t> spared = live_workers_and_helpers();
   for (const ProcessEntry& process : descendants_of(getpid(), spared)) {
     seen_pids_.insert(process.pid);
     // Workers' groups have had the signal already: orphans in a live worker's group get it once.

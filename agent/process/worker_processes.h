@@ -20,6 +20,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <sys/signalfd.h>
 
 #include "agent/process/exit_status.h"
 #include "agent/process/job_cgroup.h"
@@ -42,7 +43,7 @@ class WorkerProcesses {
   struct Callbacks {
     std::function<void(const WorkerExit&)> exited;
     std::function<void()> empty;  // After watch_empty(), once: no worker and no descendant is left.
-    std::function<void(int)> stop_signal;  // This process itself was sent TERM, INT or QUIT.
+    std::function<void(const signalfd_siginfo&)> signalled;  // This process itself; kHeard.
     // The process runs as another user and cannot be signalled. Once for each process.
     std::function<void(const ProcessEntry&)> refused;
     // After kill(), repeatedly: only processes that cannot be signalled are left.
@@ -56,7 +57,11 @@ class WorkerProcesses {
 
   Result<pid_t> start(int local_rank, SpawnRequest request);
 
+  // To each worker once in an attempt.
   void stop(int signal);
+  // All workers and other processes of the job, but for those that begin just now, have had the
+  // signal that stop() will be called for.
+  void have_signal();
   void kill();  // Repeats until nothing is left; `empty` reports that if watched for.
   bool kill_is_refused() const { return kill_is_refused_; }  // As of the last kill round.
   void watch_empty();
@@ -87,6 +92,7 @@ class WorkerProcesses {
   struct Worker {
     pid_t pid = 0;
     bool exited = true;
+    bool has_signal = false;  // Of the stop.
     std::chrono::steady_clock::time_point started;
     std::unique_ptr<boost::asio::posix::stream_descriptor> pidfd;
     std::unique_ptr<boost::asio::steady_timer> again;
@@ -96,6 +102,7 @@ class WorkerProcesses {
   void on_pidfd_readable(int local_rank, pid_t pid);
   void wait_for_signals();
   void on_signals();
+  std::set<pid_t> live_workers_and_helpers() const;
   void reap_orphans();
   void signal_rest_soon();
   void signal_rest();

@@ -71,8 +71,13 @@ class Examiner {
       signs().ended = *seen;
     if (!record_.ended) return;
     signs().status = failure_.status;
-    signs().by_stop = stop_ && record_.at_stop < AtStop::exiting && *record_.ended >= stop_->at &&
+    signs().by_stop = stop_ && may_be_of_stop() &&
                       explained_by_stop(failure_.status, stop_->signal, stop_->killed);
+  }
+
+  bool may_be_of_stop() const {
+    if (stop_->earlier > Duration::zero()) return *record_.ended >= stop_->at - stop_->earlier;
+    return record_.at_stop < AtStop::exiting && *record_.ended >= stop_->at;
   }
 
   bool ended_by_fault() {

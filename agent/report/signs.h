@@ -20,6 +20,7 @@ struct StopMark {
   Instant at{};
   int signal = 0;
   bool killed = false;  // SIGKILL followed it.
+  Duration earlier{};   // The engine sent it, and a worker may have got it so much before `at`.
 };
 
 // One worker of an attempt, as its node saw it. `failure` includes the content of its error file.

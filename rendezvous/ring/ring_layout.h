@@ -72,8 +72,11 @@ struct Head {
   Word without_group;  // Groups without an entry: the table was full.
   Word futex;          // Its lower half counts attachments; woken by FUTEX_WAKE.
   Word looked_ticks;   // When the owner last looked which calls are complete; 0: it need not look.
+  // Written by the agent at any time: not 0 once the job has been warned of its end, so that
+  // should_stop() is true. No owner clears it.
+  Word warned;
 };
-static_assert(sizeof(Head) == 17 * 8);
+static_assert(sizeof(Head) == 18 * 8);
 inline constexpr uint64_t kAttaching = uint64_t{1} << 32;
 
 // What the rank says of itself besides its calls.

@@ -66,6 +66,9 @@ class RingWriter {
   // Whether this process is the one that attached. One load.
   bool is_attached() const { return mark_.is_here(); }
 
+  // Whether the launcher's agent has warned of the job's end. One load; any thread.
+  bool is_warned() const { return ring_->head.warned.load(kAcquire) != 0; }
+
   // ---- groups: a handle, or -1 where the table is full (then calls on it are not recorded)
   // The state is `forming`.
   int32_t open_group(const GroupFacts& facts);

@@ -28,14 +28,14 @@ def require_muster():
 
 
 def wait_for(condition, what, limit_s=LIMIT_S):
-    """Returns the first true value of condition(); fails the test after the limit."""
+    """Returns the first true value of condition(); fails the test after the limit. `what` is a text, or gives one then."""
     deadline = time.monotonic() + limit_s
     while True:
         value = condition()
         if value:
             return value
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {limit_s} s: {what}")
+            raise AssertionError(f"not within {limit_s} s: {what() if callable(what) else what}")
         time.sleep(0.005)
 
 

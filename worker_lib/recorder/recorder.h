@@ -34,6 +34,9 @@ class Recorder {
   // The state is `forming`. `facts.id`: the group's; `part`: of it, as "/cuda".
   LaneRecorder open(const ring::GroupFacts& facts, std::string_view part);
 
+  // Whether the launcher has warned of the job's end. Any thread.
+  bool is_warned() const { return writer_->is_warned(); }
+
   // Sections nest; leaving more than were entered does nothing.
   void enter_section(std::string_view name);
   void leave_section();

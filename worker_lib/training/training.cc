@@ -11,6 +11,7 @@
 #include "muster/section.h"
 #include "worker_lib/joining/job.h"
 #include "worker_lib/raise.h"
+#include "worker_lib/recorder/recorder.h"
 #include "worker_lib/training/helper_error.h"
 
 namespace muster {
@@ -110,7 +111,9 @@ void take_turns(FirstRanks first, const std::function<void()>& block, const Call
 }  // namespace detail
 
 bool should_stop(const CallOptions& options) {
-  const bool is_told = worker::require_job()->watch().stop_requested();
+  const worker::Recorder* const recorder = worker::process_recorder();
+  const bool is_told = worker::require_job()->watch().stop_requested() ||
+                       (recorder != nullptr && recorder->is_warned());
   std::array<uint8_t, 1> stop{is_told ? uint8_t{1} : uint8_t{0}};
   worker::in_the_name_of(worker::CallPurpose::should_stop,
                          [&] { world().all_reduce(Buffer(stop), ReduceOp::max, options); });

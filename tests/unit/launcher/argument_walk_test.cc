@@ -68,9 +68,16 @@ TEST(ArgumentWalk, TakesEveryFlagOfTheTableInBothSpellings) {
       c = c == '-' ? '_' : c;
     for (const std::string& name : {dashed, underscored}) {
       const WalkedArguments walked = walk({"--" + name + (row.takes_value() ? "=v" : "")});
-      EXPECT_EQ(walked.values, Values({{dashed, row.takes_value() ? "v" : "1"}})) << name;
+      const char* const value = row.takes_value() ? "v" : row.may_have_value() ? "" : "1";
+      EXPECT_EQ(walked.values, Values({{dashed, value}})) << name;
     }
   }
+}
+
+TEST(ArgumentWalk, TakesAValueThatMayBeLeftOutOnlyWhereItIsAttached) {
+  EXPECT_EQ(flags({"--requeue=3"}), Values({{"requeue", "3"}}));
+  EXPECT_EQ(walk({"--requeue", "3"}).values, Values({{"requeue", ""}}));
+  EXPECT_EQ(walk({"--requeue", "3"}).rest, Words{"3"});
 }
 
 TEST(ArgumentWalk, KeepsAwkwardValuesAsTheyAre) {

@@ -66,6 +66,20 @@ TEST(EngineSettings, AloneOnANodeNothingIsTakenButItsGpus) {
   EXPECT_EQ(line_taken({}, environment), "Slurm 2.0: 2 workers (SLURM_GPUS_ON_NODE)");
 }
 
+TEST(EngineSettings, ATimeLimitAndAQueueAreSlurms) {
+  EXPECT_EQ(launched({"--notice-before", "90"}, slurm_one_task()).notice_before_s, 90);
+  EXPECT_EQ(launched({"--requeue"}, slurm_one_task()).requeue_max, 1000);
+  EXPECT_EQ(launched({"--requeue=2"}, slurm_one_task()).requeue_max, 2);
+  EXPECT_EQ(complaint_about({"--requeue=0"}, slurm_one_task()).substr(0, 12), "--requeue 0:");
+  for (const char* const flag : {"--requeue", "--notice-before=5"}) {
+    const std::string said = complaint_about({flag}, pytorch_job());
+    EXPECT_NE(said.find("needs a job of Slurm"), std::string::npos) << said;
+  }
+  Environment environment = slurm_one_task();
+  environment["SLURM_JOB_END_TIME"] = "1795000000";
+  EXPECT_EQ(launched({}, environment).engine.ends_at, 1795000000);
+}
+
 // The user's own grace is kept, and one that torchrun would have read.
 TEST(EngineSettings, TheEngineKillsOnlyAfterMustersOwnEnd) {
   EXPECT_EQ(launched({}, pytorch_job()).shutdown_timeout_s, 25);

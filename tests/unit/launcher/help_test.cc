@@ -94,8 +94,8 @@ TEST(OptionTable, DerivesVariablesFromNames) {
     if (!row.traits.reads_variable) command_line_only.emplace(row.name);
   }
   EXPECT_EQ(command_line_only,
-            std::set<std::string>({"help", "version", "print-completion", "print-man", "logs-specs",
-                                   "numa-binding", "use-env"}));
+            std::set<std::string>({"help", "version", "print-completion", "print-man", "requeue",
+                                   "logs-specs", "numa-binding", "use-env"}));
 }
 
 TEST(OptionTable, TellsWordsToTypeFromPlaceholders) {

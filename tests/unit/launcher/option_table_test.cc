@@ -61,7 +61,7 @@ TEST(OptionRow, TakesAValueUnlessItIsASwitch) {
       names_where([](const OptionRow& row) { return !row.takes_value(); }),
       (NameSet{"help", "keep-local-rank", "module", "no-iface-env", "no-python", "no-python-hook",
                "no-recorder", "pass-local-rank", "print-man", "record-kernels", "report-bindings",
-               "run-path", "standalone", "use-env", "version", "virtual-local-rank"}));
+               "requeue", "run-path", "standalone", "use-env", "version", "virtual-local-rank"}));
   EXPECT_EQ(names_where([](const OptionRow& row) {
               return !row.takes_value() && !row.default_text.empty();
             }),
@@ -85,6 +85,7 @@ TEST(OptionRow, SaysWhetherTorchrunLacksIt) {
                      "no-iface-env",
                      "no-python-hook",
                      "no-recorder",
+                     "notice-before",
                      "on-hang",
                      "pass-local-rank",
                      "print-man",
@@ -93,6 +94,7 @@ TEST(OptionRow, SaysWhetherTorchrunLacksIt) {
                      "rdzv-token-file",
                      "record-kernels",
                      "report-bindings",
+                     "requeue",
                      "spares",
                      "start-timeout",
                      "stdin",

@@ -131,5 +131,28 @@ TEST(Rings, NoneIsMadeWhereNoneIsWanted) {
   EXPECT_EQ(rings.reader(0), nullptr);
 }
 
+// Attached before or after, in this attempt or in a later one.
+TEST_F(RingsTest, AWarningReachesEveryRank) {
+  rings_.begin_attempt(2);
+  std::string why;
+  const auto attach = [&](int local_rank) {
+    auto writer = ring::RingWriter::attach(ring::to_text(*rings_.make(local_rank)),
+                                           ring::Source::worker_lib, why);
+    EXPECT_NE(writer, nullptr) << why;
+    return writer;
+  };
+  const auto early = attach(0);
+  const auto record_fd = rings_.make(1);
+  EXPECT_FALSE(early->is_warned());
+  rings_.warn();
+  EXPECT_TRUE(early->is_warned());
+  const auto late =
+      ring::RingWriter::attach(ring::to_text(*record_fd), ring::Source::worker_lib, why);
+  ASSERT_NE(late, nullptr) << why;
+  EXPECT_TRUE(late->is_warned());
+  rings_.begin_attempt(1);
+  EXPECT_TRUE(attach(0)->is_warned());
+}
+
 }  // namespace
 }  // namespace muster

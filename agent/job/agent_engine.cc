@@ -1,0 +1,164 @@
+// What the engine tells this job: by signals, which the workers may have had already, and by the
+// time that it leaves it.
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <ctime>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "agent/job/agent_loop.h"
+#include "agent/letter.h"
+#include "agent/process/signal_sender.h"
+#include "agent/report/text.h"
+#include "rendezvous/base/text.h"
+#include "rendezvous/net/call_after.h"
+
+namespace muster {
+namespace {
+
+constexpr auto kSlurmAnswers = std::chrono::seconds(10);
+constexpr auto kAskAgain = std::chrono::seconds(60);
+constexpr auto kAsksBefore = std::chrono::seconds(6);
+constexpr int kNoticeSignal = SIGUSR1;
+
+// Of what a hidden command prints; see launch_spec.h.
+std::string_view without_mark(std::string_view line) {
+  return line.starts_with("! ") ? line.substr(2) : line;
+}
+
+}  // namespace
+
+// ---- signals
+
+bool AgentLoop::is_of_engine(const ControlMessage& message) const {
+  return message.by_engine && spec_.engine.signals_all;
+}
+
+void AgentLoop::on_own_signal(const signalfd_siginfo& info) {
+  const int signal = static_cast<int>(info.ssi_signo);
+  if (spec_.engine.signals_all && is_from_engine(info))
+    return engine_drive_.post(EngineSignals::AgentGot{signal});
+  if (signal == SIGTERM || signal == SIGINT || signal == SIGQUIT) request_stop(signal);
+}
+
+void AgentLoop::on_engine(const EngineSignals::Effect& effect) {
+  if (const auto* const warning = std::get_if<EngineSignals::Warn>(&effect)) {
+    on_warned(*warning);
+  } else if (const auto* const stop = std::get_if<EngineSignals::Stop>(&effect)) {
+    told_by_engine_ = stop->told;
+    if (stop->told) processes_.have_signal();
+    request_stop(stop->signal);
+  } else if (const auto* const tell = std::get_if<EngineSignals::Tell>(&effect)) {
+    const std::string content{static_cast<char>(tell->signal), tell->by_engine ? '\1' : '\0'};
+    send(tell->node, letter_of(Letter::warning, content));
+  }
+}
+
+void AgentLoop::on_warned(const EngineSignals::Warn& warning) {
+  if (ending_) return;
+  is_warned_ = true;
+  rings_.warn();
+  if (job_round_.node_rank == 0) {
+    say(fmt::format("the job's end is near: all workers {} {}, and should_stop() is true",
+                    warning.told ? "had" : "get", signal_name(warning.signal)));
+  }
+  if (!warning.told && drive_) drive_->post(group::Forward{warning.signal});
+}
+
+void AgentLoop::on_warning_letter(int from, std::string_view content) {
+  if (content.size() != 2 || from == job_round_.node_rank) return;
+  const int signal = content[0];
+  if (signal != SIGUSR1 && signal != SIGUSR2) return;
+  engine_drive_.post(EngineSignals::Heard{signal, content[1] != 0});
+}
+
+// Another node leaves because of a signal. If the engine sent it, it is on its way to the workers
+// here as well, and they are to get it once.
+void AgentLoop::stop_after_engine(int attempt) {
+  call_after(held_stop_, EngineSignals::kElsewhere, [this, attempt] {
+    if (!group_->finished()) drive_->post(group::Regroup{attempt});
+  });
+}
+
+// ---- the time that is left
+
+// By one node: a Slurm of a thousand nodes is not to be asked by all of them.
+void AgentLoop::watch_time_limit() {
+  if (!spec_.notice_before_s || job_round_.node_rank != 0 || watches_time_) return;
+  watches_time_ = true;
+  if (!spec_.engine.ends_at) return ask_time_left();
+  wait_for_notice(std::chrono::seconds(*spec_.engine.ends_at - std::time(nullptr)), false);
+}
+
+void AgentLoop::ask_time_left() {
+  if (ending_ || slurm_.is_busy()) return;
+  slurm_.ask({.arguments = {kSlurmTimeLeftFlag, spec_.engine.job},
+              .limit = kSlurmAnswers,
+              .what = "ask Slurm for the time that is left",
+              .late = "squeue did not answer in time"},
+             [this](const Result<std::string>& answer) { on_time_left(answer); });
+}
+
+void AgentLoop::on_time_left(const Result<std::string>& answer) {
+  const std::string_view line =
+      trim(answer ? std::string_view(*answer) : std::string_view(answer.error().message));
+  if (line == "none") {
+    return say(
+        fmt::format("--notice-before has no effect: job {} has no time limit", spec_.engine.job));
+  }
+  if (const auto left = whole_number<int>(line))
+    return wait_for_notice(std::chrono::seconds(*left), true);
+  say(fmt::format("when Slurm ends job {} is unknown: {}", spec_.engine.job, without_mark(line)));
+  if (notice_at_) return warn_in_time();
+  call_after(notice_, kAskAgain, [this] { ask_time_left(); });
+}
+
+// Asks again shortly before it warns, since limits are moved.
+void AgentLoop::wait_for_notice(Duration left, bool is_fresh) {
+  if (ending_) return;
+  const Duration due = left - std::chrono::duration_cast<Duration>(
+                                  std::chrono::duration<double>(*spec_.notice_before_s));
+  notice_at_ = std::chrono::steady_clock::now() + std::max(Duration{0}, due);
+  if (is_fresh && due <= kAsksBefore) return warn_in_time();
+  call_after(notice_, std::max(Duration{0}, due - kAsksBefore / 2), [this] { ask_time_left(); });
+}
+
+void AgentLoop::warn_in_time() {
+  const auto now = std::chrono::steady_clock::now();
+  call_after(notice_, std::max(Duration{0}, Duration(*notice_at_ - now)),
+             [this] { engine_drive_.post(EngineSignals::TimeIsShort{kNoticeSignal}); });
+}
+
+// The job starts anew where this one saved its state. Last of all: Slurm ends the job at once.
+void AgentLoop::requeue(std::function<void()> next) {
+  const bool is_told = is_warned_ || told_by_engine_;
+  if (!is_told || !spec_.requeue_max || job_round_.node_rank != 0 || !ended_well_) return next();
+  if (spec_.engine.starts >= *spec_.requeue_max) {
+    say(fmt::format("job {} is not requeued: it has been {} times (--requeue={})", spec_.engine.job,
+                    spec_.engine.starts, *spec_.requeue_max));
+    return next();
+  }
+  std::vector<std::string> arguments{kSlurmRequeueFlag, spec_.engine.job};
+  if (!is_warned_) arguments.emplace_back(kIfPreempted);
+  slurm_.ask({.arguments = std::move(arguments),
+              .limit = kSlurmAnswers,
+              .what = "requeue the job",
+              .late = "scontrol did not answer in time"},
+             [this, next = std::move(next)](const Result<std::string>& answer) {
+               on_requeued(answer);
+               next();
+             });
+}
+
+void AgentLoop::on_requeued(const Result<std::string>& answer) {
+  const std::string_view line =
+      trim(answer ? std::string_view(*answer) : std::string_view(answer.error().message));
+  if (line.empty()) return;
+  if (line == "done") return say(fmt::format("job {} is requeued", spec_.engine.job));
+  say(fmt::format("job {0} is not requeued: {1}; `scontrol requeue {0}` does it", spec_.engine.job,
+                  without_mark(line)));
+}
+
+}  // namespace muster

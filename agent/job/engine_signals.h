@@ -1,0 +1,111 @@
+// What a node does about the signals of an engine that signals every process of a job itself, as
+// Slurm's daemon does: the front, this agent, the workers and what they started, one after another,
+// and on each node a little earlier or later. Workers get each signal once: what the agent got, the
+// workers got as well. What only the front got they did not: a signal to the batch script alone, or
+// one of a site that tracks processes by their group.
+//
+//   a stop     to this node's workers, unless they were told
+//   a warning  likewise, and to those of all other nodes: every node tells node 0, which tells all
+//
+// A pure machine; the agent's loop carries out its effects.
+#pragma once
+
+#include <map>
+#include <variant>
+#include <vector>
+
+#include "rendezvous/base/time.h"
+
+namespace muster {
+
+class EngineSignals {
+ public:
+  // The agent gets the signal within this time of the front,
+  static constexpr auto kNextDoor = std::chrono::milliseconds(250);
+  // and another node within this.
+  static constexpr auto kElsewhere = std::chrono::seconds(1);
+  // A node that was warned tells node 0 if it has not heard of it by then.
+  static constexpr auto kHearsay = std::chrono::milliseconds(500);
+  // The same signal within this time is the same warning.
+  static constexpr auto kSame = std::chrono::seconds(5);
+
+  // This node's place in the newest round.
+  struct Seated {
+    int node_rank = 0;
+    int nodes = 1;
+  };
+  // The front got this signal from the engine. `ends`: it tells the job to end, and is no warning.
+  struct FrontGot {
+    int signal = 0;
+    bool ends = false;
+  };
+  // The agent itself got it from the engine.
+  struct AgentGot {
+    int signal = 0;
+  };
+  // Another node was warned. `by_engine`: by an engine that warns every process itself.
+  struct Heard {
+    int signal = 0;
+    bool by_engine = false;
+  };
+  // The job's end is near: a warning that no signal brought.
+  struct TimeIsShort {
+    int signal = 0;  // That the workers get.
+  };
+  struct Tick {};
+  using Event = std::variant<Seated, FrontGot, AgentGot, Heard, TimeIsShort, Tick>;
+
+  // The workers are to end. `told`: they have the signal.
+  struct Stop {
+    int signal = 0;
+    bool told = false;
+    friend bool operator==(const Stop&, const Stop&) = default;
+  };
+  // The workers are warned. `told`: they have the signal.
+  struct Warn {
+    int signal = 0;
+    bool told = false;
+    friend bool operator==(const Warn&, const Warn&) = default;
+  };
+  // Have that node, or all others (-1), hear it.
+  struct Tell {
+    int node = -1;
+    int signal = 0;
+    bool by_engine = false;
+    friend bool operator==(const Tell&, const Tell&) = default;
+  };
+  using Effect = std::variant<Stop, Warn, Tell>;
+
+  void step(Instant now, const Event& event, std::vector<Effect>& out);
+  Instant next_deadline() const;
+
+ private:
+  // What is known of one signal. kNever: it has not happened, or nothing is due.
+  struct Signal {
+    Instant agent_got = kNever;
+    Instant warned = kNever;
+    Instant told_all = kNever;  // By this node, as node 0.
+    Instant decide_at = kNever;
+    Instant tell_at = kNever;
+    bool ends = false;       // What is to be decided.
+    bool is_ours = false;    // It did not come from another node.
+    bool by_engine = false;  // What is to be told.
+  };
+
+  void on(Instant now, const Seated& event);
+  void on(Instant now, const FrontGot& event);
+  void on(Instant now, const AgentGot& event);
+  void on(Instant now, const Heard& event);
+  void on(Instant now, const TimeIsShort& event);
+  void on(Instant now, const Tick& event);
+
+  void decide(Instant now, int number, bool told);
+  void tell_others(Instant now, int number);
+
+  int node_rank_ = 0;
+  int nodes_ = 1;
+  std::map<int, Signal> signals_;       // By number.
+  std::vector<Effect>* out_ = nullptr;  // Only within step().
+};
+
+}  // namespace muster

@@ -1,0 +1,12 @@
+// Whether a signal is from the engine that started this job, which signals every process of it.
+#pragma once
+
+#include <sys/signalfd.h>
+
+namespace muster {
+
+// Sent by Slurm's daemon of the step. Where /proc hides the processes of other users (hidepid of
+// proc(5)), any signal of root's in a Slurm job counts as its.
+bool is_from_engine(const signalfd_siginfo& info);
+
+}  // namespace muster

@@ -1,0 +1,20 @@
+// The time that Slurm leaves a job, in what its programs print. Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace muster {
+
+// Seconds, of "[days-]hours:minutes:seconds", "minutes:seconds" or "seconds" (`squeue -o %L`); 0
+// where the job is over its limit. nullopt: it is no time.
+std::optional<int64_t> slurm_seconds(std::string_view text);
+
+// As `squeue -o %L` calls a job without a limit.
+bool is_unlimited(std::string_view text);
+
+// Of what `scontrol show job -o` prints of a job: it runs, and another one is to have its nodes.
+bool is_being_preempted(std::string_view job);
+
+}  // namespace muster

@@ -1,0 +1,209 @@
+"""Being told to end by a real Slurm: scancel, pre-emption, warnings and requeues cost a step, and no worker is told twice."""
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import netns
+import slurm
+from harness import MUSTER, main, wait_for
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TOLD = f"{HERE}/programs/told.py"
+EXAMPLES = os.environ["MUSTER_EXAMPLES"]
+LONG = 90  # Seconds: what Slurm's own schedule decides takes that long at most.
+
+
+def log_of(path):
+    try:
+        with open(path, encoding="utf-8") as f:
+            return f.read().split("\n")[:-1]
+    except FileNotFoundError:
+        return []
+
+
+class ToldToEnd(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = folder.name
+        nodes = cls.enterClassContext(netns.Cluster(4))
+        cls.slurm = cls.enterClassContext(slurm.Slurm(nodes, cls.folder, kill_wait=30, grace=6))
+        cls.path = os.path.dirname(cls.slurm.programs["srun"]) + ":" + os.environ["PATH"]
+
+    def setUp(self):
+        self.name = f"{self.folder}/{self.id().split('.')[-1]}"
+
+    def run_slurm(self, program, *args):
+        code, out, err = self.slurm.run(program, *args, env={"PATH": self.path})
+        self.assertEqual(code, 0, err)
+        return out
+
+    def submit(self, script, *flags):
+        with open(f"{self.name}.sh", "w", encoding="utf-8") as f:
+            f.write(f"#!/bin/sh\n{script}\n")
+        words = self.run_slurm("sbatch", "--parsable", "-o", f"{self.name}.out", "--open-mode=append", *flags, f"{self.name}.sh")
+        job = words.strip()
+        self.addCleanup(self.slurm.run, "scancel", "--signal=KILL", "--full", job)
+        self.addCleanup(self.slurm.run, "scancel", job)
+        return job
+
+    def output(self):
+        return "\n".join(log_of(f"{self.name}.out"))
+
+    def workers(self, count):
+        return [log_of(f"{self.name}.{rank}") for rank in range(count)]
+
+    def wait_for_workers(self, count, start=0):
+        wait_for(lambda: all(f"start {start} 0" in log for log in self.workers(count)),
+                 lambda: f"{count} workers run: {self.workers(count)}\n{self.output()}", LONG)
+
+    def state(self, job):
+        return re.search(r"JobState=(\w+)", self.run_slurm("scontrol", "show", "job", job)).group(1)
+
+    def wait_for_state(self, job, *states):
+        wait_for(lambda: self.state(job) in states, lambda: f"job {job} is {states}: {self.state(job)}\n{self.output()}", LONG)
+
+    def told(self, *args, flags=""):
+        return f"{flags} --no-python python3 -u {TOLD} {self.name} {' '.join(map(str, args))}"
+
+    # ---- a stop
+
+    def check_one_term(self, script, count, *flags):
+        job = self.submit(script, *flags)
+        self.wait_for_workers(count)
+        self.run_slurm("scancel", job)
+        self.wait_for_state(job, "CANCELLED")
+        wait_for(lambda: all("saved" in log for log in self.workers(count)), lambda: f"all saved: {self.workers(count)}", LONG)
+        for log in self.workers(count):
+            self.assertEqual(log, ["start 0 0", "SIGTERM from slurmstepd", "saved"], self.output())
+        wait_for(lambda: "stopped by SIGTERM" in self.output(), lambda: "the verdict: " + self.output(), LONG)
+        self.assertNotIn("failed", self.output())
+        return job
+
+    def test_scancel_tells_each_worker_once(self):
+        self.check_one_term(f"srun {MUSTER} {self.told(3, flags='--nproc-per-node 2')}", 8, "-N4")
+
+    def test_scancel_of_a_job_that_muster_started_on_all_nodes(self):
+        self.check_one_term(f"exec {MUSTER} {self.told(3)}", 4, "-N4")
+
+    def test_scancel_of_a_job_on_one_node(self):
+        self.check_one_term(f"{MUSTER} {self.told(3, flags='--nproc-per-node 2')}", 2, "-N1")
+
+    def test_scancel_where_tasks_are_ranks(self):
+        self.check_one_term(f"srun {MUSTER} {self.told(3)}", 6, "-N2", "--ntasks-per-node=3")
+
+    def test_a_worker_that_dies_of_it_has_not_failed(self):
+        job = self.submit(f"srun {MUSTER} {self.told(flags='--max-restarts 3')}", "-N4")
+        self.wait_for_workers(4)
+        self.run_slurm("scancel", job)
+        self.wait_for_state(job, "CANCELLED")
+        wait_for(lambda: "stopped by SIGTERM" in self.output(), lambda: "the verdict: " + self.output(), LONG)
+        self.assertNotIn("failed", self.output())
+        self.assertEqual(self.workers(4), [["start 0 0"]] * 4)
+
+    # ---- pre-emption
+
+    def test_a_long_save_outlasts_the_grace_of_a_preemption(self):
+        job = self.submit(f"srun {MUSTER} {self.told(26, flags='--shutdown-timeout 33 --requeue')}", "-N4", "--exclusive", "-p", "main", "--requeue")
+        self.wait_for_workers(4)
+        urgent = self.run_slurm("sbatch", "--parsable", "-N4", "--exclusive", "-p", "urgent", "-o", "/dev/null", "--wrap", "sleep 1").strip()
+        self.addCleanup(self.slurm.run, "scancel", urgent)
+        wait_for(lambda: all("saved" in log for log in self.workers(4)), lambda: f"all saved: {self.workers(4)}\n{self.output()}", LONG)
+        for log in self.workers(4):
+            # The second one is Slurm's own, at the end of GraceTime, and reaches every process of the job.
+            self.assertLessEqual(sum("SIGTERM" in line for line in log), 2, log)
+        self.assertNotIn("had to be killed", self.output())
+        self.wait_for_workers(4, start=1)
+
+    def test_a_training_that_was_preempted_ends_with_the_same_loss(self):
+        digits = f"--no-python {EXAMPLES}/digits --data {HERE}/../../examples/data/digits.csv --epochs 4 --straggler 0:40"
+        one = self.submit(f"srun {MUSTER} {digits} --checkpoint {self.name}.whole", "-N2")
+        self.wait_for_state(one, "COMPLETED")
+        whole = re.findall(r"final loss .*", self.output())
+        os.truncate(f"{self.name}.out", 0)
+        job = self.submit(f"srun {MUSTER} --requeue {digits} --checkpoint {self.name}.part", "-N2", "--exclusive", "-p", "main", "--requeue")
+        wait_for(lambda: "epoch 1" in self.output(), lambda: "the first epochs: " + self.output(), LONG)
+        urgent = self.run_slurm("sbatch", "--parsable", "-N4", "--exclusive", "-p", "urgent", "-o", "/dev/null", "--wrap", "sleep 1").strip()
+        self.addCleanup(self.slurm.run, "scancel", urgent)
+        wait_for(lambda: "final loss" in self.output(), lambda: "the end of the training: " + self.output(), LONG)
+        self.wait_for_state(job, "COMPLETED")
+        self.assertEqual(re.findall(r"final loss .*", self.output()), whole)
+        self.assertRegex(self.output(), r"starting at epoch [1-9]")
+
+    # ---- warnings
+
+    def check_warned(self, script, count, *flags):
+        job = self.submit(script, *flags)
+        wait_for(lambda: all("SIGUSR1" in " ".join(log) for log in self.workers(count)),
+                 lambda: f"all are warned: {self.workers(count)}\n{self.output()}", LONG)
+        self.assertEqual(self.output().count("the job's end is near"), 1, self.output())
+        time.sleep(2)  # A second signal would be here by then.
+        for log in self.workers(count):
+            self.assertEqual(" ".join(log).count("SIGUSR1"), 1, self.workers(count))
+        return job
+
+    def test_a_warning_reaches_each_worker_once(self):
+        self.check_warned(f"srun {MUSTER} {self.told(0)}", 4, "-N4", "--time=1", "--signal=USR1@58")
+
+    def test_a_warning_to_the_batch_script_reaches_all_nodes(self):
+        self.check_warned(f"exec {MUSTER} {self.told(0)}", 3, "-N3", "--time=1", "--signal=B:USR1@58")
+
+    def test_a_warning_to_a_batch_script_on_one_node(self):
+        self.check_warned(f"exec {MUSTER} {self.told(0, flags='--nproc-per-node 2')}", 2, "-N1", "--time=1", "--signal=B:USR1@58")
+
+    def test_notice_before_the_time_limit(self):
+        self.check_warned(f"srun {MUSTER} {self.told(0, flags='--notice-before 52')}", 4, "-N4", "--time=1")
+
+    def check_requeued(self, script, *flags):
+        """Of a training that stops at the step at which should_stop() is true, and goes on from there."""
+        job = self.submit(script, *flags)
+        wait_for(lambda: "stopped at step" in self.output(), lambda: "it stops: " + self.output(), LONG)
+        wait_for(lambda: "arrived at" in self.output(), lambda: "it arrives: " + self.output(), LONG)
+        stopped = re.findall(r"stopped at step (\d+)", self.output())
+        self.assertEqual(re.findall(r"starting at step (\d+)", self.output()), ["0", *stopped])
+        self.assertEqual(len(stopped), 1)
+        self.wait_for_state(job, "COMPLETED")
+
+    def test_requeued_after_a_warning_the_job_goes_on_where_it_stopped(self):
+        # 6,000 steps of 5 ms take 30 s: it is warned within them, and the second start ends before its limit.
+        walk = f"{MUSTER} --requeue --no-python {EXAMPLES}/checkpoint {self.name}.ckpt --steps 6000"
+        self.check_requeued(f"srun {walk}", "-N2", "--requeue", "--time=1", "--signal=USR1@50")
+
+
+class ANodeDies(unittest.TestCase):
+    def test_an_elastic_job_goes_on_without_it(self):
+        with tempfile.TemporaryDirectory() as folder, netns.Cluster(4) as nodes, slurm.Slurm(nodes, folder) as cluster:
+            script, logs = f"{folder}/job.sh", f"{folder}/log"
+            with open(script, "w", encoding="utf-8") as f:
+                f.write(f"#!/bin/sh\nexec {MUSTER} --nnodes 3:4 --no-python python3 -u {TOLD} {logs} 0\n")
+            path = os.path.dirname(cluster.programs["srun"]) + ":" + os.environ["PATH"]
+            code, job, err = cluster.run("sbatch", "--parsable", "-N4", "--no-kill", "-o", f"{folder}/out", script, env={"PATH": path})
+            self.assertEqual(code, 0, err)
+
+            def starts():
+                return [sum(line.startswith("start") for line in log_of(f"{logs}.{rank}")) for rank in range(4)]
+
+            def said():
+                return f"{starts()}\n" + "\n".join(log_of(f"{folder}/out"))
+
+            wait_for(lambda: starts() == [1] * 4, said, LONG)
+            listed = subprocess.run(["ip", "netns", "pids", nodes.namespace(4)], capture_output=True, text=True, check=True)
+            self.assertGreater(len(listed.stdout.split()), 3, "slurmd, slurmstepd, muster and its worker")
+            for pid in listed.stdout.split():
+                os.kill(int(pid), signal.SIGKILL)
+            began = time.monotonic()
+            wait_for(lambda: sorted(starts())[1:] == [2] * 3, said, 50)
+            print(f"a new round {time.monotonic() - began:.2f} s after the node's death", file=sys.stderr)
+            cluster.run("scancel", job.strip())
+
+
+if __name__ == "__main__":
+    netns.require_netns()
+    slurm.require_slurm()
+    main()

@@ -1,0 +1,138 @@
+#include "agent/job/engine_signals.h"
+
+#include <csignal>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+namespace muster {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+std::string text(const EngineSignals::Stop& stop) {
+  return fmt::format("stop {} {}", stop.signal, stop.told ? "told" : "untold");
+}
+std::string text(const EngineSignals::Warn& warn) {
+  return fmt::format("warn {} {}", warn.signal, warn.told ? "told" : "untold");
+}
+std::string text(const EngineSignals::Tell& tell) {
+  return fmt::format("tell {} {}{}", tell.node, tell.signal, tell.by_engine ? " by engine" : "");
+}
+
+class Node {
+ public:
+  Node(int node_rank, int nodes) { hear(EngineSignals::Seated{node_rank, nodes}); }
+
+  std::string hear(const EngineSignals::Event& event) {
+    std::vector<EngineSignals::Effect> effects;
+    machine_.step(now_, event, effects);
+    std::vector<std::string> texts;
+    for (const auto& effect : effects)
+      texts.push_back(std::visit([](const auto& one) { return text(one); }, effect));
+    return fmt::format("{}", fmt::join(texts, ", "));
+  }
+  void pass(Duration duration) { now_ += duration; }
+  // Lets time pass until the next deadline. REQUIRES: there is one.
+  std::string tick() {
+    now_ = machine_.next_deadline();
+    return hear(EngineSignals::Tick{});
+  }
+  Duration until_deadline() const { return machine_.next_deadline() - now_; }
+  bool is_at_rest() const { return machine_.next_deadline() == kNever; }
+
+ private:
+  EngineSignals machine_;
+  Instant now_{seconds(100)};
+};
+
+constexpr EngineSignals::FrontGot kStop{SIGTERM, true};
+constexpr EngineSignals::FrontGot kWarning{SIGUSR1, false};
+
+TEST(EngineSignals, AStopThatTheAgentGotTooIsNotPassedOn) {
+  Node node(1, 2);
+  EXPECT_EQ(node.hear(kStop), "");
+  EXPECT_EQ(node.hear(EngineSignals::AgentGot{SIGTERM}), "stop 15 told");
+  EXPECT_TRUE(node.is_at_rest());
+  Node other(1, 2);
+  EXPECT_EQ(other.hear(EngineSignals::AgentGot{SIGTERM}), "");
+  EXPECT_EQ(other.hear(kStop), "stop 15 told");
+}
+
+TEST(EngineSignals, AStopThatOnlyTheFrontGotIsPassedOn) {
+  Node node(0, 1);
+  node.hear(EngineSignals::AgentGot{SIGUSR1});
+  node.hear(EngineSignals::AgentGot{SIGTERM});
+  node.pass(seconds{2});
+  EXPECT_EQ(node.hear(kStop), "") << "another signal, and one of long ago";
+  EXPECT_EQ(node.until_deadline(), EngineSignals::kNextDoor);
+  EXPECT_EQ(node.tick(), "stop 15 untold");
+  EXPECT_TRUE(node.is_at_rest());
+}
+
+TEST(EngineSignals, AWarningIsToldToAllByNode0) {
+  Node first(0, 3);
+  first.hear(kWarning);
+  EXPECT_EQ(first.hear(EngineSignals::AgentGot{SIGUSR1}), "warn 10 told, tell -1 10 by engine");
+  EXPECT_EQ(first.hear(EngineSignals::Heard{SIGUSR1, true}), "") << "it is the same warning";
+  EXPECT_TRUE(first.is_at_rest());
+  Node alone(0, 1);
+  alone.hear(kWarning);
+  EXPECT_EQ(alone.tick(), "warn 10 untold");
+}
+
+TEST(EngineSignals, AnotherNodeTellsNode0OnlyIfItHearsNothing) {
+  Node node(2, 3);
+  node.hear(kWarning);
+  EXPECT_EQ(node.hear(EngineSignals::AgentGot{SIGUSR1}), "warn 10 told");
+  EXPECT_EQ(node.until_deadline(), EngineSignals::kHearsay);
+  EXPECT_EQ(node.hear(EngineSignals::Heard{SIGUSR1, true}), "");
+  EXPECT_TRUE(node.is_at_rest());
+  Node lonely(2, 3);
+  lonely.hear(kWarning);
+  EXPECT_EQ(lonely.tick(), "warn 10 untold");
+  EXPECT_EQ(lonely.tick(), "tell 0 10");
+  EXPECT_TRUE(lonely.is_at_rest());
+}
+
+TEST(EngineSignals, Node0PassesAWarningOnThatAnotherNodeGot) {
+  Node first(0, 3);
+  EXPECT_EQ(first.hear(EngineSignals::Heard{SIGUSR1, false}), "tell -1 10, warn 10 untold");
+}
+
+// The engine's own signal follows, on each node at its time.
+TEST(EngineSignals, WhatTheEngineSendsToAllIsWaitedFor) {
+  Node node(1, 3);
+  EXPECT_EQ(node.hear(EngineSignals::Heard{SIGUSR1, true}), "");
+  EXPECT_EQ(node.until_deadline(), EngineSignals::kElsewhere);
+  node.pass(milliseconds{900});
+  EXPECT_EQ(node.hear(EngineSignals::AgentGot{SIGUSR1}), "warn 10 told");
+  EXPECT_EQ(node.hear(kWarning), "") << "the front got it as well";
+  EXPECT_TRUE(node.is_at_rest());
+  Node left_out(1, 3);
+  left_out.hear(EngineSignals::Heard{SIGUSR1, true});
+  EXPECT_EQ(left_out.tick(), "warn 10 untold");
+}
+
+TEST(EngineSignals, TheSameSignalLaterIsAnotherWarning) {
+  Node node(0, 2);
+  EXPECT_EQ(node.hear(EngineSignals::TimeIsShort{SIGUSR1}), "warn 10 untold, tell -1 10");
+  EXPECT_EQ(node.hear(EngineSignals::TimeIsShort{SIGUSR1}), "");
+  node.pass(EngineSignals::kSame + milliseconds{1});
+  EXPECT_EQ(node.hear(EngineSignals::TimeIsShort{SIGUSR1}), "warn 10 untold, tell -1 10");
+}
+
+TEST(EngineSignals, AStopAndAWarningDoNotMix) {
+  Node node(0, 2);
+  node.hear(kWarning);
+  node.hear(kStop);
+  EXPECT_EQ(node.hear(EngineSignals::AgentGot{SIGTERM}), "stop 15 told");
+  EXPECT_EQ(node.tick(), "warn 10 untold, tell -1 10");
+  EXPECT_TRUE(node.is_at_rest());
+}
+
+}  // namespace
+}  // namespace muster
