@@ -110,8 +110,8 @@ constexpr auto kRows = std::to_array<OptionRow>({
      "writes its own: FILE with .nodeN before its extension.",
      kOwn},
     {"log-dir", kOutput, "DIR", "a fresh folder in $TMPDIR",
-     "Folder for logs and, where it is given, for result.json and events.jsonl; /dev/null: no "
-     "files."},
+     "Folder for logs and, where it is given, for result.json and events.jsonl, with {host}, "
+     "{node_rank}, {job} and {start}; {{ and }} are braces; /dev/null: no files."},
     {"redirects", kOutput, "STREAMS", "0",
      "Streams that go to a file instead of the console: 0 none, 1 stdout, 2 stderr, 3 both, or by "
      "local rank as in 0:1,1:3.",
@@ -122,7 +122,8 @@ constexpr auto kRows = std::to_array<OptionRow>({
     {"log-line-prefix-template", kOutput, "TEMPLATE", "[ROLE LOCAL_RANK]:",
      "Prefix of tee'd lines, with ${role_name}, ${local_rank}, ${rank} and ${hostname}."},
     {"log-prefix", kOutput, "FORMAT", "",
-     "Prefix of every line on the console, with {time}, {host}, {rank}, {local_rank} and {role}.",
+     "Prefix of every line on the console, with {time}, {host}, {rank}, {local_rank} and {role}; "
+     "{{ and }} are braces.",
      kOwn},
     {"local-ranks-filter", kOutput, "RANKS", "all",
      "Only these local ranks write to the console, as in 0,2."},

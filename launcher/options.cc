@@ -1,11 +1,12 @@
 #include "launcher/options.h"
 
 #include <algorithm>
-#include <array>
 #include <csignal>
 
 #include <fmt/format.h>
 
+#include "agent/output/fields.h"
+#include "agent/output/prefix.h"
 #include "launcher/argument_walk.h"
 #include "launcher/completion.h"
 #include "launcher/engine_settings.h"
@@ -56,20 +57,14 @@ Parsed<std::vector<std::string>> parse_devices(const std::string& text) {
   return devices;
 }
 
-// "{time} {host}:{rank}": every pair of braces must name a known field.
+std::string not_a_field(const std::string& name, const std::vector<Field>& fields) {
+  return fmt::format("{} is not a field; the fields are {}", shown(name), names_of_fields(fields));
+}
+
 Parsed<std::string> parse_log_prefix(const std::string& text) {
-  static constexpr std::array<std::string_view, 5> kFields{"time", "host", "rank", "local_rank",
-                                                           "role"};
-  for (std::size_t open = text.find('{'); open != std::string::npos; open = text.find('{', open)) {
-    const std::size_t close = text.find('}', open);
-    const std::string_view field = std::string_view(text).substr(
-        open + 1, close == std::string::npos ? close : close - open - 1);
-    if (close == std::string::npos || std::ranges::count(kFields, field) == 0) {
-      return problem(fmt::format("{} is not a field; the fields are {{{}}}", shown(field),
-                                 fmt::join(kFields, "}, {")));
-    }
-    open = close;
-  }
+  const std::vector<Field> fields = log_prefix_fields({});
+  const auto filled = fill_fields(text, fields);
+  if (!filled) return problem(not_a_field(filled.error(), fields));
   return text;
 }
 
@@ -253,6 +248,22 @@ void check_prefixes(Settings& settings, const LogSpec& log) {
   }
 }
 
+// The agent fills its fields in: it may have to make the run id up. `later`: this process only
+// starts those that will be the nodes.
+void check_log_dir(Settings& settings, const LaunchSpec& spec, bool later) {
+  if (!spec.log.dir) return;
+  std::vector<Field> fields = log_dir_fields(spec, spec.rendezvous.id, "");
+  const auto filled = fill_fields(*spec.log.dir, fields);
+  if (!filled) return settings.refuse_value("log-dir", not_a_field(filled.error(), fields));
+  std::erase_if(fields, [](const Field& field) {
+    return field.name == kNodeRankField && field.value.empty();
+  });
+  if (later || fill_fields(*spec.log.dir, fields)) return;
+  settings.refuse_value("log-dir",
+                        "the nodes' ranks are not known before they meet; give {host} in place of "
+                        "{node_rank}");
+}
+
 void read_output(Settings& settings, LogSpec& log) {
   settings.choice("logs-specs");
   if (const std::string dir = settings.text("log-dir", ""); !dir.empty()) log.dir = dir;
@@ -345,6 +356,7 @@ LaunchSpec read_spec(Settings& settings, const std::vector<std::string>& rest,
   read_hangs(settings, spec);
   check_start_method(settings);
   read_output(settings, spec.log);
+  check_log_dir(settings, spec, engine.use.start.has_value());
   read_placement(settings, spec.placement);
   return spec;
 }

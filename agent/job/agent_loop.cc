@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "agent/job/rendezvous_options.h"
+#include "agent/output/fields.h"
 #include "rendezvous/base/contract.h"
 #include "rendezvous/membership/random_ids.h"
 
@@ -102,6 +103,10 @@ bool AgentLoop::start() {
   temp_dir_ = usable_temp_dir();
   OutputOptions options;
   options.log = spec_.log;
+  if (options.log.dir) {
+    options.log.dir =
+        fill_fields(*options.log.dir, log_dir_fields(spec_, run_id_, own_hostname())).value();
+  }
   options.run_id = run_id_;
   options.role = spec_.role;
   options.hostname = own_hostname();

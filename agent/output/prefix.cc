@@ -12,12 +12,6 @@ bool is_of_name(char c) {
   return c == '_' || std::isalnum(static_cast<unsigned char>(c)) != 0;
 }
 
-void replace_placeholder(std::string& text, std::string_view what, std::string_view by) {
-  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + by.size())) {
-    text.replace(at, what.size(), by);
-  }
-}
-
 }  // namespace
 
 std::string tee_prefix(std::string_view text, const PrefixFacts& facts) {
@@ -46,17 +40,23 @@ std::string tee_prefix(std::string_view text, const PrefixFacts& facts) {
   return result.append(text);
 }
 
+std::vector<Field> log_prefix_fields(const PrefixFacts& facts) {
+  return {{"time", std::string(kTimePlaceholder)},
+          {"host", facts.hostname},
+          {"rank", std::to_string(facts.rank)},
+          {"local_rank", std::to_string(facts.local_rank)},
+          {"role", facts.role}};
+}
+
 std::string log_prefix(std::string_view text, const PrefixFacts& facts) {
-  std::string prefix(text);
-  replace_placeholder(prefix, "{host}", facts.hostname);
-  replace_placeholder(prefix, "{rank}", std::to_string(facts.rank));
-  replace_placeholder(prefix, "{local_rank}", std::to_string(facts.local_rank));
-  replace_placeholder(prefix, "{role}", facts.role);
-  return prefix + ' ';
+  return fill_fields(text, log_prefix_fields(facts)).value_or(std::string(text)) + ' ';
 }
 
 std::string with_time(std::string prefix, std::string_view time) {
-  replace_placeholder(prefix, kTimePlaceholder, time);
+  for (size_t at = prefix.find(kTimePlaceholder); at != std::string::npos;
+       at = prefix.find(kTimePlaceholder, at + time.size())) {
+    prefix.replace(at, kTimePlaceholder.size(), time);
+  }
   return prefix;
 }
 

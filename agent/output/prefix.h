@@ -6,6 +6,9 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "agent/output/fields.h"
 
 namespace muster {
 
@@ -21,9 +24,10 @@ struct PrefixFacts {
 // empty template gives "[<role><local rank>]:".
 std::string tee_prefix(std::string_view text, const PrefixFacts& facts);
 
-// --log-prefix: {host}, {rank}, {local_rank} and {role} are filled in, a blank is added; {time} is
-// left for with_time(), which fills it in at each use. Other braces stay as they are.
-inline constexpr std::string_view kTimePlaceholder = "{time}";
+// --log-prefix: its fields (fields.h) are filled in, a blank is added; {time} becomes a placeholder
+// for with_time(), which fills it in at each use. A text with other fields stays as it is.
+inline constexpr std::string_view kTimePlaceholder = "\x1ftime\x1f";
+std::vector<Field> log_prefix_fields(const PrefixFacts& facts);
 std::string log_prefix(std::string_view text, const PrefixFacts& facts);
 std::string with_time(std::string prefix, std::string_view time);
 

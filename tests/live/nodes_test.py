@@ -273,6 +273,16 @@ class Failures(NodesTest):
         again.signal(signal.SIGINT)
         self.assertEqual(again.wait(), -signal.SIGINT)
 
+    def test_nodes_that_share_a_disk_have_folders_of_their_own(self):
+        jobs = [self.static(i, 2, "--rdzv-id", "a/b", "--log-dir", self.path("logs/{{x}}/{job}-{start}/{host}.{node_rank}"))
+                for i in range(2)]
+        self.wait_starts(2)
+        self.order("done")
+        for job in jobs:
+            self.assert_exit(job, 0)
+        host = os.uname().nodename
+        self.assertEqual(sorted(os.listdir(self.path("logs/{x}/a_b-0"))), [f"{host}.{i}" for i in range(2)])
+
     def test_torchruns_exit_code_is_one_everywhere_when_asked_for(self):
         jobs = [self.elastic(f"n{i}", 2, "--exit-code", "torchrun") for i in range(2)]
         self.wait_starts(2)

@@ -1,5 +1,6 @@
 #include "launcher/engine_settings.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "rendezvous/backends/job_ports.h"
@@ -120,6 +121,16 @@ TEST(EngineSettings, ReservedNodesAreStartedOn) {
                             {"--master-addr", "node1"},
                             {"--rdzv-backend", "c10d", "--rdzv-endpoint", "node1"}})
     EXPECT_EQ(step(here), std::nullopt) << here.front();
+}
+
+// A typing error is told by the script's muster, the node's rank is asked for by the step's.
+TEST(EngineSettings, TheLogFolderMayHaveTheRankThatTheEngineGives) {
+  const Words ranked{"--log-dir", "{node_rank}", "--nnodes", "1:2"};
+  EXPECT_EQ(launched(ranked, slurm_with_gpus()).log.dir, "{node_rank}");
+  EXPECT_TRUE(
+      std::holds_alternative<StepToStart>(parsed(with_program(ranked), slurm_salloc_shell()).what));
+  EXPECT_THAT(complaint_about({"--log-dir", "{node}"}, slurm_salloc_shell()),
+              testing::StartsWith("--log-dir {node}: node is not a field"));
 }
 
 // ---- beside flags

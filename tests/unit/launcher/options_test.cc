@@ -69,6 +69,8 @@ const std::vector<FlagCase>& flag_cases() {
        [](LaunchSpec& s) { s.event_log = EventLogHandler::console; }},
       {{"--log-dir", "logs"}, [](LaunchSpec& s) { s.log.dir = "logs"; }},
       {{"--log-dir", ""}, [](LaunchSpec&) {}},
+      {{"--log-dir", "{job}/{start}-{host}-{node_rank}{{"},
+       [](LaunchSpec& s) { s.log.dir = "{job}/{start}-{host}-{node_rank}{{"; }},
       {{"-r", "3"}, [](LaunchSpec& s) { s.log.redirects.all = Streams::both; }},
       {{"--tee", "1:2"}, [](LaunchSpec& s) { s.log.tee.by_rank = {{1, Streams::err}}; }},
       {{"--log-prefix", "{time} {host}:{rank}"},
@@ -286,6 +288,15 @@ TEST(Options, NameFlagValueAndRemedyOfJunk) {
       {{"--log-prefix", "{time"},
        "--log-prefix {time: time is not a field; the fields are {time}, {host}, {rank}, "
        "{local_rank}, {role}"},
+      {{"--log-dir", "logs/{rank}"},
+       "--log-dir logs/{rank}: rank is not a field; the fields are {host}, {node_rank}, {job}, "
+       "{start}"},
+      {{"--log-dir", "{host"},
+       "--log-dir {host: host is not a field; the fields are {host}, {node_rank}, {job}, {start}"},
+      {{"--log-dir", "{node_rank}", "--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint",
+        "a"},
+       "--log-dir {node_rank}: the nodes' ranks are not known before they meet; give {host} in "
+       "place of {node_rank}"},
       {{"--gpus", "0,,1"},
        "--gpus 0,,1: '' is neither an index nor a UUID; give for example 0,2 or GPU-UUID,MIG-UUID"},
       {{"--gpus", "-1"},

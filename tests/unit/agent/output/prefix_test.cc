@@ -42,13 +42,14 @@ TEST(TeePrefix, UnknownAndBrokenPlaceholdersStayAsTheyAre) {
 
 TEST(LogPrefixText, FillsNamesAtOnceAndTimeAtUse) {
   const std::string prefix = log_prefix("{time} {host}:{rank}", kFacts);
-  EXPECT_EQ(prefix, "{time} node-3:11 ");
+  EXPECT_EQ(prefix, std::string(kTimePlaceholder) + " node-3:11 ");
   EXPECT_EQ(with_time(prefix, "12:00:01.500"), "12:00:01.500 node-3:11 ");
   EXPECT_EQ(with_time(prefix, "12:00:02.000"), "12:00:02.000 node-3:11 ");
 }
 
-TEST(LogPrefixText, KnowsAllNamesAndLeavesOtherBraces) {
-  EXPECT_EQ(log_prefix("{role}{local_rank}{rank}{{x}}", kFacts), "trainer311{{x}} ");
+TEST(LogPrefixText, KnowsAllNamesAndTwoBracesAreOne) {
+  EXPECT_EQ(log_prefix("{role}{local_rank}{rank}{{time}}", kFacts), "trainer311{time} ");
+  EXPECT_EQ(with_time(log_prefix("{{time}}", kFacts), "12:00"), "{time} ");
 }
 
 TEST(LogPrefixText, AValueIsNotExpandedAgain) {
