@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -22,6 +23,15 @@ enum class RunMode {
 };
 
 enum class ExitCodePolicy { culprit, torchrun };
+
+struct ExitCodes {
+  ExitCodes(ExitCodePolicy for_others = ExitCodePolicy::culprit) : policy(for_others) {}
+
+  ExitCodePolicy policy;
+  std::map<std::string, int, std::less<>> by_cause;  // See exit_causes() in agent/report.
+
+  friend bool operator==(const ExitCodes&, const ExitCodes&) = default;
+};
 
 // Selects streams of a worker: bit 0 stdout, bit 1 stderr (torchrun's 0, 1, 2, 3).
 enum class Streams : uint8_t { none = 0, out = 1, err = 2, both = 3 };
@@ -204,7 +214,7 @@ struct LaunchSpec {
   std::vector<int>
       stop_signals;  // Numbers of those this system knows; default TERM, INT, QUIT, HUP.
   std::optional<int> stdin_rank = 0;  // --stdin RANK (global); none: every worker gets /dev/null.
-  ExitCodePolicy exit_code = ExitCodePolicy::culprit;
+  ExitCodes exit_code;
   EventLogHandler event_log = EventLogHandler::null;
   bool recorder = true;         // --no-recorder: workers get no ring to record their calls in.
   bool python_hook = true;      // --no-python-hook: Python programs do not record their calls.

@@ -75,12 +75,15 @@ constexpr auto kRows = std::to_array<OptionRow>({
      "Slurm itself warns with (sbatch --signal) is told to all nodes as well.",
      kOwn},
     {"requeue", kRestarts, "[=MAX]", "",
-     "Under Slurm: requeue the job once it has ended after such a warning, as often as MAX times "
-     "(1000). MUSTER_START_COUNT tells the workers how often the job had been started before.",
+     "Under Slurm: requeue the job once it has ended after such a warning, or in the time that a "
+     "pre-emption leaves it, as often as MAX times (1000). MUSTER_START_COUNT tells the workers "
+     "how often the job had been started before.",
      kOwnWithoutVariable},
-    {"exit-code", kRestarts, "culprit|torchrun", "culprit",
+    {"exit-code", kRestarts, "culprit|torchrun|CAUSE=CODE,...", "culprit",
      "Exit code of a failed job: that of the first worker that failed (signal n as 128+n), or "
-     "always 1, as with torchrun, also if the job cannot start.",
+     "always 1, as with torchrun, also if the job cannot start; with codes for causes, as in "
+     "lost=143,oom=137 or torchrun,lost=143: user, oom, gpu, network, signal, shm, disk, stuck, "
+     "timer, hang, lost, rendezvous and stopped.",
      kOwn},
     {"monitor-interval", kRestarts, "SECONDS", "0.1",
      "Accepted for torchrun; muster notices exits at once and never polls."},

@@ -7,6 +7,7 @@
 
 #include "agent/output/fields.h"
 #include "agent/output/prefix.h"
+#include "agent/report/job_report.h"
 #include "launcher/argument_walk.h"
 #include "launcher/completion.h"
 #include "launcher/engine_settings.h"
@@ -55,6 +56,32 @@ Parsed<std::vector<std::string>> parse_devices(const std::string& text) {
     devices.push_back(device);
   }
   return devices;
+}
+
+// "torchrun,lost=143": a policy, which may be left out, and codes of causes.
+Parsed<ExitCodes> parse_exit_codes(const std::string& text) {
+  ExitCodes codes;
+  std::vector<std::string_view> items = split(text, ',');
+  const std::vector<std::string_view> policies = words_to_type(option_row("exit-code"));
+  if (std::ranges::count(policies, items.front()) > 0) {
+    if (items.front() == "torchrun") codes.policy = ExitCodePolicy::torchrun;
+    items.erase(items.begin());
+  }
+  const std::vector<std::string_view> causes = exit_causes();
+  for (const std::string_view item : items) {
+    const size_t equals = item.find('=');
+    const std::string cause(item.substr(0, equals));
+    if (equals == item.npos || std::ranges::count(causes, cause) == 0) {
+      return problem(
+          fmt::format("{} is not understood; give {}, or CAUSE=CODE,...; the causes are {}",
+                      shown(item), fmt::join(policies, " or "), fmt::join(causes, ", ")));
+    }
+    const Parsed<int> code = parse_int(item.substr(equals + 1), 1, 255);
+    if (!code) return problem(fmt::format("{}: {}", cause, code.error()));
+    if (!codes.by_cause.emplace(cause, *code).second)
+      return problem(fmt::format("{} is named twice; name each cause once", cause));
+  }
+  return codes;
 }
 
 std::string not_a_field(const std::string& name, const std::vector<Field>& fields) {
@@ -172,7 +199,7 @@ void read_supervision(Settings& settings, const std::optional<EngineFacts>& engi
   read_shutdown_timeout(settings, engine && engine->kills_after_30_s, spec);
   read_signals(settings, spec);
   read_requeue(settings, engine, spec);
-  if (settings.choice("exit-code") == "torchrun") spec.exit_code = ExitCodePolicy::torchrun;
+  settings.read("exit-code", spec.exit_code, parse_exit_codes);
   if (settings.choice("event-log-handler") == "console") spec.event_log = EventLogHandler::console;
 }
 

@@ -307,7 +307,8 @@ void AgentLoop::on_rendezvous_failed(const Error& error) {
   if (group_->finished() || job_end_) return;
   if (!coordinated_) return drive_->post(group::RoundFailed{wanted_round_->attempt, shown});
   membership::End end;
-  end.why = membership::EndWhy::timeout;
+  // Without a host the job cannot go on.
+  end.why = attempt_ < 0 ? membership::EndWhy::timeout : membership::EndWhy::lost;
   end.exit_code = static_cast<int>(error.code);
   end.text = shown.message;
   on_job_ended(end);

@@ -19,6 +19,7 @@ ExitCode failing_code(int code) {
 void end_with_error(JobReport& report, const membership::End& end) {
   report.end = JobEnd::round_failed;
   report.error = {failing_code(end.exit_code), end.text};
+  report.lost_node = end.why == membership::EndWhy::lost;
 }
 
 void end_as_failed(JobReport& report, const membership::End& end) {

@@ -2,8 +2,15 @@
 
 #include <algorithm>
 
+#include "agent/report/cause.h"
+
 namespace muster {
 namespace {
+
+constexpr std::string_view kHangCause = "hang";
+constexpr std::string_view kLostCause = "lost";
+constexpr std::string_view kRendezvousCause = "rendezvous";
+constexpr std::string_view kStoppedCause = "stopped";
 
 int own_code(const JobReport& report) {
   switch (report.end) {
@@ -22,7 +29,37 @@ int own_code(const JobReport& report) {
   CHECK(false);
 }
 
+// Empty: one that --exit-code does not name.
+std::string_view cause_of(const JobReport& report) {
+  switch (report.end) {
+    case JobEnd::success:
+    case JobEnd::spawn_failed:
+      return {};
+    case JobEnd::failed:
+      if (!report.culprit) return {};
+      if (report.reason == Reason::hang) return kHangCause;
+      if (report.reason == Reason::node_lost) return kLostCause;
+      return failure_class_name(report.cause.kind);
+    case JobEnd::stopped:
+      return kStoppedCause;
+    case JobEnd::round_failed:
+      if (report.lost_node) return kLostCause;
+      return report.error.code == ExitCode::rendezvous ? kRendezvousCause : std::string_view();
+    case JobEnd::unkillable:
+      return failure_class_name(FailureClass::stuck);
+  }
+  CHECK(false);
+}
+
 }  // namespace
+
+std::vector<std::string_view> exit_causes() {
+  std::vector<std::string_view> causes;
+  for (int kind = 0; kind <= static_cast<int>(FailureClass::timer); ++kind)
+    causes.emplace_back(failure_class_name(static_cast<FailureClass>(kind)));
+  causes.insert(causes.end(), {kHangCause, kLostCause, kRendezvousCause, kStoppedCause});
+  return causes;
+}
 
 std::optional<int> node_rank_of(const JobReport& report, const WorkerFailure& failure) {
   if (failure.node_rank >= 0) return failure.node_rank;
@@ -42,9 +79,11 @@ int culprit_code(const AttemptFailures& attempt) {
   return first == attempt.failures.end() ? 1 : first->status.code();
 }
 
-int exit_code_of(const JobReport& report, ExitCodePolicy policy) {
+int exit_code_of(const JobReport& report, const ExitCodes& codes) {
+  const auto given = codes.by_cause.find(cause_of(report));
+  if (given != codes.by_cause.end()) return given->second;
   const int code = own_code(report);
-  return policy == ExitCodePolicy::torchrun && code != 0 ? 1 : code;
+  return codes.policy == ExitCodePolicy::torchrun && code != 0 ? 1 : code;
 }
 
 }  // namespace muster

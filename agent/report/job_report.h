@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <sys/types.h>
@@ -194,6 +195,7 @@ struct JobReport : AttemptFailures {
   std::vector<int> killed_ranks;  // Ranks that outlived the grace.
 
   Error error;                      // spawn_failed, round_failed
+  bool lost_node = false;           // round_failed: the job could not go on without a node.
   std::vector<StuckProcess> stuck;  // unkillable
 };
 
@@ -203,7 +205,12 @@ std::optional<int> node_rank_of(const JobReport& report, const WorkerFailure& fa
 // The exit code that a failed attempt stands for; never 0.
 int culprit_code(const AttemptFailures& attempt);
 
-// The code that the launcher exits with. The torchrun policy turns every failure into 1.
-int exit_code_of(const JobReport& report, ExitCodePolicy policy);
+// The causes to which --exit-code may give codes: the classes of failures, hang, lost, rendezvous
+// and stopped.
+std::vector<std::string_view> exit_causes();
+
+// The code that the launcher exits with: that of the cause if it has one, else the policy's. The
+// torchrun policy turns every failure into 1.
+int exit_code_of(const JobReport& report, const ExitCodes& codes);
 
 }  // namespace muster

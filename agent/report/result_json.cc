@@ -191,11 +191,11 @@ const char* outcome_name(JobEnd end) {
       {"success", "failed", "stopped", "spawn_failed", "round_failed", "unkillable"}, end);
 }
 
-std::string result_json(const JobReport& report, ExitCodePolicy policy) {
+std::string result_json(const JobReport& report, const ExitCodes& codes) {
   ordered_json json;
   json["version"] = kResultVersion;
   json["outcome"] = outcome_name(report.end);
-  json["exit_code"] = exit_code_of(report, policy);
+  json["exit_code"] = exit_code_of(report, codes);
   json["class"] = class_of(report);
   json["summary"] = summary_of(report);
   json["remedy"] = or_null(report.cause.remedy);

@@ -9,7 +9,7 @@
 namespace muster {
 
 // The whole file, pretty-printed, ending in a newline. Bytes that are not UTF-8 become U+FFFD.
-std::string result_json(const JobReport& report, ExitCodePolicy policy);
+std::string result_json(const JobReport& report, const ExitCodes& codes);
 
 // "success", "failed", "stopped", "spawn_failed", "round_failed", "unkillable".
 const char* outcome_name(JobEnd end);

@@ -313,6 +313,19 @@ class Losses(NodesTest):
         self.assertIn("node rank 1", jobs[0].stderr())
         self.assertIn("lost", jobs[0].stderr())
 
+    def test_every_survivor_of_a_lost_node_exits_with_the_code_of_that_cause(self):
+        jobs = [self.static(rank, 3, "--exit-code", "torchrun,lost=143,user=9") for rank in range(3)]
+        self.wait_starts(3)
+        self.kill_node(jobs[2])
+        for job in jobs[:2]:
+            self.assert_exit(job, 143)
+
+    def test_a_lost_host_is_a_lost_node(self):
+        jobs = [self.static(rank, 2, "--start-timeout", 10, "--exit-code", "lost=143,rendezvous=9") for rank in range(2)]
+        self.wait_starts(2)
+        self.kill_node(jobs[0])
+        self.assert_exit(jobs[1], 143, 60)
+
     def test_a_worker_that_dies_of_a_lost_node_costs_no_restart(self):
         jobs = [self.ranked(i, "1:2", "--max-restarts", 0) for i in range(2)]
         self.wait_starts(2)

@@ -63,6 +63,13 @@ const std::vector<FlagCase>& flag_cases() {
       {{"--shutdown-timeout", "2.5"}, [](LaunchSpec& s) { s.shutdown_timeout_s = 2.5; }},
       {{"--exit-code", "torchrun"}, [](LaunchSpec& s) { s.exit_code = ExitCodePolicy::torchrun; }},
       {{"--exit-code", "culprit"}, [](LaunchSpec&) {}},
+      {{"--exit-code", "lost=143,oom=137"},
+       [](LaunchSpec& s) { s.exit_code.by_cause = {{"lost", 143}, {"oom", 137}}; }},
+      {{"--exit-code", "torchrun,hang=255"},
+       [](LaunchSpec& s) {
+         s.exit_code = ExitCodePolicy::torchrun;
+         s.exit_code.by_cause = {{"hang", 255}};
+       }},
       {{"--event-log-handler", "null"}, [](LaunchSpec&) {}},
       {{"--event-log-handler", "dynamic_rendezvous"}, [](LaunchSpec&) {}},
       {{"--event-log-handler", "console"},
@@ -238,6 +245,9 @@ TEST(Options, AskForAProgram) {
 }
 
 TEST(Options, NameFlagValueAndRemedyOfJunk) {
+  const std::string not_understood =
+      " is not understood; give culprit or torchrun, or CAUSE=CODE,...; the causes are user, oom, "
+      "gpu, network, signal, shm, disk, stuck, timer, hang, lost, rendezvous, stopped";
   const std::vector<std::pair<Words, std::string>> cases{
       {{"--nproc-per-node", "0"},
        "--nproc-per-node 0: out of range; give 1 or more, or auto, gpu or cpu"},
@@ -265,7 +275,17 @@ TEST(Options, NameFlagValueAndRemedyOfJunk) {
        "--hang-timeout OFF: not a number; give seconds, more than 0, or off"},
       {{"--busy-timeout", "off"}, "--busy-timeout off: not a number; give seconds, more than 0"},
       {{"--busy-timeout", "-1"}, "--busy-timeout -1: out of range; give seconds, more than 0"},
-      {{"--exit-code", "1"}, "--exit-code 1: unknown; give one of culprit, torchrun"},
+      {{"--exit-code", "1"}, "--exit-code 1: 1" + not_understood},
+      {{"--exit-code", ""}, "--exit-code '': ''" + not_understood},
+      {{"--exit-code", "lots=3"}, "--exit-code lots=3: lots=3" + not_understood},
+      {{"--exit-code", "lost=3,torchrun"},
+       "--exit-code lost=3,torchrun: torchrun" + not_understood},
+      {{"--exit-code", "lost=3,"}, "--exit-code lost=3,: ''" + not_understood},
+      {{"--exit-code", "lost=0"}, "--exit-code lost=0: lost: out of range; give 1 to 255"},
+      {{"--exit-code", "lost="}, "--exit-code lost=: lost: not a whole number; give 1 to 255"},
+      {{"--exit-code", "lost=256"}, "--exit-code lost=256: lost: out of range; give 1 to 255"},
+      {{"--exit-code", "lost=3,oom=4,lost=3"},
+       "--exit-code lost=3,oom=4,lost=3: lost is named twice; name each cause once"},
       {{"--event-log-handler", "file"},
        "--event-log-handler file: unknown; give one of null, console, dynamic_rendezvous"},
       {{"--start-method", "thread"},

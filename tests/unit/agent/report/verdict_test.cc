@@ -466,5 +466,46 @@ TEST(ExitCodeOf, TheTorchrunPolicyKnowsOnlyZeroAndOne) {
             1);
 }
 
+TEST(ExitCodeOf, IsThatOfTheCauseIfItHasOne) {
+  ExitCodes codes = ExitCodePolicy::torchrun;
+  int code = 10;
+  for (const std::string_view cause : exit_causes())
+    codes.by_cause.emplace(cause, code++);
+  const auto of = [&codes](std::string_view cause) { return codes.by_cause.find(cause)->second; };
+
+  JobReport failed = failed_job({sample_failure(0, ExitStatus::exited(42))});
+  EXPECT_EQ(exit_code_of(failed, codes), of("user"));
+  failed.cause.kind = FailureClass::oom;
+  EXPECT_EQ(exit_code_of(failed, codes), of("oom"));
+  failed.reason = Reason::hang;
+  EXPECT_EQ(exit_code_of(failed, codes), of("hang"));
+  failed.reason = Reason::node_lost;
+  EXPECT_EQ(exit_code_of(failed, codes), of("lost"));
+
+  JobReport report = sample_job(JobEnd::stopped);
+  report.stop_signal = SIGTERM;
+  EXPECT_EQ(exit_code_of(report, codes), of("stopped"));
+  report.end = JobEnd::round_failed;
+  report.error.code = ExitCode::rendezvous;
+  EXPECT_EQ(exit_code_of(report, codes), of("rendezvous"));
+  report.lost_node = true;
+  EXPECT_EQ(exit_code_of(report, codes), of("lost"));
+  report.end = JobEnd::unkillable;
+  EXPECT_EQ(exit_code_of(report, codes), of("stuck"));
+}
+
+TEST(ExitCodeOf, WithoutACauseOrACodeForItIsThePolicys) {
+  ExitCodes codes;
+  codes.by_cause = {{"rendezvous", 7}, {"user", 8}};
+  JobReport report = sample_job(JobEnd::success);
+  EXPECT_EQ(exit_code_of(report, codes), 0);
+  report.end = JobEnd::round_failed;
+  report.error.code = ExitCode::environment;
+  EXPECT_EQ(exit_code_of(report, codes), 121);
+  report.end = JobEnd::unkillable;
+  EXPECT_EQ(exit_code_of(report, codes), 123);
+  EXPECT_EQ(exit_code_of(sample_job(JobEnd::failed), codes), 120) << "nobody knows the cause";
+}
+
 }  // namespace
 }  // namespace muster
