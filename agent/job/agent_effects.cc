@@ -235,7 +235,9 @@ void AgentLoop::end(const group::JobOutcome& outcome) {
   ended_well_ = succeeded_ || report.end == JobEnd::stopped;
   record_->write_final_events(report, exit_code_);
   output_->write_file("result.json", result_json(report, spec_.exit_code));
-  const std::string last_screen = render_end(report, terminal_options());
+  // Processes that remain are this node's alone.
+  const bool said = heard_end_ && node_0_says_it() && report.end != JobEnd::unkillable;
+  const std::string last_screen = said ? std::string() : render_end(report, terminal_options());
   if (!last_screen.empty()) output_->say(last_screen);
 
   if (const std::string path = lookup(env::kErrorFile);

@@ -220,6 +220,7 @@ class AgentLoop {
   void report_evidence(membership::Epoch epoch);
   void tell_evidence(membership::Epoch epoch);
   void say_job_restart();
+  bool node_0_says_it() const;
   void on_round(const membership::Round& round);
   void look_up_own_name();
   void when_own_name_is_known(std::function<void()> next);
@@ -333,6 +334,7 @@ class AgentLoop {
   bool ended_well_ = false;  // It succeeded, or ended as it was told to.
   bool is_warned_ = false;   // The engine, or the time that it leaves, told of the job's end.
   std::optional<membership::End> job_end_;
+  bool heard_end_ = false;  // From the job's host, where all nodes hear it.
 
   std::optional<WorkerGroup> group_;
   std::optional<Drive<WorkerGroup, group::Tick>> drive_;

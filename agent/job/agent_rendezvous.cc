@@ -80,7 +80,10 @@ bool AgentLoop::open_rendezvous(const std::string& token) {
   handlers.stop = [this](const member::StopWorkers& stop) { on_stop_order(stop); };
   handlers.leave_announced = [this] { on_leave_announced(); };
   handlers.datagram = [this](const membership::Delivered& datagram) { on_datagram(datagram); };
-  handlers.ended = [this](const membership::End& end) { on_job_ended(end); };
+  handlers.ended = [this](const membership::End& end) {
+    heard_end_ = heard_end_ || !job_end_;
+    on_job_ended(end);
+  };
   handlers.failed = [this](const Error& error) { on_rendezvous_failed(error); };
   handlers.say = [this](const std::string& text) {
     say(text);
@@ -204,7 +207,16 @@ void AgentLoop::find_node_of_task(const group::RequestRound& request, int tries_
   });
 }
 
-// All nodes print the same line: the round came with the verdict over all of them.
+// Whether what all nodes are told appears on this console without this node: they share it, and
+// node rank 0 is there. It is the host of a job that meets by its engine's facts, so its process
+// lives while any node is told anything. In an elastic job it may have left all the same.
+bool AgentLoop::node_0_says_it() const {
+  const RendezvousSpec& nodes = spec_.rendezvous;
+  return coordinated_ && spec_.engine.one_console && nodes.node_rank.value_or(0) > 0 &&
+         (nodes.ask_pmi || !nodes.ports_of_node_0.empty()) && nodes.nnodes_min == nodes.nnodes_max;
+}
+
+// All nodes know the same line: the round came with the verdict over all of them.
 void AgentLoop::say_job_restart() {
   failed_.reset();
   if (!job_round_.before || attempt_ < 0) return;
@@ -212,7 +224,7 @@ void AgentLoop::say_job_restart() {
   record_->take_verdict(told ? *told : verdict_in_short(*job_round_.before));
   const int left = std::max(0, spec_.max_restarts - job_round_.restarts);
   const std::string line = record_->restart_line(left, Duration{0});
-  if (!line.empty()) say(line);
+  if (!line.empty() && !node_0_says_it()) say(line);
 }
 
 // Runs while the nodes meet, so that it costs no time. A name server that does not answer delays
@@ -264,7 +276,8 @@ void AgentLoop::on_stop_order(const member::StopWorkers& stop) {
   record_->note(changed ? JobEventKind::membership_changed : JobEventKind::note, stop.text);
   if (group_->finished()) return;
   // A failure on this node is reported in more detail, once its last output is read.
-  if (!failed_ && !stop.text.empty()) say(stop.text);
+  const bool elsewhere = !changed && node_0_says_it();
+  if (!failed_ && !stop.text.empty() && !elsewhere) say(stop.text);
   if (stop.epoch != job_round_.epoch) return;
   if (opening_round_) {
     round_dropped_ = true;

@@ -75,6 +75,16 @@ class OneMachine(EngineTest):
     def test_hydra(self):
         self.check(HYDRA, "mpiexec")
 
+    def test_a_failure_is_one_screen(self):
+        for command in (OPEN_MPI, HYDRA):
+            for rank in (0, 2):
+                code, _, err = run([*command, "-np", 4], MUSTER, "--max-restarts", 1, "--no-python", "sh", "-c",
+                                   f"[ $RANK != {rank} ] || exit 3; exec sleep 1000")
+                self.assertEqual(code, 3, err)
+                self.assertEqual(err.count(f"sh FAILED: rank {rank} of 4"), 1, err)
+                self.assertEqual(err.count("Root Cause"), 1, err)
+                self.assertEqual(err.count("restarting, 0 of 1 restarts left\n"), 1, err)
+
     def test_launches_at_once_do_not_meet(self):
         launches = [subprocess.Popen([*HYDRA, "-np", "3", MUSTER, *WORLD], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                      stderr=subprocess.PIPE, text=True) for _ in range(4)]
