@@ -104,6 +104,13 @@ class UnderSlurm(unittest.TestCase):
     def test_an_elastic_job(self):
         self.one_world("srun", "-N3", by_node=[(f"node{i}", 1) for i in (1, 2, 3)], flags=["--nnodes", "1:3"])
 
+    def test_a_failure_is_one_screen_of_node_rank_0(self):
+        code, _, err = self.run_slurm("srun", "-N2", "--label", MUSTER, "--no-python", "sh", "-c",
+                                      "[ $RANK = 0 ] || exit 3; exec sleep 1000")
+        self.assertEqual(code, 3, err)
+        self.assertEqual(re.findall(r"^(\d): sh FAILED: rank (\d) of 2", err, re.M), [("0", "1")], err)
+        self.assertEqual(err.count("Root Cause"), 1, err)
+
     # ---- several tasks on a node
 
     def test_tasks_are_ranks(self):
