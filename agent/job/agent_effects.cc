@@ -122,7 +122,7 @@ void AgentLoop::on(const group::ReportStopping& effect) {
     }
   } else if (effect.left >= grace()) {
     // The first line of the countdown. After a failure it is omitted: only a slow stop is reported.
-    if (!asked) return;
+    if (!asked || (told_by_engine_ && node_0_says_it())) return;
     say(fmt::format("{}: stopping {}; SIGKILL in {} (repeat to kill now)",
                     signal_name(effect.signal), who, duration_text(effect.left)));
   } else {
@@ -235,8 +235,9 @@ void AgentLoop::end(const group::JobOutcome& outcome) {
   ended_well_ = succeeded_ || report.end == JobEnd::stopped;
   record_->write_final_events(report, exit_code_);
   output_->write_file("result.json", result_json(report, spec_.exit_code));
-  // Processes that remain are this node's alone.
-  const bool said = heard_end_ && node_0_says_it() && report.end != JobEnd::unkillable;
+  // Processes that remain, and workers that outlived the grace, are this node's alone.
+  const bool is_known = heard_end_ || (told_by_engine_ && report.killed_ranks.empty());
+  const bool said = is_known && node_0_says_it() && report.end != JobEnd::unkillable;
   const std::string last_screen = said ? std::string() : render_end(report, terminal_options());
   if (!last_screen.empty()) output_->say(last_screen);
 

@@ -209,7 +209,8 @@ void AgentLoop::find_node_of_task(const group::RequestRound& request, int tries_
 
 // Whether what all nodes are told appears on this console without this node: they share it, and
 // node rank 0 is there. It is the host of a job that meets by its engine's facts, so its process
-// lives while any node is told anything. In an elastic job it may have left all the same.
+// lives while any node is told anything by the job; what the engine tells all, it tells node 0. In
+// an elastic job node 0 may have left all the same.
 bool AgentLoop::node_0_says_it() const {
   const RendezvousSpec& nodes = spec_.rendezvous;
   return coordinated_ && spec_.engine.one_console && nodes.node_rank.value_or(0) > 0 &&
@@ -276,8 +277,7 @@ void AgentLoop::on_stop_order(const member::StopWorkers& stop) {
   record_->note(changed ? JobEventKind::membership_changed : JobEventKind::note, stop.text);
   if (group_->finished()) return;
   // A failure on this node is reported in more detail, once its last output is read.
-  const bool elsewhere = !changed && node_0_says_it();
-  if (!failed_ && !stop.text.empty() && !elsewhere) say(stop.text);
+  if (!failed_ && !stop.text.empty() && !node_0_says_it()) say(stop.text);
   if (stop.epoch != job_round_.epoch) return;
   if (opening_round_) {
     round_dropped_ = true;

@@ -84,6 +84,8 @@ class ToldToEnd(unittest.TestCase):
             self.assertEqual(log, ["start 0 0", "SIGTERM from slurmstepd", "saved"], self.output())
         wait_for(lambda: "stopped by SIGTERM" in self.output(), lambda: "the verdict: " + self.output(), LONG)
         self.assertNotIn("failed", self.output())
+        self.assertEqual(self.output().count("stopped by SIGTERM"), 1, self.output())
+        self.assertLessEqual(self.output().count("leaves (SIGTERM)"), 1, self.output())
         return job
 
     def test_scancel_tells_each_worker_once(self):
