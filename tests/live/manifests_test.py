@@ -212,7 +212,7 @@ class Manifests(unittest.TestCase):
 class Scripts(LiveTest):
     def test_each_is_a_script(self):
         scripts = [path for path in glob.glob(f"{ENGINES}/*") if path.endswith((".sh", ".sbatch"))]
-        self.assertEqual(len(scripts), 4)
+        self.assertEqual(len(scripts), 5)
         for path in scripts:
             done = subprocess.run(["bash", "-n", path], capture_output=True, text=True, check=False)
             self.assertEqual((done.returncode, done.stderr), (0, ""), path)

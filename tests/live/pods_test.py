@@ -1,11 +1,15 @@
 """Pods, by the variables that their controllers give them and nothing else: a network namespace each, its hosts file in
 place of the cluster's name server."""
 import collections
+import os
+import re
+import signal
 import subprocess
 import sys
+import time
 
 import netns
-from harness import MUSTER, LiveTest, main, wait_for
+from harness import MUSTER, LiveTest, main, processes, wait_for
 
 NAMES = ("GROUP_RANK", "GROUP_WORLD_SIZE", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 WORLD = ["--no-python", "sh", "-c", "echo " + " ".join(f"${name}" for name in NAMES) + " $(hostname)"]
@@ -124,6 +128,36 @@ class Pods(LiveTest):
             out, err = pod.communicate(timeout=120)
             self.assertEqual(pod.returncode, 0, err)
             self.assertIn("done", out)
+
+    def test_a_deleted_job_saves_and_says_why_it_ended(self):
+        """muster is process 1 of each pod; kubelet signals only that one, and kills after the pod's 30 s."""
+        self.address(1, "llm-workers-0-0.llm")
+        mark = self.path("saved")
+        worker = ["--no-python", "sh", "-c",
+                  f"trap 'sleep 3; echo x >>{mark}.$RANK; exit 0' TERM; echo x >{mark}.up.$RANK; while :; do sleep 0.1; done"]
+        pods = []
+        for i in range(2):
+            env = [f"{name}={value}" for name, value in {**IN_A_POD, **job_set(i, 2)}.items()]
+            pods.append(self.cluster.run(i + 1, ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "env", "-i", *env,
+                                                 MUSTER, *worker],
+                                         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        wait_for(lambda: all(self.exists(f"{mark}.up.{i}") for i in range(2)), "both workers run")
+        began = time.monotonic()
+        firsts = [pid for pid, (_, _, line) in processes().items() if line.startswith(MUSTER) and mark in line and self.is_first(pid)]
+        self.assertEqual(len(firsts), 2)
+        for pid in firsts:
+            os.kill(pid, signal.SIGTERM)
+        for i, pod in enumerate(pods):
+            _, err = pod.communicate(timeout=60)
+            self.assertEqual(pod.returncode, 143, err)
+            self.assertRegex(err, r"muster: stopped by SIGTERM( on node-\S+)?")
+            self.assertEqual(self.read(f"saved.{i}"), "x\n", "it saved once")
+        self.assertLess(time.monotonic() - began, 30)
+
+    def is_first(self, pid):
+        """Whether it is process 1 of a namespace of processes."""
+        with open(f"/proc/{pid}/status", encoding="utf-8") as f:
+            return re.search(r"^NSpid:\t\d+\t1$", f.read(), re.MULTILINE) is not None
 
     def exists(self, path):
         try:

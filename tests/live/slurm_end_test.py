@@ -15,6 +15,7 @@ from harness import MUSTER, main, wait_for
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOLD = f"{HERE}/programs/told.py"
 EXAMPLES = os.environ["MUSTER_EXAMPLES"]
+EXAMPLES_OF_ENGINES = os.path.normpath(f"{HERE}/../../examples/engines")
 LONG = 90  # Seconds: what Slurm's own schedule decides takes that long at most.
 
 
@@ -26,7 +27,9 @@ def log_of(path):
         return []
 
 
-class ToldToEnd(unittest.TestCase):
+class Jobs(unittest.TestCase):
+    """Batch jobs of a cluster of four nodes, whose workers write down what they are told."""
+
     @classmethod
     def setUpClass(cls):
         folder = tempfile.TemporaryDirectory()
@@ -34,7 +37,7 @@ class ToldToEnd(unittest.TestCase):
         cls.folder = folder.name
         nodes = cls.enterClassContext(netns.Cluster(4))
         cls.slurm = cls.enterClassContext(slurm.Slurm(nodes, cls.folder, kill_wait=30, grace=6))
-        cls.path = os.path.dirname(cls.slurm.programs["srun"]) + ":" + os.environ["PATH"]
+        cls.path = ":".join([os.path.dirname(cls.slurm.programs["srun"]), os.path.dirname(MUSTER), os.environ["PATH"]])
 
     def setUp(self):
         self.name = f"{self.folder}/{self.id().split('.')[-1]}"
@@ -72,8 +75,11 @@ class ToldToEnd(unittest.TestCase):
     def told(self, *args, flags=""):
         return f"{flags} --no-python python3 -u {TOLD} {self.name} {' '.join(map(str, args))}"
 
-    # ---- a stop
+    def wait_for_output(self, text):
+        wait_for(lambda: text in self.output(), lambda: f"{text!r}: {self.output()}", LONG)
 
+
+class Stopped(Jobs):
     def check_one_term(self, script, count, *flags):
         job = self.submit(script, *flags)
         self.wait_for_workers(count)
@@ -82,7 +88,7 @@ class ToldToEnd(unittest.TestCase):
         wait_for(lambda: all("saved" in log for log in self.workers(count)), lambda: f"all saved: {self.workers(count)}", LONG)
         for log in self.workers(count):
             self.assertEqual(log, ["start 0 0", "SIGTERM from slurmstepd", "saved"], self.output())
-        wait_for(lambda: "stopped by SIGTERM" in self.output(), lambda: "the verdict: " + self.output(), LONG)
+        self.wait_for_output("stopped by SIGTERM")
         self.assertNotIn("failed", self.output())
         self.assertEqual(self.output().count("stopped by SIGTERM"), 1, self.output())
         self.assertLessEqual(self.output().count("leaves (SIGTERM)"), 1, self.output())
@@ -105,7 +111,7 @@ class ToldToEnd(unittest.TestCase):
         self.wait_for_workers(4)
         self.run_slurm("scancel", job)
         self.wait_for_state(job, "CANCELLED")
-        wait_for(lambda: "stopped by SIGTERM" in self.output(), lambda: "the verdict: " + self.output(), LONG)
+        self.wait_for_output("stopped by SIGTERM")
         self.assertNotIn("failed", self.output())
         self.assertEqual(self.workers(4), [["start 0 0"]] * 4)
 
@@ -130,16 +136,16 @@ class ToldToEnd(unittest.TestCase):
         whole = re.findall(r"final loss .*", self.output())
         os.truncate(f"{self.name}.out", 0)
         job = self.submit(f"srun {MUSTER} --requeue {digits} --checkpoint {self.name}.part", "-N2", "--exclusive", "-p", "main", "--requeue")
-        wait_for(lambda: "epoch 1" in self.output(), lambda: "the first epochs: " + self.output(), LONG)
+        self.wait_for_output("epoch 1")
         urgent = self.run_slurm("sbatch", "--parsable", "-N4", "--exclusive", "-p", "urgent", "-o", "/dev/null", "--wrap", "sleep 1").strip()
         self.addCleanup(self.slurm.run, "scancel", urgent)
-        wait_for(lambda: "final loss" in self.output(), lambda: "the end of the training: " + self.output(), LONG)
+        self.wait_for_output("final loss")
         self.wait_for_state(job, "COMPLETED")
         self.assertEqual(re.findall(r"final loss .*", self.output()), whole)
         self.assertRegex(self.output(), r"starting at epoch [1-9]")
 
-    # ---- warnings
 
+class Warned(Jobs):
     def check_warned(self, script, count, *flags):
         job = self.submit(script, *flags)
         wait_for(lambda: all("SIGUSR1" in " ".join(log) for log in self.workers(count)),
@@ -165,8 +171,8 @@ class ToldToEnd(unittest.TestCase):
     def check_requeued(self, script, *flags):
         """Of a training that stops at the step at which should_stop() is true, and goes on from there."""
         job = self.submit(script, *flags)
-        wait_for(lambda: "stopped at step" in self.output(), lambda: "it stops: " + self.output(), LONG)
-        wait_for(lambda: "arrived at" in self.output(), lambda: "it arrives: " + self.output(), LONG)
+        self.wait_for_output("stopped at step")
+        self.wait_for_output("arrived at")
         stopped = re.findall(r"stopped at step (\d+)", self.output())
         self.assertEqual(re.findall(r"starting at step (\d+)", self.output()), ["0", *stopped])
         self.assertEqual(len(stopped), 1)
@@ -176,6 +182,28 @@ class ToldToEnd(unittest.TestCase):
         # 6,000 steps of 5 ms take 30 s: it is warned within them, and the second start ends before its limit.
         walk = f"{MUSTER} --requeue --no-python {EXAMPLES}/checkpoint {self.name}.ckpt --steps 6000"
         self.check_requeued(f"srun {walk}", "-N2", "--requeue", "--time=1", "--signal=USR1@50")
+
+    def test_the_examples_run(self):
+        """Their numbers of nodes and their programs as they are; the limit and the warning are nearer here."""
+        with open(f"{self.folder}/train.py", "w", encoding="utf-8") as f:
+            f.write("import os, signal, sys\n"
+                    "print('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'], 'start', os.environ['MUSTER_START_COUNT'])\n"
+                    "sys.stdout.flush()\n"
+                    "if 'WAITS' in os.environ and os.environ['MUSTER_START_COUNT'] == '0':\n"
+                    "    signal.signal(signal.SIGUSR1, lambda *_: sys.exit(0))\n"
+                    "    signal.pause()\n")
+        for script in ("slurm.sbatch", "slurm-srun.sbatch"):
+            out = f"{self.folder}/{script}.out"
+            self.run_slurm("sbatch", "--wait", "-o", out, "-D", self.folder, f"{EXAMPLES_OF_ENGINES}/{script}")
+            ranks = sorted(line for line in log_of(out) if line.startswith("rank"))
+            self.assertEqual(ranks, [f"rank {i} of 4 start 0" for i in range(4)], log_of(out))
+        flags = ["--export=ALL,WAITS=1", "--time=1", "--signal=USR1@58", "-D", self.folder, "-o", f"{self.name}.out"]
+        job = self.run_slurm("sbatch", "--parsable", *flags, f"{EXAMPLES_OF_ENGINES}/slurm-requeue.sbatch").strip()
+        self.addCleanup(self.slurm.run, "scancel", job)
+        self.wait_for_output("of 4 start 1")
+        self.wait_for_state(job, "COMPLETED")
+        ranks = sorted(line for line in log_of(f"{self.name}.out") if line.startswith("rank"))
+        self.assertEqual(ranks, [f"rank {i} of 4 start {start}" for i in range(4) for start in (0, 1)], self.output())
 
 
 class ANodeDies(unittest.TestCase):

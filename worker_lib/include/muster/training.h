@@ -78,6 +78,9 @@ auto local_zero_first(Block&& block, const CallOptions& options = {}) {
 // operation that another no longer calls. One all_reduce of a byte over the world, which takes
 // microseconds: call it at every step. Once true it stays true until destroy_process_group().
 //
+// Also true once muster has warned of the job's end under Slurm (muster --notice-before, sbatch
+// --signal), whatever InitOptions::on_sigterm is.
+//
 // Requires InitOptions::on_sigterm = StopPolicy::agree: with end_calls SIGTERM ends this call like
 // any other, with ErrorCode::stopped. The launcher kills the remaining processes after a grace
 // period (muster: --shutdown-timeout), which limits what can still be done.
