@@ -15,14 +15,14 @@ namespace {
 // Less than the agent waits for this process.
 constexpr auto kLimit = std::chrono::seconds(8);
 
-int print(const std::string& line) {
+int print_answer(const std::string& line) {
   std::fwrite(line.data(), 1, line.size(), stdout);
   std::fputc('\n', stdout);
   return 0;
 }
 
 // The first line that a program printed, and without one its exit code.
-std::string said_by(const char* program, const HelperOutcome& outcome) {
+std::string complaint_of(const char* program, const HelperOutcome& outcome) {
   const std::string_view text = trim(outcome.printed);
   if (text.empty()) return fmt::format("{} exited with {}", program, outcome.exit_code);
   return std::string(text.substr(0, text.find('\n')));
@@ -33,11 +33,11 @@ std::string said_by(const char* program, const HelperOutcome& outcome) {
 int slurm_time_left_child_main(const std::string& job, const Environment& environment) {
   const auto told = run_helper({"squeue", "-h", "-j", job, "-o", "%L"}, environment, kLimit,
                                HelperStderr::printed);
-  if (!told) return print("! " + told.error().message);
+  if (!told) return print_answer("! " + told.error().message);
   const std::string_view text = trim(told->printed);
-  if (told->exit_code == 0 && is_unlimited(text)) return print("none");
+  if (told->exit_code == 0 && is_unlimited(text)) return print_answer("none");
   const auto seconds = told->exit_code == 0 ? slurm_seconds(text) : std::nullopt;
-  return print(seconds ? std::to_string(*seconds) : "! " + said_by("squeue", *told));
+  return print_answer(seconds ? std::to_string(*seconds) : "! " + complaint_of("squeue", *told));
 }
 
 // Slurm requeues a job only if it still runs when the time is over that a pre-emption leaves it.
@@ -46,14 +46,14 @@ int slurm_requeue_child_main(const std::string& job, bool if_preempted,
   if (if_preempted) {
     const auto shown = run_helper({"scontrol", "show", "job", "-o", job}, environment, kLimit / 2,
                                   HelperStderr::printed);
-    if (!shown) return print("! " + shown.error().message);
-    if (shown->exit_code != 0) return print("! " + said_by("scontrol", *shown));
+    if (!shown) return print_answer("! " + shown.error().message);
+    if (shown->exit_code != 0) return print_answer("! " + complaint_of("scontrol", *shown));
     if (!is_being_preempted(shown->printed)) return 0;
   }
   const auto told =
       run_helper({"scontrol", "requeue", job}, environment, kLimit / 2, HelperStderr::printed);
-  if (!told) return print("! " + told.error().message);
-  return print(told->exit_code == 0 ? "done" : "! " + said_by("scontrol", *told));
+  if (!told) return print_answer("! " + told.error().message);
+  return print_answer(told->exit_code == 0 ? "done" : "! " + complaint_of("scontrol", *told));
 }
 
 }  // namespace muster

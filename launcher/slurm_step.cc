@@ -30,7 +30,7 @@
 namespace muster {
 namespace {
 
-constexpr auto kSlurmAnswers = std::chrono::seconds(10);
+constexpr auto kStepAnswers = std::chrono::seconds(10);
 constexpr size_t kTokenBytes = 32;
 constexpr std::array kPassedOn{SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 
@@ -193,7 +193,7 @@ void SlurmStep::on_signal(const signalfd_siginfo& info, Witness& witness) {
   stop_requested_ = stop_requested_ || ends;
   if (has_ended() || (is_from_engine(info) && witness.saw(signal))) return;
   const auto listing = run_helper({"squeue", "-s", "-j", jobs_, "-h", "-o", "%i %j"},
-                                  command_.environment, kSlurmAnswers);
+                                  command_.environment, kStepAnswers);
   if (has_ended()) return;
   const bool listed = listing && listing->exit_code == 0;
   const std::vector<std::string> ids =
@@ -218,7 +218,7 @@ void SlurmStep::pass_on(int signal, const std::vector<std::string>& ids) {
     // Its exit code says nothing: it is 225 where the step has not all nodes of the job.
     const auto sent =
         run_helper({"scancel", fmt::format("--signal=SIG{}", sigabbrev_np(signal)), id},
-                   command_.environment, kSlurmAnswers);
+                   command_.environment, kStepAnswers);
     if (sent || has_ended()) continue;
     say_step(fmt::format("cannot pass SIG{} on to step {}: {}; try again, or scancel {}",
                          sigabbrev_np(signal), id, sent.error().message, id));

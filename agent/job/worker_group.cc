@@ -60,13 +60,14 @@ WorkerGroup::WorkerGroup(const Options& options) : options_(options) {
 // Events of a past attempt are dropped with a Note; those of a future attempt are "!". [1] For a
 // worker whose start was not requested "!"; repeated "-". [2] Not requested "-". [3] For a worker
 // that was not started "!"; repeated "-". [4] A failure begins the stop, one by a stop signal only
-// after stop_may_follow; the last success begins draining. [5] When no Spawn is unanswered, every started worker is reaped and GroupEmpty has
-// arrived, the stop ends with a new round, back-off, or the end. [6] The next round includes the
-// change. [7] Workers that succeeded are not started again, except in a coordinated group. [8] The
-// stop in progress keeps its signal and its deadline; only what follows changes. [9] Suspension
-// holds back the start of workers and freezes the clocks of draining and of quick death. It never
-// holds back a stop: a stop sends CONT. [10] Only after KILL; until then the remaining processes
-// may still exit by themselves. [11] Only of a stop that was requested, before KILL.
+// after stop_may_follow; the last success begins draining. [5] When no Spawn is unanswered, every
+// started worker is reaped and GroupEmpty has arrived, the stop ends with a new round, back-off, or
+// the end. [6] The next round includes the change. [7] Workers that succeeded are not started
+// again, except in a coordinated group. [8] The stop in progress keeps its signal and its deadline;
+// only what follows changes. [9] Suspension holds back the start of workers and freezes the clocks
+// of draining and of quick death. It never holds back a stop: a stop sends CONT. [10] Only after
+// KILL; until then the remaining processes may still exit by themselves. [11] Only of a stop that
+// was requested, before KILL.
 void WorkerGroup::step(Instant now, const Event& event, std::vector<Effect>& out) {
   if (phase_ == Phase::finished) return;
   out_ = &out;

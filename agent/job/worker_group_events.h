@@ -103,8 +103,8 @@ struct JobEnded {};
 struct StopRequested {
   int signal = 0;
 };
-// The engine repeated its signal, as Slurm does when the time begins after which it kills: the grace
-// begins anew.
+// The engine repeated its signal, as Slurm does when the time begins after which it kills: the
+// grace begins anew.
 struct StopRepeated {};
 // The front received a second TERM, INT or QUIT.
 struct KillRequested {};

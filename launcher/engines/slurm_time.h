@@ -1,4 +1,6 @@
-// The time that Slurm leaves a job, in what its programs print. Pure.
+// The time that Slurm leaves a job, in what squeue and scontrol print. Their text is meant for
+// people, but Slurm 22.05 has no other in every build. What is not as expected is no time: muster
+// then says what was printed instead of guessing. Pure.
 #pragma once
 
 #include <cstdint>

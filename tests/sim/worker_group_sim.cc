@@ -213,13 +213,7 @@ void Simulation::deliver(Channel channel, const group::Event& event) {
   last = std::max({last, now_ + latency(), frozen_until_});
   queues_[channel].push_back(event);
   agenda_.at(last, [this, channel] { hear(channel); });
-  const bool is_fact = std::visit(
-      [](const auto& e) {
-        return requires {
-          e.attempt;
-        };
-      },
-      event);
+  const bool is_fact = std::visit([](const auto& e) { return requires { e.attempt; }; }, event);
   if (!is_fact || !percent(plan_.doubled_percent)) return;
   const Channel echo{-2, echoes_++};
   queues_[echo].push_back(event);

@@ -13,13 +13,13 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-std::string text(const EngineSignals::Stop& stop) {
+std::string effect_text(const EngineSignals::Stop& stop) {
   return fmt::format("stop {} {}", stop.signal, stop.told ? "told" : "untold");
 }
-std::string text(const EngineSignals::Warn& warn) {
+std::string effect_text(const EngineSignals::Warn& warn) {
   return fmt::format("warn {} {}", warn.signal, warn.told ? "told" : "untold");
 }
-std::string text(const EngineSignals::Tell& tell) {
+std::string effect_text(const EngineSignals::Tell& tell) {
   return fmt::format("tell {} {}{}", tell.node, tell.signal, tell.by_engine ? " by engine" : "");
 }
 
@@ -32,7 +32,7 @@ class Node {
     machine_.step(now_, event, effects);
     std::vector<std::string> texts;
     for (const auto& effect : effects)
-      texts.push_back(std::visit([](const auto& one) { return text(one); }, effect));
+      texts.push_back(std::visit([](const auto& one) { return effect_text(one); }, effect));
     return fmt::format("{}", fmt::join(texts, ", "));
   }
   void pass(Duration duration) { now_ += duration; }

@@ -108,56 +108,38 @@ const std::vector<EventCase> kEvents = {
      [](int a) { return group::RoundReady{a}; },
      {"!", "Spawn{attempt 0, rank 0}", "-", "-", "-", "-", "-", "-", ""}},
     {"RoundFailed",
-     [](int a) {
-       return group::RoundFailed{a, kError};
-     },
+     [](int a) { return group::RoundFailed{a, kError}; },
      {"!", "Finish{round_failed, 1 attempts, 0 restarts, no such file}", "-", "-", "-", "-", "-",
       "-", ""}},
     {"Spawned",  // Awaited in starting and stopping.
-     [](int a) {
-       return group::Spawned{a, 1, 101};
-     },
+     [](int a) { return group::Spawned{a, 1, 101}; },
      {"!", "!", "", "-", "-", "Stop{attempt 0, SIGTERM}", "-", "-", ""}},
     {"Spawned",  // Said before.
-     [](int a) {
-       return group::Spawned{a, 0, 100};
-     },
+     [](int a) { return group::Spawned{a, 0, 100}; },
      {"!", "!", "-", "-", "-", "-", "-", "-", ""}},
     {"SpawnFailed",  // Awaited in starting and stopping.
-     [](int a) {
-       return group::SpawnFailed{a, 1, kError};
-     },
+     [](int a) { return group::SpawnFailed{a, 1, kError}; },
      {"!", "-",
       "Stop{attempt 0, SIGTERM} | ReportStopping{attempt 0, spawn_failed, SIGTERM, KILL in 30 s, "
       "live [0]}",
       "-", "-", "", "-", "-", ""}},
     {"Exited",
-     [](int a) {
-       return group::Exited{a, 0, kOk};
-     },
+     [](int a) { return group::Exited{a, 0, kOk}; },
      {"!", "!", "", "", "-", "-", "-", "-", ""}},
     {"Exited",
-     [](int a) {
-       return group::Exited{a, 0, kBad};
-     },
+     [](int a) { return group::Exited{a, 0, kBad}; },
      {"!", "!", kFailed0 + "[]}", kFailed0 + "[1]}", "-", "-", "-", "-", ""}},
     {"Exited",  // Rank 1 is not started yet in starting and stopping.
-     [](int a) {
-       return group::Exited{a, 1, kOk};
-     },
+     [](int a) { return group::Exited{a, 1, kOk}; },
      {"!", "!", "!", "", "-", "!", "", "-", ""}},
     {"FailWorker",
-     [](int a) {
-       return group::FailWorker{a, 0, "it hangs"};
-     },
+     [](int a) { return group::FailWorker{a, 0, "it hangs"}; },
      {"!", "-",
       "WorkerFailed{attempt 0 rank 0 pid 100 it hangs, restart, 1 left} | " + kStopFor + "[0]}",
       "WorkerFailed{attempt 0 rank 0 pid 100 it hangs, restart, 1 left} | " + kStopFor + "[0,1]}",
       "-", "-", "-", "-", ""}},
     {"FailWorker",  // Not started yet in starting.
-     [](int a) {
-       return group::FailWorker{a, 1, "it hangs"};
-     },
+     [](int a) { return group::FailWorker{a, 1, "it hangs"}; },
      {"!", "-", "-",
       "WorkerFailed{attempt 0 rank 1 pid 101 it hangs, restart, 1 left} | " + kStopFor + "[0,1]}",
       "-", "-", "-", "-", ""}},
