@@ -1,4 +1,5 @@
 // One attempt of the job on this node, from the request for a round to the last byte of output.
+#include <algorithm>
 #include <charconv>
 #include <utility>
 
@@ -280,7 +281,10 @@ SpawnRequest AgentLoop::spawn_request(int local_rank) {
   request.cpus = setup_.placement.workers[index].cpus;
   request.descriptor_limit = context_.descriptor_limit;
   request.keep_hangup_ignored = context_.hangup_ignored;
-  request.ignore_warnings = spec_.engine.signals_all;
+  for (const int signal : {SIGUSR1, SIGUSR2}) {
+    const bool is_stop = std::ranges::count(spec_.stop_signals, signal) > 0;
+    if (spec_.engine.signals_all && !is_stop) request.ignored_signals.push_back(signal);
+  }
   return request;
 }
 

@@ -1,6 +1,6 @@
 // Whether a signal is from the engine that started this job, which signals every process of it.
-// Read from /proc at once, while the sender is still there; any thread. Slurm's is the only engine of
-// that kind: orted, hydra and kubelet signal only what they started.
+// Read from /proc at once, while the sender is still there; any thread. Slurm's is the only engine
+// of that kind: orted, hydra and kubelet signal only what they started.
 #pragma once
 
 #include <sys/signalfd.h>

@@ -101,12 +101,10 @@ int fail_step(ChildPlan* plan, const char* step) {
 __attribute__((no_sanitize("address"))) int child_main(void* argument) {
   auto* plan = static_cast<ChildPlan*>(argument);
   reset_signal_handlers(plan->request.keep_hangup_ignored);
-  if (plan->request.ignore_warnings) {
-    struct sigaction ignored{};
-    ignored.sa_handler = SIG_IGN;
-    sigaction(SIGUSR1, &ignored, nullptr);
-    sigaction(SIGUSR2, &ignored, nullptr);
-  }
+  struct sigaction ignored{};
+  ignored.sa_handler = SIG_IGN;
+  for (const int signal : plan->request.ignored_signals)
+    sigaction(signal, &ignored, nullptr);
   if (setsid() < 0) return fail_step(plan, "setsid");
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return fail_step(plan, "prctl(PR_SET_PDEATHSIG)");
   if (getppid() != plan->parent)

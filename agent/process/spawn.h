@@ -31,7 +31,7 @@ struct SpawnRequest {
   std::vector<int> cpus;                          // Affinity to set; empty: inherited.
   std::optional<unsigned long> descriptor_limit;  // Soft RLIMIT_NOFILE to give back to the program.
   bool keep_hangup_ignored = false;               // nohup: SIGHUP stays ignored.
-  bool ignore_warnings = false;                   // SIGUSR1 and SIGUSR2, at first.
+  std::vector<int> ignored_signals;               // Until the program handles them.
   int cgroup_procs_fd = -1;                       // An open cgroup.procs to enter; -1: stay.
 };
 

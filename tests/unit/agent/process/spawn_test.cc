@@ -171,6 +171,8 @@ TEST(Spawn, SignalMaskIsEmptyAndOnlyWhatTheUserIgnoredIsIgnored) {
   SpawnRequest nohup;
   nohup.keep_hangup_ignored = true;
   EXPECT_EQ(run_shell(kShow, nohup).output, "SigBlk:0000000000000000SigIgn:0000000000000801");
+  nohup.ignored_signals = {SIGUSR1};
+  EXPECT_EQ(run_shell(kShow, nohup).output, "SigBlk:0000000000000000SigIgn:0000000000000a01");
   sigset_t after;
   sigprocmask(SIG_SETMASK, &before, &after);
   EXPECT_TRUE(sigismember(&after, SIGUSR1));  // The caller's own mask is as it was.
