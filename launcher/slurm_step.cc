@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <set>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -75,14 +74,12 @@ class Witness {
 
   // Waits a moment for it: the processes are signalled one after another.
   bool saw(int signal) {
-    const auto end = std::chrono::steady_clock::now() + kNextDoor;
+    const auto begun = std::chrono::steady_clock::now();
+    const auto end = begun + kNextDoor;
     for (;;) {
-      uint8_t number = 0;
-      while (read(seen_.get(), &number, 1) == 1)
-        numbers_.insert(number);
-      if (const auto found = numbers_.find(signal); found != numbers_.end()) {
-        numbers_.erase(found);
-        return true;
+      Seen seen;
+      while (read(seen_.get(), &seen, sizeof seen) == sizeof seen) {
+        if (seen.signal == signal && begun - seen.when < kOld) return true;
       }
       const auto left =
           std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
@@ -93,6 +90,12 @@ class Witness {
 
  private:
   static constexpr auto kNextDoor = std::chrono::milliseconds(250);
+  static constexpr auto kOld = std::chrono::seconds(1);  // Of an earlier signal.
+
+  struct Seen {  // Goes through a pipe.
+    int signal = 0;
+    std::chrono::steady_clock::time_point when;
+  };
 
   [[noreturn]] static void watch(const sigset_t& signals, int says, pid_t muster) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -101,14 +104,13 @@ class Witness {
     const int signal_fd = signalfd(-1, &signals, SFD_CLOEXEC);
     signalfd_siginfo info{};
     while (getppid() == muster && read(signal_fd, &info, sizeof info) == sizeof info) {
-      const auto number = static_cast<uint8_t>(info.ssi_signo);
-      if (is_from_engine(info) && write(says, &number, 1) != 1) break;
+      const Seen seen{static_cast<int>(info.ssi_signo), std::chrono::steady_clock::now()};
+      if (is_from_engine(info) && write(says, &seen, sizeof seen) != sizeof seen) break;
     }
     _exit(0);
   }
 
   UniqueFd seen_;
-  std::multiset<int> numbers_;
   pid_t pid_ = -1;
 };
 

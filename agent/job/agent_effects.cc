@@ -28,6 +28,8 @@ constexpr auto kLastOutputPatience = std::chrono::milliseconds(300);
 // After this long more a first signal does not wait for the files either: where their disk hangs, a
 // scheduler would kill muster, and its exit code would be lost as well.
 constexpr auto kLastFilesPatience = std::chrono::seconds(10);
+// So long a node that leaves the verdict to node 0 lets that print it.
+constexpr auto kNode0Prints = std::chrono::milliseconds(500);
 // After this long the user is told why the launcher has not exited.
 constexpr auto kSilentOutputPatience = std::chrono::seconds(3);
 
@@ -232,7 +234,7 @@ void AgentLoop::end(const group::JobOutcome& outcome) {
   }
   exit_code_ = exit_code_of(report, spec_.exit_code);
   succeeded_ = report.end == JobEnd::success;
-  ended_well_ = succeeded_ || report.end == JobEnd::stopped;
+  ended_well_ = succeeded_ || (report.end == JobEnd::stopped && report.killed_ranks.empty());
   record_->write_final_events(report, exit_code_);
   output_->write_file("result.json", result_json(report, spec_.exit_code));
   // Processes that remain, and workers that outlived the grace, are this node's alone.
@@ -240,6 +242,7 @@ void AgentLoop::end(const group::JobOutcome& outcome) {
   const bool said = is_known && node_0_says_it() && report.end != JobEnd::unkillable;
   const std::string last_screen = said ? std::string() : render_end(report, terminal_options());
   if (!last_screen.empty()) output_->say(last_screen);
+  waits_for_node_0_ = said && exit_code_ != 0;
 
   if (const std::string path = lookup(env::kErrorFile);
       !path.empty() && report.end != JobEnd::success) {
@@ -265,12 +268,15 @@ void AgentLoop::end(const group::JobOutcome& outcome) {
 
 // The job's host stays as long as other nodes need it.
 void AgentLoop::say_goodbye() {
-  if (!rendezvous_) return finish_output();
+  if (!rendezvous_) return requeue([this] { finish_output(); });
   if (leaving_signal_) rendezvous_->leaving(*leaving_signal_, true);
   rendezvous_->close([this] { requeue([this] { finish_output(); }); });
 }
 
 void AgentLoop::finish_output() {
+  // srun and mpirun may kill all that is left once one process has failed.
+  if (std::exchange(waits_for_node_0_, false))
+    return call_after(pause_, kNode0Prints, [this] { finish_output(); });
   output_->finish(succeeded_, [this] { boost::asio::post(io_, [this] { leave(); }); });
   if (abandoned_) return;
   call_after(leave_limit_, kSilentOutputPatience, [] {

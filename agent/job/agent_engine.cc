@@ -36,10 +36,18 @@ bool AgentLoop::is_of_engine(const ControlMessage& message) const {
   return message.by_engine && spec_.engine.signals_all;
 }
 
+// -1: unknown, before the nodes have met.
+int AgentLoop::own_node_rank() const {
+  if (job_round_.epoch > 0) return job_round_.node_rank;
+  return spec_.rendezvous.node_rank.value_or(coordinated_ ? -1 : 0);
+}
+
 void AgentLoop::on_own_signal(const signalfd_siginfo& info) {
   const int signal = static_cast<int>(info.ssi_signo);
-  if (spec_.engine.signals_all && is_from_engine(info))
+  if (spec_.engine.signals_all && is_from_engine(info)) {
+    engine_signalled_ = std::chrono::steady_clock::now();
     return engine_drive_.post(EngineSignals::AgentGot{signal});
+  }
   if (signal == SIGTERM || signal == SIGINT || signal == SIGQUIT) request_stop(signal);
 }
 
@@ -48,7 +56,7 @@ void AgentLoop::on_engine(const EngineSignals::Effect& effect) {
     on_warned(*warning);
   } else if (const auto* const stop = std::get_if<EngineSignals::Stop>(&effect)) {
     told_by_engine_ = stop->told;
-    if (stop->told) processes_.have_signal();
+    if (stop->told) processes_.have_signal(engine_signalled_);
     request_stop(stop->signal);
   } else if (const auto* const tell = std::get_if<EngineSignals::Tell>(&effect)) {
     const std::string content{static_cast<char>(tell->signal), tell->by_engine ? '\1' : '\0'};
@@ -60,7 +68,7 @@ void AgentLoop::on_warned(const EngineSignals::Warn& warning) {
   if (ending_) return;
   is_warned_ = true;
   rings_.warn();
-  if (job_round_.node_rank == 0) {
+  if (own_node_rank() == 0) {
     say(fmt::format("the job's end is near: all workers {} {}, and should_stop() is true",
                     warning.told ? "had" : "get", signal_name(warning.signal)));
   }
@@ -110,7 +118,10 @@ void AgentLoop::on_time_left(const Result<std::string>& answer) {
   }
   if (const auto left = whole_number<int>(line))
     return wait_for_notice(std::chrono::seconds(*left), true);
-  say(fmt::format("when Slurm ends job {} is unknown: {}", spec_.engine.job, without_mark(line)));
+  if (!std::exchange(said_no_time_, true)) {
+    say(fmt::format("when Slurm ends job {} is unknown: {}; asking again every {}",
+                    spec_.engine.job, without_mark(line), duration_text(kAskAgain)));
+  }
   if (notice_at_) return warn_in_time();
   call_after(notice_, kAskAgain, [this] { ask_time_left(); });
 }
@@ -134,14 +145,15 @@ void AgentLoop::warn_in_time() {
 // The job starts anew where this one saved its state. Last of all: Slurm ends the job at once.
 void AgentLoop::requeue(std::function<void()> next) {
   const bool is_told = is_warned_ || told_by_engine_;
-  if (!is_told || !spec_.requeue_max || job_round_.node_rank != 0 || !ended_well_) return next();
+  if (!is_told || !spec_.requeue_max || own_node_rank() != 0 || !ended_well_) return next();
   if (spec_.engine.starts >= *spec_.requeue_max) {
     say(fmt::format("job {} is not requeued: it has been {} times (--requeue={})", spec_.engine.job,
                     spec_.engine.starts, *spec_.requeue_max));
     return next();
   }
   std::vector<std::string> arguments{kSlurmRequeueFlag, spec_.engine.job};
-  if (!is_warned_) arguments.emplace_back(kIfPreempted);
+  // A job that was told to end may be one that its user cancelled.
+  if (!is_warned_ || !succeeded_) arguments.emplace_back(kIfPreempted);
   slurm_.ask({.arguments = std::move(arguments),
               .limit = kSlurmAnswers,
               .what = "requeue the job",

@@ -225,6 +225,7 @@ void AgentLoop::begin_group() {
   drive_.emplace(io_, *group_, [this](const group::Effect& effect) { perform(effect); });
   record_->job_started(setup_.workers);
   watch_uninterruptible();
+  engine_drive_.post(EngineSignals::Seated{own_node_rank(), spec_.rendezvous.nnodes_max});
   drive_->post(group::Begin{});
 }
 
@@ -256,7 +257,12 @@ void AgentLoop::listen_for_control() {
 void AgentLoop::on_control(const ControlMessage& message) {
   switch (message.kind) {
     case ControlKind::stop:
-      if (!drive_ || ending_ || !is_of_engine(message)) return request_stop(message.signal);
+      if (!is_of_engine(message)) return request_stop(message.signal);
+      if (ending_) return;  // It kills later, and muster is on its way.
+      if (!drive_) {
+        told_by_engine_ = true;
+        return request_stop(message.signal);
+      }
       return engine_drive_.post(EngineSignals::FrontGot{message.signal, true});
     case ControlKind::repeat:
       if (drive_) drive_->post(group::StopRepeated{});
@@ -299,6 +305,7 @@ void AgentLoop::request_stop(int signal) {
   if (ending_) return leave_soon();
   record_->note(JobEventKind::signal_received, {}, signal);
   record_->stop_requested();
+  notice_.cancel();
   if (drive_ && coordinated_ && !group_->finished()) {
     // The other nodes are told before the grace period begins on any node.
     if (leaving_signal_) return;

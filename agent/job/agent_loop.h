@@ -83,6 +83,7 @@ class AgentLoop {
 
   // ---- the engine's signals, and the time that it leaves the job (agent_engine.cc)
   bool is_of_engine(const ControlMessage& message) const;
+  int own_node_rank() const;
   void on_own_signal(const signalfd_siginfo& info);
   void on_engine(const EngineSignals::Effect& effect);
   void on_warned(const EngineSignals::Warn& warning);
@@ -328,8 +329,11 @@ class AgentLoop {
   std::optional<InterfaceExport> interface_export_;
   bool never_again_ = false;  // A restart cannot fix the failure reported next.
   std::optional<int> leaving_signal_;
-  bool told_by_engine_ = false;  // The engine told the workers to end.
-  bool watches_time_ = false;    // Of the job, for --notice-before.
+  bool told_by_engine_ = false;                             // The engine told the workers to end.
+  bool waits_for_node_0_ = false;                           // To print the verdict.
+  std::chrono::steady_clock::time_point engine_signalled_;  // This process, at last.
+  bool said_no_time_ = false;                               // That it is unknown.
+  bool watches_time_ = false;                               // Of the job, for --notice-before.
   std::optional<std::chrono::steady_clock::time_point> notice_at_;
   bool ended_well_ = false;  // It succeeded, or ended as it was told to.
   bool is_warned_ = false;   // The engine, or the time that it leaves, told of the job's end.

@@ -8,7 +8,7 @@
 namespace muster {
 
 // Sent by Slurm's daemon of the step. Where /proc hides the processes of other users (hidepid of
-// proc(5)), any signal of root's in a Slurm job counts as its.
+// proc(5)), any of root's that still runs counts as it in a Slurm job.
 bool is_from_engine(const signalfd_siginfo& info);
 
 }  // namespace muster

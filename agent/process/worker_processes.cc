@@ -215,10 +215,9 @@ void WorkerProcesses::stop(int signal) {
   watch_empty();
 }
 
-void WorkerProcesses::have_signal() {
-  const auto now = std::chrono::steady_clock::now();
+void WorkerProcesses::have_signal(std::chrono::steady_clock::time_point when) {
   for (Worker& worker : workers_)
-    worker.has_signal = !worker.exited && now - worker.started >= kJustStarted;
+    worker.has_signal = !worker.exited && when - worker.started >= kJustStarted;
   for (const ProcessEntry& process : descendants_of(getpid(), live_workers_and_helpers()))
     already_signalled_.insert({process.pid, process.start_ticks});
 }

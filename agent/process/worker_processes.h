@@ -10,6 +10,7 @@
 // worker until it has ended: a checkpoint in progress may need its helper. KILL goes to everything.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -61,7 +62,8 @@ class WorkerProcesses {
   void stop(int signal);
   // All workers and other processes of the job, but for those that begin just now, have had the
   // signal that stop() will be called for.
-  void have_signal();
+  // They were sent it at `when`.
+  void have_signal(std::chrono::steady_clock::time_point when);
   void kill();  // Repeats until nothing is left; `empty` reports that if watched for.
   bool kill_is_refused() const { return kill_is_refused_; }  // As of the last kill round.
   void watch_empty();

@@ -134,7 +134,8 @@ void take_slurm_job(EnvReader& env, EngineFacts& facts) {
   facts.engine.job = job_id(env);
   facts.engine.starts = starts_before(env);
   facts.engine.signals_all = true;
-  facts.engine.ends_at = whole_number<int64_t>(env.text("SLURM_JOB_END_TIME").value_or(""));
+  const auto end = whole_number<uint32_t>(env.text("SLURM_JOB_END_TIME").value_or(""));
+  if (end) facts.engine.ends_at = *end;
   facts.kills_after_30_s = true;  // KillWait of slurm.conf, unless the site changed it.
 }
 

@@ -39,14 +39,13 @@ std::optional<int64_t> slurm_seconds(std::string_view text) {
   return days * 86400 + seconds;
 }
 
-bool is_being_preempted(std::string_view job) {
-  bool runs = false;
-  bool preempted = false;
-  for (const std::string_view word : split(job, ' ')) {
-    runs = runs || word == "JobState=RUNNING";
-    preempted = preempted || (word.starts_with("PreemptTime=") && word != "PreemptTime=None");
+SlurmJobState slurm_job_state(std::string_view line) {
+  SlurmJobState state;
+  for (const std::string_view word : split(line, ' ')) {
+    if (word == "JobState=RUNNING") state.runs = true;
+    if (word.starts_with("PreemptTime=") && word != "PreemptTime=None") state.is_preempted = true;
   }
-  return runs && preempted;
+  return state;
 }
 
 bool is_unlimited(std::string_view text) {

@@ -16,7 +16,13 @@ std::optional<int64_t> slurm_seconds(std::string_view text);
 // As `squeue -o %L` calls a job without a limit.
 bool is_unlimited(std::string_view text);
 
-// Of what `scontrol show job -o` prints of a job: it runs, and another one is to have its nodes.
-bool is_being_preempted(std::string_view job);
+struct SlurmJobState {
+  bool runs = false;          // Slurm has not begun to end it.
+  bool is_preempted = false;  // Another job is to have its nodes.
+  friend bool operator==(const SlurmJobState&, const SlurmJobState&) = default;
+};
+
+// Of the line that `scontrol show job -o` prints.
+SlurmJobState slurm_job_state(std::string_view line);
 
 }  // namespace muster

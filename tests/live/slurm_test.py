@@ -281,8 +281,11 @@ class UnderSlurm(unittest.TestCase):
         self.assertEqual(collections.Counter((w.rank, w.world_size) for w in workers), {(0, 2): 3, (1, 2): 3})
 
     def is_starter(self, pid):
-        """Whether it is the muster that started srun, of this test."""
+        """Whether it is the muster that started srun, of this test. The witness beside it has another name."""
         try:
+            with open(f"/proc/{pid}/comm", encoding="utf-8") as f:
+                if f.read() != "muster\n":
+                    return False
             with open(f"/proc/{pid}/cmdline", encoding="utf-8") as f:
                 words = f.read().split("\0")
             with open(f"/proc/{pid}/environ", encoding="utf-8") as f:

@@ -29,18 +29,17 @@ TEST(SlurmTime, AJobMayHaveNoLimit) {
 }
 
 // Of Slurm 22.05.
-TEST(SlurmTime, AJobThatHasToMakeRoomForAnotherIsBeingPreempted) {
+TEST(SlurmTime, AJobThatHasToMakeRoomForAnotherIsPreempted) {
   const auto job = [](const std::string& state, const std::string& time) {
-    return is_being_preempted(
-        "JobId=1 JobName=train JobState=" + state +
-        " Reason=None Dependency=(null) Requeue=1 StartTime=2026-11-27T11:37:57 "
-        "PreemptEligibleTime=2026-11-27T11:37:57 PreemptTime=" +
-        time + " SuspendTime=None\n");
+    return slurm_job_state("JobId=1 JobName=train JobState=" + state +
+                           " Reason=None Dependency=(null) Requeue=1 StartTime=2026-11-27T11:37:57 "
+                           "PreemptEligibleTime=2026-11-27T11:37:57 PreemptTime=" +
+                           time + " SuspendTime=None\n");
   };
-  EXPECT_TRUE(job("RUNNING", "2026-11-27T11:37:58"));
-  EXPECT_FALSE(job("RUNNING", "None"));
-  EXPECT_FALSE(job("COMPLETING", "2026-11-27T11:37:58"));
-  EXPECT_FALSE(is_being_preempted(""));
+  EXPECT_EQ(job("RUNNING", "2026-11-27T11:37:58"), (SlurmJobState{true, true}));
+  EXPECT_EQ(job("RUNNING", "None"), (SlurmJobState{true, false}));
+  EXPECT_EQ(job("COMPLETING", "2026-11-27T11:37:58"), (SlurmJobState{false, true}));
+  EXPECT_EQ(slurm_job_state(""), SlurmJobState{});
 }
 
 }  // namespace
