@@ -168,20 +168,27 @@ class Warned(Jobs):
     def test_notice_before_the_time_limit(self):
         self.check_warned(f"srun {MUSTER} {self.told(0, flags='--notice-before 52')}", 4, "-N4", "--time=1")
 
-    def check_requeued(self, script, *flags):
-        """Of a training that stops at the step at which should_stop() is true, and goes on from there."""
-        job = self.submit(script, *flags)
+    def test_requeued_after_a_warning_the_job_goes_on_where_it_stopped(self):
+        """A training that stops at the step at which should_stop() is true on all ranks."""
+        walk = f"{MUSTER} --requeue --no-python {EXAMPLES}/checkpoint {self.name}.ckpt --steps 2000"
+        job = self.submit(f"srun {walk}", "-N2", "--requeue")
+        self.wait_for_output("starting at step 0")
+        self.run_slurm("scancel", "--signal=USR1", job)
         self.wait_for_output("stopped at step")
         self.wait_for_output("arrived at")
-        stopped = re.findall(r"stopped at step (\d+)", self.output())
-        self.assertEqual(re.findall(r"starting at step (\d+)", self.output()), ["0", *stopped])
-        self.assertEqual(len(stopped), 1)
+        stopped, = re.findall(r"stopped at step (\d+)", self.output())
+        self.assertEqual(re.findall(r"starting at step (\d+)", self.output()), ["0", stopped])
         self.wait_for_state(job, "COMPLETED")
 
-    def test_requeued_after_a_warning_the_job_goes_on_where_it_stopped(self):
-        # 6,000 steps of 5 ms take 30 s: it is warned within them, and the second start ends before its limit.
-        walk = f"{MUSTER} --requeue --no-python {EXAMPLES}/checkpoint {self.name}.ckpt --steps 6000"
-        self.check_requeued(f"srun {walk}", "-N2", "--requeue", "--time=1", "--signal=USR1@50")
+    def test_a_job_that_is_cancelled_after_a_warning_stays_cancelled(self):
+        job = self.submit(f"srun {MUSTER} {self.told(1, flags='--requeue')}", "-N2", "--requeue")
+        self.wait_for_workers(2)
+        self.run_slurm("scancel", "--signal=USR1", job)
+        wait_for(lambda: all("SIGUSR1" in " ".join(log) for log in self.workers(2)), lambda: f"{self.workers(2)}", LONG)
+        self.run_slurm("scancel", job)
+        self.wait_for_output("stopped by SIGTERM")
+        self.wait_for_state(job, "CANCELLED")
+        self.assertNotIn("is requeued", self.output())
 
     def test_the_examples_run(self):
         """Their numbers of nodes and their programs as they are; the limit and the warning are nearer here."""
