@@ -65,9 +65,9 @@ void AgentLoop::on_engine(const EngineSignals::Effect& effect) {
 }
 
 void AgentLoop::on_warned(const EngineSignals::Warn& warning) {
-  if (ending_) return;
   is_warned_ = true;
   rings_.warn();
+  if (ending_) return;
   if (own_node_rank() == 0) {
     say(fmt::format("the job's end is near: all workers {} {}, and should_stop() is true",
                     warning.told ? "had" : "get", signal_name(warning.signal)));
@@ -79,6 +79,7 @@ void AgentLoop::on_warning_letter(int from, std::string_view content) {
   if (content.size() != 2 || from == job_round_.node_rank) return;
   const int signal = content[0];
   if (signal != SIGUSR1 && signal != SIGUSR2) return;
+  is_warned_ = true;
   engine_drive_.post(EngineSignals::Heard{signal, content[1] != 0});
 }
 

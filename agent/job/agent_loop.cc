@@ -271,8 +271,10 @@ void AgentLoop::on_control(const ControlMessage& message) {
       return request_kill(message.signal);
     case ControlKind::forward:
       record_->note(JobEventKind::signal_forwarded, {}, message.signal);
-      if (is_of_engine(message) && (message.signal == SIGUSR1 || message.signal == SIGUSR2))
+      if (is_of_engine(message) && (message.signal == SIGUSR1 || message.signal == SIGUSR2)) {
+        is_warned_ = true;
         return engine_drive_.post(EngineSignals::FrontGot{message.signal, false});
+      }
       if (drive_) drive_->post(group::Forward{message.signal});
       return;
     case ControlKind::suspend:

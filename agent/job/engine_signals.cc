@@ -20,7 +20,7 @@ void EngineSignals::step(Instant now, const Event& event, std::vector<Effect>& o
 Instant EngineSignals::next_deadline() const {
   Instant next = kNever;
   for (const auto& [number, signal] : signals_)
-    next = std::min({next, signal.decide_at, signal.tell_at});
+    next = std::min(next, signal.decide_at);
   return next;
 }
 
@@ -48,7 +48,7 @@ void EngineSignals::on(Instant now, const AgentGot& event) {
 
 void EngineSignals::on(Instant now, const Heard& event) {
   Signal& signal = signals_[event.signal];
-  signal.tell_at = kNever;
+  signal.heard = now;
   signal.by_engine = event.by_engine;
   if (node_rank_ == 0) tell_others(now, event.signal);
   if (is_within(kSame, signal.warned, now) || signal.decide_at != kNever) return;
@@ -69,9 +69,6 @@ void EngineSignals::on(Instant now, const TimeIsShort& event) {
 void EngineSignals::on(Instant now, const Tick&) {
   for (auto& [number, signal] : signals_) {
     if (now >= signal.decide_at) decide(now, number, false);
-    if (now < signal.tell_at) continue;
-    signal.tell_at = kNever;
-    out_->push_back(Tell{0, number, signal.by_engine});
   }
 }
 
@@ -83,11 +80,16 @@ void EngineSignals::decide(Instant now, int number, bool told) {
     return;
   }
   signal.warned = now;
+  // Node 0 hears of it before a worker does: the workers may end within milliseconds.
+  if (signal.is_ours) {
+    signal.by_engine = told;
+    if (node_rank_ == 0) {
+      tell_others(now, number);
+    } else if (!is_within(kSame, signal.heard, now)) {
+      out_->push_back(Tell{0, number, told});
+    }
+  }
   out_->push_back(Warn{number, told});
-  if (!signal.is_ours) return;
-  signal.by_engine = told;
-  if (node_rank_ == 0) return tell_others(now, number);
-  signal.tell_at = instant_after(now, kHearsay);
 }
 
 void EngineSignals::tell_others(Instant now, int number) {

@@ -24,8 +24,6 @@ class EngineSignals {
   static constexpr auto kNextDoor = std::chrono::milliseconds(250);
   // and another node within this.
   static constexpr auto kElsewhere = std::chrono::seconds(1);
-  // A node that was warned tells node 0 if it has not heard of it by then.
-  static constexpr auto kHearsay = std::chrono::milliseconds(500);
   // The same signal within this time is the same warning.
   static constexpr auto kSame = std::chrono::seconds(5);
 
@@ -84,9 +82,9 @@ class EngineSignals {
   struct Signal {
     Instant agent_got = kNever;
     Instant warned = kNever;
+    Instant heard = kNever;     // From another node.
     Instant told_all = kNever;  // By this node, as node 0.
     Instant decide_at = kNever;
-    Instant tell_at = kNever;
     bool ends = false;       // What is to be decided.
     bool is_ours = false;    // It did not come from another node.
     bool by_engine = false;  // What is to be told.
