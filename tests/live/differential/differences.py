@@ -264,6 +264,12 @@ TABLE = (
         lambda finding: finding.torchrun == MISSING and re.fullmatch(r"[0-9a-f]{64}", finding.muster),
     ),
     Difference(
+        "MUSTER_START_COUNT",
+        "How often the engine had started this job before; 0 without one.",
+        r"worker.*\.env\.MUSTER_START_COUNT",
+        lambda finding: finding.torchrun == MISSING and finding.muster == "0",
+    ),
+    Difference(
         "the recorder of NCCL's calls",
         "NCCL's profiler plugin is muster's, which loads the one that was set.",
         r"worker.*\.env\.NCCL_PROFILER_PLUGIN",
