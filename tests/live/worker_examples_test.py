@@ -334,7 +334,8 @@ class Digits(ExampleTest):
             self.assertEqual(times["compute"][2] > 50, computes, times["lines"])
             self.assertEqual(times["aggregation"][2] > 50, not computes, times["lines"])
             for rank in range(4):
-                self.assertGreater(times["total"][rank], 22 * 50 - 50, times["lines"])
+                # That step less, and half a one for ranks that do not begin at the same moment.
+                self.assertGreater(times["total"][rank], 22 * 50 - 75, times["lines"])
 
     def test_shows_what_one_rank_takes_alone(self):
         alone, = [line.split() for line in self.train(2, "--epochs", 1)["lines"] if line.startswith("alone")]
