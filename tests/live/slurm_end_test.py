@@ -150,8 +150,9 @@ class Warned(Jobs):
         job = self.submit(script, *flags)
         wait_for(lambda: all("SIGUSR1" in " ".join(log) for log in self.workers(count)),
                  lambda: f"all are warned: {self.workers(count)}\n{self.output()}", LONG)
+        self.wait_for_output("the job's end is near")
+        time.sleep(2)  # A second signal, or line, would be here by then.
         self.assertEqual(self.output().count("the job's end is near"), 1, self.output())
-        time.sleep(2)  # A second signal would be here by then.
         for log in self.workers(count):
             self.assertEqual(" ".join(log).count("SIGUSR1"), 1, self.workers(count))
         return job
