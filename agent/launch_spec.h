@@ -185,9 +185,9 @@ struct HangSpec {
 };
 
 // Hidden commands of muster, which print one line: the seconds until Slurm ends the job that
-// follows, "none", or "! " and why that is unknown;
+// follows, "none", or why that is unknown;
 inline constexpr const char* kSlurmTimeLeftFlag = "--internal-slurm-time-left";
-// "done" after the job that follows has been requeued, or "! " and why not. With kIfPreempted after
+// "done" after the job that follows has been requeued, or why not. With kIfPreempted after
 // it: only if Slurm takes its nodes for another job and has not ended it yet; else nothing.
 inline constexpr const char* kSlurmRequeueFlag = "--internal-slurm-requeue";
 inline constexpr const char* kIfPreempted = "if-preempted";

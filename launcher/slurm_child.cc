@@ -33,13 +33,13 @@ std::string complaint_of(const char* program, const HelperOutcome& outcome) {
 int slurm_time_left_child_main(const std::string& job, const Environment& environment) {
   const auto told = run_helper({"squeue", "-h", "-j", job, "-o", "%L"}, environment, kLimit,
                                HelperStderr::printed);
-  if (!told) return print_answer("! " + told.error().message);
+  if (!told) return print_answer(told.error().message);
   // A heterogeneous job has a line for each of its parts, which end together.
   const std::string_view printed = trim(told->printed);
   const std::string_view text = trim(printed.substr(0, printed.find('\n')));
   if (told->exit_code == 0 && is_unlimited(text)) return print_answer("none");
   const auto seconds = told->exit_code == 0 ? slurm_seconds(text) : std::nullopt;
-  return print_answer(seconds ? std::to_string(*seconds) : "! " + complaint_of("squeue", *told));
+  return print_answer(seconds ? std::to_string(*seconds) : complaint_of("squeue", *told));
 }
 
 // Slurm requeues a job only if it still runs when the time is over that a pre-emption leaves it.
@@ -47,15 +47,15 @@ int slurm_requeue_child_main(const std::string& job, bool if_preempted,
                              const Environment& environment) {
   const auto shown = run_helper({"scontrol", "show", "job", "-o", job}, environment, kLimit / 2,
                                 HelperStderr::printed);
-  if (!shown) return print_answer("! " + shown.error().message);
-  if (shown->exit_code != 0) return print_answer("! " + complaint_of("scontrol", *shown));
+  if (!shown) return print_answer(shown.error().message);
+  if (shown->exit_code != 0) return print_answer(complaint_of("scontrol", *shown));
   const SlurmJobState state = slurm_job_state(shown->printed);
   if (if_preempted && !(state.runs && state.is_preempted)) return 0;
-  if (!state.runs) return print_answer("! Slurm has ended it already");
+  if (!state.runs) return print_answer("Slurm has ended it already");
   const auto told =
       run_helper({"scontrol", "requeue", job}, environment, kLimit / 2, HelperStderr::printed);
-  if (!told) return print_answer("! " + told.error().message);
-  return print_answer(told->exit_code == 0 ? "done" : "! " + complaint_of("scontrol", *told));
+  if (!told) return print_answer(told.error().message);
+  return print_answer(told->exit_code == 0 ? std::string("done") : complaint_of("scontrol", *told));
 }
 
 }  // namespace muster

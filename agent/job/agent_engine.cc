@@ -1,7 +1,6 @@
 // What the engine tells this job: by signals, which the workers may have had already, and by the
 // time that it leaves it.
 #include <chrono>
-#include <cmath>
 #include <csignal>
 #include <ctime>
 #include <utility>
@@ -23,9 +22,9 @@ constexpr auto kAskAgain = std::chrono::seconds(60);
 constexpr auto kAsksBefore = std::chrono::seconds(6);
 constexpr int kNoticeSignal = SIGUSR1;
 
-// Of what a hidden command prints; see launch_spec.h.
-std::string_view without_mark(std::string_view line) {
-  return line.starts_with("! ") ? line.substr(2) : line;
+// What a hidden command printed (launch_spec.h), or why it printed nothing.
+std::string slurm_line(const Result<std::string>& answer) {
+  return std::string(trim(answer ? *answer : answer.error().message));
 }
 
 }  // namespace
@@ -111,8 +110,7 @@ void AgentLoop::ask_time_left() {
 }
 
 void AgentLoop::on_time_left(const Result<std::string>& answer) {
-  const std::string_view line =
-      trim(answer ? std::string_view(*answer) : std::string_view(answer.error().message));
+  const std::string line = slurm_line(answer);
   if (line == "none") {
     return say(
         fmt::format("--notice-before has no effect: job {} has no time limit", spec_.engine.job));
@@ -121,7 +119,7 @@ void AgentLoop::on_time_left(const Result<std::string>& answer) {
     return wait_for_notice(std::chrono::seconds(*left), true);
   if (!std::exchange(said_no_time_, true)) {
     say(fmt::format("when Slurm ends job {} is unknown: {}; asking again every {}",
-                    spec_.engine.job, without_mark(line), duration_text(kAskAgain)));
+                    spec_.engine.job, line, duration_text(kAskAgain)));
   }
   if (notice_at_) return warn_in_time();
   call_after(notice_, kAskAgain, [this] { ask_time_left(); });
@@ -166,12 +164,11 @@ void AgentLoop::requeue(std::function<void()> next) {
 }
 
 void AgentLoop::on_requeued(const Result<std::string>& answer) {
-  const std::string_view line =
-      trim(answer ? std::string_view(*answer) : std::string_view(answer.error().message));
+  const std::string line = slurm_line(answer);
   if (line.empty()) return;
   if (line == "done") return say(fmt::format("job {} is requeued", spec_.engine.job));
   say(fmt::format("job {0} is not requeued: {1}; `scontrol requeue {0}` does it", spec_.engine.job,
-                  without_mark(line)));
+                  line));
 }
 
 }  // namespace muster

@@ -18,10 +18,6 @@ std::string job_id(const EnvReader& env) {
   return env.text("SLURM_JOB_ID").value_or(env.text("SLURM_JOBID").value_or(""));
 }
 
-int starts_before(EnvReader& env) {
-  return env.number("SLURM_RESTART_COUNT", 0).value_or(0);
-}
-
 std::optional<EngineNumber> first_number(EnvReader& env, std::initializer_list<const char*> names,
                                          int min) {
   for (const char* name : names) {
@@ -132,7 +128,7 @@ EngineFacts task_facts(EnvReader& env, int parts, EngineFacts facts) {
 
 void take_slurm_job(EnvReader& env, EngineFacts& facts) {
   facts.engine.job = job_id(env);
-  facts.engine.starts = starts_before(env);
+  facts.engine.starts = env.number("SLURM_RESTART_COUNT", 0).value_or(0);
   facts.engine.signals_all = true;
   const auto end = whole_number<uint32_t>(env.text("SLURM_JOB_END_TIME").value_or(""));
   if (end) facts.engine.ends_at = *end;
@@ -146,12 +142,11 @@ std::optional<EngineFacts> find_slurm(EnvReader& env) {
   const std::string step =
       env.text("SLURM_STEP_ID").value_or(env.text("SLURM_STEPID").value_or(""));
   const bool task = !step.empty() && is_slurm_task(env);
-  const int starts = starts_before(env);
   EngineFacts facts;
   facts.name = fmt::format("Slurm {}{}", job, task ? "." + step : "");
-  facts.job_id = fmt::format("slurm-{}.{}.{}", job, task ? step : "batch", starts);
   facts.engine.one_console = task;
   take_slurm_job(env, facts);
+  facts.job_id = fmt::format("slurm-{}.{}.{}", job, task ? step : "batch", facts.engine.starts);
   if (task) return task_facts(env, parts, std::move(facts));
   auto nodes = first_number(env, {"SLURM_JOB_NUM_NODES", "SLURM_NNODES"}, 1);
   if (!nodes) return std::nullopt;

@@ -1,7 +1,5 @@
 #include "launcher/engines/slurm_time.h"
 
-#include <array>
-
 #include "rendezvous/base/text.h"
 
 namespace muster {

@@ -12,8 +12,11 @@ import shutil
 import stat
 import subprocess
 import sys
+import tempfile
+import unittest
 
-from harness import wait_for
+import netns
+from harness import MUSTER, wait_for
 
 SKIPPED = 77
 PROGRAMS = ("munged", "slurmctld", "slurmd", "slurmstepd", "srun", "sbatch", "salloc", "sinfo", "scancel", "squeue", "scontrol")
@@ -175,3 +178,22 @@ class Slurm:
         process = self.command(program, *map(str, args), env=env)
         out, err = process.communicate(timeout=limit_s)
         return process.returncode, out, err
+
+
+class OnSlurm(unittest.TestCase):
+    """Tests that share one Slurm of four nodes, made with OPTIONS."""
+
+    OPTIONS = {}
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = folder.name
+        nodes = cls.enterClassContext(netns.Cluster(4))
+        cls.slurm = cls.enterClassContext(Slurm(nodes, cls.folder, **cls.OPTIONS))
+        # Batch scripts find Slurm's programs, and muster, as on any cluster.
+        cls.path = ":".join([os.path.dirname(cls.slurm.programs["srun"]), os.path.dirname(MUSTER), os.environ["PATH"]])
+
+    def run_slurm(self, program, *args, env=None):
+        return self.slurm.run(program, *args, env={"PATH": self.path, **(env or {})})

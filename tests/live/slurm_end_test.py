@@ -27,30 +27,23 @@ def log_of(path):
         return []
 
 
-class Jobs(unittest.TestCase):
-    """Batch jobs of a cluster of four nodes, whose workers write down what they are told."""
+class Jobs(slurm.OnSlurm):
+    """Batch jobs whose workers write down what they are told."""
 
-    @classmethod
-    def setUpClass(cls):
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        cls.folder = folder.name
-        nodes = cls.enterClassContext(netns.Cluster(4))
-        cls.slurm = cls.enterClassContext(slurm.Slurm(nodes, cls.folder, kill_wait=30, grace=6))
-        cls.path = ":".join([os.path.dirname(cls.slurm.programs["srun"]), os.path.dirname(MUSTER), os.environ["PATH"]])
+    OPTIONS = {"kill_wait": 30, "grace": 6}
 
     def setUp(self):
         self.name = f"{self.folder}/{self.id().split('.')[-1]}"
 
-    def run_slurm(self, program, *args):
-        code, out, err = self.slurm.run(program, *args, env={"PATH": self.path})
+    def succeed(self, program, *args):
+        code, out, err = self.run_slurm(program, *args)
         self.assertEqual(code, 0, err)
         return out
 
     def submit(self, script, *flags):
         with open(f"{self.name}.sh", "w", encoding="utf-8") as f:
             f.write(f"#!/bin/sh\n{script}\n")
-        words = self.run_slurm("sbatch", "--parsable", "-o", f"{self.name}.out", "--open-mode=append", *flags, f"{self.name}.sh")
+        words = self.succeed("sbatch", "--parsable", "-o", f"{self.name}.out", "--open-mode=append", *flags, f"{self.name}.sh")
         job = words.strip()
         self.addCleanup(self.slurm.run, "scancel", "--signal=KILL", "--full", job)
         self.addCleanup(self.slurm.run, "scancel", job)
@@ -67,7 +60,7 @@ class Jobs(unittest.TestCase):
                  lambda: f"{count} workers run: {self.workers(count)}\n{self.output()}", LONG)
 
     def state(self, job):
-        return re.search(r"JobState=(\w+)", self.run_slurm("scontrol", "show", "job", job)).group(1)
+        return re.search(r"JobState=(\w+)", self.succeed("scontrol", "show", "job", job)).group(1)
 
     def wait_for_state(self, job, *states):
         wait_for(lambda: self.state(job) in states, lambda: f"job {job} is {states}: {self.state(job)}\n{self.output()}", LONG)
@@ -83,7 +76,7 @@ class Stopped(Jobs):
     def check_one_term(self, script, count, *flags):
         job = self.submit(script, *flags)
         self.wait_for_workers(count)
-        self.run_slurm("scancel", job)
+        self.succeed("scancel", job)
         self.wait_for_state(job, "CANCELLED")
         wait_for(lambda: all("saved" in log for log in self.workers(count)), lambda: f"all saved: {self.workers(count)}", LONG)
         for log in self.workers(count):
@@ -109,7 +102,7 @@ class Stopped(Jobs):
     def test_a_worker_that_dies_of_it_has_not_failed(self):
         job = self.submit(f"srun {MUSTER} {self.told(flags='--max-restarts 3')}", "-N4")
         self.wait_for_workers(4)
-        self.run_slurm("scancel", job)
+        self.succeed("scancel", job)
         self.wait_for_state(job, "CANCELLED")
         self.wait_for_output("stopped by SIGTERM")
         self.assertNotIn("failed", self.output())
@@ -120,7 +113,7 @@ class Stopped(Jobs):
     def test_a_long_save_outlasts_the_grace_of_a_preemption(self):
         job = self.submit(f"srun {MUSTER} {self.told(26, flags='--shutdown-timeout 33 --requeue')}", "-N4", "--exclusive", "-p", "main", "--requeue")
         self.wait_for_workers(4)
-        urgent = self.run_slurm("sbatch", "--parsable", "-N4", "--exclusive", "-p", "urgent", "-o", "/dev/null", "--wrap", "sleep 1").strip()
+        urgent = self.succeed("sbatch", "--parsable", "-N4", "--exclusive", "-p", "urgent", "-o", "/dev/null", "--wrap", "sleep 1").strip()
         self.addCleanup(self.slurm.run, "scancel", urgent)
         wait_for(lambda: all("saved" in log for log in self.workers(4)), lambda: f"all saved: {self.workers(4)}\n{self.output()}", LONG)
         for log in self.workers(4):
@@ -137,7 +130,7 @@ class Stopped(Jobs):
         os.truncate(f"{self.name}.out", 0)
         job = self.submit(f"srun {MUSTER} --requeue {digits} --checkpoint {self.name}.part", "-N2", "--exclusive", "-p", "main", "--requeue")
         self.wait_for_output("epoch 1")
-        urgent = self.run_slurm("sbatch", "--parsable", "-N4", "--exclusive", "-p", "urgent", "-o", "/dev/null", "--wrap", "sleep 1").strip()
+        urgent = self.succeed("sbatch", "--parsable", "-N4", "--exclusive", "-p", "urgent", "-o", "/dev/null", "--wrap", "sleep 1").strip()
         self.addCleanup(self.slurm.run, "scancel", urgent)
         self.wait_for_output("final loss")
         self.wait_for_state(job, "COMPLETED")
@@ -174,7 +167,7 @@ class Warned(Jobs):
         walk = f"{MUSTER} --requeue --no-python {EXAMPLES}/checkpoint {self.name}.ckpt --steps 2000"
         job = self.submit(f"srun {walk}", "-N2", "--requeue")
         self.wait_for_output("starting at step 0")
-        self.run_slurm("scancel", "--signal=USR1", job)
+        self.succeed("scancel", "--signal=USR1", job)
         self.wait_for_output("stopped at step")
         self.wait_for_output("arrived at")
         stopped, = re.findall(r"stopped at step (\d+)", self.output())
@@ -184,9 +177,9 @@ class Warned(Jobs):
     def test_a_job_that_is_cancelled_after_a_warning_stays_cancelled(self):
         job = self.submit(f"srun {MUSTER} {self.told(1, flags='--requeue')}", "-N2", "--requeue")
         self.wait_for_workers(2)
-        self.run_slurm("scancel", "--signal=USR1", job)
+        self.succeed("scancel", "--signal=USR1", job)
         wait_for(lambda: all("SIGUSR1" in " ".join(log) for log in self.workers(2)), lambda: f"{self.workers(2)}", LONG)
-        self.run_slurm("scancel", job)
+        self.succeed("scancel", job)
         self.wait_for_output("stopped by SIGTERM")
         self.wait_for_state(job, "CANCELLED")
         self.assertNotIn("is requeued", self.output())
@@ -202,11 +195,11 @@ class Warned(Jobs):
                     "    signal.pause()\n")
         for script in ("slurm.sbatch", "slurm-srun.sbatch"):
             out = f"{self.folder}/{script}.out"
-            self.run_slurm("sbatch", "--wait", "-o", out, "-D", self.folder, f"{EXAMPLES_OF_ENGINES}/{script}")
+            self.succeed("sbatch", "--wait", "-o", out, "-D", self.folder, f"{EXAMPLES_OF_ENGINES}/{script}")
             ranks = sorted(line for line in log_of(out) if line.startswith("rank"))
             self.assertEqual(ranks, [f"rank {i} of 4 start 0" for i in range(4)], log_of(out))
         flags = ["--export=ALL,WAITS=1", "--time=1", "--signal=USR1@58", "-D", self.folder, "-o", f"{self.name}.out"]
-        job = self.run_slurm("sbatch", "--parsable", *flags, f"{EXAMPLES_OF_ENGINES}/slurm-requeue.sbatch").strip()
+        job = self.succeed("sbatch", "--parsable", *flags, f"{EXAMPLES_OF_ENGINES}/slurm-requeue.sbatch").strip()
         self.addCleanup(self.slurm.run, "scancel", job)
         self.wait_for_output("of 4 start 1")
         self.wait_for_state(job, "COMPLETED")

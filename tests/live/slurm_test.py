@@ -4,8 +4,6 @@ import collections
 import os
 import re
 import subprocess
-import tempfile
-import unittest
 
 import netns
 import slurm
@@ -23,20 +21,9 @@ def worker_of(line):
     return Worker(*(int(word) if i < 6 else word for i, word in enumerate(words)))
 
 
-class UnderSlurm(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        cls.folder = folder.name
-        nodes = cls.enterClassContext(netns.Cluster(4))
-        # The shell of salloc is then a step of its own, as many sites have it; with a command, salloc runs that as ever.
-        cls.slurm = cls.enterClassContext(slurm.Slurm(nodes, cls.folder, launch="use_interactive_step", gpus=4))
-        # Batch scripts find Slurm's programs as on any cluster.
-        cls.path = os.path.dirname(cls.slurm.programs["srun"]) + ":" + os.environ["PATH"]
-
-    def run_slurm(self, program, *args, env=None):
-        return self.slurm.run(program, *args, env={"PATH": self.path, **(env or {})})
+class UnderSlurm(slurm.OnSlurm):
+    # The shell of salloc is then a step of its own, as many sites have it; with a command, salloc runs that as ever.
+    OPTIONS = {"launch": "use_interactive_step", "gpus": 4}
 
     def lines_of(self, err):
         return sorted(set(line for line in err.splitlines() if line.startswith("muster: ")))
