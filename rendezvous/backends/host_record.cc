@@ -1,5 +1,7 @@
 #include "rendezvous/backends/host_record.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "rendezvous/base/text.h"
@@ -8,10 +10,63 @@ namespace muster {
 namespace {
 
 constexpr std::string_view kLastLine = "end\n";
+constexpr std::string_view kJobHead = "muster-job 1\n";
 
 // Host names come from the kernel and may hold anything.
 std::string one_line(std::string_view text) {
   return printable(text, text.size());
+}
+
+std::string agent_text(const membership::AgentId& agent) {
+  return sixteen_digits(agent.high) + sixteen_digits(agent.low);
+}
+
+std::optional<membership::AgentId> read_agent(std::string_view text) {
+  const auto high = whole_number<uint64_t>(text.substr(0, 16), 16);
+  const auto low = whole_number<uint64_t>(text.substr(std::min<size_t>(text.size(), 16)), 16);
+  if (text.size() != 32 || !high || !low) return std::nullopt;
+  return membership::AgentId{*high, *low};
+}
+
+template <typename Number>
+bool read_number(std::string_view text, Number& number, int base = 10) {
+  const auto read = whole_number<Number>(text, base);
+  number = read.value_or(Number{});
+  return read.has_value();
+}
+
+// "WHY EXIT_CODE SIGNAL"
+bool read_ending(std::string_view text, JobRecord::Ending& ending) {
+  const std::vector<std::string_view> words = split(text, ' ');
+  int why = 0;
+  if (words.size() != 3 || !read_number(words[0], why) || why < 0 ||
+      why > static_cast<int>(membership::EndWhy::timeout))
+    return false;
+  ending.why = static_cast<membership::EndWhy>(why);
+  return read_number(words[1], ending.exit_code) && read_number(words[2], ending.signal);
+}
+
+// Reads one line "key value"; false if it is invalid. Unknown keys are ignored.
+bool read_line(std::string_view line, JobRecord& record) {
+  const size_t space = line.find(' ');
+  if (space == std::string_view::npos) return false;
+  const std::string_view key = line.substr(0, space);
+  const std::string_view value = line.substr(space + 1);
+  if (key == "epoch") return read_number(value, record.epoch);
+  if (key == "instance") return read_number(value, record.instance, 16);
+  if (key == "restarts") return read_number(value, record.restarts) && record.restarts >= 0;
+  if (key == "changes") return read_number(value, record.changes) && record.changes >= 0;
+  if (key == "host" || key == "member") {
+    const auto agent = read_agent(value);
+    if (agent && key == "host") record.host = *agent;
+    if (agent && key == "member") record.members.push_back(*agent);
+    return agent.has_value();
+  }
+  if (key == "ending") return read_ending(value, record.ending.emplace());
+  if (!record.ending) return true;
+  if (key == "ending-host") record.ending->host_name = value;
+  if (key == "ending-text") record.ending->text = value;
+  return true;
 }
 
 // Reads one line "key value"; false if it is invalid. Unknown keys are ignored.
@@ -30,9 +85,25 @@ bool read_line(std::string_view line, HostRecord& record) {
     if (address) record.addresses.push_back(*address);
     return address.has_value();
   }
+  if (key == "agent") {
+    const auto agent = read_agent(value);
+    record.agent = agent.value_or(membership::AgentId{});
+    return agent.has_value();
+  }
   if (key == "machine") record.machine = value;
   if (key == "claim") record.claim = value;
   if (key == "host") record.host_name = value;
+  return true;
+}
+
+// The lines of `text` up to the last one, which has to be "end".
+template <typename Record>
+bool read_lines(std::string_view text, Record& record) {
+  while (text != kLastLine) {
+    const size_t end = text.find('\n');
+    if (end == std::string_view::npos || !read_line(text.substr(0, end), record)) return false;
+    text.remove_prefix(end + 1);
+  }
   return true;
 }
 
@@ -43,10 +114,12 @@ std::string sixteen_digits(uint64_t number) {
 }
 
 std::string encode(const HostRecord& record) {
-  std::string text =
-      fmt::format("{}{}\ninstance {}\nmachine {}\nclaim {}\nhost {}\n", kRecordHead,
-                  sixteen_digits(record.beat), sixteen_digits(record.instance),
-                  one_line(record.machine), one_line(record.claim), one_line(record.host_name));
+  std::string text = fmt::format("{}{}\ninstance {}\n", kRecordHead, sixteen_digits(record.beat),
+                                 sixteen_digits(record.instance));
+  if (record.agent != membership::AgentId{})
+    text += fmt::format("agent {}\n", agent_text(record.agent));
+  text += fmt::format("machine {}\nclaim {}\nhost {}\n", one_line(record.machine),
+                      one_line(record.claim), one_line(record.host_name));
   for (const SocketAddress& address : record.addresses)
     text += fmt::format("address {}\n", address.to_string());
   text += kLastLine;
@@ -57,19 +130,36 @@ std::optional<HostRecord> decode_record(std::string_view text) {
   if (text.size() > kRecordBytesMax || !text.starts_with(kRecordHead) || !text.ends_with(kLastLine))
     return std::nullopt;
   text.remove_prefix(kRecordHead.size());
-  text.remove_suffix(kLastLine.size());
   HostRecord record;
   const auto beat = whole_number<uint64_t>(text.substr(0, 16), 16);
   if (!beat || text.size() < 17 || text[16] != '\n') return std::nullopt;
   record.beat = *beat;
-  text.remove_prefix(17);
-  while (!text.empty()) {
-    const size_t end = text.find('\n');
-    if (end == std::string_view::npos || !read_line(text.substr(0, end), record))
-      return std::nullopt;
-    text.remove_prefix(end + 1);
-  }
+  if (!read_lines(text.substr(17), record)) return std::nullopt;
   if (record.instance == 0 || record.addresses.empty()) return std::nullopt;
+  return record;
+}
+
+std::string encode(const JobRecord& record) {
+  std::string text = fmt::format("{}epoch {}\ninstance {}\nhost {}\nrestarts {}\nchanges {}\n",
+                                 kJobHead, record.epoch, sixteen_digits(record.instance),
+                                 agent_text(record.host), record.restarts, record.changes);
+  for (const membership::AgentId& member : record.members)
+    text += fmt::format("member {}\n", agent_text(member));
+  if (record.ending) {
+    text += fmt::format("ending {} {} {}\nending-host {}\nending-text {}\n",
+                        static_cast<int>(record.ending->why), record.ending->exit_code,
+                        record.ending->signal, one_line(record.ending->host_name),
+                        one_line(record.ending->text));
+  }
+  text += kLastLine;
+  return text;
+}
+
+std::optional<JobRecord> decode_job_record(std::string_view text) {
+  if (text.size() > kJobRecordBytesMax || !text.starts_with(kJobHead) || !text.ends_with(kLastLine))
+    return std::nullopt;
+  JobRecord record;
+  if (!read_lines(text.substr(kJobHead.size()), record)) return std::nullopt;
   return record;
 }
 

@@ -16,8 +16,8 @@
 namespace muster {
 
 struct HostRecord {
-  uint64_t beat = 0;      // Grows while the host is alive.
-  uint64_t instance = 0;  // Random; never 0.
+  uint64_t beat = 0;          // Grows while the host is alive.
+  uint64_t instance = 0;      // Random; never 0.
   membership::AgentId agent;  // Of the host's process.
   std::string machine;  // Boot and network namespace: on the same one, a refusal is proof of death.
   std::string claim;    // Name of the file with which it won; empty: the record's own.
@@ -41,6 +41,7 @@ struct JobRecord {
 
   membership::Epoch epoch = 0;  // 0: no round has formed yet.
   uint64_t instance = 0;        // Of the host that formed it.
+  membership::AgentId host;     // Of that host's process.
   int restarts = 0;
   int changes = 0;
   std::vector<membership::AgentId> members;  // By node rank.
@@ -51,6 +52,8 @@ struct JobRecord {
 
 inline constexpr std::string_view kRecordHead = "muster-rendezvous 1\nbeat ";
 inline constexpr size_t kRecordBytesMax = 65536;
+// 40 bytes for each node.
+inline constexpr size_t kJobRecordBytesMax = size_t{1} << 20;
 
 std::string encode(const HostRecord& record);
 std::string encode(const JobRecord& record);

@@ -1,0 +1,339 @@
+#include "rendezvous/backends/hosting.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "rendezvous/backends/hosting_planted.h"
+
+namespace muster {
+
+using namespace hosting;  // NOLINT: the words of this machine
+
+void Hosting::step(Instant now, const Event& event, std::vector<Effect>& out) {
+  out_ = &out;
+  std::visit([&](const auto& e) { on(now, e); }, event);
+  if (errand_ == Errand::none && stage_ == Stage::looking) send(Errand::look, Look{});
+  if (errand_ == Errand::none && stage_ == Stage::hosting && options_.has_keeper) serve(now);
+  out_ = nullptr;
+}
+
+Instant Hosting::next_deadline() const {
+  if (stage_ != Stage::hosting || errand_ != Errand::none) return kNever;
+  return std::min(beat_at_, retry_at_);
+}
+
+template <typename One>
+void Hosting::send(Errand errand, One effect) {
+  if (options_.has_keeper) errand_ = errand;
+  out_->push_back(std::move(effect));
+}
+
+// ---- The way to a host.
+
+void Hosting::on(Instant, const Wanted& event) {
+  if (stage_ == Stage::retired) return;
+  if (stage_ == Stage::hosting) return out_->push_back(Found{});
+  reaped_ = event.reaped;
+  tried_again_ = has_waited_ = false;
+  why_not_.reset();
+  if (options_.has_keeper) return look();
+  const bool doubted = std::exchange(endpoint_doubted_, false);
+  const bool first_take = options_.may_host.value_or(doubted);
+  first_take ? take() : call();
+}
+
+void Hosting::on(Instant, const Dropped&) {
+  if (stage_ != Stage::hosting && stage_ != Stage::retired) stage_ = Stage::away;
+}
+
+void Hosting::look() {
+  stage_ = Stage::looking;
+}
+
+void Hosting::on(Instant now, const Looked& event) {
+  errand_ = Errand::none;
+  if (stage_ == Stage::hosting)
+    return event.seen ? look_as_host(now, *event.seen) : miss(now, event.seen.error());
+  if (event.seen) learn(now, *event.seen);
+  if (stage_ != Stage::looking) return;
+  event.seen ? consider(now) : not_found(event.seen.error());
+}
+
+// A node may have been told of a change before it waits: it looks again, whatever woke it.
+void Hosting::on(Instant now, const Awaited&) {
+  errand_ = Errand::none;
+  if (stage_ != Stage::awaiting) return;
+  HOSTING_PLANTED(watch_gap) ? consider(now) : look();
+}
+
+void Hosting::learn(Instant now, const Keeper::Seen& seen) {
+  if (!seen.host) {
+    if (!without_since_) without_since_ = now;
+    sign_ = {};
+  } else {
+    without_since_.reset();
+    const bool is_new = !seen_ || seen_->version != seen.version ||
+                        sign_.instance != seen.host->instance || sign_.beat != seen.host->beat;
+    if (is_new) sign_ = {seen.host->instance, seen.host->beat, now};
+  }
+  seen_ = seen;
+}
+
+void Hosting::consider(Instant now) {
+  const std::optional<HostRecord>& host = seen_->host;
+  if (!host && seen_->job.ending) {
+    stage_ = Stage::away;
+    out_->push_back(NotFound{{ExitCode::rendezvous, "the job is over"}, false, seen_->job.ending});
+    return;
+  }
+  if (!host) {
+    return follow(now,
+                  {ExitCode::rendezvous,
+                   fmt::format("no host has written its address to {} yet", options_.place)},
+                  false);
+  }
+  const bool is_another = host->instance == another_;
+  const bool is_ours = host->agent == options_.agent;
+  const bool has_doubts = host->instance == doubted_ && gone_since(now);
+  if (!is_another && !is_ours && !has_doubts && !host->addresses.empty()) return call();
+  called_ = host->instance;
+  follow(now,
+         {ExitCode::rendezvous, fmt::format("the host {} named in {} does not answer there",
+                                            host->host_name, options_.place)},
+         is_another);
+}
+
+void Hosting::call() {
+  stage_ = Stage::calling;
+  const HostRecord host = seen_ && seen_->host ? *seen_->host : HostRecord{};
+  called_ = host.instance;
+  out_->push_back(Call{host});
+}
+
+void Hosting::on(Instant now, const Called& event) {
+  if (stage_ != Stage::calling) return;
+  if (event.how == Called::How::answered) {
+    stage_ = Stage::away;
+    return out_->push_back(Found{});
+  }
+  const bool refused = event.how == Called::How::refused;
+  if (options_.has_keeper) return follow(now, event.error, refused);
+  if (options_.may_host || event.how == Called::How::no_name || tried_again_)
+    return not_found(event.error, refused);
+  why_not_ = event.error;
+  why_not_refused_ = refused;
+  take();
+}
+
+void Hosting::on(Instant, const Doubted& event) {
+  endpoint_doubted_ = true;
+  (event.is_another ? another_ : doubted_) = called_;
+}
+
+// `refused`: nothing of the host listens at its address.
+void Hosting::follow(Instant now, Error why_not, bool refused) {
+  if (may_follow(now, refused)) return take();
+  wait_or_give_up(now, std::move(why_not), refused);
+}
+
+bool Hosting::is_member() const {
+  if (HOSTING_PLANTED(stranger_follows)) return true;
+  return std::ranges::find(seen_->job.members, options_.agent) != seen_->job.members.end();
+}
+
+// When the lease of the host that we look for was over.
+std::optional<Instant> Hosting::gone_since(Instant now) const {
+  if (without_since_) return without_since_;
+  if (options_.keeper_ends_leases) return std::nullopt;
+  const Duration early = HOSTING_PLANTED(lease_off_by_one) ? options_.beat_every : Duration{};
+  const Instant over = sign_.at + options_.lease - early;
+  return now >= over ? std::optional(over) : std::nullopt;
+}
+
+bool Hosting::may_follow(Instant now, bool refused) const {
+  if (!options_.may_host.value_or(true) || !reaped_) return false;
+  const std::optional<HostRecord>& host = seen_->host;
+  if (host && host->agent == options_.agent) return true;
+  if (host && refused && host->machine == options_.machine) return true;
+  const std::optional<Instant> gone = gone_since(now);
+  if (seen_->job.epoch == 0) return gone.has_value();
+  if (is_member()) return refused || gone;
+  return gone && now - *gone >= 2 * options_.lease;
+}
+
+void Hosting::wait_or_give_up(Instant now, Error why_not, bool refused) {
+  const std::optional<Instant> gone = gone_since(now);
+  Duration patience = options_.patience;
+  if (gone && !is_member()) patience = std::min(patience, *gone + 2 * options_.lease - now);
+  const bool can_wait = options_.keeper_ends_leases && reaped_ && patience > Duration::zero();
+  if (!can_wait || std::exchange(has_waited_, true)) return not_found(std::move(why_not), refused);
+  stage_ = Stage::awaiting;
+  send(Errand::await, Await{*seen_, patience});
+}
+
+void Hosting::not_found(Error error, bool refused) {
+  stage_ = Stage::away;
+  out_->push_back(NotFound{std::move(error), refused, std::nullopt});
+}
+
+void Hosting::take() {
+  stage_ = Stage::taking;
+  send(Errand::take, Take{seen_.value_or(Keeper::Seen{})});
+}
+
+void Hosting::on(Instant now, const Taken& event) {
+  errand_ = Errand::none;
+  if (stage_ == Stage::hosting) {
+    take_due_ = false;
+    if (event.how == Taken::How::failed) take_due_ = true, miss(now, event.error);
+    look_due_ = look_due_ || event.how == Taken::How::lost;
+    return;
+  }
+  // Though nobody may want it any more: the keeper names us now.
+  if (event.how == Taken::How::won && stage_ != Stage::retired) return begin_hosting(now);
+  if (stage_ != Stage::taking) return;
+  if (event.how == Taken::How::failed) return not_found(event.error);
+  if (event.how == Taken::How::not_ours && why_not_) return not_found(*why_not_, why_not_refused_);
+  if (!std::exchange(tried_again_, true)) return options_.has_keeper ? look() : call();
+  not_found(
+      {ExitCode::rendezvous,
+       fmt::format("other nodes are deciding at {} which of them is the host", options_.place)});
+}
+
+// ---- As the host.
+
+void Hosting::begin_hosting(Instant now) {
+  stage_ = Stage::hosting;
+  job_ = seen_.value_or(Keeper::Seen{}).job;
+  wanted_.reset();
+  writing_.reset();
+  look_due_ = take_due_ = miss_said_ = false;
+  retry_at_ = kNever;
+  heard_at_ = now;
+  beat_at_ = options_.has_keeper ? now + options_.beat_every : kNever;
+  // Of those that a member follows, the host before is gone.
+  auto expected = static_cast<int>(job_.members.size());
+  const auto is_in = [this](const membership::AgentId& agent) {
+    return std::ranges::find(job_.members, agent) != job_.members.end();
+  };
+  if (is_in(options_.agent) && is_in(job_.host) && job_.host != options_.agent) --expected;
+  out_->push_back(Host{job_, expected});
+}
+
+// The next errand that is due.
+void Hosting::serve(Instant now) {
+  const bool may_retry = retry_at_ == kNever || now >= retry_at_;
+  if (may_retry) retry_at_ = kNever;
+  if (may_retry && look_due_) return send(Errand::look, Look{});
+  if (may_retry && take_due_) return send(Errand::take, Take{*seen_});
+  const bool keeps_us = !look_due_ && !take_due_;
+  if (!writing_ && keeps_us) writing_ = std::exchange(wanted_, std::nullopt);
+  if (may_retry && writing_ && keeps_us) {
+    const bool is_good = writing_->ending && writing_->ending->why == membership::EndWhy::success;
+    return send(Errand::write,
+                Write{job_, *writing_, is_good ? options_.success_kept : options_.lease});
+  }
+  if (retiring_ && !writing_) return send(Errand::leave, Leave{});
+  if (now < beat_at_) return;
+  beat_at_ = now + options_.beat_every;
+  send(Errand::beat, Beat{});
+}
+
+void Hosting::on(Instant now, const Beaten& event) {
+  errand_ = Errand::none;
+  if (stage_ != Stage::hosting) return;
+  if (!event.beat) return miss(now, event.beat.error());
+  hear(now);
+  if (*event.beat != Keeper::Beat::kept) look_due_ = true;
+}
+
+void Hosting::on(Instant, const RoundWanted& event) {
+  if (stage_ != Stage::hosting) return;
+  if (!options_.has_keeper) return out_->push_back(RoundGranted{event.job.epoch});
+  wanted_ = event.job;
+  wanted_->host = options_.agent;
+}
+
+void Hosting::on(Instant now, const Written& event) {
+  errand_ = Errand::none;
+  if (stage_ != Stage::hosting || !writing_) return;
+  if (!event.written) {
+    if (HOSTING_PLANTED(blind_retry)) writing_.reset();
+    return miss(now, event.written.error());
+  }
+  hear(now);
+  if (!*event.written) {
+    look_due_ = true;  // Why?
+    return;
+  }
+  job_ = *std::exchange(writing_, std::nullopt);
+  if (!wanted_ && !job_.ending) out_->push_back(RoundGranted{job_.epoch});
+}
+
+// Whether we are the host still, and what of ours has arrived.
+void Hosting::look_as_host(Instant now, const Keeper::Seen& seen) {
+  hear(now);
+  look_due_ = false;
+  if (seen.host && seen.host->agent != options_.agent) return step_down();
+  if (writing_ && seen.job == *writing_) {
+    job_ = *std::exchange(writing_, std::nullopt);
+    if (!wanted_ && !job_.ending) out_->push_back(RoundGranted{job_.epoch});
+  } else if (seen.job != job_) {
+    return step_down();
+  }
+  seen_ = seen;
+  take_due_ = !seen.host;
+  if (writing_) retry_at_ = now + options_.retry_every;
+}
+
+void Hosting::hear(Instant now) {
+  heard_at_ = now;
+  if (std::exchange(miss_said_, false))
+    out_->push_back(Say{fmt::format("{} answers again", options_.place)});
+}
+
+void Hosting::miss(Instant now, const Error& error) {
+  retry_at_ = now + options_.retry_every;
+  if (miss_said_ || now - heard_at_ < options_.lease) return;
+  miss_said_ = true;
+  out_->push_back(
+      Say{fmt::format("{}; the job goes on as long as its nodes are connected, but no "
+                      "new round can form until it answers again",
+                      error.message)});
+}
+
+void Hosting::step_down() {
+  const bool was_leaving = retiring_;
+  stage_ = was_leaving ? Stage::retired : Stage::away;
+  beat_at_ = retry_at_ = kNever;
+  wanted_.reset();
+  writing_.reset();
+  if (was_leaving) return out_->push_back(Retire{});
+  out_->push_back(Say{fmt::format(
+      "{} names another host: this node is not the host of the job any more", options_.place)});
+  out_->push_back(StepDown{});
+}
+
+void Hosting::on(Instant, const Retired& event) {
+  if (stage_ != Stage::hosting || !options_.has_keeper) {
+    stage_ = Stage::retired;
+    return out_->push_back(Retire{});
+  }
+  retiring_ = true;
+  wanted_.reset();
+  if (!event.ending || !options_.remembers) return;
+  wanted_ = writing_.value_or(job_);
+  wanted_->ending = event.ending;
+}
+
+void Hosting::on(Instant, const Left&) {
+  errand_ = Errand::none;
+  stage_ = Stage::retired;
+  out_->push_back(Retire{});
+}
+
+void Hosting::on(Instant, const Tick&) {}
+
+}  // namespace muster

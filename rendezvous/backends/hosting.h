@@ -1,0 +1,264 @@
+// The machine that decides for one node who hosts its job: where to call, when to take the host's
+// place, and when to give it up. It serves all ways to meet whose host is not known beforehand: an
+// endpoint, which has its own proof of who may listen there (claim.h), and the keepers (keeper.h),
+// a file or etcd. Pure: the finder around it connects, listens and asks the keeper.
+//
+//              nobody there, or dead, and ours to take
+//   away ─▶ looking ─▶ calling ─────────▶ taking ─────────▶ hosting ──┐
+//     ▲        │          │ answered,        │ another        │        │ the keeper names
+//     └────────┴──────────┴─ not now ────────┴─ was faster    │ beats, │ another host
+//     └───────────────────────────────────────────────────────┴ rounds ┘
+//
+// Who may follow a host (as leases are used by Gray and Cheriton 1989):
+//   a member of the newest round, once nothing of a round is alive on it, if the host's address
+//   refuses it or the host's lease is over; anybody else only two leases after that, so that one
+//   who merely cannot reach a host never takes the job from those who can. Before a first round
+//   anybody, once the lease is over. A refusal on the host's own machine proves its death.
+//
+// A round forms only by one compare-and-set of the job's record, on the host's own record and the
+// round before. A host that loses its keeper forms none, but keeps the one it has; when the keeper
+// is back and names another host, it steps down.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "rendezvous/backends/host_record.h"
+#include "rendezvous/backends/keeper.h"
+#include "rendezvous/base/error.h"
+#include "rendezvous/base/time.h"
+
+namespace muster {
+
+namespace hosting {
+
+// ---- events. Each Look, Await, Take, Beat, Write and Leave is answered once; a Call is, unless a
+// Dropped comes before; so is a Take where there is no keeper.
+
+// This node wants a connection to the host.
+struct Wanted {
+  bool reaped = true;  // Nothing of a round is alive on this node.
+};
+struct Dropped {};  // It does not want it any more.
+struct Looked {
+  Result<Keeper::Seen> seen;
+};
+struct Awaited {};
+struct Called {
+  enum class How { answered, refused, silent, no_name };
+  How how = How::silent;
+  Error error;
+};
+// What answered the last call is not the host of the job, or hung up without a word.
+struct Doubted {
+  bool is_another = false;
+};
+struct Taken {
+  // not_ours: only another machine can listen at the endpoint. failed: it is not known.
+  enum class How { won, lost, not_ours, failed };
+  How how = How::failed;
+  Error error;
+};
+struct Beaten {
+  Result<Keeper::Beat> beat;
+};
+// Our host would form this round.
+struct RoundWanted {
+  JobRecord job;
+};
+struct Written {
+  Result<bool> written;
+};
+// Our host has nothing more to do. `ending`: how the job ended, if it did.
+struct Retired {
+  std::optional<JobRecord::Ending> ending;
+};
+struct Left {};
+struct Tick {};
+
+// ---- effects
+
+struct Look {
+  friend bool operator==(const Look&, const Look&) = default;
+};
+struct Await {
+  Keeper::Seen seen;
+  Duration patience{};
+  friend bool operator==(const Await&, const Await&) = default;
+};
+struct Call {
+  HostRecord host;  // Without an address at an endpoint, which has no record.
+  friend bool operator==(const Call&, const Call&) = default;
+};
+// Listen, then take the place of what was seen.
+struct Take {
+  Keeper::Seen seen;
+  friend bool operator==(const Take&, const Take&) = default;
+};
+// The answer to Wanted: the connection of the last Call is one to the host.
+struct Found {
+  friend bool operator==(const Found&, const Found&) = default;
+};
+// The answer to Wanted otherwise.
+struct NotFound {
+  Error error;
+  bool refused = false;                     // Nothing listens there: the host is gone.
+  std::optional<JobRecord::Ending> ending;  // The job is over.
+  friend bool operator==(const NotFound&, const NotFound&) = default;
+};
+// We are the host, from this round on; it answers Wanted too. `expected`: how many of the round's
+// nodes may still come; 0: not known.
+struct Host {
+  JobRecord job;
+  int expected = 0;
+  friend bool operator==(const Host&, const Host&) = default;
+};
+struct Beat {
+  friend bool operator==(const Beat&, const Beat&) = default;
+};
+struct Write {
+  JobRecord before;
+  JobRecord now;
+  Duration remember{};
+  friend bool operator==(const Write&, const Write&) = default;
+};
+// The round may begin.
+struct RoundGranted {
+  membership::Epoch epoch = 0;
+  friend bool operator==(const RoundGranted&, const RoundGranted&) = default;
+};
+// Our host has no say any more: its agents are to look for another one.
+struct StepDown {
+  friend bool operator==(const StepDown&, const StepDown&) = default;
+};
+struct Leave {  // Remove our record.
+  friend bool operator==(const Leave&, const Leave&) = default;
+};
+struct Retire {  // Nothing of ours is with the keeper.
+  friend bool operator==(const Retire&, const Retire&) = default;
+};
+struct Say {  // A line for the user.
+  std::string text;
+  friend bool operator==(const Say&, const Say&) = default;
+};
+
+}  // namespace hosting
+
+class Hosting {
+ public:
+  using Event = std::variant<hosting::Wanted, hosting::Dropped, hosting::Looked, hosting::Awaited,
+                             hosting::Called, hosting::Doubted, hosting::Taken, hosting::Beaten,
+                             hosting::RoundWanted, hosting::Written, hosting::Retired,
+                             hosting::Left, hosting::Tick>;
+  using Effect = std::variant<hosting::Look, hosting::Await, hosting::Call, hosting::Take,
+                              hosting::Found, hosting::NotFound, hosting::Host, hosting::Beat,
+                              hosting::Write, hosting::RoundGranted, hosting::StepDown,
+                              hosting::Leave, hosting::Retire, hosting::Say>;
+
+  struct Options {
+    bool has_keeper = true;  // false: an endpoint.
+    // Whether the keeper itself ends leases (etcd), or readers have to watch the beat (a file).
+    bool keeper_ends_leases = false;
+    // Whether the keeper remembers how a job ended.
+    bool remembers = false;
+    std::string place;  // The endpoint, the path, or the cluster and the id: for messages.
+    std::optional<bool> may_host;  // nullopt: any node that can; true: this one, and no other.
+    membership::AgentId agent;     // Of this process.
+    std::string machine;           // As in HostRecord.
+    Duration lease = std::chrono::seconds(4);
+    Duration beat_every = std::chrono::seconds(1);
+    Duration retry_every = std::chrono::milliseconds(200);  // Of a write without an answer.
+    Duration patience = std::chrono::seconds(1);            // Of a node that waits for a host.
+    Duration success_kept = std::chrono::minutes(10);
+  };
+
+  explicit Hosting(Options options) : options_(std::move(options)) {}
+
+  // Appends the effects in the order to perform them.
+  void step(Instant now, const Event& event, std::vector<Effect>& out);
+  Instant next_deadline() const;
+  bool is_hosting() const { return stage_ == Stage::hosting; }
+
+ private:
+  enum class Stage { away, looking, awaiting, calling, taking, hosting, retired };
+  // What the keeper's one thread is doing.
+  enum class Errand { none, look, await, take, beat, write, leave };
+
+  void on(Instant now, const hosting::Wanted& event);
+  void on(Instant now, const hosting::Dropped& event);
+  void on(Instant now, const hosting::Looked& event);
+  void on(Instant now, const hosting::Awaited& event);
+  void on(Instant now, const hosting::Called& event);
+  void on(Instant now, const hosting::Doubted& event);
+  void on(Instant now, const hosting::Taken& event);
+  void on(Instant now, const hosting::Beaten& event);
+  void on(Instant now, const hosting::RoundWanted& event);
+  void on(Instant now, const hosting::Written& event);
+  void on(Instant now, const hosting::Retired& event);
+  void on(Instant now, const hosting::Left& event);
+  void on(Instant now, const hosting::Tick& event);
+
+  // The way to a host.
+  void look();
+  void learn(Instant now, const Keeper::Seen& seen);
+  void consider(Instant now);
+  void call();
+  void follow(Instant now, Error why_not, bool refused);
+  void wait_or_give_up(Instant now, Error why_not, bool refused);
+  void take();
+  void not_found(Error error, bool refused = false);
+  bool is_member() const;
+  bool may_follow(Instant now, bool refused) const;
+  std::optional<Instant> gone_since(Instant now) const;
+
+  // As the host.
+  void begin_hosting(Instant now);
+  void serve(Instant now);
+  void look_as_host(Instant now, const Keeper::Seen& seen);
+  void hear(Instant now);
+  void miss(Instant now, const Error& error);
+  void step_down();
+  template <typename One>
+  void send(Errand errand, One effect);
+
+  const Options options_;
+  Stage stage_ = Stage::away;
+  Errand errand_ = Errand::none;
+  std::vector<Effect>* out_ = nullptr;  // Only within step().
+
+  // While away, looking, calling and taking.
+  bool reaped_ = true;
+  bool tried_again_ = false;  // After another node was faster.
+  bool has_waited_ = false;
+  std::optional<Error> why_not_;  // Why the last call failed, at an endpoint.
+  bool why_not_refused_ = false;
+  std::optional<Keeper::Seen> seen_;
+  std::optional<Instant> without_since_;  // There has been no record of a host.
+  // The newest sign of life of the host that was seen.
+  struct Sign {
+    uint64_t instance = 0;
+    uint64_t beat = 0;
+    Instant at{};
+  } sign_;
+  uint64_t called_ = 0;   // An instance.
+  uint64_t another_ = 0;  // At its address answers something else.
+  uint64_t doubted_ = 0;
+  bool endpoint_doubted_ = false;
+
+  // While hosting.
+  JobRecord job_;                     // As the keeper has it, to our knowledge.
+  std::optional<JobRecord> wanted_;   // The round to write next.
+  std::optional<JobRecord> writing_;  // Perhaps written: that is to be known before anything else.
+  bool look_due_ = false;
+  bool take_due_ = false;
+  Instant beat_at_ = kNever;
+  Instant retry_at_ = kNever;
+  Instant heard_at_{};  // When the keeper last answered.
+  bool miss_said_ = false;
+  bool retiring_ = false;
+  std::optional<JobRecord::Ending> ending_;
+};
+
+}  // namespace muster
