@@ -11,7 +11,12 @@ namespace muster {
 
 using namespace membership;  // NOLINT: the words of the protocol
 
-Membership::Membership(const Options& options) : options_(options) {
+Membership::Membership(const Options& options)
+    : options_(options),
+      seen_epoch_(options.past.epoch),
+      seen_nodes_(options.past.nodes),
+      restarts_(options.past.restarts),
+      changes_(options.past.changes) {
   for (const Duration duration : {options.reconnect_grace, options.lease, options.first_status,
                                   options.status_cap, options.jump, options.store_linger}) {
     CHECK(duration >= Duration::zero());

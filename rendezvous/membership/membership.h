@@ -62,6 +62,24 @@ struct Judgement {
   bool by_departure = false;  // The loss or departure of a node explains all failures.
 };
 
+// What is known of a job before any node has joined: its newest round, which another host formed.
+struct Past {
+  Epoch epoch = 0;               // 0: there was none.
+  int nodes = 0;                 // How many of its nodes may still come; 0: not known.
+  std::vector<AgentId> members;  // By node rank.
+  int restarts = 0;
+  int changes = 0;
+};
+
+// The newest round of this host.
+struct Formed {
+  Epoch epoch = 0;
+  std::vector<AgentId> members;  // By node rank.
+  int restarts = 0;
+  int changes = 0;
+  friend bool operator==(const Formed&, const Formed&) = default;
+};
+
 // Pure. `testimonies`: those of all nodes of the epoch, by node rank.
 using Judge = std::function<Judgement(const std::vector<Testimony>& testimonies)>;
 
@@ -162,6 +180,7 @@ class Membership {
     // but no longer than this.
     Duration store_linger = std::chrono::seconds{1};
     uint64_t host_instance = 0;  // Random: part of every Welcome.
+    membership::Past past;
     membership::Judge judge;  // None: a departure explains all, else the first failure to arrive.
   };
 
@@ -178,6 +197,12 @@ class Membership {
     if (judgement_) return judgement_->verdict.rank;
     return failure_ ? std::optional(failure_->failure.rank) : std::nullopt;
   }
+
+  // REQUIRES: a round has been formed here.
+  membership::Formed formed() const { return {epoch_, seats_, restarts_, changes_}; }
+
+  // How the job ended.
+  const std::optional<membership::End>& ending() const { return end_; }
 
   // Whether nodes have been missing for so long that the waiting ones are told.
   bool waits_for_nodes(Instant now) const;

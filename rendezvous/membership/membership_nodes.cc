@@ -151,10 +151,13 @@ void Membership::learn_job(const Join& original) {
   }
   // Survivors of an earlier life of this host may join even after our first round: no epoch number
   // is used twice. By then the budgets are our own.
+  // Who is to come of a round that another host formed is known already.
+  const bool is_known = join.last_epoch == options_.past.epoch && options_.past.nodes > 0;
   if (join.last_epoch > seen_epoch_) seen_nodes_ = 0;
   seen_epoch_ = std::max(seen_epoch_, join.last_epoch);
   if (formed_here_) return;
-  if (join.last_epoch == seen_epoch_) seen_nodes_ = std::max(seen_nodes_, join.last_nodes);
+  if (join.last_epoch == seen_epoch_ && !is_known)
+    seen_nodes_ = std::max(seen_nodes_, join.last_nodes);
   restarts_ = std::min(std::max(restarts_, join.restarts), job_->max_restarts);
   changes_ =
       std::min(std::max(changes_, join.changes), job_->max_membership_changes.value_or(kCountMax));
@@ -174,6 +177,13 @@ Membership::Node& Membership::admit(const Join& join) {
   if (knows_ours || !formed_here_) {
     node.rank = join.last_rank;
     node.rank_epoch = join.last_epoch;
+  }
+  // The host of its round may have died before it told this node of it.
+  const std::vector<AgentId>& before = options_.past.members;
+  const auto seat = std::ranges::find(before, join.agent);
+  if (!formed_here_ && join.last_epoch < options_.past.epoch && seat != before.end()) {
+    node.rank = static_cast<int>(seat - before.begin());
+    node.rank_epoch = options_.past.epoch;
   }
   node.member = stage_ == Stage::stopping && knows_ours && join.last_epoch == epoch_;
   node.started = node.member;
