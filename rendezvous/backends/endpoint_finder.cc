@@ -9,75 +9,71 @@
 #include "rendezvous/net/interfaces.h"
 
 namespace muster {
-EndpointFinder::EndpointFinder(boost::asio::io_context& io, Options options, OnHost on_host)
-    : HostFinder(io, options, std::move(on_host)),
+namespace {
+
+Hosting::Options machine_of(const EndpointFinder::Options& options) {
+  Hosting::Options machine;
+  machine.has_keeper = false;
+  machine.place = options.host;
+  return machine;
+}
+
+}  // namespace
+
+EndpointFinder::EndpointFinder(boost::asio::io_context& io, Options options, Handlers handlers)
+    : HostFinder(io, options, machine_of(options), std::move(handlers)),
       options_(std::move(options)),
       resolver_(io, options_.look_up),
       retry_(io) {
   CHECK(options_.port != 0 || options_.is_host.value_or(false));
 }
 
-void EndpointFinder::find() {
-  called_again_ = port_is_held_here_ = false;
-  if (options_.is_host.value_or(false)) {
-    listen_as_told();
-  } else if (std::exchange(doubted_, false) && !options_.is_host) {
-    claim(std::nullopt);
-  } else {
-    call();
-  }
-}
-
 void EndpointFinder::cancel() {
   HostFinder::cancel();
+  port_is_held_here_ = false;
   claiming_ = Claiming();
   retry_.cancel();
 }
 
 // ---- somebody else hosts
 
-void EndpointFinder::call() {
-  connecting_ = connect_any(io_, options_.host, static_cast<uint16_t>(options_.port),
-                            dial_deadline(), connect_options_,
-                            [this](NetResult<TcpSocket> socket) { on_called(std::move(socket)); });
-}
-
-void EndpointFinder::on_called(NetResult<TcpSocket> socket) {
-  if (socket) return finish(Dialled{std::move(*socket), std::nullopt, false});
-  NetError error = std::move(socket.error());
-  if (port_is_held_here_ && error.failure == NetFailure::refused) {
-    error.message += fmt::format(
-        "; this machine cannot be the host either: something on it holds port {} without listening "
-        "there, most likely an outgoing connection: choose a port below 32768 (`ss -tanp` shows "
-        "it)",
-        options_.port);
-  }
-  if (options_.is_host.has_value() || error.name_is_missing() || called_again_)
-    return fail_dial(error.error(), error.failure == NetFailure::refused);
-  claim(error);
+void EndpointFinder::call(const HostRecord&) {
+  connecting_ = connect_any(
+      io_, options_.host, static_cast<uint16_t>(options_.port), dial_deadline(), connect_options_,
+      [this](NetResult<TcpSocket> socket) {
+        if (!socket && port_is_held_here_ && socket.error().failure == NetFailure::refused) {
+          socket.error().message += fmt::format(
+              "; this machine cannot be the host either: something on it holds port {} without "
+              "listening there, most likely an outgoing connection: choose a port below 32768 "
+              "(`ss -tanp` shows it)",
+              options_.port);
+        }
+        on_called(std::move(socket));
+      });
 }
 
 // ---- we may
 
-// Without a `why_not`, a claim that fails is followed by a call.
-void EndpointFinder::claim(std::optional<NetError> why_not) {
+void EndpointFinder::take(const Keeper::Seen&) {
+  options_.is_host ? listen_as_told() : claim();
+}
+
+void EndpointFinder::claim() {
   ClaimOptions how;
   how.limit = options_.claim_limit;
   how.look_up = options_.look_up;
   how.listen = options_.listen;
   claiming_ = claim_endpoint(
       io_, options_.host, static_cast<uint16_t>(options_.port), how,
-      [this, why_not](std::variant<Claim, NotHost> outcome) {
+      [this](std::variant<Claim, NotHost> outcome) {
         if (auto* claim = std::get_if<Claim>(&outcome))
-          return host(std::move(claim->listener), claim->reached);
-        const NotHost::Why why = std::get<NotHost>(outcome).why;
-        if (!why_not || why == NotHost::Why::port_taken || why == NotHost::Why::somebody_else) {
-          // Another node was faster, and may be reachable now.
-          called_again_ = true;
-          port_is_held_here_ = why == NotHost::Why::port_taken;
-          return call();
-        }
-        fail_dial(why_not->error(), why_not->failure == NetFailure::refused);
+          return on_won(std::move(claim->listener), 0, claim->reached);
+        const NotHost& other = std::get<NotHost>(outcome);
+        port_is_held_here_ = other.why == NotHost::Why::port_taken;
+        // Another node was faster, and may be reachable now.
+        const bool is_lost = port_is_held_here_ || other.why == NotHost::Why::somebody_else;
+        on_not_taken(is_lost ? hosting::Taken::How::lost : hosting::Taken::How::not_ours,
+                     {ExitCode::rendezvous, other.message});
       });
 }
 
@@ -100,7 +96,7 @@ void EndpointFinder::on_resolved(const NetResult<std::vector<SocketAddress>>& ad
 
 void EndpointFinder::listen_at(const ListenPlan& plan) {
   auto listener = Listener::open(io_, plan.addresses, options_.listen);
-  if (listener) return host(std::move(*listener));
+  if (listener) return on_won(std::move(*listener), 0);
   const ListenError& error = listener.error();
   const auto now = std::chrono::steady_clock::now();
   if (!taken_since_) taken_since_ = now;
@@ -112,7 +108,7 @@ void EndpointFinder::listen_at(const ListenPlan& plan) {
         });
     return;
   }
-  fail_dial({ExitCode::environment, error.message});
+  on_not_taken(hosting::Taken::How::failed, {ExitCode::environment, error.message});
 }
 
 }  // namespace muster

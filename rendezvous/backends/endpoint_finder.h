@@ -30,16 +30,14 @@ class EndpointFinder : public HostFinder {
     Duration taken_patience = std::chrono::seconds(1);
   };
 
-  EndpointFinder(boost::asio::io_context& io, Options options, OnHost on_host);
+  EndpointFinder(boost::asio::io_context& io, Options options, Handlers handlers);
 
   void cancel() override;
-  void distrust() override { doubted_ = true; }
 
  private:
-  void find() override;
-  void call();
-  void on_called(NetResult<TcpSocket> socket);
-  void claim(std::optional<NetError> why_not);
+  void call(const HostRecord& nobody) override;
+  void take(const Keeper::Seen& nothing) override;
+  void claim();
   void listen_as_told();
   void on_resolved(const NetResult<std::vector<SocketAddress>>& addresses);
   void listen_at(const ListenPlan& plan);
@@ -48,8 +46,6 @@ class EndpointFinder : public HostFinder {
   Resolver resolver_;
   boost::asio::steady_timer retry_;
   std::optional<std::chrono::steady_clock::time_point> taken_since_;
-  bool doubted_ = false;            // What answered last is no host; perhaps a forwarder to us.
-  bool called_again_ = false;       // After an election that another node won.
   bool port_is_held_here_ = false;  // The election found the port taken on this machine.
   Claiming claiming_;
 };

@@ -1,6 +1,7 @@
-// Finds the host of a node's job, or finds that this node has to be it. A Dialler that may become
+// Finds the host of a node's job, or finds that this node has to be it: a Dialler that may become
 // the host while it dials: then it passes on a listener, and dials its own process from then on.
-// One thread: the loop's.
+// The Hosting machine decides; a finder for each way to meet calls, listens and asks the keeper, if
+// there is one. One thread: the loop's.
 #pragma once
 
 #include <chrono>
@@ -8,11 +9,16 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
 
+#include "rendezvous/backends/hosting.h"
 #include "rendezvous/membership/member_client.h"
+#include "rendezvous/membership/membership.h"
 #include "rendezvous/net/connect.h"
+#include "rendezvous/net/drive.h"
 #include "rendezvous/net/listener.h"
 
 namespace muster {
@@ -20,9 +26,9 @@ namespace muster {
 class HostFinder : public Dialler {
  public:
   struct Options {
-    int port = 0;                      // 0: any free one.
-    std::optional<bool> is_host;       // nullopt: any node that can.
-    std::optional<uint64_t> instance;  // Of our host, where others are told of it.
+    int port = 0;                 // 0: any free one.
+    std::optional<bool> is_host;  // nullopt: any node that can.
+    membership::AgentId agent;    // Of this process.
     Duration dial_limit = std::chrono::seconds(5);
     // Leases detect a silent connection; this, no shorter than a lease, detects a peer that is gone
     // for good.
@@ -30,23 +36,52 @@ class HostFinder : public Dialler {
     LookUp look_up = look_up_by_getaddrinfo;
     ListenOptions listen;
   };
-  using OnHost = std::function<void(std::unique_ptr<Listener>)>;
+  // Where this node hosts from now on.
+  struct Post {
+    std::unique_ptr<Listener> listener;
+    uint64_t instance = 0;  // As other nodes are told it; 0: they are not.
+    membership::Past past;
+  };
+  struct Handlers {
+    std::function<void(Post)> host;
+    std::function<void()> step_down;  // It does not host any more.
+    std::function<void(membership::Epoch)> granted;
+    std::function<void(const std::string&)> say;
+  };
 
-  void dial(std::function<void(DialOutcome)> done) final;
+  void dial(bool reaped, std::function<void(DialOutcome)> done) final;
   void cancel() override;
+  void distrust() override { post(hosting::Doubted{true}); }
+  void doubt() override { post(hosting::Doubted{false}); }
+
+  // Our host would form this round; answered by `granted`, once it may.
+  void want_round(const membership::Formed& round, uint64_t instance);
   // This node stops hosting; calls `done` once no node will find it, from the loop or at once.
-  virtual void retire(std::function<void()> done) { done(); }
+  // `end`: how the job ended, if it did.
+  void retire(const std::optional<membership::End>& end, std::function<void()> done);
 
  protected:
-  HostFinder(boost::asio::io_context& io, const Options& options, OnHost on_host);
+  HostFinder(boost::asio::io_context& io, const Options& options, Hosting::Options machine,
+             Handlers handlers);
 
-  // The way to the host while this node is not it; ends in one of the next three.
-  virtual void find() = 0;
-  void finish(DialOutcome outcome);
-  // Fatal for ExitCode::environment: the machine refuses.
-  void fail_dial(Error error, bool refused = false);
-  // We are the host. `reached` is where this process reaches itself, if that is known already.
-  void host(std::unique_ptr<Listener> listener, std::optional<SocketAddress> reached = {});
+  // Calls the host, or the endpoint; answered by on_called().
+  virtual void call(const HostRecord& host) = 0;
+  // Listens and takes the host's place; answered by on_won() or on_not_taken().
+  virtual void take(const Keeper::Seen& seen) = 0;
+  // The keeper's errands; see hosting.h.
+  virtual void look() {}
+  virtual void await(const hosting::Await& /*wish*/) {}
+  virtual void beat() {}
+  virtual void write(const hosting::Write& /*change*/) {}
+  virtual void leave() { post(hosting::Left{}); }
+
+  void on_called(NetResult<TcpSocket> socket);
+  // `reached` is where this process reaches itself, if that is known already.
+  void on_won(std::unique_ptr<Listener> listener, uint64_t instance,
+              std::optional<SocketAddress> reached = {});
+  void on_not_taken(hosting::Taken::How how, Error error);
+  void post(Hosting::Event event) { drive_.post(std::move(event)); }
+  bool is_hosting() const { return own_host_.has_value(); }
 
   Deadline dial_deadline() const { return std::chrono::steady_clock::now() + dial_limit_; }
 
@@ -56,13 +91,25 @@ class HostFinder : public Dialler {
   std::shared_ptr<int> dial_;  // A new one for each dial: answers to an older one are dropped.
 
  private:
+  void perform(const Hosting::Effect& effect);
+  void finish(DialOutcome outcome);
+  void start_hosting(const hosting::Host& effect);
   void call_own_host();
+  void on_retired();
 
   const Duration dial_limit_;
-  const std::optional<uint64_t> instance_;
-  OnHost on_host_;
-  std::optional<SocketAddress> own_host_;  // Set once we host.
+  Handlers handlers_;
+  Hosting machine_;
+  Drive<Hosting, hosting::Tick> drive_;
+  boost::asio::steady_timer retire_timer_;
+  uint64_t called_instance_ = 0;
+  std::optional<TcpSocket> called_;
+  Post won_;
+  std::optional<SocketAddress> reached_;
+  std::optional<SocketAddress> own_host_;  // Set while we host.
+  uint64_t own_instance_ = 0;
   std::function<void(DialOutcome)> done_;
+  std::function<void()> retired_;
 };
 
 }  // namespace muster

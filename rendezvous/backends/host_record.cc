@@ -29,7 +29,7 @@ std::optional<membership::AgentId> read_agent(std::string_view text) {
 }
 
 template <typename Number>
-bool read_number(std::string_view text, Number& number, int base = 10) {
+bool parse_number(std::string_view text, Number& number, int base = 10) {
   const auto read = whole_number<Number>(text, base);
   number = read.value_or(Number{});
   return read.has_value();
@@ -39,11 +39,11 @@ bool read_number(std::string_view text, Number& number, int base = 10) {
 bool read_ending(std::string_view text, JobRecord::Ending& ending) {
   const std::vector<std::string_view> words = split(text, ' ');
   int why = 0;
-  if (words.size() != 3 || !read_number(words[0], why) || why < 0 ||
+  if (words.size() != 3 || !parse_number(words[0], why) || why < 0 ||
       why > static_cast<int>(membership::EndWhy::timeout))
     return false;
   ending.why = static_cast<membership::EndWhy>(why);
-  return read_number(words[1], ending.exit_code) && read_number(words[2], ending.signal);
+  return parse_number(words[1], ending.exit_code) && parse_number(words[2], ending.signal);
 }
 
 // Reads one line "key value"; false if it is invalid. Unknown keys are ignored.
@@ -52,10 +52,10 @@ bool read_line(std::string_view line, JobRecord& record) {
   if (space == std::string_view::npos) return false;
   const std::string_view key = line.substr(0, space);
   const std::string_view value = line.substr(space + 1);
-  if (key == "epoch") return read_number(value, record.epoch);
-  if (key == "instance") return read_number(value, record.instance, 16);
-  if (key == "restarts") return read_number(value, record.restarts) && record.restarts >= 0;
-  if (key == "changes") return read_number(value, record.changes) && record.changes >= 0;
+  if (key == "epoch") return parse_number(value, record.epoch);
+  if (key == "instance") return parse_number(value, record.instance, 16);
+  if (key == "restarts") return parse_number(value, record.restarts) && record.restarts >= 0;
+  if (key == "changes") return parse_number(value, record.changes) && record.changes >= 0;
   if (key == "host" || key == "member") {
     const auto agent = read_agent(value);
     if (agent && key == "host") record.host = *agent;
@@ -80,6 +80,7 @@ bool read_line(std::string_view line, HostRecord& record) {
     record.instance = number.value_or(0);
     return number.has_value();
   }
+  if (key == "entry") return parse_number(value, record.entry, 16);
   if (key == "address") {
     const auto address = SocketAddress::parse(value);
     if (address) record.addresses.push_back(*address);
@@ -116,6 +117,7 @@ std::string sixteen_digits(uint64_t number) {
 std::string encode(const HostRecord& record) {
   std::string text = fmt::format("{}{}\ninstance {}\n", kRecordHead, sixteen_digits(record.beat),
                                  sixteen_digits(record.instance));
+  if (record.entry != 0) text += fmt::format("entry {}\n", sixteen_digits(record.entry));
   if (record.agent != membership::AgentId{})
     text += fmt::format("agent {}\n", agent_text(record.agent));
   text += fmt::format("machine {}\nclaim {}\nhost {}\n", one_line(record.machine),

@@ -21,6 +21,7 @@ struct HostRecord {
   membership::AgentId agent;  // Of the host's process.
   std::string machine;  // Boot and network namespace: on the same one, a refusal is proof of death.
   std::string claim;    // Name of the file with which it won; empty: the record's own.
+  uint64_t entry = 0;   // Of a file: what names the next one; 0: the instance.
   std::string host_name;  // For people.
   std::vector<SocketAddress> addresses;
 

@@ -9,12 +9,10 @@
 
 namespace muster {
 
-using namespace hosting;  // NOLINT: the words of this machine
-
 void Hosting::step(Instant now, const Event& event, std::vector<Effect>& out) {
   out_ = &out;
   std::visit([&](const auto& e) { on(now, e); }, event);
-  if (errand_ == Errand::none && stage_ == Stage::looking) send(Errand::look, Look{});
+  if (errand_ == Errand::none && stage_ == Stage::looking) send(Errand::look, hosting::Look{});
   if (errand_ == Errand::none && stage_ == Stage::hosting && options_.has_keeper) serve(now);
   out_ = nullptr;
 }
@@ -32,9 +30,9 @@ void Hosting::send(Errand errand, One effect) {
 
 // ---- The way to a host.
 
-void Hosting::on(Instant, const Wanted& event) {
+void Hosting::on(Instant, const hosting::Wanted& event) {
   if (stage_ == Stage::retired) return;
-  if (stage_ == Stage::hosting) return out_->push_back(Found{});
+  if (stage_ == Stage::hosting) return out_->push_back(hosting::Found{});
   reaped_ = event.reaped;
   tried_again_ = has_waited_ = false;
   why_not_.reset();
@@ -44,7 +42,7 @@ void Hosting::on(Instant, const Wanted& event) {
   first_take ? take() : call();
 }
 
-void Hosting::on(Instant, const Dropped&) {
+void Hosting::on(Instant, const hosting::Dropped&) {
   if (stage_ != Stage::hosting && stage_ != Stage::retired) stage_ = Stage::away;
 }
 
@@ -52,7 +50,7 @@ void Hosting::look() {
   stage_ = Stage::looking;
 }
 
-void Hosting::on(Instant now, const Looked& event) {
+void Hosting::on(Instant now, const hosting::Looked& event) {
   errand_ = Errand::none;
   if (stage_ == Stage::hosting)
     return event.seen ? look_as_host(now, *event.seen) : miss(now, event.seen.error());
@@ -62,7 +60,7 @@ void Hosting::on(Instant now, const Looked& event) {
 }
 
 // A node may have been told of a change before it waits: it looks again, whatever woke it.
-void Hosting::on(Instant now, const Awaited&) {
+void Hosting::on(Instant now, const hosting::Awaited&) {
   errand_ = Errand::none;
   if (stage_ != Stage::awaiting) return;
   HOSTING_PLANTED(watch_gap) ? consider(now) : look();
@@ -85,7 +83,8 @@ void Hosting::consider(Instant now) {
   const std::optional<HostRecord>& host = seen_->host;
   if (!host && seen_->job.ending) {
     stage_ = Stage::away;
-    out_->push_back(NotFound{{ExitCode::rendezvous, "the job is over"}, false, seen_->job.ending});
+    out_->push_back(
+        hosting::NotFound{{ExitCode::rendezvous, "the job is over"}, false, seen_->job.ending});
     return;
   }
   if (!host) {
@@ -109,25 +108,25 @@ void Hosting::call() {
   stage_ = Stage::calling;
   const HostRecord host = seen_ && seen_->host ? *seen_->host : HostRecord{};
   called_ = host.instance;
-  out_->push_back(Call{host});
+  out_->push_back(hosting::Call{host});
 }
 
-void Hosting::on(Instant now, const Called& event) {
+void Hosting::on(Instant now, const hosting::Called& event) {
   if (stage_ != Stage::calling) return;
-  if (event.how == Called::How::answered) {
+  if (event.how == hosting::Called::How::answered) {
     stage_ = Stage::away;
-    return out_->push_back(Found{});
+    return out_->push_back(hosting::Found{});
   }
-  const bool refused = event.how == Called::How::refused;
+  const bool refused = event.how == hosting::Called::How::refused;
   if (options_.has_keeper) return follow(now, event.error, refused);
-  if (options_.may_host || event.how == Called::How::no_name || tried_again_)
+  if (options_.may_host || event.how == hosting::Called::How::no_name || tried_again_)
     return not_found(event.error, refused);
   why_not_ = event.error;
   why_not_refused_ = refused;
   take();
 }
 
-void Hosting::on(Instant, const Doubted& event) {
+void Hosting::on(Instant, const hosting::Doubted& event) {
   endpoint_doubted_ = true;
   (event.is_another ? another_ : doubted_) = called_;
 }
@@ -170,32 +169,33 @@ void Hosting::wait_or_give_up(Instant now, Error why_not, bool refused) {
   const bool can_wait = options_.keeper_ends_leases && reaped_ && patience > Duration::zero();
   if (!can_wait || std::exchange(has_waited_, true)) return not_found(std::move(why_not), refused);
   stage_ = Stage::awaiting;
-  send(Errand::await, Await{*seen_, patience});
+  send(Errand::await, hosting::Await{*seen_, patience});
 }
 
 void Hosting::not_found(Error error, bool refused) {
   stage_ = Stage::away;
-  out_->push_back(NotFound{std::move(error), refused, std::nullopt});
+  out_->push_back(hosting::NotFound{std::move(error), refused, std::nullopt});
 }
 
 void Hosting::take() {
   stage_ = Stage::taking;
-  send(Errand::take, Take{seen_.value_or(Keeper::Seen{})});
+  send(Errand::take, hosting::Take{seen_.value_or(Keeper::Seen{})});
 }
 
-void Hosting::on(Instant now, const Taken& event) {
+void Hosting::on(Instant now, const hosting::Taken& event) {
   errand_ = Errand::none;
   if (stage_ == Stage::hosting) {
     take_due_ = false;
-    if (event.how == Taken::How::failed) take_due_ = true, miss(now, event.error);
-    look_due_ = look_due_ || event.how == Taken::How::lost;
+    if (event.how == hosting::Taken::How::failed) take_due_ = true, miss(now, event.error);
+    look_due_ = look_due_ || event.how == hosting::Taken::How::lost;
     return;
   }
   // Though nobody may want it any more: the keeper names us now.
-  if (event.how == Taken::How::won && stage_ != Stage::retired) return begin_hosting(now);
+  if (event.how == hosting::Taken::How::won && stage_ != Stage::retired) return begin_hosting(now);
   if (stage_ != Stage::taking) return;
-  if (event.how == Taken::How::failed) return not_found(event.error);
-  if (event.how == Taken::How::not_ours && why_not_) return not_found(*why_not_, why_not_refused_);
+  if (event.how == hosting::Taken::How::failed) return not_found(event.error);
+  if (event.how == hosting::Taken::How::not_ours && why_not_)
+    return not_found(*why_not_, why_not_refused_);
   if (!std::exchange(tried_again_, true)) return options_.has_keeper ? look() : call();
   not_found(
       {ExitCode::rendezvous,
@@ -219,29 +219,29 @@ void Hosting::begin_hosting(Instant now) {
     return std::ranges::find(job_.members, agent) != job_.members.end();
   };
   if (is_in(options_.agent) && is_in(job_.host) && job_.host != options_.agent) --expected;
-  out_->push_back(Host{job_, expected});
+  out_->push_back(hosting::Host{job_, expected});
 }
 
 // The next errand that is due.
 void Hosting::serve(Instant now) {
   const bool may_retry = retry_at_ == kNever || now >= retry_at_;
   if (may_retry) retry_at_ = kNever;
-  if (may_retry && look_due_) return send(Errand::look, Look{});
-  if (may_retry && take_due_) return send(Errand::take, Take{*seen_});
+  if (may_retry && look_due_) return send(Errand::look, hosting::Look{});
+  if (may_retry && take_due_) return send(Errand::take, hosting::Take{*seen_});
   const bool keeps_us = !look_due_ && !take_due_;
   if (!writing_ && keeps_us) writing_ = std::exchange(wanted_, std::nullopt);
   if (may_retry && writing_ && keeps_us) {
     const bool is_good = writing_->ending && writing_->ending->why == membership::EndWhy::success;
     return send(Errand::write,
-                Write{job_, *writing_, is_good ? options_.success_kept : options_.lease});
+                hosting::Write{job_, *writing_, is_good ? options_.success_kept : options_.lease});
   }
-  if (retiring_ && !writing_) return send(Errand::leave, Leave{});
+  if (retiring_ && !writing_) return send(Errand::leave, hosting::Leave{});
   if (now < beat_at_) return;
   beat_at_ = now + options_.beat_every;
-  send(Errand::beat, Beat{});
+  send(Errand::beat, hosting::Beat{});
 }
 
-void Hosting::on(Instant now, const Beaten& event) {
+void Hosting::on(Instant now, const hosting::Beaten& event) {
   errand_ = Errand::none;
   if (stage_ != Stage::hosting) return;
   if (!event.beat) return miss(now, event.beat.error());
@@ -249,14 +249,14 @@ void Hosting::on(Instant now, const Beaten& event) {
   if (*event.beat != Keeper::Beat::kept) look_due_ = true;
 }
 
-void Hosting::on(Instant, const RoundWanted& event) {
+void Hosting::on(Instant, const hosting::RoundWanted& event) {
   if (stage_ != Stage::hosting) return;
-  if (!options_.has_keeper) return out_->push_back(RoundGranted{event.job.epoch});
+  if (!options_.has_keeper) return out_->push_back(hosting::RoundGranted{event.job.epoch});
   wanted_ = event.job;
   wanted_->host = options_.agent;
 }
 
-void Hosting::on(Instant now, const Written& event) {
+void Hosting::on(Instant now, const hosting::Written& event) {
   errand_ = Errand::none;
   if (stage_ != Stage::hosting || !writing_) return;
   if (!event.written) {
@@ -269,7 +269,7 @@ void Hosting::on(Instant now, const Written& event) {
     return;
   }
   job_ = *std::exchange(writing_, std::nullopt);
-  if (!wanted_ && !job_.ending) out_->push_back(RoundGranted{job_.epoch});
+  if (!wanted_ && !job_.ending) out_->push_back(hosting::RoundGranted{job_.epoch});
 }
 
 // Whether we are the host still, and what of ours has arrived.
@@ -279,7 +279,7 @@ void Hosting::look_as_host(Instant now, const Keeper::Seen& seen) {
   if (seen.host && seen.host->agent != options_.agent) return step_down();
   if (writing_ && seen.job == *writing_) {
     job_ = *std::exchange(writing_, std::nullopt);
-    if (!wanted_ && !job_.ending) out_->push_back(RoundGranted{job_.epoch});
+    if (!wanted_ && !job_.ending) out_->push_back(hosting::RoundGranted{job_.epoch});
   } else if (seen.job != job_) {
     return step_down();
   }
@@ -291,7 +291,7 @@ void Hosting::look_as_host(Instant now, const Keeper::Seen& seen) {
 void Hosting::hear(Instant now) {
   heard_at_ = now;
   if (std::exchange(miss_said_, false))
-    out_->push_back(Say{fmt::format("{} answers again", options_.place)});
+    out_->push_back(hosting::Say{fmt::format("{} answers again", options_.place)});
 }
 
 void Hosting::miss(Instant now, const Error& error) {
@@ -299,9 +299,9 @@ void Hosting::miss(Instant now, const Error& error) {
   if (miss_said_ || now - heard_at_ < options_.lease) return;
   miss_said_ = true;
   out_->push_back(
-      Say{fmt::format("{}; the job goes on as long as its nodes are connected, but no "
-                      "new round can form until it answers again",
-                      error.message)});
+      hosting::Say{fmt::format("{}; the job goes on as long as its nodes are connected, but no "
+                               "new round can form until it answers again",
+                               error.message)});
 }
 
 void Hosting::step_down() {
@@ -310,16 +310,16 @@ void Hosting::step_down() {
   beat_at_ = retry_at_ = kNever;
   wanted_.reset();
   writing_.reset();
-  if (was_leaving) return out_->push_back(Retire{});
-  out_->push_back(Say{fmt::format(
+  if (was_leaving) return out_->push_back(hosting::Retire{});
+  out_->push_back(hosting::Say{fmt::format(
       "{} names another host: this node is not the host of the job any more", options_.place)});
-  out_->push_back(StepDown{});
+  out_->push_back(hosting::StepDown{});
 }
 
-void Hosting::on(Instant, const Retired& event) {
+void Hosting::on(Instant, const hosting::Retired& event) {
   if (stage_ != Stage::hosting || !options_.has_keeper) {
     stage_ = Stage::retired;
-    return out_->push_back(Retire{});
+    return out_->push_back(hosting::Retire{});
   }
   retiring_ = true;
   wanted_.reset();
@@ -328,12 +328,12 @@ void Hosting::on(Instant, const Retired& event) {
   wanted_->ending = event.ending;
 }
 
-void Hosting::on(Instant, const Left&) {
+void Hosting::on(Instant, const hosting::Left&) {
   errand_ = Errand::none;
   stage_ = Stage::retired;
-  out_->push_back(Retire{});
+  out_->push_back(hosting::Retire{});
 }
 
-void Hosting::on(Instant, const Tick&) {}
+void Hosting::on(Instant, const hosting::Tick&) {}
 
 }  // namespace muster

@@ -9,7 +9,8 @@
 #include <fmt/ranges.h>
 
 #include "rendezvous/backends/endpoint_finder.h"
-#include "rendezvous/backends/file_finder.h"
+#include "rendezvous/backends/file_keeper.h"
+#include "rendezvous/backends/keeper_finder.h"
 #include "rendezvous/backends/known_host_finder.h"
 #include "rendezvous/membership/random_ids.h"
 #include "rendezvous/net/interfaces.h"
@@ -33,7 +34,6 @@ Coordinator::Options hosting_options(const RendezvousOptions& options) {
   Coordinator::Options hosting;
   hosting.job_id = options.job_id;
   hosting.own_agent = random_agent_id();
-  hosting.instance = random_u64();
   hosting.secret = random_bytes(sizeof(Mac));
   hosting.token = options.token;
   hosting.only_own_job = options.way == RendezvousOptions::Way::known_host;
@@ -47,11 +47,12 @@ Coordinator::Options hosting_options(const RendezvousOptions& options) {
   return hosting;
 }
 
-// `instance` is that of our host, should `on_host` be called.
 std::unique_ptr<HostFinder> make_finder(boost::asio::io_context& io,
-                                        const RendezvousOptions& options, uint64_t instance,
-                                        HostFinder::OnHost on_host) {
-  const auto for_all = [&options](auto finder) {
+                                        const RendezvousOptions& options,
+                                        const membership::AgentId& agent,
+                                        HostFinder::Handlers handlers) {
+  const auto for_all = [&options, &agent](auto finder) {
+    finder.agent = agent;
     finder.port = options.port;
     finder.is_host = options.is_host;
     finder.dead_peer_after = std::max(finder.dead_peer_after, options.join.lease);
@@ -61,21 +62,21 @@ std::unique_ptr<HostFinder> make_finder(boost::asio::io_context& io,
   if (options.way == RendezvousOptions::Way::endpoint) {
     auto finder = for_all(EndpointFinder::Options());
     finder.host = options.host;
-    return std::make_unique<EndpointFinder>(io, std::move(finder), std::move(on_host));
+    return std::make_unique<EndpointFinder>(io, std::move(finder), std::move(handlers));
   }
   if (options.way == RendezvousOptions::Way::known_host) {
     auto finder = for_all(KnownHostFinder::Options());
     finder.host = options.host;
     finder.ports = options.ports;
-    return std::make_unique<KnownHostFinder>(io, std::move(finder), std::move(on_host));
+    return std::make_unique<KnownHostFinder>(io, std::move(finder), std::move(handlers));
   }
-  auto finder = for_all(FileFinder::Options());
-  finder.path = options.host;
-  finder.instance = instance;
+  auto finder = for_all(KeeperFinder::Options());
+  finder.place = options.host;
   finder.host_name = options.join.host_name;
   finder.local_addr = options.local_addr;
   finder.interface = options.interface;
-  return std::make_unique<FileFinder>(io, std::move(finder), std::move(on_host));
+  return std::make_unique<KeeperFinder>(io, std::make_shared<FileKeeper>(options.host),
+                                        std::move(finder), std::move(handlers));
 }
 
 std::string endpoint_text(const RendezvousOptions& options) {
@@ -110,9 +111,7 @@ JoinedRendezvous::JoinedRendezvous(boost::asio::io_context& io, const Rendezvous
       options_(options),
       handlers_(std::move(handlers)),
       hosting_(hosting_options(options)),
-      finder_(
-          make_finder(io, options_, hosting_.instance,
-                      [this](std::unique_ptr<Listener> listener) { host(std::move(listener)); })),
+      finder_(make_finder(io, options_, hosting_.own_agent, finder_handlers())),
       client_(io, *finder_, client_options(advertised), client_handlers()),
       goodbye_timer_(io) {
   hosting_.say = handlers_.say;
@@ -147,10 +146,30 @@ Rendezvous::Handlers JoinedRendezvous::client_handlers() {
   return on;
 }
 
+HostFinder::Handlers JoinedRendezvous::finder_handlers() {
+  return {[this](HostFinder::Post post) { host(std::move(post)); }, [this] { step_down(); },
+          [this](membership::Epoch epoch) {
+            if (coordinator_ != nullptr) coordinator_->grant(epoch);
+          },
+          [this](const std::string& line) { handlers_.say(line); }};
+}
+
 // Called by the finder while it dials. Other agents may connect from now on.
-void JoinedRendezvous::host(std::unique_ptr<Listener> listener) {
+void JoinedRendezvous::host(HostFinder::Post post) {
   CHECK(coordinator_ == nullptr);
-  coordinator_ = std::make_unique<Coordinator>(io_, std::move(listener), hosting_);
+  Coordinator::Options hosting = hosting_;
+  hosting.instance = post.instance != 0 ? post.instance : random_u64();
+  hosting.past = std::move(post.past);
+  hosting.round_wanted = [this, instance = hosting.instance](const membership::Formed& round) {
+    finder_->want_round(round, instance);
+  };
+  coordinator_ = std::make_unique<Coordinator>(io_, std::move(post.listener), std::move(hosting));
+}
+
+// Another node hosts: the agents connected here, ours too, are to look for it.
+void JoinedRendezvous::step_down() {
+  coordinator_.reset();
+  if (closed_ && client_.is_over()) closed_();
 }
 
 void JoinedRendezvous::tell(News news) {
@@ -196,7 +215,7 @@ void JoinedRendezvous::wait_for_goodbye(int looks_left) {
 
 void JoinedRendezvous::leave_host() {
   if (coordinator_ == nullptr) return closed_();
-  coordinator_->wait_until_idle([this] { finder_->retire(closed_); });
+  coordinator_->wait_until_idle([this] { finder_->retire(coordinator_->ending(), closed_); });
 }
 
 }  // namespace muster

@@ -36,7 +36,9 @@ class JoinedRendezvous : public Rendezvous {
                    const std::string& advertised);
   MemberClient::Options client_options(const std::string& advertised) const;
   Handlers client_handlers();
-  void host(std::unique_ptr<Listener> listener);
+  HostFinder::Handlers finder_handlers();
+  void host(HostFinder::Post post);
+  void step_down();
   void wait_for_goodbye(int looks_left);
   void leave_host();
 

@@ -11,34 +11,42 @@
 
 namespace muster {
 
-KnownHostFinder::KnownHostFinder(boost::asio::io_context& io, Options options, OnHost on_host)
-    : HostFinder(io, options, std::move(on_host)), options_(std::move(options)) {
+namespace {
+
+Hosting::Options machine_of(const KnownHostFinder::Options& options) {
+  Hosting::Options machine;
+  machine.has_keeper = false;
+  machine.place = options.host;
+  return machine;
+}
+
+}  // namespace
+
+KnownHostFinder::KnownHostFinder(boost::asio::io_context& io, Options options, Handlers handlers)
+    : HostFinder(io, options, machine_of(options), std::move(handlers)),
+      options_(std::move(options)) {
   CHECK(options_.is_host && !options_.ports.empty());
   for (const std::string_view one : split(options_.host, ',')) {
     if (const auto address = IpAddress::parse(one)) addresses_.push_back(*address);
   }
 }
 
-void KnownHostFinder::find() {
-  if (*options_.is_host) {
-    listen();
-  } else {
-    call(0);
-  }
+void KnownHostFinder::call(const HostRecord&) {
+  call_port(0);
 }
 
 // A name that is not there yet has no other port.
-void KnownHostFinder::call(size_t tried) {
+void KnownHostFinder::call_port(size_t tried) {
   const uint16_t port = options_.ports[at_ % options_.ports.size()];
   const Deadline limit = options_.ports.size() == 1
                              ? dial_deadline()
                              : std::chrono::steady_clock::now() + options_.port_limit;
   const auto called = [this, tried](NetResult<TcpSocket> socket) {
-    if (socket) return finish(Dialled{std::move(*socket), std::nullopt, false});
-    const NetError& error = socket.error();
+    if (socket) return on_called(std::move(socket));
     ++at_;
-    if (!error.name_is_missing() && tried + 1 < options_.ports.size()) return call(tried + 1);
-    fail_dial(error.error(), error.failure == NetFailure::refused);
+    if (!socket.error().name_is_missing() && tried + 1 < options_.ports.size())
+      return call_port(tried + 1);
+    on_called(std::move(socket));
   };
   if (addresses_.empty()) {
     connecting_ = connect_any(io_, options_.host, port, limit, connect_options_, called);
@@ -50,21 +58,23 @@ void KnownHostFinder::call(size_t tried) {
   connecting_ = connect_any(io_, options_.host, at_port, limit, connect_options_, called);
 }
 
-void KnownHostFinder::listen() {
+void KnownHostFinder::take(const Keeper::Seen&) {
   std::string taken;
   for (const uint16_t port : options_.ports) {
     auto listener =
         Listener::open(io_, {SocketAddress{IpAddress::any_v6(), port}}, options_.listen);
-    if (listener) return host(std::move(*listener));
+    if (listener) return on_won(std::move(*listener), 0);
     taken = listener.error().message;
     if (listener.error().error_number != EADDRINUSE) break;
   }
-  fail_dial({ExitCode::environment,
-             options_.ports.size() == 1
-                 ? taken
-                 : fmt::format("node rank 0 hosts the job at one of the ports {}, and cannot: {}; "
-                               "give all nodes --rdzv-endpoint HOST:PORT",
-                               fmt::join(options_.ports, ", "), taken)});
+  on_not_taken(
+      hosting::Taken::How::failed,
+      {ExitCode::environment,
+       options_.ports.size() == 1
+           ? taken
+           : fmt::format("node rank 0 hosts the job at one of the ports {}, and cannot: {}; give "
+                         "all nodes --rdzv-endpoint HOST:PORT",
+                         fmt::join(options_.ports, ", "), taken)});
 }
 
 }  // namespace muster

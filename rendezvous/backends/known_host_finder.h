@@ -25,15 +25,16 @@ class KnownHostFinder : public HostFinder {
     Duration port_limit = std::chrono::milliseconds(1500);
   };
 
-  KnownHostFinder(boost::asio::io_context& io, Options options, OnHost on_host);
+  KnownHostFinder(boost::asio::io_context& io, Options options, Handlers handlers);
 
   void distrust() override { ++at_; }
+  void doubt() override { ++at_; }
   void hear_nothing() override { ++at_; }
 
  private:
-  void find() override;
-  void call(size_t tried);
-  void listen();
+  void call(const HostRecord& nobody) override;
+  void call_port(size_t tried);
+  void take(const Keeper::Seen& nothing) override;
 
   Options options_;
   std::vector<IpAddress> addresses_;  // Empty: `host` is a name.

@@ -17,6 +17,7 @@
 namespace muster {
 namespace {
 
+constexpr size_t kFileBytesMax = kRecordBytesMax + kJobRecordBytesMax;
 // How many hosts in a row may have died before they renamed their record; more is a bug.
 constexpr int kChainMax = 64;
 
@@ -57,10 +58,25 @@ Result<std::optional<std::string>> read_text(const std::string& path) {
   std::string text;
   std::array<char, 4096> buffer;
   ssize_t n = 0;
-  while (text.size() <= kRecordBytesMax && (n = read(fd.get(), buffer.data(), buffer.size())) > 0)
+  while (text.size() <= kFileBytesMax && (n = read(fd.get(), buffer.data(), buffer.size())) > 0)
     text.append(buffer.data(), static_cast<size_t>(n));
   if (n < 0) return file_trouble("read", path, errno);
   return text;
+}
+
+uint64_t entry_of(const HostRecord& record) {
+  return record.entry != 0 ? record.entry : record.instance;
+}
+
+// Takes the job's record off the end of a file's text; a partial one stays, and makes it no record.
+JobRecord take_job(std::string_view& text) {
+  constexpr std::string_view kBetween = "\nend\nmuster-job ";
+  const size_t at = text.find(kBetween);
+  if (at == std::string_view::npos) return {};
+  const size_t end = at + std::string_view("\nend\n").size();
+  std::optional<JobRecord> job = decode_job_record(text.substr(end));
+  if (job) text = text.substr(0, end);
+  return job.value_or(JobRecord{});
 }
 
 }  // namespace
@@ -72,29 +88,32 @@ Result<RecordFound> RecordFile::look() const {
     const Result<std::optional<std::string>> text = read_text(found.next);
     if (!text) return tl::unexpected(text.error());
     if (!*text) return found;
-    std::optional<HostRecord> record = decode_record(**text);
+    std::string_view host_part = **text;
+    const JobRecord job = take_job(host_part);
+    std::optional<HostRecord> record = decode_record(host_part);
     if (!record && !(*text)->empty()) {
       return fail(
           ExitCode::environment,
           fmt::format("{} is not a rendezvous file of muster: remove it, or choose another path",
                       found.next));
     }
-    const uint64_t instance = record ? record->instance : 0;
-    if (!found.is_there) found.head = instance;
+    const uint64_t entry = record ? entry_of(*record) : 0;
+    if (!found.is_there) found.head = entry;
     found.is_there = true;
     found.record = std::move(record);
-    found.next = path_ + ".after-" + sixteen_digits(instance);
+    found.job = job;
+    found.next = path_ + ".after-" + sixteen_digits(entry);
   }
   return fail(ExitCode::environment,
               fmt::format("too many files {}.after-…: remove them and {}", path_, path_));
 }
 
-Result<bool> RecordFile::take(const RecordFound& found, HostRecord record) {
+Result<bool> RecordFile::take(const RecordFound& found, HostRecord record, const JobRecord& job) {
   record.claim = found.is_there ? found.next.substr(found.next.find_last_of('/') + 1) : "";
-  const std::string draft = path_ + ".new-" + sixteen_digits(record.instance);
+  const std::string draft = path_ + ".new-" + sixteen_digits(entry_of(record));
   UniqueFd fd(open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   if (!fd) return file_trouble("write", draft, errno);
-  int error = write_whole(fd.get(), encode(record));
+  int error = write_whole(fd.get(), encode(record) + (job == JobRecord{} ? "" : encode(job)));
   if (error == 0 && fsync(fd.get()) != 0) error = errno;
   if (error != 0) {
     fd.reset();
@@ -119,7 +138,7 @@ Result<bool> RecordFile::take_with(const std::string& draft, const RecordFound& 
   if (!found.is_there) return true;
   const Result<RecordFound> now = look();
   if (!now || !now->is_there || now->head != found.head || !now->record ||
-      now->record->instance != record.instance) {
+      entry_of(*now->record) != entry_of(record)) {
     unlink(found.next.c_str());
     return false;
   }
@@ -140,8 +159,11 @@ void RecordFile::write_beat(uint64_t beat) {
 void RecordFile::remove() {
   if (!fd_) return;
   const Result<std::optional<std::string>> text = read_text(path_);
-  const auto record = decode_record(text ? text->value_or("") : "");
-  if (record && record->instance == mine_.instance) unlink(path_.c_str());
+  const std::string whole = text ? text->value_or("") : "";
+  std::string_view host_part = whole;
+  take_job(host_part);
+  const auto record = decode_record(host_part);
+  if (record && entry_of(*record) == entry_of(mine_)) unlink(path_.c_str());
   if (!mine_.claim.empty()) unlink(claim_path(mine_).c_str());
 }
 

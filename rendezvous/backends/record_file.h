@@ -2,11 +2,11 @@
 // may write it next, since exactly one of all callers succeeds, on NFS as well. Nothing here is a
 // lock, so nothing has to be broken after a crash:
 //
-//   PATH                 the record of the host X
-//   PATH.after-X         the record of the host that followed X, once X's address did not answer
+//   PATH                 the entry X: the host's record, and the job's
+//   PATH.after-X         the entry that followed X: another host, or the next round
 //
-// A node that finds X dead links its record to PATH.after-X; the winner then renames it to PATH.
-// Readers follow the chain from PATH. A slow node that wins PATH.after-X long after the others have
+// A node that may change what it read in X links its entry to PATH.after-X, and then renames it to
+// PATH. Readers follow the chain from PATH. A slow node that wins PATH.after-X long after the others have
 // moved on sees that PATH is not X's any more, and withdraws. Blocking calls, for a helper thread;
 // no state but the path and, for a host, its open file.
 #pragma once
@@ -25,8 +25,9 @@ namespace muster {
 struct RecordFound {
   std::optional<HostRecord> record;  // nullopt: no file, or an empty one.
   bool is_there = false;             // PATH exists.
-  uint64_t head = 0;                 // The instance in PATH; 0 for an empty file.
+  uint64_t head = 0;                 // The entry in PATH; 0 for an empty file.
   std::string next;                  // The path that a successor has to link.
+  JobRecord job = {};
 
   friend bool operator==(const RecordFound&, const RecordFound&) = default;
 };
@@ -39,8 +40,8 @@ class RecordFile {
   // is no record), otherwise with ExitCode::rendezvous.
   Result<RecordFound> look() const;
 
-  // True: `record` is now the host's. False: another node was faster.
-  Result<bool> take(const RecordFound& found, HostRecord record);
+  // True: `record` is now the host's, and `job` the job's. False: another node was faster.
+  Result<bool> take(const RecordFound& found, HostRecord record, const JobRecord& job = {});
 
   // Writes `beat` into our record, wherever it is. REQUIRES: take() returned true.
   void write_beat(uint64_t beat);

@@ -203,6 +203,7 @@ HostedJob* Coordinator::make_job(const std::string& id) {
   job.own_agent = options_.own_agent;
   job.membership.host_instance = options_.instance;
   job.membership.judge = options_.judge;
+  if (id == options_.job_id) job.membership.past = options_.past;
   job.membership.reconnect_grace = options_.reconnect_grace;
   job.store_allow_any = options_.store_allow_any;
   job.store_allow = options_.store_allow;
@@ -240,8 +241,17 @@ HostedJob* Coordinator::make_job(const std::string& id) {
     session->finish();
   };
   handlers.finished = [this, id] { on_finished(id); };
+  if (id == options_.job_id) handlers.round_wanted = options_.round_wanted;
   auto made = std::make_unique<HostedJob>(io_, std::move(job), std::move(handlers));
   return (jobs_[id] = std::move(made)).get();
+}
+
+void Coordinator::grant(membership::Epoch epoch) {
+  find_job(options_.job_id)->on_granted(epoch);
+}
+
+std::optional<membership::End> Coordinator::ending() const {
+  return jobs_.at(options_.job_id)->ending();
 }
 
 // The machine is kept, so that a latecomer learns how the job ended; only the oldest are dropped.

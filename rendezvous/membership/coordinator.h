@@ -44,6 +44,9 @@ class Coordinator {
     uint64_t instance = 0;          // Random: a host that returns has another one.
     std::string secret;             // Random; see AgentSession.
     std::string token;              // Empty: none is required.
+    membership::Past past;          // Of job_id.
+    // A round of job_id is to begin, once grant() says so. Null: at once.
+    std::function<void(const membership::Formed&)> round_wanted;
     membership::Judge judge;
     bool only_own_job = false;       // Agents of other jobs are turned away.
     std::optional<int> worker_port;  // The store of job_id listens there instead (0: a free one).
@@ -72,6 +75,10 @@ class Coordinator {
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
   ~Coordinator();
+
+  void grant(membership::Epoch epoch);
+  // How job_id ended.
+  std::optional<membership::End> ending() const;
 
   uint16_t port() const { return listener_->port(); }
   Counters counters() const;

@@ -156,8 +156,15 @@ void HostedJob::perform(const Membership::Effect& effect) {
       self.forget(e.connection);
       self.handlers_.hang_up(e.connection);
     }
-    void operator()(const membership::OpenStore& e) const { self.open_store(e); }
-    void operator()(const membership::CloseStore&) const { self.store_.close(); }
+    void operator()(const membership::OpenStore& e) const {
+      if (!self.handlers_.round_wanted) return self.open_store(e);
+      self.ungranted_ = e;
+      self.handlers_.round_wanted(self.machine_.formed());
+    }
+    void operator()(const membership::CloseStore&) const {
+      self.ungranted_.reset();
+      self.store_.close();
+    }
     void operator()(const membership::Finished&) const {
       self.finished_ = true;
       self.options_.places.clear();  // It has no store any more.
@@ -183,6 +190,12 @@ void HostedJob::perform(const OwnerQuestions::Effect& effect) {
     void operator()(const OwnerQuestions::Say& e) const { self.store_.say(e.text); }
   };
   std::visit(Perform{*this}, effect);
+}
+
+void HostedJob::on_granted(membership::Epoch epoch) {
+  if (!ungranted_ || ungranted_->epoch != epoch) return;
+  const membership::OpenStore request = *std::exchange(ungranted_, std::nullopt);
+  open_store(request);
 }
 
 // Called before an Order is sent, so workers can read the reason before any of them is stopped.

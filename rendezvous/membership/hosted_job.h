@@ -44,6 +44,8 @@ class HostedJob {
     std::function<void(membership::ConnectionId, const membership::HostMessage&)> send;
     std::function<void(membership::ConnectionId)> hang_up;
     std::function<void()> finished;
+    // A round is to begin, once on_granted() says so. Null: at once.
+    std::function<void(const membership::Formed&)> round_wanted;
   };
 
   HostedJob(boost::asio::io_context& io, Options options, Handlers handlers);
@@ -56,9 +58,11 @@ class HostedJob {
   bool waits_for_nodes() const;
   bool has_untold() const;  // See Membership.
   void on_neighbours(std::string text);
+  void on_granted(membership::Epoch epoch);
 
   JobStore& store() { return store_; }
   bool is_finished() const { return finished_; }
+  const std::optional<membership::End>& ending() const { return machine_.ending(); }
   // Whether agents of other processes are connected now, or were after `since`.
   bool has_others(std::chrono::steady_clock::time_point since) const;
   size_t connections() const { return connections_.size(); }
@@ -102,6 +106,7 @@ class HostedJob {
   std::map<membership::ConnectionId, Curiosity> curious_;
   std::chrono::steady_clock::time_point others_until_{};
   std::string neighbours_;  // The last text told.
+  std::optional<membership::OpenStore> ungranted_;
   bool finished_ = false;
 };
 

@@ -146,6 +146,7 @@ void Member::on(Instant now, const member::ConnectionUp& event) {
 void Member::on(Instant now, const member::ConnectionFailed& event) {
   if (link_ == Link::idle || link_ == Link::pausing) return;
   if (event.fatal) return give_up(now, event.error);
+  if (event.over && !going()) return end_late(now, *event.over);
   if (link_ == Link::joined) lose_contact(now, "");
   trouble_ = event.error.message;
   pause(now);

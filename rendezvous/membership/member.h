@@ -46,6 +46,7 @@ struct ConnectionFailed {
   Error error;           // What was tried, and why it failed; for the waiting line.
   bool refused = false;  // The port refused us: the host process is gone, not merely silent.
   bool fatal = false;    // Retrying is useless (a stranger answers, the token is wrong).
+  std::optional<End> over = {};  // The job has ended, and has no host any more.
   friend bool operator==(const ConnectionFailed&, const ConnectionFailed&) = default;
 };
 struct Received {
@@ -179,6 +180,9 @@ class Member {
   // When a Tick would do something; an earlier Tick does nothing.
   Instant next_deadline() const;
 
+  // Nothing of a round is alive here, and this node wants one.
+  bool is_reaped() const { return report_.phase == membership::Phase::ready && report_.reaped; }
+
   // One line for people: where the connection stands, and what the agent waits for.
   std::string status(Instant now) const;
 
@@ -233,6 +237,7 @@ class Member {
   void announce_leave();
   void all_reaped(Instant now);
   void say_goodbye_if_due();
+  void end_late(Instant now, const membership::End& over);
   void give_up(Instant now, Error error, bool refused = false);
   void end();
   void refused_rank(Instant now, const std::string& text);

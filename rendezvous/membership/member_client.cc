@@ -132,7 +132,8 @@ void MemberClient::perform(const Member::Effect& effect) {
 void MemberClient::connect(Join join) {
   link_ = std::make_shared<Link>(io_);
   link_->join = std::move(join);
-  dialler_.dial(while_linked([this](DialOutcome outcome) { on_dialled(std::move(outcome)); }));
+  dialler_.dial(machine_.is_reaped(),
+                while_linked([this](DialOutcome outcome) { on_dialled(std::move(outcome)); }));
 }
 
 void MemberClient::on_dialled(DialOutcome outcome) {

@@ -39,7 +39,8 @@ class Dialler {
  public:
   virtual ~Dialler() = default;
   // Calls back once, from the loop and never from inside this call, unless cancelled before.
-  virtual void dial(std::function<void(DialOutcome)> done) = 0;
+  // `reaped`: nothing of a round is alive on this node, so it might take a dead host's place.
+  virtual void dial(bool reaped, std::function<void(DialOutcome)> done) = 0;
   virtual void cancel() = 0;
   // What answered the last dial is not the intended host.
   virtual void distrust() {}

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "rendezvous/membership/member.h"
 #include "rendezvous/membership/planted.h"
 
@@ -82,6 +84,17 @@ void Member::obey(Instant now, const membership::End& what) {
   if (in_round() && !report_.reaped) report_.phase = Phase::stopping;
   if (report_.reaped) return all_reaped(now);
   send_report(now);
+}
+
+// The job has ended without us.
+void Member::end_late(Instant now, const membership::End& over) {
+  ended_ = true;
+  out_->push_back(
+      member::Say{fmt::format("the job that met at {} is over: {}", options_.endpoint, over.text)});
+  out_->push_back(member::JobEnded{over});
+  if (report_.reaped) return end();
+  report_.phase = Phase::stopping;
+  pause(now);
 }
 
 // No effect if no round of ours runs.

@@ -362,6 +362,7 @@ class Membership {
   void end_for_unfit(const Node& node, const membership::NodeFailure& failure);
   void end(membership::EndWhy why, ExitCode code, std::string text);
   void end(membership::End verdict);
+  int teller() const;
   void close_store();
   void tell_waiting();
   bool change_allowed() const;

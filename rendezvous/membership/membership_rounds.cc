@@ -352,8 +352,19 @@ void Membership::end(EndWhy why, ExitCode code, std::string text) {
   end(std::move(verdict));
 }
 
+// The lowest rank of the newest round whose node is connected and stays.
+int Membership::teller() const {
+  for (size_t rank = 0; rank < seats_.size(); ++rank) {
+    const auto found = nodes_.find(seats_[rank]);
+    if (found == nodes_.end() || !found->second.member) continue;
+    if (found->second.connection && !found->second.left) return static_cast<int>(rank);
+  }
+  return -1;
+}
+
 void Membership::end(End verdict) {
   stage_ = Stage::ended;
+  verdict.teller = teller();
   verdict.restarts = restarts_;
   verdict.changes = changes_;
   note("the job has ended: " + verdict.text);

@@ -6,7 +6,8 @@
 #include <stdlib.h>
 
 #include "rendezvous/backends/endpoint_finder.h"
-#include "rendezvous/backends/file_finder.h"
+#include "rendezvous/backends/file_keeper.h"
+#include "rendezvous/backends/keeper_finder.h"
 #include "rendezvous/backends/record_file.h"
 #include "rendezvous/net/interfaces.h"
 #include "tests/unit/rendezvous/backends/rendezvous_harness.h"
@@ -19,10 +20,22 @@ namespace fs = std::filesystem;
 // Dials once and waits for the outcome.
 std::optional<DialOutcome> dial(boost::asio::io_context& loop, HostFinder& finder) {
   std::optional<DialOutcome> outcome;
-  finder.dial([&](DialOutcome came) { outcome = std::move(came); });
+  finder.dial(true, [&](DialOutcome came) { outcome = std::move(came); });
   EXPECT_FALSE(outcome);  // Never from inside the call.
   EXPECT_TRUE(run_until(loop, [&] { return outcome.has_value(); }));
   return outcome;
+}
+
+HostFinder::Handlers who_must_not_host() {
+  return {[](const HostFinder::Post&) { ADD_FAILURE(); }, {}, {}, {}};
+}
+
+HostFinder::Handlers keep(std::unique_ptr<Listener>& listener) {
+  return {[&listener](HostFinder::Post post) { listener = std::move(post.listener); }, {}, {}, {}};
+}
+
+HostFinder::Handlers note(bool& hosting) {
+  return {[&hosting](const HostFinder::Post&) { hosting = true; }, {}, {}, {}};
 }
 
 EndpointFinder::Options at_port(int port, std::optional<bool> is_host = std::nullopt) {
@@ -37,14 +50,13 @@ TEST(EndpointFinder, WhoeverCallsFirstHostsAndTheSecondReachesIt) {
   boost::asio::io_context loop;
   const int port = free_port();
   std::unique_ptr<Listener> listener;
-  EndpointFinder first(loop, at_port(port),
-                       [&](std::unique_ptr<Listener> made) { listener = std::move(made); });
+  EndpointFinder first(loop, at_port(port), keep(listener));
   const auto own = dial(loop, first);
   ASSERT_TRUE(own && *own);
   EXPECT_TRUE((*own)->own_host);
   ASSERT_NE(listener, nullptr);
   EXPECT_EQ(listener->port(), port);
-  EndpointFinder second(loop, at_port(port), [](std::unique_ptr<Listener>) { ADD_FAILURE(); });
+  EndpointFinder second(loop, at_port(port), who_must_not_host());
   const auto other = dial(loop, second);
   ASSERT_TRUE(other && *other);
   EXPECT_FALSE((*other)->own_host);
@@ -52,8 +64,7 @@ TEST(EndpointFinder, WhoeverCallsFirstHostsAndTheSecondReachesIt) {
 
 TEST(EndpointFinder, WhoMustNotHostOnlyReportsThatNobodyListens) {
   boost::asio::io_context loop;
-  EndpointFinder finder(loop, at_port(free_port(), false),
-                        [](std::unique_ptr<Listener>) { ADD_FAILURE(); });
+  EndpointFinder finder(loop, at_port(free_port(), false), who_must_not_host());
   const auto outcome = dial(loop, finder);
   ASSERT_TRUE(outcome && !*outcome);
   EXPECT_TRUE(outcome->error().refused);
@@ -69,7 +80,7 @@ TEST(EndpointFinder, SaysThatThePortIsHeldHereByOneWhoDoesNotListen) {
   const socklen_t length = address.to_sockaddr(raw);
   ASSERT_EQ(::bind(holder, reinterpret_cast<sockaddr*>(&raw), length), 0);
   const int port = local_address_of(holder).port;
-  EndpointFinder finder(loop, at_port(port), [](std::unique_ptr<Listener>) { ADD_FAILURE(); });
+  EndpointFinder finder(loop, at_port(port), who_must_not_host());
   const auto outcome = dial(loop, finder);
   ::close(holder);
   ASSERT_TRUE(outcome && !*outcome);
@@ -80,8 +91,7 @@ TEST(EndpointFinder, SaysThatThePortIsHeldHereByOneWhoDoesNotListen) {
       << outcome->error().error.message;
   // And not any longer when it is free: then this one hosts.
   std::unique_ptr<Listener> listener;
-  EndpointFinder again(loop, at_port(port),
-                       [&](std::unique_ptr<Listener> made) { listener = std::move(made); });
+  EndpointFinder again(loop, at_port(port), keep(listener));
   const auto own = dial(loop, again);
   ASSERT_TRUE(own && *own);
   EXPECT_TRUE((*own)->own_host);
@@ -97,7 +107,7 @@ TEST(EndpointFinder, ANameThatDoesNotExistYetIsNoReasonToGiveUp) {
     if (*known) return std::vector<IpAddress>{IpAddress::loopback_v4()};
     return tl::unexpected(NetError{NetFailure::name_unknown, "no such name: " + host});
   };
-  EndpointFinder finder(loop, options, [&](std::unique_ptr<Listener>) { exists = true; });
+  EndpointFinder finder(loop, options, note(exists));
   const auto early = dial(loop, finder);
   ASSERT_TRUE(early && !*early);
   EXPECT_FALSE(early->error().fatal);
@@ -114,13 +124,12 @@ TEST(EndpointFinder, WhoDistrustsAnAnswerMayBecomeTheHostOrCallsAgain) {
   boost::asio::io_context loop;
   const int port = free_port();
   std::unique_ptr<Listener> listener;
-  EndpointFinder first(loop, at_port(port),
-                       [&](std::unique_ptr<Listener> made) { listener = std::move(made); });
+  EndpointFinder first(loop, at_port(port), keep(listener));
   first.distrust();
   const auto own = dial(loop, first);
   ASSERT_TRUE(own && *own);
   EXPECT_TRUE((*own)->own_host);
-  EndpointFinder second(loop, at_port(port), [](std::unique_ptr<Listener>) { ADD_FAILURE(); });
+  EndpointFinder second(loop, at_port(port), who_must_not_host());
   second.distrust();
   const auto other = dial(loop, second);
   ASSERT_TRUE(other && *other);
@@ -129,8 +138,7 @@ TEST(EndpointFinder, WhoDistrustsAnAnswerMayBecomeTheHostOrCallsAgain) {
 
 TEST(EndpointFinder, WhoMustNotHostDoesNotForAllItsDistrust) {
   boost::asio::io_context loop;
-  EndpointFinder finder(loop, at_port(free_port(), false),
-                        [](std::unique_ptr<Listener>) { ADD_FAILURE(); });
+  EndpointFinder finder(loop, at_port(free_port(), false), who_must_not_host());
   finder.distrust();
   const auto outcome = dial(loop, finder);
   ASSERT_TRUE(outcome && !*outcome);
@@ -139,41 +147,40 @@ TEST(EndpointFinder, WhoMustNotHostDoesNotForAllItsDistrust) {
 
 TEST(EndpointFinder, AFreePortIsTakenWhereTheHostAsksForIt) {
   boost::asio::io_context loop;
-  int port = 0;
   std::unique_ptr<Listener> listener;
-  EndpointFinder finder(loop, at_port(0, true), [&](std::unique_ptr<Listener> made) {
-    port = made->port();
-    listener = std::move(made);
-  });
+  EndpointFinder finder(loop, at_port(0, true), keep(listener));
   const auto outcome = dial(loop, finder);
   ASSERT_TRUE(outcome && *outcome);
-  EXPECT_NE(port, 0);
+  ASSERT_NE(listener, nullptr);
+  EXPECT_NE(listener->port(), 0);
 }
 
 TEST(EndpointFinder, ACancelledDialIsNeverAnswered) {
   boost::asio::io_context loop;
-  EndpointFinder finder(loop, at_port(free_port()),
-                        [](std::unique_ptr<Listener>) { ADD_FAILURE(); });
-  finder.dial([](DialOutcome) { ADD_FAILURE(); });
+  EndpointFinder finder(loop, at_port(free_port()), who_must_not_host());
+  finder.dial(true, [](DialOutcome) { ADD_FAILURE(); });
   finder.cancel();
   loop.run();
 }
 
-class FileFinderTest : public testing::Test {
+class KeeperFinderTest : public testing::Test {
  protected:
-  FileFinderTest() {
+  KeeperFinderTest() {
     std::string pattern = (fs::temp_directory_path() / "muster_finder_test_XXXXXX").string();
     folder_ = mkdtemp(pattern.data());
   }
-  ~FileFinderTest() override { fs::remove_all(folder_); }
+  ~KeeperFinderTest() override { fs::remove_all(folder_); }
 
-  FileFinder::Options options(uint64_t instance) const {
-    FileFinder::Options options;
-    options.path = (folder_ / "meet").string();
-    options.instance = instance;
+  KeeperFinder::Options options(uint64_t agent) const {
+    KeeperFinder::Options options;
+    options.place = (folder_ / "meet").string();
+    options.agent = {agent, agent};
     options.local_addr = "127.0.0.1";
-    options.dead_after = std::chrono::milliseconds(300);
+    options.lease = std::chrono::milliseconds(300);
     return options;
+  }
+  static std::shared_ptr<Keeper> keeper(const KeeperFinder::Options& options) {
+    return std::make_shared<FileKeeper>(options.place);
   }
   // A record of a host of another machine, at an address that answers nobody.
   HostRecord far_away(uint64_t instance) const {
@@ -189,11 +196,11 @@ class FileFinderTest : public testing::Test {
   boost::asio::io_context loop_;
 };
 
-TEST_F(FileFinderTest, AHostThatBeatsIsNotFollowedThoughWeCannotReachIt) {
-  RecordFile host(options(1).path);
+TEST_F(KeeperFinderTest, AHostThatBeatsIsNotFollowedThoughWeCannotReachIt) {
+  RecordFile host(options(1).place);
   ASSERT_EQ(host.take(*host.look(), far_away(1)), true);
   bool hosting = false;
-  FileFinder finder(loop_, options(2), [&](std::unique_ptr<Listener>) { hosting = true; });
+  KeeperFinder finder(loop_, keeper(options(2)), options(2), note(hosting));
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(1);
   for (uint64_t beat = 1; std::chrono::steady_clock::now() < until; ++beat) {
     host.write_beat(beat);
@@ -207,37 +214,36 @@ TEST_F(FileFinderTest, AHostThatBeatsIsNotFollowedThoughWeCannotReachIt) {
     dial(loop_, finder);
     return hosting;
   }));
-  EXPECT_EQ(RecordFile(options(1).path).look()->record->instance, 2u);
+  EXPECT_EQ(RecordFile(options(1).place).look()->record->agent, (membership::AgentId{2, 2}));
 }
 
 // A host hangs up on whoever finds no place: that is no reason to follow it.
-TEST_F(FileFinderTest, AHostThatBeatsIsCalledAgainThoughItHungUp) {
+TEST_F(KeeperFinderTest, AHostThatBeatsIsCalledAgainThoughItHungUp) {
   std::unique_ptr<Listener> listener;
-  FileFinder host(loop_, options(1),
-                  [&](std::unique_ptr<Listener> made) { listener = std::move(made); });
+  KeeperFinder host(loop_, keeper(options(1)), options(1), keep(listener));
   ASSERT_TRUE(dial(loop_, host));
-  FileFinder::Options patient = options(2);
-  patient.dead_after = std::chrono::hours(1);
-  FileFinder node(loop_, patient, [](std::unique_ptr<Listener>) { ADD_FAILURE(); });
+  KeeperFinder::Options patient = options(2);
+  patient.lease = std::chrono::hours(1);
+  KeeperFinder node(loop_, keeper(patient), patient, who_must_not_host());
   for (int i = 0; i < 3; ++i) {
     const auto outcome = dial(loop_, node);
     ASSERT_TRUE(outcome && *outcome) << outcome->error().error.message;
-    EXPECT_EQ((*outcome)->host_instance, 1u);
+    EXPECT_EQ((*outcome)->host_instance, RecordFile(options(1).place).look()->record->instance);
     node.doubt();
   }
 }
 
 // What hangs up is a forwarder, then.
-TEST_F(FileFinderTest, OneThatHungUpAndBeatsNoMoreIsFollowed) {
+TEST_F(KeeperFinderTest, OneThatHungUpAndBeatsNoMoreIsFollowed) {
   const auto forwarder = Listener::open(loop_, {SocketAddress{IpAddress::loopback_v4(), 0}});
   ASSERT_TRUE(forwarder);
   HostRecord record = far_away(1);
   record.addresses = {(*forwarder)->local_endpoint()};
   record.machine.clear();
-  RecordFile file(options(1).path);
+  RecordFile file(options(1).place);
   ASSERT_EQ(file.take(*file.look(), record), true);
   bool hosting = false;
-  FileFinder finder(loop_, options(2), [&](std::unique_ptr<Listener>) { hosting = true; });
+  KeeperFinder finder(loop_, keeper(options(2)), options(2), note(hosting));
   EXPECT_TRUE(run_until(loop_, [&] {
     dial(loop_, finder);
     finder.doubt();
@@ -245,18 +251,19 @@ TEST_F(FileFinderTest, OneThatHungUpAndBeatsNoMoreIsFollowed) {
   }));
 }
 
-TEST_F(FileFinderTest, OfManyAtOnceOneHostsAndTheOthersReachIt) {
-  std::vector<std::unique_ptr<FileFinder>> finders;
+TEST_F(KeeperFinderTest, OfManyAtOnceOneHostsAndTheOthersReachIt) {
+  std::vector<std::unique_ptr<KeeperFinder>> finders;
   std::vector<std::unique_ptr<Listener>> listeners;
   int own = 0;
   int others = 0;
   for (uint64_t i = 1; i <= 16; ++i) {
-    finders.push_back(std::make_unique<FileFinder>(
-        loop_, options(i),
-        [&](std::unique_ptr<Listener> made) { listeners.push_back(std::move(made)); }));
+    HostFinder::Handlers handlers;
+    handlers.host = [&](HostFinder::Post post) { listeners.push_back(std::move(post.listener)); };
+    finders.push_back(
+        std::make_unique<KeeperFinder>(loop_, keeper(options(i)), options(i), handlers));
   }
-  std::function<void(FileFinder&)> dial_until_reached = [&](FileFinder& finder) {
-    finder.dial([&](DialOutcome outcome) {
+  std::function<void(KeeperFinder&)> dial_until_reached = [&](KeeperFinder& finder) {
+    finder.dial(true, [&](DialOutcome outcome) {
       if (!outcome) return dial_until_reached(finder);
       ++(outcome->own_host ? own : others);
     });
@@ -268,20 +275,20 @@ TEST_F(FileFinderTest, OfManyAtOnceOneHostsAndTheOthersReachIt) {
   EXPECT_EQ(listeners.size(), 1u);
 }
 
-TEST_F(FileFinderTest, WhoMustNotHostWaitsForTheFile) {
-  FileFinder::Options member = options(1);
+TEST_F(KeeperFinderTest, WhoMustNotHostWaitsForTheFile) {
+  KeeperFinder::Options member = options(1);
   member.is_host = false;
-  FileFinder finder(loop_, member, [](std::unique_ptr<Listener>) { ADD_FAILURE(); });
+  KeeperFinder finder(loop_, keeper(member), member, who_must_not_host());
   const auto outcome = dial(loop_, finder);
   ASSERT_TRUE(outcome && !*outcome);
   EXPECT_FALSE(outcome->error().fatal);
   EXPECT_NE(outcome->error().error.message.find("no host has written"), std::string::npos);
 }
 
-TEST_F(FileFinderTest, AFolderThatIsNotThereEndsItAtOnce) {
-  FileFinder::Options lost = options(1);
-  lost.path = (folder_ / "no" / "such").string();
-  FileFinder finder(loop_, lost, [](std::unique_ptr<Listener>) { ADD_FAILURE(); });
+TEST_F(KeeperFinderTest, AFolderThatIsNotThereEndsItAtOnce) {
+  KeeperFinder::Options lost = options(1);
+  lost.place = (folder_ / "no" / "such").string();
+  KeeperFinder finder(loop_, keeper(lost), lost, who_must_not_host());
   const auto outcome = dial(loop_, finder);
   ASSERT_TRUE(outcome && !*outcome);
   EXPECT_TRUE(outcome->error().fatal);

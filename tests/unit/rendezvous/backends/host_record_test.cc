@@ -173,5 +173,62 @@ RC_GTEST_PROP(HostRecord, ADamagedTextIsReadAsARecordOrNotAtAll, ()) {
   RC_ASSERT(again->addresses == record->addresses);
 }
 
+JobRecord job_of(int members) {
+  JobRecord job;
+  job.epoch = 7;
+  job.instance = 0xbeef;
+  job.host = {0xa, 0xb};
+  job.restarts = 2;
+  job.changes = 3;
+  for (int i = 0; i < members; ++i)
+    job.members.push_back({static_cast<uint64_t>(i), std::numeric_limits<uint64_t>::max()});
+  return job;
+}
+
+TEST(JobRecord, IsThisText) {
+  JobRecord job = job_of(1);
+  job.ending = {membership::EndWhy::failed, 3, 0, "node0", "rank 1 exited with 3"};
+  EXPECT_EQ(encode(job),
+            "muster-job 1\n"
+            "epoch 7\n"
+            "instance 000000000000beef\n"
+            "host 000000000000000a000000000000000b\n"
+            "restarts 2\n"
+            "changes 3\n"
+            "member 0000000000000000ffffffffffffffff\n"
+            "ending 1 3 0\n"
+            "ending-host node0\n"
+            "ending-text rank 1 exited with 3\n"
+            "end\n");
+}
+
+TEST(JobRecord, WhatIsWrittenIsReadBack) {
+  JobRecord ended = job_of(3);
+  ended.ending = {membership::EndWhy::success, 0, 0, "", "all workers of all nodes succeeded"};
+  for (const JobRecord& job : {JobRecord{}, job_of(0), job_of(4096), ended})
+    EXPECT_EQ(decode_job_record(encode(job)), job);
+}
+
+TEST(JobRecord, NoPartOfARecordIsTakenForARecord) {
+  JobRecord job = job_of(2);
+  job.ending = {membership::EndWhy::lost, 122, 15, "node0", "gone"};
+  const std::string whole = encode(job);
+  for (size_t length = 0; length < whole.size(); ++length)
+    EXPECT_EQ(decode_job_record(whole.substr(0, length)), std::nullopt) << length;
+}
+
+TEST(JobRecord, WrongLinesMakeItNone) {
+  for (const char* line :
+       {"epoch x", "epoch -1", "restarts -1", "changes 1.5", "host 12", "member ", "ending 9 0 0",
+        "ending 0 0", "ending 0 a 0", "noword", "member 0000000000000000ffffffffffffffff0"}) {
+    std::string text = encode(job_of(1));
+    text.insert(text.find("restarts"), std::string(line) + "\n");
+    EXPECT_EQ(decode_job_record(text), std::nullopt) << line;
+  }
+  std::string text = encode(job_of(1));
+  text.insert(text.find("restarts"), "colour blue\n");
+  EXPECT_EQ(decode_job_record(text), job_of(1));
+}
+
 }  // namespace
 }  // namespace muster

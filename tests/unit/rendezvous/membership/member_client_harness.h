@@ -27,7 +27,7 @@ namespace muster {
 class PortDialler : public Dialler {
  public:
   PortDialler(boost::asio::io_context& loop, int port) : loop_(loop), port_(port) {}
-  void dial(std::function<void(DialOutcome)> done) override {
+  void dial(bool, std::function<void(DialOutcome)> done) override {
     ++dials;
     const auto deadline = std::chrono::steady_clock::now() + kTestPatience;
     connecting_ = connect_any(
