@@ -29,7 +29,7 @@ constexpr auto kLastOutputPatience = std::chrono::milliseconds(300);
 // scheduler would kill muster, and its exit code would be lost as well.
 constexpr auto kLastFilesPatience = std::chrono::seconds(10);
 // So long a node that leaves the verdict to node 0 lets that print it.
-constexpr auto kNode0Prints = std::chrono::milliseconds(500);
+constexpr auto kTellerPrints = std::chrono::milliseconds(500);
 // After this long the user is told why the launcher has not exited.
 constexpr auto kSilentOutputPatience = std::chrono::seconds(3);
 
@@ -124,7 +124,7 @@ void AgentLoop::on(const group::ReportStopping& effect) {
     }
   } else if (effect.left >= grace()) {
     // The first line of the countdown. After a failure it is omitted: only a slow stop is reported.
-    if (!asked || (told_by_engine_ && node_0_says_it())) return;
+    if (!asked || (told_by_engine_ && another_says_it())) return;
     say(fmt::format("{}: stopping {}; SIGKILL in {} (repeat to kill now)",
                     signal_name(effect.signal), who, duration_text(effect.left)));
   } else {
@@ -237,12 +237,10 @@ void AgentLoop::end(const group::JobOutcome& outcome) {
   ended_well_ = succeeded_ || (report.end == JobEnd::stopped && report.killed_ranks.empty());
   record_->write_final_events(report, exit_code_);
   output_->write_file("result.json", result_json(report, spec_.exit_code));
-  // Processes that remain, and workers that outlived the grace, are this node's alone.
-  const bool is_known = heard_end_ || (told_by_engine_ && report.killed_ranks.empty());
-  const bool said = is_known && node_0_says_it() && report.end != JobEnd::unkillable;
+  const bool said = another_says_the_end(report);
   const std::string last_screen = said ? std::string() : render_end(report, terminal_options());
   if (!last_screen.empty()) output_->say(last_screen);
-  waits_for_node_0_ = said && exit_code_ != 0;
+  waits_for_teller_ = said && exit_code_ != 0;
 
   if (const std::string path = lookup(env::kErrorFile);
       !path.empty() && report.end != JobEnd::success) {
@@ -275,8 +273,8 @@ void AgentLoop::say_goodbye() {
 
 void AgentLoop::finish_output() {
   // srun and mpirun may kill all that is left once one process has failed.
-  if (std::exchange(waits_for_node_0_, false))
-    return call_after(pause_, kNode0Prints, [this] { finish_output(); });
+  if (std::exchange(waits_for_teller_, false))
+    return call_after(pause_, kTellerPrints, [this] { finish_output(); });
   output_->finish(succeeded_, [this] { boost::asio::post(io_, [this] { leave(); }); });
   if (abandoned_) return;
   call_after(leave_limit_, kSilentOutputPatience, [] {

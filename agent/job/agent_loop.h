@@ -221,7 +221,9 @@ class AgentLoop {
   void report_evidence(membership::Epoch epoch);
   void tell_evidence(membership::Epoch epoch);
   void say_job_restart();
-  bool node_0_says_it() const;
+  bool shares_console() const;
+  bool another_says_it() const;
+  bool another_says_the_end(const JobReport& report) const;
   void on_round(const membership::Round& round);
   void look_up_own_name();
   void when_own_name_is_known(std::function<void()> next);
@@ -330,7 +332,7 @@ class AgentLoop {
   bool never_again_ = false;  // A restart cannot fix the failure reported next.
   std::optional<int> leaving_signal_;
   bool told_by_engine_ = false;                             // The engine told the workers to end.
-  bool waits_for_node_0_ = false;                           // To print the verdict.
+  bool waits_for_teller_ = false;                           // To print the verdict.
   std::chrono::steady_clock::time_point engine_signalled_;  // This process, at last.
   bool said_no_time_ = false;                               // That it is unknown.
   bool watches_time_ = false;                               // Of the job, for --notice-before.

@@ -207,14 +207,32 @@ void AgentLoop::find_node_of_task(const group::RequestRound& request, int tries_
   });
 }
 
-// Whether what all nodes are told appears on this console without this node: they share it, and
-// node rank 0 is there. It is the host of a job that meets by its engine's facts, so its process
-// lives while any node is told anything by the job; what the engine tells all, it tells node 0. In
-// an elastic job node 0 may have left all the same.
-bool AgentLoop::node_0_says_it() const {
+// The engine started all nodes of this job: their output comes to one console.
+bool AgentLoop::shares_console() const {
   const RendezvousSpec& nodes = spec_.rendezvous;
-  return coordinated_ && spec_.engine.one_console && nodes.node_rank.value_or(0) > 0 &&
-         (nodes.ask_pmi || !nodes.ports_of_node_0.empty()) && nodes.nnodes_min == nodes.nnodes_max;
+  return coordinated_ && spec_.engine.one_console &&
+         (nodes.ask_pmi || !nodes.ports_of_node_0.empty());
+}
+
+// Whether what all nodes are told appears on this console without this node: they share it, and
+// node rank 0 is there. In a job of a fixed number of nodes it is the host, so its process lives
+// while any node is told anything by the job; in an elastic one it is in the newest round. What the
+// engine tells all, it tells node 0.
+bool AgentLoop::another_says_it() const {
+  const RendezvousSpec& nodes = spec_.rendezvous;
+  if (!shares_console()) return false;
+  if (nodes.nnodes_min == nodes.nnodes_max) return nodes.node_rank.value_or(0) > 0;
+  return job_round_.epoch > 0 && job_round_.node_rank > 0;
+}
+
+// Processes that remain, and workers that outlived the grace, are this node's alone.
+bool AgentLoop::another_says_the_end(const JobReport& report) const {
+  if (report.end == JobEnd::unkillable || !shares_console()) return false;
+  const RendezvousSpec& nodes = spec_.rendezvous;
+  const int teller = heard_end_ && nodes.nnodes_min < nodes.nnodes_max ? job_end_->teller : -1;
+  if (teller >= 0) return job_round_.epoch == 0 || job_round_.node_rank != teller;
+  const bool all_know = heard_end_ || (told_by_engine_ && report.killed_ranks.empty());
+  return all_know && another_says_it();
 }
 
 // All nodes know the same line: the round came with the verdict over all of them.
@@ -225,7 +243,7 @@ void AgentLoop::say_job_restart() {
   record_->take_verdict(told ? *told : verdict_in_short(*job_round_.before));
   const int left = std::max(0, spec_.max_restarts - job_round_.restarts);
   const std::string line = record_->restart_line(left, Duration{0});
-  if (!line.empty() && !node_0_says_it()) say(line);
+  if (!line.empty() && !another_says_it()) say(line);
 }
 
 // Runs while the nodes meet, so that it costs no time. A name server that does not answer delays
@@ -277,7 +295,8 @@ void AgentLoop::on_stop_order(const member::StopWorkers& stop) {
   record_->note(changed ? JobEventKind::membership_changed : JobEventKind::note, stop.text);
   if (group_->finished()) return;
   // A failure on this node is reported in more detail, once its last output is read.
-  if (!failed_ && !stop.text.empty() && !node_0_says_it()) say(stop.text);
+  const bool is_said = stop.why != membership::StopWhy::host && another_says_it();
+  if (!failed_ && !stop.text.empty() && !is_said) say(stop.text);
   if (stop.epoch != job_round_.epoch) return;
   if (opening_round_) {
     round_dropped_ = true;

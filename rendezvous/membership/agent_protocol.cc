@@ -199,6 +199,7 @@ void fields(auto& a, Like<End> auto& m) {
   a.maybe(m.verdict, [&](auto& value) { fields(a, value); });
   a.number(m.restarts, 0, kCountMax);
   a.number(m.changes, 0, kCountMax);
+  a.number(m.teller, -1, kNodesMax);
 }
 
 void fields(auto& a, Like<Order> auto& m) {

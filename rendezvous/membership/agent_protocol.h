@@ -37,7 +37,7 @@ namespace muster::membership {
 
 // The first bytes of an agent's connection; the version follows in the Hello.
 inline constexpr std::string_view kMagic = "MSTR";
-inline constexpr uint16_t kProtocolVersion = 6;
+inline constexpr uint16_t kProtocolVersion = 7;
 
 inline constexpr size_t kJobIdBytesMax = 1024;
 inline constexpr size_t kNameBytesMax = 1024;  // Host names, addresses, roles.
@@ -285,6 +285,9 @@ struct End {
   std::optional<Verdict> verdict;
   int restarts = 0;
   int changes = 0;
+  // Of the newest round, the rank of the lowest node left: where nodes share a console it prints
+  // this for all. -1: none.
+  int teller = -1;
   friend bool operator==(const End&, const End&) = default;
 };
 

@@ -98,6 +98,15 @@ class UnderSlurm(slurm.OnSlurm):
         self.assertEqual(re.findall(r"^(\d): sh FAILED: rank (\d) of 2", err, re.M), [("0", "1")], err)
         self.assertEqual(err.count("Root Cause"), 1, err)
 
+    def test_a_failure_of_an_elastic_job_is_one_screen(self):
+        for failing in (0, 1):
+            code, _, err = self.run_slurm("srun", "-N3", MUSTER, "--nnodes", "2:3", "--max-restarts", 1, "--no-python", "sh", "-c",
+                                          f"[ $RANK = {failing} ] && [ $WORLD_SIZE = 3 ] && exit 3; exec sleep 1000")
+            self.assertEqual(code, 3, err)
+            self.assertEqual(err.count(f"sh FAILED: rank {failing} of 3"), 1, err)
+            self.assertEqual(err.count("Root Cause"), 1, err)
+            self.assertEqual(err.count("restarting, 0 of 1 restarts left\n"), 1, err)
+
     # ---- several tasks on a node
 
     def test_tasks_are_ranks(self):

@@ -303,9 +303,9 @@ TEST(AgentProtocol, WhatIsNoFrameOfOursIsNamedAndNothingFollowsIt) {
       {"too long", frame_of(3, report + "x"), "more bytes than it should have"},
       {"a flag of 2", frame_of(3, no_flag), "a flag that is neither 0 nor 1"},
       {"an unknown phase", frame_of(3, no_phase), "an unknown kind"},
-      {"a text longer than allowed", frame_of(1, std::string("\x06\0\xff\xff\0\0", 6)),
+      {"a text longer than allowed", frame_of(1, std::string("\x07\0\xff\xff\0\0", 6)),
        "a text that is too long"},
-      {"a text longer than the frame", frame_of(1, std::string("\x06\0\x09\0\0\0ab", 8)),
+      {"a text longer than the frame", frame_of(1, std::string("\x07\0\x09\0\0\0ab", 8)),
        "fewer bytes than it should have"},
   };
   for (const Broken& broken : cases) {

@@ -428,6 +428,7 @@ TEST(Membership, WithoutRestartsAFailureEndsTheJobWhenAllIsStopped) {
   expected.host_name = "b";
   expected.text = "rank 1 on b (node rank 1) exited with 3: boom";
   expected.verdict = Verdict{1, 0, 1, "b", 3, "exited with 3: boom", ""};
+  expected.teller = 0;
   EXPECT_EQ(m.end("a"), expected);
   EXPECT_EQ(m.end("b"), expected);
 }
