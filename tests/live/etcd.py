@@ -1,0 +1,185 @@
+"""A real etcd of our own for a test: one member or three on loopback, with TLS and users if asked for.
+
+    with etcd.Etcd(folder, members=3) as cluster:
+        cluster.endpoint            # "127.0.0.1:40001,127.0.0.1:40011,..."
+        cluster.kill(cluster.leader())
+
+The members are children of the test, ended by their pids, and keep everything in `folder`. The programs are the machine's
+own, or those that $MUSTER_ETCD names, a folder into which Debian's packages were unpacked (./dev test makes it;
+installing the package would start a service).
+"""
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+
+from harness import wait_for
+
+SKIPPED = 77
+# The members say when they are ready, but not when the cluster takes changes.
+START_LIMIT_S = 60
+
+
+def find_programs():
+    """(etcd, etcdctl); None for one that is missing."""
+    unpacked = os.environ.get("MUSTER_ETCD")
+    path = f"{unpacked}/usr/bin" if unpacked else None
+    return shutil.which("etcd", path=path), shutil.which("etcdctl", path=path)
+
+
+def require_etcd():
+    programs = {"etcd": find_programs()[0], "etcdctl": find_programs()[1], "openssl": shutil.which("openssl")}
+    missing = [name for name, path in programs.items() if not path]
+    if missing:
+        print(f"SKIPPED: no etcd: {', '.join(missing)} not found in MUSTER_ETCD={os.environ.get('MUSTER_ETCD', '')!r} "
+              "nor on this machine (./dev test unpacks it)", file=sys.stderr)
+        sys.exit(SKIPPED)
+
+
+def free_ports(count):
+    """Ports that nothing has now. Below those that the kernel gives to clients, so that none takes them meanwhile."""
+    held, ports = [], []
+    with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as f:
+        low = int(f.read().split()[0])
+    candidates = iter(range(low - 1 - os.getpid() % 8000, 1024, -1))
+    while len(ports) < count:
+        one = socket.socket()
+        try:
+            one.bind(("127.0.0.1", next(candidates)))
+        except OSError:
+            one.close()
+            continue
+        held.append(one)
+        ports.append(one.getsockname()[1])
+    for one in held:
+        one.close()
+    return ports
+
+
+class Certificates:
+    """An authority, and what it signs, as files in `folder`."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.openssl("req", "-x509", *self.new_key("ca"), "-days", "2", "-subj", "/CN=test-authority", "-out", self.path("ca.pem"))
+
+    def path(self, name):
+        return f"{self.folder}/{name}"
+
+    def openssl(self, *args):
+        subprocess.run(["openssl", *args], check=True, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+    def new_key(self, name):
+        return ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", self.path(f"{name}.key"))
+
+    def sign(self, name, subject, names="IP:127.0.0.1,DNS:localhost", days="2"):
+        """NAME.pem and NAME.key. `subject`: "/CN=etcd", or "/O=x" for one without a common name."""
+        self.openssl("req", *self.new_key(name), "-subj", subject, "-out", self.path(f"{name}.csr"))
+        with open(self.path(f"{name}.ext"), "w", encoding="ascii") as f:
+            f.write(f"subjectAltName={names}\nextendedKeyUsage=serverAuth,clientAuth\n")
+        self.openssl("x509", "-req", "-in", self.path(f"{name}.csr"), "-CA", self.path("ca.pem"), "-CAkey", self.path("ca.key"),
+                     "-CAcreateserial", "-days", days, "-extfile", self.path(f"{name}.ext"), "-out", self.path(f"{name}.pem"))
+
+
+class Etcd:
+    def __init__(self, folder, members=1, certificates=None, server="server", client_certificates=False, gateway=None):
+        """`certificates`: TLS with the pair `server` of them; `client_certificates`: of clients as well.
+        `gateway`: not None, then a configuration file says whether the JSON gateway is on, or ("") says nothing of it."""
+        self.folder, self.count, self.certificates = folder, members, certificates
+        self.server, self.client_certificates, self.gateway = server, client_certificates, gateway
+        self.etcd, self.etcdctl = find_programs()
+        self.processes = [None] * members
+        self.ports = free_ports(2 * members)
+        self.scheme = "https" if certificates else "http"
+        self.endpoint = ",".join(f"127.0.0.1:{self.ports[i]}" for i in range(members))
+
+    def __enter__(self):
+        try:
+            for i in range(self.count):
+                self.start(i)
+            wait_for(self.takes_changes, lambda: f"etcd takes changes; see {self.folder}/m*.log", START_LIMIT_S)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        for process in self.processes:
+            if process and process.poll() is None:
+                process.kill()
+                process.send_signal(signal.SIGCONT)
+                process.wait()
+
+    def start(self, i):
+        client, peer = f"{self.scheme}://127.0.0.1:{self.ports[i]}", self.peer(i)
+        settings = {
+            "name": f"m{i}", "data-dir": f"{self.folder}/m{i}", "listen-client-urls": client, "advertise-client-urls": client,
+            "listen-peer-urls": peer, "initial-advertise-peer-urls": peer, "initial-cluster-token": self.folder,
+            "initial-cluster": ",".join(f"m{k}={self.peer(k)}" for k in range(self.count)), "initial-cluster-state": "new",
+            # What is written need not outlive the machine.
+            "unsafe-no-fsync": "true", "logger": "zap", "log-level": "warn"}
+        if self.certificates:
+            settings["cert-file"] = self.certificates.path(f"{self.server}.pem")
+            settings["key-file"] = self.certificates.path(f"{self.server}.key")
+        if self.client_certificates:
+            settings["trusted-ca-file"] = self.certificates.path("ca.pem")
+            settings["client-cert-auth"] = "true"
+        command = [self.etcd, *(f"--{key}={value}" for key, value in settings.items())]
+        if self.gateway is not None:
+            command = [self.etcd, "--config-file", self.configuration(settings)]
+        with open(f"{self.folder}/m{i}.log", "ab") as log:
+            self.processes[i] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def configuration(self, settings):
+        path = f"{self.folder}/{settings['name']}.yaml"
+        with open(path, "w", encoding="ascii") as f:
+            f.write("".join(f"{key}: {value}\n" for key, value in settings.items()) + self.gateway)
+        return path
+
+    def peer(self, i):
+        return f"http://127.0.0.1:{self.ports[self.count + i]}"
+
+    def ctl(self, *args, user=None, endpoint=None):
+        """Runs etcdctl: (exit code, stdout, stderr)."""
+        command = [self.etcdctl, "--endpoints", ",".join(f"{self.scheme}://{one}" for one in (endpoint or self.endpoint).split(","))]
+        if self.certificates:
+            command += ["--insecure-skip-tls-verify", "--cert", self.certificates.path("client.pem"),
+                        "--key", self.certificates.path("client.key")]
+        if user:
+            command += ["--user", user]
+        env = {**{k: v for k, v in os.environ.items() if not k.startswith("ETCDCTL_")}, "ETCDCTL_API": "3"}
+        done = subprocess.run([*command, *args], stdin=subprocess.DEVNULL, capture_output=True, text=True, env=env, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    def takes_changes(self):
+        return self.ctl("--command-timeout=2s", "put", "ready", "1")[0] == 0
+
+    def check_ctl(self, *args, **options):
+        code, out, err = self.ctl(*args, **options)
+        assert code == 0, f"etcdctl {args}: {err}"
+        return out
+
+    def leader(self):
+        """Its number."""
+        for i in range(self.count):
+            out = self.check_ctl("endpoint", "status", "-w", "json", endpoint=f"127.0.0.1:{self.ports[i]}")
+            status = json.loads(out)[0]["Status"]
+            if status["leader"] == status["header"]["member_id"]:
+                return i
+        raise AssertionError("no member is the leader")
+
+    def revision(self):
+        return json.loads(self.check_ctl("get", "none", "-w", "json"))["header"]["revision"]
+
+    def kill(self, i):
+        self.processes[i].kill()
+        self.processes[i].wait()
+
+    def stop(self, i):
+        self.processes[i].send_signal(signal.SIGSTOP)
+
+    def go_on(self, i):
+        self.processes[i].send_signal(signal.SIGCONT)
