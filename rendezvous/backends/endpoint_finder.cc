@@ -9,19 +9,8 @@
 #include "rendezvous/net/interfaces.h"
 
 namespace muster {
-namespace {
-
-Hosting::Options machine_of(const EndpointFinder::Options& options) {
-  Hosting::Options machine;
-  machine.has_keeper = false;
-  machine.place = options.host;
-  return machine;
-}
-
-}  // namespace
-
 EndpointFinder::EndpointFinder(boost::asio::io_context& io, Options options, Handlers handlers)
-    : HostFinder(io, options, machine_of(options), std::move(handlers)),
+    : HostFinder(io, options, without_keeper(options.host), std::move(handlers)),
       options_(std::move(options)),
       resolver_(io, options_.look_up),
       retry_(io) {

@@ -12,7 +12,6 @@
 namespace muster {
 namespace {
 
-// A member that hangs sends no end of a watch: so often whoever waits looks anew, at another one.
 constexpr auto kWatchLimit = std::chrono::seconds(10);
 // After a watch that failed, so that whoever waits does not look without a break.
 constexpr auto kWatchPause = std::chrono::milliseconds(200);
@@ -100,9 +99,14 @@ Result<bool> EtcdKeeper::take(const Seen& seen, const HostRecord& own) {
   const auto host_revision = whole_number<int64_t>(parts.front());
   const auto job_revision = whole_number<int64_t>(parts.back());
   CHECK(parts.size() == 2 && host_revision && job_revision);
+  const std::string text = host_text(own);
+  // Of a thousand nodes that begin at once all have seen nothing. A look costs etcd less than a
+  // lease and a try, which are changes for all its members.
+  const Result<Texts> now = read(limit);
+  if (!now) return tl::unexpected(now.error());
+  if (now->version() != seen.version && now->host != text) return false;
   const Result<EtcdLease> lease = grant(lease_wanted_s_, limit);
   if (!lease) return tl::unexpected(lease.error());
-  const std::string text = host_text(own);
   const auto done = commit({.revisions = {{host_key_, *host_revision}, {job_key_, *job_revision}},
                             .values = {},
                             .puts = {{host_key_, text, lease->id}},
@@ -118,7 +122,6 @@ Result<bool> EtcdKeeper::take(const Seen& seen, const HostRecord& own) {
   if (!is_ours || used != lease->id) revoke(lease->id, limit);
   if (is_ours) {
     lease_ = used;
-    lease_s_ = lease->ttl_s;
   }
   return is_ours;
 }

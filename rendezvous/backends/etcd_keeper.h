@@ -21,6 +21,8 @@ class EtcdKeeper : public Keeper {
   EtcdKeeper(EtcdOptions options, const std::string& job_id, int lease_s);
 
   Result<Seen> look() override;
+  // Returns at once unless `seen` is the newest that look() has returned. Without a change also
+  // after 10 s or a failure: a member that hangs sends no end of a watch, and look() asks another.
   void wait(const Seen& seen, Duration patience) override;
   Result<bool> take(const Seen& seen, const HostRecord& own) override;
   Result<bool> write(const HostRecord& own, const JobRecord& before, const JobRecord& now,
@@ -28,11 +30,7 @@ class EtcdKeeper : public Keeper {
   Result<Beat> beat(const HostRecord& own) override;
   void leave(const HostRecord& own) override;
 
-  // Of any thread: the call in progress ends at once, and all later ones fail, but for leave().
-  void cancel() { client_.cancel(); }
-
-  // Of the newest take() that won; 0: none.
-  int64_t lease_s() const { return lease_s_; }
+  void cancel() override { client_.cancel(); }
 
  private:
   struct Texts;  // Of the two keys, undecoded.
@@ -50,7 +48,6 @@ class EtcdKeeper : public Keeper {
   const std::string job_key_;
   const int lease_wanted_s_;
   int64_t lease_ = 0;
-  int64_t lease_s_ = 0;
   std::string looked_version_;
   int64_t looked_revision_ = 0;
 };

@@ -55,6 +55,13 @@ HostFinder::HostFinder(boost::asio::io_context& io, const Options& options,
   connect_options_.look_up = options.look_up;
 }
 
+Hosting::Options HostFinder::without_keeper(const std::string& place) {
+  Hosting::Options machine;
+  machine.has_keeper = false;
+  machine.place = place;
+  return machine;
+}
+
 void HostFinder::dial(bool reaped, std::function<void(DialOutcome)> done) {
   cancel();
   done_ = std::move(done);
@@ -94,6 +101,7 @@ void HostFinder::perform(const Hosting::Effect& effect) {
     void operator()(const hosting::Beat&) const { self.beat(); }
     void operator()(const hosting::Write& e) const { self.write(e); }
     void operator()(const hosting::RoundGranted& e) const { self.handlers_.granted(e.epoch); }
+    void operator()(const hosting::EndingGranted&) const { self.handlers_.ending_granted(); }
     void operator()(const hosting::StepDown&) const {
       self.own_host_.reset();
       self.handlers_.step_down();
@@ -159,14 +167,18 @@ void HostFinder::want_round(const membership::Formed& round, uint64_t instance) 
   post(hosting::RoundWanted{std::move(job)});
 }
 
-void HostFinder::retire(const std::optional<membership::End>& end, std::function<void()> done) {
+void HostFinder::want_ending(const membership::End& end) {
+  post(hosting::Ended{ending_of(end)});
+}
+
+void HostFinder::retire(std::function<void()> done) {
   cancel();
   retired_ = std::move(done);
   retire_timer_.expires_after(kRetirePatience);
   retire_timer_.async_wait([this](boost::system::error_code error) {
     if (!error) on_retired();
   });
-  post(hosting::Retired{end ? std::optional(ending_of(*end)) : std::nullopt});
+  post(hosting::Retired{});
 }
 
 void HostFinder::on_retired() {

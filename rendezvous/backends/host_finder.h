@@ -46,6 +46,7 @@ class HostFinder : public Dialler {
     std::function<void(Post)> host;
     std::function<void()> step_down;  // It does not host any more.
     std::function<void(membership::Epoch)> granted;
+    std::function<void()> ending_granted;
     std::function<void(const std::string&)> say;
   };
 
@@ -56,9 +57,10 @@ class HostFinder : public Dialler {
 
   // Our host would form this round; answered by `granted`, once it may.
   void want_round(const membership::Formed& round, uint64_t instance);
+  // The job is to end so; answered by `ending_granted`, once it may.
+  void want_ending(const membership::End& end);
   // This node stops hosting; calls `done` once no node will find it, from the loop or at once.
-  // `end`: how the job ended, if it did.
-  void retire(const std::optional<membership::End>& end, std::function<void()> done);
+  void retire(std::function<void()> done);
 
  protected:
   HostFinder(boost::asio::io_context& io, const Options& options, Hosting::Options machine,
@@ -82,6 +84,9 @@ class HostFinder : public Dialler {
   void on_not_taken(hosting::Taken::How how, Error error);
   void post(Hosting::Event event) { drive_.post(std::move(event)); }
   bool is_hosting() const { return own_host_.has_value(); }
+
+  // For a way to meet without one; `place` is for messages.
+  static Hosting::Options without_keeper(const std::string& place);
 
   Deadline dial_deadline() const { return std::chrono::steady_clock::now() + dial_limit_; }
 

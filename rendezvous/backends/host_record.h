@@ -1,7 +1,8 @@
 // What a keeper (a shared file, etcd) holds of a job: the record of its host, which host it is and
 // where it can be reached, and that of its newest round, so that whoever hosts next goes on from
-// there. A few lines of text, so that people can read them. In a file the beat is at a fixed offset,
-// because its owner overwrites it in place: a file that has replaced it is never touched. Pure.
+// there. A few lines of text, so that people can read them. In a file the beat is at a fixed
+// offset, because its owner overwrites it in place: a file that has replaced it is never touched.
+// Pure.
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,7 @@ namespace muster {
 void Hosting::step(Instant now, const Event& event, std::vector<Effect>& out) {
   out_ = &out;
   std::visit([&](const auto& e) { on(now, e); }, event);
-  if (errand_ == Errand::none && stage_ == Stage::looking) send(Errand::look, hosting::Look{});
+  if (errand_ == Errand::none && stage_ == Stage::looking) send_look(now);
   if (errand_ == Errand::none && stage_ == Stage::hosting && options_.has_keeper) serve(now);
   out_ = nullptr;
 }
@@ -26,6 +26,11 @@ template <typename One>
 void Hosting::send(Errand errand, One effect) {
   if (options_.has_keeper) errand_ = errand;
   out_->push_back(std::move(effect));
+}
+
+void Hosting::send_look(Instant now) {
+  asked_at_ = now;
+  send(Errand::look, hosting::Look{});
 }
 
 // ---- The way to a host.
@@ -60,33 +65,28 @@ void Hosting::on(Instant now, const hosting::Looked& event) {
 }
 
 // A node may have been told of a change before it waits: it looks again, whatever woke it.
-void Hosting::on(Instant now, const hosting::Awaited&) {
+void Hosting::on(Instant, const hosting::Awaited&) {
   errand_ = Errand::none;
   if (stage_ != Stage::awaiting) return;
-  HOSTING_PLANTED(watch_gap) ? consider(now) : look();
+  look();
 }
 
 void Hosting::learn(Instant now, const Keeper::Seen& seen) {
-  if (!seen.host) {
-    if (!without_since_) without_since_ = now;
-    sign_ = {};
-  } else {
+  const bool has_changed = !seen_ || seen_->version != seen.version;
+  looked_at_ = asked_at_;
+  if (seen.host) {
     without_since_.reset();
-    const bool is_new = !seen_ || seen_->version != seen.version ||
-                        sign_.instance != seen.host->instance || sign_.beat != seen.host->beat;
-    if (is_new) sign_ = {seen.host->instance, seen.host->beat, now};
+    const bool is_new = has_changed || sign_.beat != seen.host->beat;
+    if (is_new) sign_ = {seen.host->beat, now};
+  } else if (!without_since_ || (has_changed && !HOSTING_PLANTED(watch_gap))) {
+    without_since_ = now;  // A host may have come and gone since the last look.
   }
   seen_ = seen;
 }
 
 void Hosting::consider(Instant now) {
   const std::optional<HostRecord>& host = seen_->host;
-  if (!host && seen_->job.ending) {
-    stage_ = Stage::away;
-    out_->push_back(
-        hosting::NotFound{{ExitCode::rendezvous, "the job is over"}, false, seen_->job.ending});
-    return;
-  }
+  if (!host && seen_->job.ending) return not_found_any_more();
   if (!host) {
     return follow(now,
                   {ExitCode::rendezvous,
@@ -95,7 +95,7 @@ void Hosting::consider(Instant now) {
   }
   const bool is_another = host->instance == another_;
   const bool is_ours = host->agent == options_.agent;
-  const bool has_doubts = host->instance == doubted_ && gone_since(now);
+  const bool has_doubts = host->instance == doubted_ && gone_since();
   if (!is_another && !is_ours && !has_doubts && !host->addresses.empty()) return call();
   called_ = host->instance;
   follow(now,
@@ -133,7 +133,8 @@ void Hosting::on(Instant, const hosting::Doubted& event) {
 
 // `refused`: nothing of the host listens at its address.
 void Hosting::follow(Instant now, Error why_not, bool refused) {
-  if (may_follow(now, refused)) return take();
+  if (options_.has_keeper && seen_->job.ending && is_member()) return not_found_any_more();
+  if (may_follow(refused)) return take();
   wait_or_give_up(now, std::move(why_not), refused);
 }
 
@@ -142,34 +143,41 @@ bool Hosting::is_member() const {
   return std::ranges::find(seen_->job.members, options_.agent) != seen_->job.members.end();
 }
 
-// When the lease of the host that we look for was over.
-std::optional<Instant> Hosting::gone_since(Instant now) const {
+// When the lease of the host that we look for was over, as of our last look.
+std::optional<Instant> Hosting::gone_since() const {
   if (without_since_) return without_since_;
   if (options_.keeper_ends_leases) return std::nullopt;
   const Duration early = HOSTING_PLANTED(lease_off_by_one) ? options_.beat_every : Duration{};
   const Instant over = sign_.at + options_.lease - early;
-  return now >= over ? std::optional(over) : std::nullopt;
+  return looked_at_ >= over ? std::optional(over) : std::nullopt;
 }
 
-bool Hosting::may_follow(Instant now, bool refused) const {
+bool Hosting::may_follow(bool refused) const {
   if (!options_.may_host.value_or(true) || !reaped_) return false;
   const std::optional<HostRecord>& host = seen_->host;
   if (host && host->agent == options_.agent) return true;
   if (host && refused && host->machine == options_.machine) return true;
-  const std::optional<Instant> gone = gone_since(now);
-  if (seen_->job.epoch == 0) return gone.has_value();
+  const std::optional<Instant> gone = gone_since();
+  if (seen_->job.epoch == 0 || seen_->job.ending) return gone.has_value();
   if (is_member()) return refused || gone;
-  return gone && now - *gone >= 2 * options_.lease;
+  return gone && looked_at_ - *gone >= 2 * options_.lease;
 }
 
 void Hosting::wait_or_give_up(Instant now, Error why_not, bool refused) {
-  const std::optional<Instant> gone = gone_since(now);
+  const std::optional<Instant> gone = gone_since();
   Duration patience = options_.patience;
   if (gone && !is_member()) patience = std::min(patience, *gone + 2 * options_.lease - now);
   const bool can_wait = options_.keeper_ends_leases && reaped_ && patience > Duration::zero();
   if (!can_wait || std::exchange(has_waited_, true)) return not_found(std::move(why_not), refused);
   stage_ = Stage::awaiting;
   send(Errand::await, hosting::Await{*seen_, patience});
+}
+
+// The job is over, and its host is gone.
+void Hosting::not_found_any_more() {
+  stage_ = Stage::away;
+  out_->push_back(
+      hosting::NotFound{{ExitCode::rendezvous, "the job is over"}, false, seen_->job.ending});
 }
 
 void Hosting::not_found(Error error, bool refused) {
@@ -206,6 +214,7 @@ void Hosting::on(Instant now, const hosting::Taken& event) {
 
 void Hosting::begin_hosting(Instant now) {
   stage_ = Stage::hosting;
+  without_since_.reset();
   job_ = seen_.value_or(Keeper::Seen{}).job;
   wanted_.reset();
   writing_.reset();
@@ -219,14 +228,16 @@ void Hosting::begin_hosting(Instant now) {
     return std::ranges::find(job_.members, agent) != job_.members.end();
   };
   if (is_in(options_.agent) && is_in(job_.host) && job_.host != options_.agent) --expected;
-  out_->push_back(hosting::Host{job_, expected});
+  const bool goes_on = job_.epoch > 0 && !job_.ending;
+  out_->push_back(goes_on ? hosting::Host{job_, expected} : hosting::Host{});
 }
 
 // The next errand that is due.
 void Hosting::serve(Instant now) {
+  if (retiring_ && !writing_ && !wanted_) return send(Errand::leave, hosting::Leave{});
   const bool may_retry = retry_at_ == kNever || now >= retry_at_;
   if (may_retry) retry_at_ = kNever;
-  if (may_retry && look_due_) return send(Errand::look, hosting::Look{});
+  if (may_retry && look_due_) return send_look(now);
   if (may_retry && take_due_) return send(Errand::take, hosting::Take{*seen_});
   const bool keeps_us = !look_due_ && !take_due_;
   if (!writing_ && keeps_us) writing_ = std::exchange(wanted_, std::nullopt);
@@ -235,7 +246,6 @@ void Hosting::serve(Instant now) {
     return send(Errand::write,
                 hosting::Write{job_, *writing_, is_good ? options_.success_kept : options_.lease});
   }
-  if (retiring_ && !writing_) return send(Errand::leave, hosting::Leave{});
   if (now < beat_at_) return;
   beat_at_ = now + options_.beat_every;
   send(Errand::beat, hosting::Beat{});
@@ -250,7 +260,7 @@ void Hosting::on(Instant now, const hosting::Beaten& event) {
 }
 
 void Hosting::on(Instant, const hosting::RoundWanted& event) {
-  if (stage_ != Stage::hosting) return;
+  if (stage_ != Stage::hosting || retiring_) return;
   if (!options_.has_keeper) return out_->push_back(hosting::RoundGranted{event.job.epoch});
   wanted_ = event.job;
   wanted_->host = options_.agent;
@@ -259,37 +269,45 @@ void Hosting::on(Instant, const hosting::RoundWanted& event) {
 void Hosting::on(Instant now, const hosting::Written& event) {
   errand_ = Errand::none;
   if (stage_ != Stage::hosting || !writing_) return;
-  if (!event.written) {
-    if (HOSTING_PLANTED(blind_retry)) writing_.reset();
-    return miss(now, event.written.error());
-  }
+  if (!event.written) return miss(now, event.written.error());
   hear(now);
   if (!*event.written) {
-    look_due_ = true;  // Why?
+    if (HOSTING_PLANTED(blind_retry)) return step_down();
+    look_due_ = true;  // Another host's doing, or our own: an earlier try may have arrived.
     return;
   }
+  grant();
+}
+
+// What we were writing is with the keeper now.
+void Hosting::grant() {
   job_ = *std::exchange(writing_, std::nullopt);
-  if (!wanted_ && !job_.ending) out_->push_back(hosting::RoundGranted{job_.epoch});
+  if (wanted_) return;
+  if (!job_.ending) return out_->push_back(hosting::RoundGranted{job_.epoch});
+  beat_at_ = kNever;
+  out_->push_back(hosting::EndingGranted{});
 }
 
 // Whether we are the host still, and what of ours has arrived.
 void Hosting::look_as_host(Instant now, const Keeper::Seen& seen) {
   hear(now);
+  learn(now, seen);
   look_due_ = false;
   if (seen.host && seen.host->agent != options_.agent) return step_down();
-  if (writing_ && seen.job == *writing_) {
-    job_ = *std::exchange(writing_, std::nullopt);
-    if (!wanted_ && !job_.ending) out_->push_back(hosting::RoundGranted{job_.epoch});
+  // A failure is remembered for a lease only: nobody else removes what is ours.
+  const bool is_forgotten = writing_ && writing_->ending && !seen.host && seen.job == JobRecord{};
+  if (writing_ && (seen.job == *writing_ || is_forgotten)) {
+    grant();
   } else if (seen.job != job_) {
     return step_down();
   }
-  seen_ = seen;
-  take_due_ = !seen.host;
+  take_due_ = !seen.host && !job_.ending;
   if (writing_) retry_at_ = now + options_.retry_every;
 }
 
 void Hosting::hear(Instant now) {
   heard_at_ = now;
+  retry_at_ = kNever;
   if (std::exchange(miss_said_, false))
     out_->push_back(hosting::Say{fmt::format("{} answers again", options_.place)});
 }
@@ -316,16 +334,21 @@ void Hosting::step_down() {
   out_->push_back(hosting::StepDown{});
 }
 
-void Hosting::on(Instant, const hosting::Retired& event) {
+// A round that may have been written already comes before the end.
+void Hosting::on(Instant, const hosting::Ended& event) {
+  if (stage_ != Stage::hosting || retiring_) return;
+  if (!options_.has_keeper) return out_->push_back(hosting::EndingGranted{});
+  wanted_ = writing_.value_or(job_);
+  wanted_->ending = event.ending;
+}
+
+void Hosting::on(Instant, const hosting::Retired&) {
   if (stage_ != Stage::hosting || !options_.has_keeper) {
     stage_ = Stage::retired;
     return out_->push_back(hosting::Retire{});
   }
   retiring_ = true;
-  wanted_.reset();
-  if (!event.ending || !options_.remembers) return;
-  wanted_ = writing_.value_or(job_);
-  wanted_->ending = event.ending;
+  if (wanted_ && !wanted_->ending) wanted_.reset();
 }
 
 void Hosting::on(Instant, const hosting::Left&) {

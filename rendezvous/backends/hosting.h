@@ -3,11 +3,10 @@
 // endpoint, which has its own proof of who may listen there (claim.h), and the keepers (keeper.h),
 // a file or etcd. Pure: the finder around it connects, listens and asks the keeper.
 //
-//              nobody there, or dead, and ours to take
-//   away ─▶ looking ─▶ calling ─────────▶ taking ─────────▶ hosting ──┐
-//     ▲        │          │ answered,        │ another        │        │ the keeper names
-//     └────────┴──────────┴─ not now ────────┴─ was faster    │ beats, │ another host
-//     └───────────────────────────────────────────────────────┴ rounds ┘
+//   away ─▶ looking ─▶ calling ─▶ taking ─▶ hosting
+//     ▲        │          │          │         │
+//     └────────┴──────────┴──────────┴─────────┘
+//     nobody to call, an answer, another node was faster, the keeper names another host
 //
 // Who may follow a host (as leases are used by Gray and Cheriton 1989):
 //   a member of the newest round, once nothing of a round is alive on it, if the host's address
@@ -71,10 +70,11 @@ struct RoundWanted {
 struct Written {
   Result<bool> written;
 };
-// Our host has nothing more to do. `ending`: how the job ended, if it did.
-struct Retired {
-  std::optional<JobRecord::Ending> ending;
+// Our host's job is to end so.
+struct Ended {
+  JobRecord::Ending ending;
 };
+struct Retired {};  // Our host has nothing more to do.
 struct Left {};
 struct Tick {};
 
@@ -129,6 +129,10 @@ struct RoundGranted {
   membership::Epoch epoch = 0;
   friend bool operator==(const RoundGranted&, const RoundGranted&) = default;
 };
+// The nodes may be told how the job ended; no other round of it can form.
+struct EndingGranted {
+  friend bool operator==(const EndingGranted&, const EndingGranted&) = default;
+};
 // Our host has no say any more: its agents are to look for another one.
 struct StepDown {
   friend bool operator==(const StepDown&, const StepDown&) = default;
@@ -150,19 +154,17 @@ class Hosting {
  public:
   using Event = std::variant<hosting::Wanted, hosting::Dropped, hosting::Looked, hosting::Awaited,
                              hosting::Called, hosting::Doubted, hosting::Taken, hosting::Beaten,
-                             hosting::RoundWanted, hosting::Written, hosting::Retired,
-                             hosting::Left, hosting::Tick>;
+                             hosting::RoundWanted, hosting::Ended, hosting::Written,
+                             hosting::Retired, hosting::Left, hosting::Tick>;
   using Effect = std::variant<hosting::Look, hosting::Await, hosting::Call, hosting::Take,
                               hosting::Found, hosting::NotFound, hosting::Host, hosting::Beat,
-                              hosting::Write, hosting::RoundGranted, hosting::StepDown,
-                              hosting::Leave, hosting::Retire, hosting::Say>;
+                              hosting::Write, hosting::RoundGranted, hosting::EndingGranted,
+                              hosting::StepDown, hosting::Leave, hosting::Retire, hosting::Say>;
 
   struct Options {
     bool has_keeper = true;  // false: an endpoint.
     // Whether the keeper itself ends leases (etcd), or readers have to watch the beat (a file).
     bool keeper_ends_leases = false;
-    // Whether the keeper remembers how a job ended.
-    bool remembers = false;
     std::string place;  // The endpoint, the path, or the cluster and the id: for messages.
     std::optional<bool> may_host;  // nullopt: any node that can; true: this one, and no other.
     membership::AgentId agent;     // Of this process.
@@ -196,12 +198,14 @@ class Hosting {
   void on(Instant now, const hosting::Beaten& event);
   void on(Instant now, const hosting::RoundWanted& event);
   void on(Instant now, const hosting::Written& event);
+  void on(Instant now, const hosting::Ended& event);
   void on(Instant now, const hosting::Retired& event);
   void on(Instant now, const hosting::Left& event);
   void on(Instant now, const hosting::Tick& event);
 
   // The way to a host.
   void look();
+  void send_look(Instant now);
   void learn(Instant now, const Keeper::Seen& seen);
   void consider(Instant now);
   void call();
@@ -209,9 +213,10 @@ class Hosting {
   void wait_or_give_up(Instant now, Error why_not, bool refused);
   void take();
   void not_found(Error error, bool refused = false);
+  void not_found_any_more();
   bool is_member() const;
-  bool may_follow(Instant now, bool refused) const;
-  std::optional<Instant> gone_since(Instant now) const;
+  bool may_follow(bool refused) const;
+  std::optional<Instant> gone_since() const;
 
   // As the host.
   void begin_hosting(Instant now);
@@ -219,6 +224,7 @@ class Hosting {
   void look_as_host(Instant now, const Keeper::Seen& seen);
   void hear(Instant now);
   void miss(Instant now, const Error& error);
+  void grant();
   void step_down();
   template <typename One>
   void send(Errand errand, One effect);
@@ -236,12 +242,15 @@ class Hosting {
   bool why_not_refused_ = false;
   std::optional<Keeper::Seen> seen_;
   std::optional<Instant> without_since_;  // There has been no record of a host.
-  // The newest sign of life of the host that was seen.
+  // The newest beat of the host that was seen, and when it was new to us.
   struct Sign {
-    uint64_t instance = 0;
     uint64_t beat = 0;
     Instant at{};
   } sign_;
+  // A call may take longer than a lease: how long a host has been silent is known from looks alone,
+  // and of each only that it shows what the keeper had after it was asked.
+  Instant asked_at_{};
+  Instant looked_at_{};   // When the look that showed `seen_` was asked for.
   uint64_t called_ = 0;   // An instance.
   uint64_t another_ = 0;  // At its address answers something else.
   uint64_t doubted_ = 0;
@@ -258,7 +267,6 @@ class Hosting {
   Instant heard_at_{};  // When the keeper last answered.
   bool miss_said_ = false;
   bool retiring_ = false;
-  std::optional<JobRecord::Ending> ending_;
 };
 
 }  // namespace muster

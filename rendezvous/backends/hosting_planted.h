@@ -1,4 +1,6 @@
-// Switches for bugs that are planted on purpose in the Hosting machine; see membership/planted.h.
+// Switches for bugs that are planted on purpose in the Hosting machine, for the simulator to find.
+// Elsewhere the condition is the constant false and no code of them is compiled in, as in
+// membership/planted.h.
 #pragma once
 
 #ifdef MUSTER_PLANTED_BUGS

@@ -43,10 +43,9 @@ std::vector<IpAddress> reachable_addresses(const KeeperFinder::Options& options)
   return addresses;
 }
 
-Hosting::Options machine_of(const KeeperFinder::Options& options) {
+Hosting::Options keeping(const KeeperFinder::Options& options) {
   Hosting::Options machine;
   machine.keeper_ends_leases = options.keeper_ends_leases;
-  machine.remembers = options.remembers;
   machine.place = options.place;
   machine.machine = machine_identity();
   machine.lease = options.lease;
@@ -58,7 +57,7 @@ Hosting::Options machine_of(const KeeperFinder::Options& options) {
 
 KeeperFinder::KeeperFinder(boost::asio::io_context& io, std::shared_ptr<Keeper> keeper,
                            Options options, Handlers handlers)
-    : HostFinder(io, options, machine_of(options), std::move(handlers)),
+    : HostFinder(io, options, keeping(options), std::move(handlers)),
       options_(std::move(options)),
       machine_(machine_identity()),
       keeper_(std::move(keeper)),

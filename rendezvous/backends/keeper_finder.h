@@ -30,11 +30,15 @@ class KeeperFinder : public HostFinder {
     Duration lease = std::chrono::seconds(4);
     Duration beat_every = std::chrono::seconds(1);
     bool keeper_ends_leases = false;  // And tells of changes.
-    bool remembers = false;           // How a job ended.
   };
 
   KeeperFinder(boost::asio::io_context& io, std::shared_ptr<Keeper> keeper, Options options,
                Handlers handlers);
+  // Waits for nothing that the keeper is asked.
+  ~KeeperFinder() override { keeper_->cancel(); }
+
+  // As of a process that is stopped while its kernel accepts.
+  void hear_nothing() override { doubt(); }
 
  private:
   void look() override;

@@ -11,19 +11,8 @@
 
 namespace muster {
 
-namespace {
-
-Hosting::Options machine_of(const KnownHostFinder::Options& options) {
-  Hosting::Options machine;
-  machine.has_keeper = false;
-  machine.place = options.host;
-  return machine;
-}
-
-}  // namespace
-
 KnownHostFinder::KnownHostFinder(boost::asio::io_context& io, Options options, Handlers handlers)
-    : HostFinder(io, options, machine_of(options), std::move(handlers)),
+    : HostFinder(io, options, without_keeper(options.host), std::move(handlers)),
       options_(std::move(options)) {
   CHECK(options_.is_host && !options_.ports.empty());
   for (const std::string_view one : split(options_.host, ',')) {

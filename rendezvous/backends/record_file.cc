@@ -64,7 +64,7 @@ Result<std::optional<std::string>> read_text(const std::string& path) {
   return text;
 }
 
-uint64_t entry_of(const HostRecord& record) {
+uint64_t file_entry(const HostRecord& record) {
   return record.entry != 0 ? record.entry : record.instance;
 }
 
@@ -97,7 +97,7 @@ Result<RecordFound> RecordFile::look() const {
           fmt::format("{} is not a rendezvous file of muster: remove it, or choose another path",
                       found.next));
     }
-    const uint64_t entry = record ? entry_of(*record) : 0;
+    const uint64_t entry = record ? file_entry(*record) : 0;
     if (!found.is_there) found.head = entry;
     found.is_there = true;
     found.record = std::move(record);
@@ -110,7 +110,7 @@ Result<RecordFound> RecordFile::look() const {
 
 Result<bool> RecordFile::take(const RecordFound& found, HostRecord record, const JobRecord& job) {
   record.claim = found.is_there ? found.next.substr(found.next.find_last_of('/') + 1) : "";
-  const std::string draft = path_ + ".new-" + sixteen_digits(entry_of(record));
+  const std::string draft = path_ + ".new-" + sixteen_digits(file_entry(record));
   UniqueFd fd(open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   if (!fd) return file_trouble("write", draft, errno);
   int error = write_whole(fd.get(), encode(record) + (job == JobRecord{} ? "" : encode(job)));
@@ -138,7 +138,7 @@ Result<bool> RecordFile::take_with(const std::string& draft, const RecordFound& 
   if (!found.is_there) return true;
   const Result<RecordFound> now = look();
   if (!now || !now->is_there || now->head != found.head || !now->record ||
-      entry_of(*now->record) != entry_of(record)) {
+      file_entry(*now->record) != file_entry(record)) {
     unlink(found.next.c_str());
     return false;
   }
@@ -163,7 +163,7 @@ void RecordFile::remove() {
   std::string_view host_part = whole;
   take_job(host_part);
   const auto record = decode_record(host_part);
-  if (record && entry_of(*record) == entry_of(mine_)) unlink(path_.c_str());
+  if (record && file_entry(*record) == file_entry(mine_)) unlink(path_.c_str());
   if (!mine_.claim.empty()) unlink(claim_path(mine_).c_str());
 }
 

@@ -6,9 +6,9 @@
 //   PATH.after-X         the entry that followed X: another host, or the next round
 //
 // A node that may change what it read in X links its entry to PATH.after-X, and then renames it to
-// PATH. Readers follow the chain from PATH. A slow node that wins PATH.after-X long after the others have
-// moved on sees that PATH is not X's any more, and withdraws. Blocking calls, for a helper thread;
-// no state but the path and, for a host, its open file.
+// PATH. Readers follow the chain from PATH. A slow node that wins PATH.after-X long after the
+// others have moved on sees that PATH is not X's any more, and withdraws. Blocking calls, for a
+// helper thread; no state but the path and, for a host, its open file.
 #pragma once
 
 #include <cstdint>

@@ -241,7 +241,10 @@ HostedJob* Coordinator::make_job(const std::string& id) {
     session->finish();
   };
   handlers.finished = [this, id] { on_finished(id); };
-  if (id == options_.job_id) handlers.round_wanted = options_.round_wanted;
+  if (id == options_.job_id) {
+    handlers.round_wanted = options_.round_wanted;
+    handlers.ending_wanted = options_.ending_wanted;
+  }
   auto made = std::make_unique<HostedJob>(io_, std::move(job), std::move(handlers));
   return (jobs_[id] = std::move(made)).get();
 }
@@ -250,8 +253,8 @@ void Coordinator::grant(membership::Epoch epoch) {
   find_job(options_.job_id)->on_granted(epoch);
 }
 
-std::optional<membership::End> Coordinator::ending() const {
-  return jobs_.at(options_.job_id)->ending();
+void Coordinator::grant_ending() {
+  find_job(options_.job_id)->on_ending_granted();
 }
 
 // The machine is kept, so that a latecomer learns how the job ended; only the oldest are dropped.

@@ -47,6 +47,8 @@ class Coordinator {
     membership::Past past;          // Of job_id.
     // A round of job_id is to begin, once grant() says so. Null: at once.
     std::function<void(const membership::Formed&)> round_wanted;
+    // job_id is to end, once grant_ending() says so. Null: at once.
+    std::function<void(const membership::End&)> ending_wanted;
     membership::Judge judge;
     bool only_own_job = false;       // Agents of other jobs are turned away.
     std::optional<int> worker_port;  // The store of job_id listens there instead (0: a free one).
@@ -77,8 +79,7 @@ class Coordinator {
   ~Coordinator();
 
   void grant(membership::Epoch epoch);
-  // How job_id ended.
-  std::optional<membership::End> ending() const;
+  void grant_ending();
 
   uint16_t port() const { return listener_->port(); }
   Counters counters() const;

@@ -114,6 +114,7 @@ void HostedJob::on_disconnected(membership::ConnectionId connection) {
 // Returns false if it was not known.
 bool HostedJob::forget(membership::ConnectionId connection) {
   curious_.erase(connection);
+  held_.erase(connection);
   questions_drive_.post(OwnerQuestions::AgentGone{connection});
   if (others_.erase(connection) != 0) others_until_ = std::chrono::steady_clock::now();
   return connections_.erase(connection) != 0;
@@ -148,10 +149,7 @@ std::vector<membership::NodeLine> HostedJob::nodes() const {
 void HostedJob::perform(const Membership::Effect& effect) {
   struct Perform {
     HostedJob& self;
-    void operator()(const membership::Send& e) const {
-      self.leave_notice(e.message);
-      self.handlers_.send(e.connection, e.message);
-    }
+    void operator()(const membership::Send& e) const { self.send(e); }
     void operator()(const membership::Hangup& e) const {
       self.forget(e.connection);
       self.handlers_.hang_up(e.connection);
@@ -173,6 +171,32 @@ void HostedJob::perform(const Membership::Effect& effect) {
     void operator()(const membership::Note&) const {}
   };
   std::visit(Perform{*this}, effect);
+}
+
+void HostedJob::send(const membership::Send& effect) {
+  const auto* const order = std::get_if<membership::Order>(&effect.message);
+  if (order != nullptr && std::holds_alternative<membership::End>(order->what) &&
+      !may_tell(std::get<membership::End>(order->what))) {
+    held_[effect.connection] = effect.message;
+    return;
+  }
+  leave_notice(effect.message);
+  handlers_.send(effect.connection, effect.message);
+}
+
+// A host that was cut off takes the other nodes for lost, while these go on with another one.
+bool HostedJob::may_tell(const membership::End& end) {
+  if (!handlers_.ending_wanted) return true;
+  if (!std::exchange(ending_asked_, true)) handlers_.ending_wanted(end);
+  return ending_granted_ || machine_.all_were_there();
+}
+
+void HostedJob::on_ending_granted() {
+  ending_granted_ = true;
+  for (const auto& [connection, message] : std::exchange(held_, {})) {
+    leave_notice(message);
+    handlers_.send(connection, message);
+  }
 }
 
 void HostedJob::perform(const OwnerQuestions::Effect& effect) {

@@ -46,6 +46,8 @@ class HostedJob {
     std::function<void()> finished;
     // A round is to begin, once on_granted() says so. Null: at once.
     std::function<void(const membership::Formed&)> round_wanted;
+    // The job is to end, once on_ending_granted() says so. Called once; null: at once.
+    std::function<void(const membership::End&)> ending_wanted;
   };
 
   HostedJob(boost::asio::io_context& io, Options options, Handlers handlers);
@@ -59,10 +61,10 @@ class HostedJob {
   bool has_untold() const;  // See Membership.
   void on_neighbours(std::string text);
   void on_granted(membership::Epoch epoch);
+  void on_ending_granted();
 
   JobStore& store() { return store_; }
   bool is_finished() const { return finished_; }
-  const std::optional<membership::End>& ending() const { return machine_.ending(); }
   // Whether agents of other processes are connected now, or were after `since`.
   bool has_others(std::chrono::steady_clock::time_point since) const;
   size_t connections() const { return connections_.size(); }
@@ -84,6 +86,8 @@ class HostedJob {
   JobStore::Options store_options();
   void perform(const Membership::Effect& effect);
   void perform(const OwnerQuestions::Effect& effect);
+  void send(const membership::Send& effect);
+  bool may_tell(const membership::End& end);
   bool forget(membership::ConnectionId connection);
   void answer(membership::ConnectionId connection, const membership::Query& query);
   void relay(membership::ConnectionId connection, const membership::Datagram& datagram);
@@ -107,6 +111,9 @@ class HostedJob {
   std::chrono::steady_clock::time_point others_until_{};
   std::string neighbours_;  // The last text told.
   std::optional<membership::OpenStore> ungranted_;
+  bool ending_asked_ = false;
+  bool ending_granted_ = false;
+  std::map<membership::ConnectionId, membership::HostMessage> held_;  // What tells of the end.
   bool finished_ = false;
 };
 

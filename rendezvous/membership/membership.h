@@ -203,6 +203,8 @@ class Membership {
 
   // How the job ended.
   const std::optional<membership::End>& ending() const { return end_; }
+  // All nodes of the newest round were connected then: no other host could know of another end.
+  bool all_were_there() const { return all_were_there_; }
 
   // Whether nodes have been missing for so long that the waiting ones are told.
   bool waits_for_nodes(Instant now) const;
@@ -430,6 +432,7 @@ class Membership {
   std::optional<membership::Verdict> before_;  // Of the epoch that failed before this restart.
 
   std::optional<membership::End> end_;
+  bool all_were_there_ = false;
   bool finished_ = false;
   Instant tell_until_{};  // For a job that cannot start.
   int told_ = 0;          // Nodes that have processed the End.

@@ -27,15 +27,16 @@ std::optional<DialOutcome> dial(boost::asio::io_context& loop, HostFinder& finde
 }
 
 HostFinder::Handlers who_must_not_host() {
-  return {[](const HostFinder::Post&) { ADD_FAILURE(); }, {}, {}, {}};
+  return {[](const HostFinder::Post&) { ADD_FAILURE(); }, {}, {}, {}, {}};
 }
 
 HostFinder::Handlers keep(std::unique_ptr<Listener>& listener) {
-  return {[&listener](HostFinder::Post post) { listener = std::move(post.listener); }, {}, {}, {}};
+  return {
+      [&listener](HostFinder::Post post) { listener = std::move(post.listener); }, {}, {}, {}, {}};
 }
 
 HostFinder::Handlers note(bool& hosting) {
-  return {[&hosting](const HostFinder::Post&) { hosting = true; }, {}, {}, {}};
+  return {[&hosting](const HostFinder::Post&) { hosting = true; }, {}, {}, {}, {}};
 }
 
 EndpointFinder::Options at_port(int port, std::optional<bool> is_host = std::nullopt) {
