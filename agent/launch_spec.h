@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "rendezvous/etcd/etcd_options.h"
 #include "rendezvous/net/address.h"
 
 namespace muster {
@@ -73,11 +74,13 @@ struct RendezvousTimes {
 struct RendezvousSpec {
   bool single_node_default = false;  // Mode rule 2 of the contract: nothing given, so standalone.
   bool standalone = false;           // --standalone was given.
-  std::string backend = "static";    // After mode selection: "static", "c10d" or "file".
-  std::string endpoint_host;         // Brackets removed. Empty: not given, or backend file.
+  // After mode selection: "static", "c10d", "file" or "etcd".
+  std::string backend = "static";
+  std::string endpoint_host;  // Brackets removed. Empty: not given, or backend file or etcd.
   std::optional<int> endpoint_port;
-  std::string file_path;    // Backend file: an absolute path on a file system that all nodes share.
-  std::string id = "none";  // Empty: make one up (a random UUID).
+  std::string file_path;  // Backend file: an absolute path on a file system that all nodes share.
+  std::optional<EtcdOptions> etcd;                        // Backend etcd.
+  std::string id = "none";                                // Empty: make one up (a random UUID).
   std::vector<std::pair<std::string, std::string>> conf;  // --rdzv-conf in order, as typed.
   int nnodes_min = 1;                                     // Static: equal to nnodes_max.
   int nnodes_max = 1;

@@ -11,9 +11,9 @@
 namespace muster {
 namespace {
 
-enum class ConfType { positive_int, non_negative_number, boolean, store_type };
+enum class ConfType { positive_int, non_negative_number, boolean, store_type, text };
 
-constexpr std::string_view kC10dOrFile = "c10d,file";
+constexpr std::string_view kElasticBackends = "c10d,file,etcd";
 
 struct ConfKey {
   std::string_view name;
@@ -26,21 +26,32 @@ struct ConfKey {
   }
 };
 
-constexpr std::array<ConfKey, 11> kConfKeys{{
-    {"join_timeout", ConfType::positive_int, kC10dOrFile},
-    {"last_call_timeout", ConfType::positive_int, kC10dOrFile},
-    {"close_timeout", ConfType::positive_int, kC10dOrFile,
+constexpr std::array<ConfKey, 21> kConfKeys{{
+    {"join_timeout", ConfType::positive_int, kElasticBackends},
+    {"last_call_timeout", ConfType::positive_int, kElasticBackends},
+    {"close_timeout", ConfType::positive_int, kElasticBackends,
      "the host of the job stays until every node has left"},
-    {"heartbeat_timeout", ConfType::positive_int, kC10dOrFile,
+    {"heartbeat_timeout", ConfType::positive_int, kElasticBackends,
      "a node is lost once it has been silent for --lease"},
-    {"keep_alive_interval", ConfType::positive_int, kC10dOrFile},
-    {"keep_alive_max_attempt", ConfType::positive_int, kC10dOrFile},
-    {"cas_backoff_max_seconds", ConfType::non_negative_number, kC10dOrFile,
+    {"keep_alive_interval", ConfType::positive_int, kElasticBackends},
+    {"keep_alive_max_attempt", ConfType::positive_int, kElasticBackends},
+    {"cas_backoff_max_seconds", ConfType::non_negative_number, kElasticBackends,
      "nodes do not compete for a shared value here"},
     {"is_host", ConfType::boolean, "c10d"},
-    {"read_timeout", ConfType::positive_int, kC10dOrFile},
-    {"store_type", ConfType::store_type, kC10dOrFile},
-    {"timeout", ConfType::positive_int, "static"},
+    {"read_timeout", ConfType::positive_int, kElasticBackends},
+    {"store_type", ConfType::store_type, "c10d,file"},
+    {"timeout", ConfType::positive_int, "static,etcd"},
+    // Of etcd; read_etcd_options() reads them.
+    {"protocol", ConfType::text, "etcd"},
+    {"cacert", ConfType::text, "etcd"},
+    {"ca_cert", ConfType::text, "etcd"},
+    {"cert", ConfType::text, "etcd"},
+    {"ssl_cert", ConfType::text, "etcd"},
+    {"key", ConfType::text, "etcd"},
+    {"ssl_cert_key", ConfType::text, "etcd"},
+    {"etcd_prefix", ConfType::text, "etcd"},
+    {"user", ConfType::text, "etcd"},
+    {"password_file", ConfType::text, "etcd"},
 }};
 
 // Set by the launcher from flags of their own.
@@ -77,6 +88,8 @@ Parsed<void> check_conf_value(ConfType type, const std::string& value) {
     case ConfType::store_type:
       if (lower == "tcp" || lower == "file") return {};
       return problem("unknown; give tcp or file");
+    case ConfType::text:
+      return {};
   }
   return {};
 }

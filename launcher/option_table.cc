@@ -165,12 +165,13 @@ constexpr auto kRows = std::to_array<OptionRow>({
      kOwn},
     {"standalone", kRendezvous, "", "",
      "One node on a free port of its own; endpoint and backend are ignored."},
-    {"rdzv-backend", kRendezvous, "static|c10d|file", "static",
+    {"rdzv-backend", kRendezvous, "static|c10d|file|etcd", "static",
      "How nodes find each other: by numbers given to each (static), at a host and port (c10d, "
-     "served by muster itself), or by a path that all of them can access (file).",
+     "served by muster itself), by a path that all of them can access (file), or through etcd.",
      kLaunchersOnly},
-    {"rdzv-endpoint", kRendezvous, "HOST[:PORT]|/PATH", "",
-     "Where nodes meet; c10d's default is localhost:29400, file needs an absolute path.",
+    {"rdzv-endpoint", kRendezvous, "HOST[:PORT][,...]|/PATH", "",
+     "Where nodes meet; c10d's default is localhost:29400, file needs an absolute path, etcd the "
+     "addresses of its members (default: ETCDCTL_ENDPOINTS).",
      kLaunchersOnly},
     {"rdzv-id", kRendezvous, "ID", "a random one; none with --master-port or c10d",
      "Name of the job, equal on all nodes.", kLaunchersOnly},

@@ -107,6 +107,16 @@ void read_file_endpoint(Settings& settings, RendezvousSpec& spec) {
   }
 }
 
+void read_etcd_endpoint(Settings& settings, RendezvousSpec& spec) {
+  Result<EtcdOptions> options = read_etcd_options(
+      settings.non_blank("rdzv-endpoint").value_or(""), spec.conf,
+      [&settings](std::string_view name) { return settings.variable(std::string(name)); });
+  if (!options) return settings.refuse(options.error().message);
+  spec.etcd = std::move(*options);
+  if (settings.find("rdzv-id") || settings.error()) return;
+  settings.warn("no --rdzv-id given: all jobs without one meet in etcd as 'none'; give each an ID");
+}
+
 bool keeps_store_in_a_file(const RendezvousSpec& spec) {
   return strcasecmp(conf_value(spec.conf, "store_type").value_or("tcp").c_str(), "file") == 0;
 }
@@ -129,9 +139,8 @@ void take_store_type(Settings& settings, RendezvousSpec& spec) {
 
 void read_backend(Settings& settings, RendezvousSpec& spec) {
   settings.read("rdzv-backend", spec.backend, [](const std::string& text) -> Parsed<std::string> {
-    if (text == "etcd" || text == "etcd-v2") {
-      return problem("this version has no etcd client; give c10d or file");
-    }
+    // torchrun's two speak etcd's API of version 2, which etcd itself has dropped: both are ours.
+    if (text == "etcd-v2") return std::string("etcd");
     return parse_choice(text, words_to_type(option_row("rdzv-backend")));
   });
 }
@@ -211,6 +220,8 @@ void choose_mode(Settings& settings, RendezvousSpec& spec, std::optional<int> ma
   warn_of_unused_master(settings, fmt::format("with --rdzv-backend {}", spec.backend));
   if (spec.backend == "file") {
     read_file_endpoint(settings, spec);
+  } else if (spec.backend == "etcd") {
+    read_etcd_endpoint(settings, spec);
   } else if (!keeps_store_in_a_file(spec)) {
     read_c10d_endpoint(settings, spec);
   }
@@ -262,6 +273,7 @@ void take_conf(RendezvousSpec& spec) {
     take_seconds(spec, "timeout", times.join_timeout_s);
     return;
   }
+  if (spec.backend == "etcd") take_seconds(spec, "timeout", times.join_timeout_s);
   take_seconds(spec, "join_timeout", times.join_timeout_s);
   take_seconds(spec, "last_call_timeout", times.last_call_s);
   if (conf_value(spec.conf, "read_timeout")) {

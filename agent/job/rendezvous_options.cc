@@ -32,7 +32,7 @@ membership::Join own_join(const LaunchSpec& spec, const NodeFacts& node) {
 }  // namespace
 
 bool is_coordinated(const RendezvousSpec& spec) {
-  return spec.nnodes_max > 1 || spec.spares > 0 || spec.backend == "file";
+  return spec.nnodes_max > 1 || spec.spares > 0 || spec.backend == "file" || spec.etcd;
 }
 
 RendezvousOptions rendezvous_options(const LaunchSpec& spec, const NodeFacts& node) {
@@ -60,6 +60,11 @@ RendezvousOptions rendezvous_options(const LaunchSpec& spec, const NodeFacts& no
   if (rendezvous.backend == "file") {
     options.way = RendezvousOptions::Way::file;
     options.host = rendezvous.file_path;
+    return options;
+  }
+  if (rendezvous.etcd) {
+    options.way = RendezvousOptions::Way::etcd;
+    options.etcd = rendezvous.etcd;
     return options;
   }
   options.way = RendezvousOptions::Way::endpoint;

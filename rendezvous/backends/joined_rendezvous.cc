@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "rendezvous/backends/endpoint_finder.h"
+#include "rendezvous/backends/etcd_keeper.h"
 #include "rendezvous/backends/file_keeper.h"
 #include "rendezvous/backends/keeper_finder.h"
 #include "rendezvous/backends/known_host_finder.h"
@@ -21,6 +22,8 @@ namespace {
 
 constexpr auto kGoodbyeLook = std::chrono::milliseconds(5);
 constexpr int kGoodbyeLooks = 400;
+// A host that is cut off answers nobody, and its lease ends meanwhile.
+constexpr auto kEtcdHostAnswers = std::chrono::milliseconds(1500);
 
 Result<std::string> advertised_address(const RendezvousOptions& options) {
   if (options.local_addr) return *options.local_addr;
@@ -36,7 +39,8 @@ Coordinator::Options hosting_options(const RendezvousOptions& options) {
   hosting.own_agent = random_agent_id();
   hosting.secret = random_bytes(sizeof(Mac));
   hosting.token = options.token;
-  hosting.only_own_job = options.way == RendezvousOptions::Way::known_host;
+  hosting.only_own_job = options.way == RendezvousOptions::Way::known_host ||
+                         options.way == RendezvousOptions::Way::etcd;
   hosting.worker_port = options.worker_port;
   hosting.judge = options.judge;
   hosting.multi_node = options.join.nodes_max + options.join.spares > 1;
@@ -45,6 +49,27 @@ Coordinator::Options hosting_options(const RendezvousOptions& options) {
   hosting.store_bytes_max = options.store_bytes_max;
   hosting.worker_users = options.worker_users;
   return hosting;
+}
+
+std::string endpoint_text(const RendezvousOptions& options) {
+  if (options.way == RendezvousOptions::Way::file) return options.host;
+  if (options.etcd) {
+    std::vector<std::string> members;
+    for (const EtcdMember& member : options.etcd->members)
+      members.push_back(member.to_string());
+    return fmt::format("etcd ({})", fmt::join(members, ","));
+  }
+  if (options.way == RendezvousOptions::Way::known_host && options.ports.size() > 1)
+    return fmt::format("{}, port {}", options.host, fmt::join(options.ports, " or "));
+  const bool is_v6 = options.host.find(':') != std::string::npos;
+  return is_v6 ? fmt::format("[{}]:{}", options.host, options.port)
+               : fmt::format("{}:{}", options.host, options.port);
+}
+
+// As long as the nodes' own, in whole seconds; etcd gives none below two by default.
+std::chrono::seconds etcd_lease(const RendezvousOptions& options) {
+  return std::clamp(std::chrono::ceil<std::chrono::seconds>(options.join.lease),
+                    std::chrono::seconds(2), std::chrono::seconds(60));
 }
 
 std::unique_ptr<HostFinder> make_finder(boost::asio::io_context& io,
@@ -71,21 +96,23 @@ std::unique_ptr<HostFinder> make_finder(boost::asio::io_context& io,
     return std::make_unique<KnownHostFinder>(io, std::move(finder), std::move(handlers));
   }
   auto finder = for_all(KeeperFinder::Options());
-  finder.place = options.host;
+  finder.place = endpoint_text(options);
   finder.host_name = options.join.host_name;
   finder.local_addr = options.local_addr;
   finder.interface = options.interface;
+  if (options.way == RendezvousOptions::Way::etcd) {
+    finder.lease = etcd_lease(options);
+    finder.beat_every = finder.lease / 3;
+    finder.keeper_ends_leases = true;
+    finder.dial_limit = kEtcdHostAnswers;
+    auto keeper = std::make_shared<EtcdKeeper>(
+        *options.etcd, options.job_id,
+        static_cast<int>(std::chrono::duration_cast<std::chrono::seconds>(finder.lease).count()));
+    return std::make_unique<KeeperFinder>(io, std::move(keeper), std::move(finder),
+                                          std::move(handlers));
+  }
   return std::make_unique<KeeperFinder>(io, std::make_shared<FileKeeper>(options.host),
                                         std::move(finder), std::move(handlers));
-}
-
-std::string endpoint_text(const RendezvousOptions& options) {
-  if (options.way == RendezvousOptions::Way::file) return options.host;
-  if (options.way == RendezvousOptions::Way::known_host && options.ports.size() > 1)
-    return fmt::format("{}, port {}", options.host, fmt::join(options.ports, " or "));
-  const bool is_v6 = options.host.find(':') != std::string::npos;
-  return is_v6 ? fmt::format("[{}]:{}", options.host, options.port)
-               : fmt::format("{}:{}", options.host, options.port);
 }
 
 }  // namespace
@@ -151,6 +178,9 @@ HostFinder::Handlers JoinedRendezvous::finder_handlers() {
           [this](membership::Epoch epoch) {
             if (coordinator_ != nullptr) coordinator_->grant(epoch);
           },
+          [this] {
+            if (coordinator_ != nullptr) coordinator_->grant_ending();
+          },
           [this](const std::string& line) { handlers_.say(line); }};
 }
 
@@ -163,6 +193,7 @@ void JoinedRendezvous::host(HostFinder::Post post) {
   hosting.round_wanted = [this, instance = hosting.instance](const membership::Formed& round) {
     finder_->want_round(round, instance);
   };
+  hosting.ending_wanted = [this](const membership::End& end) { finder_->want_ending(end); };
   coordinator_ = std::make_unique<Coordinator>(io_, std::move(post.listener), std::move(hosting));
 }
 
@@ -215,7 +246,7 @@ void JoinedRendezvous::wait_for_goodbye(int looks_left) {
 
 void JoinedRendezvous::leave_host() {
   if (coordinator_ == nullptr) return closed_();
-  coordinator_->wait_until_idle([this] { finder_->retire(coordinator_->ending(), closed_); });
+  coordinator_->wait_until_idle([this] { finder_->retire(closed_); });
 }
 
 }  // namespace muster

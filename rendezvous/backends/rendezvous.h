@@ -1,5 +1,5 @@
 // Where an agent meets the other agents of its job: the single interface of all ways to meet (one
-// node alone, a host at an endpoint, a file on a shared disk; later etcd). The agent reports what
+// node alone, a host at an endpoint, a file on a shared disk, etcd). The agent reports what
 // its workers do, and is told of rounds, stops and the end.
 //
 // A Rendezvous owns a thread for sockets, leases and the store, so that neither a stalled disk
@@ -22,6 +22,7 @@
 
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/time.h"
+#include "rendezvous/etcd/etcd_options.h"
 #include "rendezvous/membership/agent_protocol.h"
 #include "rendezvous/membership/member.h"
 #include "rendezvous/membership/membership.h"
@@ -31,7 +32,7 @@
 namespace muster {
 
 struct RendezvousOptions {
-  enum class Way { solo, endpoint, known_host, file };
+  enum class Way { solo, endpoint, known_host, file, etcd };
   Way way = Way::solo;
 
   std::string job_id;
@@ -40,6 +41,7 @@ struct RendezvousOptions {
   // to, or on all addresses if it is unclear, for this machine only); empty: 127.0.0.1.
   std::string host;
   int port = 0;  // endpoint and solo: 0 is any free one; solo: a fresh one for each round.
+  std::optional<EtcdOptions> etcd;
   std::vector<uint16_t> ports;     // known_host: of which the host takes the first that is free.
   std::optional<bool> is_host;     // Chosen by the user (torchrun's is_host; static: node rank 0).
   bool fixed_master_addr = false;  // static: MASTER_ADDR is `host` as typed.

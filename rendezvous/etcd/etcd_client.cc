@@ -13,6 +13,7 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 
+#include "rendezvous/base/random.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/etcd/etcd_codec.h"
 
@@ -72,6 +73,8 @@ std::string no_answer(const std::vector<EtcdMember>& members,
 EtcdClient::EtcdClient(EtcdOptions options)
     : options_(std::move(options)), cancel_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   CHECK(!options_.members.empty());
+  // The nodes of a job are many, and shall not all ask the same member.
+  current_ = random_value<size_t>() % options_.members.size();
 }
 
 Deadline EtcdClient::operation_limit() {
@@ -81,6 +84,7 @@ Deadline EtcdClient::operation_limit() {
 Result<std::string> EtcdClient::call(const std::string& path, const std::string& json,
                                      Deadline limit) {
   std::vector<std::optional<EtcdTrouble>> troubles(options_.members.size());
+  int hopeless_rounds = 0;
   for (size_t tries = 1;; ++tries) {
     Try answer = try_once(path, json, std::min(limit, etcd_now() + kCallLimit));
     if (answer) return std::move(*answer);
@@ -90,14 +94,15 @@ Result<std::string> EtcdClient::call(const std::string& path, const std::string&
     if (is_final) return fail(code_of(trouble), "etcd: " + trouble.why);
     troubles[current_] = trouble;
     current_ = (current_ + 1) % troubles.size();
-    const bool is_round = tries % troubles.size() == 0;
-    // Said twice: the first time may have been a member's last words.
-    const bool is_hopeless =
-        tries == 2 * troubles.size() && std::ranges::all_of(troubles, [](const auto& one) {
-          return one && one->kind == Kind::setup;
-        });
-    if (is_hopeless) return fail(ExitCode::environment, no_answer(options_.members, troubles));
-    if (is_round) pause(std::min<Duration>(kRoundPause, limit - etcd_now()));
+    if (tries % troubles.size() == 0) {
+      const bool is_hopeless = std::ranges::all_of(
+          troubles, [](const auto& one) { return one && one->kind == Kind::setup; });
+      hopeless_rounds = is_hopeless ? hopeless_rounds + 1 : 0;
+      // Once may have been a member's last words.
+      if (hopeless_rounds == 2)
+        return fail(ExitCode::environment, no_answer(options_.members, troubles));
+      pause(std::min<Duration>(kRoundPause, limit - etcd_now()));
+    }
     if (etcd_now() >= limit)
       return fail(ExitCode::rendezvous, no_answer(options_.members, troubles));
   }

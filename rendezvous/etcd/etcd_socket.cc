@@ -244,6 +244,7 @@ EtcdResult<void> EtcdSocket::Session::shake_hands(const EtcdMember& member,
   mbedtls_ssl_config& config = tls->config;
   int error = mbedtls_ssl_config_defaults(&config, MBEDTLS_SSL_IS_CLIENT,
                                           MBEDTLS_SSL_TRANSPORT_STREAM, MBEDTLS_SSL_PRESET_DEFAULT);
+  mbedtls_ssl_conf_min_version(&config, MBEDTLS_SSL_MAJOR_VERSION_3, MBEDTLS_SSL_MINOR_VERSION_3);
   mbedtls_ssl_conf_rng(&config, fill_for_mbedtls, nullptr);
   mbedtls_ssl_conf_authmode(&config, MBEDTLS_SSL_VERIFY_REQUIRED);
   mbedtls_ssl_conf_ca_chain(&config, &tls->authorities, nullptr);

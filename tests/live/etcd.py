@@ -94,7 +94,7 @@ class Etcd:
         self.processes = [None] * members
         self.ports = free_ports(2 * members)
         self.scheme = "https" if certificates else "http"
-        self.endpoint = ",".join(f"127.0.0.1:{self.ports[i]}" for i in range(members))
+        self.endpoint = ",".join(self.client(i) for i in range(members))
 
     def __enter__(self):
         try:
@@ -114,7 +114,7 @@ class Etcd:
                 process.wait()
 
     def start(self, i):
-        client, peer = f"{self.scheme}://127.0.0.1:{self.ports[i]}", self.peer(i)
+        client, peer = f"{self.scheme}://{self.client(i)}", self.peer(i)
         settings = {
             "name": f"m{i}", "data-dir": f"{self.folder}/m{i}", "listen-client-urls": client, "advertise-client-urls": client,
             "listen-peer-urls": peer, "initial-advertise-peer-urls": peer, "initial-cluster-token": self.folder,
@@ -131,13 +131,24 @@ class Etcd:
         if self.gateway is not None:
             command = [self.etcd, "--config-file", self.configuration(settings)]
         with open(f"{self.folder}/m{i}.log", "ab") as log:
-            self.processes[i] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.processes[i] = self.spawn(i, command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def configuration(self, settings):
         path = f"{self.folder}/{settings['name']}.yaml"
         with open(path, "w", encoding="ascii") as f:
             f.write("".join(f"{key}: {value}\n" for key, value in settings.items()) + self.gateway)
         return path
+
+    # Where a member is, and how something is run there; for members on other machines.
+
+    def client(self, i):
+        return f"127.0.0.1:{self.ports[i]}"
+
+    def spawn(self, _i, command, **popen):
+        return subprocess.Popen(command, **popen)
+
+    def run_ctl(self, command, **popen):
+        return subprocess.Popen(command, **popen)
 
     def peer(self, i):
         return f"http://127.0.0.1:{self.ports[self.count + i]}"
@@ -151,8 +162,10 @@ class Etcd:
         if user:
             command += ["--user", user]
         env = {**{k: v for k, v in os.environ.items() if not k.startswith("ETCDCTL_")}, "ETCDCTL_API": "3"}
-        done = subprocess.run([*command, *args], stdin=subprocess.DEVNULL, capture_output=True, text=True, env=env, check=False)
-        return done.returncode, done.stdout, done.stderr
+        process = self.run_ctl([*command, *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               env=env)
+        out, err = process.communicate()
+        return process.returncode, out, err
 
     def takes_changes(self):
         return self.ctl("--command-timeout=2s", "put", "ready", "1")[0] == 0
@@ -165,7 +178,7 @@ class Etcd:
     def leader(self):
         """Its number."""
         for i in range(self.count):
-            out = self.check_ctl("endpoint", "status", "-w", "json", endpoint=f"127.0.0.1:{self.ports[i]}")
+            out = self.check_ctl("endpoint", "status", "-w", "json", endpoint=self.client(i))
             status = json.loads(out)[0]["Status"]
             if status["leader"] == status["header"]["member_id"]:
                 return i
@@ -173,6 +186,9 @@ class Etcd:
 
     def revision(self):
         return json.loads(self.check_ctl("get", "none", "-w", "json"))["header"]["revision"]
+
+    def leases(self):
+        return {lease["id"] for lease in json.loads(self.check_ctl("lease", "list", "-w", "json"))["leases"] or []}
 
     def kill(self, i):
         self.processes[i].kill()

@@ -330,7 +330,7 @@ RELAYS_WORDS = b"so says the relay"
 # Frames as PROTOCOL.md has them, which a node would obey, or show: it ends well; its round is over; it must leave;
 # a letter of another node; who the nodes are.
 TO_NODE = {
-    "End": frame(68, struct.pack("<QBBiii", 1 << 62, 3, 0, 0, 0, -1) + text(b"") + text(RELAYS_WORDS) + struct.pack("<Bii", 0, 0, 0)),
+    "End": frame(68, struct.pack("<QBBiii", 1 << 62, 3, 0, 0, 0, -1) + text(b"") + text(RELAYS_WORDS) + struct.pack("<Biii", 0, 0, 0, -1)),
     "Stop": frame(68, struct.pack("<QBQB", 1 << 62, 2, 1, 0) + text(RELAYS_WORDS)),
     "Refused": frame(67, b"\x04" + text(RELAYS_WORDS)),
     "Delivered": frame(71, struct.pack("<Qiqq", 1, 0, 0, 0) + text(RELAYS_WORDS)),

@@ -272,11 +272,35 @@ TEST(RendezvousMode, TakesAC10dStoreInAFileAsTheFileBackend) {
       "them out");
 }
 
-TEST(RendezvousMode, SaysThatThereIsNoEtcd) {
-  EXPECT_EQ(complaint_about({"--rdzv-backend", "etcd-v2"}),
-            "--rdzv-backend etcd-v2: this version has no etcd client; give c10d or file");
-  EXPECT_EQ(complaint_about({"--rdzv-backend", "etcd", "--rdzv-endpoint", "e:2379"}),
-            "--rdzv-backend etcd: this version has no etcd client; give c10d or file");
+TEST(RendezvousMode, BothOfTorchrunsNamesMeanEtcd) {
+  for (const char* name : {"etcd", "etcd-v2"}) {
+    const Words flags{"--nnodes=2:4", "--rdzv-backend", name,          "--rdzv-endpoint",
+                      "e1,e2:4001",   "--rdzv-id=exp",  "--rdzv-conf", "etcd_prefix=/x,timeout=77"};
+    const RendezvousSpec spec = rendezvous_of(flags);
+    EXPECT_EQ(spec.backend, "etcd");
+    ASSERT_TRUE(spec.etcd);
+    EXPECT_EQ(spec.etcd->members, (std::vector<EtcdMember>{{"e1", 2379}, {"e2", 4001}}));
+    EXPECT_EQ(spec.etcd->prefix, "/x/");
+    EXPECT_EQ(spec.times.join_timeout_s, 77);
+    EXPECT_EQ(warnings_of(flags), Words());
+  }
+}
+
+TEST(RendezvousMode, EtcdIsWhereEtcdctlFindsIt) {
+  const Words flags{"--nnodes=2", "--rdzv-backend=etcd", "--rdzv-id=exp"};
+  const RendezvousSpec spec = rendezvous_of(flags, {{"ETCDCTL_ENDPOINTS", "https://e1:2379"}});
+  ASSERT_TRUE(spec.etcd);
+  EXPECT_EQ(spec.etcd->members, (std::vector<EtcdMember>{{"e1", 2379}}));
+  EXPECT_TRUE(spec.etcd->tls);
+  EXPECT_EQ(complaint_about(flags),
+            "the etcd backend needs the addresses of etcd; give --rdzv-endpoint "
+            "HOST[:PORT],HOST[:PORT] or set ETCDCTL_ENDPOINTS");
+}
+
+TEST(RendezvousMode, AJobInEtcdShouldHaveAName) {
+  EXPECT_EQ(warnings_of({"--nnodes=2", "--rdzv-backend=etcd", "--rdzv-endpoint=e1"}),
+            Words({"no --rdzv-id given: all jobs without one meet in etcd as 'none'; give each an "
+                   "ID"}));
 }
 
 TEST(RendezvousMode, RefusesAPortThatTheOthersCannotKnow) {

@@ -57,6 +57,16 @@ TEST(MeetingOptionsOf, StaticNodesMeetAtTheNodeOfRankZero) {
   EXPECT_EQ(options.join.node_rank, 1);
 }
 
+TEST(MeetingOptionsOf, OneNodeOfAJobInEtcdMeetsThere) {
+  LaunchSpec spec = meeting_spec("etcd", 1, 1);
+  spec.rendezvous.etcd.emplace().members = {{"e1", 2379}};
+  const RendezvousOptions options = rendezvous_options(spec, kNode);
+  EXPECT_TRUE(is_coordinated(spec.rendezvous));
+  EXPECT_EQ(options.way, Way::etcd);
+  EXPECT_EQ(options.etcd, spec.rendezvous.etcd);
+  EXPECT_EQ(options.job_id, "job-7");
+}
+
 TEST(MeetingOptionsOf, ElasticNodesFindOutWhoHosts) {
   const LaunchSpec spec = meeting_spec("c10d", 2, 4);
   EXPECT_TRUE(is_coordinated(spec.rendezvous));
