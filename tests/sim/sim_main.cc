@@ -2,6 +2,7 @@
 //   sim [--machine workers] --seed N [--count M] [--bug NAME] [--trace]
 //   sim --machine membership --seed N [--count M] [--bug NAME] [--trace]
 //   sim --machine membership --nodes N
+//   sim --machine hosting --seed N [--count M] [--bug NAME] [--trace]
 // One seed prints its transcript; several print the first that breaks a promise, or a summary.
 // --nodes forms one round of that many agents and prints its cost.
 #include <algorithm>
@@ -15,6 +16,8 @@
 
 #include <fmt/format.h>
 
+#include "tests/sim/hosting_planted_bugs.h"
+#include "tests/sim/hosting_sim.h"
 #include "tests/sim/membership_planted_bugs.h"
 #include "tests/sim/membership_sim.h"
 #include "tests/sim/planted_bugs.h"
@@ -23,6 +26,7 @@
 
 namespace {
 
+using muster::HostingBug;
 using muster::MembershipBug;
 using muster::PlantedBug;
 
@@ -42,9 +46,19 @@ const std::map<std::string_view, MembershipBug> kMembershipBugs = {
     {"failure_counted_twice", MembershipBug::failure_counted_twice},
     {"lost_resend", MembershipBug::lost_resend},
 };
+const std::map<std::string_view, HostingBug> kHostingBugs = {
+    {"none", HostingBug::none},
+    {"blind_retry", HostingBug::blind_retry},
+    {"no_fence", HostingBug::no_fence},
+    {"stranger_follows", HostingBug::stranger_follows},
+    {"lease_off_by_one", HostingBug::lease_off_by_one},
+    {"watch_gap", HostingBug::watch_gap},
+};
+
+enum class Machine { workers, membership, hosting };
 
 struct Arguments {
-  bool membership = false;
+  Machine machine = Machine::workers;
   uint64_t seed = 1;
   uint64_t count = 1;
   int nodes = 0;
@@ -53,13 +67,17 @@ struct Arguments {
 };
 
 int usage() {
-  fmt::print(stderr,
-             "usage: sim [--machine workers|membership] [--seed N] [--count M] [--bug NAME] "
-             "[--trace]\n       sim --machine membership --nodes N\nbugs of workers:");
+  fmt::print(
+      stderr,
+      "usage: sim [--machine workers|membership|hosting] [--seed N] [--count M] [--bug NAME] "
+      "[--trace]\n       sim --machine membership --nodes N\nbugs of workers:");
   for (const auto& [name, bug] : kWorkerBugs)
     fmt::print(stderr, " {}", name);
   fmt::print(stderr, "\nbugs of membership:");
   for (const auto& [name, bug] : kMembershipBugs)
+    fmt::print(stderr, " {}", name);
+  fmt::print(stderr, "\nbugs of hosting:");
+  for (const auto& [name, bug] : kHostingBugs)
     fmt::print(stderr, " {}", name);
   fmt::print(stderr, "\n");
   return 2;
@@ -67,8 +85,9 @@ int usage() {
 
 bool take(std::string_view flag, const std::string& value, Arguments& arguments) {
   if (flag == "--machine") {
-    arguments.membership = value == "membership";
-    return arguments.membership || value == "workers";
+    if (value == "membership") arguments.machine = Machine::membership;
+    if (value == "hosting") arguments.machine = Machine::hosting;
+    return arguments.machine != Machine::workers || value == "workers";
   }
   if (flag == "--bug") {
     arguments.bug = value;
@@ -85,6 +104,29 @@ bool take(std::string_view flag, const std::string& value, Arguments& arguments)
     return false;
   }
   return true;
+}
+
+template <typename Bug>
+bool switch_on(const std::map<std::string_view, Bug>& bugs, const std::string& name, Bug& bug) {
+  const auto found = bugs.find(name);
+  if (found == bugs.end()) return false;
+  bug = found->second;
+  return true;
+}
+
+bool set_bug(const Arguments& arguments) {
+  switch (arguments.machine) {
+    case Machine::membership:
+      return (arguments.nodes == 0 || arguments.nodes >= 2) &&
+             switch_on(kMembershipBugs, arguments.bug, muster::membership_bug_switch());
+    case Machine::hosting:
+      return arguments.nodes == 0 &&
+             switch_on(kHostingBugs, arguments.bug, muster::hosting_bug_switch());
+    case Machine::workers:
+      break;
+  }
+  return arguments.nodes == 0 &&
+         switch_on(kWorkerBugs, arguments.bug, muster::planted_bug_switch());
 }
 
 // Takes --flag=value and --flag value.
@@ -105,18 +147,7 @@ std::optional<Arguments> parse(int argc, char** argv) {
     }
     if (!take(argument.substr(0, equals), value, arguments)) return std::nullopt;
   }
-  if (arguments.membership) {
-    const auto bug = kMembershipBugs.find(arguments.bug);
-    if (bug == kMembershipBugs.end() || (arguments.nodes != 0 && arguments.nodes < 2)) {
-      return std::nullopt;
-    }
-    muster::membership_bug_switch() = bug->second;
-    return arguments;
-  }
-  const auto bug = kWorkerBugs.find(arguments.bug);
-  if (bug == kWorkerBugs.end() || arguments.nodes != 0) return std::nullopt;
-  muster::planted_bug_switch() = bug->second;
-  return arguments;
+  return set_bug(arguments) ? std::optional(arguments) : std::nullopt;
 }
 
 int summarise(const Arguments& arguments, uint64_t events,
@@ -161,6 +192,34 @@ int run_membership(const Arguments& arguments) {
   return summarise(arguments, steps, outcomes);
 }
 
+uint64_t count(int number) {
+  return static_cast<uint64_t>(number);
+}
+
+int run_hosting(const Arguments& arguments) {
+  std::map<std::string, uint64_t> outcomes;
+  uint64_t steps = 0;
+  for (uint64_t seed = arguments.seed; seed < arguments.seed + arguments.count; ++seed) {
+    const muster::hostsim::Plan plan = muster::hostsim::plan_for(seed);
+    const muster::hostsim::Outcome outcome = muster::hostsim::simulate(plan);
+    steps += outcome.steps;
+    if (outcome.violation || arguments.trace || arguments.count == 1) {
+      fmt::print("{}", muster::hostsim::describe_failure(plan));
+    }
+    if (outcome.violation) return 1;
+    ++outcomes[outcome.succeeded ? "reached one epoch, and its success" : "ended before"];
+    const muster::hostsim::HostingPromises::Reached& reached = outcome.reached;
+    outcomes["hosts that followed as members"] += count(reached.followed_as_member);
+    outcomes["hosts that followed as strangers"] += count(reached.followed_as_stranger);
+    outcomes["hosts that followed on their machine"] += count(reached.followed_on_machine);
+    outcomes["hosts whose lease was over, and who went on"] += count(reached.returned);
+    outcomes["hosts that stepped down"] += count(reached.stepped_down);
+    outcomes["nodes that heard of the end from the keeper"] += count(reached.told_by_keeper);
+    outcomes["rounds"] += count(reached.rounds);
+  }
+  return summarise(arguments, steps, outcomes);
+}
+
 int run_at_scale(int nodes) {
   const muster::roundsim::ScaleFigures figures = muster::roundsim::form_at_scale(nodes);
   if (figures.violation) {
@@ -180,6 +239,7 @@ int run_at_scale(int nodes) {
 int main(int argc, char** argv) {
   const std::optional<Arguments> arguments = parse(argc, argv);
   if (!arguments) return usage();
-  if (!arguments->membership) return run_workers(*arguments);
+  if (arguments->machine == Machine::workers) return run_workers(*arguments);
+  if (arguments->machine == Machine::hosting) return run_hosting(*arguments);
   return arguments->nodes > 0 ? run_at_scale(arguments->nodes) : run_membership(*arguments);
 }
