@@ -2,12 +2,12 @@
 // objects with their threads and sockets on loopback; no workers are started.
 //
 //   rendezvous_agents [--agents N] [--rounds R] [--in-process | --processes]
-//                     [--port P] [--places C]
+//                     [--port P] [--places C] [--etcd HOST:PORT,...]
 //
 // --processes forks one process per agent (the default), --in-process starts N threads. All of them
 // wait for a flag in shared memory; the first one becomes the host, at port P (0: any), and takes
-// at most C connections at a time. Prints one line of JSON: the milliseconds of each run, and their
-// median.
+// at most C connections at a time. With --etcd they meet through that cluster. Prints one line of
+// JSON: the milliseconds of each run, and their median.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -17,6 +17,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -57,6 +58,7 @@ struct Plan {
   bool processes = true;
   int port = 0;
   size_t places = Places::kUnlimited;
+  std::optional<EtcdOptions> etcd;
 };
 
 int64_t now_ns() {
@@ -83,6 +85,12 @@ RendezvousOptions agent_options(const Plan& plan, int index, int port) {
   options.host = "127.0.0.1";
   options.port = port;
   options.connections_max = plan.places;
+  if (plan.etcd) {
+    options.way = RendezvousOptions::Way::etcd;
+    options.etcd = plan.etcd;
+    options.job_id = fmt::format("bench-{}-{}", getppid(), port);
+    options.port = 0;
+  }
   options.join.host_name = fmt::format("node{}", index);
   options.join.slots = 8;
   options.join.nodes_min = options.join.nodes_max = plan.agents;
@@ -199,6 +207,8 @@ Plan read_plan(int argc, char** argv) {
       plan.port = std::atoi(argv[++i]);
     } else if (flag == "--places" && i + 1 < argc) {
       plan.places = std::strtoul(argv[++i], nullptr, 10);
+    } else if (flag == "--etcd" && i + 1 < argc) {
+      plan.etcd = *read_etcd_options(argv[++i], {}, [](std::string_view) { return std::nullopt; });
     } else if (flag == "--in-process") {
       plan.processes = false;
     } else if (flag != "--processes") {
