@@ -114,7 +114,9 @@ void read_etcd_endpoint(Settings& settings, RendezvousSpec& spec) {
   if (!options) return settings.refuse(options.error().message);
   spec.etcd = std::move(*options);
   if (settings.find("rdzv-id") || settings.error()) return;
-  settings.warn("no --rdzv-id given: all jobs without one meet in etcd as 'none'; give each an ID");
+  settings.warn(
+      "no --rdzv-id given: all jobs without one are one job in etcd, 'none', and one that begins "
+      "within 10 minutes of a success is over at once; give each an ID");
 }
 
 bool keeps_store_in_a_file(const RendezvousSpec& spec) {

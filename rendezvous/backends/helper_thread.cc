@@ -40,7 +40,6 @@ struct HelperThread::State : std::enable_shared_from_this<State> {
     boost::asio::post(*io, [self = shared_from_this(), done = std::move(done)] {
       {
         const std::lock_guard held(self->mutex);
-        --self->unanswered;
         if (self->io == nullptr) return;
       }
       done();
@@ -51,7 +50,6 @@ struct HelperThread::State : std::enable_shared_from_this<State> {
   std::condition_variable wake;
   boost::asio::io_context* io = nullptr;  // Null once abandoned.
   std::deque<Job> jobs;
-  int unanswered = 0;
   bool started = false;
 };
 
@@ -69,16 +67,10 @@ HelperThread::~HelperThread() {
 void HelperThread::run(std::function<void()> work, std::function<void()> done) {
   const std::lock_guard held(state_->mutex);
   state_->jobs.push_back({std::move(work), std::move(done)});
-  ++state_->unanswered;
   state_->wake.notify_all();
   if (std::exchange(state_->started, true)) return;
   // The thread inherits the signal mask of the loop's thread, which blocks all signals.
   std::thread([state = state_] { state->main(); }).detach();
-}
-
-bool HelperThread::is_busy() const {
-  const std::lock_guard held(state_->mutex);
-  return state_->unanswered > 0;
 }
 
 }  // namespace muster

@@ -19,7 +19,6 @@ class HelperThread {
 
   // `work` runs on the thread, then `done` on the loop. `work` may outlive this: it owns its data.
   void run(std::function<void()> work, std::function<void()> done);
-  bool is_busy() const;
 
  private:
   struct State;

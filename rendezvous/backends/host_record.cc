@@ -62,7 +62,10 @@ bool read_line(std::string_view line, JobRecord& record) {
     if (agent && key == "member") record.members.push_back(*agent);
     return agent.has_value();
   }
-  if (key == "ending") return read_ending(value, record.ending.emplace());
+  if (key == "ending") {
+    record.ending = JobRecord::Ending{};
+    return read_ending(value, *record.ending);
+  }
   if (!record.ending) return true;
   if (key == "ending-host") record.ending->host_name = value;
   if (key == "ending-text") record.ending->text = value;

@@ -53,9 +53,9 @@ struct JobRecord {
 };
 
 inline constexpr std::string_view kRecordHead = "muster-rendezvous 1\nbeat ";
-inline constexpr size_t kRecordBytesMax = 65536;
 // 40 bytes for each node.
 inline constexpr size_t kJobRecordBytesMax = size_t{1} << 20;
+inline constexpr size_t kRecordBytesMax = 65536 + kJobRecordBytesMax;  // In a file both are one.
 
 std::string encode(const HostRecord& record);
 std::string encode(const JobRecord& record);

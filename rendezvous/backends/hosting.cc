@@ -101,7 +101,7 @@ void Hosting::consider(Instant now) {
   follow(now,
          {ExitCode::rendezvous, fmt::format("the host {} named in {} does not answer there",
                                             host->host_name, options_.place)},
-         is_another);
+         false);
 }
 
 void Hosting::call() {
@@ -228,7 +228,9 @@ void Hosting::begin_hosting(Instant now) {
     return std::ranges::find(job_.members, agent) != job_.members.end();
   };
   if (is_in(options_.agent) && is_in(job_.host) && job_.host != options_.agent) --expected;
-  const bool goes_on = job_.epoch > 0 && !job_.ending;
+  // A file may be used again by another job; etcd keeps each job's record under its id.
+  const bool is_its = options_.keeper_ends_leases || is_in(options_.agent);
+  const bool goes_on = job_.epoch > 0 && !job_.ending && is_its;
   out_->push_back(goes_on ? hosting::Host{job_, expected} : hosting::Host{});
 }
 

@@ -181,7 +181,6 @@ class Hosting {
   // Appends the effects in the order to perform them.
   void step(Instant now, const Event& event, std::vector<Effect>& out);
   Instant next_deadline() const;
-  bool is_hosting() const { return stage_ == Stage::hosting; }
 
  private:
   enum class Stage { away, looking, awaiting, calling, taking, hosting, retired };

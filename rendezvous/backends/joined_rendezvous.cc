@@ -22,6 +22,7 @@ namespace {
 
 constexpr auto kGoodbyeLook = std::chrono::milliseconds(5);
 constexpr int kGoodbyeLooks = 400;
+constexpr auto kDeposedKept = std::chrono::seconds(1);
 // A host that is cut off answers nobody, and its lease ends meanwhile.
 constexpr auto kEtcdHostAnswers = std::chrono::milliseconds(1500);
 
@@ -140,7 +141,8 @@ JoinedRendezvous::JoinedRendezvous(boost::asio::io_context& io, const Rendezvous
       hosting_(hosting_options(options)),
       finder_(make_finder(io, options_, hosting_.own_agent, finder_handlers())),
       client_(io, *finder_, client_options(advertised), client_handlers()),
-      goodbye_timer_(io) {
+      goodbye_timer_(io),
+      forget_timer_(io) {
   hosting_.say = handlers_.say;
   hosting_.on_store_full = handlers_.store_full;
 }
@@ -155,7 +157,8 @@ MemberClient::Options JoinedRendezvous::client_options(const std::string& advert
   client.member.seed = random_u64();
   client.job_id = options_.job_id;
   client.token = options_.token;
-  client.only_this_job = hosting_.only_own_job;
+  // Not with etcd: its record names one host, so there is no next port to try.
+  client.only_this_job = options_.way == RendezvousOptions::Way::known_host;
   client.advertised = advertised;
   client.clients = {options_.worker_users, options_.store_allow_any, options_.store_allow,
                     std::make_shared<LocalUsers>()};
@@ -191,16 +194,25 @@ void JoinedRendezvous::host(HostFinder::Post post) {
   hosting.instance = post.instance != 0 ? post.instance : random_u64();
   hosting.past = std::move(post.past);
   hosting.round_wanted = [this, instance = hosting.instance](const membership::Formed& round) {
-    finder_->want_round(round, instance);
+    if (instance_ == instance && coordinator_ != nullptr) finder_->want_round(round, instance);
   };
-  hosting.ending_wanted = [this](const membership::End& end) { finder_->want_ending(end); };
+  hosting.ending_wanted = [this, instance = hosting.instance](const membership::End& end) {
+    if (instance_ == instance && coordinator_ != nullptr) finder_->want_ending(end);
+  };
+  instance_ = hosting.instance;
   coordinator_ = std::make_unique<Coordinator>(io_, std::move(post.listener), std::move(hosting));
 }
 
 // Another node hosts: the agents connected here, ours too, are to look for it.
+// Timers of the coordinator that have expired may be in the loop's queue already.
 void JoinedRendezvous::step_down() {
-  coordinator_.reset();
-  if (closed_ && client_.is_over()) closed_();
+  coordinator_->stop();
+  deposed_.push_back(std::move(coordinator_));
+  forget_timer_.expires_after(kDeposedKept);
+  forget_timer_.async_wait([this](boost::system::error_code error) {
+    if (!error) deposed_.clear();
+  });
+  if (std::exchange(leaves_host_, false)) closed_();
 }
 
 void JoinedRendezvous::tell(News news) {
@@ -246,7 +258,11 @@ void JoinedRendezvous::wait_for_goodbye(int looks_left) {
 
 void JoinedRendezvous::leave_host() {
   if (coordinator_ == nullptr) return closed_();
-  coordinator_->wait_until_idle([this] { finder_->retire(closed_); });
+  leaves_host_ = true;
+  coordinator_->wait_until_idle([this] {
+    leaves_host_ = false;
+    finder_->retire(closed_);
+  });
 }
 
 }  // namespace muster

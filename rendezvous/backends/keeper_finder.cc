@@ -93,7 +93,13 @@ void KeeperFinder::call(const HostRecord& host) {
                                 {ExitCode::rendezvous, name + " has no address for this node"}});
   }
   connecting_ = connect_any(io_, name, addresses, dial_deadline(), connect_options_,
-                            [this](NetResult<TcpSocket> socket) { on_called(std::move(socket)); });
+                            [this](NetResult<TcpSocket> socket) {
+                              // This machine may have one of its addresses too, as bridges do.
+                              if (!socket && !socket.error().refused_by_all &&
+                                  socket.error().failure == NetFailure::refused)
+                                socket.error().failure = NetFailure::timed_out;
+                              on_called(std::move(socket));
+                            });
 }
 
 // ---- we may

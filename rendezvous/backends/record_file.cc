@@ -12,12 +12,13 @@
 #include <unistd.h>
 
 #include "rendezvous/base/file_trust.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/base/unique_fd.h"
 
 namespace muster {
 namespace {
 
-constexpr size_t kFileBytesMax = kRecordBytesMax + kJobRecordBytesMax;
+constexpr size_t kFileBytesMax = kRecordBytesMax;
 // How many hosts in a row may have died before they renamed their record; more is a bug.
 constexpr int kChainMax = 64;
 
@@ -68,15 +69,29 @@ uint64_t file_entry(const HostRecord& record) {
   return record.entry != 0 ? record.entry : record.instance;
 }
 
-// Takes the job's record off the end of a file's text; a partial one stays, and makes it no record.
-JobRecord take_job(std::string_view& text) {
-  constexpr std::string_view kBetween = "\nend\nmuster-job ";
-  const size_t at = text.find(kBetween);
-  if (at == std::string_view::npos) return {};
-  const size_t end = at + std::string_view("\nend\n").size();
-  std::optional<JobRecord> job = decode_job_record(text.substr(end));
-  if (job) text = text.substr(0, end);
-  return job.value_or(JobRecord{});
+// What older readers pass over: the lines of the job's record, among those of the host's.
+constexpr std::string_view kOfJob = "job-";
+constexpr std::string_view kLast = "end\n";
+
+std::string file_text(const HostRecord& record, const JobRecord& job) {
+  std::string text = encode(record);
+  if (job == JobRecord{}) return text;
+  text.resize(text.size() - kLast.size());
+  const std::string lines = encode(job);
+  for (const std::string_view line : split(lines, '\n')) {
+    if (!line.empty() && line != "end") text += fmt::format("{}{}\n", kOfJob, line);
+  }
+  return text.append(kLast);
+}
+
+// nullopt: there are lines of one, but they are none.
+std::optional<JobRecord> job_in(std::string_view text) {
+  std::string lines;
+  for (const std::string_view line : split(text, '\n')) {
+    if (line.starts_with(kOfJob)) lines.append(line.substr(kOfJob.size())).append("\n");
+  }
+  if (lines.empty()) return JobRecord{};
+  return decode_job_record(lines.append(kLast));
 }
 
 }  // namespace
@@ -88,10 +103,9 @@ Result<RecordFound> RecordFile::look() const {
     const Result<std::optional<std::string>> text = read_text(found.next);
     if (!text) return tl::unexpected(text.error());
     if (!*text) return found;
-    std::string_view host_part = **text;
-    const JobRecord job = take_job(host_part);
-    std::optional<HostRecord> record = decode_record(host_part);
-    if (!record && !(*text)->empty()) {
+    const std::optional<JobRecord> job = job_in(**text);
+    std::optional<HostRecord> record = decode_record(**text);
+    if ((!record && !(*text)->empty()) || !job) {
       return fail(
           ExitCode::environment,
           fmt::format("{} is not a rendezvous file of muster: remove it, or choose another path",
@@ -101,7 +115,7 @@ Result<RecordFound> RecordFile::look() const {
     if (!found.is_there) found.head = entry;
     found.is_there = true;
     found.record = std::move(record);
-    found.job = job;
+    found.job = *job;
     found.next = path_ + ".after-" + sixteen_digits(entry);
   }
   return fail(ExitCode::environment,
@@ -113,7 +127,7 @@ Result<bool> RecordFile::take(const RecordFound& found, HostRecord record, const
   const std::string draft = path_ + ".new-" + sixteen_digits(file_entry(record));
   UniqueFd fd(open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   if (!fd) return file_trouble("write", draft, errno);
-  int error = write_whole(fd.get(), encode(record) + (job == JobRecord{} ? "" : encode(job)));
+  int error = write_whole(fd.get(), file_text(record, job));
   if (error == 0 && fsync(fd.get()) != 0) error = errno;
   if (error != 0) {
     fd.reset();
@@ -159,10 +173,7 @@ void RecordFile::write_beat(uint64_t beat) {
 void RecordFile::remove() {
   if (!fd_) return;
   const Result<std::optional<std::string>> text = read_text(path_);
-  const std::string whole = text ? text->value_or("") : "";
-  std::string_view host_part = whole;
-  take_job(host_part);
-  const auto record = decode_record(host_part);
+  const auto record = decode_record(text ? text->value_or("") : "");
   if (record && file_entry(*record) == file_entry(mine_)) unlink(path_.c_str());
   if (!mine_.claim.empty()) unlink(claim_path(mine_).c_str());
 }

@@ -23,7 +23,8 @@ namespace {
 using Kind = EtcdTrouble::Kind;
 
 constexpr auto kCallLimit = std::chrono::milliseconds(1500);
-constexpr auto kOperationLimit = 2 * kCallLimit;
+// Below the 3 s after which a node that waits says why.
+constexpr auto kOperationLimit = std::chrono::milliseconds(2500);
 // Before all members are asked anew.
 constexpr auto kRoundPause = std::chrono::milliseconds(100);
 constexpr auto kTlsProbeLimit = std::chrono::milliseconds(500);

@@ -103,7 +103,7 @@ class OptionReader {
       const auto member = parse_member(address);
       if (!member) {
         return complain(fmt::format("{} {} is not an address of etcd; give HOST[:PORT],HOST[:PORT]",
-                                    source, in_quotes(item)));
+                                    source, in_quotes(item.substr(item.rfind('@') + 1))));
       }
       if (tls && scheme_ && *tls != *scheme_)
         return complain(fmt::format("{} mixes http:// and https://; give one of them", source));
@@ -170,6 +170,11 @@ class OptionReader {
       options_.password = variable("ETCDCTL_PASSWORD");
     }
     if (const auto typed = key({"user"})) {
+      if (contains(typed->second, ":")) {
+        return complain(
+            "--rdzv-conf user has a password, which every user of this machine can read; give "
+            "password_file=/PATH or set ETCDCTL_PASSWORD");
+      }
       // The password of another user is of no use.
       if (typed->second != user && contains(variable("ETCDCTL_USER"), ":")) options_.password = "";
       user = typed->second;

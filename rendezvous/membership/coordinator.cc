@@ -60,9 +60,17 @@ Coordinator::Coordinator(boost::asio::io_context& io, std::unique_ptr<Listener> 
 }
 
 Coordinator::~Coordinator() {
+  stop();
+}
+
+void Coordinator::stop() {
   listener_->close();
-  for (const auto& [id, session] : sessions_)
+  for (const auto& [id, session] : std::exchange(sessions_, {}))
     session->finish();
+  for (const auto& [id, job] : jobs_)
+    job->store().close();
+  handshakes_.clear();
+  idle_ = nullptr;
 }
 
 void Coordinator::start_listening() {

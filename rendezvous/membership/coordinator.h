@@ -80,6 +80,8 @@ class Coordinator {
 
   void grant(membership::Epoch epoch);
   void grant_ending();
+  // For good: hangs up on everybody, as the destructor does.
+  void stop();
 
   uint16_t port() const { return listener_->port(); }
   Counters counters() const;

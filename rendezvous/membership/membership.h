@@ -201,9 +201,8 @@ class Membership {
   // REQUIRES: a round has been formed here.
   membership::Formed formed() const { return {epoch_, seats_, restarts_, changes_}; }
 
-  // How the job ended.
-  const std::optional<membership::End>& ending() const { return end_; }
-  // All nodes of the newest round were connected then: no other host could know of another end.
+  // When the job ended, all nodes of its newest round were connected: no other host can know of
+  // another end.
   bool all_were_there() const { return all_were_there_; }
 
   // Whether nodes have been missing for so long that the waiting ones are told.

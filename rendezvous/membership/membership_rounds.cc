@@ -365,10 +365,12 @@ int Membership::teller() const {
 void Membership::end(End verdict) {
   stage_ = Stage::ended;
   verdict.teller = teller();
-  all_were_there_ = std::ranges::all_of(seats_, [this](const AgentId& agent) {
-    const auto found = nodes_.find(agent);
-    return found != nodes_.end() && found->second.member && found->second.connection;
-  });
+  const bool may_know = formed_here_ || options_.past.epoch == 0;
+  all_were_there_ =
+      may_know && std::ranges::all_of(seats_, [this](const AgentId& agent) {
+        const auto found = nodes_.find(agent);
+        return found != nodes_.end() && found->second.member && found->second.connection;
+      });
   verdict.restarts = restarts_;
   verdict.changes = changes_;
   note("the job has ended: " + verdict.text);

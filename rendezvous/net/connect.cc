@@ -166,9 +166,12 @@ struct ConnectState : std::enable_shared_from_this<ConnectState> {
                       options.source ? options.source->to_string() : "this machine")}));
     }
     const NetFailure failure = overall_failure(attempts);
-    finish(tl::unexpected(
-        NetError{failure, fmt::format("could not connect to {}: {}; {}", name,
-                                      outcomes(name, attempts), next_step(failure))}));
+    const bool refused_by_all = std::ranges::all_of(
+        attempts, [](const auto& one) { return !one->pending && one->error == ECONNREFUSED; });
+    finish(tl::unexpected(NetError{failure,
+                                   fmt::format("could not connect to {}: {}; {}", name,
+                                               outcomes(name, attempts), next_step(failure)),
+                                   refused_by_all}));
   }
 
   void finish(NetResult<TcpSocket> result) {

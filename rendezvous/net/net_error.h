@@ -24,6 +24,7 @@ enum class NetFailure {
 struct NetError {
   NetFailure failure = NetFailure::unreachable;
   std::string message;  // as in Error: what was tried, on what, and the outcome for each address
+  bool refused_by_all = false;  // each address refused
 
   bool name_is_missing() const {
     return failure == NetFailure::name_unknown || failure == NetFailure::resolver;

@@ -103,7 +103,11 @@ void HostingPromises::written(const HostRecord& own, const std::optional<HostRec
   }
   if (record.ending) return;
   ++reached_.rounds;
-  check(record.epoch > before.epoch, "epochs only grow");
+  // Of a file a stranger knows no more than those who come to it.
+  if (!plan_.keeper_ends_leases && before.epoch > 0 && !is_in(before, own.agent))
+    begun_anew_ = true;
+  if (begun_anew_ && record.epoch <= before.epoch) written_.clear();
+  check(begun_anew_ || record.epoch > before.epoch, "epochs only grow");
   check(record.instance == own.instance && record.host == own.agent,
         "a host writes its own rounds");
   check(written_.emplace(record.epoch, own.instance).second, "an epoch is given once");
@@ -111,7 +115,8 @@ void HostingPromises::written(const HostRecord& own, const std::optional<HostRec
   check(record.restarts <= plan_.max_restarts, "restarts stay within the budget");
   check(!plan_.max_membership_changes || record.changes <= *plan_.max_membership_changes,
         "membership changes stay within the budget");
-  if (world_.job_ended() || generation_ > 0) return;  // A node may know of rounds before those.
+  if (world_.job_ended() || generation_ > 0 || begun_anew_)
+    return;  // A node may know of rounds before those.
   const auto rounds = static_cast<uint64_t>(record.restarts + record.changes) + 1;
   check(rounds == record.epoch,
         fmt::format("each round after the first is paid for once: epoch {} after {} restarts and "
@@ -144,7 +149,7 @@ void HostingPromises::round_formed(int index, uint64_t instance, const membershi
     check(round.epoch > last.epoch, "a node's epochs only grow");
     const bool is_next =
         round.epoch == last.epoch + 1 && last.generation == world_.keeper().generation();
-    check(!is_next || round.nodes < last.nodes || round.node_rank == last.rank,
+    check(!is_next || begun_anew_ || round.nodes < last.nodes || round.node_rank == last.rank,
           fmt::format("node {} keeps its rank", index));
   }
   seats_[index] = {node.agent, round.epoch, round.node_rank, round.nodes,

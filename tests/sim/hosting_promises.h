@@ -82,6 +82,7 @@ class HostingPromises {
   Reached reached_;
 
   int generation_ = 0;
+  bool begun_anew_ = false;                        // By a stranger, at a file.
   std::map<membership::Epoch, uint64_t> written_;  // The instance, by epoch; of this generation.
   std::map<std::pair<uint64_t, membership::Epoch>, JobRecord> records_;
   std::set<std::pair<uint64_t, membership::Epoch>> granted_;

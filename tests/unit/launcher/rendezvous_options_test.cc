@@ -298,9 +298,10 @@ TEST(RendezvousMode, EtcdIsWhereEtcdctlFindsIt) {
 }
 
 TEST(RendezvousMode, AJobInEtcdShouldHaveAName) {
-  EXPECT_EQ(warnings_of({"--nnodes=2", "--rdzv-backend=etcd", "--rdzv-endpoint=e1"}),
-            Words({"no --rdzv-id given: all jobs without one meet in etcd as 'none'; give each an "
-                   "ID"}));
+  EXPECT_EQ(
+      warnings_of({"--nnodes=2", "--rdzv-backend=etcd", "--rdzv-endpoint=e1"}),
+      Words({"no --rdzv-id given: all jobs without one are one job in etcd, 'none', and one that "
+             "begins within 10 minutes of a success is over at once; give each an ID"}));
 }
 
 TEST(RendezvousMode, RefusesAPortThatTheOthersCannotKnow) {

@@ -97,11 +97,24 @@ TEST_F(FileKeeperTest, AFileThatWasRemovedIsSaid) {
 }
 
 TEST_F(FileKeeperTest, HalfAJobRecordIsNoRendezvousFile) {
-  const std::string whole = encode(a) + encode(round_of(1, 1));
-  folder_.write("meet", whole);
-  EXPECT_EQ(of_a.look()->job, round_of(1, 1));
+  ASSERT_EQ(of_a.take(*of_a.look(), a), true);
+  ASSERT_EQ(of_a.write(a, {}, round_of(1, 1), {}), true);
+  const std::string whole = folder_.text();
   folder_.write("meet", whole.substr(0, whole.size() - 3));
-  EXPECT_EQ(of_a.look().error().code, ExitCode::environment);
+  EXPECT_EQ(of_b.look().error().code, ExitCode::environment);
+  std::string wrong = whole;
+  wrong.replace(wrong.find("job-epoch 1"), 11, "job-epoch x");
+  folder_.write("meet", wrong);
+  EXPECT_EQ(of_b.look().error().code, ExitCode::environment);
+}
+
+// They pass over what they do not know, and learn from the host that it is newer.
+TEST_F(FileKeeperTest, OlderReadersFindTheHost) {
+  ASSERT_EQ(of_a.take(*of_a.look(), a), true);
+  ASSERT_EQ(of_a.write(a, {}, round_of(1, 1), {}), true);
+  const auto host = decode_record(folder_.text());
+  ASSERT_TRUE(host);
+  EXPECT_EQ(host->addresses, a.addresses);
 }
 
 }  // namespace

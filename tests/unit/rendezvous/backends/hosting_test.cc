@@ -107,7 +107,7 @@ class Driver {
     EXPECT_EQ(step(Wanted{}), Effects{Look{}});
     EXPECT_EQ(step(Looked{seen}), Effects{Take{seen}});
     EXPECT_EQ(step(Taken{Taken::How::won, {}}).size(), 1u);
-    EXPECT_TRUE(machine().is_hosting());
+    EXPECT_NE(machine().next_deadline(), kNever);
   }
 
  private:
@@ -237,6 +237,18 @@ TEST(Hosting, AStrangerDoesNotFollowAHostThatRefusesItUnlessItIsOnTheSameMachine
   node.step(Wanted{});
   node.step(Looked{seen});
   EXPECT_EQ(node.step(called(Called::How::refused, kCallRefused)), Effects{Take{seen}});
+  // And begins anew, since a file may be used again.
+  EXPECT_EQ(node.step(kTakenByUs), Effects{Host{}});
+}
+
+TEST(Hosting, AStrangerGoesOnWithAJobInEtcd) {
+  Driver node(with_etcd());
+  const JobRecord job = job_after(3, {kOldHost, kThird});
+  Keeper::Seen seen{"5", record_of(kOldHost), job};
+  seen.host->machine = "here";
+  node.step(Wanted{});
+  node.step(Looked{seen});
+  EXPECT_EQ(node.step(called(Called::How::refused, kCallRefused)), Effects{Take{seen}});
   EXPECT_EQ(node.step(kTakenByUs), (Effects{Host{job, 2}}));
 }
 
@@ -280,13 +292,19 @@ TEST(Hosting, ALeaseIsOverOnlyByWhatTheKeeperHasShown) {
             Effects{not_found(kCallTimedOut)});
 }
 
-TEST(Hosting, AnAddressAtWhichAnotherHostAnswersRefusesUs) {
+// Else who is turned away would take the place of the host that does so.
+TEST(Hosting, AnAddressAtWhichAnotherHostAnswersIsNoProofOfDeath) {
   Driver node(with_a_file());
-  const Keeper::Seen seen{"5", record_of(kOldHost), job_after(3)};
+  Keeper::Seen seen{"5", record_of(kOldHost), job_after(3)};
+  seen.host->machine = "here";
   node.step(Wanted{});
   node.step(Looked{seen});
   EXPECT_EQ(node.step(called(Called::How::answered)), Effects{Found{}});
   node.step(Doubted{true});
+  node.step(Dropped{});
+  node.step(Wanted{});
+  EXPECT_NE(node.step(Looked{seen}), Effects{Take{seen}});
+  node.wait(seconds{5});
   node.step(Dropped{});
   node.step(Wanted{});
   EXPECT_EQ(node.step(Looked{seen}), Effects{Take{seen}});
@@ -401,13 +419,11 @@ TEST(Hosting, StepsDownOnlyWhereTheKeeperNamesAnotherHost) {
   node.pass(seconds{1});
   EXPECT_EQ(node.step(Beaten{Keeper::Beat::replaced}), Effects{Look{}});
   EXPECT_EQ(node.step(Looked{tl::unexpected(kKeeperSilent)}), Effects{});
-  EXPECT_TRUE(node.machine().is_hosting());
   EXPECT_EQ(node.pass(milliseconds{200}), Effects{Look{}});
   const Say names_another{
       "the keeper names another host: this node is not the host of the job any more"};
   EXPECT_EQ(node.step(Looked{Keeper::Seen{"4", record_of(kOldHost), {}}}),
             (Effects{names_another, StepDown{}}));
-  EXPECT_FALSE(node.machine().is_hosting());
   EXPECT_EQ(node.step(Wanted{}), Effects{Look{}});
 }
 
@@ -427,7 +443,7 @@ TEST(Hosting, KeepsItsRoundWithoutAKeeperAndSaysSoOnce) {
   EXPECT_EQ(node.step(Beaten{tl::unexpected(kKeeperSilent)}), Effects{});
   EXPECT_EQ(node.pass(seconds{1}), Effects{Beat{}});
   EXPECT_EQ(node.step(Beaten{Keeper::Beat::kept}), Effects{Say{"the keeper answers again"}});
-  EXPECT_TRUE(node.machine().is_hosting());
+  EXPECT_EQ(node.step(Wanted{}), Effects{Found{}});
 }
 
 // ---- The end.
