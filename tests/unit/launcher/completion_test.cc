@@ -85,10 +85,10 @@ TEST_F(BashCompletion, OffersTheFlagsThatBeginLikeTheWord) {
 }
 
 TEST_F(BashCompletion, OffersTheWordsOfAFlag) {
-  EXPECT_EQ(offers({"--rdzv-backend", ""}), Offers({"static", "c10d", "file"}));
+  EXPECT_EQ(offers({"--rdzv-backend", ""}), Offers({"static", "c10d", "file", "etcd"}));
   EXPECT_EQ(offers({"--rdzv_backend", "f"}), Offers({"file"}));
   EXPECT_EQ(offers({"--rdzv-backend", "=", "s"}), Offers({"static"}));
-  EXPECT_EQ(offers({"--rdzv-backend", "="}), Offers({"static", "c10d", "file"}));
+  EXPECT_EQ(offers({"--rdzv-backend", "="}), Offers({"static", "c10d", "file", "etcd"}));
   EXPECT_EQ(offers({"--stdin", ""}), Offers({"none"}));
   EXPECT_EQ(offers({"--store-allow", ""}), Offers({"any"}));
   EXPECT_EQ(offers({"--print-completion", ""}), Offers({"bash", "zsh", "tcsh"}));
@@ -137,7 +137,7 @@ TEST(ZshCompletion, DescribesEveryFlagOnce) {
     EXPECT_THAT(script,
                 HasSubstr(fmt::format("    '--{}{}", row.name, row.takes_value() ? "=[" : "[")));
   }
-  EXPECT_THAT(script, HasSubstr(":(static c10d file)'"));
+  EXPECT_THAT(script, HasSubstr(":(static c10d file etcd)'"));
   EXPECT_THAT(script, HasSubstr("'-m["));
   EXPECT_THAT(script, HasSubstr("'-t+["));
   EXPECT_THAT(script, HasSubstr("_files -/'"));
@@ -147,7 +147,7 @@ TEST(ZshCompletion, DescribesEveryFlagOnce) {
 TEST(ZshCompletion, EscapesWhatIsSpecialInDescriptions) {
   const std::string script = completion_script("zsh").value();
   EXPECT_THAT(script, HasSubstr("muster'\\''s standard input"));
-  EXPECT_THAT(script, HasSubstr(":HOST\\[\\:PORT\\]|/PATH:"));
+  EXPECT_THAT(script, HasSubstr(":HOST\\[\\:PORT\\]\\[,...\\]|/PATH:"));
 }
 
 TEST(ZshCompletion, IsValidZsh) {
@@ -164,7 +164,7 @@ TEST(TcshCompletion, NamesEveryFlagAndItsWords) {
     if (row.group.empty()) continue;
     EXPECT_THAT(script, HasSubstr(row.name));
   }
-  EXPECT_THAT(script, HasSubstr("'n/--rdzv-backend/(static c10d file)/'"));
+  EXPECT_THAT(script, HasSubstr("'n/--rdzv-backend/(static c10d file etcd)/'"));
   EXPECT_THAT(script, HasSubstr("'n/--log-dir/d/'"));
   EXPECT_THAT(script, HasSubstr("'n/--python/f/'"));
   EXPECT_THAT(script, Not(HasSubstr("print-man")));

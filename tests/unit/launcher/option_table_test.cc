@@ -133,7 +133,7 @@ TEST(OptionRow, HasWordsToType) {
                        {"numa-binding", {"node", "socket", "exclusive", "core-complex"}},
                        {"on-hang", {"auto", "report", "restart", "stop"}},
                        {"print-completion", {"bash", "zsh", "tcsh"}},
-                       {"rdzv-backend", {"static", "c10d", "file"}},
+                       {"rdzv-backend", {"static", "c10d", "file", "etcd"}},
                        {"start-method", {"spawn", "fork", "forkserver"}},
                        {"stdin", {"none"}},
                        {"store-allow", {"any"}},

@@ -130,11 +130,12 @@ TEST(ConnectAny, ListsEveryAddressWithItsReasonWhenAllFail) {
   const Dialled outcome = connect_to("node1", port, options);
   const std::string number = std::to_string(port);
   EXPECT_EQ(outcome.calls, 1);
-  EXPECT_EQ(outcome.error,
-            (NetError{NetFailure::refused, "could not connect to node1:" + number + ": 127.0.0.1:" +
-                                               number + " Connection refused, 127.0.0.2:" + number +
-                                               " Connection refused; check that the other side is "
-                                               "running and the port"}));
+  EXPECT_EQ(outcome.error, (NetError{NetFailure::refused,
+                                     "could not connect to node1:" + number + ": 127.0.0.1:" +
+                                         number + " Connection refused, 127.0.0.2:" + number +
+                                         " Connection refused; check that the other side is "
+                                         "running and the port",
+                                     true}));
 }
 
 TEST(ConnectAny, EndsAtTheDeadlineWithASilentPeer) {
