@@ -22,7 +22,6 @@ namespace {
 
 constexpr auto kGoodbyeLook = std::chrono::milliseconds(5);
 constexpr int kGoodbyeLooks = 400;
-constexpr auto kDeposedKept = std::chrono::seconds(1);
 // A host that is cut off answers nobody, and its lease ends meanwhile.
 constexpr auto kEtcdHostAnswers = std::chrono::milliseconds(1500);
 
@@ -141,8 +140,7 @@ JoinedRendezvous::JoinedRendezvous(boost::asio::io_context& io, const Rendezvous
       hosting_(hosting_options(options)),
       finder_(make_finder(io, options_, hosting_.own_agent, finder_handlers())),
       client_(io, *finder_, client_options(advertised), client_handlers()),
-      goodbye_timer_(io),
-      forget_timer_(io) {
+      goodbye_timer_(io) {
   hosting_.say = handlers_.say;
   hosting_.on_store_full = handlers_.store_full;
 }
@@ -194,24 +192,15 @@ void JoinedRendezvous::host(HostFinder::Post post) {
   hosting.instance = post.instance != 0 ? post.instance : random_u64();
   hosting.past = std::move(post.past);
   hosting.round_wanted = [this, instance = hosting.instance](const membership::Formed& round) {
-    if (instance_ == instance && coordinator_ != nullptr) finder_->want_round(round, instance);
+    finder_->want_round(round, instance);
   };
-  hosting.ending_wanted = [this, instance = hosting.instance](const membership::End& end) {
-    if (instance_ == instance && coordinator_ != nullptr) finder_->want_ending(end);
-  };
-  instance_ = hosting.instance;
+  hosting.ending_wanted = [this](const membership::End& end) { finder_->want_ending(end); };
   coordinator_ = std::make_unique<Coordinator>(io_, std::move(post.listener), std::move(hosting));
 }
 
 // Another node hosts: the agents connected here, ours too, are to look for it.
-// Timers of the coordinator that have expired may be in the loop's queue already.
 void JoinedRendezvous::step_down() {
-  coordinator_->stop();
-  deposed_.push_back(std::move(coordinator_));
-  forget_timer_.expires_after(kDeposedKept);
-  forget_timer_.async_wait([this](boost::system::error_code error) {
-    if (!error) deposed_.clear();
-  });
+  coordinator_.reset();
   if (std::exchange(leaves_host_, false)) closed_();
 }
 

@@ -3,7 +3,6 @@
 // connection to its own port, so there is one code path. Lives on the rendezvous' thread.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -51,10 +50,7 @@ class JoinedRendezvous : public Rendezvous {
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<HostFinder> finder_;
   MemberClient client_;
-  std::vector<std::unique_ptr<Coordinator>> deposed_;
-  uint64_t instance_ = 0;  // Of the coordinator.
   boost::asio::steady_timer goodbye_timer_;
-  boost::asio::steady_timer forget_timer_;
   bool leaves_host_ = false;
   std::function<void()> closed_;
   std::string master_addr_;  // Of the newest round: where the members reach the host.

@@ -60,17 +60,9 @@ Coordinator::Coordinator(boost::asio::io_context& io, std::unique_ptr<Listener> 
 }
 
 Coordinator::~Coordinator() {
-  stop();
-}
-
-void Coordinator::stop() {
   listener_->close();
-  for (const auto& [id, session] : std::exchange(sessions_, {}))
+  for (const auto& [id, session] : sessions_)
     session->finish();
-  for (const auto& [id, job] : jobs_)
-    job->store().close();
-  handshakes_.clear();
-  idle_ = nullptr;
 }
 
 void Coordinator::start_listening() {
@@ -286,8 +278,7 @@ void Coordinator::on_finished(const std::string& id) {
 void Coordinator::look_at_neighbours() {
   if (jobs_.size() < 2 || std::exchange(looking_at_neighbours_, true)) return;
   neighbour_timer_.expires_after(kNeighbourLook);
-  neighbour_timer_.async_wait([this](boost::system::error_code error) {
-    if (error) return;
+  call_alive(neighbour_timer_, [this] {
     looking_at_neighbours_ = false;
     bool any = false;
     for (const auto& [id, job] : jobs_) {
@@ -319,6 +310,15 @@ std::string Coordinator::neighbours_of(const std::string& id) const {
       membership::quiet_name(id));
 }
 
+// Once `timer` expires. The handler of a wait that has expired may have its turn only after this is
+// destroyed.
+void Coordinator::call_alive(boost::asio::steady_timer& timer, std::function<void()> then) {
+  timer.async_wait(
+      [alive = std::weak_ptr(alive_), then = std::move(then)](boost::system::error_code error) {
+        if (!error && !alive.expired()) then();
+      });
+}
+
 // ---- handshakes
 
 // Hangs up on those that are late, and waits for the next one's deadline.
@@ -335,9 +335,7 @@ void Coordinator::expire_handshakes() {
   }
   if (handshakes_.empty()) return;
   handshake_timer_.expires_at(handshakes_.front().first);
-  handshake_timer_.async_wait([this](boost::system::error_code error) {
-    if (!error) expire_handshakes();
-  });
+  call_alive(handshake_timer_, [this] { expire_handshakes(); });
 }
 
 // ---- the end
@@ -361,8 +359,8 @@ void Coordinator::look_if_idle() {
   // Posted to the loop, so that `idle` may destroy this object.
   idle_timer_.expires_after(who.empty() ? Duration::zero() : Duration(kIdleLook));
   // A wait that has already ended cannot be cancelled: after a second call both handlers run.
-  idle_timer_.async_wait([this, leave = who.empty()](boost::system::error_code error) {
-    if (error || !idle_) return;
+  call_alive(idle_timer_, [this, leave = who.empty()] {
+    if (!idle_) return;
     if (!leave) return look_if_idle();
     const std::function<void()> idle = std::exchange(idle_, nullptr);
     idle();

@@ -80,8 +80,6 @@ class Coordinator {
 
   void grant(membership::Epoch epoch);
   void grant_ending();
-  // For good: hangs up on everybody, as the destructor does.
-  void stop();
 
   uint16_t port() const { return listener_->port(); }
   Counters counters() const;
@@ -115,6 +113,7 @@ class Coordinator {
   HostedJob* make_job(const std::string& id);
   void on_finished(const std::string& id);
   void look_at_neighbours();
+  void call_alive(boost::asio::steady_timer& timer, std::function<void()> then);
   std::string neighbours_of(const std::string& id) const;
   void expire_handshakes();
   void look_if_idle();
@@ -140,6 +139,7 @@ class Coordinator {
   bool said_staying_ = false;
   std::set<std::string> refusals_said_;
   std::set<IpAddress> early_store_clients_;
+  const std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // Its timers may have expired.
 };
 
 }  // namespace muster

@@ -8,6 +8,7 @@
 
 #include <deque>
 #include <functional>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -57,8 +58,10 @@ class Drive {
       return;
     }
     timer_.expires_at(Deadline(deadline.time_since_epoch()));
-    timer_.async_wait([this](boost::system::error_code error) {
-      if (error) return;
+    // A wait that has expired cannot be cancelled any more, but this may be destroyed before its
+    // handler's turn.
+    timer_.async_wait([this, alive = std::weak_ptr(alive_)](boost::system::error_code error) {
+      if (error || alive.expired()) return;
       armed_for_ = kNever;
       post(TickEvent{});
     });
@@ -70,6 +73,7 @@ class Drive {
   std::deque<Event> inbox_;
   Instant armed_for_ = kNever;
   bool pumping_ = false;
+  const std::shared_ptr<int> alive_ = std::make_shared<int>(0);
 };
 
 }  // namespace muster

@@ -1,6 +1,9 @@
 #include "rendezvous/net/drive.h"
 
+#include <chrono>
+#include <memory>
 #include <string>
+#include <thread>
 #include <variant>
 #include <vector>
 
@@ -71,6 +74,23 @@ TEST(Drive, TheDeadlineBecomesATickAndNoDeadlineEndsTheLoop) {
   boost::asio::post(io, [&] { drive.post(Count{1}); });
   io.run();  // Returns: the tick has come and nothing else is asked for.
   EXPECT_EQ(seen, (std::vector<std::string>{"count 1", "tick"}));
+}
+
+// By then its handler is in the loop's queue, where nothing cancels it.
+TEST(Drive, ATimerThatHasExpiredDoesNothingOnceItIsDestroyed) {
+  boost::asio::io_context io;
+  Toy toy;
+  std::vector<std::string> seen;
+  auto drive = std::make_unique<Drive<Toy, TickNow>>(
+      io, toy, [&](const Done& effect) { seen.push_back(effect.text); });
+  drive->post(Count{1});
+  boost::asio::post(io, [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // Past the deadline.
+    // Its turn comes before that of the timer, which the loop has not looked at yet.
+    boost::asio::post(io, [&] { drive.reset(); });
+  });
+  io.run();
+  EXPECT_EQ(seen, std::vector<std::string>{"count 1"});
 }
 
 }  // namespace
