@@ -30,7 +30,7 @@ class PlantedHostingBugTest : public testing::TestWithParam<PlantedInHosting> {
 
 TEST_P(PlantedHostingBugTest, IsFoundWithinAThousandSeedsAndIsNotFoundWithoutIt) {
   hosting_bug_switch() = GetParam().bug;
-  const std::optional<uint64_t> seed = first_failing_seed(1, kHostingSeedsToFindIt);
+  const std::optional<uint64_t> seed = first_failing_seed(plan_for, 1, kHostingSeedsToFindIt);
   ASSERT_TRUE(seed) << GetParam().name << " was not found in " << kHostingSeedsToFindIt << " seeds";
   const Outcome found = simulate(plan_for(*seed));
   ASSERT_TRUE(found.violation);

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "tests/sim/hosting_world.h"
 
@@ -253,19 +252,6 @@ Outcome Simulation::run() {
 
 Outcome simulate(const Plan& plan, bool tracing) {
   return Simulation(plan, tracing).run();
-}
-
-std::string describe_failure(const Plan& plan) {
-  const Outcome outcome = simulate(plan, true);
-  return fmt::format("{}\n{}\nbroken promise: {}\n", to_text(plan), fmt::join(outcome.trace, "\n"),
-                     outcome.violation.value_or("none"));
-}
-
-std::optional<uint64_t> first_failing_seed(uint64_t first, uint64_t count) {
-  for (uint64_t seed = first; seed < first + count; ++seed) {
-    if (simulate(plan_for(seed)).violation) return seed;
-  }
-  return std::nullopt;
 }
 
 }  // namespace muster::hostsim

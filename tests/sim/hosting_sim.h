@@ -10,31 +10,14 @@
 // that arrive late and back-offs. Nodes that can meet do so without the join time-out.
 #pragma once
 
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "tests/sim/hosting_plan.h"
 #include "tests/sim/hosting_promises.h"
+#include "tests/sim/runs.h"
 
 namespace muster::hostsim {
 
-struct Outcome {
-  std::optional<std::string> violation;  // The first promise that was broken.
-  HostingPromises::Reached reached;
-  bool succeeded = false;          // A common epoch was reached, and all were told of its success.
-  Duration converged_after{};      // Time since faults stopped.
-  std::vector<std::string> trace;  // If requested.
-  uint64_t steps = 0;
-};
+using Outcome = RunOf<HostingPromises::Reached>;
 
 Outcome simulate(const Plan& plan, bool tracing = false);
-
-// The plan, the transcript and the violation: readable, and reproducible from the seed.
-std::string describe_failure(const Plan& plan);
-
-// The first of `count` seeds from `first` on whose run breaks a promise.
-std::optional<uint64_t> first_failing_seed(uint64_t first, uint64_t count);
 
 }  // namespace muster::hostsim

@@ -30,7 +30,7 @@ class PlantedMembershipBugTest : public testing::TestWithParam<PlantedInMembersh
 
 TEST_P(PlantedMembershipBugTest, IsFoundWithinAThousandSeedsAndIsNotFoundWithoutIt) {
   membership_bug_switch() = GetParam().bug;
-  const std::optional<uint64_t> seed = first_failing_seed(1, kMembershipSeedsToFindIt);
+  const std::optional<uint64_t> seed = first_failing_seed(plan_for, 1, kMembershipSeedsToFindIt);
   ASSERT_TRUE(seed) << GetParam().name << " was not found in " << kMembershipSeedsToFindIt
                     << " seeds";
   const Outcome found = simulate(plan_for(*seed));

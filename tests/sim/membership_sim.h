@@ -12,29 +12,16 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "tests/sim/membership_plan.h"
 #include "tests/sim/membership_promises.h"
+#include "tests/sim/runs.h"
 
 namespace muster::roundsim {
 
-struct Outcome {
-  std::optional<std::string> violation;  // The first promise that was broken.
-  MembershipPromises::Reached reached;
-  bool succeeded = false;          // A common epoch was reached, and all were told of its success.
-  Duration converged_after{};      // Time since faults stopped.
-  std::vector<std::string> trace;  // If requested.
-  uint64_t steps = 0;
-};
+using Outcome = RunOf<MembershipPromises::Reached>;
 
 Outcome simulate(const Plan& plan, bool tracing = false);
-
-// The plan, the transcript and the violation: readable, and reproducible from the seed.
-std::string describe_failure(const Plan& plan);
-
-// The first of `count` seeds from `first` on whose run breaks a promise.
-std::optional<uint64_t> first_failing_seed(uint64_t first, uint64_t count);
 
 struct ScaleFigures {
   Duration formed_after{};     // Virtual, from the common start to the last agent's round.

@@ -30,7 +30,7 @@ class PlantedBugTest : public testing::TestWithParam<Planted> {
 
 TEST_P(PlantedBugTest, IsFoundWithinAThousandSeedsAndIsNotFoundWithoutIt) {
   planted_bug_switch() = GetParam().bug;
-  const std::optional<uint64_t> seed = first_failing_seed(1, kSeedsToFindIt);
+  const std::optional<uint64_t> seed = first_failing_seed(plan_for, 1, kSeedsToFindIt);
   ASSERT_TRUE(seed) << GetParam().name << " was not found in " << kSeedsToFindIt << " seeds";
   const Report found = simulate(plan_for(*seed));
   ASSERT_TRUE(found.violation);
@@ -52,7 +52,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(PlantedBugs, TheCopyWithoutABugKeepsItsPromises) {
   planted_bug_switch() = PlantedBug::none;
-  EXPECT_EQ(first_failing_seed(1, kSeedsToFindIt), std::nullopt);
+  EXPECT_EQ(first_failing_seed(plan_for, 1, kSeedsToFindIt), std::nullopt);
 }
 
 }  // namespace

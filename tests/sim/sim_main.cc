@@ -167,7 +167,7 @@ int run_workers(const Arguments& arguments) {
     const muster::sim::Report report = muster::sim::simulate(plan);
     steps += static_cast<uint64_t>(report.steps);
     if (report.violation || arguments.trace || arguments.count == 1) {
-      fmt::print("{}", muster::sim::describe_failure(plan, report));
+      fmt::print("{}", muster::describe_failure(plan, report));
     }
     if (report.violation) return 1;
     const std::string text = muster::group::to_text(*report.outcome);
@@ -184,7 +184,7 @@ int run_membership(const Arguments& arguments) {
     const muster::roundsim::Outcome outcome = muster::roundsim::simulate(plan);
     steps += outcome.steps;
     if (outcome.violation || arguments.trace || arguments.count == 1) {
-      fmt::print("{}", muster::roundsim::describe_failure(plan));
+      fmt::print("{}", muster::describe_failure(plan));
     }
     if (outcome.violation) return 1;
     ++outcomes[outcome.succeeded ? "reached one epoch, and its success" : "ended before"];
@@ -204,7 +204,7 @@ int run_hosting(const Arguments& arguments) {
     const muster::hostsim::Outcome outcome = muster::hostsim::simulate(plan);
     steps += outcome.steps;
     if (outcome.violation || arguments.trace || arguments.count == 1) {
-      fmt::print("{}", muster::hostsim::describe_failure(plan));
+      fmt::print("{}", muster::describe_failure(plan));
     }
     if (outcome.violation) return 1;
     ++outcomes[outcome.succeeded ? "reached one epoch, and its success" : "ended before"];

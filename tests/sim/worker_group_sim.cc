@@ -383,16 +383,4 @@ Report simulate(const Plan& plan) {
   return Simulation(plan).run();
 }
 
-std::string describe_failure(const Plan& plan, const Report& report) {
-  return fmt::format("{}\n{}\nbroken promise: {}\n", to_text(plan), fmt::join(report.trace, "\n"),
-                     report.violation.value_or("none"));
-}
-
-std::optional<uint64_t> first_failing_seed(uint64_t first, uint64_t count) {
-  for (uint64_t seed = first; seed < first + count; ++seed) {
-    if (simulate(plan_for(seed)).violation) return seed;
-  }
-  return std::nullopt;
-}
-
 }  // namespace muster::sim

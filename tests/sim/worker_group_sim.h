@@ -14,6 +14,7 @@
 
 #include "agent/job/worker_group.h"
 #include "rendezvous/base/prng.h"
+#include "tests/sim/runs.h"
 
 namespace muster::sim {
 
@@ -46,11 +47,5 @@ struct Report {
 };
 
 Report simulate(const Plan& plan);
-
-// The plan, the transcript and the violation: readable, and reproducible from the seed.
-std::string describe_failure(const Plan& plan, const Report& report);
-
-// The first of `count` seeds from `first` on whose run breaks a promise.
-std::optional<uint64_t> first_failing_seed(uint64_t first, uint64_t count);
 
 }  // namespace muster::sim
