@@ -32,6 +32,12 @@ hosting::Called::How how_of(const NetError& error) {
 // Of what is written for nodes that come too late.
 constexpr size_t kEndingBytesMax = 4096;
 
+Hosting::Options completed(Hosting::Options machine, const HostFinder::Options& options) {
+  machine.may_host = options.is_host;
+  machine.agent = options.agent;
+  return machine;
+}
+
 JobRecord::Ending ending_of(const membership::End& end) {
   return {end.why, end.exit_code, end.signal, printable(end.host_name, kEndingBytesMax),
           printable(end.text, kEndingBytesMax)};
@@ -44,11 +50,7 @@ HostFinder::HostFinder(boost::asio::io_context& io, const Options& options,
     : io_(io),
       dial_limit_(options.dial_limit),
       handlers_(std::move(handlers)),
-      machine_([&] {
-        machine.may_host = options.is_host;
-        machine.agent = options.agent;
-        return std::move(machine);
-      }()),
+      machine_(completed(std::move(machine), options)),
       drive_(io, machine_, [this](const Hosting::Effect& effect) { perform(effect); }),
       retire_timer_(io) {
   connect_options_.dead_peer_after = options.dead_peer_after;

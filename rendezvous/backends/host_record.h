@@ -5,6 +5,7 @@
 // Pure.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -49,6 +50,9 @@ struct JobRecord {
   std::vector<membership::AgentId> members;  // By node rank.
   std::optional<Ending> ending;
 
+  bool has(const membership::AgentId& agent) const {
+    return std::ranges::find(members, agent) != members.end();
+  }
   friend bool operator==(const JobRecord&, const JobRecord&) = default;
 };
 

@@ -140,7 +140,7 @@ void Hosting::follow(Instant now, Error why_not, bool refused) {
 
 bool Hosting::is_member() const {
   if (HOSTING_PLANTED(stranger_follows)) return true;
-  return std::ranges::find(seen_->job.members, options_.agent) != seen_->job.members.end();
+  return seen_->job.has(options_.agent);
 }
 
 // When the lease of the host that we look for was over, as of our last look.
@@ -193,8 +193,8 @@ void Hosting::take() {
 void Hosting::on(Instant now, const hosting::Taken& event) {
   errand_ = Errand::none;
   if (stage_ == Stage::hosting) {
-    take_due_ = false;
-    if (event.how == hosting::Taken::How::failed) take_due_ = true, miss(now, event.error);
+    take_due_ = event.how == hosting::Taken::How::failed;
+    if (take_due_) miss(now, event.error);
     look_due_ = look_due_ || event.how == hosting::Taken::How::lost;
     return;
   }
@@ -224,12 +224,10 @@ void Hosting::begin_hosting(Instant now) {
   beat_at_ = options_.has_keeper ? now + options_.beat_every : kNever;
   // Of those that a member follows, the host before is gone.
   auto expected = static_cast<int>(job_.members.size());
-  const auto is_in = [this](const membership::AgentId& agent) {
-    return std::ranges::find(job_.members, agent) != job_.members.end();
-  };
-  if (is_in(options_.agent) && is_in(job_.host) && job_.host != options_.agent) --expected;
+  const bool is_member_of_it = job_.has(options_.agent);
+  if (is_member_of_it && job_.has(job_.host) && job_.host != options_.agent) --expected;
   // A file may be used again by another job; etcd keeps each job's record under its id.
-  const bool is_its = options_.keeper_ends_leases || is_in(options_.agent);
+  const bool is_its = options_.keeper_ends_leases || is_member_of_it;
   const bool goes_on = job_.epoch > 0 && !job_.ending && is_its;
   out_->push_back(goes_on ? hosting::Host{job_, expected} : hosting::Host{});
 }

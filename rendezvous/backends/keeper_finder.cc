@@ -43,11 +43,11 @@ std::vector<IpAddress> reachable_addresses(const KeeperFinder::Options& options)
   return addresses;
 }
 
-Hosting::Options keeping(const KeeperFinder::Options& options) {
+Hosting::Options keeping(const KeeperFinder::Options& options, const std::string& identity) {
   Hosting::Options machine;
   machine.keeper_ends_leases = options.keeper_ends_leases;
   machine.place = options.place;
-  machine.machine = machine_identity();
+  machine.machine = identity;
   machine.lease = options.lease;
   machine.beat_every = options.beat_every;
   return machine;
@@ -57,9 +57,14 @@ Hosting::Options keeping(const KeeperFinder::Options& options) {
 
 KeeperFinder::KeeperFinder(boost::asio::io_context& io, std::shared_ptr<Keeper> keeper,
                            Options options, Handlers handlers)
-    : HostFinder(io, options, keeping(options), std::move(handlers)),
+    : KeeperFinder(io, std::move(keeper), std::move(options), std::move(handlers),
+                   machine_identity()) {}
+
+KeeperFinder::KeeperFinder(boost::asio::io_context& io, std::shared_ptr<Keeper> keeper,
+                           Options options, Handlers handlers, std::string machine)
+    : HostFinder(io, options, keeping(options, machine), std::move(handlers)),
       options_(std::move(options)),
-      machine_(machine_identity()),
+      machine_(std::move(machine)),
       keeper_(std::move(keeper)),
       helper_(io) {}
 

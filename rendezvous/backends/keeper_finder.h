@@ -41,6 +41,8 @@ class KeeperFinder : public HostFinder {
   void hear_nothing() override { doubt(); }
 
  private:
+  KeeperFinder(boost::asio::io_context& io, std::shared_ptr<Keeper> keeper, Options options,
+               Handlers handlers, std::string machine);
   void look() override;
   void await(const hosting::Await& wish) override;
   void call(const HostRecord& host) override;

@@ -29,6 +29,7 @@ constexpr auto kOperationLimit = std::chrono::milliseconds(2500);
 constexpr auto kRoundPause = std::chrono::milliseconds(100);
 constexpr auto kTlsProbeLimit = std::chrono::milliseconds(500);
 constexpr size_t kPasswordBytesMax = 4096;
+constexpr const char* kTlsOnly = "it speaks TLS only; give --rdzv-conf protocol=https,cacert=/PATH";
 
 // The status codes of gRPC.
 enum GrpcCode {
@@ -172,9 +173,8 @@ EtcdResult<EtcdReply> EtcdClient::exchange(const EtcdCall& call, Deadline deadli
 EtcdTrouble EtcdClient::explained(EtcdTrouble trouble) const {
   if (trouble.kind != Kind::silent) return trouble;
   if (etcd_speaks_the_other(options_, member(), cancel_.get(), etcd_now() + kTlsProbeLimit)) {
-    return {Kind::setup, options_.tls
-                             ? "it does not speak TLS; give --rdzv-conf protocol=http"
-                             : "it speaks TLS only; give --rdzv-conf protocol=https,cacert=/PATH"};
+    return {Kind::setup,
+            options_.tls ? "it does not speak TLS; give --rdzv-conf protocol=http" : kTlsOnly};
   }
   return {Kind::outage, trouble.why};
 }
@@ -184,7 +184,7 @@ EtcdClient::Refusal EtcdClient::refusal(const EtcdReply& reply) const {
   const int status = reply.http_status;
   if (!failure) {
     if (contains(reply.body, "HTTP request to an HTTPS server")) {
-      return {{Kind::setup, "it speaks TLS only; give --rdzv-conf protocol=https,cacert=/PATH"}};
+      return {{Kind::setup, kTlsOnly}};
     }
     if (status == 404) {
       return {{Kind::setup,

@@ -1,5 +1,5 @@
-// Asks any member of an etcd cluster, the next one if one fails or is slow. Blocks for two tries at
-// most; one thread at a time, but for cancel().
+// Asks any member of an etcd cluster, the next one if one fails or is slow. Blocks for 2.5 s at
+// most (operation_limit()); one thread at a time, but for cancel().
 //
 // A call whose answer is lost is made again, at another member, although the first may have been
 // carried out, or may be later. So every change must be one that does nothing the second time: a

@@ -11,7 +11,7 @@ import time
 
 import etcd
 import netns_nodes
-from harness import children_of, wait_for
+from harness import wait_for
 from netns_nodes import NetnsTest
 
 COUNT = int(os.environ.get("COUNT", "3"))
@@ -73,16 +73,10 @@ class EtcdNodes(NetnsTest):
         return self.world(0, 4, 4)
 
     def kill(self, job):
-        """As a kernel that ends a node's processes of the job, in no order."""
-        pids = [job.pid]
-        for pid in pids:
-            pids.extend(children_of(pid))
-        for pid in pids:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-        job.process.wait()
+        self.kill_node(job)
+        self.forget(job)
+
+    def forget(self, job):
         self.jobs.remove(job)
         job.__exit__()
 
@@ -105,8 +99,7 @@ class EtcdNodes(NetnsTest):
     def all_end(self, code):
         for job in list(self.jobs):
             self.assert_exit(job, code)
-            self.jobs.remove(job)
-            job.__exit__()
+            self.forget(job)
 
     # ---- hosts that go
 

@@ -10,13 +10,7 @@ namespace muster::hostsim {
 
 using membership::AgentId;
 
-namespace {
-
-bool is_in(const JobRecord& job, const AgentId& agent) {
-  return std::ranges::find(job.members, agent) != job.members.end();
-}
-
-}  // namespace
+namespace {}  // namespace
 
 // ---- Who is host.
 
@@ -26,7 +20,7 @@ void HostingPromises::taken(Instant now, const Take& take) {
   if (!take.before || is_own) {
     reached_.returned += returns;
   } else {
-    check(!is_well(now, *take.before) || is_in(world_.keeper().job(), take.own.agent),
+    check(!is_well(now, *take.before) || world_.keeper().job().has(take.own.agent),
           fmt::format("no stranger (node {}) deposes a host that has all its members", take.node));
   }
   check(!world_.keeper().job().ending,
@@ -41,7 +35,7 @@ void HostingPromises::taken(Instant now, const Take& take) {
 // See hosting.h. The reader of a beat cannot know of those that came since it looked.
 bool HostingPromises::may_follow(Instant now, const Take& take) {
   const JobRecord& job = world_.keeper().job();
-  const bool is_member = is_in(job, take.own.agent);
+  const bool is_member = job.has(take.own.agent);
   if (take.before && take.claim.refused_by == take.before->instance) {
     if (is_member) return ++reached_.followed_as_member, true;
     const bool is_here = take.before->machine == take.own.machine;
@@ -104,8 +98,7 @@ void HostingPromises::written(const HostRecord& own, const std::optional<HostRec
   if (record.ending) return;
   ++reached_.rounds;
   // Of a file a stranger knows no more than those who come to it.
-  if (!plan_.keeper_ends_leases && before.epoch > 0 && !is_in(before, own.agent))
-    begun_anew_ = true;
+  if (!plan_.keeper_ends_leases && before.epoch > 0 && !before.has(own.agent)) begun_anew_ = true;
   if (begun_anew_ && record.epoch <= before.epoch) written_.clear();
   check(begun_anew_ || record.epoch > before.epoch, "epochs only grow");
   check(record.instance == own.instance && record.host == own.agent,
