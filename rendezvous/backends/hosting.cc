@@ -264,6 +264,9 @@ void Hosting::on(Instant, const hosting::RoundWanted& event) {
   if (!options_.has_keeper) return out_->push_back(hosting::RoundGranted{event.job.epoch});
   wanted_ = event.job;
   wanted_->host = options_.agent;
+  if (!miss_said_) return;
+  out_->push_back(
+      hosting::Say{fmt::format("the next round waits until {} answers again", options_.place)});
 }
 
 void Hosting::on(Instant now, const hosting::Written& event) {

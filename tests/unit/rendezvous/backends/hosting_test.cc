@@ -446,6 +446,21 @@ TEST(Hosting, KeepsItsRoundWithoutAKeeperAndSaysSoOnce) {
   EXPECT_EQ(node.step(Wanted{}), Effects{Found{}});
 }
 
+TEST(Hosting, SaysThatARoundWaitsForAKeeperThatIsAway) {
+  Driver node(with_etcd());
+  node.host({"1", {}, {}});
+  for (int i = 0; i < 4; ++i) {
+    node.pass(seconds{1});
+    node.step(Beaten{tl::unexpected(kKeeperSilent)});
+  }
+  EXPECT_EQ(node.pass(seconds{1}), Effects{Beat{}});
+  EXPECT_EQ(node.step(RoundWanted{wanted_round(1)}),
+            Effects{Say{"the next round waits until the keeper answers again"}});
+  EXPECT_EQ(
+      node.step(Beaten{Keeper::Beat::kept}),
+      (Effects{Say{"the keeper answers again"}, Write{JobRecord{}, written_round(1), seconds{4}}}));
+}
+
 // ---- The end.
 
 TEST(Hosting, AnEndingIsWrittenForThoseWhoComeTooLate) {
