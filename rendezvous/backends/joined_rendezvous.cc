@@ -150,6 +150,14 @@ MemberClient::Options JoinedRendezvous::client_options(const std::string& advert
   client.member.join = options_.join;
   client.member.join.agent = hosting_.own_agent;
   client.member.endpoint = endpoint_text(options_);
+  if (options_.way == RendezvousOptions::Way::etcd) {
+    client.member.remedy =
+        "check that most members of etcd run and can be reached from here, and that the node it "
+        "names as the host can";
+  } else if (options_.way == RendezvousOptions::Way::file) {
+    client.member.remedy =
+        "check that the node that the file names as the host runs and can be reached from here";
+  }
   if (options_.join.lease > Duration::zero()) client.member.lease = options_.join.lease;
   client.member.reach_timeout = options_.reach_timeout;
   client.member.seed = random_u64();

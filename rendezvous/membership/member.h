@@ -154,6 +154,10 @@ class Member {
   struct Options {
     membership::Join join;  // Our identity, and what we know of the past at the start.
     std::string endpoint;   // For people: "node0:29400".
+    // What a user can do if no host is found.
+    std::string remedy =
+        "check that the node that hosts the job is running, and that this endpoint is its address "
+        "as seen from this node";
     Duration lease = std::chrono::seconds{3};  // Until the host names another.
     // Give up after this long without contact to a host; zero: the join time-out.
     Duration reach_timeout{};

@@ -20,11 +20,10 @@ std::string Member::waiting_text(Instant now) const {
 
 std::string Member::no_host_text() const {
   return fmt::format(
-      "no contact with the host of the job at {} for {} ({}): {}; check that the node that hosts "
-      "the job is running, and that this endpoint is its address as seen from this node",
-      options_.endpoint, membership::whole_seconds(reach_timeout()),
-      reach_timeout() == options_.join.join_timeout ? "the join timeout" : "read_timeout",
-      trouble_);
+      "no contact with the host of the job at {} for {} ({}): {}; {}", options_.endpoint,
+      membership::whole_seconds(reach_timeout()),
+      reach_timeout() == options_.join.join_timeout ? "the join timeout" : "read_timeout", trouble_,
+      options_.remedy);
 }
 
 std::string Member::phase_text() const {
