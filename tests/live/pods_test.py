@@ -118,7 +118,7 @@ class Pods(LiveTest):
         self.address(1, "llm-workers-0-0.llm")
         mark = self.path("runs")
         worker = ["--max-restarts", "3", "--no-python", "sh", "-c",
-                  f"echo x >>{mark}.$RANK; test $(wc -l <{mark}.0) -ge 2 -a $(wc -l <{mark}.1) -ge 2 || exec sleep 600; echo done $RANK"]
+                  f"echo x >>{mark}.$RANK; until test $(wc -l <{mark}.0) -ge 2 -a $(wc -l <{mark}.1) -ge 2; do sleep 0.1; done; echo done $RANK"]
         pods = [self.start(i + 1, job_set(i, 2), *worker) for i in range(2)]
         wait_for(lambda: all(self.exists(f"{mark}.{i}") for i in range(2)), "both workers run")
         pods[0].kill()
