@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "rendezvous/base/text.h"
+#include "rendezvous/membership/random_ids.h"
 
 namespace muster {
 namespace {
@@ -15,6 +16,10 @@ namespace {
 constexpr auto kWatchLimit = std::chrono::seconds(10);
 // After a watch that failed, so that whoever waits does not look without a break.
 constexpr auto kWatchPause = std::chrono::milliseconds(200);
+// For each node of a crowd, so that most of them find a host when it is their turn: of 1,000 about
+// 120 still try to be it, not 500.
+constexpr auto kTakeTurn = std::chrono::microseconds(200);
+constexpr int kCrowdMax = 2500;
 
 // One part of a key: an id may hold anything, "/" included (RFC 3986, §2.1).
 std::string percent_encoded(std::string_view id) {
@@ -56,11 +61,12 @@ struct EtcdKeeper::Texts {
   std::string version() const { return fmt::format("{}.{}", host_revision, job_revision); }
 };
 
-EtcdKeeper::EtcdKeeper(EtcdOptions options, const std::string& job_id, int lease_s)
+EtcdKeeper::EtcdKeeper(EtcdOptions options, const std::string& job_id, int lease_s, int crowd)
     : client_(options),
       host_key_(options.prefix + percent_encoded(job_id) + "/host"),
       job_key_(options.prefix + percent_encoded(job_id) + "/job"),
-      lease_wanted_s_(lease_s) {}
+      lease_wanted_s_(lease_s),
+      crowd_(std::clamp(crowd, 1, kCrowdMax)) {}
 
 // ---- everybody
 
@@ -94,14 +100,15 @@ void EtcdKeeper::wait(const Seen& seen, Duration patience) {
 }
 
 Result<bool> EtcdKeeper::take(const Seen& seen, const HostRecord& own) {
+  // Of a thousand nodes that begin at once all have seen nothing. A pause and a look cost etcd less
+  // than a lease and a try, which are changes for all its members.
+  client_.pause(kTakeTurn * static_cast<int64_t>(random_u64() % static_cast<uint64_t>(crowd_)));
   const Deadline limit = EtcdClient::operation_limit();
   const auto parts = split(seen.version, '.');
   const auto host_revision = whole_number<int64_t>(parts.front());
   const auto job_revision = whole_number<int64_t>(parts.back());
   CHECK(parts.size() == 2 && host_revision && job_revision);
   const std::string text = host_text(own);
-  // Of a thousand nodes that begin at once all have seen nothing. A look costs etcd less than a
-  // lease and a try, which are changes for all its members.
   const Result<Texts> now = read(limit);
   if (!now) return tl::unexpected(now.error());
   if (now->version() != seen.version && now->host != text) return false;

@@ -17,8 +17,9 @@ namespace muster {
 
 class EtcdKeeper : public Keeper {
  public:
-  // `lease_s`: of the host. etcd may give a longer one, at least 2 s by default.
-  EtcdKeeper(EtcdOptions options, const std::string& job_id, int lease_s);
+  // `lease_s`: of the host. etcd may give a longer one, at least 2 s by default. `crowd`: how many
+  // nodes may try at once to be the host.
+  EtcdKeeper(EtcdOptions options, const std::string& job_id, int lease_s, int crowd = 1);
 
   Result<Seen> look() override;
   // Returns at once unless `seen` is the newest that look() has returned. Without a change also
@@ -47,6 +48,7 @@ class EtcdKeeper : public Keeper {
   const std::string host_key_;
   const std::string job_key_;
   const int lease_wanted_s_;
+  const int crowd_;
   int64_t lease_ = 0;
   std::string looked_version_;
   int64_t looked_revision_ = 0;

@@ -107,7 +107,8 @@ std::unique_ptr<HostFinder> make_finder(boost::asio::io_context& io,
     finder.dial_limit = kEtcdHostAnswers;
     auto keeper = std::make_shared<EtcdKeeper>(
         *options.etcd, options.job_id,
-        static_cast<int>(std::chrono::duration_cast<std::chrono::seconds>(finder.lease).count()));
+        static_cast<int>(std::chrono::duration_cast<std::chrono::seconds>(finder.lease).count()),
+        options.join.nodes_max);
     return std::make_unique<KeeperFinder>(io, std::move(keeper), std::move(finder),
                                           std::move(handlers));
   }
