@@ -41,8 +41,9 @@ PROGRAM:
   ${local_rank} and $local_rank become the worker's local rank, and $$ a $.
 
 PYTHON:
-  --python, else $PYTHON_EXEC, else python or python3 beside muster, else that
-  of $VIRTUAL_ENV or $CONDA_PREFIX, else python3 or python on PATH.
+  --python, else $PYTHON_EXEC, else that of $VIRTUAL_ENV or $CONDA_PREFIX, else
+  python or python3 beside muster (unless pipx or uv keeps that for muster
+  alone), else python3 or python on PATH.
 
 Environment:
   --a-flag can be set as PET_A_FLAG (flags without a value: 1 or 0); the command

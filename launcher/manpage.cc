@@ -64,8 +64,9 @@ enter, too: then muster\-UID in it. Without it: muster in XDG_RUNTIME_DIR, or
 /tmp/muster\-UID.
 .TP
 .B PYTHON_EXEC
-The Python interpreter where \-\-python is not given. Without either: python or
-python3 beside muster, of VIRTUAL_ENV, of CONDA_PREFIX, then on PATH.
+The Python interpreter where \-\-python is not given. Without either: that of
+VIRTUAL_ENV, of CONDA_PREFIX, python or python3 beside muster (unless pipx or uv
+keeps that for muster alone), then on PATH.
 .TP
 .B TORCH_ELASTIC_SHUTDOWN_TIMEOUT
 Default of \-\-shutdown\-timeout, in seconds.

@@ -80,6 +80,14 @@ Result<std::string> named_python(const HostView& host, const std::string& name,
                           kHowToNamePython));
 }
 
+// pipx and `uv tool` give each program an environment of its own, whose Python has nothing else.
+bool is_of_a_tool(const std::string& muster_directory) {
+  for (const char* mark : {"/../pipx_metadata.json", "/../uv-receipt.toml"}) {
+    if (inspect_program(muster_directory + mark).kind != FileKind::missing) return true;
+  }
+  return false;
+}
+
 Result<std::string> find_python(const LaunchSpec& spec, const HostView& host) {
   if (spec.python) return named_python(host, *spec.python, "--python");
   if (const std::string_view name = variable_or(host, std::string(env::kPythonExec), "");
@@ -87,13 +95,13 @@ Result<std::string> find_python(const LaunchSpec& spec, const HostView& host) {
     return named_python(host, std::string(name), env::kPythonExec);
   }
   std::vector<std::string> candidates;
-  if (!host.muster_directory.empty()) {
-    candidates.push_back(host.muster_directory + "/python");
-    candidates.push_back(host.muster_directory + "/python3");
-  }
   for (const char* variable : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
     const std::string_view prefix = variable_or(host, variable, "");
     if (!prefix.empty()) candidates.push_back(fmt::format("{}/bin/python", prefix));
+  }
+  if (!host.muster_directory.empty() && !is_of_a_tool(host.muster_directory)) {
+    candidates.push_back(host.muster_directory + "/python");
+    candidates.push_back(host.muster_directory + "/python3");
   }
   for (const std::string& candidate : candidates) {
     if (is_program(host, candidate)) return candidate;
@@ -103,8 +111,8 @@ Result<std::string> find_python(const LaunchSpec& spec, const HostView& host) {
     if (!found.empty()) return found;
   }
   return fail(ExitCode::not_found,
-              fmt::format("no Python found for {}: none beside muster, in VIRTUAL_ENV, in "
-                          "CONDA_PREFIX or on PATH; {}",
+              fmt::format("no Python found for {}: none in VIRTUAL_ENV, in CONDA_PREFIX, beside "
+                          "muster or on PATH; {}",
                           shown(spec.program), kHowToNamePython));
 }
 

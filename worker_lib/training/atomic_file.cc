@@ -5,7 +5,6 @@
 #include <cstring>
 #include <filesystem>
 #include <optional>
-#include <random>
 #include <system_error>
 #include <utility>
 
@@ -13,6 +12,8 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "rendezvous/base/random.h"
 
 namespace muster::worker {
 
@@ -60,9 +61,7 @@ void remove_unfinished(const std::string& path) {
 }
 
 std::string random_suffix() {
-  std::random_device random;
-  const uint64_t high = random();
-  return fmt::format("{:0{}x}", high << 32 | random(), kSuffixDigits);
+  return fmt::format("{:0{}x}", random_value<uint64_t>(), kSuffixDigits);
 }
 
 Outcome<> force_folder(const std::string& path) {

@@ -534,17 +534,17 @@ class PythonChoice : public Programs {
 
 TEST_F(PythonChoice, GoesFromTheFlagToPath) {
   EXPECT_EQ(chosen(), at("bin/python3"));
+  add_python("beside/python3");
+  host_.muster_directory = at("beside");
+  EXPECT_EQ(chosen(), at("beside/python3"));
+  add_python("beside/python");
+  EXPECT_EQ(chosen(), at("beside/python"));
   add_python("conda/bin/python");
   host_.environment["CONDA_PREFIX"] = at("conda");
   EXPECT_EQ(chosen(), at("conda/bin/python"));
   add_python("venv/bin/python");
   host_.environment["VIRTUAL_ENV"] = at("venv");
   EXPECT_EQ(chosen(), at("venv/bin/python"));
-  add_python("beside/python3");
-  host_.muster_directory = at("beside");
-  EXPECT_EQ(chosen(), at("beside/python3"));
-  add_python("beside/python");
-  EXPECT_EQ(chosen(), at("beside/python"));
   add_python("own/python");
   host_.environment["PYTHON_EXEC"] = at("own/python");
   EXPECT_EQ(chosen(), at("own/python"));
@@ -560,6 +560,17 @@ TEST_F(PythonChoice, SkipsEnvironmentsWithoutPython) {
   add("beside/python", "not executable");
   host_.muster_directory = at("beside");
   EXPECT_EQ(chosen(), at("bin/python3"));
+}
+
+TEST_F(PythonChoice, SkipsThePythonThatPipxOrUvKeepsForMuster) {
+  for (const char* mark : {"pipx_metadata.json", "uv-receipt.toml"}) {
+    const std::string environment = std::string("tool-of-") + mark;
+    add_python(environment + "/bin/python");
+    host_.muster_directory = at(environment + "/bin");
+    EXPECT_EQ(chosen(), at(environment + "/bin/python"));
+    add(environment + "/" + mark, "");
+    EXPECT_EQ(chosen(), at("bin/python3"));
+  }
 }
 
 TEST_F(PythonChoice, TakesPlainPythonFromPathLast) {
@@ -599,7 +610,7 @@ TEST_F(PythonChoice, NamesTheInterpreterThatWasAskedFor) {
 TEST_F(PythonChoice, SaysWhereItLooked) {
   ASSERT_TRUE(std::filesystem::remove(at("bin/python3")));
   expect_error("x.py", ExitCode::not_found,
-               "no Python found for x.py: none beside muster, in VIRTUAL_ENV, in CONDA_PREFIX or "
+               "no Python found for x.py: none in VIRTUAL_ENV, in CONDA_PREFIX, beside muster or "
                "on PATH; install Python, or name an interpreter by --python or PYTHON_EXEC");
 }
 

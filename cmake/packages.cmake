@@ -1,0 +1,13 @@
+# `cpack -G "DEB;TGZ"`: a package for Debian 12, Ubuntu 22.04 and later, and a tarball. Not what the wheel has in other places.
+set(CPACK_PACKAGE_NAME muster)
+set(CPACK_PACKAGE_VENDOR muster)
+set(CPACK_PACKAGE_FILE_NAME muster-${PROJECT_VERSION}-linux-${CMAKE_SYSTEM_PROCESSOR})
+set(CPACK_INSTALL_CMAKE_PROJECTS "${CMAKE_BINARY_DIR};muster;Unspecified;/")
+set(CPACK_STRIP_FILES ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_MAINTAINER "the muster project")
+set(CPACK_DEBIAN_PACKAGE_SECTION utils)
+set(CPACK_DEBIAN_PACKAGE_DEPENDS "libc6 (>= 2.35), libstdc++6 (>= 12)")
+file(WRITE ${CMAKE_BINARY_DIR}/debian/triggers "activate-noawait ldconfig\n")
+set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA ${CMAKE_BINARY_DIR}/debian/triggers)
+include(CPack)

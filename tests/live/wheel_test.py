@@ -1,0 +1,287 @@
+"""What is published, as its users get it: the wheel in fresh environments and in fresh roots of Debian, the package for Debian,
+the tarball. $MUSTER_DIST has them, $MUSTER_WHEEL_TOOLS is a virtual environment with pipx, uv and auditwheel, $MUSTER_ROOTS has
+a root for each release (./dev test makes all three)."""
+import glob
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import textwrap
+import unittest
+import zipfile
+
+SKIPPED = 77
+DIST = os.environ.get("MUSTER_DIST", "")
+TOOLS = os.path.join(os.environ.get("MUSTER_WHEEL_TOOLS", ""), "bin")
+ROOTS = os.environ.get("MUSTER_ROOTS", "")
+LIMIT_S = 180
+SIZE_MAX = 8_000_000
+IMPORT_MAX_MS = 30
+# What is asked of every worker.
+TRAIN = """\
+import json, os, sys
+print(json.dumps({**{name: os.environ[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}, "python": sys.prefix}))
+"""
+C_PROGRAM = """\
+#include <muster/muster.h>
+#include <stdio.h>
+int main(void) {
+  float sum = 1;
+  if (muster_init(NULL) != MUSTER_OK || muster_all_reduce(NULL, &sum, &sum, 1, MUSTER_FLOAT32, MUSTER_SUM, NULL, NULL) != MUSTER_OK) {
+    fprintf(stderr, "%s\\n", muster_last_error());
+    return 1;
+  }
+  printf("%g\\n", sum);
+  muster_destroy();
+  return 0;
+}
+"""
+
+
+def wheel():
+    return glob.glob(f"{DIST}/*.whl")[0]
+
+
+def clean_environment(**more):
+    """Without what would choose a Python, or change how pip works."""
+    kept = {name: value for name, value in os.environ.items()
+            if not re.match(r"PYTHON|VIRTUAL_ENV|CONDA|PET_|PIP_|MUSTER", name) or name in ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL")}
+    return {**kept, **more}
+
+
+def run(*command, env=None, **options):
+    return subprocess.run([str(word) for word in command], env=clean_environment() if env is None else env, text=True, timeout=LIMIT_S,
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False, **options)
+
+
+def listing(folder):
+    return sorted(os.path.relpath(os.path.join(above, name), folder)
+                  for above, folders, files in os.walk(folder) for name in folders + files if "__pycache__" not in above + name)
+
+
+class Published(unittest.TestCase):
+    def setUp(self):
+        held = tempfile.TemporaryDirectory(prefix="muster-wheel-")
+        self.addCleanup(held.cleanup)
+        self.folder = held.name
+        self.train = self.write("train.py", TRAIN)
+
+    def write(self, name, text):
+        path = os.path.join(self.folder, name)
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text)
+        return path
+
+    def succeed(self, *command, **options):
+        done = run(*command, **options)
+        self.assertEqual(done.returncode, 0, f"{command}\n{done.stdout}{done.stderr}")
+        return done.stdout
+
+    def environment(self, name="venv"):
+        """A fresh one with the wheel and nothing else."""
+        path = os.path.join(self.folder, name)
+        self.succeed(sys.executable, "-m", "venv", path)
+        self.install(path)
+        return path
+
+    def install(self, venv):
+        self.succeed(f"{venv}/bin/pip", "install", "--no-index", "--disable-pip-version-check", wheel())
+
+    def check_world(self, out, prefix):
+        """Two workers, run by the Python of `prefix`."""
+        seen = sorted((json.loads(line) for line in out.splitlines()), key=lambda worker: worker["RANK"])
+        self.assertEqual([worker["RANK"] for worker in seen], ["0", "1"], out)
+        self.assertEqual({worker["WORLD_SIZE"] for worker in seen}, {"2"})
+        self.assertEqual({os.path.realpath(worker["python"]) for worker in seen}, {os.path.realpath(prefix)})
+
+
+class TheWheel(Published):
+    def test_a_fresh_environment_needs_nothing_else(self):
+        venv = self.environment()
+        for muster in ([f"{venv}/bin/muster"], [f"{venv}/bin/python", "-m", "muster"], [f"{venv}/bin/python", "-m", "muster.torchrun"]):
+            out = self.succeed(*muster, "--nproc-per-node", 2, self.train)
+            self.check_world(out, venv)
+        self.assertRegex(self.succeed(f"{venv}/bin/muster", "--version"), r"^muster \d+\.\d+\.\d+ \([0-9a-f]{12}(-dirty)?\)\n$")
+        version = self.succeed(f"{venv}/bin/python", "-c", "import muster; print(muster.__version__)").strip()
+        self.assertTrue(self.succeed(f"{venv}/bin/muster", "--version").startswith(f"muster {version} "))
+        self.assertIn("usage", (self.succeed(f"{venv}/bin/musterctl", "--help")).lower())
+        self.assertFalse(os.path.exists(f"{venv}/bin/torchrun"), "torch's own name")
+
+    def test_uninstalled_leaves_nothing(self):
+        venv = os.path.join(self.folder, "venv")
+        self.succeed(sys.executable, "-m", "venv", venv)
+        before = listing(venv)
+        self.install(venv)
+        self.assertNotEqual(listing(venv), before)
+        self.succeed(f"{venv}/bin/muster", "--nproc-per-node", 2, self.train)
+        self.succeed(f"{venv}/bin/pip", "uninstall", "--yes", "--disable-pip-version-check", "muster-launch")
+        self.assertEqual(listing(venv), before)
+
+    def test_the_active_environment_comes_before_the_one_beside(self):
+        venv, other = self.environment(), os.path.join(self.folder, "active")
+        self.succeed(sys.executable, "-m", "venv", other)
+        out = self.succeed(f"{venv}/bin/muster", "--nproc-per-node", 2, self.train, env=clean_environment(VIRTUAL_ENV=other))
+        self.check_world(out, other)
+        # python -m: the Python that was asked.
+        out = self.succeed(f"{venv}/bin/python", "-m", "muster", "--nproc-per-node", 2, self.train,
+                           env=clean_environment(VIRTUAL_ENV=other))
+        self.check_world(out, venv)
+
+    def test_a_target_folder_works_by_its_path(self):
+        target = os.path.join(self.folder, "target")
+        self.succeed(sys.executable, "-m", "pip", "install", "--no-index", "--disable-pip-version-check", "--target", target, wheel())
+        env = clean_environment(PYTHONPATH=target)
+        self.check_world(self.succeed(sys.executable, "-m", "muster", "--nproc-per-node", 2, self.train, env=env), sys.prefix)
+
+    def test_an_import_costs_little(self):
+        venv = self.environment()
+        spent = []
+        for _ in range(9):
+            done = run(f"{venv}/bin/python", "-X", "importtime", "-c", "import muster")
+            spent.append(int(re.search(r"\|\s+(\d+) \| muster\n", done.stderr)[1]) / 1000)
+        print(f"\n    import muster: {min(spent):.2f} ms", file=sys.stderr)
+        self.assertLess(min(spent), IMPORT_MAX_MS)
+
+    def test_a_c_program_is_built_against_it(self):
+        venv = self.environment()
+        ask = "import muster; print(muster.get_include(), muster.get_library())"
+        include, library = self.succeed(f"{venv}/bin/python", "-c", ask).split()
+        source, program = self.write("c.c", C_PROGRAM), os.path.join(self.folder, "c")
+        self.succeed("gcc", "-Wall", "-Werror", f"-I{include}", source, library, f"-Wl,-rpath,{os.path.dirname(library)}", "-o", program)
+        self.assertEqual(self.succeed(f"{venv}/bin/muster", "--nproc-per-node", 2, "--no-python", program), "2\n2\n")
+
+    def test_it_is_small_and_named_by_what_it_needs(self):
+        self.assertLessEqual(os.path.getsize(wheel()), SIZE_MAX)
+        tag = re.search(r"-py3-none-manylinux_2_(\d+)_\w+\.whl$", wheel())
+        self.assertLessEqual(int(tag[1]), 35, "Ubuntu 22.04 has glibc 2.35")
+        self.assertIn(f'"manylinux_2_{tag[1]}_', self.succeed(f"{TOOLS}/auditwheel", "show", wheel()))
+        with zipfile.ZipFile(wheel()) as archive:
+            names = archive.namelist()
+            archive.extractall(self.folder)
+            [launcher] = [name for name in names if name.endswith(".data/scripts/muster")]
+            self.assertIn(b"_muster_recorder", archive.read(launcher), "built without Python's headers: no calls are recorded")
+        for program in ("muster", "musterctl"):
+            self.assertEqual(len([name for name in names if name.endswith(f".data/scripts/{program}")]), 1, names)
+        self.assertEqual([name for name in names if ".so" in name], ["muster/lib/libmuster.so.0"])
+        for name in names:
+            with open(os.path.join(self.folder, name), "rb") if not name.endswith("/") else open(os.devnull, "rb") as f:
+                if f.read(4) != b"\x7fELF":
+                    continue
+            path = os.path.join(self.folder, name)
+            self.assertNotIn(".symtab", self.succeed("readelf", "--section-headers", "--wide", path), f"{name} is not stripped")
+            needed = re.findall(r"NEEDED.*\[(\S+?)\.so", self.succeed("readelf", "--dynamic", path))
+            # Exceptions pass between the library and a C++ program, so they share libstdc++.
+            shared = {"libstdc++", "libgcc_s"} if ".so" in name else set()
+            self.assertLessEqual(set(needed) - shared, {"libc", "libm", "ld-linux-x86-64", "ld-linux-aarch64"}, name)
+
+
+class TheirOwnTools(Published):
+    """pipx and uv keep an environment for muster alone: its Python is not the one that a user trains with."""
+
+    def python_on_path(self):
+        """A Python on PATH that is no other's."""
+        venv = os.path.join(self.folder, "trains")
+        self.succeed(sys.executable, "-m", "venv", "--without-pip", venv)
+        return venv
+
+    def check(self, bins, env, trains):
+        path = f"{bins}:{trains}/bin:{env['PATH']}"
+        out = self.succeed("muster", "--nproc-per-node", 2, self.train, env={**env, "PATH": path}, executable=f"{bins}/muster")
+        self.check_world(out, trains)
+
+    def test_pipx(self):
+        bins = os.path.join(self.folder, "bin")
+        env = clean_environment(PIPX_HOME=os.path.join(self.folder, "pipx"), PIPX_BIN_DIR=bins, PIPX_MAN_DIR=os.path.join(self.folder, "man"))
+        self.succeed(f"{TOOLS}/pipx", "install", "--python", sys.executable, wheel(), env=env)
+        self.check(bins, env, self.python_on_path())
+
+    def test_uv(self):
+        bins = os.path.join(self.folder, "bin")
+        env = clean_environment(UV_TOOL_DIR=os.path.join(self.folder, "tools"), UV_TOOL_BIN_DIR=bins,
+                                UV_CACHE_DIR=os.path.join(self.folder, "cache"))
+        self.succeed(f"{TOOLS}/uv", "tool", "install", "--offline", "--no-index", "--python", sys.executable, wheel(), env=env)
+        self.check(bins, env, self.python_on_path())
+
+
+class Roots(Published):
+    """Fresh machines: a root of Debian with Python and nothing of ours, below a layer that is thrown away."""
+
+    def inside(self, release, script):
+        lower = os.path.join(ROOTS, release)
+        if not os.path.isdir(lower):
+            raise AssertionError(f"no root of Debian {release} in MUSTER_ROOTS={ROOTS!r}: ./dev test makes it")
+        top = os.path.join(self.folder, release)
+        for name in ("upper", "work", "root"):
+            os.makedirs(os.path.join(top, name))
+        inner = textwrap.dedent("""\
+            set -e
+            mount -t overlay overlay -o "lowerdir=$1,upperdir=$2/upper,workdir=$2/work" "$2/root"
+            mkdir -p "$2/root/dist"
+            mount --bind "$3" "$2/root/dist"
+            mount -t proc proc "$2/root/proc"
+            mount --rbind /dev "$2/root/dev"
+            exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 chroot "$2/root" sh -ec "$4"
+            """)
+        script = f"cat >/train.py <<'EOF'\n{TRAIN}EOF\n{script}"
+        return run("unshare", "--mount", "--pid", "--fork", "sh", "-c", inner, "sh", lower, top, DIST, script)
+
+    def test_the_wheel_in_debian_12(self):
+        done = self.inside("bookworm", """
+            python3 -m venv /venv
+            /venv/bin/pip install --quiet --no-index /dist/*.whl
+            /venv/bin/muster --nproc-per-node 2 /train.py
+            """)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.check_world(done.stdout, "/venv")
+
+    def test_debian_11_gets_one_line(self):
+        done = self.inside("bullseye", "python3 -m venv /venv; /venv/bin/pip install --no-index /dist/*.whl")
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+        self.assertEqual(len(errors), 1, done.stderr)
+        self.assertRegex(errors[0], r"manylinux_2_\d+_\w+\.whl is not a supported wheel on this platform")
+
+    def test_the_package_for_debian(self):
+        done = self.inside("bookworm", """
+            find / -xdev | sort >/before
+            dpkg -i /dist/muster_*.deb >/installed
+            ldconfig -p | grep -q libmuster.so.0 || { echo "the linker does not know the library" >&2; exit 1; }
+            muster --nproc-per-node 2 /train.py
+            dpkg -P muster >/purged
+            find / -xdev -newer /before ! -path '/var/*' ! -path '/tmp/*' ! -path /before ! -path /purged ! -path /installed | while read -r name; do
+              grep -qxF "$name" /before || echo "left: $name"
+            done
+            """)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertNotIn("left: ", done.stdout)
+        self.check_world(done.stdout, "/usr")
+
+
+class TheOthers(Published):
+    def test_the_tarball_may_lie_anywhere(self):
+        [tarball] = glob.glob(f"{DIST}/muster-*-linux-*.tar.gz")
+        self.succeed("tar", "-xzf", tarball, "-C", self.folder, "--strip-components=1")
+        out = self.succeed(f"{self.folder}/bin/muster", "--python", sys.executable, "--nproc-per-node", 2, self.train)
+        self.check_world(out, sys.prefix)
+        pkg_config = clean_environment(PKG_CONFIG_PATH=f"{self.folder}/lib/pkgconfig")
+        self.assertIn("-lmuster", self.succeed("pkg-config", "--libs", "muster", env=pkg_config))
+
+    def test_the_checksums_are_right(self):
+        with open(f"{DIST}/SHA256SUMS", encoding="ascii") as f:
+            sums = dict(reversed(line.split()) for line in f)
+        self.assertEqual(sorted(sums), sorted(name for name in os.listdir(DIST) if name != "SHA256SUMS"))
+        self.assertEqual(len(sums), 4, "wheel, source distribution, .deb and tarball")
+        for name, expected in sums.items():
+            with open(f"{DIST}/{name}", "rb") as f:
+                self.assertEqual(hashlib.sha256(f.read()).hexdigest(), expected, name)
+
+
+if __name__ == "__main__":
+    missing = [name for name in ("MUSTER_DIST", "MUSTER_WHEEL_TOOLS", "MUSTER_ROOTS") if not os.environ.get(name)]
+    if missing:
+        print(f"SKIPPED: {', '.join(missing)} not set (./dev test sets them)", file=sys.stderr)
+        sys.exit(SKIPPED)
+    unittest.main(verbosity=2)
