@@ -1,9 +1,9 @@
 # Writes version.cc with the project's version and the commit, and touches it only when they change.
 # Called at build time: cmake -DSOURCE=... -DVERSION=... -DCOMMIT=... -DOUTPUT=... -P version.cmake
-execute_process(COMMAND git -C ${SOURCE} describe --always --dirty --abbrev=12 --exclude=*
-                OUTPUT_VARIABLE HASH OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
-if(NOT HASH)
-  set(HASH "${COMMIT}")
+set(HASH "${COMMIT}")
+if(NOT HASH AND EXISTS ${SOURCE}/.git)  # Not that of a project around it.
+  execute_process(COMMAND git -C ${SOURCE} describe --always --dirty --abbrev=12 --exclude=*
+                  OUTPUT_VARIABLE HASH OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
 endif()
 if(NOT HASH)
   set(HASH "no git")

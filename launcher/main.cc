@@ -1,5 +1,6 @@
 // The main program of muster: parse, check the program to run, become the front, fork the agent.
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -11,6 +12,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "agent/hang/nccl_ras_child.h"
@@ -28,6 +30,8 @@
 #include "launcher/slurm_child.h"
 #include "launcher/slurm_step.h"
 #include "launcher/version.h"
+#include "rendezvous/base/contract.h"
+#include "rendezvous/base/text.h"
 
 namespace muster {
 namespace {
@@ -64,6 +68,22 @@ Result<std::string> current_directory() {
       fmt::format(
           "cannot read the current directory: {} (it may have been removed: cd to another one)",
           error.message()));
+}
+
+// A program that started us may be killed, as the kernels of notebooks are, and cannot tell us:
+// Linux does (PR_SET_PDEATHSIG in prctl(2)), once the thread that started us has ended.
+Result<void> end_with_caller(Environment& environment) {
+  const auto found = environment.find(std::string(env::kEndWith));
+  if (found == environment.end()) return {};
+  const auto caller = whole_number<pid_t>(found->second);
+  environment.erase(found);
+  if (!caller || prctl(PR_SET_PDEATHSIG, SIGTERM) != 0 || getppid() != *caller) {
+    return fail(ExitCode::environment,
+                fmt::format("{} does not name the process that started this one: it may be gone; "
+                            "unset it",
+                            env::kEndWith));
+  }
+  return {};
 }
 
 std::string text_of_file(std::string_view path) {
@@ -123,7 +143,9 @@ int run(const std::vector<std::string>& args) {
     return slurm_requeue_child_main(args[1], args.back() == kIfPreempted, current_environment());
 
   fill_standard_descriptors();
-  const Environment environment = current_environment();
+  Environment environment = current_environment();
+  const Result<void> bound = end_with_caller(environment);
+  if (!bound) return complain(bound.error());
   const Result<ParsedCommandLine> parsed =
       parse_command_line(args, environment, version_line(), text_of_file);
   if (!parsed) return complain(parsed.error());

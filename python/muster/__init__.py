@@ -3,12 +3,21 @@
     muster --nproc-per-node 4 train.py      the launcher: an executable beside this environment's Python
     python -m muster ...                    the same, with this Python for the workers
     python -m muster.torchrun ...           the same, for those who look for that name
+    muster.launch(fn, *args, nproc=4)       a function in workers, and what they return
 
 A C or C++ program is built against the library with get_include() and get_library().
 """
+from __future__ import annotations
+
 import os
 
-__all__ = ["__version__", "get_include", "get_library"]
+TYPE_CHECKING = False  # Type checkers take it for true; `typing` would be most of the time of this import.
+if TYPE_CHECKING:
+    from typing import Any
+
+    from muster._launch import LaunchError, launch
+
+__all__ = ["LaunchError", "__version__", "get_include", "get_library", "launch"]
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -24,9 +33,14 @@ def get_library() -> str:
     return os.path.join(_HERE, "lib", "libmuster.so.0")
 
 
-def __getattr__(name: str) -> str:
+# `import muster` is to cost nothing: the rest is loaded when it is asked for (PEP 562).
+def __getattr__(name: str) -> Any:
+    if name in ("launch", "LaunchError"):
+        from muster import _launch
+
+        return getattr(_launch, name)
     if name == "__version__":
-        from importlib.metadata import version  # Takes longer than all else here.
+        from importlib.metadata import version
 
         return version("muster-launch")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -23,13 +23,13 @@ def find(name: str) -> str:
     above = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     candidates += [os.path.join(folder, name) for folder in (os.path.join(above, "bin"), os.path.dirname(sys.executable))]
     for path in candidates:
-        if os.access(path, os.X_OK):
+        if os.path.isfile(path) and os.access(path, os.X_OK):
             return os.path.realpath(path)
     found = shutil.which(name)
     if found:
         return found
     raise FileNotFoundError(f"the program {name} of the package {DISTRIBUTION} is not where it was installed: "
-                            f"pip install --force-reinstall {DISTRIBUTION}")
+                            "install the wheel again")
 
 
 def become(name: str) -> NoReturn:

@@ -71,6 +71,8 @@ inline constexpr std::string_view kUninterruptibleTimeout =
 inline constexpr std::string_view kHealthCheckPort = "TORCHELASTIC_HEALTH_CHECK_PORT";
 inline constexpr std::string_view kNcclAsyncErrorHandling = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
 inline constexpr std::string_view kToken = "MUSTER_TOKEN";  // Ours; never passed on to workers.
+// Nor this, a pid: of the launcher's parent, with whose end the job ends.
+inline constexpr std::string_view kEndWith = "MUSTER_END_WITH";
 // Ours: hexadecimal digits, the same for all workers of a job; only they and their agents know it.
 inline constexpr std::string_view kWorkerSecret = "MUSTER_WORKER_SECRET";
 inline constexpr std::string_view kGlooSocketIfname = "GLOO_SOCKET_IFNAME";

@@ -191,6 +191,8 @@ class WrongInput(LiveTest):
         self.refused(2, "true", env={"MUSTER_TOKEN": ""}, names=["MUSTER_TOKEN"])
         self.refused(2, "true", env={"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "soon"},
                      names=["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"])
+        for value in ("1", "x"):
+            self.refused(121, "true", env={"MUSTER_END_WITH": value}, names=["MUSTER_END_WITH", "unset it"])
 
     def test_gpus_that_are_not_there(self):
         self.refused(121, "--nproc-per-node", "gpu", "--no-python", "true", names=["gpu"])

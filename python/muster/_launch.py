@@ -1,0 +1,353 @@
+"""muster.launch(): a function in workers, by the native launcher."""
+from __future__ import annotations
+
+import codecs
+import fcntl
+import glob
+import json
+import math
+import os
+import pickle
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import types
+from typing import IO, Any, Callable, Dict, List, Mapping, Optional, TypeVar, Union
+
+from muster import _function
+from muster._function import EXTRA
+from muster._native import find
+
+R = TypeVar("R")
+CHUNK_BYTES = 1 << 16
+# The launcher leaves no process behind; one that got away must not hold us by its standard output.
+SILENCE_S = 5
+LOCK = "lock"
+
+
+class LaunchError(RuntimeError):
+    """A job has failed. Where a worker raised, its own exception is raised from this one.
+
+    rank              the global rank that failed first; None if it was no worker's failure
+    exit_code         of the launcher: the worker's own, 128 + n for signal n, or one of muster's (see `muster --help`)
+    remote_traceback  of that worker, as text; "" if it left none
+    result            result.json of the job (agent/report/schema.md), as a dictionary; {} if there was none
+    """
+
+    def __init__(self, message: str, exit_code: int, result: Dict[str, Any], remote_traceback: str = "") -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+        self.result = result
+        self.remote_traceback = remote_traceback
+        culprit = result.get("culprit") or {}
+        self.rank: Optional[int] = culprit.get("rank")
+
+    def __str__(self) -> str:
+        message = super().__str__()
+        return f"{message}\n\n{self.remote_traceback}" if self.remote_traceback else message
+
+
+def launch(fn: Callable[..., R], *args: Any, nproc: Union[int, str] = 1, kwargs: Optional[Mapping[str, Any]] = None,
+           timeout: Optional[float] = None, env: Optional[Mapping[str, str]] = None, gather: str = "node",
+           **options: Any) -> List[R]:
+    """Runs fn(*args, **kwargs) in `nproc` new processes, the workers of one job, and returns what each of them returned, by
+    rank. On several nodes each calls launch(), and gets the results of its own workers, or with gather="all" of all.
+
+    nproc    a number, or "gpu", "cpu", "auto", as --nproc-per-node
+    timeout  seconds, above 0, until the job is stopped and TimeoutError raised; None: no limit
+    env      environment variables of the launcher and of the workers, added to this process's
+    gather   "node" or "all": whose results are returned; "all" brings them over the network by the worker library
+    options  flags of the launcher: max_restarts=3 for --max-restarts 3; True for one without a value; None and False for none
+
+    fn and its arguments are pickled: with cloudpickle, if it is installed, so that closures and what was defined at a prompt or
+    in a notebook may be sent; else a script has to call launch() below `if __name__ == "__main__":`.
+
+    The exception of the worker that failed first is raised again, from a LaunchError with its traceback; what was no exception
+    is a LaunchError. Ctrl-C stops the job as on the command line, and once more kills it. Raises TypeError for what cannot be
+    pickled. Workers share nothing with this process but its standard streams. Any thread may call it, and several at once; where
+    it is not the main one, a Ctrl-C of the terminal reaches the job by itself.
+    """
+    if hasattr(sys, _function.IS_PREPARING):
+        raise RuntimeError("muster.launch() was reached while a worker imported the module that calls it: "
+                           f'put the call below `if __name__ == "__main__":`, or into a function; for scripts also {EXTRA}')
+    if gather not in ("node", "all"):
+        raise ValueError(f'gather is "node" or "all", not {gather!r}')
+    if timeout is not None and not (isinstance(timeout, (int, float)) and 0 < timeout < math.inf):
+        raise ValueError(f"timeout is a number of seconds above 0, or None, not {timeout!r}")
+    muster = find("muster")
+    whole_env = {**os.environ, **(env or {})}
+    python = options.pop("python", None)
+    logs = options.pop("log_dir", None) or whole_env.get("PET_LOG_DIR")
+    _sweep()
+    with _Folder("muster_launch") as folder, _Folder("muster_logs") as own_logs:
+        with open(folder.file("call"), "wb") as file:
+            _write_call(fn, args, dict(kwargs or {}), gather == "all", python is None, file)
+        # The name is for the verdict and for musterctl.
+        program = folder.file(f"muster.launch({getattr(_function.inner(fn), '__name__', type(fn).__name__)}).py")
+        os.symlink(os.path.realpath(_function.__file__), program)
+        logs = os.fspath(logs or own_logs.path)
+        command = [muster, f"--nproc-per-node={nproc}", f"--python={python or sys.executable}", f"--log-dir={logs}",
+                   *_flags(options), program, folder.path]
+        code = _Run(command, whole_env).end(timeout)
+        result = _result_of_job(logs, program)
+        code = result.get("exit_code", code)  # Others may have waited for our child.
+        if code != 0:
+            _raise(code, folder.path, result)
+        return _results(folder, gather)
+
+
+class _Folder:
+    """A temporary folder, locked as long as its owner lives."""
+
+    def __init__(self, name: str) -> None:
+        self.path = tempfile.mkdtemp(prefix=f"{name}_{socket.gethostname()}_")
+        self.lock = os.open(self.file(LOCK), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self.lock, fcntl.LOCK_EX)
+
+    def file(self, name: str) -> str:
+        return os.path.join(self.path, name)
+
+    def __enter__(self) -> _Folder:
+        return self
+
+    def __exit__(self, problem: Optional[type], *_: object) -> None:
+        if problem and glob.glob(os.path.join(glob.escape(self.path), "**", "*.log"), recursive=True):
+            os.remove(self.file(LOCK))  # The launcher has named these files: they stay.
+        else:
+            shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self.lock)
+
+
+def _sweep() -> None:
+    """Removes what callers have left that were killed, of this machine: a folder without a lock is somebody's to read."""
+    for path in glob.glob(os.path.join(glob.escape(tempfile.gettempdir()), f"muster_*_{glob.escape(socket.gethostname())}_*", LOCK)):
+        try:
+            lock = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            continue
+        try:
+            # Between its making and its locking a folder is new.
+            if os.fstat(lock).st_uid == os.getuid() and time.time() - os.fstat(lock).st_mtime > 60:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(os.path.dirname(path), ignore_errors=True)
+        except OSError:
+            pass
+        finally:
+            os.close(lock)
+
+
+def _flags(options: Mapping[str, Any]) -> List[str]:
+    flags = []
+    for name, value in options.items():
+        flag = "--" + name.replace("_", "-")
+        if value is True:
+            flags.append(flag)
+        elif value is not None and value is not False:
+            flags.append(f"{flag}={value}")
+    return flags
+
+
+def _write_call(fn: Callable[..., Any], args: Any, kwargs: Dict[str, Any], gather: bool, same_python: bool,
+                file: IO[bytes]) -> None:
+    try:
+        import cloudpickle as pickler  # type: ignore[import-untyped,unused-ignore]
+    except ImportError:
+        pickler = pickle
+    has_cloudpickle = pickler is not pickle
+    try:
+        call = pickler.dumps((fn, args, kwargs), protocol=_function.PROTOCOL)
+    except Exception as error:
+        remedy = "" if has_cloudpickle else f"; define it at the top level of a module, or {EXTRA}"
+        raise TypeError(f"cannot send {fn!r} and its arguments to the workers: {error}{remedy}") from None
+    main = None
+    if not has_cloudpickle and (b"__main__" in call or b"__mp_main__" in call):
+        main = _main_module(fn)
+    functions = [_function.inner(fn), *vars(sys.modules["__main__"]).values()]
+    files = {function.__qualname__: function.__code__.co_filename
+             for function in functions if isinstance(function, types.FunctionType) and function.__module__ == "__main__"}
+    path = [os.getcwd() if entry == "" else entry for entry in sys.path]
+    preparation = _function.Preparation(path if same_python else path[:1], same_python, sys.argv, main, pickler.__name__,
+                                        sys.version_info[:2], gather, files)
+    pickle.dump(tuple(preparation), file, protocol=_function.PROTOCOL)
+    file.write(call)
+
+
+def _main_module(fn: Callable[..., Any]) -> Dict[str, Any]:
+    """How multiprocessing.spawn.prepare() imports the caller's script. Its own get_preparation_data() would settle the caller's
+    start method."""
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    name = getattr(spec, "name", None)
+    path = getattr(main, "__file__", None)
+    if hasattr(sys, "ps1") or (name or "").endswith("__main__") or not (name or path):
+        raise TypeError(f"cannot send {fn!r} to the workers: it was defined at a prompt or in a __main__.py; {EXTRA}, or put it "
+                        "into a module") from None
+    sys.modules.setdefault("__mp_main__", main)  # So do the workers call it, as `import multiprocessing` does here.
+    data: Dict[str, Any] = {"sys_argv": sys.argv, "dir": os.getcwd()}
+    return {**data, "init_main_from_name": name} if name else {**data, "init_main_from_path": os.path.abspath(str(path))}
+
+
+class _Run:
+    """The launcher as a child, from its start to its end."""
+
+    def __init__(self, command: List[str], env: Dict[str, str]) -> None:
+        self.command, self.env = command, {**env, "MUSTER_END_WITH": str(os.getpid())}
+        self.process: Optional[subprocess.Popen[bytes]] = None
+        self.interrupts = self.passed_on = 0
+        self.read_at = 0.0
+
+    def end(self, timeout: Optional[float]) -> int:
+        """The exit code. However this is left, the launcher has ended."""
+        is_main = threading.current_thread() is threading.main_thread()
+        before = signal.getsignal(signal.SIGINT) if is_main else None
+        if callable(before):
+            signal.signal(signal.SIGINT, self.on_interrupt)
+        try:
+            code = self.run(timeout, is_main)
+        finally:
+            if callable(before):
+                signal.signal(signal.SIGINT, before)
+        if self.interrupts and callable(before):
+            before(signal.SIGINT, None)  # KeyboardInterrupt, unless the caller has another.
+        return code
+
+    def on_interrupt(self, *_: object) -> None:
+        self.interrupts += 1
+        self.pass_on()
+
+    def pass_on(self) -> None:
+        while self.process and self.passed_on < self.interrupts:
+            self.passed_on += 1
+            self.process.send_signal(signal.SIGINT)  # The second one kills.
+
+    def run(self, timeout: Optional[float], is_main: bool) -> int:
+        targets = [_replaced(sys.stdout, 1), _replaced(sys.stderr, 2)]
+        for stream in (sys.stdout, sys.stderr):  # What was printed before comes before.
+            try:
+                stream.flush()
+            except (AttributeError, OSError, ValueError):
+                pass
+        outs, errs = (None if target is None else subprocess.PIPE for target in targets)
+        # In the main thread in a session of its own: a Ctrl-C comes to us alone, and is passed on once.
+        process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=outs, stderr=errs, env=self.env,
+                                   start_new_session=is_main)
+        self.process = process
+        pumps: List[threading.Thread] = []
+        problem: Optional[BaseException] = None
+        try:
+            self.pass_on()
+            for pair in zip((process.stdout, process.stderr), targets):
+                if pair[1] is not None:
+                    pumps.append(threading.Thread(target=self.pump, args=pair, daemon=True))
+                    pumps[-1].start()
+            process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            problem = TimeoutError(f"the job took longer than {timeout:g} s, and was stopped")
+        except BaseException as error:  # Of a signal's handler, for instance.
+            problem = error
+        while process.returncode is None:
+            try:
+                process.send_signal(signal.SIGTERM)
+                process.wait()
+            except BaseException as error:
+                problem = error
+        self.read_at = time.monotonic()
+        while any(pump.is_alive() for pump in pumps) and time.monotonic() - self.read_at < SILENCE_S:
+            for pump in pumps:
+                pump.join(0.1)
+        if problem is not None:
+            raise problem
+        return process.returncode
+
+    def pump(self, source: IO[bytes], target: Any) -> None:
+        decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        with source:
+            while True:
+                chunk = source.read1(CHUNK_BYTES)  # type: ignore[attr-defined]
+                self.read_at = time.monotonic()
+                try:
+                    _print(decoder.decode(chunk, final=not chunk), target)
+                except Exception:  # It is closed, or no real stream: the job goes on.
+                    pass
+                if not chunk:
+                    return
+
+
+def _replaced(stream: Any, fd: int) -> Any:
+    """The stream, if what is written to the descriptor would not come out there: in notebooks, under pytest."""
+    try:
+        return None if stream is None or stream.fileno() == fd else stream
+    except (AttributeError, OSError, ValueError):
+        return stream
+
+
+def _print(text: str, target: Any) -> None:
+    try:
+        target.write(text)
+    except UnicodeEncodeError as error:
+        target.write(text.encode(error.encoding, "backslashreplace").decode(error.encoding))
+    target.flush()
+
+
+def _result_of_job(logs: str, program: str) -> Dict[str, Any]:
+    folder = re.sub(r"\{\w+\}", "*", glob.escape(logs))
+    for path in glob.glob(os.path.join(folder, "*", "result.json")):
+        try:
+            with open(path, encoding="utf-8") as file:
+                result: Dict[str, Any] = json.load(file)
+        except (OSError, ValueError):
+            continue
+        if result.get("program") == program:  # Others may share the folder.
+            return result
+    return {}
+
+
+def _raise(code: int, folder: str, result: Dict[str, Any]) -> None:
+    culprit = result.get("culprit") or {}
+    left = _error_of(folder, culprit.get("rank"))
+    message = result.get("summary") or f"muster exited with {code}; it has said why on stderr"
+    if result.get("remedy"):
+        message += f"\n{result['remedy']}"
+    cause = LaunchError(message, code, result, left["traceback"] or "\n".join(culprit.get("stderr") or []))
+    if left["error"] is None:
+        raise cause
+    raise left["error"] from cause
+
+
+def _error_of(folder: str, rank: Optional[int]) -> Dict[str, Any]:
+    """What a worker has left in the last attempt; without a rank, the first one."""
+    newest, _ = _function.ranks(folder)
+    names = [path for path in glob.glob(os.path.join(glob.escape(folder), "error.*")) if not path.endswith(".part")]
+    if rank is not None:
+        names = [path for path in names if path.endswith(f".{rank}")]
+    for path in sorted(names, key=lambda name: os.stat(name).st_mtime_ns):
+        try:
+            with open(path, "rb") as file:
+                left: Dict[str, Any] = pickle.load(file)
+        except Exception:  # What was raised there cannot be read here.
+            continue
+        if left["attempt"] == newest:
+            return left
+    return {"error": None, "traceback": ""}
+
+
+def _results(folder: _Folder, gather: str) -> List[Any]:
+    newest, here = _function.ranks(folder.path)
+    if not here:
+        raise ValueError("no worker was started: one of the flags makes muster print something and exit")
+    name = "all" if gather == "all" else "result"
+    results = []
+    for rank in range(int(newest.split()[1])) if gather == "all" else here:
+        try:
+            with open(folder.file(f"{name}.{rank}"), "rb") as file:
+                results.append(pickle.load(file))
+        except FileNotFoundError:
+            raise LaunchError(f"rank {rank} has ended without a result: the function left the interpreter by os._exit()", 0,
+                              {}) from None
+    return results

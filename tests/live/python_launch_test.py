@@ -1,0 +1,569 @@
+"""muster.launch(): functions in workers, from a script, a prompt, a notebook's kernel and pytest, with and without cloudpickle.
+
+The package is that of the wheel in $MUSTER_DIST, in front of what $MUSTER_PYTHON has, a virtual environment with cloudpickle,
+numpy, jupyter's client and kernel, and pytest (./dev test makes both)."""
+import glob
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import unittest
+import uuid
+
+from harness import alive_with, wait_for
+
+SKIPPED = 77
+LIMIT_S = 120
+PYTHON = os.path.join(os.environ.get("MUSTER_PYTHON", ""), "bin", "python")
+HEAD = "import functools, os, sys, time\nimport muster\n"
+
+
+class Launch(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        held = tempfile.TemporaryDirectory(prefix="muster-python-")
+        cls.addClassCleanup(held.cleanup)
+        cls.package = os.path.join(held.name, "package")
+        [wheel] = glob.glob(f"{os.environ['MUSTER_DIST']}/*.whl")
+        subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--disable-pip-version-check", "--target",
+                        cls.package, wheel], check=True, stdin=subprocess.DEVNULL)
+        # A Python without cloudpickle.
+        cls.plain = os.path.join(held.name, "plain", "bin", "python")
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", os.path.dirname(os.path.dirname(cls.plain))], check=True)
+
+    def setUp(self):
+        held = tempfile.TemporaryDirectory(prefix="muster-python-")
+        self.addCleanup(held.cleanup)
+        self.folder = held.name
+        self.temp = os.path.join(self.folder, "tmp")
+        os.mkdir(self.temp)
+        self.marker = f"marker-{uuid.uuid4()}"
+        self.env = {**{name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PET_", "MUSTER"))},
+                    "PYTHONPATH": self.package, "TMPDIR": self.temp, "MARKER": self.marker}
+
+    def write(self, name, text):
+        path = os.path.join(self.folder, name)
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text)
+        return path
+
+    def script(self, text):
+        return self.write("script.py", HEAD + textwrap.dedent(text))
+
+    def start(self, command, **options):
+        return subprocess.Popen(command, env=self.env, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True, start_new_session=True, **options)
+
+    def finish(self, process, code=0):
+        out, err = process.communicate(timeout=LIMIT_S)
+        self.assertEqual(process.returncode, code, f"{out}\n{err}")
+        return out, err
+
+    def run_script(self, text, python=PYTHON, code=0):
+        return self.finish(self.start([python, self.script(text)]), code)
+
+    def files(self):
+        return [name for _, folders, names in os.walk(self.temp) for name in folders + names]
+
+
+class Results(Launch):
+    def test_each_ranks_result_in_order(self):
+        out, _ = self.run_script("""
+            factor = 10
+            def f(x, plus):
+                return int(os.environ["RANK"]) * factor * x + plus, os.environ["WORLD_SIZE"]
+            print(muster.launch(f, 2, nproc=3, kwargs={"plus": 1}))
+            print(muster.launch(lambda: factor, nproc=2))
+            print(muster.launch(functools.partial(f, plus=3), 1))
+            """)
+        self.assertEqual(out, "[(1, '3'), (21, '3'), (41, '3')]\n[10, 10]\n[(3, '1')]\n")
+        self.assertEqual(self.files(), [])
+
+    def test_another_python(self):
+        out, _ = self.run_script(f"""
+            def f(): return sys.prefix, sys.argv
+            print(muster.launch(f, python={self.plain!r}, env={{"PYTHONPATH": os.path.dirname(os.path.dirname(__import__("cloudpickle").__file__))}}))
+            """)
+        self.assertEqual(out, f"[({os.path.dirname(os.path.dirname(self.plain))!r}, [{os.path.join(self.folder, 'script.py')!r}])]\n")
+
+    def test_what_is_called_need_be_no_function(self):
+        out, _ = self.run_script("""
+            class Adder:
+                def __init__(self, one): self.one = one
+                def __call__(self, other): return self.one + other
+                def add(self, other): return self.one + other
+            print(muster.launch(Adder(1), 2), muster.launch(Adder(1).add, 3), muster.launch(os.path.basename, "a/b"))
+            """)
+        self.assertEqual(out, "[3] [4] ['b']\n")
+
+    def test_a_worker_may_launch(self):
+        out, _ = self.run_script("""
+            def inner(): return os.environ["WORLD_SIZE"]
+            def outer(): return muster.launch(inner, nproc=3)
+            print(muster.launch(outer, nproc=2))
+            """)
+        self.assertEqual(out, "[['3', '3', '3'], ['3', '3', '3']]\n")
+
+    def test_ranks_that_all_have_local_rank_0(self):
+        text = """
+            def f(): return os.environ["RANK"], os.environ["LOCAL_RANK"]
+            print(muster.launch(f, nproc=3, virtual_local_rank=True, GATHER))
+            """
+        for gather in ("", 'gather="all"'):
+            out, _ = self.run_script(text.replace("GATHER", gather))
+            self.assertEqual(out, "[('0', '0'), ('1', '0'), ('2', '0')]\n")
+
+    def test_what_travelled_by_value_can_be_pickled_there(self):
+        out, _ = self.run_script("""
+            import pickle
+            class Config: pass
+            def f(config): return type(pickle.loads(pickle.dumps(config))).__name__
+            print(muster.launch(f, Config()))
+            """)
+        self.assertEqual(out, "['Config']\n")
+
+    def test_a_module_that_launches_as_it_is_imported(self):
+        self.write("eager.py", "import muster\ndef f(): return 1\nmuster.launch(f, nproc=2)\n")
+        _, err = self.run_script("import eager", code=1)
+        self.assertIn("muster.launch() was reached while a worker imported the module that calls it", err)
+
+    def test_the_callers_start_method_is_its_own(self):
+        out, _ = self.run_script("""
+            import multiprocessing
+            def f(): multiprocessing.set_start_method("spawn"); return multiprocessing.get_start_method()
+            if __name__ == "__main__":
+                print(muster.launch(f))
+                multiprocessing.set_start_method("spawn")
+            """, python=self.plain)
+        self.assertEqual(out, "['spawn']\n")
+
+    def test_what_was_printed_before_comes_before(self):
+        out, _ = self.run_script("""
+            print("first")
+            muster.launch(print, "second")
+            print("third")
+            """)
+        self.assertEqual(out, "first\nsecond\nthird\n")
+
+    def test_calls_of_several_threads(self):
+        out, _ = self.run_script("""
+            from concurrent.futures import ThreadPoolExecutor
+            def f(i): return i
+            with ThreadPoolExecutor(4) as pool:
+                print(list(pool.map(lambda i: muster.launch(f, i, nproc=2), range(8))))
+            """)
+        self.assertEqual(out, f"{[[i, i] for i in range(8)]}\n")
+
+    def test_without_cloudpickle(self):
+        self.write("module.py", "import os\ndef rank(): return os.environ['RANK']\n")
+        out, _ = self.run_script("""
+            import module
+            class Answer:
+                def __init__(self, text): self.text = text
+            def f(answer): return Answer(answer.text + os.environ["RANK"])
+            if __name__ == "__main__":
+                print(muster.launch(module.rank, nproc=2))
+                answers = muster.launch(f, Answer("x"), nproc=2)
+                print([answer.text for answer in answers], all(isinstance(answer, Answer) for answer in answers))
+            """, python=self.plain)
+        self.assertEqual(out, "['0', '1']\n['x0', 'x1'] True\n")
+
+    def test_a_script_without_a_guard_is_told(self):
+        out, err = self.run_script("""
+            def f(): return 1
+            print("begins")
+            muster.launch(f, nproc=2)
+            """, python=self.plain, code=1)
+        self.assertIn('put the call below `if __name__ == "__main__":`', err)
+        self.assertEqual(out.count("begins"), 3, "the script, and once in each worker")
+
+    def test_large_ones(self):
+        out, _ = self.run_script("""
+            import numpy
+            [small, other] = muster.launch(lambda: numpy.full(1 << 17, float(os.environ["RANK"])), nproc=2)
+            print(small.nbytes, small.sum(), other.sum())
+            [large] = muster.launch(lambda: numpy.ones(1 << 30, numpy.uint8))
+            print(large.nbytes, large.sum())
+            """)
+        self.assertEqual(out, "1048576 0.0 131072.0\n1073741824 1073741824\n")
+        self.assertEqual(self.files(), [])
+
+    def test_two_hundred_calls_leave_nothing(self):
+        out, _ = self.run_script("""
+            def open_descriptors(): return len(os.listdir("/proc/self/fd"))
+            def f(i):
+                if i % 10 == 9: raise ValueError(i)
+                return i
+            assert muster.launch(f, 0) == [0]
+            before = open_descriptors()
+            for i in range(200):
+                try:
+                    assert muster.launch(f, i, nproc=2) == [i, i]
+                except ValueError as error:
+                    assert error.args == (i,)
+            assert open_descriptors() == before, open_descriptors()
+            with open("/proc/self/task/%d/children" % os.getpid()) as f: print("children:", f.read())
+            """)
+        self.assertEqual(out, "children: \n")
+        # As on the command line, the last lines of a job that has failed are kept, where its verdict says.
+        kept = [name for name in os.listdir(self.temp) if name.startswith("muster_logs_")]
+        self.assertEqual((len(kept), len(os.listdir(self.temp))), (20, 20))
+
+    def test_two_nodes_get_their_own(self):
+        port = free_port()
+        text = f"""
+            def f(): return os.environ["RANK"]
+            print(muster.launch(f, nproc=2, nnodes=2, rdzv_backend="c10d", rdzv_endpoint="127.0.0.1:{port}", rdzv_id="x"))
+            """
+        both = [self.start([PYTHON, self.script(text)]) for _ in range(2)]
+        self.assertEqual(sorted(self.finish(node)[0] for node in both), ["['0', '1']\n", "['2', '3']\n"])
+
+    def test_all_nodes_get_all(self):
+        port = free_port()
+        text = f"""
+            def f(): return os.environ["RANK"] * (40 << 20 if os.environ["RANK"] == "2" else 1)
+            results = muster.launch(f, nproc=2, nnodes=2, rdzv_backend="c10d", rdzv_endpoint="127.0.0.1:{port}", rdzv_id="x", gather="all")
+            print([(result[:1], len(result)) for result in results])
+            """
+        both = [self.start([PYTHON, self.script(text)]) for _ in range(2)]
+        for node in both:
+            self.assertEqual(self.finish(node)[0], f"[('0', 1), ('1', 1), ('2', {40 << 20}), ('3', 1)]\n")
+        self.assertEqual(self.files(), [])
+
+    def test_a_restart_begins_anew(self):
+        out, _ = self.run_script("""
+            def f():
+                restarts = os.environ["TORCHELASTIC_RESTART_COUNT"]
+                if os.environ["RANK"] == "1" and restarts == "0": raise OSError("once")
+                return restarts
+            print(muster.launch(f, nproc=2, max_restarts=1))
+            """)
+        self.assertEqual(out, "['1', '1']\n")
+
+
+class Failures(Launch):
+    def test_the_exception_is_raised_again(self):
+        out, err = self.run_script("""
+            class Wrong(Exception): pass
+            def inner(): raise Wrong("shape (3, 4)")
+            def f():
+                if os.environ["RANK"] == "1": inner()
+                time.sleep(60)
+            try:
+                muster.launch(f, nproc=3)
+            except Wrong as error:
+                cause = error.__cause__
+                print(error, cause.rank, cause.exit_code, cause.result["class"], isinstance(cause, muster.LaunchError))
+                raise
+            """, code=1)
+        self.assertEqual(out, "shape (3, 4) 1 1 user True\n")
+        self.assertRegex(err, r"/muster\.launch\(f\)\.py FAILED: rank 1 of 3 exited with 1: (\w+\.)*Wrong: shape \(3, 4\)")
+        ours = err[err.rindex("LaunchError"):]
+        self.assertRegex(ours, r'File "\S+/script\.py", line 5, in inner\n +def inner\(\): raise Wrong')
+        self.assertNotIn("_function.py", ours)
+
+    def test_an_exception_that_cannot_travel(self):
+        out, _ = self.run_script("""
+            class Two(Exception):
+                def __init__(self, a, b): super().__init__(f"{a} and {b}")
+            def f(): raise Two(1, 2)
+            try: muster.launch(f)
+            except muster.LaunchError as error: print(error)
+            """)
+        self.assertIn("Two: 1 and 2", out)
+        self.assertIn("in f\n", out)
+
+    def test_a_death_by_signal(self):
+        out, _ = self.run_script("""
+            def f(): os.kill(os.getpid(), 9)
+            try: muster.launch(f, nproc=2)
+            except muster.LaunchError as error: print(error.exit_code, error.rank in (0, 1), error)
+            """)
+        self.assertRegex(out, r"^137 True rank \d killed by SIGKILL")
+
+    def test_an_exit_without_a_result(self):
+        out, _ = self.run_script("""
+            try: muster.launch(os._exit, 0, nproc=2)
+            except muster.LaunchError as error: print(error)
+            try: muster.launch(sys.exit, 0, nproc=2, gather="all")
+            except RuntimeError as error: print(error)
+            try: muster.launch(print, help=True)
+            except ValueError as error: print(error)
+            """)
+        self.assertIn("rank 0 has ended without a result", out)
+        self.assertIn("the function has left by sys.exit(), without a result\n", out)
+        self.assertTrue(out.endswith("no worker was started: one of the flags makes muster print something and exit\n"), out)
+
+    def test_a_result_that_cannot_be_pickled(self):
+        out, _ = self.run_script("""
+            import threading
+            try: muster.launch(lambda: threading.Lock())
+            except TypeError as error: print(error)
+            """)
+        self.assertRegex(out, "^the result of rank 0 cannot be pickled: .*lock")
+
+    def test_where_the_launcher_writes_nothing_the_exception_is_known(self):
+        out, _ = self.run_script("""
+            def f(): raise KeyError("lost")
+            for logs in ("/dev/null", os.environ["TMPDIR"] + "/{host}-{start}"):
+                try: muster.launch(f, log_dir=logs)
+                except KeyError as error: print(error, error.__cause__.exit_code)
+            """)
+        self.assertEqual(out, "'lost' 1\n'lost' 1\n")
+
+    def test_a_wrong_time_limit(self):
+        out, _ = self.run_script("""
+            for wrong in ("60", 0, -1, float("nan")):
+                try: muster.launch(print, timeout=wrong)
+                except ValueError as error: print(error)
+            """)
+        self.assertEqual(out.count("timeout is a number of seconds above 0, or None, not "), 4, out)
+
+    def test_a_time_limit(self):
+        out, _ = self.run_script("""
+            try: muster.launch(time.sleep, 600, nproc=2, timeout=1)
+            except TimeoutError as error: print(error)
+            """)
+        self.assertEqual(out, "the job took longer than 1 s, and was stopped\n")
+        self.assertEqual(self.files(), [])
+
+    def test_what_cannot_be_sent(self):
+        out, _ = self.run_script("""
+            import threading
+            try: muster.launch(print, threading.Lock())
+            except TypeError as error: print(error)
+            """)
+        self.assertRegex(out, "^cannot send <built-in function print> and its arguments to the workers: .*lock")
+        self.assertEqual(out.count("\n"), 1)
+        out, _ = self.finish(self.start([self.plain, "-c", HEAD + textwrap.dedent("""
+            def f(): pass
+            try: muster.launch(f)
+            except TypeError as error: print(error)
+            """)]))
+        self.assertRegex(out, r"was defined at a prompt or in a __main__.py; pip install 'muster-launch\[cloudpickle\]', or put it into a module\n$")
+        self.assertEqual(self.files(), [])
+
+    def test_a_flag_that_does_not_exist(self):
+        out, err = self.run_script("""
+            try: muster.launch(print, no_such_flag=1)
+            except muster.LaunchError as error: print(error, error.exit_code)
+            """)
+        self.assertIn("--no-such-flag", err)
+        self.assertEqual(out, "muster exited with 2; it has said why on stderr 2\n")
+
+
+class Stopped(Launch):
+    def worker(self, more=""):
+        """Workers that are known by the marker on their command line, and run until they are stopped."""
+        return f"""
+            def f(marker):
+                {more or "pass"}
+                os.execv(sys.executable, [sys.executable, "-c", "import time; time.sleep(600)", marker])
+            """
+
+    def wait_for_workers(self, count=2):
+        wait_for(lambda: len(alive_with(self.marker)) == count, f"{count} workers run")
+
+    def wait_for_none(self):
+        wait_for(lambda: not alive_with(self.marker), "no worker is left")
+
+
+class Interrupted(Stopped):
+    def test_ctrl_c_at_a_prompt(self):
+        job = self.start([PYTHON, self.script(self.worker() + f"""
+            try: muster.launch(f, "{self.marker}", nproc=2)
+            except KeyboardInterrupt: print("interrupted")
+            """)])
+        self.wait_for_workers()
+        os.killpg(job.pid, signal.SIGINT)
+        out, err = self.finish(job)
+        self.assertEqual((out, alive_with(self.marker)), ("interrupted\n", []))
+        # Their last words, as on the command line, and no more.
+        [kept] = os.listdir(self.temp)
+        self.assertIn(f"the last lines of each rank are kept in {self.temp}/{kept}/", err)
+
+    def test_a_second_ctrl_c_kills(self):
+        ignoring = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+        job = self.start([PYTHON, self.script(self.worker(ignoring) + f"""
+            try: muster.launch(f, "{self.marker}", nproc=2)
+            except KeyboardInterrupt: print("interrupted")
+            """)])
+        self.wait_for_workers()
+        job.send_signal(signal.SIGINT)
+        said = ""
+        while "stopping ranks" not in said:
+            line = job.stderr.readline()
+            self.assertTrue(line, said)
+            said += line
+        job.send_signal(signal.SIGINT)
+        self.assertEqual(self.finish(job)[0], "interrupted\n")
+        self.assertEqual(alive_with(self.marker), [])
+
+    def test_a_handler_that_raises_ends_the_job(self):
+        job = self.start([PYTHON, self.script(self.worker() + f"""
+            import signal
+            def leave(*_): sys.exit(7)
+            signal.signal(signal.SIGTERM, leave)
+            muster.launch(f, "{self.marker}", nproc=2)
+            """)])
+        self.wait_for_workers()
+        job.terminate()
+        self.finish(job, code=7)
+        self.assertEqual((alive_with(self.marker), self.files()), ([], []))
+
+    def test_ctrl_c_where_a_thread_called(self):
+        job = self.start([PYTHON, self.script(self.worker() + f"""
+            from concurrent.futures import ThreadPoolExecutor
+            with ThreadPoolExecutor() as pool:
+                call = pool.submit(muster.launch, f, "{self.marker}", nproc=2)
+                try: call.result()
+                except KeyboardInterrupt: print("interrupted")
+            """)])
+        self.wait_for_workers()
+        os.killpg(job.pid, signal.SIGINT)
+        self.assertEqual(self.finish(job)[0], "interrupted\n")
+        self.assertEqual(alive_with(self.marker), [])
+
+    def test_what_a_killed_caller_leaves_is_swept(self):
+        text = self.worker() + f"""
+            muster.launch(f, "{self.marker}", nproc=2)
+            """
+        job = self.start([PYTHON, self.script(text)])
+        self.wait_for_workers()
+        job.kill()
+        self.wait_for_none()
+        job.communicate(timeout=LIMIT_S)
+        left = [os.path.join(self.temp, name) for name in os.listdir(self.temp)]
+        self.assertEqual(len(left), 2, "its call, and its logs")
+        for folder in left:
+            os.utime(os.path.join(folder, "lock"), (0, 0))
+        self.run_script("muster.launch(int)")
+        self.assertEqual(self.files(), [])
+
+    def test_a_caller_that_is_killed_leaves_no_worker(self):
+        job = self.start([PYTHON, self.script(self.worker() + f"""
+            muster.launch(f, "{self.marker}", nproc=2)
+            """)])
+        self.wait_for_workers()
+        job.kill()
+        self.wait_for_none()
+        job.communicate(timeout=LIMIT_S)
+
+
+class Notebook(Stopped):
+    def setUp(self):
+        super().setUp()
+        sys.path[:0] = glob.glob(os.path.join(os.path.dirname(PYTHON), "..", "lib", "python3*", "site-packages"))
+        from jupyter_client import KernelManager
+        self.manager = KernelManager()
+        self.manager.kernel_spec.argv[0] = PYTHON
+        self.manager.start_kernel(env=self.env, cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(self.manager.shutdown_kernel, now=True)
+        self.client = self.manager.client()
+        self.client.start_channels()
+        self.addCleanup(self.client.stop_channels)
+        self.client.wait_for_ready(timeout=LIMIT_S)
+        self.execute(HEAD)
+
+    def begin(self, text):
+        return self.client.execute(textwrap.dedent(text))
+
+    def end(self, request):
+        """(what the cell printed, the name of its exception or None)"""
+        printed, error = "", None
+        while True:
+            message = self.client.get_iopub_msg(timeout=LIMIT_S)
+            if message["parent_header"].get("msg_id") != request:
+                continue
+            content = message["content"]
+            if message["msg_type"] == "stream":
+                printed += content["text"]
+            elif message["msg_type"] == "error":
+                error = content["ename"]
+            elif message["msg_type"] == "status" and content["execution_state"] == "idle":
+                return printed, error
+
+    def execute(self, text):
+        return self.end(self.begin(text))
+
+    def test_a_cells_function(self):
+        printed, error = self.execute("""
+            scale = 3
+            def f(x):
+                print("from rank", os.environ["RANK"])
+                return scale * x
+            print(muster.launch(f, 5, nproc=2))
+            """)
+        self.assertIsNone(error, printed)
+        for line in ("from rank 0\n", "from rank 1\n", "[15, 15]\n"):
+            self.assertIn(line, printed)
+        printed, error = self.execute("muster.launch(lambda: 1 / 0)")
+        self.assertEqual(error, "ZeroDivisionError")
+        self.assertIn("FAILED: rank 0 exited with 1: ZeroDivisionError", printed, "the verdict is in the notebook")
+
+    def test_an_interrupt(self):
+        self.execute(self.worker())
+        request = self.begin(f'muster.launch(f, "{self.marker}", nproc=2)')
+        self.wait_for_workers()
+        self.manager.interrupt_kernel()
+        self.assertEqual(self.end(request)[1], "KeyboardInterrupt")
+        self.assertEqual(alive_with(self.marker), [])
+        self.assertEqual(self.execute("print(muster.launch(lambda: 7))"), ("[7]\n", None), "the kernel goes on")
+
+    def test_a_kernel_that_is_killed_leaves_no_worker(self):
+        self.execute(self.worker())
+        self.begin(f'muster.launch(f, "{self.marker}", nproc=2)')
+        self.wait_for_workers()
+        self.manager.shutdown_kernel(now=True)
+        self.wait_for_none()
+
+
+class Types(Launch):
+    def test_the_package_is_typed(self):
+        out, _ = self.finish(self.start([PYTHON, "-m", "mypy", "--strict", "--cache-dir", self.temp, f"{self.package}/muster"]))
+        self.assertIn("no issues found", out)
+
+    def test_a_programs_types_are_checked(self):
+        path = self.script("""
+            def f(x: int) -> str: return str(x)
+            answers: list[str] = muster.launch(f, 1, nproc=2)
+            wrong: list[int] = muster.launch(f, 1)
+            """)
+        done = self.start([PYTHON, "-m", "mypy", "--strict", "--cache-dir", self.temp, path])
+        out, _ = self.finish(done, code=1)
+        self.assertIn("Found 1 error", out)
+
+
+class Pytest(Launch):
+    def test_it_captures_what_workers_print(self):
+        self.write("test_it.py", HEAD + textwrap.dedent("""
+            def f(): print("heard from", os.environ["RANK"]); return 1
+            def test_fd(capfd):
+                assert muster.launch(f, nproc=2) == [1, 1]
+                assert "heard from 1" in capfd.readouterr().out
+            def test_sys(capsys):
+                assert muster.launch(f, nproc=2) == [1, 1]
+                assert "heard from 1" in capsys.readouterr().out
+            def test_quiet():
+                muster.launch(f, nproc=2)
+            """))
+        out, _ = self.finish(self.start([PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py"]))
+        self.assertRegex(out, r"3 passed")
+        self.assertNotIn("heard from", out)
+
+
+def free_port():
+    import socket
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+if __name__ == "__main__":
+    absent = [name for name in ("MUSTER_DIST", "MUSTER_PYTHON") if not os.environ.get(name)]
+    if absent:
+        print(f"SKIPPED: {', '.join(absent)} not set (./dev test sets them)", file=sys.stderr)
+        sys.exit(SKIPPED)
+    unittest.main(verbosity=2)
