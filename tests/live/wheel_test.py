@@ -163,6 +163,7 @@ class TheWheel(Published):
             archive.extractall(self.folder)
             [launcher] = [name for name in names if name.endswith(".data/scripts/muster")]
             self.assertIn(b"_muster_recorder", archive.read(launcher), "built without Python's headers: no calls are recorded")
+            self.assertNotIn(b"/build/sdist/", archive.read(launcher), "a folder of the machine that built it")
         for program in ("muster", "musterctl"):
             self.assertEqual(len([name for name in names if name.endswith(f".data/scripts/{program}")]), 1, names)
         self.assertEqual([name for name in names if ".so" in name], ["muster/lib/libmuster.so.0"])
