@@ -102,6 +102,9 @@ def launch(fn: Callable[..., R], *args: Any, nproc: Union[int, str] = 1, kwargs:
         return _results(folder, gather)
 
 
+LaunchError.__module__ = launch.__module__ = "muster"  # As tracebacks are to show them.
+
+
 class _Folder:
     """A temporary folder, locked as long as its owner lives."""
 

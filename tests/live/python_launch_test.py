@@ -27,7 +27,7 @@ class Launch(unittest.TestCase):
         cls.addClassCleanup(held.cleanup)
         cls.package = os.path.join(held.name, "package")
         [wheel] = glob.glob(f"{os.environ['MUSTER_DIST']}/*.whl")
-        subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--disable-pip-version-check", "--target",
+        subprocess.run([PYTHON, "-m", "pip", "install", "--quiet", "--no-index", "--disable-pip-version-check", "--target",
                         cls.package, wheel], check=True, stdin=subprocess.DEVNULL)
         # A Python without cloudpickle.
         cls.plain = os.path.join(held.name, "plain", "bin", "python")

@@ -132,7 +132,7 @@ class TheWheel(Published):
 
     def test_a_target_folder_works_by_its_path(self):
         target = os.path.join(self.folder, "target")
-        self.succeed(sys.executable, "-m", "pip", "install", "--no-index", "--disable-pip-version-check", "--target", target, wheel())
+        self.succeed(f"{TOOLS}/pip", "install", "--no-index", "--disable-pip-version-check", "--target", target, wheel())
         env = clean_environment(PYTHONPATH=target)
         self.check_world(self.succeed(sys.executable, "-m", "muster", "--nproc-per-node", 2, self.train, env=env), sys.prefix)
 
@@ -162,8 +162,9 @@ class TheWheel(Published):
             names = archive.namelist()
             archive.extractall(self.folder)
             [launcher] = [name for name in names if name.endswith(".data/scripts/muster")]
-            self.assertIn(b"_muster_recorder", archive.read(launcher), "built without Python's headers: no calls are recorded")
-            self.assertNotIn(b"/build/sdist/", archive.read(launcher), "a folder of the machine that built it")
+            content = archive.read(launcher)
+            self.assertTrue(b"_muster_recorder" in content, "built without Python's headers: no calls are recorded")
+            self.assertFalse(b"/build/sdist/" in content, "it names a folder of the machine that built it")
         for program in ("muster", "musterctl"):
             self.assertEqual(len([name for name in names if name.endswith(f".data/scripts/{program}")]), 1, names)
         self.assertEqual([name for name in names if ".so" in name], ["muster/lib/libmuster.so.0"])
