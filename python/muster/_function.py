@@ -4,8 +4,8 @@ caller's sys.path is known.
     python 'FOLDER/muster.launch(fn).py' FOLDER
 
 In FOLDER: `call`, two pickles, the Preparation and (fn, args, kwargs); of each rank that a worker here has, `started.RANK`, its
-attempt(); `result.RANK`, a pickle of what fn returned; `error.RANK`, a pickle of {"attempt": attempt(), "error": the exception or
-None, "traceback": text}; and `all.RANK`, the result of each rank of the job, if that was asked for.
+attempt(); `result.RANK`, a pickle of what fn returned; `error.RANK`, a pickle of its attempt and its traceback as
+text, and one of the exception or None; and `all.RANK`, the result of each rank of the job, if that was asked for.
 """
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import runpy
 import sys
 import traceback
 import types
-from typing import Any, Dict, List, NamedTuple, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 PROTOCOL = 5  # Large buffers are written without a copy (PEP 574).
 EXTRA = "pip install 'muster-launch[cloudpickle]'"
@@ -32,14 +32,16 @@ class Preparation(NamedTuple):
     argv: List[str]  # sys.argv
     main: Any  # What multiprocessing.spawn.prepare() takes, or None: the function brings its module along.
     pickler: str  # The module whose dump() the results are written with.
-    version: Tuple[int, int]  # Of Python: code that travels by value is for that one.
+    version: Optional[Tuple[int, int]]  # Of Python, if code travels by value: it is for that one.
     gather: bool  # Whether every node gets the results of all.
     files: Dict[str, str]  # Of functions that travel by value, by __qualname__: where they were defined.
 
 
 def attempt() -> str:
-    """The same for all ranks of one; ranks of an earlier one may have been others."""
-    return "{TORCHELASTIC_RESTART_COUNT} {WORLD_SIZE}".format(**os.environ)
+    """The same for all ranks that are here; those of an earlier one may have been others. A change of nodes counts as no restart,
+    but gives the next one another folder, whose name says it."""
+    folder = os.path.dirname(os.path.dirname(os.environ.get("TORCHELASTIC_ERROR_FILE", "")))
+    return "{TORCHELASTIC_RESTART_COUNT} {WORLD_SIZE} ".format(**os.environ) + os.path.basename(folder)
 
 
 def ranks(folder: str) -> Tuple[str, List[int]]:
@@ -67,18 +69,21 @@ def label(fn: Any, files: Dict[str, str]) -> None:
             function.__code__ = labelled(function.__code__, files[function.__qualname__])
 
 
-def settle(call: Any, files: Dict[str, str]) -> None:
-    """What has travelled by value out of the caller's __main__ is found in this one: others pickle by name."""
+def settle(call: Any, files: Dict[str, str]) -> types.ModuleType:
+    """What has travelled by value out of the caller's __main__ is found in this one, which the result is: others pickle by
+    name."""
     fn, args, kwargs = call
-    main = vars(sys.modules["__main__"])
+    main = types.ModuleType("__main__")
     fn = inner(fn)
+    for kind in map(type, (fn, *args, *kwargs.values())):
+        if kind.__module__ == "__main__":
+            setattr(main, kind.__name__, kind)
     if isinstance(fn, types.FunctionType):
         label(fn, files)
         for name, value in list(fn.__globals__.items()):
-            main.setdefault(name, value)
-    for kind in map(type, (fn, *args, *kwargs.values())):
-        if kind.__module__ == "__main__":
-            main.setdefault(kind.__name__, kind)
+            if not name.startswith("__"):
+                setattr(main, name, value)
+    return main
 
 
 def inner(fn: Any) -> Any:
@@ -88,11 +93,12 @@ def inner(fn: Any) -> Any:
     return fn
 
 
-def write(folder: str, name: str, value: object, pickler: Any) -> None:
-    """All of it or nothing: a worker may be killed while it writes."""
+def write(folder: str, name: str, values: List[Any], pickler: Any) -> None:
+    """A pickle of each; all of them or nothing: a worker may be killed while it writes."""
     path = os.path.join(folder, name)
     with open(path + ".part", "wb") as file:
-        pickler.dump(value, file, protocol=PROTOCOL)
+        for value in values:
+            pickler.dump(value, file, protocol=PROTOCOL)
     os.replace(path + ".part", path)
 
 
@@ -112,7 +118,7 @@ def fail(folder: str, rank: str, error: BaseException, pickler: Any) -> None:
     error.__traceback__ = frames
     text = "".join(traceback.format_exception(type(error), error, frames))
     travels = error if can_travel(error, pickler) else None
-    write(folder, f"error.{rank}", {"attempt": attempt(), "error": travels, "traceback": text}, pickler)
+    write(folder, f"error.{rank}", [(attempt(), text), travels], pickler)
     sys.excepthook(type(error), error, frames)  # The launcher's verdict reads what that says.
 
 
@@ -123,7 +129,7 @@ def read_call(file: Any, preparation: Preparation) -> Any:
             from multiprocessing import spawn
 
             spawn.prepare(preparation.main)
-        elif preparation.pickler != "pickle" and preparation.version != sys.version_info[:2]:
+        elif preparation.version and preparation.version != sys.version_info[:2]:
             raise RuntimeError(f"the function was sent by Python {'.'.join(map(str, preparation.version))}, and the workers' is another: "
                                "leave out python=, or put the function into a module")
         call = pickle.load(file)
@@ -134,7 +140,7 @@ def read_call(file: Any, preparation: Preparation) -> Any:
     finally:
         delattr(sys, IS_PREPARING)
     if preparation.main is None:
-        settle(call, preparation.files)
+        sys.modules["__main__"] = settle(call, preparation.files)
     return call
 
 
@@ -157,7 +163,10 @@ def main() -> int:
             # Of its own the folder of this file comes first.
             sys.path[:] = preparation.path if preparation.has_all_paths else [*preparation.path, *sys.path[1:]]
             sys.argv[:] = preparation.argv
-            pickler = __import__(preparation.pickler)
+            try:
+                pickler = __import__(preparation.pickler)
+            except ImportError:  # Of another Python: perhaps nothing needs it.
+                pass
             gather: Any = None
             if preparation.gather:  # Before fn, so that what is missing shows at once.
                 gather = runpy.run_path(os.path.join(os.path.dirname(os.path.realpath(__file__)), "_gather.py"))["Gather"]()
@@ -169,7 +178,7 @@ def main() -> int:
                 raise
             raise RuntimeError("the function has left by sys.exit(), without a result") from None
         try:
-            write(folder, f"result.{rank}", result, pickler)
+            write(folder, f"result.{rank}", [result], pickler)
         except (pickle.PicklingError, TypeError, AttributeError) as error:
             raise TypeError(f"the result of rank {rank} cannot be pickled: {error}") from None
         if gather:

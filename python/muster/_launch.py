@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 import types
-from typing import IO, Any, Callable, Dict, List, Mapping, Optional, TypeVar, Union
+from typing import IO, Any, Callable, Dict, List, Mapping, Optional, Tuple, TypeVar, Union
 
 from muster import _function
 from muster._function import EXTRA
@@ -47,6 +47,9 @@ class LaunchError(RuntimeError):
         self.remote_traceback = remote_traceback
         culprit = result.get("culprit") or {}
         self.rank: Optional[int] = culprit.get("rank")
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        return type(self), (self.args[0], self.exit_code, self.result, self.remote_traceback)
 
     def __str__(self) -> str:
         message = super().__str__()
@@ -110,8 +113,12 @@ class _Folder:
 
     def __init__(self, name: str) -> None:
         self.path = tempfile.mkdtemp(prefix=f"{name}_{socket.gethostname()}_")
-        self.lock = os.open(self.file(LOCK), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self.lock, fcntl.LOCK_EX)
+        self.lock = -1
+        try:
+            self.lock = os.open(self.file(LOCK), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:  # A file system without locks: what a killed caller leaves there stays.
+            _remove(self.file(LOCK))
 
     def file(self, name: str) -> str:
         return os.path.join(self.path, name)
@@ -120,24 +127,38 @@ class _Folder:
         return self
 
     def __exit__(self, problem: Optional[type], *_: object) -> None:
-        if problem and glob.glob(os.path.join(glob.escape(self.path), "**", "*.log"), recursive=True):
-            os.remove(self.file(LOCK))  # The launcher has named these files: they stay.
-        else:
-            shutil.rmtree(self.path, ignore_errors=True)
-        os.close(self.lock)
+        try:
+            if problem and glob.glob(os.path.join(glob.escape(self.path), "**", "*.log"), recursive=True):
+                _remove(self.file(LOCK))  # The launcher has named these files: they stay.
+            else:
+                shutil.rmtree(self.path, ignore_errors=True)
+        finally:
+            if self.lock >= 0:
+                os.close(self.lock)
+        _remove(self.path)  # NFS keeps what was open.
+
+
+def _remove(path: str) -> None:
+    """A file, or an empty folder."""
+    for remove in (os.remove, os.rmdir):
+        try:
+            remove(path)
+        except OSError:
+            pass
 
 
 def _sweep() -> None:
-    """Removes what callers have left that were killed, of this machine: a folder without a lock is somebody's to read."""
+    """Removes what callers of this machine have left that were killed: their folders have a lock that nobody holds."""
     for path in glob.glob(os.path.join(glob.escape(tempfile.gettempdir()), f"muster_*_{glob.escape(socket.gethostname())}_*", LOCK)):
         try:
             lock = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError:
             continue
         try:
-            # Between its making and its locking a folder is new.
-            if os.fstat(lock).st_uid == os.getuid() and time.time() - os.fstat(lock).st_mtime > 60:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            state = os.fstat(lock)
+            # Between its making and its locking a folder is new; one that is kept has no lock any more.
+            if state.st_uid == os.getuid() and state.st_nlink > 0 and time.time() - state.st_mtime > 60:
                 shutil.rmtree(os.path.dirname(path), ignore_errors=True)
         except OSError:
             pass
@@ -171,12 +192,12 @@ def _write_call(fn: Callable[..., Any], args: Any, kwargs: Dict[str, Any], gathe
     main = None
     if not has_cloudpickle and (b"__main__" in call or b"__mp_main__" in call):
         main = _main_module(fn)
-    functions = [_function.inner(fn), *vars(sys.modules["__main__"]).values()]
+    functions = [*vars(sys.modules["__main__"]).values(), _function.inner(fn)]
     files = {function.__qualname__: function.__code__.co_filename
              for function in functions if isinstance(function, types.FunctionType) and function.__module__ == "__main__"}
     path = [os.getcwd() if entry == "" else entry for entry in sys.path]
     preparation = _function.Preparation(path if same_python else path[:1], same_python, sys.argv, main, pickler.__name__,
-                                        sys.version_info[:2], gather, files)
+                                        sys.version_info[:2] if b"cloudpickle" in call else None, gather, files)
     pickle.dump(tuple(preparation), file, protocol=_function.PROTOCOL)
     file.write(call)
 
@@ -197,11 +218,15 @@ def _main_module(fn: Callable[..., Any]) -> Dict[str, Any]:
 
 
 class _Run:
-    """The launcher as a child, from its start to its end."""
+    """The launcher as a child, from its start to its end. A thread of its own starts it and waits for it: a handler of a signal,
+    which may raise anywhere in the main thread, cannot lose it there; and the launcher ends with the thread that started it."""
 
     def __init__(self, command: List[str], env: Dict[str, str]) -> None:
         self.command, self.env = command, {**env, "MUSTER_END_WITH": str(os.getpid())}
         self.process: Optional[subprocess.Popen[bytes]] = None
+        self.problem: Optional[BaseException] = None
+        self.has_begun, self.is_done = threading.Event(), threading.Event()
+        self.sending = threading.RLock()
         self.interrupts = self.passed_on = 0
         self.read_at = 0.0
 
@@ -209,64 +234,81 @@ class _Run:
         """The exit code. However this is left, the launcher has ended."""
         is_main = threading.current_thread() is threading.main_thread()
         before = signal.getsignal(signal.SIGINT) if is_main else None
-        if callable(before):
-            signal.signal(signal.SIGINT, self.on_interrupt)
-        try:
-            code = self.run(timeout, is_main)
-        finally:
-            if callable(before):
-                signal.signal(signal.SIGINT, before)
-        if self.interrupts and callable(before):
-            before(signal.SIGINT, None)  # KeyboardInterrupt, unless the caller has another.
-        return code
-
-    def on_interrupt(self, *_: object) -> None:
-        self.interrupts += 1
-        self.pass_on()
-
-    def pass_on(self) -> None:
-        while self.process and self.passed_on < self.interrupts:
-            self.passed_on += 1
-            self.process.send_signal(signal.SIGINT)  # The second one kills.
-
-    def run(self, timeout: Optional[float], is_main: bool) -> int:
         targets = [_replaced(sys.stdout, 1), _replaced(sys.stderr, 2)]
         for stream in (sys.stdout, sys.stderr):  # What was printed before comes before.
             try:
                 stream.flush()
             except (AttributeError, OSError, ValueError):
                 pass
-        outs, errs = (None if target is None else subprocess.PIPE for target in targets)
-        # In the main thread in a session of its own: a Ctrl-C comes to us alone, and is passed on once.
-        process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=outs, stderr=errs, env=self.env,
-                                   start_new_session=is_main)
-        self.process = process
-        pumps: List[threading.Thread] = []
+        try:
+            if callable(before):
+                signal.signal(signal.SIGINT, self.on_interrupt)
+            # In the main thread in a session of its own: a Ctrl-C comes to us alone, and is passed on once.
+            thread = threading.Thread(target=self.child, args=(targets, is_main), daemon=True)
+            return self.wait(thread, timeout)
+        finally:
+            if callable(before):
+                signal.signal(signal.SIGINT, before)
+                if self.interrupts:
+                    signal.raise_signal(signal.SIGINT)  # KeyboardInterrupt, unless the caller has another handler.
+
+    def on_interrupt(self, *_: object) -> None:
+        self.interrupts += 1
+        self.pass_on()
+
+    def pass_on(self) -> None:
+        with self.sending:
+            while self.process and self.passed_on < self.interrupts:
+                self.passed_on += 1
+                self.process.send_signal(signal.SIGINT)  # The second one kills.
+
+    def wait(self, thread: threading.Thread, timeout: Optional[float]) -> int:
         problem: Optional[BaseException] = None
         try:
-            self.pass_on()
-            for pair in zip((process.stdout, process.stderr), targets):
-                if pair[1] is not None:
-                    pumps.append(threading.Thread(target=self.pump, args=pair, daemon=True))
-                    pumps[-1].start()
-            process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            problem = TimeoutError(f"the job took longer than {timeout:g} s, and was stopped")
+            thread.start()
+            if not self.is_done.wait(timeout):
+                problem = TimeoutError(f"the job took longer than {timeout:g} s, and was stopped")
         except BaseException as error:  # Of a signal's handler, for instance.
             problem = error
-        while process.returncode is None:
+        while not self.is_done.is_set():
             try:
-                process.send_signal(signal.SIGTERM)
-                process.wait()
+                if not self.has_begun.wait(1):  # start() itself was left.
+                    break
+                with self.sending:
+                    if self.process:
+                        self.process.send_signal(signal.SIGTERM)
+                self.is_done.wait()
             except BaseException as error:
                 problem = error
-        self.read_at = time.monotonic()
-        while any(pump.is_alive() for pump in pumps) and time.monotonic() - self.read_at < SILENCE_S:
-            for pump in pumps:
-                pump.join(0.1)
+        problem = problem or self.problem
         if problem is not None:
             raise problem
-        return process.returncode
+        assert self.process is not None
+        return int(self.process.returncode)
+
+    def child(self, targets: List[Any], own_session: bool) -> None:
+        outs, errs = (None if target is None else subprocess.PIPE for target in targets)
+        pumps: List[threading.Thread] = []
+        try:
+            process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=outs, stderr=errs, env=self.env,
+                                       start_new_session=own_session)
+            self.process = process
+            self.has_begun.set()
+            self.pass_on()
+            for source, target in zip((process.stdout, process.stderr), targets):
+                if source:
+                    pumps.append(threading.Thread(target=self.pump, args=(source, target), daemon=True))
+                    pumps[-1].start()
+            process.wait()
+            self.read_at = time.monotonic()
+            while any(pump.is_alive() for pump in pumps) and time.monotonic() - self.read_at < SILENCE_S:
+                for pump in pumps:
+                    pump.join(0.1)
+        except BaseException as error:
+            self.problem = error
+        finally:
+            self.has_begun.set()
+            self.is_done.set()
 
     def pump(self, source: IO[bytes], target: Any) -> None:
         decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
@@ -313,31 +355,31 @@ def _result_of_job(logs: str, program: str) -> Dict[str, Any]:
 
 def _raise(code: int, folder: str, result: Dict[str, Any]) -> None:
     culprit = result.get("culprit") or {}
-    left = _error_of(folder, culprit.get("rank"))
+    # Where no worker is to blame, what one of them raised is not why.
+    error, text = _error_of(folder, culprit.get("rank")) if culprit or not result else (None, "")
     message = result.get("summary") or f"muster exited with {code}; it has said why on stderr"
     if result.get("remedy"):
         message += f"\n{result['remedy']}"
-    cause = LaunchError(message, code, result, left["traceback"] or "\n".join(culprit.get("stderr") or []))
-    if left["error"] is None:
+    cause = LaunchError(message, code, result, text or "\n".join(culprit.get("stderr") or []))
+    if error is None:
         raise cause
-    raise left["error"] from cause
+    raise error from cause
 
 
-def _error_of(folder: str, rank: Optional[int]) -> Dict[str, Any]:
-    """What a worker has left in the last attempt; without a rank, the first one."""
-    newest, _ = _function.ranks(folder)
-    names = [path for path in glob.glob(os.path.join(glob.escape(folder), "error.*")) if not path.endswith(".part")]
-    if rank is not None:
-        names = [path for path in names if path.endswith(f".{rank}")]
-    for path in sorted(names, key=lambda name: os.stat(name).st_mtime_ns):
-        try:
-            with open(path, "rb") as file:
-                left: Dict[str, Any] = pickle.load(file)
-        except Exception:  # What was raised there cannot be read here.
-            continue
-        if left["attempt"] == newest:
-            return left
-    return {"error": None, "traceback": ""}
+def _error_of(folder: str, rank: Optional[int]) -> Tuple[Optional[BaseException], str]:
+    """What a worker has left in the last attempt, exception and traceback; without a rank, the first one."""
+    newest, here = _function.ranks(folder)
+    paths = [os.path.join(folder, f"error.{one}") for one in (here if rank is None else [rank])]
+    for path in sorted(filter(os.path.exists, paths), key=lambda one: os.stat(one).st_mtime_ns):
+        with open(path, "rb") as file:
+            attempt, text = pickle.load(file)
+            try:
+                error = pickle.load(file)
+            except Exception:  # What was raised there cannot be read here.
+                error = None
+        if attempt == newest:
+            return error, text
+    return None, ""
 
 
 def _results(folder: _Folder, gather: str) -> List[Any]:
