@@ -199,8 +199,9 @@ class Unwinder {
     if (const char* const mapped =
             api_.module_info(module, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr))
       frame.file = mapped;
-    // Where in its own source a library of the system is helps nobody.
-    if (starts_with_any(frame.file, {"/lib", "/usr/lib"})) return frame;
+    // Where in its own source a library of the system, or our own, is helps nobody.
+    if (starts_with_any(frame.file, {"/lib", "/usr/lib"}) || contains(frame.file, "/libmuster.so"))
+      return frame;
     dwfl::Line* const line = api_.line_at(module, address);
     if (line == nullptr) return frame;
     int number = 0;
