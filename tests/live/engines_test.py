@@ -54,7 +54,9 @@ class EngineTest(LiveTest):
         workers.sort()
         self.assertEqual([w.rank for w in workers], list(range(len(workers))), out)
         self.assertEqual({w.world_size for w in workers}, {len(workers)})
-        self.assertEqual(len({(w.torchelastic_run_id, w.master_addr) for w in workers}), 1, out)
+        # Each has an address of the host, whichever answered it first: with IPv6 and under load they are not all the same.
+        self.assertEqual(len({w.torchelastic_run_id for w in workers}), 1, out)
+        self.assertTrue(all(w.master_addr for w in workers), out)
         return workers
 
     def places(self, workers):
