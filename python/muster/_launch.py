@@ -29,6 +29,8 @@ CHUNK_BYTES = 1 << 16
 # The launcher leaves no process behind; one that got away must not hold us by its standard output.
 SILENCE_S = 5
 LOCK = "lock"
+# Files that the launcher names on the screen: last lines, and the whole picture of a hang.
+NAMED = ("*.log", "hang_*.json")
 
 
 class LaunchError(RuntimeError):
@@ -128,8 +130,8 @@ class _Folder:
 
     def __exit__(self, problem: Optional[type], *_: object) -> None:
         try:
-            if problem and glob.glob(os.path.join(glob.escape(self.path), "**", "*.log"), recursive=True):
-                _remove(self.file(LOCK))  # The launcher has named these files: they stay.
+            if problem and any(glob.glob(os.path.join(glob.escape(self.path), "**", named), recursive=True) for named in NAMED):
+                _remove(self.file(LOCK))  # They stay.
             else:
                 shutil.rmtree(self.path, ignore_errors=True)
         finally:

@@ -14,6 +14,7 @@ import unittest
 import uuid
 
 from harness import alive_with, wait_for
+from nodes_harness import free_port
 
 SKIPPED = 77
 LIMIT_S = 120
@@ -283,6 +284,20 @@ class Failures(Launch):
             except muster.LaunchError as error: print(error.exit_code, error.rank in (0, 1), error)
             """)
         self.assertRegex(out, r"^137 True rank \d killed by SIGKILL")
+
+    def test_the_files_that_the_screen_names_are_there(self):
+        _, err = self.run_script("""
+            def f():
+                import ctypes
+                library = ctypes.CDLL(muster.get_library())
+                library.muster_init(None)
+                library.muster_barrier(None, None, None)
+                if os.environ["RANK"] == "0": time.sleep(600)
+                library.muster_barrier(None, None, None)
+            muster.launch(f, nproc=2, on_hang="stop", hang_timeout=2, busy_timeout=3)
+            """, code=1)
+        [named] = re.findall(r"the whole picture: (\S+)", err)
+        self.assertTrue(os.path.exists(named), err)
 
     def test_an_exit_without_a_result(self):
         out, _ = self.run_script("""
@@ -576,13 +591,6 @@ class Pytest(Launch):
         out, _ = self.finish(self.start([PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py"]))
         self.assertRegex(out, r"3 passed")
         self.assertNotIn("heard from", out)
-
-
-def free_port():
-    import socket
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 if __name__ == "__main__":

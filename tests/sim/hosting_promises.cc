@@ -10,8 +10,6 @@ namespace muster::hostsim {
 
 using membership::AgentId;
 
-namespace {}  // namespace
-
 // ---- Who is host.
 
 void HostingPromises::taken(Instant now, const Take& take) {
