@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 
 import netns
 from harness import MUSTER, Job, LiveTest, main, wait_for
@@ -59,6 +60,10 @@ def secret_of(pid):
 class Attempts:
     """What came of a stranger's attempts on one machine; mixed into the classes below."""
 
+    def setUp(self):
+        super().setUp()
+        self.began = time.time()
+
     def check_outcomes(self, outcomes, wanted):
         for line in outcomes.splitlines():
             print(f"    {line}", file=sys.stderr)
@@ -66,7 +71,10 @@ class Attempts:
         for attempt in wanted:
             self.assertIn(f"{attempt}: refused", outcomes)
 
-    def check_secrets(self, texts, pids):
+    def check_secrets(self, node, pids):
+        """What a stranger on the node can read that is no older than the job."""
+        stranger = [*AS_USER, sys.executable, STRANGER, "text", str(self.began - 1), self.folder.name]
+        texts = self.cluster.output(node, stranger, limit_s=200)
         secrets = {secret_of(pid) for pid in pids}
         self.assertEqual(len(secrets), 1, "all ranks of the job have the same one")
         secret = secrets.pop()
@@ -75,7 +83,7 @@ class Attempts:
         self.assertIn("muster-watch-", texts, "the stranger reads names at all")
 
 
-class OneNode(NetnsTest, Attempts):
+class OneNode(Attempts, NetnsTest):
     """In a network namespace of its own, since other tests serve stores on this machine."""
 
     def test_ranks_are_not_deceived(self):
@@ -89,7 +97,7 @@ class OneNode(NetnsTest, Attempts):
         self.check_outcomes(self.cluster.output(1, [*stranger, 3, *pids], limit_s=200),
                             ["signals", "processes", "watch over unix", "data over unix", "store"])
         self.assertIn(f"muster: refused a process of uid {USER} at the job's store", job.stderr())
-        self.check_secrets(self.cluster.output(1, [*stranger, "text", self.folder.name]), pids)
+        self.check_secrets(1, pids)
         self.write("end", "")
         self.assert_exit(job, 0)
         self.assertEqual(job.stdout().count(" rounds"), 3)
@@ -287,7 +295,7 @@ class Flood(LiveTest):
         self.assertGreater(strangers.connected, 0)
 
 
-class TwoNodes(NetnsTest, Attempts):
+class TwoNodes(Attempts, NetnsTest):
     def check(self, *flags):
         self.make(2)
         jobs = [self.c10d(i, 2, "--nproc-per-node", 2, "--log-dir", self.path(f"logs{i}"), *flags,
@@ -302,7 +310,7 @@ class TwoNodes(NetnsTest, Attempts):
                                            "watch over tcp", "data over tcp"])
             self.assertIn("watch over tcp: refused after a challenge", outcomes, "it does reach the watch")
             self.assertIn("data over tcp: refused after a challenge", outcomes, "it does reach the data's port")
-            self.check_secrets(self.cluster.output(node, [*stranger, "text", self.folder.name]), sum(pids, []))
+            self.check_secrets(node, sum(pids, []))
         self.write("end", "")
         for job in jobs:
             self.assert_exit(job, 0)
@@ -418,7 +426,7 @@ with socket.create_server(("", int(sys.argv[1]))) as listener:
 """
 
 
-class TheStoreOfAnotherNode(NetnsTest, Attempts):
+class TheStoreOfAnotherNode(Attempts, NetnsTest):
     """Node 1 serves it."""
 
     WORKERS_USER = 65532

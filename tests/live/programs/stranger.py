@@ -2,16 +2,18 @@
 
     stranger.py WORLD_SIZE PID...
     stranger.py store HOST PORT
+    stranger.py text SINCE FOLDER...
 
 What it learns it learns as anybody can: from /proc, the file systems, and ports. A line for each attempt, "ATTEMPT: what
-came"; "ATTEMPT: IN" if it got in. With "store" it tries that of another machine; with "text" as the first argument it
-prints all texts that it can read instead.
+came"; "ATTEMPT: IN" if it got in. With "store" it tries that of another machine; with "text" it
+prints instead all texts that it can read, of files those that were changed since then (seconds since 1970).
 """
 import concurrent.futures
 import os
 import re
 import signal
 import socket
+import stat
 import struct
 import sys
 
@@ -229,20 +231,18 @@ def look_into(pids):
     return "refused"
 
 
-def readable_texts():
-    """Whatever a secret could have leaked into."""
+def readable_texts(since, folders):
+    """Whatever a secret could have leaked into that was made by `since`. Files come and go meanwhile."""
     yield "\n".join(unix_names())
     for pid in filter(str.isdigit, os.listdir("/proc")):
         for name in "cmdline", "environ", "comm", "status", "wchan":
             yield read(f"/proc/{pid}/{name}")
-    for root in "/tmp", "/dev/shm", "/run", "/var/tmp", *filter(os.path.isdir, sys.argv[2:]):
+    for root in "/tmp", "/dev/shm", "/run", "/var/tmp", *folders:
         for folder, _, files in os.walk(root):
             yield folder
             for name in files:
-                path = os.path.join(folder, name)
                 yield name
-                if os.path.isfile(path) and os.path.getsize(path) < 1 << 20:
-                    yield read(path)
+                yield read_if_new(os.path.join(folder, name), since)
 
 
 def read(path):
@@ -253,9 +253,18 @@ def read(path):
         return ""
 
 
+def read_if_new(path, since):
+    try:
+        found = os.stat(path)
+    except OSError:
+        return ""
+    is_new = stat.S_ISREG(found.st_mode) and found.st_mtime >= since and found.st_size < 1 << 20
+    return read(path) if is_new else ""
+
+
 def main():
     if sys.argv[1] == "text":
-        for one in readable_texts():
+        for one in readable_texts(float(sys.argv[2]), sys.argv[3:]):
             print(one)
         return
     if sys.argv[1] == "store":
