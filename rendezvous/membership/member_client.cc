@@ -17,7 +17,6 @@
 #include "rendezvous/membership/random_ids.h"
 #include "rendezvous/membership/store_probe.h"
 #include "rendezvous/net/interfaces.h"
-#include "rendezvous/net/local_users.h"
 
 namespace muster {
 
@@ -236,9 +235,13 @@ void MemberClient::on_challenge(const Challenge& challenge) {
                     "same --rdzv-token-file or MUSTER_TOKEN",
                     endpoint)));
   }
-  if (const std::string why = why_not_ours(); !why.empty()) {
-    if (options_.only_this_job) return on_stranger(failed_for_good(why));
-    return fail_link(failed_for_good(why));
+  if (const std::optional<LocalUsers::Found> host = whose_host()) {
+    if (host->is_over) return on_closed("it closed the connection");
+    if (host->is_local && host->uid != ::geteuid() && host->uid != uid_t{0}) {
+      const member::ConnectionFailed theirs = failed_for_good(
+          membership::users_differ_text(endpoint, user_text(host->uid), user_text(::geteuid())));
+      return options_.only_this_job ? on_stranger(theirs) : fail_link(theirs);
+    }
   }
   if (challenge.token) {
     const membership::FrameSeals seals = membership::frame_seals(
@@ -252,12 +255,9 @@ void MemberClient::on_challenge(const Challenge& challenge) {
 
 // A token tells that the host belongs to the job. Without one, whoever has listened first at the
 // endpoint would host it; root may.
-std::string MemberClient::why_not_ours() const {
-  if (!options_.token.empty() || link_->join.is_host) return {};
-  const LocalUsers::Found host = LocalUsers().look(link_->fd);
-  if (!host.is_local || host.uid == ::geteuid() || host.uid == uid_t{0}) return {};
-  return membership::users_differ_text(options_.member.endpoint, user_text(host.uid),
-                                       user_text(::geteuid()));
+std::optional<LocalUsers::Found> MemberClient::whose_host() const {
+  if (!options_.token.empty() || link_->join.is_host) return std::nullopt;
+  return LocalUsers().look(link_->fd);
 }
 
 void MemberClient::on_welcome(const Welcome& welcome) {

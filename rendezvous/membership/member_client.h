@@ -24,6 +24,7 @@
 #include "rendezvous/membership/stranger_watch.h"
 #include "rendezvous/net/connect.h"
 #include "rendezvous/net/drive.h"
+#include "rendezvous/net/local_users.h"
 
 namespace muster {
 
@@ -104,7 +105,8 @@ class MemberClient {
   void on_message(const membership::HostMessage& message);
   void on_other_host(const membership::Refused& refused);
   void on_challenge(const membership::Challenge& challenge);
-  std::string why_not_ours() const;
+  // nullopt: it does not matter.
+  std::optional<LocalUsers::Found> whose_host() const;
   void on_welcome(const membership::Welcome& welcome);
   void on_broken_seal();
   void on_unproven_refusal(const membership::Refused& refused);

@@ -327,6 +327,17 @@ TEST(MemberClient, AForwarderThatHangsUpIsTriedAgainBecauseItsHostMayStillCome) 
   EXPECT_TRUE(client.errors.empty());
 }
 
+// As a host with no descriptor to spare: whose it was cannot be asked any more.
+TEST(MemberClient, AHostThatHangsUpAfterItsChallengeIsTriedAgain) {
+  boost::asio::io_context loop;
+  std::string script;
+  membership::encode(membership::HostMessage(membership::Challenge{random_nonce(), false}), script);
+  const OddServer host(loop, script, true);
+  Client client(loop, host.port(), client_options());
+  EXPECT_TRUE(run_until(loop, [&] { return client.dialler.dials >= 10; }));
+  EXPECT_TRUE(client.errors.empty());
+}
+
 TEST(MemberClient, AMuteServerIsTriedAgainAndSaidInTheStatus) {
   boost::asio::io_context loop;
   const OddServer server(loop, "", false);
