@@ -56,7 +56,7 @@ endif()
 muster_test(worker_unit_tests unit
   SOURCES
     matrix/block.cc matrix/case.cc matrix/layout.cc matrix/layout_test.cc matrix/pairwise.cc matrix/pairwise_test.cc
-    matrix/values.cc unit/worker_lib/c_abi/c_abi_test.cc unit/worker_lib/call_signature_test.cc
+    matrix/values.cc unit/worker_lib/c_abi/c_abi_join_test.cc unit/worker_lib/c_abi/c_abi_test.cc unit/worker_lib/call_signature_test.cc
     unit/worker_lib/call_word_test.cc unit/worker_lib/camps_test.cc unit/worker_lib/failure_reports_test.cc
     unit/worker_lib/failure_test.cc unit/worker_lib/fields_test.cc unit/worker_lib/fork_guard_test.cc
     unit/worker_lib/group_labels_test.cc unit/worker_lib/joining/env_test.cc

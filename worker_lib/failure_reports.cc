@@ -157,6 +157,30 @@ std::optional<FailureRecord> FailureReports::last() const {
   return last_;
 }
 
+void FailureReports::know_ranks(const std::string& group, std::vector<int> known) {
+  const std::lock_guard lock(mutex_);
+  if (known.empty()) {
+    known_ranks_.erase(group);
+  } else {
+    known_ranks_[group] = std::move(known);
+  }
+}
+
+std::vector<GlobalRank> FailureReports::as_known(const std::string& group,
+                                                 std::vector<GlobalRank> ranks) const {
+  if (in_forked_child()) return ranks;
+  const std::lock_guard lock(mutex_);
+  const auto found = known_ranks_.find(group);
+  if (found == known_ranks_.end()) return ranks;
+  const std::vector<int>& known = found->second;
+  for (GlobalRank& rank : ranks) {
+    const auto place = static_cast<size_t>(rank.value);
+    if (place < known.size()) rank.value = known[place];
+  }
+  std::ranges::sort(ranks, {}, &GlobalRank::value);
+  return ranks;
+}
+
 FailureReports& failure_reports() {
   // Never destroyed: destructors report failures, too.
   static auto* const reports =

@@ -14,11 +14,13 @@
 #pragma once
 
 #include <chrono>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include <sys/types.h>
 
@@ -49,6 +51,11 @@ class FailureReports {
 
   std::optional<FailureRecord> last() const;
 
+  // Failures of the group name ranks by their place in `known`, where the program knows them by
+  // these numbers. Empty: they are the same.
+  void know_ranks(const std::string& group, std::vector<int> known);
+  std::vector<GlobalRank> as_known(const std::string& group, std::vector<GlobalRank> ranks) const;
+
  private:
   void withdraw() noexcept;
   bool may_write() const;
@@ -66,6 +73,7 @@ class FailureReports {
   int64_t told_ns_ = 0;      // When last_ was first reported,
   std::thread::id told_to_;  // and to which thread.
   pid_t written_by_ = 0;
+  std::map<std::string, std::vector<int>> known_ranks_;  // By group.
 };
 
 // The process's own: its path and rank are those of the environment when the library was loaded.

@@ -14,8 +14,18 @@ std::vector<int> firsts_of_nodes(const Members& world) {
   return firsts;
 }
 
+std::vector<int> known_ranks(const Members& world) {
+  std::vector<int> known;
+  bool all_same = true;
+  for (const Peer& peer : world.peers) {
+    known.push_back(peer.known_rank());
+    all_same = all_same && peer.known_rank() == peer.rank.value;
+  }
+  return all_same ? std::vector<int>{} : known;
+}
+
 std::string describe(const Peer& peer) {
-  return fmt::format("rank {} ({}, pid {})", peer.rank.value, peer.host, peer.pid);
+  return fmt::format("rank {} ({}, pid {})", peer.known_rank(), peer.host, peer.pid);
 }
 
 }  // namespace muster::worker

@@ -18,7 +18,10 @@ struct Peer {
   std::string host;     // For messages.
   int pid = 0;          // In its own PID namespace.
   std::string address;  // An IP address at which other nodes reach it.
+  // The rank by which messages name it, in a group that was joined by itself; < 0: `rank`.
+  int known_as = -1;
 
+  int known_rank() const { return known_as < 0 ? rank.value : known_as; }
   friend bool operator==(const Peer&, const Peer&) = default;
 };
 
@@ -34,6 +37,9 @@ struct Members {
 
 // By rank: the lowest rank of its node.
 std::vector<int> firsts_of_nodes(const Members& world);
+
+// Empty where all peers are known as their ranks; else what they are known as.
+std::vector<int> known_ranks(const Members& world);
 
 // "rank 2 (node7, pid 4711)": how messages name a rank of the job.
 std::string describe(const Peer& peer);

@@ -11,8 +11,10 @@ namespace muster::worker {
 
 // The exception for the program; the failure's text is complete already.
 inline DistributedError as_error(const Failure& failure, std::string operation, std::string group) {
-  failure_reports().add(failure, operation);
-  return {failure.code, failure.message, std::move(operation), std::move(group), failure.ranks};
+  Failure known = failure;
+  known.ranks = failure_reports().as_known(group, std::move(known.ranks));
+  failure_reports().add(known, operation);
+  return {known.code, known.message, std::move(operation), std::move(group), known.ranks};
 }
 
 [[noreturn]] inline void raise(const Failure& failure, std::string operation, std::string group) {

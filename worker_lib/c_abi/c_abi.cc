@@ -144,6 +144,7 @@ Call::Call(const muster_call_options* given) {
   if (call.timeout_ms >= 0) options.timeout = std::chrono::milliseconds(call.timeout_ms);
   options.stream = call.stream;
   if (call.cuda_device >= 0) device = Device::cuda(call.cuda_device);
+  if (call.site != nullptr) worker::CallSite::replace(call.site);
 }
 
 bool is_root(const ProcessGroup& group, int root) {
@@ -303,6 +304,11 @@ muster_status muster_section_enter(const char* name) {
     if (worker::Recorder* const recorder = worker::process_recorder())
       recorder->enter_section(name);
   });
+}
+
+const void* muster_name_site(const char* text) {
+  worker::Recorder* const recorder = text != nullptr ? worker::process_recorder() : nullptr;
+  return recorder != nullptr ? recorder->name_site(text) : nullptr;
 }
 
 void muster_section_leave(void) {

@@ -13,8 +13,13 @@
 #include "muster/process_group.h"
 #include "worker_lib/recorder/call_site.h"
 
+namespace muster::worker {
+class Job;
+}
+
 struct muster_group {
   muster::ProcessGroup group;
+  std::shared_ptr<muster::worker::Job> joined = nullptr;  // By muster_group_join().
 };
 
 struct muster_work {
@@ -100,14 +105,23 @@ ProcessGroup group_of(muster_group* handle);
 // which is refused by the operation itself.
 bool is_root(const ProcessGroup& group, int root);
 
+constexpr auto content_of(const muster_group*) {
+  return &muster_group::group;
+}
+constexpr auto content_of(const muster_work*) {
+  return &muster_work::work;
+}
+constexpr auto content_of(const muster_shared_memory*) {
+  return &muster_shared_memory::memory;
+}
+
 // Passes out a handle of what `make` returns. The handle is made first: a group that was made, or
 // an operation that was begun, must not be lost to a lack of memory.
 template <typename Handle, typename Make>
 void hand_out(Handle** out, const char* name, Make&& make) {
   require_out(out, name);
   auto handle = std::make_unique<Handle>();
-  auto& [content] = *handle;
-  content = make();
+  (*handle).*content_of(handle.get()) = make();
   *out = handle.release();
 }
 

@@ -1,8 +1,23 @@
 #include <chrono>
+#include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+
+#include "rendezvous/base/text.h"
 #include "worker_lib/c_abi/c_abi.h"
+#include "worker_lib/fork_guard.h"
+#include "worker_lib/group/group.h"
+#include "worker_lib/group/group_plan.h"
+#include "worker_lib/joining/callers_store.h"
+#include "worker_lib/joining/job.h"
+#include "worker_lib/joining/meeting_text.h"
+#include "worker_lib/raise.h"
 
 namespace muster::c_abi {
 
@@ -27,7 +42,123 @@ GroupOptions group_options_of(const muster_group_options* given) {
   return options;
 }
 
+// The functions of a muster_store.
+class StoreOfFunctions final : public worker::CallersStore {
+ public:
+  explicit StoreOfFunctions(const muster_store& store) : store_(store) {}
+
+  worker::Outcome<> set(std::string_view key, std::string_view value) override {
+    if (store_.set(store_.context, std::string(key).c_str(), value.data(), value.size()) == 0)
+      return worker::Done{};
+    return failure("set", key);
+  }
+
+  worker::Outcome<std::optional<std::string>> get(std::string_view key,
+                                                  Deadline deadline) override {
+    std::string value(kValueBytes, '\0');
+    for (;;) {
+      const auto left =
+          std::chrono::ceil<std::chrono::milliseconds>(worker::time_left(deadline)).count();
+      size_t length = 0;
+      const int status = store_.get(store_.context, std::string(key).c_str(), left, value.data(),
+                                    value.size(), &length);
+      if (status == 1) return std::nullopt;
+      if (status != 0) return failure("get", key);
+      const bool is_whole = length <= value.size();
+      value.resize(length);
+      if (is_whole) return value;
+    }
+  }
+
+ private:
+  static constexpr size_t kValueBytes = 4096;
+  static constexpr size_t kWhyBytesMax = 1000;
+
+  tl::unexpected<worker::Failure> failure(const char* call, std::string_view key) const {
+    const char* const why = store_.error != nullptr ? store_.error(store_.context) : nullptr;
+    return worker::failed(ErrorCode::rendezvous,
+                          fmt::format("{}() of the store that was given failed for the key {}{}{}",
+                                      call, key, why != nullptr ? ": " : "",
+                                      why != nullptr ? printable(why, kWhyBytesMax) : ""));
+  }
+
+  const muster_store& store_;
+};
+
+muster_store checked_store(const muster_store* given) {
+  require(given, "store");
+  const muster_store store = options_or(given, muster_store MUSTER_STORE, "muster_store");
+  if (store.set == nullptr || store.get == nullptr) refuse("store->set and store->get are needed");
+  return store;
+}
+
+InitOptions joining_options(int rank, int size, const muster_join_options& join) {
+  if (size < 1) refuse(fmt::format("size is {}: it must be 1 or more", size));
+  if (rank < 0 || rank >= size)
+    refuse(fmt::format("rank is {}: it must be from 0 to {}", rank, size - 1));
+  if (join.timeout_ms == 0) refuse("muster_join_options.timeout_ms is 0, which leaves no time");
+  InitOptions options;
+  options.rank = rank;
+  options.world_size = size;
+  options.backend = backend_of_number(join.backend);
+  options.on_sigterm = stop_policy_of_number(join.on_sigterm);
+  if (join.timeout_ms > 0) options.timeout = std::chrono::milliseconds(join.timeout_ms);
+  if (join.device >= 0) options.device = join.device;
+  return options;
+}
+
+std::optional<worker::MeetAtAddress> told_server(const muster_join_options& join) {
+  if (join.server_host == nullptr) return std::nullopt;
+  if (*join.server_host == '\0') refuse("muster_join_options.server_host is empty");
+  if (join.server_port < 1 || join.server_port > 65535) {
+    refuse(fmt::format("muster_join_options.server_port is {}: it must be from 1 to 65535",
+                       join.server_port));
+  }
+  return worker::MeetAtAddress{join.server_host, static_cast<uint16_t>(join.server_port)};
+}
+
+std::string name_of_joined(const muster_join_options& join) {
+  std::string name(join.name != nullptr ? std::string_view(join.name) : worker::kWorldGroup);
+  const std::string why = worker::check_group_name(name);
+  if (name.empty() || !why.empty())
+    refuse("muster_join_options.name: " + (why.empty() ? "it is empty" : why));
+  return name;
+}
+
+worker::Job& joined_job(muster_group* group) {
+  require(group, "group");
+  if (group->joined == nullptr) refuse("the group was not made by muster_group_join()");
+  return *group->joined;
+}
+
 }  // namespace
+
+muster_status muster_group_join(const muster_store* store, int rank, int size,
+                                const muster_join_options* options, muster_group** group) {
+  return guarded(__func__, [&] {
+    require_out(group, "group");
+    auto handle = std::make_unique<muster_group>();
+    const muster_store functions = checked_store(store);
+    const muster_join_options join =
+        options_or(options, muster_join_options MUSTER_JOIN_OPTIONS, "muster_join_options");
+    const InitOptions joining = joining_options(rank, size, join);
+    StoreOfFunctions meeting(functions);
+    worker::Outcome<std::shared_ptr<worker::Job>> job = worker::Job::join_group(
+        joining, {&meeting, told_server(join)}, name_of_joined(join), join.known_as);
+    if (!job) worker::raise(job.error(), {}, {});
+    worker::failure_reports().overcome();
+    handle->joined = std::move(*job);
+    handle->group = ProcessGroup(handle->joined->world_group());
+    *group = handle.release();
+  });
+}
+
+muster_status muster_group_leave(muster_group* group) {
+  return guarded(__func__, [&] {
+    worker::Job& job = joined_job(group);
+    if (!worker::in_forked_child()) job.leave();
+  });
+}
 
 muster_status muster_world(muster_group** group) {
   return guarded(__func__, [&] { hand_out(group, "group", world); });

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "worker_lib/failure_reports.h"
 #include "worker_lib/fork_guard.h"
 #include "worker_lib/group/group_work.h"
 #include "worker_lib/group_labels.h"
@@ -57,10 +58,12 @@ Group::Group(std::shared_ptr<GroupHost> host, GroupPlan plan, Members members)
       [this](const Failure& failure, GroupState::Source source) { on_failed(failure, source); });
   state_->name_stragglers_with(asker());
   state_->record_with(recorder_.open(Lane::host));
+  failure_reports().know_ranks(plan_.name, known_ranks(host_->world));
 }
 
 Group::~Group() {
   unsubscribe();
+  failure_reports().know_ranks(plan_.name, {});
   state_->detach();
   recorder_.end(ring::GroupState::closed);
 }

@@ -188,7 +188,7 @@ Outcome<std::shared_ptr<Group>> Group::make(std::shared_ptr<GroupHost> host, Gro
 Outcome<std::shared_ptr<Group>> Group::make_world(std::shared_ptr<GroupHost> host,
                                                   Deadline deadline) {
   GroupPlan plan{.id = std::string(kWorldGroup),
-                 .name = std::string(kWorldGroup),
+                 .name = host->world_name,
                  .ranks = {},
                  .timeout = host->timeout,
                  .backend = host->backend,

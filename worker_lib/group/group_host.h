@@ -30,13 +30,13 @@
 #include "worker_lib/group/group_shutdown.h"
 #include "worker_lib/members.h"
 #include "worker_lib/operation.h"
+#include "worker_lib/recorder/recorder.h"
 #include "worker_lib/stragglers/rank_progress.h"
 #include "worker_lib/watch/watch.h"
 
 namespace muster::worker {
 
 class Group;
-class Recorder;
 
 using BackendMaker = std::function<Outcome<std::unique_ptr<GroupBackend>>(GroupSetup)>;
 
@@ -57,6 +57,7 @@ class GroupHost {
   ~GroupHost();
 
   Members world;
+  std::string world_name = std::string(kWorldGroup);
   std::string secret;  // The job's; see link_proof.h.
   // Opens a new connection to the job's store, with the prefix of this initialisation (several
   // threads may make groups at the same time, and monitored_barrier() keeps a connection). Not

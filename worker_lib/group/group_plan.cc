@@ -15,6 +15,12 @@ constexpr size_t kNameBytesMax = 64;
 
 }  // namespace
 
+std::string check_group_name(std::string_view name) {
+  if (name.size() > kNameBytesMax)
+    return fmt::format("the name has {} characters; {} are allowed", name.size(), kNameBytesMax);
+  return std::ranges::any_of(name, is_control) ? "the name has control characters" : "";
+}
+
 std::string check_group(std::span<const GlobalRank> ranks, int world_size,
                         const GroupOptions& options) {
   if (ranks.empty()) return "a group needs at least one rank";
@@ -27,11 +33,7 @@ std::string check_group(std::span<const GlobalRank> ranks, int world_size,
     if (seen[static_cast<size_t>(rank.value)]) return fmt::format("rank {} twice", rank.value);
     seen[static_cast<size_t>(rank.value)] = true;
   }
-  if (options.name.size() > kNameBytesMax) {
-    return fmt::format("the name has {} characters; {} are allowed", options.name.size(),
-                       kNameBytesMax);
-  }
-  if (std::ranges::any_of(options.name, is_control)) return "the name has control characters";
+  if (std::string why = check_group_name(options.name); !why.empty()) return why;
   if (options.timeout && options.timeout->count() <= 0) {
     return fmt::format("the timeout of {} ms leaves no time", options.timeout->count());
   }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "muster/process_group.h"
@@ -26,6 +27,9 @@ struct GroupPlan {
 // Why such a group cannot be made; empty: it can.
 std::string check_group(std::span<const GlobalRank> ranks, int world_size,
                         const GroupOptions& options);
+
+// The same of a name alone.
+std::string check_group_name(std::string_view name);
 
 // Characters that are not allowed in names, nor in texts that other ranks print.
 inline bool is_control(char c) {

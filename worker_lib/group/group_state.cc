@@ -66,7 +66,7 @@ Failure GroupState::refusal() const {
 Failure GroupState::refusal_locked() const {
   if (!failure_) {
     return {ErrorCode::not_initialized,
-            "the group ended with destroy_process_group(); initialise and make it again",
+            "this rank has left the group; initialise and make it again",
             {}};
   }
   Failure again = *failure_;

@@ -17,5 +17,8 @@ namespace muster::worker {
 
 // Fails with invalid_argument if an option is wrong, and with environment if a variable is.
 Outcome<Identity> find_identity(const InitOptions& options, const EnvironmentLookup& lookup);
+// For a group of its own. REQUIRES: the options have a rank and a world size.
+Outcome<Identity> find_identity(const InitOptions& options, const MeetThroughStore& at,
+                                const EnvironmentLookup& lookup);
 
 }  // namespace muster::worker

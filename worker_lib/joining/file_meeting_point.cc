@@ -142,6 +142,7 @@ bool read_meeting_line(std::string_view name, std::string_view value, MeetingRec
     record.secret = from_hex(value).value_or("");
     return !record.secret.empty();
   }
+  if (name == "server") record.is_at_server = true;
   if (name == "address") record.addresses.emplace_back(value);
   if (name == "node") record.node = value;
   if (name == "host") record.host = value;
@@ -154,6 +155,7 @@ std::string MeetingRecord::encode() const {
   std::string text = fmt::format("{}nonce {}\nport {}\nnode {}\nprocess {}\nhost {}\n",
                                  kMeetingHead, nonce, port, node, life.to_string(), host);
   if (!secret.empty()) text += fmt::format("secret {}\n", to_hex(secret));
+  if (is_at_server) text += "server yes\n";
   for (const std::string& address : addresses)
     text += fmt::format("address {}\n", address);
   return text.append(kMeetingEnd);

@@ -31,6 +31,8 @@ struct MeetingRecord {
   ProcessLife life;
   std::string host;         // For people.
   std::string secret = {};  // The job's, if the file is private: bytes; see job_secret.h.
+  // Nothing is served: all ranks know a server, and the nonce names their keys there.
+  bool is_at_server = false;
 
   std::string encode() const;
   // nullopt for anything else, including an incomplete record.

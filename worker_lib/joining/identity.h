@@ -4,12 +4,15 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 
 #include "worker_lib/members.h"
 
 namespace muster::worker {
+
+class CallersStore;
 
 // A world of one without a launcher: there is no rank to meet.
 struct MeetNobody {
@@ -33,7 +36,15 @@ struct MeetAtFile {
   friend bool operator==(const MeetAtFile&, const MeetAtFile&) = default;
 };
 
-using MeetingPoint = std::variant<MeetNobody, MeetAtAddress, MeetAtFile>;
+// Rank 0 writes into the program's own store where the ranks meet: at the server of that store, if
+// it has one that all of them reach, else at a store that rank 0 serves.
+struct MeetThroughStore {
+  CallersStore* store = nullptr;  // Not null until the ranks have met.
+  std::optional<MeetAtAddress> server = std::nullopt;
+  friend bool operator==(const MeetThroughStore&, const MeetThroughStore&) = default;
+};
+
+using MeetingPoint = std::variant<MeetNobody, MeetAtAddress, MeetAtFile, MeetThroughStore>;
 
 enum class Launcher : uint8_t {
   none,      // Started by hand, or with explicit options.
@@ -53,6 +64,7 @@ struct PlaceTold {
 
 struct Identity {
   int rank = 0;
+  int known_as = -1;  // See Peer.
   int world_size = 1;
   int local_rank = 0;
   int local_world_size = 1;

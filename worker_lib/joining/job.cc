@@ -53,6 +53,21 @@ StoreConnector connector_of(const Met& met) {
       [lazy = std::make_shared<LazyStore>()](Deadline deadline) { return lazy->connect(deadline); };
 }
 
+// nullptr: rank 0 serves the store where it can.
+const MeetAtAddress* server_of(const MeetingPoint& point) {
+  if (const auto* at = std::get_if<MeetAtAddress>(&point)) return at;
+  const auto* const through = std::get_if<MeetThroughStore>(&point);
+  return through != nullptr && through->server ? &*through->server : nullptr;
+}
+
+// The rank whose end is the end of the store. Whose server a program has given is not known.
+std::optional<GlobalRank> store_host(const MeetingPoint& point) {
+  const MeetAtAddress* const at = server_of(point);
+  if (at == nullptr) return GlobalRank{0};
+  const bool is_given = std::holds_alternative<MeetThroughStore>(point);
+  return at->agent_serves || is_given ? std::nullopt : std::optional(GlobalRank{0});
+}
+
 Outcome<std::shared_ptr<Watch>> start_watch(const Identity& self, const Met& met,
                                             const InitOptions& options, Deadline deadline) {
   Watch::Options watch;
@@ -62,7 +77,7 @@ Outcome<std::shared_ptr<Watch>> start_watch(const Identity& self, const Met& met
   watch.deadline = deadline;
   watch.lives = met.lives;
   watch.on_sigterm = options.on_sigterm;
-  const auto* at = std::get_if<MeetAtAddress>(&self.meeting_point);
+  const MeetAtAddress* const at = server_of(self.meeting_point);
   if (at != nullptr && at->agent_serves) watch.ask_cause = ask_agents_store(at->host, at->port);
   Outcome<std::unique_ptr<Watch>> started = Watch::start(std::move(watch));
   if (!started) return tl::unexpected(started.error());
@@ -108,25 +123,46 @@ Outcome<std::shared_ptr<Job>> Job::join(const InitOptions& options) {
   Outcome<Identity> self = find_identity(options, process_environment);
   if (!self) return tl::unexpected(self.error());
   failure_reports().joins(self->rank);
-  const Deadline deadline = deadline_after(std::chrono::steady_clock::now(), options.timeout);
   Recorder* const recorder =
       attach_process_recorder(process_environment(env::kRecordFd), self->rank);
   if (recorder != nullptr) recorder->begin_world(self->world_size, self->rank);
-  const auto give_up = [&](const Failure& why) {
-    if (recorder != nullptr) recorder->end_world(why.message);
-    return tl::unexpected(why);
-  };
-  const std::string interface = process_environment(env::kGlooSocketIfname).value_or("");
-  Outcome<Met> met = meet(*self, {.deadline = deadline, .interface = interface});
-  if (!met) return give_up(met.error());
-  complete_place(*self, met->world);
-
-  std::shared_ptr<Job> job(new Job(std::move(*self), options, std::move(met->hosted)));
-  if (Outcome<> ready = job->set_up(*met, deadline); !ready) return give_up(ready.error());
+  Outcome<std::shared_ptr<Job>> job =
+      join_as(std::move(*self), options, std::string(kWorldGroup), recorder);
+  if (!job && recorder != nullptr) recorder->end_world(job.error().message);
   return job;
 }
 
-Outcome<> Job::set_up(const Met& met, Deadline deadline) {
+Outcome<std::shared_ptr<Job>> Job::join_group(const InitOptions& options,
+                                              const MeetThroughStore& at, std::string name,
+                                              int known_as) {
+  if (in_forked_child()) return tl::unexpected(forked_failure());
+  arm_fork_guard();
+  Outcome<Identity> self = find_identity(options, at, process_environment);
+  if (!self) return tl::unexpected(self.error());
+  self->known_as = known_as;
+  failure_reports().joins(known_as < 0 ? self->rank : known_as);
+  return join_as(std::move(*self), options, name, nullptr);
+}
+
+Outcome<std::shared_ptr<Job>> Job::join_as(Identity self, const InitOptions& options,
+                                           const std::string& name, Recorder* recorder) {
+  const Deadline deadline = deadline_after(std::chrono::steady_clock::now(), options.timeout);
+  const std::string interface = process_environment(env::kGlooSocketIfname).value_or("");
+  Outcome<Met> met = meet(self, {.deadline = deadline, .interface = interface});
+  if (!met) return tl::unexpected(met.error());
+  complete_place(self, met->world);
+  // The program's store is the caller's.
+  if (auto* const through = std::get_if<MeetThroughStore>(&self.meeting_point))
+    through->store = nullptr;
+
+  std::shared_ptr<Job> job(new Job(std::move(self), options, std::move(met->hosted)));
+  if (Outcome<> ready = job->set_up(*met, name, recorder, deadline); !ready)
+    return tl::unexpected(ready.error());
+  return job;
+}
+
+Outcome<> Job::set_up(const Met& met, const std::string& name, Recorder* recorder,
+                      Deadline deadline) {
   Outcome<std::shared_ptr<Watch>> watch = start_watch(identity_, met, options_, deadline);
   if (!watch) return tl::unexpected(watch.error());
   watch_ = std::move(*watch);
@@ -136,13 +172,14 @@ Outcome<> Job::set_up(const Met& met, Deadline deadline) {
     return host == nullptr ? std::string() : host->progress().encode();
   });
   groups_->world = met.world;
+  groups_->world_name = name;
   groups_->secret = met.secret;
   groups_->connect_store = connector_of(met);
   groups_->watch = watch_;
-  groups_->recorder = process_recorder();
-  groups_->reports = &failure_reports();
-  const auto* at = std::get_if<MeetAtAddress>(&identity_.meeting_point);
-  if (at == nullptr || !at->agent_serves) groups_->store_host = GlobalRank{0};
+  groups_->recorder = recorder;
+  // Others would take what is known by other numbers for their own.
+  groups_->reports = known_ranks(met.world).empty() ? &failure_reports() : nullptr;
+  groups_->store_host = store_host(identity_.meeting_point);
   groups_->timeout = options_.timeout;
   groups_->backend = options_.backend;
   groups_->cuda_device = cuda_device();
@@ -175,6 +212,7 @@ Outcome<StoreClient> Job::connect_store(Deadline deadline) const {
 }
 
 void Job::leave() {
+  if (has_left_.exchange(true)) return;
   groups_->close_groups();
   watch_->leave();
 }

@@ -1,11 +1,13 @@
 // The job as this process knows it: its own place, the other ranks, and where they meet. One at a
 // time per process (current_job()); init_process_group() makes it and destroy_process_group()
-// releases it, but any other holder of the pointer keeps it alive.
+// releases it, but any other holder of the pointer keeps it alive. A group that is joined by itself
+// (muster_group_join()) has a Job of its own, whose world it is; there may be any number of these.
 //
 // Owns the watch, the connection to the store, and on rank 0 the store itself if no agent serves
 // one. Threads: everything here may be called by any thread; join() and leave() by one at a time.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -25,6 +27,7 @@ namespace muster::worker {
 class Group;
 class GroupHost;
 class HostStore;
+class Recorder;
 struct Met;
 
 // getenv(3).
@@ -36,6 +39,12 @@ class Job {
   // starts the watch, and makes the world group. Returns when all ranks have done so. Fails with
   // environment, invalid_argument, rendezvous, timeout (names the missing ranks), or peer_failed.
   static Outcome<std::shared_ptr<Job>> join(const InitOptions& options);
+  // The same for a group of its own. Nothing of it is recorded for the launcher: a program that
+  // makes such groups has a recorder of its own language. REQUIRES: the options have a rank and a
+  // world size; calls of the store are made on this thread.
+  static Outcome<std::shared_ptr<Job>> join_group(const InitOptions& options,
+                                                  const MeetThroughStore& at, std::string name,
+                                                  int known_as);
 
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
@@ -64,12 +73,14 @@ class Job {
   const std::shared_ptr<Group>& world_group() const { return world_group_; }
 
   // Waits for this rank's operations in flight, and tells the others that it leaves on purpose.
-  // Call once; the destructor does neither.
+  // Once; the destructor does neither.
   void leave();
 
  private:
   Job(Identity self, const InitOptions& options, std::shared_ptr<HostStore> hosted);
-  Outcome<> set_up(const Met& met, Deadline deadline);
+  static Outcome<std::shared_ptr<Job>> join_as(Identity self, const InitOptions& options,
+                                               const std::string& name, Recorder* recorder);
+  Outcome<> set_up(const Met& met, const std::string& name, Recorder* recorder, Deadline deadline);
 
   const Identity identity_;
   const InitOptions options_;
@@ -77,6 +88,7 @@ class Job {
   std::shared_ptr<Watch> watch_;
   std::shared_ptr<GroupHost> groups_;
   std::shared_ptr<Group> world_group_;
+  std::atomic<bool> has_left_ = false;
 };
 
 // Null before init_process_group() and after destroy_process_group().

@@ -13,7 +13,9 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include "rendezvous/base/random.h"
 #include "rendezvous/net/connect.h"
+#include "worker_lib/joining/callers_store.h"
 #include "worker_lib/joining/file_meeting_point.h"
 #include "worker_lib/joining/job_secret.h"
 #include "worker_lib/joining/meeting_round.h"
@@ -152,27 +154,39 @@ Outcome<Met> meet_at_address(const Identity& self, const MeetingOptions& options
 
 // ---- by a file
 
+MeetingRecord own_meeting_record() {
+  MeetingRecord record;
+  record.node = node_identity();
+  record.life = life_of_process(getpid());
+  record.host = own_host_name();
+  return record;
+}
+
+// Rank 0 serves a store on a free port, and says by `publish` where.
+Outcome<Met> host_by_record(const Identity& self, const MeetingOptions& options, bool same_node,
+                            bool is_private,
+                            const std::function<Outcome<>(const MeetingRecord&)>& publish) {
+  const IpAddress where = same_node ? IpAddress::loopback_v4() : IpAddress::any_v6();
+  Outcome<std::shared_ptr<HostStore>> hosted = HostStore::serve({{where, 0}});
+  if (!hosted) return tl::unexpected(hosted.error());
+  say_that_store_is_open(options, **hosted, {{where, 0}});
+  MeetingRecord record = own_meeting_record();
+  record.nonce = (*hosted)->nonce();
+  record.port = (*hosted)->port();
+  if (!same_node) record.addresses = reachable_addresses(options.interface);
+  Identity knowing = self;
+  if (self.secret.empty() && is_private) knowing.secret = record.secret = random_job_secret();
+  if (Outcome<> written = publish(record); !written) return tl::unexpected(written.error());
+  const std::string address = record.addresses.empty() ? "127.0.0.1" : record.addresses.front();
+  return meet_at_own_store(knowing, options, std::move(*hosted), {}, address);
+}
+
 Outcome<Met> host_by_file(const Identity& self, const MeetingOptions& options,
                           const MeetAtFile& at) {
   Outcome<FileMeetingPoint> file = FileMeetingPoint::open(at.path, at.derived);
   if (!file) return tl::unexpected(file.error());
-  const IpAddress where = at.derived ? IpAddress::loopback_v4() : IpAddress::any_v6();
-  Outcome<std::shared_ptr<HostStore>> hosted = HostStore::serve({{where, 0}});
-  if (!hosted) return tl::unexpected(hosted.error());
-  say_that_store_is_open(options, **hosted, {{where, 0}});
-  MeetingRecord record;
-  record.nonce = (*hosted)->nonce();
-  record.port = (*hosted)->port();
-  if (!at.derived) record.addresses = reachable_addresses(options.interface);
-  record.node = node_identity();
-  record.life = life_of_process(getpid());
-  record.host = own_host_name();
-  Identity knowing = self;
-  if (self.secret.empty() && file->is_private())
-    knowing.secret = record.secret = random_job_secret();
-  if (Outcome<> written = file->publish(record); !written) return tl::unexpected(written.error());
-  const std::string address = record.addresses.empty() ? "127.0.0.1" : record.addresses.front();
-  return meet_at_own_store(knowing, options, std::move(*hosted), {}, address);
+  return host_by_record(self, options, at.derived, file->is_private(),
+                        [&](const MeetingRecord& record) { return file->publish(record); });
 }
 
 using Reached = std::optional<std::pair<StoreClient, StoreAccess>>;
@@ -200,6 +214,35 @@ Outcome<Reached> reach_recorded(const MeetingRecord& record, Deadline deadline) 
   return Reached();
 }
 
+// nullopt: its store was not reached (`is_reached`), or was lost.
+Attempt meet_at_record(const Identity& self, const MeetingOptions& options,
+                       const MeetingRecord& record, bool same_node, bool& is_reached) {
+  Outcome<Reached> found = reach_recorded(record, options.deadline);
+  if (!found) return tl::unexpected(found.error());
+  Reached& reached = *found;
+  is_reached = reached.has_value();
+  if (!reached) return std::nullopt;
+  const StoreAccess& access = reached->second;
+  Outcome<std::string> address = own_address(access.host, access.port, options.interface);
+  if (!address) return tl::unexpected(address.error());
+  if (!same_node && access.host == "127.0.0.1") {
+    const std::vector<std::string> outward = reachable_addresses(options.interface);
+    if (!outward.empty()) address = outward.front();
+  }
+  Identity knowing = self;
+  if (knowing.secret.empty()) knowing.secret = record.secret;
+  MeetingRound round(knowing, options, std::move(reached->first), access, *address);
+  Outcome<Met> met = round.run();
+  if (met) return std::move(*met);
+  if (round.lost_store()) return std::nullopt;
+  return tl::unexpected(met.error());
+}
+
+std::string words_on_unreached(const MeetingRecord& record) {
+  return fmt::format("its record names port {} of {} ({}), where it does not answer", record.port,
+                     record.host, fmt::join(record.addresses, ", "));
+}
+
 class FileAttendance {
  public:
   FileAttendance(const Identity& self, const MeetingOptions& options, const MeetAtFile& at)
@@ -225,32 +268,15 @@ class FileAttendance {
 
  private:
   Attempt try_record(const MeetingRecord& record) {
-    Outcome<Reached> found = reach_recorded(record, options_.deadline);
-    if (!found) return tl::unexpected(found.error());
-    Reached& reached = *found;
-    unreached_ = !reached ? std::optional(record) : std::nullopt;
-    if (!reached) return std::nullopt;
-    const StoreAccess& access = reached->second;
-    Outcome<std::string> address = own_address(access.host, access.port, options_.interface);
-    if (!address) return tl::unexpected(address.error());
-    if (!at_.derived && access.host == "127.0.0.1") {
-      const std::vector<std::string> outward = reachable_addresses(options_.interface);
-      if (!outward.empty()) address = outward.front();
-    }
-    Identity knowing = self_;
-    if (knowing.secret.empty()) knowing.secret = record.secret;
-    MeetingRound round(knowing, options_, std::move(reached->first), access, *address);
-    Outcome<Met> met = round.run();
-    if (met) return std::move(*met);
-    if (round.lost_store()) return std::nullopt;
-    return tl::unexpected(met.error());
+    bool is_reached = false;
+    Attempt met = meet_at_record(self_, options_, record, at_.derived, is_reached);
+    unreached_ = is_reached ? std::nullopt : std::optional(record);
+    return met;
   }
 
   // For messages, if there is a record whose store was not reached.
   std::string unreached_words() const {
-    if (!unreached_) return {};
-    return fmt::format(": its record names port {} of {} ({}), where it does not answer",
-                       unreached_->port, unreached_->host, fmt::join(unreached_->addresses, ", "));
+    return unreached_ ? ": " + words_on_unreached(*unreached_) : std::string();
   }
 
   void say_once() {
@@ -279,11 +305,100 @@ class FileAttendance {
   bool said_ = false;
 };
 
+// ---- through a store of the program's
+
+constexpr std::string_view kMeetKey = "muster/meet";
+
+Outcome<> publish_in(CallersStore& store, const MeetingRecord& record) {
+  return store.set(kMeetKey, record.encode());
+}
+
+Outcome<MeetingRecord> record_in(CallersStore& store, const MeetingOptions& options) {
+  const Outcome<std::optional<std::string>> text = store.get(kMeetKey, options.deadline);
+  if (!text) return tl::unexpected(text.error());
+  if (!*text) {
+    return failed(
+        ErrorCode::timeout,
+        fmt::format("rank 0 did not join {}: check that it is running, and that all ranks "
+                    "were given the same store",
+                    within_limit(options.begun, options.deadline)),
+        {GlobalRank{0}});
+  }
+  std::optional<MeetingRecord> record = MeetingRecord::decode(**text);
+  if (record) return std::move(*record);
+  return failed(ErrorCode::environment,
+                fmt::format("the key {} of the store that was given is not of rank 0: use one "
+                            "version of muster for all ranks, and a prefix for each group",
+                            kMeetKey));
+}
+
+// At the store's own server, below a number that nobody else has.
+Outcome<Met> meet_at_server(const Identity& self, const MeetingOptions& options,
+                            const MeetAtAddress& server, const MeetingRecord& record) {
+  const Duration left = time_left(options.deadline);
+  Outcome<StoreClient> store = connect_to_host(
+      {.host = server.host, .port = server.port, .connect_timeout = left, .timeout = left});
+  if (!store) return tl::unexpected(store.error());
+  const Outcome<std::string> address = own_address(server.host, server.port, options.interface);
+  if (!address) return tl::unexpected(address.error());
+  const std::string prefix = fmt::format("muster/{:016x}", record.nonce);
+  Identity knowing = self;
+  if (knowing.secret.empty()) knowing.secret = record.secret;
+  return MeetingRound(knowing, options, store->with_prefix(prefix),
+                      {server.host, server.port, prefix + "/"}, *address)
+      .run();
+}
+
+Outcome<Met> host_through_store(const Identity& self, const MeetingOptions& options,
+                                const MeetThroughStore& at) {
+  const auto publish = [&](const MeetingRecord& record) { return publish_in(*at.store, record); };
+  if (!at.server) return host_by_record(self, options, false, true, publish);
+  MeetingRecord record = own_meeting_record();
+  record.is_at_server = true;
+  record.port = at.server->port;
+  record.nonce = random_value<uint64_t>() | 1;
+  if (self.secret.empty()) record.secret = random_job_secret();
+  if (Outcome<> written = publish(record); !written) return tl::unexpected(written.error());
+  return meet_at_server(self, options, *at.server, record);
+}
+
+Outcome<Met> attend_through_store(const Identity& self, const MeetingOptions& options,
+                                  const MeetThroughStore& at) {
+  const Outcome<MeetingRecord> record = record_in(*at.store, options);
+  if (!record) return tl::unexpected(record.error());
+  if (record->is_at_server != at.server.has_value()) {
+    return failed(
+        ErrorCode::environment,
+        fmt::format("rank 0 was {} where the store's server is, and this rank was {}: tell "
+                    "all members, or none",
+                    at.server ? "not told" : "told", at.server ? "told" : "not"));
+  }
+  if (at.server) return meet_at_server(self, options, *at.server, *record);
+  bool is_reached = false;
+  Attempt met = meet_at_record(self, options, *record, false, is_reached);
+  if (!met) return tl::unexpected(met.error());
+  if (*met) return std::move(**met);
+  return failed(ErrorCode::rendezvous,
+                is_reached ? "rank 0 has ended while the ranks met"
+                           : "rank 0 was not reached: " + words_on_unreached(*record),
+                {GlobalRank{0}});
+}
+
+Outcome<Met> meet_through_store(const Identity& self, const MeetingOptions& options,
+                                const MeetThroughStore& at) {
+  Outcome<Met> met = self.rank == 0 ? host_through_store(self, options, at)
+                                    : attend_through_store(self, options, at);
+  if (met) met->is_last = true;
+  return met;
+}
+
 }  // namespace
 
-RankRecord own_record(int rank, std::string address) {
+RankRecord own_record(int rank, std::string address, int known_as) {
   const ProcessLife life = life_of_process(getpid());
-  return {{GlobalRank{rank}, node_identity(), own_host_name(), life.pid, std::move(address)}, life};
+  return {
+      {GlobalRank{rank}, node_identity(), own_host_name(), life.pid, std::move(address), known_as},
+      life};
 }
 
 Outcome<StoreClient> StoreAccess::connect(Deadline deadline) const {
@@ -317,6 +432,8 @@ Outcome<Met> meet(const Identity& self, const MeetingOptions& options) {
   if (std::holds_alternative<MeetNobody>(self.meeting_point)) return meet_nobody();
   if (const auto* at = std::get_if<MeetAtAddress>(&self.meeting_point))
     return meet_at_address(self, options, *at);
+  if (const auto* through = std::get_if<MeetThroughStore>(&self.meeting_point))
+    return meet_through_store(self, options, *through);
   const auto& at = std::get<MeetAtFile>(self.meeting_point);
   if (self.rank == 0) return host_by_file(self, options, at);
   return FileAttendance(self, options, at).run();

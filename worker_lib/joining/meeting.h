@@ -14,7 +14,8 @@
 //   G/done       (a counter) how many need none of these any more; the rank that makes it
 //                WORLD_SIZE removes them, so that a program may join and leave without end
 //
-// Without a prefix, muster/run_id says which job the store belongs to.
+// Without a prefix, muster/run_id says which job the store belongs to. Ranks that meet through a
+// store of the program's have all their keys below muster/N/, N being a number that only they have.
 //
 // Blocking calls on the thread that initialises.
 #pragma once
@@ -52,7 +53,7 @@ struct StoreAccess {
 };
 
 // What this process, as `rank`, says of itself when the ranks meet.
-RankRecord own_record(int rank, std::string address);
+RankRecord own_record(int rank, std::string address, int known_as = -1);
 
 struct Met {
   Members world;
@@ -64,6 +65,7 @@ struct Met {
   // The same connection with the prefix of all generations, and the number of this one.
   std::optional<StoreClient> root = std::nullopt;
   int64_t generation = 0;
+  bool is_last = false;  // No generation follows.
 };
 
 struct MeetingOptions {

@@ -46,7 +46,7 @@ MeetingRound::MeetingRound(const Identity& self, const MeetingOptions& options, 
                            StoreAccess access, std::string address)
     : self_(self),
       options_(options),
-      me_(own_record(self.rank, std::move(address))),
+      me_(own_record(self.rank, std::move(address), self.known_as)),
       secret_word_(secret_word(self)),
       prefix_(fmt::format("muster/{}", self.restart_count)),
       everything_(std::move(store)),
@@ -248,7 +248,7 @@ Outcome<Met> MeetingRound::read_everyone(const std::string& said) {
     return failed(ErrorCode::rendezvous, "the store holds something other than this job's ranks");
   Outcome<std::string> secret = agree_on_secret(self_, world, words);
   if (!secret) return tl::unexpected(secret.error());
-  access_.prefix = fmt::format("{}/{}", prefix_, generation_);
+  access_.prefix += fmt::format("{}/{}", prefix_, generation_);
   return Met{std::move(world),
              std::move(lives),
              std::move(*secret),
@@ -274,7 +274,7 @@ void forget_meeting(const Met& met) {
     // 0: owner/R and joins/R, which outlast all generations.
     int64_t generation = 0;
     std::from_chars(key.data(), key.data() + key.size(), generation);
-    const bool is_over = generation > 0 && generation <= met.generation;
+    const bool is_over = met.is_last || (generation > 0 && generation <= met.generation);
     if (is_over && !key.starts_with(groups)) over.push_back(key);
   }
   // One request for several keys per rank: all others wait for this one in their first collective.

@@ -37,6 +37,9 @@ class Recorder {
   // Whether the launcher has warned of the job's end. Any thread.
   bool is_warned() const { return writer_->is_warned(); }
 
+  // See RingWriter.
+  const void* name_site(std::string_view text) { return writer_->name_site(text); }
+
   // Sections nest; leaving more than were entered does nothing.
   void enter_section(std::string_view name);
   void leave_section();

@@ -100,6 +100,17 @@ TEST_F(FailureReportsTest, ARanksOwnErrorsBeginWithIt) {
   EXPECT_TRUE(reports.last()->origin.empty()) << "nobody knows";
 }
 
+TEST_F(FailureReportsTest, RanksOfAGroupHaveTheNumbersThatTheProgramKnows) {
+  FailureReports reports("", 0);
+  const std::vector<GlobalRank> ranks{{0}, {1}, {9}};
+  EXPECT_EQ(reports.as_known("pair", ranks), ranks);
+  reports.know_ranks("pair", {5, 2});
+  EXPECT_EQ(reports.as_known("pair", ranks), (std::vector<GlobalRank>{{2}, {5}, {9}}));
+  EXPECT_EQ(reports.as_known("world", ranks), ranks);
+  reports.know_ranks("pair", {});
+  EXPECT_EQ(reports.as_known("pair", ranks), ranks);
+}
+
 TEST_F(FailureReportsTest, TheNewestCounts) {
   FailureReports reports(path(), 0);
   reports.joins(0);

@@ -12,6 +12,9 @@ const Peer kSomebody{GlobalRank{7}, "boot/net/user", "node7", 4711, "10.0.0.7"};
 TEST(Members, ARankIsNamedByItsHostAndProcess) {
   EXPECT_EQ(describe(kSomebody), "rank 7 (node7, pid 4711)");
   EXPECT_EQ(describe(Peer{}), "rank -1 (, pid 0)");
+  Peer known = kSomebody;
+  known.known_as = 2;
+  EXPECT_EQ(describe(known), "rank 2 (node7, pid 4711)");
 }
 
 // A group's ranks count from 0, whatever its members' ranks in the job.
@@ -25,6 +28,17 @@ TEST(Members, AreIndexedByTheirRankInTheGroup) {
   EXPECT_EQ(members.size(), 2);
   EXPECT_EQ(members[0], kSomebody);
   EXPECT_EQ(members.self(), other);
+}
+
+TEST(Members, AreKnownByOtherNumbersOnlyIfOneIs) {
+  Members members;
+  for (const int rank : {0, 1})
+    members.peers.push_back({GlobalRank{rank}, "node", "host", 1, ""});
+  EXPECT_EQ(known_ranks(members), std::vector<int>{});
+  members.peers[0].known_as = 0;
+  EXPECT_EQ(known_ranks(members), std::vector<int>{});
+  members.peers[0].known_as = 4;
+  EXPECT_EQ(known_ranks(members), (std::vector<int>{4, 1}));
 }
 
 TEST(Members, PeersThatDifferInAnythingAreDifferent) {

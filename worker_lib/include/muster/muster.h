@@ -190,9 +190,10 @@ typedef struct muster_call_options {
   int64_t timeout_ms;  // < 0: the group's. 0: the deadline has already passed.
   void* stream;        // cudaStream_t, for GPU memory.
   int cuda_device;     // < 0: the buffers are in host memory. Otherwise the GPU that they are on.
+  const void* site;    // NULL: the call comes from its return address. See muster_name_site().
 } muster_call_options;
 
-#define MUSTER_CALL_OPTIONS {sizeof(muster_call_options), -1, NULL, -1}
+#define MUSTER_CALL_OPTIONS {sizeof(muster_call_options), -1, NULL, -1, NULL}
 
 // A new handle for the group of all ranks; NULL works as well.
 MUSTER_API muster_status muster_world(muster_group** group);
@@ -219,6 +220,62 @@ MUSTER_API const char* muster_group_name(muster_group* group);
 MUSTER_API muster_status muster_group_abort(muster_group* group, const char* reason);
 // MUSTER_OK, or what the group failed with, which is then this thread's last failure.
 MUSTER_API muster_status muster_group_failure(muster_group* group);
+
+// ---- groups that meet at a store of the program's: beside muster_init(), or without it
+
+// What the members of a group to be made have in common. One key is set and read, "muster/meet", so
+// each group needs a prefix, or a store, of its own. The functions are called on the thread that
+// makes the group, before that call returns.
+typedef struct muster_store {
+  size_t struct_size;
+  void* context;  // For the functions.
+  // 0; anything else is a failure.
+  int (*set)(void* context, const char* key, const void* value, size_t length);
+  // Waits until the key is set, at most timeout_ms: 0; or 1: it is not set; anything else is a
+  // failure. *length becomes that of the value, of which the first `capacity` bytes are copied.
+  int (*get)(void* context, const char* key, int64_t timeout_ms, void* value, size_t capacity,
+             size_t* length);
+  // Why the last call failed, in one line. NULL, or a function that may return NULL.
+  const char* (*error)(void* context);
+} muster_store;
+
+#define MUSTER_STORE {sizeof(muster_store), NULL, NULL, NULL, NULL}
+
+typedef struct muster_join_options {
+  size_t struct_size;
+  const char* name;    // NULL: "world". Copied.
+  int64_t timeout_ms;  // For joining, and for each operation. < 0: 30 minutes.
+  int backend;         // muster_backend
+  int device;          // < 0: LOCAL_RANK.
+  int on_sigterm;      // muster_stop_policy; the first that this process joins decides.
+  int known_as;        // The rank by which messages and errors name this one; < 0: `rank`.
+  // If the store is a server that speaks TCPStore's protocol (PyTorch's, or the launcher's): where
+  // this rank reaches it. All members say so, or none. The group then keeps its own keys there.
+  // NULL: rank 0 serves a store for the group, on a free port of its node.
+  const char* server_host;
+  int server_port;
+} muster_join_options;
+
+#define MUSTER_JOIN_OPTIONS     \
+  {sizeof(muster_join_options), \
+   NULL,                        \
+   -1,                          \
+   MUSTER_BACKEND_AUTOMATIC,    \
+   -1,                          \
+   MUSTER_STOP_IGNORE,          \
+   -1,                          \
+   NULL,                        \
+   0}
+
+// Makes a group of `size` processes, of which this one is `rank`; blocks until all have joined. A
+// process may join several, at once from several threads; none needs muster_init(), and its ranks
+// are no ranks of the job, whatever known_as is. Fails as muster_init().
+MUSTER_API muster_status muster_group_join(const muster_store* store, int rank, int size,
+                                           const muster_join_options* options,
+                                           muster_group** group);
+// Leaves it in order, as muster_destroy() leaves the job. Later calls on the group fail. If its
+// handle is freed, or the process ends, without it, the other members are told that this one died.
+MUSTER_API muster_status muster_group_leave(muster_group* group);
 
 // ---- collective operations
 
@@ -348,6 +405,11 @@ MUSTER_API muster_status muster_request_stop(void);
 // were entered does nothing. Without a launcher that listens, neither has an effect.
 MUSTER_API muster_status muster_section_enter(const char* name);
 MUSTER_API void muster_section_leave(void);
+
+// For a binding of another language: a place in the program, "train.py:12 in step()", as `site` of
+// muster_call_options. The same text gives the same place; it is never freed. NULL: there is no
+// launcher that listens, or no room.
+MUSTER_API const void* muster_name_site(const char* text);
 
 // ---- operations in flight
 

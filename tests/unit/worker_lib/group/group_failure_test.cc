@@ -299,10 +299,9 @@ TEST(GroupFailure, LeavingWaitsForTheRanksOwnWorkAndThenRefusesCalls) {
   leaver.join();
   EXPECT_TRUE(work.is_completed());
   work.wait();
-  EXPECT_EQ(
-      thrown_by([&] { world.barrier(); }),
-      "not_initialized: barrier of group world: the group ended with destroy_process_group(); "
-      "initialise and make it again");
+  EXPECT_EQ(thrown_by([&] { world.barrier(); }),
+            "not_initialized: barrier of group world: this rank has left the group; initialise "
+            "and make it again");
   // The watch is let go of, though handles remain.
   EXPECT_EQ(job[0].host->watch, nullptr);
   EXPECT_EQ(job.watch().listeners(), 1U);

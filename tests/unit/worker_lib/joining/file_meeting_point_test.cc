@@ -43,6 +43,10 @@ class WorkerMeetingFile : public testing::Test {
 
 TEST_F(WorkerMeetingFile, ARecordComesBackAsItWas) {
   EXPECT_EQ(MeetingRecord::decode(record().encode()), record());
+  MeetingRecord at_server = record();
+  at_server.is_at_server = true;
+  at_server.secret = "a secret";
+  EXPECT_EQ(MeetingRecord::decode(at_server.encode()), at_server);
 }
 
 TEST_F(WorkerMeetingFile, EveryCutRecordIsNone) {
