@@ -4,6 +4,7 @@
     python -m muster ...                    the same, with this Python for the workers
     python -m muster.torchrun ...           the same, for those who look for that name
     muster.launch(fn, *args, nproc=4)       a function in workers, and what they return
+    muster.distributed                      what workers do together: collectives on numpy arrays and torch tensors
 
 A C or C++ program is built against the library with get_include() and get_library().
 """
@@ -15,9 +16,10 @@ TYPE_CHECKING = False  # Type checkers take it for true; `typing` would be most 
 if TYPE_CHECKING:
     from typing import Any
 
+    from muster import distributed
     from muster._launch import LaunchError, launch
 
-__all__ = ["LaunchError", "__version__", "get_include", "get_library", "launch"]
+__all__ = ["LaunchError", "__version__", "distributed", "get_include", "get_library", "launch"]
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -39,6 +41,10 @@ def __getattr__(name: str) -> Any:
         from muster import _launch
 
         return getattr(_launch, name)
+    if name == "distributed":
+        from importlib import import_module
+
+        return import_module("muster.distributed")
     if name == "__version__":
         from importlib.metadata import version
 

@@ -119,6 +119,7 @@ def fail(folder: str, rank: str, error: BaseException, pickler: Any) -> None:
     text = "".join(traceback.format_exception(type(error), error, frames))
     travels = error if can_travel(error, pickler) else None
     write(folder, f"error.{rank}", [(attempt(), text), travels], pickler)
+    sys.last_value = error  # As where nobody catches it: other ranks are told that this one has died.
     sys.excepthook(type(error), error, frames)  # The launcher's verdict reads what that says.
 
 

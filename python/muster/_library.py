@@ -1,0 +1,413 @@
+"""The worker library by ctypes: the functions, structures and numbers of muster.h, and its failures as exceptions.
+
+    library = load()
+    status = library.muster_all_reduce(None, address, address, count, FLOAT32, SUM, None, None)
+    if status:
+        raise_last()
+
+Addresses, handles and pointers to structures are c_void_p: an int, None, or ctypes.byref() of something. A call releases
+the interpreter's lock. What a failure was is the thread's own, so ask on the thread of the call.
+"""
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import sys
+from ctypes import c_char_p, c_int, c_int64, c_size_t, c_void_p
+from typing import Any, ClassVar, Dict, List, Match, NoReturn, Optional, Sequence, Tuple, Type
+
+import muster
+
+ABI_VERSION = 1
+
+IN_PROGRESS, OK = -1, 0
+INT8, UINT8, INT16, INT32, INT64, FLOAT16, BFLOAT16, FLOAT32, FLOAT64 = range(9)
+SUM, AVERAGE, PRODUCT, MIN, MAX, BAND, BOR, BXOR = range(8)
+BACKEND_AUTOMATIC, BACKEND_CPU, BACKEND_NCCL, BACKEND_GLOO = range(4)
+STOP_END_CALLS, STOP_AGREE, STOP_IGNORE = range(3)
+
+DTYPES = {"int8": INT8, "uint8": UINT8, "int16": INT16, "int32": INT32, "int64": INT64, "float16": FLOAT16,
+          "bfloat16": BFLOAT16, "float32": FLOAT32, "float64": FLOAT64}
+ITEM_SIZES = (1, 1, 2, 4, 8, 2, 2, 4, 8)  # By dtype.
+REDUCE_OPS = {"sum": SUM, "average": AVERAGE, "product": PRODUCT, "min": MIN, "max": MAX, "band": BAND, "bor": BOR,
+              "bxor": BXOR}
+BACKENDS = {"automatic": BACKEND_AUTOMATIC, "cpu": BACKEND_CPU, "nccl": BACKEND_NCCL, "gloo": BACKEND_GLOO}
+STOP_POLICIES = {"end_calls": STOP_END_CALLS, "agree": STOP_AGREE, "ignore": STOP_IGNORE}
+
+
+class DistributedError(RuntimeError):
+    """A call of the worker library has failed. The message is one line: what was tried, on what, and what to do next.
+
+    code          why, as in error.h: "peer_failed"; each has its own class below
+    operation     "all_reduce", or the function that failed; "" if there was none
+    group         "world", or the name of another group; "" if no group was involved
+    failed_ranks  where the failure began: ranks of the job, ascending, the same on all ranks that fail for the same reason
+
+    After InvalidArgumentError, NotInitializedError, NotMemberError and ForkedError nothing was sent and nothing has changed. After
+    the others the contents of the buffers are undefined, and the group of the operation is unusable: each further call raises
+    that error again. Other groups go on.
+    """
+
+    code: str = "unknown"
+
+    def __init__(self, message: str, operation: str = "", group: str = "", failed_ranks: Sequence[int] = ()) -> None:
+        super().__init__(message)
+        self.operation = operation
+        self.group = group
+        self.failed_ranks: Tuple[int, ...] = tuple(failed_ranks)
+
+    def __str__(self) -> str:  # An OSError, as a time-out is, would have its own.
+        return str(self.args[0])
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        return type(self), (self.args[0], self.operation, self.group, self.failed_ranks), {"code": self.code}
+
+
+class InvalidArgumentError(DistributedError, ValueError):
+    """A wrong size, dtype, root, device or option."""
+
+    code = "invalid_argument"
+
+
+class NotInitializedError(DistributedError):
+    """Before init() or after destroy()."""
+
+    code = "not_initialized"
+
+
+class NotMemberError(DistributedError):
+    """This rank does not belong to the group."""
+
+    code = "not_member"
+
+
+class ForkedError(DistributedError):
+    """The process is a child of a fork(), whose parent has the job."""
+
+    code = "forked"
+
+
+class JobEnvironmentError(DistributedError):
+    """A variable that launchers set is missing, malformed or contradicts another."""
+
+    code = "environment"
+
+
+class RendezvousError(DistributedError):
+    """The store through which the ranks meet failed or is gone."""
+
+    code = "rendezvous"
+
+
+class OperationTimeout(DistributedError, TimeoutError):
+    """Not done in time; failed_ranks hold up all others."""
+
+    code = "timeout"
+
+
+class PeerFailedError(DistributedError):
+    """Another rank died or left: failed_ranks."""
+
+    code = "peer_failed"
+
+
+class AbortedError(DistributedError):
+    """abort() was called, here or on another rank."""
+
+    code = "aborted"
+
+
+class StoppedError(DistributedError):
+    """The job was told to end (SIGTERM)."""
+
+    code = "stopped"
+
+
+class MismatchError(DistributedError):
+    """The ranks have called different operations; failed_ranks differ from most."""
+
+    code = "mismatch"
+
+
+class BackendError(DistributedError):
+    """NCCL, CUDA or Gloo failed, or is not there."""
+
+    code = "backend"
+
+
+class ResourceError(DistributedError):
+    """The kernel refused: memory, descriptors, sockets, a file."""
+
+    code = "system"
+
+
+ERRORS: Dict[int, Type[DistributedError]] = {
+    1: InvalidArgumentError, 2: NotInitializedError, 3: NotMemberError, 4: ForkedError, 5: JobEnvironmentError,
+    6: RendezvousError, 7: OperationTimeout, 8: PeerFailedError, 9: AbortedError, 10: StoppedError, 11: MismatchError,
+    12: BackendError, 13: ResourceError}
+for _error in (DistributedError, *ERRORS.values()):
+    _error.__module__ = "muster.distributed"  # As tracebacks are to show them, and pickle to find them.
+
+
+class _Options(ctypes.Structure):
+    """Begins with its own size, and as the initialiser of muster.h has it."""
+
+    INITIAL: ClassVar[Dict[str, int]]
+
+    def __init__(self, **members: Any) -> None:
+        super().__init__(struct_size=ctypes.sizeof(self), **{**self.INITIAL, **members})
+
+
+class InitOptions(_Options):
+    INITIAL = {"timeout_ms": -1, "rank": -1, "world_size": -1, "local_rank": -1, "device": -1}
+    _fields_ = [("struct_size", c_size_t), ("init_method", c_char_p), ("timeout_ms", c_int64), ("backend", c_int),
+                ("rank", c_int), ("world_size", c_int), ("local_rank", c_int), ("device", c_int), ("on_sigterm", c_int)]
+
+
+class GroupOptions(_Options):
+    INITIAL = {"timeout_ms": -1, "backend": -1}
+    _fields_ = [("struct_size", c_size_t), ("name", c_char_p), ("timeout_ms", c_int64), ("backend", c_int)]
+
+
+class CallOptions(_Options):
+    INITIAL = {"timeout_ms": -1, "cuda_device": -1}
+    _fields_ = [("struct_size", c_size_t), ("timeout_ms", c_int64), ("stream", c_void_p), ("cuda_device", c_int),
+                ("site", c_void_p)]
+
+
+class P2P(ctypes.Structure):
+    """One operation of a batch."""
+
+    _fields_ = [("is_send", c_int), ("data", c_void_p), ("count", c_size_t), ("dtype", c_int), ("peer", c_int),
+                ("tag", c_int)]
+
+
+class Store(_Options):
+    """Of the program, for the members of a group to meet at. The functions are called on the thread that joins."""
+
+    SET = ctypes.CFUNCTYPE(c_int, c_void_p, c_char_p, c_void_p, c_size_t)
+    GET = ctypes.CFUNCTYPE(c_int, c_void_p, c_char_p, c_int64, c_void_p, c_size_t, ctypes.POINTER(c_size_t))
+    ERROR = ctypes.CFUNCTYPE(c_void_p, c_void_p)
+    INITIAL = {}
+    _fields_ = [("struct_size", c_size_t), ("context", c_void_p), ("set", SET), ("get", GET), ("error", ERROR)]
+
+
+class JoinOptions(_Options):
+    INITIAL = {"timeout_ms": -1, "device": -1, "on_sigterm": STOP_IGNORE, "known_as": -1}
+    _fields_ = [("struct_size", c_size_t), ("name", c_char_p), ("timeout_ms", c_int64), ("backend", c_int), ("device", c_int),
+                ("on_sigterm", c_int), ("known_as", c_int), ("server_host", c_char_p), ("server_port", c_int)]
+
+
+# What each function returns and takes. P: an address, a handle, or a pointer to a structure.
+P, SIZE, INT = c_void_p, c_size_t, c_int
+_FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
+    "abi_version": (INT, []),
+    "status_name": (c_char_p, [INT]),
+    "dtype_name": (c_char_p, [INT]),
+    "reduce_op_name": (c_char_p, [INT]),
+    "dtype_size": (SIZE, [INT]),
+    "last_error_code": (INT, []),
+    "last_error": (c_char_p, []),
+    "last_error_operation": (c_char_p, []),
+    "last_error_group": (c_char_p, []),
+    "last_error_ranks": (SIZE, [P, SIZE]),
+    "init": (INT, [P]),
+    "destroy": (None, []),
+    "is_initialized": (INT, []),
+    "rank": (INT, []),
+    "world_size": (INT, []),
+    "local_rank": (INT, []),
+    "local_world_size": (INT, []),
+    "node_rank": (INT, []),
+    "restart_count": (INT, []),
+    "cuda_device": (INT, []),
+    "is_nccl_available": (INT, []),
+    "is_gloo_available": (INT, []),
+    "world": (INT, [P]),
+    "new_group": (INT, [P, SIZE, P, P]),
+    "split": (INT, [P, INT, INT, P, P]),
+    "group_free": (None, [P]),
+    "group_is_member": (INT, [P]),
+    "group_rank": (INT, [P]),
+    "group_size": (INT, [P]),
+    "group_global_rank": (INT, [P, INT]),
+    "group_from_global_rank": (INT, [P, INT]),
+    "group_name": (c_char_p, [P]),
+    "group_join": (INT, [P, INT, INT, P, P]),
+    "group_leave": (INT, [P]),
+    "group_abort": (INT, [P, c_char_p]),
+    "group_failure": (INT, [P]),
+    "barrier": (INT, [P, P, P]),
+    "monitored_barrier": (INT, [P, INT, P]),
+    "broadcast": (INT, [P, P, SIZE, INT, INT, P, P]),
+    "reduce": (INT, [P, P, P, SIZE, INT, INT, INT, P, P]),
+    "all_reduce": (INT, [P, P, P, SIZE, INT, INT, P, P]),
+    "gather": (INT, [P, P, P, SIZE, INT, INT, P, P]),
+    "gather_v": (INT, [P, P, SIZE, P, P, INT, INT, P, P]),
+    "all_gather": (INT, [P, P, P, SIZE, INT, P, P]),
+    "all_gather_v": (INT, [P, P, P, P, INT, P, P]),
+    "scatter": (INT, [P, P, P, SIZE, INT, INT, P, P]),
+    "scatter_v": (INT, [P, P, P, P, SIZE, INT, INT, P, P]),
+    "reduce_scatter": (INT, [P, P, P, SIZE, INT, INT, P, P]),
+    "reduce_scatter_v": (INT, [P, P, P, P, INT, INT, P, P]),
+    "all_to_all": (INT, [P, P, P, SIZE, INT, P, P]),
+    "all_to_all_v": (INT, [P, P, P, P, P, INT, P, P]),
+    "send": (INT, [P, P, SIZE, INT, INT, INT, P, P]),
+    "recv": (INT, [P, P, SIZE, INT, INT, INT, P, P, P]),
+    "batch": (INT, [P, P, SIZE, P, P]),
+    "broadcast_bytes": (INT, [P, P, SIZE, INT, P, P, P]),
+    "all_gather_bytes": (INT, [P, P, SIZE, P, P, P]),
+    "free": (None, [P]),
+    "allocate_shared": (INT, [P, SIZE, P, P]),
+    "shared_memory_data": (P, [P]),
+    "shared_memory_bytes": (SIZE, [P]),
+    "shared_memory_free": (None, [P]),
+    "should_stop": (INT, [P, P]),
+    "request_stop": (INT, []),
+    "section_enter": (INT, [c_char_p]),
+    "section_leave": (None, []),
+    "work_wait": (INT, [P, c_int64]),
+    "work_synchronize": (INT, [P]),
+    "work_status": (INT, [P]),
+    "work_source": (INT, [P]),
+    "work_free": (None, [P]),
+    "name_site": (P, [c_char_p]),
+}
+
+_library: Optional[ctypes.CDLL] = None
+
+
+def load() -> ctypes.CDLL:
+    """The library of this package, opened once. Raises ImportError if it is not there or of another version."""
+    global _library
+    if _library is None:
+        _library = _open(muster.get_library())
+    return _library
+
+
+def _open(path: str) -> ctypes.CDLL:
+    try:
+        library = ctypes.CDLL(path)
+    except OSError as error:
+        raise ImportError(f"the worker library cannot be opened: {error}; install the wheel of muster-launch again") from None
+    version = library.muster_abi_version()
+    if version != ABI_VERSION:
+        raise ImportError(f"{path} has version {version} of the interface and this package needs {ABI_VERSION}; install the wheel "
+                          "of muster-launch again")
+    for name, (result, arguments) in _FUNCTIONS.items():
+        function = getattr(library, f"muster_{name}")
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+# Of the library's messages, in words of this package.
+_NAME_IN_C = re.compile(r"\bmuster_(?:group_|init_options\.)?(\w+)")
+
+
+def _in_words_of_python(message: str) -> str:
+    def named(match: Match[str]) -> str:
+        name = match[1]
+        known = "." in match[0] or match[0].partition("_")[2] in _FUNCTIONS
+        return {"timeout_ms": "timeout"}.get(name, name) if known else match[0]
+
+    return _NAME_IN_C.sub(named, message).replace("recv() with from < 0 receives", "recv() without a source receives")
+
+
+def text_of(name: Optional[bytes]) -> str:
+    return (name or b"").decode(errors="replace")
+
+
+def last_error() -> DistributedError:
+    """What the last failing call of this thread has failed with."""
+    library = load()
+    code = library.muster_last_error_code()
+    count = library.muster_last_error_ranks(None, 0)
+    ranks = (c_int * count)()
+    library.muster_last_error_ranks(ranks, count)
+    error = ERRORS.get(code, DistributedError)(
+        _in_words_of_python(text_of(library.muster_last_error())),
+        _in_words_of_python(text_of(library.muster_last_error_operation())), text_of(library.muster_last_error_group()), ranks)
+    if code not in ERRORS:
+        error.code = text_of(library.muster_status_name(code))
+    return error
+
+
+def raise_last() -> NoReturn:
+    raise last_error()
+
+
+def check(status: int) -> None:
+    """Raises unless the call that returned this, on this thread, has succeeded."""
+    if status:
+        raise last_error()
+
+
+def check_number(number: int) -> int:
+    """The same for functions that return a number, or -1."""
+    if number < 0:
+        raise last_error()
+    return number
+
+
+def milliseconds(timeout: Optional[float]) -> int:
+    """Of seconds; None: the default. What is not 0 is at least 1 ms."""
+    if timeout is None:
+        return -1
+    try:
+        is_valid = timeout >= 0  # Not a number is not.
+    except TypeError:
+        raise TypeError(f"timeout is a number of seconds, or None, not {timeout!r}") from None
+    if not is_valid:
+        raise InvalidArgumentError(f"timeout is a number of seconds from 0 on, or None, not {timeout!r}")
+    return int(timeout * 1000 + 0.999) if timeout < LONGEST_MS / 1000 else LONGEST_MS
+
+
+LONGEST_MS = 10 * 365 * 24 * 3600 * 1000
+
+
+class Sites:
+    """Where in the program calls are made, for the report of a hang: the first frame outside of `inside`, names of files or
+    beginnings of them. Only a launcher that listens asks for it."""
+
+    CODES_MAX = 4096
+    FRAMES_MAX = 100
+
+    def __init__(self, inside: Tuple[str, ...]) -> None:
+        library = load()
+        self.inside = inside
+        self.is_wanted = bool(os.environ.get("MUSTER_RECORD_FD"))
+        self.name_site = library.muster_name_site
+        self.codes: Dict[int, Tuple[Any, bool]] = {}  # By id(): the code, so that the number stays its own.
+        self.sites: Dict[Tuple[int, int], int] = {}
+
+    def current(self) -> int:
+        """For CallOptions.site; 0: unknown."""
+        frame: Any = sys._getframe(1)
+        for _ in range(self.FRAMES_MAX):
+            if frame is None:
+                break
+            code = frame.f_code
+            if not self.is_inside(code):
+                key = id(code), frame.f_lasti
+                site = self.sites.get(key, 0)
+                if not site:  # Or it was asked for too early.
+                    site = self.sites[key] = self.name_site(site_text(frame).encode()) or 0
+                return site
+            frame = frame.f_back
+        return 0
+
+    def is_inside(self, code: Any) -> bool:
+        known = self.codes.get(id(code))
+        if known is None:
+            if len(self.codes) >= self.CODES_MAX:
+                self.codes.clear()
+                self.sites.clear()
+            known = self.codes[id(code)] = (code, code.co_filename.startswith(self.inside))
+        return known[1]
+
+
+def site_text(frame: Any) -> str:
+    code = frame.f_code
+    function = "" if code.co_name == "<module>" else f" {code.co_name}"
+    return f"{os.path.basename(code.co_filename)}:{frame.f_lineno}{function}"

@@ -1,0 +1,316 @@
+"""Operations in flight: their handles, the memory that belongs to them, and waiting that Ctrl-C can leave.
+
+An operation that was begun writes into its arrays whenever the other ranks get there, whether or not anybody still has its
+Work, or the arrays. So `_in_flight` has every one from before it is begun until it is seen to be complete; those without a Work
+are looked at when the next begins. At the end of the interpreter what is still in flight is never given back.
+"""
+from __future__ import annotations
+
+import collections
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+from typing import Any, Callable, Deque, Generic, List, NoReturn, Optional, Sequence, Set, Tuple, TypeVar, Union
+
+from muster import _library
+from muster._library import IN_PROGRESS, DistributedError, raise_last
+
+T = TypeVar("T")
+SLICE_S = 0.1  # After which Python's handlers of signals get their turn.
+SLICE_MS = int(SLICE_S * 1000)
+SWEPT = 4  # By each operation, which adds one.
+
+_library_of_c = _library.load()
+_wait, _status, _free = _library_of_c.muster_work_wait, _library_of_c.muster_work_status, _library_of_c.muster_work_free
+
+
+class Flight:
+    """One operation. `buffers`: what it reads and writes, and keeps."""
+
+    __slots__ = ("handle", "buffers", "is_on_gpu")
+
+    def __init__(self, buffers: Any, is_on_gpu: bool) -> None:
+        self.handle: Any = ctypes.c_void_p()  # Or None: given back.
+        self.buffers = buffers
+        self.is_on_gpu = is_on_gpu
+
+
+_in_flight: Set[Flight] = set()
+_without_work: Deque[Flight] = collections.deque()
+_left: List[Union[Flight, Background[Any]]] = []  # By a signal's handler that has raised.
+_is_ending = False
+
+
+def sweep(limit: int = SWEPT) -> None:
+    """Gives back what has no Work and is complete, of `limit` that are looked at."""
+    for _ in range(min(limit, len(_without_work))):
+        try:
+            flight = _without_work.popleft()
+        except IndexError:  # Another thread is here too.
+            return
+        handle = flight.handle
+        if handle and _status(handle) == IN_PROGRESS:
+            _without_work.append(flight)
+            continue
+        # A signal's handler may raise in between: then something is kept, and nothing given back twice.
+        flight.handle = None
+        if handle:
+            _free(handle)
+        _in_flight.discard(flight)
+
+
+class Work:
+    """An operation that was begun: what an operation returns that was called with async_op=True.
+
+    Its arrays belong to it until it is complete: do not change them, and read none of what it writes. They are kept as long, also
+    if the Work is dropped, which does not cancel the operation; a failure may then go unnoticed. Any thread may call anything.
+
+    result  the array with the result, or None where this rank gets none; valid once the operation is complete
+    """
+
+    __slots__ = ("_flight", "_is_done", "result")
+
+    def __init__(self, buffers: Any, result: Any, is_on_gpu: bool = False) -> None:
+        self._flight = Flight(buffers, is_on_gpu)
+        self._is_done = False
+        self.result = result
+
+    def wait(self, timeout: Optional[float] = None) -> bool:
+        """Blocks until the operation is complete, at most `timeout` seconds; whether it is. Raises what it failed with: it has the
+        deadline that it was begun with, so without a timeout this always returns. On GPU memory it makes the operation's stream
+        wait instead, and returns at once: see synchronize(). Ctrl-C ends the wait, not the operation."""
+        if self._is_done:
+            return True
+        until = None if timeout is None else time.monotonic() + _library.milliseconds(timeout) / 1000
+        while True:
+            left = SLICE_MS if until is None else max(0, min(SLICE_MS, int((until - time.monotonic()) * 1000 + 0.999)))
+            status = _wait(self._flight.handle, left)
+            if status != IN_PROGRESS:
+                self._end(status)
+                return True
+            if until is not None and time.monotonic() >= until:
+                return False
+
+    def synchronize(self) -> None:
+        """Blocks until the results are in memory, on GPUs too. Raises as wait() does."""
+        self.wait()
+        if not self._is_done:
+            if _library_of_c.muster_work_synchronize(self._flight.handle):
+                raise_last()
+            self._release()
+
+    def is_completed(self) -> bool:
+        """Whether it is complete, successfully or not. Never blocks."""
+        return int(_status(self._flight.handle)) != IN_PROGRESS
+
+    @property
+    def source(self) -> int:
+        """Of a completed receive from any rank: the sender, a rank of the group. Otherwise -1."""
+        return int(_library_of_c.muster_work_source(self._flight.handle))
+
+    def _end(self, status: int) -> None:
+        if status:
+            error = _library.last_error()
+            _in_flight.discard(self._flight)
+            raise error
+        if not self._flight.is_on_gpu:  # There only its stream has been told to wait.
+            self._release()
+
+    def _release(self) -> None:
+        self._is_done = True
+        self._flight.buffers = None
+        _in_flight.discard(self._flight)
+
+    # At the end of the interpreter the names of the module may be gone.
+    def __del__(self, free: Any = _free, in_flight: Any = _in_flight, without_work: Any = _without_work) -> None:
+        flight = self._flight
+        if flight in in_flight:
+            without_work.append(flight)
+            if _is_ending is False:
+                sweep()
+        elif flight.handle:
+            handle, flight.handle = flight.handle, None
+            free(handle)
+
+    def __repr__(self) -> str:
+        return f"<muster.distributed.Work, {'complete' if self._flight not in _in_flight else 'in flight'}>"
+
+
+Work.__module__ = "muster.distributed"
+
+
+def begin(function: Any, arguments: Tuple[Any, ...], options: Any, work: Work) -> Work:
+    """Calls function(*arguments, options, &work)."""
+    _register((work,))
+    if function(*arguments, options, ctypes.byref(work._flight.handle)):
+        _refused((work,))
+    return work
+
+
+def wait_for(work: Work) -> None:
+    """Where the program has asked for no Work."""
+    try:
+        work.wait()
+    except DistributedError:
+        raise
+    except BaseException:
+        _left.append(work._flight)
+        raise
+
+
+def has_left() -> bool:
+    """Whether an operation that was left is still in flight."""
+    return any(bool(each.handle) and _status(each.handle) == IN_PROGRESS if isinstance(each, Flight) else not each.is_done.is_set()
+               for each in _left)
+
+
+def begin_several(function: Any, arguments: Tuple[Any, ...], options: Any, works: Sequence[Work]) -> None:
+    """Calls function(*arguments, options, works)."""
+    handles = (ctypes.c_void_p * len(works))()
+    for index, work in enumerate(works):
+        work._flight.handle = ctypes.c_void_p.from_buffer(handles, index * ctypes.sizeof(ctypes.c_void_p))
+    _register(works)
+    if function(*arguments, options, handles):
+        _refused(works)
+
+
+def _register(works: Sequence[Work]) -> None:
+    """Before they are begun: a signal's handler may raise as soon as that call has returned."""
+    if _without_work:
+        sweep()
+    for work in works:
+        _in_flight.add(work._flight)
+        if _is_ending:
+            _keep_for_ever(work._flight)
+
+
+def _refused(works: Sequence[Work]) -> NoReturn:
+    error = _library.last_error()
+    for work in works:
+        _in_flight.discard(work._flight)
+    raise error
+
+
+def _keep_for_ever(flight: Flight) -> None:
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(flight))
+
+
+def end_of_interpreter() -> None:
+    """What it would free while the library still writes into it."""
+    global _is_ending
+    _is_ending = True
+    sweep(len(_without_work))
+    for flight in list(_in_flight):
+        _keep_for_ever(flight)
+
+
+# The group whose operation the main thread is in; another object for each.
+blocked: Optional[Tuple[Optional[int]]] = None
+_wakeup_fd = -1
+
+
+def watch_interrupts() -> None:
+    """Has a thread that ends the call which a Ctrl-C finds the main thread in, by aborting its group: Python's own handler waits for
+    the end of the call. Does nothing where that is not possible: on another thread, or where an event loop has the signals."""
+    global _wakeup_fd
+    if _wakeup_fd >= 0 or threading.current_thread() is not threading.main_thread():
+        return
+    incoming, outgoing = os.pipe()
+    os.set_blocking(outgoing, False)
+    before = signal.set_wakeup_fd(outgoing, warn_on_full_buffer=False)
+    if before != -1:
+        signal.set_wakeup_fd(before)
+        os.close(incoming)
+        os.close(outgoing)
+        return
+    _wakeup_fd = outgoing
+    os.register_at_fork(after_in_child=_leave_signals)
+    threading.Thread(target=_watch, args=(incoming,), name="muster", daemon=True).start()
+
+
+def _leave_signals() -> None:
+    """To the parent, whose pipe it is."""
+    now = signal.set_wakeup_fd(-1)
+    if now != _wakeup_fd:
+        signal.set_wakeup_fd(now)
+
+
+def _watch(incoming: int) -> None:
+    while True:
+        numbers = os.read(incoming, 64)
+        found = blocked
+        if signal.SIGINT not in numbers or found is None or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+            continue
+        time.sleep(SLICE_S)  # A call that goes on by itself is left alone.
+        if blocked is found:
+            _library_of_c.muster_group_abort(found[0], b"it was interrupted (SIGINT)")
+
+
+def is_attended() -> bool:
+    """Whether a Ctrl-C is likely to be meant for this process: it is a prompt or a notebook, or in the foreground of a terminal."""
+    if hasattr(sys, "ps1") or sys.flags.interactive:
+        return True
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
+
+
+class Background(Generic[T]):
+    """A call that blocks and has no asynchronous form, on a thread of its own. Where the wait for it is left, by an exception of a
+    signal's handler, the call goes on, and what it returns is undone."""
+
+    def __init__(self, function: Callable[[], T], undo: Optional[Callable[[T], None]] = None) -> None:
+        self.function, self.undo = function, undo
+        self.is_done, self.settling = threading.Event(), threading.Lock()
+        self.outcome: List[Tuple[Any, Optional[BaseException]]] = []
+        self.is_left = False
+        threading.Thread(target=self.run, name="muster", daemon=True).start()
+
+    def run(self) -> None:
+        result: Any = None
+        failure: Optional[BaseException] = None
+        try:
+            result = self.function()
+        except BaseException as error:
+            failure = error
+        with self.settling:
+            self.outcome.append((result, failure))
+            is_unwanted = self.is_left
+        if is_unwanted:
+            self.end()
+        self.is_done.set()
+
+    def wait_for_end(self) -> None:
+        while not self.is_done.wait(SLICE_S):
+            pass
+
+    def wait(self) -> T:
+        try:
+            self.wait_for_end()
+        except BaseException:
+            with self.settling:
+                self.is_left = True
+                is_late = bool(self.outcome)
+            if is_late:
+                self.end()
+            _left.append(self)
+            raise
+        result, failure = self.outcome[0]
+        if failure is not None:
+            raise failure
+        return result  # type: ignore[no-any-return]
+
+    def end(self) -> None:
+        result, failure = self.outcome[0]
+        if failure is None and self.undo is not None:
+            self.undo(result)
