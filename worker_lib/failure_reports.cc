@@ -99,6 +99,13 @@ void FailureReports::joins(int rank) noexcept {
   rank_ = rank;
 }
 
+void FailureReports::joins_group(int rank) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (joined_ == ::getpid()) return;
+  joined_ = ::getpid();
+  if (rank_ < 0) rank_ = rank;
+}
+
 bool FailureReports::may_write() const {
   if (path_.empty()) return false;
   if (joined_ != 0) return joined_ == ::getpid();
@@ -155,30 +162,6 @@ void FailureReports::withdraw() noexcept {
 std::optional<FailureRecord> FailureReports::last() const {
   const std::lock_guard lock(mutex_);
   return last_;
-}
-
-void FailureReports::know_ranks(const std::string& group, std::vector<int> known) {
-  const std::lock_guard lock(mutex_);
-  if (known.empty()) {
-    known_ranks_.erase(group);
-  } else {
-    known_ranks_[group] = std::move(known);
-  }
-}
-
-std::vector<GlobalRank> FailureReports::as_known(const std::string& group,
-                                                 std::vector<GlobalRank> ranks) const {
-  if (in_forked_child()) return ranks;
-  const std::lock_guard lock(mutex_);
-  const auto found = known_ranks_.find(group);
-  if (found == known_ranks_.end()) return ranks;
-  const std::vector<int>& known = found->second;
-  for (GlobalRank& rank : ranks) {
-    const auto place = static_cast<size_t>(rank.value);
-    if (place < known.size()) rank.value = known[place];
-  }
-  std::ranges::sort(ranks, {}, &GlobalRank::value);
-  return ranks;
 }
 
 FailureReports& failure_reports() {

@@ -14,13 +14,11 @@
 #pragma once
 
 #include <chrono>
-#include <map>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
-#include <vector>
 
 #include <sys/types.h>
 
@@ -40,6 +38,8 @@ class FailureReports {
 
   // This process joins a job, as this rank.
   void joins(int rank) noexcept;
+  // It joins a group of its own, where it is known as `rank`: what it is in a job counts more.
+  void joins_group(int rank) noexcept;
   // The failure is about to be reported to the program, or the library ends the process because of
   // it. `operation`: that of the exception, with which its message begins; may be empty.
   void add(const Failure& failure, std::string_view operation) noexcept;
@@ -50,11 +50,6 @@ class FailureReports {
   }
 
   std::optional<FailureRecord> last() const;
-
-  // Failures of the group name ranks by their place in `known`, where the program knows them by
-  // these numbers. Empty: they are the same.
-  void know_ranks(const std::string& group, std::vector<int> known);
-  std::vector<GlobalRank> as_known(const std::string& group, std::vector<GlobalRank> ranks) const;
 
  private:
   void withdraw() noexcept;
@@ -73,7 +68,6 @@ class FailureReports {
   int64_t told_ns_ = 0;      // When last_ was first reported,
   std::thread::id told_to_;  // and to which thread.
   pid_t written_by_ = 0;
-  std::map<std::string, std::vector<int>> known_ranks_;  // By group.
 };
 
 // The process's own: its path and rank are those of the environment when the library was loaded.

@@ -1,6 +1,8 @@
 #include "worker_lib/members.h"
 
+#include <algorithm>
 #include <map>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -14,14 +16,24 @@ std::vector<int> firsts_of_nodes(const Members& world) {
   return firsts;
 }
 
-std::vector<int> known_ranks(const Members& world) {
+KnownRanks known_ranks(const Members& world) {
   std::vector<int> known;
   bool all_same = true;
   for (const Peer& peer : world.peers) {
     known.push_back(peer.known_rank());
     all_same = all_same && peer.known_rank() == peer.rank.value;
   }
-  return all_same ? std::vector<int>{} : known;
+  return all_same ? nullptr : std::make_shared<const std::vector<int>>(std::move(known));
+}
+
+std::vector<GlobalRank> as_known(std::vector<GlobalRank> ranks, const KnownRanks& known) {
+  if (known == nullptr) return ranks;
+  for (GlobalRank& rank : ranks) {
+    const auto place = static_cast<size_t>(rank.value);
+    if (place < known->size()) rank.value = (*known)[place];
+  }
+  std::ranges::sort(ranks, {}, &GlobalRank::value);
+  return ranks;
 }
 
 std::string describe(const Peer& peer) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -38,8 +39,11 @@ struct Members {
 // By rank: the lowest rank of its node.
 std::vector<int> firsts_of_nodes(const Members& world);
 
-// Empty where all peers are known as their ranks; else what they are known as.
-std::vector<int> known_ranks(const Members& world);
+// By rank, what the peers are known as; null where that is their rank.
+using KnownRanks = std::shared_ptr<const std::vector<int>>;
+KnownRanks known_ranks(const Members& world);
+// With these numbers, ascending.
+std::vector<GlobalRank> as_known(std::vector<GlobalRank> ranks, const KnownRanks& known);
 
 // "rank 2 (node7, pid 4711)": how messages name a rank of the job.
 std::string describe(const Peer& peer);

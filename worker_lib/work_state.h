@@ -10,6 +10,7 @@
 #include <string>
 
 #include "worker_lib/failure.h"
+#include "worker_lib/members.h"
 #include "worker_lib/operation.h"
 
 namespace muster::worker {
@@ -45,6 +46,7 @@ class WorkState {
   // For messages: set before it is handed out.
   std::string operation;
   std::string group;
+  KnownRanks known_ranks = nullptr;
 
  protected:
   // Marks a thread as waiting for it while this object lives.

@@ -143,9 +143,15 @@ muster_status muster_group_join(const muster_store* store, int rank, int size,
         options_or(options, muster_join_options MUSTER_JOIN_OPTIONS, "muster_join_options");
     const InitOptions joining = joining_options(rank, size, join);
     StoreOfFunctions meeting(functions);
+    std::vector<int> known_as;
+    if (join.known_as != nullptr) known_as.assign(join.known_as, join.known_as + size);
     worker::Outcome<std::shared_ptr<worker::Job>> job = worker::Job::join_group(
-        joining, {&meeting, told_server(join)}, name_of_joined(join), join.known_as);
-    if (!job) worker::raise(job.error(), {}, {});
+        joining, {&meeting, told_server(join)}, name_of_joined(join), known_as);
+    if (!job) {
+      worker::raise(
+          job.error(), {}, {},
+          known_as.empty() ? nullptr : std::make_shared<const std::vector<int>>(known_as));
+    }
     worker::failure_reports().overcome();
     handle->joined = std::move(*job);
     handle->group = ProcessGroup(handle->joined->world_group());

@@ -6,7 +6,6 @@
 
 #include <fmt/format.h>
 
-#include "worker_lib/failure_reports.h"
 #include "worker_lib/fork_guard.h"
 #include "worker_lib/group/group_work.h"
 #include "worker_lib/group_labels.h"
@@ -50,7 +49,8 @@ Group::Group(std::shared_ptr<GroupHost> host, GroupPlan plan, Members members)
       members_(std::move(members)),
       recorder_(host_->recorder, plan_, members_),
       watch_(host_->watch_now()),
-      state_(std::make_shared<GroupState>(plan_.name, host_->world.self().rank, !watch_.expired())),
+      state_(std::make_shared<GroupState>(plan_.name, host_->world.self().rank, !watch_.expired(),
+                                          worker::known_ranks(host_->world))),
       departures_(members_),
       transfers_(members_.size()),
       leaving_(members_.size(), members_.me) {
@@ -58,12 +58,10 @@ Group::Group(std::shared_ptr<GroupHost> host, GroupPlan plan, Members members)
       [this](const Failure& failure, GroupState::Source source) { on_failed(failure, source); });
   state_->name_stragglers_with(asker());
   state_->record_with(recorder_.open(Lane::host));
-  failure_reports().know_ranks(plan_.name, known_ranks(host_->world));
 }
 
 Group::~Group() {
   unsubscribe();
-  failure_reports().know_ranks(plan_.name, {});
   state_->detach();
   recorder_.end(ring::GroupState::closed);
 }

@@ -63,6 +63,7 @@ class Group : public std::enable_shared_from_this<Group> {
   const Members& members() const { return members_; }  // me == -1: this rank is not in it.
   const std::vector<GlobalRank>& ranks() const { return plan_.ranks; }
   const std::string& name() const { return plan_.name; }
+  const KnownRanks& known_ranks() const { return state_->known_ranks(); }  // For errors.
   std::chrono::milliseconds timeout() const { return plan_.timeout; }
   std::optional<Backend> cpu_backend() const;
   std::optional<Backend> cuda_backend() const;

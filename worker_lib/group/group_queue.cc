@@ -92,6 +92,7 @@ std::shared_ptr<QueuedWork> GroupQueue::push(Task task, const char* operation, D
       state_, operation_label(operation, 0, state_->group_name()), deadline, lane_);
   work->operation = operation;
   work->group = state_->group_name();
+  work->known_ranks = state_->known_ranks();
   const Outcome<> started = [&]() -> Outcome<> {
     const std::lock_guard lock(mutex_);
     if (!thread_.joinable()) {

@@ -15,6 +15,7 @@
 #include <string>
 
 #include "worker_lib/failure.h"
+#include "worker_lib/members.h"
 #include "worker_lib/operation.h"
 #include "worker_lib/recorder/lane_recorder.h"
 #include "worker_lib/stragglers/rank_progress.h"
@@ -45,8 +46,12 @@ class GroupState {
                                                const std::function<bool()>& over)>;
 
   // `watched`: whether news of deaths arrives, so that it is worth waiting a moment for them.
-  GroupState(std::string group_name, GlobalRank self, bool watched)
-      : group_name_(std::move(group_name)), self_(self), watched_(watched) {}
+  GroupState(std::string group_name, GlobalRank self, bool watched,
+             KnownRanks known_ranks = nullptr)
+      : group_name_(std::move(group_name)),
+        self_(self),
+        watched_(watched),
+        known_ranks_(std::move(known_ranks)) {}
 
   // Call attach() before the group is used. Once detach() has returned, `on_failed` is not called.
   void attach(OnFailed on_failed);
@@ -60,6 +65,7 @@ class GroupState {
   void record_with(const LaneRecorder& recorder) { recorder_ = recorder; }
 
   const std::string& group_name() const { return group_name_; }
+  const KnownRanks& known_ranks() const { return known_ranks_; }
 
   // One load.
   bool usable() const noexcept { return state_.load(std::memory_order_acquire) == State::usable; }
@@ -101,6 +107,7 @@ class GroupState {
   const std::string group_name_;
   const GlobalRank self_;
   const bool watched_;
+  const KnownRanks known_ranks_;
   NameStragglers name_stragglers_;
   LaneRecorder recorder_;
   std::atomic<State> state_{State::usable};

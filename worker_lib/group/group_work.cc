@@ -72,10 +72,12 @@ std::shared_ptr<WorkState> observe(std::shared_ptr<WorkState> inner,
                                    std::string label, const CallRecord& record,
                                    const GroupState::Call& call) {
   std::string group = state->group_name();
+  KnownRanks known_ranks = state->known_ranks();
   auto work = std::make_shared<ObservedWork>(std::move(inner), std::move(state), std::move(label),
                                              record, call);
   work->operation = std::move(operation);
   work->group = std::move(group);
+  work->known_ranks = std::move(known_ranks);
   return work;
 }
 

@@ -17,7 +17,7 @@ T value_or_raise(Outcome<T> outcome, const char* operation, const Group& group) 
     failure_reports().overcome();
     return std::move(*outcome);
   }
-  worker::raise(outcome.error(), operation, group.name());
+  worker::raise(outcome.error(), operation, group.name(), group.known_ranks());
 }
 
 [[noreturn]] void throw_empty_group(const char* operation);

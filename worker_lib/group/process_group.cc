@@ -211,7 +211,7 @@ void ProcessGroup::abort(std::string_view reason) {
   const std::optional<Failure> refused = group.refusal("abort");
   const bool cannot =
       refused && (refused->code == ErrorCode::not_member || refused->code == ErrorCode::forked);
-  if (cannot) worker::raise(*refused, "abort", group.name());
+  if (cannot) worker::raise(*refused, "abort", group.name(), group.known_ranks());
   group.abort(reason);
 }
 
@@ -220,7 +220,8 @@ std::optional<DistributedError> ProcessGroup::failure() const {
   if (worker::in_forked_child()) worker::raise(*group.refusal("failure"), "failure", group.name());
   const std::optional<Failure> failure = group.failure();
   if (!failure) return std::nullopt;
-  return worker::as_error(worker::labelled(*failure, worker::group_title(name())), {}, name());
+  return worker::as_error(worker::labelled(*failure, worker::group_title(name())), {}, name(),
+                          group.known_ranks());
 }
 
 }  // namespace muster

@@ -27,7 +27,7 @@ worker::WorkState& live_state(const std::shared_ptr<worker::WorkState>& state, c
 }
 
 void throw_failed_work(const worker::WorkState& state, const Outcome<>& outcome) {
-  if (!outcome) worker::raise(outcome.error(), state.operation, state.group);
+  if (!outcome) worker::raise(outcome.error(), state.operation, state.group, state.known_ranks);
   worker::failure_reports().overcome();
 }
 
@@ -61,7 +61,7 @@ std::optional<DistributedError> Work::error() const {
   const worker::WorkState& state = live_state(state_, "error");
   const auto outcome = state.outcome();
   if (!outcome || *outcome) return std::nullopt;
-  return worker::as_error(outcome->error(), state.operation, state.group);
+  return worker::as_error(outcome->error(), state.operation, state.group, state.known_ranks);
 }
 
 GroupRank Work::source() const {

@@ -91,6 +91,7 @@ struct HostStore::Server {
       store.close();
       phase = Phase::closed;
       changed.notify_all();
+      io.stop();  // Its thread ends; the rest goes with the next store.
       return;
     }
     look.expires_after(kRetiredLook);
@@ -214,6 +215,7 @@ void HostStore::retire(std::shared_ptr<HostStore> store) {
   }
   RetiredStores& retired = retired_stores();
   const std::lock_guard lock(retired.mutex);
+  std::erase_if(retired.stores, [](const auto& other) { return other->server_->is_closed(); });
   retired.stores.push_back(std::move(store));
   boost::asio::post(server->io, [server] { server->retired(); });
 }

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "worker_lib/members.h"
 
@@ -64,7 +65,7 @@ struct PlaceTold {
 
 struct Identity {
   int rank = 0;
-  int known_as = -1;  // See Peer.
+  std::vector<int> known_as = {};  // By rank, of Peer; empty: their ranks.
   int world_size = 1;
   int local_rank = 0;
   int local_world_size = 1;
@@ -78,6 +79,11 @@ struct Identity {
 
   friend bool operator==(const Identity&, const Identity&) = default;
 };
+
+// The number by which messages name the rank.
+inline int known_rank(const Identity& self, int rank) {
+  return self.known_as.empty() ? rank : self.known_as[static_cast<size_t>(rank)];
+}
 
 // Sets the parts of this rank's place that were not given: its index among the ranks of its node,
 // their number, and the node's index in the order of lowest ranks. REQUIRES: `world` holds the

@@ -133,14 +133,14 @@ Outcome<std::shared_ptr<Job>> Job::join(const InitOptions& options) {
 }
 
 Outcome<std::shared_ptr<Job>> Job::join_group(const InitOptions& options,
-                                              const MeetThroughStore& at, std::string name,
-                                              int known_as) {
+                                              const MeetThroughStore& at, const std::string& name,
+                                              std::vector<int> known_as) {
   if (in_forked_child()) return tl::unexpected(forked_failure());
   arm_fork_guard();
   Outcome<Identity> self = find_identity(options, at, process_environment);
   if (!self) return tl::unexpected(self.error());
-  self->known_as = known_as;
-  failure_reports().joins(known_as < 0 ? self->rank : known_as);
+  self->known_as = std::move(known_as);
+  failure_reports().joins_group(known_rank(*self, self->rank));
   return join_as(std::move(*self), options, name, nullptr);
 }
 
@@ -151,6 +151,8 @@ Outcome<std::shared_ptr<Job>> Job::join_as(Identity self, const InitOptions& opt
   Outcome<Met> met = meet(self, {.deadline = deadline, .interface = interface});
   if (!met) return tl::unexpected(met.error());
   complete_place(self, met->world);
+  for (Peer& peer : met->world.peers)
+    peer.known_as = known_rank(self, peer.rank.value);
   // The program's store is the caller's.
   if (auto* const through = std::get_if<MeetThroughStore>(&self.meeting_point))
     through->store = nullptr;
@@ -178,7 +180,7 @@ Outcome<> Job::set_up(const Met& met, const std::string& name, Recorder* recorde
   groups_->watch = watch_;
   groups_->recorder = recorder;
   // Others would take what is known by other numbers for their own.
-  groups_->reports = known_ranks(met.world).empty() ? &failure_reports() : nullptr;
+  groups_->reports = known_ranks(met.world) == nullptr ? &failure_reports() : nullptr;
   groups_->store_host = store_host(identity_.meeting_point);
   groups_->timeout = options_.timeout;
   groups_->backend = options_.backend;

@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "muster/init.h"
 #include "rendezvous/store/store_client.h"
@@ -43,8 +44,9 @@ class Job {
   // makes such groups has a recorder of its own language. REQUIRES: the options have a rank and a
   // world size; calls of the store are made on this thread.
   static Outcome<std::shared_ptr<Job>> join_group(const InitOptions& options,
-                                                  const MeetThroughStore& at, std::string name,
-                                                  int known_as);
+                                                  const MeetThroughStore& at,
+                                                  const std::string& name,
+                                                  std::vector<int> known_as);
 
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;

@@ -313,22 +313,38 @@ Outcome<> publish_in(CallersStore& store, const MeetingRecord& record) {
   return store.set(kMeetKey, record.encode());
 }
 
-Outcome<MeetingRecord> record_in(CallersStore& store, const MeetingOptions& options) {
-  const Outcome<std::optional<std::string>> text = store.get(kMeetKey, options.deadline);
+// Says once that it waits.
+Outcome<std::optional<std::string>> wait_for_record(const Identity& self,
+                                                    const MeetingOptions& options,
+                                                    CallersStore& store) {
+  const Deadline notice = end_of_patience(options);
+  if (notice >= options.deadline || !may_speak(self)) return store.get(kMeetKey, options.deadline);
+  Outcome<std::optional<std::string>> text = store.get(kMeetKey, notice);
+  if (!text || *text) return text;
+  say_that_it_waits(self, options,
+                    fmt::format("rank {} to join: check that it is running, and was given the same "
+                                "store",
+                                known_rank(self, 0)));
+  return store.get(kMeetKey, options.deadline);
+}
+
+Outcome<MeetingRecord> record_in(const Identity& self, const MeetingOptions& options,
+                                 CallersStore& store) {
+  const Outcome<std::optional<std::string>> text = wait_for_record(self, options, store);
   if (!text) return tl::unexpected(text.error());
   if (!*text) {
-    return failed(
-        ErrorCode::timeout,
-        fmt::format("rank 0 did not join {}: check that it is running, and that all ranks "
-                    "were given the same store",
-                    within_limit(options.begun, options.deadline)),
-        {GlobalRank{0}});
+    return failed(ErrorCode::timeout,
+                  fmt::format("rank {} did not join {}: check that it is running, and was given "
+                              "the same store",
+                              known_rank(self, 0), within_limit(options.begun, options.deadline)),
+                  {GlobalRank{0}});
   }
   std::optional<MeetingRecord> record = MeetingRecord::decode(**text);
   if (record) return std::move(*record);
   return failed(ErrorCode::environment,
-                fmt::format("the key {} of the store that was given is not of rank 0: use one "
-                            "version of muster for all ranks, and a prefix for each group",
+                fmt::format("the key {} of the store that was given is not of the group's first "
+                            "rank: use one version of muster for all ranks, and a prefix for each "
+                            "group",
                             kMeetKey));
 }
 
@@ -364,24 +380,28 @@ Outcome<Met> host_through_store(const Identity& self, const MeetingOptions& opti
 
 Outcome<Met> attend_through_store(const Identity& self, const MeetingOptions& options,
                                   const MeetThroughStore& at) {
-  const Outcome<MeetingRecord> record = record_in(*at.store, options);
+  const Outcome<MeetingRecord> record = record_in(self, options, *at.store);
   if (!record) return tl::unexpected(record.error());
+  const int first = known_rank(self, 0);
   if (record->is_at_server != at.server.has_value()) {
-    return failed(
-        ErrorCode::environment,
-        fmt::format("rank 0 was {} where the store's server is, and this rank was {}: tell "
-                    "all members, or none",
-                    at.server ? "not told" : "told", at.server ? "told" : "not"));
+    return failed(ErrorCode::environment,
+                  fmt::format("rank {} was {} where the store's server is, and this rank was {}: "
+                              "tell all members, or none",
+                              first, at.server ? "not told" : "told", at.server ? "told" : "not"));
   }
   if (at.server) return meet_at_server(self, options, *at.server, *record);
-  bool is_reached = false;
-  Attempt met = meet_at_record(self, options, *record, false, is_reached);
-  if (!met) return tl::unexpected(met.error());
-  if (*met) return std::move(**met);
-  return failed(ErrorCode::rendezvous,
-                is_reached ? "rank 0 has ended while the ranks met"
-                           : "rank 0 was not reached: " + words_on_unreached(*record),
-                {GlobalRank{0}});
+  for (auto pause = kFileLookFirst;; pause = std::min(2 * pause, kFileLookLast)) {
+    bool is_reached = false;
+    Attempt met = meet_at_record(self, options, *record, false, is_reached);
+    if (!met) return tl::unexpected(met.error());
+    if (*met) return std::move(**met);
+    const std::string where = fmt::format(
+        "rank {} {}", first, is_reached ? "has ended while the ranks met" : "was not reached: ");
+    if (is_reached) return failed(ErrorCode::rendezvous, where, {GlobalRank{0}});
+    if (SteadyClock::now() + pause >= options.deadline)
+      return failed(ErrorCode::timeout, where + words_on_unreached(*record), {GlobalRank{0}});
+    poll(nullptr, 0, static_cast<int>(pause.count()));
+  }
 }
 
 Outcome<Met> meet_through_store(const Identity& self, const MeetingOptions& options,
@@ -394,11 +414,9 @@ Outcome<Met> meet_through_store(const Identity& self, const MeetingOptions& opti
 
 }  // namespace
 
-RankRecord own_record(int rank, std::string address, int known_as) {
+RankRecord own_record(int rank, std::string address) {
   const ProcessLife life = life_of_process(getpid());
-  return {
-      {GlobalRank{rank}, node_identity(), own_host_name(), life.pid, std::move(address), known_as},
-      life};
+  return {{GlobalRank{rank}, node_identity(), own_host_name(), life.pid, std::move(address)}, life};
 }
 
 Outcome<StoreClient> StoreAccess::connect(Deadline deadline) const {

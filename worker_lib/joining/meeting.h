@@ -53,7 +53,7 @@ struct StoreAccess {
 };
 
 // What this process, as `rank`, says of itself when the ranks meet.
-RankRecord own_record(int rank, std::string address, int known_as = -1);
+RankRecord own_record(int rank, std::string address);
 
 struct Met {
   Members world;

@@ -28,10 +28,10 @@ std::string rank_key(int rank) {
 }
 
 // "rank 1", "ranks 1, 2 and 3".
-std::string list_ranks(const std::vector<GlobalRank>& ranks) {
+std::string list_ranks(const Identity& self, const std::vector<GlobalRank>& ranks) {
   std::vector<std::string> texts;
   for (size_t i = 0; i < std::min(ranks.size(), kMissingShown); ++i)
-    texts.push_back(std::to_string(ranks[i].value));
+    texts.push_back(std::to_string(known_rank(self, ranks[i].value)));
   if (ranks.size() > kMissingShown)
     texts.push_back(fmt::format("{} more", ranks.size() - kMissingShown));
   if (texts.size() == 1) return "rank " + texts.front();
@@ -46,7 +46,7 @@ MeetingRound::MeetingRound(const Identity& self, const MeetingOptions& options, 
                            StoreAccess access, std::string address)
     : self_(self),
       options_(options),
-      me_(own_record(self.rank, std::move(address), self.known_as)),
+      me_(own_record(self.rank, std::move(address))),
       secret_word_(secret_word(self)),
       prefix_(fmt::format("muster/{}", self.restart_count)),
       everything_(std::move(store)),
@@ -185,10 +185,11 @@ Outcome<std::vector<GlobalRank>> MeetingRound::find_missing(int& asked) {
 std::string MeetingRound::missing_words(const std::vector<GlobalRank>& missing, int asked) const {
   const bool all_asked = asked == self_.world_size;
   if (missing.empty() && all_asked) return fmt::format("the last rank of {}", self_.world_size);
-  std::string words = missing.empty() ? "some" : list_ranks(missing);
+  std::string words = missing.empty() ? "some" : list_ranks(self_, missing);
   if (!all_asked)
-    words += fmt::format("{} from rank {} on", missing.empty() ? "" : " and perhaps some", asked);
-  return fmt::format("{} of {}", words, self_.world_size);
+    words += fmt::format("{} from rank {} on", missing.empty() ? "" : " and perhaps some",
+                         known_rank(self_, asked));
+  return self_.known_as.empty() ? fmt::format("{} of {}", words, self_.world_size) : words;
 }
 
 // One rank per node prints it: a thousand lines would say no more.

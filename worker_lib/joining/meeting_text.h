@@ -43,7 +43,7 @@ inline void say_line(const MeetingOptions& options, const std::string& line) {
 // `whom`: "rank 0 at node7:29500", with what to check.
 inline void say_that_it_waits(const Identity& self, const MeetingOptions& options,
                               const std::string& whom) {
-  say_line(options, fmt::format("muster: rank {} has waited {} for {}", self.rank,
+  say_line(options, fmt::format("muster: rank {} has waited {} for {}", known_rank(self, self.rank),
                                 time_text(options.patience), whom));
 }
 

@@ -100,15 +100,19 @@ TEST_F(FailureReportsTest, ARanksOwnErrorsBeginWithIt) {
   EXPECT_TRUE(reports.last()->origin.empty()) << "nobody knows";
 }
 
-TEST_F(FailureReportsTest, RanksOfAGroupHaveTheNumbersThatTheProgramKnows) {
-  FailureReports reports("", 0);
-  const std::vector<GlobalRank> ranks{{0}, {1}, {9}};
-  EXPECT_EQ(reports.as_known("pair", ranks), ranks);
-  reports.know_ranks("pair", {5, 2});
-  EXPECT_EQ(reports.as_known("pair", ranks), (std::vector<GlobalRank>{{2}, {5}, {9}}));
-  EXPECT_EQ(reports.as_known("world", ranks), ranks);
-  reports.know_ranks("pair", {});
-  EXPECT_EQ(reports.as_known("pair", ranks), ranks);
+TEST_F(FailureReportsTest, ARankOfTheJobStaysOneInOtherGroups) {
+  FailureReports unknown("", -1);
+  unknown.joins_group(4);
+  unknown.joins_group(5);
+  unknown.add({ErrorCode::system, "no"}, {});
+  EXPECT_EQ(unknown.last()->rank, 4);
+  FailureReports of_a_launcher("", 3);
+  of_a_launcher.joins_group(4);
+  of_a_launcher.add({ErrorCode::system, "no"}, {});
+  EXPECT_EQ(of_a_launcher.last()->rank, 3);
+  unknown.joins(2);
+  unknown.add({ErrorCode::system, "again"}, {});
+  EXPECT_EQ(unknown.last()->rank, 2);
 }
 
 TEST_F(FailureReportsTest, TheNewestCounts) {

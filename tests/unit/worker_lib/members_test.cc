@@ -34,11 +34,16 @@ TEST(Members, AreKnownByOtherNumbersOnlyIfOneIs) {
   Members members;
   for (const int rank : {0, 1})
     members.peers.push_back({GlobalRank{rank}, "node", "host", 1, ""});
-  EXPECT_EQ(known_ranks(members), std::vector<int>{});
+  EXPECT_EQ(known_ranks(members), nullptr);
   members.peers[0].known_as = 0;
-  EXPECT_EQ(known_ranks(members), std::vector<int>{});
+  EXPECT_EQ(known_ranks(members), nullptr);
   members.peers[0].known_as = 4;
-  EXPECT_EQ(known_ranks(members), (std::vector<int>{4, 1}));
+  const KnownRanks known = known_ranks(members);
+  ASSERT_NE(known, nullptr);
+  EXPECT_EQ(*known, (std::vector<int>{4, 1}));
+  const std::vector<GlobalRank> ranks{{0}, {1}, {9}};
+  EXPECT_EQ(as_known(ranks, nullptr), ranks);
+  EXPECT_EQ(as_known(ranks, known), (std::vector<GlobalRank>{{1}, {4}, {9}}));
 }
 
 TEST(Members, PeersThatDifferInAnythingAreDifferent) {

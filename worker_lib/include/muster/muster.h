@@ -248,7 +248,9 @@ typedef struct muster_join_options {
   int backend;         // muster_backend
   int device;          // < 0: LOCAL_RANK.
   int on_sigterm;      // muster_stop_policy; the first that this process joins decides.
-  int known_as;        // The rank by which messages and errors name this one; < 0: `rank`.
+  // By rank, what messages and errors call the members: `size` numbers, the same on all of them.
+  // NULL: their ranks in the group.
+  const int* known_as;
   // If the store is a server that speaks TCPStore's protocol (PyTorch's, or the launcher's): where
   // this rank reaches it. All members say so, or none. The group then keeps its own keys there.
   // NULL: rank 0 serves a store for the group, on a free port of its node.
@@ -263,13 +265,13 @@ typedef struct muster_join_options {
    MUSTER_BACKEND_AUTOMATIC,    \
    -1,                          \
    MUSTER_STOP_IGNORE,          \
-   -1,                          \
+   NULL,                        \
    NULL,                        \
    0}
 
 // Makes a group of `size` processes, of which this one is `rank`; blocks until all have joined. A
 // process may join several, at once from several threads; none needs muster_init(), and its ranks
-// are no ranks of the job, whatever known_as is. Fails as muster_init().
+// are no ranks of the job, whatever it is known_as. Fails as muster_init().
 MUSTER_API muster_status muster_group_join(const muster_store* store, int rank, int size,
                                            const muster_join_options* options,
                                            muster_group** group);

@@ -161,29 +161,65 @@ TEST(CAbiJoin, RanksMeetAtTheServerOfTheStoreAndLeaveNothingThere) {
   EXPECT_THAT(*keys, testing::Each(testing::Not(HasSubstr("/joins/"))));
 }
 
+int blamed_rank() {
+  std::array<int, 2> blamed{-1, -1};
+  EXPECT_EQ(muster_last_error_ranks(blamed.data(), 2), 1U);
+  return blamed[0];
+}
+
+// Rank 1 does not come to a barrier.
+void miss_a_barrier(muster_group* group, int rank, const char* in_words, int known_as) {
+  if (rank == 0) {
+    muster_call_options soon = MUSTER_CALL_OPTIONS;
+    soon.timeout_ms = 50;
+    EXPECT_EQ(muster_monitored_barrier(group, 1, &soon), MUSTER_ERROR_TIMEOUT);
+    EXPECT_THAT(muster_last_error(), AllOf(HasSubstr("of group pair"), HasSubstr(in_words)));
+    EXPECT_EQ(blamed_rank(), known_as);
+  }
+  EXPECT_EQ(sum_over(group, 1), 2);
+}
+
 TEST(CAbiJoin, RanksHaveTheNumbersByWhichTheProgramKnowsThem) {
-  MapStore map;
+  MapStore first;
+  MapStore second;
   on_ranks(2, [&](int rank) {
-    const muster_store store = map.functions();
+    const std::array<int, 2> numbers{5, 4};
+    const std::array<int, 2> others{7, 8};
     muster_join_options options = joining("pair");
-    options.known_as = 5 - rank;
+    options.known_as = numbers.data();
+    muster_store store = first.functions();
     muster_group* group = nullptr;
     ASSERT_EQ(muster_group_join(&store, rank, 2, &options, &group), MUSTER_OK)
         << muster_last_error();
-    EXPECT_EQ(sum_over(group, 1), 2);
-    // Rank 1, known as 4, does not come.
-    if (rank == 0) {
-      muster_call_options soon = MUSTER_CALL_OPTIONS;
-      soon.timeout_ms = 50;
-      EXPECT_EQ(muster_monitored_barrier(group, 1, &soon), MUSTER_ERROR_TIMEOUT);
-      EXPECT_THAT(muster_last_error(), AllOf(HasSubstr("of group pair"), HasSubstr("rank 4 (")));
-      std::array<int, 2> blamed{};
-      EXPECT_EQ(muster_last_error_ranks(blamed.data(), 2), 1U);
-      EXPECT_EQ(blamed[0], 4);
-    }
-    EXPECT_EQ(sum_over(group, 1), 2);
+    // Of the same name, with other numbers.
+    options.known_as = others.data();
+    store = second.functions();
+    muster_group* other = nullptr;
+    ASSERT_EQ(muster_group_join(&store, rank, 2, &options, &other), MUSTER_OK)
+        << muster_last_error();
+    miss_a_barrier(group, rank, "rank 4 (", 4);
+    miss_a_barrier(other, rank, "rank 8 (", 8);
+    leave(other);
+    miss_a_barrier(group, rank, "rank 4 (", 4);
     leave(group);
   });
+}
+
+TEST(CAbiJoin, AGroupOfOneIsKnownTooAndItsWorks) {
+  MapStore map;
+  const muster_store store = map.functions();
+  const int number = 7;
+  muster_join_options options = joining("one");
+  options.known_as = &number;
+  muster_group* group = nullptr;
+  ASSERT_EQ(muster_group_join(&store, 0, 1, &options, &group), MUSTER_OK) << muster_last_error();
+  EXPECT_EQ(muster_group_abort(group, "enough"), MUSTER_OK);
+  EXPECT_EQ(muster_barrier(group, nullptr, nullptr), MUSTER_ERROR_ABORTED);
+  EXPECT_THAT(muster_last_error(), HasSubstr("rank 7 ("));
+  EXPECT_EQ(blamed_rank(), 7);
+  EXPECT_EQ(muster_group_failure(group), MUSTER_ERROR_ABORTED);
+  EXPECT_EQ(blamed_rank(), 7);
+  leave(group);
 }
 
 TEST(CAbiJoin, AMissingRankIsNamed) {
@@ -196,15 +232,22 @@ TEST(CAbiJoin, AMissingRankIsNamed) {
     EXPECT_EQ(muster_group_join(&store, rank, 3, &options, &group), MUSTER_ERROR_TIMEOUT);
     EXPECT_THAT(muster_last_error(), StartsWith("muster_group_join: "));
     EXPECT_THAT(muster_last_error(), HasSubstr("rank 2 of 3 did not join within 300 ms"));
+    EXPECT_EQ(blamed_rank(), 2);
     EXPECT_EQ(group, nullptr);
   });
   MapStore empty;
-  const muster_store store = empty.functions();
-  muster_join_options options = joining("four");
+  const std::array<int, 2> numbers{3, 6};
+  muster_join_options options = joining("pair");
   options.timeout_ms = 50;
-  muster_group* group = nullptr;
-  EXPECT_EQ(muster_group_join(&store, 1, 3, &options, &group), MUSTER_ERROR_TIMEOUT);
-  EXPECT_THAT(muster_last_error(), HasSubstr("rank 0 did not join within 50 ms"));
+  options.known_as = numbers.data();
+  for (const int rank : {0, 1}) {
+    const muster_store store = empty.functions();
+    muster_group* group = nullptr;
+    EXPECT_EQ(muster_group_join(&store, 1 - rank, 2, &options, &group), MUSTER_ERROR_TIMEOUT);
+    EXPECT_THAT(muster_last_error(), HasSubstr(fmt::format("rank {} did not join within 50 ms",
+                                                           numbers[static_cast<size_t>(rank)])));
+    EXPECT_EQ(blamed_rank(), numbers[static_cast<size_t>(rank)]);
+  }
 }
 
 TEST(CAbiJoin, AStoreThatFailsOrHoldsSomethingElseIsSaid) {

@@ -741,7 +741,7 @@ TEST(WorkerMeeting, AnotherVersionIsNamed) {
   Outcome<StoreClient> store = (*agent)->connect(seconds(10));
   ASSERT_TRUE(store.has_value());
   StoreClient round = store->with_prefix("muster/0").with_prefix("1");
-  ASSERT_TRUE(round.set("rank/1", encode_fields({"muster 3", "1"})).has_value());
+  ASSERT_TRUE(round.set("rank/1", encode_fields({"muster 2", "1"})).has_value());
   ASSERT_TRUE(round.add("came", 1).has_value());
   const Outcome<Met> met = meet(rank_of(0, 2, at), {.deadline = due_in(seconds(60))});
   ASSERT_FALSE(met.has_value());
