@@ -8,11 +8,12 @@ from __future__ import annotations
 import array as arrays
 import ctypes
 import math
+import operator
 import sys
 from typing import Any, Dict, FrozenSet, Optional, Sequence, Tuple, Type
 
 from muster import _library
-from muster._library import InvalidArgumentError
+from muster._library import InvalidArgumentError, short
 
 HOST = -1  # Instead of a GPU's index.
 
@@ -46,9 +47,9 @@ _address_of = ctypes.addressof
 
 
 class Family:
-    """How arrays of one library are read. `who` begins each message: "all_reduce: out"."""
+    """How arrays of one library are read. `who` begins each message: "all_reduce: out". `stream`: on which they are used."""
 
-    def buffer(self, array: Any, is_written: bool, who: str) -> Buffer:
+    def buffer(self, array: Any, is_written: bool, who: str, stream: Optional[int] = None) -> Buffer:
         raise NotImplementedError
 
     def shape(self, array: Any) -> Optional[Tuple[int, ...]]:
@@ -75,6 +76,16 @@ def not_contiguous(who: str, remedy: str) -> InvalidArgumentError:
     return unfit(who, f"is not C-contiguous: pass {remedy}, or a copy of it")
 
 
+def stream_number(stream: Any) -> int:
+    try:
+        number = operator.index(stream)
+    except TypeError:
+        raise TypeError(f"stream is a cudaStream_t as a number, as torch's cuda_stream is, not {short(stream)}") from None
+    if not 0 <= number < 1 << 64:
+        raise InvalidArgumentError(f"stream is a cudaStream_t as a number, not {short(stream)}")
+    return number
+
+
 def read_only(who: str) -> InvalidArgumentError:
     return unfit(who, "is read-only, and the result is to be written into it")
 
@@ -84,7 +95,7 @@ class Numpy(Family):
         self.numpy = numpy
         self.kinds: Dict[Any, Kind] = {}
 
-    def buffer(self, array: Any, is_written: bool, who: str) -> Buffer:
+    def buffer(self, array: Any, is_written: bool, who: str, stream: Optional[int] = None) -> Buffer:
         kind = self.kinds.get(array.dtype) or self.kind(array.dtype, who)
         try:
             keep = _byte_of(array)  # Faster than array.ctypes; refuses what is read-only or not contiguous.
@@ -112,7 +123,7 @@ class Numpy(Family):
 
 
 class NumpyScalar(Numpy):
-    def buffer(self, array: Any, is_written: bool, who: str) -> Buffer:
+    def buffer(self, array: Any, is_written: bool, who: str, stream: Optional[int] = None) -> Buffer:
         if is_written:
             raise read_only(who)
         return super().buffer(self.numpy.asarray(array), False, who)
@@ -121,14 +132,17 @@ class NumpyScalar(Numpy):
 class Torch(Family):
     def __init__(self, torch: Any) -> None:
         self.torch = torch
+        self.storage_of = getattr(torch.Tensor, "untyped_storage", torch.Tensor.storage)  # Its name since PyTorch 2.0.
         self.kinds = {getattr(torch, name): kind for name, kind in KINDS.items() if hasattr(torch, name)}
 
-    def buffer(self, array: Any, is_written: bool, who: str) -> Buffer:
+    def buffer(self, array: Any, is_written: bool, who: str, stream: Optional[int] = None) -> Buffer:
         kind = self.kinds.get(array.dtype)
         if kind is None:
             kind = kind_of(str(array.dtype).rpartition(".")[2], who)
         if array.layout is not self.torch.strided:
-            raise unfit(who, "is a sparse tensor: pass its parts, or .to_dense()")
+            raise unfit(who, f"has the layout {array.layout}: pass its parts, or .to_dense()")
+        if array.is_nested:
+            raise unfit(who, "is a nested tensor: pass its parts")
         if not array.is_contiguous() or array.is_neg() or kind.parts > 1 and array.is_conj():
             raise not_contiguous(who, "its .resolve_conj().resolve_neg().contiguous()")
         device = HOST
@@ -136,7 +150,8 @@ class Torch(Family):
             if array.device.type != "cuda":
                 raise unfit(who, f"is on the device {array.device}: the library has host memory and NVIDIA GPUs")
             device = array.device.index
-        return array.data_ptr(), array.numel(), kind, device, array
+        keep = array, self.storage_of(array)  # A tensor may be given another while it is in flight: x.data = ...
+        return array.data_ptr(), array.numel(), kind, device, keep
 
     def shape(self, array: Any) -> Optional[Tuple[int, ...]]:
         return tuple(array.shape)
@@ -148,7 +163,7 @@ class Torch(Family):
 class Plain(Family):
     """The buffer protocol."""
 
-    def buffer(self, array: Any, is_written: bool, who: str) -> Buffer:
+    def buffer(self, array: Any, is_written: bool, who: str, stream: Optional[int] = None) -> Buffer:
         try:
             view = memoryview(array)
         except (BufferError, ValueError) as error:  # It has been released, or closed.
@@ -172,10 +187,18 @@ class Plain(Family):
         kind = _kind_of_format(view.format, view.itemsize, who)
         if kind.name == "uint8":
             return bytearray(count)
-        code = view.format.lstrip("@=<>!")
+        code = view.format.lstrip("@")
         if code not in arrays.typecodes:
+            code = _CODES.get(kind.name, "")
+        if not code:
             raise unfit(f"{who}:", f"there is no array.array of {kind.name} for the result: pass out=")
         return arrays.array(code, bytes(kind.item_size)) * count
+
+
+# Of array.array, whose sizes are the machine's.
+_CODES = {f"{sign}int{8 * arrays.array(code).itemsize}": code
+          for sign, codes in (("", "lqihb"), ("u", "LQIHB")) for code in codes}
+_CODES.update(float32="f", float64="d")
 
 
 class DLPack(Family):
@@ -183,21 +206,18 @@ class DLPack(Family):
 
     CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
     TYPES = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool"}
-    READ_ONLY = 1
+    READ_ONLY, IS_COPIED = 1, 2
 
-    def buffer(self, array: Any, is_written: bool, who: str) -> Buffer:
+    def buffer(self, array: Any, is_written: bool, who: str, stream: Optional[int] = None) -> Buffer:
         device_type, index = array.__dlpack_device__()
         if device_type not in (self.CPU, self.CUDA, self.CUDA_HOST, self.CUDA_MANAGED):
-            raise unfit(who, f"is on device {int(device_type)} of DLPack's: the library has host memory and "
-                                       "NVIDIA GPUs")
-        try:
-            try:
-                capsule = array.__dlpack__(max_version=(1, 0))
-            except TypeError:  # Of an older protocol.
-                capsule = array.__dlpack__()
-        except BufferError as error:
-            raise unfit(who, f"cannot be had by DLPack: {error}") from None
+            raise unfit(who, f"is on device {int(device_type)} of DLPack's: the library has host memory and NVIDIA GPUs")
+        is_on_gpu = device_type in (self.CUDA, self.CUDA_MANAGED)
+        # Which is to come after what fills it. 1: the legacy default stream.
+        capsule = self.export(array, {"stream": stream_number(stream or 0) or 1} if is_on_gpu else {}, who)
         tensor, flags = _tensor_of(capsule)
+        if is_written and flags & self.IS_COPIED:
+            raise unfit(who, "gives a copy of itself by DLPack, and the result is to be written into it")
         if is_written and (flags & self.READ_ONLY or type(array).__module__.partition(".")[0] in ("jax", "jaxlib")):
             raise read_only(who)
         shape = tensor.shape[:tensor.ndim]
@@ -209,8 +229,18 @@ class DLPack(Family):
         bits = "" if tensor.type == 6 else str(tensor.bits)
         kind = kind_of(self.TYPES[tensor.type] + bits, who)
         address = tensor.data + tensor.byte_offset if tensor.data else None
-        is_on_gpu = device_type in (self.CUDA, self.CUDA_MANAGED)
         return address, count, kind, index if is_on_gpu else HOST, (array, capsule)
+
+    def export(self, array: Any, options: Dict[str, int], who: str) -> Any:
+        try:
+            for newer in ({"max_version": (1, 0), "copy": False}, {"max_version": (1, 0)}):
+                try:
+                    return array.__dlpack__(**newer, **options)
+                except TypeError:  # Of an older protocol.
+                    pass
+            return array.__dlpack__(**options)
+        except BufferError as error:
+            raise unfit(who, f"cannot be had by DLPack: {error}") from None
 
     def shape(self, array: Any) -> Optional[Tuple[int, ...]]:
         return tuple(array.shape)
@@ -294,7 +324,7 @@ def _kind_of_format(text: str, size: int, who: str) -> Kind:
     if code == "?":
         return KINDS["bool"]
     name = {"e": "float16", "f": "float32", "d": "float64", "Zf": "complex64", "Zd": "complex128"}.get(code)
-    return kind_of(name or f"{text!r}", who)
+    return kind_of(name or short(text), who)
 
 
 def numpy_for(what: str) -> Any:
@@ -326,7 +356,9 @@ def family_of(array: Any, who: str) -> Family:
 
 
 def _find_family(array: Any, who: str) -> Family:
-    numpy, torch = _made_for("numpy"), _made_for("torch")
+    numpy, torch, masked = _made_for("numpy"), _made_for("torch"), sys.modules.get("numpy.ma")
+    if masked is not None and isinstance(array, masked.MaskedArray):
+        raise TypeError(f"{who} is a masked array, and the library knows no masks: pass its .filled() or its .data")
     if isinstance(numpy, Numpy) and isinstance(array, numpy.numpy.ndarray):
         return numpy
     if isinstance(numpy, Numpy) and isinstance(array, numpy.numpy.generic):

@@ -11,6 +11,7 @@ the interpreter's lock. What a failure was is the thread's own, so ask on the th
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import re
 import sys
@@ -194,9 +195,9 @@ class Store(_Options):
 
 
 class JoinOptions(_Options):
-    INITIAL = {"timeout_ms": -1, "device": -1, "on_sigterm": STOP_IGNORE, "known_as": -1}
+    INITIAL = {"timeout_ms": -1, "device": -1, "on_sigterm": STOP_IGNORE}
     _fields_ = [("struct_size", c_size_t), ("name", c_char_p), ("timeout_ms", c_int64), ("backend", c_int), ("device", c_int),
-                ("on_sigterm", c_int), ("known_as", c_int), ("server_host", c_char_p), ("server_port", c_int)]
+                ("on_sigterm", c_int), ("known_as", ctypes.POINTER(c_int)), ("server_host", c_char_p), ("server_port", c_int)]
 
 
 # What each function returns and takes. P: an address, a handle, or a pointer to a structure.
@@ -350,17 +351,37 @@ def check_number(number: int) -> int:
     return number
 
 
+def short(value: Any) -> str:
+    """For a message: on one line, and not long."""
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # As of a closed file, or an integer with too many digits.
+        text = object.__repr__(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def text_for_c(text: Any, what: str) -> Optional[bytes]:
+    """None stays None."""
+    if text is None:
+        return None
+    if not isinstance(text, str):
+        raise TypeError(f"{what} is a string, not {short(text)}")
+    if "\0" in text:
+        raise InvalidArgumentError(f"{what} has a character NUL: {short(text)}")
+    return text.encode(errors="replace")
+
+
 def milliseconds(timeout: Optional[float]) -> int:
     """Of seconds; None: the default. What is not 0 is at least 1 ms."""
     if timeout is None:
         return -1
     try:
-        is_valid = timeout >= 0  # Not a number is not.
-    except TypeError:
-        raise TypeError(f"timeout is a number of seconds, or None, not {timeout!r}") from None
+        is_valid = bool(timeout >= 0)  # Not a number is not.
+    except (TypeError, ValueError, ArithmeticError):
+        raise TypeError(f"timeout is a number of seconds, or None, not {short(timeout)}") from None
     if not is_valid:
-        raise InvalidArgumentError(f"timeout is a number of seconds from 0 on, or None, not {timeout!r}")
-    return int(timeout * 1000 + 0.999) if timeout < LONGEST_MS / 1000 else LONGEST_MS
+        raise InvalidArgumentError(f"timeout is a number of seconds from 0 on, or None, not {short(timeout)}")
+    return math.ceil(timeout * 1000) if timeout < LONGEST_MS / 1000 else LONGEST_MS
 
 
 LONGEST_MS = 10 * 365 * 24 * 3600 * 1000

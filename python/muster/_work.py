@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import collections
 import ctypes
+import math
 import os
 import signal
 import sys
 import threading
 import time
-from typing import Any, Callable, Deque, Generic, List, NoReturn, Optional, Sequence, Set, Tuple, TypeVar, Union
+from typing import Any, Callable, Deque, Generic, List, NoReturn, Optional, Sequence, Set, Tuple, TypeVar
 
 from muster import _library
 from muster._library import IN_PROGRESS, DistributedError, raise_last
@@ -28,19 +29,22 @@ _wait, _status, _free = _library_of_c.muster_work_wait, _library_of_c.muster_wor
 
 
 class Flight:
-    """One operation. `buffers`: what it reads and writes, and keeps."""
+    """One operation. `buffers`: what it reads and writes, and keeps. `is_waited`: successfully, which it is on a GPU before it is
+    complete."""
 
-    __slots__ = ("handle", "buffers", "is_on_gpu")
+    __slots__ = ("handle", "buffers", "is_on_gpu", "is_waited")
 
     def __init__(self, buffers: Any, is_on_gpu: bool) -> None:
         self.handle: Any = ctypes.c_void_p()  # Or None: given back.
         self.buffers = buffers
         self.is_on_gpu = is_on_gpu
+        self.is_waited = False
 
 
 _in_flight: Set[Flight] = set()
 _without_work: Deque[Flight] = collections.deque()
-_left: List[Union[Flight, Background[Any]]] = []  # By a signal's handler that has raised.
+_left: List[Background[Any]] = []  # By a signal's handler that has raised.
+calls_elsewhere: Set[int] = set()  # Threads other than the main one that are in a call.
 _is_ending = False
 
 
@@ -66,7 +70,8 @@ class Work:
     """An operation that was begun: what an operation returns that was called with async_op=True.
 
     Its arrays belong to it until it is complete: do not change them, and read none of what it writes. They are kept as long, also
-    if the Work is dropped, which does not cancel the operation; a failure may then go unnoticed. Any thread may call anything.
+    if the Work is dropped, which does not cancel the operation; a failure may then go unnoticed. Only what resizes them by force is
+    not seen: numpy's resize(refcheck=False), torch's untyped_storage().resize_(). Any thread may call anything.
 
     result  the array with the result, or None where this rank gets none; valid once the operation is complete
     """
@@ -116,6 +121,7 @@ class Work:
             error = _library.last_error()
             _in_flight.discard(self._flight)
             raise error
+        self._flight.is_waited = True
         if not self._flight.is_on_gpu:  # There only its stream has been told to wait.
             self._release()
 
@@ -150,21 +156,11 @@ def begin(function: Any, arguments: Tuple[Any, ...], options: Any, work: Work) -
     return work
 
 
-def wait_for(work: Work) -> None:
-    """Where the program has asked for no Work."""
-    try:
-        work.wait()
-    except DistributedError:
-        raise
-    except BaseException:
-        _left.append(work._flight)
-        raise
-
-
-def has_left() -> bool:
-    """Whether an operation that was left is still in flight."""
-    return any(bool(each.handle) and _status(each.handle) == IN_PROGRESS if isinstance(each, Flight) else not each.is_done.is_set()
-               for each in _left)
+def is_any_in_flight() -> bool:
+    """That nobody has waited for, or whose wait was left, or that another thread is in."""
+    return (bool(calls_elsewhere)
+            or any(not each.is_waited and bool(each.handle) and _status(each.handle) == IN_PROGRESS for each in list(_in_flight))
+            or any(not each.is_done.is_set() for each in _left))
 
 
 def begin_several(function: Any, arguments: Tuple[Any, ...], options: Any, works: Sequence[Work]) -> None:
@@ -208,31 +204,41 @@ def end_of_interpreter() -> None:
 
 
 # The group whose operation the main thread is in; another object for each.
-blocked: Optional[Tuple[Optional[int]]] = None
+blocked: Optional[Tuple[Any]] = None
+aborting = threading.RLock()  # No handle is given back while the thread below uses it.
+next_look = math.inf  # When the main thread is to look_after_signals().
+LOOK_S, LOOK_AT_OTHERS_S = 0.001, 0.1
 _wakeup_fd = -1
 
 
 def watch_interrupts() -> None:
     """Has a thread that ends the call which a Ctrl-C finds the main thread in, by aborting its group: Python's own handler waits for
-    the end of the call. Does nothing where that is not possible: on another thread, or where an event loop has the signals."""
+    the end of the call. Does nothing where that is not possible: on another thread, or while an event loop has the signals."""
     global _wakeup_fd
-    if _wakeup_fd >= 0 or threading.current_thread() is not threading.main_thread():
+    if threading.current_thread() is not threading.main_thread():
         return
-    incoming, outgoing = os.pipe()
-    os.set_blocking(outgoing, False)
-    before = signal.set_wakeup_fd(outgoing, warn_on_full_buffer=False)
-    if before != -1:
+    if _wakeup_fd < 0:
+        incoming, _wakeup_fd = os.pipe()
+        os.set_blocking(_wakeup_fd, False)
+        os.register_at_fork(after_in_child=_leave_signals)
+        threading.Thread(target=_watch, args=(incoming,), name="muster", daemon=True).start()
+    look_after_signals()
+
+
+def look_after_signals() -> None:
+    """An event loop that ends leaves the signals to nobody (-1). While it runs they are its, but for the moment of this look."""
+    global next_look
+    before = signal.set_wakeup_fd(_wakeup_fd, warn_on_full_buffer=False)
+    is_others = before not in (-1, _wakeup_fd)
+    if is_others:
         signal.set_wakeup_fd(before)
-        os.close(incoming)
-        os.close(outgoing)
-        return
-    _wakeup_fd = outgoing
-    os.register_at_fork(after_in_child=_leave_signals)
-    threading.Thread(target=_watch, args=(incoming,), name="muster", daemon=True).start()
+    next_look = time.monotonic() + (LOOK_AT_OTHERS_S if is_others else LOOK_S)
 
 
 def _leave_signals() -> None:
-    """To the parent, whose pipe it is."""
+    """To the parent, whose pipe it is, and whose thread may just have had the lock."""
+    global aborting, next_look
+    aborting, next_look = threading.RLock(), math.inf
     now = signal.set_wakeup_fd(-1)
     if now != _wakeup_fd:
         signal.set_wakeup_fd(now)
@@ -242,11 +248,15 @@ def _watch(incoming: int) -> None:
     while True:
         numbers = os.read(incoming, 64)
         found = blocked
-        if signal.SIGINT not in numbers or found is None or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-            continue
-        time.sleep(SLICE_S)  # A call that goes on by itself is left alone.
-        if blocked is found:
-            _library_of_c.muster_group_abort(found[0], b"it was interrupted (SIGINT)")
+        if found and signal.SIGINT in numbers and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            time.sleep(SLICE_S)  # A call that goes on by itself is left alone.
+            with aborting:
+                if blocked is found:
+                    try:
+                        found[0].abort("it was interrupted (SIGINT)")
+                    except DistributedError:  # It was closed meanwhile.
+                        pass
+        found = None  # Else the group would live until the next signal.
 
 
 def is_attended() -> bool:

@@ -21,7 +21,7 @@ In place or not: an operation whose result has the shape of its array writes it 
 a new array of the same library, unless they are given `out`, of which only the number of elements has to fit. What an operation
 returns is the array with the result, or None where this rank gets none; with async_op=True it is begun only, and a Work
 returned, which has the result. A `timeout` is in seconds and replaces the group's. On GPU memory (NCCL) `stream` is a
-cudaStream_t as a number, and an operation returns when it is on the stream.
+cudaStream_t as a number, and an operation returns when it is on the stream; with arrays in host memory it is refused.
 
 Roots, `dest` and `source` are ranks of the group; the list of new_group(), and the ranks in errors, are ranks of the job.
 
@@ -34,10 +34,12 @@ the other ranks cannot know: give each thread a group of its own. Nothing works 
 Ctrl-C, at a prompt, in a notebook and in the foreground of a terminal: the call is left with KeyboardInterrupt within 0.1 s. Its
 operation is not cancelled, and its arrays belong to it until it is complete; the group's next operations come after it. So either
 the other ranks make the same call, or abort() ends the group. Elsewhere, as under a launcher, calls are faster, and KeyboardInterrupt
-comes after 0.1 s by way of abort(), unless SIGINT has another handler than Python's. init(interruptible=) decides otherwise.
+comes after 0.1 s by way of abort(), unless SIGINT has another handler than Python's, or a running event loop the signals.
+init(interruptible=) decides otherwise.
 
-The end: destroy() leaves the job, and is called when the interpreter ends, unless by an uncaught exception, or while an operation
-is in flight that Ctrl-C has left: then the others are told that this rank died, as if it had been killed.
+The end: destroy() leaves the job. It is called when the interpreter ends, also by sys.exit() with any code, but neither by an
+uncaught exception, nor while an operation of this rank is in flight, such as one whose Work nobody has waited for, one that Ctrl-C
+has left, or another thread's: then the process just ends, and the others are told that this rank died. So it waits for nobody.
 """
 from __future__ import annotations
 
@@ -49,12 +51,14 @@ import os
 import pickle
 import sys
 import threading
+import time
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from types import TracebackType
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Type, TypeVar, Union
 
 from muster import _library, _work
-from muster._arrays import HOST, Buffer, Family, Kind, family_of, numpy_for, unfit
+from muster._arrays import HOST, Buffer, Family, Kind, family_of, numpy_for, stream_number, unfit
 from muster._library import (
     AbortedError,
     BackendError,
@@ -74,6 +78,8 @@ from muster._library import (
     check_number,
     milliseconds,
     raise_last,
+    short,
+    text_for_c,
 )
 from muster._work import Work
 
@@ -92,9 +98,12 @@ T = TypeVar("T")
 _lib = _library.load()
 _sites = _library.Sites((os.path.dirname(os.path.abspath(__file__)) + os.sep,))
 _main_thread = threading.main_thread().ident
+_monotonic = time.monotonic
+_bytes_at = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t)(("PyBytes_FromStringAndSize", ctypes.pythonapi))
 _is_interruptible = False
 _options_known: Dict[Any, Any] = {}
 OPTIONS_MAX = 1024
+BYTES_MAX = (1 << 63) - 1  # Of an array, as Python and the kernel count.
 PICKLE_PROTOCOL = 5  # Of all Pythons that this runs in: ranks may have different ones.
 
 
@@ -117,15 +126,19 @@ class Recv(NamedTuple):
 def _options(timeout: Optional[float], device: int = HOST, stream: Optional[int] = None) -> Any:
     """What a function takes as its options. Made once for each place in the program."""
     site = _sites.current() if _sites.is_wanted else 0
-    if timeout is None and device == HOST and not stream and not site:
+    if stream is not None:
+        stream = stream_number(stream)
+        if device == HOST:
+            raise InvalidArgumentError("stream is for arrays on a GPU, and these are in host memory")
+    if timeout is None and device == HOST and not site:
         return None
-    key = timeout, device, stream, site
+    key = milliseconds(timeout), device, stream, site
     known = _options_known.get(key)
     if known is None:
         if len(_options_known) >= OPTIONS_MAX:
             _options_known.clear()
         known = _options_known[key] = ctypes.byref(_library.CallOptions(
-            timeout_ms=milliseconds(timeout), cuda_device=device, stream=stream, site=site or None))
+            timeout_ms=key[0], cuda_device=device, stream=stream, site=site or None))
     return known
 
 
@@ -138,7 +151,7 @@ def _blocking(call: Callable[[], T], group: Optional[Group] = None, undo: Option
     if group is not None:
         group._follow()
     if not _is_main():
-        return call()
+        return _elsewhere(call)
     if group is not None and not _is_interruptible:
         return _watched(call, group)
     background = _work.Background(call, undo)
@@ -152,17 +165,29 @@ def _blocking(call: Callable[[], T], group: Optional[Group] = None, undo: Option
 
 def _watched(call: Callable[..., T], group: Group, *arguments: Any) -> T:
     """In the main thread: see watch_interrupts()."""
-    _work.blocked = (group._handle,)
+    if _monotonic() > _work.next_look:
+        _work.look_after_signals()
+    _work.blocked = (group,)
     try:
         return call(*arguments)
     finally:
         _work.blocked = None
 
 
+def _elsewhere(call: Callable[..., T], *arguments: Any) -> T:
+    """In another thread, which may still be in it when the interpreter ends."""
+    me = threading.get_ident()
+    _work.calls_elsewhere.add(me)
+    try:
+        return call(*arguments)
+    finally:
+        _work.calls_elsewhere.discard(me)
+
+
 def _reduction(op: str, kind: Kind, operation: str) -> int:
-    code = _library.REDUCE_OPS.get(op)
+    code = _library.REDUCE_OPS.get(op) if isinstance(op, str) else None
     if code is None:
-        raise InvalidArgumentError(f"{operation}: op is one of {', '.join(_library.REDUCE_OPS)}, not {op!r}", operation)
+        raise InvalidArgumentError(f"{operation}: op is one of {', '.join(_library.REDUCE_OPS)}, not {short(op)}", operation)
     if kind.operations is not None and code not in kind.operations:
         able = ", ".join(name for name, number in _library.REDUCE_OPS.items() if number in kind.operations)
         raise InvalidArgumentError(f"{operation}: {op} of {kind.name} is not defined; what is: {able}", operation)
@@ -174,10 +199,10 @@ def _counts(counts: Optional[Sequence[int]], size: int, kind: Kind, operation: s
     try:
         numbers = [count.__index__() for count in counts]  # type: ignore[union-attr]
     except (TypeError, AttributeError):
-        raise TypeError(f"{operation}: {name} is a list of numbers of elements, by rank, not {counts!r}") from None
-    if len(numbers) != size or min(numbers, default=0) < 0:
-        raise InvalidArgumentError(f"{operation}: {name} is {numbers}, and a number of elements for each of {size} ranks is expected",
-                                   operation)
+        raise TypeError(f"{operation}: {name} is a list of numbers of elements, by rank, not {short(counts)}") from None
+    if len(numbers) != size or min(numbers, default=0) < 0 or sum(numbers) * kind.item_size > BYTES_MAX:
+        raise InvalidArgumentError(f"{operation}: {name} is {short(numbers)}, and a number of elements for each of {size} ranks is "
+                                   "expected", operation)
     return (ctypes.c_size_t * size)(*(number * kind.parts for number in numbers))
 
 
@@ -186,15 +211,15 @@ def _number(value: Any, what: str) -> int:
     try:
         number = operator.index(value)
     except TypeError:
-        raise TypeError(f"{what} is an integer, not {value!r}") from None
+        raise TypeError(f"{what} is an integer, not {short(value)}") from None
     if not -1 << 31 <= number < 1 << 31:
-        raise InvalidArgumentError(f"{what} is an integer of 32 bits, not {value}")
+        raise InvalidArgumentError(f"{what} is an integer of 32 bits, not {short(value)}")
     return number
 
 
-def _fitting(out: Any, count: int, kind: Kind, device: int, who: str) -> Tuple[Optional[int], Any]:
+def _fitting(out: Any, count: int, kind: Kind, device: int, who: str, stream: Optional[int]) -> Tuple[Optional[int], Any]:
     """The address of what the result is to be written into, and what keeps it."""
-    address, given, its_kind, its_device, keep = family_of(out, who).buffer(out, True, who)
+    address, given, its_kind, its_device, keep = family_of(out, who).buffer(out, True, who, stream)
     if its_kind is not kind:
         raise unfit(who, f"has elements of type {its_kind.name}, and the array {kind.name}")
     if given != count:
@@ -230,13 +255,13 @@ def _handle_from(function: Any, *arguments: Any) -> int:
 
 def _group_options(name: Optional[str], timeout: Optional[float], backend: Optional[str] = None) -> Any:
     number = -1 if backend is None else _choice(backend, _library.BACKENDS, "backend")
-    return _library.GroupOptions(name=None if name is None else name.encode(), timeout_ms=milliseconds(timeout), backend=number)
+    return _library.GroupOptions(name=text_for_c(name, "name"), timeout_ms=milliseconds(timeout), backend=number)
 
 
-def _choice(name: str, choices: Dict[str, int], what: str) -> int:
-    number = choices.get(name)
+def _choice(name: Any, choices: Dict[str, int], what: str) -> int:
+    number = choices.get(name) if isinstance(name, str) else None
     if number is None:
-        raise InvalidArgumentError(f"{what} is one of {', '.join(choices)}, not {name!r}")
+        raise InvalidArgumentError(f"{what} is one of {', '.join(choices)}, not {short(name)}")
     return number
 
 
@@ -280,10 +305,13 @@ class Group:
 
     @property
     def name(self) -> str:
-        return _library.text_of(_lib.muster_group_name(self._handle))
+        name = _library.text_of(_lib.muster_group_name(self._handle))
+        if not name:
+            check_number(_lib.muster_group_size(self._handle))  # Raises why.
+        return name
 
     def __repr__(self) -> str:
-        return f"<muster.distributed.Group {self.name!r}>"
+        return f"<muster.distributed.Group {_library.text_of(_lib.muster_group_name(self._handle))!r}>"
 
     def __reduce__(self) -> str:
         """A function that is sent to workers may have all_reduce(), which is a method of the world."""
@@ -294,8 +322,9 @@ class Group:
     def close(self) -> None:
         """Gives the handle back. The group itself lives on while it has operations in flight, and for others."""
         if self._handle is not None:  # The world's needs none.
-            self.__del__()
-            self.__class__ = _ClosedGroup
+            with _work.aborting:
+                self.__del__()
+                self.__class__ = _ClosedGroup
 
     def __del__(self) -> None:
         handle = self.__dict__.pop("_handle", None)
@@ -312,7 +341,7 @@ class Group:
 
     def abort(self, reason: Optional[str] = None) -> None:
         """Ends every blocked and future call of this group, on all its ranks, with AbortedError. Returns at once."""
-        check(_lib.muster_group_abort(self._handle, None if reason is None else reason.encode()))
+        check(_lib.muster_group_abort(self._handle, text_for_c(reason, "abort: reason")))
 
     def failure(self) -> Optional[DistributedError]:
         """What the group failed with; None if it has not. Raises NotInitializedError outside of a job."""
@@ -340,8 +369,8 @@ class Group:
             return _work.begin(function, arguments, options, Work(keeps, result, device != HOST))
         is_main = _is_main()
         if device != HOST or is_main and _is_interruptible:
-            _work.wait_for(_work.begin(function, arguments, options, Work(keeps, result, device != HOST)))
-        elif _watched(function, self, *arguments, options, None) if is_main else function(*arguments, options, None):
+            _work.begin(function, arguments, options, Work(keeps, result, device != HOST)).wait()
+        elif _watched(function, self, *arguments, options, None) if is_main else _elsewhere(function, *arguments, options, None):
             raise_last()
         return result
 
@@ -353,7 +382,7 @@ class Group:
         root = _number(root, "broadcast: root")
         family = family_of(array, "broadcast: array")
         is_written = _lib.muster_group_rank(self._handle) != root
-        address, count, kind, device, keep = family.buffer(array, is_written, "broadcast: array")
+        address, count, kind, device, keep = family.buffer(array, is_written, "broadcast: array", stream)
         return self._run(_lib.muster_broadcast, (self._handle, address, count * kind.parts, kind.code, root), keep, array, timeout,
                          async_op, device, stream)
 
@@ -363,13 +392,13 @@ class Group:
         root = _number(root, "reduce: root")
         is_root = _lib.muster_group_rank(self._handle) == root
         family = family_of(array, "reduce: array")
-        address, count, kind, device, keep = family.buffer(array, is_root and out is None, "reduce: array")
+        address, count, kind, device, keep = family.buffer(array, is_root and out is None, "reduce: array", stream)
         code = _reduction(op, kind, "reduce")
         target, keeps, result = address, keep, array if is_root else None
         if not is_root:
             target = None
         elif out is not None:
-            target, keep_out = _fitting(out, count, kind, device, "reduce: out")
+            target, keep_out = _fitting(out, count, kind, device, "reduce: out", stream)
             keeps, result = (keep, keep_out), out
         return self._run(_lib.muster_reduce, (self._handle, address, target, count * kind.parts, kind.code, code, root), keeps,
                          result, timeout, async_op, device, stream)
@@ -379,12 +408,12 @@ class Group:
         """The root gets all arrays, by rank: a new array of shape (size, *array.shape), or `out`. Others: None."""
         root = _number(root, "gather: root")
         family = family_of(array, "gather: array")
-        address, count, kind, device, keep = family.buffer(array, False, "gather: array")
+        address, count, kind, device, keep = family.buffer(array, False, "gather: array", stream)
         target, keeps, result = None, keep, None
         if _lib.muster_group_rank(self._handle) == root:
             size = self.size
             result = family.new(array, _with_ranks(size, family.shape(array), count), "gather") if out is None else out
-            target, keep_out = _fitting(result, size * count, kind, device, "gather: out")
+            target, keep_out = _fitting(result, size * count, kind, device, "gather: out", stream)
             keeps = keep, keep_out
         return self._run(_lib.muster_gather, (self._handle, address, target, count * kind.parts, kind.code, root), keeps, result,
                          timeout, async_op, device, stream)
@@ -394,13 +423,13 @@ class Group:
         """With counts[r] elements of rank r; only the root needs `counts`. It gets a new array of shape (sum(counts),), or `out`."""
         root = _number(root, "gather_v: root")
         family = family_of(array, "gather_v: array")
-        address, count, kind, device, keep = family.buffer(array, False, "gather_v: array")
+        address, count, kind, device, keep = family.buffer(array, False, "gather_v: array", stream)
         target, keeps, result, given = None, keep, None, None
         if _lib.muster_group_rank(self._handle) == root:
             given = _counts(counts, self.size, kind, "gather_v")
             total = sum(given) // kind.parts
             result = family.new(array, (total,), "gather_v") if out is None else out
-            target, keep_out = _fitting(result, total, kind, device, "gather_v: out")
+            target, keep_out = _fitting(result, total, kind, device, "gather_v: out", stream)
             keeps = keep, keep_out, given
         return self._run(_lib.muster_gather_v, (self._handle, address, count * kind.parts, target, given, kind.code, root), keeps,
                          result, timeout, async_op, device, stream)
@@ -414,13 +443,13 @@ class Group:
         if _lib.muster_group_rank(self._handle) == root:
             size = self.size
             family = family_of(array, "scatter: array")
-            source, total, kind, device, keep = family.buffer(array, False, "scatter: array")
+            source, total, kind, device, keep = family.buffer(array, False, "scatter: array", stream)
             if out is None:
                 out = family.new(array, _rows(array, family, total, size, "scatter: array"), "scatter")
             count = total // size if total % size == 0 else -1
-            target, keep_out = _fitting_block(out, total, size, kind, device, "scatter")
+            target, keep_out = _fitting_block(out, total, size, kind, device, "scatter", stream)
         else:
-            target, count, kind, device, keep_out = _required(out, "scatter")
+            target, count, kind, device, keep_out = _required(out, "scatter", stream)
         return self._run(_lib.muster_scatter, (self._handle, source, target, count * kind.parts, kind.code, root), (keep, keep_out),
                          out, timeout, async_op, device, stream)
 
@@ -433,14 +462,14 @@ class Group:
         rank = _lib.muster_group_rank(self._handle)
         if rank == root:
             family = family_of(array, "scatter_v: array")
-            source, total, kind, device, keep = family.buffer(array, False, "scatter_v: array")
+            source, total, kind, device, keep = family.buffer(array, False, "scatter_v: array", stream)
             given = _counts(counts, self.size, kind, "scatter_v")
             _require_sum(given, total, kind, "scatter_v: array")
             count = given[rank] // kind.parts
             out = family.new(array, (count,), "scatter_v") if out is None else out
-            target, keep_out = _fitting(out, count, kind, device, "scatter_v: out")
+            target, keep_out = _fitting(out, count, kind, device, "scatter_v: out", stream)
         else:
-            target, count, kind, device, keep_out = _required(out, "scatter_v")
+            target, count, kind, device, keep_out = _required(out, "scatter_v", stream)
         return self._run(_lib.muster_scatter_v, (self._handle, source, given, target, count * kind.parts, kind.code, root),
                          (keep, keep_out, given), out, timeout, async_op, device, stream)
 
@@ -450,11 +479,11 @@ class Group:
                    stream: Optional[int] = None) -> Any:
         """The array, or `out`, becomes the element-wise reduction of all arrays; equal bit by bit on all ranks."""
         family = family_of(array, "all_reduce: array")
-        address, count, kind, device, keep = family.buffer(array, out is None, "all_reduce: array")
+        address, count, kind, device, keep = family.buffer(array, out is None, "all_reduce: array", stream)
         code = _reduction(op, kind, "all_reduce")
         target, result = address, array
         if out is not None:
-            target, keep_out = _fitting(out, count, kind, device, "all_reduce: out")
+            target, keep_out = _fitting(out, count, kind, device, "all_reduce: out", stream)
             keep, result = (keep, keep_out), out
         return self._run(_lib.muster_all_reduce, (self._handle, address, target, count * kind.parts, kind.code, code), keep, result,
                          timeout, async_op, device, stream)
@@ -463,9 +492,9 @@ class Group:
                    stream: Optional[int] = None) -> Any:
         """All get all arrays, by rank: a new array of shape (size, *array.shape), or `out`."""
         family, size = family_of(array, "all_gather: array"), self.size
-        address, count, kind, device, keep = family.buffer(array, False, "all_gather: array")
+        address, count, kind, device, keep = family.buffer(array, False, "all_gather: array", stream)
         result = family.new(array, _with_ranks(size, family.shape(array), count), "all_gather") if out is None else out
-        target, keep_out = _fitting(result, size * count, kind, device, "all_gather: out")
+        target, keep_out = _fitting(result, size * count, kind, device, "all_gather: out", stream)
         return self._run(_lib.muster_all_gather, (self._handle, address, target, count * kind.parts, kind.code), (keep, keep_out),
                          result, timeout, async_op, device, stream)
 
@@ -473,12 +502,12 @@ class Group:
                      async_op: bool = False, stream: Optional[int] = None) -> Any:
         """With counts[r] elements of rank r, the same `counts` on all: a new array of shape (sum(counts),), or `out`."""
         family, size = family_of(array, "all_gather_v: array"), self.size
-        address, count, kind, device, keep = family.buffer(array, False, "all_gather_v: array")
+        address, count, kind, device, keep = family.buffer(array, False, "all_gather_v: array", stream)
         given = _counts(counts, size, kind, "all_gather_v")
         _require_own(given, self._handle, count, kind, "all_gather_v: array")
         total = sum(given) // kind.parts
         result = family.new(array, (total,), "all_gather_v") if out is None else out
-        target, keep_out = _fitting(result, total, kind, device, "all_gather_v: out")
+        target, keep_out = _fitting(result, total, kind, device, "all_gather_v: out", stream)
         return self._run(_lib.muster_all_gather_v, (self._handle, address, target, given, kind.code), (keep, keep_out, given),
                          result, timeout, async_op, device, stream)
 
@@ -486,11 +515,11 @@ class Group:
                        async_op: bool = False, stream: Optional[int] = None) -> Any:
         """Rank r gets block r of the reduction of all arrays, of shape (size, *shape): a new array of shape `shape`, or `out`."""
         family, size = family_of(array, "reduce_scatter: array"), self.size
-        address, total, kind, device, keep = family.buffer(array, False, "reduce_scatter: array")
+        address, total, kind, device, keep = family.buffer(array, False, "reduce_scatter: array", stream)
         code = _reduction(op, kind, "reduce_scatter")
         if out is None:
             out = family.new(array, _rows(array, family, total, size, "reduce_scatter: array"), "reduce_scatter")
-        target, keep_out = _fitting_block(out, total, size, kind, device, "reduce_scatter")
+        target, keep_out = _fitting_block(out, total, size, kind, device, "reduce_scatter", stream)
         return self._run(_lib.muster_reduce_scatter, (self._handle, address, target, total // size * kind.parts, kind.code, code),
                          (keep, keep_out), out, timeout, async_op, device, stream)
 
@@ -498,12 +527,12 @@ class Group:
                          timeout: Optional[float] = None, async_op: bool = False, stream: Optional[int] = None) -> Any:
         """With counts[r] elements in block r, the same `counts` on all: a new array of shape (counts[rank],), or `out`."""
         family, size = family_of(array, "reduce_scatter_v: array"), self.size
-        address, total, kind, device, keep = family.buffer(array, False, "reduce_scatter_v: array")
+        address, total, kind, device, keep = family.buffer(array, False, "reduce_scatter_v: array", stream)
         code, given = _reduction(op, kind, "reduce_scatter_v"), _counts(counts, size, kind, "reduce_scatter_v")
         _require_sum(given, total, kind, "reduce_scatter_v: array")
         count = given[self.rank] // kind.parts
         out = family.new(array, (count,), "reduce_scatter_v") if out is None else out
-        target, keep_out = _fitting(out, count, kind, device, "reduce_scatter_v: out")
+        target, keep_out = _fitting(out, count, kind, device, "reduce_scatter_v: out", stream)
         return self._run(_lib.muster_reduce_scatter_v, (self._handle, address, target, given, kind.code, code),
                          (keep, keep_out, given), out, timeout, async_op, device, stream)
 
@@ -512,11 +541,11 @@ class Group:
         """Block s of rank r's result is block r of rank s's array, of shape (size, *shape): a new array of that shape, or `out`,
         which may not be the array."""
         family, size = family_of(array, "all_to_all: array"), self.size
-        address, total, kind, device, keep = family.buffer(array, False, "all_to_all: array")
+        address, total, kind, device, keep = family.buffer(array, False, "all_to_all: array", stream)
         if out is None:
             out = family.new(array, (size, *_rows(array, family, total, size, "all_to_all: array")), "all_to_all")
         _require_blocks(total, size, "all_to_all: array")
-        target, keep_out = _fitting(out, total, kind, device, "all_to_all: out")
+        target, keep_out = _fitting(out, total, kind, device, "all_to_all: out", stream)
         return self._run(_lib.muster_all_to_all, (self._handle, address, target, total // size * kind.parts, kind.code),
                          (keep, keep_out), out, timeout, async_op, device, stream)
 
@@ -525,13 +554,13 @@ class Group:
         """Sends send_counts[r] elements to rank r and receives recv_counts[r] from it, which are what rank r sends: a new array of
         shape (sum(recv_counts),), or `out`."""
         family, size = family_of(array, "all_to_all_v: array"), self.size
-        address, total, kind, device, keep = family.buffer(array, False, "all_to_all_v: array")
+        address, total, kind, device, keep = family.buffer(array, False, "all_to_all_v: array", stream)
         sent = _counts(send_counts, size, kind, "all_to_all_v", "send_counts")
         received = _counts(recv_counts, size, kind, "all_to_all_v", "recv_counts")
         _require_sum(sent, total, kind, "all_to_all_v: array", "send_counts")
         count = sum(received) // kind.parts
         out = family.new(array, (count,), "all_to_all_v") if out is None else out
-        target, keep_out = _fitting(out, count, kind, device, "all_to_all_v: out")
+        target, keep_out = _fitting(out, count, kind, device, "all_to_all_v: out", stream)
         return self._run(_lib.muster_all_to_all_v, (self._handle, address, sent, target, received, kind.code),
                          (keep, keep_out, sent, received), out, timeout, async_op, device, stream)
 
@@ -553,7 +582,7 @@ class Group:
              stream: Optional[int] = None) -> Any:
         """To a recv() of the same number and type of elements, and the same tag. May return before that, or wait for it: to
         exchange, use batch(). Returns None."""
-        address, count, kind, device, keep = family_of(array, "send: array").buffer(array, False, "send: array")
+        address, count, kind, device, keep = family_of(array, "send: array").buffer(array, False, "send: array", stream)
         return self._run(_lib.muster_send, (self._handle, address, count * kind.parts, kind.code, _number(dest, "send: dest"),
                                             _number(tag, "send: tag")), keep, None, timeout, async_op, device, stream)
 
@@ -561,16 +590,16 @@ class Group:
              async_op: bool = False, stream: Optional[int] = None) -> Any:
         """Fills the array; without a source by the first message with that tag. Returns the rank that has sent it, or with
         async_op=True a Work whose `source` says it."""
-        address, count, kind, device, keep = family_of(array, "recv: array").buffer(array, True, "recv: array")
+        address, count, kind, device, keep = family_of(array, "recv: array").buffer(array, True, "recv: array", stream)
         sender = ctypes.c_int(-1)
         arguments = self._handle, address, count * kind.parts, kind.code, _source(source), _number(tag, "recv: tag"), ctypes.byref(sender)
         if async_op or device != HOST or _is_interruptible and _is_main():
             work: Work = self._run(_lib.muster_recv, arguments, (keep, sender), array, timeout, True, device, stream)
             if async_op:
                 return work
-            _work.wait_for(work)
+            work.wait()
             return work.source
-        self._run(_lib.muster_recv, arguments, keep, None, timeout, False)
+        self._run(_lib.muster_recv, arguments, keep, None, timeout, False, device, stream)
         return sender.value
 
     def batch(self, operations: Sequence[Union[Send, Recv]], *, timeout: Optional[float] = None, async_op: bool = False,
@@ -581,22 +610,23 @@ class Group:
         for each, operation in zip(of_c, operations):
             is_send = isinstance(operation, Send)
             if not isinstance(operation, (Send, Recv)):
-                raise TypeError(f"batch: its operations are Send(array, dest, tag) and Recv(array, source, tag), not {operation!r}")
+                raise TypeError(f"batch: its operations are Send(array, dest, tag) and Recv(array, source, tag), not "
+                                f"{short(operation)}")
             family = family_of(operation.array, "batch: array")
-            address, count, kind, device, keep = family.buffer(operation.array, not is_send, "batch: array")
+            address, count, kind, device, keep = family.buffer(operation.array, not is_send, "batch: array", stream)
             devices.add(device)
             works.append(Work(keep, operation.array, device != HOST))
             each.is_send, each.data, each.count, each.dtype = is_send, address, count * kind.parts, kind.code
             each.peer, each.tag = _number(operation[1], "batch: a rank"), _number(operation[2], "batch: a tag")
         if len(devices) > 1:
             raise InvalidArgumentError("batch: its arrays are on different devices", "batch")
-        options = _options(timeout, devices.pop() if devices else HOST, stream)
+        options = _options(timeout, devices.pop(), stream) if devices else _options(timeout)
         self._follow()
         _work.begin_several(_lib.muster_batch, (self._handle, of_c, len(works)), options, works)
         if async_op:
             return works
         for work in works:
-            _work.wait_for(work)
+            work.wait()
         return None
 
     # ---- bytes and objects of any length, which may differ between ranks
@@ -627,14 +657,15 @@ class Group:
         return _blocking(call, self)
 
     def broadcast_object(self, value: Any = None, root: int = 0, *, timeout: Optional[float] = None) -> Any:
-        """The root's `value`, pickled, on all ranks. As ever with pickle, the ranks have to trust each other."""
+        """The root's `value`, pickled, on all ranks. As ever with pickle, the ranks have to trust each other. A value that cannot be
+        pickled raises on the root alone, and the others wait until their timeout, or the root's end."""
         is_root = _lib.muster_group_rank(self._handle) == root
         data = pickle.dumps(value, PICKLE_PROTOCOL) if is_root else None
         received = self.broadcast_bytes(data, root, timeout=timeout)
         return value if is_root else pickle.loads(received)
 
     def all_gather_object(self, value: Any, *, timeout: Optional[float] = None) -> List[Any]:
-        """The values of all ranks, pickled, by rank."""
+        """The values of all ranks, pickled, by rank. One that cannot be pickled raises on its rank alone; see broadcast_object()."""
         return [pickle.loads(data) for data in self.all_gather_bytes(pickle.dumps(value, PICKLE_PROTOCOL), timeout=timeout)]
 
     # ---- memory that all members on this node share
@@ -650,8 +681,8 @@ class Group:
             item_size = numpy.dtype(dtype).itemsize
         lengths = tuple(map(operator.index, shape)) if isinstance(shape, Iterable) else (operator.index(shape),)
         size = math.prod((item_size, *lengths))
-        if min(lengths, default=0) < 0:
-            raise InvalidArgumentError(f"allocate_shared: there is no shape {shape}", "allocate_shared")
+        if min(lengths, default=0) < 0 or size > BYTES_MAX:
+            raise InvalidArgumentError(f"allocate_shared: there is no shape {short(lengths)}", "allocate_shared")
         options = _options(timeout)
         memory = _blocking(lambda: _SharedMemory(_handle_from(_lib.muster_allocate_shared, self._handle, size, options)), self)
         view = memory.view(size)
@@ -662,6 +693,9 @@ class _ClosedGroup(Group):
     @property
     def _handle(self) -> Optional[int]:  # type: ignore[override]
         raise InvalidArgumentError("the group has been closed: close() gave its handle back")
+
+    def __repr__(self) -> str:
+        return "<muster.distributed.Group, closed>"
 
     def close(self) -> None:
         """It is."""
@@ -687,9 +721,10 @@ def _with_ranks(size: int, shape: Optional[Tuple[int, ...]], count: int) -> Tupl
     return (size, count) if shape is None else (size, *shape)
 
 
-def _fitting_block(out: Any, total: int, size: int, kind: Kind, device: int, operation: str) -> Tuple[Optional[int], Any]:
+def _fitting_block(out: Any, total: int, size: int, kind: Kind, device: int, operation: str,
+                   stream: Optional[int]) -> Tuple[Optional[int], Any]:
     _require_blocks(total, size, f"{operation}: array")
-    return _fitting(out, total // size, kind, device, f"{operation}: out")
+    return _fitting(out, total // size, kind, device, f"{operation}: out", stream)
 
 
 def _require_blocks(total: int, size: int, who: str) -> None:
@@ -709,10 +744,10 @@ def _require_own(counts: Any, handle: Any, count: int, kind: Kind, who: str) -> 
         raise unfit(who, f"has {count} elements, and counts[{rank}] is {counts[rank] // kind.parts}")
 
 
-def _required(out: Any, operation: str) -> Buffer:
+def _required(out: Any, operation: str, stream: Optional[int]) -> Buffer:
     if out is None:
         raise InvalidArgumentError(f"{operation}: ranks that are not the root give out=, the array that gets their block", operation)
-    return family_of(out, f"{operation}: out").buffer(out, True, f"{operation}: out")
+    return family_of(out, f"{operation}: out").buffer(out, True, f"{operation}: out", stream)
 
 
 def _source(source: Optional[int]) -> int:
@@ -720,7 +755,7 @@ def _source(source: Optional[int]) -> int:
         return -1
     number = _number(source, "recv: source")
     if number < 0:
-        raise InvalidArgumentError(f"recv: there is no rank {source}; None receives from any", "recv")
+        raise InvalidArgumentError(f"recv: there is no rank {number}; None receives from any", "recv")
     return number
 
 
@@ -736,7 +771,7 @@ def _taken(out: ctypes.c_void_p, lengths: Sequence[int]) -> List[bytes]:
     address, parts = out.value or 0, []
     try:
         for length in lengths:
-            parts.append(ctypes.string_at(address, length))
+            parts.append(_bytes_at(address, length))
             address += length
     finally:
         _lib.muster_free(out)
@@ -778,7 +813,7 @@ def init(init_method: Optional[str] = None, *, timeout: Optional[float] = None, 
     """
     global _is_interruptible
     options = _library.InitOptions(
-        init_method=None if init_method is None else init_method.encode(), timeout_ms=milliseconds(timeout),
+        init_method=text_for_c(init_method, "init: init_method"), timeout_ms=milliseconds(timeout),
         backend=_choice(backend, _library.BACKENDS, "init: backend"), rank=_or_unset(rank, "rank"),
         world_size=_or_unset(world_size, "world_size"), local_rank=_or_unset(local_rank, "local_rank"),
         device=_or_unset(device, "device"), on_sigterm=_choice(on_sigterm, _library.STOP_POLICIES, "init: on_sigterm"))
@@ -793,26 +828,35 @@ def init(init_method: Optional[str] = None, *, timeout: Optional[float] = None, 
 def _or_unset(value: Optional[int], name: str) -> int:
     number = -1 if value is None else _number(value, f"init: {name}")
     if value is not None and number < 0:
-        raise InvalidArgumentError(f"init: {name} is a number from 0 on, not {value}", "init")
+        raise InvalidArgumentError(f"init: {name} is a number from 0 on, not {number}", "init")
     return number
 
 
 _is_registered = False
+_printed_before: Tuple[Any, Any] = (None, None)
+
+
+def _printed() -> Tuple[Any, Any]:
+    """The last exceptions that nobody has caught, as Python 3.12 names it and as the older ones."""
+    return getattr(sys, "last_exc", None), getattr(sys, "last_value", None)
 
 
 def _leave_at_exit() -> None:
-    global _is_registered
+    global _is_registered, _printed_before
+    _printed_before = _printed()
     if not _is_registered:
         _is_registered = True
         atexit.register(_at_exit)
 
 
 def _at_exit() -> None:
-    # At a prompt exceptions have been seen, and the session has gone on.
-    has_failed = not hasattr(sys, "ps1") and (getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)) is not None
-    if not has_failed and not _work.has_left():
-        _lib.muster_destroy()
-    _work.end_of_interpreter()
+    try:
+        has_failed = any(now is not None and now is not before for now, before in zip(_printed(), _printed_before))
+        # At a prompt exceptions have been seen, and the session has gone on.
+        if (not has_failed or hasattr(sys, "ps1")) and not _work.is_any_in_flight():
+            _lib.muster_destroy()
+    finally:
+        _work.end_of_interpreter()
 
 
 def destroy() -> None:
@@ -874,11 +918,14 @@ def is_gloo_available() -> bool:
     return bool(_lib.muster_is_gloo_available())
 
 
-def new_group(ranks: Sequence[int], *, name: Optional[str] = None, timeout: Optional[float] = None,
+def new_group(ranks: Iterable[int], *, name: Optional[str] = None, timeout: Optional[float] = None,
               backend: Optional[str] = None) -> Group:
     """A group of these ranks of the job, in this order. All members call it with the same list, and it blocks until they have; other
     ranks need not, and get one whose is_member is False. `name` is for messages; `timeout` and `backend` are else the world's."""
-    members = (ctypes.c_int * len(ranks))(*(_number(rank, "new_group: each of ranks") for rank in ranks))
+    if not isinstance(ranks, Iterable) or isinstance(ranks, (AbstractSet, str)):
+        raise TypeError(f"new_group: ranks is a list of ranks, in the order that they get in the group, not {short(ranks)}")
+    numbers = [_number(rank, "new_group: each of ranks") for rank in ranks]
+    members = (ctypes.c_int * len(numbers))(*numbers)
     options = _group_options(name, timeout, backend)
     return _blocking(lambda: Group(_handle_from(_lib.muster_new_group, members, len(members), ctypes.byref(options))))
 
@@ -909,7 +956,9 @@ class section:
     given more time before it is taken for one. May be nested. Never blocks."""
 
     def __init__(self, name: str) -> None:
-        self.name = name.encode()
+        if name is None:
+            raise TypeError("section: name is a string, not None")
+        self.name = text_for_c(name, "section: name")
 
     def __enter__(self) -> None:
         check(_lib.muster_section_enter(self.name))
