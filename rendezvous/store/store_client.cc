@@ -265,6 +265,10 @@ StoreClient StoreClient::with_prefix(std::string_view prefix) const {
   return {channel_, keys_.nested(prefix), timeout_};
 }
 
+StoreClient StoreClient::with_timeout(Duration timeout) const {
+  return {channel_, keys_, timeout};
+}
+
 bool StoreClient::connected() const {
   return !channel_->broken();
 }

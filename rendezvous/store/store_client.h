@@ -49,6 +49,8 @@ class StoreClient {
 
   // A handle on the same connection whose keys all begin with `prefix` + "/". Nests.
   StoreClient with_prefix(std::string_view prefix) const;
+  // The same with another Options::timeout.
+  StoreClient with_timeout(Duration timeout) const;
 
   Result<Nothing> set(std::string_view key, std::string_view value);
   // Waits until the key exists.

@@ -1,8 +1,11 @@
 #include "worker_lib/joining/job.h"
 
+#include <atomic>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -17,6 +20,7 @@
 #include "worker_lib/joining/failure_notice.h"
 #include "worker_lib/joining/gpu_count.h"
 #include "worker_lib/joining/host_store.h"
+#include "worker_lib/joining/kept_connections.h"
 #include "worker_lib/joining/meeting.h"
 #include "worker_lib/joining/meeting_text.h"
 #include "worker_lib/raise.h"
@@ -45,7 +49,19 @@ class LazyStore {
 
 using StoreConnector = std::function<Outcome<StoreClient>(Deadline)>;
 
-StoreConnector connector_of(const Met& met) {
+// The thread that joins may use the connection that it has, as long as it joins.
+struct Joining {
+  std::atomic<std::thread::id> thread = std::this_thread::get_id();
+};
+
+StoreConnector connector_of(const Met& met, std::shared_ptr<Joining> joining) {
+  if (met.to_server) {
+    return [access = met.access, own = met.to_server->with_prefix(met.access.prefix),
+            joining = std::move(joining)](Deadline deadline) -> Outcome<StoreClient> {
+      if (joining->thread == std::this_thread::get_id()) return own;
+      return access.connect(deadline);
+    };
+  }
   if (met.store) {
     return [access = met.access](Deadline deadline) { return access.connect(deadline); };
   }
@@ -176,7 +192,8 @@ Outcome<> Job::set_up(const Met& met, const std::string& name, Recorder* recorde
   groups_->world = met.world;
   groups_->world_name = name;
   groups_->secret = met.secret;
-  groups_->connect_store = connector_of(met);
+  const auto joining = std::make_shared<Joining>();
+  groups_->connect_store = connector_of(met, joining);
   groups_->watch = watch_;
   groups_->recorder = recorder;
   // Others would take what is known by other numbers for their own.
@@ -193,6 +210,9 @@ Outcome<> Job::set_up(const Met& met, const std::string& name, Recorder* recorde
   if (!world) return tl::unexpected(world.error());
   world_group_ = std::move(*world);
   forget_meeting(met);
+  joining->thread = std::thread::id();
+  const MeetAtAddress* const server = server_of(identity_.meeting_point);
+  if (met.to_server && !server->agent_serves) keep_connection(*server, *met.to_server);
   return Done{};
 }
 

@@ -18,6 +18,7 @@
 #include "worker_lib/joining/callers_store.h"
 #include "worker_lib/joining/file_meeting_point.h"
 #include "worker_lib/joining/job_secret.h"
+#include "worker_lib/joining/kept_connections.h"
 #include "worker_lib/joining/meeting_round.h"
 #include "worker_lib/joining/meeting_text.h"
 #include "worker_lib/joining/own_address.h"
@@ -352,17 +353,23 @@ Outcome<MeetingRecord> record_in(const Identity& self, const MeetingOptions& opt
 Outcome<Met> meet_at_server(const Identity& self, const MeetingOptions& options,
                             const MeetAtAddress& server, const MeetingRecord& record) {
   const Duration left = time_left(options.deadline);
-  Outcome<StoreClient> store = connect_to_host(
-      {.host = server.host, .port = server.port, .connect_timeout = left, .timeout = left});
+  std::optional<StoreClient> kept = take_connection(server);
+  Outcome<StoreClient> store = kept ? kept->with_timeout(left)
+                                    : connect_to_host({.host = server.host,
+                                                       .port = server.port,
+                                                       .connect_timeout = left,
+                                                       .timeout = left});
   if (!store) return tl::unexpected(store.error());
   const Outcome<std::string> address = own_address(server.host, server.port, options.interface);
   if (!address) return tl::unexpected(address.error());
   const std::string prefix = fmt::format("muster/{:016x}", record.nonce);
   Identity knowing = self;
   if (knowing.secret.empty()) knowing.secret = record.secret;
-  return MeetingRound(knowing, options, store->with_prefix(prefix),
-                      {server.host, server.port, prefix + "/"}, *address)
-      .run();
+  Outcome<Met> met = MeetingRound(knowing, options, store->with_prefix(prefix),
+                                  {server.host, server.port, prefix + "/"}, *address)
+                         .run();
+  if (met) met->to_server = *store;
+  return met;
 }
 
 Outcome<Met> host_through_store(const Identity& self, const MeetingOptions& options,

@@ -66,6 +66,8 @@ struct Met {
   std::optional<StoreClient> root = std::nullopt;
   int64_t generation = 0;
   bool is_last = false;  // No generation follows.
+  // The same connection without any prefix, if it is one to the server of a program's store.
+  std::optional<StoreClient> to_server = std::nullopt;
 };
 
 struct MeetingOptions {

@@ -1,0 +1,18 @@
+// Connections to servers of the program's own stores, for the next group that this process joins
+// there. PyTorch's server looks up the name of whoever connects, while all others wait: without a
+// name server that takes 5 s. Any thread.
+#pragma once
+
+#include <optional>
+
+#include "rendezvous/store/store_client.h"
+#include "worker_lib/joining/identity.h"
+
+namespace muster::worker {
+
+// One that works, for this caller alone; nullopt: there is none.
+std::optional<StoreClient> take_connection(const MeetAtAddress& server);
+// REQUIRES: no other handle of the connection is used any more.
+void keep_connection(const MeetAtAddress& server, const StoreClient& connection);
+
+}  // namespace muster::worker
