@@ -50,15 +50,15 @@ class LazyStore {
 using StoreConnector = std::function<Outcome<StoreClient>(Deadline)>;
 
 // The thread that joins may use the connection that it has, as long as it joins.
-struct Joining {
-  std::atomic<std::thread::id> thread = std::this_thread::get_id();
+struct JoiningThread {
+  std::atomic<std::thread::id> id = std::this_thread::get_id();
 };
 
-StoreConnector connector_of(const Met& met, std::shared_ptr<Joining> joining) {
+StoreConnector connector_of(const Met& met, std::shared_ptr<JoiningThread> joining) {
   if (met.to_server) {
     return [access = met.access, own = met.to_server->with_prefix(met.access.prefix),
             joining = std::move(joining)](Deadline deadline) -> Outcome<StoreClient> {
-      if (joining->thread == std::this_thread::get_id()) return own;
+      if (joining->id == std::this_thread::get_id()) return own;
       return access.connect(deadline);
     };
   }
@@ -192,7 +192,7 @@ Outcome<> Job::set_up(const Met& met, const std::string& name, Recorder* recorde
   groups_->world = met.world;
   groups_->world_name = name;
   groups_->secret = met.secret;
-  const auto joining = std::make_shared<Joining>();
+  const auto joining = std::make_shared<JoiningThread>();
   groups_->connect_store = connector_of(met, joining);
   groups_->watch = watch_;
   groups_->recorder = recorder;
@@ -210,7 +210,7 @@ Outcome<> Job::set_up(const Met& met, const std::string& name, Recorder* recorde
   if (!world) return tl::unexpected(world.error());
   world_group_ = std::move(*world);
   forget_meeting(met);
-  joining->thread = std::thread::id();
+  joining->id = std::thread::id();
   const MeetAtAddress* const server = server_of(identity_.meeting_point);
   if (met.to_server && !server->agent_serves) keep_connection(*server, *met.to_server);
   return Done{};
