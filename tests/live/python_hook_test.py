@@ -166,6 +166,16 @@ class Recorded(HookTest):
         self.paused(job, "second")()
         self.check_other_words(job)
 
+    def test_groups_of_python_record_each_call_once(self):
+        job = self.start("derived", MUSTER_PYTHON_HOOK="wrap")
+        go_on = self.paused(job, "derived")
+        for one in self.all_complete().values():
+            for group in ("own", "derived"):
+                calls = [(c["operation"], c["ordinal"]) for c in self.collectives(one, group)]
+                self.assertEqual(calls, list(zip(["all_reduce", "broadcast"] * 3, range(1, 7))), group)
+        go_on()
+        self.assertEqual(job.wait(TORCH_LIMIT_S), 0, job.stderr())
+
     def test_an_error_of_its_own_ends_the_recording_and_nothing_else(self):
         job = self.start("broken")
         go_on = self.paused(job, "broken")

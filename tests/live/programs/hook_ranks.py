@@ -4,6 +4,7 @@
     broken    the hook's own code fails in the middle of a call
     gil       rank 1 blocks in C, with the GIL held, where rank 0 calls all_reduce
     mismatch  rank 1 calls another operation than rank 0
+    derived   two groups are classes of Python, one derived from the other
 """
 import ctypes
 import gc
@@ -148,6 +149,35 @@ def mismatch():
         dist.broadcast(ONES, 0)
     else:
         dist.all_reduce(ONES)
+
+
+class Own(dist.ProcessGroup):
+    """Gives all to the world."""
+
+    def getBackendName(self):
+        return "own"
+
+    def allreduce(self, tensors, options):
+        return dist.group.WORLD._get_backend(ONES.device).allreduce(tensors, options)
+
+    def broadcast(self, tensors, options):
+        return dist.group.WORLD._get_backend(ONES.device).broadcast(tensors, options)
+
+
+class Derived(Own):
+    def allreduce(self, tensors, options):
+        return super().allreduce(tensors, options)
+
+
+def derived():
+    for kind in (Own, Derived):
+        name = kind.__name__.lower()
+        dist.Backend.register_backend(name, lambda store, rank, size, timeout, kind=kind: kind(rank, size), devices=["cpu"])
+        group = dist.new_group(backend=name, group_desc=name)
+        for _ in range(3):
+            dist.all_reduce(ONES, group=group)
+            dist.broadcast(ONES, 0, group=group)
+    pause("derived")
 
 
 dist.init_process_group("gloo")

@@ -176,9 +176,9 @@ class Recorder:
 
     # ---- groups
 
-    def forming(self, size, own_rank, ranks, backend, name, description):
-        """The members wait for each other. None: it is not this recorder's, or this process is no member."""
-        if "muster" in backend or own_rank is None or not self.attach():
+    def forming(self, size, own_rank, ranks, name, description):
+        """The members wait for each other. None: nothing is recorded, or this process is no member."""
+        if own_rank is None or not self.attach():
             return None
         if not ranks:
             self.worlds[size] += 1
@@ -216,7 +216,7 @@ class Recorder:
 
     def found(self, pg):
         """One whose forming was not seen."""
-        if not isinstance(pg, self.c10d.ProcessGroup) or "muster" in self.backends(pg) or not self.attach():
+        if not isinstance(pg, self.c10d.ProcessGroup) or not self.attach():
             return
         if id(pg) in self.groups and self.groups[id(pg)].pg() is pg:
             return
@@ -271,6 +271,7 @@ class Group:
             pg.register_pre_hook(self.hook_id, self.before)
             pg.register_post_hook(self.hook_id, self.after)
         else:
+            wrap_own_methods(self.recorder, type(pg))
             self.hook_id = 0
             self.sequence = sequence_of(pg)
 
@@ -670,7 +671,7 @@ def wrap_forming(recorder, c10d):
     def facts(args, kwargs):
         given = signature.bind(*args, **kwargs).arguments
         return forming(given["group_size"], given["group_rank"], list(given["global_ranks_in_group"] or ()),
-                       str(given["backend"]), str(given.get("group_name")), given.get("group_desc"))
+                       str(given.get("group_name")), given.get("group_desc"))
 
     facts = recorder.guarded(facts)
 
@@ -703,6 +704,16 @@ def follow(c10d, name, then):
     setattr(c10d, name, function)
 
 
+CALLED = threading.local()
+
+
+def called_here():
+    """The groups of which this thread is in a wrapped method: what that calls of them, super()'s method say, is no call more."""
+    if not hasattr(CALLED, "groups"):
+        CALLED.groups = []
+    return CALLED.groups
+
+
 def wrap_method(recorder, cls, name):
     original = getattr(cls, name, None)
     if original is None:
@@ -713,18 +724,30 @@ def wrap_method(recorder, cls, name):
     @functools.wraps(original)
     def method(self, *args, **kwargs):
         group = recorder.groups.get(id(self))
-        if group is None or group.hook_id is None:
+        if group is None or group.hook_id is None or group in called_here():
             return original(self, *args, **kwargs)
         call = group.enter(self, operation, given, args, kwargs)
+        called_here().append(group)
         try:
             work = original(self, *args, **kwargs)
         except BaseException:
             group.refuse(self, call)
             raise
+        finally:
+            called_here().remove(group)
         group.leave(self, call, work)
         return work
 
     setattr(cls, name, method)
+
+
+def wrap_own_methods(recorder, cls):
+    """Of a process group that is a class of Python: what its classes define stands before the methods of ProcessGroup."""
+    for base in cls.__mro__[:cls.__mro__.index(recorder.c10d.ProcessGroup)]:
+        if "is_wrapped_by_muster" not in vars(base):
+            base.is_wrapped_by_muster = True
+            for name in WRAPPED.keys() & vars(base).keys():
+                wrap_method(recorder, base, name)
 
 
 def wrap_uncounted(recorder, cls, name):
