@@ -1,9 +1,9 @@
-"""Draws docs/plots/{start,rendezvous,collectives}.svg from the results that the benchmarks stored.
+"""Draws docs/plots/{start,rendezvous,collectives,torch_backend}.svg from the results that the benchmarks stored.
 
     tests/bench/plots.py [--results build/bench] [--to docs/plots]
 
-./dev bench calls it at its end. Each picture is drawn from one file, written by --json of bench.py, rendezvous_bench.py
-and worker_bench.py. Times are on logarithmic axes; a mark is a median, the line through it reaches from the smallest to
+./dev bench calls it at its end. Each picture is drawn from one file, written by --json of bench.py, rendezvous_bench.py,
+worker_bench.py and torch_backend_bench.py. Times are on logarithmic axes; a mark is a median, the line through it reaches from the smallest to
 the largest sample, and the number at it is the median. A peer keeps its colour in all pictures, and what belongs to
 PyTorch or to Open MPI has the colour and the mark of that family.
 """
@@ -277,15 +277,22 @@ def nodes_of(point):
 
 
 def draw_collectives(results, folder):
-    head, points = read(results / "collectives.json", COLLECTIVES, lambda point: (point["operation"], point["nodes"]) ==
-                        ("all_reduce", 1))
+    draw_all_reduce(results / "collectives.json", "all_reduce on one node, float32", folder / "collectives.svg")
+
+
+def draw_torch_backend(results, folder):
+    draw_all_reduce(results / "torch_backend.json", "dist.all_reduce() on one node, from Python", folder / "torch_backend.svg")
+
+
+def draw_all_reduce(results, heading, picture_path):
+    head, points = read(results, COLLECTIVES, lambda point: (point["operation"], point["nodes"]) == ("all_reduce", 1))
     panels = sorted({point["ranks"] for point in points})
     curves = {ranks: curves_of([point for point in points if point["ranks"] == ranks], COLLECTIVES, size_of)
               for ranks in panels}
     said = (told(look, point, "µs", f", {ranks} ranks, {size_of(point)[1]}")
             for ranks in panels for look, some in curves[ranks].items() for point in some)
     picture = Picture("Time of all_reduce on one node, in microseconds", f"{'; '.join(said)}.")
-    picture.text(16, 34, "all_reduce on one node, float32", size=HEADING, font_weight=700)
+    picture.text(16, 34, heading, size=HEADING, font_weight=700)
     legend(picture, 70, curves_of(points, COLLECTIVES, size_of))
     sizes = sorted({point["bytes"] for point in points})
     ticks = {size: byte_words(size).removesuffix("B").replace(" ", "") for size in sizes}
@@ -298,7 +305,7 @@ def draw_collectives(results, folder):
         draw_axes(picture, across, up, ticks, ("time, µs (logarithmic)", "size, bytes (logarithmic)"))
         draw_curves(picture, curves[ranks], across, up, "µs", size_of)
         y += 484
-    save(picture, caption(picture, y + 20, head, points), folder, "collectives.svg")
+    save(picture, caption(picture, y + 20, head, points), picture_path.parent, picture_path.name)
 
 
 def size_of(point):
@@ -318,7 +325,7 @@ def main():
     parser.add_argument("--to", type=pathlib.Path, default=ROOT / "docs" / "plots", metavar="FOLDER")
     options = parser.parse_args()
     try:
-        for draw in (draw_start, draw_rendezvous, draw_collectives):
+        for draw in (draw_start, draw_rendezvous, draw_collectives, draw_torch_backend):
             draw(options.results, options.to)
     except Unusable as why:
         sys.exit(f"plots.py: {why}")

@@ -70,7 +70,7 @@ class PlotsTest(unittest.TestCase):
         self.results, self.to = pathlib.Path(folder.name, "results"), pathlib.Path(folder.name, "plots")
         meeting = rendezvous_bench.points({key: around(median) for key, median in MEETING.items()}, around(ALONE))
         for name, points in (("start", samples_of_start()), ("rendezvous", meeting),
-                             ("collectives", samples_of_collectives())):
+                             ("collectives", samples_of_collectives()), ("torch_backend", samples_of_collectives())):
             results.store(self.results / f"{name}.json", MACHINE, 3, points)
 
     def run_plots(self):
@@ -167,7 +167,7 @@ class PlotsTest(unittest.TestCase):
                          [["Open MPI", "mpirun"], ["gloo", "torch", "torch, no look-ups", "torchrun"], ["muster"]])
 
     def test_readable_in_light_and_dark_and_aloud(self):
-        for name in ("start", "rendezvous", "collectives"):
+        for name in ("start", "rendezvous", "collectives", "torch_backend"):
             root = self.picture(name)
             light, dark = root.find(f"{SVG}style").text.split("@media (prefers-color-scheme: dark)")
             for colour, (in_light, in_dark) in svg.COLOURS.items():
@@ -186,7 +186,7 @@ class PlotsTest(unittest.TestCase):
             self.assertLessEqual({element.get("class") for element in root.iter()} - {None}, set(svg.COLOURS))
 
     def test_values_hide_neither_each_other_nor_leave_the_picture(self):
-        for name in ("rendezvous", "collectives"):
+        for name in ("rendezvous", "collectives", "torch_backend"):
             boxes = []
             for text in self.picture(name).iter(f"{SVG}text"):
                 box = plots.Values.box(float(text.get("x")), float(text.get("y")), text.text, text.get("text-anchor"))
@@ -198,7 +198,7 @@ class PlotsTest(unittest.TestCase):
                     boxes.append((text.text, box))
 
     def test_nothing_to_draw_is_said_in_one_line(self):
-        for name in ("start", "rendezvous", "collectives"):
+        for name in ("start", "rendezvous", "collectives", "torch_backend"):
             with self.subTest(name):
                 path = self.results / f"{name}.json"
                 good = path.read_text()
