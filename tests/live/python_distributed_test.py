@@ -87,6 +87,45 @@ class Distributed(LiveTest):
         return out, err
 
 
+# What the C compiler makes of the initialisers, as hexadecimal bytes.
+STRUCTURES = """
+#include <muster/muster.h>
+#include <stdio.h>
+#define SHOW(type, initial) do { static const type one = initial; \\
+  for (size_t i = 0; i < sizeof one; ++i) printf("%02x", ((const unsigned char*)&one)[i]); puts(""); } while (0)
+int main(void) {
+  SHOW(muster_init_options, MUSTER_INIT_OPTIONS);
+  SHOW(muster_group_options, MUSTER_GROUP_OPTIONS);
+  SHOW(muster_call_options, MUSTER_CALL_OPTIONS);
+  SHOW(muster_store, MUSTER_STORE);
+  SHOW(muster_join_options, MUSTER_JOIN_OPTIONS);
+  printf("%zu\\n", sizeof(muster_p2p));
+}
+"""
+
+
+class Declarations(Distributed):
+    def test_are_those_of_the_header(self):
+        include = f"{self.package}/muster/include"
+        with open(f"{include}/muster/muster.h", encoding="utf-8") as file:
+            functions = set(re.findall(r"^MUSTER_API [^;(]*?muster_(\w+)\(", file.read(), re.M))
+        self.assertGreater(len(functions), 60)
+        program = self.path("structures")
+        subprocess.run(["gcc", "-x", "c", "-", "-I", include, "-o", program], input=STRUCTURES, text=True, check=True)
+        in_c = subprocess.run([program], stdout=subprocess.PIPE, text=True, check=True).stdout
+        ours = subprocess.run([PYTHON, "-c", """if True:
+            import ctypes
+            from muster import _library as lib
+            for one in lib.InitOptions, lib.GroupOptions, lib.CallOptions, lib.Store, lib.JoinOptions:
+                print(bytes(one()).hex())
+            print(ctypes.sizeof(lib.P2P))
+            print(*lib._FUNCTIONS)
+            """], env={**os.environ, **self.env}, stdout=subprocess.PIPE, text=True, check=True).stdout
+        structures, _, named = ours.strip().rpartition("\n")
+        self.assertEqual(structures, in_c.strip())
+        self.assertEqual(set(named.split()), functions)
+
+
 class Operations(Distributed):
     def test_each_operation_on_each_type(self):
         self.job("""
