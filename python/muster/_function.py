@@ -48,10 +48,11 @@ def ranks(folder: str) -> Tuple[str, List[int]]:
     """The newest attempt, and the ranks that have started in it here."""
     started = {}
     for name in os.listdir(folder):
-        if name.startswith("started."):
+        kind, _, rank = name.partition(".")
+        if kind == "started" and rank.isdigit():  # Else it was killed while it wrote.
             path = os.path.join(folder, name)
             with open(path, encoding="ascii") as file:
-                started[int(name.partition(".")[2])] = (os.stat(path).st_mtime_ns, file.read())
+                started[int(rank)] = (os.stat(path).st_mtime_ns, file.read())
     newest = max(started.values(), default=(0, ""))[1]
     return newest, sorted(rank for rank, (_, text) in started.items() if text == newest)
 

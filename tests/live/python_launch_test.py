@@ -192,6 +192,15 @@ class Results(Launch):
         self.assertEqual(out, "1048576 0.0 131072.0\n1073741824 1073741824\n")
         self.assertEqual(self.files(), [])
 
+    def test_a_worker_that_was_killed_while_it_said_that_it_starts(self):
+        out, _ = self.run_script("""
+            from muster import _function
+            for name in "started.0", "started.1.part":
+                with open(name, "w") as f: f.write("0 2 x")
+            print(*_function.ranks("."))
+            """)
+        self.assertEqual(out, "0 2 x [0]\n")
+
     def test_two_hundred_calls_leave_nothing(self):
         out, _ = self.run_script("""
             def open_descriptors(): return len(os.listdir("/proc/self/fd"))
