@@ -196,7 +196,7 @@ class Words(unittest.TestCase):
 
     def test_every_file_that_the_tour_names_is_there(self):
         tracked = [os.path.relpath(os.path.join(folder, name), ROOT)
-                   for top in ("agent", "launcher", "rendezvous", "worker_lib", "tests", "examples", "docs", "cmake")
+                   for top in ("agent", "launcher", "rendezvous", "worker_lib", "python", "tests", "examples", "docs", "cmake")
                    for folder, _, names in os.walk(os.path.join(ROOT, top)) for name in names] + os.listdir(ROOT)
         missing = [word for word in re.findall(r"`([\w./-]+\.(?:h|cc|c|py|md|cmake|txt|json))`", content_of("docs/code.md"))
                    if not any(path == word or path.endswith("/" + word) for path in tracked)]
