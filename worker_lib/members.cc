@@ -17,13 +17,12 @@ std::vector<int> firsts_of_nodes(const Members& world) {
 }
 
 KnownRanks known_ranks(const Members& world) {
+  const auto is_same = [](const Peer& peer) { return peer.known_rank() == peer.rank.value; };
+  if (std::ranges::all_of(world.peers, is_same)) return nullptr;
   std::vector<int> known;
-  bool all_same = true;
-  for (const Peer& peer : world.peers) {
+  for (const Peer& peer : world.peers)
     known.push_back(peer.known_rank());
-    all_same = all_same && peer.known_rank() == peer.rank.value;
-  }
-  return all_same ? nullptr : std::make_shared<const std::vector<int>>(std::move(known));
+  return std::make_shared<const std::vector<int>>(std::move(known));
 }
 
 std::vector<GlobalRank> as_known(std::vector<GlobalRank> ranks, const KnownRanks& known) {

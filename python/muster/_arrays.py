@@ -29,14 +29,11 @@ class Kind:
         self.item_size = parts * _library.ITEM_SIZES[code]
 
 
-# Sums and products of two's complement are the same bits with and without a sign.
-_UNSIGNED = frozenset((_library.SUM, _library.PRODUCT, _library.BAND, _library.BOR, _library.BXOR))
 _LOGICAL = frozenset((_library.MIN, _library.MAX, _library.BAND, _library.BOR, _library.BXOR))
-_BY_PARTS = frozenset((_library.SUM, _library.AVERAGE))
 KINDS: Dict[str, Kind] = {name: Kind(name, code) for name, code in _library.DTYPES.items()}
-for _kind in (Kind("uint16", _library.INT16, 1, _UNSIGNED), Kind("uint32", _library.INT32, 1, _UNSIGNED),
-              Kind("uint64", _library.INT64, 1, _UNSIGNED), Kind("bool", _library.UINT8, 1, _LOGICAL),
-              Kind("complex64", _library.FLOAT32, 2, _BY_PARTS), Kind("complex128", _library.FLOAT64, 2, _BY_PARTS)):
+for _kind in (Kind("uint16", _library.INT16, 1, _library.SIGNLESS), Kind("uint32", _library.INT32, 1, _library.SIGNLESS),
+              Kind("uint64", _library.INT64, 1, _library.SIGNLESS), Kind("bool", _library.UINT8, 1, _LOGICAL),
+              Kind("complex64", _library.FLOAT32, 2, _library.OF_PARTS), Kind("complex128", _library.FLOAT64, 2, _library.OF_PARTS)):
     KINDS[_kind.name] = _kind
 
 # (address or None, elements, what they are, the GPU or HOST, what keeps the memory)

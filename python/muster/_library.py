@@ -27,6 +27,8 @@ INT8, UINT8, INT16, INT32, INT64, FLOAT16, BFLOAT16, FLOAT32, FLOAT64 = range(9)
 SUM, AVERAGE, PRODUCT, MIN, MAX, BAND, BOR, BXOR = range(8)
 BACKEND_AUTOMATIC, BACKEND_CPU, BACKEND_NCCL, BACKEND_GLOO = range(4)
 STOP_END_CALLS, STOP_AGREE, STOP_IGNORE = range(3)
+# Of two's complement, the same bits with and without a sign; of complex numbers, those of their parts.
+SIGNLESS, OF_PARTS = frozenset((SUM, PRODUCT, BAND, BOR, BXOR)), frozenset((SUM, AVERAGE))
 
 DTYPES = {"int8": INT8, "uint8": UINT8, "int16": INT16, "int32": INT32, "int64": INT64, "float16": FLOAT16,
           "bfloat16": BFLOAT16, "float32": FLOAT32, "float64": FLOAT64}
@@ -285,6 +287,22 @@ def load() -> ctypes.CDLL:
     if _library is None:
         _library = _open(muster.get_library())
     return _library
+
+
+class Uncaught:
+    """Exceptions that nobody has caught since this was made: a program has survived those from before."""
+
+    def __init__(self) -> None:
+        self.before = self.last()
+
+    @staticmethod
+    def last() -> Tuple[Any, Any]:
+        """As Python 3.12 names it, and as the older ones."""
+        return getattr(sys, "last_exc", None), getattr(sys, "last_value", None)
+
+    def is_there(self) -> bool:
+        """At a prompt they have been seen, and the session has gone on."""
+        return not hasattr(sys, "ps1") and any(now is not None and now is not before for now, before in zip(self.last(), self.before))
 
 
 def _open(path: str) -> ctypes.CDLL:

@@ -833,17 +833,12 @@ def _or_unset(value: Optional[int], name: str) -> int:
 
 
 _is_registered = False
-_printed_before: Tuple[Any, Any] = (None, None)
-
-
-def _printed() -> Tuple[Any, Any]:
-    """The last exceptions that nobody has caught, as Python 3.12 names it and as the older ones."""
-    return getattr(sys, "last_exc", None), getattr(sys, "last_value", None)
+_uncaught = _library.Uncaught()  # Since the last init().
 
 
 def _leave_at_exit() -> None:
-    global _is_registered, _printed_before
-    _printed_before = _printed()
+    global _is_registered, _uncaught
+    _uncaught = _library.Uncaught()
     if not _is_registered:
         _is_registered = True
         atexit.register(_at_exit)
@@ -851,9 +846,7 @@ def _leave_at_exit() -> None:
 
 def _at_exit() -> None:
     try:
-        has_failed = any(now is not None and now is not before for now, before in zip(_printed(), _printed_before))
-        # At a prompt exceptions have been seen, and the session has gone on.
-        if (not has_failed or hasattr(sys, "ps1")) and not _work.is_any_in_flight():
+        if not _uncaught.is_there() and not _work.is_any_in_flight():
             _lib.muster_destroy()
     finally:
         _work.end_of_interpreter()

@@ -3,9 +3,9 @@
     tests/bench/plots.py [--results build/bench] [--to docs/plots]
 
 ./dev bench calls it at its end. Each picture is drawn from one file, written by --json of bench.py, rendezvous_bench.py,
-worker_bench.py and torch_backend_bench.py. Times are on logarithmic axes; a mark is a median, the line through it reaches from the smallest to
-the largest sample, and the number at it is the median. A peer keeps its colour in all pictures, and what belongs to
-PyTorch or to Open MPI has the colour and the mark of that family.
+worker_bench.py and torch_backend_bench.py. Times are on logarithmic axes; a mark is a median, the line through it
+reaches from the smallest to the largest sample, and the number at it is the median. A peer keeps its colour in all
+pictures, and what belongs to PyTorch or to Open MPI has the colour and the mark of that family.
 """
 
 import argparse
@@ -315,7 +315,7 @@ def size_of(point):
 def byte_words(size):
     for unit, scale in (("Mi", 1 << 20), ("Ki", 1 << 10)):
         if size >= scale:
-            return f"{size / scale:g} {unit}B"
+            return f"{size / scale:.3g} {unit}B"
     return f"{size} B"
 
 

@@ -12,7 +12,6 @@ import contextlib
 import json
 import os
 import pathlib
-import socket
 import statistics
 import subprocess
 import sys
@@ -23,6 +22,8 @@ import netns  # noqa: E402
 import paired  # noqa: E402
 import results  # noqa: E402
 from bench import machine  # noqa: E402
+from nodes_harness import free_port  # noqa: E402
+from plots import byte_words  # noqa: E402
 
 WARM_UP = 3
 BACKENDS = ("muster", "gloo")
@@ -115,24 +116,15 @@ def show(row):
     texts = [f"{statistics.median(row[backend]):,.1f} ({min(row[backend]):,.1f}–{max(row[backend]):,.1f})" for backend in BACKENDS]
     pairs = [gloo / muster for muster, gloo in zip(row["muster"], row["gloo"])]
     low, high = paired.interval(pairs)
-    print(f"| {row['nodes']} | {row['ranks']} | {row['operation']} {byte_words(row['bytes'])} | {texts[0]} | {texts[1]} | "
+    print(f"| {row['nodes']} | {row['ranks']} | {row['operation']} {byte_words(row['bytes']) if row['bytes'] else ''} | {texts[0]} | {texts[1]} | "
           f"{statistics.median(pairs):.1f} ({low:.1f}–{high:.1f}) |", flush=True)
-
-
-def byte_words(size):
-    for unit, scale in (("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if size >= scale:
-            return f"{size / scale:.3g} {unit}"
-    return f"{size} B" if size else ""
 
 
 def run_ranks(nodes, ranks, runs):
     """Ranks of one node, or the first half of them on another."""
     with contextlib.ExitStack() as stack:
         cluster = stack.enter_context(netns.Cluster(nodes)) if nodes > 1 else None
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         processes = []
         for rank in range(ranks):
             node = rank * nodes // ranks

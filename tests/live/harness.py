@@ -4,6 +4,7 @@ Every test runs the binary named by $MUSTER. Waiting is always for a condition w
 sleep; processes of a job are recognised by a marker in their environment or argument list, which serves the
 tests only (the launcher itself never looks at such things).
 """
+import glob
 import os
 import shutil
 import signal
@@ -25,6 +26,24 @@ _TEMP = tempfile.TemporaryDirectory(prefix="muster-live-")
 def require_muster():
     if not MUSTER or not os.access(MUSTER, os.X_OK):
         sys.exit(f"MUSTER={MUSTER!r}: set it to the launcher to be tested")
+
+
+def install_wheel(test_class, python):
+    """The folder that the wheel of $MUSTER_DIST is installed in, for PYTHONPATH, until the class is done."""
+    held = tempfile.TemporaryDirectory(prefix="muster-python-")
+    test_class.addClassCleanup(held.cleanup)
+    [wheel] = glob.glob(f"{os.environ['MUSTER_DIST']}/*.whl")
+    subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-index", "--disable-pip-version-check", "--target", held.name,
+                    wheel], check=True, stdin=subprocess.DEVNULL)
+    return held.name
+
+
+def bare_python(test_class):
+    """A Python that has no packages, until the class is done."""
+    held = tempfile.TemporaryDirectory(prefix="muster-python-")
+    test_class.addClassCleanup(held.cleanup)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", held.name], check=True)
+    return os.path.join(held.name, "bin", "python")
 
 
 def wait_for(condition, what, limit_s=LIMIT_S):

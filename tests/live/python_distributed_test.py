@@ -17,7 +17,7 @@ import textwrap
 import time
 import unittest
 
-from harness import Job, LiveTest, require_muster, run
+from harness import Job, LiveTest, bare_python, install_wheel, require_muster, run
 from nodes_harness import free_port
 
 SKIPPED = 77
@@ -62,14 +62,7 @@ r, n, world = dist.rank(), dist.world_size(), dist.world
 class Distributed(LiveTest):
     @classmethod
     def setUpClass(cls):
-        held = tempfile.TemporaryDirectory(prefix="muster-python-")
-        cls.addClassCleanup(held.cleanup)
-        cls.package = os.path.join(held.name, "package")
-        [wheel] = glob.glob(f"{os.environ['MUSTER_DIST']}/*.whl")
-        subprocess.run([PYTHON, "-m", "pip", "install", "--quiet", "--no-index", "--disable-pip-version-check", "--target",
-                        cls.package, wheel], check=True, stdin=subprocess.DEVNULL)
-        cls.plain = os.path.join(held.name, "plain", "bin", "python")
-        subprocess.run([sys.executable, "-m", "venv", "--without-pip", os.path.dirname(os.path.dirname(cls.plain))], check=True)
+        cls.package, cls.plain = install_wheel(cls, PYTHON), bare_python(cls)
 
     def setUp(self):
         super().setUp()

@@ -13,7 +13,7 @@ import textwrap
 import unittest
 import uuid
 
-from harness import alive_with, wait_for
+from harness import alive_with, bare_python, install_wheel, wait_for
 from nodes_harness import free_port
 
 SKIPPED = 77
@@ -25,15 +25,8 @@ HEAD = "import functools, os, sys, time\nimport muster\n"
 class Launch(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        held = tempfile.TemporaryDirectory(prefix="muster-python-")
-        cls.addClassCleanup(held.cleanup)
-        cls.package = os.path.join(held.name, "package")
-        [wheel] = glob.glob(f"{os.environ['MUSTER_DIST']}/*.whl")
-        subprocess.run([PYTHON, "-m", "pip", "install", "--quiet", "--no-index", "--disable-pip-version-check", "--target",
-                        cls.package, wheel], check=True, stdin=subprocess.DEVNULL)
-        # A Python without cloudpickle.
-        cls.plain = os.path.join(held.name, "plain", "bin", "python")
-        subprocess.run([sys.executable, "-m", "venv", "--without-pip", os.path.dirname(os.path.dirname(cls.plain))], check=True)
+        cls.package = install_wheel(cls, PYTHON)
+        cls.plain = bare_python(cls)  # Without cloudpickle.
 
     def setUp(self):
         held = tempfile.TemporaryDirectory(prefix="muster-python-")

@@ -16,7 +16,7 @@ import tempfile
 import time
 import unittest
 
-from harness import LiveTest, Job, require_muster
+from harness import Job, LiveTest, install_wheel, require_muster
 from nodes_harness import free_port
 
 SKIPPED = 77
@@ -132,14 +132,7 @@ def free_ports(count):
 class Backend(LiveTest):
     @classmethod
     def setUpClass(cls):
-        cls.package = os.environ.get("MUSTER_PACKAGE")
-        if not cls.package:
-            held = tempfile.TemporaryDirectory(prefix="muster-torch-")
-            cls.addClassCleanup(held.cleanup)
-            cls.package = held.name
-            [wheel] = glob.glob(f"{os.environ['MUSTER_DIST']}/*.whl")
-            subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--disable-pip-version-check",
-                            "--target", cls.package, wheel], check=True, stdin=subprocess.DEVNULL)
+        cls.package = os.environ.get("MUSTER_PACKAGE") or install_wheel(cls, sys.executable)
         cls.env = {**{name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PET_"))},
                    "PYTHONPATH": cls.package, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
 

@@ -203,10 +203,7 @@ Outcome<Identity> read_explicit(EnvReader& env, const InitOptions& options, Meet
   self.world_size = *options.world_size;
   self.restart_count = env.number(env::kRestartCount, 0).value_or(0);
   // The address may be the one at which the launcher's agent serves a store already.
-  auto* const through = std::get_if<MeetThroughStore>(&point);
-  auto* at = std::get_if<MeetAtAddress>(&point);
-  if (through != nullptr && through->server) at = &*through->server;
-  if (at != nullptr) {
+  if (MeetAtAddress* const at = server_of(point)) {
     at->agent_serves = env.truth(env::kUseAgentStore).value_or(false) &&
                        env.text(env::kMasterAddr) == at->host &&
                        env.number(env::kMasterPort, 1, 65535) == int{at->port};
@@ -247,7 +244,6 @@ std::optional<Failure> check_options(const InitOptions& options) {
 
 Outcome<Identity> find_identity(const InitOptions& options, const MeetThroughStore& at,
                                 const EnvironmentLookup& lookup) {
-  if (std::optional<Failure> wrong = check_options(options)) return tl::unexpected(*wrong);
   EnvReader env(lookup);
   if (options.world_size == 1) return read_explicit(env, options, MeetNobody{});
   return read_explicit(env, options, at);

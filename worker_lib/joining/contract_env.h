@@ -17,7 +17,7 @@ namespace muster::worker {
 
 // Fails with invalid_argument if an option is wrong, and with environment if a variable is.
 Outcome<Identity> find_identity(const InitOptions& options, const EnvironmentLookup& lookup);
-// For a group of its own. REQUIRES: the options have a rank and a world size.
+// For a group of its own. REQUIRES: the options are right, and have a rank and a world size.
 Outcome<Identity> find_identity(const InitOptions& options, const MeetThroughStore& at,
                                 const EnvironmentLookup& lookup);
 

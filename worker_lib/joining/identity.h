@@ -47,6 +47,14 @@ struct MeetThroughStore {
 
 using MeetingPoint = std::variant<MeetNobody, MeetAtAddress, MeetAtFile, MeetThroughStore>;
 
+// The server in a meeting point, which may be const; nullptr: it has none.
+template <typename Point>
+auto server_of(Point& point) -> decltype(std::get_if<MeetAtAddress>(&point)) {
+  if (auto* const at = std::get_if<MeetAtAddress>(&point)) return at;
+  auto* const through = std::get_if<MeetThroughStore>(&point);
+  return through != nullptr && through->server ? &*through->server : nullptr;
+}
+
 enum class Launcher : uint8_t {
   none,      // Started by hand, or with explicit options.
   contract,  // RANK and WORLD_SIZE: muster, torchrun, or a person.

@@ -69,13 +69,6 @@ StoreConnector connector_of(const Met& met, std::shared_ptr<JoiningThread> joini
       [lazy = std::make_shared<LazyStore>()](Deadline deadline) { return lazy->connect(deadline); };
 }
 
-// nullptr: rank 0 serves the store where it can.
-const MeetAtAddress* server_of(const MeetingPoint& point) {
-  if (const auto* at = std::get_if<MeetAtAddress>(&point)) return at;
-  const auto* const through = std::get_if<MeetThroughStore>(&point);
-  return through != nullptr && through->server ? &*through->server : nullptr;
-}
-
 // The rank whose end is the end of the store. Whose server a program has given is not known.
 std::optional<GlobalRank> store_host(const MeetingPoint& point) {
   const MeetAtAddress* const at = server_of(point);

@@ -137,8 +137,6 @@ LIVE: "weakref.WeakSet[Group]" = weakref.WeakSet()
 
 
 def _join(library: Any, store: Any, group: Group, timeout: datetime.timedelta) -> int:
-    if not hasattr(library, "muster_group_join"):
-        raise RuntimeError("this libmuster.so.0 has no muster_group_join(): install the wheel of muster-launch again")
     if Leaving.is_done:
         raise ERRORS[lib.NotInitializedError](f"group {group.name} cannot be made: {ENDING}", group=group.name)
     Leaving.prepare()
@@ -182,13 +180,13 @@ class Leaving:
     learn that this rank has died."""
 
     is_prepared = is_done = False
-    last: Tuple[Any, Any] = None, None  # Exceptions from before the first group, which a program has survived.
+    uncaught = lib.Uncaught()  # Since the first group.
 
     @classmethod
     def prepare(cls) -> None:
         if cls.is_prepared:
             return
-        cls.is_prepared, cls.last = True, last_exceptions()
+        cls.is_prepared, cls.uncaught = True, lib.Uncaught()
         # Children of multiprocessing end without atexit, or with the exception handled by then.
         process = sys.modules.get("multiprocessing.process")
         if process is not None and process.parent_process() is not None:
@@ -198,14 +196,10 @@ class Leaving:
 
     @classmethod
     def is_death(cls) -> bool:
-        if any(now is not None and now is not before for now, before in zip(last_exceptions(), cls.last)):
+        if cls.uncaught.is_there():
             return True
         raised = sys.exc_info()[1]  # In multiprocessing, which calls us in a `finally`.
         return raised is not None and not (isinstance(raised, SystemExit) and raised.code in (None, 0))
-
-
-def last_exceptions() -> Tuple[Any, Any]:
-    return getattr(sys, "last_exc", None), getattr(sys, "last_value", None)
 
 
 def leave_all() -> None:

@@ -27,8 +27,6 @@ OP_NAMES = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "PREMU
 PREMUL_SUM = 8
 OF_BOOL = {lib.SUM: lib.MAX, lib.PRODUCT: lib.MIN, lib.MIN: lib.MIN, lib.MAX: lib.MAX, lib.BAND: lib.MIN, lib.BOR: lib.MAX,
            lib.BXOR: lib.BXOR}
-SIGNLESS = (lib.SUM, lib.PRODUCT, lib.BAND, lib.BOR, lib.BXOR)
-OF_PARTS = (lib.SUM, lib.AVERAGE)
 NO_TIMEOUT = datetime.timedelta(milliseconds=-1)
 # Codes after which nothing was sent: such a call raises at once, as any wrong argument does.
 REFUSALS = (lib.InvalidArgumentError, lib.NotInitializedError, lib.NotMemberError, lib.ForkedError)
@@ -216,9 +214,9 @@ class Operations:
             return number, tensor.numel(), OPS[op], given
         if dtype is torch.bool and op in OF_BOOL:
             return lib.UINT8, tensor.numel(), OF_BOOL[op], given
-        if dtype in PARTS and op in OF_PARTS:
+        if dtype in PARTS and op in lib.OF_PARTS:
             return PARTS[dtype], tensor.numel() * 2, op, given
-        if dtype in UNSIGNED and op in SIGNLESS:
+        if dtype in UNSIGNED and op in lib.SIGNLESS:
             return UNSIGNED[dtype], tensor.numel(), op, given
         self.refuse(operation, f"{OP_NAMES[op]} of {dtype} is not supported: convert the tensor first, to float32 for instance")
 
