@@ -79,6 +79,7 @@ void Detector::on(Instant now, const Begun& event) {
   groups_ = {};
   calls_ = CallComparison(settle_time(limits_));
   learnt_ = LearntLimits(limits_);
+  given_up_.reset();
   mismatches_.clear();
   is_watching_ = true;
   is_suspended_ = is_held_ = has_failure_ = is_dirty_ = false;
@@ -94,6 +95,7 @@ void Detector::on(Instant now, const Digested& event) {
   if (!rank.take(digest, now)) return;
   learn(digest, *rank.digest);
   calls_.note(*rank.digest, now);
+  note_calls(*rank.digest);
   is_dirty_ = true;
 }
 

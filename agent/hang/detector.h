@@ -49,6 +49,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -113,6 +114,11 @@ class Detector {
     GroupKey group;
     uint64_t ordinal = 0;
   };
+  // Ranks that wait no longer, though nobody came, and how many calls they had made by then.
+  struct GivenUp {
+    uint64_t number = 0;
+    std::map<int, uint64_t> calls;
+  };
   // What speaks against one late rank.
   struct Charge {
     LateRank late;
@@ -164,6 +170,8 @@ class Detector {
   bool has_progressed(const DirectWait& wait) const;
   bool is_over(const DirectWait& wait) const;
   void withdraw(const Case& one, std::vector<int> ranks);
+  void note_given_up(const Case& one);
+  void note_calls(const RankDigest& digest);  // Of a rank that has given up, maybe.
 
   // ---- charges (detector_cases.cc)
   void judge(Instant now, Case& one, const WaitGraph& graph, bool may_judge);
@@ -205,7 +213,8 @@ class Detector {
   GroupTable groups_;
   CallComparison calls_;
   LearntLimits learnt_;
-  std::vector<Case> cases_;  // In the order in which they began.
+  std::vector<Case> cases_;          // In the order in which they began.
+  std::optional<GivenUp> given_up_;  // The newest.
   std::vector<ToldMismatch> mismatches_;
   std::vector<int> looked_at_;
   uint64_t last_number_ = 0;

@@ -27,6 +27,15 @@ const MessageDigest* find_message(const RankDigest& digest, const StallKey& key)
   return found == digest.messages.end() ? nullptr : &*found;
 }
 
+uint64_t calls_made(const RankDigest& digest) {
+  uint64_t calls = 0;
+  for (const GroupDigest& group : digest.groups)
+    calls += group.called;
+  for (const MessageDigest& messages : digest.messages)
+    calls += messages.called;
+  return calls;
+}
+
 // As by a time-out, though no other member has come. On a device a later one that fails counts as
 // the end of those before it.
 bool has_call_failed(const GroupDigest& group, uint64_t ordinal) {
@@ -62,13 +71,30 @@ bool Detector::close(Instant now, Case& one) {
   if (end == End::none) return false;
   const Duration waited = now - begin_of(one);
   if (end == End::well) learnt_.note_wait(limit_key_of(one), waited);
-  if (end != End::gone && one.notice && !one.verdict)
-    out_->push_back(WaitEnded{.number = one.number,
-                              .ranks = named_in(*one.notice),
-                              .group = one.group,
-                              .waited = waited,
-                              .have_come = end == End::well});
+  if (end == End::gone || !one.notice || one.verdict) return true;
+  out_->push_back(WaitEnded{.number = one.number,
+                            .ranks = named_in(*one.notice),
+                            .group = one.group,
+                            .waited = waited,
+                            .have_come = end == End::well});
+  if (end == End::given_up) note_given_up(one);
   return true;
+}
+
+void Detector::note_given_up(const Case& one) {
+  given_up_ = GivenUp{.number = one.number, .calls = {}};
+  for (const DirectWait& wait : one.waiting) {
+    const std::optional<RankDigest>& digest = state(wait.rank).digest;
+    if (digest) given_up_->calls[wait.rank] = calls_made(*digest);
+  }
+}
+
+void Detector::note_calls(const RankDigest& digest) {
+  if (!given_up_ || has_failure_) return;
+  const auto before = given_up_->calls.find(digest.rank);
+  if (before == given_up_->calls.end() || calls_made(digest) <= before->second) return;
+  out_->push_back(WentOn{given_up_->number});
+  given_up_.reset();
 }
 
 // gone: ranks have ended, so nothing more is known. given_up: the group has failed, say.

@@ -123,6 +123,11 @@ struct WaitEnded {
   Duration waited{};
   bool have_come = true;  // Else the group failed or was closed, or nobody waits any more.
 };
+// A rank whose wait ended without those that were late has made other calls since, so that it has
+// survived that. Said of the newest such wait, and before the first worker fails.
+struct WentOn {
+  uint64_t number = 0;
+};
 struct Verdict {
   Finding finding;
 };
@@ -139,6 +144,6 @@ struct Withdrawn {
 struct Explained {
   uint64_t number = 0;
 };
-using Effect = std::variant<LookAt, Notice, WaitEnded, Verdict, Withdrawn, Explained>;
+using Effect = std::variant<LookAt, Notice, WaitEnded, WentOn, Verdict, Withdrawn, Explained>;
 
 }  // namespace muster::hang

@@ -95,6 +95,10 @@ void AgentLoop::on_hang(const hang::Effect& effect) {
           [](const hang::LookAt&) { return HangNews(); },
           [this](const hang::Notice& notice) { return record_->hang_notice(notice); },
           [this](const hang::WaitEnded& ended) { return record_->wait_ended(ended); },
+          [this](const hang::WentOn& went_on) {
+            record_->went_on(went_on);
+            return HangNews();
+          },
           [this](const hang::Verdict& verdict) {
             return record_->hang_verdict(verdict, /*goes_on=*/rank_to_fail(verdict.finding) < 0);
           },

@@ -90,6 +90,7 @@ class JobRecord {
   // nodes are told
   HangNews hang_notice(const hang::Notice& notice);
   HangNews wait_ended(const hang::WaitEnded& ended);
+  void went_on(const hang::WentOn& news);
   HangNews stragglers(const hang::Stragglers& stragglers);
   // `goes_on`: no rank is to fail for it.
   HangNews hang_verdict(const hang::Verdict& verdict, bool goes_on = true);
@@ -165,7 +166,8 @@ class JobRecord {
   hang::PlaceOf places_;
   std::map<uint64_t, hang::Finding> findings_;  // By number.
   std::optional<hang::Finding> given_up_;       // The newest whose waiting ranks gave up,
-  Instant given_up_at_{};                       // and when.
+  Instant given_up_at_{};                       // when they did,
+  bool went_on_ = false;                        // and whether they made calls after that.
   std::optional<hang::Finding> explanation_;    // The hang or mismatch that made a worker fail.
 
   struct Standing {

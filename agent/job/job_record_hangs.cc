@@ -17,7 +17,8 @@ namespace {
 constexpr size_t kDetectedMax = 16;
 constexpr size_t kAwaitedMax = 4;
 constexpr size_t kWaitingMax = 1024;
-// From the end of a wait that failed to that of the rank that waited.
+// From the end of a wait that failed to that of the rank that waited, if it makes calls meanwhile,
+// as its handlers may. If it makes none, its end may take as long as it likes.
 constexpr Duration kGiveUpToEnd = std::chrono::seconds(10);
 
 bool is_mismatch(hang::Class what) {
@@ -95,10 +96,15 @@ HangNews JobRecord::wait_ended(const hang::WaitEnded& ended) {
     given_up_ = std::move(found->second);
     given_up_->waited = ended.waited;
     given_up_at_ = to_instant(std::chrono::steady_clock::now());
+    went_on_ = false;
   }
   findings_.erase(found);
   take(news);
   return news;
+}
+
+void JobRecord::went_on(const hang::WentOn& news) {
+  if (given_up_ && given_up_->number == news.number) went_on_ = true;
 }
 
 HangNews JobRecord::stragglers(const hang::Stragglers& stragglers) {
@@ -171,7 +177,7 @@ std::vector<DetectedCulprit> JobRecord::awaited() const {
   };
   const auto is_of_the_end = [this] {
     const Instant end = stop_ ? stop_->at : to_instant(std::chrono::steady_clock::now());
-    return end - given_up_at_ < kGiveUpToEnd;
+    return !went_on_ || end - given_up_at_ < kGiveUpToEnd;
   };
   if (given_up_ && is_of_the_end()) add(*given_up_);
   // Of a verdict it does not show when those that waited gave up.

@@ -61,6 +61,9 @@ inline std::string to_text(const Effect& effect) {
     std::string operator()(const WaitEnded& one) const {
       return fmt::format("{} {}", one.have_come ? "came" : "gave up", rank_ranges(one.ranks));
     }
+    std::string operator()(const WentOn& one) const {
+      return fmt::format("{} went on", one.number);
+    }
     std::string operator()(const Withdrawn& one) const {
       return fmt::format("withdrawn {}, limit {}", rank_ranges(one.ranks),
                          duration_text(one.limit));

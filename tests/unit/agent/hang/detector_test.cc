@@ -123,6 +123,23 @@ TEST(Detector, ACallThatFailsWithoutARankIsNoSignThatItCame) {
   EXPECT_FALSE(job.last<WaitEnded>()->have_come);
 }
 
+// It may be on its way to its end, however long that takes, until it calls something.
+TEST(Detector, TellsThatARankHasSurvivedTheCallThatItGaveUp) {
+  FakeJob job = running_job(2);
+  job.life(1, LifeState::running);
+  call_without(job, {1});
+  job.pass(seconds(20));
+  job.complete(0, "world");
+  job.ranks[0].group("world").calls.back().has_failed = true;
+  job.pass(seconds(60));
+  ASSERT_NE(job.last<WaitEnded>(), nullptr);
+  EXPECT_EQ(job.last<WentOn>(), nullptr);
+  job.call(0, "world", sum_of(8));
+  job.pass(seconds(1));
+  ASSERT_NE(job.last<WentOn>(), nullptr);
+  EXPECT_EQ(job.last<WentOn>()->number, job.last<WaitEnded>()->number);
+}
+
 // What is counted as complete on a device goes up to the call that failed.
 TEST(Detector, NorIsALaterCallOnADeviceThatFails) {
   FakeJob job = running_job(2);
