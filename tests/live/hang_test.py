@@ -13,10 +13,10 @@ import socket
 import subprocess
 import sys
 import time
-import unittest
 
 from hang_cells import FAULTS, LIMIT_S, PROGRAM, RECORDED_MISMATCH, HangJob, healthy, limits, perform
-from harness import Job, LiveTest, require_muster, wait_for
+import harness
+from harness import Job, LiveTest, wait_for
 
 SCALE = 0.1
 MUSTERCTL = os.environ.get("MUSTERCTL", "")
@@ -485,14 +485,9 @@ class WakeUps(HangTest):
 
 
 def main():
-    require_muster()
     if not os.access(PROGRAM, os.X_OK):
         sys.exit(f"MUSTER_HANG_FAULTS={PROGRAM!r}: set it to the program with the faults")
-    if "--rest" in sys.argv:  # What CTest does not run as tests of their own.
-        cases = unittest.defaultTestLoader.loadTestsFromModule(sys.modules[__name__])
-        names = {type(case).__name__ for suite in cases for case in suite}
-        sys.argv[1:] = sorted(names - {"Faults", "Stragglers", "Healthy"})
-    unittest.main(verbosity=2)
+    harness.main(apart=("Faults", "Stragglers", "Healthy"))
 
 
 if __name__ == "__main__":

@@ -10,11 +10,10 @@ import re
 import subprocess
 import sys
 import time
-import unittest
 
 import hang_cells
-from hang_cells import LIBRARIES, PYTHON, TORCH, HangJob, healthy, limits, perform
-from harness import LiveTest, require_muster, wait_for
+from hang_cells import LIBRARIES, LIMIT_S, PYTHON, TORCH, HangJob, healthy, limits, perform
+from harness import LiveTest, main, wait_for
 
 SCALE = 0.1
 HEALTHY_S = float(os.environ.get("MUSTER_HEALTHY_S", "60"))
@@ -77,7 +76,7 @@ class Nodes(TorchTest):
         job = HangJob(self.folder.name, program, *limits(SCALE), *flags, program=PROGRAM_OF_NODES, nodes=2)
         self.addCleanup(job.__exit__)
         for one in (job, *job.others):
-            one.wait(60)
+            one.wait(LIMIT_S)
         return job
 
     def test_ranks_of_an_earlier_attempt_are_forgotten(self):
@@ -108,7 +107,7 @@ class TimeOut(TorchTest):
                       env={"CUDA_VISIBLE_DEVICES": "", **env})
         self.addCleanup(job.__exit__)
         for one in (job, *job.others):
-            self.assertNotEqual(one.wait(60), 0)
+            self.assertNotEqual(one.wait(LIMIT_S), 0)
         for node in range(nodes):
             result = job.result(node)
             self.assertEqual((result["reason"], result["culprit"]["rank"]), ("hang", culprit), job.stderr())
@@ -120,6 +119,9 @@ class TimeOut(TorchTest):
 
     def test_though_it_was_told_who_gave_up(self):
         self.check(nodes=1, TOLD=os.path.join(os.path.dirname(hang_cells.HERE), "fixtures", "last_words", "nccl_dump_signal.stderr"))
+
+    def test_though_those_that_gave_up_take_long_to_end(self):
+        self.check(nodes=1, LINGER_S="15")
 
     def test_of_another_node(self):
         for culprit in (0, 1):
@@ -145,5 +147,4 @@ class Words(TorchTest):
 
 
 if __name__ == "__main__":
-    require_muster()
-    unittest.main(verbosity=2)
+    main(apart=("Faults", "Healthy"))

@@ -25,15 +25,22 @@ def plain_step():
     dist.all_reduce(VALUES, op=dist.ReduceOp.MAX)
 
 
+def train(model, optimizer):
+    optimizer.zero_grad()
+    model(VALUES).sum().backward()
+    optimizer.step()
+
+
 def ddp_step():
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1000, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    return lambda: train(model, optimizer)
 
-    def step():
-        optimizer.zero_grad()
-        model(VALUES).sum().backward()
-        optimizer.step()
-    return step
+
+def warm_up():
+    """Loads what PyTorch loads in the first step: that takes seconds on a busy machine, and more on one rank than on another."""
+    model = torch.nn.Linear(1000, 1)
+    train(model, torch.optim.SGD(model.parameters(), lr=0.01))
 
 
 def partner():
@@ -170,6 +177,7 @@ FAULTS = {  # What the culprit does, and what the others do before all call on.
 
 
 def main():
+    warm_up()
     dist.init_process_group("gloo")
     step = ddp_step() if os.environ.get("STEP") == "ddp" else plain_step
     for _ in range(HEALTHY_CALLS):

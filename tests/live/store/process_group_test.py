@@ -19,7 +19,7 @@ serving.need_torch()
 serving.choose_server()
 
 WORLD = 4
-LIMIT_S = 100
+LIMIT_S = 300
 RANKS = pathlib.Path(__file__).resolve().parent / "gloo_ranks.py"
 
 WAYS = {
