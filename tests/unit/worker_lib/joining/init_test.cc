@@ -381,6 +381,25 @@ TEST(WorkerMeeting, ATimeOutLimitsEvenTheSearchForAMillionMissingRanks) {
 }
 
 // Both would wait for rank 1 for the whole time.
+TEST(WorkerMeeting, ATimeOutIsSaidThoughTheStoreGoesDuringTheSearch) {
+  Outcome<Met> met = tl::unexpected(Failure{});
+  // On a busy machine the store may be gone before the search begins.
+  for (int attempt = 0; attempt < 5 && met.error().code != ErrorCode::timeout; ++attempt) {
+    auto agent = HostStore::serve({{IpAddress::loopback_v4(), 0}});
+    ASSERT_TRUE(agent.has_value());
+    const MeetAtAddress at{"127.0.0.1", (*agent)->port(), true};
+    const Deadline due = due_in(milliseconds(500));
+    std::jthread end([&] {
+      std::this_thread::sleep_until(due + milliseconds(200));
+      agent->reset();
+    });
+    met = meet(rank_of(1, 4'000'000, at), {.deadline = due});
+    ASSERT_FALSE(met.has_value());
+  }
+  EXPECT_EQ(met.error().code, ErrorCode::timeout) << met.error().message;
+  EXPECT_THAT(met.error().message, HasSubstr(" of 4000000 did not join"));
+}
+
 TEST(WorkerMeeting, OfTwoThreadsThatJoinOneIsRefused) {
   const MeetAtAddress at = loopback_meeting();
   const auto join = [&]() -> std::string {
