@@ -16,11 +16,10 @@ import os
 import statistics
 import sys
 
-from hang_cells import LIBRARIES, healthy, perform
+from hang_cells import LIBRARIES, PROMISE_S, healthy, perform
 from harness import require_muster
 
 RIGHT_MIN, RIGHT_MIN_OF_FAULT = 0.98, 0.9
-PROMISE_S = 15.0  # From the fault until it is named.
 
 
 def rows_of(path):

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 
-from hang_cells import FAULTS, LIMIT_S, PROGRAM, RECORDED_MISMATCH, HangJob, healthy, limits, perform
+from hang_cells import FAULTS, PROGRAM, RECORDED_MISMATCH, HangJob, healthy, limits, perform
 import harness
 from harness import Job, LiveTest, wait_for
 
@@ -309,7 +309,7 @@ class Bundle(HangTest):
 
     def told(self, job):
         """The bundle of the only verdict."""
-        line, = wait_for(lambda: re.findall(r"muster: the whole picture: (\S+)\n", job.stderr()), "it is written", LIMIT_S)
+        line, = wait_for(lambda: re.findall(r"muster: the whole picture: (\S+)\n", job.stderr()), "it is written")
         self.assertEqual(list(job.bundles()), ["hang_1.json"])
         with open(line) as f:
             text = f.read()
@@ -376,7 +376,7 @@ class Bundle(HangTest):
 
     def test_there_is_none_without_a_log_folder(self):
         job = self.without_a_folder("blocked_read")
-        wait_for(lambda: "where they are now" in job.stderr(), "the stacks are said", LIMIT_S)
+        wait_for(lambda: "where they are now" in job.stderr(), "the stacks are said")
         job.signal(signal.SIGTERM)
         job.wait()
         self.assertNotIn("the whole picture", job.stderr())

@@ -11,7 +11,7 @@ import sys
 import threading
 import unittest
 
-from hang_cells import LIMIT_S, HangJob, limits
+from hang_cells import HangJob, limits
 from harness import LiveTest, require_muster, run, wait_for
 from nodes_harness import free_port
 
@@ -78,11 +78,11 @@ class NcclPluginTest(PluginTest):
         for version in VERSIONS:
             with self.subTest(version=version):
                 job = self.job("captured", version, "--on-hang", "stop", STAYS="no")
-                wait_for(lambda job=job: "fault" in job.stdout(), "the culprit reads", LIMIT_S)
+                wait_for(lambda job=job: "fault" in job.stdout(), "the culprit reads")
                 with self.assertRaises(subprocess.TimeoutExpired):
                     job.process.wait(3)
                 job.go_on()
-                self.assertEqual(job.wait(LIMIT_S), 0, job.stderr())
+                self.assertEqual(job.wait(), 0, job.stderr())
                 self.assertEqual(job.events(), [])
 
 
@@ -127,7 +127,7 @@ class RasTest(PluginTest):
         self.hang = self.job("blocked_read", 6, NCCL_RAS_ADDR=address, **env)
         event = self.hang.wait_found("hang")
         self.assertEqual({key: event[key] for key in self.NEVER}, self.NEVER)
-        bundle = wait_for(self.hang.bundles, "the bundle", LIMIT_S)["hang_1.json"]
+        bundle = wait_for(self.hang.bundles, "the bundle")["hang_1.json"]
         self.hang.stop()
         self.assertEqual((bundle["unanswered"], self.hang.found("withdrawn")), ([], []))
         said = [line for line in self.hang.stderr().split("\n") if "RAS" in line]
@@ -140,7 +140,7 @@ class RasTest(PluginTest):
 
     def status(self, pid=None):
         """Of a job in which one rank does not answer. Given once the verdict is out: that does not wait for it."""
-        wait_for(lambda: self.hang.found("hang"), "the verdict", LIMIT_S)
+        wait_for(lambda: self.hang.found("hang"), "the verdict")
         pids = self.hang.pids()
         well = {"rank": 0, "host": "127.0.0.1", "pid": pid or pids[0], "status": {"init_state": 0, "async_error": 0}}
         lost = {"rank": 1, "host": "127.0.0.1", "pid": 4711, "status": {"unresponsive": True, "considered_dead": False}}
@@ -184,7 +184,7 @@ class RasTest(PluginTest):
 
     def test_a_rank_fails_for_a_proof_though_it_never_answers(self):
         job = self.job("other_size", 6, NCCL_RAS_ADDR=self.ras(None).address)
-        self.assertNotEqual(job.wait(LIMIT_S), 0)
+        self.assertNotEqual(job.wait(), 0)
         (mismatch,) = job.found("mismatch")
         self.assertEqual((mismatch["ranks"], mismatch["class"], mismatch["by"]), ([CULPRIT], "signature", "proof"))
 

@@ -177,9 +177,11 @@ FAULTS = {  # What the culprit does, and what the others do before all call on.
 
 
 def main():
-    warm_up()
+    is_ddp = os.environ.get("STEP") == "ddp"
+    if is_ddp:
+        warm_up()
     dist.init_process_group("gloo")
-    step = ddp_step() if os.environ.get("STEP") == "ddp" else plain_step
+    step = ddp_step() if is_ddp else plain_step
     for _ in range(HEALTHY_CALLS):
         step()
     is_culprit = dist.get_rank() == CULPRIT

@@ -380,7 +380,6 @@ TEST(WorkerMeeting, ATimeOutLimitsEvenTheSearchForAMillionMissingRanks) {
   EXPECT_LT(std::chrono::steady_clock::now() - begun, seconds(30));
 }
 
-// Both would wait for rank 1 for the whole time.
 TEST(WorkerMeeting, ATimeOutIsSaidThoughTheStoreGoesDuringTheSearch) {
   Outcome<Met> met = tl::unexpected(Failure{});
   // On a busy machine the store may be gone before the search begins.
@@ -400,6 +399,7 @@ TEST(WorkerMeeting, ATimeOutIsSaidThoughTheStoreGoesDuringTheSearch) {
   EXPECT_THAT(met.error().message, HasSubstr(" of 4000000 did not join"));
 }
 
+// Both would wait for rank 1 for the whole time.
 TEST(WorkerMeeting, OfTwoThreadsThatJoinOneIsRefused) {
   const MeetAtAddress at = loopback_meeting();
   const auto join = [&]() -> std::string {
