@@ -69,10 +69,10 @@ void WorkerStream::end(Instant now, Notices& notices) {
 
 std::string WorkerStream::keep_tail(Notices& notices) const {
   if (parts_.keep_path.empty() || tail_.total() == 0) return {};
-  auto failure = replace_file(parts_.keep_path, tail_.last_lines(kKeptLines));
-  const bool kept = !failure;
-  notices.add_file(std::move(failure));
-  return kept ? parts_.keep_path : std::string();
+  const auto failure = replace_file(parts_.keep_path, tail_.last_lines(kKeptLines));
+  if (!failure) return parts_.keep_path;
+  notices.add_file("muster: " + *failure + "; the last lines of that output are not kept");
+  return {};
 }
 
 const std::string& WorkerStream::current_prefix() {

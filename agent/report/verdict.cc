@@ -162,10 +162,17 @@ void append_root_cause(std::string& text, const WorkerFailure& culprit, const Ca
 // `where`: " on node-b" in a job with many nodes, as all of them print the same path.
 void append_logs(std::string& text, const WorkerFailure& culprit, const std::string& where) {
   if (culprit.stderr_log_path.empty() && culprit.stdout_log_path.empty()) {
-    const bool has_folder = !culprit.error_file_path.empty();
-    text += has_folder && culprit.stderr_tail.empty()
-                ? "Log: it printed nothing\n"
-                : "Log: none was kept (--log-dir DIR --tee 3 keeps both streams of every rank)\n";
+    const std::string& beside = culprit.error_file_path;
+    const std::string folder = beside.substr(0, beside.rfind('/'));
+    if (folder.empty())
+      text += "Log: none was kept (--log-dir DIR --tee 3 keeps both streams of every rank)\n";
+    else if (culprit.stderr_tail.empty())
+      text += "Log: it printed nothing\n";
+    else
+      text += fmt::format(
+          "Log{}: none could be written to {}; free some space there, or name another folder with "
+          "--log-dir\n",
+          where, clean_line(folder));
     return;
   }
   for (const std::string* path : {&culprit.stderr_log_path, &culprit.stdout_log_path}) {

@@ -186,6 +186,16 @@ class Disks(LiveTest):
         self.assertIn(code, (1, 120))  # 120: Python could not flush its buffer at the end.
         self.assertIn(f"the disk of the log folder {disk}", err)
 
+    def test_a_log_disk_too_full_for_the_last_lines_is_named_on_the_last_screen(self):
+        disk = self.mount("16k")
+        code, _, err = run("--log-dir", disk, "--no-python", "sh", "-c",
+                           "head -c 30000 /dev/zero | tr '\\0' 'x' | fold >&2; exit 3")
+        self.assertEqual(code, 3)
+        self.assertRegex(err, rf"\nmuster: cannot write {disk}/\S+/stderr_tail.log: No space left on device; "
+                              r"the last lines of that output are not kept\n")
+        self.assertRegex(err, rf"\nLog: none could be written to {disk}/\S+/attempt_0/0; free some space there, or name "
+                              r"another folder with --log-dir\n")
+
     def test_a_stuck_console_hides_no_verdict_and_one_signal_leaves(self):
         read_end, write_end = os.pipe()
         job = Job("--nproc-per-node", 2, "--no-python", "bash", "-c",
