@@ -1,6 +1,7 @@
 """muster.launch(): a function in workers, by the native launcher."""
 from __future__ import annotations
 
+import _thread
 import codecs
 import fcntl
 import glob
@@ -17,6 +18,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 import types
 from typing import IO, Any, Callable, Dict, List, Mapping, Optional, Tuple, TypeVar, Union
 
@@ -189,6 +191,8 @@ def _write_call(fn: Callable[..., Any], args: Any, kwargs: Dict[str, Any], gathe
     try:
         call = pickler.dumps((fn, args, kwargs), protocol=_function.PROTOCOL)
     except Exception as error:
+        if _is_of_a_handler(error):
+            raise
         remedy = "" if has_cloudpickle else f"; define it at the top level of a module, or {EXTRA}"
         raise TypeError(f"cannot send {fn!r} and its arguments to the workers: {error}{remedy}") from None
     main = None
@@ -202,6 +206,13 @@ def _write_call(fn: Callable[..., Any], args: Any, kwargs: Dict[str, Any], gathe
                                         sys.version_info[:2] if b"cloudpickle" in call else None, gather, files)
     pickle.dump(tuple(preparation), file, protocol=_function.PROTOCOL)
     file.write(call)
+
+
+def _is_of_a_handler(error: BaseException) -> bool:
+    """Whether a handler of a signal has raised it, as it may at any moment in the main thread."""
+    handlers = map(_function.inner, map(signal.getsignal, signal.valid_signals()))
+    codes = [handler.__code__ for handler in handlers if isinstance(handler, types.FunctionType)]
+    return any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 def _main_module(fn: Callable[..., Any]) -> Dict[str, Any]:
@@ -227,8 +238,9 @@ class _Run:
         self.command, self.env = command, {**env, "MUSTER_END_WITH": str(os.getpid())}
         self.process: Optional[subprocess.Popen[bytes]] = None
         self.problem: Optional[BaseException] = None
+        self.is_left = False
         self.has_begun, self.is_done = threading.Event(), threading.Event()
-        self.sending = threading.RLock()
+        self.sending = threading.RLock()  # Held while the launcher is started.
         self.interrupts = self.passed_on = 0
         self.read_at = 0.0
 
@@ -266,19 +278,22 @@ class _Run:
 
     def wait(self, thread: threading.Thread, timeout: Optional[float]) -> int:
         problem: Optional[BaseException] = None
+        deadline = None if timeout is None else time.monotonic() + timeout
         try:
-            thread.start()
-            if not self.is_done.wait(timeout):
+            _thread.start_new_thread(self.begin, (thread,))  # In the main thread start() could be left half done.
+            # A signal that the thread took as it started the launcher is handled once we are awake.
+            self.has_begun.wait(timeout)
+            if not self.is_done.wait(deadline and max(0, deadline - time.monotonic())):
                 problem = TimeoutError(f"the job took longer than {timeout:g} s, and was stopped")
         except BaseException as error:  # Of a signal's handler, for instance.
             problem = error
         while not self.is_done.is_set():
             try:
-                if not self.has_begun.wait(1):  # start() itself was left.
-                    break
                 with self.sending:
-                    if self.process:
-                        self.process.send_signal(signal.SIGTERM)
+                    self.is_left = True
+                    if not self.process:  # And there will be none.
+                        break
+                    self.process.send_signal(signal.SIGTERM)
                 self.is_done.wait()
             except BaseException as error:
                 problem = error
@@ -288,15 +303,27 @@ class _Run:
         assert self.process is not None
         return int(self.process.returncode)
 
+    def begin(self, thread: threading.Thread) -> None:
+        try:
+            thread.start()
+        except BaseException as error:
+            self.problem = error
+            self.has_begun.set()
+            self.is_done.set()
+
     def child(self, targets: List[Any], own_session: bool) -> None:
         outs, errs = (None if target is None else subprocess.PIPE for target in targets)
         pumps: List[threading.Thread] = []
         try:
-            process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=outs, stderr=errs, env=self.env,
-                                       start_new_session=own_session)
-            self.process = process
+            with self.sending:
+                if self.is_left:
+                    return
+                process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=outs, stderr=errs, env=self.env,
+                                           start_new_session=own_session)
+                self.process = process
+                self.pass_on()
+            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # They are for the main thread.
             self.has_begun.set()
-            self.pass_on()
             for source, target in zip((process.stdout, process.stderr), targets):
                 if source:
                     pumps.append(threading.Thread(target=self.pump, args=(source, target), daemon=True))
@@ -377,7 +404,9 @@ def _error_of(folder: str, rank: Optional[int]) -> Tuple[Optional[BaseException]
             attempt, text = pickle.load(file)
             try:
                 error = pickle.load(file)
-            except Exception:  # What was raised there cannot be read here.
+            except Exception as problem:  # What was raised there cannot be read here.
+                if _is_of_a_handler(problem):
+                    raise
                 error = None
         if attempt == newest:
             return error, text

@@ -15,13 +15,11 @@ import sys
 import tempfile
 import textwrap
 import time
-import unittest
 
-from harness import Job, LiveTest, bare_python, install_wheel, require_muster, run
+from harness import LIMIT_S, Job, LiveTest, bare_python, install_wheel, main, run
 from nodes_harness import free_port
 
 SKIPPED = 77
-LIMIT_S = 60
 PYTHON = os.path.join(os.environ.get("MUSTER_PYTHON", ""), "bin", "python")
 TORCH = os.path.join(os.environ.get("MUSTER_TORCH_VENV", ""), "bin", "python")
 HEAD = """
@@ -937,7 +935,8 @@ class Interrupts(Distributed):
             for _ in range(2): dist.all_reduce(array.array("d", [2]))
             """)], env=self.environment(), stdin=subprocess.DEVNULL)
         self.addCleanup(other.wait, LIMIT_S)
-        manager = KernelManager()
+        # Ports it would choose before its kernel binds them, and another process could come between.
+        manager = KernelManager(transport="ipc", connection_file=self.path("kernel.json"))
         manager.kernel_spec.argv[0] = PYTHON
         manager.start_kernel(env=self.environment(), cwd=self.folder.name, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.addCleanup(manager.shutdown_kernel, now=True)
@@ -1070,5 +1069,4 @@ if __name__ == "__main__":
     if absent:
         print(f"SKIPPED: {', '.join(absent)} not set (./dev test sets them)", file=sys.stderr)
         sys.exit(SKIPPED)
-    require_muster()
-    unittest.main(verbosity=2)
+    main()

@@ -13,13 +13,12 @@ import textwrap
 import unittest
 import uuid
 
-from harness import alive_with, bare_python, install_wheel, wait_for
+from harness import LIMIT_S, alive_with, bare_python, install_wheel, main, wait_for
 from nodes_harness import free_port
 
 SKIPPED = 77
-LIMIT_S = 120
 PYTHON = os.path.join(os.environ.get("MUSTER_PYTHON", ""), "bin", "python")
-HEAD = "import functools, os, sys, time\nimport muster\n"
+HEAD = "import functools, glob, os, sys, time\nimport muster\n"
 
 
 class Launch(unittest.TestCase):
@@ -48,8 +47,10 @@ class Launch(unittest.TestCase):
         return self.write("script.py", HEAD + textwrap.dedent(text))
 
     def start(self, command, **options):
-        return subprocess.Popen(command, env=self.env, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                stderr=subprocess.PIPE, text=True, start_new_session=True, **options)
+        process = subprocess.Popen(command, env=self.env, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True, start_new_session=True, **options)
+        self.addCleanup(process.kill)
+        return process
 
     def finish(self, process, code=0):
         out, err = process.communicate(timeout=LIMIT_S)
@@ -298,8 +299,8 @@ class Failures(Launch):
                 library.muster_barrier(None, None, None)
             muster.launch(f, nproc=2, on_hang="stop", hang_timeout=2, busy_timeout=3)
             """, code=1)
-        [named] = re.findall(r"the whole picture: (\S+)", err)
-        self.assertTrue(os.path.exists(named), err)
+        named = re.findall(r"the whole picture: (\S+)", err)
+        self.assertTrue(named and all(map(os.path.exists, named)), err)
 
     def test_an_exit_without_a_result(self):
         out, _ = self.run_script("""
@@ -459,13 +460,72 @@ class Interrupted(Stopped):
             class Late(Exception): pass
             def ring(*_): raise Late
             signal.signal(signal.SIGALRM, ring)
+            def children():
+                found = ""
+                for path in glob.glob("/proc/self/task/*/children"):
+                    try:
+                        with open(path) as file: found += file.read()
+                    except OSError: pass  # This thread has ended.
+                return found
+            muster.launch(int)  # What it imports: Python loses what is raised in the midst of that.
             for i in range(30):
-                signal.setitimer(signal.ITIMER_REAL, 0.001 * (i + 1))
-                try: muster.launch(f, "{self.marker}", nproc=2)
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, 0.001 * (i + 1))
+                    muster.launch(f, "{self.marker}", nproc=2)
                 except Late: pass
-                with open("/proc/self/task/%d/children" % os.getpid()) as file: assert not file.read(), i
+                assert not children(), i
             """)
         self.assertEqual(alive_with(self.marker), [])
+
+    def test_a_handler_that_raises_while_something_is_pickled(self):
+        out, _ = self.run_script("""
+            import signal
+            class Late(Exception): pass
+            class Ringing:
+                def ring(self, *_): raise Late
+            signal.signal(signal.SIGALRM, functools.partial(Ringing().ring, 1))
+            caller = os.getpid()
+            def come_late():
+                if os.getpid() == caller: signal.raise_signal(signal.SIGALRM)
+                return ValueError()
+            class Argument:
+                def __reduce__(self):
+                    come_late()
+                    return int, ()
+            class Raised(Exception):
+                def __reduce__(self): return come_late, ()
+            def f(raised): raise raised
+            for argument in Argument(), Raised:
+                try: muster.launch(f, argument)
+                except Exception as error: print(type(error).__name__, error.__cause__)
+            """)
+        self.assertEqual(out, "Late None\n" * 2)
+
+    def check_that_it_ends(self, before="pass", after="pass"):
+        """A job, where code runs before its launcher is started and after that, on the thread which starts it."""
+        out, _ = self.run_script(self.worker() + f"""
+            import signal, subprocess, threading
+            class Late(Exception): pass
+            def ring(*_): raise Late
+            signal.signal(signal.SIGALRM, ring)
+            launchers = []
+            class Popen(subprocess.Popen):
+                def __init__(self, *args, **options):
+                    {before}
+                    super().__init__(*args, **options)
+                    launchers.append(self)
+                    {after}
+            subprocess.Popen = Popen
+            try: muster.launch(f, "{self.marker}", nproc=2)
+            except Late: print([launcher.returncode is not None for launcher in launchers])
+            """)
+        self.assertEqual(out, "[True]\n")
+
+    def test_a_handler_that_raises_while_a_slow_machine_starts_it(self):
+        self.check_that_it_ends(before="signal.setitimer(signal.ITIMER_REAL, 0.1); time.sleep(3)")
+
+    def test_a_signal_that_another_thread_has_taken(self):
+        self.check_that_it_ends(after="signal.pthread_kill(threading.get_ident(), signal.SIGALRM)")
 
     def test_what_a_killed_caller_leaves_is_swept(self):
         text = self.worker() + f"""
@@ -498,7 +558,8 @@ class Notebook(Stopped):
         super().setUp()
         sys.path[:0] = glob.glob(os.path.join(os.path.dirname(PYTHON), "..", "lib", "python3*", "site-packages"))
         from jupyter_client import KernelManager
-        self.manager = KernelManager()
+        # Ports it would choose before its kernel binds them, and another process could come between.
+        self.manager = KernelManager(transport="ipc", connection_file=os.path.join(self.folder, "kernel.json"))
         self.manager.kernel_spec.argv[0] = PYTHON
         self.manager.start_kernel(env=self.env, cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.addCleanup(self.manager.shutdown_kernel, now=True)
@@ -600,4 +661,4 @@ if __name__ == "__main__":
     if absent:
         print(f"SKIPPED: {', '.join(absent)} not set (./dev test sets them)", file=sys.stderr)
         sys.exit(SKIPPED)
-    unittest.main(verbosity=2)
+    main(apart=("Results", "Failures", "Interrupted", "Notebook"))

@@ -11,9 +11,9 @@ import sys
 import unittest
 
 import netns
+from harness import LIMIT_S
 
 PROGRAM = os.environ.get("WORKER_NETNS_PROGRAM", "")
-LIMIT_S = 60
 PORT = 29400
 
 

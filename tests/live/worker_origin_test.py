@@ -17,10 +17,9 @@ import time
 import unittest
 
 import netns
-from harness import LiveTest, wait_for
+from harness import LIMIT_S, LiveTest, wait_for
 
 RANKS = os.environ.get("MUSTER_WORKER_ORIGIN_RANKS", "")
-LIMIT_S = 60
 ON_ERROR = 3
 SHORT_MS = 700
 # Before this test existed the library left no record: then what the exception says is judged ("exceptions").
