@@ -29,7 +29,6 @@ std::byte* bytes_of(void* data) {
 ShmGroup::ShmGroup(std::shared_ptr<Segment> segment, Members local)
     : segment_(std::move(segment)),
       local_(std::move(local)),
-      patience_(patience_for(local_.size())),
       regions_(std::make_shared<SharedRegions>(local_.size(), local_.me)),
       routes_(static_cast<size_t>(local_.size())),
       inputs_(static_cast<size_t>(local_.size())) {

@@ -68,7 +68,7 @@ class ShmGroup {
 
   std::shared_ptr<Segment> segment_;
   Members local_;
-  Patience patience_;
+  Patience patience_ = kPatience;
   std::shared_ptr<SharedRegions> regions_;
   uint64_t sequence_ = 0;     // Of the calls in this segment.
   uint64_t step_base_ = 0;    // Of this rank's next call in chunks.

@@ -30,10 +30,7 @@ size_t ShmLinks::bytes_for(int ranks) {
 }
 
 ShmLinks::ShmLinks(std::shared_ptr<Segment> segment, int me)
-    : segment_(std::move(segment)),
-      me_(me),
-      capacity_(ring_bytes(segment_->ranks())),
-      patience_(patience_for(segment_->ranks())) {
+    : segment_(std::move(segment)), me_(me), capacity_(ring_bytes(segment_->ranks())) {
   CHECK(segment_->extra().size() >= bytes_for(segment_->ranks()));
 }
 
@@ -117,7 +114,7 @@ void ShmLinks::observe() {
 
 void ShmLinks::sleep(Deadline until, bool patient) {
   const std::atomic<uint64_t>& count = news(me_).count;
-  wait_until(segment_->doorbell(me_), segment_->abort_word(), patient ? patience_ : Patience{},
+  wait_until(segment_->doorbell(me_), segment_->abort_word(), patient ? kPatience : Patience{},
              until, [&] { return count.load() != seen_; });
 }
 

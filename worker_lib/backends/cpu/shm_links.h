@@ -58,7 +58,6 @@ class ShmLinks final : public ByteLinks {
   std::shared_ptr<Segment> segment_;
   int me_;
   size_t capacity_;
-  Patience patience_;
   uint64_t seen_ = 0;
 };
 

@@ -8,25 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "rendezvous/base/cpu_limit.h"
-
 namespace muster::worker {
-
-Patience patience_for(int ranks) {
-  static const int cores = usable_cores();
-  return patience_for(ranks, cores);
-}
-
-// A check costs about 140 cycles where `pause` takes that long (Intel since 2017), so these take a
-// few microseconds, enough for a running rank to arrive. After that the core may be needed by the
-// very rank that is waited for, whatever the count of cores says (other programs run, too): 4 ranks
-// on 4 cores shared with compilers met in 150 to 280 us with 4,000 checks, in 4 to 8 us with 20 to
-// 30. If there are certainly too few cores, sleeping early keeps many ranks from yielding to each
-// other in turn.
-Patience patience_for(int ranks, int cores) {
-  if (ranks <= cores) return {.spins = 30, .yielding = std::chrono::microseconds{200}};
-  return {.spins = 10, .yielding = std::chrono::microseconds{20}};
-}
 
 void linger(std::chrono::nanoseconds idle) {
   constexpr std::chrono::microseconds kAlone{5};

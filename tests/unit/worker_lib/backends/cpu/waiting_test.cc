@@ -46,14 +46,14 @@ Deadline waiting_for(milliseconds time) {
 TEST(Waiting, WhatIsReadyIsNotWaitedForEvenAfterTheDeadline) {
   Place place;
   place.set(1);
-  for (const Patience patience : {kSleepAtOnce, kNeverSleep, patience_for(2)}) {
+  for (const Patience patience : {kSleepAtOnce, kNeverSleep, kPatience}) {
     EXPECT_EQ(place.wait(1, patience, Deadline::min()), Waited::ready);
   }
 }
 
 TEST(Waiting, EndsAtTheDeadlineAndNotBefore) {
   Place place;
-  for (const Patience patience : {kSleepAtOnce, kNeverSleep, patience_for(2)}) {
+  for (const Patience patience : {kSleepAtOnce, kNeverSleep, kPatience}) {
     const Deadline deadline = waiting_for(milliseconds{120});
     EXPECT_EQ(place.wait(1, patience, deadline), Waited::timed_out);
     EXPECT_GE(steady_clock::now(), deadline);
@@ -77,7 +77,7 @@ TEST(Waiting, NoDeadlineIsNoOverflow) {
 }
 
 TEST(Waiting, TheAbortWordEndsItInEveryStage) {
-  for (const Patience patience : {kSleepAtOnce, kNeverSleep, patience_for(2)}) {
+  for (const Patience patience : {kSleepAtOnce, kNeverSleep, kPatience}) {
     Place place;
     std::thread aborter([&] {
       if (patience.yielding.count() == 0) place.until_somebody_sleeps();
@@ -160,14 +160,6 @@ TEST(Waiting, ForgetsAfterAWhileThatOthersWantedTheCore) {
   EXPECT_TRUE(detail::is_core_wanted(now + milliseconds{50}));
   EXPECT_FALSE(detail::is_core_wanted(now + std::chrono::seconds{1}));
   detail::note_wanted_core({});  // As a new thread.
-}
-
-TEST(Waiting, SpinsLessWhereRanksOutnumberCores) {
-  const Patience roomy = patience_for(4, 4);
-  const Patience crowded = patience_for(5, 4);
-  EXPECT_GT(roomy.spins, crowded.spins);
-  EXPECT_GT(roomy.yielding, crowded.yielding);
-  EXPECT_EQ(patience_for(1).spins, roomy.spins);
 }
 
 }  // namespace
