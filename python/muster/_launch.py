@@ -20,16 +20,18 @@ import threading
 import time
 import traceback
 import types
-from typing import IO, Any, Callable, Dict, List, Mapping, Optional, Tuple, TypeVar, Union
+from typing import IO, Any, Callable, Dict, List, Mapping, Optional, Set, Tuple, TypeVar, Union
 
 from muster import _function
 from muster._function import EXTRA
 from muster._native import find
 
 R = TypeVar("R")
+Handlers = Set[Optional[types.CodeType]]
 CHUNK_BYTES = 1 << 16
 # The launcher leaves no process behind; one that got away must not hold us by its standard output.
 SILENCE_S = 5
+SLICE_S = 1.0
 LOCK = "lock"
 # Files that the launcher names on the screen: last lines, and the whole picture of a hang.
 NAMED = ("*.log", "hang_*.json")
@@ -91,21 +93,22 @@ def launch(fn: Callable[..., R], *args: Any, nproc: Union[int, str] = 1, kwargs:
     whole_env = {**os.environ, **(env or {})}
     python = options.pop("python", None)
     logs = options.pop("log_dir", None) or whole_env.get("PET_LOG_DIR")
+    handlers = _handlers()
     _sweep()
     with _Folder("muster_launch") as folder, _Folder("muster_logs") as own_logs:
         with open(folder.file("call"), "wb") as file:
-            _write_call(fn, args, dict(kwargs or {}), gather == "all", python is None, file)
+            _write_call(fn, args, dict(kwargs or {}), gather == "all", python is None, handlers, file)
         # The name is for the verdict and for musterctl.
         program = folder.file(f"muster.launch({getattr(_function.inner(fn), '__name__', type(fn).__name__)}).py")
         os.symlink(os.path.realpath(_function.__file__), program)
         logs = os.fspath(logs or own_logs.path)
         command = [muster, f"--nproc-per-node={nproc}", f"--python={python or sys.executable}", f"--log-dir={logs}",
                    *_flags(options), program, folder.path]
-        code = _Run(command, whole_env).end(timeout)
+        code = _Run(command, whole_env, handlers).end(timeout)
         result = _result_of_job(logs, program)
         code = result.get("exit_code", code)  # Others may have waited for our child.
         if code != 0:
-            _raise(code, folder.path, result)
+            _raise(code, folder.path, result, handlers)
         return _results(folder, gather)
 
 
@@ -121,7 +124,8 @@ class _Folder:
         try:
             self.lock = os.open(self.file(LOCK), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:  # A file system without locks: what a killed caller leaves there stays.
+        except OSError as error:  # A file system without locks: what a killed caller leaves there stays.
+            _let_pass(error)
             _remove(self.file(LOCK))
 
     def file(self, name: str) -> str:
@@ -147,8 +151,8 @@ def _remove(path: str) -> None:
     for remove in (os.remove, os.rmdir):
         try:
             remove(path)
-        except OSError:
-            pass
+        except OSError as error:
+            _let_pass(error)
 
 
 def _sweep() -> None:
@@ -156,7 +160,8 @@ def _sweep() -> None:
     for path in glob.glob(os.path.join(glob.escape(tempfile.gettempdir()), f"muster_*_{glob.escape(socket.gethostname())}_*", LOCK)):
         try:
             lock = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except OSError:
+        except OSError as error:
+            _let_pass(error)
             continue
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -164,8 +169,8 @@ def _sweep() -> None:
             # Between its making and its locking a folder is new; one that is kept has no lock any more.
             if state.st_uid == os.getuid() and state.st_nlink > 0 and time.time() - state.st_mtime > 60:
                 shutil.rmtree(os.path.dirname(path), ignore_errors=True)
-        except OSError:
-            pass
+        except OSError as error:
+            _let_pass(error)
         finally:
             os.close(lock)
 
@@ -182,7 +187,7 @@ def _flags(options: Mapping[str, Any]) -> List[str]:
 
 
 def _write_call(fn: Callable[..., Any], args: Any, kwargs: Dict[str, Any], gather: bool, same_python: bool,
-                file: IO[bytes]) -> None:
+                handlers: Handlers, file: IO[bytes]) -> None:
     try:
         import cloudpickle as pickler  # type: ignore[import-untyped,unused-ignore]
     except ImportError:
@@ -191,8 +196,7 @@ def _write_call(fn: Callable[..., Any], args: Any, kwargs: Dict[str, Any], gathe
     try:
         call = pickler.dumps((fn, args, kwargs), protocol=_function.PROTOCOL)
     except Exception as error:
-        if _is_of_a_handler(error):
-            raise
+        _let_pass(error, handlers)
         remedy = "" if has_cloudpickle else f"; define it at the top level of a module, or {EXTRA}"
         raise TypeError(f"cannot send {fn!r} and its arguments to the workers: {error}{remedy}") from None
     main = None
@@ -208,11 +212,19 @@ def _write_call(fn: Callable[..., Any], args: Any, kwargs: Dict[str, Any], gathe
     file.write(call)
 
 
-def _is_of_a_handler(error: BaseException) -> bool:
-    """Whether a handler of a signal has raised it, as it may at any moment in the main thread."""
-    handlers = map(_function.inner, map(signal.getsignal, signal.valid_signals()))
-    codes = [handler.__code__ for handler in handlers if isinstance(handler, types.FunctionType)]
-    return any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))
+def _handlers() -> Handlers:
+    """The code of the handlers of signals that there are."""
+    handlers = [_function.inner(signal.getsignal(number)) for number in signal.valid_signals()]
+    return {getattr(handler, "__code__", None) or getattr(type(handler).__call__, "__code__", None) for handler in handlers
+            if callable(handler)}
+
+
+def _let_pass(error: BaseException, handlers: Optional[Handlers] = None) -> None:
+    """Raises again what a handler of a signal has raised, as it may at any moment in the main thread. `handlers`: those of
+    before, for one that has taken itself back."""
+    codes = _handlers() if handlers is None else handlers
+    if any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__)):
+        raise error
 
 
 def _main_module(fn: Callable[..., Any]) -> Dict[str, Any]:
@@ -234,39 +246,49 @@ class _Run:
     """The launcher as a child, from its start to its end. A thread of its own starts it and waits for it: a handler of a signal,
     which may raise anywhere in the main thread, cannot lose it there; and the launcher ends with the thread that started it."""
 
-    def __init__(self, command: List[str], env: Dict[str, str]) -> None:
+    def __init__(self, command: List[str], env: Dict[str, str], handlers: Handlers) -> None:
         self.command, self.env = command, {**env, "MUSTER_END_WITH": str(os.getpid())}
+        self.handlers = handlers
         self.process: Optional[subprocess.Popen[bytes]] = None
         self.problem: Optional[BaseException] = None
-        self.is_left = False
-        self.has_begun, self.is_done = threading.Event(), threading.Event()
+        self.is_left = self.is_over = self.is_past = False  # By the main thread; the launcher; end().
+        # Released when the launcher is over. A threading.Event is Python, and would stay locked if a handler raised in its midst.
+        self.ended = _thread.allocate_lock()
+        self.ended.acquire()
         self.sending = threading.RLock()  # Held while the launcher is started.
+        self.before: Any = None
         self.interrupts = self.passed_on = 0
         self.read_at = 0.0
 
     def end(self, timeout: Optional[float]) -> int:
         """The exit code. However this is left, the launcher has ended."""
         is_main = threading.current_thread() is threading.main_thread()
-        before = signal.getsignal(signal.SIGINT) if is_main else None
+        self.before = signal.getsignal(signal.SIGINT) if is_main else None
+        has_handler = callable(self.before)
         targets = [_replaced(sys.stdout, 1), _replaced(sys.stderr, 2)]
         for stream in (sys.stdout, sys.stderr):  # What was printed before comes before.
             try:
                 stream.flush()
-            except (AttributeError, OSError, ValueError):
-                pass
+            except (AttributeError, OSError, ValueError) as error:
+                _let_pass(error, self.handlers)
         try:
-            if callable(before):
+            if has_handler:
                 signal.signal(signal.SIGINT, self.on_interrupt)
             # In the main thread in a session of its own: a Ctrl-C comes to us alone, and is passed on once.
             thread = threading.Thread(target=self.child, args=(targets, is_main), daemon=True)
             return self.wait(thread, timeout)
         finally:
-            if callable(before):
-                signal.signal(signal.SIGINT, before)
+            self.is_past = True
+            if self.process and not self.is_over:  # A second signal's handler has raised.
+                self.process.terminate()
+            if has_handler:
+                signal.signal(signal.SIGINT, self.before)
                 if self.interrupts:
                     signal.raise_signal(signal.SIGINT)  # KeyboardInterrupt, unless the caller has another handler.
 
-    def on_interrupt(self, *_: object) -> None:
+    def on_interrupt(self, *given: Any) -> Any:
+        if self.is_past:  # Another handler has raised before this one was taken back.
+            return self.before(*given)
         self.interrupts += 1
         self.pass_on()
 
@@ -278,23 +300,23 @@ class _Run:
 
     def wait(self, thread: threading.Thread, timeout: Optional[float]) -> int:
         problem: Optional[BaseException] = None
-        deadline = None if timeout is None else time.monotonic() + timeout
         try:
             _thread.start_new_thread(self.begin, (thread,))  # In the main thread start() could be left half done.
-            # A signal that the thread took as it started the launcher is handled once we are awake.
-            self.has_begun.wait(timeout)
-            if not self.is_done.wait(deadline and max(0, deadline - time.monotonic())):
+            self.wait_until(None if timeout is None else time.monotonic() + timeout)
+            if not self.is_over:
                 problem = TimeoutError(f"the job took longer than {timeout:g} s, and was stopped")
         except BaseException as error:  # Of a signal's handler, for instance.
             problem = error
-        while not self.is_done.is_set():
+        while True:
             try:
+                if self.is_over:
+                    break
                 with self.sending:
                     self.is_left = True
                     if not self.process:  # And there will be none.
                         break
                     self.process.send_signal(signal.SIGTERM)
-                self.is_done.wait()
+                self.wait_until(None)
             except BaseException as error:
                 problem = error
         problem = problem or self.problem
@@ -303,41 +325,57 @@ class _Run:
         assert self.process is not None
         return int(self.process.returncode)
 
+    def wait_until(self, deadline: Optional[float]) -> None:
+        """Or until it is over. Awake once a second: handlers run in the main thread, whichever thread has taken the signal."""
+        while not self.is_over:
+            left = SLICE_S if deadline is None else min(SLICE_S, deadline - time.monotonic())
+            if left <= 0:
+                break
+            self.ended.acquire(timeout=left)
+
     def begin(self, thread: threading.Thread) -> None:
         try:
             thread.start()
         except BaseException as error:
             self.problem = error
-            self.has_begun.set()
-            self.is_done.set()
+            self.over()
+
+    def over(self) -> None:
+        self.is_over = True
+        self.ended.release()
 
     def child(self, targets: List[Any], own_session: bool) -> None:
-        outs, errs = (None if target is None else subprocess.PIPE for target in targets)
-        pumps: List[threading.Thread] = []
         try:
-            with self.sending:
-                if self.is_left:
-                    return
-                process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=outs, stderr=errs, env=self.env,
-                                           start_new_session=own_session)
-                self.process = process
-                self.pass_on()
-            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # They are for the main thread.
-            self.has_begun.set()
-            for source, target in zip((process.stdout, process.stderr), targets):
-                if source:
-                    pumps.append(threading.Thread(target=self.pump, args=(source, target), daemon=True))
-                    pumps[-1].start()
-            process.wait()
-            self.read_at = time.monotonic()
-            while any(pump.is_alive() for pump in pumps) and time.monotonic() - self.read_at < SILENCE_S:
-                for pump in pumps:
-                    pump.join(0.1)
+            self.run(targets, own_session)
         except BaseException as error:
             self.problem = error
+            if self.process:
+                self.process.terminate()
+                self.process.wait()
         finally:
-            self.has_begun.set()
-            self.is_done.set()
+            self.over()
+
+    def run(self, targets: List[Any], own_session: bool) -> None:
+        outs, errs = (None if target is None else subprocess.PIPE for target in targets)
+        with self.sending:
+            if self.is_left:
+                return
+            process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=outs, stderr=errs, env=self.env,
+                                       start_new_session=own_session)
+            self.process = process
+            self.pass_on()
+            if self.is_past:
+                process.terminate()
+        pumps: List[threading.Thread] = []
+        for source, target in zip((process.stdout, process.stderr), targets):
+            if source:
+                pumps.append(threading.Thread(target=self.pump, args=(source, target), daemon=True))
+                pumps[-1].start()
+        process.wait()
+        self.read_at = time.monotonic()
+        while any(pump.is_alive() for pump in pumps) and time.monotonic() - self.read_at < SILENCE_S:
+            for pump in pumps:
+                pump.join(0.1)
 
     def pump(self, source: IO[bytes], target: Any) -> None:
         decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
@@ -357,7 +395,8 @@ def _replaced(stream: Any, fd: int) -> Any:
     """The stream, if what is written to the descriptor would not come out there: in notebooks, under pytest."""
     try:
         return None if stream is None or stream.fileno() == fd else stream
-    except (AttributeError, OSError, ValueError):
+    except (AttributeError, OSError, ValueError) as error:
+        _let_pass(error)
         return stream
 
 
@@ -375,17 +414,18 @@ def _result_of_job(logs: str, program: str) -> Dict[str, Any]:
         try:
             with open(path, encoding="utf-8") as file:
                 result: Dict[str, Any] = json.load(file)
-        except (OSError, ValueError):
+        except (OSError, ValueError) as error:
+            _let_pass(error)
             continue
         if result.get("program") == program:  # Others may share the folder.
             return result
     return {}
 
 
-def _raise(code: int, folder: str, result: Dict[str, Any]) -> None:
+def _raise(code: int, folder: str, result: Dict[str, Any], handlers: Handlers) -> None:
     culprit = result.get("culprit") or {}
     # Where no worker is to blame, what one of them raised is not why.
-    error, text = _error_of(folder, culprit.get("rank")) if culprit or not result else (None, "")
+    error, text = _error_of(folder, culprit.get("rank"), handlers) if culprit or not result else (None, "")
     message = result.get("summary") or f"muster exited with {code}; it has said why on stderr"
     if result.get("remedy"):
         message += f"\n{result['remedy']}"
@@ -395,7 +435,7 @@ def _raise(code: int, folder: str, result: Dict[str, Any]) -> None:
     raise error from cause
 
 
-def _error_of(folder: str, rank: Optional[int]) -> Tuple[Optional[BaseException], str]:
+def _error_of(folder: str, rank: Optional[int], handlers: Handlers) -> Tuple[Optional[BaseException], str]:
     """What a worker has left in the last attempt, exception and traceback; without a rank, the first one."""
     newest, here = _function.ranks(folder)
     paths = [os.path.join(folder, f"error.{one}") for one in (here if rank is None else [rank])]
@@ -405,8 +445,7 @@ def _error_of(folder: str, rank: Optional[int]) -> Tuple[Optional[BaseException]
             try:
                 error = pickle.load(file)
             except Exception as problem:  # What was raised there cannot be read here.
-                if _is_of_a_handler(problem):
-                    raise
+                _let_pass(problem, handlers)
                 error = None
         if attempt == newest:
             return error, text

@@ -462,7 +462,9 @@ class Interrupted(Stopped):
             signal.signal(signal.SIGALRM, ring)
             def children():
                 found = ""
-                for path in glob.glob("/proc/self/task/*/children"):
+                paths = glob.glob("/proc/self/task/*/children")
+                assert paths
+                for path in paths:
                     try:
                         with open(path) as file: found += file.read()
                     except OSError: pass  # This thread has ended.
@@ -473,17 +475,19 @@ class Interrupted(Stopped):
                     signal.setitimer(signal.ITIMER_REAL, 0.001 * (i + 1))
                     muster.launch(f, "{self.marker}", nproc=2)
                 except Late: pass
-                assert not children(), i
+                else: raise AssertionError(i)
+                assert not children() and signal.getsignal(signal.SIGINT) is signal.default_int_handler, i
             """)
         self.assertEqual(alive_with(self.marker), [])
 
-    def test_a_handler_that_raises_while_something_is_pickled(self):
+    def test_a_handler_that_raises_where_others_errors_are_expected(self):
         out, _ = self.run_script("""
             import signal
-            class Late(Exception): pass
+            class Late(TimeoutError): pass
             class Ringing:
-                def ring(self, *_): raise Late
-            signal.signal(signal.SIGALRM, functools.partial(Ringing().ring, 1))
+                def __call__(self, *_):
+                    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+                    raise Late
             caller = os.getpid()
             def come_late():
                 if os.getpid() == caller: signal.raise_signal(signal.SIGALRM)
@@ -495,11 +499,15 @@ class Interrupted(Stopped):
             class Raised(Exception):
                 def __reduce__(self): return come_late, ()
             def f(raised): raise raised
-            for argument in Argument(), Raised:
+            class Stream:
+                def flush(self): come_late()
+            for argument in Argument(), Raised, None:
+                signal.signal(signal.SIGALRM, Ringing())
+                if argument is None: sys.stdout = Stream()
                 try: muster.launch(f, argument)
-                except Exception as error: print(type(error).__name__, error.__cause__)
+                except Exception as error: sys.stdout = sys.__stdout__; print(type(error).__name__, error.__cause__)
             """)
-        self.assertEqual(out, "Late None\n" * 2)
+        self.assertEqual(out, "Late None\n" * 3)
 
     def check_that_it_ends(self, before="pass", after="pass"):
         """A job, where code runs before its launcher is started and after that, on the thread which starts it."""
@@ -519,7 +527,7 @@ class Interrupted(Stopped):
             try: muster.launch(f, "{self.marker}", nproc=2)
             except Late: print([launcher.returncode is not None for launcher in launchers])
             """)
-        self.assertEqual(out, "[True]\n")
+        self.assertEqual((out, alive_with(self.marker)), ("[True]\n", []))
 
     def test_a_handler_that_raises_while_a_slow_machine_starts_it(self):
         self.check_that_it_ends(before="signal.setitimer(signal.ITIMER_REAL, 0.1); time.sleep(3)")
