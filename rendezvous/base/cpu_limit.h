@@ -1,7 +1,7 @@
 // How many cores this process can really use: the affinity mask, limited by the CPU quota of its
 // cgroup and of every cgroup above. A container with 2 of 128 cores has the whole machine in its
 // mask; only the quota shows the limit. The agent shares the cores out among its workers, and the
-// worker library waits by spinning only if each rank has one.
+// worker library polls sockets only if each rank has one.
 #pragma once
 
 #include <filesystem>
