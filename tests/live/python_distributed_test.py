@@ -800,7 +800,7 @@ class Interrupts(Distributed):
                 began = time.monotonic()
                 interrupt()
                 raised(KeyboardInterrupt, function, *args, **options)
-                assert 0.25 < time.monotonic() - began < 1.5, time.monotonic() - began
+                assert 0.25 < time.monotonic() - began < 15, time.monotonic() - began
             data = array.array("d", [1 + r] * 3)
             got, message = array.array("d", [0]), array.array("d", [7])
             step = iter(range(100))
@@ -842,9 +842,9 @@ class Interrupts(Distributed):
             """)
         with Job("--nproc-per-node", 2, "--python", PYTHON, program, env=self.env) as job:
             self.wait_for_files("begun-0", "begun-1")
-            time.sleep(0.2)  # Until they are stuck.
+            time.sleep(1)  # Until they are stuck.
             job.signal(signal.SIGINT)
-            job.wait(10)
+            job.wait()
             self.assertTrue(self.exists("left-0") and self.exists("left-1"), job.stderr())
 
     def test_handlers_and_event_loops_have_the_signals(self):
@@ -868,10 +868,10 @@ class Interrupts(Distributed):
             r, seen = dist.rank(), []
             signal.signal(signal.SIGINT, lambda *_: seen.append(r))
             if r == 0:
-                interrupt(0.1)
+                threading.Timer(0.1, lambda: (os.kill(os.getpid(), signal.SIGINT), touch("interrupted"))).start()
                 assert dist.recv(array.array("d", [0]), 1) == 1 and seen == [0]  # A handler that does not raise ends no call.
             else:
-                time.sleep(0.6)
+                wait_for(lambda: exists("interrupted"))
                 dist.send(array.array("d", [0]), 0)
             """, ranks=2, begin="")
 
@@ -921,7 +921,7 @@ class Interrupts(Distributed):
                     self.fail(f"no {text} in {seen}")
 
         read_until(b"stuck")
-        time.sleep(0.2)  # Until it is.
+        time.sleep(1)  # Until it is.
         os.write(terminal, b"\x03")
         read_until(b"[3.0]")
         self.assertEqual(os.waitpid(child, 0)[1], 0, seen)
@@ -956,7 +956,7 @@ class Interrupts(Distributed):
                 if message["msg_type"] == "stream":
                     printed += content["text"]
                     if interrupt:
-                        time.sleep(0.2)
+                        time.sleep(1)  # As above.
                         manager.interrupt_kernel()
                 elif message["msg_type"] == "error":
                     error = content["ename"]

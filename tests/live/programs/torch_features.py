@@ -29,6 +29,10 @@ def rank():
     return dist.get_rank()
 
 
+def store():
+    return dist.distributed_c10d._get_default_store()
+
+
 def size():
     return dist.get_world_size()
 
@@ -189,8 +193,9 @@ def works():
             raise AssertionError("it did not wait for the others")
         except TimeoutError as error:
             assert "is not complete after 0.05 s" in str(error)
+        store().set("late", "1")
     else:
-        time.sleep(0.3)
+        store().wait(["late"])
         work = dist.barrier(async_op=True)
     work.wait()
 
