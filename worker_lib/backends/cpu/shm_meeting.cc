@@ -174,9 +174,9 @@ Outcome<UniqueFd> take_fd(const std::string& name, const Members& local, Deadlin
             describe(local[0])));
   }
   const auto index = static_cast<int32_t>(local.me);
-  if (send(connection.get(), &index, sizeof index, MSG_NOSIGNAL) != sizeof index) {
-    return socket_failed("write to");
-  }
+  const bool is_sent = send(connection.get(), &index, sizeof index, MSG_NOSIGNAL) == sizeof index;
+  // One that has died since it was reached hands nothing over, either.
+  if (!is_sent && errno != EPIPE && errno != ECONNRESET) return socket_failed("write to");
   Outcome<bool> polled = poll_for(connection.get(), POLLIN, deadline, interrupted);
   if (!polled) return tl::unexpected(std::move(polled.error()));
   UniqueFd fd;
