@@ -18,16 +18,15 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
 import types
-from typing import IO, Any, Callable, Dict, List, Mapping, Optional, Set, Tuple, TypeVar, Union
+from typing import IO, Any, Callable, Dict, List, Mapping, Optional, Tuple, TypeVar, Union
 
 from muster import _function
 from muster._function import EXTRA
+from muster._handlers import Handlers
 from muster._native import find
 
 R = TypeVar("R")
-Handlers = Set[Optional[types.CodeType]]
 CHUNK_BYTES = 1 << 16
 # The launcher leaves no process behind; one that got away must not hold us by its standard output.
 SILENCE_S = 5
@@ -89,15 +88,20 @@ def launch(fn: Callable[..., R], *args: Any, nproc: Union[int, str] = 1, kwargs:
         raise ValueError(f'gather is "node" or "all", not {gather!r}')
     if timeout is not None and not (isinstance(timeout, (int, float)) and 0 < timeout < math.inf):
         raise ValueError(f"timeout is a number of seconds above 0, or None, not {timeout!r}")
+    with Handlers() as handlers:
+        return _launch(fn, args, dict(kwargs or {}), nproc, timeout, env, gather, options, handlers)
+
+
+def _launch(fn: Callable[..., R], args: Any, kwargs: Dict[str, Any], nproc: Union[int, str], timeout: Optional[float],
+            env: Optional[Mapping[str, str]], gather: str, options: Dict[str, Any], handlers: Handlers) -> List[R]:
     muster = find("muster")
     whole_env = {**os.environ, **(env or {})}
     python = options.pop("python", None)
     logs = options.pop("log_dir", None) or whole_env.get("PET_LOG_DIR")
-    handlers = _handlers()
     _sweep()
     with _Folder("muster_launch") as folder, _Folder("muster_logs") as own_logs:
         with open(folder.file("call"), "wb") as file:
-            _write_call(fn, args, dict(kwargs or {}), gather == "all", python is None, handlers, file)
+            _write_call(fn, args, kwargs, gather == "all", python is None, handlers, file)
         # The name is for the verdict and for musterctl.
         program = folder.file(f"muster.launch({getattr(_function.inner(fn), '__name__', type(fn).__name__)}).py")
         os.symlink(os.path.realpath(_function.__file__), program)
@@ -109,7 +113,7 @@ def launch(fn: Callable[..., R], *args: Any, nproc: Union[int, str] = 1, kwargs:
         code = result.get("exit_code", code)  # Others may have waited for our child.
         if code != 0:
             _raise(code, folder.path, result, handlers)
-        return _results(folder, gather)
+        return _results(folder, gather, handlers)
 
 
 LaunchError.__module__ = launch.__module__ = "muster"  # As tracebacks are to show them.
@@ -124,8 +128,7 @@ class _Folder:
         try:
             self.lock = os.open(self.file(LOCK), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:  # A file system without locks: what a killed caller leaves there stays.
-            _let_pass(error)
+        except OSError:  # A file system without locks: what a killed caller leaves there stays.
             _remove(self.file(LOCK))
 
     def file(self, name: str) -> str:
@@ -151,8 +154,8 @@ def _remove(path: str) -> None:
     for remove in (os.remove, os.rmdir):
         try:
             remove(path)
-        except OSError as error:
-            _let_pass(error)
+        except OSError:
+            pass
 
 
 def _sweep() -> None:
@@ -160,8 +163,7 @@ def _sweep() -> None:
     for path in glob.glob(os.path.join(glob.escape(tempfile.gettempdir()), f"muster_*_{glob.escape(socket.gethostname())}_*", LOCK)):
         try:
             lock = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except OSError as error:
-            _let_pass(error)
+        except OSError:
             continue
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -169,8 +171,8 @@ def _sweep() -> None:
             # Between its making and its locking a folder is new; one that is kept has no lock any more.
             if state.st_uid == os.getuid() and state.st_nlink > 0 and time.time() - state.st_mtime > 60:
                 shutil.rmtree(os.path.dirname(path), ignore_errors=True)
-        except OSError as error:
-            _let_pass(error)
+        except OSError:
+            pass
         finally:
             os.close(lock)
 
@@ -194,9 +196,10 @@ def _write_call(fn: Callable[..., Any], args: Any, kwargs: Dict[str, Any], gathe
         pickler = pickle
     has_cloudpickle = pickler is not pickle
     try:
-        call = pickler.dumps((fn, args, kwargs), protocol=_function.PROTOCOL)
+        call = handlers.call(pickler.dumps, (fn, args, kwargs), protocol=_function.PROTOCOL)
     except Exception as error:
-        _let_pass(error, handlers)
+        if handlers.has_raised(error):
+            raise
         remedy = "" if has_cloudpickle else f"; define it at the top level of a module, or {EXTRA}"
         raise TypeError(f"cannot send {fn!r} and its arguments to the workers: {error}{remedy}") from None
     main = None
@@ -210,21 +213,6 @@ def _write_call(fn: Callable[..., Any], args: Any, kwargs: Dict[str, Any], gathe
                                         sys.version_info[:2] if b"cloudpickle" in call else None, gather, files)
     pickle.dump(tuple(preparation), file, protocol=_function.PROTOCOL)
     file.write(call)
-
-
-def _handlers() -> Handlers:
-    """The code of the handlers of signals that there are."""
-    handlers = [_function.inner(signal.getsignal(number)) for number in signal.valid_signals()]
-    return {getattr(handler, "__code__", None) or getattr(type(handler).__call__, "__code__", None) for handler in handlers
-            if callable(handler)}
-
-
-def _let_pass(error: BaseException, handlers: Optional[Handlers] = None) -> None:
-    """Raises again what a handler of a signal has raised, as it may at any moment in the main thread. `handlers`: those of
-    before, for one that has taken itself back."""
-    codes = _handlers() if handlers is None else handlers
-    if any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__)):
-        raise error
 
 
 def _main_module(fn: Callable[..., Any]) -> Dict[str, Any]:
@@ -243,106 +231,82 @@ def _main_module(fn: Callable[..., Any]) -> Dict[str, Any]:
 
 
 class _Run:
-    """The launcher as a child, from its start to its end. A thread of its own starts it and waits for it: a handler of a signal,
-    which may raise anywhere in the main thread, cannot lose it there; and the launcher ends with the thread that started it."""
+    """The launcher as a child, from its start to its end. A thread of its own starts it and waits for it, since the launcher ends
+    with the thread that started it, and several may call launch()."""
 
     def __init__(self, command: List[str], env: Dict[str, str], handlers: Handlers) -> None:
         self.command, self.env = command, {**env, "MUSTER_END_WITH": str(os.getpid())}
         self.handlers = handlers
         self.process: Optional[subprocess.Popen[bytes]] = None
         self.problem: Optional[BaseException] = None
-        self.is_left = self.is_over = self.is_past = False  # By the main thread; the launcher; end().
-        # Released when the launcher is over. A threading.Event is Python, and would stay locked if a handler raised in its midst.
-        self.ended = _thread.allocate_lock()
-        self.ended.acquire()
+        self.is_left = self.is_over = False
+        # Not locked: there is something to look at. A handler could not set a threading.Event that the main thread waits for.
+        self.asleep = _thread.allocate_lock()
         self.sending = threading.RLock()  # Held while the launcher is started.
-        self.before: Any = None
-        self.interrupts = self.passed_on = 0
+        self.passed_on = 0
         self.read_at = 0.0
 
     def end(self, timeout: Optional[float]) -> int:
         """The exit code. However this is left, the launcher has ended."""
+        # In the main thread in a session of its own: a Ctrl-C comes to us alone, and is passed on once.
         is_main = threading.current_thread() is threading.main_thread()
-        self.before = signal.getsignal(signal.SIGINT) if is_main else None
-        has_handler = callable(self.before)
         targets = [_replaced(sys.stdout, 1), _replaced(sys.stderr, 2)]
         for stream in (sys.stdout, sys.stderr):  # What was printed before comes before.
             try:
-                stream.flush()
+                self.handlers.call(stream.flush)
             except (AttributeError, OSError, ValueError) as error:
-                _let_pass(error, self.handlers)
+                if self.handlers.has_raised(error):
+                    raise
+        self.handlers.check()
+        self.handlers.on_raise, self.handlers.on_interrupt = self.wake, self.pass_on
         try:
-            if has_handler:
-                signal.signal(signal.SIGINT, self.on_interrupt)
-            # In the main thread in a session of its own: a Ctrl-C comes to us alone, and is passed on once.
-            thread = threading.Thread(target=self.child, args=(targets, is_main), daemon=True)
-            return self.wait(thread, timeout)
+            threading.Thread(target=self.child, args=(targets, is_main), daemon=True).start()
+            is_late = self.wait(timeout)
         finally:
-            self.is_past = True
-            if self.process and not self.is_over:  # A second signal's handler has raised.
-                self.process.terminate()
-            if has_handler:
-                signal.signal(signal.SIGINT, self.before)
-                if self.interrupts:
-                    signal.raise_signal(signal.SIGINT)  # KeyboardInterrupt, unless the caller has another handler.
-
-    def on_interrupt(self, *given: Any) -> Any:
-        if self.is_past:  # Another handler has raised before this one was taken back.
-            return self.before(*given)
-        self.interrupts += 1
-        self.pass_on()
-
-    def pass_on(self) -> None:
-        with self.sending:
-            while self.process and self.passed_on < self.interrupts:
-                self.passed_on += 1
-                self.process.send_signal(signal.SIGINT)  # The second one kills.
-
-    def wait(self, thread: threading.Thread, timeout: Optional[float]) -> int:
-        problem: Optional[BaseException] = None
-        try:
-            _thread.start_new_thread(self.begin, (thread,))  # In the main thread start() could be left half done.
-            self.wait_until(None if timeout is None else time.monotonic() + timeout)
-            if not self.is_over:
-                problem = TimeoutError(f"the job took longer than {timeout:g} s, and was stopped")
-        except BaseException as error:  # Of a signal's handler, for instance.
-            problem = error
-        while True:
-            try:
-                if self.is_over:
-                    break
-                with self.sending:
-                    self.is_left = True
-                    if not self.process:  # And there will be none.
-                        break
-                    self.process.send_signal(signal.SIGTERM)
-                self.wait_until(None)
-            except BaseException as error:
-                problem = error
-        problem = problem or self.problem
-        if problem is not None:
-            raise problem
+            self.handlers.on_raise = self.handlers.on_interrupt = None
+        self.handlers.check()
+        self.handlers.interrupted()
+        if is_late:
+            raise TimeoutError(f"the job took longer than {timeout:g} s, and was stopped")
+        if self.problem is not None:
+            raise self.problem
         assert self.process is not None
         return int(self.process.returncode)
 
-    def wait_until(self, deadline: Optional[float]) -> None:
-        """Or until it is over. Awake once a second: handlers run in the main thread, whichever thread has taken the signal."""
+    def wait(self, timeout: Optional[float]) -> bool:
+        """Until the launcher has ended; whether it took too long. A handler that raises stops it, and a second one kills it."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        is_late, told = False, 0
         while not self.is_over:
-            left = SLICE_S if deadline is None else min(SLICE_S, deadline - time.monotonic())
+            reasons = len(self.handlers.kept) + is_late
+            if reasons > told:
+                told = reasons
+                self.stop()
+            # Handlers run in this thread once it is awake, whichever thread has taken the signal.
+            left = SLICE_S if deadline is None or is_late else min(SLICE_S, deadline - time.monotonic())
             if left <= 0:
-                break
-            self.ended.acquire(timeout=left)
+                is_late = True
+            else:
+                self.asleep.acquire(timeout=left)
+        return is_late
 
-    def begin(self, thread: threading.Thread) -> None:
+    def wake(self) -> None:
         try:
-            thread.start()
-        except BaseException as error:
-            self.problem = error
-            self.over()
+            self.asleep.release()
+        except RuntimeError:  # It is awake.
+            pass
 
-    def over(self) -> None:
-        self.is_over = True
-        self.ended.release()
+    def stop(self) -> None:
+        with self.sending:
+            self.is_left = True
+            if self.process:
+                self.process.send_signal(signal.SIGTERM)
+
+    def pass_on(self) -> None:
+        with self.sending:
+            while self.process and self.passed_on < self.handlers.interrupts:
+                self.passed_on += 1
+                self.process.send_signal(signal.SIGINT)  # The second one kills.
 
     def child(self, targets: List[Any], own_session: bool) -> None:
         try:
@@ -350,10 +314,14 @@ class _Run:
         except BaseException as error:
             self.problem = error
             if self.process:
+                for stream in (self.process.stdout, self.process.stderr):  # Which nobody may read.
+                    if stream:
+                        stream.close()
                 self.process.terminate()
                 self.process.wait()
         finally:
-            self.over()
+            self.is_over = True
+            self.wake()
 
     def run(self, targets: List[Any], own_session: bool) -> None:
         outs, errs = (None if target is None else subprocess.PIPE for target in targets)
@@ -364,8 +332,6 @@ class _Run:
                                        start_new_session=own_session)
             self.process = process
             self.pass_on()
-            if self.is_past:
-                process.terminate()
         pumps: List[threading.Thread] = []
         for source, target in zip((process.stdout, process.stderr), targets):
             if source:
@@ -395,8 +361,7 @@ def _replaced(stream: Any, fd: int) -> Any:
     """The stream, if what is written to the descriptor would not come out there: in notebooks, under pytest."""
     try:
         return None if stream is None or stream.fileno() == fd else stream
-    except (AttributeError, OSError, ValueError) as error:
-        _let_pass(error)
+    except (AttributeError, OSError, ValueError):
         return stream
 
 
@@ -414,8 +379,7 @@ def _result_of_job(logs: str, program: str) -> Dict[str, Any]:
         try:
             with open(path, encoding="utf-8") as file:
                 result: Dict[str, Any] = json.load(file)
-        except (OSError, ValueError) as error:
-            _let_pass(error)
+        except (OSError, ValueError):
             continue
         if result.get("program") == program:  # Others may share the folder.
             return result
@@ -443,16 +407,17 @@ def _error_of(folder: str, rank: Optional[int], handlers: Handlers) -> Tuple[Opt
         with open(path, "rb") as file:
             attempt, text = pickle.load(file)
             try:
-                error = pickle.load(file)
+                error = handlers.call(pickle.load, file)
             except Exception as problem:  # What was raised there cannot be read here.
-                _let_pass(problem, handlers)
+                if handlers.has_raised(problem):
+                    raise
                 error = None
         if attempt == newest:
             return error, text
     return None, ""
 
 
-def _results(folder: _Folder, gather: str) -> List[Any]:
+def _results(folder: _Folder, gather: str, handlers: Handlers) -> List[Any]:
     newest, here = _function.ranks(folder.path)
     if not here:
         raise ValueError("no worker was started: one of the flags makes muster print something and exit")
@@ -461,7 +426,7 @@ def _results(folder: _Folder, gather: str) -> List[Any]:
     for rank in range(int(newest.split()[1])) if gather == "all" else here:
         try:
             with open(folder.file(f"{name}.{rank}"), "rb") as file:
-                results.append(pickle.load(file))
+                results.append(handlers.call(pickle.load, file))
         except FileNotFoundError:
             raise LaunchError(f"rank {rank} has ended without a result: the function left the interpreter by os._exit()", 0,
                               {}) from None

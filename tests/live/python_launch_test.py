@@ -535,6 +535,35 @@ class Interrupted(Stopped):
     def test_a_signal_that_another_thread_has_taken(self):
         self.check_that_it_ends(after="signal.pthread_kill(threading.get_ident(), signal.SIGALRM)")
 
+    def test_handlers_that_raise_all_at_once(self):
+        job = self.start([PYTHON, self.script(self.worker() + f"""
+            import signal
+            def ring(number, _): raise OSError(number)
+            for number in signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2: signal.signal(number, ring)
+            try: muster.launch(f, "{self.marker}", nproc=2)
+            except OSError as error: print(error, signal.getsignal(signal.SIGINT) is signal.default_int_handler,
+                                           signal.getsignal(signal.SIGHUP) is ring)
+            """)])
+        self.wait_for_workers()
+        for number in signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2:
+            job.send_signal(number)
+        self.assertRegex(self.finish(job)[0], r"^\d+ True True\n$")
+        self.assertEqual(alive_with(self.marker), [])
+
+    def test_a_thread_that_cannot_be_started_ends_the_job(self):
+        out, _ = self.run_script(self.worker() + f"""
+            import io, threading
+            start = threading.Thread.start
+            def refuse(thread):
+                if thread._target.__name__ == "pump": raise RuntimeError("can't start new thread")
+                start(thread)
+            threading.Thread.start = refuse
+            sys.stdout = io.StringIO()
+            try: muster.launch(f, "{self.marker}", nproc=2)
+            except RuntimeError as error: print(error, file=sys.__stdout__)
+            """)
+        self.assertEqual((out, alive_with(self.marker)), ("can't start new thread\n", []))
+
     def test_what_a_killed_caller_leaves_is_swept(self):
         text = self.worker() + f"""
             muster.launch(f, "{self.marker}", nproc=2)
