@@ -109,9 +109,10 @@ class Operations(ExampleTest):
         rank_3 = r"rank 3 \(\S+, pid \d+\)"
         self.assertRegex(lines[5], f"^monitored_barrier 1 of group careless: {rank_3} did not arrive")
         first = r"(rank [12] \(\S+, pid \d+\) gave up on the group: )?"  # Where that rank was a little earlier.
-        self.assertRegex(lines[6], f"^barrier 1 of group careless: {first}{rank_3} has not called it within 500 ms, but is in "
-                                   r"barrier \d+ of group world; all must make their calls in the same order, whatever "
-                                   "the group$")
+        # Rank 3 waits for the others there; whether that is known in time decides which words are chosen.
+        self.assertRegex(lines[6], f"^barrier 1 of group careless: {first}{rank_3} (has not called it within 500 ms, but is in "
+                                   r"barrier \d+ of group world;|is in barrier \d+ of group world; the ranks 0, 1, 2, 3 wait for "
+                                   "each other in a circle:) all must make their calls in the same order, whatever the group$")
         self.assertEqual(len(lines), 7)
 
     def test_groups(self):
