@@ -88,20 +88,14 @@ def launch(fn: Callable[..., R], *args: Any, nproc: Union[int, str] = 1, kwargs:
         raise ValueError(f'gather is "node" or "all", not {gather!r}')
     if timeout is not None and not (isinstance(timeout, (int, float)) and 0 < timeout < math.inf):
         raise ValueError(f"timeout is a number of seconds above 0, or None, not {timeout!r}")
-    with Handlers() as handlers:
-        return _launch(fn, args, dict(kwargs or {}), nproc, timeout, env, gather, options, handlers)
-
-
-def _launch(fn: Callable[..., R], args: Any, kwargs: Dict[str, Any], nproc: Union[int, str], timeout: Optional[float],
-            env: Optional[Mapping[str, str]], gather: str, options: Dict[str, Any], handlers: Handlers) -> List[R]:
-    muster = find("muster")
     whole_env = {**os.environ, **(env or {})}
     python = options.pop("python", None)
     logs = options.pop("log_dir", None) or whole_env.get("PET_LOG_DIR")
-    _sweep()
-    with _Folder("muster_launch") as folder, _Folder("muster_logs") as own_logs:
+    with Handlers() as handlers, _Folder("muster_launch") as folder, _Folder("muster_logs") as own_logs:
+        muster = find("muster")
+        _sweep()
         with open(folder.file("call"), "wb") as file:
-            _write_call(fn, args, kwargs, gather == "all", python is None, handlers, file)
+            _write_call(fn, args, dict(kwargs or {}), gather == "all", python is None, handlers, file)
         # The name is for the verdict and for musterctl.
         program = folder.file(f"muster.launch({getattr(_function.inner(fn), '__name__', type(fn).__name__)}).py")
         os.symlink(os.path.realpath(_function.__file__), program)
@@ -231,18 +225,17 @@ def _main_module(fn: Callable[..., Any]) -> Dict[str, Any]:
 
 
 class _Run:
-    """The launcher as a child, from its start to its end. A thread of its own starts it and waits for it, since the launcher ends
-    with the thread that started it, and several may call launch()."""
+    """The launcher as a child, from its start to its end. It ends with the thread that started it, which is the caller's; another
+    one waits for it, so that the caller's is awake when a handler has something to say."""
 
     def __init__(self, command: List[str], env: Dict[str, str], handlers: Handlers) -> None:
         self.command, self.env = command, {**env, "MUSTER_END_WITH": str(os.getpid())}
         self.handlers = handlers
         self.process: Optional[subprocess.Popen[bytes]] = None
         self.problem: Optional[BaseException] = None
-        self.is_left = self.is_over = False
+        self.is_over = False
         # Not locked: there is something to look at. A handler could not set a threading.Event that the main thread waits for.
         self.asleep = _thread.allocate_lock()
-        self.sending = threading.RLock()  # Held while the launcher is started.
         self.passed_on = 0
         self.read_at = 0.0
 
@@ -259,9 +252,13 @@ class _Run:
                     raise
         self.handlers.check()
         self.handlers.on_raise, self.handlers.on_interrupt = self.wake, self.pass_on
+        deadline = None if timeout is None else time.monotonic() + timeout
         try:
-            threading.Thread(target=self.child, args=(targets, is_main), daemon=True).start()
-            is_late = self.wait(timeout)
+            outs, errs = (None if target is None else subprocess.PIPE for target in targets)
+            self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=outs, stderr=errs, env=self.env,
+                                            start_new_session=is_main)
+            self.pass_on()
+            is_late = self.wait(self.process, targets, deadline)
         finally:
             self.handlers.on_raise = self.handlers.on_interrupt = None
         self.handlers.check()
@@ -270,18 +267,31 @@ class _Run:
             raise TimeoutError(f"the job took longer than {timeout:g} s, and was stopped")
         if self.problem is not None:
             raise self.problem
-        assert self.process is not None
         return int(self.process.returncode)
 
-    def wait(self, timeout: Optional[float]) -> bool:
+    def wait(self, process: subprocess.Popen[bytes], targets: List[Any], deadline: Optional[float]) -> bool:
         """Until the launcher has ended; whether it took too long. A handler that raises stops it, and a second one kills it."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        unread = [(source, target) for source, target in zip((process.stdout, process.stderr), targets) if source]
+        pumps: List[threading.Thread] = []
+        try:
+            for given in unread:
+                pump = threading.Thread(target=self.pump, args=given, daemon=True)
+                pump.start()
+                pumps.append(pump)
+            threading.Thread(target=self.attend, args=(process, pumps), daemon=True).start()
+        except RuntimeError as error:  # There can be no more threads.
+            self.problem = error
+            for source, _ in unread[len(pumps):]:
+                source.close()
+            process.terminate()
+            process.wait()
+            return False
         is_late, told = False, 0
         while not self.is_over:
             reasons = len(self.handlers.kept) + is_late
             if reasons > told:
                 told = reasons
-                self.stop()
+                process.send_signal(signal.SIGTERM)
             # Handlers run in this thread once it is awake, whichever thread has taken the signal.
             left = SLICE_S if deadline is None or is_late else min(SLICE_S, deadline - time.monotonic())
             if left <= 0:
@@ -296,52 +306,19 @@ class _Run:
         except RuntimeError:  # It is awake.
             pass
 
-    def stop(self) -> None:
-        with self.sending:
-            self.is_left = True
-            if self.process:
-                self.process.send_signal(signal.SIGTERM)
-
     def pass_on(self) -> None:
-        with self.sending:
-            while self.process and self.passed_on < self.handlers.interrupts:
-                self.passed_on += 1
-                self.process.send_signal(signal.SIGINT)  # The second one kills.
+        while self.process and self.passed_on < self.handlers.interrupts:
+            self.passed_on += 1
+            self.process.send_signal(signal.SIGINT)  # The second one kills.
 
-    def child(self, targets: List[Any], own_session: bool) -> None:
-        try:
-            self.run(targets, own_session)
-        except BaseException as error:
-            self.problem = error
-            if self.process:
-                for stream in (self.process.stdout, self.process.stderr):  # Which nobody may read.
-                    if stream:
-                        stream.close()
-                self.process.terminate()
-                self.process.wait()
-        finally:
-            self.is_over = True
-            self.wake()
-
-    def run(self, targets: List[Any], own_session: bool) -> None:
-        outs, errs = (None if target is None else subprocess.PIPE for target in targets)
-        with self.sending:
-            if self.is_left:
-                return
-            process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=outs, stderr=errs, env=self.env,
-                                       start_new_session=own_session)
-            self.process = process
-            self.pass_on()
-        pumps: List[threading.Thread] = []
-        for source, target in zip((process.stdout, process.stderr), targets):
-            if source:
-                pumps.append(threading.Thread(target=self.pump, args=(source, target), daemon=True))
-                pumps[-1].start()
+    def attend(self, process: subprocess.Popen[bytes], pumps: List[threading.Thread]) -> None:
         process.wait()
         self.read_at = time.monotonic()
         while any(pump.is_alive() for pump in pumps) and time.monotonic() - self.read_at < SILENCE_S:
             for pump in pumps:
                 pump.join(0.1)
+        self.is_over = True
+        self.wake()
 
     def pump(self, source: IO[bytes], target: Any) -> None:
         decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")

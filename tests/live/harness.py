@@ -46,6 +46,22 @@ def bare_python(test_class):
     return os.path.join(held.name, "bin", "python")
 
 
+def start_kernel(test, python, env, folder):
+    """(manager, client) of a notebook's kernel that runs this Python, which has jupyter's client too, until the test is done."""
+    sys.path[:0] = glob.glob(os.path.join(os.path.dirname(python), "..", "lib", "python3*", "site-packages"))
+    from jupyter_client import KernelManager
+    # Ports it would choose before its kernel binds them, and another process could come between.
+    manager = KernelManager(transport="ipc", connection_file=os.path.join(folder, "kernel.json"))
+    manager.kernel_spec.argv[0] = python
+    manager.start_kernel(env=env, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    test.addCleanup(manager.shutdown_kernel, now=True)
+    client = manager.client()
+    client.start_channels()
+    test.addCleanup(client.stop_channels)
+    client.wait_for_ready(timeout=LIMIT_S)
+    return manager, client
+
+
 def wait_for(condition, what, limit_s=LIMIT_S):
     """Returns the first true value of condition(); fails the test after the limit. `what` is a text, or gives one then."""
     deadline = time.monotonic() + limit_s

@@ -4,7 +4,6 @@ The package is that of the wheel in $MUSTER_DIST, in front of what $MUSTER_PYTHO
 jupyter's client and kernel, and for tensors that of $MUSTER_TORCH_VENV (./dev test makes all of them). Each program checks
 many things and says "done" on each rank, since its start with numpy takes longer than all of them.
 """
-import glob
 import os
 import pty
 import re
@@ -16,7 +15,7 @@ import tempfile
 import textwrap
 import time
 
-from harness import LIMIT_S, Job, LiveTest, bare_python, install_wheel, main, run
+from harness import LIMIT_S, Job, LiveTest, bare_python, install_wheel, main, run, start_kernel
 from nodes_harness import free_port
 
 SKIPPED = 77
@@ -928,22 +927,12 @@ class Interrupts(Distributed):
         self.assertEqual(other.wait(LIMIT_S), 0)
 
     def test_in_a_notebook(self):
-        sys.path[:0] = glob.glob(os.path.join(os.path.dirname(PYTHON), "..", "lib", "python3*", "site-packages"))
-        from jupyter_client import KernelManager
         other = subprocess.Popen([PYTHON, self.by_hand(1, """
             wait_for(lambda: exists("left"))
             for _ in range(2): dist.all_reduce(array.array("d", [2]))
             """)], env=self.environment(), stdin=subprocess.DEVNULL)
         self.addCleanup(other.wait, LIMIT_S)
-        # Ports it would choose before its kernel binds them, and another process could come between.
-        manager = KernelManager(transport="ipc", connection_file=self.path("kernel.json"))
-        manager.kernel_spec.argv[0] = PYTHON
-        manager.start_kernel(env=self.environment(), cwd=self.folder.name, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        self.addCleanup(manager.shutdown_kernel, now=True)
-        client = manager.client()
-        client.start_channels()
-        self.addCleanup(client.stop_channels)
-        client.wait_for_ready(timeout=LIMIT_S)
+        manager, client = start_kernel(self, PYTHON, self.environment(), self.folder.name)
 
         def execute(text, interrupt=False):
             """What the cell printed, and the name of its exception."""

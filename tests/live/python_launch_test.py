@@ -2,7 +2,6 @@
 
 The package is that of the wheel in $MUSTER_DIST, in front of what $MUSTER_PYTHON has, a virtual environment with cloudpickle,
 numpy, jupyter's client and kernel, and pytest (./dev test makes both)."""
-import glob
 import os
 import re
 import signal
@@ -13,7 +12,7 @@ import textwrap
 import unittest
 import uuid
 
-from harness import LIMIT_S, alive_with, bare_python, install_wheel, main, wait_for
+from harness import LIMIT_S, alive_with, bare_python, install_wheel, main, start_kernel, wait_for
 from nodes_harness import free_port
 
 SKIPPED = 77
@@ -510,7 +509,7 @@ class Interrupted(Stopped):
         self.assertEqual(out, "Late None\n" * 3)
 
     def check_that_it_ends(self, before="pass", after="pass"):
-        """A job, where code runs before its launcher is started and after that, on the thread which starts it."""
+        """A job, where code runs before its launcher is started, and on the thread that waits for it."""
         out, _ = self.run_script(self.worker() + f"""
             import signal, subprocess, threading
             class Late(Exception): pass
@@ -522,7 +521,9 @@ class Interrupted(Stopped):
                     {before}
                     super().__init__(*args, **options)
                     launchers.append(self)
+                def wait(self, timeout=None):
                     {after}
+                    return super().wait(timeout)
             subprocess.Popen = Popen
             try: muster.launch(f, "{self.marker}", nproc=2)
             except Late: print([launcher.returncode is not None for launcher in launchers])
@@ -593,17 +594,7 @@ class Interrupted(Stopped):
 class Notebook(Stopped):
     def setUp(self):
         super().setUp()
-        sys.path[:0] = glob.glob(os.path.join(os.path.dirname(PYTHON), "..", "lib", "python3*", "site-packages"))
-        from jupyter_client import KernelManager
-        # Ports it would choose before its kernel binds them, and another process could come between.
-        self.manager = KernelManager(transport="ipc", connection_file=os.path.join(self.folder, "kernel.json"))
-        self.manager.kernel_spec.argv[0] = PYTHON
-        self.manager.start_kernel(env=self.env, cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        self.addCleanup(self.manager.shutdown_kernel, now=True)
-        self.client = self.manager.client()
-        self.client.start_channels()
-        self.addCleanup(self.client.stop_channels)
-        self.client.wait_for_ready(timeout=LIMIT_S)
+        self.manager, self.client = start_kernel(self, PYTHON, self.env, self.folder)
         self.execute(HEAD)
 
     def begin(self, text):
