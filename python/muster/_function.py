@@ -9,6 +9,7 @@ text, and one of the exception or None; and `all.RANK`, the result of each rank 
 """
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import pickle
@@ -97,9 +98,16 @@ def inner(fn: Any) -> Any:
 def write(folder: str, name: str, values: List[Any], pickler: Any) -> None:
     """A pickle of each; all of them or nothing: a worker may be killed while it writes."""
     path = os.path.join(folder, name)
-    with open(path + ".part", "wb") as file:
-        for value in values:
-            pickler.dump(value, file, protocol=PROTOCOL)
+    try:
+        with open(path + ".part", "wb") as file:
+            for value in values:
+                pickler.dump(value, file, protocol=PROTOCOL)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        os.remove(path + ".part")  # There is to be room for what says so.
+        raise OSError(error.errno, f"cannot write what goes to the caller ({error.strerror}); free some space there, or set TMPDIR to "
+                                   "another folder", folder) from None
     os.replace(path + ".part", path)
 
 
@@ -119,7 +127,10 @@ def fail(folder: str, rank: str, error: BaseException, pickler: Any) -> None:
     error.__traceback__ = frames
     text = "".join(traceback.format_exception(type(error), error, frames))
     travels = error if can_travel(error, pickler) else None
-    write(folder, f"error.{rank}", [(attempt(), text), travels], pickler)
+    try:
+        write(folder, f"error.{rank}", [(attempt(), text), travels], pickler)
+    except OSError:  # The disk is full. The launcher's verdict has it all the same.
+        pass
     sys.last_value = error  # As where nobody catches it: other ranks are told that this one has died.
     sys.excepthook(type(error), error, frames)  # The launcher's verdict reads what that says.
 

@@ -314,6 +314,19 @@ class Failures(Launch):
         self.assertIn("the function has left by sys.exit(), without a result\n", out)
         self.assertTrue(out.endswith("no worker was started: one of the flags makes muster print something and exit\n"), out)
 
+    def test_a_full_disk_is_named_with_the_remedy(self):
+        if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", self.temp], check=False).returncode:
+            self.skipTest("a small disk needs root, and a mount")
+        self.addCleanup(subprocess.run, ["umount", "-l", self.temp], check=True)
+        out, err = self.run_script("""
+            try: muster.launch(bytes, 1 << 20)
+            except OSError as error: print(error)
+            """)
+        said = rf"cannot write what goes to the caller \(No space left on device\); free some space there, or set TMPDIR to another folder: '{self.temp}/"
+        self.assertRegex(out, said)
+        self.assertRegex(err, rf"The last line of its stderr:\n  \| OSError: \[Errno 28\] {said}")
+        self.assertNotIn("During handling", err)
+
     def test_a_result_that_cannot_be_pickled(self):
         out, _ = self.run_script("""
             import threading
