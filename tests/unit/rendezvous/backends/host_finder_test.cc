@@ -189,7 +189,7 @@ class KeeperFinderTest : public testing::Test {
     record.instance = instance;
     record.machine = "another/1";
     record.host_name = "node9";
-    record.addresses = {{IpAddress::loopback_v4(), static_cast<uint16_t>(free_port())}};
+    record.addresses = {{IpAddress::loopback_v4(), free_port()}};
     return record;
   }
 

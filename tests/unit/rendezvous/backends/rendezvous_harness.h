@@ -9,15 +9,12 @@
 #include <string>
 #include <vector>
 
-#include <arpa/inet.h>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "rendezvous/backends/rendezvous.h"
+#include "tests/fakes/free_port.h"
 
 namespace muster {
 
@@ -34,19 +31,6 @@ bool run_until(boost::asio::io_context& loop, Condition condition) {
     loop.run_for(std::chrono::milliseconds(1));
   }
   return condition();
-}
-
-// A port that was free a moment ago.
-inline int free_port() {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof address;
-  EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), length), 0);
-  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length);
-  close(fd);
-  return ntohs(address.sin_port);
 }
 
 inline RendezvousOptions endpoint_options(int port, int nodes_min, int nodes_max) {

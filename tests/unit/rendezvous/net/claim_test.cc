@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "rendezvous/net/first_bytes.h"
+#include "tests/fakes/free_port.h"
 #include "tests/unit/rendezvous/net/addresses.h"
 #include "tests/unit/rendezvous/net/socket_harness.h"
 
@@ -88,10 +89,6 @@ ClaimOptions resolving_to(std::vector<IpAddress> addresses) {
   ClaimOptions options;
   options.look_up = [addresses](const std::string&) { return addresses; };
   return options;
-}
-
-uint16_t free_port() {
-  return PlainSocket::bound_to({IpAddress::any_v4(), 0}, -1).own_address().port;
 }
 
 TEST(ClaimEndpoint, MakesTheOneThatReachesItselfTheHost) {

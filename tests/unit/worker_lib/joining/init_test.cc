@@ -29,6 +29,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/fakes/free_port.h"
 #include "tests/fakes/temp_tree.h"
 #include "tests/unit/worker_lib/joining/ended_process.h"
 #include "worker_lib/fields.h"
@@ -167,12 +168,6 @@ TEST(WorkerHostStore, ATakenPortIsNamed) {
   ASSERT_FALSE(second.has_value());
   EXPECT_EQ(second.error().code, ErrorCode::environment);
   EXPECT_THAT(second.error().message, HasSubstr(std::to_string(port)));
-}
-
-// A port that nobody has, so that it can be asked for.
-uint16_t free_port() {
-  const auto store = HostStore::serve({{IpAddress::loopback_v4(), 0}});
-  return store ? (*store)->port() : uint16_t{0};
 }
 
 TEST(WorkerHostStore, ARetiredStoreServesThoseWhoAreConnected) {
