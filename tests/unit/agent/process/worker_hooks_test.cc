@@ -6,6 +6,7 @@
 #include <string>
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 namespace muster {
 namespace {
@@ -29,7 +30,7 @@ class WorkerHooksTest : public testing::Test {
     return names;
   }
 
-  const std::string parent_ = testing::TempDir() + "worker_hooks_test";
+  const std::string parent_ = testing::TempDir() + "worker_hooks_test." + std::to_string(getpid());
   const std::string folder_ = parent_ + "/7.python";
 };
 
