@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "tests/live/output_harness.h"
+#include "tests/wait_for.h"
 
 namespace muster {
 
@@ -276,11 +277,10 @@ TEST(OutputBlocked, AnIdleOutputDoesNotWakeUp) {
   std::vector<std::string> before;
   for (const std::string& name : names) {
     // A thread that an earlier test abandoned may be about to end.
-    while (state_of(thread_id(name), name) != "S")
-      std::this_thread::yield();
+    test::wait_for([&] { return state_of(thread_id(name), name) == "S"; }, name + " sleeps");
     before.push_back(sleeps_of(thread_id(name)));
   }
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // The observation period.
+  test::pause_for(std::chrono::milliseconds(300), "nothing wakes them");
   for (size_t i = 0; i < names.size(); i++)
     EXPECT_EQ(sleeps_of(thread_id(names[i])), before[i]);
   harness.wait_all();

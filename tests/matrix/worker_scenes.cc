@@ -26,6 +26,7 @@
 
 #include "muster/init.h"
 #include "rendezvous/base/prng.h"
+#include "tests/wait_for.h"
 
 namespace muster::matrix {
 namespace {
@@ -277,8 +278,9 @@ void late(double seconds) {
   std::vector<int64_t> start{now_ns()};
   all.broadcast(start, late_one);
   if (all.rank() == late_one) {
-    std::this_thread::sleep_until(Clock::time_point(std::chrono::nanoseconds(start[0])) +
-                                  std::chrono::duration<double>(seconds));
+    test::pause_for(
+        std::chrono::nanoseconds(start[0] - now_ns() + static_cast<int64_t>(seconds * 1e9)),
+        "the last rank is late");
   }
   all.barrier();
   const double left = static_cast<double>(now_ns() - start[0]) * 1e-9;

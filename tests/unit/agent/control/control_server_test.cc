@@ -19,6 +19,7 @@
 
 #include "rendezvous/base/unique_fd.h"
 #include "tests/fakes/temp_tree.h"
+#include "tests/wait_for.h"
 
 namespace muster {
 namespace {
@@ -160,11 +161,7 @@ class ControlServerTest : public ::testing::Test {
   }
   // The loop notices an end a moment later than the client.
   void wait_for_connections(std::size_t wanted) {
-    const auto deadline = std::chrono::steady_clock::now() + 30s;
-    while (connections() != wanted) {
-      ASSERT_LT(std::chrono::steady_clock::now(), deadline) << connections() << " connections";
-      std::this_thread::yield();
-    }
+    test::wait_for([&] { return connections() == wanted; }, "so many connections");
   }
 
   Client client() const { return Client(control_socket_path(socket_.folder, kPid)); }
@@ -297,8 +294,8 @@ TEST_F(ControlServerTest, FollowsForLongerThanItsPatience) {
   follower.ask(control::LogsRequest{{}, 10, true});
   EXPECT_TRUE(follower.reply());
   const int before = on_loop([this] { return questions_; });
-  while (on_loop([this] { return questions_; }) < before + 60)
-    std::this_thread::yield();
+  test::wait_for([&] { return on_loop([this] { return questions_; }) >= before + 60; },
+                 "questions");
   write_log("late\n");
   EXPECT_EQ(follower.reply(), Result<Reply>(std::vector<LogText>{{3, "late\n", 11}}));
 }
@@ -389,8 +386,7 @@ TEST_F(ControlServerTest, TakesAnAnswerThatComesLater) {
   start();
   Client asker = client();
   asker.ask(control::LogsRequest{});
-  while (on_loop([this] { return held_.empty(); }))
-    std::this_thread::yield();
+  test::wait_for([&] { return on_loop([this] { return !held_.empty(); }); }, "the request");
   on_loop([this] {
     const ControlHandlers::LogsDone done = held_.front();
     done(std::vector<LogText>{{3, "later", 5}});
@@ -407,8 +403,9 @@ TEST_F(ControlServerTest, EndsWithItsClientsStillThere) {
   Client waiting = client();
   waiting.ask(control::LogsRequest{});
   Client silent = client();
-  while (on_loop([this] { return held_.empty() || server_->connections() < 2; }))
-    std::this_thread::yield();
+  test::wait_for(
+      [&] { return on_loop([this] { return !held_.empty() && server_->connections() >= 2; }); },
+      "the request and both clients");
   on_loop([this] {
     server_.reset();
     held_.front()(std::vector<LogText>{{3, "too late", 8}});

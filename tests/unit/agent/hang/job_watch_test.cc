@@ -11,6 +11,7 @@
 #include "agent/hang/watch_wire.h"
 #include "agent/letter.h"
 #include "detector_harness.h"
+#include "tests/wait_for.h"
 
 namespace muster::hang {
 namespace {
@@ -161,7 +162,7 @@ TEST_F(JobWatchTest, TheNextAttemptEndsTheWaitForAnExplanation) {
 TEST_F(JobWatchTest, TheOtherNodeIsToldWhichRanksToLookAtUntilNobodyWaits) {
   watch_.see(Digested{calling(0, 8, std::chrono::seconds(5))});
   hear(calling(1, 0, {}));
-  std::this_thread::sleep_for(milliseconds(260));  // Two evaluations are not closer together.
+  test::pause_for(milliseconds(260), "evaluations are 250 ms apart");
   watch_.see(Digested{calling(0, 8, std::chrono::seconds(5))});
   hear(calling(1, 0, {}));
   EXPECT_EQ(looked_at_, (std::vector<int>{0, 1}));
@@ -171,7 +172,7 @@ TEST_F(JobWatchTest, TheOtherNodeIsToldWhichRanksToLookAtUntilNobodyWaits) {
   EXPECT_EQ(watch_.place_of(1)->host, "node-b");
   EXPECT_EQ(watch_.place_of(1)->pid, 4711);
 
-  std::this_thread::sleep_for(milliseconds(260));
+  test::pause_for(milliseconds(260), "evaluations are 250 ms apart");
   RankDigest done = calling(0, 8, std::chrono::seconds(5));
   done.groups[0].completed = 1;
   watch_.see(Digested{done});
@@ -215,7 +216,7 @@ TEST_F(JobWatchTest, IsSuspendedWhileAnyNodeIs) {
     found_.clear();
     watch_.see(Digested{calling(0, 8, {})});
     hear(calling(1, 16, {}));
-    std::this_thread::sleep_for(milliseconds(450));  // A mismatch is settled then.
+    test::pause_for(milliseconds(450), "a mismatch is settled then");
     watch_.see(Digested{calling(0, 8, {})});
     hear(calling(1, 16, {}));
     return !found_.empty();

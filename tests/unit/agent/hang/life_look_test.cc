@@ -21,6 +21,7 @@
 
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/unique_fd.h"
+#include "tests/wait_for.h"
 
 namespace muster::hang {
 namespace {
@@ -95,7 +96,7 @@ std::string words_once(LifeState state, pid_t root, std::string_view part = "",
   const auto patience = std::chrono::steady_clock::now() + seconds(60);
   LifeLook before = look_at(root, recorder);
   for (int times = 0;;) {
-    std::this_thread::sleep_for(milliseconds(50));  // Two looks make a state.
+    test::pause_for(milliseconds(50), "two looks make a state");
     LifeLook after = look_at(root, recorder);
     const Life life = life_of(before, after);
     times = life.state == state ? times + 1 : 0;
@@ -134,7 +135,7 @@ TEST(LifeLook, AFileLockOfAnotherProcessIsBlockedAndTheFileIsNamed) {
 }
 
 TEST(LifeLook, ALongTimerIsSleep) {
-  const Child child([] { std::this_thread::sleep_for(seconds(300)); });
+  const Child child([] { test::pause_for(seconds(300), "a long timer"); });
   EXPECT_EQ(words_once(LifeState::sleeping, child.pid()), "sleeping in clock_nanosleep()");
 }
 
@@ -189,8 +190,7 @@ TEST(LifeLook, ATracedProcessIsHeldByItsDebuggerRunningOrNot) {
   if (traced == 0) GTEST_SKIP() << "needs ptrace";
   EXPECT_EQ(words_once(LifeState::traced, traced), "held by a debugger");
   kill(traced, SIGUSR1);  // Which stops it, for the debugger to decide.
-  while (look_at(traced).state != 't')
-    std::this_thread::yield();
+  test::wait_for([&] { return look_at(traced).state == 't'; }, "the stop");
   EXPECT_EQ(words_once(LifeState::traced, traced), "held by a debugger");
 }
 
@@ -237,7 +237,7 @@ TEST(LifeLook, ASlowPipeRuns) {
   const Child child([&] {
     std::thread([&] {
       while (write(drops.writer.get(), "x", 1) == 1)
-        std::this_thread::sleep_for(milliseconds(20));
+        test::pause_for(milliseconds(20), "the pipe is slow");
     }).detach();
     while (true)
       drops.read_from();
@@ -253,7 +253,7 @@ TEST(LifeLook, WhatAChildWritesRuns) {
       const int nowhere = open("/dev/null", O_WRONLY);
       const std::string bytes(64 * 1024, 'x');
       while (write(nowhere, bytes.data(), bytes.size()) > 0)
-        std::this_thread::sleep_for(milliseconds(10));
+        test::pause_for(milliseconds(10), "the writer is slow");
     });
     silent.read_from();
   });
@@ -307,7 +307,7 @@ TEST(LifeLook, TheProcessThatRecordsDecides) {
   const Pipe silent;
   const Child launcher([&] {
     start([&] { silent.read_from(); });
-    std::this_thread::sleep_for(seconds(300));
+    test::pause_for(seconds(300), "a long timer");
   });
   EXPECT_EQ(words_once(LifeState::sleeping, launcher.pid()), "sleeping in clock_nanosleep()");
   const pid_t recorder = look_at(launcher.pid()).tree.rbegin()->first;
@@ -319,7 +319,7 @@ TEST(LifeLook, TheProcessThatRecordsDecides) {
 TEST(LifeLook, TheTimersOfOtherThreadsWakeNobody) {
   const Pipe silent;
   const Child child([&] {
-    std::thread([] { std::this_thread::sleep_for(seconds(300)); }).detach();
+    std::thread([] { test::pause_for(seconds(300), "a long timer"); }).detach();
     silent.read_from();
   });
   EXPECT_EQ(words_once(LifeState::blocked, child.pid()).find("blocked in read()"), 0U);

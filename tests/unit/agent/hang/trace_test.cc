@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "tests/unit/rendezvous/ring/ring_harness.h"
+#include "tests/wait_for.h"
 
 namespace muster::hang {
 namespace {
@@ -305,13 +306,13 @@ TEST_F(TraceTest, IsReadableWhenNobodyEndedIt) {
   writer_->completed(writer_->called(world_, 1, kSynchronous, nullptr));
   read();
   std::string text;
-  for (int i = 0; i < 1000 && text.find("all_reduce") == std::string::npos; ++i) {
+  const auto has_the_call = [&] {
     std::stringstream read;
     read << std::ifstream(path_).rdbuf();
     text = read.str();
-    usleep(10'000);
-  }
-  ASSERT_TRUE(text.ends_with(",\n")) << text;
+    return text.find("all_reduce") != std::string::npos && text.ends_with(",\n");
+  };
+  ASSERT_TRUE(test::wait_for(has_the_call, "a whole line of the call")) << text;
   EXPECT_TRUE(json::accept(text.substr(0, text.size() - 2) + "]"));
 }
 
@@ -328,7 +329,7 @@ TEST(TracePath, OnAFullDiskSaysNothingBeforeTheJobAndBehindIt) {
   for (int i = 0; i < 20; ++i) {
     const auto trace = Trace::open("/dev/full", names, [&](const std::string&) { ++said; });
     ASSERT_TRUE(trace);
-    usleep(5'000);  // Until its first line has failed.
+    test::pause_for(std::chrono::milliseconds(5), "its first line may fail by then");
   }
   EXPECT_EQ(said, 0);
 }

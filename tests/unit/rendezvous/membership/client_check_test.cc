@@ -15,6 +15,7 @@
 
 #include "rendezvous/net/interfaces.h"
 #include "rendezvous/net/listening_socket.h"
+#include "tests/wait_for.h"
 
 namespace muster {
 namespace {
@@ -43,11 +44,11 @@ class ClientCheckTest : public testing::Test {
     }
     ::close(told[0]);
     over_ = UniqueFd(told[1]);
-    for (int i = 0; i < 20'000 && !server_; ++i) {
+    const auto has_come = [&] {
       server_ = UniqueFd(::accept4(listening->front().fd.get(), nullptr, nullptr, SOCK_CLOEXEC));
-      if (!server_) ::usleep(1000);
-    }
-    ASSERT_TRUE(server_);
+      return static_cast<bool>(server_);
+    };
+    ASSERT_TRUE(test::wait_for(has_come, "the stranger's connection"));
     options_.local = std::make_shared<LocalUsers>();
     options_.users = [this] {
       ++asked_;

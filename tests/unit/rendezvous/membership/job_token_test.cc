@@ -15,6 +15,7 @@
 #include "rendezvous/base/hex.h"
 #include "rendezvous/membership/agent_protocol.h"
 #include "rendezvous/membership/frame_seal.h"
+#include "tests/wait_for.h"
 
 namespace muster::membership {
 namespace {
@@ -171,7 +172,7 @@ TEST_F(TokenFile, APipeIsReadUntilItsWriterHasDone) {
   Result<std::string> token;
   std::thread reader([&] { token = read_token_file(path_); });
   for (const std::string piece : {"half a ", "token\n"}) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // So that it finds nothing.
+    test::pause_for(std::chrono::milliseconds(20), "the reader finds nothing yet");
     EXPECT_EQ(::write(ends[1], piece.data(), piece.size()), static_cast<ssize_t>(piece.size()));
   }
   ::close(ends[1]);

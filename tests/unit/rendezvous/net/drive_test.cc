@@ -3,12 +3,13 @@
 #include <chrono>
 #include <memory>
 #include <string>
-#include <thread>
 #include <variant>
 #include <vector>
 
 #include <boost/asio/post.hpp>
 #include <gtest/gtest.h>
+
+#include "tests/wait_for.h"
 
 namespace muster {
 namespace {
@@ -85,7 +86,7 @@ TEST(Drive, ATimerThatHasExpiredDoesNothingOnceItIsDestroyed) {
       io, toy, [&](const Done& effect) { seen.push_back(effect.text); });
   drive->post(Count{1});
   boost::asio::post(io, [&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // Past the deadline.
+    test::pause_for(std::chrono::milliseconds(5), "the deadline passes");
     // Its turn comes before that of the timer, which the loop has not looked at yet.
     boost::asio::post(io, [&] { drive.reset(); });
   });

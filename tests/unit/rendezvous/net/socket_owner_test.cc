@@ -13,6 +13,7 @@
 
 #include "rendezvous/net/interfaces.h"
 #include "rendezvous/net/listening_socket.h"
+#include "tests/wait_for.h"
 
 namespace muster {
 namespace {
@@ -183,10 +184,11 @@ TEST_F(SocketOwnersTest, KnowAnotherUser) {
     _exit(0);
   }
   UniqueFd accepted;
-  for (int i = 0; i < 20'000 && !accepted; ++i) {
+  const auto has_come = [&] {
     accepted = UniqueFd(::accept4(listening.listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!accepted) ::usleep(1000);
-  }
+    return static_cast<bool>(accepted);
+  };
+  test::wait_for(has_come, "the other user's connection");
   EXPECT_EQ(owners_->owner_of(remote_address_of(accepted.get()), listening.place), kUser);
   ::close(told[1]);
   ::close(told[0]);

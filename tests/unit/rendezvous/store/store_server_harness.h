@@ -24,6 +24,7 @@
 #include "rendezvous/store/store_listener.h"
 #include "rendezvous/store/store_server.h"
 #include "tests/unit/rendezvous/store/store_harness.h"
+#include "tests/wait_for.h"
 
 namespace muster::store_test {
 
@@ -70,9 +71,7 @@ class RunningStore {
   }
   // Until the server has seen what was done to it. The server answers in between.
   void wait_until(const std::function<bool(const StoreServer::Counters&)>& holds) {
-    for (int i = 0; i < 100000 && !holds(counters()); i++)
-      std::this_thread::yield();
-    EXPECT_TRUE(holds(counters()));
+    test::wait_for([&] { return holds(counters()); }, "what the server's counters tell");
   }
 
  private:

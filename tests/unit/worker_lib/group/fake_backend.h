@@ -33,6 +33,7 @@
 #include "rendezvous/base/error.h"
 #include "rendezvous/store/store_client.h"
 #include "tests/unit/rendezvous/store/store_server_harness.h"
+#include "tests/wait_for.h"
 #include "worker_lib/backends/backend.h"
 #include "worker_lib/group/group.h"
 #include "worker_lib/group/group_host.h"
@@ -424,7 +425,7 @@ class FakeQuestions final : public Watch::Questions {
     if (state == ProcessState::over) replies_.push_back({rank, Reply::Kind::refused});
   }
   std::vector<Reply> wait(Deadline until) override {
-    if (replies_.empty()) std::this_thread::sleep_until(until);
+    if (replies_.empty()) test::pause_until(until, "nobody else answers");
     return std::exchange(replies_, {});
   }
   ProcessState state_of(int rank) const override { return news_.state_of(rank); }

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/worker_lib/no_threads.h"
+#include "tests/wait_for.h"
 
 namespace muster::worker {
 namespace {
@@ -62,8 +63,7 @@ TEST(GroupDelays, AnActionThatRunsIsWaitedForAtTheEnd) {
     GroupDelays delays;
     delays.after(milliseconds(0), [&] {
       begun.set_value();
-      for (int i = 0; i < 100; ++i)
-        std::this_thread::yield();
+      test::pause_for(milliseconds(1), "the end comes while it runs");
       done = true;
     });
     begun.get_future().wait();

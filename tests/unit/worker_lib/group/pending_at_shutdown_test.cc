@@ -8,13 +8,13 @@
 #include <numeric>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include "tests/unit/worker_lib/group/fake_backend.h"
+#include "tests/wait_for.h"
 #include "worker_lib/group/group_shutdown.h"
 
 namespace muster::worker::group_test {
@@ -62,7 +62,7 @@ TEST(PendingAtShutdown, TextsThatAreTooLongOrBrokenSayNothing) {
 TEST(PendingAtShutdown, NewsOfOneWhoHadNothingToSendBeginNoWait) {
   PendingAtShutdown leaving(2, 0);
   leaving.heard(1, {1, {receives(0, 4)}});
-  std::this_thread::sleep_for(kLastMessage);
+  test::pause_for(kLastMessage, "no message is on its way any more");
   EXPECT_FALSE(leaving.can_complete(receives(1, 4)));
   leaving.left(1);
   EXPECT_FALSE(leaving.can_complete(receives(1, 4)));
@@ -73,7 +73,7 @@ TEST(PendingAtShutdown, WhatTheOtherEndDoesNotDoAnyMoreCannotBeComplete) {
   EXPECT_TRUE(leaving.can_complete(receives(1, 4)));
   leaving.heard(1, {2, {sends(0, 4), sends(2, 5), receives(-1, 6)}});
   EXPECT_TRUE(leaving.can_complete(receives(1, 5))) << "it may be on its way";
-  std::this_thread::sleep_for(kLastMessage);
+  test::pause_for(kLastMessage, "no message is on its way any more");
   EXPECT_TRUE(leaving.can_complete(receives(1, 4)));
   EXPECT_TRUE(leaving.can_complete(receives(1, PendingTransfer::kAnyTag)));
   EXPECT_FALSE(leaving.can_complete(receives(1, 5))) << "that is for another";
@@ -88,7 +88,7 @@ TEST(PendingAtShutdown, WhatTheOtherEndDoesNotDoAnyMoreCannotBeComplete) {
   leaving.left(2);
   EXPECT_FALSE(leaving.sends(1));
   EXPECT_TRUE(leaving.can_complete(receives(1, 4))) << "the last one may be on its way";
-  std::this_thread::sleep_for(kLastMessage);
+  test::pause_for(kLastMessage, "no message is on its way any more");
   EXPECT_FALSE(leaving.can_complete(receives(1, 4)));
   EXPECT_FALSE(leaving.can_complete(receives(-1, 9)));
 }
@@ -117,8 +117,7 @@ class LeavingJob {
     const auto is_it = [&](const Watch::News& news) {
       return news.group_id == kPendingId && news.rank == GlobalRank{rank};
     };
-    while (std::ranges::none_of(job_.watch().history(), is_it))
-      std::this_thread::yield();
+    test::wait_for([&] { return std::ranges::any_of(job_.watch().history(), is_it); }, "the news");
   }
 
  private:
@@ -133,7 +132,7 @@ std::vector<int64_t> numbers(size_t count) {
 
 constexpr size_t kLarge = 2'000'000;  // Elements: far more than shared memory or kernel keep.
 // The time-outs are a minute; nobody is to wait for one.
-constexpr double kSoon = 10;
+constexpr double kSoon = 30;
 
 TEST(Leaving, ReceivesThatAllRanksHaveForgottenKeepNobody) {
   LeavingJob leaving(3);
@@ -164,8 +163,7 @@ TEST(Leaving, ASendThatIsStillReceivedIsWaitedFor) {
       return;
     }
     leaving.wait_leaving(0);
-    // More than the time after which a message is given up that is not announced.
-    std::this_thread::sleep_for(kLastMessage + 300ms);
+    test::pause_for(kLastMessage + 300ms, "a message that is not announced is given up by then");
     std::vector<int64_t> got(kLarge);
     world.recv(got, GroupRank{0}, 5);
     EXPECT_EQ(got, data);

@@ -32,6 +32,7 @@
 #include "tests/fakes/free_port.h"
 #include "tests/fakes/temp_tree.h"
 #include "tests/unit/worker_lib/joining/ended_process.h"
+#include "tests/wait_for.h"
 #include "worker_lib/fields.h"
 #include "worker_lib/fork_guard.h"
 #include "worker_lib/joining/file_meeting_point.h"
@@ -195,17 +196,15 @@ TEST(WorkerHostStore, ARetiredStoreGoesWithTheLastConnection) {
   ASSERT_TRUE(client->has_value());
   HostStore::retire(std::move(*store));
   client.reset();
-  const Deadline deadline = due_in(seconds(20));
-  while (std::chrono::steady_clock::now() < deadline) {
+  const auto is_gone = [&] {
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_storage raw{};
     const socklen_t length = at[0].to_sockaddr(raw);
     const bool gone = connect(fd, reinterpret_cast<const sockaddr*>(&raw), length) != 0;
     close(fd);
-    if (gone) return;
-    std::this_thread::yield();
-  }
-  FAIL() << "it still listens";
+    return gone;
+  };
+  test::wait_for(is_gone, "the end of the listener");
 }
 
 // ---- meetings, with threads as ranks
@@ -384,7 +383,7 @@ TEST(WorkerMeeting, ATimeOutIsSaidThoughTheStoreGoesDuringTheSearch) {
     const MeetAtAddress at{"127.0.0.1", (*agent)->port(), true};
     const Deadline due = due_in(milliseconds(500));
     std::jthread end([&] {
-      std::this_thread::sleep_until(due + milliseconds(200));
+      test::pause_until(due + milliseconds(200) * (attempt + 1), "the search has begun");
       agent->reset();
     });
     met = meet(rank_of(1, 4'000'000, at), {.deadline = due});

@@ -20,6 +20,7 @@
 
 #include "rendezvous/store/store_client.h"
 #include "tests/fakes/temp_tree.h"
+#include "tests/wait_for.h"
 #include "worker_lib/fork_guard.h"
 #include "worker_lib/watch/process_life.h"
 
@@ -60,11 +61,7 @@ class Notes {
     return access((path_ + "/" + name).c_str(), F_OK) == 0;
   }
   void await(const std::string& name) const {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    while (!is_there(name)) {
-      if (std::chrono::steady_clock::now() > deadline) std::abort();
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+    if (!test::wait_for([&] { return is_there(name); }, name)) std::abort();
   }
 
  private:
@@ -277,10 +274,7 @@ TEST(WorkerSpawn, RanksDieWithTheirParent) {
   EXPECT_EQ(result.ranks.at(0).signal, SIGKILL);
   const auto life = worker::ProcessLife::parse(notes.read("life"));
   ASSERT_TRUE(life.has_value());
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  while (worker::may_still_live(*life) && std::chrono::steady_clock::now() < deadline)
-    std::this_thread::yield();
-  EXPECT_FALSE(worker::may_still_live(*life)) << life->to_string();
+  test::wait_for([&] { return !worker::may_still_live(*life); }, "its end: " + life->to_string());
 }
 
 TEST(WorkerSpawn, RefusesNumbersThatMakeNoWorld) {

@@ -11,7 +11,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -21,6 +20,7 @@
 #include <rapidcheck/gtest.h>
 
 #include "tests/unit/worker_lib/group/fake_backend.h"
+#include "tests/wait_for.h"
 #include "worker_lib/call_word.h"
 #include "worker_lib/stragglers/straggler_search.h"
 #include "worker_lib/watch/watch.h"
@@ -474,7 +474,7 @@ class CountingWatch final : public Watch {
       replies_.push_back({rank, Reply::Kind::said, watch_.garbles ? "garbled" : said->encode()});
     }
     std::vector<Reply> wait(Deadline until) override {
-      if (replies_.empty()) std::this_thread::sleep_until(until);
+      if (replies_.empty()) test::pause_until(until, "nobody else answers");
       return std::exchange(replies_, {});
     }
     ProcessState state_of(int) const override { return ProcessState::running; }
@@ -651,14 +651,14 @@ CallOptions soon() {
 
 // Until a rank says that it is in something.
 void wait_until_in(FakeJob& job, int rank, const std::string& group, Lane lane) {
-  for (;;) {
+  const auto is_in = [&](const GroupProgress& one) {
+    return one.name == group && (one.lane(lane).is_under_way() || !one.transfers.empty());
+  };
+  const auto says_so = [&] {
     const auto place = RankProgress::decode(job.watch().progress(rank));
-    ASSERT_TRUE(place);
-    for (const GroupProgress& one : place->groups) {
-      if (one.name == group && (one.lane(lane).is_under_way() || !one.transfers.empty())) return;
-    }
-    std::this_thread::yield();
-  }
+    return place && std::ranges::any_of(place->groups, is_in);
+  };
+  test::wait_for(says_so, "rank " + std::to_string(rank) + " is in " + group);
 }
 
 TEST(GroupStragglers, ARankThatIsStoppedIsNamedThoughItsNeighbourIsLateAsWell) {
@@ -692,12 +692,12 @@ TEST(GroupStragglers, WorksAndThoseBehindThemAreFollowed) {
   wait_until_in(job, 1, "group of ranks 1,2", Lane::host);
   // As long as nobody waits for them, the rank itself is what the others wait for.
   Ranks ranks;
-  for (;;) {
+  const auto is_held = [&] {
     const auto place = RankProgress::decode(job.watch().progress(1));
     const auto group = std::ranges::find(place->groups, "group of ranks 1,2", &GroupProgress::name);
-    if (group->lane(Lane::host).is_held) break;
-    std::this_thread::yield();
-  }
+    return group->lane(Lane::host).is_held;
+  };
+  test::wait_for(is_held, "a call that is held");
   thrown_by([&] { job[0].world().barrier(soon()); }, &ranks);
   EXPECT_EQ(ranks, Ranks{{2}});
   pair.abort();

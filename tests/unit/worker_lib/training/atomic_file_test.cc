@@ -18,6 +18,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/wait_for.h"
+
 namespace muster::worker {
 namespace {
 
@@ -301,7 +303,7 @@ TEST_F(AtomicFileTest, IsWholeWheneverItsWriterIsKilled) {
     if (child == 0) write_for_ever(path(), ready[1]);
     char byte = 0;
     ASSERT_EQ(::read(ready[0], &byte, 1), 1);
-    ::usleep(static_cast<useconds_t>(random() % 5000));  // The moment is what is tried out.
+    test::pause_for(std::chrono::microseconds(random() % 5000), "the moment is what is tried out");
     ::kill(child, SIGKILL);
     int status = 0;
     ASSERT_EQ(::waitpid(child, &status, 0), child);

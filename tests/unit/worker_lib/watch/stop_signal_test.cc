@@ -5,13 +5,13 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
-#include <thread>
 
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/wait_for.h"
 #include "worker_lib/watch/watch_stop.h"
 
 namespace muster::worker {
@@ -83,7 +83,7 @@ TEST_F(StopSignalTest, AgreeLetsTheProcessGoOn) {
         std::raise(SIGTERM);
         std::raise(SIGTERM);
         const bool heard = hears(*signal);
-        std::this_thread::sleep_for(1500ms);  // Longer than what end_calls leaves.
+        test::pause_for(1500ms, "longer than what end_calls leaves");
         exit_if(heard);
       },
       testing::ExitedWithCode(0), "");
@@ -170,7 +170,7 @@ TEST_F(StopSignalTest, ToPretendIsHeardAndEndsNothing) {
         const auto signal = installed(StopPolicy::end_calls);
         signal->pretend();
         const bool heard = hears(*signal);
-        std::this_thread::sleep_for(1500ms);
+        test::pause_for(1500ms, "longer than what end_calls leaves");
         exit_if(heard && sigterm_is_default() == false);
       },
       testing::ExitedWithCode(0), "");
@@ -282,8 +282,7 @@ TEST(WatchStop, TheLaunchersOwnAccountIsWhatCallsEndWith) {
   options.wake = [&] { ++wakes; };
   WatchStop stop(std::move(options), pretended());
   stop.on_extra(kStart);
-  while (wakes == 0)
-    std::this_thread::yield();
+  test::wait_for([&] { return wakes > 0; }, "the wake-up");
   stop.on_extra(kStart + 1ms);
   ASSERT_EQ(said.news.size(), 1U);
   EXPECT_EQ(said.news[0].failure, account);

@@ -9,6 +9,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/wait_for.h"
+
 namespace muster::worker {
 namespace {
 
@@ -101,8 +103,7 @@ TEST(WatchBoard, ToUnsubscribeWaitsForACallOnAnotherThread) {
   });
   while (!asks)
     std::this_thread::yield();
-  for (int i = 0; i < 100; ++i)
-    std::this_thread::yield();
+  test::pause_for(std::chrono::milliseconds(1), "it may wait for the listener by then");
   gate.set_value();
   publishing.join();
   leaving.join();

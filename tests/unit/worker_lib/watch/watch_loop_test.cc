@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "rendezvous/base/random.h"
+#include "tests/wait_for.h"
 #include "worker_lib/watch/watch_board.h"
 
 namespace muster::worker {
@@ -80,12 +81,8 @@ struct Count {
   void hear(const News& news) {
     ++(news.kind == Kind::died ? died : news.kind == Kind::left ? left : aborted);
   }
-  // Until `count` is reached, or 20 s are over.
   static bool reaches(const std::atomic<int>& count, int wanted) {
-    const auto until = std::chrono::steady_clock::now() + 20s;
-    while (count < wanted && std::chrono::steady_clock::now() < until)
-      std::this_thread::yield();
-    return count == wanted;
+    return test::wait_for([&] { return count >= wanted; }, "so many news") && count == wanted;
   }
 };
 

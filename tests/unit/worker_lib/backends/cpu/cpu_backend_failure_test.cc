@@ -13,6 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/worker_lib/backends/cpu/cpu_ranks.h"
+#include "tests/wait_for.h"
 #include "worker_lib/call_word.h"
 
 namespace muster::worker {
@@ -89,14 +90,14 @@ TEST_P(CollectiveFailures, AbortEndsACollectiveThatIsBlocked) {
       ++ended;
     });
   }
-  std::this_thread::yield();
+  test::pause_for(milliseconds{20}, "they may be blocked by then");
   const auto begun = std::chrono::steady_clock::now();
   for (int rank = 0; rank < last_; ++rank)
     ranks_[rank].abort({ErrorCode::aborted, "enough", {}});
   for (std::thread& thread : blocked)
     thread.join();
   EXPECT_EQ(ended.load(), last_);
-  EXPECT_LT(std::chrono::steady_clock::now() - begun, seconds{1});
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, test::within(seconds{1}));
   Call later(OpKind::barrier, 0, 3);
   const Outcome<> done = ranks_[0].run(later.operation, after(seconds{60}));
   ASSERT_FALSE(done);
@@ -171,8 +172,7 @@ TEST_P(SocketFailures, EachSaysWhomItWaitsForWhileItWaits) {
   };
   ranks_.each([&](int rank) {
     if (rank == last_) {
-      while (!leads_to_last(0))
-        std::this_thread::yield();
+      test::wait_for([&] { return leads_to_last(0); }, "a way to the last rank");
       is_found = true;
       for (int other = 0; other < last_; ++other)
         ranks_[other].abort({ErrorCode::aborted, "found"});

@@ -14,6 +14,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/worker_lib/backends/cpu/memory_links.h"
+#include "tests/wait_for.h"
 #include "worker_lib/backends/cpu/p2p_matching.h"
 
 namespace muster::worker {
@@ -162,7 +163,7 @@ TEST(Exchange, LargeCopiesAreMadeWholeOrLeftAloneWhenTheCallFails) {
     EXPECT_EQ(a.exchange.finish().has_value(), comes);
     const std::vector<std::byte> then = to;
     EXPECT_TRUE(then == from || !comes);
-    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    test::pause_for(std::chrono::milliseconds{1}, "a copy that goes on would show");
     EXPECT_EQ(to, then);
   }
 }

@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/worker_lib/backends/cpu/cpu_ranks.h"
+#include "tests/wait_for.h"
 
 namespace muster::worker {
 namespace {
@@ -150,8 +151,7 @@ TEST_P(Transfers, WhatWasBegunGoesOnWithoutFurtherCalls) {
     if (rank == 0) {
       const auto works = ranks_[0].begin({sending(data, last_)}, limit_);
       ASSERT_TRUE(works);
-      while (!works->front()->outcome())
-        std::this_thread::yield();
+      test::wait_for([&] { return works->front()->outcome().has_value(); }, "the end of the send");
       EXPECT_EQ(ending(works->front()->outcome()), "done");
     } else if (rank == last_) {
       std::vector<int32_t> got(data.size());
@@ -319,7 +319,7 @@ TEST_P(Transfers, AbortEndsWhatIsBlockedAndWhatWasBegun) {
     ASSERT_FALSE(ended);
     EXPECT_EQ(ending(ended.error()), "aborted: enough");
   });
-  std::this_thread::yield();
+  test::pause_for(milliseconds{1}, "it may be blocked by then");
   ranks_[0].abort({ErrorCode::aborted, "enough", {}});
   blocked.join();
   EXPECT_EQ(ending(works->front()->wait(limit_)), "aborted: enough");

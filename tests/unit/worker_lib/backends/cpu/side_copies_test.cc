@@ -5,10 +5,11 @@
 #include <chrono>
 #include <cstring>
 #include <random>
-#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include "tests/wait_for.h"
 
 namespace muster::worker {
 namespace {
@@ -61,7 +62,7 @@ int pieces_of_a_slow_caller(bool may_have_help) {
   copies.begin(may_have_help);
   int pieces = 0;
   do {
-    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    test::pause_for(std::chrono::milliseconds{1}, "the caller is slow");
     ++pieces;
   } while (copies.copy_some());
   copies.finish();
@@ -80,10 +81,11 @@ TEST(SideCopies, TouchNothingOnceTheyAreDropped) {
     SideCopies copies;
     copies.add(to.data(), from.data(), kLarge);
     copies.begin(true);
-    if (round % 2 == 0) std::this_thread::sleep_for(std::chrono::microseconds{50 * round});
+    if (round % 2 == 0)
+      test::pause_for(std::chrono::microseconds{50 * round}, "the moment is what is tried out");
     copies.drop();
     const std::vector<std::byte> then = to;
-    std::this_thread::sleep_for(std::chrono::microseconds{200});
+    test::pause_for(std::chrono::microseconds{200}, "a copy that goes on would show");
     EXPECT_EQ(to, then);
   }
 }

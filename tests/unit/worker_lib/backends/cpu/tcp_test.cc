@@ -3,7 +3,6 @@
 #include <atomic>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -15,6 +14,7 @@
 
 #include "rendezvous/base/random.h"
 #include "tests/unit/worker_lib/backends/backend_ranks.h"
+#include "tests/wait_for.h"
 #include "worker_lib/backends/cpu/hierarchy_layout.h"
 #include "worker_lib/backends/cpu/tcp_acceptor.h"
 #include "worker_lib/backends/cpu/tcp_links.h"
@@ -156,8 +156,7 @@ class Receiving : public testing::Test {
     return poll(&state, 1, 30'000) == 1 && ::recv(socket.get(), &byte, 1, MSG_DONTWAIT) <= 0;
   }
   std::vector<std::pair<int, int>> wait_for_arrivals(int count) {
-    while (arrivals_.load() < count)
-      std::this_thread::yield();
+    test::wait_for([&] { return arrivals_.load() >= count; }, "so many connections");
     const std::lock_guard lock(mutex_);
     return came_;
   }
@@ -329,8 +328,7 @@ TEST_F(SocketLinksTest, GreetAgainWhereTheListenerDidNotWait) {
   ASSERT_TRUE(written) << written.error().message;
   EXPECT_EQ(*written, data_.size());
   // It is told before it is handed on.
-  while (came == 0 && std::chrono::steady_clock::now() < until)
-    std::this_thread::yield();
+  test::wait_for([&] { return came != 0; }, "the connection is handed on");
   EXPECT_EQ(came, 1);
 }
 

@@ -17,6 +17,7 @@
 #include "tests/unit/worker_lib/backends/backend_ranks.h"
 #include "tests/unit/worker_lib/backends/backend_reference.h"
 #include "tests/unit/worker_lib/backends/nccl/nccl_fake.h"
+#include "tests/wait_for.h"
 #include "worker_lib/backends/nccl/nccl_calls.h"
 #include "worker_lib/backends/nccl/nccl_core.h"
 
@@ -396,7 +397,7 @@ TEST_F(NcclBackendTest, ARankThatDoesNotComeEndsTheCallAtItsDeadline) {
   EXPECT_EQ(ending((*work)->outcome()), end);
   EXPECT_EQ(ending(finish(of(backends, 0), reduce_all(0, data), soon())), end);
   // So that the GPU, and who waits for it, comes free.
-  EXPECT_TRUE(comes_true([] { return fake_machine().aborts == 1; }));
+  test::wait_for([] { return fake_machine().aborts == 1; }, "the abort");
   EXPECT_EQ(fake_machine().revokes, 1);
 }
 
@@ -478,7 +479,7 @@ TEST_F(NcclBackendTest, AbortGetsACallerOutWhoIsStuckInNccl) {
   const Failure reason{ErrorCode::aborted, "abort() was called", {GlobalRank{0}}};
   fake_machine().calls_hang = true;
   std::thread aborting([&] {
-    std::this_thread::yield();
+    test::wait_for([] { return fake_machine().in_calls > 0; }, "the call");
     of(backends, 0).abort(reason);
   });
   EXPECT_EQ(ending(finish(of(backends, 0), reduce_all(0, data), soon())), ending(reason));
@@ -506,8 +507,7 @@ TEST_F(NcclBackendTest, WhoWaitsBehindACallThatIsStuckInNcclHasItsDeadlineToo) {
     EXPECT_THAT(ending(finish(of(backends, 0), reduce_all(0, data), soon())),
                 HasSubstr("barrier 2"));
   });
-  while (fake_machine().in_calls == 0)
-    std::this_thread::yield();
+  test::wait_for([] { return fake_machine().in_calls > 0; }, "the call");
   EXPECT_THAT(ending(finish(of(backends, 0), barrier(2), after(milliseconds{100}))),
               HasSubstr("timeout: barrier 2 did not finish on the GPU in time"));
   stuck.join();
@@ -555,7 +555,7 @@ TEST_F(NcclBackendTest, ADroppedGroupFinishesWhatIsUnderWay) {
   ASSERT_EQ(ending(finish(of(backends, 1), reduce_all(1, late), soon())), "done");
   EXPECT_EQ(ending((*work)->synchronize(soon())), "done");
   EXPECT_EQ(data, std::vector<float>(4, 3));
-  EXPECT_TRUE(comes_true([] { return fake_machine().destroys == 1; }));
+  test::wait_for([] { return fake_machine().destroys == 1; }, "the end of the communicator");
   EXPECT_EQ(fake_machine().aborts, 0);
 }
 
@@ -580,13 +580,13 @@ TEST_F(NcclBackendTest, AnIdleGroupAsksTheGpuNothing) {
   const Backends backends = make(group);
   ASSERT_TRUE(finish(of(backends, 0), reduce_all(0, data), soon()));
   ASSERT_TRUE(finish(of(backends, 0), barrier(2), soon()));
-  // Its thread has a last look, and then a hundred chances for another.
   int before = -1;
-  ASSERT_TRUE(comes_true([&] {
+  const auto asks_nothing = [&] {
     const int now = fake_machine().queries;
-    std::this_thread::sleep_for(milliseconds{50});
+    test::pause_for(milliseconds{50}, "a hundred chances for another look");
     return before == now || (before = now, false);
-  }));
+  };
+  test::wait_for(asks_nothing, "a last look, and then no other");
 }
 
 TEST_F(NcclBackendTest, EventsAreUsedAgain) {
@@ -644,7 +644,7 @@ TEST_F(NcclBackendTest, WhatIsCapturedIntoAGraphIsNotWaitedFor) {
   ASSERT_EQ(perform(of(backends, 0), reduce_all(0, data), after(milliseconds{1})), "done");
   const auto work = of(backends, 0).start(reduce_all(0, data), after(milliseconds{1}));
   ASSERT_TRUE(work);
-  std::this_thread::sleep_for(milliseconds{50});
+  test::pause_for(milliseconds{50}, "its deadline passes");
   EXPECT_EQ(ending((*work)->outcome()), "under way");
   fake_machine().stream_is_captured = false;
   of(backends, 0).abort({ErrorCode::aborted, "the test is over"});

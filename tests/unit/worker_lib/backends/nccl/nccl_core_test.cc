@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/worker_lib/backends/nccl/nccl_fake.h"
+#include "tests/wait_for.h"
 
 namespace muster::worker {
 namespace {
@@ -76,8 +77,7 @@ TEST_F(NcclCoreTest, ACallThatDoesNotComeBackIsReportedAndNotAborted) {
     });
     EXPECT_TRUE(mark || mark.error().code == ErrorCode::peer_failed);
   });
-  while (fake_machine().in_calls == 0)
-    std::this_thread::yield();
+  test::wait_for([] { return fake_machine().in_calls > 0; }, "the call");
   core->fail({ErrorCode::peer_failed, "rank 3 (node7, pid 9) died", {GlobalRank{3}}});
   EXPECT_EQ(told.get_future().get(),
             "muster: group world: a call into NCCL does not return after: rank 3 (node7, pid 9) "
@@ -85,7 +85,7 @@ TEST_F(NcclCoreTest, ACallThatDoesNotComeBackIsReportedAndNotAborted) {
   EXPECT_EQ(fake_machine().aborts, 0);
   fake_machine().calls_hang = false;
   calling.join();
-  EXPECT_TRUE(comes_true([] { return fake_machine().aborts == 1; }));
+  test::wait_for([] { return fake_machine().aborts == 1; }, "the abort");
   fake_machine().has_revoke = true;
 }
 
@@ -97,7 +97,7 @@ TEST_F(NcclCoreTest, AnAbortThatHangsEndsTheProcess) {
         const auto core =
             make({.group = "world", .communicator = {}, .end_bound = milliseconds{50}});
         core->fail({ErrorCode::stopped, "the job was told to end", {}});
-        std::this_thread::sleep_for(seconds{60});
+        test::pause_for(seconds{60}, "the end of the process comes before");
       },
       testing::ExitedWithCode(1), "NCCL did not stop within 0.05 s after: the job was told to end");
 }

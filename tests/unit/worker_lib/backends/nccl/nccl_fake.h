@@ -14,6 +14,7 @@
 
 #include "tests/fakes/fake_gpu.h"
 #include "tests/unit/worker_lib/backends/backend_ranks.h"
+#include "tests/wait_for.h"
 #include "worker_lib/backends/nccl/cuda_driver.h"
 
 namespace muster::worker {
@@ -37,16 +38,6 @@ inline fake::FakeGpu& fake_machine() {
   static fake::FakeGpu* const machine =
       reinterpret_cast<fake::FakeGpu* (*)()>(fake_symbol("fake_gpu"))();
   return *machine;
-}
-
-// Until it holds, or a minute has passed.
-inline bool comes_true(const std::function<bool()>& holds) {
-  const Deadline end = after(std::chrono::seconds{60});
-  while (!holds()) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds{1});
-  }
-  return true;
 }
 
 // A stream that somebody else made, and work of somebody else's on it.
@@ -94,13 +85,14 @@ class NcclTest : public testing::Test {
 
   void TearDown() override {
     fake::FakeGpu& machine = fake_machine();
-    EXPECT_TRUE(comes_true([&] {
+    const auto is_empty = [&] {
       return machine.communicators == 0 && machine.streams == 0 && machine.contexts == 0 &&
              machine.events == 0 && machine.allocations == 0;
-    })) << "left over: "
-        << machine.communicators << " communicators, " << machine.streams << " streams, "
-        << machine.contexts << " contexts, " << machine.events << " events, " << machine.allocations
-        << " allocations";
+    };
+    EXPECT_TRUE(test::wait_for(is_empty, "the end of all that was made on the machine"))
+        << "left over: " << machine.communicators << " communicators, " << machine.streams
+        << " streams, " << machine.contexts << " contexts, " << machine.events << " events, "
+        << machine.allocations << " allocations";
     EXPECT_EQ(machine.misuses, 0);
     machine.misuses = machine.aborts = machine.revokes = machine.destroys = machine.queries = 0;
   }
