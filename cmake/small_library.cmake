@@ -9,9 +9,8 @@ function(muster_small_library name)
   target_link_libraries(${name} PRIVATE muster_flags tl::expected)
   # {fmt} without locales, which would be three quarters of the library.
   target_compile_definitions(${name} PRIVATE FMT_STATIC_THOUSANDS_SEPARATOR=',')
-  target_compile_options(${name} PRIVATE $<$<NOT:$<CONFIG:Debug>>:-Os>)
   target_link_options(${name} PRIVATE -static-libstdc++ -static-libgcc $<$<NOT:$<CONFIG:Debug>>:-s>
                       -Wl,--exclude-libs,ALL -Wl,-z,noseparate-code)
-  set_target_properties(${name} PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
+  set_target_properties(${name} PROPERTIES MUSTER_OPTIMIZE -Os CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
                         LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})
 endfunction()

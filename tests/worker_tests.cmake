@@ -1,5 +1,5 @@
 # Tests of the worker library that need no launcher. With objects, not libmuster.so: the tests look inside.
-set(WORKER muster_worker_objects muster_worker_base)
+set(WORKER muster_worker_objects muster_worker_services muster_worker_base)
 muster_test(worker_group_front_tests unit
   SOURCES
     unit/worker_lib/group/group_bytes_test.cc unit/worker_lib/group/group_checks_test.cc
