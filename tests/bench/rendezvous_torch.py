@@ -5,8 +5,8 @@ last one knows its rank.
 """
 
 import os
+import pathlib
 import signal
-import socket
 import struct
 import sys
 import time
@@ -14,13 +14,10 @@ import time
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
+sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1] / "live"))
+from ports import free_port  # noqa: E402
+
 JOIN_TIMEOUT_S = 300
-
-
-def unused_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 def make_handler(agents, port):
@@ -51,7 +48,7 @@ def read_exactly(file, size):
 
 def milliseconds(agents):
     (waiting, wait), (released, release), (ranks, rank) = os.pipe(), os.pipe(), os.pipe()
-    port, children = unused_port(), []
+    port, children = free_port(), []
     for _ in range(agents):
         child = os.fork()
         if child == 0:

@@ -22,8 +22,8 @@ import netns  # noqa: E402
 import paired  # noqa: E402
 import results  # noqa: E402
 from bench import machine  # noqa: E402
-from nodes_harness import free_port  # noqa: E402
 from plots import byte_words  # noqa: E402
+from ports import free_port  # noqa: E402
 
 WARM_UP = 3
 BACKENDS = ("muster", "gloo")

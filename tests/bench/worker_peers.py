@@ -17,6 +17,7 @@ import launching
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "live"))
 import netns  # noqa: E402
+from ports import free_port  # noqa: E402
 
 PATIENCE = 120  # seconds for the ranks to come, and for one answer
 PEERS = ("muster", "gloo", "Open MPI")
@@ -70,12 +71,6 @@ def versions(peers):
 
 class Failed(Exception):
     pass
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 class Job:

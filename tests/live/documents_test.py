@@ -16,13 +16,13 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import unittest
 
 from harness import MUSTER, LiveTest, main, wait_for
+from ports import free_port
 
 MUSTERCTL = os.environ.get("MUSTERCTL") or os.path.join(os.path.dirname(MUSTER), "musterctl")
 EXAMPLES = os.environ.get("MUSTER_EXAMPLES") or os.path.join(os.path.dirname(MUSTER), "examples")
@@ -66,21 +66,6 @@ def blocks_of(document):
             for match in FENCE.finditer(text)]
 
 
-def free_ports(count):
-    """Below those that the kernel gives to outgoing connections, which would take one between two commands."""
-    found = []
-    for port in range(20000 + os.getpid() % 8000, 32000):
-        with socket.socket() as s:
-            try:
-                s.bind(("127.0.0.1", port))
-                found.append(port)
-            except OSError:
-                continue
-        if len(found) == count:
-            return found
-    raise AssertionError("no free ports")
-
-
 def output_of(*command):
     return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, check=False).stdout
 
@@ -121,7 +106,7 @@ class Commands(LiveTest):
 
     def run_block(self, block):
         names = sorted(set(PORT.findall(block.text)))
-        ports = dict(zip(names, free_ports(len(names)))) if names else {}
+        ports = {name: free_port() for name in names}
         script = PORT.sub(lambda match: str(ports[match[0]]), block.text)
         with tempfile.TemporaryFile() as output:
             process = subprocess.Popen(["bash", "-e", "-c", script], cwd=self.folder.name, env=self.env,

@@ -12,11 +12,11 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 
 from harness import wait_for
+from ports import free_port
 
 SKIPPED = 77
 # The members say when they are ready, but not when the cluster takes changes.
@@ -37,26 +37,6 @@ def require_etcd():
         print(f"SKIPPED: no etcd: {', '.join(missing)} not found in MUSTER_ETCD={os.environ.get('MUSTER_ETCD', '')!r} "
               "nor on this machine (./dev test unpacks it)", file=sys.stderr)
         sys.exit(SKIPPED)
-
-
-def free_ports(count):
-    """Ports that nothing has now. Below those that the kernel gives to clients, so that none takes them meanwhile."""
-    held, ports = [], []
-    with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as f:
-        low = int(f.read().split()[0])
-    candidates = iter(range(low - 1 - os.getpid() % 8000, 1024, -1))
-    while len(ports) < count:
-        one = socket.socket()
-        try:
-            one.bind(("127.0.0.1", next(candidates)))
-        except OSError:
-            one.close()
-            continue
-        held.append(one)
-        ports.append(one.getsockname()[1])
-    for one in held:
-        one.close()
-    return ports
 
 
 class Certificates:
@@ -92,7 +72,7 @@ class Etcd:
         self.server, self.client_certificates, self.gateway = server, client_certificates, gateway
         self.etcd, self.etcdctl = find_programs()
         self.processes = [None] * members
-        self.ports = free_ports(2 * members)
+        self.ports = [free_port() for _ in range(2 * members)]
         self.scheme = "https" if certificates else "http"
         self.endpoint = ",".join(self.client(i) for i in range(members))
 

@@ -16,6 +16,7 @@ import unittest
 
 import etcd
 from harness import LIMIT_S, LiveTest, main
+from ports import free_port, listening
 
 QUERY = os.environ.get("MUSTER_ETCD_QUERY", "")
 ENVIRONMENT, RENDEZVOUS = 121, 122
@@ -94,8 +95,8 @@ class Forgetful:
 
     def __init__(self, port):
         self.port, self.lose = port, None
-        self.server = socket.create_server(("127.0.0.1", 0))
-        self.endpoint = f"127.0.0.1:{self.server.getsockname()[1]}"
+        self.server, own = listening()
+        self.endpoint = f"127.0.0.1:{own}"
         threading.Thread(target=self.accept, daemon=True).start()
 
     def accept(self):
@@ -479,7 +480,7 @@ class Secured(EtcdTest):
         self.looks(self.new_etcd(gateway="enable-grpc-gateway: true\n"))
 
     def test_nobody_listens(self):
-        port, = etcd.free_ports(1)
+        port = free_port()
         with Node(f"127.0.0.1:{port},nowhere.invalid", "") as node:
             self.assertRegex(node.ask("look"), f"^error {RENDEZVOUS} no member of etcd can be used: 127.0.0.1:{port}: it refused the "
                              "connection; nowhere.invalid:2379: its name (is unknown|could not be looked up)$")

@@ -18,7 +18,7 @@ import tempfile
 import time
 
 from harness import Job, is_gone, wait_for
-from nodes_harness import free_port
+from ports import free_port
 
 PROGRAM = os.environ.get("MUSTER_HANG_FAULTS", "")
 RECORDED_MISMATCH = ("--no-python", os.environ.get("MUSTER_RECORDED_MISMATCH", ""))  # Its ranks do nothing else.

@@ -10,6 +10,7 @@ import time
 import uuid
 
 from harness import MUSTER, Job, LiveTest, alive_with, children_of, main, run, wait_for
+from ports import free_port
 
 BUILD = os.environ["MUSTER_BUILD"]
 
@@ -91,12 +92,13 @@ class Stopping(LiveTest):
         self.assertEqual(job.wait(20), 130)
 
     def test_two_jobs_cannot_have_the_same_master_port(self):
-        first = Job("--master-port", "29871", "--no-python", "sh", "-c", f"touch {self.path('up')}; sleep 1000")
+        port = free_port()
+        first = Job("--master-port", port, "--no-python", "sh", "-c", f"touch {self.path('up')}; sleep 1000")
         self.addCleanup(first.__exit__)
         self.wait_for_files("up")
-        code, _, err = run("--master-port", "29871", "--no-python", "true")
+        code, _, err = run("--master-port", port, "--no-python", "true")
         self.assertEqual(code, 121)
-        self.assertIn(f"port 29871 is in use by pid {first.agent()} ", err)
+        self.assertIn(f"port {port} is in use by pid {first.agent()} ", err)
 
 
 class Verdicts(LiveTest):

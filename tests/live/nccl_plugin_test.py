@@ -13,7 +13,7 @@ import unittest
 
 from hang_cells import HangJob, limits
 from harness import LiveTest, require_muster, run, wait_for
-from nodes_harness import free_port
+from ports import free_port
 
 PROGRAM = os.environ.get("MUSTER_NCCL_FAULTS", "")
 SECOND = os.environ.get("MUSTER_SECOND_PROFILER", "")

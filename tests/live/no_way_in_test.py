@@ -16,7 +16,8 @@ import time
 import netns
 from harness import MUSTER, Job, LiveTest, main, wait_for
 from netns_nodes import PORT, NetnsTest, NodeJob
-from nodes_harness import NodesTest, free_port
+from nodes_harness import NodesTest
+from ports import free_port
 from relay import Relay
 
 RANKS = os.environ.get("WORKER_NETNS_PROGRAM", "")

@@ -1,11 +1,10 @@
 """Several launchers that form one job, each a node of its own, on loopback."""
 import os
-import random
 import re
 import signal
-import socket
 
 from harness import Job, LiveTest, children_of, wait_for
+from ports import free_port
 
 # Every attempt of every worker leaves a line; then it does what the file `do.RANK`, or `do`, says.
 WORKER = """#!/bin/bash
@@ -34,18 +33,6 @@ class Start:
         (self.rank, self.local_rank, self.world, self.local_world, self.group_rank, self.nodes, self.restart) = map(
             int, words[:7])
         self.master_addr, self.master_port, self.node = words[7], int(words[8]), words[9]
-
-
-def free_port():
-    """One that the kernel does not give to outgoing connections: these would keep a host from binding it."""
-    while True:
-        port = random.randrange(20000, 30000)
-        with socket.socket() as s:
-            try:
-                s.bind(("127.0.0.1", port))
-                return port
-            except OSError:
-                pass
 
 
 class NodesTest(LiveTest):

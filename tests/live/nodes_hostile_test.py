@@ -18,7 +18,8 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "store"))
 import serving
 from harness import children_of, main, wait_for
-from nodes_harness import NodesTest, free_port
+from nodes_harness import NodesTest
+from ports import free_port
 from relay import Relay
 
 SEED = int(os.environ.get("SEED", "20240229"))

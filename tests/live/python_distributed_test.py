@@ -16,7 +16,7 @@ import textwrap
 import time
 
 from harness import LIMIT_S, Job, LiveTest, bare_python, install_wheel, main, run, start_kernel
-from nodes_harness import free_port
+from ports import free_port
 
 SKIPPED = 77
 PYTHON = os.path.join(os.environ.get("MUSTER_PYTHON", ""), "bin", "python")

@@ -13,7 +13,7 @@ import unittest
 import uuid
 
 from harness import LIMIT_S, alive_with, bare_python, install_wheel, main, start_kernel, wait_for
-from nodes_harness import free_port
+from ports import free_port
 
 SKIPPED = 77
 PYTHON = os.path.join(os.environ.get("MUSTER_PYTHON", ""), "bin", "python")

@@ -4,6 +4,8 @@ import socket
 import struct
 import threading
 
+from ports import listening
+
 
 def frames_of(said):
     """The whole frames of what one side has said, as the node's after its magic."""
@@ -53,8 +55,7 @@ class Relay:
     On a busy machine the first one may end before its handshake does."""
 
     def __init__(self, port):
-        self.server = socket.create_server(("127.0.0.1", 0))
-        self.port = self.server.getsockname()[1]
+        self.server, self.port = listening()
         self.target = port
         self.ways = []
         threading.Thread(target=self._accept, daemon=True).start()

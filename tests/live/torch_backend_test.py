@@ -17,7 +17,7 @@ import time
 import unittest
 
 from harness import LIMIT_S, Job, LiveTest, install_wheel, require_muster
-from nodes_harness import free_port
+from ports import free_port
 
 SKIPPED = 77
 TOLD_WITHIN_MS = 1000  # What is promised; a test asserts ten times as much, since others use the processors too.
@@ -118,14 +118,6 @@ class Rank:
 
     def __str__(self):
         return f"---- {self.process.args} ended with {self.code}\n{self.out}{self.err[-5000:]}"
-
-
-def free_ports(count):
-    """Different ones."""
-    ports = set()
-    while len(ports) < count:
-        ports.add(str(free_port()))
-    return list(ports)
 
 
 class Backend(LiveTest):
@@ -232,7 +224,7 @@ class Training(Backend):
 class Failures(Backend):
     def test_a_rank_dies(self):
         cases = ("backward", *(["fsdp"] if HAS_FSDP else []), "all_reduce", "async", "future", "recv", "barrier")
-        ranks = self.ranks(3, f"{PROGRAMS}/torch_deaths.py", "muster", *map(":".join, zip(cases, free_ports(len(cases)))),
+        ranks = self.ranks(3, f"{PROGRAMS}/torch_deaths.py", "muster", *(f"{case}:{free_port()}" for case in cases),
                            limit_s=2 * LIMIT_S, DEATHS=self.folder.name)
         for what in cases:
             with self.subTest(what=what):
@@ -274,7 +266,7 @@ class Failures(Backend):
                 self.assertRegex(ranks[0].out, r"^PeerFailedError all_reduce 2 of group world: rank 1 .* left", ranks[0])
 
     def test_a_replaced_rank_meets_the_one_that_goes_on(self):
-        ports = free_ports(2)
+        ports = [str(free_port()) for _ in range(2)]
         ranks = self.together([{"WORLD_SIZE": "2", "RANK": rank, "PORTS": on}
                                for rank, on in (("0", " ".join(ports)), ("1", ports[0]), ("1", ports[1]))],
                               self.write("again.py", AGAIN))

@@ -17,7 +17,8 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[1:1] = [str(HERE / "store")]
 from harness import Job, main, wait_for  # noqa: E402
-from nodes_harness import NodesTest, free_port  # noqa: E402
+from nodes_harness import NodesTest  # noqa: E402
+from ports import free_port  # noqa: E402
 import serving  # noqa: E402
 import torch_nursery  # noqa: E402
 

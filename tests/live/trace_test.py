@@ -10,7 +10,7 @@ import unittest
 import hang_cells
 from hang_cells import PROGRAM, PYTHON, TORCH, HangJob
 from harness import Job, LiveTest, is_gone, main, run, wait_for
-from nodes_harness import free_port
+from ports import free_port
 
 CLOCK_AHEAD_S = 1000
 CLOCK_ERROR_US = 1e6  # Far more than it is on one machine, far less than that.

@@ -8,11 +8,11 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import unittest
 
 from harness import LIMIT_S, Job, LiveTest, main, run, wait_for
+from ports import free_port
 
 EXAMPLES = os.environ["MUSTER_EXAMPLES"]
 TRAINING = os.environ["MUSTER_WORKER_TRAINING"]
@@ -69,9 +69,7 @@ class Joining(ExampleTest):
         self.assertEqual(lines, [f"rank {r} of {ranks}: rank 0 waited for us at {url}" for r in range(ranks)])
 
     def test_by_an_address(self):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         for ranks in (3, 2):  # One after the other at the same address.
             self.join(f"tcp://127.0.0.1:{port}", ranks)
 

@@ -15,6 +15,7 @@ import unittest
 import netns
 from harness import Job, LiveTest, is_gone, require_muster, wait_for
 from netns_nodes import NetnsTest
+from ports import free_port
 
 RANKS = os.environ.get("MUSTER_WORKER_FAILURE_RANKS", "")
 SEED = int(os.environ.get("MUSTER_FAILURE_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 30)
@@ -310,13 +311,6 @@ class Nodes(Ranks, NetnsTest):
             self.assertIn("node2", e.text)
         say(f"2 nodes, one cut: {here[0].text}")
         self.cluster.heal(2)
-
-
-def free_port():
-    import socket
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def main():

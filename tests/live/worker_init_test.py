@@ -14,18 +14,13 @@ import time
 
 import netns
 from harness import LIMIT_S, LiveTest, children_of, is_gone, main, run, wait_for
+from ports import free_port, listening
 
 PROGRAM = os.environ.get("MUSTER_WORKER_INIT", "")
 TORCH = os.environ.get("MUSTER_TORCH_VENV", "")
 # Nothing that a launcher around this test may have set.
 CLEAN = {name: value for name, value in os.environ.items()
          if not re.match(r"(OMPI|PMIX|PMI|SLURM|TORCHELASTIC)_|(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_(ADDR|PORT))$", name)}
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 class Line:
@@ -276,10 +271,8 @@ class ExplicitTest(JoiningTest):
             self.assertIn(f"error environment []: init_process_group: {expected}", self.error_of(Rank(env=env)))
 
     def test_a_taken_port_is_named_by_rank_0(self):
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            s.listen()
-            port = s.getsockname()[1]
+        server, port = listening()
+        with server:
             rank = Rank("--init-method", f"tcp://127.0.0.1:{port}", "--rank", 0, "--world-size", 2)
             self.assertRegex(self.error_of(rank), rf"^error environment \[\]: .*127\.0\.0\.1:{port}")
 

@@ -18,6 +18,7 @@ import unittest
 
 import netns
 from harness import LIMIT_S, LiveTest, wait_for
+from ports import free_port
 
 RANKS = os.environ.get("MUSTER_WORKER_ORIGIN_RANKS", "")
 ON_ERROR = 3
@@ -122,13 +123,6 @@ class Scene:
             if self.test.exists(f"record.{rank}"):
                 found[rank] = Record(self.test.read(f"record.{rank}"))
         return found
-
-
-def free_port():
-    import socket
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 class OriginTest(LiveTest):

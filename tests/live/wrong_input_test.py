@@ -1,12 +1,12 @@
 """Every wrong input gets one line that names the thing and the remedy, the documented exit code, at once."""
 import os
 import resource
-import socket
 import subprocess
 import tempfile
 import time
 
 from harness import MUSTER, LiveTest, main, run
+from ports import listening
 
 
 class WrongInput(LiveTest):
@@ -116,10 +116,8 @@ class WrongInput(LiveTest):
         self.assertEqual(out, "64\n" * 50)
 
     def test_occupied_port(self):
-        with socket.socket() as taken:
-            taken.bind(("127.0.0.1", 0))
-            taken.listen()
-            port = taken.getsockname()[1]
+        taken, port = listening()
+        with taken:
             self.refused(121, "--master-port", port, "--no-python", "true",
                          names=[str(port), f"pid {os.getpid()}", "--master-port"])
 

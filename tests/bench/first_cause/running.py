@@ -5,7 +5,6 @@ import glob
 import json
 import os
 import pathlib
-import random
 import re
 import select
 import shutil
@@ -16,6 +15,9 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[2] / "live"))
+from ports import free_port  # noqa: E402
+
 PROGRAMS = pathlib.Path(__file__).resolve().parent
 PATIENCE_S, TORCH_PATIENCE_S = 60, 180
 BEFORE_START_NS = 30_000_000
@@ -24,15 +26,6 @@ SAME_MOMENT_NS = 1_000_000
 
 class MissingVerdict(Exception):
     pass
-
-
-def free_port():
-    """One that the kernel does not give to outgoing connections."""
-    while True:
-        port = random.randrange(20000, 30000)
-        with contextlib.suppress(OSError), socket.socket() as probe:
-            probe.bind(("127.0.0.1", port))
-            return port
 
 
 class MemoryCgroup:

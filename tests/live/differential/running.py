@@ -10,20 +10,14 @@ import os
 import pathlib
 import shutil
 import signal
-import socket
 import subprocess
 import time
 
 import launchers
 import warm_torchrun
+from ports import free_port
 
 PROBE = pathlib.Path(__file__).resolve().parent / "probe.py"
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 def environment_of(pid):
