@@ -20,6 +20,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "live"))
 import netns  # noqa: E402
+from waiting import pause  # noqa: E402
 
 CLIENTS = 1000
 RUNS, LIMIT = 31, 1.2
@@ -46,7 +47,7 @@ def connect_all(address, port):
     took = time.perf_counter() - begun
     for client in clients:
         client.close()
-    time.sleep(0.1)  # Until the store has seen that.
+    pause(0.1, "for the store, which shows nobody what it has seen")
     return took
 
 

@@ -12,6 +12,9 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1] / "live"))
+from waiting import pause, polling  # noqa: E402, F401
+
 
 @dataclasses.dataclass(frozen=True)
 class Launcher:
@@ -118,12 +121,10 @@ class Job:
     def stamp(self, rank, attempt=0, patience=60):
         """(when main of that worker began, its pid), as soon as the worker has said so."""
         path = self.folder / f"start.{attempt}.{rank}"
-        deadline = time.monotonic() + patience
-        while time.monotonic() < deadline:
+        for _ in polling(patience, 0.0005):
             if path.exists():
                 nanoseconds, pid = path.read_text().split()
                 return int(nanoseconds) / 1e9, int(pid)
-            time.sleep(0.0005)
         sys.exit(f"{self.command}: worker {rank} of attempt {attempt} did not start in {patience} s")
 
     def stamps(self, workers):

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 
-from launching import Job, processes_of
+from launching import Job, pause, processes_of
 
 TRUE = ("/bin/true",)
 PATIENCE = 20  # seconds for 200 workers; some versions of Open MPI never come to the end of them
@@ -46,7 +46,7 @@ class Bench:
             return None
         with Job(launcher.call(2, self.stamping("wait"), *launcher.restarts)) as job:
             (_, _), (_, victim) = job.stamps(2)
-            time.sleep(1.2)
+            pause(1.2, "until it is old enough")
             killed = time.monotonic()
             os.kill(victim, signal.SIGKILL)
             return (job.stamp(1, attempt=1)[0] - killed) * 1e3
@@ -54,7 +54,7 @@ class Bench:
     def stop(self, launcher):
         with Job(launcher.call(2, self.stamping("wait"))) as job:
             job.stamps(2)
-            time.sleep(0.2)  # The launcher may still be busy with its own start.
+            pause(0.2, "the launcher may still be busy with its own start")
             return job.stop() * 1e3
 
     def idle(self, launchers):
@@ -63,9 +63,9 @@ class Bench:
         try:
             for job in jobs:
                 job.stamps(2)
-            time.sleep(1)
+            pause(1, "as above")
             before = [usage(job) for job in jobs]
-            time.sleep(self.idle_seconds)
+            pause(self.idle_seconds, "the time that is measured")
             return [
                 memory(job) | {name: (now - then[name]) / self.idle_seconds for name, now in usage(job).items()}
                 for job, then in zip(jobs, before)

@@ -16,6 +16,7 @@ from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
 sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1] / "live"))
 from ports import free_port  # noqa: E402
+from waiting import pause  # noqa: E402
 
 JOIN_TIMEOUT_S = 300
 
@@ -62,7 +63,7 @@ def milliseconds(agents):
         os.close(end)
     try:
         read_exactly(waiting, agents)
-        time.sleep(0.2)  # Those who said that they wait fall asleep.
+        pause(0.2, "those that said that they wait fall asleep")
         began = time.monotonic()
         os.close(release)  # The end of the file wakes all.
         answers = [struct.unpack("id", read_exactly(ranks, struct.calcsize("id"))) for _ in range(agents)]

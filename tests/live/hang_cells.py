@@ -15,9 +15,8 @@ import os
 import re
 import signal
 import tempfile
-import time
 
-from harness import Job, is_gone, wait_for
+from harness import Job, is_gone, pause, wait_for, within
 from ports import free_port
 
 PROGRAM = os.environ.get("MUSTER_HANG_FAULTS", "")
@@ -229,7 +228,7 @@ def judged(job, expected, ranks, culprit):
     right = [e for e in notices + verdicts if is_right(e, expected, culprit, ranks)]
     after = lambda events: round(seconds_of(events[0]) - float(began[1]), 3) if began and events else None
     named_s = after(right)
-    in_time = named_s is not None and (right[0]["by"] == "failure" or named_s <= PROMISE_S)
+    in_time = named_s is not None and (right[0]["by"] == "failure" or named_s <= within(PROMISE_S, 1))
     return {"found": [{key: e[key] for key in ("class", "by", "ranks", "text")} for e in verdicts or notices],
             "named_s": named_s, "verdict_s": after(verdicts),
             "right": (in_time and len(verdicts) < 2
@@ -249,19 +248,19 @@ def trace(pid, seconds):
         if libc.ptrace(request, pid, None, None) != 0:
             raise OSError(ctypes.get_errno(), "ptrace")
     os.waitpid(pid, WAIT_ALL)
-    time.sleep(seconds)
+    pause(seconds, "as long as a person takes")
     libc.ptrace(DETACH, pid, None, None)
 
 
-def pause(pid, seconds):
+def stop(pid, seconds):
     os.kill(pid, signal.SIGSTOP)
-    time.sleep(seconds)
+    pause(seconds, "as long as a person takes")
     os.kill(pid, signal.SIGCONT)
 
 
 def suspend(job, seconds):
     job.signal(signal.SIGTSTP)
-    time.sleep(seconds)
+    pause(seconds, "as long as a person takes")
     job.signal(signal.SIGCONT)
 
 
@@ -275,8 +274,8 @@ def healthy(ranks, seconds, scale, library="worker_lib", nodes=1):
         wait_for(lambda: "fault" in job.stdout(), "the job runs")
         for turn in range(1 << 30):
             pid = job.pids()[turn % ranks]
-            for act in (lambda: trace(pid, 25 * scale), lambda: pause(pid, 5 * scale), lambda: suspend(job, 25 * scale)):
-                time.sleep(30 * scale)
+            for act in (lambda: trace(pid, 25 * scale), lambda: stop(pid, 5 * scale), lambda: suspend(job, 25 * scale)):
+                pause(30 * scale, "undisturbed")
                 try:
                     if job.process.poll() is None:
                         act()

@@ -12,11 +12,10 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 
 from hang_cells import FAULTS, PROGRAM, RECORDED_MISMATCH, HangJob, healthy, limits, perform
 import harness
-from harness import Job, LiveTest, wait_for
+from harness import Job, LiveTest, nothing_happens_for, pause, processes, wait_for
 
 SCALE = 0.1
 MUSTERCTL = os.environ.get("MUSTERCTL", "")
@@ -235,10 +234,10 @@ class Suspension(HangTest):
         wait_for(lambda: "fault" in job.stdout(), "the job runs")
         for one in (job, other):
             one.signal(signal.SIGTSTP)
-            time.sleep(0.3)
-        time.sleep(1)
+            wait_for(lambda one=one: processes()[one.pid][1] == "T", "it is suspended")
+        pause(1, "both stand still")
         job.signal(signal.SIGCONT)
-        time.sleep(4)  # Node 1 is late for three limits.
+        pause(4, "node 1 is late for three limits")
         other.signal(signal.SIGCONT)
         self.assertEqual([one.wait(60) for one in (job, other)], [0, 0], job.stderr())
         self.assertEqual(job.found("hang", "mismatch"), [], job.stderr())
@@ -299,9 +298,8 @@ class Actions(HangTest):
     def test_report_leaves_the_job_alone(self):
         job = self.job("crossed_groups", "--on-hang", "report", culprit=1)
         job.wait_found("hang")
-        time.sleep(0.5)
-        self.assertIsNone(job.process.poll())
-        self.assertIn("the job goes on", job.stderr())
+        wait_for(lambda: "the job goes on" in job.stderr(), "it is said")
+        nothing_happens_for(0.5, lambda: self.assertIsNone(job.process.poll()))
 
 
 class Bundle(HangTest):
@@ -469,7 +467,7 @@ class WakeUps(HangTest):
         counts, agent = [], job.agent()
         for _ in range(3):
             before = switches(agent)
-            time.sleep(WATCHED_S)
+            pause(WATCHED_S, "the time that is counted")
             counts.append(switches(agent) - before)
         return min(counts)
 

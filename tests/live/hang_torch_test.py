@@ -9,11 +9,10 @@ import os
 import re
 import subprocess
 import sys
-import time
 
 import hang_cells
 from hang_cells import LIBRARIES, PYTHON, TORCH, HangJob, healthy, limits, perform
-from harness import LiveTest, main, wait_for
+from harness import LiveTest, main, pause, wait_for
 
 SCALE = 0.1
 HEALTHY_S = float(os.environ.get("MUSTER_HEALTHY_S", "60"))
@@ -56,7 +55,7 @@ class Watched(TorchTest):
         self.write("late", str(job.pids()[1]))
         for _ in range(20):
             subprocess.run([os.environ["MUSTERCTL"], "stacks", str(job.pid)], capture_output=True, timeout=60, check=True)
-            time.sleep(2)  # As watch(1) does.
+            pause(2, "as watch(1) does")
             if job.found("hang"):
                 break
         self.assertEqual([e["class"] for e in job.found("hang")], ["never_entered"], job.stderr())

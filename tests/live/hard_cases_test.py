@@ -6,10 +6,9 @@ import re
 import resource
 import signal
 import subprocess
-import time
 import uuid
 
-from harness import MUSTER, Job, LiveTest, alive_with, children_of, main, run, wait_for
+from harness import MUSTER, Job, LiveTest, alive_with, children_of, main, pause, run, wait_for
 from ports import free_port
 
 BUILD = os.environ["MUSTER_BUILD"]
@@ -42,7 +41,7 @@ class Stopping(LiveTest):
         pids = [int(p) for p in os.listdir("/proc") if p.isdigit() and self._runs(p)]
         self.assertEqual(len(pids), 1)
         os.kill(job.pid, signal.SIGKILL)
-        wait_for(lambda: not self._runs(pids[0]), "it is killed", limit_s=5)
+        wait_for(lambda: not self._runs(pids[0]), "it is killed")
 
     @staticmethod
     def _runs(pid):
@@ -53,15 +52,16 @@ class Stopping(LiveTest):
             return False
 
     def test_a_stopped_agent_does_not_keep_the_user(self):
-        job = Job("--no-python", "bash", "-c", f"touch {self.path('up')}; exec -a {self.marker} sleep 1000")
+        job = Job("--shutdown-timeout", "600", "--no-python", "bash", "-c",
+                  f"touch {self.path('up')}; exec -a {self.marker} sleep 1000")
         self.addCleanup(job.__exit__)
         self.wait_for_files("up")
         os.kill(job.agent(), signal.SIGSTOP)
         job.signal(signal.SIGINT)
-        time.sleep(0.15)  # Beyond the window in which two kill() are one request.
+        pause(0.15, "beyond the window in which two kill() are one request")
         job.signal(signal.SIGINT)
-        self.assertEqual(job.wait(20), 130)
-        self.assert_nothing_left(0.2)
+        self.assertEqual(job.wait(), 130)
+        self.assert_nothing_left()
 
     def test_a_stopped_agent_is_woken_by_the_first_signal(self):
         """A worker may do that to its parent: kill -STOP $PPID."""
@@ -69,7 +69,7 @@ class Stopping(LiveTest):
         self.addCleanup(job.__exit__)
         self.wait_for_files("up")
         job.signal(signal.SIGTERM)
-        self.assertEqual(job.wait(20), 143)
+        self.assertEqual(job.wait(), 143)
 
     def test_cont_right_behind_tstp_is_the_last_word(self):
         for _ in range(40):
@@ -78,18 +78,18 @@ class Stopping(LiveTest):
                 job.signal(signal.SIGTSTP)
                 job.signal(signal.SIGCONT)
                 job.signal(signal.SIGTERM)
-                self.assertEqual(job.wait(20), 143)
+                self.assertEqual(job.wait(), 143)
             os.unlink(self.path("up"))
 
     def test_background_jobs_of_a_shell_do_not_make_ctrl_c_last_the_grace(self):
         script = self.write("w.sh", f"#!/bin/sh\nsleep 1000 {self.marker} 2>/dev/null || sleep 1000 &\n"
                             f": >{self.path('up')}\ntail -f {self.path('up')}\n")
-        job = Job("--shutdown-timeout", "60", "--no-python", script)
+        job = Job("--shutdown-timeout", "600", "--no-python", script)
         self.addCleanup(job.__exit__)
         # Not before that runs: a shell that is just starting a program takes the signal for it, and goes on waiting.
         wait_for(lambda: alive_with(f"tail -f {self.path('up')} "), "the program in the foreground")
         job.signal(signal.SIGINT)
-        self.assertEqual(job.wait(20), 130)
+        self.assertEqual(job.wait(), 130)
 
     def test_two_jobs_cannot_have_the_same_master_port(self):
         port = free_port()
@@ -323,7 +323,7 @@ except BlockingIOError:
         with open(path, "w") as f:
             f.write(self.request(children_of(job.agent())[0], 8.6e13, 9) + "\n")
         before = cpu_ticks(job.agent())
-        time.sleep(1)
+        pause(1, "the time in which its processor time counts")
         self.assertLess(cpu_ticks(job.agent()) - before, 20)
         job.signal(signal.SIGTERM)
         self.assertEqual(job.wait(), 143)

@@ -1,8 +1,7 @@
 """What the live tests share: starting the real launcher, watching real processes, waiting for facts.
 
-Every test runs the binary named by $MUSTER. Waiting is always for a condition with a generous limit, never a
-sleep; processes of a job are recognised by a marker in their environment or argument list, which serves the
-tests only (the launcher itself never looks at such things).
+Every test runs the binary named by $MUSTER. Processes of a job are recognised by a marker in their environment or
+argument list, which serves the tests only (the launcher itself never looks at such things).
 """
 import glob
 import os
@@ -11,14 +10,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 import uuid
 
+from waiting import LIMIT_S, nothing_happens_for, pause, polling, wait_for, within  # noqa: F401
+
 MUSTER = os.environ.get("MUSTER", "")
-LIMIT_S = 120.0  # Ten times what anything takes on a busy machine.
-
-
 # Of jobs that fail, muster keeps the last lines there.
 _TEMP = tempfile.TemporaryDirectory(prefix="muster-live-")
 
@@ -62,18 +59,6 @@ def start_kernel(test, python, env, folder):
     return manager, client
 
 
-def wait_for(condition, what, limit_s=LIMIT_S):
-    """Returns the first true value of condition(); fails the test after the limit. `what` is a text, or gives one then."""
-    deadline = time.monotonic() + limit_s
-    while True:
-        value = condition()
-        if value:
-            return value
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {limit_s} s: {what() if callable(what) else what}")
-        time.sleep(0.005)
-
-
 def processes():
     """{pid: (ppid, state, cmdline)} of everything that /proc shows, zombies included."""
     found = {}
@@ -109,6 +94,16 @@ def is_gone(pid):
         return True
 
 
+def wait_until_stuck(pid, what):
+    """Until its first thread sleeps whenever it is looked at, twenty times in a row: it waits in a call."""
+    seen = []
+
+    def sleeps():
+        seen.append(processes().get(pid, (0, "", ""))[1])
+        return seen[-20:] == ["S"] * 20
+    wait_for(sleeps, what)
+
+
 class Job:
     """One launcher process under test, its output in files so that nothing ever blocks on us."""
 
@@ -116,10 +111,8 @@ class Job:
         """`under`: a command that runs the launcher; its process is the job's."""
         self.out = tempfile.TemporaryFile()
         self.err = tempfile.TemporaryFile()
-        full = {**os.environ, "TMPDIR": _TEMP.name}
-        full.update(env or {})
         self.process = subprocess.Popen([*under, MUSTER, *map(str, args)], stdin=stdin, stdout=popen.pop("stdout", self.out),
-                                        stderr=popen.pop("stderr", self.err), env=full, cwd=cwd, **popen)
+                                        stderr=popen.pop("stderr", self.err), env={**os.environ, "TMPDIR": _TEMP.name, **(env or {})}, cwd=cwd, **popen)
         self.pid = self.process.pid
 
     def agent(self):
@@ -200,13 +193,12 @@ class LiveTest(unittest.TestCase):
         self.addCleanup(thaw)
         return disk, lambda: subprocess.run(["fsfreeze", "-f", disk], check=True), thaw
 
-    def assert_nothing_left(self, limit_s=1.0):
-        deadline = time.monotonic() + limit_s
-        while alive_with(self.marker):
-            if time.monotonic() > deadline:
-                all_of_them = processes()
-                self.fail(f"left after {limit_s} s: {[(p, all_of_them.get(p)) for p in alive_with(self.marker)]}")
-            time.sleep(0.005)
+    def assert_nothing_left(self):
+        """At once: what was killed takes a moment to go."""
+        def left():
+            all_of_them = processes()
+            return f"what is left has gone: {[(p, all_of_them.get(p)) for p in alive_with(self.marker)]}"
+        wait_for(lambda: not alive_with(self.marker), left, within(0.2))
 
 
 def main(apart=()):

@@ -6,12 +6,11 @@ What is measured runs from the fault to the last worker of the new round, and is
 import signal
 import time
 
-from harness import is_gone
+from harness import is_gone, pause, within
 from netns_nodes import NetnsTest, main
 
-# Survivors of a lost node are promised 5 s by silence, 2 s by a reset connection; a test asserts some times as much, since others
-# use the processors too.
-SILENT_S, KILLED_S = 15.0, 10.0
+# What survivors of a lost node are promised: by silence, and by a reset connection.
+SILENT_S, KILLED_S = 5.0, 2.0
 
 
 class Losses(NetnsTest):
@@ -24,11 +23,11 @@ class Losses(NetnsTest):
         self.jobs_by_node = {job.node: job for job in self.jobs}
         return self.world(0, n, n)
 
-    def assert_survivors(self, what, began, at, nodes, limit_s):
+    def assert_survivors(self, what, began, at, nodes, promise_s):
         starts = self.world(at, nodes, nodes)
         seconds = max(s.at for s in starts) - began
         self.say_seconds(what, seconds)
-        self.assertLess(seconds, limit_s, self.all_errors())
+        self.assertLess(seconds, within(promise_s, 5), self.all_errors())
         self.assertEqual({s.restart for s in starts}, {0}, "a lost node costs no restart")
         return starts
 
@@ -114,10 +113,10 @@ class Partitions(NetnsTest):
         self.cluster.cut(3)
         new = self.world(3, 2, 2)
         self.say_seconds("the others without the cut node", max(s.at for s in new) - began)
-        self.assertLess(max(s.at for s in new) - began, SILENT_S)
+        self.assertLess(max(s.at for s in new) - began, within(SILENT_S, 5))
         self.workers_gone([s for s in old if s.node == "node3"])
         self.say_seconds("the cut node's own workers are gone", time.time() - began)
-        self.assertLess(time.time() - began, SILENT_S)
+        self.assertLess(time.time() - began, within(SILENT_S, 5))
         self.assert_stopped_before(old, new, "the first generation")
         healed = time.time()
         self.cluster.heal(3)
@@ -127,13 +126,10 @@ class Partitions(NetnsTest):
 
     def test_a_short_cut_changes_nothing(self):
         self.form(3, "2:3")
-        began = time.time()
         self.cluster.cut(3)
-        time.sleep(1.0)  # A third of the lease.
+        pause(1.0, "a third of the lease")
         self.cluster.heal(3)
-        while time.time() - began < 6.0:
-            time.sleep(0.1)  # Two leases: long enough for any consequence.
-        self.assertEqual(len(self.starts()), 3, self.all_errors())
+        self.no_new_round(5.0)  # With the cut two leases: long enough for any consequence.
         self.finish()
 
     def test_a_cut_host_and_its_healing(self):
@@ -145,7 +141,7 @@ class Partitions(NetnsTest):
         self.say_seconds("the cut host goes on alone", alone[0].at - began)
         self.workers_gone(old)
         self.say_seconds("all old workers are gone", time.time() - began)
-        self.assertLess(time.time() - began, SILENT_S)
+        self.assertLess(time.time() - began, within(SILENT_S, 5))
         healed = time.time()
         self.cluster.heal(1)
         last = self.whole_world(3)
@@ -170,7 +166,7 @@ class Partitions(NetnsTest):
         self.jobs[2].signal(signal.SIGTERM)
         self.assert_exit(self.jobs[2], 143)
         self.say_seconds("a cut node's own end", time.time() - began)
-        self.assertLess(time.time() - began, 9.0, "it does not wait for the lease")
+        self.assertLess(time.time() - began, within(1, below=10), "it does not wait for the lease")
         self.world(3, 2, 2)
         self.finish(self.jobs[:2])
 
@@ -203,7 +199,7 @@ class Partitions(NetnsTest):
         new = self.world(3, 2, 2)
         self.assertEqual({s.node for s in new}, {"node1", "node2"})
         self.say_seconds(f"survivors when {sender} is not heard by {receiver}", max(s.at for s in new) - began)
-        self.assertLess(max(s.at for s in new) - began, 2 * SILENT_S, self.all_errors())
+        self.assertLess(max(s.at for s in new) - began, within(2 * SILENT_S, 5), self.all_errors())
         self.workers_gone(old)
         self.say_seconds("all old workers are gone", time.time() - began)
         healed = time.time()
@@ -222,10 +218,7 @@ class Partitions(NetnsTest):
         self.form(3, "2:3")
         self.cluster.drop(2, 3)
         self.cluster.drop(3, 2)
-        end = time.time() + 6.0
-        while time.time() < end:
-            time.sleep(0.1)  # Two leases.
-        self.assertEqual(len(self.starts()), 3, self.all_errors())
+        self.no_new_round(6.0)  # Two leases.
         self.finish()
 
 
@@ -282,10 +275,7 @@ class Middleboxes(NetnsTest):
         for i in (1, 2, 3):
             self.c10d(i, 3)
         self.world(0, 3, 3)
-        end = time.time() + 7.0
-        while time.time() < end:
-            time.sleep(0.1)  # Three times what the box remembers: heartbeats keep the flow known.
-        self.assertEqual(len(self.starts()), 3, self.all_errors())
+        self.no_new_round(7.0)  # Three times what the box remembers: heartbeats keep the flow known.
         self.finish()
 
     def test_a_middlebox_that_forgets_everything_costs_a_round_and_no_node(self):

@@ -112,7 +112,7 @@ class NetnsTest(NodesTest):
         for job in jobs or self.jobs:
             self.assert_exit(job, 0)
         if jobs is None:
-            self.assert_nothing_left(5.0)
+            self.assert_nothing_left()
 
     def power_off(self, job):
         """Everything on the node ends at once. Its kernel stays and resets its connections, unless it is cut."""

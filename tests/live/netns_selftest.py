@@ -8,11 +8,10 @@ import socket
 import subprocess
 import sys
 import textwrap
-import time
 import unittest
 
 import netns
-from harness import is_gone, wait_for
+from harness import is_gone, nothing_happens_for, wait_for, within
 
 # Echoes lines. Prints "ready" when it listens; the port is the first argument.
 ECHO = textwrap.dedent("""
@@ -53,8 +52,8 @@ PORT = 4444
 class Talk:
     """A connection from a node to a name, driven line by line."""
 
-    def __init__(self, cluster, i, to, limit_s=1.0):
-        self.process = cluster.run(i, [sys.executable, "-c", TALK, to, PORT, limit_s], stdin=subprocess.PIPE,
+    def __init__(self, cluster, i, to, limit_s=None):
+        self.process = cluster.run(i, [sys.executable, "-c", TALK, to, PORT, limit_s or within(0.2)], stdin=subprocess.PIPE,
                                    stdout=subprocess.PIPE, text=True)
         self.first = self.process.stdout.readline().strip()
         self.port = int(self.first.split()[1]) if self.first.startswith("port") else None
@@ -72,7 +71,7 @@ def start_echo(cluster, i):
 
 
 def reach(cluster, i, to):
-    return Talk(cluster, i, to, limit_s=0.5).first
+    return Talk(cluster, i, to, limit_s=within(0.1)).first
 
 
 class NetnsSelfTest(unittest.TestCase):
@@ -188,10 +187,10 @@ class NetnsSelfTest(unittest.TestCase):
         for ipv6 in (False, True):
             with self.subTest(ipv6=ipv6), netns.Cluster(2, ipv6=ipv6) as cluster:
                 start_echo(cluster, 2)
-                box = cluster.forward_idle_drop(1, idle_s=0.4)
+                box = cluster.forward_idle_drop(1, idle_s=1.0)
                 busy, idle = Talk(cluster, 1, "node2"), Talk(cluster, 1, "node2")
                 self.assertEqual(idle.say("before"), "got before")
-                wait_for_idle(lambda: busy.say("busy"), self, seconds=1.0)
+                nothing_happens_for(2.0, lambda: self.assertEqual(busy.say("busy"), "got busy"))  # The box reads a clock.
                 self.assertEqual(idle.say("lost"), "TimeoutError")
                 self.assertEqual(box.wait_for_drop(), sorted([idle.port, PORT]))
                 self.assertEqual(Talk(cluster, 1, "node2").say("new"), "got new")
@@ -253,14 +252,6 @@ def received(cluster, i):
     """Packets that node i has received so far."""
     text = cluster.output(i, ["cat", f"/sys/class/net/{cluster.nic()}/statistics/rx_packets"])
     return int(text)
-
-
-def wait_for_idle(keep_busy, test, seconds):
-    """Lets other flows fall idle while one is kept busy. The box reads a clock, so time has to pass here."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        test.assertEqual(keep_busy(), "got busy")
-        time.sleep(0.05)
 
 
 def everything():

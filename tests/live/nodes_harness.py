@@ -3,7 +3,7 @@ import os
 import re
 import signal
 
-from harness import Job, LiveTest, children_of, wait_for
+from harness import Job, LiveTest, children_of, nothing_happens_for, wait_for, within
 from ports import free_port
 
 # Every attempt of every worker leaves a line; then it does what the file `do.RANK`, or `do`, says.
@@ -49,7 +49,7 @@ class NodesTest(LiveTest):
     def end_all(self):
         for job in self.jobs:
             job.__exit__()
-        self.assert_nothing_left(5.0)
+        self.assert_nothing_left()
 
     def node(self, name, *flags, env=None):
         """Starts one node of the job; `flags` come before the program."""
@@ -90,13 +90,18 @@ class NodesTest(LiveTest):
     def starts(self):
         return [Start(line) for line in self.read("log").splitlines()]
 
-    def wait_starts(self, count, limit_s=30.0):
+    def wait_starts(self, count, limit_s=None):
         """The lines of the workers, once there are so many."""
         try:
-            wait_for(lambda: len(self.starts()) >= count, f"{count} worker starts", limit_s)
+            wait_for(lambda: len(self.starts()) >= count, f"{count} worker starts", limit_s or within(3))
         except AssertionError as e:
             raise AssertionError(f"{e}\n{self.read('log')}\n" + self.all_errors()) from None
         return self.starts()
+
+    def no_new_round(self, seconds):
+        """For that long no worker starts."""
+        before = len(self.starts())
+        nothing_happens_for(seconds, lambda: self.assertEqual(len(self.starts()), before, self.all_errors()))
 
     def order(self, what, who=None):
         name = "do" if who is None else f"do.{who}"
@@ -107,9 +112,9 @@ class NodesTest(LiveTest):
     def all_errors(self):
         return "\n".join(f"--- {job.name}:\n{job.stderr()}" for job in self.jobs)
 
-    def assert_exit(self, job, code, limit_s=30.0):
+    def assert_exit(self, job, code, limit_s=None):
         try:
-            self.assertEqual(job.wait(limit_s), code, self.all_errors())
+            self.assertEqual(job.wait(limit_s or within(3)), code, self.all_errors())
         except Exception as e:
             raise AssertionError(f"{job.name}: {e}\n{self.all_errors()}") from None
 

@@ -17,7 +17,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "store"))
 import serving
-from harness import children_of, main, wait_for
+from harness import children_of, main, pause, polling, wait_for, within
 from nodes_harness import NodesTest
 from ports import free_port
 from relay import Relay
@@ -27,7 +27,7 @@ HOSTILE = 2000
 STORM_S = 8
 MIB = 1 << 20
 # Ten times what is measured, on a machine that is busy with other tests, too.
-LATENCY_MAX_S = 3.0
+LATENCY_S = 0.3
 MEMORY_MAX = 1024 * MIB
 
 # A worker that counts in the job's store, again and again, and notes how long the store takes.
@@ -180,9 +180,8 @@ class HostileConnections(NodesTest):
     def watch(self, agent, seconds):
         """(latencies, largest memory of the host's agent) of that time."""
         began, memory = time.monotonic(), 0
-        while time.monotonic() < began + seconds:
+        for _ in polling(seconds, 0.02):
             memory = max(memory, rss_bytes(agent))
-            time.sleep(0.02)
         return self.latencies(began, time.monotonic()), memory
 
     def test_two_thousand_hostile_connections_change_nothing_for_the_job(self):
@@ -218,7 +217,7 @@ class HostileConnections(NodesTest):
         print(f"host's agent at last: {rss_bytes(agent) / MIB:.1f} MiB")
         self.assertEqual(len(self.starts()), 2, "no new round:\n" + self.all_errors())
         self.assertGreaterEqual(sum(total.values()), HOSTILE)
-        self.assertLess(storm[0][-1], LATENCY_MAX_S)
+        self.assertLess(storm[0][-1], within(LATENCY_S, below=STORM_S))
         self.assertLess(storm[1], MEMORY_MAX)
         self.assertLess(len(host.stderr().splitlines()), 200, host.stderr())
         third = self.guarded("n2", self.port, False)
@@ -327,13 +326,13 @@ class WrongCommands(NodesTest):
 class Leaving(NodesTest):
     """A user who has had enough leaves at once, with a line, whatever is being waited for."""
 
-    AT_ONCE_S = 10.0  # Measured: 0.03 s, and 1 s where no host ever answered.
+    AT_ONCE_S = 1.0  # Measured: 0.03 s, and 1 s where no host ever answered.
 
     def leave(self, job, number):
         began = time.monotonic()
         job.signal(number)
         self.assert_exit(job, 128 + number)
-        self.assertLess(time.monotonic() - began, self.AT_ONCE_S)
+        self.assertLess(time.monotonic() - began, within(self.AT_ONCE_S))
         self.assertIn(signal.Signals(number).name, job.stderr())
         for words in ("terminate", "killed by"):
             self.assertNotIn(words, job.stderr())
@@ -385,12 +384,12 @@ class Leaving(NodesTest):
         for _ in range(6):
             self.port = free_port()
             jobs = [self.elastic(f"n{i}", "2:3") for i in range(3)]
-            time.sleep(rng.random() * 0.1)  # The point of it: any moment.
+            pause(rng.random() * 0.1, "any moment")
             for job in jobs:
                 job.signal(signal.SIGTERM)
             for job in jobs:
                 # The latter where the signal came before anybody could catch it.
-                self.assertIn(job.wait(30), (143, -signal.SIGTERM), self.all_errors())
+                self.assertIn(job.wait(), (143, -signal.SIGTERM), self.all_errors())
 
 
 class Storms(NodesTest):
@@ -401,7 +400,7 @@ class Storms(NodesTest):
             with self.subTest(restarts=restarts):
                 self.port, self.worker = free_port(), script
                 jobs = [self.elastic(f"n{i}", 3, "--node-rank", i, "--max-restarts", restarts) for i in range(3)]
-                codes = {job.wait(60) for job in jobs}
+                codes = {job.wait() for job in jobs}
                 self.assertEqual(len({self.verdict(job) for job in jobs}), 1, self.all_errors())
                 self.assertEqual(len(codes), 1, self.all_errors())
                 self.assertIn(codes.pop(), (3, 4, 5))
@@ -410,7 +409,7 @@ class Storms(NodesTest):
         jobs = [self.elastic(f"n{i}", 2, "--lease", 1) for i in range(2)]
         self.wait_starts(2)
         jobs[1].signal(signal.SIGSTOP)
-        time.sleep(3)  # Several leases.
+        self.no_new_round(3)  # Several leases.
         jobs[1].signal(signal.SIGCONT)
         self.order("done")
         for job in jobs:
@@ -430,14 +429,14 @@ class Kills(NodesTest):
             self.port = free_port()
             jobs = [self.elastic(f"n{i}", "1:3", "--max-restarts", 1, "--lease", 1, "--shutdown-timeout", 2,
                                  "--rdzv-conf", "last_call_timeout=1") for i in range(3)]
-            time.sleep(rng.choice((0.0, 0.02, 0.05, 0.1, 0.3, 1.2)) * rng.random())
+            pause(rng.choice((0.0, 0.02, 0.05, 0.1, 0.3, 1.2)) * rng.random(), "any moment of the job")
             story = [self.kill_somebody(rng, job) for job in rng.sample(jobs, rng.randrange(1, 4))]
-            time.sleep(rng.choice((0.0, 0.05, 0.4)) * rng.random())
+            pause(rng.choice((0.0, 0.05, 0.4)) * rng.random(), "any moment of the loss")
             for job in jobs:
                 job.signal(signal.SIGTERM)
             codes = [self.end_of(job, trial, story) for job in jobs]
             try:
-                self.assert_nothing_left(10.0)
+                self.assert_nothing_left()
             except AssertionError as e:
                 raise AssertionError(f"trial {trial}: {story} {codes}: {e}\n{self.all_errors()}") from None
             for job in jobs:
@@ -459,7 +458,7 @@ class Kills(NodesTest):
 
     def end_of(self, job, trial, story):
         try:
-            return job.wait(20)
+            return job.wait()
         except Exception as e:
             raise AssertionError(f"trial {trial}: {story}: {job.name} {e}\n{self.all_errors()}") from None
 

@@ -10,7 +10,7 @@ import threading
 import time
 import tty
 
-from harness import Job, alive_with, main, wait_for
+from harness import Job, alive_with, main, nothing_happens_for, pause, wait_for
 from nodes_harness import WORKER, NodesTest
 
 STALL_S = float(os.environ.get("MUSTER_STALL_S", "8"))
@@ -39,9 +39,7 @@ class StallTest(NodesTest):
 
     def stand_still(self):
         """The stall itself; nothing may happen in it."""
-        before = len(self.starts())
-        time.sleep(STALL_S)
-        self.assertEqual(len(self.starts()), before, "no new round:\n" + self.all_errors())
+        self.no_new_round(STALL_S)
 
     def assert_nobody_was_lost(self):
         errors = self.all_errors()
@@ -84,8 +82,7 @@ class Disk(StallTest):
         freeze()
         self.order("fail3", "n0.0")
         wait_for(lambda: "exited with 3" in jobs[0].stderr(), "the failure is told")
-        time.sleep(STALL_S)
-        self.assertLess(len(self.starts()), 4, "the frozen node starts nothing")
+        nothing_happens_for(STALL_S, lambda: self.assertLess(len(self.starts()), 4, "the frozen node starts nothing"))
         thaw()
         self.assert_world(self.wait_starts(4)[2:], 2, 2, restart=1)
         self.order("done")
@@ -103,7 +100,7 @@ class Disk(StallTest):
         self.order("fail7", "n0.0")
         wait_for(lambda: "exited with 7" in jobs[0].stderr(), "the failure is told")
         print(f"\nfailure told after {time.monotonic() - began:.2f} s with the other node's disk frozen")
-        time.sleep(STALL_S)
+        pause(STALL_S, "the disk stays frozen")
         thaw()
         for job in jobs:
             self.assert_exit(job, 7)

@@ -4,7 +4,7 @@ import signal
 import socket
 import time
 
-from harness import Job, children_of, main, processes, wait_for
+from harness import Job, children_of, main, processes, wait_for, within
 from nodes_harness import NodesTest
 
 
@@ -22,10 +22,9 @@ class Meeting(NodesTest):
             self.assert_exit(job, 0)
 
     def test_elastic_nodes_with_different_worker_counts_form_the_instant_all_are_there(self):
-        began = time.monotonic()
-        jobs = [self.elastic(f"n{i}", "1:3", "--nproc-per-node", count) for i, count in enumerate((2, 1, 3))]
+        jobs = [self.elastic(f"n{i}", "1:3", "--nproc-per-node", count, "--rdzv-conf", "last_call_timeout=600")
+                for i, count in enumerate((2, 1, 3))]
         starts = self.wait_starts(6)
-        self.assertLess(time.monotonic() - began, 15.0, "nobody waited for the last call of 30 s")
         self.assert_world(starts, 3, 6, restart=0)
         self.assertEqual({s.node: s.local_world for s in starts}, {"n0": 2, "n1": 1, "n2": 3})
         self.order("done")
@@ -188,7 +187,7 @@ class Failures(NodesTest):
         self.order("fail5", "n3.0")
         for job in jobs:
             self.assert_exit(job, 5)
-        self.assertLess(time.monotonic() - began, 5.0)
+        self.assertLess(time.monotonic() - began, within(1))
 
     def test_a_program_that_only_one_node_lacks_ends_the_job_with_its_reason(self):
         good = self.elastic("good", 2, "--max-restarts", 5)
@@ -241,7 +240,7 @@ class Failures(NodesTest):
                 self.assert_told(other)
             began = time.monotonic()
             self.assert_said_here(bad)
-            self.assertLess(time.monotonic() - began, 5, "it does not stay once all have been told")
+            self.assertLess(time.monotonic() - began, within(1, below=10), "it does not stay once all have been told")
 
     def test_a_program_that_is_missing_everywhere_is_said_once_on_each_node(self):
         jobs = [self.lacking(f"n{rank}", *self.static_flags(rank, 3)) for rank in (2, 1, 0)]
@@ -267,7 +266,7 @@ class Failures(NodesTest):
         self.assert_said_here(alone)
         self.assertIn("telling the other nodes, for 10 s at most; a signal ends this at once", alone.stderr())
         self.assertIn("the other nodes were not told: no contact with the host", alone.stderr())
-        self.assertLess(time.monotonic() - began, 60)
+        self.assertLess(time.monotonic() - began, within(10))
         again = self.lacking("again", *self.static_flags(1, 2))
         wait_for(lambda: "telling" in again.stderr(), "it tries")
         again.signal(signal.SIGINT)
@@ -298,7 +297,7 @@ class Losses(NodesTest):
         began = time.monotonic()
         self.kill_node(jobs[1])
         starts = self.wait_starts(5)[3:]
-        self.assertLess(time.monotonic() - began, 10.0)
+        self.assertLess(time.monotonic() - began, within(2))
         self.assert_world(starts, 2, 2, restart=0)
         self.assertEqual({s.node: s.group_rank for s in starts}, {"n0": 0, "n2": 1})
         self.order("done")
@@ -374,7 +373,7 @@ class Losses(NodesTest):
         self.wait_starts(2)
         jobs[1].signal(signal.SIGTSTP)
         wait_for(lambda: processes()[jobs[1].pid][1] == "T", "it is suspended")
-        time.sleep(4)  # Several leases.
+        self.no_new_round(4)  # Several leases.
         jobs[1].signal(signal.SIGCONT)
         self.order("done")
         for job in jobs:
@@ -411,7 +410,7 @@ class Elastic(NodesTest):
         jobs = [self.ranked(i, 2, "--spares", 1) for i in range(2)]
         self.wait_starts(2)
         spare = self.elastic("spare", 2, "--spares", 1)
-        wait_for(lambda: "spare" in spare.stderr(), "the spare says what it is", 30)
+        wait_for(lambda: "spare" in spare.stderr(), "the spare says what it is")
         self.assertEqual(len(self.starts()), 2, "nobody was disturbed")
         self.kill_node(jobs[1])
         starts = self.wait_starts(4)[2:]
@@ -425,7 +424,7 @@ class Elastic(NodesTest):
         jobs = [self.ranked(i, 2) for i in range(2)]
         self.wait_starts(2)
         extra = self.elastic("extra", 2)
-        wait_for(lambda: "spare" in extra.stderr(), "the extra node says what it is", 30)
+        wait_for(lambda: "spare" in extra.stderr(), "the extra node says what it is")
         self.order("done")
         for job in [*jobs, extra]:
             self.assert_exit(job, 0)

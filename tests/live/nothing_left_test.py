@@ -69,7 +69,7 @@ class NothingLeft(LiveTest):
                 "exec -a worker", '[ "$RANK" = 1 ] && exit 7\nexec -a worker'))
         code, _, err = run("--nproc-per-node", 2, "--no-python", script)
         self.assertEqual(code, 7, err)
-        self.assert_nothing_left(limit_s=0.5)
+        self.assert_nothing_left()
 
     def test_two_kills_between_kills(self):
         """Workers that fork while they are being killed: again and again until the tree is empty."""
@@ -115,7 +115,7 @@ class Leftovers(LiveTest):
         script = self.write("w.sh", self.LEAVES_SLEEP.format(marker=self.marker, seconds=1000))
         code, _, err = run("--shutdown-timeout", "1", "--nproc-per-node", 2, "--no-python", script)
         self.assertEqual(code, 0, err)
-        self.assert_nothing_left(0.2)
+        self.assert_nothing_left()
         lines = [line for line in err.splitlines() if "left processes running" in line]
         self.assertEqual(len(lines), 1, err)
         self.assertIn("(sleep)", lines[0])
@@ -130,7 +130,7 @@ class Leftovers(LiveTest):
         script = self.write("w.sh", f"#!/bin/bash\necho before\nbash -c 'exec -a left-{self.marker} sleep 1000' &\nexit 3\n")
         code, out, _ = run("--no-python", script)
         self.assertEqual((code, out), (3, "before\n"))
-        self.assert_nothing_left(0.2)
+        self.assert_nothing_left()
 
 
 if __name__ == "__main__":

@@ -15,25 +15,29 @@ import tempfile
 import textwrap
 import time
 
-from harness import LIMIT_S, Job, LiveTest, bare_python, install_wheel, main, run, start_kernel
+from harness import LIMIT_S, Job, LiveTest, bare_python, install_wheel, main, run, start_kernel, wait_for, wait_until_stuck
 from ports import free_port
 
 SKIPPED = 77
 PYTHON = os.path.join(os.environ.get("MUSTER_PYTHON", ""), "bin", "python")
 TORCH = os.path.join(os.environ.get("MUSTER_TORCH_VENV", ""), "bin", "python")
-HEAD = """
-import array, gc, os, pickle, signal, sys, threading, time, weakref
+HEAD = f"""
+import sys; sys.path.append({os.path.dirname(os.path.abspath(__file__))!r})
+import waiting
+from waiting import within
+""" + """
+import array, functools, gc, os, pickle, signal, sys, threading, time, weakref
 import muster.distributed as dist
 from muster import _work
 
-def wait_for(condition, limit_s=20):
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline, "not in time"
-        time.sleep(0.005)
+wait_for = functools.partial(waiting.wait_for, what="what the others do")
 
 def touch(name):
     open(os.path.join(os.environ["FOLDER"], name), "w").close()
+
+def say_pid_and(function, *args):
+    print(os.getpid(), flush=True)
+    return function(*args)
 
 def exists(name):
     return os.path.exists(os.path.join(os.environ["FOLDER"], name))
@@ -494,7 +498,7 @@ class Flights(Distributed):
             if r == 0:
                 late = dist.recv(np.zeros(1), 1, async_op=True)
                 began = time.monotonic()
-                assert not late.wait(timeout=0.15) and 0.14 < time.monotonic() - began < 2 and not late.is_completed()
+                assert not late.wait(timeout=0.15) and 0.14 < time.monotonic() - began < within(0.2) and not late.is_completed()
                 assert "in flight" in repr(late)
             dist.barrier()
             if r == 1: dist.send(np.ones(1), 0)
@@ -572,8 +576,7 @@ class Failures(Distributed):
             error = raised(dist.PeerFailedError, dist.all_reduce, np.zeros(3))
             with open(os.environ["FOLDER"] + "/died") as file: late = time.monotonic() - float(file.read())
             assert error.failed_ranks == (2,) and error.code == "peer_failed", error
-            # Ten times what is promised, since the cores may be busy.
-            assert (error.operation, error.group) == ("all_reduce", "world") and late < 10, (error.operation, error.group, late)
+            assert (error.operation, error.group) == ("all_reduce", "world") and late < within(1), (error, late)
             assert "rank 2 (" in str(error) and "died" in str(error), error
             again = pickle.loads(pickle.dumps(error))
             assert (type(again), str(again), again.failed_ranks, again.operation) == (type(error), str(error), (2,), "all_reduce")
@@ -799,7 +802,7 @@ class Interrupts(Distributed):
                 began = time.monotonic()
                 interrupt()
                 raised(KeyboardInterrupt, function, *args, **options)
-                assert 0.25 < time.monotonic() - began < 15, time.monotonic() - began
+                assert 0.25 < time.monotonic() - began < within(1), time.monotonic() - began
             data = array.array("d", [1 + r] * 3)
             got, message = array.array("d", [0]), array.array("d", [7])
             step = iter(range(100))
@@ -833,15 +836,14 @@ class Interrupts(Distributed):
             for _ in range(3): dist.barrier()
             child = os.fork()  # Which shares nothing of this.
             if child == 0: time.sleep(60)
-            touch(f"begun-{r}")
-            error = raised(KeyboardInterrupt, dist.recv, np.zeros(1), 1 - r)
+            error = raised(KeyboardInterrupt, say_pid_and, dist.recv, np.zeros(1), 1 - r)
             raised(dist.AbortedError, dist.barrier)
             touch(f"left-{r}")
             os.kill(child, signal.SIGKILL)
             """)
         with Job("--nproc-per-node", 2, "--python", PYTHON, program, env=self.env) as job:
-            self.wait_for_files("begun-0", "begun-1")
-            time.sleep(1)  # Until they are stuck.
+            for pid in wait_for(lambda: len(pids := job.stdout().split()) == 2 and pids, "both are at it"):
+                wait_until_stuck(int(pid), "it waits for the other")
             job.signal(signal.SIGINT)
             job.wait()
             self.assertTrue(self.exists("left-0") and self.exists("left-1"), job.stderr())
@@ -893,8 +895,7 @@ class Interrupts(Distributed):
 
     def test_on_a_terminal(self):
         program = self.by_hand(0, """
-            print("stuck", flush=True)
-            raised(KeyboardInterrupt, dist.all_reduce, array.array("d", [1]))
+            raised(KeyboardInterrupt, say_pid_and, dist.all_reduce, array.array("d", [1]))
             touch("left")
             print(dist.all_reduce(array.array("d", [1])).tolist())
             """)
@@ -919,8 +920,8 @@ class Interrupts(Distributed):
                 except OSError:  # It has ended.
                     self.fail(f"no {text} in {seen}")
 
-        read_until(b"stuck")
-        time.sleep(1)  # Until it is.
+        read_until(b"\n")
+        wait_until_stuck(child, "it waits for the other")
         os.write(terminal, b"\x03")
         read_until(b"[3.0]")
         self.assertEqual(os.waitpid(child, 0)[1], 0, seen)
@@ -944,8 +945,8 @@ class Interrupts(Distributed):
                 content = message["content"]
                 if message["msg_type"] == "stream":
                     printed += content["text"]
-                    if interrupt:
-                        time.sleep(1)  # As above.
+                    if interrupt and printed.endswith("\n"):
+                        wait_until_stuck(int(printed), "it waits for the other")
                         manager.interrupt_kernel()
                 elif message["msg_type"] == "error":
                     error = content["ename"]
@@ -954,8 +955,7 @@ class Interrupts(Distributed):
 
         with open(self.by_hand(0, "print(dist.rank())"), encoding="utf-8") as file:
             self.assertEqual(execute(file.read()), ("0\n", None))
-        self.assertEqual(execute('print("stuck", flush=True)\ndist.all_reduce(array.array("d", [1]))', interrupt=True),
-                         ("stuck\n", "KeyboardInterrupt"))
+        self.assertEqual(execute('say_pid_and(dist.all_reduce, array.array("d", [1]))', interrupt=True)[1], "KeyboardInterrupt")
         self.assertEqual(execute('touch("left"); print(dist.all_reduce(array.array("d", [1])).tolist())'), ("[3.0]\n", None))
         self.assertEqual(execute("dist.destroy()"), ("", None))
         self.assertEqual(other.wait(LIMIT_S), 0)

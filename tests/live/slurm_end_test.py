@@ -10,7 +10,7 @@ import unittest
 
 import netns
 import slurm
-from harness import MUSTER, main, wait_for
+from harness import MUSTER, main, nothing_happens_for, wait_for
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOLD = f"{HERE}/programs/told.py"
@@ -144,10 +144,12 @@ class Warned(Jobs):
         wait_for(lambda: all("SIGUSR1" in " ".join(log) for log in self.workers(count)),
                  lambda: f"all are warned: {self.workers(count)}\n{self.output()}", LONG)
         self.wait_for_output("the job's end is near")
-        time.sleep(2)  # A second signal, or line, would be here by then.
-        self.assertEqual(self.output().count("the job's end is near"), 1, self.output())
-        for log in self.workers(count):
-            self.assertEqual(" ".join(log).count("SIGUSR1"), 1, self.workers(count))
+
+        def once():
+            self.assertEqual(self.output().count("the job's end is near"), 1, self.output())
+            for log in self.workers(count):
+                self.assertEqual(" ".join(log).count("SIGUSR1"), 1, self.workers(count))
+        nothing_happens_for(2, once)
         return job
 
     def test_a_warning_reaches_each_worker_once(self):
@@ -229,7 +231,7 @@ class ANodeDies(unittest.TestCase):
             for pid in listed.stdout.split():
                 os.kill(int(pid), signal.SIGKILL)
             began = time.monotonic()
-            wait_for(lambda: sorted(starts())[1:] == [2] * 3, said, 50)
+            wait_for(lambda: sorted(starts())[1:] == [2] * 3, said, LONG)
             print(f"a new round {time.monotonic() - began:.2f} s after the node's death", file=sys.stderr)
             cluster.run("scancel", job.strip())
 

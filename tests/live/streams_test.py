@@ -221,7 +221,7 @@ class Disks(LiveTest):
         job.signal(signal.SIGTERM)
         # TERM, a grace of 1 s and KILL happen although no byte can be written to the log.
         wait_for(lambda: not [p for p in os.listdir("/proc") if p.isdigit() and self._is_worker(p)],
-                 "the workers are killed during the freeze", limit_s=15)
+                 "the workers are killed during the freeze")
         self.assertIsNone(job.process.poll(), "the log is still frozen: the launcher waits to write it")
         thaw()
         self.assertEqual(job.wait(), 143)

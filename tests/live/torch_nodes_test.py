@@ -16,7 +16,7 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[1:1] = [str(HERE / "store")]
-from harness import Job, main, wait_for  # noqa: E402
+from harness import Job, main, wait_for, within  # noqa: E402
 from nodes_harness import NodesTest  # noqa: E402
 from ports import free_port  # noqa: E402
 import serving  # noqa: E402
@@ -236,7 +236,7 @@ class Torchrun(TorchTest):
         self.assert_exit(job, 122)
         seconds = time.monotonic() - began
         print(f"torchrun's store recognised in {seconds:.2f} s", flush=True)
-        self.assertLess(seconds, 10.0)
+        self.assertLess(seconds, within(1))
         self.assertIn(f"127.0.0.1:{self.port} answers a PyTorch TCPStore server (of torchrun or of a training script), "
                       "not a muster host: start all nodes with muster, or use another port", job.stderr())
         self.assertIsNone(torchrun.poll(), "torchrun goes on waiting for its own kind")

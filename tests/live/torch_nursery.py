@@ -23,6 +23,8 @@ import sys
 import tempfile
 import time
 
+from waiting import pause
+
 import forker
 
 PATIENCE_S = 60
@@ -153,7 +155,7 @@ def restart_many(tell, is_to_die, sleep_s, log):
 
     attempt, world = int(os.environ["TORCHELASTIC_RESTART_COUNT"]), int(os.environ["WORLD_SIZE"])
     tell("started")
-    time.sleep(sleep_s)
+    pause(sleep_s, "as an import of PyTorch takes")
     try:
         log("init")
         tell("init")

@@ -13,7 +13,7 @@ import sys
 import time
 
 import netns
-from harness import LIMIT_S, LiveTest, children_of, is_gone, main, run, wait_for
+from harness import LIMIT_S, LiveTest, children_of, is_gone, main, run, wait_for, within
 from ports import free_port, listening
 
 PROGRAM = os.environ.get("MUSTER_WORKER_INIT", "")
@@ -258,7 +258,7 @@ class ExplicitTest(JoiningTest):
             self.assertIn("WORLD_SIZE must be the same for all", self.error_of(rank))
 
     def test_errors_name_the_variable(self):
-        contract = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+        contract = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
         cases = [
             ({"WORLD_SIZE": None}, "WORLD_SIZE is not set"),
             ({"RANK": "2"}, "RANK=2 is not below WORLD_SIZE=2"),
@@ -401,7 +401,7 @@ class TwoMachinesTest(JoiningTest):
         began = time.monotonic()
         _, two = self.ranks_on(cluster, f"tcp://{cluster.address(1)}:29500", [1, 2], "--timeout-ms", 2000)
         self.assertRegex(self.error_of(two), r"^error timeout \[0\]: init_process_group: rank 0 did not join: ")
-        self.assertLess(time.monotonic() - began, 20)
+        self.assertLess(time.monotonic() - began, within(2))
 
     def test_muster_on_two_machines(self):
         cluster = self.cluster(2)

@@ -13,7 +13,7 @@ import sys
 import unittest
 
 import netns
-from harness import LiveTest, require_muster, run
+from harness import LiveTest, require_muster, run, within
 from netns_nodes import NetnsTest
 
 MATRIX = os.environ.get("MUSTER_WORKER_MATRIX", "")
@@ -158,8 +158,7 @@ class Groups(LiveTest):
         say(f"left after {left} s")
         self.assertEqual(len(left), 4)
         self.assertGreaterEqual(min(left), 5.0)
-        # A tenth of a second is the aim, and what idle machines keep; the sleeper itself may wake late on a busy one.
-        self.assertLessEqual(max(left), 6.0)
+        self.assertLessEqual(max(left), 5.0 + within(0.1))  # The sleeper itself may wake late on a busy machine.
 
     def test_a_monitored_barrier_names_all_who_did_not_come(self):
         out = self.scene(4, "monitored")
@@ -174,7 +173,7 @@ class Groups(LiveTest):
         left = [float(s) for s in re.findall(r"left after ([\d.]+) s", out)]
         say(f"left after {left} s")
         self.assertEqual(len(left), 3)
-        self.assertLessEqual(max(left), 6)  # The time-out is 60 s.
+        self.assertLessEqual(max(left), within(0.6, below=60), "not the time-out")
 
 
 def main():

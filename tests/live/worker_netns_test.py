@@ -11,7 +11,7 @@ import sys
 import unittest
 
 import netns
-from harness import LIMIT_S
+from harness import LIMIT_S, within
 
 PROGRAM = os.environ.get("WORKER_NETNS_PROGRAM", "")
 PORT = 29400
@@ -49,14 +49,14 @@ class Ranks:
 
 
 class NetnsTest(unittest.TestCase):
-    def assert_ended(self, output, code, ranks, within_s):
+    def assert_ended(self, output, code, ranks, promise_s):
         """That a rank's last line tells of this error, in this time."""
         line = output.strip().splitlines()[-1]
         match = re.match(r"rank (\d+): (\w+) after ([\d.]+) s, ranks([ \d]*):", line)
         self.assertTrue(match, line)
         self.assertEqual(match.group(2), code, line)
         self.assertEqual([int(r) for r in match.group(4).split()], ranks, line)
-        self.assertLess(float(match.group(3)), within_s, line)
+        self.assertLess(float(match.group(3)), within(promise_s), line)
         print(f"    {line}")
 
     def test_every_operation_gives_what_it_should_whatever_the_shape(self):
@@ -80,7 +80,7 @@ class NetnsTest(unittest.TestCase):
                 ranks = Ranks(cluster, shape, "stop", late)
                 for code, output in ranks.ends(but=[late]):
                     self.assertEqual(code, 0, output)
-                    self.assert_ended(output, "timeout", [late], 4)
+                    self.assert_ended(output, "timeout", [late], 2)
                 ranks.ranks[late].send_signal(signal.SIGKILL)
 
     def test_the_death_of_a_rank_is_known_to_all_others_within_a_second(self):
@@ -98,7 +98,7 @@ class NetnsTest(unittest.TestCase):
             cluster.cut(2)
             for other, (code, output) in zip((1, 0), ranks.ends()):
                 self.assertEqual(code, 0, output)
-                self.assert_ended(output, "timeout", [other], 4)
+                self.assert_ended(output, "timeout", [other], 2)
 
 
 if __name__ == "__main__":

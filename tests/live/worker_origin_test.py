@@ -13,11 +13,10 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import unittest
 
 import netns
-from harness import LIMIT_S, LiveTest, wait_for
+from harness import LIMIT_S, LiveTest, pause, wait_for
 from ports import free_port
 
 RANKS = os.environ.get("MUSTER_WORKER_ORIGIN_RANKS", "")
@@ -311,7 +310,7 @@ class Traffic:
             scene = self.scene("traffic", seed, shape=shape)
             world = sum(shape)
             scene.wait_log(world, "runs")
-            time.sleep(seed % 7 * 0.011)  # The moment: anything.
+            pause(seed % 7 * 0.011, "any moment")
             culprit = seed * 5 % world
             scene.ranks[culprit].send_signal(signal.SIGSTOP)
             scene.wait_log(world - 1, "error")

@@ -17,6 +17,7 @@ import time
 
 sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[2] / "live"))
 from ports import free_port  # noqa: E402
+from waiting import polling  # noqa: E402
 
 PROGRAMS = pathlib.Path(__file__).resolve().parent
 PATIENCE_S, TORCH_PATIENCE_S = 60, 180
@@ -52,11 +53,10 @@ class MemoryCgroup:
         self.write("cgroup.procs", os.getpid())
 
     def remove(self):
-        for _ in range(200):
+        for _ in polling(2):
             with contextlib.suppress(OSError):
                 os.rmdir(self.folder)
                 return
-            time.sleep(0.01)
 
 
 def why_no_cgroup():
@@ -152,12 +152,12 @@ class Run:
 
     def await_files(self, what, ranks):
         """Until each of these ranks has left its file, or the job is over."""
-        while not all((self.folder / f"{what}.{rank}").exists() for rank in ranks):
+        for _ in polling(self.deadline - time.monotonic()):
+            if all((self.folder / f"{what}.{rank}").exists() for rank in ranks):
+                return
             if any(front.poll() is not None for front in self.fronts):
                 raise MissingVerdict(f"the job ended before the ranks were {what}: {self.output()}")
-            if time.monotonic() > self.deadline:
-                raise MissingVerdict(f"the ranks were not {what} in time: {self.output()}")
-            time.sleep(0.003)
+        raise MissingVerdict(f"the ranks were not {what} in time: {self.output()}")
 
     def give_start(self):
         (self.folder / "go.new").write_text(str(time.monotonic_ns() + BEFORE_START_NS))
@@ -186,8 +186,9 @@ class Run:
         try:
             self.give_start()
             self.await_files("stamp", (self.first, self.second))
-            while len(select.select(ends, [], [], 1)[0]) < 2 and time.monotonic() < self.deadline:
-                time.sleep(0.003)
+            for _ in polling(self.deadline - time.monotonic()):
+                if len(select.select(ends, [], [], 1)[0]) >= 2:
+                    break
         finally:
             os.kill(agent, signal.SIGCONT)
             for end in ends:

@@ -16,6 +16,7 @@ import time
 import launchers
 import warm_torchrun
 from ports import free_port
+from waiting import polling, wait_for, within
 
 PROBE = pathlib.Path(__file__).resolve().parent / "probe.py"
 
@@ -151,11 +152,12 @@ class Run:
 
     def await_files(self, pattern, count):
         """Waits for reports or marks; an action that waits in vain says so by the exit "stuck"."""
-        deadline = time.monotonic() + self.scenario.timeout / 2
-        while len(glob.glob(str(self.reports_folder / pattern))) < count:
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                raise TimeoutError(f"waited for {count} × {pattern}")
-            time.sleep(0.005)
+        for _ in polling(self.scenario.timeout / 2):
+            if len(glob.glob(str(self.reports_folder / pattern))) >= count:
+                return
+            if self.process.poll() is not None:
+                break
+        raise TimeoutError(f"waited for {count} × {pattern}")
 
     def await_reports(self, count, attempt=0):
         self.await_files(f"report.{attempt}.*.json", count)
@@ -180,20 +182,21 @@ class Run:
             self.exit = problem
 
     def who_is_left(self):
-        deadline = time.monotonic() + self.scenario.settle
-        while processes_of(self) and time.monotonic() < deadline:
-            time.sleep(0.02)
+        for _ in polling(within(self.scenario.settle, 1), 0.02):
+            if not processes_of(self):
+                break
         return sorted(processes_of(self).values())
 
     def end_all(self):
         """Ends what has this run's own folders, which only we gave it."""
-        while found := processes_of(self):
-            for pid in found:
+        def all_gone():
+            for pid in (found := processes_of(self)):
                 try:
                     os.kill(pid, signal.SIGKILL)
                 except ProcessLookupError:
                     pass
-            time.sleep(0.01)
+            return not found
+        wait_for(all_gone, "what has been killed is gone")
 
     def remove(self):
         shutil.rmtree(self.folder, ignore_errors=True)
