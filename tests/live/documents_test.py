@@ -14,7 +14,6 @@ import functools
 import glob
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -97,12 +96,11 @@ class Commands(LiveTest):
         os.mkdir(programs)
         for program, path in (("muster", MUSTER), ("musterctl", MUSTERCTL)):
             os.symlink(path, os.path.join(programs, program))
-        # Jobs of other tests must not be seen by musterctl; sockets have short paths.
-        self.run_dir = tempfile.mkdtemp(prefix="documents-", dir="/tmp")
-        self.addCleanup(shutil.rmtree, self.run_dir, ignore_errors=True)
+        # Jobs of other tests must not be seen by musterctl.
+        os.mkdir(self.path("control"), 0o700)
         os.mkdir(self.path("tmp"))
         self.env = {name: value for name, value in os.environ.items() if not name.startswith(("PET_", "SLURM_", "MUSTER"))}
-        self.env.update(PATH=programs + ":" + os.environ["PATH"], TMPDIR=self.path("tmp"), MUSTER_RUN_DIR=self.run_dir)
+        self.env.update(PATH=programs + ":" + os.environ["PATH"], TMPDIR=self.path("tmp"), MUSTER_RUN_DIR=self.path("control"))
 
     def run_block(self, block):
         names = sorted(set(PORT.findall(block.text)))

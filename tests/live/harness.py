@@ -16,8 +16,10 @@ import uuid
 from waiting import LIMIT_S, nothing_happens_for, pause, polling, wait_for, within  # noqa: F401
 
 MUSTER = os.environ.get("MUSTER", "")
-# Of jobs that fail, muster keeps the last lines there.
-_TEMP = tempfile.TemporaryDirectory(prefix="muster-live-")
+SHARED_TMP = "/tmp"  # Of all tests: only for what the launcher and the library keep there whatever TMPDIR says.
+# This test program's own, for all that it starts. Jobs that fail leave their last lines there.
+_TEMP = tempfile.TemporaryDirectory(prefix="muster-live-", ignore_cleanup_errors=True)
+os.environ.update(TMPDIR=_TEMP.name, HOME=_TEMP.name)
 
 
 def require_muster():
@@ -112,7 +114,7 @@ class Job:
         self.out = tempfile.TemporaryFile()
         self.err = tempfile.TemporaryFile()
         self.process = subprocess.Popen([*under, MUSTER, *map(str, args)], stdin=stdin, stdout=popen.pop("stdout", self.out),
-                                        stderr=popen.pop("stderr", self.err), env={**os.environ, "TMPDIR": _TEMP.name, **(env or {})}, cwd=cwd, **popen)
+                                        stderr=popen.pop("stderr", self.err), env=os.environ | (env or {}), cwd=cwd, **popen)
         self.pid = self.process.pid
 
     def agent(self):

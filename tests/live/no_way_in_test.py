@@ -162,9 +162,16 @@ class WhoMayCome(LiveTest):
 class UsersOfOneMachine(LiveTest):
     """At one endpoint, without a token; torchrun's default is the same for all of them."""
 
-    def test_share_no_job(self):
-        shutil.copy(MUSTER, self.path("muster"))
+    def setUp(self):
+        super().setUp()
+        shutil.copy(MUSTER, self.path("muster"))  # Where the user may read it.
         os.chmod(self.folder.name, 0o755)
+        home = self.path("home")
+        os.mkdir(home)
+        os.chown(home, USER, USER)
+        self.at_home = {"env": {**os.environ, "TMPDIR": home, "HOME": home}, "cwd": home}
+
+    def test_share_no_job(self):
         port = free_port()
         flags = ["--nnodes", "1:2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-conf",
                  "last_call_timeout=1"]
@@ -173,8 +180,7 @@ class UsersOfOneMachine(LiveTest):
             wait_for(lambda: ranks_of(job.pid, "sh"), "root's worker runs")
             for theirs in "roots", "another":
                 other = subprocess.run([*AS_USER, self.path("muster"), *flags, "--rdzv-id", theirs, "--no-python", "true"],
-                                       capture_output=True, text=True, timeout=60, check=False,
-                                       env={**os.environ, "TMPDIR": "/tmp", "HOME": "/tmp"}, cwd="/tmp")
+                                       capture_output=True, text=True, timeout=60, check=False, **self.at_home)
                 self.assertEqual(other.returncode, 122, other.stderr)
                 self.assertIn(f"the host at this endpoint runs as uid 0, this node as uid {USER}, and without a job token "
                               "users of one machine share no job: choose another port", other.stderr)
@@ -183,14 +189,11 @@ class UsersOfOneMachine(LiveTest):
 
     def test_nor_does_a_stranger_host_one(self):
         port = free_port()
-        shutil.copy(MUSTER, self.path("muster"))
-        os.chmod(self.folder.name, 0o755)
         flags = ["--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", "same"]
         # A host that cannot ask who joins.
         sandbox = [sys.executable, os.path.join(PROGRAMS, "without_netlink.py"), self.path("muster")]
         with subprocess.Popen([*AS_USER, *sandbox, *flags, "--no-python", "true"], stdout=subprocess.DEVNULL,
-                              stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": "/tmp", "HOME": "/tmp"},
-                              cwd="/tmp") as host:
+                              stderr=subprocess.PIPE, text=True, **self.at_home) as host:
             try:
                 wait_for(lambda: not is_free(port), "the stranger listens")
                 ended = subprocess.run([MUSTER, *flags, "--no-python", "true"], capture_output=True, text=True, timeout=60,

@@ -13,11 +13,12 @@ import sys
 import time
 
 import netns
-from harness import LIMIT_S, LiveTest, children_of, is_gone, main, run, wait_for, within
+from harness import LIMIT_S, SHARED_TMP, LiveTest, children_of, is_gone, main, run, wait_for, within
 from ports import free_port, listening
 
 PROGRAM = os.environ.get("MUSTER_WORKER_INIT", "")
 TORCH = os.environ.get("MUSTER_TORCH_VENV", "")
+RANKS_OF_USER = f"{SHARED_TMP}/muster-ranks-{os.geteuid()}"  # Where the library lets ranks meet.
 # Nothing that a launcher around this test may have set.
 CLEAN = {name: value for name, value in os.environ.items()
          if not re.match(r"(OMPI|PMIX|PMI|SLURM|TORCHELASTIC)_|(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_(ADDR|PORT))$", name)}
@@ -151,7 +152,7 @@ class LauncherTest(JoiningTest):
             "SLURM_LOCALID": str(r), "SLURM_NODEID": "0", "SLURM_NNODES": "1", "SLURM_TASKS_PER_NODE": "3"})
             for r in range(3)]
         self.assert_world(self.all_lines(ranks), 3, cycles=2, local_rank=lambda line: line.rank, local_world_size=3)
-        self.assertEqual([name for name in os.listdir(f"/tmp/muster-ranks-{os.geteuid()}") if self.marker in name], [])
+        self.assertEqual([name for name in os.listdir(RANKS_OF_USER) if self.marker in name], [])
 
     def test_without_a_launcher_it_is_a_world_of_one(self):
         self.assert_world(self.all_lines([Rank("--cycles", 3)]), 1, cycles=3, local_world_size=1)
