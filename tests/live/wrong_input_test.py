@@ -165,7 +165,7 @@ class WrongInput(LiveTest):
             ("--rdzv-backend", "file", "true"): ["--rdzv-endpoint", "/PATH"],
             ("--rdzv-backend", "file", "--rdzv-endpoint", "h:1", "true"): ["h:1", "absolute"],
             ("--worker-port", "0", "true"): ["--worker-port", "0"],
-            ("--master-port", "7000", "--worker-port", "7000", "true"): ["--worker-port", "7000"],
+            ("--master-port", "700", "--worker-port", "700", "true"): ["--worker-port", "700"],
             ("--lease", "0", "true"): ["--lease", "0"],
             ("--start-timeout", "soon", "true"): ["--start-timeout", "soon"],
             ("--iface", "a/b", "true"): ["--iface", "a/b"],
