@@ -13,7 +13,7 @@ import tempfile
 import unittest
 import uuid
 
-from waiting import LIMIT_S, nothing_happens_for, pause, polling, wait_for, within  # noqa: F401
+from waiting import LIMIT_S, nothing_happens_for, pause, polling, wait_for, wait_until_stuck, within  # noqa: F401
 
 MUSTER = os.environ.get("MUSTER", "")
 SHARED_TMP = "/tmp"  # Of all tests: only for what the launcher and the library keep there whatever TMPDIR says.
@@ -94,16 +94,6 @@ def is_gone(pid):
             return f.read().rpartition(")")[2].split()[0] in "ZX"
     except OSError:
         return True
-
-
-def wait_until_stuck(pid, what):
-    """Until its first thread sleeps whenever it is looked at, twenty times in a row: it waits in a call."""
-    seen = []
-
-    def sleeps():
-        seen.append(processes().get(pid, (0, "", ""))[1])
-        return seen[-20:] == ["S"] * 20
-    wait_for(sleeps, what)
 
 
 class Job:

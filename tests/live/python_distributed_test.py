@@ -50,8 +50,11 @@ def raised(kind, function, *args, **options):
         return error
     raise AssertionError(f"no {kind}")
 
-def interrupt(delay=0.3):
-    threading.Timer(delay, os.kill, (os.getpid(), signal.SIGINT)).start()
+def interrupt():
+    def soon():
+        waiting.wait_until_stuck(os.getpid(), "it waits in a call")
+        os.kill(os.getpid(), signal.SIGINT)
+    threading.Thread(target=soon).start()
 """
 BEGIN = """
 import numpy as np
@@ -645,8 +648,9 @@ class Failures(Distributed):
             assert dist.should_stop()
             dist.destroy()
             dist.init(on_sigterm="agree")
-            if dist.rank() == 1: threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
             steps = 0
+            def tell(): wait_for(lambda: steps); os.kill(os.getpid(), signal.SIGTERM)
+            if dist.rank() == 1: threading.Thread(target=tell).start()
             while not dist.should_stop(): steps += 1
             assert steps > 0 and len(set(dist.all_gather_object(steps))) == 1
             """, ranks=2, begin="")
@@ -802,7 +806,7 @@ class Interrupts(Distributed):
                 began = time.monotonic()
                 interrupt()
                 raised(KeyboardInterrupt, function, *args, **options)
-                assert 0.25 < time.monotonic() - began < within(1), time.monotonic() - began
+                assert time.monotonic() - began < within(1), time.monotonic() - began
             data = array.array("d", [1 + r] * 3)
             got, message = array.array("d", [0]), array.array("d", [7])
             step = iter(range(100))
@@ -879,7 +883,8 @@ class Interrupts(Distributed):
     def test_joining(self):
         self.job(f"""
             interrupt()
-            raised(KeyboardInterrupt, dist.init, "tcp://127.0.0.1:{free_port()}", rank=0, world_size=2, timeout=1, interruptible=True)
+            raised(KeyboardInterrupt, dist.init, "tcp://127.0.0.1:{free_port()}", rank=0, world_size=2, timeout=5,
+                   interruptible=True)
             assert not dist.is_initialized() and _work.is_any_in_flight()
             wait_for(lambda: not _work.is_any_in_flight())
             dist.init("tcp://127.0.0.1:{free_port()}", rank=0, world_size=1, interruptible=True)

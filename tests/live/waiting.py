@@ -41,6 +41,17 @@ def wait_for(condition, what, limit_s=LIMIT_S):
     raise AssertionError(f"not within {limit_s:.1f} s: {what() if callable(what) else what}")
 
 
+def wait_until_stuck(pid, what):
+    """Until the first thread of a process sleeps whenever it is looked at, twenty times in a row: it waits in a call."""
+    seen = []
+
+    def sleeps():
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as f:
+            seen.append(f.read().rpartition(")")[2].split()[0])
+        return seen[-20:] == ["S"] * 20
+    wait_for(sleeps, what)
+
+
 def nothing_happens_for(seconds, check):
     """check() raises once something has happened. For absences that no fact proves, over a time in which it would come."""
     for _ in polling(seconds, 0.02):
