@@ -3,12 +3,13 @@
 
     run.py SECONDS PROGRAM... [--keep]
 
-Each PROGRAM is fuzz_NAME and starts from corpus/NAME. A crash, a leak, a time-out or too much memory fails the run; the
+Each PROGRAM is fuzz_NAME and starts from corpus/NAME.txt, which has an input in each line, as a bytes literal. A crash, a leak, a time-out or too much memory fails the run; the
 input that did it is left in the current folder and named. --keep adds what was found to reach new code to the corpus,
 as long as it is small.
 """
 
 import argparse
+import ast
 import concurrent.futures
 import os
 import pathlib
@@ -29,9 +30,9 @@ AT_ONCE = 2  # Of a machine that has other things to do.
 def run(program, seconds, keep):
     """Returns (name, executions, new inputs, None or the end of what libFuzzer said)."""
     name = pathlib.Path(program).name.removeprefix("fuzz_")
-    seeds = CORPUS / name
-    with tempfile.TemporaryDirectory(prefix=f"fuzz_{name}_") as found:
-        command = [os.path.abspath(program), found, *([str(seeds)] if seeds.is_dir() else [])]
+    with tempfile.TemporaryDirectory(prefix=f"fuzz_{name}_") as found, tempfile.TemporaryDirectory() as seeds:
+        lay_out(CORPUS / f"{name}.txt", pathlib.Path(seeds))
+        command = [os.path.abspath(program), found, seeds]
         command += [f"-max_total_time={seconds}", f"-max_len={INPUT_BYTES_MAX}", f"-rss_limit_mb={MEMORY_MIB_MAX}"]
         command += [f"-timeout={SECONDS_PER_INPUT}", "-print_final_stats=1", f"-artifact_prefix=found_by_{name}_"]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
@@ -39,19 +40,29 @@ def run(program, seconds, keep):
         executions = int(count.group(1)) if count else 0
         new = len(os.listdir(found))
         if keep:
-            keep_small(program, pathlib.Path(found), seeds)
+            keep_small(program, pathlib.Path(found), pathlib.Path(seeds), CORPUS / f"{name}.txt")
     failed = done.returncode != 0 or executions == 0
     return name, executions, new, done.stderr[-4000:] if failed else None
 
 
-def keep_small(program, found, seeds):
-    """Adds to the seeds those found inputs that are small and reach code which the seeds do not."""
+def lay_out(corpus, folder):
+    """Writes each input of a corpus to a file of its own, as libFuzzer reads them."""
+    if not corpus.exists():
+        return
+    for number, line in enumerate(corpus.read_text(encoding="utf-8").splitlines()):
+        (folder / str(number)).write_bytes(ast.literal_eval(line))
+
+
+def keep_small(program, found, seeds, corpus):
+    """Adds to a corpus those found inputs that are small and reach code which its seeds do not."""
     for path in found.iterdir():
         if path.stat().st_size > KEPT_BYTES_MAX:
             path.unlink()
-    seeds.mkdir(parents=True, exist_ok=True)
+    known = {path.name for path in seeds.iterdir()}
     merging = [os.path.abspath(program), "-merge=1", str(seeds), str(found)]
     subprocess.run(merging, stdin=subprocess.DEVNULL, capture_output=True, check=True)
+    with open(corpus, "a", encoding="utf-8") as file:
+        file.writelines(f"{path.read_bytes()!r}\n" for path in sorted(seeds.iterdir()) if path.name not in known)
 
 
 def main():

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 import uuid
 
@@ -193,10 +194,31 @@ class LiveTest(unittest.TestCase):
         wait_for(lambda: not alive_with(self.marker), left, within(0.2))
 
 
+# For what takes long and of which an example, or the same on another level, is in the gate: ./dev long runs it.
+long = unittest.skipUnless(os.environ.get("MUSTER_LONG"), "only ./dev long runs it")
+
+
+class TimedResult(unittest.TextTestResult):
+    """Says how long each test took."""
+
+    def startTest(self, test):
+        super().startTest(test)
+        self.began = time.monotonic()
+
+    def stopTest(self, test):
+        self.stream.writeln(f"    {time.monotonic() - self.began:.1f} s")
+        super().stopTest(test)
+
+
+def run_tests(argv=None):
+    unittest.main(module="__main__", argv=argv, verbosity=2,
+                  testRunner=unittest.TextTestRunner(resultclass=TimedResult, verbosity=2))
+
+
 def main(apart=()):
     """Runs the classes that are named, or all; with --rest all but those that CTest runs as tests of their own, `apart`."""
     require_muster()
     if "--rest" in sys.argv:
         cases = unittest.defaultTestLoader.loadTestsFromModule(sys.modules["__main__"])
         sys.argv[1:] = sorted({type(case).__name__ for suite in cases for case in suite} - set(apart))
-    unittest.main(verbosity=2)
+    run_tests()

@@ -10,7 +10,7 @@ import tempfile
 import threading
 import unittest
 
-from harness import is_gone, wait_for
+from harness import is_gone, run_tests, wait_for
 
 MUSTERCTL = os.environ.get("MUSTERCTL", "")
 HOST = os.environ.get("MUSTERCTL_HOST", "")
@@ -264,4 +264,4 @@ if __name__ == "__main__":
     for name, path in ("MUSTERCTL", MUSTERCTL), ("MUSTERCTL_HOST", HOST):
         if not os.access(path, os.X_OK):
             sys.exit(f"{name}={path!r}: set it to the program to be tested")
-    unittest.main(verbosity=2)
+    run_tests()

@@ -9,10 +9,9 @@ import socketserver
 import subprocess
 import sys
 import threading
-import unittest
 
 from hang_cells import HangJob, limits
-from harness import LiveTest, require_muster, run, wait_for
+from harness import LiveTest, require_muster, run, run_tests, wait_for
 from ports import free_port
 
 PROGRAM = os.environ.get("MUSTER_NCCL_FAULTS", "")
@@ -208,7 +207,7 @@ def main():
     for name, program in ("MUSTER_NCCL_FAULTS", PROGRAM), ("MUSTER_SECOND_PROFILER", SECOND):
         if not os.access(program, os.X_OK):
             sys.exit(f"{name}={program!r}: set it to what is to be used")
-    unittest.main(verbosity=2)
+    run_tests()
 
 
 if __name__ == "__main__":

@@ -4,10 +4,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-import unittest
 
 import netns
-from harness import MUSTER, Job, is_gone, require_muster, wait_for
+from harness import MUSTER, Job, is_gone, require_muster, run_tests, wait_for
 from nodes_harness import NodesTest, Start
 
 PORT = 29400
@@ -162,4 +161,4 @@ with socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=20) as s:
 def main():
     require_muster()
     netns.require_netns()
-    unittest.main(verbosity=2)
+    run_tests()

@@ -9,10 +9,9 @@ import os
 import re
 import subprocess
 import sys
-import unittest
 
 from hang_cells import HangJob, limits
-from harness import Job, LiveTest, require_muster, run, wait_for
+from harness import Job, LiveTest, require_muster, run, run_tests, wait_for
 
 MUSTERCTL = os.environ.get("MUSTERCTL", "")
 PYTHON = os.path.join(os.environ.get("MUSTER_TORCH_VENV", ""), "bin", "python")
@@ -357,7 +356,7 @@ def main():
     for name, program in ("MUSTERCTL", MUSTERCTL), ("MUSTER_TORCH_VENV", PYTHON):
         if not os.access(program, os.X_OK):
             sys.exit(f"{name}={program!r}: set it to what is to be used")
-    unittest.main(verbosity=2)
+    run_tests()
 
 
 if __name__ == "__main__":

@@ -13,10 +13,9 @@ import signal
 import struct
 import subprocess
 import sys
-import unittest
 
 import harness
-from harness import MUSTER, Job, LiveTest, is_gone, require_muster, wait_for
+from harness import MUSTER, Job, LiveTest, is_gone, require_muster, run_tests, wait_for
 
 MUSTERCTL = os.environ.get("MUSTERCTL", "")
 NATIVE = os.environ.get("MUSTER_HANG_FAULTS", "")
@@ -359,4 +358,4 @@ if __name__ == "__main__":
         if not os.access(program, os.X_OK):
             sys.exit(f"{name}={program!r}: set it to the program to be tested")
     require_muster()
-    unittest.main()
+    run_tests()

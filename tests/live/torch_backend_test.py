@@ -14,9 +14,8 @@ import subprocess
 import sys
 import tempfile
 import time
-import unittest
 
-from harness import LIMIT_S, Job, LiveTest, install_wheel, require_muster, within
+from harness import LIMIT_S, Job, LiveTest, install_wheel, require_muster, run_tests, within
 from ports import free_port
 
 SKIPPED = 77
@@ -325,7 +324,7 @@ def main():
     if not os.environ.get("MUSTER_DIST") and not os.environ.get("MUSTER_PACKAGE"):
         print("no wheel: set MUSTER_DIST (./dev test makes it)")
         return SKIPPED
-    return unittest.main(verbosity=2)
+    return run_tests()
 
 
 if __name__ == "__main__":

@@ -10,10 +10,9 @@ import signal
 import subprocess
 import sys
 import time
-import unittest
 
 import netns
-from harness import LIMIT_S, Job, LiveTest, is_gone, pause, require_muster, wait_for, within
+from harness import LIMIT_S, Job, LiveTest, is_gone, pause, require_muster, run_tests, wait_for, within
 from netns_nodes import NetnsTest
 from ports import free_port
 
@@ -323,7 +322,7 @@ def main():
         sys.argv += [] if len(sys.argv) > 1 else ["Nodes"]
     elif len(sys.argv) == 1:
         sys.argv += ["Deaths", "Others", "AnyMoment"]
-    unittest.main(verbosity=2)
+    run_tests()
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import sys
 import unittest
 
 import netns
-from harness import LiveTest, require_muster, run, within
+from harness import LiveTest, require_muster, run, run_tests, within
 from netns_nodes import NetnsTest
 
 MATRIX = os.environ.get("MUSTER_WORKER_MATRIX", "")
@@ -181,7 +181,7 @@ def main():
     for name, path in (("MUSTER_WORKER_MATRIX", MATRIX), ("MUSTER_WORKER_SCENES", SCENES)):
         if not os.access(path, os.X_OK):
             sys.exit(f"{name}={path!r}: set it to the program of tests/matrix")
-    unittest.main(verbosity=2, argv=[arg for arg in sys.argv if arg != "--all"])
+    run_tests([arg for arg in sys.argv if arg != "--all"])
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import sys
 import unittest
 
 import netns
-from harness import LIMIT_S, within
+from harness import LIMIT_S, run_tests, within
 
 PROGRAM = os.environ.get("WORKER_NETNS_PROGRAM", "")
 PORT = 29400
@@ -105,4 +105,4 @@ if __name__ == "__main__":
     if not os.access(PROGRAM, os.X_OK):
         sys.exit(f"WORKER_NETNS_PROGRAM={PROGRAM!r}: set it to the ranks' program")
     netns.require_netns()
-    unittest.main(verbosity=2)
+    run_tests()

@@ -13,10 +13,9 @@ import re
 import signal
 import subprocess
 import sys
-import unittest
 
 import netns
-from harness import LIMIT_S, LiveTest, pause, wait_for
+from harness import LIMIT_S, LiveTest, pause, run_tests, wait_for
 from ports import free_port
 
 RANKS = os.environ.get("MUSTER_WORKER_ORIGIN_RANKS", "")
@@ -384,7 +383,7 @@ def main():
         sys.argv += [] if len(sys.argv) > 1 else ["TwoNodes", "Uneven"]
     elif len(sys.argv) == 1:
         sys.argv += ["OneNode"]
-    unittest.main(verbosity=2)
+    run_tests()
 
 
 if __name__ == "__main__":
