@@ -2,12 +2,18 @@
 """Where the time of the builds and of the tests went, by their own logs: the last build of each preset, the last ctest run.
 
     build_times.py [BUILD] [--rows N]      BUILD: the folder of the presets' folders, default build
+
+Where clang has left traces (-ftime-trace, as the preset `phases` sets it), they are summed up: parsing, templates, optimising,
+generating code; linking is ninja's.
 """
 import argparse
+import json
 import os
-import re
+import pathlib
+import xml.etree.ElementTree
 
 MS = 1000
+US = 1_000_000
 
 
 def build_steps(log):
@@ -22,16 +28,48 @@ def build_steps(log):
     return steps
 
 
-def test_times(log):
-    """Seconds by test, as ctest's log has them: "1/9 Testing: name", and further on "Test time = 0.01 sec"."""
-    times, name = {}, None
-    with open(log, encoding="utf-8", errors="replace") as file:
-        for line in file:
-            if begin := re.match(r"\d+/\d+ Testing: (\S+)", line):
-                name = begin[1]
-            elif end := re.match(r"Test time = *([\d.]+) sec", line):
-                times[name] = float(end[1])
-    return times
+def is_link(product):
+    return not product.endswith(".o")
+
+
+def covered(intervals):
+    """The length of the union of pairs of begin and end."""
+    total, reached = 0, 0
+    for begin, end in sorted(intervals):
+        total += max(0, end - max(begin, reached))
+        reached = max(reached, end)
+    return total
+
+
+def phases(trace):
+    """Seconds by phase of one compilation, by what clang wrote."""
+    with open(trace, encoding="utf-8") as file:
+        events = json.load(file)["traceEvents"]
+    spans = {name: [] for name in ("Frontend", "InstantiateClass", "InstantiateFunction", "Optimizer", "Backend")}
+    for event in events:
+        if event["name"] in spans:
+            spans[event["name"]].append((event["ts"], event["ts"] + event["dur"]))
+    frontend, optimiser, backend = (covered(spans[name]) for name in ("Frontend", "Optimizer", "Backend"))
+    templates = covered(spans["InstantiateClass"] + spans["InstantiateFunction"])
+    return {"parsing": (frontend - templates) / US, "templates": templates / US, "optimising": optimiser / US,
+            "generating code": (backend - optimiser) / US}
+
+
+def show_phases(build):
+    traces = [path for path in pathlib.Path(build).rglob("*.json") if ".dir" in str(path)]
+    sums = {}
+    for trace in traces:
+        for name, seconds in phases(trace).items():
+            sums[name] = sums.get(name, 0) + seconds
+    if traces:
+        sums["linking"] = sum(spent for step, spent in build_steps(os.path.join(build, ".ninja_log")).items() if is_link(step))
+        print("  phases: " + ", ".join(f"{name} {seconds:.0f} s" for name, seconds in sums.items()))
+
+
+def test_times(report):
+    """Seconds by test, as the report in JUnit's format has them."""
+    cases = xml.etree.ElementTree.parse(report).getroot().iter("testcase")
+    return {case.get("name"): float(case.get("time", 0)) for case in cases}
 
 
 def show(title, seconds, rows):
@@ -49,9 +87,10 @@ def main():
         log = os.path.join(args.build, preset, ".ninja_log")
         if os.path.exists(log):
             show(f"build {preset}", build_steps(log), args.rows)
-    log = os.path.join(args.build, "all", "Testing", "Temporary", "LastTest.log")
-    if os.path.exists(log):
-        show("tests", test_times(log), args.rows)
+            show_phases(os.path.join(args.build, preset))
+    report = os.path.join(args.build, "all", "tests.xml")
+    if os.path.exists(report):
+        show("tests", test_times(report), args.rows)
 
 
 if __name__ == "__main__":
