@@ -1,6 +1,6 @@
 // The agent: one process per node that turns a LaunchSpec into a running job. One control loop
 // connects the pure machine (WorkerGroup) to the shells that perform its effects (WorkerProcesses,
-// Output, HelperProcess, FileTimerServer), and JobRecord records what happened. The loop never
+// Output, HelperProcess, FileTimerServer), and JobRecorder records what happened. The loop never
 // blocks on a disk, a terminal or a driver.
 //
 // The agent is a forked child of the front, which sends it commands over the control channel. If

@@ -140,7 +140,7 @@ void AgentLoop::open_record() {
   job.host = own_hostname();
   job.role = spec_.role;
   job.max_restarts = spec_.max_restarts;
-  JobRecord::Options options;
+  JobRecorder::Options options;
   options.binary = program_.executable;
   options.rdzv_backend = spec_.rendezvous.backend;
   options.torch_events = spec_.event_log == EventLogHandler::console;
@@ -148,7 +148,7 @@ void AgentLoop::open_record() {
   options.append_event = [this](std::string line) {
     output_->append("events.jsonl", std::move(line));
   };
-  record_ = std::make_unique<JobRecord>(std::move(job), std::move(options));
+  record_ = std::make_unique<JobRecorder>(std::move(job), std::move(options));
 }
 
 void AgentLoop::on_run_open(Result<RunFolders> folders) {

@@ -34,7 +34,7 @@
 #include "agent/job/agent.h"
 #include "agent/job/engine_signals.h"
 #include "agent/job/hang_bundle.h"
-#include "agent/job/job_record.h"
+#include "agent/job/job_recorder.h"
 #include "agent/job/node_answers.h"
 #include "agent/job/node_setup.h"
 #include "agent/job/peers.h"
@@ -283,7 +283,7 @@ class AgentLoop {
   Drive<EngineSignals, EngineSignals::Tick> engine_drive_;
   KernelLog kernel_log_;  // Marked as an attempt starts, then read on the output thread.
   std::unique_ptr<Output> output_;
-  std::unique_ptr<JobRecord> record_;
+  std::unique_ptr<JobRecorder> record_;
   std::unique_ptr<FileTimerServer> file_timer_;
   std::unique_ptr<ControlServer> control_server_;
   std::optional<ControlServer::Socket> control_socket_;

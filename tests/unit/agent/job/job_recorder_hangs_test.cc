@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "agent/job/job_record.h"
+#include "agent/job/job_recorder.h"
 #include "agent/report/verdict.h"
 
 namespace muster {
@@ -26,8 +26,8 @@ class HangingJob : public testing::Test {
     return result;
   }
 
-  JobRecord::Options options() {
-    JobRecord::Options result;
+  JobRecorder::Options options() {
+    JobRecorder::Options result;
     result.append_event = [this](const std::string& line) { events_.push_back(Json::parse(line)); };
     return result;
   }
@@ -81,7 +81,7 @@ class HangingJob : public testing::Test {
   }
 
   std::vector<Json> events_;
-  JobRecord record_;
+  JobRecorder record_;
 };
 
 constexpr const char* kVerdict =

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "agent/job/job_record.h"
+#include "agent/job/job_recorder.h"
 #include "agent/report/text.h"
 #include "rendezvous/base/enum_name.h"
 
@@ -46,7 +46,7 @@ HangReport report_of(const hang::Finding& finding, std::string line) {
 
 }  // namespace
 
-hang::RankPlace JobRecord::place_of(int rank) const {
+hang::RankPlace JobRecorder::place_of(int rank) const {
   const int local_rank = rank - round_.base_rank;
   if (local_rank < 0 || local_rank >= static_cast<int>(workers_.size()))
     return places_ ? places_(rank) : hang::RankPlace{};
@@ -54,7 +54,7 @@ hang::RankPlace JobRecord::place_of(int rank) const {
   return {report_.nnodes > 1 ? worker.host : "", worker.pid, worker.device};
 }
 
-void JobRecord::take(const HangNews& news) {
+void JobRecorder::take(const HangNews& news) {
   JobEvent told = event(news.kind);
   if (news.kind == JobEventKind::note) {
     told.text = news.text;
@@ -74,20 +74,20 @@ void JobRecord::take(const HangNews& news) {
   }
 }
 
-HangNews JobRecord::tell(JobEventKind kind, const hang::Finding& finding, const std::string& line,
-                         std::string text) {
+HangNews JobRecorder::tell(JobEventKind kind, const hang::Finding& finding, const std::string& line,
+                           std::string text) {
   HangNews news{kind, finding.number, report_of(finding, line), std::move(text)};
   take(news);
   return news;
 }
 
-HangNews JobRecord::hang_notice(const hang::Notice& notice) {
+HangNews JobRecorder::hang_notice(const hang::Notice& notice) {
   const hang::Finding& finding = findings_[notice.finding.number] = notice.finding;
   const std::string line = notice_text(finding, [this](int rank) { return place_of(rank); });
   return tell(JobEventKind::waiting, finding, line, line);
 }
 
-HangNews JobRecord::wait_ended(const hang::WaitEnded& ended) {
+HangNews JobRecorder::wait_ended(const hang::WaitEnded& ended) {
   HangNews news;
   const auto found = findings_.find(ended.number);
   if (found == findings_.end()) return news;
@@ -103,11 +103,11 @@ HangNews JobRecord::wait_ended(const hang::WaitEnded& ended) {
   return news;
 }
 
-void JobRecord::went_on(const hang::WentOn& news) {
+void JobRecorder::went_on(const hang::WentOn& news) {
   if (given_up_ && given_up_->number == news.number) went_on_ = true;
 }
 
-HangNews JobRecord::stragglers(const hang::Stragglers& stragglers) {
+HangNews JobRecorder::stragglers(const hang::Stragglers& stragglers) {
   HangNews news{.kind = JobEventKind::straggler, .report = {}, .text = {}};
   news.text = stragglers_text(stragglers, [this](int rank) { return place_of(rank); });
   for (const hang::Straggler& one : stragglers.ranks)
@@ -118,27 +118,27 @@ HangNews JobRecord::stragglers(const hang::Stragglers& stragglers) {
   return news;
 }
 
-HangNews JobRecord::hang_verdict(const hang::Verdict& verdict, bool goes_on) {
+HangNews JobRecorder::hang_verdict(const hang::Verdict& verdict, bool goes_on) {
   const hang::Finding& finding = findings_[verdict.finding.number] = verdict.finding;
   const auto place = [this](int rank) { return place_of(rank); };
   return tell(is_mismatch(finding.what) ? JobEventKind::mismatch : JobEventKind::hang, finding,
               verdict_line(finding, place), verdict_text(finding, place, report_.run_id, goes_on));
 }
 
-void JobRecord::hang_explained(uint64_t number) {
+void JobRecorder::hang_explained(uint64_t number) {
   const auto found = findings_.find(number);
   if (found == findings_.end()) return;
   explanation_ = found->second;
   evidence_.detected = detected();  // This node's workers may have ended long ago.
 }
 
-bool JobRecord::stands(uint64_t number) const {
+bool JobRecorder::stands(uint64_t number) const {
   return findings_.contains(number) &&
          std::ranges::find(verdicts_, number, &Standing::number) != verdicts_.end();
 }
 
 // For the judge, who knows the workers of all nodes.
-std::vector<DetectedCulprit> JobRecord::detected() const {
+std::vector<DetectedCulprit> JobRecorder::detected() const {
   std::vector<DetectedCulprit> culprits;
   if (!explanation_) return awaited();
   for (size_t i = 0; i < std::min(explanation_->ranks.size(), kDetectedMax); ++i) {
@@ -161,7 +161,7 @@ std::vector<DetectedCulprit> JobRecord::detected() const {
 }
 
 // Those for which others wait; what ends of that, as by a time-out, does not say for whom.
-std::vector<DetectedCulprit> JobRecord::awaited() const {
+std::vector<DetectedCulprit> JobRecorder::awaited() const {
   std::vector<DetectedCulprit> culprits;
   const auto add = [&](const hang::Finding& finding) {
     if (!hang::is_late(finding.what)) return;
@@ -188,7 +188,7 @@ std::vector<DetectedCulprit> JobRecord::awaited() const {
 
 // The newest one. An attempt that has succeeded has come out of its hangs, though it may have ended
 // before that was seen.
-std::optional<HangReport> JobRecord::standing_verdict() const {
+std::optional<HangReport> JobRecorder::standing_verdict() const {
   for (size_t i = verdicts_.size(); i > 0; --i) {
     const HangReport& report = verdicts_[i - 1].report;
     const bool is_over = report_.end == JobEnd::success && report.attempt == attempt_;
@@ -197,7 +197,7 @@ std::optional<HangReport> JobRecord::standing_verdict() const {
   return std::nullopt;
 }
 
-HangNews JobRecord::hang_withdrawn(const hang::Withdrawn& withdrawn) {
+HangNews JobRecorder::hang_withdrawn(const hang::Withdrawn& withdrawn) {
   const auto found = findings_.find(withdrawn.number);
   if (found == findings_.end()) return {};
   const hang::Finding finding = std::move(found->second);

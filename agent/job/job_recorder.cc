@@ -1,4 +1,4 @@
-#include "agent/job/job_record.h"
+#include "agent/job/job_recorder.h"
 
 #include <algorithm>
 #include <csignal>
@@ -56,12 +56,12 @@ std::optional<Instant> finding_before(const std::optional<FailureRecord>& librar
 
 }  // namespace
 
-JobRecord::JobRecord(JobReport job, Options options)
+JobRecorder::JobRecorder(JobReport job, Options options)
     : options_(std::move(options)), report_(std::move(job)) {
   report_.started = wall_now();
 }
 
-JobEvent JobRecord::event(JobEventKind kind) const {
+JobEvent JobRecorder::event(JobEventKind kind) const {
   JobEvent result;
   result.time = wall_now();
   result.kind = kind;
@@ -69,12 +69,12 @@ JobEvent JobRecord::event(JobEventKind kind) const {
   return result;
 }
 
-void JobRecord::emit(const JobEvent& event) {
+void JobRecorder::emit(const JobEvent& event) {
   options_.append_event(event_line(event));
 }
 
-void JobRecord::note(JobEventKind kind, std::string text, std::optional<int> signal,
-                     std::optional<double> seconds) {
+void JobRecorder::note(JobEventKind kind, std::string text, std::optional<int> signal,
+                       std::optional<double> seconds) {
   JobEvent line = event(kind);
   line.text = std::move(text);
   line.signal = signal;
@@ -82,7 +82,7 @@ void JobRecord::note(JobEventKind kind, std::string text, std::optional<int> sig
   emit(line);
 }
 
-TorchEventContext JobRecord::torch_context() const {
+TorchEventContext JobRecorder::torch_context() const {
   TorchEventContext context;
   context.time = wall_now();
   context.run_id = report_.run_id;
@@ -101,7 +101,7 @@ TorchEventContext JobRecord::torch_context() const {
   return context;
 }
 
-TorchWorker JobRecord::torch_worker(int local_rank) const {
+TorchWorker JobRecorder::torch_worker(int local_rank) const {
   TorchWorker worker;
   worker.local_rank = local_rank;
   worker.global_rank = round_.base_rank + local_rank;
@@ -111,23 +111,23 @@ TorchWorker JobRecord::torch_worker(int local_rank) const {
   return worker;
 }
 
-void JobRecord::torch_line(std::string line) {
+void JobRecorder::torch_line(std::string line) {
   if (options_.torch_events) options_.say_raw(std::move(line));
 }
 
-void JobRecord::job_started(int local_world_size) {
+void JobRecorder::job_started(int local_world_size) {
   report_.local_world_size = local_world_size;
   note(JobEventKind::job_started, report_.program);
 }
 
-void JobRecord::round_formed(const RoundView& round) {
+void JobRecorder::round_formed(const RoundView& round) {
   report_.world_size = round.world_size;
   report_.nnodes = round.group_world_size;
   report_.node_rank = round.group_rank;
 }
 
-void JobRecord::round_ready(int attempt, const RoundView& round, Duration took,
-                            const std::vector<WorkerTraces>& traces) {
+void JobRecorder::round_ready(int attempt, const RoundView& round, Duration took,
+                              const std::vector<WorkerTraces>& traces) {
   if (attempt_ >= 0) close_attempt({});
   attempt_ = attempt;
   round_ = round;
@@ -162,7 +162,7 @@ void JobRecord::round_ready(int attempt, const RoundView& round, Duration took,
   torch_line(torch_agent_event(torch_context(), "ASSIGN_WORKER_RANKS", 0.0));
 }
 
-void JobRecord::worker_started(int local_rank, pid_t pid) {
+void JobRecorder::worker_started(int local_rank, pid_t pid) {
   worker(local_rank).failure.pid = pid;
   worker(local_rank).started = steady_now();
   JobEvent line = event(JobEventKind::worker_started);
@@ -173,7 +173,7 @@ void JobRecord::worker_started(int local_rank, pid_t pid) {
   torch_line(torch_worker_event(torch_context(), torch_worker(local_rank), "START"));
 }
 
-void JobRecord::worker_exited(const WorkerExit& exit, HostEvidence machine) {
+void JobRecorder::worker_exited(const WorkerExit& exit, HostEvidence machine) {
   JobEvent line = event(JobEventKind::worker_exited);
   line.rank = round_.base_rank + exit.local_rank;
   line.local_rank = exit.local_rank;
@@ -194,7 +194,7 @@ void JobRecord::worker_exited(const WorkerExit& exit, HostEvidence machine) {
   ended.machine = std::move(machine);
 }
 
-void JobRecord::add_evidence(pid_t pid, const HostEvidence& machine) {
+void JobRecorder::add_evidence(pid_t pid, const HostEvidence& machine) {
   const auto found =
       std::ranges::find(workers_, pid, [](const WorkerRecord& one) { return one.failure.pid; });
   if (found == workers_.end()) return;
@@ -206,8 +206,8 @@ void JobRecord::add_evidence(pid_t pid, const HostEvidence& machine) {
   found->machine = std::move(merged);
 }
 
-void JobRecord::stop_begins(int signal, Duration grace, const std::vector<AtStop>& seen,
-                            Duration earlier) {
+void JobRecorder::stop_begins(int signal, Duration grace, const std::vector<AtStop>& seen,
+                              Duration earlier) {
   note(JobEventKind::stopping, {}, signal, std::chrono::duration<double>(grace).count());
   if (stop_) return;
   stop_ = StopMark{steady_now(), signal, false, earlier};
@@ -215,22 +215,22 @@ void JobRecord::stop_begins(int signal, Duration grace, const std::vector<AtStop
     workers_[i].at_stop = seen[i];
 }
 
-void JobRecord::fails_for_hang() {
+void JobRecorder::fails_for_hang() {
   if (!failed_for_hang_) failed_for_hang_ = steady_now();
 }
 
-void JobRecord::kill_sent(std::string whom) {
+void JobRecorder::kill_sent(std::string whom) {
   note(JobEventKind::killing, std::move(whom));
   if (stop_) stop_->killed = true;
 }
 
-void JobRecord::stop_ended() {
+void JobRecorder::stop_ended() {
   if (!stop_) return;
   const Duration took = steady_now() - stop_->at;
   note(JobEventKind::stopped, {}, {}, std::chrono::duration<double>(took).count());
 }
 
-void JobRecord::timer_expired(pid_t pid, int local_rank, int signal, const std::string& scope) {
+void JobRecorder::timer_expired(pid_t pid, int local_rank, int signal, const std::string& scope) {
   JobEvent line = event(JobEventKind::timer_expired);
   line.pid = pid;
   if (local_rank >= 0) {
@@ -242,12 +242,12 @@ void JobRecord::timer_expired(pid_t pid, int local_rank, int signal, const std::
   emit(line);
 }
 
-void JobRecord::declared_failed(int local_rank, const std::string& why) {
+void JobRecorder::declared_failed(int local_rank, const std::string& why) {
   worker(local_rank).failure.declared = why;
   worker(local_rank).declared = steady_now();
 }
 
-void JobRecord::attempt_drained(const AttemptRemains& remains) {
+void JobRecorder::attempt_drained(const AttemptRemains& remains) {
   const Instant unix_epoch = steady_now() - wall_now().time_since_epoch();
   std::vector<OwnError> errors;
   std::vector<HostEvidence> machines;
@@ -284,23 +284,23 @@ void JobRecord::attempt_drained(const AttemptRemains& remains) {
   if (judged.culprit) judged_ = std::move(judged);  // Otherwise the last known failure stays.
 }
 
-void JobRecord::store_is_full(const std::string& line) {
+void JobRecorder::store_is_full(const std::string& line) {
   note(JobEventKind::waiting, line);
   evidence_.store_full = line;
 }
 
-bool JobRecord::all_succeeded() const {
+bool JobRecorder::all_succeeded() const {
   return std::ranges::all_of(workers_, [](const WorkerRecord& worker) {
     return worker.ended && worker.failure.status.success();
   });
 }
 
-bool JobRecord::has_evidence() const {
+bool JobRecorder::has_evidence() const {
   if (evidence_.error || !evidence_.detected.empty() || evidence_.store_full) return true;
   return std::ranges::any_of(evidence_.workers, has_something_to_tell, &WorkerEvidence::signs);
 }
 
-void JobRecord::close_attempt(std::string why) {
+void JobRecorder::close_attempt(std::string why) {
   if (report_.attempts.empty()) return;
   AttemptRecord& attempt = report_.attempts.back();
   if (attempt.lasted == Duration{0})
@@ -308,7 +308,7 @@ void JobRecord::close_attempt(std::string why) {
   if (attempt.why_ended.empty()) attempt.why_ended = std::move(why);
 }
 
-void JobRecord::attempt_failed(const WorkerFailure& culprit, const Cause& cause) {
+void JobRecorder::attempt_failed(const WorkerFailure& culprit, const Cause& cause) {
   JobEvent failed = event(JobEventKind::attempt_failed);
   failed.attempt = culprit.attempt;
   failed.rank = culprit.rank;
@@ -321,7 +321,7 @@ void JobRecord::attempt_failed(const WorkerFailure& culprit, const Cause& cause)
   emit(failed);
 }
 
-std::string JobRecord::restart_line(int restarts_left, Duration delay) {
+std::string JobRecorder::restart_line(int restarts_left, Duration delay) {
   if (!judged_.culprit) return {};
   const WorkerFailure& culprit = judged_.the_culprit();
   close_attempt(fmt::format("rank {} {}", culprit.rank, judged_.cause.sentence));
@@ -330,7 +330,7 @@ std::string JobRecord::restart_line(int restarts_left, Duration delay) {
   return render_restart(culprit, judged_.cause, restarts_left, report_.max_restarts, delay);
 }
 
-JobReport JobRecord::finish(const group::JobOutcome& outcome) {
+JobReport JobRecorder::finish(const group::JobOutcome& outcome) {
   report_.end = outcome.end.value_or(JobEnd::round_failed);  // apply_end() may know more.
   report_.ended = wall_now();
   report_.restarts_used = outcome.restarts;
@@ -353,7 +353,7 @@ JobReport JobRecord::finish(const group::JobOutcome& outcome) {
   return report_;
 }
 
-void JobRecord::write_final_events(const JobReport& report, int exit_code) {
+void JobRecorder::write_final_events(const JobReport& report, int exit_code) {
   if (report.end == JobEnd::failed && report.culprit)
     attempt_failed(report.the_culprit(), report.cause);
   JobEvent line = event(JobEventKind::job_ended);

@@ -1,4 +1,4 @@
-#include "agent/job/job_record.h"
+#include "agent/job/job_recorder.h"
 
 #include <algorithm>
 #include <csignal>
@@ -26,8 +26,8 @@ class Job : public testing::Test {
     return result;
   }
 
-  JobRecord::Options options() {
-    JobRecord::Options result;
+  JobRecorder::Options options() {
+    JobRecorder::Options result;
     result.binary = "/usr/bin/python3";
     result.rdzv_backend = "c10d";
     result.torch_events = true;
@@ -98,7 +98,7 @@ class Job : public testing::Test {
 
   std::vector<std::string> said_;
   std::vector<std::string> events_;
-  JobRecord record_;
+  JobRecorder record_;
 };
 
 TEST_F(Job, TheCulpritOfTheLastAttemptExplainsTheJob) {

@@ -45,7 +45,7 @@ struct AttemptRemains {
   std::string full_log_disk;
 };
 
-class JobRecord {
+class JobRecorder {
  public:
   struct Options {
     std::string binary;
@@ -56,7 +56,7 @@ class JobRecord {
   };
 
   // `job` has what is known from the start: run_id, program, host, role and max_restarts.
-  JobRecord(JobReport job, Options options);
+  JobRecorder(JobReport job, Options options);
 
   void set_log_dir(std::string run_dir) { report_.log_dir = std::move(run_dir); }
   void job_started(int local_world_size);
@@ -86,7 +86,7 @@ class JobRecord {
     requested_at_ = requested_at_.value_or(std::chrono::steady_clock::now());
   }
 
-  // ---- what the hang detector finds (job_record_hangs.cc): each is an event; returns what all
+  // ---- what the hang detector finds (job_recorder_hangs.cc): each is an event; returns what all
   // nodes are told
   HangNews hang_notice(const hang::Notice& notice);
   HangNews wait_ended(const hang::WaitEnded& ended);
