@@ -95,7 +95,7 @@ def main():
     python = str(launchers.torch_venv() / "bin" / "python")
     with tempfile.TemporaryDirectory(prefix="digits_") as scratch, torch_nursery.running(python) as forked:
         worlds = [(int(workers), (str(SCRIPT),)) for workers in options.workers.split(",")]
-        worlds += [(int(workers), forked("script", SCRIPT)) for workers in options.forked.split(",")]
+        worlds += [(int(workers), forked("script", SCRIPT)) for workers in options.forked.split(",") if workers]
         for workers, program in worlds:
             world = check_world(workers, program, chosen, pathlib.Path(scratch))
             cases, failures = cases + world[0], failures + world[1]

@@ -15,7 +15,7 @@ import time
 import unittest
 
 import etcd
-from harness import LIMIT_S, LiveTest, main, within
+from harness import LIMIT_S, LiveTest, long, main, within
 from ports import free_port, listening
 
 QUERY = os.environ.get("MUSTER_ETCD_QUERY", "")
@@ -311,6 +311,7 @@ class OneMember(EtcdTest):
 
 
 class ThreeMembers(EtcdTest):
+    @long
     def test_a_killed_leader_is_replaced_within_seconds(self):
         cluster = self.new_etcd(members=3)
         host, other = self.nodes(2, cluster)
@@ -364,6 +365,7 @@ class ThreeMembers(EtcdTest):
         self.assertRegex(node.ask("look"), f"^error {RENDEZVOUS} no member of etcd can be used: .*refused the connection; ")
         print(f"a look without a majority took {time.monotonic() - begun:.1f} s")
 
+    @long
     def test_a_first_member_that_is_away_is_no_matter(self):
         cluster = self.new_etcd(members=3)
         cluster.kill((cluster.leader() + 1) % 3)
@@ -399,6 +401,7 @@ class Secured(EtcdTest):
         files = files or self.files
         return f"cert={files.path(name + '.pem')},key={files.path(name + '.key')}"
 
+    @long
     def test_tls(self):
         cluster = self.new_etcd(certificates=self.files)
         ca = f"cacert={self.files.path('ca.pem')}"

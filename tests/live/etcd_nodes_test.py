@@ -11,7 +11,7 @@ import time
 
 import etcd
 import netns_nodes
-from harness import wait_for, within
+from harness import long, wait_for, within
 from netns_nodes import NetnsTest
 
 COUNT = int(os.environ.get("COUNT", "3"))
@@ -125,6 +125,7 @@ class EtcdNodes(NetnsTest):
         self.whole_world(4)  # It comes back as a member.
         self.finish()
 
+    @long
     def test_a_host_that_is_cut_off_with_etcds_leader_is_followed(self):
         self.up(4, [1, 2, 3])
         host = 1 + self.etcd.leader()
@@ -139,6 +140,7 @@ class EtcdNodes(NetnsTest):
         self.whole_world(4)
         self.finish()
 
+    @long
     def test_any_number_of_hosts_may_be_lost_and_replaced(self):
         """A new node is started for each, and the budget is spent to the last change."""
         self.up(7, [5, 6, 7])
@@ -224,6 +226,7 @@ class EtcdNodes(NetnsTest):
         self.assertIn("is over: all workers of all nodes succeeded", late.stderr())
         self.assertIsNone(self.record("host"))
 
+    @long
     def test_a_failure_frees_the_id_after_a_lease(self):
         self.up(5, [5])
         for i in (1, 2):

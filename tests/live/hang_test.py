@@ -15,11 +15,11 @@ import sys
 
 from hang_cells import FAULTS, PROGRAM, RECORDED_MISMATCH, HangJob, healthy, limits, perform
 import harness
-from harness import Job, LiveTest, nothing_happens_for, pause, processes, wait_for
+from harness import LONG, Job, LiveTest, long, nothing_happens_for, pause, processes, wait_for
 
 SCALE = 0.1
 MUSTERCTL = os.environ.get("MUSTERCTL", "")
-HEALTHY_S = float(os.environ.get("MUSTER_HEALTHY_S", "120"))
+HEALTHY_S = float(os.environ.get("MUSTER_HEALTHY_S", "120" if LONG else "10"))
 WATCHED_S = 2
 LOOKS_A_SECOND = 4
 
@@ -54,6 +54,7 @@ class Faults(HangTest):
     def test_each_is_found_with_the_right_rank_and_class(self):
         self.check(nodes=1)
 
+    @long
     def test_each_is_found_over_two_nodes(self):
         self.check(nodes=2)
 
@@ -83,6 +84,7 @@ class Stragglers(HangTest):
     def test_are_named_at_the_end_and_the_ranks_that_they_hold_up_are_not(self):
         self.check(nodes=1)
 
+    @long
     def test_are_named_over_two_nodes(self):
         self.check(nodes=2)
 
@@ -152,6 +154,7 @@ class Failures(HangTest):
                          "1000 float32")
         self.assertNotIn("the job goes on", job.stderr())
 
+    @long
     def test_of_two_ranks_that_differ_both_are_shown(self):
         job = self.job("none", program=RECORDED_MISMATCH, ranks=2, env={"ABORT": "1"})
         job.wait()
@@ -187,6 +190,7 @@ class Nodes(HangTest):
         for node in (0, 1):
             self.assertIsNone(job.result(node)["hang"])
 
+    @long
     def test_a_mismatch_is_the_cause_on_whichever_node(self):
         for culprit in (1, 2):
             with self.subTest(culprit=culprit):
@@ -221,6 +225,7 @@ class Nodes(HangTest):
             self.assertIn(job.stop(), (0, 128 + signal.SIGTERM))
             self.assertEqual(job.result()["mismatch"]["ranks"], [0, 1], job.stderr())
 
+    @long
     def test_a_job_is_silent_whose_ranks_wait_for_a_while_only(self):
         job = self.job("pause", ranks=4, nodes=2, env={"PAUSE_S": "0.6"})
         self.assertEqual(job.wait(), 0, job.stderr())
@@ -287,6 +292,7 @@ class Actions(HangTest):
         self.assertRegex(result["summary"], self.BLOCKED)
         self.assertEqual(len(result["attempts"]), 1)
 
+    @long
     def test_on_whichever_node(self):
         for nodes_culprit in (0, 3):
             with self.subTest(culprit=nodes_culprit):
@@ -324,6 +330,7 @@ class Bundle(HangTest):
         self.assertEqual([r["rank"] for r in bundle["stacks"]], [3, 0, 1, 2])
         self.assertIn("read_fifo", json.dumps(bundle["stacks"][0]["threads"][0]))
 
+    @long
     def test_of_one_node(self):
         job = self.job("blocked_read", culprit=3, env={"A_TOKEN": "hunter2"})
         event = job.wait_found("hang")

@@ -12,10 +12,10 @@ import sys
 
 import hang_cells
 from hang_cells import LIBRARIES, PYTHON, TORCH, HangJob, healthy, limits, perform
-from harness import LiveTest, main, pause, wait_for
+from harness import LONG, LiveTest, long, main, pause, wait_for
 
 SCALE = 0.1
-HEALTHY_S = float(os.environ.get("MUSTER_HEALTHY_S", "60"))
+HEALTHY_S = float(os.environ.get("MUSTER_HEALTHY_S", "60" if LONG else "10"))
 PROGRAM_OF_NODES = ("--python", PYTHON, os.path.join(hang_cells.HERE, "programs", "torch_nodes.py"))
 
 
@@ -27,8 +27,8 @@ class TorchTest(LiveTest):
 
 
 class Faults(TorchTest):
-    def check(self, library, nodes):
-        for number, fault in enumerate(LIBRARIES[library]):
+    def check(self, library, nodes, faults=None):
+        for number, fault in enumerate(faults or LIBRARIES[library]):
             ranks = 2 + 2 * (number % 2)
             with self.subTest(fault=fault):
                 row = perform(fault, ranks, number // 2 % ranks, SCALE, library, nodes)
@@ -36,11 +36,12 @@ class Faults(TorchTest):
                       file=sys.stderr, end=" ", flush=True)
                 self.assertTrue(row["right"], row)
 
+    @long
     def test_of_single_calls(self):
         self.check("torch", nodes=1)
 
     def test_of_ddp_over_two_nodes(self):
-        self.check("torch_ddp", nodes=2)
+        self.check("torch_ddp", nodes=2, faults=None if LONG else ("gil", "other_size", "early_exit"))
 
 
 class Watched(TorchTest):
@@ -91,6 +92,7 @@ class Nodes(TorchTest):
             self.assertIn(result["culprit"]["rank"], (0, 1))
             self.assertIn("exited with 0", result["summary"])
 
+    @long
     def test_a_mismatch_is_the_cause_though_the_judges_own_ranks_have_ended(self):
         job = self.job("a_mismatch_after_the_judges_ranks_have_ended")
         for node in (0, 1):
@@ -113,9 +115,11 @@ class TimeOut(TorchTest):
             self.assertRegex(result["summary"], rf"^rank {culprit} (of 2 )?has not called all_reduce #2 of group 'world' ")
         self.assertIn(f"muster: the wait for rank {culprit} in all_reduce #2 of group 'world' is over after ", job.stderr())
 
+    @long
     def test_the_rank_that_did_not_come_is_the_culprit(self):
         self.check(nodes=1)
 
+    @long
     def test_though_it_was_told_who_gave_up(self):
         self.check(nodes=1, TOLD=os.path.join(os.path.dirname(hang_cells.HERE), "fixtures", "last_words", "nccl_dump_signal.stderr"))
 

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import uuid
 
-from harness import MUSTER, Job, LiveTest, alive_with, children_of, main, pause, run, wait_for
+from harness import MUSTER, Job, LiveTest, alive_with, children_of, long, main, pause, run, wait_for
 from ports import free_port
 
 BUILD = os.environ["MUSTER_BUILD"]
@@ -224,6 +224,7 @@ class Surroundings(LiveTest):
 
 
 class Limits(LiveTest):
+    @long
     def test_many_workers_with_tee_fit_the_usual_limit(self):
         limit = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 8192))
         code, _, err = run("--nproc-per-node", 180, "--tee", 3, "--log-dir", self.path("logs"), "--no-python", "true",
@@ -300,6 +301,7 @@ time.sleep(1.2)
         code, _, err = run("--no-python", script, env=self.ENABLED)
         self.assertEqual(code, 0, err)
 
+    @long
     def test_a_flood_at_the_end_harms_nobody(self):
         script = self.write("w.py", """#!/usr/bin/env python3
 import os

@@ -195,7 +195,8 @@ class LiveTest(unittest.TestCase):
 
 
 # For what takes long and of which an example, or the same on another level, is in the gate: ./dev long runs it.
-long = unittest.skipUnless(os.environ.get("MUSTER_LONG"), "only ./dev long runs it")
+LONG = bool(os.environ.get("MUSTER_LONG"))
+long = unittest.skipUnless(LONG, "only ./dev long runs it")
 
 
 class TimedResult(unittest.TextTestResult):

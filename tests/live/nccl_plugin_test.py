@@ -11,12 +11,12 @@ import sys
 import threading
 
 from hang_cells import HangJob, limits
-from harness import LiveTest, require_muster, run, run_tests, wait_for
+from harness import LONG, LiveTest, long, require_muster, run, run_tests, wait_for
 from ports import free_port
 
 PROGRAM = os.environ.get("MUSTER_NCCL_FAULTS", "")
 SECOND = os.environ.get("MUSTER_SECOND_PROFILER", "")
-VERSIONS = range(3, 8)
+VERSIONS = range(3, 8) if LONG else (3, 7)  # unit.Versions/NcclPlugin has all.
 RANKS, CULPRIT = 3, 1
 SHOW = 'echo "$NCCL_PROFILER_PLUGIN ${MUSTER_NCCL_PROFILER_CHAIN-none} ${MUSTER_RECORD_KERNELS-no}"'
 
@@ -44,6 +44,7 @@ class NcclPluginTest(PluginTest):
                 self.assertEqual(len(job.found("hang", "mismatch")), 1, job.stderr())
                 self.assertEqual(job.found("withdrawn"), [])
 
+    @long
     def test_a_rank_that_never_enters_a_call(self):
         self.check("blocked_read", "hang", self.NEVER)
 
@@ -57,6 +58,7 @@ class NcclPluginTest(PluginTest):
         self.check("other_size", "mismatch",
                    {"ranks": [CULPRIT], "class": "signature", "by": "proof", "group": "world", "ordinal": 31})
 
+    @long
     def test_a_rank_that_ends_before_a_call(self):
         self.check("early_exit", "hang",
                    {"ranks": [CULPRIT], "class": "exited", "by": "proof", "group": "world", "ordinal": 31, "waiting": [0, 2]})
@@ -153,6 +155,7 @@ class RasTest(PluginTest):
         self.assertEqual(said, ["muster: NCCL's RAS: not responding: process 4711 on 127.0.0.1 (rank 1 of 3)"])
         self.assertEqual(server.asked, [self.ASKED])
 
+    @long
     def test_one_of_an_older_version(self):
         """Which could crash: it is not asked for the status."""
         server = self.ras(lambda: "NCCL version 2.27.5\n", knows_json=False)
@@ -160,6 +163,7 @@ class RasTest(PluginTest):
         self.assertEqual((member["answer"], said, server.asked), (None, [], [self.ASKED[:-1]]))
         self.assertEqual(member["why_none"], "it is older than NCCL 2.28.7, and may crash the job when it is asked")
 
+    @long
     def test_one_of_another_job(self):
         member, said = self.witness(self.ras(lambda: self.status(pid=1)).address)
         self.assertEqual((member["why_none"], said), ("it names no process of this node: it may be another job's", []))
@@ -169,12 +173,14 @@ class RasTest(PluginTest):
         member, said = self.witness(server.address)
         self.assertEqual((member, said), ({"address": server.address, "answer": None, "why_none": "no answer within 4.0 s"}, []))
 
+    @long
     def test_none_that_listens(self):
         address = f"127.0.0.1:{free_port()}"
         member, said = self.witness(address)
         self.assertEqual((member["address"], member["answer"], said), (address, None, []))
         self.assertRegex(member["why_none"], "^nothing listens there: ")
 
+    @long
     def test_one_that_is_off(self):
         server = self.ras(lambda: self.status())
         member, said = self.witness(server.address, NCCL_RAS_ENABLE="0")

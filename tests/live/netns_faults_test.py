@@ -6,7 +6,7 @@ What is measured runs from the fault to the last worker of the new round, and is
 import signal
 import time
 
-from harness import is_gone, pause, within
+from harness import is_gone, long, pause, within
 from netns_nodes import NetnsTest, main
 
 # What survivors of a lost node are promised: by silence, and by a reset connection.
@@ -42,6 +42,7 @@ class Losses(NetnsTest):
         self.power_off(self.jobs_by_node[i])
         return began
 
+    @long
     def test_a_node_that_falls_silent(self):
         self.form(4, "2:4")
         began = self.lose_by_silence(3)
@@ -51,6 +52,7 @@ class Losses(NetnsTest):
         for job in self.jobs:
             self.assertIn("node3", job.stderr())
 
+    @long
     def test_a_node_that_is_killed(self):
         self.form(4, "2:4")
         began = self.lose_by_kill(2)
@@ -85,6 +87,7 @@ class Losses(NetnsTest):
             self.assertIn("node3 (node rank 2)", job.stderr())
         self.say_seconds("a static job's verdict on a silent node", time.time() - began)
 
+    @long
     def test_a_node_that_is_killed_comes_back_with_the_same_command(self):
         self.form(3, "2:3")
         began = self.lose_by_kill(3)
@@ -148,6 +151,7 @@ class Partitions(NetnsTest):
         self.say_seconds("all three after healing", max(s.at for s in last) - healed)
         self.finish()
 
+    @long
     def test_a_host_that_is_cut_from_a_job_that_needs_all(self):
         self.form(3, 3, "--rdzv-conf", "join_timeout=8")
         began = time.time()
@@ -183,6 +187,7 @@ class Partitions(NetnsTest):
         self.whole_world(4)
         self.finish()
 
+    @long
     def test_a_cut_node_that_returns_after_the_jobs_end_does_not_wait_for_ever(self):
         self.form(3, "2:3", "--rdzv-conf", "join_timeout=6")
         self.cluster.cut(3)
@@ -211,9 +216,11 @@ class Partitions(NetnsTest):
     def test_a_node_that_hears_but_is_not_heard(self):
         self.one_way(3, 1)
 
+    @long
     def test_a_node_that_is_heard_but_does_not_hear(self):
         self.one_way(1, 3)
 
+    @long
     def test_nodes_that_reach_the_host_but_not_each_other_keep_their_round(self):
         self.form(3, "2:3")
         self.cluster.drop(2, 3)
@@ -244,15 +251,19 @@ class TheHost(NetnsTest):
     def test_a_killed_host_returns_with_the_same_command(self):
         self.host_returns(lambda i: self.c10d(i, 3), cut=False)
 
+    @long
     def test_a_killed_host_of_an_elastic_job_returns(self):
         self.host_returns(lambda i: self.c10d(i, "2:3"), cut=False)
 
+    @long
     def test_a_killed_static_host_returns(self):
         self.host_returns(lambda i: self.static(i, 3), cut=False)
 
+    @long
     def test_a_silent_host_returns(self):
         self.host_returns(lambda i: self.c10d(i, 3), cut=True)
 
+    @long
     def test_a_killed_host_whose_name_means_loopback_at_home_returns(self):
         def start(i):
             self.cluster.own_name_is_loopback(1)
@@ -269,6 +280,7 @@ class TheHost(NetnsTest):
 
 
 class Middleboxes(NetnsTest):
+    @long
     def test_a_job_that_is_idle_for_longer_than_a_middlebox_remembers_keeps_its_world(self):
         self.make(3)
         self.cluster.forward_idle_drop(2, 2.0)

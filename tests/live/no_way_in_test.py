@@ -14,7 +14,7 @@ import threading
 import time
 
 import netns
-from harness import MUSTER, Job, LiveTest, main, wait_for
+from harness import MUSTER, Job, LiveTest, long, main, wait_for
 from netns_nodes import PORT, NetnsTest, NodeJob
 from nodes_harness import NodesTest
 from ports import free_port
@@ -129,6 +129,7 @@ class WhoMayCome(LiveTest):
     def test_workers_that_change_their_user(self):
         self.check(*AS_USER, "bash", "-c", ECHO)
 
+    @long
     def test_grandchildren_that_change_their_user(self):
         self.check("bash", "-c", f"setsid {' '.join(AS_USER)} bash -c '{ECHO.replace(chr(39), chr(39) + chr(92) + chr(39) * 2)}'; exit $?")
 
@@ -321,6 +322,7 @@ class TwoNodes(Attempts, NetnsTest):
             self.assertEqual(job.stdout().count(" rounds"), 2)
             self.assertNotIn("a stranger's words", job.stderr())
 
+    @long
     def test_without_a_token(self):
         self.check()
 
@@ -397,6 +399,7 @@ class OnThePath(NodesTest):
         self.assertEqual(node.stderr().count(f"was closed, and is opened anew: {changed}"), 1, node.stderr())
         self.assertEqual(host.stderr().count(f"was closed, and may be opened anew: {changed}"), 1, host.stderr())
 
+    @long
     def test_without_one_the_node_believes_it(self):
         """What the test above is worth: these frames are right but for the seal."""
         host, node, relay = self.start()
@@ -472,11 +475,13 @@ class TheStoreOfAnotherNode(Attempts, NetnsTest):
     def test_without_a_token(self):
         self.check()
 
+    @long
     def test_with_a_token(self):
         self.write("token", "only the job's nodes know it")
         os.chmod(self.path("token"), 0o600)
         self.check("--rdzv-token-file", self.path("token"))
 
+    @long
     def test_whom_the_user_admits(self):
         self.make(2)
         jobs = [self.c10d(i, 2, "--nproc-per-node", 2, "--store-allow", "10.99.0.2", program=self.program) for i in (1, 2)]
@@ -484,6 +489,7 @@ class TheStoreOfAnotherNode(Attempts, NetnsTest):
         self.assertEqual(self.attempts(USER).count(": IN"), 4)
         self.end(jobs)
 
+    @long
     def test_where_netlink_is_forbidden(self):
         self.make(2)
         sandbox = os.path.join(PROGRAMS, "without_netlink.py")

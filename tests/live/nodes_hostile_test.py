@@ -17,7 +17,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "store"))
 import serving
-from harness import children_of, main, pause, polling, wait_for, within
+from harness import children_of, long, main, pause, polling, wait_for, within
 from nodes_harness import NodesTest
 from ports import free_port
 from relay import Relay
@@ -345,11 +345,13 @@ class Leaving(NodesTest):
             self.leave(job, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)[turn % 4])
             self.assertIn("before any worker was started", job.stderr())
 
+    @long
     def test_a_node_whose_host_is_down(self):
         job = self.elastic("n0", 2, "--rdzv-conf", "is_host=false")
         wait_for(lambda: "waiting for the host" in job.stderr(), "it says what it waits for")
         self.leave(job, signal.SIGINT)
 
+    @long
     def test_a_node_that_waits_with_others_and_then_the_host(self):
         host = self.elastic("host", 3, "--rdzv-conf", "is_host=true")
         other = self.elastic("other", 3, "--rdzv-conf", "is_host=false")
@@ -379,6 +381,7 @@ class Leaving(NodesTest):
                         self.assert_exit(job, 128 + number)
                     self.assertEqual(len(self.starts()), before + 3, "nobody started anew:\n" + self.all_errors())
 
+    @long
     def test_all_nodes_while_they_form(self):
         rng = random.Random(SEED)
         for _ in range(6):

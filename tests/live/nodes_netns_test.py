@@ -6,7 +6,7 @@ import sys
 import time
 
 from claim_netns_test import FORWARD
-from harness import wait_for
+from harness import long, wait_for
 from netns_nodes import PORT, NetnsTest, main
 
 TORCH = os.environ.get("MUSTER_TORCH_VENV", "")
@@ -89,12 +89,15 @@ class Families(NetnsTest):
     def test_ipv6_alone_by_name(self):
         self.assertEqual(self.ipv6_alone(lambda i: self.c10d(i, 3)), {"fd99::1"})
 
+    @long
     def test_ipv6_alone_by_address(self):
         self.assertEqual(self.ipv6_alone(lambda i: self.c10d(i, 3, endpoint="[fd99::1]")), {"fd99::1"})
 
+    @long
     def test_ipv6_alone_static(self):
         self.assertEqual(self.ipv6_alone(lambda i: self.static(i, 3)), {"node1"})
 
+    @long
     def test_ipv6_alone_static_by_address(self):
         self.assertEqual(self.ipv6_alone(lambda i: self.static(i, 3, master="[fd99::1]")), {"fd99::1"})
 
@@ -127,6 +130,7 @@ class Names(NetnsTest):
         for job in self.jobs:
             self.assertNotRegex(job.stderr(), "looked up|has no address")
 
+    @long
     def test_a_static_job_with_unresolvable_names(self):
         self.make(2)
         for i in (1, 2):
@@ -148,6 +152,7 @@ class Names(NetnsTest):
                          "it listens everywhere, and asks who comes")
         self.finish()
 
+    @long
     def test_every_nodes_own_name_means_loopback(self):
         self.make(3)
         for i in (1, 2, 3):
@@ -157,6 +162,7 @@ class Names(NetnsTest):
         self.assertEqual({s.master_addr for s in self.world(0, 3, 3)}, {"10.99.0.2"})
         self.finish()
 
+    @long
     def test_a_static_master_whose_name_means_loopback_at_home(self):
         self.make(2)
         self.cluster.own_name_is_loopback(1)
@@ -192,6 +198,7 @@ class Names(NetnsTest):
         self.say_seconds("from the name's coming to the world", max(s.at for s in starts) - began)
         self.finish()
 
+    @long
     def test_a_name_that_never_comes_is_named_at_the_end(self):
         self.make(1)
         job = self.c10d(1, 2, "--rdzv-conf", "join_timeout=4", endpoint="pod-0")
@@ -267,6 +274,7 @@ class ByAFile(NetnsTest):
     def test_nodes_meet(self):
         self.assertTrue({s.master_addr for s in self.form()} < {"10.99.0.1", "10.99.0.2", "10.99.0.3"})
 
+    @long
     def test_nodes_meet_with_ipv6_alone(self):
         self.assertTrue({s.master_addr for s in self.form(ipv6=True)} < {"fd99::1", "fd99::2", "fd99::3"})
 
@@ -325,6 +333,7 @@ class TheStore(NetnsTest):
         self.finish()
         self.assertIn("refused a connection from 10.99.0.3", jobs[0].stderr())
 
+    @long
     def test_all_can_be_allowed(self):
         self.make(3)
         for i in (1, 2):
@@ -353,16 +362,20 @@ class RealTorch(NetnsTest):
             self.assert_exit(job, 0, 240)
         return [line for job in jobs for line in sorted(job.stdout().splitlines())]
 
+    @long
     def test_gloo_over_two_nodes(self):
         self.assertEqual(self.sums(lambda i, p: self.c10d(i, 2, "--nproc-per-node", 2, program=p)), ["sum 10 of 4"] * 4)
 
+    @long
     def test_gloo_over_static_nodes_with_ipv6_alone(self):
         self.assertEqual(self.sums(lambda i, p: self.static(i, 2, program=p), ipv6=True), ["sum 3 of 2"] * 2)
 
+    @long
     def test_gloo_on_machines_whose_own_names_mean_loopback(self):
         self.own_names = self.cluster_names_mean_loopback
         self.assertEqual(self.sums(lambda i, p: self.c10d(i, 2, program=p)), ["sum 3 of 2"] * 2)
 
+    @long
     def test_gloo_on_machines_whose_own_names_mean_nothing(self):
         self.own_names = self.cluster_names_mean_nothing
         self.assertEqual(self.sums(lambda i, p: self.c10d(i, 2, endpoint="10.99.0.1", program=p)), ["sum 3 of 2"] * 2)

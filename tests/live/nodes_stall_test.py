@@ -10,7 +10,7 @@ import threading
 import time
 import tty
 
-from harness import Job, alive_with, main, nothing_happens_for, pause, wait_for
+from harness import Job, alive_with, long, main, nothing_happens_for, pause, wait_for
 from nodes_harness import WORKER, NodesTest
 
 STALL_S = float(os.environ.get("MUSTER_STALL_S", "8"))
@@ -61,6 +61,7 @@ class Disk(StallTest):
             self.assert_exit(job, 0)
         self.assert_nobody_was_lost()
 
+    @long
     def test_the_hosts_own_disk_may_freeze_too(self):
         disk, freeze, thaw = self.frozen_disk()
         jobs = self.pair(first=("--log-dir", disk, "--tee", 3))
@@ -74,6 +75,7 @@ class Disk(StallTest):
             self.assert_exit(job, 0)
         self.assert_nobody_was_lost()
 
+    @long
     def test_a_restart_beside_a_frozen_disk_is_one_restart(self):
         disk, freeze, thaw = self.frozen_disk()
         jobs = self.pair("--log-dir", disk, "--tee", 3, env={"TMPDIR": disk}, both=("--max-restarts", 1))
@@ -149,6 +151,7 @@ class Terminal(StallTest):
         self.jobs.append(job)
         return job
 
+    @long
     def test_a_terminal_that_nobody_reads_loses_no_lease(self):
         jobs = self.pair_with_terminal()
         self.wait_starts(2)
@@ -193,6 +196,7 @@ class Driver(StallTest):
             self.assert_exit(job, 0)
         self.assert_nobody_was_lost()
 
+    @long
     def test_a_node_whose_driver_hangs_at_its_start_keeps_the_others_waiting_only(self):
         machine = self.write("machine", TWO_GPUS + "hang nvmlInit_v2\n")
         env = {"FAKE_NVML": machine, "LD_LIBRARY_PATH": FAKE_LIBRARY}

@@ -4,7 +4,7 @@ import signal
 import socket
 import time
 
-from harness import Job, children_of, main, processes, wait_for, within
+from harness import Job, children_of, long, main, processes, wait_for, within
 from nodes_harness import NodesTest
 
 
@@ -242,6 +242,7 @@ class Failures(NodesTest):
             self.assert_said_here(bad)
             self.assertLess(time.monotonic() - began, within(1, below=10), "it does not stay once all have been told")
 
+    @long
     def test_a_program_that_is_missing_everywhere_is_said_once_on_each_node(self):
         jobs = [self.lacking(f"n{rank}", *self.static_flags(rank, 3)) for rank in (2, 1, 0)]
         for job in jobs:
@@ -304,6 +305,7 @@ class Losses(NodesTest):
         self.assert_exit(jobs[0], 0)
         self.assert_exit(jobs[2], 0)
 
+    @long
     def test_too_few_survivors_end_with_a_verdict_that_names_the_lost_node(self):
         jobs = [self.static(rank, 2) for rank in range(2)]
         self.wait_starts(2)
@@ -319,6 +321,7 @@ class Losses(NodesTest):
         for job in jobs[:2]:
             self.assert_exit(job, 143)
 
+    @long
     def test_a_lost_host_is_a_lost_node(self):
         jobs = [self.static(rank, 2, "--start-timeout", 10, "--exit-code", "lost=143,rendezvous=9") for rank in range(2)]
         self.wait_starts(2)

@@ -9,7 +9,7 @@ import sys
 import time
 
 import netns
-from harness import MUSTER, LiveTest, main, processes, wait_for, within
+from harness import MUSTER, LiveTest, long, main, processes, wait_for, within
 
 NAMES = ("GROUP_RANK", "GROUP_WORLD_SIZE", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 WORLD = ["--no-python", "sh", "-c", "echo " + " ".join(f"${name}" for name in NAMES) + " $(hostname)"]
@@ -75,6 +75,7 @@ class Pods(LiveTest):
                 seen[rank] += 1
         self.assertEqual(seen, {rank: 1 for rank in range(len(pods) * workers_each)})
 
+    @long
     def test_an_indexed_job(self):
         for i in range(3):
             self.own_name(i + 1, f"train-{i}.workers")
@@ -85,10 +86,12 @@ class Pods(LiveTest):
         self.address(1, "llm-workers-0-0.llm")
         self.check([self.start(i + 1, job_set(i, 3)) for i in range(3)])
 
+    @long
     def test_a_pytorch_job(self):
         self.address(1, "mnist-master-0")
         self.check([self.start(i + 1, pytorch_job(i, 3)) for i in range(3)])
 
+    @long
     def test_a_train_job(self):
         self.address(1, "llm-node-0-0.llm")
         self.check([self.start(i + 1, train_job(i, 3)) for i in range(3)], workers_each=2)

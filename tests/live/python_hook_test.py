@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 from hang_cells import HangJob, limits
-from harness import Job, LiveTest, require_muster, run, run_tests, wait_for
+from harness import Job, LiveTest, long, require_muster, run, run_tests, wait_for
 
 MUSTERCTL = os.environ.get("MUSTERCTL", "")
 PYTHON = os.path.join(os.environ.get("MUSTER_TORCH_VENV", ""), "bin", "python")
@@ -189,6 +189,7 @@ class Recorded(HookTest):
             self.assertRegex(line, r"rank [01] records no more calls, .*recorder\.py:\d+ TypeError: .*--no-python-hook")
 
 
+@long
 class Hangs(HookTest):
     def job(self, part):
         job = HangJob(self.folder.name, part, *limits(SCALE), ranks=2, program=("--python", PYTHON, RANKS),

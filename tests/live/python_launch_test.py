@@ -12,7 +12,7 @@ import textwrap
 import unittest
 import uuid
 
-from harness import LIMIT_S, alive_with, bare_python, install_wheel, main, start_kernel, wait_for
+from harness import LIMIT_S, alive_with, bare_python, install_wheel, long, main, start_kernel, wait_for
 from ports import free_port
 
 SKIPPED = 77
@@ -142,6 +142,7 @@ class Results(Launch):
             """)
         self.assertEqual(out, "first\nsecond\nthird\n")
 
+    @long
     def test_calls_of_several_threads(self):
         out, _ = self.run_script("""
             from concurrent.futures import ThreadPoolExecutor
@@ -194,6 +195,7 @@ class Results(Launch):
             """)
         self.assertEqual(out, "0 2 x [0]\n")
 
+    @long
     def test_two_hundred_calls_leave_nothing(self):
         out, _ = self.run_script("""
             def open_descriptors(): return len(os.listdir("/proc/self/fd"))

@@ -10,7 +10,7 @@ import unittest
 
 import netns
 import slurm
-from harness import MUSTER, main, nothing_happens_for, wait_for
+from harness import MUSTER, long, main, nothing_happens_for, wait_for
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOLD = f"{HERE}/programs/told.py"
@@ -90,12 +90,15 @@ class Stopped(Jobs):
     def test_scancel_tells_each_worker_once(self):
         self.check_one_term(f"srun {MUSTER} {self.told(3, flags='--nproc-per-node 2')}", 8, "-N4")
 
+    @long
     def test_scancel_of_a_job_that_muster_started_on_all_nodes(self):
         self.check_one_term(f"exec {MUSTER} {self.told(3)}", 4, "-N4")
 
+    @long
     def test_scancel_of_a_job_on_one_node(self):
         self.check_one_term(f"{MUSTER} {self.told(3, flags='--nproc-per-node 2')}", 2, "-N1")
 
+    @long
     def test_scancel_where_tasks_are_ranks(self):
         self.check_one_term(f"srun {MUSTER} {self.told(3)}", 6, "-N2", "--ntasks-per-node=3")
 
@@ -110,6 +113,7 @@ class Stopped(Jobs):
 
     # ---- pre-emption
 
+    @long
     def test_a_long_save_outlasts_the_grace_of_a_preemption(self):
         job = self.submit(f"srun {MUSTER} {self.told(26, flags='--shutdown-timeout 33 --requeue')}", "-N4", "--exclusive", "-p", "main", "--requeue")
         self.wait_for_workers(4)
@@ -152,12 +156,14 @@ class Warned(Jobs):
         nothing_happens_for(2, once)
         return job
 
+    @long
     def test_a_warning_reaches_each_worker_once(self):
         self.check_warned(f"srun {MUSTER} {self.told(0)}", 4, "-N4", "--time=1", "--signal=USR1@58")
 
     def test_a_warning_to_the_batch_script_reaches_all_nodes(self):
         self.check_warned(f"exec {MUSTER} {self.told(0)}", 3, "-N3", "--time=1", "--signal=B:USR1@58")
 
+    @long
     def test_a_warning_to_a_batch_script_on_one_node(self):
         self.check_warned(f"exec {MUSTER} {self.told(0, flags='--nproc-per-node 2')}", 2, "-N1", "--time=1", "--signal=B:USR1@58")
 
@@ -176,6 +182,7 @@ class Warned(Jobs):
         self.assertEqual(re.findall(r"starting at step (\d+)", self.output()), ["0", stopped])
         self.wait_for_state(job, "COMPLETED")
 
+    @long
     def test_a_job_that_is_cancelled_after_a_warning_stays_cancelled(self):
         job = self.submit(f"srun {MUSTER} {self.told(1, flags='--requeue')}", "-N2", "--requeue")
         self.wait_for_workers(2)
@@ -186,6 +193,7 @@ class Warned(Jobs):
         self.wait_for_state(job, "CANCELLED")
         self.assertNotIn("is requeued", self.output())
 
+    @long
     def test_the_examples_run(self):
         """Their numbers of nodes and their programs as they are; the limit and the warning are nearer here."""
         with open(f"{self.folder}/train.py", "w", encoding="utf-8") as f:

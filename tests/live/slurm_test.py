@@ -7,7 +7,7 @@ import subprocess
 
 import netns
 import slurm
-from harness import MUSTER, main, wait_for
+from harness import MUSTER, long, main, wait_for
 
 NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "SLURMD_NODENAME",
          "MASTER_ADDR", "TORCHELASTIC_RUN_ID", "CUDA_VISIBLE_DEVICES")
@@ -66,6 +66,7 @@ class UnderSlurm(slurm.OnSlurm):
 
     # ---- one task on each node
 
+    @long
     def test_a_task_on_each_node_is_a_node(self):
         workers, err = self.one_world("srun", "-N4", by_node=[(f"node{i}", 1) for i in (1, 2, 3, 4)])
         self.assertRegex(workers[0].torchelastic_run_id, r"^slurm-\d+\.0\.0$")
@@ -98,6 +99,7 @@ class UnderSlurm(slurm.OnSlurm):
         self.assertEqual(re.findall(r"^(\d): sh FAILED: rank (\d) of 2", err, re.M), [("0", "1")], err)
         self.assertEqual(err.count("Root Cause"), 1, err)
 
+    @long
     def test_a_failure_of_an_elastic_job_is_one_screen(self):
         for failing in (0, 1):
             code, _, err = self.run_slurm("srun", "-N3", MUSTER, "--nnodes", "2:3", "--max-restarts", 1, "--no-python", "sh", "-c",
@@ -109,6 +111,7 @@ class UnderSlurm(slurm.OnSlurm):
 
     # ---- several tasks on a node
 
+    @long
     def test_tasks_are_ranks(self):
         self.one_world("srun", "-N2", "--ntasks-per-node=4", by_node=[("node1", 4), ("node2", 4)])
         self.one_world("srun", "-N1", "-n4", by_node=[("node1", 4)])
@@ -132,6 +135,7 @@ class UnderSlurm(slurm.OnSlurm):
         self.assertEqual(code, 0, text)
         self.check_world(self.workers_in(text), [("node3", 1), ("node4", 1)], named=True)
 
+    @long
     def test_two_steps_at_once_are_two_worlds(self):
         step = f"{MUSTER} {self.shell_words(WORLD)}"
         code, text = self.batch(f"srun -N2 -w node[1-2] {step} & srun -N2 -w node[3-4] {step} & wait", "-N4")
@@ -153,6 +157,7 @@ class UnderSlurm(slurm.OnSlurm):
         self.assertEqual(len({w.torchelastic_run_id for w in workers}), 6)
         self.assertEqual(collections.Counter((w.rank, w.world_size) for w in workers), {(0, 2): 6, (1, 2): 6})
 
+    @long
     def test_parts_of_a_heterogeneous_job_are_one_world(self):
         job = ["-N1", "-w", "node3", "--ntasks-per-node=2", ":", "-N2", "-w", "node1,node4", "--ntasks-per-node=3"]
         code, text = self.batch(f"srun --het-group=0,1 {MUSTER} {self.shell_words(WORLD)}", *job)
@@ -215,10 +220,12 @@ class UnderSlurm(slurm.OnSlurm):
         _, text = self.batch(script, "-N2")
         self.assertIn("code 42\n", text)
 
+    @long
     def test_what_salloc_runs_is_on_all_nodes(self):
         workers, _ = self.one_world("salloc", "-N2", by_node=[("node1", 1), ("node2", 1)])
         self.assertEqual(len(workers), 2)
 
+    @long
     def test_salloc_of_one_node_runs_on_that_node(self):
         workers, _ = self.one_world("salloc", "-N1", "-w", "node4", by_node=[("node4", 1)])
         self.assertEqual(workers[0].slurmd_nodename, "node4")
@@ -245,6 +252,7 @@ class UnderSlurm(slurm.OnSlurm):
         self.assertEqual(sorted(line for line in out.splitlines() if "saved" in line),
                          ["worker saved 0", "worker saved 1"], err)
 
+    @long
     def test_a_signal_reaches_all_parts_of_a_heterogeneous_job(self):
         mark = f"{self.folder}/parts"
         # A shell cannot trap a signal that it was started with as ignored.

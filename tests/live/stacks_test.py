@@ -15,7 +15,7 @@ import subprocess
 import sys
 
 import harness
-from harness import MUSTER, Job, LiveTest, is_gone, require_muster, run_tests, wait_for
+from harness import MUSTER, Job, LiveTest, is_gone, long, require_muster, run_tests, wait_for
 
 MUSTERCTL = os.environ.get("MUSTERCTL", "")
 NATIVE = os.environ.get("MUSTER_HANG_FAULTS", "")
@@ -300,6 +300,7 @@ class OfPytorch(StacksTest):
         wait_for(lambda: "there" in job.stdout(), "the rank is there", 120)
         return job
 
+    @long
     def test_that_threads_which_run_survive_it(self):
         job = self.without_py_spy("""
 import json, threading, time, torch.distributed
@@ -329,6 +330,7 @@ time.sleep(1000)
         self.assertEqual({os.path.getsize(path) for path in glob.glob(self.path("data*"))}, {0})
         self.assertEqual(job.process.poll(), None, job.stderr())
 
+    @long
     def test_of_eight_ranks_of_pytorch(self):
         self.write("train.py", """
 import os, torch, torch.distributed as dist

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 
-from harness import LIMIT_S, Job, LiveTest, install_wheel, require_muster, run_tests, within
+from harness import LIMIT_S, LONG, Job, LiveTest, install_wheel, long, require_muster, run_tests, within
 from ports import free_port
 
 SKIPPED = 77
@@ -28,6 +28,7 @@ PYTHON = os.path.join(os.environ.get("MUSTER_TORCH_VENV", ""), "bin", "python")
 FOUND = glob.glob(f"{os.path.dirname(os.path.dirname(PYTHON))}/lib/python3*/site-packages/torch-2.*.dist-info")
 MINOR = int(re.search(r"torch-2\.(\d+)", FOUND[0])[1]) if FOUND else 0
 IS_BACKEND = MINOR >= 14  # Before, PyTorch refuses monitored_barrier() to all but gloo.
+COUNTS = (2, 3) if LONG else (2,)
 HAS_FSDP = MINOR >= 6  # Before, FSDP2 needs CUDA.
 # Of PyTorch's own tests: one of each kind. All of them are run by programs/torch_distributed_tests.py without names.
 SAMPLE = ("test_accumulate_gradients_no_sync_allreduce_with_then_hook", "test_all_gather_coalesced_full_group",
@@ -163,10 +164,11 @@ class Features(Backend):
         self.assertEqual(re.findall(r"^ok (\w+)$", rank.out, re.M), list(names) or checks_of_features(), rank)
 
     def test_with_two_and_three_ranks(self):
-        for count in (2, 3):
+        for count in COUNTS:
             with self.subTest(ranks=count):
                 self.check(count)
 
+    @long
     def test_under_the_debug_level_that_wraps_backends(self):
         self.check(2, "gathers", "objects", "coalesced", TORCH_DISTRIBUTED_DEBUG="DETAIL")
 
@@ -200,7 +202,7 @@ class Training(Backend):
     def test_ends_with_gloos_loss(self):
         kinds = ("ddp", "fsdp") if HAS_FSDP else ("ddp",)
         trainings = [f"{kind}:{backend}" for kind in kinds for backend in ("gloo", "muster")]
-        for count in (2, 3):
+        for count in COUNTS:
             os.mkdir(self.path(f"{count}"))
             ranks = self.ranks(count, f"{PROGRAMS}/torch_training.py", self.path(f"{count}"), *trainings, limit_s=2 * LIMIT_S)
             for kind in kinds:
@@ -209,6 +211,7 @@ class Training(Backend):
                         self.assertIn(f"{kind}:muster ended with 0\n", rank.out, rank)
                     self.assertAlmostEqual(self.loss(ranks, f"{kind}:gloo"), self.loss(ranks, f"{kind}:muster"), places=4)
 
+    @long
     def test_digits(self):
         with open(DIGITS) as file:
             changed = file.read().replace('init_process_group("gloo")', 'init_process_group("muster")')
@@ -246,6 +249,7 @@ class Failures(Backend):
         self.assertRegex(ranks[0].out, r"^PeerFailedError all_reduce 2 of group world: rank 1 .* died")
         self.assertIn("ValueError: mine", ranks[1].err)
 
+    @long
     def test_an_old_exception_does_not(self):
         """Of a prompt, say, where the program went on."""
         before = "if os.environ['RANK'] == '1': sys.last_value = sys.last_exc = ValueError('old')"

@@ -16,17 +16,18 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[1:1] = [str(HERE / "store")]
-from harness import Job, main, wait_for, within  # noqa: E402
+from harness import LONG, Job, long, main, wait_for, within  # noqa: E402
 from nodes_harness import NodesTest  # noqa: E402
 from ports import free_port  # noqa: E402
 import serving  # noqa: E402
 import torch_nursery  # noqa: E402
 
-COUNT = int(os.environ.get("COUNT", 20))
+COUNT = int(os.environ.get("COUNT", 8))
 SEED = os.environ.get("SEED") or str(random.randrange(10**6))
 DIGITS = HERE.parents[1] / "examples" / "digits_ddp.py"
 PYTHON = sys.executable
 WORLD = 4
+WAYS = ("static", "c10d") if LONG else ("c10d",)
 PATIENCE_S = 180.0
 # What gloo says when it is led to a process that is no more.
 DEAD_ADDRESS = re.compile(r"connectFullMesh|Connection refused|a stale sum")
@@ -88,7 +89,7 @@ class Training(WithNursery):
         began = time.monotonic()
         alone = self.losses("one agent", [self.launch("alone", "--nproc-per-node", WORLD, *plain)])
         found = {}
-        for way in ("static", "c10d"):
+        for way in WAYS:
             found[way] = self.losses(way, self.pair(way, *program))
             name = f"{way}, a worker killed"
             jobs = self.pair(way, *program, *killed, self.path(way + ".pt"), flags=("--max-restarts", 1))
@@ -108,7 +109,7 @@ class Groups(WithNursery):
 
     def test_collectives_subgroups_and_barriers_over_two_agents(self):
         everybody = [f"rank {rank}" for rank in range(WORLD)]
-        for way in ("static", "c10d"):
+        for way in WAYS:
             with self.subTest(way):
                 ranks = self.results("together", way)
                 weights = ranks[0]["weights"]
@@ -121,8 +122,9 @@ class Groups(WithNursery):
                     ],
                 )
 
+    @long
     def test_a_monitored_barrier_names_the_missing_rank_of_the_other_agent(self):
-        for way in ("static", "c10d"):
+        for way in WAYS:
             with self.subTest(way):
                 missing = self.results("without_last", way)[0]["missing"]
                 self.assertIn(f"Ranks {WORLD - 1} failed to pass monitoredBarrier", missing)
@@ -224,6 +226,7 @@ class Torchrun(TorchTest):
     def test_a_torchrun_agent_that_calls_a_c10d_host_is_named(self):
         self.meets_torchrun(lambda _: self.c10d(), self.c10d())
 
+    @long
     def test_a_torchrun_agent_that_calls_a_static_host_is_named(self):
         self.meets_torchrun(self.static, self.static(1))
 
@@ -244,6 +247,7 @@ class Torchrun(TorchTest):
     def test_an_agent_that_calls_torchruns_c10d_store_says_what_it_met(self):
         self.is_turned_away(self.c10d(), self.c10d())
 
+    @long
     def test_an_agent_that_calls_torchruns_static_store_says_what_it_met(self):
         self.is_turned_away(self.static(1), self.static(0))
 

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import unittest
 
-from harness import LIMIT_S, Job, LiveTest, main, run, wait_for
+from harness import LIMIT_S, Job, LiveTest, long, main, run, wait_for
 from ports import free_port
 
 EXAMPLES = os.environ["MUSTER_EXAMPLES"]
@@ -55,6 +55,7 @@ class Joining(ExampleTest):
         self.assertEqual(self.by_hand([[example("ranks")]]),
                          ["rank 0 of 1: local rank 0 of 1 on node 0, attempt 0", "the ranks add up to 0"])
 
+    @long
     def test_ranks_of_mpirun(self):
         if not shutil.which("mpirun"):
             self.skipTest("there is no mpirun (Debian: openmpi-bin)")
@@ -134,6 +135,7 @@ class Operations(ExampleTest):
             self.assertRegex(line, rf"^barrier of group of rank 0: rank {rank} \(.*\) is not a member")
         self.assertEqual(len(lines), 16)
 
+    @long
     def test_groups_of_any_world(self):
         for ranks in (1, 2, 3, 5):
             self.well(ranks, example("groups"))
@@ -310,6 +312,7 @@ class Digits(ExampleTest):
         for ranks in (2, 3, 4):
             self.assertEqual(len(set(self.train(ranks, "--epochs", 2)["parameters"])), 1)
 
+    @long
     def test_reduce_and_broadcast_give_the_same_as_all_reduce(self):
         one = self.train(4, "--epochs", 3)
         other = self.train(4, "--epochs", 3, "--strategy", "reduce_broadcast")

@@ -13,7 +13,7 @@ import sys
 import time
 
 import netns
-from harness import LIMIT_S, SHARED_TMP, LiveTest, children_of, is_gone, main, run, wait_for, within
+from harness import LIMIT_S, SHARED_TMP, LiveTest, children_of, is_gone, long, main, run, wait_for, within
 from ports import free_port, listening
 
 PROGRAM = os.environ.get("MUSTER_WORKER_INIT", "")
@@ -137,6 +137,7 @@ class LauncherTest(JoiningTest):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assert_world(lines_of(done.stdout), 3, cycles=3, local_rank=lambda line: line.rank, local_world_size=3)
 
+    @long
     def test_mpirun_with_an_address(self):
         if not shutil.which("mpirun"):
             self.skipTest("there is no mpirun (Debian: openmpi-bin)")
@@ -166,6 +167,7 @@ class LauncherTest(JoiningTest):
 
 
 class ExplicitTest(JoiningTest):
+    @long
     def test_by_address(self):
         ranks = self.by_hand(f"tcp://127.0.0.1:{free_port()}", 4)
         # Nobody told them their places on the node.
@@ -363,6 +365,7 @@ class TwoMachinesTest(JoiningTest):
         return [Rank("--init-method", method, "--rank", rank, "--world-size", len(nodes), *args, env=env,
                      start=starter(node)) for rank, node in enumerate(nodes)]
 
+    @long
     def test_two_namespaces_are_two_nodes(self):
         cluster = self.cluster(2)
         lines = self.all_lines(self.ranks_on(cluster, f"tcp://{cluster.address(1)}:29500", [1, 1, 2, 2]))
@@ -376,6 +379,7 @@ class TwoMachinesTest(JoiningTest):
         self.assert_world(lines, 2, nodes=2)
         self.assertEqual(lines[0].addresses, [cluster.address(1), cluster.address(2)])
 
+    @long
     def test_a_host_whose_own_name_is_loopback_gives_its_real_address(self):
         cluster = self.cluster(2)
         cluster.own_name_is_loopback(1)
@@ -383,6 +387,7 @@ class TwoMachinesTest(JoiningTest):
         self.assert_world(lines, 2, nodes=2)
         self.assertEqual(lines[0].addresses, [cluster.address(1), cluster.address(2)])
 
+    @long
     def test_by_a_file_that_both_machines_see(self):
         cluster = self.cluster(2)
         lines = self.all_lines(self.ranks_on(cluster, f"file://{self.path('meeting')}", [1, 2, 2], "--cycles", 3))
@@ -415,6 +420,7 @@ class TwoMachinesTest(JoiningTest):
         lines = lines_of("".join(out for out, _ in outs))
         self.assert_world(lines, 4, cycles=2, nodes=2, local_world_size=2, node_rank=lambda line: line.rank // 2)
 
+    @long
     def test_one_muster_per_host_and_a_world_by_address(self):
         """Each muster knows of its own host only; the ranks make one world of both."""
         cluster = self.cluster(2)

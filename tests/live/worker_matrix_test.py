@@ -13,7 +13,7 @@ import sys
 import unittest
 
 import netns
-from harness import LiveTest, require_muster, run, run_tests, within
+from harness import LiveTest, long, require_muster, run, run_tests, within
 from netns_nodes import NetnsTest
 
 MATRIX = os.environ.get("MUSTER_WORKER_MATRIX", "")
@@ -71,6 +71,7 @@ class OneNode(MatrixTest):
         self.assertTrue(EVERYTHING or runs[0].pairs > 1000)
 
     @unittest.skipIf(EVERYTHING, "the other seeds are in it")
+    @long
     def test_other_seeds_choose_other_rows(self):
         for seed in (1, 2):
             self.all_worlds("--seed", seed, worlds=(2, 3, 5))
@@ -117,12 +118,14 @@ class ThreeNodes(NetnsTest):
         say(summary.line)
         self.assertEqual((summary.world, summary.faults, summary.cases), (world, 0, summary.of))
 
+    @long
     def test_nodes_with_equally_many_ranks(self):
         self.matrix_on(2, 2, 2)
 
     def test_nodes_with_unequally_many_ranks(self):
         self.matrix_on(2, 2, 1)
 
+    @long
     def test_nodes_with_one_rank_each(self):
         self.matrix_on(1, 1, 1)
 

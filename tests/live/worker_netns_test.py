@@ -11,7 +11,7 @@ import sys
 import unittest
 
 import netns
-from harness import LIMIT_S, run_tests, within
+from harness import LIMIT_S, long, run_tests, within
 
 PROGRAM = os.environ.get("WORKER_NETNS_PROGRAM", "")
 PORT = 29400
@@ -68,11 +68,13 @@ class NetnsTest(unittest.TestCase):
                     self.assertEqual(code, 0, output)
                     self.assertRegex(output, rf"rank {rank}: \d+ checks")
 
+    @long
     def test_ipv6(self):
         with netns.Cluster(2, ipv6=True) as cluster:
             for code, output in Ranks(cluster, [2, 2], "tour").ends():
                 self.assertEqual(code, 0, output)
 
+    @long
     def test_a_stopped_rank_is_named_by_all_others_at_the_time_out(self):
         for shape in ([1, 1, 1], [2, 2]):
             with self.subTest(shape=shape), netns.Cluster(len(shape)) as cluster:

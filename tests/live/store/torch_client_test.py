@@ -8,10 +8,15 @@ itself refuses.
 
 import concurrent.futures
 import datetime
+import pathlib
+import sys
 import threading
 import unittest
 
-import serving
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+import serving  # noqa: E402
+from harness import long  # noqa: E402
 
 serving.need_torch()
 serving.choose_server()
@@ -341,18 +346,22 @@ class ManyAtOnce(Client):
             self.assertEqual([value.result(serving.LIMIT_S) for value in values], [b"now"] * len(stores))
 
 
+@long
 class OperationsOfThePlainClient(Operations):
     use_libuv = False
 
 
+@long
 class WaitingOfThePlainClient(Waiting):
     use_libuv = False
 
 
+@long
 class LimitsOfThePlainClient(Limits):
     use_libuv = False
 
 
+@long
 class ManyPlainClientsAtOnce(ManyAtOnce):
     use_libuv = False
 
