@@ -7,9 +7,9 @@ Rules: no C++ file over 800 lines and nine in ten under 400; nine in ten functio
 at most one in a hundred over 70 (the width of code is clang-format's business); pure files (those of the libraries
 muster_*_core, see CMakeLists.txt, and headers that call themselves pure with their sources) read no clock, environment or
 random device and include no Boost; folders include each other as layers.py allows it;
-headers begin with `#pragma once` under a comment that says what they are; one namespace; names in
-anonymous namespaces are unique among sources that may share a unity batch; tables and drawings in comments are whole; links lead to public
-documentation, or to a file that is there; each test is named by a CMake file; the README has at most 150 lines; no coroutines; no notes to self.
+headers begin with `#pragma once` under a comment that says what they are; one namespace; names in anonymous namespaces are
+unique among sources that may share a unity batch, and no two types of the product have one name; tables and drawings in
+comments are whole; links lead to public documentation, or to a file that is there; each test is named by a CMake file; the README has at most 150 lines; no coroutines; no notes to self.
 """
 import os
 import re
@@ -51,6 +51,7 @@ NAMESPACE = re.compile(r"^namespace\s+([\w:]+)\s*\{")
 ALLOWED_NAMESPACES = re.compile(r"^(?:muster(?:::\w+)*|dwfl|env|nvml|rc|std|member|membership|hosting|calls|worker|watch|detail|reference|fork_state)$")
 CONTROL = re.compile(r"\s*(?:if|else|for|while|switch|do|try|catch|case|default)\b")
 TYPE = re.compile(r"\s*(?:template\s*<.*>\s*)?(?:namespace|class|struct|enum|union|extern)\b")
+TYPE_DEFINED = re.compile(r"^(?:class|struct|enum class)\s+(\w+)(?:\s+final)?(?:\s+:\s[^;]*)?\s*\{")
 ONE_LINE_FUNCTION = re.compile(r"^ {0,4}[\w~].*\)\s*(?:const|noexcept|override|\s)*\{.*\}$")
 
 
@@ -190,6 +191,28 @@ def name_complaints(root, sources):
                     yield f"{path}:{number}: {name} is in an anonymous namespace of {first[name]} as well; name it anew, or share it"
 
 
+def types(lines):
+    """Pairs of line number and qualified name of the types that are defined outside of anonymous namespaces."""
+    inside = []
+    for number, line in enumerate(lines, 1):
+        if opened := re.match(r"namespace\s*([\w:]*)\s*\{$", line):
+            inside.append(opened[1])
+        elif line.startswith("}  // namespace") and inside:
+            inside.pop()
+        elif (found := TYPE_DEFINED.match(line)) and "" not in inside:
+            yield number, "::".join([*inside, found[1]])
+
+
+def type_complaints(sources):
+    """Two types of one name break the one-definition rule, which no compiler says: one's functions run on the other."""
+    first = {}
+    for path in sorted(sources):
+        if not path.startswith("tests" + os.sep):
+            for number, name in types(sources[path]):
+                if first.setdefault(name, path) != path:
+                    yield f"{path}:{number}: {name} is a type of {first[name]} as well; name it anew"
+
+
 def unlisted_test_complaints(root):
     """Tests that no CMake file names: they would be green for ever."""
     paths = [path for path in files_below(root) if path.startswith("tests" + os.sep)]
@@ -327,6 +350,7 @@ def main(root):
             test_lines += len(lines)
         complaints += [f"{path}:{number}: {message}" for number, message in sorted(found)]
     complaints += name_complaints(root, sources)
+    complaints += type_complaints(sources)
     complaints += unlisted_test_complaints(root)
     complaints += layers.layer_complaints(sources)
     complaints += measure_complaints(file_lengths, functions)

@@ -90,6 +90,10 @@ class TidyTest(unittest.TestCase):
         text = "namespace muster {\nnamespace {\n\nvoid twice() {}\n\n}  // namespace\n}  // namespace muster\n"
         self.assert_one("twice is in an anonymous namespace of agent/a.cc as well", {"agent/a.cc": text, "agent/b.cc": text})
 
+    def test_a_name_that_two_types_have(self):
+        text = HEADER + "namespace muster {\n\nstruct Twice {\n  int a;\n};\n\n}  // namespace muster\n"
+        self.assert_one("muster::Twice is a type of agent/a.h as well", {"agent/a.h": text, "rendezvous/b.h": text})
+
     def test_a_test_that_nothing_runs(self):
         tests = {"tests/unit/a_test.cc": "", "tests/live/b_test.py": ""}
         lists = {"tests/CMakeLists.txt": "muster_live_test(b live/b_test.py TIMEOUT 60)\n",
