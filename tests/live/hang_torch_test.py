@@ -123,6 +123,7 @@ class TimeOut(TorchTest):
     def test_though_it_was_told_who_gave_up(self):
         self.check(nodes=1, TOLD=os.path.join(os.path.dirname(hang_cells.HERE), "fixtures", "last_words", "nccl_dump_signal.stderr"))
 
+    @long
     def test_though_those_that_gave_up_take_long_to_end(self):
         self.check(nodes=1, LINGER_S="15")
 

@@ -189,6 +189,7 @@ def parse_options():
         "--self-check", action="store_true", help="torchrun beside a warm one: shows what chance changes; no muster"
     )
     parser.add_argument("--cold", action="store_true", help="start the interpreter for each torchrun")
+    parser.add_argument("--warm", action="store_true", help="leave out the scenarios that need an interpreter of their own")
     return parser.parse_args()
 
 
@@ -197,6 +198,8 @@ def main():
     scenarios = [
         scenario for scenario in SCENARIOS if re.search(options.only, f"{scenario.section} {scenario.name}")
     ]
+    if options.warm:
+        scenarios = [scenario for scenario in scenarios if warm_torchrun.suits(scenario)]
     if options.list:
         print("\n".join(f"{scenario.section} {scenario.name}" for scenario in scenarios))
         return 0
@@ -207,7 +210,7 @@ def main():
         results = run_all(scenarios, pair, options.jobs, options.verbose)
     failed = sum(bool(result.problems) for result in results)
     thin, unused = print_sections(scenarios), print_table(results)
-    if not options.only:
+    if not options.only and not options.warm:
         failed += print_complaints("section with too few scenarios", thin)
         failed += print_complaints("intended difference that nothing uses", [] if options.self_check else unused)
     ended = time.monotonic() - began
