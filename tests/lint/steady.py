@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Finds what makes tests unsteady, of which each kind has one cure.
+"""Finds what makes tests unsteady. Each kind has one cure.
 
     steady.py [ROOT]    prints FILE:LINE: what is wrong; exit status 1 if anything is
 
-Of Python tests, by their syntax (code in strings is a worker's): time.sleep() belongs into live/waiting.py; ports come from
-live/ports.py, never from the kernel, from chance or out of the author's head; nothing has a fixed name in /tmp; an elapsed
-time is compared to within(). Of C++ tests: only wait_for.h sleeps. Programs that tests run are free.
+Python tests are parsed (code in strings is a worker's): only live/waiting.py calls time.sleep(); ports come from
+live/ports.py and are neither fixed, random nor the kernel's choice; no file has a fixed name in /tmp; an elapsed time is
+compared to within(). In C++ tests only wait_for.h sleeps. Programs that tests run may do as they like.
 """
 import ast
 import os

@@ -17,7 +17,7 @@ import uuid
 from waiting import LIMIT_S, nothing_happens_for, pause, polling, wait_for, wait_until_stuck, within  # noqa: F401
 
 MUSTER = os.environ.get("MUSTER", "")
-SHARED_TMP = "/tmp"  # Of all tests: only for what the launcher and the library keep there whatever TMPDIR says.
+SHARED_TMP = "/tmp"  # Only for what the launcher and the library keep there whatever TMPDIR says.
 # This test program's own, for all that it starts. Jobs that fail leave their last lines there.
 _TEMP = tempfile.TemporaryDirectory(prefix="muster-live-", ignore_cleanup_errors=True)
 os.environ.update(TMPDIR=_TEMP.name, HOME=_TEMP.name)

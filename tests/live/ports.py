@@ -1,15 +1,15 @@
-"""Ports on this machine for tests that run at the same time."""
+"""TCP ports for tests that run at the same time."""
 import random
 import socket
 
-DEFAULTS = {29400, 29500}  # Of torchrun and PyTorch: a program that is given no port takes them.
+DEFAULTS = {29400, 29500}  # Torchrun and PyTorch take these where no port is given.
 _chance = random.SystemRandom()
 
 
 def free_port():
-    """A port that nobody has: no other test gets it while this process lives, and the kernel gives it to no connection.
+    """A free port. No other test gets it while this process lives, and the kernel gives it to no outgoing connection.
 
-    What reserves it is an abstract Unix socket of its number, which is known where the port is: in this network namespace.
+    An abstract Unix socket named after the port reserves it: its scope is the network namespace, as the port's is.
     """
     with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as f:
         low = int(f.read().split()[0])

@@ -1,7 +1,7 @@
 """How tests wait: for a fact where there is one, and by bounds that grow with the machine's load.
 
-A test calls no time.sleep() of its own (lint/steady.py): wait_for() waits for a fact, nothing_happens_for() proves that there
-is none, pause() is a delay that the test is about.
+Tests do not call time.sleep() (lint/steady.py): wait_for() waits for a fact, nothing_happens_for() checks that none appears,
+pause() is a delay that is the subject of the test.
 """
 import math
 import os
@@ -11,20 +11,20 @@ LIMIT_S = 120.0  # Ten times what anything takes on a busy machine.
 
 
 def load():
-    """How many times as long as on an idle machine something may take here, since others wait for the processors as well."""
+    """The factor by which other processes that wait for the processors slow this one down, at least 1."""
     return max(1.0, os.getloadavg()[0] / os.cpu_count())
 
 
 def within(promise, factor=10, below=math.inf):
-    """The bound of a time that is promised: so many times as much, and more under load, but less than what else it may be.
+    """The upper bound for a promised time: `factor` times the promise, more under load, but always less than `below`.
 
-    Of whatever unit `promise` has. `below`: how long it takes where the promise is broken.
+    In the unit of `promise`. `below`: how long it takes where the promise is broken.
     """
     return min(promise * factor * load(), 0.9 * below)
 
 
 def polling(seconds, every_s=0.005):
-    """Time after time for that long, and once more at its end."""
+    """Yields every `every_s` for `seconds`, and once more at the end."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         yield
@@ -42,7 +42,7 @@ def wait_for(condition, what, limit_s=LIMIT_S):
 
 
 def wait_until_stuck(pid, what):
-    """Until the first thread of a process sleeps whenever it is looked at, twenty times in a row: it waits in a call."""
+    """Waits until the first thread of a process is asleep twenty times in a row: it waits in a call."""
     seen = []
 
     def sleeps():
@@ -53,11 +53,11 @@ def wait_until_stuck(pid, what):
 
 
 def nothing_happens_for(seconds, check):
-    """check() raises once something has happened. For absences that no fact proves, over a time in which it would come."""
+    """Calls check(), which raises once something has happened, for that long: for an absence that no fact proves."""
     for _ in polling(seconds, 0.02):
         check()
 
 
 def pause(seconds, _why):
-    """A delay that is the subject of the test: a random moment, a stall, the distance of two signals, a window of measuring."""
+    """A delay that is the subject of the test: a random moment, a stall, the time between two signals."""
     time.sleep(seconds)

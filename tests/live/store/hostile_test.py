@@ -26,7 +26,7 @@ SECONDS = 8
 MIB = 1 << 20
 # What hostile clients may make it hold: 2,000 of them send 1.5 GiB for requests that they never finish.
 MEMORY_MAX = 1536 * MIB
-# Of one request. A tenth of a second was measured, and 1.4 s on two cores that other tests used as well.
+# For one request. A tenth of a second was measured, and 1.4 s on two cores that other tests used as well.
 LATENCY_S = 0.4
 
 
