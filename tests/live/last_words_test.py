@@ -9,7 +9,7 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[1:1] = [str(HERE / "store")]
-from harness import LiveTest, main, run  # noqa: E402
+from harness import LiveTest, long, main, run  # noqa: E402
 import serving  # noqa: E402
 
 PROGRAM = HERE.parent / "fixtures" / "last_words" / "programs" / "torch_ranks.py"
@@ -47,18 +47,22 @@ class LastWords(LiveTest):
         self.of_both("from_cause", "rank 1 of 2 exited with 1: RuntimeError: the configuration is not complete "
                                    "(caused by KeyError: 'lr')", "")
 
+    @long
     def test_the_remedy_of_an_exception(self):
         self.of_both("no_module", "rank 1 of 2 exited with 1: ModuleNotFoundError: No module named 'nosuchmodule'",
                      "that package is not installed for the Python that ran")
 
+    @long
     def test_the_exception_of_a_data_loader(self):
         verdict = self.failure_of(PROGRAM, "data_loader", "apart", "record")
         self.assert_headline(verdict, "rank 1 of 2 exited with 1: KeyError: 'b' (in DataLoader worker process 0)")
 
+    @long
     def test_an_exception_of_ones_own(self):
         verdict = self.failure_of(PROGRAM, "own_exception", "apart")
         self.assert_headline(verdict, "rank 1 of 2 exited with 1: ShardMissing: shard 3 of rank 0 is not there")
 
+    @long
     def test_tensors_of_different_sizes(self):
         # Else the records of both ranks explain it.
         verdict = self.failure_of("--no-python-hook", PROGRAM, "sizes")
@@ -71,6 +75,7 @@ class LastWords(LiveTest):
         self.assertIn("\nIts first victim: rank 0 exited with 1: RuntimeError: [Rank 0]: Ranks 1 failed to pass "
                       "monitoredBarrier in 2000 ms\n", verdict["whole"])
 
+    @long
     def test_a_module_that_is_not_there(self):
         verdict = self.failure_of("-m", "nosuchmodule", ranks=1)
         self.assertEqual(verdict["headline"], "-m nosuchmodule FAILED: rank 0 exited with 1: No module named nosuchmodule")

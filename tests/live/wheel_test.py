@@ -64,6 +64,9 @@ def listing(folder):
                   for above, folders, files in os.walk(folder) for name in folders + files if "__pycache__" not in above + name)
 
 
+long = unittest.skipUnless(os.environ.get("MUSTER_LONG"), "only ./dev long runs it")  # harness.py would set HOME.
+
+
 class Published(unittest.TestCase):
     def setUp(self):
         held = tempfile.TemporaryDirectory(prefix="muster-wheel-")
@@ -202,6 +205,7 @@ class TheirOwnTools(Published):
         self.succeed(f"{TOOLS}/pipx", "install", "--python", sys.executable, wheel(), env=env)
         self.check(bins, env, self.python_on_path())
 
+    @long
     def test_uv(self):
         bins = os.path.join(self.folder, "bin")
         env = clean_environment(UV_TOOL_DIR=os.path.join(self.folder, "tools"), UV_TOOL_BIN_DIR=bins,
@@ -243,6 +247,7 @@ class Roots(Published):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.check_world(done.stdout, "/venv")
 
+    @long
     def test_debian_11_gets_one_line(self):
         done = self.inside("bullseye", "python3 -m venv /venv; /venv/bin/pip install --no-index /dist/*.whl")
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
@@ -250,6 +255,7 @@ class Roots(Published):
         self.assertEqual(len(errors), 1, done.stderr)
         self.assertRegex(errors[0], r"manylinux_2_\d+_\w+\.whl is not a supported wheel on this platform")
 
+    @long
     def test_the_package_is_for_python_3_9_as_well(self):
         """What Debian 11 has."""
         done = self.inside("bullseye", """

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import tempfile
 
-from harness import LiveTest, main, run
+from harness import LiveTest, long, main, run
 
 BUILD = os.environ["MUSTER_BUILD"]
 PROGRAMS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "programs")
@@ -81,6 +81,7 @@ class Installed(LiveTest):
         # And without a launcher: a world of one.
         self.assertIn("average of 1 ranks: 0", output_of(program))
 
+    @long
     def test_a_c_program_by_cmake_in_a_project_without_cxx(self):
         program = self.build_with_cmake("C", os.path.join(PROGRAMS, "c_tour.c"), "-DCMAKE_C_STANDARD=99",
                                         "-DCMAKE_C_EXTENSIONS=OFF", f"-DCMAKE_C_FLAGS={' '.join(WARNINGS)}")
@@ -103,6 +104,7 @@ class Installed(LiveTest):
         with open(os.path.join(os.path.dirname(self.find("musterConfigVersion.cmake")), "musterConfigVersion.cmake")) as f:
             return "VERSION " + re.search(r'PACKAGE_VERSION "([^"]+)"', f.read())[1]
 
+    @long
     def test_the_installed_examples_build_against_it(self):
         source = os.path.dirname(self.find("ranks.cc"))
         build = self.path("examples")
@@ -134,6 +136,7 @@ class Installed(LiveTest):
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("no component `trainer`", " ".join(done.stderr.split()))
 
+    @long
     def test_every_header_compiles_alone(self):
         folder, names = self.headers()
         self.assertGreaterEqual(len(names), 10)
