@@ -10,6 +10,7 @@ what is unstable on a developer's machine is a fault of the test or of the produ
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree
@@ -46,6 +47,10 @@ def is_live(name):
     return name.split(".")[1] == "live"
 
 
+def unstable_folder(build):
+    return pathlib.Path(build).parent / "unstable"
+
+
 def passes_alone(build, name):
     exactly = re.sub(r"([][.*+?()^$|\\])", r"\\\1", name)
     return subprocess.run(["ctest", "--test-dir", build, "--no-tests=error", "-R", f"^{exactly}$"], check=False).returncode == 0
@@ -55,7 +60,7 @@ def unstable_tests(build, failed):
     """Those that pass when they are repeated, if all are live tests. Their first output is written to a file each."""
     if not os.environ.get("CI") or len(failed) > REPEATED_MAX or not all(map(is_live, failed)):
         return []
-    folder = pathlib.Path(build).parent / "unstable"
+    folder = unstable_folder(build)
     folder.mkdir(exist_ok=True)
     for name, output in failed.items():
         (folder / f"{name.replace('/', '_')}.log").write_text(output, encoding="utf-8")
@@ -66,6 +71,7 @@ def main():
     build, *arguments = sys.argv[1:]
     report = os.path.abspath(os.path.join(build, "tests.xml"))
     pathlib.Path(report).unlink(missing_ok=True)
+    shutil.rmtree(unstable_folder(build), ignore_errors=True)
     status, summary = run_ctest(build, report, arguments)
     failed = failed_tests(report) if status and os.path.exists(report) else {}
     for name, output in failed.items():

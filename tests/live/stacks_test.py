@@ -58,7 +58,7 @@ train(sys.argv[1 + int(os.environ["RANK"])])
 def frames(rank, thread=0):
     """["function", "function file:line" where the line is known ...], the innermost first."""
     return [f["function"] + (f" {os.path.basename(f['file'])}:{f['line']}" if f["line"] else "")
-            for f in rank["threads"][thread]["frames"]]
+            for one in rank["threads"][thread:][:1] for f in one["frames"]]  # A rank that has just begun may have no thread yet.
 
 
 def line_of(text):
