@@ -11,6 +11,7 @@
 #include "agent/placement/nvml.h"
 #include "tests/fakes/device_child.h"
 #include "tests/fakes/temp_tree.h"
+#include "tests/unit/paths.h"
 
 namespace muster {
 namespace {
@@ -20,7 +21,7 @@ constexpr Duration kPlenty = std::chrono::seconds(120);
 
 class DeviceQuery : public testing::Test {
  protected:
-  DeviceQuery() { setenv("LD_LIBRARY_PATH", MUSTER_FAKE_NVML_DIR, 1); }
+  DeviceQuery() { setenv("LD_LIBRARY_PATH", paths::kFakeNvmlFolder, 1); }
   ~DeviceQuery() override {
     unsetenv("LD_LIBRARY_PATH");
     unsetenv("FAKE_NVML");
@@ -33,7 +34,7 @@ class DeviceQuery : public testing::Test {
 
   static DeviceReport devices() {
     const Result<std::string> text =
-        run_device_child({MUSTER_DEVICE_QUERY, "--internal-devices"}, kPlenty);
+        run_device_child({paths::kDeviceQuery, "--internal-devices"}, kPlenty);
     if (!text) ADD_FAILURE() << text.error().message;
     const Result<DeviceReport> report = parse_device_report(text.value_or(""));
     if (!report) ADD_FAILURE() << report.error().message;
@@ -42,7 +43,7 @@ class DeviceQuery : public testing::Test {
 
   static std::vector<GpuProcess> users() {
     const Result<std::string> text =
-        run_device_child({MUSTER_DEVICE_QUERY, "--internal-device-users"}, kPlenty);
+        run_device_child({paths::kDeviceQuery, "--internal-device-users"}, kPlenty);
     if (!text) ADD_FAILURE() << text.error().message;
     const auto processes = parse_gpu_processes(text.value_or(""));
     if (!processes) ADD_FAILURE() << processes.error().message;
@@ -146,7 +147,7 @@ TEST_F(DeviceQuery, MoreUsersThanTheFirstGuessFit) {
 TEST_F(DeviceQuery, HungDriverCostsTheLimitAndIsNamed) {
   machine("hang nvmlInit_v2");
   const Result<std::string> text =
-      run_device_child({MUSTER_DEVICE_QUERY, "--internal-devices"}, std::chrono::milliseconds(200));
+      run_device_child({paths::kDeviceQuery, "--internal-devices"}, std::chrono::milliseconds(200));
   ASSERT_FALSE(text);
   EXPECT_EQ(text.error(), (Error{ExitCode::environment,
                                  "asking the GPU driver failed: no complete answer within 0.2 s; "
@@ -155,7 +156,7 @@ TEST_F(DeviceQuery, HungDriverCostsTheLimitAndIsNamed) {
 
 TEST_F(DeviceQuery, NothingIsLeftOfAHungQuery) {
   machine("hang nvmlInit_v2");
-  EXPECT_FALSE(run_device_child({MUSTER_DEVICE_QUERY, "--internal-devices"},
+  EXPECT_FALSE(run_device_child({paths::kDeviceQuery, "--internal-devices"},
                                 std::chrono::milliseconds(200)));
   // The killed child was reaped, so this process has no children.
   EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);

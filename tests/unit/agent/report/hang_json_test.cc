@@ -11,6 +11,7 @@
 
 #include "agent/hang/detector.h"
 #include "tests/unit/agent/report/report_samples.h"
+#include "tests/unit/paths.h"
 
 namespace muster {
 namespace {
@@ -20,7 +21,7 @@ using Strings = std::vector<std::string>;
 // The names in the first column of the table of that section of schema.md whose first head is
 // `head`.
 Strings documented(const std::string& section, const std::string& head) {
-  std::ifstream file(MUSTER_SCHEMA);
+  std::ifstream file(paths::kSchema);
   std::string text{std::istreambuf_iterator<char>(file), {}};
   text.erase(0, text.find("\n## " + section + "\n"));
   text.erase(0, text.find("\n| " + head + " |"));

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/report/failure_wire.h"
+#include "tests/unit/paths.h"
 
 namespace muster {
 namespace {
@@ -22,7 +23,7 @@ constexpr Duration kClockError = std::chrono::microseconds(100);
 
 std::vector<std::filesystem::path> recorded() {
   std::vector<std::filesystem::path> found;
-  for (const auto& entry : std::filesystem::directory_iterator(MUSTER_FIRST_CAUSE_SAMPLES)) {
+  for (const auto& entry : std::filesystem::directory_iterator(paths::kFirstCause)) {
     if (entry.path().extension() == ".json") found.push_back(entry.path());
   }
   std::ranges::sort(found);

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/report/last_words.h"
+#include "tests/unit/paths.h"
 
 namespace muster {
 namespace {
@@ -30,7 +31,7 @@ std::string content_of(const std::filesystem::path& path) {
 }
 
 const std::filesystem::path& folder() {
-  static const std::filesystem::path path = MUSTER_LAST_WORDS_SAMPLES;
+  static const std::filesystem::path path = paths::kLastWords;
   return path;
 }
 

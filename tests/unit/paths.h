@@ -1,0 +1,12 @@
+#pragma once
+
+// Where files of the build and of the sources are that unit tests read.
+namespace muster::paths {
+
+extern const char* const kDeviceQuery;     // the program tests/fakes/device_query.cc
+extern const char* const kFakeNvmlFolder;  // holds libnvidia-ml.so.1 of tests/fakes/fake_nvml.cc
+extern const char* const kSchema;          // agent/report/schema.md
+extern const char* const kLastWords;       // folder of samples
+extern const char* const kFirstCause;      // folder of samples
+
+}  // namespace muster::paths
