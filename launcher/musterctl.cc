@@ -24,12 +24,12 @@
 
 #include "agent/control/control_folder.h"
 #include "agent/control/control_protocol.h"
+#include "agent/control/musterctl_text.h"
+#include "agent/control/musterctl_top.h"
 #include "agent/hang/records_text.h"
 #include "agent/hang/stacks.h"
 #include "agent/report/text.h"
 #include "launcher/conversation.h"
-#include "launcher/musterctl_text.h"
-#include "launcher/musterctl_top.h"
 #include "launcher/values/rank_lists.h"
 #include "launcher/version.h"
 

@@ -8,7 +8,6 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/time.h>
@@ -21,8 +20,6 @@
 
 namespace muster {
 namespace {
-
-using nlohmann::json;
 
 constexpr std::size_t kEntryBytesMax = 64 * 1024;
 constexpr std::size_t kSocketPathMax = sizeof(sockaddr_un{}.sun_path) - 1;
@@ -61,17 +58,8 @@ pid_t pid_of_entry(std::string_view name) {
 JobEntry entry_of_file(const std::string& folder, pid_t pid) {
   const UniqueFd fd(open(control_entry_path(folder, pid).c_str(),
                          O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  const json object = json::parse(read_up_to(fd.get(), kEntryBytesMax), nullptr, false);
   JobEntry entry{pid, {}, {}, 0, control_socket_path(folder, pid)};
-  if (!object.is_object()) return entry;
-  const auto text = [&](const char* key) {
-    const auto found = object.find(key);
-    return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
-  };
-  entry.id = text("id");
-  entry.program = text("program");
-  const auto started = object.find("started");
-  if (started != object.end() && started->is_number()) entry.started = started->get<double>();
+  read_job_entry(read_up_to(fd.get(), kEntryBytesMax), entry);
   return entry;
 }
 
@@ -173,9 +161,7 @@ std::string control_hook_path(const std::string& folder, pid_t pid) {
 }
 
 Result<void> write_job_entry(const std::string& folder, const JobEntry& entry) {
-  const json object{
-      {"pid", entry.pid}, {"id", entry.id}, {"program", entry.program}, {"started", entry.started}};
-  const std::string text = object.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+  const std::string text = job_entry_text(entry);
   const std::string path = control_entry_path(folder, entry.pid);
   const std::string draft = path + ".new";
   unlink(draft.c_str());

@@ -12,19 +12,10 @@
 
 #include <sys/types.h>
 
+#include "agent/control/job_entry.h"
 #include "rendezvous/base/error.h"
 
 namespace muster {
-
-struct JobEntry {
-  pid_t pid = 0;
-  std::string id;
-  std::string program;
-  double started = 0;  // Seconds since 1970.
-  std::string socket_path;
-
-  friend bool operator==(const JobEntry&, const JobEntry&) = default;
-};
 
 // The two variables that determine the folder.
 struct ControlPlace {

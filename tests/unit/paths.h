@@ -1,6 +1,7 @@
+// Where files of the build and of the sources are that unit tests read. Only paths.cc is compiled
+// with folders, so that a compiler's cache finds the tests in another clone.
 #pragma once
 
-// Where files of the build and of the sources are that unit tests read.
 namespace muster::paths {
 
 extern const char* const kDeviceQuery;     // the program tests/fakes/device_query.cc

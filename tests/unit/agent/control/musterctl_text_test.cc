@@ -1,4 +1,4 @@
-#include "launcher/musterctl_text.h"
+#include "agent/control/musterctl_text.h"
 
 #include <limits>
 #include <string>

@@ -1,4 +1,4 @@
-#include "launcher/musterctl_top.h"
+#include "agent/control/musterctl_top.h"
 
 #include <optional>
 #include <string>

@@ -1,4 +1,4 @@
-#include "launcher/musterctl_top.h"
+#include "agent/control/musterctl_top.h"
 
 #include <algorithm>
 #include <map>
@@ -10,9 +10,9 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "agent/control/musterctl_text.h"
 #include "agent/hang/records_text.h"
 #include "agent/report/text.h"
-#include "launcher/musterctl_text.h"
 
 namespace muster {
 namespace {

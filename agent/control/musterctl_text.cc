@@ -1,4 +1,4 @@
-#include "launcher/musterctl_text.h"
+#include "agent/control/musterctl_text.h"
 
 #include <algorithm>
 #include <cctype>
@@ -30,7 +30,7 @@ std::string named_jobs(std::span<const JobEntry> jobs) {
   return names + (jobs.size() > kNamedJobsMax ? ", ..." : "");
 }
 
-std::string ranks_text(const control::NodeStatus& node) {
+std::string ranks_of_node(const control::NodeStatus& node) {
   if (node.workers < 1) return "-";
   if (node.workers == 1) return std::to_string(node.first_rank);
   return fmt::format("{}-{}", node.first_rank, int64_t{node.first_rank} + node.workers - 1);
@@ -51,7 +51,8 @@ std::string node_table(const std::vector<control::NodeStatus>& nodes) {
   std::vector<std::vector<std::string>> rows{{"NODE", "HOST", "RANKS", "STATE"}};
   for (const control::NodeStatus& node : nodes) {
     rows.push_back({node.node_rank < 0 ? "-" : std::to_string(node.node_rank),
-                    without_controls(node.host), ranks_text(node), without_controls(node.state)});
+                    without_controls(node.host), ranks_of_node(node),
+                    without_controls(node.state)});
   }
   return table_text(rows);
 }

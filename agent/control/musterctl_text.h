@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "agent/control/control_folder.h"
 #include "agent/control/control_protocol.h"
+#include "agent/control/job_entry.h"
 #include "rendezvous/base/error.h"
 
 namespace muster {
