@@ -2,6 +2,7 @@
 // that no message is ever split, and either end sees end-of-file when the other dies.
 //
 //   front -> agent   stop(signal)      first TERM, INT, QUIT or HUP: stop the job, with grace
+//                    witnessed(signal) so did a process that nobody signals but with all others
 //                    repeat            the engine repeated it: the grace begins anew
 //                    kill              second one: no grace
 //                    forward(signal)   USR1 and the like: once to each worker
@@ -15,10 +16,13 @@
 
 #include <sys/socket.h>
 
+#include "agent/process/signal_sender.h"
+
 namespace muster {
 
 enum class ControlKind : uint32_t {
   stop,
+  witnessed,
   repeat,
   kill,
   forward,
@@ -31,7 +35,7 @@ enum class ControlKind : uint32_t {
 struct ControlMessage {
   ControlKind kind = ControlKind::stop;
   int32_t signal = 0;
-  bool by_engine = false;  // The engine sent it (process/signal_sender.h).
+  Sender sender = Sender::process;
 };
 
 // Sends without blocking. False if the other end is gone or its queue is full.

@@ -27,6 +27,7 @@
 #include "agent/process/job_cgroup.h"
 #include "agent/process/process_tree.h"
 #include "agent/process/signal_sender.h"
+#include "agent/process/signal_witness.h"
 #include "rendezvous/base/contract.h"
 
 namespace muster {
@@ -35,9 +36,12 @@ namespace {
 using SteadyClock = std::chrono::steady_clock;
 
 // timeout(1) sends its signal to the process and then to the group, so the same kill() arrives
-// twice within microseconds. That is one request. A second key press comes from the kernel and is
-// never filtered.
+// twice within microseconds, and a wrapper may pass a key press on that we had as well. That is one
+// request. A second key press comes from the kernel and is never filtered.
 constexpr auto kRepeatedKillWindow = std::chrono::milliseconds(100);
+// A TERM so soon after the first request to end is that request, passed on by another process: few
+// users repeat it so fast, and wrappers take their time.
+constexpr auto kRepeatedTermWindow = std::chrono::seconds(2);
 // How long the front waits for the agent to stop the workers before it suspends itself anyway.
 constexpr int kSuspendPatienceMs = 1000;
 constexpr auto kTreePatience = std::chrono::seconds(10);
@@ -88,6 +92,17 @@ std::string what_keeps(pid_t pid) {
   return "its state is unknown";
 }
 
+// Those that end the job, and an engine's warnings.
+sigset_t signals_to_witness(const std::vector<int>& stop_signals) {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : {SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2})
+    sigaddset(&set, signal);
+  for (const int signal : stop_signals)
+    sigaddset(&set, signal);
+  return set;
+}
+
 class Front {
  public:
   Front(const std::vector<int>& stop_signals, int control_fd, int signal_fd, pid_t agent,
@@ -106,6 +121,7 @@ class Front {
   int patience_ms() const;
   void on_signal(const signalfd_siginfo& info);
   void on_stop_signal(const signalfd_siginfo& info);
+  bool is_repetition(int signal, Sender sender) const;
   void tell_agent(ControlMessage message);
   void suspend();
   void reap_adopted();
@@ -126,13 +142,16 @@ class Front {
   const TerminalModes terminal_;
   std::optional<SteadyClock::time_point> stop_requested_at_;
   std::optional<SteadyClock::time_point> kill_requested_at_;
-  int stop_signal_ = 0;     // The first stop signal.
-  int signal_of_kill_ = 0;  // The first stop signal, if it came from kill(2).
+  std::optional<SignalWitness> witness_;  // Forked after the agent.
+  int stop_signal_ = 0;                   // The first stop signal.
+  Sender stop_sender_ = Sender::process;
 };
 
 int Front::supervise() {
+  witness_.emplace(signals_to_witness(stop_signals_));
   while (true) {
-    pollfd fds[] = {{signal_fd_, POLLIN, 0}, {agent_pidfd_, POLLIN, 0}};
+    pollfd fds[] = {
+        {signal_fd_, POLLIN, 0}, {agent_pidfd_, POLLIN, 0}, {witness_->fd(), POLLIN, 0}};
     const int ready = poll(fds, std::size(fds), patience_ms());
     if ((fds[1].revents & POLLIN) != 0) return finish();
     if (ready == 0) {
@@ -148,6 +167,8 @@ int Front::supervise() {
         read(signal_fd_, &info, sizeof info) == sizeof info) {
       on_signal(info);
     }
+    while (const auto seen = witness_->next())
+      tell_agent({ControlKind::witnessed, seen->signal, seen->sender});
   }
 }
 
@@ -171,28 +192,33 @@ void Front::on_signal(const signalfd_siginfo& info) {
   } else if (signal == SIGCHLD) {
     reap_adopted();
   } else if (is_forwardable(signal, stop_signals_)) {
-    send_control(control_fd_, {ControlKind::forward, signal, is_from_engine(info)});
+    send_control(control_fd_, {ControlKind::forward, signal, sender_of(info)});
   }
 }
 
 void Front::on_stop_signal(const signalfd_siginfo& info) {
   const int signal = static_cast<int>(info.ssi_signo);
-  const bool from_kill = info.ssi_code == SI_USER;
-  const auto now = SteadyClock::now();
+  const Sender sender = sender_of(info);
   if (!stop_requested_at_) {
-    stop_requested_at_ = now;
+    stop_requested_at_ = SteadyClock::now();
     stop_signal_ = signal;
-    if (from_kill) signal_of_kill_ = signal;
-    tell_agent({ControlKind::stop, signal, is_from_engine(info)});
-    return;
+    stop_sender_ = sender;
+    return tell_agent({ControlKind::stop, signal, sender});
   }
-  const bool echo =
-      from_kill && signal == signal_of_kill_ && now - *stop_requested_at_ < kRepeatedKillWindow;
-  if (echo) return;
-  if (is_from_engine(info)) return tell_agent({ControlKind::repeat, signal, true});
+  if (is_repetition(signal, sender)) return;
+  if (sender == Sender::engine) return tell_agent({ControlKind::repeat, signal, sender});
   if (!is_among(kUserStops, signal)) return;
-  if (!kill_requested_at_) kill_requested_at_ = now;
+  if (!kill_requested_at_) kill_requested_at_ = SteadyClock::now();
   tell_agent({ControlKind::kill, signal});
+}
+
+// Whether it is the first stop signal once more, on another way.
+bool Front::is_repetition(int signal, Sender sender) const {
+  const auto since = SteadyClock::now() - *stop_requested_at_;
+  const bool is_usual = is_among(kUserStops, stop_signal_) || stop_signal_ == SIGHUP;
+  if (signal == SIGTERM && is_usual && sender != Sender::engine) return since < kRepeatedTermWindow;
+  const bool keys = sender == Sender::kernel && stop_sender_ == Sender::kernel;
+  return signal == stop_signal_ && !keys && since < kRepeatedKillWindow;
 }
 
 // SIGCONT, because a stopped agent reads no messages.
@@ -235,6 +261,7 @@ int Front::finish() {
   waitid(P_PIDFD, static_cast<id_t>(agent_pidfd_), &info, WEXITED | WNOHANG);
   const bool orderly = info.si_pid != 0 && info.si_code == CLD_EXITED;
   const bool reaped = info.si_pid != 0;
+  witness_.reset();
   const std::vector<ProcessEntry> left =
       kill_descendants(foreign_children_, orderly || !reaped ? kShortPatience : kTreePatience);
   for (const ProcessEntry& process : left) {

@@ -11,13 +11,13 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "agent/process/signal_sender.h"
+#include "agent/process/signal_witness.h"
 #include "agent/process/spawn.h"
 #include "launcher/engines/slurm_step_command.h"
 #include "launcher/helper_command.h"
@@ -49,70 +49,24 @@ std::string random_hex(size_t bytes) {
   return to_hex(raw);
 }
 
-// What Slurm tells a job, it tells every process of the batch script and of all steps. A process
-// that nobody else signals is the witness of that: what only muster got, as with
-// `sbatch --signal=B:USR1@60`, the step has not got.
-class Witness {
- public:
-  // `signals` are blocked. Without a process, or a pipe, nothing is ever seen.
-  explicit Witness(const sigset_t& signals) {
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return;
-    seen_.reset(ends[0]);
-    const UniqueFd says(ends[1]);
-    const pid_t muster = getpid();
-    pid_ = fork();
-    if (pid_ == 0) watch(signals, says.get(), muster);
-  }
-  Witness(const Witness&) = delete;
-  Witness& operator=(const Witness&) = delete;
-  ~Witness() {
-    if (pid_ <= 0) return;
-    kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
-  }
-
-  // Waits a moment for it: the processes are signalled one after another.
-  bool saw(int signal) {
-    const auto begun = std::chrono::steady_clock::now();
-    const auto end = begun + kNextDoor;
-    for (;;) {
-      Seen seen;
-      while (read(seen_.get(), &seen, sizeof seen) == sizeof seen) {
-        if (seen.signal == signal && begun - seen.when < kOld) return true;
-      }
-      const auto left =
-          std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
-      pollfd waiting{seen_.get(), POLLIN, 0};
-      if (left.count() <= 0 || poll(&waiting, 1, static_cast<int>(left.count())) <= 0) return false;
+// What Slurm tells a job, it tells every process of the batch script and of all steps; what only
+// muster got, as with `sbatch --signal=B:USR1@60`, the step has not got. Waits a moment for the
+// witness: the processes are signalled one after another.
+bool saw(SignalWitness& witness, int signal) {
+  constexpr auto kNextDoor = std::chrono::milliseconds(250);
+  constexpr auto kOld = std::chrono::seconds(1);  // Of an earlier signal.
+  const auto begun = std::chrono::steady_clock::now();
+  for (;;) {
+    while (const auto seen = witness.next()) {
+      if (seen->sender == Sender::engine && seen->signal == signal && begun - seen->when < kOld)
+        return true;
     }
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(
+        begun + kNextDoor - std::chrono::steady_clock::now());
+    pollfd waiting{witness.fd(), POLLIN, 0};
+    if (left.count() <= 0 || poll(&waiting, 1, static_cast<int>(left.count())) <= 0) return false;
   }
-
- private:
-  static constexpr auto kNextDoor = std::chrono::milliseconds(250);
-  static constexpr auto kOld = std::chrono::seconds(1);  // Of an earlier signal.
-
-  struct Seen {  // Goes through a pipe.
-    int signal = 0;
-    std::chrono::steady_clock::time_point when;
-  };
-
-  [[noreturn]] static void watch(const sigset_t& signals, int says, pid_t muster) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    prctl(PR_SET_NAME, "muster-witness");
-    setpgid(0, 0);
-    const int signal_fd = signalfd(-1, &signals, SFD_CLOEXEC);
-    signalfd_siginfo info{};
-    while (getppid() == muster && read(signal_fd, &info, sizeof info) == sizeof info) {
-      const Seen seen{static_cast<int>(info.ssi_signo), std::chrono::steady_clock::now()};
-      if (is_from_engine(info) && write(says, &seen, sizeof seen) != sizeof seen) break;
-    }
-    _exit(0);
-  }
-
-  UniqueFd seen_;
-  pid_t pid_ = -1;
-};
+}
 
 // srun in a session of its own: a key press on the terminal reaches only this process, and a signal
 // that srun gets itself makes it kill the step at once. So signals go to the step, by scancel.
@@ -128,7 +82,7 @@ class SlurmStep {
 
  private:
   Result<SpawnedProcess> start();
-  void on_signal(const signalfd_siginfo& info, Witness& witness);
+  void on_signal(const signalfd_siginfo& info, SignalWitness& witness);
   void pass_on(int signal, const std::vector<std::string>& ids);
   bool has_ended() const;
 
@@ -165,7 +119,7 @@ int SlurmStep::run() {
   ::signal(SIGCHLD, SIG_DFL);  // If ignored, srun would be reaped automatically.
   sigprocmask(SIG_BLOCK, &signals, nullptr);
   const UniqueFd signal_fd(signalfd(-1, &signals, SFD_CLOEXEC));
-  Witness witness(signals);
+  SignalWitness witness(signals);
   const Result<SpawnedProcess> srun = start();
   if (!srun || !signal_fd) {
     say_step(srun ? fmt::format("cannot start srun: {}", std::strerror(errno))
@@ -188,12 +142,12 @@ int SlurmStep::run() {
 }
 
 // The second key press ends the step at once, as it does with a job of one node.
-void SlurmStep::on_signal(const signalfd_siginfo& info, Witness& witness) {
+void SlurmStep::on_signal(const signalfd_siginfo& info, SignalWitness& witness) {
   const int signal = static_cast<int>(info.ssi_signo);
   const bool again = stop_requested_ && signal == SIGINT;
   const bool ends = signal != SIGUSR1 && signal != SIGUSR2;
   stop_requested_ = stop_requested_ || ends;
-  if (has_ended() || (is_from_engine(info) && witness.saw(signal))) return;
+  if (has_ended() || (sender_of(info) == Sender::engine && saw(witness, signal))) return;
   const auto listing = run_helper({"squeue", "-s", "-j", jobs_, "-h", "-o", "%i %j"},
                                   command_.environment, kStepAnswers);
   if (has_ended()) return;

@@ -87,6 +87,10 @@ void AgentLoop::on(const group::Stop& effect) {
   processes_.stop(effect.signal);
 }
 
+void AgentLoop::on(const group::StopRest&) {
+  processes_.stop_rest();
+}
+
 void AgentLoop::on(const group::Kill&) {
   begin_stop(SIGKILL);
   std::string whom;
@@ -101,9 +105,10 @@ void AgentLoop::on(const group::Kill&) {
 void AgentLoop::begin_stop(int signal) {
   if (std::exchange(stop_began_, true)) return;
   if (hang_watch_) hang_watch_->end();
+  output_->read_to_the_end();
   output_->mark_stop();
   record_->stop_begins(signal, grace(), processes_.look(),
-                       told_by_engine_ ? Duration(EngineSignals::kElsewhere) : Duration{0});
+                       are_told_ ? Duration(EngineSignals::kElsewhere) : Duration{0});
 }
 
 Duration AgentLoop::grace() const {

@@ -31,8 +31,8 @@ std::string slurm_line(const Result<std::string>& answer) {
 
 // ---- signals
 
-bool AgentLoop::is_of_engine(const ControlMessage& message) const {
-  return message.by_engine && spec_.engine.signals_all;
+bool AgentLoop::is_of_engine(Sender sender) const {
+  return sender == Sender::engine && spec_.engine.signals_all;
 }
 
 // -1: unknown, before the nodes have met.
@@ -43,19 +43,32 @@ int AgentLoop::own_node_rank() const {
 
 void AgentLoop::on_own_signal(const signalfd_siginfo& info) {
   const int signal = static_cast<int>(info.ssi_signo);
-  if (spec_.engine.signals_all && is_from_engine(info)) {
-    engine_signalled_ = std::chrono::steady_clock::now();
-    return engine_drive_.post(EngineSignals::AgentGot{signal});
+  const Sender sender = sender_of(info);
+  if (is_of_engine(sender)) return;  // The front and its witness get it as well.
+  if (signal == SIGTERM || signal == SIGINT || signal == SIGQUIT) on_stop_signal(signal, sender);
+}
+
+void AgentLoop::on_stop_signal(int signal, Sender sender) {
+  output_->read_to_the_end();
+  if (is_of_engine(sender) && ending_) return;  // It kills later, and muster is on its way.
+  if (!drive_ || ending_) {
+    told_by_engine_ = told_by_engine_ || is_of_engine(sender);
+    return request_stop(signal);
   }
-  if (signal == SIGTERM || signal == SIGINT || signal == SIGQUIT) request_stop(signal);
+  Duration patience{0};
+  // Who dies of it may get it twice.
+  if (is_of_engine(sender) || (sender != Sender::kernel && processes_.may_handle(signal)))
+    patience = sender == Sender::process ? EngineSignals::kNextCall : EngineSignals::kNextDoor;
+  engine_drive_.post(EngineSignals::FrontGot{signal, true, patience});
 }
 
 void AgentLoop::on_engine(const EngineSignals::Effect& effect) {
   if (const auto* const warning = std::get_if<EngineSignals::Warn>(&effect)) {
     on_warned(*warning);
   } else if (const auto* const stop = std::get_if<EngineSignals::Stop>(&effect)) {
-    told_by_engine_ = stop->told;
-    if (stop->told) processes_.have_signal(engine_signalled_);
+    are_told_ = stop->told;
+    told_by_engine_ = stop->told && spec_.engine.signals_all;
+    if (stop->told) processes_.have_signal(all_signalled_);
     request_stop(stop->signal);
   } else if (const auto* const tell = std::get_if<EngineSignals::Tell>(&effect)) {
     const std::string content{static_cast<char>(tell->signal), tell->by_engine ? '\1' : '\0'};

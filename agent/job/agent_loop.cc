@@ -219,7 +219,8 @@ void AgentLoop::begin_group() {
   options.workers = setup_.workers;
   options.max_restarts = spec_.max_restarts;
   options.grace = grace();
-  if (spec_.engine.signals_all) options.stop_may_follow = EngineSignals::kElsewhere;
+  options.stop_may_follow =
+      spec_.engine.signals_all ? EngineSignals::kElsewhere : EngineSignals::kSiblings;
   options.leftovers_grace = std::min(options.leftovers_grace, options.grace);
   group_.emplace(options);
   drive_.emplace(io_, *group_, [this](const group::Effect& effect) { perform(effect); });
@@ -257,13 +258,10 @@ void AgentLoop::listen_for_control() {
 void AgentLoop::on_control(const ControlMessage& message) {
   switch (message.kind) {
     case ControlKind::stop:
-      if (!is_of_engine(message)) return request_stop(message.signal);
-      if (ending_) return;  // It kills later, and muster is on its way.
-      if (!drive_) {
-        told_by_engine_ = true;
-        return request_stop(message.signal);
-      }
-      return engine_drive_.post(EngineSignals::FrontGot{message.signal, true});
+      return on_stop_signal(message.signal, message.sender);
+    case ControlKind::witnessed:
+      all_signalled_ = std::chrono::steady_clock::now();
+      return engine_drive_.post(EngineSignals::WitnessGot{message.signal});
     case ControlKind::repeat:
       if (drive_) drive_->post(group::StopRepeated{});
       return;
@@ -271,7 +269,8 @@ void AgentLoop::on_control(const ControlMessage& message) {
       return request_kill(message.signal);
     case ControlKind::forward:
       record_->note(JobEventKind::signal_forwarded, {}, message.signal);
-      if (is_of_engine(message) && (message.signal == SIGUSR1 || message.signal == SIGUSR2)) {
+      if (is_of_engine(message.sender) &&
+          (message.signal == SIGUSR1 || message.signal == SIGUSR2)) {
         is_warned_ = true;
         return engine_drive_.post(EngineSignals::FrontGot{message.signal, false});
       }

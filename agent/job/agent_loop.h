@@ -82,9 +82,10 @@ class AgentLoop {
   void request_kill(int signal);
 
   // ---- the engine's signals, and the time that it leaves the job (agent_engine.cc)
-  bool is_of_engine(const ControlMessage& message) const;
+  bool is_of_engine(Sender sender) const;
   int own_node_rank() const;
   void on_own_signal(const signalfd_siginfo& info);
+  void on_stop_signal(int signal, Sender sender);
   void on_engine(const EngineSignals::Effect& effect);
   void on_warned(const EngineSignals::Warn& warning);
   void on_warning_letter(int from, std::string_view content);
@@ -169,6 +170,7 @@ class AgentLoop {
   void on(const group::Spawn& effect);
   void on(const group::WorkerFailed& effect);
   void on(const group::Stop& effect);
+  void on(const group::StopRest& effect);
   void on(const group::Kill& effect);
   void begin_stop(int signal);
   Duration grace() const;
@@ -331,11 +333,12 @@ class AgentLoop {
   std::optional<InterfaceExport> interface_export_;
   bool never_again_ = false;  // A restart cannot fix the failure reported next.
   std::optional<int> leaving_signal_;
-  bool told_by_engine_ = false;                             // The engine told the workers to end.
-  bool waits_for_teller_ = false;                           // To print the verdict.
-  std::chrono::steady_clock::time_point engine_signalled_;  // This process, at last.
-  bool said_no_time_ = false;                               // That it is unknown.
-  bool watches_time_ = false;                               // Of the job, for --notice-before.
+  bool are_told_ = false;          // The workers had the stop signal before muster sent one.
+  bool told_by_engine_ = false;    // From the engine.
+  bool waits_for_teller_ = false;  // To print the verdict.
+  std::chrono::steady_clock::time_point all_signalled_;  // As the witness shows, at last.
+  bool said_no_time_ = false;                            // That it is unknown.
+  bool watches_time_ = false;                            // Of the job, for --notice-before.
   std::optional<std::chrono::steady_clock::time_point> notice_at_;
   bool ended_well_ = false;  // It succeeded, or ended as it was told to.
   bool is_warned_ = false;   // The engine, or the time that it leaves, told of the job's end.

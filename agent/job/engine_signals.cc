@@ -1,6 +1,7 @@
 #include "agent/job/engine_signals.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace muster {
 namespace {
@@ -31,18 +32,19 @@ void EngineSignals::on(Instant, const Seated& event) {
 
 void EngineSignals::on(Instant now, const FrontGot& event) {
   Signal& signal = signals_[event.signal];
-  if (!event.ends && is_within(kSame, signal.warned, now)) return;
+  if (event.ends ? stopped_ : is_within(kSame, signal.warned, now)) return;
   if (signal.decide_at == kNever || event.ends) {
     signal.ends = event.ends;
     signal.is_ours = true;
-    signal.decide_at = instant_after(now, kNextDoor);
+    signal.decide_at = instant_after(now, event.patience);
   }
-  if (is_within(kElsewhere, signal.agent_got, now)) decide(now, event.signal, true);
+  const bool told = is_within(kElsewhere, signal.witness_got, now);
+  if (told || event.patience == Duration{0}) decide(now, event.signal, told);
 }
 
-void EngineSignals::on(Instant now, const AgentGot& event) {
+void EngineSignals::on(Instant now, const WitnessGot& event) {
   Signal& signal = signals_[event.signal];
-  signal.agent_got = now;
+  signal.witness_got = now;
   if (signal.decide_at != kNever) decide(now, event.signal, true);
 }
 
@@ -55,7 +57,7 @@ void EngineSignals::on(Instant now, const Heard& event) {
   signal.ends = signal.is_ours = false;
   signal.decide_at = instant_after(now, event.by_engine ? kElsewhere : Duration{0});
   if (!event.by_engine) return decide(now, event.signal, false);
-  if (is_within(kElsewhere, signal.agent_got, now)) decide(now, event.signal, true);
+  if (is_within(kElsewhere, signal.witness_got, now)) decide(now, event.signal, true);
 }
 
 void EngineSignals::on(Instant now, const TimeIsShort& event) {
@@ -76,7 +78,7 @@ void EngineSignals::decide(Instant now, int number, bool told) {
   Signal& signal = signals_[number];
   signal.decide_at = kNever;
   if (signal.ends) {
-    out_->push_back(Stop{number, told});
+    if (!std::exchange(stopped_, true)) out_->push_back(Stop{number, told});
     return;
   }
   signal.warned = now;

@@ -1,8 +1,9 @@
-// What a node does about the signals of an engine that signals every process of a job itself, as
-// Slurm's daemon does: the front, this agent, the workers and what they started, one after another,
-// and on each node a little earlier or later. Workers get each signal once: what the agent got, the
-// workers got as well. What only the front got they did not: a signal to the batch script alone, or
-// one of a site that tracks processes by their group.
+// What a node does about signals of an engine or a service manager that signals every process of a
+// job itself, as Slurm's daemon and systemd do: the front, this agent, the workers and what they
+// started, one after another, and on each node a little earlier or later. Workers get each signal
+// once: what the witness got (agent/process/signal_witness.h), the workers got as well. What only
+// the front got they did not: a plain kill, a signal to the batch script alone, or one of a site
+// that tracks processes by their group.
 //
 //   a stop     to this node's workers, unless they were told
 //   a warning  likewise, and to those of all other nodes: every node tells node 0, which tells all
@@ -20,8 +21,13 @@ namespace muster {
 
 class EngineSignals {
  public:
-  // The agent gets the signal within this time of the front,
+  // The witness gets the signal within this time of the front if an engine or a service manager
+  // sent it,
   static constexpr auto kNextDoor = std::chrono::milliseconds(250);
+  // within this if it was another process that signals one process after the other,
+  static constexpr auto kNextCall = std::chrono::milliseconds(20);
+  // and the front within this of a worker,
+  static constexpr auto kSiblings = std::chrono::milliseconds(100);
   // and another node within this.
   static constexpr auto kElsewhere = std::chrono::seconds(1);
   // The same signal within this time is the same warning.
@@ -32,13 +38,13 @@ class EngineSignals {
     int node_rank = 0;
     int nodes = 1;
   };
-  // The front got this signal from the engine. `ends`: it tells the job to end, and is no warning.
+  // The front got this signal. `ends`: it tells the job to end, and is no warning.
   struct FrontGot {
     int signal = 0;
     bool ends = false;
+    Duration patience = kNextDoor;  // With the witness.
   };
-  // The agent itself got it from the engine.
-  struct AgentGot {
+  struct WitnessGot {
     int signal = 0;
   };
   // Another node was warned. `by_engine`: by an engine that warns every process itself.
@@ -51,7 +57,7 @@ class EngineSignals {
     int signal = 0;  // That the workers get.
   };
   struct Tick {};
-  using Event = std::variant<Seated, FrontGot, AgentGot, Heard, TimeIsShort, Tick>;
+  using Event = std::variant<Seated, FrontGot, WitnessGot, Heard, TimeIsShort, Tick>;
 
   // The workers are to end. `told`: they have the signal.
   struct Stop {
@@ -80,7 +86,7 @@ class EngineSignals {
  private:
   // What is known of one signal. kNever: it has not happened, or nothing is due.
   struct Signal {
-    Instant agent_got = kNever;
+    Instant witness_got = kNever;
     Instant warned = kNever;
     Instant heard = kNever;     // From another node.
     Instant told_all = kNever;  // By this node, as node 0.
@@ -92,7 +98,7 @@ class EngineSignals {
 
   void on(Instant now, const Seated& event);
   void on(Instant now, const FrontGot& event);
-  void on(Instant now, const AgentGot& event);
+  void on(Instant now, const WitnessGot& event);
   void on(Instant now, const Heard& event);
   void on(Instant now, const TimeIsShort& event);
   void on(Instant now, const Tick& event);
@@ -102,6 +108,7 @@ class EngineSignals {
 
   int node_rank_ = 0;
   int nodes_ = 1;
+  bool stopped_ = false;                // There is one Stop.
   std::map<int, Signal> signals_;       // By number.
   std::vector<Effect>* out_ = nullptr;  // Only within step().
 };

@@ -51,8 +51,9 @@ WorkerGroup::WorkerGroup(const Options& options) : options_(options) {
 // Suspend, again flag; -    flag; -     suspend [9]  suspend   suspend   flag [9]     flag; -
 // Resume, again  flag; -    flag; -     go on        resume    resume    flag; -      flag; -
 // Forward        -          -           if live      if live   -         -            -
-// Tick           -          -           [4]          [4]       report,   report, kill round
-//                                                              stop      or give up
+// Tick           -          -           [4]          [4]       report,   report, the   round
+//                                                              stop      rest, kill
+//                                                                        or give up
 //
 // succeeded (coordinated groups only): Regroup requests a round; JobEnded, StopRequested and
 // KillRequested finish; everything else is "-".
@@ -90,7 +91,7 @@ bool WorkerGroup::is_old(int attempt) {
 }
 
 Instant WorkerGroup::next_deadline() const {
-  return frozen() ? kNever : std::min({deadline_, report_at_, suspect_until_});
+  return frozen() ? kNever : std::min({deadline_, report_at_, rest_at_, suspect_until_});
 }
 
 // ---- Rounds and starts.

@@ -122,6 +122,7 @@ class WorkerGroup {
   void fail_attempt(Instant now, group::FirstFailure first);
   void note_lifetime(Instant now, bool failed);
   void begin_stop(Instant now, group::StopReason reason, int signal);
+  void begin_grace(Instant now, Duration grace);
   void begin_kill(Instant now);
   void report_stopping(Instant now);
   void tick_draining(Instant now);
@@ -176,6 +177,7 @@ class WorkerGroup {
   Instant drain_began_{};
 
   Instant deadline_ = kNever;   // When this phase ends without an event.
+  Instant rest_at_ = kNever;    // When all that is left gets TERM, in a stop.
   Instant report_at_ = kNever;  // When the next status line is due.
 
   std::vector<Effect>* out_ = nullptr;  // Only within step().

@@ -145,13 +145,20 @@ struct WorkerFailed {
   int restarts_left = 0;  // After that restart.
   friend bool operator==(const WorkerFailed&, const WorkerFailed&) = default;
 };
-// Send `signal`, then CONT, to each live worker's process group and to all other descendants. May
-// come twice in one attempt if a worker was being started when the stop began; the second one is
-// for those that have not had the signal yet.
+// Send `signal`, then CONT, to each live worker, or to those below it that handle the signal
+// (agent/process/stop_receivers.h), and to the descendants that no live worker needs. May come
+// twice in one attempt if a worker was being started when the stop began; the second one is for
+// those that have not had the signal yet.
 struct Stop {
   int attempt = 0;
   int signal = 0;
   friend bool operator==(const Stop&, const Stop&) = default;
+};
+// Two thirds of the grace are over: send TERM, then CONT, to all that have not had a signal of this
+// stop.
+struct StopRest {
+  int attempt = 0;
+  friend bool operator==(const StopRest&, const StopRest&) = default;
 };
 // Send KILL and CONT to all workers and descendants, repeatedly until GroupEmpty.
 struct Kill {
@@ -218,7 +225,7 @@ struct Finish {
   friend bool operator==(const Finish&, const Finish&) = default;
 };
 
-using Effect = std::variant<RequestRound, Spawn, WorkerFailed, Stop, Kill, ReportStopping,
+using Effect = std::variant<RequestRound, Spawn, WorkerFailed, Stop, StopRest, Kill, ReportStopping,
                             WatchLeftovers, ReportLeftovers, SuspendWorkers, ResumeWorkers,
                             ForwardSignal, BackOff, Succeeded, Note, Finish>;
 

@@ -21,14 +21,21 @@ void WorkerGroup::begin_stop(Instant now, group::StopReason reason, int signal) 
   reason_ = reason;
   sent_signal_ = signal;
   killing_ = looked_twice_ = empty_ = false;
-  deadline_ = instant_after(now, grace);
+  begin_grace(now, grace);
   if (group_is_gone()) return conclude_stop_if_gone(now);  // No worker was started.
   out_->push_back(group::Stop{attempt_, signal});
   report_stopping(now);
 }
 
+// Leftovers have all had TERM.
+void WorkerGroup::begin_grace(Instant now, Duration grace) {
+  deadline_ = instant_after(now, grace);
+  if (reason_ != group::StopReason::leftovers) rest_at_ = instant_after(now, grace / 3 * 2);
+}
+
 void WorkerGroup::begin_kill(Instant now) {
   killing_ = true;
+  rest_at_ = kNever;
   looked_twice_ = false;
   deadline_ = instant_after(now, options_.kill_wait);
   out_->push_back(group::Kill{attempt_});
@@ -62,7 +69,7 @@ void WorkerGroup::on(Instant now, const group::StopRequested& event) {
 void WorkerGroup::on(Instant now, const group::StopRepeated&) {
   if (phase_ != Phase::stopping || reason_ != group::StopReason::requested || killing_)
     return ignore("StopRepeated", "no grace is running");
-  deadline_ = std::max(deadline_, instant_after(now, options_.grace));
+  begin_grace(now, options_.grace);
   looked_twice_ = false;
   report_stopping(now);
 }
@@ -124,6 +131,7 @@ bool WorkerGroup::group_is_gone() const {
 
 void WorkerGroup::conclude_stop_if_gone(Instant now) {
   if (!group_is_gone()) return;
+  rest_at_ = kNever;
   switch (reason_) {
     case group::StopReason::failure:
       return restart_after_failure(now);
@@ -206,7 +214,13 @@ void WorkerGroup::tick_draining(Instant now) {
 
 void WorkerGroup::tick_stopping(Instant now, bool stood_still) {
   if (PLANTED(grace_never_ends)) deadline_ = instant_after(now, options_.report_every);
-  if (now < deadline_) return report_stopping(now);
+  const bool is_over = now >= deadline_;
+  if (now >= rest_at_ && (!is_over || stood_still)) {
+    rest_at_ = kNever;
+    out_->push_back(group::StopRest{attempt_});
+  }
+  if (!is_over && now >= report_at_) report_stopping(now);
+  if (!is_over) return;
   if (stood_still && !looked_twice_) {
     looked_twice_ = true;
     deadline_ = instant_after(now, options_.second_look);

@@ -52,6 +52,10 @@ void Output::open_attempt(AttemptPlan plan, AttemptDone done) {
       std::bind_front(&OutputLoop::open_attempt, loop_.get(), std::move(plan), std::move(done)));
 }
 
+void Output::read_to_the_end() {
+  loop_->requests().push(std::bind_front(&OutputLoop::read_to_the_end, loop_.get()));
+}
+
 void Output::mark_stop() {
   loop_->mark_stop();
   loop_->requests().push(std::bind_front(&OutputLoop::mark_files, loop_.get()));

@@ -35,6 +35,10 @@ int epoll_timeout(Instant now, Instant deadline) {
   return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(deadline - now).count());
 }
 
+// A console that is gone ends the workers that print there, as `| head` does, but only after this:
+// the signal that ended its reader may be on its way to us.
+constexpr auto kStopMayFollow = std::chrono::milliseconds(250);
+
 // The most that can be left in a stream after its writers have stopped.
 size_t capacity_of(const WorkerStream& stream) {
   const int capacity = ::fcntl(stream.fd(), F_GETPIPE_SZ);
@@ -96,6 +100,7 @@ Instant OutputLoop::next_deadline() const {
   Instant first = kNever;
   for (const Console& console : consoles_)
     first = std::min(first, console.next_deadline());
+  if (gone_since_ && has_useless()) first = std::min(first, *gone_since_ + kStopMayFollow);
   return first;
 }
 
@@ -199,8 +204,15 @@ void OutputLoop::resume_paused() {
   }
 }
 
+bool OutputLoop::has_useless() const {
+  return !reads_to_the_end_ &&
+         std::ranges::any_of(streams_, [](const auto& entry) { return entry.second->useless(); });
+}
+
 void OutputLoop::end_useless() {
   if (std::ranges::none_of(consoles_, &Console::gone)) return;
+  if (!gone_since_) gone_since_ = output_now();
+  if (reads_to_the_end_ || output_now() < *gone_since_ + kStopMayFollow) return;
   const auto streams = streams_;
   for (const auto& [token, stream] : streams) {
     if (stream->useless()) end_stream(token, *stream);
@@ -234,6 +246,7 @@ void OutputLoop::open_attempt(const AttemptPlan& plan, const Output::AttemptDone
   auto opened = open_attempt_streams(place, plan.ranks);
   if (!opened) return done(tl::unexpected(opened.error()));
   attempt_open_ = true;
+  reads_to_the_end_ = false;
   file_failure_said_ = false;
   workers_ = std::move(opened->ours);
   for (const WorkerEnds& worker : workers_) {

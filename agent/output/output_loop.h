@@ -45,6 +45,7 @@ class OutputLoop {
   void open_run(const Output::RunDone& done);
   void open_attempt(const AttemptPlan& plan, const Output::AttemptDone& done);
   void drain(bool keep, const Output::DrainDone& done);
+  void read_to_the_end() { reads_to_the_end_ = true; }
   void mark_files();
   std::vector<WorkerTail> tails() const;
   void say(std::string text);
@@ -65,6 +66,7 @@ class OutputLoop {
   void read_rest(WorkerStream& stream);
   void end_stream(uint64_t token, WorkerStream& stream);
   void resume_paused();
+  bool has_useless() const;
   void end_useless();
   WorkerPrinted printed_by(const WorkerEnds& worker) const;
   void keep_tails(DrainReport& report);
@@ -95,6 +97,8 @@ class OutputLoop {
   uint64_t refused_ = 0;                       // Own messages dropped for lack of room.
   std::set<std::string> failed_files_;
   bool attempt_open_ = false;
+  bool reads_to_the_end_ = false;      // Of this attempt.
+  std::optional<Instant> gone_since_;  // A console was seen to be gone.
   bool stopping_ = false;
   std::promise<void> end_;
   std::future<void> ended_;

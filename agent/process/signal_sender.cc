@@ -1,24 +1,38 @@
 #include "agent/process/signal_sender.h"
 
 #include <cerrno>
-#include <csignal>
 #include <cstdlib>
 #include <fstream>
 #include <string>
 
 #include <fmt/format.h>
-#include <signal.h>
 
 namespace muster {
+namespace {
 
-bool is_from_engine(const signalfd_siginfo& info) {
-  if (info.ssi_code != SI_USER) return false;
-  std::ifstream file(fmt::format("/proc/{}/comm", info.ssi_pid));
+Sender who_sent(int code, pid_t pid, uid_t uid) {
+  if (code > 0) return Sender::kernel;
+  if (code != SI_USER) return Sender::process;
+  std::ifstream file(fmt::format("/proc/{}/comm", pid));
   std::string name;
-  if (std::getline(file, name)) return name.starts_with("slurmstepd");
+  if (std::getline(file, name)) {
+    if (name.starts_with("slurmstepd")) return Sender::engine;
+    return name == "systemd" ? Sender::manager : Sender::process;
+  }
   // The daemon outlives its signal; a root's kill(1) may be gone by now, and is no engine.
-  const bool is_hidden = kill(static_cast<pid_t>(info.ssi_pid), 0) != 0 && errno == EPERM;
-  return is_hidden && info.ssi_uid == 0 && std::getenv("SLURM_JOB_ID") != nullptr;
+  const bool is_hidden = kill(pid, 0) != 0 && errno == EPERM;
+  const bool is_daemon = is_hidden && uid == 0 && std::getenv("SLURM_JOB_ID") != nullptr;
+  return is_daemon ? Sender::engine : Sender::process;
+}
+
+}  // namespace
+
+Sender sender_of(const signalfd_siginfo& info) {
+  return who_sent(info.ssi_code, static_cast<pid_t>(info.ssi_pid), info.ssi_uid);
+}
+
+Sender sender_of(const siginfo_t& info) {
+  return who_sent(info.si_code, info.si_pid, info.si_uid);
 }
 
 }  // namespace muster

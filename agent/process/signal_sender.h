@@ -1,14 +1,25 @@
-// Whether a signal is from the engine that started this job, which signals every process of it.
-// Read from /proc at once, while the sender is still there; any thread. Slurm's is the only engine
-// of that kind: orted, hydra and kubelet signal only what they started.
+// Who sent a signal: it says whether the workers may have been sent it as well. Read from /proc at
+// once, while the sender is still there; any thread.
 #pragma once
 
+#include <cstdint>
+
+#include <signal.h>
 #include <sys/signalfd.h>
 
 namespace muster {
 
-// Sent by Slurm's daemon of the step. Where /proc hides the processes of other users (hidepid of
-// proc(5)), any of root's that still runs counts as it in a Slurm job.
-bool is_from_engine(const signalfd_siginfo& info);
+enum class Sender : uint32_t {
+  kernel,   // A key press, a hangup of the terminal: to its foreground group alone.
+  process,  // kill(2).
+  manager,  // systemd, which stops all processes of a cgroup unless KillMode says otherwise.
+  // The engine that started this job and signals every process of it: Slurm's daemon of the step.
+  // orted, hydra and kubelet signal only what they started. Where /proc hides the processes of
+  // other users (hidepid of proc(5)), any of root's that still runs counts as it in a Slurm job.
+  engine,
+};
+
+Sender sender_of(const signalfd_siginfo& info);
+Sender sender_of(const siginfo_t& info);
 
 }  // namespace muster

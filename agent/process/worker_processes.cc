@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "agent/process/stop_receivers.h"
 #include "rendezvous/net/call_after.h"
 
 namespace muster {
@@ -39,6 +40,10 @@ int open_signalfd() {
   return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
+std::pair<pid_t, uint64_t> key_of(const ProcessEntry& process) {
+  return {process.pid, process.start_ticks};
+}
+
 double seconds(const timeval& time) {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
 }
@@ -59,6 +64,7 @@ void WorkerProcesses::begin_attempt(int workers) {
   workers_.resize(static_cast<size_t>(workers));
   seen_pids_.clear();
   already_signalled_.clear();
+  told_.clear();
   stop_signal_.reset();
   killing_ = kill_is_refused_ = false;
   watching_ = false;
@@ -154,6 +160,7 @@ void WorkerProcesses::reap_orphans() {
     if (is_worker) return;
     waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG);
     info.si_pid = 0;
+    if (stop_signal_ && !killing_) signal_rest_soon();  // What it started is on its own now.
   }
 }
 
@@ -202,24 +209,67 @@ SignalOutcome WorkerProcesses::send(const ProcessEntry& process, int signal) {
 }
 
 void WorkerProcesses::refuse(const ProcessEntry& process) {
-  if (refused_.insert({process.pid, process.start_ticks}).second) callbacks_.refused(process);
+  if (refused_.insert(key_of(process)).second) callbacks_.refused(process);
 }
 
 void WorkerProcesses::stop(int signal) {
   stop_signal_ = signal;
+  const std::vector<ProcessEntry> tree = descendants();
   for (Worker& worker : workers_) {
-    if (!std::exchange(worker.has_signal, true)) send_to_group(worker, signal);
+    if (!worker.exited && !std::exchange(worker.has_signal, true)) stop_worker(tree, worker);
     send_to_group(worker, SIGCONT);
   }
   signal_rest();
   watch_empty();
 }
 
+void WorkerProcesses::stop_worker(const std::vector<ProcessEntry>& tree, const Worker& worker) {
+  if (signal_receivers(tree, worker.pid)) return;
+  for (const ProcessEntry& process : tree) {
+    if (process.group == worker.pid) already_signalled_.insert(key_of(process));
+  }
+  send_to_group(worker, *stop_signal_);
+}
+
+// False: nothing at or below `root` handles the signal.
+bool WorkerProcesses::signal_receivers(const std::vector<ProcessEntry>& tree, pid_t root) {
+  const std::vector<pid_t> receivers = stop_receivers(tree, root, *stop_signal_, signal_use_of);
+  if (receivers.empty()) return false;
+  for (const ProcessEntry& process : tree) {
+    if (std::ranges::count(receivers, process.pid) > 0 && !told_.contains(key_of(process)))
+      send_once(process, *stop_signal_);
+  }
+  return true;
+}
+
+void WorkerProcesses::send_once(const ProcessEntry& process, int signal) {
+  if (is_over(process) || !already_signalled_.insert(key_of(process)).second) return;
+  send(process, signal);
+  signal_process(process, SIGCONT);
+}
+
+void WorkerProcesses::stop_rest() {
+  for (const ProcessEntry& process : descendants())
+    send_once(process, SIGTERM);
+}
+
 void WorkerProcesses::have_signal(std::chrono::steady_clock::time_point when) {
   for (Worker& worker : workers_)
     worker.has_signal = !worker.exited && when - worker.started >= kJustStarted;
+  std::set<pid_t> left_out = helpers_;
+  for (const Worker& worker : workers_) {
+    if (!worker.has_signal) left_out.insert(worker.pid);
+  }
+  for (const ProcessEntry& process : descendants_of(getpid(), left_out))
+    told_.insert(key_of(process));
   for (const ProcessEntry& process : descendants_of(getpid(), live_workers_and_helpers()))
-    already_signalled_.insert({process.pid, process.start_ticks});
+    already_signalled_.insert(key_of(process));
+}
+
+bool WorkerProcesses::may_handle(int signal) const {
+  return std::ranges::any_of(workers_, [&](const Worker& worker) {
+    return worker.exited || muster::may_handle(signal_use_of(worker.pid), signal);
+  });
 }
 
 std::set<pid_t> WorkerProcesses::live_workers_and_helpers() const {
@@ -239,19 +289,27 @@ void WorkerProcesses::signal_rest_soon() {
   });
 }
 
+// What no live worker needs. An orphan in a live worker's group may still serve it.
 void WorkerProcesses::signal_rest() {
   const std::set<pid_t> spared = live_workers_and_helpers();
-  for (const ProcessEntry& process : descendants_of(getpid(), spared)) {
+  const std::vector<ProcessEntry> tree = descendants_of(getpid(), spared);
+  std::set<pid_t> all_of;  // Orphans that handle nothing, and what is below them.
+  for (const ProcessEntry& process : tree) {
     seen_pids_.insert(process.pid);
-    // Workers' groups have had the signal already: orphans in a live worker's group get it once.
-    if (is_over(process) || spared.contains(process.group)) continue;
-    if (!already_signalled_.insert({process.pid, process.start_ticks}).second) continue;
-    send(process, *stop_signal_);
-    // A shell without job control starts its background jobs with INT and QUIT ignored: such an
-    // orphan would make every Ctrl-C take the whole grace period.
-    if (*stop_signal_ != SIGTERM) signal_process(process, SIGTERM);
-    signal_process(process, SIGCONT);
+    const bool is_root = process.parent == getpid();
+    if (is_root ? spared.contains(process.group) || signal_receivers(tree, process.pid)
+                : !all_of.contains(process.parent))
+      continue;
+    all_of.insert(process.pid);
+    signal_orphan(process);
   }
+}
+
+// A shell without job control starts its background jobs with INT and QUIT ignored: such an orphan
+// would make every Ctrl-C take two thirds of the grace.
+void WorkerProcesses::signal_orphan(const ProcessEntry& process) {
+  const uint64_t ignored = signal_use_of(process.pid).ignored;
+  send_once(process, (ignored >> (*stop_signal_ - 1) & 1) != 0 ? SIGTERM : *stop_signal_);
 }
 
 void WorkerProcesses::kill() {

@@ -5,9 +5,11 @@
 // The calling process must be a child subreaper: then the job is exactly the tree below it, and one
 // waitid that answers ECHILD proves that nothing is left.
 //
-// A stop signal goes to each live worker's process group, and to descendants without a live worker
-// above them. Processes that a live worker has moved to a session of their own are left to that
-// worker until it has ended: a checkpoint in progress may need its helper. KILL goes to everything.
+// A stop signal goes to each live worker, or to those below it that handle the signal in its place
+// (stop_receivers.h); where nothing does, to its process group. The other processes below a live
+// worker are left to it until it has ended: a checkpoint in progress may need them. Descendants
+// without a live worker above them get the signal by the same rule. What is left late in the grace
+// gets TERM, and KILL goes to everything.
 #pragma once
 
 #include <chrono>
@@ -60,10 +62,12 @@ class WorkerProcesses {
 
   // To each worker once in an attempt.
   void stop(int signal);
-  // All workers and other processes of the job, but for those that begin just now, have had the
-  // signal that stop() will be called for.
-  // They were sent it at `when`.
+  void stop_rest();  // TERM to all that have had no signal of this stop.
+  // Records that every process alive at `when` has had the signal that stop() will be called for,
+  // but for those that were just started.
   void have_signal(std::chrono::steady_clock::time_point when);
+  // False: no process of the job handles the signal, so a second one would do no harm.
+  bool may_handle(int signal) const;
   void kill();  // Repeats until nothing is left; `empty` reports that if watched for.
   bool kill_is_refused() const { return kill_is_refused_; }  // As of the last kill round.
   void watch_empty();
@@ -108,6 +112,10 @@ class WorkerProcesses {
   void reap_orphans();
   void signal_rest_soon();
   void signal_rest();
+  void signal_orphan(const ProcessEntry& process);
+  void stop_worker(const std::vector<ProcessEntry>& tree, const Worker& worker);
+  bool signal_receivers(const std::vector<ProcessEntry>& tree, pid_t root);
+  void send_once(const ProcessEntry& process, int signal);
   void kill_round();
   void check_empty();
   bool nothing_left() const;
@@ -124,10 +132,10 @@ class WorkerProcesses {
   std::set<pid_t> helpers_;
   std::set<pid_t> abandoned_helpers_;  // Killed but not yet reaped; also in helpers_.
   std::set<pid_t> seen_pids_;
-  std::set<std::pair<pid_t, uint64_t>>
-      already_signalled_;                         // By this stop, outside the workers' groups.
-  std::set<std::pair<pid_t, uint64_t>> refused_;  // Already reported as refused.
-  std::optional<int> stop_signal_;                // Of the stop in progress.
+  std::set<std::pair<pid_t, uint64_t>> already_signalled_;  // By this stop.
+  std::set<std::pair<pid_t, uint64_t>> told_;               // As have_signal() says.
+  std::set<std::pair<pid_t, uint64_t>> refused_;            // Already reported as refused.
+  std::optional<int> stop_signal_;                          // Of the stop in progress.
   bool rest_pending_ = false;
   bool killing_ = false;
   bool kill_is_refused_ = false;

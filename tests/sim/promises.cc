@@ -89,12 +89,21 @@ void Promises::on(Instant now, const group::Stop& effect) {
   stopped_at_.emplace(effect.attempt, now);
 }
 
+void Promises::on(Instant now, const group::StopRest& effect) {
+  const auto stopped = stopped_at_.find(effect.attempt);
+  check(stopped != stopped_at_.end() && now - stopped->second >= plan_.group.grace / 3 * 2,
+        "the rest gets no TERM within two thirds of the grace");
+  rest_stopped_.insert(effect.attempt);
+}
+
 void Promises::on(Instant now, const group::Kill& effect) {
   const auto stopped = stopped_at_.emplace(effect.attempt, now).first;
   const Duration grace = std::min(plan_.group.grace, plan_.group.leftovers_grace);
   check(kill_requested_ || now - stopped->second >= grace, "no KILL within the grace");
   if (first_failures_.contains(effect.attempt) && !kill_requested_) {
     check(now - stopped->second >= plan_.group.grace, "no KILL within the grace of a failed group");
+    check(rest_stopped_.contains(effect.attempt) || plan_.group.grace <= plan_.group.jump * 3,
+          "the rest gets TERM before KILL");
   }
 }
 

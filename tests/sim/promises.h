@@ -33,6 +33,7 @@ class Promises {
   void on(Instant now, const group::Spawn& effect);
   void on(Instant now, const group::WorkerFailed& effect);
   void on(Instant now, const group::Stop& effect);
+  void on(Instant now, const group::StopRest& effect);
   void on(Instant now, const group::Kill& effect);
   void on(Instant now, const group::ForwardSignal& effect);
   void on(Instant now, const group::Finish& effect);
@@ -63,6 +64,7 @@ class Promises {
   std::map<int, group::FirstFailure> first_failures_;  // By attempt.
   std::set<std::pair<int, int>> fail_worker_;
   std::map<int, Instant> stopped_at_;  // By attempt: time of the first Stop or Kill.
+  std::set<int> rest_stopped_;         // Attempts.
   int paid_restarts_ = 0;
   bool end_requested_ = false;
   bool kill_requested_ = false;

@@ -61,6 +61,7 @@ class Simulation {
   void perform(const group::RequestRound& effect);
   void perform(const group::Spawn& effect);
   void perform(const group::Stop& effect);
+  void perform(const group::StopRest& effect) { world_.send(now_, effect.attempt, SIGTERM); }
   void perform(const group::Kill& effect);
   void perform(const group::WatchLeftovers& effect);
   void perform(const group::SuspendWorkers& effect) { world_.suspend(now_, effect.attempt); }

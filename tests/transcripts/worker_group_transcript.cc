@@ -132,6 +132,9 @@ std::string text(const WorkerFailed& e) {
 std::string text(const Stop& e) {
   return fmt::format("Stop{{attempt {}, {}}}", e.attempt, signal_name(e.signal));
 }
+std::string text(const StopRest& e) {
+  return of_attempt("StopRest", e.attempt);
+}
 std::string text(const Kill& e) {
   return of_attempt("Kill", e.attempt);
 }

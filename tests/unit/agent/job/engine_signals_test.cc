@@ -52,20 +52,20 @@ class Node {
 constexpr EngineSignals::FrontGot kStop{SIGTERM, true};
 constexpr EngineSignals::FrontGot kWarning{SIGUSR1, false};
 
-TEST(EngineSignals, AStopThatTheAgentGotTooIsNotPassedOn) {
+TEST(EngineSignals, AStopThatTheWitnessGotTooIsNotPassedOn) {
   Node node(1, 2);
   EXPECT_EQ(node.hear(kStop), "");
-  EXPECT_EQ(node.hear(EngineSignals::AgentGot{SIGTERM}), "stop 15 told");
+  EXPECT_EQ(node.hear(EngineSignals::WitnessGot{SIGTERM}), "stop 15 told");
   EXPECT_TRUE(node.is_at_rest());
   Node other(1, 2);
-  EXPECT_EQ(other.hear(EngineSignals::AgentGot{SIGTERM}), "");
+  EXPECT_EQ(other.hear(EngineSignals::WitnessGot{SIGTERM}), "");
   EXPECT_EQ(other.hear(kStop), "stop 15 told");
 }
 
 TEST(EngineSignals, AStopThatOnlyTheFrontGotIsPassedOn) {
   Node node(0, 1);
-  node.hear(EngineSignals::AgentGot{SIGUSR1});
-  node.hear(EngineSignals::AgentGot{SIGTERM});
+  node.hear(EngineSignals::WitnessGot{SIGUSR1});
+  node.hear(EngineSignals::WitnessGot{SIGTERM});
   node.pass(seconds{2});
   EXPECT_EQ(node.hear(kStop), "") << "another signal, and one of long ago";
   EXPECT_EQ(node.until_deadline(), EngineSignals::kNextDoor);
@@ -73,10 +73,28 @@ TEST(EngineSignals, AStopThatOnlyTheFrontGotIsPassedOn) {
   EXPECT_TRUE(node.is_at_rest());
 }
 
+TEST(EngineSignals, AStopThatNoOtherProcessCanHaveIsPassedOnAtOnce) {
+  Node node(0, 1);
+  EXPECT_EQ(node.hear(EngineSignals::FrontGot{SIGINT, true, Duration{0}}), "stop 2 untold");
+  EXPECT_TRUE(node.is_at_rest());
+  Node late(0, 1);
+  late.hear(EngineSignals::WitnessGot{SIGTERM});
+  EXPECT_EQ(late.hear(EngineSignals::FrontGot{SIGTERM, true, Duration{0}}), "stop 15 told");
+}
+
+TEST(EngineSignals, ThereIsOneStop) {
+  Node node(0, 1);
+  node.hear(kStop);
+  EXPECT_EQ(node.hear(EngineSignals::FrontGot{SIGINT, true, Duration{0}}), "stop 2 untold");
+  EXPECT_EQ(node.tick(), "");
+  EXPECT_EQ(node.hear(kStop), "");
+  EXPECT_TRUE(node.is_at_rest());
+}
+
 TEST(EngineSignals, AWarningIsToldToAllByNode0) {
   Node first(0, 3);
   first.hear(kWarning);
-  EXPECT_EQ(first.hear(EngineSignals::AgentGot{SIGUSR1}), "tell -1 10 by engine, warn 10 told");
+  EXPECT_EQ(first.hear(EngineSignals::WitnessGot{SIGUSR1}), "tell -1 10 by engine, warn 10 told");
   EXPECT_EQ(first.hear(EngineSignals::Heard{SIGUSR1, true}), "") << "it is the same warning";
   EXPECT_TRUE(first.is_at_rest());
   Node alone(0, 1);
@@ -88,12 +106,12 @@ TEST(EngineSignals, AWarningIsToldToAllByNode0) {
 TEST(EngineSignals, AnotherNodeTellsNode0AtOnceUnlessItHasHeardOfIt) {
   Node node(2, 3);
   node.hear(kWarning);
-  EXPECT_EQ(node.hear(EngineSignals::AgentGot{SIGUSR1}), "tell 0 10 by engine, warn 10 told");
+  EXPECT_EQ(node.hear(EngineSignals::WitnessGot{SIGUSR1}), "tell 0 10 by engine, warn 10 told");
   EXPECT_TRUE(node.is_at_rest());
   Node late(2, 3);
   late.hear(EngineSignals::Heard{SIGUSR1, true});
   late.hear(kWarning);
-  EXPECT_EQ(late.hear(EngineSignals::AgentGot{SIGUSR1}), "warn 10 told");
+  EXPECT_EQ(late.hear(EngineSignals::WitnessGot{SIGUSR1}), "warn 10 told");
   Node lonely(2, 3);
   lonely.hear(kWarning);
   EXPECT_EQ(lonely.tick(), "tell 0 10, warn 10 untold");
@@ -111,7 +129,7 @@ TEST(EngineSignals, WhatTheEngineSendsToAllIsWaitedFor) {
   EXPECT_EQ(node.hear(EngineSignals::Heard{SIGUSR1, true}), "");
   EXPECT_EQ(node.until_deadline(), EngineSignals::kElsewhere);
   node.pass(milliseconds{900});
-  EXPECT_EQ(node.hear(EngineSignals::AgentGot{SIGUSR1}), "warn 10 told");
+  EXPECT_EQ(node.hear(EngineSignals::WitnessGot{SIGUSR1}), "warn 10 told");
   EXPECT_EQ(node.hear(kWarning), "") << "the front got it as well";
   EXPECT_TRUE(node.is_at_rest());
   Node left_out(1, 3);
@@ -131,7 +149,7 @@ TEST(EngineSignals, AStopAndAWarningDoNotMix) {
   Node node(0, 2);
   node.hear(kWarning);
   node.hear(kStop);
-  EXPECT_EQ(node.hear(EngineSignals::AgentGot{SIGTERM}), "stop 15 told");
+  EXPECT_EQ(node.hear(EngineSignals::WitnessGot{SIGTERM}), "stop 15 told");
   EXPECT_EQ(node.tick(), "tell -1 10, warn 10 untold");
   EXPECT_TRUE(node.is_at_rest());
 }

@@ -33,11 +33,13 @@ class GroupDriver {
   }
 
   // Lets time pass, without a Tick.
-  void pass(Duration duration) { now_ms_ += duration / std::chrono::milliseconds{1}; }
+  void pass(Duration duration) {
+    now_ms_ += std::chrono::ceil<std::chrono::milliseconds>(duration).count();
+  }
 
   // Lets time pass until the deadline, and ticks. REQUIRES: there is a deadline.
   std::string tick_at_deadline() {
-    now_ms_ = machine_.next_deadline().time_since_epoch() / std::chrono::milliseconds{1};
+    pass(until_deadline());
     return hear(group::Tick{});
   }
 

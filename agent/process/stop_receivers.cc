@@ -1,0 +1,141 @@
+#include "agent/process/stop_receivers.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <csignal>
+#include <fstream>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <linux/kcmp.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace muster {
+namespace {
+
+constexpr std::array<std::string_view, 8> kShells{"sh",  "bash", "dash", "zsh",
+                                                  "ksh", "mksh", "ash",  "busybox"};
+// These pass a signal on to their whole process group, so that it would reach the children of the
+// program that saves, and that program twice.
+constexpr std::array<std::string_view, 2> kPassOnToAll{"timeout", "dumb-init"};
+
+bool has(uint64_t mask, int signal) {
+  return (mask >> (signal - 1) & 1) != 0;
+}
+
+bool is_shell(const SignalUse& use) {
+  return std::ranges::count(kShells, use.program) > 0;
+}
+
+bool passes_on_to_all(const SignalUse& use) {
+  return std::ranges::count(kPassOnToAll, use.program) > 0;
+}
+
+bool handles(const SignalUse& use, int signal) {
+  if (has(use.caught, signal))
+    return signal != SIGINT || is_shell(use) || !use.waits || has(use.caught, SIGTERM);
+  return has(use.blocked, signal) && !has(use.ignored, signal);
+}
+
+class ReceiverSearch {
+ public:
+  ReceiverSearch(const std::vector<ProcessEntry>& tree, int signal,
+                 const std::function<SignalUse(pid_t)>& use)
+      : tree_(tree), signal_(signal), use_(use) {}
+
+  // False: nothing at or below it handles the signal.
+  bool find(pid_t pid) {
+    const SignalUse use = use_(pid);
+    const bool handles = muster::handles(use, signal_);
+    if (!is_shell(use) && !passes_on_to_all(use) && (handles || !use.waits)) {
+      if (handles) found_.push_back(pid);
+      return handles;
+    }
+    const bool has_trap = handles && is_shell(use);
+    bool below = false;
+    for (const ProcessEntry& child : tree_) {
+      if (child.parent != pid || (has_trap && is_in_background(use, use_(child.pid)))) continue;
+      const bool child_handles = find(child.pid);
+      if (has_trap && !child_handles) add_all(child.pid);
+      below = below || child_handles;
+    }
+    if (has_trap) found_.push_back(pid);
+    return below || has_trap;
+  }
+
+  std::vector<pid_t> found() && { return std::move(found_); }
+
+ private:
+  // Shells without job control ignore SIGINT in what they start in the background, and give it no
+  // input.
+  static bool is_in_background(const SignalUse& shell, const SignalUse& child) {
+    return child.own_null || (has(child.ignored, SIGINT) && !has(shell.ignored, SIGINT));
+  }
+
+  void add_all(pid_t pid) {
+    found_.push_back(pid);
+    for (const ProcessEntry& child : tree_) {
+      if (child.parent == pid) add_all(child.pid);
+    }
+  }
+
+  const std::vector<ProcessEntry>& tree_;
+  const int signal_;
+  const std::function<SignalUse(pid_t)>& use_;
+  std::vector<pid_t> found_;
+};
+
+std::string base_name_of_link(const std::string& path) {
+  std::array<char, 4096> target{};
+  const ssize_t n = readlink(path.c_str(), target.data(), target.size());
+  const std::string_view all(target.data(), static_cast<size_t>(std::max<ssize_t>(n, 0)));
+  return std::string(all.substr(all.rfind('/') + 1));
+}
+
+std::string proc_file(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// The number behind a key in the text of a file in /proc; 0 if there is none.
+uint64_t field(const std::string& text, std::string_view key, int base) {
+  const size_t found = text.find(key);
+  const size_t at =
+      found == std::string::npos ? found : text.find_first_not_of(" \t", found + key.size());
+  uint64_t value = 0;
+  if (at != std::string::npos)
+    std::from_chars(text.data() + at, text.data() + text.size(), value, base);
+  return value;
+}
+
+}  // namespace
+
+SignalUse signal_use_of(pid_t pid) {
+  const std::string folder = fmt::format("/proc/{}/", pid);
+  const std::string status = proc_file(folder + "status");
+  SignalUse use;
+  use.program = base_name_of_link(folder + "exe");
+  use.caught = field(status, "\nSigCgt:", 16);
+  use.ignored = field(status, "\nSigIgn:", 16);
+  use.blocked = field(status, "\nSigBlk:", 16);
+  use.waits = proc_file(folder + "wchan").starts_with("do_wait");
+  use.own_null = base_name_of_link(folder + "fd/0") == "null" &&
+                 syscall(SYS_kcmp, field(status, "\nPPid:", 10), pid, KCMP_FILE, 0, 0) > 0;
+  return use;
+}
+
+bool may_handle(const SignalUse& use, int signal) {
+  return use.program.empty() || handles(use, signal) || use.waits || is_shell(use) ||
+         passes_on_to_all(use);
+}
+
+std::vector<pid_t> stop_receivers(const std::vector<ProcessEntry>& tree, pid_t root, int signal,
+                                  const std::function<SignalUse(pid_t)>& use) {
+  ReceiverSearch search(tree, signal, use);
+  search.find(root);
+  return std::move(search).found();
+}
+
+}  // namespace muster

@@ -1,0 +1,303 @@
+"""A stop loses nothing: who gets the first signal, that everybody gets it once, and that a console may go with it."""
+import os
+import pty
+import signal
+import subprocess
+import sys
+
+from harness import MUSTER, Job, LiveTest, children_of, is_gone, main, pause, processes, wait_for
+
+# Saves as a trainer does: it notes the signal, and once a step is done it writes a file. While it does, it needs its loader.
+SAVER = """#!/usr/bin/env python3
+import multiprocessing, os, signal, sys, time
+folder, rank = sys.argv[1], os.environ["RANK"]
+got = []
+def note(number, frame):
+    got.append(number)
+    with open(f"{folder}/got.{rank}", "a") as f:
+        f.write(signal.Signals(number).name + "\\n")
+    if os.environ.get("RAISES"):
+        raise KeyboardInterrupt
+def load(queue):
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+    if os.environ.get("LOADER_SESSION"):
+        os.setsid()
+    while True:
+        queue.put(time.sleep(0.02))
+def step():
+    while loader.is_alive():
+        try:
+            return queue.get(timeout=0.1)
+        except Exception:
+            pass
+    raise RuntimeError("the loader has ended")
+def save():
+    for part in range(int(os.environ.get("PARTS", "5"))):
+        step()
+        print("saving part", part, flush=True)
+    open(f"{folder}/saved.{rank}", "w").close()
+queue = multiprocessing.Queue(2)
+loader = multiprocessing.Process(target=load, args=(queue,), daemon=True)
+loader.start()
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1):
+    signal.signal(number, note)
+step()
+open(f"{folder}/up.{rank}", "w").close()
+try:
+    while not got:
+        step()
+except KeyboardInterrupt:
+    pass
+save()
+sys.exit(int(os.environ.get("CODE", "0")))
+"""
+# Passes a signal on to the program that it runs, as profilers and `uv run` do, and then writes its report.
+PROFILER = """#!/usr/bin/env python3
+import os, signal, subprocess, sys, time
+program = subprocess.Popen(sys.argv[1:])
+def pass_on(number, frame):
+    time.sleep(0.3)
+    program.send_signal(number)
+for number in (signal.SIGTERM, signal.SIGINT):
+    signal.signal(number, pass_on)
+code = program.wait()
+open(f"{sys.argv[2]}/report.{os.environ['RANK']}", "w").close()
+sys.exit(code)
+"""
+WAITER = "import subprocess, sys; sys.exit(subprocess.run(sys.argv[1:]).returncode)"
+
+
+class Base(LiveTest):
+    def start(self, *program, flags=(), workers=2, **options):
+        self.saver = self.write("saver.py", SAVER)
+        program = [word.replace("SAVER", f"{self.saver} {self.folder.name} {self.marker}") for word in program]
+        job = Job("--nproc-per-node", workers, *flags, "--no-python", *program, **options)
+        self.addCleanup(job.__exit__)
+        self.wait_for_files(*[f"up.{rank}" for rank in range(workers)])
+        return job
+
+    def check_saved(self, *names, ranks=(0, 1)):
+        for rank in ranks:
+            self.assertTrue(self.exists(f"saved.{rank}"))
+            self.assertEqual(self.read(f"got.{rank}").split(), list(names))
+
+    def check(self, *program, number=signal.SIGTERM, env=None, flags=()):
+        job = self.start(*program, env=env, flags=flags)
+        job.signal(number)
+        self.assertEqual(job.wait(), 128 + number, job.stderr())
+        self.check_saved(number.name)
+        self.assert_nothing_left()
+        return job
+
+
+class WhoGetsIt(Base):
+    def direct(self, **options):
+        return self.check("sh", "-c", "exec SAVER", **options)
+
+    def test_the_loaders_of_a_rank_serve_it_until_it_has_saved(self):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+            with self.subTest(number.name):
+                self.setUp()
+                self.direct(number=number)
+
+    def test_so_they_do_for_a_signal_of_the_users_choice(self):
+        self.direct(number=signal.SIGUSR1, flags=("--signals-to-handle", "SIGUSR1"))
+
+    def test_a_handler_that_raises(self):
+        self.direct(env={"RAISES": "1"})
+
+    def test_a_loader_in_a_session_of_its_own(self):
+        self.direct(env={"LOADER_SESSION": "1"})
+
+    def test_below_shells_and_wrappers_the_first_that_handles_it_gets_it(self):
+        for shell in ("bash", "dash"):
+            for number in (signal.SIGTERM, signal.SIGINT):
+                with self.subTest(shell=shell, number=number.name):
+                    self.setUp()
+                    self.check(shell, "-c", "SAVER; true", number=number)
+
+    def test_below_a_wrapper_that_only_waits(self):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with self.subTest(number.name):
+                self.setUp()
+                waiter = self.write("waiter.py", WAITER)
+                self.check("sh", "-c", f"exec {sys.executable} {waiter} SAVER", number=number)
+
+    def test_below_timeout_which_would_signal_its_whole_group(self):
+        self.check("sh", "-c", "exec timeout 60 nice stdbuf -oL SAVER")
+
+    def test_a_shell_with_a_trap_gets_it_with_its_command(self):
+        self.check("bash", "-c", "trap 'touch $TRAPPED.$RANK' TERM; SAVER; exit 0", env={"TRAPPED": self.path("trapped")})
+        self.assertTrue(self.exists("trapped.0") and self.exists("trapped.1"))
+
+    def test_what_a_trap_passes_on_comes_once(self):
+        for ignored in (False, True):  # As in a job that a script has started in the background.
+            with self.subTest(ignored=ignored):
+                self.setUp()
+                ignore = lambda: [signal.signal(n, signal.SIG_IGN) for n in (signal.SIGINT, signal.SIGQUIT)]
+                job = self.start("bash", "-c", "trap 'kill -TERM $child; wait $child; exit 0' TERM; SAVER & child=$!; wait $child",
+                                 preexec_fn=ignore if ignored else None)
+                job.signal(signal.SIGTERM)
+                self.assertEqual(job.wait(), 143)
+                self.check_saved("SIGTERM")
+
+    def test_a_profiler_passes_it_on_and_writes_its_report(self):
+        profiler = self.write("profiler.py", PROFILER)
+        self.check("sh", "-c", f"exec {sys.executable} {profiler} SAVER")
+        self.assertTrue(self.exists("report.0") and self.exists("report.1"))
+
+    def test_a_muster_in_a_worker_gets_it_alone(self):
+        self.check("sh", "-c", f"export OUTER=$RANK; exec {MUSTER} --no-python sh -c 'RANK=$OUTER exec SAVER'")
+
+    def test_where_nothing_handles_it_the_whole_group_ends_of_it(self):
+        job = Job("--no-python", "sh", "-c", f"sleep 1000 & sleep 1000 & touch {self.path('up')}; wait")
+        self.addCleanup(job.__exit__)
+        self.wait_for_files("up")
+        job.signal(signal.SIGTERM)
+        self.assertEqual(job.wait(), 143)
+        self.assertNotIn("SIGKILL;", job.stderr())
+
+    def test_what_is_left_gets_term_at_two_thirds_of_the_grace(self):
+        """The worker ends when its helper has ended."""
+        helper = self.write("helper.sh", "#!/bin/bash\ntrap 'touch $1/left; exit 0' TERM\ntouch $1/helps\n"
+                            "while :; do sleep 0.05; done\n")
+        worker = self.write("worker.py", f"""#!/usr/bin/env python3
+import os, signal, subprocess
+signal.signal(signal.SIGTERM, lambda *_: open("{self.path("got")}", "a").write("x"))
+subprocess.Popen(["{helper}", "{self.folder.name}"], start_new_session=True)
+open("{self.path("up")}", "w").close()
+while not os.path.exists("{self.path("left")}"):
+    signal.sigtimedwait([], 0.02)
+""")
+        job = Job("--shutdown-timeout", 3, "--no-python", worker)
+        self.addCleanup(job.__exit__)
+        self.wait_for_files("up", "helps")
+        job.signal(signal.SIGTERM)
+        self.assertEqual(job.wait(), 143)
+        self.assertEqual(self.read("got"), "x")
+        self.assertNotIn("got SIGKILL", job.stderr())
+
+
+class ForAnother(Base):
+    def test_the_others_save_when_a_rank_fails(self):
+        job = self.start("bash", "-c", f"[ $RANK = 0 ] || exec SAVER; touch {self.path('up.0')}; "
+                         f"until [ -e {self.path('fail')} ]; do sleep 0.05; done; exit 3", workers=3)
+        self.write("fail", "")
+        self.assertEqual(job.wait(), 3)
+        self.check_saved("SIGTERM", ranks=(1, 2))
+
+    def test_the_others_save_when_a_node_leaves(self):
+        saver = [self.write("saver.py", SAVER), self.folder.name, self.marker]
+        flags = ("--nnodes", 2, "--rdzv-backend", "file", "--rdzv-endpoint", self.path("meet"))
+        first, second = [Job(*flags, "--no-python", *saver) for _ in range(2)]
+        self.addCleanup(first.__exit__)
+        self.addCleanup(second.__exit__)
+        self.wait_for_files("up.0", "up.1")
+        first.signal(signal.SIGTERM)
+        self.assertEqual((first.wait(), second.wait()), (143, 143))
+        self.check_saved("SIGTERM")
+
+
+class Once(Base):
+    def everything(self, job):
+        found = [job.pid]
+        for pid in found:
+            found += children_of(pid)
+        return found
+
+    def test_a_service_manager_that_signals_every_process(self):
+        for program in ("exec SAVER", "SAVER; true"):
+            with self.subTest(program):
+                self.setUp()
+                job = self.start("sh", "-c", program, env={"PARTS": "20"})
+                everything = self.everything(job)
+                loaders = [p for p in everything if processes()[p][2].count(self.marker) and not children_of(p)]
+                for pid in everything:
+                    if pid not in loaders:
+                        os.kill(pid, signal.SIGTERM)
+                self.assertEqual(job.wait(), 143)
+                self.check_saved("SIGTERM")
+
+    def test_one_that_signals_muster_and_the_ranks_alone(self):
+        job = self.start("sh", "-c", "exec SAVER", env={"PARTS": "20"})
+        ranks = [p for child in children_of(job.pid) for p in children_of(child)]
+        for pid in [job.pid, *children_of(job.pid), *ranks]:
+            os.kill(pid, signal.SIGTERM)
+        self.assertEqual(job.wait(), 143)
+        self.check_saved("SIGTERM")
+
+    def test_pkill_of_muster_reaches_no_witness(self):
+        """Both processes of that name get it, and the workers get it from them, once."""
+        job = self.start("sh", "-c", "exec SAVER")
+        named = [p for p in self.everything(job) if "muster" in processes()[p][2].split(" ")[0]]
+        self.assertEqual(len(named), 2)
+        for pid in named:
+            os.kill(pid, signal.SIGTERM)
+        self.assertEqual(job.wait(), 143)
+        self.check_saved("SIGTERM")
+
+    def test_a_term_that_comes_again_within_two_seconds_is_one_wish(self):
+        job = self.start("sh", "-c", "exec SAVER", env={"PARTS": "60"})
+        job.signal(signal.SIGTERM)
+        for _ in range(3):
+            pause(0.3, "the time that a wrapper takes")
+            job.signal(signal.SIGTERM)
+        self.assertEqual(job.wait(), 143)
+        self.check_saved("SIGTERM")
+
+    def test_a_term_after_a_key_press_is_its_wrappers(self):
+        job = self.start("sh", "-c", "exec SAVER", env={"PARTS": "60"})
+        job.signal(signal.SIGINT)
+        pause(0.3, "the time that a wrapper takes")
+        job.signal(signal.SIGTERM)
+        self.assertEqual(job.wait(), 130)
+        self.check_saved("SIGINT")
+
+    def test_a_term_after_two_seconds_kills(self):
+        job = self.start("sh", "-c", "exec SAVER", env={"PARTS": "100000"})
+        job.signal(signal.SIGTERM)
+        pause(2.1, "the time within which it is one wish")
+        job.signal(signal.SIGTERM)
+        self.assertEqual(job.wait(), 143)
+        self.assertFalse(self.exists("saved.0"))
+
+    def test_a_second_int_kills(self):
+        job = self.start("sh", "-c", "exec SAVER", env={"PARTS": "100000"})
+        job.signal(signal.SIGINT)
+        wait_for(lambda: self.exists("got.0"), "the first INT")
+        pause(0.15, "within 100 ms it is the same request")
+        job.signal(signal.SIGINT)
+        self.assertEqual(job.wait(), 130)
+        self.assertFalse(self.exists("saved.0"))
+
+    def test_the_witness_ends_with_the_launcher(self):
+        job = self.start("sh", "-c", "exec SAVER")
+        witness, = [p for p in children_of(job.pid) if p != job.agent()]
+        job.signal(signal.SIGKILL)
+        wait_for(lambda: is_gone(witness), "the witness has gone")
+
+
+class AConsoleThatIsGone(Base):
+    def test_tee_dies_of_the_same_key_press(self):
+        saver = " ".join([self.write("saver.py", SAVER), self.folder.name, self.marker])
+        worker = self.write("worker.sh", f"#!/bin/bash\ntrap '' PIPE\nyes & {saver}\ncode=$?\nkill $!\nexit $code\n")
+        shell, terminal = pty.fork()
+        if shell == 0:
+            os.execvp("bash", ["bash", "-c", f"{MUSTER} --nproc-per-node 2 --no-python {worker} 2>&1 | tee /dev/null >/dev/null"])
+        self.wait_for_files("up.0", "up.1")
+        os.write(terminal, b"\x03")
+        os.waitpid(shell, 0)
+        wait_for(lambda: self.exists("saved.0") and self.exists("saved.1"), "both have saved")
+        os.close(terminal)
+        self.assert_nothing_left()
+
+    def test_before_a_stop_a_reader_that_ends_still_ends_the_writers(self):
+        done = subprocess.run(f"{MUSTER} --no-python yes | head -n 1", shell=True, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, timeout=60, check=False)
+        self.assertEqual(done.stdout, b"y\n")
+        self.assertIn(b"SIGPIPE", done.stderr)
+
+
+if __name__ == "__main__":
+    main()
