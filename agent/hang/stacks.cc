@@ -55,13 +55,6 @@ std::string thread_text(const ThreadStack& thread) {
   return text;
 }
 
-// Other threads say nothing of why the rank waits.
-std::string main_line(const RankStacks& rank) {
-  const ThreadStack& first = rank.threads.front();
-  return first.thread == rank.process ? stack_line(first.frames)
-                                      : "its main thread could not be looked at";
-}
-
 // Ranks of which the same line is said, in the order in which they came.
 using Entries = std::vector<std::pair<std::string, std::vector<const RankStacks*>>>;
 
@@ -169,6 +162,12 @@ std::string stack_line(const std::vector<StackFrame>& frames) {
     ++shown;
   }
   return text;
+}
+
+std::string main_line(const RankStacks& rank) {
+  const ThreadStack& first = rank.threads.front();
+  return first.thread == rank.process ? stack_line(first.frames)
+                                      : "its main thread could not be looked at";
 }
 
 std::string stacks_text(const std::vector<RankStacks>& ranks, bool details) {

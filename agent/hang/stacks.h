@@ -57,6 +57,10 @@ std::string short_function_name(std::string_view demangled);
 // user's own code. Cleaned.
 std::string stack_line(const std::vector<StackFrame>& frames);
 
+// The same of the main thread, for other threads say nothing of why the rank waits. REQUIRES: it
+// has threads.
+std::string main_line(const RankStacks& rank);
+
 // Ranks whose main threads are in the same functions share an entry, in the order in which they
 // come. With `details`, every thread with all its frames. Each line is indented by two blanks.
 std::string stacks_text(const std::vector<RankStacks>& ranks, bool details);

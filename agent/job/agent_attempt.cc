@@ -354,6 +354,7 @@ void AgentLoop::on_group_empty() {
     empty_while_spawning_ = true;
     return;
   }
+  look_timer_.cancel();
   if (stop_began_) record_->stop_ended();
   drain();
   drive_->post(group::GroupEmpty{attempt_});

@@ -92,12 +92,16 @@ void AgentLoop::on(const group::StopRest&) {
 }
 
 void AgentLoop::on(const group::Kill&) {
+  look_timer_.cancel();
   begin_stop(SIGKILL);
   std::string whom;
   for (const ProcessEntry& process : processes_.descendants()) {
     if (!is_over(process))
       whom += fmt::format("{}{} ({})", whom.empty() ? "" : ", ", process.pid, process.name);
   }
+  // A user who wants it to end now does not want to read this.
+  const std::string left = killed_ ? std::string() : record_->grace_is_over(left_ranks());
+  if (!left.empty()) say(left);
   record_->kill_sent(whom);
   processes_.kill();
 }
@@ -127,7 +131,10 @@ void AgentLoop::on(const group::ReportStopping& effect) {
       say(fmt::format("{} got SIGKILL; giving up in {} if still alive", who,
                       duration_text(effect.left)));
     }
-  } else if (effect.left >= grace()) {
+    return;
+  }
+  look_before_kill(effect);
+  if (effect.left >= grace()) {
     // The first line of the countdown. After a failure it is omitted: only a slow stop is reported.
     if (!asked || (told_by_engine_ && another_says_it())) return;
     say(fmt::format("{}: stopping {}; SIGKILL in {} (repeat to kill now)",

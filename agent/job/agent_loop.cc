@@ -46,6 +46,7 @@ AgentLoop::AgentLoop(const AgentInput& input, const AgentContext& context)
       pause_(io_),
       stuck_timer_(io_),
       leave_limit_(io_),
+      look_timer_(io_),
       last_words_limit_(io_),
       held_stop_(io_),
       notice_(io_),

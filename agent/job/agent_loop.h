@@ -131,7 +131,10 @@ class AgentLoop {
   // ---- stacks (agent_stacks.cc)
   void give_stacks(const control::StacksRequest& request, ControlHandlers::StacksDone done);
   void stacks_here(const control::StacksRequest& request, ReplyDone done);
-  void read_stacks(const std::vector<int>& local_ranks, bool quiet, StackReader::Done done);
+  void read_stacks(const std::vector<int>& local_ranks, StackLook look, Duration patience,
+                   StackReader::Done done);
+  void look_before_kill(const group::ReportStopping& stop);
+  std::vector<LeftRank> left_ranks() const;
   void tell_stacks(const hang::Finding& finding, bool quiet, std::function<void()> told);
   void say_stacks(const hang::Finding& finding, bool quiet, const Result<control::Stacks>& read);
 
@@ -262,6 +265,7 @@ class AgentLoop {
   boost::asio::steady_timer pause_;        // Between two checks of the GPU memory.
   boost::asio::steady_timer stuck_timer_;  // Polls for state D, if the user enabled it.
   boost::asio::steady_timer leave_limit_;
+  boost::asio::steady_timer look_timer_;  // Shortly before SIGKILL.
   boost::asio::steady_timer last_words_limit_;
   boost::asio::steady_timer held_stop_;  // Until the engine's own stop is here, or late.
   boost::asio::steady_timer notice_;
@@ -277,6 +281,7 @@ class AgentLoop {
   int dump_files_ = 0;
   HelperProcess driver_;
   StackReader stack_reader_;
+  std::vector<RankStacks> last_look_;  // Before SIGKILL.
   HelperProcess ras_;
   HelperProcess slurm_;
   Peers peers_;

@@ -225,9 +225,11 @@ bool AgentLoop::another_says_it() const {
   return job_round_.epoch > 0 && job_round_.node_rank > 0;
 }
 
-// Processes that remain, and workers that outlived the grace, are this node's alone.
+// Processes that remain, and workers that outlived the grace or failed in it, are this node's
+// alone.
 bool AgentLoop::another_says_the_end(const JobReport& report) const {
-  if (report.end == JobEnd::unkillable || !shares_console()) return false;
+  const bool failed = report.end == JobEnd::stopped && !report.failed_in_stop.empty();
+  if (report.end == JobEnd::unkillable || failed || !shares_console()) return false;
   const RendezvousSpec& nodes = spec_.rendezvous;
   const int teller = heard_end_ && nodes.nnodes_min < nodes.nnodes_max ? job_end_->teller : -1;
   if (teller >= 0) return job_round_.epoch == 0 || job_round_.node_rank != teller;

@@ -9,6 +9,7 @@
 #include "agent/hang/stacks.h"
 #include "agent/job/agent_loop.h"
 #include "rendezvous/base/stack_signal.h"
+#include "rendezvous/net/call_after.h"
 
 namespace muster {
 namespace {
@@ -17,6 +18,7 @@ namespace {
 constexpr size_t kRanksTold = 8;
 // Of other nodes, whose StackReader takes 8 s at most.
 constexpr auto kStacksLimit = std::chrono::seconds(10);
+constexpr auto kLookBeforeKill = std::chrono::seconds(2);
 
 // The late ones first.
 std::vector<int> ranks_told(const hang::Finding& finding, bool quiet) {
@@ -55,7 +57,8 @@ void AgentLoop::stacks_here(const control::StacksRequest& request, ReplyDone don
   std::ranges::sort(local_ranks, {}, [&](int local_rank) {
     return std::pair(in_calls.contains(round_.base_rank + local_rank), local_rank);
   });
-  read_stacks(local_ranks, request.quiet,
+  read_stacks(local_ranks, request.quiet ? StackLook::quiet : StackLook::thorough,
+              StackReader::kPatience,
               [in_calls, main_threads = request.main_threads,
                done = std::move(done)](std::vector<RankStacks> read) {
                 for (RankStacks& stacks : read) {
@@ -68,19 +71,50 @@ void AgentLoop::stacks_here(const control::StacksRequest& request, ReplyDone don
 
 // Of the process that records, or that it waits for; of a worker that records nothing, of the one
 // that seems to do its work.
-void AgentLoop::read_stacks(const std::vector<int>& local_ranks, bool quiet,
+void AgentLoop::read_stacks(const std::vector<int>& local_ranks, StackLook look, Duration patience,
                             StackReader::Done done) {
   std::vector<StackTarget> targets;
   for (const int local_rank : local_ranks) {
     const RankRing ring = read_ring(local_rank, 0);
-    const hang::LifeLook look = hang::look_at(ring.pid, ring.state ? ring.state->owner : 0);
-    const bool is_gone = look.presence == hang::LifeLook::Presence::gone;
-    const pid_t process = is_gone ? 0 : (look.process > 0 ? look.process : ring.pid);
+    const hang::LifeLook life = hang::look_at(ring.pid, ring.state ? ring.state->owner : 0);
+    const bool is_gone = life.presence == hang::LifeLook::Presence::gone;
+    const pid_t process = is_gone ? 0 : (life.process > 0 ? life.process : ring.pid);
     const std::string file =
         python_hook_.empty() ? "" : fmt::format("{}/{}-{}", python_hook_, kStackFile, process);
     targets.push_back({.rank = ring.rank, .pid = ring.pid, .process = process, .file = file});
   }
-  stack_reader_.read(targets, quiet, std::move(done));
+  stack_reader_.read(targets, look, patience, std::move(done));
+}
+
+// So early that SIGKILL comes when it was promised, whatever the look takes.
+void AgentLoop::look_before_kill(const group::ReportStopping& stop) {
+  const Duration lead = std::min<Duration>(kLookBeforeKill, grace() / 2);
+  if (stop.live.empty() || stop.left <= lead) return;
+  call_after(look_timer_, stop.left - lead, [this, lead, attempt = attempt_, live = stop.live] {
+    read_stacks(live, StackLook::brief, lead * 3 / 4, [this, attempt](auto read) {
+      if (attempt == attempt_) last_look_ = std::move(read);
+    });
+  });
+}
+
+// Those that have not ended, and where they are.
+std::vector<LeftRank> AgentLoop::left_ranks() const {
+  std::vector<LeftRank> left;
+  const std::vector<AtStop> now = processes_.look();
+  for (int i = 0; i < setup_.workers; ++i) {
+    if (now[static_cast<size_t>(i)] >= AtStop::exiting) continue;
+    LeftRank& rank = left.emplace_back();
+    rank.rank = round_.base_rank + i;
+    const auto seen = std::ranges::find(last_look_, processes_.pid(i), &RankStacks::pid);
+    rank.missing =
+        seen == last_look_.end() ? "its stacks could not be read in time" : seen->missing;
+    if (seen != last_look_.end() && !seen->threads.empty()) rank.where = main_line(*seen);
+    const std::optional<CallLine> call = pending_call(i, /*synchronous=*/true);
+    if (!call) continue;
+    rank.call = fmt::format("{} #{}", call->operation, call->ordinal);
+    rank.group = hang_watch_ ? hang_watch_->name_of_group(call->group) : call->group;
+  }
+  return left;
 }
 
 // After a finding was said: where its ranks are.

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "agent/report/cause.h"
+#include "agent/report/others.h"
 #include "agent/report/result_json.h"
 #include "agent/report/text.h"
 #include "agent/report/verdict.h"
@@ -45,6 +46,13 @@ void tell_kills_apart(const std::vector<WorkerEvidence>& workers,
   }
   for (HostEvidence& machine : machines)
     machine.more_kills = killed > counted;
+}
+
+// TERM may follow another signal.
+bool failed_in_stop(const WorkerEvidence& worker) {
+  const std::optional<ExitStatus>& status = worker.signs.status;
+  return status && !status->success() && !worker.signs.by_stop &&
+         worker.signs.at_stop < AtStop::exiting && !explained_by_stop(*status, SIGTERM, false);
 }
 
 // When the worker library reported a failure that is not muster's own doing, if before `stop`.
@@ -135,6 +143,7 @@ void JobRecorder::round_ready(int attempt, const RoundView& round, Duration took
   workers_.clear();
   ends_ = 0;
   stop_.reset();
+  report_.left.clear();
   failed_for_hang_.reset();
   findings_.clear();
   given_up_.reset();
@@ -222,6 +231,16 @@ void JobRecorder::fails_for_hang() {
 void JobRecorder::kill_sent(std::string whom) {
   note(JobEventKind::killing, std::move(whom));
   if (stop_) stop_->killed = true;
+}
+
+std::string JobRecorder::grace_is_over(std::vector<LeftRank> left) {
+  if (!stop_ || stop_->killed || left.empty()) return {};
+  for (LeftRank& rank : left)
+    rank.had = steady_now() - stop_->at;
+  report_.left = std::move(left);
+  const std::string line = left_text(report_.left);
+  note(JobEventKind::note, line);
+  return line;
 }
 
 void JobRecorder::stop_ended() {
@@ -344,6 +363,12 @@ JobReport JobRecorder::finish(const group::JobOutcome& outcome) {
       if (worker.ended && worker.failure.status.killed_by(SIGKILL))
         report_.killed_ranks.push_back(worker.failure.rank);
     }
+  }
+  for (const WorkerEvidence& worker : evidence_.workers) {
+    if (!failed_in_stop(worker)) continue;
+    report_.failed_in_stop.push_back(worker.failure);
+    report_.failed_in_stop.back().part = Part::crashed;
+    report_.failed_in_stop.back().sentence = worker.cause.sentence;
   }
   const std::string why =
       report_.culprit && report_.end == JobEnd::failed

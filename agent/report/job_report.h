@@ -98,6 +98,18 @@ struct StuckProcess {
   friend bool operator==(const StuckProcess&, const StuckProcess&) = default;
 };
 
+// Where a rank was that SIGKILL had to end, as its grace was over.
+struct LeftRank {
+  int rank = 0;
+  Duration had{0};      // From the first signal of the stop to SIGKILL.
+  std::string where;    // "evaluate (train.py:5) ← main (train.py:9)"; empty: unknown.
+  std::string missing;  // One line: why it is unknown.
+  std::string call;     // "barrier #7", that it waited in; empty: in none, as far as is recorded.
+  std::string group;    // That call's.
+
+  friend bool operator==(const LeftRank&, const LeftRank&) = default;
+};
+
 // The coarse class of a failure, for a scheduler's requeue rule. The names are the values in
 // result.json.
 enum class FailureClass { user, oom, gpu, network, signal, shm, disk, stuck, timer };
@@ -193,6 +205,9 @@ struct JobReport : AttemptFailures {
   Duration stop_took{0};
   std::string tails_dir;          // Where the last lines of the last attempt are; empty: not kept.
   std::vector<int> killed_ranks;  // Ranks that outlived the grace.
+  std::vector<WorkerFailure> failed_in_stop;  // Ranks of this node that failed during the stop.
+
+  std::vector<LeftRank> left;  // Of this node, in the last attempt, whatever it was stopped for.
 
   Error error;                      // spawn_failed, round_failed
   bool lost_node = false;           // round_failed: the job could not go on without a node.

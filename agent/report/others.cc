@@ -19,7 +19,9 @@ bool failed_and_hung(const WorkerFailure& failure) {
 }
 
 std::string end_in_words(const WorkerFailure& failure) {
-  if (failed_and_hung(failure) && !failure.sentence.empty()) return clean_line(failure.sentence);
+  const bool crashed = failure.part == Part::crashed && !failure.stopped_by_muster;
+  if ((crashed || failed_and_hung(failure)) && !failure.sentence.empty())
+    return clean_line(failure.sentence);
   return failure.declared.empty() ? describe(failure.status) : clean_line(failure.declared);
 }
 
@@ -50,6 +52,21 @@ std::string ends_text(const std::vector<const WorkerFailure*>& failures) {
   }
   if (untold > 0) texts.push_back(fmt::format("{} more", untold));
   return fmt::format("{}", fmt::join(texts, "; "));
+}
+
+// Ranks that were in one place, or waited in one call.
+struct Place {
+  bool waits = false;
+  std::string words;
+  std::vector<int> ranks;
+};
+
+// "for it in barrier #7" where one rank is missing in a call of all.
+std::string place_text(const LeftRank& rank, std::ptrdiff_t missing) {
+  if (rank.call.empty())
+    return rank.where.empty() ? "an unknown place: " + rank.missing : rank.where;
+  if (rank.group != "world") return fmt::format("in {} of group '{}'", rank.call, rank.group);
+  return (missing == 0 ? "in " : missing == 1 ? "for it in " : "for them in ") + rank.call;
 }
 
 struct OthersWords {
@@ -95,6 +112,38 @@ std::string others_text(const std::vector<WorkerFailure>& failures, size_t culpr
          others_line(crashed,
                      {"failed while muster stopped it", "failed while muster stopped them"}) +
          others_line(stopped, {"was stopped by muster", "were stopped by muster"}, elsewhere);
+}
+
+std::string ends_text(const std::vector<WorkerFailure>& failures) {
+  std::vector<const WorkerFailure*> all;
+  for (const WorkerFailure& failure : failures)
+    all.push_back(&failure);
+  return ends_text(all);
+}
+
+std::string left_text(std::vector<LeftRank> left) {
+  constexpr size_t kPlacesMax = 6;
+  const auto waits = [](const LeftRank& rank) { return !rank.call.empty(); };
+  const auto missing = std::ranges::count(left, false, waits);
+  std::ranges::stable_sort(left, {}, waits);
+  std::vector<Place> places;
+  for (const LeftRank& rank : left) {
+    const std::string words = place_text(rank, missing);
+    auto same = std::ranges::find(places, words, &Place::words);
+    if (same == places.end()) same = places.insert(same, {waits(rank), words, {}});
+    same->ranks.push_back(rank.rank);
+  }
+  std::string text;
+  for (size_t i = 0; i < std::min(places.size(), kPlacesMax); ++i) {
+    const auto& [is_wait, words, ranks] = places[i];
+    text += fmt::format("{}{} {}{} {}", i == 0 ? "" : "; ", ranks_text(ranks),
+                        i > 0 ? "" : fmt::format("had {} and ", duration_text(left.front().had)),
+                        is_wait             ? "waited"
+                        : ranks.size() == 1 ? "was in"
+                                            : "were in",
+                        clean_line(words));
+  }
+  return places.size() <= kPlacesMax ? text : text + "; the others were elsewhere";
 }
 
 std::string failed_line(const WorkerFailure& failure) {

@@ -17,6 +17,12 @@ namespace muster {
 std::string others_text(const std::vector<WorkerFailure>& failures, size_t culprit,
                         const std::vector<int>& elsewhere = {});
 
+// "rank 1 exited with 1: ValueError: boom; ranks 2-3 killed by SIGSEGV".
+std::string ends_text(const std::vector<WorkerFailure>& failures);
+
+// "rank 0 had 30.0 s and was in evaluate (train.py:5); ranks 1-3 waited for it in barrier #7".
+std::string left_text(std::vector<LeftRank> left);
+
 // "failed (exitcode: 7) local_rank: 1 (pid: 10303) of binary: /usr/bin/python3": log parsers look
 // for this line of torchrun. "pid: unknown" if it is unknown.
 std::string failed_line(const WorkerFailure& failure);

@@ -140,6 +140,30 @@ ordered_json attempts_json(const JobReport& report) {
   return attempts;
 }
 
+ordered_json failed_json(const JobReport& report) {
+  ordered_json ranks = ordered_json::array();
+  for (const WorkerFailure& failure : report.failed_in_stop) {
+    ordered_json& json = ranks.emplace_back();
+    json["rank"] = failure.rank;
+    put_status(json, failure.status);
+    json["text"] = clean_line(failure.sentence);
+  }
+  return ranks;
+}
+
+ordered_json left_json(const JobReport& report) {
+  ordered_json ranks = ordered_json::array();
+  for (const LeftRank& left : report.left) {
+    ranks.push_back({{"rank", left.rank},
+                     {"seconds", json_seconds(left.had)},
+                     {"where", or_null(left.where)},
+                     {"missing", or_null(left.missing)},
+                     {"call", or_null(left.call)},
+                     {"group", or_null(left.group)}});
+  }
+  return ranks;
+}
+
 ordered_json stop_json(const JobReport& report) {
   if (report.stop_signal == 0) return {};
   ordered_json json;
@@ -147,6 +171,7 @@ ordered_json stop_json(const JobReport& report) {
   json["by"] = or_null(report.stopped_by);
   json["seconds"] = json_seconds(report.stop_took);
   json["killed_ranks"] = report.killed_ranks;
+  json["failed"] = failed_json(report);
   return json;
 }
 
@@ -215,6 +240,7 @@ std::string result_json(const JobReport& report, const ExitCodes& codes) {
   put_workers(json, report);
   put_hang(json, report.hang);
   json["stop"] = stop_json(report);
+  json["left"] = left_json(report);
   json["stuck"] = stuck_json(report);
   return json.dump(2, ' ', /*ensure_ascii=*/false, ordered_json::error_handler_t::replace) + "\n";
 }

@@ -52,6 +52,11 @@ class Examiner {
     } else {
       examination_.error.text = last_words(record_.printed.err_tail);
     }
+    // What a worker says that fails while it is stopped explains nothing but its own end.
+    const bool failed = record_.ended && !failure_.status.success() && !signs().by_stop;
+    const bool has_reason = signs().declared || signs().raised;
+    if (was_stopped() && failed && !has_reason && examination_.error.text.empty())
+      examination_.error = {last_words(record_.printed.err_tail), true, {}};
     if (was_stopped() && signs().raised)
       examination_.error.before_stop = stop_->at - *signs().raised;
     return std::move(examination_);

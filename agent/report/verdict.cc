@@ -236,12 +236,18 @@ std::string render_stopped(const JobReport& report) {
   if (report.attempts.empty()) {
     return fmt::format("muster: stopped by {} before any worker was started\n", by);
   }
-  const std::string all = report.nnodes > 1 ? "all workers of this node" : "all workers";
-  const std::string tail = report.killed_ranks.empty()
-                               ? all + " ended within the grace period"
-                               : ranks_text(report.killed_ranks) +
-                                     " did not end within the grace period and had to be killed";
-  return fmt::format("muster: stopped by {} after {}; {}\n", by, duration_text(report.stop_took),
+  std::string tail;
+  if (!report.killed_ranks.empty())
+    tail = "; " + ranks_text(report.killed_ranks) +
+           " did not end within the grace period and had to be killed";
+  if (!report.failed_in_stop.empty())
+    tail += fmt::format("; {} failed while muster stopped {}: {}", report.failed_in_stop.size(),
+                        report.failed_in_stop.size() == 1 ? "it" : "them",
+                        ends_text(report.failed_in_stop));
+  if (tail.empty())
+    tail = fmt::format("; all workers {}ended within the grace period",
+                       report.nnodes > 1 ? "of this node " : "");
+  return fmt::format("muster: stopped by {} after {}{}\n", by, duration_text(report.stop_took),
                      tail) +
          (report.tails_dir.empty() ? std::string()
                                    : "muster: the last lines of each rank are kept in " +

@@ -186,6 +186,9 @@ Result<std::vector<ThreadStack>> by_signal(pid_t pid, const std::string& path) {
                 "no Python frames: py-spy is not installed (pip install py-spy), and the program "
                 "does not print them itself");
   }
+  const std::string state = status_of(pid, "\nState:");
+  if (state.starts_with('T'))
+    return fail(ExitCode::environment, "no Python frames: it is in state " + state);
   const int64_t before = size_of(file);
   lseek(file.get(), before, SEEK_SET);
   if (syscall(SYS_tgkill, pid, pid, stack_signal()) != 0)
@@ -196,7 +199,7 @@ Result<std::vector<ThreadStack>> by_signal(pid_t pid, const std::string& path) {
       stacks_of_faulthandler(read_up_to(file.get(), kOutputBytesMax), pid);
   if (!stacks.empty()) return stacks;
   return fail(ExitCode::environment,
-              fmt::format("no Python frames: it did not print them within {} (it may be stopped)",
+              fmt::format("no Python frames: it did not print them within {}",
                           duration_text(kDumpPatience)));
 }
 
@@ -235,6 +238,7 @@ int stacks_child_main(const std::vector<std::string>& args) {
   const auto pid = args.size() < 2 ? std::nullopt : whole_number<pid_t>(args[1]);
   if (!pid || *pid <= 0) return static_cast<int>(ExitCode::usage);
   const bool quiet = args[0] == "quiet";
+  const bool brief = args[0] == "brief";
   // Debug information is looked for on this machine only.
   unsetenv("DEBUGINFOD_URLS");
   Answer answer(*pid);
@@ -249,7 +253,7 @@ int stacks_child_main(const std::vector<std::string>& args) {
     }
   }
   answer.tell(merge_stacks({}, python, *pid));
-  if (quiet) return 0;
+  if (quiet || (brief && !python.empty())) return 0;
   std::string missing;
   Result<std::vector<ThreadStack>> native = native_stacks(*pid, missing);
   if (native && !missing.empty()) answer.add(missing);

@@ -9,12 +9,12 @@
 #include "agent/control/control_protocol.h"
 #include "agent/report/text.h"
 #include "agent/stacks/stack_child.h"
+#include "rendezvous/base/enum_name.h"
 
 namespace muster {
 namespace {
 
 constexpr auto kChildPatience = std::chrono::seconds(5);
-constexpr auto kQuestionPatience = std::chrono::seconds(8);
 
 // The last complete line of what a child printed.
 RankStacks stacks_in(const std::string& printed) {
@@ -38,12 +38,14 @@ StackReader::StackReader(boost::asio::io_context& io, WorkerProcesses& processes
       children_{HelperProcess(io, processes), HelperProcess(io, processes),
                 HelperProcess(io, processes), HelperProcess(io, processes)} {}
 
-void StackReader::read(const std::vector<StackTarget>& targets, bool quiet, Done done) {
+void StackReader::read(const std::vector<StackTarget>& targets, StackLook look, Duration patience,
+                       Done done) {
   const auto question = std::make_shared<Question>();
   question->stacks.resize(targets.size());
   question->missing = targets.size();
-  question->quiet = quiet;
-  question->limit = std::chrono::steady_clock::now() + kQuestionPatience;
+  question->look = look;
+  question->patience = patience;
+  question->limit = std::chrono::steady_clock::now() + patience;
   question->done = std::move(done);
   if (targets.empty()) return question->done({});
   for (size_t i = 0; i < targets.size(); ++i)
@@ -78,15 +80,17 @@ void StackReader::start_next() {
     }
     const auto left = wanted.question->limit - std::chrono::steady_clock::now();
     HelperProcess::Question question{
-        .arguments = {kStacksFlag, wanted.question->quiet ? "quiet" : "thorough",
+        .arguments = {kStacksFlag,
+                      name_in<StackLook::thorough>({"quiet", "brief", "thorough"},
+                                                   wanted.question->look),
                       std::to_string(wanted.target.process), wanted.target.file},
         .limit = std::clamp<Duration>(left, std::chrono::milliseconds(1), kChildPatience),
         .what = fmt::format("read the stacks of rank {}", wanted.target.rank),
         .late = fmt::format("its stacks could not be read within {}",
-                            duration_text(left < kChildPatience ? Duration(kQuestionPatience)
+                            duration_text(left < kChildPatience ? wanted.question->patience
                                                                 : Duration(kChildPatience))),
         .takes_part = true};
-    held_[i] = wanted.question->quiet ? 0 : wanted.target.pid;
+    held_[i] = wanted.question->look == StackLook::quiet ? 0 : wanted.target.pid;
     child.ask(std::move(question), [this, wanted](Result<std::string> answer) mutable {
       take(wanted, std::move(answer));
       start_next();
@@ -105,7 +109,7 @@ void StackReader::take(Wanted& wanted, Result<std::string> answer) {
   stacks.pid = wanted.target.pid;
   stacks.process = wanted.target.process;
   Question& question = *wanted.question;
-  if (!question.quiet) released_(wanted.target.rank);
+  if (question.look != StackLook::quiet) released_(wanted.target.rank);
   question.stacks[wanted.index] = std::move(stacks);
   if (--question.missing == 0) question.done(std::move(question.stacks));
 }

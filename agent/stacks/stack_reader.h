@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -24,8 +25,12 @@ struct StackTarget {
   std::string file;   // Where its Python writes them when asked by a signal; empty: nowhere.
 };
 
+enum class StackLook { quiet, brief, thorough };  // See stack_child.h.
+
 class StackReader {
  public:
+  static constexpr Duration kPatience = std::chrono::seconds(8);
+
   // In the order of the targets.
   using Done = std::function<void(std::vector<RankStacks>)>;
 
@@ -33,9 +38,9 @@ class StackReader {
   StackReader(boost::asio::io_context& io, WorkerProcesses& processes,
               std::function<void(int rank)> released);
 
-  // Takes 5 s for each target at most, four of them at a time, and 8 s in all. Calls `done` once,
-  // unless cancelled; what could not be read says why. `quiet`: see stack_child.h.
-  void read(const std::vector<StackTarget>& targets, bool quiet, Done done);
+  // Takes 5 s for each target at most, four of them at a time, and `patience` in all. Calls `done`
+  // once, unless cancelled; what could not be read says why.
+  void read(const std::vector<StackTarget>& targets, StackLook look, Duration patience, Done done);
   // Whether the process of this worker may be held now.
   bool holds(pid_t worker) const;
   // Of all questions.
@@ -47,7 +52,8 @@ class StackReader {
   struct Question {
     std::vector<RankStacks> stacks;
     size_t missing = 0;
-    bool quiet = false;
+    StackLook look = StackLook::quiet;
+    Duration patience{};
     Deadline limit{};
     Done done;
   };

@@ -8,7 +8,8 @@
 
 namespace muster {
 
-// In the middle of the range, away from its ends, of which libraries take theirs.
+// In the middle of the range, away from its ends, of which libraries take theirs. Python's hook has
+// the same number and name (sitecustomize.py).
 inline int stack_signal() {
   return SIGRTMIN + 13;
 }

@@ -14,7 +14,6 @@ import atexit
 import collections
 import contextlib
 import faulthandler
-import fcntl
 import functools
 import importlib.machinery
 import importlib.util
@@ -30,7 +29,6 @@ LOOK_S = 0.25
 FRAMES_MAX = 100
 CODES_MAX = 4096
 MESSAGES_MAX = 1000  # Of a group, that nobody has waited for.
-LOWEST_FD = 100  # As the ring's: away from the numbers that programs count on.
 
 # What a collective is: its kind, whose size is compared (1: what it gives, 0: what it gets), and whether members may
 # have different sizes ("many": if there is more than one tensor).
@@ -782,22 +780,12 @@ def wrap_uncounted(recorder, cls, name):
     setattr(cls, name, method)
 
 
-def show_stacks(ring, folder):
-    """For the agent, that asks by a signal: see rendezvous/base/stack_signal.h. And for crashes, on stderr."""
+def show_crashes():
+    """On stderr."""
     crashes = (getattr(signal, name) for name in ("SIGSEGV", "SIGFPE", "SIGABRT", "SIGBUS", "SIGILL"))
     # A library that handles one of them (a JVM, say) may mean to go on.
     if not faulthandler.is_enabled() and all(signal.getsignal(crash) is signal.SIG_DFL for crash in crashes):
-        with contextlib.suppress(Exception):  # Without a stderr.
-            faulthandler.enable()
-    if signal.getsignal(ring.STACK_SIGNAL) is not signal.SIG_DFL:
-        return
-    made = os.open(os.path.join(folder, f"{ring.STACK_FILE}-{os.getpid()}"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    try:
-        fd = fcntl.fcntl(made, fcntl.F_DUPFD_CLOEXEC, LOWEST_FD)
-    finally:
-        os.close(made)
-    # Not all threads: the others run on meanwhile, and their frames with them.
-    faulthandler.register(ring.STACK_SIGNAL, file=fd, all_threads=False, chain=False)
+        faulthandler.enable()
 
 
 def load_ring(folder):
@@ -815,8 +803,8 @@ def start(folder, record_fd, c10d):
     if not hasattr(c10d, "_new_process_group_helper"):
         return  # A PyTorch without distributed.
     ring = load_ring(folder)
-    with contextlib.suppress(Exception):  # No space, or not the main thread: without stacks.
-        show_stacks(ring, folder)
+    with contextlib.suppress(Exception):  # Not the main thread, or no stderr.
+        show_crashes()
     recorder = Recorder(ring, record_fd, c10d)
     wrap_forming(recorder, c10d)
     for name in ("split_group", "shrink_group"):

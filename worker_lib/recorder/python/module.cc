@@ -15,7 +15,6 @@
 
 #include <Python.h>
 
-#include "rendezvous/base/stack_signal.h"
 #include "rendezvous/ring/ring_owner.h"
 #include "rendezvous/ring/ring_writer.h"
 
@@ -261,9 +260,7 @@ bool add_constants(PyObject* module) {
          PyModule_AddIntConstant(module, "UNUSED", static_cast<long>(GroupState::unused)) == 0 &&
          PyModule_AddIntConstant(module, "READY", static_cast<long>(GroupState::ready)) == 0 &&
          PyModule_AddIntConstant(module, "FAILED", static_cast<long>(GroupState::failed)) == 0 &&
-         PyModule_AddIntConstant(module, "CLOSED", static_cast<long>(GroupState::closed)) == 0 &&
-         PyModule_AddIntConstant(module, "STACK_SIGNAL", stack_signal()) == 0 &&
-         PyModule_AddStringConstant(module, "STACK_FILE", kStackFile) == 0;
+         PyModule_AddIntConstant(module, "CLOSED", static_cast<long>(GroupState::closed)) == 0;
 }
 
 }  // namespace

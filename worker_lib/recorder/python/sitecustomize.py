@@ -2,7 +2,7 @@
 
 It takes the folder out again, so that the processes that a worker starts know nothing of it, waits for
 torch.distributed, for which _muster_recorder.py, beside it, does the rest, and runs the sitecustomize that would have
-been run without it. All Python programs of a job pay for this file, whose compiling is most of that: so it is short. Its
+been run without it. It also has Python print where it is when the agent asks by a signal. All Python programs of a job pay for this file, whose compiling is most of that: so it is short. Its
 syntax is that of Python 2, since scripts of the system may need an old one.
 """
 import os
@@ -31,6 +31,25 @@ class Torch(object):
                              % (os.environ.get("RANK"), error))
 
 
+def show_stacks():
+    """See rendezvous/base/stack_signal.h."""
+    import _signal  # The module around it takes longer to import than all the rest.
+    import faulthandler
+    number = _signal.SIGRTMIN + 13
+    if _signal.getsignal(number) != _signal.SIG_DFL:
+        return
+    made = os.open("%s/stacks-%d" % (folder, os.getpid()), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        fd = 100  # As the ring's: away from the numbers that programs count on.
+        while os.path.exists("/proc/self/fd/%d" % fd):
+            fd += 1
+        os.dup2(made, fd, False)
+    finally:
+        os.close(made)
+    # Not all threads: the others run on meanwhile, and their frames with them.
+    faulthandler.register(number, file=fd, all_threads=False, chain=False)
+
+
 folder = os.path.dirname(os.path.abspath(__file__))
 record_fd = os.environ.get("MUSTER_RECORD_FD")
 sys.path[:] = [path for path in sys.path if path != folder]
@@ -39,6 +58,10 @@ if any(paths):
     os.environ["PYTHONPATH"] = ":".join(paths)
 if record_fd:
     sys.meta_path.insert(0, Torch())
+    try:
+        show_stacks()
+    except Exception:  # An old Python, or no space.
+        pass
 own = sys.modules.pop(__name__)
 try:
     import sitecustomize

@@ -199,6 +199,47 @@ TEST_F(Job, OnlyWhomTheLastAttemptHadToKillIsCalledKilled) {
   EXPECT_EQ(record_.finish(stopped_by_sigint()).killed_ranks, std::vector<int>{});
 }
 
+TEST_F(Job, WhatFailsWhileItIsStoppedHasFailed) {
+  start_attempt(0, 0);
+  stop(SIGTERM, {AtStop::running, AtStop::running});
+  record_.worker_exited(exit_of(0, 100, ExitStatus::exited(1)), {});
+  record_.worker_exited(exit_of(1, 101, ExitStatus::signaled(SIGTERM)), {});
+  AttemptRemains remains;
+  remains.workers.resize(2);
+  remains.workers[0].printed.err_tail =
+      "Traceback (most recent call last):\n  File \"t.py\", line "
+      "1, in <module>\nOSError: disk full\n";
+  remains.workers[0].printed.err_total = remains.workers[0].printed.err_tail.size();
+  record_.attempt_drained(remains);
+  const JobReport report = record_.finish(stopped_by_sigint());
+  ASSERT_EQ(report.failed_in_stop.size(), 1u);
+  EXPECT_EQ(report.failed_in_stop[0].rank, 0);
+  EXPECT_EQ(report.failed_in_stop[0].sentence, "exited with 1: OSError: disk full");
+}
+
+TEST_F(Job, TheTermThatFollowsAnotherSignalIsNoFailure) {
+  start_attempt(0, 0);
+  stop(SIGINT, {AtStop::running, AtStop::running});
+  record_.worker_exited(exit_of(0, 100, ExitStatus::signaled(SIGTERM)), {});
+  record_.worker_exited(exit_of(1, 101, ExitStatus::exited(143)), {});
+  record_.attempt_drained({});
+  EXPECT_TRUE(record_.finish(stopped_by_sigint()).failed_in_stop.empty());
+}
+
+TEST_F(Job, RanksThatOutliveTheGraceAreToldOnceInTheAttemptWhereTheyDo) {
+  start_attempt(0, 0);
+  LeftRank rank;
+  rank.where = "save";
+  EXPECT_EQ(record_.grace_is_over({rank}), "");  // A stop has not begun.
+  stop(SIGTERM, {AtStop::running, AtStop::running});
+  EXPECT_TRUE(record_.grace_is_over({rank}).ends_with(" and was in save"));
+  record_.kill_sent("100 (python3)");
+  EXPECT_EQ(record_.grace_is_over({rank}), "");
+  EXPECT_EQ(record_.finish(stopped_by_sigint()).left.size(), 1u);
+  start_attempt(1, 0);
+  EXPECT_TRUE(record_.finish(stopped_by_sigint()).left.empty());
+}
+
 // ---- evidence for the job's host
 
 TEST_F(Job, ANodeWhereNothingFailedHasNothingToTell) {

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
@@ -22,6 +23,56 @@ WorkerFailure with_part(WorkerFailure failure, Part part) {
 
 TEST(Others, AreNoneBesideALonelyCulprit) {
   EXPECT_EQ(others_text({sample_failure(3, ExitStatus::exited(1))}, 0), "");
+}
+
+LeftRank left_in(int rank, std::string where) {
+  LeftRank left;
+  left.rank = rank;
+  left.had = std::chrono::seconds{30};
+  left.where = std::move(where);
+  return left;
+}
+
+LeftRank waiting_in(int rank, std::string call, std::string group = "world") {
+  LeftRank left = left_in(rank, "read");
+  left.call = std::move(call);
+  left.group = std::move(group);
+  return left;
+}
+
+TEST(LeftText, NamesThoseThatOthersWaitForFirst) {
+  EXPECT_EQ(left_text({waiting_in(1, "barrier #7"), waiting_in(2, "barrier #7"),
+                       left_in(0, "evaluate (train.py:5)"), waiting_in(3, "barrier #7")}),
+            "rank 0 had 30.0 s and was in evaluate (train.py:5); ranks 1-3 waited for it in "
+            "barrier #7");
+}
+
+TEST(LeftText, SaysForWhomRanksWaitOnlyWhereThatIsKnown) {
+  EXPECT_EQ(left_text({waiting_in(0, "barrier #7"), waiting_in(1, "barrier #8")}),
+            "rank 0 had 30.0 s and waited in barrier #7; rank 1 waited in barrier #8");
+  EXPECT_EQ(left_text({left_in(0, "save"), left_in(1, "save"), waiting_in(2, "barrier #7"),
+                       waiting_in(3, "all_reduce #2", "tensor")}),
+            "ranks 0-1 had 30.0 s and were in save; rank 2 waited for them in barrier #7; rank 3 "
+            "waited in all_reduce #2 of group 'tensor'");
+}
+
+TEST(LeftText, SaysWhyAPlaceIsUnknownAndStaysShort) {
+  LeftRank unknown = left_in(0, "");
+  unknown.missing = "its stacks could not be read in time";
+  EXPECT_EQ(left_text({unknown}),
+            "rank 0 had 30.0 s and was in an unknown place: its stacks could not be read in time");
+  std::vector<LeftRank> many;
+  for (int i = 0; i < 20; ++i)
+    many.push_back(left_in(i, fmt::format("step (train.py:{})", i)));
+  EXPECT_TRUE(
+      left_text(many).ends_with("rank 5 was in step (train.py:5); the others were "
+                                "elsewhere"));
+}
+
+TEST(Others, SayTheWordsOfThoseThatFailedWhileTheyWereStopped) {
+  WorkerFailure failure = with_part(sample_failure(7, ExitStatus::exited(1)), Part::crashed);
+  failure.sentence = "exited with 1: OSError: disk full";
+  EXPECT_EQ(ends_text({failure}), "rank 7 exited with 1: OSError: disk full");
 }
 
 TEST(Others, HaveALineForEachWayToBeInvolved) {

@@ -135,6 +135,7 @@ TEST(ResultJson, OfAFailedJobHasTheWholeStory) {
   "hang": null,
   "mismatch": null,
   "stop": null,
+  "left": [],
   "stuck": []
 }
 )");
@@ -157,6 +158,25 @@ TEST(ResultJson, HasTheExitCodeOfThePolicy) {
   EXPECT_EQ(json.at("culprit").at("exit_code"), 42);
 }
 
+TEST(ResultJson, TellsWhereRanksWereThatOutlivedTheGraceAndWhatFailedMeanwhile) {
+  JobReport report = sample_job(JobEnd::stopped);
+  report.stop_signal = SIGTERM;
+  report.failed_in_stop = {sample_failure(2, ExitStatus::exited(7))};
+  report.failed_in_stop[0].sentence = "exited with 7: boom";
+  report.left = {{0, std::chrono::seconds{30}, "evaluate", "", "", ""},
+                 {1, std::chrono::seconds{30}, "", "it is gone", "barrier #7", "world"}};
+  const auto json = parsed_result(report);
+  EXPECT_EQ(json.at("left")[0].dump(),
+            R"({"call":null,"group":null,"missing":null,"rank":0,"seconds":30.0,)"
+            R"("where":"evaluate"})");
+  EXPECT_EQ(json.at("left")[1].dump(),
+            R"({"call":"barrier #7","group":"world","missing":"it is gone","rank":1,)"
+            R"("seconds":30.0,"where":null})");
+  EXPECT_EQ(json.at("stop").at("failed").dump(),
+            R"([{"core_dumped":false,"exit_code":7,"rank":2,"signal":null,)"
+            R"("text":"exited with 7: boom"}])");
+}
+
 TEST(ResultJson, TellsAScheduledStopFromAPersons) {
   JobReport report = sample_job(JobEnd::stopped);
   report.stop_took = std::chrono::milliseconds{2100};
@@ -165,7 +185,7 @@ TEST(ResultJson, TellsAScheduledStopFromAPersons) {
   EXPECT_EQ(parsed_result(report).at("class"), "preempted");
   EXPECT_EQ(parsed_result(report).at("summary"), "stopped by SIGTERM");
   EXPECT_EQ(parsed_result(report).at("stop").dump(),
-            R"({"by":null,"killed_ranks":[1,3],"seconds":2.1,"signal":"SIGTERM"})");
+            R"({"by":null,"failed":[],"killed_ranks":[1,3],"seconds":2.1,"signal":"SIGTERM"})");
   report.stop_signal = SIGUSR1;
   EXPECT_EQ(parsed_result(report).at("class"), "preempted");
   for (const int signal : {SIGINT, SIGQUIT, SIGHUP}) {

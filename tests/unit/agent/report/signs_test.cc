@@ -253,10 +253,12 @@ TEST_F(Signs, AWorkerThatWasDeclaredFailedCountsFromThen) {
   EXPECT_EQ(signs().ended, at_ms(1'008'900));
 }
 
-TEST_F(Signs, AnExceptionAfterTheStopIsTheStops) {
+TEST_F(Signs, AnExceptionAfterTheStopExplainsItsOwnEndAlone) {
   stop_it(ExitStatus::exited(1));
   print(kTraceback, 1'009'500);
   EXPECT_EQ(signs().raised, std::nullopt);
+  EXPECT_EQ(error().text, "ValueError: boom");
+  stop_it(ExitStatus::signaled(SIGTERM));
   EXPECT_EQ(error().text, "");
 }
 

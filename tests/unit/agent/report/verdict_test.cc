@@ -276,6 +276,20 @@ TEST(RenderEnd, OfAStopTellsHowItWent) {
   EXPECT_EQ(render_end(report, {}),
             "muster: stopped by SIGTERM after 2.1 s; ranks 1,3 did not end within the grace period "
             "and had to be killed\n");
+  WorkerFailure failure = sample_failure(0, ExitStatus::exited(1));
+  failure.part = Part::crashed;
+  failure.sentence = "exited with 1: OSError: disk full";
+  report.failed_in_stop = {failure};
+  EXPECT_EQ(render_end(report, {}),
+            "muster: stopped by SIGTERM after 2.1 s; ranks 1,3 did not end within the grace period "
+            "and had to be killed; 1 failed while muster stopped it: rank 0 exited with 1: "
+            "OSError: disk full\n");
+  report.killed_ranks = {};
+  failure.rank = 4;
+  report.failed_in_stop.push_back(failure);
+  EXPECT_EQ(render_end(report, {}),
+            "muster: stopped by SIGTERM after 2.1 s; 2 failed while muster stopped them: ranks 0,4 "
+            "exited with 1: OSError: disk full\n");
 }
 
 TEST(RenderEnd, OfAStopBeforeTheFirstRoundClaimsNothingAboutWorkers) {
