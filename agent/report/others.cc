@@ -123,6 +123,8 @@ std::string ends_text(const std::vector<WorkerFailure>& failures) {
 
 std::string left_text(std::vector<LeftRank> left) {
   constexpr size_t kPlacesMax = 6;
+  // Rounded: a grace of 30 s is not 29.9 s.
+  using Tenths = std::chrono::duration<int64_t, std::deci>;
   const auto waits = [](const LeftRank& rank) { return !rank.call.empty(); };
   const auto missing = std::ranges::count(left, false, waits);
   std::ranges::stable_sort(left, {}, waits);
@@ -136,12 +138,12 @@ std::string left_text(std::vector<LeftRank> left) {
   std::string text;
   for (size_t i = 0; i < std::min(places.size(), kPlacesMax); ++i) {
     const auto& [is_wait, words, ranks] = places[i];
-    text += fmt::format("{}{} {}{} {}", i == 0 ? "" : "; ", ranks_text(ranks),
-                        i > 0 ? "" : fmt::format("had {} and ", duration_text(left.front().had)),
-                        is_wait             ? "waited"
-                        : ranks.size() == 1 ? "was in"
-                                            : "were in",
-                        clean_line(words));
+    text += (i == 0 ? "" : "; ") + ranks_text(ranks) + " ";
+    if (i == 0)
+      text +=
+          fmt::format("had {} and ", duration_text(std::chrono::round<Tenths>(left.front().had)));
+    text += is_wait ? "waited " : ranks.size() == 1 ? "was in " : "were in ";
+    text += clean_line(words);
   }
   return places.size() <= kPlacesMax ? text : text + "; the others were elsewhere";
 }

@@ -47,6 +47,12 @@ TEST(LeftText, NamesThoseThatOthersWaitForFirst) {
             "barrier #7");
 }
 
+TEST(LeftText, RoundsTheTime) {
+  LeftRank rank = left_in(0, "save");
+  rank.had = std::chrono::milliseconds{29'970};
+  EXPECT_EQ(left_text({rank}), "rank 0 had 30.0 s and was in save");
+}
+
 TEST(LeftText, SaysForWhomRanksWaitOnlyWhereThatIsKnown) {
   EXPECT_EQ(left_text({waiting_in(0, "barrier #7"), waiting_in(1, "barrier #8")}),
             "rank 0 had 30.0 s and waited in barrier #7; rank 1 waited in barrier #8");
