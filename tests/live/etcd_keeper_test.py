@@ -417,8 +417,6 @@ class Secured(EtcdTest):
         others = self.others.path("ca.pem")
         self.refuses(cluster, f"cacert={others}", f"its certificate is by no authority of {others}")
         self.refuses(cluster, "cacert=/nowhere", "cannot use the authorities in /nowhere: PK - Read/write of file failed")
-        self.refuses(cluster, f"{ca},cert={self.files.path('client.pem')},key={self.files.path('server.key')}",
-                     f"the key in {self.files.path('server.key')} is not that of the certificate {self.files.path('client.pem')}")
 
     def test_a_certificate_for_another_host(self):
         cluster = self.new_etcd(certificates=self.files, server="named")
@@ -435,6 +433,8 @@ class Secured(EtcdTest):
         self.looks(cluster, f"{ca},{self.pair('client')}")
         self.refuses(cluster, ca, "it demands a certificate of this client; give --rdzv-conf cert=/PATH,key=/PATH")
         self.refuses(cluster, f"{ca},{self.pair('client', self.others)}", "it refuses the certificate of this client")
+        self.refuses(cluster, f"{ca},cert={self.files.path('client.pem')},key={self.files.path('server.key')}",
+                     f"the key in {self.files.path('server.key')} is not that of the certificate {self.files.path('client.pem')}")
 
     def test_users(self):
         cluster = self.new_etcd(certificates=self.files, client_certificates=True)

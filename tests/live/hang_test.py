@@ -288,9 +288,12 @@ class Actions(HangTest):
         self.assertEqual(len(job.events("restarting")), 1)
 
     def test_stop_restarts_nothing(self):
-        (result,), job = self.failed("blocked_read", "--on-hang", "stop", "--max-restarts", 3, culprit=3)
-        self.assertRegex(result["summary"], self.BLOCKED)
-        self.assertEqual(len(result["attempts"]), 1)
+        """Of a rank of the other node."""
+        results, job = self.failed("blocked_read", "--on-hang", "stop", "--max-restarts", 3, nodes=2, culprit=3)
+        self.assertIn("rank 3 now counts as failed (--on-hang)\n", job.stderr())
+        for result in results:
+            self.assertRegex(result["summary"], self.BLOCKED)
+            self.assertEqual(len(result["attempts"]), 1)
 
     @long
     def test_on_whichever_node(self):

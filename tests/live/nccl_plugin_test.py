@@ -139,13 +139,24 @@ class RasTest(PluginTest):
         self.addCleanup(server.close)
         return server
 
-    def status(self, pid=None):
-        """Of a job in which one rank does not answer. Given once the verdict is out: that does not wait for it."""
+    def status(self):
+        """Given once the verdict is out: that does not wait for it."""
         wait_for(lambda: self.hang.found("hang"), "the verdict")
-        pids = self.hang.pids()
-        well = {"rank": 0, "host": "127.0.0.1", "pid": pid or pids[0], "status": {"init_state": 0, "async_error": 0}}
+        return self.status_of(self.hang.pids()[0])
+
+    @staticmethod
+    def status_of(pid):
+        """Of a job in which one rank does not answer."""
+        well = {"rank": 0, "host": "127.0.0.1", "pid": pid, "status": {"init_state": 0, "async_error": 0}}
         lost = {"rank": 1, "host": "127.0.0.1", "pid": 4711, "status": {"unresponsive": True, "considered_dead": False}}
         return json.dumps({"communicators": [{"size": 3, "ranks": [well], "missing_ranks": [lost]}]}, indent=1)
+
+    def answer_to_the_child(self, address):
+        """What the process that asks for the agent says: the line for people, and the member of the bundle."""
+        code, out, err = run("--internal-nccl-ras", address, os.getpid())
+        self.assertEqual((code, err), (0, ""))
+        line, member = out.splitlines()
+        return line, json.loads(member)
 
     def test_one_that_answers(self):
         server = self.ras(lambda: self.status())
@@ -155,32 +166,28 @@ class RasTest(PluginTest):
         self.assertEqual(said, ["muster: NCCL's RAS: not responding: process 4711 on 127.0.0.1 (rank 1 of 3)"])
         self.assertEqual(server.asked, [self.ASKED])
 
-    @long
     def test_one_of_an_older_version(self):
         """Which could crash: it is not asked for the status."""
         server = self.ras(lambda: "NCCL version 2.27.5\n", knows_json=False)
-        member, said = self.witness(server.address)
-        self.assertEqual((member["answer"], said, server.asked), (None, [], [self.ASKED[:-1]]))
+        line, member = self.answer_to_the_child(server.address)
+        self.assertEqual((member["answer"], line, server.asked), (None, "", [self.ASKED[:-1]]))
         self.assertEqual(member["why_none"], "it is older than NCCL 2.28.7, and may crash the job when it is asked")
 
-    @long
     def test_one_of_another_job(self):
-        member, said = self.witness(self.ras(lambda: self.status(pid=1)).address)
-        self.assertEqual((member["why_none"], said), ("it names no process of this node: it may be another job's", []))
+        line, member = self.answer_to_the_child(self.ras(lambda: self.status_of(1)).address)
+        self.assertEqual((member["why_none"], line), ("it names no process of this node: it may be another job's", ""))
 
     def test_one_that_never_answers(self):
         server = self.ras(None)
         member, said = self.witness(server.address)
         self.assertEqual((member, said), ({"address": server.address, "answer": None, "why_none": "no answer within 4.0 s"}, []))
 
-    @long
     def test_none_that_listens(self):
         address = f"127.0.0.1:{free_port()}"
-        member, said = self.witness(address)
-        self.assertEqual((member["address"], member["answer"], said), (address, None, []))
+        line, member = self.answer_to_the_child(address)
+        self.assertEqual((member["address"], member["answer"], line), (address, None, ""))
         self.assertRegex(member["why_none"], "^nothing listens there: ")
 
-    @long
     def test_one_that_is_off(self):
         server = self.ras(lambda: self.status())
         member, said = self.witness(server.address, NCCL_RAS_ENABLE="0")

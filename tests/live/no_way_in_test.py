@@ -489,7 +489,6 @@ class TheStoreOfAnotherNode(Attempts, NetnsTest):
         self.assertEqual(self.attempts(USER).count(": IN"), 4)
         self.end(jobs)
 
-    @long
     def test_where_netlink_is_forbidden(self):
         self.make(2)
         sandbox = os.path.join(PROGRAMS, "without_netlink.py")

@@ -274,7 +274,6 @@ class ByAFile(NetnsTest):
     def test_nodes_meet(self):
         self.assertTrue({s.master_addr for s in self.form()} < {"10.99.0.1", "10.99.0.2", "10.99.0.3"})
 
-    @long
     def test_nodes_meet_with_ipv6_alone(self):
         self.assertTrue({s.master_addr for s in self.form(ipv6=True)} < {"fd99::1", "fd99::2", "fd99::3"})
 

@@ -242,7 +242,6 @@ class Failures(NodesTest):
             self.assert_said_here(bad)
             self.assertLess(time.monotonic() - began, within(1, below=10), "it does not stay once all have been told")
 
-    @long
     def test_a_program_that_is_missing_everywhere_is_said_once_on_each_node(self):
         jobs = [self.lacking(f"n{rank}", *self.static_flags(rank, 3)) for rank in (2, 1, 0)]
         for job in jobs:

@@ -146,14 +146,15 @@ class Frames(StacksTest):
         self.assertEqual(job.process.poll(), None, job.stderr())
 
     def test_of_native_ranks_the_one_that_is_in_no_call_first(self):
+        """Of more ranks than are read at a time."""
         os.mkfifo(self.path("fifo"))
-        self.start("--nproc-per-node", 3, "--no-python", NATIVE,
+        self.start("--nproc-per-node", 6, "--no-python", NATIVE,
                    env={"FAULT": "blocked_read", "CULPRIT": "1", "FIFO": self.path("fifo")})
         stacks = wait_for(lambda: self.ask("--json")[0] == 0 and self.stacks_with(1, "read_fifo"), "the ranks run")
         self.assertRegex(" ".join(frames(stacks[1])), r"^\S*read .*hang_faults.cc:\d+")
         self.assertIn("main hang_faults.cc", " ".join(frames(stacks[0])))
         text = wait_for(lambda: (t := self.shown()).startswith("  rank 1 ") and t, "it comes first")
-        self.assertRegex(text, r"^  rank 1 \(pid \d+\): \S*read ← \S+read_fifo \(hang_faults.cc:\d+\) ← main [^\n]+\n  2 ranks ")
+        self.assertRegex(text, r"^  rank 1 \(pid \d+\): \S*read ← \S+read_fifo \(hang_faults.cc:\d+\) ← main [^\n]+\n  5 ranks ")
         code, out, err = self.ask("--ranks", 7)
         self.assertEqual((code, out, len(err.splitlines())), (1, "", 1), err)
 

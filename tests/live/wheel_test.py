@@ -255,7 +255,6 @@ class Roots(Published):
         self.assertEqual(len(errors), 1, done.stderr)
         self.assertRegex(errors[0], r"manylinux_2_\d+_\w+\.whl is not a supported wheel on this platform")
 
-    @long
     def test_the_package_is_for_python_3_9_as_well(self):
         """What Debian 11 has."""
         done = self.inside("bullseye", """

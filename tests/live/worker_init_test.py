@@ -379,7 +379,6 @@ class TwoMachinesTest(JoiningTest):
         self.assert_world(lines, 2, nodes=2)
         self.assertEqual(lines[0].addresses, [cluster.address(1), cluster.address(2)])
 
-    @long
     def test_a_host_whose_own_name_is_loopback_gives_its_real_address(self):
         cluster = self.cluster(2)
         cluster.own_name_is_loopback(1)

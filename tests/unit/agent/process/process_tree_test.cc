@@ -31,8 +31,9 @@ std::vector<pid_t> pids(const std::vector<ProcessEntry>& tree) {
   return result;
 }
 
-// A child, its own child that has left for another session, reported through a pipe.
-std::pair<pid_t, pid_t> two_generations() {
+// A child, its own child that has left for another session, perhaps as another user, reported
+// through a pipe.
+std::pair<pid_t, pid_t> two_generations(uid_t user_of_grandchild = geteuid()) {
   int fds[2];
   EXPECT_EQ(pipe(fds), 0);
   const pid_t child = fork();
@@ -40,6 +41,7 @@ std::pair<pid_t, pid_t> two_generations() {
     const pid_t grandchild = fork();
     if (grandchild == 0) {
       setsid();
+      if (setuid(user_of_grandchild) != 0) _exit(1);
       const pid_t self = getpid();
       if (write(fds[1], &self, sizeof self) < 0) _exit(1);
     }
@@ -81,6 +83,15 @@ TEST(ProcessTree, FindsEveryGenerationAndLeavesOutTheExcepted) {
   EXPECT_EQ(pids(descendants_of(getpid(), {child})), std::vector<pid_t>{});  // The whole subtree.
   EXPECT_EQ(pids(descendants_of(getpid(), {grandchild})), std::vector<pid_t>{child});
   EXPECT_EQ(children_of_self(), std::set<pid_t>{child});
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  EXPECT_TRUE(kill_descendants({}, std::chrono::seconds(30)).empty());
+}
+
+TEST(ProcessTree, FindsTheUsersOfEveryGeneration) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root, to run as another user";
+  constexpr uid_t kOther = 4711;
+  two_generations(kOther);
+  EXPECT_EQ(users_below(getpid()), (std::set<uid_t>{0, kOther}));
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   EXPECT_TRUE(kill_descendants({}, std::chrono::seconds(30)).empty());
 }

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "rendezvous/backends/job_ports.h"
+#include "rendezvous/net/interfaces.h"
 #include "tests/unit/rendezvous/backends/rendezvous_harness.h"
 
 namespace muster {
@@ -152,17 +153,26 @@ TEST(KnownHost, SaysWhichPortsAreTaken) {
       << host.errors[0].message;
 }
 
-TEST(KnownHost, IsReachedAtWhicheverOfItsAddressesAnswers) {
+void expect_nodes_meet_at(const std::string& host) {
   boost::asio::io_context loop;
   const Ports ports = free_ports();
   Agents agents;
   for (const int rank : {1, 0}) {
     RendezvousOptions options = node_of_job(ports, rank);
-    options.host = "127.0.0.1,::1";
+    options.host = host;
     agents.push_back(std::make_unique<TestAgent>(loop, options));
     agents.back()->meeting().ready();
   }
-  EXPECT_TRUE(agents[0]->wait_rounds(1));
+  EXPECT_TRUE(agents[0]->wait_rounds(1)) << host;
+}
+
+TEST(KnownHost, IsReachedAtWhicheverOfItsAddressesAnswers) {
+  expect_nodes_meet_at("127.0.0.1,::1");
+}
+
+TEST(KnownHost, ListensToIPv6AsWell) {
+  if (!is_own_address(IpAddress::loopback_v6())) GTEST_SKIP() << "this machine has no IPv6";
+  expect_nodes_meet_at("::1");
 }
 
 // ---- the ports of a job
