@@ -30,26 +30,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The text of one of a process's small files in /proc; empty if it cannot be read.
-std::string read_process_file(pid_t pid, const char* name) {
-  std::array<char, 48> path{};
-  std::snprintf(path.data(), path.size(), "/proc/%d/%s", pid, name);
-  const UniqueFd fd(open(path.data(), O_RDONLY | O_CLOEXEC));
-  std::string text(4096, '\0');
-  const ssize_t n = fd ? read(fd.get(), text.data(), text.size()) : -1;
-  text.resize(static_cast<size_t>(std::max<ssize_t>(n, 0)));
-  return text;
-}
-
-// The value of one line of /proc/PID/status.
-std::string_view status_field(std::string_view status, std::string_view key) {
-  const size_t at = status.find(key);
-  if (at == std::string_view::npos) return {};
-  std::string_view value = status.substr(at + key.size());
-  value.remove_prefix(std::min(value.find_first_not_of(" \t"), value.size()));
-  return value.substr(0, value.find('\n'));
-}
-
 std::vector<ProcessEntry> all_processes() {
   std::vector<ProcessEntry> processes;
   std::error_code error;
@@ -79,17 +59,36 @@ bool is_ending(pid_t pid, const std::string& folder) {
     return true;
   const std::string status = read_process_file(pid, (folder + "status").c_str());
   if (status_field(status, "\nCoreDumping:") == "1") return true;
-  uint64_t pending = 0;
-  for (const std::string_view key : {"\nSigPnd:", "\nShdPnd:"}) {
-    const std::string_view mask = status_field(status, key);
-    uint64_t bits = 0;
-    std::from_chars(mask.data(), mask.data() + mask.size(), bits, 16);
-    pending |= bits;
-  }
+  const uint64_t pending = signal_mask(status, "\nSigPnd:") | signal_mask(status, "\nShdPnd:");
   return (pending >> (SIGKILL - 1) & 1) != 0;
 }
 
 }  // namespace
+
+std::string read_process_file(pid_t pid, const char* name) {
+  std::array<char, 48> path{};
+  std::snprintf(path.data(), path.size(), "/proc/%d/%s", pid, name);
+  const UniqueFd fd(open(path.data(), O_RDONLY | O_CLOEXEC));
+  std::string text(4096, '\0');
+  const ssize_t n = fd ? read(fd.get(), text.data(), text.size()) : -1;
+  text.resize(static_cast<size_t>(std::max<ssize_t>(n, 0)));
+  return text;
+}
+
+std::string_view status_field(std::string_view status, std::string_view key) {
+  const size_t at = status.find(key);
+  if (at == std::string_view::npos) return {};
+  std::string_view value = status.substr(at + key.size());
+  value.remove_prefix(std::min(value.find_first_not_of(" \t"), value.size()));
+  return value.substr(0, value.find('\n'));
+}
+
+uint64_t signal_mask(std::string_view status, std::string_view key) {
+  const std::string_view mask = status_field(status, key);
+  uint64_t bits = 0;
+  std::from_chars(mask.data(), mask.data() + mask.size(), bits, 16);
+  return bits;
+}
 
 bool is_at_or_below(pid_t pid, pid_t ancestor) {
   while (pid != ancestor) {

@@ -38,6 +38,13 @@ inline bool is_over(const ProcessEntry& process) {
   return process.state == 'Z' && process.threads <= 1;
 }
 
+// The text of one of a process's small files in /proc; empty if it cannot be read.
+std::string read_process_file(pid_t pid, const char* name);
+
+// The value of one line of /proc/PID/status, and as a set of signals: signal n is bit n - 1.
+std::string_view status_field(std::string_view status, std::string_view key);
+uint64_t signal_mask(std::string_view status, std::string_view key);
+
 // Whether the process has begun to end: it exits (PF_EXITING), dumps core, or was sent SIGKILL
 // (proc(5)). A process that frees gigabytes takes a second from here to its end, while its
 // connections are already closed. nullopt: procfs does not show it.

@@ -8,11 +8,11 @@
 #include <fmt/format.h>
 
 namespace muster {
-namespace {
 
-Sender who_sent(int code, pid_t pid, uid_t uid) {
-  if (code > 0) return Sender::kernel;
-  if (code != SI_USER) return Sender::process;
+Sender sender_of(const signalfd_siginfo& info) {
+  const auto pid = static_cast<pid_t>(info.ssi_pid);
+  if (info.ssi_code > 0) return Sender::kernel;
+  if (info.ssi_code != SI_USER) return Sender::process;
   std::ifstream file(fmt::format("/proc/{}/comm", pid));
   std::string name;
   if (std::getline(file, name)) {
@@ -21,18 +21,8 @@ Sender who_sent(int code, pid_t pid, uid_t uid) {
   }
   // The daemon outlives its signal; a root's kill(1) may be gone by now, and is no engine.
   const bool is_hidden = kill(pid, 0) != 0 && errno == EPERM;
-  const bool is_daemon = is_hidden && uid == 0 && std::getenv("SLURM_JOB_ID") != nullptr;
+  const bool is_daemon = is_hidden && info.ssi_uid == 0 && std::getenv("SLURM_JOB_ID") != nullptr;
   return is_daemon ? Sender::engine : Sender::process;
-}
-
-}  // namespace
-
-Sender sender_of(const signalfd_siginfo& info) {
-  return who_sent(info.ssi_code, static_cast<pid_t>(info.ssi_pid), info.ssi_uid);
-}
-
-Sender sender_of(const siginfo_t& info) {
-  return who_sent(info.si_code, info.si_pid, info.si_uid);
 }
 
 }  // namespace muster

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 
-#include <signal.h>
 #include <sys/signalfd.h>
 
 namespace muster {
@@ -20,6 +19,5 @@ enum class Sender : uint32_t {
 };
 
 Sender sender_of(const signalfd_siginfo& info);
-Sender sender_of(const siginfo_t& info);
 
 }  // namespace muster

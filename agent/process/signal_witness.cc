@@ -8,6 +8,7 @@
 
 #include <fcntl.h>
 #include <sys/prctl.h>
+#include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -29,10 +30,10 @@ void take_another_name() {
   syscall(SYS_close_range, 0, says - 1, 0);
   syscall(SYS_close_range, says + 1, ~0U, 0);
   take_another_name();
-  while (getppid() == parent) {
-    siginfo_t info{};
-    if (sigwaitinfo(&signals, &info) <= 0) continue;
-    const SignalWitness::Seen seen{info.si_signo, sender_of(info),
+  const int signal_fd = signalfd(-1, &signals, 0);
+  signalfd_siginfo info{};
+  while (getppid() == parent && read(signal_fd, &info, sizeof info) == sizeof info) {
+    const SignalWitness::Seen seen{static_cast<int>(info.ssi_signo), sender_of(info),
                                    std::chrono::steady_clock::now()};
     if (write(says, &seen, sizeof seen) != sizeof seen) break;
   }

@@ -2,15 +2,15 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <csignal>
-#include <fstream>
 #include <string_view>
 
 #include <fmt/format.h>
 #include <linux/kcmp.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "rendezvous/base/text.h"
 
 namespace muster {
 namespace {
@@ -94,35 +94,20 @@ std::string base_name_of_link(const std::string& path) {
   return std::string(all.substr(all.rfind('/') + 1));
 }
 
-std::string proc_file(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-// The number behind a key in the text of a file in /proc; 0 if there is none.
-uint64_t field(const std::string& text, std::string_view key, int base) {
-  const size_t found = text.find(key);
-  const size_t at =
-      found == std::string::npos ? found : text.find_first_not_of(" \t", found + key.size());
-  uint64_t value = 0;
-  if (at != std::string::npos)
-    std::from_chars(text.data() + at, text.data() + text.size(), value, base);
-  return value;
-}
-
 }  // namespace
 
 SignalUse signal_use_of(pid_t pid) {
   const std::string folder = fmt::format("/proc/{}/", pid);
-  const std::string status = proc_file(folder + "status");
+  const std::string status = read_process_file(pid, "status");
+  const auto parent = whole_number<pid_t>(status_field(status, "\nPPid:"));
   SignalUse use;
   use.program = base_name_of_link(folder + "exe");
-  use.caught = field(status, "\nSigCgt:", 16);
-  use.ignored = field(status, "\nSigIgn:", 16);
-  use.blocked = field(status, "\nSigBlk:", 16);
-  use.waits = proc_file(folder + "wchan").starts_with("do_wait");
-  use.own_null = base_name_of_link(folder + "fd/0") == "null" &&
-                 syscall(SYS_kcmp, field(status, "\nPPid:", 10), pid, KCMP_FILE, 0, 0) > 0;
+  use.caught = signal_mask(status, "\nSigCgt:");
+  use.ignored = signal_mask(status, "\nSigIgn:");
+  use.blocked = signal_mask(status, "\nSigBlk:");
+  use.waits = read_process_file(pid, "wchan").starts_with("do_wait");
+  use.own_null = base_name_of_link(folder + "fd/0") == "null" && parent &&
+                 syscall(SYS_kcmp, *parent, pid, KCMP_FILE, 0, 0) > 0;
   return use;
 }
 
