@@ -89,6 +89,14 @@ def children_of(pid):
     return [p for p, (parent, _, _) in processes().items() if parent == pid]
 
 
+def name_of(pid):
+    try:
+        with open(f"/proc/{pid}/comm") as f:
+            return f.read().strip()
+    except OSError:
+        return ""
+
+
 def is_gone(pid):
     try:
         with open(f"/proc/{pid}/stat") as f:
@@ -109,7 +117,7 @@ class Job:
         self.pid = self.process.pid
 
     def agent(self):
-        return wait_for(lambda: children_of(self.pid), "the front has an agent")[0]
+        return wait_for(lambda: [p for p in children_of(self.pid) if name_of(p) == "muster-agent"], "the front has an agent")[0]
 
     def signal(self, number):
         os.kill(self.pid, number)

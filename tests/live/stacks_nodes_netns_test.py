@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-from harness import children_of, wait_for, within
+from harness import wait_for, within
 from netns_nodes import NetnsTest, main
 
 MUSTERCTL = os.environ.get("MUSTERCTL", "")
@@ -141,7 +141,7 @@ class NodesWithoutAnAnswer(TwoNodes):
         """It costs one line, and what the others say is shown."""
         self.start_nodes("--lease", 30)
         self.wait_for_the_others()
-        agent, = children_of(self.jobs[1].pid)
+        agent = self.jobs[1].agent()
         os.kill(agent, signal.SIGSTOP)
         self.addCleanup(os.kill, agent, signal.SIGCONT)
         for command, promise_s in ("records", 3), ("stacks", 5):
@@ -158,7 +158,7 @@ class NodesWithoutAnAnswer(TwoNodes):
     def test_a_job_whose_host_stands_still(self):
         self.start_nodes("--lease", 30)
         self.wait_for_the_others()
-        agent, = children_of(self.jobs[0].pid)
+        agent = self.jobs[0].agent()
         os.kill(agent, signal.SIGSTOP)
         self.addCleanup(os.kill, agent, signal.SIGCONT)
         code, out, err = self.ask_in_time(1, self.jobs[1], "records")
