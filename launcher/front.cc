@@ -255,13 +255,13 @@ void Front::reap_adopted() {
 }
 
 int Front::finish() {
+  foreign_children_.insert(witness_->end());
   pollfd ended{agent_pidfd_, POLLIN, 0};
   poll(&ended, 1, kDeathPatienceMs);
   siginfo_t info{};
   waitid(P_PIDFD, static_cast<id_t>(agent_pidfd_), &info, WEXITED | WNOHANG);
   const bool orderly = info.si_pid != 0 && info.si_code == CLD_EXITED;
   const bool reaped = info.si_pid != 0;
-  witness_.reset();
   const std::vector<ProcessEntry> left =
       kill_descendants(foreign_children_, orderly || !reaped ? kShortPatience : kTreePatience);
   for (const ProcessEntry& process : left) {
@@ -273,6 +273,7 @@ int Front::finish() {
     tell(fmt::format("process {} ({}) cannot be killed (state {}); it may hold a GPU or a mount",
                      process.pid, process.name, process.state));
   }
+  witness_.reset();
   if (const auto cgroup = JobCgroup::path_for(agent_)) rmdir(cgroup->c_str());
   terminal_.restore();
   if (orderly) return info.si_status;

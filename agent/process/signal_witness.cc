@@ -53,9 +53,13 @@ SignalWitness::SignalWitness(const sigset_t& signals) {
 }
 
 SignalWitness::~SignalWitness() {
-  if (pid_ <= 0 || waitpid(pid_, nullptr, WNOHANG) != 0) return;  // It has ended before.
-  kill(pid_, SIGKILL);
-  waitpid(pid_, nullptr, 0);
+  if (end() > 0) waitpid(pid_, nullptr, 0);
+}
+
+pid_t SignalWitness::end() {
+  if (pid_ > 0 && waitpid(pid_, nullptr, WNOHANG) != 0) pid_ = -1;  // It has ended before.
+  if (pid_ > 0) kill(pid_, SIGKILL);
+  return pid_;
 }
 
 std::optional<SignalWitness::Seen> SignalWitness::next() {

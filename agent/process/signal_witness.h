@@ -26,7 +26,10 @@ class SignalWitness {
   explicit SignalWitness(const sigset_t& signals);
   SignalWitness(const SignalWitness&) = delete;
   SignalWitness& operator=(const SignalWitness&) = delete;
-  ~SignalWitness();  // Ends it.
+  ~SignalWitness();  // Waits for its end.
+
+  // Returns its pid, or -1.
+  pid_t end();
 
   int fd() const { return seen_.get(); }  // Readable when next() has something. -1: there is none.
   std::optional<Seen> next();             // Never waits.

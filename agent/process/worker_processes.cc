@@ -219,7 +219,7 @@ void WorkerProcesses::stop(int signal) {
     if (!worker.exited && !std::exchange(worker.has_signal, true)) stop_worker(tree, worker);
     send_to_group(worker, SIGCONT);
   }
-  signal_rest();
+  signal_rest(tree);
   watch_empty();
 }
 
@@ -285,19 +285,18 @@ void WorkerProcesses::signal_rest_soon() {
   if (std::exchange(rest_pending_, true)) return;
   boost::asio::post(io_, [this] {
     rest_pending_ = false;
-    if (stop_signal_) signal_rest();
+    if (stop_signal_) signal_rest(descendants());
   });
 }
 
 // What no live worker needs. An orphan in a live worker's group may still serve it.
-void WorkerProcesses::signal_rest() {
-  const std::set<pid_t> spared = live_workers_and_helpers();
-  const std::vector<ProcessEntry> tree = descendants_of(getpid(), spared);
+void WorkerProcesses::signal_rest(const std::vector<ProcessEntry>& tree) {
+  const std::set<pid_t> live = live_workers_and_helpers();
   std::set<pid_t> all_of;  // Orphans that handle nothing, and what is below them.
   for (const ProcessEntry& process : tree) {
     seen_pids_.insert(process.pid);
     const bool is_root = process.parent == getpid();
-    if (is_root ? spared.contains(process.group) || signal_receivers(tree, process.pid)
+    if (is_root ? live.contains(process.group) || signal_receivers(tree, process.pid)
                 : !all_of.contains(process.parent))
       continue;
     all_of.insert(process.pid);

@@ -111,7 +111,7 @@ class WorkerProcesses {
   std::set<pid_t> live_workers_and_helpers() const;
   void reap_orphans();
   void signal_rest_soon();
-  void signal_rest();
+  void signal_rest(const std::vector<ProcessEntry>& tree);
   void signal_orphan(const ProcessEntry& process);
   void stop_worker(const std::vector<ProcessEntry>& tree, const Worker& worker);
   bool signal_receivers(const std::vector<ProcessEntry>& tree, pid_t root);
