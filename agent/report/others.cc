@@ -127,7 +127,8 @@ std::string left_text(std::vector<LeftRank> left) {
   using Tenths = std::chrono::duration<int64_t, std::deci>;
   const auto waits = [](const LeftRank& rank) { return !rank.call.empty(); };
   const auto missing = std::ranges::count(left, false, waits);
-  std::ranges::stable_sort(left, {}, waits);
+  std::ranges::sort(left, {},
+                    [&](const LeftRank& rank) { return std::pair(waits(rank), rank.rank); });
   std::vector<Place> places;
   for (const LeftRank& rank : left) {
     const std::string words = place_text(rank, missing);
