@@ -65,7 +65,8 @@ struct RendezvousTimes {
   // time-out.
   std::optional<double> reach_timeout_s;
   // Silence after which a node counts as lost: --lease if given; else keep_alive_interval times
-  // keep_alive_max_attempt if either is given (torchrun's defaults: 5 s and 3); else 3 s.
+  // keep_alive_max_attempt if either is given (torchrun's defaults: 5 s and 3); else 3 s, or
+  // 15 s where the number of nodes is fixed and no spare is announced.
   double lease_s = 3;
 
   friend bool operator==(const RendezvousTimes&, const RendezvousTimes&) = default;

@@ -189,7 +189,7 @@ constexpr auto kRows = std::to_array<OptionRow>({
     {"start-timeout", kRendezvous, "SECONDS", "600; static 900",
      "How long to wait for the other nodes; takes precedence over the timeouts in --rdzv-conf.",
      kOwn},
-    {"lease", kElastic, "SECONDS", "3",
+    {"lease", kElastic, "SECONDS", "3; 15 where --nnodes is fixed and there are no spares",
      "A node that is silent for this long is lost; takes precedence over keep_alive_interval x "
      "keep_alive_max_attempt of --rdzv-conf.",
      kOwn},

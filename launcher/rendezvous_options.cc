@@ -13,6 +13,7 @@ constexpr std::string_view kTokenVariable = env::kToken;
 constexpr double kStaticTimeoutS = 900;
 constexpr double kKeepAliveIntervalS = 5;
 constexpr int kKeepAliveAttempts = 3;
+constexpr double kPatientLeaseS = 15;
 constexpr double kLeaseMinS = 0.1;  // With less, a busy machine looks like a lost one.
 constexpr int kSparesMax = 100000;
 constexpr std::size_t kInterfaceNameMax = 15;  // IFNAMSIZ without its NUL.
@@ -322,6 +323,14 @@ void read_times(Settings& settings, RendezvousSpec& spec) {
   settings.read("lease", spec.times.lease_s, parse_lease);
 }
 
+// Where no node can replace or be done without, nothing is gained by ending the job early.
+void choose_lease(Settings& settings, RendezvousSpec& spec) {
+  const bool is_fixed = spec.nnodes_min == spec.nnodes_max && spec.nnodes_max > 1;
+  const bool is_chosen = settings.given("lease") || conf_value(spec.conf, "keep_alive_interval") ||
+                         conf_value(spec.conf, "keep_alive_max_attempt");
+  if (is_fixed && spec.spares == 0 && !is_chosen) spec.times.lease_s = kPatientLeaseS;
+}
+
 void read_elasticity(Settings& settings, RendezvousSpec& spec) {
   settings.read("spares", spec.spares, int_from(0, kSparesMax));
   settings.read("max-membership-changes", spec.max_membership_changes, int_from(0));
@@ -415,6 +424,7 @@ RendezvousSpec read_rendezvous(Settings& settings, const EngineFacts* engine) {
   read_conf(settings, spec);
   read_times(settings, spec);
   read_elasticity(settings, spec);
+  choose_lease(settings, spec);
   check_node_rank(settings, spec);
   check_port(settings, spec);
   read_network(settings, spec);

@@ -112,6 +112,7 @@ std::unique_ptr<HostFinder> make_finder(boost::asio::io_context& io,
     return std::make_unique<KeeperFinder>(io, std::move(keeper), std::move(finder),
                                           std::move(handlers));
   }
+  finder.lease = std::max(finder.lease, options.join.lease);
   return std::make_unique<KeeperFinder>(io, std::make_shared<FileKeeper>(options.host),
                                         std::move(finder), std::move(handlers));
 }
@@ -160,6 +161,8 @@ MemberClient::Options JoinedRendezvous::client_options(const std::string& advert
         "check that the node that the file names as the host runs and can be reached from here";
   }
   if (options_.join.lease > Duration::zero()) client.member.lease = options_.join.lease;
+  client.member.others_may_host =
+      options_.way == RendezvousOptions::Way::file || options_.way == RendezvousOptions::Way::etcd;
   client.member.reach_timeout = options_.reach_timeout;
   client.member.seed = random_u64();
   client.job_id = options_.job_id;

@@ -60,6 +60,11 @@ inline constexpr int kSlotsMax = 4096;
 inline constexpr int kCountMax = 1'000'000'000;  // Restarts, membership changes.
 inline constexpr uint64_t kEpochMax = uint64_t{1} << 48;
 
+// However long a lease is, agents report this often, so that its length delays no other verdict.
+inline constexpr Duration kHeartbeatMax = std::chrono::seconds{1};
+// Without a sign for so long a connection is opened anew, and nodes outside of a round are lost.
+inline constexpr Duration kSilenceMax = std::chrono::seconds{3};
+
 using Epoch = uint64_t;  // Number of a round. 0: none yet.
 using Nonce = std::array<uint8_t, 16>;
 

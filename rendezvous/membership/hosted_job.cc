@@ -168,6 +168,7 @@ void HostedJob::perform(const Membership::Effect& effect) {
       self.options_.places.clear();  // It has no store any more.
       self.handlers_.finished();
     }
+    void operator()(const membership::Say& e) const { self.store_.say(e.text); }
     void operator()(const membership::Note&) const {}
   };
   std::visit(Perform{*this}, effect);

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "rendezvous/membership/membership_text.h"
+#include "rendezvous/membership/planted.h"
 
 namespace muster {
 
@@ -41,7 +42,7 @@ Member::Member(const Options& options)
 // Order Round        round [4]      -             -            -            -
 // Order Stop         [5]            stop [6]      -            stop [6]     announced
 // Order End          goodbye        ended         ended        goodbye      ended
-// host is silent     -              stop          -            stop         -
+// host is silent     -              stop          -            end alone    -
 // host is another    -              stop          -            stop         -
 // ReadyForRound      -              ready         ready        ready        reaped
 // WorkersDone        -              done [6]      -            -            -
@@ -49,12 +50,13 @@ Member::Member(const Options& options)
 // EvidenceFound      tell [7]       tell [7]      tell [7]     tell [7]     tell [7]
 // Leaving            leaving        leaving       leaving      leaving      reaped
 //
-// [1] A port that refuses us means that the host is gone: the workers are stopped at once. A fatal
-// failure gives up. [2] The whole state is reported at once; a host other than that of our round
-// has ended it. [3] A taken rank is requested again while the old life of this same node may still
-// count as alive: twice the lease. [4] For an epoch above all that we know; else "-". [5] The Order
-// of that round never arrived: it has ended here. [6] For our own epoch; else "-". [7] For our own
-// epoch; kept until the next round, since ready may be reported before the failure has arrived.
+// [1] A port that refuses us means that the host is gone: workers that run are stopped at once, and
+// so they are if we stood still for a lease: we may have been replaced. A fatal failure gives up.
+// [2] The whole state is reported at once; a host other than that of our round has ended it. [3] A
+// taken rank is requested again while the old life of this same node may still count as alive:
+// twice the lease. [4] For an epoch above all that we know; else "-". [5] The Order of that round
+// never arrived: it has ended here. [6] For our own epoch; else "-". [7] For our own epoch; kept
+// until the next round, since ready may be reported before the failure has arrived.
 void Member::step(Instant now, const Event& event, std::vector<Effect>& out) {
   if (over()) return;
   out_ = &out;
@@ -76,8 +78,8 @@ Instant Member::next_deadline() const {
   Instant next = std::min(announce_by_, goodbye_by_);
   if (link_ == Link::idle) return next;
   if (link_ == Link::pausing) next = std::min(next, retry_at_);
-  if (link_ == Link::joining) next = std::min(next, link_since_ + lease_);
-  if (link_ == Link::joined) next = std::min({next, beat_at_, silent_at()});
+  if (link_ == Link::joining) next = std::min(next, link_since_ + patience());
+  if (link_ == Link::joined) next = std::min({next, beat_at_, heard_at_ + patience()});
   if (link_ != Link::joined && in_round()) next = std::min(next, silent_at());
   if (waits_for_host()) next = std::min({next, give_up_at_, say_at_});
   return next;
@@ -113,6 +115,7 @@ void Member::lose_contact(Instant now, std::string why) {
   backoff_ = backoff_after_loss();
   beat_at_ = kNever;
   if (!held) return;
+  host_is_gone_ = false;
   give_up_at_ = now + std::min(reach_timeout(), kNever - now);
   say_wait_ = options_.first_status;
   say_at_ = now + say_wait_;
@@ -150,10 +153,18 @@ void Member::on(Instant now, const member::ConnectionFailed& event) {
   if (link_ == Link::joined) lose_contact(now, "");
   trouble_ = event.error.message;
   pause(now);
-  if (event.refused) {
-    stop_round(now, StopWhy::host,
-               fmt::format("the host of the job at {} is gone: {}", options_.endpoint, trouble_));
+  if (stood_still_ != 0 && report_.phase == Phase::running) {
+    return stop_round(now, StopWhy::host,
+                      "this node stood still for longer than its lease: others may have its place");
   }
+  if (!event.refused) return;
+  if (join_.last_epoch > 0 && !options_.others_may_host && !host_is_gone_) {
+    host_is_gone_ = true;
+    give_up_at_ = std::min(give_up_at_, now + 2 * lease_);
+  }
+  if (report_.phase == Phase::done) return;
+  stop_round(now, StopWhy::host,
+             fmt::format("the host of the job at {} is gone: {}", options_.endpoint, trouble_));
 }
 
 void Member::on(Instant now, const member::Received& event) {
@@ -166,6 +177,7 @@ void Member::hear(Instant, const membership::Challenge&) {}  // Handled by the s
 void Member::hear(Instant now, const membership::Welcome& message) {
   if (link_ != Link::joining) return;
   link_ = Link::joined;
+  const bool was_missed = in_round() && now - heard_at_ >= patience();
   heard_at_ = link_since_ = now;
   trouble_.clear();
   if (message.lease > Duration::zero()) lease_ = message.lease;
@@ -181,6 +193,7 @@ void Member::hear(Instant now, const membership::Welcome& message) {
     stop_round(now, StopWhy::host,
                fmt::format("the host of the job at {} was restarted", options_.endpoint));
   } else {
+    if (was_missed) out_->push_back(member::Say{"the host of the job answers again"});
     send_report(now);
   }
   say_goodbye_if_due();
@@ -210,6 +223,7 @@ void Member::refused_rank(Instant now, const std::string& text) {
 void Member::hear(Instant now, const membership::Alive& message) {
   if (link_ != Link::joined) return;
   heard_at_ = now;
+  if (message.answers > stood_still_) stood_still_ = 0;
   learn_clock(now, message);
   if (evidence_sent_ != 0 && message.report >= evidence_sent_) evidence_arrived_ = true;
   if (leaving_sent_ != 0 && message.report >= leaving_sent_) {
@@ -231,6 +245,7 @@ void Member::on(Instant now, const member::Tick&) {
 // This process stood still, so what the host sent in that time is still unread.
 void Member::forgive_jump(Instant now) {
   if (now - next_deadline() <= options_.jump) return;
+  if (now - heard_at_ > lease_) stood_still_ = report_.sequence;
   heard_at_ = now;
   if (link_ == Link::joining) link_since_ = now;
   if (give_up_at_ != kNever) give_up_at_ = std::max(give_up_at_, now + lease_);
@@ -242,20 +257,25 @@ void Member::tick_patience(Instant now) {
 }
 
 void Member::tick_link(Instant now) {
-  if (link_ == Link::joined && now >= silent_at()) {
+  if (link_ == Link::joined && now >= heard_at_ + patience()) {
     out_->push_back(member::Disconnect{});
-    lose_contact(now, fmt::format("no sign of life for {}", membership::whole_seconds(lease_)));
+    lose_contact(now, fmt::format("no sign of life for {}", membership::whole_seconds(patience())));
+    if (in_round() && now < silent_at()) say_at_ = now;
     pause(now);
   }
+  // Planted: the round ends with the connection.
+  if (MEMBERSHIP_PLANTED(no_patience) && link_ == Link::pausing && now - heard_at_ >= patience())
+    stop_round(now, StopWhy::host, "the connection is dialled anew");
   if (link_ != Link::joined && in_round() && now >= silent_at()) {
+    if (report_.phase == Phase::done) return end_alone(now);
     stop_round(now, StopWhy::host,
                fmt::format("the host of the job at {} has been silent for {}: {}",
                            options_.endpoint, membership::whole_seconds(lease_), trouble_));
   }
-  if (link_ == Link::joining && now >= link_since_ + lease_) {
+  if (link_ == Link::joining && now >= link_since_ + patience()) {
     out_->push_back(member::Disconnect{});
     trouble_ = fmt::format("connected, but the host sent no welcome for {}",
-                           membership::whole_seconds(lease_));
+                           membership::whole_seconds(patience()));
     pause(now);
   }
   if (link_ == Link::joined && now >= beat_at_) send_report(now);

@@ -8,8 +8,10 @@
 //
 // If the host is silent for a lease, or its port refuses us, our round has ended: our workers are
 // stopped (the other nodes may already form a round without us, and two rounds must never meet),
-// and we keep trying until the join time-out. Reconnecting to the same host instance within the
-// lease changes nothing.
+// and we keep trying until the join time-out, or for two leases if the host is known to be gone.
+// Reconnecting to the same host instance within the lease changes nothing. A node whose workers
+// have all exited with 0 has nothing to lose: after two leases without a host it ends alone, and
+// well.
 #pragma once
 
 #include <cstdint>
@@ -159,6 +161,7 @@ class Member {
         "check that the node that hosts the job is running, and that this endpoint is its address "
         "as seen from this node";
     Duration lease = std::chrono::seconds{3};  // Until the host names another.
+    bool others_may_host = false;              // A host that is gone may be followed.
     // Give up after this long without contact to a host; zero: the join time-out.
     Duration reach_timeout{};
     Duration backoff_first = std::chrono::milliseconds{20};
@@ -235,6 +238,7 @@ class Member {
   void pause(Instant now);
   void lose_contact(Instant now, std::string why);
   void stop_round(Instant now, membership::StopWhy why, std::string text);
+  void end_alone(Instant now);
   void send_report(Instant now);
   void to_host_clock(membership::Report& report) const;
   void learn_clock(Instant now, const membership::Alive& message);
@@ -255,7 +259,11 @@ class Member {
   bool waits_for_host() const;
   Duration backoff_after_loss() const;
   Duration reach_timeout() const;
-  Instant silent_at() const { return heard_at_ + lease_; }
+  // When nothing of our round may run on, or nothing is left to wait for.
+  Instant silent_at() const {
+    return heard_at_ + (report_.phase == membership::Phase::done ? 2 : 1) * lease_;
+  }
+  Duration patience() const { return std::min(lease_, membership::kSilenceMax); }
   std::string waiting_text(Instant now) const;
   std::string no_host_text() const;
   std::string phase_text() const;
@@ -278,6 +286,9 @@ class Member {
   Instant retry_at_ = kNever;    // While pausing.
   Instant beat_at_ = kNever;     // While joined.
   Instant give_up_at_ = kNever;  // Unless a host is reached before.
+  bool host_is_gone_ = false;    // Its port has refused us since we lost it.
+  uint64_t stood_still_ = 0;     // For longer than a lease, after this report; answered since: 0.
+  bool gave_round_up_ = false;   // The newest round's workers were stopped without an order.
   Duration backoff_{};
   int short_lived_ = 0;  // Consecutive connections that were welcomed and soon lost.
   std::string trouble_;  // Why there is no contact.

@@ -31,6 +31,7 @@ void Member::hear(Instant now, const membership::Order& message) {
 }
 
 void Member::obey(Instant now, const membership::Wait& what) {
+  gave_round_up_ = false;
   wait_text_ = what.text;
   if (!what.text.empty() && !going()) out_->push_back(member::Say{what.text});
   send_report(now);
@@ -47,6 +48,7 @@ void Member::obey(Instant now, const membership::Round& what) {
   report_.evidence.reset();
   failure_sent_ = evidence_sent_ = 0;
   evidence_arrived_ = false;
+  gave_round_up_ = false;
   wait_text_.clear();
   rank_refused_at_.reset();
   round_instance_ = host_instance_;
@@ -78,7 +80,15 @@ void Member::obey(Instant now, const membership::Stop& what) {
 void Member::obey(Instant now, const membership::End& what) {
   if (!ended_) {
     ended_ = true;
-    out_->push_back(member::JobEnded{what});
+    membership::End end = what;
+    const bool undone = gave_round_up_ || report_.phase == Phase::running;
+    if (undone && what.why == membership::EndWhy::success) {
+      end.why = membership::EndWhy::lost;
+      end.exit_code = static_cast<int>(ExitCode::rendezvous);
+      end.text =
+          "this node's workers were stopped without their host; those of the others succeeded";
+    }
+    out_->push_back(member::JobEnded{std::move(end)});
     announce_leave();
   }
   if (in_round() && !report_.reaped) report_.phase = Phase::stopping;
@@ -97,9 +107,18 @@ void Member::end_late(Instant now, const membership::End& over) {
   pause(now);
 }
 
+// A lost link at the end costs nothing.
+void Member::end_alone(Instant now) {
+  membership::End end;
+  end.text = fmt::format(
+      "no contact with its host ({}), and all workers of this node have exited with 0", trouble_);
+  end_late(now, end);
+}
+
 // No effect if no round of ours runs.
 void Member::stop_round(Instant now, StopWhy why, std::string text) {
   if (!in_round() || ended_) return;
+  gave_round_up_ = why == StopWhy::host;
   report_.phase = Phase::stopping;
   out_->push_back(member::StopWorkers{report_.epoch, why, std::move(text)});
   send_report(now);
@@ -177,6 +196,7 @@ void Member::say_goodbye_if_due() {
 }
 
 void Member::give_up(Instant now, Error error, bool refused) {
+  if (report_.phase == Phase::done && !ended_) return end_alone(now);
   if (going()) {
     // No host will acknowledge our leaving, so we do not wait for it.
     announce_leave();

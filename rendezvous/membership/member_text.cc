@@ -11,6 +11,11 @@ namespace muster {
 using membership::Phase;
 
 std::string Member::waiting_text(Instant now) const {
+  if (in_round() && !going()) {
+    return fmt::format("no sign of the host of the job at {} for {} ({}); waiting up to {}",
+                       options_.endpoint, membership::full_seconds(now - heard_at_), trouble_,
+                       membership::whole_seconds(silent_at() - heard_at_));
+  }
   std::string text =
       fmt::format("waiting for the host of the job at {}: {}", options_.endpoint, trouble_);
   if (going() || give_up_at_ == kNever) return text;
@@ -19,6 +24,10 @@ std::string Member::waiting_text(Instant now) const {
 }
 
 std::string Member::no_host_text() const {
+  if (host_is_gone_) {
+    return fmt::format("the host of the job at {} has ended ({}), and did not return within {}",
+                       options_.endpoint, trouble_, membership::whole_seconds(2 * lease_));
+  }
   return fmt::format(
       "no contact with the host of the job at {} for {} ({}): {}; {}", options_.endpoint,
       membership::whole_seconds(reach_timeout()),

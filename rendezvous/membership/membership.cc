@@ -91,16 +91,24 @@ void Membership::on(const Joined& event) {
   attach(node, event);
   note(name_of(node) + " is here");
   if (stage_ == Stage::ended) return order(node, End{});
-  if (node.member) order(node, Stop{epoch_, StopWhy::lost, "this node had been declared lost"});
+  if (node.member)
+    return order(node, Stop{epoch_, StopWhy::lost, "this node had been declared lost"});
+  if (stage_ == Stage::forming) return;
+  // It may be there for one whose connection has broken.
+  for (auto& [agent, other] : nodes_) {
+    if (other.detached) renew(other);
+  }
 }
 
 void Membership::on(const Reported& event) {
   Node* node = node_of(event.connection);
   if (!node) return note("dropped a report: its connection belongs to no known node");
   // Planted: the reports of a stopping node do not renew its lease.
-  if (!MEMBERSHIP_PLANTED(lease_off_by_one) || event.report.phase != Phase::stopping) heard(*node);
-  if (event.report.sequence > node->report.sequence) {
-    node->report = event.report;
+  const bool beats = !MEMBERSHIP_PLANTED(lease_off_by_one) || event.report.phase != Phase::stopping;
+  const bool is_newest = event.report.sequence > node->report.sequence;
+  if (is_newest) node->report = event.report;
+  if (beats) heard(*node);
+  if (is_newest) {
     node->report.failure.reset();
     node->report.evidence.reset();
     node->heard = true;

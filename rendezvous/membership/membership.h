@@ -146,6 +146,10 @@ struct CloseStore {
 struct Finished {
   friend bool operator==(const Finished&, const Finished&) = default;
 };
+struct Say {  // A line for the user at the host.
+  std::string text;
+  friend bool operator==(const Say&, const Say&) = default;
+};
 struct Note {  // For tests: what was ignored or decided, and why.
   std::string text;
   friend bool operator==(const Note&, const Note&) = default;
@@ -158,12 +162,14 @@ class Membership {
   using Event = std::variant<membership::Joined, membership::Reported, membership::Parted,
                              membership::Disconnected, membership::StoreOpened,
                              membership::StoreFailed, membership::Neighbours, membership::Tick>;
-  using Effect = std::variant<membership::Send, membership::Hangup, membership::OpenStore,
-                              membership::CloseStore, membership::Finished, membership::Note>;
+  using Effect =
+      std::variant<membership::Send, membership::Hangup, membership::OpenStore,
+                   membership::CloseStore, membership::Finished, membership::Say, membership::Note>;
 
   struct Options {
     // An agent whose connection breaks is lost unless it reconnects within this time (a middlebox
-    // that resets a connection does not mean a dead node).
+    // that resets a connection does not mean a dead node). Where the job cannot go on without its
+    // node, nothing is gained by that: then only its lease counts.
     Duration reconnect_grace = std::chrono::milliseconds{250};
     // Used if the first agent names no lease.
     Duration lease = std::chrono::seconds{3};
@@ -241,6 +247,7 @@ class Membership {
     int pending = 0;  // Of the epoch, with processes that may be alive.
     int done = 0;     // Of the epoch, and all its workers exited with 0.
     int away = 0;     // Of the epoch, staying and not ready.
+    int guests = 0;   // Staying, and not of the epoch: one may replace a node that is lost.
   };
 
   struct Node {
@@ -248,8 +255,10 @@ class Membership {
     uint64_t arrival = 0;  // Smaller for nodes that came first.
     std::optional<membership::ConnectionId> connection;
     Instant heard_at{};               // When it was last heard.
-    Instant expires{};                // When it is lost; its place in leases_.
-    Duration silence_limit{};         // The limit behind `expires`, for messages.
+    Instant lost_at{};                // When it is lost, unless it is heard before.
+    Instant expires{};                // That, or when its silence is said; its place in leases_.
+    Duration silence_limit{};         // The limit behind `lost_at`, for messages.
+    bool missed = false;              // Its silence was said.
     std::optional<Instant> detached;  // When its connection broke, unless it has a new one.
     std::optional<Instant> left_at;   // When it announced that it leaves.
     bool heard = false;               // A report has arrived.
@@ -313,7 +322,13 @@ class Membership {
   void detach(Node& node);
   void evict_from_line(const Node& holder);
   void heard(Node& node);
-  void lease(Node& node, Instant expires, Duration limit);
+  bool has_begun(const Node& node) const;
+  bool may_be_waited_for(const Node& node) const;
+  Duration silence_limit(const Node& node) const;
+  Duration grace(const Node& node) const;
+  void renew(Node& node);
+  void lease(Node& node, Instant lost_at, Duration limit);
+  void miss(Node& node);
   void drop(Node& node, bool hang_up);
   void lose(Node& node);
   void recount(Node& node);
@@ -348,6 +363,7 @@ class Membership {
   std::vector<Node*> choose();
   std::optional<membership::ConnectionId> connection_at(int rank) const;
   void start_round(int port);
+  bool awaits_sign() const;
   void begin_stop(membership::StopWhy why, std::string text);
   void depart(const Node& node, membership::StopWhy why, std::string text);
   void conclude();
@@ -382,6 +398,7 @@ class Membership {
   std::string lost_text(const Node& node) const;
   std::string failure_text() const;
   void note(std::string text);
+  void say(std::string text);
 
   // Invariants. (1) Outside step() tally_ is the sum over nodes_, and node.tally is tally_of(node).
   // (2) by_connection_ and leases_ hold exactly the connections and the leases of nodes_. (3)
@@ -423,6 +440,7 @@ class Membership {
   Duration status_every_{};
 
   // Of the epoch.
+  bool formed_too_soon_ = false;  // With a node that died as it joined: it is formed anew.
   std::vector<membership::AgentId> seats_;  // By node rank.
   std::optional<FirstFailure> failure_;
   std::optional<Departure> departure_;
@@ -436,6 +454,7 @@ class Membership {
   Instant tell_until_{};  // For a job that cannot start.
   int told_ = 0;          // Nodes that have processed the End.
   Instant close_store_at_ = kNever;
+  Instant awake_since_{};      // After a standstill of this process.
   Instant watch_at_ = kNever;  // Deadline of our own regular Tick: a late one shows a standstill.
 };
 

@@ -219,8 +219,7 @@ void Membership::detach(Node& node) {
   by_connection_.erase(*node.connection);
   node.connection.reset();
   node.detached = now_;
-  lease(node, std::min(node.expires, instant_after(now_, options_.reconnect_grace)),
-        options_.reconnect_grace);
+  renew(node);
   recount(node);
 }
 
@@ -252,26 +251,76 @@ Membership::Node& Membership::node_of(const AgentId& agent) {
 }
 
 void Membership::heard(Node& node) {
+  if (std::exchange(node.missed, false))
+    say(fmt::format("{} is back after {}", name_of(node), precise_seconds(silence(node))));
   node.heard_at = now_;
-  lease(node, instant_after(now_, job_->lease), job_->lease);
+  renew(node);
   evict_from_line(node);
 }
 
-void Membership::lease(Node& node, Instant expires, Duration limit) {
+// It has told of its workers of this epoch.
+bool Membership::has_begun(const Node& node) const {
+  return node.member && node.report.epoch >= epoch_;
+}
+
+// Whether its return could save anything. A failure that ends the job is not told later for it.
+bool Membership::may_be_waited_for(const Node& node) const {
+  const bool ends = failure_ && (failure_->failure.final || restarts_ >= job_->max_restarts);
+  return has_begun(node) && stage_ != Stage::ended && !ends;
+}
+
+Duration Membership::silence_limit(const Node& node) const {
+  return may_be_waited_for(node) ? job_->lease : std::min(job_->lease, kSilenceMax);
+}
+
+Duration Membership::grace(const Node& node) const {
+  if (stage_ == Stage::ended) return silence_limit(node);  // It dials anew, to hear of the end.
+  const bool fixed = job_->nodes_min == job_->nodes_max && job_->spares == 0;
+  const bool is_needed = fixed && tally_.guests == 0 && may_be_waited_for(node);
+  // Planted: as where others can go on without it.
+  if (MEMBERSHIP_PLANTED(flap_is_a_loss)) return options_.reconnect_grace;
+  return is_needed ? job_->lease : options_.reconnect_grace;
+}
+
+// Until when it may be silent, as things are now.
+void Membership::renew(Node& node) {
+  Duration limit = silence_limit(node);
+  Instant lost_at = instant_after(std::max(node.heard_at, awake_since_), limit);
+  if (node.detached && instant_after(*node.detached, grace(node)) < lost_at) {
+    limit = grace(node);
+    lost_at = instant_after(*node.detached, limit);
+  }
+  const Duration least = std::min(limit, options_.reconnect_grace);
+  lost_at = std::max(lost_at, instant_after(now_, least));
+  lease(node, node.heard_at == now_ ? lost_at : std::min(lost_at, node.lost_at), limit);
+}
+
+void Membership::lease(Node& node, Instant lost_at, Duration limit) {
   leases_.erase({node.expires, node.join.agent});
-  leases_.insert({expires, node.join.agent});
-  node.expires = expires;
+  node.lost_at = node.expires = lost_at;
   node.silence_limit = limit;
+  const bool is_said = node.missed || stage_ != Stage::running || !has_begun(node);
+  const Instant heard_at = std::max(node.heard_at, awake_since_);
+  if (!is_said) node.expires = std::min(lost_at, instant_after(heard_at, kSilenceMax));
+  leases_.insert({node.expires, node.join.agent});
+}
+
+// Its round goes on; what its workers make of it is theirs.
+void Membership::miss(Node& node) {
+  node.missed = true;
+  say(fmt::format("no sign of {} for {}; waiting up to {}", name_of(node),
+                  full_seconds(silence(node)), whole_seconds(node.silence_limit)));
+  lease(node, node.lost_at, node.silence_limit);
 }
 
 Duration Membership::heartbeat() const {
-  return std::max(job_->lease / 3, Duration{1});
+  return std::clamp(job_->lease / 3, Duration{1}, kHeartbeatMax);
 }
 
-// Agents send a heartbeat every third of a lease. If we stand still too briefly to notice (up to
-// twice this), each heartbeat still has a sixth of a lease to arrive.
+// If we stand still too briefly to notice (up to twice this), each heartbeat still has a sixth of a
+// lease to arrive.
 Duration Membership::watch_period() const {
-  return std::max(job_->lease / 4, Duration{1});
+  return std::max(std::min(job_->lease, kSilenceMax) / 4, Duration{1});
 }
 
 // We may have stood still (a suspended machine, SIGSTOP) while agents sent heartbeats, which now
@@ -283,8 +332,9 @@ void Membership::notice_standstill() {
   if (now_ - deadline <= std::min(options_.jump, watch_period())) return;
   note(fmt::format("this host stalled for {}: all leases are renewed",
                    whole_seconds(now_ - deadline)));
+  awake_since_ = now_;
   for (auto& [agent, node] : nodes_) {
-    const Duration limit = node.connection ? job_->lease : options_.reconnect_grace;
+    const Duration limit = node.connection ? silence_limit(node) : grace(node);
     lease(node, instant_after(now_, limit), limit);
   }
   join_by_ = std::max(join_by_, instant_after(now_, job_->lease));
@@ -323,16 +373,25 @@ void Membership::hear_last_of(Node& node) {
 }
 
 void Membership::lose(Node& node) {
+  if (now_ < node.lost_at) return miss(node);
+  // Its workers have exited with 0: it is told of the end when it is back.
+  if (stage_ == Stage::running && node.tally.done)
+    return lease(node, instant_after(now_, job_->lease), job_->lease);
   const std::string text = lost_text(node);
   note(text);
   const bool was_member = node.member;
+  const bool was_new = node.report.epoch == 0;
   if (was_member || !node.left) depart(node, StopWhy::lost, text);
   drop(node, true);
   if (!was_member) return;
+  formed_too_soon_ = was_new && tally_.stays < job_->nodes_min;
+  if (stage_ == Stage::running && tally_.members > 0 && tally_.done == tally_.members)
+    return say(text + "; all workers of the other nodes have exited with 0");
   if (stage_ == Stage::opening || stage_ == Stage::running) return begin_stop(StopWhy::lost, text);
   // After a failure the judge decides whether the loss is its reason.
   const bool failed = failure_.has_value();
-  if (stage_ == Stage::stopping && !failed && tally_.stays < job_->nodes_min) end_short_of_nodes();
+  if (stage_ == Stage::stopping && !failed && !formed_too_soon_ && tally_.stays < job_->nodes_min)
+    end_short_of_nodes();
 }
 
 // ---- The sums.
@@ -365,6 +424,7 @@ Membership::Tally Membership::tally_of(const Node& node) const {
   tally.pending = node.member && !is_over(node);
   tally.done = node.member && report.phase == Phase::done && report.epoch == epoch_;
   tally.away = node.member && !node.left && !ready;
+  tally.guests = !node.member && !node.left;
   return tally;
 }
 
@@ -376,6 +436,7 @@ void Membership::recount(Node& node) {
   tally_.pending += node.tally.pending - was.pending;
   tally_.done += node.tally.done - was.done;
   tally_.away += node.tally.away - was.away;
+  tally_.guests += node.tally.guests - was.guests;
 }
 
 // ---- Orders.

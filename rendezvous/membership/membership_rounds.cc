@@ -18,6 +18,7 @@ using namespace membership;  // NOLINT: the words of the protocol
 void Membership::begin_forming(bool after_stop) {
   stage_ = Stage::forming;
   after_stop_ = after_stop;
+  formed_too_soon_ = false;
   failure_.reset();
   departure_.reset();
   forget_evidence();
@@ -42,6 +43,7 @@ void Membership::try_form() {
   const bool enough = tally_.ready >= job_->nodes_min;
   const bool survivors_are_ready = after_stop_ && tally_.away == 0;
   const bool all_of_before = !formed_here_ && seen_nodes_ > 0 && tally_.ready >= seen_nodes_;
+  if (enough && awaits_sign()) return;
   if (tally_.ready >= job_->nodes_max) return form();
   if (enough && (survivors_are_ready || all_of_before || last_call_over_)) return form();
   if (after_stop_ && tally_.stays < job_->nodes_min) return end_short_of_nodes();
@@ -50,6 +52,13 @@ void Membership::try_form() {
       fmt::format("the nodes did not meet within {}: {}; check why the missing ones did not join, "
                   "or raise the join timeout",
                   whole_seconds(job_->join_timeout), who_text() + unfit_ + neighbours_));
+}
+
+// Whether one that would be in the round may be dead: it is heard soon, or lost.
+bool Membership::awaits_sign() const {
+  return std::ranges::any_of(nodes_, [this](const auto& entry) {
+    return is_ready(entry.second) && silence(entry.second) > heartbeat() * 3 / 2;
+  });
 }
 
 // The candidates for the round in order of preference: the members of the last one, the host's own
@@ -189,13 +198,15 @@ void Membership::depart(const Node& node, StopWhy why, std::string text) {
 
 void Membership::begin_stop(StopWhy why, std::string text) {
   stage_ = Stage::stopping;
-  if (why == StopWhy::lost && tally_.stays < job_->nodes_min) return end_short_of_nodes();
+  if (why == StopWhy::lost && !formed_too_soon_ && tally_.stays < job_->nodes_min)
+    return end_short_of_nodes();
   text += what_next_text(why);
   note(fmt::format("epoch {} is stopped: {}", epoch_, text));
   for (auto& [agent, node] : nodes_) {
     // A node that was not told of the round has nothing to stop; a leaving one waits for an answer.
     if (node.member && (node.started || node.left)) order(node, Stop{epoch_, why, text});
     recount(node);
+    if (node.member) renew(node);
   }
 }
 
@@ -274,9 +285,10 @@ bool Membership::change_allowed() const {
 }
 
 void Membership::change_membership() {
-  if (tally_.stays < job_->nodes_min || !change_allowed()) return end_short_of_nodes();
+  const bool too_few = tally_.stays < job_->nodes_min && !formed_too_soon_;
+  if (too_few || !change_allowed()) return end_short_of_nodes();
   ++changes_;
-  begin_forming(true);
+  begin_forming(!formed_too_soon_);
 }
 
 // ---- The end.
@@ -378,8 +390,10 @@ void Membership::end(End verdict) {
     close_store_at_ = instant_after(now_, options_.store_linger);
   end_ = std::move(verdict);
   forget_evidence();
-  for (auto& [agent, node] : nodes_)
+  for (auto& [agent, node] : nodes_) {
     order(node, End());
+    renew(node);
+  }
 }
 
 void Membership::close_store() {

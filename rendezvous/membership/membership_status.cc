@@ -36,6 +36,10 @@ std::string quiet_line(std::string_view text) {
   return out;
 }
 
+std::string full_seconds(Duration duration) {
+  return fmt::format("{} s", std::chrono::floor<std::chrono::seconds>(duration).count());
+}
+
 std::string precise_seconds(Duration duration) {
   return fmt::format("{:.1f} s", std::chrono::duration<double>(duration).count());
 }
@@ -167,6 +171,7 @@ std::string Membership::what_next_text(StopWhy why) const {
     return fmt::format("; all ranks are stopped, {} of {} restarts left",
                        job_->max_restarts - restarts_, job_->max_restarts);
   }
+  if (formed_too_soon_) return "; a new round forms when there are enough nodes";
   if (tally_.stays < job_->nodes_min)
     return fmt::format("; {} left, the job needs {}", nodes_text(tally_.stays), job_->nodes_min);
   if (!change_allowed())
@@ -258,6 +263,10 @@ std::string Membership::failure_text() const {
   }
   const NodeFailure& failure = failure_->failure;
   return text(failure.rank, failure_->host_name, failure_->node_rank, failure.sentence);
+}
+
+void Membership::say(std::string text) {
+  out_->push_back(Say{std::move(text)});
 }
 
 void Membership::note(std::string text) {

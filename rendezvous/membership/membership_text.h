@@ -13,6 +13,9 @@ namespace muster::membership {
 // "3 s", "250 ms": rounded up, to whole seconds from one second on.
 std::string whole_seconds(Duration duration);
 
+// "3 s": rounded down.
+std::string full_seconds(Duration duration);
+
 // "1.2 s".
 std::string precise_seconds(Duration duration);
 

@@ -80,7 +80,7 @@ class Losses(NetnsTest):
         self.finish()
 
     def test_too_few_are_left_of_a_static_job(self):
-        self.form(3, 3, start=self.static)
+        self.form(3, 3, "--lease", 3, start=self.static)
         began = self.lose_by_silence(3)
         for job in list(self.jobs):
             self.assert_exit(job, 122)
@@ -94,6 +94,93 @@ class Losses(NetnsTest):
         self.c10d(3, "2:3")
         self.wait_starts(3 + 3)
         self.say_seconds("from the kill to all three again", max(s.at for s in self.whole_world(3)) - began)
+        self.finish()
+
+
+class Flaps(NetnsTest):
+    """Links that are down for a while, in a job that cannot go on without any of its nodes."""
+
+    def form(self, n, *flags):
+        self.make(n)
+        jobs = [self.c10d(i, n, *flags) for i in range(1, n + 1)]
+        self.world(0, n, n)
+        return jobs
+
+    def flap(self, jobs, cut, seconds):
+        began = time.monotonic()
+        self.cluster.cut(cut)
+        pause(seconds, "the link is down")
+        self.cluster.heal(cut)
+        self.said(jobs[0], "is back after")
+        self.say_seconds(f"a link that is down for {seconds} s is back", time.monotonic() - began)
+
+    def test_a_link_that_is_down_for_4_s_is_a_notice(self):
+        jobs = self.form(2)
+        self.flap(jobs, 2, 4)
+        self.assertIn("no sign of node2 (node rank 1) for 3 s; waiting up to 15 s", jobs[0].stderr())
+        self.assertRegex(jobs[1].stderr(), r"no sign of the host of the job at node1:29400 for \d s .*; waiting up to 15 s")
+        self.finish()
+        self.assertEqual(len(self.starts()), 2, self.all_errors())
+
+    @long
+    def test_links_that_are_down_for_seconds_cost_no_round(self):
+        jobs = self.form(3)
+        for cut, seconds in ((2, 1), (1, 6), (3, 12), (1, 12)):
+            with self.subTest(cut=cut, seconds=seconds):
+                began = len(jobs[0].stderr())
+                self.cluster.cut(cut)
+                pause(seconds, "the link is down")
+                self.cluster.heal(cut)
+                if seconds > 3:
+                    wait_for(lambda: "is back after" in jobs[0].stderr()[began:], "it is back")
+                self.no_new_round(4)
+        self.finish()
+        self.assertEqual(len(self.starts()), 3, self.all_errors())
+
+    def test_a_middlebox_that_forgets_everything_costs_no_round(self):
+        jobs = self.form(2)
+        box = self.cluster.forward_idle_drop(2, 2.0)
+        self.assertTrue(box.wait_for_drop())
+        self.said(jobs[0], "is back after")
+        self.finish()
+        self.assertEqual(len(self.starts()), 2, self.all_errors())
+
+    def test_a_link_that_is_cut_as_the_workers_end_costs_nothing(self):
+        jobs = self.form(2)
+        self.cluster.cut(2)
+        self.order("done")
+        self.said(jobs[0], "no sign of node2")
+        self.cluster.heal(2)
+        for job in jobs:
+            self.assert_exit(job, 0)
+
+    def test_nodes_whose_workers_have_exited_with_0_end_well_without_each_other(self):
+        jobs = self.form(2, "--lease", 2)
+        self.cluster.cut(2)
+        self.order("done")
+        for job in jobs:
+            self.assert_exit(job, 0)
+        self.assertIn("all workers of the other nodes have exited with 0", jobs[0].stderr())
+        self.assertIn("all workers of this node have exited with 0", jobs[1].stderr())
+
+    def test_a_node_that_dies_as_it_joins_is_not_counted(self):
+        self.make(3)
+        first, dead = (self.c10d(i, 3) for i in (1, 3))
+        self.said(first, "2 of 3 nodes")
+        self.cluster.cut(3)
+        self.power_off(dead)
+        self.c10d(2, 3)
+        self.said(first, "here: node1, node2")
+        self.cluster.heal(3)
+        self.c10d(3, 3)
+        self.whole_world(3)
+        self.finish()
+
+    def test_a_node_that_returns_at_once_takes_its_own_place(self):
+        jobs = self.form(3)
+        self.power_off(jobs[2])
+        self.c10d(3, 3)
+        self.world(3, 3, 3)
         self.finish()
 
 
@@ -153,7 +240,7 @@ class Partitions(NetnsTest):
 
     @long
     def test_a_host_that_is_cut_from_a_job_that_needs_all(self):
-        self.form(3, 3, "--rdzv-conf", "join_timeout=8")
+        self.form(3, 3, "--lease", 3, "--rdzv-conf", "join_timeout=8")
         began = time.time()
         self.cluster.cut(1)
         for job in self.jobs:

@@ -172,6 +172,7 @@ bool Simulation::has_common_epoch() const {
     epoch = node.round.epoch;
     size = node.round.nodes;
   }
+  running += world_.done_and_gone(epoch);
   const bool no_room = running == plan_.nodes_max || plan_.max_membership_changes;
   return running >= plan_.nodes_min && running == size && (waiting == 0 || no_room);
 }

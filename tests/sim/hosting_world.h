@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -121,6 +122,14 @@ class World {
   // ---- the truth
   const Node& node(int index) const { return nodes_[static_cast<size_t>(index)]; }
   int nodes() const { return static_cast<int>(nodes_.size()); }
+  // Nodes of that round whose workers have exited with 0, and which are not there any more.
+  int done_and_gone(membership::Epoch epoch) const {
+    return static_cast<int>(std::ranges::count_if(done_, [&](const auto& done) {
+      const Node& there = node(index_of(done.second));
+      const bool is_of_it = done.first == epoch && keeper_.job().has(done.second);
+      return is_of_it && (there.agent != done.second || !there.member);
+    }));
+  }
   const SimKeeper& keeper() const { return keeper_; }
   // The node in whose process this agent lives, or has lived.
   static int index_of(const membership::AgentId& agent) { return static_cast<int>(agent.high) - 1; }
@@ -214,6 +223,7 @@ class World {
   void perform_host(int index, const membership::OpenStore& effect);
   void perform_host(int, const membership::CloseStore&) {}
   void perform_host(int, const membership::Finished&) {}
+  void perform_host(int, const membership::Say&) {}
   void perform_host(int index, const membership::Note& effect);
 
   // hosting_world_nodes.cc: processes, their agents and workers.
@@ -277,6 +287,7 @@ class World {
   bool finishing_ = false;
   bool tracing_ = false;
   uint64_t steps_ = 0;
+  std::set<std::pair<membership::Epoch, membership::AgentId>> done_;
   std::vector<std::string> lines_;
 };
 

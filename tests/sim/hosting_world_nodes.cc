@@ -214,6 +214,7 @@ void World::workers_succeed(int index, uint64_t workers) {
   if (node.workers_life != workers || !node.workers_alive || node.workers_stopping) return;
   node.workers_alive = false;
   node.workers_done = true;
+  done_.emplace(node.round.epoch, node.agent);
   step_agent(index, member::WorkersDone{node.round.epoch});
 }
 

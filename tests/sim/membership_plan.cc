@@ -50,6 +50,7 @@ Plan plan_for(uint64_t seed) {
   plan.max_restarts = one_of(0, 1, 2, 3);
   if (prng.chance(1, 4)) plan.max_membership_changes = one_of(0, 1, 3);
   plan.lease = milliseconds{one_of(600, 1000, 3000)};
+  if (plan.is_fixed() && prng.chance(1, 2)) plan.lease = seconds{one_of(5, 15)};
   plan.last_call = milliseconds{one_of(100, 1000, 5000)};
   plan.join_timeout = seconds{one_of(10, 20, 30)};
   plan.horizon = milliseconds{500 + prng.below(prng.chance(1, 2) ? 3000 : 20000)};

@@ -36,6 +36,9 @@ struct Plan {
   int store_fails_percent = 0;
   Duration host_cost{};  // Processor time of the host for one message.
 
+  // The job cannot go on without any of its nodes, and none is there to follow.
+  bool is_fixed() const { return nodes_min == nodes_max; }
+
   // From the end of all faults to a common epoch or a common end (see membership_sim.h).
   Duration bound() const;
 };

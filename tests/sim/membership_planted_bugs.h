@@ -11,6 +11,8 @@ enum class MembershipBug {
   lease_off_by_one,       // an agent whose heartbeats arrive in time is lost
   failure_counted_twice,  // a failure that is reported again is charged to the budget again
   lost_resend,            // a failure is reported once, whether or not the report arrived
+  flap_is_a_loss,         // a broken connection counts as a loss where the node is needed
+  no_patience,            // an agent gives its round up once it dials anew
 };
 
 inline MembershipBug& membership_bug_switch() {

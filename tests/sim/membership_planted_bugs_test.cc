@@ -49,7 +49,9 @@ INSTANTIATE_TEST_SUITE_P(
                     PlantedInMembership{MembershipBug::lease_off_by_one, "lease_off_by_one"},
                     PlantedInMembership{MembershipBug::failure_counted_twice,
                                         "failure_counted_twice"},
-                    PlantedInMembership{MembershipBug::lost_resend, "lost_resend"}),
+                    PlantedInMembership{MembershipBug::lost_resend, "lost_resend"},
+                    PlantedInMembership{MembershipBug::flap_is_a_loss, "flap_is_a_loss"},
+                    PlantedInMembership{MembershipBug::no_patience, "no_patience"}),
     [](const auto& tested) { return std::string(tested.param.name); });
 
 }  // namespace

@@ -67,7 +67,9 @@ MembershipPromises::Agent* MembershipPromises::agent_on(ConnectionId connection)
 
 void MembershipPromises::heard(Instant now, const membership::Joined& event) {
   disturb(node_of(event.join.agent));
+  const bool is_new = !agents_.contains(event.join.agent);
   Agent& agent = agents_[event.join.agent];
+  if (is_new) agent.joined = now;
   agent.node = node_of(event.join.agent);
   agent.join = event.join;
   agent.connection = event.connection;
@@ -87,6 +89,10 @@ void MembershipPromises::heard(Instant now, const membership::Reported& event) {
     failure_heard_ = true;
   }
   check_time(*agent, event.report);
+  if (event.report.sequence > agent->reports) {
+    agent->epoch = event.report.epoch;
+    agent->phase = event.report.phase;
+  }
   agent->reports = std::max(agent->reports, event.report.sequence);
   if (event.report.phase == Phase::leaving) {
     agent->parted = true;
@@ -165,10 +171,40 @@ void MembershipPromises::asked(Instant now, const membership::Hangup& effect) {
   connections_.erase(found);
 }
 
+// It has begun the newest round, which no failure has ended for good.
+bool MembershipPromises::may_be_waited_for(const Agent& agent) const {
+  const auto newest = formed_.find(newest_);
+  return !end_ && newest != formed_.end() && !newest->second.failed && agent.epoch >= newest_ &&
+         newest->second.rounds.contains(agent.join.agent);
+}
+
+// The round cannot go on without it, and there is nobody to follow it who has been known so long.
+bool MembershipPromises::is_needed(Instant now, const Agent& agent, Duration known) const {
+  if (!plan_.is_fixed() || !may_be_waited_for(agent)) return false;
+  const Formed& newest = formed_.at(newest_);
+  return std::ranges::none_of(agents_, [&](const auto& entry) {
+    const auto& [id, other] = entry;
+    const bool was_here = known == Duration{} && now - other.gone < plan_.lease;
+    const bool is_here = other.connection != 0 || was_here;
+    return !newest.rounds.contains(id) && !other.parted && is_here && now - other.joined >= known;
+  });
+}
+
+int MembershipPromises::done_and_gone() const {
+  return static_cast<int>(std::ranges::count_if(agents_, [this](const auto& entry) {
+    const auto& [id, agent] = entry;
+    const World::Node& node = world_.node(agent.node);
+    const bool gone = node.member == nullptr || world_.join_of(agent.node).agent != id;
+    return gone && agent.phase == Phase::done && agent.epoch == newest_;
+  }));
+}
+
 bool MembershipPromises::may_be_lost(Instant now, const Agent& agent) const {
   if (agent.parted) return true;
-  if (agent.connection == 0) return now - agent.gone >= kGrace || now - agent.heard >= plan_.lease;
-  return now - agent.heard >= plan_.lease && now - awake_since_ >= plan_.lease;
+  const Duration limit =
+      may_be_waited_for(agent) ? plan_.lease : std::min(plan_.lease, membership::kSilenceMax);
+  if (agent.connection == 0 && now - agent.gone >= kGrace && !is_needed(now, agent)) return true;
+  return now - agent.heard >= limit && (agent.connection == 0 || now - awake_since_ >= limit);
 }
 
 void MembershipPromises::asked(Instant, const membership::OpenStore& effect) {
@@ -205,6 +241,10 @@ void MembershipPromises::asked(Instant, const membership::Finished&) {
   check(std::ranges::none_of(agents_, [](const auto& a) { return a.second.connection != 0; }),
         "a job finishes when nobody is there");
   finished_ = end_.has_value();
+}
+
+void MembershipPromises::asked(Instant, const membership::Say& effect) {
+  check(effect.text.find('\n') == std::string::npos, "what is said is one line");
 }
 
 void MembershipPromises::asked(Instant, const membership::Note& effect) {
@@ -262,8 +302,13 @@ void MembershipPromises::ordered(Instant now, const Agent& agent, const membersh
   check(lost, "a round is stopped for a loss only if a node is lost");
 }
 
-void MembershipPromises::ordered(Instant, const Agent&, const membership::End& end) {
+void MembershipPromises::ordered(Instant now, const Agent&, const membership::End& end) {
   if (end_) return check(*end_ == end, "a host tells one end to all");
+  const bool lost = std::ranges::any_of(agents_, [&](const auto& entry) {
+    return entry.second.interrupted || may_be_lost(now, entry.second);
+  });
+  check(lost || end.text.find(" was lost: ") == std::string::npos,
+        "a job ends for a loss only if a node is lost");
   end_ = end;
   ends_[host_life_] = end;
   reached_.ends.insert(end.why);
@@ -280,8 +325,10 @@ void MembershipPromises::check_success() {
   const auto formed = formed_.find(newest_);
   if (formed == formed_.end()) return violate("success needs a round");
   for (const auto& [id, round] : formed->second.rounds) {
-    check(done_.contains({id, newest_}),
-          fmt::format("a job succeeds only when all workers have (node {})", node_of(id)));
+    check(done_.contains({id, newest_}) || agents_.at(id).connection == 0,
+          fmt::format(
+              "a job succeeds only when all workers of the nodes that are left have (node {})",
+              node_of(id)));
   }
 }
 

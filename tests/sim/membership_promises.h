@@ -47,6 +47,9 @@ class MembershipPromises {
 
   bool has_ended() const { return end_.has_value(); }
 
+  // Nodes of the newest round whose workers have exited with 0, and which are not there any more.
+  int done_and_gone() const;
+
   // Totals of the whole run, which show what a seed reached.
   struct Reached {
     int rounds = 0;
@@ -77,6 +80,9 @@ class MembershipPromises {
     uint64_t orders = 0;       // The newest sequence number.
     membership::Order order;
     uint64_t reports = 0;
+    Instant joined{};
+    Epoch epoch = 0;  // Of its newest report.
+    membership::Phase phase = membership::Phase::ready;
   };
   // One round of this life of the host.
   struct Formed {
@@ -106,6 +112,7 @@ class MembershipPromises {
   void asked(Instant now, const membership::OpenStore& effect);
   void asked(Instant now, const membership::CloseStore& effect);
   void asked(Instant now, const membership::Finished& effect);
+  void asked(Instant now, const membership::Say& effect);
   void asked(Instant now, const membership::Note& effect);
 
   void ordered(Instant now, Agent& agent, const membership::Order& order);
@@ -115,6 +122,8 @@ class MembershipPromises {
   void ordered(Instant, const Agent&, const membership::Wait&) {}
 
   Agent* agent_on(ConnectionId connection);
+  bool may_be_waited_for(const Agent& agent) const;
+  bool is_needed(Instant now, const Agent& agent, Duration known = {}) const;
   bool may_be_lost(Instant now, const Agent& agent) const;
   void check_ranks(const Formed& formed);
   void check_budget(Epoch epoch, const membership::Round& round);

@@ -40,8 +40,10 @@ void MembershipPromises::check_prompt(Instant now, const Formed& formed) {
   for (const auto& [id, round] : formed.rounds) {
     const Agent& agent = agents_.at(id);
     anyone = anyone || agent.connection != 0;
+    if (agent.phase == membership::Phase::done) continue;
     lost = lost || now - agent.heard > plan_.lease + kSlack ||
-           (agent.connection == 0 && now - agent.gone > kGrace + kSlack);
+           (agent.connection == 0 && now - agent.gone > kGrace + kSlack &&
+            !is_needed(now, agent, kGrace + kSlack));
   }
   check(!lost || !anyone, "the loss of a node is found out within its lease");
 }
@@ -142,11 +144,22 @@ void MembershipPromises::agent_asks(Instant now, int index, const Member::Effect
   } else if (const auto* stop = std::get_if<member::StopWorkers>(&effect)) {
     check(stop->epoch == node.round.epoch, "the round that runs is stopped");
     check(stop->text.find('\n') == std::string::npos, "a reason is one line");
+    const Contact& contact = contacts_[index];
+    const bool is_ours = contact.instance == contact.of_the_round && world_.host_up();
+    const bool froze = now - node.frozen_until < plan_.lease;
+    const bool ordered = stop->why != membership::StopWhy::host;
+    check(ordered || !is_ours || froze || now - contact.heard >= plan_.lease,
+          "a round is given up only after a lease without its host");
   } else if (const auto* ended = std::get_if<member::JobEnded>(&effect)) {
     check(!node.end, "a job ends once");
     ++reached_.agents_ended;
+    const bool good = ended->end.why == membership::EndWhy::success;
     const auto told = ends_.find(world_.host_life_of(index));
-    check(told != ends_.end() && told->second == ended->end, "one end for all");
+    const bool is_told = told != ends_.end() && told->second == ended->end;
+    const bool others_alone =
+        told != ends_.end() && told->second.why == membership::EndWhy::success && !good;
+    check(is_told || (good && node.workers_done) || (others_alone && !node.workers_done),
+          "one end for all, but for nodes that were cut off");
   } else if (std::get_if<member::GaveUp>(&effect) != nullptr) {
     check(!node.end, "an agent that knows the end does not give up");
     ++reached_.agents_gave_up;

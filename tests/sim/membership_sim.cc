@@ -30,7 +30,7 @@ class Simulation {
   void fault();
   void run_until(Instant when);
   bool settle(Instant limit);
-  bool has_common_epoch() const;
+  bool has_common_epoch();
   bool is_over() const;
   std::string state() const;
 
@@ -65,7 +65,7 @@ void Simulation::plan_faults() {
 
 void Simulation::fault() {
   // Only one draw per statement, so that a seed gives the same schedule with every compiler.
-  switch (world_.prng().below(16)) {
+  switch (world_.prng().below(18)) {
     case 0:
     case 1:
       return world_.reset_connection(any_node());
@@ -101,6 +101,13 @@ void Simulation::fault() {
       const int node = any_node();
       return world_.leave(node, world_.prng().chance(1, 2) ? SIGTERM : SIGINT);
     }
+    case 13:
+    case 14: {  // A flap, with or without a broken connection.
+      const int node = any_guest();
+      if (world_.prng().chance(1, 2)) world_.reset_connection(node);
+      world_.cut(node, true, true);
+      return world_.mend_later(node, up_to(std::min(left(), plan_.lease)));
+    }
     default:
       return world_.fail_worker(any_node());
   }
@@ -114,7 +121,7 @@ void Simulation::run_until(Instant when) {
 }
 
 // All live nodes run one epoch, except those for which it has no room.
-bool Simulation::has_common_epoch() const {
+bool Simulation::has_common_epoch() {
   membership::Epoch epoch = 0;
   int running = 0;
   int waiting = 0;
@@ -129,6 +136,7 @@ bool Simulation::has_common_epoch() const {
     if (running++ > 0 && node.round.epoch != epoch) return false;
     epoch = node.round.epoch;
   }
+  running += world_.promises().done_and_gone();
   for (int index = 0; index < world_.nodes(); ++index) {
     const World::Node& node = world_.node(index);
     if (node.member && (node.workers_alive || node.workers_done) && node.round.nodes != running) {

@@ -336,7 +336,7 @@ void World::perform(int index, const member::Connect& effect) {
   node.connecting = true;
   ++node.attempt;
   node.join = effect.join;
-  node.connect_by = now_ + plan_.lease;
+  node.connect_by = now_ + std::min(plan_.lease, Duration{std::chrono::seconds{5}});
   schedule(now_ + 2 * network_.latency(), What::connected, index, node.attempt, node.life);
 }
 

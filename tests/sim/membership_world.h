@@ -152,6 +152,7 @@ class World {
   void perform(const membership::OpenStore& effect);
   void perform(const membership::CloseStore&) {}
   void perform(const membership::Finished&);
+  void perform(const membership::Say&) {}
   void perform(const membership::Note&) {}
 
   void step_agent(int index, const Member::Event& event);

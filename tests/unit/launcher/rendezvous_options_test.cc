@@ -31,6 +31,7 @@ RendezvousSpec meeting_at(std::string backend, std::string host, int port, std::
 RendezvousSpec of_nodes(RendezvousSpec spec, int min, int max) {
   spec.nnodes_min = min;
   spec.nnodes_max = max;
+  if (min == max && max > 1) spec.times.lease_s = 15;
   return spec;
 }
 
@@ -340,6 +341,7 @@ TEST(NodeRank, StaysBelowTheNumberOfNodesAndSpares) {
   RendezvousSpec spare = c10d_pair_spec();
   spare.node_rank = 2;
   spare.spares = 1;
+  spare.times.lease_s = 3;
   EXPECT_EQ(rendezvous_of(with(c10d_pair(), {"--node-rank=2", "--spares=1"})), spare);
   EXPECT_EQ(warnings_of(with(c10d_pair(), {"--node-rank=3", "--spares=1"})),
             Words({"--node-rank 3 is ignored: there are at most 3 nodes, spares included"}));
@@ -445,7 +447,11 @@ TEST(RendezvousOptions, CheckEverythingOfSeveralNodes) {
 
 TEST(RendezvousOptions, ChangeWhatTheySayAndNothingElse) {
   const std::vector<std::pair<Words, std::function<void(RendezvousSpec&)>>> cases{
-      {{"--spares", "2"}, [](RendezvousSpec& s) { s.spares = 2; }},
+      {{"--spares", "2"},
+       [](RendezvousSpec& s) {
+         s.spares = 2;
+         s.times.lease_s = 3;
+       }},
       {{"--max-membership-changes", "0"}, [](RendezvousSpec& s) { s.max_membership_changes = 0; }},
       {{"--worker-port", "2"}, [](RendezvousSpec& s) { s.worker_port = 2; }},
       {{"--lease", "0.5"}, [](RendezvousSpec& s) { s.times.lease_s = 0.5; }},
@@ -507,7 +513,7 @@ TEST(RendezvousConf, LeavesAJobOfItsOwnItsHost) {
 TEST(RendezvousConf, OfAQuotedListIsItsMiddle) {
   const Words flags =
       with(c10d_pair(), {"--rdzv-conf='join_timeout=5,last_call_timeout=1,timeout=5'"});
-  RendezvousTimes expected;
+  RendezvousTimes expected = c10d_pair_spec().times;
   expected.last_call_s = 1;
   EXPECT_EQ(spec_despite_warnings(flags).rendezvous.times, expected);
   EXPECT_EQ(warnings_of(flags).size(), 2u);  // The first key, and c10d's timeout.
@@ -520,6 +526,14 @@ TEST(RendezvousConf, OfTheFileBackendIsThatOfC10d) {
                {"keep_alive_interval=1", [](auto& s) { s.times.lease_s = 3; }},
                {"keep_alive_max_attempt=1", [](auto& s) { s.times.lease_s = 5; }},
                {"store_type=FILE", [](auto&) {}}});
+}
+
+TEST(RendezvousOptions, GiveAJobThatNeedsAllItsNodesALongerLease) {
+  const auto lease = [](const Words& flags) { return rendezvous_of(flags).times.lease_s; };
+  EXPECT_EQ(lease(c10d_pair()), 15);
+  EXPECT_EQ(lease(static_pair()), 15);
+  EXPECT_EQ(lease({"--nnodes=1:2", "--rdzv-backend=c10d", "--rdzv-endpoint=n0:1"}), 3);
+  EXPECT_EQ(lease(with(c10d_pair(), {"--lease=3"})), 3);
 }
 
 TEST(RendezvousConf, MakesTheLeaseOfIntervalAndAttempts) {

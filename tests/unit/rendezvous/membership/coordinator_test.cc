@@ -358,7 +358,15 @@ TEST(Coordinator, TheHostStaysWhileAnAgentOfAnotherProcessNeedsItAndSaysSo) {
   auto agent = joined_agent(loop, host.port(), join_of(2));
   bool idle = false;
   host.coordinator->wait_until_idle([&] { idle = true; });
-  EXPECT_TRUE(run_until(loop, [&] { return !host.said.empty(); }));
+  Report report;
+  EXPECT_TRUE(run_until(loop, [&, beat_at = std::chrono::steady_clock::now()]() mutable {
+    if (std::chrono::steady_clock::now() >= beat_at) {
+      beat_at += seconds{1};
+      ++report.sequence;
+      agent->send(AgentMessage(report));
+    }
+    return !host.said.empty();
+  }));
   EXPECT_NE(host.said[0].find("it stays until the agent of job 'job'"), std::string::npos);
   EXPECT_FALSE(idle);
   agent.reset();

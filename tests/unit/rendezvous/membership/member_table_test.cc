@@ -188,15 +188,14 @@ const std::vector<Row> kPhaseRows = {
       "JobEnded Goodbye Disconnect", "JobEnded LeaveAnnounced Report"}},
     {"the host is silent",
      fall_silent,
-     {"Disconnect", "Disconnect StopWorkers", "Disconnect", "Disconnect StopWorkers",
-      "Disconnect"}},
+     {"Disconnect", "Disconnect StopWorkers", "Disconnect", "Disconnect Say", "Disconnect"}},
     {"the host is gone",
      [](MemberDriver& m) {
        m.step(connection_lost("reset"));
        m.tick_at_deadline();
        return m.step(member::ConnectionFailed{kError, true, false});
      },
-     {"", "StopWorkers", "", "StopWorkers", ""}},
+     {"", "StopWorkers", "", "", ""}},
     {"the host is another",
      meet_another_host,
      {"Report", "StopWorkers Report", "Report", "StopWorkers Report", "Report"}},

@@ -250,6 +250,7 @@ class MembershipDriver {
       return fmt::format("OpenStore{{{}, {}}}", open->epoch, fmt::join(open->addresses, " "));
     if (const auto* close = std::get_if<CloseStore>(&effect))
       return fmt::format("CloseStore{{{}}}", close->epoch);
+    if (const auto* said = std::get_if<Say>(&effect)) return "Say{" + said->text + "}";
     return std::holds_alternative<Finished>(effect) ? "Finished" : "";
   }
 

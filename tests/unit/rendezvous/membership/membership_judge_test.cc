@@ -223,7 +223,7 @@ TEST_F(MembershipJudge, NoRestartIsPaidForWhereTooFewAreLeftForIt) {
   m.run({"a", "b"});
   m.fail("a", 1, failed(0));
   m.disconnect("b");
-  m.live(milliseconds{250}, {"a"});
+  m.live(seconds{3}, {"a"});
   m.ready("a", 1);
   const End end = m.end("a");
   EXPECT_EQ(end.why, EndWhy::failed);

@@ -119,6 +119,7 @@ class AnyHost {
     check_round();
   }
 
+  void on(const Say& e) { RC_ASSERT(e.text.find('\n') == std::string::npos); }
   void on(const Note& e) { RC_ASSERT(e.text.find('\n') == std::string::npos); }
   void on(const Finished&) {}
   void on(const Hangup& e) { RC_ASSERT(open_.erase(e.connection) == 1u); }

@@ -39,7 +39,7 @@ TEST(Membership, FormsTheInstantTheLastNodeIsReady) {
   EXPECT_EQ(m.status(), "epoch 1 runs on 3 nodes");
 }
 
-TEST(Membership, AWelcomeNamesTheLeaseAndTheHostsLife) {
+TEST(Membership, AWelcomeNamesTheLeaseAndTheHostsLifeAndAsksForASignEachSecond) {
   Membership::Options options;
   options.host_instance = 99;
   Membership machine(options);
@@ -49,7 +49,7 @@ TEST(Membership, AWelcomeNamesTheLeaseAndTheHostsLife) {
   std::vector<Membership::Effect> effects;
   machine.step(Instant{}, Joined{5, join}, effects);
   EXPECT_EQ(effects,
-            (std::vector<Membership::Effect>{Send{5, Welcome{99, Mac{}, seconds{6}, seconds{2}}},
+            (std::vector<Membership::Effect>{Send{5, Welcome{99, Mac{}, seconds{6}, seconds{1}}},
                                              Note{"a node without a name is here"}}));
 }
 

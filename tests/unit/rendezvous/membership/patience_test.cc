@@ -1,0 +1,200 @@
+// What a lost link costs, on both sides: nothing where the node is needed and comes back within its
+// lease, and nothing at the end of a job.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/rendezvous/membership/member_harness.h"
+#include "tests/unit/rendezvous/membership/membership_harness.h"
+
+namespace muster {
+namespace {
+
+using membership::End;
+using membership::EndWhy;
+using membership::NodeFailure;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::HasSubstr;
+
+MembershipDriver& patient(MembershipDriver& m, const std::vector<std::string>& names) {
+  m.job.lease = seconds{15};
+  m.run(names);
+  m.forget_orders();
+  return m;
+}
+
+TEST(Patience, ABrokenConnectionOfANeededNodeIsANotice) {
+  MembershipDriver m(2, 2);
+  patient(m, {"a", "b"}).disconnect("b");
+  EXPECT_EQ(m.live(seconds{14}, {"a"}),
+            "Say{no sign of b (node rank 1) for 3 s; waiting up to 15 s}");
+  EXPECT_EQ(m.join("b"),
+            "Say{b (node rank 1) is back after 14.0 s} | b: Round{epoch 1, node 1 of 2, "
+            "ranks 1+ of 2, role ranks 1+ of 2, master 10.0.0.1:4001, 0 restarts, 0 "
+            "changes}");
+  EXPECT_EQ(m.live(seconds{20}, {"a", "b"}), "");
+}
+
+TEST(Patience, SilenceIsSaidOnceAndEndsAFixedJobWithTheLease) {
+  MembershipDriver m(2, 2);
+  patient(m, {"a", "b"});
+  EXPECT_THAT(m.live(milliseconds{14'900}, {"a"}), HasSubstr("waiting up to 15 s}"));
+  EXPECT_THAT(m.live(milliseconds{200}, {"a"}), HasSubstr("no sign of life for 15 s; 1 node left"));
+}
+
+TEST(Patience, IsNotForOthersThatCanGoOn) {
+  MembershipDriver m(1, 2);
+  patient(m, {"a", "b"}).disconnect("b");
+  EXPECT_THAT(m.live(milliseconds{250}, {"a"}), HasSubstr("a: Stop{epoch 1, lost, "));
+}
+
+TEST(Patience, EndsWhereAnotherNodeWaitsForThePlace) {
+  MembershipDriver m(2, 2);
+  patient(m, {"a", "b"}).disconnect("b");
+  m.live(seconds{2}, {"a"});
+  m.join("c");
+  m.ready("c");
+  EXPECT_THAT(m.live(milliseconds{250}, {"a", "c"}), HasSubstr("a new round forms with 2 nodes"));
+  EXPECT_EQ(m.ready("a", 1), "CloseStore{1} | OpenStore{2, 10.0.1.a 10.0.1.c}");
+}
+
+TEST(Patience, DelaysNoFailureThatEndsTheJob) {
+  MembershipDriver m(2, 2);
+  patient(m, {"a", "b"}).disconnect("b");
+  m.live(seconds{2}, {"a"});
+  m.fail("a", 1, membership::boom(0));
+  m.ready("a", 1);
+  m.live(milliseconds{250}, {"a"});
+  EXPECT_EQ(m.end("a").exit_code, 122) << m.status();
+}
+
+TEST(Patience, ASilentNodeIsNotCountedIntoARound) {
+  MembershipDriver m(3, 3);
+  for (const char* const name : {"a", "b"}) {
+    m.join(name);
+    m.ready(name);
+  }
+  m.live(seconds{2}, {"a"});
+  m.join("c");
+  EXPECT_EQ(m.ready("c"), "");
+  m.live(seconds{1}, {"a", "c"});
+  EXPECT_THAT(m.status(), HasSubstr("2 of 3 nodes; here: a, c"));
+}
+
+TEST(Patience, ANodeThatDiesAsItJoinsCostsTheOthersNothing) {
+  MembershipDriver m(2, 2);
+  for (const char* const name : {"a", "b"})
+    m.join(name);
+  m.ready("a");
+  m.ready("b");
+  m.open_store(1);
+  m.running("a", 1);
+  EXPECT_THAT(m.live(seconds{3}, {"a"}),
+              HasSubstr("a new round forms when there are enough nodes"));
+  EXPECT_EQ(m.ready("a", 1), "CloseStore{1}");
+  m.join("c");
+  EXPECT_EQ(m.ready("c"), "OpenStore{2, 10.0.1.a 10.0.1.c}");
+}
+
+TEST(Patience, ANodeWhoseWorkersAreDoneMayBeAwayUntilTheEnd) {
+  MembershipDriver m(2, 2);
+  patient(m, {"a", "b"}).done("b", 1);
+  m.disconnect("b");
+  EXPECT_EQ(m.live(seconds{120}, {"a"}),
+            "Say{no sign of b (node rank 1) for 3 s; waiting up to 15 s}");
+  m.done("a", 1);
+  EXPECT_EQ(m.end("a").why, EndWhy::success);
+  EXPECT_THAT(m.join("b"), HasSubstr("b: End{success"));
+}
+
+// ---- The agent's side.
+
+MemberEffects run_patiently(MemberDriver& member) {
+  member.dial();
+  member.hear(membership::Welcome{
+      .host_instance = MemberDriver::kHost, .lease = seconds{15}, .heartbeat = seconds{1}});
+  return member.order(round_of(7));
+}
+
+// What the agent does until then but for its reports, each try to connect failing at once.
+std::string hear_nothing(MemberDriver& member, Duration duration, bool refused = false) {
+  const Instant end = member.now() + duration;
+  std::string names;
+  while (!member.machine().over() && member.now() + member.until_deadline() <= end) {
+    MemberEffects effects = member.tick_at_deadline();
+    if (!effects.empty() && std::holds_alternative<member::Connect>(effects.back())) {
+      effects.pop_back();
+      const MemberEffects more =
+          member.step(member::ConnectionFailed{{ExitCode::rendezvous, "no route"}, refused, false});
+      effects.insert(effects.end(), more.begin(), more.end());
+    }
+    std::erase_if(effects, [](const auto& e) { return std::holds_alternative<member::Send>(e); });
+    if (!effects.empty()) names += (names.empty() ? "" : " ") + names_of(effects);
+  }
+  if (!member.machine().over()) member.pass(end - member.now());
+  return names;
+}
+
+TEST(Patience, AnAgentDialsAnewWithinARound) {
+  MemberDriver member;
+  run_patiently(member);
+  EXPECT_EQ(hear_nothing(member, milliseconds{3100}), "Disconnect Say");
+  EXPECT_THAT(member.status(),
+              HasSubstr("no sign of the host of the job at node0:29400 for 3 s (no "
+                        "route); waiting up to 15 s"));
+  member.reconnect();
+  EXPECT_THAT(member.status(), HasSubstr("in round 7"));
+}
+
+TEST(Patience, AnAgentStopsItsWorkersAfterALease) {
+  MemberDriver member;
+  run_patiently(member);
+  EXPECT_EQ(hear_nothing(member, milliseconds{14'900}), "Disconnect Say Say");
+  EXPECT_EQ(hear_nothing(member, milliseconds{100}), "StopWorkers");
+}
+
+TEST(Patience, ANodeThatIsDoneEndsAloneAndWellAfterTwoLeases) {
+  for (const bool refused : {false, true}) {
+    MemberDriver member;
+    run_patiently(member);
+    member.step(member::WorkersDone{7});
+    EXPECT_EQ(hear_nothing(member, milliseconds{29'900}, refused), "Disconnect Say Say Say");
+    EXPECT_EQ(hear_nothing(member, milliseconds{100}, refused), "Say JobEnded");
+    EXPECT_TRUE(member.machine().over());
+  }
+}
+
+TEST(Patience, AHostThatIsGoneIsWaitedForTwoLeases) {
+  MemberDriver member;
+  run_patiently(member);
+  member.step(connection_lost("reset"));
+  std::string said = hear_nothing(member, seconds{1}, true);
+  EXPECT_EQ(said, "StopWorkers");
+  member.step(member::ReadyForRound{});
+  said = hear_nothing(member, seconds{60}, true);
+  EXPECT_THAT(said, testing::EndsWith("GaveUp"));
+  EXPECT_LT(member.now(), Instant{seconds{1 + 31}});
+}
+
+TEST(Patience, AnAgentThatStoodStillAndWasReplacedStopsItsWorkersFirst) {
+  MemberDriver member;
+  member.run(7);
+  member.pass(seconds{10});
+  member.step(member::Tick{});
+  EXPECT_EQ(names_of(member.step(connection_lost("closed"))), "StopWorkers");
+}
+
+TEST(Patience, WorkersThatWereStoppedAreNoSuccess) {
+  MemberDriver member;
+  member.run(7);
+  hear_nothing(member, seconds{4});
+  member.step(member::ReadyForRound{});
+  member.reconnect();
+  const MemberEffects effects = member.order(End{});
+  ASSERT_FALSE(effects.empty());
+  EXPECT_EQ(std::get<member::JobEnded>(effects.front()).end.why, EndWhy::lost);
+  EXPECT_EQ(std::get<member::JobEnded>(effects.front()).end.exit_code, 122);
+}
+
+}  // namespace
+}  // namespace muster
