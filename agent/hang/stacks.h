@@ -57,8 +57,8 @@ std::string short_function_name(std::string_view demangled);
 // user's own code. Cleaned.
 std::string stack_line(const std::vector<StackFrame>& frames);
 
-// The same of the main thread, for other threads say nothing of why the rank waits. REQUIRES: it
-// has threads.
+// The same for the main thread; other threads say nothing about why the rank waits. REQUIRES: the
+// rank has threads.
 std::string main_line(const RankStacks& rank);
 
 // Ranks whose main threads are in the same functions share an entry, in the order in which they

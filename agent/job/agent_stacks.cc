@@ -86,7 +86,7 @@ void AgentLoop::read_stacks(const std::vector<int>& local_ranks, StackLook look,
   stack_reader_.read(targets, look, patience, std::move(done));
 }
 
-// So early that SIGKILL comes when it was promised, whatever the look takes.
+// Early enough that SIGKILL comes when promised, however long the look takes.
 void AgentLoop::look_before_kill(const group::ReportStopping& stop) {
   const Duration lead = std::min<Duration>(kLookBeforeKill, grace() / 2);
   if (stop.live.empty() || stop.left <= lead) return;

@@ -124,9 +124,9 @@ class Output {
   // REQUIRES: the previous attempt was drained.
   void open_attempt(AttemptPlan plan, AttemptDone done);
 
-  // Whoever reads the console may have ended by what ends the job, as `| tee log` does at Ctrl-C.
-  // The workers may still print: until the attempt is drained, their streams are read whether
-  // anything takes the bytes or not. Never waits.
+  // What reads the console may have been ended by what ends the job, as `| tee log` is by Ctrl-C.
+  // The workers may still print: until the attempt is drained, their streams are read although the
+  // console is gone. Never waits.
   void read_to_the_end();
 
   // What the workers print from now on may be caused by the stop that follows. Never waits.

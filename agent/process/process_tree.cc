@@ -57,7 +57,7 @@ bool is_ending(pid_t pid, const std::string& folder) {
   const auto thread = parse_process_stat(read_process_file(pid, (folder + "stat").c_str()));
   if (!thread || (thread->flags & kExiting) != 0 || thread->state == 'Z' || thread->state == 'X')
     return true;
-  const std::string status = read_process_file(pid, (folder + "status").c_str());
+  const std::string status = read_process_file(pid, (folder + "status").c_str(), kStatusBytesMax);
   if (status_field(status, "\nCoreDumping:") == "1") return true;
   const uint64_t pending = signal_mask(status, "\nSigPnd:") | signal_mask(status, "\nShdPnd:");
   return (pending >> (SIGKILL - 1) & 1) != 0;
@@ -65,14 +65,11 @@ bool is_ending(pid_t pid, const std::string& folder) {
 
 }  // namespace
 
-std::string read_process_file(pid_t pid, const char* name) {
+std::string read_process_file(pid_t pid, const char* name, size_t bytes_max) {
   std::array<char, 48> path{};
   std::snprintf(path.data(), path.size(), "/proc/%d/%s", pid, name);
   const UniqueFd fd(open(path.data(), O_RDONLY | O_CLOEXEC));
-  std::string text(4096, '\0');
-  const ssize_t n = fd ? read(fd.get(), text.data(), text.size()) : -1;
-  text.resize(static_cast<size_t>(std::max<ssize_t>(n, 0)));
-  return text;
+  return fd ? read_up_to(fd.get(), bytes_max) : "";
 }
 
 std::string_view status_field(std::string_view status, std::string_view key) {
@@ -102,7 +99,7 @@ bool is_at_or_below(pid_t pid, pid_t ancestor) {
 std::set<uid_t> users_below(pid_t root) {
   std::set<uid_t> users;
   for (const ProcessEntry& process : descendants_of(root, {})) {
-    const std::string status = read_process_file(process.pid, "status");
+    const std::string status = read_process_file(process.pid, "status", kStatusBytesMax);
     // Real, effective, saved, of files and sockets.
     std::istringstream uids{std::string(status_field(status, "\nUid:"))};
     uid_t real = 0, effective = 0, saved = 0, of_files = 0;

@@ -38,8 +38,10 @@ inline bool is_over(const ProcessEntry& process) {
   return process.state == 'Z' && process.threads <= 1;
 }
 
-// The text of one of a process's small files in /proc; empty if it cannot be read.
-std::string read_process_file(pid_t pid, const char* name);
+// The text of one of a process's files in /proc, up to `bytes_max` bytes; empty if it cannot be
+// read. `status` is longer than most for a user who is in hundreds of groups.
+inline constexpr size_t kStatusBytesMax = 64 * 1024;
+std::string read_process_file(pid_t pid, const char* name, size_t bytes_max = 4096);
 
 // The value of one line of /proc/PID/status, and as a set of signals: signal n is bit n - 1.
 std::string_view status_field(std::string_view status, std::string_view key);

@@ -98,7 +98,7 @@ std::string base_name_of_link(const std::string& path) {
 
 SignalUse signal_use_of(pid_t pid) {
   const std::string folder = fmt::format("/proc/{}/", pid);
-  const std::string status = read_process_file(pid, "status");
+  const std::string status = read_process_file(pid, "status", kStatusBytesMax);
   const auto parent = whole_number<pid_t>(status_field(status, "\nPPid:"));
   SignalUse use;
   use.program = base_name_of_link(folder + "exe");

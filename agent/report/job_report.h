@@ -98,7 +98,7 @@ struct StuckProcess {
   friend bool operator==(const StuckProcess&, const StuckProcess&) = default;
 };
 
-// Where a rank was that SIGKILL had to end, as its grace was over.
+// Where a rank was when its grace ran out and SIGKILL ended it.
 struct LeftRank {
   int rank = 0;
   Duration had{0};      // From the first signal of the stop to SIGKILL.

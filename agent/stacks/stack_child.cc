@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "agent/control/control_protocol.h"
+#include "agent/process/process_tree.h"
 #include "agent/process/spawn.h"
 #include "agent/report/text.h"
 #include "agent/stacks/native_stacks.h"
@@ -40,11 +41,6 @@ constexpr auto kDumpPatience = std::chrono::seconds(1);
 constexpr auto kDumpQuiet = std::chrono::milliseconds(30);
 constexpr size_t kOutputBytesMax = 4 << 20;
 
-std::string proc_text(pid_t pid, const char* name, size_t bytes_max = 64 * 1024) {
-  const UniqueFd fd(open(fmt::format("/proc/{}/{}", pid, name).c_str(), O_RDONLY | O_CLOEXEC));
-  return read_up_to(fd.get(), bytes_max);
-}
-
 bool is_executable(const std::filesystem::path& path) {
   return access(path.c_str(), X_OK) == 0;
 }
@@ -56,21 +52,15 @@ bool runs_python(pid_t pid) {
   const std::string program =
       std::filesystem::read_symlink(fmt::format("/proc/{}/exe", pid), error).filename();
   return starts_with_any(program, {"python", "pypy"}) ||
-         starts_with_any(proc_text(pid, "comm"), {"python", "pt_main"}) ||
-         contains(proc_text(pid, "maps", kOutputBytesMax), "/libpython");
-}
-
-// What follows a key in /proc/PID/status (proc_pid_status(5)), to the end of the line.
-std::string status_of(pid_t pid, std::string_view key) {
-  const std::string status = proc_text(pid, "status");
-  const std::optional<std::string_view> rest = text_after(status, key);
-  return rest ? std::string(trim(rest->substr(0, rest->find('\n')))) : "";
+         starts_with_any(read_process_file(pid, "comm"), {"python", "pt_main"}) ||
+         contains(read_process_file(pid, "maps", kOutputBytesMax), "/libpython");
 }
 
 // By its real, effective, saved and file system user.
 bool runs_as_this_user(pid_t pid) {
   const uid_t user = geteuid();
-  return status_of(pid, "\nUid:") == fmt::format("{0}\t{0}\t{0}\t{0}", user);
+  return status_field(read_process_file(pid, "status", kStatusBytesMax), "\nUid:") ==
+         fmt::format("{0}\t{0}\t{0}\t{0}", user);
 }
 
 // On PATH, or beside the worker's own Python. Empty: not installed. A worker that runs as another
@@ -82,7 +72,7 @@ std::string find_py_spy(pid_t pid) {
     if (!folder.empty() && is_executable(file)) return file;
   }
   if (!runs_as_this_user(pid)) return {};
-  const std::string arguments = proc_text(pid, "cmdline");
+  const std::string arguments = read_process_file(pid, "cmdline", kStatusBytesMax);
   const std::filesystem::path python(arguments.c_str());
   const std::filesystem::path file = python.parent_path() / "py-spy";
   return python.is_absolute() && is_executable(file) ? file.string() : "";
@@ -140,12 +130,6 @@ Result<std::vector<ThreadStack>> by_py_spy(const std::string& program, pid_t pid
   return fail(ExitCode::environment, "py-spy: " + complaint_in(*text));
 }
 
-// By a mask in hexadecimal digits, the lowest bit for signal 1.
-bool catches(pid_t pid, int signal) {
-  const auto mask = whole_number<uint64_t>(status_of(pid, "\nSigCgt:"), 16);
-  return mask && (*mask >> (signal - 1) & 1) != 0;
-}
-
 int64_t size_of(const UniqueFd& file) {
   struct stat status{};
   return fstat(file.get(), &status) == 0 ? status.st_size : 0;
@@ -181,14 +165,16 @@ bool has_open(pid_t pid, const UniqueFd& file) {
 // To the main thread, which prints its own frames: those of threads that run cannot be walked.
 Result<std::vector<ThreadStack>> by_signal(pid_t pid, const std::string& path) {
   const UniqueFd file(path.empty() ? -1 : open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-  if (!file || !catches(pid, stack_signal()) || !has_open(pid, file)) {
+  const std::string status = read_process_file(pid, "status", kStatusBytesMax);
+  const uint64_t caught = signal_mask(status, "\nSigCgt:");
+  if (!file || (caught >> (stack_signal() - 1) & 1) == 0 || !has_open(pid, file)) {
     return fail(ExitCode::environment,
                 "no Python frames: py-spy is not installed (pip install py-spy), and the program "
                 "does not print them itself");
   }
-  const std::string state = status_of(pid, "\nState:");
+  const std::string_view state = status_field(status, "\nState:");
   if (state.starts_with('T'))
-    return fail(ExitCode::environment, "no Python frames: it is in state " + state);
+    return fail(ExitCode::environment, fmt::format("no Python frames: it is in state {}", state));
   const int64_t before = size_of(file);
   lseek(file.get(), before, SEEK_SET);
   if (syscall(SYS_tgkill, pid, pid, stack_signal()) != 0)
@@ -222,12 +208,17 @@ class Answer {
   RankStacks stacks_;
 };
 
-Result<std::vector<ThreadStack>> python_stacks(pid_t pid, bool quiet, const std::string& path) {
+Result<std::vector<ThreadStack>> python_stacks(pid_t pid, std::string_view look,
+                                               const std::string& path) {
+  if (look == "brief") {  // py-spy may take longer than there is.
+    Result<std::vector<ThreadStack>> printed = by_signal(pid, path);
+    if (printed) return printed;
+  }
   const std::string py_spy = find_py_spy(pid);
   Result<std::vector<ThreadStack>> stacks =
       py_spy.empty() ? fail(ExitCode::environment, "no Python frames without py-spy")
                      : by_py_spy(py_spy, pid);
-  if (stacks || quiet) return stacks;
+  if (stacks || look != "thorough") return stacks;
   Result<std::vector<ThreadStack>> printed = by_signal(pid, path);
   return printed || py_spy.empty() ? printed : stacks;
 }
@@ -245,7 +236,7 @@ int stacks_child_main(const std::vector<std::string>& args) {
   std::vector<ThreadStack> python;
   if (runs_python(*pid)) {
     Result<std::vector<ThreadStack>> read =
-        python_stacks(*pid, quiet, args.size() > 2 ? args[2] : "");
+        python_stacks(*pid, args[0], args.size() > 2 ? args[2] : "");
     if (read) {
       python = *std::move(read);
     } else {

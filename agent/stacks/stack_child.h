@@ -5,8 +5,8 @@
 //
 //   quiet      what disturbs nobody: the Python frames as py-spy reads them without holding the
 //              process
-//   brief      the Python frames, of a program that has none that can be read the native ones, by
-//              the means of "thorough"
+//   brief      the Python frames; if none can be read, the native ones; both by the means of
+//              "thorough"
 //   thorough   also native frames (native_stacks.h), and where py-spy is not installed the Python
 //              frames by a signal, which the program must have asked for (stack_signal.h): they may
 //              end a system call of the process with EINTR. FILE: where the program writes them.

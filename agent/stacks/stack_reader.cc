@@ -79,16 +79,22 @@ void StackReader::start_next() {
       return start_next();
     }
     const auto left = wanted.question->limit - std::chrono::steady_clock::now();
+    const std::string late =
+        fmt::format("its stacks could not be read within {}",
+                    duration_text(left < kChildPatience ? wanted.question->patience
+                                                        : Duration(kChildPatience)));
+    if (left <= Duration{0}) {
+      take(wanted, fail(ExitCode::environment, late));
+      continue;
+    }
     HelperProcess::Question question{
         .arguments = {kStacksFlag,
                       name_in<StackLook::thorough>({"quiet", "brief", "thorough"},
                                                    wanted.question->look),
                       std::to_string(wanted.target.process), wanted.target.file},
-        .limit = std::clamp<Duration>(left, std::chrono::milliseconds(1), kChildPatience),
+        .limit = std::min<Duration>(left, kChildPatience),
         .what = fmt::format("read the stacks of rank {}", wanted.target.rank),
-        .late = fmt::format("its stacks could not be read within {}",
-                            duration_text(left < kChildPatience ? wanted.question->patience
-                                                                : Duration(kChildPatience))),
+        .late = late,
         .takes_part = true};
     held_[i] = wanted.question->look == StackLook::quiet ? 0 : wanted.target.pid;
     child.ask(std::move(question), [this, wanted](Result<std::string> answer) mutable {

@@ -2,8 +2,9 @@
 
 It takes the folder out again, so that the processes that a worker starts know nothing of it, waits for
 torch.distributed, for which _muster_recorder.py, beside it, does the rest, and runs the sitecustomize that would have
-been run without it. It also has Python print where it is when the agent asks by a signal. All Python programs of a job pay for this file, whose compiling is most of that: so it is short. Its
-syntax is that of Python 2, since scripts of the system may need an old one.
+been run without it. It also has Python print where it is when the agent asks by a signal. All Python programs of a job
+pay for this file, whose compiling is most of that: so it is short. Its syntax is that of Python 2, since scripts of the
+system may need an old one.
 """
 import os
 import sys
