@@ -324,6 +324,7 @@ void AgentLoop::request_stop(int signal) {
 
 void AgentLoop::request_kill(int signal) {
   killed_ = true;
+  record_->kill_requested();
   if (!drive_) return request_stop(signal);
   if (!group_->finished()) {
     // The stop still waits for its announcement. It is the reason for the kill, so it goes first.

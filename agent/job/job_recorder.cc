@@ -355,7 +355,11 @@ JobReport JobRecorder::finish(const group::JobOutcome& outcome) {
   report_.restarts_used = outcome.restarts;
   report_.stop_signal = outcome.signal;
   if (outcome.error) report_.error = *outcome.error;
-  if (requested_at_) report_.stop_took = std::chrono::steady_clock::now() - *requested_at_;
+  if (requested_at_) {
+    report_.stop_took = std::chrono::steady_clock::now() - *requested_at_;
+  } else if (stop_) {  // Another node was told to end.
+    report_.stop_took = steady_now() - stop_->at;
+  }
   if (report_.end != JobEnd::success) apply_judged(report_, judged_);
   report_.hang = standing_verdict();
   if (stop_ && stop_->killed) {

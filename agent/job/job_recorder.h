@@ -88,6 +88,7 @@ class JobRecorder {
   void stop_requested() {
     requested_at_ = requested_at_.value_or(std::chrono::steady_clock::now());
   }
+  void kill_requested() { report_.kill_requested = true; }
 
   // ---- what the hang detector finds (job_recorder_hangs.cc): each is an event; returns what all
   // nodes are told

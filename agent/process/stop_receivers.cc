@@ -36,7 +36,7 @@ bool passes_on_to_all(const SignalUse& use) {
 bool handles(const SignalUse& use, int signal) {
   if (has(use.caught, signal))
     return signal != SIGINT || is_shell(use) || !use.waits || has(use.caught, SIGTERM);
-  return has(use.blocked, signal) && !has(use.ignored, signal);
+  return has(use.blocked, signal) && !has(use.ignored, signal) && !use.waits;
 }
 
 class ReceiverSearch {

@@ -12,8 +12,9 @@
 //   nothing handles it                   none: the caller signals the whole group
 //
 // To handle a signal is to catch it, or to block it, as programs do that read signals by sigwait or
-// a signalfd. Every Python program catches SIGINT, and so does a shell: where such a process waits
-// for a child and does not catch SIGTERM, it is a wrapper.
+// a signalfd. `unshare --fork` blocks it while it waits for its child, and is a wrapper. Every
+// Python program catches SIGINT: where it waits for a child and does not catch SIGTERM, it is a
+// wrapper, too. For SIGINT every bash and dash counts as a shell that has a trap.
 #pragma once
 
 #include <cstdint>

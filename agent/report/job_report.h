@@ -204,7 +204,8 @@ struct JobReport : AttemptFailures {
   std::string stopped_by;  // "SIGTERM on node-b (node rank 1)" if another node got the signal.
   Duration stop_took{0};
   std::string tails_dir;          // Where the last lines of the last attempt are; empty: not kept.
-  std::vector<int> killed_ranks;  // Ranks that outlived the grace.
+  bool kill_requested = false;    // By a second signal, before the grace was over.
+  std::vector<int> killed_ranks;  // Ranks that outlived the grace, or the second signal.
   std::vector<WorkerFailure> failed_in_stop;  // Ranks of this node that failed during the stop.
 
   std::vector<LeftRank> left;  // Of this node, in the last attempt, whatever it was stopped for.

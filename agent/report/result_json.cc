@@ -170,6 +170,7 @@ ordered_json stop_json(const JobReport& report) {
   json["signal"] = signal_name(report.stop_signal);
   json["by"] = or_null(report.stopped_by);
   json["seconds"] = json_seconds(report.stop_took);
+  json["kill_requested"] = report.kill_requested;
   json["killed_ranks"] = report.killed_ranks;
   json["failed"] = failed_json(report);
   return json;

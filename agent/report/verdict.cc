@@ -239,7 +239,9 @@ std::string render_stopped(const JobReport& report) {
   std::string tail;
   if (!report.killed_ranks.empty())
     tail = "; " + ranks_text(report.killed_ranks) +
-           " did not end within the grace period and had to be killed";
+           (!report.kill_requested ? " did not end within the grace period and had to be killed"
+            : report.killed_ranks.size() == 1 ? " had not ended when a second signal killed it"
+                                              : " had not ended when a second signal killed them");
   if (!report.failed_in_stop.empty())
     tail += fmt::format("; {} failed while muster stopped {}: {}", report.failed_in_stop.size(),
                         report.failed_in_stop.size() == 1 ? "it" : "them",

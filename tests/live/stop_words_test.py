@@ -112,7 +112,10 @@ class StopWords(NodesTest):
         wait_for(lambda: job.signal(signal.SIGINT) or "got SIGKILL" in job.stderr(), "it has heard another")
         self.assertEqual(job.wait(), 130)
         self.assertNotIn(" and was in ", job.stderr())
-        self.assertEqual(self.result()["left"], [])
+        self.assertRegex(job.stderr(), r"(?m)^muster: stopped by SIGINT after [^;]+; rank 0 had not ended when a second signal "
+                         r"killed it$")
+        result = self.result()
+        self.assertEqual((result["left"], result["stop"]["kill_requested"]), ([], True))
 
     def test_who_fails_while_it_is_stopped_has_failed(self):
         job = self.start("full", ranks=2)
@@ -133,6 +136,7 @@ class StopWords(NodesTest):
         for rank, job in enumerate(nodes):
             job.wait()
             self.assertRegex(job.stderr(), rf"(?m)^muster: rank {rank} had [\d.]+ s and was in {re.escape(PLACE)}$")
+            self.assertRegex(job.stderr(), r"(?m)^muster: stopped by SIGTERM.* after [1-9]")
 
 
 if __name__ == "__main__":

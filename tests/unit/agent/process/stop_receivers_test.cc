@@ -114,6 +114,8 @@ TEST(StopReceivers, ToBlockASignalIsToHandleItUnlessItIsIgnored) {
   EXPECT_EQ(Tree().add(0, init).add(1, kSaver).receivers(SIGTERM), Pids{1});
   init.ignored = bits({SIGINT});
   EXPECT_EQ(Tree().add(0, init).receivers(SIGINT), Pids{});
+  const SignalUse unshare{.blocked = bits({SIGTERM}), .waits = true, .program = "unshare"};
+  EXPECT_EQ(Tree().add(0, unshare).add(1, kSaver).receivers(SIGTERM), Pids{2});
 }
 
 TEST(StopReceivers, TheUseOfSignalsIsReadFromProc) {

@@ -185,7 +185,8 @@ TEST(ResultJson, TellsAScheduledStopFromAPersons) {
   EXPECT_EQ(parsed_result(report).at("class"), "preempted");
   EXPECT_EQ(parsed_result(report).at("summary"), "stopped by SIGTERM");
   EXPECT_EQ(parsed_result(report).at("stop").dump(),
-            R"({"by":null,"failed":[],"killed_ranks":[1,3],"seconds":2.1,"signal":"SIGTERM"})");
+            R"({"by":null,"failed":[],"kill_requested":false,"killed_ranks":[1,3],"seconds":2.1,)"
+            R"("signal":"SIGTERM"})");
   report.stop_signal = SIGUSR1;
   EXPECT_EQ(parsed_result(report).at("class"), "preempted");
   for (const int signal : {SIGINT, SIGQUIT, SIGHUP}) {

@@ -276,6 +276,11 @@ TEST(RenderEnd, OfAStopTellsHowItWent) {
   EXPECT_EQ(render_end(report, {}),
             "muster: stopped by SIGTERM after 2.1 s; ranks 1,3 did not end within the grace period "
             "and had to be killed\n");
+  report.kill_requested = true;
+  EXPECT_EQ(render_end(report, {}),
+            "muster: stopped by SIGTERM after 2.1 s; ranks 1,3 had not ended when a second signal "
+            "killed them\n");
+  report.kill_requested = false;
   WorkerFailure failure = sample_failure(0, ExitStatus::exited(1));
   failure.part = Part::crashed;
   failure.sentence = "exited with 1: OSError: disk full";
