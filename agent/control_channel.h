@@ -2,9 +2,8 @@
 // that no message is ever split, and either end sees end-of-file when the other dies.
 //
 //   front -> agent   stop(signal)      first TERM, INT, QUIT or HUP: stop the job, with grace
-//                    witnessed(signal) so did a process that nobody signals but with all others
 //                    repeat            the engine repeated it: the grace begins anew
-//                    kill              second one: no grace
+//                    kill(signal)      second one: no grace; the first one's number
 //                    forward(signal)   USR1 and the like: once to each worker
 //                    suspend, resume   terminal job control
 //                    window_size       the terminal's size has changed
@@ -22,7 +21,6 @@ namespace muster {
 
 enum class ControlKind : uint32_t {
   stop,
-  witnessed,
   repeat,
   kill,
   forward,

@@ -27,7 +27,6 @@
 #include "agent/process/job_cgroup.h"
 #include "agent/process/process_tree.h"
 #include "agent/process/signal_sender.h"
-#include "agent/process/signal_witness.h"
 #include "rendezvous/base/contract.h"
 
 namespace muster {
@@ -92,17 +91,6 @@ std::string what_keeps(pid_t pid) {
   return "its state is unknown";
 }
 
-// Those that end the job, and an engine's warnings.
-sigset_t signals_to_witness(const std::vector<int>& stop_signals) {
-  sigset_t set;
-  sigemptyset(&set);
-  for (const int signal : {SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2})
-    sigaddset(&set, signal);
-  for (const int signal : stop_signals)
-    sigaddset(&set, signal);
-  return set;
-}
-
 class Front {
  public:
   Front(const std::vector<int>& stop_signals, int control_fd, int signal_fd, pid_t agent,
@@ -142,16 +130,13 @@ class Front {
   const TerminalModes terminal_;
   std::optional<SteadyClock::time_point> stop_requested_at_;
   std::optional<SteadyClock::time_point> kill_requested_at_;
-  std::optional<SignalWitness> witness_;  // Forked after the agent.
-  int stop_signal_ = 0;                   // The first stop signal.
+  int stop_signal_ = 0;  // The first stop signal.
   Sender stop_sender_ = Sender::process;
 };
 
 int Front::supervise() {
-  witness_.emplace(signals_to_witness(stop_signals_));
   while (true) {
-    pollfd fds[] = {
-        {signal_fd_, POLLIN, 0}, {agent_pidfd_, POLLIN, 0}, {witness_->fd(), POLLIN, 0}};
+    pollfd fds[] = {{signal_fd_, POLLIN, 0}, {agent_pidfd_, POLLIN, 0}};
     const int ready = poll(fds, std::size(fds), patience_ms());
     if ((fds[1].revents & POLLIN) != 0) return finish();
     if (ready == 0) {
@@ -167,8 +152,6 @@ int Front::supervise() {
         read(signal_fd_, &info, sizeof info) == sizeof info) {
       on_signal(info);
     }
-    while (const auto seen = witness_->next())
-      tell_agent({ControlKind::witnessed, seen->signal, seen->sender});
   }
 }
 
@@ -209,7 +192,7 @@ void Front::on_stop_signal(const signalfd_siginfo& info) {
   if (sender == Sender::engine) return tell_agent({ControlKind::repeat, signal, sender});
   if (!is_among(kUserStops, signal)) return;
   if (!kill_requested_at_) kill_requested_at_ = SteadyClock::now();
-  tell_agent({ControlKind::kill, signal});
+  tell_agent({ControlKind::kill, stop_signal_});
 }
 
 // Whether it is the first stop signal once more, on another way.
@@ -255,7 +238,6 @@ void Front::reap_adopted() {
 }
 
 int Front::finish() {
-  foreign_children_.insert(witness_->end());
   pollfd ended{agent_pidfd_, POLLIN, 0};
   poll(&ended, 1, kDeathPatienceMs);
   siginfo_t info{};
@@ -273,7 +255,6 @@ int Front::finish() {
     tell(fmt::format("process {} ({}) cannot be killed (state {}); it may hold a GPU or a mount",
                      process.pid, process.name, process.state));
   }
-  witness_.reset();
   if (const auto cgroup = JobCgroup::path_for(agent_)) rmdir(cgroup->c_str());
   terminal_.restore();
   if (orderly) return info.si_status;

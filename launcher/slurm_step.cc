@@ -16,7 +16,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "agent/process/signal_sender.h"
 #include "agent/process/signal_witness.h"
 #include "agent/process/spawn.h"
 #include "launcher/engines/slurm_step_command.h"
@@ -119,7 +118,7 @@ int SlurmStep::run() {
   ::signal(SIGCHLD, SIG_DFL);  // If ignored, srun would be reaped automatically.
   sigprocmask(SIG_BLOCK, &signals, nullptr);
   const UniqueFd signal_fd(signalfd(-1, &signals, SFD_CLOEXEC));
-  SignalWitness witness(signals);
+  SignalWitness witness({});
   const Result<SpawnedProcess> srun = start();
   if (!srun || !signal_fd) {
     say_step(srun ? fmt::format("cannot start srun: {}", std::strerror(errno))

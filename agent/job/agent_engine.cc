@@ -9,7 +9,6 @@
 
 #include "agent/job/agent_loop.h"
 #include "agent/letter.h"
-#include "agent/process/signal_sender.h"
 #include "agent/report/text.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/net/call_after.h"
@@ -41,10 +40,27 @@ int AgentLoop::own_node_rank() const {
   return spec_.rendezvous.node_rank.value_or(coordinated_ ? -1 : 0);
 }
 
+void AgentLoop::listen_to_witness() {
+  if (witness_.fd() < 0) return;
+  if (!witness_fd_.is_open()) {
+    processes_.add_helper(witness_.pid());
+    witness_fd_.assign(dup(witness_.fd()));
+  }
+  witness_fd_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                         [this](boost::system::error_code error) {
+                           if (error) return;
+                           while (const auto seen = witness_.next()) {
+                             witnessed_[seen->signal] = *seen;
+                             engine_drive_.post(EngineSignals::WitnessGot{seen->signal});
+                           }
+                           listen_to_witness();
+                         });
+}
+
 void AgentLoop::on_own_signal(const signalfd_siginfo& info) {
   const int signal = static_cast<int>(info.ssi_signo);
   const Sender sender = sender_of(info);
-  if (is_of_engine(sender)) return;  // The front and its witness get it as well.
+  if (is_of_engine(sender)) return;  // The front and the witness get it as well.
   if (signal == SIGTERM || signal == SIGINT || signal == SIGQUIT) on_stop_signal(signal, sender);
 }
 
@@ -68,7 +84,8 @@ void AgentLoop::on_engine(const EngineSignals::Effect& effect) {
   } else if (const auto* const stop = std::get_if<EngineSignals::Stop>(&effect)) {
     are_told_ = stop->told;
     told_by_engine_ = stop->told && spec_.engine.signals_all;
-    if (stop->told) processes_.have_signal(all_signalled_);
+    const SignalWitness::Seen& seen = witnessed_[stop->signal];
+    if (stop->told) processes_.have_signal(seen.when, seen.sender != Sender::process);
     request_stop(stop->signal);
   } else if (const auto* const tell = std::get_if<EngineSignals::Tell>(&effect)) {
     const std::string content{static_cast<char>(tell->signal), tell->by_engine ? '\1' : '\0'};

@@ -41,6 +41,8 @@ AgentLoop::AgentLoop(const AgentInput& input, const AgentContext& context)
       environment_(input.environment),
       warnings_(input.warnings),
       context_(context),
+      witness_(program_.argv(0)),
+      witness_fd_(io_),
       control_(io_, context.control_fd),
       front_(io_, context.front_pidfd),
       pause_(io_),
@@ -128,6 +130,7 @@ bool AgentLoop::start() {
   if (!lookup(env::kHealthCheckPort).empty())
     say("No health check server started: TORCHELASTIC_HEALTH_CHECK_PORT has no effect");
   listen_to_front();
+  listen_to_witness();
   output_->open_run([this](Result<RunFolders> folders) {
     boost::asio::post(io_, [this, folders = std::move(folders)] { on_run_open(folders); });
   });
@@ -260,9 +263,6 @@ void AgentLoop::on_control(const ControlMessage& message) {
   switch (message.kind) {
     case ControlKind::stop:
       return on_stop_signal(message.signal, message.sender);
-    case ControlKind::witnessed:
-      all_signalled_ = std::chrono::steady_clock::now();
-      return engine_drive_.post(EngineSignals::WitnessGot{message.signal});
     case ControlKind::repeat:
       if (drive_) drive_->post(group::StopRepeated{});
       return;
@@ -298,7 +298,7 @@ void AgentLoop::on_control(const ControlMessage& message) {
 // Without the front nothing can be reported to the user, and no process of the job may outlive the
 // pid that the user knows.
 void AgentLoop::die_with_the_front() {
-  kill_descendants({}, kKillPatience);
+  kill_descendants({witness_.pid()}, kKillPatience);
   processes_.release_cgroup();
   _exit(static_cast<int>(ExitCode::internal));
 }
@@ -327,8 +327,8 @@ void AgentLoop::request_kill(int signal) {
   record_->kill_requested();
   if (!drive_) return request_stop(signal);
   if (!group_->finished()) {
-    // The stop still waits for its announcement. It is the reason for the kill, so it goes first.
-    if (leaving_signal_) drive_->post(group::StopRequested{*leaving_signal_});
+    // It may still wait for the witness, or for its announcement.
+    drive_->post(group::StopRequested{signal});
     return drive_->post(group::KillRequested{});
   }
   if (ending_) return leave_soon();

@@ -43,6 +43,7 @@
 #include "agent/process/file_timer_server.h"
 #include "agent/process/helper_process.h"
 #include "agent/process/master_port.h"
+#include "agent/process/signal_witness.h"
 #include "agent/process/worker_processes.h"
 #include "agent/report/evidence.h"
 #include "agent/stacks/stack_reader.h"
@@ -84,6 +85,7 @@ class AgentLoop {
   // ---- the engine's signals, and the time that it leaves the job (agent_engine.cc)
   bool is_of_engine(Sender sender) const;
   int own_node_rank() const;
+  void listen_to_witness();
   void on_own_signal(const signalfd_siginfo& info);
   void on_stop_signal(int signal, Sender sender);
   void on_engine(const EngineSignals::Effect& effect);
@@ -259,7 +261,9 @@ class AgentLoop {
   const std::vector<std::string>& warnings_;
   const AgentContext context_;
 
+  SignalWitness witness_;  // Forked before there are threads.
   boost::asio::io_context io_{1};
+  boost::asio::posix::stream_descriptor witness_fd_;
   boost::asio::posix::stream_descriptor control_;
   boost::asio::posix::stream_descriptor front_;
   boost::asio::steady_timer pause_;        // Between two checks of the GPU memory.
@@ -341,9 +345,9 @@ class AgentLoop {
   bool are_told_ = false;          // The workers had the stop signal before muster sent one.
   bool told_by_engine_ = false;    // From the engine.
   bool waits_for_teller_ = false;  // To print the verdict.
-  std::chrono::steady_clock::time_point all_signalled_;  // As the witness shows, at last.
-  bool said_no_time_ = false;                            // That it is unknown.
-  bool watches_time_ = false;                            // Of the job, for --notice-before.
+  std::map<int, SignalWitness::Seen> witnessed_;  // By signal.
+  bool said_no_time_ = false;                     // That it is unknown.
+  bool watches_time_ = false;                     // Of the job, for --notice-before.
   std::optional<std::chrono::steady_clock::time_point> notice_at_;
   bool ended_well_ = false;  // It succeeded, or ended as it was told to.
   bool is_warned_ = false;   // The engine, or the time that it leaves, told of the job's end.

@@ -7,6 +7,7 @@
 #include <string>
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
@@ -16,20 +17,34 @@
 namespace muster {
 namespace {
 
-// So that neither `pkill muster` nor `pkill -f` with a word of its command line finds it.
-void take_another_name() {
+// As much of the end of `looks` as there is room for.
+void take_command_line(const std::vector<std::string>& looks) {
   std::ifstream file("/proc/self/cmdline");
   const std::string line(std::istreambuf_iterator<char>(file), {});
-  std::memset(program_invocation_name, 0, line.size());
-  prctl(PR_SET_NAME, "signal-witness");
+  std::string text;
+  for (auto word = looks.rbegin(); word != looks.rend(); ++word) {
+    if (text.size() + word->size() + 1 > line.size()) break;
+    text = *word + '\0' + text;
+  }
+  text.resize(line.size());
+  std::memcpy(program_invocation_name, text.data(), text.size());
 }
 
-[[noreturn]] void watch(const sigset_t& signals, int says, pid_t parent) {
+void close_all_but(int kept) {
+  const bool below = kept == 0 || syscall(SYS_close_range, 0, kept - 1, 0) == 0;
+  if (below && syscall(SYS_close_range, kept + 1, ~0U, 0) == 0) return;
+  for (auto fd = static_cast<int>(sysconf(_SC_OPEN_MAX)); fd-- > 0;)
+    if (fd != kept) close(fd);
+}
+
+[[noreturn]] void watch(const std::vector<std::string>& looks, int says, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   setsid();
-  syscall(SYS_close_range, 0, says - 1, 0);
-  syscall(SYS_close_range, says + 1, ~0U, 0);
-  take_another_name();
+  close_all_but(says);
+  take_command_line(looks);
+  prctl(PR_SET_NAME, "signal-witness");
+  sigset_t signals;
+  sigprocmask(SIG_BLOCK, nullptr, &signals);
   const int signal_fd = signalfd(-1, &signals, 0);
   signalfd_siginfo info{};
   while (getppid() == parent && read(signal_fd, &info, sizeof info) == sizeof info) {
@@ -42,24 +57,22 @@ void take_another_name() {
 
 }  // namespace
 
-SignalWitness::SignalWitness(const sigset_t& signals) {
+// It ends without SIGCHLD, so waitid(P_ALL) does not count it ("__WCLONE" in waitpid(2)): its owner
+// waits for all other children.
+SignalWitness::SignalWitness(const std::vector<std::string>& looks) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return;
   seen_.reset(ends[0]);
   const UniqueFd says(ends[1]);
   const pid_t parent = getpid();
-  pid_ = fork();
-  if (pid_ == 0) watch(signals, says.get(), parent);
+  pid_ = static_cast<pid_t>(syscall(SYS_clone, 0, nullptr, nullptr, nullptr, nullptr));
+  if (pid_ == 0) watch(looks, says.get(), parent);
 }
 
 SignalWitness::~SignalWitness() {
-  if (end() > 0) waitpid(pid_, nullptr, 0);
-}
-
-pid_t SignalWitness::end() {
-  if (pid_ > 0 && waitpid(pid_, nullptr, WNOHANG) != 0) pid_ = -1;  // It has ended before.
-  if (pid_ > 0) kill(pid_, SIGKILL);
-  return pid_;
+  if (pid_ <= 0) return;
+  kill(pid_, SIGKILL);
+  waitpid(pid_, nullptr, __WALL);
 }
 
 std::optional<SignalWitness::Seen> SignalWitness::next() {

@@ -1,13 +1,16 @@
-// A process of our own that nobody means who signals muster: its session and its name are others.
-// A signal that it gets was sent to every process of the job: by an engine's daemon, or by systemd
-// to all of a cgroup (KillMode=control-group). It does not get what only muster gets, as with
+// A process beside the workers that gets what they get: its parent is theirs, its command line looks
+// like theirs, and its session and its name are its own. A signal that it gets was sent to every
+// process of the job: by an engine's daemon, by systemd to all of a cgroup (KillMode=control-group),
+// or by `pkill -f train.py`. It does not get what only muster gets, as with `pkill muster`,
 // `sbatch --signal=B:USR1@60` or a plain kill.
 #pragma once
 
 #include <chrono>
 #include <optional>
+#include <string>
+#include <vector>
 
-#include <signal.h>
+#include <sys/types.h>
 
 #include "agent/process/signal_sender.h"
 #include "rendezvous/base/unique_fd.h"
@@ -22,15 +25,14 @@ class SignalWitness {
     std::chrono::steady_clock::time_point when;
   };
 
-  // Forks it. `signals` are blocked. Without a process, or a pipe, nothing is ever seen.
-  explicit SignalWitness(const sigset_t& signals);
+  // Forks it, for the signals that are blocked now; `looks` is its command line. Without a process,
+  // or a pipe, nothing is ever seen.
+  explicit SignalWitness(const std::vector<std::string>& looks);
   SignalWitness(const SignalWitness&) = delete;
   SignalWitness& operator=(const SignalWitness&) = delete;
   ~SignalWitness();  // Waits for its end.
 
-  // Returns its pid, or -1.
-  pid_t end();
-
+  pid_t pid() const { return pid_; }
   int fd() const { return seen_.get(); }  // Readable when next() has something. -1: there is none.
   std::optional<Seen> next();             // Never waits.
 

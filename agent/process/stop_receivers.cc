@@ -25,10 +25,6 @@ bool has(uint64_t mask, int signal) {
   return (mask >> (signal - 1) & 1) != 0;
 }
 
-bool is_shell(const SignalUse& use) {
-  return std::ranges::count(kShells, use.program) > 0;
-}
-
 bool passes_on_to_all(const SignalUse& use) {
   return std::ranges::count(kPassOnToAll, use.program) > 0;
 }
@@ -95,6 +91,10 @@ std::string base_name_of_link(const std::string& path) {
 }
 
 }  // namespace
+
+bool is_shell(const SignalUse& use) {
+  return std::ranges::count(kShells, use.program) > 0;
+}
 
 SignalUse signal_use_of(pid_t pid) {
   const std::string folder = fmt::format("/proc/{}/", pid);

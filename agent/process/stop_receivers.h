@@ -40,6 +40,8 @@ struct SignalUse {
 // As /proc shows it now; nothing is known of a process that has ended.
 SignalUse signal_use_of(pid_t pid);
 
+bool is_shell(const SignalUse& use);
+
 // False: the process does not handle the signal, nor can any below it in its place, as one can that
 // an ended shell has left.
 bool may_handle(const SignalUse& use, int signal);

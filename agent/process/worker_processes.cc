@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <sstream>
+#include <string>
 #include <utility>
 
 #include <boost/asio/post.hpp>
+#include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -64,14 +67,15 @@ void WorkerProcesses::begin_attempt(int workers) {
   workers_.resize(static_cast<size_t>(workers));
   seen_pids_.clear();
   already_signalled_.clear();
-  told_.clear();
   stop_signal_.reset();
+  may_lack_signal_ = false;
   killing_ = kill_is_refused_ = false;
   watching_ = false;
   kill_timer_.cancel();
 }
 
 Result<pid_t> WorkerProcesses::start(int local_rank, SpawnRequest request) {
+  command_ = fmt::format(" {} ", fmt::join(request.argv, " "));
   if (cgroup_) request.cgroup_procs_fd = cgroup_->procs_fd();
   Result<SpawnedProcess> process = spawn(request);
   if (!process) return tl::unexpected<Error>(process.error());
@@ -236,10 +240,35 @@ bool WorkerProcesses::signal_receivers(const std::vector<ProcessEntry>& tree, pi
   const std::vector<pid_t> receivers = stop_receivers(tree, root, *stop_signal_, signal_use_of);
   if (receivers.empty()) return false;
   for (const ProcessEntry& process : tree) {
-    if (std::ranges::count(receivers, process.pid) > 0 && !told_.contains(key_of(process)))
-      send_once(process, *stop_signal_);
+    if (std::ranges::count(receivers, process.pid) > 0) send_once(process, *stop_signal_);
   }
+  follow(tree, receivers);
   return true;
+}
+
+// Once all receivers have ended, the shells above them are not to go on: a loop would start anew.
+void WorkerProcesses::follow(const std::vector<ProcessEntry>& tree,
+                             const std::vector<pid_t>& receivers) {
+  const auto shells = std::make_shared<std::vector<ProcessEntry>>();
+  std::set<pid_t> below(receivers.begin(), receivers.end());
+  for (auto process = tree.rbegin(); process != tree.rend(); ++process) {  // Children first.
+    if (!below.contains(process->pid)) continue;
+    below.insert(process->parent);
+    if (std::ranges::count(receivers, process->pid) == 0 && is_shell(signal_use_of(process->pid)))
+      shells->push_back(*process);
+  }
+  if (shells->empty()) return;
+  for (const pid_t pid : receivers) {
+    const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+    if (pidfd < 0) continue;
+    const auto ended = std::make_shared<boost::asio::posix::stream_descriptor>(io_, pidfd);
+    ended->async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                      [this, shells, ended](boost::system::error_code error) {
+                        if (error || shells.use_count() > 1) return;
+                        for (const ProcessEntry& shell : *shells)
+                          send_once(shell, SIGTERM);
+                      });
+  }
 }
 
 void WorkerProcesses::send_once(const ProcessEntry& process, int signal) {
@@ -249,21 +278,35 @@ void WorkerProcesses::send_once(const ProcessEntry& process, int signal) {
 }
 
 void WorkerProcesses::stop_rest() {
+  if (may_lack_signal_) {
+    for (const ProcessEntry& process : descendants_of(getpid(), live_workers_and_helpers()))
+      already_signalled_.erase(key_of(process));
+    return signal_rest(descendants());
+  }
   for (const ProcessEntry& process : descendants())
     send_once(process, SIGTERM);
 }
 
-void WorkerProcesses::have_signal(std::chrono::steady_clock::time_point when) {
+// `pkill -f run.sh` means what has these words on its command line.
+bool WorkerProcesses::has_word_of_workers(pid_t pid) const {
+  std::istringstream line(read_process_file(pid, "cmdline"));
+  for (std::string word; std::getline(line, word, '\0');) {
+    if (command_.find(" " + word + " ") != std::string::npos) return true;
+  }
+  return false;
+}
+
+void WorkerProcesses::have_signal(std::chrono::steady_clock::time_point when, bool all) {
+  may_lack_signal_ = !all;
   for (Worker& worker : workers_)
     worker.has_signal = !worker.exited && when - worker.started >= kJustStarted;
   std::set<pid_t> left_out = helpers_;
   for (const Worker& worker : workers_) {
     if (!worker.has_signal) left_out.insert(worker.pid);
   }
-  for (const ProcessEntry& process : descendants_of(getpid(), left_out))
-    told_.insert(key_of(process));
-  for (const ProcessEntry& process : descendants_of(getpid(), live_workers_and_helpers()))
-    already_signalled_.insert(key_of(process));
+  for (const ProcessEntry& process : descendants_of(getpid(), left_out)) {
+    if (all || has_word_of_workers(process.pid)) already_signalled_.insert(key_of(process));
+  }
 }
 
 bool WorkerProcesses::may_handle(int signal) const {

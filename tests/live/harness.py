@@ -80,21 +80,26 @@ def processes():
     return found
 
 
-def alive_with(marker):
-    """Pids of living processes (not zombies) that carry the marker on their command line."""
-    return [p for p, (_, state, cmdline) in processes().items() if state not in "ZX" and marker in cmdline]
-
-
-def children_of(pid):
-    return [p for p, (parent, _, _) in processes().items() if parent == pid]
-
-
 def name_of(pid):
     try:
         with open(f"/proc/{pid}/comm") as f:
             return f.read().strip()
     except OSError:
         return ""
+
+
+def is_witness(pid):
+    """Whether it is the agent's own process beside the workers, which has a command line as theirs."""
+    return name_of(pid) == "signal-witness"
+
+
+def alive_with(marker):
+    """Pids of living processes (not zombies) that carry the marker on their command line."""
+    return [p for p, (_, state, cmdline) in processes().items() if state not in "ZX" and marker in cmdline and not is_witness(p)]
+
+
+def children_of(pid):
+    return [p for p, (parent, _, _) in processes().items() if parent == pid and not is_witness(p)]
 
 
 def is_gone(pid):

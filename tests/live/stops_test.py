@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 
-from harness import MUSTER, Job, LiveTest, children_of, is_gone, main, pause, processes, wait_for
+from harness import MUSTER, Job, LiveTest, children_of, is_gone, is_witness, main, name_of, pause, processes, wait_for, within
 
 # Saves as a trainer does: it notes the signal, and once a step is done it writes a file. While it does, it needs its loader.
 SAVER = """#!/usr/bin/env python3
@@ -20,7 +20,7 @@ def note(number, frame):
         raise KeyboardInterrupt
 def load(queue):
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_DFL)
+        signal.signal(number, signal.SIG_IGN if os.environ.get("UNTIL") else signal.SIG_DFL)
     if os.environ.get("LOADER_SESSION"):
         os.setsid()
     while True:
@@ -36,6 +36,8 @@ def save():
     for part in range(int(os.environ.get("PARTS", "5"))):
         step()
         print("saving part", part, flush=True)
+    while os.environ.get("UNTIL") and not os.path.exists(os.environ["UNTIL"]):
+        step()
     open(f"{folder}/saved.{rank}", "w").close()
 queue = multiprocessing.Queue(2)
 loader = multiprocessing.Process(target=load, args=(queue,), daemon=True)
@@ -116,6 +118,17 @@ class WhoGetsIt(Base):
                 with self.subTest(shell=shell, number=number.name):
                     self.setUp()
                     self.check(shell, "-c", "SAVER; true", number=number)
+
+    def test_a_shell_does_not_start_it_anew(self):
+        for shell in ("bash", "dash"):
+            with self.subTest(shell):
+                self.setUp()
+                self.check(shell, "-c", "until SAVER; do sleep 0.1; done", env={"CODE": "143"}, flags=("--shutdown-timeout", 3))
+
+    def test_a_shell_waits_for_all_that_it_has_started(self):
+        """The first of the two ends long before the second."""
+        job = self.check("bash", "-c", "sh -c 'trap \"exit 0\" TERM; while :; do sleep 0.01; done' & SAVER; wait", env={"PARTS": "20"})
+        self.assertNotIn("SIGTERM;", job.stderr())
 
     def test_below_a_wrapper_that_only_waits(self):
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -201,36 +214,72 @@ class ForAnother(Base):
 
 class Once(Base):
     def everything(self, job):
+        """The witness as well; helpers of the ranks, which end of a signal, are not in it."""
         found = [job.pid]
         for pid in found:
-            found += children_of(pid)
-        return found
+            found += [p for p, (parent, _, _) in processes().items() if parent == pid]
+        return [p for p in found if self.marker not in processes()[p][2] or children_of(p) or is_witness(p)]
+
+    def tell_everything(self, job):
+        for pid in self.everything(job):
+            os.kill(pid, signal.SIGTERM)
 
     def test_a_service_manager_that_signals_every_process(self):
         for program in ("exec SAVER", "SAVER; true"):
             with self.subTest(program):
                 self.setUp()
                 job = self.start("sh", "-c", program, env={"PARTS": "20"})
-                everything = self.everything(job)
-                loaders = [p for p in everything if processes()[p][2].count(self.marker) and not children_of(p)]
-                for pid in everything:
-                    if pid not in loaders:
-                        os.kill(pid, signal.SIGTERM)
+                self.tell_everything(job)
                 self.assertEqual(job.wait(), 143)
                 self.check_saved("SIGTERM")
 
-    def test_one_that_signals_muster_and_the_ranks_alone(self):
-        job = self.start("sh", "-c", "exec SAVER", env={"PARTS": "20"})
-        ranks = [p for child in children_of(job.pid) for p in children_of(child)]
-        for pid in [job.pid, *children_of(job.pid), *ranks]:
+    def test_not_again_at_two_thirds_of_the_grace(self):
+        until = self.path("until")
+        job = self.start("sh", "-c", "exec SAVER", env={"UNTIL": until}, flags=("--shutdown-timeout", 4))
+        self.tell_everything(job)
+        pause(2.8, "more than two thirds of the grace")
+        self.write("until", "")
+        self.assertEqual(job.wait(), 143)
+        self.check_saved("SIGTERM")
+
+    def test_pkill_by_the_command_line(self):
+        for program in ("exec SAVER", "SAVER; true"):
+            with self.subTest(program):
+                self.setUp()
+                job = self.start("sh", "-c", program, env={"PARTS": "20"})
+                for pid in [p for p in sorted(self.everything(job)) if self.marker in processes()[p][2]]:
+                    os.kill(pid, signal.SIGTERM)
+                self.assertEqual(job.wait(), 143)
+                self.check_saved("SIGTERM")
+
+    def test_pkill_by_the_name_of_a_script_whose_program_does_not_match(self):
+        """It reaches the script, which ends of it, and the program gets it in its place, or late if it shares a word."""
+        saver = f"{self.write('saver.py', SAVER)} {self.folder.name}"
+        script = self.write("run.sh", f'#!/bin/sh\n{saver} "$@"\ntrue\n')
+        for words, grace_s in (([], 60), (["--lr=0.1"], 4)):
+            with self.subTest(words):
+                for name in os.listdir(self.folder.name):
+                    if "." in name and name[-1] in "01":
+                        os.unlink(self.path(name))
+                job = self.start(script, *words, flags=("--shutdown-timeout", grace_s))
+                for pid in [p for p in sorted(self.everything(job)) if "run.sh" in processes()[p][2]]:
+                    os.kill(pid, signal.SIGTERM)
+                wait_for(lambda: self.exists("got.0"), "the ranks are told", within(4, below=40))
+                self.assertEqual(job.wait(), 143)
+                self.check_saved("SIGTERM")
+
+    def test_the_children_of_muster_and_then_itself(self):
+        job = self.start("sh", "-c", "exec SAVER")
+        for pid in [p for p, (parent, _, _) in processes().items() if parent == job.pid] + [job.pid]:
             os.kill(pid, signal.SIGTERM)
+        wait_for(lambda: self.exists("got.0"), "the ranks are told", within(1, below=20))
         self.assertEqual(job.wait(), 143)
         self.check_saved("SIGTERM")
 
     def test_pkill_of_muster_reaches_no_witness(self):
         """Both processes of that name get it, and the workers get it from them, once."""
         job = self.start("sh", "-c", "exec SAVER")
-        named = [p for p in self.everything(job) if "muster" in processes()[p][2].split(" ")[0]]
+        named = [p for p in self.everything(job) if "muster" in name_of(p)]
         self.assertEqual(len(named), 2)
         for pid in named:
             os.kill(pid, signal.SIGTERM)
@@ -262,6 +311,14 @@ class Once(Base):
         self.assertEqual(job.wait(), 143)
         self.assertFalse(self.exists("saved.0"))
 
+    def test_a_kill_while_it_waits_for_the_witness(self):
+        job = self.start("sh", "-c", "exec SAVER", env={"PARTS": "100000"})
+        job.signal(signal.SIGTERM)
+        pause(0.004, "less than the witness is waited for")
+        job.signal(signal.SIGQUIT)
+        self.assertEqual(job.wait(), 143)
+        self.assertIn("stopped by SIGTERM", job.stderr())
+
     def test_a_second_int_kills(self):
         job = self.start("sh", "-c", "exec SAVER", env={"PARTS": "100000"})
         job.signal(signal.SIGINT)
@@ -272,10 +329,15 @@ class Once(Base):
         self.assertFalse(self.exists("saved.0"))
 
     def test_the_witness_ends_with_the_launcher(self):
-        job = self.start("sh", "-c", "exec SAVER")
-        witness, = [p for p in children_of(job.pid) if p != job.agent()]
-        job.signal(signal.SIGKILL)
-        wait_for(lambda: is_gone(witness), "the witness has gone")
+        for victim in ("front", "agent"):
+            with self.subTest(victim):
+                self.setUp()
+                job = self.start("sh", "-c", "exec SAVER")
+                witness, = [p for p in self.everything(job) if is_witness(p)]
+                self.assertEqual(len(os.listdir(f"/proc/{witness}/fd")), 2)
+                os.kill(job.pid if victim == "front" else job.agent(), signal.SIGKILL)
+                wait_for(lambda: is_gone(witness), "the witness has gone")
+                job.wait()
 
 
 class AConsoleThatIsGone(Base):
