@@ -1,8 +1,8 @@
-// A process beside the workers that gets what they get: its parent is theirs, its command line looks
-// like theirs, and its session and its name are its own. A signal that it gets was sent to every
-// process of the job: by an engine's daemon, by systemd to all of a cgroup (KillMode=control-group),
-// or by `pkill -f train.py`. It does not get what only muster gets, as with `pkill muster`,
-// `sbatch --signal=B:USR1@60` or a plain kill.
+// A process beside the workers that gets what they get: its parent is theirs, its command line
+// looks like theirs, and its session and its name are its own. A signal that it gets was sent to
+// every process of the job: by an engine's daemon, by systemd to all of a cgroup
+// (KillMode=control-group), or by `pkill -f train.py`. It does not get what only muster gets, as
+// with `pkill muster`, `sbatch --signal=B:USR1@60` or a plain kill.
 #pragma once
 
 #include <chrono>

@@ -46,22 +46,26 @@ class ReceiverSearch {
     const SignalUse use = use_(pid);
     const bool handles = muster::handles(use, signal_);
     if (!is_shell(use) && !passes_on_to_all(use) && (handles || !use.waits)) {
-      if (handles) found_.push_back(pid);
+      if (handles) found_.receivers.push_back(pid);
       return handles;
     }
     const bool has_trap = handles && is_shell(use);
     bool below = false;
     for (const ProcessEntry& child : tree_) {
-      if (child.parent != pid || (has_trap && is_in_background(use, use_(child.pid)))) continue;
+      if (child.parent != pid) continue;
+      if (has_trap && is_in_background(use, use_(child.pid))) {
+        found_.left_to_traps.push_back(child.pid);
+        continue;
+      }
       const bool child_handles = find(child.pid);
       if (has_trap && !child_handles) add_all(child.pid);
       below = below || child_handles;
     }
-    if (has_trap) found_.push_back(pid);
+    if (has_trap) found_.receivers.push_back(pid);
     return below || has_trap;
   }
 
-  std::vector<pid_t> found() && { return std::move(found_); }
+  StopReceivers found() && { return std::move(found_); }
 
  private:
   // Shells without job control ignore SIGINT in what they start in the background, and give it no
@@ -71,7 +75,7 @@ class ReceiverSearch {
   }
 
   void add_all(pid_t pid) {
-    found_.push_back(pid);
+    found_.receivers.push_back(pid);
     for (const ProcessEntry& child : tree_) {
       if (child.parent == pid) add_all(child.pid);
     }
@@ -80,7 +84,7 @@ class ReceiverSearch {
   const std::vector<ProcessEntry>& tree_;
   const int signal_;
   const std::function<SignalUse(pid_t)>& use_;
-  std::vector<pid_t> found_;
+  StopReceivers found_;
 };
 
 std::string base_name_of_link(const std::string& path) {
@@ -116,8 +120,8 @@ bool may_handle(const SignalUse& use, int signal) {
          passes_on_to_all(use);
 }
 
-std::vector<pid_t> stop_receivers(const std::vector<ProcessEntry>& tree, pid_t root, int signal,
-                                  const std::function<SignalUse(pid_t)>& use) {
+StopReceivers stop_receivers(const std::vector<ProcessEntry>& tree, pid_t root, int signal,
+                             const std::function<SignalUse(pid_t)>& use) {
   ReceiverSearch search(tree, signal, use);
   search.find(root);
   return std::move(search).found();

@@ -46,8 +46,12 @@ bool is_shell(const SignalUse& use);
 // an ended shell has left.
 bool may_handle(const SignalUse& use, int signal);
 
-// Pids out of `tree`, at or below `root`. Empty: nothing there handles the signal.
-std::vector<pid_t> stop_receivers(const std::vector<ProcessEntry>& tree, pid_t root, int signal,
-                                  const std::function<SignalUse(pid_t)>& use);
+// Pids out of a tree, at or below its root.
+struct StopReceivers {
+  std::vector<pid_t> receivers;      // Empty: nothing there handles the signal.
+  std::vector<pid_t> left_to_traps;  // What a shell with a trap started in the background.
+};
+StopReceivers stop_receivers(const std::vector<ProcessEntry>& tree, pid_t root, int signal,
+                             const std::function<SignalUse(pid_t)>& use);
 
 }  // namespace muster

@@ -67,6 +67,7 @@ void WorkerProcesses::begin_attempt(int workers) {
   workers_.resize(static_cast<size_t>(workers));
   seen_pids_.clear();
   already_signalled_.clear();
+  left_to_traps_.clear();
   stop_signal_.reset();
   may_lack_signal_ = false;
   killing_ = kill_is_refused_ = false;
@@ -237,10 +238,11 @@ void WorkerProcesses::stop_worker(const std::vector<ProcessEntry>& tree, const W
 
 // False: nothing at or below `root` handles the signal.
 bool WorkerProcesses::signal_receivers(const std::vector<ProcessEntry>& tree, pid_t root) {
-  const std::vector<pid_t> receivers = stop_receivers(tree, root, *stop_signal_, signal_use_of);
+  const auto [receivers, left_to_traps] = stop_receivers(tree, root, *stop_signal_, signal_use_of);
   if (receivers.empty()) return false;
   for (const ProcessEntry& process : tree) {
     if (std::ranges::count(receivers, process.pid) > 0) send_once(process, *stop_signal_);
+    if (std::ranges::count(left_to_traps, process.pid) > 0) left_to_traps_.insert(key_of(process));
   }
   follow(tree, receivers);
   return true;
@@ -339,7 +341,8 @@ void WorkerProcesses::signal_rest(const std::vector<ProcessEntry>& tree) {
   for (const ProcessEntry& process : tree) {
     seen_pids_.insert(process.pid);
     const bool is_root = process.parent == getpid();
-    if (is_root ? live.contains(process.group) || signal_receivers(tree, process.pid)
+    if (is_root ? live.contains(process.group) || left_to_traps_.contains(key_of(process)) ||
+                      signal_receivers(tree, process.pid)
                 : !all_of.contains(process.parent))
       continue;
     all_of.insert(process.pid);

@@ -137,9 +137,11 @@ class WorkerProcesses {
   std::set<pid_t> abandoned_helpers_;  // Killed but not yet reaped; also in helpers_.
   std::set<pid_t> seen_pids_;
   std::set<std::pair<pid_t, uint64_t>> already_signalled_;  // By this stop.
-  std::set<std::pair<pid_t, uint64_t>> refused_;            // Already reported as refused.
-  std::optional<int> stop_signal_;                          // Of the stop in progress.
-  bool may_lack_signal_ = false;                            // What a shell has left.
+  // The trap may have passed the signal on before its shell ended: not told until what is left is.
+  std::set<std::pair<pid_t, uint64_t>> left_to_traps_;
+  std::set<std::pair<pid_t, uint64_t>> refused_;  // Already reported as refused.
+  std::optional<int> stop_signal_;                // Of the stop in progress.
+  bool may_lack_signal_ = false;                  // What a shell has left.
   bool rest_pending_ = false;
   bool killing_ = false;
   bool kill_is_refused_ = false;

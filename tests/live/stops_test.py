@@ -145,11 +145,12 @@ class WhoGetsIt(Base):
         self.assertTrue(self.exists("trapped.0") and self.exists("trapped.1"))
 
     def test_what_a_trap_passes_on_comes_once(self):
-        for ignored in (False, True):  # As in a job that a script has started in the background.
-            with self.subTest(ignored=ignored):
+        # `ignored`: as in a job that a script has started in the background. Without `waits` the shell ends before its job.
+        for ignored, waits in (False, "; wait $child; exit 0"), (True, "; wait $child; exit 0"), (False, ""):
+            with self.subTest(ignored=ignored, waits=waits):
                 self.setUp()
                 ignore = lambda: [signal.signal(n, signal.SIG_IGN) for n in (signal.SIGINT, signal.SIGQUIT)]
-                job = self.start("bash", "-c", "trap 'kill -TERM $child; wait $child; exit 0' TERM; SAVER & child=$!; wait $child",
+                job = self.start("bash", "-c", f"trap 'kill -TERM $child{waits}' TERM; SAVER & child=$!; wait $child",
                                  preexec_fn=ignore if ignored else None)
                 job.signal(signal.SIGTERM)
                 self.assertEqual(job.wait(), 143)

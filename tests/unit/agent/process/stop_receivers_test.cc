@@ -32,7 +32,8 @@ class Tree {
     uses_[entry.pid] = std::move(use);
     return *this;
   }
-  std::vector<pid_t> receivers(int signal) const {
+  std::vector<pid_t> receivers(int signal) const { return all(signal).receivers; }
+  StopReceivers all(int signal) const {
     return stop_receivers(tree_, 1, signal, [this](pid_t pid) { return uses_.at(pid); });
   }
 
@@ -95,6 +96,7 @@ TEST(StopReceivers, WhatRunsInTheBackgroundIsLeftToTheTrap) {
   SignalUse job = kSaver;
   job.ignored = bits({SIGINT, SIGQUIT});
   EXPECT_EQ(Tree().add(0, kTrap).add(1, job).receivers(SIGTERM), Pids{1});
+  EXPECT_EQ(Tree().add(0, kTrap).add(1, job).all(SIGTERM).left_to_traps, Pids{2});
   SignalUse shell = kTrap;  // Started in the background itself.
   shell.ignored = bits({SIGINT, SIGQUIT});
   EXPECT_EQ(Tree().add(0, shell).add(1, job).receivers(SIGTERM), (Pids{2, 1}));
