@@ -33,6 +33,10 @@ Result<std::string> advertised_address(const RendezvousOptions& options) {
   return address->to_string();
 }
 
+bool has_network() {
+  return std::ranges::any_of(read_interfaces(), is_candidate);
+}
+
 Coordinator::Options hosting_options(const RendezvousOptions& options) {
   Coordinator::Options hosting;
   hosting.job_id = options.job_id;
@@ -43,6 +47,7 @@ Coordinator::Options hosting_options(const RendezvousOptions& options) {
                          options.way == RendezvousOptions::Way::etcd;
   hosting.worker_port = options.worker_port;
   hosting.judge = options.judge;
+  hosting.lost_network = [had_one = has_network()] { return had_one && !has_network(); };
   hosting.multi_node = options.join.nodes_max + options.join.spares > 1;
   hosting.store_allow_any = options.store_allow_any;
   hosting.store_allow = options.store_allow;

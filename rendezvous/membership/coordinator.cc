@@ -203,6 +203,7 @@ HostedJob* Coordinator::make_job(const std::string& id) {
   job.own_agent = options_.own_agent;
   job.membership.host_instance = options_.instance;
   job.membership.judge = options_.judge;
+  job.membership.lost_network = options_.lost_network;
   if (id == options_.job_id) job.membership.past = options_.past;
   job.membership.reconnect_grace = options_.reconnect_grace;
   job.store_allow_any = options_.store_allow_any;

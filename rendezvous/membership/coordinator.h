@@ -50,7 +50,8 @@ class Coordinator {
     // job_id is to end, once grant_ending() says so. Null: at once.
     std::function<void(const membership::End&)> ending_wanted;
     membership::Judge judge;
-    bool only_own_job = false;       // Agents of other jobs are turned away.
+    std::function<bool()> lost_network;  // See Membership.
+    bool only_own_job = false;           // Agents of other jobs are turned away.
     std::optional<int> worker_port;  // The store of job_id listens there instead (0: a free one).
     bool store_allow_any = false;
     std::vector<Network> store_allow;  // In addition to the members.

@@ -82,11 +82,14 @@ void Member::obey(Instant now, const membership::End& what) {
     ended_ = true;
     membership::End end = what;
     const bool undone = gave_round_up_ || report_.phase == Phase::running;
-    if (undone && what.why == membership::EndWhy::success) {
+    const bool surplus =
+        join_.last_epoch == 0 && join_.nodes_min == join_.nodes_max && join_.spares == 0;
+    if ((undone || surplus) && what.why == membership::EndWhy::success) {
       end.why = membership::EndWhy::lost;
       end.exit_code = static_cast<int>(ExitCode::rendezvous);
-      end.text =
-          "this node's workers were stopped without their host; those of the others succeeded";
+      end.text = surplus ? "the job has ended without this node: all its places were taken"
+                         : "this node's workers were stopped without their host; those of the "
+                           "others succeeded";
     }
     out_->push_back(member::JobEnded{std::move(end)});
     announce_leave();

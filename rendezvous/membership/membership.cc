@@ -115,6 +115,14 @@ void Membership::on(const Reported& event) {
     seen_epoch_ = std::max(seen_epoch_, event.report.epoch);
     recount(*node);
     if (stage_ != Stage::ended) {
+      if (is_surplus(*node)) {
+        send(*node,
+             Refused{RefusalKind::full,
+                     fmt::format("all {} of this job run without this one; --spares announces "
+                                 "nodes that wait for a place",
+                                 nodes_text(job_->nodes_max))});
+        return drop(*node, true);
+      }
       if (is_unfit(*node, event.report)) return take_unfit(*node, *event.report.failure);
       take_evidence(*node, event.report);
       take_failure(*node, event.report);

@@ -187,6 +187,8 @@ class Membership {
     Duration store_linger = std::chrono::seconds{1};
     uint64_t host_instance = 0;  // Random: part of every Welcome.
     membership::Past past;
+    // Whether this machine's own links are down. None: it is not known.
+    std::function<bool()> lost_network;
     membership::Judge judge;  // None: a departure explains all, else the first failure to arrive.
   };
 
@@ -270,12 +272,13 @@ class Membership {
     membership::Order::What order;
     Instant order_sent{};
 
-    bool member = false;      // Of the epoch (still while the next one forms).
-    bool started = false;     // It was told to start this epoch.
-    uint64_t stop_order = 0;  // Sequence of this epoch's Stop; 0: none yet.
-    bool in_line = false;     // Its node rank belongs to a node that may return.
-    bool left = false;        // It has announced that it leaves.
-    int rank = -1;            // In epoch rank_epoch.
+    bool member = false;                   // Of the epoch (still while the next one forms).
+    bool started = false;                  // It was told to start this epoch.
+    uint64_t stop_order = 0;               // Sequence of this epoch's Stop; 0: none yet.
+    bool in_line = false;                  // Its node rank belongs to a node that may return.
+    bool left = false;                     // It has announced that it leaves.
+    std::optional<Instant> surplus_since;  // All places are taken, and nobody asked for a spare.
+    int rank = -1;                         // In epoch rank_epoch.
     membership::Epoch rank_epoch = 0;
     membership::Round round;  // Its part of the epoch, without what StoreOpened adds.
     Tally tally;
@@ -329,6 +332,10 @@ class Membership {
   void renew(Node& node);
   void lease(Node& node, Instant lost_at, Duration limit);
   void miss(Node& node);
+  void renew_all();
+  bool is_cut_off() const;
+  void keep_places();
+  void see_network(const Node& by);
   void drop(Node& node, bool hang_up);
   void lose(Node& node);
   void recount(Node& node);
@@ -354,6 +361,8 @@ class Membership {
   void take_leaving(Node& node);
   void stop_stray(Node& node);
   void consider_newcomer(Node& node);
+  Duration surplus_patience() const;
+  bool is_surplus(const Node& node) const;
 
   // membership_rounds.cc: rounds begin, stop and end.
   void begin_forming(bool after_stop);
@@ -395,7 +404,7 @@ class Membership {
   std::string missing_text() const;
   std::string what_comes_text(Instant now) const;
   std::string what_next_text(membership::StopWhy why) const;
-  std::string lost_text(const Node& node) const;
+  std::string lost_text(const Node& node, bool cut_off) const;
   std::string failure_text() const;
   void note(std::string text);
   void say(std::string text);
@@ -451,8 +460,9 @@ class Membership {
   std::optional<membership::End> end_;
   bool all_were_there_ = false;
   bool finished_ = false;
-  Instant tell_until_{};  // For a job that cannot start.
-  int told_ = 0;          // Nodes that have processed the End.
+  bool keeps_places_ = false;  // No other node is heard: this one is cut off.
+  Instant tell_until_{};       // For a job that cannot start.
+  int told_ = 0;               // Nodes that have processed the End.
   Instant close_store_at_ = kNever;
   Instant awake_since_{};      // After a standstill of this process.
   Instant watch_at_ = kNever;  // Deadline of our own regular Tick: a late one shows a standstill.

@@ -219,6 +219,7 @@ void Membership::detach(Node& node) {
   by_connection_.erase(*node.connection);
   node.connection.reset();
   node.detached = now_;
+  see_network(node);
   renew(node);
   recount(node);
 }
@@ -254,6 +255,7 @@ void Membership::heard(Node& node) {
   if (std::exchange(node.missed, false))
     say(fmt::format("{} is back after {}", name_of(node), precise_seconds(silence(node))));
   node.heard_at = now_;
+  see_network(node);
   renew(node);
   evict_from_line(node);
 }
@@ -284,6 +286,7 @@ Duration Membership::grace(const Node& node) const {
 
 // Until when it may be silent, as things are now.
 void Membership::renew(Node& node) {
+  if (keeps_places_ && !node.join.is_host) return;
   Duration limit = silence_limit(node);
   Instant lost_at = instant_after(std::max(node.heard_at, awake_since_), limit);
   if (node.detached && instant_after(*node.detached, grace(node)) < lost_at) {
@@ -299,7 +302,7 @@ void Membership::lease(Node& node, Instant lost_at, Duration limit) {
   leases_.erase({node.expires, node.join.agent});
   node.lost_at = node.expires = lost_at;
   node.silence_limit = limit;
-  const bool is_said = node.missed || stage_ != Stage::running || !has_begun(node);
+  const bool is_said = node.missed || keeps_places_ || stage_ != Stage::running || !has_begun(node);
   const Instant heard_at = std::max(node.heard_at, awake_since_);
   if (!is_said) node.expires = std::min(lost_at, instant_after(heard_at, kSilenceMax));
   leases_.insert({node.expires, node.join.agent});
@@ -311,6 +314,38 @@ void Membership::miss(Node& node) {
   say(fmt::format("no sign of {} for {}; waiting up to {}", name_of(node),
                   full_seconds(silence(node)), whole_seconds(node.silence_limit)));
   lease(node, node.lost_at, node.silence_limit);
+}
+
+// Whether it is this node rather that is away: all others fell silent at once, or its own links are
+// down. A connection that is known to be broken shows that there are links.
+bool Membership::is_cut_off() const {
+  if (MEMBERSHIP_PLANTED(no_self_doubt)) return false;
+  int others = 0;
+  for (const auto& [agent, node] : nodes_) {
+    if (node.join.is_host) continue;
+    if (!node.connection || silence(node) <= heartbeat() * 3 / 2) return false;
+    ++others;
+  }
+  return others > 1 || (options_.lost_network && options_.lost_network());
+}
+
+// The others may be well, and wait for this host: it ends nothing that could go on without it.
+void Membership::keep_places() {
+  keeps_places_ = true;
+  say(
+      fmt::format("this node lost its network: no sign of any other node for {}; their places are "
+                  "kept for {}",
+                  full_seconds(job_->lease), whole_seconds(job_->join_timeout)));
+  for (auto& [agent, node] : nodes_) {
+    if (!node.join.is_host)
+      lease(node, instant_after(now_, job_->join_timeout), job_->join_timeout);
+  }
+}
+
+void Membership::see_network(const Node& by) {
+  if (by.join.is_host || !std::exchange(keeps_places_, false)) return;
+  say("this node has its network again");
+  renew_all();
 }
 
 Duration Membership::heartbeat() const {
@@ -332,12 +367,16 @@ void Membership::notice_standstill() {
   if (now_ - deadline <= std::min(options_.jump, watch_period())) return;
   note(fmt::format("this host stalled for {}: all leases are renewed",
                    whole_seconds(now_ - deadline)));
+  renew_all();
+  join_by_ = std::max(join_by_, instant_after(now_, job_->lease));
+}
+
+void Membership::renew_all() {
   awake_since_ = now_;
   for (auto& [agent, node] : nodes_) {
     const Duration limit = node.connection ? silence_limit(node) : grace(node);
     lease(node, instant_after(now_, limit), limit);
   }
-  join_by_ = std::max(join_by_, instant_after(now_, job_->lease));
 }
 
 void Membership::drop(Node& node, bool hang_up) {
@@ -377,7 +416,11 @@ void Membership::lose(Node& node) {
   // Its workers have exited with 0: it is told of the end when it is back.
   if (stage_ == Stage::running && node.tally.done)
     return lease(node, instant_after(now_, job_->lease), job_->lease);
-  const std::string text = lost_text(node);
+  const bool loses = stage_ != Stage::ended && (stage_ != Stage::forming || after_stop_);
+  const bool cut_off = loses && is_cut_off();
+  const bool elastic = job_->nodes_min > 1 && job_->nodes_min < job_->nodes_max;
+  if (cut_off && elastic && !keeps_places_) return keep_places();
+  const std::string text = lost_text(node, cut_off);
   note(text);
   const bool was_member = node.member;
   const bool was_new = node.report.epoch == 0;

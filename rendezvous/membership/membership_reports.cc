@@ -12,6 +12,12 @@ namespace muster {
 
 using namespace membership;  // NOLINT: the words of the protocol
 
+namespace {
+
+constexpr Duration kSurplusPatience = std::chrono::seconds{15};
+
+}  // namespace
+
 void Membership::take_evidence(Node& node, const Report& report) {
   if (!node.member || !node.started || report.epoch != epoch_) return;
   if (stage_ != Stage::running && stage_ != Stage::stopping) return;  // Already judged.
@@ -120,6 +126,17 @@ void Membership::stop_stray(Node& node) {
                   : Stop{epoch, StopWhy::host, "the host of the job was restarted: " + over});
 }
 
+// It may be a node that was started again before its old life was known to be over.
+Duration Membership::surplus_patience() const {
+  return std::max(job_->lease, kSurplusPatience);
+}
+
+// Whether it has waited long enough for a place that becomes free.
+bool Membership::is_surplus(const Node& node) const {
+  return stage_ == Stage::running && !node.member && node.surplus_since &&
+         now_ - *node.surplus_since >= surplus_patience();
+}
+
 // Handles a node that is ready while others run. REQUIRES: it is not of the epoch.
 void Membership::consider_newcomer(Node& node) {
   if (!is_ready(node)) return;
@@ -130,8 +147,12 @@ void Membership::consider_newcomer(Node& node) {
   }
   const Wait* const ordered = std::get_if<Wait>(&node.order);
   if (node.order_sequence > 0 && ordered && ordered->spare) return;
+  const bool fixed = job_->nodes_min == job_->nodes_max && job_->spares == 0;
+  if (fixed) node.surplus_since = now_;
   std::string text =
-      fmt::format("{} of {} run; this one is a spare", tally_.members, nodes_text(job_->nodes_max));
+      fmt::format("{} of {} run; this one ", tally_.members, nodes_text(job_->nodes_max));
+  text += fixed ? fmt::format("waits up to {} for a place", whole_seconds(surplus_patience()))
+                : "is a spare";
   if (tally_.members < job_->nodes_max)
     text += fmt::format(": the budget of {} membership changes is spent",
                         *job_->max_membership_changes);

@@ -243,7 +243,13 @@ std::string_view Membership::waiting_text(const Node& node) const {
   return "spare";
 }
 
-std::string Membership::lost_text(const Node& node) const {
+std::string Membership::lost_text(const Node& node, bool cut_off) const {
+  if (cut_off) {
+    return fmt::format(
+        "the host of the job lost its network, or all other nodes theirs: no sign of "
+        "any of them for {}",
+        whole_seconds(node.silence_limit));
+  }
   if (node.connection) {
     return fmt::format("{} was lost: no sign of life for {}", name_of(node),
                        whole_seconds(node.silence_limit));

@@ -238,6 +238,15 @@ class Partitions(NetnsTest):
         self.say_seconds("all three after healing", max(s.at for s in last) - healed)
         self.finish()
 
+    def test_a_host_that_is_cut_off_doubts_itself(self):
+        self.form(3, "2:3")
+        self.cluster.cut(1)
+        self.said(self.jobs[0], "this node lost its network: no sign of any other node for 3 s")
+        self.cluster.heal(1)
+        self.whole_world(3)
+        self.assertNotIn("was lost", self.all_errors())
+        self.finish()
+
     @long
     def test_a_host_that_is_cut_from_a_job_that_needs_all(self):
         self.form(3, 3, "--lease", 3, "--rdzv-conf", "join_timeout=8")
@@ -246,7 +255,7 @@ class Partitions(NetnsTest):
         for job in self.jobs:
             self.assert_exit(job, 122)
         self.say_seconds("all have ended", time.time() - began)
-        self.assertRegex(self.jobs[0].stderr(), "node[23] .* was lost: no sign of life for 3 s")
+        self.assertIn("the host of the job lost its network, or all other nodes theirs", self.jobs[0].stderr())
         for job in self.jobs[1:]:
             self.assertIn("node1:29400", job.stderr())
 

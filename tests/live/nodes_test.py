@@ -423,13 +423,24 @@ class Elastic(NodesTest):
         self.assert_exit(spare, 0)
 
     def test_a_spare_that_was_not_needed_exits_with_success(self):
-        jobs = [self.ranked(i, 2) for i in range(2)]
+        jobs = [self.ranked(i, 2, "--spares", 1) for i in range(2)]
         self.wait_starts(2)
-        extra = self.elastic("extra", 2)
+        extra = self.elastic("extra", 2, "--spares", 1)
         wait_for(lambda: "spare" in extra.stderr(), "the extra node says what it is")
         self.order("done")
         for job in [*jobs, extra]:
             self.assert_exit(job, 0)
+
+    def test_a_node_too_many_that_nobody_asked_for_exits_with_122(self):
+        jobs = [self.ranked(i, 2) for i in range(2)]
+        self.wait_starts(2)
+        extra = self.elastic("extra", 2)
+        wait_for(lambda: "this one waits up to 15 s for a place" in extra.stderr(), "the extra node says what it is")
+        self.order("done")
+        for job in jobs:
+            self.assert_exit(job, 0)
+        self.assert_exit(extra, 122)
+        self.assertIn("the job has ended without this node", extra.stderr())
 
     def test_a_node_that_leaves_on_term_lets_the_others_go_on(self):
         jobs = [self.ranked(i, "1:2") for i in range(2)]

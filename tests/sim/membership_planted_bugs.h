@@ -12,6 +12,7 @@ enum class MembershipBug {
   failure_counted_twice,  // a failure that is reported again is charged to the budget again
   lost_resend,            // a failure is reported once, whether or not the report arrived
   flap_is_a_loss,         // a broken connection counts as a loss where the node is needed
+  no_self_doubt,          // a host that is cut off blames the others
   no_patience,            // an agent gives its round up once it dials anew
 };
 

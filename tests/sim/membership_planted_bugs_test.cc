@@ -51,6 +51,7 @@ INSTANTIATE_TEST_SUITE_P(
                                         "failure_counted_twice"},
                     PlantedInMembership{MembershipBug::lost_resend, "lost_resend"},
                     PlantedInMembership{MembershipBug::flap_is_a_loss, "flap_is_a_loss"},
+                    PlantedInMembership{MembershipBug::no_self_doubt, "no_self_doubt"},
                     PlantedInMembership{MembershipBug::no_patience, "no_patience"}),
     [](const auto& tested) { return std::string(tested.param.name); });
 

@@ -43,7 +43,7 @@ void MembershipPromises::host_died() {
   failure_heard_ = false;
   awake_since_ = last_pause_ = {};
   end_.reset();
-  finished_ = false;
+  finished_ = doubts_itself_ = false;
 }
 
 // The host must notice a pause by itself only if it is longer than any deadline can hide.
@@ -165,22 +165,22 @@ void MembershipPromises::asked(Instant now, const membership::Hangup& effect) {
   check(allowed, fmt::format("no agent is lost that beats in time (node {})", agent.node));
   if (current) {
     agent.connection = 0;
-    agent.gone = now;
+    agent.hung_up = agent.gone = now;
     disturb(agent.node);
   }
   connections_.erase(found);
 }
 
 // It has begun the newest round, which no failure has ended for good.
-bool MembershipPromises::may_be_waited_for(const Agent& agent) const {
+bool MembershipPromises::may_be_waited_for(const Agent& agent, bool before_it_is_told) const {
   const auto newest = formed_.find(newest_);
-  return !end_ && newest != formed_.end() && !newest->second.failed && agent.epoch >= newest_ &&
-         newest->second.rounds.contains(agent.join.agent);
+  if (newest == formed_.end() || (newest->second.failed && !before_it_is_told)) return false;
+  return !end_ && agent.epoch >= newest_ && newest->second.rounds.contains(agent.join.agent);
 }
 
 // The round cannot go on without it, and there is nobody to follow it who has been known so long.
 bool MembershipPromises::is_needed(Instant now, const Agent& agent, Duration known) const {
-  if (!plan_.is_fixed() || !may_be_waited_for(agent)) return false;
+  if (!plan_.is_fixed() || !may_be_waited_for(agent, known > Duration{})) return false;
   const Formed& newest = formed_.at(newest_);
   return std::ranges::none_of(agents_, [&](const auto& entry) {
     const auto& [id, other] = entry;
@@ -197,6 +197,24 @@ int MembershipPromises::done_and_gone() const {
     const bool gone = node.member == nullptr || world_.join_of(agent.node).agent != id;
     return gone && agent.phase == Phase::done && agent.epoch == newest_;
   }));
+}
+
+// All others of the round fell silent at once, and could have gone on after that.
+bool MembershipPromises::is_host_cut_off(Instant now) const {
+  const auto newest = formed_.find(newest_);
+  if (newest == formed_.end() || plan_.is_fixed() || plan_.nodes_min == 1) return false;
+  int others = 0;
+  for (const auto& [id, round] : newest->second.rounds) {
+    const Agent& agent = agents_.at(id);
+    if (agent.node == 0) continue;
+    const bool is_silent =
+        agent.connection != 0 || now - agent.hung_up <= membership::kHeartbeatMax;
+    if (!is_silent || agent.parted || !world_.is_cut(agent.node) || !world_.node(agent.node).up)
+      return false;
+    ++others;
+  }
+  return others > 1 && others + 1 == newest->second.rounds.begin()->second.nodes &&
+         !newest->second.failed && now - awake_since_ > plan_.lease;
 }
 
 bool MembershipPromises::may_be_lost(Instant now, const Agent& agent) const {
@@ -243,7 +261,12 @@ void MembershipPromises::asked(Instant, const membership::Finished&) {
   finished_ = end_.has_value();
 }
 
-void MembershipPromises::asked(Instant, const membership::Say& effect) {
+void MembershipPromises::asked(Instant now, const membership::Say& effect) {
+  if (effect.text.starts_with("this node lost its network")) doubts_itself_ = true;
+  if (effect.text == "this node has its network again") {
+    doubts_itself_ = false;
+    last_pause_ = now;
+  }
   check(effect.text.find('\n') == std::string::npos, "what is said is one line");
 }
 
@@ -309,6 +332,8 @@ void MembershipPromises::ordered(Instant now, const Agent&, const membership::En
   });
   check(lost || end.text.find(" was lost: ") == std::string::npos,
         "a job ends for a loss only if a node is lost");
+  check(!is_host_cut_off(now) || end.text.find(" was lost: ") == std::string::npos,
+        "a host that is cut off ends nothing that can go on");
   end_ = end;
   ends_[host_life_] = end;
   reached_.ends.insert(end.why);

@@ -74,6 +74,7 @@ class MembershipPromises {
     membership::Join join;
     ConnectionId connection = 0;  // 0: none.
     Instant heard{};
+    Instant hung_up{};
     Instant gone{};  // When its connection was lost, if it has none.
     bool parted = false;
     bool interrupted = false;  // It has reconnected since it was told its round.
@@ -122,9 +123,10 @@ class MembershipPromises {
   void ordered(Instant, const Agent&, const membership::Wait&) {}
 
   Agent* agent_on(ConnectionId connection);
-  bool may_be_waited_for(const Agent& agent) const;
+  bool may_be_waited_for(const Agent& agent, bool before_it_is_told = false) const;
   bool is_needed(Instant now, const Agent& agent, Duration known = {}) const;
   bool may_be_lost(Instant now, const Agent& agent) const;
+  bool is_host_cut_off(Instant now) const;
   void check_ranks(const Formed& formed);
   void check_budget(Epoch epoch, const membership::Round& round);
   void check_success();
@@ -151,6 +153,7 @@ class MembershipPromises {
   Instant last_pause_{};        // End of the last pause of any length.
   std::optional<membership::End> end_;
   bool finished_ = false;
+  bool doubts_itself_ = false;
 
   // State of the whole run.
   std::map<uint64_t, membership::End> ends_;            // By the host's life.

@@ -45,7 +45,7 @@ void MembershipPromises::check_prompt(Instant now, const Formed& formed) {
            (agent.connection == 0 && now - agent.gone > kGrace + kSlack &&
             !is_needed(now, agent, kGrace + kSlack));
   }
-  check(!lost || !anyone, "the loss of a node is found out within its lease");
+  check(!lost || !anyone || doubts_itself_, "the loss of a node is found out within its lease");
 }
 
 void MembershipPromises::check_ranks(const Formed& formed) {
@@ -163,7 +163,9 @@ void MembershipPromises::agent_asks(Instant now, int index, const Member::Effect
   } else if (std::get_if<member::GaveUp>(&effect) != nullptr) {
     check(!node.end, "an agent that knows the end does not give up");
     ++reached_.agents_gave_up;
-    check(end_ || finished_ || !world_.host_is_well(now), "nobody gives up a host that is well");
+    const bool surplus = plan_.is_fixed() && !agent_epochs_.contains(index);
+    check(end_ || finished_ || surplus || !world_.host_is_well(now),
+          "nobody gives up a host that is well");
     agents_over_.insert(index);
   }
 }

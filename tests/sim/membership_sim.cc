@@ -108,6 +108,14 @@ void Simulation::fault() {
       world_.cut(node, true, true);
       return world_.mend_later(node, up_to(std::min(left(), plan_.lease)));
     }
+    case 15: {  // The host's own link.
+      const Duration length = up_to(std::min(left(), 3 * plan_.lease));
+      for (int node = 1; node < plan_.nodes; ++node) {
+        world_.cut(node, true, true);
+        world_.mend_later(node, length);
+      }
+      return;
+    }
     default:
       return world_.fail_worker(any_node());
   }

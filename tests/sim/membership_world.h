@@ -80,6 +80,9 @@ class World {
   };
   const Node& node(int index) const { return nodes_[static_cast<size_t>(index)]; }
   int nodes() const { return static_cast<int>(nodes_.size()); }
+  bool is_cut(int node) const {
+    return network_.is_cut(node, Direction::up) && network_.is_cut(node, Direction::down);
+  }
   bool host_up() const { return host_ != nullptr; }
   // It has been up and reachable for long enough that every agent has found it.
   bool host_is_well(Instant now) const;

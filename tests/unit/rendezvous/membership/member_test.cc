@@ -687,9 +687,16 @@ TEST(Member, TheEndIsToldOnceAndAnsweredWhenNothingIsAlive) {
 TEST(Member, WhereNothingRunsTheEndIsAnsweredAtOnce) {
   const MemberEffects expected = {member::JobEnded{end_of(EndWhy::success)},
                                   member::Send{Goodbye{}}, member::Disconnect{}};
-  MemberDriver spare;
+  Member::Options options = member_options();
+  options.join.spares = 1;
+  MemberDriver spare(options);
   spare.join();
   EXPECT_EQ(spare.order(end_of(EndWhy::success)), expected);
+  MemberDriver surplus;
+  surplus.join();
+  EXPECT_EQ(
+      std::get<member::JobEnded>(surplus.order(end_of(EndWhy::success)).front()).end.exit_code,
+      122);
   MemberDriver done;
   done.run(7);
   done.step(member::WorkersDone{7});

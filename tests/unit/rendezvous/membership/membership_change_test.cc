@@ -349,6 +349,7 @@ TEST(MembershipJoin, WhenTheBudgetIsSpentALateNodeIsASpareAndHearsWhy) {
 
 TEST(MembershipJoin, NodesBeyondTheMostAreSparesAndTakeTheLostOnesPlace) {
   MembershipDriver m(2, 2);
+  m.job.spares = 1;
   m.run({"a", "b"});
   m.join("c");
   EXPECT_EQ(m.ready("c"), "c: Wait{spare, \"2 of 2 nodes run; this one is a spare\"}");
@@ -449,7 +450,8 @@ TEST(MembershipIdentity, ARestartedAgentOfARunningEpochIsANewcomer) {
   m.run({"a", "b"});
   m.disconnect("b");
   m.join("b.2");
-  EXPECT_EQ(m.ready("b.2"), "b.2: Wait{spare, \"2 of 2 nodes run; this one is a spare\"}");
+  EXPECT_EQ(m.ready("b.2"),
+            "b.2: Wait{spare, \"2 of 2 nodes run; this one waits up to 15 s for a place\"}");
   EXPECT_THAT(m.live(milliseconds{250}, {"a", "b.2"}), HasSubstr("a: Stop{epoch 1, lost"));
   EXPECT_EQ(m.ready("a", 1), "CloseStore{1} | OpenStore{2, 10.0.1.a 10.0.1.b}");
   m.open_store(2);

@@ -70,7 +70,8 @@ TEST(MembershipRestart, WithoutARankOfItsOwnIsASpareUntilTheOldLifeIsLost) {
   m.run({"a", "b"});
   m.live(seconds{1}, {"a"});
   m.join("b.2");
-  EXPECT_EQ(m.ready("b.2"), "b.2: Wait{spare, \"2 of 2 nodes run; this one is a spare\"}");
+  EXPECT_EQ(m.ready("b.2"),
+            "b.2: Wait{spare, \"2 of 2 nodes run; this one waits up to 15 s for a place\"}");
   EXPECT_THAT(m.live(seconds{2}, {"a", "b.2"}),
               HasSubstr("a: Stop{epoch 1, lost, \"b (node rank 1) was lost"));
   EXPECT_EQ(m.ready("a", 1), "CloseStore{1} | OpenStore{2, 10.0.1.a 10.0.1.b}");

@@ -107,6 +107,49 @@ TEST(Patience, ANodeWhoseWorkersAreDoneMayBeAwayUntilTheEnd) {
   EXPECT_THAT(m.join("b"), HasSubstr("b: End{success"));
 }
 
+// Node a is the host's own.
+void run_with_host(MembershipDriver& m, const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    m.job.is_host = name == "a";
+    m.join(name);
+  }
+  for (const std::string& name : names)
+    m.ready(name);
+  m.open_store(1);
+  for (const std::string& name : names)
+    m.running(name, 1);
+}
+
+TEST(Patience, AHostThatLosesAllAtOnceDoubtsItself) {
+  MembershipDriver m(2, 3);
+  run_with_host(m, {"a", "b", "c"});
+  EXPECT_EQ(m.live(seconds{60}, {"a"}),
+            "Say{this node lost its network: no sign of any other node for 3 s; their places are "
+            "kept for 600 s}");
+  EXPECT_EQ(m.again("b"), "Say{this node has its network again}");
+  EXPECT_THAT(m.live(seconds{3}, {"a", "b"}), HasSubstr("c (node rank 2) was lost"));
+}
+
+TEST(Patience, AHostThatLosesOneLooksAtItsOwnLinks) {
+  for (const bool is_down : {false, true}) {
+    Membership::Options options;
+    options.lost_network = [is_down] { return is_down; };
+    MembershipDriver m(2, 2, options);
+    run_with_host(m, {"a", "b"});
+    m.live(seconds{3}, {"a"});
+    EXPECT_EQ(m.end("a").text.starts_with("the host of the job lost its network"), is_down);
+  }
+}
+
+TEST(Patience, ANodeTooManyEndsWith122) {
+  MembershipDriver m(2, 2);
+  m.run({"a", "b"});
+  m.join("c");
+  EXPECT_EQ(m.ready("c"),
+            "c: Wait{spare, \"2 of 2 nodes run; this one waits up to 15 s for a place\"}");
+  EXPECT_THAT(m.live(seconds{16}, {"a", "b", "c"}), HasSubstr("c: Refused{full, "));
+}
+
 // ---- The agent's side.
 
 MemberEffects run_patiently(MemberDriver& member) {
