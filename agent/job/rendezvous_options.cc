@@ -3,12 +3,22 @@
 #include <chrono>
 
 #include "rendezvous/backends/job_ports.h"
+#include "rendezvous/base/hex.h"
+#include "rendezvous/base/mac.h"
 
 namespace muster {
 namespace {
 
 Duration whole_duration(double seconds) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+}
+
+// The arguments themselves may hold secrets.
+std::string digest_of(const std::vector<std::string>& args) {
+  std::string all;
+  for (const std::string& arg : args)
+    all += arg + '\0';
+  return to_hex(raw_bytes(mac_of("", {"muster arguments 1", all})));
 }
 
 membership::Join own_join(const LaunchSpec& spec, const NodeFacts& node) {
@@ -18,6 +28,9 @@ membership::Join own_join(const LaunchSpec& spec, const NodeFacts& node) {
   join.node_rank = rendezvous.node_rank;
   join.slots = node.workers;
   join.role = spec.role;
+  const std::string base = spec.program.substr(spec.program.find_last_of('/') + 1);
+  join.program = spec.mode == RunMode::module ? "-m " + spec.program : base;
+  join.arguments = digest_of(spec.args);
   join.nodes_min = rendezvous.nnodes_min;
   join.nodes_max = rendezvous.nnodes_max;
   join.spares = rendezvous.spares;

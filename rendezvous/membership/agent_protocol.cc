@@ -70,6 +70,8 @@ void fields(auto& a, Like<Join> auto& m) {
   a.maybe(m.node_rank, [&](auto& value) { a.number(value, 0, kNodesMax); });
   a.number(m.slots, 1, kSlotsMax);
   a.text(m.role, kNameBytesMax);
+  a.text(m.program, kNameBytesMax);
+  a.text(m.arguments, kNameBytesMax);
   a.text(m.dialled, kNameBytesMax);
   a.text(m.advertised, kNameBytesMax);
   a.flag(m.is_host);

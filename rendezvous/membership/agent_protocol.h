@@ -37,7 +37,7 @@ namespace muster::membership {
 
 // The first bytes of an agent's connection; the version follows in the Hello.
 inline constexpr std::string_view kMagic = "MSTR";
-inline constexpr uint16_t kProtocolVersion = 7;
+inline constexpr uint16_t kProtocolVersion = 8;
 
 inline constexpr size_t kJobIdBytesMax = 1024;
 inline constexpr size_t kNameBytesMax = 1024;  // Host names, addresses, roles.
@@ -91,6 +91,8 @@ struct Join {
   std::optional<int> node_rank;  // --node-rank, if given.
   int slots = 1;                 // Workers on this node.
   std::string role;
+  std::string program;     // Its base name, or "-m MODULE". Nodes of one role run one program.
+  std::string arguments;   // A digest of the program's.
   std::string dialled;     // The host's address as this agent reached it.
   std::string advertised;  // Its own address on that connection (or --local-addr).
   bool is_host = false;    // It runs in the host's own process.

@@ -320,6 +320,7 @@ class Membership {
   void give_way_to_host(const membership::Join& host);
   void refuse(membership::ConnectionId connection, membership::Refused refused);
   void learn_job(const membership::Join& original);
+  void say_differences(const membership::Join& join);
   Node& admit(const membership::Join& join);
   void attach(Node& node, const membership::Joined& event);
   void detach(Node& node);
@@ -460,6 +461,7 @@ class Membership {
   std::optional<membership::End> end_;
   bool all_were_there_ = false;
   bool finished_ = false;
+  bool differences_said_ = false;
   bool keeps_places_ = false;  // No other node is heard: this one is cut off.
   Instant tell_until_{};       // For a job that cannot start.
   int told_ = 0;               // Nodes that have processed the End.

@@ -49,6 +49,20 @@ Refused rank_taken(int rank, const Join& holder, const Join& other) {
                       rank, quiet_name(holder.host_name), quiet_name(other.host_name))};
 }
 
+// Why a node cannot be of this job, whichever other nodes there are.
+std::optional<Refused> contradiction(const Join& join, const Join& job) {
+  if (!same_nodes(join, job)) return other_nodes(join, job);
+  if (join.role != job.role || join.program == job.program || join.program.empty() ||
+      job.program.empty())
+    return std::nullopt;
+  return Refused{
+      RefusalKind::contradiction,
+      fmt::format("{} runs {}, and the job of this id, of which {} is, runs {}: give this "
+                  "job an id of its own (--rdzv-id) or another endpoint",
+                  quiet_name(join.host_name), quiet_name(join.program), quiet_name(job.host_name),
+                  quiet_name(job.program))};
+}
+
 bool same_but_for_nodes(const Join& a, const Join& b) {
   return a.spares == b.spares && a.max_restarts == b.max_restarts &&
          a.max_membership_changes == b.max_membership_changes && a.last_call == b.last_call &&
@@ -76,7 +90,9 @@ std::optional<Refused> Membership::refusal(const Join& join) const {
                                "1 <= MIN <= MAX",
                                asked_nodes(join))};
   }
-  if (job_ && !same_nodes(join, *job_)) return other_nodes(join, *job_);
+  if (job_) {
+    if (std::optional<Refused> refused = contradiction(join, *job_)) return refused;
+  }
   return rank_refusal(join);
 }
 
@@ -116,8 +132,8 @@ void Membership::give_way_to_host(const Join& host) {
   if (!has_possible_nodes(host) || host.node_rank.value_or(0) >= host.nodes_max) return;
   std::vector<std::pair<AgentId, Refused>> strangers;
   for (const auto& [agent, node] : nodes_) {
-    if (!same_nodes(node.join, host)) {
-      strangers.emplace_back(agent, other_nodes(node.join, host));
+    if (std::optional<Refused> refused = contradiction(node.join, host)) {
+      strangers.emplace_back(agent, std::move(*refused));
     } else if (host.node_rank && node.join.node_rank == host.node_rank) {
       strangers.emplace_back(agent, rank_taken(*host.node_rank, host, node.join));
     }
@@ -149,6 +165,7 @@ void Membership::learn_job(const Join& original) {
     note(fmt::format("{} was started with settings that differ from those of {}, which are used",
                      quiet_name(join.host_name), quiet_name(job_->host_name)));
   }
+  say_differences(join);
   // Survivors of an earlier life of this host may join even after our first round: no epoch number
   // is used twice. By then the budgets are our own.
   // Who is to come of a round that another host formed is known already.
@@ -166,6 +183,20 @@ void Membership::learn_job(const Join& original) {
   if (seen_nodes_ > 0 && last_call_ != kNever) {
     last_call_ = std::min(last_call_, instant_after(now_, std::max(job_->lease, kLeastReturn)));
   }
+}
+
+// Both are legitimate, and may be a mistake: one line for the job.
+void Membership::say_differences(const Join& join) {
+  const bool same_workers = join.slots == job_->slots;
+  if (differences_said_ || join.role != job_->role ||
+      (same_workers && join.arguments == job_->arguments))
+    return;
+  differences_said_ = true;
+  const std::string node = quiet_name(join.host_name);
+  const std::string other = quiet_name(job_->host_name);
+  say(same_workers
+          ? fmt::format("{} runs the program with other arguments than {}", node, other)
+          : fmt::format("{} starts {} workers, {} {}", node, join.slots, other, job_->slots));
 }
 
 Membership::Node& Membership::admit(const Join& join) {

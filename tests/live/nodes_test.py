@@ -199,9 +199,12 @@ class Failures(NodesTest):
         self.assert_exit(good, 126)
         self.jobs.remove(bad)
 
+    def nowhere(self):
+        return "./nowhere/" + os.path.basename(self.worker)
+
     def lacking(self, name, *flags):
         """A node where the program is missing."""
-        job = Job(*flags, "--no-python", "./nowhere", cwd=self.folder.name, env={"NODE": name})
+        job = Job(*flags, "--no-python", self.nowhere(), cwd=self.folder.name, env={"NODE": name})
         job.name = name
         self.jobs.append(job)
         return job
@@ -214,12 +217,12 @@ class Failures(NodesTest):
 
     def assert_told(self, job):
         self.assert_exit(job, 127)
-        self.assertRegex(job.stderr(), r"(?m)^muster: \S+(?: \(--node-rank=\d\))?: cannot run ./nowhere: no such file; check "
+        self.assertRegex(job.stderr(), r"(?m)^muster: \S+(?: \(--node-rank=\d\))?: cannot run ./nowhere/\S+: no such file; check "
                                        r"the name and the folder$")
 
     def assert_said_here(self, job):
         self.assert_exit(job, 127)
-        self.assertEqual(job.stderr().splitlines()[0], "muster: cannot run ./nowhere: no such file; check the name and the folder")
+        self.assertEqual(job.stderr().splitlines()[0], f"muster: cannot run {self.nowhere()}: no such file; check the name and the folder")
 
     def test_a_program_that_is_missing_on_one_node_is_told_to_the_others(self):
         waiting = self.elastic("good", 3, "--rdzv-id", "j")
@@ -255,7 +258,7 @@ class Failures(NodesTest):
         bad = self.lacking("bad", *self.c10d_flags("1:3", *conf))
         self.assert_said_here(bad)
         self.assertIn("muster: the job continues without this node: ", bad.stderr())
-        wait_for(lambda: "does not take part: cannot run ./nowhere: no such file" in good.stderr(), "the other is told")
+        wait_for(lambda: f"does not take part: cannot run {self.nowhere()}: no such file" in good.stderr(), "the other is told")
         self.assert_world(self.wait_starts(1), 1, 1)
         self.order("done")
         self.assert_exit(good, 0)
@@ -430,6 +433,21 @@ class Elastic(NodesTest):
         self.order("done")
         for job in [*jobs, extra]:
             self.assert_exit(job, 0)
+
+    def test_another_program_at_the_same_id_is_refused_and_disturbs_nobody(self):
+        first = self.elastic("first", "1:2", "--rdzv-conf", "last_call_timeout=1")
+        self.wait_starts(1)
+        other = Job("--nnodes", "1:2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{self.port}", "--rdzv-id", "job",
+                    "--no-python", "/bin/echo", "another program", env={"NODE": "other"})
+        other.name = "other"
+        self.jobs.append(other)
+        self.assert_exit(other, 122)
+        self.assertIn(f"runs echo, and the job of this id, of which {os.uname().nodename} is, runs {os.path.basename(self.worker)}",
+                      other.stderr())
+        self.assertEqual(other.stdout(), "")
+        self.order("done")
+        self.assert_exit(first, 0)
+        self.assertEqual(len(self.starts()), 1, self.all_errors())
 
     def test_a_node_too_many_that_nobody_asked_for_exits_with_122(self):
         jobs = [self.ranked(i, 2) for i in range(2)]

@@ -96,6 +96,8 @@ TEST(MeetingOptionsOf, AFileIsFoundByItsPath) {
 TEST(MeetingOptionsOf, TheNodeIntroducesItselfWithAllItWasTold) {
   LaunchSpec spec = meeting_spec("c10d", 2, 4);
   spec.role = "trainer";
+  spec.program = "/jobs/train.py";
+  spec.args = {"--lr", "1"};
   spec.max_restarts = 3;
   spec.rendezvous.node_rank = 2;
   spec.rendezvous.spares = 1;
@@ -108,6 +110,7 @@ TEST(MeetingOptionsOf, TheNodeIntroducesItselfWithAllItWasTold) {
   join.node_rank = 2;
   join.slots = 4;
   join.role = "trainer";
+  join.program = "train.py";
   join.nodes_min = 2;
   join.nodes_max = 4;
   join.spares = 1;
@@ -117,7 +120,13 @@ TEST(MeetingOptionsOf, TheNodeIntroducesItselfWithAllItWasTold) {
   join.join_timeout = seconds{60};
   join.lease = std::chrono::milliseconds{1500};
   const RendezvousOptions options = rendezvous_options(spec, kNode);
+  join.arguments = options.join.arguments;
   EXPECT_EQ(options.join, join);
+  spec.args = {"--lr 1"};
+  EXPECT_NE(rendezvous_options(spec, kNode).join.arguments, join.arguments);
+  spec.mode = RunMode::module;
+  spec.program = "jobs.train";
+  EXPECT_EQ(rendezvous_options(spec, kNode).join.program, "-m jobs.train");
   EXPECT_EQ(options.job_id, "job-7");
   EXPECT_EQ(options.token, "secret");
 }

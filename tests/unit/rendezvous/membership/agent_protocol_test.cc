@@ -19,6 +19,8 @@ Join full_join() {
   join.node_rank = 3;
   join.slots = 8;
   join.role = "trainer";
+  join.program = "train.py";
+  join.arguments = "5d41402a";
   join.dialled = "fe80::1";
   join.advertised = "10.0.0.7";
   join.is_host = true;
@@ -303,9 +305,9 @@ TEST(AgentProtocol, WhatIsNoFrameOfOursIsNamedAndNothingFollowsIt) {
       {"too long", frame_of(3, report + "x"), "more bytes than it should have"},
       {"a flag of 2", frame_of(3, no_flag), "a flag that is neither 0 nor 1"},
       {"an unknown phase", frame_of(3, no_phase), "an unknown kind"},
-      {"a text longer than allowed", frame_of(1, std::string("\x07\0\xff\xff\0\0", 6)),
+      {"a text longer than allowed", frame_of(1, std::string("\x08\0\xff\xff\0\0", 6)),
        "a text that is too long"},
-      {"a text longer than the frame", frame_of(1, std::string("\x07\0\x09\0\0\0ab", 8)),
+      {"a text longer than the frame", frame_of(1, std::string("\x08\0\x09\0\0\0ab", 8)),
        "fewer bytes than it should have"},
   };
   for (const Broken& broken : cases) {

@@ -150,6 +150,26 @@ TEST(Patience, ANodeTooManyEndsWith122) {
   EXPECT_THAT(m.live(seconds{16}, {"a", "b", "c"}), HasSubstr("c: Refused{full, "));
 }
 
+TEST(MembershipProgram, AnotherOneIsRefusedAndOtherArgumentsAreSaidOnce) {
+  MembershipDriver m(1, 4);
+  m.job.program = "train.py";
+  m.job.arguments = "1";
+  m.run({"a"});
+  m.job.program = "eval.py";
+  EXPECT_EQ(m.join("b"),
+            "b: Refused{contradiction, \"b runs eval.py, and the job of this id, of which a is, "
+            "runs train.py: give this job an id of its own (--rdzv-id) or another endpoint\"} | b: "
+            "Hangup");
+  m.job.role = "evaluator";
+  EXPECT_EQ(m.join("c"), "");
+  m.job.role = "default";
+  m.job.program = "train.py";
+  m.job.arguments = "2";
+  EXPECT_EQ(m.join("d"), "Say{d runs the program with other arguments than a}");
+  m.job.slots = 2;
+  EXPECT_EQ(m.join("e"), "");
+}
+
 // ---- The agent's side.
 
 MemberEffects run_patiently(MemberDriver& member) {
