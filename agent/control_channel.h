@@ -15,7 +15,7 @@
 
 #include <sys/socket.h>
 
-#include "agent/process/signal_sender.h"
+#include "agent/process/signal_witness.h"
 
 namespace muster {
 

@@ -26,7 +26,7 @@
 #include "agent/control_channel.h"
 #include "agent/process/job_cgroup.h"
 #include "agent/process/process_tree.h"
-#include "agent/process/signal_sender.h"
+#include "agent/process/signal_witness.h"
 #include "rendezvous/base/contract.h"
 
 namespace muster {

@@ -50,7 +50,7 @@ void AgentLoop::listen_to_witness() {
                          [this](boost::system::error_code error) {
                            if (error) return;
                            while (const auto seen = witness_.next()) {
-                             witnessed_[seen->signal] = *seen;
+                             witnessed_[seen->signal] = seen->when;
                              engine_drive_.post(EngineSignals::WitnessGot{seen->signal});
                            }
                            listen_to_witness();
@@ -84,8 +84,7 @@ void AgentLoop::on_engine(const EngineSignals::Effect& effect) {
   } else if (const auto* const stop = std::get_if<EngineSignals::Stop>(&effect)) {
     are_told_ = stop->told;
     told_by_engine_ = stop->told && spec_.engine.signals_all;
-    const SignalWitness::Seen& seen = witnessed_[stop->signal];
-    if (stop->told) processes_.have_signal(seen.when, seen.sender != Sender::process);
+    if (stop->told) processes_.have_signal(witnessed_[stop->signal]);
     request_stop(stop->signal);
   } else if (const auto* const tell = std::get_if<EngineSignals::Tell>(&effect)) {
     const std::string content{static_cast<char>(tell->signal), tell->by_engine ? '\1' : '\0'};

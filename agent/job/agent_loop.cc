@@ -1,6 +1,7 @@
 #include "agent/job/agent_loop.h"
 
 #include <filesystem>
+#include <fstream>
 #include <system_error>
 
 #include <boost/asio/post.hpp>
@@ -33,6 +34,16 @@ std::string random_uuid() {
   return text;
 }
 
+// A signal that finds a shell by its command line need not reach what it runs.
+std::vector<std::string> looks_of(const WorkerProgram& program) {
+  std::string line;
+  std::ifstream file(program.executable);
+  std::getline(file, line);
+  const bool is_script = line.starts_with("#!") && line.find("sh") != std::string::npos;
+  if (is_script || program.executable.ends_with("sh")) return {};
+  return program.argv(0);
+}
+
 }  // namespace
 
 AgentLoop::AgentLoop(const AgentInput& input, const AgentContext& context)
@@ -41,7 +52,7 @@ AgentLoop::AgentLoop(const AgentInput& input, const AgentContext& context)
       environment_(input.environment),
       warnings_(input.warnings),
       context_(context),
-      witness_(program_.argv(0)),
+      witness_(looks_of(program_)),
       witness_fd_(io_),
       control_(io_, context.control_fd),
       front_(io_, context.front_pidfd),

@@ -345,9 +345,9 @@ class AgentLoop {
   bool are_told_ = false;          // The workers had the stop signal before muster sent one.
   bool told_by_engine_ = false;    // From the engine.
   bool waits_for_teller_ = false;  // To print the verdict.
-  std::map<int, SignalWitness::Seen> witnessed_;  // By signal.
-  bool said_no_time_ = false;                     // That it is unknown.
-  bool watches_time_ = false;                     // Of the job, for --notice-before.
+  std::map<int, std::chrono::steady_clock::time_point> witnessed_;  // By signal.
+  bool said_no_time_ = false;                                       // That it is unknown.
+  bool watches_time_ = false;  // Of the job, for --notice-before.
   std::optional<std::chrono::steady_clock::time_point> notice_at_;
   bool ended_well_ = false;  // It succeeded, or ended as it was told to.
   bool is_warned_ = false;   // The engine, or the time that it leaves, told of the job's end.

@@ -1,12 +1,14 @@
 #include "agent/process/signal_witness.h"
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iterator>
 #include <string>
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -56,6 +58,22 @@ void close_all_but(int kept) {
 }
 
 }  // namespace
+
+Sender sender_of(const signalfd_siginfo& info) {
+  const auto pid = static_cast<pid_t>(info.ssi_pid);
+  if (info.ssi_code > 0) return Sender::kernel;
+  if (info.ssi_code != SI_USER) return Sender::process;
+  std::ifstream file(fmt::format("/proc/{}/comm", pid));
+  std::string name;
+  if (std::getline(file, name)) {
+    if (name.starts_with("slurmstepd")) return Sender::engine;
+    return name == "systemd" ? Sender::manager : Sender::process;
+  }
+  // The daemon outlives its signal; a root's kill(1) may be gone by now, and is no engine.
+  const bool is_hidden = kill(pid, 0) != 0 && errno == EPERM;
+  const bool is_daemon = is_hidden && info.ssi_uid == 0 && std::getenv("SLURM_JOB_ID") != nullptr;
+  return is_daemon ? Sender::engine : Sender::process;
+}
 
 // It ends without SIGCHLD, so waitid(P_ALL) does not count it ("__WCLONE" in waitpid(2)): its owner
 // waits for all other children.

@@ -3,12 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <sstream>
-#include <string>
 #include <utility>
 
 #include <boost/asio/post.hpp>
-#include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -69,14 +66,12 @@ void WorkerProcesses::begin_attempt(int workers) {
   already_signalled_.clear();
   left_to_traps_.clear();
   stop_signal_.reset();
-  may_lack_signal_ = false;
   killing_ = kill_is_refused_ = false;
   watching_ = false;
   kill_timer_.cancel();
 }
 
 Result<pid_t> WorkerProcesses::start(int local_rank, SpawnRequest request) {
-  command_ = fmt::format(" {} ", fmt::join(request.argv, " "));
   if (cgroup_) request.cgroup_procs_fd = cgroup_->procs_fd();
   Result<SpawnedProcess> process = spawn(request);
   if (!process) return tl::unexpected<Error>(process.error());
@@ -229,35 +224,35 @@ void WorkerProcesses::stop(int signal) {
 }
 
 void WorkerProcesses::stop_worker(const std::vector<ProcessEntry>& tree, const Worker& worker) {
-  if (signal_receivers(tree, worker.pid)) return;
+  const std::vector<pid_t> receivers = signal_receivers(tree, worker.pid);
+  if (!receivers.empty()) return follow(tree, receivers);
   for (const ProcessEntry& process : tree) {
     if (process.group == worker.pid) already_signalled_.insert(key_of(process));
   }
   send_to_group(worker, *stop_signal_);
 }
 
-// False: nothing at or below `root` handles the signal.
-bool WorkerProcesses::signal_receivers(const std::vector<ProcessEntry>& tree, pid_t root) {
-  const auto [receivers, left_to_traps] = stop_receivers(tree, root, *stop_signal_, signal_use_of);
-  if (receivers.empty()) return false;
+// Empty: nothing at or below `root` handles the signal.
+std::vector<pid_t> WorkerProcesses::signal_receivers(const std::vector<ProcessEntry>& tree,
+                                                     pid_t root) {
+  auto [receivers, left_to_traps] = stop_receivers(tree, root, *stop_signal_, signal_use_of);
   for (const ProcessEntry& process : tree) {
     if (std::ranges::count(receivers, process.pid) > 0) send_once(process, *stop_signal_);
     if (std::ranges::count(left_to_traps, process.pid) > 0) left_to_traps_.insert(key_of(process));
   }
-  follow(tree, receivers);
-  return true;
+  return receivers;
 }
 
 // Once all receivers have ended, the shells above them are not to go on: a loop would start anew.
 void WorkerProcesses::follow(const std::vector<ProcessEntry>& tree,
                              const std::vector<pid_t>& receivers) {
   const auto shells = std::make_shared<std::vector<ProcessEntry>>();
-  std::set<pid_t> below(receivers.begin(), receivers.end());
+  std::set<pid_t> above;
   for (auto process = tree.rbegin(); process != tree.rend(); ++process) {  // Children first.
-    if (!below.contains(process->pid)) continue;
-    below.insert(process->parent);
-    if (std::ranges::count(receivers, process->pid) == 0 && is_shell(signal_use_of(process->pid)))
-      shells->push_back(*process);
+    const bool receives = std::ranges::count(receivers, process->pid) > 0;
+    if (!receives && !above.contains(process->pid)) continue;
+    above.insert(process->parent);
+    if (!receives && is_shell(signal_use_of(process->pid))) shells->push_back(*process);
   }
   if (shells->empty()) return;
   for (const pid_t pid : receivers) {
@@ -280,35 +275,19 @@ void WorkerProcesses::send_once(const ProcessEntry& process, int signal) {
 }
 
 void WorkerProcesses::stop_rest() {
-  if (may_lack_signal_) {
-    for (const ProcessEntry& process : descendants_of(getpid(), live_workers_and_helpers()))
-      already_signalled_.erase(key_of(process));
-    return signal_rest(descendants());
-  }
   for (const ProcessEntry& process : descendants())
     send_once(process, SIGTERM);
 }
 
-// `pkill -f run.sh` means what has these words on its command line.
-bool WorkerProcesses::has_word_of_workers(pid_t pid) const {
-  std::istringstream line(read_process_file(pid, "cmdline"));
-  for (std::string word; std::getline(line, word, '\0');) {
-    if (command_.find(" " + word + " ") != std::string::npos) return true;
-  }
-  return false;
-}
-
-void WorkerProcesses::have_signal(std::chrono::steady_clock::time_point when, bool all) {
-  may_lack_signal_ = !all;
+void WorkerProcesses::have_signal(std::chrono::steady_clock::time_point when) {
   for (Worker& worker : workers_)
     worker.has_signal = !worker.exited && when - worker.started >= kJustStarted;
   std::set<pid_t> left_out = helpers_;
   for (const Worker& worker : workers_) {
     if (!worker.has_signal) left_out.insert(worker.pid);
   }
-  for (const ProcessEntry& process : descendants_of(getpid(), left_out)) {
-    if (all || has_word_of_workers(process.pid)) already_signalled_.insert(key_of(process));
-  }
+  for (const ProcessEntry& process : descendants_of(getpid(), left_out))
+    already_signalled_.insert(key_of(process));
 }
 
 bool WorkerProcesses::may_handle(int signal) const {
@@ -342,7 +321,7 @@ void WorkerProcesses::signal_rest(const std::vector<ProcessEntry>& tree) {
     seen_pids_.insert(process.pid);
     const bool is_root = process.parent == getpid();
     if (is_root ? live.contains(process.group) || left_to_traps_.contains(key_of(process)) ||
-                      signal_receivers(tree, process.pid)
+                      !signal_receivers(tree, process.pid).empty()
                 : !all_of.contains(process.parent))
       continue;
     all_of.insert(process.pid);

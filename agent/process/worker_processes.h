@@ -17,7 +17,6 @@
 #include <memory>
 #include <optional>
 #include <set>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -65,8 +64,8 @@ class WorkerProcesses {
   void stop(int signal);
   void stop_rest();  // TERM to all that have had no signal of this stop.
   // Records that the processes alive at `when` have had the signal that stop() will be called for,
-  // but for those that were just started. Unless it were `all`, what a shell leaves may lack it.
-  void have_signal(std::chrono::steady_clock::time_point when, bool all);
+  // but for those that were just started.
+  void have_signal(std::chrono::steady_clock::time_point when);
   // False: no process of the job handles the signal, so a second one would do no harm.
   bool may_handle(int signal) const;
   void kill();  // Repeats until nothing is left; `empty` reports that if watched for.
@@ -116,9 +115,8 @@ class WorkerProcesses {
   void signal_orphan(const ProcessEntry& process);
   void stop_worker(const std::vector<ProcessEntry>& tree, const Worker& worker);
   void follow(const std::vector<ProcessEntry>& tree, const std::vector<pid_t>& receivers);
-  bool signal_receivers(const std::vector<ProcessEntry>& tree, pid_t root);
+  std::vector<pid_t> signal_receivers(const std::vector<ProcessEntry>& tree, pid_t root);
   void send_once(const ProcessEntry& process, int signal);
-  bool has_word_of_workers(pid_t pid) const;
   void kill_round();
   void check_empty();
   bool nothing_left() const;
@@ -132,7 +130,6 @@ class WorkerProcesses {
   boost::asio::steady_timer kill_timer_;
   std::unique_ptr<JobCgroup> cgroup_;
   std::vector<Worker> workers_;
-  std::string command_;  // Of a worker.
   std::set<pid_t> helpers_;
   std::set<pid_t> abandoned_helpers_;  // Killed but not yet reaped; also in helpers_.
   std::set<pid_t> seen_pids_;
@@ -141,7 +138,6 @@ class WorkerProcesses {
   std::set<std::pair<pid_t, uint64_t>> left_to_traps_;
   std::set<std::pair<pid_t, uint64_t>> refused_;  // Already reported as refused.
   std::optional<int> stop_signal_;                // Of the stop in progress.
-  bool may_lack_signal_ = false;                  // What a shell has left.
   bool rest_pending_ = false;
   bool killing_ = false;
   bool kill_is_refused_ = false;
