@@ -41,10 +41,13 @@ int AgentLoop::own_node_rank() const {
 }
 
 void AgentLoop::listen_to_witness() {
-  if (witness_.fd() < 0) return;
+  if (witness_.fd() < 0) {
+    witness_fd_.release();
+    return;
+  }
   if (!witness_fd_.is_open()) {
     processes_.add_helper(witness_.pid());
-    witness_fd_.assign(dup(witness_.fd()));
+    witness_fd_.assign(witness_.fd());
   }
   witness_fd_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
                          [this](boost::system::error_code error) {

@@ -57,6 +57,9 @@ namespace muster {
 class AgentLoop {
  public:
   AgentLoop(const AgentInput& input, const AgentContext& context);
+  AgentLoop(const AgentLoop&) = delete;
+  AgentLoop& operator=(const AgentLoop&) = delete;
+  ~AgentLoop() { witness_fd_.release(); }  // It is the witness's.
 
   // Runs the job; returns the exit code.
   int run();
