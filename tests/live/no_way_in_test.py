@@ -14,7 +14,7 @@ import threading
 import time
 
 import netns
-from harness import MUSTER, Job, LiveTest, long, main, wait_for
+from harness import MUSTER, Job, LiveTest, is_witness, long, main, wait_for
 from netns_nodes import PORT, NetnsTest, NodeJob
 from nodes_harness import NodesTest
 from ports import free_port
@@ -44,7 +44,7 @@ def ranks_of(launcher, program=RANKS):
             with open(f"/proc/{pid}/task/{pid}/children", encoding="utf-8") as f:
                 children = [int(child) for child in f.read().split()]
             with open(f"/proc/{pid}/cmdline", encoding="utf-8") as f:
-                if f.read().split("\0")[0] == program:
+                if f.read().split("\0")[0] == program and not is_witness(pid):
                     found.append(pid)
         except OSError:
             continue

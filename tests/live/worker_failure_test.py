@@ -300,7 +300,7 @@ class Nodes(Ranks, NetnsTest):
         say(f"2 nodes, rank 2 killed: all know after {took:.1f} ms")
 
     def test_a_node_that_falls_silent_is_named_by_the_launcher(self):
-        self.form("reduce", 1000, flags=("--max-restarts", 0))
+        self.form("reduce", 1000, flags=("--max-restarts", 0, "--lease", 3))
         self.cluster.cut(2)
         errors = self.wait_events(2, "error", limit_s=60.0)
         here = [e for e in errors if e.rank in (0, 1)]

@@ -37,8 +37,9 @@ def show_stacks():
     import _signal  # The module around it takes longer to import than all the rest.
     import faulthandler
     number = _signal.SIGRTMIN + 13
-    if _signal.getsignal(number) != _signal.SIG_DFL:
+    if _signal.getsignal(number) != _signal.SIG_DFL or hasattr(faulthandler, "muster"):
         return
+    faulthandler.muster = folder  # Of a muster in a muster the inner one's comes first.
     made = os.open("%s/stacks-%d" % (folder, os.getpid()), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         fd = 100  # As the ring's: away from the numbers that programs count on.

@@ -84,6 +84,10 @@ RC_GTEST_PROP(AnyFailure, IsShownAsItsOwnNodeWould, ()) {
   RC_PRE(!judged.witness && !was_cut(judged, here.failures[*here.culprit]));
   for (const WorkerFailure& failure : judged.failures)
     RC_PRE(failure.part != Part::simultaneous);
+  const auto is_whole = [](const WorkerFailure& there, const WorkerFailure& sent) {
+    return there.part != Part::crashed || there.sentence == sent.sentence;
+  };
+  RC_PRE(std::ranges::equal(here.failures, judged.failures, is_whole));
   JobReport own = a_report(1);
   apply_judged(own, judged);
   RC_ASSERT(render_end(here, {}) == render_end(own, {}));
