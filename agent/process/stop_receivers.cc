@@ -54,7 +54,9 @@ class ReceiverSearch {
     for (const ProcessEntry& child : tree_) {
       if (child.parent != pid) continue;
       if (has_trap && is_in_background(use, use_(child.pid))) {
-        found_.left_to_traps.push_back(child.pid);
+        // Every shell catches SIGINT, which says nothing of a trap.
+        if (signal_ != SIGINT || has(use.caught, SIGTERM))
+          found_.left_to_traps.push_back(child.pid);
         continue;
       }
       const bool child_handles = find(child.pid);

@@ -45,6 +45,8 @@ Coordinator::Options hosting_options(const RendezvousOptions& options) {
   hosting.token = options.token;
   hosting.only_own_job = options.way == RendezvousOptions::Way::known_host ||
                          options.way == RendezvousOptions::Way::etcd;
+  hosting.may_be_followed =
+      options.way == RendezvousOptions::Way::file || options.way == RendezvousOptions::Way::etcd;
   hosting.worker_port = options.worker_port;
   hosting.judge = options.judge;
   hosting.lost_network = [had_one = has_network()] { return had_one && !has_network(); };

@@ -204,6 +204,7 @@ HostedJob* Coordinator::make_job(const std::string& id) {
   job.membership.host_instance = options_.instance;
   job.membership.judge = options_.judge;
   job.membership.lost_network = options_.lost_network;
+  job.membership.may_be_followed = options_.may_be_followed;
   if (id == options_.job_id) job.membership.past = options_.past;
   job.membership.reconnect_grace = options_.reconnect_grace;
   job.store_allow_any = options_.store_allow_any;

@@ -51,6 +51,7 @@ class Coordinator {
     std::function<void(const membership::End&)> ending_wanted;
     membership::Judge judge;
     std::function<bool()> lost_network;  // See Membership.
+    bool may_be_followed = false;        // See Membership.
     bool only_own_job = false;           // Agents of other jobs are turned away.
     std::optional<int> worker_port;  // The store of job_id listens there instead (0: a free one).
     bool store_allow_any = false;

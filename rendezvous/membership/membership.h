@@ -189,6 +189,7 @@ class Membership {
     membership::Past past;
     // Whether this machine's own links are down. None: it is not known.
     std::function<bool()> lost_network;
+    bool may_be_followed = false;  // Another node may host meanwhile, so nothing runs on here.
     membership::Judge judge;  // None: a departure explains all, else the first failure to arrive.
   };
 

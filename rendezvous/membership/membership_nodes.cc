@@ -450,7 +450,7 @@ void Membership::lose(Node& node) {
   const bool loses = stage_ != Stage::ended && (stage_ != Stage::forming || after_stop_);
   const bool cut_off = loses && is_cut_off();
   const bool elastic = job_->nodes_min > 1 && job_->nodes_min < job_->nodes_max;
-  if (cut_off && elastic && !keeps_places_) return keep_places();
+  if (cut_off && elastic && !keeps_places_ && !options_.may_be_followed) return keep_places();
   const std::string text = lost_text(node, cut_off);
   note(text);
   const bool was_member = node.member;

@@ -9,7 +9,7 @@ import unittest
 
 import hang_cells
 from hang_cells import PROGRAM, PYTHON, TORCH, HangJob
-from harness import Job, LiveTest, is_gone, main, run, wait_for
+from harness import Job, LiveTest, children_of, is_gone, main, run, wait_for
 from ports import free_port
 
 CLOCK_AHEAD_S = 1000
@@ -134,9 +134,7 @@ class OneNode(TraceTest):
     @staticmethod
     def ranks_of(agent):
         """Those that run."""
-        states = subprocess.run(["ps", "-o", "stat=", "--ppid", str(agent)], capture_output=True, text=True,
-                                check=False).stdout.split()
-        return [state for state in states if state[0] != "Z"]
+        return [pid for pid in children_of(agent) if not is_gone(pid)]
 
 
 class Nodes(TraceTest):

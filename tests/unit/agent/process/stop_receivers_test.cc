@@ -97,6 +97,7 @@ TEST(StopReceivers, WhatRunsInTheBackgroundIsLeftToTheTrap) {
   job.ignored = bits({SIGINT, SIGQUIT});
   EXPECT_EQ(Tree().add(0, kTrap).add(1, job).receivers(SIGTERM), Pids{1});
   EXPECT_EQ(Tree().add(0, kTrap).add(1, job).all(SIGTERM).left_to_traps, Pids{2});
+  EXPECT_EQ(Tree().add(0, kDash).add(1, job).all(SIGINT).left_to_traps, Pids{});
   SignalUse shell = kTrap;  // Started in the background itself.
   shell.ignored = bits({SIGINT, SIGQUIT});
   EXPECT_EQ(Tree().add(0, shell).add(1, job).receivers(SIGTERM), (Pids{2, 1}));
