@@ -53,7 +53,7 @@ std::string random_hex(size_t bytes) {
 // witness: the processes are signalled one after another.
 bool saw(SignalWitness& witness, int signal) {
   constexpr auto kNextDoor = std::chrono::milliseconds(250);
-  constexpr auto kOld = std::chrono::seconds(1);  // Of an earlier signal.
+  constexpr auto kOld = std::chrono::seconds(1);  // From an earlier signal.
   const auto begun = std::chrono::steady_clock::now();
   for (;;) {
     while (const auto seen = witness.next()) {

@@ -75,7 +75,7 @@ void AgentLoop::on_stop_signal(int signal, Sender sender) {
     return request_stop(signal);
   }
   Duration patience{0};
-  // Who dies of it may get it twice.
+  // A process that dies of the signal may get it twice.
   if (is_of_engine(sender) || (sender != Sender::kernel && processes_.may_handle(signal)))
     patience = sender == Sender::process ? EngineSignals::kNextCall : EngineSignals::kNextDoor;
   engine_drive_.post(EngineSignals::FrontGot{signal, true, patience});

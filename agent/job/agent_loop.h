@@ -350,7 +350,7 @@ class AgentLoop {
   bool waits_for_teller_ = false;  // To print the verdict.
   std::map<int, std::chrono::steady_clock::time_point> witnessed_;  // By signal.
   bool said_no_time_ = false;                                       // That it is unknown.
-  bool watches_time_ = false;  // Of the job, for --notice-before.
+  bool watches_time_ = false;                                       // For --notice-before.
   std::optional<std::chrono::steady_clock::time_point> notice_at_;
   bool ended_well_ = false;  // It succeeded, or ended as it was told to.
   bool is_warned_ = false;   // The engine, or the time that it leaves, told of the job's end.

@@ -21,14 +21,13 @@ namespace muster {
 
 class EngineSignals {
  public:
-  // The witness gets the signal within this time of the front if an engine or a service manager
-  // sent it,
+  // The witness gets what an engine or a service manager sends within this time of the front.
   static constexpr auto kNextDoor = std::chrono::milliseconds(250);
-  // within this if it was another process that signals one process after the other,
+  // It does so within this where another process signals one process after the other.
   static constexpr auto kNextCall = std::chrono::milliseconds(20);
-  // and the front within this of a worker,
+  // The front gets such a signal within this time of a worker.
   static constexpr auto kSiblings = std::chrono::milliseconds(100);
-  // and another node within this.
+  // Another node gets it within this.
   static constexpr auto kElsewhere = std::chrono::seconds(1);
   // The same signal within this time is the same warning.
   static constexpr auto kSame = std::chrono::seconds(5);

@@ -79,8 +79,8 @@ class JobRecorder {
   void stop_begins(int signal, Duration grace, const std::vector<AtStop>& seen,
                    Duration earlier = Duration{0});
   void kill_sent(std::string whom);
-  // Before kill_sent: the grace of these ranks is over. Sets their `had`. Returns a
-  // line about them.
+  // Before kill_sent: the grace of these ranks is over. Sets their `had`; returns a line about
+  // them.
   std::string grace_is_over(std::vector<LeftRank> left);
   void stop_ended();  // Nothing of the attempt is left.
   void timer_expired(pid_t pid, int local_rank, int signal, const std::string& scope);

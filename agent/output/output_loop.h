@@ -97,7 +97,7 @@ class OutputLoop {
   uint64_t refused_ = 0;                       // Own messages dropped for lack of room.
   std::set<std::string> failed_files_;
   bool attempt_open_ = false;
-  bool reads_to_the_end_ = false;      // Of this attempt.
+  bool reads_to_the_end_ = false;      // In this attempt.
   std::optional<Instant> gone_since_;  // A console was seen to be gone.
   bool stopping_ = false;
   std::promise<void> end_;

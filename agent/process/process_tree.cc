@@ -60,7 +60,7 @@ bool is_ending(pid_t pid, const std::string& folder) {
   const std::string status = read_process_file(pid, (folder + "status").c_str(), kStatusBytesMax);
   if (status_field(status, "\nCoreDumping:") == "1") return true;
   const uint64_t pending = signal_mask(status, "\nSigPnd:") | signal_mask(status, "\nShdPnd:");
-  return (pending >> (SIGKILL - 1) & 1) != 0;
+  return has_signal(pending, SIGKILL);
 }
 
 }  // namespace

@@ -46,6 +46,9 @@ std::string read_process_file(pid_t pid, const char* name, size_t bytes_max = 40
 // The value of one line of /proc/PID/status, and as a set of signals: signal n is bit n - 1.
 std::string_view status_field(std::string_view status, std::string_view key);
 uint64_t signal_mask(std::string_view status, std::string_view key);
+inline bool has_signal(uint64_t mask, int signal) {
+  return (mask >> (signal - 1) & 1) != 0;
+}
 
 // Whether the process has begun to end: it exits (PF_EXITING), dumps core, or was sent SIGKILL
 // (proc(5)). A process that frees gigabytes takes a second from here to its end, while its

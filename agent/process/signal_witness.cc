@@ -8,13 +8,14 @@
 #include <string>
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "agent/process/process_tree.h"
 
 namespace muster {
 namespace {
@@ -63,11 +64,9 @@ Sender sender_of(const signalfd_siginfo& info) {
   const auto pid = static_cast<pid_t>(info.ssi_pid);
   if (info.ssi_code > 0) return Sender::kernel;
   if (info.ssi_code != SI_USER) return Sender::process;
-  std::ifstream file(fmt::format("/proc/{}/comm", pid));
-  std::string name;
-  if (std::getline(file, name)) {
+  if (const std::string name = read_process_file(pid, "comm"); !name.empty()) {
     if (name.starts_with("slurmstepd")) return Sender::engine;
-    return name == "systemd" ? Sender::manager : Sender::process;
+    return name == "systemd\n" ? Sender::manager : Sender::process;
   }
   // The daemon outlives its signal; a root's kill(1) may be gone by now, and is no engine.
   const bool is_hidden = kill(pid, 0) != 0 && errno == EPERM;

@@ -21,18 +21,14 @@ constexpr std::array<std::string_view, 8> kShells{"sh",  "bash", "dash", "zsh",
 // program that saves, and that program twice.
 constexpr std::array<std::string_view, 2> kPassOnToAll{"timeout", "dumb-init"};
 
-bool has(uint64_t mask, int signal) {
-  return (mask >> (signal - 1) & 1) != 0;
-}
-
 bool passes_on_to_all(const SignalUse& use) {
   return std::ranges::count(kPassOnToAll, use.program) > 0;
 }
 
 bool handles(const SignalUse& use, int signal) {
-  if (has(use.caught, signal))
-    return signal != SIGINT || is_shell(use) || !use.waits || has(use.caught, SIGTERM);
-  return has(use.blocked, signal) && !has(use.ignored, signal) && !use.waits;
+  if (has_signal(use.caught, signal))
+    return signal != SIGINT || is_shell(use) || !use.waits || has_signal(use.caught, SIGTERM);
+  return has_signal(use.blocked, signal) && !has_signal(use.ignored, signal) && !use.waits;
 }
 
 class ReceiverSearch {
@@ -55,7 +51,7 @@ class ReceiverSearch {
       if (child.parent != pid) continue;
       if (has_trap && is_in_background(use, use_(child.pid))) {
         // Every shell catches SIGINT, which says nothing of a trap.
-        if (signal_ != SIGINT || has(use.caught, SIGTERM))
+        if (signal_ != SIGINT || has_signal(use.caught, SIGTERM))
           found_.left_to_traps.push_back(child.pid);
         continue;
       }
@@ -73,7 +69,8 @@ class ReceiverSearch {
   // Shells without job control ignore SIGINT in what they start in the background, and give it no
   // input.
   static bool is_in_background(const SignalUse& shell, const SignalUse& child) {
-    return child.own_null || (has(child.ignored, SIGINT) && !has(shell.ignored, SIGINT));
+    return child.own_null ||
+           (has_signal(child.ignored, SIGINT) && !has_signal(shell.ignored, SIGINT));
   }
 
   void add_all(pid_t pid) {

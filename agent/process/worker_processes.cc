@@ -332,8 +332,9 @@ void WorkerProcesses::signal_rest(const std::vector<ProcessEntry>& tree) {
 // A shell without job control starts its background jobs with INT and QUIT ignored: such an orphan
 // would make every Ctrl-C take two thirds of the grace.
 void WorkerProcesses::signal_orphan(const ProcessEntry& process) {
-  const uint64_t ignored = signal_use_of(process.pid).ignored;
-  send_once(process, (ignored >> (*stop_signal_ - 1) & 1) != 0 ? SIGTERM : *stop_signal_);
+  const std::string status = read_process_file(process.pid, "status", kStatusBytesMax);
+  const uint64_t ignored = signal_mask(status, "\nSigIgn:");
+  send_once(process, has_signal(ignored, *stop_signal_) ? SIGTERM : *stop_signal_);
 }
 
 void WorkerProcesses::kill() {

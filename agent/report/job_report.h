@@ -208,7 +208,7 @@ struct JobReport : AttemptFailures {
   std::vector<int> killed_ranks;  // Ranks that outlived the grace, or the second signal.
   std::vector<WorkerFailure> failed_in_stop;  // Ranks of this node that failed during the stop.
 
-  std::vector<LeftRank> left;  // Of this node, in the last attempt, whatever it was stopped for.
+  std::vector<LeftRank> left;  // This node's in the last attempt, whatever it was stopped for.
 
   Error error;                      // spawn_failed, round_failed
   bool lost_node = false;           // round_failed: the job could not go on without a node.

@@ -167,7 +167,7 @@ Result<std::vector<ThreadStack>> by_signal(pid_t pid, const std::string& path) {
   const UniqueFd file(path.empty() ? -1 : open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   const std::string status = read_process_file(pid, "status", kStatusBytesMax);
   const uint64_t caught = signal_mask(status, "\nSigCgt:");
-  if (!file || (caught >> (stack_signal() - 1) & 1) == 0 || !has_open(pid, file)) {
+  if (!file || !has_signal(caught, stack_signal()) || !has_open(pid, file)) {
     return fail(ExitCode::environment,
                 "no Python frames: py-spy is not installed (pip install py-spy), and the program "
                 "does not print them itself");

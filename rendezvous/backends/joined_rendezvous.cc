@@ -33,6 +33,10 @@ Result<std::string> advertised_address(const RendezvousOptions& options) {
   return address->to_string();
 }
 
+bool others_may_host(const RendezvousOptions& options) {
+  return options.way == RendezvousOptions::Way::file || options.way == RendezvousOptions::Way::etcd;
+}
+
 bool has_network() {
   return std::ranges::any_of(read_interfaces(), is_candidate);
 }
@@ -45,8 +49,7 @@ Coordinator::Options hosting_options(const RendezvousOptions& options) {
   hosting.token = options.token;
   hosting.only_own_job = options.way == RendezvousOptions::Way::known_host ||
                          options.way == RendezvousOptions::Way::etcd;
-  hosting.may_be_followed =
-      options.way == RendezvousOptions::Way::file || options.way == RendezvousOptions::Way::etcd;
+  hosting.may_be_followed = others_may_host(options);
   hosting.worker_port = options.worker_port;
   hosting.judge = options.judge;
   hosting.lost_network = [had_one = has_network()] { return had_one && !has_network(); };
@@ -168,8 +171,7 @@ MemberClient::Options JoinedRendezvous::client_options(const std::string& advert
         "check that the node that the file names as the host runs and can be reached from here";
   }
   if (options_.join.lease > Duration::zero()) client.member.lease = options_.join.lease;
-  client.member.others_may_host =
-      options_.way == RendezvousOptions::Way::file || options_.way == RendezvousOptions::Way::etcd;
+  client.member.others_may_host = others_may_host(options_);
   client.member.reach_timeout = options_.reach_timeout;
   client.member.seed = random_u64();
   client.job_id = options_.job_id;

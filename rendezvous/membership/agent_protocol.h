@@ -124,6 +124,11 @@ struct Join {
   friend bool operator==(const Join&, const Join&) = default;
 };
 
+// Whether the job needs all of its nodes, and has none in reserve.
+inline bool is_fixed(const Join& job) {
+  return job.nodes_min == job.nodes_max && job.spares == 0;
+}
+
 // The first failure of a node in an epoch, in short: it makes the host end the epoch.
 struct NodeFailure {
   int rank = 0;  // Global.

@@ -82,8 +82,7 @@ void Member::obey(Instant now, const membership::End& what) {
     ended_ = true;
     membership::End end = what;
     const bool undone = gave_round_up_ || report_.phase == Phase::running;
-    const bool surplus =
-        join_.last_epoch == 0 && join_.nodes_min == join_.nodes_max && join_.spares == 0;
+    const bool surplus = join_.last_epoch == 0 && membership::is_fixed(join_);
     if ((undone || surplus) && what.why == membership::EndWhy::success) {
       end.why = membership::EndWhy::lost;
       end.exit_code = static_cast<int>(ExitCode::rendezvous);

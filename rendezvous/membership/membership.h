@@ -273,7 +273,7 @@ class Membership {
     membership::Order::What order;
     Instant order_sent{};
 
-    bool member = false;                   // Of the epoch (still while the next one forms).
+    bool member = false;                   // In the epoch (still while the next one forms).
     bool started = false;                  // It was told to start this epoch.
     uint64_t stop_order = 0;               // Sequence of this epoch's Stop; 0: none yet.
     bool in_line = false;                  // Its node rank belongs to a node that may return.

@@ -308,7 +308,7 @@ Duration Membership::silence_limit(const Node& node) const {
 
 Duration Membership::grace(const Node& node) const {
   if (stage_ == Stage::ended) return silence_limit(node);  // It dials anew, to hear of the end.
-  const bool fixed = job_->nodes_min == job_->nodes_max && job_->spares == 0;
+  const bool fixed = is_fixed(*job_);
   const bool is_needed = fixed && tally_.guests == 0 && may_be_waited_for(node);
   // Planted: as where others can go on without it.
   if (MEMBERSHIP_PLANTED(flap_is_a_loss)) return options_.reconnect_grace;

@@ -54,7 +54,7 @@ bool Membership::is_unfit(const Node& node, const Report& report) const {
 }
 
 void Membership::take_unfit(Node& node, const NodeFailure& failure) {
-  const bool fixed = job_->nodes_min == job_->nodes_max && job_->spares == 0;
+  const bool fixed = is_fixed(*job_);
   if (stage_ == Stage::forming && (fixed || node.join.is_host)) return end_for_unfit(node, failure);
   const std::string text =
       fmt::format("{} does not take part: {}", name_of(node), quiet_line(failure.sentence));
@@ -147,7 +147,7 @@ void Membership::consider_newcomer(Node& node) {
   }
   const Wait* const ordered = std::get_if<Wait>(&node.order);
   if (node.order_sequence > 0 && ordered && ordered->spare) return;
-  const bool fixed = job_->nodes_min == job_->nodes_max && job_->spares == 0;
+  const bool fixed = is_fixed(*job_);
   if (fixed) node.surplus_since = now_;
   std::string text =
       fmt::format("{} of {} run; this one ", tally_.members, nodes_text(job_->nodes_max));

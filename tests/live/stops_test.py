@@ -79,6 +79,9 @@ class Base(LiveTest):
         self.wait_for_files(*[f"up.{rank}" for rank in range(workers)])
         return job
 
+    def saves(self, parts=None):
+        return self.start("sh", "-c", "exec SAVER", env=parts and {"PARTS": str(parts)})
+
     def check_saved(self, *names, ranks=(0, 1)):
         for rank in ranks:
             self.assertTrue(self.exists(f"saved.{rank}"))
@@ -259,7 +262,7 @@ class Once(Base):
                 self.check_saved("SIGTERM")
 
     def test_the_children_of_muster_and_then_itself(self):
-        job = self.start("sh", "-c", "exec SAVER")
+        job = self.saves()
         for pid in [p for p, (parent, _, _) in processes().items() if parent == job.pid] + [job.pid]:
             os.kill(pid, signal.SIGTERM)
         wait_for(lambda: self.exists("got.0"), "the ranks are told", within(1, below=20))
@@ -268,7 +271,7 @@ class Once(Base):
 
     def test_pkill_of_muster_reaches_no_witness(self):
         """Both processes of that name get it, and the workers get it from them, once."""
-        job = self.start("sh", "-c", "exec SAVER")
+        job = self.saves()
         named = [p for p in self.everything(job) if "muster" in name_of(p)]
         self.assertEqual(len(named), 2)
         for pid in named:
@@ -277,7 +280,7 @@ class Once(Base):
         self.check_saved("SIGTERM")
 
     def test_a_term_that_comes_again_within_two_seconds_is_one_wish(self):
-        job = self.start("sh", "-c", "exec SAVER", env={"PARTS": "60"})
+        job = self.saves(parts=60)
         job.signal(signal.SIGTERM)
         for _ in range(3):
             pause(0.3, "the time that a wrapper takes")
@@ -286,7 +289,7 @@ class Once(Base):
         self.check_saved("SIGTERM")
 
     def test_a_term_after_a_key_press_is_its_wrappers(self):
-        job = self.start("sh", "-c", "exec SAVER", env={"PARTS": "60"})
+        job = self.saves(parts=60)
         job.signal(signal.SIGINT)
         pause(0.3, "the time that a wrapper takes")
         job.signal(signal.SIGTERM)
@@ -294,7 +297,7 @@ class Once(Base):
         self.check_saved("SIGINT")
 
     def test_a_term_after_two_seconds_kills(self):
-        job = self.start("sh", "-c", "exec SAVER", env={"PARTS": "100000"})
+        job = self.saves(parts=100000)
         job.signal(signal.SIGTERM)
         pause(2.1, "the time within which it is one wish")
         job.signal(signal.SIGTERM)
@@ -302,7 +305,7 @@ class Once(Base):
         self.assertFalse(self.exists("saved.0"))
 
     def test_a_kill_while_it_waits_for_the_witness(self):
-        job = self.start("sh", "-c", "exec SAVER", env={"PARTS": "100000"})
+        job = self.saves(parts=100000)
         job.signal(signal.SIGTERM)
         pause(0.004, "less than the witness is waited for")
         job.signal(signal.SIGQUIT)
@@ -310,7 +313,7 @@ class Once(Base):
         self.assertIn("stopped by SIGTERM", job.stderr())
 
     def test_a_second_int_kills(self):
-        job = self.start("sh", "-c", "exec SAVER", env={"PARTS": "100000"})
+        job = self.saves(parts=100000)
         job.signal(signal.SIGINT)
         wait_for(lambda: self.exists("got.0"), "the first INT")
         pause(0.15, "within 100 ms it is the same request")
@@ -322,7 +325,7 @@ class Once(Base):
         for victim in ("front", "agent"):
             with self.subTest(victim):
                 self.setUp()
-                job = self.start("sh", "-c", "exec SAVER")
+                job = self.saves()
                 witness, = [p for p in self.everything(job) if is_witness(p)]
                 self.assertEqual(len(os.listdir(f"/proc/{witness}/fd")), 2)
                 os.kill(job.pid if victim == "front" else job.agent(), signal.SIGKILL)

@@ -82,7 +82,7 @@ class MembershipPromises {
     membership::Order order;
     uint64_t reports = 0;
     Instant joined{};
-    Epoch epoch = 0;  // Of its newest report.
+    Epoch epoch = 0;  // From its newest report.
     membership::Phase phase = membership::Phase::ready;
   };
   // One round of this life of the host.

@@ -39,7 +39,7 @@ def show_stacks():
     number = _signal.SIGRTMIN + 13
     if _signal.getsignal(number) != _signal.SIG_DFL or hasattr(faulthandler, "muster"):
         return
-    faulthandler.muster = folder  # Of a muster in a muster the inner one's comes first.
+    faulthandler.muster = folder  # A muster in a muster: the inner one comes first.
     made = os.open("%s/stacks-%d" % (folder, os.getpid()), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         fd = 100  # As the ring's: away from the numbers that programs count on.
