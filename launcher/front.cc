@@ -16,9 +16,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <termios.h>
 #include <unistd.h>
@@ -26,8 +24,12 @@
 #include "agent/control_channel.h"
 #include "agent/process/job_cgroup.h"
 #include "agent/process/process_tree.h"
+#include "agent/process/signal_fd.h"
 #include "agent/process/signal_witness.h"
+#include "agent/process/spawn.h"
 #include "rendezvous/base/contract.h"
+#include "rendezvous/base/process_end.h"
+#include "rendezvous/base/unique_fd.h"
 
 namespace muster {
 namespace {
@@ -64,6 +66,11 @@ void tell(const std::string& text) {
   [[maybe_unused]] const ssize_t n = write(STDERR_FILENO, line.data(), line.size());
 }
 
+int cannot_start(std::string_view call) {
+  tell(fmt::format("cannot start: {}", call_failed(call, errno)));
+  return static_cast<int>(ExitCode::environment);
+}
+
 // A killed worker leaves the terminal in the mode that it used, for example without echo. Shells
 // restore only part of it.
 class TerminalModes {
@@ -94,12 +101,12 @@ std::string what_keeps(pid_t pid) {
 class Front {
  public:
   Front(const std::vector<int>& stop_signals, int control_fd, int signal_fd, pid_t agent,
-        int agent_pidfd, std::set<pid_t> foreign_children, bool hangup_ignored)
+        UniqueFd agent_end, std::set<pid_t> foreign_children, bool hangup_ignored)
       : stop_signals_(stop_signals),
         control_fd_(control_fd),
         signal_fd_(signal_fd),
         agent_(agent),
-        agent_pidfd_(agent_pidfd),
+        agent_end_(std::move(agent_end)),
         foreign_children_(std::move(foreign_children)),
         hangup_ignored_(hangup_ignored) {}
 
@@ -124,7 +131,7 @@ class Front {
   const int control_fd_;
   const int signal_fd_;
   const pid_t agent_;
-  const int agent_pidfd_;
+  const UniqueFd agent_end_;          // Readable once it has ended.
   std::set<pid_t> foreign_children_;  // Children that this pid had before it became muster.
   const bool hangup_ignored_;
   const TerminalModes terminal_;
@@ -136,7 +143,7 @@ class Front {
 
 int Front::supervise() {
   while (true) {
-    pollfd fds[] = {{signal_fd_, POLLIN, 0}, {agent_pidfd_, POLLIN, 0}};
+    pollfd fds[] = {{signal_fd_, POLLIN, 0}, {agent_end_.get(), POLLIN, 0}};
     const int ready = poll(fds, std::size(fds), patience_ms());
     if ((fds[1].revents & POLLIN) != 0) return finish();
     if (ready == 0) {
@@ -144,7 +151,7 @@ int Front::supervise() {
           fmt::format("the agent (pid {}) was told to kill the job and has not ended ({}): killing "
                       "the job without it",
                       agent_, what_keeps(agent_)));
-      syscall(SYS_pidfd_send_signal, agent_pidfd_, SIGKILL, nullptr, 0);
+      kill(agent_, SIGKILL);
       return finish();
     }
     signalfd_siginfo info{};
@@ -207,12 +214,12 @@ bool Front::is_repetition(int signal, Sender sender) const {
 // SIGCONT, because a stopped agent reads no messages.
 void Front::tell_agent(ControlMessage message) {
   send_control(control_fd_, message);
-  syscall(SYS_pidfd_send_signal, agent_pidfd_, SIGCONT, nullptr, 0);
+  kill(agent_, SIGCONT);
 }
 
 void Front::suspend() {
   send_control(control_fd_, {ControlKind::suspend, 0});
-  pollfd fds[] = {{control_fd_, POLLIN, 0}, {agent_pidfd_, POLLIN, 0}};
+  pollfd fds[] = {{control_fd_, POLLIN, 0}, {agent_end_.get(), POLLIN, 0}};
   poll(fds, std::size(fds), kSuspendPatienceMs);
   ControlMessage answer;
   receive_control(control_fd_, answer);
@@ -238,10 +245,10 @@ void Front::reap_adopted() {
 }
 
 int Front::finish() {
-  pollfd ended{agent_pidfd_, POLLIN, 0};
+  pollfd ended{agent_end_.get(), POLLIN, 0};
   poll(&ended, 1, kDeathPatienceMs);
   siginfo_t info{};
-  waitid(P_PIDFD, static_cast<id_t>(agent_pidfd_), &info, WEXITED | WNOHANG);
+  waitid(P_PID, static_cast<id_t>(agent_), &info, WEXITED | WNOHANG);
   const bool orderly = info.si_pid != 0 && info.si_code == CLD_EXITED;
   const bool reaped = info.si_pid != 0;
   const std::vector<ProcessEntry> left =
@@ -305,42 +312,37 @@ int run_front(const std::vector<int>& stop_signals,
   std::set<pid_t> foreign_children = children_before_the_job();
 
   int pair[2];
-  const int own_pidfd = static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0));
-  const int signal_fd = signalfd(-1, &signals, SFD_CLOEXEC);
-  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0 || own_pidfd < 0 ||
-      signal_fd < 0) {
-    tell(fmt::format("cannot start: no descriptors left ({}); raise the limit with `ulimit -n`",
-                     std::strerror(errno)));
-    return static_cast<int>(ExitCode::environment);
-  }
+  const pid_t front = getpid();
+  UniqueFd signal_fd = open_signal_fd(signals);
+  if (!signal_fd || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
+    return cannot_start("signalfd or socketpair");
   const pid_t group = getpgrp();
   const pid_t agent = fork();
-  if (agent < 0) {
-    tell(fmt::format(
-        "cannot start the agent: fork failed: {} (see `ulimit -u` and the cgroup's pids.max)",
-        std::strerror(errno)));
-    return static_cast<int>(ExitCode::environment);
-  }
+  if (agent < 0) return cannot_start("fork");
   if (agent == 0) {
     // A process group of its own: a signal to the front's group, from a terminal or by kill -9,
     // leaves the agent alive to clean up.
     setpgid(0, 0);
     close(pair[0]);
-    close(signal_fd);
+    signal_fd.reset();
     AgentContext context;
     context.control_fd = pair[1];
-    context.front_pidfd = own_pidfd;
+    context.front = front;
     context.hangup_ignored = hangup_ignored;
     context.front_group = group;
     _exit(agent_main(context));
   }
   setpgid(agent, agent);
   close(pair[1]);
-  close(own_pidfd);
-  const int agent_pidfd = static_cast<int>(syscall(SYS_pidfd_open, agent, 0));
-  Front front(stop_signals, pair[0], signal_fd, agent, agent_pidfd, std::move(foreign_children),
-              hangup_ignored);
-  return front.supervise();
+  UniqueFd agent_end = open_process_end(agent);
+  if (!agent_end) {
+    const int code = cannot_start("pidfd_open");
+    kill(agent, SIGKILL);
+    return code;
+  }
+  Front supervisor(stop_signals, pair[0], signal_fd.get(), agent, std::move(agent_end),
+                   std::move(foreign_children), hangup_ignored);
+  return supervisor.supervise();
 }
 
 }  // namespace muster

@@ -8,7 +8,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/syscall.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -70,15 +70,14 @@ Result<HelperOutcome> run_helper(const std::vector<std::string>& argv,
   const Result<SpawnedProcess> child = spawn(request);
   theirs.reset();
   if (!child) return tl::unexpected(child.error());
-  const UniqueFd pidfd(child->pidfd);
   const auto end = SteadyClock::now() + limit;
   HelperOutcome outcome;
-  pollfd ended{pidfd.get(), POLLIN, 0};
+  pollfd ended{child->end.get(), POLLIN, 0};
   const bool late =
       !read_all(ours.get(), end, outcome.printed) || poll(&ended, 1, milliseconds_until(end)) == 0;
-  if (late) syscall(SYS_pidfd_send_signal, pidfd.get(), SIGKILL, nullptr, 0);
+  if (late) kill(child->pid, SIGKILL);
   siginfo_t info{};
-  waitid(P_PIDFD, static_cast<id_t>(pidfd.get()), &info, WEXITED);
+  waitid(P_PID, static_cast<id_t>(child->pid), &info, WEXITED);
   if (late) {
     return fail(ExitCode::environment,
                 fmt::format("{} did not answer in time and was killed", argv.front()));

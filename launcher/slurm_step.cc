@@ -11,11 +11,10 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/signalfd.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "agent/process/signal_fd.h"
 #include "agent/process/signal_witness.h"
 #include "agent/process/spawn.h"
 #include "launcher/engines/slurm_step_command.h"
@@ -89,7 +88,7 @@ class SlurmStep {
   const std::string job_;
   const std::string jobs_;  // That and those of its other parts.
   const std::string name_;
-  int pidfd_ = -1;
+  SpawnedProcess srun_;
   bool stop_requested_ = false;
 };
 
@@ -117,18 +116,17 @@ int SlurmStep::run() {
   }
   ::signal(SIGCHLD, SIG_DFL);  // If ignored, srun would be reaped automatically.
   sigprocmask(SIG_BLOCK, &signals, nullptr);
-  const UniqueFd signal_fd(signalfd(-1, &signals, SFD_CLOEXEC));
+  const UniqueFd signal_fd = open_signal_fd(signals);
   SignalWitness witness({});
-  const Result<SpawnedProcess> srun = start();
+  Result<SpawnedProcess> srun = start();
   if (!srun || !signal_fd) {
     say_step(srun ? fmt::format("cannot start srun: {}", std::strerror(errno))
                   : srun.error().message);
     return static_cast<int>(srun ? ExitCode::environment : srun.error().code);
   }
-  const UniqueFd pidfd(srun->pidfd);
-  pidfd_ = pidfd.get();
+  srun_ = std::move(*srun);
   for (;;) {
-    std::array<pollfd, 2> fds{{{pidfd.get(), POLLIN, 0}, {signal_fd.get(), POLLIN, 0}}};
+    std::array<pollfd, 2> fds{{{srun_.end.get(), POLLIN, 0}, {signal_fd.get(), POLLIN, 0}}};
     poll(fds.data(), fds.size(), -1);
     signalfd_siginfo info{};
     if ((fds[1].revents & POLLIN) != 0 && read(signal_fd.get(), &info, sizeof info) == sizeof info)
@@ -136,7 +134,7 @@ int SlurmStep::run() {
     if ((fds[0].revents & POLLIN) != 0) break;
   }
   siginfo_t info{};
-  waitid(P_PIDFD, static_cast<id_t>(pidfd.get()), &info, WEXITED);
+  waitid(P_PID, static_cast<id_t>(srun_.pid), &info, WEXITED);
   return info.si_code == CLD_EXITED ? info.si_status : 128 + info.si_status;
 }
 
@@ -157,7 +155,7 @@ void SlurmStep::on_signal(const signalfd_siginfo& info, SignalWitness& witness) 
   // A step that has not begun has no tasks to tell; srun gives it up. Never the job: others may
   // have steps in it.
   if (listed && ends) {
-    syscall(SYS_pidfd_send_signal, pidfd_, SIGTERM, nullptr, 0);
+    kill(srun_.pid, SIGTERM);
     return;
   }
   const std::string why = !listing ? listing.error().message
@@ -181,7 +179,7 @@ void SlurmStep::pass_on(int signal, const std::vector<std::string>& ids) {
 }
 
 bool SlurmStep::has_ended() const {
-  pollfd ended{pidfd_, POLLIN, 0};
+  pollfd ended{srun_.end.get(), POLLIN, 0};
   return poll(&ended, 1, 0) > 0;
 }
 

@@ -69,6 +69,9 @@ muster_test(worker_unit_tests unit
     unit/worker_lib/spawn/spawn_test.cc unit/worker_lib/time_text_test.cc unit/worker_lib/training/atomic_file_test.cc
     unit/worker_lib/training/bucket_plan_test.cc unit/worker_lib/training/sampler_test.cc unit/worker_lib/types_test.cc
   LIBRARIES ${WORKER} WAITING WorkerMeeting)
+add_test(NAME ${PREFIX}.unit.refused.worker_spawn
+         COMMAND refuse_calls 38 $<TARGET_FILE:worker_unit_tests> --gtest_filter=*Spawn*)
+set_tests_properties(${PREFIX}.unit.refused.worker_spawn PROPERTIES LABELS unit TIMEOUT 300 SKIP_RETURN_CODE 77)
 
 # A program that has the gloo backend in itself, where it is found before the library is looked for.
 function(muster_with_gloo program)

@@ -18,8 +18,8 @@ namespace muster {
 
 // What the front passes to its child.
 struct AgentContext {
-  int control_fd = -1;   // The agent's end of the control channel (control_channel.h).
-  int front_pidfd = -1;  // Readable once the front has died.
+  int control_fd = -1;  // The agent's end of the control channel (control_channel.h).
+  pid_t front = -1;
   bool hangup_ignored =
       false;            // SIGHUP was inherited as ignored (nohup) and stays ignored in the workers.
   int front_group = 0;  // The front's process group, which a shell puts into the foreground.

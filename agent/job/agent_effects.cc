@@ -313,7 +313,7 @@ void AgentLoop::leave_soon() {
 
 void AgentLoop::leave() {
   // The front may be suspending itself at this very moment; nothing else would wake it up.
-  syscall(SYS_pidfd_send_signal, context_.front_pidfd, SIGCONT, nullptr, 0);
+  if (getppid() == context_.front) kill(context_.front, SIGCONT);
   if (abandoned_ && output_) output_->abandon();
   io_.stop();
 }

@@ -55,7 +55,6 @@ AgentLoop::AgentLoop(const AgentInput& input, const AgentContext& context)
       witness_(looks_of(program_)),
       witness_fd_(io_),
       control_(io_, context.control_fd),
-      front_(io_, context.front_pidfd),
       pause_(io_),
       stuck_timer_(io_),
       leave_limit_(io_),
@@ -247,15 +246,8 @@ void AgentLoop::begin_group() {
 
 // ---- the front
 
+// The front is the only process that holds the other end.
 void AgentLoop::listen_to_front() {
-  front_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
-                    [this](boost::system::error_code error) {
-                      if (!error) die_with_the_front();
-                    });
-  listen_for_control();
-}
-
-void AgentLoop::listen_for_control() {
   control_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
                       [this](boost::system::error_code error) {
                         if (error) return;
@@ -266,7 +258,7 @@ void AgentLoop::listen_for_control() {
                           on_control(message);
                         }
                         if (read == ControlRead::closed) die_with_the_front();
-                        listen_for_control();
+                        listen_to_front();
                       });
 }
 

@@ -79,7 +79,6 @@ class AgentLoop {
 
   // ---- the front (agent_loop.cc)
   void listen_to_front();
-  void listen_for_control();
   void on_control(const ControlMessage& message);
   [[noreturn]] void die_with_the_front();
   void request_stop(int signal);
@@ -268,7 +267,6 @@ class AgentLoop {
   boost::asio::io_context io_{1};
   boost::asio::posix::stream_descriptor witness_fd_;
   boost::asio::posix::stream_descriptor control_;
-  boost::asio::posix::stream_descriptor front_;
   boost::asio::steady_timer pause_;        // Between two checks of the GPU memory.
   boost::asio::steady_timer stuck_timer_;  // Polls for state D, if the user enabled it.
   boost::asio::steady_timer leave_limit_;

@@ -10,11 +10,11 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <pthread.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "agent/output/log_tree.h"
 #include "agent/output/pty.h"
+#include "rendezvous/base/event_fd.h"
 
 namespace muster {
 
@@ -49,7 +49,7 @@ size_t capacity_of(const WorkerStream& stream) {
 
 Result<std::shared_ptr<OutputLoop>> OutputLoop::create(OutputOptions options) {
   UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
-  UniqueFd event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  UniqueFd event = open_event_fd();
   if (!epoll || !event) {
     return fail(ExitCode::environment,
                 fmt::format("cannot open descriptors for the workers' output: {}; raise the "

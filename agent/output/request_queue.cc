@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include <unistd.h>
+#include "rendezvous/base/event_fd.h"
 
 namespace muster {
 
@@ -16,15 +16,12 @@ bool RequestQueue::push(Request request, size_t text_bytes) {
     text_bytes_ += text_bytes;
     entries_.push_back({text_bytes, std::move(request)});
   }
-  const uint64_t one = 1;
-  // An eventfd's counter overflows after 2^64 wake-ups; until then this cannot fail or block.
-  [[maybe_unused]] const ssize_t n = ::write(event_.get(), &one, sizeof one);
+  raise_event(event_.get());
   return true;
 }
 
 uint64_t RequestQueue::perform_all() {
-  uint64_t count = 0;
-  [[maybe_unused]] const ssize_t n = ::read(event_.get(), &count, sizeof count);
+  drain_event(event_.get());
   std::vector<Entry> entries;
   {
     const std::lock_guard lock(mutex_);

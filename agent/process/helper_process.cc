@@ -55,7 +55,7 @@ void HelperProcess::start(const Question& question) {
   Result<SpawnedProcess> child = spawn(request);
   answer.reset();
   if (!child) return finish(tl::unexpected<Error>(child.error()));
-  child_ = *child;
+  child_ = std::move(*child);
   processes_.add_helper(child_.pid);
   text_ = std::make_shared<std::string>();
   call_after(limit_timer_, question.limit, [this, question, number = question_] {
@@ -87,8 +87,7 @@ void HelperProcess::end_child() {
   }
   if (child_.pid < 0) return;
   // Kill it in any case: a child that has answered may still hang in the driver's clean-up.
-  syscall(SYS_pidfd_send_signal, child_.pidfd, SIGKILL, nullptr, 0);
-  close(child_.pidfd);
+  kill(child_.pid, SIGKILL);
   processes_.remove_helper(std::exchange(child_, {}).pid);
 }
 

@@ -22,6 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "rendezvous/base/process_end.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/unique_fd.h"
 
@@ -197,15 +198,14 @@ std::string refusal_text(const ProcessEntry& process) {
 }
 
 SignalOutcome signal_process(const ProcessEntry& process, int signal) {
-  const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0));
-  if (pidfd < 0) return SignalOutcome::gone;
-  // The pid may have been reused between the scan of /proc and pidfd_open. The descriptor refers to
-  // one process for good, so an equal start time now means that it is the process that was found.
+  // The pid may have been reused since the scan of /proc. A pidfd refers to one process for good,
+  // so an equal start time now means that it is the process that was found. Where pidfds are
+  // refused, its end and another's start might fall between these two lines.
+  const UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0)));
   const auto now = look_at_entry(process.pid);
   const bool same = now && now->start_ticks == process.start_ticks;
-  const bool sent = same && syscall(SYS_pidfd_send_signal, pidfd, signal, nullptr, 0) == 0;
+  const bool sent = same && signal_by_end(pidfd, process.pid, signal);
   const bool refused = same && !sent && errno == EPERM;
-  close(pidfd);
   if (sent) return SignalOutcome::sent;
   return refused ? SignalOutcome::refused : SignalOutcome::gone;
 }

@@ -10,12 +10,13 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "agent/process/process_tree.h"
+#include "agent/process/signal_fd.h"
+#include "agent/process/spawn.h"
 
 namespace muster {
 namespace {
@@ -33,27 +34,21 @@ void take_command_line(const std::vector<std::string>& looks) {
   std::memcpy(program_invocation_name, text.data(), text.size());
 }
 
-void close_all_but(int kept) {
-  const bool below = kept == 0 || syscall(SYS_close_range, 0, kept - 1, 0) == 0;
-  if (below && syscall(SYS_close_range, kept + 1, ~0U, 0) == 0) return;
-  for (auto fd = static_cast<int>(sysconf(_SC_OPEN_MAX)); fd-- > 0;)
-    if (fd != kept) close(fd);
-}
-
 [[noreturn]] void watch(const std::vector<std::string>& looks, int says, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   setsid();
-  close_all_but(says);
+  dup2(says, 0);  // Nothing else stays open.
+  close_descriptors(1, ~0U);
   take_command_line(looks);
   prctl(PR_SET_NAME, "signal-witness");
   sigset_t signals;
   sigprocmask(SIG_BLOCK, nullptr, &signals);
-  const int signal_fd = signalfd(-1, &signals, 0);
-  signalfd_siginfo info{};
-  while (getppid() == parent && read(signal_fd, &info, sizeof info) == sizeof info) {
-    const SignalWitness::Seen seen{static_cast<int>(info.ssi_signo), sender_of(info),
+  siginfo_t info{};
+  while (getppid() == parent) {
+    if (sigwaitinfo(&signals, &info) < 0) continue;  // EINTR: it was stopped.
+    const SignalWitness::Seen seen{info.si_signo, sender_of(signalfd_info(info)),
                                    std::chrono::steady_clock::now()};
-    if (write(says, &seen, sizeof seen) != sizeof seen) break;
+    if (write(0, &seen, sizeof seen) != sizeof seen) break;
   }
   _exit(0);
 }

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <string_view>
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/close_range.h>
@@ -16,6 +18,8 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "rendezvous/base/process_end.h"
 
 namespace muster {
 namespace {
@@ -79,16 +83,6 @@ bool place_standard_descriptors(int (&source)[3]) {
   return true;
 }
 
-// Second line of defence: our own descriptors are close-on-exec already, but inherited ones may not
-// be. Kernels before 5.11 and some sandboxes lack the call.
-void close_on_exec_from_three() {
-  if (syscall(SYS_close_range, 3U, ~0U, CLOSE_RANGE_CLOEXEC) == 0) return;
-  rlimit limit{};
-  getrlimit(RLIMIT_NOFILE, &limit);
-  for (int fd = 3; fd < static_cast<int>(limit.rlim_cur); ++fd)
-    fcntl(fd, F_SETFD, FD_CLOEXEC);
-}
-
 int fail_step(ChildPlan* plan, const char* step) {
   plan->failed_step = step;
   plan->failed_errno = errno;
@@ -119,7 +113,8 @@ __attribute__((no_sanitize("address"))) int child_main(void* argument) {
     return fail_step(plan, "setrlimit(RLIMIT_NOFILE)");
   }
   if (!place_standard_descriptors(plan->source_fds)) return fail_step(plan, "dup2");
-  close_on_exec_from_three();
+  // Our own descriptors are close-on-exec already, but inherited ones may not be.
+  close_descriptors(3, ~0U, CLOSE_RANGE_CLOEXEC);
   const int kept = plan->request.kept_fd;
   if (kept >= 0 && fcntl(kept, F_SETFD, 0) != 0) return fail_step(plan, "fcntl(F_SETFD)");
   // With Yama, only an ancestor may look at its memory and stack, and children of this process are
@@ -154,10 +149,8 @@ Error describe_failure(const ChildPlan& plan) {
   const int e = plan.failed_errno;
   const std::string& program = plan.request.executable;
   if (std::strcmp(plan.failed_step, "execve") != 0) {
-    const char* const remedy =
-        e == EAGAIN ? " (too many processes: see `ulimit -u` and the cgroup's pids.max)" : "";
-    return {ExitCode::environment, fmt::format("cannot start {}: {} failed: {}{}", program,
-                                               plan.failed_step, std::strerror(e), remedy)};
+    return {ExitCode::environment,
+            fmt::format("cannot start {}: {}", program, call_failed(plan.failed_step, e))};
   }
   const auto refused = [&](ExitCode code, std::string_view why) {
     return Error{code, fmt::format("cannot execute {}: {}", program, why)};
@@ -211,21 +204,47 @@ Result<SpawnedProcess> spawn(const SpawnRequest& request) {
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   const auto stack = std::make_unique_for_overwrite<char[]>(kChildStackBytes);
-  int pidfd = -1;
-  const pid_t pid = clone(child_main, stack.get() + kChildStackBytes,
-                          CLONE_VM | CLONE_VFORK | CLONE_PIDFD | SIGCHLD, &plan, &pidfd);
+  const pid_t pid =
+      clone(child_main, stack.get() + kChildStackBytes, CLONE_VM | CLONE_VFORK | SIGCHLD, &plan);
   if (pid < 0) fail_step(&plan, "clone");
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 
-  if (plan.failed_step != nullptr) {
-    if (pid >= 0) {
-      siginfo_t ignored{};
-      waitid(P_PIDFD, static_cast<id_t>(pidfd), &ignored, WEXITED);
-      close(pidfd);
-    }
-    return tl::unexpected<Error>(describe_failure(plan));
+  UniqueFd end;
+  if (plan.failed_step == nullptr && !(end = open_process_end(pid))) {
+    fail_step(&plan, "pidfd_open");
+    kill(pid, SIGKILL);
   }
-  return SpawnedProcess{pid, pidfd};
+  if (plan.failed_step == nullptr) return SpawnedProcess{pid, std::move(end)};
+  if (pid >= 0) waitpid(pid, nullptr, 0);
+  return tl::unexpected<Error>(describe_failure(plan));
+}
+
+// Without close_range(2), as Linux before 5.9 and old seccomp profiles are, /proc has the list: the
+// limit of descriptors may be a billion.
+void close_descriptors(unsigned first, unsigned last, unsigned flags) {
+  if (syscall(SYS_close_range, first, last, flags) == 0) return;
+  const int list = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  alignas(dirent64) char entries[4096];
+  for (long size = 0; (size = syscall(SYS_getdents64, list, entries, sizeof entries)) > 0;) {
+    for (long at = 0; at < size;) {
+      const auto* const entry = reinterpret_cast<const dirent64*>(entries + at);
+      at += entry->d_reclen;
+      const auto fd = static_cast<unsigned>(std::strtoul(entry->d_name, nullptr, 10));
+      if (fd < first || fd > last || fd == static_cast<unsigned>(list)) continue;
+      if (flags == 0) close(static_cast<int>(fd));
+      if (flags != 0) fcntl(static_cast<int>(fd), F_SETFD, FD_CLOEXEC);
+    }
+  }
+  close(list);
+}
+
+std::string call_failed(std::string_view call, int error) {
+  std::string remedy;
+  if (error == EAGAIN) remedy = " (too many processes: see `ulimit -u` and the cgroup's pids.max)";
+  if (is_out_of_descriptors(error)) remedy = " (no descriptors left: raise `ulimit -n`)";
+  if (error == ENOSYS || error == EPERM)
+    remedy = " (this kernel or sandbox, as an old seccomp profile, refuses the call)";
+  return fmt::format("{} failed: {}{}", call, std::strerror(error), remedy);
 }
 
 Environment current_environment() {

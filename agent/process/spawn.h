@@ -1,7 +1,7 @@
-// Starts one process with our own clone(CLONE_VM | CLONE_VFORK | CLONE_PIDFD), because its cost
-// stays flat as the caller's memory grows (fork copies page tables: 25 us per MiB), because a
-// failure is reported as {step, errno} without a status pipe, and because session, parent-death
-// signal, affinity and descriptors must be set before the first instruction of the program.
+// Starts one process with our own clone(CLONE_VM | CLONE_VFORK), because its cost stays flat as the
+// caller's memory grows (fork copies page tables: 25 us per MiB), because a failure is reported as
+// {step, errno} without a status pipe, and because session, parent-death signal, affinity and
+// descriptors must be set before the first instruction of the program.
 //
 // Thread rule: call it from a thread that lives as long as the caller's process. PR_SET_PDEATHSIG
 // fires when the spawning *thread* ends (prctl(2)).
@@ -9,12 +9,14 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <sys/types.h>
 
 #include "agent/process/worker_environment.h"
 #include "rendezvous/base/error.h"
+#include "rendezvous/base/unique_fd.h"
 
 namespace muster {
 
@@ -37,7 +39,7 @@ struct SpawnRequest {
 
 struct SpawnedProcess {
   pid_t pid = -1;
-  int pidfd = -1;  // Owned by the caller, close-on-exec.
+  UniqueFd end;  // Readable once it has ended (rendezvous/base/process_end.h).
 };
 
 // Starts the program as leader of a new session and process group, with an empty signal mask and
@@ -48,6 +50,13 @@ struct SpawnedProcess {
 // before execve: EAGAIN from clone, a CPU that may not be used, ...), cannot_execute (all others:
 // EACCES, ENOEXEC, ELIBBAD, ...).
 Result<SpawnedProcess> spawn(const SpawnRequest& request);
+
+// Closes the descriptors from `first` to `last`, or, with CLOSE_RANGE_CLOEXEC in `flags`, lets
+// execve(2) close them. Safe between fork and execve.
+void close_descriptors(unsigned first, unsigned last, unsigned flags = 0);
+
+// "fork failed: Resource temporarily unavailable (...)", with what to do about it.
+std::string call_failed(std::string_view call, int error);
 
 // The calling process's environment. Entries without '=' are dropped; of duplicates the first wins,
 // as in getenv.

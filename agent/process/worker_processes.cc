@@ -9,12 +9,13 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/resource.h>
-#include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "agent/process/signal_fd.h"
 #include "agent/process/stop_receivers.h"
+#include "rendezvous/base/process_end.h"
 #include "rendezvous/net/call_after.h"
 
 namespace muster {
@@ -32,12 +33,12 @@ constexpr auto kJustStarted = std::chrono::milliseconds(20);
 // engine or by a user who means the front.
 constexpr std::array kHeard{SIGCHLD, SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2};
 
-int open_signalfd() {
+UniqueFd open_signals() {
   sigset_t set;
   sigemptyset(&set);
   for (const int signal : kHeard)
     sigaddset(&set, signal);
-  return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+  return open_signal_fd(set, SFD_NONBLOCK);
 }
 
 std::pair<pid_t, uint64_t> key_of(const ProcessEntry& process) {
@@ -53,7 +54,7 @@ double seconds(const timeval& time) {
 WorkerProcesses::WorkerProcesses(boost::asio::io_context& io, Callbacks callbacks)
     : io_(io),
       callbacks_(std::move(callbacks)),
-      signals_(io, open_signalfd()),
+      signals_(io, open_signals().release()),
       kill_timer_(io),
       cgroup_(JobCgroup::create()) {
   wait_for_signals();
@@ -79,7 +80,7 @@ Result<pid_t> WorkerProcesses::start(int local_rank, SpawnRequest request) {
   worker.pid = process->pid;
   worker.exited = worker.has_signal = false;
   worker.started = std::chrono::steady_clock::now();
-  worker.pidfd = std::make_unique<boost::asio::posix::stream_descriptor>(io_, process->pidfd);
+  worker.end = std::make_unique<boost::asio::posix::stream_descriptor>(io_, process->end.release());
   seen_pids_.insert(worker.pid);
   wait_for(local_rank);
   return worker.pid;
@@ -87,30 +88,28 @@ Result<pid_t> WorkerProcesses::start(int local_rank, SpawnRequest request) {
 
 void WorkerProcesses::wait_for(int local_rank) {
   Worker& worker = workers_[static_cast<size_t>(local_rank)];
-  worker.pidfd->async_wait(boost::asio::posix::stream_descriptor::wait_read,
-                           [this, local_rank, pid = worker.pid](boost::system::error_code error) {
-                             if (!error) on_pidfd_readable(local_rank, pid);
-                           });
+  worker.end->async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                         [this, local_rank, pid = worker.pid](boost::system::error_code error) {
+                           if (!error) on_end(local_rank, pid);
+                         });
 }
 
-// waitid on a pidfd can reap only this one process, and it returns the rusage, which neither
-// waitpid nor Boost.Process's handle does.
-void WorkerProcesses::on_pidfd_readable(int local_rank, pid_t pid) {
+// The system call returns the rusage, which neither waitpid nor Boost.Process's handle does.
+void WorkerProcesses::on_end(int local_rank, pid_t pid) {
   Worker& worker = workers_[static_cast<size_t>(local_rank)];
   if (worker.exited || worker.pid != pid) return;
   siginfo_t info{};
   rusage usage{};
-  const long waited =
-      syscall(SYS_waitid, P_PIDFD, worker.pidfd->native_handle(), &info, WEXITED | WNOHANG, &usage);
+  const long waited = syscall(SYS_waitid, P_PID, pid, &info, WEXITED | WNOHANG, &usage);
   if (waited != 0 || info.si_pid == 0) {
-    // The pidfd says that the process has ended, but it cannot be reaped: a tracer holds it
-    // (ptrace(2)). Another wait on the pidfd would return at once, again and again.
+    // The process has ended, but it cannot be reaped: a tracer holds it (ptrace(2)). Another wait
+    // for its end would return at once, again and again.
     worker.again = std::make_unique<boost::asio::steady_timer>(io_);
     return call_after(*worker.again, kTracedAgainAfter,
-                      [this, local_rank, pid] { on_pidfd_readable(local_rank, pid); });
+                      [this, local_rank, pid] { on_end(local_rank, pid); });
   }
   worker.exited = true;
-  worker.pidfd.reset();
+  worker.end.reset();
   WorkerExit exit{local_rank,
                   worker.pid,
                   exit_status_from_siginfo(info.si_code, info.si_status),
@@ -141,10 +140,11 @@ void WorkerProcesses::on_signals() {
   check_empty();
 }
 
-// Looks before it reaps (WNOWAIT): workers are reaped through their pidfds, helpers by their owner.
-// Either one hides the orphans behind it, and SIGCHLD may be merged, so the owner looks again after
-// reaping. Workers are taken in the order in which epoll reports their pidfds, which is the order
-// of their deaths; waitid(P_ALL) gives the order in which they were started.
+// Looks before it reaps (WNOWAIT): workers are reaped when their descriptors show their end,
+// helpers by their owner. Either one hides the orphans behind it, and SIGCHLD may be merged, so the
+// owner looks again after reaping. Workers are taken in the order in which epoll reports their
+// pidfds, which is the order of their deaths; waitid(P_ALL) gives the order in which they were
+// started.
 void WorkerProcesses::reap_orphans() {
   siginfo_t info{};
   while (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0) {
@@ -184,7 +184,7 @@ std::vector<AtStop> WorkerProcesses::look() const {
       seen.push_back(worker.pid == 0 ? AtStop::unknown : AtStop::ended);
       continue;
     }
-    pollfd ended{worker.pidfd->native_handle(), POLLIN, 0};
+    pollfd ended{worker.end->native_handle(), POLLIN, 0};
     if (poll(&ended, 1, 0) == 1) {
       seen.push_back(AtStop::ended);
       continue;
@@ -256,9 +256,9 @@ void WorkerProcesses::follow(const std::vector<ProcessEntry>& tree,
   }
   if (shells->empty()) return;
   for (const pid_t pid : receivers) {
-    const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
-    if (pidfd < 0) continue;
-    const auto ended = std::make_shared<boost::asio::posix::stream_descriptor>(io_, pidfd);
+    UniqueFd end = open_process_end(pid);
+    if (!end) continue;
+    const auto ended = std::make_shared<boost::asio::posix::stream_descriptor>(io_, end.release());
     ended->async_wait(boost::asio::posix::stream_descriptor::wait_read,
                       [this, shells, ended](boost::system::error_code error) {
                         if (error || shells.use_count() > 1) return;
@@ -393,8 +393,7 @@ void WorkerProcesses::forward(int signal) {
 
 bool WorkerProcesses::forward_to(int local_rank, int signal) {
   const Worker& worker = workers_[static_cast<size_t>(local_rank)];
-  return !worker.exited &&
-         syscall(SYS_pidfd_send_signal, worker.pidfd->native_handle(), signal, nullptr, 0) == 0;
+  return !worker.exited && ::kill(worker.pid, signal) == 0;  // It is not reaped.
 }
 
 // SIGSTOP, not SIGTSTP: a worker leads an orphaned process group, for which the terminal stop

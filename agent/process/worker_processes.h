@@ -1,4 +1,4 @@
-// The processes of one node's workers and everything that they start: spawning, waiting by pidfd,
+// The processes of one node's workers and everything that they start: spawning, waiting,
 // signalling, killing, reaping. It makes no decisions; the WorkerGroup machine does. Runs on the
 // control loop and never blocks except on procfs.
 //
@@ -82,8 +82,8 @@ class WorkerProcesses {
 
   // All descendants, workers included.
   std::vector<ProcessEntry> descendants() const { return descendants_of(getpid(), helpers_); }
-  // The state of each worker now, by local rank. If the pidfd or procfs shows that a process has
-  // begun to exit before any signal of ours, the exit is its own doing.
+  // The state of each worker now, by local rank. If its descriptor or procfs shows that a process
+  // has begun to exit before any signal of ours, the exit is its own doing.
   std::vector<AtStop> look() const;
   pid_t pid(int local_rank) const { return workers_[static_cast<size_t>(local_rank)].pid; }
 
@@ -100,12 +100,12 @@ class WorkerProcesses {
     bool exited = true;
     bool has_signal = false;  // Of the stop.
     std::chrono::steady_clock::time_point started;
-    std::unique_ptr<boost::asio::posix::stream_descriptor> pidfd;
+    std::unique_ptr<boost::asio::posix::stream_descriptor> end;
     std::unique_ptr<boost::asio::steady_timer> again;
   };
 
   void wait_for(int local_rank);
-  void on_pidfd_readable(int local_rank, pid_t pid);
+  void on_end(int local_rank, pid_t pid);
   void wait_for_signals();
   void on_signals();
   std::set<pid_t> live_workers_and_helpers() const;
@@ -126,7 +126,7 @@ class WorkerProcesses {
 
   boost::asio::io_context& io_;
   Callbacks callbacks_;
-  boost::asio::posix::stream_descriptor signals_;  // A signalfd.
+  boost::asio::posix::stream_descriptor signals_;  // open_signal_fd()
   boost::asio::steady_timer kill_timer_;
   std::unique_ptr<JobCgroup> cgroup_;
   std::vector<Worker> workers_;

@@ -95,7 +95,6 @@ Result<std::string> output_of(const std::vector<std::string>& argv) {
   const Result<SpawnedProcess> child = spawn(request);
   end.reset();
   if (!child) return tl::unexpected(child.error());
-  const UniqueFd pidfd(child->pidfd);
   std::string text;
   const auto limit = steady_clock::now() + kPySpyPatience;
   for (bool more = true; more && text.size() < kOutputBytesMax;) {

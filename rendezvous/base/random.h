@@ -6,15 +6,21 @@
 #include <cstddef>
 #include <string>
 
+#include <fcntl.h>
 #include <sys/random.h>
 
 #include "rendezvous/base/error.h"
+#include "rendezvous/base/unique_fd.h"
 
 namespace muster {
 
 inline void fill_randomly(void* data, size_t size) {
   for (size_t filled = 0; filled < size;) {
-    const ssize_t got = getrandom(static_cast<char*>(data) + filled, size - filled, 0);
+    ssize_t got = getrandom(static_cast<char*>(data) + filled, size - filled, 0);
+    if (got < 0 && errno != EINTR) {  // A sandbox refuses it.
+      const UniqueFd file(open("/dev/urandom", O_RDONLY | O_CLOEXEC));
+      got = read(file.get(), static_cast<char*>(data) + filled, size - filled);
+    }
     CHECK(got > 0 || errno == EINTR);
     if (got > 0) filled += static_cast<size_t>(got);
   }

@@ -11,8 +11,8 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 
+#include "rendezvous/base/event_fd.h"
 #include "rendezvous/base/random.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/etcd/etcd_codec.h"
@@ -73,7 +73,7 @@ std::string no_answer(const std::vector<EtcdMember>& members,
 }  // namespace
 
 EtcdClient::EtcdClient(EtcdOptions options)
-    : options_(std::move(options)), cancel_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    : options_(std::move(options)), cancel_(open_event_fd()) {
   CHECK(!options_.members.empty());
   // The nodes of a job are many, and shall not all ask the same member.
   current_ = random_value<size_t>() % options_.members.size();
@@ -249,7 +249,7 @@ void EtcdClient::pause(Duration time) const {
 }
 
 void EtcdClient::cancel() {
-  eventfd_write(cancel_.get(), 1);
+  raise_event(cancel_.get());
 }
 
 bool EtcdClient::is_cancelled() const {
@@ -258,8 +258,7 @@ bool EtcdClient::is_cancelled() const {
 }
 
 void EtcdClient::resume() {
-  eventfd_t ignored = 0;
-  eventfd_read(cancel_.get(), &ignored);
+  drain_event(cancel_.get());
 }
 
 }  // namespace muster

@@ -327,7 +327,7 @@ class Once(Base):
                 self.setUp()
                 job = self.saves()
                 witness, = [p for p in self.everything(job) if is_witness(p)]
-                self.assertEqual(len(os.listdir(f"/proc/{witness}/fd")), 2)
+                self.assertEqual(len(os.listdir(f"/proc/{witness}/fd")), 1)
                 os.kill(job.pid if victim == "front" else job.agent(), signal.SIGKILL)
                 wait_for(lambda: is_gone(witness), "the witness has gone")
                 job.wait()

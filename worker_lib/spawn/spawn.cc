@@ -155,7 +155,7 @@ Outcome<SpawnResult> start_and_wait(int nprocs, const SpawnOptions& options,
     Outcome<StartedRank> started = start_rank(
         arguments, rank_environment(inherited, rank, nprocs, meeting, mark, options.environment));
     if (!started) return tl::unexpected(started.error());
-    keeper.add(*started);
+    keeper.add(std::move(*started));
   }
   return keeper.wait([&](const SpawnResult& result) {
     // Tells the other ranks why they are stopped.

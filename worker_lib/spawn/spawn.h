@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "muster/spawn.h"
+#include "rendezvous/base/unique_fd.h"
 #include "worker_lib/failure.h"
 #include "worker_lib/watch/process_life.h"
 
@@ -45,7 +46,7 @@ int run_as_rank(int rank, const std::function<int(int)>& function);
 // A process that was started and not yet reaped.
 struct StartedRank {
   int pid = -1;
-  int pidfd = -1;
+  UniqueFd end;  // rendezvous/base/process_end.h
 };
 
 // Starts this program again (/proc/self/exe), with SIGKILL as its parent-death signal and
@@ -81,7 +82,7 @@ class RankKeeper {
   std::vector<GlobalRank> running_ranks() const;
 
   const SpawnOptions& options_;
-  std::vector<StartedRank> started_;  // By rank; pidfd -1: reaped.
+  std::vector<StartedRank> started_;  // By rank; reaped: without `end`.
   SpawnResult result_;
   bool is_stopping_ = false;  // From here on, ranks end because they are stopped.
 };

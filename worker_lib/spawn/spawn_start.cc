@@ -1,5 +1,5 @@
-// Starting one rank: clone(CLONE_VM | CLONE_VFORK | CLONE_PIDFD), since posix_spawn(3) can neither
-// set a parent-death signal before the program runs nor return a pidfd.
+// Starting one rank: clone(CLONE_VM | CLONE_VFORK), since posix_spawn(3) cannot set a parent-death
+// signal before the program runs.
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "rendezvous/base/process_end.h"
 #include "worker_lib/spawn/spawn.h"
 
 namespace muster::worker {
@@ -77,10 +78,9 @@ Outcome<StartedRank> start_rank(const std::vector<std::string>& arguments,
   sigfillset(&all);
   RankPlan plan{argv.data(), envp.data(), &before, getpid(), nullptr, 0};
   const auto stack = std::make_unique_for_overwrite<char[]>(kRankStackBytes);
-  int pidfd = -1;
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  const pid_t pid = clone(rank_main, stack.get() + kRankStackBytes,
-                          CLONE_VM | CLONE_VFORK | CLONE_PIDFD | SIGCHLD, &plan, &pidfd);
+  const pid_t pid =
+      clone(rank_main, stack.get() + kRankStackBytes, CLONE_VM | CLONE_VFORK | SIGCHLD, &plan);
   const int clone_errno = errno;
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (pid < 0) {
@@ -88,10 +88,13 @@ Outcome<StartedRank> start_rank(const std::vector<std::string>& arguments,
                   fmt::format("cannot start a rank: clone failed: {}{}", std::strerror(clone_errno),
                               clone_errno == EAGAIN ? " (see `ulimit -u`)" : ""));
   }
-  if (plan.failed_step == nullptr) return StartedRank{pid, pidfd};
-  siginfo_t ignored{};
-  waitid(P_PIDFD, static_cast<id_t>(pidfd), &ignored, WEXITED);
-  close(pidfd);
+  UniqueFd end;
+  if (plan.failed_step == nullptr && !(end = open_process_end(pid))) {
+    fail_rank_step(&plan, "pidfd_open");
+    kill(pid, SIGKILL);
+  }
+  if (plan.failed_step == nullptr) return StartedRank{pid, std::move(end)};
+  waitpid(pid, nullptr, 0);
   return failed(ErrorCode::system, fmt::format("cannot start a rank: {} failed: {}",
                                                plan.failed_step, std::strerror(plan.failed_errno)));
 }

@@ -7,10 +7,10 @@
 #include <fmt/ranges.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "rendezvous/base/process_end.h"
 #include "worker_lib/spawn/spawn.h"
 #include "worker_lib/watch/process_life.h"
 
@@ -28,10 +28,6 @@ RankClock::time_point rank_deadline(std::optional<std::chrono::milliseconds> tim
   const auto now = RankClock::now();
   const auto never = RankClock::time_point::max();
   return !timeout || *timeout >= never - now ? never : now + *timeout;
-}
-
-void signal_rank(int pidfd, int signal) {
-  syscall(SYS_pidfd_send_signal, pidfd, signal, nullptr, 0U);
 }
 
 std::string how_it_ended(const RankExit& exit) {
@@ -64,19 +60,19 @@ RankKeeper::~RankKeeper() {
 }
 
 void RankKeeper::add(StartedRank started) {
-  started_.push_back(started);
   result_.ranks.push_back({.pid = started.pid});
+  started_.push_back(std::move(started));
 }
 
 bool RankKeeper::any_running() const {
-  return std::ranges::any_of(started_, [](const StartedRank& rank) { return rank.pidfd >= 0; });
+  return std::ranges::any_of(started_, [](const StartedRank& rank) { return bool(rank.end); });
 }
 
 // Waits until one of them ends.
 void RankKeeper::await_change(Instant until) {
   std::vector<pollfd> entries;
   for (const StartedRank& rank : started_)
-    entries.push_back({rank.pidfd, POLLIN, 0});
+    entries.push_back({rank.end.get(), POLLIN, 0});
   const auto left = std::clamp<RankClock::duration>(
       until - RankClock::now(), RankClock::duration::zero(), std::chrono::hours{1});
   const auto ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
@@ -86,9 +82,9 @@ void RankKeeper::await_change(Instant until) {
 // True: it has ended.
 bool RankKeeper::reap(size_t rank) {
   siginfo_t info{};
-  const int pidfd = started_[rank].pidfd;
-  if (pidfd < 0) return false;
-  if (waitid(P_PIDFD, static_cast<id_t>(pidfd), &info, WEXITED | WNOHANG) != 0) {
+  pollfd ended{started_[rank].end.get(), POLLIN, 0};
+  if (!started_[rank].end || poll(&ended, 1, 0) <= 0) return false;
+  if (waitid(P_PID, static_cast<id_t>(started_[rank].pid), &info, WEXITED | WNOHANG) != 0) {
     // The program ignores SIGCHLD, so the kernel kept no status: how it ended is unknown.
     if (errno != ECHILD) return false;
     info.si_pid = started_[rank].pid;
@@ -98,8 +94,7 @@ bool RankKeeper::reap(size_t rank) {
   RankExit& exit = result_.ranks[rank];
   exit.signal = info.si_code == CLD_EXITED ? 0 : info.si_status;
   exit.code = exit.signal != 0 ? 128 + exit.signal : info.si_status;
-  close(pidfd);
-  started_[rank].pidfd = -1;
+  started_[rank].end.reset();
   return true;
 }
 
@@ -118,7 +113,7 @@ void RankKeeper::reap_ended() {
 // it may be reaped sooner.
 void RankKeeper::await_those_on_their_way() {
   const auto is_on_its_way = [](const StartedRank& rank) {
-    return rank.pidfd >= 0 && is_exiting(rank.pid);
+    return rank.end && is_exiting(rank.pid);
   };
   const Instant patience = RankClock::now() + kExitPatience;
   while (RankClock::now() < patience && std::ranges::any_of(started_, is_on_its_way)) {
@@ -130,9 +125,9 @@ void RankKeeper::await_those_on_their_way() {
 void RankKeeper::stop_rest(int signal) {
   is_stopping_ = true;
   for (size_t rank = 0; rank < started_.size(); ++rank) {
-    if (started_[rank].pidfd < 0) continue;
+    if (!started_[rank].end) continue;
     result_.ranks[rank].stopped = true;
-    signal_rank(started_[rank].pidfd, signal);
+    signal_by_end(started_[rank].end, started_[rank].pid, signal);
   }
 }
 
@@ -158,7 +153,7 @@ void RankKeeper::stop_and_wait() {
 std::vector<GlobalRank> RankKeeper::running_ranks() const {
   std::vector<GlobalRank> ranks;
   for (size_t rank = 0; rank < started_.size(); ++rank) {
-    if (started_[rank].pidfd >= 0) ranks.push_back(GlobalRank{static_cast<int>(rank)});
+    if (started_[rank].end) ranks.push_back(GlobalRank{static_cast<int>(rank)});
   }
   return ranks;
 }

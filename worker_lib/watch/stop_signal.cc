@@ -6,8 +6,9 @@
 #include <ctime>
 
 #include <fmt/format.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
+
+#include "rendezvous/base/event_fd.h"
 
 namespace muster::worker {
 namespace {
@@ -40,8 +41,7 @@ void on_sigterm(int, siginfo_t* info, void*) {
   if (info->si_code == SI_TIMER || getpid() != stop.owner.load()) return die_of_sigterm();
   if (stop.came.exchange(true)) return;
   const int saved_errno = errno;
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = write(stop.event_fd.load(), &one, sizeof one);
+  raise_event(stop.event_fd);
   if (stop.ends.load()) {
     itimerspec after{};
     after.it_value.tv_sec = kSecondsToLive;
@@ -67,7 +67,7 @@ tl::unexpected<Failure> stop_failure(const char* what) {
 Outcome<> prepare_process(StopPolicy policy) {
   ProcessStop& stop = process_stop;
   if (stop.owner.load() != getpid()) {
-    stop.event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    stop.event_fd = open_event_fd().release();
     if (stop.event_fd < 0) return stop_failure("make an eventfd");
     stop.came = false;
     stop.has_timer = false;
@@ -92,7 +92,7 @@ Outcome<std::unique_ptr<StopSignal>> StopSignal::install(StopPolicy policy) {
   sigaction(SIGTERM, nullptr, &now);
   const bool wanted = policy != StopPolicy::ignore && (is_default(now) || is_ours(now));
   if (!wanted || process_stop.is_taken.exchange(true)) {
-    const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    const int fd = open_event_fd().release();
     if (fd < 0) return stop_failure("make an eventfd");
     return std::unique_ptr<StopSignal>(new StopSignal(fd, false));
   }
@@ -117,10 +117,7 @@ StopSignal::~StopSignal() {
   sigaction(SIGTERM, nullptr, &now);
   const bool is_ending = process_stop.came && process_stop.ends;
   if (is_ours(now) && !is_ending) std::signal(SIGTERM, SIG_DFL);
-  if (!process_stop.came) {
-    eventfd_t drained;
-    eventfd_read(event_fd_, &drained);
-  }
+  if (!process_stop.came) drain_event(event_fd_);
   process_stop.is_taken = false;
 }
 
@@ -131,7 +128,7 @@ bool StopSignal::came() const {
 
 void StopSignal::pretend() {
   pretended_ = true;
-  eventfd_write(event_fd_, 1);
+  raise_event(event_fd_);
 }
 
 }  // namespace muster::worker

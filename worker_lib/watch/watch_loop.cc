@@ -7,9 +7,9 @@
 
 #include <pthread.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "rendezvous/base/event_fd.h"
 #include "worker_lib/quiet_thread.h"
 
 namespace muster::worker {
@@ -45,7 +45,7 @@ WatchLoop::WatchLoop(Options options, Socket epoll, Socket wake)
 Outcome<std::unique_ptr<WatchLoop>> WatchLoop::make(Options options) {
   Socket epoll(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll.is_open()) return watch_system_failure("make an epoll set");
-  Socket wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  Socket wake(open_event_fd().release());
   if (!wake.is_open()) return watch_system_failure("make an eventfd");
   std::unique_ptr<WatchLoop> loop(
       new WatchLoop(std::move(options), std::move(epoll), std::move(wake)));
@@ -119,7 +119,7 @@ void WatchLoop::leave() {
 }
 
 void WatchLoop::wake() {
-  ::eventfd_write(wake_.fd(), 1);
+  raise_event(wake_.fd());
 }
 
 // Returns the least value of done_ once the event has been performed.
@@ -200,8 +200,7 @@ void WatchLoop::on_event(uint64_t tag, uint32_t events) {
 }
 
 void WatchLoop::take_posted() {
-  eventfd_t count;
-  ::eventfd_read(wake_.fd(), &count);
+  drain_event(wake_.fd());
   std::vector<WatchTree::Event> posted;
   {
     const std::lock_guard lock(mutex_);

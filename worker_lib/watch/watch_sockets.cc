@@ -8,11 +8,11 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include "rendezvous/base/hex.h"
+#include "rendezvous/base/process_end.h"
 #include "rendezvous/net/abstract_address.h"
 #include "rendezvous/net/interfaces.h"
 #include "worker_lib/fork_guard.h"
@@ -130,7 +130,7 @@ Socket watch_process(const Socket& unix_connection) {
     return Socket();
   // A process of another PID namespace has PID 0.
   if (who.pid <= 0 || who.pid == ::getpid()) return Socket();
-  return Socket(static_cast<int>(::syscall(SYS_pidfd_open, who.pid, 0)));
+  return Socket(open_process_end(who.pid).release());
 }
 
 std::optional<Socket> accept_unix(const Socket& listener, int& error) {

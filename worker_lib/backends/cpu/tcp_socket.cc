@@ -8,11 +8,11 @@
 #include <fmt/format.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "rendezvous/base/event_fd.h"
 #include "rendezvous/net/abstract_address.h"
 
 namespace muster::worker {
@@ -36,18 +36,17 @@ Outcome<Socket> connect_to(int family, const sockaddr* raw, socklen_t length) {
 
 Outcome<WakeEvent> WakeEvent::make() {
   WakeEvent event;
-  event.socket_ = Socket(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  event.socket_ = Socket(open_event_fd().release());
   if (!event.socket_) return socket_failure("could not make an eventfd", errno);
   return event;
 }
 
 void WakeEvent::wake() const {
-  eventfd_write(fd(), 1);  // If the counter is full, the descriptor is readable anyway.
+  raise_event(fd());
 }
 
 void WakeEvent::drain() const {
-  eventfd_t count = 0;
-  eventfd_read(fd(), &count);
+  drain_event(fd());
 }
 
 Outcome<Socket> begin_connect(const SocketAddress& address) {

@@ -42,9 +42,8 @@ Ran run_shell(const std::string& script, SpawnRequest request = {}) {
     ran.output.append(buffer, static_cast<size_t>(n));
   close(fds[0]);
   siginfo_t info{};
-  EXPECT_EQ(waitid(P_PIDFD, static_cast<id_t>(process->pidfd), &info, WEXITED), 0);
+  EXPECT_EQ(waitid(P_PID, static_cast<id_t>(process->pid), &info, WEXITED), 0);
   EXPECT_EQ(info.si_pid, process->pid);
-  close(process->pidfd);
   ran.code = info.si_status;
   return ran;
 }
@@ -153,8 +152,7 @@ TEST(Spawn, StandardDescriptorsMayBeSwapped) {
   EXPECT_STREQ(buffer, "to-stdout\n");
   close(fds[0]);
   siginfo_t info{};
-  waitid(P_PIDFD, static_cast<id_t>(process->pidfd), &info, WEXITED);
-  close(process->pidfd);
+  waitid(P_PID, static_cast<id_t>(process->pid), &info, WEXITED);
 }
 
 TEST(Spawn, SignalMaskIsEmptyAndOnlyWhatTheUserIgnoredIsIgnored) {
