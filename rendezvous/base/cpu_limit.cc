@@ -9,7 +9,7 @@
 
 #include <sched.h>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/cgroup.h"
 
 namespace muster {
 namespace {
@@ -42,19 +42,6 @@ double quota_of_v1(const fs::path& folder) {
   return read_quota(quota_in, period_in);
 }
 
-// The tightest quota of `folder`, where the hierarchy is mounted, and of the groups on the way down
-// to `group`. In a container the path may be the host's and not exist below the mount, which then
-// is the container's own group.
-double tightest_quota(fs::path folder, const std::string& group,
-                      double (*quota_of)(const fs::path&)) {
-  double limit = quota_of(folder);
-  for (const fs::path& part : fs::path(group).relative_path()) {
-    if (part == "..") break;  // Seen from a cgroup namespace, a group outside of it.
-    limit = std::min(limit, quota_of(folder /= part));
-  }
-  return limit;
-}
-
 }  // namespace
 
 std::vector<int> allowed_cpus() {
@@ -74,30 +61,15 @@ std::vector<int> allowed_cpus() {
 }
 
 double cgroup_cpu_quota(const fs::path& root) {
-  const fs::path mounts = root / "sys/fs/cgroup";
-  std::ifstream in(root / "proc/self/cgroup");
   double limit = kNoCpuQuota;
-  // Lines look like "4:cpu,cpuacct:/path" (v1) or "0::/path" (v2).
-  for (std::string line; std::getline(in, line);) {
-    const size_t first = line.find(':');
-    const size_t second = first == std::string::npos ? first : line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    const std::string group = line.substr(second + 1);
-    if (controllers.empty()) {
-      for (const char* name : {"", "unified"})
-        limit = std::min(limit, tightest_quota(mounts / name, group, quota_of_v2));
-    } else if (contains("," + controllers + ",", ",cpu,")) {
-      for (const char* name : {"cpu", "cpu,cpuacct", "cpuacct,cpu"})
-        limit = std::min(limit, tightest_quota(mounts / name, group, quota_of_v1));
-    }
-  }
+  for (const fs::path& group : cgroup_folders("cpu", root))
+    limit = std::min({limit, quota_of_v1(group), quota_of_v2(group)});
   return limit;
 }
 
 int usable_cores(const std::vector<int>& allowed, double quota) {
   const auto cores = static_cast<double>(allowed.size());
-  return static_cast<int>(std::max(1.0, std::min(cores, std::ceil(quota))));
+  return static_cast<int>(std::max(1.0, std::min(cores, std::floor(quota))));
 }
 
 }  // namespace muster

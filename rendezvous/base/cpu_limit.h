@@ -19,7 +19,8 @@ std::vector<int> allowed_cpus();
 // process's cgroup and its parents; kNoCpuQuota if there is none. Tests have another `root`.
 double cgroup_cpu_quota(const std::filesystem::path& root = "/");
 
-// min(affinity, quota rounded up), at least 1.
+// min(affinity, quota), rounded down, at least 1: as many threads more than the quota allows are
+// throttled, all at once.
 int usable_cores(const std::vector<int>& allowed = allowed_cpus(),
                  double quota = cgroup_cpu_quota());
 

@@ -138,14 +138,15 @@ TEST(CpuLimit, JunkIsNoQuota) {
   EXPECT_EQ(cgroup_cpu_quota(tree.root()), kNoCpuQuota);
 }
 
-TEST(CpuLimit, UsableCoresAreTheSmallerOfMaskAndQuotaRoundedUp) {
+TEST(CpuLimit, UsableCoresAreTheSmallerOfMaskAndQuotaRoundedDown) {
   const std::vector<int> eight{0, 1, 2, 3, 4, 5, 6, 7};
   EXPECT_EQ(usable_cores(eight, kNoCpuQuota), 8);
-  EXPECT_EQ(usable_cores(eight, 1.5), 2);
+  EXPECT_EQ(usable_cores(eight, 1.5), 1);
   EXPECT_EQ(usable_cores(eight, 0.1), 1);
   EXPECT_EQ(usable_cores(eight, 2.0), 2);
+  EXPECT_EQ(usable_cores(eight, 3.9), 3);
   EXPECT_EQ(usable_cores(eight, 1e12), 8);
-  EXPECT_EQ(usable_cores(eight, 1.00001), 2);
+  EXPECT_EQ(usable_cores(eight, 1.00001), 1);
   EXPECT_EQ(usable_cores({3}, 64.0), 1);
   EXPECT_EQ(usable_cores(), usable_cores(allowed_cpus(), cgroup_cpu_quota()));
 }

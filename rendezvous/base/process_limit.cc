@@ -1,0 +1,66 @@
+#include "rendezvous/base/process_limit.h"
+
+#include <fstream>
+#include <limits>
+#include <optional>
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "rendezvous/base/cgroup.h"
+
+namespace muster {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string rlimit_text() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NPROC, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return {};
+  return fmt::format("ulimit -u (RLIMIT_NPROC) is {} for all processes and threads of uid {}",
+                     limit.rlim_cur, getuid());
+}
+
+}  // namespace
+
+ProcessLimits::ProcessLimits(const fs::path& root) : groups_(cgroup_folders("pids", root)) {
+  int inside = 0;
+  int outside = -1;
+  std::ifstream map(root / "proc/self/uid_map");
+  root_is_exempt_ = (map >> inside >> outside) && inside == 0 && outside == 0;
+  snapshot();
+}
+
+// Before Linux 6.11 the count is in the group of the process, else in that of the limit.
+int64_t ProcessLimits::refusals() const {
+  int64_t sum = 0;
+  for (const fs::path& group : groups_)
+    sum += number_in_file(group / "pids.events", "max ").value_or(0);
+  return sum;
+}
+
+void ProcessLimits::snapshot() {
+  refusals_before_ = refusals();
+}
+
+std::string ProcessLimits::met() const {
+  const bool refused = refusals() > refusals_before_;
+  int64_t least_room = refused ? std::numeric_limits<int64_t>::max() : 1;
+  std::string text;
+  for (const fs::path& group : groups_) {
+    const std::optional<int64_t> max = number_in_file(group / "pids.max");
+    const std::optional<int64_t> used = number_in_file(group / "pids.current");
+    if (!max || !used || *max - *used >= least_room) continue;
+    least_room = *max - *used;
+    text = fmt::format("pids.max of {} is {}", group.string(), *max);
+  }
+  if (!text.empty() || (getuid() == 0 && root_is_exempt_)) return text;
+  return rlimit_text();
+}
+
+std::string process_limit_met() {
+  return ProcessLimits().met();
+}
+
+}  // namespace muster

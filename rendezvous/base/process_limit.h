@@ -1,0 +1,34 @@
+// Which limit on processes and threads is in the way where fork() or the start of a thread says
+// EAGAIN: pids.max of a cgroup, or RLIMIT_NPROC.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace muster {
+
+class ProcessLimits {
+ public:
+  explicit ProcessLimits(const std::filesystem::path& root = "/");
+
+  // From here on a refusal by a cgroup is remembered by its kernel's count of them.
+  void snapshot();
+
+  // A phrase: "pids.max of /sys/fs/cgroup/pids/job is 14", "ulimit -u (RLIMIT_NPROC) is 14 for all
+  // processes and threads of uid 4001". Empty: neither limits this process.
+  std::string met() const;
+
+ private:
+  int64_t refusals() const;
+
+  std::vector<std::filesystem::path> groups_;
+  bool root_is_exempt_ = false;  // Not the root of a user namespace.
+  int64_t refusals_before_ = 0;
+};
+
+// For an EAGAIN of this moment.
+std::string process_limit_met();
+
+}  // namespace muster
