@@ -26,9 +26,9 @@
 #include "agent/process/process_tree.h"
 #include "agent/process/signal_fd.h"
 #include "agent/process/signal_witness.h"
-#include "agent/process/spawn.h"
 #include "rendezvous/base/contract.h"
 #include "rendezvous/base/process_end.h"
+#include "rendezvous/base/process_limit.h"
 #include "rendezvous/base/unique_fd.h"
 
 namespace muster {

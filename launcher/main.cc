@@ -3,6 +3,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -31,6 +32,7 @@
 #include "launcher/slurm_step.h"
 #include "launcher/version.h"
 #include "rendezvous/base/contract.h"
+#include "rendezvous/base/process_limit.h"
 #include "rendezvous/base/text.h"
 
 namespace muster {
@@ -123,7 +125,14 @@ int launch(const ParsedCommandLine& line, const Environment& environment) {
   }
   return run_front(spec.stop_signals, [&input, &descriptor_limit](AgentContext context) {
     context.descriptor_limit = *descriptor_limit;
-    return run_agent(input, context);
+    try {
+      return run_agent(input, context);
+    } catch (const std::system_error& error) {  // Of a thread, mostly.
+      return complain(
+          {ExitCode::environment, "cannot go on: " + call_failed("a call", error.code().value())});
+    } catch (const std::exception& error) {
+      return complain({ExitCode::environment, fmt::format("cannot go on: {}", error.what())});
+    }
   });
 }
 

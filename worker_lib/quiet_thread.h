@@ -6,8 +6,7 @@
 #include <thread>
 #include <utility>
 
-#include <fmt/format.h>
-
+#include "rendezvous/base/process_limit.h"
 #include "rendezvous/base/quiet_thread.h"
 #include "worker_lib/failure.h"
 
@@ -19,10 +18,17 @@ Outcome<std::thread> start_quiet_thread(Work&& work) {
   try {
     return quiet_thread(std::forward<Work>(work));
   } catch (const std::system_error& refused) {
-    return failed(ErrorCode::system,
-                  fmt::format("cannot start a thread: {}; the limits of threads (ulimit -u, "
-                              "pids.max) or of memory (ulimit -v) may be reached",
-                              refused.code().message()));
+    return failed(ErrorCode::system, call_failed("starting a thread", refused.code().value()));
+  }
+}
+
+// Runs `work` on a thread of its own, or, if there is no room for one, here.
+template <typename Work>
+void start_or_run(Work work) {
+  if (Outcome<std::thread> thread = start_quiet_thread(work)) {
+    thread->detach();
+  } else {
+    work();
   }
 }
 

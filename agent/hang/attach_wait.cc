@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <ctime>
+#include <system_error>
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -28,13 +29,17 @@ AttachWait::AttachWait(std::vector<const std::atomic<uint32_t>*> words,
     : words_(words.begin(), words.begin() + static_cast<ptrdiff_t>(std::min<size_t>(
                                                 words.size(), FUTEX_WAITV_MAX - 1))),
       attached_(std::move(attached)) {
-  thread_ = quiet_thread([this] { wait(); });
+  try {
+    thread_ = quiet_thread([this] { wait(); });
+  } catch (const std::system_error&) {
+    attached_();  // There is no room for a thread: the loop looks from now on.
+  }
 }
 
 AttachWait::~AttachWait() {
   ending_ = 1;
   syscall(SYS_futex, &ending_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 bool AttachWait::any_attached() const {

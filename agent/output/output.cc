@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "agent/output/output_loop.h"
+#include "rendezvous/base/process_limit.h"
 #include "rendezvous/base/quiet_thread.h"
 
 namespace muster {
@@ -26,9 +27,7 @@ Result<std::unique_ptr<Output>> Output::start(OutputOptions options) {
     // or to the terminal from the background fails or succeeds like any other.
     output->thread_ = quiet_thread([loop = output->loop_] { loop->run(); });
   } catch (const std::system_error& error) {
-    return fail(ExitCode::environment, std::string("cannot start the output thread: ") +
-                                           error.what() +
-                                           "; raise the limit of processes (ulimit -u)");
+    return fail(ExitCode::environment, call_failed("starting a thread", error.code().value()));
   }
   return output;
 }

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "rendezvous/base/process_end.h"
+#include "rendezvous/base/process_limit.h"
 
 namespace muster {
 namespace {
@@ -236,15 +237,6 @@ void close_descriptors(unsigned first, unsigned last, unsigned flags) {
     }
   }
   close(list);
-}
-
-std::string call_failed(std::string_view call, int error) {
-  std::string remedy;
-  if (error == EAGAIN) remedy = " (too many processes: see `ulimit -u` and the cgroup's pids.max)";
-  if (is_out_of_descriptors(error)) remedy = " (no descriptors left: raise `ulimit -n`)";
-  if (error == ENOSYS || error == EPERM)
-    remedy = " (this kernel or sandbox, as an old seccomp profile, refuses the call)";
-  return fmt::format("{} failed: {}{}", call, std::strerror(error), remedy);
 }
 
 Environment current_environment() {

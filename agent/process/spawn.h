@@ -55,9 +55,6 @@ Result<SpawnedProcess> spawn(const SpawnRequest& request);
 // execve(2) close them. Safe between fork and execve.
 void close_descriptors(unsigned first, unsigned last, unsigned flags = 0);
 
-// "fork failed: Resource temporarily unavailable (...)", with what to do about it.
-std::string call_failed(std::string_view call, int error);
-
 // The calling process's environment. Entries without '=' are dropped; of duplicates the first wins,
 // as in getenv.
 Environment current_environment();

@@ -3,6 +3,7 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -70,7 +71,15 @@ void HelperThread::run(std::function<void()> work, std::function<void()> done) {
   state_->wake.notify_all();
   if (std::exchange(state_->started, true)) return;
   // The thread inherits the signal mask of the loop's thread, which blocks all signals.
-  std::thread([state = state_] { state->main(); }).detach();
+  try {
+    std::thread([state = state_] { state->main(); }).detach();
+  } catch (const std::system_error&) {  // There is no room for a thread: the loop does it itself.
+    state_->started = false;
+    State::Job job = std::move(state_->jobs.front());
+    state_->jobs.pop_front();
+    job.work();
+    state_->answer(std::move(job.done));
+  }
 }
 
 }  // namespace muster

@@ -10,6 +10,7 @@
 #include <boost/asio/post.hpp>
 #include <pthread.h>
 
+#include "rendezvous/base/process_limit.h"
 #include "rendezvous/base/quiet_thread.h"
 
 namespace muster {
@@ -119,7 +120,11 @@ Result<std::unique_ptr<Rendezvous>> ThreadedRendezvous::start(boost::asio::io_co
       make_inner(shared->io, mailbox->forwarding(shared.get()));
   if (!inner) return inner;
   shared->inner = std::move(*inner);
-  return std::unique_ptr<Rendezvous>(new ThreadedRendezvous(mailbox, shared));
+  try {
+    return std::unique_ptr<Rendezvous>(new ThreadedRendezvous(mailbox, shared));
+  } catch (const std::system_error& error) {
+    return fail(ExitCode::environment, call_failed("starting a thread", error.code().value()));
+  }
 }
 
 ThreadedRendezvous::ThreadedRendezvous(std::shared_ptr<Mailbox> mailbox,

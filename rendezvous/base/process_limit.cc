@@ -1,5 +1,7 @@
 #include "rendezvous/base/process_limit.h"
 
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <limits>
 #include <optional>
@@ -9,6 +11,7 @@
 #include <unistd.h>
 
 #include "rendezvous/base/cgroup.h"
+#include "rendezvous/base/unique_fd.h"
 
 namespace muster {
 namespace {
@@ -61,6 +64,21 @@ std::string ProcessLimits::met() const {
 
 std::string process_limit_met() {
   return ProcessLimits().met();
+}
+
+std::string call_failed(std::string_view call, int error) {
+  std::string why;
+  if (is_out_of_descriptors(error)) why = "no descriptors left: raise `ulimit -n`";
+  if (error == ENOSYS || error == EPERM)
+    why = "this kernel, or a sandbox such as an old seccomp profile, refuses it";
+  if (error == EAGAIN) {
+    const std::string limit = process_limit_met();
+    why = limit.empty() ? "no room for another process or thread: see kernel.threads-max, "
+                          "kernel.pid_max and the memory"
+                        : limit + ": raise it, or start fewer workers or threads";
+  }
+  return fmt::format("{} failed: {}{}", call, std::strerror(error),
+                     why.empty() ? "" : fmt::format(" ({})", why));
 }
 
 }  // namespace muster

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace muster {
@@ -30,5 +31,9 @@ class ProcessLimits {
 
 // For an EAGAIN of this moment.
 std::string process_limit_met();
+
+// "fork failed: Resource temporarily unavailable (pids.max of ... is 14)", with the limit or the
+// sandbox that is in the way, if the error is of that kind.
+std::string call_failed(std::string_view call, int error);
 
 }  // namespace muster

@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 #include <netdb.h>
 
+#include "rendezvous/base/process_limit.h"
 #include "rendezvous/base/quiet_thread.h"
 
 namespace muster {
@@ -64,7 +65,7 @@ std::string start_detached(std::function<void()> work) {
   try {
     quiet_thread(std::move(work)).detach();
   } catch (const std::system_error& error) {
-    return error.what();
+    return call_failed("starting a thread", error.code().value());
   }
   return "";
 }

@@ -37,6 +37,41 @@ class Folders(LiveTest):
                 self.assertEqual((after.st_mode, after.st_uid, after.st_gid), (before.st_mode, before.st_uid, before.st_gid))
 
 
+class FewProcesses(LiveTest):
+    """Whichever process or thread of ours is the one too many, one sentence names the limit."""
+
+    UID = 61_234  # No other process runs as it, so the limit counts ours alone.
+
+    def test_each_refusal_names_the_limit(self):
+        os.chmod(self.folder.name, 0o777)
+        shutil.copy(harness.MUSTER, self.path("muster"))
+        user = ["setpriv", f"--reuid={self.UID}", f"--regid={self.UID}", "--clear-groups"]
+        codes = []
+        for limit in range(1, 18):
+            wait_for(lambda: not self.processes(), "nothing of the attempt before is left")
+            ended = subprocess.run([*user, "bash", "-c", f"ulimit -u {limit}; exec ./muster --nproc-per-node 4 --no-python true"],
+                                   cwd=self.folder.name, env={**os.environ, "TMPDIR": self.folder.name}, stdin=subprocess.DEVNULL,
+                                   capture_output=True, text=True, timeout=harness.LIMIT_S, check=False)
+            codes.append(ended.returncode)
+            self.assertNotIn("SIGABRT", ended.stderr)
+            self.assertNotIn("terminate", ended.stderr)
+            if ended.returncode != 0:
+                self.assertEqual(ended.returncode, 121, ended.stderr)
+                self.assertIn(f"Resource temporarily unavailable (ulimit -u (RLIMIT_NPROC) is {limit} for", ended.stderr)
+        self.assertEqual(sorted(codes, reverse=True), codes, "more room is never worse")
+        self.assertEqual({codes[0], codes[-1]}, {121, 0})
+
+    def processes(self):
+        return [pid for pid in os.listdir("/proc") if pid.isdigit() and self.uid_of(pid) == self.UID]
+
+    @staticmethod
+    def uid_of(pid):
+        try:
+            return os.stat(f"/proc/{pid}").st_uid
+        except OSError:
+            return -1
+
+
 class OtherUser(LiveTest):
     def setUp(self):
         super().setUp()

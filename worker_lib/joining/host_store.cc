@@ -175,7 +175,7 @@ Outcome<std::shared_ptr<HostStore>> HostStore::serve(const std::vector<SocketAdd
     server->start(contents);
     return std::shared_ptr<HostStore>(new HostStore(std::move(server)));
   } catch (const std::system_error& error) {
-    return cannot_host(error.code().message());
+    return cannot_host(call_failed("starting a thread", error.code().value()));
   } catch (const boost::system::system_error& error) {
     return cannot_host(error.code().message());
   }

@@ -1,10 +1,8 @@
 // Starting one rank: clone(CLONE_VM | CLONE_VFORK), since posix_spawn(3) cannot set a parent-death
 // signal before the program runs.
 #include <cerrno>
-#include <cstring>
 #include <memory>
 
-#include <fmt/format.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -12,6 +10,7 @@
 #include <unistd.h>
 
 #include "rendezvous/base/process_end.h"
+#include "rendezvous/base/process_limit.h"
 #include "worker_lib/spawn/spawn.h"
 
 namespace muster::worker {
@@ -84,9 +83,7 @@ Outcome<StartedRank> start_rank(const std::vector<std::string>& arguments,
   const int clone_errno = errno;
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (pid < 0) {
-    return failed(ErrorCode::system,
-                  fmt::format("cannot start a rank: clone failed: {}{}", std::strerror(clone_errno),
-                              clone_errno == EAGAIN ? " (see `ulimit -u`)" : ""));
+    return failed(ErrorCode::system, "cannot start a rank: " + call_failed("clone", clone_errno));
   }
   UniqueFd end;
   if (plan.failed_step == nullptr && !(end = open_process_end(pid))) {
@@ -95,8 +92,8 @@ Outcome<StartedRank> start_rank(const std::vector<std::string>& arguments,
   }
   if (plan.failed_step == nullptr) return StartedRank{pid, std::move(end)};
   waitpid(pid, nullptr, 0);
-  return failed(ErrorCode::system, fmt::format("cannot start a rank: {} failed: {}",
-                                               plan.failed_step, std::strerror(plan.failed_errno)));
+  return failed(ErrorCode::system,
+                "cannot start a rank: " + call_failed(plan.failed_step, plan.failed_errno));
 }
 
 }  // namespace muster::worker

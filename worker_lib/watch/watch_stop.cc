@@ -5,6 +5,8 @@
 
 #include <pthread.h>
 
+#include "worker_lib/quiet_thread.h"
+
 namespace muster::worker {
 namespace {
 
@@ -53,7 +55,7 @@ void WatchStop::on_extra(Instant now) {
 
 // The thread takes no signals, like the one that starts it.
 void WatchStop::ask() {
-  question_ = std::thread([this] {
+  Outcome<std::thread> thread = start_quiet_thread([this] {
     std::optional<Failure> cause = options_.ask_cause();
     if (!cause) return;
     {
@@ -62,6 +64,7 @@ void WatchStop::ask() {
     }
     options_.wake();
   });
+  if (thread) question_ = std::move(*thread);  // Else the cause stays unknown.
 }
 
 void WatchStop::say(const Failure& failure) {

@@ -9,6 +9,8 @@
 
 #include <fmt/format.h>
 
+#include "worker_lib/quiet_thread.h"
+
 namespace muster::worker {
 
 namespace {
@@ -92,12 +94,12 @@ Outcome<> meet_and_split(const NcclCommunicator::Options& options, Joining& join
 void let_go(const NcclCommunicator::Options& options, const std::shared_ptr<Joining>& joining,
             bool is_made) {
   auto gone = std::make_shared<std::promise<void>>();
-  std::thread([&nccl = options.nccl, gpu = options.gpu, joining, gone, is_made] {
+  start_or_run([&nccl = options.nccl, gpu = options.gpu, joining, gone, is_made] {
     const Gpu::Current here(*gpu);
     if (const NcclHandle meeting = read_handle(joining->meeting))
       is_made ? nccl.comm_destroy(meeting) : nccl.comm_abort(meeting);
     gone->set_value();
-  }).detach();
+  });
   if (is_made) gone->get_future().wait_for(kLetGoPatience);
 }
 

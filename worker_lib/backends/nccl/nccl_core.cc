@@ -8,6 +8,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "worker_lib/quiet_thread.h"
+
 namespace muster::worker {
 
 namespace {
@@ -95,7 +97,13 @@ Outcome<std::shared_ptr<NcclCore>> NcclCore::begin(Options options) {
     core->end_communicator();
     return tl::unexpected(made.error());
   }
-  std::thread([core] { core->watch(); }).detach();
+  Outcome<std::thread> watching = start_quiet_thread([core] { core->watch(); });
+  if (!watching) {
+    core->fail(watching.error());
+    core->end_communicator();
+    return tl::unexpected(watching.error());
+  }
+  watching->detach();
   return core;
 }
 
@@ -349,10 +357,10 @@ Failure NcclCore::explain_late(const Call& late) const {
 // NCCL's own shutdown may take any time, so it runs on another thread and this one bounds the wait.
 void NcclCore::end_communicator() {
   const std::optional<Failure> reason = failure();
-  std::thread([self = shared_from_this(), orderly = !reason] {
+  start_or_run([self = shared_from_this(), orderly = !reason] {
     self->communicator().end(orderly, [&] { self->note(self->is_stuck_); });
     self->note(self->ended_);
-  }).detach();
+  });
   if (!wait_for_end() && reason) options_.on_stuck(stuck_text(*reason));
   note(finished_);
 }
