@@ -56,7 +56,7 @@ void EndpointFinder::claim() {
       io_, options_.host, static_cast<uint16_t>(options_.port), how,
       [this](std::variant<Claim, NotHost> outcome) {
         if (auto* claim = std::get_if<Claim>(&outcome))
-          return on_won(std::move(claim->listener), 0, claim->reached);
+          return on_won(std::move(claim->listener), 0, claim->reached, claim->reached.ip);
         const NotHost& other = std::get<NotHost>(outcome);
         port_is_held_here_ = other.why == NotHost::Why::port_taken;
         // Another node was faster, and may be reachable now.
@@ -79,13 +79,14 @@ void EndpointFinder::listen_as_told() {
 // If the name does not resolve here (yet), listens on all addresses.
 void EndpointFinder::on_resolved(const NetResult<std::vector<SocketAddress>>& addresses) {
   const auto port = static_cast<uint16_t>(options_.port);
+  if (addresses) meant_ = addresses->front().ip;
   listen_at(addresses ? plan_listening(options_.host, *addresses, read_own_addresses())
                       : ListenPlan{{SocketAddress{IpAddress::any_v6(), port}}, true});
 }
 
 void EndpointFinder::listen_at(const ListenPlan& plan) {
   auto listener = Listener::open(io_, plan.addresses, options_.listen);
-  if (listener) return on_won(std::move(*listener), 0);
+  if (listener) return on_won(std::move(*listener), 0, {}, meant_);
   const ListenError& error = listener.error();
   const auto now = std::chrono::steady_clock::now();
   if (!taken_since_) taken_since_ = now;

@@ -46,6 +46,7 @@ class EndpointFinder : public HostFinder {
   Resolver resolver_;
   boost::asio::steady_timer retry_;
   std::optional<std::chrono::steady_clock::time_point> taken_since_;
+  std::optional<IpAddress> meant_;
   bool port_is_held_here_ = false;  // The election found the port taken on this machine.
   Claiming claiming_;
 };

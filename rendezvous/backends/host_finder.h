@@ -41,6 +41,7 @@ class HostFinder : public Dialler {
     std::unique_ptr<Listener> listener;
     uint64_t instance = 0;  // As other nodes are told it; 0: they are not.
     membership::Past past;
+    std::optional<IpAddress> meant;  // What the endpoint that all nodes were given leads to here.
   };
   struct Handlers {
     std::function<void(Post)> host;
@@ -78,9 +79,9 @@ class HostFinder : public Dialler {
   virtual void leave() { post(hosting::Left{}); }
 
   void on_called(NetResult<TcpSocket> socket);
-  // `reached` is where this process reaches itself, if that is known already.
+  // `reached` is where this process reaches itself, if that is known already; `meant`: see Post.
   void on_won(std::unique_ptr<Listener> listener, uint64_t instance,
-              std::optional<SocketAddress> reached = {});
+              std::optional<SocketAddress> reached = {}, std::optional<IpAddress> meant = {});
   void on_not_taken(hosting::Taken::How how, Error error);
   void post(Hosting::Event event) { drive_.post(std::move(event)); }
   bool is_hosting() const { return own_host_.has_value(); }

@@ -76,6 +76,22 @@ std::string endpoint_text(const RendezvousOptions& options) {
                : fmt::format("{}:{}", options.host, options.port);
 }
 
+// What may keep other nodes from finding this one where it hosts, since the endpoint leads to
+// `meant` here; for the lines of waiting. Empty: nothing is known of that.
+std::string host_hint(const RendezvousOptions& options, const std::optional<IpAddress>& meant) {
+  if (!meant || !meant->is_loopback() || options.join.nodes_max + options.join.spares == 1)
+    return "";
+  const std::string text = meant->to_string();
+  const std::vector<IpAddress> own = read_peer_addresses();
+  return fmt::format(
+      "; {}, so nodes on other machines cannot mean this address: give all nodes one that they "
+      "share{}",
+      options.host == text ? text + " is every machine itself"
+                           : fmt::format("{} is {} here", options.host, text),
+      own.empty() ? ""
+                  : fmt::format(", such as {} if this one is to host", own.front().to_string()));
+}
+
 // As long as the nodes' own, in whole seconds; etcd gives none below two by default.
 std::chrono::seconds etcd_lease(const RendezvousOptions& options) {
   return std::clamp(std::chrono::ceil<std::chrono::seconds>(options.join.lease),
@@ -212,6 +228,14 @@ void JoinedRendezvous::host(HostFinder::Post post) {
   Coordinator::Options hosting = hosting_;
   hosting.instance = post.instance != 0 ? post.instance : random_u64();
   hosting.past = std::move(post.past);
+  hosting.hint = host_hint(options_, post.meant);
+  if (options_.fixed_master_addr && post.meant && !is_own_address(*post.meant)) {
+    handlers_.say(fmt::format(
+        "{} is no address of this machine: its own workers and other nodes can use it as "
+        "MASTER_ADDR only if the network leads it here; if it does not, give all nodes an address "
+        "of this machine",
+        options_.host));
+  }
   hosting.round_wanted = [this, instance = hosting.instance](const membership::Formed& round) {
     finder_->want_round(round, instance);
   };

@@ -32,13 +32,7 @@ std::optional<IpAddress> chosen_address(const KeeperFinder::Options& options) {
 // The addresses at which other nodes may reach us; loopback only if there is no other.
 std::vector<IpAddress> reachable_addresses(const KeeperFinder::Options& options) {
   if (const auto chosen = chosen_address(options)) return {*chosen};
-  std::vector<IpAddress> addresses;
-  for (const Interface& interface : read_interfaces()) {
-    if (!is_candidate(interface)) continue;
-    for (const IpAddress& address : interface.addresses) {
-      if (!address.is_link_local() && !address.is_loopback()) addresses.push_back(address);
-    }
-  }
+  std::vector<IpAddress> addresses = read_peer_addresses();
   if (addresses.empty()) addresses.push_back(IpAddress::loopback_v4());
   return addresses;
 }

@@ -205,7 +205,10 @@ HostedJob* Coordinator::make_job(const std::string& id) {
   job.membership.judge = options_.judge;
   job.membership.lost_network = options_.lost_network;
   job.membership.may_be_followed = options_.may_be_followed;
-  if (id == options_.job_id) job.membership.past = options_.past;
+  if (id == options_.job_id) {
+    job.membership.past = options_.past;
+    job.hint = options_.hint;
+  }
   job.membership.reconnect_grace = options_.reconnect_grace;
   job.store_allow_any = options_.store_allow_any;
   job.store_allow = options_.store_allow;

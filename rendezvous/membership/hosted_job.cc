@@ -60,6 +60,10 @@ void HostedJob::on_joined(membership::ConnectionId connection, membership::Join 
   seen_[join.agent] = {join.advertised, ends.agent.ip};
   OwnerQuestions::AgentCame agent{connection, ends.agent.ip, IpAddress::parse(join.advertised),
                                   sight_of(join, ends), join.host_name};
+  if (!options_.hint.empty()) {
+    if (!ends.agent.ip.is_loopback()) options_.hint.clear();
+    tell_neighbours();
+  }
   drive_.post(membership::Joined{connection, std::move(join)});
   // It may have been refused.
   if (connections_.contains(connection)) questions_drive_.post(std::move(agent));
@@ -134,8 +138,12 @@ bool HostedJob::waits_for_nodes() const {
 
 void HostedJob::on_neighbours(std::string text) {
   if (text == neighbours_) return;
-  neighbours_ = text;
-  drive_.post(membership::Neighbours{std::move(text)});
+  neighbours_ = std::move(text);
+  tell_neighbours();
+}
+
+void HostedJob::tell_neighbours() {
+  drive_.post(membership::Neighbours{options_.hint + neighbours_});
 }
 
 std::string HostedJob::status() const {

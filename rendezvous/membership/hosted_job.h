@@ -34,6 +34,9 @@ class HostedJob {
     bool store_allow_any = false;
     std::vector<Network> store_allow;
     std::vector<Place> places;  // For the store's own descriptors.
+    // Why others may not find this host ("; node1 is 127.0.1.1 here, ..."): said to those that wait
+    // as long as no node of another machine has come.
+    std::string hint;
   };
   // Of an agent's connection, as they are here.
   struct Ends {
@@ -92,6 +95,7 @@ class HostedJob {
   void answer(membership::ConnectionId connection, const membership::Query& query);
   void relay(membership::ConnectionId connection, const membership::Datagram& datagram);
   bool is_too_curious(membership::ConnectionId connection);
+  void tell_neighbours();
   void leave_notice(const membership::HostMessage& message);
   void open_store(const membership::OpenStore& request);
   JobStore::Allowed allowed(const std::vector<std::string>& advertised) const;

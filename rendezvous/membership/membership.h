@@ -111,7 +111,7 @@ struct StoreFailed {
   Error error;
 };
 // What to tell waiting nodes about the other jobs that wait at this host, since a node with a wrong
-// job id waits as a job of its own. Empty: there are none.
+// job id waits as a job of its own, and about this host, which others may not find. Empty: nothing.
 struct Neighbours {
   std::string text;
 };

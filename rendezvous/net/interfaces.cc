@@ -62,6 +62,17 @@ std::vector<IpAddress> read_own_addresses() {
   return own;
 }
 
+std::vector<IpAddress> read_peer_addresses() {
+  std::vector<IpAddress> peer;
+  for (const Interface& interface : read_interfaces()) {
+    if (!is_candidate(interface)) continue;
+    for (const IpAddress& address : interface.addresses) {
+      if (!address.is_link_local() && !address.is_loopback()) peer.push_back(address);
+    }
+  }
+  return peer;
+}
+
 bool is_own_address(const IpAddress& address) {
   return is_own_address(address, read_own_addresses());
 }

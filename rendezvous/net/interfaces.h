@@ -15,6 +15,8 @@ namespace muster {
 // In the kernel's order. Empty if getifaddrs(3) fails.
 std::vector<Interface> read_interfaces();
 std::vector<IpAddress> read_own_addresses();
+// Those at which other machines may reach this one: of candidates (interface_choice.h) alone.
+std::vector<IpAddress> read_peer_addresses();
 
 // All of 127.0.0.0/8 is ours; ::1 only if IPv6 is enabled in the kernel.
 bool is_own_address(const IpAddress& address);

@@ -152,6 +152,26 @@ class Names(NetnsTest):
                          "it listens everywhere, and asks who comes")
         self.finish()
 
+    def test_an_endpoint_that_other_nodes_cannot_mean_is_said_with_the_first_line_of_waiting(self):
+        self.make(4)
+        for i in (1, 2):
+            self.cluster.add_name(i, "head", "127.0.1.1")
+            self.c10d(i, 2, "--start-timeout", 4, endpoint="head")
+        self.cluster.own_name_is_loopback(3)
+        meeting = [self.c10d(i, 3, endpoint="node3") for i in (3, 4)]
+        for i, job in ((1, self.jobs[0]), (2, self.jobs[1])):
+            self.assertIn(f"; head is 127.0.1.1 here, so nodes on other machines cannot mean this address: give all nodes one "
+                          f"that they share, such as 10.99.0.{i} if this one is to host; ", self.said(job, "1 of 2 nodes"))
+        for job in meeting:
+            self.assertIn("2 of 3 nodes; here: node3, node4; gives up in", self.said(job, "of 3 nodes"), "another has found it")
+        for job in self.jobs[:2]:
+            self.assert_exit(job, 122)
+
+    def test_a_static_master_that_rank_0_has_no_address_of_is_said(self):
+        self.make(1)
+        job = self.static(1, 2, master="10.99.0.77")
+        self.assertIn("MASTER_ADDR only if the network leads it here", self.said(job, "10.99.0.77 is no address of this machine"))
+
     @long
     def test_every_nodes_own_name_means_loopback(self):
         self.make(3)
