@@ -36,7 +36,8 @@ void end_as_failed(JobReport& report, const membership::End& end) {
 }
 
 void end_as_stopped(JobReport& report, const membership::End& end) {
-  const bool here = end.host_name == report.host && end.node_rank == report.node_rank;
+  // The host may have told it apart from others of its name.
+  const bool here = end.host_name.starts_with(report.host) && end.node_rank == report.node_rank;
   report.end = JobEnd::stopped;
   report.stop_signal = std::clamp(end.signal, 1, SIGRTMAX);
   report.stopped_by =

@@ -323,6 +323,7 @@ class Membership {
   void learn_job(const membership::Join& original);
   void say_differences(const membership::Join& join);
   Node& admit(const membership::Join& join);
+  void tell_apart(Node& node);
   void attach(Node& node, const membership::Joined& event);
   void detach(Node& node);
   void evict_from_line(const Node& holder);
@@ -426,6 +427,7 @@ class Membership {
   std::map<membership::ConnectionId, membership::AgentId> by_connection_;
   std::set<std::pair<Instant, membership::AgentId>> leases_;
   std::map<int, std::vector<membership::AgentId>> claims_;  // The agents that claim each node rank.
+  std::map<std::string, membership::AgentId> named_;        // The newest of each host name.
   Tally tally_;
   uint64_t arrivals_ = 0;
   uint64_t orders_ = 0;  // The newest order's sequence.

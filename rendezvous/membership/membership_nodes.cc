@@ -4,7 +4,9 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/text.h"
 #include "rendezvous/membership/membership.h"
+#include "rendezvous/membership/membership_ranks.h"
 #include "rendezvous/membership/membership_text.h"
 #include "rendezvous/membership/planted.h"
 
@@ -57,10 +59,15 @@ std::optional<Refused> contradiction(const Join& join, const Join& job) {
     return std::nullopt;
   return Refused{
       RefusalKind::contradiction,
-      fmt::format("{} runs {}, and the job of this id, of which {} is, runs {}: give this "
-                  "job an id of its own (--rdzv-id) or another endpoint",
-                  quiet_name(join.host_name), quiet_name(join.program), quiet_name(job.host_name),
-                  quiet_name(job.program))};
+      fmt::format("{} runs {}, but the job with this id runs {} (on {}): give one of them an "
+                  "--rdzv-id or an endpoint of its own",
+                  quiet_name(join.host_name), quiet_name(join.program), quiet_name(job.program),
+                  quiet_name(job.host_name))};
+}
+
+// Of `join`. A host may reach itself by loopback: the other has dialled its address.
+const std::string& address_towards(const Join& other, const Join& join) {
+  return join.is_host && is_loopback(join.advertised) ? other.dialled : join.advertised;
 }
 
 bool same_but_for_nodes(const Join& a, const Join& b) {
@@ -165,7 +172,6 @@ void Membership::learn_job(const Join& original) {
     note(fmt::format("{} was started with settings that differ from those of {}, which are used",
                      quiet_name(join.host_name), quiet_name(job_->host_name)));
   }
-  say_differences(join);
   // Survivors of an earlier life of this host may join even after our first round: no epoch number
   // is used twice. By then the budgets are our own.
   // Who is to come of a round that another host formed is known already.
@@ -203,6 +209,8 @@ Membership::Node& Membership::admit(const Join& join) {
   Node& node = nodes_[join.agent];
   node.join = join;
   node.arrival = ++arrivals_;
+  tell_apart(node);
+  say_differences(node.join);
   // An earlier host's round is not ours, even if it had the same number.
   const bool knows_ours = formed_here_ && join.last_instance == options_.host_instance;
   if (knows_ours || !formed_here_) {
@@ -224,6 +232,22 @@ Membership::Node& Membership::admit(const Join& join) {
     claims.push_back(join.agent);
   }
   return node;
+}
+
+// Machines of one name, as containers have, are told apart by address; agents of one machine are
+// not.
+void Membership::tell_apart(Node& node) {
+  if (named_.size() >= kKnownMax) named_.clear();
+  const std::string name = node.join.host_name;
+  const auto found = nodes_.find(std::exchange(named_[name], node.join.agent));
+  if (found == nodes_.end()) return;
+  Join& other = found->second.join;
+  const std::string& here = address_towards(other, node.join);
+  const std::string& there = address_towards(node.join, other);
+  if (here == there && other.host_name == name) return;
+  node.join.host_name = fmt::format("{:.40} ({})", name, here);
+  other.host_name = fmt::format("{:.40} ({})", name, there);
+  if (job_->agent == other.agent) job_->host_name = other.host_name;
 }
 
 // A known agent on a new connection, or a new agent on its first.

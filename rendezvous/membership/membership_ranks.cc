@@ -76,12 +76,6 @@ Family family_of(std::string_view address) {
   return address.find(':') == std::string_view::npos ? Family::v4 : Family::v6;
 }
 
-bool is_loopback(std::string_view address) {
-  if (address.starts_with("::ffff:")) address.remove_prefix(7);
-  return address.empty() || address == "::1" || address == "localhost" ||
-         address.starts_with("127.");
-}
-
 // The most frequent loopback or non-loopback address; empty if there is none.
 std::string_view majority(const std::vector<std::string_view>& dialled, bool loopback) {
   std::map<std::string_view, size_t> votes;
@@ -94,6 +88,12 @@ std::string_view majority(const std::vector<std::string_view>& dialled, bool loo
 }
 
 }  // namespace
+
+bool is_loopback(std::string_view address) {
+  if (address.starts_with("::ffff:")) address.remove_prefix(7);
+  return address.empty() || address == "::1" || address == "localhost" ||
+         address.starts_with("127.");
+}
 
 bool natural_less(std::string_view a, std::string_view b) {
   std::string_view left = a;

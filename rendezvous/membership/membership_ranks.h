@@ -37,6 +37,9 @@ std::vector<Round> lay_out(const std::vector<RankClaim>& claims);
 // all of them dialled loopback, the most frequent loopback address.
 std::vector<std::string> master_addresses(const std::vector<std::string_view>& dialled);
 
+// Whether an address as nodes name it is loopback; an empty one is.
+bool is_loopback(std::string_view address);
+
 // "node2" is before "node10". A total order: only equal names are equivalent.
 bool natural_less(std::string_view a, std::string_view b);
 

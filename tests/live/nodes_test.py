@@ -442,7 +442,7 @@ class Elastic(NodesTest):
         other.name = "other"
         self.jobs.append(other)
         self.assert_exit(other, 122)
-        self.assertIn(f"runs echo, and the job of this id, of which {os.uname().nodename} is, runs {os.path.basename(self.worker)}",
+        self.assertIn(f"runs echo, but the job with this id runs {os.path.basename(self.worker)} (on {os.uname().nodename}): ",
                       other.stderr())
         self.assertEqual(other.stdout(), "")
         self.order("done")

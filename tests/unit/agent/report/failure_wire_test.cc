@@ -531,9 +531,12 @@ TEST(ApplyEnd, OfAStopNamesTheNodeThatGotTheSignal) {
             "muster: stopped by SIGTERM on node-b (node rank 1) after 2.1 s; all workers of this "
             "node ended within the grace period\n");
   EXPECT_EQ(exit_code_of(elsewhere, ExitCodePolicy::culprit), 143);
-  const JobReport there = ended_report(report_of("node-b", 1), end);
-  EXPECT_EQ(there.stopped_by, "");
-  EXPECT_EQ(exit_code_of(there, ExitCodePolicy::culprit), 143);
+  for (const char* name : {"node-b", "node-b (10.0.0.2)"}) {
+    end.host_name = name;
+    const JobReport there = ended_report(report_of("node-b", 1), end);
+    EXPECT_EQ(there.stopped_by, "") << "the host may tell it apart from another of its name";
+    EXPECT_EQ(exit_code_of(there, ExitCodePolicy::culprit), 143);
+  }
 }
 
 TEST(ApplyEnd, OfAStopTellsEveryNodeAlikeWhatHadFailedBefore) {

@@ -65,6 +65,42 @@ TEST(MembershipNodes, ComeByRankWithTheirWorkersAndThenTheOthersByName) {
   EXPECT_EQ(nodes_of(m), expected);
 }
 
+Join join_of(const MembershipDriver& m, uint64_t agent, const std::string& host_name,
+             const std::string& address) {
+  Join join = m.job;
+  join.agent = {1, agent};
+  join.host_name = host_name;
+  join.advertised = address;
+  return join;
+}
+
+TEST(MembershipNodes, OfEqualNamesAreToldApartByAddress) {
+  MembershipDriver m(4, 4);
+  Join host = join_of(m, 1, "pod", "127.0.0.1");
+  host.is_host = true;
+  host.dialled = "127.0.0.1";
+  m.step(Joined{1, host});
+  m.step(Joined{2, join_of(m, 2, "other", "10.0.0.9")});
+  m.job.arguments = "2";
+  EXPECT_EQ(m.hear(Joined{3, join_of(m, 3, "pod", "10.0.0.7")}),
+            "Say{pod (10.0.0.7) runs the program with other arguments than pod (10.0.0.1)}");
+  EXPECT_EQ(
+      m.status(),
+      "0 of 4 nodes; not ready yet: other, pod (10.0.0.1), pod (10.0.0.7); gives up in 600 s");
+}
+
+TEST(MembershipNodes, OfOneMachineHaveItsNameAlone) {
+  MembershipDriver m(3, 3);
+  Join host = join_of(m, 1, "vm", "127.0.0.1");
+  host.is_host = true;
+  m.step(Joined{1, host});
+  m.step(Joined{2, join_of(m, 2, "vm", "10.0.0.1")});
+  EXPECT_EQ(m.status(), "0 of 3 nodes; not ready yet: vm, vm; gives up in 600 s");
+  m.step(Joined{3, join_of(m, 3, "vm", "10.0.0.2")});
+  EXPECT_EQ(m.status(),
+            "0 of 3 nodes; not ready yet: vm, vm (10.0.0.1), vm (10.0.0.2); gives up in 600 s");
+}
+
 TEST(MembershipNodes, SayWhatEachOneDoesInEveryStage) {
   MembershipDriver m(2, 2);
   m.job.max_restarts = 1;

@@ -156,10 +156,10 @@ TEST(MembershipProgram, AnotherOneIsRefusedAndOtherArgumentsAreSaidOnce) {
   m.job.arguments = "1";
   m.run({"a"});
   m.job.program = "eval.py";
-  EXPECT_EQ(m.join("b"),
-            "b: Refused{contradiction, \"b runs eval.py, and the job of this id, of which a is, "
-            "runs train.py: give this job an id of its own (--rdzv-id) or another endpoint\"} | b: "
-            "Hangup");
+  EXPECT_EQ(
+      m.join("b"),
+      "b: Refused{contradiction, \"b runs eval.py, but the job with this id runs train.py (on "
+      "a): give one of them an --rdzv-id or an endpoint of its own\"} | b: Hangup");
   m.job.role = "evaluator";
   EXPECT_EQ(m.join("c"), "");
   m.job.role = "default";
