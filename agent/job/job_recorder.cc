@@ -285,6 +285,7 @@ void JobRecorder::attempt_drained(const AttemptRemains& remains) {
       take_kept(left.printed, record.failure, report_.tails_dir);
     }
     record.machine.full_log_disk = remains.full_log_disk;
+    record.machine.lost_console = record.printed.lost_console;
     Examination examined = examine(record, stop_, unix_epoch);
     examined.signs.told_by_library =
         finding_before(record.library, stop_ ? stop_->at : Instant::max());

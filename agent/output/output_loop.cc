@@ -332,8 +332,10 @@ WorkerPrinted OutputLoop::printed_by(const WorkerEnds& worker) const {
         worker.err_at_stop ? worker.err_at_stop->size : printed.err_total;
     printed.err_written = worker.err_at_stop.value_or(now).changed;
   }
-  for (const WorkerStream* stream : worker.streams())
+  for (const WorkerStream* stream : worker.streams()) {
     printed.last_output = std::max(printed.last_output, stream->last_output());
+    printed.lost_console = printed.lost_console || stream->useless();
+  }
   return printed;
 }
 

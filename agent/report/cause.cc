@@ -173,6 +173,12 @@ Cause classify_bare(const WorkerFailure& failure, const HostEvidence& evidence,
                                                            : classify_exit(failure, evidence);
 }
 
+bool broke_pipe(const WorkerFailure& failure, const OwnError& error) {
+  const ExitStatus& status = failure.status;
+  return status.killed_by(SIGPIPE) || status == ExitStatus::exited(128 + SIGPIPE) ||
+         contains(searched_text(failure, error.text), "Broken pipe");
+}
+
 // Whether messages on stderr may say more than the exit status does.
 bool is_open(const Cause& cause, const ExitStatus& status) {
   if (!cause.remedy.empty()) return false;
@@ -218,6 +224,7 @@ Cause classify(const WorkerFailure& failure, const HostEvidence& evidence, const
     cause.sentence +=
         error.is_reason ? ": " + error.text : " (last error on its stderr: " + error.text + ")";
   }
+  if (evidence.lost_console && broke_pipe(failure, error)) cause.remedy = kConsoleRemedy;
   if (is_open(cause, failure.status)) {
     if (std::optional<Remedy> known = known_remedy(searched_text(failure, error.text))) {
       cause.kind = known->kind;

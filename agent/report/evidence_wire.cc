@@ -38,6 +38,7 @@ void sign_fields(auto& a, Like<WorkerSigns> auto& m, Instant since) {
   a.one_of("at_stop", m.at_stop, AtStop::ended);
   a.flag("by_stop", m.by_stop);
   a.flag("declared", m.declared);
+  a.flag_if_any("lost_console", m.lost_console);
   instant(a, "ended", m.ended, since);
   a.number("order", m.order, 0, wire::kCountMax);
   const auto moment = [since](auto& inner, auto& at) { instant(inner, "at", at, since); };

@@ -84,6 +84,7 @@ struct HostEvidence {
   int64_t core_limit_bytes = -1;  // RLIMIT_CORE of the worker; -1: unlimited or not checked.
   std::string full_log_disk;      // Path of the log folder if its disk is full.
   std::string expired_timer;      // Scope of the file timer that killed this worker.
+  bool lost_console = false;  // Its pipe was closed, as the reader of muster's own output was gone.
 };
 
 // A process that did not die of SIGKILL.

@@ -33,7 +33,7 @@ int fatal_signal(const WorkerSigns& worker) {
 // Rules a and b. What a process printed before a fault or a kill is not why it ended.
 bool is_victim(const WorkerSigns& worker) {
   const int signal = fatal_signal(worker);
-  if (signal == SIGPIPE) return true;
+  if (signal == SIGPIPE) return !worker.lost_console;
   return worker.blame && (signal == 0 || signal == SIGABRT);
 }
 

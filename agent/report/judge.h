@@ -58,8 +58,9 @@ struct WorkerSigns {
   int node_rank = 0;
   std::optional<ExitStatus> status;  // nullopt: it was not reaped, or its node could not tell.
   AtStop at_stop = AtStop::unknown;
-  bool by_stop = false;   // Its end is one that muster's stop causes.
-  bool declared = false;  // The agent itself declared it failed.
+  bool by_stop = false;       // Its end is one that muster's stop causes.
+  bool declared = false;      // The agent itself declared it failed.
+  bool lost_console = false;  // See HostEvidence.
 
   Instant ended{};  // When its end, or the agent's declaration, was observed.
   int order = 0;    // Among the ends of its node, as the kernel reported them.

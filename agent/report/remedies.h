@@ -17,6 +17,11 @@ inline constexpr std::string_view kShmRemedy =
     "give /dev/shm more room: docker run --shm-size=8g (or --ipc=host); on Kubernetes mount an "
     "emptyDir with medium: Memory there";
 
+inline constexpr std::string_view kConsoleRemedy =
+    "the reader of muster's own output has closed it, as `| head` does, and so the worker's pipe "
+    "was "
+    "closed: read it to the end, or keep it in files (--log-dir)";
+
 inline constexpr std::string_view kGpuHardwareRemedy =
     "the GPU or its link failed: take the node out of the job, and see `nvidia-smi -q` and the "
     "kernel log";

@@ -52,6 +52,8 @@ class Examiner {
     } else {
       examination_.error.text = last_words(record_.printed.err_tail);
     }
+    if (signs().lost_console && examination_.error.text.starts_with("BrokenPipeError"))
+      signs().blame.reset();
     // What a worker says that fails while it is stopped explains nothing but its own end.
     const bool failed = record_.ended && !failure_.status.success() && !signs().by_stop;
     const bool has_reason = signs().declared || signs().raised;
@@ -69,6 +71,7 @@ class Examiner {
     signs().rank = failure_.rank;
     signs().node_rank = std::max(failure_.node_rank, 0);
     signs().declared = !failure_.declared.empty();
+    signs().lost_console = record_.printed.lost_console;
     signs().at_stop = record_.at_stop;
     signs().order = record_.order;
     signs().active_until = record_.printed.last_output;

@@ -348,10 +348,14 @@ class AConsoleThatIsGone(Base):
         self.assert_nothing_left()
 
     def test_before_a_stop_a_reader_that_ends_still_ends_the_writers(self):
-        done = subprocess.run(f"{MUSTER} --no-python yes | head -n 1", shell=True, stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, timeout=60, check=False)
-        self.assertEqual(done.stdout, b"y\n")
-        self.assertIn(b"SIGPIPE", done.stderr)
+        printer = self.write("printer.py", "while True:\n    print('y')\n")
+        for program, end in (("--no-python yes", b"killed by SIGPIPE"), (printer, b"BrokenPipeError")):
+            done = subprocess.run(f"{MUSTER} {program} | head -n 1", shell=True, stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, timeout=60, check=False)
+            self.assertEqual(done.stdout, b"y\n")
+            self.assertIn(end, done.stderr)
+            self.assertIn(b"the reader of muster's own output has closed it, as `| head` does", done.stderr)
+            self.assertNotIn(b"It blames", done.stderr)
 
 
 if __name__ == "__main__":

@@ -348,6 +348,11 @@ TEST(Cause, ExplainsSignalsWhoseNamesDoNot) {
             "killed by SIGXCPU (the CPU time limit, ulimit -t)");
   EXPECT_EQ(classify_status(ExitStatus::signaled(SIGPIPE)).sentence,
             "killed by SIGPIPE (no process was left to read the pipe or socket that it wrote to)");
+  HostEvidence machine;
+  machine.lost_console = true;
+  EXPECT_EQ(classify_status(ExitStatus::signaled(SIGPIPE), machine).remedy, kConsoleRemedy);
+  EXPECT_EQ(classify_status(ExitStatus::exited(141), machine).remedy, kConsoleRemedy);
+  EXPECT_EQ(classify_status(ExitStatus::exited(1), machine).remedy, "");
 }
 
 TEST(Cause, OfADeclaredFailureIsTheDeclaration) {

@@ -161,6 +161,13 @@ TEST(Judge, ABrokenPipeIsAVictimsWithoutAWord) {
             "1 only_failure");
 }
 
+TEST(Judge, ABrokenPipeOfALostConsoleIsItsOwn) {
+  WorkerSigns writer = ended(0, ExitStatus::signaled(SIGPIPE), 10);
+  writer.lost_console = true;
+  EXPECT_EQ(named({writer, ended(1, kThree, 30)}), "0 fatal_signal");
+  EXPECT_EQ(named({writer}), "0 only_failure");
+}
+
 TEST(Judge, WhatAProcessPrintedBeforeAFaultIsNotWhyItEnded) {
   EXPECT_EQ(named({blaming(ended(0, kSegv, 30)), ended(1, kThree, 10)}), "0 fatal_signal");
   EXPECT_EQ(named({blaming(ended(0, ExitStatus::signaled(SIGKILL), 30)), ended(1, kOne, 10)}),
