@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "launcher/endpoint.h"
+#include "rendezvous/base/text.h"
 
 namespace muster {
 namespace {
@@ -15,10 +16,6 @@ constexpr std::array<std::string_view, 3> kMeetingFlags{"rdzv-endpoint", "master
 
 constexpr std::array<std::string_view, 4> kNodeFlags{"gpus", "gpu-binding", "numa-binding",
                                                      "virtual-local-rank"};
-
-std::string count_text(int count, std::string_view one) {
-  return fmt::format("{} {}{}", count, one, count == 1 ? "" : one.ends_with('s') ? "es" : "s");
-}
 
 class Use {
  public:
@@ -98,7 +95,7 @@ class Use {
 
   std::string started() const {
     if (facts_.nodes.value == 0) return fmt::format("several pods may be ({})", facts_.nodes.from);
-    return fmt::format("{} of muster were ({})", count_text(facts_.nodes.value, "process"),
+    return fmt::format("{} of muster were ({})", counted(facts_.nodes.value, "process"),
                        facts_.nodes.shown());
   }
 
@@ -128,7 +125,7 @@ class Use {
         "nnodes",
         fmt::format("{} started {} of muster ({}); start as many as the job has nodes, or "
                     "leave the flag out",
-                    facts_.name, count_text(facts_.nodes.value, "process"), facts_.nodes.shown()));
+                    facts_.name, counted(facts_.nodes.value, "process"), facts_.nodes.shown()));
     return false;
   }
 
@@ -154,7 +151,7 @@ class Use {
           "nproc-per-node",
           fmt::format("{} started {} on this node, each of which has one worker; start one task on "
                       "each node, or leave the flag out",
-                      facts_.name, count_text(facts_.task->local_size, "task")));
+                      facts_.name, counted(facts_.task->local_size, "task")));
       return false;
     }
     for (const std::string_view flag : kNodeFlags) {
@@ -175,15 +172,14 @@ class Use {
     const auto add = [&line](std::string part) { line += (line.empty() ? "" : ", ") + part; };
     if (use_.task) {
       if (facts_.node_rank.value > 0) return;  // One line for all tasks.
-      add(fmt::format("{} ({}), {} of them on this node", count_text(facts_.nodes.value, "rank"),
+      add(fmt::format("{} ({}), {} of them on this node", counted(facts_.nodes.value, "rank"),
                       facts_.nodes.from, facts_.task->local_size));
     } else if (use_.meets) {
       add(fmt::format("node {} of {}", settings_.text("node-rank", ""),
                       settings_.text("nnodes", "")));
     }
     if (workers_taken) {
-      add(fmt::format("{} ({})", count_text(facts_.workers->value, "worker"),
-                      facts_.workers->from));
+      add(fmt::format("{} ({})", counted(facts_.workers->value, "worker"), facts_.workers->from));
     }
     if (use_.meets && !facts_.host.empty()) add("host " + facts_.host);
     if (!line.empty()) use_.line = fmt::format("{}: {}", facts_.name, line);

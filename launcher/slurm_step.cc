@@ -22,6 +22,7 @@
 #include "launcher/program_file.h"
 #include "rendezvous/base/hex.h"
 #include "rendezvous/base/random.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/base/unique_fd.h"
 
 namespace muster {
@@ -200,9 +201,8 @@ int run_slurm_step(const StepToStart& step, const std::vector<std::string>& args
     const auto another = environment.find(fmt::format("SLURM_JOB_ID_HET_GROUP_{}", part));
     if (another != environment.end()) jobs += "," + another->second;
   }
-  say_step(fmt::format("Slurm {}: {} node{} ({}), on which muster starts itself: {}", id,
-                       step.on.nodes.value, step.on.nodes.value == 1 ? "" : "s", step.on.nodes.from,
-                       command.text()));
+  say_step(fmt::format("Slurm {}: {} ({}), on which muster starts itself: {}", id,
+                       counted(step.on.nodes.value, "node"), step.on.nodes.from, command.text()));
   return SlurmStep(std::move(command), id, jobs, names.step).run();
 }
 

@@ -13,6 +13,7 @@
 #include "agent/control/musterctl_text.h"
 #include "agent/hang/records_text.h"
 #include "agent/report/text.h"
+#include "rendezvous/base/text.h"
 
 namespace muster {
 namespace {
@@ -194,9 +195,9 @@ std::string cut(std::string_view line, size_t columns) {
 }
 
 std::string heading(const control::JobStatus& status) {
-  return fmt::format("job {} (pid {}): {}; {} ranks on {} node{}, restarts: {} of {}, up {}",
+  return fmt::format("job {} (pid {}): {}; {} on {}, restarts: {} of {}, up {}",
                      clean_line(status.job_id), status.pid, clean_line(status.phase),
-                     status.world_size, status.nodes.size(), status.nodes.size() == 1 ? "" : "s",
+                     counted(status.world_size, "rank"), counted(status.nodes.size(), "node"),
                      status.restarts_used, status.max_restarts, elapsed_text(status.uptime_s));
 }
 
@@ -233,7 +234,9 @@ std::string top_text(const control::JobStatus& status, const std::vector<TopRank
                      longest_shown(row), clean_line(doing_shown(row))});
   }
   std::string text = heading(status) + "\n\n" + table_text(cells);
-  if (hidden > 0) text += fmt::format("{} more ranks in {} rows\n", hidden, rows.size() - shown);
+  if (hidden > 0)
+    text += fmt::format("{} in {}\n", counted(hidden, "more rank"),
+                        counted(rows.size() - shown, "row"));
   for (const std::string& line : unanswered)
     text += clean_line(line) + "\n";
   if (screen.columns == 0) return text;

@@ -10,6 +10,7 @@
 #include "agent/hang/unseen.h"
 #include "agent/report/text.h"
 #include "rendezvous/base/enum_name.h"
+#include "rendezvous/base/text.h"
 
 namespace muster::hang {
 namespace {
@@ -380,7 +381,7 @@ void Detector::tell_status(const WaitGraph& graph) {
     status_ = fmt::format("all members are in {}", call);
   } else {
     status_ = fmt::format("{} for {} in {}",
-                          waiting == 1 ? "1 rank waits" : fmt::format("{} ranks wait", waiting),
+                          counted(waiting, "rank") + (waiting == 1 ? " waits" : " wait"),
                           ranks_text(late), call);
   }
 }

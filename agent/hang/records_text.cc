@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "agent/report/text.h"
+#include "rendezvous/base/text.h"
 
 namespace muster {
 namespace {
@@ -225,8 +226,7 @@ void put_state(const RecordedState& state, Instant now, RankRecords& records) {
 }
 
 std::string group_shown(const GroupLine& group) {
-  std::string text =
-      fmt::format("{}: {} rank{}", group.name, group.size, group.size == 1 ? "" : "s");
+  std::string text = fmt::format("{}: {}", group.name, counted(group.size, "rank"));
   const bool usual = group.ranks.empty() || group.ranks == fmt::format("0-{}", group.size - 1);
   if (!usual) text += fmt::format(" ({})", group.ranks);
   text += fmt::format(", {} called, {} complete", group.called, group.completed);

@@ -178,8 +178,8 @@ void AgentLoop::requeue(std::function<void()> next) {
   const bool is_told = is_warned_ || told_by_engine_;
   if (!is_told || !spec_.requeue_max || own_node_rank() != 0 || !ended_well_) return next();
   if (spec_.engine.starts >= *spec_.requeue_max) {
-    say(fmt::format("job {} is not requeued: it has been {} times (--requeue={})", spec_.engine.job,
-                    spec_.engine.starts, *spec_.requeue_max));
+    say(fmt::format("job {} is not requeued: it has been {} (--requeue={})", spec_.engine.job,
+                    counted(spec_.engine.starts, "time"), *spec_.requeue_max));
     return next();
   }
   std::vector<std::string> arguments{kSlurmRequeueFlag, spec_.engine.job};

@@ -15,6 +15,7 @@
 #include "agent/job/rendezvous_options.h"
 #include "agent/output/fields.h"
 #include "rendezvous/base/contract.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/membership/random_ids.h"
 
 namespace muster {
@@ -204,9 +205,8 @@ void AgentLoop::set_up(std::optional<DeviceReport> devices) {
   if (spec_.stdin_rank && *spec_.stdin_rank >= setup->workers && !coordinated_) {
     return fail_early(
         {ExitCode::usage,
-         fmt::format("--stdin {}: there is no such rank among {} worker{}; use 0 to {}, or none",
-                     *spec_.stdin_rank, setup->workers, setup->workers == 1 ? "" : "s",
-                     setup->workers - 1)});
+         fmt::format("--stdin {}: there is no such rank among {}; use 0 to {}, or none",
+                     *spec_.stdin_rank, counted(setup->workers, "worker"), setup->workers - 1)});
   }
   setup_ = std::move(*setup);
   for (const std::string& line : setup_.lines)

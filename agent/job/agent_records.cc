@@ -6,6 +6,7 @@
 
 #include "agent/job/agent_loop.h"
 #include "agent/process/process_tree.h"
+#include "rendezvous/base/text.h"
 
 namespace muster {
 namespace {
@@ -18,9 +19,9 @@ constexpr auto kRecordsLimit = std::chrono::seconds(2);
 std::optional<Error> too_many(size_t ranks, int lines) {
   if (ranks * static_cast<size_t>(lines) <= kCallsMax) return std::nullopt;
   return Error{ExitCode::environment,
-               fmt::format("{} ranks with {} calls each are too many for one answer, which holds "
-                           "{}; ask for fewer",
-                           ranks, lines, kCallsMax)};
+               fmt::format("{} with {} each are too many for one answer, which holds {}; ask for "
+                           "fewer",
+                           counted(ranks, "rank"), counted(lines, "call"), kCallsMax)};
 }
 
 // Whether a live process writes the ring that has no business with it. What one that has ended left

@@ -18,6 +18,7 @@
 #include "agent/placement/proc_devices.h"
 #include "rendezvous/base/contract.h"
 #include "rendezvous/base/cpu_limit.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/net/places.h"
 #include "rendezvous/ring/record_fd.h"
 
@@ -60,8 +61,8 @@ std::string too_few_descriptors(const DescriptorNeeds& needs, const rlimit& limi
                                        "have the hard limit raised to {} (limits.conf, systemd's "
                                        "LimitNOFILE, docker's --ulimit nofile)",
                                        needed);
-  return fmt::format("{}{} worker{} {} {} open files, but the limit is {} (hard limit {}): {}{}",
-                     needs.at_most ? "up to " : "", needs.workers, needs.workers == 1 ? "" : "s",
+  return fmt::format("{}{} {} {} open files, but the limit is {} (hard limit {}): {}{}",
+                     needs.at_most ? "up to " : "", counted(needs.workers, "worker"),
                      needs.workers == 1 ? "needs" : "need", needed, limit.rlim_cur, limit.rlim_max,
                      remedy, needs.workers == 1 ? "" : ", or start fewer workers");
 }
@@ -86,10 +87,10 @@ void decide_threads(const LaunchSpec& spec, const Environment& environment, cons
   const int bound = static_cast<int>(setup.placement.workers.front().cpus.size());
   setup.omp_num_threads = threads_per_worker(usable, sharing, bound);
   if (spec.task) return;  // Each task would say it.
-  setup.lines.push_back(
-      fmt::format("OMP_NUM_THREADS={} for each of {} workers ({} usable cores); set it yourself "
-                  "to choose another number",
-                  *setup.omp_num_threads, sharing, usable));
+  setup.lines.push_back(fmt::format(
+      "OMP_NUM_THREADS={} for each of {} ({}); set it yourself "
+      "to choose another number",
+      *setup.omp_num_threads, counted(sharing, "worker"), counted(usable, "usable core")));
 }
 
 std::string table_of_bindings(const NodeSetup& setup, const CpuTopology& topology,

@@ -83,7 +83,8 @@ std::string WorkerGroup::phase_text(Instant now) const {
     case Phase::starting:
       return fmt::format("starting workers, {} of {} are started", started, options_.workers);
     case Phase::running:
-      return fmt::format("running, {} of {} workers are alive", live.size(), options_.workers);
+      return fmt::format("running, {} of {} alive", live.size(),
+                         counted(options_.workers, "worker"));
     case Phase::draining:
       return fmt::format("all workers succeeded; waiting for what they left running, TERM in {}",
                          until(deadline_));

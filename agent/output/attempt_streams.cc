@@ -37,14 +37,14 @@ tl::unexpected<Error> worker_pipe_error(int error, size_t workers) {
   ::getrlimit(RLIMIT_NOFILE, &limit);
   if (error != EMFILE) {
     return fail(ExitCode::environment,
-                fmt::format("cannot open the output pipes of {} workers: {}; close other programs "
+                fmt::format("cannot open the output pipes of {}: {}; close other programs "
                             "or raise the system's limit (fs.file-max)",
-                            workers, std::strerror(error)));
+                            counted(workers, "worker"), std::strerror(error)));
   }
   return fail(ExitCode::environment,
-              fmt::format("cannot open the output pipes of {} workers: the limit of {} open files "
+              fmt::format("cannot open the output pipes of {}: the limit of {} open files "
                           "is too low; raise it (ulimit -n)",
-                          workers, limit.rlim_cur));
+                          counted(workers, "worker"), limit.rlim_cur));
 }
 
 // Larger pipes mean fewer wake-ups. Each pipe grows up to its share of kPipesTotal.

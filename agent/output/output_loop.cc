@@ -15,6 +15,7 @@
 #include "agent/output/log_tree.h"
 #include "agent/output/pty.h"
 #include "rendezvous/base/event_fd.h"
+#include "rendezvous/base/text.h"
 
 namespace muster {
 
@@ -130,8 +131,8 @@ void OutputLoop::settle() {
   resume_paused();
   say_notices();
   if (refused_ == 0 || !err_console().wants(own_stream_)) return;
-  say(fmt::format("muster: {} of its own messages were dropped while the output was blocked",
-                  std::exchange(refused_, 0)));
+  say(fmt::format("muster: dropped {} of its own while the output was blocked",
+                  counted(std::exchange(refused_, 0), "message")));
 }
 
 // Those of the consoles' writer threads as well. A full disk makes every log file on it fail: the
@@ -372,8 +373,8 @@ void OutputLoop::say_dropped_by_files() {
     }
   }
   if (files == 0) return;
-  say(fmt::format("muster: {} bytes of output are missing in {} log file{} in {}", bytes, files,
-                  files == 1 ? "" : "s", folders_.run_dir));
+  say(fmt::format("muster: {} of output missing in {} in {}", counted(bytes, "byte"),
+                  counted(files, "log file"), folders_.run_dir));
 }
 
 void OutputLoop::say(std::string text) {

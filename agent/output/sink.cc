@@ -10,6 +10,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "rendezvous/base/text.h"
+
 namespace muster {
 
 namespace {
@@ -112,7 +114,7 @@ std::optional<std::string> Sink::failed(int error) {
 
 std::optional<std::string> Sink::dropped_line() const {
   if (dropped_ == 0 || reader_gone_) return std::nullopt;
-  return fmt::format("muster: {} bytes of output to {} were dropped", dropped_, name_);
+  return fmt::format("muster: dropped {} of output to {}", counted(dropped_, "byte"), name_);
 }
 
 }  // namespace muster

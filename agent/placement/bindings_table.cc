@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "agent/report/text.h"
+#include "rendezvous/base/text.h"
 
 namespace muster {
 namespace {
@@ -22,11 +23,10 @@ std::string bindings_table(const Placement& placement, const CpuTopology& topolo
   for (const WorkerPlacement& worker : placement.workers) {
     const CpuSet& cpus = worker.cpus.empty() ? allowed : worker.cpus;
     const int cores = topology.physical_cores(cpus);
-    lines.push_back(
-        {std::to_string(lines.size() - 1), or_dash(worker.device),
-         worker.numa_node ? std::to_string(*worker.numa_node) : "-",
-         fmt::format("{} ({} core{})", format_cpu_list(cpus), cores, cores == 1 ? "" : "s"),
-         or_dash(threads)});
+    lines.push_back({std::to_string(lines.size() - 1), or_dash(worker.device),
+                     worker.numa_node ? std::to_string(*worker.numa_node) : "-",
+                     fmt::format("{} ({})", format_cpu_list(cpus), counted(cores, "core")),
+                     or_dash(threads)});
   }
   return table_text(lines);
 }

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "rendezvous/base/enum_name.h"
+#include "rendezvous/base/text.h"
 
 namespace muster {
 namespace {
@@ -59,9 +60,9 @@ Result<CpuSet> exclusive_cpus(const CpuTopology& topology, const CpuSet& allowed
   const size_t each = cores.size() / count;
   const size_t extra = cores.size() % count;
   if (each == 0) {
-    return cannot_bind(
-        NumaBinding::exclusive,
-        fmt::format("NUMA node {} has {} usable cores for {} devices", node, cores.size(), count));
+    return cannot_bind(NumaBinding::exclusive,
+                       fmt::format("NUMA node {} has {} for {}", node,
+                                   counted(cores.size(), "usable core"), counted(count, "device")));
   }
   auto core = std::next(cores.begin(), static_cast<std::ptrdiff_t>(k * each + std::min(k, extra)));
   CpuSet cpus;

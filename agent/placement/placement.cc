@@ -7,13 +7,10 @@
 #include "agent/placement/numa_binding.h"
 #include "agent/placement/visible_devices.h"
 #include "rendezvous/base/contract.h"
+#include "rendezvous/base/text.h"
 
 namespace muster {
 namespace {
-
-std::string counted_noun(size_t count, std::string_view noun) {
-  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
-}
 
 // Builds one Placement. Holds references for the duration of one place() call.
 class Placer {
@@ -101,7 +98,7 @@ class Placer {
         ExitCode::environment,
         fmt::format("{}: {} need{} a device each, but there {} {}{}; start fewer workers or "
                     "make more devices visible",
-                    own_device_flag(), counted_noun(placement_.workers.size(), "worker"),
+                    own_device_flag(), counted(placement_.workers.size(), "worker"),
                     placement_.workers.size() == 1 ? "s" : "", available == 1 ? "is" : "are",
                     available, why));
   }
@@ -133,8 +130,8 @@ class Placer {
       placement_.warnings.push_back(fmt::format(
           "{} for {}: workers that use device LOCAL_RANK will find none from local rank {} on; "
           "start {} or choose devices in the program",
-          counted_noun(workers, "worker"), counted_noun(choice_.slots.size(), "GPU"),
-          choice_.slots.size(), counted_noun(choice_.slots.size(), "worker")));
+          counted(workers, "worker"), counted(choice_.slots.size(), "GPU"), choice_.slots.size(),
+          counted(choice_.slots.size(), "worker")));
     } else if (workers > 1 && !choice_.slots.front().mig_uuid.empty()) {
       placement_.warnings.push_back(
           "CUDA shows a process one MIG device only; give each worker its own with --gpu-binding "
@@ -273,7 +270,7 @@ std::vector<std::string> quick_device_warnings(int workers, const InheritedDevic
   if (workers <= 1 || static_cast<size_t>(workers) <= visible) return warnings;
   warnings.push_back(fmt::format(
       "{} for {}{}: workers that use device LOCAL_RANK will find none from local rank {} on",
-      counted_noun(static_cast<size_t>(workers), "worker"), counted_noun(visible, "GPU"),
+      counted(workers, "worker"), counted(visible, "GPU"),
       variable.empty() ? "" : fmt::format(" ({})", variable), visible));
   return warnings;
 }

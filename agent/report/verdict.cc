@@ -48,7 +48,7 @@ std::string headline(const JobReport& report, const WorkerFailure& culprit) {
 std::string attempts_text(const JobReport& report, const WorkerFailure& culprit) {
   if (report.max_restarts == 0) return {};
   const int left = report.max_restarts - report.restarts_used;
-  return fmt::format(", in attempt {} ({} of {} restarts left)", culprit.attempt + 1, left,
+  return fmt::format(", in attempt {} ({} of {} restarts left)", culprit.attempt, left,
                      report.max_restarts);
 }
 
@@ -278,12 +278,12 @@ std::string render_unkillable(const JobReport& report) {
   if (count > 0 && std::ranges::all_of(report.stuck, is_foreign)) {
     text = fmt::format(
         "muster: {} as another user and could not be stopped; end {} as that user or as root:\n",
-        one ? "1 process runs" : fmt::format("{} processes run", count), one ? "it" : "them");
+        counted(count, "process") + (one ? " runs" : " run"), one ? "it" : "them");
   } else {
     text = fmt::format(
-        "muster: {} {} did not exit after SIGKILL and will remain until the kernel releases {}; "
+        "muster: {} did not exit after SIGKILL and will remain until the kernel releases {}; "
         "check the disk, file server or GPU that {} for:\n",
-        count, one ? "process" : "processes", one ? "it" : "them", one ? "it waits" : "they wait");
+        counted(count, "process"), one ? "it" : "them", one ? "it waits" : "they wait");
   }
   for (const StuckProcess& process : report.stuck)
     text += stuck_text(process);

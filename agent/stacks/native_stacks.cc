@@ -267,8 +267,7 @@ class Misses {
   std::string text() const {
     std::string text;
     for (const auto& [why, count] : counts_)
-      text += fmt::format("{}{} thread{}: {}", text.empty() ? "" : ", ", count,
-                          count == 1 ? "" : "s", why);
+      text += fmt::format("{}{}: {}", text.empty() ? "" : ", ", counted(count, "thread"), why);
     return text;
   }
 

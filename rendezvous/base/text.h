@@ -91,6 +91,13 @@ inline std::string_view last_line(std::string_view text) {
   return text.substr(text.rfind('\n') + 1);  // npos + 1 is 0.
 }
 
+// "1 rank", "2 ranks", "0 processes".
+inline std::string counted(std::integral auto count, std::string_view one) {
+  std::string text = std::to_string(count) + " ";
+  text += one;
+  return count == 1 ? text : text + (one.ends_with('s') ? "es" : "s");
+}
+
 // The first bytes of valid UTF-8, at most `bytes_max`, cut at a character boundary.
 constexpr std::string_view utf8_prefix(std::string_view text, size_t bytes_max) {
   if (text.size() <= bytes_max) return text;

@@ -383,7 +383,7 @@ void MemberClient::on_nodes(const Nodes& part) {
   std::vector<membership::NodeLine>& lines = question_.lines;
   lines.insert(lines.end(), part.lines.begin(), part.lines.end());
   if (part.left_out > 0)
-    lines.push_back({-1, "", 0, 0, fmt::format("and {} more nodes", part.left_out)});
+    lines.push_back({-1, "", 0, 0, "and " + counted(part.left_out, "more node")});
   if (part.last) answer_askers();
 }
 

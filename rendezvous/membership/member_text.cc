@@ -31,7 +31,7 @@ std::string Member::no_host_text() const {
   return fmt::format(
       "no contact with the host of the job at {} for {} ({}): {}; {}", options_.endpoint,
       membership::whole_seconds(reach_timeout()),
-      reach_timeout() == options_.join.join_timeout ? "the join timeout" : "read_timeout", trouble_,
+      reach_timeout() == options_.join.join_timeout ? "--start-timeout" : "read_timeout", trouble_,
       options_.remedy);
 }
 

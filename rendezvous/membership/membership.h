@@ -406,6 +406,7 @@ class Membership {
   std::string here_text() const;
   std::string missing_text() const;
   std::string what_comes_text(Instant now) const;
+  std::string budget_text() const;
   std::string what_next_text(membership::StopWhy why) const;
   std::string lost_text(const Node& node, bool cut_off) const;
   std::string failure_text() const;

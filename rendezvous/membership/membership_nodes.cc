@@ -24,7 +24,7 @@ constexpr Duration kLeastLease = std::chrono::milliseconds{30};
 constexpr Duration kLeastReturn = std::chrono::seconds{2};
 
 std::string asked_nodes(const Join& join) {
-  if (join.nodes_min == join.nodes_max) return fmt::format("{} nodes", join.nodes_max);
+  if (join.nodes_min == join.nodes_max) return nodes_text(join.nodes_max);
   return fmt::format("{}:{} nodes", join.nodes_min, join.nodes_max);
 }
 
@@ -200,9 +200,9 @@ void Membership::say_differences(const Join& join) {
   differences_said_ = true;
   const std::string node = quiet_name(join.host_name);
   const std::string other = quiet_name(job_->host_name);
-  say(same_workers
-          ? fmt::format("{} runs the program with other arguments than {}", node, other)
-          : fmt::format("{} starts {} workers, {} {}", node, join.slots, other, job_->slots));
+  say(same_workers ? fmt::format("{} runs the program with other arguments than {}", node, other)
+                   : fmt::format("{} starts {}, {} {}", node, counted(join.slots, "worker"), other,
+                                 job_->slots));
 }
 
 Membership::Node& Membership::admit(const Join& join) {

@@ -153,9 +153,7 @@ void Membership::consider_newcomer(Node& node) {
       fmt::format("{} of {} run; this one ", tally_.members, nodes_text(job_->nodes_max));
   text += fixed ? fmt::format("waits up to {} for a place", whole_seconds(surplus_patience()))
                 : "is a spare";
-  if (tally_.members < job_->nodes_max)
-    text += fmt::format(": the budget of {} membership changes is spent",
-                        *job_->max_membership_changes);
+  if (tally_.members < job_->nodes_max) text += ": " + budget_text();
   order(node, Wait{true, std::move(text)});
 }
 

@@ -50,7 +50,7 @@ void Membership::try_form() {
   if (join_by_ > now_) return;
   end(EndWhy::timeout, ExitCode::rendezvous,
       fmt::format("the nodes did not meet within {}: {}; check why the missing ones did not join, "
-                  "or raise the join timeout",
+                  "or raise --start-timeout",
                   whole_seconds(job_->join_timeout), who_text() + unfit_ + neighbours_));
 }
 
@@ -349,8 +349,7 @@ void Membership::end_short_of_nodes() {
     verdict.text +=
         fmt::format("; {} left, the job needs {}", nodes_text(tally_.stays), job_->nodes_min);
   } else {
-    verdict.text += fmt::format("; the budget of {} membership changes is spent",
-                                job_->max_membership_changes.value_or(0));
+    verdict.text += "; " + budget_text();
   }
   if (failure_) verdict.text += "; before that, " + failure_text();
   end(std::move(verdict));

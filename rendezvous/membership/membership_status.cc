@@ -53,7 +53,7 @@ std::string users_differ_text(std::string_view where, std::string_view host,
 }
 
 std::string nodes_text(int count) {
-  return count == 1 ? "1 node" : fmt::format("{} nodes", count);
+  return counted(count, "node");
 }
 
 std::string list_text(std::vector<std::string> names, size_t count) {
@@ -163,6 +163,11 @@ std::string Membership::what_comes_text(Instant now) const {
          fmt::format("gives up in {}", whole_seconds(std::max(join_by_ - now, Duration::zero())));
 }
 
+std::string Membership::budget_text() const {
+  return fmt::format("the budget of {} is spent",
+                     counted(job_->max_membership_changes.value_or(0), "membership change"));
+}
+
 std::string Membership::what_next_text(StopWhy why) const {
   if (failure_ && failure_->failure.final) return "; it cannot be repeated, the job ends";
   // Whether this uses up a restart, or a lost node explains it, is known once all has stopped.
@@ -174,9 +179,7 @@ std::string Membership::what_next_text(StopWhy why) const {
   if (formed_too_soon_) return "; a new round forms when there are enough nodes";
   if (tally_.stays < job_->nodes_min)
     return fmt::format("; {} left, the job needs {}", nodes_text(tally_.stays), job_->nodes_min);
-  if (!change_allowed())
-    return fmt::format("; the budget of {} membership changes is spent",
-                       *job_->max_membership_changes);
+  if (!change_allowed()) return "; " + budget_text();
   if (why == StopWhy::joined) return "; a new round forms with it";
   return fmt::format("; a new round forms with {}",
                      nodes_text(std::min(tally_.stays, job_->nodes_max)));

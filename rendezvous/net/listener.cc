@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "rendezvous/base/error.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/base/unique_fd.h"
 #include "rendezvous/net/connect.h"
 #include "rendezvous/net/first_bytes.h"
@@ -263,11 +264,11 @@ struct Listener::State : std::enable_shared_from_this<State> {
       self->crowd.line_is_due = true;
       self->say_crowd_after(kBetweenLines);
       if (!self->handlers.trouble) return;
-      self->handlers.trouble(fmt::format(
-          "closed {} connection{} to port {} from {}{}, to make room for others: who they are was "
-          "not proved yet",
-          gone.count, gone.count == 1 ? "" : "s", self->endpoints.front().port,
-          gone.first.to_string(), gone.others ? " and other addresses" : ""));
+      self->handlers.trouble(
+          fmt::format("closed {} to port {} from {}{}, to make room for others: who they are was "
+                      "not proved yet",
+                      counted(gone.count, "connection"), self->endpoints.front().port,
+                      gone.first.to_string(), gone.others ? " and other addresses" : ""));
     });
   }
 

@@ -283,7 +283,7 @@ TEST_F(OutputLogs, AFullLogDiskIsSaidOnceAndStopsNoWorker) {
   EXPECT_EQ(lines[0], "[default0]:123456789");
   EXPECT_EQ(lines[1], "[default1]:123456789");
   EXPECT_EQ(lines[2],
-            "muster: 20 bytes of output are missing in 2 log files in " + harness.run.run_dir);
+            "muster: 20 bytes of output missing in 2 log files in " + harness.run.run_dir);
   EXPECT_TRUE(lines[3].starts_with("muster: cannot write " + harness.attempt()));
   EXPECT_NE(lines[3].find("/stdout.log: No space left on device; what the workers print there is "
                           "dropped, the workers continue"),
@@ -303,7 +303,7 @@ TEST_F(OutputLogs, AFullConsoleIsSaidOnTheOtherOne) {
                 "muster: cannot write standard output: No space left on device; what the workers "
                 "print there is dropped, the workers continue; free some space to resume"),
       lines.end());
-  EXPECT_EQ(lines.back(), "muster: 6 bytes of output to standard output were dropped");
+  EXPECT_EQ(lines.back(), "muster: dropped 6 bytes of output to standard output");
 }
 
 TEST_F(OutputLogs, AnEventFileThatFailsIsSaidOnce) {

@@ -70,7 +70,8 @@ bool check_view(const char* role, const ConstBuffer& view, std::string& why) {
   }
   if (view.count == 0) return true;
   if (view.data == nullptr) {
-    return refuse_call(why, fmt::format("{} has {} elements and a null pointer", role, view.count));
+    return refuse_call(
+        why, fmt::format("{} has {} and a null pointer", role, counted(view.count, "element")));
   }
   if (view.count > static_cast<size_t>(PTRDIFF_MAX) / size) {
     return refuse_call(
@@ -120,9 +121,9 @@ bool check_blocks(const char* whole, size_t total, const char* part, size_t coun
                   std::string& why) {
   size_t wanted = 0;
   if (!__builtin_mul_overflow(count, ranks, &wanted) && wanted == total) return true;
-  return refuse_call(
-      why, fmt::format("{} has {} elements; it must have those of {} ({}) times the {} ranks",
-                       whole, total, part, count, ranks));
+  return refuse_call(why,
+                     fmt::format("{} has {}; it must have those of {} ({}) times the {}", whole,
+                                 counted(total, "element"), part, count, counted(ranks, "rank")));
 }
 
 bool check_equal_counts(const CallView& view, Operation& operation, std::string& why) {
@@ -133,8 +134,8 @@ bool check_equal_counts(const CallView& view, Operation& operation, std::string&
   operation.count = view.uses_in ? in.count : out.count;
   if (view.row.in == view.row.out) {
     if (both && in.count != out.count) {
-      return refuse_call(why,
-                         fmt::format("out has {} elements where in has {}", out.count, in.count));
+      return refuse_call(
+          why, fmt::format("out has {} where in has {}", counted(out.count, "element"), in.count));
     }
     if (view.row.in != Extent::blocks) return true;
     if (in.count % ranks != 0) {
@@ -155,8 +156,9 @@ bool check_equal_counts(const CallView& view, Operation& operation, std::string&
 bool check_counts(const char* role, std::span<const size_t> counts, const char* whole, size_t total,
                   const GroupShape& shape, std::string& why) {
   if (counts.size() != static_cast<size_t>(shape.size)) {
-    return refuse_call(why, fmt::format("{} has {} entries where the group has {} ranks", role,
-                                        counts.size(), shape.size));
+    return refuse_call(
+        why, fmt::format("{} has {} where the group has {}", role, counted(counts.size(), "number"),
+                         counted(shape.size, "rank")));
   }
   size_t sum = 0;
   for (const size_t count : counts) {
@@ -165,16 +167,16 @@ bool check_counts(const char* role, std::span<const size_t> counts, const char* 
     }
   }
   if (sum == total) return true;
-  return refuse_call(
-      why, fmt::format("{} has {} elements where {} add up to {}", whole, total, role, sum));
+  return refuse_call(why, fmt::format("{} has {} where {} add up to {}", whole,
+                                      counted(total, "element"), role, sum));
 }
 
 bool check_own_count(std::span<const size_t> counts, const char* part, size_t count,
                      const GroupShape& shape, std::string& why) {
   const size_t own = counts[static_cast<size_t>(shape.me)];
   if (own == count) return true;
-  return refuse_call(why, fmt::format("{} has {} elements where counts[{}], of this rank, is {}",
-                                      part, count, shape.me, own));
+  return refuse_call(why, fmt::format("{} has {} where counts[{}], of this rank, is {}", part,
+                                      counted(count, "element"), shape.me, own));
 }
 
 bool check_all_to_all_v(const CallView& view, Operation& operation, std::string& why) {
@@ -186,8 +188,9 @@ bool check_all_to_all_v(const CallView& view, Operation& operation, std::string&
   }
   const auto me = static_cast<size_t>(shape.me);
   if (call.send_counts[me] != call.recv_counts[me]) {
-    return refuse_call(why, fmt::format("this rank sends {} elements to itself and expects {}",
-                                        call.send_counts[me], call.recv_counts[me]));
+    return refuse_call(why,
+                       fmt::format("this rank sends {} to itself and expects {}",
+                                   counted(call.send_counts[me], "element"), call.recv_counts[me]));
   }
   operation.is_v = true;
   operation.send_counts.assign(call.send_counts.begin(), call.send_counts.end());

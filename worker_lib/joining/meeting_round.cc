@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "rendezvous/base/text.h"
 #include "worker_lib/fields.h"
 #include "worker_lib/joining/job_secret.h"
 #include "worker_lib/joining/meeting_text.h"
@@ -127,9 +128,9 @@ Outcome<> MeetingRound::enter() {
 
 Outcome<> MeetingRound::contradict(const std::string& theirs) {
   const std::string text = fmt::format(
-      "rank {} was given a world of {} ranks, and others one of "
+      "rank {} was given a world of {}, and others one of "
       "{}: WORLD_SIZE must be the same for all",
-      self_.rank, self_.world_size, theirs);
+      self_.rank, counted(self_.world_size, "rank"), theirs);
   // Tells the ranks that come later, and those that wait. Best effort.
   store_.compare_set("state", "open " + theirs, text);
   store_.compare_set("everyone", "", "!" + text);

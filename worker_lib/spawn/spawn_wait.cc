@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "rendezvous/base/process_end.h"
+#include "rendezvous/base/text.h"
 #include "worker_lib/spawn/spawn.h"
 #include "worker_lib/watch/process_life.h"
 
@@ -176,7 +177,7 @@ Outcome<SpawnResult> RankKeeper::wait(const std::function<void(const SpawnResult
 }  // namespace worker
 
 std::string SpawnResult::message() const {
-  if (!failed) return fmt::format("{} ranks ended well", ranks.size());
+  if (!failed) return counted(ranks.size(), "rank") + " ended well";
   const RankExit& culprit = ranks[static_cast<size_t>(failed->value)];
   std::string text =
       fmt::format("rank {} (pid {}) {}", failed->value, culprit.pid, worker::how_it_ended(culprit));

@@ -10,6 +10,7 @@
 
 #include "muster/error.h"
 #include "muster/init.h"
+#include "rendezvous/base/text.h"
 #include "worker_lib/raise.h"
 
 namespace muster {
@@ -56,8 +57,8 @@ DistributedSampler::DistributedSampler(size_t size, const SamplerOptions& option
   const int rank = options.rank ? *options.rank : muster::rank();
   if (rank < 0 || rank >= ranks) {
     worker::raise({ErrorCode::invalid_argument,
-                   fmt::format("DistributedSampler: rank {} of {} ranks; give 0 <= rank < ranks",
-                               rank, ranks)},
+                   fmt::format("DistributedSampler: rank {} of {}; give 0 <= rank < ranks", rank,
+                               counted(ranks, "rank"))},
                   "DistributedSampler", {});
   }
   rank_ = static_cast<size_t>(rank);

@@ -9,6 +9,7 @@
 
 #include "muster/init.h"
 #include "muster/section.h"
+#include "rendezvous/base/text.h"
 #include "worker_lib/joining/job.h"
 #include "worker_lib/raise.h"
 #include "worker_lib/recorder/recorder.h"
@@ -69,8 +70,7 @@ void pass_on_failures(const char* caller, const ProcessGroup& everyone,
   }
   if (failed.empty()) return;
   const size_t more = failed.size() - 1;
-  const std::string others =
-      more == 0 ? "" : fmt::format(" (and {} other{})", more, more == 1 ? "" : "s");
+  const std::string others = more == 0 ? "" : fmt::format(" (and {})", counted(more, "other"));
   worker::raise_shared({ErrorCode::peer_failed,
                         fmt::format("{}: the block failed on rank {}, so it was not run here: {}{}",
                                     caller, failed.front().value, words, others),

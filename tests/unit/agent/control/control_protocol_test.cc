@@ -55,7 +55,7 @@ JobStatus some_status() {
   status.job_id = "job 7";
   status.pid = 4711;
   status.program = "-m pkg.train";
-  status.phase = "attempt 1, restart 1 of 3: running, 8 of 8 workers are alive";
+  status.phase = "attempt 1, restart 1 of 3: running, 8 of 8 workers alive";
   status.epoch = int64_t{1} << 40;
   status.world_size = 16;
   status.nodes = {{0, "node-a", 0, 8, "running"},

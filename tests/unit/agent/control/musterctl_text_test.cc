@@ -72,7 +72,7 @@ TEST(StatusText, ShowsJobAndNodes) {
   status.job_id = "job7";
   status.pid = 4711;
   status.program = "train.py";
-  status.phase = "running, 3 of 3 workers are alive";
+  status.phase = "running, 3 of 3 workers alive";
   status.epoch = 2;
   status.world_size = 9;
   status.nodes = {{0, "node-a", 0, 8, "running"},
@@ -85,7 +85,7 @@ TEST(StatusText, ShowsJobAndNodes) {
   EXPECT_EQ(status_text(status),
             "job       job7 (pid 4711)\n"
             "program   train.py\n"
-            "state     running, 3 of 3 workers are alive\n"
+            "state     running, 3 of 3 workers alive\n"
             "workers   9 in round 2\n"
             "restarts  1 of 3 used\n"
             "up        1 h 02 min\n"

@@ -70,7 +70,7 @@ const std::vector<PhaseCase> kPhases = {
     {"idle", 0, [](GroupDriver&) {}, "has not begun"},
     {"preparing", 0, [](GroupDriver& g) { g.hear(group::Begin{}); }, "waiting for the round"},
     {"starting", 0, enter_starting, "starting workers, 1 of 2"},
-    {"running", 0, enter_running, "running, 2 of 2 workers are alive"},
+    {"running", 0, enter_running, "running, 2 of 2 workers alive"},
     {"draining", 0, enter_draining, "all workers succeeded"},
     {"stopping", 0, enter_stopping, "stopping, since a worker failed"},
     {"killing", 0, enter_killing, "giving up in 30.0 s"},
@@ -270,7 +270,7 @@ TEST(WorkerGroupTable, EventsOfAnOldAttemptAreDroppedAndItIsSaid) {
     EXPECT_EQ(group.hear(event), "Note{event of attempt 0: that attempt is over}")
         << group::to_text(event);
   }
-  EXPECT_EQ(group.status(), "attempt 1, restart 0 of 2: running, 2 of 2 workers are alive");
+  EXPECT_EQ(group.status(), "attempt 1, restart 0 of 2: running, 2 of 2 workers alive");
 }
 
 }  // namespace

@@ -80,7 +80,7 @@ TEST_F(SinkTest, AFullDiskIsSaidOnceAndCounted) {
             "print there is dropped, the workers continue; free some space to resume");
   EXPECT_EQ(sink.write("more\n"), std::nullopt);
   EXPECT_EQ(sink.dropped(), 11u);
-  EXPECT_EQ(sink.dropped_line(), "muster: 11 bytes of output to /logs/stdout.log were dropped");
+  EXPECT_EQ(sink.dropped_line(), "muster: dropped 11 bytes of output to /logs/stdout.log");
 }
 
 TEST_F(SinkTest, AReaderThatIsGoneIsNoMessage) {
@@ -231,7 +231,7 @@ TEST_F(SinkTest, AFailureInTheBackgroundIsNewsOnce) {
             "muster: cannot write standard output: No space left on device; what the workers print "
             "there is dropped, the workers continue; free some space to resume");
   EXPECT_EQ(console.news(), std::nullopt);
-  EXPECT_EQ(console.dropped_line(), "muster: 6 bytes of output to standard output were dropped");
+  EXPECT_EQ(console.dropped_line(), "muster: dropped 6 bytes of output to standard output");
   console.finish();
 }
 

@@ -93,7 +93,7 @@ TEST(NumaBinding, ExclusiveNeedsACoreForEachDevice) {
   ASSERT_FALSE(sets);
   EXPECT_EQ(sets.error(),
             (Error{ExitCode::environment,
-                   "--numa-binding exclusive: NUMA node 0 has 1 usable cores for 2 devices; leave "
+                   "--numa-binding exclusive: NUMA node 0 has 1 usable core for 2 devices; leave "
                    "the flag out, choose other GPUs, or give the job more CPUs"}));
 }
 

@@ -265,7 +265,7 @@ TEST(VerdictScreen, OfAWorkerOnAnotherNode) {
   EXPECT_EQ(render_end(report, options),
             R"(============================================================
 train.py FAILED: rank 5 of 8 exited with 1: ValueError: bad sample 77
-on node-b (node rank 1), pid 1005, 2 min 14 s after its start, in attempt 2 (0 of 1 restarts left)
+on node-b (node rank 1), pid 1005, 2 min 14 s after its start, in attempt 1 (0 of 1 restarts left)
 The last 3 lines of its stderr:
   | Traceback (most recent call last):
   |   File "train.py", line 9, in main

@@ -113,7 +113,7 @@ TEST(Verdict, SaysWhatToDoInColourAndCountsAttempts) {
       kRule +
           "\x1b[1;31mtrain.py FAILED: rank 1 of 8 killed by the kernel's out-of-memory "
           "killer\x1b[0m\n"
-          "on node-7, pid 1001, 2 min 14 s after its start, in attempt 3 (0 of 2 restarts left)\n"
+          "on node-7, pid 1001, 2 min 14 s after its start, in attempt 2 (0 of 2 restarts left)\n"
           "\x1b[33mWhat to do: use less memory per worker (batch size, data-loading processes) or "
           "raise the limit (docker run --memory, Kubernetes resources.limits.memory, Slurm "
           "--mem)\x1b[0m\n"

@@ -61,6 +61,12 @@ TEST(Utf8Prefix, EndsAtACharacter) {
   EXPECT_EQ(utf8_prefix("abc", 0), "");
 }
 
+TEST(Counted, OneIsSingular) {
+  EXPECT_EQ(counted(1, "rank"), "1 rank");
+  EXPECT_EQ(counted(size_t{2}, "usable core"), "2 usable cores");
+  EXPECT_EQ(counted(0, "process"), "0 processes");
+}
+
 TEST(Printable, IsAsciiAndCut) {
   EXPECT_EQ(printable("a\x80\x7f\nb", 4), "a???");
   EXPECT_EQ(printable(" ~", 9, '.'), " ~");

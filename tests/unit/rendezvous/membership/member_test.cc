@@ -159,7 +159,7 @@ TEST(Member, GivesUpAfterTheJoinTimeOutWithTheReason) {
   EXPECT_EQ(member.now() - begun, seconds{60});
   const Error expected{
       ExitCode::rendezvous,
-      "no contact with the host of the job at node0:29400 for 60 s (the join timeout): connect to "
+      "no contact with the host of the job at node0:29400 for 60 s (--start-timeout): connect to "
       "10.0.0.1:29400: connection refused; check that the node that hosts the job is running, and "
       "that this endpoint is its address as seen from this node"};
   EXPECT_EQ(effects, MemberEffects{member::GaveUp{expected}});

@@ -193,7 +193,7 @@ TEST(MembershipLoss, TheMembershipBudgetCountsChangesAndEndsTheJob) {
   m.running("b", 2);
   m.disconnect("b");
   EXPECT_THAT(m.live(milliseconds{250}, {"a"}),
-              HasSubstr("the budget of 1 membership changes is spent"));
+              HasSubstr("the budget of 1 membership change is spent"));
   EXPECT_THAT(m.ready("a", 2),
               HasSubstr("a: End{lost, exit 122, node rank 1 on \"b\", \"b (node rank 1) was lost"));
   EXPECT_EQ(m.end("a").changes, 1);

@@ -223,10 +223,10 @@ TEST(Membership, NodesThatDoNotMeetInTimeAllHearWhoIsMissing) {
   m.live(milliseconds{499900}, {"a", "b"});
   EXPECT_EQ(m.live(milliseconds{200}, {}),
             "a: End{timeout, exit 122, \"the nodes did not meet within 600 s: 2 of 3 nodes; here: "
-            "a, b; check why the missing ones did not join, or raise the join timeout\", 0 "
+            "a, b; check why the missing ones did not join, or raise --start-timeout\", 0 "
             "restarts, 0 changes} | b: End{timeout, exit 122, \"the nodes did not meet within 600 "
-            "s: 2 of 3 nodes; here: a, b; check why the missing ones did not join, or raise the "
-            "join timeout\", 0 restarts, 0 changes}");
+            "s: 2 of 3 nodes; here: a, b; check why the missing ones did not join, or raise "
+            "--start-timeout\", 0 restarts, 0 changes}");
 }
 
 TEST(Membership, ANodeAloneGivesUpLikewise) {

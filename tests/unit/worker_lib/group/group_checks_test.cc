@@ -147,7 +147,7 @@ std::vector<Refusal> refusals() {
         .out = others(3),
         .is_v = true,
         .recv_counts = kTwoCounts},
-       "counts has 2 entries where the group has 3 ranks"},
+       "counts has 2 numbers where the group has 3 ranks"},
       {"counts of another sum",
        {.kind = OpKind::all_gather,
         .in = floats(2),
