@@ -65,7 +65,7 @@ TEST(MembershipNodes, ComeByRankWithTheirWorkersAndThenTheOthersByName) {
   EXPECT_EQ(nodes_of(m), expected);
 }
 
-Join join_of(const MembershipDriver& m, uint64_t agent, const std::string& host_name,
+Join join_as(const MembershipDriver& m, uint64_t agent, const std::string& host_name,
              const std::string& address) {
   Join join = m.job;
   join.agent = {1, agent};
@@ -76,13 +76,13 @@ Join join_of(const MembershipDriver& m, uint64_t agent, const std::string& host_
 
 TEST(MembershipNodes, OfEqualNamesAreToldApartByAddress) {
   MembershipDriver m(4, 4);
-  Join host = join_of(m, 1, "pod", "127.0.0.1");
+  Join host = join_as(m, 1, "pod", "127.0.0.1");
   host.is_host = true;
   host.dialled = "127.0.0.1";
   m.step(Joined{1, host});
-  m.step(Joined{2, join_of(m, 2, "other", "10.0.0.9")});
+  m.step(Joined{2, join_as(m, 2, "other", "10.0.0.9")});
   m.job.arguments = "2";
-  EXPECT_EQ(m.hear(Joined{3, join_of(m, 3, "pod", "10.0.0.7")}),
+  EXPECT_EQ(m.hear(Joined{3, join_as(m, 3, "pod", "10.0.0.7")}),
             "Say{pod (10.0.0.7) runs the program with other arguments than pod (10.0.0.1)}");
   EXPECT_EQ(
       m.status(),
@@ -91,12 +91,12 @@ TEST(MembershipNodes, OfEqualNamesAreToldApartByAddress) {
 
 TEST(MembershipNodes, OfOneMachineHaveItsNameAlone) {
   MembershipDriver m(3, 3);
-  Join host = join_of(m, 1, "vm", "127.0.0.1");
+  Join host = join_as(m, 1, "vm", "127.0.0.1");
   host.is_host = true;
   m.step(Joined{1, host});
-  m.step(Joined{2, join_of(m, 2, "vm", "10.0.0.1")});
+  m.step(Joined{2, join_as(m, 2, "vm", "10.0.0.1")});
   EXPECT_EQ(m.status(), "0 of 3 nodes; not ready yet: vm, vm; gives up in 600 s");
-  m.step(Joined{3, join_of(m, 3, "vm", "10.0.0.2")});
+  m.step(Joined{3, join_as(m, 3, "vm", "10.0.0.2")});
   EXPECT_EQ(m.status(),
             "0 of 3 nodes; not ready yet: vm, vm (10.0.0.1), vm (10.0.0.2); gives up in 600 s");
 }
