@@ -8,6 +8,7 @@ What was started inside dies with the cluster, and a cluster of a test that was 
 Needs root and iproute2; where that is missing, require_netns() ends the test run with 77 and says why.
 """
 import atexit
+import itertools
 import os
 import re
 import shutil
@@ -64,15 +65,14 @@ class Middlebox:
 
 
 class Cluster:
-    made = 0
+    numbers = itertools.count(1)
 
     def __init__(self, n, ipv6=False, two_nics=False):
         """ipv6: False for IPv4 alone, True for IPv6 alone, "both". two_nics: eth1 reaches the peers, eth0 nobody."""
         self.n = n
         self.families = {False: "4", True: "6", "both": "46"}[ipv6]
         self.two_nics = two_nics
-        Cluster.made += 1
-        self.prefix = f"mu{os.getpid()}c{Cluster.made}"
+        self.prefix = f"mu{os.getpid()}c{next(Cluster.numbers)}"
         self.started = []
 
     def __enter__(self):
