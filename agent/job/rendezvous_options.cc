@@ -5,6 +5,7 @@
 #include "rendezvous/backends/job_ports.h"
 #include "rendezvous/base/hex.h"
 #include "rendezvous/base/mac.h"
+#include "rendezvous/base/text.h"
 
 namespace muster {
 namespace {
@@ -21,6 +22,17 @@ std::string digest_of(const std::vector<std::string>& args) {
   return to_hex(raw_bytes(mac_of("", {"muster arguments 1", all})));
 }
 
+// "train.py", "-m jobs.train"; "sh -c", if the first of its arguments is the program.
+std::string program_to_tell(const LaunchSpec& spec) {
+  if (spec.mode == RunMode::module) return "-m " + spec.program;
+  const std::string base = spec.program.substr(spec.program.find_last_of('/') + 1);
+  const bool takes_text =
+      is_one_of(base, {"sh", "bash", "dash", "zsh", "ksh"}) || base.starts_with("python");
+  const bool is_text = takes_text && spec.args.size() > 1 && spec.args[0].starts_with('-') &&
+                       spec.args[0].ends_with('c');
+  return is_text ? base + " -c" : base;
+}
+
 membership::Join own_join(const LaunchSpec& spec, const NodeFacts& node) {
   const RendezvousSpec& rendezvous = spec.rendezvous;
   membership::Join join;
@@ -28,8 +40,7 @@ membership::Join own_join(const LaunchSpec& spec, const NodeFacts& node) {
   join.node_rank = rendezvous.node_rank;
   join.slots = node.workers;
   join.role = spec.role;
-  const std::string base = spec.program.substr(spec.program.find_last_of('/') + 1);
-  join.program = spec.mode == RunMode::module ? "-m " + spec.program : base;
+  join.program = program_to_tell(spec);
   join.arguments = digest_of(spec.args);
   join.nodes_min = rendezvous.nnodes_min;
   join.nodes_max = rendezvous.nnodes_max;

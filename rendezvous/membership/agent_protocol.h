@@ -91,7 +91,7 @@ struct Join {
   std::optional<int> node_rank;  // --node-rank, if given.
   int slots = 1;                 // Workers on this node.
   std::string role;
-  std::string program;     // Its base name, or "-m MODULE". Nodes of one role run one program.
+  std::string program;     // Its base name, or "-m MODULE", "sh -c". Nodes of one role run one.
   std::string arguments;   // A digest of the program's.
   std::string dialled;     // The host's address as this agent reached it.
   std::string advertised;  // Its own address on that connection (or --local-addr).

@@ -429,6 +429,7 @@ class Membership {
   std::set<std::pair<Instant, membership::AgentId>> leases_;
   std::map<int, std::vector<membership::AgentId>> claims_;  // The agents that claim each node rank.
   std::map<std::string, membership::AgentId> named_;        // The newest of each host name.
+  std::set<std::string> texts_;  // What its nodes run, where that is a text: digests.
   Tally tally_;
   uint64_t arrivals_ = 0;
   uint64_t orders_ = 0;  // The newest order's sequence.

@@ -51,18 +51,23 @@ Refused rank_taken(int rank, const Join& holder, const Join& other) {
                       rank, quiet_name(holder.host_name), quiet_name(other.host_name))};
 }
 
+constexpr std::string_view kOwnId = "give one of them an --rdzv-id or an endpoint of its own";
+
+// Whether its program is the first of its arguments. While a job begins, nodes may differ in it.
+bool is_text(const Join& join) {
+  return join.program.ends_with(" -c");
+}
+
 // Why a node cannot be of this job, whichever other nodes there are.
 std::optional<Refused> contradiction(const Join& join, const Join& job) {
   if (!same_nodes(join, job)) return other_nodes(join, job);
   if (join.role != job.role || join.program == job.program || join.program.empty() ||
       job.program.empty())
     return std::nullopt;
-  return Refused{
-      RefusalKind::contradiction,
-      fmt::format("{} runs {}, but the job with this id runs {} (on {}): give one of them an "
-                  "--rdzv-id or an endpoint of its own",
-                  quiet_name(join.host_name), quiet_name(join.program), quiet_name(job.program),
-                  quiet_name(job.host_name))};
+  return Refused{RefusalKind::contradiction,
+                 fmt::format("{} runs {}, but the job with this id runs {} (on {}): {}",
+                             quiet_name(join.host_name), quiet_name(join.program),
+                             quiet_name(job.program), quiet_name(job.host_name), kOwnId)};
 }
 
 // Of `join`. A host may reach itself by loopback: the other has dialled its address.
@@ -99,6 +104,13 @@ std::optional<Refused> Membership::refusal(const Join& join) const {
   }
   if (job_) {
     if (std::optional<Refused> refused = contradiction(join, *job_)) return refused;
+    if (formed_here_ && is_text(join) && join.role == job_->role &&
+        !texts_.contains(join.arguments))
+      return Refused{RefusalKind::contradiction,
+                     fmt::format("{} runs another {} than the job with this id, which runs already "
+                                 "(on {}): {}",
+                                 quiet_name(join.host_name), quiet_name(join.program),
+                                 quiet_name(job_->host_name), kOwnId)};
   }
   return rank_refusal(join);
 }
@@ -209,6 +221,7 @@ Membership::Node& Membership::admit(const Join& join) {
   Node& node = nodes_[join.agent];
   node.join = join;
   node.arrival = ++arrivals_;
+  if (is_text(join)) texts_.insert(join.arguments);
   tell_apart(node);
   say_differences(node.join);
   // An earlier host's round is not ours, even if it had the same number.

@@ -434,17 +434,23 @@ class Elastic(NodesTest):
         for job in [*jobs, extra]:
             self.assert_exit(job, 0)
 
+    def at_the_same_id(self, name, *program):
+        job = Job("--nnodes", "1:2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{self.port}", "--rdzv-id", "job",
+                  "--rdzv-conf", "last_call_timeout=1", "--no-python", *program, env={"NODE": name})
+        job.name = name
+        self.jobs.append(job)
+        return job
+
     def test_another_program_at_the_same_id_is_refused_and_disturbs_nobody(self):
-        first = self.elastic("first", "1:2", "--rdzv-conf", "last_call_timeout=1")
+        here = os.uname().nodename
+        first = self.at_the_same_id("first", "sh", "-c", f"exec {self.worker}")
         self.wait_starts(1)
-        other = Job("--nnodes", "1:2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{self.port}", "--rdzv-id", "job",
-                    "--no-python", "/bin/echo", "another program", env={"NODE": "other"})
-        other.name = "other"
-        self.jobs.append(other)
-        self.assert_exit(other, 122)
-        self.assertIn(f"runs echo, but the job with this id runs {os.path.basename(self.worker)} (on {os.uname().nodename}): ",
-                      other.stderr())
-        self.assertEqual(other.stdout(), "")
+        others = [(self.at_the_same_id("other", "/bin/echo", "another program"), f"runs echo, but the job with this id runs sh -c (on {here})"),
+                  (self.at_the_same_id("text", "sh", "-c", "echo another program"), "runs another sh -c than the job with this id")]
+        for other, words in others:
+            self.assert_exit(other, 122)
+            self.assertIn(words, other.stderr())
+            self.assertEqual(other.stdout(), "")
         self.order("done")
         self.assert_exit(first, 0)
         self.assertEqual(len(self.starts()), 1, self.all_errors())

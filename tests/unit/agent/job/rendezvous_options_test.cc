@@ -127,6 +127,11 @@ TEST(MeetingOptionsOf, TheNodeIntroducesItselfWithAllItWasTold) {
   spec.mode = RunMode::module;
   spec.program = "jobs.train";
   EXPECT_EQ(rendezvous_options(spec, kNode).join.program, "-m jobs.train");
+  spec.mode = RunMode::direct;
+  spec.program = "/bin/bash";
+  EXPECT_EQ(rendezvous_options(spec, kNode).join.program, "bash");
+  spec.args = {"-lc", "python train.py"};
+  EXPECT_EQ(rendezvous_options(spec, kNode).join.program, "bash -c");
   EXPECT_EQ(options.job_id, "job-7");
   EXPECT_EQ(options.token, "secret");
 }

@@ -170,6 +170,25 @@ TEST(MembershipProgram, AnotherOneIsRefusedAndOtherArgumentsAreSaidOnce) {
   EXPECT_EQ(m.join("e"), "");
 }
 
+TEST(MembershipProgram, AnotherTextIsRefusedOnceTheJobRuns) {
+  MembershipDriver m(1, 4);
+  m.job.program = "sh -c";
+  m.job.arguments = "1";
+  m.join("a");
+  m.job.arguments = "2";
+  EXPECT_EQ(m.join("b"), "Say{b runs the program with other arguments than a}") << "it begins";
+  m.ready("a");
+  m.ready("b");
+  m.live(seconds{31}, {"a", "b"});
+  m.disconnect("b");
+  EXPECT_EQ(m.join("b.2"), "") << "one of its nodes again";
+  m.job.arguments = "3";
+  EXPECT_EQ(
+      m.join("c"),
+      "c: Refused{contradiction, \"c runs another sh -c than the job with this id, which runs "
+      "already (on a): give one of them an --rdzv-id or an endpoint of its own\"} | c: Hangup");
+}
+
 // ---- The agent's side.
 
 MemberEffects run_patiently(MemberDriver& member) {
