@@ -201,6 +201,7 @@ void AgentLoop::on_streams(int attempt, Result<std::vector<WorkerStreams>> strea
                        streams_[i].failure_file, setup_.placement.workers[i].device});
   }
   oom_.snapshot();
+  process_limits_.snapshot();
   kernel_log_.mark();
   const Duration took = std::chrono::steady_clock::now() - round_requested_;
   record_->round_ready(attempt, round_, took, traces_);
@@ -316,7 +317,11 @@ void AgentLoop::spawn_worker(int attempt, int local_rank) {
 
 void AgentLoop::on_worker_exit(const WorkerExit& exit) {
   HostEvidence evidence;
-  if (!exit.status.success()) oom_.fill(evidence);
+  if (!exit.status.success()) {
+    oom_.fill(evidence);
+    evidence.limits = exit.limits;
+    evidence.process_limit = process_limits_.met(exit.limits.processes);
+  }
   record_->worker_exited(exit, std::move(evidence));
   if (!exit.status.success())
     record_->worker_was_in(exit.local_rank, call_in_flight(exit.local_rank));

@@ -48,6 +48,7 @@
 #include "agent/report/evidence.h"
 #include "agent/stacks/stack_reader.h"
 #include "rendezvous/backends/rendezvous.h"
+#include "rendezvous/base/process_limit.h"
 #include "rendezvous/net/drive.h"
 #include "rendezvous/net/interface_choice.h"
 #include "rendezvous/net/resolve.h"
@@ -303,6 +304,7 @@ class AgentLoop {
   std::string nccl_plugin_;  // Likewise.
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
   OomWatch oom_;
+  ProcessLimits process_limits_;
 
   NodeSetup setup_;
   std::string run_id_;

@@ -211,6 +211,8 @@ void JobRecorder::add_evidence(pid_t pid, const HostEvidence& machine) {
   merged.oom_kills = found->machine.oom_kills;
   merged.machine_oom_kills = found->machine.machine_oom_kills;
   merged.memory_limit_bytes = found->machine.memory_limit_bytes;
+  merged.limits = found->machine.limits;
+  merged.process_limit = found->machine.process_limit;
   merged.expired_timer = found->machine.expired_timer;
   found->machine = std::move(merged);
 }

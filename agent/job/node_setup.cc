@@ -111,8 +111,7 @@ Result<NodeSetup> set_up_node(const LaunchSpec& spec, const Environment& environ
   const bool asked_for_devices = devices.has_value();
 
   NodeSetup setup;
-  const Result<int> workers =
-      worker_count(spec, inherited, devices, static_cast<int>(allowed.size()));
+  const Result<int> workers = worker_count(spec, inherited, devices, usable_cores(allowed));
   if (!workers) return tl::unexpected<Error>(workers.error());
   setup.workers = *workers;
 

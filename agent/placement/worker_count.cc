@@ -53,9 +53,9 @@ bool needs_topology(const LaunchSpec& spec) {
 }
 
 Result<int> worker_count(const LaunchSpec& spec, const InheritedDevices& inherited,
-                         const std::optional<DeviceReport>& devices, int allowed_cpu_count) {
+                         const std::optional<DeviceReport>& devices, int usable) {
   const std::string& nproc = spec.nproc_per_node;
-  if (nproc == "cpu") return std::max(1, allowed_cpu_count);
+  if (nproc == "cpu") return usable;
   if (nproc == "xpu") {
     return fail(ExitCode::environment,
                 "--nproc-per-node xpu: Intel GPUs cannot be counted here; give their number");
@@ -64,7 +64,7 @@ Result<int> worker_count(const LaunchSpec& spec, const InheritedDevices& inherit
   const Result<DeviceChoice> choice = usable_devices(spec, inherited, devices);
   if (!choice) return tl::unexpected<Error>(choice.error());
   if (!choice->slots.empty()) return static_cast<int>(choice->slots.size());
-  if (nproc == "auto") return std::max(1, allowed_cpu_count);
+  if (nproc == "auto") return usable;
   return fail(ExitCode::environment,
               fmt::format("--nproc-per-node gpu: no GPU can be used: {}; give a number of workers, "
                           "or cpu",

@@ -17,11 +17,11 @@ bool needs_topology(const LaunchSpec& spec);
 
 // `devices` is nullopt if needs_devices() is false.
 //   gpu: the devices that workers would see; none is ExitCode::environment with the reason
-//   auto: the same, or the allowed CPUs if there is no device;  cpu: the allowed CPUs
+//   auto: the same, or the usable cores if there is no device;  cpu: the usable cores
 //   xpu: ExitCode::environment
 // A number outside 1 to 65536 is ExitCode::usage.
 Result<int> worker_count(const LaunchSpec& spec, const InheritedDevices& inherited,
-                         const std::optional<DeviceReport>& devices, int allowed_cpu_count);
+                         const std::optional<DeviceReport>& devices, int usable);
 
 // The OMP_NUM_THREADS of one worker: its share of the usable cores, but no more than the CPUs that
 // it is bound to (0: not bound). At least 1. REQUIRES: workers > 0.

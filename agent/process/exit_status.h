@@ -41,6 +41,15 @@ enum class AtStop : uint8_t {
   ended,
 };
 
+// What a worker was allowed as it ended (getrlimit(2)).
+struct WorkerLimits {
+  static constexpr uint64_t kNone = ~uint64_t{0};  // RLIM_INFINITY; or it is not known.
+
+  uint64_t cpu_s = kNone;  // The hard one, at which the kernel sends SIGKILL.
+  uint64_t stack_bytes = kNone;
+  uint64_t processes = kNone;
+};
+
 // From si_code and si_status of waitid(2). REQUIRES: child_code is CLD_EXITED, CLD_KILLED or
 // CLD_DUMPED.
 ExitStatus exit_status_from_siginfo(int child_code, int child_status);

@@ -49,6 +49,17 @@ double seconds(const timeval& time) {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
 }
 
+WorkerLimits limits_of(pid_t pid) {
+  const auto limit_of = [pid](auto resource) {
+    rlimit limit{WorkerLimits::kNone, WorkerLimits::kNone};
+    prlimit(pid, resource, nullptr, &limit);
+    return limit;
+  };
+  return {.cpu_s = limit_of(RLIMIT_CPU).rlim_max,
+          .stack_bytes = limit_of(RLIMIT_STACK).rlim_cur,
+          .processes = limit_of(RLIMIT_NPROC).rlim_cur};
+}
+
 }  // namespace
 
 WorkerProcesses::WorkerProcesses(boost::asio::io_context& io, Callbacks callbacks)
@@ -98,6 +109,7 @@ void WorkerProcesses::wait_for(int local_rank) {
 void WorkerProcesses::on_end(int local_rank, pid_t pid) {
   Worker& worker = workers_[static_cast<size_t>(local_rank)];
   if (worker.exited || worker.pid != pid) return;
+  const WorkerLimits limits = limits_of(pid);  // Those of a zombie can be read as well.
   siginfo_t info{};
   rusage usage{};
   const long waited = syscall(SYS_waitid, P_PID, pid, &info, WEXITED | WNOHANG, &usage);
@@ -115,7 +127,8 @@ void WorkerProcesses::on_end(int local_rank, pid_t pid) {
                   exit_status_from_siginfo(info.si_code, info.si_status),
                   std::chrono::steady_clock::now() - worker.started,
                   usage.ru_maxrss,
-                  seconds(usage.ru_utime) + seconds(usage.ru_stime)};
+                  seconds(usage.ru_utime) + seconds(usage.ru_stime),
+                  limits};
   callbacks_.exited(exit);
   if (stop_signal_) signal_rest_soon();
   reap_orphans();

@@ -39,6 +39,7 @@ struct WorkerExit {
   Duration ran{0};
   long max_rss_kib = 0;  // From the rusage of its wait.
   double cpu_s = 0;
+  WorkerLimits limits{};
 };
 
 class WorkerProcesses {

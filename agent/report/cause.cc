@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "agent/report/remedies.h"
+#include "agent/report/resource_cause.h"
 #include "agent/report/text.h"
 #include "rendezvous/base/enum_name.h"
 #include "rendezvous/base/text.h"
@@ -23,6 +24,7 @@ struct SignalNote {
 // Signals whose name alone does not tell the user what happened.
 constexpr std::array kSignalNotes = {
     SignalNote{SIGILL, "an instruction that this CPU does not have, or a trap in the program"},
+    SignalNote{SIGALRM, "a timer of its own, as alarm() sets it, which it does not handle"},
     SignalNote{SIGPIPE, "no process was left to read the pipe or socket that it wrote to"},
     SignalNote{SIGXCPU, "the CPU time limit, ulimit -t"},
     SignalNote{SIGXFSZ, "the file size limit, ulimit -f"},
@@ -52,40 +54,6 @@ std::string core_text(const WorkerFailure& failure, const HostEvidence& evidence
 bool dumps_core(int signal) {
   return is_one_of(signal, {SIGQUIT, SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGXCPU,
                             SIGXFSZ, SIGSYS});
-}
-
-std::string out_of_memory_text(const WorkerFailure& failure, const HostEvidence& evidence) {
-  std::vector<std::string> facts;
-  if (failure.max_rss_kib > 0)
-    facts.push_back("its peak was " + bytes_text(int64_t{failure.max_rss_kib} * 1024));
-  if (evidence.memory_limit_bytes > 0)
-    facts.push_back("the limit of the memory cgroup is " + bytes_text(evidence.memory_limit_bytes));
-  return facts.empty() ? "" : fmt::format(" ({})", fmt::join(facts, ", "));
-}
-
-Cause classify_kill(const WorkerFailure& failure, const HostEvidence& evidence) {
-  if (!evidence.expired_timer.empty()) {
-    return {FailureClass::timer,
-            fmt::format("killed by SIGKILL: its timer \"{}\" expired", evidence.expired_timer), "",
-            "the program did not finish what it had set that timer for; its last lines show where "
-            "it was"};
-  }
-  const std::string facts = out_of_memory_text(failure, evidence);
-  const bool told = evidence.oom_victim.has_value();
-  if (told ? *evidence.oom_victim : evidence.oom_kills > 0 && !evidence.more_kills) {
-    return {FailureClass::oom, "killed by the kernel's out-of-memory killer" + facts, "",
-            std::string(kMemoryRemedy)};
-  }
-  if (!told && (evidence.oom_kills > 0 || evidence.machine_oom_kills > 0)) {
-    return {FailureClass::oom,
-            fmt::format("killed by SIGKILL, probably by the kernel's out-of-memory killer, which "
-                        "was active {} at the time{}",
-                        evidence.oom_kills > 0 ? "in this job" : "on this machine", facts),
-            "", std::string(kMemoryRemedy)};
-  }
-  const char* else_not = evidence.oom_kills > 0 ? ", nor by the out-of-memory killer" : "";
-  return {FailureClass::signal,
-          fmt::format("killed by SIGKILL from outside (not by muster{})", else_not), "", ""};
 }
 
 Cause classify_bus_error(const WorkerFailure& failure, const HostEvidence& evidence) {
@@ -120,11 +88,20 @@ Cause classify_signal(const WorkerFailure& failure, const HostEvidence& evidence
     return {FailureClass::timer,
             sentence + ": its timer \"" + evidence.expired_timer + "\" expired", "", ""};
   }
+  if (evidence.stack_overflow) {
+    sentence += ": its stack overflowed";
+    if (evidence.limits.stack_bytes != WorkerLimits::kNone)
+      sentence += fmt::format(" (ulimit -s is {})",
+                              bytes_text(static_cast<int64_t>(evidence.limits.stack_bytes)));
+  }
   if (dumps_core(signal)) {
     sentence += core_text(failure, evidence);
   } else if (is_one_of(signal, {SIGTERM, SIGINT, SIGHUP})) {
     sentence += " from outside (not by muster)";
   }
+  if (evidence.stack_overflow)
+    return {FailureClass::signal, sentence, "", std::string(kStackRemedy)};
+  if (signal == SIGXCPU) return {FailureClass::limit, sentence, "", std::string(kCpuTimeRemedy)};
   return {FailureClass::signal, sentence, "", ""};
 }
 
@@ -145,14 +122,6 @@ Cause classify_exit(const WorkerFailure& failure, const HostEvidence& evidence) 
   }
   if (evidence.oom_kills > 0 && signal == SIGKILL) cause.kind = FailureClass::oom;
   return cause;
-}
-
-// A child's death may be why its rank failed, or may not have mattered.
-std::string memory_note(const Cause& cause, const HostEvidence& evidence) {
-  const int64_t kills = evidence.oom_kills;
-  return fmt::format("the kernel's out-of-memory killer struck {} of this job{}: {}",
-                     kills == 1 ? "a process" : fmt::format("{} processes", kills),
-                     cause.exception.empty() ? "" : "; if the rank failed of that", kMemoryRemedy);
 }
 
 Cause classify_bare(const WorkerFailure& failure, const HostEvidence& evidence,
@@ -225,12 +194,23 @@ Cause classify(const WorkerFailure& failure, const HostEvidence& evidence, const
         error.is_reason ? ": " + error.text : " (last error on its stderr: " + error.text + ")";
   }
   if (evidence.lost_console && broke_pipe(failure, error)) cause.remedy = kConsoleRemedy;
-  if (is_open(cause, failure.status)) {
-    if (std::optional<Remedy> known = known_remedy(searched_text(failure, error.text))) {
+  const std::string words = searched_text(failure, error.text);
+  const std::string helper = is_open(cause, failure.status) ? killed_helper(evidence, words) : "";
+  if (!failure.stopped_by_muster && failed_to_fork(failure, evidence, error.text)) {
+    cause.kind = FailureClass::limit;
+    cause.remedy = kProcessLimitRemedy;
+  } else if (!helper.empty()) {
+    cause.kind = FailureClass::oom;
+    cause.sentence += "; " + helper;
+    cause.remedy = kMemoryRemedy;
+  } else if (is_open(cause, failure.status)) {
+    if (std::optional<Remedy> known = known_remedy(words)) {
       cause.kind = known->kind;
       cause.remedy = std::move(known->text);
     }
   }
+  if (cause.remedy == kProcessLimitRemedy && !evidence.process_limit.empty())
+    cause.sentence += "; " + evidence.process_limit;
   if (evidence.xid && !failure.stopped_by_muster) add_xid(cause, failure, *evidence.xid);
   const bool exited = failure.status.kind == ExitStatus::Kind::exited;
   if (exited && cause.remedy.empty() && evidence.oom_kills > 0)
@@ -248,8 +228,8 @@ Cause classify(const WorkerFailure& failure, const HostEvidence& evidence, const
 }
 
 const char* failure_class_name(FailureClass kind) {
-  return name_in<FailureClass::timer>(
-      {"user", "oom", "gpu", "network", "signal", "shm", "disk", "stuck", "timer"}, kind);
+  return name_in<FailureClass::limit>(
+      {"user", "oom", "gpu", "network", "signal", "shm", "disk", "stuck", "timer", "limit"}, kind);
 }
 
 bool explained_by_stop(const ExitStatus& status, int stop_signal, bool killed) {

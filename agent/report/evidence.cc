@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <csignal>
-#include <sstream>
 #include <string_view>
+#include <utility>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -14,10 +14,13 @@
 #include <unistd.h>
 
 #include "agent/report/core_pattern.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/cgroup.h"
 #include "rendezvous/base/unique_fd.h"
 
 namespace muster {
+
+namespace fs = std::filesystem;
+
 namespace {
 
 // Empty if it cannot be read. The files read here are smaller than 64 KiB.
@@ -31,48 +34,7 @@ std::string line_of_file(const std::string& path) {
   return text.substr(0, text.find('\n'));
 }
 
-// The number after "oom_kill " in memory.events, memory.oom_control or vmstat.
-std::optional<int64_t> oom_kill_count(const std::string& path) {
-  const std::string text = "\n" + read_small_file(path);
-  std::optional<std::string_view> count = text_after(text, "\noom_kill ");
-  return count ? take_number<int64_t>(*count) : std::nullopt;
-}
-
-struct MemoryCgroup {
-  std::string folder;  // Relative to the cgroup root, with a leading slash.
-  bool is_v1 = false;
-};
-
-// /proc/self/cgroup has "0::/path" for v2 and "4:memory:/path" for v1's controller, which wins in a
-// hybrid set-up since the memory controller is bound to one of the two.
-std::optional<MemoryCgroup> memory_cgroup(const std::string& proc_root) {
-  std::optional<MemoryCgroup> found;
-  std::istringstream lines(read_small_file(proc_root + "/self/cgroup"));
-  for (std::string line; std::getline(lines, line);) {
-    const size_t first = line.find(':');
-    const size_t second = line.find(':', first + 1);
-    if (first == std::string::npos || second == std::string::npos) continue;
-    const std::string controllers = fmt::format(",{},", line.substr(first + 1, second - first - 1));
-    const std::string folder = line.substr(second + 1);
-    if (contains(controllers, ",memory,")) {
-      found = MemoryCgroup{folder, true};
-    } else if (controllers == ",," && !found) {
-      found = MemoryCgroup{folder, false};
-    }
-  }
-  return found;
-}
-
-// The nearest ancestor that has the counter: in a container the path may be that of the host, and a
-// v2 root has none.
-std::string nearest_with(const std::string& root, std::string folder, const std::string& file) {
-  while (true) {
-    const std::string candidate = root + (folder == "/" ? "" : folder);
-    if (::access((candidate + "/" + file).c_str(), R_OK) == 0) return candidate;
-    if (folder.empty() || folder == "/") return {};
-    folder.resize(folder.rfind('/') == std::string::npos ? 0 : folder.rfind('/'));
-  }
-}
+constexpr const char* kOomKills = "oom_kill ";
 
 void look_at_shm(const EvidenceRequest& request, HostEvidence& evidence) {
   struct statvfs disk{};
@@ -132,34 +94,32 @@ void look_for_core(const EvidenceRequest& request, HostEvidence& evidence) {
 
 }  // namespace
 
-OomWatch::OomWatch(const std::string& proc_root, const std::string& cgroup_root)
-    : vmstat_path_(proc_root + "/vmstat") {
-  if (const std::optional<MemoryCgroup> cgroup = memory_cgroup(proc_root)) {
-    const std::string root = cgroup->is_v1 ? cgroup_root + "/memory" : cgroup_root;
-    const char* counter = cgroup->is_v1 ? "memory.oom_control" : "memory.events";
-    const std::string folder = nearest_with(root, cgroup->folder, counter);
-    if (!folder.empty()) {
-      counter_path_ = folder + "/" + counter;
-      limit_path_ = folder + (cgroup->is_v1 ? "/memory.limit_in_bytes" : "/memory.max");
+// v1's controller wins in a hybrid set-up, since it is bound to one of the two. A v2 root has no
+// counter.
+OomWatch::OomWatch(const fs::path& root) : vmstat_path_(root / "proc/vmstat") {
+  for (const fs::path& folder : cgroup_folders("memory", root)) {
+    for (const auto& [counter, limit] : {std::pair("memory.oom_control", "memory.limit_in_bytes"),
+                                         std::pair("memory.events", "memory.max")}) {
+      if (!counter_path_.empty() || ::access((folder / counter).c_str(), R_OK) != 0) continue;
+      counter_path_ = folder / counter;
+      limit_path_ = folder / limit;
     }
   }
   snapshot();
 }
 
 void OomWatch::snapshot() {
-  kills_before_ = counter_path_.empty() ? 0 : oom_kill_count(counter_path_).value_or(0);
-  machine_kills_before_ = oom_kill_count(vmstat_path_).value_or(0);
+  kills_before_ = number_in_file(counter_path_, kOomKills).value_or(0);
+  machine_kills_before_ = number_in_file(vmstat_path_, kOomKills).value_or(0);
 }
 
 void OomWatch::fill(HostEvidence& evidence) const {
-  const int64_t machine_kills = oom_kill_count(vmstat_path_).value_or(machine_kills_before_);
-  evidence.machine_oom_kills = std::max<int64_t>(0, machine_kills - machine_kills_before_);
-  if (counter_path_.empty()) return;
-  const int64_t kills = oom_kill_count(counter_path_).value_or(kills_before_);
-  evidence.oom_kills = std::max<int64_t>(0, kills - kills_before_);
-  const std::string text = read_small_file(limit_path_);
-  std::string_view rest = text;
-  const std::optional<int64_t> limit = take_number<int64_t>(rest);
+  const auto since = [](const fs::path& path, int64_t before) {
+    return std::max<int64_t>(0, number_in_file(path, kOomKills).value_or(before) - before);
+  };
+  evidence.machine_oom_kills = since(vmstat_path_, machine_kills_before_);
+  evidence.oom_kills = since(counter_path_, kills_before_);
+  const std::optional<int64_t> limit = number_in_file(limit_path_);
   // v1 expresses "unlimited" as a number near 2^63, v2 as the word "max".
   constexpr int64_t kUnlimited = int64_t{1} << 60;
   evidence.memory_limit_bytes = limit && *limit < kUnlimited ? *limit : 0;
@@ -171,7 +131,10 @@ HostEvidence gather_evidence(const EvidenceRequest& request) {
   look_at_log_disk(request, evidence);
   if (request.signal != 0) look_for_core(request, evidence);
   if (!request.kernel_log) return evidence;
-  if (request.signal == SIGKILL) evidence.oom_victim = request.kernel_log->oom_killed(request.pid);
+  evidence.oom_victim = request.kernel_log->oom_killed(request.pid);
+  evidence.oom_victims = request.kernel_log->oom_victims();
+  evidence.stack_overflow =
+      request.signal == SIGSEGV && request.kernel_log->stack_overflowed(request.pid);
   evidence.xid = request.kernel_log->xid_of(request.pid);
   return evidence;
 }

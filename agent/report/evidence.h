@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 
 #include "agent/process/process_tree.h"
@@ -17,8 +18,7 @@ namespace muster {
 // (v2 memory.events, v1 memory.oom_control) and on the whole machine (/proc/vmstat).
 class OomWatch {
  public:
-  explicit OomWatch(const std::string& proc_root = "/proc",
-                    const std::string& cgroup_root = "/sys/fs/cgroup");
+  explicit OomWatch(const std::filesystem::path& root = "/");
 
   // Restarts the count. Called at the start of every attempt (and by the constructor).
   void snapshot();
@@ -27,9 +27,9 @@ class OomWatch {
   void fill(HostEvidence& evidence) const;
 
  private:
-  std::string vmstat_path_;
-  std::string counter_path_;  // Empty: this kernel or container has none.
-  std::string limit_path_;
+  std::filesystem::path vmstat_path_;
+  std::filesystem::path counter_path_;  // Empty: this kernel or container has none.
+  std::filesystem::path limit_path_;
   int64_t kills_before_ = 0;
   int64_t machine_kills_before_ = 0;
 };
@@ -38,10 +38,10 @@ struct EvidenceRequest {
   pid_t pid = 0;
   int signal = 0;  // The signal that killed it; 0: none. A core is looked for only after a signal.
   bool core_dumped = false;
-  std::string comm;                 // Its name in the kernel (15 bytes); empty: unknown.
-  std::string cwd;                  // Of the worker; base of a relative core pattern.
-  std::string log_dir;              // Empty: do not check its disk.
-  KernelLog* kernel_log = nullptr;  // Asked about a SIGKILL, and about GPUs.
+  std::string comm;     // Its name in the kernel (15 bytes); empty: unknown.
+  std::string cwd;      // Of the worker; base of a relative core pattern.
+  std::string log_dir;  // Empty: do not check its disk.
+  KernelLog* kernel_log = nullptr;
   std::string proc_root = "/proc";
   std::string shm_dir = "/dev/shm";
 };

@@ -55,7 +55,7 @@ std::string_view cause_of(const JobReport& report) {
 
 std::vector<std::string_view> exit_causes() {
   std::vector<std::string_view> causes;
-  for (int kind = 0; kind <= static_cast<int>(FailureClass::timer); ++kind)
+  for (int kind = 0; kind <= static_cast<int>(FailureClass::limit); ++kind)
     causes.emplace_back(failure_class_name(static_cast<FailureClass>(kind)));
   causes.insert(causes.end(), {kHangCause, kLostCause, kRendezvousCause, kStoppedCause});
   return causes;

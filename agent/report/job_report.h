@@ -69,21 +69,33 @@ struct Xid {
   friend bool operator==(const Xid&, const Xid&) = default;
 };
 
+// Whom the kernel's out-of-memory killer has killed.
+struct OomVictim {
+  pid_t pid = 0;
+  std::string name;  // comm
+
+  friend bool operator==(const OomVictim&, const OomVictim&) = default;
+};
+
 // What the machine showed right after a death. Every field has a value for "not checked".
 struct HostEvidence {
   int64_t oom_kills = 0;  // By the kernel in our own memory cgroup since the attempt started.
   int64_t machine_oom_kills = 0;   // The same for the whole machine (or container VM).
   bool more_kills = false;         // More workers died of SIGKILL than oom_kills can account for.
   std::optional<bool> oom_victim;  // Whether the kernel log says that it killed this worker.
-  std::optional<Xid> xid;          // Logged during the attempt.
-  int64_t memory_limit_bytes = 0;  // Of that cgroup; 0: unknown or unlimited.
-  int64_t shm_free_bytes = -1;     // /dev/shm; -1: not checked.
+  std::vector<OomVictim> oom_victims;  // All in the kernel log, also other people's processes.
+  bool stack_overflow = false;         // According to the kernel log.
+  std::optional<Xid> xid;              // Logged during the attempt.
+  int64_t memory_limit_bytes = 0;      // Of that cgroup; 0: unknown or unlimited.
+  int64_t shm_free_bytes = -1;         // /dev/shm; -1: not checked.
   int64_t shm_total_bytes = 0;
   std::string core_path;     // An existing core file of this worker.
   std::string core_handler;  // How to find a core that a handler took: "coredumpctl info 4711".
   int64_t core_limit_bytes = -1;  // RLIMIT_CORE of the worker; -1: unlimited or not checked.
   std::string full_log_disk;      // Path of the log folder if its disk is full.
-  std::string expired_timer;      // Scope of the file timer that killed this worker.
+  WorkerLimits limits;
+  std::string process_limit;  // The one on processes and threads that holds here, in words.
+  std::string expired_timer;  // Scope of the file timer that killed this worker.
   bool lost_console = false;  // Its pipe was closed, as the reader of muster's own output was gone.
 };
 
@@ -113,7 +125,7 @@ struct LeftRank {
 
 // The coarse class of a failure, for a scheduler's requeue rule. The names are the values in
 // result.json.
-enum class FailureClass { user, oom, gpu, network, signal, shm, disk, stuck, timer };
+enum class FailureClass { user, oom, gpu, network, signal, shm, disk, stuck, timer, limit };
 
 struct Cause {
   FailureClass kind = FailureClass::user;

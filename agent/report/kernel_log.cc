@@ -16,6 +16,7 @@ namespace muster {
 namespace {
 
 constexpr size_t kRecordBytesMax = 8192;  // The kernel's CONSOLE_EXT_LOG_MAX.
+constexpr size_t kCommBytes = 15;
 constexpr size_t kXidsMax = 64;
 constexpr size_t kXidTextMax = 160;
 constexpr int kXidOfCleanup = 45;  // What a process leaves on a GPU, whatever it died of.
@@ -30,9 +31,32 @@ std::string link_target(const std::string& path) {
   return target;
 }
 
-std::optional<pid_t> victim_of(std::string_view record) {
+std::optional<OomVictim> victim_of(std::string_view record) {
   std::optional<std::string_view> victim = text_after(record, "Killed process ");
-  return victim ? take_number<pid_t>(*victim) : std::nullopt;
+  const std::optional<pid_t> pid = victim ? take_number<pid_t>(*victim) : std::nullopt;
+  if (!pid) return std::nullopt;
+  const std::string_view name = text_after(*victim, "(").value_or("");
+  return OomVictim{*pid, printable(name.substr(0, name.find(')')), kCommBytes)};
+}
+
+// Which thread has overflowed its stack. The address is a little below the stack pointer or, where
+// a function has moved that over large arrays, above it.
+std::optional<pid_t> overflowed_in(std::string_view record) {
+  constexpr std::string_view kSegfault = "]: segfault at ";
+  constexpr uint64_t kBelow = 64 * 1024;
+  constexpr uint64_t kAbove = 8 * 1024 * 1024;
+  const size_t at = record.find(kSegfault);
+  if (at == std::string_view::npos) return std::nullopt;
+  const auto hex = [](std::string_view text) {
+    return whole_number<uint64_t>(text.substr(0, text.find(' ')), 16);
+  };
+  const std::string_view text = record.substr(at + kSegfault.size());
+  const std::optional<uint64_t> address = hex(text);
+  const std::optional<uint64_t> stack = hex(text_after(text, " sp ").value_or(""));
+  if (!address || !stack || *address + kBelow < *stack || *address > *stack + kAbove)
+    return std::nullopt;
+  const std::string_view before = record.substr(0, at);
+  return whole_number<pid_t>(before.substr(before.rfind('[') + 1));
 }
 
 // The value of a field that `text` begins with, which is taken off; empty: it begins otherwise.
@@ -77,6 +101,7 @@ void KernelLog::mark() {
   if (!file_) file_ = UniqueFd(::open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
   if (file_ && ::lseek(file_.get(), 0, SEEK_END) < 0) file_.reset();
   killed_.clear();
+  overflowed_.clear();
   xids_.clear();
   lost_ = false;
 }
@@ -93,7 +118,8 @@ void KernelLog::read() {
     if (got < 0 && errno != EAGAIN) lost_ = true;
     if (got <= 0) return;
     const std::string_view message(record.data(), static_cast<size_t>(got));
-    if (const auto pid = victim_of(message)) killed_.push_back(*pid);
+    if (auto victim = victim_of(message)) killed_.push_back(*std::move(victim));
+    if (const auto pid = overflowed_in(message)) overflowed_.push_back(*pid);
     if (auto xid = xid_in(message)) keep(*std::move(xid));
   }
 }
@@ -109,8 +135,18 @@ void KernelLog::keep(Xid xid) {
 std::optional<bool> KernelLog::oom_killed(pid_t pid) {
   if (!file_) return std::nullopt;
   read();
-  if (std::ranges::find(killed_, pid) != killed_.end()) return true;
+  if (std::ranges::find(killed_, pid, &OomVictim::pid) != killed_.end()) return true;
   return lost_ ? std::nullopt : std::optional(false);
+}
+
+const std::vector<OomVictim>& KernelLog::oom_victims() {
+  if (file_) read();
+  return killed_;
+}
+
+bool KernelLog::stack_overflowed(pid_t pid) {
+  if (file_) read();
+  return std::ranges::find(overflowed_, pid) != overflowed_.end();
 }
 
 std::optional<Xid> KernelLog::xid_of(pid_t pid) {

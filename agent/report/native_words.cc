@@ -229,7 +229,9 @@ bool is_failed_assertion(std::string_view line) {
 
 std::optional<Finding> from_single_line(const MessageLines& lines, size_t at) {
   const std::string_view line = line_at(lines, at);
-  if (is_glibc_abort(line) || is_failed_assertion(line)) return fatal(at, line);
+  if (is_glibc_abort(line) || is_failed_assertion(line) ||
+      line.starts_with("libgomp: Thread creation failed"))
+    return fatal(at, line);
   if (line.starts_with("==") && contains(line, "Sanitizer: ")) {
     Finding finding = line_finding(at, line);
     finding.uncaught = contains(line, "==ERROR: ");

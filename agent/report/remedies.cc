@@ -82,10 +82,21 @@ constexpr std::array kKnownMessages = {
                  "your quota is used up: `quota -s` shows where"},
     KnownMessage{"Too many open files", FailureClass::user, kDescriptorRemedy},
     KnownMessage{"received 0 items of ancdata", FailureClass::user, kDescriptorRemedy},
-    KnownMessage{"can't start new thread", FailureClass::user,
-                 "the limit of processes and threads is reached: ulimit -u, docker run "
-                 "--pids-limit, or the pids cgroup; start fewer data-loading processes and "
-                 "threads"},
+    // Python, libgomp, glibc's callers (OpenBLAS, Go), XLA, libomp, Rust, Java, bash, C++.
+    KnownMessage{"can't start new thread", FailureClass::limit, kProcessLimitRemedy},
+    KnownMessage{"libgomp: Thread creation failed", FailureClass::limit, kProcessLimitRemedy},
+    KnownMessage{"pthread_create failed", FailureClass::limit, kProcessLimitRemedy},
+    KnownMessage{"creation via pthread_create() failed", FailureClass::limit, kProcessLimitRemedy},
+    KnownMessage{"necessary resources for OMP thread", FailureClass::limit, kProcessLimitRemedy},
+    KnownMessage{"failed to spawn thread: ", FailureClass::limit, kProcessLimitRemedy},
+    KnownMessage{"failed to create new OS thread", FailureClass::limit, kProcessLimitRemedy},
+    KnownMessage{"unable to create native thread", FailureClass::limit, kProcessLimitRemedy},
+    KnownMessage{"fork: Resource temporarily unavailable", FailureClass::limit,
+                 kProcessLimitRemedy},
+    KnownMessage{"fork: retry: Resource temporarily unavailable", FailureClass::limit,
+                 kProcessLimitRemedy},
+    KnownMessage{"std::system_error: Resource temporarily unavailable", FailureClass::limit,
+                 kProcessLimitRemedy},
     KnownMessage{"Cannot allocate memory", FailureClass::oom,
                  "the machine or a limit (ulimit -v) refuses more memory: use fewer or smaller "
                  "workers"},

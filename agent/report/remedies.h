@@ -30,6 +30,15 @@ inline constexpr std::string_view kGpuKernelRemedy =
 inline constexpr std::string_view kNcclRemedy =
     "run again with NCCL_DEBUG=INFO: NCCL prints its reason on the rank that failed first";
 
+inline constexpr std::string_view kCpuTimeRemedy =
+    "raise ulimit -t before muster starts, or lift it: ulimit -t unlimited";
+inline constexpr std::string_view kStackRemedy =
+    "endless or very deep recursion, or large local arrays: a core or a debugger shows where; a "
+    "larger ulimit -s, set before muster starts, gives more room";
+inline constexpr std::string_view kProcessLimitRemedy =
+    "raise the limit of processes and threads (ulimit -u; pids.max is docker run --pids-limit, "
+    "systemd's TasksMax), or start fewer data-loading processes and threads (OMP_NUM_THREADS)";
+
 struct Remedy {
   FailureClass kind = FailureClass::user;
   std::string text;

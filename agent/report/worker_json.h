@@ -50,7 +50,7 @@ void fields(auto& a, Like<WorkerFailure> auto& m) {
 }
 
 void fields(auto& a, Like<Cause> auto& m) {
-  a.one_of("kind", m.kind, FailureClass::timer);
+  a.one_of("kind", m.kind, FailureClass::limit);
   a.text("sentence", m.sentence);
   a.text("exception", m.exception);
   a.text("remedy", m.remedy);

@@ -14,18 +14,8 @@
 #include "rendezvous/base/unique_fd.h"
 
 namespace muster {
-namespace {
 
 namespace fs = std::filesystem;
-
-std::string rlimit_text() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NPROC, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return {};
-  return fmt::format("ulimit -u (RLIMIT_NPROC) is {} for all processes and threads of uid {}",
-                     limit.rlim_cur, getuid());
-}
-
-}  // namespace
 
 ProcessLimits::ProcessLimits(const fs::path& root) : groups_(cgroup_folders("pids", root)) {
   int inside = 0;
@@ -47,7 +37,7 @@ void ProcessLimits::snapshot() {
   refusals_before_ = refusals();
 }
 
-std::string ProcessLimits::met() const {
+std::string ProcessLimits::met(uint64_t allowed) const {
   const bool refused = refusals() > refusals_before_;
   int64_t least_room = refused ? std::numeric_limits<int64_t>::max() : 1;
   std::string text;
@@ -58,12 +48,16 @@ std::string ProcessLimits::met() const {
     least_room = *max - *used;
     text = fmt::format("pids.max of {} is {}", group.string(), *max);
   }
-  if (!text.empty() || (getuid() == 0 && root_is_exempt_)) return text;
-  return rlimit_text();
+  const bool is_exempt = getuid() == 0 && root_is_exempt_;
+  if (!text.empty() || is_exempt || allowed == RLIM_INFINITY) return text;
+  return fmt::format("ulimit -u (RLIMIT_NPROC) is {} for all processes and threads of uid {}",
+                     allowed, getuid());
 }
 
 std::string process_limit_met() {
-  return ProcessLimits().met();
+  rlimit limit{};
+  const bool known = getrlimit(RLIMIT_NPROC, &limit) == 0;
+  return ProcessLimits().met(known ? limit.rlim_cur : RLIM_INFINITY);
 }
 
 std::string call_failed(std::string_view call, int error) {

@@ -18,8 +18,9 @@ class ProcessLimits {
   void snapshot();
 
   // A phrase: "pids.max of /sys/fs/cgroup/pids/job is 14", "ulimit -u (RLIMIT_NPROC) is 14 for all
-  // processes and threads of uid 4001". Empty: neither limits this process.
-  std::string met() const;
+  // processes and threads of uid 4001". Empty: neither limits this user's processes. `allowed`: the
+  // RLIMIT_NPROC of the process that was refused.
+  std::string met(uint64_t allowed) const;
 
  private:
   int64_t refusals() const;

@@ -2,10 +2,11 @@
 import json
 import os
 import re
+import resource
 import signal
 import time
 
-from harness import Job, LiveTest, children_of, main, run, wait_for, within
+from harness import Job, LiveTest, children_of, long, main, run, wait_for, within
 
 
 class Restarts(LiveTest):
@@ -119,25 +120,31 @@ class Verdict(LiveTest):
         self.assertEqual(names.count("worker_exited"), 4)
         self.assertEqual(names.count("restarting"), 1)
 
-    def memory_limit(self):
-        """A function that moves its process into a memory cgroup of 64 MiB. Skips aloud where none can be made."""
+    def limited(self, controller, limits):
+        """A function that moves its process into a cgroup with these limits, which are (file, value) of version 1 and of
+        version 2, and its folder. Skips aloud where none can be made."""
         folder = None
-        for root in ("/sys/fs/cgroup/memory", "/sys/fs/cgroup"):
+        for (name, value), root in zip(limits, (f"/sys/fs/cgroup/{controller}", "/sys/fs/cgroup")):
             candidate = os.path.join(root, f"muster-test-{os.getpid()}")
             try:
                 os.mkdir(candidate)
-                limit = os.path.join(candidate, "memory.limit_in_bytes" if root.endswith("memory") else "memory.max")
-                with open(limit, "w") as f:
-                    f.write(str(64 << 20))
+                with open(os.path.join(candidate, name), "w") as f:
+                    f.write(str(value))
                 folder = candidate
                 break
             except OSError:
                 if os.path.isdir(candidate):
                     os.rmdir(candidate)
         if folder is None:
-            self.skipTest("no memory cgroup can be created here")
+            self.skipTest(f"no cgroup of {controller} can be created here")
         self.addCleanup(os.rmdir, folder)
-        return lambda: open(os.path.join(folder, "cgroup.procs"), "w").write(str(os.getpid()))
+        return lambda: open(os.path.join(folder, "cgroup.procs"), "w").write(str(os.getpid())), folder
+
+    def memory_limit(self):
+        return self.limited("memory", (("memory.limit_in_bytes", 64 << 20), ("memory.max", 64 << 20)))[0]
+
+    def pids_limit(self, most):
+        return self.limited("pids", (("pids.max", most), ("pids.max", most)))
 
     HOG = "x = []\nwhile True: x.append(bytearray(1 << 20))\n"
 
@@ -175,6 +182,58 @@ raise ValueError("wrong shape")
         self.assertEqual(code, 1, err)
         self.assertIn("exited with 1: ValueError: wrong shape", err)
         self.assertIn("out-of-memory killer struck a process of this job; if the rank failed of that", err)
+
+    def test_a_helper_that_the_kernel_killed_for_memory_makes_the_end_one_of_memory(self):
+        script = self.write("w.py", f"""
+import os, subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", {self.HOG!r}])
+open({self.path("pid")!r}, "w").write(str(child.pid))
+if child.wait(): raise RuntimeError(f"loader process exited unexpectedly with {{child.returncode}}")
+""")
+        code, _, err = run("--exit-code", "oom=77", script, preexec_fn=self.memory_limit())
+        self.assertEqual(code, 77, err)
+        self.assertIn("RuntimeError: loader process exited unexpectedly with -9; the kernel's out-of-memory killer had "
+                      "killed ", err)
+        self.assertIn("the limit of the memory cgroup is 64 MiB", err)
+        if os.readlink("/proc/self/ns/pid") == "pid:[4026531836]" and os.access("/dev/kmsg", os.R_OK):
+            with open(self.path("pid")) as f:
+                self.assertIn(f"had killed its process {f.read()} (", err)
+
+    def test_a_thread_that_the_cgroup_refuses_is_its_limit(self):
+        enter, folder = self.pids_limit(30)
+        hold = "import threading\nfor _ in range(40): threading.Thread(target=threading.Event().wait, daemon=True).start()"
+        code, _, err = run("--exit-code", "limit=78", "--no-python", "python3", "-c", hold, preexec_fn=enter)
+        self.assertEqual(code, 78, err)
+        self.assertIn(f"can't start new thread; pids.max of {folder} is 30", err)
+
+    def test_a_fork_that_the_users_limit_refuses_is_that_limit(self):
+        code, _, err = run("--exit-code", "limit=78", "--no-python", "sh", "-c",
+                           "echo 'bash: fork: Resource temporarily unavailable' >&2; exit 254",
+                           preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NPROC, (4321, 4321)))
+        self.assertEqual(code, 78, err)
+        if os.getuid():
+            self.assertIn(f"ulimit -u (RLIMIT_NPROC) is 4321 for all processes and threads of uid {os.getuid()}", err)
+
+    def test_a_kill_at_the_limit_of_cpu_time_is_that_limit(self):
+        code, _, err = run("--exit-code", "limit=78", "--no-python", "sh", "-c", "ulimit -t 1; while :; do :; done")
+        self.assertEqual(code, 78, err)
+        self.assertIn("killed by SIGKILL at its CPU time limit (ulimit -t is 1 s)", err)
+
+    @long
+    def test_a_stack_that_overflows_is_named(self):
+        """The kernel's log tells, of some such faults a second."""
+        if os.readlink("/proc/self/ns/pid") != "pid:[4026531836]" or not os.access("/dev/kmsg", os.R_OK):
+            self.skipTest("the kernel's log cannot be read here, or has other process numbers")
+        script = self.write("w.py", """
+import ctypes, sys
+sys.setrecursionlimit(10**9)
+step = ctypes.CFUNCTYPE(None)
+def dive(): step(dive)()
+dive()
+""")
+        code, _, err = run(script)
+        self.assertEqual(code, 139, err)
+        self.assertIn("killed by SIGSEGV: its stack overflowed (ulimit -s is ", err)
 
     def kept_of(self, temp):
         return sorted(os.sep.join(os.path.join(folder, name).split(os.sep)[-3:])

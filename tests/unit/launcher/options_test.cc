@@ -247,7 +247,7 @@ TEST(Options, AskForAProgram) {
 TEST(Options, NameFlagValueAndRemedyOfJunk) {
   const std::string not_understood =
       " is not understood; give culprit or torchrun, or CAUSE=CODE,...; the causes are user, oom, "
-      "gpu, network, signal, shm, disk, stuck, timer, hang, lost, rendezvous, stopped";
+      "gpu, network, signal, shm, disk, stuck, timer, limit, hang, lost, rendezvous, stopped";
   const std::vector<std::pair<Words, std::string>> cases{
       {{"--nproc-per-node", "0"},
        "--nproc-per-node 0: out of range; give 1 or more, or auto, gpu or cpu"},

@@ -239,6 +239,155 @@ TEST(Cause, OfAChildKilledForMemoryIsToldAsARemedy) {
                 std::string(kMemoryRemedy));
 }
 
+Cause of_last_words(const std::string& tail, const HostEvidence& evidence,
+                    ExitStatus status = ExitStatus::exited(1)) {
+  return classify_status(status, evidence, "Traceback (most recent call last):\n" + tail + "\n");
+}
+
+TEST(Cause, IsMemoryWhereTheWordsTellOfAHelperThatTheKernelKilled) {
+  HostEvidence evidence;
+  evidence.oom_kills = 1;
+  evidence.oom_victim = false;
+  evidence.oom_victims = {{4711, "pt_data_worker"}};
+  evidence.memory_limit_bytes = 80 << 20;
+  const std::string killed =
+      "; the kernel's out-of-memory killer had killed its process 4711 (pt_data_worker) (the limit "
+      "of the memory cgroup is 80 MiB)";
+  for (const char* const words : {
+           "RuntimeError: DataLoader worker (pid(s) 4711) exited unexpectedly",
+           "RuntimeError: DataLoader worker (pid 4711) is killed by signal: Killed. ",
+           "RuntimeError: loader process exited unexpectedly with -9",
+           "concurrent.futures.process.BrokenProcessPool: A process in the process pool was "
+           "terminated abruptly while the future was running or pending.",
+           "subprocess.CalledProcessError: Command 'tok' died with <Signals.SIGKILL: 9>.",
+           "subprocess.CalledProcessError: Command 'tok.sh' returned non-zero exit status 137.",
+           "torch.multiprocessing.spawn.ProcessExitedException: process 0 terminated with signal "
+           "SIGKILL",
+           "RuntimeError: One of the subprocesses has abruptly died during map operation.To debug "
+           "the error, disable multiprocessing.",
+       }) {
+    const Cause cause = of_last_words(words, evidence);
+    EXPECT_EQ(cause.kind, FailureClass::oom) << words;
+    EXPECT_TRUE(cause.sentence.ends_with(killed)) << cause.sentence;
+    EXPECT_EQ(cause.remedy, kMemoryRemedy);
+  }
+}
+
+TEST(Cause, NamesTheHelperOfSeveralVictimsThatTheWordsName) {
+  HostEvidence evidence;
+  evidence.oom_victim = false;
+  evidence.oom_victims = {{4711, "chrome"}, {4712, "python3"}};
+  const std::string words =
+      "RuntimeError: DataLoader worker (pid 4712) is killed by signal: Killed.";
+  EXPECT_TRUE(of_last_words(words, evidence).sentence.ends_with("its process 4712 (python3)"));
+  evidence.oom_kills = 2;  // The log cannot be read, as in a container.
+  evidence.oom_victim.reset();
+  evidence.oom_victims.clear();
+  const Cause cause = of_last_words(words, evidence);
+  EXPECT_EQ(cause.kind, FailureClass::oom);
+  EXPECT_TRUE(cause.sentence.ends_with("had killed one of its processes")) << cause.sentence;
+}
+
+TEST(Cause, IsNotMemoryWhereTheKernelKilledSomebodyElsesProcess) {
+  const std::string named =
+      "RuntimeError: DataLoader worker (pid 4712) is killed by signal: Killed.";
+  HostEvidence evidence;
+  evidence.oom_victim = false;
+  evidence.oom_victims = {{815, "chrome"}};
+  evidence.machine_oom_kills = 1;
+  for (const std::string& words : {named, std::string("RuntimeError: loader ended with -9"),
+                                  std::string("ValueError: wrong shape (4, -96)")}) {
+    EXPECT_EQ(of_last_words(words, evidence).kind, FailureClass::user) << words;
+  }
+  evidence.oom_kills = 1;  // In a cgroup that others use as well.
+  EXPECT_EQ(of_last_words(named, evidence).kind, FailureClass::user);
+  EXPECT_EQ(of_last_words("ValueError: wrong shape (4, -96)", evidence).kind, FailureClass::user);
+}
+
+TEST(Cause, IsTheLimitOfProcessesThatWasMet) {
+  HostEvidence evidence;
+  evidence.process_limit = "pids.max of /sys/fs/cgroup/pids/job is 24";
+  const std::string forking =
+      "  File \"/usr/lib/python3.11/multiprocessing/popen_fork.py\", line 66\n"
+      "    self.pid = os.fork()\n"
+      "BlockingIOError: [Errno 11] Resource temporarily unavailable";
+  for (const auto& [words, status] : {
+           std::pair<std::string, ExitStatus>{"RuntimeError: can't start new thread",
+                                              ExitStatus::exited(1)},
+           {forking, ExitStatus::exited(1)},
+           {"  File \"<string>\", line 4, in <module>\n"
+            "BlockingIOError: [Errno 11] Resource temporarily unavailable",
+            ExitStatus::exited(1)},
+           {"OpenBLAS blas_thread_init: pthread_create failed for thread 3 of 8: Resource "
+            "temporarily unavailable\nTraceback (most recent call last):\n"
+            "  File \"t.py\", line 1, in <module>\nKeyboardInterrupt",
+            ExitStatus::signaled(SIGINT)},
+       }) {
+    const Cause cause = of_last_words(words, evidence, status);
+    EXPECT_EQ(cause.kind, FailureClass::limit) << words;
+    EXPECT_EQ(cause.remedy, kProcessLimitRemedy);
+    EXPECT_TRUE(cause.sentence.ends_with("; " + evidence.process_limit)) << cause.sentence;
+  }
+  EXPECT_EQ(classify_status(ExitStatus::exited(1), evidence,
+                            "\nlibgomp: Thread creation failed: Resource temporarily "
+                            "unavailable\n"),
+            (Cause{FailureClass::limit,
+                   "exited with 1: libgomp: Thread creation failed: Resource temporarily "
+                   "unavailable; pids.max of /sys/fs/cgroup/pids/job is 24",
+                   "libgomp: Thread creation failed: Resource temporarily unavailable",
+                   std::string(kProcessLimitRemedy)}));
+  EXPECT_EQ(classify_status(ExitStatus::exited(254), evidence,
+                            "bash: fork: retry: Resource temporarily unavailable\n"
+                            "bash: fork: Resource temporarily unavailable\n")
+                .kind,
+            FailureClass::limit);
+  EXPECT_EQ(classify_status(ExitStatus::signaled(SIGABRT), evidence,
+                            "terminate called after throwing an instance of 'std::system_error'\n"
+                            "  what():  Resource temporarily unavailable\n")
+                .kind,
+            FailureClass::limit);
+}
+
+TEST(Cause, IsNoLimitOfProcessesWhereAReadWouldBlock) {
+  HostEvidence evidence;
+  evidence.process_limit =
+      "ulimit -u (RLIMIT_NPROC) is 4096 for all processes and threads of uid 7";
+  EXPECT_EQ(of_last_words("  File \"t.py\", line 3, in <module>\n    sock.recv(1)\n"
+                          "BlockingIOError: [Errno 11] Resource temporarily unavailable",
+                          evidence)
+                .kind,
+            FailureClass::user);
+  EXPECT_EQ(classify_status(ExitStatus::signaled(SIGABRT), evidence,
+                            "terminate called after throwing an instance of 'std::system_error'\n"
+                            "  what():  read: Resource temporarily unavailable\n")
+                .kind,
+            FailureClass::signal);
+}
+
+// `ulimit -t` sets both limits; the hard one kills.
+TEST(Cause, OfAKillAtTheLimitOfCpuTimeIsThatLimit) {
+  WorkerFailure failure = sample_failure(0, ExitStatus::signaled(SIGKILL));
+  failure.cpu_s = 59.7;
+  HostEvidence evidence;
+  evidence.limits.cpu_s = 60;
+  EXPECT_EQ(
+      cause_of(failure, evidence),
+      (Cause{FailureClass::limit, "killed by SIGKILL at its CPU time limit (ulimit -t is 60 s)", "",
+             std::string(kCpuTimeRemedy)}));
+  failure.cpu_s = 20;
+  EXPECT_EQ(cause_of(failure, evidence).kind, FailureClass::signal);
+}
+
+TEST(Cause, OfASegmentationFaultMayBeTheStack) {
+  HostEvidence evidence;
+  evidence.stack_overflow = true;
+  evidence.limits.stack_bytes = 8 << 20;
+  EXPECT_EQ(
+      classify_status(ExitStatus::signaled(SIGSEGV), evidence),
+      (Cause{FailureClass::signal, "killed by SIGSEGV: its stack overflowed (ulimit -s is 8 MiB)",
+             "", std::string(kStackRemedy)}));
+}
+
 TEST(Cause, OfAnExceptionAfterAKilledChildDoesNotSayThatItWasTheReason) {
   HostEvidence evidence;
   evidence.oom_kills = 1;
@@ -438,7 +587,7 @@ TEST(FailureClassName, IsTheSpellingOfTheSchema) {
   EXPECT_STREQ(failure_class_name(FailureClass::shm), "shm");
   EXPECT_STREQ(failure_class_name(FailureClass::disk), "disk");
   EXPECT_STREQ(failure_class_name(FailureClass::stuck), "stuck");
-  EXPECT_STREQ(failure_class_name(FailureClass::timer), "timer");
+  EXPECT_STREQ(failure_class_name(FailureClass::limit), "limit");
 }
 
 TEST(ExplainedByStop, CoversTheSignalTheKillAndTheShellsCodes) {

@@ -28,7 +28,6 @@ class EvidenceTest : public testing::Test {
     std::ofstream(root_ + path) << content;
   }
   std::string proc() const { return root_ + "/proc"; }
-  std::string cgroup() const { return root_ + "/cgroup"; }
 
   HostEvidence oom_evidence(const OomWatch& watch) const {
     HostEvidence evidence;
@@ -60,12 +59,12 @@ class EvidenceTest : public testing::Test {
 
 TEST_F(EvidenceTest, CountsKillsOfACgroupOfVersion2SinceTheSnapshot) {
   write("/proc/self/cgroup", "0::/job\n");
-  write("/cgroup/job/memory.events", "low 0\noom 4\noom_kill 3\noom_group_kill 9\n");
-  write("/cgroup/job/memory.max", "1073741824\n");
-  OomWatch watch(proc(), cgroup());
+  write("/sys/fs/cgroup/job/memory.events", "low 0\noom 4\noom_kill 3\noom_group_kill 9\n");
+  write("/sys/fs/cgroup/job/memory.max", "1073741824\n");
+  OomWatch watch(root_);
   EXPECT_EQ(oom_evidence(watch).oom_kills, 0);
   EXPECT_EQ(oom_evidence(watch).memory_limit_bytes, 1073741824);
-  write("/cgroup/job/memory.events", "low 0\noom 6\noom_kill 5\noom_group_kill 9\n");
+  write("/sys/fs/cgroup/job/memory.events", "low 0\noom 6\noom_kill 5\noom_group_kill 9\n");
   EXPECT_EQ(oom_evidence(watch).oom_kills, 2);
   watch.snapshot();
   EXPECT_EQ(oom_evidence(watch).oom_kills, 0);
@@ -73,34 +72,36 @@ TEST_F(EvidenceTest, CountsKillsOfACgroupOfVersion2SinceTheSnapshot) {
 
 TEST_F(EvidenceTest, CountsKillsOfACgroupOfVersion1) {
   write("/proc/self/cgroup", "9:name=systemd:/\n4:cpu,memory:/job\n0::/\n");
-  write("/cgroup/memory/job/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 0\n");
-  write("/cgroup/memory/job/memory.limit_in_bytes", "9223372036854771712\n");
-  const OomWatch watch(proc(), cgroup());
-  write("/cgroup/memory/job/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n");
+  write("/sys/fs/cgroup/memory/job/memory.oom_control",
+        "oom_kill_disable 0\nunder_oom 0\noom_kill 0\n");
+  write("/sys/fs/cgroup/memory/job/memory.limit_in_bytes", "9223372036854771712\n");
+  const OomWatch watch(root_);
+  write("/sys/fs/cgroup/memory/job/memory.oom_control",
+        "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n");
   EXPECT_EQ(oom_evidence(watch).oom_kills, 1);
   EXPECT_EQ(oom_evidence(watch).memory_limit_bytes, 0);  // v1's way to say "no limit"
 }
 
 TEST_F(EvidenceTest, TakesTheNearestFolderThatCounts) {
   write("/proc/self/cgroup", "0::/a/b/c\n");
-  write("/cgroup/a/memory.events", "oom_kill 1\n");
-  write("/cgroup/a/memory.max", "max\n");
-  const OomWatch watch(proc(), cgroup());
-  write("/cgroup/a/memory.events", "oom_kill 2\n");
+  write("/sys/fs/cgroup/a/memory.events", "oom_kill 1\n");
+  write("/sys/fs/cgroup/a/memory.max", "max\n");
+  const OomWatch watch(root_);
+  write("/sys/fs/cgroup/a/memory.events", "oom_kill 2\n");
   EXPECT_EQ(oom_evidence(watch).oom_kills, 1);
   EXPECT_EQ(oom_evidence(watch).memory_limit_bytes, 0);
 }
 
 TEST_F(EvidenceTest, CountsKillsOnTheWholeMachine) {
   write("/proc/vmstat", "nr_free_pages 1\noom_kill 7\n");
-  const OomWatch watch(proc(), cgroup());
+  const OomWatch watch(root_);
   write("/proc/vmstat", "nr_free_pages 1\noom_kill 9\n");
   EXPECT_EQ(oom_evidence(watch).machine_oom_kills, 2);
   EXPECT_EQ(oom_evidence(watch).oom_kills, 0);
 }
 
 TEST_F(EvidenceTest, CountsNothingWhereNothingIsShown) {
-  const OomWatch watch(proc(), cgroup());
+  const OomWatch watch(root_);
   EXPECT_EQ(oom_evidence(watch).oom_kills, 0);
   EXPECT_EQ(oom_evidence(watch).machine_oom_kills, 0);
 }

@@ -174,7 +174,7 @@ TEST(FailureWire, KeepsSignalsAndCoreDumps) {
 }
 
 TEST(FailureWire, KeepsEveryClassReasonAndPart) {
-  for (int i = 0; i <= static_cast<int>(FailureClass::timer); ++i) {
+  for (int i = 0; i <= static_cast<int>(FailureClass::limit); ++i) {
     JudgedAttempt judged = culprits_verdict();
     judged.cause.kind = static_cast<FailureClass>(i);
     EXPECT_EQ(passed_on(judged).cause, judged.cause);
@@ -373,7 +373,7 @@ TEST(FailureWire, RefusesValuesOutOfRange) {
       {"/failures/1/words/stderr", nullptr},
       {"/failures/1/words/error_file_content", 7},
       {"/cause", "user"},
-      {"/cause/kind", 9},
+      {"/cause/kind", 10},
       {"/others_untold", -1},
       {"/stopped_elsewhere/ranges", {3, 2}},
       {"/stopped_elsewhere/ranges", {0, 5, 4, 6}},

@@ -69,6 +69,34 @@ TEST_F(KernelLogTest, NamesWhomTheKernelKilled) {
   EXPECT_EQ(log.oom_killed(4711), true);  // A record is read once and known from then on.
 }
 
+TEST_F(KernelLogTest, NamesAllVictims) {
+  KernelLog log = open();
+  append(kill_of(4711));
+  EXPECT_EQ(log.oom_victims(), (std::vector<OomVictim>{{4711, "python3"}}));
+}
+
+TEST_F(KernelLogTest, KnowsAFaultBesideTheStackPointer) {
+  KernelLog log = open();
+  for (const char* record : {
+           "rec[14241]: segfault at 7ffc32bf4f0c ip 0000557dc56b3134 sp 00007ffc32bf4f00 error 6 "
+           "in rec[1134,557dc56b3000+1000] likely on CPU 0 (core 0, socket 0)",
+           "a [b[14242]: segfault at 7ffc32bf4ef8 ip 0000557dc56b3134 sp 00007ffc32bf4f00 error 6 "
+           "in libgx.so[1134,557dc56b3000+1000]",
+           "python3[14243]: segfault at 8 ip 0000557dc56b3134 sp 00007ffc32bf4f00 error 4",
+           "python3[14244]: segfault at 7f0032bf4f00 ip 557dc56b3134 sp 7ffc32bf4f00 error 4",
+           "python3[14245]: segfault at 7ffc32bf4f00 ip 557dc56b3134",
+       }) {
+    append(std::string("6,1490,6180113,-;") + record);
+    log.stack_overflowed(0);
+  }
+  EXPECT_TRUE(log.stack_overflowed(14241));
+  EXPECT_TRUE(log.stack_overflowed(14242));
+  for (const pid_t other : {14243, 14244, 14245, 1424})
+    EXPECT_FALSE(log.stack_overflowed(other)) << other;
+  log.mark();
+  EXPECT_FALSE(log.stack_overflowed(14241));
+}
+
 TEST_F(KernelLogTest, TheRecordsBeforeAMarkDoNotCount) {
   append(kill_of(4711));
   KernelLog log = open();
@@ -179,19 +207,20 @@ TEST_F(KernelLogTest, IsAskedAboutTheGpuWhateverTheEnd) {
   }
 }
 
-TEST_F(KernelLogTest, IsAskedOfAKillAfterASigkillOnly) {
+// A process below the worker may have been the victim.
+TEST_F(KernelLogTest, IsAskedOfKillsWhateverTheEnd) {
   KernelLog log = open();
   append(kill_of(4711));
   EvidenceRequest request;
-  request.pid = 4711;
   request.proc_root = root_ + "/proc";
   request.kernel_log = &log;
-  for (const int other : {0, SIGTERM, SIGSEGV}) {
-    request.signal = other;
-    EXPECT_EQ(gather_evidence(request).oom_victim, std::nullopt);
+  for (const pid_t pid : {4711, 4712}) {
+    request.pid = pid;
+    request.signal = pid == 4711 ? SIGKILL : 0;
+    const HostEvidence evidence = gather_evidence(request);
+    EXPECT_EQ(evidence.oom_victim, pid == 4711);
+    EXPECT_EQ(evidence.oom_victims, (std::vector<OomVictim>{{4711, "python3"}}));
   }
-  request.signal = SIGKILL;
-  EXPECT_EQ(gather_evidence(request).oom_victim, true);
 }
 
 }  // namespace

@@ -82,7 +82,7 @@ const std::vector<Example>& examples() {
       {"socket.gaierror: [Errno -3] Temporary failure in name resolution", FailureClass::network,
        "getent"},
       {"RuntimeError: received 0 items of ancdata", FailureClass::user, "ulimit -n"},
-      {"RuntimeError: can't start new thread", FailureClass::user, "ulimit -u"},
+      {"RuntimeError: can't start new thread", FailureClass::limit, "ulimit -u"},
       {"ValueError: Default process group has not been initialized, please make sure to call "
        "init_process_group.",
        FailureClass::user, "init_process_group()"},

@@ -238,12 +238,12 @@ TEST(WorkerJson, SendsTheEndOfALongErrorFileOfAnotherForm) {
 }
 
 TEST(WorkerJson, BringsACause) {
-  const Cause cause{FailureClass::timer, "exited with 1: E: x", "E: x", "do less"};
+  const Cause cause{FailureClass::limit, "exited with 1: E: x", "E: x", "do less"};
   std::string wrong;
   EXPECT_EQ(wire::read<Cause>(wire::json_of(cause, 100), wrong), cause);
   EXPECT_EQ(wrong, "");
   Json json = wire::json_of(cause, 100);
-  json["kind"] = static_cast<int>(FailureClass::timer) + 1;
+  json["kind"] = static_cast<int>(FailureClass::limit) + 1;
   wire::read<Cause>(json, wrong);
   EXPECT_EQ(wrong, "kind");
 }
