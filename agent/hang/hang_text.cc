@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "agent/hang/life.h"
 #include "agent/report/text.h"
 #include "rendezvous/base/text.h"
 
@@ -188,6 +189,10 @@ std::string exited_line(const Finding& finding, const PlaceOf& place_of) {
 std::string stopped_line(const Finding& finding, const PlaceOf& place_of) {
   const std::vector<int> late = late_ranks(finding);
   const Verb verb(finding);
+  const std::string life = common_life(finding);
+  if (!life.empty() && life != kStoppedBySignal)
+    return fmt::format("{} {} {} and {}{}", described(late, place_of), verb.is(), life,
+                       have_not_called(finding), have_waited(finding));
   const pid_t pid = verb.many ? 0 : place_of(late.front()).pid;
   const std::string resume = pid > 0 ? fmt::format("kill -CONT {}", pid) : "SIGCONT";
   return fmt::format("{} {} stopped by a signal (SIGSTOP) and {}{}; {} lets {} go on",

@@ -142,7 +142,9 @@ Life life_of(const LifeLook& before, const LifeLook& after) {
   if (!is_visible(before) || !is_visible(after) || after.at <= before.at)
     return {unknown, "its process is hidden"};
   if (after.is_traced) return {traced, "held by a debugger"};
-  if (after.state == 'T') return {stopped, "stopped (as by SIGSTOP)"};
+  if (after.state == 'T') return {stopped, kStoppedBySignal};
+  if (!after.thawing.empty())
+    return {stopped, fmt::format("frozen with its cgroup (`{}` lets it go on)", after.thawing)};
   if (auto words = running_words(before, after)) return {running, std::move(*words)};
   if (after.state == 'D' || !after.uninterruptible.empty())
     return {uninterruptible, uninterruptible_words(after)};

@@ -4,7 +4,7 @@
 //   state            the first that holds
 //   gone             its process has ended
 //   traced           a debugger is attached
-//   stopped          by a signal
+//   stopped          by a signal, or its cgroup is frozen
 //   running          the tree computes or moves data, or the waiting thread does more than poll
 //   uninterruptible  a task waits in the kernel for a disk, a network file system or a driver
 //   sleeping         a timer of a second or more will wake the waiting thread
@@ -43,6 +43,8 @@ enum class LifeState : uint8_t {
   unknown,
 };
 
+inline constexpr const char* kStoppedBySignal = "stopped (as by SIGSTOP)";
+
 struct Life {
   LifeState state = LifeState::unknown;
   std::string words;  // "blocked in read() of a pipe (descriptor 5)", "running: 99 % of a CPU"
@@ -73,6 +75,7 @@ struct LifeLook {
   pid_t thread = 0;
   char state = '?';  // As in /proc/PID/stat.
   bool is_traced = false;
+  std::string thawing;   // The command that thaws its cgroup; empty: that is not frozen.
   uint64_t wakeups = 0;  // Voluntary context switches.
   uint64_t bytes = 0;
   bool call_is_visible = false;

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "agent/process/process_tree.h"
+#include "rendezvous/base/cgroup.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/unique_fd.h"
 
@@ -87,6 +88,17 @@ std::optional<std::vector<pid_t>> children_of(const UniqueFd& folder, pid_t thre
     if (const auto child = whole_number<pid_t>(word)) children.push_back(*child);
   }
   return children;
+}
+
+// The file of the cgroup that is frozen, of those that the process is in, and what to write to it.
+std::string thawing_of(pid_t pid) {
+  for (const auto& group : cgroup_folders("freezer", "/", std::to_string(pid))) {
+    if (number_in_file(group / "freezer.self_freezing") == 1)
+      return fmt::format("echo THAWED >{}", (group / "freezer.state").string());
+    if (number_in_file(group / "cgroup.freeze") == 1)
+      return fmt::format("echo 0 >{}", (group / "cgroup.freeze").string());
+  }
+  return {};
 }
 
 uint64_t wakeups_of(std::string_view status) {
@@ -188,6 +200,10 @@ class Looker {
       look_.wakeups = wakeups_of(status);
       look_.bytes = io_bytes(task, "io");
       look_at_call(task);
+      // As a frozen task looks in cgroup v1, or in v2, where it sleeps on its way to the program.
+      if (look_.state == 'D' || look_.wchan.empty() ||
+          is_one_of<std::string_view>(look_.wchan, {"do_freezer_trap", "get_signal"}))
+        look_.thawing = thawing_of(process.pid);
       break;
     }
     if (look_.call && look_.call->waits_for != WaitsFor::descriptor)

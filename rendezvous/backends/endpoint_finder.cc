@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "rendezvous/net/interfaces.h"
+#include "rendezvous/net/port_holder.h"
 
 namespace muster {
 EndpointFinder::EndpointFinder(boost::asio::io_context& io, Options options, Handlers handlers)
@@ -32,10 +33,10 @@ void EndpointFinder::call(const HostRecord&) {
       [this](NetResult<TcpSocket> socket) {
         if (!socket && port_is_held_here_ && socket.error().failure == NetFailure::refused) {
           socket.error().message += fmt::format(
-              "; this machine cannot be the host either: something on it holds port {} without "
-              "listening there, most likely an outgoing connection: choose a port below 32768 "
-              "(`ss -tanp` shows it)",
-              options_.port);
+              "; this machine cannot be the host either: {}",
+              connection_at(options_.port)
+                  .value_or(fmt::format("something on it holds port {}: `ss -tanp` may show it",
+                                        options_.port)));
         }
         on_called(std::move(socket));
       });
@@ -98,7 +99,11 @@ void EndpointFinder::listen_at(const ListenPlan& plan) {
         });
     return;
   }
-  on_not_taken(hosting::Taken::How::failed, {ExitCode::environment, error.message});
+  // A connection ends; the node goes on trying until the time is over in which it has to meet the
+  // others.
+  const auto held = error.error_number == EADDRINUSE ? connection_at(options_.port) : std::nullopt;
+  on_not_taken(hosting::Taken::How::failed, held ? Error{ExitCode::rendezvous, *held}
+                                                 : Error{ExitCode::environment, error.message});
 }
 
 }  // namespace muster

@@ -8,8 +8,11 @@
 #include <fmt/format.h>
 #include <ifaddrs.h>
 #include <net/if.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "rendezvous/base/unique_fd.h"
 
 namespace muster {
 namespace {
@@ -41,6 +44,21 @@ Result<IpAddress> no_route(const SocketAddress& peer, int error) {
 }
 
 }  // namespace
+
+Result<bool> bring_loopback_up() {
+  const UniqueFd fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  ifreq request{};
+  std::strcpy(request.ifr_name, "lo");
+  if (!fd || ioctl(fd.get(), SIOCGIFFLAGS, &request) != 0) return false;  // A sandbox has its own.
+  if ((request.ifr_flags & IFF_UP) != 0) return false;
+  request.ifr_flags |= IFF_UP;
+  if (ioctl(fd.get(), SIOCSIFFLAGS, &request) == 0) return true;
+  return fail(
+      ExitCode::environment,
+      fmt::format("the loopback interface is down here, and muster may not bring it up ({}): "
+                  "run `ip link set lo up` as root, or choose another sandbox",
+                  std::strerror(errno)));
+}
 
 std::vector<Interface> read_interfaces() {
   ifaddrs* raw = nullptr;

@@ -1,5 +1,5 @@
-// What the kernel knows about this machine's interfaces, routes and sockets. Reads only: no packet
-// is sent. Each call asks again, because interfaces come and go; it costs tens of microseconds.
+// What the kernel knows about this machine's interfaces, routes and sockets. No packet is sent.
+// Each call asks again, because interfaces come and go; it costs tens of microseconds.
 #pragma once
 
 #include <optional>
@@ -11,6 +11,10 @@
 #include "rendezvous/net/interface_choice.h"
 
 namespace muster {
+
+// Whether it was down, as in a new network namespace, and is up now. Fails where it stays down: no
+// packet from this machine to itself arrives, whichever its address.
+Result<bool> bring_loopback_up();
 
 // In the kernel's order. Empty if getifaddrs(3) fails.
 std::vector<Interface> read_interfaces();

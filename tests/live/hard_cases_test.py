@@ -5,6 +5,8 @@ import pty
 import re
 import resource
 import signal
+import socket
+import struct
 import subprocess
 import uuid
 
@@ -99,6 +101,55 @@ class Stopping(LiveTest):
         code, _, err = run("--master-port", port, "--no-python", "true")
         self.assertEqual(code, 121)
         self.assertIn(f"port {port} is in use by pid {first.agent()} ", err)
+
+    def connection(self):
+        """A connection that another process of this machine has, and its local port."""
+        listener = socket.create_server(("127.0.0.1", 0))
+        client = socket.create_connection(listener.getsockname())
+        self.addCleanup(listener.close)
+        self.addCleanup(client.close)
+        return client, client.getsockname()
+
+    def test_a_connection_that_has_the_master_port_is_named(self):
+        client, (_, port) = self.connection()
+        code, _, err = run("--master-port", port, "--no-python", "true")
+        self.assertEqual(code, 121, err)
+        self.assertIn(f"port {port} is the local end of a connection of pid {os.getpid()} (", err)
+        self.assertIn(f", to 127.0.0.1:{client.getpeername()[1]}: choose a port outside of ", err)
+
+    def test_a_host_takes_its_port_once_the_connection_that_has_it_is_over(self):
+        client, (_, port) = self.connection()
+        nodes = [Job("--nnodes", 2, "--node-rank", rank, "--master-addr", "127.0.0.1", "--master-port", port,
+                     "--no-python", "true") for rank in (0, 1)]
+        for node in nodes:
+            self.addCleanup(node.__exit__)
+        wait_for(lambda: f"port {port} is the local end of a connection of pid {os.getpid()} (" in nodes[0].stderr(),
+                 "node 0 says who has the port")
+        # With a reset, the port is free at once.
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.close()
+        self.assertEqual([node.wait() for node in nodes], [0, 0])
+
+    def unshared(self, *drop):
+        command = ["unshare", "--user", "--map-root-user", "--net", *drop]
+        if subprocess.run([*command, "true"], stderr=subprocess.DEVNULL, check=False).returncode != 0:
+            self.skipTest("no user namespace can be made here")
+        return command
+
+    def test_a_loopback_interface_that_is_down_is_brought_up(self):
+        reach = "import os, socket; socket.create_connection(('127.0.0.1', int(os.environ['MASTER_PORT'])), 3)"
+        job = subprocess.run([*self.unshared(), MUSTER, "--nproc-per-node", "2", "--no-python", "python3", "-c", reach],
+                             stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+        self.assertEqual(job.returncode, 0, job.stderr)
+        self.assertIn("the loopback interface was down here; muster has brought it up", job.stderr)
+
+    def test_a_loopback_interface_that_stays_down_is_named(self):
+        command = self.unshared("setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin")
+        job = subprocess.run([*command, MUSTER, "--no-python", "true"],
+                             stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+        self.assertEqual(job.returncode, 121, job.stderr)
+        self.assertIn("the loopback interface is down here, and muster may not bring it up (Operation not permitted): "
+                      "run `ip link set lo up` as root", job.stderr)
 
 
 class Verdicts(LiveTest):

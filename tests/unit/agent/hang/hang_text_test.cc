@@ -246,7 +246,7 @@ TEST(HangVerdict, OfARankThatExited) {
 }
 
 TEST(HangVerdict, OfAStoppedRankSaysHowItGoesOn) {
-  const Finding finding = finding_of(Class::stopped, {suspect(5, "stopped")});
+  const Finding finding = finding_of(Class::stopped, {suspect(5, kStoppedBySignal)});
   EXPECT_EQ(verdict_line(finding, on_node_b),
             "rank 5 (node-b, GPU 5, pid 4705) is stopped by a signal (SIGSTOP) and has not called "
             "all_reduce #1042 of group 'world' (sum of 262144 float32); 7 other ranks have waited "
@@ -255,6 +255,12 @@ TEST(HangVerdict, OfAStoppedRankSaysHowItGoesOn) {
             "ranks 5-6 are stopped by a signal (SIGSTOP) and have not called all_reduce #1042 of "
             "group 'world' (sum of 262144 float32); 6 other ranks have waited 12.4 s; SIGCONT lets "
             "them go on");
+  const char* const frozen =
+      "frozen with its cgroup (`echo 0 >/sys/fs/cgroup/job/cgroup.freeze` lets it go on)";
+  EXPECT_EQ(verdict_line(finding_of(Class::stopped, {suspect(5, frozen)}), on_node_b),
+            "rank 5 (node-b, GPU 5, pid 4705) is frozen with its cgroup (`echo 0 "
+            ">/sys/fs/cgroup/job/cgroup.freeze` lets it go on) and has not called all_reduce #1042 "
+            "of group 'world' (sum of 262144 float32); 7 other ranks have waited 12.4 s");
 }
 
 TEST(HangVerdict, OfABusyRank) {

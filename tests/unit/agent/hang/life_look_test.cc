@@ -160,6 +160,35 @@ TEST(LifeLook, AnEndlessLoopRuns) {
   EXPECT_EQ(words.find("running: "), 0U) << words;
 }
 
+TEST(LifeLook, AFrozenProcessIsStoppedUntilItsCgroupIsThawed) {
+  struct Freezer {
+    std::string mount, file, freeze, thaw;
+  };
+  int frozen = 0;
+  for (const auto& [mount, file, freeze, thaw] :
+       {Freezer{"/sys/fs/cgroup/freezer", "freezer.state", "FROZEN", "THAWED"},
+        Freezer{"/sys/fs/cgroup/unified", "cgroup.freeze", "1", "0"},
+        Freezer{"/sys/fs/cgroup", "cgroup.freeze", "1", "0"}}) {
+    const std::string group = mount + "/muster-test-" + std::to_string(getpid());
+    if (mkdir(group.c_str(), 0755) != 0) continue;
+    if (access((group + "/" + file).c_str(), W_OK) == 0) {
+      const Pipe silent;
+      const Child child([&] { silent.read_from(); });
+      std::ofstream(group + "/cgroup.procs") << child.pid();
+      std::ofstream(group + "/" + file) << freeze;
+      EXPECT_EQ(
+          words_once(LifeState::stopped, child.pid()),
+          "frozen with its cgroup (`echo " + thaw + " >" + group + "/" + file + "` lets it go on)");
+      std::ofstream(group + "/" + file) << thaw;
+      EXPECT_EQ(words_once(LifeState::blocked, child.pid()).find("blocked in read()"), 0U);
+      std::ofstream(mount + "/cgroup.procs") << child.pid();
+      ++frozen;
+    }
+    EXPECT_EQ(rmdir(group.c_str()), 0);
+  }
+  if (frozen == 0) GTEST_SKIP() << "no cgroup can be frozen here";
+}
+
 TEST(LifeLook, AStoppedProcessIsStoppedUntilItGoesOn) {
   const Pipe silent;
   const Child child([&] { silent.read_from(); });

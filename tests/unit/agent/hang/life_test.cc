@@ -85,6 +85,13 @@ TEST(Life, OfAHiddenProcessNothingIsKnown) {
 TEST(Life, AStoppedRankIsStoppedAndATracedOneIsHeld) {
   EXPECT_EQ(life([](LifeLook& look) { look.state = 'T'; }),
             (Life{LifeState::stopped, "stopped (as by SIGSTOP)"}));
+  const auto freeze = [](LifeLook& look) {
+    look.state = 'D';
+    look.thawing = "echo THAWED >/f/freezer.state";
+  };
+  EXPECT_EQ(life(freeze),
+            (Life{LifeState::stopped,
+                  "frozen with its cgroup (`echo THAWED >/f/freezer.state` lets it go on)"}));
   const auto trace = [](LifeLook& look) { look.is_traced = true; };
   EXPECT_EQ(life(trace), (Life{LifeState::traced, "held by a debugger"}));
   EXPECT_EQ(life(trace, [](LifeLook& look) { look.tree[kRoot].cpu += seconds(1); }).state,

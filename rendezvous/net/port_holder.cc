@@ -1,0 +1,138 @@
+#include "rendezvous/net/port_holder.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <sstream>
+#include <system_error>
+#include <vector>
+
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <pwd.h>
+#include <sys/stat.h>
+
+#include "rendezvous/base/text.h"
+#include "rendezvous/net/address.h"
+
+namespace muster {
+namespace {
+
+namespace fs = std::filesystem;
+
+// By the target of a descriptor's link, "socket:[4711]"; that of an end without a process is 0.
+using Sockets = std::map<std::string, std::string>;  // To the address of the other end.
+
+// "0100007F:1F90": words of four bytes as this machine's numbers.
+std::string address_text(std::string_view hex) {
+  const size_t digits = hex.find(':');
+  std::array<uint32_t, 4> words{};
+  for (size_t i = 0; i < words.size() && 8 * i < digits; ++i)
+    words[i] = whole_number<uint32_t>(hex.substr(8 * i, 8), 16).value_or(0);
+  sockaddr_in v4{.sin_family = AF_INET, .sin_port = 0, .sin_addr = {words[0]}, .sin_zero = {}};
+  sockaddr_in6 v6{};
+  v6.sin6_family = AF_INET6;
+  std::memcpy(&v6.sin6_addr, words.data(), sizeof words);
+  auto* const raw =
+      digits == 8 ? reinterpret_cast<sockaddr*>(&v4) : reinterpret_cast<sockaddr*>(&v6);
+  SocketAddress address = SocketAddress::from_sockaddr(raw).value_or(SocketAddress{});
+  address.port =
+      whole_number<uint16_t>(hex.substr(std::min(digits + 1, hex.size())), 16).value_or(0);
+  return address.to_string();
+}
+
+// The sockets whose local port this is: those that listen, or the others. Lines of /proc/net/tcp:
+// sl local:port remote:port state tx:rx tr:when retransmits uid timeout inode ...; state 0A is
+// LISTEN (proc(5)).
+Sockets sockets_at(int port, bool listening) {
+  Sockets sockets;
+  const std::string suffix = fmt::format(":{:04X}", port);
+  for (const char* table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
+    std::ifstream lines(table);
+    for (std::string line; std::getline(lines, line);) {
+      std::istringstream words(line);
+      const std::vector<std::string> word{std::istream_iterator<std::string>(words), {}};
+      if (word.size() > 9 && word[1].ends_with(suffix) && (word[3] == "0A") == listening)
+        sockets.emplace("socket:[" + word[9] + "]", address_text(word[2]));
+    }
+  }
+  return sockets;
+}
+
+// The other end of one of the sockets, which the process has; nullptr: it has none of them.
+const std::string* held_by(const std::string& pid, const Sockets& sockets) {
+  std::error_code error;
+  for (fs::directory_iterator it("/proc/" + pid + "/fd", error), end; !error && it != end;
+       it.increment(error)) {
+    std::error_code gone;
+    const auto held = sockets.find(fs::read_symlink(it->path(), gone));
+    if (held != sockets.end()) return &held->second;
+  }
+  return nullptr;
+}
+
+// "pid 123 (python3 train.py), user alice"
+std::string describe_process(const std::string& pid) {
+  std::ifstream file("/proc/" + pid + "/cmdline", std::ios::binary);
+  std::string command{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  command.erase(command.find_last_not_of('\0') + 1);
+  std::ranges::replace_if(
+      command, [](char c) { return static_cast<unsigned char>(c) < 0x20; }, ' ');
+  if (command.size() > 120) command = command.substr(0, 117) + "...";
+  struct stat info{};
+  std::string user = "?";
+  if (stat(("/proc/" + pid).c_str(), &info) == 0) {
+    const passwd* const entry = getpwuid(info.st_uid);
+    user = entry != nullptr ? entry->pw_name : std::to_string(info.st_uid);
+  }
+  return fmt::format("pid {} ({}), user {}", pid, command, user);
+}
+
+struct Holder {
+  std::string process;  // Empty: none, or /proc hides it.
+  std::string other_end;
+};
+
+Holder holder_of(const Sockets& sockets) {
+  std::error_code error;
+  for (fs::directory_iterator it("/proc", error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    if (const std::string* const other_end = held_by(name, sockets))
+      return {describe_process(name), *other_end};
+  }
+  return {"", sockets.begin()->second};
+}
+
+}  // namespace
+
+std::optional<std::string> listener_at(int port) {
+  const Sockets sockets = sockets_at(port, true);
+  const Holder holder = sockets.empty() ? Holder{} : holder_of(sockets);
+  return holder.process.empty() ? std::nullopt : std::optional(holder.process);
+}
+
+std::optional<std::string> connection_at(int port) {
+  const Sockets sockets = sockets_at(port, false);
+  if (sockets.empty() || !sockets_at(port, true).empty()) return std::nullopt;
+  const Holder holder = holder_of(sockets);
+  int first = 0, last = 0;
+  std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> first >> last;
+  const bool is_local = port >= first && port <= last;
+  return fmt::format(
+      "port {} is the local end of a connection of {}, to {}: choose {} (--master-port, "
+      "--rdzv-endpoint; one node alone may leave the flag out)",
+      port, holder.process.empty() ? "a process that has ended or is hidden" : holder.process,
+      holder.other_end,
+      is_local ? fmt::format("a port outside of {} to {} (net.ipv4.ip_local_port_range), where the "
+                             "kernel gives them to connections",
+                             first, last)
+               : "another port");
+}
+
+}  // namespace muster
