@@ -8,6 +8,8 @@
 //                    suspend, resume   terminal job control
 //                    window_size       the terminal's size has changed
 //   agent -> front   suspended         SIGSTOP was sent to every worker: the front may stop itself
+//                    exiting(code)     the last one: a thread on a disk that hangs may keep its
+//                                      process from ending
 #pragma once
 
 #include <cstdint>
@@ -27,12 +29,13 @@ enum class ControlKind : uint32_t {
   suspend,
   resume,
   window_size,
-  suspended
+  suspended,
+  exiting
 };
 
 struct ControlMessage {
   ControlKind kind = ControlKind::stop;
-  int32_t signal = 0;
+  int32_t signal = 0;  // Or the exit code.
   Sender sender = Sender::process;
 };
 

@@ -91,7 +91,10 @@ class TerminalModes {
 std::string what_keeps(pid_t pid) {
   for (const ProcessEntry& process : descendants_of(getpid(), {})) {
     if (process.pid != pid) continue;
-    if (process.state == 'D') return "it hangs in the kernel, as on a disk that does not answer";
+    // Of a process whose first thread has ended, another one hangs.
+    const bool is_ending = process.state == 'Z' && !is_over(process);
+    if (process.state == 'D' || is_ending)
+      return "it hangs in the kernel, as on a disk that does not answer";
     if (process.state == 'T' || process.state == 't') return "it is stopped";
     return fmt::format("state {}", process.state);
   }
@@ -119,6 +122,7 @@ class Front {
   bool is_repetition(int signal, Sender sender) const;
   void tell_agent(ControlMessage message);
   void suspend();
+  void hear_agent();
   void reap_adopted();
   int finish();
 
@@ -137,15 +141,20 @@ class Front {
   const TerminalModes terminal_;
   std::optional<SteadyClock::time_point> stop_requested_at_;
   std::optional<SteadyClock::time_point> kill_requested_at_;
-  int stop_signal_ = 0;  // The first stop signal.
+  bool agent_talks_ = true;
+  std::optional<int> exit_code_;  // As the agent said; its process may not end.
+  int stop_signal_ = 0;           // The first stop signal.
   Sender stop_sender_ = Sender::process;
 };
 
 int Front::supervise() {
   while (true) {
-    pollfd fds[] = {{signal_fd_, POLLIN, 0}, {agent_end_.get(), POLLIN, 0}};
+    pollfd fds[] = {{signal_fd_, POLLIN, 0},
+                    {agent_end_.get(), POLLIN, 0},
+                    {agent_talks_ ? control_fd_ : -1, POLLIN, 0}};
     const int ready = poll(fds, std::size(fds), patience_ms());
-    if ((fds[1].revents & POLLIN) != 0) return finish();
+    if (fds[2].revents != 0) hear_agent();
+    if (exit_code_ || (fds[1].revents & POLLIN) != 0) return finish();
     if (ready == 0) {
       tell(
           fmt::format("the agent (pid {}) was told to kill the job and has not ended ({}): killing "
@@ -221,15 +230,24 @@ void Front::suspend() {
   send_control(control_fd_, {ControlKind::suspend, 0});
   pollfd fds[] = {{control_fd_, POLLIN, 0}, {agent_end_.get(), POLLIN, 0}};
   poll(fds, std::size(fds), kSuspendPatienceMs);
-  ControlMessage answer;
-  receive_control(control_fd_, answer);
-  if ((fds[1].revents & POLLIN) != 0) return;  // The agent has ended meanwhile: do not stop.
+  hear_agent();
+  // The agent has ended meanwhile: do not stop.
+  if (exit_code_ || (fds[1].revents & POLLIN) != 0) return;
   // SIGSTOP discards a pending SIGCONT (signal(7)): one that arrived meanwhile wins.
   sigset_t pending;
   sigpending(&pending);
   if (sigismember(&pending, SIGCONT) == 1) return;
   kill(getpid(), SIGSTOP);
   // Running again: SIGCONT is pending in the signal descriptor and will resume the workers.
+}
+
+void Front::hear_agent() {
+  ControlMessage message;
+  ControlRead read = ControlRead::nothing;
+  while ((read = receive_control(control_fd_, message)) == ControlRead::message) {
+    if (message.kind == ControlKind::exiting) exit_code_ = message.signal;
+  }
+  agent_talks_ = read != ControlRead::closed;
 }
 
 // Orphans from outside the job are adopted only if we are PID 1, or come from children that this
@@ -251,6 +269,10 @@ int Front::finish() {
   waitid(P_PID, static_cast<id_t>(agent_), &info, WEXITED | WNOHANG);
   const bool orderly = info.si_pid != 0 && info.si_code == CLD_EXITED;
   const bool reaped = info.si_pid != 0;
+  if (exit_code_ && !reaped) {
+    tell(fmt::format("the agent (pid {}) is left behind: {}", agent_, what_keeps(agent_)));
+    foreign_children_.insert(agent_);  // Nothing is left below it, and it cannot be killed.
+  }
   const std::vector<ProcessEntry> left =
       kill_descendants(foreign_children_, orderly || !reaped ? kShortPatience : kTreePatience);
   for (const ProcessEntry& process : left) {
@@ -265,6 +287,7 @@ int Front::finish() {
   if (const auto cgroup = JobCgroup::path_for(agent_)) rmdir(cgroup->c_str());
   terminal_.restore();
   if (orderly) return info.si_status;
+  if (exit_code_) return *exit_code_;
   if (!reaped) return static_cast<int>(ExitCode::unkillable);
   tell(fmt::format(
       "the agent (pid {}) was killed by SIG{}; every process of the job has been killed", agent_,

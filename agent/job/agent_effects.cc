@@ -1,5 +1,7 @@
 // Performs the effects of the WorkerGroup machine, and ends the job.
 #include <algorithm>
+#include <climits>
+#include <system_error>
 #include <utility>
 
 #include <boost/asio/post.hpp>
@@ -18,6 +20,7 @@
 #include "agent/report/text.h"
 #include "agent/report/verdict.h"
 #include "rendezvous/base/contract.h"
+#include "rendezvous/base/quiet_thread.h"
 #include "rendezvous/net/call_after.h"
 
 namespace muster {
@@ -25,22 +28,32 @@ namespace {
 
 // After a signal at the job's end the output gets this long before it is abandoned.
 constexpr auto kLastOutputPatience = std::chrono::milliseconds(300);
-// After this long more a first signal does not wait for the files either: where their disk hangs, a
-// scheduler would kill muster, and its exit code would be lost as well.
-constexpr auto kLastFilesPatience = std::chrono::seconds(10);
+// A disk that does not answer keeps muster for 10 s after the workers' end, with what the front
+// takes to leave an agent behind whose thread is stuck in the kernel.
+constexpr auto kLastFilesPatience = std::chrono::seconds(5);
 // So long a node that leaves the verdict to node 0 lets that print it.
 constexpr auto kTellerPrints = std::chrono::milliseconds(500);
-// After this long the user is told why the launcher has not exited.
+// Before that: after this long the user is told why the launcher has not exited.
 constexpr auto kSilentOutputPatience = std::chrono::seconds(3);
 
-// For the one line that cannot go through the output thread, because that thread is what the
-// launcher waits for. A ready pipe takes a line of this length without blocking (pipe(7),
-// PIPE_BUF); a pipe that is not ready is left alone.
-void say_past_the_output(const std::string& text) {
+// A ready pipe takes so much without blocking (pipe(7), PIPE_BUF); one that is not ready is left
+// alone.
+void write_what_fits(std::string_view text) {
   pollfd ready{STDERR_FILENO, POLLOUT, 0};
-  if (poll(&ready, 1, 0) != 1 || (ready.revents & POLLOUT) == 0) return;
-  const std::string line = "muster: " + text + "\n";
-  [[maybe_unused]] const ssize_t n = write(STDERR_FILENO, line.data(), line.size());
+  while (!text.empty() && poll(&ready, 1, 0) == 1 && (ready.revents & POLLOUT) != 0) {
+    const ssize_t n = write(STDERR_FILENO, text.data(), std::min<size_t>(text.size(), PIPE_BUF));
+    if (n <= 0) return;
+    text.remove_prefix(static_cast<size_t>(n));
+  }
+}
+
+// For what cannot go through the output thread, because that thread is what the launcher waits for.
+// On a thread of its own: the console may be a file on the disk that hangs.
+void say_past_the_output(const std::string& text) {
+  try {
+    quiet_thread([text] { write_what_fits(text); }).detach();
+  } catch (const std::system_error&) {
+  }
 }
 
 RenderOptions terminal_options() {
@@ -198,6 +211,7 @@ void AgentLoop::say_restart(Duration delay) {
 void AgentLoop::on(const group::Finish& effect) {
   if (undrained_)
     drain();  // Processes that survived KILL still hold streams: take what those hold now.
+  limit_files();
   // Posted, not called from inside the machine's step: end() posts no event to the machine, but the
   // loop's state is simpler this way.
   boost::asio::post(io_, [this, outcome = effect.outcome] {
@@ -250,8 +264,9 @@ void AgentLoop::end(const group::JobOutcome& outcome) {
   record_->write_final_events(report, exit_code_);
   output_->write_file("result.json", result_json(report, spec_.exit_code));
   const bool said = another_says_the_end(report);
-  const std::string last_screen = said ? std::string() : render_end(report, terminal_options());
-  if (!last_screen.empty()) output_->say(last_screen);
+  last_screen_ = said ? std::string() : render_end(report, terminal_options());
+  if (!last_screen_.empty()) output_->say(last_screen_);
+  output_->perform([this] { boost::asio::post(io_, [this] { last_screen_.clear(); }); });
   waits_for_teller_ = said && exit_code_ != 0;
 
   if (const std::string path = lookup(env::kErrorFile);
@@ -266,6 +281,7 @@ void AgentLoop::end(const group::JobOutcome& outcome) {
     if (content) output_->write_file(path, *content);
   }
   // All requests before this one have been performed then; finish() may wait for a console.
+  output_->remove_temporary(succeeded_);
   output_->perform([this] {
     boost::asio::post(io_, [this] {
       files_written_ = true;
@@ -273,6 +289,8 @@ void AgentLoop::end(const group::JobOutcome& outcome) {
     });
   });
   if (killed_) leave_soon();
+  if (files_lost_) say_what_is_lost();
+  limit_files();
   say_goodbye();
 }
 
@@ -287,12 +305,46 @@ void AgentLoop::finish_output() {
   // srun and mpirun may kill all that is left once one process has failed.
   if (std::exchange(waits_for_teller_, false))
     return call_after(pause_, kTellerPrints, [this] { finish_output(); });
-  output_->finish(succeeded_, [this] { boost::asio::post(io_, [this] { leave(); }); });
+  said_goodbye_ = true;
+  if (files_lost_) return call_after(leave_limit_, kLastOutputPatience, [this] { leave(); });
+  output_->finish([this] { boost::asio::post(io_, [this] { leave(); }); });
   if (abandoned_) return;
-  call_after(leave_limit_, kSilentOutputPatience, [] {
-    say_past_the_output(
-        "the job has ended; waiting for its last output to be read; Ctrl-C stops waiting");
+  call_after(leave_limit_, kSilentOutputPatience, [this] {
+    if (files_written_)
+      say_past_the_output(
+          "muster: the job has ended; waiting for its last output to be read; Ctrl-C stops "
+          "waiting\n");
   });
+}
+
+// From the end of the workers on.
+void AgentLoop::limit_files() {
+  if (std::exchange(files_limited_, true)) return;
+  call_after(files_limit_, kSilentOutputPatience, [this] {
+    if (files_written_) return;
+    say_past_the_output(fmt::format(
+        "muster: the job has ended, but the disk of {} does not answer; leaving without its last "
+        "files in {}\n",
+        folders_.run_dir.empty() ? temp_dir_ : folders_.run_dir,
+        duration_text(kLastFilesPatience)));
+    call_after(files_limit_, kLastFilesPatience, [this] { leave_without_files(); });
+  });
+}
+
+void AgentLoop::leave_without_files() {
+  if (files_written_) return;
+  files_lost_ = abandoned_ = true;
+  if (ending_) say_what_is_lost();
+  on_drained({});  // So that end() comes, if it waits for that.
+  if (said_goodbye_) finish_output();
+}
+
+void AgentLoop::say_what_is_lost() {
+  say_past_the_output(
+      last_screen_ +
+      fmt::format("muster: the disk of {} does not answer: what was still to be written there is "
+                  "lost\n",
+                  folders_.run_dir.empty() ? temp_dir_ : folders_.run_dir));
 }
 
 // A signal once the job has ended. It may have been meant for the job, so the console gets a little
@@ -305,9 +357,8 @@ void AgentLoop::leave_soon() {
     is_late_ = true;
     if (killed_ || files_written_) return leave();
     say_past_the_output(
-        "the job has ended; its last files are not written yet; a second signal leaves without "
-        "them");
-    call_after(leave_limit_, kLastFilesPatience, [this] { leave(); });
+        "muster: the job has ended; its last files are not written yet; a second signal leaves "
+        "without them\n");
   });
 }
 

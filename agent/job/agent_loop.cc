@@ -59,6 +59,7 @@ AgentLoop::AgentLoop(const AgentInput& input, const AgentContext& context)
       pause_(io_),
       stuck_timer_(io_),
       leave_limit_(io_),
+      files_limit_(io_),
       look_timer_(io_),
       last_words_limit_(io_),
       held_stop_(io_),
@@ -294,7 +295,8 @@ void AgentLoop::on_control(const ControlMessage& message) {
       if (drive_) drive_->post(group::Forward{SIGWINCH});
       return;
     case ControlKind::suspended:
-      return;  // Only the agent sends it.
+    case ControlKind::exiting:
+      return;  // Only the agent sends them.
   }
 }
 
@@ -341,12 +343,17 @@ void AgentLoop::request_kill(int signal) {
 int run_agent(const AgentInput& input, const AgentContext& context) {
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   prctl(PR_SET_NAME, "muster-agent");
-  AgentLoop loop(input, context);
-  const int exit_code = loop.run();
+  const UniqueFd to_front(fcntl(context.control_fd, F_DUPFD_CLOEXEC, 0));
+  auto loop = std::make_unique<AgentLoop>(input, context);
+  const int exit_code = loop->run();
   // A thread that is stuck writing to a console or a disk may wake up at any time, so the objects
   // that it uses must not be destroyed before it.
-  if (loop.abandoned()) _exit(exit_code);
-  return exit_code;
+  if (loop->abandoned())
+    loop.release();
+  else
+    loop.reset();
+  send_control(to_front.get(), {ControlKind::exiting, exit_code});
+  _exit(exit_code);
 }
 
 }  // namespace muster

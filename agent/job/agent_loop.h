@@ -251,6 +251,9 @@ class AgentLoop {
   void fail_early(const Error& error);
   void say_goodbye();
   void finish_output();
+  void limit_files();
+  void leave_without_files();
+  void say_what_is_lost();
   void leave_soon();
   void leave();
 
@@ -271,6 +274,7 @@ class AgentLoop {
   boost::asio::steady_timer pause_;        // Between two checks of the GPU memory.
   boost::asio::steady_timer stuck_timer_;  // Polls for state D, if the user enabled it.
   boost::asio::steady_timer leave_limit_;
+  boost::asio::steady_timer files_limit_;
   boost::asio::steady_timer look_timer_;  // Shortly before SIGKILL.
   boost::asio::steady_timer last_words_limit_;
   boost::asio::steady_timer held_stop_;  // Until the engine's own stop is here, or late.
@@ -365,6 +369,10 @@ class AgentLoop {
   bool files_written_ = false;  // The last ones, among them result.json.
   bool abandoned_ = false;      // After ending_: the user does not wait for the last output.
   bool is_late_ = false;        // After that: it had its time.
+  bool files_limited_ = false;
+  bool files_lost_ = false;    // Their disk does not answer.
+  bool said_goodbye_ = false;  // To the other nodes.
+  std::string last_screen_;    // Until the output thread has it.
   int exit_code_ = 0;
   bool succeeded_ = false;
 };

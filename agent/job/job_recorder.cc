@@ -281,11 +281,13 @@ void JobRecorder::attempt_drained(const AttemptRemains& remains) {
       const WorkerRemains& left = remains.workers[i];
       record.printed = left.printed;
       record.failure.stderr_tail = left.printed.err_tail;
+      record.failure.stdout_tail = left.printed.out_tail;
       record.failure.error_file_content = left.error_file;
       record.error_file_written = left.error_file_written;
       record.library = left.library;
       take_kept(left.printed, record.failure, report_.tails_dir);
     }
+    record.failure.unread = i >= remains.workers.size();
     record.machine.full_log_disk = remains.full_log_disk;
     record.machine.lost_console = record.printed.lost_console;
     Examination examined = examine(record, stop_, unix_epoch);

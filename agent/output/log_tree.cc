@@ -30,10 +30,12 @@ std::string random_suffix() {
 }
 
 tl::unexpected<Error> log_folder_error(const std::string& path, int error) {
-  const char* remedy = "choose a folder that you can write with --log-dir";
+  const char* remedy =
+      "choose a folder that you can write with --log-dir, or none: --log-dir /dev/null";
   if (error == ENOTDIR || error == EEXIST)
     remedy = "a file is in the way; choose another --log-dir";
-  if (error == ENOSPC || error == EDQUOT) remedy = "free some space or choose another --log-dir";
+  if (error == ENOSPC || error == EDQUOT)
+    remedy = "free some space or choose another --log-dir, or none: --log-dir /dev/null";
   return fail(ExitCode::environment, fmt::format("cannot create log folder {}: {}; {}", path,
                                                  std::strerror(error), remedy));
 }

@@ -94,9 +94,12 @@ void Output::resize() {
   loop_->requests().push(std::bind_front(&OutputLoop::resize, loop_.get()));
 }
 
-void Output::finish(bool succeeded, Done done) {
-  loop_->requests().push(
-      std::bind_front(&OutputLoop::finish, loop_.get(), succeeded, std::move(done)));
+void Output::remove_temporary(bool succeeded) {
+  loop_->requests().push(std::bind_front(&OutputLoop::remove_temporary, loop_.get(), succeeded));
+}
+
+void Output::finish(Done done) {
+  loop_->requests().push(std::bind_front(&OutputLoop::finish, loop_.get(), std::move(done)));
 }
 
 void Output::abandon() {

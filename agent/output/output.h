@@ -66,6 +66,7 @@ struct WorkerStreams {
 // What one worker of an attempt has printed, once all of it has been read.
 struct WorkerPrinted {
   std::string err_tail;                 // The last 64 KiB of its stderr, any bytes.
+  std::string out_tail;                 // Of stdout, if stderr is empty and no file has it.
   uint64_t err_total = 0;               // All bytes of its stderr.
   uint64_t err_total_before_stop = 0;   // Those up to mark_stop(); all, if that was not called.
   ArrivalTimes err_times;               // Empty if the worker writes to its log file itself.
@@ -160,9 +161,12 @@ class Output {
   // The window size of the user's terminal changed: copies it to the workers' terminals.
   void resize();
 
-  // Last request: reports what was dropped, removes what drain() kept if the job succeeded, and
-  // removes the temporary folder if it contains no file.
-  void finish(bool succeeded, Done done);
+  // At the job's end: removes what drain() kept if it succeeded, and the temporary folder if that
+  // contains no file.
+  void remove_temporary(bool succeeded);
+
+  // Last request: reports what was dropped.
+  void finish(Done done);
 
   // The user wants to exit now: the destructor hardly waits, callbacks may or may not run, and
   // output that is stuck is lost.

@@ -222,6 +222,10 @@ void OutputLoop::end_useless() {
 
 void OutputLoop::open_run(const Output::RunDone& done) {
   auto folders = make_run_folders(options_);
+  if (!folders && !asks_for_files(options_.log)) {
+    note_file(options_.temp_dir, folders.error().message);
+    folders = RunFolders{};
+  }
   if (folders) folders_ = *folders;
   done(std::move(folders));
 }
@@ -306,6 +310,8 @@ void OutputLoop::keep_tails(DrainReport& report) {
     for (const std::string& path : {printed.kept_out, printed.kept_err}) {
       if (!path.empty()) kept.push_back(path);
     }
+    const bool in_no_file = printed.kept_out.empty() && worker.out.log.empty();
+    if (in_no_file && printed.err_total == 0) printed.out_tail = worker.both->text();
   }
   remove_kept(kKeptAttempts);
 }
@@ -413,7 +419,12 @@ void OutputLoop::resize() {
   }
 }
 
-void OutputLoop::finish(bool succeeded, const Output::Done& done) {
+void OutputLoop::remove_temporary(bool succeeded) {
+  if (succeeded) remove_kept(0);
+  remove_if_empty(folders_);
+}
+
+void OutputLoop::finish(const Output::Done& done) {
   std::vector<std::string> lines;
   for (Console& console : consoles_) {
     if (auto line = console.dropped_line()) lines.push_back(std::move(*line));
@@ -422,8 +433,6 @@ void OutputLoop::finish(bool succeeded, const Output::Done& done) {
   for (const std::string& line : lines)
     say(line);
   err_console().wait_written();
-  if (succeeded) remove_kept(0);
-  remove_if_empty(folders_);
   done();
 }
 

@@ -52,7 +52,8 @@ class OutputLoop {
   void append(const std::string& name, const std::string& text);
   void write_file(const std::string& name, const std::string& content);
   void resize();
-  void finish(bool succeeded, const Output::Done& done);
+  void remove_temporary(bool succeeded);
+  void finish(const Output::Done& done);
 
  private:
   Console& err_console() { return consoles_.back(); }

@@ -50,6 +50,8 @@ struct WorkerFailure {
   long max_rss_kib = 0;            // From the rusage of its wait; 0: unknown.
   double cpu_s = 0;
   std::string stderr_tail;  // Raw bytes, at most 64 KiB, possibly starting in the middle of a line.
+  std::string stdout_tail;  // Likewise; only if stderr is empty and no file has it.
+  bool unread = false;      // What it printed: the disk of its logs hangs. Not sent to other nodes.
   std::string stdout_log_path;
   std::string stderr_log_path;
   std::string error_file_path;

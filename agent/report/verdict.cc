@@ -94,12 +94,16 @@ void append_own_words(std::string& text, const WorkerFailure& culprit, const Cau
       lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(room));
     }
   }
+  const char* stream = "stderr";
   if (lines.empty()) {
-    text += "It wrote nothing to stderr.\n";
-    return;
+    text +=
+        culprit.unread ? "What it printed last was not read.\n" : "It wrote nothing to stderr.\n";
+    lines = last_lines(culprit.stdout_tail, lines_max);
+    stream = "stdout";
   }
-  text += lines.size() == 1 ? "The last line of its stderr:\n"
-                            : fmt::format("The last {} lines of its stderr:\n", lines.size());
+  if (lines.empty()) return;
+  text += lines.size() == 1 ? fmt::format("The last line of its {}:\n", stream)
+                            : fmt::format("The last {} lines of its {}:\n", lines.size(), stream);
   append_quoted(text, lines);
 }
 
@@ -166,7 +170,9 @@ void append_logs(std::string& text, const WorkerFailure& culprit, const std::str
     const std::string folder = beside.substr(0, beside.rfind('/'));
     if (folder.empty())
       text += "Log: none was kept (--log-dir DIR --tee 3 keeps both streams of every rank)\n";
-    else if (culprit.stderr_tail.empty())
+    else if (culprit.unread)
+      text += fmt::format("Log{}: the disk of {} does not answer\n", where, clean_line(folder));
+    else if (culprit.stderr_tail.empty() && culprit.stdout_tail.empty())
       text += "Log: it printed nothing\n";
     else
       text += fmt::format(

@@ -59,6 +59,8 @@ Json words_json(const WorkerFailure& failure, size_t long_max, size_t text_max) 
   JsonWriter writer(text_max);
   word_fields(writer, failure);
   writer.put("stderr", sent_stderr(failure.stderr_tail, long_max));
+  if (!failure.stdout_tail.empty())
+    writer.put("stdout", sent_stderr(failure.stdout_tail, long_max));
   writer.put("error_file_content",
              failure.error_file_content && long_max > 0
                  ? Json(sent_error_file(*failure.error_file_content, long_max))
@@ -70,6 +72,7 @@ void read_words(const Json& json, WorkerFailure& failure, std::string& wrong) {
   JsonReader reader(json, wrong);
   word_fields(reader, failure);
   reader.text("stderr", failure.stderr_tail);
+  reader.text_if_any("stdout", failure.stdout_tail);
   if (reader.at("error_file_content").is_null()) return;
   reader.text("error_file_content", failure.error_file_content.emplace());
 }

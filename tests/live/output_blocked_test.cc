@@ -33,7 +33,7 @@ std::future<void> make_every_call(Output& output) {
   output.write_file("result.json", "{}");
   output.resize();
   output.drain(false, [](const DrainReport&) {});
-  output.finish(true, [finished] { finished->set_value(); });
+  output.finish([finished] { finished->set_value(); });
   return finished->get_future();
 }
 
@@ -135,7 +135,7 @@ TEST(OutputBlocked, AStuckStdoutStopsNeitherStderrNorTheEndOfAnAttempt) {
   }
   std::promise<void> promise;
   const std::future<void> finished = promise.get_future();
-  harness.output().finish(true, [&] { promise.set_value(); });
+  harness.output().finish([&] { promise.set_value(); });
   EXPECT_FALSE(is_ready(finished));
   ConsoleReader reader(console.out.read_end.get());
   finished.wait();

@@ -180,7 +180,8 @@ class OutputHarness {
 
   void finish(bool succeeded = true) {
     std::promise<void> finished;
-    output_->finish(succeeded, [&] { finished.set_value(); });
+    output_->remove_temporary(succeeded);
+    output_->finish([&] { finished.set_value(); });
     finished.get_future().get();
   }
 

@@ -1,0 +1,91 @@
+"""Disks that hang, are full or cannot be written: they cost files, never a job, its exit code or its end."""
+import os
+import signal
+import subprocess
+import time
+
+from harness import MUSTER, Job, LiveTest, is_gone, main, wait_for, within
+
+FILES_LIMIT_S = 10
+
+
+class Hung(LiveTest):
+    """The log folder is on a file system that is frozen: a thread that writes there is in state D, and SIGKILL does not end it."""
+
+    def start(self, disk, *command):
+        job = Job("--log-dir", disk, "--no-python", "sh", "-c", *command)
+        self.addCleanup(job.__exit__)
+        return job
+
+    def test_no_exit_waits_for_it(self):
+        disk, freeze, thaw = self.frozen_disk()
+        gate = self.path("gate")
+        os.mkfifo(gate)
+        failed = self.start(disk, f"touch {self.path('up')}; read word < {gate}; echo last words >&2; exit 7")
+        self.wait_for_files("up")
+        agent = failed.agent()
+        freeze()
+        with open(gate, "w") as f:
+            f.write("go\n")
+        began = time.monotonic()
+        self.assertEqual(failed.wait(), 7)
+        self.assertLess(time.monotonic() - began, within(FILES_LIMIT_S, 1.5))
+        self.assertIn("sh FAILED: rank 0 exited with 7", failed.stderr())
+        self.assertIn(f"the disk of {disk}", failed.stderr())
+        self.assertTrue(os.path.exists(f"/proc/{agent}"), "its thread is stuck")
+        self.assertNotIn("nothing", failed.stderr())
+        self.assertIn(f"the agent (pid {agent}) is left behind: it hangs in the kernel", failed.stderr())
+        thaw()
+        wait_for(lambda: not os.path.exists(f"/proc/{agent}"), "the agent goes with the disk")
+
+    def test_two_signals_do_not_wait_either(self):
+        disk, freeze, thaw = self.frozen_disk()
+        job = self.start(disk, f"trap 'exit 9' TERM; echo $$$$ > {self.path('pid')}; while :; do sleep 0.01; done")
+        worker = int(wait_for(lambda: self.exists("pid") and self.read("pid").strip(), "the worker's pid"))
+        freeze()
+        job.signal(signal.SIGTERM)
+        wait_for(lambda: is_gone(worker), "the worker has ended")
+        job.signal(signal.SIGINT)
+        began = time.monotonic()
+        self.assertEqual(job.wait(), 128 + signal.SIGTERM)
+        self.assertLess(time.monotonic() - began, within(2, 2.5, below=FILES_LIMIT_S))
+        thaw()
+
+
+class Refused(LiveTest):
+    """Without --log-dir nobody asked for files: where they cannot be written, the last lines are in memory."""
+
+    def run_on(self, mount, script):
+        return subprocess.run(["unshare", "-m", "sh", "-c", f"{mount} && exec {MUSTER} --no-python sh -c '{script}'"], env=os.environ | {
+            "TMPDIR": "/mnt", "MUSTER_RUN_DIR": self.folder.name}, capture_output=True, text=True, check=False)
+
+    def setUp(self):
+        super().setUp()
+        if subprocess.run(["unshare", "-m", "true"], check=False, capture_output=True).returncode != 0:
+            self.skipTest("a mount namespace needs root")
+
+    def test_a_full_disk_costs_no_words(self):
+        job = self.run_on("mount -t tmpfs -o size=64k tmpfs /mnt", "seq 100000 120000; exit 3")
+        self.assertEqual(job.returncode, 3)
+        self.assertIn("stdout_tail.log: No space left on device", job.stderr)
+        self.assertIn("lines of its stdout:\n", job.stderr)
+        self.assertIn(" 120000\n", job.stderr)
+        self.assertIn("Log: none could be written to /mnt/", job.stderr)
+
+    def test_no_folder_refuses_no_job(self):
+        everywhere = "mount --bind / / && mount -o remount,ro,bind /"
+        for mount, why in ((everywhere, "Read-only file system"), ("mount -t tmpfs -o nr_inodes=1 tmpfs /mnt", "No space left")):
+            job = self.run_on(mount, "echo seen; echo why; exit 3")
+            self.assertEqual(job.returncode, 3)
+            self.assertIn(f": {why}", job.stderr)
+            self.assertIn("the job continues without it", job.stderr)
+            self.assertIn("The last 2 lines of its stdout:\n", job.stderr)
+
+    def test_a_folder_that_was_asked_for_refuses_it(self):
+        job = subprocess.run([MUSTER, "--log-dir", "/proc/logs", "true"], capture_output=True, text=True, check=False)
+        self.assertEqual(job.returncode, 121)
+        self.assertIn("or none: --log-dir /dev/null", job.stderr)
+
+
+if __name__ == "__main__":
+    main()
