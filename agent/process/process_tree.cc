@@ -22,6 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "agent/process/shared_memory.h"
 #include "rendezvous/base/process_end.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/unique_fd.h"
@@ -213,16 +214,24 @@ SignalOutcome signal_process(const ProcessEntry& process, int signal) {
 std::vector<ProcessEntry> kill_descendants(const std::set<pid_t>& except, Duration patience) {
   const auto deadline = std::chrono::steady_clock::now() + patience;
   Duration pause = std::chrono::milliseconds(1);
+  SeenProcesses seen;
+  KillOrder order;
   while (true) {
     std::vector<ProcessEntry> tree = descendants_of(getpid(), except);
-    for (ProcessEntry& process : tree) {
-      if (is_over(process)) continue;
-      process.refused = signal_process(process, SIGKILL) == SignalOutcome::refused;
+    add_seen(tree, seen);
+    std::set<pid_t> refused;
+    for (const ProcessEntry& process : order.due(tree)) {
+      if (signal_process(process, SIGKILL) == SignalOutcome::refused) refused.insert(process.pid);
       signal_process(process, SIGCONT);
     }
     reap_orphans(tree, except);
+    for (ProcessEntry& process : tree)
+      process.refused = refused.contains(process.pid);
     const bool hopeless = std::ranges::all_of(tree, &ProcessEntry::refused);  // Or nothing is left.
-    if (hopeless || std::chrono::steady_clock::now() >= deadline) return tree;
+    if (hopeless || std::chrono::steady_clock::now() >= deadline) {
+      remove_shared_files(seen);
+      return tree;
+    }
     std::this_thread::sleep_for(pause);
     pause = std::min<Duration>(pause * 2, std::chrono::milliseconds(20));
   }

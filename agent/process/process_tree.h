@@ -12,6 +12,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <sys/types.h>
@@ -19,6 +20,10 @@
 #include "rendezvous/base/time.h"
 
 namespace muster {
+
+// Where /proc/PID/ns/pid points in it. The kernel's PROC_PID_INIT_INO: the same on every machine
+// since Linux 3.8.
+inline constexpr std::string_view kFirstPidNamespace = "pid:[4026531836]";
 
 struct ProcessEntry {
   pid_t pid = 0;

@@ -74,7 +74,8 @@ WorkerProcesses::WorkerProcesses(boost::asio::io_context& io, Callbacks callback
 void WorkerProcesses::begin_attempt(int workers) {
   workers_.clear();
   workers_.resize(static_cast<size_t>(workers));
-  seen_pids_.clear();
+  seen_.clear();
+  kill_order_ = {};
   already_signalled_.clear();
   left_to_traps_.clear();
   stop_signal_.reset();
@@ -85,6 +86,7 @@ void WorkerProcesses::begin_attempt(int workers) {
 
 Result<pid_t> WorkerProcesses::start(int local_rank, SpawnRequest request) {
   if (cgroup_) request.cgroup_procs_fd = cgroup_->procs_fd();
+  const auto before = std::chrono::system_clock::now();
   Result<SpawnedProcess> process = spawn(request);
   if (!process) return tl::unexpected<Error>(process.error());
   Worker& worker = workers_[static_cast<size_t>(local_rank)];
@@ -92,7 +94,7 @@ Result<pid_t> WorkerProcesses::start(int local_rank, SpawnRequest request) {
   worker.exited = worker.has_signal = false;
   worker.started = std::chrono::steady_clock::now();
   worker.end = std::make_unique<boost::asio::posix::stream_descriptor>(io_, process->end.release());
-  seen_pids_.insert(worker.pid);
+  seen_.emplace(worker.pid, before);
   wait_for(local_rank);
   return worker.pid;
 }
@@ -288,8 +290,9 @@ void WorkerProcesses::send_once(const ProcessEntry& process, int signal) {
 }
 
 void WorkerProcesses::stop_rest() {
-  for (const ProcessEntry& process : descendants())
-    send_once(process, SIGTERM);
+  for (const ProcessEntry& process : descendants()) {
+    if (!cleans_up(process)) send_once(process, SIGTERM);
+  }
 }
 
 void WorkerProcesses::have_signal(std::chrono::steady_clock::time_point when) {
@@ -330,16 +333,19 @@ void WorkerProcesses::signal_rest_soon() {
 void WorkerProcesses::signal_rest(const std::vector<ProcessEntry>& tree) {
   const std::set<pid_t> live = live_workers_and_helpers();
   std::set<pid_t> all_of;  // Orphans that handle nothing, and what is below them.
+  add_seen(tree, seen_);
   for (const ProcessEntry& process : tree) {
-    seen_pids_.insert(process.pid);
     const bool is_root = process.parent == getpid();
     if (is_root ? live.contains(process.group) || left_to_traps_.contains(key_of(process)) ||
                       !signal_receivers(tree, process.pid).empty()
                 : !all_of.contains(process.parent))
       continue;
     all_of.insert(process.pid);
-    signal_orphan(process);
+    if (!cleans_up(process)) signal_orphan(process);
   }
+  kill_order_.due(tree);
+  if (kill_order_.only_helpers() && !killing_)
+    call_after(kill_timer_, KillOrder::kCleanUp, [this] { kill(); });
 }
 
 // A shell without job control starts its background jobs with INT and QUIT ignored: such an orphan
@@ -350,6 +356,13 @@ void WorkerProcesses::signal_orphan(const ProcessEntry& process) {
   send_once(process, has_signal(ignored, *stop_signal_) ? SIGTERM : *stop_signal_);
 }
 
+std::set<pid_t> WorkerProcesses::seen_pids() const {
+  std::set<pid_t> pids;
+  for (const auto& [pid, started] : seen_)
+    pids.insert(pid);
+  return pids;
+}
+
 void WorkerProcesses::kill() {
   killing_ = true;
   watching_ = true;
@@ -358,12 +371,14 @@ void WorkerProcesses::kill() {
 
 void WorkerProcesses::kill_round() {
   if (!killing_) return;
-  if (cgroup_) cgroup_->kill();
   bool refused = false;
-  bool others = cgroup_ != nullptr;  // The kernel kills everything in it.
-  for (const ProcessEntry& process : descendants()) {
-    seen_pids_.insert(process.pid);
-    if (is_over(process)) continue;
+  const std::vector<ProcessEntry> tree = descendants();
+  add_seen(tree, seen_);
+  const std::vector<ProcessEntry> due = kill_order_.due(tree);
+  const bool all_at_once = cgroup_ && !kill_order_.spares();  // By the kernel.
+  if (all_at_once) cgroup_->kill();
+  bool others = all_at_once || kill_order_.spares();
+  for (const ProcessEntry& process : due) {
     (send(process, SIGKILL) == SignalOutcome::refused ? refused : others) = true;
     signal_process(process, SIGCONT);
   }
@@ -396,6 +411,7 @@ void WorkerProcesses::check_empty() {
   watching_ = false;
   killing_ = false;
   kill_timer_.cancel();
+  remove_shared_files(seen_);
   callbacks_.empty();
 }
 

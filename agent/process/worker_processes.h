@@ -9,7 +9,8 @@
 // (stop_receivers.h); where nothing does, to its process group. The other processes below a live
 // worker are left to it until it has ended: a checkpoint in progress may need them. Descendants
 // without a live worker above them get the signal by the same rule. What is left late in the grace
-// gets TERM, and KILL goes to everything.
+// gets TERM, and KILL goes to everything, last to helpers that clean up (shared_memory.h): these
+// get nothing else.
 #pragma once
 
 #include <chrono>
@@ -28,6 +29,7 @@
 #include "agent/process/exit_status.h"
 #include "agent/process/job_cgroup.h"
 #include "agent/process/process_tree.h"
+#include "agent/process/shared_memory.h"
 #include "agent/process/spawn.h"
 
 namespace muster {
@@ -89,7 +91,7 @@ class WorkerProcesses {
   pid_t pid(int local_rank) const { return workers_[static_cast<size_t>(local_rank)].pid; }
 
   // Pids of all processes seen below us in this attempt: these may hold device memory.
-  const std::set<pid_t>& seen_pids() const { return seen_pids_; }
+  std::set<pid_t> seen_pids() const;
 
   // Our own helper children are never signalled here, and not reaped before remove_helper.
   void add_helper(pid_t pid) { helpers_.insert(pid); }
@@ -133,7 +135,8 @@ class WorkerProcesses {
   std::vector<Worker> workers_;
   std::set<pid_t> helpers_;
   std::set<pid_t> abandoned_helpers_;  // Killed but not yet reaped; also in helpers_.
-  std::set<pid_t> seen_pids_;
+  SeenProcesses seen_;
+  KillOrder kill_order_;
   std::set<std::pair<pid_t, uint64_t>> already_signalled_;  // By this stop.
   // The trap may have passed the signal on before its shell ended: not told until what is left is.
   std::set<std::pair<pid_t, uint64_t>> left_to_traps_;

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "agent/process/process_tree.h"
 #include "agent/report/remedies.h"
 #include "rendezvous/base/text.h"
 
@@ -20,9 +21,6 @@ constexpr size_t kCommBytes = 15;
 constexpr size_t kXidsMax = 64;
 constexpr size_t kXidTextMax = 160;
 constexpr int kXidOfCleanup = 45;  // What a process leaves on a GPU, whatever it died of.
-
-// The kernel's PROC_PID_INIT_INO: the same on every machine since Linux 3.8.
-constexpr std::string_view kFirstPidNamespace = "pid:[4026531836]";
 
 std::string link_target(const std::string& path) {
   std::string target(64, '\0');

@@ -2,8 +2,9 @@
 import os
 import signal
 import subprocess
+import time
 
-from harness import Job, LiveTest, alive_with, is_gone, main, run, wait_for
+from harness import Job, LiveTest, alive_with, is_gone, main, run, wait_for, within
 
 # A worker with a child in its own group and a grandchild that does all it can to get away: new session, double
 # fork, cleared environment. All carry the marker as an argument.
@@ -131,6 +132,56 @@ class Leftovers(LiveTest):
         code, out, _ = run("--no-python", script)
         self.assertEqual((code, out), (3, "before\n"))
         self.assert_nothing_left()
+
+
+# Stands for torch's: it removes what its client has left once its end of a socket is closed, and TERM ends it.
+MANAGER = "#!/bin/sh\ntouch $1\nread word\nrm $1\n"
+SHARES = """
+import os, signal, subprocess, sys, time
+from multiprocessing import shared_memory
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+shared = shared_memory.SharedMemory(create=True, size=1 << 20)
+folder, manager = sys.argv[1:]
+subprocess.Popen([manager, f"{folder}/managed." + os.environ["RANK"]], stdin=subprocess.PIPE, start_new_session=True)
+while not os.path.exists(f"{folder}/managed." + os.environ["RANK"]):
+    time.sleep(0.01)
+open(f"{folder}/up." + os.environ["RANK"], "w").write(shared.name)
+time.sleep(1000)
+"""
+
+
+class SharedMemory(LiveTest):
+    """Python's resource tracker and torch's manager remove what the dead have left in shared memory, if they live to see it."""
+
+    def start(self, manager):
+        manager = self.write("torch_shm_manager", manager)
+        job = Job("--nproc-per-node", 2, self.write("w.py", SHARES), self.folder.name, manager)
+        self.addCleanup(job.__exit__)
+        def names():
+            return [self.read(f"up.{rank}") for rank in (0, 1) if self.exists(f"up.{rank}")]
+        wait_for(lambda: len([name for name in names() if name]) == 2, "both ranks share memory")
+        return job, [f"/dev/shm/{name}" for name in names()] + [self.path(f"managed.{rank}") for rank in (0, 1)]
+
+    def assert_removed(self, files):
+        wait_for(lambda: not [f for f in files if os.path.exists(f)], lambda: f"none of {files} is left")
+        for rank in (0, 1):
+            os.unlink(self.path(f"up.{rank}"))
+
+    def test_its_helpers_clean_up_however_the_job_ends(self):
+        for how in (lambda job: job.signal(signal.SIGTERM), lambda job: [job.signal(signal.SIGINT), wait_for(
+                lambda: "SIGINT: stopping" in job.stderr(), "the stop"), job.signal(signal.SIGQUIT)],
+                lambda job: job.signal(signal.SIGKILL), lambda job: os.kill(job.agent(), signal.SIGKILL)):
+            job, files = self.start(MANAGER)
+            how(job)
+            job.wait()
+            self.assert_removed(files)
+
+    def test_a_helper_that_does_not_end_gets_a_second(self):
+        job, _ = self.start("#!/bin/sh\ntouch $1\nkill -STOP $$\n")
+        began = time.monotonic()
+        job.signal(signal.SIGTERM)
+        self.assertEqual(job.wait(), 143)
+        self.assertLess(time.monotonic() - began, within(1, below=30))
 
 
 if __name__ == "__main__":

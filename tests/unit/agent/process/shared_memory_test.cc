@@ -1,0 +1,111 @@
+#include "agent/process/shared_memory.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/wait_for.h"
+
+namespace muster {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Removed at the end, with what is in it.
+struct Folder {
+  Folder() { path = mkdtemp(path.data()); }
+  ~Folder() { std::filesystem::remove_all(path); }
+  std::string path = "/tmp/shared_memory_test_XXXXXX";
+};
+
+pid_t dead_process() {
+  const pid_t pid = fork();
+  if (pid == 0) _exit(0);
+  waitpid(pid, nullptr, 0);
+  return pid;
+}
+
+ProcessEntry entry(pid_t pid, const std::string& name) {
+  ProcessEntry process;
+  process.pid = pid;
+  process.state = 'S';
+  process.name = name;
+  return process;
+}
+
+std::vector<pid_t> numbers_of(const std::vector<ProcessEntry>& processes) {
+  std::vector<pid_t> found;
+  for (const ProcessEntry& process : processes)
+    found.push_back(process.pid);
+  return found;
+}
+
+TEST(KillOrder, SparesHelpersThatCleanUpForASecondAfterTheOthers) {
+  KillOrder order;
+  const ProcessEntry helper = entry(-1, "torch_shm_manag");
+  EXPECT_EQ(numbers_of(order.due({entry(-2, "python"), helper})), std::vector<pid_t>{-2});
+  EXPECT_TRUE(order.spares());
+  EXPECT_FALSE(order.only_helpers());
+  const auto began = std::chrono::steady_clock::now();
+  EXPECT_EQ(numbers_of(order.due({helper})), std::vector<pid_t>{});
+  EXPECT_TRUE(order.only_helpers());
+  test::wait_for([&] { return !order.due({helper}).empty(); }, "the helper is due");
+  EXPECT_GE(std::chrono::steady_clock::now() - began, KillOrder::kCleanUp - 1ms);
+  EXPECT_FALSE(order.spares());
+}
+
+TEST(SharedFiles, AreTheJobsOnlyWithThePidOfADeadProcessThatIsOlder) {
+  const Folder folder;
+  const pid_t dead = dead_process();
+  const pid_t older = dead_process();
+  const auto now = std::chrono::system_clock::now();
+  const SeenProcesses seen{{dead, now - 10s}, {older, now + 10s}, {getpid(), now - 10s}};
+  const auto path = [&](const std::string& name) { return folder.path + "/" + name; };
+  const std::string ours = path("torch_" + std::to_string(dead) + "_1804289383_0");
+  for (const std::string& name :
+       {ours, path("torch_" + std::to_string(older) + "_1_0"),
+        path("torch_" + std::to_string(getpid()) + "_1_0"),
+        path("torch_" + std::to_string(dead_process()) + "_1_0"),
+        path("torch_" + std::to_string(dead)), path("psm_" + std::to_string(dead) + "_1_0"),
+        path("torch__1_0"), path("torch_-" + std::to_string(dead) + "_1")}) {
+    std::ofstream(name) << "x";
+  }
+  EXPECT_EQ(files_of_dead(seen, folder.path), std::vector<std::string>{ours});
+  EXPECT_EQ(files_of_dead(seen, path("missing")), std::vector<std::string>{});
+}
+
+TEST(SharedFiles, HaveOtherPidsWhereAContainerHasTheFolder) {
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  const pid_t maker = fork();
+  if (maker == 0) {
+    if (unshare(CLONE_NEWPID) != 0) _exit(1);
+    const pid_t contained = fork();
+    if (contained == 0) {
+      if (write(ready[1], "x", 1) == 1) pause();
+      _exit(0);
+    }
+    waitpid(contained, nullptr, 0);
+    _exit(0);
+  }
+  close(ready[1]);
+  char byte = 0;
+  if (read(ready[0], &byte, 1) == 1)
+    EXPECT_FALSE(has_only_our_pids("/dev/shm"));
+  else
+    std::puts("left out: a PID namespace needs root");
+  for (const ProcessEntry& process : descendants_of(maker, {}))
+    kill(process.pid, SIGKILL);
+  waitpid(maker, nullptr, 0);
+  close(ready[0]);
+}
+
+}  // namespace
+}  // namespace muster
