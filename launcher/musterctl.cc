@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -24,6 +25,7 @@
 
 #include "agent/control/control_folder.h"
 #include "agent/control/control_protocol.h"
+#include "agent/control/hidden_jobs.h"
 #include "agent/control/musterctl_text.h"
 #include "agent/control/musterctl_top.h"
 #include "agent/hang/records_text.h"
@@ -74,9 +76,31 @@ std::string variable_or_nothing(const char* name) {
   return value == nullptr ? "" : value;
 }
 
+ControlPlace place_of_this_user() {
+  return {variable_or_nothing("MUSTER_RUN_DIR"), variable_or_nothing("XDG_RUNTIME_DIR")};
+}
+
 std::vector<JobEntry> jobs_of_this_user() {
-  return running_jobs(
-      {variable_or_nothing("MUSTER_RUN_DIR"), variable_or_nothing("XDG_RUNTIME_DIR")});
+  return running_jobs(place_of_this_user());
+}
+
+// Why those are not found that may be meant; empty: there are none.
+std::string why_hidden(std::span<const JobEntry> listed, std::string_view name) {
+  std::vector<std::string> lines;
+  for (const HiddenJob& job : hidden_jobs(place_of_this_user(), listed)) {
+    if (name.empty() ? !job.foreign : name == std::to_string(job.pid))
+      lines.push_back(
+          fmt::format("cannot reach the job of pid {}: {}", job.pid, clean_line(job.why)));
+  }
+  return fmt::format("{}", fmt::join(lines, "\nmusterctl: "));
+}
+
+Result<JobEntry> wanted_job(const Wanted& wanted) {
+  const std::vector<JobEntry> jobs = jobs_of_this_user();
+  Result<JobEntry> job = pick_job(jobs, wanted.job);
+  if (job || job.error().code != ExitCode::not_found) return job;
+  const std::string hidden = why_hidden(jobs, wanted.job);
+  return hidden.empty() ? job : fail(ExitCode::not_found, hidden);
 }
 
 Result<control::RankRanges> ranges_of(const Wanted& wanted) {
@@ -133,7 +157,7 @@ int show_replies(Conversation& talk, const Wanted& wanted, LogPrinter& logs) {
 }
 
 int ask(const control::Request& request, const Wanted& wanted, bool one_rank) {
-  const Result<JobEntry> job = pick_job(jobs_of_this_user(), wanted.job);
+  const Result<JobEntry> job = wanted_job(wanted);
   if (!job) return complain_of(job.error());
   Result<Conversation> talk = Conversation::with(*job, request, wanted.follow);
   if (!talk) return complain_of(talk.error());
@@ -148,6 +172,8 @@ int list(const Wanted& wanted) {
       std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   const auto jobs = jobs_of_this_user();
   print(wanted.json ? list_json(jobs) : list_text(jobs, now));
+  const std::string hidden = jobs.empty() ? why_hidden(jobs, {}) : std::string();
+  if (!hidden.empty()) complain_of({ExitCode::environment, hidden});
   return EXIT_SUCCESS;
 }
 
@@ -253,7 +279,7 @@ bool is_running(const JobEntry& job) {
 int show_top(const Wanted& wanted) {
   const auto ranges = ranges_of(wanted);
   if (!ranges) return complain_of(ranges.error());
-  const Result<JobEntry> job = pick_job(jobs_of_this_user(), wanted.job);
+  const Result<JobEntry> job = wanted_job(wanted);
   if (!job) return complain_of(job.error());
   std::optional<Look> before;
   for (;;) {

@@ -46,7 +46,7 @@ Result<std::string> write_hooks_beside(const ControlServer::Socket& socket,
 
 // Creating the folder and the socket may wait for a disk, so it runs on the output thread, before
 // the first worker's streams are opened there. The job goes on without a control socket, and then
-// without the hooks; the reason is only noted.
+// without the hooks.
 void AgentLoop::open_control() {
   const ControlPlace place{lookup("MUSTER_RUN_DIR"), lookup("XDG_RUNTIME_DIR")};
   const JobEntry entry{
@@ -58,7 +58,9 @@ void AgentLoop::open_control() {
     Result<std::string> hooks;
     if (socket && wanted != WorkerHooks{}) hooks = write_hooks_beside(*socket, wanted);
     boost::asio::post(io_, [this, socket, hooks, wanted] {
-      if (!socket) return record_->note(JobEventKind::note, socket.error().message);
+      if (!socket)
+        return warn("musterctl cannot reach this job, and its calls are not recorded: " +
+                    socket.error().message);
       control_socket_ = *socket;
       if (!hooks) {
         say(fmt::format("the calls of {}NCCL are not recorded: {}",

@@ -7,6 +7,7 @@ import time
 from harness import MUSTER, Job, LiveTest, is_gone, main, wait_for, within
 
 FILES_LIMIT_S = 10
+MUSTERCTL = os.environ.get("MUSTERCTL", "")
 
 
 class Hung(LiveTest):
@@ -55,9 +56,11 @@ class Hung(LiveTest):
 class Refused(LiveTest):
     """Without --log-dir nobody asked for files: where they cannot be written, the last lines are in memory."""
 
+    EVERYWHERE = "mount --bind / / && mount -o remount,ro,bind / && cd /"
+
     def run_on(self, mount, script):
         return subprocess.run(["unshare", "-m", "sh", "-c", f"{mount} && exec {MUSTER} --no-python sh -c '{script}'"], env=os.environ | {
-            "TMPDIR": "/mnt", "MUSTER_RUN_DIR": self.folder.name}, capture_output=True, text=True, check=False)
+            "TMPDIR": "/mnt", "MUSTER_RUN_DIR": self.path("run")}, capture_output=True, text=True, check=False)
 
     def setUp(self):
         super().setUp()
@@ -73,13 +76,24 @@ class Refused(LiveTest):
         self.assertIn("Log: none could be written to /mnt/", job.stderr)
 
     def test_no_folder_refuses_no_job(self):
-        everywhere = "mount --bind / / && mount -o remount,ro,bind /"
-        for mount, why in ((everywhere, "Read-only file system"), ("mount -t tmpfs -o nr_inodes=1 tmpfs /mnt", "No space left")):
+        for mount, why in ((self.EVERYWHERE, "Read-only file system"), ("mount -t tmpfs -o nr_inodes=1 tmpfs /mnt", "No space left")):
             job = self.run_on(mount, "echo seen; echo why; exit 3")
             self.assertEqual(job.returncode, 3)
             self.assertIn(f": {why}", job.stderr)
             self.assertIn("the job continues without it", job.stderr)
             self.assertIn("The last 2 lines of its stdout:\n", job.stderr)
+
+    def test_musterctl_says_why_it_cannot_reach_a_job(self):
+        ask = f"set -- $(cat /proc/$PPID/stat); {MUSTERCTL} status $4"
+        job = self.run_on(self.EVERYWHERE, ask)
+        reason = f": cannot use the folder {self.path('run')} for musterctl: Read-only file system"
+        self.assertRegex(job.stderr, f"(?m)^muster: musterctl cannot reach this job.*{reason}")
+        self.assertRegex(job.stderr, f"(?m)^musterctl: cannot reach the job of pid [0-9]+{reason}")
+        job = self.run_on("true", f"unset MUSTER_RUN_DIR; {ask}")
+        self.assertIn(f"its folder is {self.path('run')}: set MUSTER_RUN_DIR as it was set for it", job.stderr)
+        for command in ("setpriv --reuid 65534 --clear-groups", "unshare -m"):
+            job = self.run_on("true", f"unset MUSTER_RUN_DIR; set -- $(cat /proc/$PPID/stat); {command} {MUSTERCTL} status $4")
+            self.assertIn("it is a job of user 0" if "setpriv" in command else "it is in another container", job.stderr)
 
     def test_a_folder_that_was_asked_for_refuses_it(self):
         job = subprocess.run([MUSTER, "--log-dir", "/proc/logs", "true"], capture_output=True, text=True, check=False)
