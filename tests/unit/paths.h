@@ -9,5 +9,6 @@ extern const char* const kFakeNvmlFolder;  // holds libnvidia-ml.so.1 of tests/f
 extern const char* const kSchema;          // agent/report/schema.md
 extern const char* const kLastWords;       // folder of samples
 extern const char* const kFirstCause;      // folder of samples
+extern const char* const kFuzzCorpus;      // folder of the fuzz targets' seeds
 
 }  // namespace muster::paths

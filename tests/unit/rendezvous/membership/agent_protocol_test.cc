@@ -1,13 +1,17 @@
 #include "rendezvous/membership/agent_protocol.h"
 
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
 #include "rendezvous/net/field_codec.h"
 #include "tests/transcripts/agent_protocol_transcript.h"
+#include "tests/unit/paths.h"
 
 namespace muster::membership {
 namespace {
@@ -161,6 +165,39 @@ TEST(AgentProtocol, EveryMessageComesBackAsItWas) {
     EXPECT_EQ(reader.next().value(), message) << to_text(message);
     EXPECT_EQ(reader.next().value(), std::nullopt);
   }
+}
+
+constexpr std::string_view kSeedMark = "  # message\n";
+constexpr size_t kSeedBytesMax = 400;
+
+// As tests/fuzz/run.py reads it.
+std::string seed_line(const std::string& bytes) {
+  std::string line = "b'";
+  for (const char c : bytes) {
+    const bool plain = c >= ' ' && c <= '~' && c != '\'' && c != '\\';
+    line += plain ? std::string(1, c) : fmt::format("\\x{:02x}", static_cast<uint8_t>(c));
+  }
+  return line + "'" + std::string(kSeedMark);
+}
+
+template <typename Message>
+void expect_seeds(const std::vector<Message>& messages, const char* file) {
+  const std::string path = fmt::format("{}/{}", paths::kFuzzCorpus, file);
+  std::ifstream corpus(path);
+  std::string stale{std::istreambuf_iterator<char>(corpus), {}};
+  for (const Message& message : messages) {
+    const std::string line = seed_line(bytes_of(message));
+    if (line.size() > kSeedBytesMax * 4) continue;
+    const size_t at = stale.find(line);
+    EXPECT_NE(at, stale.npos) << "add to " << path << ":\n" << line;
+    if (at != stale.npos) stale.erase(at, line.size());
+  }
+  EXPECT_EQ(stale.find(kSeedMark), stale.npos) << "remove from " << path << ":\n" << stale;
+}
+
+TEST(AgentProtocol, TheFuzzersBeginWithItsMessages) {
+  expect_seeds(kAgentMessages, "agent_message.txt");
+  expect_seeds(host_messages(), "host_message.txt");
 }
 
 // The format is what PROTOCOL.md says: these bytes may change with the version only.
