@@ -257,8 +257,10 @@ std::string Membership::lost_text(const Node& node, bool cut_off) const {
     return fmt::format("{} was lost: no sign of life for {}", name_of(node),
                        whole_seconds(node.silence_limit));
   }
+  // One that may be waited for is lost as soon as another takes its place.
+  const auto away = std::chrono::floor<std::chrono::seconds>(now_ - node.detached.value_or(now_));
   return fmt::format("{} was lost: its connection broke and it did not reconnect within {}",
-                     name_of(node), whole_seconds(node.silence_limit));
+                     name_of(node), whole_seconds(std::max<Duration>(node.silence_limit, away)));
 }
 
 // As the judge decided, if it has.

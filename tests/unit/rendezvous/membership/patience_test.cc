@@ -54,7 +54,8 @@ TEST(Patience, EndsWhereAnotherNodeWaitsForThePlace) {
   m.live(seconds{2}, {"a"});
   m.join("c");
   m.ready("c");
-  EXPECT_THAT(m.live(milliseconds{250}, {"a", "c"}), HasSubstr("a new round forms with 2 nodes"));
+  EXPECT_THAT(m.live(milliseconds{250}, {"a", "c"}),
+              HasSubstr("did not reconnect within 2 s; a new round forms with 2 nodes"));
   EXPECT_EQ(m.ready("a", 1), "CloseStore{1} | OpenStore{2, 10.0.1.a 10.0.1.c}");
 }
 
