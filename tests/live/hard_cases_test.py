@@ -11,7 +11,7 @@ import subprocess
 import uuid
 
 from harness import MUSTER, Job, LiveTest, alive_with, children_of, long, main, pause, run, wait_for
-from ports import free_port
+from ports import free_port, listening
 
 BUILD = os.environ["MUSTER_BUILD"]
 
@@ -103,22 +103,22 @@ class Stopping(LiveTest):
         self.assertIn(f"port {port} is in use by pid {first.agent()} ", err)
 
     def connection(self):
-        """A connection that another process of this machine has, and its local port."""
-        listener = socket.create_server(("127.0.0.1", 0))
-        client = socket.create_connection(listener.getsockname())
+        """A connection that another process of this machine has, its local port, and that of its other end."""
+        port, (listener, other) = free_port(), listening()
+        client = socket.create_connection(("127.0.0.1", other), source_address=("127.0.0.1", port))
         self.addCleanup(listener.close)
         self.addCleanup(client.close)
-        return client, client.getsockname()
+        return client, port, other
 
     def test_a_connection_that_has_the_master_port_is_named(self):
-        client, (_, port) = self.connection()
+        _, port, other = self.connection()
         code, _, err = run("--master-port", port, "--no-python", "true")
         self.assertEqual(code, 121, err)
         self.assertIn(f"port {port} is the local end of a connection of pid {os.getpid()} (", err)
-        self.assertIn(f", to 127.0.0.1:{client.getpeername()[1]}: choose a port outside of ", err)
+        self.assertIn(f", to 127.0.0.1:{other}: choose another port (--master-port", err)
 
     def test_a_host_takes_its_port_once_the_connection_that_has_it_is_over(self):
-        client, (_, port) = self.connection()
+        client, port, _ = self.connection()
         nodes = [Job("--nnodes", 2, "--node-rank", rank, "--master-addr", "127.0.0.1", "--master-port", port,
                      "--no-python", "true") for rank in (0, 1)]
         for node in nodes:
