@@ -50,6 +50,7 @@ constexpr auto kShortPatience = std::chrono::seconds(2);
 // After a second stop signal the agent has this long before the front kills it.
 constexpr auto kAgentPatienceAfterKill = std::chrono::seconds(2);
 constexpr int kDeathPatienceMs = 1000;
+constexpr int kAsideMs = 100;
 
 constexpr std::array kUserStops{SIGTERM, SIGINT, SIGQUIT};
 constexpr std::array kFaults{SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS};
@@ -69,6 +70,15 @@ void tell(const std::string& text) {
 int cannot_start(std::string_view call) {
   tell(fmt::format("cannot start: {}", call_failed(call, errno)));
   return static_cast<int>(ExitCode::environment);
+}
+
+// By a process of its own: the console may be a file on a disk that hangs.
+void tell_aside(const std::string& text) {
+  if (fork() == 0) {
+    tell(text);
+    _exit(0);
+  }
+  poll(nullptr, 0, kAsideMs);
 }
 
 // A killed worker leaves the terminal in the mode that it used, for example without echo. Shells
@@ -269,10 +279,8 @@ int Front::finish() {
   waitid(P_PID, static_cast<id_t>(agent_), &info, WEXITED | WNOHANG);
   const bool orderly = info.si_pid != 0 && info.si_code == CLD_EXITED;
   const bool reaped = info.si_pid != 0;
-  if (exit_code_ && !reaped) {
-    tell(fmt::format("the agent (pid {}) is left behind: {}", agent_, what_keeps(agent_)));
-    foreign_children_.insert(agent_);  // Nothing is left below it, and it cannot be killed.
-  }
+  // Nothing is left below it, and it cannot be killed.
+  if (exit_code_ && !reaped) foreign_children_.insert(agent_);
   const std::vector<ProcessEntry> left =
       kill_descendants(foreign_children_, orderly || !reaped ? kShortPatience : kTreePatience);
   for (const ProcessEntry& process : left) {
@@ -287,6 +295,8 @@ int Front::finish() {
   if (const auto cgroup = JobCgroup::path_for(agent_)) rmdir(cgroup->c_str());
   terminal_.restore();
   if (orderly) return info.si_status;
+  if (exit_code_ && !reaped)
+    tell_aside(fmt::format("the agent (pid {}) is left behind: {}", agent_, what_keeps(agent_)));
   if (exit_code_) return *exit_code_;
   if (!reaped) return static_cast<int>(ExitCode::unkillable);
   tell(fmt::format(

@@ -13,23 +13,24 @@ MUSTERCTL = os.environ.get("MUSTERCTL", "")
 class Hung(LiveTest):
     """The log folder is on a file system that is frozen: a thread that writes there is in state D, and SIGKILL does not end it."""
 
-    def start(self, disk, *command):
-        job = Job("--log-dir", disk, "--no-python", "sh", "-c", *command)
+    def start(self, disk, command, **options):
+        job = Job("--log-dir", disk, "--no-python", "sh", "-c", command, **options)
         self.addCleanup(job.__exit__)
         return job
 
     def test_no_exit_waits_for_it(self):
         disk, freeze, thaw = self.frozen_disk()
-        gate = self.path("gate")
-        os.mkfifo(gate)
-        failed = self.start(disk, f"touch {self.path('up')}; read word < {gate}; echo last words >&2; exit 7")
-        self.wait_for_files("up")
+        until_go = f"while ! [ -e {self.path('go')} ]; do sleep 0.01; done"
+        failed = self.start(disk, f"touch {self.path('up')}; {until_go}; echo last words >&2; exit 7")
+        with open(f"{disk}/console", "w") as console:
+            silent = self.start(disk, f"touch {self.path('up.2')}; {until_go}; echo more words >&2; exit 8", stderr=console)
+        self.wait_for_files("up", "up.2")
         agent = failed.agent()
         freeze()
-        with open(gate, "w") as f:
-            f.write("go\n")
+        self.write("go", "")
         began = time.monotonic()
         self.assertEqual(failed.wait(), 7)
+        self.assertEqual(silent.wait(), 8)
         self.assertLess(time.monotonic() - began, within(FILES_LIMIT_S, 1.5))
         self.assertIn("sh FAILED: rank 0 exited with 7", failed.stderr())
         self.assertIn(f"the disk of {disk}", failed.stderr())

@@ -119,7 +119,7 @@ TEST_F(LogTree, AFolderThatCannotBeMadeIsNamed) {
   EXPECT_EQ(make_run_folders(options_).error(),
             (Error{ExitCode::environment,
                    "cannot create log folder /proc/nowhere: No such file or directory; choose a "
-                   "folder that you can write with --log-dir"}));
+                   "folder that you can write with --log-dir, or none: --log-dir /dev/null"}));
 }
 
 TEST_F(LogTree, AnAttemptHasAFolderForEachWorker) {

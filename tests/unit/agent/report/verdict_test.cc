@@ -156,6 +156,28 @@ TEST(Verdict, DoesNotRepeatAnErrorFileThatStderrShows) {
   EXPECT_EQ(text.find("From its error file"), std::string::npos) << text;
 }
 
+TEST(Verdict, QuotesAStdoutThatNoFileHas) {
+  WorkerFailure culprit = sample_failure(0, ExitStatus::exited(1));
+  culprit.stdout_tail = "no room\n";
+  culprit.error_file_path = "/full/error.json";
+  const std::string text = render_end(failed_job({culprit}), {});
+  EXPECT_NE(text.find("It wrote nothing to stderr.\n"
+                      "The last line of its stdout:\n  | no room\n"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("Log: none could be written to /full; free some space"), std::string::npos)
+      << text;
+}
+
+TEST(Verdict, DoesNotSayOfWhatWasNotReadThatItIsEmpty) {
+  WorkerFailure culprit = sample_failure(0, ExitStatus::exited(1));
+  culprit.unread = true;
+  culprit.error_file_path = "/hung/error.json";
+  const std::string text = render_end(failed_job({culprit}), {});
+  EXPECT_NE(text.find("What it printed last was not read.\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("Log: the disk of /hung does not answer\n"), std::string::npos) << text;
+}
+
 TEST(Verdict, ShowsAMalformedErrorFileAsItIs) {
   WorkerFailure culprit = sample_failure(0, ExitStatus::exited(1));
   culprit.error_file_content = "{\"message\": \"torn";

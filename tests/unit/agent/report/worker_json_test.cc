@@ -70,6 +70,12 @@ TEST(WorkerJson, BringsEveryFieldOfAFailure) {
   }
 }
 
+TEST(WorkerJson, BringsAStdoutThatNoFileHas) {
+  WorkerFailure failure = sample_failure(0, ExitStatus::exited(1));
+  failure.stdout_tail = "last words\n";
+  EXPECT_EQ(sent_over(failure).failure, failure);
+}
+
 TEST(WorkerJson, LeavesTheWordsOutOfTheShortFields) {
   std::string wrong;
   WorkerFailure expected = whole_failure();
