@@ -60,12 +60,16 @@ void add_seen(const std::vector<ProcessEntry>& tree, SeenProcesses& seen) {
   static const int64_t ticks_per_second = sysconf(_SC_CLK_TCK);
   timespec up{};
   clock_gettime(CLOCK_BOOTTIME, &up);
-  const ClockTime booted = std::chrono::system_clock::now() - std::chrono::seconds(up.tv_sec) -
-                           std::chrono::nanoseconds(up.tv_nsec);
+  const ClockTime now = std::chrono::system_clock::now();
+  const ClockTime booted =
+      now - std::chrono::seconds(up.tv_sec) - std::chrono::nanoseconds(up.tv_nsec);
   for (const ProcessEntry& process : tree) {
     const auto ticks = static_cast<int64_t>(process.start_ticks);
-    seen.emplace(process.pid, booted + std::chrono::nanoseconds(std::chrono::seconds(1)) /
-                                           ticks_per_second * ticks);
+    const ClockTime from =
+        booted + std::chrono::nanoseconds(std::chrono::seconds(1)) / ticks_per_second * ticks;
+    PidHeld& held = seen.try_emplace(process.pid, PidHeld{from, now}).first->second;
+    if (from > held.to) held.from = from;  // Another process of the job had the pid.
+    held.to = now;
   }
 }
 
@@ -104,7 +108,8 @@ std::vector<std::string> files_of_dead(const SeenProcesses& seen, const std::str
     const auto maker = seen.find(pid_in_name(it->path().filename().native()));
     if (maker == seen.end() || kill(maker->first, 0) == 0 || errno != ESRCH) continue;
     const std::string& path = it->path().native();
-    if (made_at(path).value_or(ClockTime::min()) >= maker->second) files.push_back(path);
+    const std::optional<ClockTime> made = made_at(path);
+    if (made && *made >= maker->second.from && *made <= maker->second.to) files.push_back(path);
   }
   return files;
 }

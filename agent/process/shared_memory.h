@@ -21,9 +21,13 @@ namespace muster {
 // Whether it is such a helper.
 bool cleans_up(const ProcessEntry& process);
 
-// Processes of the job, dead or alive, and when each was started.
+// Processes of the job, dead or alive, and the time in which each is known to have had its pid.
 using ClockTime = std::chrono::system_clock::time_point;
-using SeenProcesses = std::map<pid_t, ClockTime>;
+struct PidHeld {
+  ClockTime from;
+  ClockTime to;
+};
+using SeenProcesses = std::map<pid_t, PidHeld>;
 void add_seen(const std::vector<ProcessEntry>& tree, SeenProcesses& seen);
 
 // In which order the processes of a tree are killed.
@@ -45,8 +49,8 @@ class KillOrder {
 // Removes their torch_<pid>_* from /dev/shm, where it is certain that no other process made them.
 void remove_shared_files(const SeenProcesses& seen);
 
-// Its parts. The files in the folder that have the pid of one of the processes and are younger than
-// it, where no process has that pid now.
+// Its parts. The files in the folder that have the pid of one of the processes and were made while it
+// had that, where no process has it now.
 std::vector<std::string> files_of_dead(const SeenProcesses& seen, const std::string& folder);
 // Whether all processes that can make files there have their pids in our PID namespace: it is the
 // machine's, and no container has the same folder.

@@ -94,7 +94,7 @@ Result<pid_t> WorkerProcesses::start(int local_rank, SpawnRequest request) {
   worker.exited = worker.has_signal = false;
   worker.started = std::chrono::steady_clock::now();
   worker.end = std::make_unique<boost::asio::posix::stream_descriptor>(io_, process->end.release());
-  seen_.emplace(worker.pid, before);
+  seen_[worker.pid] = {before, std::chrono::system_clock::now()};
   wait_for(local_rank);
   return worker.pid;
 }
@@ -123,6 +123,7 @@ void WorkerProcesses::on_end(int local_rank, pid_t pid) {
                       [this, local_rank, pid] { on_end(local_rank, pid); });
   }
   worker.exited = true;
+  seen_[pid].to = std::chrono::system_clock::now();
   worker.end.reset();
   WorkerExit exit{local_rank,
                   worker.pid,

@@ -61,16 +61,22 @@ TEST(KillOrder, SparesHelpersThatCleanUpForASecondAfterTheOthers) {
   EXPECT_FALSE(order.spares());
 }
 
-TEST(SharedFiles, AreTheJobsOnlyWithThePidOfADeadProcessThatIsOlder) {
+TEST(SharedFiles, AreTheJobsOnlyIfMadeWhileADeadProcessHadThePid) {
   const Folder folder;
   const pid_t dead = dead_process();
   const pid_t older = dead_process();
+  const pid_t later = dead_process();
   const auto now = std::chrono::system_clock::now();
-  const SeenProcesses seen{{dead, now - 10s}, {older, now + 10s}, {getpid(), now - 10s}};
+  const PidHeld held{now - 10s, now + 10s};
+  const SeenProcesses seen{{dead, held},
+                           {older, {now + 10s, now + 20s}},
+                           {later, {now - 20s, now - 10s}},
+                           {getpid(), held}};
   const auto path = [&](const std::string& name) { return folder.path + "/" + name; };
   const std::string ours = path("torch_" + std::to_string(dead) + "_1804289383_0");
   for (const std::string& name :
        {ours, path("torch_" + std::to_string(older) + "_1_0"),
+        path("torch_" + std::to_string(later) + "_1_0"),
         path("torch_" + std::to_string(getpid()) + "_1_0"),
         path("torch_" + std::to_string(dead_process()) + "_1_0"),
         path("torch_" + std::to_string(dead)), path("psm_" + std::to_string(dead) + "_1_0"),
