@@ -49,8 +49,8 @@ class KillOrder {
 // Removes their torch_<pid>_* from /dev/shm, where it is certain that no other process made them.
 void remove_shared_files(const SeenProcesses& seen);
 
-// Its parts. The files in the folder that have the pid of one of the processes and were made while it
-// had that, where no process has it now.
+// Its parts. The files in the folder that have the pid of one of the processes and were made while
+// it had that, where no process has it now.
 std::vector<std::string> files_of_dead(const SeenProcesses& seen, const std::string& folder);
 // Whether all processes that can make files there have their pids in our PID namespace: it is the
 // machine's, and no container has the same folder.

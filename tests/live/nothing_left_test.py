@@ -2,6 +2,7 @@
 import os
 import signal
 import subprocess
+import sys
 import time
 
 from harness import Job, LiveTest, alive_with, is_gone, main, run, wait_for, within
@@ -135,7 +136,12 @@ class Leftovers(LiveTest):
 
 
 # Stands for torch's: it removes what its client has left once its end of a socket is closed, and TERM ends it.
-MANAGER = "#!/bin/sh\ntouch $1\nread word\nrm $1\n"
+MANAGER = f"#!{sys.executable}" + """
+import os, sys
+open(sys.argv[1], "w").close()
+sys.stdin.read()
+os.unlink(sys.argv[1])
+"""
 SHARES = """
 import os, signal, subprocess, sys, time
 from multiprocessing import shared_memory
