@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "rendezvous/base/symbols.h"
+
 namespace muster::pmix {
 
 using Status = int;
@@ -45,13 +47,14 @@ struct Info {
 };
 
 struct Api {
-  Status (*init)(Proc*, Info*, size_t) = nullptr;
-  Status (*put)(uint8_t scope, const char* key, Value*) = nullptr;
-  Status (*commit)() = nullptr;
-  Status (*fence)(const Proc*, size_t, const Info*, size_t) = nullptr;
-  Status (*get)(const Proc*, const char* key, const Info*, size_t, Value**) = nullptr;
-  Status (*finalize)(const Info*, size_t) = nullptr;
-  const char* (*error_string)(Status) = nullptr;
+  Symbols symbols;
+  Status (*init)(Proc*, Info*, size_t) = symbols["PMIx_Init"];
+  Status (*put)(uint8_t scope, const char* key, Value*) = symbols["PMIx_Put"];
+  Status (*commit)() = symbols["PMIx_Commit"];
+  Status (*fence)(const Proc*, size_t, const Info*, size_t) = symbols["PMIx_Fence"];
+  Status (*get)(const Proc*, const char* key, const Info*, size_t, Value**) = symbols["PMIx_Get"];
+  Status (*finalize)(const Info*, size_t) = symbols["PMIx_Finalize"];
+  const char* (*error_string)(Status) = symbols["PMIx_Error_string"];
 };
 
 }  // namespace muster::pmix

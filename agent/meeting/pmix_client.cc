@@ -1,9 +1,9 @@
 #include "agent/meeting/pmix_client.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <iterator>
+#include <utility>
 
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -42,15 +42,9 @@ class Pmix {
           "there is no libpmix.so.2; install it (Debian: libpmix2), or name its folder in "
           "LD_LIBRARY_PATH");
     }
-    Pmix pmix;
-    const bool complete =
-        load(library, "PMIx_Init", pmix.api_.init) && load(library, "PMIx_Put", pmix.api_.put) &&
-        load(library, "PMIx_Commit", pmix.api_.commit) &&
-        load(library, "PMIx_Fence", pmix.api_.fence) && load(library, "PMIx_Get", pmix.api_.get) &&
-        load(library, "PMIx_Finalize", pmix.api_.finalize) &&
-        load(library, "PMIx_Error_string", pmix.api_.error_string);
-    if (!complete) return pmix_failed("libpmix.so.2 lacks functions of PMIx 2");
-    return pmix;
+    Pmix pmix{pmix::Api{Symbols(library)}};
+    if (pmix.api_.symbols.missing().empty()) return pmix;
+    return pmix_failed("libpmix.so.2 lacks functions of PMIx 2");
   }
 
   Result<PmiAnswer> ask(const std::string& record) const {
@@ -87,11 +81,7 @@ class Pmix {
   }
 
  private:
-  template <typename Function>
-  static bool load(void* library, const char* name, Function& function) {
-    function = reinterpret_cast<Function>(dlsym(library, name));
-    return function != nullptr;
-  }
+  explicit Pmix(pmix::Api api) : api_(std::move(api)) {}
 
   tl::unexpected<Error> failed(const char* call, pmix::Status status) const {
     const char* const why = api_.error_string(status);

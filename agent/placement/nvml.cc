@@ -1,10 +1,9 @@
 #include "agent/placement/nvml.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cstdio>
 #include <map>
-#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "agent/placement/proc_devices.h"
+#include "rendezvous/base/symbols.h"
 
 namespace muster {
 namespace {
@@ -45,19 +45,22 @@ struct ProcessInfo {  // nvmlProcessInfo_v2_t, filled by _v2 and _v3 of the func
 };
 
 struct Api {
-  Return (*init)() = nullptr;
-  Return (*shutdown)() = nullptr;
-  const char* (*error_string)(Return) = nullptr;
-  Return (*count)(unsigned*) = nullptr;
-  Return (*device_at)(unsigned, Device*) = nullptr;
-  Return (*uuid)(Device, char*, unsigned) = nullptr;
-  Return (*name)(Device, char*, unsigned) = nullptr;
-  Return (*pci_info)(Device, PciInfo*) = nullptr;
+  Symbols symbols;
+  Return (*init)() = symbols["nvmlInit_v2"];
+  Return (*shutdown)() = symbols["nvmlShutdown"];
+  const char* (*error_string)(Return) = symbols["nvmlErrorString"];
+  Return (*count)(unsigned*) = symbols["nvmlDeviceGetCount_v2"];
+  Return (*device_at)(unsigned, Device*) = symbols["nvmlDeviceGetHandleByIndex_v2"];
+  Return (*uuid)(Device, char*, unsigned) = symbols["nvmlDeviceGetUUID"];
+  Return (*name)(Device, char*, unsigned) = symbols["nvmlDeviceGetName"];
   // Missing in old drivers:
-  Return (*mig_mode)(Device, unsigned*, unsigned*) = nullptr;
-  Return (*mig_count_max)(Device, unsigned*) = nullptr;
-  Return (*mig_device_at)(Device, unsigned, Device*) = nullptr;
-  Return (*compute_processes)(Device, unsigned*, ProcessInfo*) = nullptr;
+  Return (*pci_info)(Device, PciInfo*) = symbols.find("nvmlDeviceGetPciInfo_v3");
+  Return (*mig_mode)(Device, unsigned*, unsigned*) = symbols.find("nvmlDeviceGetMigMode");
+  Return (*mig_count_max)(Device, unsigned*) = symbols.find("nvmlDeviceGetMaxMigDeviceCount");
+  Return (*mig_device_at)(Device, unsigned,
+                          Device*) = symbols.find("nvmlDeviceGetMigDeviceHandleByIndex");
+  Return (*compute_processes)(Device, unsigned*, ProcessInfo*) =
+      symbols.find("nvmlDeviceGetComputeRunningProcesses_v3");
 };
 }  // namespace nvml
 
@@ -68,16 +71,17 @@ class Nvml {
  public:
   // True if the driver answers. If not, an empty `problem()` means that there is no driver.
   bool open() {
-    for (const char* name : {"libnvidia-ml.so.1", "libnvidia-ml.so"}) {
-      library_ = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-      if (library_ != nullptr) break;
-    }
-    if (library_ == nullptr) return false;
-    if (!load_functions()) {
+    void* library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) library = dlopen("libnvidia-ml.so", RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) return false;
+    api_.emplace(Symbols(library));
+    if (!api_->symbols.missing().empty()) {
       problem_ = "libnvidia-ml.so.1 lacks functions that every driver since 2012 has";
       return false;
     }
-    const nvml::Return result = api_.init();
+    if (api_->compute_processes == nullptr)
+      api_->compute_processes = api_->symbols.find("nvmlDeviceGetComputeRunningProcesses_v2");
+    const nvml::Return result = api_->init();
     initialised_ = result == nvml::kSuccess;
     if (!initialised_ && result != nvml::kDriverNotLoaded) {
       problem_ = fmt::format("NVML failed to start: {}", reason(result));
@@ -90,10 +94,10 @@ class Nvml {
   Nvml& operator=(const Nvml&) = delete;
   ~Nvml() {
     // The library stays mapped: unloading a driver library at exit may crash and saves nothing.
-    if (initialised_) api_.shutdown();
+    if (initialised_) api_->shutdown();
   }
 
-  const nvml::Api& api() const { return api_; }
+  const nvml::Api& api() const { return *api_; }
   const std::string& problem() const { return problem_; }
 
   // Remembers the first problem with one GPU; the others are still reported.
@@ -102,36 +106,12 @@ class Nvml {
   }
 
  private:
-  template <typename Function>
-  bool load(Function& function, std::initializer_list<const char*> names) {
-    for (const char* name : names) {
-      function = reinterpret_cast<Function>(dlsym(library_, name));
-      if (function != nullptr) return true;
-    }
-    return false;
-  }
-
-  bool load_functions() {
-    load(api_.mig_mode, {"nvmlDeviceGetMigMode"});
-    load(api_.mig_count_max, {"nvmlDeviceGetMaxMigDeviceCount"});
-    load(api_.mig_device_at, {"nvmlDeviceGetMigDeviceHandleByIndex"});
-    load(api_.compute_processes,
-         {"nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2"});
-    load(api_.pci_info, {"nvmlDeviceGetPciInfo_v3"});
-    return load(api_.init, {"nvmlInit_v2"}) && load(api_.shutdown, {"nvmlShutdown"}) &&
-           load(api_.error_string, {"nvmlErrorString"}) &&
-           load(api_.count, {"nvmlDeviceGetCount_v2"}) &&
-           load(api_.device_at, {"nvmlDeviceGetHandleByIndex_v2"}) &&
-           load(api_.uuid, {"nvmlDeviceGetUUID"}) && load(api_.name, {"nvmlDeviceGetName"});
-  }
-
   std::string reason(nvml::Return result) const {
-    const char* text = api_.error_string(result);
+    const char* text = api_->error_string(result);
     return fmt::format("{} (NVML error {})", text == nullptr ? "unknown error" : text, result);
   }
 
-  void* library_ = nullptr;
-  nvml::Api api_;
+  std::optional<nvml::Api> api_;
   bool initialised_ = false;
   std::string problem_;
 };

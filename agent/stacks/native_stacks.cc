@@ -20,6 +20,7 @@
 #include <sys/ptrace.h>
 #include <sys/wait.h>
 
+#include "rendezvous/base/symbols.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/unique_fd.h"
 
@@ -53,49 +54,31 @@ struct Callbacks {  // Dwfl_Callbacks
 };
 
 struct Functions {
-  Session* (*begin)(const Callbacks*);
-  void (*end)(Session*);
-  int (*report)(Session*, pid_t);
-  int (*report_end)(Session*, void*, void*);
-  int (*attach)(Session*, pid_t, bool is_held);
-  int (*frames)(Session*, pid_t, int (*)(Frame*, void*), void*);
-  bool (*frame_pc)(Frame*, Address*, bool*);
-  Module* (*module_at)(Session*, Address);
+  Symbols symbols;
+  Session* (*begin)(const Callbacks*) = symbols["dwfl_begin"];
+  void (*end)(Session*) = symbols["dwfl_end"];
+  int (*report)(Session*, pid_t) = symbols["dwfl_linux_proc_report"];
+  int (*report_end)(Session*, void*, void*) = symbols["dwfl_report_end"];
+  int (*attach)(Session*, pid_t, bool is_held) = symbols["dwfl_linux_proc_attach"];
+  int (*frames)(Session*, pid_t, int (*)(Frame*, void*), void*) = symbols["dwfl_getthread_frames"];
+  bool (*frame_pc)(Frame*, Address*, bool*) = symbols["dwfl_frame_pc"];
+  Module* (*module_at)(Session*, Address) = symbols["dwfl_addrmodule"];
   const char* (*module_info)(Module*, void***, Address*, Address*, Address*, Address*, const char**,
-                             const char**);
-  const char* (*name_at)(Module*, Address);
-  Line* (*line_at)(Module*, Address);
-  const char* (*line_info)(Line*, Address*, int*, int*, void*, void*);
-  FindElf* find_elf;
-  FindDebugInfo* find_debuginfo;
+                             const char**) = symbols["dwfl_module_info"];
+  const char* (*name_at)(Module*, Address) = symbols["dwfl_module_addrname"];
+  Line* (*line_at)(Module*, Address) = symbols["dwfl_module_getsrc"];
+  const char* (*line_info)(Line*, Address*, int*, int*, void*, void*) = symbols["dwfl_lineinfo"];
+  FindElf* find_elf = symbols["dwfl_linux_proc_find_elf"];
+  FindDebugInfo* find_debuginfo = symbols["dwfl_standard_find_debuginfo"];
 };
 }  // namespace dwfl
-
-template <typename Function>
-bool load_dwfl(void* library, const char* name, Function*& function) {
-  function = reinterpret_cast<Function*>(dlsym(library, name));
-  return function != nullptr;
-}
 
 // Never closed: the process ends soon.
 std::optional<dwfl::Functions> open_libdw() {
   void* const library = dlopen("libdw.so.1", RTLD_NOW | RTLD_LOCAL);
-  dwfl::Functions api{};
-  const bool complete = library != nullptr && load_dwfl(library, "dwfl_begin", api.begin) &&
-                        load_dwfl(library, "dwfl_end", api.end) &&
-                        load_dwfl(library, "dwfl_linux_proc_report", api.report) &&
-                        load_dwfl(library, "dwfl_report_end", api.report_end) &&
-                        load_dwfl(library, "dwfl_linux_proc_attach", api.attach) &&
-                        load_dwfl(library, "dwfl_getthread_frames", api.frames) &&
-                        load_dwfl(library, "dwfl_frame_pc", api.frame_pc) &&
-                        load_dwfl(library, "dwfl_addrmodule", api.module_at) &&
-                        load_dwfl(library, "dwfl_module_info", api.module_info) &&
-                        load_dwfl(library, "dwfl_module_addrname", api.name_at) &&
-                        load_dwfl(library, "dwfl_module_getsrc", api.line_at) &&
-                        load_dwfl(library, "dwfl_lineinfo", api.line_info) &&
-                        load_dwfl(library, "dwfl_linux_proc_find_elf", api.find_elf) &&
-                        load_dwfl(library, "dwfl_standard_find_debuginfo", api.find_debuginfo);
-  return complete ? std::optional(api) : std::nullopt;
+  if (library == nullptr) return std::nullopt;
+  dwfl::Functions api{Symbols(library)};
+  return api.symbols.missing().empty() ? std::optional(std::move(api)) : std::nullopt;
 }
 
 // Holds a thread from its construction to its destruction, by PTRACE_SEIZE and PTRACE_INTERRUPT: no

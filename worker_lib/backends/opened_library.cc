@@ -7,7 +7,7 @@
 
 namespace muster::worker {
 
-OpenedLibrary::OpenedLibrary(void* handle, const char* symbol) : handle_(handle) {
+OpenedLibrary::OpenedLibrary(void* handle, const char* symbol) : Symbols(handle) {
   Dl_info info{};
   void* const address = find(symbol).address;
   if (address != nullptr && ::dladdr(address, &info) != 0 && info.dli_fname != nullptr)
@@ -35,16 +35,6 @@ Outcome<OpenedLibrary> OpenedLibrary::open(const Names& names) {
                   fmt::format("{} has no {}: it is another library", file, names.symbol));
   }
   return OpenedLibrary(handle, names.symbol);
-}
-
-OpenedLibrary::Symbol OpenedLibrary::find(const char* symbol) const {
-  return {::dlsym(handle_, symbol)};
-}
-
-OpenedLibrary::Symbol OpenedLibrary::operator[](const char* symbol) {
-  const Symbol found = find(symbol);
-  if (found.address == nullptr && missing_.empty()) missing_ = symbol;
-  return found;
 }
 
 }  // namespace muster::worker

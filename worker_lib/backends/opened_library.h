@@ -6,11 +6,12 @@
 
 #include <string>
 
+#include "rendezvous/base/symbols.h"
 #include "worker_lib/failure.h"
 
 namespace muster::worker {
 
-class OpenedLibrary {
+class OpenedLibrary : public Symbols {
  public:
   struct Names {
     const char* symbol;    // Any of its functions: the file that has it is the library.
@@ -24,28 +25,10 @@ class OpenedLibrary {
   // The file it was loaded from.
   const std::string& path() const { return path_; }
 
-  // Becomes a pointer to a function of any type.
-  struct Symbol {
-    template <typename Function>
-    operator Function*() const {  // NOLINT: converts on purpose.
-      return reinterpret_cast<Function*>(address);
-    }
-    void* address;
-  };
-
-  // Null: it has no such function.
-  Symbol find(const char* symbol) const;
-  // The same for a function without which the library cannot be used.
-  Symbol operator[](const char* symbol);
-  // The first of those that it has not; empty: it has all.
-  const std::string& missing() const { return missing_; }
-
  private:
   OpenedLibrary(void* handle, const char* symbol);
 
-  void* handle_;
   std::string path_;
-  std::string missing_;
 };
 
 }  // namespace muster::worker
