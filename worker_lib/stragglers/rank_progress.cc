@@ -2,119 +2,70 @@
 
 #include <algorithm>
 #include <limits>
+#include <type_traits>
 
-#include "rendezvous/base/text.h"
-#include "worker_lib/fields.h"
+#include "rendezvous/net/field_codec.h"
 
 namespace muster::worker {
 namespace {
 
-// The first field: texts of other versions are not decoded.
-constexpr std::string_view kRankProgressVersion = "muster progress 1";
+// Comes first: texts of other versions are not decoded.
+constexpr std::string_view kRankProgressVersion = "muster progress 2";
+// Of lists and names: no text has so many elements or bytes.
+constexpr uint32_t kProgressMax = 1 << 20;
 
-using Fields = std::vector<std::string>;
+constexpr int kRankNumberMax = std::numeric_limits<int>::max();
 
-class FieldsReader {
- public:
-  explicit FieldsReader(std::string_view text) : fields_(decode_fields(text)) {
-    ok_ = fields_.has_value();
-  }
+template <typename T>
+concept IsRead = !std::is_const_v<std::remove_reference_t<T>>;
 
-  std::string text() {
-    if (!ok_ || next_ == fields_->size()) {
-      ok_ = false;
-      return {};
-    }
-    return (*fields_)[next_++];
-  }
-  template <typename Number>
-  Number number(Number least, Number most) {
-    const std::optional<Number> value = whole_number<Number>(text());
-    if (!value || *value < least || *value > most) ok_ = false;
-    return ok_ ? *value : least;
-  }
-  uint64_t number() { return number<uint64_t>(0, std::numeric_limits<uint64_t>::max()); }
-  int rank(int least = 0) { return number(least, std::numeric_limits<int>::max()); }
-  std::vector<int> ranks() {
-    FieldsReader list(text());
-    std::vector<int> made;
-    while (list.ok_ && !list.is_over())
-      made.push_back(list.rank());
-    if (!list.ok_ || made.size() > kAwaitedMax) ok_ = false;
-    return made;
-  }
-  bool is_over() const { return !ok_ || next_ == fields_->size(); }
-  bool ok() const { return ok_; }
-  void refuse() { ok_ = false; }
-
- private:
-  std::optional<Fields> fields_;
-  size_t next_ = 0;
-  bool ok_ = true;
-};
-
-std::string encode_ranks(const std::vector<int>& ranks) {
-  Fields fields;
-  for (size_t i = 0; i < std::min(ranks.size(), kAwaitedMax); ++i)
-    fields.push_back(std::to_string(ranks[i]));
-  return encode_fields(fields);
+// Without those after the first kAwaitedMax.
+void rank_list(auto& a, auto& ranks) {
+  std::vector<int> listed = ranks;
+  listed.resize(std::min(listed.size(), kAwaitedMax));
+  a.list(listed, kAwaitedMax, [&](auto& rank) { a.number(rank, 0, kRankNumberMax); });
+  if constexpr (IsRead<decltype(ranks)>) ranks = std::move(listed);
 }
 
-std::string encode_lane(const LaneProgress& lane) {
-  Fields fields{std::to_string(lane.begun), std::to_string(lane.ended), lane.last,
-                lane.is_held ? "1" : "0", encode_ranks(lane.awaited)};
-  for (const NumberedCall& one : lane.calls) {
-    const CallSignature& call = one.signature;
-    for (const uint64_t part : {one.number, call.word, call.count, call.counts_hash})
-      fields.push_back(std::to_string(part));
-  }
-  return encode_fields(fields);
+void progress_fields(auto& a, Like<NumberedCall> auto& m) {
+  a.integer(m.number);
+  a.integer(m.signature.word);
+  a.integer(m.signature.count);
+  a.integer(m.signature.counts_hash);
 }
 
-LaneProgress decode_lane(FieldsReader& in) {
-  FieldsReader fields(in.text());
-  LaneProgress lane;
-  lane.begun = fields.number();
-  lane.ended = fields.number();
-  lane.last = fields.text();
-  lane.is_held = fields.number(0, 1) == 1;
-  lane.awaited = fields.ranks();
-  while (!fields.is_over() && lane.calls.size() < kCallsKept) {
-    const uint64_t number = fields.number();
-    const uint64_t word = fields.number();
-    const uint64_t count = fields.number();
-    lane.calls.push_back({number, {word, count, fields.number()}});
-  }
-  if (!fields.ok() || !fields.is_over()) in.refuse();
-  return lane;
+void progress_fields(auto& a, Like<LaneProgress> auto& m) {
+  a.integer(m.begun);
+  a.integer(m.ended);
+  a.text(m.last, kProgressMax);
+  a.flag(m.is_held);
+  rank_list(a, m.awaited);
+  a.list(m.calls, kCallsKept, [&](auto& call) { progress_fields(a, call); });
 }
 
-std::string encode_group(const GroupProgress& group) {
-  Fields fields{group.id, group.name, encode_ranks(group.members)};
-  for (const LaneProgress& lane : group.lanes)
-    fields.push_back(encode_lane(lane));
-  for (const TransferProgress& one : group.transfers) {
-    fields.push_back(std::to_string(static_cast<int>(one.kind)));
-    fields.push_back(std::to_string(one.peer));
-  }
-  return encode_fields(fields);
+void progress_fields(auto& a, Like<GroupProgress> auto& m) {
+  a.text(m.id, kProgressMax);
+  a.text(m.name, kProgressMax);
+  rank_list(a, m.members);
+  for (auto& lane : m.lanes)
+    progress_fields(a, lane);
+  a.list(m.transfers, kProgressMax, [&](auto& transfer) {
+    a.one_of(transfer.kind, OpKind::recv, OpKind::send);
+    a.number(transfer.peer, -1, kRankNumberMax);
+  });
 }
 
-GroupProgress decode_group(FieldsReader& in) {
-  FieldsReader fields(in.text());
-  GroupProgress group;
-  group.id = fields.text();
-  group.name = fields.text();
-  group.members = fields.ranks();
-  for (LaneProgress& lane : group.lanes)
-    lane = decode_lane(fields);
-  while (!fields.is_over()) {
-    const int kind = fields.number(static_cast<int>(OpKind::send), static_cast<int>(OpKind::recv));
-    const int peer = fields.rank(-1);
-    group.transfers.push_back({static_cast<OpKind>(kind), peer});
-  }
-  if (!fields.ok()) in.refuse();
-  return group;
+void progress_fields(auto& a, Like<Trouble> auto& m) {
+  Duration age = m.age;
+  a.duration(age);
+  if constexpr (IsRead<decltype(m)>)
+    m.age = std::chrono::duration_cast<std::chrono::milliseconds>(age);
+  rank_list(a, m.origin);
+}
+
+void progress_fields(auto& a, Like<RankProgress> auto& m) {
+  a.list(m.troubles, kProgressMax, [&](auto& trouble) { progress_fields(a, trouble); });
+  a.list(m.groups, kProgressMax, [&](auto& group) { progress_fields(a, group); });
 }
 
 }  // namespace
@@ -130,27 +81,21 @@ const GroupProgress* RankProgress::group(std::string_view id) const {
 }
 
 std::string RankProgress::encode() const {
-  Fields fields{std::string(kRankProgressVersion), std::to_string(troubles.size())};
-  for (const Trouble& one : troubles) {
-    fields.push_back(std::to_string(one.age.count()));
-    fields.push_back(encode_ranks(one.origin));
-  }
-  for (const GroupProgress& group : groups)
-    fields.push_back(encode_group(group));
-  return encode_fields(fields);
+  std::string bytes;
+  FieldWriter writer(bytes);
+  writer.text(kRankProgressVersion, kProgressMax);
+  progress_fields(writer, *this);
+  return bytes;
 }
 
-std::optional<RankProgress> RankProgress::decode(std::string_view text) {
-  FieldsReader fields(text);
-  if (fields.text() != kRankProgressVersion) return std::nullopt;
+std::optional<RankProgress> RankProgress::decode(std::string_view bytes) {
+  FieldReader reader(bytes);
+  std::string version;
+  reader.text(version, kProgressMax);
   RankProgress made;
-  for (uint64_t left = fields.number(); fields.ok() && left > 0; --left) {
-    const auto age = fields.number<int64_t>(0, std::numeric_limits<int64_t>::max());
-    made.troubles.push_back({fields.ranks(), std::chrono::milliseconds(age)});
-  }
-  while (!fields.is_over())
-    made.groups.push_back(decode_group(fields));
-  return fields.ok() ? std::optional(std::move(made)) : std::nullopt;
+  progress_fields(reader, made);
+  if (version != kRankProgressVersion || reader.end() != nullptr) return std::nullopt;
+  return made;
 }
 
 }  // namespace muster::worker

@@ -78,7 +78,7 @@ struct RankProgress {
   const GroupProgress* group(std::string_view id) const;
 
   std::string encode() const;
-  static std::optional<RankProgress> decode(std::string_view text);
+  static std::optional<RankProgress> decode(std::string_view bytes);
   friend bool operator==(const RankProgress&, const RankProgress&) = default;
 };
 
