@@ -59,7 +59,7 @@ JobEntry entry_of_file(const std::string& folder, pid_t pid) {
   const UniqueFd fd(open(control_entry_path(folder, pid).c_str(),
                          O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   JobEntry entry{pid, {}, {}, 0, control_socket_path(folder, pid)};
-  read_job_entry(read_up_to(fd.get(), kEntryBytesMax), entry);
+  control::read_job_entry(read_up_to(fd.get(), kEntryBytesMax), entry);
   return entry;
 }
 
@@ -161,7 +161,7 @@ std::string control_hook_path(const std::string& folder, pid_t pid) {
 }
 
 Result<void> write_job_entry(const std::string& folder, const JobEntry& entry) {
-  const std::string text = job_entry_text(entry);
+  const std::string text = control::encode(entry);
   const std::string path = control_entry_path(folder, entry.pid);
   const std::string draft = path + ".new";
   unlink(draft.c_str());

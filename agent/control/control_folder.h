@@ -12,7 +12,7 @@
 
 #include <sys/types.h>
 
-#include "agent/control/job_entry.h"
+#include "agent/control/control_protocol.h"
 #include "rendezvous/base/error.h"
 
 namespace muster {

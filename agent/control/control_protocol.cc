@@ -1,16 +1,17 @@
 #include "agent/control/control_protocol.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <concepts>
 #include <csignal>
-#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "agent/process/exit_status.h"
 #include "rendezvous/base/fields.h"
+#include "rendezvous/net/field_codec.h"
 
 namespace muster::control {
 namespace {
@@ -25,16 +26,29 @@ constexpr std::size_t kWordBytesMax = 4096;
 constexpr const char* kInRange = "a whole number in range";
 constexpr const char* kObjects = "a list of objects";
 
+// In the order of Request's alternatives.
+constexpr std::array<std::string_view, std::variant_size_v<Request>> kCommands{
+    "status", "signal", "logs", "records", "stacks", "dump", "variables"};
+// In the order of Reply's: the field that tells each of them from the others.
+constexpr std::array kReplyKeys{"", "status", "logs", "records", "stacks", "path", "variables"};
+
 // The fields of each message, which a Writer puts into an object and a Reader takes from it.
+void message_fields(auto&, Like<StatusRequest, DumpRequest, VariablesRequest> auto&) {}
+
+void message_fields(auto& a, Like<SignalRequest> auto& request) {
+  a.signal("signal", request.signal);
+  a("ranks", request.ranks);
+}
+
 void message_fields(auto& a, Like<LogsRequest> auto& request) {
   a("ranks", request.ranks);
-  a("lines", request.lines);
+  a.lines("lines", request.lines, kLogLinesMax);
   a("follow", request.follow);
 }
 
 void message_fields(auto& a, Like<RecordsRequest> auto& request) {
   a("ranks", request.ranks);
-  a("lines", request.lines);
+  a.lines("lines", request.lines, kRecordLinesMax);
 }
 
 void message_fields(auto& a, Like<StacksRequest> auto& request) {
@@ -170,6 +184,35 @@ void message_fields(auto& a, Like<Variable> auto& variable) {
   a("digest", variable.digest);
 }
 
+void message_fields(auto& a, Like<JobEntry> auto& entry) {
+  a("id", entry.id);
+  a("program", entry.program);
+  a("started", entry.started);
+}
+
+void reply_fields(auto&, Like<Done> auto&) {}
+
+void reply_fields(auto& a, Like<JobStatus> auto& status) {
+  a("status", status);
+}
+
+void reply_fields(auto& a, Like<std::vector<LogText>> auto& logs) {
+  a("logs", logs);
+}
+
+void reply_fields(auto& a, Like<Records, Stacks, Dump> auto& message) {
+  message_fields(a, message);
+}
+
+void reply_fields(auto& a, Like<Variables> auto& variables) {
+  a("variables", variables);
+}
+
+void reply_fields(auto& a, Like<Error> auto& error) {
+  a("error", error.message);
+  a.exit_code("code", error.code);
+}
+
 // A message that stands alone in a field.
 template <typename Message>
 concept Single = std::same_as<Message, JobStatus> || std::same_as<Message, CallLine>;
@@ -198,6 +241,9 @@ struct Writer {
   void end_of(const char* key, const std::string& text) {
     object[key] = text.substr(text.size() - std::min(text.size(), kLogTextBytesMax));
   }
+  void signal(const char* key, int number) { object[key] = signal_name(number); }
+  void lines(const char* key, int count, int /*most*/) { object[key] = count; }
+  void exit_code(const char* key, ExitCode code) { object[key] = static_cast<int>(code); }
 
   static json object_of(const auto& message) {
     Writer writer;
@@ -229,6 +275,23 @@ struct Reader {
     if (const auto found = object.find(key); found != object.end()) take(*found, key, value);
   }
   void end_of(const char* key, std::string& text) { (*this)(key, text); }
+  void signal(const char* key, int& number) {
+    std::string name;
+    (*this)(key, name);
+    const auto named = signal_by_name(name);
+    if (!named) wrong(key, "the name of a signal");
+    number = named.value_or(0);
+  }
+  void lines(const char* key, int& count, int most) {
+    (*this)(key, count);
+    if (count < 0 || count > most) wrong(key, kInRange);
+  }
+  void exit_code(const char* key, ExitCode& code) {
+    auto number = static_cast<int>(code);
+    (*this)(key, number);
+    if (number < 0 || number > 255) wrong(key, kInRange);
+    code = static_cast<ExitCode>(number);
+  }
   void wrong(std::string_view key, std::string_view expected) {
     if (problem.empty()) problem = fmt::format("{} is not {}", key, expected);
   }
@@ -298,82 +361,40 @@ std::string line_of(const json& object) {
   return compact(object) + "\n";
 }
 
-SignalRequest signal_request(Reader& read) {
-  SignalRequest request;
-  std::string name;
-  read("signal", name);
-  read("ranks", request.ranks);
-  const auto number = signal_by_name(name);
-  if (!number) read.wrong("signal", "the name of a signal");
-  request.signal = number.value_or(0);
-  return request;
-}
-
-template <typename Lines>
-Lines lines_request(Reader& read, int lines_max) {
-  Lines request;
-  message_fields(read, request);
-  if (request.lines < 0 || request.lines > lines_max) read.wrong("lines", kInRange);
-  return request;
-}
-
-template <typename Message>
-Message message_of(Reader& read) {
-  Message message;
-  message_fields(read, message);
-  return message;
-}
-
 Request request_of(const json& object, std::string& problem) {
   if (object.is_null()) problem = "the line is not a JSON object";
   Reader read{object, problem};
   std::string command;
   read("command", command);
-  if (command == "signal") return signal_request(read);
-  if (command == "logs") return lines_request<LogsRequest>(read, kLogLinesMax);
-  if (command == "records") return lines_request<RecordsRequest>(read, kRecordLinesMax);
-  if (command == "stacks") return message_of<StacksRequest>(read);
-  if (command == "dump") return DumpRequest{};
-  if (command == "variables") return VariablesRequest{};
-  if (command != "status") {
+  const auto known = std::ranges::find(kCommands, command);
+  Request request;
+  if (known == kCommands.end()) {
     read.wrong("command",
                "a command; the commands are status, signal, logs, records, stacks and dump");
+    return request;
   }
-  return StatusRequest{};
-}
-
-Error error_of(Reader& read) {
-  Error error;
-  auto code = static_cast<int>(error.code);
-  read("error", error.message);
-  read("code", code);
-  if (code < 0 || code > 255) read.wrong("code", kInRange);
-  error.code = static_cast<ExitCode>(code);
-  return error;
-}
-
-template <typename Content>
-Content content_of(Reader& read, const char* key) {
-  Content content;
-  read(key, content);
-  return content;
+  emplace_nth(request, static_cast<size_t>(known - kCommands.begin()));
+  std::visit([&](auto& message) { message_fields(read, message); }, request);
+  return request;
 }
 
 Reply reply_of(const json& object, std::string& problem) {
   Reader read{object, problem};
+  Reply reply;
   const auto ok = object.find("ok");
   if (ok == object.end() || !ok->is_boolean()) {
     read.wrong("the line", "a reply of muster");
-    return Done{};
+    return reply;
   }
-  if (!ok->get<bool>()) return error_of(read);
-  if (object.contains("status")) return content_of<JobStatus>(read, "status");
-  if (object.contains("logs")) return content_of<std::vector<LogText>>(read, "logs");
-  if (object.contains("records")) return message_of<Records>(read);
-  if (object.contains("stacks")) return message_of<Stacks>(read);
-  if (object.contains("path")) return message_of<Dump>(read);
-  if (object.contains("variables")) return content_of<Variables>(read, "variables");
-  return Done{};
+  const auto has = [&](const char* key) { return object.contains(key); };
+  const auto kind = std::ranges::find_if(kReplyKeys, has);
+  if (!ok->get<bool>()) {
+    reply.emplace<Error>();
+  } else if (kind != kReplyKeys.end()) {
+    emplace_nth(reply, static_cast<size_t>(kind - kReplyKeys.begin()));
+  }
+  std::visit([&](auto& message) { reply_fields(read, message); }, reply);
+  return reply;
 }
 
 }  // namespace
@@ -386,26 +407,8 @@ bool selects(const RankRanges& ranges, int rank) {
 
 std::string encode(const Request& request) {
   Writer writer;
-  if (const auto* signal = std::get_if<SignalRequest>(&request)) {
-    writer("command", "signal");
-    writer("signal", signal_name(signal->signal));
-    writer("ranks", signal->ranks);
-  } else if (const auto* logs = std::get_if<LogsRequest>(&request)) {
-    writer("command", "logs");
-    message_fields(writer, *logs);
-  } else if (const auto* records = std::get_if<RecordsRequest>(&request)) {
-    writer("command", "records");
-    message_fields(writer, *records);
-  } else if (const auto* stacks = std::get_if<StacksRequest>(&request)) {
-    writer("command", "stacks");
-    message_fields(writer, *stacks);
-  } else if (std::holds_alternative<DumpRequest>(request)) {
-    writer("command", "dump");
-  } else if (std::holds_alternative<VariablesRequest>(request)) {
-    writer("command", "variables");
-  } else {
-    writer("command", "status");
-  }
+  writer("command", kCommands[request.index()]);
+  std::visit([&](const auto& message) { message_fields(writer, message); }, request);
   return line_of(writer.object);
 }
 
@@ -413,22 +416,7 @@ std::string encode(const Reply& reply) {
   Writer writer;
   writer("version", kVersion);
   writer("ok", !std::holds_alternative<Error>(reply));
-  if (const auto* status = std::get_if<JobStatus>(&reply)) {
-    writer("status", *status);
-  } else if (const auto* logs = std::get_if<std::vector<LogText>>(&reply)) {
-    writer("logs", *logs);
-  } else if (const auto* records = std::get_if<Records>(&reply)) {
-    message_fields(writer, *records);
-  } else if (const auto* stacks = std::get_if<Stacks>(&reply)) {
-    message_fields(writer, *stacks);
-  } else if (const auto* dump = std::get_if<Dump>(&reply)) {
-    message_fields(writer, *dump);
-  } else if (const auto* variables = std::get_if<Variables>(&reply)) {
-    writer("variables", *variables);
-  } else if (const auto* error = std::get_if<Error>(&reply)) {
-    writer("error", error->message);
-    writer("code", static_cast<int>(error->code));
-  }
+  std::visit([&](const auto& message) { reply_fields(writer, message); }, reply);
   std::string line = line_of(writer.object);
   if (line.size() <= kReplyBytesMax) return line;
   return encode(Reply(Error{ExitCode::environment,
@@ -443,6 +431,20 @@ std::string encode(const RankRecords& records) {
 
 std::string encode(const RankStacks& stacks) {
   return compact(Writer::object_of(stacks));
+}
+
+std::string encode(const JobEntry& entry) {
+  Writer writer;
+  writer("pid", entry.pid);
+  message_fields(writer, entry);
+  return line_of(writer.object);
+}
+
+void read_job_entry(std::string_view line, JobEntry& entry) {
+  std::string ignored;
+  const json object = parsed_object(line);
+  Reader reader{object, ignored};
+  message_fields(reader, entry);
 }
 
 Result<Request> decode_request(std::string_view line) {

@@ -24,7 +24,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -38,6 +37,22 @@
 #include "agent/hang/stacks.h"
 #include "rendezvous/base/error.h"
 #include "rendezvous/membership/agent_protocol.h"
+
+namespace muster {
+
+// What a running job says of itself in <pid>.json of the control folder (control_folder.h), for the
+// commands that look for it.
+struct JobEntry {
+  pid_t pid = 0;
+  std::string id;
+  std::string program;
+  double started = 0;  // Seconds since 1970.
+  std::string socket_path;
+
+  friend bool operator==(const JobEntry&, const JobEntry&) = default;
+};
+
+}  // namespace muster
 
 namespace muster::control {
 
@@ -161,6 +176,10 @@ std::string encode(const Reply& reply);
 // The object of one rank, without a newline.
 std::string encode(const RankRecords& records);
 std::string encode(const RankStacks& stacks);
+// One line, without the path of the socket, which is that of the file.
+std::string encode(const JobEntry& entry);
+// Sets what a line of encode() has; the rest stays as it is, and so does the pid.
+void read_job_entry(std::string_view line, JobEntry& entry);
 
 // `line` has no newline. Fails with ExitCode::usage and a message for the other end.
 Result<Request> decode_request(std::string_view line);

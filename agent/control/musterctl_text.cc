@@ -1,7 +1,6 @@
 #include "agent/control/musterctl_text.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 
 #include <fmt/format.h>

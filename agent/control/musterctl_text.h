@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "agent/control/control_protocol.h"
-#include "agent/control/job_entry.h"
 #include "rendezvous/base/error.h"
 
 namespace muster {
