@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "agent/job/worker_group_planted.h"
+#include "rendezvous/base/planted.h"
 
 namespace muster {
 namespace {
@@ -126,7 +126,7 @@ void WorkerGroup::on(Instant, const group::RoundFailed& event) {
 
 // Requests the next worker's start, unless a suspension or an unanswered Spawn holds it back.
 void WorkerGroup::spawn_next() {
-  if (suspended_ || (spawning_ && !PLANTED(double_start))) return;
+  if (suspended_ || (spawning_ && !PLANTED(PlantedBug::double_start))) return;
   const auto next = std::ranges::find(workers_, false, &Worker::spawned);
   CHECK(next != workers_.end());
   spawning_ = static_cast<int>(next - workers_.begin());
@@ -177,7 +177,7 @@ void WorkerGroup::on(Instant now, const group::Exited& event) {
   Worker& ended = worker(event.local_rank);
   CHECK(ended.spawned);
   if (ended.status) return ignore("Exited", "it was said before");
-  if (PLANTED(lost_exit) && phase_ == Phase::starting && event.status.success()) return;
+  if (PLANTED(PlantedBug::lost_exit) && phase_ == Phase::starting && event.status.success()) return;
   ended.status = event.status;
   if (phase_ == Phase::stopping) {
     return conclude_stop_if_gone(now);

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "agent/job/worker_group.h"
-#include "agent/job/worker_group_planted.h"
+#include "rendezvous/base/planted.h"
 
 namespace muster {
 
@@ -125,7 +125,7 @@ void WorkerGroup::on(Instant now, const group::GroupEmpty&) {
 // Gone is more than cancelled: every started worker reaped, none being started, no descendant left.
 bool WorkerGroup::group_is_gone() const {
   if (spawning_ || has_live_workers()) return false;
-  if (PLANTED(restart_before_reaped) && restarts_ < options_.max_restarts) return true;
+  if (PLANTED(PlantedBug::restart_before_reaped) && restarts_ < options_.max_restarts) return true;
   return empty_ || !workers_.front().spawned;
 }
 
@@ -150,7 +150,7 @@ void WorkerGroup::conclude_stop_if_gone(Instant now) {
 }
 
 void WorkerGroup::restart_after_failure(Instant now) {
-  const int budget = options_.max_restarts + (PLANTED(budget_off_by_one) ? 1 : 0);
+  const int budget = options_.max_restarts + (PLANTED(PlantedBug::budget_off_by_one) ? 1 : 0);
   if (restarts_ >= budget && !options_.coordinated) return finish(JobEnd::failed);
   if (quick_deaths_ < 2) return restart();
   Duration delay = options_.backoff_first;
@@ -213,7 +213,7 @@ void WorkerGroup::tick_draining(Instant now) {
 }
 
 void WorkerGroup::tick_stopping(Instant now, bool stood_still) {
-  if (PLANTED(grace_never_ends)) deadline_ = instant_after(now, options_.report_every);
+  if (PLANTED(PlantedBug::grace_never_ends)) deadline_ = instant_after(now, options_.report_every);
   const bool is_over = now >= deadline_;
   if (now >= rest_at_ && (!is_over || stood_still)) {
     rest_at_ = kNever;

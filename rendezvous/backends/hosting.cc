@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "rendezvous/backends/hosting_planted.h"
+#include "rendezvous/base/planted.h"
 
 namespace muster {
 
@@ -78,7 +78,7 @@ void Hosting::learn(Instant now, const Keeper::Seen& seen) {
     without_since_.reset();
     const bool is_new = has_changed || sign_.beat != seen.host->beat;
     if (is_new) sign_ = {seen.host->beat, now};
-  } else if (!without_since_ || (has_changed && !HOSTING_PLANTED(watch_gap))) {
+  } else if (!without_since_ || (has_changed && !PLANTED(HostingBug::watch_gap))) {
     without_since_ = now;  // A host may have come and gone since the last look.
   }
   seen_ = seen;
@@ -139,7 +139,7 @@ void Hosting::follow(Instant now, Error why_not, bool refused) {
 }
 
 bool Hosting::is_member() const {
-  if (HOSTING_PLANTED(stranger_follows)) return true;
+  if (PLANTED(HostingBug::stranger_follows)) return true;
   return seen_->job.has(options_.agent);
 }
 
@@ -147,7 +147,7 @@ bool Hosting::is_member() const {
 std::optional<Instant> Hosting::gone_since() const {
   if (without_since_) return without_since_;
   if (options_.keeper_ends_leases) return std::nullopt;
-  const Duration early = HOSTING_PLANTED(lease_off_by_one) ? options_.beat_every : Duration{};
+  const Duration early = PLANTED(HostingBug::lease_off_by_one) ? options_.beat_every : Duration{};
   const Instant over = sign_.at + options_.lease - early;
   return looked_at_ >= over ? std::optional(over) : std::nullopt;
 }
@@ -275,7 +275,7 @@ void Hosting::on(Instant now, const hosting::Written& event) {
   if (!event.written) return miss(now, event.written.error());
   hear(now);
   if (!*event.written) {
-    if (HOSTING_PLANTED(blind_retry)) return step_down();
+    if (PLANTED(HostingBug::blind_retry)) return step_down();
     look_due_ = true;  // Another host's doing, or our own: an earlier try may have arrived.
     return;
   }

@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/planted.h"
 #include "rendezvous/membership/membership_text.h"
-#include "rendezvous/membership/planted.h"
 
 namespace muster {
 
@@ -264,7 +264,8 @@ void Member::tick_link(Instant now) {
     pause(now);
   }
   // Planted: the round ends with the connection.
-  if (MEMBERSHIP_PLANTED(no_patience) && link_ == Link::pausing && now - heard_at_ >= patience())
+  if (PLANTED(MembershipBug::no_patience) && link_ == Link::pausing &&
+      now - heard_at_ >= patience())
     stop_round(now, StopWhy::host, "the connection is dialled anew");
   if (link_ != Link::joined && in_round() && now >= silent_at()) {
     if (report_.phase == Phase::done) return end_alone(now);

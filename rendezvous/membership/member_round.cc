@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/planted.h"
 #include "rendezvous/membership/member.h"
-#include "rendezvous/membership/planted.h"
 
 namespace muster {
 
@@ -227,7 +227,7 @@ void Member::send_report(Instant now) {
   if (copy.evidence && evidence_sent_ == 0) evidence_sent_ = copy.sequence;
   to_host_clock(copy);
   if (copy.phase == Phase::leaving && leaving_sent_ == 0) leaving_sent_ = copy.sequence;
-  if (MEMBERSHIP_PLANTED(lost_resend) && copy.failure && failure_sent_ != copy.sequence) {
+  if (PLANTED(MembershipBug::lost_resend) && copy.failure && failure_sent_ != copy.sequence) {
     copy.failure.reset();
   }
   beat_at_ = now + heartbeat_;

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "rendezvous/membership/planted.h"
+#include "rendezvous/base/planted.h"
 
 namespace muster {
 
@@ -104,7 +104,8 @@ void Membership::on(const Reported& event) {
   Node* node = node_of(event.connection);
   if (!node) return note("dropped a report: its connection belongs to no known node");
   // Planted: the reports of a stopping node do not renew its lease.
-  const bool beats = !MEMBERSHIP_PLANTED(lease_off_by_one) || event.report.phase != Phase::stopping;
+  const bool beats =
+      !PLANTED(MembershipBug::lease_off_by_one) || event.report.phase != Phase::stopping;
   const bool is_newest = event.report.sequence > node->report.sequence;
   if (is_newest) node->report = event.report;
   if (beats) heard(*node);

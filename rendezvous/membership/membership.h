@@ -53,7 +53,6 @@ struct Testimony {
   bool gone = false;
   Instant last_heard{};
   Instant gone_by{};
-  friend bool operator==(const Testimony&, const Testimony&) = default;
 };
 
 struct Judgement {

@@ -4,11 +4,11 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/planted.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/membership/membership.h"
 #include "rendezvous/membership/membership_ranks.h"
 #include "rendezvous/membership/membership_text.h"
-#include "rendezvous/membership/planted.h"
 
 namespace muster {
 
@@ -348,7 +348,7 @@ Duration Membership::grace(const Node& node) const {
   const bool fixed = is_fixed(*job_);
   const bool is_needed = fixed && tally_.guests == 0 && may_be_waited_for(node);
   // Planted: as where others can go on without it.
-  if (MEMBERSHIP_PLANTED(flap_is_a_loss)) return options_.reconnect_grace;
+  if (PLANTED(MembershipBug::flap_is_a_loss)) return options_.reconnect_grace;
   return is_needed ? job_->lease : options_.reconnect_grace;
 }
 
@@ -387,7 +387,7 @@ void Membership::miss(Node& node) {
 // Whether it is this node rather that is away: all others fell silent at once, or its own links are
 // down. A connection that is known to be broken shows that there are links.
 bool Membership::is_cut_off() const {
-  if (MEMBERSHIP_PLANTED(no_self_doubt)) return false;
+  if (PLANTED(MembershipBug::no_self_doubt)) return false;
   int others = 0;
   for (const auto& [agent, node] : nodes_) {
     if (node.join.is_host) continue;
@@ -510,7 +510,7 @@ void Membership::lose(Node& node) {
 bool Membership::is_ready(const Node& node) const {
   if (!node.connection || !node.heard || node.in_line || node.left) return false;
   // Planted: a node may start again while its workers are being stopped.
-  if (MEMBERSHIP_PLANTED(double_start) && node.report.phase == Phase::stopping) return true;
+  if (PLANTED(MembershipBug::double_start) && node.report.phase == Phase::stopping) return true;
   return node.report.phase == Phase::ready && node.report.reaped;
 }
 
@@ -519,9 +519,9 @@ bool Membership::is_ready(const Node& node) const {
 bool Membership::is_over(const Node& node) const {
   const Report& report = node.report;
   if (report.phase == Phase::leaving) return report.reaped;
-  if (MEMBERSHIP_PLANTED(double_start) && report.phase == Phase::stopping) return true;
+  if (PLANTED(MembershipBug::double_start) && report.phase == Phase::stopping) return true;
   if (report.phase != Phase::ready || !report.reaped) return false;
-  if (!node.started || MEMBERSHIP_PLANTED(skipped_epoch_check)) return true;
+  if (!node.started || PLANTED(MembershipBug::skipped_epoch_check)) return true;
   return report.epoch >= epoch_ || (node.stop_order > 0 && report.order >= node.stop_order);
 }
 

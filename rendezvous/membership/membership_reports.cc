@@ -4,9 +4,9 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/planted.h"
 #include "rendezvous/membership/membership.h"
 #include "rendezvous/membership/membership_text.h"
-#include "rendezvous/membership/planted.h"
 
 namespace muster {
 
@@ -27,7 +27,7 @@ void Membership::take_evidence(Node& node, const Report& report) {
 
 void Membership::take_failure(Node& node, const Report& report) {
   if (!report.failure || !node.member || !node.started) return;
-  if (report.epoch != epoch_ && !MEMBERSHIP_PLANTED(skipped_epoch_check)) return;
+  if (report.epoch != epoch_ && !PLANTED(MembershipBug::skipped_epoch_check)) return;
   if (stage_ == Stage::running) {
     failure_ = {node.join.agent, node.join.host_name, node.rank, *report.failure};
     return begin_stop(StopWhy::failure, failure_text());
@@ -35,7 +35,7 @@ void Membership::take_failure(Node& node, const Report& report) {
   if (stage_ != Stage::stopping) return;
   if (failure_ && failure_->agent == node.join.agent) {
     // Planted: a repeated failure counts as another one.
-    if (MEMBERSHIP_PLANTED(failure_counted_twice)) ++restarts_;
+    if (PLANTED(MembershipBug::failure_counted_twice)) ++restarts_;
     failure_->failure = *report.failure;
     return;
   }

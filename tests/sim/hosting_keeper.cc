@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "rendezvous/backends/hosting_planted.h"
+#include "rendezvous/base/planted.h"
 
 namespace muster::hostsim {
 
@@ -57,7 +57,7 @@ bool SimKeeper::take(Instant now, const Keeper::Seen& seen, const HostRecord& ow
 
 bool SimKeeper::write(Instant now, const HostRecord& own, const JobRecord& before,
                       const JobRecord& record, Instant forget_at) {
-  if (!is_of(own) && !HOSTING_PLANTED(no_fence)) return false;
+  if (!is_of(own) && !PLANTED(HostingBug::no_fence)) return false;
   if (job_ != before) return false;
   job_ = record;
   ++version_;

@@ -1,5 +1,5 @@
 // The bugs of the decision who hosts a job that the simulator must be able to find, and the switch
-// that enables one. Test-only: see rendezvous/backends/hosting_planted.h.
+// that enables one. Test-only: see rendezvous/base/planted.h.
 #pragma once
 
 namespace muster {
@@ -16,6 +16,10 @@ enum class HostingBug {
 inline HostingBug& hosting_bug_switch() {
   static HostingBug bug = HostingBug::none;
   return bug;
+}
+
+inline bool is_planted(HostingBug bug) {
+  return hosting_bug_switch() == bug;
 }
 
 }  // namespace muster

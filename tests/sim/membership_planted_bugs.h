@@ -1,5 +1,5 @@
 // The bugs of the rendezvous that the simulator must be able to find, and the switch that enables
-// one. Test-only: see rendezvous/membership/planted.h.
+// one. Test-only: see rendezvous/base/planted.h.
 #pragma once
 
 namespace muster {
@@ -19,6 +19,10 @@ enum class MembershipBug {
 inline MembershipBug& membership_bug_switch() {
   static MembershipBug bug = MembershipBug::none;
   return bug;
+}
+
+inline bool is_planted(MembershipBug bug) {
+  return membership_bug_switch() == bug;
 }
 
 }  // namespace muster

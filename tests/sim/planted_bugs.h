@@ -1,5 +1,5 @@
 // The bugs that the simulator must be able to find, and the switch that enables one. Test-only: see
-// agent/job/worker_group_planted.h.
+// rendezvous/base/planted.h.
 #pragma once
 
 namespace muster {
@@ -18,8 +18,8 @@ inline PlantedBug& planted_bug_switch() {
   return bug;
 }
 
-inline PlantedBug planted_bug() {
-  return planted_bug_switch();
+inline bool is_planted(PlantedBug bug) {
+  return planted_bug_switch() == bug;
 }
 
 }  // namespace muster

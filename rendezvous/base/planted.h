@@ -5,9 +5,8 @@
 #pragma once
 
 #ifdef MUSTER_PLANTED_BUGS
-#include "tests/sim/membership_planted_bugs.h"
-#define MEMBERSHIP_PLANTED(name) \
-  (::muster::membership_bug_switch() == ::muster::MembershipBug::name)
+#include "tests/sim/planted.h"
+#define PLANTED(bug) (::muster::is_planted(::muster::bug))
 #else
-#define MEMBERSHIP_PLANTED(name) false
+#define PLANTED(bug) false
 #endif

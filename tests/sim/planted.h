@@ -1,0 +1,7 @@
+// All bugs that rendezvous/base/planted.h may ask for: those of the worker group, of the membership
+// and of the decision who hosts. Test-only.
+#pragma once
+
+#include "tests/sim/hosting_planted_bugs.h"
+#include "tests/sim/membership_planted_bugs.h"
+#include "tests/sim/planted_bugs.h"
