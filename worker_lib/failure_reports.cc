@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -14,6 +13,7 @@
 #include <unistd.h>
 
 #include "rendezvous/base/contract.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/base/unique_fd.h"
 #include "worker_lib/fork_guard.h"
 
@@ -58,10 +58,7 @@ std::string text_of(std::string_view name) {
 }
 
 int rank_in_environment() {
-  const std::string text = text_of(env::kRank);
-  int rank = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rank);
-  return error == std::errc() && end == text.data() + text.size() && rank >= 0 ? rank : -1;
+  return std::max(whole_number<int>(text_of(env::kRank)).value_or(-1), -1);
 }
 
 // Restores the caller's errno at its end.

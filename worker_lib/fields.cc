@@ -1,6 +1,6 @@
 #include "worker_lib/fields.h"
 
-#include <charconv>
+#include "rendezvous/base/text.h"
 
 namespace muster::worker {
 
@@ -14,14 +14,12 @@ std::string encode_fields(const std::vector<std::string>& fields) {
 std::optional<std::vector<std::string>> decode_fields(std::string_view text) {
   std::vector<std::string> fields;
   while (!text.empty()) {
-    size_t length = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), length);
-    const auto digits = static_cast<size_t>(end - text.data());
-    if (error != std::errc() || digits == text.size() || text[digits] != ':') return std::nullopt;
-    text.remove_prefix(digits + 1);
-    if (length > text.size()) return std::nullopt;
-    fields.emplace_back(text.substr(0, length));
-    text.remove_prefix(length);
+    const std::optional<size_t> length = take_number<size_t>(text);
+    if (!length || !text.starts_with(':')) return std::nullopt;
+    text.remove_prefix(1);
+    if (*length > text.size()) return std::nullopt;
+    fields.emplace_back(text.substr(0, *length));
+    text.remove_prefix(*length);
   }
   return fields;
 }

@@ -3,12 +3,13 @@
 #pragma once
 
 #include <algorithm>
-#include <charconv>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "muster/types.h"
+#include "rendezvous/base/text.h"
 
 namespace muster::worker {
 
@@ -30,22 +31,15 @@ inline std::string rank_runs(std::span<const GlobalRank> ranks, size_t least = 2
 
 // Whether the rank is in `runs`, which is read up to where it is malformed.
 inline bool is_in_runs(std::string_view runs, int rank) {
-  const auto take = [&runs](int& number) {
-    const auto [end, error] = std::from_chars(runs.data(), runs.data() + runs.size(), number);
-    if (error != std::errc()) return false;
-    runs.remove_prefix(static_cast<size_t>(end - runs.data()));
-    return true;
-  };
   while (!runs.empty()) {
-    int first = -1;
-    if (!take(first)) return false;
-    int last = first;
-    if (runs.starts_with('-')) {
+    const std::optional<int> first = take_number<int>(runs);
+    std::optional<int> last = first;
+    if (first && runs.starts_with('-')) {
       runs.remove_prefix(1);
-      if (!take(last)) return false;
+      last = take_number<int>(runs);
     }
-    if (!runs.empty() && runs.front() != ',') return false;
-    if (first <= rank && rank <= last) return true;
+    if (!last || (!runs.empty() && runs.front() != ',')) return false;
+    if (*first <= rank && rank <= *last) return true;
     runs.remove_prefix(std::min<size_t>(runs.size(), 1));
   }
   return false;

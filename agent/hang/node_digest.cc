@@ -60,7 +60,9 @@ class NewsWriter : public VarintWriter {
  public:
   explicit NewsWriter(Instant now) : now_(now) {}
 
-  void text(std::string_view value) { once(std::string(cut_to(value, NewsBounds::kTextBytes))); }
+  void text(std::string_view value) {
+    once(std::string(utf8_prefix(value, NewsBounds::kTextBytes)));
+  }
   void signature(const CallDigest& made) {
     VarintWriter one;
     walk_signature(one, made);

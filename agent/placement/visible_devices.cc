@@ -1,7 +1,6 @@
 #include "agent/placement/visible_devices.h"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <set>
 #include <utility>
@@ -25,10 +24,8 @@ DeviceForm form_of(std::string_view entry) {
 // Like strtoul: leading digits count and what follows them is ignored ("1gpu2" is 1).
 std::optional<int> leading_index(std::string_view entry) {
   if (entry.starts_with('+')) entry.remove_prefix(1);
-  int value = 0;
-  const auto [end, error] = std::from_chars(entry.data(), entry.data() + entry.size(), value);
-  if (error != std::errc() || value < 0) return std::nullopt;
-  return value;
+  const std::optional<int> value = take_number<int>(entry);
+  return value && *value >= 0 ? value : std::nullopt;
 }
 
 // Why an entry is malformed in a list of this form; empty if it is well formed.

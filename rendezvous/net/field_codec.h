@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "rendezvous/base/fields.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/base/time.h"
 
 namespace muster {
@@ -33,15 +34,6 @@ template <typename... Ts>
 void emplace_nth(std::variant<Ts...>& value, size_t index) {
   size_t i = 0;
   static_cast<void>(((i++ == index && (value.template emplace<Ts>(), true)) || ...));
-}
-
-// The longest prefix of at most `bytes_max` bytes that does not end within a UTF-8 character.
-inline std::string_view cut_to(std::string_view text, size_t bytes_max) {
-  if (text.size() <= bytes_max) return text;
-  size_t end = bytes_max;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80)
-    --end;
-  return text.substr(0, end);
 }
 
 class FieldWriter {
@@ -65,7 +57,7 @@ class FieldWriter {
     out_.append(bytes.begin(), bytes.end());
   }
   void text(std::string_view value, size_t bytes_max) {
-    const std::string_view kept = cut_to(value, bytes_max);
+    const std::string_view kept = utf8_prefix(value, bytes_max);
     integer(static_cast<uint32_t>(kept.size()));
     out_.append(kept);
   }

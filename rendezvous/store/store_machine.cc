@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "rendezvous/base/error.h"
+#include "rendezvous/base/text.h"
 
 namespace muster {
 
@@ -32,10 +33,7 @@ std::optional<int64_t> leading_number(std::string_view text) {
     text.remove_prefix(1);
     if (text.empty() || text[0] == '-') return std::nullopt;
   }
-  int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc{}) return std::nullopt;
-  return number;
+  return take_number<int64_t>(text);
 }
 
 // Wraps around like a machine integer: the largest number is followed by the smallest.

@@ -1,9 +1,7 @@
 #include "worker_lib/joining/meeting_round.h"
 
 #include <algorithm>
-#include <charconv>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -275,8 +273,8 @@ void forget_meeting(const Met& met) {
   std::vector<std::string> over;
   for (const std::string& key : *keys) {
     // 0: owner/R and joins/R, which outlast all generations.
-    int64_t generation = 0;
-    std::from_chars(key.data(), key.data() + key.size(), generation);
+    std::string_view rest = key;
+    const int64_t generation = take_number<int64_t>(rest).value_or(0);
     const bool is_over = met.is_last || (generation > 0 && generation <= met.generation);
     if (is_over && !key.starts_with(groups)) over.push_back(key);
   }
