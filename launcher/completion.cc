@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include "launcher/option_table.h"
-#include "launcher/values/values.h"
 #include "rendezvous/base/text.h"
 
 namespace muster {

@@ -4,12 +4,9 @@
 // connects to one of them over its socket (control_protocol.h), and keeps nothing open afterwards.
 // Exit codes: 0, 1 if a job is missing or refuses, 2 for wrong usage.
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <optional>
 #include <span>
 #include <string>

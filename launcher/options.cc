@@ -10,7 +10,6 @@
 #include "agent/report/job_report.h"
 #include "launcher/argument_walk.h"
 #include "launcher/completion.h"
-#include "launcher/engine_settings.h"
 #include "launcher/help.h"
 #include "launcher/manpage.h"
 #include "launcher/option_table.h"

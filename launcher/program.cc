@@ -1,7 +1,6 @@
 #include "launcher/program.h"
 
 #include <cctype>
-#include <optional>
 #include <string_view>
 
 #include <fmt/format.h>

@@ -13,8 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include <fmt/format.h>
-
 #include "launcher/values/values.h"
 #include "rendezvous/base/error.h"
 

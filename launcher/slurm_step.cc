@@ -7,7 +7,6 @@
 #include <cstring>
 #include <filesystem>
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>

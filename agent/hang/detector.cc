@@ -1,12 +1,10 @@
 #include "agent/hang/detector.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "agent/hang/hang_text.h"
 #include "agent/hang/unseen.h"
 #include "agent/report/text.h"
 #include "rendezvous/base/enum_name.h"

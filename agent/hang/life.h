@@ -58,8 +58,6 @@ struct ProcessUse {
   std::string name;
   Duration cpu{};
   uint64_t bytes = 0;  // Read and written.
-
-  friend bool operator==(const ProcessUse&, const ProcessUse&) = default;
 };
 
 struct LifeLook {

@@ -26,8 +26,6 @@ struct Mismatch {
   struct Party {
     int rank = 0;
     ring::Call call;  // Of an unknown kind: hashes differ.
-
-    friend bool operator==(const Party&, const Party&) = default;
   };
 
   GroupKey group;
@@ -37,8 +35,6 @@ struct Mismatch {
   bool is_tie = false;
   std::vector<Party> culprits;  // By rank; in a tie all camps.
   ring::Call expected;          // The majority's.
-
-  friend bool operator==(const Mismatch&, const Mismatch&) = default;
 };
 
 class CallComparison {

@@ -1,7 +1,6 @@
 #include "agent/hang/native_site.h"
 
 #include <optional>
-#include <utility>
 
 #include <fmt/format.h>
 

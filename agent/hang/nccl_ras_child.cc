@@ -9,7 +9,6 @@
 
 #include "agent/hang/nccl_ras.h"
 #include "agent/report/text.h"
-#include "rendezvous/base/error.h"
 #include "rendezvous/base/text.h"
 
 namespace muster::hang {

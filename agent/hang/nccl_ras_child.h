@@ -10,8 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/base/time.h"
-
 namespace muster::hang {
 
 inline constexpr const char* kRasFlag = "--internal-nccl-ras";

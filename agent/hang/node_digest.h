@@ -7,7 +7,6 @@
 // say that the one of that version still holds.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>

@@ -7,8 +7,6 @@
 #include <limits>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "agent/report/text.h"
 #include "rendezvous/ring/ring_clock.h"
 

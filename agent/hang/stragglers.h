@@ -32,8 +32,6 @@ struct Straggler {
   std::string group;         // Name.
   int others = 0;            // Members.
   bool hides_waits = false;  // Arrivals::hides_waits
-
-  friend bool operator==(const Straggler&, const Straggler&) = default;
 };
 
 struct Stragglers {

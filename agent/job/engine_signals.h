@@ -68,14 +68,12 @@ class EngineSignals {
   struct Warn {
     int signal = 0;
     bool told = false;
-    friend bool operator==(const Warn&, const Warn&) = default;
   };
   // Have that node, or all others (-1), hear it.
   struct Tell {
     int node = -1;
     int signal = 0;
     bool by_engine = false;
-    friend bool operator==(const Tell&, const Tell&) = default;
   };
   using Effect = std::variant<Stop, Warn, Tell>;
 

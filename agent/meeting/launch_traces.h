@@ -21,8 +21,6 @@ struct TaskNode {
   int node = 0;
   int nodes = 1;
   int sharing = 1;  // Tasks on that node.
-
-  friend bool operator==(const TaskNode&, const TaskNode&) = default;
 };
 std::optional<TaskNode> place_on_nodes(const std::vector<membership::NodeLine>& lines, int rank,
                                        int tasks);

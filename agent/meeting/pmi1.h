@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <functional>
 #include <string>
-#include <string_view>
 
 #include "agent/meeting/pmi_answer.h"
 #include "rendezvous/base/error.h"

@@ -1,7 +1,6 @@
 #include "agent/meeting/pmi_answer.h"
 
 #include <algorithm>
-#include <optional>
 
 #include <fmt/format.h>
 

@@ -1,7 +1,6 @@
 #include "agent/placement/numa_binding.h"
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <iterator>
 #include <map>

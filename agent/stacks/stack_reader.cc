@@ -1,7 +1,6 @@
 #include "agent/stacks/stack_reader.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include <fmt/format.h>

@@ -10,7 +10,6 @@
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
 #include <pthread.h>
-#include <signal.h>
 
 namespace muster {
 

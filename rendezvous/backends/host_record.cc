@@ -1,7 +1,5 @@
 #include "rendezvous/backends/host_record.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
 
 #include "rendezvous/base/text.h"

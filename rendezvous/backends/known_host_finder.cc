@@ -1,6 +1,5 @@
 #include "rendezvous/backends/known_host_finder.h"
 
-#include <algorithm>
 #include <cerrno>
 #include <utility>
 

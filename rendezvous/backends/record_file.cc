@@ -13,7 +13,6 @@
 
 #include "rendezvous/base/file_trust.h"
 #include "rendezvous/base/text.h"
-#include "rendezvous/base/unique_fd.h"
 
 namespace muster {
 namespace {

@@ -1,7 +1,5 @@
 #include "rendezvous/backends/rendezvous.h"
 
-#include <utility>
-
 #include "rendezvous/backends/joined_rendezvous.h"
 #include "rendezvous/backends/solo_rendezvous.h"
 #include "rendezvous/backends/threaded_rendezvous.h"

@@ -1,6 +1,5 @@
 #include "rendezvous/backends/solo_rendezvous.h"
 
-#include <memory>
 #include <utility>
 
 #include <fmt/format.h>

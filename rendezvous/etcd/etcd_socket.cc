@@ -4,7 +4,6 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <optional>
 #include <utility>
 
 #include <boost/asio/io_context.hpp>

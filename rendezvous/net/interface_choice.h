@@ -19,7 +19,6 @@ struct Interface {
   bool up = false;  // administratively up, with carrier
   bool loopback = false;
   std::vector<IpAddress> addresses;
-  friend bool operator==(const Interface&, const Interface&) = default;
 };
 
 // Bridges and taps that container and virtual-machine software creates on a host (docker0, br-…,

@@ -19,7 +19,6 @@
 #include "rendezvous/net/connect.h"
 #include "rendezvous/net/first_bytes.h"
 #include "rendezvous/net/half_open.h"
-#include "rendezvous/net/listening_socket.h"
 
 namespace muster {
 namespace {

@@ -70,7 +70,6 @@ struct ListenCounters {
   uint64_t timed_out = 0;    // sent too little before the handshake deadline
   uint64_t crowded_out = 0;  // half-open, closed to make room
   uint64_t closed_early = 0, exhausted = 0;
-  friend bool operator==(const ListenCounters&, const ListenCounters&) = default;
 };
 
 class Listener {

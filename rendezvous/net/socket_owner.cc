@@ -3,11 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <chrono>
-#include <cstdint>
 #include <cstring>
 #include <fstream>
-#include <utility>
 
 #include <fmt/format.h>
 #include <linux/inet_diag.h>

@@ -1,6 +1,5 @@
 // Of the RingWriter: groups, sections and failures.
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <functional>
 

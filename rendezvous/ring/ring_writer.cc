@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 
 #include "rendezvous/ring/record_fd.h"
-#include "rendezvous/ring/ring_clock.h"
 #include "rendezvous/ring/ring_owner.h"
 
 namespace muster::ring {

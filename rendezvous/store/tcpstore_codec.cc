@@ -4,7 +4,6 @@
 #include <bit>
 #include <cstring>
 #include <optional>
-#include <utility>
 
 #include "rendezvous/base/error.h"
 

@@ -1,7 +1,5 @@
 #include "rendezvous/store/waiters.h"
 
-#include <utility>
-
 #include "rendezvous/base/error.h"
 
 namespace muster {

@@ -5,7 +5,6 @@
 #include <exception>
 #include <new>
 #include <optional>
-#include <string>
 #include <string_view>
 
 #include "muster/training.h"

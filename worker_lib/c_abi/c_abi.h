@@ -4,7 +4,6 @@
 // thread's own.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <string>
 

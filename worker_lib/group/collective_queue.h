@@ -10,8 +10,6 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <optional>
-#include <vector>
 
 #include "worker_lib/backends/backend.h"
 #include "worker_lib/group/group_queue.h"

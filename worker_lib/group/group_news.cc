@@ -1,7 +1,6 @@
 // How a group learns that it has ended: from abort(), from its own backends, and from the watch.
 
 #include <algorithm>
-#include <chrono>
 #include <string>
 #include <vector>
 

@@ -1,6 +1,5 @@
 #include "worker_lib/group/group_state.h"
 
-#include <chrono>
 #include <utility>
 
 #include "worker_lib/failure_reports.h"

@@ -1,7 +1,6 @@
 #include "worker_lib/group/monitored_barrier.h"
 
 #include <algorithm>
-#include <chrono>
 #include <span>
 #include <string>
 #include <string_view>

@@ -12,7 +12,6 @@
 #include <functional>
 #include <mutex>
 #include <optional>
-#include <vector>
 
 #include "rendezvous/store/store_client.h"
 #include "worker_lib/failure.h"

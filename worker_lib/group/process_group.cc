@@ -2,7 +2,6 @@
 #include "muster/process_group.h"
 
 #include <algorithm>
-#include <utility>
 
 #include <fmt/format.h>
 

@@ -1,6 +1,5 @@
 #include "worker_lib/joining/contract_env.h"
 
-#include <cstdlib>
 #include <utility>
 #include <vector>
 

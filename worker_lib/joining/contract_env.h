@@ -4,10 +4,6 @@
 // and what contradicts it. Pure: the environment is a parameter.
 #pragma once
 
-#include <optional>
-#include <string>
-#include <string_view>
-
 #include "muster/init.h"
 #include "rendezvous/base/env_reader.h"
 #include "worker_lib/failure.h"

@@ -1,6 +1,5 @@
 #include "worker_lib/joining/failure_notice.h"
 
-#include <chrono>
 #include <utility>
 
 #include "rendezvous/base/contract.h"

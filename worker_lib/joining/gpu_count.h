@@ -2,7 +2,6 @@
 // must not pay for a CUDA context.
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <string>
 

@@ -1,7 +1,6 @@
 #include "worker_lib/joining/host_store.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
@@ -10,7 +9,6 @@
 #include <mutex>
 #include <system_error>
 #include <thread>
-#include <utility>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>

@@ -1,8 +1,6 @@
 #include "worker_lib/joining/identity.h"
 
 #include <algorithm>
-#include <string>
-#include <vector>
 
 namespace muster::worker {
 

@@ -1,14 +1,9 @@
 #include "worker_lib/joining/job.h"
 
-#include <atomic>
 #include <functional>
-#include <memory>
 #include <mutex>
-#include <optional>
 #include <thread>
 #include <utility>
-
-#include <fmt/format.h>
 
 #include "rendezvous/base/contract.h"
 #include "worker_lib/backends/backend.h"

@@ -2,11 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
-#include <functional>
-#include <optional>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -22,7 +18,6 @@
 #include "worker_lib/joining/meeting_round.h"
 #include "worker_lib/joining/meeting_text.h"
 #include "worker_lib/joining/own_address.h"
-#include "worker_lib/watch/process_life.h"
 
 namespace muster::worker {
 namespace {

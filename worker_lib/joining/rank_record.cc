@@ -1,6 +1,5 @@
 #include "worker_lib/joining/rank_record.h"
 
-#include <utility>
 #include <vector>
 
 #include "rendezvous/base/text.h"

@@ -1,7 +1,6 @@
 // Starting one rank: clone(CLONE_VM | CLONE_VFORK), since posix_spawn(3) cannot set a parent-death
 // signal before the program runs.
 #include <cerrno>
-#include <memory>
 
 #include <sched.h>
 #include <signal.h>

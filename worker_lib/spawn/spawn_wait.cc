@@ -8,7 +8,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include "rendezvous/base/process_end.h"
 #include "rendezvous/base/text.h"

@@ -79,7 +79,6 @@ struct StragglerFindings {
     std::optional<uint64_t> at = {};  // The last call that it made there,
     std::string last = {};            // and its name; none: it has no such group.
     std::string instead = {};         // Where it is in a circle: "barrier 4 of group world".
-    friend bool operator==(const Straggler&, const Straggler&) = default;
   };
   std::set<int> to_ask;                 // Needed, and not heard from yet.
   std::map<int, Straggler> stragglers;  // They hold up all others.

@@ -4,7 +4,6 @@
 #include <memory>
 #include <optional>
 #include <set>
-#include <utility>
 
 namespace muster::worker {
 namespace {

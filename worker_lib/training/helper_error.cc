@@ -1,7 +1,6 @@
 #include "worker_lib/training/helper_error.h"
 
 #include <memory>
-#include <utility>
 #include <vector>
 
 #include "worker_lib/joining/job.h"

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <string>
-#include <utility>
 
 #include "muster/error.h"
 #include "worker_lib/failure.h"

@@ -1,8 +1,6 @@
 #include "worker_lib/watch/process_life.h"
 
 #include <array>
-#include <cerrno>
-#include <csignal>
 #include <fstream>
 #include <vector>
 

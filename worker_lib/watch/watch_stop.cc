@@ -3,8 +3,6 @@
 #include <csignal>
 #include <utility>
 
-#include <pthread.h>
-
 #include "worker_lib/quiet_thread.h"
 
 namespace muster::worker {

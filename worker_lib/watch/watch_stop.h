@@ -6,7 +6,6 @@
 // thread; the query to the launcher's store has a thread of its own.
 #pragma once
 
-#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>

@@ -24,7 +24,6 @@
 // Leaving. A leaving rank stays until a rank that stays has passed that on: then all will know.
 #pragma once
 
-#include <compare>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -92,7 +91,6 @@ struct Dial {
   int rank = -1;
   uint16_t port = 0;  // On another node; 0: the one known since the set-up began.
   Instant until{};
-  friend bool operator==(const Dial&, const Dial&) = default;
 };
 struct Send {
   LinkId link = 0;
@@ -107,17 +105,13 @@ struct Hangup {
 struct Announce {  // To this process.
   Watch::News news;
   std::optional<Failure> told = {};  // For a death: why that rank was told to stop, as it said.
-  friend bool operator==(const Announce&, const Announce&) = default;
 };
 struct Started {  // All ranks are linked.
-  friend bool operator==(const Started&, const Started&) = default;
 };
 struct Failed {  // They never will be. Instead of Started, once.
   Failure failure;
-  friend bool operator==(const Failed&, const Failed&) = default;
 };
 struct Parted {  // The answer to Leave: all links may be closed.
-  friend bool operator==(const Parted&, const Parted&) = default;
 };
 
 // On a node with up to this many ranks, each holds a link to each.

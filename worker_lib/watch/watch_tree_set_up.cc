@@ -1,7 +1,6 @@
 // The set-up of the watch: Ready goes up the tree, Go comes down; or GiveUp ends it.
 #include <algorithm>
 #include <string>
-#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

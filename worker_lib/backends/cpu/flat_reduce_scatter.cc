@@ -2,7 +2,6 @@
 // ring where it is large; and all_to_all, always a pairwise exchange.
 #include <algorithm>
 #include <array>
-#include <cstring>
 
 #include "worker_lib/backends/cpu/flat_group.h"
 #include "worker_lib/backends/cpu/flat_ring.h"

@@ -16,8 +16,6 @@
 // rank of the node keeps waiting.
 #pragma once
 
-#include <memory>
-
 #include "worker_lib/backends/cpu/flat_group.h"
 #include "worker_lib/backends/cpu/hierarchy_layout.h"
 #include "worker_lib/backends/cpu/shm_group.h"

@@ -2,7 +2,6 @@
 // members, so each local rank can have a column of its own.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "worker_lib/members.h"

@@ -1,9 +1,7 @@
 #include "worker_lib/backends/cpu/p2p_engine.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
-#include <new>
 #include <utility>
 
 #include <fmt/format.h>

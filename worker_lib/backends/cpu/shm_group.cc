@@ -12,7 +12,6 @@
 #include "worker_lib/backends/cpu/shm_progress.h"
 #include "worker_lib/backends/cpu/shm_reduction.h"
 #include "worker_lib/backends/cpu/shm_regions.h"
-#include "worker_lib/backends/cpu/shm_routes.h"
 #include "worker_lib/call_word.h"
 
 namespace muster::worker {

@@ -13,8 +13,6 @@
 
 #include <cstddef>
 #include <memory>
-#include <optional>
-#include <string>
 #include <vector>
 
 #include "worker_lib/backends/backend.h"

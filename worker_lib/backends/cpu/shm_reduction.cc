@@ -4,7 +4,6 @@
 #include <cstring>
 #include <vector>
 
-#include "rendezvous/base/error.h"
 #include "worker_lib/backends/cpu/shm_copy.h"
 #include "worker_lib/reduction/reduce_kernels.h"
 

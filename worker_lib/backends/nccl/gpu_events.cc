@@ -1,7 +1,5 @@
 #include "worker_lib/backends/nccl/gpu_events.h"
 
-#include <utility>
-
 namespace muster::worker {
 
 GpuEvents::~GpuEvents() {

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <future>
 #include <thread>
-#include <utility>
 
 #include <fmt/format.h>
 

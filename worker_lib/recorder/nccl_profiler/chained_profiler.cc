@@ -1,7 +1,6 @@
 #include "worker_lib/recorder/nccl_profiler/chained_profiler.h"
 
 #include <cstring>
-#include <string_view>
 
 #include <dlfcn.h>
 #include <fmt/format.h>
