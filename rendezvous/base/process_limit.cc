@@ -67,8 +67,8 @@ std::string call_failed(std::string_view call, int error) {
     why = "this kernel, or a sandbox such as an old seccomp profile, refuses it";
   if (error == EAGAIN) {
     const std::string limit = process_limit_met();
-    why = limit.empty() ? "no room for another process or thread: see kernel.threads-max, "
-                          "kernel.pid_max and the memory"
+    why = limit.empty() ? "no room for another process or thread: see the memory (`ulimit -v`), "
+                          "kernel.threads-max and kernel.pid_max"
                         : limit + ": raise it, or start fewer workers or threads";
   }
   return fmt::format("{} failed: {}{}", call, std::strerror(error),

@@ -105,7 +105,7 @@ TEST(QueuedWork, WhereNoThreadCanBeMadeTheGroupFailsAndTheWorkIsComplete) {
   const std::optional<Outcome<>> outcome = work->outcome();
   ASSERT_TRUE(outcome && !*outcome);
   EXPECT_TRUE(
-      outcome->error().message.starts_with("barrier of group world: cannot start a thread: "))
+      outcome->error().message.starts_with("barrier of group world: starting a thread failed: "))
       << outcome->error().message;
   EXPECT_EQ(outcome->error().ranks, std::vector<GlobalRank>{{3}});
   EXPECT_TRUE(state->failed());

@@ -219,7 +219,7 @@ TEST_F(ScriptedTransfers, WhereNoThreadCanBeMadeNothingIsLeftUnderWay) {
     const auto works = engine_.begin({of(OpKind::recv, got, 1)}, after(seconds{60}));
     ASSERT_FALSE(works);
     EXPECT_EQ(works.error().code, ErrorCode::system);
-    EXPECT_THAT(works.error().message, HasSubstr("cannot start a thread: "));
+    EXPECT_THAT(works.error().message, HasSubstr("starting a thread failed: "));
   }
   script_.bring(1, {8});
   std::vector<int32_t> sent(1);
