@@ -344,7 +344,9 @@ Duration Membership::silence_limit(const Node& node) const {
 }
 
 Duration Membership::grace(const Node& node) const {
-  if (stage_ == Stage::ended) return silence_limit(node);  // It dials anew, to hear of the end.
+  // It dials anew: to hear of the end, or since this host was away and may have been given up.
+  const bool was_away = awake_since_ != Instant{} && now_ - awake_since_ < job_->lease;
+  if (stage_ == Stage::ended || was_away) return silence_limit(node);
   const bool fixed = is_fixed(*job_);
   const bool is_needed = fixed && tally_.guests == 0 && may_be_waited_for(node);
   // Planted: as where others can go on without it.

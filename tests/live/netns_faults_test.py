@@ -243,6 +243,7 @@ class Partitions(NetnsTest):
         self.cluster.cut(1)
         self.said(self.jobs[0], "this node lost its network: no sign of any other node for 3 s")
         self.cluster.heal(1)
+        self.wait_starts(6)
         self.whole_world(3)
         self.assertNotIn("was lost", self.all_errors())
         self.finish()
