@@ -158,7 +158,8 @@ void Member::on(Instant now, const member::ConnectionFailed& event) {
                       "this node stood still for longer than its lease: others may have its place");
   }
   if (!event.refused) return;
-  if (join_.last_epoch > 0 && !options_.others_may_host && !host_is_gone_) {
+  const bool job_ran = join_.last_epoch > 0 || is_spare_;
+  if (job_ran && !options_.others_may_host && !host_is_gone_) {
     host_is_gone_ = true;
     give_up_at_ = std::min(give_up_at_, now + 2 * lease_);
   }

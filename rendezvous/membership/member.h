@@ -286,6 +286,7 @@ class Member {
   Instant retry_at_ = kNever;    // While pausing.
   Instant beat_at_ = kNever;     // While joined.
   Instant give_up_at_ = kNever;  // Unless a host is reached before.
+  bool is_spare_ = false;        // Others run while it waits.
   bool host_is_gone_ = false;    // Its port has refused us since we lost it.
   uint64_t stood_still_ = 0;     // For longer than a lease, after this report; answered since: 0.
   bool gave_round_up_ = false;   // The newest round's workers were stopped without an order.

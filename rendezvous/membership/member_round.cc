@@ -32,6 +32,7 @@ void Member::hear(Instant now, const membership::Order& message) {
 
 void Member::obey(Instant now, const membership::Wait& what) {
   gave_round_up_ = false;
+  is_spare_ = what.spare;
   wait_text_ = what.text;
   if (!what.text.empty() && !going()) out_->push_back(member::Say{what.text});
   send_report(now);
@@ -48,7 +49,7 @@ void Member::obey(Instant now, const membership::Round& what) {
   report_.evidence.reset();
   failure_sent_ = evidence_sent_ = 0;
   evidence_arrived_ = false;
-  gave_round_up_ = false;
+  gave_round_up_ = is_spare_ = false;
   wait_text_.clear();
   rank_refused_at_.reset();
   round_instance_ = host_instance_;

@@ -488,8 +488,9 @@ void Membership::lose(Node& node) {
     return lease(node, instant_after(now_, job_->lease), job_->lease);
   const bool loses = stage_ != Stage::ended && (stage_ != Stage::forming || after_stop_);
   const bool cut_off = loses && is_cut_off();
-  const bool elastic = job_->nodes_min > 1 && job_->nodes_min < job_->nodes_max;
-  if (cut_off && elastic && !keeps_places_ && !options_.may_be_followed) return keep_places();
+  const bool others_may_go_on = job_->nodes_min > 1 && !is_fixed(*job_);
+  if (cut_off && others_may_go_on && !keeps_places_ && !options_.may_be_followed)
+    return keep_places();
   const std::string text = lost_text(node, cut_off);
   note(text);
   const bool was_member = node.member;

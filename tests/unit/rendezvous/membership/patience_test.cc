@@ -134,6 +134,17 @@ TEST(Patience, AHostThatLosesAllAtOnceDoubtsItself) {
   EXPECT_THAT(m.live(milliseconds{100}, {"a", "b"}), HasSubstr("c (node rank 2) was lost"));
 }
 
+TEST(Patience, AHostWithASpareDoubtsItselfAsWell) {
+  MembershipDriver m(2, 2);
+  m.job.spares = 1;
+  run_with_host(m, {"a", "b"});
+  m.job.is_host = false;
+  m.join("c");
+  m.ready("c");
+  EXPECT_THAT(m.live(seconds{60}, {"a"}), HasSubstr("this node lost its network"));
+  EXPECT_EQ(m.again("b"), "Say{this node has its network again}");
+}
+
 TEST(Patience, AHostThatLosesOneLooksAtItsOwnLinks) {
   for (const bool is_down : {false, true}) {
     Membership::Options options;
@@ -260,6 +271,21 @@ TEST(Patience, AHostThatIsGoneIsWaitedForTwoLeases) {
   said = hear_nothing(member, seconds{60}, true);
   EXPECT_THAT(said, testing::EndsWith("GaveUp"));
   EXPECT_LT(member.now(), Instant{seconds{1 + 31}});
+}
+
+TEST(Patience, ASpareWaitsForAHostThatIsGoneAsLongAsMembersDo) {
+  for (const bool is_spare : {false, true}) {
+    MemberDriver member;
+    member.dial();
+    member.hear(membership::Welcome{
+        .host_instance = MemberDriver::kHost, .lease = seconds{3}, .heartbeat = seconds{1}});
+    member.step(member::ReadyForRound{});
+    member.order(membership::Wait{is_spare, ""});
+    member.step(connection_lost("reset"));
+    hear_nothing(member, seconds{30}, true);
+    EXPECT_EQ(member.machine().over(), is_spare) << "before the first round a host may start late";
+    EXPECT_EQ(member.now() < Instant{seconds{8}}, is_spare);
+  }
 }
 
 TEST(Patience, AnAgentThatStoodStillAndWasReplacedStopsItsWorkersFirst) {
