@@ -296,7 +296,7 @@ TEST(Cause, IsNotMemoryWhereTheKernelKilledSomebodyElsesProcess) {
   evidence.oom_victims = {{815, "chrome"}};
   evidence.machine_oom_kills = 1;
   for (const std::string& words : {named, std::string("RuntimeError: loader ended with -9"),
-                                  std::string("ValueError: wrong shape (4, -96)")}) {
+                                   std::string("ValueError: wrong shape (4, -96)")}) {
     EXPECT_EQ(of_last_words(words, evidence).kind, FailureClass::user) << words;
   }
   evidence.oom_kills = 1;  // In a cgroup that others use as well.
