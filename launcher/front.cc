@@ -101,7 +101,7 @@ class TerminalModes {
 std::string what_keeps(pid_t pid) {
   for (const ProcessEntry& process : descendants_of(getpid(), {})) {
     if (process.pid != pid) continue;
-    // Of a process whose first thread has ended, another one hangs.
+    // The first thread has ended, and another one hangs.
     const bool is_ending = process.state == 'Z' && !is_over(process);
     if (process.state == 'D' || is_ending)
       return "it hangs in the kernel, as on a disk that does not answer";

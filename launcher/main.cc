@@ -127,7 +127,7 @@ int launch(const ParsedCommandLine& line, const Environment& environment) {
     context.descriptor_limit = *descriptor_limit;
     try {
       return run_agent(input, context);
-    } catch (const std::system_error& error) {  // Of a thread, mostly.
+    } catch (const std::system_error& error) {  // Mostly a thread could not be started.
       return complain(
           {ExitCode::environment, "cannot go on: " + call_failed("a call", error.code().value())});
     } catch (const std::exception& error) {

@@ -11,8 +11,8 @@
 namespace muster {
 
 struct HiddenJob {
-  pid_t pid = 0;         // Of its front.
-  bool foreign = false;  // Of another user.
+  pid_t pid = 0;         // The front's.
+  bool foreign = false;  // It belongs to another user.
   std::string why;       // With what to do.
 };
 

@@ -66,7 +66,7 @@ struct WorkerStreams {
 // What one worker of an attempt has printed, once all of it has been read.
 struct WorkerPrinted {
   std::string err_tail;                 // The last 64 KiB of its stderr, any bytes.
-  std::string out_tail;                 // Of stdout, if stderr is empty and no file has it.
+  std::string out_tail;                 // As much of stdout, if stderr is empty and no file has it.
   uint64_t err_total = 0;               // All bytes of its stderr.
   uint64_t err_total_before_stop = 0;   // Those up to mark_stop(); all, if that was not called.
   ArrivalTimes err_times;               // Empty if the worker writes to its log file itself.

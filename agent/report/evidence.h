@@ -39,7 +39,7 @@ struct EvidenceRequest {
   int signal = 0;  // The signal that killed it; 0: none. A core is looked for only after a signal.
   bool core_dumped = false;
   std::string comm;     // Its name in the kernel (15 bytes); empty: unknown.
-  std::string cwd;      // Of the worker; base of a relative core pattern.
+  std::string cwd;      // The worker's; base of a relative core pattern.
   std::string log_dir;  // Empty: do not check its disk.
   KernelLog* kernel_log = nullptr;
   std::string proc_root = "/proc";

@@ -88,7 +88,7 @@ struct HostEvidence {
   std::vector<OomVictim> oom_victims;  // All in the kernel log, also other people's processes.
   bool stack_overflow = false;         // According to the kernel log.
   std::optional<Xid> xid;              // Logged during the attempt.
-  int64_t memory_limit_bytes = 0;      // Of that cgroup; 0: unknown or unlimited.
+  int64_t memory_limit_bytes = 0;      // That cgroup's; 0: unknown or unlimited.
   int64_t shm_free_bytes = -1;         // /dev/shm; -1: not checked.
   int64_t shm_total_bytes = 0;
   std::string core_path;     // An existing core file of this worker.

@@ -9,7 +9,7 @@
 
 namespace muster {
 
-// Of a worker that SIGKILL ended, and not by muster.
+// Says why SIGKILL ended a worker to which muster had not sent it.
 Cause classify_kill(const WorkerFailure& failure, const HostEvidence& evidence);
 
 // Whether `words` say that a process of the program's own was killed: by SIGKILL, or all of a

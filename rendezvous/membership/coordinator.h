@@ -45,7 +45,7 @@ class Coordinator {
     std::string secret;             // Random; see AgentSession.
     std::string token;              // Empty: none is required.
     membership::Past past;          // Of job_id.
-    std::string hint;               // Of job_id: see HostedJob.
+    std::string hint;               // For job_id: see HostedJob.
     // A round of job_id is to begin, once grant() says so. Null: at once.
     std::function<void(const membership::Formed&)> round_wanted;
     // job_id is to end, once grant_ending() says so. Null: at once.

@@ -70,7 +70,7 @@ std::optional<Refused> contradiction(const Join& join, const Join& job) {
                              quiet_name(job.program), quiet_name(job.host_name), kOwnId)};
 }
 
-// Of `join`. A host may reach itself by loopback: the other has dialled its address.
+// The address in `join`. A host may reach itself by loopback: the other has dialled its address.
 const std::string& address_towards(const Join& other, const Join& join) {
   return join.is_host && is_loopback(join.advertised) ? other.dialled : join.advertised;
 }

@@ -11,7 +11,7 @@ namespace {
 
 // Comes first: texts of other versions are not decoded.
 constexpr std::string_view kRankProgressVersion = "muster progress 2";
-// Of lists and names: no text has so many elements or bytes.
+// Bounds lists and names: no text has so many elements or bytes.
 constexpr uint32_t kProgressMax = 1 << 20;
 
 constexpr int kRankNumberMax = std::numeric_limits<int>::max();
