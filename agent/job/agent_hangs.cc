@@ -7,6 +7,7 @@
 #include "agent/hang/limits_of_spec.h"
 #include "agent/job/agent_loop.h"
 #include "agent/report/text.h"
+#include "rendezvous/base/machine.h"
 
 namespace muster {
 namespace {

@@ -15,6 +15,7 @@
 #include "agent/job/rendezvous_options.h"
 #include "agent/output/fields.h"
 #include "rendezvous/base/contract.h"
+#include "rendezvous/base/machine.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/membership/random_ids.h"
 

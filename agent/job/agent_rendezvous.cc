@@ -20,6 +20,7 @@
 #include "agent/process/process_tree.h"
 #include "agent/report/failure_wire.h"
 #include "rendezvous/base/contract.h"
+#include "rendezvous/base/machine.h"
 #include "rendezvous/membership/job_token.h"
 #include "rendezvous/net/call_after.h"
 #include "rendezvous/net/drive.h"

@@ -13,6 +13,7 @@
 #include "agent/job/node_setup.h"
 #include "agent/job/rendezvous_options.h"
 #include "rendezvous/backends/rendezvous.h"
+#include "rendezvous/base/machine.h"
 #include "rendezvous/membership/job_token.h"
 #include "rendezvous/net/call_after.h"
 

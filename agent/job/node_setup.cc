@@ -139,12 +139,6 @@ Result<NodeSetup> set_up_node(const LaunchSpec& spec, const Environment& environ
   return setup;
 }
 
-std::string own_hostname() {
-  std::array<char, 256> name{};
-  gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
-
 DescriptorNeeds DescriptorNeeds::of(const LaunchSpec& spec) {
   DescriptorNeeds needs;
   needs.other_nodes = spec.rendezvous.nnodes_max - 1 + spec.rendezvous.spares;

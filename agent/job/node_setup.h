@@ -28,9 +28,6 @@ struct NodeSetup {
 Result<NodeSetup> set_up_node(const LaunchSpec& spec, const Environment& environment,
                               std::optional<DeviceReport> devices);
 
-// This machine's host name (gethostname).
-std::string own_hostname();
-
 // What determines how many descriptors a node needs at a time.
 struct DescriptorNeeds {
   int workers = 1;

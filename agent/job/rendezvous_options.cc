@@ -5,6 +5,7 @@
 #include "rendezvous/backends/job_ports.h"
 #include "rendezvous/base/hex.h"
 #include "rendezvous/base/mac.h"
+#include "rendezvous/base/machine.h"
 #include "rendezvous/base/text.h"
 
 namespace muster {
@@ -37,6 +38,7 @@ membership::Join own_join(const LaunchSpec& spec, const NodeFacts& node) {
   const RendezvousSpec& rendezvous = spec.rendezvous;
   membership::Join join;
   join.host_name = node.host_name;
+  join.machine = machine_identity();
   join.node_rank = rendezvous.node_rank;
   join.slots = node.workers;
   join.role = spec.role;

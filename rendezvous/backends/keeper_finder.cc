@@ -1,26 +1,16 @@
 #include "rendezvous/backends/keeper_finder.h"
 
-#include <fstream>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 
+#include "rendezvous/base/machine.h"
 #include "rendezvous/membership/random_ids.h"
 #include "rendezvous/net/interfaces.h"
 
 namespace muster {
 namespace {
-
-// The boot and the network namespace: processes that agree on both share 127.0.0.1.
-std::string machine_identity() {
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  struct stat info{};
-  const bool known = stat("/proc/self/ns/net", &info) == 0;
-  return fmt::format("{}/{}", boot, known ? info.st_ino : 0);
-}
 
 std::optional<IpAddress> chosen_address(const KeeperFinder::Options& options) {
   if (options.local_addr) return IpAddress::parse(*options.local_addr);

@@ -67,6 +67,7 @@ void fields(auto& a, Like<Join> auto& m) {
   a.integer(m.agent.high);
   a.integer(m.agent.low);
   a.text(m.host_name, kNameBytesMax);
+  a.text(m.machine, kNameBytesMax);
   a.maybe(m.node_rank, [&](auto& value) { a.number(value, 0, kNodesMax); });
   a.number(m.slots, 1, kSlotsMax);
   a.text(m.role, kNameBytesMax);

@@ -37,7 +37,7 @@ namespace muster::membership {
 
 // The first bytes of an agent's connection; the version follows in the Hello.
 inline constexpr std::string_view kMagic = "MSTR";
-inline constexpr uint16_t kProtocolVersion = 8;
+inline constexpr uint16_t kProtocolVersion = 9;
 
 inline constexpr size_t kJobIdBytesMax = 1024;
 inline constexpr size_t kNameBytesMax = 1024;  // Host names, addresses, roles.
@@ -88,6 +88,7 @@ struct Hello {
 struct Join {
   AgentId agent;
   std::string host_name;
+  std::string machine;           // machine_identity() of base/machine.h.
   std::optional<int> node_rank;  // --node-rank, if given.
   int slots = 1;                 // Workers on this node.
   std::string role;

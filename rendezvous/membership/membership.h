@@ -252,6 +252,8 @@ class Membership {
     int guests = 0;   // Staying, and not of the epoch: one may replace a node that is lost.
   };
 
+  using HostAndMachine = std::pair<std::string, std::string>;
+
   struct Node {
     membership::Join join;
     uint64_t arrival = 0;  // Smaller for nodes that came first.
@@ -323,6 +325,7 @@ class Membership {
   void say_differences(const membership::Join& join);
   Node& admit(const membership::Join& join);
   void tell_apart(Node& node);
+  void rename(const HostAndMachine& known, std::string& shown, const membership::Join& other);
   void attach(Node& node, const membership::Joined& event);
   void detach(Node& node);
   void evict_from_line(const Node& holder);
@@ -427,7 +430,7 @@ class Membership {
   std::map<membership::ConnectionId, membership::AgentId> by_connection_;
   std::set<std::pair<Instant, membership::AgentId>> leases_;
   std::map<int, std::vector<membership::AgentId>> claims_;  // The agents that claim each node rank.
-  std::map<std::string, membership::AgentId> named_;        // The newest of each host name.
+  std::map<HostAndMachine, std::string> shown_names_;       // Of each, as others see it.
   std::set<std::string> texts_;  // What its nodes run, where that is a text: digests.
   Tally tally_;
   uint64_t arrivals_ = 0;

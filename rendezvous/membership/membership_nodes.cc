@@ -70,9 +70,10 @@ std::optional<Refused> contradiction(const Join& join, const Join& job) {
                              quiet_name(job.program), quiet_name(job.host_name), kOwnId)};
 }
 
-// The address in `join`. A host may reach itself by loopback: the other has dialled its address.
-const std::string& address_towards(const Join& other, const Join& join) {
-  return join.is_host && is_loopback(join.advertised) ? other.dialled : join.advertised;
+// A host may reach itself by loopback: the other has dialled its address.
+std::string name_with_address(const Join& join, const Join& other) {
+  const bool is_local = join.is_host && is_loopback(join.advertised);
+  return fmt::format("{:.40} ({})", join.host_name, is_local ? other.dialled : join.advertised);
 }
 
 bool same_but_for_nodes(const Join& a, const Join& b) {
@@ -248,19 +249,32 @@ Membership::Node& Membership::admit(const Join& join) {
 }
 
 // Machines of one name, as containers have, are told apart by address; agents of one machine are
-// not.
+// not, although they may have dialled from addresses of either family.
 void Membership::tell_apart(Node& node) {
-  if (named_.size() >= kKnownMax) named_.clear();
-  const std::string name = node.join.host_name;
-  const auto found = nodes_.find(std::exchange(named_[name], node.join.agent));
-  if (found == nodes_.end()) return;
-  Join& other = found->second.join;
-  const std::string& here = address_towards(other, node.join);
-  const std::string& there = address_towards(node.join, other);
-  if (here == there && other.host_name == name) return;
-  node.join.host_name = fmt::format("{:.40} ({})", name, here);
-  other.host_name = fmt::format("{:.40} ({})", name, there);
-  if (job_->agent == other.agent) job_->host_name = other.host_name;
+  Join& join = node.join;
+  if (shown_names_.size() >= kKnownMax) shown_names_.clear();
+  auto shown = shown_names_.find({join.host_name, join.machine});
+  if (shown == shown_names_.end()) {
+    const auto first = shown_names_.lower_bound({join.host_name, ""});
+    const bool is_shared = first != shown_names_.end() && first->first.first == join.host_name;
+    if (is_shared && first->second == join.host_name) rename(first->first, first->second, join);
+    shown = shown_names_.emplace(std::pair{join.host_name, join.machine}, join.host_name).first;
+    if (is_shared) shown->second = name_with_address(join, *job_);
+  }
+  join.host_name = shown->second;
+}
+
+// The nodes of the one machine that had this name until `other` came.
+void Membership::rename(const HostAndMachine& known, std::string& shown, const Join& other) {
+  const auto is_known = [&known](const Join& join) {
+    return HostAndMachine{join.host_name, join.machine} == known;
+  };
+  for (auto& [agent, node] : nodes_) {
+    if (agent == other.agent || !is_known(node.join)) continue;
+    if (shown == known.first) shown = name_with_address(node.join, other);
+    node.join.host_name = shown;
+  }
+  if (is_known(*job_)) job_->host_name = shown;
 }
 
 // A known agent on a new connection, or a new agent on its first.

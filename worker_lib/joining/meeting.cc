@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include "rendezvous/base/machine.h"
 #include "rendezvous/base/random.h"
 #include "rendezvous/net/connect.h"
 #include "worker_lib/joining/callers_store.h"
@@ -154,7 +155,7 @@ MeetingRecord own_meeting_record() {
   MeetingRecord record;
   record.node = node_identity();
   record.life = life_of_process(getpid());
-  record.host = own_host_name();
+  record.host = own_hostname();
   return record;
 }
 
@@ -418,7 +419,7 @@ Outcome<Met> meet_through_store(const Identity& self, const MeetingOptions& opti
 
 RankRecord own_record(int rank, std::string address) {
   const ProcessLife life = life_of_process(getpid());
-  return {{GlobalRank{rank}, node_identity(), own_host_name(), life.pid, std::move(address)}, life};
+  return {{GlobalRank{rank}, node_identity(), own_hostname(), life.pid, std::move(address)}, life};
 }
 
 Outcome<StoreClient> StoreAccess::connect(Deadline deadline) const {

@@ -1,34 +1,19 @@
 #include "worker_lib/watch/process_life.h"
 
 #include <array>
-#include <fstream>
 #include <vector>
 
 #include <fmt/format.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
+#include "rendezvous/base/machine.h"
 #include "rendezvous/base/process_stat.h"
 #include "rendezvous/base/text.h"
 
 namespace muster::worker {
 namespace {
 
-// The number in the brackets of "net:[4026531840]".
-uint64_t namespace_number(const char* kind) {
-  struct stat info{};
-  const std::string path = fmt::format("/proc/self/ns/{}", kind);
-  return stat(path.c_str(), &info) == 0 ? info.st_ino : 0;
-}
-
-std::string boot_identity() {
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  return boot.empty() ? "host:" + own_host_name() : boot;
-}
-
 bool is_visible_here(const ProcessLife& life) {
-  return life.boot == boot_identity() && life.pid_namespace == namespace_number("pid") &&
+  return life.boot == boot_identity() && life.pid_namespace == own_namespace("pid") &&
          life.pid_namespace != 0 && life.started != 0;
 }
 
@@ -54,7 +39,7 @@ std::optional<ProcessLife> ProcessLife::parse(std::string_view text) {
 }
 
 ProcessLife life_of_process(int pid) {
-  return {boot_identity(), namespace_number("pid"), pid, start_ticks(stat_fields(pid))};
+  return {boot_identity(), own_namespace("pid"), pid, start_ticks(stat_fields(pid))};
 }
 
 bool surely_lives(const ProcessLife& life) {
@@ -80,14 +65,7 @@ bool is_exiting(int pid) {
 }
 
 std::string node_identity() {
-  return fmt::format("{}/{}/{}", boot_identity(), namespace_number("net"),
-                     namespace_number("user"));
-}
-
-std::string own_host_name() {
-  std::array<char, 256> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 && name[0] != '\0' ? name.data()
-                                                                           : "unknown host";
+  return fmt::format("{}/{}", machine_identity(), own_namespace("user"));
 }
 
 }  // namespace muster::worker

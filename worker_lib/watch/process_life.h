@@ -43,6 +43,4 @@ bool is_exiting(int pid);
 // kernel, same network namespace; same user namespace too, so that user ids mean the same.
 std::string node_identity();
 
-std::string own_host_name();
-
 }  // namespace muster::worker

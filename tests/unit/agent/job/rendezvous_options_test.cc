@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "rendezvous/base/machine.h"
+
 namespace muster {
 namespace {
 
@@ -107,6 +109,7 @@ TEST(MeetingOptionsOf, TheNodeIntroducesItselfWithAllItWasTold) {
   spec.rendezvous.times.lease_s = 1.5;
   membership::Join join;
   join.host_name = "node-a";
+  join.machine = machine_identity();
   join.node_rank = 2;
   join.slots = 4;
   join.role = "trainer";

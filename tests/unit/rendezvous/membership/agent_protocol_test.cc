@@ -20,6 +20,7 @@ Join full_join() {
   Join join;
   join.agent = {0x0123456789abcdef, 0xfedcba9876543210};
   join.host_name = "node-10.cluster";
+  join.machine = "boot/4026531840";
   join.node_rank = 3;
   join.slots = 8;
   join.role = "trainer";
@@ -264,12 +265,12 @@ TEST(AgentProtocol, BytesMayComeInAnyPortions) {
 
 TEST(AgentProtocol, OfAnotherVersionOnlyTheNumberIsRead) {
   std::string frame = bytes_of(AgentMessage{Hello{kProtocolVersion, "job", {}}});
-  frame[5] = 9;              // The version.
+  frame[5] = 77;             // The version.
   frame.append("whatever");  // Fields that we know nothing of.
   frame[0] = static_cast<char>(frame[0] + 8);
   FrameReader<AgentMessage> reader;
   reader.feed(frame);
-  EXPECT_EQ(reader.next().value(), AgentMessage(Hello{9, "", {}}));
+  EXPECT_EQ(reader.next().value(), AgentMessage(Hello{77, "", {}}));
 }
 
 TEST(AgentProtocol, ALongTextIsCutBetweenTwoCharacters) {
@@ -332,6 +333,7 @@ TEST(AgentProtocol, WhatIsNoFrameOfOursIsNamedAndNothingFollowsIt) {
   no_flag[25] = 2;
   std::string no_phase = report;
   no_phase[24] = 5;
+  const std::string kVersion(1, static_cast<char>(kProtocolVersion));
   const Broken cases[] = {
       {"an empty frame", std::string(4, '\0'), "a frame of 0 bytes"},
       {"a huge frame", std::string("\xff\xff\xff\xff", 4), "a frame of 4294967295 bytes"},
@@ -342,9 +344,9 @@ TEST(AgentProtocol, WhatIsNoFrameOfOursIsNamedAndNothingFollowsIt) {
       {"too long", frame_of(3, report + "x"), "more bytes than it should have"},
       {"a flag of 2", frame_of(3, no_flag), "a flag that is neither 0 nor 1"},
       {"an unknown phase", frame_of(3, no_phase), "an unknown kind"},
-      {"a text longer than allowed", frame_of(1, std::string("\x08\0\xff\xff\0\0", 6)),
+      {"a text longer than allowed", frame_of(1, kVersion + std::string("\0\xff\xff\0\0", 5)),
        "a text that is too long"},
-      {"a text longer than the frame", frame_of(1, std::string("\x08\0\x09\0\0\0ab", 8)),
+      {"a text longer than the frame", frame_of(1, kVersion + std::string("\0\x09\0\0\0ab", 7)),
        "fewer bytes than it should have"},
   };
   for (const Broken& broken : cases) {

@@ -66,39 +66,44 @@ TEST(MembershipNodes, ComeByRankWithTheirWorkersAndThenTheOthersByName) {
 }
 
 Join join_as(const MembershipDriver& m, uint64_t agent, const std::string& host_name,
-             const std::string& address) {
+             const std::string& address, const std::string& machine) {
   Join join = m.job;
   join.agent = {1, agent};
   join.host_name = host_name;
   join.advertised = address;
+  join.machine = machine;
   return join;
 }
 
 TEST(MembershipNodes, OfEqualNamesAreToldApartByAddress) {
   MembershipDriver m(4, 4);
-  Join host = join_as(m, 1, "pod", "127.0.0.1");
+  Join host = join_as(m, 1, "pod", "127.0.0.1", "A");
   host.is_host = true;
   host.dialled = "127.0.0.1";
   m.step(Joined{1, host});
-  m.step(Joined{2, join_as(m, 2, "other", "10.0.0.9")});
+  m.step(Joined{2, join_as(m, 2, "other", "10.0.0.9", "B")});
   m.job.arguments = "2";
-  EXPECT_EQ(m.hear(Joined{3, join_as(m, 3, "pod", "10.0.0.7")}),
+  EXPECT_EQ(m.hear(Joined{3, join_as(m, 3, "pod", "10.0.0.7", "C")}),
             "Say{pod (10.0.0.7) runs the program with other arguments than pod (10.0.0.1)}");
   EXPECT_EQ(
       m.status(),
       "0 of 4 nodes; not ready yet: other, pod (10.0.0.1), pod (10.0.0.7); gives up in 600 s");
 }
 
-TEST(MembershipNodes, OfOneMachineHaveItsNameAlone) {
-  MembershipDriver m(3, 3);
-  Join host = join_as(m, 1, "vm", "127.0.0.1");
+TEST(MembershipNodes, OfOneMachineHaveOneNameWhicheverAddressesTheyDialledFrom) {
+  MembershipDriver m(5, 5);
+  Join host = join_as(m, 1, "vm", "127.0.0.1", "A");
   host.is_host = true;
+  host.dialled = "127.0.0.1";
   m.step(Joined{1, host});
-  m.step(Joined{2, join_as(m, 2, "vm", "10.0.0.1")});
-  EXPECT_EQ(m.status(), "0 of 3 nodes; not ready yet: vm, vm; gives up in 600 s");
-  m.step(Joined{3, join_as(m, 3, "vm", "10.0.0.2")});
+  m.step(Joined{2, join_as(m, 2, "vm", "10.0.0.1", "A")});
+  m.step(Joined{3, join_as(m, 3, "vm", "fd00::1", "A")});
+  EXPECT_EQ(m.status(), "0 of 5 nodes; not ready yet: vm, vm, vm; gives up in 600 s");
+  m.step(Joined{4, join_as(m, 4, "vm", "10.0.0.2", "B")});
+  m.step(Joined{5, join_as(m, 5, "vm", "fd00::2", "B")});
   EXPECT_EQ(m.status(),
-            "0 of 3 nodes; not ready yet: vm, vm (10.0.0.1), vm (10.0.0.2); gives up in 600 s");
+            "0 of 5 nodes; not ready yet: vm (10.0.0.1), vm (10.0.0.1), vm (10.0.0.1), vm "
+            "(10.0.0.2), vm (10.0.0.2); gives up in 600 s");
 }
 
 TEST(MembershipNodes, SayWhatEachOneDoesInEveryStage) {

@@ -11,6 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "rendezvous/base/machine.h"
+
 namespace muster::worker {
 namespace {
 
@@ -93,7 +95,7 @@ TEST(ProcessLife, AStoppedProcessIsStoppedUntilItGoesOnOrEnds) {
 TEST(ProcessLife, TheHostIsCalledAsItCallsItself) {
   std::array<char, 256> name{};
   ASSERT_EQ(gethostname(name.data(), name.size() - 1), 0);
-  EXPECT_EQ(own_host_name(), name.data());
+  EXPECT_EQ(own_hostname(), name.data());
 }
 
 }  // namespace
