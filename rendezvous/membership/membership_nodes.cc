@@ -505,6 +505,8 @@ void Membership::lose(Node& node) {
   const bool others_may_go_on = job_->nodes_min > 1 && !is_fixed(*job_);
   if (cut_off && others_may_go_on && !keeps_places_ && !options_.may_be_followed)
     return keep_places();
+  // Another host may have formed a round without this node, or the others wait for it.
+  if (cut_off && others_may_go_on && options_.may_be_followed) awaits_enough_ = true;
   const std::string text = lost_text(node, cut_off);
   note(text);
   const bool was_member = node.member;
@@ -512,13 +514,13 @@ void Membership::lose(Node& node) {
   if (was_member || !node.left) depart(node, StopWhy::lost, text);
   drop(node, true);
   if (!was_member) return;
-  formed_too_soon_ = was_new && tally_.stays < job_->nodes_min;
+  if (was_new && tally_.stays < job_->nodes_min) awaits_enough_ = true;
   if (stage_ == Stage::running && tally_.members > 0 && tally_.done == tally_.members)
     return say(text + "; all workers of the other nodes have exited with 0");
   if (stage_ == Stage::opening || stage_ == Stage::running) return begin_stop(StopWhy::lost, text);
   // After a failure the judge decides whether the loss is its reason.
   const bool failed = failure_.has_value();
-  if (stage_ == Stage::stopping && !failed && !formed_too_soon_ && tally_.stays < job_->nodes_min)
+  if (stage_ == Stage::stopping && !failed && !awaits_enough_ && tally_.stays < job_->nodes_min)
     end_short_of_nodes();
 }
 

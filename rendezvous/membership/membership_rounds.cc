@@ -18,7 +18,7 @@ using namespace membership;  // NOLINT: the words of the protocol
 void Membership::begin_forming(bool after_stop) {
   stage_ = Stage::forming;
   after_stop_ = after_stop;
-  formed_too_soon_ = false;
+  awaits_enough_ = false;
   failure_.reset();
   departure_.reset();
   forget_evidence();
@@ -198,7 +198,7 @@ void Membership::depart(const Node& node, StopWhy why, std::string text) {
 
 void Membership::begin_stop(StopWhy why, std::string text) {
   stage_ = Stage::stopping;
-  if (why == StopWhy::lost && !formed_too_soon_ && tally_.stays < job_->nodes_min)
+  if (why == StopWhy::lost && !awaits_enough_ && tally_.stays < job_->nodes_min)
     return end_short_of_nodes();
   text += what_next_text(why);
   note(fmt::format("epoch {} is stopped: {}", epoch_, text));
@@ -285,10 +285,10 @@ bool Membership::change_allowed() const {
 }
 
 void Membership::change_membership() {
-  const bool too_few = tally_.stays < job_->nodes_min && !formed_too_soon_;
+  const bool too_few = tally_.stays < job_->nodes_min && !awaits_enough_;
   if (too_few || !change_allowed()) return end_short_of_nodes();
   ++changes_;
-  begin_forming(!formed_too_soon_);
+  begin_forming(!awaits_enough_);
 }
 
 // ---- The end.

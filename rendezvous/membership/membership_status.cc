@@ -176,7 +176,7 @@ std::string Membership::what_next_text(StopWhy why) const {
     return fmt::format("; all ranks are stopped, {} of {} restarts left",
                        job_->max_restarts - restarts_, job_->max_restarts);
   }
-  if (formed_too_soon_) return "; a new round forms when there are enough nodes";
+  if (awaits_enough_) return "; a new round forms when there are enough nodes";
   if (tally_.stays < job_->nodes_min)
     return fmt::format("; {} left, the job needs {}", nodes_text(tally_.stays), job_->nodes_min);
   if (!change_allowed()) return "; " + budget_text();

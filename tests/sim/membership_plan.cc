@@ -62,6 +62,7 @@ Plan plan_for(uint64_t seed) {
   plan.done_percent = one_of(0, 20, 80);
   plan.slow_stop_percent = one_of(0, 10, 50);
   plan.store_fails_percent = one_of(0, 0, 0, 0, 5);
+  plan.may_be_followed = prng.chance(1, 4);
   return plan;
 }
 

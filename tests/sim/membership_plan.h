@@ -24,6 +24,7 @@ struct Plan {
   Duration join_timeout{};
   Duration lease{};
   Duration goodbye_patience = std::chrono::seconds{1};
+  bool may_be_followed = false;  // As where the nodes meet by a file or etcd.
 
   Duration horizon{};          // When faults stop.
   int faults = 0;              // Number of external faults until then.

@@ -230,6 +230,7 @@ void World::start_host() {
 void World::make_host() {
   Membership::Options options;
   options.lease = plan_.lease;
+  options.may_be_followed = plan_.may_be_followed;
   options.host_instance = host_instance_;
   options.judge = [this](const std::vector<membership::Testimony>& testimonies) {
     return promises_.judge(testimonies);

@@ -134,6 +134,24 @@ TEST(Patience, AHostThatLosesAllAtOnceDoubtsItself) {
   EXPECT_THAT(m.live(milliseconds{100}, {"a", "b"}), HasSubstr("c (node rank 2) was lost"));
 }
 
+// Its beat in a shared file may go on, so that nobody follows it.
+TEST(Patience, AHostThatMayBeFollowedStopsItsRoundAndWaitsForTheOthers) {
+  Membership::Options options;
+  options.may_be_followed = true;
+  MembershipDriver m(2, 3, options);
+  run_with_host(m, {"a", "b", "c"});
+  EXPECT_THAT(m.live(seconds{4}, {"a"}),
+              HasSubstr("no sign of any of them for 3 s; a new round forms when there are enough "
+                        "nodes"));
+  EXPECT_EQ(m.ready("a", 1), "CloseStore{1}");
+  EXPECT_THAT(m.live(seconds{20}, {"a"}), HasSubstr("1 of 3 nodes; here: a"));
+  for (const std::string name : {"b", "c"}) {
+    m.join(name);
+    m.ready(name);
+  }
+  EXPECT_THAT(m.open_store(2), HasSubstr("a: Round{epoch 2, node 0 of 3"));
+}
+
 TEST(Patience, AHostWithASpareDoubtsItselfAsWell) {
   MembershipDriver m(2, 2);
   m.job.spares = 1;
