@@ -232,7 +232,10 @@ void JobRecorder::fails_for_hang() {
 
 void JobRecorder::kill_sent(std::string whom) {
   note(JobEventKind::killing, std::move(whom));
-  if (stop_) stop_->killed = true;
+  if (!stop_) return;
+  stop_->killed = true;
+  for (WorkerRecord& worker : workers_)
+    worker.outlived_grace = worker.outlived_grace || !worker.ended;
 }
 
 std::string JobRecorder::grace_is_over(std::vector<LeftRank> left) {
@@ -367,11 +370,11 @@ JobReport JobRecorder::finish(const group::JobOutcome& outcome) {
   }
   if (report_.end != JobEnd::success) apply_judged(report_, judged_);
   report_.hang = standing_verdict();
-  if (stop_ && stop_->killed) {
-    for (const WorkerRecord& worker : workers_) {
-      if (worker.ended && worker.failure.status.killed_by(SIGKILL))
-        report_.killed_ranks.push_back(worker.failure.rank);
-    }
+  for (const WorkerRecord& worker : workers_) {
+    // A frozen one dies of the first signal that it had not taken yet.
+    const bool was_killed = worker.ended && worker.outlived_grace &&
+                            worker.failure.status.kind == ExitStatus::Kind::signaled;
+    if (was_killed) report_.killed_ranks.push_back(worker.failure.rank);
   }
   for (const WorkerEvidence& worker : evidence_.workers) {
     if (!failed_in_stop(worker)) continue;

@@ -32,6 +32,7 @@ struct WorkerRecord {
   std::optional<Instant> declared;  // When the agent itself declared it failed.
   int order = 0;                    // Position of its end among those of this node.
   AtStop at_stop = AtStop::unknown;
+  bool outlived_grace = false;  // It had not ended when muster sent SIGKILL.
 
   WorkerPrinted printed;
   std::optional<WallTime> error_file_written;  // Its mtime.

@@ -199,6 +199,16 @@ TEST_F(Job, OnlyWhomTheLastAttemptHadToKillIsCalledKilled) {
   EXPECT_EQ(record_.finish(stopped_by_sigint()).killed_ranks, std::vector<int>{});
 }
 
+TEST_F(Job, AFrozenRankThatOutlivesTheGraceIsCalledKilledThoughItDiesOfTheFirstSignal) {
+  start_attempt(0, 0);
+  stop(SIGTERM, {AtStop::running, AtStop::running});
+  record_.worker_exited(exit_of(0, 100, ExitStatus::signaled(SIGTERM)), {});
+  record_.kill_sent("101 (python3)");
+  record_.worker_exited(exit_of(1, 101, ExitStatus::signaled(SIGTERM)), {});
+  record_.attempt_drained({});
+  EXPECT_EQ(record_.finish(stopped_by_sigint()).killed_ranks, std::vector<int>{1});
+}
+
 TEST_F(Job, WhatFailsWhileItIsStoppedHasFailed) {
   start_attempt(0, 0);
   stop(SIGTERM, {AtStop::running, AtStop::running});
