@@ -1,7 +1,7 @@
 // The collectives of the public handle: arguments become one CollectiveCall.
 
 #include <memory>
-#include <span>
+#include <utility>
 
 #include "muster/process_group.h"
 #include "worker_lib/group/group.h"
@@ -24,232 +24,65 @@ using worker::value_or_raise;
                                                 const CollectiveCall& call,
                                                 const CallOptions& options) {
   const CallSite site;
-  value_or_raise(checked(group, name_of(call)).perform(call, options), name_of(call), *group);
+  value_or_raise(checked(group, call.name).perform(call, options), call.name, *group);
 }
 
 [[gnu::always_inline]] inline Work begin_call(const std::shared_ptr<Group>& group,
                                               const CollectiveCall& call,
                                               const CallOptions& options) {
   const CallSite site;
-  return Work(
-      value_or_raise(checked(group, name_of(call)).begin(call, options), name_of(call), *group));
-}
-
-struct CountsByRank {
-  std::span<const size_t> send = {};
-  std::span<const size_t> recv = {};
-};
-
-CollectiveCall with_counts(CollectiveCall call, const char* name, const CountsByRank& counts) {
-  call.is_v = true;
-  call.send_counts = counts.send;
-  call.recv_counts = counts.recv;
-  call.name = name;
-  return call;
-}
-
-CollectiveCall broadcast_call(Buffer data, GroupRank root) {
-  return {.kind = OpKind::broadcast, .in = data, .out = data, .root = root.value};
-}
-
-CollectiveCall reduce_call(ConstBuffer in, Buffer out, GroupRank root, ReduceOp op) {
-  return {.kind = OpKind::reduce, .in = in, .out = out, .root = root.value, .reduce = op};
-}
-
-CollectiveCall all_reduce_call(ConstBuffer in, Buffer out, ReduceOp op) {
-  return {.kind = OpKind::all_reduce, .in = in, .out = out, .reduce = op};
-}
-
-CollectiveCall gather_call(ConstBuffer in, Buffer out, GroupRank root) {
-  return {.kind = OpKind::gather, .in = in, .out = out, .root = root.value};
-}
-
-CollectiveCall gather_v_call(ConstBuffer in, Buffer out, std::span<const size_t> counts,
-                             GroupRank root) {
-  return with_counts(gather_call(in, out, root), "gather_v", {.recv = counts});
-}
-
-CollectiveCall scatter_call(ConstBuffer in, Buffer out, GroupRank root) {
-  return {.kind = OpKind::scatter, .in = in, .out = out, .root = root.value};
-}
-
-CollectiveCall scatter_v_call(ConstBuffer in, std::span<const size_t> counts, Buffer out,
-                              GroupRank root) {
-  return with_counts(scatter_call(in, out, root), "scatter_v", {.send = counts});
-}
-
-CollectiveCall all_gather_call(ConstBuffer in, Buffer out) {
-  return {.kind = OpKind::all_gather, .in = in, .out = out};
-}
-
-CollectiveCall all_gather_v_call(ConstBuffer in, Buffer out, std::span<const size_t> counts) {
-  return with_counts(all_gather_call(in, out), "all_gather_v", {.recv = counts});
-}
-
-CollectiveCall reduce_scatter_call(ConstBuffer in, Buffer out, ReduceOp op) {
-  return {.kind = OpKind::reduce_scatter, .in = in, .out = out, .reduce = op};
-}
-
-CollectiveCall reduce_scatter_v_call(ConstBuffer in, Buffer out, std::span<const size_t> counts,
-                                     ReduceOp op) {
-  return with_counts(reduce_scatter_call(in, out, op), "reduce_scatter_v", {.send = counts});
-}
-
-CollectiveCall all_to_all_call(ConstBuffer in, Buffer out) {
-  return {.kind = OpKind::all_to_all, .in = in, .out = out};
-}
-
-CollectiveCall all_to_all_v_call(ConstBuffer in, std::span<const size_t> send_counts, Buffer out,
-                                 std::span<const size_t> recv_counts) {
-  return with_counts(all_to_all_call(in, out), "all_to_all_v", {send_counts, recv_counts});
+  return Work(value_or_raise(checked(group, call.name).begin(call, options), call.name, *group));
 }
 
 }  // namespace
 
-void ProcessGroup::broadcast(Buffer data, GroupRank root, const CallOptions& options) {
-  perform_call(group_, broadcast_call(data, root), options);
-}
+// Defines name() and name_async(), with these parameters before the options, by the fields of
+// their CollectiveCall.
+#define MUSTER_COLLECTIVE(name_, parameters, ...)                      \
+  void ProcessGroup::name_(MUSTER_AND_OPTIONS parameters) {            \
+    perform_call(group_, {__VA_ARGS__, .name = #name_}, options);      \
+  }                                                                    \
+  Work ProcessGroup::name_##_async(MUSTER_AND_OPTIONS parameters) {    \
+    return begin_call(group_, {__VA_ARGS__, .name = #name_}, options); \
+  }
+#define MUSTER_AND_OPTIONS(...) __VA_ARGS__ __VA_OPT__(, ) const CallOptions& options
 
-Work ProcessGroup::broadcast_async(Buffer data, GroupRank root, const CallOptions& options) {
-  return begin_call(group_, broadcast_call(data, root), options);
-}
-
-void ProcessGroup::reduce(ConstBuffer in, Buffer out, GroupRank root, ReduceOp op,
-                          const CallOptions& options) {
-  perform_call(group_, reduce_call(in, out, root, op), options);
-}
-
-void ProcessGroup::reduce(Buffer data, GroupRank root, ReduceOp op, const CallOptions& options) {
-  perform_call(group_, reduce_call(data, data, root, op), options);
-}
-
-Work ProcessGroup::reduce_async(ConstBuffer in, Buffer out, GroupRank root, ReduceOp op,
-                                const CallOptions& options) {
-  return begin_call(group_, reduce_call(in, out, root, op), options);
-}
-
-Work ProcessGroup::reduce_async(Buffer data, GroupRank root, ReduceOp op,
-                                const CallOptions& options) {
-  return begin_call(group_, reduce_call(data, data, root, op), options);
-}
-
-void ProcessGroup::gather(ConstBuffer in, Buffer out, GroupRank root, const CallOptions& options) {
-  perform_call(group_, gather_call(in, out, root), options);
-}
-
-Work ProcessGroup::gather_async(ConstBuffer in, Buffer out, GroupRank root,
-                                const CallOptions& options) {
-  return begin_call(group_, gather_call(in, out, root), options);
-}
-
-void ProcessGroup::gather_v(ConstBuffer in, Buffer out, Counts counts, GroupRank root,
-                            const CallOptions& options) {
-  perform_call(group_, gather_v_call(in, out, counts, root), options);
-}
-
-Work ProcessGroup::gather_v_async(ConstBuffer in, Buffer out, Counts counts, GroupRank root,
-                                  const CallOptions& options) {
-  return begin_call(group_, gather_v_call(in, out, counts, root), options);
-}
-
-void ProcessGroup::scatter(ConstBuffer in, Buffer out, GroupRank root, const CallOptions& options) {
-  perform_call(group_, scatter_call(in, out, root), options);
-}
-
-Work ProcessGroup::scatter_async(ConstBuffer in, Buffer out, GroupRank root,
-                                 const CallOptions& options) {
-  return begin_call(group_, scatter_call(in, out, root), options);
-}
-
-void ProcessGroup::scatter_v(ConstBuffer in, Counts counts, Buffer out, GroupRank root,
-                             const CallOptions& options) {
-  perform_call(group_, scatter_v_call(in, counts, out, root), options);
-}
-
-Work ProcessGroup::scatter_v_async(ConstBuffer in, Counts counts, Buffer out, GroupRank root,
-                                   const CallOptions& options) {
-  return begin_call(group_, scatter_v_call(in, counts, out, root), options);
-}
-
-void ProcessGroup::all_reduce(ConstBuffer in, Buffer out, ReduceOp op, const CallOptions& options) {
-  perform_call(group_, all_reduce_call(in, out, op), options);
-}
-
-void ProcessGroup::all_reduce(Buffer data, ReduceOp op, const CallOptions& options) {
-  perform_call(group_, all_reduce_call(data, data, op), options);
-}
-
-Work ProcessGroup::all_reduce_async(ConstBuffer in, Buffer out, ReduceOp op,
-                                    const CallOptions& options) {
-  return begin_call(group_, all_reduce_call(in, out, op), options);
-}
-
-Work ProcessGroup::all_reduce_async(Buffer data, ReduceOp op, const CallOptions& options) {
-  return begin_call(group_, all_reduce_call(data, data, op), options);
-}
-
-void ProcessGroup::all_gather(ConstBuffer in, Buffer out, const CallOptions& options) {
-  perform_call(group_, all_gather_call(in, out), options);
-}
-
-Work ProcessGroup::all_gather_async(ConstBuffer in, Buffer out, const CallOptions& options) {
-  return begin_call(group_, all_gather_call(in, out), options);
-}
-
-void ProcessGroup::all_gather_v(ConstBuffer in, Buffer out, Counts counts,
-                                const CallOptions& options) {
-  perform_call(group_, all_gather_v_call(in, out, counts), options);
-}
-
-Work ProcessGroup::all_gather_v_async(ConstBuffer in, Buffer out, Counts counts,
-                                      const CallOptions& options) {
-  return begin_call(group_, all_gather_v_call(in, out, counts), options);
-}
-
-void ProcessGroup::reduce_scatter(ConstBuffer in, Buffer out, ReduceOp op,
-                                  const CallOptions& options) {
-  perform_call(group_, reduce_scatter_call(in, out, op), options);
-}
-
-Work ProcessGroup::reduce_scatter_async(ConstBuffer in, Buffer out, ReduceOp op,
-                                        const CallOptions& options) {
-  return begin_call(group_, reduce_scatter_call(in, out, op), options);
-}
-
-void ProcessGroup::reduce_scatter_v(ConstBuffer in, Buffer out, Counts counts, ReduceOp op,
-                                    const CallOptions& options) {
-  perform_call(group_, reduce_scatter_v_call(in, out, counts, op), options);
-}
-
-Work ProcessGroup::reduce_scatter_v_async(ConstBuffer in, Buffer out, Counts counts, ReduceOp op,
-                                          const CallOptions& options) {
-  return begin_call(group_, reduce_scatter_v_call(in, out, counts, op), options);
-}
-
-void ProcessGroup::all_to_all(ConstBuffer in, Buffer out, const CallOptions& options) {
-  perform_call(group_, all_to_all_call(in, out), options);
-}
-
-Work ProcessGroup::all_to_all_async(ConstBuffer in, Buffer out, const CallOptions& options) {
-  return begin_call(group_, all_to_all_call(in, out), options);
-}
-
-void ProcessGroup::all_to_all_v(ConstBuffer in, Counts send_counts, Buffer out, Counts recv_counts,
-                                const CallOptions& options) {
-  perform_call(group_, all_to_all_v_call(in, send_counts, out, recv_counts), options);
-}
-
-Work ProcessGroup::all_to_all_v_async(ConstBuffer in, Counts send_counts, Buffer out,
-                                      Counts recv_counts, const CallOptions& options) {
-  return begin_call(group_, all_to_all_v_call(in, send_counts, out, recv_counts), options);
-}
-
-void ProcessGroup::barrier(const CallOptions& options) {
-  perform_call(group_, {.kind = OpKind::barrier}, options);
-}
-
-Work ProcessGroup::barrier_async(const CallOptions& options) {
-  return begin_call(group_, {.kind = OpKind::barrier}, options);
-}
+MUSTER_COLLECTIVE(broadcast, (Buffer data, GroupRank root), .kind = OpKind::broadcast, .in = data,
+                  .out = data, .root = root.value)
+MUSTER_COLLECTIVE(reduce, (ConstBuffer in, Buffer out, GroupRank root, ReduceOp op),
+                  .kind = OpKind::reduce, .in = in, .out = out, .root = root.value, .reduce = op)
+MUSTER_COLLECTIVE(reduce, (Buffer data, GroupRank root, ReduceOp op), .kind = OpKind::reduce,
+                  .in = data, .out = data, .root = root.value, .reduce = op)
+MUSTER_COLLECTIVE(all_reduce, (ConstBuffer in, Buffer out, ReduceOp op), .kind = OpKind::all_reduce,
+                  .in = in, .out = out, .reduce = op)
+MUSTER_COLLECTIVE(all_reduce, (Buffer data, ReduceOp op), .kind = OpKind::all_reduce, .in = data,
+                  .out = data, .reduce = op)
+MUSTER_COLLECTIVE(gather, (ConstBuffer in, Buffer out, GroupRank root), .kind = OpKind::gather,
+                  .in = in, .out = out, .root = root.value)
+MUSTER_COLLECTIVE(gather_v, (ConstBuffer in, Buffer out, Counts counts, GroupRank root),
+                  .kind = OpKind::gather, .in = in, .out = out, .root = root.value, .is_v = true,
+                  .recv_counts = counts)
+MUSTER_COLLECTIVE(scatter, (ConstBuffer in, Buffer out, GroupRank root), .kind = OpKind::scatter,
+                  .in = in, .out = out, .root = root.value)
+MUSTER_COLLECTIVE(scatter_v, (ConstBuffer in, Counts counts, Buffer out, GroupRank root),
+                  .kind = OpKind::scatter, .in = in, .out = out, .root = root.value, .is_v = true,
+                  .send_counts = counts)
+MUSTER_COLLECTIVE(all_gather, (ConstBuffer in, Buffer out), .kind = OpKind::all_gather, .in = in,
+                  .out = out)
+MUSTER_COLLECTIVE(all_gather_v, (ConstBuffer in, Buffer out, Counts counts),
+                  .kind = OpKind::all_gather, .in = in, .out = out, .is_v = true,
+                  .recv_counts = counts)
+MUSTER_COLLECTIVE(reduce_scatter, (ConstBuffer in, Buffer out, ReduceOp op),
+                  .kind = OpKind::reduce_scatter, .in = in, .out = out, .reduce = op)
+MUSTER_COLLECTIVE(reduce_scatter_v, (ConstBuffer in, Buffer out, Counts counts, ReduceOp op),
+                  .kind = OpKind::reduce_scatter, .in = in, .out = out, .reduce = op, .is_v = true,
+                  .send_counts = counts)
+MUSTER_COLLECTIVE(all_to_all, (ConstBuffer in, Buffer out), .kind = OpKind::all_to_all, .in = in,
+                  .out = out)
+MUSTER_COLLECTIVE(all_to_all_v,
+                  (ConstBuffer in, Counts send_counts, Buffer out, Counts recv_counts),
+                  .kind = OpKind::all_to_all, .in = in, .out = out, .is_v = true,
+                  .send_counts = send_counts, .recv_counts = recv_counts)
+MUSTER_COLLECTIVE(barrier, (), .kind = OpKind::barrier)
 
 }  // namespace muster
