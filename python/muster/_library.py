@@ -16,7 +16,7 @@ import os
 import re
 import sys
 from ctypes import c_char_p, c_int, c_int64, c_size_t, c_void_p
-from typing import Any, ClassVar, Dict, List, Match, NoReturn, Optional, Sequence, Tuple, Type
+from typing import Any, ClassVar, Dict, Match, NoReturn, Optional, Sequence, Tuple, Type
 
 import muster
 
@@ -202,81 +202,22 @@ class JoinOptions(_Options):
                 ("on_sigterm", c_int), ("known_as", ctypes.POINTER(c_int)), ("server_host", c_char_p), ("server_port", c_int)]
 
 
-# What each function returns and takes. P: an address, a handle, or a pointer to a structure.
-P, SIZE, INT = c_void_p, c_size_t, c_int
-_FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
-    "abi_version": (INT, []),
-    "status_name": (c_char_p, [INT]),
-    "dtype_name": (c_char_p, [INT]),
-    "reduce_op_name": (c_char_p, [INT]),
-    "dtype_size": (SIZE, [INT]),
-    "last_error_code": (INT, []),
-    "last_error": (c_char_p, []),
-    "last_error_operation": (c_char_p, []),
-    "last_error_group": (c_char_p, []),
-    "last_error_ranks": (SIZE, [P, SIZE]),
-    "init": (INT, [P]),
-    "destroy": (None, []),
-    "is_initialized": (INT, []),
-    "rank": (INT, []),
-    "world_size": (INT, []),
-    "local_rank": (INT, []),
-    "local_world_size": (INT, []),
-    "node_rank": (INT, []),
-    "restart_count": (INT, []),
-    "cuda_device": (INT, []),
-    "is_nccl_available": (INT, []),
-    "is_gloo_available": (INT, []),
-    "world": (INT, [P]),
-    "new_group": (INT, [P, SIZE, P, P]),
-    "split": (INT, [P, INT, INT, P, P]),
-    "group_free": (None, [P]),
-    "group_is_member": (INT, [P]),
-    "group_rank": (INT, [P]),
-    "group_size": (INT, [P]),
-    "group_global_rank": (INT, [P, INT]),
-    "group_from_global_rank": (INT, [P, INT]),
-    "group_name": (c_char_p, [P]),
-    "group_join": (INT, [P, INT, INT, P, P]),
-    "group_leave": (INT, [P]),
-    "group_abort": (INT, [P, c_char_p]),
-    "group_failure": (INT, [P]),
-    "barrier": (INT, [P, P, P]),
-    "monitored_barrier": (INT, [P, INT, P]),
-    "broadcast": (INT, [P, P, SIZE, INT, INT, P, P]),
-    "reduce": (INT, [P, P, P, SIZE, INT, INT, INT, P, P]),
-    "all_reduce": (INT, [P, P, P, SIZE, INT, INT, P, P]),
-    "gather": (INT, [P, P, P, SIZE, INT, INT, P, P]),
-    "gather_v": (INT, [P, P, SIZE, P, P, INT, INT, P, P]),
-    "all_gather": (INT, [P, P, P, SIZE, INT, P, P]),
-    "all_gather_v": (INT, [P, P, P, P, INT, P, P]),
-    "scatter": (INT, [P, P, P, SIZE, INT, INT, P, P]),
-    "scatter_v": (INT, [P, P, P, P, SIZE, INT, INT, P, P]),
-    "reduce_scatter": (INT, [P, P, P, SIZE, INT, INT, P, P]),
-    "reduce_scatter_v": (INT, [P, P, P, P, INT, INT, P, P]),
-    "all_to_all": (INT, [P, P, P, SIZE, INT, P, P]),
-    "all_to_all_v": (INT, [P, P, P, P, P, INT, P, P]),
-    "send": (INT, [P, P, SIZE, INT, INT, INT, P, P]),
-    "recv": (INT, [P, P, SIZE, INT, INT, INT, P, P, P]),
-    "batch": (INT, [P, P, SIZE, P, P]),
-    "broadcast_bytes": (INT, [P, P, SIZE, INT, P, P, P]),
-    "all_gather_bytes": (INT, [P, P, SIZE, P, P, P]),
-    "free": (None, [P]),
-    "allocate_shared": (INT, [P, SIZE, P, P]),
-    "shared_memory_data": (P, [P]),
-    "shared_memory_bytes": (SIZE, [P]),
-    "shared_memory_free": (None, [P]),
-    "should_stop": (INT, [P, P]),
-    "request_stop": (INT, []),
-    "section_enter": (INT, [c_char_p]),
-    "section_leave": (None, []),
-    "work_wait": (INT, [P, c_int64]),
-    "work_synchronize": (INT, [P]),
-    "work_status": (INT, [P]),
-    "work_source": (INT, [P]),
-    "work_free": (None, [P]),
-    "name_site": (P, [c_char_p]),
-}
+# What each function returns, and then what it takes. p: an address, a handle, or a pointer to a structure.
+_TYPES: Dict[str, Any] = {"i": c_int, "l": c_int64, "n": c_size_t, "p": c_void_p, "s": c_char_p, "v": None}
+_FUNCTIONS: Dict[str, str] = {name: types for name, _, types in (row.partition(":") for row in """
+    abi_version:i status_name:si dtype_name:si reduce_op_name:si dtype_size:ni last_error_code:i last_error:s
+    last_error_operation:s last_error_group:s last_error_ranks:npn init:ip destroy:v is_initialized:i rank:i
+    world_size:i local_rank:i local_world_size:i node_rank:i restart_count:i cuda_device:i is_nccl_available:i
+    is_gloo_available:i world:ip new_group:ipnpp split:ipiipp group_free:vp group_is_member:ip group_rank:ip
+    group_size:ip group_global_rank:ipi group_from_global_rank:ipi group_name:sp group_join:ipiipp group_leave:ip
+    group_abort:ips group_failure:ip barrier:ippp monitored_barrier:ipip broadcast:ippniipp reduce:ipppniiipp
+    all_reduce:ipppniipp gather:ipppniipp gather_v:ippnppiipp all_gather:ipppnipp all_gather_v:ippppipp
+    scatter:ipppniipp scatter_v:ippppniipp reduce_scatter:ipppniipp reduce_scatter_v:ippppiipp all_to_all:ipppnipp
+    all_to_all_v:ipppppipp send:ippniiipp recv:ippniiippp batch:ippnpp broadcast_bytes:ippnippp
+    all_gather_bytes:ippnppp free:vp allocate_shared:ipnpp shared_memory_data:pp shared_memory_bytes:np
+    shared_memory_free:vp should_stop:ipp request_stop:i section_enter:is section_leave:v work_wait:ipl
+    work_synchronize:ip work_status:ip work_source:ip work_free:vp name_site:ps
+    """.split())}
 
 _library: Optional[ctypes.CDLL] = None
 
@@ -314,9 +255,9 @@ def _open(path: str) -> ctypes.CDLL:
     if version != ABI_VERSION:
         raise ImportError(f"{path} has version {version} of the interface and this package needs {ABI_VERSION}; install the wheel "
                           "of muster-launch again")
-    for name, (result, arguments) in _FUNCTIONS.items():
+    for name, types in _FUNCTIONS.items():
         function = getattr(library, f"muster_{name}")
-        function.restype, function.argtypes = result, arguments
+        function.restype, *function.argtypes = (_TYPES[each] for each in types)
     return library
 
 
