@@ -165,7 +165,7 @@ class Group : public std::enable_shared_from_this<Group> {
   void on_failed(const Failure& failure, GroupState::Source source);
   void on_news(const Watch::News& news);
   void on_left(int member);
-  void on_leaving(int member, const PendingText& text);
+  void on_leaving(int member, const Watch::News& news);
   // After kLastMessage, fails the group if its messages with leaving `member` cannot complete.
   void end_forgotten_later(int member);
   // The same if a message with `member` (-1: with any) is in flight then.

@@ -12,8 +12,8 @@ namespace {
 // A program may make and drop groups without end; other ranks may only need to know how far this
 // rank came in the latest ones.
 constexpr size_t kRetiredMax = 64;
-// The watch truncates longer texts.
-constexpr size_t kShutdownNoticeBytes = 4000;
+// If more messages are in flight, they are not announced, to bound the announcement.
+constexpr size_t kPendingMax = 10'000;
 
 }  // namespace
 
@@ -85,22 +85,20 @@ uint64_t GroupHost::next_number(const std::string& ranks_digest) {
 
 // Announces what is in flight, again when that changes, until all has completed or cannot.
 void GroupHost::wait_for_transfers(const std::vector<Group*>& groups, Watch* told) {
-  std::string said;
+  std::vector<PendingOfGroup> said;
   for (uint64_t number = 1;; ++number) {
     std::vector<PendingOfGroup> pending;
+    size_t count = 0;
     Group* busy = nullptr;
     for (Group* const group : groups) {
       pending.push_back(group->pending());
+      count += pending.back().transfers.size();
       if (busy == nullptr && !group->transfers_over()) busy = group;
     }
     if (busy == nullptr) return;
-    // Without a number, so that texts can be compared.
-    const std::string text = encode_pending(0, pending, kShutdownNoticeBytes);
-    if (told != nullptr && text != said) {
-      said = text;
-      told->tell_aborted(
-          kPendingId,
-          {ErrorCode::peer_failed, encode_pending(number, pending, kShutdownNoticeBytes), {}});
+    if (told != nullptr && count <= kPendingMax && pending != said) {
+      said = pending;
+      told->tell({.kind = Watch::News::Kind::pending, .number = number, .pending = pending});
     }
     busy->wait_for_transfers();
   }
@@ -129,10 +127,8 @@ void GroupHost::close_groups() {
   for (Group* const group : all)
     notices.push_back(group->notice());
   const std::shared_ptr<Watch> told = watch_now();
-  if (told != nullptr) {
-    for (std::string& text : encode_notices(notices, kShutdownNoticeBytes))
-      told->tell_aborted(kShutdownNoticeId, {ErrorCode::peer_failed, std::move(text), {}});
-  }
+  if (told != nullptr)
+    told->tell({.kind = Watch::News::Kind::performed, .performed = std::move(notices)});
   wait_for_transfers(all, told.get());
   lingering.clear();
   for (const std::shared_ptr<Group>& group : groups)

@@ -55,7 +55,7 @@ void Group::on_failed(const Failure& failure, GroupState::Source source) {
     if (source == Source::here)
       told.message =
           fmt::format("{} gave up on the group: {}", describe(members_.self()), failure.message);
-    watch->tell_aborted(plan_.id, told);
+    watch->tell({.kind = Watch::News::Kind::aborted, .group_id = plan_.id, .failure = told});
   }
   for (const std::atomic<CollectiveQueue*>& slot : queues_) {
     if (CollectiveQueue* const queue = slot.load()) queue->backend().abort(failure);
@@ -74,11 +74,11 @@ void Group::on_news(const Watch::News& news) {
     state_->fail(news.failure, GroupState::Source::known);
   } else if (news.kind == Kind::left) {
     on_left(member);
-  } else if (news.group_id == kPendingId) {
-    if (const auto text = decode_pending(news.failure.message, plan_.id)) on_leaving(member, *text);
-  } else if (news.group_id == kShutdownNoticeId) {
-    if (const auto notice = find_notice(news.failure.message, plan_.id))
-      departures_.gave_notice(member, notice->performed);
+  } else if (news.kind == Kind::pending) {
+    on_leaving(member, news);
+  } else if (news.kind == Kind::performed) {
+    const auto notice = std::ranges::find(news.performed, plan_.id, &ShutdownNotice::group_id);
+    if (notice != news.performed.end()) departures_.gave_notice(member, notice->performed);
     end_missing();
   } else if (news.group_id == plan_.id) {
     state_->fail(news.failure, GroupState::Source::told);
@@ -123,8 +123,10 @@ void Group::end_waits_later(int member) {
   });
 }
 
-void Group::on_leaving(int member, const PendingText& text) {
-  leaving_.heard(member, text);
+void Group::on_leaving(int member, const Watch::News& news) {
+  const auto mine = std::ranges::find(news.pending, plan_.id, &PendingOfGroup::group_id);
+  leaving_.heard(member, news.number,
+                 mine == news.pending.end() ? std::vector<PendingTransfer>() : mine->transfers);
   if (transfers_.involves(member)) end_forgotten_later(member);
 }
 

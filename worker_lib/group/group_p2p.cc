@@ -52,6 +52,8 @@ std::vector<PendingTransfer> GroupTransfers::pending() {
   prune();
   for (const Begun& one : begun_)
     all.push_back(one.what);
+  std::ranges::sort(all);
+  all.erase(std::ranges::unique(all).begin(), all.end());
   return all;
 }
 

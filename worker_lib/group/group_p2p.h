@@ -42,6 +42,7 @@ class GroupTransfers {
   // Whether a message with this peer is in flight; -1: whether a receive from any peer is.
   bool involves(int peer);
   bool idle();
+  // Sorted, equal ones once.
   std::vector<PendingTransfer> pending();
   // Those of them that a thread of the program waits for.
   std::vector<PendingTransfer> awaited();

@@ -1,46 +1,9 @@
 #include "worker_lib/group/group_shutdown.h"
 
 #include <algorithm>
-#include <string_view>
-
-#include <fmt/format.h>
-
-#include "rendezvous/base/text.h"
+#include <string>
 
 namespace muster::worker {
-
-std::vector<std::string> encode_notices(std::span<const ShutdownNotice> notices, size_t bytes_max) {
-  std::vector<std::string> texts;
-  for (const ShutdownNotice& notice : notices) {
-    if (notice.group_id.find_first_of(" ;") != std::string::npos) continue;
-    const std::string one =
-        fmt::format("{} {} {};", notice.group_id, notice.performed[0], notice.performed[1]);
-    if (one.size() > bytes_max) continue;
-    if (texts.empty() || texts.back().size() + one.size() > bytes_max) texts.emplace_back();
-    texts.back() += one;
-  }
-  return texts;
-}
-
-// Each is "id 17 3": the group and what was performed in it.
-std::optional<ShutdownNotice> find_notice(std::string_view text, std::string_view group_id) {
-  std::vector<std::string_view> notices = split(text, ';');
-  notices.pop_back();  // Empty, or truncated.
-  for (const std::string_view notice : notices) {
-    if (notice.substr(0, notice.find(' ')) != group_id) continue;
-    const std::vector<std::string_view> words = split(notice, ' ');
-    if (words.size() == 1) continue;
-    ShutdownNotice made{std::string(group_id), {}};
-    if (words.size() != 1 + made.performed.size()) return std::nullopt;
-    for (size_t i = 0; i < made.performed.size(); ++i) {
-      const std::optional<uint64_t> count = whole_number<uint64_t>(words[i + 1]);
-      if (!count) return std::nullopt;
-      made.performed[i] = *count;
-    }
-    return made;
-  }
-  return std::nullopt;
-}
 
 void GroupShutdown::limit(const Departed& departed) {
   for (size_t i = 0; i < kCollectiveQueues; ++i) {

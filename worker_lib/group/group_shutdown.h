@@ -12,34 +12,13 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
-#include <span>
-#include <string>
 #include <vector>
 
 #include "worker_lib/failure.h"
 #include "worker_lib/members.h"
+#include "worker_lib/watch/departure.h"
 
 namespace muster::worker {
-
-// Host memory and GPU memory have a queue each, which count their operations separately.
-inline constexpr size_t kCollectiveQueues = 2;
-using OperationCounts = std::array<uint64_t, kCollectiveQueues>;
-
-// What a leaving rank has performed in one group.
-struct ShutdownNotice {
-  std::string group_id;
-  OperationCounts performed{};
-  friend bool operator==(const ShutdownNotice&, const ShutdownNotice&) = default;
-};
-
-// The watch forwards notices as messages about an aborted group with this id.
-inline constexpr const char* kShutdownNoticeId = "notice";
-
-// Encodes into texts of at most `bytes_max` (the watch truncates longer ones). Skips ids that
-// contain ' ' or ';', which no group has.
-std::vector<std::string> encode_notices(std::span<const ShutdownNotice> notices, size_t bytes_max);
-// The notice for this group; nullopt: there is none, or the text is malformed.
-std::optional<ShutdownNotice> find_notice(std::string_view text, std::string_view group_id);
 
 class GroupShutdown {
  public:

@@ -4,8 +4,7 @@
 // receive, never completes.
 //
 // Such a rank announces for all its groups which sends and receives it waits for, and again when
-// that changes (kPendingId); a rank that has left has none. Owned by a group; any thread may call
-// anything.
+// that changes; a rank that has left has none. Owned by a group; any thread may call anything.
 #pragma once
 
 #include <atomic>
@@ -13,55 +12,23 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
-#include <optional>
-#include <string>
-#include <string_view>
 #include <vector>
 
-#include "worker_lib/operation.h"
+#include "worker_lib/watch/departure.h"
 
 namespace muster::worker {
-
-// The watch forwards these announcements as messages about an aborted group with this id.
-inline constexpr const char* kPendingId = "leaving";
 
 // Time for a message that is already on its way: it is in the kernel or in shared memory when the
 // news arrives, and half a second is ample to receive it.
 inline constexpr std::chrono::milliseconds kLastMessage{500};
-
-// A send or receive in flight, of any thread.
-struct PendingTransfer {
-  static constexpr int kAnyTag = -1;  // The tag is unknown.
-
-  OpKind kind = OpKind::send;
-  int peer = 0;  // Group rank; -1: a receive from any.
-  int tag = 0;
-  friend bool operator==(const PendingTransfer&, const PendingTransfer&) = default;
-};
-
-struct PendingOfGroup {
-  std::string group_id;
-  std::vector<PendingTransfer> transfers;
-};
-
-// The announcement of a leaving rank. `number`: the text with the highest one counts. A text that
-// would exceed `bytes_max` contains no list.
-std::string encode_pending(uint64_t number, const std::vector<PendingOfGroup>& groups,
-                           size_t bytes_max);
-
-struct PendingText {
-  uint64_t number = 0;
-  std::vector<PendingTransfer> transfers;
-};
-// The part for this group; nullopt: the text contains no list, or is malformed.
-std::optional<PendingText> decode_pending(std::string_view text, std::string_view group_id);
 
 class PendingAtShutdown {
  public:
   // `size`: of the group; `me`: which member this is.
   PendingAtShutdown(int size, int me) : size_(size), me_(me) {}
 
-  void heard(int member, const PendingText& text);
+  // Of the announcements of a member, the one with the highest number counts.
+  void heard(int member, uint64_t number, std::vector<PendingTransfer> transfers);
   void left(int member);
 
   // Whether the peer may still complete `mine`: it is not leaving, has a matching transfer in

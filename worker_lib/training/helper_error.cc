@@ -13,7 +13,9 @@ void raise_shared(const Failure& failure, std::string operation, std::string gro
   constexpr const char* kSharedId = "shared";
   const std::shared_ptr<Job> job = current_job();
   const bool is_own = job != nullptr && failure.ranks == std::vector{job->world().self().rank};
-  if (job != nullptr && !is_own) job->watch().tell_aborted(kSharedId, failure);
+  if (job != nullptr && !is_own)
+    job->watch().tell(
+        {.kind = Watch::News::Kind::aborted, .group_id = kSharedId, .failure = failure});
   worker::raise(failure, std::move(operation), std::move(group));
 }
 

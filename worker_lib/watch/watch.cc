@@ -210,8 +210,9 @@ class RealWatch final : public Watch {
 
   int subscribe(Listener listener) override { return board_.subscribe(std::move(listener)); }
   void unsubscribe(int id) override { board_.unsubscribe(id); }
-  void tell_aborted(const std::string& group_id, const Failure& failure) override {
-    loop_->tell({News::Kind::aborted, me_, group_id, failure});
+  void tell(News news) override {
+    news.rank = me_;
+    loop_->tell(news);
   }
   void leave() override { loop_->leave(); }
   void answer_with(std::function<std::string()> progress) override {

@@ -12,12 +12,14 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "muster/init.h"
 #include "rendezvous/store/store_client.h"
 #include "worker_lib/failure.h"
 #include "worker_lib/members.h"
 #include "worker_lib/operation.h"
+#include "worker_lib/watch/departure.h"
 #include "worker_lib/watch/process_life.h"
 
 namespace muster::worker {
@@ -53,14 +55,21 @@ class Watch {
       died,     // `rank` ended without destroy_process_group().
       left,     // `rank` called it.
       aborted,  // `rank` gave up the group `group_id` with `failure`.
+      // `rank` is about to leave: what it has performed in its groups, and the messages that it
+      // still waits for, again whenever these change (group_shutdown.h, pending_at_shutdown.h).
+      performed,
+      pending,
       // This process got SIGTERM and StopPolicy::end_calls holds. `failure` says stopped, or
       // peer_failed if the launcher's reason is known. Listeners hear of their own rank only.
       stopped,
     };
     Kind kind = Kind::died;
-    GlobalRank rank;
+    GlobalRank rank = {};
     std::string group_id = {};
-    Failure failure = {};  // For every kind: what blocked calls end with.
+    Failure failure = {};  // What blocked calls end with.
+    std::vector<ShutdownNotice> performed = {};
+    uint64_t number = 0;  // Of `pending`, from 1: the latest counts.
+    std::vector<PendingOfGroup> pending = {};
 
     friend bool operator==(const News&, const News&) = default;
   };
@@ -91,9 +100,9 @@ class Watch {
   virtual int subscribe(Listener listener) = 0;
   virtual void unsubscribe(int id) = 0;
 
-  // Tells all other ranks that this one gave up the group, once for each message. Returns when it
-  // is sent (from a listener at once), so that it is not lost when the process ends next.
-  virtual void tell_aborted(const std::string& group_id, const Failure& failure) = 0;
+  // Tells all other ranks this about this one (`rank` is filled in), equal news once. Returns when
+  // it is sent (from a listener at once), so that it is not lost when the process ends next.
+  virtual void tell(News news) = 0;
   // Tells all that this rank leaves, so that none declares it dead. Returns when that is sent.
   virtual void leave() = 0;
 

@@ -230,8 +230,7 @@ bool WatchTree::publish(const Watch::News& news, std::optional<LinkId> from) {
   if (news.kind == NewsKind::died && rank == world_.me) return false;
   const bool goes = news.kind == NewsKind::died || news.kind == NewsKind::left;
   if (goes && knows_gone(rank)) return false;
-  if (!goes && !known_.emplace(news.kind, rank, news.group_id, news.failure.message).second)
-    return false;
+  if (!goes && !known_.insert(encode(news)).second) return false;
   log_.push_back(news);
   if (goes) {
     gone_[static_cast<size_t>(rank)] = true;

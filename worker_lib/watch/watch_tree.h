@@ -29,7 +29,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <tuple>
 #include <variant>
 #include <vector>
 
@@ -160,9 +159,6 @@ class WatchTree {
   std::set<int> unlinked() const;
 
  private:
-  // For groups that were given up, and ranks that were told to stop. Another message about the same
-  // group is news again.
-  using NewsKey = std::tuple<Watch::News::Kind, int, std::string, std::string>;
   struct Doubt {
     Instant until = kNever;  // Then it is dead; kNever: passed over, but not declared dead.
     // Its link broke: this rank waits for it, and does not pass it over.
@@ -231,7 +227,7 @@ class WatchTree {
   std::map<int, Doubt> doubts_;
   std::vector<bool> gone_;  // By rank: died or left.
   std::vector<Watch::News> log_;
-  std::set<NewsKey> known_;
+  std::set<std::string> known_;          // News other than of ranks that are gone, encoded.
   std::map<int, Failure> told_to_stop_;  // By rank: the reason that it gave.
   struct GivenUp {
     Instant at{};

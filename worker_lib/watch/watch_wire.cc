@@ -27,6 +27,20 @@ void fields(auto& a, Like<Watch::News> auto& m) {
   a.integer(m.rank.value);
   a.text(m.group_id, kTextBytesMax);
   fields(a, m.failure);
+  a.list(m.performed, kCountMax, [&](auto& notice) {
+    a.text(notice.group_id, kTextBytesMax);
+    for (auto& count : notice.performed)
+      a.integer(count);
+  });
+  a.integer(m.number);
+  a.list(m.pending, kCountMax, [&](auto& group) {
+    a.text(group.group_id, kTextBytesMax);
+    a.list(group.transfers, kCountMax, [&](auto& transfer) {
+      a.one_of(transfer.kind, OpKind::recv, OpKind::send);
+      a.integer(transfer.peer);
+      a.integer(transfer.tag);
+    });
+  });
 }
 
 void fields(auto& a, Like<Ready, Go> auto& m) {

@@ -440,8 +440,9 @@ class FakeWatch final : public Watch {
   FakeWatch(FakeNews& news, int rank) : news_(news), rank_(rank) {}
   int subscribe(Listener listener) override { return news_.subscribe(rank_, std::move(listener)); }
   void unsubscribe(int id) override { news_.unsubscribe(rank_, id); }
-  void tell_aborted(const std::string& group_id, const Failure& failure) override {
-    news_.say({News::Kind::aborted, GlobalRank{rank_}, group_id, failure});
+  void tell(News news) override {
+    news.rank = GlobalRank{rank_};
+    news_.say(news);
     if (news_.while_telling) news_.while_telling();
   }
   void leave() override { news_.left(rank_); }

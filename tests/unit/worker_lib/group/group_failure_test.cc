@@ -254,10 +254,8 @@ TEST(GroupFailure, ARankThatLeavesAfterAnOperationDoesNotEndItForSlowerOnes) {
   departures.gave_notice(2, {5, 0});
   EXPECT_FALSE(departures.missing_in(0, 5));
   auto text = blocked(job.tables().named("world"), 1, [&] { job[0].world().barrier(); });
-  job.watch().say({Watch::News::Kind::aborted,
-                   {2},
-                   kShutdownNoticeId,
-                   {ErrorCode::peer_failed, encode_notices({{{"world", {1, 0}}}}, 4000)[0], {}}});
+  job.watch().say(
+      {.kind = Watch::News::Kind::performed, .rank = {2}, .performed = {{"world", {1, 0}}}});
   job.watch().left(2);
   job.watch().settle();
   EXPECT_EQ(job[0].world().failure(), std::nullopt);

@@ -16,35 +16,6 @@ Members three() {
   return members;
 }
 
-TEST(GroupShutdown, NoticesSurviveTheWayThroughTexts) {
-  std::vector<ShutdownNotice> all;
-  for (uint64_t i = 0; i < 300; ++i)
-    all.push_back({"3-00112233aabbccdd." + std::to_string(i), {i * 1000, UINT64_MAX - i}});
-  const std::vector<std::string> texts = encode_notices(all, 1000);
-  EXPECT_GT(texts.size(), 10U);
-  size_t found = 0;
-  for (const ShutdownNotice& one : all) {
-    for (const std::string& text : texts) {
-      EXPECT_LE(text.size(), 1000U);
-      const auto notice = find_notice(text, one.group_id);
-      if (!notice) continue;
-      EXPECT_EQ(*notice, one);
-      ++found;
-    }
-  }
-  EXPECT_EQ(found, all.size());
-}
-
-TEST(GroupShutdown, OtherTextsHoldNoNotice) {
-  EXPECT_EQ(encode_notices({}, 100), std::vector<std::string>{});
-  for (const char* text :
-       {"", "world", "world;", "world ;", "world 1;", "world 1 2", "world 1 2 3;", "world x 2;",
-        "world 1  2;", "world -1 2;", "worlds 1 2;", "world 99999999999999999999999 2;", ";;;; "}) {
-    EXPECT_EQ(find_notice(text, "world"), std::nullopt) << text;
-  }
-  EXPECT_EQ(find_notice("a 1 2;world 3 4;b 5 6;", "world"), (ShutdownNotice{"world", {3, 4}}));
-}
-
 TEST(GroupShutdown, OperationsUpToTheNoticeGoOnAndLaterOnesNameWhoIsGone) {
   const Members members = three();
   GroupShutdown departures(members);

@@ -1,5 +1,5 @@
-// What ranks in destroy_process_group() wait for, and what not: the texts, the rule, and real
-// messages through shared memory between ranks that leave.
+// What ranks in destroy_process_group() wait for, and what not: the rule, and real messages
+// through shared memory between ranks that leave.
 #include "worker_lib/group/pending_at_shutdown.h"
 
 #include <algorithm>
@@ -29,39 +29,11 @@ constexpr PendingTransfer receives(int peer, int tag) {
   return {OpKind::recv, peer, tag};
 }
 
-// ---- the texts
-
-TEST(PendingAtShutdown, WhatIsUnderWaySurvivesTheWayThroughTexts) {
-  const Transfers world{sends(1, 0), receives(-1, 7), receives(12, PendingTransfer::kAnyTag)};
-  const Transfers other{sends(3, 2147483647)};
-  const std::string text =
-      encode_pending(5, {{"world", world}, {"3-00.1", {}}, {"2-0a.7", other}}, 1000);
-  EXPECT_EQ(text, "5 world s1:0 r-1:7 r12:-1;2-0a.7 s3:2147483647;");
-  EXPECT_EQ(decode_pending(text, "world")->transfers, world);
-  EXPECT_EQ(decode_pending(text, "world")->number, 5U);
-  EXPECT_EQ(decode_pending(text, "2-0a.7")->transfers, other);
-  EXPECT_EQ(decode_pending(text, "3-00.1")->transfers, Transfers{});
-  EXPECT_EQ(decode_pending(encode_pending(1, {}, 1000), "world")->transfers, Transfers{});
-  // Many of one kind are one.
-  EXPECT_EQ(encode_pending(1, {{"world", {300, sends(1, 0)}}}, 100), "1 world s1:0;");
-}
-
-TEST(PendingAtShutdown, TextsThatAreTooLongOrBrokenSayNothing) {
-  Transfers many;
-  for (int tag = 0; tag < 300; ++tag)
-    many.push_back(sends(1, tag));
-  EXPECT_EQ(encode_pending(9, {{"world", many}}, 1000), "9 *");
-  for (const char* text : {"", "9 *", "world s1:0;", "1 world s1:0", "1 world s1;", "1 world x1:0;",
-                           "1 world s1:0 ;", "1 world s:0;", "-1 world s1:0;", "1world s1:0;"}) {
-    EXPECT_FALSE(decode_pending(text, "world").has_value()) << text;
-  }
-}
-
 // ---- the rule
 
 TEST(PendingAtShutdown, NewsOfOneWhoHadNothingToSendBeginNoWait) {
   PendingAtShutdown leaving(2, 0);
-  leaving.heard(1, {1, {receives(0, 4)}});
+  leaving.heard(1, 1, {receives(0, 4)});
   test::pause_for(kLastMessage, "no message is on its way any more");
   EXPECT_FALSE(leaving.can_complete(receives(1, 4)));
   leaving.left(1);
@@ -71,7 +43,7 @@ TEST(PendingAtShutdown, NewsOfOneWhoHadNothingToSendBeginNoWait) {
 TEST(PendingAtShutdown, WhatTheOtherEndDoesNotDoAnyMoreCannotBeComplete) {
   PendingAtShutdown leaving(3, 0);
   EXPECT_TRUE(leaving.can_complete(receives(1, 4)));
-  leaving.heard(1, {2, {sends(0, 4), sends(2, 5), receives(-1, 6)}});
+  leaving.heard(1, 2, {sends(0, 4), sends(2, 5), receives(-1, 6)});
   EXPECT_TRUE(leaving.can_complete(receives(1, 5))) << "it may be on its way";
   test::pause_for(kLastMessage, "no message is on its way any more");
   EXPECT_TRUE(leaving.can_complete(receives(1, 4)));
@@ -82,7 +54,7 @@ TEST(PendingAtShutdown, WhatTheOtherEndDoesNotDoAnyMoreCannotBeComplete) {
   EXPECT_TRUE(leaving.can_complete(receives(2, 5))) << "rank 2 does not leave";
   EXPECT_TRUE(leaving.can_complete(receives(-1, 9)));
   EXPECT_TRUE(leaving.sends(1));
-  leaving.heard(1, {1, {}});  // Older.
+  leaving.heard(1, 1, {});  // Older.
   EXPECT_TRUE(leaving.sends(1));
   leaving.left(1);
   leaving.left(2);
@@ -115,7 +87,7 @@ class LeavingJob {
   // Until the rank has said what it waits for.
   void wait_leaving(int rank) {
     const auto is_it = [&](const Watch::News& news) {
-      return news.group_id == kPendingId && news.rank == GlobalRank{rank};
+      return news.kind == Watch::News::Kind::pending && news.rank == GlobalRank{rank};
     };
     test::wait_for([&] { return std::ranges::any_of(job_.watch().history(), is_it); }, "the news");
   }
@@ -213,8 +185,11 @@ TEST(Leaving, AGroupWithoutAHandleSaysHowFarItCameInTheEnd) {
   leaving.job().watch().settle();
   int said = 0;
   for (const Watch::News& news : leaving.job().watch().history()) {
-    if (news.group_id != kShutdownNoticeId) continue;
-    EXPECT_NE(news.failure.message.find(" 2 0;"), std::string::npos) << news.failure.message;
+    if (news.kind != Watch::News::Kind::performed) continue;
+    const auto performed = [](const ShutdownNotice& one) {
+      return one.performed == OperationCounts{2, 0};
+    };
+    EXPECT_EQ(std::ranges::count_if(news.performed, performed), 1);
     ++said;
   }
   EXPECT_EQ(said, 2);

@@ -40,7 +40,7 @@ RC_GTEST_PROP(RankRecord, SpoiledBytesAreRefusedOrAnotherRecord, ()) {
 }
 
 TEST(RankRecord, EveryFieldIsChecked) {
-  const std::vector<std::string> good{"muster 2", "3",        "node",       "host",
+  const std::vector<std::string> good{"muster 3", "3",        "node",       "host",
                                       "4711",     "10.0.0.1", "boot/1/2/3", "knows 01"};
   const RankRecord expected{
       {GlobalRank{3}, "node", "host", 4711, "10.0.0.1"}, {"boot", 1, 2, 3}, "knows 01"};

@@ -452,7 +452,7 @@ class CountingWatch final : public Watch {
 
   int subscribe(Listener) override { return 0; }
   void unsubscribe(int) override {}
-  void tell_aborted(const std::string&, const Failure&) override {}
+  void tell(News) override {}
   void leave() override {}
   void answer_with(std::function<std::string()>) override {}
   bool stop_requested() const override { return false; }

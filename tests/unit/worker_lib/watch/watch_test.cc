@@ -91,7 +91,7 @@ TEST(Watch, WhoLeavesIsSaidToHaveLeftAndTheOthersStayConnected) {
     ranks.leave(0);
     const int last = ranks.size() - 1;
     EXPECT_EQ(ranks[last].ear->wait(1)[0].kind, Kind::left);
-    ranks[last].watch->tell_aborted("g", {ErrorCode::aborted, "enough"});
+    ranks[last].watch->tell({Kind::aborted, {}, "g", {ErrorCode::aborted, "enough"}});
     for (int rank = 1; rank < last; ++rank) {
       const std::vector<News> heard = ranks[rank].ear->wait(2);
       EXPECT_EQ(heard[0].failure.message, "rank 0 (node0, pid 100) left (destroy_process_group)");
@@ -271,7 +271,7 @@ TEST(Watch, AWorldOfOneNeedsNoStore) {
   options.on_sigterm = StopPolicy::ignore;
   const Outcome<std::unique_ptr<Watch>> watch = Watch::start(std::move(options));
   ASSERT_TRUE(watch.has_value());
-  (*watch)->tell_aborted("g", {ErrorCode::aborted, "enough"});
+  (*watch)->tell({Kind::aborted, {}, "g", {ErrorCode::aborted, "enough"}});
   EXPECT_FALSE((*watch)->stop_requested());
   (*watch)->leave();
 }
@@ -366,7 +366,7 @@ TEST(Watch, StrangersAtThePortChangeNothing) {
     hasty.say(asks ? watch::Message(death) : watch::Message(hello));
     EXPECT_EQ(hasty.hear(), std::nullopt) << "news without a proof, or a second hello";
   }
-  ranks[4].watch->tell_aborted("g", {ErrorCode::aborted, "enough"});
+  ranks[4].watch->tell({Kind::aborted, {}, "g", {ErrorCode::aborted, "enough"}});
   EXPECT_EQ(ranks[0].ear->wait(1)[0].kind, Kind::aborted);
   EXPECT_EQ(ranks[1].ear->wait(1).size(), 1U);
 }

@@ -1,0 +1,43 @@
+// What a rank in destroy_process_group() tells the others about its groups: how far it came with
+// their collectives, and the messages that it still waits for. Plain values.
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "worker_lib/operation.h"
+
+namespace muster::worker {
+
+// Host memory and GPU memory have a queue each, which count their operations separately.
+inline constexpr size_t kCollectiveQueues = 2;
+using OperationCounts = std::array<uint64_t, kCollectiveQueues>;
+
+// What a leaving rank has performed in one group.
+struct ShutdownNotice {
+  std::string group_id;
+  OperationCounts performed{};
+  friend bool operator==(const ShutdownNotice&, const ShutdownNotice&) = default;
+};
+
+// A send or receive in flight, of any thread.
+struct PendingTransfer {
+  static constexpr int kAnyTag = -1;  // The tag is unknown.
+
+  OpKind kind = OpKind::send;
+  int peer = 0;  // Group rank; -1: a receive from any.
+  int tag = 0;
+  friend auto operator<=>(const PendingTransfer&, const PendingTransfer&) = default;
+};
+
+struct PendingOfGroup {
+  std::string group_id;
+  std::vector<PendingTransfer> transfers;
+  friend bool operator==(const PendingOfGroup&, const PendingOfGroup&) = default;
+};
+
+}  // namespace muster::worker
