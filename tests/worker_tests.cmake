@@ -26,11 +26,11 @@ muster_test(worker_cpu_tests unit
     unit/worker_lib/backends/cpu/shm_memory_test.cc unit/worker_lib/backends/cpu/shm_random_test.cc
     unit/worker_lib/backends/cpu/shm_regions_test.cc unit/worker_lib/backends/cpu/shm_routes_test.cc
     unit/worker_lib/backends/cpu/shm_test.cc unit/worker_lib/backends/cpu/side_copies_test.cc
-    unit/worker_lib/backends/cpu/tcp_listeners_test.cc unit/worker_lib/backends/cpu/tcp_socket_test.cc
+    unit/worker_lib/backends/cpu/tcp_listeners_test.cc
     unit/worker_lib/backends/cpu/tcp_test.cc
     unit/worker_lib/backends/cpu/waiting_test.cc unit/worker_lib/backends/late_transfer_test.cc
     unit/worker_lib/backends/opened_library_test.cc unit/worker_lib/backends/store_exchange_test.cc
-    unit/worker_lib/quiet_thread_test.cc unit/worker_lib/work_state_test.cc
+    unit/worker_lib/quiet_thread_test.cc unit/worker_lib/stream_socket_test.cc unit/worker_lib/work_state_test.cc
   LIBRARIES ${WORKER} WAITING Groups/CollectiveFailures Groups/SocketFailures)
 muster_test(worker_watch_tests unit
   SOURCES

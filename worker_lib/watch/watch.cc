@@ -22,8 +22,6 @@
 namespace muster::worker {
 namespace {
 
-using watch::Socket;
-
 // How long to wait for other ranks before checking that they are still alive.
 constexpr Duration kUpSlice = std::chrono::milliseconds(500);
 // How long after closing its last socket a process may still seem to live.
@@ -163,11 +161,11 @@ Outcome<> meet(Watch::Options& options, WatchLoop::Options& loop) {
     root = *read;
   }
   loop.keys = {options.secret, root.id};
-  Outcome<Socket> local = watch::listen_unix(watch::unix_name(loop.keys, world.me));
+  Outcome<watch::GuardedFd> local = watch::listen_unix(watch::unix_name(loop.keys, world.me));
   if (!local) return tl::unexpected(local.error());
   loop.unix_listener = std::move(*local);
   if (has_several_nodes(world)) {
-    Outcome<Socket> remote = watch::listen_tcp(world.self().address, loop.port);
+    Outcome<watch::GuardedFd> remote = watch::listen_tcp(world.self().address, loop.port);
     if (!remote) return tl::unexpected(remote.error());
     loop.tcp_listener = std::move(*remote);
   }

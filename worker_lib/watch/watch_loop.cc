@@ -35,16 +35,16 @@ int milliseconds_until(Instant deadline) {
 
 }  // namespace
 
-WatchLoop::WatchLoop(Options options, Socket epoll, Socket wake)
+WatchLoop::WatchLoop(Options options, GuardedFd epoll, GuardedFd wake)
     : options_(std::move(options)),
       tree_(options_.world, options_.port, to_instant(options_.deadline)),
       epoll_(std::move(epoll)),
       wake_(std::move(wake)) {}
 
 Outcome<std::unique_ptr<WatchLoop>> WatchLoop::make(Options options) {
-  Socket epoll(::epoll_create1(EPOLL_CLOEXEC));
+  GuardedFd epoll{UniqueFd(::epoll_create1(EPOLL_CLOEXEC))};
   if (!epoll.is_open()) return watch_system_failure("make an epoll set");
-  Socket wake(open_event_fd().release());
+  GuardedFd wake(open_event_fd());
   if (!wake.is_open()) return watch_system_failure("make an eventfd");
   std::unique_ptr<WatchLoop> loop(
       new WatchLoop(std::move(options), std::move(epoll), std::move(wake)));
@@ -257,8 +257,8 @@ void WatchLoop::perform(const WatchTree::Effect& effect) {
       self.links_.clear();
       self.retries_.clear();
       self.endings_.clear();
-      self.options_.unix_listener = Socket();
-      self.options_.tcp_listener = Socket();
+      self.options_.unix_listener = GuardedFd();
+      self.options_.tcp_listener = GuardedFd();
       const std::lock_guard lock(self.mutex_);
       self.parted_ = true;
       self.changed_.notify_all();

@@ -33,10 +33,10 @@ class WatchLoop {
   struct Options {
     Members world;
     watch::WatchKeys keys;
-    watch::Socket unix_listener;  // Not open in a world of one.
-    watch::Socket tcp_listener;   // Open where there are several nodes.
-    uint16_t port = 0;            // Of the TCP listener.
-    uint16_t root_port = 0;       // Of rank 0.
+    watch::GuardedFd unix_listener;  // Not open in a world of one.
+    watch::GuardedFd tcp_listener;   // Open where there are several nodes.
+    uint16_t port = 0;               // Of the TCP listener.
+    uint16_t root_port = 0;          // Of rank 0.
     Deadline deadline;
     // Polled for ranks that are not linked yet, so that a death before that is noticed; may be
     // empty.
@@ -81,7 +81,7 @@ class WatchLoop {
 
   enum class Stage : uint8_t { connecting, greeting, linked };
   struct Link {
-    watch::Socket socket;
+    watch::GuardedFd socket;
     Stage stage = Stage::greeting;
     int rank = -1;         // Of an accepted link: once it has said it.
     bool dialled = false;  // By us.
@@ -97,7 +97,7 @@ class WatchLoop {
   };
   // A link that has ended while its process may not have: see end_of().
   struct Ending {
-    watch::Socket process;
+    watch::GuardedFd process;
     Instant until{};
   };
   // A dial that could not start, and is tried again.
@@ -106,7 +106,7 @@ class WatchLoop {
     Instant at{};
   };
 
-  WatchLoop(Options options, watch::Socket epoll, watch::Socket wake);
+  WatchLoop(Options options, watch::GuardedFd epoll, watch::GuardedFd wake);
   Outcome<> look_for_input();
   // epoll_ctl(2); `tag` comes back with the events.
   bool control(int operation, int fd, uint64_t tag, uint32_t events) const;
@@ -156,7 +156,7 @@ class WatchLoop {
 
   Options options_;
   WatchTree tree_;
-  watch::Socket epoll_, wake_;
+  watch::GuardedFd epoll_, wake_;
   std::map<LinkId, Link> links_;
   std::map<LinkId, Ending> endings_;
   std::map<int, Retry> retries_;   // By rank.

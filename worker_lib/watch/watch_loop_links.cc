@@ -41,8 +41,7 @@ uint32_t events_for(bool wants_to_write) {
 void WatchLoop::begin_dial(const Dial& dial) {
   const Members& world = options_.world;
   const bool local = world[dial.rank].node == world.self().node;
-  Dialled made = local ? dial_unix(unix_name(options_.keys, dial.rank))
-                       : dial_tcp(world[dial.rank].address, port_of(dial.rank, dial.port));
+  Dialled made = dial_rank(options_.keys, world, dial.rank, port_of(dial.rank, dial.port));
   if (is_refusal(made.error)) return step(DialFailed{dial.rank, Silence::refused});
   if (is_out_of_descriptors(made.error) && tree_.is_setting_up())
     return surrender("connect to " + describe(world[dial.rank]), made.error);
@@ -53,7 +52,7 @@ void WatchLoop::begin_dial(const Dial& dial) {
     return;
   }
   Link link;
-  link.socket = std::move(made.socket);
+  link.socket = GuardedFd(std::move(made.socket));
   link.stage = made.error == 0 ? Stage::greeting : Stage::connecting;
   link.rank = dial.rank;
   link.dialled = true;
@@ -84,12 +83,13 @@ void WatchLoop::on_connected(LinkId id, Link& link) {
 void WatchLoop::accept(bool over_unix) {
   for (;;) {
     int error = 0;
-    std::optional<Socket> socket = over_unix ? accept_unix(options_.unix_listener, error)
-                                             : accept_tcp(options_.tcp_listener, error);
+    const GuardedFd& listener = over_unix ? options_.unix_listener : options_.tcp_listener;
+    UniqueFd socket = accept_next(listener.fd(), error);
     if (!socket) return error == 0 ? void() : pause_accepting(error);
-    if (strangers_ >= kStrangersMax) continue;
+    if (strangers_ >= kStrangersMax || !is_own_user(socket.get())) continue;
+    if (!over_unix) set_watch_options(socket.get());
     Link link;
-    link.socket = std::move(*socket);
+    link.socket = GuardedFd(std::move(socket));
     link.over_unix = over_unix;
     link.until = watch_now() + kGreetingMax;
     ++strangers_;
@@ -135,7 +135,7 @@ LinkId WatchLoop::add(Link link) {
 // order may live on.
 void WatchLoop::end_of(LinkId id) {
   const bool may_be_death = links_.at(id).over_unix && !tree_.expects_end(id);
-  Socket process = may_be_death ? watch_process(links_.at(id).socket) : Socket();
+  GuardedFd process = may_be_death ? watch_process(links_.at(id).socket) : GuardedFd();
   drop(id);
   if (!process.is_open()) return step(Closed{id});
   CHECK(control(EPOLL_CTL_ADD, process.fd(), id, EPOLLIN));
@@ -200,7 +200,7 @@ void WatchLoop::on_link(LinkId id, uint32_t events) {
   if (found == links_.end()) return conclude_ending(id);
   Link& link = found->second;
   if (link.stage == Stage::connecting) {
-    const int error = dial_error(link.socket);
+    const int error = dial_error(link.socket.fd());
     if (error == 0 && (events & EPOLLOUT) == 0) return;
     if (error == 0) return on_connected(id, link);
     if (is_refusal(error)) return abandon(id, Silence::refused);

@@ -32,15 +32,13 @@ int poll_milliseconds(Deadline until) {
 void SocketQuestions::ask(int rank) {
   const Members& world = directory_.world;
   const bool local = world[rank].node == world.self().node;
-  Dialled dialled =
-      local ? dial_unix(unix_name(directory_.keys, rank))
-            : dial_tcp(world[rank].address, directory_.ports[static_cast<size_t>(rank)]);
+  const uint16_t port = local ? uint16_t{0} : directory_.ports[static_cast<size_t>(rank)];
+  Dialled dialled = dial_rank(directory_.keys, world, rank, port);
   if (is_refusal(dialled.error)) replies_.push_back({rank, Reply::Kind::refused});
   if (is_out_of_descriptors(dialled.error)) replies_.push_back({rank, Reply::Kind::unasked});
   if (dialled.error != 0 && dialled.error != EINPROGRESS) return;
   Asked asked;
-  asked.socket = std::move(dialled.socket);
-  const uint16_t port = local ? uint16_t{0} : directory_.ports[static_cast<size_t>(rank)];
+  asked.socket = GuardedFd(std::move(dialled.socket));
   asked.terms = {link_purpose(directory_.keys, world, world.me, rank, true, port),
                  random_value<LinkNonce>(),
                  {}};

@@ -34,7 +34,7 @@ class SocketQuestions final : public Watch::Questions {
 
  private:
   struct Asked {
-    Socket socket;
+    GuardedFd socket;
     std::string output;
     Decoder input;
     LinkTerms terms;

@@ -9,13 +9,12 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "rendezvous/base/error.h"
-#include "rendezvous/net/abstract_address.h"
 #include "worker_lib/backends/cpu/tcp_listeners.h"
 #include "worker_lib/backends/late_transfer.h"
 #include "worker_lib/backends/store_exchange.h"
+#include "worker_lib/stream_socket.h"
 
 namespace muster::worker {
 namespace {
@@ -32,18 +31,6 @@ tl::unexpected<Failure> socket_failed(const char* what) {
   return failed(ErrorCode::system, fmt::format("cannot {} a Unix socket between the ranks of this "
                                                "node: {}",
                                                what, std::strerror(errno)));
-}
-
-// Ranks hand over descriptors only between processes of one user.
-bool same_user(int fd) {
-  ucred peer{};
-  socklen_t size = sizeof peer;
-  return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
-}
-
-// Whether another connection may still be accepted.
-bool concerns_one_visitor(int error) {
-  return error == EAGAIN || error == EWOULDBLOCK || error == EINTR || error == ECONNABORTED;
 }
 
 // False: not by the deadline.
@@ -111,11 +98,8 @@ tl::unexpected<Failure> did_not_come(const Members& local, const std::vector<int
 
 Outcome<FdGiver> FdGiver::listen() {
   std::string name = random_socket_name();
-  UniqueFd listener(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (listener.get() < 0) return socket_failed("make");
-  const AbstractAddress address(name);
-  if (bind(listener.get(), address.get(), address.size) != 0) return socket_failed("bind");
-  if (::listen(listener.get(), SOMAXCONN) != 0) return socket_failed("listen on");
+  UniqueFd listener = listen_local(name, SOCK_SEQPACKET);
+  if (!listener) return socket_failed("listen on");
   return FdGiver(std::move(listener), std::move(name));
 }
 
@@ -129,9 +113,10 @@ Outcome<> FdGiver::give(int fd, const Members& local, Deadline deadline,
     Outcome<bool> polled = poll_for(listener_.get(), POLLIN, deadline, interrupted);
     if (!polled) return tl::unexpected(std::move(polled.error()));
     if (!*polled) return did_not_come(local, missing);
-    const UniqueFd taker(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (taker.get() < 0 && !concerns_one_visitor(errno)) return socket_failed("accept on");
-    if (taker.get() < 0 || !same_user(taker.get())) continue;
+    int error = 0;
+    const UniqueFd taker = accept_next(listener_.get(), error);
+    if (error != 0) return socket_failed("accept on");
+    if (!taker || !is_own_user(taker.get())) continue;
     // A taker sends its index at once; an unrelated process of the same user that sends nothing is
     // waited for no longer than this.
     polled = poll_for(taker.get(), POLLIN, std::min(deadline, steady_clock::now() + kStrangerLimit),
@@ -151,21 +136,16 @@ Outcome<UniqueFd> take_fd(const std::string& name, const Members& local, Deadlin
     return failed(ErrorCode::rendezvous,
                   fmt::format("{} published no usable name for its socket", describe(local[0])));
   }
-  const UniqueFd connection(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  if (connection.get() < 0) return socket_failed("make");
-  const AbstractAddress address(name);
-  // The listener's queue is long enough for a node's ranks, so this does not block.
-  int connected = -1;
-  do {
-    connected = connect(connection.get(), address.get(), address.size);
-  } while (connected != 0 && errno == EINTR);
-  if (connected != 0) {
+  // The listener's queue is long enough for a node's ranks.
+  const auto [connection, error] = dial_local(name, SOCK_SEQPACKET);
+  if (!connection) return socket_failed("make");
+  if (error != 0) {
     return failed(ErrorCode::peer_failed,
                   fmt::format("cannot reach {} on this node to share its memory: {}",
-                              describe(local[0]), std::strerror(errno)),
+                              describe(local[0]), std::strerror(error)),
                   {local[0].rank});
   }
-  if (!same_user(connection.get())) {
+  if (!is_own_user(connection.get())) {
     return failed(
         ErrorCode::system,
         fmt::format(

@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include "rendezvous/base/event_fd.h"
 #include "rendezvous/base/random.h"
 #include "worker_lib/quiet_thread.h"
 
@@ -37,27 +38,25 @@ struct Acceptor::Candidate {
 };
 
 Outcome<std::unique_ptr<Acceptor>> Acceptor::start(Options options) {
-  Outcome<WakeEvent> stop = WakeEvent::make();
-  if (!stop) return tl::unexpected(stop.error());
   std::unique_ptr<Acceptor> made(new Acceptor(std::move(options)));
-  made->stop_ = std::move(*stop);
+  if (!made->stop_) return socket_failure("make an eventfd", errno);
   Outcome<std::thread> thread = start_quiet_thread([self = made.get()] { self->serve(); });
   if (!thread) return tl::unexpected(std::move(thread.error()));
   made->thread_ = std::move(*thread);
   return made;
 }
 
-Acceptor::Acceptor(Options options) : options_(std::move(options)) {}
+Acceptor::Acceptor(Options options) : options_(std::move(options)), stop_(open_event_fd()) {}
 
 Acceptor::~Acceptor() {
-  stop_.wake();
+  raise_event(stop_.get());
   if (thread_.joinable()) thread_.join();
 }
 
 void Acceptor::serve() {
   std::vector<pollfd> polled;
   while (true) {
-    polled.assign(1, {stop_.fd(), POLLIN, 0});
+    polled.assign(1, {stop_.get(), POLLIN, 0});
     const bool full = candidates_.size() >= kVisitorsMax;
     for (const Socket& listener : options_.open.listeners)
       polled.push_back({full ? -1 : listener.get(), POLLIN, 0});
@@ -75,10 +74,11 @@ void Acceptor::serve() {
 
 void Acceptor::accept_from(int listener) {
   while (candidates_.size() < kVisitorsMax) {
-    Socket socket(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    int error = 0;
+    Socket socket = accept_next(listener, error);
     if (!socket) {
       // Out of descriptors: poll() would spin until some are closed.
-      if (is_out_of_descriptors(errno)) std::this_thread::sleep_for(std::chrono::milliseconds{10});
+      if (is_out_of_descriptors(error)) std::this_thread::sleep_for(std::chrono::milliseconds{10});
       return;
     }
     if (!is_own_user(socket.get())) continue;

@@ -71,7 +71,7 @@ class Acceptor {
   void admit(Candidate& candidate);
 
   Options options_;
-  WakeEvent stop_;
+  UniqueFd stop_;  // An eventfd.
   std::vector<Candidate> candidates_;
   std::thread thread_;
 };

@@ -36,9 +36,8 @@ Outcome<std::unique_ptr<SocketLinks>> SocketLinks::make(Purpose purpose, const M
                                                         const std::vector<ListenAddress>& addresses,
                                                         const std::string& secret) {
   std::unique_ptr<SocketLinks> links(new SocketLinks(purpose, members, addresses, secret));
-  Outcome<WakeEvent> event = WakeEvent::make();
-  if (!event) return tl::unexpected(event.error());
-  links->event_ = std::move(*event);
+  links->event_ = open_event_fd();
+  if (!links->event_) return socket_failure("make an eventfd", errno);
   return links;
 }
 
@@ -57,7 +56,7 @@ void SocketLinks::deliver(int from, Socket connection) {
     delivered_.emplace_back(from, std::move(connection));
   }
   has_delivered_.store(true, std::memory_order_release);
-  event_.wake();
+  wake();
 }
 
 void SocketLinks::take_delivered() {
@@ -85,27 +84,25 @@ Failure SocketLinks::lost(int peer, int error) const {
 // False: not connected yet.
 Outcome<bool> SocketLinks::open(int peer, Out& out) {
   const ListenAddress& address = addresses_[at(peer)];
-  const auto unreachable = [&](ErrorCode code, const std::string& why) {
-    return failed(code,
-                  fmt::format("{} cannot be reached at {}: {}", describe(members_[peer]),
-                              address.tcp.to_string(), why),
-                  {members_[peer].rank});
+  const auto unreachable = [&](int error) {
+    return failed(
+        is_refusal(error) || error == EHOSTUNREACH ? ErrorCode::peer_failed : ErrorCode::system,
+        fmt::format("{} cannot be reached at {}: {}", describe(members_[peer]),
+                    address.tcp.to_string(), std::strerror(error)),
+        {members_[peer].rank});
   };
   if (!out.socket) {
-    Outcome<Socket> begun = failed(ErrorCode::system, "");
+    Dialled begun{{}, EAGAIN};
     // Its kernel queue may be full (EAGAIN): then TCP serves as well.
-    if (members_[peer].node == members_.self().node) begun = begin_connect_local(address.local);
-    if (!begun) begun = begin_connect(address.tcp);
-    if (!begun) return unreachable(begun.error().code, begun.error().message);
-    out.socket = std::move(*begun);
+    if (members_[peer].node == members_.self().node) begun = dial_local(address.local);
+    if (begun.error != 0) begun = dial(address.tcp);
+    if (begun.error != 0 && begun.error != EINPROGRESS) return unreachable(begun.error);
+    out.socket = std::move(begun.socket);
     out.connecting = true;
   }
   pollfd state{out.socket.get(), POLLOUT, 0};
   if (poll(&state, 1, 0) <= 0) return false;  // Or interrupted by a signal.
-  int error = 0;
-  socklen_t length = sizeof error;
-  getsockopt(out.socket.get(), SOL_SOCKET, SO_ERROR, &error, &length);
-  if (error != 0) return unreachable(ErrorCode::peer_failed, std::strerror(error));
+  if (const int error = dial_error(out.socket.get())) return unreachable(error);
   out.connecting = false;
   fit_buffers(out.socket.get());
   return true;
@@ -216,7 +213,7 @@ size_t SocketLinks::peek(int peer, std::span<std::byte> to) {
 }
 
 void SocketLinks::arm(const Interest& interest) {
-  polled_.assign(1, {event_.fd(), POLLIN, 0});
+  polled_.assign(1, {event_.get(), POLLIN, 0});
   for (const int peer : interest.reading) {
     const In& in = ins_[at(peer)];
     if (in.socket && !in.ended) polled_.push_back({in.socket.get(), POLLIN, 0});
@@ -233,7 +230,7 @@ void SocketLinks::arm(const Interest& interest) {
 void SocketLinks::sleep(Deadline until, bool) {
   const timespec left = time_left(until);
   ppoll(polled_.data(), polled_.size(), &left, nullptr);
-  if (polled_[0].revents != 0) event_.drain();
+  if (polled_[0].revents != 0) drain_event(event_.get());
 }
 
 }  // namespace muster::worker

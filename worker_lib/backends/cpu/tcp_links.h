@@ -13,6 +13,7 @@
 
 #include <poll.h>
 
+#include "rendezvous/base/event_fd.h"
 #include "worker_lib/backends/cpu/links.h"
 #include "worker_lib/backends/cpu/tcp_acceptor.h"
 #include "worker_lib/backends/cpu/tcp_listeners.h"
@@ -36,7 +37,7 @@ class SocketLinks final : public ByteLinks {
   bool ended(int peer) const override { return ins_[static_cast<size_t>(peer)].ended; }
   void arm(const Interest& interest) override;
   void sleep(Deadline until, bool patient) override;
-  void wake() override { event_.wake(); }
+  void wake() override { raise_event(event_.get()); }
 
  private:
   struct Out {
@@ -71,7 +72,7 @@ class SocketLinks final : public ByteLinks {
   const std::string secret_;
   std::vector<Out> outs_;
   std::vector<In> ins_;
-  WakeEvent event_;
+  UniqueFd event_;
   std::vector<pollfd> polled_;
 
   std::mutex mutex_;

@@ -6,7 +6,6 @@
 
 #include "rendezvous/base/hex.h"
 #include "rendezvous/base/random.h"
-#include "rendezvous/net/listening_socket.h"
 #include "worker_lib/backends/store_exchange.h"
 
 namespace muster::worker {
@@ -33,19 +32,14 @@ Outcome<Listeners> open_listeners(const Peer& self) {
   if (!ip)
     return failed(ErrorCode::system,
                   fmt::format("{} has no usable address: {:?}", describe(self), self.address));
-  auto listening = listen_on({{*ip, 0}});
-  if (!listening)
-    listening = listen_on({{ip->is_v6() ? IpAddress::any_v6() : IpAddress::any_v4(), 0}});
+  auto listening = listen_near(*ip);
   if (!listening) return failed(ErrorCode::system, listening.error().message);
 
   Listeners open;
-  for (ListeningSocket& one : *listening)
-    open.listeners.push_back(std::move(one.fd));
-  open.address.tcp = {*ip, listening->front().address.port};
-  open.address.local = random_socket_name();
-  Outcome<Socket> local = listen_local(open.address.local);
-  if (!local) return tl::unexpected(local.error());
-  open.listeners.push_back(std::move(*local));
+  open.listeners.push_back(std::move(listening->fd));
+  open.address = {{*ip, listening->address.port}, random_socket_name()};
+  open.listeners.push_back(listen_local(open.address.local));
+  if (!open.listeners.back()) return socket_failure("listen on an abstract Unix socket", errno);
   return open;
 }
 

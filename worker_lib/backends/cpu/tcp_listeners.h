@@ -10,7 +10,7 @@
 
 #include "rendezvous/net/address.h"
 #include "worker_lib/backends/backend.h"
-#include "worker_lib/backends/cpu/tcp_socket.h"
+#include "worker_lib/stream_socket.h"
 
 namespace muster::worker {
 

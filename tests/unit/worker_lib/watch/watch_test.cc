@@ -291,7 +291,7 @@ TEST(Watch, AStopThatIsAskedForIsSeenByWhoeverAsks) {
 // A connection of somebody who does not know the secret, but all that the store holds.
 class Stranger {
  public:
-  explicit Stranger(watch::Dialled dialled) : socket_(std::move(dialled.socket)) {
+  explicit Stranger(Dialled dialled) : socket_(std::move(dialled.socket)) {
     EXPECT_TRUE(socket_.is_open());
     // Blocking from here on: what was said is read, and answered, soon.
     EXPECT_EQ(::fcntl(socket_.fd(), F_SETFL, 0), 0);
@@ -313,7 +313,7 @@ class Stranger {
   }
 
  private:
-  watch::Socket socket_;
+  watch::GuardedFd socket_;
   watch::Decoder input_;
 };
 
@@ -338,7 +338,7 @@ TEST(Watch, StrangersAtThePortChangeNothing) {
         watch::encode(watch::Hello{{1, 2, 3}, 0, ranks.size()}),
         watch::encode(watch::Hello{{1, 2, 3}, -1, ranks.size()}), watch::encode(death),
         watch::encode(watch::Proof{}), watch::encode(watch::Challenge{})}) {
-    Stranger stranger(watch::dial_tcp("127.0.0.1", port));
+    Stranger stranger(dial({IpAddress::loopback_v4(), port}));
     stranger.say(speech);
     EXPECT_EQ(stranger.hear(), std::nullopt) << "nothing is answered";
   }
@@ -348,7 +348,7 @@ TEST(Watch, StrangersAtThePortChangeNothing) {
   world.peers.resize(static_cast<size_t>(ranks.size()));
   for (const bool asks : {false, true}) {
     for (const bool echoes : {false, true}) {
-      Stranger stranger(watch::dial_tcp("127.0.0.1", port));
+      Stranger stranger(dial({IpAddress::loopback_v4(), port}));
       stranger.say(asks ? watch::Message(watch::Question{hello.nonce, hello.rank, ranks.size()})
                         : watch::Message(hello));
       const std::optional<watch::Message> answer = stranger.hear();
@@ -360,7 +360,7 @@ TEST(Watch, StrangersAtThePortChangeNothing) {
       stranger.say(watch::Proof{echoes ? challenge.proof : dialler_proof(guessed.secret, terms)});
       EXPECT_EQ(stranger.hear(), std::nullopt);
     }
-    Stranger hasty(watch::dial_tcp("127.0.0.1", port));
+    Stranger hasty(dial({IpAddress::loopback_v4(), port}));
     hasty.say(hello);
     ASSERT_TRUE(hasty.hear());
     hasty.say(asks ? watch::Message(death) : watch::Message(hello));
@@ -375,14 +375,14 @@ TEST(Watch, StrangersAtThePortChangeNothing) {
 TEST(Watch, AnImpostorAtARanksPlaceIsToldNothing) {
   WatchRanks ranks({0, 1});
   uint16_t port = 0;
-  const watch::Socket listener = std::move(*watch::listen_tcp("127.0.0.1", port));
+  const watch::GuardedFd listener = std::move(*watch::listen_tcp("127.0.0.1", port));
   Result<StoreClient> store = StoreClient::connect({"127.0.0.1", ranks.store().port()});
   const std::string record = to_hex(std::string(16, 'i')) + " " + std::to_string(port);
   ASSERT_TRUE(store->with_prefix("watch").set("up/0", record).has_value());
   std::thread victim([&] { ranks.start_one(ranks.options(1, 3s)); });
   ASSERT_EQ(::fcntl(listener.fd(), F_SETFL, 0), 0);
   int error = 0;
-  Stranger impostor({std::move(*watch::accept_tcp(listener, error)), 0});
+  Stranger impostor({accept_next(listener.fd(), error), 0});
   const std::optional<watch::Message> hello = impostor.hear();
   ASSERT_TRUE(hello && std::holds_alternative<watch::Hello>(*hello));
   impostor.say(watch::Challenge{{1}, {2}});

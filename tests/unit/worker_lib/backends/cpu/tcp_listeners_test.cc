@@ -56,8 +56,8 @@ RC_GTEST_PROP(TcpListeners, ASpoiledAddressIsRefusedOrWhole, ()) {
 
 // ---- listening
 
-bool is_reached(const Outcome<Socket>& dialled, const Socket& listener) {
-  if (!dialled) return false;
+bool is_reached(const Dialled& dialled, const Socket& listener) {
+  if (!dialled.socket) return false;
   const Socket accepted(accept(listener.get(), nullptr, nullptr));
   return static_cast<bool>(accepted);
 }
@@ -67,8 +67,8 @@ TEST(TcpListeners, AreReachedWhereTheAddressSays) {
   ASSERT_TRUE(open.has_value()) << open.error().message;
   EXPECT_EQ(open->address.tcp.ip, IpAddress::loopback_v4());
   ASSERT_EQ(open->listeners.size(), 2U);
-  EXPECT_TRUE(is_reached(begin_connect(open->address.tcp), open->listeners.front()));
-  EXPECT_TRUE(is_reached(begin_connect_local(open->address.local), open->listeners.back()));
+  EXPECT_TRUE(is_reached(dial(open->address.tcp), open->listeners.front()));
+  EXPECT_TRUE(is_reached(dial_local(open->address.local), open->listeners.back()));
 }
 
 TEST(TcpListeners, NoTwoHaveTheSameAddress) {

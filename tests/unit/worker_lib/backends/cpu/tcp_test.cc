@@ -101,11 +101,11 @@ class Receiving : public testing::Test {
     acceptor_ = std::move(*started);
   }
 
-  static Socket visit(Outcome<Socket> begun) {
-    EXPECT_TRUE(begun) << begun.error().message;
-    pollfd state{begun->get(), POLLOUT, 0};
+  static Socket visit(Dialled dialled) {
+    EXPECT_TRUE(dialled.socket) << dialled.error;
+    pollfd state{dialled.socket.get(), POLLOUT, 0};
     EXPECT_EQ(poll(&state, 1, 30'000), 1);
-    return std::move(*begun);
+    return std::move(dialled.socket);
   }
   static LinkHello hello_of(Purpose purpose, int from) {
     LinkHello hello;
@@ -143,8 +143,8 @@ class Receiving : public testing::Test {
     EXPECT_EQ(::recv(socket.get(), &admitted, 1, MSG_DONTWAIT), 1);
     EXPECT_EQ(admitted, kAdmitted);
   }
-  Socket by_tcp() const { return visit(begin_connect(address_.tcp)); }
-  Socket by_unix() const { return visit(begin_connect_local(address_.local)); }
+  Socket by_tcp() const { return visit(dial(address_.tcp)); }
+  Socket by_unix() const { return visit(dial_local(address_.local)); }
 
   static void say(const Socket& socket, const void* bytes, size_t count) {
     EXPECT_EQ(::send(socket.get(), bytes, count, MSG_NOSIGNAL), static_cast<ssize_t>(count));
