@@ -3,7 +3,7 @@ set(WORKER muster_worker_objects muster_worker_services muster_worker_base)
 muster_test(worker_group_front_tests unit
   SOURCES
     unit/worker_lib/group/group_bytes_test.cc unit/worker_lib/group/group_checks_test.cc
-    unit/worker_lib/group/group_create_test.cc unit/worker_lib/group/group_delays_test.cc
+    unit/worker_lib/group/group_create_test.cc
     unit/worker_lib/group/group_failure_test.cc unit/worker_lib/group/group_mix_test.cc
     unit/worker_lib/group/group_order_test.cc unit/worker_lib/group/group_p2p_test.cc
     unit/worker_lib/group/group_plan_test.cc unit/worker_lib/group/group_queue_test.cc

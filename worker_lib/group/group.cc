@@ -254,7 +254,7 @@ Outcome<int> Group::transfer(const Transfer& transfer, const CallOptions& option
   if (gone) [[unlikely]] {
     deadline = std::min(deadline, call_deadline(kLastMessage));
   } else if (leaving_.is_leaving(transfer.peer)) [[unlikely]] {
-    end_forgotten_later(transfer.peer);
+    end_waits_later(transfer.peer);
   }
   Transfer timed = transfer;
   timed.limit = limit_of(options);
@@ -306,11 +306,8 @@ Outcome<std::vector<std::shared_ptr<WorkState>>> Group::begin(std::vector<Transf
 std::shared_ptr<WorkState> Group::adopt(const Transfer& transfer, std::shared_ptr<WorkState> state,
                                         const CallRecord& record) {
   transfers_.add(transfer, state);
-  if (departures_.gone(transfer.peer)) {
+  if (departures_.gone(transfer.peer) || leaving_.is_leaving(transfer.peer))
     end_waits_later(transfer.peer);
-  } else if (leaving_.is_leaving(transfer.peer)) {
-    end_forgotten_later(transfer.peer);
-  }
   return observe(std::move(state), state_, name_of(transfer.kind), transfer_label(transfer), record,
                  message_call(transfer, transfer.limit));
 }

@@ -28,7 +28,6 @@
 #include "worker_lib/failure.h"
 #include "worker_lib/group/collective_queue.h"
 #include "worker_lib/group/group_checks.h"
-#include "worker_lib/group/group_delays.h"
 #include "worker_lib/group/group_host.h"
 #include "worker_lib/group/group_p2p.h"
 #include "worker_lib/group/group_plan.h"
@@ -166,10 +165,11 @@ class Group : public std::enable_shared_from_this<Group> {
   void on_news(const Watch::News& news);
   void on_left(int member);
   void on_leaving(int member, const Watch::News& news);
-  // After kLastMessage, fails the group if its messages with leaving `member` cannot complete.
-  void end_forgotten_later(int member);
-  // The same if a message with `member` (-1: with any) is in flight then.
+  // Calls end_waits() after kLastMessage.
   void end_waits_later(int member);
+  // Fails the group if it waits for messages with `member` (-1: with any), which is leaving or has
+  // left, and none of them can complete.
+  void end_waits(int member);
   // Fails the group if it has begun operations in which a departed member does not take part.
   void end_missing();
   OperationCounts begun() const;
@@ -193,7 +193,6 @@ class Group : public std::enable_shared_from_this<Group> {
   MonitoredBarrier monitored_;
   std::mutex subscription_mutex_;
   std::optional<int> subscription_;
-  GroupDelays delays_;  // Last: its thread uses the above.
 };
 
 }  // namespace muster::worker

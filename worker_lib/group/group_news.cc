@@ -69,6 +69,7 @@ void Group::on_news(const Watch::News& news) {
     return;
   }
   const int member = member_of(news.rank);
+  if (news.kind == Kind::quiet && news.group_id == plan_.id) end_waits(member);
   if (member < 0 || member == members_.me) return;
   if (news.kind == Kind::died) {
     state_->fail(news.failure, GroupState::Source::known);
@@ -80,7 +81,7 @@ void Group::on_news(const Watch::News& news) {
     const auto notice = std::ranges::find(news.performed, plan_.id, &ShutdownNotice::group_id);
     if (notice != news.performed.end()) departures_.gave_notice(member, notice->performed);
     end_missing();
-  } else if (news.group_id == plan_.id) {
+  } else if (news.kind == Kind::aborted && news.group_id == plan_.id) {
     state_->fail(news.failure, GroupState::Source::told);
   }
 }
@@ -116,34 +117,28 @@ void Group::on_left(int member) {
 }
 
 void Group::end_waits_later(int member) {
-  delays_.after(kLastMessage, [this, member] {
-    // A leaving rank only stops waiting for them: others may still be in the middle of theirs.
-    if (closing_ || !transfers_.involves(member)) return;
-    state_->fail(departures_.failure_of(member), GroupState::Source::known);
-  });
+  const GlobalRank rank = member < 0 ? GlobalRank{-1} : plan_.ranks[static_cast<size_t>(member)];
+  if (const std::shared_ptr<Watch> watch = watch_.lock())
+    watch->remind({.kind = Watch::News::Kind::quiet, .rank = rank, .group_id = plan_.id});
 }
 
 void Group::on_leaving(int member, const Watch::News& news) {
   const auto mine = std::ranges::find(news.pending, plan_.id, &PendingOfGroup::group_id);
   leaving_.heard(member, news.number,
                  mine == news.pending.end() ? std::vector<PendingTransfer>() : mine->transfers);
-  if (transfers_.involves(member)) end_forgotten_later(member);
+  if (transfers_.involves(member)) end_waits_later(member);
 }
 
 // To a rank that waits for its messages, a leaving member with nothing left to send is as good as
 // gone: it may itself be waiting for a message that never arrives.
-void Group::end_forgotten_later(int member) {
+void Group::end_waits(int member) {
+  // A leaving rank only stops waiting for them: others may still be in the middle of theirs.
   if (closing_ || leaving_.sends(member)) return;
-  delays_.after(kLastMessage, [this, member] {
-    if (closing_ || leaving_.sends(member)) return;
-    const std::vector<PendingTransfer> pending = transfers_.pending();
-    const auto with_it = [&](const PendingTransfer& one) { return one.peer == member; };
-    const auto is_over = [&](const PendingTransfer& one) {
-      return !with_it(one) || !leaving_.can_complete(one);
-    };
-    if (std::ranges::none_of(pending, with_it) || !std::ranges::all_of(pending, is_over)) return;
-    state_->fail(departures_.failure_of(member), GroupState::Source::known);
-  });
+  std::vector<PendingTransfer> with_it = transfers_.pending();
+  std::erase_if(with_it, [&](const PendingTransfer& one) { return one.peer != member; });
+  const auto goes_on = [&](const PendingTransfer& one) { return leaving_.can_complete(one); };
+  if (with_it.empty() || std::ranges::any_of(with_it, goes_on)) return;
+  state_->fail(departures_.failure_of(member), GroupState::Source::known);
 }
 
 bool Group::idle() {

@@ -18,10 +18,6 @@
 
 namespace muster::worker {
 
-// Time for a message that is already on its way: it is in the kernel or in shared memory when the
-// news arrives, and half a second is ample to receive it.
-inline constexpr std::chrono::milliseconds kLastMessage{500};
-
 class PendingAtShutdown {
  public:
   // `size`: of the group; `me`: which member this is.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -23,6 +24,10 @@ struct ShutdownNotice {
   OperationCounts performed{};
   friend bool operator==(const ShutdownNotice&, const ShutdownNotice&) = default;
 };
+
+// Time for a message that is already on its way: it is in the kernel or in shared memory when the
+// news arrives, and half a second is ample to receive it.
+inline constexpr std::chrono::milliseconds kLastMessage{500};
 
 // A send or receive in flight, of any thread.
 struct PendingTransfer {

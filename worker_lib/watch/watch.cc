@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <deque>
 #include <thread>
 #include <utility>
 
@@ -198,8 +199,12 @@ class RealWatch final : public Watch {
     loop.announce = [this](const watch::Announce& told) { announce(told); };
     loop.progress = [this] { return progress(); };
     loop.extra_fd = stop_.signal().event_fd();
-    loop.extra_deadline = [this] { return stop_.deadline(); };
-    loop.on_extra = [this](Instant now) { stop_.on_extra(now); };
+    loop.extra_deadline = [this] { return std::min(stop_.deadline(), next_reminder()); };
+    loop.on_extra = [this](Instant now) {
+      stop_.on_extra(now);
+      while (next_reminder() <= now)
+        board_.publish(take_reminder());
+    };
     Outcome<std::unique_ptr<WatchLoop>> made = WatchLoop::make(std::move(loop));
     if (!made) return tl::unexpected(made.error());
     loop_ = std::move(*made);
@@ -211,6 +216,13 @@ class RealWatch final : public Watch {
   void tell(News news) override {
     news.rank = me_;
     loop_->tell(news);
+  }
+  void remind(News news) override {
+    {
+      const std::lock_guard lock(reminding_);
+      reminders_.emplace_back(watch_now() + kLastMessage, std::move(news));
+    }
+    loop_->wake();
   }
   void leave() override { loop_->leave(); }
   void answer_with(std::function<std::string()> progress) override {
@@ -243,6 +255,18 @@ class RealWatch final : public Watch {
     return progress_ ? progress_() : std::string();
   }
 
+  Instant next_reminder() {
+    const std::lock_guard lock(reminding_);
+    return reminders_.empty() ? kNever : reminders_.front().first;
+  }
+
+  News take_reminder() {
+    const std::lock_guard lock(reminding_);
+    News news = std::move(reminders_.front().second);
+    reminders_.pop_front();
+    return news;
+  }
+
   void announce(const watch::Announce& told) {
     const News& news = told.news;
     const bool died = news.kind == News::Kind::died;
@@ -258,6 +282,8 @@ class RealWatch final : public Watch {
   WatchBoard board_;
   std::mutex answering_;
   std::function<std::string()> progress_;
+  std::mutex reminding_;
+  std::deque<std::pair<Instant, News>> reminders_;  // The earliest first.
   std::unique_ptr<WatchLoop> loop_;
   WatchStop stop_;  // Destroyed first: a query in progress wakes the loop.
 };

@@ -62,6 +62,7 @@ class Watch {
       // This process got SIGTERM and StopPolicy::end_calls holds. `failure` says stopped, or
       // peer_failed if the launcher's reason is known. Listeners hear of their own rank only.
       stopped,
+      quiet,  // What remind() was called with; no news of other processes.
     };
     Kind kind = Kind::died;
     GlobalRank rank = {};
@@ -103,6 +104,8 @@ class Watch {
   // Tells all other ranks this about this one (`rank` is filled in), equal news once. Returns when
   // it is sent (from a listener at once), so that it is not lost when the process ends next.
   virtual void tell(News news) = 0;
+  // Has the listeners called with `news`, of kind quiet, after kLastMessage.
+  virtual void remind(News news) = 0;
   // Tells all that this rank leaves, so that none declares it dead. Returns when that is sent.
   virtual void leave() = 0;
 

@@ -6,7 +6,7 @@ namespace muster::worker {
 
 void WatchBoard::publish(const Watch::News& news) {
   const std::lock_guard lock(mutex_);
-  history_.push_back(news);
+  if (news.kind != Watch::News::Kind::quiet) history_.push_back(news);
   std::vector<int> ids;
   for (const auto& [id, listener] : listeners_)
     ids.push_back(id);

@@ -310,6 +310,13 @@ class FakeNews {
   }
   void say(Watch::News news) { say_raw(std::move(news)); }
 
+  // One rank's.
+  void remind(int rank, Watch::News news) {
+    const std::lock_guard lock(mutex_);
+    reminders_.push_back({std::chrono::steady_clock::now() + kLastMessage, rank, std::move(news)});
+    told_.notify_all();
+  }
+
   // Called before a rank that tells that it gave a group up goes on.
   std::function<void()> while_telling;
 
@@ -384,17 +391,30 @@ class FakeNews {
   void deliver() {
     std::unique_lock lock(mutex_);
     for (;;) {
-      told_.wait(lock, [this] { return !queue_.empty(); });
-      const std::optional<Watch::News> news = std::move(queue_.front());
-      queue_.pop_front();
-      if (!news) return;
-      history_.push_back(*news);
+      if (queue_.empty() &&
+          (reminders_.empty() || std::chrono::steady_clock::now() < reminders_.front().at)) {
+        reminders_.empty() ? told_.wait(lock) : void(told_.wait_until(lock, reminders_.front().at));
+        continue;
+      }
+      std::optional<Watch::News> news;
+      int only = -1;
+      if (!queue_.empty()) {
+        news = std::move(queue_.front());
+        queue_.pop_front();
+        if (!news) return;
+        history_.push_back(*news);
+      } else {
+        news = std::move(reminders_.front().news);
+        only = reminders_.front().rank;
+        reminders_.pop_front();
+      }
       telling_ = true;
       const auto listeners = listeners_;
       lock.unlock();
       for (size_t rank = 0; rank < listeners.size(); ++rank) {
+        const int number = static_cast<int>(rank);
         for (const auto& [id, listener] : listeners[rank]) {
-          if (concerns(static_cast<int>(rank), *news)) listener(*news);
+          if (only < 0 ? concerns(number, *news) : only == number) listener(*news);
         }
       }
       lock.lock();
@@ -408,7 +428,13 @@ class FakeNews {
   std::vector<std::map<int, Watch::Listener>> listeners_;
   std::vector<std::function<std::string()>> progress_;
   std::vector<ProcessState> states_;
+  struct Reminder {
+    Deadline at;
+    int rank;
+    Watch::News news;
+  };
   std::deque<std::optional<Watch::News>> queue_;
+  std::deque<Reminder> reminders_;
   std::vector<Watch::News> history_;
   bool telling_ = false;
   int next_id_ = 1;
@@ -445,6 +471,7 @@ class FakeWatch final : public Watch {
     news_.say(news);
     if (news_.while_telling) news_.while_telling();
   }
+  void remind(News news) override { news_.remind(rank_, std::move(news)); }
   void leave() override { news_.left(rank_); }
   void answer_with(std::function<std::string()> progress) override {
     news_.answer_with(rank_, std::move(progress));

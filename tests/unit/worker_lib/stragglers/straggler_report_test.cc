@@ -453,6 +453,7 @@ class CountingWatch final : public Watch {
   int subscribe(Listener) override { return 0; }
   void unsubscribe(int) override {}
   void tell(News) override {}
+  void remind(News) override {}
   void leave() override {}
   void answer_with(std::function<std::string()>) override {}
   bool stop_requested() const override { return false; }
