@@ -10,8 +10,10 @@
 #include <unistd.h>
 
 #include "muster/error.h"
+#include "rendezvous/ring/call_rules.h"
 #include "tests/unit/worker_lib/group/fake_backend.h"
 #include "tests/unit/worker_lib/recorder/recorded_ranks.h"
+#include "worker_lib/recorder/ring_calls.h"
 
 namespace muster::worker::recorder_test {
 namespace {
@@ -34,6 +36,21 @@ class OnSharedMemory {
                   peer.pid = ::getpid();
               }};
 };
+
+TEST(RingCalls, KindsTypesAndReductionsKeepTheirNames) {
+  for (auto kind = OpKind::barrier; kind <= OpKind::recv; kind = OpKind(int(kind) + 1)) {
+    const ring::Call call = ring_call_of(Operation{.kind = kind}, true);
+    EXPECT_STREQ(ring::name_of(call.kind), name_of(kind));
+  }
+  for (auto dtype = DType::int8; dtype <= DType::float64; dtype = DType(int(dtype) + 1)) {
+    const ring::Call call = ring_call_of(Operation{.kind = OpKind::gather, .dtype = dtype}, true);
+    EXPECT_STREQ(ring::name_of(call.type), name_of(dtype));
+  }
+  for (auto op = ReduceOp::sum; op <= ReduceOp::bxor; op = ReduceOp(int(op) + 1)) {
+    const ring::Call call = ring_call_of(Operation{.kind = OpKind::reduce, .reduce = op}, true);
+    EXPECT_STREQ(ring::name_of(call.reduction), name_of(op));
+  }
+}
 
 void call_every_kind(ProcessGroup world) {
   const auto me = static_cast<size_t>(world.rank().value);
