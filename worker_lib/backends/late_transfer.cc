@@ -35,11 +35,15 @@ Failure late_transfer(const Transfer& transfer, const Members& members, bool beg
 
 Failure absent_members(const Members& members, std::span<const int> missing,
                        const std::string& how) {
-  Failure failure{ErrorCode::timeout, {}, {}};
+  constexpr size_t kNamedMax = 8;
+  Failure failure{ErrorCode::timeout, missing.empty() ? "the last rank" : "", {}};
   for (const int rank : missing) {
     failure.ranks.push_back(members[rank].rank);
-    failure.message += (failure.message.empty() ? "" : ", ") + describe(members[rank]);
+    if (failure.ranks.size() <= kNamedMax)
+      failure.message += (failure.message.empty() ? "" : ", ") + describe(members[rank]);
   }
+  if (missing.size() > kNamedMax)
+    failure.message += fmt::format(" and {} more", missing.size() - kNamedMax);
   std::sort(failure.ranks.begin(), failure.ranks.end());
   failure.message += fmt::format(" did not arrive {}; {}", how, look_at(missing.size()));
   return failure;

@@ -17,7 +17,7 @@ Failure late_transfer(const Transfer& transfer, const Members& members, bool beg
 
 // Of ranks that others waited for: "rank 2 (node7, pid 4711), rank 3 (node7, pid 4712) did not
 // arrive within 2 s; check what they are doing instead, or give a longer timeout", with `how` for
-// "within 2 s".
+// "within 2 s". At most eight are named; none: "the last rank".
 Failure absent_members(const Members& members, std::span<const int> missing,
                        const std::string& how);
 

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "worker_lib/backends/late_transfer.h"
 #include "worker_lib/fields.h"
 #include "worker_lib/time_text.h"
 
@@ -26,22 +27,14 @@ tl::unexpected<Failure> address_store_failure(const Error& error) {
 
 // Names the ranks that have not written yet.
 Failure absent_failure(GroupSetup& setup, const std::string& topic) {
-  Failure failure{ErrorCode::timeout, "", {}};
-  std::string names;
+  std::vector<int> missing;
   for (int rank = 0; rank < setup.members.size(); ++rank) {
     const Result<bool> there = setup.store.check({address_key(topic, rank)});
     if (!there) return address_store_failure(there.error()).value();
-    if (*there) continue;
-    failure.ranks.push_back(setup.members[rank].rank);
-    if (failure.ranks.size() <= 8)
-      names += (names.empty() ? "" : ", ") + describe(setup.members[rank]);
+    if (!*there) missing.push_back(rank);
   }
-  if (failure.ranks.size() > 8) names += fmt::format(" and {} more", failure.ranks.size() - 8);
-  std::sort(failure.ranks.begin(), failure.ranks.end());
-  failure.message = fmt::format("{} did not arrive to set up the group's connections {}; {}",
-                                names.empty() ? "the last rank" : names, within(setup.limit),
-                                look_at(failure.ranks.size()));
-  return failure;
+  return absent_members(setup.members, missing,
+                        "to set up the group's connections " + within(setup.limit));
 }
 
 Outcome<> wait_for_all(GroupSetup& setup, const std::string& topic,
