@@ -23,7 +23,32 @@ SLICE_MS = 200  # A wait comes back to Python this often: for Ctrl-C.
 UNLIMITED = datetime.timedelta(0)
 
 
-class Work(dist.Work):  # type: ignore[misc]
+class Asked(dist.Work):  # type: ignore[misc]
+    """What programs ask, where PyTorch gives them this object. Subclasses have wait(), poll() and `error`."""
+
+    source = -1
+
+    def is_completed(self) -> Any:
+        return self.poll()
+
+    def is_success(self) -> bool:
+        return self.poll() and self.error is None
+
+    def exception(self) -> Any:
+        self.poll()
+        return self.error
+
+    def source_rank(self) -> int:
+        self.poll()
+        return self.source
+
+    _source_rank = source_rank
+
+    def synchronize(self) -> None:
+        self.wait()
+
+
+class Work(Asked):
     """An operation, which is complete from the start if it has no handle.
 
     handle    of the library's operation, for the call that starts it to fill; freed with this object, when no thread can be
@@ -40,7 +65,6 @@ class Work(dist.Work):  # type: ignore[misc]
         self.group, self.results, self.handle, self.kept, self.finish = group, results, handle, kept, finish
         self.error, self.is_message = error, is_message
         self.is_done = handle is None
-        self.source = -1
         self.future: Any = None
         self.has_waiter = False
         self.ending = threading.Lock()
@@ -123,35 +147,14 @@ class Work(dist.Work):  # type: ignore[misc]
             raise self.error
         return self.results
 
-    # ---- what programs ask, where PyTorch gives them this object
-
-    def is_completed(self) -> bool:
-        return self.poll()
-
-    def is_success(self) -> bool:
-        return self.poll() and self.error is None
-
-    def exception(self) -> Optional[BaseException]:
-        self.poll()
-        return self.error
-
     def result(self) -> List[Any]:
         if not self.poll():
             raise RuntimeError(f"result(): the operation of group {self.group.group.name} is not complete: call wait() first")
         self.outcome(None)
         return list(self.results)
 
-    def source_rank(self) -> int:
-        self.poll()
-        return self.source
 
-    _source_rank = source_rank
-
-    def synchronize(self) -> None:
-        self.wait()
-
-
-class Together(dist.Work):  # type: ignore[misc]
+class Together(Asked):
     """Several as one."""
 
     def __init__(self, works: Sequence[Work], results: Sequence[Any]) -> None:
@@ -173,27 +176,17 @@ class Together(dist.Work):  # type: ignore[misc]
             work.outcome(None)
         return self.results
 
-    def is_completed(self) -> bool:
+    def poll(self) -> bool:
         return all([work.poll() for work in self.works])
 
-    def is_success(self) -> bool:
-        return all([work.is_success() for work in self.works])
-
-    def exception(self) -> Optional[BaseException]:
-        return next(filter(None, [work.exception() for work in self.works]), None)
+    @property
+    def error(self) -> Optional[BaseException]:
+        return next((work.error for work in self.works if work.error is not None), None)
 
     def result(self) -> List[Any]:
         for work in self.works:
             work.result()
         return list(self.results)
-
-    def source_rank(self) -> int:
-        return -1
-
-    _source_rank = source_rank
-
-    def synchronize(self) -> None:
-        self.wait()
 
 
 HAS_ENDED = threading.Event()
