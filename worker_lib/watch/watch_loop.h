@@ -42,7 +42,7 @@ class WatchLoop {
     // empty.
     std::function<bool(int rank)> is_over;
     std::function<void(const watch::Announce&)> announce;  // On the loop's thread.
-    std::function<std::string()> progress;                 // The same: the answer to a Question.
+    std::function<std::string()> progress;  // The same: the answer to a Hello that asks.
     // A further descriptor to wait for, its timer, and what to call for both; see watch_stop.h.
     int extra_fd = -1;
     std::function<Instant()> extra_deadline;
@@ -136,15 +136,12 @@ class WatchLoop {
   void take_messages(LinkId id);
   bool greet(LinkId id, const watch::Message& message);
   bool take(LinkId id, const watch::Hello& hello);
-  bool take(LinkId id, const watch::Question& question);
   bool take(LinkId id, const watch::Challenge& challenge);
   bool take(LinkId id, const watch::Proof& proof);
   bool take(LinkId id, const watch::Admitted&);
   bool take(LinkId, const auto&) { return false; }
-  bool challenge(LinkId id, const auto& visitor, bool asks);
   void admit(LinkId id);
-  template <typename Visitor>
-  bool is_acceptable(const Link& link, const Visitor& visitor) const;
+  bool is_acceptable(const Link& link, const watch::Hello& hello) const;
   void send(Link& link, const watch::Message& message);
   void flush(LinkId id, Link& link);
   void drop(LinkId id);

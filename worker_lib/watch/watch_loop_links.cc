@@ -255,22 +255,14 @@ bool WatchLoop::greet(LinkId id, const Message& message) {
 }
 
 bool WatchLoop::take(LinkId id, const Hello& hello) {
-  return challenge(id, hello, false);
-}
-
-bool WatchLoop::take(LinkId id, const Question& question) {
-  return options_.progress && challenge(id, question, true);
-}
-
-bool WatchLoop::challenge(LinkId id, const auto& visitor, bool asks) {
   Link& link = links_.at(id);
-  if (link.dialled || link.rank >= 0 || !is_acceptable(link, visitor)) return false;
+  if (link.dialled || link.rank >= 0 || !is_acceptable(link, hello)) return false;
   const Members& world = options_.world;
-  link.rank = visitor.rank;
-  link.asks = asks;
+  link.rank = hello.rank;
+  link.asks = hello.asks;
   const uint16_t port = link.over_unix ? uint16_t{0} : options_.port;
-  link.terms = {link_purpose(options_.keys, world, visitor.rank, world.me, asks, port),
-                visitor.nonce, random_value<LinkNonce>()};
+  link.terms = {link_purpose(options_.keys, world, hello.rank, world.me, hello.asks, port),
+                hello.nonce, random_value<LinkNonce>()};
   send(link, Challenge{link.terms.listener, listener_proof(options_.keys.secret, link.terms)});
   flush(id, link);
   return true;
@@ -318,12 +310,11 @@ void WatchLoop::admit(LinkId id) {
   step(Linked{id, link.rank});
 }
 
-template <typename Visitor>
-bool WatchLoop::is_acceptable(const Link& link, const Visitor& visitor) const {
+bool WatchLoop::is_acceptable(const Link& link, const Hello& hello) const {
   const Members& world = options_.world;
-  if (visitor.world_size != world.size()) return false;
-  if (visitor.rank < 0 || visitor.rank >= world.size() || visitor.rank == world.me) return false;
-  return !link.over_unix || world[visitor.rank].node == world.self().node;
+  if (hello.world_size != world.size() || (hello.asks && !options_.progress)) return false;
+  if (hello.rank < 0 || hello.rank >= world.size() || hello.rank == world.me) return false;
+  return !link.over_unix || world[hello.rank].node == world.self().node;
 }
 
 // ---- writing

@@ -42,7 +42,7 @@ void SocketQuestions::ask(int rank) {
   asked.terms = {link_purpose(directory_.keys, world, world.me, rank, true, port),
                  random_value<LinkNonce>(),
                  {}};
-  asked.output = encode(Question{asked.terms.dialler, world.me, world.size()});
+  asked.output = encode(Hello{asked.terms.dialler, world.me, world.size(), true});
   asked_[rank] = std::move(asked);
 }
 

@@ -182,8 +182,8 @@ class WatchTree {
   void take(watch::LinkId link, const watch::GiveUp& event);
   void take(watch::LinkId link, const watch::Heard&);
   // A second greeting; questions and their answers use connections of their own, not links.
-  void take(watch::LinkId, const Like<watch::Hello, watch::Question, watch::Answer,
-                                      watch::Challenge, watch::Proof, watch::Admitted> auto&) {}
+  void take(watch::LinkId, const Like<watch::Hello, watch::Answer, watch::Challenge, watch::Proof,
+                                      watch::Admitted> auto&) {}
 
   bool publish(const Watch::News& news, std::optional<watch::LinkId> from);
   void announce(Watch::News news);

@@ -16,10 +16,11 @@ void fields(auto& a, Like<Failure> auto& m) {
   a.list(m.ranks, kCountMax, [&](auto& rank) { a.integer(rank.value); });
 }
 
-void fields(auto& a, Like<Hello, Question> auto& m) {
+void fields(auto& a, Like<Hello> auto& m) {
   a.raw(m.nonce);
   a.integer(m.rank);
   a.integer(m.world_size);
+  a.flag(m.asks);
 }
 
 void fields(auto& a, Like<Watch::News> auto& m) {

@@ -23,6 +23,7 @@ struct Hello {
   LinkNonce nonce{};
   int rank = -1;
   int world_size = 0;
+  bool asks = false;  // Only for this rank's progress: it makes no link.
   friend bool operator==(const Hello&, const Hello&) = default;
 };
 
@@ -56,15 +57,7 @@ struct Heard {
   friend bool operator==(const Heard&, const Heard&) = default;
 };
 
-// Instead of a Hello, from a rank that only asks for this one's progress: it makes no link.
-struct Question {
-  LinkNonce nonce{};
-  int rank = -1;
-  int world_size = 0;
-  friend bool operator==(const Question&, const Question&) = default;
-};
-
-// Then the asker hangs up.
+// To a Hello that asks. Then the asker hangs up.
 struct Answer {
   std::string text;
   friend bool operator==(const Answer&, const Answer&) = default;
@@ -86,8 +79,8 @@ struct Admitted {
   friend bool operator==(const Admitted&, const Admitted&) = default;
 };
 
-using Message = std::variant<Hello, Watch::News, Ready, Go, GiveUp, Heard, Question, Answer,
-                             Challenge, Proof, Admitted>;
+using Message =
+    std::variant<Hello, Watch::News, Ready, Go, GiveUp, Heard, Answer, Challenge, Proof, Admitted>;
 
 inline constexpr size_t kAnswerBytesMax = size_t{1} << 20;  // Longer answers are cut.
 inline constexpr size_t kTextBytesMax = 4096;               // Longer texts are cut.

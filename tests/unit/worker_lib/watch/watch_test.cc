@@ -134,6 +134,19 @@ TEST(Watch, WhatHappenedBeforeIsToldToALateListener) {
   EXPECT_EQ(heard.size(), 1U);
 }
 
+TEST(Watch, AReminderComesLaterToThoseWhoListenNow) {
+  WatchRanks ranks({0, 0});
+  ranks.start();
+  expect_started(ranks);
+  const News what{.kind = Kind::quiet, .rank = {1}, .group_id = "g"};
+  const auto begun = std::chrono::steady_clock::now();
+  ranks[0].watch->remind(what);
+  EXPECT_EQ(ranks[0].ear->wait(1), std::vector{what});
+  EXPECT_GE(std::chrono::steady_clock::now() - begun, kLastMessage);
+  ranks[0].watch->subscribe([](const News&) { ADD_FAILURE() << "it is no news"; });
+  EXPECT_TRUE(ranks[1].ear->wait(0).empty());
+}
+
 TEST(Watch, AListenerMayUnsubscribeItselfWhileItIsCalled) {
   WatchBoard board;
   int calls = 0;
@@ -349,8 +362,7 @@ TEST(Watch, StrangersAtThePortChangeNothing) {
   for (const bool asks : {false, true}) {
     for (const bool echoes : {false, true}) {
       Stranger stranger(dial({IpAddress::loopback_v4(), port}));
-      stranger.say(asks ? watch::Message(watch::Question{hello.nonce, hello.rank, ranks.size()})
-                        : watch::Message(hello));
+      stranger.say(watch::Hello{hello.nonce, hello.rank, ranks.size(), asks});
       const std::optional<watch::Message> answer = stranger.hear();
       ASSERT_TRUE(answer && std::holds_alternative<watch::Challenge>(*answer));
       const auto& challenge = std::get<watch::Challenge>(*answer);

@@ -30,7 +30,7 @@ std::vector<Message> all_kinds() {
           Go{{{0, 1234}}},
           GiveUp{failure},
           Heard{},
-          Question{{9, 8, 7}, 3, 16},
+          Hello{{9, 8, 7}, 3, 16, true},
           Answer{std::string(3 * kTextBytesMax, 'w')},
           Answer{},
           Challenge{{5, 6, 7}, {8, 9}},
@@ -70,7 +70,7 @@ TEST(WatchWire, AStrangerMayGreetOnly) {
   Decoder stranger;
   stranger.feed(encode(Hello{{}, 1, 2}));
   EXPECT_TRUE(stranger.next().has_value());
-  stranger.feed(encode(Question{{}, 1, 2}));
+  stranger.feed(encode(Hello{{}, 1, 2, true}));
   EXPECT_TRUE(stranger.next().has_value());
   stranger.feed(encode(Challenge{}));
   EXPECT_TRUE(stranger.next().has_value());
