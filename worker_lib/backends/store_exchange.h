@@ -2,8 +2,12 @@
 // NCCL's id), through the group's set-up store.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include <fmt/format.h>
 
 #include "worker_lib/backends/backend.h"
 
@@ -14,6 +18,28 @@ namespace muster::worker {
 Outcome<std::vector<std::string>> exchange_through_store(GroupSetup& setup,
                                                          const std::string& topic,
                                                          const std::string& value);
+
+// The same for records, of which each member wrote one. `what`: it is, for messages.
+template <typename Record>
+Outcome<std::vector<Record>> exchange_records(GroupSetup& setup, const std::string& topic,
+                                              const Record& mine, const char* what) {
+  const auto texts = exchange_through_store(setup, topic, mine.encode());
+  if (!texts) return tl::unexpected(texts.error());
+  std::vector<Record> records;
+  for (const Peer& peer : setup.members.peers) {
+    const bool is_there = records.size() < texts->size();
+    std::optional<Record> record;
+    if (is_there) record = Record::decode((*texts)[records.size()]);
+    if (!record)
+      return failed(ErrorCode::rendezvous,
+                    fmt::format("{} wrote something other than {} to the store; give every job a "
+                                "store, or a prefix, of its own",
+                                describe(peer), what),
+                    {peer.rank});
+    records.push_back(std::move(*record));
+  }
+  return records;
+}
 
 // Waits for keys of the set-up store. False: not there by the deadline.
 Outcome<bool> wait_in_store(GroupSetup& setup, const std::vector<std::string>& keys);

@@ -45,22 +45,7 @@ Outcome<Listeners> open_listeners(const Peer& self) {
 
 Outcome<std::vector<ListenAddress>> exchange_addresses(GroupSetup& setup,
                                                        const ListenAddress& mine) {
-  const auto texts = exchange_through_store(setup, "address", mine.encode());
-  if (!texts) return tl::unexpected(texts.error());
-  std::vector<ListenAddress> addresses;
-  const bool complete = texts->size() == static_cast<size_t>(setup.members.size());
-  for (int rank = 0; rank < setup.members.size(); ++rank) {
-    const std::optional<ListenAddress> address =
-        complete ? ListenAddress::decode((*texts)[static_cast<size_t>(rank)]) : std::nullopt;
-    if (!address)
-      return failed(ErrorCode::rendezvous,
-                    fmt::format("{} wrote something other than its address to the store; give "
-                                "every job a store, or a prefix, of its own",
-                                describe(setup.members[rank])),
-                    {setup.members[rank].rank});
-    addresses.push_back(*address);
-  }
-  return addresses;
+  return exchange_records(setup, "address", mine, "its address");
 }
 
 }  // namespace muster::worker

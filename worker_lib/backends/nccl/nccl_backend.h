@@ -40,16 +40,16 @@ class NcclBackend final : public GroupBackend {
   const std::shared_ptr<NcclCore> core_;
 };
 
-// What each rank writes into the store before they meet: "23007 4f.. 4e56.. c0.. -".
+// What each rank writes into the store before they meet.
 struct NcclCard {
   int version = 0;
   std::string gpu_uuid;
   std::string gpu_name;
-  std::string unique_id;  // Of the group, from its rank 0; empty from the others.
-  std::string host_id;    // NCCL_HOSTID: ranks with different ones may share a GPU.
+  std::array<uint8_t, sizeof(NcclUniqueId)> unique_id{};  // Of the group, from its rank 0.
+  std::string host_id;  // NCCL_HOSTID: ranks with different ones may share a GPU.
 
   std::string encode() const;
-  static std::optional<NcclCard> decode(const std::string& text);
+  static std::optional<NcclCard> decode(std::string_view bytes);
   friend bool operator==(const NcclCard&, const NcclCard&) = default;
 };
 

@@ -3,6 +3,7 @@
 // message: NCCL itself would hang or say "invalid usage".
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <string_view>
 #include <utility>
@@ -10,8 +11,7 @@
 
 #include <fmt/format.h>
 
-#include "rendezvous/base/hex.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/net/field_codec.h"
 #include "worker_lib/backends/nccl/nccl_backend.h"
 #include "worker_lib/backends/store_exchange.h"
 
@@ -27,7 +27,9 @@ bool may_share_gpus() {
 
 Outcome<NcclCard> make_card(const GroupSetup& setup, const NcclApi& nccl, const Gpu& gpu) {
   const char* const host_id = std::getenv("NCCL_HOSTID");
-  NcclCard card{nccl.version, gpu.uuid(), gpu.name(), {}, host_id != nullptr ? host_id : ""};
+  const std::string& name = gpu.name();
+  NcclCard card{
+      nccl.version, gpu.uuid(), name.empty() ? "GPU" : name, {}, host_id != nullptr ? host_id : ""};
   if (setup.members.me != 0) return card;
   NcclUniqueId id{};
   if (const NcclResult result = nccl.get_unique_id(&id); result != NcclResult::success)
@@ -35,51 +37,33 @@ Outcome<NcclCard> make_card(const GroupSetup& setup, const NcclApi& nccl, const 
                   fmt::format("ncclGetUniqueId failed: {}; NCCL_SOCKET_IFNAME names the interface "
                               "to use",
                               nccl.describe(result, nullptr)));
-  card.unique_id.assign(id.bytes, sizeof id.bytes);
+  std::memcpy(card.unique_id.data(), id.bytes, sizeof id.bytes);
   return card;
 }
 
-Outcome<std::vector<NcclCard>> exchange_cards(GroupSetup& setup, const NcclCard& mine) {
-  const Outcome<std::vector<std::string>> texts =
-      exchange_through_store(setup, "nccl", mine.encode());
-  if (!texts) return tl::unexpected(texts.error());
-  std::vector<NcclCard> cards;
-  for (size_t rank = 0; rank < texts->size(); ++rank) {
-    const std::optional<NcclCard> card = NcclCard::decode((*texts)[rank]);
-    if (!card || card->unique_id.size() != (rank == 0 ? sizeof(NcclUniqueId) : 0)) {
-      const Peer& peer = setup.members[static_cast<int>(rank)];
-      return failed(ErrorCode::rendezvous,
-                    fmt::format("{} wrote something other than its NCCL version and GPU to the "
-                                "store; give every job a store, or a prefix, of its own",
-                                describe(peer)),
-                    {peer.rank});
-    }
-    cards.push_back(*card);
-  }
-  return cards;
+void card_fields(auto& a, Like<NcclCard> auto& m) {
+  constexpr size_t kTextMax = 4096;
+  a.number(m.version, 0, std::numeric_limits<int>::max());
+  a.text(m.gpu_uuid, kTextMax);
+  a.text(m.gpu_name, kTextMax);
+  a.raw(m.unique_id);
+  a.text(m.host_id, kTextMax);
 }
 
 }  // namespace
 
 std::string NcclCard::encode() const {
-  const auto hex = [](const std::string& bytes) {
-    return bytes.empty() ? std::string("-") : to_hex(bytes);
-  };
-  return fmt::format("{} {} {} {} {}", version, gpu_uuid.empty() ? "-" : gpu_uuid,
-                     to_hex(gpu_name.empty() ? "GPU" : gpu_name), hex(unique_id), hex(host_id));
+  std::string bytes;
+  FieldWriter writer(bytes);
+  card_fields(writer, *this);
+  return bytes;
 }
 
-// What encode() would write in another way is no card.
-std::optional<NcclCard> NcclCard::decode(const std::string& text) {
-  const std::vector<std::string_view> words = split(text, ' ');
-  if (words.size() != 5) return std::nullopt;
-  const auto bytes = [](std::string_view word) {
-    return from_hex(word == "-" ? "" : word).value_or("");
-  };
-  const NcclCard card{whole_number<int>(words[0]).value_or(-1),
-                      std::string(words[1] == "-" ? "" : words[1]), bytes(words[2]),
-                      bytes(words[3]), bytes(words[4])};
-  return card.version >= 0 && card.encode() == text ? std::optional(card) : std::nullopt;
+std::optional<NcclCard> NcclCard::decode(std::string_view bytes) {
+  NcclCard card;
+  FieldReader reader(bytes);
+  card_fields(reader, card);
+  return reader.end() == nullptr ? std::optional(card) : std::nullopt;
 }
 
 std::optional<Failure> compare_cards(const Members& members, const std::vector<NcclCard>& cards,
@@ -131,7 +115,8 @@ Outcome<std::unique_ptr<GroupBackend>> make_nccl_backend(GroupSetup setup) {
 
   const Outcome<NcclCard> mine = make_card(setup, **nccl, **gpu);
   if (!mine) return tl::unexpected(mine.error());
-  const Outcome<std::vector<NcclCard>> cards = exchange_cards(setup, *mine);
+  const Outcome<std::vector<NcclCard>> cards =
+      exchange_records(setup, "nccl", *mine, "its NCCL version and GPU");
   if (!cards) return tl::unexpected(cards.error());
   if (std::optional<Failure> why = compare_cards(setup.members, *cards, may_share_gpus()))
     return tl::unexpected(*why);
