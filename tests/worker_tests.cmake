@@ -7,8 +7,8 @@ muster_test(worker_group_front_tests unit
     unit/worker_lib/group/group_failure_test.cc unit/worker_lib/group/group_mix_test.cc
     unit/worker_lib/group/group_order_test.cc unit/worker_lib/group/group_p2p_test.cc
     unit/worker_lib/group/group_plan_test.cc unit/worker_lib/group/group_queue_test.cc
-    unit/worker_lib/group/group_shutdown_test.cc unit/worker_lib/group/monitored_barrier_test.cc
-    unit/worker_lib/group/pending_at_shutdown_test.cc unit/worker_lib/group/process_group_test.cc
+    unit/worker_lib/group/group_shutdown_test.cc unit/worker_lib/group/leaving_test.cc
+    unit/worker_lib/group/monitored_barrier_test.cc unit/worker_lib/group/process_group_test.cc
     unit/worker_lib/group/shared_time_test.cc unit/worker_lib/group/work_test.cc unit/worker_lib/purpose_test.cc
     unit/worker_lib/stragglers/rank_progress_test.cc unit/worker_lib/stragglers/straggler_report_test.cc
   LIBRARIES ${WORKER})

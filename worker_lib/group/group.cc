@@ -52,8 +52,7 @@ Group::Group(std::shared_ptr<GroupHost> host, GroupPlan plan, Members members)
       state_(std::make_shared<GroupState>(plan_.name, host_->world.self().rank, !watch_.expired(),
                                           worker::known_ranks(host_->world))),
       departures_(members_),
-      transfers_(members_.size()),
-      leaving_(members_.size(), members_.me) {
+      transfers_(members_.size()) {
   state_->attach(
       [this](const Failure& failure, GroupState::Source source) { on_failed(failure, source); });
   state_->name_stragglers_with(asker());
@@ -253,7 +252,7 @@ Outcome<int> Group::transfer(const Transfer& transfer, const CallOptions& option
   const bool gone = departures_.gone(transfer.peer);
   if (gone) [[unlikely]] {
     deadline = std::min(deadline, call_deadline(kLastMessage));
-  } else if (leaving_.is_leaving(transfer.peer)) [[unlikely]] {
+  } else if (departures_.is_leaving(transfer.peer)) [[unlikely]] {
     end_waits_later(transfer.peer);
   }
   Transfer timed = transfer;
@@ -306,7 +305,7 @@ Outcome<std::vector<std::shared_ptr<WorkState>>> Group::begin(std::vector<Transf
 std::shared_ptr<WorkState> Group::adopt(const Transfer& transfer, std::shared_ptr<WorkState> state,
                                         const CallRecord& record) {
   transfers_.add(transfer, state);
-  if (departures_.gone(transfer.peer) || leaving_.is_leaving(transfer.peer))
+  if (departures_.gone(transfer.peer) || departures_.is_leaving(transfer.peer))
     end_waits_later(transfer.peer);
   return observe(std::move(state), state_, name_of(transfer.kind), transfer_label(transfer), record,
                  message_call(transfer, transfer.limit));

@@ -35,7 +35,6 @@
 #include "worker_lib/group/group_shutdown.h"
 #include "worker_lib/group/group_state.h"
 #include "worker_lib/group/monitored_barrier.h"
-#include "worker_lib/group/pending_at_shutdown.h"
 #include "worker_lib/members.h"
 #include "worker_lib/operation.h"
 #include "worker_lib/stragglers/rank_progress.h"
@@ -183,7 +182,6 @@ class Group : public std::enable_shared_from_this<Group> {
   const std::shared_ptr<GroupState> state_;
   GroupShutdown departures_;
   GroupTransfers transfers_;
-  PendingAtShutdown leaving_;
   std::atomic<bool> closing_{false};  // This rank is in destroy_process_group().
   std::mutex making_;                 // Held while a queue is made.
   std::array<std::atomic<CollectiveQueue*>, kCollectiveQueues> queues_{};

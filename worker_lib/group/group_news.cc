@@ -108,7 +108,6 @@ void Group::end_missing() {
 
 void Group::on_left(int member) {
   const bool came = departures_.left(member, begun());
-  leaving_.left(member);
   // A rank that left without ever having been in this group will not take part in its set-up.
   if (!came && !made_) state_->fail(departures_.failure_of(member), GroupState::Source::known);
   end_missing();
@@ -124,8 +123,9 @@ void Group::end_waits_later(int member) {
 
 void Group::on_leaving(int member, const Watch::News& news) {
   const auto mine = std::ranges::find(news.pending, plan_.id, &PendingOfGroup::group_id);
-  leaving_.heard(member, news.number,
-                 mine == news.pending.end() ? std::vector<PendingTransfer>() : mine->transfers);
+  departures_.waits_for(
+      member, news.number,
+      mine == news.pending.end() ? std::vector<PendingTransfer>() : mine->transfers);
   if (transfers_.involves(member)) end_waits_later(member);
 }
 
@@ -133,10 +133,10 @@ void Group::on_leaving(int member, const Watch::News& news) {
 // gone: it may itself be waiting for a message that never arrives.
 void Group::end_waits(int member) {
   // A leaving rank only stops waiting for them: others may still be in the middle of theirs.
-  if (closing_ || leaving_.sends(member)) return;
+  if (closing_ || departures_.sends(member)) return;
   std::vector<PendingTransfer> with_it = transfers_.pending();
   std::erase_if(with_it, [&](const PendingTransfer& one) { return one.peer != member; });
-  const auto goes_on = [&](const PendingTransfer& one) { return leaving_.can_complete(one); };
+  const auto goes_on = [&](const PendingTransfer& one) { return departures_.can_complete(one); };
   if (with_it.empty() || std::ranges::any_of(with_it, goes_on)) return;
   state_->fail(departures_.failure_of(member), GroupState::Source::known);
 }
@@ -157,8 +157,9 @@ void Group::wait_collectives() {
 }
 
 bool Group::transfers_over() {
-  return std::ranges::none_of(
-      transfers_.pending(), [&](const PendingTransfer& one) { return leaving_.can_complete(one); });
+  return std::ranges::none_of(transfers_.pending(), [&](const PendingTransfer& one) {
+    return departures_.can_complete(one);
+  });
 }
 
 void Group::close() {

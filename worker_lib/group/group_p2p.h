@@ -10,8 +10,8 @@
 #include <mutex>
 #include <vector>
 
-#include "worker_lib/group/pending_at_shutdown.h"
 #include "worker_lib/operation.h"
+#include "worker_lib/watch/departure.h"
 #include "worker_lib/work_state.h"
 
 namespace muster::worker {

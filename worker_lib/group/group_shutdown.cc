@@ -2,41 +2,69 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 namespace muster::worker {
+namespace {
 
-void GroupShutdown::limit(const Departed& departed) {
-  for (size_t i = 0; i < kCollectiveQueues; ++i) {
-    limits_[i].store(std::min(limits_[i].load(), departed.performed[i]));
-  }
+bool tags_fit(int a, int b) {
+  return a == b || a == PendingTransfer::kAnyTag || b == PendingTransfer::kAnyTag;
+}
+
+}  // namespace
+
+void GroupShutdown::limit(Departure& departure, const OperationCounts& performed) {
+  departure.performed = performed;
+  for (size_t i = 0; i < kCollectiveQueues; ++i)
+    limits_[i].store(std::min(limits_[i].load(), performed[i]));
 }
 
 void GroupShutdown::gave_notice(int member, const OperationCounts& performed) {
   const std::lock_guard lock(mutex_);
-  if (std::ranges::count(departed_, member, &Departed::member) > 0) return;
-  departed_.push_back({member, false, performed});
-  limit(departed_.back());
+  Departure& departure = departures_[member];
+  if (!departure.performed) limit(departure, performed);
+}
+
+void GroupShutdown::wait_for(Departure& departure, uint64_t number,
+                             std::vector<PendingTransfer> transfers) {
+  // What it sent to this rank before, or had in flight until now, may still be on its way.
+  const bool sent = std::ranges::any_of(departure.transfers, [&](const PendingTransfer& theirs) {
+    return theirs.kind == OpKind::send && theirs.peer == members_.me;
+  });
+  if (!departure.number || sent) departure.since = std::chrono::steady_clock::now();
+  departure.number = number;
+  departure.transfers = std::move(transfers);
+  any_leaves_ = true;
+}
+
+void GroupShutdown::waits_for(int member, uint64_t number, std::vector<PendingTransfer> transfers) {
+  const std::lock_guard lock(mutex_);
+  Departure& departure = departures_[member];
+  if (departure.number.value_or(0) < number) wait_for(departure, number, std::move(transfers));
 }
 
 bool GroupShutdown::left(int member, const OperationCounts& begun) {
   const std::lock_guard lock(mutex_);
-  any_left_ = true;
-  const auto known = std::ranges::find(departed_, member, &Departed::member);
-  if (known != departed_.end()) {
-    known->left = true;
-    return true;
-  }
-  departed_.push_back({member, true, begun});
-  limit(departed_.back());
-  return false;
+  Departure& departure = departures_[member];
+  departure.left = true;
+  wait_for(departure, UINT64_MAX, {});
+  const bool gave_notice = departure.performed.has_value();
+  if (!gave_notice) limit(departure, begun);
+  return gave_notice;
 }
 
 bool GroupShutdown::gone_slow(int member) const {
   const std::lock_guard lock(mutex_);
-  const auto counts = [&](const Departed& one) {
-    return one.left && (member < 0 || one.member == member);
+  const auto counts = [&](const auto& one) {
+    return one.second.left && (member < 0 || one.first == member);
   };
-  return std::ranges::count_if(departed_, counts) == (member < 0 ? members_.size() - 1 : 1);
+  return std::ranges::count_if(departures_, counts) == (member < 0 ? members_.size() - 1 : 1);
+}
+
+bool GroupShutdown::is_leaving_slow(int member) const {
+  const std::lock_guard lock(mutex_);
+  const auto known = departures_.find(member);
+  return known != departures_.end() && known->second.number.has_value();
 }
 
 Failure GroupShutdown::failure_of(int member) const {
@@ -54,17 +82,44 @@ std::optional<Failure> GroupShutdown::missing_slow(size_t queue, uint64_t number
   const std::lock_guard lock(mutex_);
   std::string who;
   Failure failure{ErrorCode::peer_failed, {}, {}};
-  for (const Departed& departed : departed_) {
-    if (departed.performed[queue] >= number) continue;
-    const Peer& peer = members_[departed.member];
+  for (const auto& [member, departure] : departures_) {
+    if (!departure.performed || (*departure.performed)[queue] >= number) continue;
     if (!who.empty()) who += ", ";
-    who += describe(peer);
-    failure.ranks.push_back(peer.rank);
+    who += describe(members_[member]);
+    failure.ranks.push_back(members_[member].rank);
   }
   if (failure.ranks.empty()) return std::nullopt;
   std::ranges::sort(failure.ranks);
   failure.message = who + " left (destroy_process_group) before this operation";
   return failure;
+}
+
+bool GroupShutdown::can_complete_with(int member, const PendingTransfer& mine) const {
+  const auto known = departures_.find(member);
+  if (known == departures_.end() || !known->second.number) return true;
+  const Departure& other = known->second;
+  if (std::chrono::steady_clock::now() - other.since < kLastMessage) return true;
+  return std::ranges::any_of(other.transfers, [&](const PendingTransfer& theirs) {
+    return theirs.kind != mine.kind && (theirs.peer == members_.me || theirs.peer < 0) &&
+           tags_fit(theirs.tag, mine.tag);
+  });
+}
+
+bool GroupShutdown::can_complete(const PendingTransfer& mine) const {
+  const std::lock_guard lock(mutex_);
+  if (mine.peer >= 0) return can_complete_with(mine.peer, mine);
+  for (int member = 0; member < members_.size(); ++member) {
+    if (member != members_.me && can_complete_with(member, mine)) return true;
+  }
+  return false;
+}
+
+bool GroupShutdown::sends(int member) const {
+  const std::lock_guard lock(mutex_);
+  const auto known = departures_.find(member);
+  return known != departures_.end() &&
+         std::ranges::find(known->second.transfers, OpKind::send, &PendingTransfer::kind) !=
+             known->second.transfers.end();
 }
 
 }  // namespace muster::worker

@@ -56,7 +56,7 @@ class Watch {
       left,     // `rank` called it.
       aborted,  // `rank` gave up the group `group_id` with `failure`.
       // `rank` is about to leave: what it has performed in its groups, and the messages that it
-      // still waits for, again whenever these change (group_shutdown.h, pending_at_shutdown.h).
+      // still waits for, again whenever these change (group_shutdown.h).
       performed,
       pending,
       // This process got SIGTERM and StopPolicy::end_calls holds. `failure` says stopped, or

@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/wait_for.h"
+
 namespace muster::worker {
 namespace {
 
@@ -14,6 +16,13 @@ Members three() {
     members.peers.push_back({GlobalRank{10 + rank}, "node", "host", 100 + rank, "127.0.0.1"});
   members.me = 0;
   return members;
+}
+
+constexpr PendingTransfer sends(int peer, int tag) {
+  return {OpKind::send, peer, tag};
+}
+constexpr PendingTransfer receives(int peer, int tag) {
+  return {OpKind::recv, peer, tag};
 }
 
 TEST(GroupShutdown, OperationsUpToTheNoticeGoOnAndLaterOnesNameWhoIsGone) {
@@ -30,7 +39,7 @@ TEST(GroupShutdown, OperationsUpToTheNoticeGoOnAndLaterOnesNameWhoIsGone) {
   EXPECT_EQ(both->ranks, (std::vector<GlobalRank>{{11}, {12}}));
   EXPECT_EQ(both->code, ErrorCode::peer_failed);
   EXPECT_EQ(both->message,
-            "rank 12 (host, pid 102), rank 11 (host, pid 101) left (destroy_process_group) before "
+            "rank 11 (host, pid 101), rank 12 (host, pid 102) left (destroy_process_group) before "
             "this operation");
 }
 
@@ -50,6 +59,44 @@ TEST(GroupShutdown, ARankIsGoneWhenItHasLeftAndNotWhenItGaveNotice) {
   EXPECT_EQ(departures.failure_of(2).message,
             "rank 12 (host, pid 102) left (destroy_process_group)");
   EXPECT_EQ(departures.failure_of(-1).ranks, (std::vector<GlobalRank>{{11}, {12}}));
+}
+
+// ---- messages
+
+TEST(GroupShutdown, NewsOfOneWhoHadNothingToSendBeginNoWait) {
+  const Members members = three();
+  GroupShutdown leaving(members);
+  leaving.waits_for(1, 1, {receives(0, 4)});
+  test::pause_for(kLastMessage, "no message is on its way any more");
+  EXPECT_FALSE(leaving.can_complete(receives(1, 4)));
+  leaving.left(1, {});
+  EXPECT_FALSE(leaving.can_complete(receives(1, 4)));
+}
+
+TEST(GroupShutdown, WhatTheOtherEndDoesNotDoAnyMoreCannotBeComplete) {
+  const Members members = three();
+  GroupShutdown leaving(members);
+  EXPECT_TRUE(leaving.can_complete(receives(1, 4)));
+  leaving.waits_for(1, 2, {sends(0, 4), sends(2, 5), receives(-1, 6)});
+  EXPECT_TRUE(leaving.can_complete(receives(1, 5))) << "it may be on its way";
+  test::pause_for(kLastMessage, "no message is on its way any more");
+  EXPECT_TRUE(leaving.can_complete(receives(1, 4)));
+  EXPECT_TRUE(leaving.can_complete(receives(1, PendingTransfer::kAnyTag)));
+  EXPECT_FALSE(leaving.can_complete(receives(1, 5))) << "that is for another";
+  EXPECT_TRUE(leaving.can_complete(sends(1, 6)));
+  EXPECT_FALSE(leaving.can_complete(sends(1, 4)));
+  EXPECT_TRUE(leaving.can_complete(receives(2, 5))) << "rank 2 does not leave";
+  EXPECT_TRUE(leaving.can_complete(receives(-1, 9)));
+  EXPECT_TRUE(leaving.sends(1));
+  leaving.waits_for(1, 1, {});  // Older.
+  EXPECT_TRUE(leaving.sends(1));
+  leaving.left(1, {});
+  leaving.left(2, {});
+  EXPECT_FALSE(leaving.sends(1));
+  EXPECT_TRUE(leaving.can_complete(receives(1, 4))) << "the last one may be on its way";
+  test::pause_for(kLastMessage, "no message is on its way any more");
+  EXPECT_FALSE(leaving.can_complete(receives(1, 4)));
+  EXPECT_FALSE(leaving.can_complete(receives(-1, 9)));
 }
 
 }  // namespace

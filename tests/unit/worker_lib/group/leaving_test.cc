@@ -1,7 +1,5 @@
-// What ranks in destroy_process_group() wait for, and what not: the rule, and real messages
-// through shared memory between ranks that leave.
-#include "worker_lib/group/pending_at_shutdown.h"
-
+// What ranks in destroy_process_group() wait for, and what not: real messages through shared memory
+// between ranks that leave. The rule is in group_shutdown_test.cc.
 #include <algorithm>
 #include <chrono>
 #include <future>
@@ -19,53 +17,6 @@
 
 namespace muster::worker::group_test {
 namespace {
-
-using Transfers = std::vector<PendingTransfer>;
-
-constexpr PendingTransfer sends(int peer, int tag) {
-  return {OpKind::send, peer, tag};
-}
-constexpr PendingTransfer receives(int peer, int tag) {
-  return {OpKind::recv, peer, tag};
-}
-
-// ---- the rule
-
-TEST(PendingAtShutdown, NewsOfOneWhoHadNothingToSendBeginNoWait) {
-  PendingAtShutdown leaving(2, 0);
-  leaving.heard(1, 1, {receives(0, 4)});
-  test::pause_for(kLastMessage, "no message is on its way any more");
-  EXPECT_FALSE(leaving.can_complete(receives(1, 4)));
-  leaving.left(1);
-  EXPECT_FALSE(leaving.can_complete(receives(1, 4)));
-}
-
-TEST(PendingAtShutdown, WhatTheOtherEndDoesNotDoAnyMoreCannotBeComplete) {
-  PendingAtShutdown leaving(3, 0);
-  EXPECT_TRUE(leaving.can_complete(receives(1, 4)));
-  leaving.heard(1, 2, {sends(0, 4), sends(2, 5), receives(-1, 6)});
-  EXPECT_TRUE(leaving.can_complete(receives(1, 5))) << "it may be on its way";
-  test::pause_for(kLastMessage, "no message is on its way any more");
-  EXPECT_TRUE(leaving.can_complete(receives(1, 4)));
-  EXPECT_TRUE(leaving.can_complete(receives(1, PendingTransfer::kAnyTag)));
-  EXPECT_FALSE(leaving.can_complete(receives(1, 5))) << "that is for another";
-  EXPECT_TRUE(leaving.can_complete(sends(1, 6)));
-  EXPECT_FALSE(leaving.can_complete(sends(1, 4)));
-  EXPECT_TRUE(leaving.can_complete(receives(2, 5))) << "rank 2 does not leave";
-  EXPECT_TRUE(leaving.can_complete(receives(-1, 9)));
-  EXPECT_TRUE(leaving.sends(1));
-  leaving.heard(1, 1, {});  // Older.
-  EXPECT_TRUE(leaving.sends(1));
-  leaving.left(1);
-  leaving.left(2);
-  EXPECT_FALSE(leaving.sends(1));
-  EXPECT_TRUE(leaving.can_complete(receives(1, 4))) << "the last one may be on its way";
-  test::pause_for(kLastMessage, "no message is on its way any more");
-  EXPECT_FALSE(leaving.can_complete(receives(1, 4)));
-  EXPECT_FALSE(leaving.can_complete(receives(-1, 9)));
-}
-
-// ---- real messages
 
 // Groups over the cpu backend. How long each rank took to leave, in seconds.
 class LeavingJob {
