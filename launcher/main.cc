@@ -16,7 +16,6 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include "agent/hang/nccl_ras_child.h"
 #include "agent/job/agent.h"
 #include "agent/job/cannot_start.h"
 #include "agent/job/node_setup.h"
@@ -142,8 +141,6 @@ int run(const std::vector<std::string>& args) {
   if (args == std::vector<std::string>{"--internal-device-users"}) return device_users_child_main();
   if (!args.empty() && args.front() == kStacksFlag)
     return stacks_child_main({args.begin() + 1, args.end()});
-  if (!args.empty() && args.front() == hang::kRasFlag)
-    return hang::ras_child_main({args.begin() + 1, args.end()});
   if (!args.empty() && args.front() == kPmiFlag)
     return pmi_child_main({args.begin() + 1, args.end()});
   if (args.size() == 2 && args.front() == kSlurmTimeLeftFlag)

@@ -66,8 +66,6 @@ struct Finding {
   std::string site;      // Where those that wait called it; empty: unknown, or many places.
   std::string doubt;     // Why the confidence is not high: "ranks 3-4 record nothing".
   bool is_over = false;  // The attempt is: a worker has failed, or all have ended.
-  // The calls of the group are NCCL's.
-  bool is_on_device = false;
 
   friend bool operator==(const Finding&, const Finding&) = default;
 };

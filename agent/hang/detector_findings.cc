@@ -110,11 +110,6 @@ Finding Detector::finding_of(const Case& one, const WaitGraph& graph, Duration w
   finding.operation = operation_in(one.key, one.call, one.peer);
   finding.ordinal = ordinal_in(one.key);
   finding.waited = std::max(waited, Duration{});
-  finding.is_on_device = std::ranges::any_of(ranks_, [&](const RankState& rank) {
-    const GroupDigest* const group =
-        rank.digest ? find_group(*rank.digest, one.key.group.id) : nullptr;
-    return group != nullptr && group->is_on_device;
-  });
   finding.site = one.waiting.empty() ? "" : site_of(one.waiting.front());
   for (const DirectWait& wait : one.waiting) {
     if (site_of(wait) != finding.site) finding.site.clear();
@@ -261,7 +256,6 @@ Finding Detector::finding_of(const Mismatch& mismatch, Instant now) const {
     const GroupDigest* const group = find_group(*digest, mismatch.group.id);
     if (group == nullptr) continue;
     finding.group = groups_.name_of(group->id);
-    finding.is_on_device |= group->is_on_device;
     const CallDigest* const call = find_call(*group, mismatch.ordinal);
     if (call != nullptr) since = std::min(since, call->called);
     const auto suspect =

@@ -64,9 +64,7 @@ void AgentLoop::look_into(const hang::Finding& finding, const HangNews& said,
                           std::function<void()> then) {
   // After a failure the ranks are about to be stopped.
   const bool with_stacks = !finding.is_over;
-  const bool with_ras = with_stacks && finding.is_on_device;
   if (log_folder().empty()) {
-    if (with_ras) ask_ras([](const std::string&) {});
     if (with_stacks) tell_stacks(finding, /*quiet=*/false, std::move(then));
     return;
   }
@@ -80,13 +78,8 @@ void AgentLoop::look_into(const hang::Finding& finding, const HangNews& said,
   };
   if (!with_stacks) return collect(std::move(bundle), nullptr);
   bundle.then = std::move(then);
-  bundle.missing = with_ras ? 1 : 0;
   collect(std::move(bundle), [this, finding](const Result<control::Stacks>& read) {
     say_stacks(finding, /*quiet=*/false, read);
-  });
-  if (!with_ras) return;
-  ask_ras([this, id = last_bundle_](const std::string& member) {
-    add_to_bundle(id, [&](HangBundle& all) { all.nccl_ras = member; });
   });
 }
 
@@ -110,7 +103,7 @@ void AgentLoop::collect(Bundle bundle, const BundleStacks& on_stacks) {
   contents.run_id = run_id_;
   contents.world_size = round_.world_size;
   contents.ranks = bundle_ranks(contents.verdict, round_.world_size);
-  bundle.missing += on_stacks ? 3 : 2;
+  bundle.missing = on_stacks ? 3 : 2;
   bundle.limit = std::make_shared<boost::asio::steady_timer>(io_);
   call_after(*bundle.limit, kBundleLimit, [this, id] { write_bundle(id); });
   std::vector<int> ranks = contents.ranks;

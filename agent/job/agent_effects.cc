@@ -235,7 +235,6 @@ void AgentLoop::end(const group::JobOutcome& outcome) {
   driver_.cancel();
   close_bundles();
   stack_reader_.cancel();
-  ras_.cancel();
   slurm_.cancel();
   held_stop_.cancel();
   notice_.cancel();

@@ -77,7 +77,6 @@ AgentLoop::AgentLoop(const AgentInput& input, const AgentContext& context)
                     [this](int rank) {
                       if (hang_watch_) hang_watch_->was_held(rank);
                     }),
-      ras_(io_, processes_),
       slurm_(io_, processes_),
       peers_drive_(io_, peers_, [this](const Peers::Effect& effect) { on_peers(effect); }),
       engine_drive_(io_, engine_signals_,

@@ -155,9 +155,6 @@ class AgentLoop {
   void on_bundle_written(uint64_t id, const std::optional<std::string>& failure);
   void close_bundles();
 
-  // ---- NCCL's RAS (agent_ras.cc)
-  void ask_ras(std::function<void(std::string)> done);
-
   // ---- hangs (agent_hangs.cc)
   void watch_for_hangs();
   std::optional<Error> open_trace();
@@ -292,7 +289,6 @@ class AgentLoop {
   HelperProcess driver_;
   StackReader stack_reader_;
   std::vector<RankStacks> last_look_;  // Before SIGKILL.
-  HelperProcess ras_;
   HelperProcess slurm_;
   Peers peers_;
   Drive<Peers, Peers::Tick> peers_drive_;  // Gets what arrives for it, and the end of each round.

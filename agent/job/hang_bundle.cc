@@ -191,8 +191,7 @@ std::string bundle_file(const HangBundle& bundle, size_t bytes_max) {
   std::map<int, size_t> bytes_of;
   records.add_bytes(bytes_of);
   stacks.add_bytes(bytes_of);
-  const std::string ras = bundle.nccl_ras.empty() ? "null" : bundle.nccl_ras;
-  size_t bytes = wire::dump(head).size() + ras.size() + kAroundLists;
+  size_t bytes = wire::dump(head).size() + kAroundLists;
   std::set<int> kept;
   for (const int rank : bundle.ranks) {
     bytes += bytes_of[rank];
@@ -202,7 +201,7 @@ std::string bundle_file(const HangBundle& bundle, size_t bytes_max) {
   head["left_out"] = bundle.world_size - static_cast<int>(kept.size());
   std::string file = wire::dump(head);
   file.pop_back();
-  return file + ",\"nccl_ras\":" + ras + records.of(kept) + stacks.of(kept) + "}\n";
+  return file + records.of(kept) + stacks.of(kept) + "}\n";
 }
 
 control::Variables shown_variables(const std::map<std::string, std::string>& environment) {

@@ -40,7 +40,6 @@ struct HangBundle {
   std::vector<RankStacks> stacks;
   std::vector<NodeVariables> variables;
   std::vector<std::string> unanswered;
-  std::string nccl_ras;  // RasWitness::member; empty: it was not asked.
 };
 
 // The ranks that a verdict names, then those that wait for them, then all others.

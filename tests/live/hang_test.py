@@ -327,7 +327,6 @@ class Bundle(HangTest):
         self.assertEqual(bundle["verdict"], {k: v for k, v in event.items() if k not in ("time", "event", "attempt")})
         self.assertIn(event["text"], bundle["text"])
         self.assertEqual((bundle["left_out"], bundle["unanswered"], bundle["run_id"] != ""), (0, [], True))
-        self.assertIsNone(bundle["nccl_ras"])
         self.assertEqual([r["rank"] for r in bundle["records"]], [0, 1, 2, 3])
         self.assertEqual([r["calls"][-1]["ordinal"] for r in bundle["records"]], [31, 31, 31, 30])
         self.assertEqual([r["rank"] for r in bundle["stacks"]], [3, 0, 1, 2])

@@ -3,16 +3,12 @@
 GPU ($MUSTER_NCCL_FAULTS, programs/nccl_faults.cc), and what is found of their faults. All limits are a tenth of their
 defaults.
 """
-import json
 import os
-import socketserver
 import subprocess
 import sys
-import threading
 
 from hang_cells import HangJob, limits
 from harness import LONG, LiveTest, long, require_muster, run, run_tests, wait_for
-from ports import free_port
 
 PROGRAM = os.environ.get("MUSTER_NCCL_FAULTS", "")
 SECOND = os.environ.get("MUSTER_SECOND_PROFILER", "")
@@ -85,120 +81,6 @@ class NcclPluginTest(PluginTest):
                 job.go_on()
                 self.assertEqual(job.wait(), 0, job.stderr())
                 self.assertEqual(job.events(), [])
-
-
-class Ras(socketserver.ThreadingTCPServer):
-    """What listens where NCCL's RAS would, a stand-in. `answer`: a function that gives its status; None: it never sends
-    one. `knows_json`: as from NCCL 2.28.7 on."""
-    allow_reuse_address, daemon_threads = True, True
-
-    def __init__(self, answer, knows_json=True):
-        self.answer, self.knows_json, self.asked, self.closed = answer, knows_json, [], threading.Event()
-        super().__init__(("127.0.0.1", 0), RasClient)
-        self.address = f"localhost:{self.server_address[1]}"
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-
-    def close(self):
-        self.closed.set()
-        self.shutdown()
-        self.server_close()
-
-
-class RasClient(socketserver.StreamRequestHandler):
-    def handle(self):
-        requests = []
-        self.server.asked.append(requests)
-        for line in self.rfile:
-            requests.append(line.decode())
-            if requests[-1] == "STATUS\n":
-                if not self.server.answer:
-                    self.server.closed.wait()
-                return self.wfile.write(self.server.answer().encode() if self.server.answer else b"")
-            known = self.server.knows_json or "FORMAT" not in requests[-1]
-            reply = "SERVER PROTOCOL 2" if len(requests) == 1 else "OK" if known else "ERROR: Unknown command SET FORMAT json"
-            self.wfile.write(f"{reply}\n".encode())
-
-
-class RasTest(PluginTest):
-    """A second witness of a verdict: it changes nothing of it."""
-    ASKED = ["CLIENT PROTOCOL 2\n", "TIMEOUT 2\n", "SET FORMAT json\n", "STATUS\n"]
-
-    def witness(self, address, **env):
-        """What the bundle of the usual verdict has of RAS, and what was said of it."""
-        self.hang = self.job("blocked_read", 6, NCCL_RAS_ADDR=address, **env)
-        event = self.hang.wait_found("hang")
-        self.assertEqual({key: event[key] for key in self.NEVER}, self.NEVER)
-        bundle = wait_for(self.hang.bundles, "the bundle")["hang_1.json"]
-        self.hang.stop()
-        self.assertEqual((bundle["unanswered"], self.hang.found("withdrawn")), ([], []))
-        said = [line for line in self.hang.stderr().split("\n") if "RAS" in line]
-        return bundle["nccl_ras"], said
-
-    def ras(self, *args, **options):
-        server = Ras(*args, **options)
-        self.addCleanup(server.close)
-        return server
-
-    def status(self):
-        """Given once the verdict is out: that does not wait for it."""
-        wait_for(lambda: self.hang.found("hang"), "the verdict")
-        return self.status_of(self.hang.pids()[0])
-
-    @staticmethod
-    def status_of(pid):
-        """Of a job in which one rank does not answer."""
-        well = {"rank": 0, "host": "127.0.0.1", "pid": pid, "status": {"init_state": 0, "async_error": 0}}
-        lost = {"rank": 1, "host": "127.0.0.1", "pid": 4711, "status": {"unresponsive": True, "considered_dead": False}}
-        return json.dumps({"communicators": [{"size": 3, "ranks": [well], "missing_ranks": [lost]}]}, indent=1)
-
-    def answer_to_the_child(self, address):
-        """What the process that asks for the agent says: the line for people, and the member of the bundle."""
-        code, out, err = run("--internal-nccl-ras", address, os.getpid())
-        self.assertEqual((code, err), (0, ""))
-        line, member = out.splitlines()
-        return line, json.loads(member)
-
-    def test_one_that_answers(self):
-        server = self.ras(lambda: self.status())
-        member, said = self.witness(server.address)
-        self.assertEqual((member["address"], member["why_none"]), (server.address, None))
-        self.assertEqual(member["answer"], json.loads(self.status()))
-        self.assertEqual(said, ["muster: NCCL's RAS: not responding: process 4711 on 127.0.0.1 (rank 1 of 3)"])
-        self.assertEqual(server.asked, [self.ASKED])
-
-    def test_one_of_an_older_version(self):
-        """Which could crash: it is not asked for the status."""
-        server = self.ras(lambda: "NCCL version 2.27.5\n", knows_json=False)
-        line, member = self.answer_to_the_child(server.address)
-        self.assertEqual((member["answer"], line, server.asked), (None, "", [self.ASKED[:-1]]))
-        self.assertEqual(member["why_none"], "it is older than NCCL 2.28.7, and may crash the job when it is asked")
-
-    def test_one_of_another_job(self):
-        line, member = self.answer_to_the_child(self.ras(lambda: self.status_of(1)).address)
-        self.assertEqual((member["why_none"], line), ("it names no process of this node: it may be another job's", ""))
-
-    def test_one_that_never_answers(self):
-        server = self.ras(None)
-        member, said = self.witness(server.address)
-        self.assertEqual((member, said), ({"address": server.address, "answer": None, "why_none": "no answer within 4.0 s"}, []))
-
-    def test_none_that_listens(self):
-        address = f"127.0.0.1:{free_port()}"
-        line, member = self.answer_to_the_child(address)
-        self.assertEqual((member["address"], member["answer"], line), (address, None, ""))
-        self.assertRegex(member["why_none"], "^nothing listens there: ")
-
-    def test_one_that_is_off(self):
-        server = self.ras(lambda: self.status())
-        member, said = self.witness(server.address, NCCL_RAS_ENABLE="0")
-        self.assertEqual((member, said, server.asked),
-                         ({"address": None, "answer": None, "why_none": "NCCL_RAS_ENABLE=0"}, [], []))
-
-    def test_a_rank_fails_for_a_proof_though_it_never_answers(self):
-        job = self.job("other_size", 6, NCCL_RAS_ADDR=self.ras(None).address)
-        self.assertNotEqual(job.wait(), 0)
-        (mismatch,) = job.found("mismatch")
-        self.assertEqual((mismatch["ranks"], mismatch["class"], mismatch["by"]), ([CULPRIT], "signature", "proof"))
 
 
 class Environment(LiveTest):

@@ -73,28 +73,6 @@ TEST(DetectorUnseen, TheFirstOfTheCallsThatItHasNotMadeIsNamed) {
   EXPECT_EQ(job.last<Verdict>()->finding.ordinal, 2U);
 }
 
-TEST(DetectorUnseen, AVerdictSaysThatTheGroupIsOnADevice) {
-  FakeJob job = device_job(3);
-  job.life(1, LifeState::blocked);
-  call_on_others(job, 1, sum_on_device());
-  job.pass(seconds(16));
-  ASSERT_NE(job.last<Verdict>(), nullptr);
-  EXPECT_TRUE(job.last<Verdict>()->finding.is_on_device);
-}
-
-TEST(DetectorUnseen, AMismatchSaysWhetherTheGroupIsOnADevice) {
-  for (const bool is_on_device : {false, true}) {
-    FakeJob job = device_job(2);
-    for (FakeRank& rank : job.ranks)
-      rank.group("world").is_on_device = is_on_device;
-    job.call(0, "world", sum_on_device());
-    job.call(1, "world", on_device(ring::CallKind::broadcast, 0));
-    job.pass(seconds(2));
-    ASSERT_NE(job.last<Verdict>(), nullptr);
-    EXPECT_EQ(job.last<Verdict>()->finding.is_on_device, is_on_device);
-  }
-}
-
 TEST(DetectorUnseen, ACallThatAllHaveMadeAccusesNobody) {
   FakeJob job = device_job(3);
   for (const int rank : {0, 2})

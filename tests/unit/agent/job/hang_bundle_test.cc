@@ -44,7 +44,6 @@ HangBundle sample_bundle() {
   bundle.stacks = {stacks_at(1, "read"), stacks_at(0, "wait")};
   bundle.variables = {{0, {{"LANG", "C", 1}}}, {1, {{"LANG", "de", 2}}}};
   bundle.unanswered = {"node-c (ranks 2-3): no answer within 9 s"};
-  bundle.nccl_ras = R"({"answer":"all is well"})";
   return bundle;
 }
 
@@ -70,7 +69,7 @@ TEST(HangBundle, HoldsAllThatIsKnown) {
     keys.push_back(key);
   EXPECT_EQ(keys,
             (std::vector<std::string>{"version", "time", "run_id", "verdict", "text", "variables",
-                                      "unanswered", "left_out", "nccl_ras", "records", "stacks"}));
+                                      "unanswered", "left_out", "records", "stacks"}));
   EXPECT_EQ(file["version"], 1);
   EXPECT_EQ(file["time"], "2026-11-20T22:56:48.123Z");
   EXPECT_EQ(file["run_id"], "exp7");
@@ -79,7 +78,6 @@ TEST(HangBundle, HoldsAllThatIsKnown) {
   EXPECT_EQ(file["unanswered"],
             BundleJson::parse(R"(["node-c (ranks 2-3): no answer within 9 s"])"));
   EXPECT_EQ(file["left_out"], 0);
-  EXPECT_EQ(file["nccl_ras"], BundleJson::parse(R"({"answer":"all is well"})"));
   EXPECT_EQ(ranks_of_list(file["records"]), (std::vector<int>{0, 1}));
   EXPECT_EQ(file["records"][0]["summary"], "in barrier #3");
   EXPECT_EQ(ranks_of_list(file["stacks"]), (std::vector<int>{1, 0}));
@@ -93,7 +91,6 @@ TEST(HangBundle, OfADumpHasNoVerdict) {
   bundle.world_size = 3;
   const BundleJson file = BundleJson::parse(bundle_file(bundle));
   EXPECT_TRUE(file["verdict"].is_null());
-  EXPECT_TRUE(file["nccl_ras"].is_null());
   EXPECT_EQ(file["text"], "");
   EXPECT_EQ(file["left_out"], 3);
   for (const char* list : {"records", "stacks", "variables", "unanswered"})
