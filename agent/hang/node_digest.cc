@@ -1,17 +1,135 @@
+// The fields are listed once, in the order in which they are sent; writer and reader walk them.
+//
+// Numbers are varints (7 bits a byte, the lowest first), signed ones zigzag. Bytes that often
+// repeat go through a table: 0 and new ones, or the place of earlier ones. A digest that says what
+// that of an earlier rank says refers to it; its own places in the groups and its ages follow.
 #include "agent/hang/node_digest.h"
 
 #include <algorithm>
+#include <climits>
 #include <concepts>
 #include <map>
 #include <type_traits>
 #include <utility>
 
-#include "agent/hang/node_digest_fields.h"
 #include "rendezvous/base/error.h"
-#include "rendezvous/net/field_codec.h"
+#include "rendezvous/base/fields.h"
+#include "rendezvous/base/text.h"
 
 namespace muster::hang {
 namespace {
+
+// Of a message; what is longer is cut, or left out.
+struct NewsBounds {
+  static constexpr size_t kRanks = 4096;
+  static constexpr size_t kGroups = 128;  // Of a rank, as the next one.
+  static constexpr size_t kMessages = 2048;
+  static constexpr size_t kCalls = 64;  // Of a group, as the next one.
+  static constexpr size_t kHashes = 64;
+  static constexpr size_t kTextBytes = 256;
+  static constexpr size_t kMembers = 1'000'000;  // Of all lists together.
+  static constexpr size_t kDecodedBytes = size_t{16} * 1024 * 1024;
+  static constexpr auto kAge = std::chrono::microseconds(int64_t{1} << 50);
+};
+
+// Calls without an age take the oldest one of their group.
+bool is_dated(const GroupDigest& group, size_t call) {
+  constexpr size_t kCallsDated = 4;
+  return group.calls[call].ordinal > group.completed || call + kCallsDated >= group.calls.size();
+}
+
+bool is_under_way(const MessageDigest& message) {
+  return message.completed < message.called;
+}
+
+void walk_signature(auto& a, Like<CallDigest> auto& made) {
+  auto& call = made.call;
+  a.one_of(call.kind, ring::CallKind::allocate_shared);
+  a.one_of(call.type, ring::ElementType::boolean);
+  a.one_of(call.reduction, ring::Reduction::premultiplied_sum);
+  a.flags(call.is_v, call.is_synchronous, made.has_failed);
+  a.integer(call.root);
+  a.integer(call.count);
+}
+
+void walk_group(auto& a, Like<GroupDigest> auto& group) {
+  a.text(group.id);
+  a.text(group.name);
+  a.members(group.ranks);
+  a.integer(group.size);
+  a.one_of(group.phase, GroupPhase::closed);
+  a.integer(group.called);
+  a.integer(group.completed);
+  a.flags(group.completion_is_late, group.completion_is_unknown, group.is_on_device,
+          group.completion_is_unseen);
+  uint64_t last = group.called;
+  a.list(group.calls, NewsBounds::kCalls, [&](auto& made) {
+    a.ordinal(made.ordinal, last);
+    a.signature(made);
+    a.text(made.site);
+  });
+  last = group.called;
+  a.list(group.hashes, NewsBounds::kHashes, [&](auto& hash) {
+    a.ordinal(hash.ordinal, last);
+    a.integer(hash.hash);
+  });
+}
+
+// What ranks in one state have in common.
+void walk_shape(auto& a, Like<RankDigest> auto& digest) {
+  a.integer(digest.generation);
+  a.integer(digest.source);
+  a.flags(digest.has_failed, digest.is_last);
+  a.text(digest.section);
+  a.list(digest.groups, NewsBounds::kGroups, [&](auto& group) { walk_group(a, group); });
+  a.list(digest.messages, NewsBounds::kMessages, [&](auto& message) {
+    a.text(message.group);
+    a.integer(message.peer);
+    a.flags(message.is_recv, message.is_synchronous, message.is_on_device,
+            message.completion_is_unseen);
+    a.integer(message.called);
+    a.integer(message.completed);
+    a.text(message.site);
+  });
+}
+
+void walk_rest(auto& a, Like<RankDigest> auto& digest) {
+  for (auto& group : digest.groups) {
+    a.integer(group.own_rank);
+    a.age(group.since);
+    for (size_t i = 0; i < group.calls.size(); ++i) {
+      if (is_dated(group, i)) a.age(group.calls[i].called);
+    }
+  }
+  for (auto& message : digest.messages) {
+    if (is_under_way(message)) a.age(message.called_at);
+  }
+}
+
+void walk_life(auto& a, Like<RankLife> auto& life) {
+  a.one_of(life.state, LifeState::unknown);
+  a.text(life.words);
+  a.age(life.at);
+}
+
+void walk_head(auto& a, Like<NodeDigest> auto& digest) {
+  a.text(digest.host);
+  a.integer(digest.heard);
+  a.integer(digest.jumps);
+  a.flags(digest.is_suspended);
+}
+
+size_t count_members(const RankDigest& digest) {
+  size_t count = 0;
+  for (const GroupDigest& group : digest.groups)
+    count += group.ranks.size();
+  return count;
+}
+
+void forget_members(RankDigest& digest) {
+  for (GroupDigest& group : digest.groups)
+    std::vector<int>().swap(group.ranks);
+}
 
 // Lists are cut before: the two sides must agree which call is which.
 void cut_lists(RankDigest& digest) {
@@ -97,13 +215,10 @@ class NewsWriter : public VarintWriter {
   void ordinal(uint64_t value, uint64_t& last) {
     integer(static_cast<int64_t>(value - std::exchange(last, value)));
   }
-  void fixed(uint64_t value) {
-    for (int i = 0; i < 8; ++i)
-      bytes.push_back(static_cast<char>(value >> 8 * i));
-  }
-  void difference(int value, int other) { integer(int64_t{value} - other); }
-  void age(Instant at, const Instant* other) {
-    integer(microseconds(at) - (other == nullptr ? 0 : microseconds(*other)));
+  // In microseconds.
+  void age(Instant at) {
+    const Duration age = now_ - std::clamp<Instant>(at, now_ - NewsBounds::kAge, now_);
+    number(static_cast<uint64_t>(age / std::chrono::microseconds(1)));
   }
 
   void rank(const RankNews& news) {
@@ -114,7 +229,7 @@ class NewsWriter : public VarintWriter {
     text(news.device);
     flags(news.digest.has_value(), news.life.has_value(), news.code.has_value());
     number(news.version);
-    if (news.version > 0) age(news.at, nullptr);
+    if (news.version > 0) age(news.at);
     if (news.digest) digest(*news.digest);
     if (news.life) walk_life(*this, *news.life);
     if (news.code) integer(*news.code);
@@ -128,40 +243,218 @@ class NewsWriter : public VarintWriter {
     number(entry->first.size());
     bytes += entry->first;
   }
-  int64_t microseconds(Instant at) const {
-    if (at >= now_) return 0;
-    if (at <= now_ - std::chrono::microseconds(NewsBounds::kMicroseconds))
-      return NewsBounds::kMicroseconds;
-    return (now_ - at) / std::chrono::microseconds(1);
-  }
   void digest(RankDigest said) {
     cut_lists(said);
-    age(said.at, nullptr);
-    const auto known =
-        std::ranges::find_if(shapes_, [&](const RankDigest& one) { return say_alike(one, said); });
-    const size_t count = members_in(said);
-    const bool has_members = members_ + count <= NewsBounds::kMembers;
-    if (has_members) members_ += count;
-    if (known != shapes_.end()) {
-      const auto place = static_cast<uint64_t>(known - shapes_.begin());
-      number(2 * (place + 1) + (has_members ? 0 : 1));
-      return walk_rest(*this, said, &*known);
-    }
-    number(0);
-    if (!has_members) forget_members(said);
-    walk_shape(*this, said);
-    walk_rest(*this, said, nullptr);
-    shapes_.push_back(std::move(said));
+    if (members_ + count_members(said) > NewsBounds::kMembers) forget_members(said);
+    members_ += count_members(said);
+    age(said.at);
+    const auto [known, is_new] = shapes_.try_emplace(shape_of(said), shapes_.size() + 1);
+    number(is_new ? 0 : known->second);
+    if (is_new) walk_shape(*this, said);
+    walk_rest(*this, said);
   }
 
   Instant now_;
   int last_rank_ = -1;
   size_t members_ = 0;
   std::map<std::string, size_t> table_{{"", 1}};
-  std::vector<RankDigest> shapes_;
+  std::map<std::string, size_t> shapes_;
+};
+
+// After a breach everything reads as zero.
+class VarintReader {
+ public:
+  explicit VarintReader(std::string_view bytes) : rest_(bytes) {}
+
+  uint64_t number() {
+    uint64_t value = 0;
+    for (int place = 0; place < 64; place += 7) {
+      const std::string_view one = take(1);
+      if (one.empty()) return 0;
+      const auto byte = static_cast<unsigned char>(one[0]);
+      value |= static_cast<uint64_t>(byte & 0x7f) << place;
+      if (byte < 0x80) return value;
+    }
+    breach();
+    return 0;
+  }
+  template <std::integral T>
+  void integer(T& value) {
+    const uint64_t bits = number();
+    if constexpr (std::is_signed_v<T>) {
+      const auto wide = static_cast<int64_t>(bits >> 1 ^ (~(bits & 1) + 1));
+      if (!std::in_range<T>(wide)) breach();
+      value = std::in_range<T>(wide) ? static_cast<T>(wide) : T{};
+    } else {
+      if (!std::in_range<T>(bits)) breach();
+      value = static_cast<T>(bits);
+    }
+  }
+  void flags(std::same_as<bool> auto&... values) {
+    uint64_t bits = number_below(uint64_t{1} << sizeof...(values));
+    ((values = (bits & 1) != 0, bits >>= 1), ...);
+  }
+  template <typename E>
+  void one_of(E& value, E last) {
+    value = static_cast<E>(number_below(static_cast<uint64_t>(last) + 1));
+  }
+  uint64_t number_below(uint64_t end) {
+    const uint64_t value = number();
+    if (value < end) return value;
+    breach();
+    return 0;
+  }
+  std::string_view take(size_t count) {
+    if (rest_.size() < count) {
+      breach();
+      return {};
+    }
+    const std::string_view bytes = rest_.substr(0, count);
+    rest_.remove_prefix(count);
+    return bytes;
+  }
+  void breach() {
+    is_sound_ = false;
+    rest_ = {};
+  }
+  bool is_sound() const { return is_sound_; }
+  bool is_at_end() const { return rest_.empty(); }
+
+ private:
+  std::string_view rest_;
+  bool is_sound_ = true;
+};
+
+class NewsReader : public VarintReader {
+ public:
+  NewsReader(std::string_view bytes, Instant then) : VarintReader(bytes), then_(then) {}
+
+  void text(std::string& value) {
+    const std::string_view text = once();
+    if (text.size() > NewsBounds::kTextBytes) breach();
+    if (charge(text.size())) value = text;
+  }
+  void signature(CallDigest& made) {
+    VarintReader one(once());
+    walk_signature(one, made);
+    if (!one.is_sound() || !one.is_at_end()) breach();
+  }
+  void members(std::vector<int>& ranks) {
+    VarintReader runs(once());
+    int64_t last = 0;
+    while (!runs.is_at_end() && is_sound()) {
+      const uint64_t count = runs.number_below(NewsBounds::kMembers - members_ + 1);
+      int distance = 0;
+      int step = 0;
+      runs.integer(distance);
+      if (count > 1) runs.integer(step);
+      const int64_t first = last + distance;
+      last = first + (static_cast<int64_t>(count) - 1) * step;
+      const bool are_ranks = std::min(first, last) >= 0 && std::max(first, last) <= INT_MAX;
+      if (!runs.is_sound() || count == 0 || !are_ranks) return breach();
+      members_ += count;
+      if (!charge(count * sizeof(int))) return;
+      for (uint64_t i = 0; i < count; ++i)
+        ranks.push_back(static_cast<int>(first + static_cast<int64_t>(i) * step));
+    }
+  }
+  template <typename T>
+  void list(std::vector<T>& values, size_t most, auto&& walk) {
+    const uint64_t count = number_below(most + 1);
+    for (uint64_t i = 0; i < count && is_sound() && charge(sizeof(T)); ++i)
+      walk(values.emplace_back());
+  }
+  void ordinal(uint64_t& value, uint64_t& last) {
+    int64_t distance = 0;
+    integer(distance);
+    value = last += static_cast<uint64_t>(distance);
+  }
+  void age(Instant& at) {
+    constexpr auto kEnd = static_cast<uint64_t>(NewsBounds::kAge.count()) + 1;
+    at = then_ - std::chrono::microseconds(number_below(kEnd));
+  }
+
+  void rank(RankNews& news) {
+    const auto left = static_cast<uint64_t>(INT_MAX - int64_t{last_rank_});
+    if (left == 0) return breach();
+    news.rank = last_rank_ + 1 + static_cast<int>(number_below(left));
+    last_rank_ = news.rank;
+    integer(news.pid);
+    text(news.device);
+    bool has_digest = false;
+    bool has_life = false;
+    bool has_code = false;
+    flags(has_digest, has_life, has_code);
+    news.version = number();
+    if (news.version > 0) age(news.at);
+    if (has_digest) digest(news.digest.emplace(), news.rank);
+    if (has_life) walk_life(*this, news.life.emplace());
+    if (has_code) integer(news.code.emplace());
+  }
+
+ private:
+  std::string_view once() {
+    const uint64_t place = number_below(table_.size() + 1);
+    if (place > 0) return table_[place - 1];
+    table_.push_back(take(number()));
+    return table_.back();
+  }
+  bool charge(size_t bytes) {
+    bytes_ += bytes;
+    if (bytes_ > NewsBounds::kDecodedBytes) breach();
+    return is_sound();
+  }
+  void digest(RankDigest& said, int rank) {
+    Instant at{};
+    age(at);
+    const uint64_t place = number_below(shapes_.size() + 1);
+    if (place == 0) {
+      const size_t before = bytes_;
+      walk_shape(*this, said);
+      shapes_.push_back({said, bytes_ - before});
+    } else {
+      const Shape& shape = shapes_[place - 1];
+      if (count_members(shape.first) > NewsBounds::kMembers - members_ || !charge(shape.bytes))
+        return breach();
+      members_ += count_members(shape.first);
+      said = shape.first;
+    }
+    walk_rest(*this, said);
+    date_rest(said);
+    said.at = at;
+    said.rank = rank;
+  }
+  struct Shape {
+    RankDigest first;
+    size_t bytes = 0;
+  };
+  // Calls that were sent without an age.
+  static void date_rest(RankDigest& said) {
+    for (GroupDigest& group : said.groups) {
+      Instant oldest = Instant::max();
+      for (size_t i = 0; i < group.calls.size(); ++i)
+        oldest = is_dated(group, i) ? std::min(oldest, group.calls[i].called) : oldest;
+      for (size_t i = 0; i < group.calls.size(); ++i) {
+        if (!is_dated(group, i)) group.calls[i].called = oldest;
+      }
+    }
+  }
+
+  Instant then_;
+  int last_rank_ = -1;
+  size_t members_ = 0;
+  size_t bytes_ = 0;
+  std::vector<std::string_view> table_{""};
+  std::vector<Shape> shapes_;
 };
 
 }  // namespace
+
+std::string shape_of(const RankDigest& digest) {
+  NewsWriter writer(Instant{});
+  walk_shape(writer, digest);
+  return std::move(writer.bytes);
+}
 
 std::string encode(const NodeDigest& digest, Instant now) {
   NewsWriter writer(now);
@@ -171,6 +464,15 @@ std::string encode(const NodeDigest& digest, Instant now) {
   for (size_t i = 0; i < count; ++i)
     writer.rank(digest.ranks[i]);
   return std::move(writer.bytes);
+}
+
+std::optional<NodeDigest> decode_node_digest(std::string_view bytes, Instant then) {
+  NewsReader reader(bytes, then);
+  NodeDigest digest;
+  walk_head(reader, digest);
+  reader.list(digest.ranks, NewsBounds::kRanks, [&](RankNews& news) { reader.rank(news); });
+  if (!reader.is_sound() || !reader.is_at_end()) return std::nullopt;
+  return digest;
 }
 
 }  // namespace muster::hang

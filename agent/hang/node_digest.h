@@ -52,6 +52,10 @@ struct NodeDigest {
   friend bool operator==(const NodeDigest&, const NodeDigest&) = default;
 };
 
+// Equal for digests that say the same but for times and their own places in the groups. Records of
+// the same calls may be read with slightly different times.
+std::string shape_of(const RankDigest& digest);
+
 // `now`: the sender's clock; ages are kept in whole microseconds. What is too long is cut.
 std::string encode(const NodeDigest& digest, Instant now);
 // `then`: the sender's `now` in the reader's clock. nullopt: not such a message.

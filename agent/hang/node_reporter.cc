@@ -4,7 +4,6 @@
 #include <iterator>
 #include <utility>
 
-#include "agent/hang/node_digest_fields.h"
 #include "rendezvous/ring/ring_layout.h"
 
 namespace muster::hang {
@@ -130,13 +129,15 @@ void NodeReporter::on(Instant, const Digested& event) {
   Rank* const rank = own(event.digest.rank);
   if (rank == nullptr) return;
   if (rank->digest && rank->digest->generation != event.digest.generation) rank->hashes.clear();
-  if (rank->digest && say_alike(*rank->digest, event.digest) &&
+  std::string shape = shape_of(event.digest);
+  if (rank->digest && rank->shape == shape &&
       std::ranges::equal(rank->digest->groups, event.digest.groups, {}, &GroupDigest::own_rank,
                          &GroupDigest::own_rank)) {
     rank->digest->at = event.digest.at;
     return;
   }
   rank->digest = event.digest;
+  rank->shape = std::move(shape);
   ++rank->version;
   rank->tellings = 0;
   gather_hashes(*rank);

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "agent/hang/node_digest_fields.h"
+#include "agent/hang/node_digest.h"
 #include "tests/unit/agent/hang/detector_harness.h"
 
 namespace muster::hang {
@@ -494,7 +494,7 @@ void World::check_truth(const Event& event) {
   auto look = truth_[at(rank)].lower_bound(held.at - 2 * NodeNet::kClockError);
   const bool is_true = look != truth_[at(rank)].end() &&
                        look->first <= held.at + 2 * NodeNet::kClockError &&
-                       say_alike(look->second, held);
+                       shape_of(look->second) == shape_of(held);
   if (!is_true)
     untrue_.push_back(fmt::format("of rank {}: {} at {}", rank,
                                   std::holds_alternative<Confirmed>(event) ? "confirmed" : "digest",
