@@ -4,9 +4,12 @@
 // connects to one of them over its socket (control_protocol.h), and keeps nothing open afterwards.
 // Exit codes: 0, 1 if a job is missing or refuses, 2 for wrong usage.
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <optional>
 #include <span>
 #include <string>
@@ -18,19 +21,21 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "agent/control/control_folder.h"
 #include "agent/control/control_protocol.h"
-#include "agent/control/hidden_jobs.h"
 #include "agent/control/musterctl_text.h"
 #include "agent/control/musterctl_top.h"
 #include "agent/hang/records_text.h"
 #include "agent/hang/stacks.h"
 #include "agent/report/text.h"
-#include "launcher/conversation.h"
 #include "launcher/values/rank_lists.h"
 #include "launcher/version.h"
+#include "rendezvous/base/error.h"
+#include "rendezvous/base/unique_fd.h"
 
 namespace muster {
 namespace {
@@ -113,6 +118,68 @@ bool names_one_rank(const control::RankRanges& ranges) {
   return ranges.size() == 1 && ranges.front().first == ranges.front().second;
 }
 
+// Longer than the job's own limit, so that its answer arrives.
+constexpr time_t kAnswerSecondsMax = 15;
+
+// The connection to one job: sends a request, receives lines (control_protocol.h). Waits no longer
+// for a job than the job itself takes at most, so that one that is stopped costs a clear line.
+class Conversation {
+ public:
+  // Fails with ExitCode::environment. `patient`: waits for lines without a limit.
+  static Result<Conversation> with(const JobEntry& job, const control::Request& request,
+                                   bool patient) {
+    Result<int> fd = connect_to_job(job.socket_path);
+    if (!fd) return tl::unexpected(fd.error());
+    Conversation talk{UniqueFd(*fd)};
+    const timeval limit{patient ? 0 : kAnswerSecondsMax, 0};
+    setsockopt(*fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    const std::string line = control::encode(request);
+    if (send(*fd, line.data(), line.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(line.size())) {
+      return fail(ExitCode::environment,
+                  fmt::format("cannot ask the job with pid {}: {}; try again", job.pid,
+                              std::strerror(errno)));
+    }
+    return talk;
+  }
+
+  // nullopt: the job has closed the connection.
+  Result<std::optional<std::string>> next_line() {
+    std::array<char, 65536> buffer;
+    std::size_t newline = 0;
+    while ((newline = pending_.find('\n')) == std::string::npos) {
+      const ssize_t n = recv(fd_.get(), buffer.data(), buffer.size(), 0);
+      if (n == 0) return std::optional<std::string>();
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0 || pending_.size() > control::kReplyBytesMax) {
+        return fail(
+            ExitCode::environment,
+            fmt::format("the job does not answer ({}); it may be stopped or stuck: try again",
+                        n < 0 ? std::strerror(errno) : "the line is too long"));
+      }
+      pending_.append(buffer.data(), static_cast<std::size_t>(n));
+    }
+    std::string line = pending_.substr(0, newline);
+    pending_.erase(0, newline + 1);
+    return std::optional(std::move(line));
+  }
+
+ private:
+  explicit Conversation(UniqueFd fd) : fd_(std::move(fd)) {}
+
+  UniqueFd fd_;
+  std::string pending_;
+};
+
+// The only reply to a request; an Error that the job sends is one as well.
+Result<control::Reply> answer_of(const JobEntry& job, const control::Request& request) {
+  Result<Conversation> talk = Conversation::with(job, request, /*patient=*/false);
+  if (!talk) return tl::unexpected(talk.error());
+  const auto line = talk->next_line();
+  if (!line) return tl::unexpected(line.error());
+  if (!*line) return fail(ExitCode::environment, "the job ended before it could answer");
+  return control::decode_reply(**line);
+}
+
 // Prints it, or with --json what is missing alone. Returns the exit code.
 int show_reply(const control::Reply& reply, const Wanted& wanted, LogPrinter& logs) {
   if (const auto* error = std::get_if<Error>(&reply)) return std::min(complain_of(*error), kFailed);
@@ -174,37 +241,14 @@ int list(const Wanted& wanted) {
   return EXIT_SUCCESS;
 }
 
-int send_signal(const Wanted& wanted) {
+int send_signal(const Wanted& wanted, const control::RankRanges& ranges) {
   const std::optional<int> number = control::signal_by_name(wanted.signal);
   if (!number) {
     return complain_of(
         {ExitCode::usage,
          fmt::format("there is no signal {}; give a name such as USR1", shown(wanted.signal))});
   }
-  const auto ranges = ranges_of(wanted);
-  if (!ranges) return complain_of(ranges.error());
-  return ask(control::SignalRequest{*number, *ranges}, wanted, false);
-}
-
-int show_logs(const Wanted& wanted) {
-  const auto ranges = ranges_of(wanted);
-  if (!ranges) return complain_of(ranges.error());
-  return ask(control::LogsRequest{*ranges, wanted.lines, wanted.follow}, wanted,
-             names_one_rank(*ranges));
-}
-
-int show_records(const Wanted& wanted) {
-  const auto ranges = ranges_of(wanted);
-  if (!ranges) return complain_of(ranges.error());
-  return ask(control::RecordsRequest{*ranges, wanted.calls}, wanted, false);
-}
-
-int show_stacks(const Wanted& wanted) {
-  const auto ranges = ranges_of(wanted);
-  if (!ranges) return complain_of(ranges.error());
-  control::StacksRequest request{*ranges};
-  request.main_threads = !wanted.all_threads && !wanted.json;
-  return ask(request, wanted, false);
+  return ask(control::SignalRequest{*number, ranges}, wanted, false);
 }
 
 // ---- top
@@ -218,7 +262,7 @@ struct Look {
 
 template <typename Wished>
 Result<Wished> wished(const JobEntry& job, const control::Request& request) {
-  Result<control::Reply> reply = reply_of(job, request);
+  Result<control::Reply> reply = answer_of(job, request);
   if (!reply) return tl::unexpected(reply.error());
   if (auto* const error = std::get_if<Error>(&*reply)) return tl::unexpected(*error);
   if (auto* const found = std::get_if<Wished>(&*reply)) return std::move(*found);
@@ -273,14 +317,12 @@ bool is_running(const JobEntry& job) {
 }
 
 // Shows rates from the second look on. Until the job ends, or once.
-int show_top(const Wanted& wanted) {
-  const auto ranges = ranges_of(wanted);
-  if (!ranges) return complain_of(ranges.error());
+int show_top(const Wanted& wanted, const control::RankRanges& ranges) {
   const Result<JobEntry> job = wanted_job(wanted);
   if (!job) return complain_of(job.error());
   std::optional<Look> before;
   for (;;) {
-    Result<Look> now = look_at(*job, control::RecordsRequest{*ranges, 0});
+    Result<Look> now = look_at(*job, control::RecordsRequest{ranges, 0});
     if (!now && before && !is_running(*job)) {
       std::fputs("musterctl: the job has ended\n", stderr);
       return wanted.once ? kFailed : EXIT_SUCCESS;
@@ -367,13 +409,22 @@ int run_musterctl(int argc, char** argv) {
     std::ranges::replace(what, '\n', ' ');
     return complain_of({ExitCode::usage, what + "; see musterctl --help"});
   }
+  const auto ranges = ranges_of(wanted);
+  if (!ranges) return complain_of(ranges.error());
   if (app.got_subcommand("status")) return ask(control::StatusRequest{}, wanted, false);
-  if (app.got_subcommand("logs")) return show_logs(wanted);
-  if (app.got_subcommand("records")) return show_records(wanted);
-  if (app.got_subcommand("top")) return show_top(wanted);
-  if (app.got_subcommand("stacks")) return show_stacks(wanted);
+  if (app.got_subcommand("logs")) {
+    return ask(control::LogsRequest{*ranges, wanted.lines, wanted.follow}, wanted,
+               names_one_rank(*ranges));
+  }
+  if (app.got_subcommand("records"))
+    return ask(control::RecordsRequest{*ranges, wanted.calls}, wanted, false);
+  if (app.got_subcommand("top")) return show_top(wanted, *ranges);
+  if (app.got_subcommand("stacks")) {
+    const bool main_threads = !wanted.all_threads && !wanted.json;
+    return ask(control::StacksRequest{*ranges, /*quiet=*/false, main_threads}, wanted, false);
+  }
   if (app.got_subcommand("dump")) return ask(control::DumpRequest{}, wanted, false);
-  if (app.got_subcommand("signal")) return send_signal(wanted);
+  if (app.got_subcommand("signal")) return send_signal(wanted, *ranges);
   return list(wanted);
 }
 

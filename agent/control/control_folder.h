@@ -7,6 +7,7 @@
 // functions wait for the file system, so an agent calls them off its control loop.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,15 @@ void remove_job_entry(const std::string& folder, pid_t pid);
 
 // The jobs that answer, by pid; removes the files of those that do not.
 std::vector<JobEntry> running_jobs(const ControlPlace& place);
+
+struct HiddenJob {
+  pid_t pid = 0;         // The front's.
+  bool foreign = false;  // It belongs to another user.
+  std::string why;       // With what to do.
+};
+// The jobs on this machine that are not in `listed`, and why not; with a `run_dir` only those that
+// use the same: no other was asked for. Blocks on procfs as well (hidden_jobs.cc).
+std::vector<HiddenJob> hidden_jobs(const ControlPlace& place, std::span<const JobEntry> listed);
 
 // Connects; may block, but only briefly. Returns a descriptor; fails with ExitCode::environment.
 Result<int> connect_to_job(const std::string& socket_path);

@@ -133,26 +133,22 @@ class ControlServer::Session : public std::enable_shared_from_this<Session> {
     ask_for_logs();
   }
 
+  // Takes an answer that is the reply.
+  static constexpr auto kPassOn = [](auto& self, auto answer) {
+    if (!answer) return self.reply(answer.error());
+    self.reply(std::move(*answer));
+  };
+
   void serve(const control::RecordsRequest& request) {
-    server_->handlers_.records(request, ask([](Session& self, auto records) {
-                                 if (!records) return self.reply(records.error());
-                                 self.reply(std::move(*records));
-                               }));
+    server_->handlers_.records(request, ask(kPassOn));
   }
 
   void serve(const control::StacksRequest& request) {
-    server_->handlers_.stacks(request,
-                              ask(server_->options_.for_stacks, [](Session& self, auto stacks) {
-                                if (!stacks) return self.reply(stacks.error());
-                                self.reply(std::move(*stacks));
-                              }));
+    server_->handlers_.stacks(request, ask(server_->options_.for_stacks, kPassOn));
   }
 
   void serve(const control::DumpRequest&) {
-    server_->handlers_.dump(ask(server_->options_.for_stacks, [](Session& self, auto dump) {
-      if (!dump) return self.reply(dump.error());
-      self.reply(std::move(*dump));
-    }));
+    server_->handlers_.dump(ask(server_->options_.for_stacks, kPassOn));
   }
 
   void serve(const control::VariablesRequest&) {

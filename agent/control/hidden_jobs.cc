@@ -1,5 +1,3 @@
-#include "agent/control/hidden_jobs.h"
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -11,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/control/control_folder.h"
 #include "agent/process/process_tree.h"
 #include "rendezvous/base/text.h"
 
@@ -20,10 +19,8 @@ namespace {
 namespace fs = std::filesystem;
 
 std::string variable_in(std::string_view environment, std::string_view name) {
-  while (!environment.empty()) {
-    const std::string_view entry = environment.substr(0, environment.find('\0'));
+  for (const std::string_view entry : split(environment, '\0')) {
     if (entry.starts_with(name)) return std::string(entry.substr(name.size()));
-    environment.remove_prefix(std::min(entry.size() + 1, environment.size()));
   }
   return {};
 }
