@@ -27,7 +27,6 @@
 #include "launcher/options.h"
 #include "launcher/program.h"
 #include "launcher/program_file.h"
-#include "launcher/slurm_child.h"
 #include "launcher/slurm_step.h"
 #include "launcher/version.h"
 #include "rendezvous/base/contract.h"

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "agent/process/helper_command.h"
 #include "launcher/program_file.h"
 #include "launcher/values/values.h"
 

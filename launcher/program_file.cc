@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/process/helper_command.h"
 #include "launcher/values/values.h"
 #include "rendezvous/base/unique_fd.h"
 
@@ -21,12 +22,6 @@ namespace {
 constexpr std::size_t kHeadBytes = 4096;
 constexpr std::size_t kScriptBytes = 1 << 20;  // How much of a script's text is searched.
 constexpr std::string_view kNotReadable = "no permission to read it; check its permissions";
-
-bool is_executable_file(const std::string& path) {
-  struct stat status{};
-  return ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
-         ::access(path.c_str(), X_OK) == 0;
-}
 
 // Why the system call failed, as the tail of "cannot run X: ".
 std::string refusal(int error, std::string_view on_no_permission) {
@@ -272,15 +267,6 @@ Result<void> check_elf(const std::string& shown_path, std::string_view head) {
                       fmt::format("its loader {} does not exist; install it or rebuild the program "
                                   "for this system",
                                   shown(loader)));
-  }
-  return {};
-}
-
-std::string find_on_path(std::string_view name, std::string_view path_list) {
-  if (name.empty()) return {};
-  for (const std::string_view folder : split(path_list, ':')) {
-    const std::string path = fmt::format("{}/{}", folder.empty() ? "." : folder, name);
-    if (is_executable_file(path)) return path;
   }
   return {};
 }

@@ -59,8 +59,4 @@ Result<void> check_hash_bang(const std::string& shown_path, const HashBang& line
 // Whether the header is that of an executable for this machine and its loader exists.
 Result<void> check_elf(const std::string& shown_path, std::string_view head);
 
-// The first executable regular file called `name` on `path_list`; empty: none. An empty entry is
-// the current folder, as for a shell. The result always has a slash.
-std::string find_on_path(std::string_view name, std::string_view path_list);
-
 }  // namespace muster

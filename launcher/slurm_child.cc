@@ -1,12 +1,11 @@
-#include "launcher/slurm_child.h"
-
 #include <chrono>
 #include <cstdio>
 
 #include <fmt/format.h>
 
-#include "launcher/engines/slurm_time.h"
-#include "launcher/helper_command.h"
+#include "agent/process/helper_command.h"
+#include "launcher/engines/slurm_step_command.h"
+#include "launcher/slurm_step.h"
 #include "rendezvous/base/text.h"
 
 namespace muster {

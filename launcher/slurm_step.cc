@@ -13,11 +13,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "agent/process/helper_command.h"
 #include "agent/process/signal_fd.h"
 #include "agent/process/signal_witness.h"
 #include "agent/process/spawn.h"
 #include "launcher/engines/slurm_step_command.h"
-#include "launcher/helper_command.h"
 #include "launcher/program_file.h"
 #include "rendezvous/base/hex.h"
 #include "rendezvous/base/random.h"

@@ -183,12 +183,9 @@ std::optional<ProcessEntry> look_at_entry(pid_t pid) {
 // Not the owner of /proc/PID: that is root for a process that has changed its identity (proc(5)).
 std::optional<uid_t> foreign_user_of(pid_t pid) {
   if (kill(pid, 0) == 0 || errno != EPERM) return std::nullopt;
-  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
-  for (std::string word; status >> word;) {
-    uid_t uid = 0;
-    if (word == "Uid:" && status >> uid) return uid;
-  }
-  return std::nullopt;
+  const std::string status = read_process_file(pid, "status", kStatusBytesMax);
+  std::string_view uids = status_field(status, "\nUid:");
+  return take_number<uid_t>(uids);
 }
 
 std::string refusal_text(const ProcessEntry& process) {

@@ -1,5 +1,3 @@
-#include "agent/stacks/native_stacks.h"
-
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -20,6 +18,8 @@
 #include <sys/ptrace.h>
 #include <sys/wait.h>
 
+#include "agent/process/process_tree.h"
+#include "agent/stacks/stack_sources.h"
 #include "rendezvous/base/symbols.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/unique_fd.h"
@@ -226,20 +226,15 @@ std::vector<pid_t> task_numbers(pid_t pid) {
   return threads;
 }
 
-std::string small_file(const std::string& path) {
-  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  return read_up_to(fd.get(), 4096);
-}
-
 // "S", "D", ... of one thread; '?': it has ended.
 char task_state(pid_t pid, pid_t thread) {
-  const std::string stat = small_file(fmt::format("/proc/{}/task/{}/stat", pid, thread));
-  const size_t bracket = stat.rfind(") ");
-  return bracket == std::string::npos ? '?' : stat[bracket + 2];
+  const auto entry =
+      parse_process_stat(read_process_file(pid, fmt::format("task/{}/stat", thread).c_str()));
+  return entry ? entry->state : '?';
 }
 
 std::string task_name(pid_t pid, pid_t thread) {
-  return std::string(trim(small_file(fmt::format("/proc/{}/task/{}/comm", pid, thread))));
+  return std::string(trim(read_process_file(pid, fmt::format("task/{}/comm", thread).c_str())));
 }
 
 // Counts the threads that could not be read, by reason.

@@ -1,9 +1,8 @@
-#include "agent/stacks/python_stacks.h"
-
 #include <string>
 
 #include <nlohmann/json.hpp>
 
+#include "agent/stacks/stack_sources.h"
 #include "rendezvous/base/text.h"
 
 namespace muster {

@@ -14,19 +14,16 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <poll.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "agent/control/control_protocol.h"
+#include "agent/process/helper_command.h"
 #include "agent/process/process_tree.h"
-#include "agent/process/spawn.h"
 #include "agent/report/text.h"
-#include "agent/stacks/native_stacks.h"
-#include "agent/stacks/python_stacks.h"
+#include "agent/stacks/stack_sources.h"
 #include "rendezvous/base/stack_signal.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/unique_fd.h"
@@ -40,10 +37,6 @@ constexpr auto kPySpyPatience = std::chrono::seconds(3);
 constexpr auto kDumpPatience = std::chrono::seconds(1);
 constexpr auto kDumpQuiet = std::chrono::milliseconds(30);
 constexpr size_t kOutputBytesMax = 4 << 20;
-
-bool is_executable(const std::filesystem::path& path) {
-  return access(path.c_str(), X_OK) == 0;
-}
 
 // Of a program that hides its files, the name of its main thread tells: PyTorch sets
 // "pt_main_thread".
@@ -67,49 +60,12 @@ bool runs_as_this_user(pid_t pid) {
 // user does not get to say which program this one runs.
 std::string find_py_spy(pid_t pid) {
   const char* const path = std::getenv("PATH");
-  for (const std::string_view folder : split(path == nullptr ? "" : path, ':')) {
-    const std::filesystem::path file = std::filesystem::path(folder) / "py-spy";
-    if (!folder.empty() && is_executable(file)) return file;
-  }
-  if (!runs_as_this_user(pid)) return {};
+  const std::string found = find_on_path("py-spy", path == nullptr ? "/bin:/usr/bin" : path);
+  if (!found.empty() || !runs_as_this_user(pid)) return found;
   const std::string arguments = read_process_file(pid, "cmdline", kStatusBytesMax);
   const std::filesystem::path python(arguments.c_str());
   const std::filesystem::path file = python.parent_path() / "py-spy";
-  return python.is_absolute() && is_executable(file) ? file.string() : "";
-}
-
-// All that a program prints, on both streams, until it ends or time is over.
-Result<std::string> output_of(const std::vector<std::string>& argv) {
-  int fds[2] = {-1, -1};
-  const UniqueFd null_fd(open("/dev/null", O_RDWR | O_CLOEXEC));
-  if (!null_fd || pipe2(fds, O_CLOEXEC) != 0)
-    return fail(ExitCode::environment, std::strerror(errno));
-  const UniqueFd pipe(fds[0]);
-  UniqueFd end(fds[1]);
-  SpawnRequest request;
-  request.executable = argv.front();
-  request.argv = argv;
-  request.environment = environment_strings(current_environment());
-  request.stdin_fd = null_fd.get();
-  request.stdout_fd = request.stderr_fd = end.get();
-  const Result<SpawnedProcess> child = spawn(request);
-  end.reset();
-  if (!child) return tl::unexpected(child.error());
-  std::string text;
-  const auto limit = steady_clock::now() + kPySpyPatience;
-  for (bool more = true; more && text.size() < kOutputBytesMax;) {
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(limit - steady_clock::now());
-    pollfd readable{pipe.get(), POLLIN, 0};
-    if (left.count() <= 0 || poll(&readable, 1, static_cast<int>(left.count())) <= 0) break;
-    char buffer[65536];
-    const ssize_t got = read(pipe.get(), buffer, sizeof buffer);
-    more = got > 0 || (got < 0 && errno == EINTR);
-    if (got > 0) text.append(buffer, static_cast<size_t>(got));
-  }
-  kill(child->pid, SIGKILL);
-  waitpid(child->pid, nullptr, 0);
-  return text;
+  return python.is_absolute() && is_executable_file(file) ? file.string() : "";
 }
 
 // "Error: Permission denied" of what py-spy prints; else its first line.
@@ -122,11 +78,13 @@ std::string complaint_in(std::string_view text) {
 }
 
 Result<std::vector<ThreadStack>> by_py_spy(const std::string& program, pid_t pid) {
-  const Result<std::string> text =
-      output_of({program, "dump", "--nonblocking", "--json", "--pid", std::to_string(pid)});
-  if (!text) return fail(ExitCode::environment, "py-spy: " + text.error().message);
-  if (auto stacks = stacks_of_py_spy(*text); stacks && !stacks->empty()) return *std::move(stacks);
-  return fail(ExitCode::environment, "py-spy: " + complaint_in(*text));
+  const Result<HelperOutcome> ran =
+      run_helper({program, "dump", "--nonblocking", "--json", "--pid", std::to_string(pid)},
+                 current_environment(), kPySpyPatience, HelperStderr::printed);
+  if (!ran) return fail(ExitCode::environment, "py-spy: " + ran.error().message);
+  auto stacks = stacks_of_py_spy(ran->printed);
+  if (stacks && !stacks->empty()) return *std::move(stacks);
+  return fail(ExitCode::environment, "py-spy: " + complaint_in(ran->printed));
 }
 
 int64_t size_of(const UniqueFd& file) {

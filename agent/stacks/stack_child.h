@@ -7,7 +7,7 @@
 //              process
 //   brief      the Python frames; if none can be read, the native ones; both by the means of
 //              "thorough"
-//   thorough   also native frames (native_stacks.h), and where py-spy is not installed the Python
+//   thorough   also native frames (stack_sources.h), and where py-spy is not installed the Python
 //              frames by a signal, which the program must have asked for (stack_signal.h): they may
 //              end a system call of the process with EINTR. FILE: where the program writes them.
 //

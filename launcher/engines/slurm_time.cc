@@ -1,5 +1,4 @@
-#include "launcher/engines/slurm_time.h"
-
+#include "launcher/engines/slurm_step_command.h"
 #include "rendezvous/base/text.h"
 
 namespace muster {

@@ -14,6 +14,7 @@
 #include <rapidcheck/gtest.h>
 #include <sys/stat.h>
 
+#include "agent/process/helper_command.h"
 #include "tests/fakes/temp_tree.h"
 
 namespace muster {

@@ -1,6 +1,6 @@
-#include "agent/stacks/python_stacks.h"
-
 #include <gtest/gtest.h>
+
+#include "agent/stacks/stack_sources.h"
 
 namespace muster {
 namespace {

@@ -1,8 +1,8 @@
-#include "launcher/engines/slurm_time.h"
-
 #include <string>
 
 #include <gtest/gtest.h>
+
+#include "launcher/engines/slurm_step_command.h"
 
 namespace muster {
 namespace {

@@ -1,4 +1,4 @@
-#include "launcher/helper_command.h"
+#include "agent/process/helper_command.h"
 
 #include <array>
 #include <cerrno>
@@ -9,11 +9,12 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "agent/process/spawn.h"
-#include "launcher/program_file.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/base/unique_fd.h"
 
 namespace muster {
@@ -21,7 +22,7 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-constexpr size_t kPrintedMax = size_t{1} << 20;
+constexpr size_t kPrintedMax = size_t{4} << 20;
 
 int milliseconds_until(SteadyClock::time_point end) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - SteadyClock::now());
@@ -46,12 +47,30 @@ int exit_code_of(const siginfo_t& info) {
 
 }  // namespace
 
+bool is_executable_file(const std::string& path) {
+  struct stat status{};
+  return ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
+         ::access(path.c_str(), X_OK) == 0;
+}
+
+std::string find_on_path(std::string_view name, std::string_view path_list) {
+  if (name.empty()) return {};
+  for (const std::string_view folder : split(path_list, ':')) {
+    const std::string path = fmt::format("{}/{}", folder.empty() ? "." : folder, name);
+    if (is_executable_file(path)) return path;
+  }
+  return {};
+}
+
 Result<HelperOutcome> run_helper(const std::vector<std::string>& argv,
                                  const Environment& environment, Duration limit,
                                  HelperStderr complaints) {
   const auto path = environment.find("PATH");
   SpawnRequest request;
-  request.executable = find_on_path(argv.front(), path == environment.end() ? "" : path->second);
+  request.executable =
+      contains(argv.front(), "/")
+          ? argv.front()
+          : find_on_path(argv.front(), path == environment.end() ? "" : path->second);
   if (request.executable.empty())
     return fail(ExitCode::environment, fmt::format("there is no {} on PATH", argv.front()));
   request.argv = argv;
