@@ -39,11 +39,6 @@ uint64_t hash_of_call(std::string_view group, uint64_t ordinal) {
   return hash ^ hash >> 33;
 }
 
-const RecordedGroup* group_in(const RecordedState& state, uint32_t handle) {
-  const auto found = std::ranges::find(state.groups, handle, &RecordedGroup::handle);
-  return found == state.groups.end() ? nullptr : &*found;
-}
-
 void walk_arrivals(auto& a, Like<Arrivals> auto& m) {
   a.text(m.group, kArrivalTextMax);
   a.text(m.name, kArrivalTextMax);
@@ -101,7 +96,7 @@ void ArrivalSampler::know_groups(Rank& rank, const RecordedState& state) {
 // Those that the rank no longer has.
 void ArrivalSampler::forget_groups(Rank& rank, const RecordedState& state) {
   std::erase_if(rank.groups, [&](const auto& known) {
-    if (group_in(state, known.first) != nullptr) return false;
+    if (state.group(known.first) != nullptr) return false;
     const auto lane = lanes_.find(known.second.id);
     lane->second.open.clear();  // They would be told without this rank.
     if (--lane->second.members == 0) lanes_.erase(lane);
@@ -111,7 +106,7 @@ void ArrivalSampler::forget_groups(Rank& rank, const RecordedState& state) {
 
 // Whether the reading may go on.
 bool ArrivalSampler::note(int rank, Rank& one, const RecordedState& state, const CallGlance& call) {
-  const RecordedGroup* const group = group_in(state, call.group);
+  const RecordedGroup* const group = state.group(call.group);
   if (group == nullptr || call.withdrawn || group->is_on_device) return true;
   const bool blocks = call.is_synchronous && !group->completion_is_late;
   if (blocks && !call.completed && state.calls < call.record + kCallsPassedMax) return false;

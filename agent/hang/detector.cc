@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include "agent/hang/unseen.h"
 #include "agent/report/text.h"
 #include "rendezvous/base/enum_name.h"
 #include "rendezvous/base/text.h"

@@ -1,5 +1,5 @@
-// What a rank does, from two looks at its process tree. Pure: life_look.h takes the looks, the
-// simulator and tests make them up.
+// What a rank does, from two looks at its process tree. Pure, but for look_at(): the
+// simulator and tests make looks up.
 //
 //   state            the first that holds
 //   gone             its process has ended
@@ -89,5 +89,17 @@ struct LifeLook {
 
 // Two looks at one root, `before` first, any time apart: limits are rates.
 Life life_of(const LifeLook& before, const LifeLook& after);
+
+// Looks at a rank's process tree through /proc (life_look.cc). `root`: the worker. `recorder`: the
+// process that records, if that is below it; 0: unknown.
+//
+// Reads stat, status, syscall, wchan, io, cgroup, children and links of descriptors, none of which
+// waits for the process. Not cmdline, environ, maps and mem: these take its memory lock, and hang
+// with a process that is stuck in the kernel. At most 64 processes and 512 threads of them are
+// looked at. Any thread; the control loop may call it.
+//
+// Cost: 0.07 ms, and 4 us for each further thread; 11 us if the waiting thread does not wait
+// for a descriptor.
+LifeLook look_at(pid_t root, pid_t recorder = 0);
 
 }  // namespace muster::hang

@@ -1,5 +1,3 @@
-#include "agent/hang/life_look.h"
-
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -17,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "agent/hang/life.h"
 #include "agent/process/process_tree.h"
 #include "rendezvous/base/cgroup.h"
 #include "rendezvous/base/text.h"

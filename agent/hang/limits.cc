@@ -2,6 +2,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
+
+#include "agent/launch_spec.h"
+#include "rendezvous/base/error.h"
 
 namespace muster::hang {
 namespace {
@@ -9,7 +13,21 @@ namespace {
 constexpr int kTimesTheLongest = 5;
 constexpr int kFactorMax = 1024;
 
+Duration from_seconds(double seconds) {
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+}
+
 }  // namespace
+
+Limits limits_of(const HangSpec& spec) {
+  CHECK(!spec.off);
+  Limits limits;
+  limits.hang_timeout = from_seconds(spec.hang_timeout_s);
+  limits.notice_after = std::min(limits.notice_after, limits.hang_timeout / 12 * 10);
+  limits.look = std::min(limits.look, limits.hang_timeout / 10);
+  if (spec.busy_timeout_s) limits.busy_timeout = from_seconds(*spec.busy_timeout_s);
+  return limits;
+}
 
 LimitKey limit_key(const std::string& group, const ring::Call& call) {
   const uint64_t bytes = call.count * std::max<uint64_t>(1, ring::bytes_of(call.type));

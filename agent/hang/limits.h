@@ -18,6 +18,10 @@
 #include "rendezvous/base/time.h"
 #include "rendezvous/ring/call_rules.h"
 
+namespace muster {
+struct HangSpec;
+}
+
 namespace muster::hang {
 
 struct Limits {
@@ -30,6 +34,11 @@ struct Limits {
 
   friend bool operator==(const Limits&, const Limits&) = default;
 };
+
+// Those that follow from the command line: the time to a notice and the time between two looks are
+// parts of --hang-timeout where that is short, so that a test scales all of them by one flag; a
+// longer one delays no notice. REQUIRES: !spec.off.
+Limits limits_of(const HangSpec& spec);
 
 struct LimitKey {
   std::string group;  // Id.

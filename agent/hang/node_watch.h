@@ -20,7 +20,7 @@
 
 #include "agent/hang/attach_wait.h"
 #include "agent/hang/detector_events.h"
-#include "agent/hang/life_look.h"
+#include "agent/hang/life.h"
 #include "agent/hang/rings.h"
 #include "agent/hang/site_names.h"
 

@@ -52,11 +52,6 @@ const std::string& name_or_id(const RecordedGroup& group) {
   return group.name.empty() ? group.id : group.name;
 }
 
-const RecordedGroup* group_by_handle(const std::vector<RecordedGroup>& groups, uint32_t handle) {
-  const auto found = std::ranges::find(groups, handle, &RecordedGroup::handle);
-  return found == groups.end() ? nullptr : &*found;
-}
-
 GroupLine group_line(const RecordedGroup& group, Instant now) {
   return {.name = name_or_id(group),
           .id = group.id,
@@ -221,7 +216,7 @@ void put_state(const RecordedState& state, Instant now, RankRecords& records) {
   if (!state.failure) return;
   records.failure = state.failure->message;
   records.failed_ago_s = seconds_of(now - state.failure->at);
-  if (const auto* const group = group_by_handle(state.groups, state.failure->group))
+  if (const auto* const group = state.group(state.failure->group))
     records.failed_group = name_or_id(*group);
 }
 
@@ -303,7 +298,7 @@ RankRecords records_of(const RankRing& ring, Instant now, size_t calls_max) {
   put_state(*ring.state, now, records);
   const bool is_stale = completions_are_stale(*ring.state, now);
   for (const RecordedCall& call : ring.calls) {
-    const RecordedGroup* const group = group_by_handle(ring.state->groups, call.group);
+    const RecordedGroup* const group = ring.state->group(call.group);
     records.calls.push_back(call_line(call, group, is_stale, now));
   }
   records.current = current_call(records.calls);

@@ -392,6 +392,11 @@ auto of_one_owner(const ring::Head& head, const Take& take) -> std::optional<dec
 
 }  // namespace
 
+const RecordedGroup* RecordedState::group(uint32_t handle) const {
+  const auto found = std::ranges::find(groups, handle, &RecordedGroup::handle);
+  return found == groups.end() ? nullptr : &*found;
+}
+
 bool completions_are_stale(const RecordedState& state, Instant now) {
   return state.looked && now - *state.looked > kLooksPatience;
 }

@@ -105,6 +105,8 @@ struct RecordedState {
   uint64_t dropped = 0;  // Calls without a record.
   uint64_t groups_left_out = 0;
   uint64_t garbage = 0;  // Entries that were no such thing.
+
+  const RecordedGroup* group(uint32_t handle) const;  // nullptr: there is none.
 };
 
 // Where a reader of all calls has come to. A new owner of the ring begins anew.

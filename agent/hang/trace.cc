@@ -26,8 +26,8 @@ Instant tracing_now() {
 // group is gone, or nobody sees its calls end.
 bool is_over(const RecordedCall& call, const RecordedState& state) {
   if (call.completed) return true;
-  const auto group = std::ranges::find(state.groups, call.group, &RecordedGroup::handle);
-  if (group == state.groups.end() || group->completion_is_unknown) return true;
+  const RecordedGroup* const group = state.group(call.group);
+  if (group == nullptr || group->completion_is_unknown) return true;
   if (group->is_on_device && group->started == 0) return true;
   return !ring::is_message(call.call.kind) && call.ordinal <= group->completed;
 }
@@ -166,10 +166,10 @@ void Trace::read(int rank, const RecordedState& state, const RingReader& reader)
     return true;
   });
   for (const CallGlance& glance : glances) {
-    const auto group = std::ranges::find(state.groups, glance.group, &RecordedGroup::handle);
+    const RecordedGroup* const group = state.group(glance.group);
     auto call = reader.call(one.position, glance.record);
     if (glance.withdrawn) continue;
-    if (!call || group == state.groups.end()) {
+    if (!call || group == nullptr) {
       ++one.missing;
       continue;
     }

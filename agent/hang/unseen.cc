@@ -1,5 +1,3 @@
-#include "agent/hang/unseen.h"
-
 #include <algorithm>
 #include <limits>
 #include <map>

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 
+#include "agent/report/text.h"
 #include "rendezvous/net/field_codec.h"
 
 namespace muster::hang {
 namespace {
 
 constexpr size_t kRunsMax = 1024;
+constexpr size_t kRunBytes = 2 * sizeof(int);
 constexpr int kRankMax = 1 << 30;
 
 }  // namespace
@@ -15,21 +17,16 @@ constexpr int kRankMax = 1 << 30;
 std::string encode_ranks(const std::vector<int>& ranks) {
   std::string bytes;
   FieldWriter writer(bytes);
-  size_t runs = 0;
-  for (size_t i = 0; i < ranks.size() && runs < kRunsMax; ++runs) {
-    size_t end = i + 1;
-    while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1)
-      ++end;
-    writer.integer(ranks[i]);
-    writer.integer(ranks[end - 1]);
-    i = end;
+  for (const auto& [first, last] : ranges_of(ranks)) {
+    if (bytes.size() == kRunsMax * kRunBytes) break;
+    writer.integer(first);
+    writer.integer(last);
   }
   return bytes;
 }
 
 std::optional<std::vector<int>> decode_ranks(std::string_view bytes, int first, int last) {
   std::vector<int> ranks;
-  constexpr size_t kRunBytes = 2 * sizeof(int);
   if (bytes.size() % kRunBytes != 0 || bytes.size() > kRunsMax * kRunBytes) return std::nullopt;
   for (; !bytes.empty(); bytes.remove_prefix(kRunBytes)) {
     FieldReader reader(bytes.substr(0, kRunBytes));

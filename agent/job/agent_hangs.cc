@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include "agent/hang/hang_text.h"
-#include "agent/hang/limits_of_spec.h"
 #include "agent/job/agent_loop.h"
 #include "agent/report/text.h"
 #include "rendezvous/base/machine.h"

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "agent/hang/life_look.h"
+#include "agent/hang/life.h"
 #include "agent/hang/stacks.h"
 #include "agent/job/agent_loop.h"
 #include "rendezvous/base/stack_signal.h"

@@ -97,18 +97,6 @@ std::string node_with_ranks(std::string_view node, int first_rank, int workers) 
              : fmt::format("{} (ranks {}-{})", node, first_rank, int64_t{first_rank} + workers - 1);
 }
 
-control::RankRanges ranges_of(const std::vector<int>& ranks) {
-  control::RankRanges ranges;
-  for (const int rank : ranks) {
-    if (ranges.empty() || ranges.back().second + 1 < rank) {
-      ranges.emplace_back(rank, rank);
-    } else {
-      ranges.back().second = rank;
-    }
-  }
-  return ranges;
-}
-
 std::vector<NodeAnswer> nodes_to_ask(const std::vector<int>& ranks,
                                      const std::vector<membership::NodeLine>& nodes) {
   std::vector<NodeAnswer> asked;

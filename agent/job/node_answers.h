@@ -20,8 +20,6 @@ std::vector<int> selected_ranks(const control::RankRanges& ranges, int world_siz
 std::string strangers_text(const control::RankRanges& ranges, int world_size);
 // "node-b (ranks 4-7)".
 std::string node_with_ranks(std::string_view node, int first_rank, int workers);
-// REQUIRES: sorted.
-control::RankRanges ranges_of(const std::vector<int>& ranks);
 
 struct NodeAnswer {
   int node_rank = -1;      // -1: nobody knows the node.

@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include <fmt/format.h>
-
+#include "agent/report/text.h"
 #include "rendezvous/base/text.h"
 
 namespace muster {
@@ -35,16 +34,7 @@ std::optional<CpuSet> parse_cpu_list(std::string_view text) {
 }
 
 std::string format_cpu_list(const CpuSet& cpus) {
-  std::string text;
-  for (size_t i = 0; i < cpus.size();) {
-    size_t last = i;
-    while (last + 1 < cpus.size() && cpus[last + 1] == cpus[last] + 1)
-      ++last;
-    if (!text.empty()) text += ',';
-    text += last == i ? fmt::format("{}", cpus[i]) : fmt::format("{}-{}", cpus[i], cpus[last]);
-    i = last + 1;
-  }
-  return text;
+  return rank_ranges(cpus, cpus.size());
 }
 
 CpuSet intersect_cpus(const CpuSet& a, const CpuSet& b) {

@@ -40,15 +40,10 @@ Json failure_with_words_json(const JudgedAttempt& judged, size_t i, const Room& 
 
 // Ranks of a node are consecutive, so they form few ranges: first, last, first, last ...
 std::vector<int> pairs_of(const std::vector<int>& ranks) {
-  std::vector<int> ranges;
-  for (const int rank : ranks) {
-    if (!ranges.empty() && ranges.back() + 1 == rank) {
-      ranges.back() = rank;
-    } else {
-      ranges.insert(ranges.end(), {rank, rank});
-    }
-  }
-  return ranges;
+  std::vector<int> pairs;
+  for (const auto& [first, last] : ranges_of(ranks))
+    pairs.insert(pairs.end(), {first, last});
+  return pairs;
 }
 
 std::optional<std::vector<int>> ranks_of(const std::vector<int>& ranges) {

@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/text.h"
+
 namespace muster {
 namespace {
 
@@ -195,19 +197,25 @@ std::string_view utf8_suffix(std::string_view text, size_t bytes_max) {
   return text.substr(from);
 }
 
+std::vector<std::pair<int, int>> ranges_of(const std::vector<int>& ranks) {
+  std::vector<std::pair<int, int>> ranges;
+  for (const int rank : ranks) {
+    const bool goes_on =
+        !ranges.empty() && is_one_of(rank, {ranges.back().second, ranges.back().second + 1});
+    if (!goes_on) ranges.emplace_back(rank, rank);
+    ranges.back().second = rank;
+  }
+  return ranges;
+}
+
 std::string rank_ranges(const std::vector<int>& ranks, size_t ranges_max) {
   std::string text;
-  size_t ranges = 0;
-  for (size_t i = 0; i < ranks.size(); ++ranges) {
-    if (ranges == ranges_max) {
-      return text + fmt::format(",... ({} more)", ranks.size() - i);
-    }
-    size_t last = i;
-    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1)
-      ++last;
+  size_t left = ranks.size();
+  for (const auto& [first, last] : ranges_of(ranks)) {
+    if (ranges_max-- == 0) return text + fmt::format(",... ({} more)", left);
     if (!text.empty()) text += ',';
-    text += last == i ? fmt::format("{}", ranks[i]) : fmt::format("{}-{}", ranks[i], ranks[last]);
-    i = last + 1;
+    text += first == last ? fmt::format("{}", first) : fmt::format("{}-{}", first, last);
+    left -= static_cast<size_t>(last - first) + 1;
   }
   return text;
 }

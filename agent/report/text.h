@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "agent/report/job_report.h"
@@ -27,6 +28,9 @@ std::string valid_utf8(std::string_view raw);
 
 // The last bytes of valid UTF-8, at most `bytes_max`, cut at a character boundary.
 std::string_view utf8_suffix(std::string_view text, size_t bytes_max);
+
+// The first and the last of each run. REQUIRES: sorted.
+std::vector<std::pair<int, int>> ranges_of(const std::vector<int>& ranks);
 
 // "0-3,7,9-10"; at most `ranges_max` ranges, then ",... (12 more)". REQUIRES: sorted, no repeats.
 std::string rank_ranges(const std::vector<int>& ranks, size_t ranges_max = 12);

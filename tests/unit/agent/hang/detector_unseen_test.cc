@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "agent/hang/detector.h"
-#include "agent/hang/unseen.h"
+#include "agent/hang/group_table.h"
 #include "tests/unit/agent/hang/detector_harness.h"
 
 namespace muster::hang {

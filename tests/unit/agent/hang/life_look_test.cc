@@ -1,5 +1,3 @@
-#include "agent/hang/life_look.h"
-
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
@@ -19,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "agent/hang/life.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/unique_fd.h"
 #include "tests/wait_for.h"

@@ -1,6 +1,7 @@
-#include "agent/hang/limits_of_spec.h"
-
 #include <gtest/gtest.h>
+
+#include "agent/hang/limits.h"
+#include "agent/launch_spec.h"
 
 namespace muster::hang {
 namespace {

@@ -10,7 +10,6 @@
 namespace muster {
 namespace {
 
-using Ranges = control::RankRanges;
 using Ranks = std::vector<int>;
 using Lines = std::vector<std::string>;
 
@@ -45,11 +44,6 @@ TEST(Strangers, AreNamedWithTheRanksThatThereAre) {
   EXPECT_EQ(strangers_text({{3, 3}, {8, 18}, {99, 99}}, 16),
             "ranks 16-18,99 are not of this job, whose ranks are 0-15");
   EXPECT_EQ(strangers_text({{1, 1}}, 1), "rank 1 is not of this job, whose only rank is 0");
-}
-
-TEST(RangesOf, JoinNeighbours) {
-  EXPECT_EQ(ranges_of({}), Ranges{});
-  EXPECT_EQ(ranges_of({0, 1, 2, 2, 5, 7, 8}), (Ranges{{0, 2}, {5, 5}, {7, 8}}));
 }
 
 TEST(NodesToAsk, AreThoseThatHaveAnyOfTheRanks) {

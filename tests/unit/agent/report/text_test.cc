@@ -182,5 +182,11 @@ TEST(WallTimeIso, IsUtcWithMilliseconds) {
   EXPECT_EQ(wall_time_iso(WallTime{}), "1970-01-01T00:00:00.000Z");
 }
 
+TEST(RangesOf, JoinNeighbours) {
+  using Ranges = std::vector<std::pair<int, int>>;
+  EXPECT_EQ(ranges_of({}), Ranges{});
+  EXPECT_EQ(ranges_of({0, 1, 2, 2, 5, 7, 8}), (Ranges{{0, 2}, {5, 5}, {7, 8}}));
+}
+
 }  // namespace
 }  // namespace muster
