@@ -1,9 +1,8 @@
-#include "launcher/completion.h"
-
 #include <algorithm>
 
 #include <fmt/format.h>
 
+#include "launcher/help.h"
 #include "launcher/option_table.h"
 #include "rendezvous/base/text.h"
 

@@ -1,9 +1,8 @@
-#include "launcher/manpage.h"
-
 #include <string_view>
 
 #include <fmt/format.h>
 
+#include "launcher/help.h"
 #include "launcher/option_table.h"
 #include "launcher/values/values.h"
 

@@ -9,14 +9,11 @@
 #include "agent/output/prefix.h"
 #include "agent/report/job_report.h"
 #include "launcher/argument_walk.h"
-#include "launcher/completion.h"
 #include "launcher/help.h"
-#include "launcher/manpage.h"
 #include "launcher/option_table.h"
 #include "launcher/rendezvous_options.h"
 #include "launcher/settings.h"
 #include "launcher/values/rank_lists.h"
-#include "launcher/values/signal_names.h"
 
 namespace muster {
 namespace {

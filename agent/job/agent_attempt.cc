@@ -12,7 +12,7 @@
 
 #include "agent/job/agent_loop.h"
 #include "agent/output/log_tree.h"
-#include "agent/placement/device_users.h"
+#include "agent/placement/devices.h"
 #include "agent/placement/proc_devices.h"
 #include "agent/report/failure_wire.h"
 #include "rendezvous/base/contract.h"

@@ -14,7 +14,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "agent/placement/bindings_table.h"
+#include "agent/placement/placement.h"
 #include "agent/placement/proc_devices.h"
 #include "rendezvous/base/contract.h"
 #include "rendezvous/base/cpu_limit.h"

@@ -1,5 +1,5 @@
-// Asks the PMI of the mpirun, mpiexec or srun that started this agent where rank 0 is reached, as a
-// child of the agent (HelperProcess) that may be killed at any moment:
+// Asks the PMI of the mpirun, mpiexec or srun that started this agent where rank 0 of that launch
+// is reached, by a child of the agent (HelperProcess) that may be killed at any moment:
 //
 //   muster --internal-pmi HOST_TEXT     the text that rank 0 publishes: see pmi_record()
 //
@@ -7,8 +7,16 @@
 // answer.
 #pragma once
 
+#include <chrono>
+#include <functional>
 #include <string>
 #include <vector>
+
+#include "agent/meeting/pmi_answer.h"
+#include "agent/process/helper_process.h"
+#include "agent/process/worker_environment.h"
+#include "rendezvous/base/error.h"
+#include "rendezvous/base/time.h"
 
 namespace muster {
 
@@ -18,5 +26,15 @@ inline constexpr const char* kPmiFd = "PMI_FD";
 
 // `args` without the flag. Returns the exit code.
 int pmi_child_main(const std::vector<std::string>& args);
+
+// All processes of the launch must ask, and they may start late.
+inline constexpr auto kPmiPatience = std::chrono::seconds(60);
+
+// The agent's side, on its control loop. `host_text`: where this node is reached, which rank 0
+// publishes (pmi_record()). `environment`: this process's own. Fails with ExitCode::rendezvous, or
+// ExitCode::environment if the child cannot be started. A launch's PMI can be asked once. REQUIRES:
+// `helper` is not busy.
+void ask_pmi(HelperProcess& helper, const Environment& environment, const std::string& host_text,
+             Duration limit, std::function<void(Result<PmiAnswer>)> done);
 
 }  // namespace muster

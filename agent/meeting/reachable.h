@@ -1,6 +1,6 @@
 // Where other machines may reach this one, said before any of them has tried: rank 0 of a launch
-// publishes it through PMI (ask_pmi.h). interface_choice.h decides later, when it is known which of
-// the addresses leads to the peers. Pure.
+// publishes it through PMI (pmi_child.h). interface_choice.h decides later, when it is known which
+// of the addresses leads to the peers. Pure.
 #pragma once
 
 #include <string>

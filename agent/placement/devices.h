@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -71,5 +72,19 @@ std::string normalized_pci_bus_id(std::string_view bus_id);
 
 // "GPU 2 (GPU-8932f937…, 0000:3b:00.0)", for people. `mig_uuid` may be empty.
 std::string device_label(const Gpu& gpu, std::string_view mig_uuid);
+
+// ---- before a restart: the GPU memory of the old processes must be free again, or the new ones
+// fail with "out of memory" on a machine that looks idle
+
+// Those of `old_pids` (workers of the last attempt and all their descendants) that the driver still
+// lists, in its order. The driver lists a dead process until its memory is freed, so an empty
+// answer means that it is free. In a container without the host's PID namespace the driver may
+// report the host's pids; these match nothing, so nothing waits for them.
+std::vector<GpuProcess> remaining_holders(const std::set<int>& old_pids,
+                                          std::vector<GpuProcess> users);
+
+// "GPU memory of the last attempt is still held: GPU 0 by pid 12 (3.1 GiB), GPU 1 by pid 13".
+// Empty if there are none.
+std::string describe_holders(const std::vector<GpuProcess>& holders);
 
 }  // namespace muster

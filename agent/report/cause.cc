@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include "agent/report/remedies.h"
-#include "agent/report/resource_cause.h"
 #include "agent/report/text.h"
 #include "rendezvous/base/enum_name.h"
 #include "rendezvous/base/text.h"

@@ -3,8 +3,6 @@
 #include <algorithm>
 
 #include "agent/report/finding.h"
-#include "agent/report/native_words.h"
-#include "agent/report/python_words.h"
 #include "agent/report/text.h"
 #include "agent/report/traceback_lines.h"
 

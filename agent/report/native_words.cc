@@ -1,11 +1,10 @@
-#include "agent/report/native_words.h"
-
 #include <algorithm>
 #include <array>
 #include <string_view>
 
 #include <fmt/format.h>
 
+#include "agent/report/finding.h"
 #include "rendezvous/base/text.h"
 
 namespace muster {

@@ -1,5 +1,3 @@
-#include "agent/report/python_words.h"
-
 #include <algorithm>
 #include <string_view>
 #include <utility>
@@ -7,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "agent/report/finding.h"
 #include "agent/report/traceback_lines.h"
 #include "rendezvous/base/text.h"
 

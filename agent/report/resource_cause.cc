@@ -1,10 +1,9 @@
-#include "agent/report/resource_cause.h"
-
 #include <algorithm>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "agent/report/cause.h"
 #include "agent/report/remedies.h"
 #include "agent/report/text.h"
 #include "rendezvous/base/text.h"

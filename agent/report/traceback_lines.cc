@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "agent/report/native_words.h"
+#include "agent/report/finding.h"
 #include "rendezvous/base/text.h"
 
 namespace muster {

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <csignal>
 #include <cstdint>
 
 #include <fmt/format.h>
+
+#include "agent/process/exit_status.h"
 
 namespace muster {
 namespace {
@@ -141,6 +144,18 @@ Nearest nearest(std::string_view word, std::span<const std::string_view> candida
     if (best.word.empty() || distance < best.distance) best = {candidate, distance};
   }
   return best;
+}
+
+std::optional<int> signal_number(std::string_view name) {
+  if (name == "SIGIOT") return SIGABRT;
+  if (name == "SIGCLD") return SIGCHLD;
+  if (name == "SIGPOLL") return SIGIO;
+  if (name == "SIGRTMAX") return SIGRTMAX;
+  if (!name.starts_with("SIG")) return std::nullopt;  // As "signal 32", which has no name.
+  for (int number = 1; number <= SIGRTMIN; ++number) {
+    if (signal_name(number) == name) return number;
+  }
+  return std::nullopt;
 }
 
 }  // namespace muster

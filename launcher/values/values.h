@@ -4,6 +4,7 @@
 #pragma once
 
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -44,6 +45,11 @@ Parsed<std::string> parse_choice(std::string_view text, std::span<const std::str
 
 // "a, b,,c" is {"a", "b,c"}: items are trimmed, empty ones dropped, `,,` is a comma within an item.
 std::vector<std::string> parse_escaped_list(std::string_view text);
+
+// A signal by a name of Python's signal module, in which torchrun looks them up and which existing
+// scripts therefore use: SIGTERM's number for "SIGTERM". Of the real-time signals only SIGRTMIN and
+// SIGRTMAX have names. nullopt for a name without SIG or one that this system lacks.
+std::optional<int> signal_number(std::string_view name);
 
 // The value for a one-line message: control characters escaped, cut after 80 bytes, in quotes if it
 // is empty or contains a space.

@@ -12,7 +12,6 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 
-#include "agent/meeting/ask_pmi.h"
 #include "agent/meeting/pmi_child.h"
 #include "agent/process/helper_process.h"
 #include "agent/process/spawn.h"

@@ -1,5 +1,3 @@
-#include "launcher/completion.h"
-
 #include <cstdio>
 #include <filesystem>
 #include <set>
@@ -10,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "launcher/help.h"
 #include "launcher/option_table.h"
 #include "tests/fakes/temp_tree.h"
 

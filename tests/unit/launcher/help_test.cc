@@ -10,7 +10,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "launcher/manpage.h"
 #include "launcher/option_table.h"
 #include "launcher/values/values.h"
 #include "rendezvous/base/contract.h"

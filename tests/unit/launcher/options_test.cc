@@ -10,7 +10,6 @@
 #include <gtest/gtest.h>
 
 #include "launcher/option_table.h"
-#include "launcher/values/signal_names.h"
 #include "tests/unit/launcher/command_line_samples.h"
 
 namespace muster {

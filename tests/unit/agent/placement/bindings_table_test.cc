@@ -1,6 +1,6 @@
-#include "agent/placement/bindings_table.h"
-
 #include <gtest/gtest.h>
+
+#include "agent/placement/placement.h"
 
 namespace muster {
 namespace {

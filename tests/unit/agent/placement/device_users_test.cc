@@ -1,5 +1,3 @@
-#include "agent/placement/device_users.h"
-
 #include <set>
 #include <string>
 #include <utility>
@@ -8,6 +6,8 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
+
+#include "agent/placement/devices.h"
 
 namespace muster {
 namespace {

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "agent/placement/device_users.h"
 #include "agent/placement/proc_devices.h"
 #include "tests/fakes/temp_tree.h"
 

@@ -1,5 +1,3 @@
-#include "agent/report/native_words.h"
-
 #include <string>
 #include <utility>
 #include <vector>
@@ -8,6 +6,7 @@
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
 
+#include "agent/report/finding.h"
 #include "tests/unit/agent/report/finding_text.h"
 #include "tests/unit/agent/report/report_generators.h"
 

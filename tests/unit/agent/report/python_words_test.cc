@@ -1,5 +1,3 @@
-#include "agent/report/python_words.h"
-
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,6 +7,7 @@
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
 
+#include "agent/report/finding.h"
 #include "tests/unit/agent/report/finding_text.h"
 #include "tests/unit/agent/report/report_generators.h"
 

@@ -1,5 +1,3 @@
-#include "launcher/values/signal_names.h"
-
 #include <csignal>
 #include <cstring>
 #include <map>
@@ -9,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "agent/process/exit_status.h"
+#include "launcher/values/values.h"
 
 namespace muster {
 namespace {
