@@ -34,10 +34,10 @@ def write(args):
     for name in dict.fromkeys(names):
         full = f"[==[{args.prefix}.{args.label}.{name}]==]"
         tests = name if args.each_test else f"{name}.*"
-        slots, cost = (1, COST_OF_WAITING) if name in args.waiting else (2, args.cost)
+        kind, cost = ("waiting", COST_OF_WAITING) if name in args.waiting else ("computing", args.cost)
         lines.append(f'add_test({full} "{args.program}" [==[--gtest_filter={tests}]==])')
         lines.append(f"set_tests_properties({full} PROPERTIES LABELS {args.label} TIMEOUT {TIMEOUT_S} "
-                     f"SKIP_RETURN_CODE {SKIPPED} PROCESSORS {slots} COST {cost})")
+                     f"SKIP_RETURN_CODE {SKIPPED} RESOURCE_GROUPS {kind}:1 COST {cost})")
     with open(args.path, "w", encoding="utf-8") as file:
         file.write("\n".join(lines) + "\n")
 

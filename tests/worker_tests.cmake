@@ -71,7 +71,8 @@ muster_test(worker_unit_tests unit
   LIBRARIES ${WORKER} WAITING WorkerMeeting)
 add_test(NAME ${PREFIX}.unit.refused.worker_spawn
          COMMAND refuse_calls 38 $<TARGET_FILE:worker_unit_tests> --gtest_filter=*Spawn*)
-set_tests_properties(${PREFIX}.unit.refused.worker_spawn PROPERTIES LABELS unit TIMEOUT 300 SKIP_RETURN_CODE 77)
+set_tests_properties(${PREFIX}.unit.refused.worker_spawn PROPERTIES LABELS unit TIMEOUT 300 SKIP_RETURN_CODE 77
+                     RESOURCE_GROUPS computing:1)
 
 # A program that has the gloo backend in itself, where it is found before the library is looked for.
 function(muster_with_gloo program)
@@ -114,9 +115,8 @@ if(MUSTER_SANITIZE)
            COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/live/worker_matrix_test.py OneNode)
   set(MATRIX_ENVIRONMENT "MUSTER=$<TARGET_FILE:muster>" "MUSTER_WORKER_MATRIX=$<TARGET_FILE:worker_matrix>"
       "MUSTER_WORKER_SCENES=$<TARGET_FILE:worker_scenes>")
-  math(EXPR cost "${COMPUTES_FIRST} + 55")
   set_tests_properties(${PREFIX}.live.worker.matrix ${PREFIX}.live.worker.matrix.all PROPERTIES LABELS live TIMEOUT 900 SKIP_RETURN_CODE 77
-                       PROCESSORS 2 COST ${cost} ENVIRONMENT "${MATRIX_ENVIRONMENT}")
+                       RESOURCE_GROUPS computing:1 COST 55 ENVIRONMENT "${MATRIX_ENVIRONMENT}")
   set_tests_properties(${PREFIX}.live.worker.matrix.all PROPERTIES LABELS long)
 endif()
 
