@@ -89,7 +89,9 @@ TEST(FileMeeting, AnAddressWhereAnotherHostAnswersIsNotBelieved) {
   TestAgent stranger(loop, other);
   stranger.meeting().ready();
   folder.write("meet", encode(record_of(1, other.port)));
-  const Agents agents = start_file_agents(loop, file_options(folder, 2, 2), 2);
+  RendezvousOptions options = file_options(folder, 2, 2);
+  options.join.lease = std::chrono::seconds(2);
+  const Agents agents = start_file_agents(loop, options, 2);
   ASSERT_TRUE(all_have_rounds(loop, agents, 1));
   EXPECT_EQ(agents[0]->rounds[0].nodes, 2);
   EXPECT_NE(agents[0]->rounds[0].master_port, other.port);

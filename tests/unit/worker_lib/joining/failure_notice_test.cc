@@ -65,10 +65,11 @@ std::optional<Failure> notice_at(const membership::Round& round) {
 class Noticed : public testing::Test {
  protected:
   // Two agents whose round runs.
-  void form() {
+  void form(std::chrono::seconds lease = std::chrono::seconds(30)) {
     for (const char* name : {"first", "second"}) {
       RendezvousOptions options = endpoint_options(port_, 2, 2);
       options.join.host_name = name;
+      options.join.lease = lease;
       options.is_host = agents_.empty();
       agents_.push_back(std::make_unique<TestAgent>(loop_, options));
       agents_.back()->meeting().ready();
@@ -99,7 +100,7 @@ TEST_F(Noticed, AFailureIsInTheStoreWhenTheOthersAreToldToStop) {
 }
 
 TEST_F(Noticed, ANodeThatIsLostIsAFailure) {
-  form();
+  form(std::chrono::seconds(2));
   agents_[1]->kill();
   ASSERT_TRUE(agents_[0]->wait_end());
   const std::optional<Failure> notice = notice_at(agents_[0]->rounds[0]);
