@@ -4,11 +4,13 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "tests/sanitized.h"
+
 namespace muster::hostsim {
 namespace {
 
 // Four parts, so that ctest can run them in parallel.
-constexpr uint64_t kHostingSeedsInPart = 2500;
+constexpr uint64_t kHostingSeedsInPart = kSanitized ? 500 : 2500;
 
 class HostingSimTest : public testing::TestWithParam<uint64_t> {};
 

@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "tests/sanitized.h"
+
 namespace muster::roundsim {
 namespace {
 
@@ -14,7 +16,7 @@ using membership::EndWhy;
 using membership::StopWhy;
 
 // Four parts, so that ctest can run them in parallel.
-constexpr uint64_t kSeedsInPart = 2500;
+constexpr uint64_t kSeedsInPart = kSanitized ? 500 : 2500;
 
 class MembershipSimTest : public testing::TestWithParam<uint64_t> {};
 

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/sanitized.h"
 #include "tests/unit/agent/hang/detector_harness.h"
 #include "tests/unit/agent/hang/detector_world.h"
 
@@ -13,17 +14,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-#ifdef __has_feature
-#if __has_feature(address_sanitizer)
-#define WITH_ADDRESS_SANITIZER
-#endif
-#endif
-
-#ifdef WITH_ADDRESS_SANITIZER
-constexpr uint64_t kRuns = 8;  // They take ten times as long.
-#else
-constexpr uint64_t kRuns = 30;
-#endif
+constexpr uint64_t kRuns = kSanitized ? 3 : 30;
 constexpr Duration kSlack = seconds(3);
 
 // On so many nodes.

@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/sanitized.h"
 #include "tests/unit/agent/hang/detector_harness.h"
 #include "tests/unit/agent/hang/node_net.h"
 
@@ -17,10 +18,10 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr int kNodes = 1000;
+constexpr int kNodes = kSanitized ? 100 : 1000;
 constexpr int kRanksOfNode = 8;
 constexpr int kRanks = kNodes * kRanksOfNode;
-constexpr int kLate = 4321;
+constexpr int kLate = kRanks / 2 + 21;
 constexpr Duration kScaleStep = milliseconds(50);
 
 class LargeJob {
