@@ -4,7 +4,8 @@ For 2 and for 4 workers there are four runs: each launcher, undisturbed and with
 the first attempt. All four must end with bit-equal losses: the number of threads is fixed (it decides how sums are
 cut), gloo adds in a fixed order, and a resumed job repeats the epochs since the last checkpoint exactly.
 
-Two workers start as a user's do; four are forked from a process that has imported PyTorch (torch_nursery.py).
+Two workers start as a user's do; four are forked from a process that has imported PyTorch (torch_nursery.py). In the gate
+two are forked.
 """
 
 import argparse
@@ -94,7 +95,7 @@ def main():
     cases = failures = 0
     python = str(launchers.torch_venv() / "bin" / "python")
     with tempfile.TemporaryDirectory(prefix="digits_") as scratch, torch_nursery.running(python) as forked:
-        worlds = [(int(workers), (str(SCRIPT),)) for workers in options.workers.split(",")]
+        worlds = [(int(workers), (str(SCRIPT),)) for workers in options.workers.split(",") if workers]
         worlds += [(int(workers), forked("script", SCRIPT)) for workers in options.forked.split(",") if workers]
         for workers, program in worlds:
             world = check_world(workers, program, chosen, pathlib.Path(scratch))

@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 import time
+import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[1:1] = [str(HERE / "store")]
@@ -63,13 +64,12 @@ class TorchTest(NodesTest):
         return "".join(job.stdout() for job in jobs)
 
 
-class WithNursery(TorchTest):
+def setUpModule():
     """PyTorch is imported once; see torch_nursery.py."""
+    WithNursery.workers = staticmethod(unittest.enterModuleContext(torch_nursery.running(PYTHON)))
 
-    @classmethod
-    def setUpClass(cls):
-        cls.workers = staticmethod(cls.enterClassContext(torch_nursery.running(PYTHON)))
 
+class WithNursery(TorchTest):
     def call(self, *program):
         return self.workers(*program, self.marker)
 
@@ -252,7 +252,7 @@ class Torchrun(TorchTest):
         self.is_turned_away(self.static(1), self.static(0))
 
 
-class StoreLimit(TorchTest):
+class StoreLimit(WithNursery):
     """What a worker of the other node does to the store that the first one hosts."""
 
     def test_whoever_wants_more_is_told(self):
@@ -267,7 +267,7 @@ class StoreLimit(TorchTest):
                 store.get("key 39")
             dist.barrier()
             """)
-        jobs = self.pair("static", PYTHON, program, flags=("--store-limit", "1M", "--no-python"))
+        jobs = self.pair("static", *self.call("script", program), flags=("--store-limit", "1M"))
         for job in jobs:
             self.assertEqual(job.wait(PATIENCE_S), 1, job.stderr())
         line = r"the job's store is full: a worker at 127\.0\.0\.1 wants more than the 1 MiB of keys and values"
