@@ -85,15 +85,11 @@ class Published(unittest.TestCase):
         self.assertEqual(done.returncode, 0, f"{command}\n{done.stdout}{done.stderr}")
         return done.stdout
 
-    def environment(self, name="venv"):
-        """A fresh one with the wheel and nothing else."""
+    def bare(self, name):
+        """An environment without a package, not even pip."""
         path = os.path.join(self.folder, name)
-        self.succeed(sys.executable, "-m", "venv", path)
-        self.install(path)
+        self.succeed(sys.executable, "-m", "venv", "--without-pip", path)
         return path
-
-    def install(self, venv):
-        self.succeed(f"{venv}/bin/pip", "install", "--no-index", "--disable-pip-version-check", wheel())
 
     def check_world(self, out, prefix):
         """Two workers, run by the Python of `prefix`."""
@@ -104,8 +100,20 @@ class Published(unittest.TestCase):
 
 
 class TheWheel(Published):
+    @classmethod
+    def setUpClass(cls):
+        """A fresh environment with the wheel and nothing else."""
+        held = tempfile.TemporaryDirectory(prefix="muster-wheel-")
+        cls.addClassCleanup(held.cleanup)
+        cls.venv = os.path.join(held.name, "venv")
+        for command in ((sys.executable, "-m", "venv", cls.venv),
+                        (f"{cls.venv}/bin/pip", "install", "--no-index", "--disable-pip-version-check", wheel())):
+            done = run(*command)
+            if done.returncode != 0:
+                raise AssertionError(f"{command}\n{done.stdout}{done.stderr}")
+
     def test_a_fresh_environment_needs_nothing_else(self):
-        venv = self.environment()
+        venv = self.venv
         for muster in ([f"{venv}/bin/muster"], [f"{venv}/bin/python", "-m", "muster"], [f"{venv}/bin/python", "-m", "muster.torchrun"]):
             out = self.succeed(*muster, "--nproc-per-node", 2, self.train)
             self.check_world(out, venv)
@@ -116,18 +124,17 @@ class TheWheel(Published):
         self.assertFalse(os.path.exists(f"{venv}/bin/torchrun"), "torch's own name")
 
     def test_uninstalled_leaves_nothing(self):
-        venv = os.path.join(self.folder, "venv")
-        self.succeed(sys.executable, "-m", "venv", venv)
+        venv = self.bare("venv")
         before = listing(venv)
-        self.install(venv)
+        pip = (f"{TOOLS}/pip", "--python", f"{venv}/bin/python", "--disable-pip-version-check")
+        self.succeed(*pip, "install", "--no-index", wheel())
         self.assertNotEqual(listing(venv), before)
         self.succeed(f"{venv}/bin/muster", "--nproc-per-node", 2, self.train)
-        self.succeed(f"{venv}/bin/pip", "uninstall", "--yes", "--disable-pip-version-check", "muster-launch")
+        self.succeed(*pip, "uninstall", "--yes", "muster-launch")
         self.assertEqual(listing(venv), before)
 
     def test_the_active_environment_comes_before_the_one_beside(self):
-        venv, other = self.environment(), os.path.join(self.folder, "active")
-        self.succeed(sys.executable, "-m", "venv", other)
+        venv, other = self.venv, self.bare("active")
         out = self.succeed(f"{venv}/bin/muster", "--nproc-per-node", 2, self.train, env=clean_environment(VIRTUAL_ENV=other))
         self.check_world(out, other)
         # python -m: the Python that was asked.
@@ -142,7 +149,7 @@ class TheWheel(Published):
         self.check_world(self.succeed(sys.executable, "-m", "muster", "--nproc-per-node", 2, self.train, env=env), sys.prefix)
 
     def test_an_import_costs_little(self):
-        venv = self.environment()
+        venv = self.venv
         spent = []
         for _ in range(9):
             done = run(f"{venv}/bin/python", "-X", "importtime", "-c", "import muster")
@@ -151,7 +158,7 @@ class TheWheel(Published):
         self.assertLess(min(spent), within(IMPORT_MS))
 
     def test_a_c_program_is_built_against_it(self):
-        venv = self.environment()
+        venv = self.venv
         ask = "import muster; print(muster.get_include(), muster.get_library())"
         include, library = self.succeed(f"{venv}/bin/python", "-c", ask).split()
         source, program = self.write("c.c", C_PROGRAM), os.path.join(self.folder, "c")
@@ -188,12 +195,6 @@ class TheWheel(Published):
 class TheirOwnTools(Published):
     """pipx and uv keep an environment for muster alone: its Python is not the one that a user trains with."""
 
-    def python_on_path(self):
-        """A Python on PATH that is no other's."""
-        venv = os.path.join(self.folder, "trains")
-        self.succeed(sys.executable, "-m", "venv", "--without-pip", venv)
-        return venv
-
     def check(self, bins, env, trains):
         path = f"{bins}:{trains}/bin:{env['PATH']}"
         out = self.succeed("muster", "--nproc-per-node", 2, self.train, env={**env, "PATH": path}, executable=f"{bins}/muster")
@@ -203,7 +204,7 @@ class TheirOwnTools(Published):
         bins = os.path.join(self.folder, "bin")
         env = clean_environment(PIPX_HOME=os.path.join(self.folder, "pipx"), PIPX_BIN_DIR=bins, PIPX_MAN_DIR=os.path.join(self.folder, "man"))
         self.succeed(f"{TOOLS}/pipx", "install", "--python", sys.executable, wheel(), env=env)
-        self.check(bins, env, self.python_on_path())
+        self.check(bins, env, self.bare("trains"))
 
     @long
     def test_uv(self):
@@ -211,7 +212,7 @@ class TheirOwnTools(Published):
         env = clean_environment(UV_TOOL_DIR=os.path.join(self.folder, "tools"), UV_TOOL_BIN_DIR=bins,
                                 UV_CACHE_DIR=os.path.join(self.folder, "cache"))
         self.succeed(f"{TOOLS}/uv", "tool", "install", "--offline", "--no-index", "--python", sys.executable, wheel(), env=env)
-        self.check(bins, env, self.python_on_path())
+        self.check(bins, env, self.bare("trains"))
 
 
 @unittest.skipUnless(os.geteuid() == 0, "roots of Debian are entered by root")
@@ -270,9 +271,8 @@ class Roots(Published):
             ldconfig -p | grep -q libmuster.so.0 || { echo "the linker does not know the library" >&2; exit 1; }
             muster --nproc-per-node 2 /train.py
             dpkg -P muster >/purged
-            find / -xdev ! -path '/var/*' ! -path '/tmp/*' ! -path /before ! -path /purged ! -path /installed | while read -r name; do
-              grep -qxF "$name" /before || echo "left: $name"
-            done
+            find / -xdev ! -path '/var/*' ! -path '/tmp/*' ! -path /before ! -path /purged ! -path /installed | sort |
+              comm -23 - /before | sed 's/^/left: /'
             """)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertNotIn("left: ", done.stdout)
