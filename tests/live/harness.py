@@ -28,10 +28,10 @@ def require_muster():
         sys.exit(f"MUSTER={MUSTER!r}: set it to the launcher to be tested")
 
 
-def install_wheel(test_class, python):
-    """The folder that the wheel of $MUSTER_DIST is installed in, for PYTHONPATH, until the class is done."""
+def install_wheel(add_cleanup, python):
+    """The folder that the wheel of $MUSTER_DIST is installed in, for PYTHONPATH, until what cleans up is done."""
     held = tempfile.TemporaryDirectory(prefix="muster-python-")
-    test_class.addClassCleanup(held.cleanup)
+    add_cleanup(held.cleanup)
     [wheel] = glob.glob(f"{os.environ['MUSTER_DIST']}/*.whl")
     subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-index", "--disable-pip-version-check", "--target", held.name,
                     wheel], check=True, stdin=subprocess.DEVNULL)

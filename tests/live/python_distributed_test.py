@@ -66,7 +66,7 @@ r, n, world = dist.rank(), dist.world_size(), dist.world
 class Distributed(LiveTest):
     @classmethod
     def setUpClass(cls):
-        cls.package, cls.plain = install_wheel(cls, PYTHON), bare_python(cls)
+        cls.package, cls.plain = install_wheel(cls.addClassCleanup, PYTHON), bare_python(cls)
 
     def setUp(self):
         super().setUp()

@@ -23,7 +23,7 @@ HEAD = "import functools, glob, os, sys, time\nimport muster\n"
 class Launch(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.package = install_wheel(cls, PYTHON)
+        cls.package = install_wheel(cls.addClassCleanup, PYTHON)
         cls.plain = bare_python(cls)  # Without cloudpickle.
 
     def setUp(self):

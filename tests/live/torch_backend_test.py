@@ -5,6 +5,7 @@ $MUSTER_PACKAGE. Ranks are started without a launcher, except where it is to exp
 """
 import ast
 import contextlib
+import functools
 import glob
 import json
 import os
@@ -14,9 +15,11 @@ import subprocess
 import sys
 import tempfile
 import time
+import unittest
 
 from harness import LIMIT_S, LONG, Job, LiveTest, install_wheel, long, require_muster, run_tests, within
 from ports import free_port
+import torch_nursery
 
 SKIPPED = 77
 TOLD_MS = 1000  # What is promised.
@@ -120,12 +123,21 @@ class Rank:
         return f"---- {self.process.args} ended with {self.code}\n{self.out}{self.err[-5000:]}"
 
 
+def setUpModule():
+    package = os.environ.get("MUSTER_PACKAGE") or install_wheel(unittest.addModuleCleanup, sys.executable)
+    Backend.env = {**{name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PET_"))},
+                   "PYTHONPATH": package, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+
+
+@functools.cache
+def nursery():
+    return unittest.enterModuleContext(torch_nursery.running(PYTHON, Backend.env))
+
+
 class Backend(LiveTest):
-    @classmethod
-    def setUpClass(cls):
-        cls.package = os.environ.get("MUSTER_PACKAGE") or install_wheel(cls, sys.executable)
-        cls.env = {**{name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PET_"))},
-                   "PYTHONPATH": cls.package, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    def forked(self, program, *arguments):
+        """The command of a rank that has PyTorch at once, for programs that do not end as an interpreter does."""
+        return nursery()("script", program, *arguments)[2:]
 
     def ranks(self, count, *command, fine=True, limit_s=LIMIT_S, **more):
         """Runs the program on that many ranks. All of them must succeed if `fine`."""
@@ -204,7 +216,8 @@ class Training(Backend):
         trainings = [f"{kind}:{backend}" for kind in kinds for backend in ("gloo", "muster")]
         for count in COUNTS:
             os.mkdir(self.path(f"{count}"))
-            ranks = self.ranks(count, f"{PROGRAMS}/torch_training.py", self.path(f"{count}"), *trainings, limit_s=2 * LIMIT_S)
+            ranks = self.ranks(count, *self.forked(f"{PROGRAMS}/torch_training.py", self.path(f"{count}"), *trainings),
+                               limit_s=2 * LIMIT_S)
             for kind in kinds:
                 with self.subTest(kind=kind, ranks=count):
                     for rank in ranks:
@@ -226,7 +239,7 @@ class Training(Backend):
 class Failures(Backend):
     def test_a_rank_dies(self):
         cases = ("backward", *(["fsdp"] if HAS_FSDP else []), "all_reduce", "async", "future", "recv", "barrier")
-        ranks = self.ranks(3, f"{PROGRAMS}/torch_deaths.py", "muster", *(f"{case}:{free_port()}" for case in cases),
+        ranks = self.ranks(3, *self.forked(f"{PROGRAMS}/torch_deaths.py", "muster", *(f"{case}:{free_port()}" for case in cases)),
                            limit_s=2 * LIMIT_S, DEATHS=self.folder.name)
         for what in cases:
             with self.subTest(what=what):
@@ -238,9 +251,10 @@ class Failures(Backend):
                     self.assertLess(int(told[1]), within(TOLD_MS))
                     self.assertRegex(told[2], r"of group world: rank 1 \(.*, pid \d+\) died")
 
-    def end(self, text, codes, before="", **env):
+    def end(self, text, codes, before="", forked=False, **env):
         """A program of two ranks that has had one all_reduce, and what it says."""
-        ranks = self.ranks(2, self.write("end.py", HEAD.format(before=before) + text), fine=False, **env)
+        program = self.write("end.py", HEAD.format(before=before) + text)
+        ranks = self.ranks(2, *(self.forked(program) if forked else [program]), fine=False, **env)
         self.assertEqual([rank.code for rank in ranks], codes, "\n".join(map(str, ranks)))
         return ranks
 
@@ -272,7 +286,7 @@ class Failures(Backend):
         ports = [str(free_port()) for _ in range(2)]
         ranks = self.together([{"WORLD_SIZE": "2", "RANK": rank, "PORTS": on}
                                for rank, on in (("0", " ".join(ports)), ("1", ports[0]), ("1", ports[1]))],
-                              self.write("again.py", AGAIN))
+                              *self.forked(self.write("again.py", AGAIN)))
         self.assertEqual([rank.out for rank in ranks], ["2.0\n2.0\n", "2.0\n", "2.0\n"], "\n".join(map(str, ranks)))
 
     def test_a_program_may_end_with_operations_in_flight(self):
@@ -290,13 +304,13 @@ class Failures(Backend):
                          "  open(os.environ['AFTER'], 'w').close()\n"
                          "else:\n"
                          "  while not os.path.exists(os.environ['AFTER']): time.sleep(0.02)\n"
-                         "os._exit(0)\n", [0, 0], AFTER=self.path("after"))
+                         "os._exit(0)\n", [0, 0], forked=True, AFTER=self.path("after"))
         self.assertEqual(ranks[0].out, "interrupted\n", ranks[0])
 
     def test_abort_ends_the_call_of_another_rank(self):
         ranks = self.end("if rank == 0:\n  time.sleep(0.3)\n  dist.group.WORLD.abort()\n"
                          "try: dist.barrier()\n"
-                         "except Exception as error: print(type(error).__name__, error)\n", [0, 0])
+                         "except Exception as error: print(type(error).__name__, error)\n", [0, 0], forked=True)
         self.assertRegex(ranks[1].out, r"^AbortedError barrier 2 of group world: rank 0 .* aborted the group")
 
     def test_old_pytorch(self):

@@ -34,11 +34,12 @@ PATIENCE_S = 60
 
 
 @contextlib.contextmanager
-def running(python):
-    """Yields a function from a program and its arguments to what has a launcher start its workers."""
+def running(python, env=None):
+    """Yields a function from a program and its arguments to what has a launcher start its workers. Python itself may start
+    them as well, with all but the first two words."""
     with tempfile.TemporaryDirectory(prefix="nursery_") as folder:
         socket = os.path.join(folder, "socket")
-        with forker.running([python, __file__, "nursery", socket]):
+        with forker.running([python, __file__, "nursery", socket], env=env):
             yield lambda *program: ("--no-python", python, "-SE", __file__, "worker", socket, *map(str, program))
 
 
