@@ -108,15 +108,15 @@ if(MUSTER_SANITIZE)
   target_link_libraries(worker_matrix PRIVATE ${WORKER} ${CMAKE_DL_LIBS})
   muster_with_gloo(worker_matrix)
   target_link_libraries(worker_scenes PRIVATE ${WORKER})
-  # unit.Groups/CpuBackendShapes has every operation on every type as well.
+  # unit.Groups/CpuBackendShapes and unit.GlooBackend have every operation on every type as well.
   add_test(NAME ${PREFIX}.live.worker.matrix
-           COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/live/worker_matrix_test.py Gloo Groups)
+           COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/live/worker_matrix_test.py Groups)
   add_test(NAME ${PREFIX}.live.worker.matrix.all
-           COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/live/worker_matrix_test.py OneNode)
+           COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/live/worker_matrix_test.py OneNode Gloo)
   set(MATRIX_ENVIRONMENT "MUSTER=$<TARGET_FILE:muster>" "MUSTER_WORKER_MATRIX=$<TARGET_FILE:worker_matrix>"
       "MUSTER_WORKER_SCENES=$<TARGET_FILE:worker_scenes>")
   set_tests_properties(${PREFIX}.live.worker.matrix ${PREFIX}.live.worker.matrix.all PROPERTIES LABELS live TIMEOUT 900 SKIP_RETURN_CODE 77
-                       RESOURCE_GROUPS computing:1 COST 55 ENVIRONMENT "${MATRIX_ENVIRONMENT}")
+                       RESOURCE_GROUPS computing:1 COST 20 ENVIRONMENT "${MATRIX_ENVIRONMENT}")
   set_tests_properties(${PREFIX}.live.worker.matrix.all PROPERTIES LABELS long)
 endif()
 

@@ -173,8 +173,7 @@ std::vector<std::vector<GlobalRank>> overlapping_lists(int n) {
           ranks(backwards), ranks({2, 0}),    ranks({0, 1, 2})};
 }
 
-void overlapping() {
-  constexpr int kRounds = 150;
+void overlapping(int rounds) {
   expect(world_size() >= 4, "this scene needs 4 ranks");
   std::vector<Conversation> mine;
   uint64_t seed = 1;
@@ -190,7 +189,7 @@ void overlapping() {
     for (size_t i = 0; i < mine.size(); ++i) {
       threads.emplace_back([&, i] {
         try {
-          for (int round = 0; round < kRounds; ++round)
+          for (int round = 0; round < rounds; ++round)
             mine[i].round();
         } catch (...) {
           failures[i] = std::current_exception();
@@ -201,7 +200,7 @@ void overlapping() {
   for (const auto& failure : failures) {
     if (failure) std::rethrow_exception(failure);
   }
-  std::printf("overlapping: rank %d did %d rounds in each of %zu groups\n", rank(), kRounds,
+  std::printf("overlapping: rank %d did %d rounds in each of %zu groups\n", rank(), rounds,
               mine.size());
 }
 
@@ -342,7 +341,7 @@ int run(int argc, char** argv) {
   const std::string_view scene = argc > 1 ? argv[1] : "";
   const std::map<std::string_view, std::function<void()>> scenes{
       {"outsiders", outsiders},
-      {"overlapping", overlapping},
+      {"overlapping", [&] { overlapping(argc > 2 ? std::atoi(argv[2]) : 150); }},
       {"crossed", crossed},
       {"together", together},
       {"late", [&] { late(argc > 2 ? std::atof(argv[2]) : 5.0); }},
