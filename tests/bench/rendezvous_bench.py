@@ -11,7 +11,7 @@ long that takes is the name server's affair, so a second column keeps it out (st
 so that a change in the machine's mood meets all; a cell is the median and, in brackets, the smallest and the largest
 sample.
 
---quick is for automatic checks: one small size, few runs, and wide margins.
+--quick is for automatic checks: one small size, few runs, and wide margins, without the second column.
 """
 
 import argparse
@@ -32,7 +32,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 SIZES = (2, 16, 64, 128)
 ALONE = 1000  # torch needs minutes for so many.
 PATIENCE_S = 600
-NAMES = ("torch", "torch, no look-ups", "muster")
+PEERS = ("torch", "torch, no look-ups")
 WANTED = {128: 50}  # times faster
 LEAST = {2: 5, 16: 10, 64: 20, 128: 50}  # The same, on any machine, however busy.
 ALONE_MS = 3000
@@ -75,13 +75,13 @@ def muster_milliseconds(agents):
     return json.loads(done.stdout)["median_ms"]
 
 
-def measure(measured, sizes, runs):
-    """`measured`: one function for each of NAMES."""
-    samples, calls = {}, dict(zip(NAMES, measured))
+def measure(calls, sizes, runs):
+    """`calls`: a function for each name."""
+    samples, names = {}, [*calls]
     for agents in sizes:
         for turn in range(runs):
-            first = turn % len(NAMES)
-            for name in NAMES[first:] + NAMES[:first]:
+            first = turn % len(names)
+            for name in names[first:] + names[:first]:
                 samples.setdefault((agents, name), []).append(calls[name](agents))
         note(f"measured {agents} agents")
     return samples
@@ -97,12 +97,14 @@ def times(samples, agents, name):
 
 
 def print_table(samples, sizes, alone, runs):
-    titles = (f"agents, ms, median of {runs} (min–max)", *NAMES, "times faster", "times, no look-ups", "wanted")
+    peers = [name for name in PEERS if (sizes[0], name) in samples]
+    titles = (f"agents, ms, median of {runs} (min–max)", *peers, "muster", *("times faster", "times, no look-ups")[:len(peers)],
+              "wanted")
     print(f"| {' | '.join(titles)} |")
     print(f"| {' | '.join('---' for _ in titles)} |")
     for agents in sizes:
-        cells = [cell(samples[agents, name]) for name in NAMES]
-        ratios = [f"{times(samples, agents, name):,.0f}" for name in NAMES[:2]]
+        cells = [cell(samples[agents, name]) for name in (*peers, "muster")]
+        ratios = [f"{times(samples, agents, name):,.0f}" for name in peers]
         wanted = f"{WANTED[agents]} ×" if agents in WANTED else ""
         print(f"| {' | '.join([str(agents), *cells, *ratios, wanted])} |")
     if alone:
@@ -139,12 +141,14 @@ def main():
     options = parse_options()
     began, stolen = time.monotonic(), stolen_and_total()
     with tempfile.TemporaryDirectory(prefix="rendezvous_bench_") as folder:
-        torch = [TorchAgents(preload) for preload in ("", build_no_names(pathlib.Path(folder)))]
+        torch = {PEERS[0]: TorchAgents("")}
+        if not options.quick:
+            torch[PEERS[1]] = TorchAgents(build_no_names(pathlib.Path(folder)))
         try:
-            calls = [*(agents.milliseconds for agents in torch), muster_milliseconds]
+            calls = {name: agents.milliseconds for name, agents in torch.items()} | {"muster": muster_milliseconds}
             samples = measure(calls, options.sizes, options.runs)
         finally:
-            for agents in torch:
+            for agents in torch.values():
                 agents.end()
     alone = [] if options.quick else [muster_milliseconds(ALONE) for _ in range(options.runs)]
     steal = [now - then for now, then in zip(stolen_and_total(), stolen)]
