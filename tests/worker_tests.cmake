@@ -114,7 +114,7 @@ if(MUSTER_SANITIZE)
   add_test(NAME ${PREFIX}.live.worker.matrix.all
            COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/live/worker_matrix_test.py OneNode Gloo)
   set(MATRIX_ENVIRONMENT "MUSTER=$<TARGET_FILE:muster>" "MUSTER_WORKER_MATRIX=$<TARGET_FILE:worker_matrix>"
-      "MUSTER_WORKER_SCENES=$<TARGET_FILE:worker_scenes>")
+      "MUSTER_WORKER_SCENES=$<TARGET_FILE:worker_scenes>" OVERLAPPING_ROUNDS=50)
   set_tests_properties(${PREFIX}.live.worker.matrix ${PREFIX}.live.worker.matrix.all PROPERTIES LABELS live TIMEOUT 900 SKIP_RETURN_CODE 77
                        RESOURCE_GROUPS computing:1 COST 20 ENVIRONMENT "${MATRIX_ENVIRONMENT}")
   set_tests_properties(${PREFIX}.live.worker.matrix.all PROPERTIES LABELS long)

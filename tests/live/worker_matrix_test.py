@@ -13,7 +13,7 @@ import sys
 import unittest
 
 import netns
-from harness import LONG, LiveTest, long, require_muster, run, run_tests, within
+from harness import LiveTest, long, require_muster, run, run_tests, within
 from netns_nodes import NetnsTest
 
 MATRIX = os.environ.get("MUSTER_WORKER_MATRIX", "")
@@ -143,7 +143,7 @@ class Groups(LiveTest):
         self.assertRegex(out, r"refused: barrier of .*rank 0")
 
     def test_overlapping_groups_used_concurrently_do_not_deadlock_or_mix(self):
-        rounds = 150 if LONG else 50
+        rounds = int(os.environ.get("OVERLAPPING_ROUNDS", "150"))
         out = self.scene(4, "overlapping", rounds)
         self.assertEqual(len(re.findall(rf"overlapping: rank \d did {rounds} rounds in each of \d groups", out)), 4)
 
