@@ -2,18 +2,24 @@
 
 #include <algorithm>
 #include <fstream>
+#include <iterator>
 #include <set>
 #include <string_view>
 #include <system_error>
 
 #include <fmt/format.h>
 
+#include "agent/report/text.h"
 #include "rendezvous/base/text.h"
 
 namespace muster {
 namespace {
 
 namespace fs = std::filesystem;
+
+// No Linux kernel can be built for more CPUs than this; a larger number in a list is invalid and
+// must not make us allocate gigabytes.
+constexpr int kCpusMax = 1 << 16;
 
 // Empty if the file cannot be read.
 std::string first_line_of(const fs::path& file) {
@@ -76,6 +82,34 @@ CpuPlace read_cpu_place(const fs::path& cpus_folder, int cpu) {
 }
 
 }  // namespace
+
+std::optional<CpuSet> parse_cpu_list(std::string_view text) {
+  CpuSet cpus;
+  text = trim(text);
+  if (text.empty()) return cpus;
+  for (const std::string_view item : split(text, ',')) {
+    const size_t dash = item.find('-');
+    const std::optional<int> first = whole_number<int>(item.substr(0, dash));
+    const std::optional<int> last =
+        dash == std::string_view::npos ? first : whole_number<int>(item.substr(dash + 1));
+    if (!first || !last || *first < 0 || *last < *first || *last >= kCpusMax) return std::nullopt;
+    for (int cpu = *first; cpu <= *last; ++cpu)
+      cpus.push_back(cpu);
+  }
+  std::sort(cpus.begin(), cpus.end());
+  cpus.erase(std::unique(cpus.begin(), cpus.end()), cpus.end());
+  return cpus;
+}
+
+std::string format_cpu_list(const CpuSet& cpus) {
+  return rank_ranges(cpus, cpus.size());
+}
+
+CpuSet intersect_cpus(const CpuSet& a, const CpuSet& b) {
+  CpuSet both;
+  std::set_intersection(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(both));
+  return both;
+}
 
 const CpuPlace* CpuTopology::find_cpu(int cpu) const {
   const auto it = std::ranges::lower_bound(cpus, cpu, {}, &CpuPlace::cpu);

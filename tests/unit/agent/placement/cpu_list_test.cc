@@ -1,5 +1,3 @@
-#include "agent/placement/cpu_list.h"
-
 #include <algorithm>
 #include <set>
 #include <string>
@@ -10,6 +8,8 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
+
+#include "agent/placement/cpu_topology.h"
 
 namespace muster {
 namespace {

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "agent/placement/cpu_list.h"
 #include "tests/fakes/temp_tree.h"
 
 namespace muster {

@@ -1,5 +1,3 @@
-#include "agent/report/exception_chain.h"
-
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -10,6 +8,8 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
+
+#include "agent/report/traceback_lines.h"
 
 namespace muster {
 namespace {
