@@ -19,7 +19,7 @@ import sys
 
 LIMIT_S = 2.0
 # Of worker_lib/watch/watch_wire.h: the numbers of messages, and of what has happened to a rank.
-HELLO, NEWS, QUESTION, CHALLENGE, PROOF = 0, 1, 6, 8, 9
+HELLO, NEWS, CHALLENGE, PROOF = 0, 1, 7, 8
 DIED, ABORTED = 0, 2
 PEER_FAILED = 3
 
@@ -38,7 +38,8 @@ def text(value):
 
 def news(kind, rank, group=b""):
     failure = struct.pack("<B", PEER_FAILED) + text(b"a stranger's words") + struct.pack("<Ii", 1, rank)
-    return frame(NEWS, struct.pack("<Bi", kind, rank) + text(group) + failure)
+    nothing_left = struct.pack("<IQI", 0, 1, 0)  # Nothing performed, the number of the news, nothing pending.
+    return frame(NEWS, struct.pack("<Bi", kind, rank) + text(group) + failure + nothing_left)
 
 
 def unix_names():
@@ -101,13 +102,13 @@ def forge_watch(place, world):
     for rank in range(world):
         if rank == 2 and set(came) == {"refused"}:
             break
-        for first in HELLO, QUESTION:
+        for asks in False, True:
             for then in (news(DIED, 0), news(ABORTED, rank, b"world")), ():
                 link = connect(place)
                 if link is None:
                     return "no connection"
                 nonce = os.urandom(16)
-                hello = frame(first, nonce + struct.pack("<ii", rank, world))
+                hello = frame(HELLO, nonce + struct.pack("<ii?", rank, world, asks))
                 heard = answer_to(link, hello, 5 + 48)
                 if len(heard) == 5 + 48 and heard[4] == CHALLENGE:
                     echo = heard[21:53]
