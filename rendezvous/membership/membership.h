@@ -457,7 +457,7 @@ class Membership {
   Duration status_every_{};
 
   // Of the epoch.
-  bool awaits_enough_ = false;  // Fewer than MIN are left, but others are expected.
+  bool awaits_enough_ = false;              // Fewer than MIN are left, but others are expected.
   std::vector<membership::AgentId> seats_;  // By node rank.
   std::optional<FirstFailure> failure_;
   std::optional<Departure> departure_;
