@@ -178,6 +178,8 @@ class Detector {
   void judge_roots(Instant now, Case& one, const WaitGraph& graph, bool may_judge);
   void judge_circle(Instant now, Case& one, const WaitGraph& graph, bool may_judge);
   void judge_incomplete(Instant now, Case& one, const WaitGraph& graph, bool may_judge);
+  // False: it is no such case.
+  bool judge_halted(Instant now, Case& one, const WaitGraph& graph, bool may_judge);
   Charge charge_of(Instant now, const Case& one, const LateRank& late,
                    const WaitGraph& graph) const;
   bool is_needed(const Case& one, const LateRank& late, const WaitGraph& graph) const;

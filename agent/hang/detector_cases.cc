@@ -314,7 +314,29 @@ void Detector::judge_circle(Instant now, Case& one, const WaitGraph& graph, bool
   pronounce(one, std::move(finding));
 }
 
+// All members have made the call. The others may wait in it for those that are stopped, though
+// whether those have completed it cannot be seen.
+bool Detector::judge_halted(Instant now, Case& one, const WaitGraph& graph, bool may_judge) {
+  Finding finding = finding_of(one, graph, one.seen - begin_of(one));
+  finding.what = Class::stopped;
+  finding.confidence = Confidence::medium;
+  Instant since = std::max(begin_of(one), one.shown);
+  for (const int rank : graph.stall(one.stall).unfinished) {
+    const RankState& known = state(rank);
+    if (known.code || known.life_at(now, limits_.look) != LifeState::stopped) continue;
+    since = std::max(since, known.life_since);
+    finding.ranks.push_back(suspect_of(now, rank, Class::stopped));
+    finding.ranks.back().is_inside = true;
+  }
+  if (finding.ranks.empty()) return false;
+  const Duration still = one.seen - since;
+  if (still >= limits_.notice_after && !one.notice) notify(one, finding);
+  if (may_judge && still >= learnt_.hang(limit_key_of(one))) pronounce(one, std::move(finding));
+  return true;
+}
+
 void Detector::judge_incomplete(Instant now, Case& one, const WaitGraph& graph, bool may_judge) {
+  if (judge_halted(now, one, graph, may_judge)) return;
   const Duration waited = one.seen - std::max(begin_of(one), one.shown);
   const bool is_noticed = waited >= limits_.notice_after && !one.notice;
   const LimitKey key = limit_key_of(one);

@@ -426,6 +426,7 @@ bool StallFinder::find_peer(Stall& stall, Wait& wait, int group, int own,
 void StallFinder::involve(const Stall& stall) {
   if (!is_old(stall.since)) return;
   involved_.insert(involved_.end(), stall.waiting.begin(), stall.waiting.end());
+  involved_.insert(involved_.end(), stall.unfinished.begin(), stall.unfinished.end());
   for (const Stall* one = &stall; one != nullptr;
        one = one->below < 0 ? nullptr : &found_.stalls[static_cast<size_t>(one->below)]) {
     for (const LateRank& late : one->late)

@@ -263,6 +263,18 @@ TEST(Detector, OfAnIncompleteCallTheRanksAreNamedThatHaveNotEndedIt) {
   EXPECT_EQ(named(job.last<Verdict>()->finding), (std::vector<int>{1, 2}));
 }
 
+TEST(Detector, ARankThatIsStoppedAndMayBeInACallThatAllHaveMadeIsNamed) {
+  FakeJob job = running_job(3);
+  call_without(job, {});
+  job.at(1).group("world").completion_is_unknown = true;
+  job.life(1, LifeState::stopped);
+  EXPECT_LT(job.until_said(seconds(20)), seconds(15));
+  job.pass(seconds(20));
+  EXPECT_EQ(job.said(), fmt::format("notice stopped 1 <- 0,2 {} time medium | "
+                                    "verdict stopped 1 <- 0,2 {} time medium",
+                                    kSum, kSum));
+}
+
 // ---- exits
 
 TEST(Detector, AnExitWithZeroIsProvenAfterTwoLooks) {
