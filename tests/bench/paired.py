@@ -30,7 +30,7 @@ from worker_tables import Cell
 
 SAMPLE_US = 5e3
 PAIRS_MIN = 6
-STARTS = ("start_to_end", "start_to_main", "death_to_replacement", "two_hundred")
+STARTS = ("start_to_end", "start_to_main", "death_to_replacement", "stop", "two_hundred")
 OUTPUTS = {"8 workers' lines to a file": ("file", False), "8 workers' lines to a pipe, with tee": ("pipe", True)}
 STORES = ("ping", "set", "get", "add", "wait", "latency", "add_256", "get_256", "multi_set", "check_many", "waiters", "idle")
 AGENTS = (16, 128)
