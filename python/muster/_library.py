@@ -70,64 +70,87 @@ class DistributedError(RuntimeError):
 class InvalidArgumentError(DistributedError, ValueError):
     """A wrong size, dtype, root, device or option."""
 
+    code = "invalid_argument"
+
 
 class NotInitializedError(DistributedError):
     """Before init() or after destroy()."""
+
+    code = "not_initialized"
 
 
 class NotMemberError(DistributedError):
     """This rank does not belong to the group."""
 
+    code = "not_member"
+
 
 class ForkedError(DistributedError):
     """The process is a child of a fork(), whose parent has the job."""
+
+    code = "forked"
 
 
 class JobEnvironmentError(DistributedError):
     """A variable that launchers set is missing, malformed or contradicts another."""
 
+    code = "environment"
+
 
 class RendezvousError(DistributedError):
     """The store through which the ranks meet failed or is gone."""
+
+    code = "rendezvous"
 
 
 class OperationTimeout(DistributedError, TimeoutError):
     """Not done in time; failed_ranks hold up all others."""
 
+    code = "timeout"
+
 
 class PeerFailedError(DistributedError):
     """Another rank died or left: failed_ranks."""
+
+    code = "peer_failed"
 
 
 class AbortedError(DistributedError):
     """abort() was called, here or on another rank."""
 
+    code = "aborted"
+
 
 class StoppedError(DistributedError):
     """The job was told to end (SIGTERM)."""
+
+    code = "stopped"
 
 
 class MismatchError(DistributedError):
     """The ranks have called different operations; failed_ranks differ from most."""
 
+    code = "mismatch"
+
 
 class BackendError(DistributedError):
     """NCCL, CUDA or Gloo failed, or is not there."""
+
+    code = "backend"
 
 
 class ResourceError(DistributedError):
     """The kernel refused: memory, descriptors, sockets, a file."""
 
+    code = "system"
 
-# By their numbers, from 1.
-ERRORS: Dict[int, Type[DistributedError]] = dict(enumerate((
-    InvalidArgumentError, NotInitializedError, NotMemberError, ForkedError, JobEnvironmentError, RendezvousError, OperationTimeout,
-    PeerFailedError, AbortedError, StoppedError, MismatchError, BackendError, ResourceError), 1))
-DistributedError.__module__ = "muster.distributed"  # As tracebacks are to show them, and pickle to find them.
-for _error, _code in zip(ERRORS.values(), (
-        "invalid_argument", "not_initialized", "not_member", "forked", "environment", "rendezvous", "timeout", "peer_failed", "aborted",
-        "stopped", "mismatch", "backend", "system")):
-    _error.code, _error.__module__ = _code, "muster.distributed"
+
+ERRORS: Dict[int, Type[DistributedError]] = {
+    1: InvalidArgumentError, 2: NotInitializedError, 3: NotMemberError, 4: ForkedError, 5: JobEnvironmentError,
+    6: RendezvousError, 7: OperationTimeout, 8: PeerFailedError, 9: AbortedError, 10: StoppedError, 11: MismatchError,
+    12: BackendError, 13: ResourceError}
+for _error in (DistributedError, *ERRORS.values()):
+    _error.__module__ = "muster.distributed"  # As tracebacks are to show them, and pickle to find them.
 
 
 class _Options(ctypes.Structure):
