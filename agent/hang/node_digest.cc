@@ -19,15 +19,15 @@
 namespace muster::hang {
 namespace {
 
-// Of a message; what is longer is cut, or left out.
+// The bounds of a message; what is longer is cut, or left out.
 struct NewsBounds {
   static constexpr size_t kRanks = 4096;
-  static constexpr size_t kGroups = 128;  // Of a rank, as the next one.
+  static constexpr size_t kGroups = 128;  // A rank's, as the next one.
   static constexpr size_t kMessages = 2048;
-  static constexpr size_t kCalls = 64;  // Of a group, as the next one.
+  static constexpr size_t kCalls = 64;  // A group's, as the next one.
   static constexpr size_t kHashes = 64;
   static constexpr size_t kTextBytes = 256;
-  static constexpr size_t kMembers = 1'000'000;  // Of all lists together.
+  static constexpr size_t kMembers = 1'000'000;  // In all lists together.
   static constexpr size_t kDecodedBytes = size_t{16} * 1024 * 1024;
   static constexpr auto kAge = std::chrono::microseconds(int64_t{1} << 50);
 };

@@ -69,7 +69,7 @@ class NodeReporter {
     std::string device;
     uint64_t version = 0;
     std::optional<RankDigest> digest;
-    std::string shape;                     // Of the digest.
+    std::string shape;                     // The digest's.
     std::map<std::string, Hashes> hashes;  // By the group's id.
     std::optional<RankLife> life;
     std::optional<int> code;

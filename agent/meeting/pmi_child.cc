@@ -50,7 +50,7 @@ constexpr const char* kPmixLibraries[] = {"libpmix.so.2", "libpmix.so",
 #endif
 };
 
-constexpr size_t kPmixValueBytesMax = 4096;  // Of a value that we publish or read.
+constexpr size_t kPmixValueBytesMax = 4096;  // A value that we publish or read has no more.
 
 tl::unexpected<Error> pmix_failed(std::string why) {
   return fail(ExitCode::rendezvous, "asking PMIx for rank 0's address failed: " + std::move(why));

@@ -53,7 +53,7 @@ struct SlurmJobState {
   friend bool operator==(const SlurmJobState&, const SlurmJobState&) = default;
 };
 
-// Of the line that `scontrol show job -o` prints.
+// Reads the line that `scontrol show job -o` prints.
 SlurmJobState slurm_job_state(std::string_view line);
 
 }  // namespace muster

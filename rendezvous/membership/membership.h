@@ -430,7 +430,7 @@ class Membership {
   std::map<membership::ConnectionId, membership::AgentId> by_connection_;
   std::set<std::pair<Instant, membership::AgentId>> leases_;
   std::map<int, std::vector<membership::AgentId>> claims_;  // The agents that claim each node rank.
-  std::map<HostAndMachine, std::string> shown_names_;       // Of each, as others see it.
+  std::map<HostAndMachine, std::string> shown_names_;       // What others call each.
   std::set<std::string> texts_;  // What its nodes run, where that is a text: digests.
   Tally tally_;
   uint64_t arrivals_ = 0;

@@ -31,7 +31,7 @@ class GroupShutdown {
   explicit GroupShutdown(const Members& members) : members_(members) {}
 
   void gave_notice(int member, const OperationCounts& performed);
-  // Of what a member waits for, the announcement with the highest number counts.
+  // `member` announces what it waits for: the announcement with the highest number counts.
   void waits_for(int member, uint64_t number, std::vector<PendingTransfer> transfers);
   // `begun`: what this rank has begun. That is the limit if the member gave no notice: it dropped
   // its handle of the group before it left, so it takes part in nothing that begins from now on.
@@ -60,7 +60,7 @@ class GroupShutdown {
  private:
   struct Departure {
     std::optional<OperationCounts> performed;
-    std::optional<uint64_t> number;  // Of what it waits for.
+    std::optional<uint64_t> number;  // The announcement's of what it waits for.
     std::vector<PendingTransfer> transfers;
     std::chrono::steady_clock::time_point since;  // When it may last have sent this rank something.
     bool left = false;

@@ -69,7 +69,7 @@ class Watch {
     std::string group_id = {};
     Failure failure = {};  // What blocked calls end with.
     std::vector<ShutdownNotice> performed = {};
-    uint64_t number = 0;  // Of `pending`, from 1: the latest counts.
+    uint64_t number = 0;  // The number of `pending`, from 1: the latest counts.
     std::vector<PendingOfGroup> pending = {};
 
     friend bool operator==(const News&, const News&) = default;

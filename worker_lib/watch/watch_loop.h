@@ -35,8 +35,8 @@ class WatchLoop {
     watch::WatchKeys keys;
     watch::GuardedFd unix_listener;  // Not open in a world of one.
     watch::GuardedFd tcp_listener;   // Open where there are several nodes.
-    uint16_t port = 0;               // Of the TCP listener.
-    uint16_t root_port = 0;          // Of rank 0.
+    uint16_t port = 0;               // The TCP listener's.
+    uint16_t root_port = 0;          // Rank 0's.
     Deadline deadline;
     // Polled for ranks that are not linked yet, so that a death before that is noticed; may be
     // empty.

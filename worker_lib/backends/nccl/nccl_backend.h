@@ -45,7 +45,7 @@ struct NcclCard {
   int version = 0;
   std::string gpu_uuid;
   std::string gpu_name;
-  std::array<uint8_t, sizeof(NcclUniqueId)> unique_id{};  // Of the group, from its rank 0.
+  std::array<uint8_t, sizeof(NcclUniqueId)> unique_id{};  // The group's, from its rank 0.
   std::string host_id;  // NCCL_HOSTID: ranks with different ones may share a GPU.
 
   std::string encode() const;
