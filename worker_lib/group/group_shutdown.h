@@ -60,7 +60,7 @@ class GroupShutdown {
  private:
   struct Departure {
     std::optional<OperationCounts> performed;
-    std::optional<uint64_t> number;  // The announcement's of what it waits for.
+    std::optional<uint64_t> number;  // That of the announcement of `transfers`.
     std::vector<PendingTransfer> transfers;
     std::chrono::steady_clock::time_point since;  // When it may last have sent this rank something.
     bool left = false;

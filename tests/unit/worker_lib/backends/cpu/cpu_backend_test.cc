@@ -40,7 +40,7 @@ class CpuBackendShapes : public testing::TestWithParam<std::string> {};
 
 TEST_P(CpuBackendShapes, EveryOperationOnEveryTypeGivesTheReferenceResult) {
   CpuRanks ranks(GetParam());
-  run_cases(ranks, every_case(ranks.size(), kSanitized ? std::vector<size_t>{5, 67}
+  run_cases(ranks, every_case(ranks.size(), kSanitized ? std::vector<size_t>{0, 67}
                                                        : std::vector<size_t>{0, 1, 5, 67}));
 }
 
