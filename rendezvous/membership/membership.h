@@ -396,6 +396,7 @@ class Membership {
   int teller() const;
   void close_store();
   void tell_waiting();
+  bool is_short() const;
   bool change_allowed() const;
 
   // membership_status.cc: lines for people.

@@ -502,11 +502,10 @@ void Membership::lose(Node& node) {
     return lease(node, instant_after(now_, job_->lease), job_->lease);
   const bool loses = stage_ != Stage::ended && (stage_ != Stage::forming || after_stop_);
   const bool cut_off = loses && is_cut_off();
-  const bool others_may_go_on = job_->nodes_min > 1 && !is_fixed(*job_);
-  if (cut_off && others_may_go_on && !keeps_places_ && !options_.may_be_followed)
-    return keep_places();
+  const bool others_may_go_on = cut_off && job_->nodes_min > 1 && !is_fixed(*job_);
+  if (others_may_go_on && !keeps_places_ && !options_.may_be_followed) return keep_places();
   // Another host may have formed a round without this node, or the others wait for it.
-  if (cut_off && others_may_go_on && options_.may_be_followed) awaits_enough_ = true;
+  if (others_may_go_on && options_.may_be_followed) awaits_enough_ = true;
   const std::string text = lost_text(node, cut_off);
   note(text);
   const bool was_member = node.member;
@@ -520,8 +519,7 @@ void Membership::lose(Node& node) {
   if (stage_ == Stage::opening || stage_ == Stage::running) return begin_stop(StopWhy::lost, text);
   // After a failure the judge decides whether the loss is its reason.
   const bool failed = failure_.has_value();
-  if (stage_ == Stage::stopping && !failed && !awaits_enough_ && tally_.stays < job_->nodes_min)
-    end_short_of_nodes();
+  if (stage_ == Stage::stopping && !failed && is_short()) end_short_of_nodes();
 }
 
 // ---- The sums.

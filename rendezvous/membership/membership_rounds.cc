@@ -46,7 +46,7 @@ void Membership::try_form() {
   if (enough && awaits_sign()) return;
   if (tally_.ready >= job_->nodes_max) return form();
   if (enough && (survivors_are_ready || all_of_before || last_call_over_)) return form();
-  if (after_stop_ && tally_.stays < job_->nodes_min) return end_short_of_nodes();
+  if (after_stop_ && is_short()) return end_short_of_nodes();
   if (join_by_ > now_) return;
   end(EndWhy::timeout, ExitCode::rendezvous,
       fmt::format("the nodes did not meet within {}: {}; check why the missing ones did not join, "
@@ -85,6 +85,7 @@ void Membership::form() {
   const std::vector<Node*> spares(chosen.begin() + static_cast<std::ptrdiff_t>(count),
                                   chosen.end());
   chosen.resize(count);
+  awaits_enough_ = false;
   seat(chosen);
   for (Node* const spare : spares)
     consider_newcomer(*spare);
@@ -198,8 +199,7 @@ void Membership::depart(const Node& node, StopWhy why, std::string text) {
 
 void Membership::begin_stop(StopWhy why, std::string text) {
   stage_ = Stage::stopping;
-  if (why == StopWhy::lost && !awaits_enough_ && tally_.stays < job_->nodes_min)
-    return end_short_of_nodes();
+  if (why == StopWhy::lost && is_short()) return end_short_of_nodes();
   text += what_next_text(why);
   note(fmt::format("epoch {} is stopped: {}", epoch_, text));
   for (auto& [agent, node] : nodes_) {
@@ -280,13 +280,16 @@ Judgement Membership::judge_epoch() {
   return {std::move(verdict), "", departure_.has_value()};
 }
 
+bool Membership::is_short() const {
+  return tally_.stays < job_->nodes_min && !awaits_enough_;
+}
+
 bool Membership::change_allowed() const {
   return !job_->max_membership_changes || changes_ < *job_->max_membership_changes;
 }
 
 void Membership::change_membership() {
-  const bool too_few = tally_.stays < job_->nodes_min && !awaits_enough_;
-  if (too_few || !change_allowed()) return end_short_of_nodes();
+  if (is_short() || !change_allowed()) return end_short_of_nodes();
   ++changes_;
   begin_forming(!awaits_enough_);
 }

@@ -152,6 +152,28 @@ TEST(Patience, AHostThatMayBeFollowedStopsItsRoundAndWaitsForTheOthers) {
   EXPECT_THAT(m.open_store(2), HasSubstr("a: Round{epoch 2, node 0 of 3"));
 }
 
+TEST(Patience, SoItDoesWhileARoundFormsAndTheNextLossEndsTheJobAgain) {
+  Membership::Options options;
+  options.may_be_followed = true;
+  options.lost_network = [] { return true; };
+  MembershipDriver m(2, 3, options);
+  run_with_host(m, {"a", "b", "c"});
+  m.disconnect("c");
+  EXPECT_THAT(m.live(milliseconds{300}, {"a", "b"}), HasSubstr("a new round forms with 2 nodes"));
+  m.ready("b", 1);
+  m.live(seconds{2}, {"a"});
+  m.ready("a", 1);
+  EXPECT_THAT(m.live(seconds{5}, {"a"}), Not(HasSubstr("End"))) << "it lost its network";
+  m.join("b");
+  m.ready("b");
+  m.live(seconds{30}, {"a", "b"});
+  EXPECT_THAT(m.open_store(2), HasSubstr("a: Round{epoch 2, node 0 of 2"));
+  for (const std::string name : {"a", "b"})
+    m.running(name, 2);
+  m.disconnect("b");
+  EXPECT_THAT(m.live(milliseconds{300}, {"a"}), HasSubstr("1 node left, the job needs 2"));
+}
+
 TEST(Patience, AHostWithASpareDoubtsItselfAsWell) {
   MembershipDriver m(2, 2);
   m.job.spares = 1;
