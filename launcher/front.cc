@@ -305,13 +305,6 @@ int Front::finish() {
   return stop_requested_at_ ? 128 + stop_signal_ : static_cast<int>(ExitCode::internal);
 }
 
-// A pid that becomes muster by exec keeps its children, which are not part of the job.
-std::set<pid_t> children_before_the_job() {
-  siginfo_t info{};
-  if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 && errno == ECHILD) return {};
-  return children_of_self();
-}
-
 bool inherited_as_ignored(int signal) {
   struct sigaction action{};
   return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
@@ -342,7 +335,8 @@ int run_front(const std::vector<int>& stop_signals,
   sigprocmask(SIG_SETMASK, &signals, nullptr);
   ::signal(SIGCHLD, SIG_DFL);  // If ignored, children would be reaped automatically.
   prctl(PR_SET_CHILD_SUBREAPER, 1);
-  std::set<pid_t> foreign_children = children_before_the_job();
+  // A pid that becomes muster by exec keeps its children, which are not part of the job.
+  std::set<pid_t> foreign_children = children_of_self();
 
   int pair[2];
   const pid_t front = getpid();

@@ -53,6 +53,14 @@ void reap_orphans(const std::vector<ProcessEntry>& tree, const std::set<pid_t>& 
   }
 }
 
+// A subreaper's orphans become its children, whatever they were to their parents, so nothing runs
+// below a process without children. "ECHILD" in waitpid(2); a child that ends without SIGCHLD, as
+// the witness of signals does, is not counted.
+bool has_children() {
+  siginfo_t info{};
+  return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD;
+}
+
 // Whether one thread is ending. `folder`: below /proc/PID, with a trailing slash.
 bool is_ending(pid_t pid, const std::string& folder) {
   constexpr unsigned kExiting = 0x4;  // PF_EXITING in the kernel's include/linux/sched.h
@@ -214,7 +222,8 @@ std::vector<ProcessEntry> kill_descendants(const std::set<pid_t>& except, Durati
   SeenProcesses seen;
   KillOrder order;
   while (true) {
-    std::vector<ProcessEntry> tree = descendants_of(getpid(), except);
+    std::vector<ProcessEntry> tree;
+    if (has_children()) tree = descendants_of(getpid(), except);
     add_seen(tree, seen);
     std::set<pid_t> refused;
     for (const ProcessEntry& process : order.due(tree)) {
@@ -236,6 +245,7 @@ std::vector<ProcessEntry> kill_descendants(const std::set<pid_t>& except, Durati
 
 std::set<pid_t> children_of_self() {
   std::set<pid_t> children;
+  if (!has_children()) return children;
   const pid_t self = getpid();
   for (const ProcessEntry& process : all_processes()) {
     if (process.parent == self) children.insert(process.pid);

@@ -116,6 +116,7 @@ std::vector<std::string> files_of_dead(const SeenProcesses& seen, const std::str
 
 void remove_shared_files(const SeenProcesses& seen) {
   const std::string folder = "/dev/shm";
+  if (seen.empty()) return;
   const std::vector<std::string> files = files_of_dead(seen, folder);
   if (files.empty() || !has_only_our_pids(folder)) return;
   for (const std::string& path : files)
