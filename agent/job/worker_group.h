@@ -128,6 +128,8 @@ class WorkerGroup {
   void tick_draining(Instant now);
   void tick_stopping(Instant now, bool stood_still);
   void conclude_stop_if_gone(Instant now);
+  bool is_out_of_restarts() const;
+  bool end_is_known() const;
   void restart_after_failure(Instant now);
   void restart();
   void succeed();

@@ -62,12 +62,12 @@ void WorkerGroup::on(Instant now, const group::StopRequested& event) {
   requested_signal_ = event.signal;
   if (is_up()) return begin_stop(now, group::StopReason::requested, event.signal);
   if (phase_ != Phase::stopping) return finish(JobEnd::stopped);
-  reason_ = group::StopReason::requested;
+  if (!end_is_known()) reason_ = group::StopReason::requested;
   report_stopping(now);
 }
 
 void WorkerGroup::on(Instant now, const group::StopRepeated&) {
-  if (phase_ != Phase::stopping || reason_ != group::StopReason::requested || killing_)
+  if (phase_ != Phase::stopping || requested_signal_ == 0 || killing_)
     return ignore("StopRepeated", "no grace is running");
   begin_grace(now, options_.grace);
   looked_twice_ = false;
@@ -77,7 +77,7 @@ void WorkerGroup::on(Instant now, const group::StopRepeated&) {
 void WorkerGroup::on(Instant now, const group::KillRequested&) {
   if (requested_signal_ == 0) requested_signal_ = SIGKILL;
   if (!is_up() && phase_ != Phase::stopping) return finish(JobEnd::stopped);
-  reason_ = group::StopReason::requested;
+  if (is_up() || !end_is_known()) reason_ = group::StopReason::requested;
   if (is_up()) {
     phase_ = Phase::stopping;
     suspect_.reset();
@@ -149,9 +149,19 @@ void WorkerGroup::conclude_stop_if_gone(Instant now) {
   }
 }
 
-void WorkerGroup::restart_after_failure(Instant now) {
+bool WorkerGroup::is_out_of_restarts() const {
   const int budget = options_.max_restarts + (PLANTED(PlantedBug::budget_off_by_one) ? 1 : 0);
-  if (restarts_ >= budget && !options_.coordinated) return finish(JobEnd::failed);
+  return restarts_ >= budget && !options_.coordinated;
+}
+
+// The stop in progress ends the job, whatever is requested now: its cause stays what it was.
+bool WorkerGroup::end_is_known() const {
+  return reason_ == group::StopReason::ended ||
+         (reason_ == group::StopReason::failure && is_out_of_restarts());
+}
+
+void WorkerGroup::restart_after_failure(Instant now) {
+  if (is_out_of_restarts()) return finish(JobEnd::failed);
   if (quick_deaths_ < 2) return restart();
   Duration delay = options_.backoff_first;
   for (int i = 2; i < quick_deaths_ && delay < options_.backoff_cap; ++i)

@@ -159,10 +159,12 @@ void Promises::check_outcome(const JobOutcome& outcome) {
     case JobEnd::failed:
       check(failed, "a worker of the last attempt has failed");
       check(paid_restarts_ == plan_.group.max_restarts, "the whole budget is used before failing");
-      check(!end_requested_ && !spawn_failed_, "failed is not stopped");
+      check(!spawn_failed_, "a program that cannot be started has an end of its own");
       break;
     case JobEnd::stopped:
       check(end_requested_ && outcome.signal > 0, "stopped only on request, by a signal");
+      check(!failed || paid_restarts_ < plan_.group.max_restarts,
+            "a stop does not hide the failure that ends the job");
       break;
     case JobEnd::spawn_failed:
       check(spawn_failed_ && !end_requested_ && outcome.error, "spawn_failed has its reason");

@@ -123,6 +123,13 @@ TEST(CoordinatedWorkerGroup, AStopSignalBeatsTheEndOfTheJob) {
   EXPECT_EQ(outcome_in(group.step(group::GroupEmpty{0})).end, JobEnd::stopped);
 }
 
+TEST(CoordinatedWorkerGroup, AStopSignalAfterTheEndOfTheJobChangesNothing) {
+  GroupDriver group = coordinated_group();
+  group.hear_all(group::JobEnded{}, group::StopRequested{SIGTERM});
+  group.hear_all(group::Exited{0, 0, kTerm}, group::Exited{0, 1, kTerm});
+  EXPECT_EQ(outcome_in(group.step(group::GroupEmpty{0})).end, std::nullopt);
+}
+
 TEST(CoordinatedWorkerGroup, QuickDeathsBackOffBeforeTheyAskForTheNextRound) {
   GroupDriver group(coordinated_options(1));
   group.hear(group::Begin{});

@@ -185,6 +185,25 @@ TEST(WorkerGroupStop, AStopRequestTurnsAComingRestartIntoTheEnd) {
   EXPECT_EQ(outcome_in(effects).signal, SIGHUP);
 }
 
+TEST(WorkerGroupStop, AStopRequestDoesNotHideTheFailureThatEndsTheJob) {
+  for (const bool kills : {false, true}) {
+    GroupDriver group = running_group(2, 0);
+    group.hear(group::Exited{0, 0, kCode3});
+    group.pass(seconds{1});
+    EXPECT_EQ(group.hear(group::StopRequested{SIGTERM}),
+              "ReportStopping{attempt 0, failure, SIGTERM, KILL in 29 s, live [1]}");
+    if (kills) {
+      EXPECT_EQ(group.hear(group::KillRequested{}),
+                "Kill{attempt 0} | ReportStopping{attempt 0, failure, SIGTERM, give up in 30 s, "
+                "live [1]}");
+    }
+    group.hear(group::Exited{0, 1, kTerm});
+    const auto effects = group.step(group::GroupEmpty{0});
+    EXPECT_EQ(outcome_in(effects).end, JobEnd::failed);
+    EXPECT_EQ(outcome_in(effects).signal, SIGTERM);
+  }
+}
+
 TEST(WorkerGroupStop, AWorkerStartedIntoAKillIsKilledToo) {
   GroupDriver group(options_for(2, 0));
   group.hear_all(group::Begin{}, group::RoundReady{0}, group::Spawned{0, 0, 100},
