@@ -27,10 +27,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// With tee: two read ends, two files, the worker's two ends until it has started; later a pidfd,
-// and the worker's connections to the store.
-constexpr unsigned long kDescriptorsPerWorker = 8;
-constexpr unsigned long kDescriptorsPerStart = 6;  // The first of these, and none to a store yet.
+// With tee: two read ends, two files, the worker's two ends until it has started; later what shows
+// its end (a pidfd, or a pipe where the kernel refuses those), and its connections to the store.
+constexpr unsigned long kDescriptorsPerWorker = 9;
+constexpr unsigned long kDescriptorsPerStart = 7;  // The first of these, and none to a store yet.
 constexpr unsigned long kDescriptorsOfOurOwn = 40;
 constexpr unsigned long kVisitsPerWorker = 3;  // Connections to the host's store.
 constexpr unsigned long kVisitsLeast = 8;      // Agents, and whoever has to prove that he is one.

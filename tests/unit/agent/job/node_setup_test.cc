@@ -130,7 +130,7 @@ TEST(Descriptors, AUserWhoMayNotRaiseTheLimitIsToldWhoCan) {
               const auto refused = make_room_for_descriptors({.workers = 100});
               if (refused) return 2;
               const std::string& text = refused.error().message;
-              return text.find("have the hard limit raised to 8") != std::string::npos ? 0 : 3;
+              return text.find("have the hard limit raised to 9") != std::string::npos ? 0 : 3;
             }),
             0);
 }
