@@ -6,7 +6,7 @@ What is measured runs from the fault to the last worker of the new round, and is
 import signal
 import time
 
-from harness import is_gone, long, pause, within
+from harness import is_gone, long, pause, wait_for, within
 from netns_nodes import NetnsTest, main
 
 # What survivors of a lost node are promised: by silence, and by a reset connection.

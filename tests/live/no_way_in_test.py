@@ -404,7 +404,8 @@ class OnThePath(NodesTest):
         """What the test above is worth: these frames are right but for the seal."""
         host, node, relay = self.start()
         self.newest(relay).near.sendall(TO_NODE["End"])
-        self.assert_exit(node, 0)
+        self.assert_exit(node, 122)
+        self.assertIn("workers were stopped without their host; those of the others succeeded", node.stderr())
         self.order("done")
         self.assert_exit(host, 0)
 

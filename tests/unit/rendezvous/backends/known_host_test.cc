@@ -131,8 +131,9 @@ TEST(KnownHost, JobsAtTheSamePortsDoNotMeet) {
   elsewhere.job_id = "first";
   TestAgent other(loop, elsewhere);
   other.meeting().ready();
-  ASSERT_TRUE(
-      run_until(loop, [&] { return other.meeting().status().find("host") != std::string::npos; }));
+  ASSERT_TRUE(run_until(loop, [&] {
+    return other.meeting().status().find("this node is the host") != std::string::npos;
+  }));
   const Agents second = meet(loop, ports, "second");
   EXPECT_EQ(port_of(second), ports[1]);
   const Agents third = meet(loop, ports, "third");
