@@ -114,10 +114,12 @@ void AgentLoop::on_warning_letter(int from, std::string_view content) {
   engine_drive_.post(EngineSignals::Heard{signal, content[1] != 0});
 }
 
-// Another node leaves because of a signal. If the engine sent it, it is on its way to the workers
-// here as well, and they are to get it once.
+// Another node leaves because of a signal that every process there got. It may be on its way to the
+// workers here as well, and they are to get it once.
 void AgentLoop::stop_after_engine(int attempt) {
-  call_after(held_stop_, EngineSignals::kElsewhere, [this, attempt] {
+  const auto patience =
+      spec_.engine.signals_all ? EngineSignals::kElsewhere : EngineSignals::kNextDoor;
+  call_after(held_stop_, patience, [this, attempt] {
     if (!group_->finished()) drive_->post(group::Regroup{attempt});
   });
 }

@@ -317,7 +317,7 @@ void AgentLoop::request_stop(int signal) {
     // The other nodes are told before the grace period begins on any node.
     if (leaving_signal_) return;
     leaving_signal_ = signal;
-    return rendezvous_->leaving(signal, false);
+    return rendezvous_->leaving(signal, false, are_told_);
   }
   if (drive_) return drive_->post(group::StopRequested{signal});
   // Nothing has been started yet: there is nothing to stop and nothing to wait for.

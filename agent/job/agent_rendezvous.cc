@@ -305,8 +305,7 @@ void AgentLoop::on_stop_order(const member::StopWorkers& stop) {
     round_dropped_ = true;
     return;
   }
-  if (spec_.engine.signals_all && stop.why == membership::StopWhy::left)
-    return stop_after_engine(attempt_);
+  if (stop.why == membership::StopWhy::left_by_signal_to_all) return stop_after_engine(attempt_);
   drive_->post(group::Regroup{attempt_});
 }
 

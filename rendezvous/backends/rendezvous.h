@@ -83,7 +83,9 @@ class Rendezvous {
     tell(member::EvidenceFound{epoch, std::move(evidence)});
   }
   // A signal ends this node's part; answered by leave_announced. Called again with reaped = true.
-  void leaving(int signal, bool reaped) { tell(member::Leaving{signal, reaped}); }
+  void leaving(int signal, bool reaped, bool to_all = false) {
+    tell(member::Leaving{signal, reaped, to_all});
+  }
   // To another node of the epoch, or to all; `at` is in our clock. May be lost: see PROTOCOL.md.
   // REQUIRES: a payload of at most kDatagramBytesMax. One node alone has nobody to send it to.
   virtual void send(membership::Datagram /*datagram*/) {}

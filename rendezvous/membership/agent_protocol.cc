@@ -121,6 +121,7 @@ void fields(auto& a, Like<Report> auto& m) {
   a.one_of(m.phase, Phase::leaving);
   a.flag(m.reaped);
   a.number(m.signal, 0, 255);
+  a.flag(m.to_all);
   a.maybe(m.failure, [&](auto& value) { fields(a, value); });
   a.maybe(m.evidence, [&](auto& value) { fields(a, value); });
 }
@@ -188,7 +189,7 @@ void fields(auto& a, Like<Round> auto& m) {
 
 void fields(auto& a, Like<Stop> auto& m) {
   a.epoch(m.epoch);
-  a.one_of(m.why, StopWhy::host);
+  a.one_of(m.why, StopWhy::left_by_signal_to_all);
   a.text(m.text, kTextBytesMax);
 }
 

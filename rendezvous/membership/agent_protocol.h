@@ -37,7 +37,7 @@ namespace muster::membership {
 
 // The first bytes of an agent's connection; the version follows in the Hello.
 inline constexpr std::string_view kMagic = "MSTR";
-inline constexpr uint16_t kProtocolVersion = 9;
+inline constexpr uint16_t kProtocolVersion = 10;
 
 inline constexpr size_t kJobIdBytesMax = 1024;
 inline constexpr size_t kNameBytesMax = 1024;  // Host names, addresses, roles.
@@ -176,8 +176,9 @@ struct Report {
   uint64_t order = 0;     // The newest Order that was processed.
   Epoch epoch = 0;  // The one that `phase` is about; for ready: the newest one that has ended here.
   Phase phase = Phase::ready;
-  bool reaped = true;  // Nothing of any epoch is alive here (always for ready; later for leaving).
-  int signal = 0;      // For leaving: the cause.
+  bool reaped = true;   // Nothing of any epoch is alive here (always for ready; later for leaving).
+  int signal = 0;       // For leaving: the cause.
+  bool to_all = false;  // For leaving: every process here got the signal, and may elsewhere.
   std::optional<NodeFailure> failure;  // Of `epoch`; repeated until the host has ended that epoch.
   std::optional<Evidence> evidence;    // Of `epoch`, once all of it is over here; until processed.
   friend bool operator==(const Report&, const Report&) = default;
@@ -261,11 +262,12 @@ struct Round {
 };
 
 enum class StopWhy : uint8_t {
-  failure = 0,  // A worker failed somewhere.
-  lost = 1,     // A node was lost.
-  left = 2,     // A node leaves (a signal there).
-  joined = 3,   // A node joined.
-  host = 4,     // The host returned and knows nothing of this epoch.
+  failure = 0,                // A worker failed somewhere.
+  lost = 1,                   // A node was lost.
+  left = 2,                   // A node leaves (a signal there).
+  joined = 3,                 // A node joined.
+  host = 4,                   // The host returned and knows nothing of this epoch.
+  left_by_signal_to_all = 5,  // As `left`; every process of the job may get the signal.
 };
 struct Stop {
   Epoch epoch = 0;

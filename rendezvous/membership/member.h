@@ -77,6 +77,7 @@ struct EvidenceFound {
 struct Leaving {
   int signal = 0;
   bool reaped = false;
+  bool to_all = false;  // As in Report.
 };
 struct Tick {};
 

@@ -166,6 +166,7 @@ void Member::on(Instant now, const member::Leaving& event) {
   if (report_.phase != Phase::leaving) {
     report_.phase = Phase::leaving;
     report_.signal = event.signal;
+    report_.to_all = event.to_all;
     if (!ended_) {
       send_report(now);
       announce_by_ = now + options_.announce_patience;

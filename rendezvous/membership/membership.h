@@ -319,6 +319,7 @@ class Membership {
   std::optional<membership::Refused> rank_refusal(const membership::Join& join) const;
   bool may_be_gone(const Node& holder) const;
   Duration silence(const Node& node) const;
+  bool is_silent(const Node& node) const;
   void give_way_to_host(const membership::Join& host);
   void refuse(membership::ConnectionId connection, membership::Refused refused);
   void learn_job(const membership::Join& original);
@@ -340,6 +341,8 @@ class Membership {
   void renew_all();
   bool is_cut_off() const;
   void keep_places();
+  bool keep_no_places();
+  bool has_own_node() const;
   void see_network(const Node& by);
   void drop(Node& node, bool hang_up);
   void lose(Node& node);
@@ -408,6 +411,7 @@ class Membership {
   std::string who_text() const;
   std::string here_text() const;
   std::string missing_text() const;
+  std::string silent_text() const;
   std::string what_comes_text(Instant now) const;
   std::string budget_text() const;
   std::string what_next_text(membership::StopWhy why) const;

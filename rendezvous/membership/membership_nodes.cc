@@ -138,7 +138,12 @@ std::optional<Refused> Membership::rank_refusal(const Join& join) const {
 // A restarted node claims its rank again before its old life is known to be over: it may wait in
 // line, and counts as a node that stays when the old life is lost.
 bool Membership::may_be_gone(const Node& holder) const {
-  return !holder.connection || holder.left || silence(holder) > heartbeat() * 3 / 2;
+  return !holder.connection || holder.left || is_silent(holder);
+}
+
+// A heartbeat is overdue.
+bool Membership::is_silent(const Node& node) const {
+  return silence(node) > heartbeat() * 3 / 2;
 }
 
 Duration Membership::silence(const Node& node) const {
@@ -407,7 +412,7 @@ bool Membership::is_cut_off() const {
   int others = 0;
   for (const auto& [agent, node] : nodes_) {
     if (node.join.is_host) continue;
-    if (!node.connection || silence(node) <= heartbeat() * 3 / 2) return false;
+    if (!node.connection || !is_silent(node)) return false;
     ++others;
   }
   return others > 1 || (options_.lost_network && options_.lost_network());
@@ -426,10 +431,21 @@ void Membership::keep_places() {
   }
 }
 
-void Membership::see_network(const Node& by) {
-  if (by.join.is_host || !std::exchange(keeps_places_, false)) return;
-  say("this node has its network again");
+// Those that come back too late learn it from an address that refuses.
+bool Membership::keep_no_places() {
+  if (!std::exchange(keeps_places_, false)) return false;
   renew_all();
+  return true;
+}
+
+void Membership::see_network(const Node& by) {
+  if (!by.join.is_host && keep_no_places()) say("this node has its network again");
+}
+
+// Whether it is part of the job, and not only serves those that go on without it.
+bool Membership::has_own_node() const {
+  return std::ranges::any_of(
+      nodes_, [](const auto& entry) { return entry.second.join.is_host && !entry.second.left; });
 }
 
 Duration Membership::heartbeat() const {
@@ -502,7 +518,8 @@ void Membership::lose(Node& node) {
     return lease(node, instant_after(now_, job_->lease), job_->lease);
   const bool loses = stage_ != Stage::ended && (stage_ != Stage::forming || after_stop_);
   const bool cut_off = loses && is_cut_off();
-  const bool others_may_go_on = cut_off && job_->nodes_min > 1 && !is_fixed(*job_);
+  const bool others_may_go_on =
+      cut_off && job_->nodes_min > 1 && !is_fixed(*job_) && has_own_node();
   if (others_may_go_on && !keeps_places_ && !options_.may_be_followed) return keep_places();
   // Another host may have formed a round without this node, or the others wait for it.
   if (others_may_go_on && options_.may_be_followed) awaits_enough_ = true;

@@ -102,10 +102,11 @@ void Membership::take_leaving(Node& node) {
   const std::string text =
       signal == 0 ? name_of(node) + " leaves" : fmt::format("{} leaves ({})", name_of(node), why);
   note(text);
+  if (node.join.is_host) keep_no_places();
   depart(node, StopWhy::left, text);
   recount(node);
   if (node.member && (stage_ == Stage::opening || stage_ == Stage::running))
-    return begin_stop(StopWhy::left, text);
+    return begin_stop(node.report.to_all ? StopWhy::left_by_signal_to_all : StopWhy::left, text);
   // The node waits for this before its own grace period starts.
   order(node, Stop{node.member ? epoch_ : node.report.epoch, StopWhy::left, text});
   recount(node);

@@ -57,7 +57,7 @@ void Membership::try_form() {
 // Whether one that would be in the round may be dead: it is heard soon, or lost.
 bool Membership::awaits_sign() const {
   return std::ranges::any_of(nodes_, [this](const auto& entry) {
-    return is_ready(entry.second) && silence(entry.second) > heartbeat() * 3 / 2;
+    return is_ready(entry.second) && is_silent(entry.second);
   });
 }
 
@@ -392,6 +392,7 @@ void Membership::end(End verdict) {
     close_store_at_ = instant_after(now_, options_.store_linger);
   end_ = std::move(verdict);
   forget_evidence();
+  keep_no_places();
   for (auto& [agent, node] : nodes_) {
     order(node, End());
     renew(node);

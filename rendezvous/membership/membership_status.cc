@@ -113,7 +113,7 @@ std::string Membership::forming_text(Instant now) const {
 
 std::string Membership::who_text() const {
   std::string text = fmt::format("{} of {}", tally_.ready, nodes_text(job_->nodes_max));
-  for (const std::string& part : {here_text(), missing_text()}) {
+  for (const std::string& part : {here_text(), missing_text(), silent_text()}) {
     if (!part.empty()) text += "; " + part;
   }
   return text;
@@ -149,6 +149,18 @@ std::string Membership::missing_text() const {
   const std::string_view what = missing == 1 ? "node rank" : "node ranks";
   return fmt::format("missing: {} {}", what,
                      list_text(std::move(named), static_cast<size_t>(missing)));
+}
+
+// Nodes that the round would have, and whose next sign it waits for: they may be dead.
+std::string Membership::silent_text() const {
+  std::vector<std::string> names;
+  for (const auto& [agent, node] : nodes_) {
+    if (is_ready(node) && is_silent(node)) names.push_back(quiet_name(node.join.host_name));
+  }
+  if (names.empty()) return "";
+  std::ranges::sort(names, natural_less);
+  const size_t count = names.size();
+  return "no sign now of " + list_text(std::move(names), count);
 }
 
 std::string Membership::what_comes_text(Instant now) const {

@@ -183,7 +183,8 @@ std::string message_text(const WhoseIs& m) {
 }  // namespace
 
 std::string_view to_text(StopWhy why) {
-  constexpr std::string_view kNames[] = {"failure", "lost", "left", "joined", "host"};
+  constexpr std::string_view kNames[] = {"failure", "lost", "left",
+                                         "joined",  "host", "left, all signalled"};
   return kNames[static_cast<size_t>(why)];
 }
 

@@ -210,13 +210,13 @@ TEST(AgentProtocol, AReportIsTheseBytes) {
   report.phase = Phase::stopping;
   report.reaped = false;
   const std::string expected(
-      "\x21\0\0\0\x03"        // 33 bytes follow; a Report
+      "\x22\0\0\0\x03"        // 34 bytes follow; a Report
       "\x02\x01\0\0\0\0\0\0"  // sequence
       "\x03\0\0\0\0\0\0\0"    // order
       "\x04\0\0\0\0\0\0\0"    // epoch
       "\x02\0"                // stopping, not reaped
-      "\0\0\0\0\0\0",         // no signal, no failure, no evidence
-      37);
+      "\0\0\0\0\0\0\0",       // no signal, not to all, no failure, no evidence
+      38);
   EXPECT_EQ(bytes_of(AgentMessage{report}), expected);
 }
 

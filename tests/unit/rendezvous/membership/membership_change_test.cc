@@ -262,6 +262,13 @@ TEST(MembershipLeave, IsToldToAllAtOnceAndAnsweredToTheLeaver) {
   EXPECT_THAT(m.open_store(2), HasSubstr("a: Round{epoch 2, node 0 of 1"));
 }
 
+TEST(MembershipLeave, BecauseOfASignalToAllProcessesIsToldAsSuch) {
+  MembershipDriver m(1, 2);
+  m.run({"a", "b"});
+  EXPECT_THAT(m.leaving("b", 1, SIGTERM, false, true),
+              HasSubstr("a: Stop{epoch 1, left, all signalled, \"b (node rank 1) leaves"));
+}
+
 TEST(MembershipLeave, WithTooFewLeftEndsTheJobWithItsSignal) {
   MembershipDriver m(2, 2);
   m.run({"a", "b"});

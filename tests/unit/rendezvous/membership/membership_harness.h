@@ -136,9 +136,11 @@ class MembershipDriver {
     report_.failure->sentence = "cannot run x.py: no such file";
     return report(name, report_);
   }
-  std::string leaving(const std::string& name, membership::Epoch epoch, int signal, bool reaped) {
+  std::string leaving(const std::string& name, membership::Epoch epoch, int signal, bool reaped,
+                      bool to_all = false) {
     membership::Report report_ = phase(epoch, membership::Phase::leaving);
     report_.signal = signal;
+    report_.to_all = to_all;
     report_.reaped = reaped;
     return report(name, report_);
   }

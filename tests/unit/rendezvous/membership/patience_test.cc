@@ -134,6 +134,28 @@ TEST(Patience, AHostThatLosesAllAtOnceDoubtsItself) {
   EXPECT_THAT(m.live(milliseconds{100}, {"a", "b"}), HasSubstr("c (node rank 2) was lost"));
 }
 
+TEST(Patience, AHostThatIsStoppedMeanwhileKeepsNoPlaces) {
+  MembershipDriver m(2, 3);
+  run_with_host(m, {"a", "b", "c"});
+  m.live(seconds{5}, {"a"});
+  m.leaving("a", 1, SIGTERM, true);
+  EXPECT_EQ(m.live(milliseconds{2900}, {"a"}), "");
+  EXPECT_THAT(m.live(milliseconds{200}, {"a"}), HasSubstr("a: End{stopped, exit 143"));
+  EXPECT_THAT(m.goodbye("a"), HasSubstr("Finished"));
+}
+
+TEST(Patience, ARoundThatWaitsForASignSaysSo) {
+  MembershipDriver m(3, 3);
+  for (const std::string name : {"a", "b"}) {
+    m.join(name);
+    m.ready(name);
+  }
+  m.live(seconds{2}, {"a"});
+  m.join("c");
+  m.ready("c");
+  EXPECT_THAT(m.status(), HasSubstr("3 of 3 nodes; here: a, b, c; no sign now of b; gives up in"));
+}
+
 // Its beat in a shared file may go on, so that nobody follows it.
 TEST(Patience, AHostThatMayBeFollowedStopsItsRoundAndWaitsForTheOthers) {
   Membership::Options options;
