@@ -17,9 +17,10 @@ namespace {
 
 constexpr std::array<std::string_view, 8> kShells{"sh",  "bash", "dash", "zsh",
                                                   "ksh", "mksh", "ash",  "busybox"};
-// These pass a signal on to their whole process group, so that it would reach the children of the
-// program that saves, and that program twice.
-constexpr std::array<std::string_view, 2> kPassOnToAll{"timeout", "dumb-init"};
+// The first two pass a signal on to their whole process group, so that it would reach the children
+// of the program that saves, and that program twice. make does so with SIGTERM for its children,
+// and takes them to have SIGINT already.
+constexpr std::array<std::string_view, 3> kPassOnToAll{"timeout", "dumb-init", "make"};
 
 bool passes_on_to_all(const SignalUse& use) {
   return std::ranges::count(kPassOnToAll, use.program) > 0;

@@ -28,6 +28,7 @@ constexpr auto kTracedAgainAfter = std::chrono::milliseconds(50);
 
 // A process that is younger may have been started after the engine listed those to signal.
 constexpr auto kJustStarted = std::chrono::milliseconds(20);
+constexpr auto kWrappersTurn = std::chrono::seconds(1);
 
 // SIGCHLD for the orphans that we adopt; the others where this process is signalled itself, by an
 // engine or by a user who means the front.
@@ -237,6 +238,13 @@ void WorkerProcesses::stop(int signal) {
   }
   signal_rest(tree);
   watch_empty();
+  // As Ctrl-C in a terminal would have reached them: what a wrapper waits for now that it was told.
+  if (signal != SIGINT) return;
+  call_after(kill_timer_, kWrappersTurn, [this, tree] {
+    for (const Worker& worker : workers_) {
+      if (!worker.exited) signal_receivers(tree, worker.pid);
+    }
+  });
 }
 
 void WorkerProcesses::stop_worker(const std::vector<ProcessEntry>& tree, const Worker& worker) {

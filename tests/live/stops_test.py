@@ -68,6 +68,16 @@ open(f"{sys.argv[2]}/report.{os.environ['RANK']}", "w").close()
 sys.exit(code)
 """
 WAITER = "import subprocess, sys; sys.exit(subprocess.run(sys.argv[1:]).returncode)"
+POLLER = """
+import subprocess, sys, time
+child = subprocess.Popen(sys.argv[1:])
+try:
+    while child.poll() is None:
+        time.sleep(0.05)
+except KeyboardInterrupt:
+    child.wait()
+sys.exit(child.returncode)
+"""
 
 
 def is_pending(pid, number):
@@ -146,6 +156,10 @@ class WhoGetsIt(Base):
                 self.setUp()
                 waiter = self.write("waiter.py", WAITER)
                 self.check("sh", "-c", f"exec {sys.executable} {waiter} SAVER", number=number)
+
+    def test_below_one_that_polls_and_waits_once_it_is_told(self):
+        poller = self.write("poller.py", POLLER)
+        self.check("sh", "-c", f"exec {sys.executable} {poller} SAVER", number=signal.SIGINT)
 
     def test_below_timeout_which_would_signal_its_whole_group(self):
         self.check("sh", "-c", "exec timeout 60 nice stdbuf -oL SAVER")

@@ -106,10 +106,12 @@ TEST(StopReceivers, WhatRunsInTheBackgroundIsLeftToTheTrap) {
 }
 
 TEST(StopReceivers, WhatPassesASignalOnToItsGroupDoesNotGetIt) {
-  SignalUse timeout = kSaver;
-  timeout.program = "timeout";
-  EXPECT_EQ(Tree().add(0, timeout).add(1, kSaver).add(2, kTool).receivers(SIGTERM), Pids{2});
-  EXPECT_EQ(Tree().add(0, timeout).add(1, kTool).receivers(SIGTERM), Pids{});
+  for (const std::string program : {"timeout", "make"}) {
+    SignalUse wrapper = kSaver;
+    wrapper.program = program;
+    EXPECT_EQ(Tree().add(0, wrapper).add(1, kSaver).add(2, kTool).receivers(SIGTERM), Pids{2});
+    EXPECT_EQ(Tree().add(0, wrapper).add(1, kTool).receivers(SIGTERM), Pids{});
+  }
 }
 
 TEST(StopReceivers, ToBlockASignalIsToHandleItUnlessItIsIgnored) {
