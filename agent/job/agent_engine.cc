@@ -1,8 +1,11 @@
 // What the engine tells this job: by signals, which the workers may have had already, and by the
 // time that it leaves it.
+#include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <ctime>
+#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -24,6 +27,14 @@ constexpr int kNoticeSignal = SIGUSR1;
 // What a hidden command printed (launch_spec.h), or why it printed nothing.
 std::string slurm_line(const Result<std::string>& answer) {
   return std::string(trim(answer ? *answer : answer.error().message));
+}
+
+// Where others wait for the CPUs, a process may be preempted between its calls of kill().
+Duration time_between_kills() {
+  double load = 0;  // Of the last minute.
+  getloadavg(&load, 1);
+  const double crowd = 2 * load / std::max(1U, std::thread::hardware_concurrency());
+  return EngineSignals::kNextCall * std::clamp(static_cast<int>(crowd), 1, 10);
 }
 
 }  // namespace
@@ -77,7 +88,7 @@ void AgentLoop::on_stop_signal(int signal, Sender sender) {
   Duration patience{0};
   // A process that dies of the signal may get it twice.
   if (is_of_engine(sender) || (sender != Sender::kernel && processes_.may_handle(signal)))
-    patience = sender == Sender::process ? EngineSignals::kNextCall : EngineSignals::kNextDoor;
+    patience = sender == Sender::process ? time_between_kills() : EngineSignals::kNextDoor;
   engine_drive_.post(EngineSignals::FrontGot{signal, true, patience});
 }
 
