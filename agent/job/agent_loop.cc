@@ -170,6 +170,9 @@ void AgentLoop::open_record() {
 void AgentLoop::on_run_open(Result<RunFolders> folders) {
   if (ending_) return;
   if (!folders) return fail_early(folders.error());
+  if (!null_fd_)
+    return fail_early({ExitCode::environment,
+                       "cannot open /dev/null, from which workers read: mount a /dev that has it"});
   folders_ = std::move(*folders);
   open_control();
   record_->set_log_dir(log_folder());

@@ -176,8 +176,8 @@ void append_logs(std::string& text, const WorkerFailure& culprit, const std::str
       text += "Log: it printed nothing\n";
     else
       text += fmt::format(
-          "Log{}: none could be written to {}; free some space there, or name another folder with "
-          "--log-dir\n",
+          "Log{}: none could be written to {}; make room there (space, quota, `ulimit -f`), or "
+          "name another folder with --log-dir\n",
           where, clean_line(folder));
     return;
   }

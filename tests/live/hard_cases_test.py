@@ -151,6 +151,13 @@ class Stopping(LiveTest):
         self.assertIn("the loopback interface is down here, and muster may not bring it up (Operation not permitted): "
                       "run `ip link set lo up` as root", job.stderr)
 
+    def test_a_machine_without_dev_null_is_named(self):
+        command = self.unshared("--mount", "sh", "-c", 'mount -t tmpfs none /dev && exec "$0" "$@"')
+        job = subprocess.run([*command, MUSTER, "--no-python", "true"],
+                             stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+        self.assertEqual(job.returncode, 121, job.stderr)
+        self.assertIn("cannot open /dev/null, from which workers read: mount a /dev that has it", job.stderr)
+
 
 class Verdicts(LiveTest):
     def test_a_slow_console_takes_nothing_from_the_verdict(self):

@@ -193,8 +193,8 @@ class Disks(LiveTest):
         self.assertEqual(code, 3)
         self.assertRegex(err, rf"\nmuster: cannot write {disk}/\S+/stderr_tail.log: No space left on device; "
                               r"the last lines of that output are not kept\n")
-        self.assertRegex(err, rf"\nLog: none could be written to {disk}/\S+/attempt_0/0; free some space there, or name "
-                              r"another folder with --log-dir\n")
+        self.assertRegex(err, rf"\nLog: none could be written to {disk}/\S+/attempt_0/0; make room there \(space, quota, "
+                              r"`ulimit -f`\), or name another folder with --log-dir\n")
 
     def test_a_stuck_console_hides_no_verdict_and_one_signal_leaves(self):
         read_end, write_end = os.pipe()
