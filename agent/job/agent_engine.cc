@@ -1,11 +1,8 @@
 // What the engine tells this job: by signals, which the workers may have had already, and by the
 // time that it leaves it.
-#include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <cstdlib>
 #include <ctime>
-#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -27,14 +24,6 @@ constexpr int kNoticeSignal = SIGUSR1;
 // What a hidden command printed (launch_spec.h), or why it printed nothing.
 std::string slurm_line(const Result<std::string>& answer) {
   return std::string(trim(answer ? *answer : answer.error().message));
-}
-
-// Where others wait for the CPUs, a process may be preempted between its calls of kill().
-Duration time_between_kills() {
-  double load = 0;  // Of the last minute.
-  getloadavg(&load, 1);
-  const double crowd = 2 * load / std::max(1U, std::thread::hardware_concurrency());
-  return EngineSignals::kNextCall * std::clamp(static_cast<int>(crowd), 1, 10);
 }
 
 }  // namespace
@@ -71,6 +60,17 @@ void AgentLoop::listen_to_witness() {
                          });
 }
 
+// It may not have run since, nor this process, where others wait for the CPUs.
+bool AgentLoop::witness_has(int signal) {
+  const auto now = std::chrono::steady_clock::now();
+  const std::string status = read_process_file(witness_.pid(), "status", kStatusBytesMax);
+  if (has_signal(signal_mask(status, "\nShdPnd:"), signal)) witnessed_[signal] = now;
+  while (const auto seen = witness_.next())
+    witnessed_[seen->signal] = seen->when;
+  const auto got = witnessed_.find(signal);
+  return got != witnessed_.end() && now - got->second <= EngineSignals::kElsewhere;
+}
+
 void AgentLoop::on_own_signal(const signalfd_siginfo& info) {
   const int signal = static_cast<int>(info.ssi_signo);
   const Sender sender = sender_of(info);
@@ -88,7 +88,7 @@ void AgentLoop::on_stop_signal(int signal, Sender sender) {
   Duration patience{0};
   // A process that dies of the signal may get it twice.
   if (is_of_engine(sender) || (sender != Sender::kernel && processes_.may_handle(signal)))
-    patience = sender == Sender::process ? time_between_kills() : EngineSignals::kNextDoor;
+    patience = sender == Sender::process ? EngineSignals::kNextCall : EngineSignals::kNextDoor;
   engine_drive_.post(EngineSignals::FrontGot{signal, true, patience});
 }
 
@@ -96,9 +96,9 @@ void AgentLoop::on_engine(const EngineSignals::Effect& effect) {
   if (const auto* const warning = std::get_if<EngineSignals::Warn>(&effect)) {
     on_warned(*warning);
   } else if (const auto* const stop = std::get_if<EngineSignals::Stop>(&effect)) {
-    are_told_ = stop->told;
-    told_by_engine_ = stop->told && spec_.engine.signals_all;
-    if (stop->told) processes_.have_signal(witnessed_[stop->signal]);
+    are_told_ = stop->told || witness_has(stop->signal);
+    told_by_engine_ = are_told_ && spec_.engine.signals_all;
+    if (are_told_) processes_.have_signal(witnessed_[stop->signal]);
     request_stop(stop->signal);
   } else if (const auto* const tell = std::get_if<EngineSignals::Tell>(&effect)) {
     const std::string content{static_cast<char>(tell->signal), tell->by_engine ? '\1' : '\0'};

@@ -89,6 +89,7 @@ class AgentLoop {
   bool is_of_engine(Sender sender) const;
   int own_node_rank() const;
   void listen_to_witness();
+  bool witness_has(int signal);
   void on_own_signal(const signalfd_siginfo& info);
   void on_stop_signal(int signal, Sender sender);
   void on_engine(const EngineSignals::Effect& effect);
