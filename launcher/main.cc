@@ -23,6 +23,7 @@
 #include "agent/placement/nvml.h"
 #include "agent/process/spawn.h"
 #include "agent/stacks/stack_child.h"
+#include "launcher/engines/slurm_step_command.h"
 #include "launcher/front.h"
 #include "launcher/options.h"
 #include "launcher/program.h"

@@ -124,8 +124,9 @@ void AgentLoop::begin_stop(int signal) {
   if (hang_watch_) hang_watch_->end();
   output_->read_to_the_end();
   output_->mark_stop();
-  record_->stop_begins(signal, grace(), processes_.look(),
-                       are_told_ ? Duration(EngineSignals::kElsewhere) : Duration{0});
+  record_->stop_begins(
+      signal, grace(), processes_.look(),
+      engine_.workers_are_told() ? Duration(EngineSignals::kElsewhere) : Duration{0});
 }
 
 Duration AgentLoop::grace() const {
@@ -149,7 +150,7 @@ void AgentLoop::on(const group::ReportStopping& effect) {
   look_before_kill(effect);
   if (effect.left >= grace()) {
     // The first line of the countdown. After a failure it is omitted: only a slow stop is reported.
-    if (!asked || (told_by_engine_ && another_says_it())) return;
+    if (!asked || (engine_.is_told() && another_says_it())) return;
     say(fmt::format("{}: stopping {}; SIGKILL in {} (repeat to kill now)",
                     signal_name(effect.signal), who, duration_text(effect.left)));
   } else {
@@ -235,9 +236,8 @@ void AgentLoop::end(const group::JobOutcome& outcome) {
   driver_.cancel();
   close_bundles();
   stack_reader_.cancel();
-  slurm_.cancel();
-  held_stop_.cancel();
-  notice_.cancel();
+  engine_.cancel();
+  time_limit_.cancel();
   pause_.cancel();
   stuck_timer_.cancel();
   last_words_limit_.cancel();
@@ -295,9 +295,13 @@ void AgentLoop::end(const group::JobOutcome& outcome) {
 
 // The job's host stays as long as other nodes need it.
 void AgentLoop::say_goodbye() {
-  if (!rendezvous_) return requeue([this] { finish_output(); });
+  const auto requeue = [this] {
+    time_limit_.requeue({engine_.is_warned(), engine_.is_told(), ended_well_, succeeded_},
+                        [this] { finish_output(); });
+  };
+  if (!rendezvous_) return requeue();
   if (leaving_signal_) rendezvous_->leaving(*leaving_signal_, true);
-  rendezvous_->close([this] { requeue([this] { finish_output(); }); });
+  rendezvous_->close(requeue);
 }
 
 void AgentLoop::finish_output() {

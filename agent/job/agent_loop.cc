@@ -54,8 +54,6 @@ AgentLoop::AgentLoop(const AgentInput& input, const AgentContext& context)
       environment_(input.environment),
       warnings_(input.warnings),
       context_(context),
-      witness_(looks_of(program_)),
-      witness_fd_(io_),
       control_(io_, context.control_fd),
       pause_(io_),
       stuck_timer_(io_),
@@ -63,29 +61,38 @@ AgentLoop::AgentLoop(const AgentInput& input, const AgentContext& context)
       files_limit_(io_),
       look_timer_(io_),
       last_words_limit_(io_),
-      held_stop_(io_),
-      notice_(io_),
       processes_(io_, {[this](const WorkerExit& exit) { on_worker_exit(exit); },
                        [this] { on_group_empty(); },
-                       [this](const signalfd_siginfo& info) { on_own_signal(info); },
+                       [this](const signalfd_siginfo& info) { engine_.on_own_signal(info); },
                        [this](const ProcessEntry& process) { on_refused(process); },
                        [this] { drive_->post(group::KillRefused{attempt_}); }}),
       rings_(spec_.recorder, [this](const std::string& text) { say(text); }),
+      engine_(
+          io_, *this, spec_.engine, processes_, rings_, looks_of(program_),
+          {[this] { output_->read_to_the_end(); }, [this](int signal) { request_stop(signal); }}),
+      time_limit_(io_, *this, spec_, processes_,
+                  [this](int signal) { engine_.time_is_short(signal); }),
       site_names_(io_),
       driver_(io_, processes_),
       stack_reader_(io_, processes_,
                     [this](int rank) {
                       if (hang_watch_) hang_watch_->was_held(rank);
                     }),
-      slurm_(io_, processes_),
       peers_drive_(io_, peers_, [this](const Peers::Effect& effect) { on_peers(effect); }),
-      engine_drive_(io_, engine_signals_,
-                    [this](const EngineSignals::Effect& effect) { on_engine(effect); }),
       run_id_(spec_.rendezvous.id.empty() ? random_uuid() : spec_.rendezvous.id),
       task_(spec_.task),
       null_fd_(open("/dev/null", O_RDWR | O_CLOEXEC)),
       coordinated_(is_coordinated(spec_.rendezvous)),
       names_(io_) {}
+
+void AgentLoop::post(const group::Event& event) {
+  if (drive_) drive_->post(event);
+}
+
+int AgentLoop::node_rank() const {
+  if (job_round_.epoch > 0) return job_round_.node_rank;
+  return spec_.rendezvous.node_rank.value_or(coordinated_ ? -1 : 0);
+}
 
 std::string AgentLoop::lookup(std::string_view name) const {
   const auto it = environment_.find(std::string(name));
@@ -142,7 +149,7 @@ bool AgentLoop::start() {
   if (!lookup(env::kHealthCheckPort).empty())
     say("No health check server started: TORCHELASTIC_HEALTH_CHECK_PORT has no effect");
   listen_to_front();
-  listen_to_witness();
+  engine_.listen();
   output_->open_run([this](Result<RunFolders> folders) {
     boost::asio::post(io_, [this, folders = std::move(folders)] { on_run_open(folders); });
   });
@@ -244,7 +251,7 @@ void AgentLoop::begin_group() {
   drive_.emplace(io_, *group_, [this](const group::Effect& effect) { perform(effect); });
   record_->job_started(setup_.workers);
   watch_uninterruptible();
-  engine_drive_.post(EngineSignals::Seated{own_node_rank(), spec_.rendezvous.nnodes_max});
+  engine_.seat(node_rank(), spec_.rendezvous.nnodes_max);
   drive_->post(group::Begin{});
 }
 
@@ -269,34 +276,26 @@ void AgentLoop::listen_to_front() {
 void AgentLoop::on_control(const ControlMessage& message) {
   switch (message.kind) {
     case ControlKind::stop:
-      return on_stop_signal(message.signal, message.sender);
+      return engine_.on_stop_signal(message.signal, message.sender);
     case ControlKind::repeat:
-      if (drive_) drive_->post(group::StopRepeated{});
-      return;
+      return post(group::StopRepeated{});
     case ControlKind::kill:
       return request_kill(message.signal);
     case ControlKind::forward:
       record_->note(JobEventKind::signal_forwarded, {}, message.signal);
-      if (is_of_engine(message.sender) &&
-          (message.signal == SIGUSR1 || message.signal == SIGUSR2)) {
-        is_warned_ = true;
-        return engine_drive_.post(EngineSignals::FrontGot{message.signal, false});
-      }
-      if (drive_) drive_->post(group::Forward{message.signal});
-      return;
+      if (engine_.takes_warning(message.signal, message.sender)) return;
+      return post(group::Forward{message.signal});
     case ControlKind::suspend:
       record_->note(JobEventKind::suspended);
-      if (drive_) drive_->post(group::Suspend{});
+      post(group::Suspend{});
       send_control(control_.native_handle(), {ControlKind::suspended, 0});
       return;
     case ControlKind::resume:
-      if (drive_) drive_->post(group::Resume{});
-      return;
+      return post(group::Resume{});
     case ControlKind::window_size:
       output_->resize();
       // Workers have no controlling terminal, so the kernel sends them no SIGWINCH.
-      if (drive_) drive_->post(group::Forward{SIGWINCH});
-      return;
+      return post(group::Forward{SIGWINCH});
     case ControlKind::suspended:
     case ControlKind::exiting:
       return;  // Only the agent sends them.
@@ -306,7 +305,7 @@ void AgentLoop::on_control(const ControlMessage& message) {
 // Without the front nothing can be reported to the user, and no process of the job may outlive the
 // pid that the user knows.
 void AgentLoop::die_with_the_front() {
-  kill_descendants({witness_.pid()}, kKillPatience);
+  kill_descendants({engine_.witness()}, kKillPatience);
   processes_.release_cgroup();
   _exit(static_cast<int>(ExitCode::internal));
 }
@@ -315,12 +314,12 @@ void AgentLoop::request_stop(int signal) {
   if (ending_) return leave_soon();
   record_->note(JobEventKind::signal_received, {}, signal);
   record_->stop_requested();
-  notice_.cancel();
+  time_limit_.end_notice();
   if (drive_ && coordinated_ && !group_->finished()) {
     // The other nodes are told before the grace period begins on any node.
     if (leaving_signal_) return;
     leaving_signal_ = signal;
-    return rendezvous_->leaving(signal, false, are_told_);
+    return rendezvous_->leaving(signal, false, engine_.workers_are_told());
   }
   if (drive_) return drive_->post(group::StopRequested{signal});
   // Nothing has been started yet: there is nothing to stop and nothing to wait for.

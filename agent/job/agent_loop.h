@@ -32,18 +32,19 @@
 #include "agent/hang/site_names.h"
 #include "agent/hang/trace.h"
 #include "agent/job/agent.h"
-#include "agent/job/engine_signals.h"
+#include "agent/job/engine_part.h"
 #include "agent/job/hang_bundle.h"
 #include "agent/job/job_recorder.h"
+#include "agent/job/job_seam.h"
 #include "agent/job/node_answers.h"
 #include "agent/job/node_setup.h"
 #include "agent/job/peers.h"
+#include "agent/job/time_limit.h"
 #include "agent/job/worker_group.h"
 #include "agent/output/output.h"
 #include "agent/process/file_timer_server.h"
 #include "agent/process/helper_process.h"
 #include "agent/process/master_port.h"
-#include "agent/process/signal_witness.h"
 #include "agent/process/worker_processes.h"
 #include "agent/report/evidence.h"
 #include "agent/stacks/stack_reader.h"
@@ -55,12 +56,11 @@
 
 namespace muster {
 
-class AgentLoop {
+class AgentLoop final : private JobSeam {
  public:
   AgentLoop(const AgentInput& input, const AgentContext& context);
   AgentLoop(const AgentLoop&) = delete;
   AgentLoop& operator=(const AgentLoop&) = delete;
-  ~AgentLoop() { witness_fd_.release(); }  // It is the witness's.
 
   // Runs the job; returns the exit code.
   int run();
@@ -84,25 +84,6 @@ class AgentLoop {
   [[noreturn]] void die_with_the_front();
   void request_stop(int signal);
   void request_kill(int signal);
-
-  // ---- the engine's signals, and the time that it leaves the job (agent_engine.cc)
-  bool is_of_engine(Sender sender) const;
-  int own_node_rank() const;
-  void listen_to_witness();
-  bool witness_has(int signal);
-  void on_own_signal(const signalfd_siginfo& info);
-  void on_stop_signal(int signal, Sender sender);
-  void on_engine(const EngineSignals::Effect& effect);
-  void on_warned(const EngineSignals::Warn& warning);
-  void on_warning_letter(int from, std::string_view content);
-  void stop_after_engine(int attempt);
-  void watch_time_limit();
-  void ask_time_left();
-  void on_time_left(const Result<std::string>& answer);
-  void wait_for_notice(Duration left, bool is_fresh);
-  void warn_in_time();
-  void requeue(std::function<void()> next);
-  void on_requeued(const Result<std::string>& answer);
 
   // ---- musterctl (agent_control.cc)
   void open_control();
@@ -238,7 +219,6 @@ class AgentLoop {
   void export_interface();
   void on_stop_order(const member::StopWorkers& stop);
   void on_leave_announced();
-  void send(int to, std::string payload);
   void on_datagram(const membership::Delivered& datagram);
   void on_job_ended(const membership::End& end);
   void on_rendezvous_failed(const Error& error);
@@ -255,7 +235,14 @@ class AgentLoop {
   void leave_soon();
   void leave();
 
-  void say(const std::string& text) { output_->say("muster: " + text); }
+  // ---- what its parts may ask
+  void say(const std::string& text) override { output_->say("muster: " + text); }
+  void post(const group::Event& event) override;
+  void send(int to, std::string payload) override;
+  int node_rank() const override;
+  bool is_running() const override { return drive_ && !ending_; }
+  bool is_ending() const override { return ending_; }
+
   void warn(const std::string& text);
   std::string lookup(std::string_view name) const;
 
@@ -265,9 +252,7 @@ class AgentLoop {
   const std::vector<std::string>& warnings_;
   const AgentContext context_;
 
-  SignalWitness witness_;  // Forked before there are threads.
   boost::asio::io_context io_{1};
-  boost::asio::posix::stream_descriptor witness_fd_;
   boost::asio::posix::stream_descriptor control_;
   boost::asio::steady_timer pause_;        // Between two checks of the GPU memory.
   boost::asio::steady_timer stuck_timer_;  // Polls for state D, if the user enabled it.
@@ -275,10 +260,10 @@ class AgentLoop {
   boost::asio::steady_timer files_limit_;
   boost::asio::steady_timer look_timer_;  // Shortly before SIGKILL.
   boost::asio::steady_timer last_words_limit_;
-  boost::asio::steady_timer held_stop_;  // Until the engine's own stop is here, or late.
-  boost::asio::steady_timer notice_;
   WorkerProcesses processes_;
   Rings rings_;
+  EnginePart engine_;  // Its witness is forked before there are threads.
+  TimeLimit time_limit_;
   SiteNames site_names_;
   std::unique_ptr<hang::Trace> trace_;                   // --trace
   std::optional<hang::HangWatch> hang_watch_;            // Of a job that is watched.
@@ -290,11 +275,8 @@ class AgentLoop {
   HelperProcess driver_;
   StackReader stack_reader_;
   std::vector<RankStacks> last_look_;  // Before SIGKILL.
-  HelperProcess slurm_;
   Peers peers_;
   Drive<Peers, Peers::Tick> peers_drive_;  // Gets what arrives for it, and the end of each round.
-  EngineSignals engine_signals_;
-  Drive<EngineSignals, EngineSignals::Tick> engine_drive_;
   KernelLog kernel_log_;  // Marked as an attempt starts, then read on the output thread.
   std::unique_ptr<Output> output_;
   std::unique_ptr<JobRecorder> record_;
@@ -346,15 +328,8 @@ class AgentLoop {
   std::optional<InterfaceExport> interface_export_;
   bool never_again_ = false;  // A restart cannot fix the failure reported next.
   std::optional<int> leaving_signal_;
-  bool are_told_ = false;          // The workers had the stop signal before muster sent one.
-  bool told_by_engine_ = false;    // From the engine.
   bool waits_for_teller_ = false;  // To print the verdict.
-  std::map<int, std::chrono::steady_clock::time_point> witnessed_;  // By signal.
-  bool said_no_time_ = false;                                       // That it is unknown.
-  bool watches_time_ = false;                                       // For --notice-before.
-  std::optional<std::chrono::steady_clock::time_point> notice_at_;
-  bool ended_well_ = false;  // It succeeded, or ended as it was told to.
-  bool is_warned_ = false;   // The engine, or the time that it leaves, told of the job's end.
+  bool ended_well_ = false;        // It succeeded, or ended as it was told to.
   std::optional<membership::End> job_end_;
   bool heard_end_ = false;  // From the job's host, where all nodes hear it.
 

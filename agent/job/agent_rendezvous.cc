@@ -167,8 +167,8 @@ void AgentLoop::on_round(const membership::Round& round) {
   peers_drive_.post(Peers::RoundEnded{});
   job_nodes_.clear();
   job_round_ = round;
-  engine_drive_.post(EngineSignals::Seated{round.node_rank, round.nodes});
-  watch_time_limit();
+  engine_.seat(round.node_rank, round.nodes);
+  time_limit_.watch();
   // Its end may come before its first worker: the verdict is about this world all the same.
   if (attempt_ < 0) record_->round_formed(round_view(round.restarts));
   opening_round_ = true;
@@ -234,7 +234,7 @@ bool AgentLoop::another_says_the_end(const JobReport& report) const {
   const RendezvousSpec& nodes = spec_.rendezvous;
   const int teller = heard_end_ && nodes.nnodes_min < nodes.nnodes_max ? job_end_->teller : -1;
   if (teller >= 0) return job_round_.epoch == 0 || job_round_.node_rank != teller;
-  const bool all_know = heard_end_ || (told_by_engine_ && report.killed_ranks.empty());
+  const bool all_know = heard_end_ || (engine_.is_told() && report.killed_ranks.empty());
   return all_know && another_says_it();
 }
 
@@ -305,11 +305,12 @@ void AgentLoop::on_stop_order(const member::StopWorkers& stop) {
     round_dropped_ = true;
     return;
   }
-  if (stop.why == membership::StopWhy::left_by_signal_to_all) return stop_after_engine(attempt_);
+  if (stop.why == membership::StopWhy::left_by_signal_to_all) {
+    return engine_.await_own_stop([this, attempt = attempt_] { post(group::Regroup{attempt}); });
+  }
   drive_->post(group::Regroup{attempt_});
 }
 
-// To the node of that rank in this round; -1: to all others. It may be lost.
 void AgentLoop::send(int to, std::string payload) {
   if (!coordinated_ || !rendezvous_) return;
   const Instant now = to_instant(std::chrono::steady_clock::now());
@@ -321,7 +322,7 @@ void AgentLoop::on_datagram(const membership::Delivered& datagram) {
   const auto kind = static_cast<Letter>(datagram.payload.front());
   if (kind == Letter::question || kind == Letter::answer)
     return peers_drive_.post(Peers::Arrived{datagram.from, datagram.payload});
-  if (kind == Letter::warning) return on_warning_letter(datagram.from, datagram.payload.substr(1));
+  if (kind == Letter::warning) return engine_.on_letter(datagram.from, datagram.payload.substr(1));
   if (hang_watch_)
     hang_watch_->hear(datagram.from, datagram.payload, datagram.at, datagram.at_error);
 }

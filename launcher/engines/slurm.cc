@@ -7,6 +7,7 @@
 
 #include "launcher/engines/families.h"
 #include "launcher/engines/node_list.h"
+#include "launcher/engines/slurm_step_command.h"
 #include "rendezvous/base/contract.h"
 #include "rendezvous/base/task_variables.h"
 #include "rendezvous/base/text.h"
@@ -127,11 +128,17 @@ EngineFacts task_facts(EnvReader& env, int parts, EngineFacts facts) {
 }  // namespace
 
 void take_slurm_job(EnvReader& env, EngineFacts& facts) {
-  facts.engine.job = job_id(env);
-  facts.engine.starts = env.number("SLURM_RESTART_COUNT", 0).value_or(0);
-  facts.engine.signals_all = true;
+  EngineSpec& engine = facts.engine;
+  engine.name = "Slurm";
+  engine.job = job_id(env);
+  engine.starts = env.number("SLURM_RESTART_COUNT", 0).value_or(0);
+  engine.signals_all = true;
+  engine.time_left = {{kSlurmTimeLeftFlag, engine.job}, "squeue"};
+  engine.requeue = {{kSlurmRequeueFlag, engine.job}, "scontrol"};
+  engine.requeue_if_preempted = {{kSlurmRequeueFlag, engine.job, kIfPreempted}, "scontrol"};
+  engine.requeue_by_hand = "scontrol requeue " + engine.job;
   const auto end = whole_number<uint32_t>(env.text("SLURM_JOB_END_TIME").value_or(""));
-  if (end) facts.engine.ends_at = *end;
+  if (end) engine.ends_at = *end;
   facts.kills_after_30_s = true;  // KillWait of slurm.conf, unless the site changed it.
 }
 

@@ -1,0 +1,29 @@
+// What a part of the agent may ask of the whole. Parts do not know each other: each is a class with
+// its own state, timers and cancel(), and AgentLoop wires them. Control loop only.
+#pragma once
+
+#include <string>
+
+#include "agent/job/worker_group_events.h"
+
+namespace muster {
+
+class JobSeam {
+ public:
+  // A line on the console.
+  virtual void say(const std::string& text) = 0;
+  // To the worker group. Lost before there is one, and after its end.
+  virtual void post(const group::Event& event) = 0;
+  // To the node of that rank in this round; -1: to all others. It may be lost.
+  virtual void send(int to, std::string payload) = 0;
+  // This node's rank, in the newest round or as it was given; -1: unknown before the nodes meet.
+  virtual int node_rank() const = 0;
+  // The workers run, or will.
+  virtual bool is_running() const = 0;
+  virtual bool is_ending() const = 0;
+
+ protected:
+  ~JobSeam() = default;
+};
+
+}  // namespace muster

@@ -1,0 +1,59 @@
+// The time that the engine leaves the job (--notice-before), and the job's return to its queue
+// (--requeue). What is asked of which engine stands in the spec (launcher/engines/).
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "agent/job/job_seam.h"
+#include "agent/launch_spec.h"
+#include "agent/process/helper_process.h"
+
+namespace muster {
+
+class TimeLimit {
+ public:
+  // `is_short` is called with a signal once the notice is due.
+  TimeLimit(boost::asio::io_context& io, JobSeam& job, const LaunchSpec& spec,
+            WorkerProcesses& processes, std::function<void(int)> is_short);
+
+  // From the first round on, by one node: an engine is not to be asked by a thousand.
+  void watch();
+  void end_notice() { notice_.cancel(); }
+  void cancel();
+
+  // Why the job may be put back into its queue, where it starts anew with the state that it saved.
+  struct End {
+    bool is_warned = false;  // Of its end.
+    bool is_told = false;    // To end, by the engine.
+    bool is_good = false;    // It succeeded, or ended as it was told to.
+    bool succeeded = false;
+  };
+  // Calls `next` in any case. The last thing that the job does: the engine ends it at once.
+  void requeue(const End& end, std::function<void()> next);
+
+ private:
+  void ask(const EngineQuestion& question, std::string what,
+           std::function<void(const std::string&)> done);
+  void ask_time_left();
+  void on_time_left(const std::string& answer);
+  void wait_for_notice(Duration left, bool is_fresh);
+  void notice_in_time();
+  void on_requeued(const std::string& answer);
+
+  JobSeam& job_;
+  const LaunchSpec& spec_;
+  const std::function<void(int)> is_short_;
+  HelperProcess helper_;
+  boost::asio::steady_timer notice_;
+  std::optional<std::chrono::steady_clock::time_point> notice_at_;
+  bool is_watched_ = false;
+  bool said_unknown_ = false;
+};
+
+}  // namespace muster
