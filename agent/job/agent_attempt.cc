@@ -324,7 +324,7 @@ void AgentLoop::on_worker_exit(const WorkerExit& exit) {
   }
   record_->worker_exited(exit, std::move(evidence));
   if (!exit.status.success())
-    record_->worker_was_in(exit.local_rank, call_in_flight(exit.local_rank));
+    record_->worker_was_in(exit.local_rank, own_ranks_.call_in_flight(exit.local_rank));
   if (hang_watch_) hang_watch_->ended(exit.local_rank, exit.status.signed_code());
   if (trace_) {
     trace_->ended(round_.base_rank + exit.local_rank, exit.status.signed_code(),
@@ -359,7 +359,7 @@ void AgentLoop::on_group_empty() {
     empty_while_spawning_ = true;
     return;
   }
-  look_timer_.cancel();
+  own_ranks_.end_look();
   if (stop_began_) record_->stop_ended();
   drain();
   drive_->post(group::GroupEmpty{attempt_});
@@ -378,7 +378,7 @@ void AgentLoop::drain() {
   // Streams of workers that were never started would keep the drain from reaching end of file.
   streams_.clear();
   if (std::exchange(draining_, true)) return;
-  close_bundles();
+  bundles_.close();
   const bool keep = coordinated_ || !record_->all_succeeded();
   output_->drain(keep, [this, traces = traces_, folders = folders_](DrainReport report) {
     AttemptRemains remains;

@@ -66,7 +66,7 @@ void AgentLoop::open_control() {
         say(fmt::format("the calls of {}NCCL are not recorded: {}",
                         wanted.python ? "Python programs and of " : "", hooks.error().message));
       } else {
-        if (wanted.python) python_hook_ = *hooks;
+        if (wanted.python) own_ranks_.set_stack_folder(python_hook_ = *hooks);
         if (wanted.nccl) nccl_plugin_ = nccl_plugin_in(*hooks);
       }
       if (ending_) {
@@ -79,9 +79,11 @@ void AgentLoop::open_control() {
               [this](auto done) { give_status(std::move(done)); },
               [this](int signal, const auto& ranks) { return signal_ranks(signal, ranks); },
               [this](const LogsQuery& query, auto done) { give_logs(query, std::move(done)); },
-              [this](const auto& request, auto done) { give_records(request, std::move(done)); },
-              [this](const auto& request, auto done) { give_stacks(request, std::move(done)); },
-              [this](auto done) { dump(std::move(done)); }});
+              [this](const auto& request, auto done) {
+                answers_.records(request, std::move(done));
+              },
+              [this](const auto& request, auto done) { answers_.stacks(request, std::move(done)); },
+              [this](auto done) { bundles_.dump(std::move(done)); }});
     });
   });
 }

@@ -105,7 +105,7 @@ void AgentLoop::on(const group::StopRest&) {
 }
 
 void AgentLoop::on(const group::Kill&) {
-  look_timer_.cancel();
+  own_ranks_.end_look();
   begin_stop(SIGKILL);
   std::string whom;
   for (const ProcessEntry& process : processes_.descendants()) {
@@ -113,7 +113,8 @@ void AgentLoop::on(const group::Kill&) {
       whom += fmt::format("{}{} ({})", whom.empty() ? "" : ", ", process.pid, process.name);
   }
   // A user who wants it to end now does not want to read this.
-  const std::string left = killed_ ? std::string() : record_->grace_is_over(left_ranks());
+  const std::string left =
+      killed_ ? std::string() : record_->grace_is_over(own_ranks_.left_ranks());
   if (!left.empty()) say(left);
   record_->kill_sent(whom);
   processes_.kill();
@@ -147,7 +148,7 @@ void AgentLoop::on(const group::ReportStopping& effect) {
     }
     return;
   }
-  look_before_kill(effect);
+  own_ranks_.look_before_kill(effect, grace());
   if (effect.left >= grace()) {
     // The first line of the countdown. After a failure it is omitted: only a slow stop is reported.
     if (!asked || (engine_.is_told() && another_says_it())) return;
@@ -234,8 +235,8 @@ void AgentLoop::end(const group::JobOutcome& outcome) {
   if (ending_) return;
   ending_ = true;
   driver_.cancel();
-  close_bundles();
-  stack_reader_.cancel();
+  bundles_.close();
+  own_ranks_.cancel();
   engine_.cancel();
   time_limit_.cancel();
   pause_.cancel();

@@ -59,9 +59,7 @@ void AgentLoop::watch_for_hangs() {
     callbacks.found = [this](const hang::Effect& effect) { on_hang(effect); };
     callbacks.told = [this](std::string_view news) { on_hang_news(news); };
     callbacks.send = [this](int to, std::string payload) { send(to, std::move(payload)); };
-    callbacks.is_held = [this](int local_rank) {
-      return stack_reader_.holds(processes_.pid(local_rank));
-    };
+    callbacks.is_held = [this](int local_rank) { return own_ranks_.is_held(local_rank); };
     callbacks.settled = [this] { on_hangs_settled(); };
     callbacks.held_up = [this](const hang::Stragglers& stragglers) {
       if (!spec_.hang.off) tell_all(record_->stragglers(stragglers));
@@ -110,11 +108,11 @@ void AgentLoop::on_hang(const hang::Effect& effect) {
       effect);
   tell_all(news);
   if (const auto* const notice = std::get_if<hang::Notice>(&effect))
-    tell_stacks(notice->finding, /*quiet=*/true, [] {});
+    bundles_.tell(notice->finding, /*quiet=*/true, [] {});
   const auto* const verdict = std::get_if<hang::Verdict>(&effect);
   if (verdict == nullptr) return;
   const hang::Finding& finding = verdict->finding;
-  look_into(finding, news, [this, attempt = attempt_, finding] {
+  bundles_.look_into(finding, news, [this, attempt = attempt_, finding] {
     if (attempt == attempt_) fail_for_hang(finding);
   });
 }
@@ -171,29 +169,6 @@ void AgentLoop::on_hangs_settled() {
   if (undrained_) return;
   for (const auto& step : std::exchange(after_drain_, {}))
     step();
-}
-
-// "all_reduce #17 of group 'world' for 3.2 s": what a rank had called when it ended; empty:
-// nothing.
-std::string AgentLoop::call_in_flight(int local_rank) const {
-  const std::optional<CallLine> in_flight = pending_call(local_rank, /*synchronous=*/true);
-  if (!in_flight) return {};
-  return fmt::format("{} #{} of group '{}' for {}", in_flight->operation, in_flight->ordinal,
-                     hang_watch_ ? hang_watch_->name_of_group(in_flight->group) : in_flight->group,
-                     duration_text(std::chrono::duration_cast<Duration>(
-                         std::chrono::duration<double>(in_flight->called_ago_s))));
-}
-
-// The newest one.
-std::optional<CallLine> AgentLoop::pending_call(int local_rank, bool synchronous) const {
-  const Instant now = to_instant(std::chrono::steady_clock::now());
-  const RankRecords records =
-      records_of(read_ring(local_rank, kCallsForSummary), now, kCallsForSummary);
-  const auto found =
-      std::find_if(records.calls.rbegin(), records.calls.rend(), [&](const CallLine& call) {
-        return call.state == "pending" && (call.synchronous || !synchronous);
-      });
-  return found == records.calls.rend() ? std::nullopt : std::optional(*found);
 }
 
 }  // namespace muster

@@ -59,7 +59,6 @@ AgentLoop::AgentLoop(const AgentInput& input, const AgentContext& context)
       stuck_timer_(io_),
       leave_limit_(io_),
       files_limit_(io_),
-      look_timer_(io_),
       last_words_limit_(io_),
       processes_(io_, {[this](const WorkerExit& exit) { on_worker_exit(exit); },
                        [this] { on_group_empty(); },
@@ -73,12 +72,21 @@ AgentLoop::AgentLoop(const AgentInput& input, const AgentContext& context)
       time_limit_(io_, *this, spec_, processes_,
                   [this](int signal) { engine_.time_is_short(signal); }),
       site_names_(io_),
+      own_ranks_(io_, *this, processes_, rings_, site_names_,
+                 {[this](int rank) {
+                    if (hang_watch_) hang_watch_->was_held(rank);
+                  },
+                  [this](const std::string& group) {
+                    return hang_watch_ ? hang_watch_->name_of_group(group) : group;
+                  }}),
+      answers_(
+          io_, *this, own_ranks_,
+          {[this](auto done) { rendezvous_->nodes(std::move(done)); },
+           [this] {
+             return shown_variables(worker_environment(environment_, round_, worker_variables(0)));
+           }}),
+      bundles_(io_, *this, answers_),
       driver_(io_, processes_),
-      stack_reader_(io_, processes_,
-                    [this](int rank) {
-                      if (hang_watch_) hang_watch_->was_held(rank);
-                    }),
-      peers_drive_(io_, peers_, [this](const Peers::Effect& effect) { on_peers(effect); }),
       run_id_(spec_.rendezvous.id.empty() ? random_uuid() : spec_.rendezvous.id),
       task_(spec_.task),
       null_fd_(open("/dev/null", O_RDWR | O_CLOEXEC)),

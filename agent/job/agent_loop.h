@@ -13,10 +13,8 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -27,18 +25,17 @@
 #include "agent/control/control_server.h"
 #include "agent/control_channel.h"
 #include "agent/hang/hang_watch.h"
-#include "agent/hang/records_text.h"
 #include "agent/hang/rings.h"
 #include "agent/hang/site_names.h"
 #include "agent/hang/trace.h"
 #include "agent/job/agent.h"
+#include "agent/job/bundles.h"
 #include "agent/job/engine_part.h"
-#include "agent/job/hang_bundle.h"
+#include "agent/job/job_answers.h"
 #include "agent/job/job_recorder.h"
 #include "agent/job/job_seam.h"
-#include "agent/job/node_answers.h"
 #include "agent/job/node_setup.h"
-#include "agent/job/peers.h"
+#include "agent/job/own_ranks.h"
 #include "agent/job/time_limit.h"
 #include "agent/job/worker_group.h"
 #include "agent/output/output.h"
@@ -47,7 +44,6 @@
 #include "agent/process/master_port.h"
 #include "agent/process/worker_processes.h"
 #include "agent/report/evidence.h"
-#include "agent/stacks/stack_reader.h"
 #include "rendezvous/backends/rendezvous.h"
 #include "rendezvous/base/process_limit.h"
 #include "rendezvous/net/drive.h"
@@ -94,49 +90,6 @@ class AgentLoop final : private JobSeam {
   void give_logs(const LogsQuery& query, ControlHandlers::LogsDone done);
   Error no_such_rank_here() const;
 
-  // ---- the whole job's records and stacks (agent_peers.cc)
-  using AskedFor = std::function<control::Request(control::RankRanges)>;
-  using ReplyDone = std::function<void(control::Reply)>;
-  using AnswersDone = std::function<void(std::vector<NodeAnswer>)>;
-  Result<std::vector<int>> wanted_ranks(const control::RankRanges& ranges) const;
-  std::vector<int> local_ranks_of(const control::RankRanges& ranges) const;
-  void ask_job(const std::vector<int>& ranks, const AskedFor& request, Duration limit,
-               AnswersDone done);
-  using NodeLines = std::vector<membership::NodeLine>;
-  void find_nodes(std::function<void(const NodeLines&)> next);
-  void ask_others(std::vector<NodeAnswer> asked, const AskedFor& request, Duration limit,
-                  AnswersDone done);
-  void answer_here(const control::Request& request, ReplyDone done);
-  void on_peers(const Peers::Effect& effect);
-  void serve_peer(const Peers::Serve& serve);
-
-  // ---- musterctl records (agent_records.cc)
-  void give_records(const control::RecordsRequest& request, ControlHandlers::RecordsDone done);
-  void records_here(const control::RecordsRequest& request, ReplyDone done);
-  RankRing read_ring(int local_rank, size_t calls_max) const;
-
-  // ---- stacks (agent_stacks.cc)
-  void give_stacks(const control::StacksRequest& request, ControlHandlers::StacksDone done);
-  void stacks_here(const control::StacksRequest& request, ReplyDone done);
-  void read_stacks(const std::vector<int>& local_ranks, StackLook look, Duration patience,
-                   StackReader::Done done);
-  void look_before_kill(const group::ReportStopping& stop);
-  std::vector<LeftRank> left_ranks() const;
-  void tell_stacks(const hang::Finding& finding, bool quiet, std::function<void()> told);
-  void say_stacks(const hang::Finding& finding, bool quiet, const Result<control::Stacks>& read);
-
-  // ---- bundles: of verdicts, and for musterctl dump (agent_bundle.cc)
-  struct Bundle;
-  using BundleStacks = std::function<void(const Result<control::Stacks>&)>;
-  std::string log_folder() const;  // Empty: there is none.
-  void look_into(const hang::Finding& finding, const HangNews& said, std::function<void()> then);
-  void dump(ControlHandlers::DumpDone done);
-  void collect(Bundle bundle, const BundleStacks& on_stacks);
-  void add_to_bundle(uint64_t id, const std::function<void(HangBundle&)>& add);
-  void write_bundle(uint64_t id);
-  void on_bundle_written(uint64_t id, const std::optional<std::string>& failure);
-  void close_bundles();
-
   // ---- hangs (agent_hangs.cc)
   void watch_for_hangs();
   std::optional<Error> open_trace();
@@ -148,8 +101,6 @@ class AgentLoop final : private JobSeam {
   void fail_rank(const HangNews& order);
   void on_hang_news(std::string_view bytes);
   void on_hangs_settled();
-  std::string call_in_flight(int local_rank) const;
-  std::optional<CallLine> pending_call(int local_rank, bool synchronous) const;
 
   // ---- effects of the machine (agent_effects.cc)
   void perform(const group::Effect& effect);
@@ -242,6 +193,12 @@ class AgentLoop final : private JobSeam {
   int node_rank() const override;
   bool is_running() const override { return drive_ && !ending_; }
   bool is_ending() const override { return ending_; }
+  void on_disk(std::function<void()> work) override { output_->perform(std::move(work)); }
+  int attempt() const override { return attempt_; }
+  const RoundView& round() const override { return round_; }
+  std::string log_folder() const override {
+    return folders_.temporary ? std::string() : folders_.run_dir;
+  }
 
   void warn(const std::string& text);
   std::string lookup(std::string_view name) const;
@@ -258,25 +215,19 @@ class AgentLoop final : private JobSeam {
   boost::asio::steady_timer stuck_timer_;  // Polls for state D, if the user enabled it.
   boost::asio::steady_timer leave_limit_;
   boost::asio::steady_timer files_limit_;
-  boost::asio::steady_timer look_timer_;  // Shortly before SIGKILL.
   boost::asio::steady_timer last_words_limit_;
   WorkerProcesses processes_;
   Rings rings_;
   EnginePart engine_;  // Its witness is forked before there are threads.
   TimeLimit time_limit_;
   SiteNames site_names_;
-  std::unique_ptr<hang::Trace> trace_;                   // --trace
-  std::optional<hang::HangWatch> hang_watch_;            // Of a job that is watched.
-  std::function<void()> after_settled_;                  // The attempt is drained.
-  std::map<uint64_t, std::shared_ptr<Bundle>> bundles_;  // Until they are written.
-  uint64_t last_bundle_ = 0;
-  int hang_files_ = 0;
-  int dump_files_ = 0;
+  OwnRanks own_ranks_;
+  JobAnswers answers_;
+  Bundles bundles_;
+  std::unique_ptr<hang::Trace> trace_;         // --trace
+  std::optional<hang::HangWatch> hang_watch_;  // Of a job that is watched.
+  std::function<void()> after_settled_;        // The attempt is drained.
   HelperProcess driver_;
-  StackReader stack_reader_;
-  std::vector<RankStacks> last_look_;  // Before SIGKILL.
-  Peers peers_;
-  Drive<Peers, Peers::Tick> peers_drive_;  // Gets what arrives for it, and the end of each round.
   KernelLog kernel_log_;  // Marked as an attempt starts, then read on the output thread.
   std::unique_ptr<Output> output_;
   std::unique_ptr<JobRecorder> record_;
@@ -317,7 +268,6 @@ class AgentLoop final : private JobSeam {
   bool coordinated_ = false;  // See is_coordinated().
   std::unique_ptr<Rendezvous> rendezvous_;
   membership::Round job_round_;  // The newest one that formed.
-  NodeLines job_nodes_;          // Of that round, once they were needed.
   std::optional<group::RequestRound> wanted_round_;
   bool opening_round_ = false;  // A round has formed and its streams are being opened.
   bool round_dropped_ = false;  // That round was ended meanwhile.

@@ -164,8 +164,7 @@ void AgentLoop::on(const group::Succeeded&) {
 
 void AgentLoop::on_round(const membership::Round& round) {
   if (!wanted_round_ || group_->finished()) return;
-  peers_drive_.post(Peers::RoundEnded{});
-  job_nodes_.clear();
+  answers_.begin(round);
   job_round_ = round;
   engine_.seat(round.node_rank, round.nodes);
   time_limit_.watch();
@@ -321,7 +320,7 @@ void AgentLoop::on_datagram(const membership::Delivered& datagram) {
   if (datagram.epoch != job_round_.epoch || datagram.payload.empty()) return;
   const auto kind = static_cast<Letter>(datagram.payload.front());
   if (kind == Letter::question || kind == Letter::answer)
-    return peers_drive_.post(Peers::Arrived{datagram.from, datagram.payload});
+    return answers_.on_letter(datagram.from, datagram.payload);
   if (kind == Letter::warning) return engine_.on_letter(datagram.from, datagram.payload.substr(1));
   if (hang_watch_)
     hang_watch_->hear(datagram.from, datagram.payload, datagram.at, datagram.at_error);

@@ -2,9 +2,11 @@
 // its own state, timers and cancel(), and AgentLoop wires them. Control loop only.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "agent/job/worker_group_events.h"
+#include "agent/process/worker_environment.h"
 
 namespace muster {
 
@@ -16,6 +18,13 @@ class JobSeam {
   virtual void post(const group::Event& event) = 0;
   // To the node of that rank in this round; -1: to all others. It may be lost.
   virtual void send(int to, std::string payload) = 0;
+  // Work that may wait for a disk, on the output thread.
+  virtual void on_disk(std::function<void()> work) = 0;
+  // The newest attempt on this node, -1: none yet, and its place in the job.
+  virtual int attempt() const = 0;
+  virtual const RoundView& round() const = 0;
+  // Of this job's files; empty: there is none.
+  virtual std::string log_folder() const = 0;
   // This node's rank, in the newest round or as it was given; -1: unknown before the nodes meet.
   virtual int node_rank() const = 0;
   // The workers run, or will.

@@ -8,10 +8,12 @@
 #include <fmt/format.h>
 
 #include "agent/report/text.h"
+#include "rendezvous/base/text.h"
 
 namespace muster {
 namespace {
 
+constexpr size_t kCallsMax = 32'768;  // In one answer.
 constexpr const char* kUnknownNode = "the job's host has not said which node has them; try again";
 
 bool runs(const membership::NodeLine& node, int rank) {
@@ -65,6 +67,14 @@ Result<control::OfRanks<Rank>> joined_answers(const std::vector<NodeAnswer>& ans
 }
 
 }  // namespace
+
+std::optional<Error> too_many_calls(size_t ranks, int lines) {
+  if (ranks * static_cast<size_t>(lines) <= kCallsMax) return std::nullopt;
+  return Error{ExitCode::environment,
+               fmt::format("{} with {} each are too many for one answer, which holds {}; ask for "
+                           "fewer",
+                           counted(ranks, "rank"), counted(lines, "call"), kCallsMax)};
+}
 
 std::vector<int> selected_ranks(const control::RankRanges& ranges, int world_size) {
   std::vector<int> ranks;

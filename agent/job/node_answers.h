@@ -21,6 +21,9 @@ std::string strangers_text(const control::RankRanges& ranges, int world_size);
 // "node-b (ranks 4-7)".
 std::string node_with_ranks(std::string_view node, int first_rank, int workers);
 
+// An answer with more would hold up the agent's loop for longer than 0.4 s.
+std::optional<Error> too_many_calls(size_t ranks, int lines);
+
 struct NodeAnswer {
   int node_rank = -1;      // -1: nobody knows the node.
   std::string node;        // "node-b (ranks 4-7)"; empty: there is no other.

@@ -1,0 +1,68 @@
+// The records and stacks of all ranks of the job, and the variables of its nodes: this node's own,
+// and what other nodes answer. A question from another node is answered for this node alone.
+// Control loop only.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+
+#include "agent/control/control_protocol.h"
+#include "agent/job/job_seam.h"
+#include "agent/job/node_answers.h"
+#include "agent/job/own_ranks.h"
+#include "agent/job/peers.h"
+#include "rendezvous/membership/agent_protocol.h"
+#include "rendezvous/net/drive.h"
+
+namespace muster {
+
+class JobAnswers {
+ public:
+  using NodeLines = std::vector<membership::NodeLine>;
+  using AskedFor = std::function<control::Request(control::RankRanges)>;
+  using AnswersDone = std::function<void(std::vector<NodeAnswer>)>;
+  using RecordsDone = std::function<void(Result<control::Records>)>;
+  using StacksDone = std::function<void(Result<control::Stacks>)>;
+  struct Callbacks {
+    std::function<void(std::function<void(NodeLines)>)> find_nodes;  // Of the job, by its host.
+    std::function<control::Reply()> variables;                       // Of this node's workers.
+  };
+
+  JobAnswers(boost::asio::io_context& io, JobSeam& job, OwnRanks& own, Callbacks callbacks);
+
+  // Another round has formed.
+  void begin(const membership::Round& round);
+  // A question or an answer of another node.
+  void on_letter(int from, const std::string& payload);
+
+  void records(const control::RecordsRequest& request, RecordsDone done);
+  void stacks(const control::StacksRequest& request, StacksDone done);
+  // The ranks of the job that are meant. Fails before the first attempt.
+  Result<std::vector<int>> wanted(const control::RankRanges& ranges) const;
+  // Asks the nodes of these ranks, which are sorted, for `limit` at most.
+  void ask(const std::vector<int>& ranks, const AskedFor& request, Duration limit,
+           AnswersDone done);
+
+ private:
+  using ReplyDone = OwnRanks::ReplyDone;
+
+  void find_nodes(std::function<void(const NodeLines&)> next);
+  void ask_others(std::vector<NodeAnswer> asked, const AskedFor& request, Duration limit,
+                  AnswersDone done);
+  void answer_here(const control::Request& request, ReplyDone done);
+  void perform(const Peers::Effect& effect);
+  void serve(const Peers::Serve& serve);
+
+  JobSeam& job_;
+  OwnRanks& own_;
+  const Callbacks callbacks_;
+  Peers peers_;
+  Drive<Peers, Peers::Tick> drive_;  // Gets what arrives for it, and the end of each round.
+  membership::Round round_;
+  NodeLines nodes_;  // Of that round, once they were needed.
+};
+
+}  // namespace muster

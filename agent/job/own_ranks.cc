@@ -1,0 +1,186 @@
+#include "agent/job/own_ranks.h"
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "agent/hang/life.h"
+#include "agent/hang/stacks.h"
+#include "agent/job/node_answers.h"
+#include "agent/process/process_tree.h"
+#include "agent/report/text.h"
+#include "rendezvous/base/stack_signal.h"
+#include "rendezvous/net/call_after.h"
+
+namespace muster {
+namespace {
+
+constexpr auto kLookBeforeKill = std::chrono::seconds(2);
+
+// Whether a live process writes the ring that has no business with it. What one that has ended left
+// there is believed: its last calls are what is asked for.
+bool is_written_by_another(const RecordedState& state, pid_t worker) {
+  const std::optional<ProcessEntry> owner = look_at_entry(state.owner);
+  return owner && owner->start_ticks == state.owner_started && !is_over(*owner) &&
+         !is_at_or_below(state.owner, worker);
+}
+
+}  // namespace
+
+OwnRanks::OwnRanks(boost::asio::io_context& io, const JobSeam& job, WorkerProcesses& processes,
+                   Rings& rings, SiteNames& site_names, Callbacks callbacks)
+    : job_(job),
+      processes_(processes),
+      rings_(rings),
+      site_names_(site_names),
+      callbacks_(std::move(callbacks)),
+      stack_reader_(io, processes, callbacks_.was_held),
+      look_timer_(io) {}
+
+void OwnRanks::records(const control::RecordsRequest& request, ReplyDone done) {
+  if (!rings_.wanted()) {
+    return done(Error{ExitCode::environment,
+                      "calls are not recorded: the job was started with --no-recorder"});
+  }
+  const auto lines = static_cast<size_t>(request.lines);
+  const std::vector<int> local_ranks = local_ranks_of(request.ranks);
+  if (const auto error = too_many_calls(local_ranks.size(), request.lines)) return done(*error);
+  std::vector<RankRing> rings;
+  for (const int local_rank : local_ranks)
+    rings.push_back(read_ring(local_rank, std::max(lines, kCallsForSummary)));
+  const Instant now = to_instant(std::chrono::steady_clock::now());
+  site_names_.name(std::move(rings),
+                   [now, lines, done = std::move(done)](const std::vector<RankRing>& named) {
+                     control::Records records;
+                     for (const RankRing& ring : named)
+                       records.ranks.push_back(records_of(ring, now, lines));
+                     done(std::move(records));
+                   });
+}
+
+void OwnRanks::stacks(const control::StacksRequest& request, ReplyDone done) {
+  std::vector<int> local_ranks = local_ranks_of(request.ranks);
+  std::set<int> in_calls;
+  for (const int local_rank : local_ranks) {
+    if (pending_call(local_rank, /*synchronous=*/false))
+      in_calls.insert(job_.round().base_rank + local_rank);
+  }
+  // First those that are in no call: others may wait for them.
+  std::ranges::sort(local_ranks, {}, [&](int local_rank) {
+    return std::pair(in_calls.contains(job_.round().base_rank + local_rank), local_rank);
+  });
+  read_stacks(local_ranks, request.quiet ? StackLook::quiet : StackLook::thorough,
+              StackReader::kPatience,
+              [in_calls, main_threads = request.main_threads,
+               done = std::move(done)](std::vector<RankStacks> read) {
+                for (RankStacks& stacks : read) {
+                  stacks.in_call = in_calls.contains(stacks.rank);
+                  if (main_threads && stacks.threads.size() > 1) stacks.threads.resize(1);
+                }
+                done(control::Stacks{std::move(read), {}});
+              });
+}
+
+std::vector<int> OwnRanks::local_ranks_of(const control::RankRanges& ranges) const {
+  std::vector<int> local_ranks;
+  for (int local_rank = 0; local_rank < job_.round().local_world_size; ++local_rank) {
+    if (control::selects(ranges, job_.round().base_rank + local_rank))
+      local_ranks.push_back(local_rank);
+  }
+  return local_ranks;
+}
+
+RankRing OwnRanks::read_ring(int local_rank, size_t calls_max) const {
+  RankRing ring;
+  ring.rank = job_.round().base_rank + local_rank;
+  ring.pid = processes_.pid(local_rank);
+  const RingReader* const reader = rings_.reader(local_rank);
+  if (reader == nullptr) {
+    ring.why_none = "it has no ring to record its calls in; see the job's first lines";
+    return ring;
+  }
+  ring.state = reader->state();
+  if (ring.state && is_written_by_another(*ring.state, ring.pid)) {
+    ring.state.reset();
+    ring.why_none = "its ring is written by a process that is not the worker's";
+  }
+  if (ring.state) ring.calls = reader->calls(calls_max);
+  return ring;
+}
+
+// "all_reduce #17 of group 'world' for 3.2 s": what a rank had called when it ended; empty:
+// nothing.
+std::string OwnRanks::call_in_flight(int local_rank) const {
+  const std::optional<CallLine> in_flight = pending_call(local_rank, /*synchronous=*/true);
+  if (!in_flight) return {};
+  return fmt::format("{} #{} of group '{}' for {}", in_flight->operation, in_flight->ordinal,
+                     callbacks_.name_of_group(in_flight->group),
+                     duration_text(std::chrono::duration_cast<Duration>(
+                         std::chrono::duration<double>(in_flight->called_ago_s))));
+}
+
+// The newest one.
+std::optional<CallLine> OwnRanks::pending_call(int local_rank, bool synchronous) const {
+  const Instant now = to_instant(std::chrono::steady_clock::now());
+  const RankRecords records =
+      records_of(read_ring(local_rank, kCallsForSummary), now, kCallsForSummary);
+  const auto found =
+      std::find_if(records.calls.rbegin(), records.calls.rend(), [&](const CallLine& call) {
+        return call.state == "pending" && (call.synchronous || !synchronous);
+      });
+  return found == records.calls.rend() ? std::nullopt : std::optional(*found);
+}
+
+// Of the process that records, or that it waits for; of a worker that records nothing, of the one
+// that seems to do its work.
+void OwnRanks::read_stacks(const std::vector<int>& local_ranks, StackLook look, Duration patience,
+                           StackReader::Done done) {
+  std::vector<StackTarget> targets;
+  for (const int local_rank : local_ranks) {
+    const RankRing ring = read_ring(local_rank, 0);
+    const hang::LifeLook life = hang::look_at(ring.pid, ring.state ? ring.state->owner : 0);
+    const bool is_gone = life.presence == hang::LifeLook::Presence::gone;
+    const pid_t process = is_gone ? 0 : (life.process > 0 ? life.process : ring.pid);
+    const std::string file =
+        stack_folder_.empty() ? "" : fmt::format("{}/{}-{}", stack_folder_, kStackFile, process);
+    targets.push_back({.rank = ring.rank, .pid = ring.pid, .process = process, .file = file});
+  }
+  stack_reader_.read(targets, look, patience, std::move(done));
+}
+
+// Early enough that SIGKILL comes when promised, however long the look takes.
+void OwnRanks::look_before_kill(const group::ReportStopping& stop, Duration grace) {
+  const Duration lead = std::min<Duration>(kLookBeforeKill, grace / 2);
+  if (stop.live.empty() || stop.left <= lead) return;
+  call_after(look_timer_, stop.left - lead,
+             [this, lead, attempt = job_.attempt(), live = stop.live] {
+               read_stacks(live, StackLook::brief, lead * 3 / 4, [this, attempt](auto read) {
+                 if (attempt == job_.attempt()) last_look_ = std::move(read);
+               });
+             });
+}
+
+// Those that have not ended, and where they are.
+std::vector<LeftRank> OwnRanks::left_ranks() const {
+  std::vector<LeftRank> left;
+  const std::vector<AtStop> now = processes_.look();
+  for (int i = 0; i < job_.round().local_world_size; ++i) {
+    if (now[static_cast<size_t>(i)] >= AtStop::exiting) continue;
+    LeftRank& rank = left.emplace_back();
+    rank.rank = job_.round().base_rank + i;
+    const auto seen = std::ranges::find(last_look_, processes_.pid(i), &RankStacks::pid);
+    rank.missing =
+        seen == last_look_.end() ? "its stacks could not be read in time" : seen->missing;
+    if (seen != last_look_.end() && !seen->threads.empty()) rank.where = main_line(*seen);
+    const std::optional<CallLine> call = pending_call(i, /*synchronous=*/true);
+    if (!call) continue;
+    rank.call = fmt::format("{} #{}", call->operation, call->ordinal);
+    rank.group = callbacks_.name_of_group(call->group);
+  }
+  return left;
+}
+
+}  // namespace muster

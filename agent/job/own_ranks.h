@@ -1,0 +1,73 @@
+// What can be read of this node's ranks: what they have recorded, and where they are. Control loop
+// only.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "agent/control/control_protocol.h"
+#include "agent/hang/records_text.h"
+#include "agent/hang/rings.h"
+#include "agent/hang/site_names.h"
+#include "agent/job/job_recorder.h"
+#include "agent/job/job_seam.h"
+#include "agent/process/worker_processes.h"
+#include "agent/stacks/stack_reader.h"
+
+namespace muster {
+
+class OwnRanks {
+ public:
+  using ReplyDone = std::function<void(control::Reply)>;
+  struct Callbacks {
+    std::function<void(int)> was_held;  // A rank, while its stacks were read.
+    std::function<std::string(const std::string&)> name_of_group;  // Of its key.
+  };
+
+  OwnRanks(boost::asio::io_context& io, const JobSeam& job, WorkerProcesses& processes,
+           Rings& rings, SiteNames& site_names, Callbacks callbacks);
+
+  // The folder where Python programs write their stacks when they are asked.
+  void set_stack_folder(std::string folder) { stack_folder_ = std::move(folder); }
+  void cancel() { stack_reader_.cancel(); }
+
+  // Answers for ranks of this node. REQUIRES: an attempt has begun.
+  void records(const control::RecordsRequest& request, ReplyDone done);
+  void stacks(const control::StacksRequest& request, ReplyDone done);
+
+  // "all_reduce #17 of group 'world' for 3.2 s": what a rank had called when it ended; empty:
+  // nothing.
+  std::string call_in_flight(int local_rank) const;
+  // Whether its process is held while its stacks are read.
+  bool is_held(int local_rank) const { return stack_reader_.holds(processes_.pid(local_rank)); }
+
+  // Looks where the ranks are, early enough that SIGKILL comes when promised.
+  void look_before_kill(const group::ReportStopping& stop, Duration grace);
+  void end_look() { look_timer_.cancel(); }
+  // Those that have not ended, and where they were then.
+  std::vector<LeftRank> left_ranks() const;
+
+ private:
+  std::vector<int> local_ranks_of(const control::RankRanges& ranges) const;
+  RankRing read_ring(int local_rank, size_t calls_max) const;
+  std::optional<CallLine> pending_call(int local_rank, bool synchronous) const;
+  void read_stacks(const std::vector<int>& local_ranks, StackLook look, Duration patience,
+                   StackReader::Done done);
+
+  const JobSeam& job_;
+  WorkerProcesses& processes_;
+  Rings& rings_;
+  SiteNames& site_names_;
+  const Callbacks callbacks_;
+  StackReader stack_reader_;
+  std::string stack_folder_;
+  boost::asio::steady_timer look_timer_;
+  std::vector<RankStacks> last_look_;  // Before SIGKILL.
+};
+
+}  // namespace muster
