@@ -138,7 +138,7 @@ void AgentLoop::open_file_timer(const group::RequestRound& request) {
 }
 
 void AgentLoop::open_round(const group::RequestRound& request) {
-  record_->round_formed(round_view(request.restart_count));
+  record_.round_formed(round_view(request.restart_count));
   if (group_->finished()) return;
   attempt_ = request.attempt;
   // torch's own switch: the workers create the store themselves. Each attempt gets its own port, so
@@ -148,12 +148,11 @@ void AgentLoop::open_round(const group::RequestRound& request) {
     if (!port) return drive_->post(group::RoundFailed{attempt_, port.error()});
     master_port_ = std::move(*port);
   }
-  never_again_ = false;
   round_ = round_view(coordinated_ ? job_round_.restarts : request.restart_count);
   processes_.begin_attempt(setup_.workers);
-  if (hang_watch_) hang_watch_->end();
+  hang_part_.end();
   rings_.begin_attempt(setup_.workers);
-  watch_for_hangs();
+  hang_part_.begin(job_round_.epoch);
   stop_began_ = false;
   stuck_polls_.assign(static_cast<size_t>(setup_.workers), 0);
   AttemptPlan plan;
@@ -204,7 +203,7 @@ void AgentLoop::on_streams(int attempt, Result<std::vector<WorkerStreams>> strea
   process_limits_.snapshot();
   kernel_log_.mark();
   const Duration took = std::chrono::steady_clock::now() - round_requested_;
-  record_->round_ready(attempt, round_, took, traces_);
+  record_.round_ready(attempt, round_, took, traces_);
   drive_->post(group::RoundReady{attempt, round_.restart_count});
 }
 
@@ -298,15 +297,9 @@ void AgentLoop::spawn_worker(int attempt, int local_rank) {
   streams.out.reset();
   streams.err.reset();
   if (pid) {
-    record_->worker_started(local_rank, *pid);
-    if (hang_watch_) {
-      hang_watch_->started(local_rank, *pid,
-                           setup_.placement.workers[static_cast<size_t>(local_rank)].device);
-    }
-    if (trace_) {
-      const int rank = round_.base_rank + local_rank;
-      trace_->started(rank, *pid, described_rank(rank, record_->place_of(rank)));
-    }
+    record_.worker_started(local_rank, *pid);
+    hang_part_.started(local_rank, *pid,
+                       setup_.placement.workers[static_cast<size_t>(local_rank)].device);
     drive_->post(group::Spawned{attempt, local_rank, *pid});
   } else {
     report_failure(pid.error(), local_rank);
@@ -322,14 +315,10 @@ void AgentLoop::on_worker_exit(const WorkerExit& exit) {
     evidence.limits = exit.limits;
     evidence.process_limit = process_limits_.met(exit.limits.processes);
   }
-  record_->worker_exited(exit, std::move(evidence));
+  record_.worker_exited(exit, std::move(evidence));
   if (!exit.status.success())
-    record_->worker_was_in(exit.local_rank, own_ranks_.call_in_flight(exit.local_rank));
-  if (hang_watch_) hang_watch_->ended(exit.local_rank, exit.status.signed_code());
-  if (trace_) {
-    trace_->ended(round_.base_rank + exit.local_rank, exit.status.signed_code(),
-                  rings_.reader(exit.local_rank));
-  }
+    record_.worker_was_in(exit.local_rank, own_ranks_.call_in_flight(exit.local_rank));
+  hang_part_.ended(exit.local_rank, exit.status.signed_code());
   if (!exit.status.success()) gather(exit);
   if (file_timer_) file_timer_->forget(exit.pid);
   drive_->post(group::Exited{attempt_, exit.local_rank, exit.status});
@@ -347,7 +336,7 @@ void AgentLoop::gather(const WorkerExit& exit) {
   request.kernel_log = &kernel_log_;
   output_->perform([this, request] {
     boost::asio::post(io_, [this, pid = request.pid, evidence = gather_evidence(request)] {
-      record_->add_evidence(pid, evidence);
+      record_.add_evidence(pid, evidence);
     });
   });
 }
@@ -360,7 +349,7 @@ void AgentLoop::on_group_empty() {
     return;
   }
   own_ranks_.end_look();
-  if (stop_began_) record_->stop_ended();
+  if (stop_began_) record_.stop_ended();
   drain();
   drive_->post(group::GroupEmpty{attempt_});
 }
@@ -368,7 +357,7 @@ void AgentLoop::on_group_empty() {
 // Printed at once, so that a user who watches a slow stop knows the reason.
 void AgentLoop::on_refused(const ProcessEntry& process) {
   const std::string text = refusal_text(process);
-  record_->note(JobEventKind::note, text);
+  record_.note(JobEventKind::note, text);
   say(text);
 }
 
@@ -379,7 +368,7 @@ void AgentLoop::drain() {
   streams_.clear();
   if (std::exchange(draining_, true)) return;
   bundles_.close();
-  const bool keep = coordinated_ || !record_->all_succeeded();
+  const bool keep = coordinated_ || !record_.all_succeeded();
   output_->drain(keep, [this, traces = traces_, folders = folders_](DrainReport report) {
     AttemptRemains remains;
     for (size_t i = 0; i < report.workers.size(); ++i) {
@@ -396,30 +385,38 @@ void AgentLoop::drain() {
 
 // What explains the first failure may be on its way from other nodes.
 void AgentLoop::on_drained(const AttemptRemains& remains) {
-  if (hang_watch_ && hang_watch_->is_settling()) {
+  if (hang_part_.is_settling()) {
     after_settled_ = [this, remains] { on_drained(remains); };
     return;
   }
   if (!std::exchange(undrained_, false)) return;
   draining_ = false;
-  record_->attempt_drained(remains);
+  record_.attempt_drained(remains);
   keep_evidence();
   const auto next = std::exchange(after_drain_, {});
   for (const auto& step : next)
     step();
 }
 
+// The first failure of the attempt is explained, as far as it can be.
+void AgentLoop::on_hangs_settled() {
+  if (const auto drained = std::exchange(after_settled_, nullptr)) return drained();
+  if (undrained_) return;
+  for (const auto& step : std::exchange(after_drain_, {}))
+    step();
+}
+
 // The judge's input, for users who want to know why it decided as it did.
 void AgentLoop::keep_evidence() {
-  if (!stop_began_ || !record_->has_evidence()) return;
+  if (!stop_began_ || !record_.has_evidence()) return;
   const Instant now = to_instant(std::chrono::steady_clock::now());
   output_->write_file(fmt::format("evidence_{}.json", attempt_),
-                      evidence_file(record_->evidence(), now));
+                      evidence_file(record_.evidence(), now));
 }
 
 // And the first failure of the attempt is explained.
 void AgentLoop::when_drained(std::function<void()> next) {
-  if (!undrained_ && !(hang_watch_ && hang_watch_->is_settling())) return next();
+  if (!undrained_ && !hang_part_.is_settling()) return next();
   after_drain_.push_back(std::move(next));
 }
 
@@ -431,7 +428,7 @@ void AgentLoop::on_timer_expired(const FileTimer& timer) {
     say(fmt::format(
         "timer '{}' of process {} has expired: {}", timer.scope, timer.pid,
         timer.signal > 0 ? "sending " + signal_name(timer.signal) : "nothing was asked for"));
-    record_->timer_expired(timer.pid, local_rank_of(timer.pid), timer.signal, timer.scope);
+    record_.timer_expired(timer.pid, local_rank_of(timer.pid), timer.signal, timer.scope);
     if (timer.signal > 0) signal_process(process, timer.signal);
     return;
   }
@@ -460,7 +457,6 @@ void AgentLoop::watch_uninterruptible() {
             stuck_polls_[rank] * std::chrono::duration<double>(kStuckPoll).count();
         if (stuck_s < limit_s) continue;
         stuck_polls_[rank] = 0;
-        never_again_ = true;
         drive_->post(group::FailWorker{
             attempt_, static_cast<int>(rank),
             fmt::format("in uninterruptible sleep for {:.1f} s", stuck_s), false});

@@ -103,8 +103,7 @@ control::JobStatus AgentLoop::job_status() {
   const Instant now = to_instant(std::chrono::steady_clock::now());
   status.phase = group_ ? group_->status(now) : "looking at this machine";
   if (coordinated_ && rendezvous_) status.phase += "; " + rendezvous_->status();
-  if (const std::string waits = hang_watch_ ? hang_watch_->status() : ""; !waits.empty())
-    status.phase += "; " + waits;
+  if (const std::string waits = hang_part_.status(); !waits.empty()) status.phase += "; " + waits;
   status.epoch = static_cast<int64_t>(job_round_.epoch);
   status.world_size = round_.world_size;
   status.restarts_used = round_.restart_count;
@@ -143,7 +142,7 @@ Result<void> AgentLoop::signal_ranks(int signal, const control::RankRanges& rank
     any = processes_.forward_to(local_rank, signal) || any;
   }
   if (any) {
-    record_->note(JobEventKind::signal_forwarded, {}, signal);
+    record_.note(JobEventKind::signal_forwarded, {}, signal);
     return {};
   }
   return tl::unexpected(no_such_rank_here());

@@ -88,10 +88,9 @@ void AgentLoop::on(const group::Spawn& effect) {
 void AgentLoop::on(const group::WorkerFailed& effect) {
   failed_ = effect;
   const group::FirstFailure& first = effect.first;
-  if (!first.why.empty()) record_->declared_failed(first.local_rank, first.why);
+  if (!first.why.empty()) record_.declared_failed(first.local_rank, first.why);
   report_failure(first.local_rank, first.status ? std::max(1, first.status->code()) : 1,
-                 first.status ? describe(*first.status) : first.why,
-                 std::exchange(never_again_, false));
+                 first.status ? describe(*first.status) : first.why, first.is_final);
 }
 
 // Record the stop before its first signal: what the workers do after it may be its effect.
@@ -113,19 +112,18 @@ void AgentLoop::on(const group::Kill&) {
       whom += fmt::format("{}{} ({})", whom.empty() ? "" : ", ", process.pid, process.name);
   }
   // A user who wants it to end now does not want to read this.
-  const std::string left =
-      killed_ ? std::string() : record_->grace_is_over(own_ranks_.left_ranks());
+  const std::string left = killed_ ? std::string() : record_.grace_is_over(own_ranks_.left_ranks());
   if (!left.empty()) say(left);
-  record_->kill_sent(whom);
+  record_.kill_sent(whom);
   processes_.kill();
 }
 
 void AgentLoop::begin_stop(int signal) {
   if (std::exchange(stop_began_, true)) return;
-  if (hang_watch_) hang_watch_->end();
+  hang_part_.stop();
   output_->read_to_the_end();
   output_->mark_stop();
-  record_->stop_begins(
+  record_.stop_begins(
       signal, grace(), processes_.look(),
       engine_.workers_are_told() ? Duration(EngineSignals::kElsewhere) : Duration{0});
 }
@@ -176,18 +174,18 @@ void AgentLoop::on(const group::ReportLeftovers& effect) {
       fmt::format("all ranks have succeeded, but left processes running: {}; waiting up to {}, "
                   "then stopping them",
                   names, duration_text(effect.left)));
-  record_->note(JobEventKind::leftovers, names);
+  record_.note(JobEventKind::leftovers, names);
 }
 
 void AgentLoop::on(const group::SuspendWorkers&) {
-  if (hang_watch_) hang_watch_->suspended();
+  hang_part_.suspended();
   processes_.suspend();
 }
 
 void AgentLoop::on(const group::ResumeWorkers&) {
-  record_->note(JobEventKind::resumed);
+  record_.note(JobEventKind::resumed);
   processes_.resume();
-  if (hang_watch_) hang_watch_->resumed();
+  hang_part_.resumed();
 }
 
 void AgentLoop::on(const group::ForwardSignal& effect) {
@@ -199,14 +197,14 @@ void AgentLoop::on(const group::BackOff& effect) {
 }
 
 void AgentLoop::on(const group::Note& effect) {
-  record_->note(JobEventKind::note, effect.text);
+  record_.note(JobEventKind::note, effect.text);
 }
 
 // Printed once the attempt's output is complete, so that the line follows the output it is about.
 void AgentLoop::say_restart(Duration delay) {
   if (!failed_) return;
   const int left = std::exchange(failed_, std::nullopt)->restarts_left;
-  const std::string line = record_->restart_line(left, delay);
+  const std::string line = record_.restart_line(left, delay);
   if (!line.empty()) say(line);
 }
 
@@ -248,8 +246,8 @@ void AgentLoop::end(const group::JobOutcome& outcome) {
     output_->perform([path = file_timer_->path()] { unlink(path.c_str()); });
   }
   if (coordinated_) report_evidence(job_round_.epoch);
-  if (trace_) output_->perform([trace = std::shared_ptr<hang::Trace>(std::move(trace_))] {});
-  JobReport report = record_->finish(outcome);
+  if (std::shared_ptr<hang::Trace> trace = hang_part_.take_trace()) output_->perform([trace] {});
+  JobReport report = record_.finish(outcome);
   if (job_end_) apply_end(report, *job_end_);
   if (report.end == JobEnd::unkillable) {
     for (const ProcessEntry& process : processes_.descendants()) {
@@ -261,7 +259,7 @@ void AgentLoop::end(const group::JobOutcome& outcome) {
   exit_code_ = exit_code_of(report, spec_.exit_code);
   succeeded_ = report.end == JobEnd::success;
   ended_well_ = succeeded_ || (report.end == JobEnd::stopped && report.killed_ranks.empty());
-  record_->write_final_events(report, exit_code_);
+  record_.write_final_events(report, exit_code_);
   output_->write_file("result.json", result_json(report, spec_.exit_code));
   const bool said = another_says_the_end(report);
   last_screen_ = said ? std::string() : render_end(report, terminal_options());

@@ -60,6 +60,8 @@ AgentLoop::AgentLoop(const AgentInput& input, const AgentContext& context)
       leave_limit_(io_),
       files_limit_(io_),
       last_words_limit_(io_),
+      run_id_(spec_.rendezvous.id.empty() ? random_uuid() : spec_.rendezvous.id),
+      record_(begun_report(), recorder_options()),
       processes_(io_, {[this](const WorkerExit& exit) { on_worker_exit(exit); },
                        [this] { on_group_empty(); },
                        [this](const signalfd_siginfo& info) { engine_.on_own_signal(info); },
@@ -73,12 +75,8 @@ AgentLoop::AgentLoop(const AgentInput& input, const AgentContext& context)
                   [this](int signal) { engine_.time_is_short(signal); }),
       site_names_(io_),
       own_ranks_(io_, *this, processes_, rings_, site_names_,
-                 {[this](int rank) {
-                    if (hang_watch_) hang_watch_->was_held(rank);
-                  },
-                  [this](const std::string& group) {
-                    return hang_watch_ ? hang_watch_->name_of_group(group) : group;
-                  }}),
+                 {[this](int rank) { hang_part_.was_held(rank); },
+                  [this](const std::string& group) { return hang_part_.name_of_group(group); }}),
       answers_(
           io_, *this, own_ranks_,
           {[this](auto done) { rendezvous_->nodes(std::move(done)); },
@@ -86,8 +84,9 @@ AgentLoop::AgentLoop(const AgentInput& input, const AgentContext& context)
              return shown_variables(worker_environment(environment_, round_, worker_variables(0)));
            }}),
       bundles_(io_, *this, answers_),
+      hang_part_(io_, *this, spec_, rings_, site_names_, record_, own_ranks_, bundles_,
+                 [this] { on_hangs_settled(); }),
       driver_(io_, processes_),
-      run_id_(spec_.rendezvous.id.empty() ? random_uuid() : spec_.rendezvous.id),
       task_(spec_.task),
       null_fd_(open("/dev/null", O_RDWR | O_CLOEXEC)),
       coordinated_(is_coordinated(spec_.rendezvous)),
@@ -143,7 +142,7 @@ bool AgentLoop::start() {
   if (spec_.task) options.first_local_rank = spec_.task->local_rank;
   options.temp_dir = temp_dir_;
   Result<std::unique_ptr<Output>> output = Output::start(std::move(options));
-  const std::optional<Error> error = output ? open_trace() : output.error();
+  const std::optional<Error> error = output ? hang_part_.open_trace() : output.error();
   if (error) {
     const std::string line = "muster: " + error->message + "\n";
     std::fwrite(line.data(), 1, line.size(), stderr);
@@ -151,7 +150,6 @@ bool AgentLoop::start() {
     return false;
   }
   output_ = std::move(*output);
-  open_record();
   for (const std::string& warning : warnings_)
     warn(warning);
   if (!lookup(env::kHealthCheckPort).empty())
@@ -164,13 +162,17 @@ bool AgentLoop::start() {
   return true;
 }
 
-void AgentLoop::open_record() {
+JobReport AgentLoop::begun_report() const {
   JobReport job;
   job.run_id = run_id_;
   job.program = program_.name;
   job.host = own_hostname();
   job.role = spec_.role;
   job.max_restarts = spec_.max_restarts;
+  return job;
+}
+
+JobRecorder::Options AgentLoop::recorder_options() {
   JobRecorder::Options options;
   options.binary = program_.executable;
   options.rdzv_backend = spec_.rendezvous.backend;
@@ -179,7 +181,7 @@ void AgentLoop::open_record() {
   options.append_event = [this](std::string line) {
     output_->append("events.jsonl", std::move(line));
   };
-  record_ = std::make_unique<JobRecorder>(std::move(job), std::move(options));
+  return options;
 }
 
 void AgentLoop::on_run_open(Result<RunFolders> folders) {
@@ -190,7 +192,7 @@ void AgentLoop::on_run_open(Result<RunFolders> folders) {
                        "cannot open /dev/null, from which workers read: mount a /dev that has it"});
   folders_ = std::move(*folders);
   open_control();
-  record_->set_log_dir(log_folder());
+  record_.set_log_dir(log_folder());
   if (!needs_devices(spec_)) return set_up(std::nullopt);
   ask_driver("--internal-devices", kDriverPatience, [this](Result<std::string> text) {
     const Result<DeviceReport> devices = text.and_then(parse_device_report);
@@ -257,7 +259,7 @@ void AgentLoop::begin_group() {
   options.leftovers_grace = std::min(options.leftovers_grace, options.grace);
   group_.emplace(options);
   drive_.emplace(io_, *group_, [this](const group::Effect& effect) { perform(effect); });
-  record_->job_started(setup_.workers);
+  record_.job_started(setup_.workers);
   watch_uninterruptible();
   engine_.seat(node_rank(), spec_.rendezvous.nnodes_max);
   drive_->post(group::Begin{});
@@ -290,11 +292,11 @@ void AgentLoop::on_control(const ControlMessage& message) {
     case ControlKind::kill:
       return request_kill(message.signal);
     case ControlKind::forward:
-      record_->note(JobEventKind::signal_forwarded, {}, message.signal);
+      record_.note(JobEventKind::signal_forwarded, {}, message.signal);
       if (engine_.takes_warning(message.signal, message.sender)) return;
       return post(group::Forward{message.signal});
     case ControlKind::suspend:
-      record_->note(JobEventKind::suspended);
+      record_.note(JobEventKind::suspended);
       post(group::Suspend{});
       send_control(control_.native_handle(), {ControlKind::suspended, 0});
       return;
@@ -320,8 +322,8 @@ void AgentLoop::die_with_the_front() {
 
 void AgentLoop::request_stop(int signal) {
   if (ending_) return leave_soon();
-  record_->note(JobEventKind::signal_received, {}, signal);
-  record_->stop_requested();
+  record_.note(JobEventKind::signal_received, {}, signal);
+  record_.stop_requested();
   time_limit_.end_notice();
   if (drive_ && coordinated_ && !group_->finished()) {
     // The other nodes are told before the grace period begins on any node.
@@ -339,7 +341,7 @@ void AgentLoop::request_stop(int signal) {
 
 void AgentLoop::request_kill(int signal) {
   killed_ = true;
-  record_->kill_requested();
+  record_.kill_requested();
   if (!drive_) return request_stop(signal);
   if (!group_->finished()) {
     // It may still wait for the witness, or for its announcement.

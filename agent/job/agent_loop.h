@@ -24,13 +24,12 @@
 
 #include "agent/control/control_server.h"
 #include "agent/control_channel.h"
-#include "agent/hang/hang_watch.h"
 #include "agent/hang/rings.h"
 #include "agent/hang/site_names.h"
-#include "agent/hang/trace.h"
 #include "agent/job/agent.h"
 #include "agent/job/bundles.h"
 #include "agent/job/engine_part.h"
+#include "agent/job/hang_part.h"
 #include "agent/job/job_answers.h"
 #include "agent/job/job_recorder.h"
 #include "agent/job/job_seam.h"
@@ -72,7 +71,8 @@ class AgentLoop final : private JobSeam {
   void ask_driver(const char* flag, Duration limit, HelperProcess::Done done);
   void set_up(std::optional<DeviceReport> devices);
   void begin_group();
-  void open_record();
+  JobReport begun_report() const;
+  JobRecorder::Options recorder_options();
 
   // ---- the front (agent_loop.cc)
   void listen_to_front();
@@ -89,18 +89,6 @@ class AgentLoop final : private JobSeam {
   Result<void> signal_ranks(int signal, const control::RankRanges& ranks);
   void give_logs(const LogsQuery& query, ControlHandlers::LogsDone done);
   Error no_such_rank_here() const;
-
-  // ---- hangs (agent_hangs.cc)
-  void watch_for_hangs();
-  std::optional<Error> open_trace();
-  void say_of_hang(const std::string& text);
-  void on_hang(const hang::Effect& effect);
-  void tell_all(const HangNews& news);
-  int rank_to_fail(const hang::Finding& finding) const;
-  void fail_for_hang(const hang::Finding& finding);
-  void fail_rank(const HangNews& order);
-  void on_hang_news(std::string_view bytes);
-  void on_hangs_settled();
 
   // ---- effects of the machine (agent_effects.cc)
   void perform(const group::Effect& effect);
@@ -145,6 +133,7 @@ class AgentLoop final : private JobSeam {
   void on_refused(const ProcessEntry& process);
   void drain();
   void on_drained(const AttemptRemains& remains);
+  void on_hangs_settled();
   void keep_evidence();
   void when_drained(std::function<void()> next);
   void gather(const WorkerExit& exit);
@@ -216,6 +205,8 @@ class AgentLoop final : private JobSeam {
   boost::asio::steady_timer leave_limit_;
   boost::asio::steady_timer files_limit_;
   boost::asio::steady_timer last_words_limit_;
+  std::string run_id_;
+  JobRecorder record_;
   WorkerProcesses processes_;
   Rings rings_;
   EnginePart engine_;  // Its witness is forked before there are threads.
@@ -224,13 +215,11 @@ class AgentLoop final : private JobSeam {
   OwnRanks own_ranks_;
   JobAnswers answers_;
   Bundles bundles_;
-  std::unique_ptr<hang::Trace> trace_;         // --trace
-  std::optional<hang::HangWatch> hang_watch_;  // Of a job that is watched.
-  std::function<void()> after_settled_;        // The attempt is drained.
+  HangPart hang_part_;
+  std::function<void()> after_settled_;  // The attempt is drained.
   HelperProcess driver_;
   KernelLog kernel_log_;  // Marked as an attempt starts, then read on the output thread.
   std::unique_ptr<Output> output_;
-  std::unique_ptr<JobRecorder> record_;
   std::unique_ptr<FileTimerServer> file_timer_;
   std::unique_ptr<ControlServer> control_server_;
   std::optional<ControlServer::Socket> control_socket_;
@@ -241,7 +230,6 @@ class AgentLoop final : private JobSeam {
   ProcessLimits process_limits_;
 
   NodeSetup setup_;
-  std::string run_id_;
   std::string pmi_host_;  // Of rank 0, and the launch's id, if they were asked for.
   std::string pmi_job_;
   std::optional<Environment> inherited_;  // By the workers, where that is not ours.
@@ -276,7 +264,6 @@ class AgentLoop final : private JobSeam {
   std::string own_name_fault_;
   std::function<void()> after_own_name_;
   std::optional<InterfaceExport> interface_export_;
-  bool never_again_ = false;  // A restart cannot fix the failure reported next.
   std::optional<int> leaving_signal_;
   bool waits_for_teller_ = false;  // To print the verdict.
   bool ended_well_ = false;        // It succeeded, or ended as it was told to.

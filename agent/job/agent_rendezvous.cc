@@ -88,11 +88,11 @@ bool AgentLoop::open_rendezvous(const std::string& token) {
   handlers.failed = [this](const Error& error) { on_rendezvous_failed(error); };
   handlers.say = [this](const std::string& text) {
     say(text);
-    if (wanted_round_) record_->note(JobEventKind::waiting, text);
+    if (wanted_round_) record_.note(JobEventKind::waiting, text);
   };
   handlers.store_full = [this](const std::string& text) {
     say(text);
-    record_->store_is_full(text);
+    record_.store_is_full(text);
   };
   RendezvousOptions options = rendezvous_options(
       spec_, {setup_.workers, own_hostname(), run_id_, token, pmi_host_, pmi_job_});
@@ -115,7 +115,7 @@ bool AgentLoop::open_rendezvous(const std::string& token) {
 // Old workers are reaped, their output is complete or took too long: now a round may form with us.
 void AgentLoop::request_round(const group::RequestRound& request) {
   if (group_->finished()) return;
-  if (hang_watch_) hang_watch_->end();  // Its last message is still of the old epoch.
+  hang_part_.end();  // Its last message is still of the old epoch.
   wanted_round_ = request;
   rendezvous_->ready();
 }
@@ -134,7 +134,7 @@ void AgentLoop::report_failure(int local_rank, int exit_code, std::string senten
 
 void AgentLoop::report_failure(const Error& error, int local_rank) {
   if (!coordinated_) return;
-  record_->node_failed(error);
+  record_.node_failed(error);
   tell_evidence(job_round_.epoch);
   report_failure(local_rank, static_cast<int>(error.code), error.message, true);
 }
@@ -142,12 +142,12 @@ void AgentLoop::report_failure(const Error& error, int local_rank) {
 // The attempt's output is complete: the job's judge gets what the workers of this node left behind.
 // A node without failures has nothing to report.
 void AgentLoop::report_evidence(membership::Epoch epoch) {
-  if (coordinated_ && record_->has_evidence()) tell_evidence(epoch);
+  if (coordinated_ && record_.has_evidence()) tell_evidence(epoch);
 }
 
 void AgentLoop::tell_evidence(membership::Epoch epoch) {
   const Instant now = to_instant(std::chrono::steady_clock::now());
-  rendezvous_->evidence_found(epoch, {now, Duration{0}, encode_evidence(record_->evidence(), now)});
+  rendezvous_->evidence_found(epoch, {now, Duration{0}, encode_evidence(record_.evidence(), now)});
 }
 
 // The node that judges may still find a mismatch in their last calls, and says so while the job
@@ -156,8 +156,7 @@ void AgentLoop::on(const group::Succeeded&) {
   const auto tell = [this, epoch = job_round_.epoch] {
     if (!ending_) rendezvous_->workers_done(epoch);
   };
-  if (!hang_watch_) return tell();
-  hang_watch_->when_judged(tell);
+  hang_part_.when_judged(tell);
 }
 
 // ---- what the others decide
@@ -169,7 +168,7 @@ void AgentLoop::on_round(const membership::Round& round) {
   engine_.seat(round.node_rank, round.nodes);
   time_limit_.watch();
   // Its end may come before its first worker: the verdict is about this world all the same.
-  if (attempt_ < 0) record_->round_formed(round_view(round.restarts));
+  if (attempt_ < 0) record_.round_formed(round_view(round.restarts));
   opening_round_ = true;
   when_own_name_is_known([this, request = *std::exchange(wanted_round_, std::nullopt)] {
     export_interface();
@@ -242,9 +241,9 @@ void AgentLoop::say_job_restart() {
   failed_.reset();
   if (!job_round_.before || attempt_ < 0) return;
   const Result<JudgedAttempt> told = decode_verdict(job_round_.before->detail);
-  record_->take_verdict(told ? *told : verdict_in_short(*job_round_.before));
+  record_.take_verdict(told ? *told : verdict_in_short(*job_round_.before));
   const int left = std::max(0, spec_.max_restarts - job_round_.restarts);
-  const std::string line = record_->restart_line(left, Duration{0});
+  const std::string line = record_.restart_line(left, Duration{0});
   if (!line.empty() && !another_says_it()) say(line);
 }
 
@@ -294,7 +293,7 @@ void AgentLoop::export_interface() {
 
 void AgentLoop::on_stop_order(const member::StopWorkers& stop) {
   const bool changed = stop.why != membership::StopWhy::failure;
-  record_->note(changed ? JobEventKind::membership_changed : JobEventKind::note, stop.text);
+  record_.note(changed ? JobEventKind::membership_changed : JobEventKind::note, stop.text);
   if (group_->finished()) return;
   // A failure on this node is reported in more detail, once its last output is read.
   const bool is_said = stop.why != membership::StopWhy::host && another_says_it();
@@ -322,8 +321,7 @@ void AgentLoop::on_datagram(const membership::Delivered& datagram) {
   if (kind == Letter::question || kind == Letter::answer)
     return answers_.on_letter(datagram.from, datagram.payload);
   if (kind == Letter::warning) return engine_.on_letter(datagram.from, datagram.payload.substr(1));
-  if (hang_watch_)
-    hang_watch_->hear(datagram.from, datagram.payload, datagram.at, datagram.at_error);
+  hang_part_.hear(datagram);
 }
 
 void AgentLoop::on_leave_announced() {

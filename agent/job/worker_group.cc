@@ -205,7 +205,8 @@ void WorkerGroup::on(Instant now, const group::FailWorker& event) {
   }
   if (!failed.spawned || failed.status) return ignore("FailWorker", "the worker is not running");
   if (!event.restart) options_.max_restarts = restarts_;
-  fail_attempt(now, {attempt_, event.local_rank, failed.pid, std::nullopt, event.why});
+  fail_attempt(now,
+               {attempt_, event.local_rank, failed.pid, std::nullopt, event.why, !event.restart});
 }
 
 void WorkerGroup::fail_attempt(Instant now, group::FirstFailure first) {

@@ -28,6 +28,7 @@ struct FirstFailure {
   int pid = 0;
   std::optional<ExitStatus> status;  // nullopt: FailWorker named the worker, see `why`.
   std::string why;                   // Only from FailWorker; empty for a plain exit.
+  bool is_final = false;             // Likewise: a restart cannot mend it.
   friend bool operator==(const FirstFailure&, const FirstFailure&) = default;
 };
 
