@@ -120,7 +120,6 @@ def nursery(path):
     import torch
     import torch._dynamo  # noqa: F401  (as every optimizer does, for another second)
 
-    torch.set_num_threads(1)
     connection, order, files = forker.serve(path)
     os.environ.clear()
     os.environ.update(order["environment"])
@@ -136,6 +135,8 @@ def nursery(path):
     kill = PlannedKill(phases, planned, log)
     kill.child = os.fork()
     if kill.child == 0:
+        # Not before the fork: autograd's threads would race to replace the pool that this makes ("Invalid thread pool!").
+        torch.set_num_threads(1)
         os.dup2(files[0], 1)
         os.dup2(files[1], 2)
         os._exit(PROGRAMS[program](lambda phase: os.write(tell, f"{phase}\n".encode()), *arguments))
