@@ -116,8 +116,10 @@ class PlannedKill:
 
 
 def nursery(path):
+    # Not by torch.set_num_threads(): after a fork, autograd's threads race to replace the pool that it makes ("Invalid thread
+    # pool!").
+    os.environ["OMP_NUM_THREADS"] = "1"
     import gloo_ranks  # noqa: F401  (which imports PyTorch; children find it in place)
-    import torch
     import torch._dynamo  # noqa: F401  (as every optimizer does, for another second)
 
     connection, order, files = forker.serve(path)
@@ -135,8 +137,6 @@ def nursery(path):
     kill = PlannedKill(phases, planned, log)
     kill.child = os.fork()
     if kill.child == 0:
-        # Not before the fork: autograd's threads would race to replace the pool that this makes ("Invalid thread pool!").
-        torch.set_num_threads(1)
         os.dup2(files[0], 1)
         os.dup2(files[1], 2)
         os._exit(PROGRAMS[program](lambda phase: os.write(tell, f"{phase}\n".encode()), *arguments))

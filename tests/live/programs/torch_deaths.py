@@ -88,11 +88,11 @@ def run(backend, what):
 
 
 def main():
-    torch.set_num_threads(1)
     for case in sys.argv[2:]:
         what, os.environ["MASTER_PORT"] = case.split(":")
         child = os.fork()
         if child == 0:
+            torch.set_num_threads(1)  # Not before the fork: see torch_nursery.py.
             run(sys.argv[1], what)
         print(f"{what} ended with {os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}", flush=True)
 

@@ -109,10 +109,10 @@ def run(kind, backend, folder):
 
 def main():
     folder, *trainings = sys.argv[1:]
-    torch.set_num_threads(1)
     for training in trainings:
         child = os.fork()
         if child == 0:
+            torch.set_num_threads(1)  # Not before the fork: see torch_nursery.py.
             run(*training.split(":"), folder)
             os._exit(0)  # gloo's threads outlive the group, and abort some programs while the interpreter goes away.
         print(f"{training} ended with {os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}", flush=True)
