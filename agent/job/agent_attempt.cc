@@ -266,8 +266,8 @@ SpawnRequest AgentLoop::spawn_request(int local_rank) {
   if (const auto record_fd = rings_.make(local_rank)) {
     variables.record_fd = ring::to_text(*record_fd);
     request.kept_fd = record_fd->fd;
-    variables.python_hook = python_hook_;
-    variables.nccl_plugin = nccl_plugin_;
+    variables.python_hook = control_part_.python_hook();
+    variables.nccl_plugin = control_part_.nccl_plugin();
     variables.record_kernels = spec_.record_kernels;
   }
   request.executable = program_.executable;

@@ -240,7 +240,7 @@ void AgentLoop::end(const group::JobOutcome& outcome) {
   pause_.cancel();
   stuck_timer_.cancel();
   last_words_limit_.cancel();
-  close_control();
+  control_part_.close();
   if (file_timer_) {
     file_timer_->close();
     output_->perform([path = file_timer_->path()] { unlink(path.c_str()); });

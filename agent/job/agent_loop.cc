@@ -86,6 +86,14 @@ AgentLoop::AgentLoop(const AgentInput& input, const AgentContext& context)
       bundles_(io_, *this, answers_),
       hang_part_(io_, *this, spec_, rings_, site_names_, record_, own_ranks_, bundles_,
                  [this] { on_hangs_settled(); }),
+      control_part_(io_, *this, spec_, program_, run_id_,
+                    {processes_, rings_, record_, own_ranks_, answers_, bundles_},
+                    {.warn = [this](const std::string& text) { warn(text); },
+                     .stop = [this](int signal) { request_stop(signal); },
+                     .has_workers = [this] { return drive_ && !group_->finished(); },
+                     .add_progress = [this](auto& status) { add_progress(status); },
+                     .find_nodes = [this](auto done) { find_nodes(std::move(done)); },
+                     .tails = [this](auto done) { output_->tails(std::move(done)); }}),
       driver_(io_, processes_),
       task_(spec_.task),
       null_fd_(open("/dev/null", O_RDWR | O_CLOEXEC)),
@@ -191,7 +199,7 @@ void AgentLoop::on_run_open(Result<RunFolders> folders) {
     return fail_early({ExitCode::environment,
                        "cannot open /dev/null, from which workers read: mount a /dev that has it"});
   folders_ = std::move(*folders);
-  open_control();
+  control_part_.open({lookup("MUSTER_RUN_DIR"), lookup("XDG_RUNTIME_DIR")});
   record_.set_log_dir(log_folder());
   if (!needs_devices(spec_)) return set_up(std::nullopt);
   ask_driver("--internal-devices", kDriverPatience, [this](Result<std::string> text) {
@@ -263,6 +271,20 @@ void AgentLoop::begin_group() {
   watch_uninterruptible();
   engine_.seat(node_rank(), spec_.rendezvous.nnodes_max);
   drive_->post(group::Begin{});
+}
+
+void AgentLoop::add_progress(control::JobStatus& status) {
+  const Instant now = to_instant(std::chrono::steady_clock::now());
+  status.phase = group_ ? group_->status(now) : "looking at this machine";
+  if (coordinated_ && rendezvous_) status.phase += "; " + rendezvous_->status();
+  if (const std::string waits = hang_part_.status(); !waits.empty()) status.phase += "; " + waits;
+  status.epoch = static_cast<int64_t>(job_round_.epoch);
+  status.membership_changes = job_round_.changes;
+}
+
+void AgentLoop::find_nodes(std::function<void(std::vector<membership::NodeLine>)> done) {
+  if (!rendezvous_) return done({});
+  rendezvous_->nodes(std::move(done));
 }
 
 // ---- the front

@@ -22,12 +22,12 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 
-#include "agent/control/control_server.h"
 #include "agent/control_channel.h"
 #include "agent/hang/rings.h"
 #include "agent/hang/site_names.h"
 #include "agent/job/agent.h"
 #include "agent/job/bundles.h"
+#include "agent/job/control_part.h"
 #include "agent/job/engine_part.h"
 #include "agent/job/hang_part.h"
 #include "agent/job/job_answers.h"
@@ -71,6 +71,8 @@ class AgentLoop final : private JobSeam {
   void ask_driver(const char* flag, Duration limit, HelperProcess::Done done);
   void set_up(std::optional<DeviceReport> devices);
   void begin_group();
+  void add_progress(control::JobStatus& status);
+  void find_nodes(std::function<void(std::vector<membership::NodeLine>)> done);
   JobReport begun_report() const;
   JobRecorder::Options recorder_options();
 
@@ -80,15 +82,6 @@ class AgentLoop final : private JobSeam {
   [[noreturn]] void die_with_the_front();
   void request_stop(int signal);
   void request_kill(int signal);
-
-  // ---- musterctl (agent_control.cc)
-  void open_control();
-  void close_control();
-  control::JobStatus job_status();
-  void give_status(ControlHandlers::StatusDone done);
-  Result<void> signal_ranks(int signal, const control::RankRanges& ranks);
-  void give_logs(const LogsQuery& query, ControlHandlers::LogsDone done);
-  Error no_such_rank_here() const;
 
   // ---- effects of the machine (agent_effects.cc)
   void perform(const group::Effect& effect);
@@ -216,16 +209,12 @@ class AgentLoop final : private JobSeam {
   JobAnswers answers_;
   Bundles bundles_;
   HangPart hang_part_;
+  ControlPart control_part_;
   std::function<void()> after_settled_;  // The attempt is drained.
   HelperProcess driver_;
   KernelLog kernel_log_;  // Marked as an attempt starts, then read on the output thread.
   std::unique_ptr<Output> output_;
   std::unique_ptr<FileTimerServer> file_timer_;
-  std::unique_ptr<ControlServer> control_server_;
-  std::optional<ControlServer::Socket> control_socket_;
-  std::string python_hook_;  // The folder of its files; empty: workers get none.
-  std::string nccl_plugin_;  // Likewise.
-  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
   OomWatch oom_;
   ProcessLimits process_limits_;
 
