@@ -1,6 +1,5 @@
 // One attempt of the job on this node, from the request for a round to the last byte of output.
 #include <algorithm>
-#include <charconv>
 #include <utility>
 
 #include <boost/asio/post.hpp>
@@ -26,7 +25,6 @@ constexpr auto kDeviceMemoryPatience = std::chrono::seconds(20);
 constexpr auto kDeviceMemoryPause = std::chrono::milliseconds(200);
 constexpr auto kDriverAnswer = std::chrono::seconds(5);
 constexpr auto kLastWordsPatience = std::chrono::seconds(2);
-constexpr auto kStuckPoll = std::chrono::milliseconds(200);
 constexpr size_t kErrorFileBytesMax = 1 << 20;
 
 struct LeftFile {
@@ -60,17 +58,6 @@ WorkerRemains collect_remains(WorkerPrinted printed, const WorkerTraces& files, 
   return remains;
 }
 
-double positive_seconds(const std::string& text) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc{} && end == text.data() + text.size() && value > 0 ? value : 0;
-}
-
-std::string temp_timer_path(const std::string& temp_dir) {
-  return fmt::format("{}/watchdog_timer_{}_{}", temp_dir, getpid(),
-                     std::chrono::steady_clock::now().time_since_epoch().count());
-}
-
 }  // namespace
 
 // The driver lists a dead process until its memory is freed; a worker started before that fails
@@ -83,13 +70,13 @@ void AgentLoop::wait_for_device_memory(group::RequestRound request,
         const Result<std::vector<GpuProcess>> users = text.and_then(parse_gpu_processes);
         if (!users) {
           say(users.error().message);
-          return open_file_timer(request);
+          return open_timers(request);
         }
         const std::vector<GpuProcess> holders = remaining_holders(processes_.seen_pids(), *users);
-        if (holders.empty()) return open_file_timer(request);
+        if (holders.empty()) return open_timers(request);
         if (std::chrono::steady_clock::now() >= give_up) {
           say(describe_holders(holders) + "; starting anyway");
-          return open_file_timer(request);
+          return open_timers(request);
         }
         call_after(pause_, kDeviceMemoryPause,
                    [this, request, give_up] { wait_for_device_memory(request, give_up); });
@@ -118,22 +105,13 @@ void AgentLoop::prepare_round(const group::RequestRound& request) {
   if (request.attempt > 0 && (has_gpus_ || quick_gpu_count().value_or(0) > 0)) {
     return wait_for_device_memory(request, round_requested_ + kDeviceMemoryPatience);
   }
-  open_file_timer(request);
+  open_timers(request);
 }
 
-// Once per job: all attempts use the same path. On the output thread, which may wait for the disk.
-void AgentLoop::open_file_timer(const group::RequestRound& request) {
-  if (file_timer_ || lookup(env::kEnableFileTimer) != "1") return request_round(request);
-  std::string path = lookup(env::kTimerFile);
-  if (path.empty()) path = temp_timer_path(temp_dir_);
-  output_->perform([this, path, request] {
-    const Result<int> fifo = FileTimerServer::make_fifo(path);
-    boost::asio::post(io_, [this, path, request, fifo] {
-      if (!fifo) return drive_->post(group::RoundFailed{request.attempt, fifo.error()});
-      file_timer_ = std::make_unique<FileTimerServer>(
-          io_, path, *fifo, [this](const FileTimer& timer) { on_timer_expired(timer); });
-      request_round(request);
-    });
+void AgentLoop::open_timers(const group::RequestRound& request) {
+  torch_timers_.open(temp_dir_, [this, request](const Result<void>& opened) {
+    if (!opened) return drive_->post(group::RoundFailed{request.attempt, opened.error()});
+    request_round(request);
   });
 }
 
@@ -154,7 +132,7 @@ void AgentLoop::open_round(const group::RequestRound& request) {
   rings_.begin_attempt(setup_.workers);
   hang_part_.begin(job_round_.epoch);
   stop_began_ = false;
-  stuck_polls_.assign(static_cast<size_t>(setup_.workers), 0);
+  torch_timers_.begin_attempt(setup_.workers);
   AttemptPlan plan;
   plan.restart_count = round_.restart_count;
   for (int i = 0; i < setup_.workers; ++i)
@@ -235,11 +213,11 @@ WorkerVariables AgentLoop::worker_variables(int local_rank) const {
   variables.shown_local_rank = placement.local_rank;
   if (spec_.task) variables.shown_local_rank = spec_.task->own_gpu ? 0 : spec_.task->local_rank;
   variables.signals_to_handle = spec_.signals_to_handle;
-  if (file_timer_) variables.timer_file = file_timer_->path();
+  variables.timer_file = torch_timers_.path();
   variables.omp_num_threads = setup_.omp_num_threads;
-  if (interface_export_) {
-    variables.gloo_interface = interface_export_->gloo;
-    variables.nccl_interface = interface_export_->nccl;
+  if (const auto& interface = own_interface_.choice()) {
+    variables.gloo_interface = interface->gloo;
+    variables.nccl_interface = interface->nccl;
   }
   variables.device_variables = placement.env;
   return variables;
@@ -320,7 +298,7 @@ void AgentLoop::on_worker_exit(const WorkerExit& exit) {
     record_.worker_was_in(exit.local_rank, own_ranks_.call_in_flight(exit.local_rank));
   hang_part_.ended(exit.local_rank, exit.status.signed_code());
   if (!exit.status.success()) gather(exit);
-  if (file_timer_) file_timer_->forget(exit.pid);
+  torch_timers_.forget(exit.pid);
   drive_->post(group::Exited{attempt_, exit.local_rank, exit.status});
 }
 
@@ -418,52 +396,6 @@ void AgentLoop::keep_evidence() {
 void AgentLoop::when_drained(std::function<void()> next) {
   if (!undrained_ && !hang_part_.is_settling()) return next();
   after_drain_.push_back(std::move(next));
-}
-
-// The pid in a timer may be written by any process that can open the FIFO: it is trusted only if it
-// is one of the job's.
-void AgentLoop::on_timer_expired(const FileTimer& timer) {
-  for (const ProcessEntry& process : processes_.descendants()) {
-    if (process.pid != timer.pid) continue;
-    say(fmt::format(
-        "timer '{}' of process {} has expired: {}", timer.scope, timer.pid,
-        timer.signal > 0 ? "sending " + signal_name(timer.signal) : "nothing was asked for"));
-    record_.timer_expired(timer.pid, local_rank_of(timer.pid), timer.signal, timer.scope);
-    if (timer.signal > 0) signal_process(process, timer.signal);
-    return;
-  }
-}
-
-// -1 if that process is not itself a worker.
-int AgentLoop::local_rank_of(pid_t pid) const {
-  for (int rank = 0; rank < setup_.workers; ++rank) {
-    if (processes_.pid(rank) == pid) return rank;
-  }
-  return -1;
-}
-
-// Uninterruptible sleep has no notification, so it has to be polled, and only if the user asked for
-// it (TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT).
-void AgentLoop::watch_uninterruptible() {
-  const double limit_s = positive_seconds(lookup(env::kUninterruptibleTimeout));
-  if (limit_s <= 0) return;
-  call_after(stuck_timer_, kStuckPoll, [this, limit_s] {
-    if (group_->finished()) return;
-    for (const ProcessEntry& process : processes_.descendants()) {
-      for (size_t rank = 0; rank < stuck_polls_.size(); ++rank) {
-        if (processes_.pid(static_cast<int>(rank)) != process.pid) continue;
-        stuck_polls_[rank] = process.state == 'D' ? stuck_polls_[rank] + 1 : 0;
-        const double stuck_s =
-            stuck_polls_[rank] * std::chrono::duration<double>(kStuckPoll).count();
-        if (stuck_s < limit_s) continue;
-        stuck_polls_[rank] = 0;
-        drive_->post(group::FailWorker{
-            attempt_, static_cast<int>(rank),
-            fmt::format("in uninterruptible sleep for {:.1f} s", stuck_s), false});
-      }
-    }
-    watch_uninterruptible();
-  });
 }
 
 }  // namespace muster

@@ -238,13 +238,9 @@ void AgentLoop::end(const group::JobOutcome& outcome) {
   engine_.cancel();
   time_limit_.cancel();
   pause_.cancel();
-  stuck_timer_.cancel();
+  torch_timers_.cancel();
   last_words_limit_.cancel();
   control_part_.close();
-  if (file_timer_) {
-    file_timer_->close();
-    output_->perform([path = file_timer_->path()] { unlink(path.c_str()); });
-  }
   if (coordinated_) report_evidence(job_round_.epoch);
   if (std::shared_ptr<hang::Trace> trace = hang_part_.take_trace()) output_->perform([trace] {});
   JobReport report = record_.finish(outcome);

@@ -56,7 +56,6 @@ AgentLoop::AgentLoop(const AgentInput& input, const AgentContext& context)
       context_(context),
       control_(io_, context.control_fd),
       pause_(io_),
-      stuck_timer_(io_),
       leave_limit_(io_),
       files_limit_(io_),
       last_words_limit_(io_),
@@ -94,11 +93,12 @@ AgentLoop::AgentLoop(const AgentInput& input, const AgentContext& context)
                      .add_progress = [this](auto& status) { add_progress(status); },
                      .find_nodes = [this](auto done) { find_nodes(std::move(done)); },
                      .tails = [this](auto done) { output_->tails(std::move(done)); }}),
+      torch_timers_(io_, *this, environment_, processes_, record_),
+      own_interface_(io_, spec_.rendezvous, environment_),
       driver_(io_, processes_),
       task_(spec_.task),
       null_fd_(open("/dev/null", O_RDWR | O_CLOEXEC)),
-      coordinated_(is_coordinated(spec_.rendezvous)),
-      names_(io_) {}
+      coordinated_(is_coordinated(spec_.rendezvous)) {}
 
 void AgentLoop::post(const group::Event& event) {
   if (drive_) drive_->post(event);
@@ -268,7 +268,7 @@ void AgentLoop::begin_group() {
   group_.emplace(options);
   drive_.emplace(io_, *group_, [this](const group::Effect& effect) { perform(effect); });
   record_.job_started(setup_.workers);
-  watch_uninterruptible();
+  torch_timers_.watch_uninterruptible();
   engine_.seat(node_rank(), spec_.rendezvous.nnodes_max);
   drive_->post(group::Begin{});
 }

@@ -34,11 +34,12 @@
 #include "agent/job/job_recorder.h"
 #include "agent/job/job_seam.h"
 #include "agent/job/node_setup.h"
+#include "agent/job/own_interface.h"
 #include "agent/job/own_ranks.h"
 #include "agent/job/time_limit.h"
+#include "agent/job/torch_timers.h"
 #include "agent/job/worker_group.h"
 #include "agent/output/output.h"
-#include "agent/process/file_timer_server.h"
 #include "agent/process/helper_process.h"
 #include "agent/process/master_port.h"
 #include "agent/process/worker_processes.h"
@@ -46,8 +47,6 @@
 #include "rendezvous/backends/rendezvous.h"
 #include "rendezvous/base/process_limit.h"
 #include "rendezvous/net/drive.h"
-#include "rendezvous/net/interface_choice.h"
-#include "rendezvous/net/resolve.h"
 
 namespace muster {
 
@@ -108,7 +107,7 @@ class AgentLoop final : private JobSeam {
   void wait_for_device_memory(group::RequestRound request,
                               std::chrono::steady_clock::time_point give_up);
   void prepare_round(const group::RequestRound& request);
-  void open_file_timer(const group::RequestRound& request);
+  void open_timers(const group::RequestRound& request);
   void open_round(const group::RequestRound& request);
   void drop_round();
   void refuse_streams(int attempt, const Error& error);
@@ -130,9 +129,6 @@ class AgentLoop final : private JobSeam {
   void keep_evidence();
   void when_drained(std::function<void()> next);
   void gather(const WorkerExit& exit);
-  void on_timer_expired(const FileTimer& timer);
-  int local_rank_of(pid_t pid) const;
-  void watch_uninterruptible();
 
   // ---- the other nodes (agent_rendezvous.cc)
   void find_token(std::function<void(std::string)> next);
@@ -147,9 +143,6 @@ class AgentLoop final : private JobSeam {
   bool another_says_it() const;
   bool another_says_the_end(const JobReport& report) const;
   void on_round(const membership::Round& round);
-  void look_up_own_name();
-  void when_own_name_is_known(std::function<void()> next);
-  void export_interface();
   void on_stop_order(const member::StopWorkers& stop);
   void on_leave_announced();
   void on_datagram(const membership::Delivered& datagram);
@@ -193,8 +186,7 @@ class AgentLoop final : private JobSeam {
 
   boost::asio::io_context io_{1};
   boost::asio::posix::stream_descriptor control_;
-  boost::asio::steady_timer pause_;        // Between two checks of the GPU memory.
-  boost::asio::steady_timer stuck_timer_;  // Polls for state D, if the user enabled it.
+  boost::asio::steady_timer pause_;  // Between two checks of the GPU memory.
   boost::asio::steady_timer leave_limit_;
   boost::asio::steady_timer files_limit_;
   boost::asio::steady_timer last_words_limit_;
@@ -210,11 +202,12 @@ class AgentLoop final : private JobSeam {
   Bundles bundles_;
   HangPart hang_part_;
   ControlPart control_part_;
+  TorchTimers torch_timers_;
+  OwnInterface own_interface_;
   std::function<void()> after_settled_;  // The attempt is drained.
   HelperProcess driver_;
   KernelLog kernel_log_;  // Marked as an attempt starts, then read on the output thread.
   std::unique_ptr<Output> output_;
-  std::unique_ptr<FileTimerServer> file_timer_;
   OomWatch oom_;
   ProcessLimits process_limits_;
 
@@ -233,7 +226,6 @@ class AgentLoop final : private JobSeam {
   std::vector<WorkerStreams> streams_;  // Of this attempt; emptied rank by rank as workers start.
   std::vector<WorkerTraces> traces_;    // By local rank.
   bool stop_began_ = false;             // In this attempt.
-  std::vector<int> stuck_polls_;        // Consecutive polls that saw each worker in state D.
   std::optional<group::WorkerFailed> failed_;  // Reported once the output is complete.
   int attempt_ = -1;
   bool undrained_ = false;  // Streams of an attempt are open.
@@ -248,11 +240,6 @@ class AgentLoop final : private JobSeam {
   std::optional<group::RequestRound> wanted_round_;
   bool opening_round_ = false;  // A round has formed and its streams are being opened.
   bool round_dropped_ = false;  // That round was ended meanwhile.
-  Resolver names_;
-  bool own_name_is_known_ = true;  // Or not needed.
-  std::string own_name_fault_;
-  std::function<void()> after_own_name_;
-  std::optional<InterfaceExport> interface_export_;
   std::optional<int> leaving_signal_;
   bool waits_for_teller_ = false;  // To print the verdict.
   bool ended_well_ = false;        // It succeeded, or ended as it was told to.

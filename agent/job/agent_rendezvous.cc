@@ -30,7 +30,6 @@ namespace muster {
 
 namespace {
 
-constexpr auto kOwnNamePatience = std::chrono::seconds(1);
 constexpr int kNodeTries = 20;
 constexpr auto kNodePause = std::chrono::milliseconds(100);
 
@@ -106,7 +105,7 @@ bool AgentLoop::open_rendezvous(const std::string& token) {
     return false;
   }
   rendezvous_ = std::move(*rendezvous);
-  look_up_own_name();
+  if (coordinated_) own_interface_.look_up_own_name();
   return true;
 }
 
@@ -170,14 +169,18 @@ void AgentLoop::on_round(const membership::Round& round) {
   // Its end may come before its first worker: the verdict is about this world all the same.
   if (attempt_ < 0) record_.round_formed(round_view(round.restarts));
   opening_round_ = true;
-  when_own_name_is_known([this, request = *std::exchange(wanted_round_, std::nullopt)] {
-    export_interface();
-    // The output of the old attempt may still be waiting for a slow disk.
-    when_drained([this, request] {
-      say_job_restart();
-      find_node_of_task(request, kNodeTries);
-    });
-  });
+  own_interface_.when_own_name_is_known(
+      [this, request = *std::exchange(wanted_round_, std::nullopt)] {
+        const bool said_by_another = task_ && task_->local_rank > 0;
+        const std::string note =
+            coordinated_ ? own_interface_.choose(rendezvous_->address_towards_peers()) : "";
+        if (!note.empty() && !said_by_another) say(note);
+        // The output of the old attempt may still be waiting for a slow disk.
+        when_drained([this, request] {
+          say_job_restart();
+          find_node_of_task(request, kNodeTries);
+        });
+      });
 }
 
 // An engine that says only which tasks share this node: the nodes are numbered by their first
@@ -245,50 +248,6 @@ void AgentLoop::say_job_restart() {
   const int left = std::max(0, spec_.max_restarts - job_round_.restarts);
   const std::string line = record_.restart_line(left, Duration{0});
   if (!line.empty() && !another_says_it()) say(line);
-}
-
-// Runs while the nodes meet, so that it costs no time. A name server that does not answer delays
-// nothing beyond 1 s: naming the interface that reaches the other nodes is correct in any case.
-void AgentLoop::look_up_own_name() {
-  if (!coordinated_ || !spec_.rendezvous.export_iface ||
-      environment_.contains(std::string(env::kGlooSocketIfname))) {
-    return;
-  }
-  own_name_is_known_ = false;
-  names_.resolve(
-      own_hostname(), 0, std::chrono::steady_clock::now() + kOwnNamePatience,
-      [this](const NetResult<std::vector<SocketAddress>>& answer) {
-        std::vector<IpAddress> leads_to;
-        for (const SocketAddress& address : answer ? *answer : std::vector<SocketAddress>())
-          leads_to.push_back(address.ip);
-        own_name_fault_ = own_name_fault(own_hostname(), leads_to, read_interfaces());
-        own_name_is_known_ = true;
-        if (const auto next = std::exchange(after_own_name_, nullptr)) next();
-      });
-}
-
-void AgentLoop::when_own_name_is_known(std::function<void()> next) {
-  if (own_name_is_known_) return next();
-  after_own_name_ = std::move(next);
-}
-
-// Runs once, when it is known which of our addresses reaches the other nodes.
-void AgentLoop::export_interface() {
-  const RendezvousSpec& rendezvous = spec_.rendezvous;
-  if (!coordinated_ || !rendezvous.export_iface || interface_export_) return;
-  const auto address = IpAddress::parse(rendezvous_->address_towards_peers());
-  if (!address) return;
-  InterfaceQuestion question;
-  question.interfaces = read_interfaces();
-  question.towards_peers = *address;
-  question.wanted = rendezvous.iface;
-  question.gloo_is_set = environment_.contains(std::string(env::kGlooSocketIfname));
-  question.nccl_is_set = environment_.contains(std::string(env::kNcclSocketIfname));
-  question.own_name_fault = own_name_fault_;
-  interface_export_ = choose_interface_export(question);
-  const bool said_by_another = task_ && task_->local_rank > 0;
-  if (interface_export_ && !interface_export_->note.empty() && !said_by_another)
-    say(interface_export_->note);
 }
 
 void AgentLoop::on_stop_order(const member::StopWorkers& stop) {
