@@ -129,7 +129,6 @@ struct TaskPlace {
   friend bool operator==(const TaskPlace&, const TaskPlace&) = default;
 };
 
-// The engine that started this process; without one as it stands here.
 // Asked by a hidden command of muster, which prints one line.
 struct EngineQuestion {
   std::vector<std::string> arguments;  // Of muster.
@@ -137,20 +136,21 @@ struct EngineQuestion {
   friend bool operator==(const EngineQuestion&, const EngineQuestion&) = default;
 };
 
+// The engine that started this process; without one as it stands here.
 struct EngineSpec {
-  std::string name;          // "Slurm"
-  std::string job;           // Its own name of the job: "4711". Empty: it has none.
+  std::string name = {};     // "Slurm"
+  std::string job = {};      // Its own name of the job: "4711". Empty: it has none.
   int starts = 0;            // How often it had started this job before.
   bool signals_all = false;  // What it signals, it signals in every process here, ours included.
   bool one_console = false;  // The processes that it started share one.
   std::optional<int64_t> ends_at = {};  // When it ends the job: seconds since 1970.
   // The seconds until it ends the job, "none", or why that is unknown.
-  EngineQuestion time_left;
+  EngineQuestion time_left = {};
   // "done" once the job has been requeued, or why not. If preempted: only if the engine takes its
   // nodes for another job and has not ended it yet; else nothing.
-  EngineQuestion requeue;
-  EngineQuestion requeue_if_preempted;
-  std::string requeue_by_hand;  // The command for it.
+  EngineQuestion requeue = {};
+  EngineQuestion requeue_if_preempted = {};
+  std::string requeue_by_hand = {};  // The command for it.
 
   friend bool operator==(const EngineSpec&, const EngineSpec&) = default;
 };

@@ -26,16 +26,6 @@
 namespace muster {
 namespace {
 
-// After a signal at the job's end the output gets this long before it is abandoned.
-constexpr auto kLastOutputPatience = std::chrono::milliseconds(300);
-// A disk that does not answer keeps muster for 10 s after the workers' end, with what the front
-// takes to leave an agent behind whose thread is stuck in the kernel.
-constexpr auto kLastFilesPatience = std::chrono::seconds(5);
-// So long a node that leaves the verdict to node 0 lets that print it.
-constexpr auto kTellerPrints = std::chrono::milliseconds(500);
-// Before that: after this long the user is told why the launcher has not exited.
-constexpr auto kSilentOutputPatience = std::chrono::seconds(3);
-
 // A ready pipe takes so much without blocking (pipe(7), PIPE_BUF); one that is not ready is left
 // alone.
 void write_what_fits(std::string_view text) {
@@ -112,7 +102,8 @@ void AgentLoop::on(const group::Kill&) {
       whom += fmt::format("{}{} ({})", whom.empty() ? "" : ", ", process.pid, process.name);
   }
   // A user who wants it to end now does not want to read this.
-  const std::string left = killed_ ? std::string() : record_.grace_is_over(own_ranks_.left_ranks());
+  const std::string left =
+      end_.is_killed() ? std::string() : record_.grace_is_over(own_ranks_.left_ranks());
   if (!left.empty()) say(left);
   record_.kill_sent(whom);
   processes_.kill();
@@ -211,14 +202,12 @@ void AgentLoop::say_restart(Duration delay) {
 void AgentLoop::on(const group::Finish& effect) {
   if (undrained_)
     drain();  // Processes that survived KILL still hold streams: take what those hold now.
-  limit_files();
+  end_drive_.post(Ending::WorkersOver{});
   // Posted, not called from inside the machine's step: end() posts no event to the machine, but the
   // loop's state is simpler this way.
   boost::asio::post(io_, [this, outcome = effect.outcome] {
     if (undrained_) drain();
     when_drained([this, outcome] { end(outcome); });
-    if (!killed_ || ending_) return;  // end() has its own limit.
-    call_after(leave_limit_, kLastOutputPatience, [this] { on_drained({}); });
   });
 }
 
@@ -261,7 +250,6 @@ void AgentLoop::end(const group::JobOutcome& outcome) {
   last_screen_ = said ? std::string() : render_end(report, terminal_options());
   if (!last_screen_.empty()) output_->say(last_screen_);
   output_->perform([this] { boost::asio::post(io_, [this] { last_screen_.clear(); }); });
-  waits_for_teller_ = said && exit_code_ != 0;
 
   if (const std::string path = lookup(env::kErrorFile);
       !path.empty() && report.end != JobEnd::success) {
@@ -276,15 +264,9 @@ void AgentLoop::end(const group::JobOutcome& outcome) {
   }
   // All requests before this one have been performed then; finish() may wait for a console.
   output_->remove_temporary(succeeded_);
-  output_->perform([this] {
-    boost::asio::post(io_, [this] {
-      files_written_ = true;
-      if (is_late_) leave();
-    });
-  });
-  if (killed_) leave_soon();
-  if (files_lost_) say_what_is_lost();
-  limit_files();
+  output_->perform(
+      [this] { boost::asio::post(io_, [this] { end_drive_.post(Ending::FilesWritten{}); }); });
+  end_drive_.post(Ending::Ended{.waits_for_teller = said && exit_code_ != 0});
   say_goodbye();
 }
 
@@ -292,79 +274,51 @@ void AgentLoop::end(const group::JobOutcome& outcome) {
 void AgentLoop::say_goodbye() {
   const auto requeue = [this] {
     time_limit_.requeue({engine_.is_warned(), engine_.is_told(), ended_well_, succeeded_},
-                        [this] { finish_output(); });
+                        [this] { end_drive_.post(Ending::Parted{}); });
   };
   if (!rendezvous_) return requeue();
   if (leaving_signal_) rendezvous_->leaving(*leaving_signal_, true);
   rendezvous_->close(requeue);
 }
 
-void AgentLoop::finish_output() {
-  // srun and mpirun may kill all that is left once one process has failed.
-  if (std::exchange(waits_for_teller_, false))
-    return call_after(pause_, kTellerPrints, [this] { finish_output(); });
-  said_goodbye_ = true;
-  if (files_lost_) return call_after(leave_limit_, kLastOutputPatience, [this] { leave(); });
-  output_->finish([this] { boost::asio::post(io_, [this] { leave(); }); });
-  if (abandoned_) return;
-  call_after(leave_limit_, kSilentOutputPatience, [this] {
-    if (files_written_)
-      say_past_the_output(
-          "muster: the job has ended; waiting for its last output to be read; Ctrl-C stops "
-          "waiting\n");
-  });
-}
-
-// From the end of the workers on.
-void AgentLoop::limit_files() {
-  if (std::exchange(files_limited_, true)) return;
-  call_after(files_limit_, kSilentOutputPatience, [this] {
-    if (files_written_) return;
-    say_past_the_output(fmt::format(
-        "muster: the job has ended, but the disk of {} does not answer; leaving without its last "
-        "files in {}\n",
-        folders_.run_dir.empty() ? temp_dir_ : folders_.run_dir,
-        duration_text(kLastFilesPatience)));
-    call_after(files_limit_, kLastFilesPatience, [this] { leave_without_files(); });
-  });
-}
-
-void AgentLoop::leave_without_files() {
-  if (files_written_) return;
-  files_lost_ = abandoned_ = true;
-  if (ending_) say_what_is_lost();
-  on_drained({});  // So that end() comes, if it waits for that.
-  if (said_goodbye_) finish_output();
-}
-
-void AgentLoop::say_what_is_lost() {
-  say_past_the_output(
-      last_screen_ +
-      fmt::format("muster: the disk of {} does not answer: what was still to be written there is "
-                  "lost\n",
-                  folders_.run_dir.empty() ? temp_dir_ : folders_.run_dir));
-}
-
-// A signal once the job has ended. It may have been meant for the job, so the console gets a little
-// time to take the last output, and the files are waited for, since they tell how the job ended.
-// After a second signal the files are waited for no longer than the console.
-void AgentLoop::leave_soon() {
-  if (is_late_ && killed_) return leave();
-  if (std::exchange(abandoned_, true)) return;
-  call_after(leave_limit_, kLastOutputPatience, [this] {
-    is_late_ = true;
-    if (killed_ || files_written_) return leave();
-    say_past_the_output(
-        "muster: the job has ended; its last files are not written yet; a second signal leaves "
-        "without them\n");
-  });
-}
-
-void AgentLoop::leave() {
+void AgentLoop::perform(const Ending::Effect& effect) {
+  if (std::holds_alternative<Ending::CutDrain>(effect)) return on_drained({});
+  if (const auto* const notice = std::get_if<Ending::Say>(&effect))
+    return say_past_the_output(notice_text(notice->what));
+  if (std::holds_alternative<Ending::FinishOutput>(effect)) {
+    return output_->finish(
+        [this] { boost::asio::post(io_, [this] { end_drive_.post(Ending::OutputFinished{}); }); });
+  }
   // The front may be suspending itself at this very moment; nothing else would wake it up.
   if (getppid() == context_.front) kill(context_.front, SIGCONT);
+  abandoned_ = std::get<Ending::Leave>(effect).abandons_output;
   if (abandoned_ && output_) output_->abandon();
   io_.stop();
+}
+
+std::string AgentLoop::notice_text(Ending::Notice what) const {
+  const std::string& disk = folders_.run_dir.empty() ? temp_dir_ : folders_.run_dir;
+  switch (what) {
+    case Ending::Notice::disk_is_silent:
+      return fmt::format(
+          "muster: the job has ended, but the disk of {} does not answer; leaving without its last "
+          "files in {}\n",
+          disk, duration_text(Ending::kFilesPatience));
+    case Ending::Notice::files_are_lost:
+      return last_screen_ +
+             fmt::format(
+                 "muster: the disk of {} does not answer: what was still to be written there is "
+                 "lost\n",
+                 disk);
+    case Ending::Notice::output_is_unread:
+      return "muster: the job has ended; waiting for its last output to be read; Ctrl-C stops "
+             "waiting\n";
+    case Ending::Notice::files_are_missing:
+      return "muster: the job has ended; its last files are not written yet; a second signal "
+             "leaves "
+             "without them\n";
+  }
+  CHECK(false);
 }
 
 }  // namespace muster

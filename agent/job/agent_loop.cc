@@ -56,8 +56,6 @@ AgentLoop::AgentLoop(const AgentInput& input, const AgentContext& context)
       context_(context),
       control_(io_, context.control_fd),
       pause_(io_),
-      leave_limit_(io_),
-      files_limit_(io_),
       last_words_limit_(io_),
       run_id_(spec_.rendezvous.id.empty() ? random_uuid() : spec_.rendezvous.id),
       record_(begun_report(), recorder_options()),
@@ -95,6 +93,7 @@ AgentLoop::AgentLoop(const AgentInput& input, const AgentContext& context)
                      .tails = [this](auto done) { output_->tails(std::move(done)); }}),
       torch_timers_(io_, *this, environment_, processes_, record_),
       own_interface_(io_, spec_.rendezvous, environment_),
+      end_drive_(io_, end_, [this](const Ending::Effect& effect) { perform(effect); }),
       driver_(io_, processes_),
       task_(spec_.task),
       null_fd_(open("/dev/null", O_RDWR | O_CLOEXEC)),
@@ -343,7 +342,7 @@ void AgentLoop::die_with_the_front() {
 }
 
 void AgentLoop::request_stop(int signal) {
-  if (ending_) return leave_soon();
+  if (ending_) return end_drive_.post(Ending::Signalled{});
   record_.note(JobEventKind::signal_received, {}, signal);
   record_.stop_requested();
   time_limit_.end_notice();
@@ -362,16 +361,13 @@ void AgentLoop::request_stop(int signal) {
 }
 
 void AgentLoop::request_kill(int signal) {
-  killed_ = true;
   record_.kill_requested();
-  if (!drive_) return request_stop(signal);
-  if (!group_->finished()) {
-    // It may still wait for the witness, or for its announcement.
-    drive_->post(group::StopRequested{signal});
-    return drive_->post(group::KillRequested{});
-  }
-  if (ending_) return leave_soon();
-  on_drained({});  // end() waits for the output; this user does not.
+  end_drive_.post(Ending::Killed{});
+  if (!drive_) return ending_ ? void() : request_stop(signal);
+  if (group_->finished()) return;
+  // It may still wait for the witness, or for its announcement.
+  drive_->post(group::StopRequested{signal});
+  drive_->post(group::KillRequested{});
 }
 
 int run_agent(const AgentInput& input, const AgentContext& context) {

@@ -28,6 +28,7 @@
 #include "agent/job/agent.h"
 #include "agent/job/bundles.h"
 #include "agent/job/control_part.h"
+#include "agent/job/ending.h"
 #include "agent/job/engine_part.h"
 #include "agent/job/hang_part.h"
 #include "agent/job/job_answers.h"
@@ -154,12 +155,8 @@ class AgentLoop final : private JobSeam {
   void end(const group::JobOutcome& outcome);
   void fail_early(const Error& error);
   void say_goodbye();
-  void finish_output();
-  void limit_files();
-  void leave_without_files();
-  void say_what_is_lost();
-  void leave_soon();
-  void leave();
+  void perform(const Ending::Effect& effect);
+  std::string notice_text(Ending::Notice what) const;
 
   // ---- what its parts may ask
   void say(const std::string& text) override { output_->say("muster: " + text); }
@@ -187,8 +184,6 @@ class AgentLoop final : private JobSeam {
   boost::asio::io_context io_{1};
   boost::asio::posix::stream_descriptor control_;
   boost::asio::steady_timer pause_;  // Between two checks of the GPU memory.
-  boost::asio::steady_timer leave_limit_;
-  boost::asio::steady_timer files_limit_;
   boost::asio::steady_timer last_words_limit_;
   std::string run_id_;
   JobRecorder record_;
@@ -204,6 +199,8 @@ class AgentLoop final : private JobSeam {
   ControlPart control_part_;
   TorchTimers torch_timers_;
   OwnInterface own_interface_;
+  Ending end_;
+  Drive<Ending, Ending::Tick> end_drive_;
   std::function<void()> after_settled_;  // The attempt is drained.
   HelperProcess driver_;
   KernelLog kernel_log_;  // Marked as an attempt starts, then read on the output thread.
@@ -241,23 +238,16 @@ class AgentLoop final : private JobSeam {
   bool opening_round_ = false;  // A round has formed and its streams are being opened.
   bool round_dropped_ = false;  // That round was ended meanwhile.
   std::optional<int> leaving_signal_;
-  bool waits_for_teller_ = false;  // To print the verdict.
-  bool ended_well_ = false;        // It succeeded, or ended as it was told to.
+  bool ended_well_ = false;  // It succeeded, or ended as it was told to.
   std::optional<membership::End> job_end_;
   bool heard_end_ = false;  // From the job's host, where all nodes hear it.
 
   std::optional<WorkerGroup> group_;
   std::optional<Drive<WorkerGroup, group::Tick>> drive_;
   bool has_gpus_ = false;  // As far as it was queried.
-  bool killed_ = false;    // A second signal: the user wants muster to exit now.
   bool ending_ = false;
-  bool files_written_ = false;  // The last ones, among them result.json.
-  bool abandoned_ = false;      // After ending_: the user does not wait for the last output.
-  bool is_late_ = false;        // After that: it had its time.
-  bool files_limited_ = false;
-  bool files_lost_ = false;    // Their disk does not answer.
-  bool said_goodbye_ = false;  // To the other nodes.
-  std::string last_screen_;    // Until the output thread has it.
+  bool abandoned_ = false;   // The output, of which a write may still hang.
+  std::string last_screen_;  // Until the output thread has it.
   int exit_code_ = 0;
   bool succeeded_ = false;
 };

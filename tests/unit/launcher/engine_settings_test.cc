@@ -58,7 +58,7 @@ TEST(EngineSettings, ATaskOfSeveralOnANodeHasItsPlace) {
 
 TEST(EngineSettings, AloneOnANodeNothingIsTakenButItsGpus) {
   LaunchSpec alone = spec_of({});
-  alone.engine = {.job = "2", .signals_all = true, .one_console = true};
+  alone.engine = engine_of_slurm("2");
   alone.shutdown_timeout_s = 25;
   EXPECT_EQ(spec_of({}, slurm_one_task()), alone);
   Environment environment = slurm_one_task();

@@ -138,9 +138,9 @@ TEST(WorkerGroup, AFailureWhileOthersAreBeingStartedStopsThemAll) {
 
 TEST(WorkerGroup, AWorkerNamedByFailWorkerFailsTheGroupThoughItHasNotEnded) {
   GroupDriver group = running_group(2, 0);
-  EXPECT_EQ(group.step(group::FailWorker{0, 1, "hangs in the kernel"}).front(),
-            WorkerGroup::Effect(
-                group::WorkerFailed{{0, 1, 101, std::nullopt, "hangs in the kernel", true}, false, 0}));
+  EXPECT_EQ(group.step(group::FailWorker{0, 1, "hangs in the kernel", false}).front(),
+            WorkerGroup::Effect(group::WorkerFailed{
+                {0, 1, 101, std::nullopt, "hangs in the kernel", true}, false, 0}));
   group.hear_all(group::Exited{0, 0, kTerm}, group::Exited{0, 1, kKilled});
   const auto effects = group.step(group::GroupEmpty{0});
   EXPECT_EQ(outcome_in(effects).end, JobEnd::failed);

@@ -3,9 +3,25 @@
 // be had on a development machine, from the sources named there.
 #pragma once
 
+#include <string>
+
+#include "agent/launch_spec.h"
 #include "agent/process/worker_environment.h"
 
 namespace muster {
+
+// What is taken of Slurm for a job of it.
+inline EngineSpec engine_of_slurm(const std::string& job, int starts = 0) {
+  return {.name = "Slurm",
+          .job = job,
+          .starts = starts,
+          .signals_all = true,
+          .one_console = true,
+          .time_left = {{"--internal-slurm-time-left", job}, "squeue"},
+          .requeue = {{"--internal-slurm-requeue", job}, "scontrol"},
+          .requeue_if_preempted = {{"--internal-slurm-requeue", job, "if-preempted"}, "scontrol"},
+          .requeue_by_hand = "scontrol requeue " + job};
+}
 
 // srun -N2 env (Slurm 22.05.8): the second task.
 inline Environment slurm_two_nodes() {

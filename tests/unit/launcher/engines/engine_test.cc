@@ -51,7 +51,7 @@ TEST(SlurmFacts, AStepWithATaskOnEachNode) {
   expected.node_rank = {1, "SLURM_NODEID"};
   expected.host = "node1";
   expected.job_id = "slurm-1.0.0";
-  expected.engine = {.job = "1", .starts = 0, .signals_all = true, .one_console = true};
+  expected.engine = engine_of_slurm("1");
   expected.kills_after_30_s = true;
   EXPECT_EQ(facts_of(slurm_two_nodes()), expected);
 }
@@ -169,8 +169,7 @@ TEST(MpiFacts, ASlurmJobAroundTheLaunchIsToldToEndBySlurm) {
   const Environment job{{"SLURM_JOB_ID", "7"}, {"SLURM_RESTART_COUNT", "3"}};
   const EngineFacts facts = facts_of(changed(open_mpi_two_nodes(), job));
   EXPECT_EQ(facts.name, "mpirun of Open MPI");
-  EXPECT_EQ(facts.engine,
-            (EngineSpec{.job = "7", .starts = 3, .signals_all = true, .one_console = true}));
+  EXPECT_EQ(facts.engine, engine_of_slurm("7", 3));
   EXPECT_TRUE(facts.kills_after_30_s);
 }
 

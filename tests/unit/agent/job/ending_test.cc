@@ -1,0 +1,180 @@
+#include "agent/job/ending.h"
+
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+namespace muster {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+std::string end_text(const Ending::CutDrain&) {
+  return "cut drain";
+}
+std::string end_text(const Ending::Say& say) {
+  constexpr const char* kNotices[] = {"disk is silent", "files are lost", "output is unread",
+                                      "files are missing"};
+  return kNotices[static_cast<int>(say.what)];
+}
+std::string end_text(const Ending::FinishOutput&) {
+  return "finish output";
+}
+std::string end_text(const Ending::Leave& leave) {
+  return leave.abandons_output ? "leave the output" : "leave";
+}
+
+class EndingAgent {
+ public:
+  std::string hear(const Ending::Event& event) {
+    std::vector<Ending::Effect> effects;
+    machine_.step(now_, event, effects);
+    std::vector<std::string> texts;
+    for (const auto& effect : effects)
+      texts.push_back(std::visit([](const auto& one) { return end_text(one); }, effect));
+    return fmt::format("{}", fmt::join(texts, ", "));
+  }
+  // What is heard at the next deadline, and how long after the last event. "-": there is none.
+  std::string tick() {
+    const Instant deadline = machine_.next_deadline();
+    if (deadline == kNever) return "-";
+    const auto waited = std::chrono::duration_cast<milliseconds>(deadline - now_);
+    now_ = deadline;
+    return fmt::format("{} ms: {}", waited.count(), hear(Ending::Tick{}));
+  }
+  void pass(Duration duration) { now_ += duration; }
+  bool has_deadline() const { return machine_.next_deadline() != kNever; }
+
+ private:
+  Instant now_{};
+  Ending machine_;
+};
+
+EndingAgent ended_job() {
+  EndingAgent job;
+  job.hear(Ending::WorkersOver{});
+  job.hear(Ending::Ended{});
+  return job;
+}
+
+TEST(Ending, LeavesOnceItsOutputIsWritten) {
+  EndingAgent job = ended_job();
+  EXPECT_EQ(job.hear(Ending::FilesWritten{}), "");
+  EXPECT_EQ(job.hear(Ending::Parted{}), "finish output");
+  EXPECT_EQ(job.hear(Ending::OutputFinished{}), "leave");
+  EXPECT_EQ(job.tick(), "-");
+  EXPECT_EQ(job.hear(Ending::Signalled{}), "") << "it has left";
+}
+
+TEST(Ending, LetsTheTellerPrintFirst) {
+  EndingAgent job;
+  job.hear(Ending::Ended{.waits_for_teller = true});
+  EXPECT_EQ(job.hear(Ending::Parted{}), "");
+  EXPECT_EQ(job.tick(), "500 ms: finish output");
+}
+
+TEST(Ending, SaysThatNobodyReadsItsOutput) {
+  EndingAgent job = ended_job();
+  job.hear(Ending::FilesWritten{});
+  job.hear(Ending::Parted{});
+  EXPECT_EQ(job.tick(), "3000 ms: output is unread");
+  EXPECT_EQ(job.hear(Ending::Signalled{}), "");
+  EXPECT_EQ(job.tick(), "300 ms: leave the output");
+}
+
+TEST(Ending, GivesASilentDiskUp) {
+  EndingAgent job = ended_job();
+  job.hear(Ending::Parted{});
+  EXPECT_EQ(job.tick(), "3000 ms: disk is silent");
+  EXPECT_EQ(job.tick(), "5000 ms: files are lost");
+  EXPECT_EQ(job.tick(), "300 ms: leave the output");
+}
+
+TEST(Ending, GivesItUpWhileTheWorkersOutputIsStillRead) {
+  EndingAgent job;
+  job.hear(Ending::WorkersOver{});
+  EXPECT_EQ(job.tick(), "3000 ms: disk is silent");
+  EXPECT_EQ(job.tick(), "5000 ms: cut drain");
+  EXPECT_EQ(job.hear(Ending::Ended{}), "files are lost");
+  EXPECT_EQ(job.hear(Ending::FilesWritten{}), "") << "too late";
+  EXPECT_EQ(job.hear(Ending::Parted{}), "");
+  EXPECT_EQ(job.tick(), "300 ms: leave the output");
+}
+
+TEST(Ending, WaitsForItsFilesAfterOneSignalAndNotAfterTwo) {
+  EndingAgent job = ended_job();
+  EXPECT_EQ(job.hear(Ending::Signalled{}), "");
+  EXPECT_EQ(job.tick(), "300 ms: files are missing");
+  EXPECT_EQ(job.hear(Ending::Killed{}), "leave the output");
+
+  EndingAgent patient = ended_job();
+  patient.hear(Ending::Signalled{});
+  patient.tick();
+  EXPECT_EQ(patient.hear(Ending::Signalled{}), "");
+  EXPECT_EQ(patient.hear(Ending::FilesWritten{}), "leave the output");
+}
+
+TEST(Ending, AKillWaitsForTheConsoleAlone) {
+  EndingAgent job;
+  EXPECT_EQ(job.hear(Ending::Killed{}), "");
+  EXPECT_EQ(job.hear(Ending::WorkersOver{}), "");
+  EXPECT_EQ(job.tick(), "300 ms: cut drain");
+  EXPECT_EQ(job.hear(Ending::Ended{}), "");
+  EXPECT_EQ(job.tick(), "300 ms: leave the output");
+
+  EndingAgent late;
+  late.hear(Ending::WorkersOver{});
+  EXPECT_EQ(late.hear(Ending::Killed{}), "cut drain");
+}
+
+Ending::Event any_event_of_an_end() {
+  switch (*rc::gen::inRange(0, 7)) {
+    case 0:
+      return Ending::WorkersOver{};
+    case 1:
+      return Ending::Ended{*rc::gen::arbitrary<bool>()};
+    case 2:
+      return Ending::FilesWritten{};
+    case 3:
+      return Ending::Parted{};
+    case 4:
+      return Ending::OutputFinished{};
+    case 5:
+      return Ending::Signalled{};
+    default:
+      return Ending::Killed{};
+  }
+}
+
+// Whatever comes and whatever never comes: once the job has ended and parted, time alone, or one
+// signal more, ends the agent. It leaves once.
+RC_GTEST_PROP(EndingProperty, NothingKeepsItForEver, ()) {
+  EndingAgent job;
+  int leaves = 0;
+  const auto count = [&leaves](const std::string& heard) {
+    leaves += heard.find("leave") != std::string::npos;
+  };
+  const int events = *rc::gen::inRange(0, 12);
+  for (int i = 0; i < events; ++i) {
+    if (*rc::gen::arbitrary<bool>()) job.pass(milliseconds(*rc::gen::inRange(0, 4000)));
+    count(job.hear(any_event_of_an_end()));
+    count(job.hear(Ending::Tick{}));
+  }
+  count(job.hear(Ending::WorkersOver{}));
+  count(job.hear(Ending::Ended{}));
+  count(job.hear(Ending::Parted{}));
+  for (int i = 0; i < 8 && job.has_deadline(); ++i)
+    count(job.tick());
+  count(job.hear(Ending::Signalled{}));
+  count(job.hear(Ending::Killed{}));
+  for (int i = 0; i < 8 && job.has_deadline(); ++i)
+    count(job.tick());
+  RC_ASSERT(leaves == 1);
+}
+
+}  // namespace
+}  // namespace muster
