@@ -29,7 +29,7 @@ SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
 CredType=cred/munge
-AuthInfo=socket={folder}/munge.sock,cred_expire=5
+AuthInfo=socket={folder}/munge.sock,cred_expire=10
 {plugins}
 SlurmctldPort={port}
 SlurmctldPidFile={folder}/slurmctld.pid

@@ -70,7 +70,8 @@ class Jobs(slurm.OnSlurm):
         return f"{flags} --no-python python3 -u {TOLD} {self.name} {' '.join(map(str, args))}"
 
     def wait_for_output(self, text):
-        wait_for(lambda: text in self.output(), lambda: f"{text!r}: {self.output()}", LONG)
+        queue = lambda: self.run_slurm("squeue", "-h", "-o", "%i %T %r")[1] + self.run_slurm("sinfo", "-h", "-N", "-o", "%N %T %E")[1]
+        wait_for(lambda: text in self.output(), lambda: f"{text!r}: {self.output()}\n{queue()}", LONG)
 
 
 class Stopped(Jobs):
