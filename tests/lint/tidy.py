@@ -9,12 +9,13 @@ muster_*_core, see CMakeLists.txt, and headers that call themselves pure with th
 random device and include no Boost; folders include each other as layers.py allows it;
 headers begin with `#pragma once` under a comment that says what they are; one namespace; names in anonymous namespaces are
 unique among sources that may share a unity batch, and no two types of the product have one name; tables and drawings in
-comments are whole; links lead to public documentation, or to a file that is there; each test is named by a CMake file; the README has at most 150 lines; no coroutines; no notes to self.
+comments are whole; classes are as small as classes.py says; links lead to public documentation, or to a file that is there; each test is named by a CMake file; the README has at most 150 lines; no coroutines; no notes to self.
 """
 import os
 import re
 import sys
 
+import classes
 import layers
 
 ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
@@ -353,6 +354,7 @@ def main(root):
     complaints += type_complaints(sources)
     complaints += unlisted_test_complaints(root)
     complaints += layers.layer_complaints(sources)
+    complaints += classes.class_complaints(sources)
     complaints += measure_complaints(file_lengths, functions)
     ratio = test_lines / max(1, code_lines)
     print(f"lines: {code_lines} of code, {test_lines} of tests, {ratio:.2f} to 1")

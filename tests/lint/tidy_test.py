@@ -67,6 +67,20 @@ class TidyTest(unittest.TestCase):
         self.assertEqual(self.complaints({"agent/a.h": text, "tests/b.h": HEADER}), [])
         self.assert_one("may not include tests/", {"agent/a.h": text + '#include "tests/b.h"\n'})
 
+    def test_a_class_that_is_too_large(self):
+        def parts(count, declaration):
+            return "\n".join(declaration.format(i) for i in range(count))
+        large = {"members": parts(26, "  int a{}_ = 0;"), "bools": parts(6, "  bool a{}_ = false;"),
+                 "methods": parts(51, "  void a{}(int value) {{ use(value); }}"),
+                 "declared": parts(51, "  std::vector<int> a{}(int value,\n      int other) const;")}
+        for what, text in large.items():
+            with self.subTest(what):
+                found = self.complaints({"agent/a.h": f"{HEADER}namespace muster {{\nclass Many {{\n private:\n{text}\n}};\n}}\n"})
+                self.assertEqual(len(found), 1, found)
+                self.assertRegex(found[0], rf"Many has \d+ {what.replace('declared', 'methods')}; the limit is \d+")
+        files = {f"agent/a{i}.cc": f"void Many::a{i}() {{\n}}\n" for i in range(4)}
+        self.assert_one("Many has 4 files; the limit is 3", files | {"agent/a.h": f"{HEADER}class Many {{\n  int a_ = 0;\n}};\n"})
+
     def test_a_pure_file_that_reads_a_clock(self):
         header = HEADER.replace("here.", "here. Pure.")
         self.assert_one("a pure file reads a clock", {"agent/a.h": header, "agent/a.cc": '#include "agent/a.h"\nnow();\n'})
