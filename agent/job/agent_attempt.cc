@@ -84,14 +84,14 @@ void AgentLoop::wait_for_device_memory(group::RequestRound request,
 }
 
 void AgentLoop::on(const group::RequestRound& effect) {
-  if (undrained_) drain();  // No worker could be started, so on_group_empty() did not do it.
+  drain_.begin();  // No worker could be started, so on_group_empty() did not do it.
   const auto told = std::make_shared<bool>(false);
   const auto go_on = [this, effect, told] {
     if (std::exchange(*told, true)) return;
     if (!coordinated_) say_restart();
     prepare_round(effect);
   };
-  when_drained([this, go_on, epoch = job_round_.epoch] {
+  drain_.when_done([this, go_on, epoch = job_round_.epoch] {
     report_evidence(epoch);
     go_on();
   });
@@ -170,7 +170,7 @@ void AgentLoop::on_streams(int attempt, Result<std::vector<WorkerStreams>> strea
   if (group_->finished() || attempt != attempt_) return;
   if (!streams) return refuse_streams(attempt, streams.error());
   streams_ = std::move(*streams);
-  undrained_ = true;
+  drain_.open();
   if (std::exchange(round_dropped_, false)) return drop_round();
   traces_.clear();
   for (size_t i = 0; i < streams_.size(); ++i) {
@@ -188,8 +188,8 @@ void AgentLoop::on_streams(int attempt, Result<std::vector<WorkerStreams>> strea
 // The round was ended before any of its workers was started here.
 void AgentLoop::drop_round() {
   const group::RequestRound request{attempt_, round_.restart_count};
-  drain();
-  when_drained([this, request] { request_round(request); });
+  drain_.begin();
+  drain_.when_done([this, request] { request_round(request); });
 }
 
 void AgentLoop::refuse_streams(int attempt, const Error& error) {
@@ -328,7 +328,7 @@ void AgentLoop::on_group_empty() {
   }
   own_ranks_.end_look();
   if (stop_began_) record_.stop_ended();
-  drain();
+  drain_.begin();
   drive_->post(group::GroupEmpty{attempt_});
 }
 
@@ -341,10 +341,9 @@ void AgentLoop::on_refused(const ProcessEntry& process) {
 
 // The attempt's output is complete before the next step or the verdict. The machine does not wait
 // for it: a console that nobody reads must not count as a process that does not die.
-void AgentLoop::drain() {
+void AgentLoop::read_to_the_ends() {
   // Streams of workers that were never started would keep the drain from reaching end of file.
   streams_.clear();
-  if (std::exchange(draining_, true)) return;
   bundles_.close();
   const bool keep = coordinated_ || !record_.all_succeeded();
   output_->drain(keep, [this, traces = traces_, folders = folders_](DrainReport report) {
@@ -357,45 +356,17 @@ void AgentLoop::drain() {
     EvidenceRequest disk;
     disk.log_dir = folders.run_dir;
     remains.full_log_disk = gather_evidence(disk).full_log_disk;
-    boost::asio::post(io_, [this, remains = std::move(remains)] { on_drained(remains); });
+    boost::asio::post(io_, [this, remains = std::move(remains)] { drain_.finish(remains); });
   });
 }
 
-// What explains the first failure may be on its way from other nodes.
-void AgentLoop::on_drained(const AttemptRemains& remains) {
-  if (hang_part_.is_settling()) {
-    after_settled_ = [this, remains] { on_drained(remains); };
-    return;
-  }
-  if (!std::exchange(undrained_, false)) return;
-  draining_ = false;
+// The judge's input is kept for users who want to know why it decided as it did.
+void AgentLoop::take_remains(const AttemptRemains& remains) {
   record_.attempt_drained(remains);
-  keep_evidence();
-  const auto next = std::exchange(after_drain_, {});
-  for (const auto& step : next)
-    step();
-}
-
-// The first failure of the attempt is explained, as far as it can be.
-void AgentLoop::on_hangs_settled() {
-  if (const auto drained = std::exchange(after_settled_, nullptr)) return drained();
-  if (undrained_) return;
-  for (const auto& step : std::exchange(after_drain_, {}))
-    step();
-}
-
-// The judge's input, for users who want to know why it decided as it did.
-void AgentLoop::keep_evidence() {
   if (!stop_began_ || !record_.has_evidence()) return;
   const Instant now = to_instant(std::chrono::steady_clock::now());
   output_->write_file(fmt::format("evidence_{}.json", attempt_),
                       evidence_file(record_.evidence(), now));
-}
-
-// And the first failure of the attempt is explained.
-void AgentLoop::when_drained(std::function<void()> next) {
-  if (!undrained_ && !hang_part_.is_settling()) return next();
-  after_drain_.push_back(std::move(next));
 }
 
 }  // namespace muster

@@ -184,7 +184,7 @@ void AgentLoop::on(const group::ForwardSignal& effect) {
 }
 
 void AgentLoop::on(const group::BackOff& effect) {
-  when_drained([this, delay = effect.delay] { say_restart(delay); });
+  drain_.when_done([this, delay = effect.delay] { say_restart(delay); });
 }
 
 void AgentLoop::on(const group::Note& effect) {
@@ -200,14 +200,13 @@ void AgentLoop::say_restart(Duration delay) {
 }
 
 void AgentLoop::on(const group::Finish& effect) {
-  if (undrained_)
-    drain();  // Processes that survived KILL still hold streams: take what those hold now.
+  drain_.begin();  // Processes that survived KILL still hold streams: take what those hold now.
   end_drive_.post(Ending::WorkersOver{});
   // Posted, not called from inside the machine's step: end() posts no event to the machine, but the
   // loop's state is simpler this way.
   boost::asio::post(io_, [this, outcome = effect.outcome] {
-    if (undrained_) drain();
-    when_drained([this, outcome] { end(outcome); });
+    drain_.begin();
+    drain_.when_done([this, outcome] { end(outcome); });
   });
 }
 
@@ -282,7 +281,7 @@ void AgentLoop::say_goodbye() {
 }
 
 void AgentLoop::perform(const Ending::Effect& effect) {
-  if (std::holds_alternative<Ending::CutDrain>(effect)) return on_drained({});
+  if (std::holds_alternative<Ending::CutDrain>(effect)) return drain_.finish({});
   if (const auto* const notice = std::get_if<Ending::Say>(&effect))
     return say_past_the_output(notice_text(notice->what));
   if (std::holds_alternative<Ending::FinishOutput>(effect)) {

@@ -28,6 +28,7 @@
 #include "agent/job/agent.h"
 #include "agent/job/bundles.h"
 #include "agent/job/control_part.h"
+#include "agent/job/drain.h"
 #include "agent/job/ending.h"
 #include "agent/job/engine_part.h"
 #include "agent/job/hang_part.h"
@@ -124,11 +125,8 @@ class AgentLoop final : private JobSeam {
   void on_worker_exit(const WorkerExit& exit);
   void on_group_empty();
   void on_refused(const ProcessEntry& process);
-  void drain();
-  void on_drained(const AttemptRemains& remains);
-  void on_hangs_settled();
-  void keep_evidence();
-  void when_drained(std::function<void()> next);
+  void read_to_the_ends();
+  void take_remains(const AttemptRemains& remains);
   void gather(const WorkerExit& exit);
 
   // ---- the other nodes (agent_rendezvous.cc)
@@ -199,9 +197,9 @@ class AgentLoop final : private JobSeam {
   ControlPart control_part_;
   TorchTimers torch_timers_;
   OwnInterface own_interface_;
+  Drain drain_;
   Ending end_;
   Drive<Ending, Ending::Tick> end_drive_;
-  std::function<void()> after_settled_;  // The attempt is drained.
   HelperProcess driver_;
   KernelLog kernel_log_;  // Marked as an attempt starts, then read on the output thread.
   std::unique_ptr<Output> output_;
@@ -225,9 +223,6 @@ class AgentLoop final : private JobSeam {
   bool stop_began_ = false;             // In this attempt.
   std::optional<group::WorkerFailed> failed_;  // Reported once the output is complete.
   int attempt_ = -1;
-  bool undrained_ = false;  // Streams of an attempt are open.
-  bool draining_ = false;
-  std::vector<std::function<void()>> after_drain_;
   bool spawn_pending_ = false;         // A Spawn is to be performed in the next turn of the loop.
   bool empty_while_spawning_ = false;  // Nothing was left meanwhile: check again.
 

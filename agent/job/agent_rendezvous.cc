@@ -176,7 +176,7 @@ void AgentLoop::on_round(const membership::Round& round) {
             coordinated_ ? own_interface_.choose(rendezvous_->address_towards_peers()) : "";
         if (!note.empty() && !said_by_another) say(note);
         // The output of the old attempt may still be waiting for a slow disk.
-        when_drained([this, request] {
+        drain_.when_done([this, request] {
           say_job_restart();
           find_node_of_task(request, kNodeTries);
         });

@@ -1,0 +1,56 @@
+// The output of an attempt from its workers' first byte to the last that is read, and what waits
+// for that: the next step of the job, or its end. Control loop only.
+//
+//              closed      open       reading     settling [1]
+// open()       open        -          -           -
+// begin()      -           reading    -           -
+// finish()     -           closed     closed [2]  -
+// settled()    go on [3]   -          -           closed
+//
+// [1] All is read, or given up, and what explains the first failure may be on its way from other
+// nodes. [2] Or settling. [3] What came meanwhile, and waited for that alone.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "agent/job/job_recorder.h"
+
+namespace muster {
+
+class Drain {
+ public:
+  struct Callbacks {
+    std::function<void()> read;  // Have all streams read to their ends; finish() answers.
+    std::function<bool()>
+        is_settling;  // The first failure is not explained yet; settled() answers.
+    std::function<void(const AttemptRemains&)> take;  // What the attempt left behind.
+  };
+
+  explicit Drain(Callbacks callbacks) : callbacks_(std::move(callbacks)) {}
+
+  // The streams of an attempt are open.
+  void open() { stage_ = Stage::open; }
+  bool is_open() const { return stage_ != Stage::closed; }
+  // The attempt's workers are gone, or will never be started.
+  void begin();
+  // All is read. Without anything: the rest is given up.
+  void finish(const AttemptRemains& remains);
+  void settled();
+  // Calls `next` at once where nothing is open.
+  void when_done(std::function<void()> next);
+
+ private:
+  enum class Stage { closed, open, reading, settling };
+
+  void go_on();
+
+  const Callbacks callbacks_;
+  Stage stage_ = Stage::closed;
+  std::optional<AttemptRemains> remains_;  // Until the failure is explained.
+  std::vector<std::function<void()>> waiting_;
+};
+
+}  // namespace muster
