@@ -5,6 +5,7 @@
 #include <variant>
 
 #include <fmt/format.h>
+#include <poll.h>
 
 #include "agent/letter.h"
 #include "agent/process/process_tree.h"
@@ -12,6 +13,11 @@
 #include "rendezvous/net/call_after.h"
 
 namespace muster {
+namespace {
+
+constexpr int kWitnessSpeaksMs = 20;  // Once it has taken a signal.
+
+}  // namespace
 
 EnginePart::EnginePart(boost::asio::io_context& io, JobSeam& job, const EngineSpec& engine,
                        WorkerProcesses& processes, Rings& rings,
@@ -55,6 +61,8 @@ bool EnginePart::witness_has(int signal) {
   const auto now = std::chrono::steady_clock::now();
   const std::string status = read_process_file(witness_.pid(), "status", kStatusBytesMax);
   if (has_signal(signal_mask(status, "\nShdPnd:"), signal)) witnessed_[signal] = now;
+  pollfd says{witness_.fd(), POLLIN, 0};
+  if (status_field(status, "\nState:").starts_with('R')) poll(&says, 1, kWitnessSpeaksMs);
   while (const auto seen = witness_.next())
     witnessed_[seen->signal] = seen->when;
   const auto got = witnessed_.find(signal);
