@@ -1,6 +1,9 @@
 #include "agent/job/engine_part.h"
 
+#include <algorithm>
 #include <csignal>
+#include <cstdlib>
+#include <thread>
 #include <utility>
 #include <variant>
 
@@ -16,6 +19,14 @@ namespace muster {
 namespace {
 
 constexpr int kWitnessSpeaksMs = 20;  // Once it has taken a signal.
+
+// Where others wait for the CPUs, a process may be preempted between its calls of kill().
+Duration time_between_kills() {
+  double load = 0;  // Of the last minute.
+  getloadavg(&load, 1);
+  const double crowd = 2 * load / std::max(1U, std::thread::hardware_concurrency());
+  return EngineSignals::kNextCall * std::clamp(static_cast<int>(crowd), 1, 10);
+}
 
 }  // namespace
 
@@ -86,7 +97,7 @@ void EnginePart::on_stop_signal(int signal, Sender sender) {
   Duration patience{0};
   // A process that dies of the signal may get it twice.
   if (is_of_engine(sender) || (sender != Sender::kernel && processes_.may_handle(signal)))
-    patience = sender == Sender::process ? EngineSignals::kNextCall : EngineSignals::kNextDoor;
+    patience = sender == Sender::process ? time_between_kills() : EngineSignals::kNextDoor;
   drive_.post(EngineSignals::FrontGot{signal, true, patience});
 }
 

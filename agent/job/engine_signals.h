@@ -23,7 +23,7 @@ class EngineSignals {
  public:
   // The witness gets what an engine or a service manager sends within this time of the front.
   static constexpr auto kNextDoor = std::chrono::milliseconds(250);
-  // It does so within this where another process signals one process after the other.
+  // It does so within this where another process signals one after the other and CPUs are free.
   static constexpr auto kNextCall = std::chrono::milliseconds(20);
   // The front gets such a signal within this time of a worker.
   static constexpr auto kSiblings = std::chrono::milliseconds(100);
