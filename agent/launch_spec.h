@@ -131,8 +131,8 @@ struct TaskPlace {
 
 // Asked by a hidden command of muster, which prints one line.
 struct EngineQuestion {
-  std::vector<std::string> arguments;  // Of muster.
-  std::string program;                 // Of the engine, which is called: "squeue".
+  std::vector<std::string> arguments;  // That muster is called with.
+  std::string program;                 // Which muster calls in turn: "squeue".
   friend bool operator==(const EngineQuestion&, const EngineQuestion&) = default;
 };
 

@@ -69,9 +69,7 @@ std::string Settings::choice(std::string_view name) {
 }
 
 std::optional<std::string> Settings::variable(std::string_view name) const {
-  const auto found = environment_.find(std::string(name));
-  if (found == environment_.end()) return std::nullopt;
-  return found->second;
+  return lookup(environment_, name);
 }
 
 void Settings::add_fact(std::string_view name, int value, std::string shown) {

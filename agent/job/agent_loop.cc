@@ -65,9 +65,8 @@ AgentLoop::AgentLoop(const AgentInput& input, const AgentContext& context)
                        [this](const ProcessEntry& process) { on_refused(process); },
                        [this] { drive_->post(group::KillRefused{attempt_}); }}),
       rings_(spec_.recorder, [this](const std::string& text) { say(text); }),
-      engine_(
-          io_, *this, spec_.engine, processes_, rings_, looks_of(program_),
-          {[this] { output_->read_to_the_end(); }, [this](int signal) { request_stop(signal); }}),
+      engine_(io_, *this, spec_.engine, processes_, rings_, looks_of(program_),
+              [this] { output_->read_to_the_end(); }),
       time_limit_(io_, *this, spec_, processes_,
                   [this](int signal) { engine_.time_is_short(signal); }),
       site_names_(io_),
@@ -76,20 +75,16 @@ AgentLoop::AgentLoop(const AgentInput& input, const AgentContext& context)
                   [this](const std::string& group) { return hang_part_.name_of_group(group); }}),
       answers_(
           io_, *this, own_ranks_,
-          {[this](auto done) { rendezvous_->nodes(std::move(done)); },
-           [this] {
-             return shown_variables(worker_environment(environment_, round_, worker_variables(0)));
-           }}),
+          [this] {
+            return shown_variables(worker_environment(environment_, round_, worker_variables(0)));
+          }),
       bundles_(io_, *this, answers_),
       hang_part_(io_, *this, spec_, rings_, site_names_, record_, own_ranks_, bundles_,
                  [this] { drain_.settled(); }),
       control_part_(io_, *this, spec_, program_, run_id_,
                     {processes_, rings_, record_, own_ranks_, answers_, bundles_},
-                    {.warn = [this](const std::string& text) { warn(text); },
-                     .stop = [this](int signal) { request_stop(signal); },
-                     .has_workers = [this] { return drive_ && !group_->finished(); },
+                    {.has_workers = [this] { return drive_ && !group_->finished(); },
                      .add_progress = [this](auto& status) { add_progress(status); },
-                     .find_nodes = [this](auto done) { find_nodes(std::move(done)); },
                      .tails = [this](auto done) { output_->tails(std::move(done)); }}),
       torch_timers_(io_, *this, environment_, processes_, record_),
       own_interface_(io_, spec_.rendezvous, environment_),
@@ -112,8 +107,7 @@ int AgentLoop::node_rank() const {
 }
 
 std::string AgentLoop::lookup(std::string_view name) const {
-  const auto it = environment_.find(std::string(name));
-  return it == environment_.end() ? std::string() : it->second;
+  return muster::lookup(environment_, name).value_or("");
 }
 
 int AgentLoop::run() {
@@ -366,8 +360,8 @@ void AgentLoop::request_stop(int signal) {
 void AgentLoop::request_kill(int signal) {
   record_.kill_requested();
   end_drive_.post(Ending::Killed{});
-  if (!drive_) return ending_ ? void() : request_stop(signal);
-  if (group_->finished()) return;
+  if (!drive_ && !ending_) return request_stop(signal);
+  if (!drive_ || group_->finished()) return;
   // It may still wait for the witness, or for its announcement.
   drive_->post(group::StopRequested{signal});
   drive_->post(group::KillRequested{});

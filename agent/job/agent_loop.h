@@ -73,7 +73,6 @@ class AgentLoop final : private JobSeam {
   void set_up(std::optional<DeviceReport> devices);
   void begin_group();
   void add_progress(control::JobStatus& status);
-  void find_nodes(std::function<void(std::vector<membership::NodeLine>)> done);
   JobReport begun_report() const;
   JobRecorder::Options recorder_options();
 
@@ -81,7 +80,6 @@ class AgentLoop final : private JobSeam {
   void listen_to_front();
   void on_control(const ControlMessage& message);
   [[noreturn]] void die_with_the_front();
-  void request_stop(int signal);
   void request_kill(int signal);
 
   // ---- effects of the machine (agent_effects.cc)
@@ -158,8 +156,11 @@ class AgentLoop final : private JobSeam {
 
   // ---- what its parts may ask
   void say(const std::string& text) override { output_->say("muster: " + text); }
+  void warn(const std::string& text) override;
+  void request_stop(int signal) override;
   void post(const group::Event& event) override;
   void send(int to, std::string payload) override;
+  void find_nodes(std::function<void(std::vector<membership::NodeLine>)> done) override;
   int node_rank() const override;
   bool is_running() const override { return drive_ && !ending_; }
   bool is_ending() const override { return ending_; }
@@ -170,7 +171,6 @@ class AgentLoop final : private JobSeam {
     return folders_.temporary ? std::string() : folders_.run_dir;
   }
 
-  void warn(const std::string& text);
   std::string lookup(std::string_view name) const;
 
   const LaunchSpec& spec_;

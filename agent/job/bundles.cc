@@ -17,11 +17,11 @@
 namespace muster {
 namespace {
 
-// Of other nodes, whose StackReader takes 8 s at most.
+// The StackReader of another node takes 8 s at most.
 constexpr auto kAnswersLimit = std::chrono::seconds(9);
 // A rank that is to fail waits no longer.
 constexpr auto kBundleLimit = std::chrono::seconds(10);
-// Of more ranks only the main threads, so that the answers fit.
+// With more ranks only the main threads are read, so that the answers fit.
 constexpr size_t kAllThreadsRanksMax = 64;
 
 // What a node says to each question it says once.
@@ -44,7 +44,7 @@ control::Request variables_request(const control::RankRanges&) {
   return control::VariablesRequest{};
 }
 
-// Of those that are named, and of those that wait for them.
+// This many of those that are named, and of those that wait for them.
 constexpr size_t kRanksTold = 8;
 
 // The late ones first.

@@ -70,8 +70,8 @@ void ControlPart::open(const ControlPlace& place) {
     if (socket && wanted != WorkerHooks{}) hooks = write_hooks_beside(*socket, wanted);
     boost::asio::post(io_, [this, socket, hooks, wanted] {
       if (!socket)
-        return callbacks_.warn("musterctl cannot reach this job, and its calls are not recorded: " +
-                               socket.error().message);
+        return job_.warn("musterctl cannot reach this job, and its calls are not recorded: " +
+                         socket.error().message);
       socket_ = *socket;
       if (!hooks) {
         job_.say(fmt::format("the calls of {}NCCL are not recorded: {}",
@@ -127,7 +127,7 @@ control::JobStatus ControlPart::status() {
 
 // The state of all nodes comes from the job's host.
 void ControlPart::give_status(ControlHandlers::StatusDone done) {
-  callbacks_.find_nodes([this, done = std::move(done)](std::vector<membership::NodeLine> lines) {
+  job_.find_nodes([this, done = std::move(done)](std::vector<membership::NodeLine> lines) {
     control::JobStatus all = status();
     all.nodes = std::move(lines);
     done(std::move(all));
@@ -141,7 +141,7 @@ Result<void> ControlPart::signal_ranks(int signal, const control::RankRanges& ra
                 "no worker is running now; try again when the job has begun");
   }
   if (ranks.empty() && std::ranges::count(spec_.stop_signals, signal) > 0) {
-    callbacks_.stop(signal);
+    job_.request_stop(signal);
     return {};
   }
   bool any = false;

@@ -27,12 +27,9 @@ namespace muster {
 class ControlPart {
  public:
   struct Callbacks {
-    std::function<void(const std::string&)> warn;
-    std::function<void(int)> stop;      // The job, by this signal.
     std::function<bool()> has_workers;  // Until its end.
     // Adds the phase, the epoch and the membership changes.
     std::function<void(control::JobStatus&)> add_progress;
-    std::function<void(std::function<void(std::vector<membership::NodeLine>)>)> find_nodes;
     std::function<void(std::function<void(const std::vector<WorkerTail>&)>)> tails;
   };
   // What the parts before it answer with.
@@ -58,7 +55,6 @@ class ControlPart {
   const std::string& nccl_plugin() const { return nccl_plugin_; }
 
  private:
-  void serve(const ControlServer::Socket& socket);
   control::JobStatus status();
   void give_status(ControlHandlers::StatusDone done);
   Result<void> signal_ranks(int signal, const control::RankRanges& ranks);

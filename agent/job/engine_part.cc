@@ -1,43 +1,25 @@
 #include "agent/job/engine_part.h"
 
-#include <algorithm>
 #include <csignal>
-#include <cstdlib>
-#include <thread>
 #include <utility>
 #include <variant>
 
 #include <fmt/format.h>
-#include <poll.h>
 
 #include "agent/letter.h"
-#include "agent/process/process_tree.h"
 #include "agent/report/text.h"
 #include "rendezvous/net/call_after.h"
 
 namespace muster {
-namespace {
-
-constexpr int kWitnessSpeaksMs = 20;  // Once it has taken a signal.
-
-// Where others wait for the CPUs, a process may be preempted between its calls of kill().
-Duration time_between_kills() {
-  double load = 0;  // Of the last minute.
-  getloadavg(&load, 1);
-  const double crowd = 2 * load / std::max(1U, std::thread::hardware_concurrency());
-  return EngineSignals::kNextCall * std::clamp(static_cast<int>(crowd), 1, 10);
-}
-
-}  // namespace
 
 EnginePart::EnginePart(boost::asio::io_context& io, JobSeam& job, const EngineSpec& engine,
                        WorkerProcesses& processes, Rings& rings,
-                       const std::vector<std::string>& looks, Callbacks callbacks)
+                       const std::vector<std::string>& looks, std::function<void()> stop_comes)
     : job_(job),
       engine_(engine),
       processes_(processes),
       rings_(rings),
-      callbacks_(std::move(callbacks)),
+      stop_comes_(std::move(stop_comes)),
       witness_(looks),
       witness_fd_(io),
       held_stop_(io),
@@ -67,19 +49,6 @@ void EnginePart::listen() {
                          });
 }
 
-// It may not have run since, nor this process, where others wait for the CPUs.
-bool EnginePart::witness_has(int signal) {
-  const auto now = std::chrono::steady_clock::now();
-  const std::string status = read_process_file(witness_.pid(), "status", kStatusBytesMax);
-  if (has_signal(signal_mask(status, "\nShdPnd:"), signal)) witnessed_[signal] = now;
-  pollfd says{witness_.fd(), POLLIN, 0};
-  if (status_field(status, "\nState:").starts_with('R')) poll(&says, 1, kWitnessSpeaksMs);
-  while (const auto seen = witness_.next())
-    witnessed_[seen->signal] = seen->when;
-  const auto got = witnessed_.find(signal);
-  return got != witnessed_.end() && now - got->second <= EngineSignals::kElsewhere;
-}
-
 void EnginePart::on_own_signal(const signalfd_siginfo& info) {
   const int signal = static_cast<int>(info.ssi_signo);
   const Sender sender = sender_of(info);
@@ -88,16 +57,16 @@ void EnginePart::on_own_signal(const signalfd_siginfo& info) {
 }
 
 void EnginePart::on_stop_signal(int signal, Sender sender) {
-  callbacks_.stop_comes();
+  stop_comes_();
   if (is_of_engine(sender) && job_.is_ending()) return;  // It kills later; muster is on its way.
   if (!job_.is_running()) {
     is_told_ = is_told_ || is_of_engine(sender);
-    return callbacks_.stop(signal);
+    return job_.request_stop(signal);
   }
   Duration patience{0};
   // A process that dies of the signal may get it twice.
   if (is_of_engine(sender) || (sender != Sender::kernel && processes_.may_handle(signal)))
-    patience = sender == Sender::process ? time_between_kills() : EngineSignals::kNextDoor;
+    patience = sender == Sender::process ? EngineSignals::kNextCall : EngineSignals::kNextDoor;
   drive_.post(EngineSignals::FrontGot{signal, true, patience});
 }
 
@@ -117,10 +86,10 @@ void EnginePart::perform(const EngineSignals::Effect& effect) {
 }
 
 void EnginePart::stop(const EngineSignals::Stop& stop) {
-  workers_are_told_ = stop.told || witness_has(stop.signal);
+  workers_are_told_ = stop.told;
   is_told_ = workers_are_told_ && engine_.signals_all;
   if (workers_are_told_) processes_.have_signal(witnessed_[stop.signal]);
-  callbacks_.stop(stop.signal);
+  job_.request_stop(stop.signal);
 }
 
 void EnginePart::warn(const EngineSignals::Warn& warning) {

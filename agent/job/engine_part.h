@@ -26,15 +26,11 @@ namespace muster {
 
 class EnginePart {
  public:
-  struct Callbacks {
-    std::function<void()> stop_comes;  // A stop was requested, and may have to wait.
-    std::function<void(int)> stop;     // The job is to end for this signal.
-  };
-
   // Forks the witness, whose command line is `looks`. REQUIRES: there is no other thread yet.
+  // `stop_comes`: a stop was asked for, and may have to wait.
   EnginePart(boost::asio::io_context& io, JobSeam& job, const EngineSpec& engine,
              WorkerProcesses& processes, Rings& rings, const std::vector<std::string>& looks,
-             Callbacks callbacks);
+             std::function<void()> stop_comes);
   ~EnginePart() { witness_fd_.release(); }  // It is the witness's.
 
   void listen();
@@ -43,10 +39,10 @@ class EnginePart {
   // This node's place in the newest round.
   void seat(int node_rank, int nodes) { drive_.post(EngineSignals::Seated{node_rank, nodes}); }
 
-  // Of this process, and of the front.
+  // This process got a signal; the front got one that ends the job.
   void on_own_signal(const signalfd_siginfo& info);
   void on_stop_signal(int signal, Sender sender);
-  // Of the front; false: it is no warning of the engine's.
+  // The front got a signal; false: it is no warning of the engine's.
   bool takes_warning(int signal, Sender sender);
   // From another node, which was warned.
   void on_letter(int from, std::string_view content);
@@ -66,7 +62,6 @@ class EnginePart {
 
  private:
   bool is_of_engine(Sender sender) const;
-  bool witness_has(int signal);
   void perform(const EngineSignals::Effect& effect);
   void stop(const EngineSignals::Stop& stop);
   void warn(const EngineSignals::Warn& warning);
@@ -75,7 +70,7 @@ class EnginePart {
   const EngineSpec& engine_;
   WorkerProcesses& processes_;
   Rings& rings_;
-  const Callbacks callbacks_;
+  const std::function<void()> stop_comes_;
   SignalWitness witness_;
   boost::asio::posix::stream_descriptor witness_fd_;
   boost::asio::steady_timer held_stop_;  // Until this node's own stop is here, or late.

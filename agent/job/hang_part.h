@@ -101,7 +101,7 @@ class HangPart {
   Bundles& bundles_;
   const std::function<void()> settled_;
   std::unique_ptr<hang::Trace> trace_;    // --trace
-  std::optional<hang::HangWatch> watch_;  // Of a job that is watched.
+  std::optional<hang::HangWatch> watch_;  // If the job is watched.
   membership::Epoch epoch_ = 0;
   bool has_stopped_ = false;  // In this attempt.
 };

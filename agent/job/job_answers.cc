@@ -13,9 +13,9 @@
 namespace muster {
 namespace {
 
-// Of other nodes, which only look into memory. A node that stands still is lost soon after.
+// Other nodes only look into memory. One that stands still is lost soon after.
 constexpr auto kRecordsLimit = std::chrono::seconds(2);
-// Of other nodes, whose StackReader takes 8 s at most.
+// The StackReader of another node takes 8 s at most.
 constexpr auto kStacksLimit = std::chrono::seconds(10);
 
 // The same question for some of its ranks.
@@ -73,10 +73,10 @@ std::string reply_for_peer(control::Reply reply) {
 }  // namespace
 
 JobAnswers::JobAnswers(boost::asio::io_context& io, JobSeam& job, OwnRanks& own,
-                       Callbacks callbacks)
+                       std::function<control::Reply()> variables)
     : job_(job),
       own_(own),
-      callbacks_(std::move(callbacks)),
+      variables_(std::move(variables)),
       drive_(io, peers_, [this](const Peers::Effect& effect) { perform(effect); }) {}
 
 void JobAnswers::begin(const membership::Round& round) {
@@ -131,7 +131,7 @@ void JobAnswers::ask(const std::vector<int>& ranks, const AskedFor& request, Dur
 // The host may not answer, and answers no agent that asks often. A round's nodes stay as they are.
 void JobAnswers::find_nodes(std::function<void(const NodeLines&)> next) {
   if (!nodes_.empty()) return next(nodes_);
-  callbacks_.find_nodes([this, epoch = round_.epoch, next = std::move(next)](NodeLines nodes) {
+  job_.find_nodes([this, epoch = round_.epoch, next = std::move(next)](NodeLines nodes) {
     const auto own = std::ranges::find(nodes, round_.node_rank, &membership::NodeLine::node_rank);
     if (epoch == round_.epoch && own != nodes.end() && own->first_rank == round_.base_rank)
       nodes_ = nodes;
@@ -164,8 +164,7 @@ void JobAnswers::answer_here(const control::Request& request, ReplyDone done) {
     return own_.records(*records, std::move(done));
   if (const auto* const stacks = std::get_if<control::StacksRequest>(&request))
     return own_.stacks(*stacks, std::move(done));
-  if (std::holds_alternative<control::VariablesRequest>(request))
-    return done(callbacks_.variables());
+  if (std::holds_alternative<control::VariablesRequest>(request)) return done(variables_());
   done(Error{ExitCode::usage, "nodes ask each other for records, stacks and variables alone"});
 }
 

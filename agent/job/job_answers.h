@@ -26,12 +26,9 @@ class JobAnswers {
   using AnswersDone = std::function<void(std::vector<NodeAnswer>)>;
   using RecordsDone = std::function<void(Result<control::Records>)>;
   using StacksDone = std::function<void(Result<control::Stacks>)>;
-  struct Callbacks {
-    std::function<void(std::function<void(NodeLines)>)> find_nodes;  // Of the job, by its host.
-    std::function<control::Reply()> variables;                       // Of this node's workers.
-  };
-
-  JobAnswers(boost::asio::io_context& io, JobSeam& job, OwnRanks& own, Callbacks callbacks);
+  // `variables`: what this node's workers get.
+  JobAnswers(boost::asio::io_context& io, JobSeam& job, OwnRanks& own,
+             std::function<control::Reply()> variables);
 
   // Another round has formed.
   void begin(const membership::Round& round);
@@ -58,11 +55,11 @@ class JobAnswers {
 
   JobSeam& job_;
   OwnRanks& own_;
-  const Callbacks callbacks_;
+  const std::function<control::Reply()> variables_;
   Peers peers_;
   Drive<Peers, Peers::Tick> drive_;  // Gets what arrives for it, and the end of each round.
   membership::Round round_;
-  NodeLines nodes_;  // Of that round, once they were needed.
+  NodeLines nodes_;  // That round's, once they were needed.
 };
 
 }  // namespace muster

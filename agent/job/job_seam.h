@@ -4,26 +4,33 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "agent/job/worker_group_events.h"
 #include "agent/process/worker_environment.h"
+#include "rendezvous/membership/agent_protocol.h"
 
 namespace muster {
 
 class JobSeam {
  public:
-  // A line on the console.
+  // A line on the console; `warn`: unless the user silenced warnings (LOGLEVEL).
   virtual void say(const std::string& text) = 0;
+  virtual void warn(const std::string& text) = 0;
+  // The job is to end for this signal.
+  virtual void request_stop(int signal) = 0;
   // To the worker group. Lost before there is one, and after its end.
   virtual void post(const group::Event& event) = 0;
   // To the node of that rank in this round; -1: to all others. It may be lost.
   virtual void send(int to, std::string payload) = 0;
+  // The job's nodes, as its host knows them; none before the nodes meet.
+  virtual void find_nodes(std::function<void(std::vector<membership::NodeLine>)> done) = 0;
   // Work that may wait for a disk, on the output thread.
   virtual void on_disk(std::function<void()> work) = 0;
   // The newest attempt on this node, -1: none yet, and its place in the job.
   virtual int attempt() const = 0;
   virtual const RoundView& round() const = 0;
-  // Of this job's files; empty: there is none.
+  // Where this job's files are kept; empty: nowhere.
   virtual std::string log_folder() const = 0;
   // This node's rank, in the newest round or as it was given; -1: unknown before the nodes meet.
   virtual int node_rank() const = 0;

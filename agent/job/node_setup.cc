@@ -67,11 +67,6 @@ std::string too_few_descriptors(const DescriptorNeeds& needs, const rlimit& limi
                      remedy, needs.workers == 1 ? "" : ", or start fewer workers");
 }
 
-std::optional<std::string> lookup(const Environment& environment, std::string_view name) {
-  const auto it = environment.find(std::string(name));
-  return it == environment.end() ? std::nullopt : std::optional(it->second);
-}
-
 InheritedDevices inherited_devices(const Environment& environment) {
   return {lookup(environment, env::kCudaVisibleDevices),
           lookup(environment, env::kHipVisibleDevices), lookup(environment, env::kCudaDeviceOrder)};

@@ -134,7 +134,7 @@ std::optional<CallLine> OwnRanks::pending_call(int local_rank, bool synchronous)
   return found == records.calls.rend() ? std::nullopt : std::optional(*found);
 }
 
-// Of the process that records, or that it waits for; of a worker that records nothing, of the one
+// Reads the process that records, or that it waits for; where a worker records nothing, the one
 // that seems to do its work.
 void OwnRanks::read_stacks(const std::vector<int>& local_ranks, StackLook look, Duration patience,
                            StackReader::Done done) {

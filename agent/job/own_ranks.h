@@ -26,7 +26,7 @@ class OwnRanks {
   using ReplyDone = std::function<void(control::Reply)>;
   struct Callbacks {
     std::function<void(int)> was_held;  // A rank, while its stacks were read.
-    std::function<std::string(const std::string&)> name_of_group;  // Of its key.
+    std::function<std::string(const std::string&)> name_of_group;  // By its key.
   };
 
   OwnRanks(boost::asio::io_context& io, const JobSeam& job, WorkerProcesses& processes,

@@ -29,7 +29,7 @@ class TimeLimit {
 
   // Why the job may be put back into its queue, where it starts anew with the state that it saved.
   struct End {
-    bool is_warned = false;  // Of its end.
+    bool is_warned = false;  // That its end is near.
     bool is_told = false;    // To end, by the engine.
     bool is_good = false;    // It succeeded, or ended as it was told to.
     bool succeeded = false;

@@ -39,14 +39,9 @@ TorchTimers::TorchTimers(boost::asio::io_context& io, JobSeam& job, const Enviro
       record_(record),
       poll_timer_(io) {}
 
-std::string TorchTimers::lookup(std::string_view name) const {
-  const auto found = environment_.find(std::string(name));
-  return found == environment_.end() ? std::string() : found->second;
-}
-
 void TorchTimers::open(const std::string& temp_dir, std::function<void(const Result<void>&)> done) {
-  if (server_ || lookup(env::kEnableFileTimer) != "1") return done({});
-  std::string path = lookup(env::kTimerFile);
+  if (server_ || lookup(environment_, env::kEnableFileTimer) != "1") return done({});
+  std::string path = lookup(environment_, env::kTimerFile).value_or("");
   if (path.empty()) path = temp_timer_path(temp_dir);
   job_.on_disk([this, path, done = std::move(done)] {
     const Result<int> fifo = FileTimerServer::make_fifo(path);
@@ -95,7 +90,8 @@ int TorchTimers::local_rank_of(pid_t pid) const {
 // Uninterruptible sleep has no notification, so it has to be polled, and only if the user asked for
 // it.
 void TorchTimers::watch_uninterruptible() {
-  const double limit_s = positive_seconds(lookup(env::kUninterruptibleTimeout));
+  const double limit_s =
+      positive_seconds(lookup(environment_, env::kUninterruptibleTimeout).value_or(""));
   if (limit_s > 0) call_after(poll_timer_, kPollEvery, [this, limit_s] { poll(limit_s); });
 }
 

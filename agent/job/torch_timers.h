@@ -32,14 +32,13 @@ class TorchTimers {
   void watch_uninterruptible();
   void begin_attempt(int workers) { polls_.assign(static_cast<size_t>(workers), 0); }
   void forget(pid_t pid);
-  // Of the FIFO, if there is one.
+  // Where the FIFO is, if there is one.
   std::optional<std::string> path() const {
     return server_ ? std::optional(server_->path()) : std::nullopt;
   }
   void cancel();
 
  private:
-  std::string lookup(std::string_view name) const;
   void on_expired(const FileTimer& timer);
   int local_rank_of(pid_t pid) const;
   void poll(double limit_s);

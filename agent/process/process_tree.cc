@@ -53,14 +53,6 @@ void reap_orphans(const std::vector<ProcessEntry>& tree, const std::set<pid_t>& 
   }
 }
 
-// A subreaper's orphans become its children, whatever they were to their parents, so nothing runs
-// below a process without children. "ECHILD" in waitpid(2); a child that ends without SIGCHLD, as
-// the witness of signals does, is not counted.
-bool has_children() {
-  siginfo_t info{};
-  return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD;
-}
-
 // Whether one thread is ending. `folder`: below /proc/PID, with a trailing slash.
 bool is_ending(pid_t pid, const std::string& folder) {
   constexpr unsigned kExiting = 0x4;  // PF_EXITING in the kernel's include/linux/sched.h
@@ -241,6 +233,11 @@ std::vector<ProcessEntry> kill_descendants(const std::set<pid_t>& except, Durati
     std::this_thread::sleep_for(pause);
     pause = std::min<Duration>(pause * 2, std::chrono::milliseconds(20));
   }
+}
+
+bool has_children() {
+  siginfo_t info{};
+  return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD;
 }
 
 std::set<pid_t> children_of_self() {

@@ -95,6 +95,11 @@ SignalOutcome signal_process(const ProcessEntry& process, int signal);
 // `patience` is over. Returns what could not be killed.
 std::vector<ProcessEntry> kill_descendants(const std::set<pid_t>& except, Duration patience);
 
+// A subreaper's orphans become its children, whatever they were to their parents, so nothing runs
+// below a process without children. "ECHILD" in waitpid(2); a child that ends without SIGCHLD, as
+// the witness of signals does, is not counted.
+bool has_children();
+
 // Pids of the calling process's children at this moment.
 std::set<pid_t> children_of_self();
 

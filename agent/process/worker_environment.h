@@ -13,6 +13,9 @@ namespace muster {
 // Sorted, so that the order of iteration is deterministic.
 using Environment = std::map<std::string, std::string>;
 
+// nullopt: it is not set.
+std::optional<std::string> lookup(const Environment& environment, std::string_view name);
+
 // One attempt of the job as this node sees it. On a single node group_rank is 0 and the sums are
 // trivial; with several nodes the rendezvous provides them.
 struct RoundView {

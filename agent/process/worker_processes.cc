@@ -403,13 +403,11 @@ void WorkerProcesses::watch_empty() {
   check_empty();
 }
 
-// ECHILD from waitid means no children, and with a subreaper no children means no descendants.
 bool WorkerProcesses::nothing_left() const {
   for (const Worker& worker : workers_) {
     if (!worker.exited) return false;
   }
-  siginfo_t info{};
-  if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 && errno == ECHILD) return true;
+  if (!has_children()) return true;
   return !helpers_.empty() && descendants().empty();
 }
 

@@ -17,11 +17,10 @@ std::optional<EngineNumber> engine_number(EnvReader& env, std::string_view name,
 EngineOutcome find_engine(const Environment& environment, const TextOfFile& text_of,
                           std::string_view family) {
   if (family == "none") return std::nullopt;
-  const EnvironmentLookup lookup = [&environment](std::string_view name) {
-    const auto found = environment.find(std::string(name));
-    return found == environment.end() ? std::nullopt : std::optional(found->second);
+  const EnvironmentLookup read = [&environment](std::string_view name) {
+    return lookup(environment, name);
   };
-  EnvReader env(lookup);
+  EnvReader env(read);
   if (env.has(env::kRunId)) return std::nullopt;
   const auto wanted = [family](std::string_view name) {
     return family == "auto" || family == name;
