@@ -1,186 +1,114 @@
 #include "agent/job/agent_loop.h"
 
-#include <filesystem>
-#include <fstream>
-#include <system_error>
+#include <utility>
 
 #include <boost/asio/post.hpp>
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <signal.h>
-#include <sys/prctl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent/job/rendezvous_options.h"
-#include "agent/output/fields.h"
 #include "rendezvous/base/contract.h"
 #include "rendezvous/base/machine.h"
-#include "rendezvous/base/text.h"
-#include "rendezvous/membership/random_ids.h"
 
 namespace muster {
 namespace {
 
-constexpr auto kDriverPatience = std::chrono::seconds(20);
 constexpr auto kKillPatience = std::chrono::seconds(10);
 
-// A random UUID, version 4 (RFC 9562), which torchrun also uses as run id of a single-node job.
-std::string random_uuid() {
-  membership::Nonce b = random_nonce();
-  b[6] = static_cast<unsigned char>((b[6] & 0x0f) | 0x40);
-  b[8] = static_cast<unsigned char>((b[8] & 0x3f) | 0x80);
-  std::string text = fmt::format("{:02x}", fmt::join(b, ""));
-  for (const size_t at : {20U, 16U, 12U, 8U})
-    text.insert(at, 1, '-');
-  return text;
-}
-
-// A signal that finds a shell by its command line need not reach what it runs.
-std::vector<std::string> looks_of(const WorkerProgram& program) {
-  std::string line;
-  std::ifstream file(program.executable);
-  std::getline(file, line);
-  const bool is_script = line.starts_with("#!") && line.find("sh") != std::string::npos;
-  if (is_script || program.executable.ends_with("sh")) return {};
-  return program.argv(0);
-}
+template <class... Ts>
+struct EffectTable : Ts... {
+  using Ts::operator()...;
+};
 
 }  // namespace
 
-AgentLoop::AgentLoop(const AgentInput& input, const AgentContext& context)
-    : spec_(input.spec),
-      program_(input.program),
-      environment_(input.environment),
-      warnings_(input.warnings),
+AgentLoop::AgentLoop(const AgentInput& input, const AgentContext& context, std::string run_id,
+                     JobFolders folders, std::unique_ptr<SignalWitness> witness,
+                     std::unique_ptr<Output> output)
+    : input_(input),
       context_(context),
+      run_id_(std::move(run_id)),
+      folders_(std::move(folders)),
       control_(io_, context.control_fd),
-      pause_(io_),
-      last_words_limit_(io_),
-      run_id_(spec_.rendezvous.id.empty() ? random_uuid() : spec_.rendezvous.id),
+      output_(std::move(output)),
       record_(begun_report(), recorder_options()),
-      processes_(io_, {[this](const WorkerExit& exit) { on_worker_exit(exit); },
-                       [this] { on_group_empty(); },
+      processes_(io_, {[this](const WorkerExit& exit) { attempt_.on_exit(exit); },
+                       [this] { attempt_.on_empty(); },
                        [this](const signalfd_siginfo& info) { engine_.on_own_signal(info); },
-                       [this](const ProcessEntry& process) { on_refused(process); },
-                       [this] { drive_->post(group::KillRefused{attempt_}); }}),
-      rings_(spec_.recorder, [this](const std::string& text) { say(text); }),
-      engine_(io_, *this, spec_.engine, processes_, rings_, looks_of(program_),
+                       [this](const ProcessEntry& process) {
+                         // At once, so that a user who watches a slow stop knows the reason.
+                         const std::string text = refusal_text(process);
+                         record_.note(JobEventKind::note, text);
+                         say(text);
+                       },
+                       [this] { post(group::KillRefused{attempt()}); }}),
+      rings_(input.spec.recorder, [this](const std::string& text) { say(text); }),
+      engine_(io_, *this, input.spec.engine, processes_, rings_, std::move(witness),
               [this] { output_->read_to_the_end(); }),
-      time_limit_(io_, *this, spec_, processes_,
+      time_limit_(io_, *this, input.spec, processes_,
                   [this](int signal) { engine_.time_is_short(signal); }),
-      site_names_(io_),
-      own_ranks_(io_, *this, processes_, rings_, site_names_,
+      own_ranks_(io_, *this, processes_, rings_,
                  {[this](int rank) { hang_part_.was_held(rank); },
                   [this](const std::string& group) { return hang_part_.name_of_group(group); }}),
-      answers_(
-          io_, *this, own_ranks_,
-          [this] {
-            return shown_variables(worker_environment(environment_, round_, worker_variables(0)));
-          }),
+      answers_(io_, *this, own_ranks_, [this] { return shown_variables(attempt_.variables()); }),
       bundles_(io_, *this, answers_),
-      hang_part_(io_, *this, spec_, rings_, site_names_, record_, own_ranks_, bundles_,
+      hang_part_(io_, *this, input.spec, rings_, record_, own_ranks_, bundles_,
                  [this] { drain_.settled(); }),
-      control_part_(io_, *this, spec_, program_, run_id_,
+      control_part_(io_, *this, input.spec, input.program, run_id_,
                     {processes_, rings_, record_, own_ranks_, answers_, bundles_},
-                    {.has_workers = [this] { return drive_ && !group_->finished(); },
-                     .add_progress = [this](auto& status) { add_progress(status); },
+                    {.add_progress = [this](auto& status) { add_progress(status); },
                      .tails = [this](auto done) { output_->tails(std::move(done)); }}),
-      torch_timers_(io_, *this, environment_, processes_, record_),
-      own_interface_(io_, spec_.rendezvous, environment_),
-      drain_({.read = [this] { read_to_the_ends(); },
+      driver_(io_, *this, processes_),
+      drain_({.read = [this] { attempt_.read_to_the_ends(); },
               .is_settling = [this] { return hang_part_.is_settling(); },
-              .take = [this](const AttemptRemains& remains) { take_remains(remains); }}),
-      end_drive_(io_, end_, [this](const Ending::Effect& effect) { perform(effect); }),
-      driver_(io_, processes_),
-      task_(spec_.task),
-      null_fd_(open("/dev/null", O_RDWR | O_CLOEXEC)),
-      coordinated_(is_coordinated(spec_.rendezvous)) {}
+              .take = [this](const AttemptRemains& remains) { attempt_.take_remains(remains); }}),
+      meeting_(io_, *this, input.spec, input.environment,
+               {processes_, record_, engine_, time_limit_, answers_, hang_part_, drain_},
+               [this](const group::RequestRound& request) { attempt_.open(request); }),
+      stop_(*this, input.spec, {processes_, record_, *output_, engine_, own_ranks_, hang_part_},
+            {.is_killed = [this] { return end_.is_killed(); },
+             .another_says_it = [this] { return meeting_.another_says_it(); }}),
+      attempt_(io_, *this, input, context_, folders_, setup_,
+               {processes_, record_, rings_, *output_, driver_, own_ranks_, bundles_, hang_part_,
+                control_part_, meeting_, stop_, drain_}),
+      end_(io_, input, context_, folders_,
+           {processes_, record_, *output_, engine_, time_limit_, meeting_, drain_}) {}
 
-void AgentLoop::post(const group::Event& event) {
-  if (drive_) drive_->post(event);
-}
-
-int AgentLoop::node_rank() const {
-  if (job_round_.epoch > 0) return job_round_.node_rank;
-  return spec_.rendezvous.node_rank.value_or(coordinated_ ? -1 : 0);
-}
-
-std::string AgentLoop::lookup(std::string_view name) const {
-  return muster::lookup(environment_, name).value_or("");
-}
+// ---- start
 
 int AgentLoop::run() {
-  if (start()) io_.run();
-  return exit_code_;
-}
-
-// The folder for temporary files, chosen as Python's tempfile does: the first of these that is a
-// writable folder.
-std::string AgentLoop::usable_temp_dir() const {
-  for (const std::string& candidate :
-       {lookup("TMPDIR"), lookup("TEMP"), lookup("TMP"), std::string("/tmp"),
-        std::string("/var/tmp"), std::string("/usr/tmp")}) {
-    struct stat info{};
-    if (candidate.starts_with('/') && stat(candidate.c_str(), &info) == 0 &&
-        S_ISDIR(info.st_mode) && access(candidate.c_str(), W_OK | X_OK) == 0) {
-      return candidate;
-    }
-  }
-  return cwd_;
-}
-
-bool AgentLoop::start() {
-  std::error_code no_folder;
-  cwd_ = std::filesystem::current_path(no_folder).string();
-  temp_dir_ = usable_temp_dir();
-  OutputOptions options;
-  options.log = spec_.log;
-  if (options.log.dir) {
-    options.log.dir =
-        fill_fields(*options.log.dir, log_dir_fields(spec_, run_id_, own_hostname())).value();
-  }
-  options.run_id = run_id_;
-  options.role = spec_.role;
-  options.hostname = own_hostname();
-  if (spec_.task) options.first_local_rank = spec_.task->local_rank;
-  options.temp_dir = temp_dir_;
-  Result<std::unique_ptr<Output>> output = Output::start(std::move(options));
-  const std::optional<Error> error = output ? hang_part_.open_trace() : output.error();
-  if (error) {
+  if (const std::optional<Error> error = hang_part_.open_trace()) {
     const std::string line = "muster: " + error->message + "\n";
     std::fwrite(line.data(), 1, line.size(), stderr);
-    exit_code_ = static_cast<int>(error->code);
-    return false;
+    return static_cast<int>(error->code);
   }
-  output_ = std::move(*output);
-  for (const std::string& warning : warnings_)
+  for (const std::string& warning : input_.warnings)
     warn(warning);
-  if (!lookup(env::kHealthCheckPort).empty())
+  if (!lookup(input_.environment, env::kHealthCheckPort).value_or("").empty())
     say("No health check server started: TORCHELASTIC_HEALTH_CHECK_PORT has no effect");
   listen_to_front();
   engine_.listen();
   output_->open_run([this](Result<RunFolders> folders) {
     boost::asio::post(io_, [this, folders = std::move(folders)] { on_run_open(folders); });
   });
-  return true;
+  io_.run();
+  return end_.exit_code();
 }
 
 JobReport AgentLoop::begun_report() const {
   JobReport job;
   job.run_id = run_id_;
-  job.program = program_.name;
+  job.program = input_.program.name;
   job.host = own_hostname();
-  job.role = spec_.role;
-  job.max_restarts = spec_.max_restarts;
+  job.role = input_.spec.role;
+  job.max_restarts = input_.spec.max_restarts;
   return job;
 }
 
 JobRecorder::Options AgentLoop::recorder_options() {
   JobRecorder::Options options;
-  options.binary = program_.executable;
-  options.rdzv_backend = spec_.rendezvous.backend;
-  options.torch_events = spec_.event_log == EventLogHandler::console;
+  options.binary = input_.program.executable;
+  options.rdzv_backend = input_.spec.rendezvous.backend;
+  options.torch_events = input_.spec.event_log == EventLogHandler::console;
   options.say_raw = [this](std::string line) { output_->say(std::move(line)); };
   options.append_event = [this](std::string line) {
     output_->append("events.jsonl", std::move(line));
@@ -189,64 +117,57 @@ JobRecorder::Options AgentLoop::recorder_options() {
 }
 
 void AgentLoop::on_run_open(Result<RunFolders> folders) {
-  if (ending_) return;
+  if (is_ending()) return;
   if (!folders) return fail_early(folders.error());
-  if (!null_fd_)
-    return fail_early({ExitCode::environment,
-                       "cannot open /dev/null, from which workers read: mount a /dev that has it"});
-  folders_ = std::move(*folders);
-  control_part_.open({lookup("MUSTER_RUN_DIR"), lookup("XDG_RUNTIME_DIR")});
+  if (const Result<void> null = attempt_.open_null(); !null) return fail_early(null.error());
+  folders_.run = std::move(*folders);
+  control_part_.open({lookup(input_.environment, "MUSTER_RUN_DIR").value_or(""),
+                      lookup(input_.environment, "XDG_RUNTIME_DIR").value_or("")});
   record_.set_log_dir(log_folder());
-  if (!needs_devices(spec_)) return set_up(std::nullopt);
-  ask_driver("--internal-devices", kDriverPatience, [this](Result<std::string> text) {
-    const Result<DeviceReport> devices = text.and_then(parse_device_report);
+  if (!needs_devices(input_.spec)) return set_up(std::nullopt);
+  driver_.find_devices([this](const Result<DeviceReport>& devices) {
     if (!devices) return fail_early(devices.error());
-    has_gpus_ = !devices->gpus.empty();
     set_up(*devices);
   });
 }
 
-void AgentLoop::ask_driver(const char* flag, Duration limit, HelperProcess::Done done) {
-  driver_.ask(
-      {.arguments = {flag},
-       .limit = limit,
-       .what = "ask the GPU driver",
-       .late = fmt::format("the GPU driver did not answer within {:.0f} s (does `nvidia-smi` hang "
-                           "too?); give --nproc-per-node a number and leave the GPU flags out to "
-                           "start without asking it",
-                           std::chrono::duration<double>(limit).count())},
-      std::move(done));
-}
-
 void AgentLoop::set_up(std::optional<DeviceReport> devices) {
-  if (ending_) return;
-  Result<NodeSetup> setup = set_up_node(spec_, environment_, std::move(devices));
+  if (is_ending()) return;
+  Result<NodeSetup> setup = set_up_node(input_.spec, input_.environment, std::move(devices));
   if (!setup) return fail_early(setup.error());
-  DescriptorNeeds needs = DescriptorNeeds::of(spec_);
-  needs.workers = setup->workers;
-  needs.at_most = false;
-  const Result<unsigned long> room = make_room_for_descriptors(needs);
-  if (!room) return fail_early(room.error());
-  if (spec_.stdin_rank && *spec_.stdin_rank >= setup->workers && !coordinated_) {
-    return fail_early(
-        {ExitCode::usage,
-         fmt::format("--stdin {}: there is no such rank among {}; use 0 to {}, or none",
-                     *spec_.stdin_rank, counted(setup->workers, "worker"), setup->workers - 1)});
-  }
   setup_ = std::move(*setup);
+  if (const Result<void> room = check_room(); !room) return fail_early(room.error());
   for (const std::string& line : setup_.lines)
     warn(line);
   if (!setup_.table.empty()) output_->say(setup_.table);
-  find_token([this](const std::string& token) {
-    find_host_by_pmi([this, token] {
-      if (open_rendezvous(token)) begin_group();
-    });
+  NodeFacts node;
+  node.workers = setup_.workers;
+  node.host_name = own_hostname();
+  node.run_id = run_id_;
+  meeting_.open(node, [this](const Result<NodeFacts>& found) {
+    if (!found) return fail_early(found.error());
+    run_id_ = found->run_id;
+    begin_group();
   });
+}
+
+// For this number of workers.
+Result<void> AgentLoop::check_room() const {
+  DescriptorNeeds needs = DescriptorNeeds::of(input_.spec);
+  needs.workers = setup_.workers;
+  needs.at_most = false;
+  const Result<unsigned long> room = make_room_for_descriptors(needs);
+  if (!room) return tl::unexpected<Error>(room.error());
+  const std::optional<int> rank = input_.spec.stdin_rank;
+  if (!rank || *rank < setup_.workers || meeting_.is_coordinated()) return {};
+  return fail(ExitCode::usage,
+              fmt::format("--stdin {}: there is no such rank among {}; use 0 to {}, or none", *rank,
+                          counted(setup_.workers, "worker"), setup_.workers - 1));
 }
 
 // torch's LOGLEVEL: ERROR and above (40 in Python's numbers) suppress warnings.
 void AgentLoop::warn(const std::string& text) {
-  const std::string level = lookup("LOGLEVEL");
+  const std::string level = lookup(input_.environment, "LOGLEVEL").value_or("");
   const bool quiet =
       level == "ERROR" || level == "CRITICAL" || level == "FATAL" || level == "40" || level == "50";
   if (!quiet) say(text);
@@ -254,33 +175,70 @@ void AgentLoop::warn(const std::string& text) {
 
 void AgentLoop::begin_group() {
   WorkerGroup::Options options;
-  options.coordinated = coordinated_;
+  options.coordinated = meeting_.is_coordinated();
   options.workers = setup_.workers;
-  options.max_restarts = spec_.max_restarts;
-  options.grace = grace();
+  options.max_restarts = input_.spec.max_restarts;
+  options.grace = stop_.grace();
   options.stop_may_follow =
-      spec_.engine.signals_all ? EngineSignals::kElsewhere : EngineSignals::kSiblings;
+      input_.spec.engine.signals_all ? EngineSignals::kElsewhere : EngineSignals::kSiblings;
   options.leftovers_grace = std::min(options.leftovers_grace, options.grace);
-  group_.emplace(options);
-  drive_.emplace(io_, *group_, [this](const group::Effect& effect) { perform(effect); });
+  group_.emplace(io_, options, [this](const group::Effect& effect) { perform(effect); });
   record_.job_started(setup_.workers);
-  torch_timers_.watch_uninterruptible();
-  engine_.seat(node_rank(), spec_.rendezvous.nnodes_max);
-  drive_->post(group::Begin{});
+  attempt_.begin_job();
+  engine_.seat(node_rank(), input_.spec.rendezvous.nnodes_max);
+  post(group::Begin{});
+}
+
+// ---- the machine
+
+void AgentLoop::post(const group::Event& event) {
+  if (group_) group_->drive.post(event);
+}
+
+void AgentLoop::perform(const group::Effect& effect) {
+  std::visit(
+      EffectTable{
+          [this](const group::RequestRound& request) { attempt_.prepare(request); },
+          [this](const group::Spawn& spawn) { attempt_.spawn(spawn); },
+          [this](const group::WorkerFailed& failure) {
+            const group::FirstFailure& first = failure.first;
+            if (!first.why.empty()) record_.declared_failed(first.local_rank, first.why);
+            meeting_.worker_failed(failure);
+          },
+          [this](const group::Stop& stop) { stop_.stop(stop.signal); },
+          [this](const group::StopRest&) { processes_.stop_rest(); },
+          [this](const group::Kill&) { stop_.kill(); },
+          [this](const group::ReportStopping& report) { stop_.report(report); },
+          [this](const group::WatchLeftovers&) { processes_.watch_empty(); },
+          [this](const group::ReportLeftovers& report) { stop_.report_leftovers(report); },
+          [this](const group::SuspendWorkers&) {
+            hang_part_.suspended();
+            processes_.suspend();
+          },
+          [this](const group::ResumeWorkers&) {
+            record_.note(JobEventKind::resumed);
+            processes_.resume();
+            hang_part_.resumed();
+          },
+          [this](const group::ForwardSignal& forward) { processes_.forward(forward.signal); },
+          [this](const group::BackOff& pause) {
+            drain_.when_done([this, delay = pause.delay] { meeting_.say_restart(delay); });
+          },
+          [this](const group::Succeeded&) { meeting_.workers_done(); },
+          [this](const group::Note& note) { record_.note(JobEventKind::note, note.text); },
+          [this](const group::Finish& last) { finish(last.outcome); },
+      },
+      effect);
 }
 
 void AgentLoop::add_progress(control::JobStatus& status) {
   const Instant now = to_instant(std::chrono::steady_clock::now());
-  status.phase = group_ ? group_->status(now) : "looking at this machine";
-  if (coordinated_ && rendezvous_) status.phase += "; " + rendezvous_->status();
-  if (const std::string waits = hang_part_.status(); !waits.empty()) status.phase += "; " + waits;
-  status.epoch = static_cast<int64_t>(job_round_.epoch);
-  status.membership_changes = job_round_.changes;
-}
-
-void AgentLoop::find_nodes(std::function<void(std::vector<membership::NodeLine>)> done) {
-  if (!rendezvous_) return done({});
-  rendezvous_->nodes(std::move(done));
+  status.phase = group_ ? group_->machine.status(now) : "looking at this machine";
+  for (const std::string& waits : {meeting_.status(), hang_part_.status()}) {
+    if (!waits.empty()) status.phase += "; " + waits;
+  }
+  status.epoch = static_cast<int64_t>(meeting_.round().epoch);
+  status.membership_changes = meeting_.round().changes;
 }
 
 // ---- the front
@@ -339,17 +297,12 @@ void AgentLoop::die_with_the_front() {
 }
 
 void AgentLoop::request_stop(int signal) {
-  if (ending_) return end_drive_.post(Ending::Signalled{});
+  if (is_ending()) return end_.signalled();
   record_.note(JobEventKind::signal_received, {}, signal);
   record_.stop_requested();
   time_limit_.end_notice();
-  if (drive_ && coordinated_ && !group_->finished()) {
-    // The other nodes are told before the grace period begins on any node.
-    if (leaving_signal_) return;
-    leaving_signal_ = signal;
-    return rendezvous_->leaving(signal, false, engine_.workers_are_told());
-  }
-  if (drive_) return drive_->post(group::StopRequested{signal});
+  if (has_workers() && meeting_.is_coordinated()) return meeting_.leave(signal);
+  if (group_) return post(group::StopRequested{signal});
   // Nothing has been started yet: there is nothing to stop and nothing to wait for.
   group::JobOutcome outcome;
   outcome.end = JobEnd::stopped;
@@ -359,28 +312,46 @@ void AgentLoop::request_stop(int signal) {
 
 void AgentLoop::request_kill(int signal) {
   record_.kill_requested();
-  end_drive_.post(Ending::Killed{});
-  if (!drive_ && !ending_) return request_stop(signal);
-  if (!drive_ || group_->finished()) return;
+  end_.killed();
+  if (!group_ && !is_ending()) return request_stop(signal);
   // It may still wait for the witness, or for its announcement.
-  drive_->post(group::StopRequested{signal});
-  drive_->post(group::KillRequested{});
+  post(group::StopRequested{signal});
+  post(group::KillRequested{});
 }
 
-int run_agent(const AgentInput& input, const AgentContext& context) {
-  prctl(PR_SET_CHILD_SUBREAPER, 1);
-  prctl(PR_SET_NAME, "muster-agent");
-  const UniqueFd to_front(fcntl(context.control_fd, F_DUPFD_CLOEXEC, 0));
-  auto loop = std::make_unique<AgentLoop>(input, context);
-  const int exit_code = loop->run();
-  // A thread that is stuck writing to a console or a disk may wake up at any time, so the objects
-  // that it uses must not be destroyed before it.
-  if (loop->abandoned())
-    loop.release();
-  else
-    loop.reset();
-  send_control(to_front.get(), {ControlKind::exiting, exit_code});
-  _exit(exit_code);
+// ---- the end
+
+void AgentLoop::finish(const group::JobOutcome& outcome) {
+  drain_.begin();  // Processes that survived KILL still hold streams: take what those hold now.
+  end_.workers_over();
+  // Posted, not called from inside the machine's step: end() posts no event to the machine, but the
+  // loop's state is simpler this way.
+  boost::asio::post(io_, [this, outcome] {
+    drain_.begin();
+    drain_.when_done([this, outcome] { end(outcome); });
+  });
+}
+
+void AgentLoop::fail_early(const Error& error) {
+  group::JobOutcome outcome;
+  outcome.end = JobEnd::round_failed;
+  outcome.error = error;
+  end(outcome);
+}
+
+void AgentLoop::end(const group::JobOutcome& outcome) {
+  if (is_ending()) return;
+  driver_.cancel();
+  bundles_.close();
+  own_ranks_.cancel();
+  engine_.cancel();
+  time_limit_.cancel();
+  meeting_.cancel();
+  attempt_.cancel();
+  control_part_.close();
+  meeting_.report_evidence(meeting_.round().epoch);
+  if (std::shared_ptr<hang::Trace> trace = hang_part_.take_trace()) output_->perform([trace] {});
+  end_.begin(outcome);
 }
 
 }  // namespace muster

@@ -136,7 +136,7 @@ void ControlPart::give_status(ControlHandlers::StatusDone done) {
 
 // A stop signal without ranks stops the job; any other signal goes once to each selected worker.
 Result<void> ControlPart::signal_ranks(int signal, const control::RankRanges& ranks) {
-  if (!callbacks_.has_workers()) {
+  if (!job_.has_workers()) {
     return fail(ExitCode::environment,
                 "no worker is running now; try again when the job has begun");
   }

@@ -27,7 +27,6 @@ namespace muster {
 class ControlPart {
  public:
   struct Callbacks {
-    std::function<bool()> has_workers;  // Until its end.
     // Adds the phase, the epoch and the membership changes.
     std::function<void(control::JobStatus&)> add_progress;
     std::function<void(std::function<void(const std::vector<WorkerTail>&)>)> tails;

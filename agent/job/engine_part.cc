@@ -14,13 +14,13 @@ namespace muster {
 
 EnginePart::EnginePart(boost::asio::io_context& io, JobSeam& job, const EngineSpec& engine,
                        WorkerProcesses& processes, Rings& rings,
-                       const std::vector<std::string>& looks, std::function<void()> stop_comes)
+                       std::unique_ptr<SignalWitness> witness, std::function<void()> stop_comes)
     : job_(job),
       engine_(engine),
       processes_(processes),
       rings_(rings),
       stop_comes_(std::move(stop_comes)),
-      witness_(looks),
+      witness_(std::move(witness)),
       witness_fd_(io),
       held_stop_(io),
       drive_(io, machine_, [this](const EngineSignals::Effect& effect) { perform(effect); }) {}
@@ -30,18 +30,18 @@ bool EnginePart::is_of_engine(Sender sender) const {
 }
 
 void EnginePart::listen() {
-  if (witness_.fd() < 0) {
+  if (witness_->fd() < 0) {
     witness_fd_.release();
     return;
   }
   if (!witness_fd_.is_open()) {
-    processes_.add_helper(witness_.pid());
-    witness_fd_.assign(witness_.fd());
+    processes_.add_helper(witness_->pid());
+    witness_fd_.assign(witness_->fd());
   }
   witness_fd_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
                          [this](boost::system::error_code error) {
                            if (error) return;
-                           while (const auto seen = witness_.next()) {
+                           while (const auto seen = witness_->next()) {
                              witnessed_[seen->signal] = seen->when;
                              drive_.post(EngineSignals::WitnessGot{seen->signal});
                            }
@@ -59,7 +59,7 @@ void EnginePart::on_own_signal(const signalfd_siginfo& info) {
 void EnginePart::on_stop_signal(int signal, Sender sender) {
   stop_comes_();
   if (is_of_engine(sender) && job_.is_ending()) return;  // It kills later; muster is on its way.
-  if (!job_.is_running()) {
+  if (!job_.has_workers()) {
     is_told_ = is_told_ || is_of_engine(sender);
     return job_.request_stop(signal);
   }

@@ -5,9 +5,8 @@
 #include <chrono>
 #include <functional>
 #include <map>
-#include <string>
+#include <memory>
 #include <string_view>
-#include <vector>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
@@ -26,10 +25,9 @@ namespace muster {
 
 class EnginePart {
  public:
-  // Forks the witness, whose command line is `looks`. REQUIRES: there is no other thread yet.
   // `stop_comes`: a stop was asked for, and may have to wait.
   EnginePart(boost::asio::io_context& io, JobSeam& job, const EngineSpec& engine,
-             WorkerProcesses& processes, Rings& rings, const std::vector<std::string>& looks,
+             WorkerProcesses& processes, Rings& rings, std::unique_ptr<SignalWitness> witness,
              std::function<void()> stop_comes);
   ~EnginePart() { witness_fd_.release(); }  // It is the witness's.
 
@@ -52,7 +50,7 @@ class EnginePart {
   // the workers here as well. `stop` is called once it is late.
   void await_own_stop(std::function<void()> stop);
 
-  pid_t witness() const { return witness_.pid(); }
+  pid_t witness() const { return witness_->pid(); }
   // The workers had the stop signal before muster sent one.
   bool workers_are_told() const { return workers_are_told_; }
   // By the engine, as all nodes are.
@@ -71,7 +69,7 @@ class EnginePart {
   WorkerProcesses& processes_;
   Rings& rings_;
   const std::function<void()> stop_comes_;
-  SignalWitness witness_;
+  const std::unique_ptr<SignalWitness> witness_;
   boost::asio::posix::stream_descriptor witness_fd_;
   boost::asio::steady_timer held_stop_;  // Until this node's own stop is here, or late.
   EngineSignals machine_;

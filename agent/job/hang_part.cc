@@ -45,7 +45,7 @@ std::optional<Error> HangPart::open_trace() {
   auto trace = hang::Trace::open(
       is_part ? hang::Trace::path_of_node(spec_.trace, job_.round().group_rank, epoch_)
               : spec_.trace,
-      site_names_, [this](const std::string& text) { job_.say(text); });
+      own_ranks_.site_names(), [this](const std::string& text) { job_.say(text); });
   if (!trace) return trace.error();
   trace_ = *std::move(trace);
   return {};
@@ -84,7 +84,7 @@ void HangPart::watch() {
     if (trace_) trace_->set_clock(own, there, error);
   };
   const HangSpec spec = spec_.hang.off ? HangSpec{} : spec_.hang;  // For a trace: any will do.
-  watch_.emplace(io_, rings_, site_names_, hang::limits_of(spec), std::move(callbacks));
+  watch_.emplace(io_, rings_, own_ranks_.site_names(), hang::limits_of(spec), std::move(callbacks));
   record_.set_places([this](int rank) {
     const hang::RemoteNodes::Place* const place = watch_->place_of(rank);
     return place == nullptr ? hang::RankPlace{}

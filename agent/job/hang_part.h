@@ -14,7 +14,6 @@
 
 #include "agent/hang/hang_watch.h"
 #include "agent/hang/rings.h"
-#include "agent/hang/site_names.h"
 #include "agent/hang/trace.h"
 #include "agent/job/bundles.h"
 #include "agent/job/job_recorder.h"
@@ -29,13 +28,12 @@ class HangPart {
  public:
   // `settled`: is_settling() was true, and no longer is.
   HangPart(boost::asio::io_context& io, JobSeam& job, const LaunchSpec& spec, Rings& rings,
-           SiteNames& site_names, JobRecorder& record, OwnRanks& own_ranks, Bundles& bundles,
+           JobRecorder& record, OwnRanks& own_ranks, Bundles& bundles,
            std::function<void()> settled)
       : io_(io),
         job_(job),
         spec_(spec),
         rings_(rings),
-        site_names_(site_names),
         record_(record),
         own_ranks_(own_ranks),
         bundles_(bundles),
@@ -95,7 +93,6 @@ class HangPart {
   JobSeam& job_;
   const LaunchSpec& spec_;
   Rings& rings_;
-  SiteNames& site_names_;
   JobRecorder& record_;
   OwnRanks& own_ranks_;
   Bundles& bundles_;

@@ -34,8 +34,9 @@ class JobSeam {
   virtual std::string log_folder() const = 0;
   // This node's rank, in the newest round or as it was given; -1: unknown before the nodes meet.
   virtual int node_rank() const = 0;
-  // The workers run, or will.
-  virtual bool is_running() const = 0;
+  // The workers run, or will: the job's machine (worker_group.h) has begun and has not finished.
+  virtual bool has_workers() const = 0;
+  // The verdict is known.
   virtual bool is_ending() const = 0;
 
  protected:

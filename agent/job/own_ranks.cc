@@ -31,11 +31,11 @@ bool is_written_by_another(const RecordedState& state, pid_t worker) {
 }  // namespace
 
 OwnRanks::OwnRanks(boost::asio::io_context& io, const JobSeam& job, WorkerProcesses& processes,
-                   Rings& rings, SiteNames& site_names, Callbacks callbacks)
+                   Rings& rings, Callbacks callbacks)
     : job_(job),
       processes_(processes),
       rings_(rings),
-      site_names_(site_names),
+      site_names_(io),
       callbacks_(std::move(callbacks)),
       stack_reader_(io, processes, callbacks_.was_held),
       look_timer_(io) {}

@@ -30,8 +30,9 @@ class OwnRanks {
   };
 
   OwnRanks(boost::asio::io_context& io, const JobSeam& job, WorkerProcesses& processes,
-           Rings& rings, SiteNames& site_names, Callbacks callbacks);
+           Rings& rings, Callbacks callbacks);
 
+  SiteNames& site_names() { return site_names_; }
   // The folder where Python programs write their stacks when they are asked.
   void set_stack_folder(std::string folder) { stack_folder_ = std::move(folder); }
   void cancel() { stack_reader_.cancel(); }
@@ -62,7 +63,7 @@ class OwnRanks {
   const JobSeam& job_;
   WorkerProcesses& processes_;
   Rings& rings_;
-  SiteNames& site_names_;
+  SiteNames site_names_;
   const Callbacks callbacks_;
   StackReader stack_reader_;
   std::string stack_folder_;

@@ -9,7 +9,6 @@ import re
 LIMITS = {"members": 25, "bools": 5, "methods": 50, "files": 3}
 # What is over the limits today, and how far: it may only shrink.
 LARGE = {
-    "AgentLoop": {"members": 68, "bools": 12, "methods": 93, "files": 4},
     "Detector": {"methods": 66},
     "FlatGroup": {"files": 6},
     "Group": {"methods": 64, "files": 5},

@@ -342,7 +342,7 @@ class Scene:
         """(saves, losses by cause)"""
         for _ in polling(READY_S, POLL_S):
             if all(self.has("ready", rank) for rank in range(self.ranks)):
-                pause(self.number % 5 * 0.05, "any moment")
+                pause((1 + self.number % 5) * 0.05, "any moment when its ranks are older than 20 ms")
                 self.stop()
                 self.wait_for_saves()
                 break

@@ -1,0 +1,105 @@
+#include "agent/job/remains.h"
+
+#include <optional>
+#include <utility>
+
+#include <boost/asio/post.hpp>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "agent/output/log_tree.h"
+#include "agent/report/failure_wire.h"
+
+namespace muster {
+namespace {
+
+constexpr size_t kErrorFileBytesMax = 1 << 20;
+
+struct LeftFile {
+  std::string content;
+  WallTime written;
+};
+
+// Runs on the output thread, which may wait for a disk but must not block for ever: a worker may
+// have replaced its error file with a FIFO, or with a link to a file that must not be read.
+std::optional<LeftFile> read_left_file(const std::string& path, size_t bytes_max) {
+  if (path.empty()) return std::nullopt;
+  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
+  struct stat info{};
+  if (!fd || fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) return std::nullopt;
+  return LeftFile{read_up_to(fd.get(), bytes_max), changed_at(info)};
+}
+
+// Collects what one worker left behind, on the output thread. `temporary`: its files are in a
+// folder that the user did not ask for and that is removed once empty. The failure file goes in any
+// case: a program may catch the library's error and succeed.
+WorkerRemains collect_remains(WorkerPrinted printed, const WorkerTraces& files, bool temporary) {
+  WorkerRemains remains;
+  remains.printed = std::move(printed);
+  if (auto error = read_left_file(files.error_file, kErrorFileBytesMax)) {
+    remains.error_file = std::move(error->content);
+    remains.error_file_written = error->written;
+  }
+  if (const auto library = read_left_file(files.failure_file, kFailureRecordBytesMax))
+    remains.library = parse_failure_record(library->content);
+  if (temporary && !files.failure_file.empty()) unlink(files.failure_file.c_str());
+  return remains;
+}
+
+}  // namespace
+
+Remains::Remains(boost::asio::io_context& io, JobRecorder& record, Output& output,
+                 const JobFolders& folders, const std::string& executable)
+    : io_(io),
+      record_(record),
+      output_(output),
+      folders_(folders),
+      comm_(executable.substr(executable.rfind('/') + 1).substr(0, 15)) {}
+
+void Remains::begin_attempt() {
+  oom_.snapshot();
+  process_limits_.snapshot();
+  kernel_log_.mark();
+}
+
+// The rest now too, while the evidence is fresh, but on the output thread: a core folder may be on
+// a disk that hangs. Requests are answered in order, so the answer precedes the end of read().
+HostEvidence Remains::gather(const WorkerExit& exit) {
+  EvidenceRequest request;
+  request.pid = exit.pid;
+  request.signal = exit.status.kind == ExitStatus::Kind::signaled ? exit.status.value : 0;
+  request.core_dumped = exit.status.core_dumped;
+  request.comm = comm_;
+  request.cwd = folders_.cwd;
+  request.kernel_log = &kernel_log_;
+  output_.perform([this, request] {
+    boost::asio::post(io_, [this, pid = request.pid, evidence = gather_evidence(request)] {
+      record_.add_evidence(pid, evidence);
+    });
+  });
+  HostEvidence evidence;
+  oom_.fill(evidence);
+  evidence.limits = exit.limits;
+  evidence.process_limit = process_limits_.met(exit.limits.processes);
+  return evidence;
+}
+
+void Remains::read(bool keep, const std::vector<WorkerTraces>& traces,
+                   std::function<void(const AttemptRemains&)> done) {
+  output_.drain(
+      keep, [this, traces, folders = folders_.run, done = std::move(done)](DrainReport report) {
+        AttemptRemains remains;
+        for (size_t i = 0; i < report.workers.size(); ++i) {
+          remains.workers.push_back(collect_remains(std::move(report.workers[i]),
+                                                    i < traces.size() ? traces[i] : WorkerTraces{},
+                                                    folders.temporary));
+        }
+        EvidenceRequest disk;
+        disk.log_dir = folders.run_dir;
+        remains.full_log_disk = gather_evidence(disk).full_log_disk;
+        boost::asio::post(io_, [done, remains = std::move(remains)] { done(remains); });
+      });
+}
+
+}  // namespace muster

@@ -1,0 +1,58 @@
+// How the workers of an attempt are stopped: the signals, in their order, the lines about them, and
+// what is recorded first. Performs the effects of WorkerGroup that concern it. Control loop only.
+#pragma once
+
+#include <functional>
+
+#include "agent/job/engine_part.h"
+#include "agent/job/hang_part.h"
+#include "agent/job/job_recorder.h"
+#include "agent/job/job_seam.h"
+#include "agent/job/own_ranks.h"
+#include "agent/job/worker_group_events.h"
+#include "agent/launch_spec.h"
+#include "agent/output/output.h"
+#include "agent/process/worker_processes.h"
+
+namespace muster {
+
+class StopPart {
+ public:
+  struct Parts {
+    WorkerProcesses& processes;
+    JobRecorder& record;
+    Output& output;
+    EnginePart& engine;
+    OwnRanks& own_ranks;
+    HangPart& hang_part;
+  };
+  struct Callbacks {
+    std::function<bool()> is_killed;        // The user wants the job to end at once.
+    std::function<bool()> another_says_it;  // What the engine told all nodes.
+  };
+
+  StopPart(JobSeam& job, const LaunchSpec& spec, const Parts& parts, Callbacks callbacks)
+      : job_(job), spec_(spec), parts_(parts), callbacks_(std::move(callbacks)) {}
+
+  // How long the workers may take to end.
+  Duration grace() const;
+  void begin_attempt() { has_begun_ = false; }
+  // The workers of this attempt got, or are about to get, a signal to stop.
+  bool has_begun() const { return has_begun_; }
+
+  void stop(int signal);
+  void kill();
+  void report(const group::ReportStopping& effect);
+  void report_leftovers(const group::ReportLeftovers& effect);
+
+ private:
+  void begin(int signal);
+
+  JobSeam& job_;
+  const LaunchSpec& spec_;
+  const Parts parts_;
+  const Callbacks callbacks_;
+  bool has_begun_ = false;
+};
+
+}  // namespace muster
