@@ -47,7 +47,7 @@ void AttemptPart::prepare(const group::RequestRound& request) {
     parts_.driver.when_memory_is_free([this, request] { open_timers(request); });
   };
   parts_.drain.when_done([this, go_on, epoch = parts_.meeting.round().epoch] {
-    parts_.meeting.report_evidence(epoch);
+    parts_.meeting.testify(epoch);
     go_on();
   });
   if (*told || !parts_.meeting.is_coordinated()) return;

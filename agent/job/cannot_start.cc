@@ -50,7 +50,7 @@ class Telling {
     Rendezvous::Handlers on;
     // A host of an older version counts us as ready: then this is a failure of that round.
     on.round = [this](const membership::Round& round) {
-      rendezvous_->worker_failed(round.epoch, failure_);
+      rendezvous_->tell(member::WorkerFailed{round.epoch, failure_});
     };
     on.stop = [](const member::StopWorkers&) {};
     on.leave_announced = [] {};
@@ -64,8 +64,8 @@ class Telling {
     Result<std::unique_ptr<Rendezvous>> rendezvous = make_rendezvous(loop_, options, std::move(on));
     if (!rendezvous) return say_line("the other nodes are not told: " + rendezvous.error().message);
     rendezvous_ = std::move(*rendezvous);
-    rendezvous_->worker_failed(0, failure_);
-    rendezvous_->ready();
+    rendezvous_->tell(member::WorkerFailed{0, failure_});
+    rendezvous_->tell(member::ReadyForRound{});
     call_after(silence_, kSilence, [] {
       say_line(fmt::format("telling the other nodes, for {} s at most; a signal ends this at once",
                            kPatience.count()));

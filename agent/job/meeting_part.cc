@@ -91,7 +91,7 @@ void MeetingPart::want_round(const group::RequestRound& request) {
   parts_.hang_part.end();  // Its last message is still of the old epoch.
   request_ = request;
   round_ = RoundStage::wanted;
-  rendezvous_->ready();
+  rendezvous_->tell(member::ReadyForRound{});
 }
 
 void MeetingPart::worker_failed(const group::WorkerFailed& failure) {
@@ -118,7 +118,7 @@ void MeetingPart::report_failure(int local_rank, int exit_code, std::string sent
   failure.exit_code = exit_code;
   failure.sentence = std::move(sentence);
   failure.at = to_instant(std::chrono::steady_clock::now());
-  rendezvous_->worker_failed(job_round_.epoch, std::move(failure));
+  rendezvous_->tell(member::WorkerFailed{job_round_.epoch, std::move(failure)});
 }
 
 // A node without failures has nothing to report.
@@ -128,27 +128,32 @@ void MeetingPart::report_evidence(membership::Epoch epoch) {
 
 void MeetingPart::tell_evidence(membership::Epoch epoch) {
   const Instant now = to_instant(std::chrono::steady_clock::now());
-  rendezvous_->evidence_found(epoch,
-                              {now, Duration{0}, encode_evidence(parts_.record.evidence(), now)});
+  rendezvous_->tell(member::EvidenceFound{
+      epoch, {now, Duration{0}, encode_evidence(parts_.record.evidence(), now)}});
+}
+
+void MeetingPart::testify(membership::Epoch epoch) {
+  report_evidence(epoch);
+  if (is_coordinated_ && epoch > 0) rendezvous_->tell(member::Testified{epoch});
 }
 
 // The node that judges may still find a mismatch in their last calls, and says so while the job
 // lasts.
 void MeetingPart::workers_done() {
   parts_.hang_part.when_judged([this, epoch = job_round_.epoch] {
-    if (!job_.is_ending()) rendezvous_->workers_done(epoch);
+    if (!job_.is_ending()) rendezvous_->tell(member::WorkersDone{epoch});
   });
 }
 
 void MeetingPart::leave(int signal) {
   if (leaving_signal_) return;
   leaving_signal_ = signal;
-  rendezvous_->leaving(signal, false, parts_.engine.workers_are_told());
+  rendezvous_->tell(member::Leaving{signal, false, parts_.engine.workers_are_told()});
 }
 
 void MeetingPart::close(std::function<void()> next) {
   if (!rendezvous_) return next();
-  if (leaving_signal_) rendezvous_->leaving(*leaving_signal_, true);
+  if (leaving_signal_) rendezvous_->tell(member::Leaving{*leaving_signal_, true});
   rendezvous_->close(std::move(next));
 }
 

@@ -65,8 +65,10 @@ class MeetingPart {
   void worker_failed(const group::WorkerFailed& failure);
   // This node cannot start a worker.
   void node_failed(const Error& error, int local_rank = 0);
-  // The output of that epoch is complete: the job's judge gets what its workers left behind.
+  // The job's judge gets what the workers of that epoch left behind.
   void report_evidence(membership::Epoch epoch);
+  // That is all: nothing of them is alive, and their output is complete.
+  void testify(membership::Epoch epoch);
   // All workers have succeeded, and nothing of them is left.
   void workers_done();
   // For this signal. The other nodes are told before the grace begins on any node.

@@ -67,25 +67,12 @@ class Rendezvous {
 
   virtual ~Rendezvous() = default;
 
-  // What happens on this node, by one of the next five.
+  // What happens on this node.
   using News = std::variant<member::ReadyForRound, member::WorkersDone, member::WorkerFailed,
-                            member::EvidenceFound, member::Leaving>;
+                            member::EvidenceFound, member::Testified, member::Leaving>;
+  // The first ReadyForRound begins. Leaving with a signal is answered by leave_announced, and told
+  // again with reaped = true.
   virtual void tell(News news) = 0;
-  // Nothing of an earlier epoch is alive on this node: it wants a round. The first call begins.
-  void ready() { tell(member::ReadyForRound{}); }
-  void workers_done(membership::Epoch epoch) { tell(member::WorkersDone{epoch}); }
-  // The first failure of the epoch on this node, at `failure.at` of our clock.
-  void worker_failed(membership::Epoch epoch, membership::NodeFailure failure) {
-    tell(member::WorkerFailed{epoch, std::move(failure)});
-  }
-  // What the epoch's workers left behind here; called before ready() or leaving(..., true).
-  void evidence_found(membership::Epoch epoch, membership::Evidence evidence) {
-    tell(member::EvidenceFound{epoch, std::move(evidence)});
-  }
-  // A signal ends this node's part; answered by leave_announced. Called again with reaped = true.
-  void leaving(int signal, bool reaped, bool to_all = false) {
-    tell(member::Leaving{signal, reaped, to_all});
-  }
   // To another node of the epoch, or to all; `at` is in our clock. May be lost: see PROTOCOL.md.
   // REQUIRES: a payload of at most kDatagramBytesMax. One node alone has nobody to send it to.
   virtual void send(membership::Datagram /*datagram*/) {}

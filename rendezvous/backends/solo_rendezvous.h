@@ -40,6 +40,7 @@ class SoloRendezvous : public Rendezvous {
                  Handlers handlers);
   // A single node judges its failures itself.
   void on(const member::EvidenceFound&) {}
+  void on(const member::Testified&) {}
   void on(const member::ReadyForRound&);
   void on(const member::WorkersDone& news);
   void on(const member::WorkerFailed& news);

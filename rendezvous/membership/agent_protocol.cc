@@ -118,7 +118,7 @@ void fields(auto& a, Like<Report> auto& m) {
   a.integer(m.sequence);
   a.integer(m.order);
   a.epoch(m.epoch);
-  a.one_of(m.phase, Phase::leaving);
+  a.one_of(m.phase, Phase::testified);
   a.flag(m.reaped);
   a.number(m.signal, 0, 255);
   a.flag(m.to_all);

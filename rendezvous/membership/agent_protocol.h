@@ -37,7 +37,7 @@ namespace muster::membership {
 
 // The first bytes of an agent's connection; the version follows in the Hello.
 inline constexpr std::string_view kMagic = "MSTR";
-inline constexpr uint16_t kProtocolVersion = 10;
+inline constexpr uint16_t kProtocolVersion = 11;
 
 inline constexpr size_t kJobIdBytesMax = 1024;
 inline constexpr size_t kNameBytesMax = 1024;  // Host names, addresses, roles.
@@ -163,11 +163,12 @@ struct Verdict {
 };
 
 enum class Phase : uint8_t {
-  ready = 0,     // Nothing of an earlier epoch is alive here; wants a round.
-  running = 1,   // Workers of `epoch` are being started or run.
-  stopping = 2,  // Workers of `epoch` are being stopped.
-  done = 3,      // All workers of `epoch` have exited with 0.
-  leaving = 4,   // This node is going away (a signal); its workers are being stopped or gone.
+  ready = 0,      // Nothing of an earlier epoch is alive here; wants a round.
+  running = 1,    // Workers of `epoch` are being started or run.
+  stopping = 2,   // Workers of `epoch` are being stopped.
+  done = 3,       // All workers of `epoch` have exited with 0.
+  leaving = 4,    // This node is going away (a signal); its workers are being stopped or gone.
+  testified = 5,  // Nothing of `epoch` is alive here, and all evidence is told; wants no round yet.
 };
 
 // All that the host has to know of an agent now. Sent on every change and with each heartbeat.

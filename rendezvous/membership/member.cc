@@ -38,17 +38,18 @@ Member::Member(const Options& options)
 //
 // And every (phase, event) pair about the workers.
 //
-//                    ready          running       stopping     done         leaving
-// Order Round        round [4]      -             -            -            -
-// Order Stop         [5]            stop [6]      -            stop [6]     announced
-// Order End          goodbye        ended         ended        goodbye      ended
-// host is silent     -              stop          -            end alone    -
-// host is another    -              stop          -            stop         -
-// ReadyForRound      -              ready         ready        ready        reaped
-// WorkersDone        -              done [6]      -            -            -
-// WorkerFailed       tell [7]       stopping [7]  tell [7]     -            tell [7]
-// EvidenceFound      tell [7]       tell [7]      tell [7]     tell [7]     tell [7]
-// Leaving            leaving        leaving       leaving      leaving      reaped
+//                    ready       running       stopping       testified  done         leaving
+// Order Round        round [4]   -             -              -          -            -
+// Order Stop         [5]         stop [6]      -              -          stop [6]     announced
+// Order End          goodbye     ended         ended          goodbye    goodbye      ended
+// host is silent     -           stop          -              -          end alone    -
+// host is another    -           stop          -              -          stop         -
+// ReadyForRound      -           ready         ready          ready      ready        reaped
+// WorkersDone        -           done [6]      -              -          -            -
+// WorkerFailed       tell [7]    stopping [7]  tell [7]       tell [7]   -            tell [7]
+// EvidenceFound      tell [7]    tell [7]      tell [7]       tell [7]   tell [7]     tell [7]
+// Testified          -           -             testified [6]  -          -            -
+// Leaving            leaving     leaving       leaving        leaving    leaving      reaped
 //
 // [1] A port that refuses us means that the host is gone: workers that run are stopped at once, and
 // so they are if we stood still for a lease: we may have been replaced. A fatal failure gives up.

@@ -73,6 +73,11 @@ struct EvidenceFound {
   Epoch epoch = 0;
   Evidence evidence;
 };
+// Nothing of the epoch is alive here, and EvidenceFound was posted if there is any: the host may
+// judge, though this node may take a while until it wants another round.
+struct Testified {
+  Epoch epoch = 0;
+};
 // A signal ends this node's part. Posted again with reaped = true once nothing is alive.
 struct Leaving {
   int signal = 0;
@@ -149,7 +154,7 @@ class Member {
   using Event =
       std::variant<member::Begin, member::ConnectionUp, member::ConnectionFailed, member::Received,
                    member::ReadyForRound, member::WorkersDone, member::WorkerFailed,
-                   member::EvidenceFound, member::Leaving, member::Tick>;
+                   member::EvidenceFound, member::Testified, member::Leaving, member::Tick>;
   using Effect = std::variant<member::Connect, member::Disconnect, member::Send,
                               member::RoundFormed, member::StopWorkers, member::LeaveAnnounced,
                               member::JobEnded, member::GaveUp, member::Say>;
@@ -216,6 +221,7 @@ class Member {
   void on(Instant now, const member::WorkersDone& event);
   void on(Instant now, const member::WorkerFailed& event);
   void on(Instant now, const member::EvidenceFound& event);
+  void on(Instant now, const member::Testified& event);
   void on(Instant now, const member::Leaving& event);
   void on(Instant now, const member::Tick& event);
 

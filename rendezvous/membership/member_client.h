@@ -72,7 +72,7 @@ class MemberClient {
   MemberClient& operator=(const MemberClient&) = delete;
   ~MemberClient();
 
-  // Begin, ReadyForRound, WorkersDone, WorkerFailed, EvidenceFound, Leaving.
+  // Begin, ReadyForRound, WorkersDone, WorkerFailed, EvidenceFound, Testified, Leaving.
   void post(Member::Event event) { drive_.post(std::move(event)); }
   // True once nothing more will be sent or handled.
   bool is_over() const { return machine_.over(); }

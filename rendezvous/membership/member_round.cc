@@ -161,6 +161,13 @@ void Member::on(Instant now, const member::EvidenceFound& event) {
   send_report(now);
 }
 
+void Member::on(Instant now, const member::Testified& event) {
+  if (ended_ || report_.phase != Phase::stopping || event.epoch != report_.epoch) return;
+  report_.phase = Phase::testified;
+  report_.reaped = true;
+  send_report(now);
+}
+
 void Member::on(Instant now, const member::Leaving& event) {
   if (event.reaped) report_.reaped = true;
   if (report_.phase != Phase::leaving) {

@@ -45,6 +45,8 @@ std::string Member::phase_text() const {
                          join_.last_nodes);
     case Phase::stopping:
       return fmt::format("stopping the workers of round {}", report_.epoch);
+    case Phase::testified:
+      return fmt::format("the workers of round {} are gone", report_.epoch);
     case Phase::done:
       return fmt::format("done with round {}, waiting for the other nodes", report_.epoch);
     case Phase::leaving:

@@ -548,13 +548,14 @@ bool Membership::is_ready(const Node& node) const {
   return node.report.phase == Phase::ready && node.report.reaped;
 }
 
-// Whether nothing of this epoch is alive on a member. A `ready` sent before the node received the
+// Whether nothing of this epoch is alive on a member, and all is told of it. A `ready` sent before the node received the
 // Round proves nothing; one that acknowledges the Stop, or names this epoch, does.
 bool Membership::is_over(const Node& node) const {
   const Report& report = node.report;
   if (report.phase == Phase::leaving) return report.reaped;
   if (PLANTED(MembershipBug::double_start) && report.phase == Phase::stopping) return true;
-  if (report.phase != Phase::ready || !report.reaped) return false;
+  const bool has_ended = report.phase == Phase::ready || report.phase == Phase::testified;
+  if (!has_ended || !report.reaped) return false;
   if (!node.started || PLANTED(MembershipBug::skipped_epoch_check)) return true;
   return report.epoch >= epoch_ || (node.stop_order > 0 && report.order >= node.stop_order);
 }

@@ -71,6 +71,8 @@ void Membership::take_phase(Node& node) {
   switch (node.report.phase) {
     case Phase::ready:
       return take_ready(node);
+    case Phase::testified:
+      return node.member ? take_ready(node) : void();
     case Phase::leaving:
       return take_leaving(node);
     case Phase::running:

@@ -239,6 +239,8 @@ std::string_view Membership::part_text(const Node& node) const {
       return over || stage_ == Stage::ended ? "stopping" : "running";
     case Phase::stopping:
       return "stopping";
+    case Phase::testified:
+      return "stopped";
     case Phase::done:
       return over ? "stopping" : "done";
     case Phase::leaving:

@@ -118,7 +118,7 @@ void live(Board& board, const RendezvousOptions& options) {
     while (last < now && !board.last_ns.compare_exchange_weak(last, now)) {
     }
     board.formed.fetch_add(1);
-    meeting->workers_done(round.epoch);
+    meeting->tell(member::WorkersDone{round.epoch});
   };
   on.stop = [](const member::StopWorkers&) {};
   on.leave_announced = [] {};
@@ -136,7 +136,7 @@ void live(Board& board, const RendezvousOptions& options) {
   }
   meeting = std::move(*made);
   wait_for_release(board);
-  meeting->ready();
+  meeting->tell(member::ReadyForRound{});
   loop.run();
   meeting.reset();
 }

@@ -165,6 +165,7 @@ void MembershipPromises::asked(Instant now, const membership::Hangup& effect) {
   check(allowed, fmt::format("no agent is lost that beats in time (node {})", agent.node));
   if (current) {
     agent.connection = 0;
+    agent.lost = true;
     agent.hung_up = agent.gone = now;
     disturb(agent.node);
   }
@@ -175,7 +176,8 @@ void MembershipPromises::asked(Instant now, const membership::Hangup& effect) {
 bool MembershipPromises::may_be_waited_for(const Agent& agent, bool before_it_is_told) const {
   const auto newest = formed_.find(newest_);
   if (newest == formed_.end() || (newest->second.failed && !before_it_is_told)) return false;
-  return !end_ && agent.epoch >= newest_ && newest->second.rounds.contains(agent.join.agent);
+  return !end_ && !agent.lost && agent.epoch >= newest_ &&
+         newest->second.rounds.contains(agent.join.agent);
 }
 
 // The round cannot go on without it, and there is nobody to follow it who has been known so long.
@@ -283,7 +285,7 @@ void MembershipPromises::ordered(Instant now, Agent& agent, const membership::Or
     return;
   }
   agent.orders = order.sequence;
-  if (std::holds_alternative<membership::Round>(order.what)) agent.interrupted = false;
+  if (std::holds_alternative<membership::Round>(order.what)) agent.interrupted = agent.lost = false;
   agent.order = order;
   std::visit([&](const auto& what) { ordered(now, agent, what); }, order.what);
 }

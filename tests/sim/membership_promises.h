@@ -77,6 +77,7 @@ class MembershipPromises {
     Instant hung_up{};
     Instant gone{};  // When its connection was lost, if it has none.
     bool parted = false;
+    bool lost = false;         // To the newest round, though it may come back.
     bool interrupted = false;  // It has reconnected since it was told its round.
     uint64_t orders = 0;       // The newest sequence number.
     membership::Order order;

@@ -251,7 +251,13 @@ void World::stop_workers(int index) {
 void World::workers_gone(const Happening& h) {
   Node& node = at(h.node);
   if (node.life != h.life || node.workers_life != h.id || !node.workers_stopping) return;
-  node.workers_alive = node.workers_stopping = false;
+  const bool were_alive = std::exchange(node.workers_alive, false);
+  const bool is_going = !node.member || node.member->over() || node.leaving;
+  if (were_alive && !is_going && percent(50)) {  // Something else has to end before the next round.
+    schedule(now_ + up_to_ms(100), What::workers_gone, h.node, node.workers_life, node.life);
+    return step_agent(h.node, member::Testified{node.round.epoch});
+  }
+  node.workers_stopping = false;
   if (!node.member) return;
   if (node.member->over()) return exit_if_over(h.node);
   if (node.leaving) return step_agent(h.node, member::Leaving{node.signal, true});

@@ -43,6 +43,8 @@ std::string_view phase_text(Phase phase) {
       return "done";
     case Phase::leaving:
       return "leaving";
+    case Phase::testified:
+      return "testified";
   }
   return "?";
 }

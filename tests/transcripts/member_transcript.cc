@@ -38,6 +38,9 @@ std::string describe_event(const WorkerFailed& e) {
 std::string describe_event(const EvidenceFound& e) {
   return fmt::format("EvidenceFound{{{}, {} bytes}}", e.epoch, e.evidence.detail.size());
 }
+std::string describe_event(const Testified& e) {
+  return fmt::format("Testified{{{}}}", e.epoch);
+}
 std::string describe_event(const Leaving& e) {
   return fmt::format("Leaving{{signal {}{}}}", e.signal, e.reaped ? ", reaped" : "");
 }

@@ -22,7 +22,7 @@ Agents start_file_agents(boost::asio::io_context& loop, const RendezvousOptions&
   Agents agents;
   for (int i = 0; i < count; ++i) {
     agents.push_back(std::make_unique<TestAgent>(loop, options));
-    agents.back()->meeting().ready();
+    agents.back()->meeting().tell(member::ReadyForRound{});
   }
   return agents;
 }
@@ -34,7 +34,7 @@ TEST(FileMeeting, AgentsThatShareAFileFormARoundAndLeaveNothingBehind) {
   ASSERT_TRUE(all_have_rounds(loop, agents, 1));
   for (const auto& agent : agents) {
     EXPECT_EQ(agent->rounds[0].nodes, 4);
-    agent->meeting().workers_done(agent->rounds[0].epoch);
+    agent->meeting().tell(member::WorkersDone{agent->rounds[0].epoch});
   }
   for (const auto& agent : agents) {
     ASSERT_TRUE(agent->wait_end());
@@ -71,7 +71,7 @@ TEST(FileMeeting, AKilledHostIsFollowedByAnotherAgent) {
   for (const auto& agent : agents) {
     if (!agent->was_made()) continue;
     ASSERT_TRUE(agent->wait_stops(1));
-    agent->meeting().ready();
+    agent->meeting().tell(member::ReadyForRound{});
   }
   for (const auto& agent : agents) {
     if (!agent->was_made()) continue;
@@ -87,7 +87,7 @@ TEST(FileMeeting, AnAddressWhereAnotherHostAnswersIsNotBelieved) {
   RendezvousOptions other = endpoint_options(free_port(), 2, 2);
   other.is_host = true;
   TestAgent stranger(loop, other);
-  stranger.meeting().ready();
+  stranger.meeting().tell(member::ReadyForRound{});
   folder.write("meet", encode(record_of(1, other.port)));
   RendezvousOptions options = file_options(folder, 2, 2);
   options.join.lease = std::chrono::seconds(2);
@@ -103,7 +103,7 @@ TEST(FileMeeting, APathThatIsNoRendezvousFileEndsTheWaitingAtOnce) {
   folder.write("meet", "my thesis");
   boost::asio::io_context loop;
   TestAgent agent(loop, file_options(folder, 2, 2));
-  agent.meeting().ready();
+  agent.meeting().tell(member::ReadyForRound{});
   ASSERT_TRUE(agent.wait_error());
   EXPECT_EQ(agent.errors[0].code, ExitCode::environment);
   EXPECT_NE(agent.errors[0].message.find(folder.file()), std::string::npos);

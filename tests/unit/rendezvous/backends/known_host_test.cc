@@ -86,7 +86,7 @@ Agents meet(boost::asio::io_context& loop, const Ports& ports, const std::string
   Agents agents;
   for (const int rank : {1, 0}) {
     agents.push_back(std::make_unique<TestAgent>(loop, node_of_job(ports, rank, job)));
-    agents.back()->meeting().ready();
+    agents.back()->meeting().tell(member::ReadyForRound{});
   }
   for (const auto& agent : agents)
     EXPECT_TRUE(agent->wait_rounds(1)) << (agent->errors.empty() ? "" : agent->errors[0].message);
@@ -130,7 +130,7 @@ TEST(KnownHost, JobsAtTheSamePortsDoNotMeet) {
   RendezvousOptions elsewhere = endpoint_options(ports[0], 2, 2);
   elsewhere.job_id = "first";
   TestAgent other(loop, elsewhere);
-  other.meeting().ready();
+  other.meeting().tell(member::ReadyForRound{});
   ASSERT_TRUE(run_until(loop, [&] {
     return other.meeting().status().find("this node is the host") != std::string::npos;
   }));
@@ -146,7 +146,7 @@ TEST(KnownHost, SaysWhichPortsAreTaken) {
   const Ports ports = free_ports();
   const StrangerAt first(ports[0], ""), second(ports[1], ""), third(ports[2], "");
   TestAgent host(loop, node_of_job(ports, 0));
-  host.meeting().ready();
+  host.meeting().tell(member::ReadyForRound{});
   ASSERT_TRUE(host.wait_error());
   EXPECT_EQ(host.errors[0].code, ExitCode::environment);
   EXPECT_NE(host.errors[0].message.find("give all nodes --rdzv-endpoint HOST:PORT"),
@@ -162,7 +162,7 @@ void expect_nodes_meet_at(const std::string& host) {
     RendezvousOptions options = node_of_job(ports, rank);
     options.host = host;
     agents.push_back(std::make_unique<TestAgent>(loop, options));
-    agents.back()->meeting().ready();
+    agents.back()->meeting().tell(member::ReadyForRound{});
   }
   EXPECT_TRUE(agents[0]->wait_rounds(1)) << host;
 }

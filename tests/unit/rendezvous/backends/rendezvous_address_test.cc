@@ -14,7 +14,7 @@ TEST(MeetingAddress, IsOurEndOfTheConnectionOnceARoundHasFormed) {
     agents.push_back(std::make_unique<TestAgent>(loop, options));
   for (const auto& agent : agents) {
     EXPECT_EQ(agent->meeting().address_towards_peers(), "");
-    agent->meeting().ready();
+    agent->meeting().tell(member::ReadyForRound{});
   }
   ASSERT_TRUE(all_have_rounds(loop, agents, 1));
   for (const auto& agent : agents)
@@ -29,7 +29,7 @@ TEST(MeetingAddress, IsNotWhatTheUserHasAdvertised) {
   for (const char* advertised : {"203.0.113.7", "a-name"}) {
     options.local_addr = advertised;
     agents.push_back(std::make_unique<TestAgent>(loop, options));
-    agents.back()->meeting().ready();
+    agents.back()->meeting().tell(member::ReadyForRound{});
   }
   ASSERT_TRUE(all_have_rounds(loop, agents, 1));
   for (const auto& agent : agents)
@@ -41,7 +41,7 @@ TEST(MeetingAddress, ALonelyNodeHasNone) {
   RendezvousOptions options;
   options.job_id = "job";
   TestAgent agent(loop, options);
-  agent.meeting().ready();
+  agent.meeting().tell(member::ReadyForRound{});
   ASSERT_TRUE(agent.wait_rounds(1));
   EXPECT_EQ(agent.meeting().address_towards_peers(), "");
 }

@@ -24,7 +24,7 @@ Agents start_round(boost::asio::io_context& loop, const RendezvousOptions& given
     options.join.host_name = "node" + std::to_string(i);
     agents.push_back(std::make_unique<TestAgent>(loop, options));
     EXPECT_TRUE(agents.back()->was_made());
-    agents.back()->meeting().ready();
+    agents.back()->meeting().tell(member::ReadyForRound{});
   }
   EXPECT_TRUE(all_have_rounds(loop, agents, 1));
   return agents;
@@ -55,10 +55,10 @@ TEST(MeetingDatagrams, OfAnEpochThatIsOverAreDropped) {
   const Agents agents = start_round(loop, endpoint_options(free_port(), 2, 2), 2);
   membership::NodeFailure failure;
   failure.exit_code = 3;
-  agents[0]->meeting().worker_failed(1, failure);
+  agents[0]->meeting().tell(member::WorkerFailed{1, failure});
   for (const auto& agent : agents) {
     ASSERT_TRUE(agent->wait_stops(agent == agents[0] ? 0 : 1));
-    agent->meeting().ready();
+    agent->meeting().tell(member::ReadyForRound{});
   }
   ASSERT_TRUE(all_have_rounds(loop, agents, 2));
   agents[0]->meeting().send({1, -1, now_here(), {}, "old"});
@@ -70,7 +70,7 @@ TEST(MeetingDatagrams, OfAnEpochThatIsOverAreDropped) {
 TEST(MeetingDatagrams, OneNodeAloneHasNobodyToSendThemTo) {
   boost::asio::io_context loop;
   TestAgent agent(loop, RendezvousOptions());
-  agent.meeting().ready();
+  agent.meeting().tell(member::ReadyForRound{});
   ASSERT_TRUE(agent.wait_rounds(1));
   agent.meeting().send({agent.rounds[0].epoch, -1, now_here(), {}, "hello?"});
   EXPECT_TRUE(agent.close_and_wait());

@@ -30,7 +30,7 @@ Agents start_named(boost::asio::io_context& loop, RendezvousOptions options, int
     options.join.slots = 1 + i;
     agents.push_back(std::make_unique<TestAgent>(loop, options));
     EXPECT_TRUE(agents.back()->was_made());
-    agents.back()->meeting().ready();
+    agents.back()->meeting().tell(member::ReadyForRound{});
   }
   return agents;
 }
@@ -62,7 +62,7 @@ TEST(MeetingNodes, EveryAgentSeesTheSameTable) {
   options.is_host = false;
   options.join.host_name = "node9";
   agents.push_back(std::make_unique<TestAgent>(loop, options));
-  agents.back()->meeting().ready();
+  agents.back()->meeting().tell(member::ReadyForRound{});
   const Lines expected = {
       {0, "node0", 0, 1, "running"}, {1, "node1", 1, 2, "running"}, {-1, "node9", 0, 1, "spare"}};
   for (const auto& agent : agents)
@@ -103,7 +103,7 @@ TEST(MeetingNodes, OfMoreNodesThanAPartHoldsComeWhole) {
   RendezvousOptions options = endpoint_options(port, kCount + 1, kCount + 1);
   options.is_host = false;
   TestAgent agent(loop, options);
-  agent.meeting().ready();
+  agent.meeting().tell(member::ReadyForRound{});
   Lines answer;
   ASSERT_TRUE(run_until(loop, [&] {
     answer = ask(loop, agent);
@@ -134,7 +134,7 @@ TEST(MeetingNodes, WithoutAHostTheAnswerIsNothingAndComesAtOnce) {
   options.is_host = false;
   TestAgent agent(loop, options);
   EXPECT_EQ(ask(loop, agent), Lines{});  // Before it has begun, too.
-  agent.meeting().ready();
+  agent.meeting().tell(member::ReadyForRound{});
   EXPECT_EQ(ask(loop, agent), Lines{});
 }
 
@@ -150,7 +150,7 @@ TEST(MeetingNodes, AHostThatStandsStillIsNotWaitedForLong) {
   RendezvousOptions options = endpoint_options(host.port(), 2, 2);
   options.is_host = false;
   TestAgent agent(loop, options);
-  agent.meeting().ready();
+  agent.meeting().tell(member::ReadyForRound{});
   ASSERT_TRUE(run_until(loop, [&] {
     stuck.restart();
     stuck.run_for(milliseconds(1));
@@ -167,11 +167,11 @@ TEST(MeetingNodes, AVanishedHostAnswersNothingAndTheNextOneAgain) {
   agents[0]->kill();
   ASSERT_TRUE(agents[1]->wait_stops(1));
   EXPECT_EQ(ask(loop, *agents[1]), Lines{});
-  agents[1]->meeting().ready();
+  agents[1]->meeting().tell(member::ReadyForRound{});
   options.is_host = true;
   options.join.host_name = "again";
   agents[0] = std::make_unique<TestAgent>(loop, options);
-  agents[0]->meeting().ready();
+  agents[0]->meeting().tell(member::ReadyForRound{});
   ASSERT_TRUE(agents[0]->wait_rounds(1));
   ASSERT_TRUE(agents[1]->wait_rounds(2));
   const Lines expected = {{0, "again", 0, 1, "running"}, {1, "node1", 1, 2, "running"}};
@@ -186,10 +186,10 @@ TEST(MeetingNodes, OfOneNodeAloneIsThatNode) {
   TestAgent agent(loop, options);
   ASSERT_TRUE(agent.was_made());
   EXPECT_EQ(ask(loop, agent), (Lines{{-1, "here", 0, 4, "between two rounds"}}));
-  agent.meeting().ready();
+  agent.meeting().tell(member::ReadyForRound{});
   ASSERT_TRUE(agent.wait_rounds(1));
   EXPECT_EQ(ask(loop, agent), (Lines{{0, "here", 0, 4, "running"}}));
-  agent.meeting().leaving(15, false);
+  agent.meeting().tell(member::Leaving{15, false});
   EXPECT_EQ(ask(loop, agent), (Lines{{0, "here", 0, 4, "leaving"}}));
 }
 
@@ -233,15 +233,15 @@ TEST(MeetingNodes, AHostWhoseOwnAgentLeavesStaysForTheOthersWithoutWorkers) {
   const Agents agents = start_named(loop, endpoint_options(free_port(), 1, 3), 3);
   ASSERT_TRUE(all_have_rounds(loop, agents, 1));
   TestAgent& host = *agents[0];
-  host.meeting().leaving(15, false);
+  host.meeting().tell(member::Leaving{15, false});
   ASSERT_TRUE(run_until(loop, [&] { return host.leaves_announced == 1; }));
-  host.meeting().leaving(15, true);
+  host.meeting().tell(member::Leaving{15, true});
   bool closed = false;
   host.meeting().close([&closed] { closed = true; });
   for (const size_t i : {1u, 2u}) {
     ASSERT_TRUE(agents[i]->wait_stops(1));
     EXPECT_EQ(agents[i]->stops[0].why, membership::StopWhy::left);
-    agents[i]->meeting().ready();
+    agents[i]->meeting().tell(member::ReadyForRound{});
   }
   for (const size_t i : {1u, 2u}) {
     ASSERT_TRUE(agents[i]->wait_rounds(2));
@@ -257,11 +257,11 @@ TEST(MeetingNodes, AHostWhoseOwnAgentLeavesStaysForTheOthersWithoutWorkers) {
   Lines expected = {line(1), line(2)};
   std::ranges::sort(expected, {}, &NodeLine::node_rank);
   EXPECT_TRUE(answers(loop, *agents[1], expected));
-  agents[1]->meeting().workers_done(agents[1]->rounds[1].epoch);
+  agents[1]->meeting().tell(member::WorkersDone{agents[1]->rounds[1].epoch});
   expected[static_cast<size_t>(agents[1]->rounds[1].node_rank)].state = "done";
   EXPECT_TRUE(answers(loop, *agents[2], expected));
   EXPECT_FALSE(closed);
-  agents[2]->meeting().workers_done(agents[2]->rounds[1].epoch);
+  agents[2]->meeting().tell(member::WorkersDone{agents[2]->rounds[1].epoch});
   for (const size_t i : {1u, 2u}) {
     ASSERT_TRUE(agents[i]->wait_end());
     EXPECT_EQ(agents[i]->ends[0].exit_code, 0);

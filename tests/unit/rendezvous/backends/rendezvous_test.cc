@@ -31,7 +31,7 @@ Agents start_agents(boost::asio::io_context& loop, const RendezvousOptions& opti
     RendezvousOptions own = options;
     own.join.host_name = "node" + std::to_string(i);
     agents.push_back(std::make_unique<TestAgent>(loop, own));
-    agents.back()->meeting().ready();
+    agents.back()->meeting().tell(member::ReadyForRound{});
   }
   return agents;
 }
@@ -48,7 +48,7 @@ RendezvousOptions solo_options(int slots) {
 TEST(SoloMeeting, ARoundFormsAtOnceWithAStoreOfItsOwn) {
   boost::asio::io_context loop;
   TestAgent agent(loop, solo_options(4));
-  agent.meeting().ready();
+  agent.meeting().tell(member::ReadyForRound{});
   ASSERT_TRUE(agent.wait_rounds(1));
   membership::Round expected;
   expected.epoch = 1;
@@ -68,14 +68,14 @@ TEST(SoloMeeting, ARoundFormsAtOnceWithAStoreOfItsOwn) {
 TEST(SoloMeeting, TheNextRoundHasANewStoreAndTheOldOnesClientsAreCutOff) {
   boost::asio::io_context loop;
   TestAgent agent(loop, solo_options(1));
-  agent.meeting().ready();
+  agent.meeting().tell(member::ReadyForRound{});
   ASSERT_TRUE(agent.wait_rounds(1));
   auto old_store = StoreClient::connect(store_at(agent.rounds[0]));
   ASSERT_TRUE(old_store);
   ASSERT_TRUE(old_store->set("key", "old"));
 
-  agent.meeting().worker_failed(1, failure_of(0));
-  agent.meeting().ready();
+  agent.meeting().tell(member::WorkerFailed{1, failure_of(0)});
+  agent.meeting().tell(member::ReadyForRound{});
   ASSERT_TRUE(agent.wait_rounds(2));
   EXPECT_EQ(agent.rounds[1].epoch, 2u);
   EXPECT_EQ(agent.rounds[1].restarts, 1);
@@ -88,9 +88,9 @@ TEST(SoloMeeting, TheNextRoundHasANewStoreAndTheOldOnesClientsAreCutOff) {
 TEST(SoloMeeting, SuccessEndsTheJob) {
   boost::asio::io_context loop;
   TestAgent agent(loop, solo_options(1));
-  agent.meeting().ready();
+  agent.meeting().tell(member::ReadyForRound{});
   ASSERT_TRUE(agent.wait_rounds(1));
-  agent.meeting().workers_done(1);
+  agent.meeting().tell(member::WorkersDone{1});
   ASSERT_TRUE(agent.wait_end());
   EXPECT_EQ(agent.ends[0].why, membership::EndWhy::success);
   EXPECT_EQ(agent.ends[0].exit_code, 0);
@@ -100,10 +100,10 @@ TEST(SoloMeeting, SuccessEndsTheJob) {
 TEST(SoloMeeting, AFailureEndsNothingBecauseTheWorkerGroupDecidesAlone) {
   boost::asio::io_context loop;
   TestAgent agent(loop, solo_options(1));
-  agent.meeting().ready();
+  agent.meeting().tell(member::ReadyForRound{});
   ASSERT_TRUE(agent.wait_rounds(1));
-  agent.meeting().worker_failed(1, failure_of(0));
-  agent.meeting().leaving(15, false);
+  agent.meeting().tell(member::WorkerFailed{1, failure_of(0)});
+  agent.meeting().tell(member::Leaving{15, false});
   ASSERT_TRUE(run_until(loop, [&] { return agent.leaves_announced == 1; }));
   EXPECT_TRUE(agent.ends.empty());
   EXPECT_TRUE(agent.stops.empty());
@@ -114,9 +114,9 @@ TEST(SoloMeeting, APortThatWasAskedForStaysTheSame) {
   RendezvousOptions options = solo_options(1);
   options.port = free_port();
   TestAgent agent(loop, options);
-  agent.meeting().ready();
+  agent.meeting().tell(member::ReadyForRound{});
   ASSERT_TRUE(agent.wait_rounds(1));
-  agent.meeting().ready();
+  agent.meeting().tell(member::ReadyForRound{});
   ASSERT_TRUE(agent.wait_rounds(2));
   EXPECT_EQ(agent.rounds[0].master_port, options.port);
   EXPECT_EQ(agent.rounds[1].master_port, options.port);
@@ -139,7 +139,7 @@ TEST(SoloMeeting, AHostNameIsPublishedAsTyped) {
   RendezvousOptions options = solo_options(1);
   options.host = "localhost";
   TestAgent agent(loop, options);
-  agent.meeting().ready();
+  agent.meeting().tell(member::ReadyForRound{});
   ASSERT_TRUE(agent.wait_rounds(1));
   EXPECT_EQ(agent.rounds[0].master_addr, "localhost");
   EXPECT_TRUE(StoreClient::connect(store_at(agent.rounds[0])));
@@ -197,11 +197,11 @@ TEST(EndpointMeeting, AFailureStopsEverybodyAndANewRoundFormsWithAnEmptyStore) {
   ASSERT_TRUE(old_store);
   ASSERT_TRUE(old_store->set("key", "old"));
 
-  agents[1]->meeting().worker_failed(first.epoch, failure_of(1));
+  agents[1]->meeting().tell(member::WorkerFailed{first.epoch, failure_of(1)});
   ASSERT_TRUE(agents[0]->wait_stops(1));
   EXPECT_EQ(agents[0]->stops[0].why, membership::StopWhy::failure);
-  agents[0]->meeting().ready();
-  agents[1]->meeting().ready();
+  agents[0]->meeting().tell(member::ReadyForRound{});
+  agents[1]->meeting().tell(member::ReadyForRound{});
   ASSERT_TRUE(all_have_rounds(loop, agents, 2));
   const membership::Round& next = agents[0]->rounds[1];
   EXPECT_GT(next.epoch, first.epoch);
@@ -218,10 +218,10 @@ TEST(EndpointMeeting, NoStoreClientIsServedBetweenRounds) {
   const Agents agents = start_agents(loop, endpoint_options(free_port(), 2, 2), 2);
   ASSERT_TRUE(all_have_rounds(loop, agents, 1));
   const membership::Round round = agents[0]->rounds[0];
-  agents[1]->meeting().worker_failed(round.epoch, failure_of(1));
+  agents[1]->meeting().tell(member::WorkerFailed{round.epoch, failure_of(1)});
   ASSERT_TRUE(agents[0]->wait_stops(1));
-  agents[0]->meeting().ready();
-  agents[1]->meeting().leaving(15, true);
+  agents[0]->meeting().tell(member::ReadyForRound{});
+  agents[1]->meeting().tell(member::Leaving{15, true});
   ASSERT_TRUE(agents[0]->wait_end());
   StoreClient::Options impatient = store_at(round);
   impatient.connect_timeout = std::chrono::milliseconds(300);
@@ -233,7 +233,7 @@ TEST(EndpointMeeting, SuccessOfAllEndsTheJobForAllAndTheHostStaysUntilTheyKnow) 
   const Agents agents = start_agents(loop, endpoint_options(free_port(), 3, 3), 3);
   ASSERT_TRUE(all_have_rounds(loop, agents, 1));
   for (const auto& agent : agents)
-    agent->meeting().workers_done(agent->rounds[0].epoch);
+    agent->meeting().tell(member::WorkersDone{agent->rounds[0].epoch});
   for (const auto& agent : agents) {
     ASSERT_TRUE(agent->wait_end());
     EXPECT_EQ(agent->ends[0].why, membership::EndWhy::success);
@@ -250,11 +250,11 @@ TEST(EndpointMeeting, TheVerdictIsTheSameEverywhere) {
   const Agents agents = start_agents(loop, options, 3);
   ASSERT_TRUE(all_have_rounds(loop, agents, 1));
   const membership::Epoch epoch = agents[0]->rounds[0].epoch;
-  agents[2]->meeting().worker_failed(epoch, failure_of(2));
+  agents[2]->meeting().tell(member::WorkerFailed{epoch, failure_of(2)});
   for (const auto& agent : {agents[0].get(), agents[1].get()})
     ASSERT_TRUE(agent->wait_stops(1));
   for (const auto& agent : agents)
-    agent->meeting().ready();
+    agent->meeting().tell(member::ReadyForRound{});
   for (const auto& agent : agents) {
     ASSERT_TRUE(agent->wait_end());
     EXPECT_EQ(agent->ends[0], agents[0]->ends[0]);
@@ -271,17 +271,17 @@ TEST(EndpointMeeting, ALeavingNodeIsAnnouncedAndTheOthersGoOnWithoutIt) {
   const auto leaver = std::find_if(agents.begin(), agents.end(), [](const auto& agent) {
     return agent->rounds[0].node_rank == 2;
   });
-  (*leaver)->meeting().leaving(15, false);
+  (*leaver)->meeting().tell(member::Leaving{15, false});
   ASSERT_TRUE(run_until(loop, [&] { return (*leaver)->leaves_announced == 1; }));
   for (const auto& agent : agents) {
     if (agent == *leaver) continue;
     ASSERT_TRUE(agent->wait_stops(1));
     EXPECT_EQ(agent->stops[0].why, membership::StopWhy::left);
   }
-  (*leaver)->meeting().leaving(15, true);
+  (*leaver)->meeting().tell(member::Leaving{15, true});
   EXPECT_TRUE((*leaver)->close_and_wait());
   for (const auto& agent : agents) {
-    if (agent != *leaver) agent->meeting().ready();
+    if (agent != *leaver) agent->meeting().tell(member::ReadyForRound{});
   }
   for (const auto& agent : agents) {
     if (agent == *leaver) continue;
@@ -305,7 +305,7 @@ TEST(EndpointMeeting, AKilledHostIsFollowedByAnotherAgentWithAHigherEpoch) {
     if (!agent->was_made()) continue;
     ASSERT_TRUE(agent->wait_stops(1));
     EXPECT_EQ(agent->stops[0].why, membership::StopWhy::host);
-    agent->meeting().ready();
+    agent->meeting().tell(member::ReadyForRound{});
   }
   for (const auto& agent : agents) {
     if (!agent->was_made()) continue;
@@ -323,7 +323,7 @@ TEST(EndpointMeeting, NodesThatWereGivenDifferentIdsAreToldOfEachOther) {
     options.job_id = "exp-" + name;
     options.join.host_name = "node-" + name;
     agents.push_back(std::make_unique<TestAgent>(loop, options));
-    agents.back()->meeting().ready();
+    agents.back()->meeting().tell(member::ReadyForRound{});
   }
   const auto told = [&](size_t agent, const std::string& text) {
     return run_until(loop, [&] { return agents[agent]->has_said(text); });
@@ -338,7 +338,7 @@ TEST(EndpointMeeting, NodesThatWereGivenDifferentIdsAreToldOfEachOther) {
   for (const std::string name : {"a", "b"}) {
     options.job_id = "exp-" + name;
     agents.push_back(std::make_unique<TestAgent>(loop, options));
-    agents.back()->meeting().ready();
+    agents.back()->meeting().tell(member::ReadyForRound{});
   }
   EXPECT_TRUE(all_have_rounds(loop, agents, 1));
 }
@@ -364,7 +364,7 @@ TEST(EndpointMeeting, TwoJobsOnOneEndpointAreKeptApartAndTheHostStaysForTheOther
 
   // The first job ends; its host closes only once the second has gone.
   for (const auto& agent : first)
-    agent->meeting().workers_done(agent->rounds[0].epoch);
+    agent->meeting().tell(member::WorkersDone{agent->rounds[0].epoch});
   size_t closed = 0;
   for (const auto& agent : first) {
     ASSERT_TRUE(agent->wait_end());
@@ -377,7 +377,7 @@ TEST(EndpointMeeting, TwoJobsOnOneEndpointAreKeptApartAndTheHostStaysForTheOther
   }));
   EXPECT_EQ(closed, 1u);
   for (const auto& agent : second)
-    agent->meeting().workers_done(agent->rounds[0].epoch);
+    agent->meeting().tell(member::WorkersDone{agent->rounds[0].epoch});
   for (const auto& agent : second) {
     ASSERT_TRUE(agent->wait_end());
     EXPECT_TRUE(agent->close_and_wait());
@@ -404,12 +404,12 @@ TEST(EndpointMeeting, WhoIsToldToHostDoesAndSaysWhenItCannot) {
   options.is_host = true;
   options.join.node_rank = 0;
   TestAgent host(loop, options);
-  host.meeting().ready();
+  host.meeting().tell(member::ReadyForRound{});
   RendezvousOptions other = options;
   other.is_host = false;
   other.join.node_rank = 1;
   TestAgent member(loop, other);
-  member.meeting().ready();
+  member.meeting().tell(member::ReadyForRound{});
   ASSERT_TRUE(host.wait_rounds(1));
   ASSERT_TRUE(member.wait_rounds(1));
   EXPECT_EQ(host.rounds[0].node_rank, 0);
@@ -418,7 +418,7 @@ TEST(EndpointMeeting, WhoIsToldToHostDoesAndSaysWhenItCannot) {
   EXPECT_EQ(member.rounds[0].master_port, options.port);
 
   TestAgent late(loop, options);
-  late.meeting().ready();
+  late.meeting().tell(member::ReadyForRound{});
   ASSERT_TRUE(late.wait_error());
   EXPECT_EQ(late.errors[0].code, ExitCode::environment);
   EXPECT_NE(late.errors[0].message.find(std::to_string(options.port)), std::string::npos);
@@ -430,22 +430,22 @@ TEST(EndpointMeeting, ATokenLetsOnlyThoseInWhoKnowIt) {
   options.token = "secret";
   options.is_host = true;
   TestAgent host(loop, options);
-  host.meeting().ready();
+  host.meeting().tell(member::ReadyForRound{});
   options.is_host = false;
   RendezvousOptions wrong = options;
   wrong.token = "guess";
   TestAgent stranger(loop, wrong);
-  stranger.meeting().ready();
+  stranger.meeting().tell(member::ReadyForRound{});
   wrong.token.clear();
   TestAgent without(loop, wrong);
-  without.meeting().ready();
+  without.meeting().tell(member::ReadyForRound{});
   ASSERT_TRUE(stranger.wait_error());
   EXPECT_NE(stranger.errors[0].message.find("token"), std::string::npos);
   ASSERT_TRUE(without.wait_error());
   EXPECT_NE(without.errors[0].message.find("token"), std::string::npos);
 
   TestAgent friendly(loop, options);
-  friendly.meeting().ready();
+  friendly.meeting().tell(member::ReadyForRound{});
   EXPECT_TRUE(host.wait_rounds(1));
   EXPECT_TRUE(friendly.wait_rounds(1));
 }
@@ -456,20 +456,20 @@ TEST(EndpointMeeting, AHostThatWasRestartedTakesTheJobUpAgainInsteadOfASecondOne
   options.is_host = true;
   options.join.node_rank = 0;
   auto host = std::make_unique<TestAgent>(loop, options);
-  host->meeting().ready();
+  host->meeting().tell(member::ReadyForRound{});
   RendezvousOptions other = options;
   other.is_host = false;
   other.join.node_rank = 1;
   TestAgent member(loop, other);
-  member.meeting().ready();
+  member.meeting().tell(member::ReadyForRound{});
   ASSERT_TRUE(member.wait_rounds(1));
   ASSERT_TRUE(host->wait_rounds(1));
 
   host = nullptr;
   ASSERT_TRUE(member.wait_stops(1));
-  member.meeting().ready();
+  member.meeting().tell(member::ReadyForRound{});
   TestAgent returned(loop, options);
-  returned.meeting().ready();
+  returned.meeting().tell(member::ReadyForRound{});
   ASSERT_TRUE(member.wait_rounds(2));
   ASSERT_TRUE(returned.wait_rounds(1));
   EXPECT_EQ(member.rounds[1].epoch, returned.rounds[0].epoch);
@@ -483,7 +483,7 @@ TEST(EndpointMeeting, ADestroyedMeetingIsGoneAtOnceAndSaysNothing) {
   RendezvousOptions options = endpoint_options(free_port(), 2, 2);
   options.host = "192.0.2.1";  // Nobody answers there, nobody refuses.
   TestAgent agent(loop, options);
-  agent.meeting().ready();
+  agent.meeting().tell(member::ReadyForRound{});
   const auto before = std::chrono::steady_clock::now();
   agent.kill();
   EXPECT_LT(std::chrono::steady_clock::now() - before, seconds(10));

@@ -64,7 +64,7 @@ TEST_F(SoloRendezvousTest, GoesOnWhereAnEarlierAgentOfTheJobEnded) {
   options_.join.last_epoch = 7;
   options_.join.restarts = 2;
   make();
-  solo_->ready();
+  solo_->tell(member::ReadyForRound{});
   ASSERT_EQ(epochs(), std::vector<membership::Epoch>{8});
   EXPECT_EQ(rounds_[0].restarts, 2);
   EXPECT_EQ(rounds_[0].world_size, 4);
@@ -73,11 +73,11 @@ TEST_F(SoloRendezvousTest, GoesOnWhereAnEarlierAgentOfTheJobEnded) {
 
 TEST_F(SoloRendezvousTest, ARoundThatFailedCountsAsOneRestartHoweverOftenItIsSaid) {
   make();
-  solo_->ready();
-  solo_->worker_failed(1, {});
-  solo_->worker_failed(1, {});
-  solo_->ready();
-  solo_->ready();  // The second round did not fail.
+  solo_->tell(member::ReadyForRound{});
+  solo_->tell(member::WorkerFailed{1, {}});
+  solo_->tell(member::WorkerFailed{1, {}});
+  solo_->tell(member::ReadyForRound{});
+  solo_->tell(member::ReadyForRound{});  // The second round did not fail.
   ASSERT_EQ(epochs(), (std::vector<membership::Epoch>{1, 2, 3}));
   EXPECT_EQ(rounds_[1].restarts, 1);
   EXPECT_EQ(rounds_[2].restarts, 1);
@@ -85,24 +85,24 @@ TEST_F(SoloRendezvousTest, ARoundThatFailedCountsAsOneRestartHoweverOftenItIsSai
 
 TEST_F(SoloRendezvousTest, NewsOfAnEarlierRoundAreIgnored) {
   make();
-  solo_->worker_failed(0, {});
-  solo_->workers_done(0);
-  solo_->ready();
-  solo_->ready();
-  solo_->worker_failed(1, {});
-  solo_->workers_done(1);
+  solo_->tell(member::WorkerFailed{0, {}});
+  solo_->tell(member::WorkersDone{0});
+  solo_->tell(member::ReadyForRound{});
+  solo_->tell(member::ReadyForRound{});
+  solo_->tell(member::WorkerFailed{1, {}});
+  solo_->tell(member::WorkersDone{1});
   EXPECT_TRUE(ends_.empty());
-  solo_->ready();
+  solo_->tell(member::ReadyForRound{});
   EXPECT_EQ(rounds_[2].restarts, 0);
 }
 
 TEST_F(SoloRendezvousTest, TheJobEndsOnceAndItsStoreWithIt) {
   make();
-  solo_->ready();
-  solo_->worker_failed(1, {});
-  solo_->ready();
-  solo_->workers_done(2);
-  solo_->workers_done(2);
+  solo_->tell(member::ReadyForRound{});
+  solo_->tell(member::WorkerFailed{1, {}});
+  solo_->tell(member::ReadyForRound{});
+  solo_->tell(member::WorkersDone{2});
+  solo_->tell(member::WorkersDone{2});
   membership::End expected;
   expected.text = "all workers succeeded";
   expected.restarts = 1;
@@ -112,24 +112,24 @@ TEST_F(SoloRendezvousTest, TheJobEndsOnceAndItsStoreWithIt) {
 
 TEST_F(SoloRendezvousTest, TheStoreOfALeavingNodeStaysUntilItsWorkersAreReaped) {
   make();
-  solo_->ready();
-  solo_->leaving(15, false);
+  solo_->tell(member::ReadyForRound{});
+  solo_->tell(member::Leaving{15, false});
   EXPECT_TRUE(store_is_at("127.0.0.1", rounds_[0].master_port));
-  solo_->leaving(15, true);
+  solo_->tell(member::Leaving{15, true});
   EXPECT_FALSE(store_is_at("127.0.0.1", rounds_[0].master_port));
   EXPECT_EQ(leaves_, 1);
-  solo_->ready();
+  solo_->tell(member::ReadyForRound{});
   EXPECT_EQ(rounds_.size(), 1u);
 }
 
 TEST_F(SoloRendezvousTest, AClosedRendezvousFormsNoRound) {
   make();
-  solo_->ready();
+  solo_->tell(member::ReadyForRound{});
   int closed = 0;
   solo_->close([&] { ++closed; });
   EXPECT_EQ(closed, 1);
   EXPECT_FALSE(store_is_at("127.0.0.1", rounds_[0].master_port));
-  solo_->ready();
+  solo_->tell(member::ReadyForRound{});
   EXPECT_EQ(rounds_.size(), 1u);
 }
 
@@ -137,13 +137,13 @@ TEST_F(SoloRendezvousTest, SaysWhatItDoes) {
   make();
   EXPECT_EQ(solo_->status(), "one node alone; no round runs");
   EXPECT_EQ(nodes(), (std::vector<NodeLine>{{-1, "node0", 0, 4, "between two rounds"}}));
-  solo_->ready();
+  solo_->tell(member::ReadyForRound{});
   EXPECT_TRUE(solo_->status().starts_with("epoch 1 runs on this node alone; store of epoch 1: "))
       << solo_->status();
   EXPECT_EQ(nodes(), (std::vector<NodeLine>{{0, "node0", 0, 4, "running"}}));
-  solo_->leaving(2, false);
+  solo_->tell(member::Leaving{2, false});
   EXPECT_EQ(nodes(), (std::vector<NodeLine>{{0, "node0", 0, 4, "leaving"}}));
-  solo_->leaving(2, true);
+  solo_->tell(member::Leaving{2, true});
   EXPECT_EQ(nodes(), (std::vector<NodeLine>{{-1, "node0", 0, 4, "leaving"}}));
   EXPECT_EQ(solo_->address_towards_peers(), "");
 }
@@ -164,7 +164,7 @@ TEST_F(SoloRendezvousTest, TheStoreIsWhereItsNameLeads) {
     rounds_.clear();
     make();
     ASSERT_TRUE(errors_.empty()) << errors_[0].message;
-    solo_->ready();
+    solo_->tell(member::ReadyForRound{});
     ASSERT_EQ(rounds_.size(), 1u);
     EXPECT_EQ(rounds_[0].master_addr, one.master_addr) << one.host;
     EXPECT_TRUE(store_is_at(one.store, rounds_[0].master_port)) << one.host;
@@ -174,7 +174,7 @@ TEST_F(SoloRendezvousTest, TheStoreIsWhereItsNameLeads) {
 TEST_F(SoloRendezvousTest, OnLoopbackTheStoreIsNowhereElse) {
   options_.host = "localhost";
   make();
-  solo_->ready();
+  solo_->tell(member::ReadyForRound{});
   ASSERT_EQ(rounds_.size(), 1u);
   EXPECT_FALSE(store_is_at("127.0.0.9", rounds_[0].master_port));
 }
@@ -192,7 +192,7 @@ TEST_F(SoloRendezvousTest, AnAddressOfAnotherMachineFailsTheFirstRoundIfAnyPortW
   options_.host = "192.0.2.1";
   make();
   ASSERT_TRUE(errors_.empty());
-  solo_->ready();
+  solo_->tell(member::ReadyForRound{});
   EXPECT_TRUE(rounds_.empty());
   EXPECT_EQ(errors_.size(), 1u);
 }

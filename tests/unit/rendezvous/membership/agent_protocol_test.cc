@@ -332,7 +332,7 @@ TEST(AgentProtocol, WhatIsNoFrameOfOursIsNamedAndNothingFollowsIt) {
   std::string no_flag = report;
   no_flag[25] = 2;
   std::string no_phase = report;
-  no_phase[24] = 5;
+  no_phase[24] = 6;
   const std::string kVersion(1, static_cast<char>(kProtocolVersion));
   const Broken cases[] = {
       {"an empty frame", std::string(4, '\0'), "a frame of 0 bytes"},

@@ -160,7 +160,7 @@ void LegalAgent::hear(unsigned which) {
 }
 
 void LegalAgent::work(unsigned which) {
-  switch (which % 6) {
+  switch (which % 7) {
     case 0:
       if (!alive_) return;
       alive_ = false;
@@ -179,6 +179,10 @@ void LegalAgent::work(unsigned which) {
       if (which % 60 != 3) return;
       leaving_ = true;
       return say(member::Leaving{15, !alive_});
+    case 4:
+      if (alive_ && !stopped_.contains(epoch_)) return;
+      alive_ = false;
+      return say(member::Testified{epoch_});
     default:
       return;
   }

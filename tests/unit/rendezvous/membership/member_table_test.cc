@@ -141,6 +141,12 @@ const std::vector<State> kPhases = {
        m.run(kEpoch);
        m.order(Stop{kEpoch, StopWhy::failure, "rank 0 failed"});
      }},
+    {"testified",
+     [](MemberDriver& m) {
+       m.run(kEpoch);
+       m.order(Stop{kEpoch, StopWhy::failure, "rank 0 failed"});
+       m.step(member::Testified{kEpoch});
+     }},
     {"done",
      [](MemberDriver& m) {
        m.run(kEpoch);
@@ -172,58 +178,68 @@ MemberEffects meet_another_host(MemberDriver& member) {
 const std::vector<Row> kPhaseRows = {
     {"Order Wait",
      [](MemberDriver& m) { return m.order(membership::Wait{}); },
-     {"Report", "Report", "Report", "Report", "Report"}},
+     {"Report", "Report", "Report", "Report", "Report", "Report"}},
     {"Order Round",
      [](MemberDriver& m) { return m.order(round_of(kEpoch + 1)); },
-     {"RoundFormed Report", "Report", "Report", "Report", "Report"}},
+     {"RoundFormed Report", "Report", "Report", "Report", "Report", "Report"}},
     {"Order Stop",
      [](MemberDriver& m) { return m.order(Stop{kEpoch, StopWhy::lost, "node0 was lost"}); },
-     {"Report", "StopWorkers Report", "Report", "StopWorkers Report", "LeaveAnnounced Report"}},
+     {"Report", "StopWorkers Report", "Report", "Report", "StopWorkers Report",
+      "LeaveAnnounced Report"}},
     {"Order Stop of another epoch",
      [](MemberDriver& m) { return m.order(Stop{kEpoch - 1, StopWhy::lost, "node0 was lost"}); },
-     {"Report", "Report", "Report", "Report", "LeaveAnnounced Report"}},
+     {"Report", "Report", "Report", "Report", "Report", "LeaveAnnounced Report"}},
     {"Order End",
      [](MemberDriver& m) { return m.order(End{}); },
      {"JobEnded Goodbye Disconnect", "JobEnded Report", "JobEnded Report",
-      "JobEnded Goodbye Disconnect", "JobEnded LeaveAnnounced Report"}},
+      "JobEnded Goodbye Disconnect", "JobEnded Goodbye Disconnect",
+      "JobEnded LeaveAnnounced Report"}},
     {"the host is silent",
      fall_silent,
-     {"Disconnect", "Disconnect StopWorkers", "Disconnect", "Disconnect Say", "Disconnect"}},
+     {"Disconnect", "Disconnect StopWorkers", "Disconnect", "Disconnect", "Disconnect Say",
+      "Disconnect"}},
     {"the host is gone",
      [](MemberDriver& m) {
        m.step(connection_lost("reset"));
        m.tick_at_deadline();
        return m.step(member::ConnectionFailed{kError, true, false});
      },
-     {"", "StopWorkers", "", "", ""}},
+     {"", "StopWorkers", "", "", "", ""}},
     {"the host is another",
      meet_another_host,
-     {"Report", "StopWorkers Report", "Report", "StopWorkers Report", "Report"}},
+     {"Report", "StopWorkers Report", "Report", "Report", "StopWorkers Report", "Report"}},
     {"rank taken",
      [](MemberDriver& m) { return m.hear(Refused{RefusalKind::rank_taken, "no"}); },
-     {"Disconnect", "Disconnect StopWorkers", "Disconnect", "Disconnect StopWorkers",
+     {"Disconnect", "Disconnect StopWorkers", "Disconnect", "Disconnect", "Disconnect StopWorkers",
       "LeaveAnnounced Disconnect"}},
     {"ReadyForRound",
      [](MemberDriver& m) { return m.step(member::ReadyForRound{}); },
-     {"", "Report", "Report", "Report", "Report"}},
+     {"", "Report", "Report", "Report", "Report", "Report"}},
     {"WorkersDone",
      [](MemberDriver& m) { return m.step(member::WorkersDone{kEpoch}); },
-     {"", "Report", "", "", ""}},
+     {"", "Report", "", "", "", ""}},
     {"WorkersDone of another epoch",
      [](MemberDriver& m) { return m.step(member::WorkersDone{kEpoch - 1}); },
-     {"", "", "", "", ""}},
+     {"", "", "", "", "", ""}},
     {"WorkerFailed",
      [](MemberDriver& m) { return m.step(member::WorkerFailed{kEpoch, a_failure()}); },
-     {"", "Report", "Report", "", "Report"}},
+     {"", "Report", "Report", "Report", "", "Report"}},
     {"WorkerFailed of another epoch",
      [](MemberDriver& m) { return m.step(member::WorkerFailed{kEpoch - 1, a_failure()}); },
-     {"", "", "", "", ""}},
+     {"", "", "", "", "", ""}},
+    {"Testified",
+     [](MemberDriver& m) { return m.step(member::Testified{kEpoch}); },
+     {"", "", "Report", "", "", ""}},
+    {"Testified of another epoch",
+     [](MemberDriver& m) { return m.step(member::Testified{kEpoch - 1}); },
+     {"", "", "", "", "", ""}},
     {"Leaving",
      [](MemberDriver& m) { return m.step(member::Leaving{15, false}); },
-     {"Report", "Report", "Report", "Report", ""}},
+     {"Report", "Report", "Report", "Report", "Report", ""}},
     {"Leaving, reaped",
      [](MemberDriver& m) { return m.step(member::Leaving{15, true}); },
-     {"Report Report", "Report Report", "Report Report", "Report Report", "Report"}},
+     {"Report Report", "Report Report", "Report Report", "Report Report", "Report Report",
+      "Report"}},
 };
 
 TEST(MemberTable, EveryPhaseHearsEveryEventAsTheTableSays) {
@@ -246,10 +262,12 @@ TEST(MemberTable, EveryStateSaysWhatItIs) {
     kLinks[i].enter(member);
     EXPECT_EQ(member.status(), links[i]);
   }
-  const std::vector<std::string> phases = {
-      "waiting for the round to form", "in round 7 as node 1 of 2",
-      "stopping the workers of round 7", "done with round 7, waiting for the other nodes",
-      "leaving, stopping the workers"};
+  const std::vector<std::string> phases = {"waiting for the round to form",
+                                           "in round 7 as node 1 of 2",
+                                           "stopping the workers of round 7",
+                                           "the workers of round 7 are gone",
+                                           "done with round 7, waiting for the other nodes",
+                                           "leaving, stopping the workers"};
   for (size_t i = 0; i < kPhases.size(); ++i) {
     MemberDriver member;
     kPhases[i].enter(member);

@@ -107,6 +107,9 @@ class MembershipDriver {
   std::string running(const std::string& name, membership::Epoch epoch) {
     return report(name, phase(epoch, membership::Phase::running));
   }
+  std::string testified(const std::string& name, membership::Epoch epoch) {
+    return report(name, phase(epoch, membership::Phase::testified));
+  }
   std::string stopping(const std::string& name, membership::Epoch epoch) {
     return report(name, phase(epoch, membership::Phase::stopping));
   }
@@ -222,7 +225,7 @@ class MembershipDriver {
     membership::Report report;
     report.epoch = epoch;
     report.phase = phase;
-    report.reaped = phase == membership::Phase::ready;
+    report.reaped = phase == membership::Phase::ready || phase == membership::Phase::testified;
     return report;
   }
 

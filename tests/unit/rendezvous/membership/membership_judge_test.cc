@@ -65,6 +65,29 @@ TEST_F(MembershipJudge, HearsAllNodesOnceAllOfTheEpochIsOver) {
                                                "b 1 ranks 1+1 failed 1 says my words"}));
 }
 
+// A node may have to wait for the memory of its GPUs, after all is known.
+TEST_F(MembershipJudge, NeedNotWaitUntilANodeWantsAnotherRound) {
+  MembershipDriver m(2, 2, options());
+  m.run({"a", "b"});
+  m.fail("b", 1, failed(1));
+  m.ready_with("b", 1, "my words");
+  EXPECT_EQ(heard_.size(), 0u);
+  m.testified("a", 1);
+  EXPECT_EQ(heard_.size(), 1u);
+  EXPECT_EQ(m.end("a").exit_code, 139);
+}
+
+TEST_F(MembershipJudge, AfterItTheRoundWaitsForANodeThatHasTestified) {
+  MembershipDriver m(1, 2, options());
+  m.job.max_restarts = 2;
+  m.run({"a", "b"});
+  m.fail("b", 1, failed(1));
+  m.ready("b", 1);
+  EXPECT_EQ(m.testified("a", 1), "CloseStore{1}");
+  EXPECT_EQ(heard_.size(), 1u);
+  EXPECT_EQ(m.ready("a", 1), "OpenStore{2, 10.0.1.a 10.0.1.b}");
+}
+
 TEST_F(MembershipJudge, ItsVerdictIsEveryNodesEnd) {
   MembershipDriver m(2, 2, options());
   m.run({"a", "b"});

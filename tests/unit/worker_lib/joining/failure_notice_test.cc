@@ -72,7 +72,7 @@ class Noticed : public testing::Test {
       options.join.lease = lease;
       options.is_host = agents_.empty();
       agents_.push_back(std::make_unique<TestAgent>(loop_, options));
-      agents_.back()->meeting().ready();
+      agents_.back()->meeting().tell(member::ReadyForRound{});
     }
     ASSERT_TRUE(all_have_rounds(loop_, agents_, 1));
   }
@@ -89,7 +89,7 @@ TEST_F(Noticed, AFailureIsInTheStoreWhenTheOthersAreToldToStop) {
   membership::NodeFailure failure;
   failure.rank = 0;
   failure.sentence = "exited with 3: ValueError: boom";
-  agents_[0]->meeting().worker_failed(round.epoch, failure);
+  agents_[0]->meeting().tell(member::WorkerFailed{round.epoch, failure});
   ASSERT_TRUE(other.wait_stops(1));
   const std::optional<Failure> notice = notice_at(round);
   ASSERT_TRUE(notice.has_value());
@@ -111,7 +111,7 @@ TEST_F(Noticed, ANodeThatIsLostIsAFailure) {
 
 TEST_F(Noticed, ANodeThatLeavesIsNoFailure) {
   form();
-  agents_[1]->meeting().leaving(15, false);
+  agents_[1]->meeting().tell(member::Leaving{15});
   ASSERT_TRUE(run_until(loop_, [&] { return agents_[1]->leaves_announced > 0; }));
   const std::optional<Failure> notice = notice_at(agents_[0]->rounds[0]);
   ASSERT_TRUE(notice.has_value());
