@@ -16,8 +16,8 @@ namespace muster {
 // Tick, files     -         say, lose   say, lose   say, lose   -
 //
 // [1] Leaves if only the files were waited for. [2] Once the teller has printed; without files, in
-// kLastOutput. [3] In kLastOutput, if the files are written or it was killed; else a second signal
-// is needed, which leaves at once.
+// kLastOutput. [3] In kLastOutput, if the files are written or lost, or it was killed; else a
+// second signal is needed, which leaves at once.
 void Ending::step(Instant now, const Event& event, std::vector<Effect>& out) {
   if (stage_ == Stage::left) return;
   out_ = &out;
@@ -51,11 +51,13 @@ void Ending::on(Instant now, const Ended& event) {
   limit_files(now);
 }
 
-void Ending::on(Instant, const FilesWritten&) {
+void Ending::on(Instant now, const FilesWritten&) {
   if (files_ == Files::lost) return;
   files_ = Files::written;
   files_at_ = kNever;
-  if (late_) leave();
+  if (late_) return leave();
+  if (stage_ == Stage::closing && due_ == Due::nothing && !abandoned_)
+    set_due(Due::silence, instant_after(now, kSilence));
 }
 
 void Ending::on(Instant now, const Parted&) {
@@ -96,7 +98,7 @@ void Ending::on(Instant now, const Tick&) {
       return;
     case Due::leave_late:
       late_ = true;
-      if (killed_ || files_ == Files::written) return leave();
+      if (killed_ || files_ == Files::written || files_ == Files::lost) return leave();
       return say(Notice::files_are_missing);
     case Due::leave_lost:
       return leave();
@@ -120,19 +122,23 @@ void Ending::files_are_late(Instant now) {
   files_at_ = kNever;
   abandoned_ = true;
   if (stage_ >= Stage::parting) say(Notice::files_are_lost);
+  if (late_) return leave();
   if (stage_ == Stage::draining) out_->push_back(CutDrain{});
   if (stage_ == Stage::closing) close(now);
 }
 
 void Ending::close(Instant now) {
-  if (files_ == Files::lost) return set_due(Due::leave_lost, instant_after(now, kLastOutput));
+  if (files_ == Files::lost && !soon_)
+    return set_due(Due::leave_lost, instant_after(now, kLastOutput));
+  if (files_ == Files::lost) return;
   out_->push_back(FinishOutput{});
   if (!abandoned_) set_due(Due::silence, instant_after(now, kSilence));
 }
 
 void Ending::leave_soon(Instant now) {
   if (late_ && killed_) return leave();
-  if (std::exchange(abandoned_, true)) return;
+  abandoned_ = true;
+  if (std::exchange(soon_, true)) return;
   set_due(Due::leave_late, instant_after(now, kLastOutput));
 }
 

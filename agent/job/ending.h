@@ -96,7 +96,8 @@ class Ending {
   bool waits_for_teller_ = false;
   bool killed_ = false;
   bool abandoned_ = false;  // The user does not wait for the last output, or it cannot be written.
-  bool late_ = false;       // After that: it had its time.
+  bool soon_ = false;       // It leaves for a signal.
+  bool late_ = false;       // After that: the console had its time.
   std::vector<Effect>* out_ = nullptr;  // Only within step().
 };
 

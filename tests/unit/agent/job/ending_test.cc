@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <rapidcheck/gtest.h>
 
 namespace muster {
 namespace {
@@ -86,6 +85,30 @@ TEST(Ending, SaysThatNobodyReadsItsOutput) {
   EXPECT_EQ(job.tick(), "300 ms: leave the output");
 }
 
+TEST(Ending, SaysItAlsoAfterADiskThatWasLate) {
+  EndingAgent job = ended_job();
+  job.hear(Ending::Parted{});
+  EXPECT_EQ(job.tick(), "3000 ms: disk is silent");
+  EXPECT_EQ(job.hear(Ending::FilesWritten{}), "");
+  EXPECT_EQ(job.tick(), "3000 ms: output is unread");
+}
+
+TEST(Ending, AKillAfterTheFilesWereLostNeedNotWaitForTheOtherNodes) {
+  EndingAgent job = ended_job();
+  job.tick();
+  EXPECT_EQ(job.tick(), "5000 ms: files are lost");
+  EXPECT_EQ(job.hear(Ending::Killed{}), "");
+  EXPECT_EQ(job.tick(), "300 ms: leave the output");
+}
+
+TEST(Ending, ASignalDoesNotWaitForFilesThatAreLost) {
+  EndingAgent job = ended_job();
+  EXPECT_EQ(job.hear(Ending::Signalled{}), "");
+  EXPECT_EQ(job.tick(), "300 ms: files are missing");
+  EXPECT_EQ(job.tick(), "2700 ms: disk is silent");
+  EXPECT_EQ(job.tick(), "5000 ms: files are lost, leave the output");
+}
+
 TEST(Ending, GivesASilentDiskUp) {
   EndingAgent job = ended_job();
   job.hear(Ending::Parted{});
@@ -129,51 +152,6 @@ TEST(Ending, AKillWaitsForTheConsoleAlone) {
   EndingAgent late;
   late.hear(Ending::WorkersOver{});
   EXPECT_EQ(late.hear(Ending::Killed{}), "cut drain");
-}
-
-Ending::Event any_event_of_an_end() {
-  switch (*rc::gen::inRange(0, 7)) {
-    case 0:
-      return Ending::WorkersOver{};
-    case 1:
-      return Ending::Ended{*rc::gen::arbitrary<bool>()};
-    case 2:
-      return Ending::FilesWritten{};
-    case 3:
-      return Ending::Parted{};
-    case 4:
-      return Ending::OutputFinished{};
-    case 5:
-      return Ending::Signalled{};
-    default:
-      return Ending::Killed{};
-  }
-}
-
-// Whatever comes and whatever never comes: once the job has ended and parted, time alone, or one
-// signal more, ends the agent. It leaves once.
-RC_GTEST_PROP(EndingProperty, NothingKeepsItForEver, ()) {
-  EndingAgent job;
-  int leaves = 0;
-  const auto count = [&leaves](const std::string& heard) {
-    leaves += heard.find("leave") != std::string::npos;
-  };
-  const int events = *rc::gen::inRange(0, 12);
-  for (int i = 0; i < events; ++i) {
-    if (*rc::gen::arbitrary<bool>()) job.pass(milliseconds(*rc::gen::inRange(0, 4000)));
-    count(job.hear(any_event_of_an_end()));
-    count(job.hear(Ending::Tick{}));
-  }
-  count(job.hear(Ending::WorkersOver{}));
-  count(job.hear(Ending::Ended{}));
-  count(job.hear(Ending::Parted{}));
-  for (int i = 0; i < 8 && job.has_deadline(); ++i)
-    count(job.tick());
-  count(job.hear(Ending::Signalled{}));
-  count(job.hear(Ending::Killed{}));
-  for (int i = 0; i < 8 && job.has_deadline(); ++i)
-    count(job.tick());
-  RC_ASSERT(leaves == 1);
 }
 
 }  // namespace

@@ -1,0 +1,24 @@
+// The end of an agent: Drain and Ending (agent/job/) joined as the agent joins them, in a world
+// where the output, the disk, the console and the other nodes take their time or never answer, and
+// a user may send signals. One seed is one schedule; time is virtual.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace muster::sim {
+
+struct EndReport {
+  std::optional<std::string> violation;  // The promise that was broken.
+  std::vector<std::string> trace;
+  bool has_left = false;
+  bool has_lost_files = false;
+  bool abandons_output = false;
+};
+
+EndReport simulate_end(uint64_t seed);
+std::string end_transcript(uint64_t seed, const EndReport& report);
+
+}  // namespace muster::sim
