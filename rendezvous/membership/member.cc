@@ -226,7 +226,10 @@ void Member::hear(Instant now, const membership::Alive& message) {
   if (link_ != Link::joined) return;
   heard_at_ = now;
   if (message.answers > stood_still_) stood_still_ = 0;
-  learn_clock(now, message);
+  if (const auto sent =
+          std::ranges::find(sent_, message.answers, &std::pair<uint64_t, Instant>::first);
+      sent != sent_.end())
+    host_clock_.exchange(sent->second, message.clock, now);
   if (evidence_sent_ != 0 && message.report >= evidence_sent_) evidence_arrived_ = true;
   if (leaving_sent_ != 0 && message.report >= leaving_sent_) {
     leave_told_ = true;

@@ -248,7 +248,6 @@ class Member {
   void end_alone(Instant now);
   void send_report(Instant now);
   void to_host_clock(membership::Report& report) const;
-  void learn_clock(Instant now, const membership::Alive& message);
   void announce_leave();
   void all_reaped(Instant now);
   void say_goodbye_if_due();

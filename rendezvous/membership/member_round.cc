@@ -259,9 +259,4 @@ void Member::to_host_clock(membership::Report& report) const {
   if (report.evidence) convert(report.evidence->since, report.evidence->since_error);
 }
 
-void Member::learn_clock(Instant now, const membership::Alive& message) {
-  const auto sent = std::ranges::find(sent_, message.answers, &std::pair<uint64_t, Instant>::first);
-  if (sent != sent_.end()) host_clock_.exchange(sent->second, message.clock, now);
-}
-
 }  // namespace muster

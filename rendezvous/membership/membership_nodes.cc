@@ -548,8 +548,9 @@ bool Membership::is_ready(const Node& node) const {
   return node.report.phase == Phase::ready && node.report.reaped;
 }
 
-// Whether nothing of this epoch is alive on a member, and all is told of it. A `ready` sent before the node received the
-// Round proves nothing; one that acknowledges the Stop, or names this epoch, does.
+// Whether nothing of this epoch is alive on a member, and all is told of it. A `ready` sent before
+// the node received the Round proves nothing; one that acknowledges the Stop, or names this epoch,
+// does.
 bool Membership::is_over(const Node& node) const {
   const Report& report = node.report;
   if (report.phase == Phase::leaving) return report.reaped;
