@@ -93,7 +93,7 @@ void message_fields(auto& a, Like<GroupLine> auto& group) {
   a("ranks", group.ranks);
   a("size", group.size);
   a("own_rank", group.own_rank);
-  a("state", group.state);
+  a.word("state", group.state, kGroupStates);
   a("called", group.called);
   a("completed", group.completed);
   a("state_ago_s", group.state_ago_s);
@@ -111,7 +111,7 @@ void message_fields(auto& a, Like<CallLine> auto& call) {
   a("root", call.root);
   a("tag", call.tag);
   a("synchronous", call.synchronous);
-  a("state", call.state);
+  a.word("state", call.state, kCallStates);
   a("called_ago_s", call.called_ago_s);
   a("took_s", call.took_s);
   a("site", call.site);
@@ -242,6 +242,9 @@ struct Writer {
     object[key] = text.substr(text.size() - std::min(text.size(), kLogTextBytesMax));
   }
   void signal(const char* key, int number) { object[key] = signal_name(number); }
+  void word(const char* key, auto value, const auto& words) {
+    object[key] = words[static_cast<size_t>(value)];
+  }
   void lines(const char* key, int count, int /*most*/) { object[key] = count; }
   void exit_code(const char* key, ExitCode code) { object[key] = static_cast<int>(code); }
 
@@ -281,6 +284,14 @@ struct Reader {
     const auto named = signal_by_name(name);
     if (!named) wrong(key, "the name of a signal");
     number = named.value_or(0);
+  }
+  template <typename Word>
+  void word(const char* key, Word& value, const auto& words) {
+    std::string text(words[static_cast<size_t>(value)]);
+    (*this)(key, text);
+    const auto known = std::ranges::find(words, text);
+    if (known == words.end()) return wrong(key, "a word that this muster knows");
+    value = static_cast<Word>(known - words.begin());
   }
   void lines(const char* key, int& count, int most) {
     (*this)(key, count);

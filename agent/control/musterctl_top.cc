@@ -49,8 +49,8 @@ std::map<std::string, int64_t> leads(const control::Records& before, const contr
 
 // Of a rank that makes no calls, and for how long.
 std::pair<std::string, double> standing(const RankRecords& rank) {
-  const auto forming = std::ranges::find(rank.groups, "forming", &GroupLine::state);
-  const bool is_pending = rank.current && rank.current->state == "pending";
+  const auto forming = std::ranges::find(rank.groups, GroupState::forming, &GroupLine::state);
+  const bool is_pending = rank.current && rank.current->state == CallState::pending;
   if (!is_pending && forming != rank.groups.end()) {
     return {
         fmt::format("waits for the members of group '{}', {} in all", forming->name, forming->size),
@@ -60,8 +60,9 @@ std::pair<std::string, double> standing(const RankRecords& rank) {
   const CallLine& call = *rank.current;
   const std::string shown = call_name(call) + (call.site.empty() ? "" : " at " + call.site);
   if (is_pending) return {(call.synchronous ? "in " : "in flight: ") + shown, call.called_ago_s};
-  if (call.state == "unknown") return {"in, or after, " + shown, call.called_ago_s};
-  const std::string how = call.state == "complete" ? "" : fmt::format(" ({})", call.state);
+  if (call.state == CallState::unknown) return {"in, or after, " + shown, call.called_ago_s};
+  const std::string how =
+      call.state == CallState::complete ? "" : fmt::format(" ({})", name_of(call.state));
   return {"after " + shown + how, call.called_ago_s - call.took_s.value_or(0)};
 }
 
@@ -92,7 +93,8 @@ void put_progress(const RankRecords& before, const RankRecords& now,
   top.calls_per_s = static_cast<double>(now.recorded - before.recorded) / std::max(seconds, 1e-3);
   for (const GroupLine& group : now.groups) {
     const auto lead = leads.find(group.id);
-    if (group.state != "ready" || lead == leads.end() || lead->second - group.called <= top.behind)
+    if (group.state != GroupState::ready || lead == leads.end() ||
+        lead->second - group.called <= top.behind)
       continue;
     top.behind = lead->second - group.called;
     top.behind_in = group.name;

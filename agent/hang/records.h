@@ -3,14 +3,21 @@
 // machine. Numbers that a ring may hold but JSON's readers may not are cut to 2^63 - 1. Pure.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <sys/types.h>
 
 namespace muster {
+
+// Captured: its calls run as parts of CUDA graphs, uncounted.
+enum class GroupState : uint8_t { unused, forming, ready, failed, closed, captured };
+inline constexpr std::array<std::string_view, 6> kGroupStates{"unused", "forming", "ready",
+                                                              "failed", "closed",  "captured"};
 
 struct GroupLine {
   std::string name;  // Its id where it has none.
@@ -18,7 +25,7 @@ struct GroupLine {
   std::string ranks;  // "0-3,7" in group order; empty: unknown.
   int size = 0;
   int own_rank = -1;
-  std::string state;  // "forming", "ready", "failed" or "closed".
+  GroupState state = GroupState::unused;
   int64_t called = 0;
   int64_t completed = 0;
   double state_ago_s = 0;
@@ -26,6 +33,18 @@ struct GroupLine {
 
   friend bool operator==(const GroupLine&, const GroupLine&) = default;
 };
+
+// Withdrawn: refused before anything was sent. Abandoned: its group was closed before it was
+// complete. Unknown: pending or complete.
+enum class CallState : uint8_t { pending, complete, failed, withdrawn, abandoned, unknown };
+inline constexpr std::array<std::string_view, 6> kCallStates{"pending",   "complete",  "failed",
+                                                             "withdrawn", "abandoned", "unknown"};
+inline std::string_view name_of(CallState state) {
+  return kCallStates[static_cast<size_t>(state)];
+}
+inline std::string_view name_of(GroupState state) {
+  return kGroupStates[static_cast<size_t>(state)];
+}
 
 struct CallLine {
   std::string group;      // Its name; empty: it is gone.
@@ -38,9 +57,7 @@ struct CallLine {
   int root = -1;  // Group rank of the root or the peer; -1: none, any or unknown.
   int tag = 0;
   bool synchronous = false;
-  // "pending", "complete", "failed", "withdrawn" (refused before anything was sent), "abandoned"
-  // (its group was closed before it was complete), or "unknown" (pending or complete).
-  std::string state;
+  CallState state = CallState::pending;
   double called_ago_s = 0;
   std::optional<double> took_s;  // Not set: it has not ended, or nobody knows when.
   std::string site;  // "train.py:88 step", "train+0x1a2b", "0x55d0c8a41a2b"; empty: unknown.

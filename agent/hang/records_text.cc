@@ -43,13 +43,16 @@ const char* source_name(ring::Source source) {
   return kNames[static_cast<size_t>(source)];
 }
 
-const char* state_name(ring::GroupState state) {
-  constexpr const char* kNames[] = {"unused", "forming", "ready", "failed", "closed"};
-  return kNames[static_cast<size_t>(state)];
-}
-
 const std::string& name_or_id(const RecordedGroup& group) {
   return group.name.empty() ? group.id : group.name;
+}
+
+// The first ones are those of the ring.
+static_assert(static_cast<int>(GroupState::closed) == static_cast<int>(ring::GroupState::closed));
+
+GroupState group_state(const RecordedGroup& group) {
+  const bool is_captured = group.calls_are_unknown && group.state == ring::GroupState::ready;
+  return is_captured ? GroupState::captured : static_cast<GroupState>(group.state);
 }
 
 GroupLine group_line(const RecordedGroup& group, Instant now) {
@@ -58,9 +61,7 @@ GroupLine group_line(const RecordedGroup& group, Instant now) {
           .ranks = group.ranks,
           .size = group.size,
           .own_rank = group.own_rank,
-          .state = group.calls_are_unknown && group.state == ring::GroupState::ready
-                       ? "captured"
-                       : state_name(group.state),
+          .state = group_state(group),
           .called = json_number(group.called),
           .completed = json_number(group.completed),
           .state_ago_s = seconds_of(now - group.state_since),
@@ -68,15 +69,15 @@ GroupLine group_line(const RecordedGroup& group, Instant now) {
 }
 
 // A collective is complete as well if a later one of its group is.
-const char* call_state(const RecordedCall& call, const RecordedGroup* group, bool is_stale) {
-  if (call.withdrawn) return "withdrawn";
-  if (call.failed) return "failed";
-  if (call.completed) return "complete";
+CallState call_state(const RecordedCall& call, const RecordedGroup* group, bool is_stale) {
+  if (call.withdrawn) return CallState::withdrawn;
+  if (call.failed) return CallState::failed;
+  if (call.completed) return CallState::complete;
   if (group != nullptr && !is_message(call.call.kind) && call.ordinal <= group->completed)
-    return "complete";
-  if (group == nullptr || group->state == ring::GroupState::closed) return "abandoned";
+    return CallState::complete;
+  if (group == nullptr || group->state == ring::GroupState::closed) return CallState::abandoned;
   const bool is_unseen = group->is_on_device ? !call.started : is_stale;
-  return is_unseen || group->completion_is_unknown ? "unknown" : "pending";
+  return is_unseen || group->completion_is_unknown ? CallState::unknown : CallState::pending;
 }
 
 std::string site_text(const RecordedCall& call) {
@@ -105,7 +106,7 @@ CallLine call_line(const RecordedCall& call, const RecordedGroup* group, bool is
 }
 
 bool is_pending(const CallLine& call) {
-  return call.state == "pending";
+  return call.state == CallState::pending;
 }
 
 std::string at_site(const CallLine& call) {
@@ -124,17 +125,17 @@ std::string in_call(const CallLine& call, std::string_view how) {
 }
 
 std::string between_calls(const CallLine& last) {
-  if (last.state == "unknown") {
+  if (last.state == CallState::unknown) {
     return in_call(last, "between calls, or in") + "; whether it is complete cannot be seen now";
   }
   if (!last.took_s) {
-    return fmt::format("between calls; last: {}, {}, called {} ago{}", call_name(last), last.state,
-                       seconds_text(last.called_ago_s), at_site(last));
+    return fmt::format("between calls; last: {}, {}, called {} ago{}", call_name(last),
+                       name_of(last.state), seconds_text(last.called_ago_s), at_site(last));
   }
-  const bool good = last.state == "complete";
+  const bool good = last.state == CallState::complete;
   return fmt::format("between calls for {}; last: {}{}{}",
                      seconds_text(last.called_ago_s - *last.took_s), call_name(last),
-                     good ? "" : ", " + last.state, called_from(last));
+                     good ? "" : fmt::format(", {}", name_of(last.state)), called_from(last));
 }
 
 // The calls are the oldest first, and a caller waits in the first synchronous one.
@@ -159,7 +160,7 @@ std::string pending_text(const CallLine& current, const std::vector<CallLine>& c
 // were read first, so the record of a call may show that it is complete by now.
 std::optional<std::string> group_text(const RankRecords& records) {
   for (const GroupLine& group : records.groups) {
-    if (group.state == "forming") {
+    if (group.state == GroupState::forming) {
       return fmt::format("waits for the members of group '{}', {} in all, for {}", group.name,
                          group.size, seconds_text(group.state_ago_s));
     }
@@ -168,7 +169,7 @@ std::optional<std::string> group_text(const RankRecords& records) {
     const bool is_recorded = std::ranges::any_of(records.calls, [&](const CallLine& call) {
       return call.group == group.name && call.ordinal >= group.called;
     });
-    if (group.called > group.completed && group.state == "ready" && !is_recorded) {
+    if (group.called > group.completed && group.state == GroupState::ready && !is_recorded) {
       return fmt::format("has in flight #{} of group '{}' for {}, which left no record",
                          group.called, group.name, seconds_text(group.called_ago_s));
     }
@@ -225,7 +226,8 @@ std::string group_shown(const GroupLine& group) {
   const bool usual = group.ranks.empty() || group.ranks == fmt::format("0-{}", group.size - 1);
   if (!usual) text += fmt::format(" ({})", group.ranks);
   text += fmt::format(", {} called, {} complete", group.called, group.completed);
-  return group.state == "ready" ? text : text + ", " + group.state;
+  return group.state == GroupState::ready ? text
+                                          : fmt::format("{}, {}", text, name_of(group.state));
 }
 
 // Closed ones are counted only, and of many the first are shown.
@@ -234,7 +236,7 @@ std::string groups_shown(const std::vector<GroupLine>& groups) {
   size_t shown = 0;
   size_t closed = 0;
   for (const GroupLine& group : groups) {
-    if (group.state == "closed") {
+    if (group.state == GroupState::closed) {
       ++closed;
     } else if (shown++ < kGroupLinesMax) {
       text += (text.empty() ? "" : "; ") + group_shown(group);
@@ -257,10 +259,10 @@ std::string losses_shown(const RankRecords& rank) {
 }
 
 std::string end_shown(const CallLine& call) {
-  if (call.state == "complete")
+  if (call.state == CallState::complete)
     return call.took_s ? "took " + seconds_text(*call.took_s) : "complete";
-  return call.took_s ? fmt::format("{} after {}", call.state, seconds_text(*call.took_s))
-                     : call.state;
+  const std::string state(name_of(call.state));
+  return call.took_s ? fmt::format("{} after {}", state, seconds_text(*call.took_s)) : state;
 }
 
 std::string calls_shown(const std::vector<CallLine>& calls) {

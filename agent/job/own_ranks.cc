@@ -129,7 +129,7 @@ std::optional<CallLine> OwnRanks::pending_call(int local_rank, bool synchronous)
       records_of(read_ring(local_rank, kCallsForSummary), now, kCallsForSummary);
   const auto found =
       std::find_if(records.calls.rbegin(), records.calls.rend(), [&](const CallLine& call) {
-        return call.state == "pending" && (call.synchronous || !synchronous);
+        return call.state == CallState::pending && (call.synchronous || !synchronous);
       });
   return found == records.calls.rend() ? std::nullopt : std::optional(*found);
 }

@@ -162,13 +162,13 @@ class ControlHost {
       records.pid = 4710 + rank;
       records.summary = rank == 0 ? "in barrier #3 of group 'w\x1b[31m'" : "no recorder attached";
       if (rank > 0) continue;
-      records.groups = {{"world", "w0", "0-1", 2, 0, "ready", 3, 2, 62, 12}};
+      records.groups = {{"world", "w0", "0-1", 2, 0, GroupState::ready, 3, 2, 62, 12}};
       for (int i = std::max(1, 4 - request.lines); i <= 3; ++i) {
         CallLine& call = records.calls.emplace_back();
         call.group = "world";
         call.ordinal = i;
         call.operation = call.call = "barrier";
-        call.state = i < 3 ? "complete" : "pending";
+        call.state = i < 3 ? CallState::complete : CallState::pending;
         call.called_ago_s = 30 - 6 * i;
       }
       records.source = "worker_lib";
@@ -176,7 +176,7 @@ class ControlHost {
       records.current->group = "world";
       records.current->ordinal = 3;
       records.current->operation = "barrier\x1b[31m";
-      records.current->state = "pending";
+      records.current->state = CallState::pending;
       records.current->synchronous = true;
       records.current->called_ago_s = 12;
     }

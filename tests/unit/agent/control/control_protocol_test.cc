@@ -85,14 +85,14 @@ RankRecords some_records() {
   records.failure = "rank 5 died";
   records.failed_group = "world";
   records.failed_ago_s = 0.25;
-  records.groups = {{"world", "world#0", "0-7", 8, 3, "ready", 1042, 1041, 60.5, 12.5}};
+  records.groups = {{"world", "world#0", "0-7", 8, 3, GroupState::ready, 1042, 1041, 60.5, 12.5}};
   records.sections = {{"checkpoint", 1.5}};
-  records.current = {"pp", 3, "recv", "recv of 1 int8", 1,   "int8",       "unknown",
-                     1,    0, true,   "pending",        2.5, std::nullopt, "a.py:1 f"};
+  records.current = {"pp", 3, "recv", "recv of 1 int8",   1,   "int8",       "unknown",
+                     1,    0, true,   CallState::pending, 2.5, std::nullopt, "a.py:1 f"};
   records.calls = {{"world", 1041, "barrier", "barrier", 0, "unknown", "unknown", -1, 0, true,
-                    "complete", 12.75, 0.125, "train.py:80 step"},
+                    CallState::complete, 12.75, 0.125, "train.py:80 step"},
                    {"world", 1042, "recv", "recv of 8 float32 from rank 2 of the group", 8,
-                    "float32", "unknown", 2, 7, true, "pending", 12.5, std::nullopt, ""}};
+                    "float32", "unknown", 2, 7, true, CallState::pending, 12.5, std::nullopt, ""}};
   return records;
 }
 

@@ -18,7 +18,8 @@ RankRecords rank_in_call(int rank, int64_t called, double seconds = 1) {
   records.owner = records.pid;
   records.source = "worker_lib";
   records.recorded = called;
-  records.groups = {{"world", "w", "0-3", 4, rank, "ready", called, called - 1, 60, seconds}};
+  records.groups = {
+      {"world", "w", "0-3", 4, rank, GroupState::ready, called, called - 1, 60, seconds}};
   records.current = CallLine{.group = "world",
                              .ordinal = called,
                              .operation = "all_reduce",
@@ -27,7 +28,7 @@ RankRecords rank_in_call(int rank, int64_t called, double seconds = 1) {
                              .type = "int8",
                              .reduction = "sum",
                              .synchronous = true,
-                             .state = "pending",
+                             .state = CallState::pending,
                              .called_ago_s = seconds,
                              .took_s = {},
                              .site = "train.py:88 step"};
@@ -37,7 +38,7 @@ RankRecords rank_in_call(int rank, int64_t called, double seconds = 1) {
 // It has ended its last call, which took a second.
 RankRecords rank_after_call(int rank, int64_t called, double seconds) {
   RankRecords records = rank_in_call(rank, called, seconds + 1);
-  records.current->state = "complete";
+  records.current->state = CallState::complete;
   records.current->took_s = 1;
   return records;
 }
@@ -119,7 +120,7 @@ TEST(Top, ShowsNoRatesAtTheFirstLook) {
 
 TEST(Top, SaysWhatElseARankDoes) {
   RankRecords forms = rank_after_call(0, 5, 1);
-  forms.groups.push_back({"tp", "t", "", 2, 0, "forming", 0, 0, 3, 3});
+  forms.groups.push_back({"tp", "t", "", 2, 0, GroupState::forming, 0, 0, 3, 3});
   RankRecords fresh = rank_in_call(1, 1);
   fresh.current.reset();
   fresh.attached_ago_s = 4;
@@ -127,10 +128,10 @@ TEST(Top, SaysWhatElseARankDoes) {
   in_flight.current->synchronous = false;
   in_flight.sections = {{"epoch", 9}, {"evaluation", 2}};
   RankRecords unclear = rank_in_call(3, 5);
-  unclear.current->state = "unknown";
+  unclear.current->state = CallState::unknown;
   RankRecords failed = rank_in_call(4, 5);
   failed.failure = "rank 2 is gone";
-  failed.current->state = "failed";
+  failed.current->state = CallState::failed;
   RankRecords silent;
   silent.rank = 5;
   silent.summary = "no recorder attached";

@@ -157,8 +157,8 @@ TEST(RecordsText, NamesTheProcessThatRecordsIfItIsNotTheWorker) {
 
 TEST(RecordsText, CannotDriveATerminal) {
   RankRecords records = records_of(rank_3(), kLookedAt, 5);
-  for (std::string* const text : {&records.summary, &records.groups[0].name, &records.calls[0].call,
-                                  &records.calls[0].state, &records.calls[0].site})
+  for (std::string* const text :
+       {&records.summary, &records.groups[0].name, &records.calls[0].call, &records.calls[0].site})
     *text = "\x1b[2J\nx\r" + *text;
   records.calls[1].called_ago_s = std::numeric_limits<double>::quiet_NaN();
   records.calls[2].called_ago_s = 1e300;
@@ -235,27 +235,27 @@ TEST(RecordsSummary, SaysHowTheLastCallEnded) {
 TEST(RecordsSummary, DoesNotClaimThatACallIsPendingThatMayBeComplete) {
   RankRing ring = rank_3();
   ring.state->looked = kLookedAt - 3s;
-  EXPECT_EQ(records_of(ring, kLookedAt, 9).calls[2].state, "unknown");
+  EXPECT_EQ(records_of(ring, kLookedAt, 9).calls[2].state, CallState::unknown);
   EXPECT_EQ(summary(ring),
             "between calls, or in all_reduce #1042 of group 'world' for 12.4 s: all_reduce (sum) "
             "of 262144 float32, called at train.py:88 step; whether it is complete cannot be seen "
             "now");
   ring.state->looked = kLookedAt;
-  EXPECT_EQ(records_of(ring, kLookedAt, 9).calls[2].state, "pending");
+  EXPECT_EQ(records_of(ring, kLookedAt, 9).calls[2].state, CallState::pending);
   ring.state->groups[0].completion_is_unknown = true;
-  EXPECT_EQ(records_of(ring, kLookedAt, 9).calls[2].state, "unknown");
+  EXPECT_EQ(records_of(ring, kLookedAt, 9).calls[2].state, CallState::unknown);
 }
 
 TEST(RecordsSummary, KnowsOfADevicesCallThatItIsPendingOnceItWasSeenToStart) {
   RankRing ring = rank_3();
   RecordedGroup& group = ring.state->groups[0];
   group.is_on_device = true;
-  EXPECT_EQ(records_of(ring, kLookedAt, 9).calls[2].state, "unknown");
+  EXPECT_EQ(records_of(ring, kLookedAt, 9).calls[2].state, CallState::unknown);
   ring.calls[2].started = kLookedAt - 5s;
-  EXPECT_EQ(records_of(ring, kLookedAt, 9).calls[2].state, "pending");
-  EXPECT_EQ(records_of(ring, kLookedAt, 9).groups[0].state, "ready");
+  EXPECT_EQ(records_of(ring, kLookedAt, 9).calls[2].state, CallState::pending);
+  EXPECT_EQ(records_of(ring, kLookedAt, 9).groups[0].state, muster::GroupState::ready);
   group.calls_are_unknown = true;
-  EXPECT_EQ(records_of(ring, kLookedAt, 9).groups[0].state, "captured");
+  EXPECT_EQ(records_of(ring, kLookedAt, 9).groups[0].state, muster::GroupState::captured);
 }
 
 TEST(RecordsSummary, SaysThatThereWasNoCallYet) {
@@ -308,7 +308,7 @@ TEST(RecordsOfARank, HoldTheLastCallsWithTheirFacts) {
                           .type = "float32",
                           .reduction = "sum",
                           .synchronous = true,
-                          .state = "pending",
+                          .state = CallState::pending,
                           .called_ago_s = 12.4,
                           .took_s = {},
                           .site = "train.py:88 step"};
@@ -338,13 +338,15 @@ TEST(RecordsOfARank, TellHowEachCallStands) {
   ring.calls.push_back(call(4, kGradients, 1s));
   ring.calls.back().group = 4242;                               // Gone.
   ring.calls.push_back(call(5, {.kind = CallKind::recv}, 1s));  // Not counted with collectives.
-  std::vector<std::string> states;
+  std::vector<CallState> states;
   for (const CallLine& line : records_of(ring, kLookedAt, 9).calls)
     states.push_back(line.state);
-  EXPECT_EQ(states, (std::vector<std::string>{"complete", "complete", "complete", "pending",
-                                              "withdrawn", "abandoned", "pending"}));
+  EXPECT_EQ(states,
+            (std::vector<CallState>{CallState::complete, CallState::complete, CallState::complete,
+                                    CallState::pending, CallState::withdrawn, CallState::abandoned,
+                                    CallState::pending}));
   ring.state->groups[0].state = GroupState::closed;
-  EXPECT_EQ(records_of(ring, kLookedAt, 9).calls[3].state, "abandoned");
+  EXPECT_EQ(records_of(ring, kLookedAt, 9).calls[3].state, CallState::abandoned);
 }
 
 TEST(RecordsOfARank, HoldNumbersThatJsonsReadersTake) {
