@@ -146,8 +146,8 @@ struct EngineSpec {
   std::optional<int64_t> ends_at = {};  // When it ends the job: seconds since 1970.
   // The seconds until it ends the job, "none", or why that is unknown.
   EngineQuestion time_left = {};
-  // "done" once the job has been requeued, or why not. If preempted: only if the engine takes its
-  // nodes for another job and has not ended it yet; else nothing.
+  // "done" once the job has been requeued, or why not. A further argument forbids it, and is the
+  // reason. If preempted: nothing at all unless the engine takes its nodes for another job.
   EngineQuestion requeue = {};
   EngineQuestion requeue_if_preempted = {};
   std::string requeue_by_hand = {};  // The command for it.

@@ -146,7 +146,7 @@ int run(const std::vector<std::string>& args) {
   if (args.size() == 2 && args.front() == kSlurmTimeLeftFlag)
     return slurm_time_left_child_main(args.back(), current_environment());
   if (args.size() >= 2 && args.front() == kSlurmRequeueFlag)
-    return slurm_requeue_child_main(args[1], args.back() == kIfPreempted, current_environment());
+    return slurm_requeue_child_main({args.begin() + 1, args.end()}, current_environment());
 
   fill_standard_descriptors();
   Environment environment = current_environment();

@@ -11,8 +11,10 @@
 namespace muster {
 namespace {
 
-// Less than the agent waits for this process.
-constexpr auto kLimit = std::chrono::seconds(8);
+// Less than the agent waits for this process. A busy controller takes its time: MessageTimeout of
+// slurm.conf is 10 s unless the site changed it.
+constexpr auto kTimeLeftLimit = std::chrono::seconds(8);
+constexpr auto kRequeueLimit = std::chrono::seconds(14);  // For each of its two programs.
 
 int print_answer(const std::string& line) {
   std::fwrite(line.data(), 1, line.size(), stdout);
@@ -30,7 +32,7 @@ std::string complaint_of(const char* program, const HelperOutcome& outcome) {
 }  // namespace
 
 int slurm_time_left_child_main(const std::string& job, const Environment& environment) {
-  const auto told = run_helper({"squeue", "-h", "-j", job, "-o", "%L"}, environment, kLimit,
+  const auto told = run_helper({"squeue", "-h", "-j", job, "-o", "%L"}, environment, kTimeLeftLimit,
                                HelperStderr::printed);
   if (!told) return print_answer(told.error().message);
   // A heterogeneous job has a line for each of its parts, which end together.
@@ -41,18 +43,25 @@ int slurm_time_left_child_main(const std::string& job, const Environment& enviro
   return print_answer(seconds ? std::to_string(*seconds) : complaint_of("squeue", *told));
 }
 
-// Slurm requeues a job only if it still runs when the time is over that a pre-emption leaves it.
-int slurm_requeue_child_main(const std::string& job, bool if_preempted,
+// Slurm itself requeues a job only if it still runs when the time is over that a pre-emption leaves
+// it, and no longer shows it as pre-empted then. `scontrol requeue` would requeue a job that its
+// user has cancelled, too.
+int slurm_requeue_child_main(const std::vector<std::string>& words,
                              const Environment& environment) {
-  const auto shown = run_helper({"scontrol", "show", "job", "-o", job}, environment, kLimit / 2,
+  const std::string& job = words.front();
+  const bool if_preempted = words.size() > 1 && words[1] == kIfPreempted;
+  const bool is_refused = words.size() > (if_preempted ? 2 : 1);
+  const auto shown = run_helper({"scontrol", "show", "job", "-o", job}, environment, kRequeueLimit,
                                 HelperStderr::printed);
-  if (!shown) return print_answer(shown.error().message);
-  if (shown->exit_code != 0) return print_answer(complaint_of("scontrol", *shown));
+  const char* const unknown = if_preempted ? "whether it was pre-empted is unknown: " : "";
+  if (!shown) return print_answer(unknown + shown.error().message);
+  if (shown->exit_code != 0) return print_answer(unknown + complaint_of("scontrol", *shown));
   const SlurmJobState state = slurm_job_state(shown->printed);
-  if (if_preempted && !(state.runs && state.is_preempted)) return 0;
+  if (if_preempted && !state.is_preempted) return 0;
   if (!state.runs) return print_answer("Slurm has ended it already");
+  if (is_refused) return print_answer(words.back());
   const auto told =
-      run_helper({"scontrol", "requeue", job}, environment, kLimit / 2, HelperStderr::printed);
+      run_helper({"scontrol", "requeue", job}, environment, kRequeueLimit, HelperStderr::printed);
   if (!told) return print_answer(told.error().message);
   return print_answer(told->exit_code == 0 ? std::string("done") : complaint_of("scontrol", *told));
 }

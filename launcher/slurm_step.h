@@ -19,7 +19,7 @@ int run_slurm_step(const StepToStart& step, const std::vector<std::string>& args
 // Hidden commands of muster that ask Slurm for something, in a process of their own: what they run
 // may take its time, and an agent never waits. agent/launch_spec.h says what they print.
 int slurm_time_left_child_main(const std::string& job, const Environment& environment);
-int slurm_requeue_child_main(const std::string& job, bool if_preempted,
-                             const Environment& environment);
+// `words`: what follows the flag.
+int slurm_requeue_child_main(const std::vector<std::string>& words, const Environment& environment);
 
 }  // namespace muster

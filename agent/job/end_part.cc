@@ -98,7 +98,7 @@ void EndPart::begin(const group::JobOutcome& outcome) {
   parts_.output.perform(
       [this] { boost::asio::post(io_, [this] { drive_.post(Ending::FilesWritten{}); }); });
   drive_.post(Ending::Ended{.waits_for_teller = said && exit_code_ != 0});
-  say_goodbye(report);
+  say_goodbye(report.end == JobEnd::success);
 }
 
 // For a launcher that started this one.
@@ -115,14 +115,10 @@ void EndPart::write_error_file(const JobReport& report) {
   if (content) parts_.output.write_file(path, *content);
 }
 
-void EndPart::say_goodbye(const JobReport& report) {
-  TimeLimit::End end;
-  end.succeeded = report.end == JobEnd::success;
-  end.is_good = end.succeeded || (report.end == JobEnd::stopped && report.killed_ranks.empty());
-  parts_.meeting.close([this, end]() mutable {
-    end.is_warned = parts_.engine.is_warned();
-    end.is_told = parts_.engine.is_told();
-    parts_.time_limit.requeue(end, [this] { drive_.post(Ending::Parted{}); });
+void EndPart::say_goodbye(bool succeeded) {
+  parts_.meeting.close([this, succeeded] {
+    parts_.time_limit.requeue(parts_.engine.is_warned() && succeeded,
+                              [this] { drive_.post(Ending::Parted{}); });
   });
 }
 

@@ -54,7 +54,7 @@ class EndPart {
 
  private:
   void write_error_file(const JobReport& report);
-  void say_goodbye(const JobReport& report);
+  void say_goodbye(bool succeeded);
   void perform(const Ending::Effect& effect);
   std::string notice_text(Ending::Notice what) const;
 

@@ -86,6 +86,7 @@ void EnginePart::perform(const EngineSignals::Effect& effect) {
 }
 
 void EnginePart::stop(const EngineSignals::Stop& stop) {
+  if (job_.is_ending()) return;  // The end overtook it. A later signal cuts the end short.
   workers_are_told_ = stop.told;
   is_told_ = workers_are_told_ && engine_.signals_all;
   if (workers_are_told_) processes_.have_signal(witnessed_[stop.signal]);

@@ -16,7 +16,8 @@
 namespace muster {
 namespace {
 
-constexpr auto kEngineAnswers = std::chrono::seconds(10);
+constexpr auto kTimeLeftAnswer = std::chrono::seconds(10);
+constexpr auto kRequeueAnswer = std::chrono::seconds(30);
 constexpr auto kAskAgain = std::chrono::seconds(60);
 constexpr auto kAsksBefore = std::chrono::seconds(6);
 constexpr int kNoticeSignal = SIGUSR1;
@@ -33,10 +34,10 @@ void TimeLimit::cancel() {
 }
 
 // `done` gets the line that was printed, or why there is none.
-void TimeLimit::ask(const EngineQuestion& question, std::string what,
+void TimeLimit::ask(const EngineQuestion& question, Duration limit, std::string what,
                     std::function<void(const std::string&)> done) {
   helper_.ask({.arguments = question.arguments,
-               .limit = kEngineAnswers,
+               .limit = limit,
                .what = std::move(what),
                .late = question.program + " did not answer in time"},
               [done = std::move(done)](const Result<std::string>& answer) {
@@ -52,7 +53,8 @@ void TimeLimit::watch() {
 
 void TimeLimit::ask_time_left() {
   if (job_.is_ending() || helper_.is_busy()) return;
-  ask(spec_.engine.time_left, fmt::format("ask {} for the time that is left", spec_.engine.name),
+  ask(spec_.engine.time_left, kTimeLeftAnswer,
+      fmt::format("ask {} for the time that is left", spec_.engine.name),
       [this](const std::string& answer) { on_time_left(answer); });
 }
 
@@ -88,18 +90,17 @@ void TimeLimit::notice_in_time() {
              [this] { is_short_(kNoticeSignal); });
 }
 
-void TimeLimit::requeue(const End& end, std::function<void()> next) {
+// The engine alone knows whether it pre-empts the job. Its signals reach each node and each process
+// at another time: the job may end because of one before this process gets its own.
+void TimeLimit::requeue(bool in_any_case, std::function<void()> next) {
   const EngineSpec& engine = spec_.engine;
-  const bool is_known = end.is_warned || end.is_told;
-  if (!is_known || !spec_.requeue_max || job_.node_rank() != 0 || !end.is_good) return next();
+  if (!spec_.requeue_max || job_.node_rank() != 0) return next();
+  EngineQuestion question = in_any_case ? engine.requeue : engine.requeue_if_preempted;
   if (engine.starts >= *spec_.requeue_max) {
-    job_.say(fmt::format("job {} is not requeued: it has been {} (--requeue={})", engine.job,
-                         counted(engine.starts, "time"), *spec_.requeue_max));
-    return next();
+    question.arguments.push_back(fmt::format("it has been requeued {} (--requeue={})",
+                                             counted(engine.starts, "time"), *spec_.requeue_max));
   }
-  // A job that was told to end may be one that its user cancelled.
-  const bool is_sure = end.is_warned && end.succeeded;
-  ask(is_sure ? engine.requeue : engine.requeue_if_preempted, "requeue the job",
+  ask(question, kRequeueAnswer, "requeue the job",
       [this, next = std::move(next)](const std::string& answer) {
         on_requeued(answer);
         next();

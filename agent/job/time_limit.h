@@ -27,18 +27,13 @@ class TimeLimit {
   void end_notice() { notice_.cancel(); }
   void cancel();
 
-  // Why the job may be put back into its queue, where it starts anew with the state that it saved.
-  struct End {
-    bool is_warned = false;  // That its end is near.
-    bool is_told = false;    // To end, by the engine.
-    bool is_good = false;    // It succeeded, or ended as it was told to.
-    bool succeeded = false;
-  };
-  // Calls `next` in any case. The last thing that the job does: the engine ends it at once.
-  void requeue(const End& end, std::function<void()> next);
+  // Puts the job back into its queue, where it starts anew with the state that it saved: if the
+  // engine pre-empts it, or, with `in_any_case`, without that. Calls `next` in the end. This is the
+  // last thing that the job does, since the engine ends it at once.
+  void requeue(bool in_any_case, std::function<void()> next);
 
  private:
-  void ask(const EngineQuestion& question, std::string what,
+  void ask(const EngineQuestion& question, Duration limit, std::string what,
            std::function<void(const std::string&)> done);
   void ask_time_left();
   void on_time_left(const std::string& answer);

@@ -75,6 +75,7 @@ Result<HelperOutcome> run_helper(const std::vector<std::string>& argv,
     return fail(ExitCode::environment, fmt::format("there is no {} on PATH", argv.front()));
   request.argv = argv;
   request.environment = environment_strings(environment);
+  request.ignored_signals = kSignalsToAll;
   int ends[2];
   const UniqueFd nothing(open("/dev/null", O_RDWR | O_CLOEXEC));
   if (!nothing || pipe2(ends, O_CLOEXEC) != 0) {

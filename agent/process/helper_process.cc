@@ -51,7 +51,7 @@ void HelperProcess::start(const Question& question) {
   request.stdout_fd = answer.get();
   request.stderr_fd = null_fd.get();
   request.kept_fd = question.kept_fd;
-  request.ignored_signals = {SIGUSR1, SIGUSR2};  // An engine warns every process.
+  request.ignored_signals = kSignalsToAll;
   Result<SpawnedProcess> child = spawn(request);
   answer.reset();
   if (!child) return finish(tl::unexpected<Error>(child.error()));

@@ -7,6 +7,8 @@
 // fires when the spawning *thread* ends (prctl(2)).
 #pragma once
 
+#include <csignal>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -36,6 +38,10 @@ struct SpawnRequest {
   std::vector<int> ignored_signals;               // Until the program handles them.
   int cgroup_procs_fd = -1;                       // An open cgroup.procs to enter; -1: stay.
 };
+
+// An engine sends these to every process of a job. Helpers ignore them: they answer while the job
+// ends, and a helper that is late gets SIGKILL.
+inline constexpr std::initializer_list<int> kSignalsToAll = {SIGUSR1, SIGUSR2, SIGTERM};
 
 struct SpawnedProcess {
   pid_t pid = -1;

@@ -37,9 +37,10 @@ SlurmStepCommand slurm_step_command(const StepToStart& step, const SlurmStepName
 std::vector<std::string> step_ids_in(std::string_view listing, std::string_view name);
 
 // Hidden commands of muster, with the job's id after them (agent/launch_spec.h, EngineSpec).
+// --internal-slurm-requeue JOB [if-preempted] [WHY NOT]
 inline constexpr const char* kSlurmTimeLeftFlag = "--internal-slurm-time-left";
 inline constexpr const char* kSlurmRequeueFlag = "--internal-slurm-requeue";
-inline constexpr const char* kIfPreempted = "if-preempted";  // After the id.
+inline constexpr const char* kIfPreempted = "if-preempted";
 
 // ---- the time that Slurm leaves a job (slurm_time.cc), in what squeue and scontrol print: their
 // text is meant for people, but Slurm 22.05 has no other in every build. What is not as expected is

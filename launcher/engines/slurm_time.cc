@@ -39,7 +39,8 @@ std::optional<int64_t> slurm_seconds(std::string_view text) {
 SlurmJobState slurm_job_state(std::string_view line) {
   SlurmJobState state;
   for (const std::string_view word : split(line, ' ')) {
-    if (word == "JobState=RUNNING") state.runs = true;
+    // It is SIGNALING from Slurm's decision to signal it until all its nodes have answered.
+    if (word == "JobState=RUNNING" || word == "JobState=SIGNALING") state.runs = true;
     if (word.starts_with("PreemptTime=") && word != "PreemptTime=None") state.is_preempted = true;
   }
   return state;

@@ -38,6 +38,7 @@ TEST(SlurmTime, AJobThatHasToMakeRoomForAnotherIsPreempted) {
   };
   EXPECT_EQ(job("RUNNING", "2026-11-27T11:37:58"), (SlurmJobState{true, true}));
   EXPECT_EQ(job("RUNNING", "None"), (SlurmJobState{true, false}));
+  EXPECT_EQ(job("SIGNALING", "2026-11-27T11:37:58"), (SlurmJobState{true, true}));
   EXPECT_EQ(job("COMPLETING", "2026-11-27T11:37:58"), (SlurmJobState{false, true}));
   EXPECT_EQ(slurm_job_state(""), SlurmJobState{});
 }
