@@ -43,7 +43,8 @@ void MembershipPromises::host_died() {
   failure_heard_ = false;
   awake_since_ = last_pause_ = {};
   end_.reset();
-  finished_ = doubts_itself_ = false;
+  undone_.reset();
+  has_ended_ = finished_ = doubts_itself_ = false;
 }
 
 // The host must notice a pause by itself only if it is longer than any deadline can hide.
@@ -67,9 +68,10 @@ MembershipPromises::Agent* MembershipPromises::agent_on(ConnectionId connection)
 
 void MembershipPromises::heard(Instant now, const membership::Joined& event) {
   disturb(node_of(event.join.agent));
-  const bool is_new = !agents_.contains(event.join.agent);
   Agent& agent = agents_[event.join.agent];
-  if (is_new) agent.joined = now;
+  // One that was refused or lost, or may have been, is as new to the host as one that never came.
+  const bool may_be_new = agent.hung_up == agent.gone || now - agent.gone >= kGrace;
+  if (agent.connection == 0 && may_be_new) agent.joined = now;
   agent.node = node_of(event.join.agent);
   agent.join = event.join;
   agent.connection = event.connection;
@@ -147,6 +149,8 @@ void MembershipPromises::asked(Instant now, const membership::Send& effect) {
   Agent& agent = agents_.at(found->second);
   if (std::holds_alternative<membership::Refused>(effect.message)) {
     refused_.insert(effect.connection);
+  } else if (std::holds_alternative<membership::Welcome>(effect.message)) {
+    agent.welcomed = true;
   } else if (const auto* order = std::get_if<membership::Order>(&effect.message)) {
     check(agent.connection == effect.connection, "an order goes to an agent's newest connection");
     ordered(now, agent, *order);
@@ -192,28 +196,60 @@ bool MembershipPromises::is_needed(Instant now, const Agent& agent, Duration kno
   });
 }
 
-int MembershipPromises::done_and_gone() const {
-  return static_cast<int>(std::ranges::count_if(agents_, [this](const auto& entry) {
-    const auto& [id, agent] = entry;
+std::set<int> MembershipPromises::done_and_gone() const {
+  std::set<int> nodes;
+  for (const auto& [id, agent] : agents_) {
     const World::Node& node = world_.node(agent.node);
     const bool gone = node.member == nullptr || world_.join_of(agent.node).agent != id;
-    return gone && agent.phase == Phase::done && agent.epoch == newest_;
-  }));
+    if (gone && agent.phase == Phase::done && agent.epoch == newest_) nodes.insert(agent.node);
+  }
+  return nodes;
 }
 
-// All others of the round fell silent at once, and could have gone on after that.
+// A heartbeat is overdue.
+bool MembershipPromises::is_silent(Instant now, const Agent& agent) const {
+  return now - agent.heard > std::min(plan_.lease / 3, membership::kHeartbeatMax) * 3 / 2;
+}
+
+// Its connection may break for so long. A host that was away may have been given up meanwhile.
+Duration MembershipPromises::longest_grace(const Agent& agent) const {
+  return agent.gone - last_pause_ < plan_.lease ? plan_.lease : kGrace;
+}
+
+// One that waits, whose messages arrive or whose connection broke, shows that there is a network.
+bool MembershipPromises::shows_network(Instant now, const Agent& agent) const {
+  if (agent.node == 0 || agent.parted) return false;
+  if (agent.connection != 0) return !is_silent(now, agent);
+  return agent.hung_up != agent.gone && now - agent.gone < longest_grace(agent) + kSlack;
+}
+
+// All others fell silent at once, one was taken for lost, and they could have gone on after that.
 bool MembershipPromises::is_host_cut_off(Instant now) const {
   const auto newest = formed_.find(newest_);
   if (newest == formed_.end() || plan_.is_fixed() || plan_.nodes_min == 1) return false;
   int others = 0;
+  bool has_own_node = false;  // Without it this host only serves the others.
+  Instant first_loss = kNever;
+  for (const auto& [id, round] : newest->second.rounds) {
+    const Agent& agent = agents_.at(id);
+    if (agent.node == 0) {
+      has_own_node = !may_be_lost(now, agent);
+    } else if (agent.connection == 0) {
+      first_loss = std::min(first_loss, agent.hung_up);
+    }
+  }
+  if (!has_own_node || first_loss == kNever || now - first_loss > membership::kHeartbeatMax)
+    return false;
   for (const auto& [id, round] : newest->second.rounds) {
     const Agent& agent = agents_.at(id);
     if (agent.node == 0) continue;
-    const bool is_silent =
-        agent.connection != 0 || now - agent.hung_up <= membership::kHeartbeatMax;
-    if (!is_silent || agent.parted || !world_.is_cut(agent.node) || !world_.node(agent.node).up)
+    const bool fell_silent = is_silent(first_loss, agent);
+    if (!fell_silent || agent.parted || !world_.is_cut(agent.node) || !world_.node(agent.node).up)
       return false;
     ++others;
+  }
+  for (const auto& [id, agent] : agents_) {
+    if (!newest->second.rounds.contains(id) && shows_network(first_loss, agent)) return false;
   }
   return others > 1 && others + 1 == newest->second.rounds.begin()->second.nodes &&
          !newest->second.failed && now - awake_since_ > plan_.lease;
@@ -232,7 +268,9 @@ void MembershipPromises::asked(Instant, const membership::OpenStore& effect) {
   check(!end_, "no round after the end");
   check(effect.epoch > newest_, "epochs only grow");
   for (const auto& [id, agent] : agents_) {
-    check(effect.epoch > agent.join.last_epoch, "a new epoch is above all that agents have known");
+    // One that was only ever refused takes no part, and tells the host nothing.
+    check(!agent.welcomed || effect.epoch > agent.join.last_epoch,
+          "a new epoch is above all that agents have known");
   }
   check(std::ranges::is_sorted(effect.addresses), "addresses are sorted");
   Formed& formed = formed_[effect.epoch];
@@ -260,7 +298,7 @@ void MembershipPromises::asked(Instant, const membership::Finished&) {
   check(!finished_, "an ended job finishes once");
   check(std::ranges::none_of(agents_, [](const auto& a) { return a.second.connection != 0; }),
         "a job finishes when nobody is there");
-  finished_ = end_.has_value();
+  finished_ = has_ended_;
 }
 
 void MembershipPromises::asked(Instant now, const membership::Say& effect) {
@@ -273,6 +311,7 @@ void MembershipPromises::asked(Instant now, const membership::Say& effect) {
 }
 
 void MembershipPromises::asked(Instant, const membership::Note& effect) {
+  if (effect.text.starts_with("the job has ended: ")) job_ended();
   check(effect.text.find('\n') == std::string::npos, "a note is one line");
 }
 
@@ -348,15 +387,22 @@ void MembershipPromises::ordered(Instant now, const Agent&, const membership::En
   }
 }
 
-void MembershipPromises::check_success() {
+// Nodes that were lost may be back before anyone is told of the end.
+void MembershipPromises::job_ended() {
+  has_ended_ = true;
   const auto formed = formed_.find(newest_);
-  if (formed == formed_.end()) return violate("success needs a round");
+  if (formed == formed_.end()) return;
   for (const auto& [id, round] : formed->second.rounds) {
-    check(done_.contains({id, newest_}) || agents_.at(id).connection == 0,
-          fmt::format(
-              "a job succeeds only when all workers of the nodes that are left have (node {})",
-              node_of(id)));
+    if (!done_.contains({id, newest_}) && agents_.at(id).connection != 0) undone_ = node_of(id);
   }
+}
+
+void MembershipPromises::check_success() {
+  check(newest_ != 0, "success needs a round");
+  check(has_ended_, "a job's end is noted before it is told");
+  check(!undone_, fmt::format("a job succeeds only when all workers of the nodes that are left "
+                              "have (node {})",
+                              undone_.value_or(-1)));
 }
 
 }  // namespace muster::roundsim

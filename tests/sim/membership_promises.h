@@ -45,10 +45,11 @@ class MembershipPromises {
   }
   const std::optional<std::string>& broken() const { return broken_; }
 
-  bool has_ended() const { return end_.has_value(); }
+  // Whether the host's job has, though perhaps no agent was there to be told.
+  bool has_ended() const { return has_ended_; }
 
   // Nodes of the newest round whose workers have exited with 0, and which are not there any more.
-  int done_and_gone() const;
+  std::set<int> done_and_gone() const;
 
   // Totals of the whole run, which show what a seed reached.
   struct Reached {
@@ -68,6 +69,7 @@ class MembershipPromises {
   using Epoch = membership::Epoch;
 
   static constexpr Duration kGrace = std::chrono::milliseconds{250};  // As in Membership::Options.
+  static constexpr Duration kSlack = std::chrono::milliseconds{50};   // A step may be so late.
 
   struct Agent {
     int node = 0;
@@ -76,14 +78,15 @@ class MembershipPromises {
     Instant heard{};
     Instant hung_up{};
     Instant gone{};  // When its connection was lost, if it has none.
+    bool welcomed = false;
     bool parted = false;
     bool lost = false;         // To the newest round, though it may come back.
     bool interrupted = false;  // It has reconnected since it was told its round.
     uint64_t orders = 0;       // The newest sequence number.
     membership::Order order;
     uint64_t reports = 0;
-    Instant joined{};
-    Epoch epoch = 0;  // From its newest report.
+    Instant joined{};  // When the host heard of it, as far as it must know it since.
+    Epoch epoch = 0;   // From its newest report.
     membership::Phase phase = membership::Phase::ready;
   };
   // One round of this life of the host.
@@ -127,9 +130,13 @@ class MembershipPromises {
   bool may_be_waited_for(const Agent& agent, bool before_it_is_told = false) const;
   bool is_needed(Instant now, const Agent& agent, Duration known = {}) const;
   bool may_be_lost(Instant now, const Agent& agent) const;
+  bool is_silent(Instant now, const Agent& agent) const;
+  Duration longest_grace(const Agent& agent) const;
+  bool shows_network(Instant now, const Agent& agent) const;
   bool is_host_cut_off(Instant now) const;
   void check_ranks(const Formed& formed);
   void check_budget(Epoch epoch, const membership::Round& round);
+  void job_ended();
   void check_success();
   void check_time(const Agent& agent, const membership::Report& report);
   void check_prompt(Instant now, const Formed& formed);
@@ -152,7 +159,9 @@ class MembershipPromises {
   bool failure_heard_ = false;  // Of the newest round, in this step, before anything else ended it.
   Instant awake_since_{};       // End of the last pause that the host must have noticed.
   Instant last_pause_{};        // End of the last pause of any length.
-  std::optional<membership::End> end_;
+  std::optional<membership::End> end_;  // As it was told.
+  bool has_ended_ = false;
+  std::optional<int> undone_;  // A connected node whose workers had not succeeded at the end.
   bool finished_ = false;
   bool doubts_itself_ = false;
 

@@ -31,7 +31,6 @@ void MembershipPromises::host_stepped(Instant now) {
 
 // A round does not continue without one of its nodes after that node's grace period or lease.
 void MembershipPromises::check_prompt(Instant now, const Formed& formed) {
-  constexpr Duration kSlack = std::chrono::milliseconds{50};
   if (formed.stopped || plan_.nodes > 64 || now - last_pause_ < plan_.lease + kGrace + kSlack) {
     return;
   }
@@ -42,7 +41,7 @@ void MembershipPromises::check_prompt(Instant now, const Formed& formed) {
     anyone = anyone || agent.connection != 0;
     if (agent.phase == membership::Phase::done) continue;
     lost = lost || now - agent.heard > plan_.lease + kSlack ||
-           (agent.connection == 0 && now - agent.gone > kGrace + kSlack &&
+           (agent.connection == 0 && now - agent.gone > longest_grace(agent) + kSlack &&
             !is_needed(now, agent, kGrace + kSlack));
   }
   check(!lost || !anyone || doubts_itself_, "the loss of a node is found out within its lease");
@@ -145,7 +144,9 @@ void MembershipPromises::agent_asks(Instant now, int index, const Member::Effect
     check(stop->epoch == node.round.epoch, "the round that runs is stopped");
     check(stop->text.find('\n') == std::string::npos, "a reason is one line");
     const Contact& contact = contacts_[index];
-    const bool is_ours = contact.instance == contact.of_the_round && world_.host_up();
+    // The host's machine may be another one than that of the round, which everyone had left.
+    const bool is_ours = contact.instance == contact.of_the_round && world_.host_up() &&
+                         agent_hosts_[index] == host_life_;
     const bool froze = now - node.frozen_until < plan_.lease;
     const bool ordered = stop->why != membership::StopWhy::host;
     check(ordered || !is_ours || froze || now - contact.heard >= plan_.lease,
@@ -160,10 +161,14 @@ void MembershipPromises::agent_asks(Instant now, int index, const Member::Effect
         told != ends_.end() && told->second.why == membership::EndWhy::success && !good;
     check(is_told || (good && node.workers_done) || (others_alone && !node.workers_done),
           "one end for all, but for nodes that were cut off");
-  } else if (std::get_if<member::GaveUp>(&effect) != nullptr) {
+  } else if (const auto* gave_up = std::get_if<member::GaveUp>(&effect)) {
     check(!node.end, "an agent that knows the end does not give up");
     ++reached_.agents_gave_up;
-    const bool surplus = plan_.is_fixed() && !agent_epochs_.contains(index);
+    // Another may have taken the place that it had in an earlier round.
+    const auto newest = formed_.find(newest_);
+    const bool is_replaced = gave_up->refused && newest != formed_.end() &&
+                             !newest->second.rounds.contains(world_.join_of(index).agent);
+    const bool surplus = plan_.is_fixed() && (!agent_epochs_.contains(index) || is_replaced);
     check(end_ || finished_ || surplus || !world_.host_is_well(now),
           "nobody gives up a host that is well");
     agents_over_.insert(index);

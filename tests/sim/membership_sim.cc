@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <csignal>
 #include <ctime>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -128,8 +129,10 @@ void Simulation::run_until(Instant when) {
   }
 }
 
-// All live nodes run one epoch, except those for which it has no room.
+// All live nodes run one epoch, except those for which it has no room. A node that has done its
+// part and ended alone keeps its rank until the end, so another process that asks for it waits.
 bool Simulation::has_common_epoch() {
+  const std::set<int> done_and_gone = world_.promises().done_and_gone();
   membership::Epoch epoch = 0;
   int running = 0;
   int waiting = 0;
@@ -138,13 +141,14 @@ bool Simulation::has_common_epoch() {
     if (!node.member) continue;
     if (node.workers_stopping || node.leaving || node.member->over()) return false;
     if (!node.workers_alive && !node.workers_done) {
-      ++waiting;
+      const bool is_taken = plan_.explicit_ranks && done_and_gone.contains(index);
+      waiting += is_taken ? 0 : 1;
       continue;
     }
     if (running++ > 0 && node.round.epoch != epoch) return false;
     epoch = node.round.epoch;
   }
-  running += world_.promises().done_and_gone();
+  running += static_cast<int>(done_and_gone.size());
   for (int index = 0; index < world_.nodes(); ++index) {
     const World::Node& node = world_.node(index);
     if (node.member && (node.workers_alive || node.workers_done) && node.round.nodes != running) {
@@ -201,7 +205,7 @@ Outcome Simulation::run() {
   if (!world_.broken() && !is_over()) {
     world_.finish_all();
     const Instant limit = world_.now() + plan_.lease + seconds{5};
-    while (!is_over() && world_.now() < limit && world_.next() != kNever)
+    while (!world_.broken() && !is_over() && world_.now() < limit && world_.next() != kNever)
       run_until(world_.next());
     if (!is_over())
       world_.break_promise("when all workers have succeeded, the job ends: " + state());
