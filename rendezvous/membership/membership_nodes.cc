@@ -366,8 +366,8 @@ Duration Membership::grace(const Node& node) const {
   // It dials anew: to hear of the end, or since this host was away and may have been given up.
   const bool was_away = awake_since_ != Instant{} && now_ - awake_since_ < job_->lease;
   if (stage_ == Stage::ended || was_away) return silence_limit(node);
-  const bool fixed = is_fixed(*job_);
-  const bool is_needed = fixed && tally_.guests == 0 && may_be_waited_for(node);
+  const bool others_suffice = tally_.guests > 0 || tally_.stays > job_->nodes_min;
+  const bool is_needed = !others_suffice && may_be_waited_for(node);
   // Planted: as where others can go on without it.
   if (PLANTED(MembershipBug::flap_is_a_loss)) return options_.reconnect_grace;
   return is_needed ? job_->lease : options_.reconnect_grace;

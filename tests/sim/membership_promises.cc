@@ -186,8 +186,9 @@ bool MembershipPromises::may_be_waited_for(const Agent& agent, bool before_it_is
 
 // The round cannot go on without it, and there is nobody to follow it who has been known so long.
 bool MembershipPromises::is_needed(Instant now, const Agent& agent, Duration known) const {
-  if (!plan_.is_fixed() || !may_be_waited_for(agent, known > Duration{})) return false;
+  if (!may_be_waited_for(agent, known > Duration{})) return false;
   const Formed& newest = formed_.at(newest_);
+  if (std::ssize(newest.nodes) > plan_.nodes_min) return false;
   return std::ranges::none_of(agents_, [&](const auto& entry) {
     const auto& [id, other] = entry;
     const bool was_here = known == Duration{} && now - other.gone < plan_.lease;
@@ -251,8 +252,12 @@ bool MembershipPromises::is_host_cut_off(Instant now) const {
   for (const auto& [id, agent] : agents_) {
     if (!newest->second.rounds.contains(id) && shows_network(first_loss, agent)) return false;
   }
-  return others > 1 && others + 1 == newest->second.rounds.begin()->second.nodes &&
-         !newest->second.failed && now - awake_since_ > plan_.lease;
+  const membership::Round& round = newest->second.rounds.begin()->second;
+  // A host that others may follow keeps no places: where no change is left, none can go on.
+  const bool is_spent = plan_.may_be_followed && plan_.max_membership_changes &&
+                        round.changes >= *plan_.max_membership_changes;
+  return others > 1 && others + 1 == round.nodes && !is_spent && !newest->second.failed &&
+         now - awake_since_ > plan_.lease;
 }
 
 bool MembershipPromises::may_be_lost(Instant now, const Agent& agent) const {

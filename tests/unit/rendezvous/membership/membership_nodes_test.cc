@@ -179,7 +179,7 @@ TEST(MembershipNodes, SayForHowLongOneHasBeenSilentOrAway) {
   m.disconnect("b");
   m.pass(milliseconds{150});
   EXPECT_EQ(table_of(m), "0 a 0+1 running | 1 b 1+1 not connected for 0.1 s");
-  m.live(milliseconds{250}, {"a"});
+  m.live(seconds{3}, {"a"});
   EXPECT_EQ(table_of(m), "0 a 0+1 stopping");
 }
 

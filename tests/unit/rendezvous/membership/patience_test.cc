@@ -42,6 +42,16 @@ TEST(Patience, SilenceIsSaidOnceAndEndsAFixedJobWithTheLease) {
   EXPECT_THAT(m.live(milliseconds{200}, {"a"}), HasSubstr("no sign of life for 15 s; 1 node left"));
 }
 
+TEST(Patience, IsForAnElasticJobOfItsFewestNodesAsWell) {
+  MembershipDriver m(2, 3);
+  m.job.last_call = {};
+  patient(m, {"a", "b"}).disconnect("b");
+  EXPECT_EQ(m.live(seconds{14}, {"a"}),
+            "Say{no sign of b (node rank 1) for 3 s; waiting up to 15 s}");
+  EXPECT_THAT(m.join("b"), HasSubstr("b (node rank 1) is back after 14.0 s"));
+  EXPECT_EQ(m.live(seconds{20}, {"a", "b"}), "");
+}
+
 TEST(Patience, IsNotForOthersThatCanGoOn) {
   MembershipDriver m(1, 2);
   patient(m, {"a", "b"}).disconnect("b");
@@ -193,7 +203,7 @@ TEST(Patience, SoItDoesWhileARoundFormsAndTheNextLossEndsTheJobAgain) {
   for (const std::string name : {"a", "b"})
     m.running(name, 2);
   m.disconnect("b");
-  EXPECT_THAT(m.live(milliseconds{300}, {"a"}), HasSubstr("1 node left, the job needs 2"));
+  EXPECT_THAT(m.live(seconds{4}, {"a"}), HasSubstr("1 node left, the job needs 2"));
 }
 
 TEST(Patience, AHostWithASpareDoubtsItselfAsWell) {
