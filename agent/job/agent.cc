@@ -94,7 +94,8 @@ int run_job(const AgentInput& input, const AgentContext& context) {
   JobFolders folders = job_folders(input.environment);
   Result<std::unique_ptr<Output>> output = start_output(input.spec, run_id, folders);
   if (!output) {
-    fmt::print(stderr, "muster: {}\n", output.error().message);
+    const std::string line = "muster: " + output.error().message + "\n";
+    std::fwrite(line.data(), 1, line.size(), stderr);
     return static_cast<int>(output.error().code);
   }
   auto loop = std::make_unique<AgentLoop>(input, context, std::move(run_id), std::move(folders),

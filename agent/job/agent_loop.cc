@@ -1,6 +1,10 @@
 #include "agent/job/agent_loop.h"
 
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
 #include <utility>
+#include <variant>
 
 #include <boost/asio/post.hpp>
 #include <fmt/format.h>
@@ -340,7 +344,7 @@ void AgentLoop::fail_early(const Error& error) {
 }
 
 void AgentLoop::end(const group::JobOutcome& outcome) {
-  if (is_ending()) return;
+  if (!end_.claim()) return;
   driver_.cancel();
   bundles_.close();
   own_ranks_.cancel();

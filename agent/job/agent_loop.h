@@ -1,6 +1,6 @@
-// The agent's event loop and everything that runs on it: parts, each of which knows the whole as
-// JobSeam alone, and the machine that decides (worker_group.h). This class wires them. Internal to
-// agent/; other code includes agent.h. The order of a job:
+// The agent's event loop and everything that runs on it: parts, which ask the whole through JobSeam
+// and some other parts by reference, and the machine that decides (worker_group.h). This class
+// wires them. Internal to agent/; other code includes agent.h. The order of a job:
 //
 //   start         the run folder, on the output thread; the GPU driver queried in a child process
 //                 if a flag needs it; node setup; what a node has to know before it meets others
@@ -104,7 +104,7 @@ class AgentLoop final : private JobSeam {
   }
   int node_rank() const override { return meeting_.node_rank(); }
   bool has_workers() const override { return group_ && !group_->machine.finished(); }
-  bool is_ending() const override { return end_.has_begun(); }
+  bool is_ending() const override { return end_.is_claimed(); }
   void on_disk(std::function<void()> work) override { output_->perform(std::move(work)); }
   int attempt() const override { return attempt_.number(); }
   const RoundView& round() const override { return attempt_.round(); }
@@ -117,7 +117,8 @@ class AgentLoop final : private JobSeam {
   NodeSetup setup_;
   boost::asio::io_context io_{1};
   boost::asio::posix::stream_descriptor control_;
-  const std::unique_ptr<Output> output_;
+  const std::unique_ptr<Output>
+      output_;  // Has no request in flight once run() is over, or is abandoned.
   JobRecorder record_;
   WorkerProcesses processes_;
   Rings rings_;

@@ -97,7 +97,7 @@ void AttemptPart::open(const group::RequestRound& request) {
 }
 
 void AttemptPart::on_streams(int attempt, Result<std::vector<WorkerStreams>> streams) {
-  const bool is_wanted = parts_.meeting.is_still_wanted();
+  const bool is_wanted = parts_.meeting.end_opening();
   if (!job_.has_workers() || attempt != attempt_) return;
   if (!streams) {
     parts_.meeting.node_failed(streams.error());

@@ -75,7 +75,6 @@ EndPart::EndPart(boost::asio::io_context& io, const AgentInput& input, const Age
       drive_(io, machine_, [this](const Ending::Effect& effect) { perform(effect); }) {}
 
 void EndPart::begin(const group::JobOutcome& outcome) {
-  has_begun_ = true;
   JobReport report = parts_.record.finish(outcome);
   if (const auto& end = parts_.meeting.end()) apply_end(report, *end);
   if (report.end == JobEnd::unkillable) {

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 
 #include <boost/asio/io_context.hpp>
 
@@ -39,9 +40,11 @@ class EndPart {
 
   // The group of workers has finished.
   void workers_over() { drive_.post(Ending::WorkersOver{}); }
-  // All that the job did has stopped. The loop is stopped at the very end.
+  // The job is about to stop all that it does; false: it has been told so before.
+  bool claim() { return !std::exchange(is_claimed_, true); }
+  bool is_claimed() const { return is_claimed_; }
+  // All of that has stopped. The loop is stopped at the very end.
   void begin(const group::JobOutcome& outcome);
-  bool has_begun() const { return has_begun_; }
 
   // A signal that would stop the job. Killed: its user wants it to end now.
   void signalled() { drive_.post(Ending::Signalled{}); }
@@ -65,7 +68,7 @@ class EndPart {
   const Parts parts_;
   Ending machine_;
   Drive<Ending, Ending::Tick> drive_;
-  bool has_begun_ = false;
+  bool is_claimed_ = false;
   bool abandoned_ = false;
   std::string last_screen_;  // Until the output thread has it.
   int exit_code_ = 0;

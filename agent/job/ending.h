@@ -1,5 +1,5 @@
 // How an agent ends once its workers have: its last files are written, its output is read, the
-// other nodes have heard its goodbye, and none of them keeps it for ever. A pure machine; AgentLoop
+// other nodes have heard its goodbye, and none of them keeps it for ever. A pure machine; EndPart
 // performs its effects.
 //
 //   running ─WorkersOver─▶ draining ─Ended─▶ parting ─Parted─▶ closing ─OutputFinished─▶ left

@@ -59,7 +59,7 @@ void EnginePart::on_own_signal(const signalfd_siginfo& info) {
 void EnginePart::on_stop_signal(int signal, Sender sender) {
   stop_comes_();
   if (is_of_engine(sender) && job_.is_ending()) return;  // It kills later; muster is on its way.
-  if (!job_.has_workers()) {
+  if (job_.is_ending() || (!job_.has_workers() && job_.attempt() < 0)) {
     is_told_ = is_told_ || is_of_engine(sender);
     return job_.request_stop(signal);
   }

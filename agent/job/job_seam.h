@@ -1,5 +1,6 @@
-// What a part of the agent may ask of the whole. Parts do not know each other: each is a class with
-// its own state, timers and cancel(), and AgentLoop wires them. Control loop only.
+// What a part of the agent may ask of the whole. Each part is a class with its own state and
+// timers, and holds references to the parts that it needs, which AgentLoop wires. Control loop
+// only.
 #pragma once
 
 #include <functional>

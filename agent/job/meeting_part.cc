@@ -185,7 +185,7 @@ void MeetingPart::find_place() {
   if (!job_.has_workers()) return;
   if (round_ == RoundStage::dropped) return begin_(request_);
   own_task_.find(job_round_, [this](const Result<void>& found) {
-    if (found) return begin_(request_);
+    if (found || round_ == RoundStage::dropped) return begin_(request_);
     node_failed(found.error());
     job_.post(group::RoundFailed{request_.attempt, found.error()});
   });

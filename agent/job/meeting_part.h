@@ -3,7 +3,7 @@
 // its Rendezvous only opens a store. Control loop only.
 //
 //   want_round() ─▶ a round forms ─▶ this node's interface and place are known, the output of the
-//   last attempt is complete ─▶ begin ─▶ is_still_wanted()
+//   last attempt is complete ─▶ begin ─▶ end_opening()
 #pragma once
 
 #include <functional>
@@ -61,7 +61,7 @@ class MeetingPart {
   // Nothing of an earlier attempt is alive.
   void want_round(const group::RequestRound& request);
   // The round that began has its streams; false: it was ended meanwhile.
-  bool is_still_wanted() { return std::exchange(round_, RoundStage::none) != RoundStage::dropped; }
+  bool end_opening() { return std::exchange(round_, RoundStage::none) != RoundStage::dropped; }
   void worker_failed(const group::WorkerFailed& failure);
   // This node cannot start a worker.
   void node_failed(const Error& error, int local_rank = 0);

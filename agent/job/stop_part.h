@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <utility>
 
 #include "agent/job/engine_part.h"
 #include "agent/job/hang_part.h"

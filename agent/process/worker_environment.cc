@@ -29,11 +29,6 @@ void put_nccl_plugin(const WorkerVariables& worker, Environment& result) {
 
 }  // namespace
 
-std::optional<std::string> lookup(const Environment& environment, std::string_view name) {
-  const auto it = environment.find(std::string(name));
-  return it == environment.end() ? std::nullopt : std::optional(it->second);
-}
-
 Environment worker_environment(const Environment& inherited, const RoundView& round,
                                const WorkerVariables& worker) {
   Environment result = inherited;

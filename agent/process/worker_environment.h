@@ -14,7 +14,10 @@ namespace muster {
 using Environment = std::map<std::string, std::string>;
 
 // nullopt: it is not set.
-std::optional<std::string> lookup(const Environment& environment, std::string_view name);
+inline std::optional<std::string> lookup(const Environment& environment, std::string_view name) {
+  const auto it = environment.find(std::string(name));
+  return it == environment.end() ? std::nullopt : std::optional(it->second);
+}
 
 // One attempt of the job as this node sees it. On a single node group_rank is 0 and the sums are
 // trivial; with several nodes the rendezvous provides them.

@@ -105,7 +105,8 @@ struct RoundFormed {
   Round round;
   friend bool operator==(const RoundFormed&, const RoundFormed&) = default;
 };
-// Stop the workers of `epoch`, then post ReadyForRound (or Leaving if this node is leaving).
+// Stop the workers of `epoch`, then post Testified and ReadyForRound (or Leaving if this node is
+// leaving).
 struct StopWorkers {
   Epoch epoch = 0;
   StopWhy why = StopWhy::failure;

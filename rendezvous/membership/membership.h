@@ -243,13 +243,14 @@ class Membership {
 
   // What a node contributes to the sums below.
   struct Tally {
-    int stays = 0;    // It is not leaving.
-    int ready = 0;    // It could be in a round now.
-    int members = 0;  // Of the epoch.
-    int pending = 0;  // Of the epoch, with processes that may be alive.
-    int done = 0;     // Of the epoch, and all its workers exited with 0.
-    int away = 0;     // Of the epoch, staying and not ready.
-    int guests = 0;   // Staying, and not of the epoch: one may replace a node that is lost.
+    int stays = 0;      // It is not leaving.
+    int ready = 0;      // It could be in a round now.
+    int members = 0;    // Of the epoch.
+    int pending = 0;    // Of the epoch, with processes that may be alive.
+    int testified = 0;  // Of the epoch: without any, and not ready for the next one yet.
+    int done = 0;       // Of the epoch, and all its workers exited with 0.
+    int away = 0;       // Of the epoch, staying and not ready.
+    int guests = 0;     // Staying, and not of the epoch: one may replace a node that is lost.
   };
 
   using HostAndMachine = std::pair<std::string, std::string>;
@@ -374,6 +375,7 @@ class Membership {
 
   // membership_rounds.cc: rounds begin, stop and end.
   void begin_forming(bool after_stop);
+  void start_forming_clocks();
   void try_form();
   void form();
   void seat(const std::vector<Node*>& chosen);

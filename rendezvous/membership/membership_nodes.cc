@@ -355,7 +355,7 @@ bool Membership::has_begun(const Node& node) const {
 // Whether its return could save anything. A failure that ends the job is not told later for it.
 bool Membership::may_be_waited_for(const Node& node) const {
   const bool ends = failure_ && (failure_->failure.final || restarts_ >= job_->max_restarts);
-  return has_begun(node) && stage_ != Stage::ended && !ends;
+  return has_begun(node) && !node.left && stage_ != Stage::ended && !ends;
 }
 
 Duration Membership::silence_limit(const Node& node) const {
@@ -569,6 +569,7 @@ Membership::Tally Membership::tally_of(const Node& node) const {
   tally.ready = ready;
   tally.members = node.member;
   tally.pending = node.member && !is_over(node);
+  tally.testified = node.member && !node.left && report.phase == Phase::testified;
   tally.done = node.member && report.phase == Phase::done && report.epoch == epoch_;
   tally.away = node.member && !node.left && !ready;
   tally.guests = !node.member && !node.left;
@@ -581,6 +582,7 @@ void Membership::recount(Node& node) {
   tally_.ready += node.tally.ready - was.ready;
   tally_.members += node.tally.members - was.members;
   tally_.pending += node.tally.pending - was.pending;
+  tally_.testified += node.tally.testified - was.testified;
   tally_.done += node.tally.done - was.done;
   tally_.away += node.tally.away - was.away;
   tally_.guests += node.tally.guests - was.guests;

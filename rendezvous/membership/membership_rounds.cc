@@ -22,20 +22,26 @@ void Membership::begin_forming(bool after_stop) {
   failure_.reset();
   departure_.reset();
   forget_evidence();
-  forming_since_ = now_;
   unfit_.clear();
-  join_by_ = instant_after(now_, job_->join_timeout);
-  last_call_ = kNever;
+  forming_since_ = join_by_ = last_call_ = kNever;
   last_call_over_ = false;
-  if (job_->nodes_min < job_->nodes_max)
-    last_call_ =
-        instant_after(now_, std::clamp(job_->last_call, Duration::zero(), job_->join_timeout));
   status_every_ = options_.first_status;
   status_at_ = instant_after(now_, status_every_);
 }
 
+void Membership::start_forming_clocks() {
+  forming_since_ = now_;
+  join_by_ = instant_after(now_, job_->join_timeout);
+  if (job_->nodes_min < job_->nodes_max)
+    last_call_ =
+        instant_after(now_, std::clamp(job_->last_call, Duration::zero(), job_->join_timeout));
+}
+
 void Membership::try_form() {
   if (nodes_.empty()) return;
+  // They are on their way, and come before spares.
+  if (tally_.testified > 0) return;
+  if (forming_since_ == kNever) start_forming_clocks();
   if (last_call_ <= now_) {
     last_call_ = kNever;
     last_call_over_ = true;

@@ -15,6 +15,7 @@ using namespace membership;  // NOLINT: the words of the protocol
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::HasSubstr;
+using testing::Not;
 
 NodeFailure failed(int rank) {
   NodeFailure failure = boom(rank);
@@ -86,6 +87,20 @@ TEST_F(MembershipJudge, AfterItTheRoundWaitsForANodeThatHasTestified) {
   EXPECT_EQ(m.testified("a", 1), "CloseStore{1}");
   EXPECT_EQ(heard_.size(), 1u);
   EXPECT_EQ(m.ready("a", 1), "OpenStore{2, 10.0.1.a 10.0.1.b}");
+}
+
+TEST_F(MembershipJudge, ASpareDoesNotTakeThePlaceOfANodeThatHasTestified) {
+  MembershipDriver m(2, 2, options());
+  m.job.max_restarts = 2;
+  m.job.spares = 1;
+  m.run({"a", "b"});
+  m.join("c");
+  m.ready("c");
+  m.fail("b", 1, failed(1));
+  m.ready("a", 1);
+  EXPECT_EQ(m.testified("b", 1), "CloseStore{1}");
+  EXPECT_THAT(m.live(seconds{700}, {"a", "b", "c"}), Not(HasSubstr("OpenStore")));
+  EXPECT_THAT(m.ready("b", 1), HasSubstr("OpenStore{2, 10.0.1.a 10.0.1.b}"));
 }
 
 TEST_F(MembershipJudge, ItsVerdictIsEveryNodesEnd) {
