@@ -86,9 +86,17 @@ Result<std::unique_ptr<Output>> start_output(const LaunchSpec& spec, const std::
   return Output::start(std::move(options));
 }
 
+// The table of descriptors grows now, for some hundred: while threads share it, the kernel waits
+// for all CPUs each time (synchronize_rcu() in expand_fdtable(), fs/file.c), 10 ms and more.
+void grow_descriptor_table(int any_fd) {
+  constexpr int kDescriptors = 1000;  // Below the usual soft limit.
+  const UniqueFd high(fcntl(any_fd, F_DUPFD_CLOEXEC, kDescriptors));
+}
+
 // Returns the exit code.
 int run_job(const AgentInput& input, const AgentContext& context) {
   auto witness = std::make_unique<SignalWitness>(looks_of(input.program));  // Before any thread.
+  grow_descriptor_table(context.control_fd);
   const std::string& id = input.spec.rendezvous.id;
   std::string run_id = id.empty() ? random_uuid() : id;
   JobFolders folders = job_folders(input.environment);
