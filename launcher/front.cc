@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <deque>
 #include <iterator>
 #include <optional>
 #include <set>
@@ -132,6 +133,7 @@ class Front {
   bool is_repetition(int signal, Sender sender) const;
   void tell_agent(ControlMessage message);
   void suspend();
+  bool is_continued();
   void hear_agent();
   void reap_adopted();
   int finish();
@@ -149,6 +151,7 @@ class Front {
   std::set<pid_t> foreign_children_;  // Children that this pid had before it became muster.
   const bool hangup_ignored_;
   const TerminalModes terminal_;
+  std::deque<signalfd_siginfo> came_;  // Signals that were read ahead.
   std::optional<SteadyClock::time_point> stop_requested_at_;
   std::optional<SteadyClock::time_point> kill_requested_at_;
   bool agent_talks_ = true;
@@ -159,6 +162,8 @@ class Front {
 
 int Front::supervise() {
   while (true) {
+    for (; !came_.empty(); came_.pop_front())
+      on_signal(came_.front());
     pollfd fds[] = {{signal_fd_, POLLIN, 0},
                     {agent_end_.get(), POLLIN, 0},
                     {agent_talks_ ? control_fd_ : -1, POLLIN, 0}};
@@ -243,12 +248,22 @@ void Front::suspend() {
   hear_agent();
   // The agent has ended meanwhile: do not stop.
   if (exit_code_ || (fds[1].revents & POLLIN) != 0) return;
-  // SIGSTOP discards a pending SIGCONT (signal(7)): one that arrived meanwhile wins.
+  if (is_continued()) return;
+  kill(getpid(), SIGSTOP);
+  // Running again: SIGCONT is in the signal descriptor and will resume the workers.
+}
+
+// SIGSTOP discards a pending SIGCONT (signal(7)): one that arrived meanwhile wins. Where a thread
+// takes the place of signalfd(2), it may have taken it already.
+bool Front::is_continued() {
+  pollfd ready{signal_fd_, POLLIN, 0};
+  signalfd_siginfo info{};
+  while (poll(&ready, 1, 0) == 1 && read(signal_fd_, &info, sizeof info) == sizeof info)
+    came_.push_back(info);
   sigset_t pending;
   sigpending(&pending);
-  if (sigismember(&pending, SIGCONT) == 1) return;
-  kill(getpid(), SIGSTOP);
-  // Running again: SIGCONT is pending in the signal descriptor and will resume the workers.
+  return sigismember(&pending, SIGCONT) == 1 ||
+         std::ranges::any_of(came_, [](const auto& one) { return one.ssi_signo == SIGCONT; });
 }
 
 void Front::hear_agent() {
