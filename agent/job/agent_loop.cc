@@ -12,16 +12,12 @@
 
 #include "rendezvous/base/contract.h"
 #include "rendezvous/base/machine.h"
+#include "rendezvous/base/overloaded.h"
 
 namespace muster {
 namespace {
 
 constexpr auto kKillPatience = std::chrono::seconds(10);
-
-template <class... Ts>
-struct EffectTable : Ts... {
-  using Ts::operator()...;
-};
 
 }  // namespace
 
@@ -201,7 +197,7 @@ void AgentLoop::post(const group::Event& event) {
 
 void AgentLoop::perform(const group::Effect& effect) {
   std::visit(
-      EffectTable{
+      Overloaded{
           [this](const group::RequestRound& request) { attempt_.prepare(request); },
           [this](const group::Spawn& spawn) { attempt_.spawn(spawn); },
           [this](const group::WorkerFailed& failure) {

@@ -117,8 +117,8 @@ class AgentLoop final : private JobSeam {
   NodeSetup setup_;
   boost::asio::io_context io_{1};
   boost::asio::posix::stream_descriptor control_;
-  const std::unique_ptr<Output>
-      output_;  // Has no request in flight once run() is over, or is abandoned.
+  // Once run() is over it has no request in flight, or is abandoned.
+  const std::unique_ptr<Output> output_;
   JobRecorder record_;
   WorkerProcesses processes_;
   Rings rings_;

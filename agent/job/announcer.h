@@ -25,7 +25,7 @@ class Announcer {
   struct HeardEnd {
     bool from_host = false;  // The job's host told all nodes.
     bool by_engine = false;  // The engine told all nodes to end.
-    int teller = -1;         // Of the host's End.
+    int teller = -1;         // The node rank that the host named; -1: none.
   };
   // Whether another node says how the job ended. Processes that remain, and workers that outlived
   // the grace or failed in it, are this node's alone.

@@ -9,17 +9,9 @@
 #include "agent/hang/hang_text.h"
 #include "agent/report/text.h"
 #include "rendezvous/base/machine.h"
+#include "rendezvous/base/overloaded.h"
 
 namespace muster {
-namespace {
-
-template <class... Ts>
-struct Overloaded : Ts... {
-  using Ts::operator()...;
-};
-
-}  // namespace
-
 // The rank that counts as failed for it: one of those that it names that still runs, else one that
 // waits for them; -1: none. Its node must take part in the watch, or it would not hear of it.
 int HangPart::rank_to_fail(const hang::Finding& finding) const {

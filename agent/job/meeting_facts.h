@@ -29,7 +29,7 @@ class MeetingFacts {
   void cancel() { helper_.cancel(); }
 
  private:
-  void ask_launch(const NodeFacts& node, const Done& done);
+  void ask_launch(NodeFacts node, const Done& done);
 
   boost::asio::io_context& io_;
   JobSeam& job_;

@@ -102,7 +102,7 @@ class MeetingPart {
   void close(std::function<void()> next);
 
  private:
-  // Of the round that is wanted, or being opened.
+  // How far a round is that is wanted, or being opened.
   enum class RoundStage { none, wanted, opening, dropped };
 
   Result<void> go(const NodeFacts& node);

@@ -1,6 +1,5 @@
 #include "agent/job/own_task.h"
 
-#include <utility>
 #include <vector>
 
 #include "agent/meeting/launch_traces.h"

@@ -245,12 +245,12 @@ class Membership {
   struct Tally {
     int stays = 0;      // It is not leaving.
     int ready = 0;      // It could be in a round now.
-    int members = 0;    // Of the epoch.
-    int pending = 0;    // Of the epoch, with processes that may be alive.
-    int testified = 0;  // Of the epoch: without any, and not ready for the next one yet.
-    int done = 0;       // Of the epoch, and all its workers exited with 0.
-    int away = 0;       // Of the epoch, staying and not ready.
-    int guests = 0;     // Staying, and not of the epoch: one may replace a node that is lost.
+    int members = 0;    // It is of the epoch. So are those of the next four.
+    int pending = 0;    // It has processes that may be alive.
+    int testified = 0;  // It has none, stays, and is not ready for the next epoch yet.
+    int done = 0;       // All its workers exited with 0.
+    int away = 0;       // It stays and is not ready.
+    int guests = 0;     // It stays and is not of the epoch: it may replace a node that is lost.
   };
 
   using HostAndMachine = std::pair<std::string, std::string>;
