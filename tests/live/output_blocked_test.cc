@@ -1,6 +1,7 @@
 // The console or the log disk is stuck: no call of the control loop waits for it, memory stays
 // bounded, and what was held back arrives when it moves again.
 #include <atomic>
+#include <future>
 
 #include <sys/stat.h>
 
@@ -199,6 +200,9 @@ TEST(OutputBlocked, OwnMessagesAreBoundedAndTheLossIsSaid) {
   harness.output().say("muster: stuck");
   for (int i = 0; i < 3; i++)
     harness.output().say(std::string(kMegabyteLine - 100, 'x'));
+  std::promise<void> taken;
+  harness.output().perform([&] { taken.set_value(); });
+  taken.get_future().wait();
   ConsoleReader reader(console.read_end.get());
   harness.finish();
   harness.destroy();

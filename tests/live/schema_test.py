@@ -80,8 +80,9 @@ class Schema(NodesTest):
         self.sh("exit 0")
         self.sh("[ $RANK = 1 ] && kill -SEGV $$; sleep 1000", "--nproc-per-node", 2, "--max-restarts", 1,
                 preexec_fn=cores)
-        self.sh("trap '' TERM; [ $RANK = 1 ] && exit 3; while true; do sleep 0.1; done", "--nproc-per-node", 2, "--shutdown-timeout",
-                "0.2")
+        trapped = self.path("trapped")
+        self.sh(f"trap '' TERM; while [ $RANK = 1 ]; do [ -e {trapped} ] && exit 3; sleep 0.05; done; touch {trapped}; "
+                "while true; do sleep 0.1; done", "--nproc-per-node", 2, "--shutdown-timeout", "0.2")
         self.sh("setsid sleep 1 & exit 0")
         self.sh("""printf '{"version": 1, "pid": %s, "scope_id": "s", "expiration_time": 1.0, "signal": 9}\\n' $$ """
                 ">$TORCHELASTIC_TIMER_FILE; sleep 1000", env={"TORCHELASTIC_ENABLE_FILE_TIMER": "1"})
