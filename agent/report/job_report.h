@@ -74,7 +74,8 @@ struct Xid {
 // Whom the kernel's out-of-memory killer has killed.
 struct OomVictim {
   pid_t pid = 0;
-  std::string name;  // comm
+  std::string name;     // comm
+  bool is_own = false;  // In muster's memory cgroup, if the kernel has said so.
 
   friend bool operator==(const OomVictim&, const OomVictim&) = default;
 };

@@ -11,6 +11,7 @@
 
 #include "agent/process/process_tree.h"
 #include "agent/report/remedies.h"
+#include "rendezvous/base/cgroup.h"
 #include "rendezvous/base/text.h"
 
 namespace muster {
@@ -22,7 +23,7 @@ constexpr size_t kXidsMax = 64;
 constexpr size_t kXidTextMax = 160;
 constexpr int kXidOfCleanup = 45;  // What a process leaves on a GPU, whatever it died of.
 
-std::string link_target(const std::string& path) {
+std::string link_target(const std::filesystem::path& path) {
   std::string target(64, '\0');
   const ssize_t size = ::readlink(path.c_str(), target.data(), target.size());
   target.resize(size > 0 ? static_cast<size_t>(size) : 0);
@@ -89,9 +90,25 @@ std::optional<Xid> xid_in(std::string_view record) {
 
 }  // namespace
 
-KernelLog::KernelLog(std::string path, const std::string& proc_root) : path_(std::move(path)) {
-  names_our_pids_ = link_target(proc_root + "/self/ns/pid") == kFirstPidNamespace;
+KernelLog::KernelLog(std::string path, const std::filesystem::path& root) : path_(std::move(path)) {
+  names_our_pids_ = link_target(root / "proc/self/ns/pid") == kFirstPidNamespace;
+  const std::vector<std::filesystem::path> groups = cgroup_folders("memory", root);
+  if (!groups.empty()) memory_cgroup_ = groups.front();
   mark();
+}
+
+void KernelLog::note_victim(std::string_view record) {
+  if (const auto group = text_after(record, ",task_memcg=")) {
+    const size_t end = group->find(",task=");
+    const std::string_view name = group->substr(0, end);
+    std::string_view pid = text_after(*group, ",pid=").value_or("");
+    next_victim_ = take_number<pid_t>(pid).value_or(0);
+    next_is_own_ = name.size() > 1 && memory_cgroup_.ends_with(name);
+  }
+  std::optional<OomVictim> victim = victim_of(record);
+  if (!victim) return;
+  victim->is_own = next_is_own_ && victim->pid == next_victim_;
+  killed_.push_back(*std::move(victim));
 }
 
 void KernelLog::mark() {
@@ -116,7 +133,7 @@ void KernelLog::read() {
     if (got < 0 && errno != EAGAIN) lost_ = true;
     if (got <= 0) return;
     const std::string_view message(record.data(), static_cast<size_t>(got));
-    if (auto victim = victim_of(message)) killed_.push_back(*std::move(victim));
+    note_victim(message);
     if (const auto pid = overflowed_in(message)) overflowed_.push_back(*pid);
     if (auto xid = xid_in(message)) keep(*std::move(xid));
   }

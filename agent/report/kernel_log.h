@@ -5,17 +5,22 @@
 // container); then it is of no use. One thread at a time.
 //
 // The message of a kill is that of __oom_kill_process() in Linux, "Killed process 4711 (python3)
-// total-vm:...". It follows the SIGKILL at once, in practice long before the process is reaped. A
-// process that is killed because it shares the victim's memory gets no message. The driver's
-// message, "NVRM: Xid (PCI:0000:c1:00): 31, pid=4711, name=python3, ...", names no process, or
-// whichever ran, where the GPU as a whole fails. x86 logs a fault that ends a process as
-// "python3[4711]: segfault at 7ffc32bf4f0c ip ... sp 7ffc32bf4f00 error 6 ...", with the number of
-// the thread. /dev/kmsg does not block and returns one record per read
+// total-vm:...". It follows the SIGKILL at once, in practice long before the process is reaped. The
+// record before it names the victim's memory cgroup: "oom-kill:constraint=CONSTRAINT_MEMCG,...,
+// task_memcg=/job,task=python3,pid=4711,uid=0". A process that is killed because it shares the
+// victim's memory gets no message.
+//
+// The driver's message, "NVRM: Xid (PCI:0000:c1:00): 31, pid=4711, name=python3, ...", names no
+// process, or whichever ran, where the GPU as a whole fails. x86 logs a fault that ends a process
+// as "python3[4711]: segfault at 7ffc32bf4f0c ip ... sp 7ffc32bf4f00 error 6 ...", with the number
+// of the thread. /dev/kmsg does not block and returns one record per read
 // (Documentation/ABI/testing/dev-kmsg).
 #pragma once
 
+#include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <sys/types.h>
@@ -27,7 +32,7 @@ namespace muster {
 
 class KernelLog {
  public:
-  explicit KernelLog(std::string path = "/dev/kmsg", const std::string& proc_root = "/proc");
+  explicit KernelLog(std::string path = "/dev/kmsg", const std::filesystem::path& root = "/");
 
   // Only records from here on count.
   void mark();
@@ -48,9 +53,13 @@ class KernelLog {
  private:
   void read();
   void keep(Xid xid);
+  void note_victim(std::string_view record);
 
   std::string path_;
   bool names_our_pids_ = false;
+  std::string memory_cgroup_;  // muster's.
+  pid_t next_victim_ = 0;      // That of the last record on a choice:
+  bool next_is_own_ = false;   // it is in that cgroup.
   UniqueFd file_;
   std::vector<OomVictim> killed_;
   std::vector<pid_t> overflowed_;

@@ -94,6 +94,8 @@ std::string killed_helper(const HostEvidence& evidence, std::string_view words) 
     // The victims may be other people's, and another process be meant.
     const bool is_another = evidence.oom_victim && contains(words, "(pid");
     if (is_another || evidence.oom_kills == 0) return {};
+    const bool one_is_own = std::ranges::count(victims, true, &OomVictim::is_own) == 1;
+    if (one_is_own) meant = std::ranges::find(victims, true, &OomVictim::is_own);
     if (victims.size() == 1) meant = victims.begin();
   }
   return "the kernel's out-of-memory killer had killed " +

@@ -280,6 +280,12 @@ TEST(Cause, NamesTheHelperOfSeveralVictimsThatTheWordsName) {
   const std::string words =
       "RuntimeError: DataLoader worker (pid 4712) is killed by signal: Killed.";
   EXPECT_TRUE(of_last_words(words, evidence).sentence.ends_with("its process 4712 (python3)"));
+  const std::string no_pid = "RuntimeError: loader process exited unexpectedly with -9";
+  evidence.oom_kills = 1;
+  evidence.oom_victims[1].is_own = true;
+  EXPECT_TRUE(of_last_words(no_pid, evidence).sentence.ends_with("its process 4712 (python3)"));
+  evidence.oom_victims[0].is_own = true;
+  EXPECT_TRUE(of_last_words(no_pid, evidence).sentence.ends_with("one of its processes"));
   evidence.oom_kills = 2;  // The log cannot be read, as in a container.
   evidence.oom_victim.reset();
   evidence.oom_victims.clear();

@@ -39,7 +39,7 @@ class KernelLogTest : public testing::Test {
   KernelLog open(const char* pid_namespace = kFirstNamespace) const {
     fs::remove(root_ + "/proc/self/ns/pid");
     fs::create_symlink(pid_namespace, root_ + "/proc/self/ns/pid");
-    return KernelLog(path(), root_ + "/proc");
+    return KernelLog(path(), root_);
   }
   void append(const std::string& record) const {
     std::ofstream(path(), std::ios::app) << record << "\n";
@@ -73,6 +73,29 @@ TEST_F(KernelLogTest, NamesAllVictims) {
   KernelLog log = open();
   append(kill_of(4711));
   EXPECT_EQ(log.oom_victims(), (std::vector<OomVictim>{{4711, "python3"}}));
+}
+
+// Records of Linux 6.18; other jobs of the machine run out of memory at the same time.
+TEST_F(KernelLogTest, KnowsWhichVictimsAreOfItsOwnMemoryCgroup) {
+  std::ofstream(root_ + "/proc/self/cgroup") << "4:memory:/slurm/job_7\n0::/\n";
+  KernelLog log = open();
+  const auto kill_in = [this, &log](const std::string& group, int pid) {
+    append(
+        "3,1481,5180112,-;oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,"
+        "mems_allowed=0,oom_memcg=" +
+        group + ",task_memcg=" + group + ",task=python3,pid=" + std::to_string(pid) + ",uid=0");
+    log.oom_victims();
+    append(kill_of(pid));
+    log.oom_victims();
+  };
+  kill_in("/slurm/job_8", 4711);
+  kill_in("/slurm/job_7", 4712);
+  kill_in("/", 4713);
+  append(kill_of(4714));
+  EXPECT_EQ(log.oom_victims(), (std::vector<OomVictim>{{4711, "python3", false},
+                                                       {4712, "python3", true},
+                                                       {4713, "python3", false},
+                                                       {4714, "python3", false}}));
 }
 
 TEST_F(KernelLogTest, KnowsAFaultBesideTheStackPointer) {
