@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include <fmt/format.h>
-
-#include "agent/report/text.h"
 #include "rendezvous/base/enum_name.h"
 #include "rendezvous/base/text.h"
 
@@ -64,11 +61,6 @@ Instant Detector::next_deadline() const {
   return is_watching_ && !is_suspended_ && is_due ? instant_after(evaluated_, period_) : kNever;
 }
 
-std::string Detector::status(Instant now) const {
-  if (status_.empty()) return {};
-  return fmt::format("{}, for {}", status_, duration_text(now - status_since_));
-}
-
 // ---- Events.
 
 void Detector::on(Instant now, const Begun& event) {
@@ -118,7 +110,7 @@ void Detector::learn(const RankDigest& before, const RankDigest& news) {
 void Detector::on(Instant now, const LifeSeen& event) {
   if (!is_rank(event.rank)) return;
   const Instant at = std::min(event.at.value_or(now), now);
-  ranks_[static_cast<size_t>(event.rank)].see(event.state, event.words, at, limits_.look);
+  ranks_[static_cast<size_t>(event.rank)].see(event.life, at, limits_.look);
   is_dirty_ = true;
 }
 
@@ -135,7 +127,7 @@ void Detector::on(Instant now, const Ended& event) {
   if (is_over()) judge_mismatches(now);
   if (!has_failure_) return;
   cases_.clear();
-  status_.clear();
+  status_.reset();
   explain_failure();
 }
 
@@ -151,7 +143,7 @@ void Detector::on(Instant, const Stopping&) {
 void Detector::end_watch() {
   is_watching_ = false;
   cases_.clear();
-  status_.clear();
+  status_.reset();
   look_at({});
 }
 
@@ -203,7 +195,7 @@ void Detector::evaluate(Instant now) {
   if (was_held && !is_held_) begin_anew(now);
   for (Case& one : cases_)
     judge(now, one, graph, !is_held_);
-  tell_status(graph);
+  note_status(graph);
 }
 
 void Detector::look_at(const std::vector<int>& ranks) {
@@ -361,26 +353,19 @@ bool Detector::is_explained(const StallKey& key) const {
   return key.kind == StallKey::Kind::collective && calls_.explains(key.group, key.ordinal);
 }
 
-void Detector::tell_status(const WaitGraph& graph) {
-  status_.clear();
+void Detector::note_status(const WaitGraph& graph) {
+  status_.reset();
   const auto one = std::ranges::find_if(cases_, [](const Case& each) { return each.stall >= 0; });
   if (one == cases_.end()) return;
-  status_since_ = begin_of(*one);
   std::vector<int> late = one->circle;
   for (const LateRank& root : one->roots)
     late.push_back(root.rank);
   std::ranges::sort(late);
-  const std::string call = call_of(*one);
-  const size_t waiting = graph.waiting_for(late).size();
-  if (!one->circle.empty()) {
-    status_ = fmt::format("{} wait for each other in {}", ranks_text(late), call);
-  } else if (late.empty()) {
-    status_ = fmt::format("all members are in {}", call);
-  } else {
-    status_ = fmt::format("{} for {} in {}",
-                          counted(waiting, "rank") + (waiting == 1 ? " waits" : " wait"),
-                          ranks_text(late), call);
-  }
+  status_ = Status{.operation = operation_of(*one),
+                   .late = late,
+                   .waiting = graph.waiting_for(late).size(),
+                   .is_circle = !one->circle.empty(),
+                   .since = begin_of(*one)};
 }
 
 }  // namespace muster::hang

@@ -71,9 +71,8 @@ class Detector {
   void step(Instant now, const Event& event, std::vector<Effect>& out);
   // When a Tick would do something; an earlier one does nothing.
   Instant next_deadline() const;
-  // One line for people: "7 ranks wait for rank 5 in all_reduce #1042 of group 'world', for 12.4
-  // s"; empty: nobody waits.
-  std::string status(Instant now) const;
+  // nullopt: no rank waits.
+  const std::optional<Status>& status() const { return status_; }
   // What findings call the group of that id; of an unknown one the id.
   std::string name_of_group(const std::string& id) const { return groups_.name_of(id); }
   bool has_ended(int rank) const { return is_rank(rank) && state(rank).code.has_value(); }
@@ -159,7 +158,7 @@ class Detector {
   void note_late(Instant now, Case& one, std::vector<LateRank> roots, std::vector<LateRank> others,
                  size_t late);
   bool is_explained(const StallKey& key) const;
-  void tell_status(const WaitGraph& graph);
+  void note_status(const WaitGraph& graph);
 
   // ---- the end of a case (detector_cases.cc)
   enum class End : uint8_t { none, well, given_up, gone };
@@ -188,7 +187,7 @@ class Detector {
   Instant begin_of(const Case& one) const;
   LimitKey limit_key_of(const Case& one) const;
 
-  // ---- words (detector_findings.cc)
+  // ---- findings (detector_findings.cc)
   void judge_mismatches(Instant now);
   void explain_failure();
   bool is_under_way(const GroupKey& group, uint64_t ordinal) const;
@@ -201,7 +200,7 @@ class Detector {
   Suspect suspect_of(Instant now, int rank, Class what) const;
   void weigh(Instant now, Finding& finding, const Case& one, const WaitGraph& graph,
              const std::vector<Charge>& named) const;
-  static std::string call_of(const Case& one);
+  static Operation operation_of(const Case& one);
   std::string site_of(const DirectWait& wait) const;
   void notify(Case& one, Finding finding);
   void pronounce(Case& one, Finding finding);
@@ -220,8 +219,7 @@ class Detector {
   std::vector<ToldMismatch> mismatches_;
   std::vector<int> looked_at_;
   uint64_t last_number_ = 0;
-  std::string status_;  // Of the oldest case, without the time.
-  Instant status_since_{};
+  std::optional<Status> status_;  // The oldest case.
 
   bool is_watching_ = false;  // Between Begun and Stopping.
   bool is_suspended_ = false;

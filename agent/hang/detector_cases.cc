@@ -74,7 +74,6 @@ bool Detector::close(Instant now, Case& one) {
   if (end == End::gone || !one.notice || one.verdict) return true;
   out_->push_back(WaitEnded{.number = one.number,
                             .ranks = named_in(*one.notice),
-                            .group = one.group,
                             .waited = waited,
                             .have_come = end == End::well});
   if (end == End::given_up) note_given_up(one);
@@ -158,7 +157,7 @@ bool Detector::is_over(const DirectWait& wait) const {
 }
 
 void Detector::withdraw(const Case& one, std::vector<int> ranks) {
-  Withdrawn withdrawn{.number = one.number, .ranks = std::move(ranks), .group = one.group};
+  Withdrawn withdrawn{.number = one.number, .ranks = std::move(ranks)};
   const LimitKey key = limit_key_of(one);
   if (one.verdict->by == By::time)
     withdrawn.limit = one.by_hang_timeout ? learnt_.double_hang(key) : learnt_.double_busy(key);

@@ -10,6 +10,7 @@
 
 #include "agent/hang/digest.h"
 #include "agent/hang/life.h"
+#include "agent/process/exit_status.h"
 #include "rendezvous/base/time.h"
 
 namespace muster::hang {
@@ -30,14 +31,42 @@ bool is_late(Class what);         // Those that it names have not come, and may 
 enum class By : uint8_t { proof, time };
 enum class Confidence : uint8_t { low, medium, high };
 
+// What ranks take part in together.
+struct Operation {
+  enum class Kind : uint8_t { collective, send, recv, forming };  // Forming the group itself.
+
+  Kind kind = Kind::collective;
+  std::string group{};   // Name, for people.
+  uint64_t ordinal = 0;  // A collective's place among those of its group.
+  ring::Call call{};     // A collective; of an unknown kind: it is not known which one.
+  int peer = -1;         // A message's partner, as a rank of the job; -1: any.
+
+  friend bool operator==(const Operation&, const Operation&) = default;
+};
+
+// Why a finding's confidence is not high, if it is not that nobody knows what a late rank does.
+struct Doubt {
+  enum class Why : uint8_t {
+    none,
+    records_nothing,  // These ranks.
+    also_late,        // Likewise.
+    unknown_members,
+  };
+
+  Why why = Why::none;
+  std::vector<int> ranks;
+
+  friend bool operator==(const Doubt&, const Doubt&) = default;
+};
+
 // What is known of one rank that a finding names.
 struct Suspect {
   int rank = 0;
   Class what = Class::never_entered;
-  std::string life;  // "blocked in read() of a pipe", "exited with 0"; empty: unknown.
-  // What it called instead, waits in, or called last: "all_reduce (sum) of 8 float32"; empty:
-  // nothing, or unknown.
-  std::string call;
+  Life life;
+  std::optional<ExitStatus> ended;  // Then `life` says nothing.
+  // What it called instead, waits in, or called last; nullopt: nothing, or unknown.
+  std::optional<Operation> call;
   std::string site;  // Where it called it.
   std::string section;
   bool is_inside = false;  // It is late in completing the call, which it has made.
@@ -57,17 +86,25 @@ struct Finding {
   std::vector<Suspect> ranks;
   bool is_tie = false;
   std::vector<int> waiting;  // Ranks that wait for them, directly or through others.
-  std::string group;         // Name, for people.
-  std::string operation;     // "all_reduce (sum) of 262144 float32"; "forming the group"
-  uint64_t ordinal = 0;      // 0: forming, or a message.
-  // Not 0: one of the calls from here to `ordinal` differs, and it is not known any more which one.
+  Operation operation;
+  // Not 0: one of the calls from here to the operation's differs, and it is not known any more
+  // which one.
   uint64_t from_ordinal = 0;
-  Duration waited{};     // Since the first rank began to wait.
-  std::string site;      // Where those that wait called it; empty: unknown, or many places.
-  std::string doubt;     // Why the confidence is not high: "ranks 3-4 record nothing".
+  Duration waited{};  // Since the first rank began to wait.
+  std::string site;   // Where those that wait called it; empty: unknown, or many places.
+  Doubt doubt;
   bool is_over = false;  // The attempt is: a worker has failed, or all have ended.
 
   friend bool operator==(const Finding&, const Finding&) = default;
+};
+
+// The oldest wait of the job.
+struct Status {
+  Operation operation;
+  std::vector<int> late;   // Those that are waited for, ascending; empty: all are in the call.
+  size_t waiting = 0;      // So many ranks wait for them.
+  bool is_circle = false;  // `late` wait for each other.
+  Instant since{};
 };
 
 // ---- events
@@ -86,8 +123,7 @@ struct Confirmed {
 // What the two latest looks at a rank make.
 struct LifeSeen {
   int rank = 0;
-  LifeState state = LifeState::unknown;
-  std::string words;
+  Life life;
   std::optional<Instant> at = std::nullopt;  // When the later look was taken; not given: now.
 };
 struct Ended {
@@ -117,7 +153,6 @@ struct Notice {
 struct WaitEnded {
   uint64_t number = 0;
   std::vector<int> ranks;
-  std::string group;
   Duration waited{};
   bool have_come = true;  // Else the group failed or was closed, or nobody waits any more.
 };
@@ -134,7 +169,6 @@ struct Verdict {
 struct Withdrawn {
   uint64_t number = 0;
   std::vector<int> ranks;
-  std::string group;
   Duration limit{};
 };
 // The first worker has failed, and the call of this mismatch was under way then, or had failed: the

@@ -3,40 +3,24 @@
 #include <set>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "agent/hang/detector.h"
-#include "agent/hang/hang_text.h"
 #include "agent/process/exit_status.h"
-#include "agent/report/text.h"
 
 namespace muster::hang {
 namespace {
 
-std::string describe_partner_rank(const StallKey& key, int peer) {
-  const std::string partner = peer < 0 ? "any rank" : fmt::format("rank {}", peer);
-  return fmt::format("{} {}", key.is_recv ? "recv from" : "send to", partner);
-}
-
-std::string operation_in(const StallKey& key, const ring::Call& call, int peer) {
+Operation operation_in(const StallKey& key, const std::string& group, const ring::Call& call,
+                       int peer) {
+  using enum Operation::Kind;
   switch (key.kind) {
     case StallKey::Kind::forming:
-      return "forming the group";
+      return {.kind = forming, .group = group};
     case StallKey::Kind::message:
-      return describe_partner_rank(key, peer);
+      return {.kind = key.is_recv ? recv : send, .group = group, .peer = peer};
     case StallKey::Kind::collective:
-      return call.kind == ring::CallKind::unknown ? "call" : ring::describe(call);
+      return {.group = group, .ordinal = key.ordinal, .call = call};
   }
   return {};
-}
-
-uint64_t ordinal_in(const StallKey& key) {
-  return key.kind == StallKey::Kind::collective ? key.ordinal : 0;
-}
-
-std::string records_nothing(const std::vector<int>& ranks) {
-  return fmt::format("{} {} nothing that helps", ranks_text(ranks),
-                     ranks.size() == 1 ? "records" : "record");
 }
 
 }  // namespace
@@ -64,9 +48,9 @@ Suspect Detector::suspect_of(Instant now, int rank, Class what) const {
   suspect.rank = rank;
   suspect.what = what;
   if (known.code) {
-    suspect.life = describe(ExitStatus::from_signed_code(*known.code));
+    suspect.ended = ExitStatus::from_signed_code(*known.code);
   } else if (now - known.life_seen <= kLooksMissed * limits_.look) {
-    suspect.life = known.life_words;
+    suspect.life = known.life;
   }
   if (!known.digest) return suspect;
   suspect.section = known.digest->section;
@@ -75,7 +59,7 @@ Suspect Detector::suspect_of(Instant now, int rank, Class what) const {
     if (group.calls.empty() || group.calls.back().called < last) continue;
     const CallDigest& call = group.calls.back();
     last = call.called;
-    suspect.call = call_text(ring::describe(call.call), call.ordinal, groups_.name_of(group.id));
+    suspect.call = {.group = groups_.name_of(group.id), .ordinal = call.ordinal, .call = call.call};
     suspect.site = call.site;
   }
   return suspect;
@@ -99,16 +83,14 @@ std::string Detector::site_of(const DirectWait& wait) const {
 
 // ---- Cases.
 
-std::string Detector::call_of(const Case& one) {
-  return call_text(operation_in(one.key, one.call, one.peer), ordinal_in(one.key), one.group);
+Operation Detector::operation_of(const Case& one) {
+  return operation_in(one.key, one.group, one.call, one.peer);
 }
 
 // What all kinds of cases have in common.
 Finding Detector::finding_of(const Case& one, const WaitGraph& graph, Duration waited) const {
   Finding finding;
-  finding.group = one.group;
-  finding.operation = operation_in(one.key, one.call, one.peer);
-  finding.ordinal = ordinal_in(one.key);
+  finding.operation = operation_of(one);
   finding.waited = std::max(waited, Duration{});
   finding.site = one.waiting.empty() ? "" : site_of(one.waiting.front());
   for (const DirectWait& wait : one.waiting) {
@@ -163,15 +145,14 @@ void Detector::weigh(Instant now, Finding& finding, const Case& one, const WaitG
   const GroupView& group = *graph.stall(one.stall).group;
   if (!silent.empty()) {
     finding.confidence = Confidence::low;
-    finding.doubt = records_nothing(silent);
+    finding.doubt = {Doubt::Why::records_nothing, silent};
   } else if (!unnamed.empty() || !group.silent_ranks.empty()) {
     finding.confidence = Confidence::medium;
-    finding.doubt = unnamed.empty() ? records_nothing(group.silent_ranks)
-                                    : fmt::format("{} {} late as well", ranks_text(unnamed),
-                                                  unnamed.size() == 1 ? "is" : "are");
+    finding.doubt = unnamed.empty() ? Doubt{Doubt::Why::records_nothing, group.silent_ranks}
+                                    : Doubt{Doubt::Why::also_late, unnamed};
   } else if (group.has_unknown) {
     finding.confidence = Confidence::medium;
-    finding.doubt = "some members of the group are unknown";
+    finding.doubt = {Doubt::Why::unknown_members, {}};
   } else if (is_unseen) {
     finding.confidence = Confidence::medium;
   }
@@ -189,8 +170,7 @@ Finding Detector::finding_of_circle(Instant now, const Case& one, const WaitGrap
     if (stall != graph.stalls().end()) {
       const int peer =
           wait.key.peer < 0 ? -1 : stall->group->members[static_cast<size_t>(wait.key.peer)].rank;
-      suspect.call = call_text(operation_in(wait.key, stall->call, peer), ordinal_in(wait.key),
-                               stall->group->name);
+      suspect.call = operation_in(wait.key, stall->group->name, stall->call, peer);
     }
     suspect.site = site_of(wait);
     finding.ranks.push_back(std::move(suspect));
@@ -235,16 +215,15 @@ Finding Detector::finding_of(const Mismatch& mismatch, Instant now) const {
   finding.by = By::proof;
   finding.is_over = is_over();
   finding.is_tie = mismatch.is_tie;
-  finding.ordinal = mismatch.ordinal;
+  finding.operation.ordinal = mismatch.ordinal;
+  finding.operation.call = mismatch.expected;
   finding.from_ordinal = mismatch.from_ordinal;
-  finding.operation =
-      mismatch.from_ordinal == 0
-          ? ring::describe(mismatch.expected)
-          : fmt::format("one of the calls #{} to #{}", mismatch.from_ordinal, mismatch.ordinal);
   std::vector<Suspect>& suspects = finding.ranks;
   for (const Mismatch::Party& party : mismatch.culprits) {
     Suspect suspect = suspect_of(now, party.rank, finding.what);
-    suspect.call = mismatch.from_ordinal == 0 ? ring::describe(party.call) : "";
+    suspect.call.reset();
+    if (mismatch.from_ordinal == 0)
+      suspect.call = {.ordinal = mismatch.ordinal, .call = party.call};
     suspect.site.clear();
     suspects.push_back(std::move(suspect));
   }
@@ -255,7 +234,7 @@ Finding Detector::finding_of(const Mismatch& mismatch, Instant now) const {
     if (!digest || digest->generation != mismatch.group.generation) continue;
     const GroupDigest* const group = find_group(*digest, mismatch.group.id);
     if (group == nullptr) continue;
-    finding.group = groups_.name_of(group->id);
+    finding.operation.group = groups_.name_of(group->id);
     const CallDigest* const call = find_call(*group, mismatch.ordinal);
     if (call != nullptr) since = std::min(since, call->called);
     const auto suspect =

@@ -6,7 +6,6 @@
 
 #include <fmt/format.h>
 
-#include "agent/hang/life.h"
 #include "agent/report/text.h"
 #include "rendezvous/base/text.h"
 
@@ -21,39 +20,41 @@ std::string cleaned(std::string_view raw) {
 }
 
 Finding cleaned(Finding finding) {
-  for (std::string* text : {&finding.group, &finding.operation, &finding.site, &finding.doubt})
+  for (std::string* text : {&finding.operation.group, &finding.site})
     *text = cleaned(*text);
   for (Suspect& suspect : finding.ranks) {
-    for (std::string* text : {&suspect.life, &suspect.call, &suspect.site, &suspect.section})
+    for (std::string* text : {&suspect.site, &suspect.section})
       *text = cleaned(*text);
+    if (suspect.call) suspect.call->group = cleaned(suspect.call->group);
   }
   return finding;
 }
 
-// "all_reduce (sum) of 8 float32" is all_reduce and "sum of 8 float32".
-struct Operation {
-  std::string kind;
-  std::string what;
-};
+const char* kind_text(const ring::Call& call) {
+  return call.kind == ring::CallKind::unknown ? "call" : name_of(call.kind);
+}
 
-Operation operation_of(std::string_view text) {
-  const size_t space = text.find(' ');
-  if (space == std::string_view::npos) return {std::string(text), {}};
-  std::string what(text.substr(space + 1));
-  const size_t close = what.find(')');
-  if (what.starts_with("of ")) {
-    what.erase(0, 3);
-  } else if (what.starts_with('(') && close != std::string::npos) {
-    what.erase(close, 1).erase(0, 1);
-  }
-  return {std::string(text.substr(0, space)), std::move(what)};
+// "sum of 8 float32"; empty: nothing, or unknown.
+std::string data_text(const ring::Call& call, bool with_reduction = true) {
+  const std::string data = describe_data(call);
+  const bool has_reduction = with_reduction && call.reduction != ring::Reduction::unknown;
+  return data.empty() || !has_reduction ? data
+                                        : fmt::format("{} of {}", name_of(call.reduction), data);
+}
+
+std::string whole_kind_text(const ring::Call& call) {
+  return call.kind == ring::CallKind::unknown ? "call" : describe(call);
+}
+
+std::string message_text(const Operation& operation) {
+  return fmt::format("{} {}", operation.kind == Operation::Kind::recv ? "recv from" : "send to",
+                     operation.peer < 0 ? "any rank" : fmt::format("rank {}", operation.peer));
 }
 
 // Also with what it moves: "all_reduce #17 of group 'world' (sum of 8 float32)".
-std::string whole_call_text(const Finding& finding) {
-  const std::string what = finding.ordinal > 0 ? operation_of(finding.operation).what : "";
-  return call_text(finding.operation, finding.ordinal, finding.group) +
-         (what.empty() ? what : fmt::format(" ({})", what));
+std::string whole_call_text(const Operation& operation) {
+  const std::string data = data_text(operation.call);
+  return call_text(operation) + (data.empty() ? data : fmt::format(" ({})", data));
 }
 
 std::string called_at(const std::string& site) {
@@ -106,28 +107,39 @@ struct Verb {
   bool many;
 };
 
-// "blocked in read()"; empty if it is unknown or not the same for all.
-std::string common_life(const Finding& finding) {
-  std::string life;
-  for (const Suspect& suspect : finding.ranks) {
-    if (suspect.life.empty() || (!life.empty() && suspect.life != life)) return {};
-    life = suspect.life;
-  }
-  return life;
+bool do_the_same(const Suspect& a, const Suspect& b) {
+  return a.life == b.life && a.ended == b.ended;
 }
 
-// Words for a state that is unknown are no predicate: "its process is hidden", "waits in read()".
-bool follows_is(std::string_view life) {
-  return !life.starts_with("its ") && !life.starts_with("waits ");
+bool is_unknown(const Suspect& suspect) {
+  return !suspect.ended && suspect.life == Life{};
+}
+
+// "blocked in read()", "exited with 0"; empty: unknown.
+std::string life_text(const Suspect& suspect) {
+  return suspect.ended ? describe(*suspect.ended) : cleaned(describe(suspect.life));
+}
+
+// The first one, if it is known what it does and all others do the same.
+const Suspect* common_life(const Finding& finding) {
+  if (finding.ranks.empty() || is_unknown(finding.ranks.front())) return nullptr;
+  const auto same = [&](const Suspect& one) { return do_the_same(one, finding.ranks.front()); };
+  return std::ranges::all_of(finding.ranks, same) ? &finding.ranks.front() : nullptr;
+}
+
+// Whether its words are a predicate: not "its process is hidden", "waits in read()".
+bool follows_is(const Suspect& suspect) {
+  return suspect.ended || suspect.life.state != LifeState::unknown;
 }
 
 // "; rank 5 is blocked in read()", "; rank 5: waits in read()"
 std::string what_they_do(const Finding& finding) {
-  const std::string life = common_life(finding);
-  if (life.empty()) return {};
+  const Suspect* const common = common_life(finding);
+  if (common == nullptr) return {};
   const std::string who = ranks_text(late_ranks(finding));
-  return follows_is(life) ? fmt::format("; {} {} {}", who, Verb(finding).is(), life)
-                          : fmt::format("; {}: {}", who, life);
+  return follows_is(*common)
+             ? fmt::format("; {} {} {}", who, Verb(finding).is(), life_text(*common))
+             : fmt::format("; {}: {}", who, life_text(*common));
 }
 
 // What the late ranks have not done with the call.
@@ -137,7 +149,7 @@ struct Deed {
 };
 
 bool is_forming(const Finding& finding) {
-  return finding.ordinal == 0 && finding.operation.starts_with("forming ");
+  return finding.operation.kind == Operation::Kind::forming;
 }
 
 Deed missing_deed(const Finding& finding) {
@@ -146,12 +158,13 @@ Deed missing_deed(const Finding& finding) {
   if (is_forming(finding)) return {"formed", "forming"};
   if (inside > 0 && inside == std::ssize(finding.ranks)) return {"completed", "completing"};
   if (inside > 0) return {"called or completed", "calling or completing"};
-  if (finding.ordinal == 0) return {"taken part in", "taking part in"};
+  if (finding.operation.ordinal == 0) return {"taken part in", "taking part in"};
   return {"called", "calling"};
 }
 
 std::string object_text(const Finding& finding) {
-  return is_forming(finding) ? fmt::format("group '{}'", finding.group) : whole_call_text(finding);
+  return is_forming(finding) ? fmt::format("group '{}'", finding.operation.group)
+                             : whole_call_text(finding.operation);
 }
 
 std::string have_not_called(const Finding& finding) {
@@ -159,88 +172,93 @@ std::string have_not_called(const Finding& finding) {
                      object_text(finding));
 }
 
-// ---- a line for each class
+// ---- what follows the late ranks, for each class that is about them
 
-std::string late_line(const Finding& finding, const PlaceOf& place_of) {
-  const bool never_entered = finding.what == Class::never_entered && finding.ordinal > 0 &&
+std::string late_predicate(const Finding& finding) {
+  const bool never_entered = finding.what == Class::never_entered &&
+                             finding.operation.ordinal > 0 &&
                              std::ranges::none_of(finding.ranks, &Suspect::is_inside);
-  return fmt::format(
-      "{} {}{}{}", described(late_ranks(finding), place_of),
-      never_entered ? "never entered " + whole_call_text(finding) : have_not_called(finding),
-      have_waited(finding), what_they_do(finding));
+  return (never_entered ? "never entered " + whole_call_text(finding.operation)
+                        : have_not_called(finding)) +
+         have_waited(finding) + what_they_do(finding);
 }
 
 // "exited with 0", "was killed by SIGKILL"; "ended" where there is more than one way, or the way is
 // unknown.
 std::string how_they_ended(const Finding& finding) {
-  const std::string life = common_life(finding);
-  if (life.starts_with("killed")) return (Verb(finding).many ? "were " : "was ") + life;
-  return life.starts_with("exited") ? life : "ended";
+  const Suspect* const common = common_life(finding);
+  if (common == nullptr || !common->ended) return "ended";
+  const bool is_killed = common->ended->kind == ExitStatus::Kind::signaled;
+  const char* const verb = !is_killed ? "" : Verb(finding).many ? "were " : "was ";
+  return verb + describe(*common->ended);
 }
 
-std::string exited_line(const Finding& finding, const PlaceOf& place_of) {
-  std::string line =
-      fmt::format("{} {} without {} {}", described(late_ranks(finding), place_of),
-                  how_they_ended(finding), missing_deed(finding).doing, object_text(finding));
+std::string exited_predicate(const Finding& finding) {
+  std::string line = fmt::format("{} without {} {}", how_they_ended(finding),
+                                 missing_deed(finding).doing, object_text(finding));
   if (waiting_ranks(finding).empty()) return line;
   return line + ", for which " + waiters(finding, "ranks", "waits", "wait");
 }
 
-std::string stopped_line(const Finding& finding, const PlaceOf& place_of) {
+std::string stopped_predicate(const Finding& finding, const PlaceOf& place_of) {
   const std::vector<int> late = late_ranks(finding);
   const Verb verb(finding);
-  const std::string life = common_life(finding);
-  if (!life.empty() && life != kStoppedBySignal)
-    return fmt::format("{} {} {} and {}{}", described(late, place_of), verb.is(), life,
-                       have_not_called(finding), have_waited(finding));
+  const Suspect* const common = common_life(finding);
+  if (common != nullptr && !common->life.thawing.empty())
+    return fmt::format("{} {} and {}{}", verb.is(), life_text(*common), have_not_called(finding),
+                       have_waited(finding));
   const pid_t pid = verb.many ? 0 : place_of(late.front()).pid;
   const std::string resume = pid > 0 ? fmt::format("kill -CONT {}", pid) : "SIGCONT";
-  return fmt::format("{} {} stopped by a signal (SIGSTOP) and {}{}; {} lets {} go on",
-                     described(late, place_of), verb.is(), have_not_called(finding),
-                     have_waited(finding), resume, verb.many ? "them" : "it");
+  return fmt::format("{} stopped by a signal (SIGSTOP) and {}{}; {} lets {} go on", verb.is(),
+                     have_not_called(finding), have_waited(finding), resume,
+                     verb.many ? "them" : "it");
 }
+
+bool is_about_late_ranks(const Finding& finding) {
+  return is_late(finding.what) || finding.what == Class::exited;
+}
+
+std::string predicate(const Finding& finding, const PlaceOf& place_of) {
+  const bool is_mixed = std::ranges::any_of(
+      finding.ranks, [&](const Suspect& suspect) { return suspect.what != finding.what; });
+  if (!is_mixed && finding.what == Class::exited) return exited_predicate(finding);
+  if (!is_mixed && finding.what == Class::stopped) return stopped_predicate(finding, place_of);
+  return late_predicate(finding);
+}
+
+// ---- a line for each of the other classes
 
 // Ranks that made the same call.
 struct Camp {
   std::vector<int> ranks;
-  std::string call;
-  Operation operation;
+  ring::Call call;
 };
 
 std::vector<Camp> camps_of(const Finding& finding) {
   std::vector<Camp> camps;
   for (const Suspect& suspect : finding.ranks) {
-    const auto camp = std::ranges::find(camps, suspect.call, &Camp::call);
+    const ring::Call call = suspect.call ? suspect.call->call : ring::Call{};
+    const auto camp = std::ranges::find(camps, call, &Camp::call);
     if (camp != camps.end()) {
       camp->ranks.push_back(suspect.rank);
     } else {
-      camps.push_back({{suspect.rank}, suspect.call, operation_of(suspect.call)});
+      camps.push_back({{suspect.rank}, call});
     }
   }
-  if (!finding.is_tie) camps.push_back({{}, finding.operation, operation_of(finding.operation)});
+  if (!finding.is_tie) camps.push_back({{}, finding.operation.call});
   for (Camp& camp : camps)
     std::ranges::sort(camp.ranks);
   return camps;
-}
-
-// Removes the reduction where it is the same for all, so that the counts stand side by side.
-void leave_out_equal_reductions(std::vector<Camp>& camps) {
-  const std::string& what = camps.front().operation.what;
-  const size_t of = what.find(" of ");
-  const std::string reduction = what.substr(0, of == std::string::npos ? 0 : of + 4);
-  const auto has_it = [&](const Camp& camp) { return camp.operation.what.starts_with(reduction); };
-  if (!std::ranges::all_of(camps, has_it)) return;
-  for (Camp& camp : camps)
-    camp.operation.what.erase(0, reduction.size());
 }
 
 // One of several calls differs, and none of them can be shown.
 std::string hidden_mismatch_line(const Finding& finding, const PlaceOf& place_of) {
   const std::vector<int> ranks = late_ranks(finding);
   return fmt::format("the calls of {} in group '{}' {}, somewhere from #{} to #{}",
-                     finding.is_tie ? ranks_text(ranks) : described(ranks, place_of), finding.group,
+                     finding.is_tie ? ranks_text(ranks) : described(ranks, place_of),
+                     finding.operation.group,
                      finding.is_tie ? "differ" : "differ from those of the others",
-                     finding.from_ordinal, finding.ordinal) +
+                     finding.from_ordinal, finding.operation.ordinal) +
          (finding.is_tie ? "; which of them is wrong cannot be told" : "");
 }
 
@@ -248,19 +266,20 @@ std::string hidden_mismatch_line(const Finding& finding, const PlaceOf& place_of
 // the others with 16 float32".
 std::string what_camps_called(const Finding& finding, std::vector<Camp> camps,
                               const PlaceOf& place_of) {
-  const Operation& first = camps.front().operation;
+  const ring::Call& first = camps.front().call;
   const bool one_kind = std::ranges::all_of(camps, [&](const Camp& camp) {
-    return camp.operation.kind == first.kind && !camp.operation.what.empty();
+    return camp.call.kind == first.kind && !describe_data(camp.call).empty();
   });
-  std::string line = "called ";
-  if (one_kind) {
-    leave_out_equal_reductions(camps);
-    line += fmt::format("{} with {}", call_text(first.kind, finding.ordinal, finding.group),
-                        first.what);
-  } else {
-    line +=
-        fmt::format("{} as #{} of group '{}'", camps.front().call, finding.ordinal, finding.group);
-  }
+  // Where the reduction is the same for all, the counts stand side by side without it.
+  const bool reductions_differ = std::ranges::any_of(
+      camps, [&](const Camp& camp) { return camp.call.reduction != first.reduction; });
+  const auto made = [&](const ring::Call& call) {
+    return one_kind ? "with " + data_text(call, reductions_differ) : whole_kind_text(call);
+  };
+  std::string line = one_kind
+                         ? fmt::format("called {} {}", call_text(finding.operation), made(first))
+                         : fmt::format("called {} as #{} of group '{}'", made(first),
+                                       finding.operation.ordinal, finding.operation.group);
   for (size_t i = 1; i < camps.size(); ++i) {
     if (i == kSuspectsShown && i + 1 < camps.size()) {
       line += ", and so on";
@@ -269,7 +288,7 @@ std::string what_camps_called(const Finding& finding, std::vector<Camp> camps,
     const Camp& camp = camps[i];
     line +=
         fmt::format(", {} {}", camp.ranks.empty() ? "the others" : described(camp.ranks, place_of),
-                    one_kind ? "with " + camp.operation.what : camp.call);
+                    made(camp.call));
   }
   if (finding.what == Class::order) line += ": the same calls in another order";
   if (finding.is_tie) line += "; which of them is wrong cannot be told";
@@ -288,7 +307,7 @@ std::string circle_line(const Finding& finding, const PlaceOf& place_of) {
   for (size_t i = 0; i < std::min(finding.ranks.size(), kSuspectsShown); ++i) {
     const Suspect& suspect = finding.ranks[i];
     const int next = finding.ranks[(i + 1) % finding.ranks.size()].rank;
-    const std::string in = suspect.call.empty() ? "" : " in " + suspect.call;
+    const std::string in = suspect.call ? " in " + call_text(*suspect.call) : "";
     links.push_back(fmt::format("{}{} for rank {}", described(suspect.rank, place_of), in, next));
   }
   std::string line = fmt::format("ranks wait for each other: {}", fmt::join(links, ", "));
@@ -310,33 +329,31 @@ std::string incomplete_line(const Finding& finding, const PlaceOf& place_of) {
 }
 
 std::string finding_line(const Finding& finding, const PlaceOf& place_of) {
-  const bool is_mixed = std::ranges::any_of(
-      finding.ranks, [&](const Suspect& suspect) { return suspect.what != finding.what; });
-  if (is_mixed && (is_late(finding.what) || finding.what == Class::exited))
-    return late_line(finding, place_of);
-  switch (finding.what) {
-    case Class::never_entered:
-    case Class::busy:
-      return late_line(finding, place_of);
-    case Class::exited:
-      return exited_line(finding, place_of);
-    case Class::stopped:
-      return stopped_line(finding, place_of);
-    case Class::signature:
-    case Class::order:
-      return mismatch_line(finding, place_of);
-    case Class::circle:
-      return circle_line(finding, place_of);
-    case Class::incomplete:
-      return incomplete_line(finding, place_of);
-  }
-  CHECK(false);
+  if (is_about_late_ranks(finding))
+    return fmt::format("{} {}", described(late_ranks(finding), place_of),
+                       predicate(finding, place_of));
+  if (finding.what == Class::circle) return circle_line(finding, place_of);
+  if (finding.what == Class::incomplete) return incomplete_line(finding, place_of);
+  return mismatch_line(finding, place_of);
 }
 
 // What is missing from a verdict that is less than certain.
 std::string doubt_text(const Finding& finding) {
-  if (!finding.doubt.empty()) return "; not certain: " + finding.doubt;
-  if (!is_late(finding.what) || !common_life(finding).empty()) return {};
+  const std::vector<int>& ranks = finding.doubt.ranks;
+  const bool is_one = ranks.size() == 1;
+  switch (finding.doubt.why) {
+    case Doubt::Why::none:
+      break;
+    case Doubt::Why::records_nothing:
+      return fmt::format("; not certain: {} {} nothing that helps", ranks_text(ranks),
+                         is_one ? "records" : "record");
+    case Doubt::Why::also_late:
+      return fmt::format("; not certain: {} {} late as well", ranks_text(ranks),
+                         is_one ? "is" : "are");
+    case Doubt::Why::unknown_members:
+      return "; not certain: some members of the group are unknown";
+  }
+  if (!is_late(finding.what) || common_life(finding) != nullptr) return {};
   return fmt::format("; not certain: what {} {} is unknown", ranks_text(late_ranks(finding)),
                      Verb(finding).many ? "do" : "does");
 }
@@ -353,15 +370,15 @@ std::string call_and_site(const Finding& finding, const Suspect& suspect) {
     case Class::incomplete:
       return at.empty() ? at : "is in it" + at;
     default:
-      if (suspect.call.empty()) return at.empty() ? at : "last call" + at;
-      return "last call: " + suspect.call + at;
+      if (!suspect.call) return at.empty() ? at : "last call" + at;
+      return "last call: " + call_text(*suspect.call) + at;
   }
 }
 
 std::string suspect_line(const Finding& finding, const Suspect& suspect, const PlaceOf& place_of) {
   std::vector<std::string> facts;
   const bool is_alone = finding.ranks.size() == 1;
-  if (!is_alone && !suspect.life.empty()) facts.push_back(suspect.life);
+  if (!is_alone && !is_unknown(suspect)) facts.push_back(life_text(suspect));
   if (std::string call = call_and_site(finding, suspect); !call.empty())
     facts.push_back(std::move(call));
   if (!suspect.section.empty()) facts.push_back(fmt::format("in section '{}'", suspect.section));
@@ -407,39 +424,63 @@ std::string described_rank(int rank, const RankPlace& place) {
                        : fmt::format("rank {} ({})", rank, fmt::join(facts, ", "));
 }
 
-std::string call_text(std::string_view operation, uint64_t ordinal, std::string_view group) {
-  if (ordinal > 0)
-    return fmt::format("{} #{} of group '{}'", operation_of(operation).kind, ordinal, group);
-  constexpr std::string_view kThe = " the group";
-  if (!operation.ends_with(kThe)) return fmt::format("{} in group '{}'", operation, group);
-  operation.remove_suffix(kThe.size());
-  return fmt::format("{} group '{}'", operation, group);
+std::string call_text(const Operation& operation) {
+  const std::string group = cleaned(operation.group);
+  switch (operation.kind) {
+    case Operation::Kind::collective:
+      return fmt::format("{} #{} of group '{}'", kind_text(operation.call), operation.ordinal,
+                         group);
+    case Operation::Kind::forming:
+      return fmt::format("forming group '{}'", group);
+    default:
+      return fmt::format("{} in group '{}'", message_text(operation), group);
+  }
+}
+
+std::string operation_text(const Finding& finding) {
+  const Operation& operation = finding.operation;
+  if (operation.kind == Operation::Kind::forming) return "forming the group";
+  if (operation.kind != Operation::Kind::collective) return message_text(operation);
+  if (finding.from_ordinal > 0)
+    return fmt::format("one of the calls #{} to #{}", finding.from_ordinal, operation.ordinal);
+  return whole_kind_text(operation.call);
+}
+
+std::string status_text(const Status& status, Instant now) {
+  const std::string call = call_text(status.operation);
+  const std::string time = duration_text(now - status.since);
+  const std::string late = ranks_text(status.late);
+  if (status.is_circle)
+    return fmt::format("{} wait for each other in {}, for {}", late, call, time);
+  if (status.late.empty()) return fmt::format("all members are in {}, for {}", call, time);
+  return fmt::format("{} {} for {} in {}, for {}", counted(status.waiting, "rank"),
+                     status.waiting == 1 ? "waits" : "wait", late, call, time);
 }
 
 std::string notice_text(const Finding& raw, const PlaceOf& place_of) {
   const Finding finding = cleaned(raw);
-  if (!is_late(finding.what) && finding.what != Class::exited)
-    return finding_line(finding, place_of);
+  if (!is_about_late_ranks(finding)) return finding_line(finding, place_of);
   const std::vector<int> late = late_ranks(finding);
-  const std::string life = common_life(finding);
+  const Suspect* const common = common_life(finding);
   const Verb verb(finding);
   std::string fact = fmt::format("{} not {} it", verb.has(), missing_deed(finding).done);
   if (finding.what == Class::exited) {
     fact = how_they_ended(finding);
-  } else if (!life.empty()) {
-    fact += follows_is(life) ? fmt::format(" and {} {}", verb.is(), life) : ": " + life;
+  } else if (common != nullptr) {
+    const std::string life = life_text(*common);
+    fact += follows_is(*common) ? fmt::format(" and {} {}", verb.is(), life) : ": " + life;
   }
   return fmt::format("{} waited {} for {} in {}{}; {} {}", waiters(finding, "ranks", "has", "have"),
                      duration_text(finding.waited), described(late, place_of),
-                     whole_call_text(finding), called_at(finding.site), ranks_text(late), fact);
+                     whole_call_text(finding.operation), called_at(finding.site), ranks_text(late),
+                     fact);
 }
 
 std::string wait_ended_text(const WaitEnded& ended, const Finding& notice) {
-  const std::string call =
-      call_text(cleaned(notice.operation), notice.ordinal, cleaned(notice.group));
+  const std::string call = call_text(notice.operation);
   const std::string after = duration_text(ended.waited);
   const std::string deed = missing_deed(notice).done;
-  if (ended.have_come && is_late(notice.what) && notice.ordinal > 0) {
+  if (ended.have_come && is_late(notice.what) && notice.operation.ordinal > 0) {
     return fmt::format("{} {} {} after {}", ranks_text(ended.ranks),
                        deed == "called" ? "came to" : deed, call, after);
   }
@@ -467,7 +508,7 @@ std::string mismatch_cause(const Finding& raw, int rank) {
   if (finding.from_ordinal > 0) {
     return fmt::format(
         "made other calls in group '{}' than the others, somewhere from #{} to #{}{}",
-        finding.group, finding.from_ordinal, finding.ordinal,
+        finding.operation.group, finding.from_ordinal, finding.operation.ordinal,
         finding.is_tie ? "; which of them are wrong cannot be told" : "");
   }
   std::vector<Camp> camps = camps_of(finding);
@@ -482,9 +523,12 @@ std::string mismatch_cause(const Finding& raw, int rank) {
 }
 
 std::string hang_cause(const Finding& raw, int rank) {
-  const std::string line = verdict_line(raw, [](int) { return RankPlace(); });
-  const std::string who = fmt::format("rank {} ", rank);
-  return line.starts_with(who) ? line.substr(who.size()) : "is part of a hang: " + line;
+  const Finding finding = cleaned(raw);
+  const auto nowhere = [](int) { return RankPlace(); };
+  const bool is_alone = finding.ranks.size() == 1 && finding.ranks.front().rank == rank;
+  return is_alone && is_about_late_ranks(finding) && finding.confidence == Confidence::high
+             ? predicate(finding, nowhere)
+             : "is part of a hang: " + verdict_line(raw, nowhere);
 }
 
 std::string stragglers_text(const Stragglers& stragglers, const PlaceOf& place_of) {
@@ -509,9 +553,8 @@ std::string stragglers_text(const Stragglers& stragglers, const PlaceOf& place_o
 }
 
 std::string withdrawn_text(const Withdrawn& withdrawn, const Finding& verdict) {
-  std::string text =
-      fmt::format("{} went on: the verdict on {} is withdrawn", ranks_text(withdrawn.ranks),
-                  call_text(cleaned(verdict.operation), verdict.ordinal, cleaned(verdict.group)));
+  std::string text = fmt::format("{} went on: the verdict on {} is withdrawn",
+                                 ranks_text(withdrawn.ranks), call_text(verdict.operation));
   if (withdrawn.limit > Duration{0})
     text += "; from now on the limit is " + duration_text(withdrawn.limit);
   return text;

@@ -26,9 +26,15 @@ using PlaceOf = std::function<RankPlace(int rank)>;
 // "rank 5 (node-b, GPU 1, pid 4711)"
 std::string described_rank(int rank, const RankPlace& place);
 
-// "all_reduce #17 of group 'world'". `operation` as in Finding; ordinal 0: "forming group 'tp'",
-// "recv from rank 3 of group 'pp'".
-std::string call_text(std::string_view operation, uint64_t ordinal, std::string_view group);
+// "all_reduce #17 of group 'world'", "forming group 'tp'", "recv from rank 3 in group 'pp'".
+std::string call_text(const Operation& operation);
+
+// What the finding's operation is, without its place: "all_reduce (sum) of 262144 float32",
+// "recv from rank 3", "forming the group".
+std::string operation_text(const Finding& finding);
+
+// "7 ranks wait for rank 5 in all_reduce #1042 of group 'world', for 12.4 s"
+std::string status_text(const Status& status, Instant now);
 
 std::string notice_text(const Finding& finding, const PlaceOf& place_of);
 std::string wait_ended_text(const WaitEnded& ended, const Finding& notice);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "agent/hang/hang_text.h"
 #include "agent/hang/watch_wire.h"
 #include "agent/letter.h"
 #include "rendezvous/net/call_after.h"
@@ -183,7 +184,8 @@ void JobWatch::tell(int node_rank, size_t index) {
 // ----
 
 std::string JobWatch::status() const {
-  return detector_.status(judging_now());
+  const std::optional<Status>& status = detector_.status();
+  return status ? status_text(*status, judging_now()) : "";
 }
 
 const RemoteNodes::Place* JobWatch::place_of(int rank) const {

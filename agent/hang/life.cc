@@ -4,9 +4,6 @@
 #include <cmath>
 #include <utility>
 
-#include <fmt/format.h>
-
-#include "agent/report/text.h"
 #include "rendezvous/base/text.h"
 
 namespace muster::hang {
@@ -49,11 +46,14 @@ Used used_between(const LifeLook& before, const LifeLook& after) {
   return used;
 }
 
-// " (process 4712, cc1plus)"; empty for the root.
-std::string process_text(const LifeLook& look, pid_t pid) {
+Task other_than_root(const LifeLook& look, pid_t pid) {
   const auto process = look.tree.find(pid);
-  if (pid == look.root || process == look.tree.end()) return "";
-  return fmt::format(" (process {}, {})", pid, clean_line(process->second.name));
+  if (pid == look.root || process == look.tree.end()) return {};
+  return {pid, process->second.name};
+}
+
+uint64_t rounded_up(double rate) {
+  return static_cast<uint64_t>(std::ceil(rate));
 }
 
 // Whether a task has not slept since the look before, as one that computes. One that polls may be
@@ -65,30 +65,43 @@ bool has_computed(const LifeLook& before, const LifeLook& after) {
   });
 }
 
-std::optional<std::string> running_words(const LifeLook& before, const LifeLook& after) {
+std::optional<Life> running_life(const LifeLook& before, const LifeLook& after) {
   const double gap = in_seconds(after.at - before.at);
   const Used used = used_between(before, after);
+  Life life{.state = LifeState::running};
   const double share = in_seconds(used.cpu) / gap;
-  if (share >= kCpuShare)
-    return fmt::format("running: {:.0f} % of a CPU{}", std::ceil(share * 100),
-                       process_text(after, used.busiest));
-  if (before.thread != after.thread) return "running" + process_text(after, after.process);
+  if (share >= kCpuShare) {
+    life.sign = LifeSign::computes;
+    life.rate = rounded_up(share * 100);
+    life.task = other_than_root(after, used.busiest);
+    return life;
+  }
+  if (before.thread != after.thread) {
+    life.task = other_than_root(after, after.process);
+    return life;
+  }
   const uint64_t own_bytes = after.bytes - std::min(after.bytes, before.bytes);
   const double rate = static_cast<double>(std::max(used.bytes, own_bytes)) / gap;
-  if (own_bytes > 0 || rate >= kBytesPerSecond)
-    return fmt::format("running: reads and writes {} a second",
-                       bytes_text(static_cast<int64_t>(std::ceil(rate))));
-  if (has_computed(before, after)) return "running: it gets hardly any CPU";
-  return std::nullopt;
+  if (own_bytes > 0 || rate >= kBytesPerSecond) {
+    life.sign = LifeSign::moves_data;
+    life.rate = rounded_up(rate);
+    return life;
+  }
+  life.sign = LifeSign::waits_for_cpu;
+  return has_computed(before, after) ? std::optional(std::move(life)) : std::nullopt;
 }
 
-std::string uninterruptible_words(const LifeLook& look) {
-  const bool is_waiting_thread = look.state == 'D';
-  std::string words = "uninterruptible";
-  if (!is_waiting_thread) return words + ": " + look.uninterruptible;
-  if (look.call) words += " in " + describe(*look.call, look.target);
-  if (!look.wchan.empty()) words += fmt::format(" ({})", clean_line(look.wchan));
-  return words;
+Life uninterruptible_life(const LifeLook& look) {
+  Life life{.state = LifeState::uninterruptible};
+  if (look.state != 'D') {
+    life.sign = LifeSign::other_task;
+    life.task = look.uninterruptible;
+    return life;
+  }
+  life.call = look.call;
+  life.target = look.target;
+  life.wchan = look.wchan;
+  return life;
 }
 
 // The kernel counts how often a thread goes to sleep. Of one that a look met awake, as after a
@@ -101,26 +114,27 @@ uint64_t wakeups_between(const LifeLook& before, const LifeLook& after) {
   return woken - std::min(woken, before.wakeups + awake(before));
 }
 
-// Of a thread that is in a system call, and waits there.
+// A thread is in a system call, and waits there.
 Life waiting_life(const LifeLook& before, const LifeLook& after, const SystemCall& call) {
-  const std::string where = describe(call, after.target) + process_text(after, after.process);
+  Life life{.call = call, .target = after.target, .task = other_than_root(after, after.process)};
   // The child that it waits for would be the waiting thread, had it been found.
-  if (!call.is_known || call.waits_for == WaitsFor::child)
-    return {LifeState::unknown, "waits in " + where};
+  if (!call.is_known || call.waits_for == WaitsFor::child) return life;
   const uint64_t wakeups = wakeups_between(before, after);
   if (!call.has_timer) {
-    if (wakeups == 0) return {LifeState::blocked, "blocked in " + where};
-    return {LifeState::running, "running: woken in " + where};
+    life.state = wakeups == 0 ? LifeState::blocked : LifeState::running;
+    if (wakeups > 0) life.sign = LifeSign::wakes;
+    return life;
   }
   constexpr double kEarly = 0.9;  // Timers and looks are not exact.
   const double gap = in_seconds(after.at - before.at);
   const double limit = kEarly * in_seconds(kLongTimer);
   const bool is_long = call.timeout ? *call.timeout >= kLongTimer
                                     : wakeups == 0 || gap / static_cast<double>(wakeups) >= limit;
-  if (is_long) return {LifeState::sleeping, "sleeping in " + where};
-  const double rate = std::ceil(static_cast<double>(wakeups) / gap);
-  return {LifeState::blocked,
-          fmt::format("blocked: polls {:.0f} times a second in {}", rate, where)};
+  life.state = is_long ? LifeState::sleeping : LifeState::blocked;
+  if (is_long) return life;
+  life.sign = LifeSign::wakes;
+  life.rate = rounded_up(static_cast<double>(wakeups) / gap);
+  return life;
 }
 
 bool is_visible(const LifeLook& look) {
@@ -138,21 +152,19 @@ bool has_ended(const LifeLook& before, const LifeLook& after) {
 
 Life life_of(const LifeLook& before, const LifeLook& after) {
   using enum LifeState;
-  if (has_ended(before, after)) return {gone, "gone"};
+  if (has_ended(before, after)) return {.state = gone};
   if (!is_visible(before) || !is_visible(after) || after.at <= before.at)
-    return {unknown, "its process is hidden"};
-  if (after.is_traced) return {traced, "held by a debugger"};
-  if (after.state == 'T') return {stopped, kStoppedBySignal};
-  if (!after.thawing.empty())
-    return {stopped, fmt::format("frozen with its cgroup (`{}` lets it go on)", after.thawing)};
-  if (auto words = running_words(before, after)) return {running, std::move(*words)};
-  if (after.state == 'D' || !after.uninterruptible.empty())
-    return {uninterruptible, uninterruptible_words(after)};
+    return {.sign = LifeSign::hidden_process};
+  if (after.is_traced) return {.state = traced};
+  if (after.state == 'T') return {.state = stopped};
+  if (!after.thawing.empty()) return {.state = stopped, .thawing = after.thawing};
+  if (auto life = running_life(before, after)) return *std::move(life);
+  if (after.state == 'D' || after.uninterruptible.id > 0) return uninterruptible_life(after);
   // A thread that polls may be met awake.
   const std::optional<SystemCall>& call = after.call ? after.call : before.call;
   if (call) return waiting_life(before, after, *call);
-  if (after.call_is_visible && before.call_is_visible) return {running, "running"};
-  return {unknown, "its system call is hidden"};
+  if (after.call_is_visible && before.call_is_visible) return {.state = running};
+  return {.sign = LifeSign::hidden_call};
 }
 
 }  // namespace muster::hang

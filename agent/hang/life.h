@@ -1,5 +1,5 @@
 // What a rank does, from two looks at its process tree. Pure, but for look_at(): the
-// simulator and tests make looks up.
+// simulator and tests make looks up. life_text.cc has the words.
 //
 //   state            the first that holds
 //   gone             its process has ended
@@ -43,14 +43,42 @@ enum class LifeState : uint8_t {
   unknown,
 };
 
-inline constexpr const char* kStoppedBySignal = "stopped (as by SIGSTOP)";
+// What shows the state, where the other members of a Life leave that open.
+enum class LifeSign : uint8_t {
+  none,
+  hidden_process,
+  hidden_call,
+  computes,    // `rate`: percent of a CPU.
+  moves_data,  // `rate`: bytes a second.
+  waits_for_cpu,
+  wakes,       // From the call. Blocked: it polls, `rate` times a second.
+  other_task,  // `task` is uninterruptible, not the waiting thread.
+};
+
+struct Task {
+  pid_t id = 0;  // 0: none.
+  std::string name{};
+  bool is_thread = false;
+
+  friend bool operator==(const Task&, const Task&) = default;
+};
 
 struct Life {
   LifeState state = LifeState::unknown;
-  std::string words;  // "blocked in read() of a pipe (descriptor 5)", "running: 99 % of a CPU"
+  LifeSign sign = LifeSign::none;
+  uint64_t rate = 0;
+  std::optional<SystemCall> call{};  // That the waiting thread is in, if it says something.
+  std::string target{};              // As LifeLook.
+  std::string wchan{};               // As LifeLook; uninterruptible.
+  std::string thawing{};             // As LifeLook; stopped. Empty: by a signal.
+  Task task{};                       // Not the root: the one that runs, or waits.
 
   friend bool operator==(const Life&, const Life&) = default;
 };
+
+// "blocked in read() of a pipe (descriptor 5)", "running: 99 % of a CPU"; empty: it was not looked
+// at.
+std::string describe(const Life& life);
 
 // What a process has used so far, with its children that have ended and were reaped.
 struct ProcessUse {
@@ -84,7 +112,7 @@ struct LifeLook {
   // ---- other tasks of the tree
   // Those that have a CPU or want one, with their wake-ups; the waiting thread counts too.
   std::map<pid_t, uint64_t> runnable;
-  std::string uninterruptible;  // "thread 4711 (saver)"; empty: none.
+  Task uninterruptible;
 };
 
 // Two looks at one root, `before` first, any time apart: limits are rates.

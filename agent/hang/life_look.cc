@@ -155,7 +155,7 @@ class Looker {
                        .name = entry->name,
                        .cpu = cpu_of(pid) + entry->reaped_cpu,
                        .bytes = io_bytes(folder, "io")};
-    note_state(folder, *entry, "process");
+    note_state(folder, *entry, /*is_thread=*/false);
     return true;
   }
 
@@ -174,13 +174,12 @@ class Looker {
     return true;
   }
 
-  void note_state(const UniqueFd& folder, const ProcessEntry& task, const char* kind) {
+  void note_state(const UniqueFd& folder, const ProcessEntry& task, bool is_thread) {
     if (task.state == 'R') {
       const auto status = read_at(folder, fmt::format("task/{}/status", task.pid));
       look_.runnable[task.pid] = wakeups_of(status.value_or(""));
     }
-    if (task.state == 'D')
-      look_.uninterruptible = fmt::format("{} {} ({})", kind, task.pid, printable(task.name, 15));
+    if (task.state == 'D') look_.uninterruptible = {task.pid, task.name, is_thread};
   }
 
   void look_at_waiting_thread(const Process& process) {
@@ -228,7 +227,7 @@ class Looker {
     for (const pid_t thread : process.threads) {
       const auto stat = read_at(folder, fmt::format("task/{}/stat", thread));
       const auto entry = stat ? parse_process_stat(*stat) : std::nullopt;
-      if (entry) note_state(folder, *entry, "thread");
+      if (entry) note_state(folder, *entry, /*is_thread=*/true);
     }
   }
 

@@ -65,7 +65,7 @@ void walk_group(auto& a, Like<GroupDigest> auto& group) {
   uint64_t last = group.called;
   a.list(group.calls, NewsBounds::kCalls, [&](auto& made) {
     a.ordinal(made.ordinal, last);
-    a.signature(made);
+    a.packed(made, [](auto& one, auto& call) { walk_signature(one, call); });
     a.text(made.site);
   });
   last = group.called;
@@ -106,10 +106,29 @@ void walk_rest(auto& a, Like<RankDigest> auto& digest) {
   }
 }
 
-void walk_life(auto& a, Like<RankLife> auto& life) {
+void walk_life(auto& a, Like<Life> auto& life) {
   a.one_of(life.state, LifeState::unknown);
-  a.text(life.words);
-  a.age(life.at);
+  a.one_of(life.sign, LifeSign::other_task);
+  a.integer(life.rate);
+  a.optional(life.call, [&](auto& call) {
+    a.flags(call.is_known, call.has_timer);
+    a.text(call.name);
+    a.one_of(call.waits_for, WaitsFor::child);
+    a.integer(call.descriptor);
+    a.integer(call.child);
+    a.optional(call.timeout, [&](auto& timeout) { a.duration(timeout); });
+  });
+  a.text(life.target);
+  a.text(life.wchan);
+  a.text(life.thawing);
+  a.integer(life.task.id);
+  a.text(life.task.name);
+  a.flags(life.task.is_thread);
+}
+
+void walk_seen(auto& a, Like<RankLife> auto& seen) {
+  a.packed(seen.life, [](auto& one, auto& life) { walk_life(one, life); });
+  a.age(seen.at);
 }
 
 void walk_head(auto& a, Like<NodeDigest> auto& digest) {
@@ -170,6 +189,18 @@ class VarintWriter {
   void one_of(E value, E /*last*/) {
     number(static_cast<uint64_t>(value));
   }
+  void text(std::string_view value) {
+    const std::string_view sent = utf8_prefix(value, NewsBounds::kTextBytes);
+    number(sent.size());
+    bytes += sent;
+  }
+  template <typename T>
+  void optional(const std::optional<T>& value, auto&& walk) {
+    flags(value.has_value());
+    if (value) walk(*value);
+  }
+  // In microseconds.
+  void duration(Duration value) { integer(int64_t{value / std::chrono::microseconds(1)}); }
 
   std::string bytes;
 };
@@ -181,9 +212,9 @@ class NewsWriter : public VarintWriter {
   void text(std::string_view value) {
     once(std::string(utf8_prefix(value, NewsBounds::kTextBytes)));
   }
-  void signature(const CallDigest& made) {
+  void packed(const auto& value, auto&& walk) {
     VarintWriter one;
-    walk_signature(one, made);
+    walk(one, value);
     once(std::move(one.bytes));
   }
   // Runs: how many, the first one's distance from the last of the run before, and the step.
@@ -231,7 +262,7 @@ class NewsWriter : public VarintWriter {
     number(news.version);
     if (news.version > 0) age(news.at);
     if (news.digest) digest(*news.digest);
-    if (news.life) walk_life(*this, *news.life);
+    if (news.life) walk_seen(*this, *news.life);
     if (news.code) integer(*news.code);
   }
 
@@ -298,6 +329,20 @@ class VarintReader {
   void one_of(E& value, E last) {
     value = static_cast<E>(number_below(static_cast<uint64_t>(last) + 1));
   }
+  void text(std::string& value) { value = take(number_below(NewsBounds::kTextBytes + 1)); }
+  template <typename T>
+  void optional(std::optional<T>& value, auto&& walk) {
+    bool has_value = false;
+    flags(has_value);
+    if (has_value) walk(value.emplace());
+  }
+  void duration(Duration& value) {
+    int64_t microseconds = 0;
+    integer(microseconds);
+    constexpr int64_t kMost = NewsBounds::kAge.count();
+    if (microseconds < -kMost || microseconds > kMost) return breach();
+    value = std::chrono::microseconds(microseconds);
+  }
   uint64_t number_below(uint64_t end) {
     const uint64_t value = number();
     if (value < end) return value;
@@ -334,9 +379,9 @@ class NewsReader : public VarintReader {
     if (text.size() > NewsBounds::kTextBytes) breach();
     if (charge(text.size())) value = text;
   }
-  void signature(CallDigest& made) {
+  void packed(auto& value, auto&& walk) {
     VarintReader one(once());
-    walk_signature(one, made);
+    walk(one, value);
     if (!one.is_sound() || !one.is_at_end()) breach();
   }
   void members(std::vector<int>& ranks) {
@@ -388,7 +433,7 @@ class NewsReader : public VarintReader {
     news.version = number();
     if (news.version > 0) age(news.at);
     if (has_digest) digest(news.digest.emplace(), news.rank);
-    if (has_life) walk_life(*this, news.life.emplace());
+    if (has_life) walk_seen(*this, news.life.emplace());
     if (has_code) integer(news.code.emplace());
   }
 

@@ -22,8 +22,7 @@
 namespace muster::hang {
 
 struct RankLife {
-  LifeState state = LifeState::unknown;
-  std::string words;
+  Life life;
   Instant at{};  // When the later one of two looks was taken.
 
   friend bool operator==(const RankLife&, const RankLife&) = default;

@@ -164,8 +164,7 @@ void NodeReporter::gather_hashes(Rank& rank) {
 }
 
 void NodeReporter::on(Instant now, const LifeSeen& event) {
-  if (Rank* const rank = own(event.rank))
-    rank->life = RankLife{event.state, event.words, event.at.value_or(now)};
+  if (Rank* const rank = own(event.rank)) rank->life = RankLife{event.life, event.at.value_or(now)};
 }
 
 void NodeReporter::on(Instant, const Ended& event) {

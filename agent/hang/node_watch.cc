@@ -209,10 +209,7 @@ void NodeWatch::look_at_processes() {
     Worker& one = *worker(rank);
     if (one.pid == 0 || callbacks_.is_held(rank)) continue;
     LifeLook look = muster::hang::look_at(one.pid, one.owner_is_sound ? one.owner : 0);
-    if (one.look) {
-      const Life life = life_of(*one.look, look);
-      callbacks_.seen(LifeSeen{rank, life.state, life.words});
-    }
+    if (one.look) callbacks_.seen(LifeSeen{rank, life_of(*one.look, look)});
     one.look = std::move(look);
   }
 }

@@ -38,21 +38,20 @@ bool RankState::confirm(Instant at) {
   return true;
 }
 
-void RankState::see(LifeState state, std::string words, Instant at, Duration between) {
+void RankState::see(const Life& seen, Instant at, Duration between) {
   if (at < life_seen) return;
-  if (state != life || at - life_seen > kLooksMissed * between) life_since = at - between;
-  life = state;
-  life_words = std::move(words);
+  if (seen.state != life.state || at - life_seen > kLooksMissed * between)
+    life_since = at - between;
+  life = seen;
   life_seen = at;
 }
 
 void RankState::forget_life() {
-  life = LifeState::unknown;
-  life_words.clear();
+  life = {};
 }
 
 LifeState RankState::life_at(Instant now, Duration between) const {
-  return now - life_seen > kLooksMissed * between ? LifeState::unknown : life;
+  return now - life_seen > kLooksMissed * between ? LifeState::unknown : life.state;
 }
 
 const GroupDigest* find_group(const RankDigest& digest, const std::string& id) {

@@ -17,8 +17,7 @@ struct RankState {
   // When the first digest was taken that says of all calls what the newest one says.
   Instant unchanged_since{};
 
-  LifeState life = LifeState::unknown;
-  std::string life_words;
+  Life life;
   Instant life_since{};  // The earlier one of the first two looks that saw it so.
   Instant life_seen{};   // The last look.
 
@@ -33,7 +32,7 @@ struct RankState {
   bool confirm(Instant at);
   // What two looks make, the later one taken `at`, `between` after the other. If it comes much
   // later than the ones before, it says nothing of the time between.
-  void see(LifeState state, std::string words, Instant at, Duration between);
+  void see(const Life& seen, Instant at, Duration between);
   void forget_life();
 
   bool has_failed() const { return digest && digest->has_failed; }

@@ -23,7 +23,7 @@ std::vector<Event> RemoteNodes::take(int node_rank, const NodeDigest& digest) {
     note_digest(*rank, news, events);
     if (news.life && (!rank->life || news.life->at > *rank->life)) {
       rank->life = news.life->at;
-      lives.push_back(LifeSeen{news.rank, news.life->state, news.life->words, news.life->at});
+      lives.push_back(LifeSeen{news.rank, news.life->life, news.life->at});
     }
     // Its last digest comes first: what it shows decides whether the end is to blame.
     if (!news.code || rank->has_ended || rank->version < news.version) continue;

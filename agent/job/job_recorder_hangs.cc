@@ -31,9 +31,9 @@ HangReport report_of(const hang::Finding& finding, std::string line) {
     report.ranks.push_back(suspect.rank);
   report.what = name_of(finding.what);
   report.by = name_in<hang::By::time>({"proof", "time"}, finding.by);
-  report.group = finding.group;
-  report.operation = finding.operation;
-  report.ordinal = finding.ordinal;
+  report.group = finding.operation.group;
+  report.operation = operation_text(finding);
+  report.ordinal = finding.operation.ordinal;
   report.waiting = finding.waiting;
   // The same on all nodes, which are told milliseconds.
   report.seconds = std::round(std::chrono::duration<double>(finding.waited).count() * 1e3) / 1e3;

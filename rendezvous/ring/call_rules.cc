@@ -158,17 +158,22 @@ uint64_t mixed_in(uint64_t hash, const Call& call) {
   return hash;
 }
 
-std::string describe(const Call& call) {
-  std::string text = name_of(call.kind);
-  if (call.kind == CallKind::allocate_shared)
-    return fmt::format("{} of {} bytes", text, call.count);
-  if ((table_entry(kKinds, call.kind).common & kBare) != 0) return text;
-  if (call.reduction != Reduction::unknown) text += fmt::format(" ({})", name_of(call.reduction));
+std::string describe_data(const Call& call) {
+  if (call.kind == CallKind::allocate_shared) return fmt::format("{} bytes", call.count);
+  if ((table_entry(kKinds, call.kind).common & kBare) != 0) return {};
   const bool has_type = call.type != ElementType::unknown;
   const char* const element = has_type ? name_of(call.type) : "elements";
-  text += call.is_v ? fmt::format(" of {} in several parts", element)
-                    : fmt::format(" of {} {}", call.count, element);
-  return text + describe_partner(call);
+  return (call.is_v ? fmt::format("{} in several parts", element)
+                    : fmt::format("{} {}", call.count, element)) +
+         describe_partner(call);
+}
+
+std::string describe(const Call& call) {
+  const std::string data = describe_data(call);
+  if (data.empty()) return name_of(call.kind);
+  const bool reduces = call.reduction != Reduction::unknown;
+  return fmt::format("{}{} of {}", name_of(call.kind),
+                     reduces ? fmt::format(" ({})", name_of(call.reduction)) : "", data);
 }
 
 }  // namespace muster::ring

@@ -104,6 +104,8 @@ Difference difference_of(const Call& a, const Call& b);
 // members with the same source as long as their calls agree. Order matters.
 uint64_t mixed_in(uint64_t hash, const Call& call);
 
+// What it moves: "262144 float32", "1 int64 from rank 2 of the group"; empty: nothing, or unknown.
+std::string describe_data(const Call& call);
 // "all_reduce (sum) of 262144 float32", "broadcast of 1 int64 from rank 2 of the group".
 std::string describe(const Call& call);
 

@@ -71,7 +71,7 @@ TEST(DetectorDoubt, StoppingEndsEverything) {
   job.step(Stopping{});
   EXPECT_TRUE(job.looked_at.empty());
   EXPECT_EQ(job.detector().next_deadline(), kNever);
-  EXPECT_EQ(job.detector().status(job.now()), "");
+  EXPECT_FALSE(job.detector().status());
   job.pass(seconds(60));
   EXPECT_EQ(job.said(), "");
 }
@@ -158,7 +158,7 @@ TEST(DetectorDoubt, WhoRecordsNothingIsNamedWithLittleConfidence) {
   job.pass(seconds(16));
   ASSERT_NE(job.last<Verdict>(), nullptr);
   EXPECT_EQ(job.last<Verdict>()->finding.confidence, Confidence::low);
-  EXPECT_EQ(job.last<Verdict>()->finding.doubt, "rank 1 records nothing that helps");
+  EXPECT_EQ(job.last<Verdict>()->finding.doubt, (Doubt{Doubt::Why::records_nothing, {1}}));
   job.said();
   job.end(1, 0);
   job.pass(seconds(30));
@@ -273,10 +273,11 @@ TEST(DetectorDoubt, LooksAtTheRanksThatOthersWaitFor) {
 
 TEST(DetectorDoubt, SaysWhoWaitsForWhom) {
   FakeJob job = running_job(4);
-  EXPECT_EQ(job.detector().status(job.now()), "");
+  EXPECT_FALSE(job.detector().status());
   call_without(job, {2});
   job.pass(seconds(3));
-  EXPECT_EQ(job.detector().status(job.now()),
+  ASSERT_TRUE(job.detector().status());
+  EXPECT_EQ(status_text(*job.detector().status(), job.now()),
             "3 ranks wait for rank 2 in all_reduce #2 of group 'world', for 3.0 s");
 }
 
@@ -285,7 +286,7 @@ TEST(DetectorDoubt, ATickBeforeItsTimeDoesNothing) {
   EXPECT_EQ(job.detector().next_deadline(), kNever);
   job.life(1, LifeState::blocked);
   call_without(job, {1});
-  job.step(LifeSeen{0, LifeState::blocked, ""});
+  job.step(LifeSeen{0, {.state = LifeState::blocked}});
   const Instant due = job.detector().next_deadline();
   EXPECT_LE(due, job.now() + milliseconds(250));
   std::vector<Effect> out;
@@ -301,7 +302,7 @@ TEST(DetectorDoubt, NewsOfRanksThatTheJobDoesNotHaveIsDropped) {
   for (const int rank : {-1, 2, 1'000'000}) {
     digest.rank = rank;
     job.step(Digested{digest});
-    job.step(LifeSeen{rank, LifeState::blocked, ""});
+    job.step(LifeSeen{rank, {.state = LifeState::blocked}});
     job.step(Ended{rank, 0});
   }
   job.pass(seconds(2));

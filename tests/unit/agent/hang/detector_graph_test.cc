@@ -204,8 +204,8 @@ TEST(DetectorGraph, TwoGroupsThatAreCrossedAreACircle) {
   EXPECT_LT(took, seconds(4));
   ASSERT_NE(job.last<Verdict>(), nullptr);
   const Finding finding = job.last<Verdict>()->finding;
-  EXPECT_EQ(finding.ranks[0].call, "all_reduce #2 of group 'world'");
-  EXPECT_EQ(finding.ranks[1].call, "barrier #1 of group 'other'");
+  EXPECT_EQ(call_text(*finding.ranks[0].call), "all_reduce #2 of group 'world'");
+  EXPECT_EQ(call_text(*finding.ranks[1].call), "barrier #1 of group 'other'");
   EXPECT_EQ(job.said(), fmt::format("verdict circle 0,2 <- 1,3 {} proof high", kSum));
 }
 

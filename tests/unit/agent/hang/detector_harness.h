@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "agent/hang/detector.h"
+#include "agent/hang/hang_text.h"
 #include "agent/report/text.h"
 
 namespace muster::hang {
@@ -46,11 +47,11 @@ inline std::vector<int> named(const Finding& finding) {
 // "busy 5 <- 0-4 all_reduce #2 world time high"
 inline std::string to_text(const Finding& finding) {
   const char* const sure[] = {"low", "medium", "high"};
-  return fmt::format("{} {}{} <- {} {} #{} {} {} {}", name_of(finding.what),
-                     fmt::join(named(finding), ","), finding.is_tie ? " tie" : "",
-                     rank_ranges(finding.waiting), finding.operation, finding.ordinal,
-                     finding.group, finding.by == By::proof ? "proof" : "time",
-                     sure[static_cast<size_t>(finding.confidence)]);
+  return fmt::format(
+      "{} {}{} <- {} {} #{} {} {} {}", name_of(finding.what), fmt::join(named(finding), ","),
+      finding.is_tie ? " tie" : "", rank_ranges(finding.waiting), operation_text(finding),
+      finding.operation.ordinal, finding.operation.group,
+      finding.by == By::proof ? "proof" : "time", sure[static_cast<size_t>(finding.confidence)]);
 }
 
 inline std::string to_text(const Effect& effect) {
@@ -93,7 +94,6 @@ class FakeRank {
   RankDigest digest;
   bool records = true;
   LifeState life = LifeState::running;
-  std::string words = "running";
   std::optional<int> code;
 };
 
@@ -152,12 +152,7 @@ class FakeJob {
     one->is_synchronous = is_synchronous;
     one->called_at = now_;
   }
-  void life(int rank, LifeState state, std::string words = "") {
-    const char* const texts[] = {"gone",    "stopped",  "held by a debugger", "uninterruptible",
-                                 "running", "sleeping", "blocked in read()",  ""};
-    at(rank).life = state;
-    at(rank).words = words.empty() ? texts[static_cast<size_t>(state)] : std::move(words);
-  }
+  void life(int rank, LifeState state) { at(rank).life = state; }
   void end(int rank, int code, bool is_read = true) {
     at(rank).code = code;
     if (is_read && at(rank).records) {
@@ -193,7 +188,7 @@ class FakeJob {
     for (const int rank : looked_at) {
       if (at(rank).code) continue;
       if (!std::ranges::binary_search(looked_before_, rank)) continue;
-      step(LifeSeen{rank, at(rank).life, at(rank).words});
+      step(LifeSeen{rank, {.state = at(rank).life}});
     }
     looked_before_ = looked_at;
   }

@@ -26,7 +26,7 @@ TEST(DetectorMismatch, TheOddOneOutIsNamedWithinASecond) {
     EXPECT_LT(job.until_said(seconds(5)), seconds(1));
     ASSERT_NE(job.last<Verdict>(), nullptr);
     const Finding finding = job.last<Verdict>()->finding;
-    EXPECT_EQ(finding.ranks[0].call, ring::describe(wrong));
+    EXPECT_EQ(ring::describe(finding.ranks[0].call->call), ring::describe(wrong));
     EXPECT_EQ(finding.ranks[0].site, "train.py:2");
     EXPECT_EQ(job.said(),
               "verdict signature 2 <- 0-1,3 all_reduce (sum) of 8 float32 #2 world proof high");
@@ -117,7 +117,7 @@ TEST(DetectorMismatch, ARankThatDiedOfASignalIsSaidToHaveBeenKilled) {
   job.pass(milliseconds(250));
   job.end(0, -9);
   ASSERT_NE(job.last<Verdict>(), nullptr);
-  EXPECT_EQ(job.last<Verdict>()->finding.ranks[0].life, "killed by SIGKILL");
+  EXPECT_EQ(job.last<Verdict>()->finding.ranks[0].ended, ExitStatus::signaled(SIGKILL));
 }
 
 // Ranks that see the failure make other calls: a barrier in a handler, say.

@@ -101,9 +101,10 @@ class LargeJob {
       if (rank == kLate && !first_look) first_look = now_;
       if (now_ - looked_[rank] < seconds(1)) continue;
       looked_[rank] = now_;
-      const char* const words =
-          rank == kLate ? "blocked in read() of a pipe (descriptor 5)" : "blocked in futex()";
-      net_.see(now_, rank, LifeSeen{rank, LifeState::blocked, words, now_ + net_.ahead(rank)});
+      const Life life{
+          .state = LifeState::blocked,
+          .call = SystemCall{.is_known = true, .name = rank == kLate ? "read" : "futex"}};
+      net_.see(now_, rank, LifeSeen{rank, life, now_ + net_.ahead(rank)});
     }
   }
   void tell(const Event& event) {

@@ -22,8 +22,9 @@ TEST(Detector, ABlockedRankIsNoticedAndThenJudged) {
   EXPECT_LT(notice, seconds(11));
   EXPECT_EQ(job.said(), fmt::format("notice never_entered 2 <- 0-1,3 {} time high", kSum));
   EXPECT_LT(notice + job.until_said(seconds(20)), seconds(15));
-  EXPECT_EQ(job.last<Verdict>()->finding.ranks[0].life, "blocked in read()");
-  EXPECT_EQ(job.last<Verdict>()->finding.ranks[0].call, "all_reduce #1 of group 'world'");
+  EXPECT_EQ(job.last<Verdict>()->finding.ranks[0].life.state, LifeState::blocked);
+  EXPECT_EQ(call_text(*job.last<Verdict>()->finding.ranks[0].call),
+            "all_reduce #1 of group 'world'");
   EXPECT_EQ(job.last<Verdict>()->finding.ranks[0].site, "train.py:1");
   EXPECT_EQ(job.last<Verdict>()->finding.site, "train.py:2");
   EXPECT_EQ(job.said(), fmt::format("verdict never_entered 2 <- 0-1,3 {} time high", kSum));
@@ -87,9 +88,9 @@ TEST(Detector, AllThatIsSaidOfACommunicatorNamesItsGroup) {
     job.pass(seconds(20));
     ASSERT_NE(job.last<Verdict>(), nullptr);
     const Finding& finding = job.last<Verdict>()->finding;
-    EXPECT_EQ(finding.group, "world");
-    EXPECT_EQ(finding.ranks.back().call,
-              is_mismatch ? "all_reduce (sum) of 9 float32" : "all_reduce #1 of group 'world'");
+    EXPECT_EQ(finding.operation.group, "world");
+    EXPECT_EQ(finding.ranks.back().call->call.count, is_mismatch ? 9U : 8U);
+    EXPECT_EQ(finding.ranks.back().call->ordinal, is_mismatch ? 2 : 1);
     EXPECT_EQ(job.detector().name_of_group("nccl-1f"), "world");
   }
 }
@@ -221,7 +222,7 @@ TEST(Detector, AStoppedRankIsJudgedEvenIfAnotherOneRuns) {
   call_without(job, {1, 2});
   job.pass(seconds(15));
   ASSERT_NE(job.last<Verdict>(), nullptr);
-  EXPECT_EQ(job.last<Verdict>()->finding.doubt, "rank 2 is late as well");
+  EXPECT_EQ(job.last<Verdict>()->finding.doubt, (Doubt{Doubt::Why::also_late, {2}}));
   EXPECT_EQ(to_text(*job.last<Verdict>()),
             fmt::format("verdict stopped 1 <- 0,3 {} time medium", kSum));
 }

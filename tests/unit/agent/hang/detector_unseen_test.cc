@@ -70,7 +70,7 @@ TEST(DetectorUnseen, TheFirstOfTheCallsThatItHasNotMadeIsNamed) {
     call_on_others(job, 1, sum_on_device());
   job.pass(seconds(16));
   ASSERT_NE(job.last<Verdict>(), nullptr);
-  EXPECT_EQ(job.last<Verdict>()->finding.ordinal, 2U);
+  EXPECT_EQ(job.last<Verdict>()->finding.operation.ordinal, 2U);
 }
 
 TEST(DetectorUnseen, ACallThatAllHaveMadeAccusesNobody) {

@@ -459,7 +459,7 @@ void World::look_at_processes() {
     if (one.doing == Doing::ended || !looked_before_.contains(rank)) continue;
     const bool is_steady = now_ - one.life_since >= options_.limits.look;
     const LifeState life = is_steady ? one.life : LifeState::running;
-    send(rank, LifeSeen{rank, life, "so", now_});
+    send(rank, LifeSeen{rank, {.state = life}, now_});
   }
   looked_before_ = {wanted.begin(), wanted.end()};
 }

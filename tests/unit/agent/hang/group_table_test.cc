@@ -223,13 +223,13 @@ TEST(RankState, OlderRepeatedAndForeignNewsIsDropped) {
 TEST(RankState, AStateCountsFromTheFirstOfItsLooks) {
   RankState rank;
   const auto see = [&](LifeState state, int at_s) {
-    rank.see(state, "", Instant(seconds(at_s)), seconds(1));
+    rank.see({.state = state}, Instant(seconds(at_s)), seconds(1));
   };
   see(LifeState::blocked, 10);
   see(LifeState::blocked, 11);
   EXPECT_EQ(rank.life_since, Instant(seconds(9)));
   see(LifeState::running, 5);
-  EXPECT_EQ(rank.life, LifeState::blocked);
+  EXPECT_EQ(rank.life.state, LifeState::blocked);
   see(LifeState::blocked, 20);
   EXPECT_EQ(rank.life_since, Instant(seconds(19)));
   EXPECT_EQ(rank.life_at(Instant(seconds(24)), seconds(1)), LifeState::blocked);

@@ -2,6 +2,7 @@
 #include "agent/hang/hang_text.h"
 
 #include <algorithm>
+#include <csignal>
 #include <string>
 #include <vector>
 
@@ -23,14 +24,53 @@ RankPlace nowhere(int /*rank*/) {
   return {};
 }
 
-Suspect suspect(int rank, const std::string& life = "", const std::string& call = "",
-                const std::string& site = "") {
+Life doing(LifeState state, const char* call = "") {
+  Life life{.state = state};
+  if (*call != '\0') life.call = SystemCall{.is_known = true, .name = call};
+  return life;
+}
+
+const Life kRunning = doing(LifeState::running);
+
+ring::Call sum_of(uint64_t count, ring::Reduction reduction = ring::Reduction::sum) {
+  return {.kind = ring::CallKind::all_reduce,
+          .type = ring::ElementType::float32,
+          .reduction = reduction,
+          .count = count};
+}
+
+ring::Call broadcast_of(ring::ElementType type, uint64_t count, int root) {
+  return {.kind = ring::CallKind::broadcast, .type = type, .root = root, .count = count};
+}
+
+const ring::Call kBarrier{.kind = ring::CallKind::barrier};
+
+Operation call_in(const std::string& group, uint64_t ordinal, const ring::Call& call) {
+  return {.group = group, .ordinal = ordinal, .call = call};
+}
+
+Suspect suspect(int rank, const Life& life = {}) {
   Suspect one;
   one.rank = rank;
   one.life = life;
+  return one;
+}
+
+Suspect ended_rank(int rank, ExitStatus status) {
+  Suspect one = suspect(rank);
+  one.ended = status;
+  return one;
+}
+
+Suspect caller(int rank, const Operation& call, const std::string& site = "") {
+  Suspect one = suspect(rank);
   one.call = call;
   one.site = site;
   return one;
+}
+
+Suspect caller(int rank, const ring::Call& call, const std::string& site = "") {
+  return caller(rank, call_in("world", 17, call), site);
 }
 
 // All ranks of eight wait but for those.
@@ -44,29 +84,31 @@ Finding finding_of(Class what, const std::vector<Suspect>& suspects) {
     const bool waits = std::ranges::find(suspects, rank, &Suspect::rank) == suspects.end();
     if (waits) finding.waiting.push_back(rank);
   }
-  finding.group = "world";
-  finding.operation = "all_reduce (sum) of 262144 float32";
-  finding.ordinal = 1042;
+  finding.operation = call_in("world", 1042, sum_of(262144));
   finding.waited = std::chrono::milliseconds(12'400);
   return finding;
 }
 
 Finding blocked_in_read() {
-  return finding_of(Class::never_entered, {suspect(5, "blocked in read() of a pipe")});
+  Life blocked = doing(LifeState::blocked, "read");
+  blocked.call->descriptor = 3;
+  blocked.target = "pipe:[4711]";
+  return finding_of(Class::never_entered, {suspect(5, blocked)});
 }
 
 // ---- calls
 
 TEST(HangCall, IsNamedByItsPlaceInItsGroup) {
-  EXPECT_EQ(call_text("all_reduce (sum) of 8 float32", 17, "world"),
-            "all_reduce #17 of group 'world'");
-  EXPECT_EQ(call_text("barrier", 7, "tp"), "barrier #7 of group 'tp'");
+  EXPECT_EQ(call_text(call_in("world", 17, sum_of(8))), "all_reduce #17 of group 'world'");
+  EXPECT_EQ(call_text(call_in("tp", 7, kBarrier)), "barrier #7 of group 'tp'");
+  EXPECT_EQ(call_text(call_in("tp", 7, {})), "call #7 of group 'tp'");
 }
 
 TEST(HangCall, WithoutAPlaceIsNamedByItsGroup) {
-  EXPECT_EQ(call_text("forming the group", 0, "tp"), "forming group 'tp'");
-  EXPECT_EQ(call_text("recv from rank 3 of the group", 0, "pp"), "recv from rank 3 of group 'pp'");
-  EXPECT_EQ(call_text("recv from any rank", 0, "pp"), "recv from any rank in group 'pp'");
+  using enum Operation::Kind;
+  EXPECT_EQ(call_text({.kind = forming, .group = "tp"}), "forming group 'tp'");
+  EXPECT_EQ(call_text({.kind = send, .group = "pp", .peer = 3}), "send to rank 3 in group 'pp'");
+  EXPECT_EQ(call_text({.kind = recv, .group = "pp"}), "recv from any rank in group 'pp'");
 }
 
 // ---- notices
@@ -77,14 +119,13 @@ TEST(HangNotice, SaysWhichRanksWaitForWhichAndWhatThatOneDoes) {
   EXPECT_EQ(notice_text(finding, on_node_b),
             "7 ranks have waited 10.0 s for rank 5 (node-b, GPU 5, pid 4705) in all_reduce #1042 "
             "of group 'world' (sum of 262144 float32); rank 5 has not called it and is blocked in "
-            "read() of a pipe");
+            "read() of a pipe (descriptor 3)");
 }
 
 TEST(HangNotice, OfTwoRanksInAJobOfOneNode) {
   Finding finding = finding_of(Class::busy, {suspect(1)});
   finding.waiting = {0};
-  finding.operation = "barrier";
-  finding.ordinal = 7;
+  finding.operation = call_in("world", 7, kBarrier);
   const auto place = [](int rank) { return RankPlace{"", 100 + rank, ""}; };
   EXPECT_EQ(notice_text(finding, place),
             "rank 0 has waited 12.4 s for rank 1 (pid 101) in barrier #7 of group 'world'; rank 1 "
@@ -93,17 +134,16 @@ TEST(HangNotice, OfTwoRanksInAJobOfOneNode) {
 
 TEST(HangNotice, OfSeveralLateRanksShowsThemAsRuns) {
   const Finding finding = finding_of(
-      Class::never_entered, {suspect(2, "running"), suspect(5, "sleeping"), suspect(6, "running")});
+      Class::never_entered,
+      {suspect(2, kRunning), suspect(5, doing(LifeState::sleeping, "poll")), suspect(6, kRunning)});
   EXPECT_EQ(notice_text(finding, on_node_b),
             "5 ranks have waited 12.4 s for ranks 2,5-6 in all_reduce #1042 of group 'world' (sum "
             "of 262144 float32); ranks 2,5-6 have not called it");
 }
 
 TEST(HangNotice, OfAGroupThatIsNotFormed) {
-  Finding finding = finding_of(Class::never_entered, {suspect(5, "running")});
-  finding.operation = "forming the group";
-  finding.ordinal = 0;
-  finding.group = "tp";
+  Finding finding = finding_of(Class::never_entered, {suspect(5, kRunning)});
+  finding.operation = {.kind = Operation::Kind::forming, .group = "tp"};
   EXPECT_EQ(notice_text(finding, nowhere),
             "7 ranks have waited 12.4 s for rank 5 in forming group 'tp'; rank 5 has not begun to "
             "form it and is running");
@@ -121,7 +161,7 @@ TEST(HangNotice, OfAGroupThatIsNotFormed) {
 }
 
 TEST(HangNotice, SaysWhereTheRanksWait) {
-  Finding finding = finding_of(Class::busy, {suspect(5, "running")});
+  Finding finding = finding_of(Class::busy, {suspect(5, kRunning)});
   finding.site = "train.py:88 step";
   EXPECT_EQ(notice_text(finding, nowhere),
             "7 ranks have waited 12.4 s for rank 5 in all_reduce #1042 of group 'world' (sum of "
@@ -129,7 +169,7 @@ TEST(HangNotice, SaysWhereTheRanksWait) {
 }
 
 TEST(HangNotice, OfARankThatHasEnded) {
-  Finding finding = finding_of(Class::exited, {suspect(5, "exited with 0")});
+  Finding finding = finding_of(Class::exited, {ended_rank(5, ExitStatus::exited(0))});
   EXPECT_EQ(notice_text(finding, nowhere),
             "7 ranks have waited 12.4 s for rank 5 in all_reduce #1042 of group 'world' (sum of "
             "262144 float32); rank 5 exited with 0");
@@ -144,20 +184,19 @@ TEST(HangNotice, BlamesNobodyWhateverTheConfidence) {
 
 TEST(HangNotice, EndsWithALineAboutTheWait) {
   Finding notice = blocked_in_read();
-  const WaitEnded ended{1, {5}, "world", std::chrono::milliseconds(31'200)};
+  const WaitEnded ended{1, {5}, std::chrono::milliseconds(31'200)};
   EXPECT_EQ(wait_ended_text(ended, notice),
             "rank 5 came to all_reduce #1042 of group 'world' after 31.2 s");
-  EXPECT_EQ(wait_ended_text({1, {5}, "world", std::chrono::seconds(31), false}, notice),
+  EXPECT_EQ(wait_ended_text({1, {5}, std::chrono::seconds(31), false}, notice),
             "the wait for rank 5 in all_reduce #1042 of group 'world' is over after 31.0 s");
   notice.what = Class::incomplete;
   EXPECT_EQ(wait_ended_text(ended, notice),
             "the wait for rank 5 in all_reduce #1042 of group 'world' is over after 31.2 s");
   notice = finding_of(Class::never_entered, {suspect(5), suspect(6)});
-  notice.ordinal = 0;
-  notice.operation = "forming the group";
-  EXPECT_EQ(wait_ended_text({1, {5, 6}, "world", std::chrono::seconds(31)}, notice),
+  notice.operation = {.kind = Operation::Kind::forming, .group = "world"};
+  EXPECT_EQ(wait_ended_text({1, {5, 6}, std::chrono::seconds(31)}, notice),
             "the wait for ranks 5-6 in forming group 'world' is over after 31.0 s");
-  EXPECT_EQ(wait_ended_text({1, {}, "world", std::chrono::seconds(31)}, notice),
+  EXPECT_EQ(wait_ended_text({1, {}, std::chrono::seconds(31)}, notice),
             "the wait in forming group 'world' is over after 31.0 s");
 }
 
@@ -165,14 +204,14 @@ TEST(HangNotice, EndsWithALineAboutTheWait) {
 
 TEST(HangVerdict, OfABlockedRankWithAllThatIsKnown) {
   Finding finding = blocked_in_read();
-  finding.ranks[0].call = "broadcast of 1 int64 from rank 0 of the group";
+  finding.ranks[0].call = call_in("tp", 9, broadcast_of(ring::ElementType::int64, 1, 0));
   finding.ranks[0].site = "train.py:80 load";
   finding.ranks[0].section = "checkpoint";
   finding.site = "train.py:88 step";
   EXPECT_EQ(
       verdict_text(finding, on_node_b, "job7"),
-      R"(rank 5 (node-b, GPU 5, pid 4705) never entered all_reduce #1042 of group 'world' (sum of 262144 float32); 7 other ranks have waited 12.4 s; rank 5 is blocked in read() of a pipe
-  rank 5: last call: broadcast of 1 int64 from rank 0 of the group at train.py:80 load; in section 'checkpoint'
+      R"(rank 5 (node-b, GPU 5, pid 4705) never entered all_reduce #1042 of group 'world' (sum of 262144 float32); 7 other ranks have waited 12.4 s; rank 5 is blocked in read() of a pipe (descriptor 3)
+  rank 5: last call: broadcast #9 of group 'tp' at train.py:80 load; in section 'checkpoint'
   waiting: ranks 0-4,6-7 at train.py:88 step
   the last calls: musterctl records job7 --ranks 5
   the job goes on; stop it with Ctrl-C, or with SIGTERM to muster)");
@@ -192,7 +231,7 @@ TEST(HangVerdict, LeavesOutWhatIsUnknown) {
 TEST(HangVerdict, OfSeveralRanksDescribesTheFirstOfThem) {
   std::vector<Suspect> suspects;
   for (int rank = 0; rank < 6; ++rank)
-    suspects.push_back(suspect(rank, rank == 3 ? "running" : "blocked in futex()"));
+    suspects.push_back(suspect(rank, rank == 3 ? kRunning : doing(LifeState::blocked, "futex")));
   EXPECT_EQ(verdict_text(finding_of(Class::never_entered, suspects), on_node_b, "job7"),
             std::string("ranks 0-5 never entered all_reduce #1042 of group 'world' (sum of 262144 "
                         "float32); 2 other ranks have waited 12.4 s"
@@ -209,7 +248,7 @@ TEST(HangVerdict, OfSeveralRanksDescribesTheFirstOfThem) {
 TEST(HangVerdict, OfAThousandRanksStaysShort) {
   std::vector<Suspect> suspects;
   for (int rank = 0; rank < 2000; rank += 2)
-    suspects.push_back(suspect(rank, "running"));
+    suspects.push_back(suspect(rank, kRunning));
   Finding finding = finding_of(Class::busy, suspects);
   finding.waiting.clear();
   for (int rank = 1; rank < 2000; rank += 2)
@@ -220,33 +259,30 @@ TEST(HangVerdict, OfAThousandRanksStaysShort) {
 }
 
 TEST(HangVerdict, OfARankThatExited) {
-  Finding finding = finding_of(Class::exited, {suspect(2, "exited with 0")});
-  finding.operation = "barrier";
-  finding.ordinal = 7;
+  Finding finding = finding_of(Class::exited, {ended_rank(2, ExitStatus::exited(0))});
+  finding.operation = call_in("world", 7, kBarrier);
   finding.waiting = {0, 1, 3};
   EXPECT_EQ(verdict_line(finding, nowhere),
             "rank 2 exited with 0 without calling barrier #7 of group 'world', for which 3 ranks "
             "wait");
-  finding.ranks[0].life = "killed by SIGKILL";
+  finding.ranks[0].ended = ExitStatus::signaled(SIGKILL);
   EXPECT_EQ(verdict_line(finding, nowhere),
             "rank 2 was killed by SIGKILL without calling barrier #7 of group 'world', for which 3 "
             "ranks wait");
-  finding =
-      finding_of(Class::exited, {suspect(0, "exited with 0"), suspect(2, "killed by SIGKILL")});
-  finding.operation = "barrier";
-  finding.ordinal = 7;
+  finding = finding_of(Class::exited, {ended_rank(0, ExitStatus::exited(0)),
+                                       ended_rank(2, ExitStatus::signaled(SIGKILL))});
+  finding.operation = call_in("world", 7, kBarrier);
   finding.waiting = {1};
   EXPECT_EQ(verdict_line(finding, nowhere),
             "ranks 0,2 ended without calling barrier #7 of group 'world', for which rank 1 waits");
-  finding.ordinal = 0;
-  finding.operation = "recv from rank 2 of the group";
+  finding.operation = {.kind = Operation::Kind::recv, .group = "world", .peer = 2};
   EXPECT_EQ(verdict_line(finding, nowhere),
-            "ranks 0,2 ended without taking part in recv from rank 2 of group 'world', for which "
+            "ranks 0,2 ended without taking part in recv from rank 2 in group 'world', for which "
             "rank 1 waits");
 }
 
 TEST(HangVerdict, OfAStoppedRankSaysHowItGoesOn) {
-  const Finding finding = finding_of(Class::stopped, {suspect(5, kStoppedBySignal)});
+  const Finding finding = finding_of(Class::stopped, {suspect(5, doing(LifeState::stopped))});
   EXPECT_EQ(verdict_line(finding, on_node_b),
             "rank 5 (node-b, GPU 5, pid 4705) is stopped by a signal (SIGSTOP) and has not called "
             "all_reduce #1042 of group 'world' (sum of 262144 float32); 7 other ranks have waited "
@@ -255,8 +291,8 @@ TEST(HangVerdict, OfAStoppedRankSaysHowItGoesOn) {
             "ranks 5-6 are stopped by a signal (SIGSTOP) and have not called all_reduce #1042 of "
             "group 'world' (sum of 262144 float32); 6 other ranks have waited 12.4 s; SIGCONT lets "
             "them go on");
-  const char* const frozen =
-      "frozen with its cgroup (`echo 0 >/sys/fs/cgroup/job/cgroup.freeze` lets it go on)";
+  Life frozen = doing(LifeState::stopped);
+  frozen.thawing = "echo 0 >/sys/fs/cgroup/job/cgroup.freeze";
   EXPECT_EQ(verdict_line(finding_of(Class::stopped, {suspect(5, frozen)}), on_node_b),
             "rank 5 (node-b, GPU 5, pid 4705) is frozen with its cgroup (`echo 0 "
             ">/sys/fs/cgroup/job/cgroup.freeze` lets it go on) and has not called all_reduce #1042 "
@@ -264,7 +300,7 @@ TEST(HangVerdict, OfAStoppedRankSaysHowItGoesOn) {
 }
 
 TEST(HangVerdict, OfABusyRank) {
-  Finding finding = finding_of(Class::busy, {suspect(5, "running")});
+  Finding finding = finding_of(Class::busy, {suspect(5, kRunning)});
   finding.waited = std::chrono::seconds(62);
   EXPECT_EQ(verdict_line(finding, nowhere),
             "rank 5 has not called all_reduce #1042 of group 'world' (sum of 262144 float32); 7 "
@@ -272,25 +308,26 @@ TEST(HangVerdict, OfABusyRank) {
 }
 
 TEST(HangVerdict, OfARankThatDoesNotComeOutOfTheCall) {
-  Finding finding = finding_of(Class::never_entered, {suspect(5, "blocked in poll()")});
+  Finding finding =
+      finding_of(Class::never_entered, {suspect(5, doing(LifeState::blocked, "poll"))});
   finding.ranks[0].is_inside = true;
   EXPECT_EQ(verdict_line(finding, nowhere),
             "rank 5 has not completed all_reduce #1042 of group 'world' (sum of 262144 float32); 7 "
             "other ranks have waited 12.4 s; rank 5 is blocked in poll()");
   EXPECT_TRUE(notice_text(finding, nowhere)
                   .ends_with("; rank 5 has not completed it and is blocked in poll()"));
-  EXPECT_EQ(wait_ended_text({1, {5}, "world", std::chrono::seconds(31)}, finding),
+  EXPECT_EQ(wait_ended_text({1, {5}, std::chrono::seconds(31)}, finding),
             "rank 5 completed all_reduce #1042 of group 'world' after 31.0 s");
   finding.what = finding.ranks[0].what = Class::exited;
-  finding.ranks[0].life = "gone";
+  finding.ranks[0].life = doing(LifeState::gone);
   EXPECT_EQ(verdict_line(finding, nowhere),
             "rank 5 ended without completing all_reduce #1042 of group 'world' (sum of 262144 "
             "float32), for which 7 ranks wait");
 }
 
 TEST(HangVerdict, OfRanksThatAreLateForDifferentReasonsSaysWhatHoldsForAll) {
-  Finding finding =
-      finding_of(Class::stopped, {suspect(5, "stopped"), suspect(6, "blocked in read()")});
+  Finding finding = finding_of(Class::stopped, {suspect(5, doing(LifeState::stopped)),
+                                                suspect(6, doing(LifeState::blocked, "read"))});
   finding.ranks[1].what = Class::never_entered;
   EXPECT_EQ(verdict_line(finding, nowhere),
             "ranks 5-6 have not called all_reduce #1042 of group 'world' (sum of 262144 float32); "
@@ -304,26 +341,24 @@ TEST(HangVerdict, OfARankWhoseStateIsUnknownSaysWhatIsSeen) {
   const std::string late =
       "rank 5 never entered all_reduce #1042 of group 'world' (sum of 262144 "
       "float32); 7 other ranks have waited 12.4 s";
-  finding.ranks[0].life = "its process is hidden";
+  finding.ranks[0].life = {.sign = LifeSign::hidden_process};
   EXPECT_EQ(verdict_line(finding, nowhere), late + "; rank 5: its process is hidden");
   EXPECT_TRUE(
       notice_text(finding, nowhere).ends_with("; rank 5 has not called it: its process is hidden"));
-  finding.ranks[0].life = "waits in poll()";
+  finding.ranks[0].life = doing(LifeState::unknown, "poll");
   EXPECT_EQ(verdict_line(finding, nowhere), late + "; rank 5: waits in poll()");
 }
 
-Finding mismatch(Class what, const std::vector<Suspect>& suspects, const std::string& operation) {
+Finding mismatch(Class what, const std::vector<Suspect>& suspects, const ring::Call& expected) {
   Finding finding = finding_of(what, suspects);
   finding.by = By::proof;
-  finding.operation = operation;
-  finding.ordinal = 17;
+  finding.operation = call_in("world", 17, expected);
   return finding;
 }
 
 TEST(HangVerdict, OfAnotherSizeSetsTheCountsSideBySide) {
   const Finding finding =
-      mismatch(Class::signature, {suspect(5, "", "all_reduce (sum) of 8 float32", "train.py:90")},
-               "all_reduce (sum) of 16 float32");
+      mismatch(Class::signature, {caller(5, sum_of(8), "train.py:90")}, sum_of(16));
   EXPECT_EQ(verdict_text(finding, nowhere, "job7"),
             std::string("rank 5 called all_reduce #17 of group 'world' with 8 float32, the others "
                         "with 16 float32"
@@ -334,45 +369,37 @@ TEST(HangVerdict, OfAnotherSizeSetsTheCountsSideBySide) {
 }
 
 TEST(HangVerdict, OfAnotherReductionTypeOrRoot) {
-  EXPECT_EQ(
-      verdict_line(mismatch(Class::signature, {suspect(5, "", "all_reduce (max) of 8 float32")},
-                            "all_reduce (sum) of 8 float32"),
-                   nowhere),
-      "rank 5 called all_reduce #17 of group 'world' with max of 8 float32, the others with "
-      "sum of 8 float32");
-  EXPECT_EQ(
-      verdict_line(mismatch(Class::signature,
-                            {suspect(5, "", "broadcast of 8 float32 from rank 1 of the group")},
-                            "broadcast of 8 float32 from rank 0 of the group"),
-                   nowhere),
-      "rank 5 called broadcast #17 of group 'world' with 8 float32 from rank 1 of the group, "
-      "the others with 8 float32 from rank 0 of the group");
+  EXPECT_EQ(verdict_line(
+                mismatch(Class::signature, {caller(5, sum_of(8, ring::Reduction::max))}, sum_of(8)),
+                nowhere),
+            "rank 5 called all_reduce #17 of group 'world' with max of 8 float32, the others with "
+            "sum of 8 float32");
+  EXPECT_EQ(verdict_line(mismatch(Class::signature,
+                                  {caller(5, broadcast_of(ring::ElementType::float32, 8, 1))},
+                                  broadcast_of(ring::ElementType::float32, 8, 0)),
+                         nowhere),
+            "rank 5 called broadcast #17 of group 'world' with 8 float32 from rank 1 of the group, "
+            "the others with 8 float32 from rank 0 of the group");
 }
 
 TEST(HangVerdict, OfAnotherOperationNamesBoth) {
-  EXPECT_EQ(verdict_line(mismatch(Class::signature, {suspect(5, "", "barrier")},
-                                  "all_reduce (sum) of 8 float32"),
-                         nowhere),
+  EXPECT_EQ(verdict_line(mismatch(Class::signature, {caller(5, kBarrier)}, sum_of(8)), nowhere),
             "rank 5 called barrier as #17 of group 'world', the others all_reduce (sum) of 8 "
             "float32");
 }
 
 TEST(HangVerdict, OfSeveralWrongRanksNamesEachCall) {
-  const Finding finding = mismatch(Class::signature,
-                                   {suspect(2, "", "all_reduce (sum) of 8 float32"),
-                                    suspect(3, "", "all_reduce (sum) of 4 float32"),
-                                    suspect(5, "", "all_reduce (sum) of 8 float32")},
-                                   "all_reduce (sum) of 16 float32");
+  const Finding finding =
+      mismatch(Class::signature, {caller(2, sum_of(8)), caller(3, sum_of(4)), caller(5, sum_of(8))},
+               sum_of(16));
   EXPECT_EQ(verdict_line(finding, nowhere),
             "ranks 2,5 called all_reduce #17 of group 'world' with 8 float32, rank 3 with 4 "
             "float32, the others with 16 float32");
 }
 
 TEST(HangVerdict, OfATieNamesBothCamps) {
-  Finding finding = mismatch(Class::signature,
-                             {suspect(0, "", "all_reduce (sum) of 8 float32"),
-                              suspect(1, "", "all_reduce (sum) of 16 float32")},
-                             "all_reduce (sum) of 8 float32");
+  Finding finding =
+      mismatch(Class::signature, {caller(0, sum_of(8)), caller(1, sum_of(16))}, sum_of(8));
   finding.is_tie = true;
   finding.waiting = {0, 1};
   EXPECT_EQ(verdict_line(finding, on_node_b),
@@ -382,9 +409,9 @@ TEST(HangVerdict, OfATieNamesBothCamps) {
 }
 
 TEST(HangVerdict, OfCallsThatAreNotRecordedAnyMoreSaysAmongWhichTheDifferenceIs) {
-  Finding finding = mismatch(Class::signature, {suspect(5)}, "");
+  Finding finding = mismatch(Class::signature, {suspect(5)}, {});
   finding.from_ordinal = 17;
-  finding.ordinal = 32;
+  finding.operation.ordinal = 32;
   EXPECT_EQ(verdict_line(finding, nowhere),
             "the calls of rank 5 in group 'world' differ from those of the others, somewhere from "
             "#17 to #32");
@@ -398,7 +425,7 @@ TEST(HangVerdict, OfCallsThatAreNotRecordedAnyMoreSaysAmongWhichTheDifferenceIs)
 TEST(HangVerdict, ThatMakesARankFailIsTheCauseOfItsFailure) {
   EXPECT_EQ(hang_cause(blocked_in_read(), 5),
             "never entered all_reduce #1042 of group 'world' (sum of 262144 float32); 7 other "
-            "ranks have waited 12.4 s; rank 5 is blocked in read() of a pipe");
+            "ranks have waited 12.4 s; rank 5 is blocked in read() of a pipe (descriptor 3)");
   const Finding circle = finding_of(Class::circle, {suspect(2), suspect(3)});
   EXPECT_TRUE(hang_cause(circle, 3).starts_with("is part of a hang: ranks wait for each other:"));
 }
@@ -409,16 +436,15 @@ TEST(HangVerdict, SaysNotThatTheJobGoesOnWhereARankIsToFail) {
 }
 
 TEST(HangVerdict, AsTheCauseOfAFailureBeginsWithItsRank) {
-  const Suspect five = suspect(5, "", "all_reduce (sum) of 8 float32");
-  Finding finding = mismatch(Class::signature, {five}, "all_reduce (sum) of 16 float32");
+  const Suspect five = caller(5, sum_of(8));
+  Finding finding = mismatch(Class::signature, {five}, sum_of(16));
   EXPECT_EQ(mismatch_cause(finding, 5),
             "called all_reduce #17 of group 'world' with 8 float32, the others with 16 float32");
-  finding.ranks = {suspect(2, "", "barrier"), five,
-                   suspect(6, "", "all_reduce (sum) of 8 float32")};
+  finding.ranks = {caller(2, kBarrier), five, caller(6, sum_of(8))};
   EXPECT_EQ(mismatch_cause(finding, 5),
             "and rank 6 called all_reduce (sum) of 8 float32 as #17 of group 'world', rank 2 "
             "barrier, the others all_reduce (sum) of 16 float32");
-  finding.ranks = {suspect(0, "", "all_reduce (sum) of 16 float32"), five};
+  finding.ranks = {caller(0, sum_of(16)), five};
   finding.is_tie = true;
   EXPECT_EQ(mismatch_cause(finding, 5),
             "called all_reduce #17 of group 'world' with 8 float32, rank 0 with 16 float32; which "
@@ -430,16 +456,14 @@ TEST(HangVerdict, AsTheCauseOfAFailureBeginsWithItsRank) {
 }
 
 TEST(HangVerdict, OfAJobThatHasFailedSaysNotThatItGoesOn) {
-  Finding finding = mismatch(Class::signature, {suspect(5, "", "barrier")}, "all_reduce");
+  Finding finding = mismatch(Class::signature, {caller(5, kBarrier)}, sum_of(8));
   finding.is_over = true;
   EXPECT_EQ(verdict_text(finding, nowhere, "job7"),
             verdict_line(finding, nowhere) + "\n  waiting: ranks 0-4,6-7");
 }
 
 TEST(HangVerdict, OfAnotherOrder) {
-  EXPECT_EQ(verdict_line(mismatch(Class::order, {suspect(1, "", "barrier")},
-                                  "all_reduce (sum) of 8 float32"),
-                         nowhere),
+  EXPECT_EQ(verdict_line(mismatch(Class::order, {caller(1, kBarrier)}, sum_of(8)), nowhere),
             "rank 1 called barrier as #17 of group 'world', the others all_reduce (sum) of 8 "
             "float32: the same calls in another order");
 }
@@ -447,17 +471,15 @@ TEST(HangVerdict, OfAnotherOrder) {
 TEST(HangVerdict, OfManyDifferentCallsNamesTheFirst) {
   std::vector<Suspect> suspects;
   for (int rank = 0; rank < 6; ++rank)
-    suspects.push_back(suspect(rank, "", fmt::format("all_reduce (sum) of {} float32", rank + 1)));
-  EXPECT_EQ(
-      verdict_line(mismatch(Class::signature, suspects, "all_reduce (sum) of 9 float32"), nowhere),
-      "rank 0 called all_reduce #17 of group 'world' with 1 float32, rank 1 with 2 float32, "
-      "rank 2 with 3 float32, rank 3 with 4 float32, and so on");
+    suspects.push_back(caller(rank, sum_of(static_cast<uint64_t>(rank) + 1)));
+  EXPECT_EQ(verdict_line(mismatch(Class::signature, suspects, sum_of(9)), nowhere),
+            "rank 0 called all_reduce #17 of group 'world' with 1 float32, rank 1 with 2 float32, "
+            "rank 2 with 3 float32, rank 3 with 4 float32, and so on");
 }
 
 TEST(HangVerdict, OfACircleFollowsIt) {
-  Finding finding =
-      finding_of(Class::circle, {suspect(4, "", "all_reduce #3 of group 'tp'", "step.py:5"),
-                                 suspect(0, "", "all_reduce #9 of group 'pp'")});
+  Finding finding = finding_of(Class::circle, {caller(4, call_in("tp", 3, sum_of(8)), "step.py:5"),
+                                               caller(0, call_in("pp", 9, sum_of(8)))});
   EXPECT_EQ(verdict_text(finding, nowhere, "job7"),
             std::string("ranks wait for each other: rank 4 in all_reduce #3 of group 'tp' for rank "
                         "0, rank 0 in all_reduce #9 of group 'pp' for rank 4; 6 other ranks wait "
@@ -491,22 +513,28 @@ TEST(HangVerdict, SaysHowSureItIsAndWhy) {
   const std::string sure = verdict_line(finding, nowhere);
   finding.confidence = Confidence::medium;
   EXPECT_EQ(verdict_line(finding, nowhere), "probably " + sure);
-  finding.doubt = "ranks 3-4 record nothing";
+  finding.doubt = {Doubt::Why::records_nothing, {3, 4}};
   EXPECT_EQ(verdict_line(finding, nowhere),
-            "probably " + sure + "; not certain: ranks 3-4 record nothing");
+            "probably " + sure + "; not certain: ranks 3-4 record nothing that helps");
   finding.confidence = Confidence::low;
-  finding.doubt.clear();
-  finding.ranks[0].life.clear();
+  finding.doubt = {Doubt::Why::also_late, {3}};
+  EXPECT_EQ(verdict_line(finding, nowhere),
+            "possibly " + sure + "; not certain: rank 3 is late as well");
+  finding.doubt = {Doubt::Why::unknown_members, {}};
+  EXPECT_EQ(verdict_line(finding, nowhere),
+            "possibly " + sure + "; not certain: some members of the group are unknown");
+  finding.doubt = {};
+  finding.ranks[0].life = {};
   EXPECT_EQ(verdict_line(finding, nowhere),
             "possibly rank 5 never entered all_reduce #1042 of group 'world' (sum of 262144 "
             "float32); 7 other ranks have waited 12.4 s; not certain: what rank 5 does is unknown");
 }
 
 TEST(HangVerdict, IsWithdrawnWithTheLimitFromNowOn) {
-  EXPECT_EQ(withdrawn_text({1, {5}, "world", std::chrono::seconds(24)}, blocked_in_read()),
+  EXPECT_EQ(withdrawn_text({1, {5}, std::chrono::seconds(24)}, blocked_in_read()),
             "rank 5 went on: the verdict on all_reduce #1042 of group 'world' is withdrawn; from "
             "now on the limit is 24.0 s");
-  EXPECT_EQ(withdrawn_text({1, {5}, "world", Duration{0}}, blocked_in_read()),
+  EXPECT_EQ(withdrawn_text({1, {5}, Duration{0}}, blocked_in_read()),
             "rank 5 went on: the verdict on all_reduce #1042 of group 'world' is withdrawn");
 }
 
@@ -516,13 +544,15 @@ TEST(HangVerdict, StaysWhereItIsWhateverAWorkerWrote) {
   const auto place = [&](int /*rank*/) { return RankPlace{hostile, 1, hostile}; };
   for (const Class what : {Class::never_entered, Class::exited, Class::stopped, Class::busy,
                            Class::signature, Class::order, Class::circle, Class::incomplete}) {
-    Finding finding = finding_of(what, {suspect(5, hostile, hostile, hostile)});
-    finding.ranks[0].section = finding.group = finding.operation = finding.site = finding.doubt =
-        hostile;
+    Finding finding = finding_of(what, {caller(5, call_in(hostile, 3, kBarrier), hostile)});
+    Life& life = finding.ranks[0].life;
+    life = doing(LifeState::uninterruptible, "read");
+    life.target = life.wchan = life.task.name = life.thawing = hostile;
+    finding.ranks[0].section = finding.operation.group = finding.site = hostile;
     finding.confidence = Confidence::low;
     const std::string line = verdict_line(finding, place) + notice_text(finding, place) +
-                             wait_ended_text({1, {5}, hostile, {}}, finding) +
-                             withdrawn_text({1, {5}, hostile, {}}, finding);
+                             wait_ended_text({1, {5}, {}}, finding) +
+                             withdrawn_text({1, {5}, {}}, finding);
     EXPECT_EQ(line.find_first_of("\r\n\x1b\xff"), std::string::npos) << line;
     const std::string text = verdict_text(finding, place, "job7");
     EXPECT_EQ(text.find_first_of("\r\x1b\xff"), std::string::npos) << text;

@@ -99,8 +99,9 @@ std::string words_once(LifeState state, pid_t root, std::string_view part = "",
     LifeLook after = look_at(root, recorder);
     const Life life = life_of(before, after);
     times = life.state == state ? times + 1 : 0;
-    if (times >= 3 && contains(life.words, part)) return life.words;
-    if (std::chrono::steady_clock::now() > patience) return "never, but: " + life.words;
+    const std::string words = describe(life);
+    if (times >= 3 && contains(words, part)) return words;
+    if (std::chrono::steady_clock::now() > patience) return "never, but: " + words;
     before = std::move(after);
   }
 }

@@ -56,14 +56,32 @@ Change in(const SystemCall& call) {
 
 void nothing(LifeLook&) {}
 
+// What a Life is compared with, and shown as.
+struct Words {
+  LifeState state = LifeState::unknown;
+  std::string text;
+};
+
+Words in_words(LifeState state, const std::string& text) {
+  return {state, text};
+}
+
+bool operator==(const Life& life, const Words& words) {
+  return life.state == words.state && describe(life) == words.text;
+}
+
+std::ostream& operator<<(std::ostream& out, const Words& words) {
+  return out << words.text;
+}
+
 TEST(Life, WhereNothingMovesARankIsBlocked) {
   EXPECT_EQ(life(nothing),
-            (Life{LifeState::blocked, "blocked in read() of a pipe (descriptor 5)"}));
+            in_words(LifeState::blocked, "blocked in read() of a pipe (descriptor 5)"));
 }
 
 TEST(Life, AProcessThatHasEndedIsGone) {
   const auto ended = [](LifeLook& look) { look.presence = Presence::gone; };
-  EXPECT_EQ(life(nothing, ended), (Life{LifeState::gone, "gone"}));
+  EXPECT_EQ(life(nothing, ended), in_words(LifeState::gone, "gone"));
   EXPECT_EQ(life(ended).state, LifeState::gone);
   EXPECT_EQ(life(nothing, [](LifeLook& look) { look.tree[kRoot].start_ticks = 9; }).state,
             LifeState::gone)
@@ -72,28 +90,28 @@ TEST(Life, AProcessThatHasEndedIsGone) {
 
 TEST(Life, OfAHiddenProcessNothingIsKnown) {
   const auto hide = [](LifeLook& look) { look.presence = Presence::hidden; };
-  EXPECT_EQ(life(hide), (Life{LifeState::unknown, "its process is hidden"}));
+  EXPECT_EQ(life(hide), in_words(LifeState::unknown, "its process is hidden"));
   EXPECT_EQ(life(nothing, hide).state, LifeState::unknown);
   EXPECT_EQ(life(nothing, nothing, seconds(0)).state, LifeState::unknown) << "one look";
   const auto hide_call = [](LifeLook& look) {
     look.call.reset();
     look.call_is_visible = false;
   };
-  EXPECT_EQ(life(hide_call), (Life{LifeState::unknown, "its system call is hidden"}));
+  EXPECT_EQ(life(hide_call), in_words(LifeState::unknown, "its system call is hidden"));
 }
 
 TEST(Life, AStoppedRankIsStoppedAndATracedOneIsHeld) {
   EXPECT_EQ(life([](LifeLook& look) { look.state = 'T'; }),
-            (Life{LifeState::stopped, "stopped (as by SIGSTOP)"}));
+            in_words(LifeState::stopped, "stopped (as by SIGSTOP)"));
   const auto freeze = [](LifeLook& look) {
     look.state = 'D';
     look.thawing = "echo THAWED >/f/freezer.state";
   };
   EXPECT_EQ(life(freeze),
-            (Life{LifeState::stopped,
-                  "frozen with its cgroup (`echo THAWED >/f/freezer.state` lets it go on)"}));
+            in_words(LifeState::stopped,
+                     "frozen with its cgroup (`echo THAWED >/f/freezer.state` lets it go on)"));
   const auto trace = [](LifeLook& look) { look.is_traced = true; };
-  EXPECT_EQ(life(trace), (Life{LifeState::traced, "held by a debugger"}));
+  EXPECT_EQ(life(trace), in_words(LifeState::traced, "held by a debugger"));
   EXPECT_EQ(life(trace, [](LifeLook& look) { look.tree[kRoot].cpu += seconds(1); }).state,
             LifeState::traced);
 }
@@ -103,9 +121,9 @@ TEST(Life, WhatComputesRuns) {
     return [=](LifeLook& look) { look.tree[pid].cpu += cpu; };
   };
   EXPECT_EQ(life(nothing, compute(kRoot, milliseconds(990))),
-            (Life{LifeState::running, "running: 99 % of a CPU"}));
+            in_words(LifeState::running, "running: 99 % of a CPU"));
   EXPECT_EQ(life(nothing, compute(kChild, milliseconds(3400))),
-            (Life{LifeState::running, "running: 340 % of a CPU (process 101, loader)"}));
+            in_words(LifeState::running, "running: 340 % of a CPU (process 101, loader)"));
   EXPECT_EQ(life(nothing, compute(kRoot, milliseconds(50))).state, LifeState::running);
   EXPECT_EQ(life(nothing, compute(kChild, milliseconds(30))).state, LifeState::blocked)
       << "a monitor burns a little for ever";
@@ -131,7 +149,7 @@ TEST(Life, ANewProcessHasDoneAllSinceTheLookBefore) {
     };
   };
   EXPECT_EQ(life(nothing, start(9)),
-            (Life{LifeState::running, "running: 8 % of a CPU (process 101, cc1)"}));
+            in_words(LifeState::running, "running: 8 % of a CPU (process 101, cc1)"));
   EXPECT_EQ(life(nothing, start(8)).state, LifeState::blocked) << "a clock never falls";
 }
 
@@ -140,7 +158,7 @@ TEST(Life, WhatReadsOrWritesRuns) {
     return [=](LifeLook& look) { look.tree[pid].bytes += bytes; };
   };
   EXPECT_EQ(life(nothing, move(kChild, 3 << 20)),
-            (Life{LifeState::running, "running: reads and writes 3 MiB a second"}));
+            in_words(LifeState::running, "running: reads and writes 3 MiB a second"));
   EXPECT_EQ(life(nothing, move(kChild, 1000)).state, LifeState::blocked) << "a line of a log";
   const auto move_own = [](LifeLook& look) {
     look.bytes += 1;
@@ -152,9 +170,9 @@ TEST(Life, WhatReadsOrWritesRuns) {
 TEST(Life, WithoutATimerAWakeUpIsWork) {
   const auto wake = [](LifeLook& look) { look.wakeups += 1; };
   EXPECT_EQ(life(nothing, wake),
-            (Life{LifeState::running, "running: woken in read() of a pipe (descriptor 5)"}));
+            in_words(LifeState::running, "running: woken in read() of a pipe (descriptor 5)"));
   EXPECT_EQ(life(nothing, [](LifeLook& look) { look.process = look.thread = kChild; }),
-            (Life{LifeState::running, "running (process 101, loader)"}));
+            in_words(LifeState::running, "running (process 101, loader)"));
 }
 
 TEST(Life, GoingToSleepIsNoWakeUp) {
@@ -173,7 +191,7 @@ TEST(Life, GoingToSleepIsNoWakeUp) {
 
 TEST(Life, WhatWantsACpuRunsEvenIfItGetsNone) {
   const auto want = [](LifeLook& look) { look.runnable[kChild] = 5; };
-  EXPECT_EQ(life(want), (Life{LifeState::running, "running: it gets hardly any CPU"}));
+  EXPECT_EQ(life(want), in_words(LifeState::running, "running: it gets hardly any CPU"));
   EXPECT_EQ(life(want, [](LifeLook& look) { look.runnable[kChild] += 1; }).state,
             LifeState::blocked)
       << "it slept in between";
@@ -186,18 +204,18 @@ TEST(Life, AWaitForADiskIsUninterruptible) {
     look.target = "/mnt/data";
     look.wchan = "nfs_wait_bit_killable";
   };
-  EXPECT_EQ(life(stick), (Life{LifeState::uninterruptible,
-                               "uninterruptible in read() of /mnt/data "
-                               "(descriptor 5) (nfs_wait_bit_killable)"}));
-  EXPECT_EQ(life([](LifeLook& look) { look.uninterruptible = "thread 108 (saver)"; }),
-            (Life{LifeState::uninterruptible, "uninterruptible: thread 108 (saver)"}));
+  EXPECT_EQ(life(stick), in_words(LifeState::uninterruptible,
+                                  "uninterruptible in read() of /mnt/data "
+                                  "(descriptor 5) (nfs_wait_bit_killable)"));
+  EXPECT_EQ(life([](LifeLook& look) { look.uninterruptible = {108, "saver", true}; }),
+            in_words(LifeState::uninterruptible, "uninterruptible: thread 108 (saver)"));
   EXPECT_EQ(life(stick, [](LifeLook& look) { look.tree[kRoot].cpu += seconds(1); }).state,
             LifeState::running);
 }
 
 TEST(Life, AnyTimerOfASecondOrMoreIsSleep) {
   EXPECT_EQ(life(in(timed("poll", seconds(5)))),
-            (Life{LifeState::sleeping, "sleeping in poll() with a time-out of 5.0 s"}));
+            in_words(LifeState::sleeping, "sleeping in poll() with a time-out of 5.0 s"));
   EXPECT_EQ(life(in(timed("poll", seconds(1))), [](LifeLook& look) { ++look.wakeups; }).state,
             LifeState::sleeping);
   EXPECT_EQ(life(in(timed("poll", milliseconds(999)))).state, LifeState::blocked);
@@ -206,12 +224,12 @@ TEST(Life, AnyTimerOfASecondOrMoreIsSleep) {
 TEST(Life, AHiddenTimerIsAsLongAsTheThreadSleeps) {
   const auto wake = [](uint64_t times) { return [=](LifeLook& look) { look.wakeups += times; }; };
   const Change nap = in(timed("clock_nanosleep"));
-  EXPECT_EQ(life(nap), (Life{LifeState::sleeping, "sleeping in clock_nanosleep()"}));
+  EXPECT_EQ(life(nap), in_words(LifeState::sleeping, "sleeping in clock_nanosleep()"));
   EXPECT_EQ(life(nap, wake(1), milliseconds(990)).state, LifeState::sleeping) << "every second";
   EXPECT_EQ(life(nap, wake(3), seconds(10)).state, LifeState::sleeping);
   EXPECT_EQ(life(nap, wake(2)).state, LifeState::blocked) << "twice a second";
   EXPECT_EQ(life(in(timed("futex")), wake(200)),
-            (Life{LifeState::blocked, "blocked: polls 200 times a second in futex()"}));
+            in_words(LifeState::blocked, "blocked: polls 200 times a second in futex()"));
 }
 
 TEST(Life, AThreadThatPollsMayBeMetAwake) {
@@ -222,14 +240,14 @@ TEST(Life, AThreadThatPollsMayBeMetAwake) {
   };
   EXPECT_EQ(life(poll, met_awake).state, LifeState::blocked);
   const auto awake = [](LifeLook& look) { look.call.reset(); };
-  EXPECT_EQ(life(awake), (Life{LifeState::running, "running"}));
+  EXPECT_EQ(life(awake), in_words(LifeState::running, "running"));
 }
 
 TEST(Life, ACallThatMayWaitForAnythingAccusesNobody) {
   EXPECT_EQ(life(in({.name = "system call 999"})),
-            (Life{LifeState::unknown, "waits in system call 999"}));
+            in_words(LifeState::unknown, "waits in system call 999"));
   EXPECT_EQ(life(in({.is_known = true, .name = "wait4", .waits_for = WaitsFor::child})),
-            (Life{LifeState::unknown, "waits in wait4() (a child)"}))
+            in_words(LifeState::unknown, "waits in wait4() (a child)"))
       << "the child is hidden, and may compute";
 }
 

@@ -137,10 +137,28 @@ class AnyNews {
       news.at = instant();
       if (prng_.chance(3, 4)) news.digest = of_ring(rank);
     }
-    if (prng_.chance(1, 2))
-      news.life = RankLife{static_cast<LifeState>(prng_.below(8)), text(), instant()};
+    if (prng_.chance(1, 2)) news.life = RankLife{life(), instant()};
     if (prng_.chance(1, 3)) news.code = static_cast<int>(prng_.below(300)) - 150;
     return news;
+  }
+
+  Life life() {
+    Life seen{.state = static_cast<LifeState>(prng_.below(8)),
+              .sign = static_cast<LifeSign>(prng_.below(8)),
+              .rate = prng_.next(),
+              .target = text(),
+              .wchan = text(),
+              .thawing = text(),
+              .task = {static_cast<pid_t>(prng_.below(1000)), text(), prng_.chance(1, 2)}};
+    if (prng_.chance(1, 3)) return seen;
+    seen.call = SystemCall{.is_known = prng_.chance(1, 2),
+                           .name = text(),
+                           .waits_for = static_cast<WaitsFor>(prng_.below(4)),
+                           .descriptor = static_cast<int>(prng_.below(100)) - 1,
+                           .child = static_cast<pid_t>(prng_.below(100)),
+                           .has_timer = prng_.chance(1, 2)};
+    if (prng_.chance(1, 2)) seen.call->timeout = milliseconds(prng_.below(5000));
+    return seen;
   }
 
   Prng prng_;
@@ -212,6 +230,10 @@ RC_GTEST_PROP(NodeDigest, WithWrongBitsIsRefusedOrSound, (uint64_t seed)) {
   }
 }
 
+Life in_futex() {
+  return {.state = LifeState::blocked, .call = SystemCall{.is_known = true, .name = "futex"}};
+}
+
 // ---- size
 
 // A rank of a job of 8,000 that waits in its third call.
@@ -256,7 +278,7 @@ RankNews waiting(int rank, Instant called) {
           .version = 7,
           .at = digest.at,
           .digest = digest,
-          .life = RankLife{LifeState::blocked, "blocked in futex()", kSaid - milliseconds(400)},
+          .life = RankLife{in_futex(), kSaid - milliseconds(400)},
           .code = {}};
 }
 

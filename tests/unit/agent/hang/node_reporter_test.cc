@@ -141,12 +141,12 @@ TEST(NodeReporter, RanksThatTheDetectorWantsLookedAtAreSpokenOfUntilItForgetsThe
   node.settle();
   node.reporter_.want(node.now, {3, 9});
   EXPECT_EQ(node.reporter_.wanted(node.now), std::vector{9});
-  node.reporter_.note(node.now, LifeSeen{9, LifeState::blocked, "blocked in read()"});
-  node.reporter_.note(node.now, LifeSeen{8, LifeState::blocked, "blocked in read()"});
+  node.reporter_.note(node.now, LifeSeen{9, {.state = LifeState::blocked}});
+  node.reporter_.note(node.now, LifeSeen{8, {.state = LifeState::blocked}});
   EXPECT_EQ(node.looks(2), "same,same same,same");
   EXPECT_FALSE(node.last.ranks[0].life);
   ASSERT_TRUE(node.last.ranks[1].life);
-  EXPECT_EQ(node.last.ranks[1].life->words, "blocked in read()");
+  EXPECT_EQ(node.last.ranks[1].life->life.state, LifeState::blocked);
   EXPECT_EQ(node.last.ranks[1].life->at, node.now - milliseconds(500));
   node.looks(18);
   EXPECT_TRUE(node.reporter_.wanted(node.now).empty());

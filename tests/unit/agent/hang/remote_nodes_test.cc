@@ -114,7 +114,7 @@ TEST(RemoteNodes, AnEndComesOnceAfterTheLastDigestAndAfterAllOtherNews) {
   ended.digest->is_last = true;
   ended.code = 1;
   RankNews waiting = same(3, 2, 500);
-  waiting.life = RankLife{LifeState::blocked, "", after(500)};
+  waiting.life = RankLife{{.state = LifeState::blocked}, after(500)};
   EXPECT_EQ(others.take(1, {ended, waiting}),
             "digest 2 250 last | confirmed 3 500 | life 3 | ended 2 1");
   EXPECT_EQ(others.take(1, {ended, waiting}), "");

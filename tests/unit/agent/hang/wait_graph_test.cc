@@ -23,7 +23,7 @@ class Ranks {
         table_.note(digest, static_cast<int>(states_.size()));
         states_[rank].take(digest, job.now());
       }
-      states_[rank].see(fake.life, fake.words, job.now(), seconds(1));
+      states_[rank].see({.state = fake.life}, job.now(), seconds(1));
       states_[rank].code = fake.code;
     }
     views_ = table_.views(states_);

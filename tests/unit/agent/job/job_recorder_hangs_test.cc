@@ -42,16 +42,22 @@ class HangingJob : public testing::Test {
     events_.clear();
   }
 
+  static ring::Call sum_of(uint64_t count) {
+    return {.kind = ring::CallKind::all_reduce,
+            .type = ring::ElementType::float32,
+            .reduction = ring::Reduction::sum,
+            .count = count};
+  }
+
   static hang::Finding finding(uint64_t number = 1, uint64_t ordinal = 17) {
     hang::Finding result;
     result.number = number;
     hang::Suspect& late = result.ranks.emplace_back();
     late.rank = 1;
-    late.life = "blocked in read() of a pipe";
+    late.life = {.state = hang::LifeState::blocked,
+                 .call = hang::SystemCall{.is_known = true, .name = "read"}};
     result.waiting = {0};
-    result.group = "world";
-    result.operation = "all_reduce (sum) of 8 float32";
-    result.ordinal = ordinal;
+    result.operation = {.group = "world", .ordinal = ordinal, .call = sum_of(8)};
     result.waited = std::chrono::milliseconds(12'500);
     return result;
   }
@@ -60,7 +66,7 @@ class HangingJob : public testing::Test {
     hang::Finding result = finding(number);
     result.what = hang::Class::signature;
     result.by = hang::By::proof;
-    result.ranks[0].call = "all_reduce (sum) of 4 float32";
+    result.ranks[0].call = {.group = "world", .ordinal = 17, .call = sum_of(4)};
     return result;
   }
 
@@ -86,15 +92,14 @@ class HangingJob : public testing::Test {
 
 constexpr const char* kVerdict =
     "rank 1 (GPU 1, pid 101) never entered all_reduce #17 of group 'world' (sum of 8 float32); "
-    "rank 0 has waited 12.5 s; rank 1 is blocked in read() of a pipe";
+    "rank 0 has waited 12.5 s; rank 1 is blocked in read()";
 
 TEST_F(HangingJob, SaysANoticeAndThatItsWaitIsOver) {
   const std::string line = record_.hang_notice({finding()}).text;
   EXPECT_EQ(line,
             "rank 0 has waited 12.5 s for rank 1 (GPU 1, pid 101) in all_reduce #17 of group "
-            "'world' (sum of 8 float32); rank 1 has not called it and is blocked in read() of a "
-            "pipe");
-  const hang::WaitEnded ended{1, {1}, "world", std::chrono::seconds(31)};
+            "'world' (sum of 8 float32); rank 1 has not called it and is blocked in read()");
+  const hang::WaitEnded ended{1, {1}, std::chrono::seconds(31)};
   const std::string end = "rank 1 came to all_reduce #17 of group 'world' after 31.0 s";
   EXPECT_EQ(record_.wait_ended(ended).text, end);
   EXPECT_EQ(told(), (Strings{"waiting: " + line, "note: " + end}));
@@ -147,7 +152,7 @@ TEST_F(HangingJob, CallsACallThatDoesNotMatchAMismatch) {
 TEST_F(HangingJob, ForgetsAVerdictThatWasWrong) {
   record_.hang_verdict({mismatch(1)});
   record_.hang_verdict({finding(2, 18)});
-  const std::string line = record_.hang_withdrawn({2, {1}, "world", std::chrono::seconds(24)}).text;
+  const std::string line = record_.hang_withdrawn({2, {1}, std::chrono::seconds(24)}).text;
   EXPECT_EQ(line,
             "rank 1 went on: the verdict on all_reduce #18 of group 'world' is withdrawn; from now "
             "on the limit is 24.0 s");
@@ -155,14 +160,14 @@ TEST_F(HangingJob, ForgetsAVerdictThatWasWrong) {
   EXPECT_EQ(events_.back().at("text"), line);
   EXPECT_EQ(events_.back().at("ordinal"), 18);
   EXPECT_EQ(stopped().hang->what, "signature") << "the newest one that stands";
-  record_.hang_withdrawn({1, {1}, "world", {}});
+  record_.hang_withdrawn({1, {1}, {}});
 }
 
 TEST_F(HangingJob, KeepsAVerdictOfAnEarlierAttempt) {
   record_.hang_verdict({finding()});
   start_attempt(1);
   record_.hang_verdict({finding(2, 5)});
-  record_.hang_withdrawn({2, {1}, "world", {}});
+  record_.hang_withdrawn({2, {1}, {}});
   const JobReport report = stopped();
   ASSERT_TRUE(report.hang);
   EXPECT_EQ(report.hang->attempt, 0);
@@ -224,7 +229,7 @@ class TimedOutJob : public HangingJob {
     outcome.end = JobEnd::failed;
     return record_.finish(outcome);
   }
-  static hang::WaitEnded given_up() { return {1, {1}, "world", std::chrono::seconds(31), false}; }
+  static hang::WaitEnded given_up() { return {1, {1}, std::chrono::seconds(31), false}; }
 };
 
 TEST_F(TimedOutJob, IsTheFaultOfTheRankForWhichItWaited) {
@@ -244,13 +249,13 @@ TEST_F(TimedOutJob, AlsoWhereItIsKnownToHaveGivenUp) {
 
 TEST_F(TimedOutJob, NotOfOneThatHasCome) {
   record_.hang_notice({finding()});
-  record_.wait_ended({1, {1}, "world", std::chrono::seconds(31)});
+  record_.wait_ended({1, {1}, std::chrono::seconds(31)});
   EXPECT_EQ(failed().the_culprit().rank, 0);
 }
 
 TEST_F(TimedOutJob, NotOfOneWhoseVerdictWasWithdrawn) {
   record_.hang_verdict({finding()});
-  record_.hang_withdrawn({1, {1}, "world", {}});
+  record_.hang_withdrawn({1, {1}, {}});
   EXPECT_EQ(failed().the_culprit().rank, 0);
 }
 
