@@ -97,26 +97,31 @@ void MeetingPart::want_round(const group::RequestRound& request) {
 void MeetingPart::worker_failed(const group::WorkerFailed& failure) {
   announcer_.hold(failure);
   const group::FirstFailure& first = failure.first;
-  report_failure(first.local_rank, first.status ? std::max(1, first.status->code()) : 1,
-                 first.status ? describe(*first.status) : first.why, first.is_final);
+  membership::NodeFailure report;
+  report.sentence = first.status ? describe(*first.status) : first.why;
+  report.final = first.is_final;
+  if (first.status) {
+    report.exit_code = std::max(1, first.status->code());
+    report.signal = first.status->signal();
+  }
+  report_failure(std::move(report), first.local_rank);
 }
 
 void MeetingPart::node_failed(const Error& error, int local_rank) {
   if (!is_coordinated_) return;
   parts_.record.node_failed(error);
   tell_evidence(job_round_.epoch);
-  report_failure(local_rank, static_cast<int>(error.code), error.message, true);
+  membership::NodeFailure failure;
+  failure.exit_code = static_cast<int>(error.code);
+  failure.sentence = error.message;
+  failure.final = true;
+  report_failure(std::move(failure), local_rank);
 }
 
-void MeetingPart::report_failure(int local_rank, int exit_code, std::string sentence,
-                                 bool is_final) {
+void MeetingPart::report_failure(membership::NodeFailure failure, int local_rank) {
   if (!is_coordinated_) return;
-  membership::NodeFailure failure;
   failure.rank = job_.round().base_rank + local_rank;
   failure.local_rank = local_rank;
-  failure.final = is_final;
-  failure.exit_code = exit_code;
-  failure.sentence = std::move(sentence);
   failure.at = to_instant(std::chrono::steady_clock::now());
   rendezvous_->tell(member::WorkerFailed{job_round_.epoch, std::move(failure)});
 }

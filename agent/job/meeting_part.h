@@ -113,7 +113,7 @@ class MeetingPart {
   void on_datagram(const membership::Delivered& datagram);
   void on_job_ended(const membership::End& end);
   void on_failed(const Error& error);
-  void report_failure(int local_rank, int exit_code, std::string sentence, bool is_final);
+  void report_failure(membership::NodeFailure failure, int local_rank);
   void tell_evidence(membership::Epoch epoch);
 
   boost::asio::io_context& io_;

@@ -24,6 +24,8 @@ struct ExitStatus {
 
   // What a shell would show as $?: the exit code, or 128 + n for signal n.
   int code() const { return kind == Kind::exited ? value : 128 + value; }
+  // That killed it; 0: none.
+  int signal() const { return kind == Kind::signaled ? value : 0; }
   // As in Python and torchrun: the exit code, or -n for signal n.
   int signed_code() const { return kind == Kind::exited ? value : -value; }
   static ExitStatus from_signed_code(int code, bool core = false) {

@@ -249,6 +249,11 @@ bool take_identity(std::string_view& text, Ranks& ranks) {
   return true;
 }
 
+Blame::About about(std::string_view words) {
+  return contains(words, "imed out") || contains(words, "timeout") ? Blame::About::timeout
+                                                                   : Blame::About::loss;
+}
+
 bool is_absence(std::string_view rest) {
   return starts_with_any(rest, {" died", " left", " ended:", " gave up", " aborted", " did not",
                                 " does not answer", " has not called"});
@@ -259,7 +264,7 @@ bool is_absence(std::string_view rest) {
 std::optional<Blame> blame_of_worker_library(std::string_view words) {
   constexpr std::string_view kRank = "rank";
   if (contains(words, "this is one of them")) return {};
-  Blame blame;
+  Blame blame{.about = about(words)};
   Ranks listed;
   bool someone = contains(words, "all other ranks left") || contains(words, "the job's store at ");
   for (size_t at = words.find(kRank); at != std::string_view::npos; at = words.find(kRank)) {
@@ -297,10 +302,11 @@ std::optional<Blame> blame_of(std::string_view type, std::string_view words) {
     std::optional<Blame> blame = blame_of_worker_library(words);
     return blame ? std::optional(tidied(std::move(*blame))) : std::nullopt;
   }
-  if (is_pythons_connection_error(type, words)) return Blame{{}, /*any_connection=*/true};
+  if (is_pythons_connection_error(type, words)) return Blame{.any_connection = true};
   if (is_bare_connection_error(type, words)) return Blame{};
   for (const Saying& saying : kBlamingSayings) {
-    if (says(saying, type, words)) return tidied({saying.ranks(words), false, saying.is_hearsay});
+    if (says(saying, type, words))
+      return tidied({saying.ranks(words), false, saying.is_hearsay, about(words)});
   }
   return {};
 }
@@ -310,6 +316,7 @@ Blame merged(const Blame& one, const Blame& other) {
   both.ranks.insert(both.ranks.end(), other.ranks.begin(), other.ranks.end());
   both.any_connection = one.any_connection && other.any_connection;
   both.is_hearsay = one.is_hearsay && other.is_hearsay;
+  both.about = std::max(one.about, other.about);
   return tidied(std::move(both));
 }
 

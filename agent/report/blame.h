@@ -5,6 +5,7 @@
 // message about the writer's own fault is never in it; a doubtful one blames no rank. Pure.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -13,13 +14,16 @@ namespace muster {
 
 // What an error message says about others.
 struct Blame {
+  enum class About : uint8_t { loss, timeout, mismatch };
+
   // Global ranks that the message reports as failed, gone or missing; ascending, may be empty. If a
   // message numbers the ranks within a subgroup (as gloo's monitored barrier does), so does this.
-  std::vector<int> ranks;
+  std::vector<int> ranks{};
   // The message is Python's own about a lost connection, which may have been to any host.
   bool any_connection = false;
   // It only tells that some rank has given up waiting. Its writer may be the one that did not come.
   bool is_hearsay = false;
+  About about = About::loss;
 
   friend bool operator==(const Blame&, const Blame&) = default;
 };

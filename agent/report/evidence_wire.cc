@@ -19,7 +19,7 @@ namespace {
 
 using wire::Json;
 
-constexpr int kEvidenceVersion = 3;
+constexpr int kEvidenceVersion = 4;
 constexpr size_t kWorkersMax = 4096;
 constexpr size_t kBlamedMax = 1024;
 constexpr int64_t kSpanMax = int64_t{1} << 58;  // ns: 9 years.
@@ -51,6 +51,7 @@ void sign_fields(auto& a, Like<WorkerSigns> auto& m, Instant since) {
     wire::numbers(inner, "ranks", blame.ranks, kBlamedMax);
     inner.flag("any_connection", blame.any_connection);
     inner.flag_if_any("is_hearsay", blame.is_hearsay);
+    inner.one_of("about", blame.about, Blame::About::mismatch);
   });
 }
 
@@ -232,14 +233,6 @@ NodeEvidence read_node(const Json& json, Instant since, Duration clock_error, st
   return node;
 }
 
-// The exit status, as far as it can be recovered from a shell-style exit code and the sentence.
-ExitStatus status_in_short(int exit_code, std::string_view sentence) {
-  const int code = std::clamp(exit_code, 1, 255);
-  const int signal = code - 128;
-  const bool killed = sentence.starts_with("killed by ") && signal > 0;
-  return killed && signal <= SIGRTMAX ? ExitStatus::signaled(signal) : ExitStatus::exited(code);
-}
-
 WorkerEvidence evidence_in_short(const membership::NodeFailure& failure,
                                  const membership::Testimony& node) {
   WorkerEvidence worker;
@@ -248,7 +241,8 @@ WorkerEvidence evidence_in_short(const membership::NodeFailure& failure,
   told.local_rank = failure.local_rank;
   told.host = node.host_name;
   told.node_rank = node.node_rank;
-  told.status = status_in_short(failure.exit_code, failure.sentence);
+  told.status = failure.signal > 0 ? ExitStatus::signaled(failure.signal)
+                                   : ExitStatus::exited(std::clamp(failure.exit_code, 1, 255));
   tell_in_short(worker, failure.sentence);
   WorkerSigns& signs = worker.signs;
   signs.rank = failure.rank;
@@ -333,13 +327,8 @@ membership::Verdict first_reported(const std::vector<membership::Testimony>& tes
       testimonies, {}, [](const auto& node) { return node.failure ? node.failure->at : kNever; });
   if (first == testimonies.end() || !first->failure) return {};
   const membership::NodeFailure& failure = *first->failure;
-  return {failure.rank,
-          failure.local_rank,
-          first->node_rank,
-          first->host_name,
-          failure.exit_code,
-          failure.sentence,
-          ""};
+  return {failure.rank,      failure.local_rank, first->node_rank, first->host_name,
+          failure.exit_code, failure.signal,     failure.sentence, ""};
 }
 
 }  // namespace
@@ -384,6 +373,7 @@ membership::Judgement judge_testimonies(const std::vector<membership::Testimony>
     verdict.node_rank = judged.error_node_rank;
     verdict.host_name = judged.error_host;
     verdict.exit_code = static_cast<int>(judged.error->code);
+    verdict.signal = 0;
   } else if (judged.culprit) {
     const WorkerFailure& culprit = judged.the_culprit();
     verdict.rank = culprit.rank;
@@ -391,6 +381,7 @@ membership::Judgement judge_testimonies(const std::vector<membership::Testimony>
     verdict.node_rank = culprit.node_rank;
     verdict.host_name = culprit.host;
     verdict.exit_code = culprit_code(judged);
+    verdict.signal = culprit.status.signal();
   } else {
     return judgement;
   }
@@ -404,8 +395,12 @@ JudgedAttempt verdict_in_short(const membership::Verdict& verdict) {
   membership::Testimony node;
   node.host_name = verdict.host_name;
   node.node_rank = verdict.node_rank;
-  const WorkerEvidence worker = evidence_in_short(
-      {verdict.rank, verdict.local_rank, verdict.exit_code, false, verdict.sentence, {}, {}}, node);
+  const WorkerEvidence worker = evidence_in_short({.rank = verdict.rank,
+                                                   .local_rank = verdict.local_rank,
+                                                   .exit_code = verdict.exit_code,
+                                                   .signal = verdict.signal,
+                                                   .sentence = verdict.sentence},
+                                                  node);
   JudgedAttempt judged;
   judged.failures = {worker.failure};
   judged.failures[0].part = Part::culprit;

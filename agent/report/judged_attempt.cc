@@ -45,13 +45,20 @@ std::string others_of(const std::vector<Seen>& all, const AttemptVerdict& verdic
   return ranks_text(ranks);
 }
 
+bool is_told_of_mismatch(const std::vector<Seen>& all, int rank) {
+  return std::ranges::any_of(all, [rank](const Seen& seen) {
+    const WorkerSigns& signs = seen.worker->signs;
+    return signs.rank == rank && signs.blame && signs.blame->about == Blame::About::mismatch;
+  });
+}
+
 // The culprit's own end looks harmless; the failure is what it did to the others.
 void tell_what_others_say(JudgedAttempt& judged, const std::vector<Seen>& all,
                           const AttemptVerdict& verdict) {
   const bool left =
       judged.reason == Reason::left_early || judged.the_culprit().status == ExitStatus::exited(0);
-  const bool mismatched = judged.witness && contains(judged.failures[*judged.witness].sentence,
-                                                     "all ranks must make the same calls");
+  const bool mismatched =
+      judged.witness && is_told_of_mismatch(all, judged.failures[*judged.witness].rank);
   const std::string others = others_of(all, verdict);
   judged.cause.kind = FailureClass::user;
   if (left) {
@@ -123,11 +130,10 @@ bool is_hearsay(const WorkerSigns& signs) {
 }
 
 // A time-out that names nobody.
-bool is_plain_timeout(const WorkerEvidence& worker) {
-  const std::optional<Blame>& blame = worker.signs.blame;
+bool is_plain_timeout(const WorkerSigns& signs) {
+  const std::optional<Blame>& blame = signs.blame;
   return blame && blame->ranks.empty() &&
-         (blame->is_hearsay || contains(worker.cause.sentence, "imed out") ||
-          contains(worker.cause.sentence, "timeout"));
+         (blame->is_hearsay || blame->about == Blame::About::timeout);
 }
 
 // The only one for which `victim` waited, or whoever `victim` has heard of, and that did not wait
@@ -153,9 +159,7 @@ bool blame_awaited(std::vector<NodeEvidence>& nodes, const WorkerSigns& victim) 
   return awaited.size() == 1 && blame(nodes, awaited.front());
 }
 
-}  // namespace
-
-// Whoever lost its connection to the store, and blames no rank.
+// A rank that lost its connection to the store, and blames no rank.
 void explain_by_store(JudgedAttempt& judged, const std::vector<NodeEvidence>& nodes,
                       const std::vector<WorkerSigns>& signs, const AttemptVerdict& verdict) {
   if (!verdict.culprit || !is_one_of(verdict.reason, {Reason::first_victim, Reason::only_failure}))
@@ -176,6 +180,8 @@ std::vector<WorkerSigns> signs_of(const std::vector<Seen>& all) {
   return signs;
 }
 
+}  // namespace
+
 JudgedAttempt judge_attempt(std::vector<NodeEvidence> nodes, const std::vector<LostNode>& lost) {
   blame_detected(nodes);
   JudgedAttempt judged;
@@ -188,7 +194,7 @@ JudgedAttempt judge_attempt(std::vector<NodeEvidence> nodes, const std::vector<L
   const std::vector<Seen> all = in_order(nodes);
   AttemptVerdict verdict = judge(signs_of(all), lost);
   const bool is_awaited = verdict.culprit && verdict.reason == Reason::first_victim &&
-                          is_plain_timeout(*all[*verdict.culprit].worker) &&
+                          is_plain_timeout(all[*verdict.culprit].worker->signs) &&
                           blame_awaited(nodes, all[*verdict.culprit].worker->signs);
   if (is_awaited) verdict = judge(signs_of(all), lost);
   judged.reason = verdict.reason;

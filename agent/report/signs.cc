@@ -228,7 +228,12 @@ class Examiner {
     if (library.origin.empty()) return;
     signs().blame.reset();
     if (std::ranges::find(library.origin, library.rank) == library.origin.end())
-      signs().blame = Blame{library.origin};
+      signs().blame = Blame{.ranks = library.origin, .about = about(library.code)};
+  }
+
+  static Blame::About about(std::string_view code) {
+    if (code == "mismatch") return Blame::About::mismatch;
+    return code == "timeout" ? Blame::About::timeout : Blame::About::loss;
   }
 
   // A program that catches an error and exits because of it may print only its message.

@@ -37,7 +37,7 @@ namespace muster::membership {
 
 // The first bytes of an agent's connection; the version follows in the Hello.
 inline constexpr std::string_view kMagic = "MSTR";
-inline constexpr uint16_t kProtocolVersion = 11;
+inline constexpr uint16_t kProtocolVersion = 12;
 
 inline constexpr size_t kJobIdBytesMax = 1024;
 inline constexpr size_t kNameBytesMax = 1024;  // Host names, addresses, roles.
@@ -135,6 +135,7 @@ struct NodeFailure {
   int rank = 0;  // Global.
   int local_rank = 0;
   int exit_code = 1;   // What the launcher would exit with: 1..255.
+  int signal = 0;      // That killed the worker; 0: it exited, or there is none.
   bool final = false;  // Must not be restarted (the program cannot be executed, the user said so).
   std::string sentence;  // "exited with 1"
   Instant at{};          // When it was observed, in the host's clock.
@@ -157,6 +158,7 @@ struct Verdict {
   int node_rank = 0;
   std::string host_name;
   int exit_code = 1;     // The launchers' exit code if it ends the job: 1..255.
+  int signal = 0;        // As in NodeFailure.
   std::string sentence;  // "exited with 1: ValueError: boom"
   std::string detail;    // What the final output, or the restart line, shows.
   friend bool operator==(const Verdict&, const Verdict&) = default;

@@ -276,13 +276,8 @@ Judgement Membership::judge_epoch() {
   std::ranges::sort(testimonies, {}, &Testimony::node_rank);
   if (options_.judge) return options_.judge(testimonies);
   const NodeFailure& first = failure_->failure;
-  Verdict verdict{first.rank,
-                  first.local_rank,
-                  failure_->node_rank,
-                  failure_->host_name,
-                  first.exit_code,
-                  first.sentence,
-                  ""};
+  Verdict verdict{first.rank,      first.local_rank, failure_->node_rank, failure_->host_name,
+                  first.exit_code, first.signal,     first.sentence,      ""};
   return {std::move(verdict), "", departure_.has_value()};
 }
 

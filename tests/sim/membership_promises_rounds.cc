@@ -196,7 +196,7 @@ membership::Judgement MembershipPromises::judge(
         "the judge hears of each node once");
   const membership::NodeFailure& failure = *first->failure;
   judgement.verdict = {failure.rank,      failure.local_rank, first->node_rank, first->host_name,
-                       failure.exit_code, failure.sentence,   "everything"};
+                       failure.exit_code, failure.signal,     failure.sentence, "everything"};
   for (const membership::Testimony& node : testimonies) {
     if (node.gone && node.last_heard <= failure.at) judgement.by_departure = true;
   }

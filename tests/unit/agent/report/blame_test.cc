@@ -172,6 +172,18 @@ TEST(Blame, IsHearsayWhereAnotherRankHasGivenUp) {
   EXPECT_FALSE(merged({{}, false, true}, {{}, false, false}).is_hearsay);
 }
 
+TEST(Blame, IsOfATimeOutWhereTheWordsSaySo) {
+  const auto about = [](const std::string& words) {
+    return blame_of("RuntimeError", words)->about;
+  };
+  const std::string gloo = "[gloo/transport/tcp/pair.cc:525] ";
+  EXPECT_EQ(about(gloo + "Read timeout [10.0.0.1]:1"), Blame::About::timeout);
+  EXPECT_EQ(about(gloo + "Timed out waiting 2000ms for recv"), Blame::About::timeout);
+  EXPECT_EQ(about(gloo + "Connection closed by peer [10.0.0.1]:1"), Blame::About::loss);
+  EXPECT_EQ(merged({.about = Blame::About::loss}, {.about = Blame::About::timeout}).about,
+            Blame::About::timeout);
+}
+
 TEST(Blame, KnowsEverySaying) {
   for (const Accusation& one : accusations())
     expect_ranks(blame_of(one.type, one.words), one);

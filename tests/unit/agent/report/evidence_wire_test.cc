@@ -83,10 +83,12 @@ Testimony testimony_of(const NodeEvidence& node, int base_rank) {
   return testimony;
 }
 
-membership::NodeFailure reported(int rank, int64_t ms, int exit_code, const std::string& sentence) {
+membership::NodeFailure reported(int rank, int64_t ms, int exit_code, const std::string& sentence,
+                                 int signal = 0) {
   membership::NodeFailure failure;
   failure.rank = rank;
   failure.exit_code = exit_code;
+  failure.signal = signal;
   failure.sentence = sentence;
   failure.at = at_ms(ms);
   return failure;
@@ -335,8 +337,7 @@ TEST(JudgeTestimonies, WhatFollowsAFailureForAHangIsNoFindingOfTheWorkerLibrary)
 // As a time-out of NCCL, which does not say who is missing.
 TEST(JudgeTestimonies, WhomAVictimThatNamesNobodyWaitedForIsTheCulprit) {
   NodeEvidence a = node_a();
-  a.workers[0].signs.blame = Blame{};
-  a.workers[0].cause.sentence = "killed by SIGABRT: Watchdog caught collective operation timeout";
+  a.workers[0].signs.blame = Blame{.about = Blame::About::timeout};
   a.detected = {{2, false, "never entered all_reduce #31", "", {}, {0, 1}}};
   NodeEvidence b;  // Its ranks only ran until the stop.
   const membership::Judgement judgement =
@@ -355,9 +356,9 @@ TEST(JudgeTestimonies, WhomAVictimThatNamesNobodyWaitedForIsTheCulprit) {
   EXPECT_EQ(judge_testimonies({testimony_of(a, 0), testimony_of(b, 2)}).verdict.rank, 0);
   a.detected.pop_back();
   // A connection that broke is no time-out.
-  a.workers[0].cause.sentence = "exited with 1: RuntimeError: Connection closed by peer";
+  a.workers[0].signs.blame->about = Blame::About::loss;
   EXPECT_EQ(judge_testimonies({testimony_of(a, 0), testimony_of(b, 2)}).verdict.rank, 0);
-  a.workers[0].cause.sentence = "exited with 1: RuntimeError: Timed out waiting 5000ms";
+  a.workers[0].signs.blame->about = Blame::About::timeout;
   EXPECT_EQ(judge_testimonies({testimony_of(a, 0), testimony_of(b, 2)}).verdict.rank, 2);
   // Others wait for it.
   a.detected[0].waiting = {1};
@@ -372,8 +373,7 @@ TEST(JudgeTestimonies, WhomAVictimThatNamesNobodyWaitedForIsTheCulprit) {
 // As PyTorch's flight recorder tells the rank that did not come who gave up.
 TEST(JudgeTestimonies, WhoHasOnlyHeardOfATimeOutMayBeTheCulprit) {
   NodeEvidence a = node_a();
-  a.workers[0].signs.blame = Blame{};
-  a.workers[0].cause.sentence = "killed by SIGABRT: Watchdog caught collective operation timeout";
+  a.workers[0].signs.blame = Blame{.about = Blame::About::timeout};
   a.detected = {{2, false, "never entered all_reduce #31", "", {}, {0, 1}}};
   NodeEvidence b = node_b();
   b.workers.erase(b.workers.begin());
@@ -413,7 +413,7 @@ TEST(JudgeTestimonies, ANodeMaySpeakOfNobodyElsesWorkers) {
   liar.host = "node-x";
   Testimony b = testimony_of(liar, 2);
   b.host_name = "node-b";
-  b.failure = reported(3, 100, 139, "killed by SIGSEGV");
+  b.failure = reported(3, 100, 139, "killed by SIGSEGV", SIGSEGV);
   const membership::Judgement judgement = judge_testimonies({b});
   EXPECT_NE(judgement.verdict.rank, 7);
   EXPECT_EQ(judgement.verdict.host_name, "node-b");
@@ -426,7 +426,7 @@ TEST(JudgeTestimonies, ANodeWithoutEvidenceCountsByItsReport) {
   b.node_rank = 1;
   b.base_rank = 2;
   b.workers = 2;
-  b.failure = reported(3, 100, 139, "killed by SIGSEGV");
+  b.failure = reported(3, 100, 139, "killed by SIGSEGV", SIGSEGV);
   const JudgedAttempt judged = decoded_judgement(judge_testimonies({a, b}));
   ASSERT_TRUE(judged.culprit);
   EXPECT_EQ(judged.failures[*judged.culprit].rank, 3);
@@ -547,7 +547,7 @@ RC_GTEST_PROP(AnyEvidence, ComesBackAndDamagedHarmsNobody, ()) {
   }
   Testimony b = testimony_of(node_b(), 2);
   b.evidence->detail = bytes;
-  b.failure = reported(3, 100, 139, "killed by SIGSEGV");
+  b.failure = reported(3, 100, 139, "killed by SIGSEGV", SIGSEGV);
   const membership::Judgement judgement = judge_testimonies({testimony_of(node_a(), 0), b});
   RC_ASSERT(judgement.verdict.exit_code >= 0 && judgement.verdict.exit_code <= 255);
 }

@@ -94,8 +94,8 @@ membership::End end_with(const JudgedAttempt& judged) {
   end.text = "rank 5 on node-b failed";
   end.restarts = 3;
   end.changes = 2;
-  end.verdict =
-      membership::Verdict{5, 1, 1, "node-b", 42, verdict_sentence(judged), encode_verdict(judged)};
+  end.verdict = membership::Verdict{
+      5, 1, 1, "node-b", 42, 0, verdict_sentence(judged), encode_verdict(judged)};
   return end;
 }
 
@@ -467,6 +467,7 @@ TEST(ApplyEnd, WithoutADetailStillNamesNodeRankAndReason) {
   membership::End end = end_with(culprits_verdict());
   end.exit_code = 139;
   end.verdict->exit_code = 139;
+  end.verdict->signal = SIGSEGV;
   end.verdict->sentence = "killed by SIGSEGV";
   for (const std::string& detail : {std::string(), std::string("{\"version\":1}")}) {
     end.verdict->detail = detail;

@@ -47,7 +47,8 @@ const std::vector<Sample>& samples() {
       if (!entry.at("blame").is_null()) {
         sample.blame =
             Blame{entry.at("blame").get<std::vector<int>>(), entry.value("any_connection", false),
-                  entry.value("is_hearsay", false)};
+                  entry.value("is_hearsay", false),
+                  entry.value("is_timeout", false) ? Blame::About::timeout : Blame::About::loss};
       }
       read.push_back(std::move(sample));
     }

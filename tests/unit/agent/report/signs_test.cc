@@ -299,7 +299,7 @@ TEST_F(Signs, AWorkerThatWasEndingMaySpeakAfterTheStop) {
 
 TEST_F(Signs, TheLibraryKnowsWhoIsToBlame) {
   record_.library = library_failure({5}, 1'009'000);
-  EXPECT_EQ(signs().blame, Blame{{5}});
+  EXPECT_EQ(signs().blame, (Blame{.ranks = {5}, .about = Blame::About::timeout}));
   EXPECT_EQ(signs().raised, at_ms(1'009'000));
   EXPECT_EQ(error().text, record_.library->message);
 }

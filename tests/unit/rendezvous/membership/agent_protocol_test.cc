@@ -53,6 +53,7 @@ NodeFailure full_failure() {
   return {.rank = 9,
           .local_rank = 1,
           .exit_code = 134,
+          .signal = 6,
           .final = true,
           .sentence = "killed by SIGABRT (core dumped)",
           .at = Instant{std::chrono::hours{9}},
@@ -71,6 +72,7 @@ Verdict full_verdict() {
           .node_rank = 2,
           .host_name = "node-2",
           .exit_code = 134,
+          .signal = 6,
           .sentence = "killed by SIGABRT (core dumped)",
           .detail = std::string("opaque\0bytes\xff", 13)};
 }

@@ -277,7 +277,7 @@ TEST_F(AgentSessionTest, AnotherVersionIsRefusedByBothVersionsNames) {
   say(hello);
   turn_until_over();
   const std::string text =
-      "this node's muster speaks version 12 of the rendezvous protocol, the host's version 11: "
+      "this node's muster speaks version 13 of the rendezvous protocol, the host's version 12: "
       "install the same muster on all nodes";
   EXPECT_EQ(heard_, std::vector<HostMessage>{Refused(RefusalKind::version, text)});
   EXPECT_EQ(ends_, (std::vector<SessionEnd>{{text, true}}));

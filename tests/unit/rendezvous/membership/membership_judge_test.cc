@@ -50,7 +50,8 @@ class MembershipJudge : public testing::Test {
     return lines;
   }
 
-  Judgement answer_{Verdict{0, 0, 0, "a", 139, "killed by SIGSEGV", "everything"}, "a line", false};
+  Judgement answer_{Verdict{0, 0, 0, "a", 139, 11, "killed by SIGSEGV", "everything"}, "a line",
+                    false};
   std::vector<std::vector<Testimony>> heard_;
 };
 

@@ -410,7 +410,7 @@ TEST(Membership, TheFirstFailureIsToldToAllAtOnceAndCostsARestart) {
   m.ready("a", 1);
   m.open_store(2);
   Round expected{2, 1, 2, 1, 2, 1, 2, "10.0.0.1", 4002, 1, 0};
-  expected.before = Verdict{1, 0, 1, "b", 3, "exited with 3: boom", ""};
+  expected.before = Verdict{1, 0, 1, "b", 3, 0, "exited with 3: boom", ""};
   EXPECT_EQ(m.round("b"), expected);
 }
 
@@ -427,7 +427,7 @@ TEST(Membership, WithoutRestartsAFailureEndsTheJobWhenAllIsStopped) {
   expected.node_rank = 1;
   expected.host_name = "b";
   expected.text = "rank 1 on b (node rank 1) exited with 3: boom";
-  expected.verdict = Verdict{1, 0, 1, "b", 3, "exited with 3: boom", ""};
+  expected.verdict = Verdict{1, 0, 1, "b", 3, 0, "exited with 3: boom", ""};
   expected.teller = 0;
   EXPECT_EQ(m.end("a"), expected);
   EXPECT_EQ(m.end("b"), expected);
