@@ -3,21 +3,22 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <utility>
 
-#include <fcntl.h>
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include "rendezvous/base/contract.h"
 #include "rendezvous/base/text.h"
-#include "rendezvous/base/unique_fd.h"
+#include "rendezvous/ring/record_fd.h"
 #include "worker_lib/fork_guard.h"
 
 namespace muster::worker {
+
+static_assert(static_cast<int>(FailureCode::timeout) == static_cast<int>(ErrorCode::timeout));
+static_assert(static_cast<int>(FailureCode::system) == static_cast<int>(ErrorCode::system));
+
 namespace {
 
 // Errors of this rank alone, unless they name others: its own mistake, or a refusal by its own
@@ -38,18 +39,6 @@ std::string_view operation_of(std::string_view message, std::string_view operati
   const size_t end = message.find(": ");
   const bool begins_with_it = !operation.empty() && message.starts_with(operation);
   return begins_with_it && end != std::string_view::npos ? message.substr(0, end) : operation;
-}
-
-// Others may be able to write to the folder: no file is opened that was there before, and the
-// rename replaces a link instead of following it.
-void replace_file(const std::string& path, std::string_view text) {
-  const std::string unfinished = fmt::format("{}.{}", path, ::getpid());
-  ::unlink(unfinished.c_str());
-  UniqueFd fd(::open(unfinished.c_str(),
-                     O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600));
-  if (fd.get() < 0) return;
-  const bool whole = write_whole(fd.get(), text) == 0;
-  if (!whole || std::rename(unfinished.c_str(), path.c_str()) != 0) ::unlink(unfinished.c_str());
 }
 
 std::string text_of(std::string_view name) {
@@ -87,27 +76,25 @@ int64_t new_failure_time() {
   return mine;
 }
 
-FailureReports::FailureReports(std::string path, int rank)
-    : path_(std::move(path)), made_by_(::getpid()), rank_(rank) {}
+FailureReports::FailureReports(std::string record_fd, int rank)
+    : record_fd_(std::move(record_fd)), rank_(rank) {}
+
+void FailureReports::join_as(int rank) {
+  joined_ = ::getpid();
+  rank_ = rank;
+  const std::optional<ring::RecordFd> named = ring::parse_record_fd(record_fd_);
+  std::string why;
+  if (named && ring_ == nullptr) ring_ = ring::map_ring(*named, /*writable=*/true, why);
+}
 
 void FailureReports::joins(int rank) noexcept {
   const std::lock_guard lock(mutex_);
-  joined_ = ::getpid();
-  rank_ = rank;
+  join_as(rank);
 }
 
 void FailureReports::joins_group(int rank) noexcept {
   const std::lock_guard lock(mutex_);
-  if (joined_ == ::getpid()) return;
-  joined_ = ::getpid();
-  if (rank_ < 0) rank_ = rank;
-}
-
-bool FailureReports::may_write() const {
-  if (path_.empty()) return false;
-  if (joined_ != 0) return joined_ == ::getpid();
-  return made_by_ == ::getpid() &&
-         (written_by_ == ::getpid() || ::access(path_.c_str(), F_OK) != 0);
+  if (joined_ != ::getpid()) join_as(rank_ < 0 ? rank : rank_);
 }
 
 bool FailureReports::is_echo(const Failure& failure, int64_t now) const {
@@ -126,20 +113,18 @@ void FailureReports::add(const Failure& failure, std::string_view operation) noe
     const int64_t now = new_failure_time();
     if (is_echo(failure, now)) return;
     FailureRecord record{.time_ns = failure.known_ns != 0 ? failure.known_ns : now,
-                         .code = name_of(failure.code),
+                         .code = static_cast<FailureCode>(failure.code),
                          .rank = rank_,
                          .operation = std::string(operation_of(failure.message, operation)),
                          .message = failure.message};
     for (const GlobalRank rank : failure.ranks)
       record.origin.push_back(rank.value);
+    std::ranges::sort(record.origin);
     if (record.origin.empty() && is_own_error(failure.code) && rank_ >= 0)
       record.origin.push_back(rank_);
     told_ns_ = now;
     told_to_ = std::this_thread::get_id();
-    if (may_write()) {
-      replace_file(path_, encode_failure_record(record));
-      written_by_ = ::getpid();
-    }
+    if (ring_ != nullptr && joined_ == ::getpid()) put_report(ring_->notes.report, record);
     last_ = std::move(record);
   } catch (const std::exception&) {  // No memory: then there is no record.
   }
@@ -153,7 +138,7 @@ void FailureReports::withdraw() noexcept {
   const std::lock_guard lock(mutex_);
   if (told_to_ != std::this_thread::get_id()) return;
   last_.reset();
-  if (written_by_ == ::getpid()) ::unlink(path_.c_str());
+  if (ring_ != nullptr && joined_ == ::getpid()) take_back_report(ring_->notes.report);
 }
 
 std::optional<FailureRecord> FailureReports::last() const {
@@ -163,8 +148,7 @@ std::optional<FailureRecord> FailureReports::last() const {
 
 FailureReports& failure_reports() {
   // Never destroyed: destructors report failures, too.
-  static auto* const reports =
-      new FailureReports(text_of(env::kFailureFile), rank_in_environment());
+  static auto* const reports = new FailureReports(text_of(env::kRecordFd), rank_in_environment());
   return *reports;
 }
 

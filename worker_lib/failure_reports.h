@@ -1,6 +1,7 @@
 // The last failure that this process has reported to its program and that was not overcome since:
-// kept for ranks that ask what became of this one (straggler_report.h), and written to a file for
-// the launcher's verdict (rendezvous/base/failure_record.h) if it named one (env::kFailureFile).
+// kept for ranks that ask what became of this one (straggler_report.h), and written into the
+// launcher's ring for its verdict (rendezvous/ring/failure_record.h) if there is one
+// (env::kRecordFd).
 //
 // The newest counts, with three exceptions. A failure that is reported again (a group's refusal of
 // every later call, each wait() for the same Work) is not a new one. Nor is the loss of a peer, of
@@ -8,9 +9,8 @@
 // the same failure. And once the thread that got the report has completed a call successfully, it
 // has overcome the failure: then there is none, unless an exception is still being handled.
 //
-// Only the process that joined the job writes: a forked child does not overwrite its parent's file,
-// and a process that has joined nothing leaves alone a file that it did not make. Nothing here
-// throws, and a failed write does not matter to the caller. Any thread; not for signal handlers.
+// Only the process that joined the job writes: a forked child does not overwrite its parent's
+// report. Nothing here throws. Any thread; not for signal handlers.
 #pragma once
 
 #include <chrono>
@@ -22,7 +22,7 @@
 
 #include <sys/types.h>
 
-#include "rendezvous/base/failure_record.h"
+#include "rendezvous/ring/failure_record.h"
 #include "worker_lib/failure.h"
 
 namespace muster::worker {
@@ -31,8 +31,8 @@ class FailureReports {
  public:
   static constexpr std::chrono::nanoseconds kEchoes = std::chrono::seconds{5};
 
-  // `path`: of the file; empty: there is none. `rank`: this process's, if known.
-  FailureReports(std::string path, int rank);
+  // `record_fd`: names the ring; empty: there is none. `rank`: this process's, if known.
+  FailureReports(std::string record_fd, int rank);
   FailureReports(const FailureReports&) = delete;
   FailureReports& operator=(const FailureReports&) = delete;
 
@@ -52,22 +52,21 @@ class FailureReports {
   std::optional<FailureRecord> last() const;
 
  private:
+  void join_as(int rank);  // REQUIRES: mutex_ is held.
   void withdraw() noexcept;
-  bool may_write() const;
   bool is_echo(const Failure& failure, int64_t now) const;
 
   [[gnu::tls_model("initial-exec")]] static inline constinit thread_local bool told_this_thread_ =
       false;
 
-  const std::string path_;
-  const pid_t made_by_;
+  const std::string record_fd_;
   mutable std::mutex mutex_;  // Guards what follows.
   pid_t joined_ = 0;          // The process that joined; 0: none.
   int rank_;
   std::optional<FailureRecord> last_;
-  int64_t told_ns_ = 0;      // When last_ was first reported,
-  std::thread::id told_to_;  // and to which thread.
-  pid_t written_by_ = 0;
+  int64_t told_ns_ = 0;         // When last_ was first reported,
+  std::thread::id told_to_;     // and to which thread.
+  ring::Ring* ring_ = nullptr;  // Never unmapped; nullptr: none, or not joined yet.
 };
 
 // The process's own: its path and rank are those of the environment when the library was loaded.

@@ -414,6 +414,30 @@ const std::atomic<uint32_t>& RingReader::attachments() const {
   return *static_cast<const std::atomic<uint32_t>*>(counter);
 }
 
+std::optional<FailureRecord> RingReader::reported() const {
+  const ring::Report& report = ring_->notes.report;
+  const uint64_t time_ns = load(report.time_ns);
+  if (time_ns == 0 || time_ns > INT64_MAX) return std::nullopt;
+  const uint64_t what = load(report.what);
+  FailureRecord record{.time_ns = static_cast<int64_t>(time_ns),
+                       .rank = static_cast<int>(what >> 32) - 1};
+  const uint64_t code = what & 0xff;
+  if (code <= static_cast<uint64_t>(FailureCode::system))
+    record.code = static_cast<FailureCode>(code);
+  for (const Word& ranks : report.origin) {
+    const uint64_t both = load(ranks);
+    for (const uint64_t rank : {both & UINT32_MAX, both >> 32}) {
+      if (rank == 0) continue;
+      if (rank > INT_MAX) return std::nullopt;
+      record.origin.push_back(static_cast<int>(rank) - 1);
+    }
+  }
+  if (!std::ranges::is_sorted(record.origin) || (what >> 32) > INT_MAX) return std::nullopt;
+  record.operation = text_in(report.operation, ring::kWordsOfText);
+  record.message = text_in(report.message, std::size(report.message));
+  return load(report.time_ns) == time_ns ? std::optional(std::move(record)) : std::nullopt;
+}
+
 std::optional<RecordedState> RingReader::state() const {
   return of_one_owner(ring_->head,
                       [&](uint64_t generation) { return StateLook(*ring_, generation).take(); });

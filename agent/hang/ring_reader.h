@@ -23,6 +23,7 @@
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/ring/call_rules.h"
+#include "rendezvous/ring/failure_record.h"
 #include "rendezvous/ring/record_fd.h"
 
 namespace muster {
@@ -143,6 +144,10 @@ class RingReader {
 
   // Counts attachments; a process that attaches wakes who waits for it (futex(2)).
   const std::atomic<uint32_t>& attachments() const;
+
+  // What the worker library reported last; nullopt: nothing, or what is there makes no sense. Best
+  // once the worker has ended.
+  std::optional<FailureRecord> reported() const;
 
   // nullopt: nobody has attached, or others attach again and again while it is read. Whether
   // `owner` is sound is the caller's to check: the worker, or a process below it.

@@ -29,7 +29,7 @@ AttemptPart::AttemptPart(boost::asio::io_context& io, JobSeam& job, const AgentI
       last_words_limit_(io),
       timers_(io, job, input.environment, parts.processes, parts.record),
       start_(input, context, setup, parts.meeting, parts.control, timers_, parts.rings),
-      remains_(io, parts.record, parts.output, folders, input.program.executable) {}
+      remains_(io, parts.record, parts.output, parts.rings, folders, input.program.executable) {}
 
 void AttemptPart::cancel() {
   timers_.cancel();
@@ -116,7 +116,7 @@ void AttemptPart::on_streams(int attempt, Result<std::vector<WorkerStreams>> str
   traces_.clear();
   for (size_t i = 0; i < streams_.size(); ++i) {
     traces_.push_back({streams_[i].out_log, streams_[i].err_log, streams_[i].error_file,
-                       streams_[i].failure_file, setup_.placement.workers[i].device});
+                       setup_.placement.workers[i].device});
   }
   remains_.begin_attempt();
   const Duration took = std::chrono::steady_clock::now() - requested_;

@@ -57,7 +57,7 @@ bool failed_in_stop(const WorkerEvidence& worker) {
 
 // When the worker library reported a failure that is not muster's own doing, if before `stop`.
 std::optional<Instant> finding_before(const std::optional<FailureRecord>& library, Instant stop) {
-  if (!library || library->code == "stopped") return std::nullopt;
+  if (!library || library->code == FailureCode::stopped) return std::nullopt;
   const Instant at{std::chrono::nanoseconds(library->time_ns)};
   return at < stop ? std::optional(at) : std::nullopt;
 }

@@ -29,7 +29,6 @@ struct WorkerTraces {
   std::string out_log;
   std::string err_log;
   std::string error_file;
-  std::string failure_file;
   std::string device;  // Label of its device, or empty.
 };
 

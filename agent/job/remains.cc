@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "agent/output/log_tree.h"
-#include "agent/report/failure_wire.h"
 
 namespace muster {
 namespace {
@@ -31,29 +30,25 @@ std::optional<LeftFile> read_left_file(const std::string& path, size_t bytes_max
   return LeftFile{read_up_to(fd.get(), bytes_max), changed_at(info)};
 }
 
-// Collects what one worker left behind, on the output thread. `temporary`: its files are in a
-// folder that the user did not ask for and that is removed once empty. The failure file goes in any
-// case: a program may catch the library's error and succeed.
-WorkerRemains collect_remains(WorkerPrinted printed, const WorkerTraces& files, bool temporary) {
+// Collects what one worker left behind, on the output thread.
+WorkerRemains collect_remains(WorkerPrinted printed, const WorkerTraces& files) {
   WorkerRemains remains;
   remains.printed = std::move(printed);
   if (auto error = read_left_file(files.error_file, kErrorFileBytesMax)) {
     remains.error_file = std::move(error->content);
     remains.error_file_written = error->written;
   }
-  if (const auto library = read_left_file(files.failure_file, kFailureRecordBytesMax))
-    remains.library = parse_failure_record(library->content);
-  if (temporary && !files.failure_file.empty()) unlink(files.failure_file.c_str());
   return remains;
 }
 
 }  // namespace
 
 Remains::Remains(boost::asio::io_context& io, JobRecorder& record, Output& output,
-                 const JobFolders& folders, const std::string& executable)
+                 const Rings& rings, const JobFolders& folders, const std::string& executable)
     : io_(io),
       record_(record),
       output_(output),
+      rings_(rings),
       folders_(folders),
       comm_(executable.substr(executable.rfind('/') + 1).substr(0, 15)) {}
 
@@ -91,14 +86,19 @@ void Remains::read(bool keep, const std::vector<WorkerTraces>& traces,
       keep, [this, traces, folders = folders_.run, done = std::move(done)](DrainReport report) {
         AttemptRemains remains;
         for (size_t i = 0; i < report.workers.size(); ++i) {
-          remains.workers.push_back(collect_remains(std::move(report.workers[i]),
-                                                    i < traces.size() ? traces[i] : WorkerTraces{},
-                                                    folders.temporary));
+          remains.workers.push_back(collect_remains(
+              std::move(report.workers[i]), i < traces.size() ? traces[i] : WorkerTraces{}));
         }
         EvidenceRequest disk;
         disk.log_dir = folders.run_dir;
         remains.full_log_disk = gather_evidence(disk).full_log_disk;
-        boost::asio::post(io_, [done, remains = std::move(remains)] { done(remains); });
+        boost::asio::post(io_, [this, done, remains = std::move(remains)]() mutable {
+          for (size_t i = 0; i < remains.workers.size(); ++i) {
+            const RingReader* const ring = rings_.reader(static_cast<int>(i));
+            if (ring != nullptr) remains.workers[i].library = ring->reported();
+          }
+          done(remains);
+        });
       });
 }
 

@@ -1,5 +1,6 @@
 // What the workers of an attempt leave behind, for the judge of its failure: the machine's evidence
-// at each death, their last output, and the files in which they say why they ended. Control loop
+// at each death, their last output, the files in which they say why they ended, and what the worker
+// library reported. Control loop
 // only; what may wait for a disk is done on the output thread.
 #pragma once
 
@@ -9,6 +10,7 @@
 
 #include <boost/asio/io_context.hpp>
 
+#include "agent/hang/rings.h"
 #include "agent/job/job_folders.h"
 #include "agent/job/job_recorder.h"
 #include "agent/output/output.h"
@@ -22,7 +24,7 @@ namespace muster {
 class Remains {
  public:
   // `executable`: the workers'.
-  Remains(boost::asio::io_context& io, JobRecorder& record, Output& output,
+  Remains(boost::asio::io_context& io, JobRecorder& record, Output& output, const Rings& rings,
           const JobFolders& folders, const std::string& executable);
 
   void begin_attempt();
@@ -36,6 +38,7 @@ class Remains {
   boost::asio::io_context& io_;
   JobRecorder& record_;
   Output& output_;
+  const Rings& rings_;
   const JobFolders& folders_;
   const std::string comm_;  // The executable's name in the kernel.
   OomWatch oom_;

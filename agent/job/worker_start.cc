@@ -64,7 +64,6 @@ SpawnRequest WorkerStart::request(int local_rank, const RoundView& round,
                                   const WorkerStreams& streams) {
   WorkerVariables variables = this->variables(local_rank);
   variables.error_file = streams.error_file;
-  variables.failure_file = streams.failure_file;
 
   SpawnRequest request;
   if (const auto record_fd = rings_.make(local_rank)) {

@@ -118,7 +118,6 @@ class StreamOpener {
     theirs.err_log = ours.err.log;
     if (place_.folder.empty()) return {};
     theirs.error_file = worker_path("error.json");
-    theirs.failure_file = worker_path("failure.txt");
     return {};
   }
 

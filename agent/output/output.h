@@ -56,11 +56,9 @@ struct AttemptPlan {
 struct WorkerStreams {
   UniqueFd out;
   UniqueFd err;
-  std::string out_log;  // Path of stdout.log; empty if there is none.
-  std::string err_log;  // Path of stderr.log; empty if there is none.
-  // Values for TORCHELASTIC_ERROR_FILE and MUSTER_FAILURE_FILE; empty if there are no files.
-  std::string error_file;
-  std::string failure_file;
+  std::string out_log;     // Path of stdout.log; empty if there is none.
+  std::string err_log;     // Path of stderr.log; empty if there is none.
+  std::string error_file;  // The value of TORCHELASTIC_ERROR_FILE; empty: there are no files.
 };
 
 // What one worker of an attempt has printed, once all of it has been read.

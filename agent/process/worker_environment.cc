@@ -58,11 +58,6 @@ Environment worker_environment(const Environment& inherited, const RoundView& ro
   set(env::kWorkerSecret, to_hex(round.worker_secret));
   set(env::kUseAgentStore, round.agent_store ? "True" : "False");
   set(env::kErrorFile, worker.error_file);
-  if (worker.failure_file.empty()) {
-    result.erase(std::string(env::kFailureFile));
-  } else {
-    set(env::kFailureFile, worker.failure_file);
-  }
   // One that is inherited belongs to a worker of another muster, whose program this launcher is.
   result.erase(std::string(env::kRecordFd));
   if (worker.record_fd) set(env::kRecordFd, *worker.record_fd);

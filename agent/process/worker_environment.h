@@ -44,7 +44,6 @@ struct WorkerVariables {
   int local_rank = 0;                    // The worker's real index on this node.
   int shown_local_rank = 0;              // LOCAL_RANK: 0 if a worker sees only one device.
   std::string error_file;                // Empty: no log folder.
-  std::string failure_file;              // Likewise.
   std::optional<std::string> record_fd;  // ring::to_text(); not set: it has no ring.
   std::string python_hook;               // The folder before PYTHONPATH; empty: none.
   std::string nccl_plugin;               // The file; empty: none.

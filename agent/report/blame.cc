@@ -229,62 +229,9 @@ bool is_bare_connection_error(std::string_view type, std::string_view words) {
                            "Stop_waiting response is expected"});
 }
 
-// Takes "rank 2 (node7, pid 4711)" or "rank 2" off the front, if it is there.
-bool take_identity(std::string_view& text, Ranks& ranks) {
-  std::string_view rest = text;
-  take(rest, "s");
-  if (!take(rest, " ")) return false;
-  const Ranks named = take_numbers(rest);
-  if (named.empty()) return false;
-  if (rest.starts_with(" (")) {
-    constexpr size_t kHostMax = 300;  // "(node7, pid 4711)".
-    const size_t end = rest.substr(0, kHostMax).find(')');
-    if (end == std::string_view::npos) return false;
-    rest.remove_prefix(end + 1);
-  } else if (take(rest, " of ")) {
-    take_rank(rest);
-  }
-  ranks.insert(ranks.end(), named.begin(), named.end());
-  text = rest;
-  return true;
-}
-
 Blame::About about(std::string_view words) {
   return contains(words, "imed out") || contains(words, "timeout") ? Blame::About::timeout
                                                                    : Blame::About::loss;
-}
-
-bool is_absence(std::string_view rest) {
-  return starts_with_any(rest, {" died", " left", " ended:", " gave up", " aborted", " did not",
-                                " does not answer", " has not called"});
-}
-
-// muster's worker library: "all_reduce 17 of group world: rank 2 (node7, pid 4711) died; ...", and
-// with several ranks "rank 1 (..) and rank 2 (..) did not arrive within 3 s; ...".
-std::optional<Blame> blame_of_worker_library(std::string_view words) {
-  constexpr std::string_view kRank = "rank";
-  if (contains(words, "this is one of them")) return {};
-  Blame blame{.about = about(words)};
-  Ranks listed;
-  bool someone = contains(words, "all other ranks left") || contains(words, "the job's store at ");
-  for (size_t at = words.find(kRank); at != std::string_view::npos; at = words.find(kRank)) {
-    const std::string_view before = words.substr(0, at);
-    const bool goes_on = before.ends_with(" and ") || before.ends_with(", ");
-    const bool lost = before.ends_with("lost its connection to ");
-    words.remove_prefix(at + kRank.size());
-    if (!goes_on) listed.clear();
-    if (!take_identity(words, listed)) continue;
-    if (!lost && !is_absence(words)) continue;
-    someone = true;
-    blame.ranks.insert(blame.ranks.end(), listed.begin(), listed.end());
-    listed.clear();
-  }
-  return someone ? std::optional(std::move(blame)) : std::nullopt;
-}
-
-bool is_of_worker_library(std::string_view type, std::string_view words) {
-  return last_component(type) == "DistributedError" ||
-         (type.empty() && contains(words, " of group ") && contains(words, ": rank "));
 }
 
 Blame tidied(Blame blame) {
@@ -298,10 +245,6 @@ Blame tidied(Blame blame) {
 
 std::optional<Blame> blame_of(std::string_view type, std::string_view words) {
   if (is_own(type, words)) return {};
-  if (is_of_worker_library(type, words)) {
-    std::optional<Blame> blame = blame_of_worker_library(words);
-    return blame ? std::optional(tidied(std::move(*blame))) : std::nullopt;
-  }
   if (is_pythons_connection_error(type, words)) return Blame{.any_connection = true};
   if (is_bare_connection_error(type, words)) return Blame{};
   for (const Saying& saying : kBlamingSayings) {

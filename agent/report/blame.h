@@ -1,8 +1,9 @@
 // Whether an error message blames another rank. If one rank of a job fails, the others lose their
 // connections to it and fail as well, and their messages appear first: a verdict must tell such a
 // victim from the culprit. One table in blame.cc lists what real software prints then (gloo,
-// torch's store, NCCL, JAX, Open MPI, Python's own connection errors, muster's worker library). A
-// message about the writer's own fault is never in it; a doubtful one blames no rank. Pure.
+// torch's store, NCCL, JAX, Open MPI, Python's own connection errors). A message about the writer's
+// own fault is never in it; a doubtful one blames no rank. What muster's worker library reports is
+// in a record instead (rendezvous/ring/failure_record.h). Pure.
 #pragma once
 
 #include <cstdint>

@@ -40,8 +40,8 @@ struct TracebackScan {
 std::optional<TracebackScan> scan_traceback(const MessageLines& lines, size_t at);
 
 // Other messages (native_words.cc): of the C++ and C runtimes, the sanitizers, Rust, Go, Java, the
-// Python interpreter itself, and log lines that blame a peer (torch's and JAX's loggers, NCCL,
-// muster's worker library). Reads only lines of the message. nullopt: none begins at that line.
+// Python interpreter itself, and log lines that blame a peer (torch's and JAX's loggers, NCCL).
+// Reads only lines of the message. nullopt: none begins at that line.
 std::optional<Finding> find_native(const MessageLines& lines, size_t at);
 
 // All error messages, oldest first.

@@ -303,13 +303,6 @@ std::optional<Finding> from_nccl_warning(const MessageLines& lines, size_t at) {
   return if_it_blames(line_finding(at, text), text);
 }
 
-// A program that catches the worker library's error prints it without a type.
-std::optional<Finding> from_worker_library(const MessageLines& lines, size_t at) {
-  const std::string_view line = line_at(lines, at);
-  if (!contains(line, " of group ") || !contains(line, ": rank ")) return {};
-  return if_it_blames(line_finding(at, trimmed(line)), line);
-}
-
 std::optional<Finding> from_open_mpi(const MessageLines& lines, size_t at) {
   const std::string_view line = line_at(lines, at);
   if (!line.starts_with("An MPI communication peer process has ")) return {};
@@ -321,10 +314,10 @@ std::optional<Finding> from_open_mpi(const MessageLines& lines, size_t at) {
 }  // namespace
 
 std::optional<Finding> find_native(const MessageLines& lines, size_t at) {
-  constexpr std::array kFinders = {
-      from_terminate,    from_libcxx,         from_rust,         from_go,          from_java,
-      from_interpreter,  from_python_start,   from_syntax_error, from_single_line, from_log,
-      from_nccl_warning, from_worker_library, from_open_mpi};
+  constexpr std::array kFinders = {from_terminate,    from_libcxx,       from_rust,
+                                   from_go,           from_java,         from_interpreter,
+                                   from_python_start, from_syntax_error, from_single_line,
+                                   from_log,          from_nccl_warning, from_open_mpi};
   for (const auto finder : kFinders) {
     if (std::optional<Finding> finding = finder(lines, at)) return finding;
   }

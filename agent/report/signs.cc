@@ -211,7 +211,7 @@ class Examiner {
 
   // The worker library knows in which ranks a failure began, whereas a message may name any rank.
   void take_library() {
-    if (!record_.library || record_.library->code == "stopped") return;
+    if (!record_.library || record_.library->code == FailureCode::stopped) return;
     const FailureRecord& library = *record_.library;
     const Instant known{std::chrono::nanoseconds(library.time_ns)};
     if (record_.started && known < *record_.started) return;
@@ -231,9 +231,9 @@ class Examiner {
       signs().blame = Blame{.ranks = library.origin, .about = about(library.code)};
   }
 
-  static Blame::About about(std::string_view code) {
-    if (code == "mismatch") return Blame::About::mismatch;
-    return code == "timeout" ? Blame::About::timeout : Blame::About::loss;
+  static Blame::About about(FailureCode code) {
+    if (code == FailureCode::mismatch) return Blame::About::mismatch;
+    return code == FailureCode::timeout ? Blame::About::timeout : Blame::About::loss;
   }
 
   // A program that catches an error and exits because of it may print only its message.
@@ -243,8 +243,9 @@ class Examiner {
   }
 
   // These errors make a group unusable; a program may well recover from the others.
-  static bool fails_group(std::string_view code) {
-    return is_one_of(code, {"timeout", "peer_failed", "aborted", "mismatch", "backend"});
+  static bool fails_group(FailureCode code) {
+    using enum FailureCode;
+    return is_one_of(code, {timeout, peer_failed, aborted, mismatch, backend});
   }
 
   const WorkerRecord& record_;

@@ -10,8 +10,8 @@
 #include "agent/output/output.h"
 #include "agent/report/job_report.h"
 #include "agent/report/judge.h"
-#include "rendezvous/base/failure_record.h"
 #include "rendezvous/base/time.h"
+#include "rendezvous/ring/failure_record.h"
 
 namespace muster {
 

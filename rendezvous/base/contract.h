@@ -47,8 +47,6 @@ inline constexpr std::string_view kMaxRestarts = "TORCHELASTIC_MAX_RESTARTS";
 inline constexpr std::string_view kRunId = "TORCHELASTIC_RUN_ID";
 inline constexpr std::string_view kUseAgentStore = "TORCHELASTIC_USE_AGENT_STORE";
 inline constexpr std::string_view kErrorFile = "TORCHELASTIC_ERROR_FILE";
-// Ours: where the worker library writes the failure it reported to the program (failure_record.h).
-inline constexpr std::string_view kFailureFile = "MUSTER_FAILURE_FILE";
 // Ours: how often the engine had started this job before ($SLURM_RESTART_COUNT); 0 without one.
 inline constexpr std::string_view kStartCount = "MUSTER_START_COUNT";
 // Ours: the descriptor of the ring in which a worker records its calls (ring/record_fd.h).

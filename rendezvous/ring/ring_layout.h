@@ -6,7 +6,7 @@
 //
 //   at        what
 //   0         Head
-//   4 KiB     Notes: sections, the failure
+//   4 KiB     Notes: sections, failures
 //   8 KiB     128 Groups
 //   104 KiB   512 Sites
 //   168 KiB   2,048 PeerCounts
@@ -79,6 +79,15 @@ struct Head {
 static_assert(sizeof(Head) == 18 * 8);
 inline constexpr uint64_t kAttaching = uint64_t{1} << 32;
 
+// See failure_record.h.
+struct Report {
+  Word time_ns;     // 0: none. Set last, cleared first.
+  Word what;        // FailureCode | (rank + 1) << 32
+  Word origin[64];  // Two ranks in each, plus 1, the lower half first; 0: no more.
+  Text operation;
+  Word message[128];
+};
+
 // What the rank says of itself besides its calls.
 struct Notes {
   Word depth;  // Of the sections that it is in; deeper ones than kSections have no text.
@@ -88,6 +97,7 @@ struct Notes {
   Word failed_ticks;  // 0: none. Set last.
   Word failed_group;  // Its handle, 0: not recorded.
   Word failure[128];  // Its message, cut to 1,023 bytes.
+  Report report;
 };
 static_assert(sizeof(Notes) <= 4096);
 

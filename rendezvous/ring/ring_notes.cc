@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "rendezvous/base/text.h"
+#include "rendezvous/ring/failure_record.h"
 #include "rendezvous/ring/ring_clock.h"
 #include "rendezvous/ring/ring_writer.h"
 
@@ -170,3 +171,28 @@ void RingWriter::leave_section() {
 }
 
 }  // namespace muster::ring
+
+namespace muster {
+
+void put_report(ring::Report& report, const FailureRecord& record) {
+  take_back_report(report);
+  report.what.store(static_cast<uint64_t>(record.code) |
+                        static_cast<uint64_t>(std::max(record.rank, -1) + 1) << 32,
+                    ring::kRelaxed);
+  for (size_t i = 0; i < std::size(report.origin); ++i) {
+    uint64_t ranks = 0;
+    for (size_t at = 2 * i; at < std::min(2 * i + 2, record.origin.size()); ++at)
+      ranks |= static_cast<uint64_t>(std::max(record.origin[at], -1) + 1) << (at % 2 * 32);
+    report.origin[i].store(ranks, ring::kRelaxed);
+  }
+  ring::put_text(report.operation, record.operation);
+  ring::put_text(report.message, record.message);
+  report.time_ns.store(static_cast<uint64_t>(std::max<int64_t>(record.time_ns, 1)), ring::kRelease);
+}
+
+void take_back_report(ring::Report& report) {
+  report.time_ns.store(0, ring::kRelaxed);
+  std::atomic_thread_fence(ring::kRelease);
+}
+
+}  // namespace muster

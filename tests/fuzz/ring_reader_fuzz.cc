@@ -1,6 +1,7 @@
 // A worker's ring with arbitrary words, as its agent reads it and musterctl shows it. The input
 // changes a sound ring: ten bytes are the place of a word (in words, the less significant byte
 // first) and the word.
+#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <vector>
@@ -46,6 +47,7 @@ struct FuzzedRing {
     writer = ring::RingWriter::attach(ring::to_text(record_fd), ring::Source::worker_lib, why);
     CHECK(writer != nullptr);
     record_something(*writer);
+    put_report(memory->notes.report, {.time_ns = 7, .origin = {2, 3}, .message = "rank 2 is gone"});
   }
   ring::Word& word(size_t at) const { return reinterpret_cast<ring::Word*>(memory)[at]; }
 
@@ -81,6 +83,10 @@ void read_all(const RingReader& reader) {
     last = call.record;
     return call.ordinal % 7 != 0;
   });
+  if (const std::optional<FailureRecord> reported = reader.reported()) {
+    CHECK(reported->time_ns > 0 && reported->rank >= -1);
+    CHECK(std::ranges::is_sorted(reported->origin) && is_clean(reported->message));
+  }
   const std::optional<RecordedState> state = reader.state();
   if (state) check_sound(*state, ring_now());
   for (const size_t most : {size_t{1}, ring::kRecords}) {

@@ -212,17 +212,6 @@ class Surroundings(LiveTest):
         code, _, err = run("--max-restarts", 1, "--no-python", script, env={"TMPDIR": temp})
         self.assertEqual(code, 0, err)
 
-    def test_a_failure_that_the_program_got_over_leaves_nothing_in_tmp(self):
-        """What the worker library leaves for the verdict, in an attempt that succeeds and in one before that."""
-        temp = self.path("tmp")
-        os.mkdir(temp)
-        caught = "echo record > $MUSTER_FAILURE_FILE; test -s $MUSTER_FAILURE_FILE || exit 9; "
-        for status in ("0", "$((1 - TORCHELASTIC_RESTART_COUNT))"):
-            code, _, err = run("--max-restarts", 1, "--no-python", "sh", "-c", caught + f"exit {status}",
-                               env={"TMPDIR": temp})
-            self.assertEqual(code, 0, err)
-            self.assertEqual(os.listdir(temp), [])
-
     def test_help_that_cannot_be_written_is_said(self):
         done = subprocess.run(f"{MUSTER} --help >/dev/full", shell=True, stderr=subprocess.PIPE, text=True, check=False,
                               timeout=30)

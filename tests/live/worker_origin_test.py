@@ -2,17 +2,20 @@
 """Where a failure began, as every rank that meets it says: the record that it leaves for the launcher.
 
 The ranks (programs/worker_origin_ranks.cc, named by $MUSTER_WORKER_ORIGIN_RANKS) are started by hand with the
-contract's variables and a MUSTER_FAILURE_FILE each, on this machine or (--nodes) on two nodes in network namespaces.
+contract's variables and a MUSTER_RECORD_FD each, on this machine or (--nodes) on two nodes in network namespaces.
 
     worker_origin_test.py [--nodes] [CLASS...]
     worker_origin_test.py --measure COUNT     the rank that is stopped in the middle of traffic, COUNT times on each of
                                               four shapes; prints how many ranks named another
 """
+import fcntl
 import os
 import re
 import signal
+import struct
 import subprocess
 import sys
+import typing
 
 import netns
 from harness import LIMIT_S, LiveTest, pause, run_tests, wait_for
@@ -21,36 +24,48 @@ from ports import free_port
 RANKS = os.environ.get("MUSTER_WORKER_ORIGIN_RANKS", "")
 ON_ERROR = 3
 SHORT_MS = 700
-# Before this test existed the library left no record: then what the exception says is judged ("exceptions").
-BY = os.environ.get("MUSTER_ORIGIN_BY", "records")
 
 
 def say(text):
     print(f"\n    {text}", file=sys.stderr, end=" ", flush=True)
 
 
-class Record:
+class Ring:
+    """The memory in which a rank leaves its record, as an agent makes it (rendezvous/ring/ring_layout.h)."""
+    BYTES = 512 * 1024
+    NONCE = 0x1f00c3a29b7e4d51
+    REPORT = 4096 + 8 * (1 + 8 + 8 * 16 + 2 + 128)
+    CODES = {6: "rendezvous", 7: "timeout", 8: "peer_failed", 9: "aborted", 10: "stopped", 11: "mismatch", 12: "backend",
+             13: "system"}
+
+    def __init__(self):
+        made = os.memfd_create("ring", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        self.fd = fcntl.fcntl(made, fcntl.F_DUPFD_CLOEXEC, 100)
+        os.close(made)
+        os.ftruncate(self.fd, self.BYTES)
+        fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+        os.pwrite(self.fd, b"MSTRRING" + struct.pack("<QQQ", 1, self.BYTES, self.NONCE), 0)
+
+    def name(self):
+        return f"{self.fd}:{self.NONCE:016x}"
+
+    def record(self):
+        """None: it left none."""
+        raw = os.pread(self.fd, 8 * (2 + 64 + 16 + 128), self.REPORT)
+        time_ns, what = struct.unpack_from("<QQ", raw)
+        texts = [part.split(b"\0", 1)[0].decode() for part in (raw[528:656], raw[656:])]
+        origin = [rank - 1 for rank in struct.unpack_from("<128I", raw, 16) if rank]
+        return Record(time_ns, self.CODES.get(what & 0xff, ""), (what >> 32) - 1, origin, *texts) if time_ns else None
+
+
+class Record(typing.NamedTuple):
     """What a rank left."""
-
-    def __init__(self, text):
-        lines = text.split("\n")
-        if lines[0] != "muster-failure 1" or lines[-2:] != ["end", ""]:
-            raise AssertionError(f"no record: {text!r}")
-        fields = dict(line.split(" ", 1) for line in lines[1:-2])
-        self.code, self.rank = fields["code"], int(fields["rank"])
-        self.origin = [int(rank) for rank in fields.get("origin", "").split(",") if rank]
-        self.operation, self.message = fields.get("operation", ""), fields.get("message", "")
-        self.time_ns = int(fields["time_ns"])
-
-
-class Said:
-    """What a rank's exception said: in the place of a record."""
-
-    def __init__(self, line):
-        _, rank, self.code, ranks, self.message = line.split(" ", 4)
-        self.rank = int(rank)
-        self.origin = [] if ranks == "-" else [int(r) for r in ranks.split(",")]
-        self.operation = ""
+    time_ns: int
+    code: str
+    rank: int
+    origin: list
+    operation: str
+    message: str
 
 
 class Scene:
@@ -60,23 +75,25 @@ class Scene:
         self.test, self.world = test, sum(shape)
         for name in os.listdir(test.folder.name):
             os.unlink(test.path(name))
-        self.ranks = []
+        self.ranks, self.rings = [], []
         master = cluster.address(1) if cluster else "127.0.0.1"
         port = 29400 if cluster else free_port()
         for node, count in enumerate(shape):
             for local in range(count):
                 rank = len(self.ranks)
+                ring = Ring()
+                self.rings.append(ring)
                 env = {"RANK": str(rank), "WORLD_SIZE": str(self.world), "LOCAL_RANK": str(local),
                        "LOCAL_WORLD_SIZE": str(count), "GROUP_RANK": str(node), "MASTER_ADDR": master,
-                       "MASTER_PORT": str(port), "MUSTER_FAILURE_FILE": test.path(f"record.{rank}")}
+                       "MASTER_PORT": str(port), "MUSTER_RECORD_FD": ring.name()}
                 argv = [RANKS, test.folder.name, str(short_ms), *map(str, scene)]
-                options = {"stderr": subprocess.PIPE, "text": True}
+                options = {"stderr": subprocess.PIPE, "text": True, "pass_fds": [ring.fd]}
                 if cluster:
                     process = cluster.run(node + 1, argv, env=env, **options)
                 else:
                     process = subprocess.Popen(argv, env=dict(os.environ, **env), **options)
                 self.ranks.append(process)
-        test.addCleanup(self.kill)
+        test.addCleanup(self.close)
 
     def kill(self):
         for process in self.ranks:
@@ -84,6 +101,11 @@ class Scene:
                 process.kill()
             process.wait()
             process.stderr.close()
+
+    def close(self):
+        self.kill()
+        for ring in self.rings:
+            os.close(ring.fd)
 
     def log(self, what):
         if not self.test.exists("log"):
@@ -112,14 +134,9 @@ class Scene:
                     raise AssertionError(f"rank {rank} does not end\n{self.account()}") from None
         self.kill()
         found = {}
-        if BY == "exceptions":
-            for line in self.log("error"):
-                said = Said(line)
-                found[said.rank] = said
-            return found
-        for rank in range(self.world):
-            if self.test.exists(f"record.{rank}"):
-                found[rank] = Record(self.test.read(f"record.{rank}"))
+        for rank, ring in enumerate(self.rings):
+            if (record := ring.record()) is not None:
+                found[rank] = record
         return found
 
 
@@ -159,8 +176,7 @@ class Told:
 
     def test_a_checkpoint_that_cannot_be_read_began_on_the_rank_that_reads(self):
         records = self.assert_origin(self.scene("load", "/dev"), [0], "system")
-        self.assertEqual({r.operation for r in records.values()} if BY == "records" else set(),
-                         {"load_checkpoint of group world on rank 0"} if BY == "records" else set())
+        self.assertEqual({r.operation for r in records.values()}, {"load_checkpoint of group world on rank 0"})
 
     def test_a_checkpoint_that_cannot_be_written_began_on_the_rank_that_writes(self):
         scene = self.scene("save_in_group", "/no/such/folder/model", 1)
@@ -243,18 +259,16 @@ class Late:
             for count in (1, 500_000):
                 with self.subTest(culprit=culprit, count=count):
                     records = self.late("late", culprit, more=[count])
-                    if BY == "records":
-                        self.assertTrue(any("has not called it within 700 ms (its last: all_reduce 3)" in r.message
-                                            for r in records.values()), [r.message for r in records.values()])
+                    self.assertTrue(any("has not called it within 700 ms (its last: all_reduce 3)" in r.message
+                                        for r in records.values()), [r.message for r in records.values()])
 
     def test_a_rank_that_is_stopped_is_told_from_one_that_computes(self):
         for culprit in (0, 3):
             with self.subTest(culprit=culprit):
                 records = self.late("stopped", culprit, more=[500_000])
-                if BY == "records":
-                    for record in records.values():
-                        self.assertNotIn("has not called", record.message)
-                        self.assertRegex(record.message, rf"rank {culprit} \([^)]*\) (is stopped|does not answer)")
+                for record in records.values():
+                    self.assertNotIn("has not called", record.message)
+                    self.assertRegex(record.message, rf"rank {culprit} \([^)]*\) (is stopped|does not answer)")
 
     def test_a_rank_that_waits_for_it_in_another_group_is_passed_over(self):
         for culprit, between in ((3, 0), (0, 3), (2, 3), (3, 2), (1, 2)):

@@ -247,12 +247,6 @@ TABLE = (
         lambda finding: finding.torchrun == MISSING,
     ),
     Difference(
-        "MUSTER_FAILURE_FILE",
-        "Where the worker library records a failure that it tells its program, beside torch's error file.",
-        r"worker.*\.env\.MUSTER_FAILURE_FILE",
-        lambda finding: finding.torchrun == MISSING and re.fullmatch(r".*/attempt_\d+/\d+/failure\.txt", finding.muster),
-    ),
-    Difference(
         "the record of collectives",
         "Each worker gets one more descriptor and its number: memory in which the worker library records its calls. A Python "
         "program has another one, where it prints its stack if muster asks for it.",

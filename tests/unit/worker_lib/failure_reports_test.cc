@@ -6,9 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <csignal>
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <iterator>
 #include <memory>
@@ -17,17 +14,14 @@
 #include <string>
 #include <thread>
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/unit/rendezvous/ring/ring_harness.h"
+
 namespace muster::worker {
 namespace {
-
-namespace fs = std::filesystem;
 
 Failure late(int rank) {
   return {ErrorCode::timeout, "barrier 3 of group world: rank 2 has not called it", {{rank}}};
@@ -38,18 +32,20 @@ Failure died(int rank) {
 
 class FailureReportsTest : public testing::Test {
  protected:
-  FailureReportsTest()
-      : folder_(fs::temp_directory_path() / ("failure-reports-" + std::to_string(getpid()))) {
-    fs::remove_all(folder_);
-    fs::create_directory(folder_);
-  }
-  ~FailureReportsTest() override { fs::remove_all(folder_); }
-
-  std::string path() const { return folder_ / "record"; }
+  // What the launcher would read.
   std::optional<FailureRecord> written() const {
-    std::ifstream file(path(), std::ios::binary);
-    const std::string text{std::istreambuf_iterator<char>(file), {}};
-    return parse_failure_record(text);
+    const ring::Report& report = ring_->notes.report;
+    if (report.time_ns == 0) return std::nullopt;
+    FailureRecord record{.time_ns = static_cast<int64_t>(report.time_ns.load()),
+                         .code = static_cast<FailureCode>(report.what & 0xff),
+                         .rank = static_cast<int>(report.what >> 32) - 1};
+    for (const uint64_t ranks : report.origin) {
+      if ((ranks & UINT32_MAX) != 0) record.origin.push_back(static_cast<int>(ranks) - 1);
+      if (ranks >> 32 != 0) record.origin.push_back(static_cast<int>(ranks >> 32) - 1);
+    }
+    record.operation = ring::text_in(report.operation, ring::kWordsOfText);
+    record.message = ring::text_in(report.message, std::size(report.message));
+    return record;
   }
   std::string message() const { return written() ? written()->message : ""; }
   // How `body` ends in a forked child: its exit code.
@@ -61,41 +57,65 @@ class FailureReportsTest : public testing::Test {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
 
-  const fs::path folder_;
+  const ring::TestRing ring_;
 };
 
 TEST_F(FailureReportsTest, WritesWhatTheProgramIsTold) {
-  FailureReports reports(path(), 7);
+  FailureReports reports(ring_.text(), 7);
   reports.joins(3);
   const int64_t before = new_failure_time();
   reports.add(late(2), "barrier");
   ASSERT_TRUE(written());
   EXPECT_EQ(written(), reports.last());
-  EXPECT_EQ(written()->code, "timeout");
+  EXPECT_EQ(written()->code, FailureCode::timeout);
   EXPECT_EQ(written()->origin, std::vector<int>{2});
   EXPECT_EQ(written()->rank, 3);
   EXPECT_EQ(written()->operation, "barrier 3 of group world");
   EXPECT_EQ(written()->message, late(2).message);
   EXPECT_GT(written()->time_ns, before);
   EXPECT_LT(written()->time_ns, new_failure_time());
-  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 1) << "nothing else is left";
 }
 
-TEST_F(FailureReportsTest, WithoutAFileItOnlyRemembers) {
-  FailureReports reports("", 0);
-  reports.add(late(2), "barrier");
-  ASSERT_TRUE(reports.last());
-  EXPECT_TRUE(fs::is_empty(folder_));
+TEST_F(FailureReportsTest, WithoutARingOrAJobItOnlyRemembers) {
+  FailureReports without_ring("", 0);
+  without_ring.joins(0);
+  FailureReports without_job(ring_.text(), 0);
+  FailureReports in_no_ring("3:77", 0);
+  in_no_ring.joins(0);
+  for (FailureReports* const reports : {&without_ring, &without_job, &in_no_ring}) {
+    errno = 77;
+    reports->add(late(2), "barrier");
+    EXPECT_EQ(errno, 77);
+    EXPECT_TRUE(reports->last());
+    reports->overcome();
+    EXPECT_FALSE(reports->last());
+  }
+  EXPECT_FALSE(written());
+}
+
+TEST_F(FailureReportsTest, WhatIsTooLongIsCut) {
+  FailureReports reports(ring_.text(), 0);
+  reports.joins(0);
+  Failure failure{ErrorCode::peer_failed, std::string(2000, 'x'), {}};
+  for (int rank = 300; rank > 0; --rank)
+    failure.ranks.push_back({rank});
+  reports.add(failure, std::string(500, 'y'));
+  ASSERT_TRUE(written());
+  EXPECT_EQ(written()->message, std::string(1023, 'x'));
+  EXPECT_EQ(written()->operation, std::string(127, 'y'));
+  ASSERT_EQ(written()->origin.size(), 128U);
+  EXPECT_EQ(written()->origin.front(), 1);
+  EXPECT_EQ(written()->origin.back(), 128);
 }
 
 TEST_F(FailureReportsTest, ARanksOwnErrorsBeginWithIt) {
   for (const ErrorCode code : {ErrorCode::invalid_argument, ErrorCode::not_initialized,
                                ErrorCode::not_member, ErrorCode::environment, ErrorCode::system}) {
-    FailureReports reports(path(), 3);
+    FailureReports reports(ring_.text(), 3);
     reports.add({code, "no"}, {});
     EXPECT_EQ(reports.last()->origin, std::vector<int>{3}) << name_of(code);
   }
-  FailureReports reports(path(), 3);
+  FailureReports reports(ring_.text(), 3);
   reports.add({ErrorCode::rendezvous, "the store is gone"}, {});
   EXPECT_TRUE(reports.last()->origin.empty()) << "nobody knows";
 }
@@ -116,7 +136,7 @@ TEST_F(FailureReportsTest, ARankOfTheJobStaysOneInOtherGroups) {
 }
 
 TEST_F(FailureReportsTest, TheNewestCounts) {
-  FailureReports reports(path(), 0);
+  FailureReports reports(ring_.text(), 0);
   reports.joins(0);
   reports.add(late(2), "barrier");
   reports.add({ErrorCode::invalid_argument, "root 9"}, "broadcast");
@@ -124,7 +144,7 @@ TEST_F(FailureReportsTest, TheNewestCounts) {
 }
 
 TEST_F(FailureReportsTest, WhatIsToldAgainKeepsItsTime) {
-  FailureReports reports(path(), 0);
+  FailureReports reports(ring_.text(), 0);
   reports.joins(0);
   Failure first = late(2);
   first.known_ns = new_failure_time();
@@ -142,7 +162,7 @@ TEST_F(FailureReportsTest, WhatIsToldAgainKeepsItsTime) {
 }
 
 TEST_F(FailureReportsTest, TheLossesThatFollowAreItsEchoes) {
-  FailureReports reports(path(), 0);
+  FailureReports reports(ring_.text(), 0);
   reports.joins(0);
   reports.add(late(2), "barrier");
   reports.add(died(1), "send");
@@ -152,14 +172,14 @@ TEST_F(FailureReportsTest, TheLossesThatFollowAreItsEchoes) {
 }
 
 TEST_F(FailureReportsTest, ALossThatComesFirstCounts) {
-  FailureReports reports(path(), 0);
+  FailureReports reports(ring_.text(), 0);
   reports.joins(0);
   reports.add(died(1), "send");
   EXPECT_EQ(written()->origin, std::vector<int>{1});
 }
 
 TEST_F(FailureReportsTest, WhatTheThreadHasGotOverIsTakenBack) {
-  FailureReports reports(path(), 0);
+  FailureReports reports(ring_.text(), 0);
   reports.joins(0);
   reports.overcome();
   reports.add(late(2), "barrier");
@@ -173,7 +193,7 @@ TEST_F(FailureReportsTest, WhatTheThreadHasGotOverIsTakenBack) {
 }
 
 TEST_F(FailureReportsTest, NotWhileTheExceptionIsHandled) {
-  FailureReports reports(path(), 0);
+  FailureReports reports(ring_.text(), 0);
   reports.joins(0);
   struct Unwinding {
     FailureReports& reports;
@@ -192,7 +212,7 @@ TEST_F(FailureReportsTest, NotWhileTheExceptionIsHandled) {
 }
 
 TEST_F(FailureReportsTest, AForkedChildDoesNotOverwriteItsParents) {
-  FailureReports reports(path(), 0);
+  FailureReports reports(ring_.text(), 0);
   reports.joins(0);
   reports.add(late(2), "barrier");
   EXPECT_EQ(in_child([&] {
@@ -202,65 +222,6 @@ TEST_F(FailureReportsTest, AForkedChildDoesNotOverwriteItsParents) {
             }),
             0);
   EXPECT_EQ(message(), late(2).message);
-}
-
-TEST_F(FailureReportsTest, WhoHasJoinedNothingLeavesAFileThatIsThereAlone) {
-  FailureReports rank(path(), 0);
-  rank.joins(0);
-  rank.add(late(2), "barrier");
-  FailureReports helper(path(), 0);  // Of a program that the rank started.
-  helper.add({ErrorCode::not_initialized, "the helper's"}, {});
-  helper.overcome();
-  EXPECT_EQ(message(), late(2).message);
-  fs::remove(path());
-  FailureReports alone(path(), 0);
-  alone.add({ErrorCode::not_initialized, "init was forgotten"}, {});
-  alone.add({ErrorCode::not_initialized, "again"}, {});
-  EXPECT_EQ(message(), "again");
-}
-
-TEST_F(FailureReportsTest, LinksAreReplacedAndNotFollowed) {
-  const std::string other = folder_ / "precious";
-  std::ofstream(other) << "kept";
-  fs::create_symlink(other, path());
-  fs::create_symlink(other, path() + "." + std::to_string(getpid()));
-  FailureReports reports(path(), 0);
-  reports.joins(0);
-  reports.add(late(2), "barrier");
-  EXPECT_TRUE(written());
-  EXPECT_FALSE(fs::is_symlink(path()));
-  std::string text;
-  std::ifstream(other) >> text;
-  EXPECT_EQ(text, "kept");
-}
-
-TEST_F(FailureReportsTest, WhatCannotBeWrittenMattersToNobody) {
-  for (const std::string& bad :
-       {std::string("/no/such/folder/record"), folder_.string(), std::string(5000, 'x')}) {
-    FailureReports reports(bad, 0);
-    reports.joins(0);
-    errno = 77;
-    reports.add(late(2), "barrier");
-    EXPECT_EQ(errno, 77);
-    EXPECT_TRUE(reports.last());
-  }
-  EXPECT_TRUE(fs::is_empty(folder_));
-}
-
-TEST_F(FailureReportsTest, AFullDiskLeavesTheRecordThatWasThere) {
-  FailureReports reports(path(), 0);
-  reports.joins(0);
-  reports.add(late(2), "barrier");
-  rlimit before{};
-  getrlimit(RLIMIT_FSIZE, &before);
-  const rlimit none{0, before.rlim_max};
-  setrlimit(RLIMIT_FSIZE, &none);
-  const auto handler = signal(SIGXFSZ, SIG_IGN);
-  reports.add({ErrorCode::invalid_argument, "root 9"}, {});
-  setrlimit(RLIMIT_FSIZE, &before);
-  signal(SIGXFSZ, handler);
-  EXPECT_EQ(message(), late(2).message);
-  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 1) << "nor anything unfinished";
 }
 
 TEST_F(FailureReportsTest, TimesAreNeverTheSame) {

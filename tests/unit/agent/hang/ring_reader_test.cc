@@ -474,6 +474,42 @@ TEST_F(RingReaderTest, SectionsAreTheEightOutermost) {
   EXPECT_THAT(state().sections, SizeIs(1));
 }
 
+const FailureRecord kReported{.time_ns = 81'723'645,
+                              .code = FailureCode::peer_failed,
+                              .origin = {2, 5, 7},
+                              .rank = 0,
+                              .operation = "all_reduce 17 of group world",
+                              .message = "all_reduce 17 of group world: rank 2 died"};
+
+TEST_F(RingReaderTest, ReadsWhatTheLibraryReportedLast) {
+  ring::Report& report = ring_->notes.report;
+  EXPECT_EQ(reader_.reported(), std::nullopt);
+  put_report(report, kReported);
+  EXPECT_EQ(reader_.reported(), kReported);
+  const FailureRecord unknown{.time_ns = 1, .code = FailureCode::stopped};
+  put_report(report, unknown);
+  EXPECT_EQ(reader_.reported(), unknown);
+  take_back_report(report);
+  EXPECT_EQ(reader_.reported(), std::nullopt);
+}
+
+TEST_F(RingReaderTest, TakesNoReportThatMakesNoSense) {
+  ring::Report& report = ring_->notes.report;
+  for (const auto& [word, value] :
+       {std::pair{&report.time_ns, ~uint64_t{0}}, std::pair{&report.what, ~uint64_t{0}},
+        std::pair{&report.origin[0], ~uint64_t{0}}, std::pair{&report.origin[1], uint64_t{2}}}) {
+    put_report(report, kReported);
+    *word = value;
+    EXPECT_EQ(reader_.reported(), std::nullopt);
+  }
+  put_report(report, kReported);
+  report.what = 200;
+  put_bytes(report.message, "\x1b[2J\nx");
+  ASSERT_TRUE(reader_.reported());
+  EXPECT_EQ(reader_.reported()->code, FailureCode::unknown);
+  EXPECT_EQ(reader_.reported()->message.find_first_of("\x1b\n"), std::string::npos);
+}
+
 TEST_F(RingReaderTest, DropsAFailureOfNoGroup) {
   attach().note_failure(0, "lost");
   EXPECT_EQ(state().failure->group, 0u);

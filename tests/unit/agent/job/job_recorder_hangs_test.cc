@@ -36,7 +36,7 @@ class HangingJob : public testing::Test {
     RoundView round;
     round.base_rank = nodes > 1 ? 1 : 0;
     round.group_world_size = nodes;
-    record_.round_ready(attempt, round, {}, {{}, {"", "", "", "", "GPU 1 (0000:3b:00.0)"}});
+    record_.round_ready(attempt, round, {}, {{}, {"", "", "", "GPU 1 (0000:3b:00.0)"}});
     record_.worker_started(0, 100 + 10 * attempt);
     record_.worker_started(1, 101 + 10 * attempt);
     events_.clear();
@@ -315,7 +315,8 @@ TEST_F(MismatchedJob, NamesTheRankThatCalledSomethingElse) {
 TEST_F(MismatchedJob, LeavesTheWordToTheWorkerLibraryWhereItHasSpoken) {
   AttemptRemains remains;
   remains.workers.resize(2);
-  remains.workers[0].library = FailureRecord{.time_ns = 1, .code = "peer_failed", .rank = 0};
+  remains.workers[0].library =
+      FailureRecord{.time_ns = 1, .code = FailureCode::peer_failed, .rank = 0};
   EXPECT_NE(failed(remains).reason, Reason::mismatch);
 }
 
@@ -327,7 +328,7 @@ TEST_F(MismatchedJob, TakesWhatFollowsItsOwnFailureForNoFinding) {
   remains.workers.resize(2);
   remains.workers[0].library =
       FailureRecord{.time_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(later).count(),
-                    .code = "peer_failed",
+                    .code = FailureCode::peer_failed,
                     .rank = 0};
   EXPECT_EQ(failed(remains).reason, Reason::mismatch);
 }

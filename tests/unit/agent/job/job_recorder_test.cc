@@ -45,7 +45,7 @@ class Job : public testing::Test {
     round.max_restarts = 1;
     record_.round_ready(
         attempt, round, std::chrono::milliseconds(2),
-        {{"", "/logs/0/stderr.log", "/logs/0/error.json", "", "GPU 0"}, {"", "", "", "", "GPU 1"}});
+        {{"", "/logs/0/stderr.log", "/logs/0/error.json", "GPU 0"}, {"", "", "", "GPU 1"}});
     record_.worker_started(0, 100 + 10 * attempt);
     record_.worker_started(1, 101 + 10 * attempt);
   }

@@ -69,9 +69,8 @@ TEST(JudgedAttempt, ARankThatLeftEarlyIsNamedWithTheWordsOfItsFirstVictim) {
 
 TEST(JudgedAttempt, ARankThatIsNamedByThoseWhoWaitedKeptThemWaiting) {
   const std::string late =
-      "terminate called after throwing an instance of 'muster::DistributedError'\n"
-      "  what():  all_reduce 17 of group world: rank 3 (node7, pid 4711) has not called it within "
-      "2 s\n";
+      "terminate called after throwing an instance of 'std::runtime_error'\n"
+      "  what():  [Rank 0]: Rank 3 failed to pass monitoredBarrier in 2000 ms\n";
   const JobReport report =
       judged({saying(sample_failure(0, ExitStatus::signaled(SIGABRT)), late),
               saying(sample_failure(1, ExitStatus::signaled(SIGABRT)), late), sample_stopped(3)});
@@ -91,7 +90,7 @@ TEST(JudgedAttempt, ARankWhoseCallDidNotMatchIsNotSaidToHaveBeenLate) {
   WorkerRecord victim = record_of(saying(sample_failure(0, ExitStatus::exited(1)), other), 0);
   const int64_t known_ns = victim.ended->time_since_epoch().count();
   victim.library =
-      FailureRecord{known_ns, "mismatch", {3}, 0, "all_reduce 17 of group world", other};
+      FailureRecord{known_ns, FailureCode::mismatch, {3}, 0, "all_reduce 17 of group world", other};
   NodeEvidence node;
   for (const WorkerRecord& record : {victim, record_of(sample_stopped(3), 1)}) {
     const Examination examined = examine(record, {}, Instant{});

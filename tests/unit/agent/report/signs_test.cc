@@ -58,10 +58,11 @@ class Signs : public testing::Test {
     record_.at_stop = AtStop::running;
   }
 
-  FailureRecord library_failure(std::vector<int> origin, int64_t ms, std::string code = "timeout") {
+  FailureRecord library_failure(std::vector<int> origin, int64_t ms,
+                                FailureCode code = FailureCode::timeout) {
     FailureRecord library;
     library.time_ns = Duration{milliseconds{ms}}.count();
-    library.code = std::move(code);
+    library.code = code;
     library.origin = std::move(origin);
     library.rank = 3;
     library.message = "all_reduce 17 of group world: rank 5 has not called it within 2 s";
@@ -305,7 +306,7 @@ TEST_F(Signs, TheLibraryKnowsWhoIsToBlame) {
 }
 
 TEST_F(Signs, AFailureOfTheLibraryThatBeganHereIsOnesOwn) {
-  record_.library = library_failure({3}, 1'009'000, "aborted");
+  record_.library = library_failure({3}, 1'009'000, FailureCode::aborted);
   print(
       "terminate called after throwing an instance of 'muster::DistributedError'\n"
       "  what():  " +
@@ -320,7 +321,7 @@ TEST_F(Signs, AFailureOfTheLibraryLongBeforeTheEndIsNotWhy) {
 }
 
 TEST_F(Signs, AFailureThatLeavesGroupsUsableCountsOnlyAsTheProgramsOwnLastWord) {
-  record_.library = library_failure({0}, 1'009'000, "system");
+  record_.library = library_failure({0}, 1'009'000, FailureCode::system);
   print(kTraceback, 1'009'500);
   EXPECT_EQ(signs().blame, std::nullopt);
   print("RuntimeError: " + record_.library->message + "\n", 1'009'600);
@@ -332,7 +333,7 @@ TEST_F(Signs, AFailureThatLeavesGroupsUsableCountsOnlyAsTheProgramsOwnLastWord) 
 }
 
 TEST_F(Signs, AFailureOfTheLibraryWhoseTextIsAllThatAProgramPrintedIsItsError) {
-  record_.library = library_failure({0}, 1'009'000, "system");
+  record_.library = library_failure({0}, 1'009'000, FailureCode::system);
   record_.library->message = "save_checkpoint of group world on rank 0: cannot create /x/model";
   print("train: " + record_.library->message + "\n", 1'009'500);
   EXPECT_EQ(signs().blame, Blame{{0}});
@@ -342,7 +343,7 @@ TEST_F(Signs, AFailureOfTheLibraryWhoseTextIsAllThatAProgramPrintedIsItsError) {
 }
 
 TEST_F(Signs, BeingToldToStopIsNoFailure) {
-  record_.library = library_failure({}, 1'009'000, "stopped");
+  record_.library = library_failure({}, 1'009'000, FailureCode::stopped);
   EXPECT_EQ(signs().raised, std::nullopt);
 }
 
