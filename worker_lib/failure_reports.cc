@@ -34,13 +34,6 @@ bool is_loss(ErrorCode code) {
          code == ErrorCode::backend || code == ErrorCode::stopped;
 }
 
-// "all_reduce 17 of group world" if the message begins so, else `operation`.
-std::string_view operation_of(std::string_view message, std::string_view operation) {
-  const size_t end = message.find(": ");
-  const bool begins_with_it = !operation.empty() && message.starts_with(operation);
-  return begins_with_it && end != std::string_view::npos ? message.substr(0, end) : operation;
-}
-
 std::string text_of(std::string_view name) {
   const char* const value = std::getenv(std::string(name).c_str());
   return value == nullptr ? std::string() : value;
@@ -103,7 +96,7 @@ bool FailureReports::is_echo(const Failure& failure, int64_t now) const {
   return is_loss(failure.code) && now - told_ns_ < kEchoes.count();
 }
 
-void FailureReports::add(const Failure& failure, std::string_view operation) noexcept {
+void FailureReports::add(const Failure& failure) noexcept {
   const KeptErrno kept;
   // A thread that exists only in the parent may hold the lock for ever.
   if (in_forked_child()) return;
@@ -115,7 +108,6 @@ void FailureReports::add(const Failure& failure, std::string_view operation) noe
     FailureRecord record{.time_ns = failure.known_ns != 0 ? failure.known_ns : now,
                          .code = static_cast<FailureCode>(failure.code),
                          .rank = rank_,
-                         .operation = std::string(operation_of(failure.message, operation)),
                          .message = failure.message};
     for (const GlobalRank rank : failure.ranks)
       record.origin.push_back(rank.value);

@@ -41,8 +41,8 @@ class FailureReports {
   // It joins a group of its own, where it is known as `rank`: what it is in a job counts more.
   void joins_group(int rank) noexcept;
   // The failure is about to be reported to the program, or the library ends the process because of
-  // it. `operation`: that of the exception, with which its message begins; may be empty.
-  void add(const Failure& failure, std::string_view operation) noexcept;
+  // it.
+  void add(const Failure& failure) noexcept;
   // The calling thread has completed a call successfully. One load if nothing was reported to it.
   void overcome() noexcept {
     if (told_this_thread_) [[unlikely]]

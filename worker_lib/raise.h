@@ -16,7 +16,7 @@ inline DistributedError as_error(const Failure& failure, std::string operation, 
                                  const KnownRanks& known_ranks = nullptr) {
   Failure known = failure;
   known.ranks = as_known(std::move(known.ranks), known_ranks);
-  failure_reports().add(known, operation);
+  failure_reports().add(known);
   return {known.code, known.message, std::move(operation), std::move(group), known.ranks};
 }
 

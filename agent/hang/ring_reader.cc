@@ -433,7 +433,6 @@ std::optional<FailureRecord> RingReader::reported() const {
     }
   }
   if (!std::ranges::is_sorted(record.origin) || (what >> 32) > INT_MAX) return std::nullopt;
-  record.operation = text_in(report.operation, ring::kWordsOfText);
   record.message = text_in(report.message, std::size(report.message));
   return load(report.time_ns) == time_ns ? std::optional(std::move(record)) : std::nullopt;
 }

@@ -164,8 +164,8 @@ bool is_unexplained(const Cause& cause) {
 }
 
 bool speaks_of_gpu(const Cause& cause) {
-  return cause.kind == FailureClass::gpu || contains(cause.sentence, "CUDA") ||
-         contains(cause.sentence, "NCCL");
+  return cause.kind == FailureClass::gpu || contains(cause.exception, "CUDA") ||
+         contains(cause.exception, "NCCL");
 }
 
 // One that does not name the worker may be of another job's GPU.

@@ -36,13 +36,13 @@ bool is_shown(const WorkerSigns& signs, Part part) {
   return signs.status && (part != Part::bystander || !signs.status->success());
 }
 
-std::string others_of(const std::vector<Seen>& all, const AttemptVerdict& verdict) {
+std::vector<int> victims_of(const std::vector<Seen>& all, const AttemptVerdict& verdict) {
   std::vector<int> ranks;
   for (size_t i = 0; i < all.size(); ++i) {
     if (verdict.parts[i] == Part::victim) ranks.push_back(all[i].worker->signs.rank);
   }
   std::ranges::sort(ranks);
-  return ranks_text(ranks);
+  return ranks;
 }
 
 bool is_told_of_mismatch(const std::vector<Seen>& all, int rank) {
@@ -59,7 +59,8 @@ void tell_what_others_say(JudgedAttempt& judged, const std::vector<Seen>& all,
       judged.reason == Reason::left_early || judged.the_culprit().status == ExitStatus::exited(0);
   const bool mismatched =
       judged.witness && is_told_of_mismatch(all, judged.failures[*judged.witness].rank);
-  const std::string others = others_of(all, verdict);
+  const std::vector<int> victims = victims_of(all, verdict);
+  const std::string others = ranks_text(victims);
   judged.cause.kind = FailureClass::user;
   if (left) {
     judged.cause.sentence = fmt::format("exited with 0 while {} still needed it", others);
@@ -70,7 +71,7 @@ void tell_what_others_say(JudgedAttempt& judged, const std::vector<Seen>& all,
     judged.cause.remedy.clear();
   } else {
     judged.cause.sentence = fmt::format("kept {} waiting until {} gave up", others,
-                                        others.starts_with("ranks ") ? "they" : "it");
+                                        victims.size() == 1 ? "it" : "they");
     judged.cause.remedy.clear();
   }
 }

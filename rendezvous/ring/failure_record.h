@@ -34,13 +34,12 @@ struct FailureRecord {
   // arrive, called abort(), gave the wrong path, or differ from most. Empty: unknown.
   std::vector<int> origin = {};
   int rank = -1;               // The writer's own global rank; -1: unknown to it.
-  std::string operation = {};  // "all_reduce 17 of group world", "load_checkpoint"; may be empty.
   std::string message = {};    // what() in one line.
 
   friend bool operator==(const FailureRecord&, const FailureRecord&) = default;
 };
 
-// Texts are cut to 127 and 1,023 bytes, the origin to its first 128 ranks.
+// The message is cut to 1,023 bytes, the origin to its first 128 ranks.
 void put_report(ring::Report& report, const FailureRecord& record);
 void take_back_report(ring::Report& report);
 

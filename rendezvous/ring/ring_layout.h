@@ -84,7 +84,6 @@ struct Report {
   Word time_ns;     // 0: none. Set last, cleared first.
   Word what;        // FailureCode | (rank + 1) << 32
   Word origin[64];  // Two ranks in each, plus 1, the lower half first; 0: no more.
-  Text operation;
   Word message[128];
 };
 

@@ -185,7 +185,6 @@ void put_report(ring::Report& report, const FailureRecord& record) {
       ranks |= static_cast<uint64_t>(std::max(record.origin[at], -1) + 1) << (at % 2 * 32);
     report.origin[i].store(ranks, ring::kRelaxed);
   }
-  ring::put_text(report.operation, record.operation);
   ring::put_text(report.message, record.message);
   report.time_ns.store(static_cast<uint64_t>(std::max<int64_t>(record.time_ns, 1)), ring::kRelease);
 }

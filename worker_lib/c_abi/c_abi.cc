@@ -98,7 +98,7 @@ muster_status remember_current_exception(const char* function) noexcept {
     } catch (const DistributedError& error) {
       return remember(in_words_of_c(error, function));
     } catch (const std::bad_alloc&) {
-      worker::failure_reports().add(kNoMemory, {});
+      worker::failure_reports().add(kNoMemory);
       return remember(kOutOfMemory);
     } catch (const std::exception& error) {
       return remember(worker::as_error(

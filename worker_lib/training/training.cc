@@ -46,14 +46,12 @@ std::string run_and_report(const char* caller, const std::function<void()>& bloc
   try {
     std::rethrow_exception(thrown);
   } catch (const DistributedError& error) {
-    worker::failure_reports().add({error.code(), error.what(), error.failed_ranks()},
-                                  error.operation());
+    worker::failure_reports().add({error.code(), error.what(), error.failed_ranks()});
     throw;
   } catch (...) {
     worker::failure_reports().add({ErrorCode::system,
                                    fmt::format("{}: the block failed: {}", caller, told.substr(1)),
-                                   {GlobalRank{rank()}}},
-                                  caller);
+                                   {GlobalRank{rank()}}});
     throw;
   }
 }

@@ -43,7 +43,6 @@ class FailureReportsTest : public testing::Test {
       if ((ranks & UINT32_MAX) != 0) record.origin.push_back(static_cast<int>(ranks) - 1);
       if (ranks >> 32 != 0) record.origin.push_back(static_cast<int>(ranks >> 32) - 1);
     }
-    record.operation = ring::text_in(report.operation, ring::kWordsOfText);
     record.message = ring::text_in(report.message, std::size(report.message));
     return record;
   }
@@ -64,13 +63,12 @@ TEST_F(FailureReportsTest, WritesWhatTheProgramIsTold) {
   FailureReports reports(ring_.text(), 7);
   reports.joins(3);
   const int64_t before = new_failure_time();
-  reports.add(late(2), "barrier");
+  reports.add(late(2));
   ASSERT_TRUE(written());
   EXPECT_EQ(written(), reports.last());
   EXPECT_EQ(written()->code, FailureCode::timeout);
   EXPECT_EQ(written()->origin, std::vector<int>{2});
   EXPECT_EQ(written()->rank, 3);
-  EXPECT_EQ(written()->operation, "barrier 3 of group world");
   EXPECT_EQ(written()->message, late(2).message);
   EXPECT_GT(written()->time_ns, before);
   EXPECT_LT(written()->time_ns, new_failure_time());
@@ -84,7 +82,7 @@ TEST_F(FailureReportsTest, WithoutARingOrAJobItOnlyRemembers) {
   in_no_ring.joins(0);
   for (FailureReports* const reports : {&without_ring, &without_job, &in_no_ring}) {
     errno = 77;
-    reports->add(late(2), "barrier");
+    reports->add(late(2));
     EXPECT_EQ(errno, 77);
     EXPECT_TRUE(reports->last());
     reports->overcome();
@@ -99,10 +97,9 @@ TEST_F(FailureReportsTest, WhatIsTooLongIsCut) {
   Failure failure{ErrorCode::peer_failed, std::string(2000, 'x'), {}};
   for (int rank = 300; rank > 0; --rank)
     failure.ranks.push_back({rank});
-  reports.add(failure, std::string(500, 'y'));
+  reports.add(failure);
   ASSERT_TRUE(written());
   EXPECT_EQ(written()->message, std::string(1023, 'x'));
-  EXPECT_EQ(written()->operation, std::string(127, 'y'));
   ASSERT_EQ(written()->origin.size(), 128U);
   EXPECT_EQ(written()->origin.front(), 1);
   EXPECT_EQ(written()->origin.back(), 128);
@@ -112,11 +109,11 @@ TEST_F(FailureReportsTest, ARanksOwnErrorsBeginWithIt) {
   for (const ErrorCode code : {ErrorCode::invalid_argument, ErrorCode::not_initialized,
                                ErrorCode::not_member, ErrorCode::environment, ErrorCode::system}) {
     FailureReports reports(ring_.text(), 3);
-    reports.add({code, "no"}, {});
+    reports.add({code, "no"});
     EXPECT_EQ(reports.last()->origin, std::vector<int>{3}) << name_of(code);
   }
   FailureReports reports(ring_.text(), 3);
-  reports.add({ErrorCode::rendezvous, "the store is gone"}, {});
+  reports.add({ErrorCode::rendezvous, "the store is gone"});
   EXPECT_TRUE(reports.last()->origin.empty()) << "nobody knows";
 }
 
@@ -124,22 +121,22 @@ TEST_F(FailureReportsTest, ARankOfTheJobStaysOneInOtherGroups) {
   FailureReports unknown("", -1);
   unknown.joins_group(4);
   unknown.joins_group(5);
-  unknown.add({ErrorCode::system, "no"}, {});
+  unknown.add({ErrorCode::system, "no"});
   EXPECT_EQ(unknown.last()->rank, 4);
   FailureReports of_a_launcher("", 3);
   of_a_launcher.joins_group(4);
-  of_a_launcher.add({ErrorCode::system, "no"}, {});
+  of_a_launcher.add({ErrorCode::system, "no"});
   EXPECT_EQ(of_a_launcher.last()->rank, 3);
   unknown.joins(2);
-  unknown.add({ErrorCode::system, "again"}, {});
+  unknown.add({ErrorCode::system, "again"});
   EXPECT_EQ(unknown.last()->rank, 2);
 }
 
 TEST_F(FailureReportsTest, TheNewestCounts) {
   FailureReports reports(ring_.text(), 0);
   reports.joins(0);
-  reports.add(late(2), "barrier");
-  reports.add({ErrorCode::invalid_argument, "root 9"}, "broadcast");
+  reports.add(late(2));
+  reports.add({ErrorCode::invalid_argument, "root 9"});
   EXPECT_EQ(message(), "root 9");
 }
 
@@ -148,15 +145,15 @@ TEST_F(FailureReportsTest, WhatIsToldAgainKeepsItsTime) {
   reports.joins(0);
   Failure first = late(2);
   first.known_ns = new_failure_time();
-  reports.add(first, "barrier");
+  reports.add(first);
   Failure refusal = first;
   refusal.message = "all_reduce of group world: the group has failed: " + first.message;
-  reports.add(refusal, "all_reduce");
+  reports.add(refusal);
   EXPECT_EQ(message(), first.message);
   EXPECT_EQ(written()->time_ns, first.known_ns);
   // After another failure it is the newest again, and as old as it was.
-  reports.add({ErrorCode::invalid_argument, "root 9"}, "broadcast");
-  reports.add(refusal, "all_reduce");
+  reports.add({ErrorCode::invalid_argument, "root 9"});
+  reports.add(refusal);
   EXPECT_EQ(message(), refusal.message);
   EXPECT_EQ(written()->time_ns, first.known_ns);
 }
@@ -164,17 +161,17 @@ TEST_F(FailureReportsTest, WhatIsToldAgainKeepsItsTime) {
 TEST_F(FailureReportsTest, TheLossesThatFollowAreItsEchoes) {
   FailureReports reports(ring_.text(), 0);
   reports.joins(0);
-  reports.add(late(2), "barrier");
-  reports.add(died(1), "send");
-  reports.add({ErrorCode::stopped, "SIGTERM"}, "barrier");
-  reports.add({ErrorCode::rendezvous, "the store is gone"}, "new_group");
+  reports.add(late(2));
+  reports.add(died(1));
+  reports.add({ErrorCode::stopped, "SIGTERM"});
+  reports.add({ErrorCode::rendezvous, "the store is gone"});
   EXPECT_EQ(message(), late(2).message);
 }
 
 TEST_F(FailureReportsTest, ALossThatComesFirstCounts) {
   FailureReports reports(ring_.text(), 0);
   reports.joins(0);
-  reports.add(died(1), "send");
+  reports.add(died(1));
   EXPECT_EQ(written()->origin, std::vector<int>{1});
 }
 
@@ -182,13 +179,13 @@ TEST_F(FailureReportsTest, WhatTheThreadHasGotOverIsTakenBack) {
   FailureReports reports(ring_.text(), 0);
   reports.joins(0);
   reports.overcome();
-  reports.add(late(2), "barrier");
+  reports.add(late(2));
   std::thread([&] { reports.overcome(); }).join();
   EXPECT_TRUE(written()) << "another thread's success says nothing of it";
   reports.overcome();
   EXPECT_FALSE(written());
   EXPECT_FALSE(reports.last());
-  reports.add(died(1), "send");
+  reports.add(died(1));
   EXPECT_TRUE(written());
 }
 
@@ -201,7 +198,7 @@ TEST_F(FailureReportsTest, NotWhileTheExceptionIsHandled) {
   };
   try {
     const Unwinding unwinding{reports};
-    reports.add(late(2), "barrier");
+    reports.add(late(2));
     throw std::runtime_error("it");
   } catch (const std::exception&) {
     reports.overcome();
@@ -214,9 +211,9 @@ TEST_F(FailureReportsTest, NotWhileTheExceptionIsHandled) {
 TEST_F(FailureReportsTest, AForkedChildDoesNotOverwriteItsParents) {
   FailureReports reports(ring_.text(), 0);
   reports.joins(0);
-  reports.add(late(2), "barrier");
+  reports.add(late(2));
   EXPECT_EQ(in_child([&] {
-              reports.add({ErrorCode::invalid_argument, "the child's"}, {});
+              reports.add({ErrorCode::invalid_argument, "the child's"});
               reports.overcome();
               return 0;
             }),

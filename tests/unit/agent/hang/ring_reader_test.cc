@@ -478,7 +478,6 @@ const FailureRecord kReported{.time_ns = 81'723'645,
                               .code = FailureCode::peer_failed,
                               .origin = {2, 5, 7},
                               .rank = 0,
-                              .operation = "all_reduce 17 of group world",
                               .message = "all_reduce 17 of group world: rank 2 died"};
 
 TEST_F(RingReaderTest, ReadsWhatTheLibraryReportedLast) {
