@@ -72,22 +72,30 @@ int64_t new_failure_time() {
 FailureReports::FailureReports(std::string record_fd, int rank)
     : record_fd_(std::move(record_fd)), rank_(rank) {}
 
-void FailureReports::join_as(int rank) {
-  joined_ = ::getpid();
-  rank_ = rank;
-  const std::optional<ring::RecordFd> named = ring::parse_record_fd(record_fd_);
-  std::string why;
-  if (named && ring_ == nullptr) ring_ = ring::map_ring(*named, /*writable=*/true, why);
-}
-
 void FailureReports::joins(int rank) noexcept {
   const std::lock_guard lock(mutex_);
-  join_as(rank);
+  joined_ = ::getpid();
+  rank_ = rank;
 }
 
 void FailureReports::joins_group(int rank) noexcept {
   const std::lock_guard lock(mutex_);
-  if (joined_ != ::getpid()) join_as(rank_ < 0 ? rank : rank_);
+  if (joined_ == ::getpid()) return;
+  joined_ = ::getpid();
+  if (rank_ < 0) rank_ = rank;
+}
+
+ring::Report* FailureReports::report() {
+  if (ring_ == nullptr) {
+    const std::optional<ring::RecordFd> named = ring::parse_record_fd(record_fd_);
+    std::string why;
+    if (named) ring_ = ring::map_ring(*named, /*writable=*/true, why);
+  }
+  if (ring_ == nullptr) return nullptr;
+  ring::Report& report = ring_->notes.report;
+  const bool may_write =
+      joined_ != 0 ? joined_ == ::getpid() : written_by_ == ::getpid() || report.time_ns == 0;
+  return may_write ? &report : nullptr;
 }
 
 bool FailureReports::is_echo(const Failure& failure, int64_t now) const {
@@ -112,11 +120,18 @@ void FailureReports::add(const Failure& failure) noexcept {
     for (const GlobalRank rank : failure.ranks)
       record.origin.push_back(rank.value);
     std::ranges::sort(record.origin);
+    const auto repeated = std::ranges::unique(record.origin);
+    record.origin.erase(repeated.begin(), repeated.end());
+    std::ranges::replace_if(
+        record.message, [](unsigned char c) { return c < ' ' || c == 0x7f; }, ' ');
     if (record.origin.empty() && is_own_error(failure.code) && rank_ >= 0)
       record.origin.push_back(rank_);
     told_ns_ = now;
     told_to_ = std::this_thread::get_id();
-    if (ring_ != nullptr && joined_ == ::getpid()) put_report(ring_->notes.report, record);
+    if (ring::Report* const written = report()) {
+      put_report(*written, record);
+      written_by_ = ::getpid();
+    }
     last_ = std::move(record);
   } catch (const std::exception&) {  // No memory: then there is no record.
   }
@@ -130,7 +145,7 @@ void FailureReports::withdraw() noexcept {
   const std::lock_guard lock(mutex_);
   if (told_to_ != std::this_thread::get_id()) return;
   last_.reset();
-  if (ring_ != nullptr && joined_ == ::getpid()) take_back_report(ring_->notes.report);
+  if (written_by_ == ::getpid()) take_back_report(ring_->notes.report);
 }
 
 std::optional<FailureRecord> FailureReports::last() const {

@@ -10,14 +10,14 @@
 // has overcome the failure: then there is none, unless an exception is still being handled.
 //
 // Only the process that joined the job writes: a forked child does not overwrite its parent's
-// report. Nothing here throws. Any thread; not for signal handlers.
+// report, and a process that has joined nothing leaves one alone that is there. Nothing here
+// throws. Any thread; not for signal handlers.
 #pragma once
 
 #include <chrono>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <thread>
 
 #include <sys/types.h>
@@ -52,8 +52,8 @@ class FailureReports {
   std::optional<FailureRecord> last() const;
 
  private:
-  void join_as(int rank);  // REQUIRES: mutex_ is held.
   void withdraw() noexcept;
+  ring::Report* report();  // nullptr: there is none, or this process must not write it.
   bool is_echo(const Failure& failure, int64_t now) const;
 
   [[gnu::tls_model("initial-exec")]] static inline constinit thread_local bool told_this_thread_ =
@@ -66,10 +66,11 @@ class FailureReports {
   std::optional<FailureRecord> last_;
   int64_t told_ns_ = 0;         // When last_ was first reported,
   std::thread::id told_to_;     // and to which thread.
-  ring::Ring* ring_ = nullptr;  // Never unmapped; nullptr: none, or not joined yet.
+  ring::Ring* ring_ = nullptr;  // Never unmapped; nullptr: none, or nothing was reported yet.
+  pid_t written_by_ = 0;
 };
 
-// The process's own: its path and rank are those of the environment when the library was loaded.
+// The process's own: its ring and rank are those of the environment when the library was loaded.
 FailureReports& failure_reports();
 
 // CLOCK_MONOTONIC; never the same twice, so that it identifies a failure.

@@ -52,6 +52,12 @@ Task other_than_root(const LifeLook& look, pid_t pid) {
   return {pid, process->second.name};
 }
 
+// Without the number of a pipe or socket, which is another one on each rank.
+std::string kind_of_target(const LifeLook& look) {
+  const bool is_numbered = starts_with_any(look.target, {"pipe:[", "socket:["});
+  return is_numbered ? look.target.substr(0, look.target.find('[')) : look.target;
+}
+
 uint64_t rounded_up(double rate) {
   return static_cast<uint64_t>(std::ceil(rate));
 }
@@ -99,7 +105,7 @@ Life uninterruptible_life(const LifeLook& look) {
     return life;
   }
   life.call = look.call;
-  life.target = look.target;
+  life.target = kind_of_target(look);
   life.wchan = look.wchan;
   return life;
 }
@@ -116,7 +122,9 @@ uint64_t wakeups_between(const LifeLook& before, const LifeLook& after) {
 
 // A thread is in a system call, and waits there.
 Life waiting_life(const LifeLook& before, const LifeLook& after, const SystemCall& call) {
-  Life life{.call = call, .target = after.target, .task = other_than_root(after, after.process)};
+  Life life{
+      .call = call, .target = kind_of_target(after), .task = other_than_root(after, after.process)};
+  life.call->child = 0;
   // The child that it waits for would be the waiting thread, had it been found.
   if (!call.is_known || call.waits_for == WaitsFor::child) return life;
   const uint64_t wakeups = wakeups_between(before, after);

@@ -68,7 +68,7 @@ struct Life {
   LifeSign sign = LifeSign::none;
   uint64_t rate = 0;
   std::optional<SystemCall> call{};  // That the waiting thread is in, if it says something.
-  std::string target{};              // As LifeLook.
+  std::string target{};              // As LifeLook; "pipe:", "socket:" without its number.
   std::string wchan{};               // As LifeLook; uninterruptible.
   std::string thawing{};             // As LifeLook; stopped. Empty: by a signal.
   Task task{};                       // Not the root: the one that runs, or waits.

@@ -126,6 +126,8 @@ void walk_life(auto& a, Like<Life> auto& life) {
   a.flags(life.task.is_thread);
 }
 
+// Ranks that do the same share the bytes. The reader charges nothing for its texts, of which there
+// are five for each rank at most.
 void walk_seen(auto& a, Like<RankLife> auto& seen) {
   a.packed(seen.life, [](auto& one, auto& life) { walk_life(one, life); });
   a.age(seen.at);

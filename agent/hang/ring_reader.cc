@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <utility>
 
@@ -419,6 +420,7 @@ std::optional<FailureRecord> RingReader::reported() const {
   const uint64_t time_ns = load(report.time_ns);
   if (time_ns == 0 || time_ns > INT64_MAX) return std::nullopt;
   const uint64_t what = load(report.what);
+  if ((what >> 32) > INT_MAX) return std::nullopt;
   FailureRecord record{.time_ns = static_cast<int64_t>(time_ns),
                        .rank = static_cast<int>(what >> 32) - 1};
   const uint64_t code = what & 0xff;
@@ -432,7 +434,9 @@ std::optional<FailureRecord> RingReader::reported() const {
       record.origin.push_back(static_cast<int>(rank) - 1);
     }
   }
-  if (!std::ranges::is_sorted(record.origin) || (what >> 32) > INT_MAX) return std::nullopt;
+  const bool ascends =
+      std::ranges::adjacent_find(record.origin, std::greater_equal<>()) == record.origin.end();
+  if (!ascends) return std::nullopt;
   record.message = text_in(report.message, std::size(report.message));
   return load(report.time_ns) == time_ns ? std::optional(std::move(record)) : std::nullopt;
 }

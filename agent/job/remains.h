@@ -1,7 +1,6 @@
 // What the workers of an attempt leave behind, for the judge of its failure: the machine's evidence
 // at each death, their last output, the files in which they say why they ended, and what the worker
-// library reported. Control loop
-// only; what may wait for a disk is done on the output thread.
+// library reported. Control loop only; what may wait for a disk is done on the output thread.
 #pragma once
 
 #include <functional>

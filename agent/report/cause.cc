@@ -123,12 +123,17 @@ Cause classify_exit(const WorkerFailure& failure, const HostEvidence& evidence) 
   return cause;
 }
 
+// Whether its sentence is that it raised the error and did not end.
+bool is_said_to_have_hung(const WorkerFailure& failure, const OwnError& error) {
+  return failure.declared.empty() && failure.stopped_by_muster && error.is_reason;
+}
+
 Cause classify_bare(const WorkerFailure& failure, const HostEvidence& evidence,
                     const OwnError& error) {
   if (!failure.declared.empty()) {
     return {FailureClass::stuck, first_line(failure.declared), "", ""};
   }
-  if (failure.stopped_by_muster && error.is_reason) {
+  if (is_said_to_have_hung(failure, error)) {
     return {FailureClass::user,
             fmt::format("raised {} and did not end; muster stopped it {} later", error.text,
                         duration_text(error.before_stop)),
@@ -188,7 +193,7 @@ void add_xid(Cause& cause, const WorkerFailure& failure, const Xid& xid) {
 Cause classify(const WorkerFailure& failure, const HostEvidence& evidence, const OwnError& error) {
   Cause cause = classify_bare(failure, evidence, error);
   cause.exception = error.text;
-  if (!error.text.empty() && !contains(cause.sentence, error.text)) {
+  if (!error.text.empty() && !is_said_to_have_hung(failure, error)) {
     cause.sentence +=
         error.is_reason ? ": " + error.text : " (last error on its stderr: " + error.text + ")";
   }

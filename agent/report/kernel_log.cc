@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <fstream>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -11,7 +12,6 @@
 
 #include "agent/process/process_tree.h"
 #include "agent/report/remedies.h"
-#include "rendezvous/base/cgroup.h"
 #include "rendezvous/base/text.h"
 
 namespace muster {
@@ -28,6 +28,20 @@ std::string link_target(const std::filesystem::path& path) {
   const ssize_t size = ::readlink(path.c_str(), target.data(), target.size());
   target.resize(size > 0 ? static_cast<size_t>(size) : 0);
   return target;
+}
+
+// As the kernel's log names it. Lines look like "4:memory:/path" (v1), which counts where there is
+// one, or "0::/path" (v2).
+std::string memory_cgroup_in(const std::filesystem::path& file) {
+  std::ifstream in(file);
+  std::string found;
+  for (std::string line; std::getline(in, line);) {
+    const bool is_unified = line.starts_with("0::");
+    const auto path = text_after(line, is_unified ? "::" : "memory:");
+    if (path && !is_unified) return std::string(*path);
+    if (path) found = *path;
+  }
+  return found;
 }
 
 std::optional<OomVictim> victim_of(std::string_view record) {
@@ -92,8 +106,7 @@ std::optional<Xid> xid_in(std::string_view record) {
 
 KernelLog::KernelLog(std::string path, const std::filesystem::path& root) : path_(std::move(path)) {
   names_our_pids_ = link_target(root / "proc/self/ns/pid") == kFirstPidNamespace;
-  const std::vector<std::filesystem::path> groups = cgroup_folders("memory", root);
-  if (!groups.empty()) memory_cgroup_ = groups.front();
+  memory_cgroup_ = memory_cgroup_in(root / "proc/self/cgroup");
   mark();
 }
 
@@ -103,7 +116,7 @@ void KernelLog::note_victim(std::string_view record) {
     const std::string_view name = group->substr(0, end);
     std::string_view pid = text_after(*group, ",pid=").value_or("");
     next_victim_ = take_number<pid_t>(pid).value_or(0);
-    next_is_own_ = name.size() > 1 && memory_cgroup_.ends_with(name);
+    next_is_own_ = name.size() > 1 && name == memory_cgroup_;
   }
   std::optional<OomVictim> victim = victim_of(record);
   if (!victim) return;

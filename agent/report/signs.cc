@@ -225,7 +225,13 @@ class Examiner {
     raised_at(known, Duration{0});
     signs().presumed = false;
     if (examination_.error.text.empty()) examination_.error = {library.message, true, {}};
-    if (library.origin.empty()) return;
+    if (library.origin.empty()) {
+      // The store is gone, or all others have left.
+      const bool is_loss =
+          is_one_of(library.code, {FailureCode::rendezvous, FailureCode::peer_failed});
+      if (is_loss && !signs().blame) signs().blame = Blame{};
+      return;
+    }
     signs().blame.reset();
     if (std::ranges::find(library.origin, library.rank) == library.origin.end())
       signs().blame = Blame{.ranks = library.origin, .about = about(library.code)};

@@ -92,7 +92,7 @@ void fields(auto& a, Like<NodeFailure> auto& m) {
   a.number(m.rank, 0, kAnyInt);
   a.number(m.local_rank, 0, kSlotsMax);
   a.number(m.exit_code, 0, 255);
-  a.number(m.signal, 0, 255);
+  a.number(m.signal, 0, kSignalMax);
   a.flag(m.final);
   a.text(m.sentence, kTextBytesMax);
   a.instant(m.at);
@@ -111,7 +111,7 @@ void fields(auto& a, Like<Verdict> auto& m) {
   a.number(m.node_rank, 0, kNodesMax);
   a.text(m.host_name, kNameBytesMax);
   a.number(m.exit_code, 0, 255);
-  a.number(m.signal, 0, 255);
+  a.number(m.signal, 0, kSignalMax);
   a.text(m.sentence, kTextBytesMax);
   a.text(m.detail, kDetailBytesMax);
 }

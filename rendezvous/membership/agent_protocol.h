@@ -57,6 +57,7 @@ inline constexpr size_t kStrangerFrameBytesMax = 8192;
 // Keeps sums of slots and of epochs far from the limits of their types, whatever an agent sends.
 inline constexpr int kNodesMax = 524287;
 inline constexpr int kSlotsMax = 4096;
+inline constexpr int kSignalMax = 64;            // Linux's.
 inline constexpr int kCountMax = 1'000'000'000;  // Restarts, membership changes.
 inline constexpr uint64_t kEpochMax = uint64_t{1} << 48;
 

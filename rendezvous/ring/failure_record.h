@@ -1,9 +1,8 @@
 // The failure that the worker library reported to its program last and that was not overcome since,
 // for the launcher's verdict. Worker_lib writes it into the ring's notes, and the agent reads it
-// when the worker has ended (RingReader::reported()).
-//
-// Any process of a worker may write it that has joined the job, whichever owns the ring; one at a
-// time does.
+// when the worker has ended (RingReader::reported()). It is not the owner of the ring who may write
+// it, but the process of the worker that has joined the job; if none has, the first that fails. A
+// writer that is killed meanwhile leaves none.
 #pragma once
 
 #include <cstdint>
@@ -33,13 +32,13 @@ struct FailureRecord {
   // Global ranks where it began, ascending (may include the writer): ranks that died, did not
   // arrive, called abort(), gave the wrong path, or differ from most. Empty: unknown.
   std::vector<int> origin = {};
-  int rank = -1;               // The writer's own global rank; -1: unknown to it.
-  std::string message = {};    // what() in one line.
+  int rank = -1;             // The writer's own global rank; -1: unknown to it.
+  std::string message = {};  // what() in one line.
 
   friend bool operator==(const FailureRecord&, const FailureRecord&) = default;
 };
 
-// The message is cut to 1,023 bytes, the origin to its first 128 ranks.
+// The message is cut to 1,023 bytes, the origin to its first 128 ranks and the writer's. Allocates.
 void put_report(ring::Report& report, const FailureRecord& record);
 void take_back_report(ring::Report& report);
 

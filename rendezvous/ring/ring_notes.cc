@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <vector>
 
 #include "rendezvous/base/text.h"
 #include "rendezvous/ring/failure_record.h"
@@ -179,10 +180,17 @@ void put_report(ring::Report& report, const FailureRecord& record) {
   report.what.store(static_cast<uint64_t>(record.code) |
                         static_cast<uint64_t>(std::max(record.rank, -1) + 1) << 32,
                     ring::kRelaxed);
+  std::vector<int> origin = record.origin;
+  if (origin.size() > 2 * std::size(report.origin)) {
+    origin.resize(2 * std::size(report.origin));
+    // That it began here, too, must not be lost.
+    if (record.rank > origin.back() && std::ranges::count(record.origin, record.rank) > 0)
+      origin.back() = record.rank;
+  }
   for (size_t i = 0; i < std::size(report.origin); ++i) {
     uint64_t ranks = 0;
-    for (size_t at = 2 * i; at < std::min(2 * i + 2, record.origin.size()); ++at)
-      ranks |= static_cast<uint64_t>(std::max(record.origin[at], -1) + 1) << (at % 2 * 32);
+    for (size_t at = 2 * i; at < std::min(2 * i + 2, origin.size()); ++at)
+      ranks |= static_cast<uint64_t>(std::max(origin[at], -1) + 1) << (at % 2 * 32);
     report.origin[i].store(ranks, ring::kRelaxed);
   }
   ring::put_text(report.message, record.message);

@@ -46,12 +46,17 @@ bool take_owner(Head& head, std::string& why) {
   return false;
 }
 
-// All that is not the head. REQUIRES: nobody takes it for whole.
-void clear_tables(Ring& ring) {
-  Word* const first = reinterpret_cast<Word*>(&ring.notes);
-  Word* const last = reinterpret_cast<Word*>(&ring + 1);
+void clear(Word* first, const Word* last) {
   for (Word* word = first; word != last; ++word)
     word->store(0, kRelaxed);
+}
+
+// All that is not the head, but for the report, which is not the owner's. REQUIRES: nobody takes it
+// for whole.
+void clear_tables(Ring& ring) {
+  Word* const report = reinterpret_cast<Word*>(&ring.notes.report);
+  clear(reinterpret_cast<Word*>(&ring.notes), report);
+  clear(report + sizeof(Report) / sizeof(Word), reinterpret_cast<Word*>(&ring + 1));
 }
 
 void begin_generation(Ring& ring) {

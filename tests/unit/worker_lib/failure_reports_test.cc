@@ -74,13 +74,12 @@ TEST_F(FailureReportsTest, WritesWhatTheProgramIsTold) {
   EXPECT_LT(written()->time_ns, new_failure_time());
 }
 
-TEST_F(FailureReportsTest, WithoutARingOrAJobItOnlyRemembers) {
+TEST_F(FailureReportsTest, WithoutARingItOnlyRemembers) {
   FailureReports without_ring("", 0);
   without_ring.joins(0);
-  FailureReports without_job(ring_.text(), 0);
   FailureReports in_no_ring("3:77", 0);
   in_no_ring.joins(0);
-  for (FailureReports* const reports : {&without_ring, &without_job, &in_no_ring}) {
+  for (FailureReports* const reports : {&without_ring, &in_no_ring}) {
     errno = 77;
     reports->add(late(2));
     EXPECT_EQ(errno, 77);
@@ -103,6 +102,11 @@ TEST_F(FailureReportsTest, WhatIsTooLongIsCut) {
   ASSERT_EQ(written()->origin.size(), 128U);
   EXPECT_EQ(written()->origin.front(), 1);
   EXPECT_EQ(written()->origin.back(), 128);
+  FailureReports among_them(ring_.text(), 0);
+  among_them.joins(200);
+  among_them.add(failure);
+  ASSERT_EQ(written()->origin.size(), 128U);
+  EXPECT_EQ(written()->origin.back(), 200) << "it began here, too";
 }
 
 TEST_F(FailureReportsTest, ARanksOwnErrorsBeginWithIt) {
@@ -130,6 +134,13 @@ TEST_F(FailureReportsTest, ARankOfTheJobStaysOneInOtherGroups) {
   unknown.joins(2);
   unknown.add({ErrorCode::system, "again"});
   EXPECT_EQ(unknown.last()->rank, 2);
+}
+
+TEST_F(FailureReportsTest, EachRankBeginsItOnce) {
+  FailureReports reports(ring_.text(), 0);
+  reports.joins(0);
+  reports.add({ErrorCode::mismatch, "no", {{2}, {1}, {2}}});
+  EXPECT_EQ(written()->origin, (std::vector<int>{1, 2}));
 }
 
 TEST_F(FailureReportsTest, TheNewestCounts) {
@@ -219,6 +230,24 @@ TEST_F(FailureReportsTest, AForkedChildDoesNotOverwriteItsParents) {
             }),
             0);
   EXPECT_EQ(message(), late(2).message);
+}
+
+TEST_F(FailureReportsTest, WhoHasJoinedNothingLeavesAReportThatIsThereAlone) {
+  FailureReports rank(ring_.text(), 0);
+  rank.joins(0);
+  rank.add(late(2));
+  FailureReports helper(ring_.text(), 0);  // Of a program that the rank started.
+  helper.add({ErrorCode::not_initialized, "the helper's"});
+  helper.overcome();
+  EXPECT_EQ(message(), late(2).message);
+  take_back_report(ring_->notes.report);
+  FailureReports alone(ring_.text(), 0);
+  alone.add({ErrorCode::not_initialized, "init was\nforgotten"});
+  EXPECT_EQ(message(), "init was forgotten");
+  alone.add({ErrorCode::not_initialized, "again"});
+  EXPECT_EQ(message(), "again");
+  rank.add(late(2));
+  EXPECT_EQ(message(), late(2).message) << "the rank's counts more";
 }
 
 TEST_F(FailureReportsTest, TimesAreNeverTheSame) {

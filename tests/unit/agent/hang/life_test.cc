@@ -79,6 +79,21 @@ TEST(Life, WhereNothingMovesARankIsBlocked) {
             in_words(LifeState::blocked, "blocked in read() of a pipe (descriptor 5)"));
 }
 
+// So that several ranks can be said to do the same.
+TEST(Life, IsTheSameForRanksThatDoTheSame) {
+  const auto pipe = [](const char* target) {
+    return life([=](LifeLook& look) { look.target = target; });
+  };
+  EXPECT_EQ(pipe("pipe:[17]"), pipe("pipe:[18]"));
+  EXPECT_EQ(pipe("socket:[17]"), pipe("socket:[18]"));
+  EXPECT_NE(pipe("pipe:[17]"), pipe("socket:[17]"));
+  EXPECT_NE(pipe("/a"), pipe("/b"));
+  SystemCall wait{.is_known = true, .name = "wait4", .waits_for = WaitsFor::child, .child = 7};
+  const Life one = life(in(wait));
+  wait.child = 8;
+  EXPECT_EQ(life(in(wait)), one);
+}
+
 TEST(Life, AProcessThatHasEndedIsGone) {
   const auto ended = [](LifeLook& look) { look.presence = Presence::gone; };
   EXPECT_EQ(life(nothing, ended), in_words(LifeState::gone, "gone"));

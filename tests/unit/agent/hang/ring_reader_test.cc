@@ -496,6 +496,7 @@ TEST_F(RingReaderTest, TakesNoReportThatMakesNoSense) {
   ring::Report& report = ring_->notes.report;
   for (const auto& [word, value] :
        {std::pair{&report.time_ns, ~uint64_t{0}}, std::pair{&report.what, ~uint64_t{0}},
+        std::pair{&report.what, uint64_t{1} << 63}, std::pair{&report.origin[1], uint64_t{6}},
         std::pair{&report.origin[0], ~uint64_t{0}}, std::pair{&report.origin[1], uint64_t{2}}}) {
     put_report(report, kReported);
     *word = value;

@@ -88,7 +88,7 @@ TEST_F(KernelLogTest, KnowsWhichVictimsAreOfItsOwnMemoryCgroup) {
     append(kill_of(pid));
     log.oom_victims();
   };
-  kill_in("/slurm/job_8", 4711);
+  kill_in("/job_7", 4711);
   kill_in("/slurm/job_7", 4712);
   kill_in("/", 4713);
   append(kill_of(4714));

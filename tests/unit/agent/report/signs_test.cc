@@ -305,6 +305,19 @@ TEST_F(Signs, TheLibraryKnowsWhoIsToBlame) {
   EXPECT_EQ(error().text, record_.library->message);
 }
 
+TEST_F(Signs, ALossThatNamesNoRankMakesAVictim) {
+  for (const FailureCode code : {FailureCode::rendezvous, FailureCode::peer_failed}) {
+    record_.library = library_failure({}, 1'009'000, code);
+    record_.printed = {};
+    print("Traceback (most recent call last):\n  File \"a.py\"\nRuntimeError: " +
+              record_.library->message + "\n",
+          1'009'600);
+    EXPECT_EQ(signs().blame, Blame{});
+  }
+  record_.library = library_failure({}, 1'009'000, FailureCode::backend);
+  EXPECT_EQ(signs().blame, std::nullopt);
+}
+
 TEST_F(Signs, AFailureOfTheLibraryThatBeganHereIsOnesOwn) {
   record_.library = library_failure({3}, 1'009'000, FailureCode::aborted);
   print(
