@@ -327,12 +327,14 @@ bool JobRecorder::has_evidence() const {
   return std::ranges::any_of(evidence_.workers, has_something_to_tell, &WorkerEvidence::signs);
 }
 
-void JobRecorder::close_attempt(std::string why) {
+void JobRecorder::close_attempt(std::string why, bool by_outcome) {
   if (report_.attempts.empty()) return;
   AttemptRecord& attempt = report_.attempts.back();
   if (attempt.lasted == Duration{0})
     attempt.lasted = std::chrono::steady_clock::now() - attempt_started_;
-  if (attempt.why_ended.empty()) attempt.why_ended = std::move(why);
+  if (!attempt.why_ended.empty()) return;
+  attempt.why_ended = std::move(why);
+  attempt.by_outcome = by_outcome;
 }
 
 void JobRecorder::attempt_failed(const WorkerFailure& culprit, const Cause& cause) {
@@ -382,11 +384,13 @@ JobReport JobRecorder::finish(const group::JobOutcome& outcome) {
     report_.failed_in_stop.back().part = Part::crashed;
     report_.failed_in_stop.back().sentence = worker.cause.sentence;
   }
-  const std::string why =
-      report_.culprit && report_.end == JobEnd::failed
-          ? fmt::format("rank {} {}", report_.the_culprit().rank, report_.cause.sentence)
-          : outcome_name(report_.end);
-  close_attempt(report_.end == JobEnd::success ? "all workers succeeded" : why);
+  if (report_.end == JobEnd::success) {
+    close_attempt("all workers succeeded");
+  } else if (report_.culprit && report_.end == JobEnd::failed) {
+    close_attempt(fmt::format("rank {} {}", report_.the_culprit().rank, report_.cause.sentence));
+  } else {
+    close_attempt(outcome_name(report_.end), /*by_outcome=*/true);
+  }
   return report_;
 }
 

@@ -78,9 +78,8 @@ void apply_end(JobReport& report, const membership::End& end) {
       end_with_error(report, end);
       break;
   }
-  const bool is_open =
-      !report.attempts.empty() && report.attempts.back().why_ended == outcome_name(own_end);
-  if (is_open) report.attempts.back().why_ended = attempt_end_text(report, end);
+  if (!report.attempts.empty() && report.attempts.back().by_outcome)
+    report.attempts.back().why_ended = attempt_end_text(report, end);
   if (own_end == JobEnd::unkillable) report.end = JobEnd::unkillable;
   report.restarts_used = end.restarts;
   report.membership_changes = end.changes;

@@ -152,7 +152,8 @@ struct AttemptRecord {
   int attempt = 0;
   WallTime started;
   Duration lasted{0};
-  std::string why_ended;  // "rank 1 exited with 3"; "all workers succeeded".
+  std::string why_ended;    // "rank 1 exited with 3"; "all workers succeeded".
+  bool by_outcome = false;  // That is only how the job ended on this node.
 };
 
 // What the hang detector found, in the words and units of schema.md.

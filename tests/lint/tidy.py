@@ -9,7 +9,8 @@ muster_*_core, see CMakeLists.txt, and headers that call themselves pure with th
 random device and include no Boost; folders include each other as layers.py allows it;
 headers begin with `#pragma once` under a comment that says what they are; one namespace; names in anonymous namespaces are
 unique among sources that may share a unity batch, and no two types of the product have one name; tables and drawings in
-comments are whole; classes are as small as classes.py says; links lead to public documentation, or to a file that is there; each test is named by a CMake file; the README has at most 150 lines; no coroutines; no notes to self.
+comments are whole; classes are as small as classes.py says; no sentence of ours
+is compared, searched or cut (sentences.py); links lead to public documentation, or to a file that is there; each test is named by a CMake file; the README has at most 150 lines; no coroutines; no notes to self.
 """
 import os
 import re
@@ -17,6 +18,7 @@ import sys
 
 import classes
 import layers
+import sentences
 
 ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 LINES_MAX, LINES_P90 = 800, 400
@@ -335,6 +337,7 @@ def main(root):
         if path.endswith(CPP):
             found += header_complaints(lines) if path.endswith(".h") else []
             found += drawing_complaints(lines)
+            found += sentences.complaints(path, lines)
             found += [(n, f"a comment of {len(line)} columns; the limit is {COMMENT_COLUMNS_MAX}")
                       for n, line in enumerate(lines, 1) if re.match(r" *//", line) and len(line) > COMMENT_COLUMNS_MAX]
             if path.endswith(".cc"):

@@ -81,6 +81,17 @@ class TidyTest(unittest.TestCase):
         files = {f"agent/a{i}.cc": f"void Many::a{i}() {{\n}}\n" for i in range(4)}
         self.assert_one("Many has 4 files; the limit is 3", files | {"agent/a.h": f"{HEADER}class Many {{\n  int a_ = 0;\n}};\n"})
 
+    def test_a_sentence_of_ours_that_is_read_again(self):
+        for code in ('if (contains(worker.cause.sentence, "timed out")) f();', 'return cause->sentence.starts_with("killed");',
+                     'if (describe(status).find("SIG") == 0) f();', 'return failure.remedy == kOther;',
+                     'const bool same = life_text(a) == life_text(b);', 'text = call_text(one, f(2)).substr(3);'):
+            with self.subTest(code=code):
+                self.assert_one("compares, searches or cuts a sentence of ours", {"agent/a.cc": code + "\n"})
+        self.assertEqual(self.complaints({"agent/a.cc": "say(describe(status));\nif (cause.sentence.empty()) f();\n"
+                                                        "if (contains(searched_text(worker), \"Broken pipe\")) f();\n"
+                                                        "// contains(cause.sentence, x)\n",
+                                          "tests/a.cc": 'EXPECT_TRUE(contains(cause.sentence, "x"));\n'}), [])
+
     def test_a_pure_file_that_reads_a_clock(self):
         header = HEADER.replace("here.", "here. Pure.")
         self.assert_one("a pure file reads a clock", {"agent/a.h": header, "agent/a.cc": '#include "agent/a.h"\nnow();\n'})

@@ -453,7 +453,7 @@ TEST(ApplyEnd, ForgetsWhatThisNodeTookForTheReason) {
   before.cause = cause_of(before.failures[0]);
   before.error = {ExitCode::rendezvous, "the job has ended"};
   before.attempts = {{0, sample_time(-9), std::chrono::seconds{1}, "rank 0 exited with 3"},
-                     {1, sample_time(-8), std::chrono::seconds{5}, "round_failed"}};
+                     {1, sample_time(-8), std::chrono::seconds{5}, "round_failed", true}};
   const JobReport report = ended_report(before, end_with(culprits_verdict()));
   EXPECT_EQ(report.end, JobEnd::failed);
   EXPECT_EQ(report.failures.size(), 4u);
@@ -565,7 +565,7 @@ TEST(ApplyEnd, OfALossOrATimeoutIsAnErrorWithItsText) {
     end.exit_code = 122;
     end.text = "node-b (node rank 1) was lost: no sign of life for 3 s; 1 node left, 2 needed";
     JobReport before = report_of("node-a", 0);
-    before.attempts = {{0, sample_time(-9), std::chrono::seconds{1}, "round_failed"}};
+    before.attempts = {{0, sample_time(-9), std::chrono::seconds{1}, "round_failed", true}};
     const JobReport report = ended_report(before, end);
     EXPECT_EQ(report.end, JobEnd::round_failed);
     EXPECT_EQ(report.error, (Error{ExitCode::rendezvous, end.text}));
