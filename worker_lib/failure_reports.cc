@@ -72,17 +72,22 @@ int64_t new_failure_time() {
 FailureReports::FailureReports(std::string record_fd, int rank)
     : record_fd_(std::move(record_fd)), rank_(rank) {}
 
-void FailureReports::joins(int rank) noexcept {
+// Maps the ring as it joins: later the kernel may refuse the memory, and be the failure to report.
+void FailureReports::joins(int rank) noexcept try {
   const std::lock_guard lock(mutex_);
   joined_ = ::getpid();
   rank_ = rank;
+  report();
+} catch (const std::exception&) {
 }
 
-void FailureReports::joins_group(int rank) noexcept {
+void FailureReports::joins_group(int rank) noexcept try {
   const std::lock_guard lock(mutex_);
   if (joined_ == ::getpid()) return;
   joined_ = ::getpid();
   if (rank_ < 0) rank_ = rank;
+  report();
+} catch (const std::exception&) {
 }
 
 ring::Report* FailureReports::report() {
