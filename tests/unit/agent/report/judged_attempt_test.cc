@@ -89,8 +89,7 @@ TEST(JudgedAttempt, ARankWhoseCallDidNotMatchIsNotSaidToHaveBeenLate) {
       "same order";
   WorkerRecord victim = record_of(saying(sample_failure(0, ExitStatus::exited(1)), other), 0);
   const int64_t known_ns = victim.ended->time_since_epoch().count();
-  victim.library =
-      FailureRecord{known_ns, FailureCode::mismatch, {3}, 0, other};
+  victim.library = FailureRecord{known_ns, FailureCode::mismatch, {3}, 0, other};
   NodeEvidence node;
   for (const WorkerRecord& record : {victim, record_of(sample_stopped(3), 1)}) {
     const Examination examined = examine(record, {}, Instant{});
