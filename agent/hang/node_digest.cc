@@ -256,7 +256,7 @@ class NewsWriter : public VarintWriter {
 
   void rank(const RankNews& news) {
     CHECK(news.rank > last_rank_);
-    number(static_cast<uint64_t>(news.rank - last_rank_ - 1));
+    number(static_cast<uint64_t>(int64_t{news.rank} - last_rank_ - 1));
     last_rank_ = news.rank;
     integer(news.pid);
     text(news.device);

@@ -3,6 +3,7 @@
 #include "agent/hang/node_digest.h"
 
 #include <algorithm>
+#include <climits>
 #include <numeric>
 
 #include <fmt/format.h>
@@ -289,6 +290,14 @@ TEST(NodeDigest, RanksInOneStateTakeOneLine) {
     eight.ranks.push_back(waiting(rank, kSaid - seconds(12) + microseconds(137 * rank)));
   EXPECT_LE(encode(one, kSaid).size(), 250U);
   EXPECT_LE(encode(eight, kSaid).size() - encode(one, kSaid).size(), 7 * 50U);
+}
+
+TEST(NodeDigest, TheHighestRankArrives) {
+  NodeDigest said;
+  said.ranks.emplace_back().rank = INT_MAX;
+  const auto heard = decode_node_digest(encode(said, kSaid), kSaid);
+  ASSERT_TRUE(heard);
+  EXPECT_EQ(heard->ranks.front().rank, INT_MAX);
 }
 
 TEST(NodeDigest, AgesAreThoseOfTheSendersClock) {
