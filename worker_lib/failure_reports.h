@@ -66,7 +66,7 @@ class FailureReports {
   std::optional<FailureRecord> last_;
   int64_t told_ns_ = 0;         // When last_ was first reported,
   std::thread::id told_to_;     // and to which thread.
-  ring::Ring* ring_ = nullptr;  // Never unmapped; nullptr: none, or nothing was reported yet.
+  ring::Ring* ring_ = nullptr;  // Never unmapped; nullptr: none, or not asked for yet.
   pid_t written_by_ = 0;
 };
 
