@@ -51,9 +51,9 @@ class NodesTest(LiveTest):
             job.__exit__()
         self.assert_nothing_left()
 
-    def node(self, name, *flags, env=None):
+    def node(self, name, *flags, env=None, **popen):
         """Starts one node of the job; `flags` come before the program."""
-        job = Job(*flags, "--no-python", self.worker, env={"NODE": name, **(env or {})})
+        job = Job(*flags, "--no-python", self.worker, env={"NODE": name, **(env or {})}, **popen)
         job.name = name
         self.jobs.append(job)
         return job
@@ -62,9 +62,9 @@ class NodesTest(LiveTest):
         return self.node(f"n{rank}", "--nnodes", nodes, "--node-rank", rank, "--master-addr", "127.0.0.1", "--master-port",
                          self.port, *flags)
 
-    def elastic(self, name, nodes, *flags, env=None):
+    def elastic(self, name, nodes, *flags, env=None, **popen):
         return self.node(name, "--nnodes", nodes, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{self.port}",
-                         "--rdzv-id", "job", *flags, env=env)
+                         "--rdzv-id", "job", *flags, env=env, **popen)
 
     def ranked(self, rank, nodes, *flags):
         """An elastic node that asks for a rank; rank 0 is the host, so that tests know whom they hit."""

@@ -373,10 +373,11 @@ class Leaving(NodesTest):
             for number in (signal.SIGTERM, signal.SIGINT):
                 with self.subTest(nodes=nodes, signal=number):
                     self.port, before = free_port(), len(self.starts())
-                    jobs = [self.elastic(f"n{i}", nodes) for i in range(3)]
+                    # One kill(2) signals all of a process group: no node can leave before the last one has its signal.
+                    group = self.elastic("n0", nodes, process_group=0).pid
+                    jobs = [self.jobs[-1], *(self.elastic(f"n{i}", nodes, process_group=group) for i in (1, 2))]
                     self.wait_starts(before + 3)
-                    for job in jobs:
-                        job.signal(number)
+                    os.killpg(group, number)
                     for job in jobs:
                         self.assert_exit(job, 128 + number)
                     self.assertEqual(len(self.starts()), before + 3, "nobody started anew:\n" + self.all_errors())
