@@ -357,7 +357,7 @@ membership::Judgement judge_testimonies(const std::vector<membership::Testimony>
   for (const membership::Testimony& testimony : testimonies)
     nodes.push_back(evidence_of(testimony));
   add_detected(nodes, testimonies);
-  JudgedAttempt judged = judge_attempt(std::move(nodes), lost_nodes(testimonies));
+  JudgedAttempt judged = judge_attempt(nodes, lost_nodes(testimonies));
   for (const membership::Testimony& node : testimonies) {
     if (node.gone || node.evidence || node.failure) continue;
     for (int rank = 0; rank < node.workers; ++rank)

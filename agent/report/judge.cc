@@ -106,17 +106,35 @@ bool stands_before(const WorkerSigns& a, const WorkerSigns& b, Order order) {
   return began(a) < began(b);
 }
 
+bool contains_rank(const std::vector<int>& ranks, int rank) {
+  return std::ranges::find(ranks, rank) != ranks.end();
+}
+
+bool is_second_hand(const WorkerSigns& worker) {
+  return worker.blame && worker.blame->is_hearsay;
+}
+
+// A time-out that blames no rank.
+bool is_plain_timeout(const WorkerSigns& worker) {
+  const std::optional<Blame>& blame = worker.blame;
+  return blame && blame->ranks.empty() &&
+         (blame->is_hearsay || blame->about == Blame::About::timeout);
+}
+
 // One attempt to be judged.
 class Case {
  public:
-  Case(const std::vector<WorkerSigns>& workers, const std::vector<LostNode>& lost)
-      : workers_(workers), lost_(lost) {
+  Case(const std::vector<WorkerSigns>& workers, const std::vector<LostNode>& lost,
+       const std::vector<DetectedCulprit>& detected)
+      : workers_(workers), lost_(lost), detected_(detected) {
     for (const WorkerSigns& worker : workers)
       verdict_.parts.push_back(part_of(worker));
+    verdict_.findings.resize(workers.size());
   }
 
   AttemptVerdict decide() {
     weigh_presumed();
+    note_detected();
     const std::vector<size_t> own = all_of(Part::failed_later);
     const std::vector<size_t> victims = all_of(Part::victim);
     if (!(own.empty() && victims.empty()) && name_detected()) return std::move(verdict_);
@@ -133,7 +151,8 @@ class Case {
       const size_t first = first_of_victims(victims);
       const std::optional<Blame>& blame = workers_[first].blame;
       const bool blames_nobody = victims.size() == 1 && blame && blame->any_connection;
-      name(first, blames_nobody ? Reason::only_failure : Reason::first_victim);
+      if (blames_nobody || !name_awaited(workers_[first]))
+        name(first, blames_nobody ? Reason::only_failure : Reason::first_victim);
     }
     return std::move(verdict_);
   }
@@ -182,15 +201,68 @@ class Case {
     verdict_.reason = Reason::node_lost;
   }
 
-  bool name_detected() {
-    std::vector<size_t> detected;
-    for (size_t i = 0; i < workers_.size(); ++i) {
-      if (workers_[i].detected) detected.push_back(i);
+  // The worker library's own report comes first, unless a rank had been made to fail by then: ranks
+  // hear of that from each other, before their own node is told to stop.
+  void note_detected() {
+    Instant over = Instant::max();
+    for (const DetectedCulprit& one : detected_)
+      over = std::min(over, one.failed.value_or(over));
+    const auto has_spoken = [over](const WorkerSigns& worker) {
+      return worker.told_by_library && *worker.told_by_library + worker.clock_error < over;
+    };
+    if (std::ranges::any_of(workers_, has_spoken)) return;
+    for (size_t i = 0; i < detected_.size(); ++i) {
+      const std::optional<size_t> worker = worker_of(detected_[i].rank);
+      if (worker && detected_[i].waiting.empty()) verdict_.findings[*worker] = i;
     }
-    if (detected.empty()) return false;
-    const size_t first = first_of(detected, compare_times);
-    name(first, *workers_[first].detected);
+  }
+
+  // Rule g.
+  bool name_detected() {
+    std::vector<size_t> found;
+    for (size_t i = 0; i < workers_.size(); ++i) {
+      if (verdict_.findings[i]) found.push_back(i);
+    }
+    if (found.empty()) return false;
+    const size_t first = first_of(found, compare_times);
+    name_found(first, *verdict_.findings[first]);
     return true;
+  }
+
+  void name_found(size_t worker, size_t finding) {
+    verdict_.findings[worker] = finding;
+    name(worker, detected_[finding].is_mismatch ? Reason::mismatch : Reason::hang);
+  }
+
+  // Rule h: the only rank for which the victim waited, or the ranks that it has heard of.
+  bool name_awaited(const WorkerSigns& victim) {
+    if (!is_plain_timeout(victim)) return false;
+    std::map<int, size_t> awaited;
+    for (size_t i = 0; i < detected_.size(); ++i) {
+      const DetectedCulprit& one = detected_[i];
+      const bool is_meant = is_second_hand(victim) || contains_rank(one.waiting, victim.rank);
+      if (is_meant && !one.waiting.empty()) awaited.try_emplace(one.rank, i);
+    }
+    std::erase_if(awaited, [&](const auto& one) {
+      const std::optional<size_t> worker = worker_of(one.first);
+      return !worker || is_waiting(one.first) ||
+             (workers_[*worker].blame && !is_second_hand(workers_[*worker]));
+    });
+    if (awaited.size() != 1) return false;
+    name_found(*worker_of(awaited.begin()->first), awaited.begin()->second);
+    return true;
+  }
+
+  bool is_waiting(int rank) const {
+    return std::ranges::any_of(detected_, [rank](const DetectedCulprit& one) {
+      return contains_rank(one.waiting, rank);
+    });
+  }
+
+  std::optional<size_t> worker_of(int rank) const {
+    const auto found = std::ranges::find(workers_, rank, &WorkerSigns::rank);
+    if (found == workers_.end()) return std::nullopt;
+    return static_cast<size_t>(found - workers_.begin());
   }
 
   // The reason is the weakest rule needed to set the first failure apart from all others.
@@ -254,12 +326,10 @@ class Case {
       name_lost(i);
       return true;
     }
-    const auto found = std::ranges::find(workers_, rank, &WorkerSigns::rank);
-    if (found == workers_.end()) return false;
-    const auto index = static_cast<size_t>(found - workers_.begin());
-    const Part part = verdict_.parts[index];
-    if (part != Part::bystander && part != Part::crashed) return false;
-    name(index, Reason::named);
+    const std::optional<size_t> worker = worker_of(rank);
+    if (!worker || !is_one_of(verdict_.parts[*worker], {Part::bystander, Part::crashed}))
+      return false;
+    name(*worker, Reason::named);
     return true;
   }
 
@@ -307,13 +377,15 @@ class Case {
 
   const std::vector<WorkerSigns>& workers_;
   const std::vector<LostNode>& lost_;
+  const std::vector<DetectedCulprit>& detected_;
   AttemptVerdict verdict_;
 };
 
 }  // namespace
 
-AttemptVerdict judge(const std::vector<WorkerSigns>& workers, const std::vector<LostNode>& lost) {
-  return Case(workers, lost).decide();
+AttemptVerdict judge(const std::vector<WorkerSigns>& workers, const std::vector<LostNode>& lost,
+                     const std::vector<DetectedCulprit>& detected) {
+  return Case(workers, lost, detected).decide();
 }
 
 const char* part_name(Part part) {

@@ -21,8 +21,11 @@
 //      can explain the first of them, else the rank that left first with 0, up to 2 s after they
 //      failed, else the first of them.
 //   f  Failures within a millisecond, or within the error of their times, are simultaneous.
-//   g  Before all these: if ranks made different calls where they had to make the same ones, and
-//      one failed in that, the culprit is the first to end of those in the wrong.
+//   g  Before all these: if the hang detector found ranks whose calls did not match the others', or
+//      a hang for which it made a rank fail, the culprit is the first to end of those that it
+//      blames. Not if the worker library had reported a failure of its own before that.
+//   h  If rule e would only name the first victim, of a time-out that blames no rank, the culprit is
+//      the rank that the hang detector saw it wait for, if there is one that did not wait itself.
 //
 // A failure that began only after muster's stop explains nothing: the stop may have caused it.
 #pragma once
@@ -30,6 +33,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "agent/process/exit_status.h"
@@ -49,7 +53,7 @@ enum class Reason : uint8_t {
   node_lost,     // its node was lost,
   first_victim,  // or no failure can be the cause of theirs.
   mismatch,      // Rule g: calls that do not match,
-  hang,          // or a hang for which a rank was made to fail, or gave up.
+  hang,          // or a hang for which a rank was made to fail, or rule h: gave up.
 };
 
 // What the judge reads of one worker. Instants are in one clock for all workers of an attempt.
@@ -74,8 +78,6 @@ struct WorkerSigns {
   Duration clock_error{};               // Of every instant above, if its node has another clock.
 
   std::optional<Blame> blame;  // From its messages, its error file or the worker library.
-  // The hang detector names it: Reason::mismatch or Reason::hang.
-  std::optional<Reason> detected;
   std::optional<Instant> told_by_library;  // When muster's worker library reported why.
 
   friend bool operator==(const WorkerSigns&, const WorkerSigns&) = default;
@@ -94,6 +96,21 @@ struct LostNode {
   Instant gone_by{};  // When its connection broke or its lease expired.
 };
 
+// A rank that the hang detector names as the cause of the attempt's end: it made another call than
+// the others when the first worker failed (or belongs to one of two camps, and it is unknown which
+// is right), or others wait for it and it will not come. The judge does not read the words.
+struct DetectedCulprit {
+  int rank = 0;
+  bool is_mismatch = false;
+  std::string sentence = {};  // Follows "rank 3 ".
+  std::string remedy = {};
+  std::optional<Instant> failed = {};  // When a rank was made to fail for it.
+  // Ranks that waited for it. If any, no rank was made to fail, and only rule h applies.
+  std::vector<int> waiting = {};
+
+  friend bool operator==(const DetectedCulprit&, const DetectedCulprit&) = default;
+};
+
 enum class Part : uint8_t {
   bystander,  // It succeeded, or muster's stop ended it.
   culprit,
@@ -108,13 +125,16 @@ struct AttemptVerdict {
   std::optional<size_t> lost;     // An index into the lost nodes.
   Reason reason = Reason::only_failure;
   std::vector<Part> parts;  // Of each worker.
+  // Of each worker: the index of the finding of the hang detector that explains its part.
+  std::vector<std::optional<size_t>> findings;
 
   friend bool operator==(const AttemptVerdict&, const AttemptVerdict&) = default;
 };
 
 // `lost`: in the order in which the nodes were lost.
 AttemptVerdict judge(const std::vector<WorkerSigns>& workers,
-                     const std::vector<LostNode>& lost = {});
+                     const std::vector<LostNode>& lost = {},
+                     const std::vector<DetectedCulprit>& detected = {});
 
 // "fatal_signal", "failed_later": the values in result.json.
 const char* reason_name(Reason reason);

@@ -1,7 +1,6 @@
 #include "agent/report/judged_attempt.h"
 
 #include <algorithm>
-#include <set>
 #include <tuple>
 
 #include <fmt/format.h>
@@ -84,80 +83,12 @@ void name_witness(JudgedAttempt& judged) {
   }
 }
 
-WorkerEvidence* find_worker(std::vector<NodeEvidence>& nodes, int rank) {
-  for (NodeEvidence& node : nodes) {
-    const auto found = std::ranges::find(
-        node.workers, rank, [](const WorkerEvidence& worker) { return worker.signs.rank; });
-    if (found != node.workers.end()) return &*found;
-  }
-  return nullptr;
-}
-
-bool blame(std::vector<NodeEvidence>& nodes, const DetectedCulprit& one) {
-  WorkerEvidence* const worker = find_worker(nodes, one.rank);
-  if (worker == nullptr) return false;
-  worker->signs.detected = one.is_mismatch ? Reason::mismatch : Reason::hang;
-  worker->cause = {};
-  worker->cause.kind = one.is_mismatch ? FailureClass::user : FailureClass::stuck;
-  worker->cause.sentence = one.sentence;
-  worker->cause.remedy = one.remedy;
-  return true;
-}
-
-// What the worker library has found itself comes first, unless a rank had been made to fail by
-// then: ranks hear of that from each other, before their own node is told to stop.
-void blame_detected(std::vector<NodeEvidence>& nodes) {
-  std::vector<DetectedCulprit> detected;
-  Instant over = Instant::max();
-  for (const NodeEvidence& node : nodes) {
-    detected.insert(detected.end(), node.detected.begin(), node.detected.end());
-    for (const DetectedCulprit& one : node.detected)
-      over = std::min(over, one.failed.value_or(over));
-  }
-  const auto has_spoken = [over](const WorkerEvidence& worker) {
-    const WorkerSigns& signs = worker.signs;
-    return signs.told_by_library && *signs.told_by_library + signs.clock_error < over;
-  };
-  const auto has_anybody_spoken = [&](const NodeEvidence& node) {
-    return std::ranges::any_of(node.workers, has_spoken);
-  };
-  if (std::ranges::any_of(nodes, has_anybody_spoken)) return;
-  for (const DetectedCulprit& one : detected)
-    if (one.waiting.empty()) blame(nodes, one);
-}
-
-bool is_hearsay(const WorkerSigns& signs) {
-  return signs.blame && signs.blame->is_hearsay;
-}
-
-// A time-out that names nobody.
-bool is_plain_timeout(const WorkerSigns& signs) {
-  const std::optional<Blame>& blame = signs.blame;
-  return blame && blame->ranks.empty() &&
-         (blame->is_hearsay || blame->about == Blame::About::timeout);
-}
-
-// The only one for which `victim` waited, or whoever `victim` has heard of, and that did not wait
-// itself. Returns whether there is one.
-bool blame_awaited(std::vector<NodeEvidence>& nodes, const WorkerSigns& victim) {
-  std::vector<DetectedCulprit> awaited;
-  std::set<int> waiting;
-  for (const NodeEvidence& node : nodes) {
-    for (const DetectedCulprit& one : node.detected) {
-      waiting.insert(one.waiting.begin(), one.waiting.end());
-      const bool is_new =
-          std::ranges::find(awaited, one.rank, &DetectedCulprit::rank) == awaited.end();
-      const bool is_meant =
-          is_hearsay(victim) || std::ranges::find(one.waiting, victim.rank) != one.waiting.end();
-      if (is_new && is_meant && !one.waiting.empty()) awaited.push_back(one);
-    }
-  }
-  std::erase_if(awaited, [&](const DetectedCulprit& one) {
-    const WorkerEvidence* const worker = find_worker(nodes, one.rank);
-    return waiting.contains(one.rank) || worker == nullptr ||
-           (worker->signs.blame && !is_hearsay(worker->signs));
-  });
-  return awaited.size() == 1 && blame(nodes, awaited.front());
+Cause cause_of(const DetectedCulprit& one) {
+  Cause cause;
+  cause.kind = one.is_mismatch ? FailureClass::user : FailureClass::stuck;
+  cause.sentence = one.sentence;
+  cause.remedy = one.remedy;
+  return cause;
 }
 
 // A rank that lost its connection to the store, and blames no rank.
@@ -183,34 +114,36 @@ std::vector<WorkerSigns> signs_of(const std::vector<Seen>& all) {
 
 }  // namespace
 
-JudgedAttempt judge_attempt(std::vector<NodeEvidence> nodes, const std::vector<LostNode>& lost) {
-  blame_detected(nodes);
+JudgedAttempt judge_attempt(const std::vector<NodeEvidence>& nodes,
+                            const std::vector<LostNode>& lost) {
   JudgedAttempt judged;
+  std::vector<DetectedCulprit> detected;
   for (const NodeEvidence& node : nodes) {
+    detected.insert(detected.end(), node.detected.begin(), node.detected.end());
     if (!node.error || judged.error) continue;
     judged.error = node.error;
     judged.error_host = node.host;
     judged.error_node_rank = node.node_rank;
   }
   const std::vector<Seen> all = in_order(nodes);
-  AttemptVerdict verdict = judge(signs_of(all), lost);
-  const bool is_awaited = verdict.culprit && verdict.reason == Reason::first_victim &&
-                          is_plain_timeout(all[*verdict.culprit].worker->signs) &&
-                          blame_awaited(nodes, all[*verdict.culprit].worker->signs);
-  if (is_awaited) verdict = judge(signs_of(all), lost);
+  const AttemptVerdict verdict = judge(signs_of(all), lost, detected);
   judged.reason = verdict.reason;
   if (verdict.lost) judged.lost_node = lost[*verdict.lost].node_rank;
+  bool is_awaited = false;
   for (size_t i = 0; i < all.size(); ++i) {
     const WorkerEvidence& worker = *all[i].worker;
     if (!is_shown(worker.signs, verdict.parts[i])) continue;
+    const std::optional<size_t> finding = verdict.findings[i];
+    const Cause cause = finding ? cause_of(detected[*finding]) : worker.cause;
     if (verdict.culprit == i) {
       judged.culprit = judged.failures.size();
-      judged.cause = worker.cause;
+      judged.cause = cause;
+      is_awaited = finding && !detected[*finding].waiting.empty();
     }
     WorkerFailure& failure = judged.failures.emplace_back(worker.failure);
     failure.part = verdict.parts[i];
     failure.stopped_by_muster = worker.signs.by_stop;
-    failure.sentence = worker.cause.sentence;
+    failure.sentence = cause.sentence;
     judged.attempt = failure.attempt;
   }
   if (judged.reason == Reason::named || judged.reason == Reason::left_early) {

@@ -21,21 +21,6 @@ struct WorkerEvidence {
   friend bool operator==(const WorkerEvidence&, const WorkerEvidence&) = default;
 };
 
-// A rank that the hang detector names as the cause of the attempt's end: it made another call than
-// the others when the first worker failed (or belongs to one of two camps of which nobody knows
-// which is right), or others wait for it for ever. With `waiting`, others only waited for it: it
-// explains the end of one of those that blames nobody by name, as a time-out, and nothing else.
-struct DetectedCulprit {
-  int rank = 0;
-  bool is_mismatch = false;
-  std::string sentence;  // Follows "rank 3 ".
-  std::string remedy;
-  std::optional<Instant> failed = {};  // When a rank was made to fail for it.
-  std::vector<int> waiting = {};
-
-  friend bool operator==(const DetectedCulprit&, const DetectedCulprit&) = default;
-};
-
 struct NodeEvidence {
   std::string host;
   int node_rank = 0;
@@ -58,7 +43,7 @@ struct JudgedAttempt : AttemptFailures {
   friend bool operator==(const JudgedAttempt&, const JudgedAttempt&) = default;
 };
 
-JudgedAttempt judge_attempt(std::vector<NodeEvidence> nodes,
+JudgedAttempt judge_attempt(const std::vector<NodeEvidence>& nodes,
                             const std::vector<LostNode>& lost = {});
 
 // Copies it into a report. Does not change the report's end.

@@ -74,8 +74,9 @@ std::optional<int> culprit_rank(const std::vector<WorkerSigns>& workers,
 }
 
 // The rank that is named, and why.
-std::string named(const std::vector<WorkerSigns>& workers, const std::vector<LostNode>& lost = {}) {
-  const AttemptVerdict verdict = judge(workers, lost);
+std::string named(const std::vector<WorkerSigns>& workers, const std::vector<LostNode>& lost = {},
+                  const std::vector<DetectedCulprit>& detected = {}) {
+  const AttemptVerdict verdict = judge(workers, lost, detected);
   if (verdict.lost) return "node " + std::to_string(lost[*verdict.lost].node_rank);
   const auto rank = culprit_rank(workers, verdict);
   return rank ? std::to_string(*rank) + " " + reason_name(verdict.reason) : "nobody";
@@ -315,36 +316,67 @@ TEST(Judge, AWorkerThatLeavesWithoutAWordAfterAVictimNamedAnotherIsOneMoreVictim
             "1 only_failure");
 }
 
-// ---- Calls that did not match.
+// ---- What the hang detector found.
 
-WorkerSigns mismatched(WorkerSigns signs) {
-  signs.detected = Reason::mismatch;
+DetectedCulprit mismatched(int rank) {
+  return {.rank = rank, .is_mismatch = true};
+}
+
+DetectedCulprit awaited(int rank, std::vector<int> waiting) {
+  return {.rank = rank, .waiting = std::move(waiting)};
+}
+
+WorkerSigns timed_out(WorkerSigns signs) {
+  signs.blame = Blame{.about = Blame::About::timeout};
   return signs;
 }
 
 TEST(Judge, ARankThatCalledSomethingElseIsTheCauseOfWhatItDidToOthers) {
   EXPECT_EQ(named({ended(0, ExitStatus::signaled(SIGABRT), 10),
-                   blaming(raising(ended(1, kOne, 30), 20)), mismatched(stopped(2))}),
+                   blaming(raising(ended(1, kOne, 30), 20)), stopped(2)},
+                  {}, {mismatched(2)}),
             "2 mismatch");
 }
 
 TEST(Judge, OfTwoRanksWhoseCallsDifferTheFirstToEndIsNamed) {
-  EXPECT_EQ(named({mismatched(blaming(raising(ended(0, kOne, 30), 20))),
-                   mismatched(ended(1, ExitStatus::signaled(SIGABRT), 10))}),
+  EXPECT_EQ(named({blaming(raising(ended(0, kOne, 30), 20)),
+                   ended(1, ExitStatus::signaled(SIGABRT), 10)},
+                  {}, {mismatched(0), mismatched(1)}),
             "1 mismatch");
 }
 
 TEST(Judge, ARankThatHangsIsTheCauseWhicheverWasMadeToFail) {
-  WorkerSigns hanging = stopped(0);
-  hanging.detected = Reason::hang;
   WorkerSigns made_to_fail = stopped(1);
   made_to_fail.declared = true;
-  EXPECT_EQ(named({hanging, made_to_fail}), "0 hang");
+  const DetectedCulprit hanging{.rank = 0, .failed = at_ms(100)};
+  EXPECT_EQ(named({stopped(0), made_to_fail}, {}, {hanging}), "0 hang");
+}
+
+TEST(Judge, AReportOfTheLibraryComesBeforeAFindingUnlessARankHadBeenMadeToFail) {
+  WorkerSigns reporting = blaming(ended(1, kOne, 120));
+  reporting.told_by_library = at_ms(90);
+  DetectedCulprit hanging{.rank = 0, .failed = at_ms(80)};
+  EXPECT_EQ(named({stopped(0), reporting}, {}, {hanging}), "0 hang");
+  hanging.failed = at_ms(100);
+  EXPECT_EQ(named({stopped(0), reporting}, {}, {hanging}), "1 first_victim");
+  EXPECT_EQ(named({stopped(0), reporting}, {}, {mismatched(0)}), "1 first_victim");
+}
+
+TEST(Judge, ATimeoutThatBlamesNoRankIsExplainedByTheOnlyRankThatItWaitedFor) {
+  const std::vector<WorkerSigns> workers{timed_out(ended(0, kOne, 30)), stopped(1), stopped(2)};
+  EXPECT_EQ(named(workers, {}, {awaited(2, {0, 1})}), "2 hang");
+  EXPECT_EQ(judge(workers, {}, {awaited(2, {0, 1})}).findings[2], 0U);
+  EXPECT_EQ(named(workers, {}, {awaited(2, {1})}), "0 first_victim") << "another rank waited";
+  EXPECT_EQ(named(workers, {}, {awaited(1, {0}), awaited(2, {0})}), "0 first_victim") << "two";
+  EXPECT_EQ(named(workers, {}, {awaited(1, {0}), awaited(2, {0, 1})}), "2 hang")
+      << "rank 1 waited itself";
+  EXPECT_EQ(named({blaming(ended(0, kOne, 30)), stopped(1), stopped(2)}, {}, {awaited(2, {0})}),
+            "0 first_victim")
+      << "a lost connection is no time-out";
 }
 
 TEST(Judge, ACallThatDiffersIsNoFailure) {
-  const std::vector<WorkerSigns> workers{mismatched(stopped(0)), stopped(1)};
-  EXPECT_EQ(judge(workers).culprit, std::nullopt);
+  EXPECT_EQ(named({stopped(0), stopped(1)}, {}, {mismatched(0)}), "nobody");
 }
 
 // ---- Nodes: losses and clocks.
