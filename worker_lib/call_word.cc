@@ -83,7 +83,7 @@ CallSignature signature_of(const Operation& operation) {
 // "all_reduce (sum) of 8 float32", whatever the purpose of the call.
 std::string describe_operation(const CallSignature& signature, const Members& local) {
   const CallWord word = CallWord::unpack(signature.word);
-  if (word.kind == kAllocation) return fmt::format("allocate_shared of {} bytes", signature.count);
+  if (word.kind == OpKind::allocate_shared) return fmt::format("allocate_shared of {} bytes", signature.count);
   std::string text = name_of(word.kind);
   if (word.kind == OpKind::barrier) return text;
   if (word.is_v || word.had_counts) text += "_v";
@@ -95,7 +95,7 @@ std::string describe_operation(const CallSignature& signature, const Members& lo
                         signature.counts_hash != 0 ? " in all" : "");
   }
   if (!has_root(word.kind)) return text;
-  text += word.kind == OpKind::broadcast || word.kind == OpKind::scatter ? " from " : " to ";
+  text += row_of(word.kind).root == ring::RootRole::gives ? " from " : " to ";
   const auto here = static_cast<uint32_t>(local.size());
   return word.root < here ? text + describe(local[static_cast<int>(word.root)])
                           : text + fmt::format("the group's rank {}", word.root - here);

@@ -22,9 +22,6 @@ enum class DataSource : uint8_t {
   region = 3,   // In memory from allocate_shared().
 };
 
-// The kind of an allocate_shared() when the ranks meet: no collective has it.
-inline constexpr OpKind kAllocation = OpKind::send;
-
 struct CallWord {
   OpKind kind = OpKind::barrier;
   DType dtype = DType::int8;

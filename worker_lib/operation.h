@@ -9,35 +9,12 @@
 
 #include "muster/types.h"
 #include "rendezvous/base/time.h"
+#include "rendezvous/ring/call_kinds.h"
 #include "worker_lib/purpose.h"
 
 namespace muster::worker {
 
-// The numbers go over the wire.
-enum class OpKind : uint8_t {
-  barrier = 0,
-  broadcast = 1,
-  reduce = 2,
-  all_reduce = 3,
-  gather = 4,
-  all_gather = 5,
-  scatter = 6,
-  reduce_scatter = 7,
-  all_to_all = 8,
-  send = 9,
-  recv = 10,
-};
-
-const char* name_of(OpKind kind);  // "all_reduce"
-
-inline bool has_root(OpKind kind) {
-  return kind == OpKind::broadcast || kind == OpKind::reduce || kind == OpKind::gather ||
-         kind == OpKind::scatter;
-}
-
-inline bool has_reduction(OpKind kind) {
-  return kind == OpKind::reduce || kind == OpKind::all_reduce || kind == OpKind::reduce_scatter;
-}
+using OpKind = ring::CallKind;
 
 // A collective operation. What `count` means, with n members:
 //

@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "muster/process_group.h"
-#include "worker_lib/operation.h"
 
 namespace muster {
 namespace {
@@ -31,10 +30,6 @@ constexpr std::array<const char*, 8> kReduceOps{"sum", "average", "product", "mi
                                                 "max", "band",    "bor",     "bxor"};
 
 constexpr std::array<const char*, 4> kBackends{"automatic", "cpu", "nccl", "gloo"};
-
-constexpr std::array<const char*, 11> kOpKinds{
-    "barrier", "broadcast",      "reduce",     "all_reduce", "gather", "all_gather",
-    "scatter", "reduce_scatter", "all_to_all", "send",       "recv"};
 
 // Numbers may come over the wire or through the C ABI.
 template <typename Enum, size_t n>
@@ -62,14 +57,6 @@ const char* name_of(ReduceOp op) {
 const char* name_of(Backend backend) {
   return name_in(kBackends, backend);
 }
-
-namespace worker {
-
-const char* name_of(OpKind kind) {
-  return name_in(kOpKinds, kind);
-}
-
-}  // namespace worker
 
 // Rounds the bit pattern of a float32 by adding just under half of what is cut off, and one more if
 // the kept part is odd: a carry goes into the exponent, as it should, and from the largest number

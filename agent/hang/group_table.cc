@@ -87,10 +87,10 @@ void name_by_members(std::vector<GroupView>& views) {
 }  // namespace
 
 bool needs_all(const ring::Call& call) {
-  using enum ring::CallKind;
-  if (is_one_of(call.kind, {barrier, monitored_barrier, allocate_shared})) return true;
-  return is_one_of(call.kind, {all_reduce, all_gather, reduce_scatter, all_to_all}) && !call.is_v &&
-         call.count > 0;
+  const ring::CallRow& row = row_of(call.kind);
+  if (row.kind == ring::CallKind::unknown || has_root(row.kind) || is_message(row.kind))
+    return false;
+  return row.in == ring::Extent::none || (!call.is_v && call.count > 0);
 }
 
 const CallDigest* find_call(const GroupDigest& group, uint64_t ordinal) {

@@ -44,7 +44,7 @@ bool is_under_way(const MessageDigest& message) {
 
 void walk_signature(auto& a, Like<CallDigest> auto& made) {
   auto& call = made.call;
-  a.one_of(call.kind, ring::CallKind::allocate_shared);
+  a.one_of(call.kind, ring::kLastCallKind);
   a.one_of(call.type, ring::ElementType::boolean);
   a.one_of(call.reduction, ring::Reduction::premultiplied_sum);
   a.flags(call.is_v, call.is_synchronous, made.has_failed);

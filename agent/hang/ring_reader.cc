@@ -337,7 +337,7 @@ class CallsLook {
     return CallGlance{.record = n,
                       .group = static_cast<uint32_t>(what & kHandleMax),
                       .ordinal = ordinal,
-                      .kind = known(what >> 16 & 0xff, ring::CallKind::allocate_shared),
+                      .kind = known(what >> 16 & 0xff, ring::kLastCallKind),
                       .is_synchronous = (what >> 40 & ring::kIsSynchronous) != 0,
                       .withdrawn = (what >> 40 & ring::kWithdrawn) != 0,
                       .called = times_.at(called),
@@ -350,7 +350,7 @@ class CallsLook {
   }
 
   static void put_kinds(uint64_t what, RecordedCall& call) {
-    call.call.kind = known(what >> 16 & 0xff, ring::CallKind::allocate_shared);
+    call.call.kind = known(what >> 16 & 0xff, ring::kLastCallKind);
     call.call.type = known(what >> 24 & 0xff, ring::ElementType::boolean);
     call.call.reduction = known(what >> 32 & 0xff, ring::Reduction::premultiplied_sum);
     const uint64_t flags = what >> 40 & 0xff;

@@ -235,13 +235,12 @@ std::vector<const Member*> StallFinder::halted_in(const GroupView& group) const 
 // What a member needs to end its call. A root that gives waits for nobody, and the others wait for
 // a root that takes only if they choose to.
 void note_needs(Wait& wait, const GroupView& group, int place, const CallDigest& made) {
-  using enum ring::CallKind;
   const ring::Call& call = made.call;
+  const ring::RootRole root_role = row_of(call.kind).root;
   if (needs_all(call)) wait.certainty = Certainty::stall;
   if (call.count == 0 || call.is_v) return;
-  if (is_one_of(call.kind, {reduce, gather}) && call.root == place)
-    wait.certainty = Certainty::stall;
-  if (!is_one_of(call.kind, {broadcast, scatter}) || call.root < 0 || call.root == place) return;
+  if (root_role == ring::RootRole::takes && call.root == place) wait.certainty = Certainty::stall;
+  if (root_role != ring::RootRole::gives || call.root < 0 || call.root == place) return;
   const auto root = static_cast<size_t>(call.root);
   if (root >= group.members.size()) return;
   const Member& giver = group.members[root];

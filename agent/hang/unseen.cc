@@ -23,11 +23,11 @@ bool has_not_called(const GroupDigest& member, uint64_t ordinal) {
 }
 
 bool cannot_be_complete(const CallDigest& made, int own_rank, const Shown& shown) {
-  using enum ring::CallKind;
   const ring::Call& call = made.call;
-  const bool is_taker = is_one_of(call.kind, {reduce, gather}) && call.root == own_rank;
+  const ring::RootRole root = row_of(call.kind).root;
+  const bool is_taker = root == ring::RootRole::takes && call.root == own_rank;
   if (needs_all(call) || (is_taker && call.count > 0)) return shown.called_by_all < made.ordinal;
-  if (!is_one_of(call.kind, {broadcast, scatter}) || call.root == own_rank || call.count == 0)
+  if (root != ring::RootRole::gives || call.root == own_rank || call.count == 0)
     return false;
   const auto giver = shown.members.find(call.root);
   return giver != shown.members.end() && has_not_called(*giver->second, made.ordinal);

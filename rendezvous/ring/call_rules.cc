@@ -8,37 +8,6 @@
 namespace muster::ring {
 namespace {
 
-// What the calls of one kind have in common besides it.
-constexpr unsigned kRoot = 1;
-constexpr unsigned kReduction = 2;  // And count and element type.
-constexpr unsigned kBytes = 4;
-// For describe(): the root receives; the kind says all.
-constexpr unsigned kToRoot = 8;
-constexpr unsigned kBare = 16;
-
-struct KindOfCall {
-  const char* name;
-  unsigned common = 0;
-};
-
-constexpr auto kKinds = std::to_array<KindOfCall>({
-    {"unknown", kBare},
-    {"barrier", kBare},
-    {"broadcast", kRoot | kBytes},
-    {"reduce", kRoot | kToRoot | kReduction},
-    {"all_reduce", kReduction},
-    {"gather", kRoot | kToRoot},
-    {"all_gather", kBytes},
-    {"scatter", kRoot},
-    {"reduce_scatter", kReduction},
-    {"all_to_all", kBytes},
-    {"send", kToRoot},
-    {"recv"},
-    {"monitored_barrier", kBare},
-    {"allocate_shared"},
-});
-static_assert(kKinds.size() == static_cast<size_t>(CallKind::allocate_shared) + 1);
-
 struct ElementOfCall {
   const char* name;
   uint64_t bytes;
@@ -78,9 +47,8 @@ constexpr const auto& table_entry(const Table& table, auto value) {
   return table[i < table.size() ? i : 0];
 }
 
-unsigned common_of(const Call& call) {
-  const unsigned common = table_entry(kKinds, call.kind).common;
-  return call.is_v ? common & kRoot : common;
+InCommon common_of(const Call& call) {
+  return call.is_v ? InCommon::kind : row_of(call.kind).common;
 }
 
 uint64_t compared_bytes(const Call& call) {
@@ -99,19 +67,15 @@ Difference difference_of_reductions(const Call& a, const Call& b) {
 }
 
 std::string describe_partner(const Call& call) {
-  const unsigned common = table_entry(kKinds, call.kind).common;
-  const bool is_rooted = (common & kRoot) != 0;
-  if (!is_rooted && !is_message(call.kind)) return {};
-  const char* const word = (common & kToRoot) != 0 ? "to" : "from";
-  if (call.root >= 0) return fmt::format(" {} rank {} of the group", word, call.root);
+  const RootRole root = row_of(call.kind).root;
+  if (root == RootRole::none && !is_message(call.kind)) return {};
+  const bool takes = root == RootRole::takes || call.kind == CallKind::send;
+  if (call.root >= 0)
+    return fmt::format(" {} rank {} of the group", takes ? "to" : "from", call.root);
   return call.kind == CallKind::recv ? " from any rank of the group" : "";
 }
 
 }  // namespace
-
-const char* name_of(CallKind kind) {
-  return table_entry(kKinds, kind).name;
-}
 
 const char* name_of(ElementType type) {
   return table_entry(kElements, type).name;
@@ -128,12 +92,13 @@ uint64_t bytes_of(ElementType type) {
 Difference difference_of(const Call& a, const Call& b) {
   if (is_message(a.kind) || is_message(b.kind)) return Difference::none;
   if (differ(a.kind, b.kind, CallKind::unknown)) return Difference::kind;
-  const unsigned common = common_of(a) & common_of(b);
-  if ((common & kRoot) != 0 && a.root >= 0 && b.root >= 0 && a.root != b.root)
-    return Difference::root;
-  if ((common & kReduction) != 0) return difference_of_reductions(a, b);
+  const bool have_roots = has_root(a.kind) && has_root(b.kind) && a.root >= 0 && b.root >= 0;
+  if (have_roots && a.root != b.root) return Difference::root;
+  const InCommon common = common_of(a);
+  if (common != common_of(b)) return Difference::none;
+  if (common == InCommon::reduction) return difference_of_reductions(a, b);
   const bool are_known = a.type != ElementType::unknown && b.type != ElementType::unknown;
-  return (common & kBytes) != 0 && are_known && compared_bytes(a) != compared_bytes(b)
+  return common == InCommon::bytes && are_known && compared_bytes(a) != compared_bytes(b)
              ? Difference::bytes
              : Difference::none;
 }
@@ -142,15 +107,15 @@ Difference difference_of(const Call& a, const Call& b) {
 // different words, and spreads each bit over the upper half and then over the lower one.
 uint64_t mixed_in(uint64_t hash, const Call& call) {
   constexpr uint64_t kOdd = 0x9e3779b97f4a7c15ULL;
-  const unsigned common = common_of(call);
+  const InCommon common = common_of(call);
   auto what = static_cast<uint64_t>(call.kind);
   uint64_t size = 0;
-  if ((common & kRoot) != 0) what |= static_cast<uint64_t>(call.root) << 32;
-  if ((common & kReduction) != 0) {
+  if (has_root(call.kind)) what |= static_cast<uint64_t>(call.root) << 32;
+  if (common == InCommon::reduction) {
     what |= static_cast<uint64_t>(call.type) << 8 | static_cast<uint64_t>(call.reduction) << 16;
     size = call.count;
   }
-  if ((common & kBytes) != 0) size = compared_bytes(call);
+  if (common == InCommon::bytes) size = compared_bytes(call);
   for (const uint64_t word : {what, size}) {
     hash = (hash ^ word) * kOdd;
     hash ^= hash >> 32;
@@ -160,7 +125,8 @@ uint64_t mixed_in(uint64_t hash, const Call& call) {
 
 std::string describe_data(const Call& call) {
   if (call.kind == CallKind::allocate_shared) return fmt::format("{} bytes", call.count);
-  if ((table_entry(kKinds, call.kind).common & kBare) != 0) return {};
+  const CallRow& row = row_of(call.kind);
+  if (row.in == Extent::none && row.out == Extent::none) return {};
   const bool has_type = call.type != ElementType::unknown;
   const char* const element = has_type ? name_of(call.type) : "elements";
   return (call.is_v ? fmt::format("{} in several parts", element)

@@ -5,13 +5,11 @@
 // then compared with nothing. Backends that compare calls themselves (Frame, CallSignature) are
 // stricter.
 //
-//   kind                                          what the members' calls have in common
-//   all                                           the kind
 //   broadcast, reduce, gather, scatter            the root
 //   reduce, all_reduce, reduce_scatter            count, element type, reduction
 //   broadcast, all_gather, all_to_all             bytes (count x size of the element)
-//   barrier, gather, scatter, and with `is_v`     nothing more
 //   send, recv                                    never compared with one another
+//   all                                           the kind; with `is_v` no more than kind and root
 //
 // The counts of gather and scatter are each rank's own, as are those of operations with unequal
 // counts (MPI: A Message-Passing Interface Standard 4.1, section 6, names what must agree).
@@ -20,25 +18,9 @@
 #include <cstdint>
 #include <string>
 
-namespace muster::ring {
+#include "rendezvous/ring/call_kinds.h"
 
-// The numbers are part of the ring's layout.
-enum class CallKind : uint8_t {
-  unknown = 0,
-  barrier,
-  broadcast,
-  reduce,
-  all_reduce,
-  gather,
-  all_gather,
-  scatter,
-  reduce_scatter,
-  all_to_all,
-  send,
-  recv,
-  monitored_barrier,
-  allocate_shared,
-};
+namespace muster::ring {
 
 enum class ElementType : uint8_t {
   unknown = 0,
@@ -74,7 +56,6 @@ enum class Reduction : uint8_t {
   premultiplied_sum,
 };
 
-const char* name_of(CallKind kind);        // "all_reduce"
 const char* name_of(ElementType type);     // "float32"
 const char* name_of(Reduction reduction);  // "sum"
 // 0: unknown.
@@ -91,10 +72,6 @@ struct Call {
 
   friend bool operator==(const Call&, const Call&) = default;
 };
-
-inline bool is_message(CallKind kind) {
-  return kind == CallKind::send || kind == CallKind::recv;
-}
 
 // The first thing, in this order, in which two calls differ that must agree.
 enum class Difference : uint8_t { none, kind, root, reduction, type, count, bytes };

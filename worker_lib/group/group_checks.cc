@@ -1,58 +1,37 @@
 #include "worker_lib/group/group_checks.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/text.h"
 #include "worker_lib/reduction/reduce_kernels.h"
 
 namespace muster::worker {
 
 namespace {
 
-// How much of one buffer a rank gives or gets: one block of `count` elements, or one for each rank.
-enum class Extent : uint8_t { none, block, blocks };
-
-struct CallRow {
-  OpKind kind;
-  Extent in;
-  bool in_at_root_only;
-  Extent out;
-  bool out_at_root_only;
-  bool has_root;
-  bool reduces;
-};
-
-// In the order of OpKind.
-constexpr std::array kCallRows = {
-    CallRow{OpKind::barrier, Extent::none, false, Extent::none, false, false, false},
-    CallRow{OpKind::broadcast, Extent::block, false, Extent::block, false, true, false},
-    CallRow{OpKind::reduce, Extent::block, false, Extent::block, true, true, true},
-    CallRow{OpKind::all_reduce, Extent::block, false, Extent::block, false, false, true},
-    CallRow{OpKind::gather, Extent::block, false, Extent::blocks, true, true, false},
-    CallRow{OpKind::all_gather, Extent::block, false, Extent::blocks, false, false, false},
-    CallRow{OpKind::scatter, Extent::blocks, true, Extent::block, false, true, false},
-    CallRow{OpKind::reduce_scatter, Extent::blocks, false, Extent::block, false, false, true},
-    CallRow{OpKind::all_to_all, Extent::blocks, false, Extent::blocks, false, false, false},
-};
+using ring::Extent;
+using ring::RootRole;
 
 // One call on one rank: which of its buffers are used there.
 struct CallView {
   const CollectiveCall& call;
   const GroupShape& shape;
-  const CallRow& row;
+  const ring::CallRow& row;
   bool uses_in;
   bool uses_out;
 
   CallView(const CollectiveCall& call_, const GroupShape& shape_)
-      : call(call_), shape(shape_), row(kCallRows[static_cast<size_t>(call_.kind)]) {
-    const bool at_root = !row.has_root || shape.me == call.root;
-    uses_in = row.in != Extent::none && (at_root || !row.in_at_root_only);
-    uses_out = row.out != Extent::none && (at_root || !row.out_at_root_only);
+      : call(call_), shape(shape_), row(row_of(call_.kind)) {
+    const bool at_root = !has_root(call.kind) || shape.me == call.root;
+    // A broadcast has one buffer, which is `in` and `out` on each rank.
+    const bool only_root_gives = row.root == RootRole::gives && row.in != row.out;
+    uses_in = row.in != Extent::none && (at_root || !only_root_gives);
+    uses_out = row.out != Extent::none && (at_root || row.root != RootRole::takes);
   }
 };
 
@@ -215,7 +194,7 @@ bool check_v(const CallView& view, Operation& operation, std::string& why) {
       !check_own_count(counts, gathers ? "in" : "out", part.count, view.shape, why)) {
     return false;
   }
-  if (!view.row.has_root && counts_are_equal(counts)) {
+  if (!has_root(view.call.kind) && counts_are_equal(counts)) {
     operation.is_v = false;
     operation.had_counts = true;
     return true;
@@ -295,16 +274,16 @@ bool check_collective(const CollectiveCall& call, const GroupShape& shape, Opera
   operation.kind = call.kind;
   if (call.kind == OpKind::barrier) return true;
   const CallView view(call, shape);
-  if (view.row.has_root) why = check_rank("root", call.root, shape.size);
+  if (has_root(view.call.kind)) why = check_rank("root", call.root, shape.size);
   if (!why.empty() || !check_memory(view, why)) return false;
   const ConstBuffer telling = telling_view(view);
-  if (view.row.reduces && !check_reduce(call.reduce, telling.dtype, why)) return false;
+  if (has_reduction(call.kind) && !check_reduce(call.reduce, telling.dtype, why)) return false;
   operation.in = static_cast<const std::byte*>(view.uses_in ? call.in.data : nullptr);
   operation.out = static_cast<std::byte*>(view.uses_out ? call.out.data : nullptr);
   operation.dtype = telling.dtype;
   operation.device = telling.device;
-  operation.reduce = view.row.reduces ? call.reduce : ReduceOp::sum;
-  operation.root = view.row.has_root ? call.root : 0;
+  operation.reduce = has_reduction(call.kind) ? call.reduce : ReduceOp::sum;
+  operation.root = has_root(view.call.kind) ? call.root : 0;
   const bool counts_are_sound = !call.is_v ? check_equal_counts(view, operation, why)
                                 : call.kind == OpKind::all_to_all
                                     ? check_all_to_all_v(view, operation, why)

@@ -9,7 +9,7 @@ namespace muster::worker {
 namespace {
 
 // The first field: ranks with another version get an error that says so.
-constexpr std::string_view kRecordVersion = "muster 3";
+constexpr std::string_view kRecordVersion = "muster 4";
 
 }  // namespace
 

@@ -9,10 +9,6 @@ namespace muster::worker {
 namespace {
 
 // In the order of the numbers, as a test checks by the names.
-constexpr ring::CallKind kind_of(OpKind kind) {
-  return static_cast<ring::CallKind>(static_cast<uint8_t>(kind) + 1);
-}
-
 constexpr ring::Reduction recorded_reduction(ReduceOp op) {
   return static_cast<ring::Reduction>(static_cast<uint8_t>(op) + 1);
 }
@@ -29,7 +25,7 @@ constexpr ring::ElementType type_of(DType dtype) {
 }  // namespace
 
 ring::Call ring_call_of(const Operation& operation, bool is_awaited) {
-  ring::Call call{.kind = kind_of(operation.kind), .is_synchronous = is_awaited};
+  ring::Call call{.kind = operation.kind, .is_synchronous = is_awaited};
   if (operation.kind == OpKind::barrier) return call;
   call.type = type_of(operation.dtype);
   call.count = operation.count;
@@ -44,7 +40,7 @@ ring::Call ring_call_of(const Operation& operation, bool is_awaited) {
 }
 
 ring::Call ring_call_of(const Transfer& transfer, bool is_awaited) {
-  return {.kind = kind_of(transfer.kind),
+  return {.kind = transfer.kind,
           .type = type_of(transfer.dtype),
           .is_synchronous = is_awaited,
           .root = transfer.peer,

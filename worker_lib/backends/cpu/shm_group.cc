@@ -155,7 +155,7 @@ Outcome<UniqueFd> ShmGroup::hand_round(size_t bytes, Deadline deadline) {
 }
 
 Outcome<SharedBlock> ShmGroup::allocate_shared(size_t bytes, Deadline deadline) {
-  const Outcome<> same = check({.kind = kAllocation, .count = bytes}, deadline);
+  const Outcome<> same = check({.kind = OpKind::allocate_shared, .count = bytes}, deadline);
   if (!same) return tl::unexpected(same.error());
   const uint64_t number = ++last_region_;
   Outcome<UniqueFd> fd = hand_round(SharedRegions::file_bytes(local_.size(), bytes), deadline);

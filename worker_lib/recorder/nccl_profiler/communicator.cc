@@ -8,16 +8,8 @@
 #include "worker_lib/recorder/nccl_profiler/nccl_words.h"
 
 namespace muster::nccl {
-namespace {
 
 using ring::CallKind;
-
-bool has_root_in_nccl(CallKind kind) {
-  return kind == CallKind::broadcast || kind == CallKind::reduce || kind == CallKind::gather ||
-         kind == CallKind::scatter;
-}
-
-}  // namespace
 
 void Communicator::close() {
   if (writer_ != nullptr && is_open_) writer_->set_state(group_, ring::GroupState::closed);
@@ -54,7 +46,7 @@ ring::Pending Communicator::collective_called(const EventFacts& event, bool has_
   if (event.is_captured || group_ < 0) return {};
   const ring::Call call{.kind = kind,
                         .type = type_in(event.datatype),
-                        .root = has_root_in_nccl(kind) ? event.root : -1,
+                        .root = has_root(kind) ? event.root : -1,
                         .count = event.count};
   ring::Pending pending = writer_->called(group_, ordinal_.fetch_add(1) + 1, call, nullptr);
   if (has_launched) writer_->launched(pending);

@@ -68,7 +68,7 @@ class Communicator {
   int32_t group_ = -1;
   std::atomic<uint64_t> ordinal_ = 0;
   std::atomic<bool> is_captured_ = false;
-  std::array<uint64_t, static_cast<size_t>(ring::CallKind::allocate_shared) + 1> sequences_{};
+  std::array<uint64_t, ring::kCallRows.size()> sequences_{};
 };
 
 }  // namespace muster::nccl

@@ -1,30 +1,17 @@
 #include "worker_lib/recorder/nccl_profiler/nccl_words.h"
 
+#include <algorithm>
 #include <array>
 #include <string_view>
 
 namespace muster::nccl {
 namespace {
 
-template <typename Value>
-struct NcclWord {
+struct Type {
   std::string_view name;
-  Value value;
+  ring::ElementType value;
 };
 
-using Kind = NcclWord<ring::CallKind>;
-constexpr std::array kFunctions{Kind{"AllReduce", ring::CallKind::all_reduce},
-                                Kind{"AllGather", ring::CallKind::all_gather},
-                                Kind{"ReduceScatter", ring::CallKind::reduce_scatter},
-                                Kind{"Broadcast", ring::CallKind::broadcast},
-                                Kind{"Send", ring::CallKind::send},
-                                Kind{"Recv", ring::CallKind::recv},
-                                Kind{"Reduce", ring::CallKind::reduce},
-                                Kind{"AlltoAll", ring::CallKind::all_to_all},
-                                Kind{"Gather", ring::CallKind::gather},
-                                Kind{"Scatter", ring::CallKind::scatter}};
-
-using Type = NcclWord<ring::ElementType>;
 constexpr std::array kDatatypes{Type{"ncclBfloat16", ring::ElementType::bfloat16},
                                 Type{"ncclFloat32", ring::ElementType::float32},
                                 Type{"ncclFloat16", ring::ElementType::float16},
@@ -38,23 +25,21 @@ constexpr std::array kDatatypes{Type{"ncclBfloat16", ring::ElementType::bfloat16
                                 Type{"ncclUint32", ring::ElementType::uint32},
                                 Type{"ncclUint64", ring::ElementType::uint64}};
 
-template <typename Table>
-auto value_in(const Table& table, const char* name) -> decltype(table[0].value) {
-  const std::string_view text = name == nullptr ? std::string_view() : name;
-  for (const auto& word : table) {
-    if (word.name == text) return word.value;
-  }
-  return {};
+std::string_view nccl_text(const char* text) {
+  return text == nullptr ? std::string_view() : text;
 }
 
 }  // namespace
 
 ring::CallKind kind_in(const char* function) {
-  return value_in(kFunctions, function);
+  const std::string_view name = nccl_text(function);
+  const auto row = std::ranges::find(ring::kCallRows, name, &ring::CallRow::nccl_name);
+  return row == ring::kCallRows.end() ? ring::CallKind::unknown : row->kind;
 }
 
 ring::ElementType type_in(const char* datatype) {
-  return value_in(kDatatypes, datatype);
+  const auto known = std::ranges::find(kDatatypes, nccl_text(datatype), &Type::name);
+  return known == kDatatypes.end() ? ring::ElementType::unknown : known->value;
 }
 
 }  // namespace muster::nccl

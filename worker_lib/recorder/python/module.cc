@@ -253,7 +253,7 @@ bool add_numbers(PyObject* module, const char* name, Enum last) {
 }
 
 bool add_constants(PyObject* module) {
-  return add_numbers(module, "KINDS", CallKind::allocate_shared) &&
+  return add_numbers(module, "KINDS", kLastCallKind) &&
          add_numbers(module, "TYPES", ElementType::boolean) &&
          add_numbers(module, "REDUCTIONS", Reduction::premultiplied_sum) &&
          PyModule_AddIntConstant(module, "UNUSED", static_cast<long>(GroupState::unused)) == 0 &&

@@ -73,7 +73,7 @@ inline void check_sound(const std::vector<RecordedCall>& calls, size_t most, Ins
   for (const RecordedCall& call : calls) {
     CHECK(call.ordinal >= 1 || is_message(call.call.kind));
     CHECK(call.call.root >= -1 && call.call.root < 1'000'000);
-    CHECK(call.call.kind <= ring::CallKind::allocate_shared);
+    CHECK(call.call.kind <= ring::kLastCallKind);
     CHECK(call.call.type <= ring::ElementType::boolean);
     CHECK(call.call.reduction <= ring::Reduction::premultiplied_sum);
     CHECK(call.called <= now && call.started.value_or(now) >= call.called);

@@ -303,12 +303,12 @@ class CaseRank {
 // Every kind, dtype and reduction, in and out of place, for each root and these counts.
 inline std::vector<BackendCase> every_case(int ranks, const std::vector<size_t>& counts) {
   std::vector<BackendCase> cases;
-  for (int kind = 0; kind <= static_cast<int>(OpKind::all_to_all); ++kind) {
+  for (const OpKind kind : ring::kCollectives) {
     for (int dtype = 0; dtype <= static_cast<int>(DType::float64); ++dtype) {
       for (int op = 0; op <= static_cast<int>(ReduceOp::bxor); ++op) {
         for (const size_t count : counts) {
           for (int variant = 0; variant < 4; ++variant) {
-            BackendCase c{static_cast<OpKind>(kind),
+            BackendCase c{kind,
                           static_cast<DType>(dtype),
                           static_cast<ReduceOp>(op),
                           ranks,

@@ -37,11 +37,7 @@ class OnSharedMemory {
               }};
 };
 
-TEST(RingCalls, KindsTypesAndReductionsKeepTheirNames) {
-  for (auto kind = OpKind::barrier; kind <= OpKind::recv; kind = OpKind(int(kind) + 1)) {
-    const ring::Call call = ring_call_of(Operation{.kind = kind}, true);
-    EXPECT_STREQ(ring::name_of(call.kind), name_of(kind));
-  }
+TEST(RingCalls, TypesAndReductionsKeepTheirNames) {
   for (auto dtype = DType::int8; dtype <= DType::float64; dtype = DType(int(dtype) + 1)) {
     const ring::Call call = ring_call_of(Operation{.kind = OpKind::gather, .dtype = dtype}, true);
     EXPECT_STREQ(ring::name_of(call.type), name_of(dtype));

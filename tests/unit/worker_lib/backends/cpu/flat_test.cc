@@ -60,17 +60,16 @@ int run_flat_cases(int size, const std::vector<BackendCase>& cases, unsigned see
 std::vector<BackendCase> every_kind(int size, const std::vector<size_t>& counts) {
   std::vector<BackendCase> cases;
   for (const size_t count : counts) {
-    for (int kind = 0; kind <= static_cast<int>(OpKind::all_to_all); ++kind) {
+    for (const OpKind kind : ring::kCollectives) {
       for (const bool is_v : {false, true}) {
-        const auto k = static_cast<OpKind>(kind);
-        if (is_v && (k < OpKind::gather || count > 100)) continue;
-        cases.push_back({.kind = k,
+        if (is_v && (kind < OpKind::gather || count > 100)) continue;
+        cases.push_back({.kind = kind,
                          .dtype = DType::int32,
                          .reduce = count % 2 == 0 ? ReduceOp::sum : ReduceOp::max,
                          .ranks = size,
                          .root = static_cast<int>(count + static_cast<size_t>(kind)) % size,
                          .count = count,
-                         .in_place = kind % 2 == 1 && k != OpKind::all_to_all,
+                         .in_place = static_cast<int>(kind) % 2 == 0 && kind != OpKind::all_to_all,
                          .is_v = is_v});
       }
     }

@@ -276,7 +276,7 @@ TEST(ShmFailure, ARankThatStopsInTheMiddleIsNamed) {
 
 TEST(ShmFailure, AbortEndsWaitsForEveryKindOfCallOnAllRanks) {
   for (const size_t count : {size_t{1}, size_t{100}, size_t{200'000}}) {
-    for (int kind = 0; kind <= static_cast<int>(OpKind::all_to_all); ++kind) {
+    for (const OpKind kind : ring::kCollectives) {
       World world(3);
       const auto outcomes = world.outcomes([&](int rank, ShmGroup& group) -> Outcome<> {
         if (rank == 2) {
@@ -290,7 +290,7 @@ TEST(ShmFailure, AbortEndsWaitsForEveryKindOfCallOnAllRanks) {
         }
         std::vector<std::byte> in(count * 3);
         std::vector<std::byte> out(count * 3);
-        Operation call{.kind = static_cast<OpKind>(kind), .count = count};
+        Operation call{.kind = kind, .count = count};
         call.in = in.data();
         call.out = call.kind == OpKind::broadcast ? in.data() : out.data();
         return group.run(call, Deadline::max());

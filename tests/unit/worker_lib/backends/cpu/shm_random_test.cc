@@ -57,7 +57,7 @@ size_t random_count(std::mt19937_64& random) {
 
 RandomCall random_call(int ranks, std::mt19937_64& random) {
   RandomCall call{};
-  call.kind = static_cast<OpKind>(random() % (static_cast<size_t>(OpKind::all_to_all) + 1));
+  call.kind = ring::kCollectives[random() % ring::kCollectives.size()];
   call.is_v = of_blocks(call.kind) && random() % 2 == 0;
   call.root = static_cast<int>(random() % static_cast<size_t>(ranks));
   call.count = random_count(random);

@@ -54,9 +54,8 @@ TEST(ShmRoutes, AScatterTakesEachRanksBlockFromBehindThoseBefore) {
 
 TEST(ShmRoutes, OnlyWhatIsTheSameForAllIsSentToAllAtOnce) {
   std::string kinds;
-  for (int kind = 0; kind <= static_cast<int>(OpKind::recv); ++kind) {
-    if (is_multicast(static_cast<OpKind>(kind)))
-      kinds.append(name_of(static_cast<OpKind>(kind))).append(" ");
+  for (const OpKind kind : ring::kCollectives) {
+    if (is_multicast(kind)) kinds.append(name_of(kind)).append(" ");
   }
   EXPECT_EQ(kinds, "broadcast gather all_gather ");
 }
