@@ -1,13 +1,11 @@
-// The names and values of the store: a hash table with open addressing whose slots hold the whole
-// hash, so a look-up reads one cache line of the table and one entry; an entry is one block that
-// ends with its name. Entries never move. They are listed in the order of creation, so that hash
-// order stays invisible: the same requests get the same answers, whatever the seed is. Pure; owned
-// by the StoreMachine.
+// The keys and values of the store: an open-addressing hash table whose slots hold the full hash,
+// so a look-up reads one cache line of the table and one entry. An entry is one block that ends
+// with its name; it never moves. Entries are listed in order of creation, so answers do not depend
+// on the hash seed. Pure; owned by the StoreMachine.
 //
-// What it gains, on 2 cores: with std::list and std::unordered_map instead, a CHECK of 131,072 keys
-// takes 4.1 times as long and a MULTI_SET of 20,000 pairs 1.24 times. Without the prefetch the
-// CHECK takes 1.9 times as long and the MULTI_SET 1.3 times. Without the check for the most
-// recently found name, the store serves 0.76 times as many ADDs, with 256 in one write.
+// Measured on 2 cores: with std::list and std::unordered_map, a CHECK of 131,072 keys takes 4.1
+// times as long and a MULTI_SET of 20,000 pairs 1.24 times; without the prefetch, 1.9 and 1.3
+// times. Without recent_, the store serves 0.76 times as many ADDs (256 per write).
 #pragma once
 
 #include <algorithm>
@@ -65,8 +63,7 @@ class KeyTable {
     return found;
   }
 
-  // Calls each(i, entry or null) for the names in order, until it returns false. `each` must not
-  // add or erase entries.
+  // Calls each(i, entry or null) in order until it returns false. `each` must not add or erase.
   template <typename Each>
   void find_all(const std::vector<std::string_view>& names, const Each& each) const {
     for (size_t begin = 0; begin < names.size(); begin += kTogether) {
@@ -78,8 +75,7 @@ class KeyTable {
     }
   }
 
-  // Calls each(i, entry, added) for every other one of `names`, from the first; names that are
-  // missing are added with an empty value.
+  // Calls each(i, entry, added) for names[0], names[2], ...; adds missing ones with an empty value.
   template <typename Each>
   void find_or_add_all(const std::vector<std::string_view>& names, const Each& each) {
     reserve_more(names.size() / 2);
@@ -95,7 +91,7 @@ class KeyTable {
     }
   }
 
-  // The entry of that name, created with an empty value if missing.
+  // Returns the entry of that name; creates it with an empty value if it is missing.
   Entry& find_or_add(std::string_view name, bool& added) {
     added = false;
     if (is_recent(name)) return *recent_;
@@ -116,7 +112,7 @@ class KeyTable {
     --size_;
   }
 
-  // Makes room for that many more names at once.
+  // Makes room for this many more names.
   void reserve_more(size_t names) {
     size_t slots = slots_.size();
     while ((size_ + names) * 4 > slots * 3)
@@ -126,14 +122,14 @@ class KeyTable {
 
  private:
   static constexpr size_t kSlotsMin = 16;
-  static constexpr size_t kTogether = 32;  // At least as many as memory can fetch in parallel.
+  static constexpr size_t kTogether = 32;  // No fewer than memory can fetch in parallel.
 
   struct Slot {
     size_t hash = 0;
     Entry* entry = nullptr;  // Null: free.
   };
 
-  // Prefetches what the look-ups of these names will read.
+  // Hashes these names and prefetches what their look-ups will read.
   void fetch(const std::vector<std::string_view>& names, size_t begin, size_t end, size_t stride,
              size_t* hashes) const {
     for (size_t i = begin, n = 0; i < end; i += stride, n++) {
@@ -146,14 +142,14 @@ class KeyTable {
     }
   }
 
-  // Clients that count or poll ask for the same name again and again.
+  // Clients that count or poll request the same name repeatedly.
   bool is_recent(std::string_view name) const {
     return recent_ != nullptr && recent_->name() == name;
   }
 
   size_t mask() const { return slots_.size() - 1; }
 
-  // The slot that holds the name, or the free slot where it belongs. One always exists.
+  // Returns the slot that holds the name, or the free slot where it belongs.
   size_t place_of(std::string_view name, size_t hash) const {
     for (size_t place = hash & mask();; place = (place + 1) & mask()) {
       const Slot& slot = slots_[place];
@@ -179,8 +175,8 @@ class KeyTable {
     ::operator delete(entry);
   }
 
-  // Later entries whose home slot is not after the hole move into it, so that no search ends too
-  // early and erased slots need no mark (Knuth, vol. 3, 6.4, algorithm R).
+  // Moves later entries whose home slot is not after the hole into it, so no search ends too early
+  // and erased slots need no mark (Knuth, vol. 3, 6.4, algorithm R).
   void close_hole(size_t hole) {
     for (size_t next = (hole + 1) & mask(); slots_[next].entry != nullptr;
          next = (next + 1) & mask()) {
@@ -204,15 +200,15 @@ class KeyTable {
     }
   }
 
-  // Invariants. (1) The size of slots_ is a power of two, and at least a quarter of them is free.
-  // (2) No slot between the home of a hash and the slot that holds it is free. (3) The entries in
-  // slots_ and those in the list oldest_ … newest_ are the same, each once.
+  // Invariants. (1) slots_.size() is a power of two, and at least a quarter of the slots is free.
+  // (2) No slot between the home of a hash and the slot that holds it is free. (3) The list
+  // oldest_ … newest_ holds exactly the entries in slots_, each once.
   KeyedHash hash_;
   std::vector<Slot> slots_;
   size_t size_ = 0;
   Entry* oldest_ = nullptr;
   Entry* newest_ = nullptr;
-  mutable Entry* recent_ = nullptr;  // Found last; null or in a slot.
+  mutable Entry* recent_ = nullptr;  // Last entry found by find(), if it still exists.
 };
 
 }  // namespace muster

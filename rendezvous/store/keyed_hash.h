@@ -1,8 +1,7 @@
 // The hash of the store's maps: SipHash-1-3 (Aumasson, Bernstein: "SipHash: a fast short-input
-// PRF", 2012) with a secret seed, because the keys come from the network, and with std::hash a
-// stranger could choose a million keys that fall into one bucket. About 10 ns for a short key.
-// Deliberately not noexcept: libstdc++ then stores the hash with the key instead of computing it
-// again for every neighbour it passes.
+// PRF", 2012) with a secret seed. The keys come from the network: with std::hash an attacker could
+// choose a million keys that share a bucket. About 10 ns for a short key. Deliberately not
+// noexcept: libstdc++ then stores the hash with the key instead of recomputing it in searches.
 #pragma once
 
 #include <cstddef>

@@ -1,14 +1,13 @@
-// Which connection the store serves next and how much it reads from it, so that a client with few
-// requests waits only for a bounded amount of others' work, whatever thousands of others send. The
-// more connections are ready at once, the less is read from each. One that uses up its share is
-// greedy: the next time it is ready it is put in a queue, from which two are served for each batch
-// of the others, with a larger share because their turns are rare. The caller polls the kernel and
-// decides which are greedy; this class does no I/O. Events that a turn had no time for are served
-// first in the next: polling again would let busy connections overtake the others forever.
+// Chooses which connection the store serves next and how much it reads, so that a client with few
+// requests waits for a bounded amount of work, whatever thousands of others send. The more
+// connections are ready, the less is read from each. A connection that uses up its share is greedy:
+// when it is ready again it is queued, and two queued ones are served per batch of the others, with
+// a larger share because their turns are rare. Events left over from a turn are served first in the
+// next: polling again would let busy connections overtake them forever. Does no I/O: the caller
+// polls the kernel and decides which connections are greedy.
 //
-// What it gains, on 2 cores: in epoll_wait()'s order, a ping sent at a random moment while 2,000
-// clients pipeline waits 10 times as long, and the longest one 4 times. The price: those clients
-// together get half of the throughput that they would get without it.
+// Measured on 2 cores: in epoll_wait()'s order, a ping sent at a random moment while 2,000 clients
+// pipeline waits 10 times as long, the slowest one 4 times; those clients get twice the throughput.
 #pragma once
 
 #include <algorithm>
@@ -28,12 +27,12 @@ class ReadyOrder {
   struct Visit {
     uint64_t tag;
     size_t share;     // Maximum bytes to read.
-    bool from_batch;  // Not from the queue: it may have to be queued.
+    bool from_batch;  // Not from the queue: a greedy connection must be queued.
 
     friend bool operator==(const Visit&, const Visit&) = default;
   };
 
-  // nullopt: the batch is done, and the caller polls again if worth_asking().
+  // Returns nullopt when the batch is done; the caller polls again if worth_asking().
   std::optional<Visit> next() {
     if (next_ < count_) return Visit{batch_[next_++], share(kBatchBytes, count_, kShareMin), true};
     if (queue_.empty() || queue_visits_ == 0) return std::nullopt;
@@ -45,15 +44,15 @@ class ReadyOrder {
 
   void queue_up(uint64_t tag) { queue_.push_back(tag); }
 
-  // Each turn starts with a poll for ready connections.
+  // Makes worth_asking() true: each turn polls at least once.
   void begin_turn() { asked_ = false; }
 
-  // `requests`: the number served so far. After a batch with few, more is unlikely to be ready.
+  // `requests`: the number served so far. After a batch of few requests, more are unlikely.
   bool worth_asking(uint64_t requests) const {
     return !asked_ || requests - requests_before_ >= kWorthAnother || !queue_.empty();
   }
 
-  // Takes a poll's result. False: there is nothing to serve. REQUIRES: next() returned nullopt.
+  // Takes a poll's result; false if there is nothing to serve. REQUIRES: next() returned nullopt.
   template <typename Events>
   bool take_batch(const Events& events, size_t count, uint64_t requests) {
     for (size_t i = 0; i < count; i++)
@@ -82,8 +81,8 @@ class ReadyOrder {
   size_t next_ = 0;
   size_t count_ = 0;
   std::deque<uint64_t> queue_;
-  int queue_visits_ = 0;  // Left before the next batch.
-  bool asked_ = false;    // Polled in this turn.
+  int queue_visits_ = 0;  // Visits to the queue left before the next batch.
+  bool asked_ = false;    // True once polled in this turn.
   uint64_t requests_before_ = 0;
 };
 

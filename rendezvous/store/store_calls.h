@@ -1,14 +1,13 @@
-// The operations of the store as values: what to send, the shape of the answer, and its meaning.
+// The operations of the store as values: the bytes to send, the shape of the answer, its meaning.
 // StoreClient performs them. Operations that only PyTorch's programs use (queues, BARRIER,
-// MULTI_SET) are implemented by the server only. Pure.
+// MULTI_SET) exist in the server only. Pure.
 //
 //   StoreKeys keys("job/round");           // "x" is "/job/round/x" in the store
 //   StoreCall<int64_t> call = calls::add(keys, "arrived", 1);
 //
-// A key is stored with "/" before it, and a prefix with "/" after it, as PyTorch's TCPStore and
-// PrefixStore do, so that its programs and ours see the same keys. A key or value for which the
-// server would close the connection makes a call with an error, which the client returns without
-// sending.
+// A key is stored with "/" before it and a prefix with "/" after it, as in PyTorch's TCPStore and
+// PrefixStore, so its programs and ours see the same keys. A key or value that the server would
+// reject by closing the connection makes a call with an error, which is returned, not sent.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +21,7 @@
 
 namespace muster {
 
-// How a handle's keys are spelled in the store.
+// Maps a handle's keys to their names in the store.
 class StoreKeys {
  public:
   StoreKeys() = default;
@@ -31,7 +30,7 @@ class StoreKeys {
   // Keys below these: nested("a").nested("b") stores "x" as "/a/b/x".
   StoreKeys nested(std::string_view prefix) const;
   std::string full(std::string_view key) const { return prefix_ + std::string(key); }
-  // nullopt for a name that is not below this prefix.
+  // Returns nullopt if the name is not below this prefix.
   std::optional<std::string> stripped(const std::string& name) const;
 
  private:
@@ -41,10 +40,10 @@ class StoreKeys {
 struct StoreRequest {
   std::string bytes;
   tcpstore::Shape shape = tcpstore::Shape::none;
-  size_t strings = 0;          // For Shape::strings.
-  bool waits = false;          // The answer depends on other clients: WAIT.
-  std::string what;            // For messages: "WAIT for job/x"
-  std::optional<Error> error;  // Must not be sent.
+  size_t strings = 0;          // Number of strings in the answer, if Shape::strings.
+  bool waits = false;          // True for WAIT, whose answer depends on other clients.
+  std::string what;            // The request in messages: "WAIT x".
+  std::optional<Error> error;  // If set, the request must not be sent.
 };
 
 template <typename T>
@@ -64,7 +63,7 @@ using Keys = std::vector<std::string>;
 StoreCall<Nothing> validate();
 StoreCall<uint32_t> ping(uint32_t nonce);
 StoreCall<Nothing> set(const StoreKeys& keys, std::string_view key, std::string_view value);
-// Returns the resulting value of the key; `desired` if it was replaced. An absent key equals "".
+// Returns the value of the key afterwards: `desired` if it was replaced. An absent key equals "".
 StoreCall<std::string> compare_set(const StoreKeys& keys, std::string_view key,
                                    std::string_view expected, std::string_view desired);
 StoreCall<std::string> get(const StoreKeys& keys, std::string_view key);  // "" if absent.
@@ -75,9 +74,9 @@ StoreCall<int64_t> num_keys();
 StoreCall<bool> delete_key(const StoreKeys& keys, std::string_view key);
 StoreCall<Nothing> append(const StoreKeys& keys, std::string_view key, std::string_view value);
 StoreCall<std::vector<std::string>> multi_get(const StoreKeys& keys, const Keys& names);
-StoreCall<std::vector<std::string>> list_keys();  // As spelled in the store.
+StoreCall<std::vector<std::string>> list_keys();  // Full names.
 
-// CANCEL_WAIT, which is no call of its own: its answer follows that of the WAIT.
+// CANCEL_WAIT; not a call, because its answer comes in addition to that of the WAIT.
 std::string_view cancel_wait_bytes();
 
 }  // namespace calls

@@ -24,13 +24,12 @@ namespace {
 
 constexpr Duration kStoreFirstRetry = milliseconds{20};
 constexpr Duration kStoreLastRetry = std::chrono::seconds{1};
-// The limit for one try's answers to VALIDATE and PING: a port that swallows everything must not
-// use up all the time if another try would reach the store.
+// Limit for one handshake: a port that swallows everything must leave time for another try.
 constexpr Duration kStoreHandshake = std::chrono::seconds{10};
-// For the answer to CANCEL_WAIT.
+// Limit for the answer to CANCEL_WAIT.
 constexpr Duration kStoreCancel = std::chrono::seconds{5};
-// Requests that are sent before the first answer is read: few enough that all answers fit into the
-// socket buffers, since the server may wait for that before it reads on.
+// Requests sent before the first answer is read. All their answers must fit into the socket
+// buffers: the server may stop reading until they are sent.
 constexpr size_t kStoreTogether = 500;
 
 // Saturates: "forever" is a legal time-out.
@@ -39,7 +38,7 @@ Deadline store_deadline(Duration timeout) {
   return timeout >= Deadline::max() - now ? Deadline::max() : now + timeout;
 }
 
-// Rounded up, so that a wait never ends before its deadline, and limited to an hour per poll().
+// Rounds up, so a wait never ends before its deadline; at most an hour per poll().
 int poll_time_until(Deadline deadline) {
   const auto left = deadline - SteadyClock::now();
   if (left <= Duration::zero()) return 0;
@@ -53,7 +52,7 @@ std::string store_seconds(Duration duration) {
 
 }  // namespace
 
-// One connection and what is known about it.
+// One connection and its state.
 class StoreClient::Channel {
  public:
   Channel(int fd, std::string server) : fd_(fd), server_(std::move(server)) {
@@ -80,7 +79,7 @@ class StoreClient::Channel {
     return give_up(request, timeout);
   }
 
-  // Sends all of them, then reads the answers. REQUIRES: at least one; none waits or has an error.
+  // Sends all requests, then reads the answers. REQUIRES: not empty; none waits or has an error.
   Result<std::vector<tcpstore::Reply>> perform_together(const std::vector<StoreRequest>& requests,
                                                         Duration timeout) {
     if (broken_) return tl::unexpected(*broken_);
@@ -147,11 +146,10 @@ class StoreClient::Channel {
     return outcome == Decoded::reply || break_with(Break::malformed);
   }
 
-  // Bytes beyond the answers that were requested are malformed.
+  // Bytes that follow the requested answers are malformed.
   bool is_all_read() { return unread_.empty() || break_with(Break::malformed); }
 
-  // The server may answer the wait just as it is cancelled: then the wait has succeeded, and two
-  // bytes arrive, which must be told apart.
+  // If the server answers the wait just before it reads CANCEL_WAIT, the answers to both arrive.
   Result<tcpstore::Reply> cancel(const StoreRequest& request, tcpstore::ReplyDecoder& wait,
                                  Duration timeout) {
     const Deadline deadline = store_deadline(kStoreCancel);
@@ -204,7 +202,7 @@ class StoreClient::Channel {
   Break break_ = Break::error;
   int error_number_ = 0;
   char buffer_[16384];
-  std::string_view unread_;  // Part of buffer_: the bytes after the last answer taken.
+  std::string_view unread_;  // The bytes of buffer_ after the last answer taken.
 };
 
 StoreClient::StoreClient(std::shared_ptr<Channel> channel, StoreKeys keys, Duration timeout)
@@ -218,7 +216,7 @@ Result<StoreClient> StoreClient::connect(const Options& options) {
   bool is_patient = options.still_trying != nullptr && patience < deadline;
   Error last;
   for (Duration pause = kStoreFirstRetry;; pause = std::min(2 * pause, kStoreLastRetry)) {
-    // A host that does not answer at all uses up the whole time of a try.
+    // A host that does not answer at all takes until this deadline.
     const NetResult<int> fd =
         connect_blocking(options.host, options.port, is_patient ? patience : deadline);
     if (fd) {
@@ -232,7 +230,7 @@ Result<StoreClient> StoreClient::connect(const Options& options) {
           echo ? Error{ExitCode::rendezvous,
                        fmt::format("what listens on {} is not a store; check the address", server)}
                : echo.error();
-      // A time-out in the short last tries says less than the earlier failure.
+      // A time-out in a short last try explains less than an earlier failure.
       if (!client.channel_->was_late() || left >= kStoreLastRetry || last.message.empty())
         last = std::move(why);
     } else {
@@ -244,7 +242,7 @@ Result<StoreClient> StoreClient::connect(const Options& options) {
       is_patient = false;
       options.still_trying(last.message);
     }
-    // The last try starts shortly before the deadline, however long the pauses are by then.
+    // Shortens the pause so that the last try still starts before the deadline.
     const Duration left = (is_patient ? patience : deadline) - SteadyClock::now();
     if (left <= kStoreFirstRetry) break;
     const Duration rest = std::min<Duration>(pause, left - kStoreFirstRetry);

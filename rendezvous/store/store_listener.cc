@@ -13,7 +13,7 @@ namespace muster {
 
 namespace {
 
-// Accepts per batch; between two batches the loop runs its other work.
+// Connections accepted per batch; between batches the loop runs its other work.
 constexpr int kStoreAccepts = 64;
 constexpr auto kAcceptPause = std::chrono::milliseconds{100};
 

@@ -1,8 +1,7 @@
-// A port that serves only the store: for a store with a port of its own, and for tests. Accepts in
-// batches and resolves no names, so a thousand clients that arrive at once delay the established
-// ones by less than a millisecond. When descriptors run out it pauses instead of spinning; when
-// places do, a client that has not sent VALIDATE goes for each that comes. One thread: the
-// io_context's. The server must outlive the listener.
+// A port that serves only the store. Accepts in batches and resolves no names, so a thousand new
+// clients delay the established ones by less than a millisecond. Without descriptors it pauses
+// instead of spinning; without places, each new client evicts one that has not sent VALIDATE. One
+// thread: the io_context's. The server must outlive the listener.
 #pragma once
 
 #include <atomic>
@@ -23,8 +22,7 @@ namespace muster {
 
 class StoreListener {
  public:
-  // Binds the addresses as listen_on() does, all on one port, with a listener for each. `places`:
-  // for their connections; null: no limit.
+  // Binds as listen_on() does; returns a listener per address. `places`: null for no limit.
   static Result<std::vector<std::unique_ptr<StoreListener>>> open(
       boost::asio::io_context& io, StoreServer& server, const std::vector<SocketAddress>& addresses,
       const std::shared_ptr<Places>& places = {});
@@ -33,7 +31,7 @@ class StoreListener {
   ~StoreListener();
 
   uint16_t port() const { return port_; }
-  // How often accepting had to pause for lack of descriptors or memory. Any thread.
+  // Returns how often accepting paused for lack of descriptors, memory or places. Any thread.
   uint64_t pauses() const { return pauses_; }
 
  private:

@@ -17,15 +17,15 @@ using tcpstore::Request;
 
 namespace {
 
-// The asker of a SET that no client sent.
+// The asker of a SET made by the owner.
 constexpr ClientId kNoConnection = std::numeric_limits<ClientId>::max();
 
-// The approximate overhead of a key or a queue: counted, so that empty ones are not free.
+// Approximate overhead of a key or a queue item, counted so that empty ones are not free.
 constexpr size_t kEntryBytes = 128;
-constexpr size_t kWorthTaking = size_t{64} << 10;  // Minimum size of a value.
+constexpr size_t kWorthTaking = size_t{64} << 10;  // Minimum size of a value to move, not copy.
 
 // Parses like C's strtoll: tolerates leading whitespace and trailing garbage, because PyTorch's
-// server does. nullopt: no number, or one out of range.
+// server does. Returns nullopt if there is no number or it is out of range.
 std::optional<int64_t> leading_number(std::string_view text) {
   while (!text.empty() && (text[0] == ' ' || (text[0] >= '\t' && text[0] <= '\r')))
     text.remove_prefix(1);
@@ -36,7 +36,7 @@ std::optional<int64_t> leading_number(std::string_view text) {
   return take_number<int64_t>(text);
 }
 
-// Wraps around like a machine integer: the largest number is followed by the smallest.
+// Wraps around on overflow, which is undefined for signed operands.
 int64_t wrapping_sum(int64_t a, int64_t b) {
   return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
 }
@@ -70,8 +70,7 @@ void StoreMachine::closed(ClientId id) {
   waiters_.forget(id);
 }
 
-// May be early, but never late: entries of clients that are validated or gone stay until their
-// deadline.
+// May be early: entries of clients that are validated or gone stay until their deadline.
 Instant StoreMachine::next_deadline() const {
   return handshakes_.empty() ? kNever : handshakes_.front().deadline;
 }
@@ -176,8 +175,8 @@ void StoreMachine::assign(Entry& entry, std::string_view value) {
   entry.value.assign(value);
 }
 
-// Moving a large value to the front of the storage it came in costs a third of a copy into memory
-// that the kernel has to provide first. Invalidates the request's fields.
+// Moves a large value to the front of the buffer it came in, which costs a third of a copy into
+// memory that the kernel has to provide first. Invalidates the request's fields.
 void StoreMachine::take(Entry& entry, const Request& request) {
   const std::string_view value = request.value();
   const size_t begin = static_cast<size_t>(value.data() - request.storage->data());
@@ -193,13 +192,12 @@ bool StoreMachine::is_queue(std::string_view key) const {
   return !queues_.empty() && queues_.contains(key);
 }
 
-// An upper bound: does not subtract a value that is replaced.
+// Conservative: does not subtract the value that is replaced.
 bool StoreMachine::fits(size_t more_bytes) const {
   return stored_bytes() + more_bytes + kEntryBytes <= options_.stored_bytes_max;
 }
 
-// A client that wakes itself (a SET after its own parked WAIT) gets the byte in its reply, in the
-// order of its requests.
+// An asker that wakes itself (a SET after its own parked WAIT) gets the byte within its reply.
 void StoreMachine::wake(std::string_view key, WakeKind kind, ClientId asker, StoreEffects& out) {
   if (waiters_.empty()) return;
   const size_t before = out.woken.size();
@@ -233,8 +231,8 @@ bool StoreMachine::put(std::string_view key, std::string_view value, StoreEffect
   return true;
 }
 
-// Replies with the value stored afterwards; if a missing key was expected to have a value, with
-// that expected value, as PyTorch's clients know it.
+// Replies with the value stored afterwards or, if a missing key was expected to have a value, with
+// that expected value, as PyTorch's server does.
 StoreMachine::MaybeBreach StoreMachine::compare_set(const Request& request, ClientId id,
                                                     StoreEffects& out) {
   const std::string_view expected = request.fields[1];
@@ -259,7 +257,7 @@ StoreMachine::MaybeBreach StoreMachine::get(const Request& request, StoreEffects
   return {};
 }
 
-// Adds to the number under `key`; a missing one counts as zero.
+// Adds to the number stored under `key`; a missing key counts as zero.
 StoreMachine::MaybeBreach StoreMachine::count_up(std::string_view key, int64_t by, int64_t& sum) {
   Entry* counter = keys_.find(key);
   sum = by;
@@ -280,7 +278,7 @@ StoreMachine::MaybeBreach StoreMachine::add(const Request& request, ClientId id,
                                             StoreEffects& out) {
   int64_t sum = 0;
   if (const MaybeBreach breach = count_up(request.key(), request.number, sum)) return breach;
-  wake(request.key(), WakeKind::all, id, out);  // An asker that waits is woken before the sum.
+  wake(request.key(), WakeKind::all, id, out);  // The asker's own wake-up precedes the sum.
   tcpstore::put_i64(out.reply, sum);
   return {};
 }
@@ -303,7 +301,7 @@ void StoreMachine::check(const Request& request, StoreEffects& out) const {
   out.reply.push_back(answer);
 }
 
-// A connection has at most one parked WAIT; a later one that is answered at once leaves it parked.
+// A WAIT that is answered at once leaves an earlier one of the same connection parked.
 StoreMachine::MaybeBreach StoreMachine::wait(const Request& request, ClientId id,
                                              StoreEffects& out) {
   std::vector<std::string_view> missing;
@@ -404,7 +402,7 @@ void StoreMachine::queue_len(const Request& request, StoreEffects& out) const {
   tcpstore::put_u64(out.reply, found == queues_.end() ? 0 : found->second.size());
 }
 
-// The counter is an ordinary value and never reset: clients after the last one pass at once.
+// The counter is an ordinary value and never reset: later clients pass at once.
 StoreMachine::MaybeBreach StoreMachine::barrier(const Request& request, ClientId id,
                                                 StoreEffects& out) {
   int64_t arrived = 0;

@@ -1,12 +1,12 @@
-// One life of the key-value store: keys, queues, waiters, and clients that have not sent VALIDATE
-// yet. Pure: it is told of connections, requests and the time, and returns the bytes to send to
-// each client. The owner creates a new one for each epoch, so nothing of an old epoch can reach a
-// new one. One thread. The semantics are those of PyTorch's server without its defects: a waiter
-// has a set of missing keys and is woken only by keys that exist; a served waiter is forgotten
-// everywhere; MULTI_SET is applied as a whole; no wake-up follows the answer to CANCEL_WAIT.
+// The key-value store of one epoch: keys, queues, waiters, and clients that have not sent VALIDATE
+// yet. Pure: takes connections, requests and the time, and returns the bytes to send to each
+// client. The owner creates one for each epoch, so no state passes from one to the next. One
+// thread. It has the semantics of PyTorch's server without its defects: a waiter has a set of
+// missing keys and is woken only by keys that exist; a served waiter leaves no trace; MULTI_SET is
+// atomic; no wake-up follows the answer to CANCEL_WAIT. Hash maps are never iterated: LIST_KEYS
+// follows the order of creation.
 //
-// Hot path: a request costs about 0.1 us here, hence one call that appends to an output, and no
-// variants. Hash maps are never iterated: LIST_KEYS follows the order of creation.
+// Hot path: a request costs about 0.1 us here, hence one call that appends to an output.
 #pragma once
 
 #include <cstddef>
@@ -27,8 +27,8 @@
 
 namespace muster {
 
-// The effects of a request. `reply` goes to the requesting connection, in order; each client in
-// `woken` gets one byte tcpstore::kReady. The machine appends to both and the owner empties them.
+// The effects of requests: the machine appends, the owner sends and empties. `reply` goes to the
+// requesting connection; each client in `woken` gets one byte tcpstore::kReady.
 struct StoreEffects {
   std::string reply;
   std::vector<ClientId> woken;
@@ -37,11 +37,11 @@ struct StoreEffects {
 class StoreMachine {
  public:
   struct Options {
-    // From a connection's arrival to its VALIDATE.
+    // Limit from a connection's arrival to its VALIDATE.
     Duration handshake_timeout = std::chrono::seconds{5};
     size_t reply_bytes_max = size_t{256} << 20;
     size_t stored_bytes_max = size_t{1} << 30;
-    // Keeps strangers from choosing keys that collide; the owner draws it at random.
+    // Keeps clients from choosing keys that collide; the owner draws it at random.
     uint64_t hash_seed = 0;
   };
 
@@ -50,33 +50,32 @@ class StoreMachine {
   StoreMachine& operator=(const StoreMachine&) = delete;
   ~StoreMachine();
 
-  // `id` is small and dense (a slot number): it indexes a table. REQUIRES: id is not open.
+  // Registers a connection. `id` indexes a table, so it must be small. REQUIRES: id is not open.
   void opened(Instant now, ClientId id);
 
-  // Performs one request. After a Breach, which applies nothing, the caller closes the connection
-  // and calls closed(). REQUIRES: id is open; the request came from a RequestDecoder.
+  // Performs one request. On a Breach nothing is applied, and the caller closes the connection and
+  // calls closed(). REQUIRES: id is open; the request came from a RequestDecoder.
   std::optional<tcpstore::Breach> request(ClientId id, const tcpstore::Request& request,
                                           StoreEffects& out);
 
-  // A SET by the owner itself. Returns false if the store is full.
+  // Sets a key for the owner itself. Returns false if the store is full.
   bool put(std::string_view key, std::string_view value, StoreEffects& out);
 
   // Forgets the client's wait. REQUIRES: id is open.
   void closed(ClientId id);
 
-  // When expire() may have something to report.
+  // Returns when to call expire(); may be early.
   Instant next_deadline() const;
   // Appends the clients that missed the deadline for VALIDATE, each once: the caller closes them.
   void expire(Instant now, std::vector<ClientId>& late);
-  // Of the open clients that have not sent VALIDATE.
+  // Returns the oldest open client that has not sent VALIDATE.
   std::optional<ClientId> oldest_half_open();
 
   size_t keys() const { return keys_.size(); }
-  // Names, contents and waiters: roughly the memory they occupy.
+  // Returns roughly the memory of names, contents and waiters.
   size_t stored_bytes() const { return stored_bytes_ + waiters_.bytes(); }
   size_t waiting() const { return waiters_.waiting(); }
 
-  // One line for people.
   std::string status() const;
 
  private:
@@ -86,7 +85,7 @@ class StoreMachine {
   using MaybeBreach = std::optional<tcpstore::Breach>;
 
   struct Session {
-    uint32_t serial = 0;  // Of its opening: handshakes_ may have entries of earlier ones.
+    uint32_t serial = 0;  // Tells it from earlier uses of its id, which may be in handshakes_.
     bool open = false;
     bool validated = false;
   };
@@ -114,7 +113,7 @@ class StoreMachine {
   void queue_pop(const tcpstore::Request& request, StoreEffects& out);
   void queue_len(const tcpstore::Request& request, StoreEffects& out) const;
 
-  // The value of `key`, created empty if the key is missing.
+  // Returns the entry of `key`, created empty if the key is missing.
   Entry& entry(std::string_view key);
   void take(Entry& entry, const tcpstore::Request& request);
   void assign(Entry& entry, std::string_view value);
@@ -124,14 +123,14 @@ class StoreMachine {
   void wake(std::string_view key, WakeKind kind, ClientId asker, StoreEffects& out);
 
   // Invariants. (1) A queue in queues_ is not empty. (2) A waiter in waiters_ misses at least one
-  // key, or waits for its barrier. (3) stored_bytes_ counts names and contents of keys_ and queues_
-  // plus a flat cost for each.
+  // key, or waits at a barrier. (3) stored_bytes_ counts the names and contents of keys_ and
+  // queues_ plus kEntryBytes for each key and each queue item.
   Options options_;
   KeyTable keys_;
   Queues queues_;
   size_t stored_bytes_ = 0;
   Waiters waiters_;
-  std::vector<Session> sessions_;     // By ClientId.
+  std::vector<Session> sessions_;     // Indexed by ClientId.
   std::deque<Handshake> handshakes_;  // Ordered by deadline: the time-out is the same for all.
   uint32_t serial_ = 0;
 };

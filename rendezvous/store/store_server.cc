@@ -30,21 +30,20 @@ using tcpstore::RequestDecoder;
 namespace {
 
 constexpr size_t kStoreSendBytes = size_t{256} << 10;
-// How long a turn may last before other work on the loop runs. Only a request that lists 131,072
-// keys takes longer.
+// Length of a turn before other work on the loop runs; only a request of 131,072 keys takes longer.
 constexpr auto kStoreTurn = std::chrono::milliseconds{1};
-// A client that sends this many requests at once will soon send as many more.
+// A client that sends this many requests at once will soon send more.
 constexpr uint64_t kPipelined = 4;
-// How long to poll for them: first their connection alone, since epoll_wait() costs a tenth of
-// this, then all connections, since waking up from epoll_wait() takes about as long. Without the
-// second, 256 ADDs in one write take 1.15 times as long on 2 idle cores, and 256 GETs 1.10 times.
+// Polling time for those: first their connection alone (epoll_wait() costs a tenth of kStay), then
+// all connections (waking up from epoll_wait() takes about kLinger). Without kLinger, 256 ADDs in
+// one write take 1.15 times as long on 2 idle cores, and 256 GETs 1.10 times.
 constexpr auto kStay = std::chrono::microseconds{5};
 constexpr auto kLinger = std::chrono::microseconds{30};
-// The capacity of the shared answer buffer that is kept for the next turn.
+// Largest capacity of the shared answer buffer that is kept for reuse.
 constexpr size_t kReplyKept = size_t{16} << 20;
 constexpr size_t kStrangersMax = 16;
 
-// The kernel detects a silent peer after 60 s + 5 x 10 s.
+// Keepalive detects a silent peer after 60 s + 5 x 10 s.
 void set_store_socket_options(int fd) {
   const auto set = [fd](int level, int name, int value) {
     ::setsockopt(fd, level, name, &value, sizeof value);
@@ -77,22 +76,22 @@ uint64_t epoll_tag(uint32_t slot, uint32_t uses) {
 
 }  // namespace
 
-// What is pending for a connection that does not read its answers or sends many requests at once.
+// Pending data of a connection that does not read its answers or sends many requests at once.
 struct StoreServer::Backlog {
   std::string out;
-  size_t sent = 0;    // Of `out`.
-  std::string input;  // Read, but not served until `out` is sent.
+  size_t sent = 0;    // Bytes of `out` already sent.
+  std::string input;  // Bytes read, but not served until `out` is sent.
 };
 
 struct StoreServer::Connection {
   int fd = -1;  // -1: the slot is free.
   uint32_t slot = 0;
-  uint32_t uses = 0;    // Of the slot so far: tells late events of its previous connection.
-  bool greedy = false;  // It used up its share at its last visit.
-  bool queued = false;  // It is in the queue of order_.
+  uint32_t uses = 0;    // Uses of the slot so far: identifies late events of earlier ones.
+  bool greedy = false;  // True if its last visit used up its share.
+  bool queued = false;  // True while it is in the queue of order_.
   RequestDecoder decoder;
   std::unique_ptr<Backlog> backlog;
-  size_t held = 0;  // Its part of held_bytes_.
+  size_t held = 0;  // Its share of held_bytes_.
   Place place;
 };
 
@@ -218,7 +217,7 @@ StoreServer::Connection& StoreServer::free_slot() {
 }
 
 void StoreServer::drop(Connection& connection) {
-  // Removed explicitly: a process that is being started may hold a copy of the descriptor.
+  // Removed explicitly: a child between fork and exec may hold a copy of the descriptor.
   ::epoll_ctl(epoll_.native_handle(), EPOLL_CTL_DEL, connection.fd, nullptr);
   store_socket_closing(connection.fd);
   ::close(connection.fd);
@@ -263,7 +262,7 @@ bool StoreServer::is_lingering() const {
   return store_now() < linger_until_;
 }
 
-// One visit, or one poll for ready connections. False: nothing to do.
+// Makes one visit, or polls for ready connections. Returns false if there is nothing to do.
 bool StoreServer::step() {
   const std::optional<ReadyOrder::Visit> visit = order_.next();
   if (!visit) {
@@ -288,7 +287,7 @@ bool StoreServer::look_who_is_ready() {
   return order_.take_batch(events, static_cast<size_t>(std::max(0, ready)), counters_.requests);
 }
 
-// Null if the connection is gone.
+// Returns null if the connection is gone.
 StoreServer::Connection* StoreServer::find(uint64_t tag) {
   const auto slot = static_cast<uint32_t>(tag);
   if (slot >= connections_.size()) return nullptr;
@@ -306,8 +305,7 @@ void StoreServer::settle(Connection& connection, Fate fate) {
   if (!effects_.woken.empty()) wake_others();
 }
 
-// Keeps reading, up to its share, while whole batches of requests arrive: the next one is in flight
-// while this one is answered.
+// Keeps reading, up to the share, while a client pipelines: its next requests are in flight.
 StoreServer::Fate StoreServer::on_readable(Connection& connection, size_t share) {
   Instant stay_until{};
   for (size_t left = share;;) {
@@ -344,8 +342,8 @@ StoreServer::Fate StoreServer::on_writable(Connection& connection) {
   return serve(connection, input);
 }
 
-// Answers everything in `input` with one write. If the answers exceed unsent_bytes_max, they are
-// written first, and the rest of the input waits for another visit.
+// Answers everything in `input` with one write. Once the answers reach unsent_bytes_max, they are
+// written and the rest of the input waits for another visit.
 StoreServer::Fate StoreServer::serve(Connection& connection, std::string_view input) {
   for (;;) {
     const RequestDecoder::Decoded outcome = connection.decoder.next(input, request_);
@@ -399,7 +397,7 @@ StoreServer::Fate StoreServer::flush(Connection& connection) {
   return failed ? Fate::close : Fate::keep;
 }
 
-// A wake-up is a write of one byte: its connection waits and expects nothing else.
+// Writes one byte to each woken client.
 void StoreServer::wake_others() {
   wakes_.clear();
   for (const ClientId id : effects_.woken) {

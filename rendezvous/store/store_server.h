@@ -1,18 +1,13 @@
 // The store's sockets: reads what is available, answers all of it, writes once. Serves connections
-// that other code accepted (the membership protocol shares the port), or those of a StoreListener.
-// Everything runs on the owner's io_context, which one thread runs. The connections are in an epoll
-// set of their own, and Asio watches the one descriptor of that set: an idle connection costs about
-// a hundred bytes here (no buffer, no pending operation), and a read is made only when there is
-// something to read.
+// accepted elsewhere (the membership protocol shares the port) or by a StoreListener. Runs on the
+// owner's io_context, in one thread. The connections are in an epoll set of their own, whose one
+// descriptor Asio watches: an idle connection costs about a hundred bytes (no buffer, no pending
+// operation), and a read is made only when there is something to read.
 //
-// A store lives from open(epoch) to close(), which closes all connections and drops all keys.
-// Connections that arrive before the next open() are closed at once.
-//
-// What a bad client can cost others is bounded: at most request_bytes_max of its input is held; a
+// The cost of a bad client to others is bounded: at most request_bytes_max of its input is held; a
 // client that does not read its answers is not read from; unfinished requests and unread answers
 // have a common limit, at which the connection that holds most is closed; a turn lasts about a
-// millisecond. The more connections are ready at once, the less is read from each, and those that
-// use up their share are served two for every batch of the others (ReadyOrder).
+// millisecond; ReadyOrder limits what one visit reads.
 #pragma once
 
 #include <array>
@@ -46,14 +41,14 @@ class StoreServer {
   struct Options {
     StoreMachine::Options machine;  // hash_seed is drawn anew for each epoch.
     size_t request_bytes_max = tcpstore::kRequestBytesMax;
-    // With more than this in unread answers, a connection's further requests wait.
+    // With this much in unread answers, a connection's further requests wait.
     size_t unsent_bytes_max = size_t{256} << 10;
-    // Unfinished requests and unread answers of all connections together.
+    // Limit for the unfinished requests and unread answers of all connections together.
     size_t held_bytes_max = size_t{1} << 30;
-    // Called when a stranger connects, once per address (for the first 16).
+    // Called when an address that is not allowed connects, once each for the first 16.
     std::function<void(const IpAddress&)> on_refused;
-    // Called once for each connection whose address is allowed. decide() has to follow, at once or
-    // later, and until then nothing of it is read. Null: all may come.
+    // Called once for each connection whose address is allowed; nothing is read from it until
+    // decide() is called, at once or later. Null: all are admitted.
     std::function<void(int fd, uint64_t client)> examine;
     // Called before a connection is closed because the store cannot hold what it sent.
     std::function<void(int fd)> on_full;
@@ -62,12 +57,12 @@ class StoreServer {
   struct Counters {
     uint64_t adopted = 0;
     uint64_t requests = 0;
-    uint64_t refused = 0;             // By address, or by decide().
+    uint64_t refused = 0;             // Refused by address or by decide().
     uint64_t refused_closed = 0;      // Arrived while no store was open.
     uint64_t handshake_timeouts = 0;  // Never sent VALIDATE.
-    uint64_t evicted = 0;             // Held the most when held_bytes_max was reached.
+    uint64_t evicted = 0;             // Held the most when held_bytes_max was exceeded.
     std::array<uint64_t, tcpstore::kBreaches> breaches{};
-    size_t connections = 0;  // Current values, from here on.
+    size_t connections = 0;  // This and the rest are current values.
     size_t keys = 0;
     size_t waiting = 0;
     size_t stored_bytes = 0;
@@ -80,33 +75,31 @@ class StoreServer {
   StoreServer& operator=(const StoreServer&) = delete;
   ~StoreServer();
 
-  // Starts a new, empty store; closes any previous one.
+  // Closes any previous store and starts an empty one.
   void open(uint64_t epoch);
+  // Closes all connections and drops all keys. Until the next open(), arrivals are closed at once.
   void close();
   std::optional<uint64_t> epoch() const { return epoch_; }
 
-  // Sets a key of the open store, named as by a client without a prefix, and wakes its waiters. No
-  // effect if no store is open.
+  // Sets a key as a client without a prefix would. No-op if no store is open.
   void put(std::string_view key, std::string_view value);
 
-  // The networks that may connect; nullopt: any. Closes connections that are no longer allowed.
+  // Sets the networks that may connect (nullopt: any). Closes connections from all others.
   void set_allowed(std::optional<std::vector<Network>> allowed);
 
-  // Takes ownership of the descriptor, a connected non-blocking TCP socket, with what was already
-  // read from it. Sets TCP_NODELAY and keepalive. Closes it at once if no store is open or its
-  // address is not allowed. `place` is held as long as it is open.
+  // Takes ownership of a connected non-blocking TCP socket and what was already read from it.
+  // Closes it if no store is open or its address is not allowed. Holds `place` while it is open.
   void adopt(int fd, std::string_view already_read = {}, Place place = {});
 
-  // Closes the oldest connection that has not sent VALIDATE. False: there is none.
+  // Closes the oldest connection that has not sent VALIDATE; false if there is none.
   bool drop_half_open();
   bool has_half_open() { return machine_ && machine_->oldest_half_open(); }
 
-  // Serves the client that examine() was told of, or closes its connection. False: the store was
-  // closed since, or the client has hung up.
+  // Admits or closes the connection that examine() reported. Returns false if it is already closed
+  // (by close() or set_allowed()), or if a refused client has hung up.
   bool decide(uint64_t client, bool may_come);
 
   Counters counters() const;
-  // One line for people.
   std::string status() const;
 
  private:
@@ -151,24 +144,24 @@ class StoreServer {
   std::optional<uint64_t> epoch_;
   std::optional<std::vector<Network>> allowed_;
   std::set<IpAddress> strangers_;
-  std::unique_ptr<StoreMachine> machine_;  // Not null iff epoch_.
+  std::unique_ptr<StoreMachine> machine_;  // Not null iff epoch_ is set.
 
-  std::deque<Connection> connections_;  // By slot, which is the machine's ClientId.
+  std::deque<Connection> connections_;  // Indexed by slot, which is the machine's ClientId.
   std::vector<uint32_t> free_slots_;
   std::map<uint64_t, Undecided> undecided_;
   uint64_t last_client_ = 0;
   size_t held_bytes_ = 0;
   Counters counters_;
 
-  ReadyOrder order_;  // Of tags: slot and number of uses.
+  ReadyOrder order_;  // Its tags are epoll_tag()s.
   Instant linger_until_{};
 
-  // State of the visit in progress.
+  // Scratch state of the visit in progress.
   std::unique_ptr<char[]> scratch_;
   tcpstore::Request request_;
   StoreEffects effects_;
   std::vector<WakeFanOut::Wake> wakes_;
-  std::shared_ptr<bool> alive_;  // False once destroyed: handlers may still be queued.
+  std::shared_ptr<bool> alive_;  // False once destroyed; handlers may still be queued.
 };
 
 }  // namespace muster

@@ -12,14 +12,13 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little);
 
-// A field of a request that is, or may be, still incomplete: relative to its opcode.
+// A field of a request that is buffered: its offset from the opcode.
 struct Span {
   uint32_t begin;
   uint32_t length;
 };
 
-// The fields of each operation: k key, v value, n i64, u u32, K list of keys, P list of key-value
-// pairs.
+// The fields of each operation: k key, v value, n i64, u u32, K keys, P key-value pairs.
 constexpr std::array<const char*, kLastOp + 1> kLayouts = {
     "u",    // VALIDATE
     "kv",   // SET
@@ -42,7 +41,7 @@ constexpr std::array<const char*, kLastOp + 1> kLayouts = {
     "kn",   // BARRIER
 };
 
-// A request with at most one key, then at most one number.
+// Layouts of at most one key, then at most one number, for at_a_glance().
 struct Brief {
   bool is = false;
   bool key = false;
@@ -67,24 +66,23 @@ constexpr std::array<Brief, kLastOp + 1> kBriefs = [] {
 
 }  // namespace
 
-// How far a request has been parsed. `position` is after the last complete field, so a split field
-// is read again from its length: constant work, however often the bytes are split.
+// The progress in one request. `position` is the end of the last complete field; an incomplete
+// field is parsed again from its length, which is constant work per call.
 struct RequestDecoder::Parse {
   Op op = Op::validate;
   const char* step = nullptr;  // The rest of the layout; null before the opcode.
-  uint32_t strings_left = 0;   // Of a list.
-  bool pairs = false;          // The list holds keys and values.
+  uint32_t strings_left = 0;   // Strings left in the list.
+  bool pairs = false;          // True if the list holds keys and values.
   uint32_t position = 0;
-  size_t wanted = 0;  // The end of the last string, received or not.
+  size_t wanted = 0;  // End of the last string, received or not.
   int64_t number = 0;
-  // The complete strings, in one of two forms: if the whole request is available and stays in
-  // place, they are its fields right away.
+  // The complete strings: in `fields` while the bytes stay in place, in `spans` once they may move.
   std::vector<Span>* spans = nullptr;
   std::vector<std::string_view>* fields = nullptr;
   uint32_t request_bytes_max = 0;
   Breach breach = Breach::not_validated;
 
-  using Stop = std::optional<Decoded>;  // Empty: continue.
+  using Stop = std::optional<Decoded>;  // nullopt: continue.
 
   Decoded fail(Breach why) {
     breach = why;
@@ -166,7 +164,7 @@ struct RequestDecoder::Parse {
     }
   }
 
-  // `bytes` starts with the opcode and holds all received bytes of the request and perhaps more.
+  // `bytes` starts with the opcode; it may extend into later requests.
   Decoded advance(std::string_view bytes, bool validated) {
     if (step == nullptr) {
       if (const Stop stop = take_opcode(bytes, validated)) return *stop;
@@ -194,7 +192,7 @@ struct RequestDecoder::Partial {
   Parse parse;
   std::vector<Span> spans;
   std::string bytes;
-  bool served = false;  // Its request was handed out: `bytes` live on for the views into them.
+  bool served = false;  // True once its request was returned; views into `bytes` are in use.
 };
 
 RequestDecoder::RequestDecoder(size_t request_bytes_max)
@@ -211,8 +209,8 @@ RequestDecoder::Decoded RequestDecoder::next(std::string_view& input, Request& r
   return at_a_glance(input, request) ? Decoded::request : direct(input, request);
 }
 
-// Decodes the most frequent requests (PING, GET, ADD) in a third of the time that following the
-// layout takes. False: another shape, incomplete, or invalid; direct() tells which.
+// Decodes the most frequent requests (PING, GET, ADD) in a third of the time of direct(). Returns
+// false for other layouts and if incomplete or invalid; direct() finds out which.
 bool RequestDecoder::at_a_glance(std::string_view& input, Request& request) const {
   if (!validated_ || input.empty()) return false;
   const auto code = static_cast<uint8_t>(input[0]);
@@ -240,7 +238,7 @@ bool RequestDecoder::at_a_glance(std::string_view& input, Request& request) cons
   return true;
 }
 
-// The common case: `input` holds the whole request, which is not copied.
+// Decodes in place, without a copy, if `input` holds the whole request; else buffers it.
 RequestDecoder::Decoded RequestDecoder::direct(std::string_view& input, Request& request) {
   request.fields.clear();
   Parse parse;
@@ -272,14 +270,13 @@ void RequestDecoder::keep(std::string_view input, const Parse& parse) {
   partial_->parse.fields = nullptr;
 }
 
-// Appends all of `input`, which may hold later requests too, and hands back what was not needed:
-// each byte is copied once, and later requests are read in place again.
+// Appends `input`, then gives back the bytes of later requests, which are decoded in place again.
 RequestDecoder::Decoded RequestDecoder::resume(std::string_view& input, Request& request) {
   Partial& partial = *partial_;
   const size_t before = partial.bytes.size();
   partial.bytes.append(input);
   const Decoded outcome = partial.parse.advance(partial.bytes, validated_);
-  // Reserves the room once for a large value of which a sixteenth has arrived, so it is not moved
+  // Once a sixteenth of a large value has arrived, reserves room for all of it, so it is not moved
   // as it grows; a length that is merely announced reserves nothing.
   if (outcome == Decoded::more && partial.bytes.size() >= partial.parse.wanted / 16) {
     partial.bytes.reserve(partial.parse.wanted);

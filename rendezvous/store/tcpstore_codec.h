@@ -1,10 +1,9 @@
-// The server's half of the wire format of PyTorch's TCPStore: decodes a client's bytes into
-// requests and encodes answers. All integers are little-endian, a string is u64 length + bytes, a
-// request is an opcode byte + its fields, an answer has no header. Pure; one decoder per
-// connection, owned by the connection's owner. Input may be split anywhere: the decoder remembers
-// its position, so each byte is read once, and a connection between two requests holds no buffer at
-// all. Every length has a limit (those of PyTorch's own server, and one on a whole request). A
-// violation of a limit or of the handshake's rules is a Breach: the caller closes the connection.
+// The server's half of the wire format of PyTorch's TCPStore: decodes requests and encodes answers.
+// All integers are little-endian, a string is u64 length + bytes, a request is an opcode byte + its
+// fields, an answer has no header. Pure; one decoder per connection. Input may be split anywhere:
+// the decoder remembers its position, so each byte is read once, and it holds no buffer between two
+// requests. Every length has a limit (those of PyTorch's server, and one on a whole request). A
+// violation of a limit or of the handshake is a Breach: the caller closes the connection.
 #pragma once
 
 #include <cstddef>
@@ -50,7 +49,7 @@ inline constexpr char kReady = 0;      // CHECK: all exist; WAIT, BARRIER: conti
 inline constexpr char kNotReady = 1;   // CHECK.
 inline constexpr char kCancelled = 1;  // CANCEL_WAIT.
 
-// Why a connection is closed.
+// The reason why a connection is closed.
 enum class Breach : uint8_t {
   not_validated,
   bad_magic,
@@ -67,13 +66,12 @@ enum class Breach : uint8_t {
 inline constexpr size_t kBreaches = 11;
 
 // `fields` are in wire order: key, then values; MULTI_SET: key, value, key, value, … They point
-// into the decoder's input or buffer and are valid until the next call of the decoder.
+// into the decoder's input or buffer and are valid until the decoder's next call.
 struct Request {
   Op op = Op::validate;
   int64_t number = 0;  // VALIDATE's magic, PING's nonce, ADD's delta, BARRIER's world size.
   std::vector<std::string_view> fields;
-  // The buffer that the fields point into if the request came in pieces, else null. The code that
-  // serves the request may take it, since the decoder no longer needs it.
+  // The buffer of the fields if the request came in pieces, else null. The caller may move from it.
   std::string* storage = nullptr;
 
   std::string_view key() const { return fields[0]; }
@@ -89,9 +87,8 @@ class RequestDecoder {
   RequestDecoder& operator=(RequestDecoder&&) noexcept;
   ~RequestDecoder();
 
-  // Takes one request off the front of `input`. On `more` all input is consumed and the unfinished
-  // request is buffered here; after `breach` the decoder is unusable. The first request must be
-  // VALIDATE with the magic, and no later one may be.
+  // Takes one request off the front of `input`. On `more` all input is consumed and buffered; after
+  // `breach` the decoder is unusable. VALIDATE, with the magic, must come first and only once.
   Decoded next(std::string_view& input, Request& request);
 
   // REQUIRES: the last call of next() returned breach.
@@ -118,14 +115,14 @@ class RequestDecoder {
   bool validated_ = false;
 };
 
-// Encoding, for both halves: these append.
+// Append to `out`; used by both halves.
 void put_u8(std::string& out, uint8_t value);
 void put_u32(std::string& out, uint32_t value);
 void put_u64(std::string& out, uint64_t value);
 void put_i64(std::string& out, int64_t value);
 void put_string(std::string& out, std::string_view value);
 
-// Decoding. REQUIRES: that many bytes at `bytes`.
+// REQUIRES: `bytes` points to at least four or eight bytes.
 uint32_t read_u32(const char* bytes);
 uint64_t read_u64(const char* bytes);
 

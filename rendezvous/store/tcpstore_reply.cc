@@ -9,7 +9,7 @@ namespace muster::tcpstore {
 
 namespace {
 
-// How many bytes of a number an answer of each Shape begins with.
+// Width of the number that begins an answer, by Shape.
 constexpr auto kNumberBytes = std::to_array<size_t>({0, 1, 4, 8, 0, 8});
 static_assert(kNumberBytes.size() == static_cast<size_t>(Shape::names) + 1);
 
@@ -27,7 +27,7 @@ ReplyDecoder::ReplyDecoder(Shape shape, size_t strings, size_t reply_bytes_max)
              : strings_left_ > 0     ? Stage::length
                                      : Stage::done) {}
 
-// True once `width` bytes are in small_.
+// Returns true once `width` bytes are in small_.
 bool ReplyDecoder::gather(std::string_view& input, size_t width) {
   const size_t taken = std::min(width - small_.size(), input.size());
   small_.append(input.substr(0, taken));

@@ -1,7 +1,6 @@
 // The client's half of the wire format of PyTorch's TCPStore: the shape of each answer (an answer
-// has no header, so the client must know) and a decoder for it. Pure. Input may be split anywhere;
-// each byte is read once. The server is not trusted either: an answer longer than the limit is
-// malformed.
+// has no header, so the client must know it) and a decoder. Pure. Input may be split anywhere; each
+// byte is read once. The server is not trusted: an answer longer than the limit is malformed.
 #pragma once
 
 #include <cstddef>
@@ -17,11 +16,11 @@ enum class Shape : uint8_t {
   flag,     // u8
   nonce,    // u32
   number,   // i64
-  strings,  // As many as were requested.
+  strings,  // As many strings as were requested.
   names,    // i64 n, then n strings.
 };
 
-// `number` is the flag, nonce or number; `strings` are all strings of the answer.
+// `number` is the flag, nonce or number.
 struct Reply {
   int64_t number = 0;
   std::vector<std::string> strings;
@@ -34,10 +33,10 @@ class ReplyDecoder {
   enum class Decoded { reply, more, malformed };
   static constexpr size_t kReplyBytesMax = size_t{1} << 30;
 
-  // `strings`: how many, for Shape::strings.
+  // `strings`: their number, for Shape::strings.
   ReplyDecoder(Shape shape, size_t strings, size_t reply_bytes_max = kReplyBytesMax);
 
-  // Takes the bytes of the answer off the front of `input`. After `reply`, take() returns it.
+  // Takes bytes of the answer off the front of `input`. After `reply`, take() returns the answer.
   Decoded next(std::string_view& input);
   Reply take() { return std::move(reply_); }
 
@@ -51,9 +50,9 @@ class ReplyDecoder {
 
   Shape shape_;
   size_t strings_left_;
-  size_t bytes_left_;  // Of the limit.
+  size_t bytes_left_;  // Rest of reply_bytes_max.
   Stage stage_;
-  std::string small_;  // A number or length that was split.
+  std::string small_;  // Bytes so far of a number or length.
   uint64_t body_left_ = 0;
   Reply reply_;
 };

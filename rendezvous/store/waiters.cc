@@ -37,8 +37,7 @@ void Waiters::park_at_barrier(ClientId id, std::string_view name) {
   link(waiter, name);
 }
 
-// A duplicate name is recognised by this waiter being last in the line: no other waiter is parked
-// in between.
+// A duplicate name finds this waiter last in the line: no other waiter is parked in between.
 void Waiters::link(Waiter& waiter, std::string_view name) {
   auto found = lines_.find(name);
   if (found == lines_.end()) {

@@ -1,7 +1,7 @@
-// The clients that wait for keys: the half of the store that a SET consults. Each connection has at
-// most one waiter (the protocol cannot tell two apart). A waiter holds one link per missing key,
-// and the links of a key form a list in order of arrival. So the cost of a wake-up, a cancellation
-// or a hang-up depends only on the number of that waiter's links. Pure; owned by the StoreMachine.
+// The clients that wait for keys, at most one waiter per connection (the protocol cannot tell two
+// apart). A waiter holds one link per missing key; the links of a key form a list in order of
+// arrival. So a wake-up, a cancellation or a hang-up costs as much as that waiter has links. Pure;
+// owned by the StoreMachine.
 #pragma once
 
 #include <cstddef>
@@ -19,9 +19,9 @@ namespace muster {
 using ClientId = uint32_t;
 
 enum class WakeKind {
-  all,       // A value was written: wakes all that are parked on the name.
-  existing,  // The name exists now, but its barrier is incomplete: all but the barrier's.
-  one,       // A queue got an item: the longest waiting that misses only this name.
+  all,       // A value was written: wakes all waiters.
+  existing,  // The key exists, but its barrier is incomplete: wakes all but those at the barrier.
+  one,       // A queue got an item: wakes the longest waiting that misses only this name.
 };
 
 class Waiters {
@@ -31,20 +31,20 @@ class Waiters {
   Waiters& operator=(const Waiters&) = delete;
   ~Waiters();
 
-  // Parks `id` until each of `missing` exists; replaces its previous wait. Duplicates are harmless.
-  // REQUIRES: at least one name.
+  // Parks `id` until all of `missing` exist; replaces its previous wait. Ignores duplicates.
+  // REQUIRES: not empty.
   void park(ClientId id, const std::vector<std::string_view>& missing);
   void park_at_barrier(ClientId id, std::string_view name);
 
-  // No effect if it does not wait.
+  // No-op if it does not wait.
   void forget(ClientId id);
 
-  // Marks `name` as present; appends and forgets the waiters that miss nothing any more.
+  // Marks `name` as present; appends and forgets the waiters that miss no other name.
   void wake(std::string_view name, WakeKind kind, std::vector<ClientId>& woken);
 
   size_t waiting() const { return waiting_; }
   bool empty() const { return waiting_ == 0; }
-  // The approximate memory cost of all waiters.
+  // Returns the approximate memory of all waiters.
   size_t bytes() const { return bytes_; }
 
  private:
@@ -56,7 +56,7 @@ class Waiters {
     Line* line = nullptr;  // Null once the name is present.
     Waiter* waiter = nullptr;
   };
-  // All waiters for one name, longest waiting first; never empty.
+  // The waiters for one name, longest waiting first; never empty.
   struct Line {
     const std::string* name = nullptr;
     Link* first = nullptr;
@@ -66,7 +66,7 @@ class Waiters {
     ClientId id = 0;
     bool at_barrier = false;
     size_t missing = 0;
-    std::vector<Link> links;  // Never grows once linked: Line and Link point into it.
+    std::vector<Link> links;  // Reserved in full: Line and Link point into it.
   };
   using Lines = std::unordered_map<std::string, Line, KeyedHash, std::equal_to<>>;
 
@@ -77,7 +77,7 @@ class Waiters {
   void remove(const Waiter& waiter);
 
   Lines lines_;
-  std::vector<std::unique_ptr<Waiter>> waiters_;  // By ClientId; null: not waiting.
+  std::vector<std::unique_ptr<Waiter>> waiters_;  // Indexed by ClientId; null: not waiting.
   size_t waiting_ = 0;
   size_t bytes_ = 0;
 };
