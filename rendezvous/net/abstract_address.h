@@ -1,6 +1,5 @@
-// The address of a Unix socket in the abstract namespace (unix(7)): its name begins with a zero
-// byte, belongs to the network namespace as ports do, and disappears with its last socket, so no
-// file is left behind.
+// The address of a Unix socket in the abstract namespace (unix(7)): the name begins with a zero
+// byte, belongs to the network namespace as a port does, and ends with its last socket.
 #pragma once
 
 #include <algorithm>

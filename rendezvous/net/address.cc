@@ -25,7 +25,7 @@ std::optional<IpAddress> parse_v6(std::string_view text) {
   return IpAddress::v6(bytes, scope);
 }
 
-// Escaped and shortened for a one-line message.
+// Escapes and shortens `text` for a one-line message.
 std::string shown_address(std::string_view text) {
   std::string out;
   for (const char c : text.substr(0, 80)) {
@@ -96,7 +96,7 @@ Network::Network(const IpAddress& address, unsigned prefix) : prefix_(prefix) {
   std::array<uint8_t, 16> bytes = address.bytes();
   for (unsigned bit = prefix; bit < 128; ++bit)
     bytes[bit / 8] &= static_cast<uint8_t>(~(0x80u >> (bit % 8)));
-  // Masking turns no plain IPv6 address into a v4-mapped one, which needs set bits.
+  // Masking only clears bits, so no IPv6 address becomes v4-mapped.
   address_ = address.is_v6() ? IpAddress::v6(bytes)
                              : IpAddress::v4({bytes[0], bytes[1], bytes[2], bytes[3]});
 }
@@ -130,7 +130,7 @@ std::optional<SocketAddress> SocketAddress::parse(std::string_view text) {
   const size_t colon = text.rfind(':');
   if (colon == std::string_view::npos) return std::nullopt;
   const std::string_view host = text.substr(0, colon);
-  // Without brackets the last group of an IPv6 address would be taken for a port.
+  // Without brackets, the last group of an IPv6 address would be taken for a port.
   if (host.find(':') != std::string_view::npos && !host.starts_with('[')) return std::nullopt;
   const std::optional<IpAddress> ip = IpAddress::parse(host);
   const std::optional<uint16_t> port = whole_number<uint16_t>(text.substr(colon + 1));

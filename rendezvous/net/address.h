@@ -1,7 +1,7 @@
 // Addresses as values: an IP address, a CIDR network, an address with a port, and the order in
-// which to try several. Pure: nothing here asks the kernel or a resolver, so a scope is a number
-// (resolve.h turns "%eth0" into one). A v4-mapped IPv6 address (::ffff:10.0.0.1), as an IPv6 socket
-// reports an IPv4 peer, is converted to IPv4 everywhere, so filters and comparisons never see it.
+// which to try several. Pure: nothing here calls the kernel or a resolver, so a scope is a number
+// (resolve.h turns "%eth0" into one). A v4-mapped IPv6 address (::ffff:10.0.0.1, an IPv4 peer of an
+// IPv6 socket) always becomes IPv4, so filters and comparisons never see one.
 #pragma once
 
 #include <array>
@@ -28,12 +28,12 @@ class IpAddress {
   static IpAddress loopback_v4() { return v4({127, 0, 0, 1}); }
   static IpAddress loopback_v6();
 
-  // "10.0.0.1", "fd00::1", "[fd00::1]", "fe80::1%2". nullopt for anything else, names included.
+  // Accepts "10.0.0.1", "fd00::1", "[fd00::1]", "fe80::1%2"; nullopt for all else, even names.
   static std::optional<IpAddress> parse(std::string_view text);
 
   bool is_v6() const { return is_v6_; }
   uint32_t scope() const { return scope_; }
-  // IPv4 uses the first 4; the others are zero.
+  // An IPv4 address is in the first 4; the others are zero.
   const std::array<uint8_t, 16>& bytes() const { return bytes_; }
   bool is_any() const;         // 0.0.0.0 or ::
   bool is_loopback() const;    // 127.0.0.0/8 or ::1
@@ -57,7 +57,7 @@ class Network {
   Network(const IpAddress& address, unsigned prefix);
   explicit Network(const IpAddress& address);  // the network of this one address
 
-  // "10.0.0.0/8", "fd00::/8", or a bare address, which is the network of that one address.
+  // Accepts "10.0.0.0/8", "fd00::/8", or a bare address.
   static Result<Network> parse(std::string_view text);
 
   // Ignores the scope: fe80::1%2 is in fe80::/10. A network never contains the other family.
@@ -75,11 +75,11 @@ struct SocketAddress {
   IpAddress ip;
   uint16_t port = 0;
 
-  // "10.0.0.1:29500", "[fe80::1%2]:29500". nullopt for anything else.
+  // Accepts "10.0.0.1:29500", "[fe80::1%2]:29500"; nullopt for all else.
   static std::optional<SocketAddress> parse(std::string_view text);
-  // nullopt for null and unless the family is IPv4 or IPv6. v4-mapped addresses become IPv4.
+  // Returns nullopt for null and for a family other than IPv4 and IPv6.
   static std::optional<SocketAddress> from_sockaddr(const sockaddr* raw);
-  // Fills `raw` and returns the length to pass to the socket calls.
+  // Fills `raw` and returns its length.
   socklen_t to_sockaddr(sockaddr_storage& raw) const;
 
   std::string to_string() const;
@@ -87,9 +87,8 @@ struct SocketAddress {
   friend auto operator<=>(const SocketAddress&, const SocketAddress&) = default;
 };
 
-// The order in which to try `addresses`, given in the resolver's order (best first, RFC 6724):
-// families alternate, starting with that of the first address, and keep their order within each
-// (RFC 8305, §4). Duplicates are tried once.
+// Returns the order in which to try `addresses`, given in the resolver's order (RFC 6724): families
+// alternate, beginning with the first address (RFC 8305, §4). Drops duplicates.
 std::vector<SocketAddress> interleave_families(const std::vector<SocketAddress>& addresses);
 
 }  // namespace muster

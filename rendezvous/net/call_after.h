@@ -1,5 +1,5 @@
-// A timer of an Asio loop that calls one function: the caller owns the timer, so that it can end
-// the wait.
+// Calls a function after a delay, by an Asio timer that the caller owns and so can cancel. One
+// thread: the loop's.
 #pragma once
 
 #include <utility>
@@ -10,8 +10,8 @@
 
 namespace muster {
 
-// Calls `then` after `wait`, unless the timer is set anew, cancelled or destroyed before. A wait
-// that has expired already still calls: guard `then` where that matters.
+// Calls `then` after `wait`, unless the timer is reset, cancelled or destroyed first. If the wait
+// has already expired, `then` is still called: guard it where that matters.
 template <typename Then>
 void call_after(boost::asio::steady_timer& timer, Duration wait, Then then) {
   timer.expires_after(wait);

@@ -167,7 +167,7 @@ ListenPlan plan_listening(const std::string& host, const std::vector<SocketAddre
   std::vector<SocketAddress> chosen;
   for (const SocketAddress& address : resolved) {
     const bool ours = is_own_address(address.ip, own);
-    // localhost is ::1 in many hosts files of machines without IPv6.
+    // On machines without IPv6, many hosts files still map localhost to ::1.
     if (loopback && !ours) continue;
     if (!ours || address.ip.is_loopback() != loopback) return {{{IpAddress::any_v6(), port}}, true};
     if (std::find(chosen.begin(), chosen.end(), address) == chosen.end()) chosen.push_back(address);

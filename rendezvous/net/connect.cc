@@ -40,8 +40,7 @@ struct Attempt {
   int error = 0;
 };
 
-// A connect to a free local port can connect to itself (simultaneous open, RFC 9293 §3.5). That
-// means that no listener is there.
+// Without a listener, a connect to a local port can meet itself (simultaneous open, RFC 9293 §3.5).
 bool met_itself(int fd) {
   return local_address_of(fd) == remote_address_of(fd);
 }
@@ -59,7 +58,7 @@ NetFailure overall_failure(const std::vector<std::unique_ptr<Attempt>>& attempts
   return NetFailure::unreachable;
 }
 
-// The address is left out where it equals `name`.
+// Lists each address with its outcome; omits an address that equals `name`.
 std::string outcomes(const std::string& name,
                      const std::vector<std::unique_ptr<Attempt>>& attempts) {
   std::string text;
@@ -127,7 +126,7 @@ struct ConnectState : std::enable_shared_from_this<ConnectState> {
   }
 
   int prepare(TcpSocket& socket, const SocketAddress& to) const {
-    // Asio's own open() sets no CLOEXEC: programs that we start would inherit the descriptor.
+    // Asio's open() does not set CLOEXEC: programs that we start would inherit the descriptor.
     const int fd =
         ::socket(to.ip.is_v6() ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return errno;
@@ -135,7 +134,7 @@ struct ConnectState : std::enable_shared_from_this<ConnectState> {
     socket.assign(to.ip.is_v6() ? tcp::v6() : tcp::v4(), fd, error);
     if (error) ::close(fd);
     if (!error && options.source) {
-      // The kernel picks the port at connect, when it knows the peer, so bind uses up no port.
+      // The kernel then picks the port at connect, for that peer only, so bind uses up no port.
       const int one = 1;
       setsockopt(socket.native_handle(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one);
       socket.bind(endpoint_of({*options.source, 0}), error);
@@ -179,7 +178,7 @@ struct ConnectState : std::enable_shared_from_this<ConnectState> {
     if (call) call(std::move(result));
   }
 
-  // Cancelled operations still complete, with `callback` empty, and own this state until then.
+  // Cancelled operations still complete, with `callback` empty, and own this object until then.
   void stop() {
     callback = nullptr;
     next.cancel();
@@ -266,8 +265,7 @@ void set_connection_options(int fd, Duration dead_peer_after) {
   using std::chrono::ceil;
   const auto milliseconds =
       static_cast<unsigned>(ceil<std::chrono::milliseconds>(dead_peer_after).count());
-  // The first probe is sent after about half the time, the others within the rest; the kernel
-  // counts in whole seconds.
+  // The first probe is sent after about half the time, the others in the rest, in whole seconds.
   const int seconds = std::max(1, static_cast<int>(milliseconds / 1000));
   const int idle = std::max(1, seconds / 2);
   const int interval = std::max(1, seconds / 6);

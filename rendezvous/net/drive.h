@@ -1,9 +1,7 @@
-// Runs a machine on an Asio loop: reads the clock for the machine, steps it and performs its
-// effects. Events come in through post(), from any callback of the loop. Effects go to `perform` in
-// the machine's order. The machine's next deadline becomes a timer that posts a Tick on expiry.
-// `perform` may call post() for the direct consequences of an effect: the event is queued, so a
-// machine never sees an event while it is being stepped. Uses callbacks, not coroutines: nothing
-// here is sequential.
+// Runs a machine on an Asio loop: reads the clock, steps the machine and passes its effects to
+// `perform` in order. Events come in through post(), from any callback of the loop. The machine's
+// next deadline becomes a timer that posts a TickEvent. `perform` may call post(): the event is
+// queued, so a machine is never stepped within a step.
 #pragma once
 
 #include <deque>
@@ -58,8 +56,7 @@ class Drive {
       return;
     }
     timer_.expires_at(Deadline(deadline.time_since_epoch()));
-    // A wait that has expired cannot be cancelled any more, but this may be destroyed before its
-    // handler's turn.
+    // An expired wait cannot be cancelled; this object may be destroyed before the handler runs.
     timer_.async_wait([this, alive = std::weak_ptr(alive_)](boost::system::error_code error) {
       if (error || alive.expired()) return;
       armed_for_ = kNever;

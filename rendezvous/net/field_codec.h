@@ -6,8 +6,8 @@
 //     a.text(m.host_name, kNameBytesMax);
 //   }
 //
-// Integers are little-endian; a text and a list begin with their length, in 4 bytes. Longer texts
-// than allowed are cut. Pure; reading treats its input as hostile.
+// Integers are little-endian; a text or a list begins with its length in 4 bytes. A text over its
+// limit is cut. Pure; reading treats its input as hostile.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +29,7 @@
 
 namespace muster {
 
-// Makes `value` hold its alternative of that number. REQUIRES: it has one.
+// Makes `value` hold its alternative at `index`. REQUIRES: index < its number of alternatives.
 template <typename... Ts>
 void emplace_nth(std::variant<Ts...>& value, size_t index) {
   size_t i = 0;
@@ -86,7 +86,7 @@ class FieldWriter {
   std::string& out_;
 };
 
-// After a breach everything reads as zero or its least legal value; why_ describes the first one.
+// After a breach all fields read as zero or their least legal value; why_ describes the first one.
 class FieldReader {
  public:
   explicit FieldReader(std::string_view bytes) : rest_(bytes) {}
@@ -106,7 +106,7 @@ class FieldReader {
   void duration(Duration& value) {
     value = Duration{ranged<int64_t>(0, Duration::max().count(), "a negative duration")};
   }
-  // Limited to an eighth of the type's range, so that sums and differences do not overflow.
+  // Limited to an eighth of the type's range so that sums and differences do not overflow.
   void instant(Instant& value) {
     constexpr int64_t kMost = std::numeric_limits<int64_t>::max() / 8;
     value = Instant{Duration{ranged(-kMost, kMost, "an instant out of its range")}};
@@ -141,14 +141,14 @@ class FieldReader {
     for (uint32_t i = 0; i < count && !why_; ++i)
       walk(values.emplace_back());
   }
-  // What is wrong; null: nothing, and everything was read.
+  // Returns the first breach, or null if there was none and everything was read.
   const char* end() {
     if (!rest_.empty()) breach("more bytes than it should have");
     return why_;
   }
 
  protected:
-  // The least value in place of one out of the range.
+  // Reads an integer; out of range is a breach and reads as `least`.
   template <std::integral T>
   T ranged(T least, T most, const char* fault) {
     T value{};

@@ -12,7 +12,7 @@ namespace {
 
 // PyTorch's VALIDATE: operation 0 and the magic number 0x3C85F7CE in little-endian order.
 constexpr std::string_view kStoreHello("\0\xce\xf7\x85\x3c", 5);
-// For some months of 2023 PyTorch sent the magic before every operation.
+// PyTorch sent the magic before every operation for some months of 2023.
 constexpr std::string_view kStoreMagic = kStoreHello.substr(1);
 
 bool is_prefix_of(std::string_view bytes, std::string_view whole) {
@@ -26,7 +26,7 @@ bool is_http(std::string_view bytes) {
                      [&](std::string_view method) { return bytes.starts_with(method); });
 }
 
-// An operation code, then a key length of 64 bits: every TCPStore operation begins like this.
+// Every TCPStore operation begins with an operation code and a 64-bit key length.
 bool is_store_operation(std::string_view bytes) {
   if (bytes.size() < 9 || static_cast<unsigned char>(bytes[0]) > 18) return false;
   const std::string_view high = bytes.substr(3, 6);

@@ -1,9 +1,8 @@
-// The connections of a listener that have not proved who they are, and which of them goes when
-// places are short: the oldest one of the largest group. A group is what comes from one machine and
-// has, or has not, said that it is an agent; the silent ones count four times. So a flood pushes
-// out its own, silence goes before words, and newcomers always get a place for a while. Addresses
-// of one loopback network or of one IPv6 /64 are one machine: whoever has one of them has all.
-// Pure.
+// The unauthenticated connections of a listener, and the choice of the one to close when places are
+// short: the oldest of the largest group. A group is the connections of one machine that have, or
+// have not, claimed to be an agent; those that have not count four times. So a flood evicts its own
+// connections, silent ones go first, and a newcomer always gets a place for a while. The loopback
+// addresses and each IPv6 /64 count as one machine, which may use all of them. Pure.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +18,7 @@
 
 namespace muster {
 
-// The first address of the block that one machine may use at will.
+// Returns the representative address of the block that one machine may use at will.
 IpAddress machine_of(const IpAddress& address);
 
 class HalfOpen {
@@ -33,18 +32,18 @@ class HalfOpen {
 
   // REQUIRES: `id` is above all earlier ones.
   void add(Id id, const IpAddress& address, Instant now);
-  // It says that it is an agent. No effect on an unknown one.
+  // Marks a connection that claims to be an agent. No-op if unknown.
   void said_agent(Id id);
-  // It has proved who it is, or is gone. No effect on an unknown one.
+  // Removes a connection that is authenticated or gone. No-op if unknown.
   void remove(Id id);
 
   size_t size() const { return entries_.size(); }
-  // The one that goes next; nullopt: there is none.
+  // Returns the connection to close next; nullopt if there is none.
   std::optional<std::pair<Id, Entry>> next_out() const;
 
  private:
-  using Group = std::pair<IpAddress, bool>;  // Of which machine; has said that it is an agent.
-  // Ordered by size, then by age: the last one goes first.
+  using Group = std::pair<IpAddress, bool>;  // Machine; true if it claims to be an agent.
+  // Weight, age of the oldest member, group: the highest rank goes first.
   using Rank = std::tuple<size_t, Id, Group>;
 
   struct Known {
@@ -57,8 +56,8 @@ class HalfOpen {
   void leave(Id id, const Group& group);
 
   std::map<Id, Known> entries_;
-  std::map<Group, std::set<Id>> groups_;  // None is empty.
-  std::set<Rank> ranks_;                  // One for each group.
+  std::map<Group, std::set<Id>> groups_;  // No set is empty.
+  std::set<Rank> ranks_;                  // One per group.
 };
 
 }  // namespace muster

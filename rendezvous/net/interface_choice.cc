@@ -55,7 +55,7 @@ std::string own_name_fault(const std::string& name, const std::vector<IpAddress>
                            const std::vector<Interface>& interfaces) {
   for (const IpAddress& address : leads_to) {
     const bool ours = address.is_loopback() || !interface_with(interfaces, address).empty();
-    if (!ours) continue;  // Gloo cannot listen there and tries the next.
+    if (!ours) continue;  // Gloo cannot listen there and tries the next one.
     if (!address.is_loopback()) return "";
     return fmt::format("this machine's own name, {}, resolves to {}", name, address.to_string());
   }

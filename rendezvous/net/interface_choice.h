@@ -1,8 +1,7 @@
-// Which network interface the workers' own libraries should use, and whether to tell them. Gloo and
-// NCCL guess when a machine has several, and often pick one that does not reach the peers. Gloo
-// takes the one to which the machine's host name resolves, which on Debian is loopback (127.0.1.1
-// in /etc/hosts), and loopback if the name resolves to nothing usable. Pure: interfaces.h reads the
-// facts from the kernel.
+// Chooses the network interface for Gloo and NCCL in the workers, and whether to set it. If a
+// machine has several, both guess, and often pick one that does not reach the peers. Gloo takes the
+// one to which the machine's host name resolves, on Debian loopback (127.0.1.1 in /etc/hosts), and
+// loopback if the name resolves to nothing usable. Pure: interfaces.h reads the facts.
 #pragma once
 
 #include <optional>
@@ -21,12 +20,11 @@ struct Interface {
   std::vector<IpAddress> addresses;
 };
 
-// Bridges and taps that container and virtual-machine software creates on a host (docker0, br-…,
-// virbr0, veth…, cni0, cali…), recognised by name. They never lead to the peers of a training job.
+// Recognises by name the bridges and taps of container and virtual-machine software (docker0, br-…,
+// virbr0, veth…, cni0, cali…). They never lead to the peers of a training job.
 bool is_container_plumbing(const std::string& name);
 
-// Could carry the job's traffic: up, neither loopback nor container plumbing, with an address that
-// is not link-local.
+// True if up, neither loopback nor container plumbing, and with an address that is not link-local.
 bool is_candidate(const Interface& interface);
 
 struct InterfaceQuestion {
@@ -38,12 +36,12 @@ struct InterfaceQuestion {
   std::string own_name_fault;         // result of own_name_fault()
 };
 
-// Why other nodes cannot connect to where Gloo would listen: "this machine's own name, node1, leads
-// to 127.0.1.1". Empty if they can. `leads_to` is in the resolver's order.
+// Returns why other nodes cannot connect to where Gloo would listen ("this machine's own name,
+// node1, resolves to 127.0.1.1"), or "" if they can. `leads_to` is in the resolver's order.
 std::string own_name_fault(const std::string& name, const std::vector<IpAddress>& leads_to,
                            const std::vector<Interface>& interfaces);
 
-// What to add to the workers' environment; `note` is the one-line message that reports it.
+// Variables to add to the workers' environment, and the one-line message that reports it.
 struct InterfaceExport {
   std::optional<std::string> gloo;  // GLOO_SOCKET_IFNAME
   std::optional<std::string> nccl;  // NCCL_SOCKET_IFNAME, "=eth0": a prefix without the =
@@ -51,8 +49,8 @@ struct InterfaceExport {
   friend bool operator==(const InterfaceExport&, const InterfaceExport&) = default;
 };
 
-// nullopt if both variables are set. Without --iface, also if the peers are on this machine or
-// there is only one candidate; but Gloo is told of that one if the machine's own name misleads it.
+// Returns nullopt if both variables are set. Without --iface, also if the peers are on this machine
+// or there is only one candidate; that one is set for Gloo if the machine's own name misleads Gloo.
 std::optional<InterfaceExport> choose_interface_export(const InterfaceQuestion& question);
 
 }  // namespace muster

@@ -49,7 +49,7 @@ Result<bool> bring_loopback_up() {
   const UniqueFd fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   ifreq request{};
   std::strcpy(request.ifr_name, "lo");
-  if (!fd || ioctl(fd.get(), SIOCGIFFLAGS, &request) != 0) return false;  // A sandbox has its own.
+  if (!fd || ioctl(fd.get(), SIOCGIFFLAGS, &request) != 0) return false;  // E.g. in a sandbox.
   if ((request.ifr_flags & IFF_UP) != 0) return false;
   request.ifr_flags |= IFF_UP;
   if (ioctl(fd.get(), SIOCSIFFLAGS, &request) == 0) return true;

@@ -1,5 +1,5 @@
-// What the kernel knows about this machine's interfaces, routes and sockets. No packet is sent.
-// Each call asks again, because interfaces come and go; it costs tens of microseconds.
+// Queries the kernel about this machine's interfaces, routes and sockets. Sends no packet. Nothing
+// is cached, because interfaces come and go; a call costs tens of microseconds.
 #pragma once
 
 #include <optional>
@@ -12,30 +12,30 @@
 
 namespace muster {
 
-// Whether it was down, as in a new network namespace, and is up now. Fails where it stays down: no
-// packet from this machine to itself arrives, whichever its address.
+// Returns true if loopback was down, as in a new network namespace, and is up now. Fails if it
+// stays down: then no packet from this machine to itself arrives, whatever its address.
 Result<bool> bring_loopback_up();
 
-// In the kernel's order. Empty if getifaddrs(3) fails.
+// Returns them in the kernel's order; empty if getifaddrs(3) fails.
 std::vector<Interface> read_interfaces();
 std::vector<IpAddress> read_own_addresses();
-// Those at which other machines may reach this one: of candidates (interface_choice.h) alone.
+// Returns those at which other machines may reach this one: of candidates (is_candidate()) only.
 std::vector<IpAddress> read_peer_addresses();
 
-// All of 127.0.0.0/8 is ours; ::1 only if IPv6 is enabled in the kernel.
+// True for all of 127.0.0.0/8, and for ::1 only if IPv6 is enabled in the kernel.
 bool is_own_address(const IpAddress& address);
 bool is_own_address(const IpAddress& address, const std::vector<IpAddress>& own);
 
-// The two ends of a socket. The local end of a connection is the address that reached the peer, and
-// so the one to advertise to others. 0.0.0.0:0 for other families, and once the connection is gone.
+// The two ends of a socket; the local end of a connection reached the peer, so it is the address to
+// advertise. Return 0.0.0.0:0 for other families and once the connection is gone.
 SocketAddress local_address_of(int fd);
 SocketAddress remote_address_of(int fd);
 
-// The source address that the kernel would choose for a packet to `peer`. Fails without a route.
+// Returns the source address that the kernel would choose for `peer`. Fails without a route.
 Result<IpAddress> source_towards(const SocketAddress& peer);
 
-// The address to advertise for --iface NAME: one of the same family as `like` if there is one,
-// otherwise the first that is not link-local.
+// Returns the address to advertise for --iface NAME: the first that is not link-local, preferably
+// of the family of `like`.
 Result<IpAddress> address_of_interface(const std::string& name, const IpAddress& like);
 
 }  // namespace muster

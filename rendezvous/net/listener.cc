@@ -45,18 +45,18 @@ struct Held {
   Arrival arrival;
 };
 
-// Those that were crowded out since the last line about them.
+// The connections crowded out since the last message about them.
 struct Crowd {
   uint64_t count = 0;
   IpAddress first;
-  bool others = false;  // From other addresses.
+  bool others = false;  // True if some came from other addresses.
   bool line_is_due = false;
 };
 
 }  // namespace
 
-// Callbacks of the loop share ownership of this state, so a handler may close or destroy the
-// Listener without freeing the state that a running callback uses.
+// Callbacks of the loop share ownership of this state, so a handler may destroy the Listener
+// without freeing the state that a running callback uses.
 struct Listener::State : std::enable_shared_from_this<State> {
   State(boost::asio::io_context& loop, ListenOptions how)
       : io(loop), options(std::move(how)), expiry(loop), pause(loop), crowd_line(loop) {
@@ -70,8 +70,8 @@ struct Listener::State : std::enable_shared_from_this<State> {
                       });
   }
 
-  // The batch is bounded so that a thousand new connections never keep an established one waiting:
-  // the rest make the socket readable again, behind all other pending events.
+  // Bounded so that a thousand new connections never keep an established one waiting: the rest make
+  // the socket readable again, behind all other pending events.
   void accept_batch(WatchedFd& socket) {
     const auto self = shared_from_this();
     const Deadline end = ListenClock::now() + kTurn;
@@ -85,7 +85,7 @@ struct Listener::State : std::enable_shared_from_this<State> {
     return options.places->is_full() || half_open.size() >= options.half_open_max;
   }
 
-  // False: there is no place for another one, and accepting pauses until there may be.
+  // Returns false if there is no place for another connection; accepting then pauses.
   bool may_accept() {
     if (!is_crowded()) return true;
     const auto next = half_open.next_out();
@@ -122,14 +122,13 @@ struct Listener::State : std::enable_shared_from_this<State> {
     return false;
   }
 
-  // If descriptors are still short after a pause, a half-open connection is closed.
+  // Closes a half-open connection if descriptors are still short after a pause.
   void out_of_descriptors() {
     if (exhausted) crowd_out();
     exhaust("out of file descriptors: new connections wait; raise the limit (ulimit -n)");
   }
 
-  // The connection stays in the backlog and loses nothing, but keeps the socket readable, so
-  // accepting pauses for a while.
+  // The connection stays in the backlog and the socket stays readable, so accepting pauses.
   void exhaust(const std::string& message) {
     if (!std::exchange(exhausted, true)) {
       ++counters.exhausted;
@@ -186,8 +185,7 @@ struct Listener::State : std::enable_shared_from_this<State> {
         });
   }
 
-  // Reads what is available. True once the connection has left `unidentified`: handed over or
-  // closed.
+  // Reads what is available. Returns true once the connection has left `unidentified`.
   bool identify(uint64_t id) {
     const auto found = unidentified.find(id);
     Unidentified& connection = found->second;
@@ -219,7 +217,7 @@ struct Listener::State : std::enable_shared_from_this<State> {
     half_open.remove(id);
   }
 
-  // Closes those that are late, and waits for the next one's deadline.
+  // Closes the late ones and sets the timer to the next deadline.
   void expire() {
     const auto now = ListenClock::now();
     while (!unidentified.empty() && unidentified.begin()->second.deadline <= now) {
@@ -233,7 +231,7 @@ struct Listener::State : std::enable_shared_from_this<State> {
     });
   }
 
-  // Closes the one that has to go first, wherever it is. False: there is none.
+  // Closes HalfOpen's choice, also if handed over. Returns false if there is none.
   bool crowd_out() {
     const auto next = half_open.next_out();
     if (!next) return false;
@@ -246,7 +244,7 @@ struct Listener::State : std::enable_shared_from_this<State> {
     return true;
   }
 
-  // The first line comes soon, and then one in a minute, so that they say how many there were.
+  // The first message comes after a second, later ones once a minute, each with a count.
   void note_crowd(const IpAddress& address) {
     if (crowd.count++ == 0) crowd.first = address;
     crowd.others = crowd.others || address != crowd.first;
@@ -264,8 +262,8 @@ struct Listener::State : std::enable_shared_from_this<State> {
       self->say_crowd_after(kBetweenLines);
       if (!self->handlers.trouble) return;
       self->handlers.trouble(
-          fmt::format("closed {} to port {} from {}{}, to make room for others: who they are was "
-                      "not proved yet",
+          fmt::format("closed {} to port {} from {}{}, to make room for others: they were not "
+                      "authenticated yet",
                       counted(gone.count, "connection"), self->endpoints.front().port,
                       gone.first.to_string(), gone.others ? " and other addresses" : ""));
     });
@@ -293,7 +291,7 @@ struct Listener::State : std::enable_shared_from_this<State> {
       if (handlers.store) handlers.store(std::move(arrival));
       return;
     }
-    // Whenever its owner gives it up, it is half-open no longer.
+    // Removes the entry when the owner drops the connection.
     arrival.half_open = {nullptr, [weak = weak_from_this(), id = arrival.id](void*) {
                            if (const auto self = weak.lock()) self->half_open.remove(id);
                          }};
@@ -331,7 +329,7 @@ struct Listener::State : std::enable_shared_from_this<State> {
     expiry.cancel();
     pause.cancel();
     crowd_line.cancel();
-    // The objects are kept: a running callback may hold a reference to one.
+    // The sockets are closed, not destroyed: a running callback may hold a reference to one.
     boost::system::error_code ignored;
     for (const auto& socket : sockets)
       socket->close(ignored);
@@ -347,14 +345,14 @@ struct Listener::State : std::enable_shared_from_this<State> {
   std::map<uint64_t, Unidentified> unidentified;
   uint64_t next_id = 1;
   std::map<uint64_t, Held> held;  // Identified before start().
-  // Those in `unidentified` and `held`, and agents that were handed over.
+  // Connections in `unidentified` and `held`, and agents handed over but not proved().
   HalfOpen half_open;
   Crowd crowd;
   boost::asio::steady_timer expiry;
   boost::asio::steady_timer pause;
   boost::asio::steady_timer crowd_line;
   bool exhausted = false;
-  Deadline quiet_until{};  // About that.
+  Deadline quiet_until{};  // No message about exhaustion before this.
   bool pausing = false;
   bool started = false;
   bool closed = false;

@@ -1,15 +1,14 @@
-// The port that all nodes know. Accepts in batches, reads the first bytes of each connection and
-// hands the socket to its handler: the store, the agents' protocol, or an election's probe.
-// Strangers are closed, and the first few reported. One thread: the loop's.
+// The port that all nodes know. Accepts in batches, identifies each connection by its first bytes
+// and hands it to the store, to the agents' handler, or answers it (a probe); closes the rest and
+// reports the first few. One thread: the loop's.
 //
-// A connection is half-open until the store has it or its agent has proved who it is (proved()).
-// Where half-open ones or all connections become too many, one of the half-open ones is closed for
-// each that comes (HalfOpen), no earlier than its least_life; until then, and while there is no
-// half-open one, others wait in the kernel's queue. When the process is out of descriptors,
-// accepting pauses instead of spinning.
+// A connection is half-open until the store has it or its agent is authenticated (proved()). If
+// there are too many half-open ones or too many in all, each new one evicts a half-open one
+// (HalfOpen) that is at least least_life old; without one, new connections wait in the kernel's
+// backlog. Out of descriptors, accepting pauses instead of spinning.
 //
 // A Listener answers probes as soon as it is open, but hands over nothing until start(). Earlier
-// connections are held (bounded), so no handler sees callers of a listener that loses its election.
+// connections are held (bounded), so no handler sees clients of a listener that loses its election.
 #pragma once
 
 #include <chrono>
@@ -35,9 +34,9 @@ struct Arrival {
   UniqueFd fd;
   std::string bytes;
   SocketAddress peer;
-  uint64_t id = 0;   // Of this connection at its listener; grows.
-  Place place = {};  // These two are held by its owner as long as the connection is open.
-  std::shared_ptr<void> half_open = {};  // Of an agent; null for a client of the store.
+  uint64_t id = 0;   // Unique and ascending per listener.
+  Place place = {};  // The owner keeps this and half_open as long as the connection is open.
+  std::shared_ptr<void> half_open = {};  // Its entry in HalfOpen; null for a client of the store.
 };
 
 struct Stranger {
@@ -58,10 +57,10 @@ struct ListenOptions {
 struct ListenHandlers {
   std::function<void(Arrival)> store;
   std::function<void(Arrival)> agent;
-  // An agent's connection that was handed over and is half-open has to be closed, at once.
+  // Must close this agent's connection, handed over but still half-open, at once.
   std::function<void(uint64_t id)> crowded_out;
   std::function<void(const Stranger&)> stranger;  // once per address, for the first few
-  // Out of descriptors, or of places; and how many were crowded out. Each at most once a minute.
+  // Out of descriptors or places; number of connections crowded out. Each at most once a minute.
   std::function<void(const std::string& message)> trouble;
 };
 
@@ -74,7 +73,7 @@ struct ListenCounters {
 
 class Listener {
  public:
-  // Binds as listen_on() does, and answers probes from then on.
+  // Binds as listen_on() does; answers probes from then on.
   static tl::expected<std::unique_ptr<Listener>, ListenError> open(
       boost::asio::io_context& io, const std::vector<SocketAddress>& addresses,
       ListenOptions options = {});
@@ -92,11 +91,10 @@ class Listener {
   size_t unidentified() const;  // connections that are not identified yet
   const std::shared_ptr<Places>& places() const;
 
-  // The agent with this connection has proved who it is: nothing crowds it out any more.
+  // Marks an agent's connection as authenticated: it is not crowded out any more.
   void proved(uint64_t id);
 
-  // For the election (claim.h): called with the nonce of each probe; returns true if it is ours.
-  // The answer is sent to the prober.
+  // Sets `is_ours`, which decides the answer to each probe of a host election (claim.h).
   void on_probe(std::function<bool(std::string_view nonce)> is_ours);
 
  private:

@@ -36,7 +36,7 @@ LocalUsers::Found LocalUsers::look(int fd) {
   const SocketAddress client = remote_address_of(fd);
   if (!owners_ || !is_own(client.ip)) return {};
   const std::optional<uid_t> uid = owners_->owner_of(client, local_address_of(fd));
-  // A client that has closed its end may have been mistaken for another.
+  // If the client has closed its end, the owner found may be that of another socket.
   const bool is_over = !is_established(fd);
   return {true, is_over, is_over ? std::nullopt : uid};
 }
@@ -51,7 +51,7 @@ bool LocalUsers::is_own(const IpAddress& address) {
   const auto now = std::chrono::steady_clock::now();
   if (now >= own_until_) {
     std::vector<IpAddress> found = read_own_addresses();
-    if (!found.empty()) own_ = std::move(found);  // Else there was no descriptor.
+    if (!found.empty()) own_ = std::move(found);  // Empty: no descriptor was left.
     own_until_ = now + kAddressesKept;
   }
   return is_own_address(address, own_);

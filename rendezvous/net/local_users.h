@@ -1,5 +1,5 @@
-// Whose the clients on this machine are: SocketOwners with what this machine's addresses are. One
-// thread.
+// Finds the user of a client on this machine: SocketOwners plus the machine's own addresses, which
+// are read again when older than a second. One thread.
 #pragma once
 
 #include <chrono>
@@ -14,25 +14,25 @@
 
 namespace muster {
 
-// "uid 7"; "a user that the kernel does not tell".
+// "uid 7", or "a user that the kernel does not tell" for nullopt.
 std::string user_text(const std::optional<uid_t>& uid);
 
 class LocalUsers {
  public:
   LocalUsers();
 
-  // Whether the kernel tells whose a connection is; tries again if it did not.
+  // Returns whether the kernel reports the users of connections; retries if it did not before.
   bool works();
   const std::string& why_not() const { return why_not_; }
 
   struct Found {
-    bool is_local = false;     // It comes from an address of this machine, and the kernel tells.
-    bool is_over = false;      // One of its ends is closed, or half-closed: nobody is to be served.
-    std::optional<uid_t> uid;  // nullopt: of a local one, that nobody can be said to own it.
+    bool is_local = false;     // True if it is on this machine; always false unless works().
+    bool is_over = false;      // An end is closed or half-closed: do not serve it.
+    std::optional<uid_t> uid;  // The user of a local client, if it is known for sure.
   };
-  // Of the accepted connection `fd`.
+  // Looks up the client of the accepted connection `fd`.
   Found look(int fd);
-  // See SocketOwners. nullopt as well if the kernel does not tell.
+  // See SocketOwners; nullopt also unless works().
   std::optional<uid_t> direct_owner_of(const SocketAddress& client, const SocketAddress& server);
   bool is_own(const IpAddress& address);
 

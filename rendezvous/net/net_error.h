@@ -1,7 +1,6 @@
-// Why a look-up or a connection failed: the few kinds that callers treat differently, and a message
-// for people. A name that does not exist yet (a pod that is still being created) and a peer that
-// does not listen yet are worth retrying until the join time-out. The other failures may be too,
-// but need to be reported.
+// The failure of a look-up or a connection: the kinds that callers treat differently, and a message
+// for people. A name that does not exist yet (a pod that is being created) and a peer that does not
+// listen yet are worth retrying until the join time-out. The others may be, but must be reported.
 #pragma once
 
 #include <string>
@@ -17,14 +16,14 @@ enum class NetFailure {
   resolver,      // the resolver failed or did not answer in time
   refused,       // at least one address refused the connection
   timed_out,     // no address refused, and at least one did not answer before the deadline
-  exhausted,     // this process, or its machine, has no descriptor left
-  unreachable,   // everything else: no route, no such family, not permitted
+  exhausted,     // this process or its machine has no descriptor left
+  unreachable,   // all else: no route, no such family, not permitted
 };
 
 struct NetError {
   NetFailure failure = NetFailure::unreachable;
-  std::string message;  // as in Error: what was tried, on what, and the outcome for each address
-  bool refused_by_all = false;  // each address refused
+  std::string message;  // as in Error: the action, its target, and the outcome for each address
+  bool refused_by_all = false;  // every address refused
 
   bool name_is_missing() const {
     return failure == NetFailure::name_unknown || failure == NetFailure::resolver;

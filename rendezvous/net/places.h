@@ -1,6 +1,5 @@
-// How many accepted connections a process may have open at a time, over all of its listeners: the
-// rest of its descriptors is for other uses, such as the next start of its workers. One thread: the
-// loop's.
+// Limits the accepted connections that a process has open, over all of its listeners: the rest of
+// its descriptors is for other uses, such as the next start of its workers. One thread: the loop's.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +12,7 @@ namespace muster {
 
 struct TakenPlaces {
   size_t number = 0;
-  bool abandoned = false;  // By the Places that owned it.
+  bool abandoned = false;  // True once the Places that owned it is destroyed.
 };
 
 struct GiveBackPlace {
@@ -38,17 +37,17 @@ class Places {
 
   size_t max() const { return max_; }
   bool is_full() const { return taken_->number >= max_; }
-  // More were taken than there are: one has to go.
+  // True if more were taken than there are: one connection must go.
   bool is_over() const { return taken_->number > max_; }
 
-  // Held as long as the connection is open, which may be longer than this object lives. No more
-  // than a pointer, since a store has thousands of connections.
+  // Takes a place to hold while the connection is open, possibly beyond the life of this object. It
+  // is just a pointer, since a store has thousands of connections.
   Place take() {
     ++taken_->number;
     return Place(taken_.get());
   }
 
-  // Closes a half-open connection of whatever listener has some; false: there is none.
+  // Closes a half-open connection by the function given to on_make_room(); false if there is none.
   bool make_room() { return yield_ && yield_(); }
   void on_make_room(std::function<bool()> yield) { yield_ = std::move(yield); }
 

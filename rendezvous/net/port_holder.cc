@@ -25,10 +25,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// By the target of a descriptor's link, "socket:[4711]"; that of an end without a process is 0.
-using Sockets = std::map<std::string, std::string>;  // To the address of the other end.
+// Maps the link target of a descriptor, "socket:[4711]" (0 for an end without a process), to the
+// address of the other end.
+using Sockets = std::map<std::string, std::string>;
 
-// "0100007F:1F90": words of four bytes as this machine's numbers.
+// Reads "0100007F:1F90": words of four bytes in this machine's byte order.
 std::string address_text(std::string_view hex) {
   const size_t digits = hex.find(':');
   std::array<uint32_t, 4> words{};
@@ -46,7 +47,7 @@ std::string address_text(std::string_view hex) {
   return address.to_string();
 }
 
-// The sockets whose local port this is: those that listen, or the others. Lines of /proc/net/tcp:
+// Returns the sockets at a local port that listen, or those that do not. A line of /proc/net/tcp is
 // sl local:port remote:port state tx:rx tr:when retransmits uid timeout inode ...; state 0A is
 // LISTEN (proc(5)).
 Sockets sockets_at(int port, bool listening) {
@@ -64,7 +65,7 @@ Sockets sockets_at(int port, bool listening) {
   return sockets;
 }
 
-// The other end of one of the sockets, which the process has; nullptr: it has none of them.
+// Returns the other end of a socket that the process holds; nullptr if it holds none of them.
 const std::string* held_by(const std::string& pid, const Sockets& sockets) {
   std::error_code error;
   for (fs::directory_iterator it("/proc/" + pid + "/fd", error), end; !error && it != end;

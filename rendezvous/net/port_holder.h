@@ -1,5 +1,5 @@
-// Which process holds a TCP port of this machine, in words for an error, as /proc shows it. Goes
-// through the descriptors of all processes.
+// Describes the process that holds a TCP port of this machine, for an error message. Reads /proc
+// and the descriptors of all processes.
 #pragma once
 
 #include <optional>
@@ -7,12 +7,12 @@
 
 namespace muster {
 
-// "pid 123 (python3 train.py), user alice", of one that listens there; nullopt: none does, or /proc
-// hides it.
+// Returns "pid 123 (python3 train.py), user alice" for a process that listens there; nullopt if
+// none does or /proc hides it.
 std::optional<std::string> listener_at(int port);
 
-// "port 41427 is the local end of a connection of pid 123 (python3 train.py), user alice, to
-// 10.0.0.7:80, ...", and how to avoid that; nullopt: no connection has it, or something listens.
+// Returns "port 41427 is the local end of a connection of pid 123 (python3 train.py), user alice,
+// to 10.0.0.7:80: ..." with the remedy; nullopt if no connection has the port or a process listens.
 std::optional<std::string> connection_at(int port);
 
 }  // namespace muster

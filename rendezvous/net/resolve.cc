@@ -79,8 +79,8 @@ std::vector<SocketAddress> with_port(const std::vector<IpAddress>& ips, uint16_t
 }  // namespace
 
 NetResult<std::vector<IpAddress>> look_up_by_getaddrinfo(const std::string& host) {
-  // Without AI_ADDRCONFIG, which hides ::1 on machines that have no other IPv6 address. If a family
-  // does not work, its connection fails at once and happy eyeballs tries the other.
+  // No AI_ADDRCONFIG: it hides ::1 on machines that have no other IPv6 address. If a family does
+  // not work, its connection fails at once and happy eyeballs tries the other.
   return ask_getaddrinfo(host, 0);
 }
 
@@ -93,14 +93,14 @@ std::optional<IpAddress> numeric_address(const std::string& host) {
   return scoped ? std::optional(scoped->front()) : std::nullopt;
 }
 
-// All that the thread shares with the loop. `io` is null once the answer is not needed; the mutex
+// The state shared by a thread and the loop. `io` is null once the answer is not needed; the mutex
 // keeps the loop from being destroyed while the thread posts to it.
 struct LookUpSlot {
   std::mutex mutex;
   boost::asio::io_context* io = nullptr;  // guarded by mutex
 };
 
-// Used by the loop alone. The timer's pending wait keeps the loop running during the look-up.
+// Used by the loop only. The timer's pending wait keeps the loop running during the look-up.
 struct Resolver::Pending {
   Pending(boost::asio::io_context& io, std::string name, uint16_t number, Callback done)
       : timer(io), host(std::move(name)), port(number), callback(std::move(done)) {

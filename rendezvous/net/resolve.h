@@ -1,8 +1,8 @@
-// Resolves names to addresses without ever blocking the loop. getaddrinfo(3) cannot be interrupted
-// and may hang for half a minute, so each look-up runs in a detached helper thread. When the
-// deadline passes or the Resolver is destroyed, the thread goes on with its own copy of the query
-// and its answer is discarded. A process never has more than kLookupsMax such threads. Numeric
-// addresses need no thread. Neither this file nor any other does reverse look-ups.
+// Resolves names to addresses without blocking the loop. getaddrinfo(3) cannot be interrupted and
+// may hang for half a minute, so each look-up runs in a detached thread, at most kLookupsMax per
+// process. When the deadline passes or the Resolver is destroyed, the thread goes on with its own
+// copy of the query and its answer is discarded. Numeric addresses need no thread. Muster does no
+// reverse look-ups.
 #pragma once
 
 #include <chrono>
@@ -23,13 +23,11 @@ namespace muster {
 
 inline constexpr int kLookupsMax = 16;
 
-// A look-up function: blocking, callable from any thread. The default is getaddrinfo; tests pass in
-// names that hang.
+// A blocking look-up, callable from any thread; tests inject names that hang.
 using LookUp = std::function<NetResult<std::vector<IpAddress>>(const std::string& host)>;
 NetResult<std::vector<IpAddress>> look_up_by_getaddrinfo(const std::string& host);
 
-// "10.0.0.1", "[fd00::1]", "fe80::1%eth0": the address that `host` spells. nullopt for names; never
-// blocks.
+// Parses "10.0.0.1", "[fd00::1]", "fe80::1%eth0"; nullopt for names. Never blocks.
 std::optional<IpAddress> numeric_address(const std::string& host);
 
 class Resolver {
@@ -40,8 +38,8 @@ class Resolver {
   Resolver(Resolver&&) = delete;
   ~Resolver();  // pending callbacks are never called
 
-  // Calls back once, from the loop and never from inside this call, with at least one address in
-  // the resolver's order, or with name_unknown or resolver. Several look-ups may be in progress.
+  // Calls back once, from the loop, never from inside this call, with at least one address in the
+  // resolver's order, or with name_unknown or resolver. Look-ups may overlap.
   void resolve(const std::string& host, uint16_t port, Deadline deadline, Callback callback);
 
  private:

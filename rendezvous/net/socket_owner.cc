@@ -22,12 +22,12 @@
 namespace muster {
 namespace {
 
-// Of the kernel's tcp_states.h.
+// States of the kernel's tcp_states.h.
 constexpr uint8_t kEstablished = 1;
 constexpr uint8_t kTimeWait = 6;
 constexpr uint8_t kListens = 10;
-constexpr int kSearchesMax = 20;  // In a second.
-// The kernel answers before send() returns; nothing else may keep the store waiting.
+constexpr int kSearchesMax = 20;  // Per second.
+// The kernel answers before send() returns; the limit keeps anything else from stalling the store.
 constexpr timeval kAnswerLimit{.tv_sec = 0, .tv_usec = 200'000};
 constexpr uid_t kOverflowUid = 65534;
 
@@ -68,8 +68,8 @@ SocketAddress own_end(const inet_diag_msg& found) {
   return SocketAddress::from_sockaddr(reinterpret_cast<sockaddr*>(&raw)).value_or(SocketAddress{});
 }
 
-// Whether that number is some user's here. That of the overflow user is also what the kernel shows
-// for users that have none, unless all have one.
+// True if `uid` identifies a user in this user namespace. The kernel shows kOverflowUid also for
+// users without a number here, unless all have one.
 bool has_number(uid_t uid) {
   if (uid != kOverflowUid) return true;
   std::ifstream map("/proc/self/uid_map");
@@ -130,9 +130,9 @@ std::optional<uid_t> SocketOwners::owner_of(const SocketAddress& client,
   if (!ask(client, server, is_v6 ? AF_INET6 : AF_INET, /*any_server=*/false, ends))
     return std::nullopt;
   if (!ends.is_there) {
-    // Where addresses are translated, its own end has another one for the server. So it is one of
-    // those at the client's port: all of them have to be one user's, in whatever state they are.
-    // Sockets of IPv6 speak IPv4 as well.
+    // With address translation, the client's end has another address for the server. It is one of
+    // the ends at the client's address, so all of these must belong to one user, in any state. IPv6
+    // sockets may speak IPv4, hence both families.
     if (!may_search()) return std::nullopt;
     if (!ask(client, server, AF_INET6, /*any_server=*/true, ends)) return std::nullopt;
     if (!is_v6 && !ask(client, server, AF_INET, /*any_server=*/true, ends)) return std::nullopt;
@@ -154,7 +154,7 @@ std::optional<uid_t> SocketOwners::owner_among(const Ends& ends) {
   return *ends.owners.begin();
 }
 
-// A search goes through all connections of the machine, and anybody can make one necessary.
+// A search visits all connections of the machine, and any client can cause one.
 bool SocketOwners::may_search() {
   const auto now = std::chrono::steady_clock::now();
   if (now >= searches_since_ + std::chrono::seconds(1)) {
@@ -176,7 +176,7 @@ bool SocketOwners::ask(const SocketAddress& client, const SocketAddress& server,
   request.body.idiag_states = ~(1U << kTimeWait | 1U << kListens);
   std::ranges::fill(request.body.id.idiag_cookie, INET_DIAG_NOCOOKIE);
   put_ends(client, server, request.body.id);
-  if (any_server) request.body.id.idiag_dport = 0;  // A dump goes by the ports alone.
+  if (any_server) request.body.id.idiag_dport = 0;  // A dump filters by ports only.
   if (::send(netlink_.get(), &request, sizeof request, 0) != sizeof request) return false;
 
   alignas(nlmsghdr) std::array<char, 32768> answer;
@@ -187,7 +187,7 @@ bool SocketOwners::ask(const SocketAddress& client, const SocketAddress& server,
     auto left = static_cast<unsigned>(got);
     const auto* head = reinterpret_cast<const nlmsghdr*>(answer.data());
     for (; NLMSG_OK(head, left); head = NLMSG_NEXT(head, left)) {
-      if (head->nlmsg_seq != sequence_) continue;  // The late answer to an earlier question.
+      if (head->nlmsg_seq != sequence_) continue;  // A late answer to an earlier request.
       if (head->nlmsg_type != SOCK_DIAG_BY_FAMILY) return true;  // The end, or ENOENT.
       if (head->nlmsg_len < NLMSG_LENGTH(sizeof(inet_diag_msg))) return false;
       const auto* const found = static_cast<const inet_diag_msg*>(NLMSG_DATA(head));

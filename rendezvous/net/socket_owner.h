@@ -1,5 +1,5 @@
-// Which user a TCP connection of this machine belongs to, as the kernel says (sock_diag(7),
-// INET_DIAG). Blocks for some microseconds. One thread.
+// Queries the kernel for the user of a TCP connection of this machine (sock_diag(7), INET_DIAG).
+// Blocks for some microseconds. One thread.
 #pragma once
 
 #include <chrono>
@@ -16,33 +16,32 @@
 
 namespace muster {
 
-// Whether neither end of this TCP connection is closed, or half-closed.
+// True if neither end of this TCP connection is closed or half-closed.
 bool is_established(int fd);
 
 class SocketOwners {
  public:
-  // Asks about a connection of its own first. Fails with the reason where the kernel does not tell:
-  // netlink is forbidden (seccomp), the kernel lacks the module, a sandbox imitates the kernel.
+  // Tests the query on a connection of its own. Fails if that does not work: netlink is forbidden
+  // (seccomp), the kernel lacks the module, a sandbox imitates the kernel.
   static Result<SocketOwners> open();
 
-  // The user of the process that opened the end at `client` of an established connection to
-  // `server`, both of this network namespace, numbered as this process's user namespace has it.
-  // Where no such end has `server`, since addresses are translated on the way, those at `client`
-  // count, twenty times a second. nullopt: there is none, it was closed, its user has no number
-  // here, or several users have one.
+  // Returns the user who opened the `client` end of an established connection to `server`, both in
+  // this network namespace; the number is that of this process's user namespace. If no end has that
+  // `server`, because addresses are translated on the way, searches all ends at `client`, at most
+  // twenty times a second. nullopt: none, a closed one, no number here, or several users.
   std::optional<uid_t> owner_of(const SocketAddress& client, const SocketAddress& server);
-  // The same where no address is translated: only an end that has `server` counts.
+  // The same without the search, for connections whose addresses are not translated.
   std::optional<uid_t> direct_owner_of(const SocketAddress& client, const SocketAddress& server);
 
  private:
   explicit SocketOwners(UniqueFd netlink) : netlink_(std::move(netlink)) {}
   struct Ends {
-    bool is_there = false;    // One at the client's address, in whatever state.
-    bool has_closed = false;  // One that is closed, or half-closed.
+    bool is_there = false;    // An end exists, in any state.
+    bool has_closed = false;  // One is closed or, without any_server, half-closed.
     std::set<uid_t> owners;
   };
   static std::optional<uid_t> owner_among(const Ends& ends);
-  // False: no answer.
+  // Adds the ends at `client` (connected to `server`, unless any_server). False: no answer.
   bool ask(const SocketAddress& client, const SocketAddress& server, uint8_t family,
            bool any_server, Ends& ends);
 
