@@ -23,15 +23,15 @@ namespace {
 using Kind = EtcdTrouble::Kind;
 
 constexpr auto kCallLimit = std::chrono::milliseconds(1500);
-// Below the 3 s after which a node that waits says why.
+// Below the 3 s after which a waiting node reports why it waits.
 constexpr auto kOperationLimit = std::chrono::milliseconds(2500);
-// Before all members are asked anew.
+// Pause before another round over all members.
 constexpr auto kRoundPause = std::chrono::milliseconds(100);
 constexpr auto kTlsProbeLimit = std::chrono::milliseconds(500);
 constexpr size_t kPasswordBytesMax = 4096;
 constexpr const char* kTlsOnly = "it speaks TLS only; give --rdzv-conf protocol=https,cacert=/PATH";
 
-// The status codes of gRPC.
+// Status codes of gRPC.
 enum GrpcCode {
   kUnknown = 2,
   kDeadlineExceeded = 4,
@@ -48,7 +48,7 @@ Deadline etcd_now() {
   return std::chrono::steady_clock::now();
 }
 
-// Also of a token that is older than a change of the users.
+// True also if the token is older than a change of the users.
 bool wants_new_login(const EtcdFailure& failure) {
   return failure.grpc_code == kUnauthenticated ||
          contains(failure.message, "revision of auth store is old") ||
@@ -75,7 +75,7 @@ std::string no_answer(const std::vector<EtcdMember>& members,
 EtcdClient::EtcdClient(EtcdOptions options)
     : options_(std::move(options)), cancel_(open_event_fd()) {
   CHECK(!options_.members.empty());
-  // The nodes of a job are many, and shall not all ask the same member.
+  // Spreads the nodes of a job over the members.
   current_ = random_value<size_t>() % options_.members.size();
 }
 
@@ -100,7 +100,7 @@ Result<std::string> EtcdClient::call(const std::string& path, const std::string&
       const bool is_hopeless = std::ranges::all_of(
           troubles, [](const auto& one) { return one && one->kind == Kind::setup; });
       hopeless_rounds = is_hopeless ? hopeless_rounds + 1 : 0;
-      // Once may have been a member's last words.
+      // The first time, a member may just have been shutting down.
       if (hopeless_rounds == 2)
         return fail(ExitCode::environment, no_answer(options_.members, troubles));
       pause(std::min<Duration>(kRoundPause, limit - etcd_now()));
@@ -121,7 +121,7 @@ EtcdClient::Try EtcdClient::try_once(const std::string& path, const std::string&
     if (!reply) return tl::unexpected(Refusal{std::move(reply.error())});
     const auto failure = decode_etcd_failure(reply->body);
     if (reply->http_status == 200 && !failure) return std::move(reply->body);
-    // etcd forgets who has logged in when it restarts, and by default after 5 minutes of silence.
+    // etcd forgets a log-in when it restarts and, by default, after 5 minutes of silence.
     const bool log_in_again = !again && failure && wants_new_login(*failure);
     if (!log_in_again || options_.user.empty()) return tl::unexpected(refusal(*reply));
     is_logged_in_ = false;
@@ -144,7 +144,7 @@ std::optional<EtcdClient::Refusal> EtcdClient::log_in(Deadline deadline) {
       {"/v3/auth/authenticate", etcd_authenticate_request(options_.user, password), ""}, deadline);
   if (!reply) return Refusal{std::move(reply.error())};
   const auto failure = decode_etcd_failure(reply->body);
-  // As etcdctl does: where nobody has to log in, a user is no mistake.
+  // As in etcdctl, a user is no error if authentication is off.
   const bool needs_none = failure && contains(failure->message, "authentication is not enabled");
   const auto token = decode_etcd_token(reply->body);
   if (!needs_none && !token) return refusal(*reply);
@@ -158,7 +158,7 @@ EtcdResult<EtcdReply> EtcdClient::exchange(const EtcdCall& call, Deadline deadli
     auto reply = connection_->post(call, deadline);
     if (reply) return reply;
     connection_.reset();
-    // What was idle may have been closed long ago, which says nothing of now.
+    // `silent`: the member may have closed the idle connection long ago, so try a new one.
     if (reply.error().kind != Kind::silent) return reply;
   }
   auto connection = EtcdConnection::open(options_, member(), cancel_.get(), deadline);
@@ -236,7 +236,7 @@ EtcdClient::Watched EtcdClient::watch(const std::string& json, Deadline until) {
     const auto news = decode_etcd_watch(*line);
     if (news && (news->has_events || news->is_compacted)) return Watched::changed;
     if (!news || news->is_cancelled) {
-      is_logged_in_ = false;  // Perhaps that is why; there it is said without a code.
+      is_logged_in_ = false;  // An expired log-in may be the cause; a watch reports no code.
       return Watched::failed;
     }
   }

@@ -1,12 +1,12 @@
-// Asks any member of an etcd cluster, the next one if one fails or is slow. Blocks for 2.5 s at
-// most (operation_limit()); one thread at a time, but for cancel().
+// Calls any member of an etcd cluster, and the next one if it fails or is slow. Blocks for at most
+// 2.5 s (operation_limit()). One thread at a time, except cancel().
 //
-// A call whose answer is lost is made again, at another member, although the first may have been
-// carried out, or may be later. So every change must be one that does nothing the second time: a
-// transaction that compares what it replaces, and whose failure branch reads what is there.
+// A call whose answer is lost is repeated at another member, although the first may have been
+// performed, or may yet be. So every change must be idempotent: a transaction that compares what it
+// replaces, and whose failure branch reads the current state.
 //
-// After the loss of its leader a cluster of three takes changes again within 1.1 to 2.2 s, and a
-// change that was on its way to a leader that hangs is answered after 7 s: hence the limits.
+// A cluster of three accepts changes again 1.1 to 2.2 s after the loss of its leader; a change on
+// its way to a leader that hangs is answered after 7 s: hence the limits.
 #pragma once
 
 #include <cstddef>
@@ -30,32 +30,30 @@ class EtcdClient {
   EtcdClient(const EtcdClient&) = delete;
   EtcdClient& operator=(const EtcdClient&) = delete;
 
-  // The limit of an operation that begins now, for all its calls together.
+  // Returns the deadline for all calls of an operation that begins now.
   static Deadline operation_limit();
 
-  // The JSON text of a success. Fails with ExitCode::environment if trying again is useless, also
-  // at other members; otherwise with ExitCode::rendezvous.
+  // Returns the JSON text of a success. Fails with `environment` if retries are useless at all
+  // members, else with `rendezvous`.
   Result<std::string> call(const std::string& path, const std::string& json, Deadline limit);
 
   enum class Watched { changed, quiet, failed };
-  // Until the first event, or until `until`. failed: it may have missed some. Logs nobody in: a
-  // call() comes before.
+  // Blocks until an event or `until`. failed: events may be lost. Does not log in: call() first.
   Watched watch(const std::string& json, Deadline until);
 
-  // Waits, unless cancelled.
+  // Waits for `time`; returns early if cancelled.
   void pause(Duration time) const;
 
-  // Of any thread: what is in progress ends at once, and all later calls fail.
+  // Ends what is in progress and makes all later calls fail, until resume(). Any thread.
   void cancel();
   bool is_cancelled() const;
-  // Later calls work again.
   void resume();
 
  private:
-  // Of one try.
+  // The failure of one try.
   struct Refusal {
     EtcdTrouble trouble;
-    // Of etcd itself: the other members would say the same.
+    // True if all members would give this answer.
     bool is_final = false;
   };
   using Try = tl::expected<std::string, Refusal>;

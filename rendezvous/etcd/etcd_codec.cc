@@ -23,7 +23,7 @@ const unsigned char* etcd_bytes(std::string_view text) {
 }
 
 std::string to_base64(std::string_view bytes) {
-  std::string text((bytes.size() + 2) / 3 * 4 + 1, '\0');  // With room for a NUL.
+  std::string text((bytes.size() + 2) / 3 * 4 + 1, '\0');  // Includes room for a NUL.
   size_t size = 0;
   CHECK(mbedtls_base64_encode(reinterpret_cast<unsigned char*>(text.data()), text.size(), &size,
                               etcd_bytes(bytes), bytes.size()) == 0);
@@ -41,19 +41,19 @@ std::optional<std::string> from_base64(std::string_view text) {
   return bytes;
 }
 
-// A key and all that follow it, up to but without another one.
+// etcd's range_end is exclusive, so it is the key just after `last`.
 EtcdJson json_of(const EtcdRange& range) {
   return {{"key", to_base64(range.first)}, {"range_end", to_base64(range.last + '\0')}};
 }
 
-// ---- of an answer; an absent value is the zero of its type
+// ---- fields of an answer; an absent value is the zero of its type
 
 std::optional<EtcdJson> parse_object(std::string_view text) {
   EtcdJson json = EtcdJson::parse(text, nullptr, false);
   return json.is_object() ? std::optional(std::move(json)) : std::nullopt;
 }
 
-// Null: absent, or of another type.
+// Returns null if the member is absent or of another type.
 const EtcdJson* etcd_member(const EtcdJson& object, const char* name, EtcdJson::value_t type) {
   const auto found = object.find(name);
   return found != object.end() && found->type() == type ? &*found : nullptr;
@@ -73,7 +73,7 @@ bool etcd_truth(const EtcdJson& object, const char* name) {
   return truth != nullptr && truth->get<bool>();
 }
 
-// 64-bit numbers come as strings, smaller ones as numbers. nullopt: it is neither.
+// 64-bit numbers come as strings, smaller ones as numbers. Returns nullopt if it is neither.
 std::optional<int64_t> etcd_number(const EtcdJson& object, const char* name) {
   const auto found = object.find(name);
   if (found == object.end()) return 0;
@@ -153,7 +153,7 @@ std::string etcd_watch_request(const EtcdRange& range, int64_t start_revision) {
 }
 
 std::string etcd_authenticate_request(std::string_view user, std::string_view password) {
-  // What is no UTF-8 cannot be a name or a password of etcd's: refused there, not thrown here.
+  // Names and passwords of etcd are UTF-8. Others must be refused by etcd, not throw here.
   return EtcdJson{{"name", user}, {"password", password}}.dump(-1, ' ', false,
                                                                EtcdJson::error_handler_t::replace);
 }
@@ -185,7 +185,7 @@ std::optional<EtcdValues> decode_etcd_txn(std::string_view text) {
 std::optional<EtcdLease> decode_etcd_lease(std::string_view text) {
   const auto json = parse_object(text);
   if (!json) return std::nullopt;
-  const EtcdJson* const result = etcd_object(*json, "result");  // Renewals are a stream.
+  const EtcdJson* const result = etcd_object(*json, "result");  // Renewals are streamed.
   const EtcdJson& answer = result != nullptr ? *result : *json;
   const auto id = etcd_number(answer, "ID");
   const auto ttl = etcd_number(answer, "TTL");

@@ -1,7 +1,6 @@
-// What is said to etcd's JSON gateway (/v3/...) and what it answers, of versions 3.4 to 3.6 (the
-// chapter "gRPC gateway" of etcd's manual). A field with a zero value is left out of an answer, so
-// an absent one is no error: a transaction without "succeeded" failed, and a renewal without "TTL"
-// was that of a lease that is over. Pure.
+// Encodes requests to etcd's JSON gateway (/v3/...) and decodes its answers, for etcd 3.4 to 3.6
+// (chapter "gRPC gateway" of its manual). An answer omits fields whose value is zero: a transaction
+// without "succeeded" failed, and a renewal without "TTL" is for an expired lease. Pure.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +11,13 @@
 
 namespace muster {
 
-// From the first key to the last; both are part of it.
+// The keys from `first` to `last`, both included.
 struct EtcdRange {
   std::string first;
   std::string last;
 };
 
-// Changes everything named if all comparisons hold, and otherwise reads `read_else`.
+// Performs all puts and deletes if all comparisons hold; otherwise reads `read_else`.
 struct EtcdTxn {
   struct RevisionIs {
     std::string key;
@@ -44,7 +43,7 @@ struct EtcdTxn {
 std::string etcd_range_request(const EtcdRange& range);
 std::string etcd_txn_request(const EtcdTxn& txn);
 std::string etcd_lease_grant_request(int64_t ttl_s);
-std::string etcd_lease_request(int64_t lease);  // To renew or to revoke it.
+std::string etcd_lease_request(int64_t lease);  // Renews or revokes, depending on the path.
 std::string etcd_watch_request(const EtcdRange& range, int64_t start_revision);
 std::string etcd_authenticate_request(std::string_view user, std::string_view password);
 
@@ -57,22 +56,22 @@ struct EtcdValue {
 };
 
 struct EtcdValues {
-  bool succeeded = false;         // Of a transaction.
-  int64_t revision = 0;           // Of the whole of etcd, when it answered.
-  std::vector<EtcdValue> values;  // Of a range, or of what a failed transaction read.
+  bool succeeded = false;         // Outcome of a transaction.
+  int64_t revision = 0;           // The store's revision at the time of the answer.
+  std::vector<EtcdValue> values;  // Contents of a range, or what a failed transaction read.
   friend bool operator==(const EtcdValues&, const EtcdValues&) = default;
 };
 
 struct EtcdLease {
   int64_t id = 0;
-  int64_t ttl_s = 0;  // 0: it is over.
+  int64_t ttl_s = 0;  // 0: expired.
   friend bool operator==(const EtcdLease&, const EtcdLease&) = default;
 };
 
 struct EtcdWatchNews {
   bool has_events = false;
   bool is_cancelled = false;
-  bool is_compacted = false;  // Cancelled, because the revision to start from is forgotten.
+  bool is_compacted = false;  // Cancelled because the start revision has been compacted.
   friend bool operator==(const EtcdWatchNews&, const EtcdWatchNews&) = default;
 };
 
@@ -82,14 +81,14 @@ struct EtcdFailure {
   friend bool operator==(const EtcdFailure&, const EtcdFailure&) = default;
 };
 
-// nullopt for what is no such answer.
+// Return nullopt if the text is not such an answer.
 std::optional<EtcdValues> decode_etcd_range(std::string_view text);
 std::optional<EtcdValues> decode_etcd_txn(std::string_view text);
 std::optional<EtcdLease> decode_etcd_lease(std::string_view text);
 std::optional<EtcdWatchNews> decode_etcd_watch(std::string_view line);
-// Printable, as it goes into a header.
+// Accepts only printable tokens, since a token goes into a header.
 std::optional<std::string> decode_etcd_token(std::string_view text);
-// Also of one within a stream, which comes with the HTTP status of a success.
+// Also decodes a failure within a stream, whose HTTP status is that of a success.
 std::optional<EtcdFailure> decode_etcd_failure(std::string_view text);
 
 }  // namespace muster

@@ -26,14 +26,14 @@ namespace http = boost::beast::http;
 using Kind = EtcdTrouble::Kind;
 using boost::beast::error_code;
 
-// Two keys of 64 KiB at most, a third longer in base64.
+// Enough for two keys of at most 64 KiB, a third longer in base64.
 constexpr size_t kAnswerBytesMax = size_t{1} << 20;
 
 std::string text_of(const EtcdCall& call, const EtcdMember& member) {
   http::request<http::string_body> request{http::verb::post, call.path, 11};
   request.set(http::field::host, member.to_string());
   request.set(http::field::content_type, "application/json");
-  // Without it a watch of a member that has lost the others hangs, and a write for 7 s.
+  // Without this, a watch at a member that has lost the others hangs, and a write does for 7 s.
   request.set("Grpc-Metadata-hasleader", "true");
   if (!call.token.empty()) request.set(http::field::authorization, call.token);
   request.body() = call.json;
@@ -61,7 +61,7 @@ struct EtcdConnection::State {
   State(EtcdSocket one, EtcdMember to) : socket(std::move(one)), member(std::move(to)) {}
 
   EtcdResult<void> send(const EtcdCall& call, bool streams, Deadline deadline);
-  // Parses what has come, or at least one more piece of it.
+  // Parses what has been received; reads more only if that is not enough for progress.
   EtcdResult<void> advance(Deadline deadline);
   EtcdTrouble closed() const {
     return {parser && parser->got_some() ? Kind::outage : Kind::silent,
@@ -150,7 +150,7 @@ EtcdResult<int> EtcdConnection::start(const EtcdCall& call, Deadline deadline) {
 
 EtcdResult<std::string> EtcdConnection::next_line(Deadline deadline) {
   for (;;) {
-    // The parser appends to the body, so what was read of it may be taken away.
+    // The parser only appends to the body, so lines may be removed from its front.
     std::string& body = state_->parser->get().body();
     const size_t end = body.find('\n');
     const bool is_done = state_->parser->is_done();
@@ -175,7 +175,7 @@ bool etcd_speaks_the_other(const EtcdOptions& options, const EtcdMember& member,
                            Deadline deadline) {
   auto socket = EtcdSocket::open(member, nullptr, cancel, deadline);
   if (!socket) return false;
-  // A ClientHello without contents: whoever speaks TLS answers with an alert.
+  // An empty ClientHello: a TLS server answers it with an alert.
   constexpr std::string_view kHello("\x16\x03\x01\x00\x04\x01\x00\x00\x00", 9);
   constexpr uint8_t kAlert = 0x15;
   const std::string request =

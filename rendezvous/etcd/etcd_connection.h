@@ -1,6 +1,5 @@
-// HTTP/1.1 over one connection to a member of etcd that is kept open: POST of a JSON text, and its
-// answer whole or, of a watch, line by line as it comes. Blocks as EtcdSocket does. After a failure
-// the connection is of no use any more.
+// HTTP/1.1 over one persistent connection to an etcd member: posts a JSON text and returns the
+// answer, whole or, for a watch, line by line. Blocks as EtcdSocket does. Unusable after a failure.
 #pragma once
 
 #include <memory>
@@ -15,7 +14,7 @@ namespace muster {
 struct EtcdCall {
   std::string path;  // "/v3/kv/range"
   std::string json;
-  std::string token;  // Of a user that has logged in; empty: none.
+  std::string token;  // Token of a log-in; empty: none.
 };
 
 struct EtcdReply {
@@ -31,15 +30,15 @@ class EtcdConnection {
   EtcdConnection& operator=(EtcdConnection&&) noexcept;
   ~EtcdConnection();
 
-  // `silent`: it closed the connection, and on a new one means that only one side speaks TLS, or
-  // that it has just ended.
+  // `silent`: the member closed the connection without an answer. On a new connection that means
+  // that only one side speaks TLS, or that the member has just ended.
   EtcdResult<EtcdReply> post(const EtcdCall& call, Deadline deadline);
 
-  // The status; unless it is 200, the answer is a failure, of one line.
+  // Returns the HTTP status; unless it is 200, the answer is a failure of one line.
   EtcdResult<int> start(const EtcdCall& call, Deadline deadline);
   EtcdResult<std::string> next_line(Deadline deadline);
 
-  // False once the other side has said that it closes, or an answer was left unread.
+  // False if the server announced that it closes, or an answer was left unread.
   bool can_go_on() const;
 
  private:
@@ -49,8 +48,7 @@ class EtcdConnection {
   std::unique_ptr<State> state_;
 };
 
-// True if that member does speak TLS, or does speak HTTP without it: what `options` does not say,
-// for a line that tells which side is wrong.
+// True if the member speaks TLS but `options` does not, or the reverse: for the error message.
 bool etcd_speaks_the_other(const EtcdOptions& options, const EtcdMember& member, int cancel,
                            Deadline deadline);
 

@@ -19,7 +19,7 @@ std::string in_quotes(std::string_view text) {
   return fmt::format("'{}'", printable(text, 100));
 }
 
-// Takes "http://" or "https://" off; nullopt: there is none.
+// Strips "http://" or "https://" and returns whether it is https; nullopt if there is neither.
 std::optional<bool> take_scheme(std::string_view& text) {
   for (const auto& [scheme, tls] : {std::pair("http://", false), std::pair("https://", true)}) {
     const std::string_view word(scheme);
@@ -77,7 +77,7 @@ class OptionReader {
     if (!problem_) problem_ = std::move(what);
   }
 
-  // The first of them that was given, with its name.
+  // Returns the first entry of --rdzv-conf with one of these names.
   std::optional<std::pair<std::string, std::string>> key(
       std::initializer_list<std::string_view> names) const {
     for (const auto& entry : conf_) {
@@ -113,7 +113,7 @@ class OptionReader {
   }
 
   void read_files() {
-    // torchrun's two backends have different names for them.
+    // torchrun's two backends use different names.
     const auto authorities = key({"cacert", "ca_cert"});
     const auto certificate = key({"cert", "ssl_cert"});
     const auto own_key = key({"key", "ssl_cert_key"});
@@ -132,8 +132,8 @@ class OptionReader {
       complain("of ETCDCTL_CERT and ETCDCTL_KEY only one is set; set both or none");
   }
 
-  // Whoever names certificates means TLS. On the command line they contradict http; of variables,
-  // which are set for other clusters as well, http makes nothing.
+  // Certificates imply TLS. On the command line they contradict http; those of variables, which may
+  // be set for another cluster, are ignored with http.
   void read_protocol() {
     std::optional<bool> tls = scheme_;
     if (const auto protocol = key({"protocol"})) {
@@ -175,7 +175,7 @@ class OptionReader {
             "--rdzv-conf user has a password, which every user of this machine can read; give "
             "password_file=/PATH or set ETCDCTL_PASSWORD");
       }
-      // The password of another user is of no use.
+      // The password of another user is useless.
       if (typed->second != user && contains(variable("ETCDCTL_USER"), ":")) options_.password = "";
       user = typed->second;
     }
@@ -196,7 +196,7 @@ class OptionReader {
   const EnvironmentLookup& environment_;
   EtcdOptions options_;
   std::optional<bool> scheme_;
-  std::string typed_file_;  // A key of --rdzv-conf that names a certificate.
+  std::string typed_file_;  // The key of --rdzv-conf that names a certificate file; empty: none.
   std::optional<std::string> problem_;
 };
 

@@ -1,7 +1,6 @@
-// Where etcd is and how to speak to it, from torchrun's flags (--rdzv-endpoint, --rdzv-conf for its
-// backends etcd and etcd-v2) and from the variables of etcdctl, so that a shell in which etcdctl
-// works needs nothing more. What stands on the command line wins. No password is taken from there:
-// every user of a machine can read those of others. Pure.
+// The address and protocol of etcd, from torchrun's flags (--rdzv-endpoint, --rdzv-conf for its
+// backends etcd and etcd-v2) and from etcdctl's variables, so a shell in which etcdctl works needs
+// nothing more. The command line wins, but holds no password: all users can read it. Pure.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +15,7 @@
 namespace muster {
 
 struct EtcdMember {
-  std::string host;  // A name or an address, without brackets.
+  std::string host;  // A name or address, without brackets.
   uint16_t port = 2379;
 
   std::string to_string() const;  // "node1:2379", "[::1]:2379"
@@ -25,7 +24,7 @@ struct EtcdMember {
 
 struct EtcdTlsFiles {
   std::string authorities;  // Empty: those of the system.
-  std::string certificate;  // Of this client; empty: none.
+  std::string certificate;  // The client's; empty: none.
   std::string key;
   friend bool operator==(const EtcdTlsFiles&, const EtcdTlsFiles&) = default;
 };
@@ -36,13 +35,13 @@ struct EtcdOptions {
   EtcdTlsFiles files;
   std::string user;  // Empty: none.
   std::string password;
-  std::string password_file;  // Read at each log-in; without it, `password` is used.
+  std::string password_file;  // Read at each log-in; if empty, `password` is used.
   std::string prefix = "/muster/";
   friend bool operator==(const EtcdOptions&, const EtcdOptions&) = default;
 };
 
-// `endpoint`: "a[:2379],b,[v6]:port", each perhaps with http:// or https:// before it. `conf`: the
-// pairs of --rdzv-conf; keys without a meaning here are ignored. Errors are of ExitCode::usage.
+// `endpoint`: "a[:2379],b,[v6]:port", each with http:// or https:// before it if wanted. `conf`:
+// the pairs of --rdzv-conf; unknown keys are ignored. Fails with ExitCode::usage.
 Result<EtcdOptions> read_etcd_options(std::string_view endpoint,
                                       const std::vector<std::pair<std::string, std::string>>& conf,
                                       const EnvironmentLookup& environment);

@@ -32,7 +32,7 @@ namespace {
 
 using Kind = EtcdTrouble::Kind;
 
-// A member that is cut off sends no end: a watch has to notice it by itself.
+// A member that is cut off sends no FIN: a watch must detect it by itself.
 constexpr auto kDeadPeerAfter = std::chrono::seconds(5);
 constexpr std::array<const char*, 3> kSystemAuthorities{"/etc/ssl/certs/ca-certificates.crt",
                                                         "/etc/pki/tls/certs/ca-bundle.crt",
@@ -88,7 +88,7 @@ EtcdResult<UniqueFd> connect_to(const EtcdMember& member, int cancel, Deadline d
   return etcd_trouble(Kind::setup, error.code().message());
 }
 
-// Waits until `fd` has one of `events`.
+// Waits until `fd` is ready for `events`.
 EtcdResult<void> await(int fd, short events, int cancel, Deadline deadline) {
   for (;;) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(
@@ -164,7 +164,7 @@ struct EtcdSocket::Session {
   EtcdResult<void> shake_hands(const EtcdMember& member, const EtcdTlsFiles& files,
                                Deadline deadline);
   EtcdTrouble handshake_trouble(int error, const EtcdMember& member, bool has_certificate) const;
-  // Repeats a call of mbedTLS as soon as the socket can do what it waits for.
+  // Repeats a call of mbedTLS whenever the socket is ready, until it is done.
   template <typename Call>
   EtcdResult<int> repeat(const Call& call, Deadline deadline);
 
@@ -211,7 +211,7 @@ EtcdResult<void> EtcdSocket::Session::load(const EtcdTlsFiles& files) {
   if (tls->authority_file.empty())
     return etcd_trouble(Kind::setup,
                         "no certificates of authorities are here; give --rdzv-conf cacert=/PATH");
-  // A positive number counts those that are of an unknown kind.
+  // A positive result counts the certificates that could not be parsed.
   int error = mbedtls_x509_crt_parse_file(&tls->authorities, tls->authority_file.c_str());
   if (error < 0) return cannot_read("authorities", tls->authority_file, error);
   if (files.certificate.empty()) return {};
@@ -252,7 +252,7 @@ EtcdResult<void> EtcdSocket::Session::shake_hands(const EtcdMember& member,
     error = mbedtls_ssl_conf_own_cert(&config, &tls->certificate, &tls->key);
   if (error == 0) error = mbedtls_ssl_setup(&tls->ssl, &config);
   const auto address = IpAddress::parse(member.host);
-  // An address is no server name (RFC 6066, §3), and is compared below.
+  // An address is no server name (RFC 6066, §3); it is compared below.
   if (error == 0 && !address) error = mbedtls_ssl_set_hostname(&tls->ssl, member.host.c_str());
   if (error != 0) return etcd_trouble(Kind::setup, "TLS cannot be set up: " + mbedtls_words(error));
   mbedtls_ssl_set_bio(&tls->ssl, this, send_for_mbedtls, receive_for_mbedtls, nullptr);
@@ -272,8 +272,7 @@ EtcdTrouble EtcdSocket::Session::handshake_trouble(int error, const EtcdMember& 
   const bool is_closed = is_one_of(error, {MBEDTLS_ERR_SSL_CONN_EOF, MBEDTLS_ERR_NET_CONN_RESET});
   if (is_closed && !has_heard)
     return {Kind::silent, "it closed the connection instead of a TLS handshake"};
-  // In TLS 1.2 a server judges the client's certificate within the handshake, and the reset that
-  // follows its alert may overtake it.
+  // A TLS 1.2 server checks the client's certificate here, and its reset may overtake its alert.
   if (tls->ssl.client_auth != 0 && (is_closed || error == MBEDTLS_ERR_SSL_FATAL_ALERT_MESSAGE)) {
     return {Kind::setup, has_certificate ? "it refuses the certificate of this client"
                                          : "it demands a certificate of this client; give "
@@ -320,7 +319,7 @@ EtcdResult<size_t> EtcdSocket::read_some(char* to, size_t size, Deadline deadlin
   if (is_one_of(*got, {MBEDTLS_ERR_SSL_PEER_CLOSE_NOTIFY, MBEDTLS_ERR_SSL_CONN_EOF,
                        MBEDTLS_ERR_NET_CONN_RESET}))
     return 0;
-  // With TLS 1.3 a client's certificate is refused only here; 1.2 is spoken, so this is a fault.
+  // TLS 1.3 would refuse a client's certificate here; in 1.2 this is a fault.
   return etcd_trouble(Kind::outage, "the TLS connection broke: " + mbedtls_words(*got));
 }
 

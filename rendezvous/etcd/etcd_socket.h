@@ -1,10 +1,10 @@
-// A connection to a member of etcd as a stream of bytes, with TLS (1.2, by mbedTLS) or without.
-// Every call blocks until its deadline at most, and ends at once when the descriptor `cancel`
-// becomes readable, so that another thread can end it. One thread at a time.
+// A byte stream to an etcd member, with TLS (1.2, by mbedTLS) or without. A call blocks at most
+// until its deadline, and ends at once when the descriptor `cancel` becomes readable, which another
+// thread may cause. One thread at a time.
 //
-// mbedTLS 2.28 compares a host with a certificate's names only, so an address is looked up in its
-// iPAddress entries here. The files are read for each connection: certificates are replaced while
-// a job runs.
+// mbedTLS 2.28 compares a host only with a certificate's names, so this class compares addresses
+// with its iPAddress entries. Certificates may change while a job runs, so each connection reads
+// the files again.
 #pragma once
 
 #include <cstddef>
@@ -19,13 +19,13 @@
 
 namespace muster {
 
-// Why a member is of no use, as a phrase that follows its name.
+// The reason why a member is unusable, as a phrase that follows its name.
 struct EtcdTrouble {
   enum class Kind {
-    outage,     // It may pass.
-    silent,     // It closed the connection before it said anything: perhaps one side speaks TLS.
-    setup,      // Trying again is useless.
-    cancelled,  // By `cancel`.
+    outage,     // Temporary.
+    silent,     // It closed the connection without an answer: perhaps only one side speaks TLS.
+    setup,      // A retry is useless.
+    cancelled,  // Ended by `cancel`.
   };
   Kind kind = Kind::outage;
   std::string why;
@@ -40,17 +40,17 @@ inline tl::unexpected<EtcdTrouble> etcd_trouble(EtcdTrouble::Kind kind, std::str
 
 class EtcdSocket {
  public:
-  // `tls`: null for none.
+  // `tls`: null for plain TCP.
   static EtcdResult<EtcdSocket> open(const EtcdMember& member, const EtcdTlsFiles* tls, int cancel,
                                      Deadline deadline);
   EtcdSocket(EtcdSocket&&) noexcept;
   EtcdSocket& operator=(EtcdSocket&&) noexcept;
   ~EtcdSocket();
 
-  // 0: the other side has closed the connection.
+  // Returns 0 if the other side has closed the connection.
   EtcdResult<size_t> read_some(char* to, size_t size, Deadline deadline);
   EtcdResult<void> write_all(std::string_view bytes, Deadline deadline);
-  // Whether anything has come in, below TLS.
+  // True once any byte has arrived, below TLS.
   bool has_heard() const;
 
  private:
