@@ -40,7 +40,7 @@ constexpr auto kReductions =
                                 "bxor", "premultiplied_sum"});
 static_assert(kReductions.size() == static_cast<size_t>(Reduction::premultiplied_sum) + 1);
 
-// Of the first, "unknown", for numbers that are none: they come from memory that anybody may write.
+// Maps invalid values, which a worker's memory may hold, to the first entry, "unknown".
 template <typename Table>
 constexpr const auto& table_entry(const Table& table, auto value) {
   const auto i = static_cast<size_t>(value);
@@ -103,8 +103,8 @@ Difference difference_of(const Call& a, const Call& b) {
              : Difference::none;
 }
 
-// Each step, a product with an odd number and a shift onto itself, maps different words to
-// different words, and spreads each bit over the upper half and then over the lower one.
+// Each step (a product with an odd number, an xor with its own shift) is invertible, and spreads
+// each bit over the upper half and then over the lower half.
 uint64_t mixed_in(uint64_t hash, const Call& call) {
   constexpr uint64_t kOdd = 0x9e3779b97f4a7c15ULL;
   const InCommon common = common_of(call);

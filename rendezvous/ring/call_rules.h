@@ -1,9 +1,8 @@
-// One rank's call as every source of records describes it, and the rules by which the calls of two
-// members at the same place are compared. Pure.
+// One rank's call as every source of records describes it, and the rules that compare the calls of
+// two members at the same place. Pure.
 //
-// Sources differ in what they can see: a field that one of them does not know is `unknown`, and is
-// then compared with nothing. Backends that compare calls themselves (Frame, CallSignature) are
-// stricter.
+// Sources differ in what they can see: a field that a source does not know is `unknown`, which
+// matches everything. Backends that compare calls themselves (Frame, CallSignature) are stricter.
 //
 //   broadcast, reduce, gather, scatter            the root
 //   reduce, all_reduce, reduce_scatter            count, element type, reduction
@@ -11,8 +10,8 @@
 //   send, recv                                    never compared with one another
 //   all                                           the kind; with `is_v` no more than kind and root
 //
-// The counts of gather and scatter are each rank's own, as are those of operations with unequal
-// counts (MPI: A Message-Passing Interface Standard 4.1, section 6, names what must agree).
+// Counts may differ by rank in gather and scatter and in operations with unequal counts (MPI: A
+// Message-Passing Interface Standard 4.1, section 6, names what must agree).
 #pragma once
 
 #include <cstdint>
@@ -58,30 +57,29 @@ enum class Reduction : uint8_t {
 
 const char* name_of(ElementType type);     // "float32"
 const char* name_of(Reduction reduction);  // "sum"
-// 0: unknown.
-uint64_t bytes_of(ElementType type);
+uint64_t bytes_of(ElementType type);       // 0: unknown.
 
 struct Call {
   CallKind kind = CallKind::unknown;
   ElementType type = ElementType::unknown;
   Reduction reduction = Reduction::unknown;
-  bool is_v = false;            // Counts by rank, or a list of tensors.
-  bool is_synchronous = false;  // The caller waits for it. Not compared.
-  int32_t root = -1;            // Group rank of the root, or of the peer; -1: none, any or unknown.
+  bool is_v = false;            // True with counts by rank or a list of tensors.
+  bool is_synchronous = false;  // True if the caller waits for it. Not compared.
+  int32_t root = -1;            // Group rank of the root or peer; -1: none, any or unknown.
   uint64_t count = 0;           // Elements.
 
   friend bool operator==(const Call&, const Call&) = default;
 };
 
-// The first thing, in this order, in which two calls differ that must agree.
+// The first of these, in this order, that must agree but differs.
 enum class Difference : uint8_t { none, kind, root, reduction, type, count, bytes };
 Difference difference_of(const Call& a, const Call& b);
 
-// The part of `call` that is compared, mixed into the hash of the calls before it: equal on all
-// members with the same source as long as their calls agree. Order matters.
+// Mixes the compared part of `call` into the hash of the calls before it. The result is equal on
+// all members with the same source as long as their calls agree. Order matters.
 uint64_t mixed_in(uint64_t hash, const Call& call);
 
-// What it moves: "262144 float32", "1 int64 from rank 2 of the group"; empty: nothing, or unknown.
+// "262144 float32", "1 int64 from rank 2 of the group"; empty if no data moves or it is unknown.
 std::string describe_data(const Call& call);
 // "all_reduce (sum) of 262144 float32", "broadcast of 1 int64 from rank 2 of the group".
 std::string describe(const Call& call);

@@ -1,8 +1,8 @@
-// The failure that the worker library reported to its program last and that was not overcome since,
+// The last failure that the worker library reported to its program and that was not overcome since,
 // for the launcher's verdict. Worker_lib writes it into the ring's notes, and the agent reads it
-// when the worker has ended (RingReader::reported()). It is not the owner of the ring who may write
-// it, but the process of the worker that has joined the job; if none has, the first that fails. A
-// writer that is killed meanwhile leaves none.
+// when the worker has ended (RingReader::reported()). Its writer is not the ring's owner but the
+// process of the worker that has joined the job or, if none has, the first that fails. A writer
+// that is killed while it writes leaves none.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace muster {
 
-// The numbers are those of ErrorCode in the worker library.
+// The values are those of ErrorCode in the worker library.
 enum class FailureCode : uint8_t {
   unknown = 0,
   rendezvous = 6,
@@ -29,16 +29,16 @@ enum class FailureCode : uint8_t {
 struct FailureRecord {
   int64_t time_ns = 0;  // CLOCK_MONOTONIC when this process first learned of it.
   FailureCode code = FailureCode::unknown;
-  // Global ranks where it began, ascending (may include the writer): ranks that died, did not
+  // Ascending global ranks where it began, perhaps the writer's too: ranks that died, did not
   // arrive, called abort(), gave the wrong path, or differ from most. Empty: unknown.
   std::vector<int> origin = {};
-  int rank = -1;             // The writer's own global rank; -1: unknown to it.
+  int rank = -1;             // The writer's global rank; -1: unknown.
   std::string message = {};  // what() in one line.
 
   friend bool operator==(const FailureRecord&, const FailureRecord&) = default;
 };
 
-// The message is cut to 1,023 bytes, the origin to its first 128 ranks and the writer's. Allocates.
+// Cuts the message to 1,023 bytes and `origin` to 128 ranks, keeping the writer's. Allocates.
 void put_report(ring::Report& report, const FailureRecord& record);
 void take_back_report(ring::Report& report);
 

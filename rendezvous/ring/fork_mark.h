@@ -1,7 +1,7 @@
-// Tells a process from its forked children: a word that is 1 in the process that made it, and 0 in
-// every child that is forked later, with no call at the fork that a library could get wrong. The
-// kernel wipes the page (MADV_WIPEONFORK, madvise(2), Linux 4.14), or where it refuses, a fork
-// handler does. Any thread may read it.
+// Tells a process from its forked children: a word that is 1 in the process that made it and 0 in
+// children forked later, without a call at the fork that a library could get wrong. The kernel
+// wipes the page (MADV_WIPEONFORK, madvise(2), Linux 4.14); if it refuses, a fork handler does. Any
+// thread may read it.
 #pragma once
 
 #include <atomic>
@@ -13,13 +13,13 @@ namespace muster::ring {
 class ForkMark {
  public:
   enum class Means : uint8_t { kernel, handler };
-  // nullopt: no memory. The handler knows the latest of its marks only.
+  // Returns nullopt without memory. The handler wipes only the latest mark made with it.
   static std::optional<ForkMark> make(Means means = Means::kernel);
   ForkMark(ForkMark&& other) noexcept;
   ForkMark& operator=(ForkMark&&) = delete;
   ~ForkMark();
 
-  // One load.
+  // True in the process that made the mark. One load.
   bool is_here() const { return word_->load(std::memory_order_relaxed) != 0; }
 
  private:

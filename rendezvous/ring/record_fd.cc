@@ -18,7 +18,7 @@
 namespace muster::ring {
 namespace {
 
-// Empty: it is a sealed memory file of kRingBytes, so mapping and reading it raises no signal.
+// Returns "" for a sealed memory file of kRingBytes, which can be mapped and read without a signal.
 std::string defect_of_file(int fd) {
   struct stat info{};
   if (fstat(fd, &info) != 0)
@@ -31,7 +31,7 @@ std::string defect_of_file(int fd) {
   return {};
 }
 
-// Empty: it is this ring.
+// Returns "" if it is this ring.
 std::string defect_of_head(const Head& head, uint64_t nonce) {
   if (head.magic.load(kRelaxed) != kMagic) return "it is not a ring of records";
   const uint64_t version = head.version.load(kRelaxed);
@@ -45,7 +45,7 @@ std::string defect_of_head(const Head& head, uint64_t nonce) {
   return {};
 }
 
-// For F_DUPFD_CLOEXEC, EINVAL means that the limit allows no such number (fcntl(2)).
+// EINVAL of F_DUPFD_CLOEXEC means that the limit allows no such number (fcntl(2)).
 std::string why_no_descriptor(int error) {
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);

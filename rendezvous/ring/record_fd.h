@@ -1,7 +1,6 @@
-// How a worker finds its ring: MUSTER_RECORD_FD=<descriptor>:<nonce>. The descriptor is the only
-// one above 2 that a worker inherits; its number is 100 or more, out of the way of programs that
-// count on small ones. The nonce tells this ring from whatever else the program may have opened
-// under that number. Also makes rings.
+// Makes and maps rings. A worker finds its ring by MUSTER_RECORD_FD=<descriptor>:<nonce>. The
+// descriptor is the only one above 2 that a worker inherits; its number is 100 or more, out of the
+// way of programs that rely on small ones. The nonce detects another file under that number.
 #pragma once
 
 #include <cstdint>
@@ -25,13 +24,13 @@ struct RecordFd {
 std::string to_text(const RecordFd& record_fd);  // "100:1f00c3a29b7e4d51"
 std::optional<RecordFd> parse_record_fd(std::string_view text);
 
-// A new ring of kRingBytes, sealed against changes of its size, with magic, version, size and
-// nonce, close-on-exec, its number kLowestRecordFd or more. Fails with ExitCode::environment: no
-// memfd, no descriptor, a limit on file sizes (ulimit -f).
+// Makes a ring of kRingBytes, of sealed size, with magic, version, size and nonce, close-on-exec,
+// on a descriptor of at least kLowestRecordFd. Fails with ExitCode::environment: no memfd, no
+// descriptor, a limit on file sizes (ulimit -f).
 Result<UniqueFd> make_ring(uint64_t nonce);
 
-// Maps it, shared and for writing if `writable`. nullptr and `why` if it is not such a ring:
-// closed, another file, unsealed, another size, magic, version or nonce.
+// Maps it, shared. Returns nullptr and `why` if it is not such a ring: closed, another file,
+// unsealed, another size, magic, version or nonce.
 Ring* map_ring(const RecordFd& record_fd, bool writable, std::string& why);
 void unmap_ring(Ring* ring);
 

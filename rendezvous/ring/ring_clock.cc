@@ -25,7 +25,7 @@ bool processor_says_invariant() {
 #endif
 }
 
-// The kernel stops using it where the processors' counters disagree.
+// The kernel stops using the counter if those of the processors disagree.
 bool kernel_uses_it() {
   const UniqueFd file(open("/sys/devices/system/clocksource/clocksource0/current_clocksource",
                            O_RDONLY | O_CLOEXEC));
@@ -45,7 +45,7 @@ uint64_t monotonic_ns() {
   return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
 }
 
-// The shortest of a few looks: between the two readings of one clock a thread may be interrupted.
+// Takes the tightest of five samples: the thread may be interrupted between two readings.
 ClockPair clock_pair(bool tsc) {
   if (!tsc) {
     const uint64_t now = monotonic_ns();

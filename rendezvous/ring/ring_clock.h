@@ -1,7 +1,7 @@
-// The clock of the records: the processor's time-stamp counter where it is invariant (it ticks at
-// one rate and through all sleep states: Intel SDM volume 3, "Invariant TSC", which CPUID tells)
-// and the kernel uses it as its clock source, since reading it costs a third of clock_gettime(2);
-// else nanoseconds of CLOCK_MONOTONIC.
+// The clock of the records: the time-stamp counter if CPUID says that it is invariant (it ticks at
+// one rate and through all sleep states: Intel SDM volume 3, "Invariant TSC") and the kernel uses
+// it as its clock source; reading it costs a third of clock_gettime(2). Else nanoseconds of
+// CLOCK_MONOTONIC.
 #pragma once
 
 #include <algorithm>
@@ -9,12 +9,12 @@
 
 namespace muster::ring {
 
-// Looked up once: whether ticks() is the time-stamp counter.
+// True if the time-stamp counter is usable as described above; found out once.
 bool tsc_is_invariant();
 
 uint64_t monotonic_ns();
 
-// `tsc`: tsc_is_invariant(), remembered by the caller.
+// `tsc`: the result of tsc_is_invariant(), cached by the caller.
 inline uint64_t ticks(bool tsc) {
 #if defined(__x86_64__)
   if (tsc) [[likely]]
@@ -24,15 +24,15 @@ inline uint64_t ticks(bool tsc) {
   return monotonic_ns();
 }
 
-// One moment of both clocks; two of them relate any ticks to nanoseconds of CLOCK_MONOTONIC.
+// One moment on both clocks; two of them convert ticks to nanoseconds of CLOCK_MONOTONIC.
 struct ClockPair {
   uint64_t ticks = 0;
   uint64_t ns = 0;
 };
 ClockPair clock_pair(bool tsc);
 
-// The line through `a` and `b`, also before and behind them; `a.ns` if they are one moment. Any
-// numbers may come in: what is out of range ends at 0, or generations from now.
+// Converts by the line through `a` and `b`, which extends beyond both; `a.ns` if they are one
+// moment. Safe for any input: out of range becomes 0 or a time generations from now.
 inline uint64_t ns_of(uint64_t ticks, const ClockPair& a, const ClockPair& b) {
   const auto distance = [](uint64_t from, uint64_t to) {
     return static_cast<double>(static_cast<int64_t>(to - from));

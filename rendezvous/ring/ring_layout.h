@@ -1,8 +1,7 @@
-// The memory in which a worker records its collectives and its agent reads them: a sealed memfd of
-// 512 KiB for each rank, made by the agent and inherited by the worker (record_fd.h). It survives
-// the worker's SIGKILL. Every word is an atomic of 64 bits; nothing in it is a pointer; times are
-// ticks (ring_clock.h). One process at a time owns the ring and writes; the reader trusts nothing
-// (agent/hang/ring_reader.h).
+// The memory in which a worker records its collectives for its agent: a sealed memfd of 512 KiB per
+// rank, made by the agent and inherited by the worker (record_fd.h). It survives the worker's
+// SIGKILL. Every word is a 64-bit atomic; none is a pointer; times are ticks (ring_clock.h). One
+// process at a time owns the ring and writes; the reader (agent/hang/ring_reader.h) trusts nothing.
 //
 //   at        what
 //   0         Head
@@ -13,14 +12,14 @@
 //   232 KiB   4,096 Records
 //
 // Invariants:
-//   1. Counters move first: when a record shows a call, its group's `called` counts it.
+//   1. Counters move first: a call that a record shows is already counted in its group's `called`.
 //   2. A record is whole if its `sequence` is even and the same before and after it was read.
-//   3. `sequence` of the slot i is 2 * n + 2 for the record n (n mod 4,096 == i), 2 * n + 1 while
-//      it is written, and 0 before the first.
-//   4. A group's index and generation (1 to 511, then 1 again) name it: handle = generation << 7 |
-//      index. Entries of closed groups are used again, with the next generation.
-//   5. `generation` of the head begins to differ from `attached` before the ring is emptied for its
-//      next owner, and no longer does once that owner may write.
+//   3. `sequence` of slot i is 2 * n + 2 for record n (n mod 4,096 == i), 2 * n + 1 while it is
+//      written, and 0 before the first.
+//   4. A group is identified by index and generation (1 to 511, then 1 again): handle = generation
+//      << 7 | index. Entries of closed groups are reused with the next generation.
+//   5. `generation` of the head differs from `attached` from before the ring is cleared for a new
+//      owner until that owner may write.
 #pragma once
 
 #include <atomic>
@@ -45,20 +44,20 @@ inline constexpr size_t kRecords = 4096;
 inline constexpr size_t kHashes = 8;
 inline constexpr uint64_t kHashEvery = 16;  // Calls.
 inline constexpr size_t kSections = 8;      // Nested.
-inline constexpr size_t kWordsOfText = 16;  // 127 bytes, cut; filled up with zeroes.
+inline constexpr size_t kWordsOfText = 16;  // At most 127 bytes, padded with zeroes.
 using Text = Word[kWordsOfText];
 
 enum class Source : uint8_t { none = 0, worker_lib, python_hook, nccl_plugin };
 
 struct Head {
-  // Written by the agent, before the worker starts.
+  // Written by the agent before the worker starts.
   Word magic;
   Word version;
   Word bytes;
   Word nonce;
-  // Written by the owner. `owner` is its pid in its own namespace, with kAttaching at first; 0:
-  // nobody has attached yet, or it has given up. It is set by compare-exchange, after the owner
-  // before it has died. The rest holds once `attached` equals `generation`.
+  // Written by the owner. `owner` is its pid in its own namespace, with kAttaching at first; 0: no
+  // owner yet, or it has left. It is taken by compare-exchange from 0 or from an owner that has
+  // died. The rest is valid once `attached` equals `generation`.
   Word owner;
   Word owner_started;  // Clock ticks since boot: field 22 of /proc/PID/stat.
   Word source;
@@ -71,9 +70,9 @@ struct Head {
   Word dropped;        // Calls without a record: the slot was still being written.
   Word without_group;  // Groups without an entry: the table was full.
   Word futex;          // Its lower half counts attachments; woken by FUTEX_WAKE.
-  Word looked_ticks;   // When the owner last looked which calls are complete; 0: it need not look.
-  // Written by the agent at any time: not 0 once the job has been warned of its end, so that
-  // should_stop() is true. No owner clears it.
+  Word looked_ticks;   // When the owner last polled for completed calls; 0: never, or no need to.
+  // Written by the agent at any time, never cleared: nonzero once the job has been warned of its
+  // end, which makes should_stop() true.
   Word warned;
 };
 static_assert(sizeof(Head) == 18 * 8);
@@ -83,18 +82,18 @@ inline constexpr uint64_t kAttaching = uint64_t{1} << 32;
 struct Report {
   Word time_ns;     // 0: none. Set last, cleared first.
   Word what;        // FailureCode | (rank + 1) << 32
-  Word origin[64];  // Two ranks in each, plus 1, the lower half first; 0: no more.
+  Word origin[64];  // Two ranks per word, lower half first, each plus 1; 0: no more.
   Word message[128];
 };
 
-// What the rank says of itself besides its calls.
+// The sections and failures of the rank.
 struct Notes {
-  Word depth;  // Of the sections that it is in; deeper ones than kSections have no text.
+  Word depth;                     // Sections entered; those deeper than kSections have no text.
   Word section_ticks[kSections];  // When each was entered; 0 while its text is written.
   Text sections[kSections];
-  // The first failure of a group that the library reported.
+  // The first failure of a group that was reported.
   Word failed_ticks;  // 0: none. Set last.
-  Word failed_group;  // Its handle, 0: not recorded.
+  Word failed_group;  // The group's handle; 0: not recorded.
   Word failure[128];  // Its message, cut to 1,023 bytes.
   Report report;
 };
@@ -108,49 +107,49 @@ enum class GroupState : uint8_t {
   closed,
 };
 
-// An ordered sequence of collectives among members. A process group has one for each of its queues:
-// host memory, GPU memory, monitored barriers.
+// An ordered sequence of collectives. A process group has one for each of its queues: host memory,
+// GPU memory, monitored barriers.
 struct Group {
   Word state;         // GroupState | generation << 8. Set last.
   Word size;          // Members.
-  Word own_rank;      // In the group.
-  Word flags;         // kCompletionIsLate and the like.
-  Word called;        // The ordinal of the last call, from 1.
-  Word launched;      // On a device.
-  Word started;       // On a device.
+  Word own_rank;      // Rank in the group.
+  Word flags;         // kCompletionIsLate etc.
+  Word called;        // Ordinal of the last call, from 1.
+  Word launched;      // Ordinal of the last call launched on a device.
+  Word started;       // Ordinal of the last call started on a device.
   Word completed;     // The highest ordinal up to which all calls are complete.
   Word dropped;       // Calls without a record, messages without a count.
   Word state_ticks;   // When the state changed.
   Word called_ticks;  // When `called` moved.
   Word completed_ticks;
-  Word running_hash;           // Over all calls (call_rules.h).
+  Word running_hash;           // Hash of all calls (call_rules.h).
   Word hash_ordinal[kHashes];  // The hash after every 16th call: entry (ordinal / 16) mod 8.
   Word hash[kHashes];
-  Text id;  // Equal on all members, and of no other group of the job.
+  Text id;  // Equal on all members; unique in the job.
   Text name;
   Text ranks;  // Global ranks in group order, as "0-3,7"; empty: unknown or too long.
   Word spare[19];
 };
 static_assert(sizeof(Group) == 768);
 
-// The completion of a device's calls is noticed by a look at later calls, not at once.
+// Completions on a device are noticed by polling at later calls, not at once.
 inline constexpr uint64_t kCompletionIsLate = 1;
-// Whether the last calls are complete cannot be seen.
+// The completion of the last calls cannot be observed.
 inline constexpr uint64_t kCompletionIsUnknown = 2;
-// A device performs the calls, and waits in them whatever the process does. Completions are seen of
-// those that were seen to start there, and may be of none.
+// A device performs the calls and waits in them, whatever the process does. Completions are seen
+// only for calls that were seen to start there, perhaps for none.
 inline constexpr uint64_t kIsOnDevice = 4;
-// Calls are made that are not recorded (by captured CUDA graphs).
+// Some calls are not recorded (those of captured CUDA graphs).
 inline constexpr uint64_t kCallsAreUnknown = 8;
 
-// A place in the program. Native code: `address`; Python: `text`, as "train.py:88 step".
+// A place in the program. Native code has an `address`, Python a `text` such as "train.py:88 step".
 struct Site {
-  Word address;  // 0: unused. Taken by compare-exchange. With a text: a hash of it.
+  Word address;  // Taken by compare-exchange; with a text, a hash of it. 0: unused.
   Word text[15];
 };
 static_assert(sizeof(Site) == 128);
 
-// Messages are counted by group, peer and direction.
+// A count of messages by group, peer and direction.
 struct PeerCount {
   Word key;  // 0: unused; else 1 << 63 | is_recv << 62 | handle << 32 | peer + 1 (0: any).
   Word called;
@@ -164,11 +163,11 @@ struct Record {
   Word sequence;
   Word what;     // handle | kind << 16 | type << 24 | reduction << 32 | flags << 40 | site << 48
   Word peer;     // Root or peer + 1 in the lower half, the tag in the upper.
-  Word ordinal;  // Of a message: by its peer and direction.
+  Word ordinal;  // Counts calls of the group; messages, by peer and direction.
   Word count;
   Word called_ticks;
-  // The lap of its slot (record / 4,096, 16 bits) above the ticks since `called_ticks` (48 bits),
-  // 0: not yet. Ticks are at least 1.
+  // The lap of the slot (record / 4,096, 16 bits) above the ticks since `called_ticks` (48 bits, at
+  // least 1); 0: not yet.
   Word started;
   Word completed;
 };

@@ -1,4 +1,4 @@
-// Of the RingWriter: groups, sections and failures.
+// The RingWriter's groups, sections and failures.
 #include <algorithm>
 #include <cstring>
 #include <functional>
@@ -12,7 +12,7 @@
 namespace muster::ring {
 namespace {
 
-constexpr uint64_t kGenerations = 511;  // From 1: what an entry was never used by is 0.
+constexpr uint64_t kGenerations = 511;  // Counted from 1; 0: the entry was never used.
 
 uint64_t state_word(uint64_t generation, GroupState state) {
   return generation << 8 | static_cast<uint64_t>(state);
@@ -22,7 +22,7 @@ GroupState state_of(uint64_t word) {
   return static_cast<GroupState>(word & 0xff);
 }
 
-// Cut so that a zero follows it, and between two characters.
+// Cuts the text at a character boundary so that a zero follows it.
 template <size_t n>
 void put_text(Word (&words)[n], std::string_view text) {
   const std::string_view kept = utf8_prefix(text, n * sizeof(Word) - 1);
@@ -63,15 +63,15 @@ int32_t RingWriter::open_group(const GroupFacts& facts) {
   }
   const auto index = static_cast<size_t>(handle) % kGroups;
   Group& group = ring_->groups[index];
-  std::atomic_thread_fence(kRelease);  // Who reads what follows sees the new generation.
+  std::atomic_thread_fence(kRelease);  // Readers of what follows see the new generation.
   put_facts(group, facts, ticks(tsc_));
   group.state.store(state_word(static_cast<uint64_t>(handle) / kGroups, GroupState::forming),
                     kRelease);
   return handle;
 }
 
-// An entry that was never used, else of the group that was closed first: its handle. Until its
-// state is set it is `unused`, with its new generation.
+// Takes an entry that was never used, else that of the group closed first, and returns its handle.
+// The entry has its new generation and is `unused` until its state is set.
 int32_t RingWriter::take_group() {
   for (;;) {
     size_t best = kGroups;
@@ -97,7 +97,7 @@ int32_t RingWriter::take_group() {
   }
 }
 
-// Those of a group whose entry is taken by another one.
+// Frees the counts of a group whose entry is reused.
 void RingWriter::free_counts(uint64_t group) {
   for (PeerCount& count : ring_->peers) {
     const uint64_t key = count.key.load(kRelaxed);
@@ -134,7 +134,7 @@ void RingWriter::looked() {
   if (is_attached()) ring_->head.looked_ticks.store(ticks(tsc_), kRelease);
 }
 
-// The text follows the entry, so a reader may find it without: a number that is no address.
+// The text is written after the entry is taken, so a reader may find the hash without a text.
 const void* RingWriter::name_site(std::string_view text) {
   if (!is_attached()) return nullptr;
   const auto* const key = reinterpret_cast<const void*>(std::hash<std::string_view>()(text) | 1);
@@ -183,7 +183,7 @@ void put_report(ring::Report& report, const FailureRecord& record) {
   std::vector<int> origin = record.origin;
   if (origin.size() > 2 * std::size(report.origin)) {
     origin.resize(2 * std::size(report.origin));
-    // That it began here, too, must not be lost.
+    // The writer's own rank must not be lost.
     if (record.rank > origin.back() && std::ranges::count(record.origin, record.rank) > 0)
       origin.back() = record.rank;
   }

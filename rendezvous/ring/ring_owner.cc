@@ -22,7 +22,7 @@ uint64_t own_pid() {
   return static_cast<uint64_t>(getpid());
 }
 
-// A process that has ended may wait for its parent (a zombie), and its number may be another's.
+// An ended process may still be a zombie, and its pid may have been reused.
 bool owner_has_ended(uint64_t owner, uint64_t started) {
   const auto pid = static_cast<pid_t>(owner & ~kAttaching);
   if (pid <= 0 || (kill(pid, 0) != 0 && errno == ESRCH)) return true;
@@ -51,8 +51,7 @@ void clear(Word* first, const Word* last) {
     word->store(0, kRelaxed);
 }
 
-// All that is not the head, but for the report, which is not the owner's. REQUIRES: nobody takes it
-// for whole.
+// Clears all but the head and the report, which is not the owner's. REQUIRES: a new generation.
 void clear_tables(Ring& ring) {
   Word* const report = reinterpret_cast<Word*>(&ring.notes.report);
   clear(reinterpret_cast<Word*>(&ring.notes), report);
@@ -62,8 +61,8 @@ void clear_tables(Ring& ring) {
 void begin_generation(Ring& ring) {
   const uint64_t generation = ring.head.generation.load(kRelaxed);
   ring.head.generation.store(generation + 1, kRelaxed);
-  std::atomic_thread_fence(kRelease);  // Readers see that before what follows.
-  if (generation == 0) return;         // A new ring; to clear it would cost memory for all of it.
+  std::atomic_thread_fence(kRelease);  // Readers of what follows see the new generation.
+  if (generation == 0) return;         // A new ring is zero; clearing it would allocate all pages.
   clear_tables(ring);
   for (Word* const word : {&ring.head.next_record, &ring.head.dropped, &ring.head.without_group,
                            &ring.head.looked_ticks})
@@ -72,7 +71,7 @@ void begin_generation(Ring& ring) {
 
 void wake_readers(Head& head) {
   head.futex.fetch_add(1);
-  // Not FUTEX_PRIVATE_FLAG: they are other processes.
+  // Not FUTEX_PRIVATE_FLAG: the waiters are in other processes.
   syscall(SYS_futex, &head.futex, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
@@ -97,7 +96,7 @@ bool take_ring(Ring& ring, Source source, bool tsc, std::string& why) {
 bool share_ring(const Ring& ring, Source source, bool& tsc) {
   const Head& head = ring.head;
   if (head.owner.load(kAcquire) != own_pid()) return false;
-  // A number that was another process's before is not ours to share.
+  // The owner may be an earlier process with our pid.
   if (head.owner_started.load(kRelaxed) != start_ticks(stat_fields(getpid()))) return false;
   const uint64_t plugin = static_cast<uint64_t>(Source::nccl_plugin);
   const uint64_t hook = static_cast<uint64_t>(Source::python_hook);

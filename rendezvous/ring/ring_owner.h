@@ -1,10 +1,9 @@
-// Who writes a ring: one process at a time, the first that asks, and after its end the next one.
+// The ownership of a ring: one process at a time writes it; after its end the next one may.
 //
 // Head::owner is taken by compare-exchange from 0, or from a process that has ended, with
-// kAttaching until this process's start time stands beside it: without that, a third one would
-// compare the pid with the start time of the owner before. A generation begins before anything of
-// the last one is cleared, and `attached` follows it at the end, so a reader that finds both equal,
-// before and after it read, has read what one owner wrote.
+// kAttaching until this process's start time is stored: without that, a third process would compare
+// the new pid with the old start time. `generation` moves before anything is cleared and `attached`
+// follows at the end: a reader that finds them equal before and after has read one owner's data.
 #pragma once
 
 #include <string>
@@ -14,18 +13,18 @@
 
 namespace muster::ring {
 
-// Empties the ring for this process and wakes who waits for Head::futex. False and `why` if another
-// process, or this one, has it.
+// Takes and clears the ring for this process and wakes the waiters on Head::futex. Returns false
+// and `why` if another process, or this one, owns it.
 bool take_ring(Ring& ring, Source source, bool tsc, std::string& why);
 
-// Whether this process has it already, by a library beside which `source` records: NCCL's plugin
-// and Python's hook, which see different calls. Then `tsc` becomes the clock of its times.
+// Returns true, and sets `tsc` to the ring's clock, if this process owns the ring by another
+// library beside which `source` may record: NCCL's plugin and Python's hook see different calls.
 bool share_ring(const Ring& ring, Source source, bool& tsc);
 
-// Whether another process, or another library in this one, records what this rank does.
+// True if the ring has an owner, in whatever process or library.
 bool has_owner(std::string_view record_fd);
 
-// The ring stays as it is. REQUIRES: this process has it.
+// Gives up owning the ring, which stays as it is. REQUIRES: this process owns it.
 void leave_ring(Ring& ring);
 
 }  // namespace muster::ring

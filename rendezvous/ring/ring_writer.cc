@@ -12,18 +12,18 @@
 namespace muster::ring {
 namespace {
 
-constexpr size_t kProbes = 16;  // Of a hash table, before it counts as full.
+constexpr size_t kProbes = 16;  // Probes of a hash table before it counts as full.
 constexpr uint64_t kIsPeerCount = uint64_t{1} << 63;
 constexpr int kGroupOfKey = 32;
 
-// Fibonacci hashing (Knuth 6.4): the upper bits of the product. `size`: a power of two.
+// Fibonacci hashing (Knuth 6.4): uses upper bits of the product. `size`: a power of two.
 size_t first_probe(uint64_t key, size_t size) {
   return static_cast<size_t>((key * 0x9e3779b97f4a7c15ULL) >> 40) % size;
 }
 
 constexpr int kLapShift = 48;
 
-// Of started and completed.
+// The value of Record::started and Record::completed.
 uint64_t lap_and_ticks(const Pending& pending, uint64_t now) {
   const auto since = static_cast<int64_t>(now - pending.called_ticks);
   const auto kept = std::clamp<int64_t>(since, 1, (int64_t{1} << kLapShift) - 1);
@@ -37,7 +37,7 @@ uint64_t what_of(int32_t group, const Call& call, size_t site) {
          flags << 40 | static_cast<uint64_t>(site) << 48;
 }
 
-// 0: none, or any.
+// 0: none or any.
 uint32_t root_plus_1(const Call& call) {
   return static_cast<uint32_t>(call.root) + 1;
 }
@@ -46,7 +46,7 @@ uint64_t peer_of(const Call& call, int tag) {
   return root_plus_1(call) | static_cast<uint64_t>(static_cast<uint32_t>(tag)) << 32;
 }
 
-// Moves `counter` to `ordinal`, unless it is there or further. One thread at a time does it.
+// Raises `counter` to `ordinal`. One thread at a time.
 void move_up(Word& counter, uint64_t ordinal) {
   if (counter.load(kRelaxed) < ordinal) counter.store(ordinal, kRelease);
 }
@@ -92,7 +92,7 @@ Group* RingWriter::find(int32_t group) const {
 // ---- collectives
 
 Pending RingWriter::called(int32_t group, uint64_t ordinal, const Call& call, const void* site) {
-  Pending pending;  // The only one, so that it is not copied from here.
+  Pending pending;  // Returned on every path, so that it is never copied.
   Group* const entry = find(group);
   if (entry == nullptr) return pending;
   pending.ordinal = ordinal;
@@ -103,12 +103,12 @@ Pending RingWriter::called(int32_t group, uint64_t ordinal, const Call& call, co
   entry->running_hash.store(hash, kRelaxed);
   if (ordinal % kHashEvery == 0) keep_hash(*entry, ordinal, hash);
   entry->called_ticks.store(pending.called_ticks, kRelaxed);
-  entry->called.store(ordinal, kRelease);  // Who sees it sees a time that is not too early.
+  entry->called.store(ordinal, kRelease);  // Its readers see a time that is not too early.
   pending.record = write_record(*entry, pending, call, 0, site);
   return pending;
 }
 
-// Readers take a hash if its ordinal is the same before and after.
+// Readers accept a hash if its ordinal is the same before and after.
 void RingWriter::keep_hash(Group& group, uint64_t ordinal, uint64_t hash) {
   const size_t at = ordinal / kHashEvery % kHashes;
   group.hash_ordinal[at].store(0, kRelaxed);
@@ -136,7 +136,7 @@ void RingWriter::completed(const Pending& pending) {
   if (record == nullptr) return;
   const uint64_t word = lap_and_ticks(pending, now);
   const uint64_t told = record->completed.load(kRelaxed);
-  // It is told once; what a late end of the slot's former record left is replaced.
+  // Written once; replaces what a late completion of the slot's former record has left.
   if (told == 0 || told >> kLapShift != word >> kLapShift) record->completed.store(word, kRelease);
 }
 
@@ -145,7 +145,7 @@ void RingWriter::failed(const Pending& pending) {
   if (now != 0) flag_record(pending, kFailed, now);
 }
 
-// Returns the time; 0: there is nothing to count on.
+// Counts a completion and returns its time; 0 if the group is gone or not recorded.
 uint64_t RingWriter::count_completed(const Pending& pending) {
   Group* const group = find(pending.group);
   if (group == nullptr) return 0;
@@ -188,7 +188,7 @@ Pending RingWriter::message_called(int32_t group, const Call& call, int tag, con
     PeerCount& count = ring_->peers[static_cast<size_t>(pending.peer_count)];
     count.called_ticks.store(pending.called_ticks, kRelaxed);
     pending.ordinal = count.called.fetch_add(1, kRelease) + 1;
-  } else {  // The peer would wait for it for ever.
+  } else {  // Uncounted: the peer would seem to wait for it for ever.
     entry->dropped.fetch_add(1, kRelaxed);
     set_calls_unknown(group);
   }
@@ -196,8 +196,8 @@ Pending RingWriter::message_called(int32_t group, const Call& call, int tag, con
   return pending;
 }
 
-// -1: no entry is free. An entry is taken once and freed by open_group() only, so two threads'
-// first messages to one peer meet at the same entry.
+// Finds or takes the entry of `key`; -1 if none is free. Only open_group() frees entries, so two
+// threads' first messages to one peer get the same entry.
 int32_t RingWriter::find_count(uint64_t key) {
   const size_t first = first_probe(key, kPeerCounts);
   for (size_t tries = 0; tries < kProbes; ++tries) {
@@ -216,16 +216,15 @@ int32_t RingWriter::find_count(uint64_t key) {
   return -1;
 }
 
-// nullptr: of a collective, or uncounted. REQUIRES: its group is not gone.
+// Returns nullptr for a collective and an uncounted message. REQUIRES: its group is not gone.
 PeerCount* RingWriter::count_of(const Pending& pending) const {
   return pending.peer_count < 0 ? nullptr : &ring_->peers[static_cast<size_t>(pending.peer_count)];
 }
 
 // ---- records
 
-// Returns its number. A slot is taken by the exchange, so of two writers that are a lap apart one
-// gives way: the later one, if it finds the earlier one at work, and the earlier one, if it comes
-// when the later one has been there.
+// Returns the record's number. The exchange takes the slot, so of two writers a lap apart one gives
+// up: the later one if the earlier one still writes, the earlier one if it comes second.
 uint64_t RingWriter::write_record(Group& group, const Pending& pending, const Call& call, int tag,
                                   const void* site) {
   const size_t site_index = find_site(site);
@@ -238,8 +237,8 @@ uint64_t RingWriter::write_record(Group& group, const Pending& pending, const Ca
     group.dropped.fetch_add(1, kRelaxed);
     return Pending::kNoRecord;
   }
-  // Who sees one of the words below sees the odd sequence behind it (Boehm, "Can seqlocks get along
-  // with programming language memory models?", 2012).
+  // A reader that sees one of the words below then sees the odd sequence (Boehm, "Can seqlocks get
+  // along with programming language memory models?", 2012).
   std::atomic_thread_fence(kRelease);
   record.what.store(what_of(pending.group, call, site_index), kRelaxed);
   record.peer.store(peer_of(call, tag), kRelaxed);
@@ -252,14 +251,14 @@ uint64_t RingWriter::write_record(Group& group, const Pending& pending, const Ca
   return number;
 }
 
-// nullptr: there is none, or another call's is in its place.
+// Returns nullptr if there is none, or another call has taken its slot.
 Record* RingWriter::record_of(const Pending& pending) const {
   if (pending.record == Pending::kNoRecord) return nullptr;
   Record& record = ring_->records[pending.record % kRecords];
   return record.sequence.load(kRelaxed) == 2 * pending.record + 2 ? &record : nullptr;
 }
 
-// Takes the slot again, since a flag has no lap to tell whose it is. `completed`: 0: it is not.
+// Locks the slot again, since a flag has no lap that names its record. `completed`: 0 if it is not.
 void RingWriter::flag_record(const Pending& pending, uint64_t flag, uint64_t completed) {
   Record* const record = record_of(pending);
   uint64_t whole = 2 * pending.record + 2;

@@ -1,4 +1,4 @@
-// The writing side of a ring: one object for each process that records.
+// The writing side of a ring: one object per process that records.
 //
 //   std::string why;
 //   auto writer = RingWriter::attach(text_of_MUSTER_RECORD_FD, Source::worker_lib, why);
@@ -10,10 +10,10 @@
 //   writer->completed(call);
 //
 // After attach(), nothing here locks, allocates, throws or enters the kernel, and any thread may
-// call anything; for each group, collectives are recorded by one thread at a time (callers take
-// turns, as the group's calls do). A process forked after attach() writes nothing (fork_mark.h).
+// call anything, except that the collectives of one group are recorded by one thread at a time. A
+// process forked after attach() writes nothing (fork_mark.h).
 //
-// Cost: called() and completed() together 20 to 40 ns where the time-stamp counter is invariant.
+// Cost: called() and completed() together take 20 to 40 ns if the time-stamp counter is invariant.
 #pragma once
 
 #include <atomic>
@@ -40,68 +40,68 @@ struct GroupFacts {
   bool is_on_device = false;
 };
 
-// A call that was recorded, to be completed. Plain values; may be copied and dropped.
+// A recorded call, for its later events. Plain values; may be copied and dropped.
 struct Pending {
   static constexpr uint64_t kNoRecord = ~uint64_t{0};
   uint64_t record = kNoRecord;
   uint64_t ordinal = 0;
   uint64_t called_ticks = 0;
   uint64_t hash_before = 0;
-  int32_t group = -1;       // -1: not recorded at all.
-  int32_t peer_count = -1;  // Of messages.
+  int32_t group = -1;       // Handle; -1: not recorded at all.
+  int32_t peer_count = -1;  // Index of a message's PeerCount; -1: none.
 };
 
 class RingWriter {
  public:
-  // Maps the ring and takes it over if nobody owns it or its owner has ended, or shares it
-  // (share_ring()). nullptr and `why` (one line) otherwise. Wakes who waits for Head::futex.
-  // Another `tsc` is for tests.
+  // Maps the ring and shares it (share_ring()), or takes it (take_ring()) if it has no owner or its
+  // owner has ended. Otherwise returns nullptr and `why` (one line). Tests pass another `tsc`.
   static std::unique_ptr<RingWriter> attach(std::string_view record_fd, Source source,
                                             std::string& why, bool tsc = tsc_is_invariant());
-  // Leaves the ring as it is, for the reader, and gives up owning it, unless it is shared.
+  // Leaves the ring's contents for the reader; gives up owning it, unless it is shared.
   ~RingWriter();
   RingWriter(const RingWriter&) = delete;
   RingWriter& operator=(const RingWriter&) = delete;
 
-  // Whether this process is the one that attached. One load.
+  // True in the process that attached, false in forked children. One load.
   bool is_attached() const { return mark_.is_here(); }
 
-  // Whether the launcher's agent has warned of the job's end. One load; any thread.
+  // True once the launcher's agent has warned of the job's end. One load; any thread.
   bool is_warned() const { return ring_->head.warned.load(kAcquire) != 0; }
 
-  // ---- groups: a handle, or -1 where the table is full (then calls on it are not recorded)
-  // The state is `forming`.
+  // ---- groups, by handle; calls on -1 are not recorded
+  // Returns the handle of a new group, in the state `forming`; -1 if the table is full.
   int32_t open_group(const GroupFacts& facts);
   void set_state(int32_t group, GroupState state);
-  // From here on it cannot, or can again, be seen which of its calls are complete.
+  // Sets or clears kCompletionIsUnknown.
   void set_completion_unknown(int32_t group, bool unknown);
-  // From here on not all of its calls are recorded.
+  // Sets kCallsAreUnknown.
   void set_calls_unknown(int32_t group);
 
   // ---- collectives
-  // `ordinal`: from 1, one more than the call before. `site`: a return address; nullptr: unknown.
+  // `ordinal`: 1 for the first call, then ascending by 1. `site`: a return address, or nullptr.
   Pending called(int32_t group, uint64_t ordinal, const Call& call, const void* site);
   void launched(const Pending& pending);
   void started(const Pending& pending);
-  // All calls of the group up to this one are complete.
+  // Records that all calls of the group up to this one are complete.
   void completed(const Pending& pending);
-  // Completed with an error.
+  // The same, with an error.
   void failed(const Pending& pending);
-  // Refused before anything was sent: the next call has the same ordinal. REQUIRES: no call since.
+  // Takes back a call that was refused before anything was sent; the next call has its ordinal.
+  // REQUIRES: no call since.
   void withdrawn(const Pending& pending);
 
   // ---- messages: `call.root` is the peer (-1: any); ordinals are counted here
   Pending message_called(int32_t group, const Call& call, int tag, const void* site);
 
-  // ---- sources that do not see completions as they happen
-  // All calls that are complete by now are recorded as complete.
+  // ---- sources that poll for completions
+  // Records that all calls that are complete by now are recorded as complete.
   void looked();
-  // A place in a program that has a text: what to give as its `site`. nullptr: there is no room.
-  // Best remembered: it costs the length of the text.
+  // Returns the `site` for a place that is described by a text; nullptr if there is no room. Takes
+  // time linear in the text, so cache the result.
   const void* name_site(std::string_view text);
 
   // ---- notes
-  // Keeps the first failure.
+  // Records a failure, only the first.
   void note_failure(int32_t group, std::string_view message);
   // Nested; `name` is cut to 127 bytes. One thread at a time.
   void enter_section(std::string_view name);
@@ -110,7 +110,7 @@ class RingWriter {
  private:
   RingWriter(Ring* ring, ForkMark mark, bool tsc, bool is_shared);
 
-  Group* find(int32_t group) const;  // nullptr: no such group, or not attached.
+  Group* find(int32_t group) const;  // nullptr if there is no such group, or not attached.
   int32_t take_group();
   void free_counts(uint64_t group);
   void keep_hash(Group& group, uint64_t ordinal, uint64_t hash);
@@ -126,7 +126,7 @@ class RingWriter {
   Ring* const ring_;
   const ForkMark mark_;
   const bool tsc_;
-  const bool is_shared_;  // Another library of this process owns it.
+  const bool is_shared_;  // True if another library of this process owns the ring.
   std::atomic<bool> has_failed_ = false;
 };
 
