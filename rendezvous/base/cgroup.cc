@@ -26,7 +26,7 @@ std::vector<fs::path> cgroup_folders(std::string_view controller, const fs::path
     for (const std::string_view mount : mounts) {
       std::vector<fs::path> down{root / "sys/fs/cgroup" / mount};
       for (const fs::path& part : fs::path(line.substr(second + 1)).relative_path()) {
-        if (part == "..") break;  // Seen from a cgroup namespace, a group outside of it.
+        if (part == "..") break;  // The group is outside of our cgroup namespace.
         down.push_back(down.back() / part);
       }
       found.insert(found.end(), down.rbegin(), down.rend());

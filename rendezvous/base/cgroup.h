@@ -1,5 +1,5 @@
-// The cgroups that a process is in, of version 1, version 2, or both at once (hybrid). Their files
-// show the limits that hold for it.
+// Finds the cgroups of a process, of version 1, version 2, or both at once (hybrid). Their files
+// show its limits.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,16 @@
 
 namespace muster {
 
-// The folders of that controller's cgroups, the process's own first, then those above up to the
+// Returns the folders of the process's cgroup for that controller and of those above it, up to the
 // mount; not all need exist. In a container /proc may show the host's path, which does not exist
-// below the mount: that then is the container's own group. Version 2 has one folder for all
-// controllers, so a file may be missing where its controller is off. Tests have another `root`.
+// below the mount: then the mount is the container's own group. Version 2 has one folder for all
+// controllers, so a file is missing if its controller is off. Tests pass another `root`.
 std::vector<std::filesystem::path> cgroup_folders(std::string_view controller,
                                                   const std::filesystem::path& root = "/",
                                                   std::string_view pid = "self");
 
-// The number after `key` ("oom_kill ") at the start of a line; of an empty key, that the file
-// begins with. nullopt: there is none ("max"), or it cannot be read.
+// Returns the number after `key` ("oom_kill ") at the start of a line; without a key, the one at
+// the start of the file. nullopt if there is none ("max") or the file cannot be read.
 std::optional<int64_t> number_in_file(const std::filesystem::path& file, std::string_view key = {});
 
 }  // namespace muster

@@ -1,15 +1,13 @@
-// What the launcher, the agent and the worker library must agree on: names of environment variables
-// and exit codes. The worker variables have torchrun's names and meanings. Plain constants only, so
-// that every layer may include this file.
+// Constants shared by the launcher, the agent and the worker library: exit codes and names of
+// environment variables, those of workers as in torchrun. Every layer may include this file.
 #pragma once
 
 #include <string_view>
 
 namespace muster {
 
-// The exit codes of muster itself. A failed job ends with the culprit's own code (1..255; 128+n for
-// signal n), so muster's own errors use a small range that programs rarely use. 126 and 127 have
-// the same meaning as in shells.
+// The exit codes of muster itself, in a range that programs rarely use, since a failed job ends
+// with the failed worker's code (1..255; 128+n for signal n). 126 and 127 are as in shells.
 enum class ExitCode : int {
   success = 0,
   usage = 2,             // unknown flag, invalid value, contradicting flags
@@ -21,12 +19,12 @@ enum class ExitCode : int {
   not_found = 127,       // the program, module interpreter or script does not exist
 };
 
-// The default ports of the rendezvous, the same as torchrun's.
+// The default ports of the rendezvous are torchrun's.
 inline constexpr int kC10dPort = 29400;
 inline constexpr int kStaticPort = 29500;
 
-// The node that hosts the workers' store writes under this key why it ends a round, before it tells
-// any worker to stop: one line for people, then "failed" or "stopped", with the global rank if a
+// Key under which the node that hosts the workers' store writes why it ends a round, before any
+// worker is stopped: one line for people, then "failed" or "stopped", with the global rank if a
 // rank failed: "rank 3 on node7 (node rank 1) exited with 1; the job ends\nfailed 3".
 inline constexpr std::string_view kFailureNoticeKey = "muster/failure";
 
@@ -47,17 +45,17 @@ inline constexpr std::string_view kMaxRestarts = "TORCHELASTIC_MAX_RESTARTS";
 inline constexpr std::string_view kRunId = "TORCHELASTIC_RUN_ID";
 inline constexpr std::string_view kUseAgentStore = "TORCHELASTIC_USE_AGENT_STORE";
 inline constexpr std::string_view kErrorFile = "TORCHELASTIC_ERROR_FILE";
-// Ours: how often the engine had started this job before ($SLURM_RESTART_COUNT); 0 without one.
+// Ours: earlier starts of this job by the engine ($SLURM_RESTART_COUNT); 0 without an engine.
 inline constexpr std::string_view kStartCount = "MUSTER_START_COUNT";
 // Ours: the descriptor of the ring in which a worker records its calls (ring/record_fd.h).
 inline constexpr std::string_view kRecordFd = "MUSTER_RECORD_FD";
-// Ours, for NCCL's profiler plugin (worker_lib/recorder/nccl_profiler/plugin.h): set where kernels
-// are recorded too, and the user's own kNcclProfiler, which the plugin takes the place of.
+// Ours, for NCCL's profiler plugin (worker_lib/recorder/nccl_profiler/plugin.h): set if kernels are
+// recorded too; the value of the user's own kNcclProfiler, which the plugin replaces.
 inline constexpr std::string_view kRecordKernels = "MUSTER_RECORD_KERNELS";
 inline constexpr std::string_view kNcclProfilerChain = "MUSTER_NCCL_PROFILER_CHAIN";
 inline constexpr std::string_view kNcclProfiler = "NCCL_PROFILER_PLUGIN";
 inline constexpr std::string_view kNcclPluginFile = "libnccl-profiler-muster.so";
-// Python's: folders of modules, that of the hook in front (agent/process/worker_hooks.h).
+// Python's folders of modules, the hook's first (agent/process/worker_hooks.h).
 inline constexpr std::string_view kPythonPath = "PYTHONPATH";
 inline constexpr std::string_view kSignalsToHandle = "TORCHELASTIC_SIGNALS_TO_HANDLE";
 inline constexpr std::string_view kTimerFile = "TORCHELASTIC_TIMER_FILE";
@@ -69,9 +67,9 @@ inline constexpr std::string_view kUninterruptibleTimeout =
 inline constexpr std::string_view kHealthCheckPort = "TORCHELASTIC_HEALTH_CHECK_PORT";
 inline constexpr std::string_view kNcclAsyncErrorHandling = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
 inline constexpr std::string_view kToken = "MUSTER_TOKEN";  // Ours; never passed on to workers.
-// Nor this, a pid: of the launcher's parent, with whose end the job ends.
+// Ours: the pid of the launcher's parent, whose end ends the job; never passed on to workers.
 inline constexpr std::string_view kEndWith = "MUSTER_END_WITH";
-// Ours: hexadecimal digits, the same for all workers of a job; only they and their agents know it.
+// Ours: hexadecimal digits, equal for all workers of a job and known only to them and their agents.
 inline constexpr std::string_view kWorkerSecret = "MUSTER_WORKER_SECRET";
 inline constexpr std::string_view kGlooSocketIfname = "GLOO_SOCKET_IFNAME";
 inline constexpr std::string_view kNcclSocketIfname = "NCCL_SOCKET_IFNAME";

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Both in microseconds. No number ("max") or -1 for the quota means none.
+// Both are in microseconds; a quota of -1, or without a number ("max"), means none.
 double read_quota(std::istream& quota_in, std::istream& period_in) {
   double quota = 0;
   double period = 0;
@@ -24,7 +24,7 @@ double read_quota(std::istream& quota_in, std::istream& period_in) {
   return is_one ? quota / period : kNoCpuQuota;
 }
 
-// A worker's program may have set a locale whose numbers are grouped by blanks.
+// A worker's program may have set a locale that groups digits by blanks.
 std::ifstream open_plainly(const fs::path& file) {
   std::ifstream in(file);
   in.imbue(std::locale::classic());
@@ -45,7 +45,7 @@ double quota_of_v1(const fs::path& folder) {
 }  // namespace
 
 std::vector<int> allowed_cpus() {
-  // The kernel refuses a mask smaller than its own; 8192 CPUs is the largest usual build.
+  // The kernel refuses a mask smaller than its own, usually of at most 8192 CPUs.
   for (int size = CPU_SETSIZE; size <= 1 << 16; size *= 2) {
     const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> mask(
         CPU_ALLOC(static_cast<size_t>(size)), [](cpu_set_t* set) { CPU_FREE(set); });

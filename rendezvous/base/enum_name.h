@@ -1,5 +1,5 @@
-// The name of an enum's value from a list of all names, in the order of the enum. The compiler
-// checks that the list is as long as the enum, whose last value is the template's argument:
+// Looks up the name of an enum's value in a list in the enum's order. The compiler checks that the
+// list is as long as the enum, whose last value is the template argument:
 //
 //   return name_in<Fruit::plum>({"apple", "pear", "plum"}, fruit);
 #pragma once

@@ -1,5 +1,5 @@
 // Reads environment variables that hold a number or a truth value, and keeps the first error. Pure
-// but for the look-up function that it is given.
+// except for the look-up function that it is given.
 #pragma once
 
 #include <climits>
@@ -15,10 +15,10 @@
 
 namespace muster {
 
-// nullopt: not set. A variable with an empty value ("RANK=") is set, and invalid.
+// Returns nullopt if not set; an empty value ("RANK=") is set.
 using EnvironmentLookup = std::function<std::optional<std::string>(std::string_view name)>;
 
-// Digits only, as every launcher writes numbers.
+// Accepts digits only, as every launcher writes numbers.
 inline std::optional<int> plain_number(std::string_view text) {
   const std::optional<int> number = whole_number<int>(text);
   return number.value_or(-1) >= 0 ? number : std::nullopt;
@@ -31,7 +31,7 @@ class EnvReader {
   std::optional<std::string> text(std::string_view name) const { return lookup_(name); }
   bool has(std::string_view name) const { return lookup_(name).has_value(); }
 
-  // nullopt: not set, or invalid; the error is kept.
+  // Returns nullopt if not set or invalid, and keeps the error.
   std::optional<int> number(std::string_view name, int min, int max = INT_MAX) {
     const std::optional<std::string> value = lookup_(name);
     if (!value) return std::nullopt;
@@ -55,7 +55,7 @@ class EnvReader {
   void complain(std::string what) {
     if (!complaint_) complaint_ = std::move(what);
   }
-  // "RANK=4 is not below WORLD_SIZE=4"
+  // Complains as in "RANK=4 is not below WORLD_SIZE=4".
   void demand_below(std::string_view name, int value, std::string_view bound_name, int bound) {
     if (value >= bound)
       complain(fmt::format("{}={} is not below {}={}", name, value, bound_name, bound));

@@ -1,7 +1,6 @@
-// How muster's own code fails. A bug of ours is a CHECK, which is on in release builds too. A
-// failure of the environment is a Result or an event of a machine. Exceptions of a library are
-// caught where they enter. An Error's message says what was tried, on what, and what the user can
-// do.
+// Error handling: a bug of ours fails a CHECK, in release builds too; a failure of the environment
+// is a Result or an event of a machine; exceptions of a library are caught at the call. An Error's
+// message says what was tried, on what, and what the user can do.
 #pragma once
 
 #include <cstdio>

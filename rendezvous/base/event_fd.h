@@ -1,5 +1,5 @@
-// One descriptor that any thread makes readable and its owner makes unreadable again: an
-// eventfd(2), or a pipe where a sandbox refuses that (eventfd2 in old seccomp profiles).
+// A descriptor that any thread can make readable and its owner unreadable again: an eventfd(2), or
+// a pipe if a sandbox refuses that (eventfd2 in old seccomp profiles).
 #pragma once
 
 #include <cstdint>
@@ -13,20 +13,20 @@
 
 namespace muster {
 
-// Not readable, close-on-exec, never blocks. Holds none, and errno says why, if there is none left.
+// Returns one that is not readable, close-on-exec and non-blocking; on failure empty, with errno.
 inline UniqueFd open_event_fd() {
   UniqueFd event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   int ends[2];
   if (event || is_out_of_descriptors(errno) || ::pipe2(ends, O_CLOEXEC) != 0) return event;
   const UniqueFd from(ends[0]);
   const UniqueFd to(ends[1]);
-  // A pipe that is opened for both is one descriptor: "fifo(7)".
+  // Opening the pipe for reading and writing yields one descriptor for both (fifo(7)).
   event.reset(
       ::open(fmt::format("/proc/self/fd/{}", from.get()).c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
   return event;
 }
 
-// Safe in a signal handler. If it is full, it is readable anyway.
+// Safe in a signal handler. Ignores errors: if `fd` is full, it is readable already.
 inline void raise_event(int fd) {
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(fd, &one, sizeof one);

@@ -1,5 +1,5 @@
-// For codecs that list the fields of a message once, in a function template that both their writer
-// and their reader run:
+// A concept for codecs that list the fields of a message once, in a function template that both
+// writer and reader run:
 //
 //   void fields(auto& archive, Like<Message> auto& message);
 #pragma once
@@ -9,7 +9,7 @@
 
 namespace muster {
 
-// T is one of these types, const or not.
+// True if T is one of these types, const or not.
 template <typename T, typename... Types>
 concept Like = (std::same_as<std::remove_const_t<T>, Types> || ...);
 

@@ -1,6 +1,5 @@
-// Whether another user of the machine may have written what a file says: a token, where to meet.
-// The same rule as ssh's StrictModes (sshd_config(5)): the file is this user's or root's, and
-// nobody else may write it.
+// Checks that no other user can have written a file, such as a token, by the rule of ssh's
+// StrictModes (sshd_config(5)): the file is this user's or root's, and nobody else may write it.
 #pragma once
 
 #include <string>
@@ -9,8 +8,8 @@
 
 namespace muster {
 
-// Of an opened file, by fstat(2); `user`: geteuid(). Empty: it may be believed; else why not, after
-// its name: "belongs to user 1001, not to this one (1000) or root: ...". Pure.
+// Returns "" if the file is trusted, else a phrase to follow its name: "belongs to user 1001, not
+// to this one (1000) or root: ...". `info`: fstat(2) of the opened file; `user`: geteuid(). Pure.
 std::string why_untrusted(const struct stat& info, uid_t user);
 
 }  // namespace muster

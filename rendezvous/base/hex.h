@@ -1,6 +1,5 @@
-// Bytes as hexadecimal digits, for texts whose words are separated by blanks, where these may hold
-// any byte. An empty text stands for no bytes, so that a caller that must have a word writes one of
-// its own instead. Pure.
+// Bytes as hexadecimal digits, so that a word of a blank-separated text can hold any byte. No bytes
+// make an empty text, for which a caller that needs a word must substitute one. Pure.
 #pragma once
 
 #include <optional>
@@ -18,7 +17,7 @@ inline std::string to_hex(std::string_view bytes) {
   return text;
 }
 
-// nullopt for anything else than pairs of the digits 0 to 9 and a to f.
+// Returns nullopt for anything but pairs of the digits 0 to 9 and a to f.
 inline std::optional<std::string> from_hex(std::string_view text) {
   constexpr std::string_view kDigits = "0123456789abcdef";
   if (text.size() % 2 != 0) return std::nullopt;

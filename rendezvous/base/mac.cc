@@ -1,6 +1,6 @@
 #include "rendezvous/base/mac.h"
 
-extern "C" {  // Not all of these headers say so.
+extern "C" {  // Some of these headers lack it.
 #include <mbedtls/constant_time.h>
 #include <mbedtls/md.h>
 }
@@ -10,7 +10,7 @@ extern "C" {  // Not all of these headers say so.
 namespace muster {
 namespace {
 
-// Fails only for want of memory.
+// The calls fail only without memory.
 class Hmac {
  public:
   explicit Hmac(std::string_view key) {

@@ -1,5 +1,5 @@
-// Proofs that a process knows a secret, and keys that are derived from one: HMAC-SHA256 (RFC 2104,
-// FIPS 180-4) over a list of parts. Pure; any thread.
+// HMAC-SHA256 (RFC 2104, FIPS 180-4) over a list of parts: proves that a process knows a secret and
+// derives keys from one. Pure; any thread.
 #pragma once
 
 #include <array>
@@ -11,11 +11,11 @@ namespace muster {
 
 using Mac = std::array<uint8_t, 32>;
 
-// Each part is preceded by its length (u64, little-endian), so different lists never encode alike.
-// By custom the first one says what the result is for. `key`: of any length, also empty.
+// Each part is preceded by its length (u64, little-endian), so different lists encode differently.
+// By convention the first part names the purpose. `key` may have any length, even 0.
 Mac mac_of(std::string_view key, std::initializer_list<std::string_view> parts);
 
-// Compares in a time that does not depend on where they differ.
+// Compares in constant time.
 bool same_mac(const Mac& a, const Mac& b);
 
 inline std::string_view raw_bytes(const auto& array) {

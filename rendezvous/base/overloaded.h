@@ -1,5 +1,5 @@
-// One visitor of a std::variant from a lambda for each of its alternatives: a variant with an
-// alternative that none of them takes does not compile. The idiom of std::visit's documentation.
+// A visitor of a std::variant made of one lambda per alternative, as in std::visit's documentation.
+// A variant with an alternative that no lambda takes does not compile.
 #pragma once
 
 namespace muster {

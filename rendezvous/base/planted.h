@@ -1,7 +1,5 @@
-// Switches for bugs that are planted on purpose: the simulator proves its worth by finding them.
-// They exist only in the copies of the machines that the simulator's tests compile for themselves,
-// with MUSTER_PLANTED_BUGS; elsewhere the condition is the constant false and no code of them is
-// compiled in.
+// Switches for bugs planted on purpose, which the simulator must find. Its tests compile their own
+// copies of the machines with MUSTER_PLANTED_BUGS; elsewhere PLANTED() is the constant false.
 #pragma once
 
 #ifdef MUSTER_PLANTED_BUGS

@@ -1,5 +1,5 @@
-// The only source of randomness that machines and simulators may use: seeded at construction, the
-// same sequence on every platform (xoshiro256** by Blackman and Vigna, seeded by splitmix64).
+// The only source of randomness for machines and simulators: seeded at construction, with the same
+// sequence on every platform (xoshiro256** by Blackman and Vigna, seeded by splitmix64).
 #pragma once
 
 #include <array>
@@ -31,8 +31,7 @@ class Prng {
     return result;
   }
 
-  // Uniform in [0, bound). The modulo bias is below 2^-32 for the small bounds used here.
-  // REQUIRES: bound > 0.
+  // Uniform in [0, bound); the modulo bias is below 2^-32 for small bounds. REQUIRES: bound > 0.
   uint64_t below(uint64_t bound) { return next() % bound; }
 
   // True with probability numerator / denominator.

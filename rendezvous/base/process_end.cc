@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kLookEveryMs = 20;
 
-// Until it has ended, or nobody reads `to` any more.
+// Writes to `to` once the process has ended; returns early if no reader is left.
 void await_end(pid_t pid, uint64_t started, int to) {
   siginfo_t info{};
   int waited = 0;
@@ -25,7 +25,7 @@ void await_end(pid_t pid, uint64_t started, int to) {
     waited = waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOWAIT);
   } while (waited != 0 && errno == EINTR);
   pollfd unread{to, 0, 0};
-  // It may be a child of another process: ECHILD.
+  // waitid() fails with ECHILD for a process that is no child of ours: poll /proc instead.
   while (waited != 0 && started != 0 && start_ticks(stat_fields(pid)) == started) {
     if (poll(&unread, 1, kLookEveryMs) > 0) return;
   }

@@ -25,7 +25,7 @@ ProcessLimits::ProcessLimits(const fs::path& root) : groups_(cgroup_folders("pid
   snapshot();
 }
 
-// Before Linux 6.11 the count is in the group of the process, else in that of the limit.
+// Linux before 6.11 counts in the group of the process, later versions in that of the limit.
 int64_t ProcessLimits::refusals() const {
   int64_t sum = 0;
   for (const fs::path& group : groups_)

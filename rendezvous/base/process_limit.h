@@ -1,5 +1,5 @@
-// Which limit on processes and threads is in the way where fork() or the start of a thread says
-// EAGAIN: pids.max of a cgroup, or RLIMIT_NPROC.
+// Finds the limit on processes and threads behind an EAGAIN of fork() or of a thread's start:
+// pids.max of a cgroup, or RLIMIT_NPROC.
 #pragma once
 
 #include <cstdint>
@@ -14,27 +14,26 @@ class ProcessLimits {
  public:
   explicit ProcessLimits(const std::filesystem::path& root = "/");
 
-  // From here on a refusal by a cgroup is remembered by its kernel's count of them.
+  // Records the kernel's count of refusals by cgroups, so that met() detects later ones.
   void snapshot();
 
-  // A phrase: "pids.max of /sys/fs/cgroup/pids/job is 14", "ulimit -u (RLIMIT_NPROC) is 14 for all
-  // processes and threads of uid 4001". Empty: neither limits this user's processes. `allowed`: the
-  // RLIMIT_NPROC of the process that was refused.
+  // Returns "pids.max of /sys/fs/cgroup/pids/job is 14", "ulimit -u (RLIMIT_NPROC) is 14 for all
+  // processes and threads of uid 4001", or "". `allowed`: the refused process's RLIMIT_NPROC.
   std::string met(uint64_t allowed) const;
 
  private:
   int64_t refusals() const;
 
   std::vector<std::filesystem::path> groups_;
-  bool root_is_exempt_ = false;  // Not the root of a user namespace.
+  bool root_is_exempt_ = false;  // True unless uid 0 is the root of a user namespace.
   int64_t refusals_before_ = 0;
 };
 
-// For an EAGAIN of this moment.
+// The same for this process, right after an EAGAIN.
 std::string process_limit_met();
 
-// "fork failed: Resource temporarily unavailable (pids.max of ... is 14)", with the limit or the
-// sandbox that is in the way, if the error is of that kind.
+// Returns "fork failed: Resource temporarily unavailable (pids.max of ... is 14...)": the limit or
+// sandbox behind the error, if it may have one.
 std::string call_failed(std::string_view call, int error);
 
 }  // namespace muster

@@ -13,7 +13,7 @@ constexpr size_t kStatBytesMax = 4096;  // 52 numbers of up to 20 digits, and th
 
 }  // namespace
 
-// Without iostreams, which in Python's module would be two thirds of it.
+// Avoids iostreams, which would make up two thirds of the Python module.
 std::vector<std::string> stat_fields(int pid) {
   const UniqueFd file(open(fmt::format("/proc/{}/stat", pid).c_str(), O_RDONLY | O_CLOEXEC));
   const std::string text = read_up_to(file.get(), kStatBytesMax);

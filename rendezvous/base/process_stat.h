@@ -1,5 +1,5 @@
-// What /proc/PID/stat says of a process (proc(5)): the fields that tell one life of a process from
-// a later one of the same number, and from its end.
+// Reads /proc/PID/stat (proc(5)), to tell a process from a later one with the same pid and to
+// detect its end.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +8,14 @@
 
 namespace muster {
 
-// From the third, the state, on; the program's name before it may contain anything. Empty: the
-// process is gone, or hidden.
+// Returns the fields from the third, the state, on; the program's name before it may contain any
+// byte. Empty if the process is gone or hidden.
 std::vector<std::string> stat_fields(int pid);
 
-// Gone, or a zombie.
+// True if it is gone or a zombie.
 bool is_over(const std::vector<std::string>& fields);
 
-// In ticks since the boot; 0: the process is over.
+// Returns the start time in ticks since boot; 0 if the process is over.
 uint64_t start_ticks(const std::vector<std::string>& fields);
 
 }  // namespace muster

@@ -1,5 +1,5 @@
-// Threads that block all signals, so that handlers run on the threads that are meant for them: the
-// control loop's in the launcher, the program's own in a worker.
+// Threads that block all signals, so that handlers run on the intended threads: the control loop's
+// in the launcher, the program's own in a worker.
 #pragma once
 
 #include <csignal>
@@ -8,7 +8,7 @@
 
 namespace muster {
 
-// While it lives, the calling thread and the threads that it makes block all signals.
+// Blocks all signals in the calling thread, and so in threads that it makes, while it exists.
 class SignalsHeldBack {
  public:
   SignalsHeldBack() {

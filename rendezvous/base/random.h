@@ -1,5 +1,5 @@
-// Randomness from the kernel, for what others must not guess or repeat: nonces, secrets, ids and
-// seeds. Machines take a seeded generator instead (prng.h). Any thread.
+// Randomness from the kernel for nonces, secrets, ids and seeds, which must be unguessable or
+// unique. Machines take a seeded generator instead (prng.h). Any thread.
 #pragma once
 
 #include <cerrno>

@@ -1,5 +1,4 @@
-// The functions of a shared library that is opened at run time, looked up by their names where a
-// table of them is initialised:
+// Looks up functions of a library opened at run time as a table of pointers is initialised:
 //
 //   struct Api {
 //     Symbols symbols;
@@ -18,7 +17,7 @@ class Symbols {
  public:
   explicit Symbols(void* library) : library_(library) {}
 
-  // Becomes a pointer to a function of any type.
+  // Converts to a pointer to a function of any type.
   struct Symbol {
     template <typename Function>
     operator Function*() const {  // NOLINT: converts on purpose.
@@ -27,15 +26,15 @@ class Symbols {
     void* address;
   };
 
-  // Null: it has no such function.
+  // Null if there is no such function.
   Symbol find(const char* name) const { return {::dlsym(library_, name)}; }
-  // The same for a function without which the library cannot be used.
+  // The same for a required function: missing() reports it.
   Symbol operator[](const char* name) {
     const Symbol found = find(name);
     if (found.address == nullptr && missing_.empty()) missing_ = name;
     return found;
   }
-  // The first of those that it has not; empty: it has all.
+  // The first required function that is missing; empty if none is.
   const std::string& missing() const { return missing_; }
 
  private:

@@ -14,11 +14,11 @@ constexpr std::array<TaskVariables, 3> kStarters{{
     {TaskStarter::hydra, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", ""},
 }};
 
-// The first of the numbers that Slurm has for what is not a step of tasks: SLURM_INTERACTIVE_STEP,
-// the shell of salloc, then the script, the external step and the pending one (slurm.h).
+// The lowest number of a step without tasks: SLURM_INTERACTIVE_STEP, the shell of salloc; above are
+// the script, the external step and the pending one (slurm.h).
 constexpr int64_t kSlurmOtherSteps = 0xfffffffa;
 
-// mpiexec starts its own daemons in a job's nodes by srun, whose variables the ranks inherit.
+// mpiexec starts its daemons by srun, whose variables the ranks inherit.
 bool is_nearest(const EnvReader& env, const TaskVariables& names) {
   if (names.starter == TaskStarter::slurm) return is_slurm_task(env) && !env.has("MPI_LOCALRANKID");
   return true;

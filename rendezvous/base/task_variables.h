@@ -1,6 +1,5 @@
-// The variables by which srun, mpirun and mpiexec tell each process that they start which one it
-// is: the launcher reads them where they start it, the worker library where they start the ranks
-// themselves. Pure: the environment is a parameter.
+// The variables by which srun, mpirun and mpiexec number the processes that they start: the
+// launcher or, without one, the ranks. Pure: the environment is a parameter.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +16,7 @@ enum class TaskStarter : uint8_t {
   hydra,     // mpiexec of MPICH and Intel MPI.
 };
 
-// Names. An empty one: the starter does not set it.
+// The names; empty if the starter does not set that variable.
 struct TaskVariables {
   TaskStarter starter;
   std::string_view rank;
@@ -27,21 +26,21 @@ struct TaskVariables {
   std::string_view node_rank;
 };
 
-// Those of the starter that is nearest to this process: mpirun starts its daemons by srun, and srun
-// sets MPICH's variables as well. Null: there is none.
+// Returns those of the starter nearest to this process (mpirun starts its daemons by srun, and srun
+// also sets MPICH's variables); null if there is none.
 const TaskVariables* find_task_variables(const EnvReader& env);
 
-// The variable with the number of tasks: Slurm's is that of the step, not of the job around it.
+// Returns the variable with the number of tasks: in Slurm that of the step, not of the job.
 std::string_view size_variable(const EnvReader& env, const TaskVariables& names);
 
-// Whether srun started this process as a task. Not so sbatch's script and salloc's shell.
+// True if srun started this process as a task; false in sbatch's script and salloc's shell.
 bool is_slurm_task(const EnvReader& env);
 
-// The count for the node with this number in "2(x3),1": 2 for nodes 0 to 2, 1 for node 3. nullopt
-// if the list has no such node or is malformed up to it.
+// Returns the count for this node in a list such as "2(x3),1": 2 for nodes 0 to 2, 1 for node 3.
+// nullopt if the list has no such node or is malformed up to it.
 std::optional<int> slurm_tasks_on_node(std::string_view counts, int node);
 
-// By the list of the step, else of the job.
+// The same in the list of the step, else of the job.
 std::optional<int> slurm_local_size(const EnvReader& env, int node);
 
 }  // namespace muster

@@ -1,5 +1,5 @@
-// What every folder needs to take text apart. ASCII only, regardless of the locale: the text comes
-// from the wire, from files and from command lines.
+// Helpers for text from the wire, from files and from command lines: ASCII only, regardless of the
+// locale. Pure; any thread.
 #pragma once
 
 #include <algorithm>
@@ -39,14 +39,14 @@ constexpr bool is_one_of(const T& value, std::initializer_list<std::type_identit
   return false;
 }
 
-// What follows the first `phrase`; nullopt: it does not occur.
+// Returns what follows the first `phrase`; nullopt if there is none.
 constexpr std::optional<std::string_view> text_after(std::string_view text,
                                                      std::string_view phrase) {
   const size_t at = text.find(phrase);
   return at == text.npos ? std::nullopt : std::optional(text.substr(at + phrase.size()));
 }
 
-// Without the white space at its ends.
+// Strips white space from both ends.
 inline std::string_view trim(std::string_view text) {
   constexpr std::string_view kSpace = " \t\n\r\f\v";
   const size_t first = text.find_first_not_of(kSpace);
@@ -54,7 +54,7 @@ inline std::string_view trim(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
 }
 
-// At least one item; an empty text has one empty item.
+// Returns at least one item: an empty text has one empty item.
 inline std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> items;
   for (;;) {
@@ -65,7 +65,7 @@ inline std::vector<std::string_view> split(std::string_view text, char separator
   }
 }
 
-// The number that the whole text is, as std::from_chars() reads it: no blanks and no '+'.
+// Parses the whole text as std::from_chars() does: no blanks and no '+'.
 template <typename Number>
 std::optional<Number> whole_number(std::string_view text, int base = 10) {
   Number number{};
@@ -74,7 +74,7 @@ std::optional<Number> whole_number(std::string_view text, int base = 10) {
   return error == std::errc() && end == last ? std::optional(number) : std::nullopt;
 }
 
-// Takes the number off the front; nullopt: there is none, or it does not fit.
+// Takes a number off the front; nullopt if there is none or it does not fit.
 template <std::integral T>
 std::optional<T> take_number(std::string_view& text) {
   T number{};
@@ -84,7 +84,7 @@ std::optional<T> take_number(std::string_view& text) {
   return number;
 }
 
-// The last line that is not empty, without its end; empty if there is none.
+// Returns the last non-empty line without its newline; "" if there is none.
 inline std::string_view last_line(std::string_view text) {
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r'))
     text.remove_suffix(1);
@@ -98,7 +98,7 @@ inline std::string counted(std::integral auto count, std::string_view one) {
   return count == 1 ? text : text + (one.ends_with('s') ? "es" : "s");
 }
 
-// The first bytes of valid UTF-8, at most `bytes_max`, cut at a character boundary.
+// Cuts valid UTF-8 to at most `bytes_max` bytes, at a character boundary.
 constexpr std::string_view utf8_prefix(std::string_view text, size_t bytes_max) {
   if (text.size() <= bytes_max) return text;
   while (bytes_max > 0 && (static_cast<unsigned char>(text[bytes_max]) & 0xC0) == 0x80)
@@ -106,7 +106,7 @@ constexpr std::string_view utf8_prefix(std::string_view text, size_t bytes_max) 
   return text.substr(0, bytes_max);
 }
 
-// The first `bytes_max` bytes, with `other` in place of all but printable ASCII.
+// Returns the first `bytes_max` bytes, with `other` in place of all but printable ASCII.
 inline std::string printable(std::string_view text, size_t bytes_max, char other = '?') {
   std::string out(text.substr(0, bytes_max));
   std::ranges::replace_if(out, [](char c) { return c < 0x20 || c > 0x7e; }, other);

@@ -1,5 +1,5 @@
-// Time as the machines see it. `Clock` declares no now(), so reading the time inside a machine does
-// not compile: a shell converts from std::chrono::steady_clock and passes the instant in.
+// Time as the machines see it. `Clock` has no now(), so reading the time inside a machine does not
+// compile: its owner converts from std::chrono::steady_clock and passes the instant in.
 #pragma once
 
 #include <chrono>
@@ -26,10 +26,10 @@ inline Instant to_instant(Deadline time) {
   return Instant(time.time_since_epoch());
 }
 
-// "No deadline": the value of next_deadline() when a Tick would never do anything.
+// "No deadline": the value of next_deadline() when no Tick is needed.
 inline constexpr Instant kNever = Instant::max();
 
-// `now + wait`, or kNever if that would overflow: a user or another machine may name any wait.
+// Returns `now + wait`, or kNever on overflow: a user or another machine may send any wait.
 // REQUIRES: wait >= 0.
 inline Instant instant_after(Instant now, Duration wait) {
   return now > kNever - wait ? kNever : now + wait;
@@ -37,7 +37,7 @@ inline Instant instant_after(Instant now, Duration wait) {
 
 // The same for a blocking operation: "for ever" is a legal time-out.
 inline Deadline deadline_after(Deadline now, std::chrono::milliseconds wait) {
-  // In the coarser unit: `wait` may exceed the range of the finer one.
+  // Compares in the coarser unit: `wait` may exceed the range of the finer one.
   const auto most = std::chrono::duration_cast<std::chrono::milliseconds>(Deadline::max() - now);
   return wait >= most ? Deadline::max() : now + wait;
 }

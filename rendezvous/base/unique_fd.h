@@ -1,6 +1,5 @@
-// A file descriptor with one owner, which closes it. Never closes 0, 1 or 2 by accident: those are
-// always passed as plain ints. Also what some errno values mean, and loops that write everything or
-// read a small file.
+// A file descriptor with one owner, which closes it. 0, 1 and 2 are always passed as plain ints, so
+// they are never closed by accident. Also classifies errno values, and loops over write and read.
 #pragma once
 
 #include <cerrno>
@@ -19,8 +18,8 @@ inline bool is_out_of_descriptors(int error) {
   return error == EMFILE || error == ENFILE;
 }
 
-// True for errors of accept(2) after which the next connection may succeed. After all others
-// (EAGAIN aside), a caller should wait before it accepts again: the socket stays readable.
+// True for errors of accept(2) after which the next connection may succeed. After any other except
+// EAGAIN, the caller should wait before it accepts again: the socket stays readable.
 inline bool concerns_one_connection(int error) {
   return is_one_of(error, {ECONNABORTED, EINTR, EPROTO, EPERM, ENETDOWN, EHOSTDOWN, EHOSTUNREACH,
                            ENETUNREACH, ENOPROTOOPT, ENONET, EOPNOTSUPP});
@@ -62,7 +61,7 @@ class UniqueFd {
   int fd_ = -1;
 };
 
-// What can be read, at most `bytes_max`; up to an error, if there is one. Empty for -1.
+// Reads up to `bytes_max`, the end or an error. Returns "" for -1.
 inline std::string read_up_to(int fd, size_t bytes_max) {
   std::string text(bytes_max, '\0');
   size_t size = 0;
