@@ -303,7 +303,7 @@ TEST(Listener, ServesOthersInAFloodOfSilentOnesWithAHandfulOfPlaces) {
   ASSERT_EQ(port.troubles.size(), 1u);
   EXPECT_THAT(port.troubles[0],
               testing::MatchesRegex("closed [0-9]+ connections to port [0-9]+ from 127.0.0.[0-9]+, "
-                                    "to make room for others: who they are was not proved yet"));
+                                    "to make room for others: they were not authenticated yet"));
 }
 
 TEST(Listener, ServesAThousandThatComeAtOnce) {
