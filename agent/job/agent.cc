@@ -24,7 +24,7 @@
 namespace muster {
 namespace {
 
-// A random UUID, version 4 (RFC 9562), which torchrun also uses as run id of a single-node job.
+// A random UUID, version 4 (RFC 9562), which torchrun, too, uses as run id of a single-node job.
 std::string random_uuid() {
   membership::Nonce b = random_nonce();
   b[6] = static_cast<unsigned char>((b[6] & 0x0f) | 0x40);
@@ -35,7 +35,8 @@ std::string random_uuid() {
   return text;
 }
 
-// A signal that finds a shell by its command line need not reach what it runs.
+// The command line of the signal witness. Empty for a shell or a shell script: a signal that finds
+// the shell by its command line need not reach what the shell runs.
 std::vector<std::string> looks_of(const WorkerProgram& program) {
   std::string line;
   std::ifstream file(program.executable);
@@ -45,7 +46,7 @@ std::vector<std::string> looks_of(const WorkerProgram& program) {
   return program.argv(0);
 }
 
-// The first of these that is a writable folder, as Python's tempfile chooses it.
+// The first of these folders that is writable, in the order of Python's tempfile.
 std::string usable_temp_dir(const Environment& environment, const std::string& cwd) {
   const auto variable = [&environment](const char* name) {
     return lookup(environment, name).value_or("");
@@ -86,14 +87,13 @@ Result<std::unique_ptr<Output>> start_output(const LaunchSpec& spec, const std::
   return Output::start(std::move(options));
 }
 
-// The table of descriptors grows now, for some hundred: while threads share it, the kernel waits
-// for all CPUs each time (synchronize_rcu() in expand_fdtable(), fs/file.c), 10 ms and more.
+// Grows the descriptor table before threads share it: after that, the kernel waits for all CPUs
+// each time it grows (synchronize_rcu() in expand_fdtable(), fs/file.c), 10 ms and more.
 void grow_descriptor_table(int any_fd) {
   constexpr int kDescriptors = 1000;  // Below the usual soft limit.
   const UniqueFd high(fcntl(any_fd, F_DUPFD_CLOEXEC, kDescriptors));
 }
 
-// Returns the exit code.
 int run_job(const AgentInput& input, const AgentContext& context) {
   auto witness = std::make_unique<SignalWitness>(looks_of(input.program));  // Before any thread.
   grow_descriptor_table(context.control_fd);
@@ -109,8 +109,7 @@ int run_job(const AgentInput& input, const AgentContext& context) {
   auto loop = std::make_unique<AgentLoop>(input, context, std::move(run_id), std::move(folders),
                                           std::move(witness), std::move(*output));
   const int exit_code = loop->run();
-  // A thread that is stuck writing to a console or a disk may wake up at any time, so the objects
-  // that it uses must not be destroyed before it.
+  // A thread that is stuck in a write may wake up at any time: the objects that it uses stay.
   if (loop->abandons_output()) (void)loop.release();
   return exit_code;
 }

@@ -1,10 +1,8 @@
 // The agent: one process per node that turns a LaunchSpec into a running job. One control loop
 // connects the pure machine (WorkerGroup) to the shells that perform its effects (WorkerProcesses,
 // Output, HelperProcess, FileTimerServer), and JobRecorder records what happened. The loop never
-// blocks on a disk, a terminal or a driver.
-//
-// The agent is a forked child of the front, which sends it commands over the control channel. If
-// the front dies, the agent kills all its descendants and exits.
+// blocks on a disk, a terminal or a driver. The agent is a forked child of the front, which sends
+// it commands over the control channel; if the front dies, it kills all its descendants and exits.
 #pragma once
 
 #include <functional>
@@ -28,8 +26,8 @@ struct AgentContext {
 
 // What a worker executes, resolved and checked by the launcher.
 struct WorkerProgram {
-  std::string executable;  // For execve.
-  std::string name;        // For people: "train.py", "-m pkg.mod".
+  std::string executable;  // Path for execve.
+  std::string name;        // Shown to people: "train.py", "-m pkg.mod".
   std::function<std::vector<std::string>(int local_rank)> argv;
 };
 
@@ -37,7 +35,7 @@ struct AgentInput {
   LaunchSpec spec;
   WorkerProgram program;
   Environment environment;
-  std::vector<std::string> warnings;  // About the command line; shown first.
+  std::vector<std::string> warnings;  // Remarks on the command line; shown first.
 };
 
 // Runs the job to its end and returns the exit code of the whole launcher. REQUIRES: called in the

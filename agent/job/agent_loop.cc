@@ -35,7 +35,7 @@ AgentLoop::AgentLoop(const AgentInput& input, const AgentContext& context, std::
                        [this] { attempt_.on_empty(); },
                        [this](const signalfd_siginfo& info) { engine_.on_own_signal(info); },
                        [this](const ProcessEntry& process) {
-                         // At once, so that a user who watches a slow stop knows the reason.
+                         // Said at once: a user who watches a slow stop wants the reason.
                          const std::string text = refusal_text(process);
                          record_.note(JobEventKind::note, text);
                          say(text);
@@ -151,7 +151,7 @@ void AgentLoop::set_up(std::optional<DeviceReport> devices) {
   });
 }
 
-// For this number of workers.
+// Checks what depends on this node's number of workers: descriptors and --stdin.
 Result<void> AgentLoop::check_room() const {
   DescriptorNeeds needs = DescriptorNeeds::of(input_.spec);
   needs.workers = setup_.workers;
@@ -243,7 +243,7 @@ void AgentLoop::add_progress(control::JobStatus& status) {
 
 // ---- the front
 
-// The front is the only process that holds the other end.
+// Only the front holds the other end, so end of file means that it has died.
 void AgentLoop::listen_to_front() {
   control_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
                       [this](boost::system::error_code error) {
@@ -288,8 +288,7 @@ void AgentLoop::on_control(const ControlMessage& message) {
   }
 }
 
-// Without the front nothing can be reported to the user, and no process of the job may outlive the
-// pid that the user knows.
+// The user can be told nothing more, and no process may outlive the pid that the user knows.
 void AgentLoop::die_with_the_front() {
   kill_descendants({engine_.witness()}, kKillPatience);
   processes_.release_cgroup();
@@ -303,7 +302,7 @@ void AgentLoop::request_stop(int signal) {
   time_limit_.end_notice();
   if (has_workers() && meeting_.is_coordinated()) return meeting_.leave(signal);
   if (group_) return post(group::StopRequested{signal});
-  // Nothing has been started yet: there is nothing to stop and nothing to wait for.
+  // Nothing has been started yet, so there is nothing to stop or to wait for.
   group::JobOutcome outcome;
   outcome.end = JobEnd::stopped;
   outcome.signal = signal;
@@ -314,7 +313,7 @@ void AgentLoop::request_kill(int signal) {
   record_.kill_requested();
   end_.killed();
   if (!group_ && !is_ending()) return request_stop(signal);
-  // It may still wait for the witness, or for its announcement.
+  // An earlier stop may still wait for the witness, or for its announcement.
   post(group::StopRequested{signal});
   post(group::KillRequested{});
 }
@@ -324,8 +323,7 @@ void AgentLoop::request_kill(int signal) {
 void AgentLoop::finish(const group::JobOutcome& outcome) {
   drain_.begin();  // Processes that survived KILL still hold streams: take what those hold now.
   end_.workers_over();
-  // Posted, not called from inside the machine's step: end() posts no event to the machine, but the
-  // loop's state is simpler this way.
+  // Posted, so that end() does not run inside the machine's step.
   boost::asio::post(io_, [this, outcome] {
     drain_.begin();
     drain_.when_done([this, outcome] { end(outcome); });

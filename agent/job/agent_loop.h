@@ -1,15 +1,14 @@
-// The agent's event loop and everything that runs on it: parts, which ask the whole through JobSeam
-// and some other parts by reference, and the machine that decides (worker_group.h). This class
-// wires them. Internal to agent/; other code includes agent.h. The order of a job:
+// The agent's event loop. Owns and wires all that runs on it: the machine that decides
+// (worker_group.h), and the parts, which reach the whole through JobSeam and some other parts by
+// reference. Internal to agent/; other code includes agent.h. The order of a job, whose signals are
+// handled in every step:
 //
 //   start         the run folder, on the output thread; the GPU driver queried in a child process
-//                 if a flag needs it; node setup; what a node has to know before it meets others
+//                 if a flag needs it; node setup; what a node must know to meet the others
 //   each attempt  RequestRound: old GPU memory free, the round formed, streams opened -> RoundReady
 //                 Spawn, one worker per turn of the loop -> Spawned ... Exited -> (Stop, Kill) ->
 //                 nothing left -> output drained -> GroupEmpty
 //   end           record, verdict, result.json, output finished, exit code
-//
-// Signals are handled during every one of these steps.
 #pragma once
 
 #include <functional>
@@ -60,7 +59,6 @@ class AgentLoop final : private JobSeam {
   // Runs the job; returns the exit code.
   int run();
 
-  // Whether a write of the output thread may still hang.
   bool abandons_output() const { return end_.abandons_output(); }
 
  private:
@@ -93,7 +91,7 @@ class AgentLoop final : private JobSeam {
   void end(const group::JobOutcome& outcome);
   void fail_early(const Error& error);
 
-  // ---- what its parts may ask
+  // ---- JobSeam
   void say(const std::string& text) override { output_->say("muster: " + text); }
   void warn(const std::string& text) override;
   void request_stop(int signal) override;
@@ -117,7 +115,7 @@ class AgentLoop final : private JobSeam {
   NodeSetup setup_;
   boost::asio::io_context io_{1};
   boost::asio::posix::stream_descriptor control_;
-  // Once run() is over it has no request in flight, or is abandoned.
+  // Has no request in flight once run() has returned, unless it is abandoned.
   const std::unique_ptr<Output> output_;
   JobRecorder record_;
   WorkerProcesses processes_;
@@ -135,7 +133,7 @@ class AgentLoop final : private JobSeam {
   StopPart stop_;
   AttemptPart attempt_;
   EndPart end_;
-  std::optional<RunningGroup> group_;  // From the first attempt on.
+  std::optional<RunningGroup> group_;  // Set by begin_group().
 };
 
 }  // namespace muster

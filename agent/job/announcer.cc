@@ -15,9 +15,8 @@ bool Announcer::shares_console() const {
          (nodes.ask_pmi || !nodes.ports_of_node_0.empty());
 }
 
-// In a job of a fixed number of nodes, node rank 0 is the host, so its process lives while any node
-// is told anything by the job; in an elastic one it is in the newest round. What the engine tells
-// all, it tells node 0.
+// Node 0 prints. If the number of nodes is fixed, it is the host, so it lives as long as the job
+// tells any node anything; else it is in the newest round. The engine tells it what it tells all.
 bool Announcer::another_says_it(const membership::Round& round) const {
   const RendezvousSpec& nodes = spec_.rendezvous;
   if (!shares_console()) return false;

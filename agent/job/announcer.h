@@ -1,6 +1,5 @@
-// What all nodes of a job know and one of them says, where the engine that started them brings
-// their output to one console: node rank 0, or the one that the host chose for the job's end.
-// Control loop only.
+// Decides which node prints what all nodes know, if the engine that started them merges their
+// output: node rank 0, or at the job's end the node that the host chose. Control loop only.
 #pragma once
 
 #include <optional>
@@ -18,26 +17,26 @@ class Announcer {
   Announcer(JobSeam& job, const LaunchSpec& spec, JobRecorder& record)
       : job_(job), spec_(spec), record_(record) {}
 
-  // Whether what all nodes are told appears on this console without this node. `round`: the newest.
+  // True if another node prints on this console what all nodes are told. `round`: the newest.
   bool another_says_it(const membership::Round& round) const;
 
   // What this node knows of the job's end.
   struct HeardEnd {
-    bool from_host = false;  // The job's host told all nodes.
+    bool from_host = false;  // The job's host ended the job on all nodes.
     bool by_engine = false;  // The engine told all nodes to end.
-    int teller = -1;         // The node rank that the host named; -1: none.
+    int teller = -1;         // The node rank that the host chose to print it; -1: none.
   };
-  // Whether another node says how the job ended. Processes that remain, and workers that outlived
-  // the grace or failed in it, are this node's alone.
+  // True if another node prints how the job ended. Each prints what only it knows: processes that
+  // remain, workers that failed in the grace and, unless the host ended the job, outlived it.
   bool another_says_the_end(const membership::Round& round, const JobReport& report,
                             const HeardEnd& heard) const;
 
-  // A failure of this node, whose line follows the output that it is about.
+  // Keeps a failure of this node, whose line must follow the output that it is about.
   void hold(const group::WorkerFailed& failure) { failed_ = failure; }
   bool holds_failure() const { return failed_.has_value(); }
-  // Once that output is complete.
+  // Prints the held failure's restart line; called once that output is complete.
   void say_restart(Duration delay);
-  // All nodes know the same line: the round came with the verdict over all of them.
+  // Prints the restart line for the verdict over all nodes, which came with the round.
   void say_job_restart(const membership::Round& round);
 
  private:

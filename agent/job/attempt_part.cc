@@ -37,7 +37,7 @@ void AttemptPart::cancel() {
 }
 
 void AttemptPart::prepare(const group::RequestRound& request) {
-  parts_.drain.begin();  // No worker could be started, so on_empty() did not do it.
+  parts_.drain.begin();  // on_empty() did not do it if no worker could be started.
   const auto told = std::make_shared<bool>(false);
   const auto go_on = [this, request, told] {
     if (std::exchange(*told, true)) return;
@@ -69,8 +69,7 @@ void AttemptPart::open(const group::RequestRound& request) {
   attempt_ = request.attempt;
   round_ =
       meeting.view(meeting.is_coordinated() ? meeting.round().restarts : request.restart_count);
-  // torch's own switch: the workers create the store themselves. Each attempt gets its own port, so
-  // that no process of an earlier attempt can be reached there.
+  // torch's own switch: the workers create the store, at a port that reaches no earlier attempt.
   round_.agent_store =
       meeting.is_coordinated() || lookup(environment_, env::kDisableShareStore) != "1";
   if (!round_.agent_store) {
@@ -175,7 +174,7 @@ void AttemptPart::on_empty() {
 }
 
 // The attempt's output is complete before the next step or the verdict. The machine does not wait
-// for it: a console that nobody reads must not count as a process that does not die.
+// for it: a console that is not read must not count as a process that does not die.
 void AttemptPart::read_to_the_ends() {
   // Streams of workers that were never started would keep the drain from reaching end of file.
   streams_.clear();
@@ -185,7 +184,7 @@ void AttemptPart::read_to_the_ends() {
                 [this](const AttemptRemains& remains) { parts_.drain.finish(remains); });
 }
 
-// The judge's input is kept for users who want to know why it decided as it did.
+// Writes the judge's input, for users who want to know why it decided as it did.
 void AttemptPart::take_remains(const AttemptRemains& remains) {
   parts_.record.attempt_drained(remains);
   if (!parts_.stop.has_begun() || !parts_.record.has_evidence()) return;

@@ -53,29 +53,29 @@ class AttemptPart {
               const AgentContext& context, const JobFolders& folders, const NodeSetup& setup,
               const Parts& parts);
 
-  // As the job starts. Fails with ExitCode::environment.
+  // Called as the job starts. Fails with ExitCode::environment.
   Result<void> open_null() { return start_.open_null(); }
-  // Before the first attempt.
+  // Called before the first attempt.
   void begin_job() { timers_.watch_uninterruptible(); }
 
   // ---- effects of WorkerGroup
   void prepare(const group::RequestRound& request);
-  // One worker per turn of the loop: signals and exits are seen between two of 200 starts.
+  // Starts one worker per turn of the loop, so that signals and exits are seen during 200 starts.
   void spawn(const group::Spawn& effect);
 
-  // A round has formed.
   void open(const group::RequestRound& request);
   void on_exit(const WorkerExit& exit);
   void on_empty();
-  // What Drain asks for.
+  // ---- callbacks of Drain
   void read_to_the_ends();
   void take_remains(const AttemptRemains& remains);
+
   void cancel();
 
-  // -1: none yet.
+  // The newest attempt; -1: none yet.
   int number() const { return attempt_; }
   const RoundView& round() const { return round_; }
-  // What the worker of local rank 0 gets.
+  // The environment of the worker with local rank 0.
   Environment variables() const { return start_.environment(0, round_); }
 
  private:
@@ -93,14 +93,14 @@ class AttemptPart {
   TorchTimers timers_;
   WorkerStart start_;
   Remains remains_;
-  std::optional<MasterPort> master_port_;  // Only if the workers create their own store.
+  std::optional<MasterPort> master_port_;  // Set only if the workers create their own store.
   RoundView round_;
   int attempt_ = -1;
   std::chrono::steady_clock::time_point requested_;
   std::vector<WorkerStreams> streams_;  // Emptied rank by rank as workers start.
-  std::vector<WorkerTraces> traces_;    // By local rank.
+  std::vector<WorkerTraces> traces_;    // Indexed by local rank.
   bool spawn_pending_ = false;          // A Spawn is to be performed in the next turn of the loop.
-  bool empty_while_spawning_ = false;   // Nothing was left meanwhile: check again.
+  bool empty_while_spawning_ = false;   // on_empty() came before that: check again.
 };
 
 }  // namespace muster

@@ -19,12 +19,12 @@ namespace {
 
 // The StackReader of another node takes 8 s at most.
 constexpr auto kAnswersLimit = std::chrono::seconds(9);
-// A rank that is to fail waits no longer.
+// A rank that will be failed for the hang waits no longer.
 constexpr auto kBundleLimit = std::chrono::seconds(10);
-// With more ranks only the main threads are read, so that the answers fit.
+// Limit above which only main threads are read, so that the answers fit.
 constexpr size_t kAllThreadsRanksMax = 64;
 
-// What a node says to each question it says once.
+// A node gives the same reason for every question; keep one copy.
 void add_lines(HangBundle& bundle, const std::vector<std::string>& lines) {
   for (const std::string& line : lines) {
     if (std::ranges::find(bundle.unanswered, line) == bundle.unanswered.end())
@@ -44,10 +44,10 @@ control::Request variables_request(const control::RankRanges&) {
   return control::VariablesRequest{};
 }
 
-// This many of those that are named, and of those that wait for them.
+// Limit of the named ranks that are shown, and of those that wait for them.
 constexpr size_t kRanksTold = 8;
 
-// The late ones first.
+// The ranks to show, the late ones first.
 std::vector<int> ranks_told(const hang::Finding& finding, bool quiet) {
   std::vector<int> ranks;
   for (size_t i = 0; i < std::min(finding.ranks.size(), kRanksTold); ++i)
@@ -61,12 +61,12 @@ std::vector<int> ranks_told(const hang::Finding& finding, bool quiet) {
 
 struct Bundles::Bundle {
   std::string path;
-  // The output thread reads it once it is being written.
+  // Read by the output thread once it is being written.
   std::shared_ptr<HangBundle> contents = std::make_shared<HangBundle>();
-  std::function<void()> then;  // As soon as all is collected.
+  std::function<void()> then;  // Called once all is collected, or at the limit.
   DumpDone written;
   std::shared_ptr<boost::asio::steady_timer> limit;
-  int missing = 0;  // Answers.
+  int missing = 0;  // Answers still to come.
   bool is_being_written = false;
 };
 
@@ -105,7 +105,7 @@ void Bundles::dump(DumpDone done) {
   collect(std::move(bundle), [](const Result<control::Stacks>&) {});
 }
 
-// `on_stacks`: what else they are for; null: they are not wanted.
+// `on_stacks` gets the stacks, too; null: stacks are not read.
 void Bundles::collect(Bundle bundle, const OnStacks& on_stacks) {
   const uint64_t id = ++last_bundle_;
   HangBundle& contents = *bundle.contents;
@@ -151,7 +151,6 @@ void Bundles::collect(Bundle bundle, const OnStacks& on_stacks) {
       });
 }
 
-// Unless the answer comes too late.
 void Bundles::add_to_bundle(uint64_t id, const std::function<void(HangBundle&)>& add) {
   const auto found = bundles_.find(id);
   if (found == bundles_.end() || found->second->is_being_written) return;
@@ -159,7 +158,7 @@ void Bundles::add_to_bundle(uint64_t id, const std::function<void(HangBundle&)>&
   if (--found->second->missing == 0) write_bundle(id);
 }
 
-// With what is there. On the output thread, which may wait for the disk; what follows does not.
+// Writes what there is, on the output thread, which may wait for the disk; `then` does not.
 void Bundles::write_bundle(uint64_t id) {
   const auto found = bundles_.find(id);
   if (found == bundles_.end() || std::exchange(found->second->is_being_written, true)) return;
@@ -203,7 +202,7 @@ void Bundles::tell(const hang::Finding& finding, bool quiet, std::function<void(
       });
 }
 
-// `read`: of its ranks, and perhaps of others.
+// `read` has the finding's ranks, and perhaps others.
 void Bundles::say_where(const hang::Finding& finding, bool quiet,
                         const Result<control::Stacks>& read) {
   std::vector<RankStacks> in_order;
@@ -216,7 +215,7 @@ void Bundles::say_where(const hang::Finding& finding, bool quiet,
     if (found != read->ranks.end()) stacks = *found;
   }
   const auto has_some = [](const RankStacks& one) { return !one.threads.empty(); };
-  // What could not be read is worth a line only if something was.
+  // Report stacks that could not be read only if others could.
   if (std::ranges::none_of(in_order, has_some)) return;
   const std::string text = stacks_text(in_order, /*details=*/false);
   job_.say((quiet ? "where it is now:\n" : "where they are now, the late ones first:\n") +

@@ -1,5 +1,5 @@
-// What follows a finding: where its ranks are, on the console, and all that is known of the job's
-// ranks, in a file of the log folder; the latter for musterctl dump as well. Control loop only.
+// Follows up a finding: prints where its ranks are, and writes all that is known of the job's ranks
+// to a file in the log folder, as musterctl dump does. Control loop only.
 #pragma once
 
 #include <cstdint>
@@ -26,12 +26,12 @@ class Bundles {
   Bundles(boost::asio::io_context& io, JobSeam& job, JobAnswers& answers)
       : io_(io), job_(job), answers_(answers) {}
 
-  // A verdict was said: where its ranks are, and what is to follow.
+  // Prints where a verdict's ranks are, writes the file, and calls `then` if the attempt goes on.
   void look_into(const hang::Finding& finding, const HangNews& said, std::function<void()> then);
-  // After a finding was said: where its ranks are. `quiet`: the late ones alone, held by nothing.
+  // Prints where a finding's ranks are, then calls `told`. `quiet`: only the late ones, unheld.
   void tell(const hang::Finding& finding, bool quiet, std::function<void()> told);
   void dump(DumpDone done);
-  // The attempt is over: what was to follow does not any more, what is there is written.
+  // Called when the attempt is over: writes what has been collected, and drops each `then`.
   void close();
 
  private:
@@ -47,7 +47,7 @@ class Bundles {
   boost::asio::io_context& io_;
   JobSeam& job_;
   JobAnswers& answers_;
-  std::map<uint64_t, std::shared_ptr<Bundle>> bundles_;  // Until they are written.
+  std::map<uint64_t, std::shared_ptr<Bundle>> bundles_;  // Bundles not yet written.
   uint64_t last_bundle_ = 0;
   int hang_files_ = 0;
   int dump_files_ = 0;

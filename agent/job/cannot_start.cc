@@ -23,7 +23,7 @@ namespace {
 // The nodes of a job are started within a second or two of each other, or a bit more by hand.
 constexpr auto kPatience = std::chrono::seconds(10);
 constexpr auto kSilence = std::chrono::seconds(1);
-// A host answers once it is reached, unless it is of an older version that waits for more nodes.
+// A host answers once it is reached; this guards against one that does not.
 constexpr auto kHostPatience = kPatience + std::chrono::seconds(2);
 // The coordinator limits how long it stays; this guards against a bug in that limit.
 constexpr auto kCloseLimit = std::chrono::seconds(20);
@@ -48,7 +48,7 @@ class Telling {
 
   void run(const RendezvousOptions& options) {
     Rendezvous::Handlers on;
-    // A host of an older version counts us as ready: then this is a failure of that round.
+    // If the host counts us as ready all the same, this is a failure of that round.
     on.round = [this](const membership::Round& round) {
       rendezvous_->tell(member::WorkerFailed{round.epoch, failure_});
     };
@@ -56,7 +56,7 @@ class Telling {
     on.leave_announced = [] {};
     on.ended = [this](const membership::End&) { leave(); };
     on.failed = [this](const Error& error) { give_up(error.message); };
-    on.refused = [this](const Error& answer) {  // The other nodes are told as well.
+    on.refused = [this](const Error& answer) {  // The host has told the waiting nodes.
       say_line(answer.message);
       leave();
     };
@@ -96,7 +96,7 @@ class Telling {
 
 void tell_that_it_cannot_start(const LaunchSpec& spec, const Error& error) {
   const RendezvousSpec& rendezvous = spec.rendezvous;
-  // Whoever started a launch whose PMI has to be asked ends it when one of its processes fails.
+  // A launcher whose PMI has to be asked ends the launch itself when one of its processes fails.
   if (!is_coordinated(rendezvous) || rendezvous.ask_pmi) return;
   NodeFacts node{1, own_hostname(), rendezvous.id, rendezvous.token.value_or(""), ""};
   if (rendezvous.token_file) {

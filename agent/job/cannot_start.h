@@ -1,8 +1,6 @@
-// A node that cannot start its workers, because the program is missing there, reports this to the
-// job's other nodes, which would otherwise wait for it until the join time-out. It joins without
-// ever being ready for a round, reports a final failure, and leaves as soon as the host has
-// accepted it. If this node hosts the job, its coordinator stays until all other nodes have
-// connected and received the failure, for at most 10 s.
+// Lets a node that cannot start its workers (the program is missing) tell the others, which would
+// wait for it until the join time-out. It joins with a final failure, and leaves once the host has
+// accepted that; the host itself stays until all others have got the failure, for at most 10 s.
 #pragma once
 
 #include "agent/launch_spec.h"
@@ -10,9 +8,8 @@
 
 namespace muster {
 
-// Blocks as long as that takes, about 10 s at most; any signal may end it. Prints a line on stderr
-// if it takes longer than a second or no node could be told. Does nothing if this node is alone.
-// REQUIRES: the calling process has one thread.
+// No-op if this node is alone. Blocks for about 10 s at most; any signal may end it. Prints a line
+// on stderr after a second, or if no node was reached. REQUIRES: a process with one thread.
 void tell_that_it_cannot_start(const LaunchSpec& spec, const Error& error);
 
 }  // namespace muster

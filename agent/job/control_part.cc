@@ -34,10 +34,10 @@ std::string_view asked_for(const WorkerTail& tail, const LogsQuery& query, int r
   return fresh >= text.size() ? text : text.substr(text.size() - static_cast<size_t>(fresh));
 }
 
-// Their folder, which goes with the socket.
+// Returns their folder, which is removed with the socket.
 Result<std::string> write_hooks_beside(const ControlServer::Socket& socket,
                                        const WorkerHooks& wanted) {
-  // Python compares it with what it makes of it.
+  // The Python hook compares it with os.path.abspath() of its own.
   const std::string folder =
       std::filesystem::absolute(control_hook_path(socket.folder, socket.pid)).lexically_normal();
   return write_hooks(folder, wanted).map([&] { return folder; });
@@ -56,9 +56,7 @@ ControlPart::ControlPart(boost::asio::io_context& io, JobSeam& job, const Launch
       parts_(parts),
       callbacks_(std::move(callbacks)) {}
 
-// Creating the folder and the socket may wait for a disk, so it runs on the output thread, before
-// the first worker's streams are opened there. The job goes on without a control socket, and then
-// without the hooks.
+// Runs on the output thread, as it may wait for a disk; done before the first streams are opened.
 void ControlPart::open(const ControlPlace& place) {
   const JobEntry entry{
       getppid(), run_id_, program_.name, static_cast<double>(std::time(nullptr)), {}};

@@ -1,5 +1,5 @@
-// musterctl's way to a running job: its socket, and the answers about status, signals and logs; the
-// hooks that workers get lie beside it. Control loop only.
+// musterctl's access to a running job: its socket, and the answers about status, signals and logs.
+// The hooks that workers get lie beside the socket. Control loop only.
 #pragma once
 
 #include <chrono>
@@ -31,7 +31,6 @@ class ControlPart {
     std::function<void(control::JobStatus&)> add_progress;
     std::function<void(std::function<void(const std::vector<WorkerTail>&)>)> tails;
   };
-  // What the parts before it answer with.
   struct Parts {
     WorkerProcesses& processes;
     Rings& rings;
@@ -45,7 +44,7 @@ class ControlPart {
               const WorkerProgram& program, const std::string& run_id, const Parts& parts,
               Callbacks callbacks);
 
-  // The job goes on without a control socket, and then without the hooks.
+  // Opens the socket; the job goes on without it or the hooks if that fails.
   void open(const ControlPlace& place);
   void close();
 

@@ -1,5 +1,5 @@
-// The output of an attempt from its workers' first byte to the last that is read, and what waits
-// for that: the next step of the job, or its end. Control loop only.
+// Follows an attempt's output until all of it is read, and then runs what waits for that: the next
+// step of the job, or its end. Control loop only.
 //
 //              closed      open       reading     settling [1]
 // open()       open        -          -           -
@@ -7,8 +7,8 @@
 // finish()     -           closed     closed [2]  -
 // settled()    go on [3]   -          -           closed
 //
-// [1] All is read, or given up, and what explains the first failure may be on its way from other
-// nodes. [2] Or settling. [3] What came meanwhile, and waited for that alone.
+// [1] All is read or given up, but an explanation of the first failure may be on its way from other
+// nodes. [2] Or settling. [3] Runs what waited for the explanation alone.
 #pragma once
 
 #include <functional>
@@ -23,23 +23,21 @@ namespace muster {
 class Drain {
  public:
   struct Callbacks {
-    std::function<void()> read;  // Have all streams read to their ends; finish() answers.
-    std::function<bool()>
-        is_settling;  // The first failure is not explained yet; settled() answers.
-    std::function<void(const AttemptRemains&)> take;  // What the attempt left behind.
+    std::function<void()> read;         // Reads all streams to their ends; finish() answers.
+    std::function<bool()> is_settling;  // The first failure is unexplained until settled().
+    std::function<void(const AttemptRemains&)> take;  // Gets what the attempt left behind.
   };
 
   explicit Drain(Callbacks callbacks) : callbacks_(std::move(callbacks)) {}
 
-  // The streams of an attempt are open.
   void open() { stage_ = Stage::open; }
   bool is_open() const { return stage_ != Stage::closed; }
   // The attempt's workers are gone, or will never be started.
   void begin();
-  // All is read. Without anything: the rest is given up.
+  // All is read; empty `remains`: the rest is given up.
   void finish(const AttemptRemains& remains);
   void settled();
-  // Calls `next` at once where nothing is open.
+  // Calls `next` once nothing is open or settling, which may be at once.
   void when_done(std::function<void()> next);
 
  private:
@@ -49,7 +47,7 @@ class Drain {
 
   const Callbacks callbacks_;
   Stage stage_ = Stage::closed;
-  std::optional<AttemptRemains> remains_;  // Until the failure is explained.
+  std::optional<AttemptRemains> remains_;  // Held until the failure is explained.
   std::vector<std::function<void()>> waiting_;
 };
 

@@ -26,8 +26,7 @@
 namespace muster {
 namespace {
 
-// A ready pipe takes so much without blocking (pipe(7), PIPE_BUF); one that is not ready is left
-// alone.
+// Writes at most PIPE_BUF bytes at a time, which a ready pipe takes without blocking (pipe(7)).
 void write_what_fits(std::string_view text) {
   pollfd ready{STDERR_FILENO, POLLOUT, 0};
   while (!text.empty() && poll(&ready, 1, 0) == 1 && (ready.revents & POLLOUT) != 0) {
@@ -37,8 +36,8 @@ void write_what_fits(std::string_view text) {
   }
 }
 
-// For what cannot go through the output thread, because that thread is what the launcher waits for.
-// On a thread of its own: the console may be a file on the disk that hangs.
+// Prints past the output thread, which is what the launcher waits for; on a thread of its own, as
+// the console may be a file on the disk that hangs.
 void say_past_the_output(const std::string& text) {
   try {
     quiet_thread([text] { write_what_fits(text); }).detach();
@@ -92,7 +91,7 @@ void EndPart::begin(const group::JobOutcome& outcome) {
   if (!last_screen_.empty()) parts_.output.say(last_screen_);
   parts_.output.perform([this] { boost::asio::post(io_, [this] { last_screen_.clear(); }); });
   write_error_file(report);
-  // All requests before this one have been performed then; finish() may wait for a console.
+  // FilesWritten follows all requests above it; finish() may wait longer, for a console.
   parts_.output.remove_temporary(report.end == JobEnd::success);
   parts_.output.perform(
       [this] { boost::asio::post(io_, [this] { drive_.post(Ending::FilesWritten{}); }); });
@@ -100,7 +99,7 @@ void EndPart::begin(const group::JobOutcome& outcome) {
   say_goodbye(report.end == JobEnd::success);
 }
 
-// For a launcher that started this one.
+// Writes the error file of a launcher that started this one.
 void EndPart::write_error_file(const JobReport& report) {
   const std::string path = lookup(input_.environment, env::kErrorFile).value_or("");
   if (path.empty() || report.end == JobEnd::success) return;

@@ -1,6 +1,5 @@
-// The end of a job on this node: its verdict on the screen and in its files, the exit code, the
-// goodbye to the other nodes and the engine, and the last output (agent/job/ending.h). Control loop
-// only.
+// The end of a job on this node: the verdict on the screen and in files, the exit code, the goodbye
+// to the other nodes and the engine, and the last output (agent/job/ending.h). Control loop only.
 #pragma once
 
 #include <functional>
@@ -38,21 +37,20 @@ class EndPart {
   EndPart(boost::asio::io_context& io, const AgentInput& input, const AgentContext& context,
           const JobFolders& folders, const Parts& parts);
 
-  // The group of workers has finished.
   void workers_over() { drive_.post(Ending::WorkersOver{}); }
-  // The job is about to stop all that it does; false: it has been told so before.
+  // Claims the end, before all other parts are stopped; false: it was claimed before.
   bool claim() { return !std::exchange(is_claimed_, true); }
   bool is_claimed() const { return is_claimed_; }
-  // All of that has stopped. The loop is stopped at the very end.
+  // Ends the job and, at the very end, stops the loop. REQUIRES: all other parts have stopped.
   void begin(const group::JobOutcome& outcome);
 
-  // A signal that would stop the job. Killed: its user wants it to end now.
+  // A signal came that would stop the job. killed(): the user wants it to end now.
   void signalled() { drive_.post(Ending::Signalled{}); }
   void killed() { drive_.post(Ending::Killed{}); }
   bool is_killed() const { return machine_.is_killed(); }
 
   int exit_code() const { return exit_code_; }
-  // Whether a write of the output thread may still hang.
+  // True if a write of the output thread may still hang.
   bool abandons_output() const { return abandoned_; }
 
  private:
@@ -70,7 +68,7 @@ class EndPart {
   Drive<Ending, Ending::Tick> drive_;
   bool is_claimed_ = false;
   bool abandoned_ = false;
-  std::string last_screen_;  // Until the output thread has it.
+  std::string last_screen_;  // Kept until the output thread has it.
   int exit_code_ = 0;
 };
 

@@ -15,9 +15,9 @@ namespace muster {
 // Killed          noted     cut drain   soon [3]    soon [3]    -
 // Tick, files     -         say, lose   say, lose   say, lose   -
 //
-// [1] Leaves if only the files were waited for. [2] Once the teller has printed; without files, in
-// kLastOutput. [3] In kLastOutput, if the files are written or lost, or it was killed; else a
-// second signal is needed, which leaves at once.
+// [1] Leaves if [3] waits for them. [2] Once the teller has printed; if the files are lost, leaves
+// in kLastOutput. [3] Leaves after kLastOutput, once the files are written or lost; if killed,
+// without them.
 void Ending::step(Instant now, const Event& event, std::vector<Effect>& out) {
   if (stage_ == Stage::left) return;
   out_ = &out;
@@ -105,7 +105,7 @@ void Ending::on(Instant now, const Tick&) {
   }
 }
 
-// From the end of the workers on.
+// Starts the time limit of the files, at the end of the workers.
 void Ending::limit_files(Instant now) {
   if (files_ != Files::pending) return;
   files_ = Files::limited;

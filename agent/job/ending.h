@@ -1,13 +1,13 @@
-// How an agent ends once its workers have: its last files are written, its output is read, the
-// other nodes have heard its goodbye, and none of them keeps it for ever. A pure machine; EndPart
+// The end of an agent after that of its workers: its last files are written, its output is read,
+// the other nodes get its goodbye, and no wait for these lasts for ever. A pure machine; EndPart
 // performs its effects.
 //
 //   running ─WorkersOver─▶ draining ─Ended─▶ parting ─Parted─▶ closing ─OutputFinished─▶ left
 //
-// A disk that does not answer is named after kSilence, and given up kFilesPatience later: 10 s
-// after the workers' end, with what the front takes to leave an agent behind whose thread is stuck
-// in the kernel. A signal gives the console kLastOutput to take the last output, and waits for the
-// files, since they tell how the job ended; a kill waits no longer for them than for the console.
+// A disk that does not answer is reported after kSilence and given up kFilesPatience later: 10 s
+// after the workers' end, including the time that the front takes to leave an agent with a thread
+// stuck in the kernel. After a signal, the console gets kLastOutput to take the last output, and
+// the files are waited for, since they tell how the job ended; after a kill, both get kLastOutput.
 #pragma once
 
 #include <chrono>
@@ -23,44 +23,43 @@ class Ending {
   static constexpr auto kSilence = std::chrono::seconds(3);
   static constexpr auto kFilesPatience = std::chrono::seconds(5);
   static constexpr auto kLastOutput = std::chrono::milliseconds(300);
-  // So long a node that leaves the verdict to another one lets that print it: srun and mpirun may
-  // kill all that is left once one process has failed.
+  // How long a node waits for the one that prints the verdict for all: srun and mpirun may kill all
+  // other processes once one has failed.
   static constexpr auto kTellerPrints = std::chrono::milliseconds(500);
 
-  // The group of workers has finished.
   struct WorkersOver {};
   // The job has its verdict, and its last files are on their way to the disk.
   struct Ended {
     bool waits_for_teller = false;
   };
   struct FilesWritten {};
-  // The other nodes, and the engine, have nothing to wait for.
+  // Neither the other nodes nor the engine wait for this node any more.
   struct Parted {};
   struct OutputFinished {};
-  // A signal that would stop the job. Killed: its user wants it to end now.
+  // A signal that would stop the job. Killed: the user wants it to end now.
   struct Signalled {};
   struct Killed {};
   struct Tick {};
   using Event = std::variant<WorkersOver, Ended, FilesWritten, Parted, OutputFinished, Signalled,
                              Killed, Tick>;
 
-  // What is still to be read of the workers' output is given up.
+  // Give up the rest of the workers' output.
   struct CutDrain {};
   enum class Notice { disk_is_silent, files_are_lost, output_is_unread, files_are_missing };
-  // Past the output thread, which may be what is waited for.
+  // Print this past the output thread, which may be stuck.
   struct Say {
     Notice what;
     friend bool operator==(const Say&, const Say&) = default;
   };
-  // Have the output written to its end; OutputFinished answers.
+  // Write the output to its end; answered by OutputFinished.
   struct FinishOutput {};
   struct Leave {
-    bool abandons_output = false;  // A write of it may still hang.
+    bool abandons_output = false;  // A write of the output thread may still hang.
     friend bool operator==(const Leave&, const Leave&) = default;
   };
   using Effect = std::variant<CutDrain, Say, FinishOutput, Leave>;
 
-  // Nothing follows a Leave.
+  // Emits nothing after a Leave.
   void step(Instant now, const Event& event, std::vector<Effect>& out);
   Instant next_deadline() const;
   bool is_killed() const { return killed_; }
@@ -68,7 +67,7 @@ class Ending {
  private:
   enum class Stage { running, draining, parting, closing, left };
   enum class Files { pending, limited, silent, lost, written };
-  // What is due next, beside the files.
+  // What is due next, apart from the files.
   enum class Due { nothing, cut_drain, teller_has_printed, silence, leave_late, leave_lost };
 
   void on(Instant now, const WorkersOver& event);
@@ -96,8 +95,8 @@ class Ending {
   bool waits_for_teller_ = false;
   bool killed_ = false;
   bool abandoned_ = false;  // The user does not wait for the last output, or it cannot be written.
-  bool soon_ = false;       // It leaves for a signal.
-  bool late_ = false;       // After that: the console had its time.
+  bool soon_ = false;       // Leaving because of a signal.
+  bool late_ = false;       // The console has had its time since that signal.
   std::vector<Effect>* out_ = nullptr;  // Only within step().
 };
 

@@ -52,19 +52,19 @@ void EnginePart::listen() {
 void EnginePart::on_own_signal(const signalfd_siginfo& info) {
   const int signal = static_cast<int>(info.ssi_signo);
   const Sender sender = sender_of(info);
-  if (is_of_engine(sender)) return;  // The front and the witness get it as well.
+  if (is_of_engine(sender)) return;  // The front and the witness get it, too.
   if (signal == SIGTERM || signal == SIGINT || signal == SIGQUIT) on_stop_signal(signal, sender);
 }
 
 void EnginePart::on_stop_signal(int signal, Sender sender) {
   stop_comes_();
-  if (is_of_engine(sender) && job_.is_ending()) return;  // It kills later; muster is on its way.
+  if (is_of_engine(sender) && job_.is_ending()) return;  // It kills later; muster is ending.
   if (job_.is_ending() || (!job_.has_workers() && job_.attempt() < 0)) {
     is_told_ = is_told_ || is_of_engine(sender);
     return job_.request_stop(signal);
   }
   Duration patience{0};
-  // A process that dies of the signal may get it twice.
+  // Workers that would only die of the signal need no wait: they may get it twice.
   if (is_of_engine(sender) || (sender != Sender::kernel && processes_.may_handle(signal)))
     patience = sender == Sender::process ? EngineSignals::kNextCall : EngineSignals::kNextDoor;
   drive_.post(EngineSignals::FrontGot{signal, true, patience});
@@ -86,7 +86,7 @@ void EnginePart::perform(const EngineSignals::Effect& effect) {
 }
 
 void EnginePart::stop(const EngineSignals::Stop& stop) {
-  if (job_.is_ending()) return;  // The end overtook it. A later signal cuts the end short.
+  if (job_.is_ending()) return;  // The end came first. A later signal cuts it short.
   workers_are_told_ = stop.told;
   is_told_ = workers_are_told_ && engine_.signals_all;
   if (workers_are_told_) processes_.have_signal(witnessed_[stop.signal]);

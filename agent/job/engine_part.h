@@ -1,5 +1,5 @@
-// Signals that an engine, a service manager or another process sends to every process of the job:
-// who had them (agent/job/engine_signals.h), so that each worker gets them once.
+// Handles signals that an engine, a service manager or another process sends to every process of
+// the job, so that each worker gets them once (agent/job/engine_signals.h). Control loop only.
 #pragma once
 
 #include <chrono>
@@ -25,37 +25,35 @@ namespace muster {
 
 class EnginePart {
  public:
-  // `stop_comes`: a stop was asked for, and may have to wait.
+  // `stop_comes` is called when a stop was asked for, which may then be delayed.
   EnginePart(boost::asio::io_context& io, JobSeam& job, const EngineSpec& engine,
              WorkerProcesses& processes, Rings& rings, std::unique_ptr<SignalWitness> witness,
              std::function<void()> stop_comes);
-  ~EnginePart() { witness_fd_.release(); }  // It is the witness's.
+  ~EnginePart() { witness_fd_.release(); }  // Owned by the witness.
 
   void listen();
   void cancel() { held_stop_.cancel(); }
 
-  // This node's place in the newest round.
+  // Sets this node's place in the newest round.
   void seat(int node_rank, int nodes) { drive_.post(EngineSignals::Seated{node_rank, nodes}); }
 
-  // This process got a signal; the front got one that ends the job.
   void on_own_signal(const signalfd_siginfo& info);
+  // The front, or this process, got a signal that ends the job.
   void on_stop_signal(int signal, Sender sender);
-  // The front got a signal; false: it is no warning of the engine's.
+  // Takes a signal that the front got if it is a warning by the engine; else returns false.
   bool takes_warning(int signal, Sender sender);
-  // From another node, which was warned.
+  // Takes a message from another node, which was warned.
   void on_letter(int from, std::string_view content);
-  // The job's end is near: a warning that no signal brought.
   void time_is_short(int signal) { drive_.post(EngineSignals::TimeIsShort{signal}); }
-  // Another node leaves because of a signal that every process there got: it may be on its way to
-  // the workers here as well. `stop` is called once it is late.
+  // Another node leaves because of a signal to every process: calls `stop` once it is overdue here.
   void await_own_stop(std::function<void()> stop);
 
   pid_t witness() const { return witness_->pid(); }
-  // The workers had the stop signal before muster sent one.
+  // True if the workers had the stop signal before muster sent one.
   bool workers_are_told() const { return workers_are_told_; }
-  // By the engine, as all nodes are.
+  // True if the engine told this node to end, as it tells all nodes.
   bool is_told() const { return is_told_; }
-  // The engine, or the time that it leaves, told of the job's end.
+  // True if a warning, by a signal or by --notice-before, announced the job's end.
   bool is_warned() const { return is_warned_; }
 
  private:
@@ -71,10 +69,10 @@ class EnginePart {
   const std::function<void()> stop_comes_;
   const std::unique_ptr<SignalWitness> witness_;
   boost::asio::posix::stream_descriptor witness_fd_;
-  boost::asio::steady_timer held_stop_;  // Until this node's own stop is here, or late.
+  boost::asio::steady_timer held_stop_;  // Runs until this node's own stop is overdue.
   EngineSignals machine_;
   Drive<EngineSignals, EngineSignals::Tick> drive_;
-  std::map<int, std::chrono::steady_clock::time_point> witnessed_;  // By signal.
+  std::map<int, std::chrono::steady_clock::time_point> witnessed_;  // When each signal came.
   bool workers_are_told_ = false;
   bool is_told_ = false;
   bool is_warned_ = false;

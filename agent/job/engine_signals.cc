@@ -82,7 +82,7 @@ void EngineSignals::decide(Instant now, int number, bool told) {
     return;
   }
   signal.warned = now;
-  // Node 0 hears of it before a worker does: the workers may end within milliseconds.
+  // Node 0 is told before the workers, which may end within milliseconds.
   if (signal.is_ours) {
     signal.by_engine = told;
     if (node_rank_ == 0) {

@@ -1,14 +1,14 @@
-// What a node does about signals of an engine or a service manager that signals every process of a
-// job itself, as Slurm's daemon and systemd do: the front, this agent, the workers and what they
-// started, one after another, and on each node a little earlier or later. Workers get each signal
-// once: what the witness got (agent/process/signal_witness.h), the workers got as well. What only
-// the front got they did not: a plain kill, a signal to the batch script alone, or one of a site
-// that tracks processes by their group.
+// Decides what to do about signals if an engine or a service manager signals every process of a job
+// itself, as Slurm's daemon and systemd do: the front, this agent, the workers and what they
+// started, one after another, and on each node a little earlier or later. Each worker must get a
+// signal once. If the witness got it (agent/process/signal_witness.h), so did the workers. If only
+// the front got it, they did not: a plain kill, a signal to the batch script alone, or one of a
+// site that tracks processes by their group.
 //
-//   a stop     to this node's workers, unless they were told
-//   a warning  likewise, and to those of all other nodes: every node tells node 0, which tells all
+//   a stop     goes to this node's workers, unless they have had it
+//   a warning  does, too, and to all other nodes: every node tells node 0, which tells all
 //
-// A pure machine; the agent's loop carries out its effects.
+// A pure machine; EnginePart performs its effects.
 #pragma once
 
 #include <map>
@@ -23,11 +23,11 @@ class EngineSignals {
  public:
   // The witness gets what an engine or a service manager sends within this time of the front.
   static constexpr auto kNextDoor = std::chrono::milliseconds(250);
-  // It does so within this where another process signals one after the other and CPUs are free.
+  // The same for another process that signals one after the other, while CPUs are free.
   static constexpr auto kNextCall = std::chrono::milliseconds(20);
   // The front gets such a signal within this time of a worker.
   static constexpr auto kSiblings = std::chrono::milliseconds(100);
-  // Another node gets it within this.
+  // Another node gets such a signal within this time of this one.
   static constexpr auto kElsewhere = std::chrono::seconds(1);
   // The same signal within this time is the same warning.
   static constexpr auto kSame = std::chrono::seconds(5);
@@ -37,11 +37,11 @@ class EngineSignals {
     int node_rank = 0;
     int nodes = 1;
   };
-  // The front got this signal. `ends`: it tells the job to end, and is no warning.
+  // The front got this signal. `ends`: it is a stop, not a warning.
   struct FrontGot {
     int signal = 0;
     bool ends = false;
-    Duration patience = kNextDoor;  // With the witness.
+    Duration patience = kNextDoor;  // How long to wait for the witness.
   };
   struct WitnessGot {
     int signal = 0;
@@ -53,23 +53,23 @@ class EngineSignals {
   };
   // The job's end is near: a warning that no signal brought.
   struct TimeIsShort {
-    int signal = 0;  // That the workers get.
+    int signal = 0;  // The one that the workers get.
   };
   struct Tick {};
   using Event = std::variant<Seated, FrontGot, WitnessGot, Heard, TimeIsShort, Tick>;
 
-  // The workers are to end. `told`: they have the signal.
+  // Stop the workers. `told`: they have had the signal.
   struct Stop {
     int signal = 0;
     bool told = false;
     friend bool operator==(const Stop&, const Stop&) = default;
   };
-  // The workers are warned. `told`: they have the signal.
+  // Warn the workers. `told`: they have had the signal.
   struct Warn {
     int signal = 0;
     bool told = false;
   };
-  // Have that node, or all others (-1), hear it.
+  // Send the warning to that node, or to all others (-1).
   struct Tell {
     int node = -1;
     int signal = 0;
@@ -85,12 +85,12 @@ class EngineSignals {
   struct Signal {
     Instant witness_got = kNever;
     Instant warned = kNever;
-    Instant heard = kNever;     // From another node.
-    Instant told_all = kNever;  // By this node, as node 0.
+    Instant heard = kNever;     // Another node sent a warning.
+    Instant told_all = kNever;  // This node, as node 0, sent it to all.
     Instant decide_at = kNever;
-    bool ends = false;       // What is to be decided.
+    bool ends = false;       // The decision due is about a stop.
     bool is_ours = false;    // It did not come from another node.
-    bool by_engine = false;  // What is to be told.
+    bool by_engine = false;  // Sent along to other nodes.
   };
 
   void on(Instant now, const Seated& event);
@@ -105,8 +105,8 @@ class EngineSignals {
 
   int node_rank_ = 0;
   int nodes_ = 1;
-  bool stopped_ = false;                // There is one Stop.
-  std::map<int, Signal> signals_;       // By number.
+  bool stopped_ = false;                // The only Stop was emitted.
+  std::map<int, Signal> signals_;       // Keyed by number.
   std::vector<Effect>* out_ = nullptr;  // Only within step().
 };
 

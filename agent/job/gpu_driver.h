@@ -1,5 +1,5 @@
-// Questions to this machine's GPU driver, by a child process, since it may not answer. Control loop
-// only.
+// Queries this machine's GPU driver. A child process asks, since the driver may hang.
+// Control loop only.
 #pragma once
 
 #include <chrono>
@@ -25,7 +25,7 @@ class GpuDriver {
   void find_devices(std::function<void(const Result<DeviceReport>&)> done);
   // Calls `next` once no process of this job that has ended holds memory of a GPU, or after 20 s:
   // the driver lists a dead process until its memory is freed, and a worker started before that
-  // fails with "out of memory" on a GPU that looks free. At once on a machine without GPUs.
+  // fails with "out of memory" on a GPU that looks free. Does not wait on a machine without GPUs.
   void when_memory_is_free(std::function<void()> next);
   void cancel();
 
@@ -39,7 +39,7 @@ class GpuDriver {
   WorkerProcesses& processes_;
   HelperProcess helper_;
   boost::asio::steady_timer pause_;
-  bool has_gpus_ = false;  // As far as it was asked.
+  bool has_gpus_ = false;  // False until the driver was asked.
 };
 
 }  // namespace muster

@@ -21,19 +21,19 @@ using wire::Json;
 constexpr int kBundleVersion = 1;
 constexpr size_t kNameBytesMax = 256;
 constexpr size_t kValueBytesMax = 1024;
-constexpr size_t kValuesMax = 16;  // Of one variable.
+constexpr size_t kValuesMax = 16;  // Per variable.
 constexpr size_t kSaidBytesMax = 65'536;
 constexpr size_t kUnansweredMax = 1024;
 constexpr const char* kHidden = "(hidden)";
 
-// In names, and in values such as connection strings.
+// Words that mark a secret in names, and in values such as connection strings.
 constexpr std::string_view kSecretNames[] = {"TOKEN",  "SECRET",     "PASS", "PWD",
                                              "KEY",    "CREDENTIAL", "AUTH", "CONNECTION",
                                              "COOKIE", "JWT",        "DSN",  "WEBHOOK"};
 constexpr std::string_view kSecretValues[] = {
     "PASSWORD", "PASSWD", "PWD=", "TOKEN=", "SECRET", "KEY=", "SIG=", "BEARER ", "-----BEGIN"};
 
-// Of the shell, of the session and of what started the node; each between blanks.
+// Variables of the shell, of the session and of the node's launcher; each between blanks.
 constexpr std::string_view kMeantToDiffer =
     " RANK LOCAL_RANK GROUP_RANK ROLE_RANK NODE_RANK PET_NODE_RANK HOSTNAME HOST PWD "
     "OLDPWD SHLVL _ SSH_CLIENT SSH_CONNECTION SSH_TTY XDG_SESSION_ID INVOCATION_ID "
@@ -50,7 +50,7 @@ bool holds_any(std::string_view text, std::span<const std::string_view> words) {
   return std::ranges::any_of(words, [&](std::string_view word) { return contains(upper, word); });
 }
 
-// As in "postgres://user:secret@host/".
+// True for a value like "postgres://user:secret@host/".
 bool names_a_user(std::string_view value) {
   for (auto rest = text_after(value, "://"); rest; rest = text_after(*rest, "://")) {
     if (contains(rest->substr(0, rest->find('/')), "@")) return true;
@@ -71,7 +71,7 @@ int short_digest(std::string_view value) {
   return static_cast<int>((hash ^ hash >> 16) & 0xffff);
 }
 
-// What one variable is on the nodes; nullptr: it is not set there.
+// One variable on each node; nullptr: it is not set there.
 using OnNodes = std::map<int, const control::Variable*>;
 
 bool is_the_same(const control::Variable* a, const control::Variable* b) {
@@ -84,7 +84,7 @@ Json value_json(const control::Variable* variable) {
   return variable->value.value_or(kHidden);
 }
 
-// Those with the most nodes first; null: there is but one.
+// The values of a variable, that of most nodes first; null: all are the same.
 Json values_json(const OnNodes& on_nodes) {
   struct Value {
     const control::Variable* variable = nullptr;

@@ -12,8 +12,8 @@
 #include "rendezvous/base/overloaded.h"
 
 namespace muster {
-// The rank that counts as failed for it: one of those that it names that still runs, else one that
-// waits for them; -1: none. Its node must take part in the watch, or it would not hear of it.
+// The rank to fail for a finding: one that it names and that still runs, else one that waits for
+// these; -1: none. The rank's node must take part in the watch, or it would not get the order.
 int HangPart::rank_to_fail(const hang::Finding& finding) const {
   const OnHang policy = spec_.hang.on_hang;
   const bool acts = policy == OnHang::restart || policy == OnHang::stop ||
@@ -75,7 +75,7 @@ void HangPart::watch() {
   callbacks.clock = [this](Instant own, int64_t there, Duration error) {
     if (trace_) trace_->set_clock(own, there, error);
   };
-  const HangSpec spec = spec_.hang.off ? HangSpec{} : spec_.hang;  // For a trace: any will do.
+  const HangSpec spec = spec_.hang.off ? HangSpec{} : spec_.hang;  // A trace needs no limits.
   watch_.emplace(io_, rings_, own_ranks_.site_names(), hang::limits_of(spec), std::move(callbacks));
   record_.set_places([this](int rank) {
     const hang::RemoteNodes::Place* const place = watch_->place_of(rank);
@@ -136,7 +136,7 @@ void HangPart::on_finding(const hang::Effect& effect) {
   });
 }
 
-// Once it was seen where the ranks are. They may have failed, ended or gone on meanwhile.
+// Called once the ranks' stacks were shown: they may have failed, ended or gone on meanwhile.
 void HangPart::fail_for_hang(const hang::Finding& finding) {
   const int rank = rank_to_fail(finding);
   if (rank < 0 || has_stopped_ || !record_.stands(finding.number)) return;
@@ -152,7 +152,7 @@ void HangPart::fail_for_hang(const hang::Finding& finding) {
   fail_rank(order);
 }
 
-// If it is one of this node.
+// No-op unless the rank runs on this node.
 void HangPart::fail_rank(const HangNews& order) {
   const int local_rank = order.failed_rank - job_.round().base_rank;
   if (order.failed_rank < 0 || local_rank < 0 || local_rank >= job_.round().local_world_size)
@@ -160,14 +160,14 @@ void HangPart::fail_rank(const HangNews& order) {
   job_.post(group::FailWorker{job_.attempt(), local_rank, "is part of a hang", !order.is_final});
 }
 
-// On every node of the job.
+// Prints the text on every node of the job.
 void HangPart::tell_all(const HangNews& news) {
   if (news.text.empty()) return;
   say_all(news.text);
   watch_->publish(encode_hang_news(news));
 }
 
-// From the node that runs the detector.
+// Takes an update from the node that runs the detector.
 void HangPart::on_news(std::string_view bytes) {
   const std::optional<HangNews> news = decode_hang_news(bytes);
   if (!news) return;

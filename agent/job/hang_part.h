@@ -1,6 +1,5 @@
-// Watches the ranks of an attempt for hangs, says what is found on every node of the job, and has
-// a rank count as failed for it where --on-hang asks for that; records their calls for --trace.
-// Control loop only.
+// Watches an attempt's ranks for hangs, prints findings on every node of the job, and fails a rank
+// for a hang if --on-hang asks for that. Records the calls for --trace. Control loop only.
 #pragma once
 
 #include <functional>
@@ -26,7 +25,7 @@ namespace muster {
 
 class HangPart {
  public:
-  // `settled`: is_settling() was true, and no longer is.
+  // `settled` is called when is_settling() becomes false.
   HangPart(boost::asio::io_context& io, JobSeam& job, const LaunchSpec& spec, Rings& rings,
            JobRecorder& record, OwnRanks& own_ranks, Bundles& bundles,
            std::function<void()> settled)
@@ -39,19 +38,18 @@ class HangPart {
         bundles_(bundles),
         settled_(std::move(settled)) {}
 
-  // As the job starts; of several nodes, once the rank of this one is known.
+  // Opens the file of --trace; with several nodes, only checks its folder before the first round.
   std::optional<Error> open_trace();
 
-  // ---- an attempt: its rings are about to be made
+  // ---- an attempt; begin() comes before its rings are made
   void begin(membership::Epoch epoch);
   void started(int local_rank, pid_t pid, const std::string& device);
   void ended(int local_rank, int code);  // ExitStatus::signed_code()
-  // The workers are being stopped.
   void stop() {
     has_stopped_ = true;
     end();
   }
-  // The rings may be freed after it.
+  // The rings may be freed afterwards.
   void end() {
     if (watch_) watch_->end();
   }
@@ -68,15 +66,15 @@ class HangPart {
   void when_judged(std::function<void()> then);
   void hear(const membership::Delivered& datagram);
 
-  // Whether the first failure of the attempt is not explained yet.
+  // True while the first failure of the attempt is unexplained.
   bool is_settling() const { return watch_ && watch_->is_settling(); }
-  // One line for people; empty: nobody waits.
+  // One line for people; empty: no rank waits.
   std::string status() const { return watch_ ? watch_->status() : std::string(); }
   std::string name_of_group(const std::string& id) const {
     return watch_ ? watch_->name_of_group(id) : id;
   }
 
-  // The end of the job: the trace, which its owner may close where a disk may be waited for.
+  // Hands over the trace at the job's end: closing it may wait for a disk.
   std::unique_ptr<hang::Trace> take_trace() { return std::move(trace_); }
 
  private:
@@ -98,9 +96,9 @@ class HangPart {
   Bundles& bundles_;
   const std::function<void()> settled_;
   std::unique_ptr<hang::Trace> trace_;    // --trace
-  std::optional<hang::HangWatch> watch_;  // If the job is watched.
+  std::optional<hang::HangWatch> watch_;  // Set if the job is watched.
   membership::Epoch epoch_ = 0;
-  bool has_stopped_ = false;  // In this attempt.
+  bool has_stopped_ = false;  // The workers of this attempt are being stopped.
 };
 
 }  // namespace muster

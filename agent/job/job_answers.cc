@@ -13,12 +13,12 @@
 namespace muster {
 namespace {
 
-// Other nodes only look into memory. One that stands still is lost soon after.
+// Other nodes answer from memory. One that stands still is lost soon after.
 constexpr auto kRecordsLimit = std::chrono::seconds(2);
 // The StackReader of another node takes 8 s at most.
 constexpr auto kStacksLimit = std::chrono::seconds(10);
 
-// The same question for some of its ranks.
+// Asks the same about some of its ranks.
 JobAnswers::AskedFor question_of(const auto& request) {
   return [request](control::RankRanges ranges) {
     auto part = request;
@@ -31,7 +31,6 @@ Error no_worker_yet() {
   return {ExitCode::environment, "no worker is running yet; try again when the job has begun"};
 }
 
-// Without its newline.
 std::string line_to_peer(const auto& message) {
   std::string line = control::encode(message);
   line.pop_back();
@@ -41,11 +40,11 @@ std::string line_to_peer(const auto& message) {
 std::string question_for(const NodeAnswer& node, const JobAnswers::AskedFor& request) {
   const std::string line = line_to_peer(request(ranges_of(node.ranks)));
   if (line.size() <= Peers::kQuestionBytesMax) return line;
-  // Ranks that were not asked for are left out of the answer.
+  // One range instead: ranks that were not asked for are left out when answers are joined.
   return line_to_peer(request({{node.ranks.front(), node.ranks.back()}}));
 }
 
-// Rather the main threads alone than nothing.
+// Keeps only the main threads, which is better than nothing. False if these are no stacks.
 bool cut_to_main_threads(control::Reply& reply) {
   auto* const stacks = std::get_if<control::Stacks>(&reply);
   if (stacks == nullptr) return false;
@@ -94,7 +93,6 @@ Result<std::vector<int>> JobAnswers::wanted(const control::RankRanges& ranges) c
   return selected_ranks(ranges, job_.round().world_size);
 }
 
-// `ranks`: sorted.
 void JobAnswers::ask(const std::vector<int>& ranks, const AskedFor& request, Duration limit,
                      AnswersDone done) {
   struct Joined {
@@ -128,7 +126,7 @@ void JobAnswers::ask(const std::vector<int>& ranks, const AskedFor& request, Dur
   });
 }
 
-// The host may not answer, and answers no agent that asks often. A round's nodes stay as they are.
+// Keeps the round's nodes, which do not change: the host may be silent, or refuse frequent queries.
 void JobAnswers::find_nodes(std::function<void(const NodeLines&)> next) {
   if (!nodes_.empty()) return next(nodes_);
   job_.find_nodes([this, epoch = round_.epoch, next = std::move(next)](NodeLines nodes) {
@@ -157,7 +155,6 @@ void JobAnswers::ask_others(std::vector<NodeAnswer> asked, const AskedFor& reque
   drive_.post(std::move(ask));
 }
 
-// For ranks of this node.
 void JobAnswers::answer_here(const control::Request& request, ReplyDone done) {
   if (job_.attempt() < 0) return done(no_worker_yet());
   if (const auto* const records = std::get_if<control::RecordsRequest>(&request))

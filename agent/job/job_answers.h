@@ -1,6 +1,5 @@
-// The records and stacks of all ranks of the job, and the variables of its nodes: this node's own,
-// and what other nodes answer. A question from another node is answered for this node alone.
-// Control loop only.
+// Collects records and stacks of the job's ranks and variables of its nodes, here and from other
+// nodes, whose questions it answers for this node alone. Control loop only.
 #pragma once
 
 #include <functional>
@@ -30,16 +29,14 @@ class JobAnswers {
   JobAnswers(boost::asio::io_context& io, JobSeam& job, OwnRanks& own,
              std::function<control::Reply()> variables);
 
-  // Another round has formed.
   void begin(const membership::Round& round);
-  // A question or an answer of another node.
   void on_letter(int from, const std::string& payload);
 
   void records(const control::RecordsRequest& request, RecordsDone done);
   void stacks(const control::StacksRequest& request, StacksDone done);
-  // The ranks of the job that are meant. Fails before the first attempt.
+  // The job's ranks within `ranges`. Fails before the first attempt.
   Result<std::vector<int>> wanted(const control::RankRanges& ranges) const;
-  // Asks the nodes of these ranks, which are sorted, for `limit` at most.
+  // Asks the nodes of these ranks, which are sorted, and waits for `limit` at most.
   void ask(const std::vector<int>& ranks, const AskedFor& request, Duration limit,
            AnswersDone done);
 
@@ -57,9 +54,9 @@ class JobAnswers {
   OwnRanks& own_;
   const std::function<control::Reply()> variables_;
   Peers peers_;
-  Drive<Peers, Peers::Tick> drive_;  // Gets what arrives for it, and the end of each round.
+  Drive<Peers, Peers::Tick> drive_;
   membership::Round round_;
-  NodeLines nodes_;  // That round's, once they were needed.
+  NodeLines nodes_;  // That round's; fetched when first needed.
 };
 
 }  // namespace muster

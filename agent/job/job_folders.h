@@ -1,5 +1,5 @@
-// Where a job's files go on this node: AgentLoop owns it, and its parts look at it when they write.
-// Control loop only.
+// The folders of a job's files on this node. AgentLoop owns them, and its parts read them when they
+// write. Control loop only.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@ namespace muster {
 
 struct JobFolders {
   std::string cwd;
-  std::string temp_dir;  // As Python's tempfile chooses it.
-  RunFolders run = {};   // Once they are open.
+  std::string temp_dir;  // Chosen like Python's tempfile.
+  RunFolders run = {};   // Set once they are open.
 
   // The run folder, unless the user asked for no logs.
   std::string logs() const { return run.temporary ? std::string() : run.run_dir; }

@@ -48,14 +48,14 @@ void tell_kills_apart(const std::vector<WorkerEvidence>& workers,
     machine.more_kills = killed > counted;
 }
 
-// TERM may follow another signal.
+// True if the worker failed during the stop, but not of its signals; TERM may follow another one.
 bool failed_in_stop(const WorkerEvidence& worker) {
   const std::optional<ExitStatus>& status = worker.signs.status;
   return status && !status->success() && !worker.signs.by_stop &&
          worker.signs.at_stop < AtStop::exiting && !explained_by_stop(*status, SIGTERM, false);
 }
 
-// When the worker library reported a failure that is not muster's own doing, if before `stop`.
+// When the worker library reported a failure; nullopt: after `stop`, or muster's own doing.
 std::optional<Instant> finding_before(const std::optional<FailureRecord>& library, Instant stop) {
   if (!library || library->code == FailureCode::stopped) return std::nullopt;
   const Instant at{std::chrono::nanoseconds(library->time_ns)};
@@ -373,7 +373,7 @@ JobReport JobRecorder::finish(const group::JobOutcome& outcome) {
   if (report_.end != JobEnd::success) apply_judged(report_, judged_);
   report_.hang = standing_verdict();
   for (const WorkerRecord& worker : workers_) {
-    // A frozen one dies of the first signal that it had not taken yet.
+    // Any signal counts: a frozen worker dies of the first one that it had not taken yet.
     const bool was_killed = worker.ended && worker.outlived_grace &&
                             worker.failure.status.kind == ExitStatus::Kind::signaled;
     if (was_killed) report_.killed_ranks.push_back(worker.failure.rank);

@@ -23,8 +23,7 @@
 
 namespace muster {
 
-// Where one worker's logs are, and the files in which it may record why it ended; known when its
-// streams are opened.
+// A worker's logs, and the file in which it may say why it ended; known once its streams are open.
 struct WorkerTraces {
   std::string out_log;
   std::string err_log;
@@ -59,27 +58,25 @@ class JobRecorder {
 
   void set_log_dir(std::string run_dir) { report_.log_dir = std::move(run_dir); }
   void job_started(int local_world_size);
-  // A round formed, of which no worker has been started here yet, and perhaps never is.
+  // A round has formed. Its workers may never be started here.
   void round_formed(const RoundView& round);
   void round_ready(int attempt, const RoundView& round, Duration took,
                    const std::vector<WorkerTraces>& traces);
   void worker_started(int local_rank, pid_t pid);
   // `machine`: the host's evidence as found right after the exit.
   void worker_exited(const WorkerExit& exit, HostEvidence machine);
-  // What the worker was in when it ended, before attempt_drained: see WorkerFailure::call.
+  // Sets what the worker was in when it ended (WorkerFailure::call); called before attempt_drained.
   void worker_was_in(int local_rank, std::string call) {
     worker(local_rank).failure.call = std::move(call);
   }
-  // Evidence that was found later about a worker that has ended: core file, disks.
+  // Adds evidence that was found after the worker's end: core file, disks.
   void add_evidence(pid_t pid, const HostEvidence& machine);
   // Called before the workers get the first signal of a stop. `seen`: the state of each worker just
-  // before it, by local rank.
-  // `earlier`: see StopMark.
+  // before it, by local rank. `earlier`: see StopMark.
   void stop_begins(int signal, Duration grace, const std::vector<AtStop>& seen,
                    Duration earlier = Duration{0});
   void kill_sent(std::string whom);
-  // Before kill_sent: the grace of these ranks is over. Sets their `had`; returns a line about
-  // them.
+  // Called before kill_sent: the grace of these ranks is over. Sets their `had`; returns a line.
   std::string grace_is_over(std::vector<LeftRank> left);
   void stop_ended();  // Nothing of the attempt is left.
   void timer_expired(pid_t pid, int local_rank, int signal, const std::string& scope);
@@ -89,55 +86,53 @@ class JobRecorder {
   }
   void kill_requested() { report_.kill_requested = true; }
 
-  // ---- what the hang detector finds (job_recorder_hangs.cc): each is an event; returns what all
-  // nodes are told
+  // ---- findings of the hang detector (job_recorder_hangs.cc): records events, returns updates
   HangNews hang_notice(const hang::Notice& notice);
   HangNews wait_ended(const hang::WaitEnded& ended);
   void went_on(const hang::WentOn& news);
   HangNews stragglers(const hang::Stragglers& stragglers);
-  // `goes_on`: no rank is to fail for it.
+  // `goes_on`: no rank will be failed for it.
   HangNews hang_verdict(const hang::Verdict& verdict, bool goes_on = true);
   HangNews hang_withdrawn(const hang::Withdrawn& withdrawn);
-  // That verdict is why the attempt fails.
+  // Records that this verdict is why the attempt fails.
   void hang_explained(uint64_t number);
-  // Whether that verdict is one of this attempt, and was not withdrawn.
+  // True if that verdict is of this attempt and was not withdrawn.
   bool stands(uint64_t number) const;
-  // A rank of any node is made to fail: what others find from now on is its consequence.
+  // A rank of any node is failed for a hang: the failures from now on are consequences.
   void fails_for_hang();
-  // Where the ranks of other nodes are; their own is known.
+  // Sets the lookup for ranks of other nodes; the places of this node's own are known.
   void set_places(hang::PlaceOf others) { places_ = std::move(others); }
-  // What the node that runs the detector has told.
+  // Records an update from the node that runs the detector.
   void take(const HangNews& news);
 
-  // The attempt's output is complete: judges the attempt by what this node knows.
+  // Judges the attempt, whose output is complete, by what this node knows.
   void attempt_drained(const AttemptRemains& remains);
   void note(JobEventKind kind, std::string text = {}, std::optional<int> signal = {},
             std::optional<double> seconds = {});
   void emit(const JobEvent& event);
   JobEvent event(JobEventKind kind) const;
 
-  // This node itself cannot go on: the program cannot be executed.
+  // Records that this node itself cannot go on: the program cannot be executed.
   void node_failed(const Error& error) { evidence_.error = error; }
 
-  // After attempt_drained: what the attempt's workers left behind on this node, for the job's host.
+  // What the attempt's workers left behind here, for the job's host; complete once it is drained.
   const NodeEvidence& evidence() const { return evidence_; }
-  bool all_succeeded() const;  // Every worker of the attempt has exited with 0.
-  // Whether evidence() holds anything that the judge could need.
+  bool all_succeeded() const;  // True if all workers have exited with 0.
+  // True if evidence() holds anything that the judge could need.
   bool has_evidence() const;
   void store_is_full(const std::string& line);
 
   // Replaces this node's own verdict on the newest judged attempt by the one over all nodes.
   void take_verdict(JudgedAttempt judged) { judged_ = std::move(judged); }
 
-  // After attempt_drained of a failed attempt that another one will follow: the line that announces
-  // the restart; empty if no worker's failure is the reason.
+  // Called after attempt_drained: records the restart after a failed attempt, and returns the line
+  // that announces it; empty if no worker's failure is the reason.
   std::string restart_line(int restarts_left, Duration delay);
 
-  // The report of the whole job.
   JobReport finish(const group::JobOutcome& outcome);
   void write_final_events(const JobReport& report, int exit_code);
 
-  // As it is named in what people read.
+  // How a rank's place is shown to people.
   hang::RankPlace place_of(int rank) const;
 
  private:
@@ -161,23 +156,23 @@ class JobRecorder {
   std::chrono::steady_clock::time_point job_started_ = std::chrono::steady_clock::now();
   std::optional<std::chrono::steady_clock::time_point> requested_at_;
 
-  // Of the newest attempt.
-  std::vector<WorkerRecord> workers_;  // By local rank.
+  // ---- the newest attempt
+  std::vector<WorkerRecord> workers_;  // Indexed by local rank.
   int ends_ = 0;
   std::optional<StopMark> stop_;
   std::optional<Instant> failed_for_hang_;
   hang::PlaceOf places_;
-  std::map<uint64_t, hang::Finding> findings_;  // By number.
-  std::optional<hang::Finding> given_up_;       // The newest whose waiting ranks gave up,
+  std::map<uint64_t, hang::Finding> findings_;  // Keyed by number.
+  std::optional<hang::Finding> given_up_;       // The newest one whose waiting ranks gave up,
   Instant given_up_at_{};                       // when they did,
   bool went_on_ = false;                        // and whether they made calls after that.
   std::optional<hang::Finding> explanation_;    // The hang or mismatch that made a worker fail.
 
   struct Standing {
-    uint64_t number = 0;  // Of its finding.
+    uint64_t number = 0;  // Its finding's.
     HangReport report;
   };
-  std::vector<Standing> verdicts_;  // On hangs; those that were not withdrawn, the newest last.
+  std::vector<Standing> verdicts_;  // Those that were not withdrawn, the newest last.
 
   NodeEvidence evidence_;
   JudgedAttempt judged_;

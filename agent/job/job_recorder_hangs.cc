@@ -1,4 +1,4 @@
-// What the hang detector finds, as events, lines and a part of the report.
+// The findings of the hang detector as events, lines and a part of the report.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -13,12 +13,12 @@
 namespace muster {
 namespace {
 
-// More would help nobody; the evidence of a node has a limit.
+// More would help no user, and the evidence of a node has a size limit.
 constexpr size_t kDetectedMax = 16;
 constexpr size_t kAwaitedMax = 4;
 constexpr size_t kWaitingMax = 1024;
-// From the end of a wait that failed to that of the rank that waited, if it makes calls meanwhile,
-// as its handlers may. If it makes none, its end may take as long as it likes.
+// Limit from the end of a failed wait to the end of the rank that waited, if it makes calls
+// meanwhile, as its handlers may. There is no limit if it makes none.
 constexpr Duration kGiveUpToEnd = std::chrono::seconds(10);
 
 bool is_mismatch(hang::Class what) {
@@ -35,7 +35,7 @@ HangReport report_of(const hang::Finding& finding, std::string line) {
   report.operation = operation_text(finding);
   report.ordinal = finding.operation.ordinal;
   report.waiting = finding.waiting;
-  // The same on all nodes, which are told milliseconds.
+  // Rounded, so that it is the same on all nodes, which get milliseconds.
   report.seconds = std::round(std::chrono::duration<double>(finding.waited).count() * 1e3) / 1e3;
   report.confidence =
       name_in<hang::Confidence::high>({"low", "medium", "high"}, finding.confidence);
@@ -129,7 +129,7 @@ void JobRecorder::hang_explained(uint64_t number) {
   const auto found = findings_.find(number);
   if (found == findings_.end()) return;
   explanation_ = found->second;
-  evidence_.detected = detected();  // This node's workers may have ended long ago.
+  evidence_.detected = detected();  // The workers may have ended long ago.
 }
 
 bool JobRecorder::stands(uint64_t number) const {
@@ -137,7 +137,7 @@ bool JobRecorder::stands(uint64_t number) const {
          std::ranges::find(verdicts_, number, &Standing::number) != verdicts_.end();
 }
 
-// For the judge, who knows the workers of all nodes.
+// Culprits for the judge, which knows the workers of all nodes.
 std::vector<DetectedCulprit> JobRecorder::detected() const {
   std::vector<DetectedCulprit> culprits;
   if (!explanation_) return awaited();
@@ -160,7 +160,7 @@ std::vector<DetectedCulprit> JobRecorder::detected() const {
   return culprits;
 }
 
-// Those for which others wait; what ends of that, as by a time-out, does not say for whom.
+// Ranks for which others wait: a rank that ends of its wait, as by a time-out, does not name them.
 std::vector<DetectedCulprit> JobRecorder::awaited() const {
   std::vector<DetectedCulprit> culprits;
   const auto add = [&](const hang::Finding& finding) {
@@ -180,14 +180,13 @@ std::vector<DetectedCulprit> JobRecorder::awaited() const {
     return !went_on_ || end - given_up_at_ < kGiveUpToEnd;
   };
   if (given_up_ && is_of_the_end()) add(*given_up_);
-  // Of a verdict it does not show when those that waited gave up.
+  // Verdicts are skipped: they do not show when the waiting ranks gave up.
   for (const auto& [number, finding] : findings_)
     if (!stands(number)) add(finding);
   return culprits;
 }
 
-// The newest one. An attempt that has succeeded has come out of its hangs, though it may have ended
-// before that was seen.
+// The newest verdict that stands. An attempt that succeeded came out of its hangs, seen or not.
 std::optional<HangReport> JobRecorder::standing_verdict() const {
   for (size_t i = verdicts_.size(); i > 0; --i) {
     const HangReport& report = verdicts_[i - 1].report;

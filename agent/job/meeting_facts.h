@@ -1,5 +1,5 @@
-// What a node finds out before it can meet the others: the job's token, from a file, and where the
-// host is, from the launch that started this agent and the others (PMI). Control loop only.
+// Finds out what a node needs to meet the others: the job's token, from a file, and the host's
+// address, through the PMI of the launch that started all agents. Control loop only.
 #pragma once
 
 #include <functional>

@@ -88,7 +88,7 @@ Result<void> MeetingPart::go(const NodeFacts& node) {
 
 void MeetingPart::want_round(const group::RequestRound& request) {
   if (!job_.has_workers()) return;
-  parts_.hang_part.end();  // Its last message is still of the old epoch.
+  parts_.hang_part.end();  // Its last message belongs to the old epoch.
   request_ = request;
   round_ = RoundStage::wanted;
   rendezvous_->tell(member::ReadyForRound{});
@@ -126,7 +126,7 @@ void MeetingPart::report_failure(membership::NodeFailure failure, int local_rank
   rendezvous_->tell(member::WorkerFailed{job_round_.epoch, std::move(failure)});
 }
 
-// A node without failures has nothing to report.
+// No-op for a node without evidence.
 void MeetingPart::report_evidence(membership::Epoch epoch) {
   if (is_coordinated_ && rendezvous_ && parts_.record.has_evidence()) tell_evidence(epoch);
 }
@@ -142,8 +142,7 @@ void MeetingPart::testify(membership::Epoch epoch) {
   if (is_coordinated_ && epoch > 0) rendezvous_->tell(member::Testified{epoch});
 }
 
-// The node that judges may still find a mismatch in their last calls, and says so while the job
-// lasts.
+// Waits until their last calls have been compared: a mismatch is reported only while the job lasts.
 void MeetingPart::workers_done() {
   parts_.hang_part.when_judged([this, epoch = job_round_.epoch] {
     if (!job_.is_ending()) rendezvous_->tell(member::WorkersDone{epoch});
@@ -170,7 +169,7 @@ void MeetingPart::on_round(const membership::Round& round) {
   job_round_ = round;
   parts_.engine.seat(round.node_rank, round.nodes);
   parts_.time_limit.watch();
-  // Its end may come before its first worker: the verdict is about this world all the same.
+  // The round may end before its first worker starts; the verdict is about its world all the same.
   if (job_.attempt() < 0) parts_.record.round_formed(view(round.restarts));
   round_ = RoundStage::opening;
   own_interface_.when_own_name_is_known([this] {
@@ -185,7 +184,7 @@ void MeetingPart::on_round(const membership::Round& round) {
   });
 }
 
-// A round that was ended meanwhile begins all the same: its attempt finds out.
+// A round that was ended meanwhile begins all the same: its attempt notices (end_opening()).
 void MeetingPart::find_place() {
   if (!job_.has_workers()) return;
   if (round_ == RoundStage::dropped) return begin_(request_);

@@ -13,7 +13,7 @@
 namespace muster {
 namespace {
 
-constexpr size_t kCallsMax = 32'768;  // In one answer.
+constexpr size_t kCallsMax = 32'768;  // Per answer.
 constexpr const char* kUnknownNode = "the job's host has not said which node has them; try again";
 
 bool runs(const membership::NodeLine& node, int rank) {
@@ -25,7 +25,7 @@ std::string complaint(const NodeAnswer& answer, const std::string& why) {
   return answer.node.empty() ? why : fmt::format("{}: {}", answer.node, why);
 }
 
-// What the node said; nullptr: something else or nothing, which is said in a line.
+// What the node answered; nullptr: something else or nothing, about which `unanswered` gets a line.
 template <typename Said>
 const Said* said_by(const NodeAnswer& answer, std::vector<std::string>& unanswered) {
   std::string why = "it has answered something else; is its muster another one?";
@@ -40,7 +40,7 @@ const Said* said_by(const NodeAnswer& answer, std::vector<std::string>& unanswer
   return nullptr;
 }
 
-// What the node said of the ranks that it was asked for, and in a line what it did not say.
+// Takes what the node answered for the ranks that it was asked for, and adds a line about the rest.
 template <typename Rank>
 void take_answer(const NodeAnswer& answer, control::OfRanks<Rank>& whole) {
   const auto* const said = said_by<control::OfRanks<Rank>>(answer, whole.unanswered);

@@ -27,16 +27,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// With tee: two read ends, two files, the worker's two ends until it has started; later what shows
-// its end (a pidfd, or a pipe where the kernel refuses those), and its connections to the store.
+// With tee: two read ends, two files, the worker's two ends until it has started; later a pidfd, or
+// a pipe where the kernel refuses those, and its connections to the store.
 constexpr unsigned long kDescriptorsPerWorker = 9;
-constexpr unsigned long kDescriptorsPerStart = 7;  // The first of these, and none to a store yet.
+constexpr unsigned long kDescriptorsPerStart = 7;  // Those until it has started.
 constexpr unsigned long kDescriptorsOfOurOwn = 40;
 constexpr unsigned long kVisitsPerWorker = 3;  // Connections to the host's store.
-constexpr unsigned long kVisitsLeast = 8;      // Agents, and whoever has to prove that he is one.
+constexpr unsigned long kVisitsLeast = 8;      // Agents, and peers not yet authenticated.
 
-// Descriptors that the process which started us left open: all of our own are close-on-exec. If not
-// even a folder can be opened, all up to the limit are in use.
+// Counts the descriptors that our parent left open: all of our own are close-on-exec. If not even a
+// folder can be opened, all up to the limit are in use.
 unsigned long inherited_descriptors(const rlimit& limit) {
   unsigned long count = 0;
   std::error_code error;
@@ -159,8 +159,8 @@ Result<unsigned long> make_room_for_descriptors(const DescriptorNeeds& needs) {
     return fail(ExitCode::environment,
                 too_few_descriptors(needs, limit, taken + descriptors_of(needs.workers)));
   }
-  // Not worth a refusal: the host may be another node, most of a job's workers never connect, and
-  // without the high number of a ring's descriptor calls are not recorded.
+  // Wanted, but not worth a refusal: the host may be another node, most of a job's workers never
+  // connect, and without a high number for a ring's descriptor only the recording of calls is lost.
   const unsigned long visits = static_cast<unsigned long>(needs.other_nodes) *
                                (1 + kVisitsPerWorker * static_cast<unsigned long>(needs.workers));
   const unsigned long wanted =
@@ -171,8 +171,7 @@ Result<unsigned long> make_room_for_descriptors(const DescriptorNeeds& needs) {
   return inherited;
 }
 
-// The least is what workers and agents of a node at the lowest limit need: its own descriptors are
-// fewer than are counted for it.
+// `least` is allowed at any limit: workers and agents need it, and more is reserved than used.
 size_t connections_beside(int workers) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return Places::kUnlimited;

@@ -1,7 +1,6 @@
 // What this node contributes to a job, computed once before the first attempt: the number of
-// workers, the devices and CPUs of each, OMP_NUM_THREADS, and what the user has to be told about
-// it. Reads affinity, cgroup limits and sysfs, none of which blocks; HelperProcess has queried the
-// devices.
+// workers, the devices and CPUs of each, OMP_NUM_THREADS, and the lines for the user. Reads
+// affinity, cgroup limits and sysfs, which never block; HelperProcess has queried the devices.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +19,7 @@ struct NodeSetup {
   int workers = 1;
   Placement placement;
   std::optional<int> omp_num_threads;  // Set if the user set none.
-  std::vector<std::string> lines;      // For stderr: warnings and the OMP line.
+  std::vector<std::string> lines;      // Printed on stderr: warnings and the OMP line.
   std::string table;                   // The table of --report-bindings.
 };
 
@@ -28,21 +27,20 @@ struct NodeSetup {
 Result<NodeSetup> set_up_node(const LaunchSpec& spec, const Environment& environment,
                               std::optional<DeviceReport> devices);
 
-// What determines how many descriptors a node needs at a time.
 struct DescriptorNeeds {
   int workers = 1;
   bool at_most = false;  // The number of workers is not known yet and may be smaller.
   int other_nodes = 0;   // Their agents and workers may connect to this node, if it hosts.
 
-  // From the command line alone.
+  // Derived from the command line alone.
   static DescriptorNeeds of(const LaunchSpec& spec);
 };
 
-// How many connections others may have to this node at a time so that the descriptors are left that
-// it needs to start its `workers`, and all else but connections. Called after the next one.
+// The most connections from others that leave this node the descriptors to start its `workers` and
+// to do all else. Called after make_room_for_descriptors().
 size_t connections_beside(int workers);
 
-// Raises the soft limit if that is needed and allowed, and returns the limit that workers get back.
+// Raises the soft limit if needed and allowed, and returns the old one, which workers get back.
 // Fails if the hard limit is too low; the number in the message then suffices, whatever this
 // process has inherited and however many workers there will be.
 Result<unsigned long> make_room_for_descriptors(const DescriptorNeeds& needs);

@@ -11,8 +11,7 @@
 namespace muster {
 namespace {
 
-// A name server that does not answer delays nothing beyond this: naming the interface that reaches
-// the other nodes is correct in any case.
+// A silent name server delays nothing longer: naming the interface is correct in any case.
 constexpr auto kOwnNamePatience = std::chrono::seconds(1);
 
 }  // namespace

@@ -1,6 +1,5 @@
-// Which interface the workers' libraries are told to use (rendezvous/net/interface_choice.h), as
-// soon as it is known where this machine's own name leads and which of its addresses reaches the
-// other nodes. Control loop only.
+// Chooses the interface for the workers' libraries (rendezvous/net/interface_choice.h), from what
+// this machine's name resolves to and its address towards the other nodes. Control loop only.
 #pragma once
 
 #include <functional>
@@ -25,9 +24,9 @@ class OwnInterface {
 
   // Runs while the nodes meet, so that it costs no time.
   void look_up_own_name();
-  // Calls `next` at once if it is known, or not needed.
+  // Calls `next` once the name is resolved; at once if it is not needed.
   void when_own_name_is_known(std::function<void()> next);
-  // `towards_peers`: our address. What to say of the choice; empty: nothing, or it was made before.
+  // `towards_peers`: our address. Returns a line about the choice; empty: none, or chosen before.
   std::string choose(const std::string& towards_peers);
   const std::optional<InterfaceExport>& choice() const { return choice_; }
 

@@ -20,8 +20,8 @@ namespace {
 
 constexpr auto kLookBeforeKill = std::chrono::seconds(2);
 
-// Whether a live process writes the ring that has no business with it. What one that has ended left
-// there is believed: its last calls are what is asked for.
+// True if a live process outside the worker's tree writes the ring. What a process that has ended
+// left there is believed: its last calls are what is asked for.
 bool is_written_by_another(const RecordedState& state, pid_t worker) {
   const std::optional<ProcessEntry> owner = look_at_entry(state.owner);
   return owner && owner->start_ticks == state.owner_started && !is_over(*owner) &&
@@ -68,7 +68,7 @@ void OwnRanks::stacks(const control::StacksRequest& request, ReplyDone done) {
     if (pending_call(local_rank, /*synchronous=*/false))
       in_calls.insert(job_.round().base_rank + local_rank);
   }
-  // First those that are in no call: others may wait for them.
+  // Ranks in no call come first: others may wait for them.
   std::ranges::sort(local_ranks, {}, [&](int local_rank) {
     return std::pair(in_calls.contains(job_.round().base_rank + local_rank), local_rank);
   });
@@ -111,8 +111,6 @@ RankRing OwnRanks::read_ring(int local_rank, size_t calls_max) const {
   return ring;
 }
 
-// "all_reduce #17 of group 'world' for 3.2 s": what a rank had called when it ended; empty:
-// nothing.
 std::string OwnRanks::call_in_flight(int local_rank) const {
   const std::optional<CallLine> in_flight = pending_call(local_rank, /*synchronous=*/true);
   if (!in_flight) return {};
@@ -122,7 +120,7 @@ std::string OwnRanks::call_in_flight(int local_rank) const {
                          std::chrono::duration<double>(in_flight->called_ago_s))));
 }
 
-// The newest one.
+// The newest pending call.
 std::optional<CallLine> OwnRanks::pending_call(int local_rank, bool synchronous) const {
   const Instant now = to_instant(std::chrono::steady_clock::now());
   const RankRecords records =
@@ -134,8 +132,7 @@ std::optional<CallLine> OwnRanks::pending_call(int local_rank, bool synchronous)
   return found == records.calls.rend() ? std::nullopt : std::optional(*found);
 }
 
-// Reads the process that records, or that it waits for; where a worker records nothing, the one
-// that seems to do its work.
+// Reads the process that records, or the one that it waits for; if none records, the one at work.
 void OwnRanks::read_stacks(const std::vector<int>& local_ranks, StackLook look, Duration patience,
                            StackReader::Done done) {
   std::vector<StackTarget> targets;
@@ -151,7 +148,6 @@ void OwnRanks::read_stacks(const std::vector<int>& local_ranks, StackLook look, 
   stack_reader_.read(targets, look, patience, std::move(done));
 }
 
-// Early enough that SIGKILL comes when promised, however long the look takes.
 void OwnRanks::look_before_kill(const group::ReportStopping& stop, Duration grace) {
   const Duration lead = std::min<Duration>(kLookBeforeKill, grace / 2);
   if (stop.live.empty() || stop.left <= lead) return;
@@ -163,7 +159,6 @@ void OwnRanks::look_before_kill(const group::ReportStopping& stop, Duration grac
              });
 }
 
-// Those that have not ended, and where they are.
 std::vector<LeftRank> OwnRanks::left_ranks() const {
   std::vector<LeftRank> left;
   const std::vector<AtStop> now = processes_.look();

@@ -1,5 +1,5 @@
-// What can be read of this node's ranks: what they have recorded, and where they are. Control loop
-// only.
+// Reads the records and the stacks of this node's ranks, also just before SIGKILL.
+// Control loop only.
 #pragma once
 
 #include <functional>
@@ -25,15 +25,15 @@ class OwnRanks {
  public:
   using ReplyDone = std::function<void(control::Reply)>;
   struct Callbacks {
-    std::function<void(int)> was_held;  // A rank, while its stacks were read.
-    std::function<std::string(const std::string&)> name_of_group;  // By its key.
+    std::function<void(int)> was_held;  // Gets a rank that was stopped for its stacks.
+    std::function<std::string(const std::string&)> name_of_group;  // Gets a group's key.
   };
 
   OwnRanks(boost::asio::io_context& io, const JobSeam& job, WorkerProcesses& processes,
            Rings& rings, Callbacks callbacks);
 
   SiteNames& site_names() { return site_names_; }
-  // The folder where Python programs write their stacks when they are asked.
+  // Sets the folder in which Python programs write their stacks on request.
   void set_stack_folder(std::string folder) { stack_folder_ = std::move(folder); }
   void cancel() { stack_reader_.cancel(); }
 
@@ -41,16 +41,15 @@ class OwnRanks {
   void records(const control::RecordsRequest& request, ReplyDone done);
   void stacks(const control::StacksRequest& request, ReplyDone done);
 
-  // "all_reduce #17 of group 'world' for 3.2 s": what a rank had called when it ended; empty:
-  // nothing.
+  // "all_reduce #17 of group 'world' for 3.2 s": what a rank was in when it ended, or empty.
   std::string call_in_flight(int local_rank) const;
-  // Whether its process is held while its stacks are read.
+  // True while the rank's process is stopped to read its stacks.
   bool is_held(int local_rank) const { return stack_reader_.holds(processes_.pid(local_rank)); }
 
-  // Looks where the ranks are, early enough that SIGKILL comes when promised.
+  // Reads the ranks' stacks early enough that SIGKILL comes when promised, however long that takes.
   void look_before_kill(const group::ReportStopping& stop, Duration grace);
   void end_look() { look_timer_.cancel(); }
-  // Those that have not ended, and where they were then.
+  // The ranks that have not ended, with these stacks.
   std::vector<LeftRank> left_ranks() const;
 
  private:
@@ -68,7 +67,7 @@ class OwnRanks {
   StackReader stack_reader_;
   std::string stack_folder_;
   boost::asio::steady_timer look_timer_;
-  std::vector<RankStacks> last_look_;  // Before SIGKILL.
+  std::vector<RankStacks> last_look_;  // The stacks read before SIGKILL.
 };
 
 }  // namespace muster

@@ -1,6 +1,6 @@
-// The place of this agent's task where each task of an engine runs an agent of its own. An engine
-// that says only which tasks share a node leaves the nodes to be numbered, by their first tasks,
-// once the agents have met; those never move. Control loop only.
+// The place of this agent's task if each task of an engine runs an agent of its own. If the engine
+// says only which tasks share a node, the nodes are numbered by their first tasks once the agents
+// have met; tasks never move. Control loop only.
 #pragma once
 
 #include <functional>
@@ -21,13 +21,12 @@ class OwnTask {
   OwnTask(boost::asio::io_context& io, JobSeam& job, const std::optional<TaskPlace>& task)
       : job_(job), task_(task), pause_(io) {}
 
-  // Calls `next` once the place in `round` is known: at once where the engine said it. Fails with
-  // ExitCode::rendezvous after 2 s.
+  // Calls `next` once the place in `round` is known. Fails with ExitCode::rendezvous after 2 s.
   void find(const membership::Round& round, std::function<void(Result<void>)> next);
   void cancel() { pause_.cancel(); }
 
   bool is_first() const { return !task_ || task_->local_rank == 0; }
-  // As the workers are told of the round.
+  // The round in the form that the workers get.
   RoundView told(RoundView view) const;
 
  private:

@@ -172,7 +172,7 @@ void Peers::on_question(Instant now, int from, std::string_view content, Effects
     return;
   }
   const bool is_new = !served_.contains(asker);
-  if (is_new && served_.size() >= kServedMax) return;  // It will ask again.
+  if (is_new && served_.size() >= kServedMax) return;  // The asker will ask again.
   Served& served = served_[asker];
   served.first = question->first;
   served.count = question->count;

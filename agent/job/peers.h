@@ -1,13 +1,13 @@
 // Asks other nodes of the job questions and answers theirs, over the rendezvous' datagrams, which
-// may be lost. A pure machine; the agent's loop carries out its effects.
+// may be lost. A pure machine; JobAnswers performs its effects.
 //
-//   a question (id, text, which parts)   new: it is served; else part(id, number, count, bytes) of
-//                                        those parts, once there is an answer
-//   the same, but no part                the answer has come, and is forgotten
+//   a question (id, text, which parts)   if new, it is served; else answered by part(id, number,
+//                                        count, bytes) of those parts, once there is an answer
+//   the same, but no part                the answer has arrived, and is forgotten
 //
-// The asker fetches answers part by part and asks again for what has not come. So it sets the pace:
-// many nodes that answer at once do not exceed what the host queues for one node, nor does a long
-// answer use up the budget from which its node's other datagrams are paid.
+// The asker fetches answers part by part and asks again for what has not come, so it sets the pace:
+// many answers at once do not exceed what the host queues for one node, and a long answer does not
+// use up its node's budget for other datagrams.
 #pragma once
 
 #include <cstdint>
@@ -30,21 +30,21 @@ class Peers {
  public:
   static constexpr size_t kQuestionBytesMax = 16'000;
   static constexpr size_t kPartBytes = 16'000;
-  static constexpr size_t kAnswerBytesMax = size_t{1} << 20;       // The budget of a rested node.
-  static constexpr size_t kAllAnswersBytesMax = size_t{16} << 20;  // To one Ask.
+  static constexpr size_t kAnswerBytesMax = size_t{1} << 20;       // A node's full budget.
+  static constexpr size_t kAllAnswersBytesMax = size_t{16} << 20;  // Sum per Ask.
   static constexpr size_t kServedMax = 8;
-  static constexpr uint32_t kPartsOfNode = 4;   // That a node sends for one question.
-  static constexpr uint32_t kPartsAtOnce = 16;  // That an Ask has all nodes send within kPace.
+  static constexpr uint32_t kPartsOfNode = 4;   // Sent by a node per question.
+  static constexpr uint32_t kPartsAtOnce = 16;  // Requested of all nodes by an Ask within kPace.
   static constexpr auto kPace = std::chrono::milliseconds(10);
   static constexpr auto kNextParts = std::chrono::milliseconds(100);  // 640 KiB/s from one node.
   static constexpr auto kAskAgain = std::chrono::milliseconds(500);
-  static constexpr auto kForget = std::chrono::seconds(5);  // An asker that is heard no more.
+  static constexpr auto kForget = std::chrono::seconds(5);  // An asker that went silent.
 
-  using Answers = std::map<int, Result<std::string>>;  // By node rank.
+  using Answers = std::map<int, Result<std::string>>;  // Keyed by node rank.
   using Done = std::function<void(const Answers&)>;
 
   struct Ask {
-    std::map<int, std::string> questions;  // By node rank. REQUIRES: each within kQuestionBytesMax.
+    std::map<int, std::string> questions;  // Keyed by node rank; each within kQuestionBytesMax.
     Duration limit{};
     Done done;
   };
@@ -52,7 +52,7 @@ class Peers {
     int from = 0;
     std::string payload;
   };
-  // To a Serve. REQUIRES: not empty, and within kAnswerBytesMax.
+  // Answers a Serve. REQUIRES: not empty, and within kAnswerBytesMax.
   struct Answer {
     uint64_t key = 0;
     std::string text;
@@ -69,7 +69,7 @@ class Peers {
     uint64_t key = 0;
     std::string question;
   };
-  // Once for each Ask, with an answer or an Error for each node.
+  // Emitted once for each Ask, with an answer or an Error for each node.
   struct Finished {
     Done done;
     Answers answers;
@@ -82,9 +82,9 @@ class Peers {
  private:
   struct Wanted {
     std::string question;
-    std::vector<std::string> parts;  // None: it has not answered. An empty one has not come.
+    std::vector<std::string> parts;  // None: no answer yet. An empty one has not come.
     size_t missing = 0;
-    uint32_t first = 0;  // Of those that were asked for last.
+    uint32_t first = 0;  // The first of those requested last.
     uint32_t count = 0;
     Instant asked{};
     Instant due{};  // When to ask again; its place in Open::due.
@@ -94,7 +94,7 @@ class Peers {
     std::set<std::pair<Instant, int>> due;
     Instant pace_began{};
     uint32_t parts_left = 0;
-    size_t bytes = 0;  // Of all parts of all answers.
+    size_t bytes = 0;  // Sum over all parts of all answers.
     Instant ends{};
     Duration limit{};
     Done done;
@@ -122,7 +122,7 @@ class Peers {
   uint64_t last_id_ = 0;
   uint64_t last_key_ = 0;
   std::map<uint64_t, Open> open_;
-  std::map<std::pair<int, uint64_t>, Served> served_;  // By node rank and the asker's id.
+  std::map<std::pair<int, uint64_t>, Served> served_;  // Keyed by node rank and asker's id.
 };
 
 }  // namespace muster

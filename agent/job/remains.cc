@@ -30,7 +30,6 @@ std::optional<LeftFile> read_left_file(const std::string& path, size_t bytes_max
   return LeftFile{read_up_to(fd.get(), bytes_max), changed_at(info)};
 }
 
-// Collects what one worker left behind, on the output thread.
 WorkerRemains collect_remains(WorkerPrinted printed, const WorkerTraces& files) {
   WorkerRemains remains;
   remains.printed = std::move(printed);
@@ -58,8 +57,8 @@ void Remains::begin_attempt() {
   kernel_log_.mark();
 }
 
-// The rest now too, while the evidence is fresh, but on the output thread: a core folder may be on
-// a disk that hangs. Requests are answered in order, so the answer precedes the end of read().
+// The output thread gathers the rest, now, while it is fresh: a core folder may be on a disk that
+// hangs. Requests are answered in order, so the answer precedes the end of read().
 HostEvidence Remains::gather(const WorkerExit& exit) {
   EvidenceRequest request;
   request.pid = exit.pid;

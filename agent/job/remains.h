@@ -22,12 +22,11 @@ namespace muster {
 
 class Remains {
  public:
-  // `executable`: the workers'.
   Remains(boost::asio::io_context& io, JobRecorder& record, Output& output, const Rings& rings,
           const JobFolders& folders, const std::string& executable);
 
   void begin_attempt();
-  // At once, as a worker has failed; what takes longer is added to the record later.
+  // Called as soon as a worker has failed; what takes longer is added to the record later.
   HostEvidence gather(const WorkerExit& exit);
   // Reads all output to its end. Without `keep` no tails are kept in files.
   void read(bool keep, const std::vector<WorkerTraces>& traces,

@@ -15,7 +15,7 @@ Duration whole_duration(double seconds) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
 }
 
-// The arguments themselves may hold secrets.
+// A digest, since the arguments themselves may hold secrets.
 std::string digest_of(const std::vector<std::string>& args) {
   std::string all;
   for (const std::string& arg : args)
@@ -23,7 +23,7 @@ std::string digest_of(const std::vector<std::string>& args) {
   return to_hex(raw_bytes(mac_of("", {"muster arguments 1", all})));
 }
 
-// "train.py", "-m jobs.train"; "sh -c", if the first of its arguments is the program.
+// "train.py", "-m jobs.train"; "sh -c" if the program is one of its arguments.
 std::string program_to_tell(const LaunchSpec& spec) {
   if (spec.mode == RunMode::module) return "-m " + spec.program;
   const std::string base = spec.program.substr(spec.program.find_last_of('/') + 1);

@@ -10,8 +10,7 @@
 
 namespace muster {
 
-// Whether the job has, or may come to have, more than one node: then the job's host decides about
-// restarts and about the end.
+// True if a host decides about restarts and the end: several nodes possible, or a file or etcd.
 bool is_coordinated(const RendezvousSpec& spec);
 
 struct NodeFacts {
@@ -19,7 +18,7 @@ struct NodeFacts {
   std::string host_name;
   std::string run_id;
   std::string token;  // Empty: none.
-  // Of rank 0, and of the launch, for a spec that has them asked for.
+  // Rank 0's host, and the id of the launch; only if the spec asks PMI.
   std::string pmi_host = {};
   std::string pmi_job = {};
 };

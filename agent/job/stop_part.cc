@@ -42,7 +42,7 @@ void StopPart::kill() {
     if (!is_over(process))
       whom += fmt::format("{}{} ({})", whom.empty() ? "" : ", ", process.pid, process.name);
   }
-  // A user who wants it to end now does not want to read this.
+  // A user who wants the job to end now does not want to read this.
   const std::string left = callbacks_.is_killed()
                                ? std::string()
                                : parts_.record.grace_is_over(parts_.own_ranks.left_ranks());

@@ -1,5 +1,5 @@
-// How the workers of an attempt are stopped: the signals, in their order, the lines about them, and
-// what is recorded first. Performs the effects of WorkerGroup that concern it. Control loop only.
+// Stops the workers of an attempt: sends the signals in order, prints the lines about them, and
+// records the stop first. Performs the effects of WorkerGroup that concern it. Control loop only.
 #pragma once
 
 #include <functional>
@@ -29,16 +29,15 @@ class StopPart {
   };
   struct Callbacks {
     std::function<bool()> is_killed;        // The user wants the job to end at once.
-    std::function<bool()> another_says_it;  // What the engine told all nodes.
+    std::function<bool()> another_says_it;  // Another node prints what the engine told all.
   };
 
   StopPart(JobSeam& job, const LaunchSpec& spec, const Parts& parts, Callbacks callbacks)
       : job_(job), spec_(spec), parts_(parts), callbacks_(std::move(callbacks)) {}
 
-  // How long the workers may take to end.
   Duration grace() const;
   void begin_attempt() { has_begun_ = false; }
-  // The workers of this attempt got, or are about to get, a signal to stop.
+  // True once this attempt's workers got, or are about to get, a signal to stop.
   bool has_begun() const { return has_begun_; }
 
   void stop(int signal);

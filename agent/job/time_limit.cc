@@ -74,7 +74,7 @@ void TimeLimit::on_time_left(const std::string& answer) {
   call_after(notice_, kAskAgain, [this] { ask_time_left(); });
 }
 
-// Asks again shortly before it warns, since limits are moved.
+// Asks again shortly before it warns, since time limits get changed.
 void TimeLimit::wait_for_notice(Duration left, bool is_fresh) {
   if (job_.is_ending()) return;
   const Duration due = left - std::chrono::duration_cast<Duration>(
@@ -90,8 +90,7 @@ void TimeLimit::notice_in_time() {
              [this] { is_short_(kNoticeSignal); });
 }
 
-// The engine alone knows whether it pre-empts the job. Its signals reach each node and each process
-// at another time: the job may end because of one before this process gets its own.
+// Only the engine knows if it pre-empts: the job may end of its signal before this process gets it.
 void TimeLimit::requeue(bool in_any_case, std::function<void()> next) {
   const EngineSpec& engine = spec_.engine;
   if (!spec_.requeue_max || job_.node_rank() != 0) return next();

@@ -1,5 +1,5 @@
-// The time that the engine leaves the job (--notice-before), and the job's return to its queue
-// (--requeue). What is asked of which engine stands in the spec (launcher/engines/).
+// Warns before the engine ends the job (--notice-before), and returns the job to its queue
+// (--requeue). The questions to each engine are in the spec (launcher/engines/).
 #pragma once
 
 #include <chrono>
@@ -22,14 +22,13 @@ class TimeLimit {
   TimeLimit(boost::asio::io_context& io, JobSeam& job, const LaunchSpec& spec,
             WorkerProcesses& processes, std::function<void(int)> is_short);
 
-  // From the first round on, by one node: an engine is not to be asked by a thousand.
+  // Called in the first round; only node 0 watches, so that not a thousand nodes ask the engine.
   void watch();
   void end_notice() { notice_.cancel(); }
   void cancel();
 
-  // Puts the job back into its queue, where it starts anew with the state that it saved: if the
-  // engine pre-empts it, or, with `in_any_case`, without that. Calls `next` in the end. This is the
-  // last thing that the job does, since the engine ends it at once.
+  // Puts the job back into its queue, to start anew with the state that it saved: if the engine
+  // pre-empts it, or `in_any_case`. Calls `next` in the end. Comes last: the engine ends the job.
   void requeue(bool in_any_case, std::function<void()> next);
 
  private:

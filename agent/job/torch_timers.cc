@@ -65,8 +65,7 @@ void TorchTimers::cancel() {
   job_.on_disk([path = server_->path()] { unlink(path.c_str()); });
 }
 
-// The pid in a timer may be written by any process that can open the FIFO: it is trusted only if it
-// is one of the job's.
+// Any process that can open the FIFO may write any pid there: only one of the job's is trusted.
 void TorchTimers::on_expired(const FileTimer& timer) {
   for (const ProcessEntry& process : processes_.descendants()) {
     if (process.pid != timer.pid) continue;
@@ -87,8 +86,7 @@ int TorchTimers::local_rank_of(pid_t pid) const {
   return -1;
 }
 
-// Uninterruptible sleep has no notification, so it has to be polled, and only if the user asked for
-// it.
+// Uninterruptible sleep has no notification, so it is polled, and only if the user asked for it.
 void TorchTimers::watch_uninterruptible() {
   const double limit_s =
       positive_seconds(lookup(environment_, env::kUninterruptibleTimeout).value_or(""));

@@ -1,4 +1,4 @@
-// The limits that a program may set on its workers as with torchrun: timers through a FIFO
+// Limits that a program may set on its workers, as with torchrun: timers through a FIFO
 // (TORCHELASTIC_ENABLE_FILE_TIMER), and the time in uninterruptible sleep
 // (TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT). Control loop only.
 #pragma once
@@ -26,13 +26,11 @@ class TorchTimers {
   TorchTimers(boost::asio::io_context& io, JobSeam& job, const Environment& environment,
               WorkerProcesses& processes, JobRecorder& record);
 
-  // Once per job: all attempts use the same path, by default in `temp_dir`.
+  // Opens the FIFO once per job: all attempts use the same path, by default in `temp_dir`.
   void open(const std::string& temp_dir, std::function<void(const Result<void>&)> done);
-  // From the job's beginning on.
   void watch_uninterruptible();
   void begin_attempt(int workers) { polls_.assign(static_cast<size_t>(workers), 0); }
   void forget(pid_t pid);
-  // Where the FIFO is, if there is one.
   std::optional<std::string> path() const {
     return server_ ? std::optional(server_->path()) : std::nullopt;
   }
@@ -50,7 +48,7 @@ class TorchTimers {
   JobRecorder& record_;
   std::unique_ptr<FileTimerServer> server_;
   boost::asio::steady_timer poll_timer_;
-  std::vector<int> polls_;  // Consecutive ones that saw each worker in state D.
+  std::vector<int> polls_;  // Consecutive polls that saw each worker in state D.
 };
 
 }  // namespace muster

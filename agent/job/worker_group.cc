@@ -10,7 +10,7 @@
 namespace muster {
 namespace {
 
-// By one of those that tell a job to end, or with the code that shells give it.
+// True if the worker died of a signal that stops jobs, or exited with a shell's code for one.
 bool is_end_by_stop_signal(const ExitStatus& status) {
   const int signal = status.kind == ExitStatus::Kind::signaled ? status.value : status.value - 128;
   return signal == SIGTERM || signal == SIGINT || signal == SIGHUP || signal == SIGQUIT;
@@ -189,7 +189,7 @@ void WorkerGroup::on(Instant now, const group::Exited& event) {
   if (phase_ == Phase::running) drain_if_all_exited(now);
 }
 
-// What fails while the first one may have been stopped may have failed because of it.
+// Other failures do not count while there is a suspect, which may have caused them.
 void WorkerGroup::on_failed_exit(Instant now, group::FirstFailure first) {
   if (suspect_) return;
   if (options_.stop_may_follow == Duration::zero() || !is_end_by_stop_signal(*first.status))

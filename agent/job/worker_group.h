@@ -1,7 +1,8 @@
 // The state machine that manages one node's workers over all attempts of a job: which to start and
 // when, when to stop and kill, whether to restart. Pure: the time is passed in; the machine emits
 // effects and receives their results as events. The agent's shell performs the effects; the
-// simulator runs the same code in a simulated world. One thread; the owner only calls step().
+// simulator runs the same code in a simulated world. One thread; the owner only calls step(), above
+// which (worker_group.cc) is the table of every (phase, event) pair.
 //
 //   idle ─Begin─▶ preparing ─RoundReady─▶ starting ─last Spawned─▶ running ─all exited 0─▶ draining
 //                     ▲                       │ failure, Regroup,      │                      │
@@ -12,8 +13,6 @@
 // A coordinated group is one of several in a job, and the rendezvous decides for all of them: the
 // group has no budget of its own, requests a round after every failure, and once all its workers
 // have succeeded stays `succeeded` until JobEnded finishes it or Regroup makes it request a round.
-//
-// The table of every (phase, event) pair is in worker_group.cc, above step().
 #pragma once
 
 #include <optional>
@@ -36,17 +35,16 @@ class WorkerGroup {
     int workers = 1;
     int max_restarts = 0;
     bool coordinated = false;  // See above; max_restarts is then ignored.
-    // From the stop signal to KILL; also how long leftovers of successful workers may keep running.
+    // Stop signal to KILL; also how long leftovers of successful workers may keep running.
     Duration grace = std::chrono::seconds{30};
-    // From KILL to giving up: only a process in uninterruptible sleep survives a KILL.
+    // KILL to giving up: only a process in uninterruptible sleep survives a KILL.
     Duration kill_wait = std::chrono::seconds{30};
-    // From TERM to KILL for leftovers of successful workers (never more than `grace`).
+    // TERM to KILL for leftovers of successful workers (never more than `grace`).
     Duration leftovers_grace = std::chrono::seconds{2};
     // Descendants that outlive the last worker by less than this are not reported.
     Duration leftovers_quiet = std::chrono::milliseconds{300};
-    // An attempt that fails within this time after its last worker was started is a quick death.
-    // The first one in a row restarts at once, the next after backoff_first, and the delay then
-    // doubles up to backoff_cap.
+    // An attempt that fails within this time of its last worker's start is a quick death. The first
+    // in a row restarts at once, the next after backoff_first, then doubling up to backoff_cap.
     Duration quick_death = std::chrono::seconds{1};
     Duration backoff_first = std::chrono::milliseconds{500};
     Duration backoff_cap = std::chrono::seconds{10};
@@ -95,7 +93,6 @@ class WorkerGroup {
     std::optional<ExitStatus> status;
   };
 
-  // One overload for each event; see the table in worker_group.cc.
   void on(Instant now, const group::Begin& event);
   void on(Instant now, const group::RoundReady& event);
   void on(Instant now, const group::RoundFailed& event);
@@ -154,13 +151,13 @@ class WorkerGroup {
   Phase phase_ = Phase::idle;
   int attempt_ = -1;  // The attempt of the newest RequestRound.
   int restarts_ = 0;
-  int quick_deaths_ = 0;  // In a row.
+  int quick_deaths_ = 0;  // Number of them in a row.
 
-  std::vector<Worker> workers_;  // Of this attempt, one for each local rank.
+  std::vector<Worker> workers_;  // This attempt's, indexed by local rank.
   std::optional<int> spawning_;  // The local rank whose Spawn is unanswered.
   Instant started_at_{};         // When the newest worker was started.
   bool failed_ = false;          // A worker of this attempt failed.
-  // A worker died of a stop signal, and the stop may still be requested; until then.
+  // A worker that died of a stop signal; the stop may still be requested until suspect_until_.
   std::optional<group::FirstFailure> suspect_;
   Instant suspect_until_ = kNever;
 

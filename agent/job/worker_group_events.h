@@ -28,7 +28,7 @@ struct FirstFailure {
   int pid = 0;
   std::optional<ExitStatus> status;  // nullopt: FailWorker named the worker, see `why`.
   std::string why;                   // Only from FailWorker; empty for a plain exit.
-  bool is_final = false;             // Likewise: a restart cannot mend it.
+  bool is_final = false;             // Only from FailWorker: a restart cannot help.
   friend bool operator==(const FirstFailure&, const FirstFailure&) = default;
 };
 
@@ -44,9 +44,9 @@ enum class StopReason {
 
 struct JobOutcome {
   std::optional<JobEnd> end = JobEnd::success;  // nullopt: the rendezvous knows how the job ended.
-  int signal = 0;              // For stopped (and for unkillable after a stop request).
-  std::optional<Error> error;  // For spawn_failed and round_failed; for nullopt, if there was one.
-  std::optional<StopReason> stopped_for;  // For unkillable: the reason for the stop.
+  int signal = 0;              // Set for stopped (and for unkillable after a stop request).
+  std::optional<Error> error;  // Set for spawn_failed and round_failed; for nullopt, if any.
+  std::optional<StopReason> stopped_for;  // The reason for the stop; set for unkillable.
   int attempts = 0;                       // Rounds requested in total.
   int restarts = 0;                       // Restarts taken from the budget.
   friend bool operator==(const JobOutcome&, const JobOutcome&) = default;
@@ -94,8 +94,7 @@ struct FailWorker {
 struct GroupEmpty {
   int attempt = 0;
 };
-// The membership changed: restart the group without charging the budget. `attempt` is the one whose
-// round is out of date.
+// The membership changed, so the round of `attempt` is out of date: restart, free of charge.
 struct Regroup {
   int attempt = 0;
 };
@@ -104,8 +103,7 @@ struct JobEnded {};
 struct StopRequested {
   int signal = 0;
 };
-// The engine repeated its signal, as Slurm does when the time begins after which it kills: the
-// grace begins anew.
+// The engine repeated its signal, as Slurm does as it counts down to KILL: restart the grace.
 struct StopRepeated {};
 // The front received a second TERM, INT or QUIT.
 struct KillRequested {};
@@ -143,20 +141,18 @@ struct Spawn {
 struct WorkerFailed {
   FirstFailure first;
   bool will_restart = false;
-  int restarts_left = 0;  // After that restart.
+  int restarts_left = 0;  // What remains after that restart.
   friend bool operator==(const WorkerFailed&, const WorkerFailed&) = default;
 };
 // Send `signal`, then CONT, to each live worker, or to those below it that handle the signal
-// (agent/process/stop_receivers.h), and to the descendants that no live worker needs. May come
-// twice in one attempt if a worker was being started when the stop began; the second one is for
-// those that have not had the signal yet.
+// (agent/process/stop_receivers.h), and to the descendants that no live worker needs. Repeated if
+// a worker was being started when the stop began, for those that have not had the signal yet.
 struct Stop {
   int attempt = 0;
   int signal = 0;
   friend bool operator==(const Stop&, const Stop&) = default;
 };
-// Two thirds of the grace are over: send TERM, then CONT, to all that have not had a signal of this
-// stop.
+// Two thirds of the grace are over: send TERM, then CONT, to all without a signal of this stop.
 struct StopRest {
   int attempt = 0;
   friend bool operator==(const StopRest&, const StopRest&) = default;
@@ -166,7 +162,7 @@ struct Kill {
   int attempt = 0;
   friend bool operator==(const Kill&, const Kill&) = default;
 };
-// For the countdown line, at the start of a stop and every few seconds during it. `live` holds the
+// Report the countdown, at the start of a stop and every few seconds during it. `live` holds the
 // local ranks that are not reaped; if it is empty, only descendants are left.
 struct ReportStopping {
   int attempt = 0;
@@ -185,7 +181,7 @@ struct WatchLeftovers {
 // Descendants outlive the last worker by leftovers_quiet: name them in one line.
 struct ReportLeftovers {
   int attempt = 0;
-  Duration left{};  // Until they get TERM.
+  Duration left{};  // Time until they get TERM.
   friend bool operator==(const ReportLeftovers&, const ReportLeftovers&) = default;
 };
 struct SuspendWorkers {

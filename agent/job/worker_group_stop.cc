@@ -27,7 +27,7 @@ void WorkerGroup::begin_stop(Instant now, group::StopReason reason, int signal) 
   report_stopping(now);
 }
 
-// Leftovers have all had TERM.
+// StopRest is not due for leftovers, which have all had TERM.
 void WorkerGroup::begin_grace(Instant now, Duration grace) {
   deadline_ = instant_after(now, grace);
   if (reason_ != group::StopReason::leftovers) rest_at_ = instant_after(now, grace / 3 * 2);
@@ -122,7 +122,7 @@ void WorkerGroup::on(Instant now, const group::GroupEmpty&) {
   conclude_stop_if_gone(now);
 }
 
-// Gone is more than cancelled: every started worker reaped, none being started, no descendant left.
+// True if every started worker is reaped, none is being started and no descendant is left.
 bool WorkerGroup::group_is_gone() const {
   if (spawning_ || has_live_workers()) return false;
   if (PLANTED(PlantedBug::restart_before_reaped) && restarts_ < options_.max_restarts) return true;

@@ -31,9 +31,8 @@ Result<void> WorkerStart::open_null() {
               "cannot open /dev/null, from which workers read: mount a /dev that has it");
 }
 
-// A background job must not read from its terminal. The kernel would stop such a reader (SIGTTIN),
-// but workers run in sessions of their own, outside the terminal's job control: they would take
-// input away from the shell.
+// True if we are a background job, which must not read from its terminal. The kernel does not stop
+// workers that do (SIGTTIN), as they have sessions of their own: they would take the shell's input.
 bool WorkerStart::stdin_belongs_to_others() const {
   const pid_t foreground = isatty(STDIN_FILENO) == 1 ? tcgetpgrp(STDIN_FILENO) : -1;
   return foreground > 0 && foreground != context_.front_group;

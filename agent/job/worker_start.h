@@ -1,5 +1,5 @@
-// What each worker of an attempt is started with: the program, its variables, its streams, its CPUs
-// and its devices. Control loop only.
+// Builds what each worker is started with: program, variables, streams, CPUs and devices.
+// Control loop only.
 #pragma once
 
 #include <string>
@@ -26,10 +26,10 @@ class WorkerStart {
 
   // Fails with ExitCode::environment if there is no /dev/null, from which workers read.
   Result<void> open_null();
-  // The worker gets its own ends of `streams`, which are borrowed, and a ring, whose descriptor is
-  // to be closed after the start.
+  // Builds the request, with the worker's ends of `streams`, which are borrowed, and with a ring,
+  // whose descriptor must be closed after the start.
   SpawnRequest request(int local_rank, const RoundView& round, const WorkerStreams& streams);
-  // Without what changes with each attempt: its files, its ring and its hook.
+  // The variables that do not change with each attempt, as its files, its ring and its hook do.
   Environment environment(int local_rank, const RoundView& round) const;
 
  private:
@@ -39,7 +39,7 @@ class WorkerStart {
   const LaunchSpec& spec_;
   const WorkerProgram& program_;
   const AgentContext& context_;
-  const Environment inherited_;  // By the workers.
+  const Environment inherited_;  // What workers inherit.
   const NodeSetup& setup_;
   MeetingPart& meeting_;
   ControlPart& control_;
