@@ -2,14 +2,14 @@
 // that no message is ever split, and either end sees end-of-file when the other dies.
 //
 //   front -> agent   stop(signal)      first TERM, INT, QUIT or HUP: stop the job, with grace
-//                    repeat            the engine repeated it: the grace begins anew
+//                    repeat            the engine repeated it: the grace starts over
 //                    kill(signal)      second one: no grace; the first one's number
 //                    forward(signal)   USR1 and the like: once to each worker
 //                    suspend, resume   terminal job control
 //                    window_size       the terminal's size has changed
 //   agent -> front   suspended         SIGSTOP was sent to every worker: the front may stop itself
-//                    exiting(code)     the last one: a thread on a disk that hangs may keep its
-//                                      process from ending
+//                    exiting(code)     the last one: a thread stuck on a hanging disk may keep
+//                                      the agent's process from ending
 #pragma once
 
 #include <cstdint>

@@ -40,7 +40,7 @@ enum class Streams : uint8_t { none = 0, out = 1, err = 2, both = 3 };
 // torchrun's "-r 3" or "-r 0:1,1:3": one value for all, or per local rank (missing ranks: none).
 struct StreamsByRank {
   Streams all = Streams::none;
-  std::map<int, Streams> by_rank;  // If not empty, `all` is not used.
+  std::map<int, Streams> by_rank;  // Replaces `all` unless empty.
 
   Streams of(int local_rank) const {
     if (by_rank.empty()) return all;
@@ -59,10 +59,9 @@ enum class EventLogHandler { null, console };
 // How long each step of a rendezvous may take. torchrun's --rdzv-conf keys and defaults, with
 // --lease and --start-timeout on top.
 struct RendezvousTimes {
-  double join_timeout_s = 600;  // From the first try to a formed round; static: 900 (`timeout`).
+  double join_timeout_s = 600;  // First try to formed round; static: 900 (`timeout`).
   double last_call_s = 30;      // Wait for more nodes once MIN have joined, if MIN < MAX.
-  // A node gives up after so long without contact to a host (`read_timeout`). Not given: the join
-  // time-out.
+  // A node gives up after this long without a host (`read_timeout`). Not given: the join time-out.
   std::optional<double> reach_timeout_s;
   // Silence after which a node counts as lost: --lease if given; else keep_alive_interval times
   // keep_alive_max_attempt if either is given (torchrun's defaults: 5 s and 3); else 3 s, or
@@ -75,7 +74,7 @@ struct RendezvousTimes {
 struct RendezvousSpec {
   bool single_node_default = false;  // Mode rule 2 of the contract: nothing given, so standalone.
   bool standalone = false;           // --standalone was given.
-  // After mode selection: "static", "c10d", "file" or "etcd".
+  // "static", "c10d", "file" or "etcd", after mode selection.
   std::string backend = "static";
   std::string endpoint_host;  // Brackets removed. Empty: not given, or backend file or etcd.
   std::optional<int> endpoint_port;
@@ -85,20 +84,18 @@ struct RendezvousSpec {
   std::vector<std::pair<std::string, std::string>> conf;  // --rdzv-conf in order, as typed.
   int nnodes_min = 1;                                     // Static: equal to nnodes_max.
   int nnodes_max = 1;
-  // Static: always set and below nnodes_max. Otherwise: set only if the user gave it, and below
-  // nnodes_max + spares.
+  // Below nnodes_max and always set if static; else optional and below nnodes_max + spares.
   std::optional<int> node_rank;
   std::optional<std::string> local_addr;
   RendezvousTimes times;
   std::optional<bool> is_host;  // --rdzv-conf is_host: this node must, or must not, host.
 
-  // The nodes meet by what an engine told them: node rank 0, on endpoint_host, is the host, at the
-  // first of these ports that is free. `id` and node_rank are set. Backend c10d.
+  // Set if the nodes meet by what an engine told them: node rank 0, on endpoint_host, hosts on the
+  // first of these ports that is free. The backend is c10d; `id` and node_rank are set.
   std::vector<uint16_t> ports_of_node_0;
-  // What they call the job when they meet: the engine's own id, of which no other job has the same,
-  // while the user may give several jobs one `id`.
+  // The job's name at the rendezvous then: the engine's unique id, as several jobs may share `id`.
   std::string engine_id;
-  // Likewise, but endpoint_host, engine_id and the ports are asked for by PMI.
+  // The nodes meet in the same way, but get endpoint_host, engine_id and the ports through PMI.
   bool ask_pmi = false;
 
   std::optional<int> worker_port;             // A separate port for the workers' store.
@@ -109,48 +106,47 @@ struct RendezvousSpec {
   std::optional<std::string> token_file;  // The file with the job's token; read by the agent.
   std::optional<std::string> token;  // $MUSTER_TOKEN, never empty; unset if there is a token_file.
   bool store_allow_any = false;      // --store-allow any
-  std::vector<Network> store_allow;  // Besides the members.
+  std::vector<Network> store_allow;  // Networks allowed besides the members.
   size_t store_bytes_max = size_t{1} << 30;  // --store-limit
 
   friend bool operator==(const RendezvousSpec&, const RendezvousSpec&) = default;
 };
 
-// The engine has started several tasks on each node, each of them a muster with one worker: its
-// place in the job is that task's. Every task is a node of the rendezvous, with the task's rank.
+// The place of this process in the job if the engine started several tasks on each node, each a
+// muster with one worker. Every task is a node of the rendezvous, with the task's rank.
 struct TaskPlace {
   int local_rank = 0;
   int local_size = 1;
   int node = 0;
-  int nodes = 1;         // 0: unknown, and so is `node`, until the nodes have met.
-  bool own_gpu = false;  // It sees no GPU but its own: LOCAL_RANK is 0.
-  std::optional<int> cpus =
-      {};  // Of the task's own; nullopt: the node's tasks share all that it sees.
+  int nodes = 1;                 // 0: unknown, and so is `node`, until the nodes have met.
+  bool own_gpu = false;          // The task sees only its own GPU: LOCAL_RANK is 0.
+  std::optional<int> cpus = {};  // The task's own; nullopt: the node's tasks share what it sees.
 
   friend bool operator==(const TaskPlace&, const TaskPlace&) = default;
 };
 
-// Asked by a hidden command of muster, which prints one line.
+// A query of the engine by a hidden command of muster, which prints one line.
 struct EngineQuestion {
-  std::vector<std::string> arguments;  // That muster is called with.
-  std::string program;                 // Which muster calls in turn: "squeue".
+  std::vector<std::string> arguments;  // The hidden command's.
+  std::string program;                 // What it runs in turn: "squeue".
   friend bool operator==(const EngineQuestion&, const EngineQuestion&) = default;
 };
 
-// The engine that started this process; without one as it stands here.
+// The engine that started this process; all defaults if there is none.
 struct EngineSpec {
   std::string name = {};     // "Slurm"
-  std::string job = {};      // Its own name of the job: "4711". Empty: it has none.
+  std::string job = {};      // Its own id of the job: "4711"; empty: none.
   int starts = 0;            // How often it had started this job before.
-  bool signals_all = false;  // What it signals, it signals in every process here, ours included.
-  bool one_console = false;  // The processes that it started share one.
-  std::optional<int64_t> ends_at = {};  // When it ends the job: seconds since 1970.
-  // The seconds until it ends the job, "none", or why that is unknown.
+  bool signals_all = false;  // It sends each signal to every process here, ours included.
+  bool one_console = false;  // All processes that it started share one console.
+  std::optional<int64_t> ends_at = {};  // When it ends the job, in seconds since 1970.
+  // Answers the seconds until it ends the job, "none", or why that is unknown.
   EngineQuestion time_left = {};
-  // "done" once the job has been requeued, or why not. A further argument forbids it, and is the
-  // reason. If preempted: nothing at all unless the engine takes its nodes for another job.
+  // Answers "done" once the job has been requeued, or why not. A further argument forbids it, and
+  // is the reason. requeue_if_preempted answers nothing if the job was not pre-empted.
   EngineQuestion requeue = {};
   EngineQuestion requeue_if_preempted = {};
-  std::string requeue_by_hand = {};  // The command for it.
+  std::string requeue_by_hand = {};  // The command with which a user does it.
 
   friend bool operator==(const EngineSpec&, const EngineSpec&) = default;
 };
@@ -184,19 +180,19 @@ struct PlacementSpec {
   friend bool operator==(const PlacementSpec&, const PlacementSpec&) = default;
 };
 
-// What follows a verdict on a hang.
+// What a verdict on a hang triggers.
 enum class OnHang : uint8_t {
-  automatic,  // A proof: as `restart`; else as `report`.
+  automatic,  // `restart` for a proof, else `report`.
   report,     // The job goes on.
   restart,    // A rank counts as failed: restarts as after any failure.
-  stop,       // Likewise, without a restart.
+  stop,       // A rank counts as failed and the job ends.
 };
 
-// When a hang of the job is judged (agent/hang/detector.h).
+// Limits of the hang detector (agent/hang/detector.h), and what follows.
 struct HangSpec {
   bool off = false;            // --hang-timeout off
-  double hang_timeout_s = 12;  // A rank that is blocked or stopped.
-  // One that is late for any other reason. Not given: learnt from the job.
+  double hang_timeout_s = 12;  // Limit of a rank that is blocked or stopped.
+  // Limit of a rank that is late for any other reason. Not given: learnt from the job.
   std::optional<double> busy_timeout_s;
   OnHang on_hang = OnHang::automatic;
 
@@ -214,22 +210,21 @@ struct LaunchSpec {
   RendezvousSpec rendezvous;
   std::optional<TaskPlace> task;
   EngineSpec engine;
-  std::optional<double> notice_before_s;  // --notice-before; `engine` names a job of Slurm.
-  std::optional<int> requeue_max;         // --requeue: as often, at most. Likewise.
+  std::optional<double> notice_before_s;  // --notice-before; given only in a Slurm job.
+  std::optional<int> requeue_max;         // --requeue: the limit; given only in a Slurm job.
   std::string role = "default";
 
   int max_restarts = 0;
   double shutdown_timeout_s = 30;  // TERM to KILL.
   std::string signals_to_handle =
-      "SIGTERM,SIGINT,SIGHUP,SIGQUIT";  // As typed, for the workers' environment.
-  std::vector<int>
-      stop_signals;  // Numbers of those this system knows; default TERM, INT, QUIT, HUP.
-  std::optional<int> stdin_rank = 0;  // --stdin RANK (global); none: every worker gets /dev/null.
+      "SIGTERM,SIGINT,SIGHUP,SIGQUIT";  // Typed text, for the workers' environment.
+  std::vector<int> stop_signals;        // The known ones as numbers; default TERM, INT, QUIT, HUP.
+  std::optional<int> stdin_rank = 0;    // --stdin RANK (global); none: every worker gets /dev/null.
   ExitCodes exit_code;
   EventLogHandler event_log = EventLogHandler::null;
   bool recorder = true;         // --no-recorder: workers get no ring to record their calls in.
   bool python_hook = true;      // --no-python-hook: Python programs do not record their calls.
-  bool record_kernels = false;  // --record-kernels: of NCCL, when they run on the GPU.
+  bool record_kernels = false;  // --record-kernels: when NCCL's kernels run on the GPU.
 
   std::string trace;  // --trace FILE; empty: none.
 

@@ -1,5 +1,5 @@
-// What agents of one job say to each other, as datagrams over the rendezvous, which it does not
-// read: the first byte of each tells the kind. Pure.
+// The messages between the agents of one job: datagrams that the rendezvous carries unread.
+// The first byte is the kind. Pure.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@ namespace muster {
 
 enum class Letter : uint8_t {
   digest = 1,       // hang/node_digest.h, to the node that runs the hang detector.
-  watch = 2,        // The ranks whose processes the detector wants looked at.
-  finding = 3,      // What the detector has found, for all nodes.
+  watch = 2,        // The ranks whose processes the detector wants sampled.
+  finding = 3,      // A finding of the detector, for all nodes.
   question = 4,     // job/peers.h
-  answer = 5,       // Likewise.
-  last_digest = 6,  // A digest that a node sends as it begins to stop its workers.
+  answer = 5,       // job/peers.h
+  last_digest = 6,  // A node's digest as it begins to stop its workers, or when all have ended.
   arrivals = 7,     // hang/arrivals.h, to the node that runs the hang detector.
-  clock = 8,        // What that node's wall clock shows: nanoseconds since 1970.
-  heard = 9,        // The answer to a last digest: the ranks whose last calls are compared.
+  clock = 8,        // The wall clock of that node: nanoseconds since 1970.
+  heard = 9,        // The answer to a last digest: ranks whose last calls have been compared.
   warning = 10,     // The job's end is near: a signal's number, and whether an engine sends it.
 };
 

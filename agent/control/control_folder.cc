@@ -40,7 +40,7 @@ bool is_own_folder(const std::string& path) {
   return stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == geteuid();
 }
 
-// Whether no other user can put another folder in the place of ours.
+// True if no other user can put another folder in the place of ours.
 bool keeps_what_is_in_it(const std::string& path) {
   struct stat status{};
   if (lstat(path.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) return false;

@@ -19,17 +19,17 @@ namespace {
 using nlohmann::json;
 
 constexpr int kVersion = 1;
-// Deep nesting exhausts stacks; valid messages are no deeper than a list of ranges in an object.
+// Deep nesting exhausts stacks; the deepest valid message has a frame of a thread's stack.
 constexpr int kDepthMax = 8;
 constexpr std::size_t kWordBytesMax = 4096;
 
 constexpr const char* kInRange = "a whole number in range";
 constexpr const char* kObjects = "a list of objects";
 
-// In the order of Request's alternatives.
+// The names of Request's alternatives, in their order.
 constexpr std::array<std::string_view, std::variant_size_v<Request>> kCommands{
     "status", "signal", "logs", "records", "stacks", "dump", "variables"};
-// In the order of Reply's: the field that tells each of them from the others.
+// The field that identifies each of Reply's alternatives, in their order.
 constexpr std::array kReplyKeys{"", "status", "logs", "records", "stacks", "path", "variables"};
 
 // The fields of each message, which a Writer puts into an object and a Reader takes from it.
@@ -269,7 +269,7 @@ std::optional<std::pair<int, int>> range_of(const json& item) {
   return std::pair{static_cast<int>(*first), static_cast<int>(*last)};
 }
 
-// Any field may be absent; its value then stays. `problem`: what is wrong with the first that is.
+// Any field may be absent; its value then stays. `problem`: about the first field that is wrong.
 struct Reader {
   const json& object;
   std::string& problem;
@@ -357,7 +357,7 @@ struct Reader {
   }
 };
 
-// A parse that never throws and descends no deeper than kDepthMax; null: it is no object.
+// Parses without throwing, and no deeper than kDepthMax; null: it is no object.
 json parsed_object(std::string_view line) {
   const auto shallow = [](int depth, json::parse_event_t, json&) { return depth <= kDepthMax; };
   json value = json::parse(line.begin(), line.end(), shallow, false);

@@ -40,8 +40,7 @@
 
 namespace muster {
 
-// What a running job says of itself in <pid>.json of the control folder (control_folder.h), for the
-// commands that look for it.
+// A running job's entry in the control folder (<pid>.json; control_folder.h).
 struct JobEntry {
   pid_t pid = 0;
   std::string id;
@@ -71,7 +70,7 @@ struct StatusRequest {
   friend bool operator==(const StatusRequest&, const StatusRequest&) = default;
 };
 struct SignalRequest {
-  int signal = 0;  // A name on the wire.
+  int signal = 0;  // Sent as its name.
   RankRanges ranks;
 
   friend bool operator==(const SignalRequest&, const SignalRequest&) = default;
@@ -92,7 +91,7 @@ struct RecordsRequest {
 struct StacksRequest {
   RankRanges ranks;
   bool quiet = false;         // Disturb no rank; see agent/stacks/stack_child.h.
-  bool main_threads = false;  // Without the others.
+  bool main_threads = false;  // Leave out all others.
 
   friend bool operator==(const StacksRequest&, const StacksRequest&) = default;
 };
@@ -105,7 +104,7 @@ struct VariablesRequest {
 using Request = std::variant<StatusRequest, SignalRequest, LogsRequest, RecordsRequest,
                              StacksRequest, DumpRequest, VariablesRequest>;
 
-using NodeStatus = membership::NodeLine;  // As the job's host told the agent that answers.
+using NodeStatus = membership::NodeLine;  // Known to the answering agent from the job's host.
 
 struct JobStatus {
   std::string job_id;
@@ -133,11 +132,11 @@ struct LogText {
   friend bool operator==(const LogText&, const LogText&) = default;
 };
 
-// Of the ranks that were selected on all nodes.
+// The answers for the selected ranks of all nodes.
 template <typename Rank>
 struct OfRanks {
   std::vector<Rank> ranks;
-  std::vector<std::string> unanswered;  // Which ranks are missing and why, a line each.
+  std::vector<std::string> unanswered;  // A line for each missing rank: why.
 
   friend bool operator==(const OfRanks&, const OfRanks&) = default;
 };
@@ -152,7 +151,7 @@ struct Dump {
   friend bool operator==(const Dump&, const Dump&) = default;
 };
 
-// Of the environment of a node's workers, as other nodes may see it.
+// One variable of a node's workers, as other nodes may see it.
 struct Variable {
   std::string name;
   std::optional<std::string> value;  // Not set: it may be a secret. A long one is cut.
@@ -170,15 +169,14 @@ using Reply =
 
 // One line with its newline.
 std::string encode(const Request& request);
-// Likewise. Log texts are cut to their last kLogTextBytesMax bytes; a line longer than
-// kReplyBytesMax becomes an Error that says so.
+// Log texts are cut to their last kLogTextBytesMax bytes; a line over kReplyBytesMax is an Error.
 std::string encode(const Reply& reply);
 // The object of one rank, without a newline.
 std::string encode(const RankRecords& records);
 std::string encode(const RankStacks& stacks);
-// One line, without the path of the socket, which is that of the file.
+// One line, without the socket's path, which follows from the file's.
 std::string encode(const JobEntry& entry);
-// Sets what a line of encode() has; the rest stays as it is, and so does the pid.
+// Sets the fields that the line has, except the pid.
 void read_job_entry(std::string_view line, JobEntry& entry);
 
 // `line` has no newline. Fails with ExitCode::usage and a message for the other end.

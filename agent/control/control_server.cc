@@ -98,8 +98,7 @@ class ControlServer::Session : public std::enable_shared_from_this<Session> {
     std::visit([this](const auto& wanted) { serve(wanted); }, *request);
   }
 
-  // For a question to a handler: what takes its answer, unless the session has ended before it or
-  // lost patience.
+  // The callback for a handler: ignores the answer if the session has ended or lost patience.
   template <typename Take>
   auto ask(Take take) {
     return ask(server_->options_.patience, take);
@@ -133,7 +132,6 @@ class ControlServer::Session : public std::enable_shared_from_this<Session> {
     ask_for_logs();
   }
 
-  // Takes an answer that is the reply.
   static constexpr auto kPassOn = [](auto& self, auto answer) {
     if (!answer) return self.reply(answer.error());
     self.reply(std::move(*answer));
@@ -155,7 +153,7 @@ class ControlServer::Session : public std::enable_shared_from_this<Session> {
     reply(Error{ExitCode::usage, "variables are what agents ask each other for"});
   }
 
-  // A follower sends nothing more: anything readable is its end of file, or is ignored.
+  // A follower sends nothing more: anything readable ends the session, as end of file does.
   void watch_for_the_end() {
     socket_.async_read_some(boost::asio::buffer(buffer_),
                             [self = shared_from_this()](error_code, std::size_t) { self->end(); });
@@ -212,7 +210,7 @@ class ControlServer::Session : public std::enable_shared_from_this<Session> {
   std::string line_;
   LogsQuery query_;
   bool follow_ = false;
-  bool answering_ = false;  // A handler is to answer.
+  bool answering_ = false;  // A handler has to answer.
   bool answered_ = false;   // Something has been sent.
   int asked_ = 0;           // The current question; answers to older ones are ignored.
 };

@@ -1,8 +1,7 @@
-// The agent's end of musterctl: a Unix socket of the user (0600, and the peer's uid is checked as
-// well) on which a running job answers requests. The agent provides the callbacks and keeps
-// control; nothing here blocks its loop. A client has a few seconds to send its request and to take
-// the answer, and connections are limited: a slow or hostile one only loses its connection. Control
-// loop only, except for open() and remove(), which wait for a disk.
+// The agent's end of musterctl: a Unix socket (0600, and the peer's uid is checked) on which a
+// running job answers requests through the agent's callbacks. A client has a few seconds to send
+// its request and to take the answer, and connections are limited: a slow or hostile one only loses
+// its connection. Control loop only, except for open() and remove(), which wait for a disk.
 #pragma once
 
 #include <chrono>
@@ -22,11 +21,11 @@
 
 namespace muster {
 
-// What a followed log requests after the first answer: the output after these positions.
+// A request for logs; a followed one then asks for the output after these positions.
 struct LogsQuery {
   control::RankRanges ranks;
   int lines = 10;
-  std::map<int, uint64_t> after;  // By rank; for a rank that is missing, its last lines are sent.
+  std::map<int, uint64_t> after;  // Positions by rank; without one, the rank's last lines are sent.
 };
 
 struct ControlHandlers {
@@ -50,12 +49,11 @@ class ControlServer {
  public:
   struct Options {
     std::size_t connections_max = 16;
-    std::chrono::milliseconds patience{5000};      // To send a request, and to take an answer.
-    std::chrono::milliseconds for_stacks{12000};   // For the handlers that read them.
+    std::chrono::milliseconds patience{5000};      // Limit to send a request and to take an answer.
+    std::chrono::milliseconds for_stacks{12000};   // Limit of the handlers that read stacks.
     std::chrono::milliseconds follow_period{250};  // Between checks of a followed log.
   };
 
-  // A listening socket and where it is.
   struct Socket {
     int fd = -1;
     std::string folder;
@@ -65,7 +63,6 @@ class ControlServer {
   // Creates the folder, the socket and the entry. Replaces what an earlier process with the same
   // pid left behind. Fails with ExitCode::environment.
   static Result<Socket> open(const ControlPlace& place, const JobEntry& entry);
-  // Removes the socket and the entry.
   static void remove(const Socket& socket) { remove_job_entry(socket.folder, socket.pid); }
 
   // Serves `socket` and owns its descriptor from now on.
@@ -90,7 +87,7 @@ class ControlServer {
 
   boost::asio::io_context& io_;
   boost::asio::local::stream_protocol::acceptor acceptor_;
-  boost::asio::steady_timer pause_;  // After a failed accept.
+  boost::asio::steady_timer pause_;  // Runs after a failed accept.
   Options options_;
   ControlHandlers handlers_;
   std::vector<std::shared_ptr<Session>> sessions_;

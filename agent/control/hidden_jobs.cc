@@ -31,7 +31,7 @@ ControlPlace control_place_of(pid_t pid) {
           variable_in(environment, "XDG_RUNTIME_DIR=")};
 }
 
-// In its own PID namespace, which names its files.
+// The pid in the process's own PID namespace, by which its files are named.
 pid_t inner_pid(pid_t pid) {
   const std::string status = read_process_file(pid, "status", kStatusBytesMax);
   const std::string_view pids = status_field(status, "\nNSpid:");

@@ -28,7 +28,7 @@ std::string status_text(const control::JobStatus& status);
 // "12 s", "3 min 04 s", "1 h 02 min", "3 d 04 h".
 std::string elapsed_text(double seconds);
 
-// Prints logs: of several ranks in whole lines, prefixed by their rank; of one rank unchanged.
+// Prints logs: those of several ranks in whole lines with the rank as prefix, one rank's unchanged.
 class LogPrinter {
  public:
   using Print = std::function<void(std::string_view)>;
@@ -36,7 +36,6 @@ class LogPrinter {
   LogPrinter(bool prefixed, Print print) : prefixed_(prefixed), print_(std::move(print)) {}
 
   void add(const std::vector<control::LogText>& logs);
-  // Prints the remaining unfinished lines.
   void finish();
 
  private:

@@ -18,8 +18,8 @@
 namespace muster {
 namespace {
 
-constexpr size_t kCallsNamed = 3;  // Of ranks that make calls.
-constexpr size_t kRowsBeside = 4;  // The lines that are always there, and the prompt's.
+constexpr size_t kCallsNamed = 3;  // Per row.
+constexpr size_t kRowsBeside = 4;  // The fixed lines, and the prompt's.
 constexpr double kSecondsShownMax = 1e9;
 
 const RankRecords* rank_in(const control::Records& records, int rank) {
@@ -27,13 +27,13 @@ const RankRecords* rank_in(const control::Records& records, int rank) {
   return found == records.ranks.end() ? nullptr : &*found;
 }
 
-// The same process recorded then and now.
+// True if the same process recorded then and now.
 bool is_same(const RankRecords& before, const RankRecords& now) {
   return before.pid == now.pid && before.owner == now.owner && before.recorded <= now.recorded &&
          !now.source.empty();
 }
 
-// How many calls the most advanced member of each group had made, by the group's id.
+// How many calls the most advanced member of each group had made by `before`, by the group's id.
 std::map<std::string, int64_t> leads(const control::Records& before, const control::Records& now) {
   std::map<std::string, int64_t> most;
   for (const RankRecords& rank : before.ranks) {
@@ -47,7 +47,7 @@ std::map<std::string, int64_t> leads(const control::Records& before, const contr
   return most;
 }
 
-// Of a rank that makes no calls, and for how long.
+// What a rank that makes no calls is in, and for how many seconds.
 std::pair<std::string, double> standing(const RankRecords& rank) {
   const auto forming = std::ranges::find(rank.groups, GroupState::forming, &GroupLine::state);
   const bool is_pending = rank.current && rank.current->state == CallState::pending;
@@ -87,7 +87,7 @@ TopRank top_rank(const RankRecords& now) {
   return top;
 }
 
-// Compared with what the same process had done before.
+// Adds what the same process has done since `before`.
 void put_progress(const RankRecords& before, const RankRecords& now,
                   const std::map<std::string, int64_t>& leads, double seconds, TopRank& top) {
   top.calls_per_s = static_cast<double>(now.recorded - before.recorded) / std::max(seconds, 1e-3);
@@ -166,7 +166,7 @@ std::string longest_shown(const Row& row) {
       std::chrono::duration_cast<Duration>(std::chrono::duration<double>(longest)));
 }
 
-// The calls that most of these ranks make.
+// The calls that most ranks of the row make.
 std::string calls_folded(const Row& row) {
   std::map<std::string, size_t> counts;
   for (const TopRank& rank : row.ranks)

@@ -1,6 +1,5 @@
-// What musterctl top shows: how the ranks of a job move between two looks at their records. Ranks
-// that do the same share a row, those that the others are ahead of come first. Pure; musterctl.cc
-// looks.
+// The screen of musterctl top: what a job's ranks do between two samples of their records. Ranks
+// that do the same share a row, and ranks that are behind come first. Pure; musterctl.cc samples.
 //
 //   RANKS    CALLS/S  BEHIND       FOR     DOING
 //   5        0        1 ('world')  12.4 s  after all_reduce #1041 of group 'world' at train.py:80
@@ -23,21 +22,20 @@ struct TopRank {
   int rank = 0;
   pid_t pid = 0;
   std::optional<double> calls_per_s;  // Not set: the same process was not seen before.
-  // Calls of a group that its most advanced member had made by the look before and this rank has
-  // not made yet, and the group's name, where they are most. So a rank is behind only if it is so
-  // by the time between two looks.
+  // Calls that a group's most advanced member had made by the previous sample and this rank has not
+  // made yet, and the group that has most. So a rank is behind only if it lags by a whole interval.
   int64_t behind = 0;
   std::string behind_in;
   std::optional<double> for_s;  // How long it has been in this state; not set: it makes calls.
   std::string doing;
-  std::string current;  // "all_reduce of group 'world'", of one that makes calls.
+  std::string current;  // "all_reduce of group 'world'"; empty: it makes no calls.
 };
 
-// `before` and `now` are `seconds` apart; nullptr: there was no look before.
+// `before` and `now` are `seconds` apart; nullptr: there is no previous sample.
 std::vector<TopRank> top_ranks(const control::Records* before, const control::Records& now,
                                double seconds);
 
-// Lines that are no longer than `columns` and no more than `rows`; 0: as many as it takes.
+// Limits of the text; 0: no limit.
 struct Screen {
   size_t rows = 0;
   size_t columns = 0;
@@ -45,7 +43,6 @@ struct Screen {
 std::string top_text(const control::JobStatus& status, const std::vector<TopRank>& ranks,
                      const std::vector<std::string>& unanswered, const Screen& screen);
 
-// One line.
 std::string top_json(const control::JobStatus& status, const std::vector<TopRank>& ranks,
                      const std::vector<std::string>& unanswered);
 
