@@ -1,5 +1,5 @@
-// How a process ended, as the kernel reports it, and its description. A plain value: the shell
-// makes it from the result of waitid or waitpid; the machines and reports only read it.
+// How a process ended, as the kernel reports it, and its description. A plain value, made from the
+// result of waitid or waitpid.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct ExitStatus {
 
   // What a shell would show as $?: the exit code, or 128 + n for signal n.
   int code() const { return kind == Kind::exited ? value : 128 + value; }
-  // That killed it; 0: none.
+  // The signal that killed it, or 0.
   int signal() const { return kind == Kind::signaled ? value : 0; }
   // As in Python and torchrun: the exit code, or -n for signal n.
   int signed_code() const { return kind == Kind::exited ? value : -value; }
@@ -35,25 +35,24 @@ struct ExitStatus {
   friend bool operator==(const ExitStatus&, const ExitStatus&) = default;
 };
 
-// How a worker stood just before muster's first signal of the stop on its node.
+// The state of a worker just before the first signal of a stop on its node.
 enum class AtStop : uint8_t {
   unknown,  // /proc is hidden, or there was no stop.
   running,
-  exiting,  // Its end had begun: it frees its memory, dumps core, or SIGKILL is on its way.
+  exiting,  // Its end had begun: it frees memory, dumps core, or has SIGKILL pending.
   ended,
 };
 
-// What a worker was allowed as it ended (getrlimit(2)).
+// A worker's resource limits when it ended (getrlimit(2)).
 struct WorkerLimits {
-  static constexpr uint64_t kNone = ~uint64_t{0};  // RLIM_INFINITY; or it is not known.
+  static constexpr uint64_t kNone = ~uint64_t{0};  // RLIM_INFINITY, or unknown.
 
-  uint64_t cpu_s = kNone;  // The hard one, at which the kernel sends SIGKILL.
+  uint64_t cpu_s = kNone;  // The hard limit, at which the kernel sends SIGKILL.
   uint64_t stack_bytes = kNone;
   uint64_t processes = kNone;
 };
 
-// From si_code and si_status of waitid(2). REQUIRES: child_code is CLD_EXITED, CLD_KILLED or
-// CLD_DUMPED.
+// Converts waitid(2)'s. REQUIRES: child_code is CLD_EXITED, CLD_KILLED or CLD_DUMPED.
 ExitStatus exit_status_from_siginfo(int child_code, int child_status);
 
 // "exited with 3", "killed by SIGTERM", "killed by SIGSEGV (core dumped)".

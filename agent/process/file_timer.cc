@@ -25,7 +25,7 @@ bool integer_within(const nlohmann::json& object, const char* key, int64_t low, 
 
 std::optional<FileTimer> parse_file_timer_line(std::string_view line) {
   const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);
-  // 0 and negative pids mean process groups to kill(), and 1 is init.
+  // kill() takes 0 and negative pids for process groups; 1 is init.
   if (!object.is_object() || !integer_within(object, "pid", 2, std::numeric_limits<int>::max()) ||
       !integer_within(object, "signal", std::numeric_limits<int>::min(), kSignalMax))
     return std::nullopt;

@@ -17,7 +17,7 @@
 namespace muster {
 namespace {
 
-// A request is written in one piece of at most PIPE_BUF bytes, so anything longer is not one.
+// A request is one write of at most PIPE_BUF bytes, so anything longer is not a request.
 constexpr size_t kLineBytesMax = PIPE_BUF;
 constexpr double kLongestWaitSeconds = 3600;
 
@@ -79,8 +79,7 @@ void FileTimerServer::take_lines() {
     if (request) timers_.apply(*request);
     pending_.erase(0, newline + 1);
   }
-  // torch's client writes no newline after its JSON when it fills the pipe's atomic size: keep the
-  // remainder, up to a limit.
+  // torch's client writes no newline after JSON that fills PIPE_BUF: keep such a remainder.
   if (pending_.size() > kLineBytesMax) pending_.clear();
   arm();
 }
@@ -91,7 +90,7 @@ void FileTimerServer::arm() {
     timer_.cancel();
     return;
   }
-  // A timer years away must not overflow the clock: look again after an hour.
+  // A timer years away must not overflow the clock: check again after an hour.
   const double wait_s = std::clamp(*deadline - unix_now(), 0.0, kLongestWaitSeconds);
   const auto wait = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(wait_s));
   call_after(timer_, wait, [this] {

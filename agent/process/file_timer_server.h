@@ -1,5 +1,5 @@
 // The server for torch's file timer (TORCHELASTIC_ENABLE_FILE_TIMER=1): a FIFO into which workers
-// write "kill me unless I say otherwise by then". The table of timers is pure (file_timer.h); this
+// write "kill me at this time unless I cancel it". The table of timers is pure (file_timer.h); this
 // class owns the FIFO and the clock. Control loop only.
 #pragma once
 
@@ -21,8 +21,8 @@ class FileTimerServer {
  public:
   using Expired = std::function<void(const FileTimer&)>;
 
-  // Creates the FIFO (an existing path is replaced, mode 0666 less the umask) and returns it open.
-  // May wait for a disk: not for the control loop. Fails with ExitCode::environment.
+  // Creates the FIFO (mode 0666 less the umask; replaces an existing path) and opens it. May wait
+  // for a disk: not for the control loop. Fails with ExitCode::environment.
   static Result<int> make_fifo(const std::string& path);
 
   // Serves `fd` and owns it.
@@ -35,7 +35,7 @@ class FileTimerServer {
   void close();
 
   const std::string& path() const { return path_; }
-  void forget(int pid);
+  void forget(int pid);  // FileTimers::forget()
 
  private:
   void read_more();
@@ -47,7 +47,7 @@ class FileTimerServer {
   boost::asio::steady_timer timer_;
   Expired expired_;
   FileTimers timers_;
-  std::string pending_;  // The beginning of a line; bounded by kLineBytesMax.
+  std::string pending_;  // The beginning of a line, at most kLineBytesMax.
   std::array<char, 4096> buffer_{};
   bool closed_ = false;
 };

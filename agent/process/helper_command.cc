@@ -29,7 +29,7 @@ int milliseconds_until(SteadyClock::time_point end) {
   return static_cast<int>(std::max<std::chrono::milliseconds::rep>(0, left.count()));
 }
 
-// Until the program closes its end, or `end`. False: it was late.
+// Reads until the program closes its side; false if that takes until `end`.
 bool read_all(int fd, SteadyClock::time_point end, std::string& text) {
   std::array<char, 4096> buffer;
   for (;;) {

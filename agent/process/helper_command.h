@@ -1,5 +1,5 @@
-// Programs that muster runs for an answer, or for their effect: py-spy, and srun's companions
-// squeue, scancel and scontrol. Blocks, within a limit.
+// Runs programs for their output or effect: py-spy, and srun's companions squeue, scancel and
+// scontrol. Blocks, within a limit.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@
 
 namespace muster {
 
-// Where a program's complaints go: to ours, or to what it printed.
+// The destination of a program's stderr: our own, or HelperOutcome::printed.
 enum class HelperStderr { ours, printed };
 
 struct HelperOutcome {
@@ -22,13 +22,12 @@ struct HelperOutcome {
 
 bool is_executable_file(const std::string& path);
 
-// The first executable regular file called `name` on `path_list`; empty: none. An empty entry is
-// the current folder, as for a shell. The result always has a slash.
+// The first executable regular file called `name` on `path_list`, with a slash; empty: none. An
+// empty entry is the current folder, as for a shell.
 std::string find_on_path(std::string_view name, std::string_view path_list);
 
-// A program with a slash in its name is that file; others are looked for on PATH.
-// Fails with ExitCode::environment if it cannot be started, or takes longer than `limit`, and is
-// then killed.
+// Looks for the program on PATH unless its name has a slash. Fails with ExitCode::environment if it
+// cannot be started, or takes longer than `limit`, after which it is killed.
 Result<HelperOutcome> run_helper(const std::vector<std::string>& argv,
                                  const Environment& environment, Duration limit,
                                  HelperStderr complaints = HelperStderr::ours);

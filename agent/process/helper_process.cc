@@ -63,11 +63,11 @@ void HelperProcess::start(const Question& question) {
     if (question.takes_part && text_->find('\n') != std::string::npos) return finish(*text_);
     finish(fail(ExitCode::environment, question.late));
   });
-  // It reads piece by piece without asking us in between, so it shares the pipe until it ends.
+  // The composed read goes on between our handlers, so it shares ownership of the pipe.
   boost::asio::async_read(
       *pipe_, boost::asio::dynamic_buffer(*text_),
       [this, text = text_, pipe = pipe_, number = question_](boost::system::error_code, size_t) {
-        if (number != question_) return;  // A late completion.
+        if (number != question_) return;
         finish(std::move(*text));
       });
 }
@@ -86,14 +86,14 @@ void HelperProcess::end_child() {
     pipe_.reset();
   }
   if (child_.pid < 0) return;
-  // Kill it in any case: a child that has answered may still hang in the driver's clean-up.
+  // Always kill it: a child that has answered may still hang in the driver's clean-up.
   kill(child_.pid, SIGKILL);
   processes_.remove_helper(std::exchange(child_, {}).pid);
 }
 
 void HelperProcess::finish(Result<std::string> result) {
   end_child();
-  // Moved out first: the callback may ask the next question.
+  // Moved out because the callback may ask the next question.
   const Done done = std::exchange(done_, nullptr);
   done(std::move(result));
 }

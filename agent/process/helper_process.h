@@ -1,7 +1,6 @@
-// Asks something of a child process that can be killed: what looks at a GPU driver, or at a process
-// that is stuck in the kernel, can hang there for minutes. The child is this same binary with a
-// hidden flag, and prints its answer to a pipe. Control loop only; never blocks. One question at a
-// time.
+// Asks a killable child process a question, one at a time: code that queries a GPU driver, or
+// inspects a process that is stuck in the kernel, can hang for minutes. The child is this same
+// binary with a hidden flag, and prints its answer to a pipe. Control loop only; never blocks.
 #pragma once
 
 #include <functional>
@@ -21,15 +20,15 @@ namespace muster {
 class HelperProcess {
  public:
   struct Question {
-    std::vector<std::string> arguments;  // Of muster, the hidden flag first.
+    std::vector<std::string> arguments;  // Arguments of muster, the hidden flag first.
     Duration limit{};
     std::string what;  // "ask the GPU driver", for the error if it cannot be started.
     std::string late;  // The error if there is no answer within `limit`.
-    // What has been printed when the limit is over counts, if it has a whole line.
+    // True if output that has at least one whole line when `limit` is over counts as the answer.
     bool takes_part = false;
     int kept_fd = -1;  // SpawnRequest::kept_fd
   };
-  using Done = std::function<void(Result<std::string>)>;  // What the child printed.
+  using Done = std::function<void(Result<std::string>)>;  // Called with the child's output.
 
   // Registers the child with `processes` as a helper, which is not part of the job.
   HelperProcess(boost::asio::io_context& io, WorkerProcesses& processes);
@@ -37,7 +36,7 @@ class HelperProcess {
   HelperProcess(const HelperProcess&) = delete;
   HelperProcess& operator=(const HelperProcess&) = delete;
 
-  // Fails with ExitCode::environment. REQUIRES: no question is in flight.
+  // Calls `done` once: with the output, or ExitCode::environment. REQUIRES: !is_busy().
   void ask(Question question, Done done);
   bool is_busy() const { return done_ != nullptr; }
 
@@ -53,10 +52,10 @@ class HelperProcess {
   WorkerProcesses& processes_;
   boost::asio::steady_timer limit_timer_;
   std::shared_ptr<boost::asio::posix::stream_descriptor> pipe_;  // Shared with the read in flight.
-  std::shared_ptr<std::string> text_;                            // Likewise: what has come.
+  std::shared_ptr<std::string> text_;                            // The output; shared like pipe_.
   SpawnedProcess child_;
   Done done_;
-  int question_ = 0;  // The current one, so that late completions of older ones are ignored.
+  int question_ = 0;  // Its number, by which late completions of earlier ones are ignored.
 };
 
 }  // namespace muster

@@ -1,7 +1,7 @@
 // A cgroup for the job, if one can be created: one write to its cgroup.kill ends every process of
-// the job, whatever they fork meanwhile (cgroups(7), Linux 5.14). It is used only if the folder of
-// our own cgroup is delegated to us: it belongs to this (non-root) user, or has the delegation mark
-// that systemd sets. Elsewhere the process tree alone is used. Only cgroup v2.
+// the job, whatever they fork meanwhile (cgroups(7), Linux 5.14). Requires cgroup v2 and that our
+// own cgroup's folder is delegated to us: it belongs to this (non-root) user, or has the delegation
+// mark that systemd sets. Otherwise the process tree alone is used.
 #pragma once
 
 #include <memory>
@@ -16,11 +16,11 @@ namespace muster {
 
 class JobCgroup {
  public:
-  // Creates a child cgroup below that of the calling process; nullptr if that is not possible.
+  // Creates a cgroup below the calling process's; nullptr if that is not possible.
   static std::unique_ptr<JobCgroup> create();
 
-  // The path that the cgroup of an agent with this pid has; nullopt if none can be created. For the
-  // front, which cleans up after an agent that was killed.
+  // The path of the cgroup of an agent with this pid; nullopt if none can be created. The front
+  // uses it to clean up after an agent that was killed.
   static std::optional<std::string> path_for(pid_t pid);
 
   // Removes the folder if it is empty.
@@ -28,10 +28,9 @@ class JobCgroup {
   JobCgroup(const JobCgroup&) = delete;
   JobCgroup& operator=(const JobCgroup&) = delete;
 
-  // For SpawnRequest: a child that writes "0" to it enters the cgroup.
+  // A descriptor for SpawnRequest: a child that writes "0" to it enters the cgroup.
   int procs_fd() const { return procs_.get(); }
 
-  // Sends SIGKILL to everything in it.
   void kill() const;
 
  private:

@@ -43,7 +43,6 @@ std::vector<ProcessEntry> all_processes() {
   return processes;
 }
 
-// Reaps every child that has ended, except those in `except`, which have another owner.
 void reap_orphans(const std::vector<ProcessEntry>& tree, const std::set<pid_t>& except) {
   const pid_t self = getpid();
   for (const ProcessEntry& process : tree) {
@@ -53,7 +52,7 @@ void reap_orphans(const std::vector<ProcessEntry>& tree, const std::set<pid_t>& 
   }
 }
 
-// Whether one thread is ending. `folder`: below /proc/PID, with a trailing slash.
+// True if the thread is ending. `folder`: the thread's, below /proc/PID, with a trailing slash.
 bool is_ending(pid_t pid, const std::string& folder) {
   constexpr unsigned kExiting = 0x4;  // PF_EXITING in the kernel's include/linux/sched.h
   const auto thread = parse_process_stat(read_process_file(pid, (folder + "stat").c_str()));
@@ -102,7 +101,6 @@ std::set<uid_t> users_below(pid_t root) {
   std::set<uid_t> users;
   for (const ProcessEntry& process : descendants_of(root, {})) {
     const std::string status = read_process_file(process.pid, "status", kStatusBytesMax);
-    // Real, effective, saved, of files and sockets.
     std::istringstream uids{std::string(status_field(status, "\nUid:"))};
     uid_t real = 0, effective = 0, saved = 0, of_files = 0;
     if (uids >> real >> effective >> saved >> of_files) users.insert({effective, of_files});
@@ -180,7 +178,7 @@ std::optional<ProcessEntry> look_at_entry(pid_t pid) {
   return parse_process_stat(read_process_file(pid, "stat"));
 }
 
-// Not the owner of /proc/PID: that is root for a process that has changed its identity (proc(5)).
+// Ignores the owner of /proc/PID, which is root if the process changed its identity (proc(5)).
 std::optional<uid_t> foreign_user_of(pid_t pid) {
   if (kill(pid, 0) == 0 || errno != EPERM) return std::nullopt;
   const std::string status = read_process_file(pid, "status", kStatusBytesMax);
@@ -198,7 +196,7 @@ std::string refusal_text(const ProcessEntry& process) {
 SignalOutcome signal_process(const ProcessEntry& process, int signal) {
   // The pid may have been reused since the scan of /proc. A pidfd refers to one process for good,
   // so an equal start time now means that it is the process that was found. Where pidfds are
-  // refused, its end and another's start might fall between these two lines.
+  // refused, the pid might still be reused between this check and the signal.
   const UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0)));
   const auto now = look_at_entry(process.pid);
   const bool same = now && now->start_ticks == process.start_ticks;

@@ -27,14 +27,14 @@ pid_t pid_in_name(std::string_view name) {
   return name.starts_with('_') ? std::max(pid, 0) : 0;
 }
 
-// Whether a process in another PID namespace has, or may have, this folder.
+// True if the process is in another PID namespace and has, or may have, this folder.
 bool is_shared_with(pid_t pid, const std::string& folder, const struct stat& ours) {
   const std::string status = read_process_file(pid, "status", kStatusBytesMax);
   const std::string_view pids = status_field(status, "\nNSpid:");
   if (!status.empty() && !pids.empty() && pids.find('\t') == std::string_view::npos) return false;
   struct stat theirs{};
   const std::string path = "/proc/" + std::to_string(pid) + "/root" + folder;
-  if (stat(path.c_str(), &theirs) != 0) return !status.empty();  // Otherwise it has ended.
+  if (stat(path.c_str(), &theirs) != 0) return !status.empty();  // Empty: it has ended.
   return theirs.st_dev == ours.st_dev;
 }
 
@@ -51,7 +51,7 @@ std::optional<ClockTime> made_at(const std::string& path) {
 }  // namespace
 
 bool cleans_up(const ProcessEntry& process) {
-  if (process.name == "torch_shm_manag") return true;  // As long as comm can be.
+  if (process.name == "torch_shm_manag") return true;  // comm is cut to 15 bytes.
   const std::string line = read_process_file(process.pid, "cmdline");
   return line.find("_tracker import main") != std::string::npos;  // resource_, semaphore_
 }
@@ -93,7 +93,7 @@ bool has_only_our_pids(const std::string& folder) {
   std::error_code error;
   if (fs::read_symlink("/proc/self/ns/pid", error).native() != kFirstPidNamespace) return false;
   struct stat ours{};
-  // Where other users' processes are hidden, as with hidepid, so may a container's be.
+  // If other users' processes are hidden (hidepid), those of a container may be hidden too.
   if (stat(folder.c_str(), &ours) != 0 || !look_at_entry(1)) return false;
   for (const ProcessEntry& process : descendants_of(0, {})) {
     if (is_shared_with(process.pid, folder, ours)) return false;

@@ -1,9 +1,8 @@
-// What the processes of a job leave in /dev/shm. Most of it is removed by helpers of their own, as
-// soon as the processes that they serve are gone: torch_shm_manager, and the resource trackers of
-// Python's multiprocessing. They are killed last, and only if they have not ended by then. torch's
-// files have the pid of their creator in their name: what is left of these is removed here.
-//
-// Blocks on procfs and /dev/shm only.
+// Removes what the processes of a job leave in /dev/shm. The job's own helpers (torch_shm_manager,
+// the resource trackers of Python's multiprocessing) remove most of it once the processes that they
+// serve are gone, so they are killed last, if they have not ended by then. The names of torch's
+// files contain the creator's pid: what is left of these is removed here. Blocks on procfs and
+// /dev/shm only.
 #pragma once
 
 #include <chrono>
@@ -18,10 +17,10 @@
 
 namespace muster {
 
-// Whether it is such a helper.
+// True for such a helper.
 bool cleans_up(const ProcessEntry& process);
 
-// Processes of the job, dead or alive, and the time in which each is known to have had its pid.
+// The time in which each process of the job, dead or alive, is known to have had its pid.
 using ClockTime = std::chrono::system_clock::time_point;
 struct PidHeld {
   ClockTime from;
@@ -30,15 +29,15 @@ struct PidHeld {
 using SeenProcesses = std::map<pid_t, PidHeld>;
 void add_seen(const std::vector<ProcessEntry>& tree, SeenProcesses& seen);
 
-// In which order the processes of a tree are killed.
+// The order in which the processes of a tree are killed: helpers last.
 class KillOrder {
  public:
-  // Those that are due now, without those that have ended.
+  // The live processes to kill now.
   std::vector<ProcessEntry> due(const std::vector<ProcessEntry>& tree);
-  bool spares() const { return spares_; }  // The last due() left helpers out.
+  bool spares() const { return spares_; }  // True if the last due() left helpers out.
   bool only_helpers() const { return alone_since_.has_value(); }
 
-  // How long they may go on by themselves.
+  // Grace for the helpers once they are alone.
   static constexpr auto kCleanUp = std::chrono::seconds(1);
 
  private:
@@ -46,14 +45,15 @@ class KillOrder {
   std::optional<std::chrono::steady_clock::time_point> alone_since_;
 };
 
-// Removes their torch_<pid>_* from /dev/shm, where it is certain that no other process made them.
+// Removes the torch_<pid>_* files of dead processes from /dev/shm, if it is certain that no other
+// process made them. Consists of the two functions below.
 void remove_shared_files(const SeenProcesses& seen);
 
-// Its parts. The files in the folder that have the pid of one of the processes and were made while
-// it had that, where no process has it now.
+// The torch_<pid>_* files in the folder made while one of the processes had that pid, which no
+// process has now.
 std::vector<std::string> files_of_dead(const SeenProcesses& seen, const std::string& folder);
-// Whether all processes that can make files there have their pids in our PID namespace: it is the
-// machine's, and no container has the same folder.
+// True if all processes that can make files there have their pids in our PID namespace: ours is the
+// machine's first, and no container has the same folder.
 bool has_only_our_pids(const std::string& folder);
 
 }  // namespace muster

@@ -18,7 +18,7 @@ void pass_on(const sigset_t& signals, int to) {
     if (sigwaitinfo(&signals, &info) < 0) continue;  // EINTR
     const signalfd_siginfo record = signalfd_info(info);
     if (write(to, &record, sizeof record) == sizeof record) continue;
-    kill(getpid(), info.si_signo);  // Not read any more: it is for the next to read.
+    kill(getpid(), info.si_signo);  // The pipe is closed: leave the signal to the next reader.
     return;
   }
 }

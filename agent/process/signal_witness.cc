@@ -21,7 +21,7 @@
 namespace muster {
 namespace {
 
-// As much of the end of `looks` as there is room for.
+// Overwrites our command line with the last words of `looks`, as many as it has room for.
 void take_command_line(const std::vector<std::string>& looks) {
   std::ifstream file("/proc/self/cmdline");
   const std::string line(std::istreambuf_iterator<char>(file), {});
@@ -63,14 +63,14 @@ Sender sender_of(const signalfd_siginfo& info) {
     if (name.starts_with("slurmstepd")) return Sender::engine;
     return name == "systemd\n" ? Sender::manager : Sender::process;
   }
-  // The daemon outlives its signal; a root's kill(1) may be gone by now, and is no engine.
+  // The daemon outlives its signal. A kill(1) by root has probably ended, and is not an engine.
   const bool is_hidden = kill(pid, 0) != 0 && errno == EPERM;
   const bool is_daemon = is_hidden && info.ssi_uid == 0 && std::getenv("SLURM_JOB_ID") != nullptr;
   return is_daemon ? Sender::engine : Sender::process;
 }
 
-// It ends without SIGCHLD, so waitid(P_ALL) does not count it ("__WCLONE" in waitpid(2)): its owner
-// waits for all other children.
+// Cloned so that it ends without SIGCHLD: then waitid(P_ALL), by which the owner waits for all
+// other children, does not count it ("__WCLONE" in waitpid(2)).
 SignalWitness::SignalWitness(const std::vector<std::string>& looks) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return;
@@ -90,7 +90,7 @@ SignalWitness::~SignalWitness() {
 std::optional<SignalWitness::Seen> SignalWitness::next() {
   Seen seen;
   const ssize_t n = read(seen_.get(), &seen, sizeof seen);
-  if (n == 0) seen_.reset();  // It has ended: a closed pipe would wake poll() for ever.
+  if (n == 0) seen_.reset();  // The process has ended: a closed pipe would wake poll() for ever.
   if (n != sizeof seen) return std::nullopt;
   return seen;
 }

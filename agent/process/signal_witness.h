@@ -1,8 +1,8 @@
-// A process beside the workers that gets what they get: its parent is theirs, and so may be its
-// command line; its session and its name are its own. A signal that it gets was sent to all of the
-// job: by an engine's daemon, by systemd to all of a cgroup (KillMode=control-group), or by
-// `pkill -f train.py`. It does not get what only muster gets, as with `pkill muster`,
-// `sbatch --signal=B:USR1@60` or a plain kill.
+// A process beside the workers that gets the signals that they get. It shares their parent and may
+// show their command line, but has its own session and name. A signal that reaches it was sent to
+// the whole job: by an engine's daemon, by systemd to a cgroup (KillMode=control-group), or by
+// `pkill -f train.py`. Signals for muster alone do not reach it: `pkill muster`,
+// `sbatch --signal=B:USR1@60`, a plain kill.
 #pragma once
 
 #include <chrono>
@@ -18,15 +18,15 @@
 
 namespace muster {
 
-// Who sent a signal: it says whether the workers may have been sent it as well. Read from /proc at
-// once, while the sender is still there; any thread.
+// The sender of a signal, which tells whether the workers may have got it too. Read from /proc
+// while the sender still exists; any thread.
 enum class Sender : uint32_t {
-  kernel,   // A key press, a hangup of the terminal: to its foreground group alone.
+  kernel,   // A key press or a hangup of the terminal: only its foreground group gets it.
   process,  // kill(2).
   manager,  // systemd, which stops all processes of a cgroup unless KillMode says otherwise.
-  // The engine that started this job and signals every process of it: Slurm's daemon of the step.
-  // orted, hydra and kubelet signal only what they started. Where /proc hides the processes of
-  // other users (hidepid of proc(5)), any of root's that still runs counts as it in a Slurm job.
+  // Slurm's step daemon, which signals every process of the job that it started; orted, hydra and
+  // kubelet signal only their own children. If /proc hides the processes of other users (hidepid of
+  // proc(5)), any live process of root's counts as the daemon in a Slurm job.
   engine,
 };
 
@@ -34,21 +34,21 @@ Sender sender_of(const signalfd_siginfo& info);
 
 class SignalWitness {
  public:
-  struct Seen {  // Goes through a pipe.
+  struct Seen {  // Sent through a pipe as raw bytes.
     int signal = 0;
     Sender sender = Sender::process;
     std::chrono::steady_clock::time_point when;
   };
 
-  // Forks it, for the signals that are blocked now; `looks` is its command line. Without a process,
-  // or a pipe, nothing is ever seen.
+  // Forks the process, which waits for the signals that are blocked now; `looks` is its command
+  // line. If there is no process or no pipe, it never sees a signal.
   explicit SignalWitness(const std::vector<std::string>& looks);
   SignalWitness(const SignalWitness&) = delete;
   SignalWitness& operator=(const SignalWitness&) = delete;
-  ~SignalWitness();  // Waits for its end.
+  ~SignalWitness();  // Kills and reaps the process.
 
   pid_t pid() const { return pid_; }
-  int fd() const { return seen_.get(); }  // Readable when next() has something. -1: there is none.
+  int fd() const { return seen_.get(); }  // Readable when next() has a signal; -1: no process.
   std::optional<Seen> next();             // Never waits.
 
  private:

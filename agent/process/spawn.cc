@@ -27,7 +27,7 @@ namespace {
 
 constexpr size_t kChildStackBytes = 64 * 1024;
 
-// Everything the child needs, prepared before clone: between clone and execve it may call only
+// Everything that the child needs, prepared before clone: between clone and execve it may call only
 // async-signal-safe functions, and it shares this memory with the suspended parent.
 struct ChildPlan {
   const SpawnRequest& request;
@@ -45,9 +45,9 @@ struct ChildPlan {
   int failed_errno = 0;
 };
 
-// Signal dispositions that the launcher changed for itself must not leak into the program; those
-// that the user ignored on purpose (trap '' USR1) are inherited, as by exec and by torchrun's
-// workers. Handlers of this process would run in the parent's memory, so none is kept.
+// True if the launcher changes the signal's disposition for itself, which must not leak into the
+// program. Other signals that the user ignores on purpose (trap '' USR1) stay ignored, as across
+// exec and in torchrun's workers.
 bool must_be_default(int signal) {
   return signal == SIGTERM || signal == SIGINT || signal == SIGQUIT || signal == SIGHUP ||
          signal == SIGCHLD || signal == SIGPIPE || signal == SIGXFSZ;
@@ -65,8 +65,8 @@ void reset_signal_handlers(bool keep_hangup_ignored) {
   }
 }
 
-// dup2 onto 0, 1, 2. Sources within the target range are moved out of the way first, so that any
-// permutation works; a source already in place only loses its close-on-exec flag.
+// Moves the sources onto 0, 1, 2. Sources within that range are moved out of the way first, so that
+// any permutation works; a source already in place only loses its close-on-exec flag.
 bool place_standard_descriptors(int (&source)[3]) {
   for (int target = 0; target < 3; ++target) {
     if (source[target] == target || source[target] > 2) continue;
@@ -103,7 +103,7 @@ __attribute__((no_sanitize("address"))) int child_main(void* argument) {
   if (setsid() < 0) return fail_step(plan, "setsid");
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return fail_step(plan, "prctl(PR_SET_PDEATHSIG)");
   if (getppid() != plan->parent)
-    _exit(127);  // The parent died before the line above: nothing waits for an answer.
+    _exit(127);  // The parent died before the prctl: no process waits for the result.
   // Best effort: without the cgroup, the process tree still finds every process.
   const int cgroup = plan->request.cgroup_procs_fd;
   if (cgroup >= 0 && write(cgroup, "0", 1) < 0) errno = 0;
@@ -118,8 +118,8 @@ __attribute__((no_sanitize("address"))) int child_main(void* argument) {
   close_descriptors(3, ~0U, CLOSE_RANGE_CLOEXEC);
   const int kept = plan->request.kept_fd;
   if (kept >= 0 && fcntl(kept, F_SETFD, 0) != 0) return fail_step(plan, "fcntl(F_SETFD)");
-  // With Yama, only an ancestor may look at its memory and stack, and children of this process are
-  // none (Documentation/admin-guide/LSM/Yama.rst). Without it: EINVAL.
+  // Yama lets only ancestors read a process's memory and stack, and our helpers are not ancestors
+  // (Documentation/admin-guide/LSM/Yama.rst). Without Yama this fails with EINVAL.
   prctl(PR_SET_PTRACER, plan->parent, 0, 0, 0);
   sigset_t none;
   sigemptyset(&none);
@@ -137,7 +137,7 @@ std::vector<char*> c_strings(const std::vector<std::string>& strings) {
   return pointers;
 }
 
-// Large enough for the highest of `cpus`, which are set; empty if there are none.
+// A mask with `cpus` set; empty if there are none.
 std::vector<cpu_set_t> cpu_mask(const std::vector<int>& cpus) {
   if (cpus.empty()) return {};
   std::vector<cpu_set_t> mask(static_cast<size_t>(std::ranges::max(cpus)) / CPU_SETSIZE + 1);
@@ -199,7 +199,7 @@ Result<SpawnedProcess> spawn(const SpawnRequest& request) {
       .parent = getpid(),
   };
 
-  // With every signal blocked no handler of ours can run in the child, which shares our memory.
+  // Every signal is blocked so that no handler of ours runs in the child, which shares our memory.
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
@@ -220,8 +220,8 @@ Result<SpawnedProcess> spawn(const SpawnRequest& request) {
   return tl::unexpected<Error>(describe_failure(plan));
 }
 
-// Without close_range(2), as Linux before 5.9 and old seccomp profiles are, /proc has the list: the
-// limit of descriptors may be a billion.
+// Reads the list from /proc if close_range(2) is missing (Linux before 5.9, old seccomp profiles):
+// the limit of descriptors may be a billion, too many to try.
 void close_descriptors(unsigned first, unsigned last, unsigned flags) {
   if (syscall(SYS_close_range, first, last, flags) == 0) return;
   const int list = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);

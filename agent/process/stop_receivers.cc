@@ -17,9 +17,9 @@ namespace {
 
 constexpr std::array<std::string_view, 8> kShells{"sh",  "bash", "dash", "zsh",
                                                   "ksh", "mksh", "ash",  "busybox"};
-// The first two pass a signal on to their whole process group, so that it would reach the children
-// of the program that saves, and that program twice. make does so with SIGTERM for its children,
-// and takes them to have SIGINT already.
+// The first two pass a signal on to their whole process group, so the program that saves would get
+// it twice and its children too. make passes SIGTERM on to its children, and assumes that they have
+// had SIGINT already.
 constexpr std::array<std::string_view, 3> kPassOnToAll{"timeout", "dumb-init", "make"};
 
 bool passes_on_to_all(const SignalUse& use) {
@@ -38,7 +38,7 @@ class ReceiverSearch {
                  const std::function<SignalUse(pid_t)>& use)
       : tree_(tree), signal_(signal), use_(use) {}
 
-  // False: nothing at or below it handles the signal.
+  // Returns false if no process at or below `pid` handles the signal.
   bool find(pid_t pid) {
     const SignalUse use = use_(pid);
     const bool handles = muster::handles(use, signal_);
@@ -51,7 +51,7 @@ class ReceiverSearch {
     for (const ProcessEntry& child : tree_) {
       if (child.parent != pid) continue;
       if (has_trap && is_in_background(use, use_(child.pid))) {
-        // Every shell catches SIGINT, which says nothing of a trap.
+        // Every shell catches SIGINT: that alone does not show that it has a trap.
         if (signal_ != SIGINT || has_signal(use.caught, SIGTERM))
           found_.left_to_traps.push_back(child.pid);
         continue;
@@ -67,8 +67,7 @@ class ReceiverSearch {
   StopReceivers found() && { return std::move(found_); }
 
  private:
-  // Shells without job control ignore SIGINT in what they start in the background, and give it no
-  // input.
+  // Shells without job control start background commands with SIGINT ignored and no input.
   static bool is_in_background(const SignalUse& shell, const SignalUse& child) {
     return child.own_null ||
            (has_signal(child.ignored, SIGINT) && !has_signal(shell.ignored, SIGINT));

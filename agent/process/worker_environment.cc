@@ -8,8 +8,8 @@
 namespace muster {
 namespace {
 
-// In the place of the user's own profiler, which the plugin loads. The launcher may itself be a
-// worker of another muster, whose plugin is no user's.
+// Replaces the user's own profiler by our plugin, which loads it. If the launcher is itself a
+// worker of another muster, the inherited plugin is that muster's and not the user's.
 void put_nccl_plugin(const WorkerVariables& worker, Environment& result) {
   const std::string own(env::kNcclProfiler);
   const std::string chain(env::kNcclProfilerChain);
@@ -58,7 +58,7 @@ Environment worker_environment(const Environment& inherited, const RoundView& ro
   set(env::kWorkerSecret, to_hex(round.worker_secret));
   set(env::kUseAgentStore, round.agent_store ? "True" : "False");
   set(env::kErrorFile, worker.error_file);
-  // One that is inherited belongs to a worker of another muster, whose program this launcher is.
+  // An inherited one belongs to another muster, of which this launcher is a worker.
   result.erase(std::string(env::kRecordFd));
   if (worker.record_fd) set(env::kRecordFd, *worker.record_fd);
   put_nccl_plugin(worker, result);

@@ -1,5 +1,5 @@
-// A worker's environment under torchrun's contract: the launcher's own environment, with the
-// variables below on top and without the job's token. Pure: all inputs are passed in.
+// A worker's environment under torchrun's contract: the launcher's own, plus the variables below,
+// minus the job's token. Pure: all inputs are passed in.
 #pragma once
 
 #include <map>
@@ -13,14 +13,12 @@ namespace muster {
 // Sorted, so that the order of iteration is deterministic.
 using Environment = std::map<std::string, std::string>;
 
-// nullopt: it is not set.
 inline std::optional<std::string> lookup(const Environment& environment, std::string_view name) {
   const auto it = environment.find(std::string(name));
   return it == environment.end() ? std::nullopt : std::optional(it->second);
 }
 
-// One attempt of the job as this node sees it. On a single node group_rank is 0 and the sums are
-// trivial; with several nodes the rendezvous provides them.
+// One attempt of the job as this node sees it.
 struct RoundView {
   int group_rank = 0;
   int group_world_size = 1;
@@ -32,27 +30,27 @@ struct RoundView {
   std::string role = "default";
   std::string master_addr;
   int master_port = 0;
-  bool agent_store = false;  // An agent serves MASTER_PORT (TORCHELASTIC_USE_AGENT_STORE).
+  bool agent_store = false;  // True if an agent serves MASTER_PORT (TORCHELASTIC_USE_AGENT_STORE).
   int restart_count = 0;
   int max_restarts = 0;
   int start_count = 0;
   std::string run_id;
-  std::string worker_secret;  // Bytes: by which the job's workers know each other.
+  std::string worker_secret;  // Raw bytes by which the job's workers authenticate each other.
 };
 
 struct WorkerVariables {
   int local_rank = 0;                    // The worker's real index on this node.
   int shown_local_rank = 0;              // LOCAL_RANK: 0 if a worker sees only one device.
   std::string error_file;                // Empty: no log folder.
-  std::optional<std::string> record_fd;  // ring::to_text(); not set: it has no ring.
-  std::string python_hook;               // The folder before PYTHONPATH; empty: none.
-  std::string nccl_plugin;               // The file; empty: none.
-  bool record_kernels = false;           // By that plugin.
+  std::optional<std::string> record_fd;  // ring::to_text(); nullopt: the worker has no ring.
+  std::string python_hook;               // Folder to put before PYTHONPATH; empty: none.
+  std::string nccl_plugin;               // The plugin's file; empty: none.
+  bool record_kernels = false;           // True if that plugin is to record kernels.
   std::string signals_to_handle;
   std::optional<std::string> timer_file;
-  std::optional<int> omp_num_threads;         // Only if the user set none.
-  std::optional<std::string> gloo_interface;  // GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME: only if
-  std::optional<std::string> nccl_interface;  // the user set none and libraries need to be told.
+  std::optional<int> omp_num_threads;         // Applies only if the user set none.
+  std::optional<std::string> gloo_interface;  // GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME: apply only
+  std::optional<std::string> nccl_interface;  // if the user set none; nullopt: not needed.
   // Device variables from the placement, in order; nullopt unsets.
   std::vector<std::pair<std::string, std::optional<std::string>>> device_variables;
 };

@@ -18,7 +18,7 @@
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/unique_fd.h"
 
-// Files as they are: text for the compiler would take it seconds.
+// Includes files with the assembler: as string literals they would take the compiler seconds.
 #define MUSTER_FILE(name, path)                                                           \
   __asm__(".pushsection .rodata." #name ",\"a\"\n" #name ": .incbin \"" path "\"\n" #name \
           "_end:\n.popsection\n");                                                        \

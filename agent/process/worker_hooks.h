@@ -1,8 +1,8 @@
-// The recorders of programs that do not record themselves, as files that this binary brings along
-// and writes for a job to a folder: Python's hook (worker_lib/recorder/python), a folder that
-// workers get before their PYTHONPATH, and NCCL's profiler plugin (worker_lib/recorder/
-// nccl_profiler). A binary that was built without Python's headers has no hook. Wait for the file
-// system, so not on the control loop.
+// Recorders for programs that do not record themselves, embedded in this binary and written to a
+// folder for each job: Python's hook (worker_lib/recorder/python), a folder put before the workers'
+// PYTHONPATH, and NCCL's profiler plugin (worker_lib/recorder/nccl_profiler). A binary built
+// without Python's headers has no Python hook. These functions wait for the file system: do not
+// call them on the control loop.
 #pragma once
 
 #include <string>
@@ -17,15 +17,14 @@ struct WorkerHooks {
 
   friend bool operator==(const WorkerHooks&, const WorkerHooks&) = default;
 };
-// Those that this binary has.
 WorkerHooks built_in_hooks();
 
-// Makes `folder`, for the user alone, with what is `wanted`. Fails with ExitCode::environment, and
-// leaves nothing: no space, or a file system that allows no programs (noexec), where neither could
-// be loaded.
+// Makes `folder`, readable by the user alone, with the `wanted` hooks. Fails with
+// ExitCode::environment and leaves nothing behind if there is no space or the file system is
+// mounted noexec, where no hook could be loaded.
 Result<void> write_hooks(const std::string& folder, const WorkerHooks& wanted);
 
-// Also what Python has left beside them.
+// Removes the folder, with what Python has left in it.
 void remove_hooks(const std::string& folder);
 
 std::string nccl_plugin_in(const std::string& folder);

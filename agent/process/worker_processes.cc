@@ -21,17 +21,17 @@
 namespace muster {
 namespace {
 
-// Only for looks at the tree after SIGKILL: SIGCHLD drives most of them; the timer catches what a
-// process that is not our child forked between two looks.
+// Interval of the scans after SIGKILL. SIGCHLD drives most scans; the timer catches what a process
+// that is not our child forked between two of them.
 constexpr auto kKillAgainAfter = std::chrono::milliseconds(50);
 constexpr auto kTracedAgainAfter = std::chrono::milliseconds(50);
 
-// A process that is younger may have been started after the engine listed those to signal.
+// A process younger than this may have started after the engine listed the processes to signal.
 constexpr auto kJustStarted = std::chrono::milliseconds(20);
 constexpr auto kWrappersTurn = std::chrono::seconds(1);
 
-// SIGCHLD for the orphans that we adopt; the others where this process is signalled itself, by an
-// engine or by a user who means the front.
+// SIGCHLD for the orphans that we adopt; the rest because an engine, or a user who means the front,
+// may signal this process itself.
 constexpr std::array kHeard{SIGCHLD, SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2};
 
 UniqueFd open_signals() {
@@ -108,17 +108,17 @@ void WorkerProcesses::wait_for(int local_rank) {
                          });
 }
 
-// The system call returns the rusage, which neither waitpid nor Boost.Process's handle does.
+// Uses the raw system call for its rusage, which neither waitpid nor Boost.Process returns.
 void WorkerProcesses::on_end(int local_rank, pid_t pid) {
   Worker& worker = workers_[static_cast<size_t>(local_rank)];
   if (worker.exited || worker.pid != pid) return;
-  const WorkerLimits limits = limits_of(pid);  // Those of a zombie can be read as well.
+  const WorkerLimits limits = limits_of(pid);  // Readable for a zombie too.
   siginfo_t info{};
   rusage usage{};
   const long waited = syscall(SYS_waitid, P_PID, pid, &info, WEXITED | WNOHANG, &usage);
   if (waited != 0 || info.si_pid == 0) {
-    // The process has ended, but it cannot be reaped: a tracer holds it (ptrace(2)). Another wait
-    // for its end would return at once, again and again.
+    // It has ended, but a tracer keeps it from being reaped (ptrace(2)). Another wait for its end
+    // would return at once, so poll.
     worker.again = std::make_unique<boost::asio::steady_timer>(io_);
     return call_after(*worker.again, kTracedAgainAfter,
                       [this, local_rank, pid] { on_end(local_rank, pid); });
@@ -157,11 +157,10 @@ void WorkerProcesses::on_signals() {
   check_empty();
 }
 
-// Looks before it reaps (WNOWAIT): workers are reaped when their descriptors show their end,
-// helpers by their owner. Either one hides the orphans behind it, and SIGCHLD may be merged, so the
-// owner looks again after reaping. Workers are taken in the order in which epoll reports their
-// pidfds, which is the order of their deaths; waitid(P_ALL) gives the order in which they were
-// started.
+// Peeks before it reaps (WNOWAIT): workers are reaped when their descriptors show their end,
+// helpers by their owner. Either one hides the orphans behind it, and SIGCHLDs may be merged, so
+// the owner calls this again after reaping. epoll reports the pidfds of workers in the order of
+// their deaths; waitid(P_ALL) would report workers in the order in which they were started.
 void WorkerProcesses::reap_orphans() {
   siginfo_t info{};
   while (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0) {
@@ -177,12 +176,11 @@ void WorkerProcesses::reap_orphans() {
     if (is_worker) return;
     waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG);
     info.si_pid = 0;
-    if (stop_signal_ && !killing_) signal_rest_soon();  // What it started is on its own now.
+    if (stop_signal_ && !killing_) signal_rest_soon();  // Its children are orphans now.
   }
 }
 
-// A helper that hangs in a driver cannot be reaped now. It stays in helpers_, so that it never
-// counts as part of the job.
+// A helper that hangs in a driver cannot be reaped yet; in helpers_ it is not part of the job.
 void WorkerProcesses::remove_helper(pid_t pid) {
   siginfo_t info{};
   if (waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG) == 0 && info.si_pid == 0) {
@@ -238,7 +236,8 @@ void WorkerProcesses::stop(int signal) {
   }
   signal_rest(tree);
   watch_empty();
-  // As Ctrl-C in a terminal would have reached them: what a wrapper waits for now that it was told.
+  // Ctrl-C in a terminal reaches the children as well: a receiver that by now only waits for them
+  // counts as a wrapper, so the search runs again and signals below it.
   if (signal != SIGINT) return;
   call_after(kill_timer_, kWrappersTurn, [this, tree] {
     for (const Worker& worker : workers_) {
@@ -256,7 +255,7 @@ void WorkerProcesses::stop_worker(const std::vector<ProcessEntry>& tree, const W
   send_to_group(worker, *stop_signal_);
 }
 
-// Empty: nothing at or below `root` handles the signal.
+// Signals and returns the receivers; empty if nothing at or below `root` handles the signal.
 std::vector<pid_t> WorkerProcesses::signal_receivers(const std::vector<ProcessEntry>& tree,
                                                      pid_t root) {
   auto [receivers, left_to_traps] = stop_receivers(tree, root, *stop_signal_, signal_use_of);
@@ -267,7 +266,8 @@ std::vector<pid_t> WorkerProcesses::signal_receivers(const std::vector<ProcessEn
   return receivers;
 }
 
-// Once all receivers have ended, the shells above them are not to go on: a loop would start anew.
+// Sends TERM to the shells above the receivers once all of these have ended: otherwise a shell's
+// loop would start the next command.
 void WorkerProcesses::follow(const std::vector<ProcessEntry>& tree,
                              const std::vector<pid_t>& receivers) {
   const auto shells = std::make_shared<std::vector<ProcessEntry>>();
@@ -329,7 +329,7 @@ std::set<pid_t> WorkerProcesses::live_workers_and_helpers() const {
   return pids;
 }
 
-// Many workers may end in the same turn of the loop: one look at the tree covers them all.
+// Many workers may end in the same turn of the loop: one scan of the tree covers them all.
 void WorkerProcesses::signal_rest_soon() {
   if (std::exchange(rest_pending_, true)) return;
   boost::asio::post(io_, [this] {
@@ -338,10 +338,10 @@ void WorkerProcesses::signal_rest_soon() {
   });
 }
 
-// What no live worker needs. An orphan in a live worker's group may still serve it.
+// Signals what no live worker needs. An orphan in a live worker's group may still serve it.
 void WorkerProcesses::signal_rest(const std::vector<ProcessEntry>& tree) {
   const std::set<pid_t> live = live_workers_and_helpers();
-  std::set<pid_t> all_of;  // Orphans that handle nothing, and what is below them.
+  std::set<pid_t> all_of;  // Orphans whose trees do not handle the signal, and all below them.
   add_seen(tree, seen_);
   for (const ProcessEntry& process : tree) {
     const bool is_root = process.parent == getpid();
@@ -357,8 +357,8 @@ void WorkerProcesses::signal_rest(const std::vector<ProcessEntry>& tree) {
     call_after(kill_timer_, KillOrder::kCleanUp, [this] { kill(); });
 }
 
-// A shell without job control starts its background jobs with INT and QUIT ignored: such an orphan
-// would make every Ctrl-C take two thirds of the grace.
+// Sends TERM if the stop signal is ignored: a shell without job control starts background jobs with
+// INT and QUIT ignored, and such an orphan would make every Ctrl-C take two thirds of the grace.
 void WorkerProcesses::signal_orphan(const ProcessEntry& process) {
   const std::string status = read_process_file(process.pid, "status", kStatusBytesMax);
   const uint64_t ignored = signal_mask(status, "\nSigIgn:");
@@ -384,7 +384,7 @@ void WorkerProcesses::kill_round() {
   const std::vector<ProcessEntry> tree = descendants();
   add_seen(tree, seen_);
   const std::vector<ProcessEntry> due = kill_order_.due(tree);
-  const bool all_at_once = cgroup_ && !kill_order_.spares();  // By the kernel.
+  const bool all_at_once = cgroup_ && !kill_order_.spares();
   if (all_at_once) cgroup_->kill();
   bool others = all_at_once || kill_order_.spares();
   for (const ProcessEntry& process : due) {
@@ -429,7 +429,7 @@ void WorkerProcesses::forward(int signal) {
 
 bool WorkerProcesses::forward_to(int local_rank, int signal) {
   const Worker& worker = workers_[static_cast<size_t>(local_rank)];
-  return !worker.exited && ::kill(worker.pid, signal) == 0;  // It is not reaped.
+  return !worker.exited && ::kill(worker.pid, signal) == 0;  // Unreaped: it has the pid.
 }
 
 // SIGSTOP, not SIGTSTP: a worker leads an orphaned process group, for which the terminal stop

@@ -1,16 +1,14 @@
-// The processes of one node's workers and everything that they start: spawning, waiting,
-// signalling, killing, reaping. It makes no decisions; the WorkerGroup machine does. Runs on the
-// control loop and never blocks except on procfs.
+// The processes of one node's workers and everything that they start: spawns, waits for, signals,
+// kills and reaps them. The WorkerGroup machine makes the decisions. Runs on the control loop;
+// blocks on procfs only. The calling process must be a child subreaper: then the job is exactly the
+// tree below it, and one waitid that answers ECHILD proves that nothing is left.
 //
-// The calling process must be a child subreaper: then the job is exactly the tree below it, and one
-// waitid that answers ECHILD proves that nothing is left.
-//
-// A stop signal goes to each live worker, or to those below it that handle the signal in its place
-// (stop_receivers.h); where nothing does, to its process group. The other processes below a live
-// worker are left to it until it has ended: a checkpoint in progress may need them. Descendants
-// without a live worker above them get the signal by the same rule. What is left late in the grace
-// gets TERM, and KILL goes to everything, last to helpers that clean up (shared_memory.h): these
-// get nothing else.
+// A stop signal goes to each live worker, or to the processes below it that handle the signal in
+// its place (stop_receivers.h), or, if there are none, to its process group. Other processes below
+// a live worker get none before it has ended: a checkpoint in progress may need them. Descendants
+// without a live worker above them get the signal by the same rule. Late in the grace the rest get
+// TERM. KILL goes to everything, last to helpers that clean up (shared_memory.h), which get no
+// other signal.
 #pragma once
 
 #include <chrono>
@@ -39,7 +37,7 @@ struct WorkerExit {
   pid_t pid = 0;
   ExitStatus status;
   Duration ran{0};
-  long max_rss_kib = 0;  // From the rusage of its wait.
+  long max_rss_kib = 0;  // The rusage of its wait.
   double cpu_s = 0;
   WorkerLimits limits{};
 };
@@ -48,11 +46,11 @@ class WorkerProcesses {
  public:
   struct Callbacks {
     std::function<void(const WorkerExit&)> exited;
-    std::function<void()> empty;  // After watch_empty(), once: no worker and no descendant is left.
-    std::function<void(const signalfd_siginfo&)> signalled;  // This process itself; kHeard.
+    std::function<void()> empty;  // Once after watch_empty(): no worker and no descendant is left.
+    std::function<void(const signalfd_siginfo&)> signalled;  // This process got a signal of kHeard.
     // The process runs as another user and cannot be signalled. Once for each process.
     std::function<void(const ProcessEntry&)> refused;
-    // After kill(), repeatedly: only processes that cannot be signalled are left.
+    // Repeated after kill() while only processes that cannot be signalled are left.
     std::function<void()> kill_refused;
   };
 
@@ -63,37 +61,35 @@ class WorkerProcesses {
 
   Result<pid_t> start(int local_rank, SpawnRequest request);
 
-  // To each worker once in an attempt.
-  void stop(int signal);
-  void stop_rest();  // TERM to all that have had no signal of this stop.
-  // Records that the processes alive at `when` have had the signal that stop() will be called for,
-  // but for those that were just started.
+  void stop(int signal);  // Signals each worker at most once in an attempt.
+  void stop_rest();       // Sends TERM to every process that this stop has not signalled.
+  // Records that the processes alive at `when`, except those just started, have already had the
+  // signal that stop() will be called for.
   void have_signal(std::chrono::steady_clock::time_point when);
-  // False: no process of the job handles the signal, so a second one would do no harm.
+  // False if no process of the job handles the signal: sending it a second time does no harm.
   bool may_handle(int signal) const;
-  void kill();  // Repeats until nothing is left; `empty` reports that if watched for.
+  void kill();  // Repeats until nothing is left, which `empty` reports.
   bool kill_is_refused() const { return kill_is_refused_; }  // As of the last kill round.
   void watch_empty();
   void forward(int signal);
-  // To one worker; false if it is not running.
-  bool forward_to(int local_rank, int signal);
+  bool forward_to(int local_rank, int signal);  // False if that worker is not running.
   void suspend();
   void resume();
 
-  // Gives up the cgroup, if there is one. For the exit path that runs no destructors.
+  // Removes the cgroup, if there is one. For the exit path that runs no destructors.
   void release_cgroup() { cgroup_.reset(); }
 
-  // All descendants, workers included.
+  // All descendants, workers included, helpers not.
   std::vector<ProcessEntry> descendants() const { return descendants_of(getpid(), helpers_); }
-  // The state of each worker now, by local rank. If its descriptor or procfs shows that a process
-  // has begun to exit before any signal of ours, the exit is its own doing.
+  // The state of each worker now, by local rank. A worker whose descriptor or procfs entry shows
+  // that it began to exit before our first signal ended of its own accord.
   std::vector<AtStop> look() const;
   pid_t pid(int local_rank) const { return workers_[static_cast<size_t>(local_rank)].pid; }
 
   // Pids of all processes seen below us in this attempt: these may hold device memory.
   std::set<pid_t> seen_pids() const;
 
-  // Our own helper children are never signalled here, and not reaped before remove_helper.
+  // Our own helper children are never signalled here, nor reaped before remove_helper().
   void add_helper(pid_t pid) { helpers_.insert(pid); }
   void remove_helper(pid_t pid);
 
@@ -101,7 +97,7 @@ class WorkerProcesses {
   struct Worker {
     pid_t pid = 0;
     bool exited = true;
-    bool has_signal = false;  // Of the stop.
+    bool has_signal = false;  // Set once the stop's signal has been sent to it.
     std::chrono::steady_clock::time_point started;
     std::unique_ptr<boost::asio::posix::stream_descriptor> end;
     std::unique_ptr<boost::asio::steady_timer> again;
@@ -137,11 +133,11 @@ class WorkerProcesses {
   std::set<pid_t> abandoned_helpers_;  // Killed but not yet reaped; also in helpers_.
   SeenProcesses seen_;
   KillOrder kill_order_;
-  std::set<std::pair<pid_t, uint64_t>> already_signalled_;  // By this stop.
-  // The trap may have passed the signal on before its shell ended: not told until what is left is.
+  std::set<std::pair<pid_t, uint64_t>> already_signalled_;  // Signalled by this stop.
+  // A shell's trap may have passed the signal on to these, so they get none before stop_rest().
   std::set<std::pair<pid_t, uint64_t>> left_to_traps_;
   std::set<std::pair<pid_t, uint64_t>> refused_;  // Already reported as refused.
-  std::optional<int> stop_signal_;                // Of the stop in progress.
+  std::optional<int> stop_signal_;                // Signal of the stop in progress.
   bool rest_pending_ = false;
   bool killing_ = false;
   bool kill_is_refused_ = false;
