@@ -17,8 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// No Linux kernel can be built for more CPUs than this; a larger number in a list is invalid and
-// must not make us allocate gigabytes.
+// No Linux kernel can be built for more CPUs; a larger number must not make us allocate gigabytes.
 constexpr int kCpusMax = 1 << 16;
 
 // Empty if the file cannot be read.
@@ -37,8 +36,7 @@ CpuSet cpu_list_in(const fs::path& file) {
   return parse_cpu_list(first_line_of(file)).value_or(CpuSet());
 }
 
-// The numbers in the names of `folder` like "cpu17" or "node3", but not "cpufreq"; sorted. Empty if
-// it cannot be read.
+// The numbers of entries like "cpu17" or "node3" (not "cpufreq"), sorted.
 std::vector<int> numbered_folders(const fs::path& folder, std::string_view prefix) {
   std::vector<int> numbers;
   std::error_code error;
@@ -56,7 +54,7 @@ int lowest_or(const CpuSet& cpus, int fallback) {
   return cpus.empty() ? fallback : cpus.front();
 }
 
-// The lowest CPU that shares the highest level of data cache with this one.
+// The lowest CPU that shares the last level of data cache with this one.
 int last_level_cache_of(const fs::path& cpu_folder, int cpu) {
   int highest_level = -1;
   int lowest_cpu = cpu;
@@ -153,7 +151,7 @@ Result<CpuTopology> read_cpu_topology(const fs::path& sysfs) {
 }
 
 std::optional<int> pci_numa_node(const std::string& pci_bus_id, const fs::path& sysfs) {
-  // The name becomes part of a path, but it comes from a driver.
+  // The name comes from a driver and becomes part of a path.
   if (pci_bus_id.empty() || pci_bus_id.find('/') != std::string::npos) return std::nullopt;
   const std::optional<int> node = integer_in(sysfs / "bus/pci/devices" / pci_bus_id / "numa_node");
   if (!node) return std::nullopt;

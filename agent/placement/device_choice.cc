@@ -42,7 +42,7 @@ DeviceChoice inherited_choice(const std::string& name, const std::string& value,
   choice.inherited = true;
   choice.variable = fmt::format("{}={}", name, value);
   VisibleList list = parse_visible_devices(value);
-  // Names of MIG devices can be checked only against NVML.
+  // Only NVML knows the names of MIG devices.
   choice.known = gpus != nullptr && (mig_visible || list.form != DeviceForm::mig_uuid);
   if (choice.known) list = resolve_visible_devices(list, *gpus);
   choice.slots = std::move(list.slots);
@@ -74,7 +74,6 @@ DeviceChoice available_devices(const InheritedDevices& inherited,
   return choice;
 }
 
-// Matches --gpus against the available devices, one item at a time.
 class GpusFlag {
  public:
   GpusFlag(const DeviceChoice& available, const std::optional<DeviceReport>& devices)
@@ -116,8 +115,8 @@ class GpusFlag {
     return by_index(*index, item);
   }
 
-  // For an inherited list the number is the position of an entry; otherwise it is the GPU in PCI
-  // order and stands for all MIG devices of that GPU, if it has any.
+  // The number is the position of an entry in an inherited list, otherwise the GPU's in PCI order;
+  // it stands for all MIG devices of that GPU, if it has any.
   Result<std::vector<size_t>> by_index(size_t index, const std::string& item) const {
     std::vector<size_t> positions;
     for (size_t i = 0; i < available_.slots.size(); ++i) {
@@ -136,7 +135,7 @@ class GpusFlag {
       const std::string name = name_that_fits(available_.slots[i], item);
       if (name.empty()) continue;
       if (name == item && names.count(name) == 0) {
-        // The complete name takes precedence over names that only begin with it.
+        // A complete name takes precedence over names that begin with it.
         positions.clear();
         names.clear();
       }
@@ -152,7 +151,7 @@ class GpusFlag {
     return positions;
   }
 
-  // The full name, beginning with `item`, of this slot's GPU or MIG device; empty if none fits.
+  // The name of the slot's GPU or MIG device that begins with `item`; empty if none does.
   std::string name_that_fits(const DeviceSlot& slot, const std::string& item) const {
     const std::string gpu_uuid =
         slot.gpu < 0 ? std::string() : devices_->gpus[static_cast<size_t>(slot.gpu)].uuid;
@@ -184,8 +183,7 @@ class GpusFlag {
     return {};
   }
 
-  // CUDA_VISIBLE_DEVICES cannot mix numbers and names, so if the user mixed them, or used names,
-  // our numbers become names.
+  // Turns our numbers into names if the user gave any, as CUDA_VISIBLE_DEVICES cannot mix them.
   std::vector<DeviceSlot> in_one_form(std::vector<DeviceSlot> selected,
                                       const std::vector<std::string>& items) const {
     if (std::none_of(items.begin(), items.end(), is_name)) return selected;
@@ -230,7 +228,7 @@ Result<DeviceChoice> choose_devices(const PlacementSpec& spec, const InheritedDe
   choice.slots = std::move(*selected);
   choice.chosen = true;
   choice.why_short = "--gpus names no more";
-  // select() rejects the same entry twice, but an inherited list may name one device twice.
+  // select() rejects a repeated entry, but two entries of an inherited list may be one device.
   choice.repeated = any_device_twice(choice.slots);
   return choice;
 }

@@ -12,7 +12,7 @@
 namespace muster {
 namespace {
 
-// Far longer than any text of a driver, or the problem with one.
+// Far longer than any text or problem of a driver.
 constexpr size_t kTextBytesMax = 4096;
 
 // As in DeviceSource.
@@ -60,7 +60,7 @@ std::string format_report(const auto& report, auto fields) {
 
 template <typename Report>
 Result<Report> parse_report(std::string_view text, auto fields) {
-  // Libraries may print to stdout at any time, so only the last line is ours.
+  // Libraries may print to stdout too, so only the last line is ours.
   const wire::Json json = wire::Json::parse(last_line(text), nullptr, false);
   std::string wrong;
   wire::JsonReader reader(json, wrong);
@@ -106,7 +106,7 @@ std::string normalized_pci_bus_id(std::string_view bus_id) {
   }
   const size_t colon = text.find(':');
   if (colon == std::string::npos) return text;
-  // The domain has four digits in sysfs, or more only if it needs them.
+  // sysfs gives the domain four digits, or more if it needs them.
   size_t surplus = 0;
   while (surplus + 4 < colon && text[surplus] == '0')
     ++surplus;
@@ -116,7 +116,7 @@ std::string normalized_pci_bus_id(std::string_view bus_id) {
 }
 
 std::string device_label(const Gpu& gpu, std::string_view mig_uuid) {
-  // "GPU-" or "MIG-" and the first group of digits are enough to tell devices apart.
+  // "GPU-" or "MIG-" and the first group of digits tell devices apart.
   const auto shortened = [](std::string_view uuid) {
     constexpr size_t kShown = 12;
     return uuid.size() <= kShown ? std::string(uuid) : std::string(uuid.substr(0, kShown)) + "…";

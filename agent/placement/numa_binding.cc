@@ -21,8 +21,8 @@ tl::unexpected<Error> cannot_bind(NumaBinding mode, std::string_view why) {
                   numa_binding_name(mode), why));
 }
 
-// CPUs by group. Each group is named by its lowest CPU, allowed or not, so that the order of the
-// groups does not depend on which CPUs are allowed.
+// CPUs by group. A group's key is its lowest CPU, allowed or not, so that the order of the groups
+// does not depend on which CPUs are allowed.
 std::map<int, CpuSet> grouped_cpus(const CpuTopology& topology, const CpuSet& cpus,
                                    int CpuPlace::* group) {
   std::map<int, CpuSet> groups;
@@ -33,7 +33,7 @@ std::map<int, CpuSet> grouped_cpus(const CpuTopology& topology, const CpuSet& cp
   return groups;
 }
 
-// The socket of a node is that of its lowest CPU; -1 for a node without known CPUs.
+// The socket of the node's lowest known CPU; -1 if it has none.
 int package_of_node(const CpuTopology& topology, const NumaNode& node) {
   for (const int cpu : node.cpus) {
     if (const CpuPlace* place = topology.find_cpu(cpu)) return place->package;
@@ -52,7 +52,6 @@ CpuSet socket_cpus(const CpuTopology& topology, const NumaNode& node) {
   return cpus;
 }
 
-// The share of device `k` of `count` on this node.
 Result<CpuSet> exclusive_cpus(const CpuTopology& topology, const CpuSet& allowed, int node,
                               size_t k, size_t count) {
   const std::map<int, CpuSet> cores = grouped_cpus(topology, allowed, &CpuPlace::core);
@@ -85,7 +84,7 @@ CpuSet core_complex_cpus(const CpuTopology& topology, const CpuSet& allowed, siz
 struct DevicePosition {
   int node = 0;
   size_t k = 0;      // Index among the devices of its node, in device order.
-  size_t count = 0;  // How many devices the node has.
+  size_t count = 0;  // Number of devices of its node.
 };
 
 Result<CpuSet> bind_one(NumaBinding mode, const CpuTopology& topology, const CpuSet& allowed,

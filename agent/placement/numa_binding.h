@@ -1,12 +1,12 @@
-// Which CPUs belong to which device, in torchrun's four modes (--numa-binding):
+// Maps devices to CPUs in torchrun's four modes (--numa-binding):
 //   node          all CPUs of the device's NUMA node
 //   socket        all CPUs of every node on that node's socket
-//   exclusive     the node's physical cores shared out evenly among the devices on it, the
-//                 remainder one each to the first devices; hardware threads of a core stay together
+//   exclusive     an even share of the node's physical cores, with all their hardware threads; the
+//                 node's first devices get one core more until the remainder is used up
 //   core_complex  groups of CPUs with a common last-level cache, the largest first (then by lowest
 //                 CPU); device k of the node gets group k modulo their number
-// always limited to the CPUs that the process may use. torchrun starts numactl for this; we apply
-// the set to the process before exec. Pure.
+// Always limited to the CPUs that the process may use. torchrun starts numactl for this; we set the
+// affinity before exec. Pure.
 #pragma once
 
 #include <string>
@@ -21,9 +21,9 @@ namespace muster {
 // "node", "socket", "exclusive", "core-complex"; "none" for no binding.
 std::string numa_binding_name(NumaBinding mode);
 
-// The CPU set of each device, given the NUMA node of each. Fails with ExitCode::environment if a
-// node does not exist, has no allowed CPU, or (exclusive) has fewer cores than devices.
-// REQUIRES: mode is not none.
+// Returns the CPU set of each device. `device_nodes`: the NUMA node of each. Fails with
+// ExitCode::environment if a node does not exist, has no allowed CPU, or (exclusive) has fewer
+// cores than devices. REQUIRES: mode is not none.
 Result<std::vector<CpuSet>> bind_devices(NumaBinding mode, const CpuTopology& topology,
                                          const CpuSet& allowed,
                                          const std::vector<int>& device_nodes);

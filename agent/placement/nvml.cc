@@ -16,8 +16,8 @@
 namespace muster {
 namespace {
 
-// The part of NVIDIA's NVML API that we need, declared by hand from its reference manual: most
-// machines lack the header, and the interface of a versioned function never changes.
+// The part of NVIDIA's NVML API that we need, declared from its reference manual: most machines
+// lack the header, and the interface of a versioned function never changes.
 namespace nvml {
 using Return = int;
 using Device = struct OpaqueDevice*;
@@ -66,10 +66,10 @@ struct Api {
 
 constexpr unsigned kNvmlTextBytes = 96;  // NVML's own largest buffer for names and UUIDs
 
-// The open library, initialised; closed again by the destructor.
+// The library, initialised by open() and shut down by the destructor.
 class Nvml {
  public:
-  // True if the driver answers. If not, an empty `problem()` means that there is no driver.
+  // Returns true if the driver answers. If not, an empty problem() means that there is no driver.
   bool open() {
     void* library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) library = dlopen("libnvidia-ml.so", RTLD_NOW | RTLD_LOCAL);
@@ -144,14 +144,13 @@ std::vector<nvml::Device> mig_devices(const nvml::Api& api, nvml::Device device)
   if (api.mig_count_max == nullptr || api.mig_device_at == nullptr) return slices;
   if (api.mig_count_max(device, &count) != nvml::kSuccess) return slices;
   for (unsigned i = 0; i < count; ++i) {
-    // Positions without a slice answer "not found".
+    // A position without a slice answers "not found".
     nvml::Device slice = nullptr;
     if (api.mig_device_at(device, i, &slice) == nvml::kSuccess) slices.push_back(slice);
   }
   return slices;
 }
 
-// Calls `use(index, device)` for every GPU that answers.
 template <typename Use>
 void for_each_gpu(Nvml& library, Use use) {
   unsigned count = 0;
@@ -186,7 +185,7 @@ void add_compute_processes(const nvml::Api& api, nvml::Device device,
                            std::map<int, uint64_t>& by_pid) {
   if (api.compute_processes == nullptr) return;
   std::vector<nvml::ProcessInfo> infos(64);
-  // Processes start and end between two calls, so the list may have grown again.
+  // The list may grow between two calls.
   for (int attempt = 0; attempt < 4; ++attempt) {
     auto count = static_cast<unsigned>(infos.size());
     const nvml::Return result = api.compute_processes(device, &count, infos.data());
@@ -215,7 +214,7 @@ std::map<int, uint64_t> memory_by_pid(const nvml::Api& api, nvml::Device device)
   return by_pid;
 }
 
-// Domains have four or more digits; with padding, text order is bus order.
+// Pads the domain, which has four or more digits, so that text order is bus order.
 std::string bus_order_key(const Gpu& gpu) {
   const size_t domain_digits = std::min<size_t>(gpu.pci_bus_id.find(':'), 16);
   return std::string(16 - domain_digits, '0') + gpu.pci_bus_id;

@@ -13,7 +13,6 @@
 namespace muster {
 namespace {
 
-// Builds one Placement. Holds references for the duration of one place() call.
 class Placer {
  public:
   explicit Placer(const PlacementInput& input)
@@ -58,7 +57,7 @@ class Placer {
 
   Result<void> give_one_each() {
     if (!exclusive_ && input_.spec.gpus.empty() && !choice_.known) return give_text();
-    // torchrun's single worker with an empty list gets the empty list: the user wants no device.
+    // As in torchrun, an empty list, or -1, is passed on: the user wants no device.
     if (!exclusive_ && choice_.inherited && choice_.slots.empty() && hidden_on_purpose()) {
       return give_text();
     }
@@ -73,7 +72,7 @@ class Placer {
     return {};
   }
 
-  // --virtual-local-rank without a driver to query: splits the list as text, as torchrun does.
+  // Splits the list as text, as torchrun does: --virtual-local-rank without a driver to query.
   Result<void> give_text() {
     const bool hip = hip_list_counts(input_.inherited, input_.devices);
     const std::optional<std::string>& list =
@@ -108,9 +107,8 @@ class Placer {
     warn_about_sharing();
     const bool any_mig = std::any_of(choice_.slots.begin(), choice_.slots.end(),
                                      [](const DeviceSlot& slot) { return !slot.mig_uuid.empty(); });
-    // The user's own value stays if we have nothing better: no driver to check it against, or a
-    // list of which CUDA would show nothing. MIG devices that the user did not choose are left to
-    // CUDA, which takes the first one.
+    // Keep the user's own value if there is no driver to check it against, or if CUDA would show
+    // none of its devices. Leave MIG devices that the user did not choose to CUDA: it takes one.
     const bool leave = !choice_.known || choice_.slots.empty() || choice_.repeated ||
                        (any_mig && !choice_.inherited);
     if (leave && !choice_.chosen) return {};
@@ -140,13 +138,12 @@ class Placer {
     }
   }
 
-  // Whether the list is one with which users hide all GPUs from a job.
+  // True if the list is one by which users hide all GPUs from a job.
   bool hidden_on_purpose() const {
     const std::optional<std::string>& list = input_.inherited.cuda_visible_devices;
     return list && (list->empty() || *list == "-1");
   }
 
-  // Writes the devices of one worker into its environment.
   void give(size_t worker, const std::vector<DeviceSlot>& slots) {
     auto& env = placement_.workers[worker].env;
     const std::string tokens = join_tokens(slots);
@@ -159,7 +156,7 @@ class Placer {
     }
   }
 
-  // The device that a worker uses if it behaves like torch programs; nullptr if unknown.
+  // The device that a worker uses if it follows torch's conventions; nullptr if unknown.
   const DeviceSlot* slot_of(size_t worker) const {
     if (choice_.slots.empty() || !choice_.known) return nullptr;
     if (choice_.repeated && !one_device_each_) return nullptr;
@@ -180,15 +177,15 @@ class Placer {
     return input_.devices->gpus[static_cast<size_t>(slot.gpu)];
   }
 
-  // If nothing is left of the list, another message has already said so.
+  // An empty list has already been reported by another message.
   void warn_about_the_list() {
     if (choice_.cut_short.empty() || choice_.slots.empty()) return;
     placement_.warnings.push_back(
         fmt::format("{}: the workers see the devices before it", choice_.cut_short));
   }
 
-  // If the GPUs differ, CUDA's default order is by speed, so the numbers of an inherited list mean
-  // other devices than we assume.
+  // CUDA's default order is by speed: on a machine with unlike GPUs the numbers of an inherited
+  // list may mean other devices than we assume.
   void warn_about_order() {
     if (!choice_.known || !choice_.inherited || choice_.slots.empty()) return;
     if (input_.inherited.cuda_device_order == "PCI_BUS_ID") return;
@@ -261,11 +258,11 @@ std::vector<std::string> quick_device_warnings(int workers, const InheritedDevic
   if (inherited.cuda_visible_devices) {
     const std::string& value = *inherited.cuda_visible_devices;
     const VisibleList parsed = parse_visible_devices(value);
-    // Users hide their GPUs from a job with an empty list; MIG devices are not in the count.
+    // An empty list hides the GPUs on purpose; `gpu_count` has no MIG devices.
     if (parsed.slots.empty() || parsed.form == DeviceForm::mig_uuid) return {};
     variable = fmt::format("CUDA_VISIBLE_DEVICES={}", value);
     visible = std::min(visible, parsed.slots.size());
-    if (parsed.form == DeviceForm::index) {  // The only form that can be checked without names.
+    if (parsed.form == DeviceForm::index) {  // Other forms cannot be checked without names.
       const VisibleList resolved = resolve_visible_devices(parsed, std::vector<Gpu>(count));
       visible = resolved.slots.size();
       if (!resolved.ended_by.empty())

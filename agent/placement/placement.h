@@ -4,9 +4,9 @@
 //   no flag         nothing is enumerated and nothing is written: the user's environment stands
 //   shared          every worker sees the same ordered list and picks its LOCAL_RANK-th device
 //   exclusive, --virtual-local-rank   every worker sees one device; LOCAL_RANK 0 unless kept
-// An inherited CUDA_VISIBLE_DEVICES defines the machine that the user wants us to see: --gpus
-// indexes into it, and its entries are passed on in their own form. CUDA_DEVICE_ORDER=PCI_BUS_ID is
-// added exactly when we write indices that we chose ourselves.
+// An inherited CUDA_VISIBLE_DEVICES defines the devices that we may use: --gpus indexes into it,
+// and its entries are passed on as they are. CUDA_DEVICE_ORDER=PCI_BUS_ID is added exactly when we
+// write indices that we chose ourselves.
 #pragma once
 
 #include <optional>
@@ -26,46 +26,44 @@ namespace muster {
 struct PlacementInput {
   PlacementSpec spec;
   InheritedDevices inherited;
-  std::optional<DeviceReport> devices;  // nullopt: not enumerated. With add_locality() applied.
+  std::optional<DeviceReport> devices;  // After add_locality(); nullopt: not enumerated.
   std::optional<CpuTopology> topology;  // nullopt: not read.
   CpuSet allowed_cpus;
   int workers = 1;
 };
 
 struct WorkerPlacement {
-  // Only variables that we change in the inherited environment, in this order; nullopt: unset.
+  // Changes to the inherited environment, in this order; nullopt: unset.
   std::vector<std::pair<std::string, std::optional<std::string>>> env;
-  int local_rank = 0;            // The LOCAL_RANK to show: 0 for workers with a device each.
+  int local_rank = 0;            // LOCAL_RANK: 0 for workers with one device each, unless kept.
   CpuSet cpus;                   // Applied before exec. Empty: inherit.
   std::string device;            // "GPU 2 (GPU-8932f937…, 0000:3b:00.0)"; empty if unknown.
-  std::optional<int> numa_node;  // Of that device.
+  std::optional<int> numa_node;  // The device's.
 
   friend bool operator==(const WorkerPlacement&, const WorkerPlacement&) = default;
 };
 
 struct Placement {
-  std::vector<WorkerPlacement> workers;  // By local rank.
+  std::vector<WorkerPlacement> workers;  // Indexed by local rank.
   std::vector<std::string> warnings;     // One line each, for stderr.
 
   friend bool operator==(const Placement&, const Placement&) = default;
 };
 
-// Fails with ExitCode::environment if the machine lacks what the flags ask for, and with
-// ExitCode::usage if the flags themselves make no sense. REQUIRES: workers > 0.
+// Fails with ExitCode::environment if the machine lacks what the flags ask for, with
+// ExitCode::usage if the flags make no sense. REQUIRES: workers > 0.
 Result<Placement> place(const PlacementInput& input);
 
-// The warnings for a job without device flags: CUDA_VISIBLE_DEVICES names a device that does not
-// exist, or there are more workers than GPUs that they see. `gpu_count` is quick_gpu_count()
-// (proc_devices.h).
+// Warnings for a job without device flags: CUDA_VISIBLE_DEVICES names a device that does not exist,
+// or there are more workers than visible GPUs. `gpu_count`: quick_gpu_count() (proc_devices.h).
 std::vector<std::string> quick_device_warnings(int workers, const InheritedDevices& inherited,
                                                std::optional<int> gpu_count);
 
-// The output of --report-bindings: one table for the node with one row per worker, which shows
-// where each worker will run before any is started. Several lines, each terminated by a newline:
+// The output of --report-bindings: a table with one row per worker of the node, printed before any
+// worker starts (and before global ranks are known). Each line ends with a newline:
 //   local rank  device                               NUMA node  cores                  threads
 //   0           GPU 0 (GPU-8932f937…, 0000:3b:00.0)  0          0-15,64-79 (16 cores)  16
-// A worker that is not bound runs on all allowed CPUs. `threads`: the OMP_NUM_THREADS of each.
-// What is not known is a dash. The ranks are not known before the nodes have met.
+// An unbound worker shows all allowed CPUs; an unknown value is a dash.
 std::string bindings_table(const Placement& placement, const CpuTopology& topology,
                            const CpuSet& allowed, const std::string& threads);
 

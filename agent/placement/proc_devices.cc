@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The names of the entries, sorted; nullopt if there is no such folder.
+// nullopt if there is no such folder.
 std::optional<std::vector<std::string>> sorted_entries_of(const fs::path& folder) {
   std::error_code error;
   fs::directory_iterator it(folder, error);
@@ -25,7 +25,7 @@ std::optional<std::vector<std::string>> sorted_entries_of(const fs::path& folder
   return names;
 }
 
-// Lines look like "GPU UUID: \t GPU-8932f937-…".
+// Reads lines like "GPU UUID: \t GPU-8932f937-…".
 void read_gpu_information(const fs::path& file, Gpu& gpu) {
   std::ifstream in(file);
   for (std::string line; std::getline(in, line);) {
@@ -34,7 +34,7 @@ void read_gpu_information(const fs::path& file, Gpu& gpu) {
     const std::string_view key = std::string_view(line).substr(0, colon);
     const std::string_view value = trim(std::string_view(line).substr(colon + 1));
     if (key == "Model") gpu.name = value;
-    // Until the driver has initialised the GPU, it shows question marks.
+    // The driver shows question marks until it has initialised the GPU.
     if (key == "GPU UUID" && !contains(value, "?")) gpu.uuid = value;
   }
 }

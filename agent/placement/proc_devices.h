@@ -1,6 +1,5 @@
-// What the kernel part of NVIDIA's driver shows in /proc/driver/nvidia: the fallback if the
-// user-space library is missing (as in some containers), and a count that costs one readdir if
-// nothing more is needed. The folder is a parameter so that tests can use an artificial tree.
+// Reads /proc/driver/nvidia of NVIDIA's kernel driver: the fallback if the user-space library is
+// missing (as in some containers), and a count that costs one readdir.
 #pragma once
 
 #include <filesystem>
@@ -15,8 +14,8 @@ namespace muster {
 // Reads one driver file per GPU, which can block: call it only in a killable child.
 std::optional<std::vector<Gpu>> read_proc_devices(const std::filesystem::path& proc_root);
 
-// The number of GPUs that the kernel knows, by listing one folder. nullopt if there is no driver,
-// or if a GPU is in MIG mode, because the number of usable devices is then different.
+// The number of GPUs that the kernel driver lists; nullopt if there is no driver, or a GPU is in
+// MIG mode, so that the number of usable devices differs.
 std::optional<int> quick_gpu_count(const std::filesystem::path& proc_root = "/proc");
 
 }  // namespace muster

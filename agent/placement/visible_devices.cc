@@ -21,14 +21,13 @@ DeviceForm form_of(std::string_view entry) {
   return DeviceForm::index;
 }
 
-// Like strtoul: leading digits count and what follows them is ignored ("1gpu2" is 1).
+// Parses like strtoul: ignores what follows the leading digits ("1gpu2" is 1).
 std::optional<int> leading_index(std::string_view entry) {
   if (entry.starts_with('+')) entry.remove_prefix(1);
   const std::optional<int> value = take_number<int>(entry);
   return value && *value >= 0 ? value : std::nullopt;
 }
 
-// Why an entry is malformed in a list of this form; empty if it is well formed.
 std::string malformed(std::string_view entry, DeviceForm form) {
   if (entry.empty()) return "an empty entry";
   if (form_of(entry) != form) {
@@ -38,7 +37,7 @@ std::string malformed(std::string_view entry, DeviceForm form) {
   return fmt::format("entry '{}', which is not a device number", entry);
 }
 
-// The GPUs or MIG devices whose name begins with this entry, or the one whose name it is.
+// The GPUs or MIG devices whose names begin with this entry, or the one of exactly this name.
 std::vector<DeviceSlot> devices_named(const std::string& entry, DeviceForm form,
                                       const std::vector<Gpu>& gpus) {
   std::vector<DeviceSlot> found;
@@ -59,8 +58,8 @@ std::vector<DeviceSlot> devices_named(const std::string& entry, DeviceForm form,
   return whole ? std::vector{*whole} : found;
 }
 
-// Before driver 470 a MIG device was called "MIG-GPU-<uuid>/<gpu instance>/<compute instance>",
-// which newer drivers still accept; NVML then does not know that name, so the GPU's part decides.
+// Resolves "MIG-GPU-<uuid>/<gpu instance>/<compute instance>", a MIG device's name before driver
+// 470, by the GPU's part: newer drivers accept such names, but NVML does not list them.
 std::vector<DeviceSlot> devices_of_old_name(const std::string& entry,
                                             const std::vector<Gpu>& gpus) {
   const std::string_view gpu_uuid =
@@ -72,7 +71,7 @@ std::vector<DeviceSlot> devices_of_old_name(const std::string& entry,
   return {};
 }
 
-// The entry is invalid unless it is one.
+// The devices that the entry may mean. It is invalid unless there is exactly one.
 std::vector<DeviceSlot> devices_meant(const std::string& entry, DeviceForm form,
                                       const std::vector<Gpu>& gpus) {
   if (form == DeviceForm::index) {

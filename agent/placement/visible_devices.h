@@ -1,9 +1,9 @@
-// Parses CUDA_VISIBLE_DEVICES without CUDA: a comma-separated list in one of three forms (indices,
-// "GPU-…" or "MIG-…" names), read as the driver reads it. The first entry fixes the form. The list
-// ends before its first invalid entry: another form, a negative or missing number, an index that
-// does not exist, a name that fits no device or several. If a device is named twice, CUDA shows no
-// device at all. Source: the CUDA C++ Programming Guide, "CUDA Environment Variables", and the
-// behaviour that PyTorch's device counting reproduces. Pure.
+// Parses CUDA_VISIBLE_DEVICES as the driver does, without CUDA: a comma-separated list of indices,
+// "GPU-…" names or "MIG-…" names. The first entry fixes the form. The list ends before its first
+// invalid entry: another form, a negative or missing number, an index that does not exist, a name
+// that fits no device or several. If a device is named twice, CUDA shows no device at all. Sources:
+// the CUDA C++ Programming Guide, "CUDA Environment Variables", and the behaviour that PyTorch's
+// device counting reproduces. Pure.
 #pragma once
 
 #include <string>
@@ -16,12 +16,11 @@ namespace muster {
 
 enum class DeviceForm { index, gpu_uuid, mig_uuid };
 
-// One device that a worker may get.
 struct DeviceSlot {
   std::string token;       // The entry for CUDA_VISIBLE_DEVICES.
   int gpu = -1;            // Position in DeviceReport::gpus; -1 if devices are unknown.
   std::string mig_uuid;    // Set for a MIG device.
-  bool our_index = false;  // The token is an index that we chose, so it requires PCI order.
+  bool our_index = false;  // True if the token is an index that we chose: it requires PCI order.
 
   friend bool operator==(const DeviceSlot&, const DeviceSlot&) = default;
 };
@@ -30,25 +29,25 @@ struct VisibleList {
   DeviceForm form = DeviceForm::index;
   std::vector<DeviceSlot> slots;  // The valid entries in order, as the user wrote them, trimmed.
   std::string ended_by;           // Why the list ended early, in words; empty if it did not.
-  bool repeated = false;          // A device is named twice: CUDA shows one process nothing.
+  bool repeated = false;          // True if a device is named twice: CUDA shows none.
 
   friend bool operator==(const VisibleList&, const VisibleList&) = default;
 };
 
-// The list as text, with no knowledge of devices.
+// Checks only the syntax.
 VisibleList parse_visible_devices(std::string_view value);
 
-// Resolves the list against the devices of this machine. REQUIRES: gpus in PCI order.
+// Resolves the list against this machine's devices. REQUIRES: gpus in PCI order.
 VisibleList resolve_visible_devices(const VisibleList& list, const std::vector<Gpu>& gpus);
 
-// Every item, trimmed, valid or not: how torchrun reads the list for --virtual-local-rank. An empty
+// Every item, trimmed, valid or not, as torchrun reads the list for --virtual-local-rank. An empty
 // value is one empty item.
 std::vector<std::string> split_visible_devices(std::string_view value);
 
 bool any_device_twice(const std::vector<DeviceSlot>& slots);
 
-// All devices of the machine in PCI order: indices, or names for MIG devices and for everything on
-// a machine that has any MIG device, since indices and names do not mix.
+// All devices of the machine in PCI order: as indices, or, since these do not mix with names, all
+// as names if the machine has any MIG device.
 std::vector<DeviceSlot> all_device_slots(const std::vector<Gpu>& gpus);
 
 std::string join_tokens(const std::vector<DeviceSlot>& slots);

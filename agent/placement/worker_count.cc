@@ -9,7 +9,7 @@
 namespace muster {
 namespace {
 
-// More workers than this on one node is a typing error, and would act as a fork bomb.
+// More workers than this on one node are a typing error, and would act as a fork bomb.
 constexpr int kWorkersPerNodeMax = 1 << 16;
 
 Result<int> counted_by_number(const std::string& text) {
@@ -20,8 +20,8 @@ Result<int> counted_by_number(const std::string& text) {
                           kWorkersPerNodeMax));
 }
 
-// The devices that the workers will be able to use. A list that no driver confirms counts as empty,
-// unless it is AMD's, whose driver we do not query.
+// The devices that the workers can use. A list that no driver confirms counts as empty, except
+// HIP_VISIBLE_DEVICES: we do not query AMD's driver.
 Result<DeviceChoice> usable_devices(const LaunchSpec& spec, const InheritedDevices& inherited,
                                     const std::optional<DeviceReport>& devices) {
   Result<DeviceChoice> choice = choose_devices(spec.placement, inherited, devices);

@@ -1,5 +1,5 @@
-// --nproc-per-node as a number, the threads of each worker, and which look-ups a job needs: to
-// query a GPU driver can take seconds, so it is done only for flags that require it. Pure.
+// --nproc-per-node as a number, the threads of each worker, and which look-ups a job needs: a query
+// of the GPU driver can take seconds, so only flags that require it cause one. Pure.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace muster {
 
-// Whether any flag needs the list of devices, or the CPU topology.
+// True if any flag needs the list of devices, or the CPU topology.
 bool needs_devices(const LaunchSpec& spec);
 bool needs_topology(const LaunchSpec& spec);
 
