@@ -29,13 +29,13 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// Of all threads together; those after it are left out.
+// Limit for all threads together; the threads that are left then are omitted.
 constexpr auto kUnwindPatience = std::chrono::seconds(3);
-// For one thread to be held.
+// Limit for one thread to stop.
 constexpr auto kHoldPatience = std::chrono::milliseconds(200);
 
-// The part of libdwfl's interface (version ELFUTILS_0.158) that is needed, declared by hand from
-// its documentation: most machines have the library without its header.
+// The part of libdwfl's interface (version ELFUTILS_0.158) that we need, declared from its
+// documentation: most machines have the library without its header.
 namespace dwfl {
 using Address = uint64_t;
 using Session = struct OpaqueSession;
@@ -73,7 +73,7 @@ struct Functions {
 };
 }  // namespace dwfl
 
-// Never closed: the process ends soon.
+// The library is never closed: the process ends soon.
 std::optional<dwfl::Functions> open_libdw() {
   void* const library = dlopen("libdw.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return std::nullopt;
@@ -81,8 +81,8 @@ std::optional<dwfl::Functions> open_libdw() {
   return api.symbols.missing().empty() ? std::optional(std::move(api)) : std::nullopt;
 }
 
-// Holds a thread from its construction to its destruction, by PTRACE_SEIZE and PTRACE_INTERRUPT: no
-// signal is sent, so nothing is left behind if this process is killed (ptrace(2)).
+// Stops a thread for as long as the object lives, by PTRACE_SEIZE and PTRACE_INTERRUPT: these send
+// no signal, so nothing is left behind if this process is killed (ptrace(2)).
 class HeldThread {
  public:
   explicit HeldThread(pid_t thread) : thread_(thread) {
@@ -114,7 +114,7 @@ class HeldThread {
       }
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
-    // It stopped for a signal of its own just now, which must not be lost.
+    // It stopped for a signal of its own, not for our interrupt: deliver the signal on detach.
     if (is_held_ && status >> 16 == 0)
       signal_ = reinterpret_cast<void*>(intptr_t{WSTOPSIG(status)});
   }
@@ -143,7 +143,7 @@ class Unwinder {
 
   bool is_ready() const { return is_ready_; }
 
-  // Addresses of code, the innermost first. REQUIRES: the thread is held.
+  // Code addresses, innermost first. REQUIRES: the thread is held.
   std::vector<dwfl::Address> addresses(pid_t thread) {
     Walk walk{*this, {}};
     api_.frames(session_, thread, on_frame, &walk);
@@ -169,7 +169,7 @@ class Unwinder {
     dwfl::Address address = 0;
     bool is_activation = false;
     if (!walk.unwinder.api_.frame_pc(frame, &address, &is_activation)) return kStop;
-    // A return address may be that of the next function: the call is before it.
+    // A return address may belong to the next function; the call is before it.
     walk.found.push_back(is_activation ? address : address - 1);
     return walk.found.size() < kStackFramesMax ? kGoOn : kStop;
   }
@@ -182,14 +182,14 @@ class Unwinder {
     if (const char* const mapped =
             api_.module_info(module, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr))
       frame.file = mapped;
-    // Where in its own source a library of the system, or our own, is helps nobody.
+    // Positions in the source of system libraries, or of ours, are of no use to the user.
     if (starts_with_any(frame.file, {"/lib", "/usr/lib"}) || contains(frame.file, "/libmuster.so"))
       return frame;
     dwfl::Line* const line = api_.line_at(module, address);
     if (line == nullptr) return frame;
     int number = 0;
     const char* const source = api_.line_info(line, nullptr, &number, nullptr, nullptr, nullptr);
-    // One of a header of the system is that of a function that was inlined there.
+    // A position in a system header is that of a function inlined into this one.
     if (source != nullptr && !starts_with_any(source, {"/usr/include/", "/usr/lib/"})) {
       frame.file = source;
       frame.line = number;
@@ -203,7 +203,7 @@ class Unwinder {
         abi::__cxa_demangle(symbol, nullptr, nullptr, &status), std::free);
     if (demangled) return short_function_name(demangled.get());
     const std::string_view name = symbol;
-    return std::string(name.substr(0, name.find('@')));  // Without the version.
+    return std::string(name.substr(0, name.find('@')));  // Drops the version.
   }
 
   const dwfl::Functions& api_;
@@ -213,7 +213,6 @@ class Unwinder {
   std::map<dwfl::Address, StackFrame> names_;
 };
 
-// The main thread first.
 std::vector<pid_t> task_numbers(pid_t pid) {
   std::vector<pid_t> threads{pid};
   std::error_code error;
@@ -226,7 +225,7 @@ std::vector<pid_t> task_numbers(pid_t pid) {
   return threads;
 }
 
-// "S", "D", ... of one thread; '?': it has ended.
+// 'S', 'D', ...; '?' if the thread has ended.
 char task_state(pid_t pid, pid_t thread) {
   const auto entry =
       parse_process_stat(read_process_file(pid, fmt::format("task/{}/stat", thread).c_str()));
@@ -237,11 +236,10 @@ std::string task_name(pid_t pid, pid_t thread) {
   return std::string(trim(read_process_file(pid, fmt::format("task/{}/comm", thread).c_str())));
 }
 
-// Counts the threads that could not be read, by reason.
 class Misses {
  public:
   void add(std::string why) { ++counts_[std::move(why)]; }
-  // "2 threads: in an uninterruptible sleep"; empty: none.
+  // "2 threads: in an uninterruptible sleep"; empty if there are none.
   std::string text() const {
     std::string text;
     for (const auto& [why, count] : counts_)
@@ -254,7 +252,7 @@ class Misses {
 };
 
 std::string reason_of(const HeldThread& thread) {
-  if (thread.error() == 0) return "did not stop to be looked at";
+  if (thread.error() == 0) return "did not stop for ptrace";
   if (thread.error() == EPERM)
     return "ptrace is not permitted (another debugger, seccomp, or kernel.yama.ptrace_scope)";
   return fmt::format("ptrace failed: {}", std::strerror(thread.error()));
@@ -264,7 +262,7 @@ std::vector<dwfl::Address> addresses_of(Unwinder& unwinder, pid_t pid, pid_t thr
                                         Misses& misses) {
   const char state = task_state(pid, thread);
   if (is_one_of(state, {'?', 'Z', 'X'})) return {};
-  // Holding it would have to wait until its call returns.
+  // Such a thread stops only when its system call returns.
   if (state == 'D') {
     misses.add("in an uninterruptible sleep");
     return {};

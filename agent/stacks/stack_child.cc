@@ -38,8 +38,7 @@ constexpr auto kDumpPatience = std::chrono::seconds(1);
 constexpr auto kDumpQuiet = std::chrono::milliseconds(30);
 constexpr size_t kOutputBytesMax = 4 << 20;
 
-// Of a program that hides its files, the name of its main thread tells: PyTorch sets
-// "pt_main_thread".
+// The main thread's name ("pt_main_thread" in PyTorch) shows it in a process that hides its files.
 bool runs_python(pid_t pid) {
   std::error_code error;
   const std::string program =
@@ -49,15 +48,15 @@ bool runs_python(pid_t pid) {
          contains(read_process_file(pid, "maps", kOutputBytesMax), "/libpython");
 }
 
-// By its real, effective, saved and file system user.
+// True if its real, effective, saved and file system uids are all ours.
 bool runs_as_this_user(pid_t pid) {
   const uid_t user = geteuid();
   return status_field(read_process_file(pid, "status", kStatusBytesMax), "\nUid:") ==
          fmt::format("{0}\t{0}\t{0}\t{0}", user);
 }
 
-// On PATH, or beside the worker's own Python. Empty: not installed. A worker that runs as another
-// user does not get to say which program this one runs.
+// Looks on PATH, then beside the worker's own Python; empty: not installed. A worker of another
+// user must not choose which program we run.
 std::string find_py_spy(pid_t pid) {
   const char* const path = std::getenv("PATH");
   const std::string found = find_on_path("py-spy", path == nullptr ? "/bin:/usr/bin" : path);
@@ -68,7 +67,7 @@ std::string find_py_spy(pid_t pid) {
   return python.is_absolute() && is_executable_file(file) ? file.string() : "";
 }
 
-// "Error: Permission denied" of what py-spy prints; else its first line.
+// "Permission denied" from py-spy's line "Error: Permission denied"; else the first line.
 std::string complaint_in(std::string_view text) {
   for (const std::string_view line : split(text, '\n')) {
     if (line.starts_with("Error: ")) return clean_line(line.substr(7), 120);
@@ -92,7 +91,7 @@ int64_t size_of(const UniqueFd& file) {
   return fstat(file.get(), &status) == 0 ? status.st_size : 0;
 }
 
-// Until the file has grown, and then grows no more.
+// Waits until the file has grown and then stays the same for kDumpQuiet, at most kDumpPatience.
 void wait_for_dump(const UniqueFd& file, int64_t before) {
   const auto limit = steady_clock::now() + kDumpPatience;
   int64_t size = before;
@@ -106,8 +105,8 @@ void wait_for_dump(const UniqueFd& file, int64_t before) {
   }
 }
 
-// False: the program has closed the file, and its number may be that of one of its own by now.
-// True as well where /proc does not show it.
+// False if the program has closed the file: the descriptor that faulthandler writes to may be
+// another file's by now. True if /proc does not show its files.
 bool has_open(pid_t pid, const UniqueFd& file) {
   std::error_code hidden;
   std::error_code gone;
@@ -119,7 +118,7 @@ bool has_open(pid_t pid, const UniqueFd& file) {
          });
 }
 
-// To the main thread, which prints its own frames: those of threads that run cannot be walked.
+// Signals the main thread, which prints only its own frames: running threads cannot be walked.
 Result<std::vector<ThreadStack>> by_signal(pid_t pid, const std::string& path) {
   const UniqueFd file(path.empty() ? -1 : open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   const std::string status = read_process_file(pid, "status", kStatusBytesMax);
@@ -167,7 +166,7 @@ class Answer {
 
 Result<std::vector<ThreadStack>> python_stacks(pid_t pid, std::string_view look,
                                                const std::string& path) {
-  if (look == "brief") {  // py-spy may take longer than there is.
+  if (look == "brief") {  // py-spy may take longer than the caller has.
     Result<std::vector<ThreadStack>> printed = by_signal(pid, path);
     if (printed) return printed;
   }
@@ -187,7 +186,7 @@ int stacks_child_main(const std::vector<std::string>& args) {
   if (!pid || *pid <= 0) return static_cast<int>(ExitCode::usage);
   const bool quiet = args[0] == "quiet";
   const bool brief = args[0] == "brief";
-  // Debug information is looked for on this machine only.
+  // Do not let libdw download debug information.
   unsetenv("DEBUGINFOD_URLS");
   Answer answer(*pid);
   std::vector<ThreadStack> python;

@@ -1,17 +1,18 @@
-// Reads the stacks of one process, as a child of the agent that may be killed at any moment:
-// whatever looks at a process that is stuck in the kernel may get stuck too.
+// Reads the stacks of one process, in a child of the agent that may be killed at any moment: a
+// program that inspects a process stuck in the kernel may get stuck too.
 //
 //   muster --internal-stacks quiet|brief|thorough PID [FILE]
 //
-//   quiet      what disturbs nobody: the Python frames as py-spy reads them without holding the
-//              process
-//   brief      the Python frames; if none can be read, the native ones; both by the means of
-//              "thorough"
-//   thorough   also native frames (stack_sources.h), and where py-spy is not installed the Python
-//              frames by a signal, which the program must have asked for (stack_signal.h): they may
-//              end a system call of the process with EINTR. FILE: where the program writes them.
+//   quiet      without disturbing the process: the Python frames, as py-spy reads them without
+//              stopping it
+//   brief      the Python frames, by a signal first, then by py-spy; if neither works, the native
+//              frames
+//   thorough   the Python frames by py-spy, else by a signal, and the native frames
+//              (stack_sources.h)
 //
-// Prints a reply of the control protocol with one RankStacks, again whenever it knows more: the
+// The signal works if the program has registered for it (stack_signal.h); FILE is where it then
+// writes its frames. The signal and native frames may end a system call of the process with EINTR.
+// Prints a reply of the control protocol with one RankStacks, and again whenever it knows more: the
 // last complete line counts.
 #pragma once
 
@@ -22,7 +23,7 @@ namespace muster {
 
 inline constexpr const char* kStacksFlag = "--internal-stacks";
 
-// `args` without the flag. Returns the exit code.
+// `args`: without the flag. Returns the exit code.
 int stacks_child_main(const std::vector<std::string>& args);
 
 }  // namespace muster

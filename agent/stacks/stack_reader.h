@@ -1,6 +1,5 @@
-// Asks children (stack_child.h) for the stacks of processes, a few at a time.
-//
-// Owned by the agent's loop; control loop only; never blocks.
+// Asks child processes (stack_child.h) for the stacks of processes, a few at a time. Control loop
+// only; never blocks.
 #pragma once
 
 #include <array>
@@ -21,8 +20,8 @@ namespace muster {
 struct StackTarget {
   int rank = 0;
   pid_t pid = 0;      // The worker's; 0: it has not started.
-  pid_t process = 0;  // Whose stacks are wanted; 0: the worker has ended.
-  std::string file;   // Where its Python writes them when asked by a signal; empty: nowhere.
+  pid_t process = 0;  // The process to read; 0: the worker has ended.
+  std::string file;   // File to which its Python writes them on a signal (stack_signal.h), or "".
 };
 
 enum class StackLook { quiet, brief, thorough };  // See stack_child.h.
@@ -31,20 +30,19 @@ class StackReader {
  public:
   static constexpr Duration kPatience = std::chrono::seconds(8);
 
-  // In the order of the targets.
+  // Gets one entry per target, in their order.
   using Done = std::function<void(std::vector<RankStacks>)>;
 
-  // `released`: told of each rank that may have been held, once it no longer is.
+  // `released`: called for each rank that may have been held by ptrace, once it no longer is.
   StackReader(boost::asio::io_context& io, WorkerProcesses& processes,
               std::function<void(int rank)> released);
 
-  // Takes 5 s for each target at most, four of them at a time, and `patience` in all. Calls `done`
-  // once, unless cancelled; what could not be read says why.
+  // Reads four targets at a time, each within 5 s, all within `patience`. Calls `done` once, unless
+  // cancelled; an entry that could not be read says why.
   void read(const std::vector<StackTarget>& targets, StackLook look, Duration patience, Done done);
-  // Whether the process of this worker may be held now.
+  // True while this worker's process may be held by ptrace.
   bool holds(pid_t worker) const;
-  // Of all questions.
-  void cancel();
+  void cancel();  // Drops all questions.
 
  private:
   static constexpr size_t kChildrenMax = 4;
@@ -68,7 +66,7 @@ class StackReader {
 
   const std::function<void(int rank)> released_;
   std::array<HelperProcess, kChildrenMax> children_;
-  std::array<pid_t, kChildrenMax> held_{};  // By child: the worker, if it may be held.
+  std::array<pid_t, kChildrenMax> held_{};  // The worker that each child may hold; 0: none.
   std::deque<Wanted> waiting_;
 };
 
