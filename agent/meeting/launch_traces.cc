@@ -29,7 +29,7 @@ Environment without_launch(Environment environment) {
 
 std::optional<TaskNode> place_on_nodes(const std::vector<membership::NodeLine>& lines, int rank,
                                        int tasks) {
-  std::map<int, std::string> hosts;  // By rank.
+  std::map<int, std::string> hosts;  // Keyed by rank.
   for (const membership::NodeLine& line : lines) {
     if (line.node_rank >= 0) hosts.emplace(line.node_rank, line.host);
   }

@@ -1,5 +1,5 @@
-// What the launch that started this agent leaves behind: variables, of which the workers are told
-// none, and tasks on nodes, which are numbered here. Pure.
+// Traces of the MPI or Slurm launch that started this agent: variables, which are kept from the
+// workers, and its tasks on nodes, which are numbered here. Pure.
 #pragma once
 
 #include <optional>
@@ -10,13 +10,13 @@
 
 namespace muster {
 
-// Without the variables by which mpirun and mpiexec tell a process which of theirs it is: an MPI
-// program that finds them joins that launch, where it is not expected, and aborts. The user's own
-// settings of Open MPI (OMPI_MCA_*) stay, but for those that mpirun adds.
+// Removes the variables by which mpirun and mpiexec identify their processes: an MPI worker that
+// finds them joins that launch, which does not expect it, and aborts. The user's own settings of
+// Open MPI (OMPI_MCA_*) stay; those that mpirun adds do not.
 Environment without_launch(Environment environment);
 
-// The node of the task with this rank in the order of the nodes' first tasks, and their number, by
-// the host names of all tasks. nullopt: not all of them are in `lines`.
+// Places the task with this rank among the nodes, which are numbered in the order of their first
+// tasks and told apart by host name. nullopt: `lines` lacks one of the tasks.
 struct TaskNode {
   int node = 0;
   int nodes = 1;

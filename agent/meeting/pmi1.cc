@@ -10,7 +10,7 @@
 namespace muster {
 namespace {
 
-// A request must fit into the 1,024 bytes that some servers read at once, and names the KVS too.
+// A request must fit into the 1,024 bytes that some servers read at once, with the KVS's name.
 constexpr int kPmi1ValueBytesMax = 512;
 constexpr int kPmi1ValueBytesMin = 64;
 constexpr size_t kPmi1ShownBytesMax = 200;
@@ -20,7 +20,6 @@ class Pmi1Answer {
  public:
   explicit Pmi1Answer(std::string line) : line_(std::move(line)) {}
 
-  // nullopt if it does not occur.
   std::optional<std::string> value(std::string_view name) const {
     for (const std::string_view word : split(line_, ' ')) {
       if (word.starts_with(name) && word.substr(name.size()).starts_with('='))
@@ -41,7 +40,7 @@ class Pmi1Conversation {
  public:
   explicit Pmi1Conversation(const Pmi1Exchange& exchange) : exchange_(exchange) {}
 
-  // The value in the answer, which must be `command`.
+  // Returns `value`'s value in the answer, which must be a `command`.
   Result<std::string> ask(const std::string& request, std::string_view command,
                           std::string_view value) {
     const Result<std::string> line = exchange_(request);
@@ -92,8 +91,7 @@ Result<PmiAnswer> ask_pmi1(const Pmi1Question& question, const Pmi1Exchange& exc
     return pmi.ask(fmt::format("cmd=get kvsname={} key={}", *kvs, key), "get_result", "value");
   });
   if (!record) return tl::unexpected<Error>(record.error());
-  // Without this, process managers take the end of this process for a crash. Its answer tells us
-  // nothing.
+  // Otherwise process managers take the end of this process for a crash. The answer is of no use.
   exchange("cmd=finalize");
   return pmi_answer({*kvs, question.rank, question.size}, *record);
 }

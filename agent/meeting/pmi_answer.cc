@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kPmiUniqueDigits = 16;
 constexpr size_t kPmiRecordBytesMax = kPmiUniqueDigits + kPmiHostBytesMax;
-constexpr size_t kPmiNameBytesMax = 255;  // Of PMI-1 and of PMIx.
+constexpr size_t kPmiNameBytesMax = 255;  // The limit of PMI-1 and PMIx.
 constexpr size_t kPmiErrorBytesMax = 1000;
 constexpr char kPmiMore = '+';
 constexpr char kPmiLast = '.';

@@ -1,6 +1,5 @@
-// What the processes that one mpirun, mpiexec or srun started tell each other through its PMI:
-// rank 0 publishes where the others reach it, in values that every PMI can carry. All of it may be
-// anybody's bytes. Pure.
+// What the processes of one mpirun, mpiexec or srun exchange through its PMI: rank 0 publishes its
+// address, in values that every PMI can carry. The bytes received are not trusted. Pure.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +14,8 @@
 namespace muster {
 
 struct PmiAnswer {
-  std::string host;  // The text that rank 0 has published.
-  std::string job;   // The same for all processes of this launch, and for no other launch.
+  std::string host;  // The text that rank 0 published.
+  std::string job;   // Identifies this launch: the same in all its processes.
   int rank = 0;
   int size = 0;  // The number of processes.
 
@@ -26,29 +25,30 @@ struct PmiAnswer {
 inline constexpr size_t kPmiHostBytesMax = 1000;
 inline constexpr int kPmiSizeMax = 1 << 24;
 
-// The text and a number that makes the job's id unique: PMI's own name for the launch may be one of
-// 65,536 (Open MPI 4), or the same after a requeue (Slurm). Fails if the text is empty, longer than
-// kPmiHostBytesMax or not UTF-8.
+// Joins the text and a number that makes the job's id unique: PMI's own name for the launch may be
+// one of 65,536 (Open MPI 4), or the same after a requeue (Slurm). Fails if the text is empty,
+// longer than kPmiHostBytesMax or not UTF-8.
 Result<std::string> pmi_record(std::string_view host, uint64_t unique);
 
-// The record as the values of pmi_key(0), pmi_key(1) and so on, each of at most `bytes_max` bytes:
-// letters and digits, then a plus sign if another follows or a full stop. REQUIRES: bytes_max >= 3.
+// Splits the record into the values of pmi_key(0), pmi_key(1) and so on, each of at most
+// `bytes_max` bytes: hexadecimal digits, then '+' if another value follows, else '.'.
+// REQUIRES: bytes_max >= 3.
 std::vector<std::string> pmi_values(std::string_view record, size_t bytes_max);
 std::string pmi_key(size_t number);
 
-// Puts together what pmi_values() took apart.
+// Inverse of pmi_values().
 Result<std::string> gather_pmi_record(
     const std::function<Result<std::string>(const std::string& key)>& get);
 
 struct PmiPlace {
-  std::string name;  // PMI's own, of this launch.
+  std::string name;  // PMI's name for this launch.
   int64_t rank = 0;
   int64_t size = 0;
 };
 Result<PmiAnswer> pmi_answer(const PmiPlace& place, std::string_view record);
 
-// What the child prints (pmi_child.h): one line of JSON, of which the last one counts, because
-// libraries may print too. decode_pmi() fails with the child's error, or says that there is none.
+// The child's output (pmi_child.h): one line of JSON. The last line counts, because libraries may
+// print too. decode_pmi() fails with the child's error, or with its own if there is no answer.
 std::string encode_pmi(const Result<PmiAnswer>& answer);
 Result<PmiAnswer> decode_pmi(std::string_view printed);
 

@@ -27,7 +27,6 @@
 namespace muster {
 namespace {
 
-// The variable's value, or the empty string.
 std::string pmi_variable(const Environment& environment, const char* name) {
   const auto found = environment.find(name);
   return found == environment.end() ? std::string() : found->second;
@@ -41,7 +40,7 @@ bool is_pmi_socket(int fd) {
 
 // ---- PMIx, by libpmix: it has threads, reads its environment, and may hang or crash
 
-// The last one is Debian's own folder, which its links on the search path lead to.
+// The last is Debian's own folder, the target of its links on the search path.
 constexpr const char* kPmixLibraries[] = {"libpmix.so.2", "libpmix.so",
 #if defined(__x86_64__)
                                           "/usr/lib/x86_64-linux-gnu/pmix2/lib/libpmix.so.2"
@@ -50,13 +49,13 @@ constexpr const char* kPmixLibraries[] = {"libpmix.so.2", "libpmix.so",
 #endif
 };
 
-constexpr size_t kPmixValueBytesMax = 4096;  // A value that we publish or read has no more.
+constexpr size_t kPmixValueBytesMax = 4096;  // Limit for a value that we publish or read.
 
 tl::unexpected<Error> pmix_failed(std::string why) {
   return fail(ExitCode::rendezvous, "asking PMIx for rank 0's address failed: " + std::move(why));
 }
 
-// Stays open: unloading a library that has threads gains nothing.
+// The library stays open: unloading one that has threads gains nothing.
 class Pmix {
  public:
   static Result<Pmix> open() {
@@ -93,8 +92,7 @@ class Pmix {
       status = api_.commit();
       if (status != pmix::kSuccess) return failed("PMIx_Commit", status);
     }
-    // Without collecting, the others would ask rank 0's node for the value, and some servers then
-    // never answer.
+    // kCollectData: otherwise the others ask rank 0's node, and some servers never answer then.
     status = api_.fence(nullptr, 0, &collect, 1);
     if (status != pmix::kSuccess) return failed("PMIx_Fence", status);
 
@@ -103,7 +101,7 @@ class Pmix {
     if (!published) return tl::unexpected<Error>(published.error());
     const Result<uint32_t> size = job_size(self);
     if (!size) return tl::unexpected<Error>(size.error());
-    // Without this, mpirun takes the end of this process for a crash.
+    // Otherwise mpirun takes the end of this process for a crash.
     api_.finalize(nullptr, 0);
     return pmi_answer({name_of(self), self.rank, *size}, *published);
   }
@@ -155,7 +153,7 @@ class Pmix {
 
 // ---- PMI-1
 
-// The lines of PMI-1 over its socket.
+// Exchanges lines over PMI-1's socket.
 class Pmi1Lines {
  public:
   explicit Pmi1Lines(int fd) : fd_(fd) {}
@@ -213,8 +211,8 @@ bool has_pmix(const Environment& environment) {
          });
 }
 
-// Where mpirun runs within what another mpiexec started, the variables of both are set, but only
-// the inner one's descriptor is open.
+// If mpirun runs inside another mpiexec, the variables of both are set, but only the inner one's
+// descriptor is open.
 Result<PmiAnswer> ask_any_pmi(const std::string& host) {
   const Environment environment = current_environment();
   Result<std::string> record = pmi_record(host, random_value<uint64_t>());
@@ -236,8 +234,8 @@ Result<PmiAnswer> ask_any_pmi(const std::string& host) {
                           kPmiFd, printable(descriptor, 32)));
 }
 
-// PMI-1's descriptor, or -1. If whoever started us closed it, its number may be one of our own by
-// now, but all of those are close-on-exec.
+// PMI-1's descriptor, or -1. If a program before us closed it, its number may be one of our own
+// descriptors by now, but these are all close-on-exec.
 int inherited_descriptor(const Environment& environment) {
   const auto variable = environment.find(kPmiFd);
   if (variable == environment.end()) return -1;

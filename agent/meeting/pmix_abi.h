@@ -1,6 +1,6 @@
-// The part of PMIx's API that we need, declared by hand from its standard: most machines lack the
-// header, and the ABI has been stable since version 2. Of a value, version 2 has no `widest`: it
-// reads and writes less of ours, and of its own we read no more than it has.
+// The part of PMIx's API that we need, declared from its standard: most machines lack the header,
+// and the ABI has been stable since version 2. Version 2's value is shorter, without `widest`: it
+// touches only part of ours, and we read no more of its values than it has.
 #pragma once
 
 #include <cstddef>
