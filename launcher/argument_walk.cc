@@ -12,7 +12,7 @@
 namespace muster {
 namespace {
 
-// As in argparse: -1, -1.5, -.5
+// True for -1, -1.5, -.5, as in argparse.
 bool is_negative_number(std::string_view token) {
   if (token.size() < 2 || token.front() != '-') return false;
   const std::string_view body = token.substr(1);
@@ -25,18 +25,17 @@ bool looks_like_flag(std::string_view token) {
   return token.size() > 1 && token.front() == '-';
 }
 
-// Whether `token` may be the value of the flag before it.
 bool can_be_value(std::string_view token) {
   return !looks_like_flag(token) || is_negative_number(token) ||
          token.find(' ') != std::string_view::npos;
 }
 
-// Flags that users of other launchers type.
+// Our name for a flag of other launchers, or empty.
 std::string_view habit(std::string_view name) {
   return name == "n" || name == "np" || name == "nproc_per_host" ? "nproc-per-node" : "";
 }
 
-// Two edits per five characters: a more distant guess would not help.
+// True up to two edits per five characters; a more distant guess would not help.
 bool is_close(const Nearest& guess, std::string_view name) {
   return guess.distance * 5 <= std::max(name.size(), guess.word.size()) * 2;
 }
@@ -90,8 +89,8 @@ const OptionRow* row_with_letter(char letter) {
   return found == rows.end() ? nullptr : &*found;
 }
 
-// The number of bytes at the start of `token` that are a dash other than '-': word processors and
-// web pages replace one or two of them (U+2010 to U+2015 and the minus sign U+2212).
+// The length in bytes of a dash other than '-' at the start of `token`, or 0: word processors and
+// web pages replace one or two '-' (by U+2010 to U+2015 or the minus sign U+2212).
 std::size_t foreign_dash(std::string_view token) {
   if (token.size() < 3 || token.front() != '\xe2') return 0;
   const bool dash = token[1] == '\x80' && token[2] >= '\x90' && token[2] <= '\x95';
@@ -110,7 +109,7 @@ tl::unexpected<Error> foreign_flag(const std::string& token) {
                           shown((letter ? "-" : "--") + std::string(rest))));
 }
 
-// One pass from left to right; position_ is the token after the current one.
+// Makes one pass from left to right; position_ is the token after the current one.
 class ArgumentWalk {
  public:
   explicit ArgumentWalk(std::span<const std::string> args) : args_(args) {}
@@ -137,7 +136,7 @@ class ArgumentWalk {
     return take(**row, token.substr(equals + 1));
   }
 
-  // "-mt3": flags without a value, then optionally one whose value is the rest or the next token.
+  // Takes "-mt3": flags without a value, then perhaps one whose value is the rest or next token.
   Result<void> take_cluster(std::string_view token) {
     for (std::size_t i = 1; i < token.size(); ++i) {
       const OptionRow* row = row_with_letter(token[i]);

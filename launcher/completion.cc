@@ -22,7 +22,7 @@ bool is_listed(const OptionRow& row) {
   return !row.group.empty();
 }
 
-// "--nproc-per-node|--nproc_per_node|-n": a pattern that matches every spelling.
+// A pattern that matches every spelling: "--tee|-t", "--log-dir|--log_dir".
 std::string spellings(const OptionRow& row) {
   std::string text = fmt::format("--{}", row.name);
   if (contains(row.name, "-")) {
@@ -42,7 +42,6 @@ std::string all_flags() {
   return flags;
 }
 
-// Patterns for every flag that takes a value, to test whether the previous word is one of them.
 std::string flags_with_value() {
   std::string flags;
   for (const OptionRow& row : option_rows()) {
@@ -51,7 +50,7 @@ std::string flags_with_value() {
   return flags;
 }
 
-// Not just compopt's default: a program may be on PATH, so the first word offers commands too.
+// Offers commands for the first word too (compopt's default does not): PROGRAM may be on PATH.
 constexpr std::string_view kBash = R"(# bash completion for muster
 _muster() {{
     local cur prev word i program=0
@@ -110,7 +109,7 @@ std::string bash_script() {
                      fmt::arg("flags", all_flags()));
 }
 
-// Brackets and colons are special in _arguments' specs, the quote within single quotes.
+// Escapes brackets and colons, special in _arguments' specs, and quotes, for single quotes.
 std::string zsh_text(std::string_view text) {
   std::string escaped;
   for (const char c : text) {

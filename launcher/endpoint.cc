@@ -18,8 +18,8 @@ constexpr std::string_view kElasticBackends = "c10d,file,etcd";
 struct ConfKey {
   std::string_view name;
   ConfType type;
-  std::string_view backends;            // To which it means something, separated by commas.
-  std::string_view why_no_effect = {};  // For a key that has no effect in muster.
+  std::string_view backends;            // The backends that know it, separated by commas.
+  std::string_view why_no_effect = {};  // Set for a key that has no effect in muster.
 
   bool is_for(std::string_view backend) const {
     return std::ranges::count(split(backends, ','), backend) > 0;
@@ -41,7 +41,7 @@ constexpr std::array<ConfKey, 21> kConfKeys{{
     {"read_timeout", ConfType::positive_int, kElasticBackends},
     {"store_type", ConfType::store_type, "c10d,file"},
     {"timeout", ConfType::positive_int, "static,etcd"},
-    // Of etcd; read_etcd_options() reads them.
+    // read_etcd_options() reads these.
     {"protocol", ConfType::text, "etcd"},
     {"cacert", ConfType::text, "etcd"},
     {"ca_cert", ConfType::text, "etcd"},
@@ -54,7 +54,7 @@ constexpr std::array<ConfKey, 21> kConfKeys{{
     {"password_file", ConfType::text, "etcd"},
 }};
 
-// Set by the launcher from flags of their own.
+// Keys that other flags set, and these flags.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kReservedKeys{{
     {"backend", "--rdzv-backend"},
     {"endpoint", "--rdzv-endpoint"},
@@ -94,7 +94,7 @@ Parsed<void> check_conf_value(ConfType type, const std::string& value) {
   return {};
 }
 
-// Null: no backend knows the key.
+// Null if no backend knows the key.
 const ConfKey* find_conf_key(std::string_view key) {
   const auto known = std::ranges::find(kConfKeys, key, &ConfKey::name);
   return known == kConfKeys.end() ? nullptr : &*known;

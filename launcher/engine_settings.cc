@@ -54,7 +54,7 @@ class Use {
     settings_.read("nnodes", *nodes_, parse_node_range);
   }
 
-  // The flag that says where the nodes meet instead; empty: none.
+  // The flag that replaces the facts about where the nodes meet; empty: none.
   std::string meeting_flag() {
     if (settings_.on("standalone")) return "--standalone";
     for (const std::string_view flag : kMeetingFlags) {
@@ -74,7 +74,7 @@ class Use {
     return true;
   }
 
-  // Not where flags say that this process is one node of a job that is started otherwise.
+  // False if flags say that this process is one node of a job that is started otherwise.
   bool starts_step(const std::string& meeting) {
     return meeting.empty() && !one_node_meant() && !settings_.given("node-rank");
   }
@@ -83,7 +83,7 @@ class Use {
     settings_.refuse(fmt::format("{}: {}; --engine none ignores what it says", facts_.name, why));
   }
 
-  // A user who gives --nnodes or --standalone knows how many nodes a job has.
+  // Refuses one job per process, unless --nnodes or --standalone shows that it is meant.
   void refuse_lone_worlds(const std::string& meeting) {
     if (facts_.reserved || nodes_ || meeting == "--standalone" || facts_.nodes.value == 1) return;
     refuse(
@@ -129,7 +129,7 @@ class Use {
     return false;
   }
 
-  // By flags that a task alone on its node may have, but none of several.
+  // True if a flag is given that a task alone on its node may have, but not one of several.
   bool is_node_meant() {
     return (settings_.given("nproc-per-node") && settings_.text("nproc-per-node", "") != "1") ||
            (nodes_ && nodes_->min != nodes_->max) ||
@@ -137,7 +137,7 @@ class Use {
                                [this](std::string_view flag) { return settings_.given(flag); });
   }
 
-  // With several tasks on a node each has one worker, and the engine has placed it.
+  // Refuses flags that contradict tasks, each of which is one worker that the engine has placed.
   bool check_task() {
     if (nodes_ && nodes_->min != nodes_->max) {
       settings_.refuse_value("nnodes",
@@ -171,7 +171,7 @@ class Use {
     std::string line;
     const auto add = [&line](std::string part) { line += (line.empty() ? "" : ", ") + part; };
     if (use_.task) {
-      if (facts_.node_rank.value > 0) return;  // One line for all tasks.
+      if (facts_.node_rank.value > 0) return;  // Task 0 prints one line for all.
       add(fmt::format("{} ({}), {} of them on this node", counted(facts_.nodes.value, "rank"),
                       facts_.nodes.from, facts_.task->local_size));
     } else if (use_.meets) {
@@ -187,7 +187,7 @@ class Use {
 
   Settings& settings_;
   const EngineFacts& facts_;
-  std::optional<NodeRange> nodes_;  // The user's.
+  std::optional<NodeRange> nodes_;  // The user's --nnodes.
   EngineUse use_;
 };
 

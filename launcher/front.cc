@@ -37,18 +37,18 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-// timeout(1) sends its signal to the process and then to the group, so the same kill() arrives
-// twice within microseconds, and a wrapper may pass a key press on that we had as well. That is one
-// request. A second key press comes from the kernel and is never filtered.
+// The same signal within this window is one request: timeout(1) signals the process and then the
+// group, within microseconds, and a wrapper may pass on a key press that we got too. A second key
+// press comes from the kernel and is never filtered.
 constexpr auto kRepeatedKillWindow = std::chrono::milliseconds(100);
-// A TERM so soon after the first request to end is that request, passed on by another process: few
-// users repeat it so fast, and wrappers take their time.
+// A TERM within this window after the first stop signal is the same request, passed on by another
+// process: few users repeat it so fast, and wrappers are slow.
 constexpr auto kRepeatedTermWindow = std::chrono::seconds(2);
-// How long the front waits for the agent to stop the workers before it suspends itself anyway.
+// Limit for the agent to stop the workers before the front suspends itself anyway.
 constexpr int kSuspendPatienceMs = 1000;
 constexpr auto kTreePatience = std::chrono::seconds(10);
 constexpr auto kShortPatience = std::chrono::seconds(2);
-// After a second stop signal the agent has this long before the front kills it.
+// Time for the agent after a second stop signal before the front kills it.
 constexpr auto kAgentPatienceAfterKill = std::chrono::seconds(2);
 constexpr int kDeathPatienceMs = 1000;
 constexpr int kAsideMs = 100;
@@ -62,7 +62,7 @@ bool is_among(std::span<const int> signals, int signal) {
   return std::ranges::count(signals, signal) > 0;
 }
 
-// Writes directly to the descriptor: the front has no output thread and seldom prints.
+// Writes to the descriptor directly: the front has no output thread and seldom prints.
 void tell(const std::string& text) {
   const std::string line = "muster: " + text + "\n";
   [[maybe_unused]] const ssize_t n = write(STDERR_FILENO, line.data(), line.size());
@@ -73,7 +73,7 @@ int cannot_start(std::string_view call) {
   return static_cast<int>(ExitCode::environment);
 }
 
-// By a process of its own: the console may be a file on a disk that hangs.
+// Prints in a process of its own, because the console may be a file on a disk that hangs.
 void tell_aside(const std::string& text) {
   if (fork() == 0) {
     tell(text);
@@ -82,13 +82,13 @@ void tell_aside(const std::string& text) {
   poll(nullptr, 0, kAsideMs);
 }
 
-// A killed worker leaves the terminal in the mode that it used, for example without echo. Shells
-// restore only part of it.
+// Restores the terminal's modes: a killed worker may leave it without echo, say, and shells restore
+// only part of the modes.
 class TerminalModes {
  public:
   TerminalModes() : saved_(tcgetattr(STDIN_FILENO, &modes_) == 0) {}
 
-  // Only from the foreground: in the background the terminal belongs to another job.
+  // No-op in the background, where the terminal belongs to another job.
   void restore() const {
     if (saved_ && tcgetpgrp(STDIN_FILENO) == getpgrp()) tcsetattr(STDIN_FILENO, TCSANOW, &modes_);
   }
@@ -98,11 +98,10 @@ class TerminalModes {
   bool saved_;
 };
 
-// Why a child of ours has not ended.
 std::string what_keeps(pid_t pid) {
   for (const ProcessEntry& process : descendants_of(getpid(), {})) {
     if (process.pid != pid) continue;
-    // The first thread has ended, and another one hangs.
+    // True if the first thread has ended and another hangs.
     const bool is_ending = process.state == 'Z' && !is_over(process);
     if (process.state == 'D' || is_ending)
       return "it hangs in the kernel, as on a disk that does not answer";
@@ -147,15 +146,15 @@ class Front {
   const int control_fd_;
   const int signal_fd_;
   const pid_t agent_;
-  const UniqueFd agent_end_;          // Readable once it has ended.
+  const UniqueFd agent_end_;          // Readable once the agent has ended.
   std::set<pid_t> foreign_children_;  // Children that this pid had before it became muster.
   const bool hangup_ignored_;
   const TerminalModes terminal_;
-  std::deque<signalfd_siginfo> came_;  // Signals that were read ahead.
+  std::deque<signalfd_siginfo> came_;  // Signals that is_continued() has read ahead.
   std::optional<SteadyClock::time_point> stop_requested_at_;
   std::optional<SteadyClock::time_point> kill_requested_at_;
   bool agent_talks_ = true;
-  std::optional<int> exit_code_;  // As the agent said; its process may not end.
+  std::optional<int> exit_code_;  // As reported by the agent, whose process may not end.
   int stop_signal_ = 0;           // The first stop signal.
   Sender stop_sender_ = Sender::process;
 };
@@ -186,7 +185,7 @@ int Front::supervise() {
   }
 }
 
-// How long to poll: without limit, until the user has asked to kill.
+// The timeout for poll(): none until the user has asked to kill.
 int Front::patience_ms() const {
   if (!kill_requested_at_) return -1;
   const auto left = *kill_requested_at_ + kAgentPatienceAfterKill - SteadyClock::now();
@@ -226,7 +225,7 @@ void Front::on_stop_signal(const signalfd_siginfo& info) {
   tell_agent({ControlKind::kill, stop_signal_});
 }
 
-// Whether it is the first stop signal once more, on another way.
+// True if it is the first stop signal again, by another route.
 bool Front::is_repetition(int signal, Sender sender) const {
   const auto since = SteadyClock::now() - *stop_requested_at_;
   const bool is_usual = is_among(kUserStops, stop_signal_) || stop_signal_ == SIGHUP;
@@ -235,7 +234,7 @@ bool Front::is_repetition(int signal, Sender sender) const {
   return signal == stop_signal_ && !keys && since < kRepeatedKillWindow;
 }
 
-// SIGCONT, because a stopped agent reads no messages.
+// Also sends SIGCONT, because a stopped agent reads no messages.
 void Front::tell_agent(ControlMessage message) {
   send_control(control_fd_, message);
   kill(agent_, SIGCONT);
@@ -246,15 +245,14 @@ void Front::suspend() {
   pollfd fds[] = {{control_fd_, POLLIN, 0}, {agent_end_.get(), POLLIN, 0}};
   poll(fds, std::size(fds), kSuspendPatienceMs);
   hear_agent();
-  // The agent has ended meanwhile: do not stop.
   if (exit_code_ || (fds[1].revents & POLLIN) != 0) return;
   if (is_continued()) return;
   kill(getpid(), SIGSTOP);
   // Running again: SIGCONT is in the signal descriptor and will resume the workers.
 }
 
-// SIGSTOP discards a pending SIGCONT (signal(7)): one that arrived meanwhile wins. Where a thread
-// takes the place of signalfd(2), it may have taken it already.
+// True if SIGCONT arrived meanwhile, which SIGSTOP would discard (signal(7)). It may not be pending
+// any more: if a thread stands in for signalfd(2), that thread has read it.
 bool Front::is_continued() {
   pollfd ready{signal_fd_, POLLIN, 0};
   signalfd_siginfo info{};
@@ -275,13 +273,13 @@ void Front::hear_agent() {
   agent_talks_ = read != ControlRead::closed;
 }
 
-// Orphans from outside the job are adopted only if we are PID 1, or come from children that this
-// pid had before. The agent is left to finish(), which needs its status.
+// Reaps adopted orphans. Those from outside the job exist only if we are PID 1, or come from
+// children that this pid had before. The agent is left to finish(), which needs its status.
 void Front::reap_adopted() {
   siginfo_t info{};
   while (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid > 0) {
     if (info.si_pid == agent_) return;
-    foreign_children_.erase(info.si_pid);  // Its pid may be reused, by the job.
+    foreign_children_.erase(info.si_pid);  // The job may reuse the pid.
     waitid(P_PID, static_cast<id_t>(info.si_pid), &info, WEXITED | WNOHANG);
     info.si_pid = 0;
   }
@@ -294,12 +292,12 @@ int Front::finish() {
   waitid(P_PID, static_cast<id_t>(agent_), &info, WEXITED | WNOHANG);
   const bool orderly = info.si_pid != 0 && info.si_code == CLD_EXITED;
   const bool reaped = info.si_pid != 0;
-  // Nothing is left below it, and it cannot be killed.
+  // The agent has finished its work, but its process hangs and cannot be killed.
   if (exit_code_ && !reaped) foreign_children_.insert(agent_);
   const std::vector<ProcessEntry> left =
       kill_descendants(foreign_children_, orderly || !reaped ? kShortPatience : kTreePatience);
   for (const ProcessEntry& process : left) {
-    if (process.pid == agent_) continue;  // It has been reported already.
+    if (process.pid == agent_) continue;  // Already reported.
     if (process.refused) {
       if (!orderly) tell(refusal_text(process));  // Otherwise the agent has reported it.
       continue;
@@ -325,8 +323,8 @@ bool inherited_as_ignored(int signal) {
   return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-// All signals except those that a fault of our own raises: these must end us at once, with a core
-// if one is wanted.
+// All signals except those raised by a fault of our own, which must end us at once, with a core
+// dump if enabled.
 sigset_t supervised_signals() {
   sigset_t set;
   sigfillset(&set);
@@ -362,8 +360,8 @@ int run_front(const std::vector<int>& stop_signals,
   const pid_t agent = fork();
   if (agent < 0) return cannot_start("fork");
   if (agent == 0) {
-    // A process group of its own: a signal to the front's group, from a terminal or by kill -9,
-    // leaves the agent alive to clean up.
+    // The agent's own process group lets it survive a signal to the front's group, from a terminal
+    // or by kill -9, and clean up.
     setpgid(0, 0);
     close(pair[0]);
     signal_fd.reset();

@@ -43,8 +43,8 @@ int complain(const Error& error) {
   return static_cast<int>(error.code);
 }
 
-// If muster is started with a closed standard stream, the next file that it opens would take its
-// number, and a worker's output would end up in that file.
+// Opens /dev/null in place of closed standard streams: otherwise the next file that muster opens
+// would get such a number, and a worker's output would end up in that file.
 void fill_standard_descriptors() {
   int fd = 0;
   do {
@@ -58,8 +58,7 @@ std::string directory_of_this_executable() {
   return std::filesystem::read_symlink("/proc/self/exe", unknown).parent_path();
 }
 
-// Workers start in the user's current folder; one that has been removed, or cannot be read, is
-// reported at once.
+// Fails if the current folder, in which workers start, has been removed or cannot be read.
 Result<std::string> current_directory() {
   std::error_code error;
   const std::filesystem::path path = std::filesystem::current_path(error);
@@ -71,8 +70,8 @@ Result<std::string> current_directory() {
           error.message()));
 }
 
-// A program that started us may be killed, as the kernels of notebooks are, and cannot tell us:
-// Linux does (PR_SET_PDEATHSIG in prctl(2)), once the thread that started us has ended.
+// Makes Linux send us SIGTERM once the thread that started us has ended (PR_SET_PDEATHSIG in
+// prctl(2)): a caller such as a notebook's kernel may be killed before it can stop us.
 Result<void> end_with_caller(Environment& environment) {
   const auto found = environment.find(std::string(env::kEndWith));
   if (found == environment.end()) return {};
@@ -126,7 +125,7 @@ int launch(const ParsedCommandLine& line, const Environment& environment) {
     context.descriptor_limit = *descriptor_limit;
     try {
       return run_agent(input, context);
-    } catch (const std::system_error& error) {  // Mostly a thread could not be started.
+    } catch (const std::system_error& error) {  // Usually a thread could not be started.
       return complain(
           {ExitCode::environment, "cannot go on: " + call_failed("a call", error.code().value())});
     } catch (const std::exception& error) {
@@ -136,7 +135,7 @@ int launch(const ParsedCommandLine& line, const Environment& environment) {
 }
 
 int run(const std::vector<std::string>& args) {
-  // Hidden commands that HelperProcess runs in a child that can be killed.
+  // Hidden commands, which HelperProcess runs in killable children.
   if (args == std::vector<std::string>{"--internal-devices"}) return devices_child_main();
   if (args == std::vector<std::string>{"--internal-device-users"}) return device_users_child_main();
   if (!args.empty() && args.front() == kStacksFlag)

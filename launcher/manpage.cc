@@ -131,7 +131,7 @@ muster \-\-nnodes 4 \-\-nproc\-per\-node 8 \-\-rdzv\-backend c10d
 .BR musterctl (1)
 )";
 
-// Backslashes and dashes are special in roff; a line must not begin with a dot or a quote.
+// Escapes backslashes and dashes, and a dot or quote at the beginning of a line.
 std::string roff(std::string_view text) {
   std::string escaped;
   if (text.starts_with('.') || text.starts_with('\'')) escaped += "\\&";

@@ -1,5 +1,5 @@
-// The main program of musterctl: shows the state, the workers' output, and the ranks' collectives
-// and stacks of this user's running jobs on this machine, once or again and again, has a job write
+// The main program of musterctl, for this user's running jobs on this machine: shows their state,
+// the workers' output, and the ranks' collectives and stacks, once or repeatedly, makes a job dump
 // what it knows into a file, and sends signals. It finds the jobs in a folder (control_folder.h),
 // connects to one of them over its socket (control_protocol.h), and keeps nothing open afterwards.
 // Exit codes: 0, 1 if a job is missing or refuses, 2 for wrong usage.
@@ -61,7 +61,7 @@ int complain_of(const Error& error) {
   return error.code == ExitCode::usage ? kWrongUsage : kFailed;
 }
 
-// Returns the exit code.
+// Prints the lines and returns the exit code.
 int complain_of_missing(const std::vector<std::string>& unanswered) {
   for (const std::string& line : unanswered)
     complain_of({ExitCode::environment, clean_line(line)});
@@ -86,7 +86,7 @@ std::vector<JobEntry> jobs_of_this_user() {
   return running_jobs(place_of_this_user());
 }
 
-// Why those are not found that may be meant; empty: there are none.
+// Says why jobs that may be meant were not found; empty if there are none.
 std::string why_hidden(std::span<const JobEntry> listed, std::string_view name) {
   std::vector<std::string> lines;
   for (const HiddenJob& job : hidden_jobs(place_of_this_user(), listed)) {
@@ -118,14 +118,14 @@ bool names_one_rank(const control::RankRanges& ranges) {
   return ranges.size() == 1 && ranges.front().first == ranges.front().second;
 }
 
-// Longer than the job's own limit, so that its answer arrives.
+// Longer than the job's own limit for an answer.
 constexpr time_t kAnswerSecondsMax = 15;
 
-// The connection to one job: sends a request, receives lines (control_protocol.h). Waits no longer
-// for a job than the job itself takes at most, so that one that is stopped costs a clear line.
+// The connection to one job: sends a request, receives lines (control_protocol.h). Waits only a
+// little longer than a job may take to answer, so that a stopped job causes a clear error.
 class Conversation {
  public:
-  // Fails with ExitCode::environment. `patient`: waits for lines without a limit.
+  // Fails with ExitCode::environment. `patient`: wait for lines without a limit.
   static Result<Conversation> with(const JobEntry& job, const control::Request& request,
                                    bool patient) {
     Result<int> fd = connect_to_job(job.socket_path);
@@ -142,7 +142,7 @@ class Conversation {
     return talk;
   }
 
-  // nullopt: the job has closed the connection.
+  // nullopt if the job has closed the connection.
   Result<std::optional<std::string>> next_line() {
     std::array<char, 65536> buffer;
     std::size_t newline = 0;
@@ -170,7 +170,7 @@ class Conversation {
   std::string pending_;
 };
 
-// The only reply to a request; an Error that the job sends is one as well.
+// Returns the only reply to a request, which may be an Error that the job sends.
 Result<control::Reply> answer_of(const JobEntry& job, const control::Request& request) {
   Result<Conversation> talk = Conversation::with(job, request, /*patient=*/false);
   if (!talk) return tl::unexpected(talk.error());
@@ -180,7 +180,7 @@ Result<control::Reply> answer_of(const JobEntry& job, const control::Request& re
   return control::decode_reply(**line);
 }
 
-// Prints it, or with --json what is missing alone. Returns the exit code.
+// Prints the reply, or, with --json, only what it lacks. Returns the exit code.
 int show_reply(const control::Reply& reply, const Wanted& wanted, LogPrinter& logs) {
   if (const auto* error = std::get_if<Error>(&reply)) return std::min(complain_of(*error), kFailed);
   const auto show = [&](const std::string& text) {
@@ -253,7 +253,7 @@ int send_signal(const Wanted& wanted, const control::RankRanges& ranges) {
 
 // ---- top
 
-// At one time.
+// One sample of a job.
 struct Look {
   control::JobStatus status;
   control::Records records;
@@ -283,7 +283,7 @@ Screen screen_of(int fd) {
   return {size.ws_row, size.ws_col};
 }
 
-// On a terminal over what was there, without flicker: each line ends with "erase to the right", the
+// Draws over the terminal's old text without flicker: ends each line with "erase to the right", the
 // last one with "erase below" (ECMA-48).
 void redraw(std::string_view text) {
   std::string drawn = "\x1b[H";
@@ -316,7 +316,7 @@ bool is_running(const JobEntry& job) {
                              [&](const JobEntry& other) { return other.pid == job.pid; });
 }
 
-// Shows rates from the second look on. Until the job ends, or once.
+// Samples until the job ends, or twice for --once; shows rates from the second sample on.
 int show_top(const Wanted& wanted, const control::RankRanges& ranges) {
   const Result<JobEntry> job = wanted_job(wanted);
   if (!job) return complain_of(job.error());

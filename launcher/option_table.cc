@@ -12,14 +12,13 @@ namespace {
 
 constexpr OptionTraits kTorchruns{};
 constexpr OptionTraits kLaunchersOnly{.launchers_only = true};
-// As in torchrun, read only from the command line.
+// Read from the command line only, as in torchrun.
 constexpr OptionTraits kWithoutVariable{.reads_variable = false};
 constexpr OptionTraits kOwn{.own = true};
 constexpr OptionTraits kOwnWithoutVariable{.own = true, .reads_variable = false};
 constexpr OptionTraits kInformation{.reads_variable = false, .information = true};
 constexpr OptionTraits kOwnInformation{.own = true, .reads_variable = false, .information = true};
 
-// The headings of the help.
 constexpr std::string_view kWorkers = "Workers";
 constexpr std::string_view kProgram = "What to run";
 constexpr std::string_view kRestarts = "Restarting and stopping";
@@ -71,8 +70,9 @@ constexpr auto kRows = std::to_array<OptionRow>({
      "SIGHUP, which always do; others are forwarded to the workers."},
     {"notice-before", kRestarts, "SECONDS", "",
      "Under Slurm: warn all workers this long before the job's time limit, by SIGUSR1, which they "
-     "ignore unless they handle it, and by should_stop() of the worker library. A signal that "
-     "Slurm itself warns with (sbatch --signal) is told to all nodes as well.",
+     "ignore unless they handle it, and by should_stop() of the worker library. A warning signal "
+     "of "
+     "Slurm itself (sbatch --signal) is passed on to all nodes as well.",
      kOwn},
     {"requeue", kRestarts, "[=MAX]", "",
      "Under Slurm: requeue the job once it has ended after such a warning, or in the time that a "
@@ -160,8 +160,8 @@ constexpr auto kRows = std::to_array<OptionRow>({
      "Kubernetes has started several processes it is known (1: each is a job of its own).",
      kLaunchersOnly},
     {"engine", kRendezvous, "auto|none|slurm|mpi|kubernetes", "auto",
-     "Whose variables say how many nodes there are, which one this is, where the first is, and how "
-     "many GPUs the job has here; none: only flags do.",
+     "The system whose variables say how many nodes there are, which one this is, where the first "
+     "is, and how many GPUs the job has here; none: only flags do.",
      kOwn},
     {"standalone", kRendezvous, "", "",
      "One node on a free port of its own; endpoint and backend are ignored."},
@@ -214,8 +214,8 @@ constexpr auto kRows = std::to_array<OptionRow>({
     {"store-allow", kNetwork, "CIDR[,CIDR]|any", "the addresses of the nodes",
      "Further addresses from which workers may use the store, as behind NAT.", kOwn},
     {"store-limit", kNetwork, "SIZE", "1G",
-     "How much the workers may keep in the store, keys and values together, in bytes or with K, M, "
-     "G or T behind; whoever wants more loses the connection.",
+     "Limit for the keys and values that the workers keep in the store, in bytes or with K, M, G "
+     "or T behind; a worker that exceeds it loses its connection.",
      kOwn},
     {"help", kInformative, "", "", "Print this text.", kInformation, 'h'},
     {"version", kInformative, "", "", "Print the version.", kOwnInformation},

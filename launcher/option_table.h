@@ -1,6 +1,6 @@
-// Every flag of muster in one table: names, value, default, heading, help and special traits. The
-// argument walk, the settings, the help, the completions and the man page all read it, so none of
-// them can become outdated. Pure.
+// Every flag of muster in one table: name, value, default, heading, help and traits. The argument
+// walk, the settings, the help, the completions and the man page all read it, so none of them can
+// become outdated. Pure.
 #pragma once
 
 #include <span>
@@ -10,22 +10,20 @@
 
 namespace muster {
 
-// How a flag differs from most. `own`: torchrun has no such flag, so a prefix selects it only if
-// the prefix matches none of torchrun's flags ("--re" stays --redirects). `information`: requests a
-// text and ends the walk over the arguments. `launchers_only`: programs hardly ever have a flag of
-// this name, so after the program it is most likely misplaced.
 struct OptionTraits {
+  // True if torchrun has no such flag: a prefix selects it only if it matches none of torchrun's
+  // ("--re" stays --redirects).
   bool own = false;
   bool reads_variable = true;
-  bool information = false;
-  bool launchers_only = false;
+  bool information = false;     // True if it requests a text and ends the walk over the arguments.
+  bool launchers_only = false;  // True if programs hardly have it: after PROGRAM it is misplaced.
 };
 
 struct OptionRow {
-  std::string_view name;   // Without dashes: "nproc-per-node".
-  std::string_view group;  // Heading in the help. Empty: not shown.
-  // "N|cpu|gpu|auto"; lower-case alternatives are words to type. Empty: a flag. "[=MAX]": a flag
-  // that may have a value, attached.
+  std::string_view name;   // "nproc-per-node", without dashes.
+  std::string_view group;  // Heading in the help; empty: not shown.
+  // "N|cpu|gpu|auto", where lower-case alternatives are words to type; empty: no value; "[=MAX]":
+  // an optional value, attached.
   std::string_view value;
   std::string_view default_text;
   std::string_view help;
@@ -37,15 +35,14 @@ struct OptionRow {
   std::string variable() const;  // "PET_NPROC_PER_NODE"
 };
 
-// In the order of the help, groups together.
+// The rows in the order of the help, groups together.
 std::span<const OptionRow> option_rows();
 
-// The row with this name; null: there is none.
 const OptionRow* find_option(std::string_view name);
-// REQUIRES: there is one.
+// REQUIRES: the name exists.
 const OptionRow& option_row(std::string_view name);
 
-// The literal words among the alternatives of `value`: "N|cpu|gpu" has "cpu" and "gpu".
+// The words to type among the alternatives of `value`: "cpu" and "gpu" of "N|cpu|gpu".
 std::vector<std::string_view> words_to_type(const OptionRow& row);
 
 }  // namespace muster

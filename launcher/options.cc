@@ -54,7 +54,7 @@ Parsed<std::vector<std::string>> parse_devices(const std::string& text) {
   return devices;
 }
 
-// "torchrun,lost=143": a policy, which may be left out, and codes of causes.
+// Parses "torchrun,lost=143": an optional policy and the codes of causes.
 Parsed<ExitCodes> parse_exit_codes(const std::string& text) {
   ExitCodes codes;
   std::vector<std::string_view> items = split(text, ',');
@@ -142,8 +142,7 @@ void read_signals(Settings& settings, LaunchSpec& spec) {
   }
 }
 
-// Where the engine kills 30 s after it told the job to end, muster's own end and what it says of it
-// have 5 s of them.
+// Reserves 5 s for muster's own end and its report if the engine kills 30 s after its stop signal.
 void read_shutdown_timeout(Settings& settings, bool is_killed_after_30_s, LaunchSpec& spec) {
   if (is_killed_after_30_s) spec.shutdown_timeout_s = 25;
   const auto parse = [](const std::string& text) { return parse_seconds(text, true); };
@@ -161,7 +160,7 @@ void read_shutdown_timeout(Settings& settings, bool is_killed_after_30_s, Launch
 
 constexpr int kRequeuesMax = 1000;
 
-// What only Slurm can do for a job.
+// Reads the flags that only Slurm can serve.
 void read_requeue(Settings& settings, const std::optional<EngineFacts>& engine, LaunchSpec& spec) {
   settings.read("notice-before", spec.notice_before_s,
                 [](const std::string& text) { return parse_seconds(text, false); });
@@ -232,7 +231,7 @@ void read_hangs(Settings& settings, LaunchSpec& spec) {
                                  spec.recorder ? "with --hang-timeout off" : "with --no-recorder");
 }
 
-// torchrun checks only the flag, not this variable; neither has an effect here.
+// Checks only the flag, as torchrun does, not the variable; neither has an effect here.
 void check_start_method(Settings& settings) {
   if (settings.text("start-method", "spawn") == "spawn") return;
   if (settings.on_command_line("start-method")) settings.choice("start-method");
@@ -271,8 +270,8 @@ void check_prefixes(Settings& settings, const LogSpec& log) {
   }
 }
 
-// The agent fills its fields in: it may have to make the run id up. `later`: this process only
-// starts those that will be the nodes.
+// Checks the fields of --log-dir; the agent fills them in, since it may have to generate the run
+// id. `later`: true if this process only starts the processes that will be the nodes.
 void check_log_dir(Settings& settings, const LaunchSpec& spec, bool later) {
   if (!spec.log.dir) return;
   std::vector<Field> fields = log_dir_fields(spec, spec.rendezvous.id, "");
@@ -327,7 +326,7 @@ void read_placement(Settings& settings, PlacementSpec& placement) {
   }
 }
 
-// The engine's facts, as far as no flag says otherwise.
+// The engine's facts and what the flags leave of them.
 struct Engine {
   std::optional<EngineFacts> facts;
   EngineUse use;
@@ -348,8 +347,8 @@ Engine read_engine(Settings& settings, const Environment& environment, const Tex
   return engine;
 }
 
-// Only for scripts: an executable or a module may itself be a launcher (torchrun, accelerate). Not
-// for a flag that muster got as well, by a flag or a variable: then the program has one of its own.
+// Checks scripts only: an executable or a module may itself be a launcher (torchrun, accelerate). A
+// flag that muster was given too, by a flag or variable, is the program's own.
 std::optional<MisplacedFlag> find_misplaced(const Settings& settings, const LaunchSpec& spec) {
   const bool script = spec.mode == RunMode::script || spec.mode == RunMode::run_path;
   if (!script || !spec.program.ends_with(".py") || spec.args.empty()) return std::nullopt;

@@ -17,9 +17,9 @@ constexpr std::string_view kDefaultPath = "/bin:/usr/bin";
 constexpr std::string_view kHowToNamePython =
     "install Python, or name an interpreter by --python or PYTHON_EXEC";
 
-// What torchrun's --run-path does in its own process: run the script as __main__ with its folder on
-// sys.path, and record an uncaught exception as torch's @record would. It must not contain a dollar
-// sign, because worker arguments undergo substitution.
+// Does what torchrun's --run-path does in its own process: runs the script as __main__ with its
+// folder on sys.path, and records an uncaught exception as torch's @record would. Must not contain
+// a dollar sign, because worker arguments undergo substitution.
 constexpr std::string_view kRunPathProgram = R"(import json, os, runpy, sys, time, traceback
 sys.argv = sys.argv[1:]
 sys.path[0] = os.path.dirname(os.path.realpath(sys.argv[0]))
@@ -53,7 +53,7 @@ std::string_view path_list(const HostView& host) {
   return variable_or(host, "PATH", kDefaultPath);
 }
 
-// Where to inspect a path that the user typed; the path that is executed stays as typed.
+// The path at which to inspect what the user typed; the path that is executed stays as typed.
 std::string seen_from(const HostView& host, std::string_view path) {
   if (path.starts_with('/') || host.cwd.empty()) return std::string(path);
   return fmt::format("{}/{}", host.cwd, path);
@@ -63,7 +63,6 @@ bool is_program(const HostView& host, const std::string& path) {
   return inspect_program(seen_from(host, path)).executable;
 }
 
-// An interpreter that the user named: a path, or a name on PATH.
 Result<std::string> named_python(const HostView& host, const std::string& name,
                                  std::string_view named_by) {
   if (name.find('/') == std::string::npos) {
@@ -80,7 +79,7 @@ Result<std::string> named_python(const HostView& host, const std::string& name,
                           kHowToNamePython));
 }
 
-// pipx and `uv tool` give each program an environment of its own, whose Python has nothing else.
+// True if muster is in an environment of pipx or `uv tool`, whose Python has nothing else.
 bool is_of_a_tool(const std::string& muster_directory) {
   for (const char* mark : {"/../pipx_metadata.json", "/../uv-receipt.toml"}) {
     if (inspect_program(muster_directory + mark).kind != FileKind::missing) return true;
@@ -134,7 +133,6 @@ bool is_python_name(std::string_view path) {
   return path.ends_with(".py") || path.ends_with(".pyw") || path.ends_with(".pyc");
 }
 
-// The error for the reason found when inspecting the file.
 tl::unexpected<Error> no_program(const LaunchSpec& spec, const ProgramFile& file) {
   return cannot_run(file.kind == FileKind::missing ? ExitCode::not_found : ExitCode::cannot_execute,
                     spec.program, file.reason);
@@ -185,7 +183,7 @@ Result<Command> executed(const LaunchSpec& spec, const HostView& host, const std
     fine = check_elf(spec.program, file.head);
   } else if (file.kind == FileKind::hash_bang) {
     fine = check_hash_bang(spec.program, parse_hash_bang(file.head), path_list(host));
-  } else if (file.kind != FileKind::unreadable) {  // Executable, not readable: execve decides.
+  } else if (file.kind != FileKind::unreadable) {  // Unreadable, yet executable: execve decides.
     return no_known_format(spec, file.kind == FileKind::text);
   }
   if (!fine) return tl::unexpected(fine.error());
@@ -286,8 +284,8 @@ bool is_name_character(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) || c == '_';
 }
 
-// Python's string.Template with the one name local_rank: the longest name after `$` counts, so
-// "$local_ranks" stays.
+// Substitutes like Python's string.Template with the one name local_rank: the longest name after
+// `$` counts, so "$local_ranks" stays.
 std::string substituted(std::string_view text, std::string_view rank) {
   constexpr std::string_view kBraced = "${local_rank}";
   constexpr std::string_view kPlain = "$local_rank";

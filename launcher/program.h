@@ -1,17 +1,17 @@
-// Determines what a worker executes from what the user named: which interpreter, which file, which
-// arguments. All checks that are possible before a process exists are made here, so that a missing
-// script, a directory, a foreign binary or a missing interpreter costs one line instead of a start.
-// Reads the file system (stat, access, the first bytes of the program), changes nothing.
+// Determines what a worker executes from what the user named: interpreter, file and arguments.
+// Makes all checks that are possible before a process exists, so that a missing script, a folder, a
+// foreign binary or a missing interpreter costs one line instead of a start. Reads the file system
+// (stat, access, the first bytes of the program), changes nothing.
 //
 //   PROGRAM in script mode                  runs as
 //   x.py, x.pyw, x.pyc, zip, DIR/__main__.py  PYTHON -u PROGRAM args
 //   executable ELF, executable with `#!`    directly
-//   no `#!` and no extension, text          PYTHON -u PROGRAM args (torchrun gives Python anything)
+//   text without `#!` or extension          PYTHON -u PROGRAM args (torchrun gives Python anything)
 //   not executable, `#!` names a python     PYTHON -u PROGRAM args
 //   `-`, a pipe, a character device         PYTHON -u PROGRAM args (/dev/stdin, a named pipe)
-//   anything else, a terminal too           an error that says why
-// A name without a slash that is not a file here, or that the permissions of this folder hide from
-// us, is looked up on PATH (`muster hostname`).
+//   anything else, also a terminal          an error that says why
+// A name without a slash that is not a file here, or that this folder's permissions hide from us,
+// is looked up on PATH (`muster hostname`).
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@
 
 namespace muster {
 
-// What resolve_command may use besides the files themselves.
+// What resolve_command() uses besides the files themselves.
 struct HostView {
   std::map<std::string, std::string> environment;
   std::string cwd;               // Absolute; relative programs are relative to it.
@@ -32,8 +32,8 @@ struct HostView {
 };
 
 struct Command {
-  std::string executable;         // For execve: absolute, or with a slash and relative to cwd.
-  std::vector<std::string> argv;  // Before per-worker substitution; see worker_argv.
+  std::string executable;         // execve's path: absolute, or with a slash and relative to cwd.
+  std::vector<std::string> argv;  // Before per-worker substitution; see worker_argv().
   std::size_t first_arg = 1;      // Index in argv of the program's own first argument.
   bool pass_local_rank = false;
 

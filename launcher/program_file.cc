@@ -20,10 +20,10 @@ namespace muster {
 namespace {
 
 constexpr std::size_t kHeadBytes = 4096;
-constexpr std::size_t kScriptBytes = 1 << 20;  // How much of a script's text is searched.
+constexpr std::size_t kScriptBytes = 1 << 20;  // The part of a script's text that is searched.
 constexpr std::string_view kNotReadable = "no permission to read it; check its permissions";
 
-// Why the system call failed, as the tail of "cannot run X: ".
+// The reason why a system call failed, to follow "cannot run X: ".
 std::string refusal(int error, std::string_view on_no_permission) {
   if (error == EACCES) return std::string(on_no_permission);
   if (error == ENAMETOOLONG) return "its name is too long; give a shorter path";
@@ -31,7 +31,7 @@ std::string refusal(int error, std::string_view on_no_permission) {
   return fmt::format("it cannot be read ({}); name another file", std::strerror(error));
 }
 
-// Zero, or the errno of the failure to open or read the file.
+// Returns 0 or errno.
 int read_head(const std::string& path, std::string& head, std::size_t size = kHeadBytes) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd) return errno;
@@ -42,7 +42,6 @@ int read_head(const std::string& path, std::string& head, std::size_t size = kHe
   return error;
 }
 
-// Describes a file whose stat failed with `error`.
 ProgramFile unseen_file(const std::string& path, int error) {
   ProgramFile file;
   if (error != ENOENT && error != ENOTDIR) {
@@ -60,7 +59,7 @@ ProgramFile unseen_file(const std::string& path, int error) {
   return file;
 }
 
-// A character device is opened, because only that shows whether it is a terminal. A pipe is not: a
+// Opens a character device, because only that shows whether it is a terminal, but not a pipe: a
 // writer that waits for its reader would take us for the reader.
 ProgramFile special_file(const std::string& path, unsigned mode) {
   ProgramFile file;
@@ -98,7 +97,6 @@ FileKind kind_of(std::string_view head) {
   return head.find('\0') == std::string_view::npos ? FileKind::text : FileKind::binary;
 }
 
-// The machine types that execve accepts on this machine.
 bool machine_runs_here(unsigned machine) {
 #if defined(__x86_64__)
   return machine == EM_X86_64 || machine == EM_386;
@@ -137,7 +135,7 @@ bool copy_from(std::string_view bytes, std::size_t offset, T& target) {
   return true;
 }
 
-// The loader that a dynamic executable names; empty: none within the head.
+// The loader that a dynamic executable names; empty if the head names none.
 template <typename Header, typename Segment>
 std::string loader_of(std::string_view head) {
   Header header{};
@@ -248,7 +246,7 @@ Result<void> check_hash_bang(const std::string& shown_path, const HashBang& line
 }
 
 Result<void> check_elf(const std::string& shown_path, std::string_view head) {
-  Elf64_Ehdr header{};  // Both classes are alike up to e_machine.
+  Elf64_Ehdr header{};  // Both classes have the same layout up to e_machine.
   const bool wide = head.size() > EI_CLASS && head[EI_CLASS] == ELFCLASS64;
   const std::size_t size = wide ? sizeof(Elf64_Ehdr) : sizeof(Elf32_Ehdr);
   if (head.size() < size) return bad_elf(shown_path, "its ELF header is cut off");

@@ -14,7 +14,7 @@ constexpr double kStaticTimeoutS = 900;
 constexpr double kKeepAliveIntervalS = 5;
 constexpr int kKeepAliveAttempts = 3;
 constexpr double kPatientLeaseS = 15;
-constexpr double kLeaseMinS = 0.1;  // With less, a busy machine looks like a lost one.
+constexpr double kLeaseMinS = 0.1;  // A shorter lease makes a busy machine look lost.
 constexpr int kSparesMax = 100000;
 constexpr std::size_t kInterfaceNameMax = 15;  // IFNAMSIZ without its NUL.
 
@@ -24,7 +24,7 @@ void choose_own_store(RendezvousSpec& spec) {
   spec.endpoint_port = 0;
 }
 
-// An empty id is replaced later by a generated one; in modes 1 and 2 also one that was not given.
+// Leaves the id empty, to be generated later, if it is given as empty, or not given in modes 1, 2.
 void read_id(Settings& settings, RendezvousSpec& spec) {
   const std::optional<Setting> id = settings.find("rdzv-id");
   const bool made_up = spec.standalone || spec.single_node_default;
@@ -46,7 +46,6 @@ void read_endpoint(Settings& settings, RendezvousSpec& spec) {
   spec.endpoint_port = endpoint.port;
 }
 
-// --master-addr joined with the port is an endpoint and follows its grammar.
 void read_master(Settings& settings, RendezvousSpec& spec, int master_port) {
   Endpoint endpoint{"127.0.0.1", master_port};
   settings.read("master-addr", endpoint, [&](const std::string& address) {
@@ -61,7 +60,7 @@ void read_master(Settings& settings, RendezvousSpec& spec, int master_port) {
   }
 }
 
-// Only for flags: variables may be set by the cluster for jobs of another kind.
+// Ignores variables, which the cluster may set for other kinds of jobs.
 void warn_of_unused_master(Settings& settings, std::string_view why) {
   for (const std::string_view name : {"master-addr", "master-port"}) {
     if (settings.on_command_line(name))
@@ -81,7 +80,7 @@ void read_static_endpoint(Settings& settings, RendezvousSpec& spec, int master_p
 void read_c10d_endpoint(Settings& settings, RendezvousSpec& spec) {
   read_endpoint(settings, spec);
   if (spec.endpoint_host.empty()) {
-    // A single node opens a port of its own, regardless of the endpoint.
+    // A single node without spares opens a port of its own, regardless of the endpoint.
     if (spec.nnodes_max > 1 || settings.given("spares")) {
       settings.warn(
           fmt::format("no --rdzv-endpoint given: localhost:{} is used, which other machines cannot "
@@ -124,7 +123,8 @@ bool keeps_store_in_a_file(const RendezvousSpec& spec) {
   return strcasecmp(conf_value(spec.conf, "store_type").value_or("tcp").c_str(), "file") == 0;
 }
 
-// torchrun's c10d with store_type=file is our file backend; without a path, a store of one node.
+// Maps torchrun's c10d with store_type=file to our file backend, or, for one node without a path,
+// to a store of its own.
 void take_store_type(Settings& settings, RendezvousSpec& spec) {
   if (spec.backend == "c10d" && keeps_store_in_a_file(spec)) {
     if (spec.nnodes_max == 1 && !settings.non_blank("rdzv-endpoint")) {
@@ -142,7 +142,7 @@ void take_store_type(Settings& settings, RendezvousSpec& spec) {
 
 void read_backend(Settings& settings, RendezvousSpec& spec) {
   settings.read("rdzv-backend", spec.backend, [](const std::string& text) -> Parsed<std::string> {
-    // torchrun's two speak etcd's API of version 2, which etcd itself has dropped: both are ours.
+    // torchrun's etcd and etcd-v2 use etcd's API version 2, which etcd has dropped: both are ours.
     if (text == "etcd-v2") return std::string("etcd");
     return parse_choice(text, words_to_type(option_row("rdzv-backend")));
   });
@@ -190,7 +190,7 @@ void choose_single_node_default(Settings& settings, RendezvousSpec& spec) {
                                "or at --local-addr");
 }
 
-// Elastic, whatever torchrun's name for the backend.
+// Always uses the elastic c10d backend; reads --rdzv-backend only to check it.
 void meet_by_facts(Settings& settings, RendezvousSpec& spec, const EngineFacts& engine) {
   read_backend(settings, spec);
   spec.backend = "c10d";
@@ -230,7 +230,7 @@ void choose_mode(Settings& settings, RendezvousSpec& spec, std::optional<int> ma
   }
 }
 
-// With port 0 the system picks a port, which only this machine knows.
+// Refuses port 0 if other nodes need it: the system picks a port that only this machine knows.
 void check_port(Settings& settings, const RendezvousSpec& spec) {
   const bool elastic_from_one = spec.backend == "c10d" && spec.nnodes_min == 1;
   if (settings.error() || spec.nnodes_max == 1 || elastic_from_one || spec.endpoint_port != 0)
@@ -240,8 +240,8 @@ void check_port(Settings& settings, const RendezvousSpec& spec) {
       "port 0 is a port that the other nodes cannot know; give the same free port on all nodes");
 }
 
-// torchrun counts ranks from 0 for static and ignores the ranks of other backends; we honour them
-// if possible and warn if not.
+// torchrun defaults to rank 0 for static and ignores --node-rank in other backends; we honour it if
+// possible and warn if not.
 void check_node_rank(Settings& settings, RendezvousSpec& spec) {
   const bool is_static = spec.backend == "static";
   if (is_static && !spec.node_rank) spec.node_rank = 0;
@@ -295,7 +295,7 @@ void take_conf(RendezvousSpec& spec) {
   if (const auto host = conf_value(spec.conf, "is_host")) spec.is_host = truth_of(*host);
 }
 
-// A single node waits for no other node, so keys of other backends get no warning.
+// Does not warn of keys without effect for a single node, which waits for no other.
 void read_conf(Settings& settings, RendezvousSpec& spec) {
   if (spec.conf.empty()) return;
   if (const auto fine = check_rendezvous_conf(spec.backend, spec.conf); !fine)
@@ -323,7 +323,8 @@ void read_times(Settings& settings, RendezvousSpec& spec) {
   settings.read("lease", spec.times.lease_s, parse_lease);
 }
 
-// Where no node can replace or be done without, nothing is gained by ending the job early.
+// Chooses a longer lease if no node can be replaced or spared: detecting its loss early then only
+// ends the job early.
 void choose_lease(Settings& settings, RendezvousSpec& spec) {
   const bool is_fixed = spec.nnodes_min == spec.nnodes_max && spec.nnodes_max > 1;
   const bool is_chosen = settings.given("lease") || conf_value(spec.conf, "keep_alive_interval") ||
@@ -354,7 +355,7 @@ Parsed<std::string> parse_interface(const std::string& text) {
   return text;
 }
 
-// As Slurm writes sizes: powers of 1,024.
+// Parses units as Slurm does, as powers of 1,024.
 Parsed<size_t> parse_store_limit(const std::string& text) {
   constexpr std::string_view kUnits = "KMGT";
   constexpr size_t kLeast = size_t{1} << 20;
@@ -384,7 +385,7 @@ void read_network(Settings& settings, RendezvousSpec& spec) {
   settings.read("store-limit", spec.store_bytes_max, parse_store_limit);
 }
 
-// Messages never show the token.
+// Never shows the token in a message.
 void take_token_settings(Settings& settings, RendezvousSpec& spec) {
   const std::optional<std::string> token = settings.variable(kTokenVariable);
   if (const std::optional<Setting> file = settings.find("rdzv-token-file")) {

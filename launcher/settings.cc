@@ -8,7 +8,7 @@
 namespace muster {
 namespace {
 
-// A variable at a larger edit distance belongs to other software.
+// The largest edit distance of a misspelled variable; others belong to other software.
 constexpr std::size_t kMisspelledDistance = 2;
 
 }  // namespace
@@ -98,7 +98,6 @@ void Settings::warn_without_effect(std::string_view name, std::string_view why) 
   if (non_blank(name)) warn(fmt::format("{} has no effect {}", shown_as(name), why));
 }
 
-// Warns of PET_* names that are close to a flag's; others may belong to other software.
 void Settings::warn_of_unknown_variables() {
   std::vector<std::string> variables;
   for (const OptionRow& row : option_rows())

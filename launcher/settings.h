@@ -1,9 +1,8 @@
-// The value of every flag from its source: the command line, else the flag's PET_* variable, else
-// what an engine says (engines/engine_settings.h). An
-// empty variable counts as set. The variable of a flag without value is always read, as a whole
-// number; any other variable counts only if the flag is not on the command line. The first
-// complaint is kept and ends the parse, so that the code that reads single flags needs no branches.
-// Pure.
+// The value of every flag: from the command line, else its PET_* variable, else an engine's fact
+// (engine_settings.h). An empty variable counts as set. The variable of a flag without value is
+// always read, as a whole number; any other counts only if the flag is not on the command line.
+// Keeps the first complaint, which ends the parse, so that the code that reads single flags needs
+// no branches. Pure.
 #pragma once
 
 #include <map>
@@ -26,7 +25,7 @@ struct Setting {
 
 class Settings {
  public:
-  // REQUIRES: both outlive this object. `values` is by name without dashes.
+  // `values`: by name without dashes. REQUIRES: both outlive this object.
   Settings(const std::map<std::string, std::string>& values,
            const std::map<std::string, std::string>& environment);
 
@@ -34,16 +33,15 @@ class Settings {
   bool given(std::string_view name) const { return find(name).has_value(); }
   bool on_command_line(std::string_view name) const;
 
-  // A flag without a value.
+  // True if this flag, which takes no value, is set.
   bool on(std::string_view name);
 
   // The value as typed, or `fallback`.
   std::string text(std::string_view name, std::string fallback) const;
 
-  // The value, unless it is blank.
   std::optional<std::string> non_blank(std::string_view name) const;
 
-  // If the flag is set, stores parse(value) in `target` or records its problem as a complaint.
+  // If the flag is set, stores parse(value) in `target`, or its problem as a complaint.
   template <typename T, typename Parser>
   void read(std::string_view name, T& target, Parser parse) {
     const std::optional<Setting> setting = find(name);
@@ -56,13 +54,13 @@ class Settings {
     }
   }
 
-  // The value, which has to be one of the words that the option table names; empty: not set.
+  // The value, which must be one of the words in the option table; empty: not set.
   std::string choice(std::string_view name);
 
-  // An environment variable by its full name, without PET_*.
+  // The environment variable with this full name.
   std::optional<std::string> variable(std::string_view name) const;
 
-  // What an engine says instead of the user; "SLURM_NNODES=2", for messages.
+  // Adds an engine's value for a flag. `shown`: "SLURM_NNODES=2", for messages.
   void add_fact(std::string_view name, int value, std::string shown);
 
   void refuse(std::string message);
@@ -72,7 +70,7 @@ class Settings {
   // "--nnodes 2:x: PHRASE"
   void refuse_value(std::string_view name, std::string_view phrase);
   void warn_of_value(std::string_view name, std::string_view phrase);
-  // Unless its value is blank.
+  // No-op if the value is blank.
   void warn_without_effect(std::string_view name, std::string_view why);
 
   const std::optional<Error>& error() const { return error_; }
@@ -84,7 +82,7 @@ class Settings {
   const std::map<std::string, std::string>& values_;
   const std::map<std::string, std::string>& environment_;
   std::map<std::string, Setting, std::less<>> facts_;
-  std::optional<Error> error_;  // The first one.
+  std::optional<Error> error_;  // The first complaint.
   std::vector<std::string> warnings_;
 };
 

@@ -11,10 +11,10 @@
 namespace muster {
 namespace {
 
-// Less than the agent waits for this process. A busy controller takes its time: MessageTimeout of
-// slurm.conf is 10 s unless the site changed it.
+// Shorter than the agent waits for this process. A busy controller is slow: MessageTimeout of
+// slurm.conf is 10 s by default.
 constexpr auto kTimeLeftLimit = std::chrono::seconds(8);
-constexpr auto kRequeueLimit = std::chrono::seconds(14);  // For each of its two programs.
+constexpr auto kRequeueLimit = std::chrono::seconds(14);  // Limit for each of its two programs.
 
 int print_answer(const std::string& line) {
   std::fwrite(line.data(), 1, line.size(), stdout);
@@ -22,7 +22,7 @@ int print_answer(const std::string& line) {
   return 0;
 }
 
-// The first line that a program printed, and without one its exit code.
+// The first line that a program printed, else its exit code.
 std::string complaint_of(const char* program, const HelperOutcome& outcome) {
   const std::string_view text = trim(outcome.printed);
   if (text.empty()) return fmt::format("{} exited with {}", program, outcome.exit_code);
@@ -35,7 +35,7 @@ int slurm_time_left_child_main(const std::string& job, const Environment& enviro
   const auto told = run_helper({"squeue", "-h", "-j", job, "-o", "%L"}, environment, kTimeLeftLimit,
                                HelperStderr::printed);
   if (!told) return print_answer(told.error().message);
-  // A heterogeneous job has a line for each of its parts, which end together.
+  // A heterogeneous job has a line for each part; the parts end together.
   const std::string_view printed = trim(told->printed);
   const std::string_view text = trim(printed.substr(0, printed.find('\n')));
   if (told->exit_code == 0 && is_unlimited(text)) return print_answer("none");
@@ -43,9 +43,9 @@ int slurm_time_left_child_main(const std::string& job, const Environment& enviro
   return print_answer(seconds ? std::to_string(*seconds) : complaint_of("squeue", *told));
 }
 
-// Slurm itself requeues a job only if it still runs when the time is over that a pre-emption leaves
-// it, and no longer shows it as pre-empted then. `scontrol requeue` would requeue a job that its
-// user has cancelled, too.
+// Checks the job's state because `scontrol requeue` would also requeue a job that its user has
+// cancelled. Slurm itself requeues a pre-empted job only if it still runs at the end of the grace,
+// and from then on does not show it as pre-empted.
 int slurm_requeue_child_main(const std::vector<std::string>& words,
                              const Environment& environment) {
   const std::string& job = words.front();

@@ -47,12 +47,12 @@ std::string random_hex(size_t bytes) {
   return to_hex(raw);
 }
 
-// What Slurm tells a job, it tells every process of the batch script and of all steps; what only
-// muster got, as with `sbatch --signal=B:USR1@60`, the step has not got. Waits a moment for the
-// witness: the processes are signalled one after another.
+// True if the witness got the signal too: then Slurm has signalled every process of the batch
+// script and of all steps, and not muster alone, as with `sbatch --signal=B:USR1@60`. Waits a
+// moment, because Slurm signals the processes one after another.
 bool saw(SignalWitness& witness, int signal) {
   constexpr auto kNextDoor = std::chrono::milliseconds(250);
-  constexpr auto kOld = std::chrono::seconds(1);  // From an earlier signal.
+  constexpr auto kOld = std::chrono::seconds(1);  // Older ones belong to an earlier signal.
   const auto begun = std::chrono::steady_clock::now();
   for (;;) {
     while (const auto seen = witness.next()) {
@@ -66,8 +66,8 @@ bool saw(SignalWitness& witness, int signal) {
   }
 }
 
-// srun in a session of its own: a key press on the terminal reaches only this process, and a signal
-// that srun gets itself makes it kill the step at once. So signals go to the step, by scancel.
+// Runs srun in a session of its own, so that key presses reach only this process: a signal to srun
+// would make it kill the step at once. Signals go to the step by scancel.
 class SlurmStep {
  public:
   SlurmStep(SlurmStepCommand command, std::string job, std::string jobs, std::string name)
@@ -86,7 +86,7 @@ class SlurmStep {
 
   const SlurmStepCommand command_;
   const std::string job_;
-  const std::string jobs_;  // That and those of its other parts.
+  const std::string jobs_;  // job_ and the ids of its other parts, with commas.
   const std::string name_;
   SpawnedProcess srun_;
   bool stop_requested_ = false;
@@ -112,7 +112,7 @@ int SlurmStep::run() {
   sigset_t signals;
   sigemptyset(&signals);
   for (const int signal : kPassedOn) {
-    if (!is_ignored(signal)) sigaddset(&signals, signal);  // By nohup, say.
+    if (!is_ignored(signal)) sigaddset(&signals, signal);  // nohup ignores SIGHUP.
   }
   ::signal(SIGCHLD, SIG_DFL);  // If ignored, srun would be reaped automatically.
   sigprocmask(SIG_BLOCK, &signals, nullptr);
@@ -138,7 +138,7 @@ int SlurmStep::run() {
   return info.si_code == CLD_EXITED ? info.si_status : 128 + info.si_status;
 }
 
-// The second key press ends the step at once, as it does with a job of one node.
+// A second Ctrl-C kills the step at once, as it does a job of one node.
 void SlurmStep::on_signal(const signalfd_siginfo& info, SignalWitness& witness) {
   const int signal = static_cast<int>(info.ssi_signo);
   const bool again = stop_requested_ && signal == SIGINT;
@@ -152,8 +152,8 @@ void SlurmStep::on_signal(const signalfd_siginfo& info, SignalWitness& witness) 
   const std::vector<std::string> ids =
       listed ? step_ids_in(listing->printed, name_) : std::vector<std::string>();
   if (!ids.empty()) return pass_on(again ? SIGKILL : signal, ids);
-  // A step that has not begun has no tasks to tell; srun gives it up. Never the job: others may
-  // have steps in it.
+  // A step that has not begun has no tasks to signal, but srun gives it up. The job itself is never
+  // signalled: it may have other steps.
   if (listed && ends) {
     kill(srun_.pid, SIGTERM);
     return;
@@ -168,7 +168,7 @@ void SlurmStep::on_signal(const signalfd_siginfo& info, SignalWitness& witness) 
 
 void SlurmStep::pass_on(int signal, const std::vector<std::string>& ids) {
   for (const std::string& id : ids) {
-    // Its exit code says nothing: it is 225 where the step has not all nodes of the job.
+    // scancel's exit code says nothing: it is 225 if the step lacks some of the job's nodes.
     const auto sent =
         run_helper({"scancel", fmt::format("--signal=SIG{}", sigabbrev_np(signal)), id},
                    command_.environment, kStepAnswers);
@@ -195,7 +195,7 @@ int run_slurm_step(const StepToStart& step, const std::vector<std::string>& args
   SlurmStepCommand command = slurm_step_command(step, names, args, environment);
   const auto job = environment.find("SLURM_JOB_ID");
   const std::string id = job == environment.end() ? "" : job->second;
-  std::string jobs = id;  // Each part of a heterogeneous job is one, with a step of its own.
+  std::string jobs = id;  // Each part of a heterogeneous job is a job with a step of its own.
   for (int part = 1; part < step.on.parts; ++part) {
     const auto another = environment.find(fmt::format("SLURM_JOB_ID_HET_GROUP_{}", part));
     if (another != environment.end()) jobs += "," + another->second;

@@ -1,5 +1,5 @@
-// What muster does with Slurm's own programs: its step by srun, and its questions to squeue and
-// scontrol. All of it blocks.
+// Runs Slurm's own programs: srun for muster's step; squeue, scancel and scontrol for questions and
+// signals. All calls block.
 #pragma once
 
 #include <string>
@@ -10,16 +10,15 @@
 
 namespace muster {
 
-// Muster in a batch script or a shell with several reserved nodes starts itself on all of them, by
-// one srun, and stands in for that step: what ends muster is passed on to the step.
-// `args`: of this launch, after the program's own name. Returns the exit code.
+// Starts muster on all reserved nodes by one srun, from a batch script or a shell, and stands in
+// for that step: passes signals on to it. `args`: this launch's, without the program's own name.
+// Returns the exit code.
 int run_slurm_step(const StepToStart& step, const std::vector<std::string>& args,
                    const Environment& environment);
 
-// Hidden commands of muster that ask Slurm for something, in a process of their own: what they run
-// may take its time, and an agent never waits. agent/launch_spec.h says what they print.
+// Hidden commands that query Slurm in processes of their own, since Slurm's programs are slow and
+// an agent never waits. agent/launch_spec.h says what they print. `words`: what follows the flag.
 int slurm_time_left_child_main(const std::string& job, const Environment& environment);
-// `words`: what follows the flag.
 int slurm_requeue_child_main(const std::vector<std::string>& words, const Environment& environment);
 
 }  // namespace muster

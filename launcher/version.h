@@ -1,5 +1,5 @@
-// The version of muster. The text is made at build time from the project's version and the git
-// commit.
+// The version of muster, made at build time from the project's version and the git commit
+// (cmake/version.cmake).
 #pragma once
 
 #include <string_view>

@@ -1,5 +1,5 @@
-// Pods whose job says how many there are, or which of them this one is. What Kubeflow's trainer and
-// operator write as PET_* variables is read as flags before.
+// Pods of jobs that say how many pods there are, or which one this is. PET_* variables, which
+// Kubeflow's trainer and operator write, are read as flags and not here.
 #include <fmt/format.h>
 
 #include "launcher/engines/families.h"
@@ -10,8 +10,8 @@
 namespace muster {
 namespace {
 
-// The name of the service that gives the pods their names, from the pod's own line in /etc/hosts:
-// "10.1.2.3 train-0.service.namespace.svc.cluster.local train-0". Empty: it has none.
+// The service under which the pods have names, from the pod's own line in /etc/hosts: "10.1.2.3
+// train-0.service.namespace.svc.cluster.local train-0". Empty if there is none.
 std::string service_of(std::string_view hosts, std::string_view pod) {
   const std::string beginning = fmt::format("{}.", pod);
   for (const std::string_view line : split(hosts, '\n')) {
@@ -26,7 +26,7 @@ std::string service_of(std::string_view hosts, std::string_view pod) {
   return {};
 }
 
-// RANK and WORLD_SIZE count pods there. The environment of a worker, in contrast, has LOCAL_RANK.
+// Takes RANK and WORLD_SIZE, which count pods here; a worker's environment has LOCAL_RANK too.
 std::optional<EngineFacts> find_pytorch_job(EnvReader& env) {
   if (!env.has("KUBERNETES_SERVICE_HOST") || env.has(env::kLocalRank) || !env.has(env::kRank) ||
       !env.has(env::kWorldSize) || env.text(env::kMasterAddr).value_or("").empty())
@@ -45,9 +45,9 @@ std::optional<EngineFacts> find_pytorch_job(EnvReader& env) {
   return facts;
 }
 
-// Pods of a JobSet have the names of their Jobs', which have an index too: JOBSET-REPLICATEDJOB-
-// JOB-POD. The variables are those of examples/engines/jobset.yaml. False: they do not say how many
-// pods each Job has.
+// Renumbers the pod over all Jobs of a JobSet, whose pods are called JOBSET-REPLICATEDJOB-JOB-POD.
+// The variables are those of examples/engines/jobset.yaml. False if they do not say how many pods
+// each Job has.
 bool number_over_jobs(EnvReader& env, EngineFacts& facts, std::string& base) {
   const auto job = engine_number(env, "JOBSET_JOB_INDEX", 0);
   const auto jobs = engine_number(env, "JOBSET_REPLICATEDJOB_REPLICAS", 1);
@@ -63,8 +63,8 @@ bool number_over_jobs(EnvReader& env, EngineFacts& facts, std::string& base) {
   return true;
 }
 
-// An Indexed Job says which pod this is but not how many there are: PET_NNODES, or the flag, does.
-// The pods are called JOB-0, JOB-1 and so on, under the name of a service.
+// An Indexed Job says which pod this is; PET_NNODES or the flag says how many there are. The pods
+// are called JOB-0, JOB-1 and so on, under the name of a service.
 std::optional<EngineFacts> find_indexed_job(EnvReader& env, const TextOfFile& text_of) {
   const auto index = engine_number(env, "JOB_COMPLETION_INDEX", 0);
   if (!index) return std::nullopt;
@@ -109,7 +109,7 @@ std::optional<EngineFacts> find_kubernetes(EnvReader& env, const TextOfFile& tex
   std::optional<EngineFacts> facts = find_pytorch_job(env);
   if (!facts) facts = find_indexed_job(env, text_of);
   if (!facts && env.has("KUBERNETES_SERVICE_HOST")) facts.emplace().name = "the pod";
-  if (facts) facts->kills_after_30_s = true;  // terminationGracePeriodSeconds, unless set.
+  if (facts) facts->kills_after_30_s = true;  // The default terminationGracePeriodSeconds.
   return facts;
 }
 

@@ -1,5 +1,5 @@
-// mpirun and mpiexec, and the process managers that speak PMI or PMIx. None of them names the host
-// of rank 0 in a variable.
+// mpirun, mpiexec, and process managers that speak PMI or PMIx. None names rank 0's host in a
+// variable.
 #include <fmt/format.h>
 
 #include "launcher/engines/families.h"
@@ -11,7 +11,7 @@ namespace {
 constexpr std::string_view kFlags =
     "give --nnodes N --node-rank I --master-addr HOST; --nnodes 1 says that one node is meant";
 
-// A place for each of them, if this process shows that there are several on a machine.
+// Facts from a launcher that sets the ranks and sizes of `names`: each process is a task.
 std::optional<EngineFacts> ranked(EnvReader& env, const TaskVariables& names, std::string name) {
   const auto size = engine_number(env, names.size, 1);
   const auto rank = engine_number(env, names.rank, 0);
@@ -35,7 +35,8 @@ std::optional<EngineFacts> ranked(EnvReader& env, const TaskVariables& names, st
   return facts;
 }
 
-// A process manager that says neither how many there are on this machine nor, with PMIx, in all.
+// Facts from a process manager that does not set the number of processes on this machine nor, with
+// PMIx, the total.
 std::optional<EngineFacts> unplaced(EnvReader& env) {
   const auto size = engine_number(env, "PMI_SIZE", 1);
   const auto rank = size ? std::nullopt : engine_number(env, "PMIX_RANK", 0);

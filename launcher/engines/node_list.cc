@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kHostsMax = 65536;
 
-// "rack[1-2]gpu[1,3]-ib", which no comma outside of brackets follows.
+// Takes "rack[1-2]gpu[1,3]-ib" off the list, up to the next comma outside of brackets.
 std::string_view take_item(std::string_view& list) {
   int depth = 0;
   size_t end = 0;
@@ -40,7 +40,7 @@ bool append_numbers(const std::string& beginning, std::string_view ranges,
   return true;
 }
 
-// All hosts of one item; empty: it is damaged, or too long.
+// All hosts of one item; empty if it is malformed or too long.
 std::vector<std::string> hosts_of_item(std::string_view item) {
   std::vector<std::string> hosts{""};
   while (!item.empty()) {
@@ -77,7 +77,7 @@ std::optional<int> position_of_host(std::string_view list, std::string_view host
 std::string first_host_of(std::string_view list) {
   std::string host;
   bool in_brackets = false;
-  bool skipping = false;  // The rest of a bracket after its first number.
+  bool skipping = false;  // True after the first number of a bracket.
   for (const char c : list) {
     if (c == ',' && !in_brackets) break;
     if (c == '[' || c == ']') {

@@ -1,6 +1,6 @@
-// Slurm, by the variables of the step: those of the job (SLURM_NNODES, SLURM_JOB_NODELIST) may name
-// more nodes than the step has. A task has the step's; a batch script and salloc's shell have only
-// the job's.
+// Slurm. A task has the variables of its step, which count before the job's (SLURM_NNODES,
+// SLURM_JOB_NODELIST): the job may have more nodes than the step. A batch script and salloc's shell
+// have only the job's.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -33,8 +33,8 @@ std::string group_variable(std::string_view name, std::string_view kind, int gro
   return fmt::format("{}_{}_GROUP_{}", name, kind, group);
 }
 
-// The host of the step's node 0. The nodes of a heterogeneous step are numbered part by part, but
-// its list is sorted by name.
+// The host of the step's node 0. A heterogeneous step's nodes are numbered part by part, but its
+// list is sorted by name.
 std::string first_host(const EnvReader& env, int parts) {
   const std::string step = env.text("SLURM_STEP_NODELIST").value_or("");
   for (int group = 0; group < parts && parts > 1; ++group) {
@@ -47,7 +47,7 @@ std::string first_host(const EnvReader& env, int parts) {
   return first_host_of(step.empty() ? env.text("SLURM_JOB_NODELIST").value_or("") : step);
 }
 
-// The tasks on this node, by the place of its name in the step's list.
+// The number of tasks on this node, found by the node's position in the step's list.
 std::optional<int> tasks_here(const EnvReader& env, int node, int parts) {
   const std::string name = env.text("SLURMD_NODENAME").value_or("");
   const std::string list = env.text("SLURM_STEP_NODELIST").value_or("");
@@ -61,8 +61,8 @@ int visible_devices(const EnvReader& env, std::string_view name) {
   return static_cast<int>(std::ranges::count(*list, ',')) + 1;
 }
 
-// What Slurm has given to this task: where it sees fewer than the job has here, as with
-// --gpus-per-task, only those. A list of devices is Slurm's only where Slurm counts some.
+// The number of GPUs that Slurm gave this task: all of the job's on this node, or those that the
+// task sees, if fewer (--gpus-per-task). A list of devices is Slurm's only if Slurm counts GPUs.
 std::optional<EngineNumber> gpus_of(EnvReader& env) {
   const auto on_node = engine_number(env, "SLURM_GPUS_ON_NODE", 0);
   if (!on_node || on_node->value == 0) return std::nullopt;
@@ -74,7 +74,7 @@ std::optional<EngineNumber> gpus_of(EnvReader& env) {
   return on_node;
 }
 
-// Several tasks on a node: each of them is a rank.
+// Makes this task a rank, since there are several on a node.
 void place_task(EnvReader& env, const EngineNumber& tasks, int parts, EngineFacts& facts) {
   const auto rank = engine_number(env, "SLURM_PROCID", 0);
   const auto local_rank = env.number("SLURM_LOCALID", 0);
@@ -139,7 +139,7 @@ void take_slurm_job(EnvReader& env, EngineFacts& facts) {
   engine.requeue_by_hand = "scontrol requeue " + engine.job;
   const auto end = whole_number<uint32_t>(env.text("SLURM_JOB_END_TIME").value_or(""));
   if (end) engine.ends_at = *end;
-  facts.kills_after_30_s = true;  // KillWait of slurm.conf, unless the site changed it.
+  facts.kills_after_30_s = true;  // The default KillWait of slurm.conf.
 }
 
 std::optional<EngineFacts> find_slurm(EnvReader& env) {

@@ -11,13 +11,13 @@
 namespace muster {
 namespace {
 
-// They ask srun for fewer CPUs or GPUs, for another place of the tasks, or for changed lines.
+// Variables that make srun give fewer CPUs or GPUs, place tasks otherwise, or change output lines.
 constexpr std::array<std::string_view, 11> kMisleading{
     "SLURM_GPUS_PER_TASK", "SLURM_TRES_PER_TASK", "SLURM_NTASKS_PER_GPU", "SLURM_CPUS_PER_TASK",
     "SRUN_CPUS_PER_TASK",  "SLURM_EXACT",         "SLURM_EXCLUSIVE",      "SLURM_DISTRIBUTION",
     "SLURM_HOSTFILE",      "SLURM_LABELIO",       "SLURM_OVERCOMMIT"};
 
-// Those of the first part only, which would count for all parts.
+// Variables of a heterogeneous job's first part, which srun would apply to all parts.
 constexpr std::array<std::string_view, 4> kOfOnePart{"SLURM_GPUS", "SLURM_NTASKS", "SLURM_NPROCS",
                                                      "SLURM_CPUS_PER"};
 
@@ -26,8 +26,8 @@ int number_of(const Environment& environment, const char* name) {
   return found == environment.end() ? 0 : whole_number<int>(found->second).value_or(0);
 }
 
-// A job that asked for GPUs by its tasks gives a step of fewer tasks fewer of them, unless it asks
-// for all.
+// The number of GPUs to ask for if the job got its GPUs per task, else 0. Without asking, a step of
+// fewer tasks would get fewer GPUs.
 int gpus_by_task(const Environment& environment, int nodes) {
   const int each = number_of(environment, "SLURM_GPUS_PER_TASK");
   return each * std::max(number_of(environment, "SLURM_NTASKS"), nodes);

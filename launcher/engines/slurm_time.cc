@@ -4,7 +4,7 @@
 namespace muster {
 namespace {
 
-// Far beyond any limit of Slurm's (a year), far below what overflows.
+// Far above any limit of Slurm's (a year), far below overflow.
 constexpr int64_t kPartMax = 1'000'000'000;
 
 std::optional<int64_t> part(std::string_view text) {
@@ -39,7 +39,7 @@ std::optional<int64_t> slurm_seconds(std::string_view text) {
 SlurmJobState slurm_job_state(std::string_view line) {
   SlurmJobState state;
   for (const std::string_view word : split(line, ' ')) {
-    // It is SIGNALING from Slurm's decision to signal it until all its nodes have answered.
+    // SIGNALING: Slurm has decided to signal it, and not all of its nodes have answered yet.
     if (word == "JobState=RUNNING" || word == "JobState=SIGNALING") state.runs = true;
     if (word.starts_with("PreemptTime=") && word != "PreemptTime=None") state.is_preempted = true;
   }

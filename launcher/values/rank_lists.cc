@@ -11,13 +11,13 @@ namespace {
 constexpr std::string_view kStreamsRemedy =
     "give 0 (none), 1 (stdout), 2 (stderr) or 3 (both), or RANK:0..3,RANK:0..3";
 
-// Digits only.
+// Accepts digits only.
 std::optional<int> rank_of(std::string_view text) {
   const std::optional<int> rank = whole_number<int>(text);
   return text.starts_with('-') ? std::nullopt : rank;
 }
 
-// Negative: none of the four.
+// Returns 0 to 3, or a negative number.
 int streams_digit(std::string_view text) {
   return text.size() == 1 && text[0] >= '0' && text[0] <= '3' ? text[0] - '0' : -1;
 }

@@ -20,7 +20,7 @@ std::string range_words(int min, int max) {
   return max == kIntMax ? fmt::format("{} or more", min) : fmt::format("{} to {}", min, max);
 }
 
-// Digits with single underscores between them; empty result: not a number.
+// The digits without single underscores between them; empty if `text` is not a number.
 std::string digits_of(std::string_view text) {
   std::string digits;
   bool digit_before = false;
@@ -151,7 +151,7 @@ std::optional<int> signal_number(std::string_view name) {
   if (name == "SIGCLD") return SIGCHLD;
   if (name == "SIGPOLL") return SIGIO;
   if (name == "SIGRTMAX") return SIGRTMAX;
-  if (!name.starts_with("SIG")) return std::nullopt;  // As "signal 32", which has no name.
+  if (!name.starts_with("SIG")) return std::nullopt;  // signal_name(32) is "signal 32".
   for (int number = 1; number <= SIGRTMIN; ++number) {
     if (signal_name(number) == name) return number;
   }
