@@ -13,7 +13,6 @@ using Ranks = std::vector<int>;
 
 constexpr size_t kRanksMax = 4096;  // Limit for hostile text; more are not listed.
 
-// Takes "12" off the front.
 std::optional<int> take_rank(std::string_view& text) {
   return text.starts_with('-') ? std::nullopt : take_number<int>(text);
 }
@@ -37,7 +36,7 @@ Ranks take_numbers(std::string_view& text) {
   return ranks;
 }
 
-// Applies `read` to the text after the first `phrase`; it may find no rank there.
+// Applies `read` to the text after the first `phrase`; no ranks if it does not occur.
 template <typename Read>
 Ranks behind(std::string_view words, std::string_view phrase, const Read& read) {
   const std::optional<std::string_view> rest = text_after(words, phrase);
@@ -93,8 +92,8 @@ Ranks tasks_not_at_barrier(std::string_view words) {
   return behind(words, "timed out task names:", tasks_on_lines);
 }
 
-// A message that blames: all of `words` must occur in it. `type` is what the name of the
-// exception's type must contain, if the words alone could come from anything.
+// A message that blames a peer: it contains all of `words`. `type`: text that the exception's type
+// must contain, for words that alone prove nothing.
 struct Saying {
   std::string_view type;
   std::array<std::string_view, 2> words;
@@ -142,14 +141,14 @@ constexpr std::array kBlamingSayings = {
     // torch's NCCL backend, and NCCL itself.
     Saying{"", {"is setting up NCCL communicator", "but store->get("}},
     Saying{"", {"remote error detected from rank"}, behind_from_rank},
-    // The rank from which its flight recorder's signal comes is one that has waited.
+    // The rank that sends the flight recorder's signal has itself waited.
     Saying{"", {"dump signal due to a collective timeout from this local rank"}},
     Saying{"", {"dump signal due to a collective timeout from"}, no_ranks, /*is_hearsay=*/true},
     Saying{"", {"dump signal from another rank"}, no_ranks, /*is_hearsay=*/true},
     Saying{"", {"to dump debug info, due to collective timeout"}, no_ranks, /*is_hearsay=*/true},
     Saying{"", {kWatchdog}},
     Saying{"", {"NCCL communicator was aborted"}},
-    // Its thread for dumps went with the main thread, after an error that was told before.
+    // The dump thread ended with the main thread, after an error that was reported earlier.
     Saying{"", {"watchdog thread terminated with exception: std::future_error"}},
     Saying{"", {"WorkNCCL", "timed out in blocking wait"}},
     Saying{"", {"ncclRemoteError"}},
@@ -171,7 +170,7 @@ constexpr std::array kBlamingSayings = {
     Saying{"", {"MPI_ERR_PROC_FAILED"}},
     Saying{"HorovodInternalError", {""}},
     Saying{"", {"(this error originated at tensorpipe/", "eof"}},
-    // The kernel's words, if the type says that they are about a connection.
+    // Kernel error texts; the type shows that they concern a connection.
     Saying{"system_error", {"Connection reset by peer"}},
     Saying{"system_error", {"Connection refused"}},
     Saying{"system_error", {"Broken pipe"}},
@@ -192,7 +191,7 @@ bool is_own_type(std::string_view name) {
        "ValidationError",   "ValueError",         "ZeroDivisionError"});
 }
 
-// Texts that prove the same, even if a line above them is about connections.
+// Texts that prove the same, even below a line about connections.
 constexpr std::array<std::string_view, 7> kOwnWords = {
     "Address already in use",      "address already in use", "EADDRINUSE",
     "No space left on device",     "CUDA out of memory",     "(gai error: ",

@@ -20,7 +20,6 @@ struct SignalNote {
   std::string_view note;
 };
 
-// Signals whose name alone does not tell the user what happened.
 constexpr std::array kSignalNotes = {
     SignalNote{SIGILL, "an instruction that this CPU does not have, or a trap in the program"},
     SignalNote{SIGALRM, "a timer of its own, as alarm() sets it, which it does not handle"},
@@ -34,8 +33,8 @@ std::string first_line(std::string_view text) {
   return clean_line(text.substr(0, text.find('\n')));
 }
 
-// Where to look for a known message: the exception if there is one, else the last few lines, since
-// an error further up may have been handled long before the end.
+// Returns the text to search for known messages: the exception if there is one, else the last few
+// lines, since an error further up may have been handled.
 std::string searched_text(const WorkerFailure& failure, const std::string& exception) {
   if (!exception.empty()) return exception;
   return fmt::format("{}", fmt::join(last_lines(failure.stderr_tail, 10), "\n"));
@@ -64,7 +63,7 @@ Cause classify_bus_error(const WorkerFailure& failure, const HostEvidence& evide
                         bytes_text(total - evidence.shm_free_bytes), bytes_text(total)),
             "", std::string(kShmRemedy)};
   }
-  // What the dead process used is free again, so a small /dev/shm is suspect even if it has room.
+  // The dead process's share is free again, so a small /dev/shm is suspect even if it has room.
   if (known && total <= int64_t{64} << 20) {
     return {FailureClass::shm,
             fmt::format("killed by SIGBUS: bus error, probably because /dev/shm holds only {}",
@@ -123,7 +122,7 @@ Cause classify_exit(const WorkerFailure& failure, const HostEvidence& evidence) 
   return cause;
 }
 
-// Whether its sentence is that it raised the error and did not end.
+// True if the sentence is to say that it raised the error and did not end.
 bool is_said_to_have_hung(const WorkerFailure& failure, const OwnError& error) {
   return failure.declared.empty() && failure.stopped_by_muster && error.is_reason;
 }
@@ -152,7 +151,7 @@ bool broke_pipe(const WorkerFailure& failure, const OwnError& error) {
          contains(searched_text(failure, error.text), "Broken pipe");
 }
 
-// Whether messages on stderr may say more than the exit status does.
+// True if messages on stderr may say more than the exit status does.
 bool is_open(const Cause& cause, const ExitStatus& status) {
   if (!cause.remedy.empty()) return false;
   return cause.kind == FailureClass::user ||
@@ -160,7 +159,7 @@ bool is_open(const Cause& cause, const ExitStatus& status) {
           (status.killed_by(SIGABRT) || status.killed_by(SIGBUS)));
 }
 
-// Whether neither the program nor a remedy says what happened, but at most how to learn more.
+// True if nothing explains the end: these two remedies only say how to learn more.
 bool is_unexplained(const Cause& cause) {
   if (!cause.remedy.empty())
     return is_one_of<std::string_view>(cause.remedy, {kGpuKernelRemedy, kNcclRemedy});
@@ -173,7 +172,7 @@ bool speaks_of_gpu(const Cause& cause) {
          contains(cause.exception, "NCCL");
 }
 
-// One that does not name the worker may be of another job's GPU.
+// An Xid that does not name the worker may come from another job's GPU.
 void add_xid(Cause& cause, const WorkerFailure& failure, const Xid& xid) {
   const bool is_own = xid.pid == failure.pid;
   if (!is_own && !speaks_of_gpu(cause)) return;
@@ -223,7 +222,7 @@ Cause classify(const WorkerFailure& failure, const HostEvidence& evidence, const
   if (cause.kind == FailureClass::disk) {
     cause.remedy = "the disk of the log folder " + evidence.full_log_disk + " is full";
   } else if (is_open(cause, failure.status) && cause.exception.empty() && cause.remedy.empty()) {
-    // If its output goes to files there, a program that cannot write leaves no readable message.
+    // A program whose output goes to that disk can leave no message.
     cause.kind = FailureClass::disk;
     cause.remedy = "the disk of the log folder " + evidence.full_log_disk +
                    " is full: its last output is lost, and that may be why it failed";

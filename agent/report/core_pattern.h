@@ -1,6 +1,5 @@
-// Where core(5) puts the core file of a crashed process, derived from kernel.core_pattern. Pure:
-// the result is a pattern for glob(3), because some of what the kernel fills in (the time, the uid
-// inside a namespace) is unknown here.
+// Derives a core file's place from kernel.core_pattern, see core(5). Pure: returns a glob(3)
+// pattern, because some of what the kernel fills in (time, uid in a namespace) is unknown.
 #pragma once
 
 #include <optional>
@@ -16,14 +15,14 @@ struct CoreFacts {
   int signal = 0;
   std::string comm;         // Empty: unknown.
   std::string hostname;     // Empty: unknown.
-  std::string cwd;          // Of the process; a relative pattern is relative to it.
+  std::string cwd;          // The process's; base of a relative pattern.
   bool append_pid = false;  // kernel.core_uses_pid
 };
 
-// nullopt for a pipe to a handler, for an empty pattern, and for a relative one if cwd is unknown.
+// nullopt for a pipe to a handler, an empty pattern, and a relative one if cwd is unknown.
 std::optional<std::string> core_glob(std::string_view core_pattern, const CoreFacts& facts);
 
-// How to find a core that a handler took, "coredumpctl info 4711"; empty if that is not a pipe.
+// How to find a core that a handler took: "coredumpctl info 4711". Empty if no handler takes it.
 std::string core_handler_hint(std::string_view core_pattern, pid_t pid);
 
 }  // namespace muster

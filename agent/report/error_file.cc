@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// A program may write anything, and the library recurses when it prints, so limit the depth first.
+// The JSON library recurses when it prints, and a program may write anything: limit the depth.
 // Brackets inside strings count too, which only makes the limit stricter.
 bool is_too_deep(std::string_view content) {
   constexpr int kDepthMax = 200;

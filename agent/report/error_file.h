@@ -26,7 +26,7 @@ struct WorkerError {
 // nullopt if the content is only white space: there is no error.
 std::optional<WorkerError> parse_error_file(std::string_view content);
 
-// What to write to the launcher's own error file when a job failed: the culprit's error file with
+// The content of the launcher's own error file after a failure: the culprit's error file with
 // message.errorCode set to its exit code (for a signal, the negative signal number, as torch does)
 // if message is an object. nullopt if the culprit left no error file, or one that is not JSON.
 std::optional<std::string> launcher_error_file(const WorkerFailure& culprit);

@@ -25,14 +25,12 @@ enum class JobEventKind {
   suspended,
   resumed,
   timer_expired,       // rank, pid, signal, text: its scope
-  waiting,             // text: which nodes are here, which are missing, what happens when; or a
-                       // notice: hang
+  waiting,             // text: nodes here, nodes missing, what happens when; or hang: a notice
   hang,                // hang: a verdict
   mismatch,            // hang: a verdict on calls that do not match
   withdrawn,           // hang: the verdict that was wrong
   membership_changed,  // text: which node came, went or was lost
-  straggler,           // rank: the one that made others wait most, seconds: they have, on
-                       // average, text: all that did
+  straggler,           // rank: made others wait most; seconds: their average wait; text: all such
   note,                // text
   job_ended,           // text: the outcome's name, exit_code
 };
@@ -43,7 +41,7 @@ struct JobEvent {
   std::optional<int> attempt;
   std::optional<int> rank;
   std::optional<int> local_rank;
-  std::optional<int> node_rank;  // With host: of another node.
+  std::optional<int> node_rank;  // Another node's; set together with `host`.
   std::optional<pid_t> pid;
   std::optional<ExitStatus> status;
   std::optional<int> signal;
@@ -51,7 +49,7 @@ struct JobEvent {
   std::optional<int> exit_code;
   std::string host;
   std::string text;
-  std::optional<HangReport> hang;  // With a text of its own.
+  std::optional<HangReport> hang;  // Its text replaces `text`.
 };
 
 // One line with its newline. Bytes that are not UTF-8 become U+FFFD.

@@ -43,7 +43,7 @@ void look_at_shm(const EvidenceRequest& request, HostEvidence& evidence) {
   evidence.shm_total_bytes = static_cast<int64_t>(disk.f_blocks * disk.f_frsize);
 }
 
-// Full as a program sees it: no block left for an ordinary user, or no inode.
+// Full means full for a program: no block left for an ordinary user, or no inode.
 void look_at_log_disk(const EvidenceRequest& request, HostEvidence& evidence) {
   struct statvfs disk{};
   if (request.log_dir.empty() || ::statvfs(request.log_dir.c_str(), &disk) != 0) return;
@@ -94,8 +94,7 @@ void look_for_core(const EvidenceRequest& request, HostEvidence& evidence) {
 
 }  // namespace
 
-// v1's controller wins in a hybrid set-up, since it is bound to one of the two. A v2 root has no
-// counter.
+// v1 wins in a hybrid set-up, where one hierarchy has the controller. A v2 root has no counter.
 OomWatch::OomWatch(const fs::path& root) : vmstat_path_(root / "proc/vmstat") {
   for (const fs::path& folder : cgroup_folders("memory", root)) {
     for (const auto& [counter, limit] : {std::pair("memory.oom_control", "memory.limit_in_bytes"),

@@ -1,7 +1,7 @@
-// Looks at the machine right after a worker died, with small reads of /proc and cgroup files and a
-// statvfs or two. In agent/report, only this and kernel_log.h do I/O. Reads of /proc, cgroup and
-// /dev/shm do not block, but `log_dir` and a core folder may be on a network disk that hangs, so
-// pass those only off the control loop. Tests can inject all roots.
+// Inspects the machine right after a worker died, with small reads of /proc and cgroup files and
+// statvfs(). In agent/report, only this and kernel_log.h do I/O. Reads of /proc, cgroup and
+// /dev/shm do not block, but `log_dir` and a core folder may be on a network disk that hangs: pass
+// those only outside the control loop. Tests can inject all roots.
 #pragma once
 
 #include <cstdint>
@@ -46,10 +46,10 @@ struct EvidenceRequest {
   std::string shm_dir = "/dev/shm";
 };
 
-// Everything but OomWatch's counts.
+// Gathers everything but OomWatch's counts.
 HostEvidence gather_evidence(const EvidenceRequest& request);
 
-// With the kernel function that the process sleeps in.
+// Adds the kernel function that the process sleeps in.
 StuckProcess stuck_process(const ProcessEntry& process, const std::string& proc_root = "/proc");
 
 }  // namespace muster

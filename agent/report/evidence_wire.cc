@@ -1,4 +1,4 @@
-// What a node reports about its workers to the job's host, and how the host judges all reports.
+// Encodes a node's report on its workers for the job's host, which decodes and judges all reports.
 #include <algorithm>
 #include <csignal>
 #include <limits>
@@ -55,7 +55,7 @@ void sign_fields(auto& a, Like<WorkerSigns> auto& m, Instant since) {
   });
 }
 
-// For a worker of which no more than its signs is told.
+// The fields of a worker that is reported by its signs alone.
 void end_fields(auto& a, Like<WorkerFailure> auto& m) {
   int code = m.status.signed_code();
   a.number("code", code, -SIGRTMAX, 255);
@@ -90,7 +90,6 @@ void node_fields(auto& a, Like<NodeEvidence> auto& m, Instant since) {
                  [](auto& inner, auto& line) { inner.text("line", line); });
 }
 
-// The part that the judge needs.
 Json signs_json(const WorkerEvidence& worker, Instant since) {
   wire::JsonWriter writer(0);
   writer.object("signs", worker.signs,
@@ -100,7 +99,7 @@ Json signs_json(const WorkerEvidence& worker, Instant since) {
   return writer.take();
 }
 
-// Also with the facts about the worker and the cause of its end.
+// Adds the facts about the worker and the cause of its end.
 Json facts_json(const WorkerEvidence& worker, Instant since) {
   constexpr size_t kTextMax = 400;
   Json json = signs_json(worker, since);
@@ -109,7 +108,7 @@ Json facts_json(const WorkerEvidence& worker, Instant since) {
   return json;
 }
 
-// Likely culprits first, as far as their own node can tell.
+// Orders likely culprits first, as far as their own node knows.
 std::vector<size_t> by_likelihood(const std::vector<WorkerEvidence>& workers) {
   std::vector<WorkerSigns> signs;
   for (const WorkerEvidence& worker : workers)
@@ -126,7 +125,7 @@ std::vector<size_t> by_likelihood(const std::vector<WorkerEvidence>& workers) {
   return order;
 }
 
-// Workers in their original order, each with as much detail as was found to fit.
+// Workers in their original order, each with as much detail as fits.
 class FittedWorkers {
  public:
   FittedWorkers(size_t count, size_t room) : workers_(count), bytes_(count), room_(room) {}
@@ -156,9 +155,9 @@ class FittedWorkers {
   size_t room_;
 };
 
-// The signs of all workers, then the facts, then the words of those that muster did not stop, a
-// likely culprit's in full before the next one's. Even with hundreds of workers an eighth of the
-// room is left for facts, and another eighth for words.
+// Fits in the signs of all workers, then facts, then the words of those that muster did not stop, a
+// likely culprit's in full before the next one's. An eighth of the room is reserved for facts and
+// another for words, even with hundreds of workers.
 Json workers_json(const std::vector<WorkerEvidence>& workers, Instant since, size_t room) {
   const size_t eighth = room / 8;
   const std::vector<size_t> order = by_likelihood(workers);
@@ -192,7 +191,7 @@ Json node_json(const NodeEvidence& node, Instant since) {
   return json;
 }
 
-// For a worker of which only the signs are known.
+// Fills in the report on a worker of which only the signs are known.
 void tell_in_short(WorkerEvidence& worker, std::string sentence) {
   const ExitStatus& status = worker.failure.status;
   const bool killed = status.kind == ExitStatus::Kind::signaled;
@@ -254,7 +253,7 @@ WorkerEvidence evidence_in_short(const membership::NodeFailure& failure,
   return worker;
 }
 
-// A node's report counts for its own workers only, under the name that the job's host knows.
+// A node's report counts only for its own workers, under the name that the job's host knows.
 NodeEvidence evidence_of(const membership::Testimony& testimony) {
   NodeEvidence node;
   if (testimony.evidence) {
@@ -264,7 +263,7 @@ NodeEvidence evidence_of(const membership::Testimony& testimony) {
   }
   node.host = testimony.host_name;
   node.node_rank = testimony.node_rank;
-  if (node.node_rank != 0) node.detected.clear();  // Only that node can know.
+  if (node.node_rank != 0) node.detected.clear();  // Only node 0 runs the hang detector.
   std::erase_if(node.workers, [&](const WorkerEvidence& worker) {
     const int local = worker.signs.rank - testimony.base_rank;
     return local < 0 || local >= testimony.workers || worker.failure.rank != worker.signs.rank;
@@ -280,8 +279,8 @@ NodeEvidence evidence_of(const membership::Testimony& testimony) {
   return node;
 }
 
-// A node whose workers only ran until the stop has told nothing of them; one may be to blame all
-// the same.
+// Adds detected culprits that no report lists: a node whose workers only ran until the stop reports
+// none of them, but one may still be to blame.
 void add_detected(std::vector<NodeEvidence>& nodes,
                   const std::vector<membership::Testimony>& testimonies) {
   std::vector<DetectedCulprit> detected;

@@ -23,9 +23,9 @@ constexpr size_t kFailuresMax = 1 << 16;
 constexpr size_t kRangesMax = 2048;
 constexpr size_t kStoppedRanksMax = 1 << 20;
 
-// How long the texts of a verdict may be.
+// The maximal lengths of a verdict's texts.
 struct Room {
-  size_t long_max = wire::kLongTextBytes;  // For the culprit's words; the others get a quarter.
+  size_t long_max = wire::kLongTextBytes;  // The culprit's words'; the others get a quarter.
   size_t text_max = wire::kLongTextBytes / 4;
   bool others = true;
 };
@@ -59,7 +59,6 @@ std::optional<std::vector<int>> ranks_of(const std::vector<int>& ranges) {
   return ranks;
 }
 
-// What comes before the failures, and behind them.
 void head_fields(auto& a, Like<JudgedAttempt> auto& m) {
   int version = kVerdictVersion;
   a.number("version", version, kVerdictVersion, kVerdictVersion);
@@ -89,8 +88,8 @@ void tail_fields(auto& a, auto& m, size_t failures) {
   }
 }
 
-// Puts those that fit into a list, and where the culprit and the witness are in it into `told`.
-// With words: the culprit, its witness, and the first few that may also have failed first.
+// Lists the failures that fit, and sets the culprit's and the witness's index in `told`. The
+// culprit, its witness, and the first few that may also have failed first come with their words.
 Json failures_json(const JudgedAttempt& judged, const Room& room, AttemptFailures& told) {
   constexpr int kSimultaneousMax = 3;
   Json list = Json::array();

@@ -11,7 +11,7 @@
 namespace muster {
 namespace {
 
-// The exit code of an End, which comes from the network and must not be read as success.
+// An End comes from the network; its exit code must not read as success.
 ExitCode failing_code(int code) {
   return static_cast<ExitCode>(std::clamp(code, 1, 255));
 }
@@ -36,7 +36,7 @@ void end_as_failed(JobReport& report, const membership::End& end) {
 }
 
 void end_as_stopped(JobReport& report, const membership::End& end) {
-  // The host may have told it apart from others of its name.
+  // The job's host may have appended to the name, to make it unique.
   const bool here = end.host_name.starts_with(report.host) && end.node_rank == report.node_rank;
   report.end = JobEnd::stopped;
   report.stop_signal = std::clamp(end.signal, 1, SIGRTMAX);
@@ -49,7 +49,7 @@ void end_as_stopped(JobReport& report, const membership::End& end) {
   if (told && told->culprit) apply_judged(report, *told);
 }
 
-// Why the last attempt ended, which this node alone could not know.
+// Returns why the last attempt ended, which this node alone could not know.
 std::string attempt_end_text(const JobReport& report, const membership::End& end) {
   if (report.end != JobEnd::failed || !report.culprit) {
     return end.text.empty() ? outcome_name(report.end) : clean_line(end.text);

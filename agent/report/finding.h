@@ -1,5 +1,5 @@
-// The finders of error messages, and what they return to last_words.cc, which chooses among them:
-// the traceback reader and the finders of everything else. Pure.
+// Finders of error messages, in tracebacks and elsewhere, and the findings that they return to
+// last_words.cc, which chooses. Pure.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace muster {
 
-// How much a message says about the end of its program.
+// The weight of a message as the explanation of its program's end.
 enum class Standing {
   minor,          // A consequence of something else, or ignored: "Exception ignored in", an abort.
   plain,          // It may have ended the program, or have been caught and logged.
@@ -20,16 +20,16 @@ enum class Standing {
 };
 
 struct Finding {
-  size_t first = 0, end = 0;  // Lines.
+  size_t first = 0, end = 0;  // Lines [first, end).
   std::string text;
   Standing standing = Standing::plain;
   bool uncaught = false;
-  bool tells_of_child = false;  // It reports a child that failed and printed the reason itself.
+  bool tells_of_child = false;  // True if it reports a failed child that printed the reason itself.
   std::optional<Blame> blame;
 };
 
 struct TracebackScan {
-  size_t end = 0;                  // Where to continue.
+  size_t end = 0;                  // Line to continue at.
   std::optional<Finding> finding;  // nullopt: the traceback is cut off.
 };
 
@@ -39,9 +39,9 @@ struct TracebackScan {
 // traceback. nullopt: none begins at that line.
 std::optional<TracebackScan> scan_traceback(const MessageLines& lines, size_t at);
 
-// Other messages (native_words.cc): of the C++ and C runtimes, the sanitizers, Rust, Go, Java, the
-// Python interpreter itself, and log lines that blame a peer (torch's and JAX's loggers, NCCL).
-// Reads only lines of the message. nullopt: none begins at that line.
+// Finds other messages (native_words.cc): those of the C++ and C runtimes, sanitizers, Rust, Go,
+// Java, the Python interpreter itself, and log lines that blame a peer (torch's and JAX's loggers,
+// NCCL). Reads only lines of the message. nullopt: none begins at that line.
 std::optional<Finding> find_native(const MessageLines& lines, size_t at);
 
 // All error messages, oldest first.

@@ -1,5 +1,5 @@
-// What was found of a hang, as an object for programs: the same fields in events.jsonl and in
-// result.json (schema.md, "Hangs"). A field without a value is null. Pure.
+// The findings on a hang as a JSON object: the same fields in events.jsonl and in result.json
+// (schema.md, "Hangs"). A field without a value is null. Pure.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -9,7 +9,7 @@ namespace {
 
 constexpr size_t kNewsRanksMax = 256;
 constexpr size_t kNewsTextMax = 1024;
-constexpr size_t kSaidParts = 4;  // What is said may be so many times as long as one text.
+constexpr size_t kSaidParts = 4;  // `text` may be this many times as long as any other text.
 
 void report_fields(auto& a, Like<HangReport> auto& m) {
   wire::numbers(a, "ranks", m.ranks, kNewsRanksMax);

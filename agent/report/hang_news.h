@@ -1,5 +1,5 @@
-// What the hang detector has found, as the nodes of a job tell each other: the line or lines for
-// people, and the event for programs. Pure; decoding treats its input as hostile.
+// The hang detector's findings as the nodes of a job send them to each other: the lines for people
+// and the event for programs. Pure; decoding treats its input as hostile.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +14,16 @@ namespace muster {
 
 struct HangNews {
   JobEventKind kind = JobEventKind::note;  // note, waiting, hang, mismatch, withdrawn or straggler.
-  uint64_t number = 0;                     // Of the finding; of a note: 0.
-  HangReport report;                       // Of a note: empty; of a straggler: ranks and seconds.
-  std::string text;                        // What is said, without the prefix; empty: nothing.
-  int failed_rank = -1;                    // It counts as failed from now on; -1: none.
-  bool is_final = false;                   // Without a restart.
+  uint64_t number = 0;                     // The finding's; 0 for a note.
+  HangReport report;                       // Empty for a note; a straggler has ranks and seconds.
+  std::string text;       // The lines for people, without the prefix; may be empty.
+  int failed_rank = -1;   // Rank that counts as failed from now on; -1: none.
+  bool is_final = false;  // True if that failure permits no restart.
 
   friend bool operator==(const HangNews&, const HangNews&) = default;
 };
 
-// At most kHangNewsBytesMax; what is too long is cut.
+// Encodes to at most kHangNewsBytesMax; longer texts are cut.
 inline constexpr size_t kHangNewsBytesMax = 12288;
 std::string encode_hang_news(const HangNews& news);
 std::optional<HangNews> decode_hang_news(std::string_view bytes);

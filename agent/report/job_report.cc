@@ -29,7 +29,7 @@ int own_code(const JobReport& report) {
   CHECK(false);
 }
 
-// Empty: one that --exit-code does not name.
+// Returns the cause's name for --exit-code; empty if it has none.
 std::string_view cause_of(const JobReport& report) {
   switch (report.end) {
     case JobEnd::success:
@@ -66,8 +66,8 @@ std::optional<int> node_rank_of(const JobReport& report, const WorkerFailure& fa
   return report.nnodes > 1 ? std::optional(report.node_rank) : std::nullopt;
 }
 
-// If muster had to stop the culprit, or it exited with 0, its status does not say how the job
-// failed; then the first worker that failed by itself does. In a hang none did.
+// The status of a culprit that muster stopped, or that exited with 0, does not say how the job
+// failed; that of the first worker that failed by itself does. In a hang none did.
 int culprit_code(const AttemptFailures& attempt) {
   if (!attempt.culprit) return static_cast<int>(ExitCode::internal);
   if (attempt.reason == Reason::hang) return 1;

@@ -37,7 +37,7 @@ bool is_victim(const WorkerSigns& worker) {
   return worker.blame && (signal == 0 || signal == SIGABRT);
 }
 
-// As far as this worker's signs tell. The culprit is then chosen among those that are failed_later.
+// Judges a worker by its own signs alone. The culprit is then chosen among the failed_later.
 Part part_of(const WorkerSigns& worker) {
   if (worker.declared) return Part::failed_later;
   if (worker.status && worker.status->success()) return Part::bystander;
@@ -52,7 +52,7 @@ Instant began(const WorkerSigns& worker) {
   return worker.raised.value_or(worker.ended);
 }
 
-// How far apart instants of two workers may be and still count as the same.
+// The largest difference at which instants of two workers count as the same.
 Duration doubt(const WorkerSigns& a, const WorkerSigns& b) {
   const bool one_clock = a.node_rank == b.node_rank;
   return kSameMoment + a.raised_error + b.raised_error +
@@ -79,7 +79,7 @@ struct Comparison {
   Reason reason = Reason::died_first;
 };
 
-// A victim may exit without a message in the moment in which the culprit prints its error.
+// A victim may exit without a message at the moment when the culprit prints its error.
 bool is_silent_exit(const WorkerSigns& worker) {
   return !worker.raised && fatal_signal(worker) == 0;
 }
@@ -279,7 +279,7 @@ class Case {
     name(first, reason);
   }
 
-  // A worker that exited silently, without a fault, after a victim named another rank is a victim.
+  // True if each of `own` exited silently after a victim had named another rank: a victim itself.
   bool is_echo_only(const std::vector<size_t>& own, const std::vector<size_t>& victims) const {
     return std::ranges::all_of(own, [&](size_t silent) {
       const WorkerSigns& worker = workers_[silent];
@@ -294,9 +294,8 @@ class Case {
     });
   }
 
-  // Rule e: the rank that most victims name, if it may have kept them waiting: it left, it still
-  // ran when the stop came, or its node was lost. Otherwise the rank that is named second most
-  // often counts, and so on. Ranks that do not exist are ignored.
+  // Rule e: the rank that most victims name and that may have kept them waiting: it left, it still
+  // ran when the stop came, or its node was lost. Ranks that do not exist are ignored.
   bool name_the_named(const std::vector<size_t>& victims) {
     std::map<int, int> votes;
     for (const WorkerSigns& worker : workers_)
@@ -333,8 +332,7 @@ class Case {
     return true;
   }
 
-  // Rule e: the rank that left first with 0. None if the victims only report Python's own
-  // connection errors: such a connection may have been to any host.
+  // Rule e: the rank that left first with 0; none if all victims' errors may concern any host.
   bool name_first_to_leave(const std::vector<size_t>& victims) {
     const bool of_ranks = std::ranges::any_of(victims, [this](size_t victim) {
       return workers_[victim].blame && !workers_[victim].blame->any_connection;
@@ -367,7 +365,7 @@ class Case {
   }
 
   // A worker that failed while the node was still heard failed first. From then until the node was
-  // gone, a fault is the worker's own, but an exit code may be caused by the loss.
+  // gone, a fault is the worker's own, but the loss may have caused an exit code.
   bool is_explained_by_loss(const WorkerSigns& worker) const {
     if (lost_.empty()) return false;
     const Instant failed = began(worker) + worker.clock_error + worker.raised_error;

@@ -29,7 +29,7 @@ std::vector<Seen> in_order(const std::vector<NodeEvidence>& nodes) {
   return all;
 }
 
-// Workers that a report lists: the culprit and all that did not succeed.
+// True for the workers that a report lists: the culprit and all that did not succeed.
 bool is_shown(const WorkerSigns& signs, Part part) {
   if (part == Part::culprit) return true;
   return signs.status && (part != Part::bystander || !signs.status->success());
@@ -83,7 +83,7 @@ void name_witness(JudgedAttempt& judged) {
   }
 }
 
-Cause cause_of(const DetectedCulprit& one) {
+Cause cause_from(const DetectedCulprit& one) {
   Cause cause;
   cause.kind = one.is_mismatch ? FailureClass::user : FailureClass::stuck;
   cause.sentence = one.sentence;
@@ -91,7 +91,7 @@ Cause cause_of(const DetectedCulprit& one) {
   return cause;
 }
 
-// A rank that lost its connection to the store, and blames no rank.
+// Adds that the store was full, if the culprit reports a lost connection and blames no rank.
 void explain_by_store(JudgedAttempt& judged, const std::vector<NodeEvidence>& nodes,
                       const std::vector<WorkerSigns>& signs, const AttemptVerdict& verdict) {
   if (!verdict.culprit || !is_one_of(verdict.reason, {Reason::first_victim, Reason::only_failure}))
@@ -134,7 +134,7 @@ JudgedAttempt judge_attempt(const std::vector<NodeEvidence>& nodes,
     const WorkerEvidence& worker = *all[i].worker;
     if (!is_shown(worker.signs, verdict.parts[i])) continue;
     const std::optional<size_t> finding = verdict.findings[i];
-    const Cause cause = finding ? cause_of(detected[*finding]) : worker.cause;
+    const Cause cause = finding ? cause_from(detected[*finding]) : worker.cause;
     if (verdict.culprit == i) {
       judged.culprit = judged.failures.size();
       judged.cause = cause;

@@ -1,6 +1,5 @@
-// The verdict of one attempt in the words of a report. Each node reports what its workers left
-// behind; where all reports are together (on the only node, or at the job's host), the judge
-// decides, and all nodes receive this result. Pure.
+// The verdict of one attempt as reports show it. Each node reports what its workers left behind;
+// the judge decides on the only node or at the job's host, and all nodes receive the result. Pure.
 #pragma once
 
 #include <optional>
@@ -16,7 +15,7 @@ namespace muster {
 struct WorkerEvidence {
   WorkerSigns signs;
   WorkerFailure failure;
-  Cause cause;  // As far as this worker alone can tell.
+  Cause cause;  // Derived from this worker alone.
 
   friend bool operator==(const WorkerEvidence&, const WorkerEvidence&) = default;
 };
@@ -24,10 +23,10 @@ struct WorkerEvidence {
 struct NodeEvidence {
   std::string host;
   int node_rank = 0;
-  std::optional<Error> error;             // Of the node itself: the program cannot be executed.
+  std::optional<Error> error;             // The node's own: the program cannot be executed.
   std::vector<WorkerEvidence> workers;    // Every worker that was started.
-  std::vector<DetectedCulprit> detected;  // Of all nodes, on the one that runs the hang detector.
-  std::optional<std::string> store_full = {};  // On the store's node, if it was: a line about it.
+  std::vector<DetectedCulprit> detected;  // All nodes'; only on the node with the hang detector.
+  std::optional<std::string> store_full = {};  // A line about it, if this node's store was full.
 
   friend bool operator==(const NodeEvidence&, const NodeEvidence&) = default;
 };
@@ -46,7 +45,7 @@ struct JudgedAttempt : AttemptFailures {
 JudgedAttempt judge_attempt(const std::vector<NodeEvidence>& nodes,
                             const std::vector<LostNode>& lost = {});
 
-// Copies it into a report. Does not change the report's end.
+// Copies the failures into a report; the report's end stays.
 void apply_judged(JobReport& report, const JudgedAttempt& judged);
 
 }  // namespace muster

@@ -21,7 +21,7 @@ constexpr size_t kRecordBytesMax = 8192;  // The kernel's CONSOLE_EXT_LOG_MAX.
 constexpr size_t kCommBytes = 15;
 constexpr size_t kXidsMax = 64;
 constexpr size_t kXidTextMax = 160;
-constexpr int kXidOfCleanup = 45;  // What a process leaves on a GPU, whatever it died of.
+constexpr int kXidOfCleanup = 45;  // Clean-up of a GPU after a process, whatever it died of.
 
 std::string link_target(const std::filesystem::path& path) {
   std::string target(64, '\0');
@@ -30,8 +30,7 @@ std::string link_target(const std::filesystem::path& path) {
   return target;
 }
 
-// As the kernel's log names it. Lines look like "4:memory:/path" (v1), which counts where there is
-// one, or "0::/path" (v2).
+// The cgroup as the kernel logs it: that of "4:memory:/path" (v1), else of "0::/path" (v2).
 std::string memory_cgroup_in(const std::filesystem::path& file) {
   std::ifstream in(file);
   std::string found;
@@ -52,8 +51,8 @@ std::optional<OomVictim> victim_of(std::string_view record) {
   return OomVictim{*pid, printable(name.substr(0, name.find(')')), kCommBytes)};
 }
 
-// Which thread has overflowed its stack. The address is a little below the stack pointer or, where
-// a function has moved that over large arrays, above it.
+// Returns the thread that overflowed its stack: the fault's address is a little below the stack
+// pointer, or above it if a function has moved that over large arrays.
 std::optional<pid_t> overflowed_in(std::string_view record) {
   constexpr std::string_view kSegfault = "]: segfault at ";
   constexpr uint64_t kBelow = 64 * 1024;
@@ -72,7 +71,7 @@ std::optional<pid_t> overflowed_in(std::string_view record) {
   return whole_number<pid_t>(before.substr(before.rfind('[') + 1));
 }
 
-// The value of a field that `text` begins with, which is taken off; empty: it begins otherwise.
+// Takes the field `name` off the front and returns its value; empty if `text` begins otherwise.
 std::string_view cut_field(std::string_view& text, std::string_view name) {
   if (!text.starts_with(name)) return {};
   const size_t end = std::min({text.find(", "), text.find(". "), text.size()});
@@ -81,8 +80,8 @@ std::string_view cut_field(std::string_view& text, std::string_view name) {
   return value;
 }
 
-// "NVRM: Xid (PCI:0000:c1:00): 31, pid=4711, name=python3, Ch 0000000b, intr 00000000. MMU Fault:
-// ...", where any field may be missing, and the pid be '<unknown>'.
+// Parses "NVRM: Xid (PCI:0000:c1:00): 31, pid=4711, name=python3, Ch 0000000b, intr 00000000. MMU
+// Fault: ..."; any field may be missing, and the pid may be '<unknown>'.
 std::optional<Xid> xid_in(std::string_view record) {
   const std::optional<std::string_view> found = text_after(record, "NVRM: Xid (PCI:");
   if (!found) return std::nullopt;
@@ -181,7 +180,7 @@ std::optional<Xid> KernelLog::xid_of(pid_t pid) {
   if (!file_) return std::nullopt;
   read();
   const auto weight = [pid](const Xid& xid) {
-    // One of memory is that process's alone.
+    // A memory fault that names a process concerns that process alone.
     const bool of_all = xid_of_hardware(xid.number) && (xid.pid == 0 || !xid_of_memory(xid.number));
     return std::tuple(xid.pid == pid, of_all, xid.pid == 0);
   };

@@ -1,20 +1,17 @@
-// Which processes the kernel's out-of-memory killer has killed, whose stack overflowed, and which
-// faults the NVIDIA driver has seen, according to the kernel log. For kills it is the only source
-// that names the processes: a cgroup's counter only counts them. The log uses the pids of the first
-// pid namespace. It may be unreadable for a user (kernel.dmesg_restrict) or missing (in a
-// container); then it is of no use. One thread at a time.
+// Reads out-of-memory kills, stack overflows and GPU faults from the kernel log, the only source
+// that names the killed processes: a cgroup only counts them. The log uses the pids of the first
+// pid namespace, and may be unreadable (kernel.dmesg_restrict) or missing (in a container); then
+// nothing is found. /dev/kmsg does not block and returns one record per read
+// (Documentation/ABI/testing/dev-kmsg). One thread at a time.
 //
-// The message of a kill is that of __oom_kill_process() in Linux, "Killed process 4711 (python3)
-// total-vm:...". It follows the SIGKILL at once, in practice long before the process is reaped. The
-// record before it names the victim's memory cgroup: "oom-kill:constraint=CONSTRAINT_MEMCG,...,
-// task_memcg=/job,task=python3,pid=4711,uid=0". A process that is killed because it shares the
-// victim's memory gets no message.
+// Linux's __oom_kill_process() logs "Killed process 4711 (python3) total-vm:..." right after the
+// SIGKILL, in practice long before the process is reaped. The record before names the victim's
+// memory cgroup: "oom-kill:constraint=CONSTRAINT_MEMCG,...,task_memcg=/job,task=python3,pid=4711,
+// uid=0". A process that is killed because it shares the victim's memory gets no message.
 //
-// The driver's message, "NVRM: Xid (PCI:0000:c1:00): 31, pid=4711, name=python3, ...", names no
-// process, or whichever ran, where the GPU as a whole fails. x86 logs a fault that ends a process
-// as "python3[4711]: segfault at 7ffc32bf4f0c ip ... sp 7ffc32bf4f00 error 6 ...", with the number
-// of the thread. /dev/kmsg does not block and returns one record per read
-// (Documentation/ABI/testing/dev-kmsg).
+// The driver's "NVRM: Xid (PCI:0000:c1:00): 31, pid=4711, name=python3, ..." names no process, or
+// whichever was running, if the whole GPU fails. x86 logs a fault that ends a process with the
+// thread's id: "python3[4711]: segfault at 7ffc32bf4f0c ip ... sp 7ffc32bf4f00 error 6 ...".
 #pragma once
 
 #include <filesystem>
@@ -34,20 +31,19 @@ class KernelLog {
  public:
   explicit KernelLog(std::string path = "/dev/kmsg", const std::filesystem::path& root = "/");
 
-  // Only records from here on count.
+  // Starts over: only later records count.
   void mark();
 
-  // Whether that process was killed; nullopt if the log cannot tell.
+  // True if the process was killed; nullopt if the log cannot tell.
   std::optional<bool> oom_killed(pid_t pid);
 
-  // All that were killed; may lack some.
+  // Returns the killed processes; some may be missing.
   const std::vector<OomVictim>& oom_victims();
 
-  // Whether the main thread of that process died of a fault beside its stack pointer.
+  // True if the process's main thread died of a fault near its stack pointer.
   bool stack_overflowed(pid_t pid);
 
-  // One that names that process, else one that need not be another's; of several the first of
-  // failing hardware, or the first.
+  // Prefers an Xid that names the process, then failing hardware, then one without a process.
   std::optional<Xid> xid_of(pid_t pid);
 
  private:
@@ -58,12 +54,12 @@ class KernelLog {
   std::string path_;
   bool names_our_pids_ = false;
   std::string memory_cgroup_;  // muster's.
-  pid_t next_victim_ = 0;      // That of the last record on a choice:
-  bool next_is_own_ = false;   // it is in that cgroup.
+  pid_t next_victim_ = 0;      // Victim that the last "oom-kill:" record announced.
+  bool next_is_own_ = false;   // True if that victim is in memory_cgroup_.
   UniqueFd file_;
   std::vector<OomVictim> killed_;
   std::vector<pid_t> overflowed_;
-  std::vector<Xid> xids_;  // The first few different ones.
+  std::vector<Xid> xids_;  // The first 64 distinct ones.
   bool lost_ = false;      // Records were overwritten before they were read.
 };
 

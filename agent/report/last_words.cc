@@ -14,7 +14,6 @@ ErrorMessage as_message(const MessageLines& lines, const Finding& finding) {
           finding.uncaught, finding.blame};
 }
 
-// The last one for which `wanted` holds.
 template <typename Wanted>
 const Finding* last_of(const std::vector<Finding>& list, const Wanted& wanted) {
   const auto at = std::find_if(list.rbegin(), list.rend(), wanted);
@@ -55,7 +54,7 @@ std::vector<Finding> find_all(const MessageLines& lines) {
   for (size_t at = 0; at < lines.size();) {
     if (std::optional<TracebackScan> scan = scan_traceback(lines, at)) {
       if (scan->finding) {
-        // The line above, which introduces a traceback, may belong to another message.
+        // The line that introduces a traceback may already belong to another message.
         const size_t free_from = list.empty() ? 0 : list.back().end;
         scan->finding->first = std::max(scan->finding->first, free_from);
         list.push_back(std::move(*scan->finding));

@@ -22,10 +22,10 @@ namespace muster {
 struct ErrorMessage {
   std::string text;            // One cleaned line for the headline: "ValueError: boom".
   size_t begin = 0, end = 0;   // Its bytes: whole lines, including a traceback's header.
-  bool uncaught = false;       // Certain to have ended the program that printed it: by torch's
+  bool uncaught = false;       // True if it certainly ended the program that printed it: by torch's
                                // excepthook, std::terminate, an abort of the runtime, a panic.
-  std::optional<Blame> blame;  // It says that another rank, or the connection to one or to the
-                               // store, failed: then its writer is a victim.
+  std::optional<Blame> blame;  // Set if it says that another rank, or the connection to one or to
+                               // the store, failed: then its writer is a victim.
 
   friend bool operator==(const ErrorMessage&, const ErrorMessage&) = default;
 };
@@ -36,10 +36,10 @@ std::vector<ErrorMessage> error_messages(std::string_view stderr_tail);
 // The message that explains the end best; nullopt if there is none.
 std::optional<ErrorMessage> last_message(std::string_view stderr_tail);
 
-// Its text; empty if there is none.
+// The text of last_message(); empty if there is none.
 std::string last_words(std::string_view stderr_tail);
 
-// The blame of a message ("ValueError: boom") or call stack from another source: an error file.
+// Returns the blame in a message ("ValueError: boom") or call stack from an error file.
 std::optional<Blame> blame_in(std::string_view text);
 
 }  // namespace muster

@@ -1,6 +1,6 @@
-// The tail of a stderr as the finders of error messages see it: lines without colours and control
-// characters, each with its byte range, and the prefixes that loggers and launchers put before each
-// line of a message ("[rank1]: ", "[default0]:", "2026-11-20 22:56:48,123 ERROR "). Pure.
+// A stderr's tail for the finders of error messages: lines without colours and control characters,
+// each with its byte range, and the prefixes that loggers and launchers put before each line of a
+// message ("[rank1]: ", "[default0]:", "2026-11-20 22:56:48,123 ERROR "). Pure.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,8 @@ struct MessageLine {
   bool is_blank() const { return text.find_first_not_of(" \t") == std::string::npos; }
 };
 
-// Counts how often a line is read, so that a test can check that the finders' work grows no faster
-// than the number of lines, whatever the bytes are.
+// Counts reads of lines, so that a test can check that the finders' work grows no faster than the
+// number of lines, whatever the bytes are.
 class MessageLines {
  public:
   explicit MessageLines(std::string_view raw);
@@ -36,18 +36,18 @@ class MessageLines {
   mutable size_t looks_ = 0;
 };
 
-// The text after a prefix of that shape: the same characters, but any digit for a digit, since
-// times and process ids change from line to line. Empty if the line ends within the spaces at the
-// prefix's end. nullopt: the line begins differently.
+// Returns the text after a prefix of the same shape: any digit matches a digit, since times and
+// process ids change from line to line. Empty if the line ends within the spaces at the prefix's
+// end. nullopt: the line begins differently.
 std::optional<std::string_view> behind_prefix(std::string_view line, std::string_view prefix);
 
 // The text after the tags that launchers put before lines: "[rank1]: ", "[1,0]<stderr>:".
 std::string_view without_tags(std::string_view line);
 
-// Whether the last of these tags is "[rank1]: ", which torch's excepthook writes.
+// True if the last of these tags is "[rank1]: ", which torch's excepthook writes.
 bool ends_in_torch_tag(std::string_view prefix);
 
-// Whether the line opens a log entry: "[W1122 10:00:00.123 file.cc:1] ", "INFO:root:",
+// True if the line opens a log entry: "[W1122 10:00:00.123 file.cc:1] ", "INFO:root:",
 // "2026-11-20 22:56:48", "WARNING ".
 bool opens_log_entry(std::string_view line);
 

@@ -28,8 +28,7 @@ Finding fatal(size_t at, std::string_view text) {
   return finding;
 }
 
-// torch's C++ errors carry their stack: "Exception raised from F at file:1 (most recent call
-// first):", then "frame #0: ...".
+// torch's C++ errors carry their stack: "Exception raised from F at file:1 (...)", "frame #0: ...".
 size_t skip_frames(const MessageLines& lines, size_t at) {
   while (at < lines.size()) {
     const std::string_view line = line_at(lines, at);
@@ -40,7 +39,7 @@ size_t skip_frames(const MessageLines& lines, size_t at) {
   return at;
 }
 
-// The further lines of a message, up to a blank line or one that starts something else.
+// Returns a message's further lines, up to a blank line or one that starts something else.
 std::string further_lines(const MessageLines& lines, size_t& at) {
   constexpr size_t kLinesMax = 16;
   std::string text;
@@ -83,8 +82,7 @@ std::optional<Finding> from_terminate(const MessageLines& lines, size_t at) {
   return finding;
 }
 
-// libc++: "libc++abi: terminating due to uncaught exception of type X: text" ("with" before LLVM
-// 16).
+// libc++: "libc++abi: terminating due to uncaught exception of type X: text" (LLVM < 16: "with").
 std::optional<Finding> from_libcxx(const MessageLines& lines, size_t at) {
   const std::string_view line = line_at(lines, at);
   if (!line.starts_with("libc++abi: terminating")) return {};
@@ -128,8 +126,7 @@ std::optional<Finding> from_rust(const MessageLines& lines, size_t at) {
   return finding;
 }
 
-// Go: "panic: text", and "\tpanic: text" for a later panic in a deferred function. The stacks below
-// prove that it was Go.
+// Go: "panic: text"; "\tpanic: text" for one in a deferred function. The stacks below prove Go.
 std::optional<Finding> from_go(const MessageLines& lines, size_t at) {
   constexpr size_t kLinesBetweenMax = 3;  // "[signal SIGSEGV: ...]", and a blank one.
   const std::string_view line = line_at(lines, at);
@@ -236,7 +233,7 @@ std::optional<Finding> from_single_line(const MessageLines& lines, size_t at) {
     finding.uncaught = contains(line, "==ERROR: ");
     return finding;
   }
-  // By default, UndefinedBehaviorSanitizer reports an error and continues.
+  // UndefinedBehaviorSanitizer reports an error and, by default, continues.
   if (contains(line, ": runtime error: ") && !line.starts_with(' ')) return line_finding(at, line);
   return {};
 }
@@ -277,7 +274,7 @@ std::string in_one_line(std::string text) {
   return text;
 }
 
-// An error in a log counts only if it blames a peer; a fatal one ends the program.
+// A log entry counts only if it blames a peer or is fatal, which ends the program.
 std::optional<Finding> from_log(const MessageLines& lines, size_t at) {
   const std::optional<LogEntry> entry = log_entry(line_at(lines, at));
   if (!entry) return {};

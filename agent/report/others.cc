@@ -11,7 +11,7 @@
 namespace muster {
 namespace {
 
-// It failed by itself but did not exit until muster stopped it.
+// True if it failed by itself but did not exit until muster stopped it.
 bool failed_and_hung(const WorkerFailure& failure) {
   return failure.stopped_by_muster &&
          (failure.part == Part::victim || failure.part == Part::failed_later ||
@@ -25,7 +25,7 @@ std::string end_in_words(const WorkerFailure& failure) {
   return failure.declared.empty() ? describe(failure.status) : clean_line(failure.declared);
 }
 
-using SameEnd = std::pair<std::string, std::vector<int>>;  // In words, and the ranks.
+using SameEnd = std::pair<std::string, std::vector<int>>;  // The end in words, and its ranks.
 
 // Groups ranks by how they ended; the most frequent end first, then by lowest rank.
 std::vector<SameEnd> group_by_end(const std::vector<const WorkerFailure*>& failures) {
@@ -61,7 +61,7 @@ struct Place {
   std::vector<int> ranks;
 };
 
-// "for it in barrier #7" where one rank is missing in a call of all.
+// "for it in barrier #7", if one rank is missing in a call of all.
 std::string place_text(const LeftRank& rank, std::ptrdiff_t missing) {
   if (rank.call.empty())
     return rank.where.empty() ? "an unknown place: " + rank.missing : rank.where;
@@ -123,7 +123,7 @@ std::string ends_text(const std::vector<WorkerFailure>& failures) {
 
 std::string left_text(std::vector<LeftRank> left) {
   constexpr size_t kPlacesMax = 6;
-  // Rounded: a grace of 30 s is not 29.9 s.
+  // Rounded, so that a grace of 30 s does not read 29.9 s.
   using Tenths = std::chrono::duration<int64_t, std::deci>;
   const auto waits = [](const LeftRank& rank) { return !rank.call.empty(); };
   const auto missing = std::ranges::count(left, false, waits);

@@ -10,10 +10,9 @@
 
 namespace muster {
 
-// One line, with its newline, for each kind of other worker: failed at the same moment, afterwards,
-// as well (but hung until muster stopped it), or while muster stopped it, and those that were just
-// stopped; empty if there are none. `elsewhere`: ranks of other nodes that muster stopped, of which
-// no more is known; ascending.
+// Writes one line for each kind of other worker: failed at the same moment, failed afterwards,
+// failed but hung until muster stopped it, failed while muster stopped it, just stopped. Empty if
+// there is none. `elsewhere`: ranks of other nodes known only to have been stopped; ascending.
 std::string others_text(const std::vector<WorkerFailure>& failures, size_t culprit,
                         const std::vector<int>& elsewhere = {});
 

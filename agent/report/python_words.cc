@@ -15,7 +15,7 @@ namespace {
 using After = RaisedException::After;
 using Form = TracebackHeader::Form;
 
-// Inside an exception group Python draws a margin of spaces, '|' and '+'.
+// Python draws a margin of spaces, '|' and '+' inside an exception group.
 std::optional<std::string_view> behind_margin(std::string_view line) {
   const size_t first = line.find_first_not_of(' ');
   if (first == std::string_view::npos || (line[first] != '|' && line[first] != '+')) return {};
@@ -28,7 +28,7 @@ bool is_indented(std::string_view line) {
   return line.starts_with(' ') || line.starts_with('\t') || line.starts_with("> File ");
 }
 
-// Types whose messages have several lines, whether or not the first one shows it.
+// True if the message has more lines: its first one shows it, or its type is known for it.
 bool says_more_below(const ExceptionLine& line) {
   return line.words.ends_with(':') || (line.has_colon && line.words.empty()) ||
          is_one_of(line.type.substr(line.type.rfind('.') + 1),
@@ -53,7 +53,7 @@ class TracebackReader {
   size_t at() const { return lines_.at(); }
   bool by_excepthook() const { return lines_.by_excepthook(); }
 
-  // Reads from a header on.
+  // REQUIRES: the current line is a header.
   std::optional<RaisedException> read_chain(Form form, int depth = 0) {
     std::vector<RaisedException> chain;
     for (After after = After::nothing;;) {
@@ -134,7 +134,7 @@ class TracebackReader {
     return {};
   }
 
-  // The lines of an exception's message after its first. Only torch's hook shows where they end;
+  // Reads an exception message's lines after its first. Only torch's hook shows where they end;
   // otherwise a few lines may belong, up to a blank one or one that looks like another message.
   std::vector<std::string> read_further_lines() {
     constexpr size_t kKeptMax = 64;
@@ -162,7 +162,7 @@ class TracebackReader {
   std::optional<RaisedException> read_group_block() {
     std::vector<RaisedException> leaves;
     std::optional<RaisedException> group;
-    bool awaited = true;  // The exception of the current part is yet to come.
+    bool awaited = true;  // True until the current part's exception has come.
     for (lines_.next(); lines_.body(); lines_.next()) {
       const std::optional<std::string_view> body = behind_margin(*lines_.body());
       if (!body) break;
@@ -196,15 +196,13 @@ class TracebackReader {
   TracebackLines lines_;
 };
 
-// Printed by Python above the traceback of an exception that it dropped or that occurred while it
-// reported another one.
+// True for Python's line above the traceback of an exception that it dropped, or of a second one.
 bool makes_minor(std::string_view line) {
   return starts_with_any(line, {"Exception ignored ", "Error in sys.excepthook:",
                                 "Error in atexit.", "--- Logging error ---"});
 }
 
-// asyncio's message about a task that was never awaited is two lines above the traceback, with
-// "future: <Task ...>" between them.
+// asyncio writes that a task was never awaited, then "future: <Task ...>", above the traceback.
 bool is_of_a_lost_task(const MessageLines& lines, size_t at) {
   return at > 1 && without_tags(lines[at - 1].text).starts_with("future: <") &&
          without_tags(lines[at - 2].text).ends_with("exception was never retrieved");
@@ -215,7 +213,7 @@ bool introduces(std::string_view line) {
   return names_it && line.ends_with(':');
 }
 
-// A launcher within the program; its children have printed their own errors.
+// True if the program is a launcher itself, whose children printed their own errors.
 bool tells_of_child(std::string_view type) {
   return type.ends_with("CalledProcessError") || type.ends_with("ChildFailedError");
 }

@@ -33,7 +33,7 @@ constexpr std::string_view kPortRemedy =
     "another process has that port: `ss -ltnp` names it; without --master-port muster takes a free "
     "one";
 
-// Special cases come before general ones that they contain.
+// Special cases come before the general ones that they contain.
 constexpr std::array kKnownMessages = {
     KnownMessage{"out of shared memory", FailureClass::shm, kShmRemedy},
     KnownMessage{"unable to write to file </torch_", FailureClass::shm, kShmRemedy},

@@ -1,5 +1,5 @@
-// A small table of error messages with a certain meaning: the class of failure that they prove and
-// what to do. A message that can mean several things is not in it. Pure.
+// A small table of error messages that can mean only one thing: the class of failure that they
+// prove and what to do. Pure.
 #pragma once
 
 #include <optional>
@@ -49,14 +49,14 @@ struct Remedy {
 // The first entry of the table that `message` contains (an exception, or the last lines of stderr).
 std::optional<Remedy> known_remedy(std::string_view message);
 
-// In NVIDIA's catalogue of Xids: memory that cannot be corrected, NVLink, off the bus, GSP. They
-// concern the whole GPU, so a process that the driver names is not always one that used it.
+// Xids (NVIDIA's catalogue) of failing hardware: uncorrectable memory errors, NVLink, off the bus,
+// GSP. They concern the whole GPU, so the process that the driver names need not have used it.
 bool xid_of_hardware(int number);
 
-// Of these, those that hit the named process only.
+// The Xids of hardware that hit only the named process.
 bool xid_of_memory(int number);
 
-// Likewise: an illegal access or instruction of the process that is named, and what it leads to.
+// Xids of an illegal access or instruction of the named process, and of its consequences.
 bool xid_of_program(int number);
 
 }  // namespace muster

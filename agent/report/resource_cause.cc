@@ -26,7 +26,7 @@ bool reached_cpu_limit(const WorkerFailure& failure, const WorkerLimits& limits)
   return failure.cpu_s > 0.9 * limit - 0.5 && failure.cpu_s < limit + 2;
 }
 
-// Whether that number stands in the text, and not as a part of another.
+// True if the text has that number, and not only within another.
 bool names_pid(std::string_view text, pid_t pid) {
   const std::string digits = std::to_string(pid);
   for (size_t at = text.find(digits); at != text.npos; at = text.find(digits, at + 1)) {
@@ -70,8 +70,8 @@ Cause classify_kill(const WorkerFailure& failure, const HostEvidence& evidence) 
           fmt::format("killed by SIGKILL from outside (not by muster{})", else_not), "", ""};
 }
 
-// torch's DataLoader, concurrent.futures, joblib, Hugging Face's datasets, torch.multiprocessing,
-// subprocess, shells; -9 and 137 are what a launcher of processes returns for SIGKILL.
+// Phrases of torch's DataLoader, concurrent.futures, joblib, Hugging Face's datasets,
+// torch.multiprocessing, subprocess and shells; process launchers return -9 or 137 for SIGKILL.
 bool tells_of_killed_helper(std::string_view words) {
   for (const std::string_view phrase :
        {"Killed", "SIGKILL", "exited unexpectedly", "terminated abruptly", "abruptly died",
@@ -91,7 +91,7 @@ std::string killed_helper(const HostEvidence& evidence, std::string_view words) 
   auto meant = std::ranges::find_if(
       victims, [words](const OomVictim& victim) { return names_pid(words, victim.pid); });
   if (meant == victims.end()) {
-    // The victims may be other people's, and another process be meant.
+    // The victims may be other users' processes, and the words may mean another process.
     const bool is_another = evidence.oom_victim && contains(words, "(pid");
     if (is_another || evidence.oom_kills == 0) return {};
     const bool one_is_own = std::ranges::count(victims, true, &OomVictim::is_own) == 1;
@@ -111,8 +111,8 @@ std::string memory_note(const Cause& cause, const HostEvidence& evidence) {
                      cause.exception.empty() ? "" : "; if the rank failed of that", kMemoryRemedy);
 }
 
-// OpenBLAS raises SIGINT. A read that would block has the words of a fork that is refused; the
-// frames of `python -c` show neither.
+// OpenBLAS raises SIGINT if it gets no thread. A refused fork and a read that would block raise the
+// same BlockingIOError; the frames of `python -c` do not show which.
 bool failed_to_fork(const WorkerFailure& failure, const HostEvidence& evidence,
                     std::string_view exception) {
   const std::string_view tail = failure.stderr_tail;

@@ -28,7 +28,7 @@ ordered_json or_null(const std::string& text) {
   return text.empty() ? ordered_json() : ordered_json(text);
 }
 
-// A terminal sends INT, QUIT and HUP; TERM and the other listed signals come from a scheduler.
+// A terminal sends INT, QUIT and HUP; a scheduler sends TERM and the other signals.
 const char* class_of_stop(int signal) {
   return is_one_of(signal, {SIGINT, SIGQUIT, SIGHUP}) ? "interrupted" : "preempted";
 }
@@ -191,7 +191,7 @@ ordered_json stuck_json(const JobReport& report) {
   return processes;
 }
 
-// The verdict on a hang, under the one of two keys to which it belongs.
+// Puts the verdict on a hang under "hang" or "mismatch"; the other key is null.
 void put_hang(ordered_json& json, const std::optional<HangReport>& hang) {
   json["hang"] = ordered_json();
   json["mismatch"] = ordered_json();

@@ -1,5 +1,5 @@
-// result.json: how a job ended, for programs (requeue rules, dashboards). The schema is in
-// schema.md and has a version, within which fields are added but never change their meaning. Pure.
+// Writes result.json: how a job ended, for programs (requeue rules, dashboards). schema.md has the
+// schema; within one version of it fields are added but never change their meaning. Pure.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace muster {
 
-// The whole file, pretty-printed, ending in a newline. Bytes that are not UTF-8 become U+FFFD.
+// Returns the whole file, pretty-printed, with a last newline. Invalid UTF-8 becomes U+FFFD.
 std::string result_json(const JobReport& report, const ExitCodes& codes);
 
 // "success", "failed", "stopped", "spawn_failed", "round_failed", "unkillable".

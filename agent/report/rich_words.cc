@@ -13,7 +13,7 @@ bool is_box_start(std::string_view line) {
   return line.starts_with("╭") || line.starts_with("+-");
 }
 
-// The text between the box's two edges; nullopt: the line is not within a box.
+// Returns the text between the box's two edges; nullopt: the line is not within a box.
 std::optional<std::string_view> inside(std::string_view line) {
   constexpr std::string_view kEdge = "│";
   const bool drawn = line.starts_with(kEdge);
@@ -33,9 +33,9 @@ bool skip_box(TracebackLines& lines) {
   return true;
 }
 
-// rich breaks a line before a word that does not fit, and within a word that is wider than a line.
-// The box is as wide as the terminal, up to 100 columns; on a wider terminal a space before the
-// break shows it.
+// Undoes rich's line breaks, before a word that does not fit and within a word that is wider than a
+// line. The box is as wide as the terminal, up to 100 columns; on a wider terminal a space before
+// the break shows it.
 std::string unbroken(TracebackLines& lines, size_t box_width) {
   constexpr size_t kBoxMax = 100;
   std::string text;

@@ -13,22 +13,21 @@
 namespace muster {
 namespace {
 
-// An error followed by more lines than this was handled; a teardown may print some warnings.
+// An error followed by more lines was handled; fewer may be a teardown's warnings.
 constexpr int kLinesAfterMax = 20;
-// A program that ends this soon after a failure in the worker library ended because of it, whatever
-// else it printed.
+// A program that ends this soon after a failure in the worker library ended because of it.
 constexpr Duration kLibraryRecent = std::chrono::seconds(10);
-// A program that printed something this long after its error continued after that error.
+// A program that printed something this long after its error had survived it.
 constexpr Duration kWentOn = std::chrono::milliseconds(100);
 // A program that has ended may have printed something in its teardown.
 constexpr Duration kTeardown = std::chrono::seconds(1);
-// With busy cores, output is read this late.
+// Output may be read this late if the cores are busy.
 constexpr Duration kReadLate = std::chrono::milliseconds(10);
 // torch's error file has whole seconds.
 constexpr Duration kWholeSecond = std::chrono::seconds(1);
 
-// The call stack says more than the message, which is only that of a chain's last exception, so it
-// gets the same words as on a stderr. A user's handler may record an unrelated call stack.
+// Summarizes the call stack as on a stderr: it says more than the message, which covers only a
+// chain's last exception. A user's handler may record an unrelated call stack, which is ignored.
 std::string words_of(const WorkerError& error) {
   const std::string& text = error.message.empty() ? error.callstack : error.message;
   const std::string message = clean_line(std::string_view(text).substr(0, text.find('\n')));
@@ -54,7 +53,7 @@ class Examiner {
     }
     if (signs().lost_console && examination_.error.text.starts_with("BrokenPipeError"))
       signs().blame.reset();
-    // What a worker says that fails while it is stopped explains nothing but its own end.
+    // The last words of a worker that fails while it is stopped explain only its own end.
     const bool failed = record_.ended && !failure_.status.success() && !signs().by_stop;
     const bool has_reason = signs().declared || signs().raised;
     if (was_stopped() && failed && !has_reason && examination_.error.text.empty())
@@ -94,7 +93,7 @@ class Examiner {
            !failure_.status.killed_by(SIGABRT) && !failure_.status.killed_by(SIGPIPE);
   }
 
-  // Whether it still ran when the stop came: its output from then on may be caused by the stop.
+  // True if it still ran when the stop came, which may then cause its later output.
   bool was_stopped() const {
     const bool going = record_.at_stop == AtStop::exiting || record_.at_stop == AtStop::ended;
     return stop_ && !going && (!record_.ended || *record_.ended >= stop_->at);
@@ -102,7 +101,7 @@ class Examiner {
 
   Instant steady(WallTime time) const { return unix_epoch_ + time.time_since_epoch(); }
 
-  // Of several records of one error, the earliest is the most exact.
+  // Keeps the earliest of several records of one error: it is the most exact.
   void raised_at(Instant when, Duration error) {
     if (record_.started && when + error < *record_.started) return;
     if (was_stopped() && when >= stop_->at) return;
@@ -124,8 +123,8 @@ class Examiner {
     raised_at(*came, Duration{0});
   }
 
-  // torch records whole seconds. The file's last change is more exact, if the two agree; they may
-  // not if a file server has another clock.
+  // torch records whole seconds; the file's mtime is more exact, unless a file server's clock
+  // differs.
   void take_error_file() {
     if (!failure_.error_file_content) return;
     const std::optional<WorkerError> error = parse_error_file(*failure_.error_file_content);
@@ -149,7 +148,7 @@ class Examiner {
     signs().blame = blame_in(error->callstack.empty() ? error->message : error->callstack);
   }
 
-  // From an earlier life of this worker, in the same folder.
+  // True if an earlier life of this worker left the file.
   bool is_stale(std::optional<Instant> told, std::optional<Instant> written) const {
     if (!record_.started) return false;
     return told ? *told + kWholeSecond < *record_.started : written && *written < *record_.started;
@@ -182,7 +181,7 @@ class Examiner {
     return !printed_after(message);
   }
 
-  // Whether more output followed it on either stream, before the stop.
+  // True if more output followed it on either stream, before the stop.
   bool printed_after(const ErrorMessage& message) const {
     const size_t end = end_of(message);
     const auto said = end > 0 ? record_.printed.came_at(end - 1) : std::nullopt;
@@ -191,8 +190,7 @@ class Examiner {
     return *last > *said + (was_stopped() ? kWentOn : kTeardown);
   }
 
-  // A message may have several lines, but text that comes much later than its beginning is
-  // unrelated, whatever it looks like.
+  // Text that comes much later than a message's beginning does not belong to the message.
   size_t end_of(const ErrorMessage& message) const {
     const auto began = record_.printed.came_at(message.begin);
     size_t low = message.begin;
@@ -248,7 +246,7 @@ class Examiner {
            contains(record_.printed.err_tail, library.message);
   }
 
-  // These errors make a group unusable; a program may well recover from the others.
+  // These errors make a group unusable; a program may recover from the others.
   static bool fails_group(FailureCode code) {
     using enum FailureCode;
     return is_one_of(code, {timeout, peer_failed, aborted, mismatch, backend});
@@ -259,7 +257,7 @@ class Examiner {
   const std::optional<StopMark>& stop_;
   const Instant unix_epoch_;
   Examination examination_;
-  bool has_record_ = false;  // There is a well-formed error file.
+  bool has_record_ = false;  // True if there is a well-formed error file.
 };
 
 }  // namespace

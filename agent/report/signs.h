@@ -1,7 +1,7 @@
-// Derives, from what one worker left behind, the signs that the judge reads and the error that the
-// worker is judged by. Pure. A message counts only if it can be why the worker ended: output after
-// the stop may be caused by the stop, a worker that printed more long after an error had handled
-// it, and a process has no time to print anything before a fault or a kill.
+// Derives from what one worker left behind the signs that the judge reads and the error that the
+// worker is judged by. A message counts only if it can explain the end: the stop may cause any
+// output after it, a worker that printed more long after an error had handled it, and a process has
+// no time to print before a fault or a kill. Pure.
 #pragma once
 
 #include <optional>
@@ -19,20 +19,20 @@ namespace muster {
 struct StopMark {
   Instant at{};
   int signal = 0;
-  bool killed = false;  // SIGKILL followed it.
-  Duration earlier{};   // The engine sent it, and a worker may have got it so much before `at`.
+  bool killed = false;  // True if SIGKILL followed it.
+  Duration earlier{};   // How long before `at` a worker may have got it, if the engine sent it.
 };
 
 // One worker of an attempt, as its node saw it. `failure` includes the content of its error file.
 struct WorkerRecord {
-  WorkerFailure failure;  // Its status counts only once it has ended.
+  WorkerFailure failure;  // Its status is valid once it has ended.
   HostEvidence machine;
   std::optional<Instant> started;
   std::optional<Instant> ended;
-  std::optional<Instant> declared;  // When the agent itself declared it failed.
+  std::optional<Instant> declared;  // Time at which the agent itself declared it failed.
   int order = 0;                    // Position of its end among those of this node.
   AtStop at_stop = AtStop::unknown;
-  bool outlived_grace = false;  // It had not ended when muster sent SIGKILL.
+  bool outlived_grace = false;  // True if it had not ended when muster sent SIGKILL.
 
   WorkerPrinted printed;
   std::optional<WallTime> error_file_written;  // Its mtime.
@@ -42,8 +42,8 @@ struct WorkerRecord {
 // The error that explains a worker's end, in one line; empty if there is none.
 struct OwnError {
   std::string text;
-  bool is_reason = false;  // It ended the worker, or would have ended it.
-  Duration before_stop{};  // If the worker continued after it until muster stopped it.
+  bool is_reason = false;  // True if it ended the worker, or would have.
+  Duration before_stop{};  // Time from it to muster's stop, if the worker still ran then.
 
   friend bool operator==(const OwnError&, const OwnError&) = default;
 };

@@ -19,7 +19,7 @@ struct CodePoint {
   bool valid = false;
 };
 
-// The smallest value that needs so many bytes; a smaller one is an overlong form.
+// The smallest value that needs this many bytes; a smaller one is an overlong form.
 constexpr std::array<uint32_t, 5> kSmallest = {0, 0, 0x80, 0x800, 0x10000};
 
 size_t sequence_size(unsigned char lead) {
@@ -32,8 +32,7 @@ bool is_continuation(char byte) {
   return (static_cast<unsigned char>(byte) & 0xC0) == 0x80;
 }
 
-// Decodes the code point that starts at `at`. An invalid byte has size 1, so that decoding resumes
-// at the next one.
+// Decodes the code point at `at`. An invalid byte has size 1, so that decoding resumes after it.
 CodePoint decode(std::string_view text, size_t at) {
   const auto lead = static_cast<unsigned char>(text[at]);
   const size_t size = sequence_size(lead);
@@ -150,7 +149,7 @@ std::string date_and_time(const CalendarTime& at, char separator) {
 
 std::string clean_line(std::string_view raw, size_t characters_max) {
   Cleaned shown;
-  // Go back from the last state of a progress bar to the first one that is not blank.
+  // Take a progress bar's last state that is not blank.
   while (true) {
     const size_t begin = raw.rfind('\r');
     const size_t from = begin == std::string_view::npos ? 0 : begin + 1;

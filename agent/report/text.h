@@ -1,5 +1,5 @@
-// Makes text for a terminal from bytes that a program wrote: no output of these functions can move
-// the cursor, change colours or the title, or reorder the text that follows. Pure.
+// Makes text for a terminal from a program's bytes: no output of these functions can move the
+// cursor, change colours or the title, or reorder the text that follows. Pure.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@
 
 namespace muster {
 
-// One line without its newline: escape sequences and control characters are removed, a progress bar
-// ('\r') shows only its last state, valid UTF-8 is kept, other bytes become U+FFFD. Cut after
+// Cleans one line, without its newline: removes escape sequences and control characters, keeps only
+// a progress bar's ('\r') last state, and turns bytes that are not UTF-8 into U+FFFD. Cuts after
 // `characters_max` characters, with a note of how many are missing.
 inline constexpr size_t kLineCharactersMax = 400;
 std::string clean_line(std::string_view raw, size_t characters_max = kLineCharactersMax);
@@ -29,7 +29,7 @@ std::string valid_utf8(std::string_view raw);
 // The last bytes of valid UTF-8, at most `bytes_max`, cut at a character boundary.
 std::string_view utf8_suffix(std::string_view text, size_t bytes_max);
 
-// The first and the last of each run. REQUIRES: sorted.
+// The first and last rank of each run. REQUIRES: sorted.
 std::vector<std::pair<int, int>> ranges_of(const std::vector<int>& ranks);
 
 // "0-3,7,9-10"; at most `ranges_max` ranges, then ",... (12 more)". REQUIRES: sorted, no repeats.
@@ -47,8 +47,7 @@ std::string duration_text(Duration duration);
 // "512 KiB", "64 MiB", "7.6 GiB".
 std::string bytes_text(int64_t bytes);
 
-// Columns as wide as their widest cell, separated by two spaces, none at the end of a line. For
-// text without wide characters.
+// Pads columns to their widest cell plus two spaces, but not the last. No wide characters.
 std::string table_text(const std::vector<std::vector<std::string>>& rows);
 
 // "2026-11-20_22:56:48", torchrun's form.

@@ -28,8 +28,7 @@ std::string scalar_json(const ordered_json& json) {
   return json.dump(-1, ' ', /*ensure_ascii=*/true, ordered_json::error_handler_t::replace);
 }
 
-// As Python's json.dumps writes it: a space after each comma and colon, ASCII only. Some parsers of
-// these lines are regular expressions.
+// Formats like Python's json.dumps, with its spaces and ASCII only: some users parse it by regex.
 std::string python_json(const ordered_json& json) {
   if (json.is_object()) {
     return joined(json, '{', '}',
@@ -85,7 +84,7 @@ std::string status_name(const std::string& state) {
   return "torchelastic.worker.status." + state;
 }
 
-// The worker's error file as it is, or else what torch reports for a failure without one.
+// The worker's error file as it is, else what torch reports for a failure without one.
 std::string raw_error_of(const WorkerFailure& failure) {
   if (failure.error_file_content) {
     const std::optional<WorkerError> error = parse_error_file(*failure.error_file_content);

@@ -20,7 +20,7 @@ struct TorchEventContext {
   std::string rdzv_backend = "c10d";
   std::string entry_point;              // Basename of the executable: "python3".
   std::optional<int> group_rank;        // nullopt until the first rendezvous is over.
-  std::optional<int> group_world_size;  // Likewise.
+  std::optional<int> group_world_size;  // nullopt until then, too.
   int64_t total_run_time_s = 0;
   int agent_restarts = 0;
 };

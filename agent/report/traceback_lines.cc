@@ -39,13 +39,12 @@ std::string_view further_words(const std::vector<std::string>& further, size_t s
   return {};
 }
 
-// Where rich's box begins: "╭─ Traceback (most recent call last) ─╮", with a title that a narrow
-// terminal cuts off.
+// Finds rich's corner in "╭─ Traceback (most recent call last) ─╮", which a narrow terminal cuts.
 std::optional<size_t> rich_corner(std::string_view line) {
   const size_t title =
       contains(line, "─ Traceback (") ? line.find("─ Traceback (") : line.find("- Traceback (");
   if (title == std::string_view::npos) return {};
-  // With the first character of the title, which is a corner's second one where the box is narrow.
+  // Includes the title's first character, the second of the corner "+-" in a narrow box.
   const std::string_view before = line.substr(0, title + 1);
   const size_t corner = std::min(before.rfind("╭"), before.rfind("+-"));
   const std::string_view last = trimmed(line);
@@ -210,7 +209,7 @@ RaisedException told_of_chain(const std::vector<RaisedException>& chain) {
       if (link.blame) told.blame = merged(*told.blame, *link.blame);
     }
   } else {
-    // From the first lost connection on, the exceptions come from a program that had failed before.
+    // The program had already failed when the first lost connection was raised.
     const auto begin = chain.begin() + static_cast<std::ptrdiff_t>(root);
     const auto lost =
         std::find_if(begin, chain.end(), [](const RaisedException& link) { return !!link.blame; });

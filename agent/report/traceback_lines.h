@@ -1,6 +1,5 @@
-// The lines of one traceback after the prefix of its first line, and what each of them is: the
-// primitives of the traceback reader (python_words.cc) and of its part for rich's boxes
-// (rich_words.cc). Pure.
+// The lines of one traceback, without the prefix of its first line, and what each is: primitives of
+// the traceback reader (python_words.cc) and of its part for rich's boxes (rich_words.cc). Pure.
 #pragma once
 
 #include <cstddef>
@@ -42,10 +41,10 @@ struct ExceptionLine {
 // nullopt: the line cannot be one.
 std::optional<ExceptionLine> parse_exception_line(std::string_view line);
 
-// Which sentence between two tracebacks of a chain begins in that line; `nothing`: none does.
+// Returns the link that the line, a sentence between two tracebacks of a chain, states.
 RaisedException::After link_of(std::string_view line);
 
-// Whether that line opens another message or a log entry.
+// True if the line opens another message or a log entry.
 bool opens_something(const MessageLines& lines, size_t at);
 
 class TracebackLines {
@@ -60,7 +59,7 @@ class TracebackLines {
   // torch's excepthook tags nothing but the message, so all lines with its tag belong.
   bool by_excepthook() const { return by_excepthook_; }
 
-  // The line after the prefix; nullopt: it does not belong to this traceback, or there is no line.
+  // The line after the prefix; nullopt: there is no line, or it does not belong to this traceback.
   std::optional<std::string_view> body(size_t at) const;
   std::optional<std::string_view> body() const { return body(at_); }
   bool is_blank(size_t at) const;
@@ -79,25 +78,20 @@ class TracebackLines {
 // The text of an exception in one line. `further`: the lines of its message after the first.
 std::string exception_text(const ExceptionLine& line, const std::vector<std::string>& further);
 
-// The exception that is reported like that.
 RaisedException raised_by(const ExceptionLine& line, const std::vector<std::string>& further = {});
 
-// The exception after rich's box, whose header is the current line; rich has wrapped its message at
-// the terminal's width. nullopt: the box is cut off.
+// Reads the exception below rich's box, whose header is the current line; rich has wrapped its
+// message at the terminal's width. nullopt: the box is cut off.
 std::optional<RaisedException> read_rich_block(TracebackLines& lines);
 
-// ---- how to describe a chain of exceptions in one line, and which ranks it blames
-//
-// The user needs the exception that ended the program and the one it came from: "RuntimeError: no
-// shard 3 (caused by KeyError: 'x')". The root of the chain decides the blame: a program that fails
-// by itself and then loses its connections while it cleans up is not a victim; one that wraps a
-// lost connection in its own exception is.
-
-// REQUIRES: `chain` is not empty; oldest first.
+// Describes a chain of exceptions, oldest first, in one line: the exception that ended the program
+// and the one it came from, "RuntimeError: no shard 3 (caused by KeyError: 'x')". The chain's root
+// decides the blame: a program that fails by itself and then loses its connections in its clean-up
+// is not a victim; one that wraps a lost connection in its own exception is. REQUIRES: not empty.
 RaisedException told_of_chain(const std::vector<RaisedException>& chain);
 
-// An exception group as one exception: the texts of its first three leaves; a victim only if all
-// leaves are. REQUIRES: not empty.
+// Describes an exception group as one exception: the texts of its first three leaves; a victim only
+// if all leaves are. REQUIRES: not empty.
 RaisedException told_of_group(const std::vector<RaisedException>& leaves);
 
 }  // namespace muster

@@ -18,7 +18,7 @@ namespace muster {
 namespace {
 
 constexpr size_t kStderrLines = 30;
-constexpr size_t kOtherStderrLines = 8;  // Of a second worker; then the culprit gets fewer.
+constexpr size_t kOtherStderrLines = 8;  // A second worker's; the culprit then gets fewer.
 constexpr size_t kHeadlineCharacters = 400;
 constexpr size_t kHangCharacters = 1000;
 
@@ -66,13 +66,13 @@ void append_quoted(std::string& text, const std::vector<std::string>& lines) {
     text += line.empty() ? "  |\n" : "  | " + line + "\n";
 }
 
-// Whether they contain it as it is, or as the summary of a chain of exceptions.
+// True if the lines contain it as it is, or as the summary of a chain of exceptions.
 bool shows(const std::vector<std::string>& lines, std::string_view exception) {
   const std::string all = fmt::format("{}", fmt::join(lines, "\n"));
   return contains(all, exception) || last_words(all) == exception;
 }
 
-// What the error file adds to a stderr that does not show the exception (the program redirected it,
+// Returns the error file's lines if stderr does not show the exception (the program redirected it,
 // or it is older than the tail).
 std::vector<std::string> recorded_lines(const WorkerFailure& culprit, const Cause& cause,
                                         const std::vector<std::string>& stderr_lines) {
@@ -107,8 +107,8 @@ void append_own_words(std::string& text, const WorkerFailure& culprit, const Cau
   append_quoted(text, lines);
 }
 
-// The output of another rank that is part of the answer: one that may also have failed first, or
-// one that reports what the culprit did to it.
+// Appends the output of another rank that is part of the answer: one that may also have failed
+// first, or one that reports what the culprit did to it.
 void append_other(std::string& text, const WorkerFailure& other, const std::string& where,
                   const std::string& lead) {
   text += clean_line(fmt::format("{} rank {}{} {}", lead, other.rank, where, other.sentence),
@@ -131,7 +131,7 @@ std::string part_of_others(const JobReport& report) {
     if (!has_more && failure.sentence == report.cause.sentence) continue;
     append_other(text, failure, on_host(report, failure),
                  "At the same moment, as far as can be determined:");
-    break;  // There is room for one only.
+    break;  // There is room for only one.
   }
   if (report.witness) {
     const WorkerFailure& witness = report.failures[*report.witness];
@@ -163,7 +163,7 @@ void append_root_cause(std::string& text, const WorkerFailure& culprit, const Ca
   text += "  " + failed_line(culprit) + "\n";
 }
 
-// `where`: " on node-b" in a job with many nodes, as all of them print the same path.
+// `where`: " on node-b" in a job with many nodes, which all print the same path.
 void append_logs(std::string& text, const WorkerFailure& culprit, const std::string& where) {
   if (culprit.stderr_log_path.empty() && culprit.stdout_log_path.empty()) {
     const std::string& beside = culprit.error_file_path;
@@ -186,7 +186,7 @@ void append_logs(std::string& text, const WorkerFailure& culprit, const std::str
   }
 }
 
-// A hang that was not resolved when the last attempt ended.
+// Describes a hang that was not resolved when the last attempt ended; empty if there was none.
 std::string hang_line(const JobReport& report, std::string_view lead) {
   const bool stands = report.hang && !report.attempts.empty() &&
                       report.hang->attempt == report.attempts.back().attempt;
@@ -225,7 +225,7 @@ std::string render_failure(const JobReport& report, const RenderOptions& options
   return text + rule;
 }
 
-// Lines about a hang and a failure before the job ended for another reason.
+// Describes a hang and a failure before the job ended for another reason.
 std::string earlier_lines(const JobReport& report) {
   std::string text = hang_line(report, "muster: before the stop: ");
   if (!report.culprit) return text;

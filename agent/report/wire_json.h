@@ -1,7 +1,7 @@
-// JSON between agents: each value lists its fields once, in a function template that both a
+// JSON between agents: each type lists its fields once, in a function template that both a
 // JsonWriter and a JsonReader run. The bytes come from the network, so a reader checks that every
-// field exists and has its type and range. `wrong` names the first that does not; values read after
-// it are meaningless. Unknown fields are ignored. Pure.
+// field exists and has its type and range. `wrong` names the first that fails; values read after it
+// are meaningless. Unknown fields are ignored. Pure.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,7 @@ inline std::string dump(const Json& json) {
   return json.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
 }
 
-// As much of it as fits, as valid UTF-8.
+// Valid UTF-8 of at most `bytes_max` bytes (at least 3); ends in "..." if it was cut.
 inline std::string fitting_text(std::string_view raw, size_t bytes_max) {
   std::string text = valid_utf8(raw);
   if (text.size() <= bytes_max) return text;
@@ -53,7 +53,7 @@ class JsonWriter {
   void text(const char* key, const std::string& value) {
     json_[key] = fitting_text(value, text_max_);
   }
-  // Left out if it is empty: for a text that was not always part of the format.
+  // Omitted if empty: for a field that older versions lack.
   void text_if_any(const char* key, const std::string& value) {
     if (!value.empty()) text(key, value);
   }
@@ -209,7 +209,7 @@ class JsonReader {
 template <typename Archive>
 inline constexpr bool kReads = std::same_as<std::remove_cvref_t<Archive>, JsonReader>;
 
-// A whole value. `text_max` and `wrong`: as above.
+// A whole value as JSON. `text_max` and `wrong`: as above.
 template <typename T>
 Json json_of(const T& value, size_t text_max) {
   JsonWriter writer(text_max);
@@ -224,7 +224,6 @@ T read(const Json& json, std::string& wrong) {
   return value;
 }
 
-// A list of small numbers, ranks for example.
 inline void numbers(JsonWriter& a, const char* key, const std::vector<int>& values,
                     size_t count_max) {
   Json list = Json::array();

@@ -11,7 +11,7 @@ namespace {
 constexpr size_t kStderrLinesSent = 30;
 
 // Lines as they will be shown: cleaning them again at the receiver changes nothing. A long line is
-// cut so that it fits into a shown line together with the note about the cut.
+// cut so that it still fits with the note about the cut.
 std::string sent_stderr(std::string_view raw, size_t bytes_max) {
   constexpr size_t kNoteCharacters = 40;
   const std::vector<std::string> lines =

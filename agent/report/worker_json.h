@@ -1,5 +1,5 @@
 // The wire format of a worker's failure and its cause: short fields always, long texts ("words")
-// only where they may be shown. Pure.
+// only if they may be shown. Pure.
 #pragma once
 
 #include <cmath>
@@ -63,10 +63,9 @@ void fields(auto& a, Like<Error> auto& m) {
   if constexpr (kReads<decltype(a)>) m.code = static_cast<ExitCode>(code);
 }
 
-// Its program, its paths, its error file and at most the last 30 lines of its stderr.
+// Encodes the worker's program, paths, error file and at most the last 30 lines of stderr.
 Json words_json(const WorkerFailure& failure, size_t long_max, size_t text_max);
 
-// `wrong`: as in JsonReader. The fields of words_json stay empty if no words were sent.
 void read_words(const Json& json, WorkerFailure& failure, std::string& wrong);
 
 }  // namespace muster::wire
