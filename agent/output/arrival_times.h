@@ -1,6 +1,5 @@
-// When the bytes of a stream arrived, for those that a TailBuffer still holds; used to order the
-// last output of two workers. Bytes that arrive within a millisecond of each other share one entry,
-// so a worker that prints all the time costs a few kilobytes. Pure.
+// Arrival times of the bytes that a stream's TailBuffer still holds, to order the last output of
+// two workers. Bytes within a millisecond share one entry: constant printing costs a few KiB. Pure.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +26,7 @@ class ArrivalTimes {
     if (entries_.size() > kEntriesMax) entries_.pop_front();
   }
 
-  // When the byte at `offset` of the whole stream arrived, to a millisecond. Later than that if its
+  // Returns when the byte at `offset` of the stream arrived, to a millisecond; a later time if its
   // entry was dropped; nullopt if it has not arrived.
   std::optional<Instant> at(uint64_t offset) const {
     const auto entry = std::ranges::upper_bound(entries_, offset, {}, &Entry::total);
@@ -45,10 +44,10 @@ class ArrivalTimes {
   std::deque<Entry> entries_;
 };
 
-// The arrival time to assume for bytes that came while nothing was read and that are followed by
-// bytes of `followers` other streams: epoll reports streams in the order in which they became
-// readable, but not when. The times reproduce that order and are further apart than what counts as
-// the same moment. Never before `since`, the end of the last look.
+// The arrival time to assume for bytes that came while nothing was read, before those of
+// `followers` other streams: epoll reports streams in the order in which they became readable, but
+// not when. The times keep that order, further apart than what counts as the same moment. Never
+// before `since`, the end of the last poll.
 inline Instant time_after_standstill(Instant since, Instant now, size_t followers) {
   constexpr Duration kApart = std::chrono::milliseconds(2);
   const auto behind = static_cast<Duration::rep>(followers);

@@ -28,7 +28,7 @@ constexpr size_t kPipesTotal = size_t{16} << 20;
 // Small, because every byte of stdout is copied into it.
 constexpr size_t kBothBytesMax = size_t{16} << 10;
 
-// Per stream: 10,000 lines of 200 bytes. And for all streams of the node.
+// Limits of one stream (10,000 lines of 200 bytes), and of all streams of the node.
 constexpr size_t kKeptBytesMax = size_t{2} << 20;
 constexpr size_t kKeptBytesOfNode = size_t{64} << 20;
 
@@ -66,7 +66,7 @@ void make_nonblocking(int fd) {
   ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
 }
 
-// Without an end of ours if the worker writes to its log file itself.
+// Leaves our end empty if the worker writes to its log file itself.
 Result<StreamEnds> open_ends(const StreamPlan& plan, const std::string& log, Console& console,
                              size_t workers) {
   if (plan.direct()) {
@@ -92,7 +92,6 @@ Result<std::shared_ptr<Sink>> open_filtered(const AttemptPlace& place, Streams s
   return std::make_shared<Sink>(std::move(*file), path);
 }
 
-// Opens the streams of one attempt one after the other.
 class StreamOpener {
  public:
   StreamOpener(const AttemptPlace& place, size_t workers) : place_(place), workers_(workers) {}

@@ -1,6 +1,6 @@
 // Opens everything that the workers of one attempt write to: a pipe, a terminal or a log file for
-// each stream, as planned by plan_stream(). The result owns the read ends; the caller owns the
-// write ends and gives them to the workers. Output thread only, since a log disk may hang.
+// each stream, as plan_stream() says. The result owns the read ends; the caller owns the write ends
+// and gives them to the workers. Output thread only, since a log disk may hang.
 #pragma once
 
 #include <memory>
@@ -14,17 +14,16 @@
 
 namespace muster {
 
-// Our side of one stream of a worker.
 struct WorkerEnd {
   std::unique_ptr<WorkerStream> stream;  // Null if the worker writes to its log file itself.
-  std::string log;                       // Empty: there is none.
+  std::string log;                       // Path; empty: none.
 };
 
 struct WorkerEnds {
   WorkerEnd out;
   WorkerEnd err;
   std::shared_ptr<TailBuffer> both;
-  std::optional<FileState> err_at_stop;  // Of stderr, if the worker writes to that log file itself.
+  std::optional<FileState> err_at_stop;  // stderr's log file then, if the worker writes it itself.
 
   std::vector<WorkerStream*> streams() const {
     std::vector<WorkerStream*> both_or_one;
@@ -42,14 +41,13 @@ struct OpenedAttempt {
 
 struct AttemptPlace {
   const OutputOptions* options = nullptr;
-  std::string folder;  // attempt_<n>; empty if there are no files.
+  std::string folder;  // attempt_<n>; empty: no files.
   Console* out = nullptr;
   Console* err = nullptr;
 };
 
-// All or nothing: on an error everything that was opened is closed. The descriptors of all workers
-// are opened before the first one starts, so that a descriptor limit that is too low is reported
-// before any worker runs.
+// All or nothing: an error closes everything that was opened. Opens the descriptors of all workers
+// at once, so that a descriptor limit that is too low is reported before any worker runs.
 Result<OpenedAttempt> open_attempt_streams(const AttemptPlace& place,
                                            const std::vector<int>& ranks);
 

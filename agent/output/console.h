@@ -1,7 +1,7 @@
 // One of muster's consoles (stdout, stderr, or both if they are the same file): its descriptor and
-// the mux that keeps its lines whole. Output thread only, except that writes to a pipe, a socket or
-// a terminal, which can block, have a thread of their own: a console that is stuck must not stop
-// the other console or the end of an attempt.
+// the mux that keeps its lines whole. Output thread only, except that writes to a pipe, socket or
+// terminal, which can block, have their own thread: a stuck console must not stop the other or the
+// end of an attempt.
 #pragma once
 
 #include <condition_variable>
@@ -18,31 +18,30 @@
 
 namespace muster {
 
-// Writes to one sink on its own thread, in order, with blocking calls. Its user bounds the backlog:
-// it checks has_room() before it reads more data to write.
+// Writes to one sink on its own thread, in order, with blocking calls. The caller bounds the
+// backlog: it checks has_room() before it reads more data.
 class SinkWriter {
  public:
-  // No room once more than this is waiting. The writer may hold as much again.
+  // has_room() is false beyond this. The writer may hold as much again.
   static constexpr size_t kWaitingMax = size_t{1} << 20;
-  // drain() passes on what is left of an attempt even if there is no room, and several attempts may
-  // end while the console is stuck. Beyond this, put() blocks.
+  // put() blocks beyond this: drain() passes on the rest of an attempt even if there is no room,
+  // and several attempts may end while the console is stuck.
   static constexpr size_t kRestsMax = size_t{64} << 20;
 
-  // `wake` is called on the writer's thread when there is room again after has_room() returned
-  // false, and when there is news (a message, or the reader is gone).
+  // Calls `wake` on the writer's thread when there is room again after has_room() returned false,
+  // and when take_message() or gone() changes.
   SinkWriter(Sink& sink, std::function<void()> wake) : sink_(sink), wake_(std::move(wake)) {}
   ~SinkWriter() { finish(); }
   SinkWriter(const SinkWriter&) = delete;
   SinkWriter& operator=(const SinkWriter&) = delete;
 
-  // False if no thread could be started; then the caller must write itself. The thread gets no
-  // signals.
+  // False if no thread could be started: the caller must write itself. The thread gets no signals.
   bool start();
   void put(const LineMux::Pieces& pieces);
   bool has_room();
   bool gone();
   std::optional<std::string> take_message();
-  // Waits until everything is written. The sink may then be inspected until the next put().
+  // Waits until everything is written; the sink may then be inspected until the next put().
   void flush();
   void finish();  // Writes everything, then ends the thread.
 
@@ -54,8 +53,8 @@ class SinkWriter {
   std::function<void()> wake_;
   std::thread thread_;
   std::mutex mutex_;
-  std::condition_variable changed_;  // To the writer: there is work. To its user: it is done.
-  // All below are guarded by mutex_.
+  std::condition_variable changed_;  // Signals work to the writer, and its end to the caller.
+  // mutex_ guards the rest.
   std::string waiting_;
   std::optional<std::string> message_;
   bool writing_ = false;
@@ -69,16 +68,15 @@ class Console {
   Console(int fd, std::string name, std::function<void()> wake);
 
   int open() { return mux_.open(); }
-  // As in LineMux; each writes what is due, or queues it for the writer, and returns a message if a
-  // write failed for the first time.
+  // See LineMux. Each writes or queues what is due; returns a message on the first failed write.
   std::optional<std::string> feed(int stream, std::string_view bytes, Instant now);
   std::optional<std::string> close(int stream, Instant now);
   std::optional<std::string> tick(Instant now);
 
   // A message about a background write.
   std::optional<std::string> news() { return writer_ ? writer_->take_message() : std::nullopt; }
-  // A stream that is not read for lack of room must not look quiet, so the mux's clock is held.
-  // Call this before calling wants() again for every paused stream.
+  // A stream that is not read for lack of room must not look quiet, so wants() holds the mux's
+  // clock. Call this before calling wants() again for every paused stream.
   void release_clock() { clock_held_ = false; }
 
   Instant next_deadline() const { return gone() || clock_held_ ? kNever : mux_.next_deadline(); }

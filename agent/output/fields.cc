@@ -46,7 +46,7 @@ std::string names_of_fields(const std::vector<Field>& fields) {
 std::vector<Field> log_dir_fields(const LaunchSpec& spec, const std::string& run_id,
                                   const std::string& host) {
   std::string job = spec.engine.job.empty() ? run_id : spec.engine.job;
-  std::ranges::replace(job, '/', '_');  // One folder, as the run's own.
+  std::ranges::replace(job, '/', '_');  // Keeps it one folder, like the run's.
   return {{"host", host},
           {kNodeRankField, node_rank(spec.rendezvous)},
           {"job", job},

@@ -1,4 +1,4 @@
-// Text of the user with fields that muster fills in: "{host}:{rank}". "{{" and "}}" are braces.
+// Expands user text with fields that muster fills in: "{host}:{rank}"; "{{" and "}}" are braces.
 // Pure.
 #pragma once
 
@@ -17,16 +17,14 @@ struct Field {
   std::string value;
 };
 
-// A value is not filled in again. The error is the first field that is not among `fields`, or that
-// no brace ends.
+// Does not expand values again. The error is the first field that is unknown or lacks its brace.
 tl::expected<std::string, std::string> fill_fields(std::string_view text,
                                                    const std::vector<Field>& fields);
 
 // "{time}, {host}"
 std::string names_of_fields(const std::vector<Field>& fields);
 
-// Those of --log-dir: host, node_rank, job and start. The node's rank is empty where it is not
-// known before the nodes have met.
+// The fields of --log-dir: host, node_rank (empty if unknown before the rendezvous), job and start.
 inline constexpr std::string_view kNodeRankField = "node_rank";
 std::vector<Field> log_dir_fields(const LaunchSpec& spec, const std::string& run_id,
                                   const std::string& host);

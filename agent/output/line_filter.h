@@ -1,7 +1,6 @@
 // Selects the lines that contain one of several texts, for the filtered copy of a tee'd stream.
-// Pure. Matching is on the raw line, by bytes, case-sensitive. A line longer than 1 MiB is matched
-// in pieces of that size. A last line without a newline gets one, since other ranks write to the
-// same file.
+// Matches the raw bytes of a line, case-sensitive; a line longer than 1 MiB in pieces of that size.
+// A last line without a newline gets one, since other ranks write to the same file. Pure.
 #pragma once
 
 #include <string>

@@ -9,7 +9,6 @@ namespace muster {
 
 namespace {
 
-// Length of the complete lines at the front of `bytes`.
 size_t whole_lines(std::string_view bytes) {
   const size_t newline = bytes.rfind('\n');
   return newline == std::string_view::npos ? 0 : newline + 1;
@@ -107,7 +106,7 @@ void LineMux::feed_free(int id, std::string_view bytes, Instant now, Pieces& out
   hold(id, bytes.substr(whole), now);
 }
 
-// The owner's bytes are shown at once, through the end of its line and the complete lines after it.
+// Shows the owner's bytes at once, up to the end of its line and the complete lines after it.
 void LineMux::feed_owner(std::string_view bytes, Instant now, Pieces& out) {
   Stream& stream = streams_.at(owner_);
   const size_t whole = whole_lines(bytes);
@@ -156,7 +155,6 @@ bool LineMux::somebody_waits(Instant now) const {
   return std::ranges::any_of(holding_, [&](int id) { return due(streams_.at(id)) <= now; });
 }
 
-// Shows everything that can be shown at `now`.
 void LineMux::settle(Instant now, Pieces& out) {
   while (!holding_.empty()) {
     if (owner_ >= 0) {
@@ -169,8 +167,7 @@ void LineMux::settle(Instant now, Pieces& out) {
   }
 }
 
-// REQUIRES: no stream owns the console. Shows all complete lines that are held, then the first
-// partial line that is due.
+// Shows all complete lines, then the first partial line that is due. REQUIRES: no owner.
 void LineMux::flush_waiting(Instant now, Pieces& out) {
   const std::vector<int> ids(holding_.begin(), holding_.end());
   for (const int id : ids) {

@@ -1,18 +1,16 @@
 // Decides which bytes of many streams go to one console, and when, so that every line arrives
-// whole. Pure: no clock, no I/O. The caller reads, feeds, and writes the pieces it is given, in
-// order.
+// whole. The caller reads, feeds, and writes the returned pieces in order. Pure: no clock, no I/O.
 //
 // Complete lines are shown at once, unchanged. A partial line is held until
 //   - its line ends, or
 //   - its stream was quiet for 100 ms (a prompt), or
 //   - 100 ms passed since its first unshown byte, if it holds a '\r' (a bar that never pauses), or
 //   - it is longer than 1 MiB, or its stream has ended.
-// Then it is shown, and its stream owns the console until its line ends: the output of other
-// streams is held, and a stream with 64 KiB held is no longer read. If others wait, an owner loses
-// the console after one second of quiet, or at once if its stream has ended. A bar, which may
-// redraw for hours without a newline, loses it after 20 ms of quiet or after one second. The mux
-// then writes a '\n' of its own so that the next line starts at the left; between two bars it
-// writes none if a '\r' separates them, so that they redraw in place.
+// Then it is shown, and its stream owns the console until the line ends: other streams' output is
+// held, and a stream with 64 KiB held is no longer read. If others wait, an owner loses the console
+// after one second of quiet, or at once if its stream has ended; a bar, which may redraw for hours
+// without a newline, after 20 ms of quiet or one second. The mux then writes a '\n' of its own, for
+// the next line to start at the left, but not between bars with a '\r', which redraw in place.
 #pragma once
 
 #include <chrono>
@@ -35,24 +33,23 @@ class LineMux {
   static constexpr size_t kLineMax = size_t{1} << 20;
   static constexpr size_t kHeldMax = size_t{64} << 10;
 
-  // Views into the fed bytes or into the mux. Valid until the next call that takes a `Pieces`, and
-  // no longer than the fed bytes.
+  // Views into the fed bytes or the mux; valid until the next call with `Pieces`, like those bytes.
   using Pieces = std::vector<std::string_view>;
 
   int open();
   void feed(int stream, std::string_view bytes, Instant now, Pieces& out);
 
-  // The stream will not be fed again. What it still holds is shown once no stream owns the console.
+  // The stream ends. What it still holds is shown once no stream owns the console.
   void close(int stream, Instant now, Pieces& out);
 
-  // REQUIRES: every byte that was readable at `now` has been fed. Otherwise a stream would look
+  // REQUIRES: every byte that was readable at `now` has been fed; otherwise a stream would look
   // quiet only because its reader was late.
   void tick(Instant now, Pieces& out);
 
-  // When tick() would show something or take the console from its owner; kNever if never.
+  // The time at which tick() would show something or take the console from its owner; or kNever.
   Instant next_deadline() const;
 
-  // False if its bytes could not be shown now: do not read them yet.
+  // False if the stream is not to be read yet, since its bytes could not be shown.
   bool wants(int stream) const;
   int owner() const { return owner_; }  // -1: none.
 
@@ -60,11 +57,11 @@ class LineMux {
   struct Stream {
     std::string held;         // Fed but not shown yet.
     size_t whole = 0;         // The first `whole` bytes of `held` are complete lines.
-    bool bar = false;         // The unfinished line holds a '\r'.
-    bool closed = false;      // No more bytes will come.
+    bool bar = false;         // True if the unfinished line holds a '\r'.
+    bool closed = false;      // True if no more bytes will come.
     size_t shown = 0;         // Bytes of the unfinished line that are on the console.
-    Instant partial_since{};  // When the first unshown byte of the unfinished line came.
-    Instant fed{};            // When the last byte came.
+    Instant partial_since{};  // Arrival of the first unshown byte of the unfinished line.
+    Instant fed{};            // Arrival of the last byte.
     Instant owner_since{};
   };
 

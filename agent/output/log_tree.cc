@@ -40,7 +40,7 @@ tl::unexpected<Error> log_folder_error(const std::string& path, int error) {
                                                  std::strerror(error), remedy));
 }
 
-// <parent>/<prefix><8 characters>, mode 0700 whatever the umask.
+// Makes <parent>/<prefix><8 characters>, mode 0700 whatever the umask.
 Result<std::string> make_unique_folder(const std::string& parent, const std::string& prefix) {
   for (int attempt = 0; attempt < 100; attempt++) {
     const std::string path = parent + "/" + prefix + random_suffix();
@@ -57,8 +57,7 @@ Result<void> make_parents(const fs::path& path) {
   return {};
 }
 
-// In a folder that everybody can write, another user may have taken the name in the meantime: `own`
-// refuses links, and folders of others.
+// `own` refuses links and other users' folders: they may take the name in a world-writable folder.
 Result<void> make_folder(const std::string& path, mode_t mode, bool own = false) {
   if (::mkdir(path.c_str(), mode) == 0) return {};
   const int error = errno;
@@ -79,8 +78,8 @@ std::string log_failure(const char* what, const std::string& path, int error) {
   return fmt::format("cannot {} {}: {}", what, path, std::strerror(error));
 }
 
-// A worker can replace any file of the run by a FIFO. Without O_NONBLOCK, opening one without a
-// reader would wait for ever; with it, open fails with ENXIO.
+// A worker can replace any file of the run by a FIFO. Opening one without a reader would wait for
+// ever; with O_NONBLOCK it fails with ENXIO.
 UniqueFd open_to_append(const std::string& path) {
   constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
   return UniqueFd(::open(path.c_str(), kFlags, 0666));
@@ -142,7 +141,7 @@ Result<std::string> make_attempt_folder(const std::string& run_dir, int restart_
 Result<UniqueFd> open_log(const std::string& path) {
   UniqueFd fd = open_to_append(path);
   if (fd) {
-    // A worker that writes to it, or a slow reader of a FIFO, must find an ordinary blocking file.
+    // Writers, workers among them, and slow readers of a FIFO need an ordinary blocking file.
     ::fcntl(fd.get(), F_SETFL, ::fcntl(fd.get(), F_GETFL) & ~O_NONBLOCK);
     return fd;
   }
@@ -164,7 +163,7 @@ std::optional<std::string> append_to_file(const std::string& path, const std::st
 
 std::optional<std::string> replace_file(const std::string& path, const std::string& content) {
   const std::string fresh = path + ".tmp";
-  ::unlink(fresh.c_str());  // Left by a run that was killed, or something else in the way.
+  ::unlink(fresh.c_str());  // A killed run may have left it.
   const UniqueFd fd(
       ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
   if (!fd) return log_failure("open", fresh, errno);

@@ -1,5 +1,5 @@
-// The folders of a run: <log dir>/<run id>_<8 characters>/attempt_<n>/<local rank>/, the same
-// layout as torchrun's. Plain blocking file system calls, so output thread only.
+// The folders of a run, laid out like torchrun's: <log dir>/<run id>_<8 characters>/attempt_<n>/
+// <local rank>/. File system calls may block: output thread only.
 #pragma once
 
 #include <chrono>
@@ -17,25 +17,24 @@
 
 namespace muster {
 
-// True if the user asked for a log folder or files in it: then failing to create them is an error.
+// True if the user asked for a log folder or files: failing to create them is then an error.
 bool asks_for_files(const LogSpec& log);
 
 // Creates the log folder (with parents) and the run folder. All empty if no files are wanted.
 Result<RunFolders> make_run_folders(const OutputOptions& options);
 
-// Creates those folders again that were removed during the run, for example by a cleaner of /tmp.
+// Recreates folders that were removed during the run, for example by a cleaner of /tmp.
 Result<void> restore_run_folders(const RunFolders& folders);
 
-// Creates attempt_<restart_count> with a folder per worker, from the local rank `first` on; keeps
-// what already exists.
+// Creates attempt_<restart_count> with a folder per worker, from local rank `first` on, if missing.
 Result<std::string> make_attempt_folder(const std::string& run_dir, int restart_count, int workers,
                                         int first = 0);
 
-// Opens for appending; creates a missing file. No truncation: a restart with the same count adds to
-// it. Fails on a FIFO without a reader; with one, writes to it block, as to any file.
+// Opens or creates a file to append to: a restart with the same count adds to it. Fails on a FIFO
+// without a reader; with one, writes block as on any file.
 Result<UniqueFd> open_log(const std::string& path);
 
-// nullopt on success, else the reason for the failure. They never wait for the reader of a FIFO.
+// Returns the reason of a failure; nullopt on success. Neither waits for the reader of a FIFO.
 std::optional<std::string> append_to_file(const std::string& path, const std::string& text);
 std::optional<std::string> replace_file(const std::string& path, const std::string& content);
 
@@ -52,7 +51,7 @@ struct FileState {
   std::optional<WallTime> changed;
 };
 
-// All empty if it is not a regular file.
+// Empty if it is not a regular file.
 FileState file_state(const std::string& path);
 
 // Removes a temporary log folder that contains nothing but folders.

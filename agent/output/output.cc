@@ -23,8 +23,8 @@ Result<std::unique_ptr<Output>> Output::start(OutputOptions options) {
   if (!loop) return tl::unexpected(loop.error());
   std::unique_ptr<Output> output(new Output(std::move(*loop)));
   try {
-    // With SIGPIPE, SIGXFSZ and SIGTTOU blocked, a write to a closed pipe, to a file over its limit
-    // or to the terminal from the background fails or succeeds like any other.
+    // SIGPIPE, SIGXFSZ and SIGTTOU are blocked, so a write to a closed pipe, a file over its limit
+    // or the terminal from the background fails or succeeds like any other.
     output->thread_ = quiet_thread([loop = output->loop_] { loop->run(); });
   } catch (const std::system_error& error) {
     return fail(ExitCode::environment, call_failed("starting a thread", error.code().value()));

@@ -36,8 +36,8 @@ int epoll_timeout(Instant now, Instant deadline) {
   return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(deadline - now).count());
 }
 
-// A console that is gone ends the workers that print there, as `| head` does, but only after this:
-// the signal that ended its reader may be on its way to us.
+// A console that is gone ends the workers that print there, as `| head` does, but only after this
+// time: the signal that ended its reader may be on its way to us.
 constexpr auto kStopMayFollow = std::chrono::milliseconds(250);
 
 // The most that can be left in a stream after its writers have stopped.
@@ -82,11 +82,11 @@ void OutputLoop::run() {
     const Instant before = output_now();
     const int count = ::epoll_wait(epoll_.get(), events_.data(), static_cast<int>(events_.size()),
                                    epoll_timeout(before, next_deadline()));
-    // With all signals blocked, EINTR means SIGSTOP and SIGCONT: see signal(7).
+    // All signals are blocked, so EINTR means SIGSTOP and SIGCONT: see signal(7).
     if (count < 0 && errno == EINTR && !stood_still_since_) stood_still_since_ = before;
     handle_events(static_cast<size_t>(std::max(count, 0)));
     if (count > 0) stood_still_since_.reset();
-    // A write may have taken long, and a stream is quiet only if it had no data when we looked.
+    // A write may have taken long, and a stream is quiet only if it had no data when we polled.
     tick(count > 0 ? before : output_now());
     settle();
   }
@@ -135,8 +135,7 @@ void OutputLoop::settle() {
                   counted(std::exchange(refused_, 0), "message")));
 }
 
-// Those of the consoles' writer threads as well. A full disk makes every log file on it fail: the
-// first is named, all are counted.
+// Includes messages of the consoles' writers. A full disk fails many log files; only one is named.
 void OutputLoop::say_notices() {
   for (Console& console : consoles_)
     notices_.add_console(console.news());
@@ -170,8 +169,7 @@ void OutputLoop::read_once(uint64_t token, Instant now) {
   if (n > 0) stream.take({buffer_.get(), static_cast<size_t>(n)}, now, notices_);
 }
 
-// Reads what is there now, at most the stream's capacity, so that a process that still writes
-// cannot keep us here.
+// Reads what is there now, at most the stream's capacity, since a process may still write.
 void OutputLoop::read_rest(WorkerStream& stream) {
   const size_t most = capacity_of(stream);
   for (size_t have = 0; have < most;) {
@@ -183,8 +181,7 @@ void OutputLoop::read_rest(WorkerStream& stream) {
 }
 
 void OutputLoop::end_stream(uint64_t token, WorkerStream& stream) {
-  // A child that is just being spawned may still hold a copy of the descriptor, so closing it alone
-  // would not remove it from epoll.
+  // Closing alone does not remove it from epoll while a child that is being spawned holds a copy.
   if (!paused_.contains(token)) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, stream.fd(), nullptr);
   paused_.erase(token);
   streams_.erase(token);
@@ -230,7 +227,7 @@ void OutputLoop::open_run(const Output::RunDone& done) {
   done(std::move(folders));
 }
 
-// Empty if no files are wanted, or if they cannot be created and the user did not ask for any.
+// Returns empty if no files are wanted, or if they cannot be created and the user asked for none.
 Result<std::string> OutputLoop::attempt_folder(const AttemptPlan& plan) {
   if (folders_.run_dir.empty()) return std::string();
   auto folder = restore_run_folders(folders_).and_then([&] {
@@ -276,7 +273,7 @@ void OutputLoop::mark_stop() {
 }
 
 void OutputLoop::drain(bool keep, const Output::DrainDone& done) {
-  // The streams that own a console end first, so that nothing of the others has to be held.
+  // The streams that own a console end first, so that the others need not be held.
   std::deque<std::pair<uint64_t, WorkerStream*>> open;
   for (const auto& entry : streams_) {
     entry.second->owns_console() ? open.push_front(entry) : open.push_back(entry);
@@ -346,7 +343,7 @@ WorkerPrinted OutputLoop::printed_by(const WorkerEnds& worker) const {
   return printed;
 }
 
-// The files that workers write themselves; mark_stop() has marked the other streams already.
+// Marks the files that workers write themselves; mark_stop() has marked the other streams.
 void OutputLoop::mark_files() {
   for (WorkerEnds& worker : workers_) {
     if (!worker.err.stream && !worker.err.log.empty() && !worker.err_at_stop)
@@ -354,7 +351,6 @@ void OutputLoop::mark_files() {
   }
 }
 
-// A log file that the worker writes itself is read from disk.
 std::vector<WorkerTail> OutputLoop::tails() const {
   std::vector<WorkerTail> tails;
   for (const WorkerEnds& worker : workers_) {

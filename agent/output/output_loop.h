@@ -2,9 +2,9 @@
 // the request queue. Class Output is its only user. Everything but requests(), wait_ended() and
 // mark_stop() runs on the output thread.
 //
-// It sleeps until bytes or requests arrive; it uses a timeout only while a partial line is pending.
-// Writing a file blocks, and nothing is read meanwhile. A full console is not waited for, but
-// streams that are shown on it are not read: that is the back-pressure.
+// It sleeps until bytes or requests arrive, with a timeout only while a partial line is pending or
+// a console is gone. Writing a file blocks, and nothing is read meanwhile. It does not wait for a
+// full console but stops reading the streams shown there: that is the back-pressure.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@ class OutputLoop {
 
   void mark_stop();  // See ReadMeter.
 
-  void run();  // Until stop().
+  void run();  // Returns after stop().
   void stop() { stopping_ = true; }
 
   void open_run(const Output::RunDone& done);
@@ -60,7 +60,7 @@ class OutputLoop {
   Instant next_deadline() const;
   void handle_events(size_t count);
   void tick(Instant seen);
-  void settle();  // After every batch of events: handles what they may have changed.
+  void settle();  // Handles what a batch of events may have changed.
   void say_notices();
   void watch(uint64_t token, int fd);
   void read_once(uint64_t token, Instant now);
@@ -80,17 +80,17 @@ class OutputLoop {
   OutputOptions options_;
   UniqueFd epoll_;
   RequestQueue requests_;
-  std::vector<Console> consoles_;  // For stdout and stderr; one if they are the same file.
+  std::vector<Console> consoles_;  // stdout's and stderr's; one if they are the same file.
   int own_stream_;                 // muster's own messages, on the last console.
   RunFolders folders_;
-  std::vector<WorkerEnds> workers_;            // Of the open attempt.
+  std::vector<WorkerEnds> workers_;            // The open attempt's.
   std::map<uint64_t, WorkerStream*> streams_;  // Their streams that have not ended.
   std::mutex meters_mutex_;
-  std::vector<std::shared_ptr<ReadMeter>> err_meters_;  // Of workers_; guarded by meters_mutex_.
-  std::set<uint64_t> paused_;  // Not in epoll until their console has room for them.
+  std::vector<std::shared_ptr<ReadMeter>> err_meters_;  // stderr's; guarded by meters_mutex_.
+  std::set<uint64_t> paused_;  // Streams not in epoll until their console has room.
   uint64_t next_token_ = 1;    // 0 is the request queue.
   std::vector<epoll_event> events_;
-  std::optional<Instant> stood_still_since_;  // All of muster was stopped; nothing was read since.
+  std::optional<Instant> stood_still_since_;  // Set by SIGSTOP: nothing was read since.
   std::unique_ptr<char[]> buffer_;
   Notices notices_;
   bool file_failure_said_ = false;
@@ -98,8 +98,8 @@ class OutputLoop {
   uint64_t refused_ = 0;                       // Own messages dropped for lack of room.
   std::set<std::string> failed_files_;
   bool attempt_open_ = false;
-  bool reads_to_the_end_ = false;      // In this attempt.
-  std::optional<Instant> gone_since_;  // A console was seen to be gone.
+  bool reads_to_the_end_ = false;      // Set until the next attempt.
+  std::optional<Instant> gone_since_;  // Time at which a console was first seen to be gone.
   bool stopping_ = false;
   std::promise<void> end_;
   std::future<void> ended_;

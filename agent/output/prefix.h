@@ -1,7 +1,5 @@
-// The text that precedes each line on the console, and its insertion. Pure.
-//
-// A prefix is written once per line, before the line's first byte. Only '\n' ends a line: a '\r' of
-// a progress bar does not, and every byte of the worker passes unchanged.
+// The text that precedes each console line, and its insertion before a line's first byte. Only '\n'
+// ends a line, not a progress bar's '\r', and every byte of the worker passes unchanged. Pure.
 #pragma once
 
 #include <string>
@@ -19,13 +17,13 @@ struct PrefixFacts {
   int local_rank = 0;
 };
 
-// The prefix of a tee'd line: the template in the syntax of Python's string.Template ($name,
-// ${name}, $$; unknown names stay as they are) with role_name, local_rank, rank and hostname; an
-// empty template gives "[<role><local rank>]:".
+// Expands the template of a tee'd line's prefix, in the syntax of Python's string.Template ($name,
+// ${name}, $$; unknown names stay), with role_name, local_rank, rank and hostname; an empty one
+// gives "[<role><local rank>]:".
 std::string tee_prefix(std::string_view text, const PrefixFacts& facts);
 
-// --log-prefix: its fields (fields.h) are filled in, a blank is added; {time} becomes a placeholder
-// for with_time(), which fills it in at each use. A text with other fields stays as it is.
+// Expands the fields (fields.h) of --log-prefix and adds a blank; {time} becomes a placeholder that
+// with_time() fills in at each use. A text with other fields stays as it is.
 inline constexpr std::string_view kTimePlaceholder = "\x1ftime\x1f";
 std::vector<Field> log_prefix_fields(const PrefixFacts& facts);
 std::string log_prefix(std::string_view text, const PrefixFacts& facts);

@@ -1,7 +1,6 @@
 // Requests from any thread to the output thread: closures, performed in order. A push blocks at
-// most for the duration of another push. Text (messages, events) is bounded by bytes, since it may
-// arrive while the console or the disk is stuck; the other requests are few, because callers wait
-// for one to complete before they make the next.
+// most for another push. Text (messages, events) is bounded, since it may arrive while the console
+// or disk is stuck; other requests are few, since callers wait for one before they make the next.
 #pragma once
 
 #include <cstdint>
@@ -20,15 +19,13 @@ class RequestQueue {
 
   explicit RequestQueue(UniqueFd event) : event_(std::move(event)) {}
 
-  // False if more than kTextMax bytes of text would be waiting; the refusal is counted. Without
-  // text it is always true.
+  // False if more than kTextMax bytes of text would be waiting; the refusal is counted.
   bool push(Request request, size_t text_bytes = 0);
 
   // Readable while requests wait.
   int event_fd() const { return event_.get(); }
 
-  // Output thread: performs all waiting requests. Returns how many texts were refused since the
-  // last call.
+  // Output thread. Performs all waiting requests; returns how many texts were refused meanwhile.
   uint64_t perform_all();
 
  private:
@@ -39,8 +36,8 @@ class RequestQueue {
 
   UniqueFd event_;
   std::mutex mutex_;
-  std::vector<Entry> entries_;  // Guarded by mutex_, like the two below.
-  size_t text_bytes_ = 0;       // Of entries that are not yet performed.
+  std::vector<Entry> entries_;  // mutex_ guards these three.
+  size_t text_bytes_ = 0;       // Text of entries that are not yet performed.
   uint64_t refused_ = 0;
 };
 

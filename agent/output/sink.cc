@@ -18,11 +18,11 @@ namespace {
 
 struct WriteEnd {
   size_t written = 0;
-  char last_byte = '\0';  // If any were written.
+  char last_byte = '\0';  // Valid if any were written.
   int error = 0;
 };
 
-// Removes the first `bytes`, at least one, of what is left to write. Returns the last of them.
+// Removes the first `bytes` (at least one) of what is left to write; returns the last of them.
 char skip_written(std::span<iovec>& left, size_t bytes) {
   for (; bytes > left.front().iov_len; left = left.subspan(1))
     bytes -= left.front().iov_len;
@@ -32,7 +32,7 @@ char skip_written(std::span<iovec>& left, size_t bytes) {
   return rest[-1];
 }
 
-// Another process may share the descriptor and have made it non-blocking; then wait for room.
+// Another process may share the descriptor and have made it non-blocking.
 void wait_writable(int fd) {
   pollfd entry{fd, POLLOUT, 0};
   ::poll(&entry, 1, -1);
@@ -88,7 +88,7 @@ std::optional<std::string> Sink::write(std::span<const std::string_view> pieces)
   return failed(end.error);
 }
 
-// Of a file. Its beginning is in `pieces`, of which so many bytes were written.
+// Truncates the file to whole lines. The torn line is in the first `written` bytes of `pieces`.
 bool Sink::take_back_torn_line(std::span<const std::string_view> pieces, size_t written) {
   size_t torn = 0;
   for (std::string_view piece : pieces) {

@@ -1,6 +1,6 @@
-// One descriptor that output is written to: a console or a log file. Writes block. Bytes that
-// cannot be written are counted and dropped, so that a full disk costs output but never a worker;
-// the next write tries again. One thread at a time: the output thread or a console's SinkWriter.
+// A descriptor that output is written to: a console or a log file. Writes block. Bytes that cannot
+// be written are counted and dropped, so that a full disk costs output but never a worker; the next
+// write tries again. One thread at a time: the output thread or a console's SinkWriter.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +16,15 @@ namespace muster {
 class Sink {
  public:
   Sink(int borrowed_fd, std::string name) : fd_(borrowed_fd), name_(std::move(name)) {}
-  // Of workers' output. With `content` of our own, which has whole lines: that is what a message
-  // says is dropped, and a line that a full disk cuts is taken back.
+  // `content`: what messages call muster's own output, which has whole lines; a line that a full
+  // disk cuts is taken back. Empty for workers' output.
   Sink(UniqueFd fd, std::string name, std::string content = {})
       : fd_(fd.get()),
         owned_(std::move(fd)),
         name_(std::move(name)),
         content_(std::move(content)) {}
 
-  // Returns a message for the user on the first failure of this sink; later ones are only counted.
+  // Returns a message for the user on the first failure; later ones are only counted.
   std::optional<std::string> write(std::span<const std::string_view> pieces);
   std::optional<std::string> write(std::string_view bytes) { return write({&bytes, 1}); }
 
@@ -44,7 +44,7 @@ class Sink {
   uint64_t dropped_ = 0;
   bool reader_gone_ = false;
   bool said_ = false;
-  bool torn_ = false;  // The last write stopped in the middle of a line.
+  bool torn_ = false;  // True if the last write stopped in the middle of a line.
   char last_byte_ = '\n';
 };
 

@@ -1,4 +1,4 @@
-// Where the bytes of one stream of one worker go, decided from the flags alone. Pure.
+// Decides from the flags alone where the bytes of one stream of one worker go. Pure.
 //
 //   --redirects --tee   shown   console          log file            through
 //   no                  yes     as it is         none                pipe, or pty on a terminal
@@ -7,7 +7,7 @@
 //   tee'd               yes     with prefix      yes                 pipe
 //   tee'd               no      nothing          yes                 the worker writes its file
 //
-// A tee'd stream has no pty: its file contains what it would contain without a terminal.
+// A tee'd stream has no pty: its file has the same content with and without a terminal.
 #pragma once
 
 #include "agent/launch_spec.h"
@@ -19,8 +19,8 @@ enum class ConsolePrefix { none, tee, log_prefix };
 struct StreamPlan {
   bool to_console = false;
   bool to_file = false;
-  bool terminal = false;  // Give the worker a pty.
-  bool filtered = false;  // Copy matching lines to the attempt's filtered_*.log.
+  bool terminal = false;  // True if the worker gets a pty.
+  bool filtered = false;  // True to copy matching lines to the attempt's filtered_*.log.
   ConsolePrefix prefix = ConsolePrefix::none;
 
   bool direct() const { return to_file && !to_console; }
@@ -34,7 +34,7 @@ struct StreamFacts {
   bool console_is_terminal = false;
 };
 
-// With --log-dir /dev/null there are no files, no tee, and no --local-ranks-filter.
+// --log-dir /dev/null means no files, no tee, and no --local-ranks-filter.
 StreamPlan plan_stream(const LogSpec& log, const StreamFacts& facts);
 
 }  // namespace muster

@@ -1,5 +1,5 @@
-// The last bytes of a stream: what the verdict quotes, what musterctl shows, and what is kept of a
-// worker without a log file. Grows on demand, so that quiet workers cost nothing. Pure.
+// The last bytes of a stream, for the verdict's quotes, for musterctl, and to keep of a worker
+// without a log file. Grows on demand, so that quiet workers cost nothing. Pure.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace muster {
 
-// How much of a stderr is searched for an error message.
+// The size of the stderr tail that is searched for an error message.
 inline constexpr size_t kQuotedBytesMax = size_t{64} << 10;
 
 class TailBuffer {
@@ -41,8 +41,7 @@ class TailBuffer {
     if (bytes_max <= next_) return ring_.substr(next_ - bytes_max, bytes_max);
     return ring_.substr(ring_.size() - (bytes_max - next_)) + ring_.substr(0, next_);
   }
-  // Complete lines, and a last one that has not ended yet. A line whose start is lost is included
-  // only if there is nothing else.
+  // Complete lines and an unfinished last one; a line without its start only if it is all there is.
   std::string last_lines(size_t lines_max) const {
     std::string all = text();
     size_t start = all.size();
@@ -58,7 +57,7 @@ class TailBuffer {
  private:
   size_t bytes_max_;
   uint64_t total_ = 0;
-  std::string ring_;  // Once it is full, the oldest byte is at next_.
+  std::string ring_;  // The oldest byte is at next_ once it is full.
   size_t next_ = 0;
 };
 

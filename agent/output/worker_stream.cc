@@ -12,7 +12,6 @@ namespace muster {
 
 namespace {
 
-// Local time of day, to the millisecond: 16:27:48.051
 std::string log_time_of_day() {
   const auto now = std::chrono::system_clock::now();
   const std::time_t seconds = std::chrono::system_clock::to_time_t(now);

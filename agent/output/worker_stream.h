@@ -1,5 +1,5 @@
-// One stream of one worker, from our end of its pipe or terminal to its log file, the console, the
-// filtered copy and the tail that the verdict quotes. Output thread only.
+// Carries one stream of one worker from our end of its pipe or terminal to its log file, the
+// console, the filtered copy and the tail that the verdict quotes. Output thread only.
 #pragma once
 
 #include <memory>
@@ -19,7 +19,7 @@
 
 namespace muster {
 
-// Messages of an operation for the user, to be shown on the console for muster's own messages.
+// An operation's messages for the user, to be shown as muster's own.
 struct Notices {
   std::vector<std::string> console;
   std::vector<std::string> files;
@@ -34,15 +34,15 @@ struct Notices {
 struct StreamParts {
   bool is_err = false;
   bool terminal = false;
-  std::shared_ptr<ReadMeter> meter;  // Of our end, which is non-blocking.
+  std::shared_ptr<ReadMeter> meter;  // Holds our end, which is non-blocking.
   Console* console = nullptr;        // Outlives the stream; null if the plan has no console.
   std::unique_ptr<Sink> file;
   std::shared_ptr<Sink> filtered;  // One per attempt and per kind of stream.
   std::vector<std::string> needles;
-  std::string prefix;                // Of each line on the console.
-  bool timed_prefix = false;         // It needs with_time().
+  std::string prefix;                // Precedes each line on the console.
+  bool timed_prefix = false;         // True if `prefix` needs with_time().
   std::shared_ptr<TailBuffer> both;  // The last output of the worker, on either stream.
-  // Where the end of the stream is kept if the attempt fails (empty: nowhere), and how much of it.
+  // File for the end of the stream if the attempt fails (empty: none), and how much of it.
   std::string keep_path;
   size_t keep_bytes = 0;
 };
@@ -52,15 +52,15 @@ class WorkerStream {
   explicit WorkerStream(StreamParts parts);
 
   void take(std::string_view bytes, Instant now, Notices& notices);
-  // No more bytes will come: the last partial line is due. REQUIRES: called once.
+  // Ends the stream: its last partial line is due. REQUIRES: called once.
   void end(Instant now, Notices& notices);
 
-  // False while the console has no room for more of it.
+  // False while the console has no room.
   bool wants() const { return console() == nullptr || console()->wants(mux_stream_); }
-  // The console's reader is gone and no file wants the bytes. The worker then gets SIGPIPE, as if
-  // it were connected to the console itself.
+  // True if the console's reader is gone and no file wants the bytes. The worker then gets SIGPIPE,
+  // as if it were connected to the console itself.
   bool useless() const { return console() != nullptr && console()->gone() && !parts_.file; }
-  // As ReadMeter::read.
+  // See ReadMeter::read.
   ssize_t read(char* buffer, size_t size) { return parts_.meter->read(buffer, size); }
   bool owns_console() const { return console() != nullptr && console()->owner() == mux_stream_; }
 
@@ -69,10 +69,10 @@ class WorkerStream {
   bool is_terminal() const { return parts_.terminal; }
   Console* console() const { return parts_.console; }
   uint64_t file_dropped() const { return parts_.file ? parts_.file->dropped() : 0; }
-  const TailBuffer& tail() const { return tail_; }           // Of a stderr, and of any kept end.
-  const ArrivalTimes& tail_times() const { return times_; }  // Of a stderr only.
-  // Writes the last lines of a stream without a log file to keep_path. Returns the path; empty if
-  // there was nothing to write or the write failed.
+  const TailBuffer& tail() const { return tail_; }           // Filled for a stderr and a kept end.
+  const ArrivalTimes& tail_times() const { return times_; }  // Filled for a stderr.
+  // Writes the last lines of a stream without a log file to keep_path. Returns the path, or empty
+  // if there was nothing to write or the write failed.
   std::string keep_tail(Notices& notices) const;
   uint64_t before_stop() const { return parts_.meter->before_stop(); }
   std::optional<Instant> last_output() const { return last_output_; }
