@@ -11,24 +11,24 @@ namespace {
 
 constexpr uint64_t kSamplesOfNodeMin = 4;
 constexpr uint64_t kSamplesOfNodeMax = 128;
-constexpr size_t kOpenMax = 256;  // Of a group.
-// A call that returns when it is complete is waited for, unless so many others are made meanwhile.
+constexpr size_t kOpenMax = 256;  // Per group.
+// Reading stops at an incomplete blocking call, to count its wait, unless this many followed it.
 constexpr uint64_t kCallsPassedMax = ring::kRecords / 4;
 constexpr uint64_t kStrideMax = uint64_t{1} << 30;
 constexpr auto kStridesHold = std::chrono::seconds(1);
 
-constexpr size_t kArrivalsMax = 1024;  // Of a message.
+constexpr size_t kArrivalsMax = 1024;  // Per message.
 constexpr uint32_t kArrivalTextMax = 128;
 constexpr int kCountMax = 1 << 30;
 constexpr Duration kAgeMax = std::chrono::hours(24);
 
-// Whether its node may tell it: a ring may say anything.
+// Checks values from a ring, which may hold anything.
 bool can_be_told(const Arrivals& one) {
   return one.size >= 1 && one.size <= kCountMax && one.ranks <= one.size &&
          one.mean_blocked <= kAgeMax && one.last_blocked <= kAgeMax;
 }
 
-// FNV-1a, and the finalizer of MurmurHash3 (64 bits): all nodes must choose the same calls.
+// FNV-1a with the 64-bit finalizer of MurmurHash3: all nodes must choose the same calls.
 uint64_t hash_of_call(std::string_view group, uint64_t ordinal) {
   uint64_t hash = 0xcbf29ce484222325ULL;
   for (const char c : group)
@@ -80,7 +80,7 @@ void ArrivalSampler::read(int rank, const RecordedState& state, const RingReader
                  [&](const CallGlance& call) { return note(rank, one, state, call); });
 }
 
-// Which groups the rank has, and how many ranks of this node are members of each.
+// Updates which groups the rank has and how many of this node's ranks are members of each.
 void ArrivalSampler::know_groups(Rank& rank, const RecordedState& state) {
   for (const RecordedGroup& group : state.groups) {
     Group& known = rank.groups[group.handle];
@@ -93,25 +93,25 @@ void ArrivalSampler::know_groups(Rank& rank, const RecordedState& state) {
   forget_groups(rank, state);
 }
 
-// Those that the rank no longer has.
+// Drops the groups that the rank no longer has.
 void ArrivalSampler::forget_groups(Rank& rank, const RecordedState& state) {
   std::erase_if(rank.groups, [&](const auto& known) {
     if (state.group(known.first) != nullptr) return false;
     const auto lane = lanes_.find(known.second.id);
-    lane->second.open.clear();  // They would be told without this rank.
+    lane->second.open.clear();  // They would be reported without this rank.
     if (--lane->second.members == 0) lanes_.erase(lane);
     return true;
   });
 }
 
-// Whether the reading may go on.
+// Returns false to stop the reading before this call.
 bool ArrivalSampler::note(int rank, Rank& one, const RecordedState& state, const CallGlance& call) {
   const RecordedGroup* const group = state.group(call.group);
   if (group == nullptr || call.withdrawn || group->is_on_device) return true;
   const bool blocks = call.is_synchronous && !group->completion_is_late;
   if (blocks && !call.completed && state.calls < call.record + kCallsPassedMax) return false;
   Group& known = one.groups[call.group];
-  // A ring may show one twice; the first comes after the start-up.
+  // Skips repeats, and each group's first call, which comes after start-up.
   const bool is_next = call.ordinal > std::max<uint64_t>(known.sampled, 1);
   if (call.is_synchronous && !ring::is_message(call.kind) && is_next) {
     known.sampled = call.ordinal;
@@ -122,7 +122,7 @@ bool ArrivalSampler::note(int rank, Rank& one, const RecordedState& state, const
   return true;
 }
 
-// Threads of a rank may wait at the same time.
+// Counts overlapping waits of a rank's threads once.
 void ArrivalSampler::Rank::was_blocked(Instant since, Instant until) {
   since = std::max(since, blocked_until);
   if (until <= since) return;
@@ -173,7 +173,7 @@ std::vector<Arrivals> ArrivalSampler::take(Instant now) {
   return complete;
 }
 
-// Powers of two: a call that a node tells is told by all nodes with smaller strides.
+// Powers of two, so that all nodes with smaller strides sample a call that one node samples.
 void ArrivalSampler::set_strides(Duration passed) {
   const auto is_busy = [](const auto& one) { return one.second.called > one.second.called_before; };
   const auto busy = static_cast<uint64_t>(std::ranges::count_if(lanes_, is_busy));

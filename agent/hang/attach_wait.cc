@@ -32,7 +32,7 @@ AttachWait::AttachWait(std::vector<const std::atomic<uint32_t>*> words,
   try {
     thread_ = quiet_thread([this] { wait(); });
   } catch (const std::system_error&) {
-    attached_();  // There is no room for a thread: the loop looks from now on.
+    attached_();  // No thread could be started: the loop polls from now on.
   }
 }
 
@@ -50,8 +50,7 @@ void AttachWait::wait() {
   std::vector<futex_waitv> waiters{waiter_for(&ending_, FUTEX_PRIVATE_FLAG)};
   for (const std::atomic<uint32_t>* word : words_)
     waiters.push_back(waiter_for(word, 0));
-  // Any return but an error asks the loop to look again: also EAGAIN (a word has changed) and
-  // EINTR.
+  // Checks again after wake-ups, EAGAIN (a word has changed) and EINTR; polls on other errors.
   while (ending_ == 0 && !any_attached()) {
     if (syscall(SYS_futex_waitv, waiters.data(), waiters.size(), 0, nullptr, CLOCK_MONOTONIC) >= 0)
       continue;

@@ -1,6 +1,6 @@
-// Waits until a process attaches to one of several rings, without waking up before: the agent of a
+// Waits without wake-ups until a process attaches to one of several rings, so that the agent of a
 // job whose workers record nothing sleeps. A thread blocks in futex_waitv(2) on the counters of all
-// rings (Head::futex); kernels before 5.16 lack the call, and then it looks twice a second.
+// rings (Head::futex); kernels before 5.16 lack the call, so there it polls twice a second.
 //
 // Owned by the control loop's thread. `attached` is called on the waiting thread, once; the rings
 // must stay mapped until the object is destroyed, which ends the wait and joins the thread.
@@ -16,8 +16,8 @@ namespace muster::hang {
 
 class AttachWait {
  public:
-  // `words`: the lower halves of the counters; no more than 127 are watched (FUTEX_WAITV_MAX, and
-  // one to end the wait). They are expected to be 0.
+  // `words`: lower halves of the counters, expected to be 0. At most 127 are watched:
+  // FUTEX_WAITV_MAX less the one that ends the wait.
   AttachWait(std::vector<const std::atomic<uint32_t>*> words, std::function<void()> attached);
   ~AttachWait();
   AttachWait(const AttachWait&) = delete;

@@ -9,12 +9,12 @@
 namespace muster::hang {
 namespace {
 
-// Waits that are shorter are a healthy job's, and nobody looks more often.
+// Shorter waits are normal, and nodes poll their rings no more often.
 Duration period_of(const Limits& limits) {
   return std::min<Duration>(std::chrono::milliseconds(250), limits.look / 4);
 }
 
-// Within a second of the second call a mismatch is to be named, after two digests of it.
+// A mismatch must be named within a second of the second call, after two digests of it.
 Duration settle_time(const Limits& limits) {
   return std::min<Duration>(std::chrono::milliseconds(400), limits.look * 2 / 5);
 }
@@ -94,7 +94,7 @@ void Detector::on(Instant now, const Confirmed& event) {
   if (ranks_[static_cast<size_t>(event.rank)].confirm(std::min(event.at, now))) is_dirty_ = true;
 }
 
-// Counts the calls of each group's first member.
+// Counts each group's calls as its first member makes them.
 void Detector::learn(const RankDigest& before, const RankDigest& news) {
   for (const GroupDigest& group : news.groups) {
     if (group.own_rank != 0) continue;
@@ -121,7 +121,7 @@ void Detector::on(Instant now, const Ended& event) {
   rank.code = event.code;
   rank.ended = now;
   is_dirty_ = true;
-  // What ranks call after the first failure is its consequence.
+  // Later calls are a consequence of the first failure.
   if (has_failure_) return;
   has_failure_ = event.code != 0;
   if (is_over()) judge_mismatches(now);
@@ -239,7 +239,7 @@ void Detector::update_cases(Instant now, const WaitGraph& graph) {
 void Detector::update_circle(const WaitGraph& graph, const WaitGraph::Circle& circle) {
   const auto is_explained_here = [&](int s) { return is_explained(graph.stall(s).key); };
   if (std::ranges::any_of(circle.stalls, is_explained_here)) return;
-  // Ranks that have come since may make other circles with the same ones.
+  // Keeps one case while ranks that came since close other circles with some of the same ranks.
   const auto before = std::ranges::find_if(cases_, [&](const Case& one) {
     return std::ranges::find_first_of(one.circle, circle.ranks) != one.circle.end();
   });
@@ -262,10 +262,9 @@ void Detector::update_circle(const WaitGraph& graph, const WaitGraph::Circle& ci
   }
 }
 
-// A root that makes ranks wait in several stalls belongs to one case: the one in which it was
-// before, else the one of the longest wait.
+// Assigns each root to one case: the one it was in before, else that of the longest wait.
 void Detector::update_root_cases(Instant now, const WaitGraph& graph) {
-  std::map<StallKey, std::vector<int>> named;  // By stall: the roots of its case, by rank.
+  std::map<StallKey, std::vector<int>> named;  // Sorted roots of each stall's case.
   for (const Case& one : cases_) {
     std::vector<int>& ranks = named[one.key];
     for (const LateRank& late : one.roots)
@@ -339,7 +338,7 @@ void Detector::note_late(Instant now, Case& one, std::vector<LateRank> roots,
   for (const std::vector<LateRank>* const before : {&one.roots, &one.others}) {
     for (const LateRank& gone : *before) {
       if (has(roots, gone.rank) || has(others, gone.rank)) continue;
-      // It has come, or waits itself now, which may have been noticed later than it began.
+      // The rank has come or waits itself, maybe since before this was noticed.
       const RankState& rank = state(gone.rank);
       one.changed = std::max({one.changed, rank.unchanged_since, rank.life_since});
     }

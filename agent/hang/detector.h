@@ -1,48 +1,46 @@
-// Decides who is to blame for a hang, from what the ranks of a job record about their collectives.
-// A pure machine: digests and signs of life in, notices and verdicts out.
+// Decides which ranks are to blame for a hang, from what the ranks of a job record about their
+// collectives. A pure machine: digests and process states in, notices and verdicts out.
 //
 //   a rank waits            its synchronous call has not ended, or it has a call in flight and is
 //                           blocked, or it forms a group
 //   it waits for            the members that have not made that call; the peers of messages
-//   root                    a rank that others wait for and that waits for nobody
+//   root                    a rank that others wait for and that waits for no rank
 //   victim                  a rank that waits, directly or through others, for a root
 //
 //   class          evidence                                          verdict
-//   exited         the root's process has ended, also with 0         by proof, after two looks
+//   exited         the root's process has ended, also with 0         by proof, after two digests
 //   signature      another operation, size, type, root or reduction  by proof, at once
 //                  at the same ordinal; the majority is right, a tie
-//                  shows both camps
+//                  shows all camps
 //   order          the same calls in another order                   by proof, at once
-//   circle         ranks wait for each other over groups or messages by proof, after two looks
+//   circle         ranks wait for each other over groups or messages by proof, after two digests
 //   stopped        the root is stopped (SIGSTOP)                     by time: hang_timeout
 //   never_entered  the root is blocked                               by time: hang_timeout
 //   busy           the root runs or sleeps, or nothing is known      by time: busy timeout
-//   incomplete     all members have made the call, and nothing moves by time: busy timeout; of a
-//                                                                    group that forms, at least
-//                                                                    busy_min
+//   incomplete     all members have made the call, and nothing moves by time: busy timeout, at
+//                                                                    least busy_min while a
+//                                                                    group forms
 //
-// After Limits::notice_after a notice says who waits for whom, without blame, once for each wait; a
-// line follows when it ends. What a rank disproves is withdrawn, and the limit that misjudged it is
-// doubled. Two digests of a rank, taken at least Limits::look apart and equal in what matters, are
-// "two looks". While the job is suspended or a rank is traced nothing is judged; after that, and
-// after a jump of the observer's clock, waits begin anew.
+// "Two digests" are those of a waiting rank, at least Limits::look apart and equal in what matters.
+// After Limits::notice_after a notice names the waiting and the late ranks without blame, once for
+// each wait; a line follows when the wait ends. A verdict that a rank disproves is withdrawn, and
+// the limit that misjudged it is doubled. Nothing is judged while the job is suspended or a
+// debugger traces a rank; after that, and after a jump of the observer's clock, waits begin anew.
 //
-// Time is that of the evidence: a wait has lasted from its begin to the older of the newest digests
-// of a rank that waits and of one that is late, and what a process does counts from the look that
-// first saw it. So digests that are late, lost or in disorder delay a verdict, and make no wrong
-// one. A rank that waited for others itself is late only since then. One that is blocked may wait
-// for another late one by other means, so it is not judged before that one is, if that one moves.
+// Durations are those of the evidence: a wait lasts from its start to the older of the newest
+// digests of a waiting and of a late rank, and a process state counts from the sample that first
+// saw it. So late, lost or reordered digests delay a verdict but never make a wrong one. A rank
+// that waited for others itself is late only since that wait. A blocked rank may wait for another
+// late one by other means, so it is not judged while that one moves and is not due.
 //
-// A circle is proven only of processes that do not compute, since other threads of theirs may still
+// A circle is proof only if its processes do not compute, since other threads of theirs may still
 // make the calls; else it is judged by time.
 //
-// The first worker that fails ends the watch: it is told whether a mismatch is why. What ranks call
-// after that is its consequence. When the last of those that succeed has ended, mismatches are
-// judged a last time.
-//
-// What the worker library finds itself (a failure that it has reported: RankDigest::has_failed)
-// gets no second verdict. Missing evidence (ranks without records, unknown signs of life) lowers
-// the confidence, and makes no proof.
+// The first failure of a worker ends the watch, and Explained says if a mismatch caused it: what
+// ranks call after that is its consequence. When the last of the workers that succeed has ended,
+// mismatches are judged a last time. A failure that the worker library has reported
+// (RankDigest::has_failed) gets no second verdict. Missing evidence (ranks without records, unknown
+// process states) lowers the confidence and is never proof.
 //
 // Semantics: the wait graph of a resource allocation system (Holt 1972, "Some deadlock properties
 // of computer systems"); collectives are AND-waits, a receive from any rank an OR-wait.
@@ -69,11 +67,11 @@ class Detector {
   explicit Detector(const Limits& limits);
 
   void step(Instant now, const Event& event, std::vector<Effect>& out);
-  // When a Tick would do something; an earlier one does nothing.
+  // Returns when the next Tick is due; an earlier one does nothing.
   Instant next_deadline() const;
   // nullopt: no rank waits.
   const std::optional<Status>& status() const { return status_; }
-  // What findings call the group of that id; of an unknown one the id.
+  // Returns the group's name in findings; its id if unknown.
   std::string name_of_group(const std::string& id) const { return groups_.name_of(id); }
   bool has_ended(int rank) const { return is_rank(rank) && state(rank).code.has_value(); }
 
@@ -82,28 +80,28 @@ class Detector {
     int rank = 0;
     StallKey key;
   };
-  // A wait that others have had to bear for a moment, and may become a finding.
+  // A wait that has lasted for a moment and may become a finding.
   struct Case {
-    StallKey key;             // Of a circle: of its first rank.
-    std::vector<int> circle;  // Empty: it is none.
-    int stall = -1;           // In this evaluation; -1: nobody is named now.
-    bool is_certain = false;  // Of a circle.
+    StallKey key;             // A circle's is its first rank's.
+    std::vector<int> circle;  // Empty: not a circle.
+    int stall = -1;           // Index in this evaluation; -1: not seen in it.
+    bool is_certain = false;  // Circles only.
 
-    std::vector<LateRank> roots;      // As last seen, from here on. By rank.
-    std::vector<LateRank> others;     // Roots that are late here too, and belong to other cases.
-    Instant seen{};                   // When the newest digest of one that waits was taken.
-    std::vector<DirectWait> waiting;  // Of a circle: its ranks, in order.
+    std::vector<LateRank> roots;      // By rank. As last seen, like all below.
+    std::vector<LateRank> others;     // Roots that are late here but belong to other cases.
+    Instant seen{};                   // Time of the newest digest of a waiting rank.
+    std::vector<DirectWait> waiting;  // A circle's ranks, in order.
     std::vector<int> unfinished;
-    size_t late = 0;  // Ranks that are late, roots or not.
+    size_t late = 0;  // Number of late ranks, roots or not.
     Instant since{};
-    Instant closed_since{};  // Of a circle: since the last of its ranks waits.
-    Instant changed{};       // When it last was otherwise with the ranks that are late.
-    Instant shown{};         // Digests have shown it all the time since then.
+    Instant closed_since{};  // Circles only: when the last of its ranks began to wait.
+    Instant changed{};       // When the set of late ranks last changed.
+    Instant shown{};         // All digests since then have shown the wait.
     ring::Call call;
-    int peer = -1;  // Of a message: the rank; -1: any.
+    int peer = -1;  // Messages only: the peer's rank; -1: any.
     std::string group;
 
-    uint64_t number = 0;  // 0: nothing was said.
+    uint64_t number = 0;  // 0: nothing reported yet.
     std::optional<Finding> notice;
     std::optional<Finding> verdict;
     bool by_hang_timeout = false;
@@ -113,20 +111,20 @@ class Detector {
     GroupKey group;
     uint64_t ordinal = 0;
   };
-  // Ranks that wait no longer, though nobody came, and how many calls they had made by then.
+  // Ranks whose wait ended though no late rank came, and how many calls they had made by then.
   struct GivenUp {
     uint64_t number = 0;
     std::map<int, uint64_t> calls;
   };
-  // What speaks against one late rank.
+  // The evidence against one late rank.
   struct Charge {
     LateRank late;
     Class what = Class::busy;
-    bool is_noticed = false;  // It is late for so long that others should know.
+    bool is_noticed = false;  // Late for Limits::notice_after.
     bool is_due = false;
     bool is_proof = false;
     bool moves = false;
-    bool defers = false;  // Others that are late and move may be the cause of this.
+    bool defers = false;  // Late ranks that move may be the cause.
     Instant start{};
   };
 
@@ -149,7 +147,7 @@ class Detector {
   // ---- an evaluation
   void evaluate(Instant now);
   void look_at(const std::vector<int>& ranks);
-  bool is_held(Instant now) const;  // By a debugger.
+  bool is_held(Instant now) const;  // A debugger traces a rank.
   void update_cases(Instant now, const WaitGraph& graph);
   void update_root_cases(Instant now, const WaitGraph& graph);
   void update_circle(const WaitGraph& graph, const WaitGraph::Circle& circle);
@@ -170,14 +168,14 @@ class Detector {
   bool is_over(const DirectWait& wait) const;
   void withdraw(const Case& one, std::vector<int> ranks);
   void note_given_up(const Case& one);
-  void note_calls(const RankDigest& digest);  // Of a rank that has given up, maybe.
+  void note_calls(const RankDigest& digest);
 
   // ---- charges (detector_cases.cc)
   void judge(Instant now, Case& one, const WaitGraph& graph, bool may_judge);
   void judge_roots(Instant now, Case& one, const WaitGraph& graph, bool may_judge);
   void judge_circle(Instant now, Case& one, const WaitGraph& graph, bool may_judge);
   void judge_incomplete(Instant now, Case& one, const WaitGraph& graph, bool may_judge);
-  // False: it is no such case.
+  // Returns false if no rank in the call is stopped.
   bool judge_halted(Instant now, Case& one, const WaitGraph& graph, bool may_judge);
   Charge charge_of(Instant now, const Case& one, const LateRank& late,
                    const WaitGraph& graph) const;
@@ -209,25 +207,25 @@ class Detector {
   bool is_rank(int rank) const { return rank >= 0 && static_cast<size_t>(rank) < ranks_.size(); }
 
   const Limits limits_;
-  const Duration period_;  // Between two evaluations; waits that are shorter are everyday.
+  const Duration period_;  // Time between two evaluations; shorter waits are normal.
   std::vector<RankState> ranks_;
   GroupTable groups_;
   CallComparison calls_;
   LearntLimits learnt_;
-  std::vector<Case> cases_;          // In the order in which they began.
+  std::vector<Case> cases_;          // Oldest first.
   std::optional<GivenUp> given_up_;  // The newest.
   std::vector<ToldMismatch> mismatches_;
   std::vector<int> looked_at_;
   uint64_t last_number_ = 0;
-  std::optional<Status> status_;  // The oldest case.
+  std::optional<Status> status_;  // The oldest case's.
 
   bool is_watching_ = false;  // Between Begun and Stopping.
   bool is_suspended_ = false;
   bool is_held_ = false;
   bool has_failure_ = false;  // A worker has failed; the attempt will be stopped.
-  bool is_dirty_ = false;     // There is news since the last evaluation.
+  bool is_dirty_ = false;     // Something has changed since the last evaluation.
   Instant evaluated_{};
-  Instant anew_{};  // No wait began earlier.
+  Instant anew_{};  // No wait counts from before this.
 
   std::vector<Effect>* out_ = nullptr;  // Only within step().
 };

@@ -1,4 +1,4 @@
-// How the cases of a Detector are judged, and how they end.
+// Judges and closes the cases of a Detector.
 #include <algorithm>
 #include <utility>
 
@@ -8,7 +8,7 @@
 namespace muster::hang {
 namespace {
 
-// A circle whose processes cannot be seen is proven after so many looks.
+// Sampling intervals that prove a circle whose processes cannot be seen.
 constexpr int kLooksUnseen = 5;
 
 std::vector<int> named_in(const Finding& finding) {
@@ -36,8 +36,8 @@ uint64_t calls_made(const RankDigest& digest) {
   return calls;
 }
 
-// As by a time-out, though no other member has come. On a device a later one that fails counts as
-// the end of those before it.
+// Returns true if the call failed here, as by a timeout, though others have not come. A later
+// failed call on a device ends those before it.
 bool has_call_failed(const GroupDigest& group, uint64_t ordinal) {
   return std::ranges::any_of(group.calls, [&](const CallDigest& call) {
     return call.has_failed &&
@@ -53,7 +53,7 @@ void Detector::close_cases(Instant now) {
   std::erase_if(cases_, [&](Case& one) { return close(now, one); });
 }
 
-// Whether the case is over.
+// Returns true if the case is over.
 bool Detector::close(Instant now, Case& one) {
   const End end = end_of(one);
   if (one.verdict && end != End::gone) {
@@ -96,7 +96,7 @@ void Detector::note_calls(const RankDigest& digest) {
   given_up_.reset();
 }
 
-// gone: ranks have ended, so nothing more is known. given_up: the group has failed, say.
+// `gone`: ranks have ended. `given_up`: the wait ended otherwise, as by a failed group.
 Detector::End Detector::end_of(const Case& one) const {
   const auto has_come_here = [&](const LateRank& late) { return has_come(one, late); };
   const bool all_came = !one.roots.empty() && std::ranges::all_of(one.roots, has_come_here);
@@ -125,7 +125,7 @@ bool Detector::has_come(const Case& one, const LateRank& late) const {
     case StallKey::Kind::collective:
       return (late.is_inside ? group->completed : group->called) >= one.key.ordinal;
     case StallKey::Kind::message:
-      return false;  // The rank that waits tells.
+      return false;  // Only the waiting rank's digest shows it.
   }
   return false;
 }
@@ -142,7 +142,7 @@ bool Detector::has_progressed(const DirectWait& wait) const {
   return message != nullptr && message->completed >= wait.key.ordinal;
 }
 
-// Whether the rank no longer waits in that call, for whatever reason.
+// Returns true if the rank no longer waits in that call, for any reason.
 bool Detector::is_over(const DirectWait& wait) const {
   const RankState& rank = state(wait.rank);
   if (rank.code || !rank.digest || rank.has_failed()) return true;
@@ -180,19 +180,19 @@ void Detector::note_seen(Case& one, bool is_new) const {
     unchanged = std::min(unchanged, rank.unchanged_since);
   }
   if (!is_new) return;
-  // That a rank waits without a synchronous call is known only after two looks at its process.
+  // A wait in an asynchronous call shows only after two samples of the process, so backdate it.
   const bool is_of_roots = one.circle.empty() && !one.key.all_called;
   one.shown = is_of_roots ? std::min(one.seen, std::max(one.since, unchanged)) : one.seen;
 }
 
-// For people; what is judged is only what digests have shown all the time (Case::shown).
+// Returns the start of the wait for reports; a judgement counts from Case::shown at the earliest.
 Instant Detector::begin_of(const Case& one) const {
   return std::max(one.since, anew_);
 }
 
 void Detector::judge(Instant now, Case& one, const WaitGraph& graph, bool may_judge) {
   if (one.verdict || one.stall < 0) return;
-  // A ring may say anything once.
+  // A single digest is no evidence: a ring may hold anything.
   may_judge &= one.seen - one.shown >= limits_.look;
   if (!one.circle.empty()) return judge_circle(now, one, graph, may_judge);
   if (one.key.all_called) return judge_incomplete(now, one, graph, may_judge);
@@ -208,7 +208,7 @@ void Detector::judge_roots(Instant now, Case& one, const WaitGraph& graph, bool 
                          std::ranges::any_of(one.others, [&](const LateRank& late) {
                            return moves(charge_of(now, one, late, graph));
                          });
-  // Of a rank that records nothing it is not known whether it is late, if others are.
+  // A rank that records nothing may not be late if others are.
   const auto silent = std::ranges::count(one.roots, Standing::silent,
                                          [](const LateRank& late) { return late.standing; });
   std::erase_if(charges, [&](const Charge& charge) {
@@ -252,7 +252,7 @@ Detector::Charge Detector::charge_of(Instant now, const Case& one, const LateRan
     if (charge.defers) start = std::max(start, one.changed);
     if (is_blocked) start = std::max(start, moved);
     if (!rank.code) seen = std::min(seen, rank.life_seen);
-    // One whose last calls were never read may have made this one.
+    // A rank whose last calls were never read may have made this one.
     const bool may_have_come = rank.code && rank.digest && !rank.is_last();
     charge.is_due = !may_have_come && seen - start >= learnt_.hang(limit_key_of(one));
     return charge;
@@ -265,15 +265,15 @@ Detector::Charge Detector::charge_of(Instant now, const Case& one, const LateRan
   return charge;
 }
 
-// Whether the call cannot end without the rank.
+// Returns true if the call cannot end without the rank.
 bool Detector::is_needed(const Case& one, const LateRank& late, const WaitGraph& graph) const {
   return std::ranges::any_of(one.waiting, [&](const DirectWait& wait) {
     return graph.is_certain(wait.rank, one.stall, late.rank);
   });
 }
 
-// The rank ended before it made a call that cannot end without it, and one that waits in the call
-// has not moved in two looks since.
+// Returns true if the rank ended before it made a call that cannot end without it, and a rank that
+// waits in the call has not moved for a sampling interval since.
 bool Detector::is_proven_exit(const Case& one, const LateRank& late, const WaitGraph& graph) const {
   const RankState& ended = state(late.rank);
   const bool is_seen = is_one_of(late.standing, {Standing::known, Standing::absent});
@@ -313,8 +313,8 @@ void Detector::judge_circle(Instant now, Case& one, const WaitGraph& graph, bool
   pronounce(one, std::move(finding));
 }
 
-// All members have made the call. The others may wait in it for those that are stopped, though
-// whether those have completed it cannot be seen.
+// Judges stopped ranks in a call that all members have made: the others may wait in it for them,
+// though whether they have completed it cannot be seen.
 bool Detector::judge_halted(Instant now, Case& one, const WaitGraph& graph, bool may_judge) {
   Finding finding = finding_of(one, graph, one.seen - begin_of(one));
   finding.what = Class::stopped;
@@ -343,7 +343,7 @@ void Detector::judge_incomplete(Instant now, Case& one, const WaitGraph& graph, 
     return !state(wait.rank).digest->section.empty();
   });
   Duration limit = is_patient ? learnt_.patient(key) : learnt_.busy(key);
-  // How long it takes to connect all members says nothing of ranks that are busy.
+  // Connecting all members may take longer than the limit for busy ranks.
   if (one.key.kind == StallKey::Kind::forming) limit = std::max(limit, limits_.busy_min);
   const bool is_due = may_judge && waited >= limit;
   if (!is_noticed && !is_due) return;
@@ -354,7 +354,7 @@ void Detector::judge_incomplete(Instant now, Case& one, const WaitGraph& graph, 
   });
   finding.confidence = is_seen ? Confidence::high : Confidence::medium;
   for (const int rank : one.unfinished) {
-    // An older digest of a rank does not show that it has not ended the call since.
+    // An older digest does not show whether the rank has completed the call since.
     const Duration shown = state(rank).digest->at - std::max(begin_of(one), one.shown);
     if (shown >= (is_due ? limit : limits_.notice_after))
       finding.ranks.push_back(suspect_of(now, rank, Class::incomplete));

@@ -1,5 +1,5 @@
-// What goes into the hang detector and what comes out of it: plain values, which may come from
-// another node; detector.h says what they mean. Pure.
+// Events and effects of the hang detector: plain values, which may come from another node;
+// detector.h explains them. Pure.
 #pragma once
 
 #include <cstdint>
@@ -26,30 +26,30 @@ enum class Class : uint8_t {
   incomplete,
 };
 const char* name_of(Class what);  // The value in events.jsonl and result.json.
-bool is_late(Class what);         // Those that it names have not come, and may come yet.
+bool is_late(Class what);         // Named ranks have not come but still may.
 
 enum class By : uint8_t { proof, time };
 enum class Confidence : uint8_t { low, medium, high };
 
-// What ranks take part in together.
+// An operation of several ranks.
 struct Operation {
-  enum class Kind : uint8_t { collective, send, recv, forming };  // Forming the group itself.
+  enum class Kind : uint8_t { collective, send, recv, forming };  // `forming`: the group itself.
 
   Kind kind = Kind::collective;
-  std::string group{};   // Name, for people.
-  uint64_t ordinal = 0;  // A collective's place among those of its group.
-  ring::Call call{};     // A collective; of an unknown kind: it is not known which one.
-  int peer = -1;         // A message's partner, as a rank of the job; -1: any.
+  std::string group{};   // Name.
+  uint64_t ordinal = 0;  // A collective's ordinal in its group.
+  ring::Call call{};     // A collective; kind `unknown`: not known which.
+  int peer = -1;         // A message's peer, a global rank; -1: any.
 
   friend bool operator==(const Operation&, const Operation&) = default;
 };
 
-// Why a finding's confidence is not high, if it is not that nobody knows what a late rank does.
+// Why a finding's confidence is not high, unless it is only that a process could not be seen.
 struct Doubt {
   enum class Why : uint8_t {
     none,
-    records_nothing,  // These ranks.
-    also_late,        // Likewise.
+    records_nothing,  // `ranks` record nothing.
+    also_late,        // `ranks` are late too.
     unknown_members,
   };
 
@@ -59,41 +59,39 @@ struct Doubt {
   friend bool operator==(const Doubt&, const Doubt&) = default;
 };
 
-// What is known of one rank that a finding names.
+// Facts about a rank that a finding names.
 struct Suspect {
   int rank = 0;
   Class what = Class::never_entered;
   Life life;
-  std::optional<ExitStatus> ended;  // Then `life` says nothing.
-  // What it called instead, waits in, or called last; nullopt: nothing, or unknown.
+  std::optional<ExitStatus> ended;  // If set, `life` is unknown.
+  // The call made instead, waited in or made last; nullopt: nothing or unknown.
   std::optional<Operation> call;
-  std::string site;  // Where it called it.
+  std::string site;  // Call site of `call`.
   std::string section;
-  bool is_inside = false;  // It is late in completing the call, which it has made.
+  bool is_inside = false;  // True if it has made the call and is late to complete it.
 
   friend bool operator==(const Suspect&, const Suspect&) = default;
 };
 
 struct Finding {
-  // Of this wait, in the order in which they were found, for all attempts: a notice, its verdict
-  // and its withdrawal have the same.
+  // Counts waits over all attempts; shared by a notice, its verdict and its withdrawal.
   uint64_t number = 0;
   Class what = Class::never_entered;
   By by = By::time;
   Confidence confidence = Confidence::high;
-  // The late ones or culprits, by rank; in a tie both camps; a circle in the order in which they
-  // wait for each other; of an incomplete call those that have not completed it while others have.
+  // Late ranks or culprits, by rank; in a tie all camps; in a circle each before the one it waits
+  // for; for an incomplete call those that have not completed it though others have.
   std::vector<Suspect> ranks;
   bool is_tie = false;
   std::vector<int> waiting;  // Ranks that wait for them, directly or through others.
   Operation operation;
-  // Not 0: one of the calls from here to the operation's differs, and it is not known any more
-  // which one.
+  // Not 0: one of the calls from here to the operation's differs; which one is no longer known.
   uint64_t from_ordinal = 0;
-  Duration waited{};  // Since the first rank began to wait.
-  std::string site;   // Where those that wait called it; empty: unknown, or many places.
+  Duration waited{};  // Time since the first rank began to wait.
+  std::string site;   // Call site of the waiting ranks; empty: unknown or several.
   Doubt doubt;
-  bool is_over = false;  // The attempt is: a worker has failed, or all have ended.
+  bool is_over = false;  // The attempt is over: a worker has failed or all have ended.
 
   friend bool operator==(const Finding&, const Finding&) = default;
 };
@@ -101,14 +99,14 @@ struct Finding {
 // The oldest wait of the job.
 struct Status {
   Operation operation;
-  std::vector<int> late;   // Those that are waited for, ascending; empty: all are in the call.
-  size_t waiting = 0;      // So many ranks wait for them.
+  std::vector<int> late;   // Ranks waited for, ascending; empty: all are in the call.
+  size_t waiting = 0;      // Number of ranks that wait for them.
   bool is_circle = false;  // `late` wait for each other.
   Instant since{};
 };
 
 // ---- events
-// A new attempt with ranks 0 .. world_size - 1: everything before is forgotten.
+// A new attempt with ranks 0 .. world_size - 1; forgets everything before.
 struct Begun {
   int world_size = 0;
 };
@@ -120,59 +118,56 @@ struct Confirmed {
   int rank = 0;
   Instant at{};
 };
-// What the two latest looks at a rank make.
+// The state that the two latest samples of a rank's process show.
 struct LifeSeen {
   int rank = 0;
   Life life;
-  std::optional<Instant> at = std::nullopt;  // When the later look was taken; not given: now.
+  std::optional<Instant> at = std::nullopt;  // Time of the later sample; nullopt: now.
 };
 struct Ended {
   int rank = 0;
-  int code = 0;  // As ExitStatus::signed_code().
+  int code = 0;  // ExitStatus::signed_code()
 };
 // The attempt is being stopped: nothing more is judged.
 struct Stopping {};
 struct Suspended {};
 struct Resumed {};
-// The observer's own clock jumped, or it was stopped: all waits begin anew.
+// The observer's own clock jumped, or its process was stopped: all waits begin anew.
 struct Jumped {};
 struct Tick {};
 using Event = std::variant<Begun, Digested, Confirmed, LifeSeen, Ended, Stopping, Suspended,
                            Resumed, Jumped, Tick>;
 
 // ---- effects
-// From now on, look at these ranks once in Limits::look; replaces the list before. Empty: at none.
+// Sample the processes of these ranks every Limits::look; replaces the previous list.
 struct LookAt {
   std::vector<int> ranks;
 };
 struct Notice {
   Finding finding;
 };
-// The wait of a notice is over, without a verdict: its late ranks came after so long. Not said if
-// ranks have ended.
+// The wait of a notice ended after `waited` without a verdict. Not sent if ranks have ended.
 struct WaitEnded {
   uint64_t number = 0;
   std::vector<int> ranks;
   Duration waited{};
-  bool have_come = true;  // Else the group failed or was closed, or nobody waits any more.
+  bool have_come = true;  // False: the group failed or closed, or no rank waits any more.
 };
-// A rank whose wait ended without those that were late has made other calls since, so that it has
-// survived that. Said of the newest such wait, and before the first worker fails.
+// A rank whose wait ended without the late ranks has made further calls, so it survived that. Sent
+// for the newest such wait only, and before the first worker fails.
 struct WentOn {
   uint64_t number = 0;
 };
 struct Verdict {
   Finding finding;
 };
-// A verdict was wrong: the wait went on. `limit`: the doubled one, from now on; 0: it was no limit
-// that misjudged.
+// A verdict was wrong: the wait went on. `limit`: the doubled limit; 0: no limit was to blame.
 struct Withdrawn {
   uint64_t number = 0;
   std::vector<int> ranks;
   Duration limit{};
 };
-// The first worker has failed, and the call of this mismatch was under way then, or had failed: the
-// mismatch is why.
+// The first worker failed while this mismatch's call was in flight or had failed: it is the cause.
 struct Explained {
   uint64_t number = 0;
 };

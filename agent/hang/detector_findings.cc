@@ -1,4 +1,4 @@
-// What a Detector says of a case or a mismatch: the facts of a Finding.
+// Builds the Findings for a Detector's cases and mismatches.
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -65,7 +65,7 @@ Suspect Detector::suspect_of(Instant now, int rank, Class what) const {
   return suspect;
 }
 
-// Where the rank called what it waits in.
+// Returns the call site of what the rank waits in.
 std::string Detector::site_of(const DirectWait& wait) const {
   const std::optional<RankDigest>& digest = state(wait.rank).digest;
   if (!digest) return {};
@@ -87,7 +87,7 @@ Operation Detector::operation_of(const Case& one) {
   return operation_in(one.key, one.group, one.call, one.peer);
 }
 
-// What all kinds of cases have in common.
+// Fills in what all kinds of cases have in common.
 Finding Detector::finding_of(const Case& one, const WaitGraph& graph, Duration waited) const {
   Finding finding;
   finding.operation = operation_of(one);
@@ -111,7 +111,7 @@ Finding Detector::finding_of(Instant now, const Case& one, const WaitGraph& grap
   for (const Charge& charge : named)
     free = std::min(free, state(charge.late.rank).waited);
   Finding finding = finding_of(one, graph, one.seen - std::max(begin_of(one), free));
-  // What will not end by itself comes first.
+  // The class that is least likely to end by itself wins.
   finding.what = Class::busy;
   for (const Class what : {Class::never_entered, Class::stopped, Class::exited}) {
     if (std::ranges::count(named, what, &Charge::what) > 0) finding.what = what;
@@ -126,7 +126,7 @@ Finding Detector::finding_of(Instant now, const Case& one, const WaitGraph& grap
   return finding;
 }
 
-// How sure the finding is, and why it is not surer.
+// Sets the confidence and the reason why it is not high.
 void Detector::weigh(Instant now, Finding& finding, const Case& one, const WaitGraph& graph,
                      const std::vector<Charge>& named) const {
   std::vector<int> silent;
@@ -197,7 +197,8 @@ void Detector::explain_failure() {
   if (found != mismatches_.end()) out_->push_back(Explained{found->number});
 }
 
-// A mismatch may pass unnoticed by the ranks: then a later failure has another reason.
+// Returns true if the mismatched call is in flight or has failed. Ranks may complete such a call
+// unnoticed; a later failure then has another cause.
 bool Detector::is_under_way(const GroupKey& key, uint64_t ordinal) const {
   return std::ranges::any_of(ranks_, [&](const RankState& rank) {
     if (!rank.digest || rank.digest->generation != key.generation) return false;
@@ -228,7 +229,7 @@ Finding Detector::finding_of(const Mismatch& mismatch, Instant now) const {
     suspects.push_back(std::move(suspect));
   }
   Instant since = now;
-  std::set<std::string> sites;  // Of the others.
+  std::set<std::string> sites;  // Call sites of the other ranks.
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {
     const std::optional<RankDigest>& digest = ranks_[rank].digest;
     if (!digest || digest->generation != mismatch.group.generation) continue;

@@ -8,7 +8,7 @@
 namespace muster::hang {
 namespace {
 
-// It names its own place, and members that are ranks of the job, as all that are `known` are.
+// Checks the counters, the own place, and that members are ranks of the job, as all `known` are.
 bool is_sound(const GroupDigest& group, int rank, const std::vector<int>& known, int world_size) {
   if (group.size <= 0 || group.own_rank < 0 || group.own_rank >= group.size) return false;
   if (group.completed > group.called) return false;
@@ -28,8 +28,8 @@ Standing standing_of(int rank, const GroupKey& key, const std::set<int>& seen,
                                                                     : Standing::absent;
 }
 
-// A call that cannot end without a member has ended elsewhere: that member has made it, whatever it
-// says. Two must say so, where there are as many, since one may say anything.
+// Silences a member that others disprove: a call that needs it has ended elsewhere, so it has made
+// that call. In groups of more than two, two must show that, since one may hold anything.
 void silence_the_disproved(GroupView& view) {
   const Member* most = nullptr;
   const Member* second = nullptr;
@@ -47,8 +47,7 @@ void silence_the_disproved(GroupView& view) {
     if (member.standing != Standing::known || member.called() >= witness->completed()) continue;
     const CallDigest* missed = find_call(*witness->digest, member.called() + 1);
     if (missed == nullptr) missed = find_call(*most->digest, member.called() + 1);
-    if (missed != nullptr && missed->has_failed)
-      continue;  // It has ended there without that member.
+    if (missed != nullptr && missed->has_failed) continue;  // Failed there without that member.
     if (missed == nullptr || needs_all(missed->call)) member.standing = Standing::silent;
   }
 }
@@ -57,9 +56,8 @@ bool is_nameless(const GroupView& view) {
   return view.name == view.key->id;
 }
 
-// NCCL knows its communicators by a number. The program that made one may have named a group of the
-// same members, whose own calls, which do not go to NCCL, would be recorded there. With several of
-// either nobody can tell which is which.
+// NCCL numbers its communicators. Names each after the only named group of the same members without
+// recorded calls (those that do not go to NCCL), unless several match.
 void name_by_members(std::vector<GroupView>& views) {
   struct Alike {
     const std::string* name = nullptr;

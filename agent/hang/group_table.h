@@ -1,9 +1,9 @@
-// The groups of a job, put together from the digests of their members: who is in it, and what each
-// member says of it. What cannot be true is taken for silence of that member, never as evidence
-// against another one. Owned by the detector. Pure.
+// The groups of a job, assembled from the digests of their members: which ranks belong to each, and
+// what each member shows of it. Contradictory records count as silence of that member, never as
+// evidence against another one. Owned by the detector. Pure.
 //
-// A group is known by its id and by the generation of the process that records it: a second process
-// of a worker may form groups of the same names.
+// A group is identified by its id and the generation of the recording process: a worker's second
+// process may form groups of the same names.
 #pragma once
 
 #include <compare>
@@ -25,18 +25,17 @@ struct GroupKey {
 };
 
 enum class Standing : uint8_t {
-  known,   // It shows the group.
-  absent,  // It records, and has not opened the group.
-  silent,  // It records nothing, or what it records of the group cannot be true.
-  left,    // It has shown the group, and no longer does.
+  known,   // Shows the group.
+  absent,  // Records and has not opened the group.
+  silent,  // Records nothing, or an impossible state of the group.
+  left,    // Has shown the group and no longer does.
 };
 
 struct Member {
-  int rank = -1;  // -1: not known.
+  int rank = -1;  // -1: unknown.
   Standing standing = Standing::silent;
-  const GroupDigest* digest = nullptr;  // Not null if it is known; may be if it is silent.
+  const GroupDigest* digest = nullptr;  // Set if known, maybe also if silent.
 
-  // Whether the group is open there for calls.
   bool is_ready() const { return digest != nullptr && digest->phase == GroupPhase::ready; }
   uint64_t called() const { return digest == nullptr ? 0 : digest->called; }
   uint64_t completed() const { return digest == nullptr ? 0 : digest->completed; }
@@ -45,22 +44,22 @@ struct Member {
 // Valid until the next digest.
 struct GroupView {
   const GroupKey* key = nullptr;
-  std::string name;               // Of one without, that of the only group of the same members.
+  std::string name;               // A nameless one's is that of the only group of the same members.
   std::vector<Member> members;    // By group rank.
-  bool has_failed = false;        // On a member, so the library has told the program.
-  bool has_unknown = false;       // Of some members only the number is known.
+  bool has_failed = false;        // True if it failed on a member; the library has reported it.
+  bool has_unknown = false;       // True if the ranks of some members are unknown.
   std::vector<int> silent_ranks;  // Sorted.
 };
 
 class GroupTable {
  public:
-  // Remembers the members of its groups, and takes their lists and the impossible groups out of it.
-  // Cost: the size of the digest.
+  // Remembers the members of the digest's groups; removes their lists and impossible groups from
+  // it. Cost: the size of the digest.
   void note(RankDigest& digest, int world_size);
 
-  // All groups that a digest shows, by key. Forgets the others.
+  // Returns all groups that a digest shows, by key; forgets the others.
   std::vector<GroupView> views(const std::vector<RankState>& ranks);
-  // What the newest views call the group of that id; of an unknown one the id.
+  // Returns the group's name in the newest views; its id if unknown.
   std::string name_of(const std::string& id) const;
   bool knows(const GroupKey& key) const { return groups_.contains(key); }
   bool knows(const std::string& id) const {
@@ -84,21 +83,19 @@ class GroupTable {
   std::map<GroupKey, Group> groups_;
 };
 
-// Whether no member can end the call before all have made it, so that each of them waits for all
-// others. In rooted operations, and where a part may be empty, some end early.
+// Returns true if no member can end the call before all have made it. In rooted operations, and
+// where a part may be empty, some can.
 bool needs_all(const ring::Call& call);
 
-// The record of a call; nullptr: there is none.
 const CallDigest* find_call(const GroupDigest& group, uint64_t ordinal);
 
-// Settles calls on a device whose ends are not seen (unseen.cc): of NCCL's, a plugin learns that
-// they are launched, and no more. What is known is that a call which needs a member cannot be
-// complete before that member has made it, nor what was called behind it, since a device performs a
-// group's calls in order. So a digest's `completed` becomes, for each such group, the last call
-// that may be complete: of the members that wait for nobody, `called`. Whether a call that all have
-// made is queued, runs without progress or has ended on some cannot be told, and nobody is accused
-// of it. Again after each change of a digest. A receive waits for its send; a send waits for
-// nobody, since it may be buffered.
+// Sets `completed` of device calls whose ends are not seen (unseen.cc): of NCCL's, a plugin only
+// learns of the launch. A call that needs a member cannot be complete before that member has made
+// it, nor can a later one, since a device performs a group's calls in order. So `completed` becomes
+// the last call that may be complete; for members that wait for none, `called`. Whether a call that
+// all have made is queued, stuck or complete on some cannot be seen, and no rank is accused of it.
+// A receive waits for its send; a send waits for nothing, since it may be buffered. Repeat after
+// each change of a digest.
 void settle_unseen(std::vector<RankState>& ranks);
 
 }  // namespace muster::hang

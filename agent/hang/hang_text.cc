@@ -13,7 +13,7 @@ namespace muster::hang {
 namespace {
 
 constexpr size_t kSuspectsShown = 4;
-constexpr size_t kTextCharacters = 200;  // Of one text of a worker.
+constexpr size_t kTextCharacters = 200;  // Per text of a worker.
 
 std::string cleaned(std::string_view raw) {
   return clean_line(raw, kTextCharacters);
@@ -51,7 +51,7 @@ std::string message_text(const Operation& operation) {
                      operation.peer < 0 ? "any rank" : fmt::format("rank {}", operation.peer));
 }
 
-// Also with what it moves: "all_reduce #17 of group 'world' (sum of 8 float32)".
+// With the data: "all_reduce #17 of group 'world' (sum of 8 float32)".
 std::string whole_call_text(const Operation& operation) {
   const std::string data = data_text(operation.call);
   return call_text(operation) + (data.empty() ? data : fmt::format(" ({})", data));
@@ -99,7 +99,7 @@ std::string have_waited(const Finding& finding) {
                      duration_text(finding.waited));
 }
 
-// The verb for the late ranks.
+// Verbs for the late ranks.
 struct Verb {
   explicit Verb(const Finding& finding) : many(finding.ranks.size() != 1) {}
   const char* has() const { return many ? "have" : "has"; }
@@ -120,14 +120,14 @@ std::string life_text(const Suspect& suspect) {
   return suspect.ended ? describe(*suspect.ended) : cleaned(describe(suspect.life));
 }
 
-// The first one, if it is known what it does and all others do the same.
+// Returns the first suspect if its state is known and that of all others, else nullptr.
 const Suspect* common_life(const Finding& finding) {
   if (finding.ranks.empty() || is_unknown(finding.ranks.front())) return nullptr;
   const auto same = [&](const Suspect& one) { return do_the_same(one, finding.ranks.front()); };
   return std::ranges::all_of(finding.ranks, same) ? &finding.ranks.front() : nullptr;
 }
 
-// Whether its words are a predicate: not "its process is hidden", "waits in read()".
+// Returns true if "is" may precede its words: not "its process is hidden", "waits in read()".
 bool follows_is(const Suspect& suspect) {
   return suspect.ended || suspect.life.state != LifeState::unknown;
 }
@@ -142,7 +142,7 @@ std::string what_they_do(const Finding& finding) {
              : fmt::format("; {}: {}", who, life_text(*common));
 }
 
-// What the late ranks have not done with the call.
+// The deed that the late ranks have not done.
 struct Deed {
   const char* done;
   const char* doing;
@@ -172,7 +172,7 @@ std::string have_not_called(const Finding& finding) {
                      object_text(finding));
 }
 
-// ---- what follows the late ranks, for each class that is about them
+// ---- predicates of late ranks, one for each class about them
 
 std::string late_predicate(const Finding& finding) {
   const bool never_entered = finding.what == Class::never_entered &&
@@ -183,8 +183,7 @@ std::string late_predicate(const Finding& finding) {
          have_waited(finding) + what_they_do(finding);
 }
 
-// "exited with 0", "was killed by SIGKILL"; "ended" where there is more than one way, or the way is
-// unknown.
+// "exited with 0", "was killed by SIGKILL"; "ended" if the ways differ or are unknown.
 std::string how_they_ended(const Finding& finding) {
   const Suspect* const common = common_life(finding);
   if (common == nullptr || !common->ended) return "ended";
@@ -251,7 +250,7 @@ std::vector<Camp> camps_of(const Finding& finding) {
   return camps;
 }
 
-// One of several calls differs, and none of them can be shown.
+// A mismatch that only hashes show: which call differs is unknown.
 std::string hidden_mismatch_line(const Finding& finding, const PlaceOf& place_of) {
   const std::vector<int> ranks = late_ranks(finding);
   return fmt::format("the calls of {} in group '{}' {}, somewhere from #{} to #{}",
@@ -262,15 +261,15 @@ std::string hidden_mismatch_line(const Finding& finding, const PlaceOf& place_of
          (finding.is_tie ? "; which of them is wrong cannot be told" : "");
 }
 
-// What follows the ranks of the first camp: "called all_reduce #17 of group 'world' with 8 float32,
-// the others with 16 float32".
+// The predicate of the first camp: "called all_reduce #17 of group 'world' with 8 float32, the
+// others with 16 float32".
 std::string what_camps_called(const Finding& finding, std::vector<Camp> camps,
                               const PlaceOf& place_of) {
   const ring::Call& first = camps.front().call;
   const bool one_kind = std::ranges::all_of(camps, [&](const Camp& camp) {
     return camp.call.kind == first.kind && !describe_data(camp.call).empty();
   });
-  // Where the reduction is the same for all, the counts stand side by side without it.
+  // A reduction that all share is left out.
   const bool reductions_differ = std::ranges::any_of(
       camps, [&](const Camp& camp) { return camp.call.reduction != first.reduction; });
   const auto made = [&](const ring::Call& call) {
@@ -337,7 +336,7 @@ std::string finding_line(const Finding& finding, const PlaceOf& place_of) {
   return mismatch_line(finding, place_of);
 }
 
-// What is missing from a verdict that is less than certain.
+// Says why a verdict is not certain.
 std::string doubt_text(const Finding& finding) {
   const std::vector<int>& ranks = finding.doubt.ranks;
   const bool is_one = ranks.size() == 1;

@@ -1,6 +1,6 @@
-// What the hang detector finds, in words for stderr: facts first, then where and what to do. Texts
-// of workers are cleaned. The caller puts "muster: " in front; only a verdict has further lines,
-// which are indented. Pure.
+// Texts for stderr of what the hang detector finds: facts first, then where and what to do. Texts
+// of workers are cleaned. The caller prepends "muster: "; only a verdict has further lines, which
+// are indented. Pure.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace muster::hang {
 
-// As far as it is known.
+// The place of a rank, as far as known.
 struct RankPlace {
   std::string host;    // Empty: unknown, or the job has one node.
   pid_t pid = 0;       // 0: unknown.
@@ -29,7 +29,7 @@ std::string described_rank(int rank, const RankPlace& place);
 // "all_reduce #17 of group 'world'", "forming group 'tp'", "recv from rank 3 in group 'pp'".
 std::string call_text(const Operation& operation);
 
-// What the finding's operation is, without its place: "all_reduce (sum) of 262144 float32",
+// The finding's operation without its place: "all_reduce (sum) of 262144 float32",
 // "recv from rank 3", "forming the group".
 std::string operation_text(const Finding& finding);
 
@@ -41,8 +41,8 @@ std::string wait_ended_text(const WaitEnded& ended, const Finding& notice);
 
 // The verdict in one line.
 std::string verdict_line(const Finding& finding, const PlaceOf& place_of);
-// The line, and what helps to find the fault. `job`: what musterctl calls the job. `goes_on`: no
-// rank is to fail for it.
+// The line and what helps to find the fault. `job`: its name for musterctl. `goes_on`: no rank
+// fails.
 std::string verdict_text(const Finding& finding, const PlaceOf& place_of, const std::string& job,
                          bool goes_on = true);
 
@@ -53,7 +53,7 @@ std::string mismatch_cause(const Finding& finding, int rank);
 // A hang as the cause of the failure of one of its ranks; follows "rank 5 ".
 std::string hang_cause(const Finding& finding, int rank);
 
-// Who made the others wait, in one line.
+// The ranks that made others wait, in one line.
 std::string stragglers_text(const Stragglers& stragglers, const PlaceOf& place_of);
 
 std::string withdrawn_text(const Withdrawn& withdrawn, const Finding& verdict);

@@ -13,10 +13,9 @@ namespace {
 constexpr auto kArrivalsEvery = std::chrono::seconds(1);
 constexpr size_t kArrivalsBytesMax = 16000;
 constexpr auto kClockEvery = std::chrono::seconds(5);
-constexpr auto kClockAtFirstEvery = std::chrono::seconds(1);  // Letters may be lost.
+constexpr auto kClockAtFirstEvery = std::chrono::seconds(1);  // Messages may be lost.
 constexpr int kClocksAtFirst = 5;
-// Of a clock, by which another node's calls could still be compared with those here. Another agent
-// may state any.
+// Largest clock error at which another node's calls compare with ours. Agents may claim any.
 constexpr Duration kClockErrorMax = std::chrono::seconds(1);
 constexpr int64_t kWallMax = int64_t{1} << 62;  // Nanoseconds since 1970.
 
@@ -55,7 +54,7 @@ void HangWatch::begin(const WatchedRound& round) {
   node_.begin(round.base_rank, round.workers);
   if (judges()) {
     tell_clock();
-    next_clock_ = {};  // The others may not have begun yet.
+    next_clock_ = {};  // Other nodes may not have begun yet.
     clocks_told_ = 0;
     return job_.begin(round);
   }
@@ -112,7 +111,7 @@ void HangWatch::looked() {
   if (judges() && std::chrono::steady_clock::now() >= next_clock_) tell_clock();
   if (!reporter_) return job_.looked();
   node_.look_at(reporter_->wanted(reporting_now()));
-  if (after_judged_) return report(Letter::last_digest, /*at_once=*/true);  // One was lost.
+  if (after_judged_) return report(Letter::last_digest, /*at_once=*/true);  // A message was lost.
   report(Letter::digest, /*at_once=*/false);
 }
 
@@ -149,7 +148,7 @@ void HangWatch::hear(int node_rank, std::string_view payload, Instant then, Dura
   const auto kind = static_cast<Letter>(payload.front());
   payload.remove_prefix(1);
   if (kind == Letter::digest || kind == Letter::last_digest) {
-    // Instants that are known no better than that would make two looks of one.
+    // A larger error could make one sample pass for two.
     if (judges() && error <= limits_.look / 2)
       job_.hear(node_rank, payload, kind == Letter::last_digest, std::min(then, reporting_now()));
   } else if (kind == Letter::arrivals) {
@@ -178,7 +177,7 @@ void HangWatch::note_judged(const std::vector<int>& ranks) {
   if (!reporter_->awaits_judgement()) go_on();
 }
 
-// In order; what was lost is sent again, unless it is too old.
+// Takes findings in order: lost ones are sent again unless they are too old.
 void HangWatch::take_news(std::string_view bytes) {
   const auto news = decode_news(bytes);
   if (!news || news->number <= heard_) return;

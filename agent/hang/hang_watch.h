@@ -1,6 +1,5 @@
-// This node's part in the watch for hangs: it reads its ranks (node_watch.h), and is either the one
-// that judges all of them (job_watch.h; node rank 0, and a node alone) or one that reports to it
-// (node_reporter.h).
+// This node's part in the watch for hangs. It reads its ranks (node_watch.h), and either judges all
+// ranks of the job (job_watch.h; node rank 0) or reports to the node that does (node_reporter.h).
 //
 // Owned by the agent's loop, for all attempts; control loop only.
 #pragma once
@@ -27,17 +26,17 @@ namespace muster::hang {
 class HangWatch {
  public:
   struct Callbacks {
-    std::function<void(const Effect&)> found;         // On the node that judges; never LookAt.
-    std::function<void(std::string_view news)> told;  // On the others: what it has published.
-    // To the node of that rank; -1: to all others. It may be lost.
+    std::function<void(const Effect&)> found;         // On the judging node; not LookAt.
+    std::function<void(std::string_view news)> told;  // On the others: a published finding.
+    // -1: to all other nodes. The message may be lost.
     std::function<void(int node_rank, std::string payload)> send;
-    // Whether the rank's processes are held now to read their stacks, which is no state of theirs.
+    // True while our stack reader has stopped the rank; such a stop must not be reported.
     std::function<bool(int local_rank)> is_held;
-    std::function<void()> settled;                   // is_settling() was true, and no longer is.
-    std::function<void(const Stragglers&)> held_up;  // On the node that judges.
-    // The ring of a rank, at each look, and a last time when it has ended.
+    std::function<void()> settled;                   // is_settling() has become false.
+    std::function<void(const Stragglers&)> held_up;  // On the judging node.
+    // A rank's ring, at each poll and a last time when the rank has ended.
     std::function<void(int rank, const RecordedState& state, const RingReader& reader)> read;
-    // The wall clock of the node that judges, in nanoseconds since 1970, at `own` of ours.
+    // The judging node's wall clock at our time `own`, in nanoseconds since 1970.
     std::function<void(Instant own, int64_t there, Duration error)> clock;
   };
 
@@ -45,37 +44,35 @@ class HangWatch {
             const Limits& limits, Callbacks callbacks);
 
   // ---- an attempt
-  // Its workers are about to be started, their rings about to be made.
+  // Call before the workers are started and their rings made.
   void begin(const WatchedRound& round);
   void started(int local_rank, pid_t pid, std::string device);
   void ended(int local_rank, int code);  // ExitStatus::signed_code()
-  // Calls `then` once the node that judges has compared the last calls of this node's workers, all
-  // of which have ended: at once if there are none, after kJudgedMax if it does not say so, and not
-  // at all after end().
+  // Calls `then` once the judging node has compared the last calls of this node's workers, which
+  // have all ended: at once if there are none, after kJudgedMax at the latest, never after end().
   void when_judged(std::function<void()> then);
-  // The workers are being stopped, or all have ended; the rings may be freed after it.
+  // The workers are being stopped or have ended; the rings may be freed after it.
   void end();
 
   void suspended() { node_.suspended(); }
   void resumed() { node_.resumed(); }
-  // Its processes were held since the last look: two that come after that make a state.
+  // Drops the last sample of a rank that we stopped: a state takes two samples after that.
   void was_held(int rank) { node_.was_held(rank); }
 
-  // A message of another node, about hangs: of a kind of Letter's. `then`: when it was sent, in our
-  // clock, and how wrong that may be.
+  // A Letter of another node, sent at `then` on our clock, which may be wrong by `error`.
   void hear(int node_rank, std::string_view payload, Instant then, Duration error);
-  // From the node that judges to all others.
+  // Sends a finding from the judging node to all others.
   void publish(std::string news) { job_.publish(std::move(news)); }
 
-  // Whether the first failure of the attempt is not explained yet.
+  // True while the attempt's first failure is not explained yet.
   bool is_settling() const { return job_.is_settling(); }
-  // One line: "3 ranks wait for rank 2 in barrier #7 of group 'world', for 4.0 s"; empty: nobody
-  // waits, or this node does not judge.
+  // "3 ranks wait for rank 2 in barrier #7 of group 'world', for 4.0 s"; empty: none waits or
+  // !judges().
   std::string status() const { return job_.status(); }
-  // Of all ranks and groups, on the node that judges; the others know of none.
+  // These two know ranks and groups on the judging node only.
   std::string name_of_group(const std::string& id) const { return job_.name_of_group(id); }
   bool has_ended(int rank) const { return job_.has_ended(rank); }
-  // Of a rank of another node; nullptr: unknown.
+  // Place of another node's rank; nullptr: unknown.
   const RemoteNodes::Place* place_of(int rank) const { return job_.place_of(rank); }
 
  private:
@@ -95,11 +92,11 @@ class HangWatch {
   const Callbacks callbacks_;
   WatchedRound round_;
   bool is_watching_ = false;
-  int running_ = 0;  // Workers.
+  int running_ = 0;  // Running workers.
   NodeWatch node_;
   JobWatch job_;
-  std::optional<NodeReporter> reporter_;  // Unless this node judges.
-  uint64_t heard_ = 0;                    // The newest news.
+  std::optional<NodeReporter> reporter_;  // Empty on the judging node.
+  uint64_t heard_ = 0;                    // Number of the newest finding.
   std::function<void()> after_judged_;
   boost::asio::steady_timer judged_limit_;
   std::optional<ArrivalSampler> sampler_;

@@ -55,10 +55,10 @@ void JobWatch::end() {
   }
 }
 
-// ---- What is seen.
+// ---- Events.
 
-// The job is suspended while any of its nodes is. Whether the detector must not hear of the event:
-// `other`: the others, or this node, still are.
+// The job is suspended while any node is. Returns true for a Resumed that the detector must not
+// see, since `other` (the rest of the job) is still suspended.
 bool JobWatch::is_held_back(const Event& event, bool& part, bool other) {
   if (std::holds_alternative<Suspended>(event)) part = true;
   if (!std::holds_alternative<Resumed>(event)) return false;
@@ -119,7 +119,7 @@ void JobWatch::hear(int node_rank, std::string_view bytes, bool is_last, Instant
   const size_t first = std::max(heard, dropped_) - dropped_;
   for (size_t i = first; i < std::min(news_.size(), first + kNewsAtOnce); ++i)
     tell(node_rank, i);
-  // After what was found, so that the node can say it before its job ends.
+  // Sent after the findings, so that the node can print them before its job ends.
   if (is_last)
     callbacks_.send(node_rank,
                     letter_of(Letter::heard, encode_ranks(others_->ended_on(node_rank))));
@@ -138,9 +138,9 @@ void JobWatch::settle() {
   callbacks_.settled();
 }
 
-// ---- What the other nodes are told.
+// ---- Messages to other nodes.
 
-// Level-triggered: what was lost is told again.
+// Level-triggered: messages may be lost, so they are repeated.
 void JobWatch::want() {
   if (!others_) return;
   const auto time = std::chrono::steady_clock::now();

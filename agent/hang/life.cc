@@ -9,10 +9,10 @@
 namespace muster::hang {
 namespace {
 
-// Of one CPU, by the whole tree. Less is no work: each thread that waits for Python's interpreter
-// lock wakes every 5 ms, which costs 0.5 to 1.3 %.
+// Share of one CPU, for the whole tree. Less is no work: a thread that waits for Python's GIL wakes
+// every 5 ms, which costs 0.5 to 1.3 %.
 constexpr double kCpuShare = 0.05;
-// By the whole tree. From the waiting thread every byte counts.
+// Limit for the whole tree; any byte of the waiting thread counts.
 constexpr double kBytesPerSecond = 64 * 1024;
 constexpr Duration kLongTimer = std::chrono::seconds(1);
 
@@ -20,16 +20,15 @@ double in_seconds(Duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
-// What a tree used between two looks.
 struct Used {
   Duration cpu{};
   uint64_t bytes = 0;
-  Duration most{};    // CPU of one process:
-  pid_t busiest = 0;  // this one.
+  Duration most{};    // CPU time of one process,
+  pid_t busiest = 0;  // which is this one.
 };
 
-// A process that has ended since is counted with the parent that reaped it. A counter never falls,
-// but the sum of clock and ticks that makes it is rounded.
+// A process that has ended since counts with the parent that reaped it. Clamped, since CPU times
+// are rounded sums of clock and ticks, which may fall.
 Used used_between(const LifeLook& before, const LifeLook& after) {
   Used used;
   for (const auto& [pid, use] : after.tree) {
@@ -52,7 +51,7 @@ Task other_than_root(const LifeLook& look, pid_t pid) {
   return {pid, process->second.name};
 }
 
-// Without the number of a pipe or socket, which is another one on each rank.
+// Strips the number of a pipe or socket, which differs on each rank.
 std::string kind_of_target(const LifeLook& look) {
   const bool is_numbered = starts_with_any(look.target, {"pipe:[", "socket:["});
   return is_numbered ? look.target.substr(0, look.target.find('[')) : look.target;
@@ -62,8 +61,8 @@ uint64_t rounded_up(double rate) {
   return static_cast<uint64_t>(std::ceil(rate));
 }
 
-// Whether a task has not slept since the look before, as one that computes. One that polls may be
-// met awake by both looks, the more so on a busy machine, where it queues for a CPU each time.
+// Returns true if a task has not slept between the samples, so it computes. A polling task may be
+// awake in both, more so on a busy machine, where it queues for a CPU, but has slept.
 bool has_computed(const LifeLook& before, const LifeLook& after) {
   return std::ranges::any_of(after.runnable, [&](const auto& task) {
     const auto old = before.runnable.find(task.first);
@@ -110,8 +109,8 @@ Life uninterruptible_life(const LifeLook& look) {
   return life;
 }
 
-// The kernel counts how often a thread goes to sleep. Of one that a look met awake, as after a
-// signal or a debugger, that is once more than it is woken, or once less.
+// The kernel counts how often a thread goes to sleep; one sampled awake (after a signal or a
+// debugger, say) has been woken once more.
 uint64_t wakeups_between(const LifeLook& before, const LifeLook& after) {
   const auto awake = [](const LifeLook& look) -> uint64_t {
     return is_one_of(look.state, {'S', 'D', 'I'}) ? 0 : 1;
@@ -120,12 +119,12 @@ uint64_t wakeups_between(const LifeLook& before, const LifeLook& after) {
   return woken - std::min(woken, before.wakeups + awake(before));
 }
 
-// A thread is in a system call, and waits there.
+// The state of a thread that waits in a system call.
 Life waiting_life(const LifeLook& before, const LifeLook& after, const SystemCall& call) {
   Life life{
       .call = call, .target = kind_of_target(after), .task = other_than_root(after, after.process)};
   life.call->child = 0;
-  // The child that it waits for would be the waiting thread, had it been found.
+  // A child that it waits for would be the waiting thread, had it been found.
   if (!call.is_known || call.waits_for == WaitsFor::child) return life;
   const uint64_t wakeups = wakeups_between(before, after);
   if (!call.has_timer) {
@@ -133,7 +132,7 @@ Life waiting_life(const LifeLook& before, const LifeLook& after, const SystemCal
     if (wakeups > 0) life.sign = LifeSign::wakes;
     return life;
   }
-  constexpr double kEarly = 0.9;  // Timers and looks are not exact.
+  constexpr double kEarly = 0.9;  // Timers and samples are not exact.
   const double gap = in_seconds(after.at - before.at);
   const double limit = kEarly * in_seconds(kLongTimer);
   const bool is_long = call.timeout ? *call.timeout >= kLongTimer
@@ -149,7 +148,7 @@ bool is_visible(const LifeLook& look) {
   return look.presence == LifeLook::Presence::visible;
 }
 
-// A later process may have the same number.
+// Compares start times too: a later process may have the same pid.
 bool has_ended(const LifeLook& before, const LifeLook& after) {
   if (after.presence == LifeLook::Presence::gone) return true;
   return is_visible(before) && is_visible(after) &&
@@ -168,7 +167,7 @@ Life life_of(const LifeLook& before, const LifeLook& after) {
   if (!after.thawing.empty()) return {.state = stopped, .thawing = after.thawing};
   if (auto life = running_life(before, after)) return *std::move(life);
   if (after.state == 'D' || after.uninterruptible.id > 0) return uninterruptible_life(after);
-  // A thread that polls may be met awake.
+  // A polling thread may be awake in one sample.
   const std::optional<SystemCall>& call = after.call ? after.call : before.call;
   if (call) return waiting_life(before, after, *call);
   if (after.call_is_visible && before.call_is_visible) return {.state = running};

@@ -1,5 +1,5 @@
-// What a rank does, from two looks at its process tree. Pure, but for look_at(): the
-// simulator and tests make looks up. life_text.cc has the words.
+// The process state of a rank, from two samples of its process tree. Pure, except for look_at():
+// the simulator and tests make samples up. life_text.cc has the words.
 //
 //   state            the first that holds
 //   gone             its process has ended
@@ -11,13 +11,13 @@
 //   blocked          nothing moves, and no timer will change that
 //   unknown          /proc hides what decides
 //
-// The waiting thread is one: the main thread of the process that records or, while that waits for
-// a child, of that child. Libraries keep threads that sleep for seconds and wake for ever
-// (watchdogs, heartbeats, event loops), so the timers of other threads say nothing. What all tasks
-// compute, read and write counts, from limits that such threads stay below.
+// The waiting thread is the main thread of the process that records or, while that waits for a
+// child, of that child. Timers of other threads are ignored: libraries keep threads that sleep for
+// seconds and wake forever (watchdogs, heartbeats, event loops). CPU time and bytes of all tasks
+// count, above limits that such threads stay below.
 //
-// /proc does not show how long most time-outs are. Wake-ups tell: a thread that has none between
-// two looks sleeps that long at least, and one that has many polls.
+// /proc does not show how long most timeouts are, but wake-ups do: a thread with none between two
+// samples sleeps at least that long, and one with many polls.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +43,7 @@ enum class LifeState : uint8_t {
   unknown,
 };
 
-// What shows the state, where the other members of a Life leave that open.
+// The evidence, if the rest of a Life leaves it open.
 enum class LifeSign : uint8_t {
   none,
   hidden_process,
@@ -51,7 +51,7 @@ enum class LifeSign : uint8_t {
   computes,    // `rate`: percent of a CPU.
   moves_data,  // `rate`: bytes a second.
   waits_for_cpu,
-  wakes,       // From the call. Blocked: it polls, `rate` times a second.
+  wakes,       // Woken in the call. Blocked: polls `rate` times a second.
   other_task,  // `task` is uninterruptible, not the waiting thread.
 };
 
@@ -67,20 +67,19 @@ struct Life {
   LifeState state = LifeState::unknown;
   LifeSign sign = LifeSign::none;
   uint64_t rate = 0;
-  std::optional<SystemCall> call{};  // That the waiting thread is in, if it says something.
-  std::string target{};              // As LifeLook; "pipe:", "socket:" without its number.
-  std::string wchan{};               // As LifeLook; uninterruptible.
-  std::string thawing{};             // As LifeLook; stopped. Empty: by a signal.
-  Task task{};                       // Not the root: the one that runs, or waits.
+  std::optional<SystemCall> call{};  // The waiting thread's, if it decides the state.
+  std::string target{};              // LifeLook::target; "pipe:", "socket:" without number.
+  std::string wchan{};               // LifeLook::wchan, if uninterruptible.
+  std::string thawing{};             // LifeLook::thawing, if stopped. Empty: by a signal.
+  Task task{};                       // The one that runs or waits, unless it is the root.
 
   friend bool operator==(const Life&, const Life&) = default;
 };
 
-// "blocked in read() of a pipe (descriptor 5)", "running: 99 % of a CPU"; empty: it was not looked
-// at.
+// "blocked in read() of a pipe (descriptor 5)", "running: 99 % of a CPU"; empty: not sampled.
 std::string describe(const Life& life);
 
-// What a process has used so far, with its children that have ended and were reaped.
+// Use of resources by a process and its reaped children so far.
 struct ProcessUse {
   uint64_t start_ticks = 0;  // Together with the pid, identifies a process.
   std::string name;
@@ -88,46 +87,45 @@ struct ProcessUse {
   uint64_t bytes = 0;  // Read and written.
 };
 
+// One sample of a process tree.
 struct LifeLook {
   enum class Presence : uint8_t { gone, hidden, visible };
 
   Instant at{};
   pid_t root = 0;
-  Presence presence = Presence::hidden;  // All below is known only if it is visible.
-  std::map<pid_t, ProcessUse> tree;      // With the root.
+  Presence presence = Presence::hidden;  // If not visible, all below is unset.
+  std::map<pid_t, ProcessUse> tree;      // Includes the root.
 
   // ---- the waiting thread
   pid_t process = 0;
   pid_t thread = 0;
-  char state = '?';  // As in /proc/PID/stat.
+  char state = '?';  // Letter of /proc/PID/stat.
   bool is_traced = false;
-  std::string thawing;   // The command that thaws its cgroup; empty: that is not frozen.
+  std::string thawing;   // Command that thaws its cgroup; empty: not frozen.
   uint64_t wakeups = 0;  // Voluntary context switches.
   uint64_t bytes = 0;
   bool call_is_visible = false;
-  std::optional<SystemCall> call;  // nullopt: it was not waiting, if that is visible.
-  std::string target;              // Where the call's descriptor leads; empty: unknown.
-  std::string wchan;               // The kernel function that it sleeps in; empty: unknown.
+  std::optional<SystemCall> call;  // nullopt: not waiting, if call_is_visible.
+  std::string target;              // Link of the call's descriptor; empty: unknown.
+  std::string wchan;               // Kernel function that it sleeps in; empty: unknown.
 
   // ---- other tasks of the tree
-  // Those that have a CPU or want one, with their wake-ups; the waiting thread counts too.
+  // Wake-ups of tasks that have or want a CPU, the waiting thread included.
   std::map<pid_t, uint64_t> runnable;
   Task uninterruptible;
 };
 
-// Two looks at one root, `before` first, any time apart: limits are rates.
+// The state that two samples of one root show, any time apart: limits are rates.
 Life life_of(const LifeLook& before, const LifeLook& after);
 
-// Looks at a rank's process tree through /proc (life_look.cc). `root`: the worker. `recorder`: the
-// process that records, if that is below it; 0: unknown.
+// Samples a rank's process tree in /proc (life_look.cc). `root`: the worker. `recorder`: the
+// process that records, if below it; 0: unknown. Reads stat, status, syscall, wchan, io, cgroup,
+// children and links of descriptors, none of which waits for the process; not cmdline, environ,
+// maps and mem, which take its memory lock and hang with a process that is stuck in the kernel.
+// Covers at most 64 processes and 512 of their threads. Any thread; the control loop may call it.
 //
-// Reads stat, status, syscall, wchan, io, cgroup, children and links of descriptors, none of which
-// waits for the process. Not cmdline, environ, maps and mem: these take its memory lock, and hang
-// with a process that is stuck in the kernel. At most 64 processes and 512 threads of them are
-// looked at. Any thread; the control loop may call it.
-//
-// Cost: 0.07 ms, and 4 us for each further thread; 11 us if the waiting thread does not wait
-// for a descriptor.
+// Cost: 0.07 ms, and 4 us for each further thread, or 11 us if the waiting thread waits for no
+// descriptor.
 LifeLook look_at(pid_t root, pid_t recorder = 0);
 
 }  // namespace muster::hang

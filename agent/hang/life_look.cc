@@ -27,7 +27,7 @@ namespace {
 constexpr size_t kProcessesMax = 64;
 constexpr size_t kThreadsMax = 512;
 
-// A folder of /proc. It stays that of one process, whatever becomes of the number.
+// A folder of /proc that stays that of one process, even if its pid is reused.
 UniqueFd open_folder(int parent, const std::string& path) {
   return UniqueFd(openat(parent, path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
 }
@@ -41,7 +41,7 @@ std::optional<std::string> read_at(const UniqueFd& folder, const std::string& pa
   return std::string(text.data(), static_cast<size_t>(size));
 }
 
-// The number behind "\nkey:"; 0 if there is none.
+// The number after "\nkey:"; 0: none.
 uint64_t status_number(std::string_view text, std::string_view key) {
   const std::optional<std::string_view> rest = text_after(text, key);
   if (!rest) return 0;
@@ -54,7 +54,7 @@ uint64_t io_bytes(const UniqueFd& folder, const std::string& path) {
          status_number(io, "\nread_bytes:") + status_number(io, "\nwrite_bytes:");
 }
 
-// Of all threads, those that have ended too. To the nanosecond: /proc counts in ticks of 10 ms.
+// CPU time of all threads, ended ones too, in nanoseconds: /proc counts in ticks of 10 ms.
 Duration cpu_of(pid_t pid) {
   clockid_t clock{};
   timespec time{};
@@ -78,7 +78,7 @@ std::vector<pid_t> threads_of(const UniqueFd& folder, pid_t pid, int count, size
   return threads;
 }
 
-// nullopt: this kernel does not tell (CONFIG_PROC_CHILDREN), or the thread is gone.
+// nullopt: the kernel lacks CONFIG_PROC_CHILDREN, or the thread is gone.
 std::optional<std::vector<pid_t>> children_of(const UniqueFd& folder, pid_t thread) {
   const auto text = read_at(folder, fmt::format("task/{}/children", thread));
   if (!text) return std::nullopt;
@@ -89,7 +89,7 @@ std::optional<std::vector<pid_t>> children_of(const UniqueFd& folder, pid_t thre
   return children;
 }
 
-// The file of the cgroup that is frozen, of those that the process is in, and what to write to it.
+// The command that thaws the process's frozen cgroup; empty: none is frozen.
 std::string thawing_of(pid_t pid) {
   for (const auto& group : cgroup_folders("freezer", "/", std::to_string(pid))) {
     if (number_in_file(group / "freezer.self_freezing") == 1)
@@ -122,7 +122,7 @@ class Looker {
     if (look_.presence != LifeLook::Presence::visible) return std::move(look_);
     const Process* process = find(recorder);
     if (process == nullptr) process = find(look_.root);
-    // Each step leads to a child, so it ends.
+    // Ends, since each step leads to a child.
     while (process != nullptr) {
       look_at_waiting_thread(*process);
       process = child_waited_for(*process);
@@ -140,7 +140,7 @@ class Looker {
     }
   }
 
-  // False: it is gone or hidden.
+  // Returns false if it is gone or hidden.
   bool look_at_process(pid_t pid) {
     const bool is_root = pid == look_.root;
     const UniqueFd folder = open_folder(AT_FDCWD, fmt::format("/proc/{}", pid));
@@ -198,7 +198,7 @@ class Looker {
       look_.wakeups = wakeups_of(status);
       look_.bytes = io_bytes(task, "io");
       look_at_call(task);
-      // As a frozen task looks in cgroup v1, or in v2, where it sleeps on its way to the program.
+      // A frozen task is in D in cgroup v1; in v2 it sleeps on its way back to the program.
       if (look_.state == 'D' || look_.wchan.empty() ||
           is_one_of<std::string_view>(look_.wchan, {"do_freezer_trap", "get_signal"}))
         look_.thawing = thawing_of(process.pid);
@@ -222,7 +222,7 @@ class Looker {
     if (size > 0) look_.target.assign(target.data(), static_cast<size_t>(size));
   }
 
-  // The waiting thread may wait for one that is stuck in the kernel, or gets no CPU.
+  // The waiting thread may wait for one that is stuck in the kernel or gets no CPU.
   void look_at_threads(const UniqueFd& folder, const Process& process) {
     for (const pid_t thread : process.threads) {
       const auto stat = read_at(folder, fmt::format("task/{}/stat", thread));
@@ -231,7 +231,7 @@ class Looker {
     }
   }
 
-  // A shell in wait4(-1) waits for what it started last.
+  // The child started last, if waiting for any (as a shell does in wait4(-1)).
   const Process* child_waited_for(const Process& process) const {
     if (!look_.call || look_.call->waits_for != WaitsFor::child) return nullptr;
     if (std::ranges::find(process.children, look_.call->child) != process.children.end()) {
@@ -249,7 +249,7 @@ class Looker {
   }
 
   LifeLook look_;
-  std::vector<Process> processes_;  // Parents before children; those that have ended are left out.
+  std::vector<Process> processes_;  // Parents before children; no ended ones.
   size_t threads_left_ = kThreadsMax;
 };
 

@@ -27,23 +27,22 @@ namespace muster::hang {
 struct Limits {
   Duration notice_after = std::chrono::seconds(10);
   Duration hang_timeout = std::chrono::seconds(12);
-  std::optional<Duration> busy_timeout;  // If given, exactly this, whatever was learnt.
+  std::optional<Duration> busy_timeout;  // If set, replaces what was learnt.
   Duration busy_min = std::chrono::seconds(60);
   Duration busy_max = std::chrono::seconds(600);
-  Duration look = std::chrono::seconds(1);  // Between two looks.
+  Duration look = std::chrono::seconds(1);  // Time between two samples of a process.
 
   friend bool operator==(const Limits&, const Limits&) = default;
 };
 
-// Those that follow from the command line: the time to a notice and the time between two looks are
-// parts of --hang-timeout where that is short, so that a test scales all of them by one flag; a
-// longer one delays no notice. REQUIRES: !spec.off.
+// Derives limits from the command line. A short --hang-timeout shortens notice_after and look too,
+// so that a test scales all by one flag; a long one delays no notice. REQUIRES: !spec.off.
 Limits limits_of(const HangSpec& spec);
 
 struct LimitKey {
   std::string group;  // Id.
   ring::CallKind kind = ring::CallKind::unknown;
-  int size = 0;  // Binary digits of the bytes.
+  int size = 0;  // Bit width of the number of bytes.
 
   friend auto operator<=>(const LimitKey&, const LimitKey&) = default;
 };
@@ -56,15 +55,15 @@ class LearntLimits {
   explicit LearntLimits(const Limits& limits) : limits_(limits) {}
 
   void note_call(const LimitKey& key) { ++learnt_[key].calls; }
-  // One that ended well.
+  // Counts a wait that ended well.
   void note_wait(const LimitKey& key, Duration wait);
 
   Duration hang(const LimitKey& key) const;
   Duration busy(const LimitKey& key) const;
-  // Of a rank that moves elsewhere, or says that it takes long (a section).
+  // The limit of a rank that moves elsewhere or has declared that it takes long (a section).
   Duration patient(const LimitKey& key) const;
 
-  // The new limit.
+  // Double the limit and return it.
   Duration double_hang(const LimitKey& key);
   Duration double_busy(const LimitKey& key);
 

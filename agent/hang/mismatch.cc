@@ -9,10 +9,10 @@
 namespace muster::hang {
 namespace {
 
-// Of one group; what is older than so many newer ones is left to the hashes.
+// Per group; older differences are left to the hashes.
 constexpr size_t kOrdinalsKept = 128;
 constexpr size_t kHashesKept = 64;
-// Among more different calls than that nobody looks for a majority.
+// No majority is sought among more different calls.
 constexpr size_t kCampsMax = 64;
 constexpr uint64_t kOrderWindow = 16;
 
@@ -20,7 +20,7 @@ bool agree(const ring::Call& a, const ring::Call& b) {
   return ring::difference_of(a, b) == ring::Difference::none;
 }
 
-// Whether they agree, and so does everything else with both or with neither.
+// Returns true if they agree, and every other call agrees with both or neither.
 bool are_alike(const ring::Call& a, const ring::Call& b) {
   const auto known = [](const ring::Call& call) {
     return std::tuple(call.kind, call.type == ring::ElementType::unknown,
@@ -72,7 +72,7 @@ const GroupDigest* group_of(const RankState& rank, const GroupKey& key) {
   return find_group(*rank.digest, key.id);
 }
 
-// Whether two ranks have made the same calls from `ordinal` on, but for their order.
+// Returns true if both made the same calls from `ordinal` on, in another order.
 bool differ_in_order_only(const GroupDigest& a, const GroupDigest& b, uint64_t ordinal) {
   std::vector<ring::Call> only_a;
   std::vector<ring::Call> only_b;
@@ -145,7 +145,7 @@ void CallComparison::note_hashes(Compared& compared, const RankDigest& digest,
   keep_newest(compared.hashes, kHashesKept);
 }
 
-// The calls after `after` were refused.
+// Forgets a rank's calls after `after`, which were refused.
 void CallComparison::take_back(Compared& compared, int rank, uint64_t after) {
   Newest& newest = compared.newest[rank];
   remove_rank(compared.calls, rank, after);
@@ -213,14 +213,14 @@ std::optional<Mismatch> CallComparison::judge(const GroupKey& key, Compared& com
   const uint64_t of_hashes = first_difference(
       compared.hashes,
       [](const Hashed& a, const Hashed& b) { return a.source == b.source && a.hash != b.hash; });
-  if (of_calls == 0 && of_hashes == 0) {  // It was taken back.
+  if (of_calls == 0 && of_hashes == 0) {  // The difference was taken back.
     compared.differs_since.reset();
     return std::nullopt;
   }
   const bool by_calls = of_calls > 0 && (of_hashes == 0 || of_calls <= of_hashes);
   const uint64_t ordinal = compared.differs_at = by_calls ? of_calls : of_hashes;
   auto mismatch = by_calls ? judge_calls(compared, ordinal) : judge_hashes(compared, ordinal);
-  if (!mismatch) {  // The hashes are wrong: all calls that they stand for are the same.
+  if (!mismatch) {  // The hashes are wrong: all calls that they cover agree.
     compared.hashes.clear();
     return std::nullopt;
   }

@@ -1,13 +1,10 @@
-// Compares the calls of the members of each group at the same ordinals (call_rules.h). A majority
-// is right; a tie shows all camps. A call that one source knows less of agrees with several others
-// and is in nobody's way.
+// Compares the calls of each group's members at the same ordinals (call_rules.h). A majority is
+// right; a tie shows all camps. A call of which its source records less agrees with all that match
+// the rest. Each call is compared once, when it is first read, so the cost is that of reading.
 //
-// Where calls were never compared, because their records were overwritten before they were read,
-// the hashes tell that one of them differs. What is missing is never compared; a record that was
-// refused after it was read (its ordinal is used again) is taken back.
-//
-// Each call is compared once, when it is first read, so the cost is that of reading. Owned by the
-// detector. Pure.
+// Hashes show that some call differs if records were overwritten before they were read. What is
+// missing is never compared; a record that was refused after it was read (its ordinal is used
+// again) is taken back. Owned by the detector. Pure.
 #pragma once
 
 #include <cstdint>
@@ -25,12 +22,12 @@ namespace muster::hang {
 struct Mismatch {
   struct Party {
     int rank = 0;
-    ring::Call call;  // Of an unknown kind: hashes differ.
+    ring::Call call;  // Kind `unknown`: hashes differ.
   };
 
   GroupKey group;
   uint64_t ordinal = 0;
-  uint64_t from_ordinal = 0;  // Not 0: hashes differ, and one of the calls from here to `ordinal`.
+  uint64_t from_ordinal = 0;  // Not 0: by hash, a call from here to `ordinal` differs.
   bool is_order = false;      // The same calls in another order.
   bool is_tie = false;
   std::vector<Party> culprits;  // By rank; in a tie all camps.
@@ -39,25 +36,24 @@ struct Mismatch {
 
 class CallComparison {
  public:
-  // A difference is judged when all members have made the call, or after `settle`: the others may
-  // still come and make a majority.
+  // A difference is judged when all members have made the call, or `settle` later: others may still
+  // come and make a majority.
   explicit CallComparison(Duration settle) : settle_(settle) {}
 
   // The digest's groups must be sound (GroupTable::note).
   void note(const RankDigest& digest, Instant now);
 
-  // What is to be judged now; one for each group, ever. `at_once`: without waiting.
+  // Returns what is to be judged now, one for each group ever. `at_once`: without waiting.
   std::vector<Mismatch> take(const std::vector<RankState>& ranks, Instant now, bool at_once);
 
-  // Whether some difference is not judged yet.
   bool is_pending() const;
-  // Whether a stall at this ordinal may come from a difference that is judged or pending.
+  // True if a stall at this ordinal may come from a difference that is judged or pending.
   bool explains(const GroupKey& group, uint64_t ordinal) const;
 
   void forget_groups(const std::function<bool(const GroupKey& group)>& kept);
 
  private:
-  // The ranks that made the same call, or have the same hash.
+  // Ranks that made the same call, or have the same hash.
   struct Made {
     ring::Call call;
     std::vector<int> ranks;
@@ -67,7 +63,7 @@ class CallComparison {
     uint64_t hash = 0;
     std::vector<int> ranks;
   };
-  // What was read of a rank last.
+  // The last call and hash of a rank.
   struct Newest {
     uint64_t ordinal = 0;
     ring::Call call;
@@ -76,14 +72,14 @@ class CallComparison {
   };
   struct Compared {
     size_t size = 0;
-    std::map<uint64_t, std::vector<Made>> calls;  // By ordinal, those not made by all or differing.
-    std::map<uint64_t, std::vector<Hashed>> hashes;  // Likewise.
+    std::map<uint64_t, std::vector<Made>> calls;     // By ordinal: not made by all, or differing.
+    std::map<uint64_t, std::vector<Hashed>> hashes;  // Like `calls`.
     std::map<int, Newest> newest;                    // By rank.
-    std::set<uint64_t> agreed;                       // All members have made the same call.
+    std::set<uint64_t> agreed;                       // Ordinals at which all members agree.
     uint64_t hashes_agree_to = 0;
     std::optional<Instant> differs_since;
     uint64_t differs_at = 0;
-    bool is_closed = false;  // Judged, or left to the library, which has told the program.
+    bool is_closed = false;  // Judged, or reported to the program by the library.
   };
 
   static void note_calls(Compared& compared, int rank, const GroupDigest& group, Instant now);

@@ -14,7 +14,7 @@ struct Mapping {
   uint64_t begin = 0;
   uint64_t end = 0;
   uint64_t offset = 0;
-  std::string_view name;  // Without its folders; empty: anonymous memory.
+  std::string_view name;  // File name; empty: anonymous memory.
 };
 
 std::string_view take_field(std::string_view& line) {

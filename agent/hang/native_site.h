@@ -1,7 +1,6 @@
-// Where an address in a process lies: "libfoo.so+0x1234", the name of the mapped file and the
-// offset in it. In most shared libraries and position-independent programs that is also the address
-// of the code for addr2line(1) and objdump(1). Pure: the caller reads /proc/PID/maps
-// (proc_pid_maps(5)).
+// Names an address in a process, "libfoo.so+0x1234": the mapped file and the offset in it, which in
+// most shared libraries and position-independent programs is also the address for addr2line(1) and
+// objdump(1). Pure: the caller reads /proc/PID/maps (proc_pid_maps(5)).
 #pragma once
 
 #include <cstdint>
@@ -15,11 +14,11 @@
 
 namespace muster {
 
-// Those of the addresses that lie in a mapping with a name.
+// Names of those addresses that lie in a mapping with a name.
 std::map<uint64_t, std::string> native_sites(const std::set<uint64_t>& addresses,
                                              std::string_view maps);
 
-// Gives a text to every native site that lies in a mapping with a name.
+// Sets the text of native sites that lie in a mapping with a name.
 void name_native_sites(std::vector<RecordedCall>& calls, std::string_view maps);
 
 }  // namespace muster

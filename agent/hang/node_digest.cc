@@ -1,8 +1,9 @@
-// The fields are listed once, in the order in which they are sent; writer and reader walk them.
+// The walk_ functions list the fields once, in the order in which they are sent; writer and reader
+// walk them.
 //
-// Numbers are varints (7 bits a byte, the lowest first), signed ones zigzag. Bytes that often
-// repeat go through a table: 0 and new ones, or the place of earlier ones. A digest that says what
-// that of an earlier rank says refers to it; its own places in the groups and its ages follow.
+// Numbers are varints (7 bits a byte, lowest first), signed ones zigzag. Repeated byte strings go
+// through a table: 0 and a new one, or the place of an earlier one. A digest with the shape of an
+// earlier rank's refers to that; its own ranks in the groups and its ages follow.
 #include "agent/hang/node_digest.h"
 
 #include <algorithm>
@@ -19,20 +20,20 @@
 namespace muster::hang {
 namespace {
 
-// The bounds of a message; what is longer is cut, or left out.
+// Bounds of a message; what is longer is cut or left out.
 struct NewsBounds {
   static constexpr size_t kRanks = 4096;
-  static constexpr size_t kGroups = 128;  // A rank's, as the next one.
+  static constexpr size_t kGroups = 128;  // Per rank, as kMessages.
   static constexpr size_t kMessages = 2048;
-  static constexpr size_t kCalls = 64;  // A group's, as the next one.
+  static constexpr size_t kCalls = 64;  // Per group, as kHashes.
   static constexpr size_t kHashes = 64;
   static constexpr size_t kTextBytes = 256;
-  static constexpr size_t kMembers = 1'000'000;  // In all lists together.
+  static constexpr size_t kMembers = 1'000'000;  // All lists together.
   static constexpr size_t kDecodedBytes = size_t{16} * 1024 * 1024;
   static constexpr auto kAge = std::chrono::microseconds(int64_t{1} << 50);
 };
 
-// Calls without an age take the oldest one of their group.
+// Calls without an age get the oldest one of their group.
 bool is_dated(const GroupDigest& group, size_t call) {
   constexpr size_t kCallsDated = 4;
   return group.calls[call].ordinal > group.completed || call + kCallsDated >= group.calls.size();
@@ -75,7 +76,7 @@ void walk_group(auto& a, Like<GroupDigest> auto& group) {
   });
 }
 
-// What ranks in one state have in common.
+// Fields that ranks in the same state share.
 void walk_shape(auto& a, Like<RankDigest> auto& digest) {
   a.integer(digest.generation);
   a.integer(digest.source);
@@ -126,8 +127,8 @@ void walk_life(auto& a, Like<Life> auto& life) {
   a.flags(life.task.is_thread);
 }
 
-// Ranks that do the same share the bytes. The reader charges nothing for its texts, of which there
-// are five for each rank at most.
+// Ranks in the same state share the bytes. The reader does not charge for these texts, at most five
+// for each rank.
 void walk_seen(auto& a, Like<RankLife> auto& seen) {
   a.packed(seen.life, [](auto& one, auto& life) { walk_life(one, life); });
   a.age(seen.at);
@@ -152,7 +153,7 @@ void forget_members(RankDigest& digest) {
     std::vector<int>().swap(group.ranks);
 }
 
-// Lists are cut before: the two sides must agree which call is which.
+// Cuts lists before the encoding: both sides must agree which call is which.
 void cut_lists(RankDigest& digest) {
   const auto cut = [](auto& list, size_t most) {
     if (list.size() > most) list.erase(list.begin(), list.end() - static_cast<ptrdiff_t>(most));
@@ -201,7 +202,7 @@ class VarintWriter {
     flags(value.has_value());
     if (value) walk(*value);
   }
-  // In microseconds.
+  // Microseconds.
   void duration(Duration value) { integer(int64_t{value / std::chrono::microseconds(1)}); }
 
   std::string bytes;
@@ -219,12 +220,12 @@ class NewsWriter : public VarintWriter {
     walk(one, value);
     once(std::move(one.bytes));
   }
-  // Runs: how many, the first one's distance from the last of the run before, and the step.
+  // Runs: count, the first one's distance from the last of the run before, and step.
   void members(const std::vector<int>& ranks) {
     VarintWriter runs;
     int64_t last = 0;
     for (size_t i = 0; i < ranks.size();) {
-      if (ranks[i] < 0) return once({});  // No list of ranks.
+      if (ranks[i] < 0) return once({});  // Not a list of ranks.
       const int64_t first = ranks[i];
       const int64_t step = i + 1 < ranks.size() ? ranks[i + 1] - first : 0;
       size_t count = 1;
@@ -248,7 +249,7 @@ class NewsWriter : public VarintWriter {
   void ordinal(uint64_t value, uint64_t& last) {
     integer(static_cast<int64_t>(value - std::exchange(last, value)));
   }
-  // In microseconds.
+  // Microseconds.
   void age(Instant at) {
     const Duration age = now_ - std::clamp<Instant>(at, now_ - NewsBounds::kAge, now_);
     number(static_cast<uint64_t>(age / std::chrono::microseconds(1)));
@@ -475,7 +476,6 @@ class NewsReader : public VarintReader {
     RankDigest first;
     size_t bytes = 0;
   };
-  // Calls that were sent without an age.
   static void date_rest(RankDigest& said) {
     for (GroupDigest& group : said.groups) {
       Instant oldest = Instant::max();

@@ -9,7 +9,7 @@
 namespace muster::hang {
 namespace {
 
-constexpr size_t kHashesSent = 64;  // Of a group.
+constexpr size_t kHashesSent = 64;  // Per group.
 constexpr size_t kHashesGathered = 256;
 constexpr size_t kCallsRepeated = 16;
 
@@ -17,7 +17,7 @@ bool takes_calls(const GroupDigest& group) {
   return group.phase == GroupPhase::forming || group.phase == GroupPhase::ready;
 }
 
-// Whether a call of the rank has been pending for a while.
+// Returns true if a call of the rank has been pending for `least`.
 bool is_waiting(const RankDigest& digest, Duration least) {
   const auto is_old = [&](Instant since) { return digest.at - since >= least; };
   const auto waits_in = [&](const GroupDigest& group) {
@@ -33,8 +33,8 @@ bool is_waiting(const RankDigest& digest, Duration least) {
          });
 }
 
-// For each power of two the two newest of its multiples, so that the hashes of ranks which are at
-// different calls have some in common.
+// Chooses the two newest multiples of each power of two, so that ranks at different calls have some
+// hashes in common.
 std::vector<HashDigest> choose_hashes(const std::map<uint64_t, uint64_t>& seen) {
   std::map<uint64_t, uint64_t> chosen;
   for (uint64_t step = ring::kHashEvery; step != 0 && chosen.size() + 2 <= kHashesSent; step *= 2) {
@@ -52,7 +52,7 @@ std::vector<HashDigest> choose_hashes(const std::map<uint64_t, uint64_t>& seen) 
   return hashes;
 }
 
-// Leaves the calls in flight and so many of the last ones.
+// Keeps the calls in flight and the `last` newest ones.
 void keep_calls(RankDigest& digest, size_t last) {
   for (GroupDigest& group : digest.groups) {
     const size_t skipped = group.calls.size() - std::min(group.calls.size(), last);
@@ -64,9 +64,8 @@ void keep_calls(RankDigest& digest, size_t last) {
   }
 }
 
-// Says less of a rank of which nothing else fits into a message, and never anything that accuses
-// it: a group or a message that is left out would look as if it were late in it. False: there is
-// nothing left to leave out.
+// Shortens a rank that does not fit into a message, but never so that it looks late, as it would in
+// a group or message that is left out. Returns false if nothing is left to drop.
 bool shorten(RankNews& news, int attempt) {
   if (!news.digest) return false;
   RankDigest& digest = *news.digest;
@@ -119,7 +118,7 @@ void NodeReporter::started(int rank, pid_t pid, std::string device) {
   one->device = std::move(device);
 }
 
-// ---- What is seen.
+// ---- Events.
 
 void NodeReporter::note(Instant now, const Event& event) {
   std::visit([&](const auto& one) { on(now, one); }, event);
@@ -151,7 +150,7 @@ void NodeReporter::gather_hashes(Rank& rank) {
     if (group.hashes.empty()) continue;
     Hashes& hashes = rank.hashes[group.id];
     auto& seen = hashes.seen;
-    if (group.called < hashes.sent) {  // Calls were refused, and their ordinals are used again.
+    if (group.called < hashes.sent) {  // Calls were refused; their ordinals are used again.
       hashes.sent = hashes.sent_before = 0;
       seen.erase(seen.upper_bound(group.called), seen.end());
     }
@@ -218,7 +217,7 @@ bool NodeReporter::awaits_judgement() const {
                              [](const Rank& rank) { return rank.digest && !rank.is_judged; });
 }
 
-// ---- What is said of it.
+// ---- Messages.
 
 bool NodeReporter::is_due(Instant now) const {
   if (is_urgent_ || !sent_ || now - *sent_ >= kIdleEvery || !wanted(now).empty()) return true;

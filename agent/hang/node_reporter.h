@@ -1,12 +1,12 @@
-// What a node without the hang detector says of its ranks to the node that has it, and when. A pure
-// machine: what NodeWatch sees in, messages out.
+// Decides what a node reports about its ranks to the hang detector, and when. A pure machine: what
+// NodeWatch sees in, messages out.
 //
-//   at each look (kLookEvery)   if a rank of the node has waited in a call for kPendingAfter, if
-//                               the detector wants one looked at, or at the end of a rank
+//   at each poll (kLookEvery)   if a rank of the node has waited in a call for kPendingAfter, if
+//                               the detector wants one sampled, or at the end of a rank
 //   else each second            so that late ranks are known, and hashes are compared
 //
-// A message holds all ranks, but for digests that were sent within a second, and kTellings times:
-// of these it says that they still hold. What exceeds kLetterBytesMax is sent with the next ones.
+// A message covers all ranks, but only confirms digests that were sent kTellings times, the last
+// within a second. What exceeds kLetterBytesMax is sent with the next ones.
 #pragma once
 
 #include <cstddef>
@@ -31,38 +31,36 @@ class NodeReporter {
   static constexpr auto kIdleEvery = std::chrono::seconds(1);
   // Wanted ranks are forgotten unless the detector asks again within this time.
   static constexpr auto kWantedFor = std::chrono::seconds(5);
-  // Of 1,000 nodes some lose each message: what changes is said so often in a row.
+  // Number of times that a change is sent: of 1,000 nodes some lose each message.
   static constexpr int kTellings = 4;
   static constexpr size_t kLetterBytesMax = 16000;
 
-  // Of an attempt: the node's ranks are base_rank .. base_rank + workers - 1.
+  // Serves one attempt; the node's ranks are base_rank .. base_rank + workers - 1.
   NodeReporter(std::string host, int base_rank, int workers);
 
   void started(int rank, pid_t pid, std::string device);
-  // Digested, LifeSeen, Ended, Suspended, Resumed and Jumped, of own ranks; others are ignored.
+  // Takes Digested, LifeSeen, Ended, Suspended, Resumed and Jumped of own ranks; ignores others.
   void note(Instant now, const Event& event);
-  // The detector wants the processes of these ranks looked at; replaces the list before.
+  // The detector wants the processes of these ranks sampled; replaces the previous list.
   void want(Instant now, const std::vector<int>& ranks);
-  // Ranks whose processes are to be looked at now, by rank.
+  // Ranks whose processes are to be sampled now, sorted.
   std::vector<int> wanted(Instant now) const;
   void heard(uint64_t finding) { heard_ = finding; }
-  // The detector has compared all calls of these ranks, which have ended. Whether that is news and
-  // others are missing: the next message is best sent at once.
+  // The detector has compared all calls of these ranks, which have ended. Returns true if that is
+  // new and other ranks are missing: the next message is best sent at once.
   bool judged(const std::vector<int>& ranks);
-  // Whether all ranks have ended, and judged() has not named each of those that record.
+  // True if all ranks have ended, and judged() has not named each of those that record.
   bool awaits_judgement() const;
 
-  // To be called after each look: the message to send now, if one is due. `at_once`: one is, since
-  // the detector asks for it.
+  // Returns the message to send now, if one is due or `at_once` is set. Call after each poll.
   std::optional<std::string> message(Instant now, bool at_once = false);
 
  private:
-  // Of one group: what all looks have shown since, so that nodes which look at different moments
-  // have hashes of the same calls.
+  // One group's hashes from all polls: nodes that poll at different moments share some.
   struct Hashes {
     std::map<uint64_t, uint64_t> seen;  // By ordinal, from `sent_before` on.
-    uint64_t sent = 0;                  // The newest in the last message that had newer ones,
-    uint64_t sent_before = 0;           // and in the one before that.
+    uint64_t sent = 0;                  // The newest ordinal sent,
+    uint64_t sent_before = 0;           // and the newest before that.
   };
   struct Rank {
     pid_t pid = 0;
@@ -74,8 +72,8 @@ class NodeReporter {
     std::optional<RankLife> life;
     std::optional<int> code;
     bool is_judged = false;
-    int tellings = 0;  // How often the digest was sent.
-    Instant sent{};    // When it was, last.
+    int tellings = 0;  // Number of times the digest was sent.
+    Instant sent{};    // When it was last sent.
   };
 
   void on(Instant now, const Digested& event);
@@ -102,8 +100,8 @@ class NodeReporter {
   uint64_t heard_ = 0;
   uint64_t jumps_ = 0;
   bool is_suspended_ = false;
-  bool is_urgent_ = false;  // There is news that must not wait.
-  size_t first_ = 0;        // With which rank the next message begins.
+  bool is_urgent_ = false;  // True if the next message must not wait.
+  size_t first_ = 0;        // Index of the rank that begins the next message.
   std::optional<Instant> sent_;
 };
 

@@ -15,14 +15,14 @@ namespace muster::hang {
 namespace {
 
 constexpr auto kLookEvery = std::chrono::milliseconds(250);
-// A look that comes later than this has been held up by more than a busy machine.
+// A poll later than this was held up by more than a busy machine.
 constexpr auto kLateMax = std::chrono::seconds(2);
-// Enough for the calls in flight and those that are compared.
+// Enough for the calls in flight and those to compare.
 constexpr size_t kCallsRead = 64;
-// Of one process; what it says of its call sites is not trusted.
+// Per process, whose call sites are not trusted.
 constexpr size_t kSitesNamed = 1024;
 
-// How long the machine has been suspended: CLOCK_MONOTONIC stands still then (clock_gettime(2)).
+// Time for which the machine was suspended: CLOCK_MONOTONIC stands still then (clock_gettime(2)).
 Duration time_asleep() {
   timespec with{};
   timespec without{};
@@ -62,7 +62,7 @@ void NodeWatch::started(int rank, pid_t pid) {
 void NodeWatch::ended(int rank, int code) {
   Worker* const one = worker(rank);
   if (one == nullptr) return;
-  // The last calls, before anybody is judged by this end: a mismatch may be its cause.
+  // Reads the last calls before this end is judged: a mismatch may be its cause.
   look_at_rings(rank);
   one->pid = 0;
   callbacks_.seen(Ended{rank, code});
@@ -85,7 +85,7 @@ void NodeWatch::look_at(const std::vector<int>& ranks) {
     if (std::ranges::find(ranks, rank) != ranks.end()) {
       wanted.push_back(rank);
     } else {
-      // Two looks make a state: one of long ago would make a wrong one.
+      // Two samples make a state; an old one would make a wrong one.
       workers_[i].look.reset();
     }
   }
@@ -158,7 +158,7 @@ void NodeWatch::look_at_ring(int rank, bool has_ended) {
   const std::optional<RecordedState> state = reader != nullptr ? reader->state() : std::nullopt;
   if (!state || !is_sound(*worker(rank), *state)) return;
   callbacks_.read(rank, *state, *reader);
-  // What a device has not made is older than what the process has called since.
+  // A device's pending calls may be older than the last records.
   std::set<uint32_t> on_device;
   for (const RecordedGroup& group : state->groups) {
     if (group.is_on_device && group.completed < group.called) on_device.insert(group.handle);
@@ -170,8 +170,7 @@ void NodeWatch::look_at_ring(int rank, bool has_ended) {
   callbacks_.seen(Digested{std::move(digest)});
 }
 
-// Of a rank that is looked at, names that are not known yet are asked for, and come with a later
-// digest.
+// Requests unknown names for ranks that are sampled; they come with a later digest.
 void NodeWatch::name_sites(int rank, const RecordedState& state, std::vector<RecordedCall>& calls) {
   Worker& recorded = *worker(rank);
   const bool is_wanted = std::ranges::count(wanted_, rank) > 0;

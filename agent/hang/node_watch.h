@@ -1,9 +1,9 @@
-// Reads the rings of a node's ranks, looks at their processes, and says what it sees as the events
-// of a Detector, which may run on another node.
+// Reads the rings of a node's ranks, samples their processes, and reports what it sees as events of
+// a Detector, which may run on another node.
 //
 //   no ring attached     a thread waits for the first attachment (attach_wait.h): no wake-ups
-//   from then on         four looks a second at the rings, one a second at the processes of ranks
-//                        for which others wait, or that wait; their native call sites are named
+//   from then on         polls the rings four times a second, and once a second the processes of
+//                        ranks that wait or are waited for; names their native call sites
 //
 // Ranks are global. For all attempts; control loop only. It blocks on nothing but procfs.
 #pragma once
@@ -31,43 +31,43 @@ class NodeWatch {
   struct Callbacks {
     // Gets Digested, LifeSeen, Ended, Suspended, Resumed and Jumped.
     std::function<void(const Event&)> seen;
-    // The ring of a rank, at each look; `state` is of a sound owner.
+    // A rank's ring, at each poll; its owner is sound (Worker::owner).
     std::function<void(int rank, const RecordedState& state, const RingReader& reader)> read;
-    std::function<void()> looked;  // A look is complete.
-    // Whether the rank's processes are held now to read their stacks, which is no state of theirs.
+    std::function<void()> looked;  // A poll is complete.
+    // True while our stack reader has stopped the rank; such a stop must not be reported.
     std::function<bool(int rank)> is_held;
   };
 
-  // `between`: two looks at a process.
+  // `between`: time between two samples of a process.
   NodeWatch(boost::asio::io_context& io, const Rings& rings, SiteNames& site_names,
             Duration between, Callbacks callbacks);
 
   // ---- an attempt
-  // Ranks from `base_rank` on are about to be started, their rings about to be made.
+  // Call before the ranks from `base_rank` on are started and their rings made.
   void begin(int base_rank, int workers);
   void started(int rank, pid_t pid);
   void ended(int rank, int code);  // ExitStatus::signed_code()
-  // Reads all rings a last time. They may be freed after it.
+  // Reads all rings a last time; they may be freed after it.
   void end();
 
   void suspended() { callbacks_.seen(Suspended{}); }
   void resumed() { callbacks_.seen(Resumed{}); }
 
   void read_rings() { look_at_rings(-1); }
-  // From now on, looks at the processes of these ranks, of those that are of this node.
+  // Samples the processes of these ranks from now on; ignores those of other nodes.
   void look_at(const std::vector<int>& ranks);
-  // Its processes were held since the last look: two that come after that make a state.
+  // Drops the last sample of a rank that we stopped: a state takes two samples after that.
   void was_held(int rank);
 
  private:
   struct Worker {
     pid_t pid = 0;  // 0: not running.
-    // The process that records, and whether it is the worker or below it.
+    // The process that records; sound if it is the worker or below it.
     pid_t owner = 0;
     uint64_t generation = 0;
     bool owner_is_sound = false;
     std::optional<LifeLook> look;
-    // Names of native call sites, by address; empty: it was asked for.
+    // Native call sites by address; empty: requested.
     std::map<uint64_t, std::string> sites;
   };
 
@@ -81,7 +81,7 @@ class NodeWatch {
   void look_at_processes();
   bool is_sound(Worker& worker, const RecordedState& state) const;
   bool clock_jumped();
-  Worker* worker(int rank);  // nullptr: it is not of this node.
+  Worker* worker(int rank);  // nullptr: not of this node.
 
   boost::asio::io_context& io_;
   const Rings& rings_;
@@ -90,15 +90,15 @@ class NodeWatch {
   const Callbacks callbacks_;
   int base_rank_ = 0;
   std::vector<Worker> workers_;  // By local rank.
-  std::vector<int> wanted_;      // Ranks whose processes are looked at.
+  std::vector<int> wanted_;      // Ranks whose processes are sampled.
   int not_started_ = 0;
   bool is_looking_ = false;
   uint64_t attempt_ = 0;
   std::optional<AttachWait> attachment_;
   boost::asio::steady_timer timer_;
   Deadline next_processes_{};
-  Deadline due_{};     // When the next look is to happen.
-  Duration asleep_{};  // The machine's, since it booted.
+  Deadline due_{};     // When the next poll is due.
+  Duration asleep_{};  // Time for which the machine was suspended.
 };
 
 }  // namespace muster::hang

@@ -1,6 +1,6 @@
-// What the hang detector knows of one rank: its newest digest and since when it says the same, what
-// its process does and since when, and its end. Older, repeated and impossible news is dropped
-// here. Plain values; owned by the detector. Pure.
+// The hang detector's knowledge of one rank: its newest digest and since when that is unchanged,
+// its process state and since when, and its end. Drops old, repeated and impossible reports. Plain
+// values; owned by the detector. Pure.
 #pragma once
 
 #include <optional>
@@ -14,30 +14,30 @@ namespace muster::hang {
 
 struct RankState {
   std::optional<RankDigest> digest;  // The members of its groups are in the GroupTable.
-  // When the first digest was taken that says of all calls what the newest one says.
+  // Time of the first digest with the same calls as the newest.
   Instant unchanged_since{};
 
   Life life;
-  Instant life_since{};  // The earlier one of the first two looks that saw it so.
-  Instant life_seen{};   // The last look.
+  Instant life_since{};  // Time of the earlier of the first two samples with that state.
+  Instant life_seen{};   // Time of the last sample.
 
-  std::optional<int> code;  // It has ended, with this code.
+  std::optional<int> code;  // Set once it has ended.
   Instant ended{};
 
-  Instant waited{};  // When it was last seen waiting for others.
+  Instant waited{};  // When it last waited for others.
 
-  // `news` becomes the digest before it. False, and nothing changes: it is not newer.
+  // Takes a newer digest; `news` becomes the one before it. Returns false if it is not newer.
   bool take(RankDigest& news, Instant now);
-  // The digest still held at that time. False, and nothing changes: that is no news.
+  // Notes that the digest still held at that time. Returns false if that is known.
   bool confirm(Instant at);
-  // What two looks make, the later one taken `at`, `between` after the other. If it comes much
-  // later than the ones before, it says nothing of the time between.
+  // Takes the state of two samples, the later one taken `at`, `between` after the other. A state
+  // seen again after a gap counts from these.
   void see(const Life& seen, Instant at, Duration between);
   void forget_life();
 
   bool has_failed() const { return digest && digest->has_failed; }
   bool is_last() const { return digest && digest->is_last; }
-  // Unknown if it was not seen for a few looks.
+  // Unknown if there was no sample for kLooksMissed times `between`.
   LifeState life_at(Instant now, Duration between) const;
 };
 

@@ -1,6 +1,6 @@
-// What one rank has recorded, as musterctl shows it and as programs read it: flat values for the
-// control protocol, with ages in seconds instead of times, so that they mean the same on another
-// machine. Numbers that a ring may hold but JSON's readers may not are cut to 2^63 - 1. Pure.
+// Records of one rank, as musterctl shows them and programs read them: flat values of the control
+// protocol, with ages in seconds instead of times, which mean the same on another machine. Numbers
+// are cut to 2^63 - 1, the most that JSON's readers hold. Pure.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ inline constexpr std::array<std::string_view, 6> kGroupStates{"unused", "forming
                                                               "failed", "closed",  "captured"};
 
 struct GroupLine {
-  std::string name;  // Its id where it has none.
+  std::string name;  // The id if it has none.
   std::string id;
   std::string ranks;  // "0-3,7" in group order; empty: unknown.
   int size = 0;
@@ -59,7 +59,7 @@ struct CallLine {
   bool synchronous = false;
   CallState state = CallState::pending;
   double called_ago_s = 0;
-  std::optional<double> took_s;  // Not set: it has not ended, or nobody knows when.
+  std::optional<double> took_s;  // nullopt: not ended, or unknown.
   std::string site;  // "train.py:88 step", "train+0x1a2b", "0x55d0c8a41a2b"; empty: unknown.
 
   friend bool operator==(const CallLine&, const CallLine&) = default;
@@ -79,7 +79,7 @@ struct RankRecords {
   std::string source;   // "worker_lib", "python_hook" or "nccl_plugin"; empty: nothing is recorded.
   pid_t owner = 0;      // The process that records, in its own pid namespace.
   double attached_ago_s = 0;
-  int64_t recorded = 0;         // Calls, with those that were dropped.
+  int64_t recorded = 0;         // Calls, dropped ones included.
   int64_t dropped = 0;          // Calls without a record: the slot was still being written.
   int64_t groups_left_out = 0;  // The ring had no room for them.
   int64_t garbage = 0;          // Entries that made no sense.
@@ -87,11 +87,11 @@ struct RankRecords {
   std::string failed_group;
   double failed_ago_s = 0;
   std::vector<GroupLine> groups;
-  std::vector<SectionLine> sections;  // That it is in, the outermost first.
-  // The call that it is in: the oldest pending one, before those that it does not wait for. None is
-  // pending: its last one.
+  std::vector<SectionLine> sections;  // Open ones, outermost first.
+  // The call that it is in: the oldest pending synchronous one, else the oldest pending one, else
+  // the last one.
   std::optional<CallLine> current;
-  std::vector<CallLine> calls;  // The last ones, in the order of their calls.
+  std::vector<CallLine> calls;  // The last ones, oldest first.
 
   friend bool operator==(const RankRecords&, const RankRecords&) = default;
 };

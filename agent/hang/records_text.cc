@@ -29,7 +29,7 @@ double seconds_of(Duration duration) {
   return std::chrono::duration<double>(std::max(duration, Duration::zero())).count();
 }
 
-// The seconds come from another process as well.
+// The seconds may come from another process.
 std::string seconds_text(double seconds) {
   constexpr double kLongest = 1e9;
   const double sane = std::isfinite(seconds) ? std::clamp(seconds, 0.0, kLongest) : 0.0;
@@ -47,7 +47,7 @@ const std::string& name_or_id(const RecordedGroup& group) {
   return group.name.empty() ? group.id : group.name;
 }
 
-// The first ones are those of the ring.
+// The first values are those of the ring.
 static_assert(static_cast<int>(GroupState::closed) == static_cast<int>(ring::GroupState::closed));
 
 GroupState group_state(const RecordedGroup& group) {
@@ -68,7 +68,7 @@ GroupLine group_line(const RecordedGroup& group, Instant now) {
           .called_ago_s = seconds_of(now - group.called_at)};
 }
 
-// A collective is complete as well if a later one of its group is.
+// A collective is also complete if a later one of its group is.
 CallState call_state(const RecordedCall& call, const RecordedGroup* group, bool is_stale) {
   if (call.withdrawn) return CallState::withdrawn;
   if (call.failed) return CallState::failed;
@@ -138,7 +138,7 @@ std::string between_calls(const CallLine& last) {
                      good ? "" : fmt::format(", {}", name_of(last.state)), called_from(last));
 }
 
-// The calls are the oldest first, and a caller waits in the first synchronous one.
+// `calls` are oldest first; a caller waits in the first pending synchronous one.
 std::optional<CallLine> current_call(const std::vector<CallLine>& calls) {
   if (calls.empty()) return std::nullopt;
   const auto first = std::ranges::find_if(calls, is_pending);
@@ -156,8 +156,8 @@ std::string pending_text(const CallLine& current, const std::vector<CallLine>& c
   return in_call(current, fmt::format("has {} calls in flight, the oldest", count));
 }
 
-// What the groups alone show: one that is forming, or a pending call without a record. The groups
-// were read first, so the record of a call may show that it is complete by now.
+// Describes what only the groups show: one that is forming, or a pending call without a record.
+// Groups are read first, so a call's record may show it complete by now.
 std::optional<std::string> group_text(const RankRecords& records) {
   for (const GroupLine& group : records.groups) {
     if (group.state == GroupState::forming) {
@@ -230,7 +230,7 @@ std::string group_shown(const GroupLine& group) {
                                           : fmt::format("{}, {}", text, name_of(group.state));
 }
 
-// Closed ones are counted only, and of many the first are shown.
+// Closed groups are only counted; of many others the first are shown.
 std::string groups_shown(const std::vector<GroupLine>& groups) {
   std::string text;
   size_t shown = 0;

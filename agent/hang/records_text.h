@@ -1,4 +1,4 @@
-// What a rank has recorded, for people: flat values from what the ring says, and their text.
+// Makes the values of records.h from a rank's ring, and their text for people.
 //
 //   rank 2 (pid 4710): between calls for 3.2 s; last: barrier #17 of group 'world', called at
 //     train.py:80 step
@@ -22,22 +22,21 @@
 
 namespace muster {
 
-// As many of the last calls as a summary needs, at least.
+// Number of last calls that a summary needs.
 inline constexpr size_t kCallsForSummary = 256;
 
-// What the agent read of one rank.
 struct RankRing {
   int rank = 0;
   pid_t pid = 0;
   std::optional<RecordedState> state;
   std::vector<RecordedCall> calls;  // The last kCallsForSummary, or more.
-  std::string why_none;             // Without a state; empty: no process has attached.
+  std::string why_none;             // Why there is no state; empty: no process has attached.
 };
 
-// "all_reduce #1042 of group 'world'"; without the number where there is none.
+// "all_reduce #1042 of group 'world'"; without a number if it has none.
 std::string call_name(const CallLine& call);
 
-// With the last `calls_max` calls.
+// Holds the last `calls_max` calls.
 RankRecords records_of(const RankRing& ring, Instant now, size_t calls_max);
 
 // A line for each rank; with `details`, also its groups and calls.

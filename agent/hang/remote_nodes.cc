@@ -25,7 +25,7 @@ std::vector<Event> RemoteNodes::take(int node_rank, const NodeDigest& digest) {
       rank->life = news.life->at;
       lives.push_back(LifeSeen{news.rank, news.life->life, news.life->at});
     }
-    // Its last digest comes first: what it shows decides whether the end is to blame.
+    // Its last digest comes first: it decides whether the end is to blame.
     if (!news.code || rank->has_ended || rank->version < news.version) continue;
     rank->has_ended = true;
     ends.push_back(Ended{news.rank, *news.code});
@@ -56,8 +56,8 @@ void RemoteNodes::note_node(int node_rank, const NodeDigest& digest, std::vector
   }
 }
 
-// A digest that is not newer than the one before, by a clock that was corrected, would be dropped
-// by the detector, and is confirmed by nothing that is said of it.
+// A digest that is not newer by its time (its clock was corrected) would be dropped by the
+// detector, so its confirmations are ignored too.
 void RemoteNodes::note_digest(Rank& rank, const RankNews& news, std::vector<Event>& events) {
   if (news.digest && news.version > rank.version &&
       (news.digest->at > rank.at || news.digest->is_last)) {
@@ -72,7 +72,7 @@ void RemoteNodes::note_digest(Rank& rank, const RankNews& news, std::vector<Even
   events.push_back(Confirmed{news.rank, news.at});
 }
 
-// nullptr: the node must not speak of it.
+// nullptr: the node may not report it.
 RemoteNodes::Rank* RemoteNodes::rank_of(int node_rank, int rank) {
   if (rank < 0 || static_cast<size_t>(rank) >= ranks_.size()) return nullptr;
   if (rank >= base_rank_ && rank - base_rank_ < workers_) return nullptr;

@@ -1,5 +1,5 @@
-// The detector's side of NodeReporter: turns what the other nodes say into the events of a
-// Detector. A node may speak of its own ranks only. Pure.
+// The detector's side of NodeReporter: turns the messages of other nodes into events of a Detector.
+// A node may report its own ranks only. Pure.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace muster::hang {
 
 class RemoteNodes {
  public:
-  // Where a rank runs, as its node says.
+  // The place of a rank, as its node reports it.
   struct Place {
     int node_rank = -1;
     std::string host;
@@ -25,25 +25,25 @@ class RemoteNodes {
     std::string device;
   };
 
-  // Of an attempt; own ranks are base_rank .. base_rank + workers - 1, and nobody else's.
+  // Serves one attempt; base_rank .. base_rank + workers - 1 are own ranks, of no other node.
   RemoteNodes(int world_size, int base_rank, int workers);
 
-  // The events that a node's message stands for, in the order in which to take them. The first node
-  // that speaks of a rank owns it.
+  // Returns the events of a node's message, in the order to take them. The first node that reports
+  // a rank owns it.
   std::vector<Event> take(int node_rank, const NodeDigest& digest);
 
-  const Place* place_of(int rank) const;           // nullptr: nothing was heard of it.
+  const Place* place_of(int rank) const;           // nullptr: not reported yet.
   std::vector<int> ended_on(int node_rank) const;  // The node's ranks that have ended.
-  uint64_t heard_by(int node_rank) const;  // The newest finding that the node has been told of.
-  // The part of a list of ranks that each node owns, by node rank; without ranks of unknown nodes.
+  uint64_t heard_by(int node_rank) const;          // The newest finding it received.
+  // Splits ranks by the node that owns them, without ranks of unknown nodes.
   std::map<int, std::vector<int>> by_node(const std::vector<int>& ranks) const;
 
  private:
   struct Rank {
     Place place;
-    uint64_t version = 0;         // Of the newest digest that was passed on.
+    uint64_t version = 0;         // The newest digest passed on.
     Instant at{};                 // When that was last seen to hold.
-    std::optional<Instant> life;  // The newest look.
+    std::optional<Instant> life;  // Time of the newest sample.
     bool has_ended = false;
   };
   struct Node {

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kListedMax = 1'000'000;
 
-// "0-3,7"; empty if it is anything else.
+// Parses "0-3,7"; empty: anything else.
 std::vector<int> members_in(std::string_view text) {
   std::vector<int> ranks;
   if (text.empty()) return ranks;
@@ -72,7 +72,7 @@ RankDigest digest_of(int rank, const RecordedState& state, const std::vector<Rec
   digest.generation = state.generation;
   digest.source = static_cast<int>(state.source);
   digest.at = now;
-  // Only muster's library finds out why; what others report first is that a connection broke.
+  // Only muster's library knows why; others first report that a connection broke.
   digest.has_failed = state.failure.has_value() && state.source == ring::Source::worker_lib;
   if (!state.sections.empty()) digest.section = state.sections.back().name;
 
@@ -80,8 +80,8 @@ RankDigest digest_of(int rank, const RecordedState& state, const std::vector<Rec
   std::map<uint32_t, size_t> places;  // By handle.
   std::map<uint32_t, std::string> ids;
   for (const RecordedGroup& recorded : state.groups) {
-    if (recorded.calls_are_unknown) continue;  // What it does not show must not look late.
-    // Of a process that has several members of one group (with a GPU each) only the first is shown.
+    if (recorded.calls_are_unknown) continue;  // Calls that are not recorded must not look late.
+    // Shows the first of several members in one process (with a GPU each).
     if (find_group(digest, recorded.id) != nullptr) continue;
     ids[recorded.handle] = recorded.id;
     places[recorded.handle] = digest.groups.size();

@@ -1,5 +1,5 @@
-// A rank's digest from what its ring says: the step between the reader, which trusts nothing in a
-// ring, and the detector, which may run on another node and never sees one. Pure.
+// Makes a rank's digest from its ring: the step between the reader, which trusts nothing in a ring,
+// and the detector, which may run on another node. Pure.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace muster::hang {
 
-// `calls`: the last ones that were recorded, in order.
+// `calls`: the last recorded ones, in order.
 RankDigest digest_of(int rank, const RecordedState& state, const std::vector<RecordedCall>& calls,
                      Instant now);
 

@@ -17,14 +17,14 @@ namespace {
 using ring::Word;
 
 constexpr int64_t kMembersMax = 1'000'000;
-constexpr uint64_t kHandleMax = 0xffff;  // As records have it.
+constexpr uint64_t kHandleMax = 0xffff;  // 16 bits in a record.
 constexpr uint64_t kTicksMask = (uint64_t{1} << 48) - 1;
 constexpr int kLooks = 2;
 constexpr Duration kLooksPatience = std::chrono::seconds(1);
 
-// No word is read twice to check and to use it. Acquire, for all of them: what is read later is at
-// least as new, so a sequence or a generation that has not changed in the end vouches for all that
-// was read between, and a counter that follows another one is read before it.
+// Reads a word once, to check and to use it. Acquire for all: what is read later is at least as
+// new, so an unchanged sequence or generation vouches for all that was read between, and a counter
+// that follows another is read before it.
 uint64_t load(const Word& word) {
   return word.load(std::memory_order_acquire);
 }
@@ -40,8 +40,7 @@ std::string text_in(const Word* words, size_t count) {
   return clean_line(raw, raw.size());
 }
 
-// What a clock of the owner's said as nanoseconds of CLOCK_MONOTONIC. A time before the owner
-// attached is taken for that moment, and one in the future for now.
+// Turns the owner's ticks into CLOCK_MONOTONIC, between its attachment and now.
 class RecordedTimes {
  public:
   explicit RecordedTimes(const ring::Head& head)
@@ -66,7 +65,7 @@ class RecordedTimes {
   bool sound_ = false;
 };
 
-// One look at what a rank says of itself besides its calls.
+// Reads what a rank records besides its calls, once.
 class StateLook {
  public:
   StateLook(const ring::Ring& ring, uint64_t generation) : ring_(ring), times_(ring.head) {
@@ -87,7 +86,7 @@ class StateLook {
  private:
   void read_head() {
     const uint64_t source = load(ring_.head.source);
-    // With kAttaching it is of a process that takes the ring over, and has not begun to.
+    // kAttaching marks a process that is about to take the ring over.
     const uint64_t owner = load(ring_.head.owner);
     count_unless(times_.sound());
     if (count_unless(source <= static_cast<uint64_t>(ring::Source::nccl_plugin)))
@@ -123,7 +122,7 @@ class StateLook {
     group.ranks = text_in(from.ranks, ring::kWordsOfText);
     read_progress(from, group);
     if (load(from.state) >> 8 != state >> 8) {
-      state_.garbage = garbage;  // It was of two groups, and nothing is wrong.
+      state_.garbage = garbage;  // The entry was reused meanwhile; nothing is wrong.
       return;
     }
     const uint64_t handle = (state >> 8) << 7 | index;
@@ -139,7 +138,7 @@ class StateLook {
     places_[index] = state_.groups.size();
   }
 
-  // A writer moves `called` first; so the other counters are read before it.
+  // Reads `called` last, since a writer moves it first.
   void read_progress(const ring::Group& from, RecordedGroup& group) {
     std::array<RecordedHash, ring::kHashes> hashes;
     for (size_t i = 0; i < ring::kHashes; ++i)
@@ -151,7 +150,7 @@ class StateLook {
     for (uint64_t* const counter : {&group.completed, &group.started, &group.launched})
       limit(*counter, group.called);
     for (const RecordedHash& hash : hashes) {
-      // One after `called` is of a call that was withdrawn.
+      // A hash beyond `called` is of a withdrawn call.
       if (hash.ordinal > 0 && hash.ordinal <= group.called) group.hashes.push_back(hash);
     }
     std::ranges::sort(group.hashes, {}, &RecordedHash::ordinal);
@@ -163,7 +162,7 @@ class StateLook {
     group.completed_at = time_of(load(from.completed_ticks), group.completed);
   }
 
-  // Its ordinal is 0 where there is none, or where it is just being replaced.
+  // Ordinal 0: none, or just being replaced.
   RecordedHash hash_of(const ring::Group& from, size_t i) {
     const uint64_t ordinal = load(from.hash_ordinal[i]);
     const uint64_t hash = load(from.hash[i]);
@@ -184,7 +183,7 @@ class StateLook {
     messages.group = static_cast<uint32_t>(key >> 32 & 0x3fffffff);
     const uint64_t peer = key & 0xffffffff;  // Plus 1.
     if (load(from.key) != key || !count_unless(key >> 63 == 1)) return;
-    if (messages.called == 0) return;  // It is taken just now, or freed.
+    if (messages.called == 0) return;  // The entry is being taken, or freed.
     const RecordedGroup* const group = group_of(messages.group);
     if (group == nullptr || !count_unless(peer <= static_cast<uint64_t>(group->size))) return;
     messages.peer = static_cast<int>(peer) - 1;
@@ -203,7 +202,7 @@ class StateLook {
     for (size_t i = 0; i < depth; ++i) {
       const uint64_t entered = load(ring_.notes.section_ticks[i]);
       std::string name = text_in(ring_.notes.sections[i], ring::kWordsOfText);
-      // Else another section has begun meanwhile, and the text may be of both.
+      // A change means that another section has begun, and the text may be of both.
       if (entered == 0 || load(ring_.notes.section_ticks[i]) != entered) return;
       state_.sections.push_back({std::move(name), times_.at(entered)});
     }
@@ -231,13 +230,13 @@ class StateLook {
   const ring::Ring& ring_;
   const RecordedTimes times_;
   RecordedState state_;
-  // By index: 1 + where its group is in `state_.groups`; 0: nowhere.
+  // By index: 1 + the place of its group in `state_.groups`; 0: none.
   std::array<size_t, ring::kGroups> places_{};
 };
 
-// One look at the calls.
+// Reads the calls, once.
 class CallsLook {
-  // Where messages are between the collectives.
+  // Records searched for each collective, if messages are between.
   static constexpr uint64_t kRecordsPerCall = 8;
 
  public:
@@ -274,7 +273,7 @@ class CallsLook {
     return calls;
   }
 
-  // From `position` on, which moves behind them.
+  // Reads the calls from `position` on, and moves it behind them.
   std::vector<CallGlance> take_new(RingPosition& position) const {
     const uint64_t next = load(ring_.head.next_record);
     const uint64_t oldest = next - std::min<uint64_t>(next, ring::kRecords);
@@ -360,7 +359,7 @@ class CallsLook {
     call.failed = (flags & ring::kFailed) != 0;
   }
 
-  // `word` is of the slot's record n only if it has its lap.
+  // `word` belongs to record n only if it has its lap.
   std::optional<Instant> time_since(uint64_t called, uint64_t word, uint64_t n) const {
     if ((word & kTicksMask) == 0 || word >> 48 != (n / ring::kRecords & 0xffff)) return {};
     const uint64_t since = word & kTicksMask;
@@ -379,7 +378,7 @@ class CallsLook {
   const RecordedTimes times_;
 };
 
-// What `take` reads of the records of one owner; nullopt where another one attaches meanwhile.
+// Returns what `take` reads of one owner; nullopt: no owner, or a new one at each try.
 template <typename Take>
 auto of_one_owner(const ring::Head& head, const Take& take) -> std::optional<decltype(take(0))> {
   for (int look = 0; look < kLooks; ++look) {

@@ -1,8 +1,8 @@
-// The reading side of a worker's ring: what the worker has recorded, copied out and checked. The
+// The reading side of a worker's ring: copies out and checks what the worker has recorded. The
 // writer may run, be stopped in the middle of a record, be dead, or have written anything at all:
-// every index, size, number and text is checked, records are taken only if their sequence was the
-// same before and after, and what is wrong is dropped and counted. Times are nanoseconds of
-// CLOCK_MONOTONIC, as the agent's own.
+// every index, size, number and text is checked, records count only if their sequence was the same
+// before and after, and what is wrong is dropped and counted. Times are nanoseconds of
+// CLOCK_MONOTONIC.
 //
 // Owned by the agent for one attempt; one thread at a time. Reading takes no lock and no system
 // call, and costs no more than the size of the ring, whatever it holds.
@@ -29,8 +29,8 @@
 namespace muster {
 
 struct RecordedCall {
-  uint32_t group = 0;    // Handle of a RecordedGroup; its group may be gone.
-  uint64_t ordinal = 0;  // 0: of a message whose peer had no room for its counters.
+  uint32_t group = 0;    // Handle of a RecordedGroup, which may be gone.
+  uint64_t ordinal = 0;  // 0: a message whose peer had no room for its counters.
   ring::Call call;
   int tag = 0;
   Instant called;
@@ -38,11 +38,11 @@ struct RecordedCall {
   std::optional<Instant> completed;
   bool failed = false;
   bool withdrawn = false;
-  uint64_t site_address = 0;  // Of native code; 0: unknown, or there is a text.
+  uint64_t site_address = 0;  // Native code; 0: unknown, or `site` is set.
   std::string site;           // "train.py:88 step"; empty: native, or unknown.
 };
 
-struct RecordedMessages {  // Of one peer and direction, in one of the state's groups.
+struct RecordedMessages {  // Messages with one peer in one direction, in one of the state's groups.
   uint32_t group = 0;
   int peer = -1;  // Group rank; -1: from any.
   bool is_recv = false;
@@ -74,8 +74,8 @@ struct RecordedGroup {
   uint64_t completed = 0;
   uint64_t dropped = 0;
   Instant state_since;
-  Instant called_at;                 // Of the last call; as state_since if there was none.
-  Instant completed_at;              // Likewise.
+  Instant called_at;                 // state_since if there was none.
+  Instant completed_at;              // Like called_at.
   std::vector<RecordedHash> hashes;  // By ordinal.
 };
 
@@ -90,37 +90,37 @@ struct RecordedFailure {
   Instant at;
 };
 
-// What a rank recorded, without its calls.
+// Everything that a rank recorded but its calls.
 struct RecordedState {
   ring::Source source = ring::Source::none;
-  pid_t owner = 0;             // In its own pid namespace; 0: it has given the ring up.
+  pid_t owner = 0;             // Pid in its own namespace; 0: it gave the ring up.
   uint64_t owner_started = 0;  // Clock ticks since boot.
   uint64_t generation = 0;
   Instant attached;
-  std::optional<Instant> looked;  // For completed calls; not set: it tells of them as they happen.
+  std::optional<Instant> looked;  // Last check for completions; nullopt: they are recorded at once.
   std::vector<RecordedGroup> groups;
   std::vector<RecordedMessages> messages;
   std::vector<RecordedSection> sections;  // The outermost first.
   std::optional<RecordedFailure> failure;
-  uint64_t calls = 0;    // So far, with the dropped ones.
+  uint64_t calls = 0;    // So far, dropped ones included.
   uint64_t dropped = 0;  // Calls without a record.
   uint64_t groups_left_out = 0;
-  uint64_t garbage = 0;  // Entries that were no such thing.
+  uint64_t garbage = 0;  // Malformed entries.
 
-  const RecordedGroup* group(uint32_t handle) const;  // nullptr: there is none.
+  const RecordedGroup* group(uint32_t handle) const;  // nullptr: none.
 };
 
-// Where a reader of all calls has come to. A new owner of the ring begins anew.
+// Position of a reader of all calls. A new owner of the ring resets it.
 struct RingPosition {
   uint64_t generation = 0;
-  uint64_t next = 0;         // The number of a record.
-  uint64_t overwritten = 0;  // Calls that were gone before they could be read, so far.
-  uint64_t unwritten = 0;    // 1 + the record that was being written when it was last read.
+  uint64_t next = 0;         // Number of the next record.
+  uint64_t overwritten = 0;  // Calls lost before they could be read, so far.
+  uint64_t unwritten = 0;    // 1 + the record that was being written at the last read.
 };
 
-// The part of a call that costs no text.
+// A call without its texts, which cost time.
 struct CallGlance {
-  uint64_t record = 0;  // Its number: for call().
+  uint64_t record = 0;  // Its number, for call().
   uint32_t group = 0;
   uint64_t ordinal = 0;
   ring::CallKind kind = ring::CallKind::unknown;
@@ -130,8 +130,8 @@ struct CallGlance {
   std::optional<Instant> completed;
 };
 
-// Whether calls that look pending may be complete: the process looks 4 times a second, and has not
-// for longer (Python's hook, while the program holds the GIL).
+// Returns true if pending calls may be complete: the process checks them 4 times a second, and has
+// not for longer (Python's hook, while the program holds the GIL).
 bool completions_are_stale(const RecordedState& state, Instant now);
 
 class RingReader {
@@ -139,36 +139,35 @@ class RingReader {
   // Fails with ExitCode::environment.
   static Result<RingReader> open(const ring::RecordFd& record_fd);
 
-  // From now on the rank's should_stop() is true.
+  // Makes the rank's should_stop() true from now on.
   void warn() const { ring_->head.warned.store(1, ring::kRelease); }
 
-  // Counts attachments; a process that attaches wakes who waits for it (futex(2)).
+  // Counts attachments; an attaching process wakes its waiters (futex(2)).
   const std::atomic<uint32_t>& attachments() const;
 
-  // What the worker library reported last; nullopt: nothing, or what is there makes no sense. Best
-  // once the worker has ended.
+  // The worker library's last report; nullopt: none or malformed. Best read once the worker has
+  // ended.
   std::optional<FailureRecord> reported() const;
 
-  // nullopt: nobody has attached, or others attach again and again while it is read. Whether
-  // `owner` is sound is the caller's to check: the worker, or a process below it.
-  //
-  // A group whose entry is used for another one meanwhile is left out.
+  // nullopt: no process has attached, or others attach again and again while it is read. The caller
+  // checks that `owner` is the worker or a process below it. A group whose entry is reused
+  // meanwhile is left out.
   std::optional<RecordedState> state() const;
 
-  // Shows `visit` the calls from `position` on, in the order of their records, and moves it on;
-  // stops before the first one that is just being written, or that `visit` returns false for: it is
-  // shown again by the next reading. A call that is still being written then is passed over.
+  // Shows `visit` the calls from `position` on, in record order, and moves it on. Stops before a
+  // call for which `visit` returns false, and before one that is being written; the next read shows
+  // it again, or skips it if it is still being written.
   void read_on(RingPosition& position, const std::function<bool(const CallGlance&)>& visit) const;
-  // One of those, whole; nullopt: it is overwritten.
+  // Returns one of those in full; nullopt: overwritten.
   std::optional<RecordedCall> call(const RingPosition& position, uint64_t record) const;
 
-  // As calls(), for a digest: the last `most` collectives, if messages leave them among the last
-  // records, and the last one of each group in `also` (handles), however old; messages of the last
-  // `most` records.
+  // Calls for a digest: the last `most` collectives, unless messages have pushed them out of the
+  // last records, the last one of each group in `also` (handles), however old, and messages of the
+  // last `most` records.
   std::vector<RecordedCall> recent_calls(size_t most, const std::set<uint32_t>& also) const;
 
-  // The last `most` calls that can be read, in the order of their records; none where state() would
-  // be nullopt. What a field can only hold by mistake is unknown: a kind, a site, a time.
+  // The last `most` readable calls, in record order; none if state() would be nullopt. A malformed
+  // kind, site or time is unknown.
   std::vector<RecordedCall> calls(size_t most) const;
 
  private:

@@ -9,9 +9,9 @@
 
 namespace muster {
 
-// The kernel's table of descriptors has room for 64 at first. It grows at once in a process of one
-// thread; in one of several it waits for a grace period of RCU, which held up the start of the
-// first worker by 10 ms (expand_fdtable() in Linux's fs/file.c).
+// Grows the kernel's descriptor table, which has room for 64 at first. That is immediate with one
+// thread, but with several waits for an RCU grace period, which held up the first worker by 10 ms
+// (expand_fdtable() in Linux's fs/file.c).
 Rings::Rings(bool wanted, std::function<void(const std::string&)> say)
     : wanted_(wanted), say_(std::move(say)) {
   if (wanted_) UniqueFd(fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, ring::kLowestRecordFd));

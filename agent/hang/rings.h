@@ -1,11 +1,11 @@
-// The rings in which this node's workers record their calls (rendezvous/ring/ring_layout.h): each
-// made just before its worker is spawned, and readable until the next attempt, also when the worker
-// has died. Only the memory is kept: the descriptor is closed once the worker has inherited it, so
-// that all of them find theirs under one number, and a node of 200 workers needs one more
+// The rings in which this node's workers record their calls (rendezvous/ring/ring_layout.h). Each
+// is made just before its worker is spawned and can be read until the next attempt, even if the
+// worker has died. Only the memory is kept: the descriptor is closed once the worker has inherited
+// it, so all workers find theirs under one number, and a node of 200 workers needs one more
 // descriptor, not 200.
 //
-// A ring is never worth a job: where none can be made, the worker does without. Owned by the
-// agent's loop; control loop only.
+// No job fails for a ring: a worker for which none can be made does without. Owned by the agent's
+// loop; control loop only.
 #pragma once
 
 #include <functional>
@@ -21,23 +21,24 @@ namespace muster {
 
 class Rings {
  public:
-  // Unless `wanted`, no ring is made. `say` is told, once, why one cannot be made. Best while the
-  // process has one thread, since it takes the number of the rings' descriptors for a moment.
+  // Makes no rings unless `wanted`. `say` gets, once, the reason why one cannot be made. Best
+  // called while the process has one thread, since it takes the number of the rings' descriptors
+  // for a moment.
   Rings(bool wanted, std::function<void(const std::string&)> say);
 
   bool wanted() const { return wanted_; }
 
   // Frees the rings of the attempt before.
   void begin_attempt(int workers);
-  // For the worker to be spawned next; nullopt: it gets none.
+  // The ring of the worker to be spawned next; nullopt: it gets none.
   std::optional<ring::RecordFd> make(int local_rank);
-  // The worker has its ring now, or could not be spawned.
+  // Call once the worker has its ring or could not be spawned.
   void close_descriptor() { fd_.reset(); }
 
-  // The job has been warned of its end: its ranks see it, those of later attempts too.
+  // The job's end is near: its ranks see it, those of later attempts too.
   void warn();
 
-  // nullptr: that worker has no ring.
+  // nullptr: the worker has no ring.
   const RingReader* reader(int local_rank) const;
 
  private:
@@ -45,7 +46,7 @@ class Rings {
   std::function<void(const std::string&)> say_;
   bool said_ = false;
   bool warned_ = false;
-  UniqueFd fd_;                                     // Of the ring made last.
+  UniqueFd fd_;                                     // The last ring's.
   std::vector<std::optional<RingReader>> readers_;  // By local rank.
 };
 

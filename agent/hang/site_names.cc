@@ -20,7 +20,7 @@ namespace muster {
 namespace {
 
 constexpr auto kMapsPatience = std::chrono::seconds(1);
-constexpr size_t kMapsBytesMax = 4 << 20;  // Some 40,000 mappings.
+constexpr size_t kMapsBytesMax = 4 << 20;  // About 40,000 mappings.
 
 bool has_native_site(const RecordedCall& call) {
   return call.site.empty() && call.site_address != 0;
@@ -34,7 +34,7 @@ Owner owner_of(const RecordedState& state) {
   return {state.owner, state.owner_started};
 }
 
-// Those whose maps are needed, with nothing read yet.
+// Owners whose maps are needed, with nothing read yet.
 MapsByOwner owners_of(const std::vector<RankRing>& rings) {
   MapsByOwner maps;
   for (const RankRing& ring : rings) {
@@ -43,7 +43,7 @@ MapsByOwner owners_of(const std::vector<RankRing>& rings) {
   return maps;
 }
 
-// Empty: it has ended. Another process that has its pid by now started later.
+// Empty: it has ended. A later process with its pid has a later start.
 std::string maps_of(const Owner& owner) {
   const UniqueFd fd(open(fmt::format("/proc/{}/maps", owner.first).c_str(), O_RDONLY | O_CLOEXEC));
   std::string text = fd ? read_up_to(fd.get(), kMapsBytesMax) : "";

@@ -1,7 +1,6 @@
-// Names the native call sites of what ranks have recorded, from /proc/PID/maps of the processes
-// that record. Reading that file takes a lock of the process (mmap_lock), which one that hangs in a
-// driver or on a disk may hold for ever: so it is read on a thread, and after a second the answer
-// has bare addresses.
+// Names the native call sites of recorded calls from /proc/PID/maps of the processes that record.
+// Reading that file takes the process's mmap_lock, which one that hangs in a driver or on a disk
+// may hold forever; so a thread reads it, and after a second the answer has bare addresses.
 //
 // Owned by the agent's loop; control loop only.
 #pragma once
@@ -20,7 +19,7 @@ class SiteNames {
  public:
   explicit SiteNames(boost::asio::io_context& io) : io_(io), thread_(io) {}
 
-  // Calls `done` once, at once or later. Owners that have ended have no names any more.
+  // Calls `done` once, immediately or later. Processes that have ended have no names any more.
   void name(std::vector<RankRing> rings, std::function<void(std::vector<RankRing>)> done);
 
  private:

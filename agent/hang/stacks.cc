@@ -21,12 +21,11 @@ std::string_view file_name(std::string_view path) {
   return path.substr(path.rfind('/') + 1);
 }
 
-// From here on down a thread is in CPython's interpreter.
 bool is_interpreter(const StackFrame& frame) {
   return starts_with_any(frame.function, {"_Py", "Py", "cfunction_", "method_vectorcall"});
 }
 
-// Code that the user of a training program has not written.
+// Code that the author of the training program has not written.
 bool is_of_a_library(const StackFrame& frame) {
   // Static functions of a stripped interpreter have no name.
   if (is_interpreter(frame) || is_one_of(frame.function, {"", "_start"})) return true;
@@ -54,7 +53,7 @@ std::string thread_text(const ThreadStack& thread) {
   return text;
 }
 
-// Ranks of which the same line is said, in the order in which they came.
+// Lines and the ranks that share them, in order of appearance.
 using Entries = std::vector<std::pair<std::string, std::vector<const RankStacks*>>>;
 
 void add_entry(Entries& entries, const std::string& line, const RankStacks& rank) {
@@ -138,7 +137,7 @@ std::string short_function_name(std::string_view demangled) {
     } else if (rest.front() == '<') {
       i = end_of_brackets(demangled, i, '<', '>');
     } else if (rest.front() == '(') {
-      // "f(int)::{lambda()#1}::g()": the arguments of the function around it are not the last ones.
+      // Arguments of an enclosing function are not the last ones: "f(int)::{lambda()#1}::g()".
       i = end_of_brackets(demangled, i, '(', ')');
       if (!starts_with_any(demangled.substr(i), {"::", "#"})) break;
     } else {
@@ -146,7 +145,7 @@ std::string short_function_name(std::string_view demangled) {
       ++i;
     }
   }
-  // The type that a template returns comes first: "void f<int>(int)".
+  // A template's return type comes first: "void f<int>(int)".
   return is_operator ? name : name.substr(name.rfind(' ') + 1);
 }
 

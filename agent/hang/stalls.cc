@@ -16,7 +16,7 @@ using Certainty = Wait::Certainty;
 
 // Messages of one group, by group ranks and direction.
 struct MessageKey {
-  int group = 0;  // Among the views.
+  int group = 0;  // Index of its view.
   int own = 0;    // -1: all members.
   int peer = 0;   // -1: any.
   bool is_recv = false;
@@ -47,12 +47,12 @@ class StallFinder {
   // A member with a call in flight.
   struct Pending {
     uint64_t ordinal = 0;
-    int place = 0;  // In the group.
+    int place = 0;  // Group rank.
     const CallDigest* call = nullptr;
     bool is_synchronous = false;
     Instant since{};
   };
-  // How far a member has come.
+  // The progress of a member.
   struct Behind {
     uint64_t called = 0;
     LateRank late;
@@ -66,14 +66,13 @@ class StallFinder {
   bool can_wait(int rank) const { return !is_halted(rank) && !state(rank).has_failed(); }
   bool is_old(Instant since) const { return options_.now - since >= options_.min_age; }
 
-  // The last digest of one that has ended may have been lost.
+  // The last digest of a rank that has ended may be lost.
   Standing standing_of_late(const Member& member) const {
     const RankState& rank = state(member.rank);
     return rank.code && !rank.is_last() ? Standing::silent : member.standing;
   }
 
-  // nullopt: the rank does not wait in this call.
-  // `is_on_device`: not the process waits, but its device.
+  // nullopt: the rank does not wait in this call. `is_on_device`: its device waits in it instead.
   std::optional<Instant> wait_begin(int rank, bool is_synchronous, bool is_on_device,
                                     Instant called);
   void add_wait(Wait wait, Instant since);
@@ -113,7 +112,7 @@ std::optional<Instant> StallFinder::wait_begin(int rank, bool is_synchronous, bo
   return std::max(since, state(rank).life_since);
 }
 
-// To the last stall.
+// Adds to the last stall.
 void StallFinder::add_wait(Wait wait, Instant since) {
   Stall& stall = found_.stalls.back();
   wait.stall = static_cast<int>(found_.stalls.size()) - 1;
@@ -124,8 +123,7 @@ void StallFinder::add_wait(Wait wait, Instant since) {
   has_old_ |= is_old(since);
 }
 
-// The rank waits, and it cannot be told for whom: nobody is blamed for that, nor it for what waits
-// for it.
+// Adds a wait for unknown ranks: none is blamed for it, nor this rank for others that wait for it.
 void StallFinder::add_undecided(const GroupView& group, int rank, Instant since) {
   Stall stall;
   stall.key = {.group = *group.key, .rank = rank};
@@ -194,8 +192,8 @@ std::vector<StallFinder::Pending> StallFinder::pending_in(const GroupView& group
       pending.push_back({ordinal, static_cast<int>(i), call, is_synchronous, *since});
     }
   }
-  // Whether an asynchronous call is waited for turns out later, and looks at those that are late in
-  // it take time as well.
+  // Samples late ranks early: whether an asynchronous call is waited for shows later, and samples
+  // take time too.
   for (const Member& member : group.members) {
     if (member.rank >= 0 && member.called() < last_awaited) involved_.push_back(member.rank);
   }
@@ -205,7 +203,7 @@ std::vector<StallFinder::Pending> StallFinder::pending_in(const GroupView& group
   return pending;
 }
 
-// The furthest behind first.
+// Members, the furthest behind first.
 std::vector<StallFinder::Behind> StallFinder::behind_in(const GroupView& group) const {
   std::vector<Behind> behind;
   for (const Member& member : group.members) {
@@ -218,22 +216,22 @@ std::vector<StallFinder::Behind> StallFinder::behind_in(const GroupView& group) 
   return behind;
 }
 
-// Members that have made calls and will not complete them as they are.
+// Members that have made calls and are stopped or gone inside them.
 std::vector<const Member*> StallFinder::halted_in(const GroupView& group) const {
   std::vector<const Member*> halted;
   for (const Member& member : group.members) {
     if (member.standing != Standing::known || !member.is_ready()) continue;
-    // One that has ended in good order has done its part.
+    // A rank that has ended here did so well (a failure ends the watch) and has done its part.
     if (!is_halted(member.rank) || state(member.rank).code) continue;
-    // Whether it has completed them may be unknown.
+    // Completions may be unknown.
     if (member.digest->completion_is_late || member.digest->completion_is_unknown) continue;
     if (member.completed() < member.called()) halted.push_back(&member);
   }
   return halted;
 }
 
-// What a member needs to end its call. A root that gives waits for nobody, and the others wait for
-// a root that takes only if they choose to.
+// Sets what a member needs to end its call. A root that gives waits for no rank; the others need
+// not wait for a root that takes.
 void note_needs(Wait& wait, const GroupView& group, int place, const CallDigest& made) {
   const ring::Call& call = made.call;
   const ring::RootRole root_role = row_of(call.kind).root;
@@ -303,8 +301,7 @@ void StallFinder::find_collectives(const GroupView& group) {
       return is_inside;
     });
     const bool somebody_is_late = next != behind.begin() || !stall.late.empty();
-    // Where completions are noticed late, it may be complete, and the rank blocked in something
-    // else.
+    // A late completion leaves a call pending: it may be complete, and the rank blocked elsewhere.
     if (!somebody_is_late) {
       const auto dropped = std::ranges::partition(here, [&](const Pending& one) {
         const Member& member = group.members[static_cast<size_t>(one.place)];
@@ -394,7 +391,7 @@ void StallFinder::find_message(int rank, int group, const MessageDigest& message
   add_wait(wait, *since);
 }
 
-// Nobody is late if more has been sent to it than it has received: a tag may differ.
+// No rank is late if more was sent to this one than it has received: a tag may differ.
 void StallFinder::find_any(Stall& stall, int group, int own) const {
   uint64_t received = 0;
   for (const MessageDigest& message : state(stall.key.rank).digest->messages) {
@@ -405,12 +402,12 @@ void StallFinder::find_any(Stall& stall, int group, int own) const {
   stall.hides_a_member = stall.group->has_unknown;
 }
 
-// False: nothing is known of the peer.
+// Returns false if nothing is known of the peer.
 bool StallFinder::find_peer(Stall& stall, Wait& wait, int group, int own,
                             const MessageDigest& message) const {
   const Member& peer = stall.group->members[static_cast<size_t>(message.peer)];
   if (peer.rank < 0 || peer.standing == Standing::left) return false;
-  // What the peer receives from any rank may be this message.
+  // A receive of the peer from any rank may be this message's.
   const uint64_t from_any = message.is_recv ? 0 : messages_called({group, message.peer, -1, true});
   const uint64_t called = messages_called({group, message.peer, own, !message.is_recv}) + from_any;
   stall.key.all_called = called >= stall.key.ordinal;
@@ -420,7 +417,7 @@ bool StallFinder::find_peer(Stall& stall, Wait& wait, int group, int own,
   return true;
 }
 
-// ---- whom to look at
+// ---- ranks to sample
 
 void StallFinder::involve(const Stall& stall) {
   if (!is_old(stall.since)) return;
@@ -430,7 +427,7 @@ void StallFinder::involve(const Stall& stall) {
        one = one->below < 0 ? nullptr : &found_.stalls[static_cast<size_t>(one->below)]) {
     for (const LateRank& late : one->late)
       involved_.push_back(late.rank);
-    if (one != &stall && is_old(one->since)) break;  // It involves what is below it.
+    if (one != &stall && is_old(one->since)) break;  // The rest is involved by that one.
   }
 }
 

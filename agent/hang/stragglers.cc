@@ -41,12 +41,12 @@ void StragglerTable::take(int node_rank, const Arrivals& arrivals, Duration erro
   }
 }
 
-// All members have made the call.
+// Charges the last rank of a call that all members have made.
 void StragglerTable::charge(Group& group, const Parts& parts) {
   const auto& [last_node, last] = *std::ranges::max_element(
       parts, {}, [](const auto& part) { return part.second.arrivals.last; });
   const Instant end = last.arrivals.last;
-  double waited = 0;  // Of all others together.
+  double waited = 0;  // Sum over all others.
   double blocked = -counted_seconds(last.arrivals.last_blocked);
   uint64_t stride = 1;
   for (const auto& [node, part] : parts) {
@@ -80,11 +80,11 @@ void StragglerTable::disturb(Instant now) {
   open_ = 0;
 }
 
-// Of the group's ranks, and of nodes with several that are slower than the other nodes.
+// Shares of the group's ranks, and of nodes with several that are slower than the other nodes.
 std::vector<Straggler> StragglerTable::shares(const Group& group, double seconds) {
   std::vector<Straggler> found;
   if (group.complete < kCallsMin) return found;
-  // Ordinals and strides are those that nodes tell.
+  // Nodes may send any ordinals and strides.
   constexpr double kNumberMax = 1e18;
   const double told = std::clamp(
       static_cast<double>(group.last - group.first + 1) / group.stood_for, 1.0, kNumberMax);
@@ -117,7 +117,7 @@ std::vector<Straggler> StragglerTable::shares(const Group& group, double seconds
   for (const auto& [node_rank, node] : nodes)
     all += node.sum.waited;
   const auto other_nodes = static_cast<double>(group.nodes - 1);
-  // One that is no slower than the others has their jitter, only.
+  // A node no slower than the rest shows only noise.
   for (const auto& [node_rank, node] : nodes) {
     if (group.nodes > 1 && node.ranks > 1 &&
         node.sum.waited >= 2 * (all - node.sum.waited) / other_nodes)
@@ -145,7 +145,7 @@ std::optional<Stragglers> StragglerTable::report(Instant now) {
   for (auto& [place, one] : largest) {
     if (one.share >= kShareMin && !one.is_node) nodes_of_ranks.insert(one.node_rank);
   }
-  // A node is worth a word where none of its ranks is.
+  // Report a node only if none of its ranks is reported.
   for (auto& [place, one] : largest) {
     const bool is_said = one.is_node && nodes_of_ranks.contains(one.node_rank);
     if (one.share >= kShareMin && !is_said) report.ranks.push_back(std::move(one));

@@ -29,10 +29,10 @@ struct KnownCall {
   const char* name;
   WaitsFor waits_for = WaitsFor::other;
   TimerKind timer = TimerKind::none;
-  size_t argument = 0;  // That of the timer.
+  size_t argument = 0;  // The timer's index.
 };
 
-// Calls that can wait: for a peer, a lock, a timer, a device, or a file system of a network.
+// Calls that can wait for a peer, a lock, a timer, a device or a network file system.
 constexpr KnownCall kCalls[] = {
     {SYS_read, "read", kDescriptor},
     {SYS_readv, "readv", kDescriptor},
@@ -101,7 +101,7 @@ constexpr KnownCall kCalls[] = {
 #endif
     {SYS_nanosleep, "nanosleep", kOther, kAlways},
     {SYS_clock_nanosleep, "clock_nanosleep", kOther, kAlways},
-    // What a call with a time-out is after SIGSTOP and SIGCONT.
+    // A call with a timeout becomes this after SIGSTOP and SIGCONT.
     {SYS_restart_syscall, "restart_syscall", kOther, kAlways},
     {SYS_rt_sigsuspend, "rt_sigsuspend"},
     {SYS_rt_sigtimedwait, "rt_sigtimedwait", kOther, kAddress, 2},
@@ -114,7 +114,7 @@ constexpr KnownCall kCalls[] = {
     {SYS_io_getevents, "io_getevents", kOther, kAddress, 4},
     {SYS_io_pgetevents, "io_pgetevents", kOther, kAddress, 4},
     {SYS_io_uring_enter, "io_uring_enter", kOther, TimerKind::uring},
-#ifdef SYS_poll  // The older calls, which newer machines lack.
+#ifdef SYS_poll  // Older calls, which newer machines lack.
     {SYS_open, "open"},
     {SYS_stat, "stat"},
     {SYS_lstat, "lstat"},
@@ -133,7 +133,7 @@ constexpr KnownCall kCalls[] = {
 
 using Arguments = std::array<uint64_t, 6>;
 
-// A bare FUTEX_WAKE has none, whatever the register holds.
+// FUTEX_WAKE has no timer, whatever the register holds.
 bool futex_has_timer(const Arguments& arguments) {
   constexpr int kWait = 0, kLockPi = 6, kWaitBitset = 9, kWaitRequeuePi = 11, kLockPi2 = 13;
   constexpr int kCommand = 0x7f;  // Without the flags FUTEX_PRIVATE and FUTEX_CLOCK_REALTIME.
@@ -161,7 +161,7 @@ void set_timer(SystemCall& call, const KnownCall& known, const Arguments& argume
       call.has_timer = futex_has_timer(arguments);
       break;
     case TimerKind::uring: {
-      constexpr uint64_t kExtendedArgument = 8;  // IORING_ENTER_EXT_ARG: may point to a time-out.
+      constexpr uint64_t kExtendedArgument = 8;  // IORING_ENTER_EXT_ARG: may point to a timeout.
       call.has_timer = (arguments[3] & kExtendedArgument) != 0;
       break;
     }

@@ -13,8 +13,8 @@ namespace muster::hang {
 namespace {
 
 constexpr mode_t kTraceMode = 0644;
-constexpr size_t kRowsMax = 64;          // Of a rank; further groups share the last one.
-constexpr size_t kCallsOfLook = 16'384;  // Some 0.1 s of the control loop.
+constexpr size_t kRowsMax = 64;          // Per rank; further groups share the last one.
+constexpr size_t kCallsOfLook = 16'384;  // About 0.1 s of the control loop.
 constexpr size_t kSitesTraced = 1024;
 constexpr auto kUnsure = std::chrono::seconds(1);
 
@@ -22,8 +22,8 @@ Instant tracing_now() {
   return to_instant(std::chrono::steady_clock::now());
 }
 
-// Whether no end of it is awaited: it has ended, or a later one of its group is complete, or the
-// group is gone, or nobody sees its calls end.
+// Returns true if no end of the call is awaited: it has ended, a later one of its group is
+// complete, the group is gone, or its completions cannot be seen.
 bool is_over(const RecordedCall& call, const RecordedState& state) {
   if (call.completed) return true;
   const RecordedGroup* const group = state.group(call.group);
@@ -112,7 +112,7 @@ void Trace::started(int rank, pid_t pid, const std::string& name) {
 void Trace::ended(int rank, int code, const RingReader* reader) {
   Rank& one = ranks_[rank];
   if (const auto state = reader == nullptr ? std::nullopt : reader->state()) {
-    has_clock_ = true;  // It comes too late.
+    has_clock_ = true;  // Node rank 0's would come too late.
     const auto is_unread = [&] {
       return one.position.generation != state->generation || one.position.next < state->calls;
     };
@@ -137,7 +137,7 @@ void Trace::mark(std::string_view text) {
   put(trace_instant(-1, time_of(tracing_now()), text));
 }
 
-// A file that is slow keeps the calls in the rings.
+// A slow file keeps the calls in the rings.
 bool Trace::may_read() {
   const Instant now = tracing_now();
   if (!has_clock_) {
@@ -188,14 +188,14 @@ void Trace::read(int rank, const RecordedState& state, const RingReader& reader)
   if (!unnamed.empty()) name_sites(rank, one, state, std::move(unnamed));
 }
 
-// Their process has ended, or records no more.
+// The process has ended, or records no more.
 void Trace::give_up_open(int rank, Rank& one) {
   const Instant now = tracing_now();
   for (const Open& open : std::exchange(one.open, {}))
     write(rank, one, open, now, /*is_complete=*/false);
 }
 
-// What has been completed, or overwritten, since.
+// Writes calls that were completed or overwritten since.
 void Trace::finish_open(int rank, Rank& one, const RecordedState& state, const RingReader& reader) {
   std::vector<Open> still;
   for (Open& open : one.open) {
@@ -210,7 +210,7 @@ void Trace::finish_open(int rank, Rank& one, const RecordedState& state, const R
   one.open = std::move(still);
 }
 
-// A new one, unless one of the group's is free again.
+// A row of the group that is free again, else a new one.
 size_t Trace::row_for(int rank, Rank& one, const std::string& group, Instant called) {
   size_t of_group = 0;
   size_t last = 0;
@@ -245,7 +245,7 @@ void Trace::write(int rank, Rank& one, const Open& open, std::optional<Instant> 
   put(trace_call(traced));
 }
 
-// Later calls from there have the name.
+// Requests names; later calls from there have them.
 void Trace::name_sites(int rank, Rank& one, const RecordedState& state,
                        std::vector<RecordedCall> calls) {
   if (one.sites.size() > kSitesTraced) return;

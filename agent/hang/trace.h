@@ -1,6 +1,6 @@
-// The trace of a job (--trace): what the ranks of this node have called, written to a file as they
-// do (trace_events.h says in which form), on the clock of the node with rank 0. Calls are read from
-// the rings at each look; those that are not complete by then are looked at again.
+// The trace of a job (--trace): writes the calls of this node's ranks to a file as they happen
+// (trace_events.h has the format), on the clock of the node with rank 0. Calls are read from the
+// rings at each poll, incomplete ones again at the next.
 //
 // A thread writes. What it cannot keep up with stays in the rings, where it may be overwritten
 // before it is read: that is counted, and never holds up the ranks or the agent.
@@ -30,15 +30,15 @@ namespace muster::hang {
 
 class Trace {
  public:
-  // Fails with ExitCode::environment. `say` gets one line for people; not from open(), nor from the
-  // end of the trace, which may be on another thread.
+  // Fails with ExitCode::environment. `say` gets one line for people, never from open() or the
+  // destructor, which may run on another thread.
   static Result<std::unique_ptr<Trace>> open(const std::string& path, SiteNames& site_names,
                                              std::function<void(const std::string&)> say);
-  // Of a job of several nodes, each of which has a file of its own, by its first rank: for
-  // "trace.json" "trace.node3.json", or where it came in a later round
-  // "trace.node3.round2.json", so that one that replaces another leaves that one's file alone.
+  // Path of one node's file in a job of several: for "trace.json" "trace.node3.json", or
+  // "trace.node3.round2.json" if it came in a later round, so that a replacement leaves its
+  // predecessor's file alone. `node_rank`: its first.
   static std::string path_of_node(const std::string& path, int node_rank, uint64_t round);
-  // Why no such file can be written, as far as that shows before there is one.
+  // Why no such file can be written, as far as its folder shows.
   static std::optional<Error> defect_of_folder(const std::string& path);
   // Ends the file.
   ~Trace();
@@ -49,40 +49,38 @@ class Trace {
   void begin(int attempt);
   // `name`: "rank 5 (node-b, GPU 1)".
   void started(int rank, pid_t pid, const std::string& name);
-  // `code`: ExitStatus::signed_code(). `reader`: of what it has recorded to its end; nullptr:
-  // nothing.
+  // `code`: ExitStatus::signed_code(). `reader`: of its ring, to its end; nullptr: none.
   void ended(int rank, int code, const RingReader* reader);
 
-  // The clock of node rank 0 showed so many nanoseconds since 1970 at `own` of ours; the difference
-  // is wrong by at most `error`. Before the first one nothing is read from the rings, but for
-  // kClockPatience.
+  // Node rank 0's clock showed `there` at our time `own`, wrong by at most `error`. Until the first
+  // call, but no longer than kClockPatience, nothing is read from the rings.
   static constexpr auto kClockPatience = std::chrono::seconds(3);
   void set_clock(Instant own, TraceTime there, Duration error);
 
   void read(int rank, const RecordedState& state, const RingReader& reader);
-  // Notices and verdicts.
+  // Adds a notice or verdict.
   void mark(std::string_view text);
 
  private:
   struct Open {
     uint64_t record = 0;
     size_t row = 0;
-    std::string group;  // Name.
+    std::string group;
     bool is_late = false;
     RecordedCall call;
   };
   struct Row {
     std::string group;
-    Instant free{};  // From when on.
+    Instant free{};  // When it is free again.
   };
   struct Rank {
     pid_t pid = 0;
     RingPosition position;
-    uint64_t missing = 0;  // Calls, besides those that `position` counts.
+    uint64_t missing = 0;  // Lost calls besides those that `position` counts.
     std::vector<Open> open;
     // Calls of one group that overlap are in different rows.
     std::vector<Row> rows;
-    std::map<uint64_t, std::string> sites;  // Of native calls; empty: it was asked for.
+    std::map<uint64_t, std::string> sites;  // Native call sites; empty: requested.
   };
 
   Trace(UniqueFd fd, const std::string& path, SiteNames& site_names,
@@ -103,9 +101,9 @@ class Trace {
   Sink sink_;
   SinkWriter writer_;
   std::map<int, Rank> ranks_;
-  bool has_clock_ = false;  // That of node rank 0, or it is awaited no more.
+  bool has_clock_ = false;  // Node rank 0's clock is known, or no longer awaited.
   uint64_t attempt_ = 0;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // For names that come later.
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // Guards names that come later.
   Instant began_{};
   bool said_missing_ = false;
   ClockOffset clock_;

@@ -60,7 +60,7 @@ std::string trace_begin() {
   return "[\n";
 }
 
-// An event closes the array, since the one before has a comma behind it.
+// An event closes the array, since the one before ends with a comma.
 std::string trace_end() {
   return R"({"ph":"M","pid":0,"tid":0,"name":"trace_end","args":{}})"
          "\n]\n";

@@ -9,10 +9,10 @@
 namespace muster::hang {
 namespace {
 
-// One group, by what its members show.
+// One group as its members show it.
 struct Shown {
   std::map<int, GroupDigest*> members;  // By group rank.
-  // What all members that are ready for calls have called.
+  // The last call that all ready members have made.
   uint64_t called_by_all = std::numeric_limits<uint64_t>::max();
   std::map<std::pair<int, int>, uint64_t> sent;  // Messages, by sender and receiver.
 };
@@ -51,7 +51,7 @@ void for_each_unseen_message(std::vector<RankState>& ranks, ShownGroups& groups,
     auto shown = groups.end();
     for (MessageDigest& message : rank.digest->messages) {
       if (!message.completion_is_unseen) continue;
-      if (group == nullptr || group->id != message.group) {  // They come group by group.
+      if (group == nullptr || group->id != message.group) {  // Messages come group by group.
         group = find_group(*rank.digest, message.group);
         if (group == nullptr) continue;
         shown = groups.find({group->id, rank.digest->generation});

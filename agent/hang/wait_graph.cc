@@ -11,18 +11,18 @@ namespace {
 
 using Certainty = Wait::Certainty;
 
-// Of a receive from any rank for which nobody will send, this many are shown.
+// Senders shown for a receive from any rank to which none will send.
 constexpr size_t kSendersShown = 64;
 
 size_t at(int index) {
   return static_cast<size_t>(index);
 }
 
-// Finds the ranks that may go on. Those that are left wait for ever, or have ended.
+// Finds the ranks that may go on. The others wait forever, or have ended.
 class Reduction {
  public:
-  // How to take ranks that have ended. As if they could still come, those that are left wait for
-  // ever because of each other.
+  // Treatment of ended ranks. With may_come, ranks that are left wait forever because of each
+  // other.
   enum class Ended : uint8_t { will_not_come, may_come };
 
   Reduction(const std::vector<RankState>& ranks, const std::vector<Stall>& stalls,
@@ -49,7 +49,7 @@ class Reduction {
   void link() {
     for (size_t s = 0; s < stalls_.size(); ++s) {
       for (const LateRank& late : stalls_[s].late) {
-        // Of a silent one it is not known whether it is late.
+        // A silent one may not be late.
         if (late.standing == Standing::silent) continue;
         late_in_[at(late.rank)].push_back(static_cast<int>(s));
         ++missing_[s];
@@ -167,7 +167,7 @@ WaitGraph::WaitGraph(const std::vector<RankState>& ranks, Stalls found)
   find_circles();
 }
 
-// Whom a receive from any rank waits for.
+// Finds for whom receives from any rank wait.
 void WaitGraph::settle_any() {
   for (Stall& stall : stalls_) {
     if (!stall.is_any || stall.hides_a_member) continue;
@@ -211,7 +211,7 @@ WaitGraph::Reached WaitGraph::nothing_reached() const {
   return {std::vector<bool>(ranks_.size()), std::vector<bool>(stalls_.size())};
 }
 
-// Marks what waits for these, and them.
+// Marks these and what waits for them.
 void WaitGraph::reach(Reached& reached, const std::vector<int>& ranks, int stall) const {
   std::vector<int> fresh_ranks;
   std::vector<int> fresh_stalls;
@@ -271,7 +271,7 @@ bool WaitGraph::is_certain(int rank, int stall, int member) const {
   });
 }
 
-// Certain ones first. Some of their ranks may wait for roots as well, which changes nothing.
+// Certain ones first. That some of their ranks may also wait for roots changes nothing.
 void WaitGraph::find_circles() {
   std::vector<bool> within = Reduction(ranks_, stalls_, waits_, Reduction::Ended::may_come).run();
   within.flip();
@@ -315,7 +315,7 @@ WaitGraph::Circle WaitGraph::circle_from(int rank, const std::vector<bool>& with
     CHECK(next >= 0);
     rank = next;
   }
-  // Without what leads into the circle, and then so that it begins with its lowest rank.
+  // Drops what leads into the circle, and begins with the lowest rank.
   const auto skipped = static_cast<ptrdiff_t>(met[rank]);
   circle.ranks.erase(circle.ranks.begin(), circle.ranks.begin() + skipped);
   circle.stalls.erase(circle.stalls.begin(), circle.stalls.begin() + skipped);
@@ -325,7 +325,7 @@ WaitGraph::Circle WaitGraph::circle_from(int rank, const std::vector<bool>& with
   return circle;
 }
 
-// Of those `within` the furthest behind for which the rank waits; -1: it waits for none of them.
+// The furthest behind of those `within` for which the rank waits; -1: none.
 int WaitGraph::next_of(const Wait& wait, const std::vector<bool>& within) const {
   if (wait.certainty == Certainty::one_member && within[at(wait.member)]) return wait.member;
   for (int s = wait.stall; s >= 0; s = stall(s).below) {

@@ -1,4 +1,4 @@
-// Who waits for whom: ranks for stalls, and stalls for late ranks.
+// The wait graph: ranks wait for stalls, and stalls for late ranks.
 //
 //   rank 3 ──▶ all_reduce #7 of 'tp' ──▶ rank 2 ──▶ broadcast #4 of 'pp' ──▶ rank 0
 //
@@ -8,13 +8,12 @@
 //   root      a late rank that waits in no stall
 //   circle    ranks that wait for each other, and reach no root unless it is certain
 //   certain   found by reduction: a rank that waits in nothing may go on, and so may one that waits
-//             for such ranks only; those that are left will wait for ever. Calls that need not wait
-//             for all members, and waits that are only presumed, may always go on.
+//             for such ranks only; the others will wait forever. Calls that need not wait for all
+//             members, and waits that are only presumed, may always go on.
 //
-// A receive from any rank waits for no single one, unless all others, or all but one, will wait for
-// ever or have ended.
-//
-// Holt, "Some deadlock properties of computer systems", 1972. Built anew for each evaluation. Pure.
+// A receive from any rank waits for no single one, unless all others, or all but one, will wait
+// forever or have ended. Holt, "Some deadlock properties of computer systems", 1972. Built anew for
+// each evaluation. Pure.
 #pragma once
 
 #include <vector>
@@ -25,7 +24,7 @@ namespace muster::hang {
 
 class WaitGraph {
  public:
-  // `ranks` must outlive it, and what the stalls point to.
+  // `ranks` and what the stalls point to must outlive it.
   WaitGraph(const std::vector<RankState>& ranks, Stalls found);
 
   const std::vector<Stall>& stalls() const { return stalls_; }
@@ -38,23 +37,23 @@ class WaitGraph {
   };
   struct Root {
     int rank = 0;
-    std::vector<LateIn> stalls;  // That wait for it, not through other ranks.
+    std::vector<LateIn> stalls;  // Stalls that wait for it directly.
   };
   const std::vector<Root>& roots() const { return roots_; }  // By rank.
 
   struct Circle {
     std::vector<int> ranks;   // Each waits for the next one, the last for the first.
-    std::vector<int> stalls;  // In which it does so.
+    std::vector<int> stalls;  // The stalls in which they do.
     bool is_certain = false;
   };
   const std::vector<Circle>& circles() const { return circles_; }
 
-  // Ranks that wait for these, or in this stall (-1: none), directly or through others, without
-  // `ranks` themselves. By rank.
+  // Ranks that wait for these or in this stall (-1: none), directly or through others, without
+  // `ranks`. Sorted.
   std::vector<int> waiting_for(const std::vector<int>& ranks, int stall = -1) const;
   // Adds the living ranks that receives from any rank wait for to a sorted list.
   void involve_senders(std::vector<int>& involved) const;
-  // Whether the rank's wait in the stall cannot end without the member.
+  // True if the rank's wait in the stall cannot end without the member.
   bool is_certain(int rank, int stall, int member) const;
 
  private:
@@ -76,10 +75,10 @@ class WaitGraph {
   const std::vector<RankState>& ranks_;
   std::vector<Stall> stalls_;
   std::vector<Wait> waits_;
-  std::vector<std::vector<int>> waits_of_;    // By rank: waits.
+  std::vector<std::vector<int>> waits_of_;    // Waits by rank.
   std::vector<std::vector<LateIn>> late_in_;  // By rank; without the stalls above.
-  std::vector<std::vector<int>> waits_in_;    // By stall: waits.
-  std::vector<std::vector<int>> above_;       // By stall: those that have it below.
+  std::vector<std::vector<int>> waits_in_;    // Waits by stall.
+  std::vector<std::vector<int>> above_;       // By stall: those above it.
   std::vector<bool> may_go_on_;               // By rank.
   std::vector<Root> roots_;
   std::vector<Circle> circles_;

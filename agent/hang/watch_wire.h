@@ -1,5 +1,5 @@
-// The small messages of the hang detector to the other nodes: which ranks to look at, and what was
-// found. Pure; decoding treats its input as hostile.
+// The hang detector's small messages to the other nodes: which ranks to sample, and what was found.
+// Pure; decoding treats its input as hostile.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 
 namespace muster::hang {
 
-// Ranks, ascending; those that do not fit into a message are left out.
+// `ranks`: ascending; those that do not fit into a message are left out.
 std::string encode_ranks(const std::vector<int>& ranks);
-// Of these, the ones from `first` to `last`. nullopt: not such a message.
+// Returns those from `first` to `last`. nullopt: malformed.
 std::optional<std::vector<int>> decode_ranks(std::string_view bytes, int first, int last);
 
 struct NumberedNews {
-  uint64_t number = 0;  // From 1 on, in the order in which it was found.
-  uint64_t oldest = 0;  // The first one that can still be told.
+  uint64_t number = 0;  // Counts findings from 1.
+  uint64_t oldest = 0;  // The oldest that can still be sent.
   std::string_view news;
 };
 std::string encode_news(const NumberedNews& news);
