@@ -1,6 +1,6 @@
-// The Gloo backend is a shared library of its own, libmuster_gloo.so, which is opened when a group
-// asks for it: libmuster.so needs neither Gloo nor what Gloo needs (hiredis, ibverbs). It is
-// installed beside libmuster.so. Both must be of one build, since they exchange C++ objects.
+// The Gloo backend's shared library, libmuster_gloo.so, loaded when a group asks for it, so that
+// libmuster.so depends neither on Gloo nor on its dependencies (hiredis, ibverbs). It is installed
+// beside libmuster.so. Both must come from one build, since they exchange C++ objects.
 #pragma once
 
 #include <memory>
@@ -15,6 +15,6 @@ inline constexpr const char* kGlooModuleEntry = "muster_gloo_module";
 
 }  // namespace muster::worker
 
-// What libmuster_gloo.so exports.
+// The only symbol that libmuster_gloo.so exports.
 extern "C" __attribute__((visibility("default"))) muster::worker::GlooBackendMaker*
 muster_gloo_module();

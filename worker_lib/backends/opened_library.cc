@@ -17,7 +17,7 @@ OpenedLibrary::OpenedLibrary(void* handle, const char* symbol) : Symbols(handle)
 Outcome<OpenedLibrary> OpenedLibrary::open(const Names& names) {
   if (::dlsym(RTLD_DEFAULT, names.symbol) != nullptr)
     return OpenedLibrary(RTLD_DEFAULT, names.symbol);
-  // A copy that was loaded outside the global scope, as Python does.
+  // Finds a copy loaded outside the global scope, as Python loads its extensions.
   if (void* handle = ::dlopen(names.file, RTLD_NOW | RTLD_NOLOAD))
     return OpenedLibrary(handle, names.symbol);
   const char* const named = std::getenv(names.variable);

@@ -13,7 +13,7 @@
 namespace muster::worker {
 namespace {
 
-// How long a wait for the store lasts before it checks whether to give up.
+// Longest wait in the store between two checks whether to give up.
 constexpr std::chrono::milliseconds kStoreSlice{100};
 
 std::string address_key(const std::string& topic, int rank) {
@@ -25,7 +25,7 @@ tl::unexpected<Failure> address_store_failure(const Error& error) {
                 fmt::format("the store failed while the group was made: {}", error.message));
 }
 
-// Names the ranks that have not written yet.
+// Returns a timeout that names the ranks that have not written yet.
 Failure absent_failure(GroupSetup& setup, const std::string& topic) {
   std::vector<int> missing;
   for (int rank = 0; rank < setup.members.size(); ++rank) {
@@ -64,8 +64,7 @@ Outcome<bool> wait_in_store(GroupSetup& setup, const std::vector<std::string>& k
   }
 }
 
-// The first member gathers all values into one, so that n members cost the store n answers and not
-// n squared.
+// The first member gathers all values into one key: n members cost the store n replies, not n * n.
 Outcome<std::vector<std::string>> exchange_through_store(GroupSetup& setup,
                                                          const std::string& topic,
                                                          const std::string& value) {

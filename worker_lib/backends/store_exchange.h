@@ -1,5 +1,5 @@
-// How the members of a group tell each other what a backend needs to connect them (addresses,
-// NCCL's id), through the group's set-up store.
+// Exchange of what a backend needs to connect the members of a group (addresses, NCCL's id) through
+// the group's set-up store.
 #pragma once
 
 #include <optional>
@@ -13,13 +13,13 @@
 
 namespace muster::worker {
 
-// Writes `value` (any bytes) under this member's rank and `topic` and reads all members' values, by
-// group rank. A failure of code timeout names the missing ranks.
+// Writes `value` (any bytes) under `topic` and this member's rank and returns the values of all
+// members by group rank. A failure with code timeout names the missing ranks.
 Outcome<std::vector<std::string>> exchange_through_store(GroupSetup& setup,
                                                          const std::string& topic,
                                                          const std::string& value);
 
-// The same for records, of which each member wrote one. `what`: it is, for messages.
+// Exchanges one record per member in the same way. `what` describes a record in messages.
 template <typename Record>
 Outcome<std::vector<Record>> exchange_records(GroupSetup& setup, const std::string& topic,
                                               const Record& mine, const char* what) {
@@ -41,7 +41,7 @@ Outcome<std::vector<Record>> exchange_records(GroupSetup& setup, const std::stri
   return records;
 }
 
-// Waits for keys of the set-up store. False: not there by the deadline.
+// Waits for keys of the set-up store. Returns false if they are missing at the deadline.
 Outcome<bool> wait_in_store(GroupSetup& setup, const std::vector<std::string>& keys);
 
 }  // namespace muster::worker

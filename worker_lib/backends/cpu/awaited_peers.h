@@ -1,5 +1,5 @@
-// The peers that the current collective waits for over links, and the latest calls, for other ranks
-// that ask. Written by the caller's thread, read by any.
+// The peers that the current collective waits for over links, and the latest calls; other ranks
+// query both. Written by the caller's thread, read by any.
 #pragma once
 
 #include <array>
@@ -16,14 +16,12 @@ namespace muster::worker {
 
 class AwaitedPeers {
  public:
-  // `size`: of the group.
   explicit AwaitedPeers(int size) : words_((static_cast<size_t>(size) + 63) / 64) {}
 
   void enter(uint64_t number, const CallSignature& call) {
     const std::lock_guard lock(mutex_);
     calls_[number % kCallsKept] = {number, call};
   }
-  // The last kCallsKept calls that were entered.
   std::vector<NumberedCall> calls() const {
     const std::lock_guard lock(mutex_);
     std::vector<NumberedCall> entered;
@@ -33,7 +31,7 @@ class AwaitedPeers {
     return entered;
   }
 
-  // Replaces the earlier ones; none: it waits for no rank, or for ranks of its node.
+  // Replaces the set of awaited peers. Empty: the call waits for no rank, or only within its node.
   void wait_for(std::span<const int> peers, std::span<const int> more = {}) {
     for (size_t word = 0; word < words_.size(); ++word)
       words_[word].store(bits_of(peers, word) | bits_of(more, word), std::memory_order_relaxed);

@@ -14,12 +14,11 @@
 namespace muster::worker {
 namespace {
 
-// How long to poll sockets before sleeping, if every rank of the node has a core: about what it
-// costs to wake a thread.
+// Time to poll sockets before sleeping, if every rank has a core: about the cost of a wake-up.
 constexpr std::chrono::microseconds kSocketPatience{50};
 
-// A closed connection is known at once; the reason (a rank died, gave up on the group, was stopped)
-// reaches the watch some milliseconds later, and says more.
+// A closed connection is noticed at once; its cause (a rank died, gave up on the group, was
+// stopped) reaches the watch some milliseconds later and makes the better report.
 constexpr std::chrono::milliseconds kReasonGrace{150};
 
 std::chrono::nanoseconds socket_patience(int local_ranks) {
@@ -108,12 +107,12 @@ Outcome<> CpuBackend::run(const Operation& operation, Deadline deadline) {
       hierarchy_ ? hierarchy_->run(operation, deadline) : run_flat(*flat_, operation);
   if (done) return done;
   Failure failure = settle(done.error());
-  // The node's ranks alone cannot tell which ranks differ from most of the group.
+  // The ranks of one node cannot know which ranks differ from the majority of the group.
   if (failure.code == ErrorCode::mismatch && !abort_.is_set()) failure.is_suspicion = true;
   return tl::unexpected(std::move(failure));
 }
 
-// Replaces a failure of the links with its reason, if that becomes known in time.
+// Replaces a failure of the links with its cause, if that becomes known within kReasonGrace.
 Failure CpuBackend::settle(const Failure& failure) const {
   if (failure.code == ErrorCode::peer_failed)
     abort_.wait_until(std::chrono::steady_clock::now() + kReasonGrace);
@@ -143,7 +142,7 @@ Outcome<SharedBlock> CpuBackend::allocate_shared(size_t bytes, Deadline deadline
   return GroupBackend::allocate_shared(bytes, deadline);
 }
 
-// The peers that this rank waits for over sockets, if any; otherwise ranks of its own node.
+// Returns the peers that this rank waits for over sockets; if none, those on its own node.
 std::vector<int> CpuBackend::awaited() const {
   std::vector<int> peers = awaited_.peers();
   if (!peers.empty() || !shm_) return peers;

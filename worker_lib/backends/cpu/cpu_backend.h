@@ -1,5 +1,5 @@
-// The cpu backend: our own implementation of operations on host memory. Its parts depend on where
-// the members are:
+// The cpu backend: our implementation of operations on host memory. Its parts depend on the
+// placement of the members:
 //
 //   all on one node         collectives through shared memory (ShmGroup), transfers through
 //                           rings in it (ShmLinks)
@@ -7,9 +7,8 @@
 //                           (Hierarchy); transfers over sockets
 //   several nodes, uneven   everything over sockets (FlatGroup)
 //
-// Collectives and transfers run on the caller's thread. One more thread drives transfers that no
-// caller waits for; on several nodes one accepts connections (Acceptor), and one helps with large
-// copies within the rank (SideCopies).
+// Collectives and transfers run on the caller's thread. Another drives transfers that no caller
+// waits for; on several nodes one accepts connections (Acceptor), one helps to copy (SideCopies).
 #pragma once
 
 #include <memory>
@@ -57,15 +56,15 @@ class CpuBackend final : public GroupBackend {
   const NodeLayout layout_;
   const Members local_;
   AbortSwitch abort_;
-  AwaitedPeers awaited_;           // Over sockets.
-  std::unique_ptr<ShmGroup> shm_;  // Null: several nodes, uneven.
+  AwaitedPeers awaited_;           // Only for sockets.
+  std::unique_ptr<ShmGroup> shm_;  // Null on several uneven nodes.
   std::vector<ListenAddress> addresses_;
-  std::unique_ptr<SocketLinks> links_;  // For collectives; null on one node, like the next two.
+  std::unique_ptr<SocketLinks> links_;  // For collectives. Null on one node, like the next two.
   std::unique_ptr<Exchange> exchange_;
   std::unique_ptr<FlatGroup> flat_;
-  std::unique_ptr<Hierarchy> hierarchy_;  // Null: one node, or uneven.
+  std::unique_ptr<Hierarchy> hierarchy_;  // Null on one node and on uneven nodes.
   std::unique_ptr<TransferEngine> transfers_;
-  std::unique_ptr<Acceptor> acceptor_;  // Last: it hands connections to the links.
+  std::unique_ptr<Acceptor> acceptor_;  // Destroyed first: it hands connections to the links.
 };
 
 }  // namespace muster::worker

@@ -125,7 +125,7 @@ bool Exchange::all_done() const {
 }
 
 Outcome<> Exchange::finish() {
-  // However this ends, no thread touches the caller's buffers afterwards.
+  // On every path, no thread touches the caller's buffers after the return.
   struct Dropped {
     SideCopies& copies;
     ~Dropped() { copies.drop(); }
@@ -162,7 +162,7 @@ Outcome<> Exchange::move_all() {
   }
 }
 
-// Moves what can be moved now; returns whether anything moved.
+// Moves what can move now; returns true if anything moved.
 Outcome<bool> Exchange::pass() {
   bool moved = false;
   for (Stream* stream : active_) {
@@ -200,8 +200,8 @@ Outcome<bool> Exchange::pull(Stream& stream) {
     if (stream.scratch.size() < piece.bytes) stream.scratch.resize(piece.bytes);
     to = stream.scratch.data();
   }
-  // Frame and bytes in one call. If the frame turns out to belong to another call, `to` holds
-  // garbage, as is documented for the buffers of a failed operation.
+  // Reads frame and payload in one call. If the frame belongs to another call, `to` holds garbage,
+  // as documented for the buffers of a failed operation.
   std::array<iovec, 2> parts;
   const Outcome<size_t> got =
       links_.read(stream.peer, unmoved(parts, stream.frame, to, piece.bytes, stream.moved));
@@ -250,7 +250,7 @@ Outcome<> Exchange::check_frame(const Stream& stream, const Piece& piece) const 
           describe(peer), frame.bytes, describe(members_.self()), piece.bytes)));
 }
 
-// When two differ, neither can tell which is wrong.
+// Two ranks that differ cannot tell which of them is wrong, so this is a suspicion about both.
 Failure Exchange::differing(const Peer& peer, std::string message) const {
   const auto [low, high] = std::minmax(peer.rank, members_.self().rank);
   Failure failure{ErrorCode::mismatch, std::move(message), {low, high}};
@@ -266,9 +266,9 @@ Failure Exchange::mismatch_of(const Peer& peer, const Frame& frame) const {
                   describe(peer), describe(frame), describe(members_.self()), describe(label_)));
 }
 
-// Two ranks that each consider themselves the root of a broadcast only send, and neither would ever
-// read a frame. So a rank that has sent to a peer but receives nothing from it in this call checks
-// for an unread frame of this or an earlier call. (Later ones may be there: it can be ahead.)
+// Two ranks that both take themselves for the root of a broadcast only send, so neither would ever
+// read a frame. Therefore a rank that sends to a peer but receives nothing from it in this call
+// looks for an unread frame of this or an earlier call; a later one is fine, the peer is ahead.
 Outcome<> Exchange::check_unasked() const {
   if (!has_root(label_.kind)) return Done{};
   for (const Stream* stream : active_) {
@@ -291,15 +291,15 @@ void Exchange::wait_for_links() {
     if (!stream->done() && may_go(stream->pieces[stream->next]))
       (stream->is_send ? writing_ : reading_).push_back(stream->peer);
   }
-  CHECK(!reading_.empty() || !writing_.empty());  // Else the dependencies form a cycle.
-  // Receives tell more: a send is only stuck behind what the peer has not read.
+  CHECK(!reading_.empty() || !writing_.empty());  // Otherwise the dependencies form a cycle.
+  // Reports receives first: a send is only stuck behind data that the peer has not read.
   if (awaited_ != nullptr) awaited_->wait_for(reading_.empty() ? writing_ : reading_);
   links_.arm({reading_, writing_});
   links_.sleep(deadline_, true);
 }
 
-// Names the peers whose messages, or room for ours, did not arrive. Receives tell more: a send is
-// only stuck behind what the peer has not read.
+// Names the peers whose messages did not arrive; if there are none, those that left no room for
+// ours (a send is only stuck behind data that the peer has not read).
 Failure Exchange::timeout_failure() const {
   std::vector<int> late;
   for (const bool sends : {false, true}) {

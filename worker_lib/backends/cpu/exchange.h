@@ -1,18 +1,16 @@
 // The messages of one collective on one rank, progressed together on the caller's thread: sends and
-// receives, in order for each pair of ranks, that may depend on one another. Rings, trees and
-// all_to_all are lists of these.
+// receives, ordered per pair of ranks, with dependencies. Rings, trees etc. are lists of these.
 //
 //   exchange.begin(operation, deadline);
 //   auto got = exchange.receive(left, block, bytes);
-//   exchange.send(right, block, bytes, got);      // leaves when `got` is there
+//   exchange.send(right, block, bytes, got);      // leaves once `got` has arrived
 //   Outcome<> done = exchange.finish();
 //
-// Every message carries a frame that says which call it belongs to, and the receiver compares it
-// with its own call, so a mismatch is detected before data is used. Messages of a dependent chain
-// should be no larger than kChunk, so that forwarding starts with the first of them and reductions
-// find their data in the cache.
+// Every message carries a frame that identifies its call. The receiver compares it with its own
+// call, so a mismatch is detected before data is used. Messages of a dependent chain should be no
+// larger than kChunk, so that forwarding starts early and reductions find their data in the cache.
 //
-// Owned by one rank's backend; one thread at a time. The abort switch ends finish() from any.
+// Owned by a rank's backend; one thread at a time. Any thread may end finish() by the abort switch.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +30,7 @@ namespace muster::worker {
 
 inline constexpr size_t kChunk = 128 * 1024;
 
-// In front of every message, in host byte order.
+// Precedes every message, in host byte order.
 struct Frame {
   static constexpr uint32_t kMagic = 0x464c554d;  // "MULF"
   uint32_t magic = kMagic;
@@ -40,94 +38,91 @@ struct Frame {
   DType dtype = DType::int8;
   ReduceOp reduce = ReduceOp::sum;
   uint8_t is_v : 1 = 0;
-  uint8_t had_counts : 1 = 0;  // For messages; not compared.
+  uint8_t had_counts : 1 = 0;  // For error messages; not compared.
   uint8_t purpose : 4 = 0;
   uint8_t unused : 2 = 0;
   int32_t root = 0;
-  uint32_t part = 0;  // Number of the message in this call, between this pair of ranks.
+  uint32_t part = 0;  // Ordinal of the message in this call, for this pair of ranks.
   uint64_t sequence = 0;
   uint64_t count = 0;
-  uint64_t bytes = 0;  // Of the message, after the frame.
+  uint64_t bytes = 0;  // Payload after the frame.
 
   friend bool operator==(const Frame&, const Frame&) = default;
 };
 static_assert(sizeof(Frame) == 40);
 
-// What all messages of this call have in common; `part` and `bytes` differ.
+// Returns the fields common to all messages of a call; `part` and `bytes` differ.
 Frame frame_of(const Operation& operation);
 // "all_reduce 17 (sum of 100 float32)", "should_stop() 17".
 std::string describe(const Frame& frame);
 
-// A reduction of elements, for the algorithms.
 struct Reduction {
   DType dtype = DType::uint8;
   ReduceOp op = ReduceOp::sum;  // Never average: see `divisor`.
-  int divisor = 1;              // By which the result of all ranks is divided.
+  int divisor = 1;              // Applied to the final result.
 
   size_t element() const { return size_of(dtype); }
 };
 
-// out = a op b, element by element. `out` may be one of them.
+// Computes out = a op b, element by element. `out` may be `a` or `b`.
 void combine(const Reduction& reduction, std::byte* out, const std::byte* a, const std::byte* b,
              size_t count);
 
-// A message that was added.
+// Identifies a message that was added.
 struct Ticket {
   int stream = -1;  // 2 * peer + is_send; -1: none.
   uint32_t index = 0;
 };
 
-// What to do with the elements received.
 struct Combination {
   std::byte* out = nullptr;
   const std::byte* mine = nullptr;  // May be `out`.
   size_t count = 0;
   bool mine_first = true;  // out = mine op received; else received op mine.
-  bool is_last = false;    // Divides by the divisor.
+  bool is_last = false;    // Divide by the divisor afterwards.
 };
 
 class Exchange {
  public:
-  // All of these outlive it. `awaited`, which other ranks ask for, may be null.
+  // All arguments outlive it. `awaited` may be null.
   Exchange(ByteLinks& links, const Members& members, const AbortSwitch& abort,
            AwaitedPeers* awaited);
 
-  // Drops the messages of the call before. REQUIRES: that was finished.
+  // Starts a new call. REQUIRES: the previous call has finished.
   void begin(const Operation& operation, Deadline deadline);
 
-  // Adds a message; nothing moves before finish(). `after`: a receive (for a receive: a send) of
-  // this exchange that must complete first.
+  // Adds a message; nothing moves before finish(). `after`: a message of this exchange that must
+  // complete first (a receive before a send, or a send before a receive).
   Ticket send(int peer, const void* data, size_t bytes, Ticket after = {});
   Ticket receive(int peer, void* to, size_t bytes, Ticket after = {});
 
-  // Receives `count` elements and combines them into `out`. REQUIRES: no more than kChunk bytes for
-  // messages on which others depend.
+  // Receives and combines elements. REQUIRES: at most kChunk bytes if other messages depend on it.
   Ticket receive_combined(int peer, const Reduction& reduction, const Combination& combination,
                           Ticket after = {});
 
-  // A copy within this rank, made by finish() while no message can move. A thread helps with large
-  // ones if the links have patience, since then the group's ranks do not lack cores. Nothing may
-  // depend on it. No effect if `to` is `from` or there are no bytes.
+  // Adds a copy within this rank, which finish() makes while no message can move. No message may
+  // depend on it. A thread helps with large copies if the links have patience: then every rank has
+  // a core. No-op if `to` is `from` or `bytes` is 0.
   void copy(void* to, const void* from, size_t bytes) { copies_.add(to, from, bytes); }
 
-  // Moves everything. More messages of the same call may then be added, and finish() called again.
+  // Moves all messages. Afterwards more messages of the same call may be added and finished.
   Outcome<> finish();
 
  private:
   struct Piece {
     const std::byte* from = nullptr;  // For a send.
-    std::byte* to = nullptr;          // For a receive; null: into the stream's scratch.
+    std::byte* to = nullptr;          // For a receive; null: the stream's scratch.
     size_t bytes = 0;
     Ticket after;
-    int combination = -1;  // An index into combinations_.
+    int combination = -1;  // Index into combinations_.
   };
   struct Stream {
     int peer = -1;
     bool is_send = false;
     std::vector<Piece> pieces;
-    uint32_t next = 0;       // The piece in progress.
-    size_t moved = 0;        // Bytes of its frame and data together.
-    bool announced = false;  // For a send: `frame` describes the piece in progress.
+    uint32_t next = 0;       // Index of the piece in progress.
+    size_t moved = 0;        // Bytes moved of its frame and data together.
+    bool announced = false;  // True if this is a send and `frame` describes the piece in progress.
     Frame frame;
     std::vector<std::byte> scratch;
 
@@ -161,7 +156,7 @@ class Exchange {
   std::chrono::milliseconds limit_{0};
   Deadline deadline_;
   std::vector<std::unique_ptr<Stream>> streams_;  // By 2 * peer + is_send; null: none yet.
-  std::vector<Stream*> active_;                   // Those with pieces, as added.
+  std::vector<Stream*> active_;                   // Streams with pieces, in order of addition.
   std::vector<Combining> combinations_;
   SideCopies copies_;
   std::vector<int> reading_, writing_;

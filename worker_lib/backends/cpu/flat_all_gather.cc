@@ -1,5 +1,4 @@
-// all_gather: direct for few ranks and small data, Bruck's algorithm for many ranks and small data
-// (log2 n messages), a ring for large data.
+// all_gather. Large: a ring; small: direct between few ranks, else Bruck (log2 n messages).
 #include "worker_lib/backends/cpu/flat_group.h"
 #include "worker_lib/backends/cpu/flat_ring.h"
 
@@ -7,7 +6,7 @@ namespace muster::worker {
 namespace {
 
 constexpr int kDirectRanksMax = 8;
-constexpr size_t kLittleBytes = 64 * 1024;  // Of all blocks together.
+constexpr size_t kLittleBytes = 64 * 1024;  // All blocks together.
 
 }  // namespace
 
@@ -29,8 +28,8 @@ Outcome<> FlatGroup::direct_all_gather(const std::byte* in, std::byte* out, cons
   return exchange_.finish();
 }
 
-// After round k a rank holds its own block and those of the 2^(k+1) - 1 ranks to its right; in each
-// round it sends what it holds to the left. At the end the blocks are put into rank order.
+// In each round a rank sends blocks that it holds to the left; after round k it holds its own and
+// those of the 2^(k+1) - 1 ranks to its right. Finally it puts the blocks into rank order.
 Outcome<> FlatGroup::bruck_all_gather(const std::byte* in, std::byte* out, size_t bytes) {
   const auto n = static_cast<size_t>(size());
   std::byte* held = scratch_.at_least(n * bytes);

@@ -1,5 +1,5 @@
-// all_reduce: recursive doubling where it is small (log2 n messages of everything), a ring where it
-// is large (each rank sends 2 (n-1)/n of the data, the minimum possible).
+// all_reduce: recursive doubling for small data (log2 n messages of all of it), a ring for large
+// data (each rank sends 2 (n-1)/n of it, the minimum possible).
 #include "worker_lib/backends/cpu/flat_group.h"
 #include "worker_lib/backends/cpu/flat_ring.h"
 #include "worker_lib/reduction/reduce_kernels.h"
@@ -7,7 +7,7 @@
 namespace muster::worker {
 namespace {
 
-// Below it a ring's 2 (n-1) steps cost more than the bytes that it saves.
+// Up to this size a ring's 2 (n-1) steps cost more than the bytes that it saves.
 constexpr size_t kDoublingBytes = 32 * 1024;
 
 }  // namespace
@@ -20,9 +20,9 @@ Outcome<> FlatGroup::all_reduce(const std::byte* in, std::byte* out, size_t coun
   return doubling_all_reduce(out, count, reduction);
 }
 
-// With p the largest power of two that is not above n: each of the last n - p ranks first sends its
-// data to one of the others, and receives the result at the end. Both partners of a round compute
-// lower rank op higher rank, so all get the same bits.
+// Let p be the largest power of two up to n: each of the last n - p ranks first sends its data to
+// one of the others and receives the result at the end. Both partners of a round compute lower rank
+// op higher rank, so all ranks get the same bits.
 Outcome<> FlatGroup::doubling_all_reduce(std::byte* data, size_t count,
                                          const Reduction& reduction) {
   const size_t bytes = count * reduction.element();
@@ -55,10 +55,10 @@ Outcome<> FlatGroup::doubling_all_reduce(std::byte* data, size_t count,
   return exchange_.finish();
 }
 
-// In step s a rank sends block me - s to the right, and adds its own block me - s - 1 to the one
-// that comes from the left; after n - 1 steps it holds the sum of block me + 1, and in n - 1 more
-// steps the sums go around. In chunks, in segments that stay in the cache: a chunk is sent as soon
-// as its sum is complete, whatever the step.
+// In step s a rank sends block me - s to the right and adds its own block me - s - 1 to the one
+// that arrives from the left; after n - 1 steps it holds the sum of block me + 1, and in n - 1 more
+// steps the sums go around. Blocks are cut into segments that stay in the cache, and those into
+// chunks; a chunk is sent as soon as its sum is complete, whatever the step.
 Outcome<> FlatGroup::ring_all_reduce(const std::byte* in, std::byte* out, size_t count,
                                      const Reduction& reduction) {
   const int last_sum = size() - 2;

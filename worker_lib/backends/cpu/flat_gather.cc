@@ -1,5 +1,5 @@
-// gather and scatter: direct, every block once over the wire; or, where blocks are small and many,
-// through a binomial tree, so that the root handles log2 n messages and not n.
+// gather and scatter: direct, so that every block crosses the wire once; or through a binomial tree
+// for many small blocks, so that the root handles log2 n messages instead of n.
 #include <algorithm>
 
 #include "worker_lib/backends/cpu/flat_group.h"
@@ -14,7 +14,7 @@ bool pays_as_tree(const Blocks& blocks, int me) {
   return blocks.uniform() && blocks.n() >= kTreeRanksMin && blocks.bytes(me) <= kTreeBlockMax;
 }
 
-// The size of the subtree of v, itself included: the ranks that v's lowest bit spans.
+// Returns the size of the subtree of v, including v: the ranks that v's lowest bit spans.
 int subtree(int v, int n) {
   int span = 1;
   while (span < n && (v & span) == 0)
@@ -52,8 +52,7 @@ Outcome<> FlatGroup::scatter(const std::byte* in, std::byte* out, const Blocks& 
   return exchange_.finish();
 }
 
-// Rank v, counted from the root, collects the blocks of v, v + 1, ... of its subtree, in that
-// order; the root restores the order of the ranks.
+// Rank v, counted from the root, collects the blocks of its subtree; the root restores rank order.
 Outcome<> FlatGroup::binomial_gather(const std::byte* in, std::byte* out, size_t bytes, int root) {
   const int v = around(me_, -root);
   const auto held = static_cast<size_t>(subtree(v, size()));

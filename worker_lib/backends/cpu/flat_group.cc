@@ -80,8 +80,8 @@ int FlatGroup::around(int from, int by) const {
   return ((from + by) % size() + size()) % size();
 }
 
-// In round k every rank notifies the one 2^k to the right and hears from the one 2^k to the left;
-// after log2(n) rounds it has heard, directly or not, from all.
+// In round k every rank sends to the rank 2^k to its right and receives from the rank 2^k to its
+// left; after log2(n) rounds it depends, directly or not, on the arrival of all.
 Outcome<> FlatGroup::barrier() {
   Ticket heard;
   for (int distance = 1; distance < size(); distance *= 2) {

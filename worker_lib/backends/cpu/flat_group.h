@@ -1,20 +1,18 @@
 // Collectives between some members of a group over their links: well-known algorithms, each a list
-// of messages for an Exchange. The ranks here are positions in `ranks` (all members, or one of each
-// node); all of these make the same calls.
+// of messages for an Exchange. Ranks here are positions in `ranks` (all members, or one per node).
 //
 //   barrier          dissemination (Hensgen, Finkel, Manber 1988)
-//   broadcast        binomial tree; a chain of chunks where it is large
-//   reduce           binomial tree; a chain of chunks where it is large
-//   all_reduce       recursive doubling (Thakur, Rabenseifner, Gropp 2005); a ring where it is
-//                    large (Patarasuk, Yuan 2009)
-//   gather, scatter  binomial tree where blocks are small, equal and many; else direct
+//   broadcast        small: binomial tree; large: a chain of chunks
+//   reduce           small: binomial tree; large: a chain of chunks
+//   all_reduce       small: recursive doubling (Thakur, Rabenseifner, Gropp 2005); large: a ring
+//                    (Patarasuk, Yuan 2009)
+//   gather, scatter  many small, equal blocks: binomial tree; else direct
 //   all_gather       small: direct between few ranks, Bruck (1997) if blocks are equal; else a ring
-//   reduce_scatter   pairwise exchange where it is small; else a ring
+//   reduce_scatter   small: pairwise exchange; large: a ring
 //   all_to_all       pairwise exchange
 //
 // Reductions give the same bits on all ranks and in every run: the order of the additions depends
-// only on ranks and counts. Sizes are in bytes; buffers are in place where the pointers are equal.
-// One thread at a time, that of the exchange.
+// only on ranks and counts. Sizes are in bytes; `in` may equal `out`. One thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -29,32 +27,32 @@
 
 namespace muster::worker {
 
-// One of n slices of `count` elements, whose sizes differ by one at most.
+// One of n slices of `count` elements; their sizes differ by at most one.
 struct Slice {
   size_t first;
   size_t count;
 };
 Slice slice_of(size_t count, int n, int which);
 
-// Where the blocks of n ranks lie, in bytes.
+// Offsets and sizes of the blocks of n ranks, in bytes.
 class Blocks {
  public:
-  // Contiguous.
+  // Contiguous blocks.
   Blocks(int n, size_t each) : n_(n), each_(each) {}
   Blocks(std::span<const size_t> counts, size_t element);
-  // The slices of `count` elements.
+  // Blocks that are the slices of `count` elements.
   static Blocks split(size_t count, size_t element, int n);
-  // For an operation with `counts`, or with `count` for each block if those are empty.
+  // Blocks of an operation with `counts`, or with its `count` for each rank if `counts` is empty.
   static Blocks of(const Operation& operation, const std::vector<size_t>& counts, int n);
-  // Some of these blocks, in the order of `which`, at their offsets.
+  // Some of these blocks, in the order of `which`, at their original offsets.
   Blocks pick(std::span<const int> which) const;
 
   int n() const { return n_; }
-  // Whether all ranks know that all blocks are equal.
+  // True if all ranks know that all blocks are equal.
   bool uniform() const { return uniform_; }
   size_t offset(int block) const;
   size_t bytes(int block) const;
-  size_t total() const;  // Of all blocks, in bytes.
+  size_t total() const;  // Bytes of all blocks.
 
  private:
   struct Extent {
@@ -64,15 +62,15 @@ class Blocks {
   int n_ = 0;
   size_t each_ = 0;
   bool uniform_ = true;
-  std::vector<Extent> extents_;  // Empty: equal blocks, contiguous.
+  std::vector<Extent> extents_;  // Empty: equal, contiguous blocks.
 };
 
-// Both may be the same, and null where there are no bytes.
+// The pointers may be equal, and null if `bytes` is 0.
 inline void copy_block(std::byte* to, const std::byte* from, size_t bytes) {
   if (to != from && bytes > 0) std::memcpy(to, from, bytes);
 }
 
-// Memory that is kept for the next call. Its contents are undefined.
+// Memory kept between calls. Its contents are undefined.
 class Scratch {
  public:
   std::byte* at_least(size_t bytes);
@@ -84,8 +82,8 @@ class Scratch {
 
 class FlatGroup {
  public:
-  // `exchange` outlives it; the call is the one that the exchange was begun with. `ranks`: group
-  // ranks; `me`: the position of this rank. REQUIRES: at least two ranks.
+  // `exchange` outlives it and has begun each call made here. `ranks`: group ranks; `me`: the
+  // position of this rank among them. REQUIRES: at least two ranks.
   FlatGroup(Exchange& exchange, std::vector<int> ranks, int me);
 
   int size() const { return static_cast<int>(ranks_.size()); }
@@ -96,7 +94,7 @@ class FlatGroup {
                    int root);
   Outcome<> all_reduce(const std::byte* in, std::byte* out, size_t count,
                        const Reduction& reduction);
-  // Except at the root, only block(me) of `blocks` is used, and `out` is ignored.
+  // Ranks other than the root use only their own block of `blocks` and ignore `out`.
   Outcome<> gather(const std::byte* in, std::byte* out, const Blocks& blocks, int root);
   Outcome<> scatter(const std::byte* in, std::byte* out, const Blocks& blocks, int root);
   Outcome<> all_gather(const std::byte* in, std::byte* out, const Blocks& blocks);
@@ -107,11 +105,11 @@ class FlatGroup {
 
  private:
   int peer(int position) const { return ranks_[static_cast<size_t>(position)]; }
-  // The position `by` steps to the right of `from` (negative: left), modulo size().
+  // Returns the position `by` steps to the right of `from` (negative: left), modulo size().
   int around(int from, int by) const;
 
-  // A ring in which every rank passes on in each step what it received in the one before, and its
-  // own block in the first. See flat_ring.h.
+  // Runs a ring in which every rank sends its own block in the first step, and in each further step
+  // passes on what it received in the previous one. See flat_ring.h.
   template <typename Receive>
   Outcome<> pass_around(const Blocks& blocks, int steps, const std::byte* own,
                         const std::byte* others, const Receive& receive);
@@ -140,10 +138,8 @@ class FlatGroup {
   Scratch scratch_;
 };
 
-// The reduction of an operation over `n` ranks.
 Reduction reduction_of(const Operation& operation, int n);
 
-// Performs any collective over all members.
 Outcome<> run_flat(FlatGroup& group, const Operation& operation);
 
 }  // namespace muster::worker

@@ -1,5 +1,5 @@
-// reduce_scatter: a pairwise exchange where it is small (one step, each rank adds in rank order), a
-// ring where it is large; and all_to_all, always a pairwise exchange.
+// reduce_scatter: a pairwise exchange for small data (one step; each rank adds in rank order), a
+// ring for large data. all_to_all: always a pairwise exchange.
 #include <algorithm>
 #include <array>
 
@@ -11,8 +11,7 @@ namespace muster::worker {
 namespace {
 
 constexpr size_t kPairwiseBytes = 64 * 1024;
-// Partners at a time: enough to hide latency, few enough that a thousand ranks do not all send to
-// the same one.
+// Concurrent partners: enough to hide latency, too few for a thousand ranks to flood one of them.
 constexpr int kPartners = 32;
 
 }  // namespace
@@ -45,8 +44,8 @@ Outcome<> FlatGroup::pairwise_reduce_scatter(const std::byte* in, std::byte* out
   return done;
 }
 
-// Like the first half of the all_reduce, shifted by a block so that rank r ends with block r. Each
-// of the two segments in progress has two slots for partial sums: one fills, the other is sent.
+// Runs the first half of the all_reduce ring, shifted so that rank r ends with block r. Each of the
+// two segments in progress has two slots for partial sums: one fills while the other is sent.
 Outcome<> FlatGroup::ring_reduce_scatter(const std::byte* in, std::byte* out, const Blocks& blocks,
                                          const Reduction& reduction) {
   const int n = size();
@@ -55,7 +54,7 @@ Outcome<> FlatGroup::ring_reduce_scatter(const std::byte* in, std::byte* out, co
   std::byte* memory = scratch_.at_least(4 * kSegment);
   struct Slot {
     std::byte* sums = nullptr;
-    std::array<Ticket, kSegment / kChunk> emptied;  // The sends.
+    std::array<Ticket, kSegment / kChunk> emptied;  // The sends out of the slot.
     std::array<Ticket, kSegment / kChunk> filled;
   };
   std::array<Slot, 4> slots;

@@ -1,5 +1,5 @@
-// How rings cut blocks: into segments, which travel one after the other so that what was added a
-// step ago is still in the cache, and segments into chunks, the messages.
+// How rings cut blocks: into segments, which travel one after another so that the sums of the
+// previous step are still in the cache, and segments into chunks, the messages.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace muster::worker {
 
 inline constexpr size_t kSegment = 4 * kChunk;
 
-// The number for the largest block.
+// Returns the number of segments of the largest block.
 inline size_t ring_segments(const Blocks& blocks) {
   size_t largest = 0;
   for (int i = 0; i < blocks.n(); ++i)
@@ -21,9 +21,9 @@ inline size_t ring_segments(const Blocks& blocks) {
   return (largest + kSegment - 1) / kSegment;
 }
 
-// visit(segment, step) for all of them, in the order in which every rank sends and receives. Two
-// segments alternate: while one waits for a neighbour's part, the other moves. REQUIRES: segments
-// >= 1.
+// Calls visit(segment, step) for all pairs, in the order in which every rank sends and receives.
+// Two segments alternate: while one waits for a neighbour's part, the other moves.
+// REQUIRES: segments >= 1.
 template <typename Visit>
 void each_ring_step(size_t segments, int steps, const Visit& visit) {
   const auto count = static_cast<size_t>(steps);
@@ -35,7 +35,7 @@ void each_ring_step(size_t segments, int steps, const Visit& visit) {
   }
 }
 
-// visit(index in the segment, offset in the whole, bytes) for each chunk; none of an empty segment.
+// Calls visit(index in the segment, offset in the buffer, bytes) for each chunk of a segment.
 template <typename Visit>
 void each_ring_chunk(const Blocks& blocks, int block, size_t segment, const Visit& visit) {
   const size_t end = std::min(blocks.bytes(block), (segment + 1) * kSegment);
@@ -44,15 +44,15 @@ void each_ring_chunk(const Blocks& blocks, int block, size_t segment, const Visi
     visit(index, blocks.offset(block) + at, std::min(kChunk, end - at));
 }
 
-// receive(step, offset in the whole, bytes) makes the ticket of a chunk. `own`: this rank's block,
-// `others`: the whole, in which the other blocks are received.
+// receive(step, offset in the buffer, bytes) adds the receive of a chunk and returns its ticket.
+// `own`: this rank's block; `others`: the buffer that the other blocks are received into.
 template <typename Receive>
 Outcome<> FlatGroup::pass_around(const Blocks& blocks, int steps, const std::byte* own,
                                  const std::byte* others, const Receive& receive) {
   const int right = peer(around(me_, 1));
   std::vector<std::vector<Ticket>> heard(ring_segments(blocks));
   each_ring_step(heard.size(), steps, [&](size_t segment, int step) {
-    std::vector<Ticket>& tickets = heard[segment];  // Of the step before, then of this one.
+    std::vector<Ticket>& tickets = heard[segment];  // Receives of the previous step, then this one.
     each_ring_chunk(blocks, around(me_, -step), segment,
                     [&](size_t index, size_t offset, size_t bytes) {
                       if (step == 0)

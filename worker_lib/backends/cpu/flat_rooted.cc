@@ -1,6 +1,5 @@
-// Broadcast and reduce: a binomial tree where latency dominates (log2 n messages in sequence), a
-// chain where bandwidth does: every rank forwards each chunk while the next one arrives, so the
-// whole takes the time of one copy and not of log2 n.
+// Broadcast and reduce: a binomial tree if latency dominates (log2 n messages in sequence), a chain
+// if bandwidth does: ranks forward each chunk while the next arrives, which takes one copy's time.
 #include <algorithm>
 
 #include "worker_lib/backends/cpu/flat_group.h"
@@ -9,11 +8,11 @@
 namespace muster::worker {
 namespace {
 
-// A chain of n is filled after n chunks: it pays with several times as many. For two ranks it
-// equals the tree, but in chunks that are added while they are in the cache.
+// A chain of n ranks is filled after n chunks and pays with several times as many. For two ranks it
+// equals the tree, except that chunks are added while they are in the cache.
 constexpr size_t kChainBytesPerRank = 64 * 1024;
 constexpr size_t kChainChunkMin = 16 * 1024;
-// Chunks of a chain's sums in flight; more than the kernel's socket buffers hold.
+// Chunks of sums that a chain keeps in flight: more than the kernel's socket buffers hold.
 constexpr size_t kChainWindow = 16;
 
 bool pays_as_chain(size_t bytes, int n) {
@@ -32,8 +31,8 @@ Outcome<> FlatGroup::broadcast(std::byte* data, size_t bytes, int root) {
                                       : binomial_broadcast(data, bytes, root);
 }
 
-// Counted from the root, rank v receives from v without its lowest bit, and forwards to v plus each
-// lower power of two: the farthest first, since it has the largest subtree.
+// Counted from the root, rank v receives from v without its lowest bit and forwards to v plus each
+// lower power of two, the farthest first since it has the largest subtree.
 Outcome<> FlatGroup::binomial_broadcast(std::byte* data, size_t bytes, int root) {
   const int v = around(me_, -root);
   Ticket heard;
@@ -66,8 +65,7 @@ Outcome<> FlatGroup::reduce(const std::byte* in, std::byte* out, size_t count,
              : binomial_reduce(in, out, count, reduction, root);
 }
 
-// The broadcast's tree in reverse. Children are received in a fixed order, the nearest first, so
-// that the sum is the same in every run.
+// Uses the broadcast's tree in reverse. The fixed order of children makes every run's sum the same.
 Outcome<> FlatGroup::binomial_reduce(const std::byte* in, std::byte* out, size_t count,
                                      const Reduction& reduction, int root) {
   const int v = around(me_, -root);

@@ -5,14 +5,14 @@
 namespace muster::worker {
 namespace {
 
-// Below it one rank of each node communicates: fewer messages than slices would take.
+// Up to this size one rank of each node communicates: slices would take more messages.
 constexpr size_t kSliceBytes = 16 * 1024;
 
 size_t byte_count_of(const Operation& operation) {
   return operation.count * size_of(operation.dtype);
 }
 
-// Where an operation of this kind has its counts by rank.
+// Returns the member with the counts by rank of an operation of this kind.
 std::vector<size_t> Operation::* counts_of(OpKind kind) {
   return kind == OpKind::scatter || kind == OpKind::reduce_scatter ? &Operation::send_counts
                                                                    : &Operation::recv_counts;
@@ -32,7 +32,7 @@ Hierarchy::Hierarchy(ShmGroup& shm, Exchange& exchange, FlatGroup& all, const No
 
 Outcome<> Hierarchy::run(const Operation& operation, Deadline deadline) {
   deadline_ = deadline;
-  // Roots are group ranks: shifted beyond those of the node, so that none is taken for a local one.
+  // Roots are group ranks; the shift keeps check() from describing one as a rank of this node.
   Operation asked = operation;
   asked.root += local_size();
   const Outcome<> same = shm_.check(asked, deadline_);
@@ -91,7 +91,7 @@ Outcome<> Hierarchy::in_blocks(const Operation& call, int node, const std::byte*
   return in_node(call, std::move(step));
 }
 
-// A rank that has passed check() knows that all ranks of its node have arrived.
+// After check() a rank knows that all ranks of its node have arrived.
 Outcome<> Hierarchy::barrier(const Operation& operation) {
   if (is_first()) {
     const Outcome<> done = column_.barrier();
@@ -179,8 +179,8 @@ Outcome<> Hierarchy::large_all_reduce(const Operation& operation) {
   return in_slices(operation, OpKind::all_gather, slice, operation.out);
 }
 
-// The column puts one block of every node into its place. Then, node by node, those blocks are
-// gathered within this node, each rank of which holds one of them.
+// The column puts one block of every node into place. Then, for each node in turn, the ranks of
+// this node, which hold one block of it each, gather the blocks in shared memory.
 Outcome<> Hierarchy::all_gather(const Operation& operation) {
   const Blocks blocks = Blocks::of(operation, operation.recv_counts, all_.size());
   const std::vector<int> column = layout_.column(local_);

@@ -1,7 +1,6 @@
 // Collectives of a group with equally many members on each of several nodes: traffic within a node
 // goes through shared memory, and every byte crosses between two nodes once. The ranks with the
-// same index on their nodes form a column; each column carries its own slice over TCP, all at the
-// same time.
+// same index on their nodes form a column; the columns carry their slices over TCP concurrently.
 //
 //   all_reduce      reduce_scatter in the node, all_reduce in the columns, all_gather in the node;
 //                   small: reduce to the first of the node, all_reduce of the firsts, broadcast
@@ -12,8 +11,7 @@
 //   barrier         in the node, between the first ranks of the nodes, in the node
 //   the others      flat over all links: a hierarchy saves nothing
 //
-// One thread at a time. After a failure of either part the owner aborts the segment, so that no
-// rank of the node keeps waiting.
+// One thread at a time. After a failure the owner aborts the segment, which frees waiting ranks.
 #pragma once
 
 #include "worker_lib/backends/cpu/flat_group.h"
@@ -25,8 +23,8 @@ namespace muster::worker {
 
 class Hierarchy {
  public:
-  // `all` is for what a hierarchy does not help. All of these outlive it. REQUIRES:
-  // layout.is_even().
+  // `all` performs the operations that a hierarchy does not speed up. All arguments outlive it.
+  // REQUIRES: layout.is_even().
   Hierarchy(ShmGroup& shm, Exchange& exchange, FlatGroup& all, const NodeLayout& layout, int me);
 
   // REQUIRES: the exchange has begun the operation.
@@ -43,12 +41,11 @@ class Hierarchy {
   Outcome<> all_gather(const Operation& operation);
   Outcome<> reduce_scatter(const Operation& operation);
 
-  // One step in shared memory: kind, counts, root and buffers are those of `step`, dtype and
-  // reduction (average: sum) those of `call`.
+  // Performs `step` in shared memory, with dtype and reduction (sum for an average) of `call`.
   Outcome<> in_node(const Operation& call, Operation step);
-  // The same with a slice of the elements for each rank of the node; a root is that of `call`.
+  // Performs a step with a slice of the elements for each rank of the node, and the root of `call`.
   Outcome<> in_slices(const Operation& call, OpKind kind, const std::byte* in, std::byte* out);
-  // The same with the blocks of the ranks of `node`, as in `call`.
+  // Performs a step of the kind of `call` with the blocks that `call` has for the ranks of `node`.
   Outcome<> in_blocks(const Operation& call, int node, const std::byte* in, std::byte* out);
   bool is_first() const { return local_ == 0; }
   int local_size() const { return shm_.local().size(); }

@@ -1,6 +1,6 @@
-// Byte streams between the members of a group: one from every rank to every other, made when first
-// used, reliable and in order. Non-blocking: the thread that performs an operation moves what can
-// be moved and then waits for more, so the caller's thread moves all bytes.
+// Byte streams between the members of a group: one from every rank to every other, opened on first
+// use, reliable and ordered. Non-blocking: the thread that performs an operation moves what can
+// move and then waits for more, so the caller's thread moves all bytes.
 //
 //   links.observe();
 //   ... write() and read() until neither moves anything ...
@@ -8,8 +8,8 @@
 //   links.sleep(deadline, true);      // and again
 //
 // Two kinds: SocketLinks (tcp_links.h) for groups on several nodes and ShmLinks (shm_links.h) for
-// groups on one. Threads: one at a time, except for wake() and sleep(): the thread that armed may
-// sleep while another reads and writes.
+// groups on one. One thread at a time, with two exceptions: any thread may call wake(), and the
+// thread that called arm() may sleep() while another reads and writes.
 #pragma once
 
 #include <array>
@@ -29,11 +29,10 @@
 
 namespace muster::worker {
 
-// Whether an operation must end, and why: set once, from any thread, which then wakes those that
-// wait.
+// Says that operations must end, and why. Set once, by any thread.
 class AbortSwitch {
  public:
-  // False: it was already set, and keeps its first failure.
+  // Returns false, and keeps the first failure, if it was already set.
   bool set(const Failure& failure) {
     {
       const std::lock_guard lock(mutex_);
@@ -50,7 +49,7 @@ class AbortSwitch {
     const std::lock_guard lock(mutex_);
     return failure_;
   }
-  // Whether it was set by then.
+  // Waits; returns true if it was set by `until`.
   bool wait_until(Deadline until) const {
     std::unique_lock lock(mutex_);
     return changed_.wait_until(lock, until, [&] { return is_set(); });
@@ -63,15 +62,13 @@ class AbortSwitch {
   std::atomic<bool> set_{false};
 };
 
-// The end of a stream that a peer should have gone on with.
 [[gnu::cold]] inline Failure ended_early(const Peer& peer) {
   return {ErrorCode::peer_failed,
           describe(peer) + " closed its connection (end of stream)",
           {peer.rank}};
 }
 
-// What is left of a head and the bytes behind it when `moved` bytes of both have been moved; in
-// `parts`.
+// Fills `parts` with what is left of a head and the `bytes` after it when `moved` of both are gone.
 template <typename Head>
 std::span<const iovec> unmoved(std::array<iovec, 2>& parts, Head& head, const std::byte* data,
                                size_t bytes, size_t moved) {
@@ -93,35 +90,34 @@ class ByteLinks {
   ByteLinks& operator=(const ByteLinks&) = delete;
   virtual ~ByteLinks() = default;
 
-  // Ranks from which the caller waits for bytes, or for room to write.
+  // Peers that the caller waits for: for bytes to read, or for room to write.
   struct Interest {
     std::span<const int> reading;
     std::span<const int> writing;
   };
 
-  // Moves some of the parts, in order; returns how many bytes (0: none now). Fails with
-  // peer_failed: the other end is gone or refuses; `system`: the kernel provides no socket.
+  // Moves some of the parts, in order; returns the number of bytes (0: none for now). Fails with
+  // `peer_failed` if the other end is gone or refuses, with `system` if the kernel has no socket.
   virtual Outcome<size_t> write(int peer, std::span<const iovec> parts) = 0;
   virtual Outcome<size_t> read(int peer, std::span<const iovec> parts) = 0;
-  // Copies unread bytes that have arrived, up to the size of the span, and leaves them unread.
-  // Returns how many; links that carry no collectives need not implement it.
+  // Copies up to the span's size of arrived bytes without consuming them; returns their number.
+  // Links that carry no collectives need not implement it.
   virtual size_t peek(int, std::span<std::byte>) { return 0; }
-  // Whether the peer has closed its stream to us and everything in it has been read.
+  // True if the peer has closed its stream to us and all of it has been read.
   virtual bool ended(int peer) const = 0;
 
-  // Why nothing can move any more, if the links themselves know; cheap.
+  // Failure after which nothing can move, if the links themselves know of one; cheap.
   virtual std::optional<Failure> broken() const { return std::nullopt; }
 
-  // Called before a round of write() and read(): what happens after it ends the next sleep().
+  // Precedes a round of write() and read(): any event after it ends the next sleep().
   virtual void observe() {}
   virtual void arm(const Interest& interest) = 0;
-  // Blocks until something that was armed can proceed, wake() was called, or `until` has passed.
-  // May return spuriously. `patient`: may keep the core busy for a short while first.
+  // Blocks until an armed stream can proceed, wake() is called, or `until` has passed. May return
+  // spuriously. `patient`: may keep the core busy for a short while first.
   virtual void sleep(Deadline until, bool patient) = 0;
   virtual void wake() = 0;
 
-  // How long to keep polling before sleep(): the cost of a wake-up, or zero where the ranks of this
-  // node have to share cores.
+  // Time to poll before sleep(): the cost of a wake-up, or zero if ranks of this node share cores.
   std::chrono::nanoseconds patience{0};
 };
 

@@ -45,7 +45,7 @@ Outcome<int> TransferEngine::transfer(const Transfer& transfer, Deadline deadlin
     drive(lock, true, [&] { return request->done; });
   } else {
     pass();
-    if (!request->done) wake_driver();  // It has to include this one.
+    if (!request->done) wake_driver();  // Makes the driver arm for this request.
   }
   while (!request->done) {
     changed_.wait_until(lock, deadline, [&] { return request->done || !is_driven_; });
@@ -76,7 +76,7 @@ Outcome<std::vector<std::shared_ptr<WorkState>>> TransferEngine::begin(
   if (!thread_.joinable()) {
     Outcome<std::thread> thread = start_quiet_thread([this] { serve(); });
     if (!thread) {
-      fail(thread.error());  // So that these buffers are not written after this.
+      fail(thread.error());  // Ends all requests: no buffer is written after the return.
       return tl::unexpected(*failure_);
     }
     thread_ = std::move(*thread);
@@ -93,7 +93,7 @@ void TransferEngine::abort(const Failure& failure) {
 
 // ---- driving
 
-// Moves bytes and sleeps on the links until done() or a failure, which ends all requests.
+// Moves bytes and sleeps on the links until done() or a failure (which ends all requests).
 template <typename Done>
 void TransferEngine::drive(Lock& lock, bool patient, const Done& done) {
   is_driven_ = true;
@@ -104,7 +104,7 @@ void TransferEngine::drive(Lock& lock, bool patient, const Done& done) {
     if (done() || failure_) break;
     if (moved_) {
       idle_since = Clock::time_point::max();
-      lock.unlock();  // Lets other threads in while much is moved.
+      lock.unlock();  // Lets other threads in during a long transfer.
       lock.lock();
       continue;
     }
@@ -133,12 +133,12 @@ void TransferEngine::drive(Lock& lock, bool patient, const Done& done) {
   changed_.notify_all();
 }
 
-// The thread for requests that no caller waits for.
+// Body of the thread for requests that no caller waits for.
 void TransferEngine::serve() {
   Lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [&] { return stops_ || failure_ || (unattended_ > 0 && !is_driven_); });
-    if (stops_ || failure_) return;  // After a failure nothing can be begun.
+    if (stops_ || failure_) return;  // After a failure no request can begin.
     drive(lock, false, [&] { return stops_ || unattended_ == 0; });
   }
 }
@@ -168,7 +168,7 @@ void TransferEngine::arm() {
 
 // ---- requests
 
-// Completes `work`, if any, when the request is done; it may be done, or failed, on return.
+// Adds a request, which completes `work` (if any) when done. It may be done or failed on return.
 RequestPtr TransferEngine::enter(const Transfer& transfer, Deadline deadline,
                                  std::shared_ptr<HostWork> work) {
   auto request = std::make_shared<TransferRequest>();
@@ -226,7 +226,7 @@ void TransferEngine::deliver(const RequestPtr& request, int from, const EarlyMes
   finish(request);
 }
 
-// False: mismatch; all requests have failed.
+// Returns false on a mismatch, after failing all requests.
 bool TransferEngine::check_head(const TransferRequest& request, int from, const MessageHead& head) {
   const Transfer& wanted = request.transfer;
   if (head.bytes == request.bytes() && head.dtype == wanted.dtype) return true;
@@ -250,7 +250,7 @@ void TransferEngine::finish(const RequestPtr& request) {
   wake_driver();
 }
 
-// No buffer is touched after this: a thread touches them only while it holds the mutex.
+// Ends all requests. No buffer is touched afterwards: that happens only under the mutex.
 void TransferEngine::fail(const Failure& failure) {
   failure_ = failure;
   for (const RequestPtr& request : under_way_) {
@@ -270,8 +270,8 @@ void TransferEngine::fail(const Failure& failure) {
   wake_driver();
 }
 
-// Another thread may have moved what the driving thread sleeps for: then nothing on the links wakes
-// it. A driving thread that is awake checks everything before it sleeps.
+// Another thread may have moved the bytes that the driving thread sleeps for, so that no event on
+// the links wakes it. A driver that is awake checks everything before it sleeps.
 void TransferEngine::wake_driver() {
   if (std::exchange(is_asleep_, false)) links_->wake();
 }
@@ -284,7 +284,7 @@ void TransferEngine::check_deadlines(Deadline now) {
   }
 }
 
-// A message that arrived with another tag is probably the one that was meant.
+// Mentions an early message with another tag: the user probably meant that one.
 Failure TransferEngine::late_failure(const TransferRequest& request) const {
   const Transfer& late = request.transfer;
   Failure failure = late_transfer(late, members_, request.matched);

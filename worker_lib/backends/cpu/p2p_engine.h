@@ -1,14 +1,12 @@
-// Point-to-point transfers on one rank: sends and receives from any thread, with tags, from any
-// source, any number at the same time, over links of their own.
+// Point-to-point transfers on one rank: any number of concurrent sends and receives, from any
+// thread, with tags and receives from any source, over their own links.
 //
-// A blocking caller performs the work itself: the first one drives (moves bytes, sleeps on the
-// links), the others sleep until their request is done or no thread drives. One thread, made when
-// first needed, drives requests that were begun and that no caller waits for. One mutex guards all
-// state; it is never held while sleeping.
+// A blocking caller does the work itself: the first one drives (moves bytes, sleeps on the links),
+// the others sleep until their request is done or no thread drives. One thread, started on demand,
+// drives requests that no caller waits for. One mutex, never held in a sleep, guards all state.
 //
 // A message without a matching receive stays with the sender and in the kernel's buffers (or the
-// ring), unless a later message is wanted: then it is kept here. Any failure ends all requests, for
-// good.
+// ring); it is kept here only if a later message is wanted. Any failure ends all requests for good.
 #pragma once
 
 #include <condition_variable>
@@ -44,14 +42,14 @@ class TransferEngine {
  private:
   struct Outgoing {
     std::deque<RequestPtr> queue;
-    MessageHead head;  // Of the first one.
-    size_t moved = 0;  // Of the first one's head and bytes.
+    MessageHead head;  // Head of the first request.
+    size_t moved = 0;  // Bytes sent of its head and data together.
   };
   struct Incoming {
     MessageHead head;
-    size_t moved = 0;               // Of head and bytes.
-    RequestPtr request;             // The receive whose buffer the bytes go to, or
-    EarlyMessage* early = nullptr;  // the place where they are kept.
+    size_t moved = 0;               // Bytes received of head and data together.
+    RequestPtr request;             // The receive that the data goes to; if null,
+    EarlyMessage* early = nullptr;  // where the data is kept.
     bool ended = false;
   };
   using Lock = std::unique_lock<std::mutex>;
@@ -92,11 +90,11 @@ class TransferEngine {
   TransferMatching matching_;
   std::vector<RequestPtr> under_way_;
   std::optional<Failure> failure_;
-  bool moved_ = false;  // In this pass.
+  bool moved_ = false;  // Something moved in this pass.
   bool is_driven_ = false;
-  bool is_asleep_ = false;  // The driving thread sleeps on the links and has not been woken.
+  bool is_asleep_ = false;  // The driver sleeps on the links and has not been woken.
   bool stops_ = false;
-  size_t unattended_ = 0;  // Requests that were begun and are not done.
+  size_t unattended_ = 0;  // Requests of begin() in progress.
   std::vector<int> reading_, writing_;
   std::thread thread_;
 };

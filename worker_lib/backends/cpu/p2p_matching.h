@@ -1,8 +1,6 @@
-// Which receive gets which message: MPI's rule (MPI 4.0, 3.5). A message goes to the first posted
-// receive that matches (its sender or any, and its tag); a receive gets the first message to have
-// arrived that matches. Messages that arrive before their receive are kept here.
-//
-// Pure; no thread of its own.
+// Matching of messages and receives, by MPI's rule (MPI 4.0, 3.5). A message goes to the first
+// posted receive that matches (its sender or any, and its tag); a receive gets the first matching
+// message to have arrived. Messages that arrive before their receive are kept here. Pure.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +15,7 @@
 
 namespace muster::worker {
 
-// In front of every message, in host byte order.
+// Precedes every message, in host byte order.
 struct MessageHead {
   static constexpr uint32_t kMagic = 0x504c554d;  // "MULP"
   uint32_t magic = kMagic;
@@ -32,13 +30,13 @@ static_assert(sizeof(MessageHead) == 24);
 struct TransferRequest {
   Transfer transfer;
   Deadline deadline;
-  std::shared_ptr<HostWork> work;  // Null: a blocking caller waits for it.
+  std::shared_ptr<HostWork> work;  // Null if a blocking caller waits for the request.
   bool done = false;
   std::optional<Failure> failure;
   int source = -1;
-  bool matched = false;  // For a receive: its message is arriving.
+  bool matched = false;  // True if this is a receive whose message is arriving.
 
-  // Of a receive from any: -1 until its message arrives.
+  // The other end; -1 for a receive from any source until its message arrives.
   int peer() const { return matched ? source : transfer.peer; }
   size_t bytes() const { return transfer.count * size_of(transfer.dtype); }
   bool is_send() const { return transfer.kind == OpKind::send; }
@@ -50,32 +48,32 @@ struct EarlyMessage {
   int from = -1;
   MessageHead head;
   std::vector<std::byte> data;
-  size_t got = 0;      // Bytes of data so far: it may still be arriving.
-  RequestPtr claimed;  // The receive that it will be copied to.
+  size_t got = 0;      // Bytes of data that have arrived.
+  RequestPtr claimed;  // The receive that it will be copied to; null: none yet.
 
   bool complete() const { return got == data.size(); }
 };
 
 class TransferMatching {
  public:
-  // Adds a receive for which no message is there.
+  // Adds a receive whose message has not arrived.
   void post(RequestPtr request) { posted_.push_back(std::move(request)); }
-  // Removes and returns the receive for a message with this head; null: the message is early.
+  // Removes and returns the receive for such a message; null: the message is early.
   RequestPtr take_posted(int from, int tag);
   void forget_posted() { posted_.clear(); }
-  // Whether some receive waits for a message from this rank (or from any).
+  // True if some receive waits for a message from this rank (or from any).
   bool awaits(int from) const;
   const std::list<RequestPtr>& posted() const { return posted_; }
 
-  // The first message to arrive for such a receive that is not claimed; null: none.
+  // The first unclaimed message to have arrived for such a receive; null: none.
   EarlyMessage* find_early(int from, int tag);
   EarlyMessage* add_early(int from, const MessageHead& head);
   void drop_early(const EarlyMessage* message);
   const std::list<EarlyMessage>& early() const { return early_; }
 
  private:
-  std::list<RequestPtr> posted_;   // In the order of the calls.
-  std::list<EarlyMessage> early_;  // In the order of arrival.
+  std::list<RequestPtr> posted_;   // In call order.
+  std::list<EarlyMessage> early_;  // In arrival order.
 };
 
 }  // namespace muster::worker

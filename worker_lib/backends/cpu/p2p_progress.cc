@@ -1,4 +1,4 @@
-// The part of TransferEngine that moves bytes over the links. All with the mutex held.
+// The part of TransferEngine that moves bytes over the links. Every function runs under its mutex.
 #include <array>
 #include <new>
 
@@ -9,7 +9,7 @@
 
 namespace muster::worker {
 
-// Tries every request in progress once; `moved_` says whether anything moved.
+// Tries every request in progress once; sets `moved_` if anything moved.
 void TransferEngine::pass() {
   moved_ = false;
   for (size_t i = 0; i < under_way_.size() && !failure_; ++i) {
@@ -51,7 +51,7 @@ bool TransferEngine::push(int peer) {
   return *written > 0;
 }
 
-// A message that no receive awaits yet is left where it is.
+// Leaves a message in the links as long as no receive waits for its sender.
 bool TransferEngine::pull(int peer) {
   if (peer == members_.me) return false;
   Incoming& in = ins_[static_cast<size_t>(peer)];
@@ -83,7 +83,7 @@ bool TransferEngine::pull(int peer) {
   return moved;
 }
 
-// Whether bytes arrived.
+// Returns true if bytes arrived.
 bool TransferEngine::pull_head(int peer, Incoming& in) {
   const iovec part{reinterpret_cast<char*>(&in.head) + in.moved, sizeof(MessageHead) - in.moved};
   const Outcome<size_t> got = links_->read(peer, {&part, 1});
@@ -135,8 +135,8 @@ void TransferEngine::end_message(int peer, Incoming& in) {
   }
 }
 
-// The stream of `peer` has ended. That fails requests that wait for it; receives from any source go
-// on while other streams are open.
+// Handles the end of `peer`'s stream: a failure inside a message or if a receive waits for that
+// peer. Receives from any source continue while other streams are open.
 void TransferEngine::peer_ended(int peer) {
   ins_[static_cast<size_t>(peer)].ended = true;
   bool awaited = ins_[static_cast<size_t>(peer)].moved > 0;

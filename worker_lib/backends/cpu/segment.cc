@@ -32,7 +32,7 @@ struct Segment::Head {
   uint64_t chunk_bytes;
   uint64_t extra_bytes;
 
-  // On a cache line of its own: all waiting threads read it.
+  // Has its own cache line: all waiting threads read it.
   alignas(kCacheLine) std::atomic<uint32_t> abort_word;
   alignas(kCacheLine) Doorbell collective_bell;
 
@@ -146,7 +146,7 @@ void Segment::abort(const Failure& failure) {
 std::optional<Failure> Segment::failure() const {
   const Head& head = this->head();
   if (head.abort_word.load() == 0) return std::nullopt;
-  // The rank that writes it may have been killed midway.
+  // The rank that writes the reason may have been killed midway.
   const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds{100};
   while (head.abort_word.load() == 1) {
     if (std::chrono::steady_clock::now() > until) {

@@ -14,9 +14,9 @@ namespace {
 
 constexpr size_t kLine = 64;
 constexpr size_t kPage = 4096;
-// Pages that are copied side by side, a line of each in turn: processors prefetch only within a
-// page, so with a single page they stall on each page's address and first lines. Four are a fifth
-// faster than one where pages are small; eight are no better.
+// Pages copied in parallel, a line of each in turn: processors prefetch only within a page, so one
+// page at a time stalls on each page's address translation and first lines. With small pages four
+// are a fifth faster than one; eight are no better.
 constexpr size_t kPages = 4;
 constexpr size_t kAhead = 512;
 
@@ -33,7 +33,7 @@ void stream_line(std::byte* to, const std::byte* from) {
   _mm_stream_si128(target + 3, d);
 }
 
-// Whole lines only, so that the processor never has to read a line first.
+// Writes whole lines only, so that the processor never has to read a line first.
 void stream_lines(std::byte* to, const std::byte* from, size_t bytes) {
   size_t start = 0;
   for (; start + kPages * kPage + kAhead <= bytes; start += kPages * kPage) {
@@ -47,7 +47,7 @@ void stream_lines(std::byte* to, const std::byte* from, size_t bytes) {
   }
   for (; start < bytes; start += kLine)
     stream_line(to + start, from + start);
-  _mm_sfence();  // Orders these stores before those that announce them.
+  _mm_sfence();  // Orders these stores before the ones that publish them.
 }
 
 void stream(std::byte* to, const std::byte* from, size_t bytes) {

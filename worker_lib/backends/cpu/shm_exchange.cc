@@ -62,7 +62,7 @@ class ShmExchange {
     return pieces(routes_[rank].recv_bytes, call_.piece_bytes_of(static_cast<int>(rank)));
   }
   bool is_in_line(size_t bytes) const { return multicast_ && bytes <= sizeof(CallLine::inlined); }
-  // A different order of peers on each rank, so that they do not all read from one at a time.
+  // Orders peers differently on each rank, so that not all ranks read from the same one at a time.
   size_t peer(size_t step) const { return (me_ + step) % routes_.size(); }
 
   ShmCall& call_;
@@ -73,9 +73,9 @@ class ShmExchange {
   const bool multicast_;
   const bool reduces_;
   DataSource source_ = DataSource::nowhere;
-  uint64_t piece_ = 1;            // Bytes of one, to each receiver.
-  uint64_t sent_pieces_ = 0;      // The largest number to any rank.
-  uint64_t received_pieces_ = 0;  // The largest number from any rank.
+  uint64_t piece_ = 1;            // Bytes per piece and receiver.
+  uint64_t sent_pieces_ = 0;      // Largest number of pieces to any rank.
+  uint64_t received_pieces_ = 0;  // Largest number of pieces from any rank.
   size_t received_ = 0;           // Bytes of the whole result.
 };
 
@@ -91,13 +91,13 @@ bool ShmExchange::run() {
   }
   call_.steps = std::max(sent_pieces_, received_pieces_) + 1;
   if (!pipeline()) return false;
-  // Memory that others read in place belongs to the caller again when they have read it.
+  // The caller owns memory that others read in place again once they have read it.
   if (source_ == DataSource::region && !wait_until_taken(sent_pieces_)) return false;
   if (call_.uses_slots) call_.publish_finished();
   return true;
 }
 
-// Decides where the others read this rank's data, and puts the first of it there.
+// Decides where the others read this rank's data, and puts the first piece there.
 bool ShmExchange::offer() {
   size_t total = 0;
   size_t to_others = 0;
@@ -126,14 +126,14 @@ bool ShmExchange::offer() {
   return true;
 }
 
-// The part of a chunk slot for one receiver.
+// Returns the bytes of a chunk slot available to one receiver.
 size_t ShmExchange::area() const {
   const size_t chunk = call_.segment.shape().chunk_bytes;
   if (multicast_) return std::min(chunk, kCommonPieceBytes);
   return chunk / routes_.size() / kCacheLine * kCacheLine;
 }
 
-// A few pieces at least, so that receivers copy while the sender fills the next.
+// Aims at a few pieces at least, so that receivers copy one while the sender fills the next.
 uint64_t ShmExchange::choose_piece(size_t largest) const {
   const size_t quarter = round_to_lines(largest / 4);
   const size_t least = multicast_ ? size_t{32} * 1024 : size_t{16} * 1024;
@@ -156,7 +156,7 @@ void ShmExchange::fill_chunk(uint64_t k) {
   }
 }
 
-// Publishes what this rank sends to each other, which may be unknown to the receivers.
+// Publishes how much this rank sends to each other one, which receivers may not know.
 void ShmExchange::tell_counts() {
   if (!operation_.is_v) return;
   uint64_t* told = call_.segment.counts(call_.me(), call_.sequence);
@@ -187,8 +187,8 @@ bool ShmExchange::fail_counts(size_t rank, size_t theirs, size_t mine) {
                      {std::min(sender.rank, receiver.rank), std::max(sender.rank, receiver.rank)}});
 }
 
-// Copies the k-th of `parts` of this rank's own block, between the pieces of the others, so that no
-// rank waits for one that is busy with itself.
+// Copies the k-th of `parts` parts of this rank's own block. Interleaved with the others' pieces,
+// so that no rank waits for one that is copying its own block.
 void ShmExchange::keep_own(uint64_t k, uint64_t parts) const {
   const Route& own = routes_[me_];
   if (reduces_ || own.send_bytes == 0 || own.recv_bytes == 0) return;
@@ -201,7 +201,7 @@ void ShmExchange::keep_own(uint64_t k, uint64_t parts) const {
   }
 }
 
-// Where this rank's part begins in what `rank` sends.
+// Returns the offset of this rank's part in the data that `rank` sends.
 size_t ShmExchange::offset_at(size_t rank) const {
   if (multicast_) return 0;
   if (!operation_.is_v) return me_ * routes_[rank].recv_bytes;
@@ -212,7 +212,7 @@ size_t ShmExchange::offset_at(size_t rank) const {
   return before * element_;
 }
 
-// What `rank` sends to this one, as a whole; null if it comes in pieces.
+// Returns the data from `rank` to this rank if it is readable as a whole; null: it comes in pieces.
 const std::byte* ShmExchange::offered(size_t rank_index) const {
   const int rank = static_cast<int>(rank_index);
   const size_t bytes = routes_[rank_index].recv_bytes;
@@ -260,7 +260,7 @@ bool ShmExchange::wait_until_taken(uint64_t count) {
   return true;
 }
 
-// The slot's last piece, kChunkSlots before, must have been taken by all.
+// Fills a slot with piece k, once all receivers have taken its previous one, k - kChunkSlots.
 bool ShmExchange::produce(uint64_t k) {
   if (k >= kChunkSlots && !wait_until_taken(k + 1 - kChunkSlots)) return false;
   fill_chunk(k);
@@ -297,7 +297,7 @@ bool ShmExchange::consume(uint64_t k) {
   return true;
 }
 
-// All senders' pieces have the same size here, since all know all counts.
+// All senders use the same piece size here, since all know all counts.
 bool ShmExchange::reduce_piece(uint64_t k) {
   for (size_t rank = 0; rank < routes_.size(); ++rank) {
     if (rank != me_ && !await_piece(rank, k)) return false;
@@ -308,7 +308,7 @@ bool ShmExchange::reduce_piece(uint64_t k) {
   return true;
 }
 
-// The k-th piece of all ranks, which begins at `start` of the result.
+// Reduces the k-th piece of all ranks, which begins at `start` of the result.
 void ShmExchange::reduce(uint64_t k, size_t start, size_t bytes) {
   for (size_t rank = 0; rank < routes_.size(); ++rank) {
     call_.inputs[rank] =

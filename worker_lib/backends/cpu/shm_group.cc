@@ -79,7 +79,7 @@ Outcome<> ShmGroup::check(const Operation& operation, Deadline deadline) {
   return end(call, call.meet(DataSource::nowhere, 0));
 }
 
-// Of a rank's two lines the one with the higher number is that of its last call.
+// The line with the higher number, of a rank's two, describes its last call.
 std::vector<int> ShmGroup::awaited() const {
   const auto come_to = [&](int rank) {
     return std::max(segment_->call_line(rank, 0).sequence.load(),
@@ -95,7 +95,7 @@ std::vector<int> ShmGroup::awaited() const {
   return missing.empty() ? others : missing;
 }
 
-// All ranks learn whether all have mapped the memory, or the first that has not.
+// Agrees on whether all ranks have mapped the memory; if not, names the first that has not.
 Outcome<> ShmGroup::agree(const Outcome<std::byte*>& mapped, Deadline deadline) {
   int32_t first = mapped ? local_.size() : local_.me;
   Operation vote{
@@ -110,8 +110,8 @@ Outcome<> ShmGroup::agree(const Outcome<std::byte*>& mapped, Deadline deadline) 
                 {local_[first].rank});
 }
 
-// Tells the ranks that wait for this one that its part of the hand-over failed. Called before a
-// socket is closed, since its end says less. Returns the first failure.
+// Aborts the segment because this rank's part of the hand-over failed, and returns the segment's
+// first failure. Called before the socket is closed, since an end of stream gives no reason.
 Failure ShmGroup::end_for_all(Failure failure) {
   if (failure.code == ErrorCode::system) {
     failure.message =
@@ -122,7 +122,7 @@ Failure ShmGroup::end_for_all(Failure failure) {
   return segment_->failure().value_or(failure);
 }
 
-// The node's first rank makes the memory and hands it to the others.
+// Hands memory that the node's first rank makes to the others.
 Outcome<UniqueFd> ShmGroup::hand_round(size_t bytes, Deadline deadline) {
   const Interrupted interrupted = [this] { return segment_->failure(); };
   char name[kSocketName] = {};

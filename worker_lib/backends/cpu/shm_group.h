@@ -1,14 +1,14 @@
 // Collectives between the ranks of a group on one node, through their Segment. Every call has at
-// least one meeting: each rank writes its call into its line of the segment and waits for all
-// others' lines, so a mismatch is found and named before data moves, and a time-out names the
-// missing ranks. Calls of up to SegmentShape::small_bytes carry their data along and end there;
-// larger ones are pipelined in chunks (shm_exchange.h, shm_reduction.h); buffers in memory from
-// allocate_shared() are read in place.
+// least one meeting: each rank writes its call into its line of the segment and waits for the lines
+// of all others, so a mismatch is reported before data moves, and a time-out names missing ranks.
+// Calls of up to SegmentShape::small_bytes carry their data along and end there; larger ones are
+// pipelined in chunks (shm_exchange.h, shm_reduction.h), or read in place if the buffers are in
+// memory from allocate_shared().
 //
 // One ShmGroup per rank and group. run(), check() and allocate_shared() from one thread at a time;
 // abort() and awaited() from any. After the first failure the group stays failed on all its ranks:
-// the rank that finds it aborts the segment. Exceptions are a time-out, which the owner reports
-// once it is known which ranks are to blame, and a mismatch, which all ranks find.
+// the rank that detects it aborts the segment. Exceptions: a time-out, which the owner reports once
+// the ranks to blame are known, and a mismatch, which all ranks detect.
 #pragma once
 
 #include <cstddef>
@@ -30,22 +30,22 @@ struct Route;
 
 class ShmGroup {
  public:
-  // `local`: the ranks of the segment in its order, and the index of this one. Roots, counts etc.
-  // of operations refer to indices among them. REQUIRES: at least two.
+  // `local`: the segment's ranks in its order, and the index of this rank. Roots, counts etc. of
+  // operations refer to these indices. REQUIRES: at least two ranks.
   ShmGroup(std::shared_ptr<Segment> segment, Members local);
   ~ShmGroup();
   ShmGroup(const ShmGroup&) = delete;
   ShmGroup& operator=(const ShmGroup&) = delete;
 
-  // Performs any collective (of host memory). Returns when this rank's result is in place and
+  // Performs any collective on host memory. Returns when this rank's result is in place and the
   // others no longer read its buffers. Calls with equal counts do not allocate.
   Outcome<> run(const Operation& operation, Deadline deadline);
 
-  // Meets and compares the calls, moves nothing: a mismatch in a composed operation is reported as
-  // the user wrote it, before its parts begin.
+  // Meets and compares the calls but moves no data, so that a mismatch in a composed operation is
+  // reported as the user wrote it, before its parts begin.
   Outcome<> check(const Operation& operation, Deadline deadline);
 
-  // Collective. Operations with buffers in it need no copies.
+  // Collective. Operations on buffers in the returned memory need no copies.
   Outcome<SharedBlock> allocate_shared(size_t bytes, Deadline deadline);
 
   // The ranks that the current call waits for: those that have not reached it, else all others.
@@ -54,7 +54,7 @@ class ShmGroup {
   void abort(const Failure& failure) { segment_->abort(failure); }
 
   const Members& local() const { return local_; }
-  // Replaces the one chosen for this machine. Not while a call runs.
+  // Replaces the default patience. REQUIRES: no call is running.
   void set_patience(Patience patience) { patience_ = patience; }
 
  private:
@@ -68,11 +68,11 @@ class ShmGroup {
   Members local_;
   Patience patience_ = kPatience;
   std::shared_ptr<SharedRegions> regions_;
-  uint64_t sequence_ = 0;     // Of the calls in this segment.
-  uint64_t step_base_ = 0;    // Of this rank's next call in chunks.
-  uint64_t last_staged_ = 0;  // The last call in which chunk slots were used.
-  uint64_t last_region_ = 0;  // The number of the last region.
-  // Reused by calls, so that they do not allocate.
+  uint64_t sequence_ = 0;     // Number of the last call in this segment.
+  uint64_t step_base_ = 0;    // CallLine::step_base of this rank's next call.
+  uint64_t last_staged_ = 0;  // Last call in which chunk slots were used.
+  uint64_t last_region_ = 0;  // Number of the last region.
+  // Reused, so that calls do not allocate.
   std::vector<Route> routes_;
   std::vector<const std::byte*> inputs_;
 };

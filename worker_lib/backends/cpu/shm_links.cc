@@ -8,7 +8,7 @@
 namespace muster::worker {
 namespace {
 
-// Bytes after which the other end is told: it copies out while the next ones are copied in.
+// Bytes after which the other end is notified, so that it copies out while we copy in.
 constexpr size_t kPortion = 32 * 1024;
 constexpr size_t kRingBytesMax = 256 * 1024;
 constexpr size_t kRingBytesMin = 16 * 1024;
@@ -45,15 +45,14 @@ ShmLinks::Ring& ShmLinks::ring(int from, int to) const {
   return *reinterpret_cast<Ring*>(rings + index * (sizeof(Ring) + capacity_));
 }
 
-// The increment is sequentially consistent and follows the ring's own counters: see ring() in
-// waiting.h.
+// The increment is sequentially consistent and follows the ring's counters: see ring(Doorbell&).
 void ShmLinks::tell(int rank) {
   news(rank).count.fetch_add(1);
   worker::ring(segment_->doorbell(rank));
 }
 
-// Moves as many bytes of the parts as are `available`, from position `start` of the ring on, by
-// copy(place in the ring, place in the part, bytes), and counts them in `count`, which is `start`.
+// Moves up to `available` bytes of the parts, from position `start` of the ring, with
+// copy(offset in the ring, address in the part, bytes), and advances `count`, which is at `start`.
 template <typename Copy>
 size_t ShmLinks::stream(int peer, std::span<const iovec> parts, std::atomic<uint64_t>& count,
                         uint64_t start, size_t available, const Copy& copy) {

@@ -1,9 +1,9 @@
-// The links of a group on one node: for every ordered pair of ranks a ring of bytes in the group's
-// segment, with one writer and one reader. A rank sleeps at its doorbell; a peer that writes to a
+// The links of a group on one node: a byte ring in the group's segment for every ordered pair of
+// ranks, with one writer and one reader. A rank sleeps at its doorbell; a peer that writes to a
 // ring towards it, or reads from a ring from it, increments its News and rings.
 //
-// Unused rings are pages that were never touched. The size of a ring shrinks with the square of the
-// number of ranks; messages of any size stream through.
+// Unused rings cost no memory: their pages are never touched. The size of a ring shrinks with the
+// square of the number of ranks; messages of any size stream through.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,7 @@ namespace muster::worker {
 
 class ShmLinks final : public ByteLinks {
  public:
-  // The SegmentShape::extra_bytes to request.
+  // Returns the SegmentShape::extra_bytes to request.
   static size_t bytes_for(int ranks);
 
   // REQUIRES: segment->extra() has bytes_for(ranks).
@@ -26,7 +26,7 @@ class ShmLinks final : public ByteLinks {
 
   Outcome<size_t> write(int peer, std::span<const iovec> parts) override;
   Outcome<size_t> read(int peer, std::span<const iovec> parts) override;
-  // A ring has no end: the watch reports ranks that died or left.
+  // A ring never ends: the watch reports ranks that died or left.
   bool ended(int) const override { return false; }
   std::optional<Failure> broken() const override;
 
@@ -36,11 +36,11 @@ class ShmLinks final : public ByteLinks {
   void wake() override { tell(me_); }
 
  private:
-  // One for each rank.
+  // Number of updates of the rings from and to a rank, one counter per rank.
   struct alignas(kCacheLine) News {
     std::atomic<uint64_t> count;
   };
-  // Both count bytes since the ring was made; `written` is the writer's, `taken` the reader's.
+  // Bytes since the ring was made; only the writer stores `written`, only the reader `taken`.
   struct Ring {
     alignas(kCacheLine) std::atomic<uint64_t> written;
     alignas(kCacheLine) std::atomic<uint64_t> taken;

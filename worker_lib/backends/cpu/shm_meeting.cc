@@ -33,7 +33,7 @@ tl::unexpected<Failure> socket_failed(const char* what) {
                                                what, std::strerror(errno)));
 }
 
-// False: not by the deadline.
+// Returns false at the deadline.
 Outcome<bool> poll_for(int fd, short events, Deadline deadline, const Interrupted& interrupted) {
   for (;;) {
     if (interrupted) {
@@ -49,8 +49,7 @@ Outcome<bool> poll_for(int fd, short events, Deadline deadline, const Interrupte
   }
 }
 
-// The giver's message: one byte of payload, which a message with a descriptor must have (unix(7)).
-// That from the taker is its index.
+// The giver's message: one byte, since a message with a descriptor must not be empty (unix(7)).
 struct FdMessage {
   FdMessage() {
     head.msg_iov = &payload;
@@ -74,7 +73,7 @@ bool send_fd(int socket, int fd) {
   return sendmsg(socket, &message.head, MSG_NOSIGNAL) == 1;
 }
 
-// Invalid, with EMFILE in errno: this process cannot open another descriptor.
+// Returns an invalid descriptor on failure, with EMFILE in errno if this process is out of them.
 UniqueFd receive_fd(int socket) {
   FdMessage message;
   errno = 0;
@@ -117,8 +116,7 @@ Outcome<> FdGiver::give(int fd, const Members& local, Deadline deadline,
     const UniqueFd taker = accept_next(listener_.get(), error);
     if (error != 0) return socket_failed("accept on");
     if (!taker || !is_own_user(taker.get())) continue;
-    // A taker sends its index at once; an unrelated process of the same user that sends nothing is
-    // waited for no longer than this.
+    // The limit is for unrelated processes of the same user: a taker sends its index at once.
     polled = poll_for(taker.get(), POLLIN, std::min(deadline, steady_clock::now() + kStrangerLimit),
                       interrupted);
     if (!polled) return tl::unexpected(std::move(polled.error()));
@@ -136,7 +134,7 @@ Outcome<UniqueFd> take_fd(const std::string& name, const Members& local, Deadlin
     return failed(ErrorCode::rendezvous,
                   fmt::format("{} published no usable name for its socket", describe(local[0])));
   }
-  // The listener's queue is long enough for a node's ranks.
+  // Connects without a retry: the listener's backlog has room for all ranks of a node.
   const auto [connection, error] = dial_local(name, SOCK_SEQPACKET);
   if (!connection) return socket_failed("make");
   if (error != 0) {
@@ -154,7 +152,7 @@ Outcome<UniqueFd> take_fd(const std::string& name, const Members& local, Deadlin
   }
   const auto index = static_cast<int32_t>(local.me);
   const bool is_sent = send(connection.get(), &index, sizeof index, MSG_NOSIGNAL) == sizeof index;
-  // One that has died since it was reached hands nothing over, either.
+  // A giver that has died since is reported below, as one that hands nothing over.
   if (!is_sent && errno != EPIPE && errno != ECONNRESET) return socket_failed("write to");
   Outcome<bool> polled = poll_for(connection.get(), POLLIN, deadline, interrupted);
   if (!polled) return tl::unexpected(std::move(polled.error()));

@@ -1,7 +1,6 @@
-// How the ranks of a node get to share memory: the first of them makes a memfd and listens on an
-// abstract Unix socket with a random name; the others connect and receive the descriptor
-// (SCM_RIGHTS, unix(7)). Both ends check the other's user (SO_PEERCRED). Blocks the calling thread,
-// up to a deadline; no socket stays open.
+// Set-up of the memory that the ranks of a node share: the first rank makes a memfd and listens on
+// an abstract Unix socket with a random name; the others connect and receive the descriptor
+// (SCM_RIGHTS, unix(7)). Both check the other's user (SO_PEERCRED). Blocks; leaves no socket open.
 #pragma once
 
 #include <memory>
@@ -16,13 +15,11 @@
 
 namespace muster::worker {
 
-// The rank that hands over the descriptor.
 class FdGiver {
  public:
   static Outcome<FdGiver> listen();
-  // The name to which takers connect.
   const std::string& name() const { return name_; }
-  // Hands `fd` to all others of `local`; returns when all have it. A time-out names missing ranks.
+  // Hands `fd` to all other ranks of `local`. A time-out names the missing ranks.
   Outcome<> give(int fd, const Members& local, Deadline deadline, const Interrupted& interrupted);
 
  private:
@@ -32,13 +29,12 @@ class FdGiver {
   std::string name_;
 };
 
-// The other end, of what the first of `local` gives.
+// Receives the descriptor that the first rank of `local` hands over.
 Outcome<UniqueFd> take_fd(const std::string& name, const Members& local, Deadline deadline,
                           const Interrupted& interrupted);
 
-// Collective over the ranks of `local` (those of a group on this node, in the order of their group
-// ranks; me is an index among them): makes their segment. Uses the key "segment/<rank>". All pass
-// the same shape; shape.ranks is local.size().
+// Collective over `local` (a group's members on this node, by group rank): makes their segment.
+// Uses the key "segment/<rank>". REQUIRES: equal shapes; shape.ranks == local.size().
 Outcome<std::shared_ptr<Segment>> meet_in_segment(GroupSetup& setup, const Members& local,
                                                   const SegmentShape& shape);
 

@@ -16,7 +16,7 @@ CallSignature signature_in(const CallLine& line) {
 
 }  // namespace
 
-// `ready` is called often: it resumes where it stopped, since what was reached stays reached.
+// `ready` is called often, so it resumes where it stopped: a rank that got there stays there.
 template <typename Reached>
 bool ShmCall::wait_for(int first, int last, const Reached& reached) {
   int next = first;
@@ -38,7 +38,7 @@ bool ShmCall::wait_for(int first, int last, const Reached& reached) {
 }
 
 bool ShmCall::give_up(Waited how, const std::vector<int>& missing) {
-  if (how == Waited::timed_out && missing.empty()) return true;  // They arrived just now.
+  if (how == Waited::timed_out && missing.empty()) return true;  // All arrived just now.
   failure_ = how == Waited::timed_out ? absent_members(local, missing, within(operation.limit))
                                       : segment.failure();
   failure_->is_suspicion = how == Waited::timed_out;
@@ -64,8 +64,8 @@ bool ShmCall::wait_for_slots() {
   });
 }
 
-// The rank that stores its number last finds those of all others, and wakes the ranks that sleep; a
-// rank that does not find all need not wake any.
+// The rank that stores its number last sees those of all others and wakes the sleeping ranks; a
+// rank that does not see all need not wake any.
 bool ShmCall::meet(DataSource source, uint64_t piece_bytes) {
   CallLine& mine = line(me());
   const CallSignature signature = signature_of(operation);

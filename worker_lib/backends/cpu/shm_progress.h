@@ -1,9 +1,9 @@
-// One collective in progress on this rank: the meeting, and publishing and reading how far each
-// rank is. Nothing is reset between the calls of a group: numbers only grow.
+// One collective in progress on this rank: the meeting, and the ranks' published progress. Nothing
+// is reset between the calls of a group: numbers only grow.
 //
-// The meeting: each rank writes its line and stores the call's number last; it then waits until all
-// lines have that number. A line is written again two calls later; no rank gets there before all
-// have reached the call between, and by then all are done with this one.
+// The meeting: each rank writes its line, storing the call's number last, and waits until all lines
+// have that number. A line is rewritten two calls later: no rank gets there before all have reached
+// the call in between, and by then all are done with this one.
 //
 // Chunks: a rank's `produced` and `consumed` count from the `step_base` in its line.
 #pragma once
@@ -26,17 +26,17 @@
 
 namespace muster::worker {
 
-// What a rank's group knows before a call.
+// State of a rank's group before a call.
 struct ShmSetting {
   Segment& segment;
   const Members& local;
   const SharedRegions& regions;
   Patience patience;
-  std::vector<Route>& routes;             // For the call to use.
-  std::vector<const std::byte*>& inputs;  // The same.
+  std::vector<Route>& routes;             // Scratch for the call.
+  std::vector<const std::byte*>& inputs;  // Scratch for the call.
   uint64_t sequence;
   uint64_t step_base;
-  uint64_t last_staged;  // The last call in which chunk slots were used.
+  uint64_t last_staged;  // Last call in which chunk slots were used.
 };
 
 class ShmCall : public ShmSetting {
@@ -49,21 +49,21 @@ class ShmCall : public ShmSetting {
   int ranks() const { return local.size(); }
   int me() const { return local.me; }
 
-  // ---- the meeting. All below return false when the call failed: see take_failure().
+  // ---- the meeting. Every bool below is false if the call failed: see take_failure().
 
   // Waits until no rank reads chunk slots for the call `last_staged` any more.
   bool wait_for_slots();
-  // Announces this rank, with its data in `source`, and waits for the others. Fails if they call
-  // something else. From here on all can read what is in the slots and small data.
+  // Announces this rank, with its data in `source`, and waits for the others. Fails if their calls
+  // differ. From here on all ranks can read the slots and small areas.
   bool meet(DataSource source, uint64_t piece_bytes);
   CallLine& line(int rank) const { return segment.call_line(rank, sequence); }
   DataSource source_of(int rank) const { return CallWord::unpack(line(rank).call).source; }
   uint64_t piece_bytes_of(int rank) const;
-  // Where the data of a small call is.
+  // Address of a rank's data in a small call.
   std::byte* small_of(int rank, bool in_line) const {
     return in_line ? line(rank).inlined : segment.small_data(rank, sequence);
   }
-  // In memory from allocate_shared(), as a rank has published it.
+  // Local address of a place in memory from allocate_shared() that `rank` has published.
   std::byte* shared_at(int rank, RegionOffset place, size_t bytes) const {
     std::byte* const at = regions.at(place, rank, bytes);
     CHECK(at != nullptr);
@@ -78,21 +78,21 @@ class ShmCall : public ShmSetting {
   void publish_consumed(uint64_t chunks) {
     publish(segment.progress(me()).consumed, step_base + chunks);
   }
-  // After this rank's last read of others' slots. Only if slots were used at all.
+  // Called after this rank's last read of others' slots, if the call used slots at all.
   void publish_finished() { publish(segment.progress(me()).finished, sequence); }
   bool wait_produced(int rank, uint64_t chunks);
   bool wait_consumed(int rank, uint64_t chunks);
   bool wait_all_produced(uint64_t chunks);
   bool wait_all_consumed(uint64_t chunks);
 
-  // Whether the group was aborted; for long stretches of work without a wait.
+  // Returns true if the group was aborted; polled during long work without a wait.
   bool interrupted();
-  // Fails on all ranks, with `failure` unless another failure was first.
+  // Fails the group on all ranks, with `failure` unless another one was first. Returns false.
   bool fail(Failure failure);
   Failure take_failure() { return std::move(*failure_); }
 
   const Operation& operation;
-  // What later calls must know of this one: chunks counted, and whether any rank used its slots.
+  // Results for later calls: chunks counted, and whether any rank used its slots.
   uint64_t steps = 0;
   bool uses_slots = false;
 

@@ -10,13 +10,13 @@
 namespace muster::worker {
 namespace {
 
-// A part of a result, copied to several places while it is in the first-level cache. The smallest
-// size for which the loops prefetch; with four times as much the copies evict some of it.
+// Part of a result that is copied to several places while it is in the first-level cache. It is the
+// smallest size for which the loops prefetch; at four times as much, copies evict some of it.
 constexpr size_t kDirectBlock = size_t{4} * 1024;
 constexpr size_t kLeastChunk = size_t{64} * 1024;
 
 struct Range {
-  size_t start = 0;  // In bytes.
+  size_t start = 0;  // Offset in bytes.
   size_t end = 0;
   size_t bytes() const { return end - start; }
 };
@@ -62,9 +62,9 @@ class ShmReduction {
   const size_t ranks_;
   const size_t me_;
   const bool to_all_;
-  const bool keeps_;  // Whether this rank gets the result.
+  const bool keeps_;  // This rank gets the result.
   size_t chunk_bytes_ = 1;
-  size_t share_ = 0;  // Of a chunk, for one rank to reduce.
+  size_t share_ = 0;  // Bytes of a chunk that one rank reduces.
   uint64_t chunks_ = 0;
   DataSource source_ = DataSource::nowhere;
 };
@@ -88,8 +88,8 @@ bool ShmReduction::run_small() {
 
 // ---- in chunks
 
-// The chunk size follows from what all ranks know, so it is the same on all: as large as fits the
-// slots, but at least four chunks unless those would be too small, and all about equal.
+// Chooses the chunk size from what all ranks know, so that all choose the same: as large as fits
+// the slots, but at least four chunks unless those would be too small, and all about equal.
 void ShmReduction::cut() {
   const size_t largest = std::min(call_.segment.shape().chunk_bytes, kCommonPieceBytes);
   const size_t wanted = std::min(largest, std::max(round_to_lines(bytes_ / 4), kLeastChunk));
@@ -115,9 +115,8 @@ Range ShmReduction::chunk(uint64_t k) const {
   return {start, std::min(bytes_, start + chunk_bytes_)};
 }
 
-// The part of chunk k that `rank` reduces: whole cache lines, except at the end. It has the same
-// offset in every chunk, even in a shorter last one, so that put_in() never overwrites a result
-// that waits to be collected.
+// Returns the part of chunk k that `rank` reduces: whole cache lines, except at the end. Its offset
+// is the same in every chunk, even a shorter last one: put_in() must not overwrite pending results.
 Range ShmReduction::portion(uint64_t k, size_t rank) const {
   const Range whole = chunk(k);
   const size_t start = std::min(whole.end, whole.start + rank * share_);
@@ -154,7 +153,7 @@ bool ShmReduction::reduce_own(uint64_t k) {
   return true;
 }
 
-// In place, the lines to be written have just been read: no need to bypass the cache.
+// A result in place does not bypass the cache: the lines to be written have just been read.
 void ShmReduction::collect(uint64_t k) {
   if (!keeps_) return;
   const size_t whole = operation_.in == operation_.out ? 0 : bytes_;
@@ -167,9 +166,9 @@ void ShmReduction::collect(uint64_t k) {
   }
 }
 
-// With three slots: put_in(k + 1) overwrites chunk k - 2, which all ranks have reduced, since this
-// rank waited for that before it collected; reduce_own(k) overwrites the result of k - 3, which all
-// ranks have collected before they put in k.
+// Three slots suffice: put_in(k + 1) overwrites chunk k - 2, which all ranks have reduced, since
+// this rank waited for that before it collected; reduce_own(k) overwrites the result of k - 3,
+// which all ranks collected before they put in k.
 bool ShmReduction::run_chunks() {
   static_assert(kChunkSlots == 3);
   call_.uses_slots = true;

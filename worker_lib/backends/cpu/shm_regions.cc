@@ -21,7 +21,7 @@ size_t SharedRegions::stride(size_t bytes) {
   return std::max(page_bytes(), round_to_pages(bytes));
 }
 
-// The blocks, then a page (more for over a thousand ranks) in which ranks mark their releases.
+// The file holds the blocks, then a page (more for over a thousand ranks) of release marks.
 size_t SharedRegions::file_bytes(int ranks, size_t bytes) {
   const auto count = static_cast<size_t>(ranks);
   return count * stride(bytes) + stride(count * sizeof(uint32_t));
@@ -44,7 +44,7 @@ Outcome<std::byte*> SharedRegions::map(uint64_t number, int fd, size_t bytes) {
 }
 
 void SharedRegions::release(uint64_t number) {
-  // The parent owns the block, and one of its threads may have held the mutex.
+  // The parent owns the block, and one of its threads may have held the mutex at the fork.
   if (in_forked_child()) return;
   const std::lock_guard lock(mutex_);
   for (const Region& region : regions_) {

@@ -1,8 +1,8 @@
-// The memory of allocate_shared() that a process has mapped: for each region one block per rank,
-// all mapped here, so that the others can read a buffer in one rank's block.
+// The memory of allocate_shared() that a process has mapped: regions with one block per rank. Every
+// rank maps all blocks of a region, so that it can read buffers in the blocks of others.
 //
-// A rank marks in the region itself that it has released its block; the mapping is removed when all
-// ranks have. So whatever a rank still owns is mapped by all others, without further messages.
+// A rank marks in the region itself that it has released its block; each process unmaps the region
+// once all ranks have. So all ranks keep mapped what any rank still owns, without messages.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,7 @@
 
 namespace muster::worker {
 
-// A buffer's place: a region's number and the offset in the publishing rank's block; 0: in none.
+// Place of a buffer: region number and offset in the publishing rank's block; 0: in no region.
 using RegionOffset = uint64_t;
 
 class SharedRegions {
@@ -25,26 +25,25 @@ class SharedRegions {
   SharedRegions(const SharedRegions&) = delete;
   SharedRegions& operator=(const SharedRegions&) = delete;
 
-  // The size of a region's memfd with blocks of `bytes`.
+  // Size of the memfd of a region with blocks of `bytes`.
   static size_t file_bytes(int ranks, size_t bytes);
   static size_t stride(size_t bytes);
 
-  // Maps a region; `number` is new and equal on all ranks. Returns the start of this rank's block.
+  // Maps a region and returns this rank's block. REQUIRES: a new `number`, equal on all ranks.
   Outcome<std::byte*> map(uint64_t number, int fd, size_t bytes);
-  // This rank releases its block; no effect in a forked child. Any thread.
+  // Releases this rank's block; no-op in a forked child. Any thread.
   void release(uint64_t number);
 
-  // Where [data, data + bytes) lies, if all of it is in this rank's block of a region.
+  // Place of [data, data + bytes), if all of it is in this rank's block of a region.
   RegionOffset place_of(const std::byte* data, size_t bytes) const;
-  // The local address of `place` as published by `rank`. Null: no such region here, or `bytes` from
-  // there exceed the block.
+  // Local address of `place` as published by `rank`; null: unknown region, or beyond the block.
   std::byte* at(RegionOffset place, int rank, size_t bytes) const;
 
  private:
   struct Region {
     uint64_t number;
     std::byte* base;
-    size_t bytes;  // Of a block.
+    size_t bytes;  // Size of a block.
   };
 
   void unmap_where_all_left();

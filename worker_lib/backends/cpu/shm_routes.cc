@@ -10,7 +10,7 @@ size_t block_bytes(const Operation& operation, const std::vector<size_t>& counts
   return (counts.empty() ? operation.count : counts[rank]) * element;
 }
 
-// A block for each rank, one behind the other.
+// Lays out one block per rank, contiguously.
 template <size_t Route::* offset, size_t Route::* bytes>
 void place_blocks(const Operation& operation, const std::vector<size_t>& counts,
                   std::vector<Route>& routes) {

@@ -1,5 +1,5 @@
-// What a collective moves between this rank and each other one: byte ranges of its own buffers.
-// Pure.
+// The data that a collective moves between this rank and each other one, as byte ranges of this
+// rank's buffers. Pure.
 #pragma once
 
 #include <cstddef>
@@ -16,11 +16,11 @@ struct Route {
   size_t recv_bytes = 0;
 };
 
-// Between `me` and each of routes.size() ranks; routes[me] is what it gives to itself, from `in` to
-// `out`. Empty for reduce and all_reduce. Reuses the vector.
+// Fills in the routes between `me` and each of routes.size() ranks; routes[me] is the copy from
+// `in` to `out`. All routes are empty for reduce and all_reduce.
 void fill_routes(const Operation& operation, int me, std::vector<Route>& routes);
 
-// Whether the operation sends the same bytes to every receiver (or has only one).
+// True if the operation sends the same bytes to every receiver (or has only one).
 bool is_multicast(OpKind kind);
 
 }  // namespace muster::worker

@@ -10,7 +10,7 @@ namespace muster::worker {
 namespace {
 
 constexpr size_t kPieceBytes = size_t{128} * 1024;
-// From here on a copy takes about a millisecond; waking a thread takes a twentieth of that.
+// At this size a copy takes about a millisecond; waking a thread takes a twentieth of that.
 constexpr size_t kHelpedFrom = size_t{4} << 20;
 
 }  // namespace

@@ -16,9 +16,9 @@
 namespace muster::worker {
 namespace {
 
-// A connection that has not proved itself by then is closed: a port scanner, or a peer that died.
+// Time after which an unauthenticated connection is closed: a port scanner, or a peer that died.
 constexpr std::chrono::seconds kHelloLimit{10};
-// Connections that have not proved themselves. More wait in the kernel's queue.
+// Unauthenticated connections held at a time. More wait in the kernel's queue.
 constexpr size_t kVisitorsMax = 256;
 
 }  // namespace
@@ -30,7 +30,7 @@ std::string link_purpose(const LinkHello& hello, const ListenAddress& to) {
 struct Acceptor::Candidate {
   Socket socket;
   std::chrono::steady_clock::time_point until;
-  size_t heard = 0;  // Of the LinkHello, then of the proof.
+  size_t heard = 0;  // Bytes received of the LinkHello, then of the proof.
   LinkHello hello = {};
   bool is_challenged = false;
   LinkTerms terms = {};
@@ -77,7 +77,7 @@ void Acceptor::accept_from(int listener) {
     int error = 0;
     Socket socket = accept_next(listener, error);
     if (!socket) {
-      // Out of descriptors: poll() would spin until some are closed.
+      // Sleeps when out of descriptors: poll() would spin until some are closed.
       if (is_out_of_descriptors(error)) std::this_thread::sleep_for(std::chrono::milliseconds{10});
       return;
     }
@@ -88,7 +88,7 @@ void Acceptor::accept_from(int listener) {
   }
 }
 
-// Whether the candidate is done: admitted, or closed.
+// Returns true if the candidate is done: admitted, or to be closed.
 bool Acceptor::hear(Candidate& candidate) {
   for (;;) {
     const bool proves = candidate.is_challenged;
@@ -109,7 +109,7 @@ bool Acceptor::hear(Candidate& candidate) {
   }
 }
 
-// False: it is a stranger.
+// Returns false if the hello is invalid or the challenge cannot be sent.
 bool Acceptor::challenge(Candidate& candidate) const {
   const LinkHello& hello = candidate.hello;
   const LinkHello expected;
@@ -122,7 +122,7 @@ bool Acceptor::challenge(Candidate& candidate) const {
                      random_value<LinkNonce>()};
   const LinkChallenge answer{candidate.terms.listener,
                              listener_proof(options_.secret, candidate.terms)};
-  // A fresh connection has room for it.
+  // The send buffer of a new connection has room for all of it.
   return send(candidate.socket.get(), &answer, sizeof answer, MSG_DONTWAIT | MSG_NOSIGNAL) ==
          static_cast<ssize_t>(sizeof answer);
 }

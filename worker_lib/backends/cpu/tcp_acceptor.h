@@ -1,5 +1,5 @@
-// Accepts the connections of the other members: a thread checks what they present, and hands each
-// to the links that it is for. It moves no data of operations.
+// Accepts the connections of the other members: a thread authenticates each one and hands it to its
+// links. It moves no data of operations.
 //
 // Owned by the cpu backend of a group on several nodes; ends before the links that it serves.
 #pragma once
@@ -17,12 +17,12 @@
 
 namespace muster::worker {
 
-// What a connection is for. The numbers go over the wire.
+// Use of a connection. The values go over the wire.
 enum class Purpose : uint8_t { collectives = 0, transfers = 1 };
 
-// The first bytes of every connection, in host byte order, since both ends run the same program:
-// the dialler's LinkHello, the listener's LinkChallenge, the dialler's proof (see link_proof.h),
-// the listener's kAdmitted, data.
+// The handshake of every connection, in host byte order, since both ends run the same program: the
+// dialler's LinkHello, the listener's LinkChallenge, the dialler's proof (see link_proof.h), the
+// listener's kAdmitted; then data.
 struct LinkHello {
   static constexpr uint32_t kMagic = 0x4b4c554d;  // "MULK"
   uint32_t magic = kMagic;
@@ -42,7 +42,7 @@ static_assert(sizeof(LinkChallenge) == 48);
 
 inline constexpr char kAdmitted = 'a';
 
-// For the proofs on a connection that begins with this LinkHello, to the listener at this address.
+// Returns LinkTerms::purpose for a connection with this LinkHello to the listener at `to`.
 std::string link_purpose(const LinkHello& hello, const ListenAddress& to);
 
 class Acceptor {
@@ -50,9 +50,9 @@ class Acceptor {
   using Deliver = std::function<void(int from, Socket connection)>;
   struct Options {
     int size = 0;
-    std::string secret;  // Of the job.
+    std::string secret;  // The job's secret.
     Listeners open;
-    // Called on the acceptor's thread, by Purpose.
+    // Indexed by Purpose; called on the acceptor's thread.
     Deliver deliver[2];
   };
 

@@ -10,7 +10,7 @@
 namespace muster::worker {
 namespace {
 
-// Connections to one peer that may end while they are greeted.
+// Connections to a peer that may end during the handshake; one more is an error.
 constexpr int kTriesMax = 3;
 
 bool is_not_now(int error) {
@@ -19,7 +19,7 @@ bool is_not_now(int error) {
 
 timespec time_left(Deadline until) {
   const auto now = std::chrono::steady_clock::now();
-  // Capped, so that Deadline::max() fits whatever the clock says.
+  // Capped, since `until` may be Deadline::max(); sleep() may return early.
   const auto left =
       std::min<std::chrono::nanoseconds>(until - std::min(until, now), std::chrono::hours{1});
   return {.tv_sec = static_cast<time_t>(left.count() / 1'000'000'000),
@@ -64,7 +64,7 @@ void SocketLinks::take_delivered() {
   const std::lock_guard lock(mutex_);
   for (auto& [from, connection] : delivered_) {
     In& in = ins_[at(from)];
-    // A peer connects once: a second connection is an error and would mix up the bytes.
+    // A peer connects once: a second connection is an error and would interleave streams.
     if (!in.socket) in.socket = std::move(connection);
   }
   delivered_.clear();
@@ -81,7 +81,7 @@ Failure SocketLinks::lost(int peer, int error) const {
       {members_[peer].rank}};
 }
 
-// False: not connected yet.
+// Returns false if not connected yet.
 Outcome<bool> SocketLinks::open(int peer, Out& out) {
   const ListenAddress& address = addresses_[at(peer)];
   const auto unreachable = [&](int error) {
@@ -93,7 +93,7 @@ Outcome<bool> SocketLinks::open(int peer, Out& out) {
   };
   if (!out.socket) {
     Dialled begun{{}, EAGAIN};
-    // Its kernel queue may be full (EAGAIN): then TCP serves as well.
+    // Uses TCP if the Unix socket's queue is full (EAGAIN).
     if (members_[peer].node == members_.self().node) begun = dial_local(address.local);
     if (begun.error != 0) begun = dial(address.tcp);
     if (begun.error != 0 && begun.error != EINPROGRESS) return unreachable(begun.error);
@@ -101,7 +101,7 @@ Outcome<bool> SocketLinks::open(int peer, Out& out) {
     out.connecting = true;
   }
   pollfd state{out.socket.get(), POLLOUT, 0};
-  if (poll(&state, 1, 0) <= 0) return false;  // Or interrupted by a signal.
+  if (poll(&state, 1, 0) <= 0) return false;  // Includes an interrupting signal.
   if (const int error = dial_error(out.socket.get())) return unreachable(error);
   out.connecting = false;
   fit_buffers(out.socket.get());
@@ -117,7 +117,7 @@ void SocketLinks::begin_greeting(int peer, Out& out) const {
   out.output.assign(reinterpret_cast<const char*>(&hello), sizeof hello);
 }
 
-// The next word of the listener. False: it has not come yet, or the socket was closed to try again.
+// Receives the listener's next message. False: not there yet, or the socket was closed for a retry.
 Outcome<bool> SocketLinks::hear(int peer, Out& out) const {
   char admitted = 0;
   char* const bytes =
@@ -126,7 +126,7 @@ Outcome<bool> SocketLinks::hear(int peer, Out& out) const {
   const ssize_t got = recv(out.socket.get(), bytes, size, MSG_DONTWAIT);
   if (got < 0 && is_not_now(errno)) return false;
   if (got <= 0) {
-    // A listener does not wait for ever: this process may have been stopped meanwhile.
+    // The listener closes slow candidates, and this process may have been stopped meanwhile.
     const int error = got < 0 ? errno : ECONNRESET;
     if (out.tries >= kTriesMax) return tl::unexpected(lost(peer, error));
     Out again;
@@ -152,7 +152,7 @@ Outcome<bool> SocketLinks::prove(int peer, Out& out) const {
   return true;
 }
 
-// False: the greeting is not over.
+// Continues the handshake. Returns false if it is not over.
 Outcome<bool> SocketLinks::greet(int peer, Out& out) {
   while (!out.is_open) {
     if (!out.socket || out.connecting) {
@@ -165,7 +165,7 @@ Outcome<bool> SocketLinks::greet(int peer, Out& out) {
           send(out.socket.get(), out.output.data(), out.output.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
       if (sent < 0 && is_not_now(errno)) return false;
       out.output.erase(0, sent < 0 ? out.output.size() : static_cast<size_t>(sent));
-      if (!out.output.empty()) return false;  // After an error it is heard what is wrong.
+      if (!out.output.empty()) return false;  // Empty after an error: hear() then finds the cause.
     }
     const Outcome<bool> heard = hear(peer, out);
     if (!heard || (!*heard && out.socket)) return heard;
@@ -220,7 +220,7 @@ void SocketLinks::arm(const Interest& interest) {
   }
   for (const int peer : interest.writing) {
     const Out& out = outs_[at(peer)];
-    // It may wait for the LinkChallenge.
+    // A handshake with nothing to send waits for the listener's message.
     const bool listens = !out.connecting && !out.is_open && out.output.empty();
     if (out.socket)
       polled_.push_back({out.socket.get(), static_cast<short>(listens ? POLLIN : POLLOUT), 0});

@@ -1,7 +1,6 @@
 // The links of a group on several nodes: one connection for every ordered pair of ranks that
 // communicates, opened by the sender on its first write; TCP to other nodes, an abstract Unix
-// socket to ranks of the same one. One set of links carries collectives and another point-to-point
-// transfers, so that neither waits for the other.
+// socket within a node. Collectives and transfers have separate sets, so that neither blocks.
 //
 // Used by one thread at a time; deliver() and wake() from any.
 #pragma once
@@ -23,7 +22,7 @@ namespace muster::worker {
 
 class SocketLinks final : public ByteLinks {
  public:
-  // `addresses`: by group rank. `secret`: the job's.
+  // `addresses`: by group rank; outlives the links, like `members`. `secret`: the job's.
   static Outcome<std::unique_ptr<SocketLinks>> make(Purpose purpose, const Members& members,
                                                     const std::vector<ListenAddress>& addresses,
                                                     const std::string& secret);
@@ -43,12 +42,12 @@ class SocketLinks final : public ByteLinks {
   struct Out {
     Socket socket;
     bool connecting = false;
-    bool is_proved = false;  // The listener.
+    bool is_proved = false;  // The listener has proved itself.
     bool is_open = false;    // The listener has admitted us.
-    int tries = 0;           // Connections that ended before that.
-    std::string output;      // Of the greeting.
+    int tries = 0;           // Earlier connections that ended before that.
+    std::string output;      // Unsent bytes of the handshake.
     LinkChallenge challenge;
-    size_t heard = 0;  // Bytes of that.
+    size_t heard = 0;  // Bytes received of `challenge`.
     LinkTerms terms;
   };
   struct In {

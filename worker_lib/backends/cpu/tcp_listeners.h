@@ -1,6 +1,5 @@
-// How the members of a group find each other's sockets: each opens listening sockets, writes their
-// addresses into the group's set-up store, and reads those of the others. The addresses are no
-// secret; see link_proof.h.
+// Listening sockets of the members of a group, and the exchange of their addresses through the
+// group's set-up store. The addresses are no secret; see link_proof.h.
 #pragma once
 
 #include <optional>
@@ -14,12 +13,12 @@
 
 namespace muster::worker {
 
-// A name for an abstract Unix socket, which others cannot guess.
+// Returns an unguessable name for an abstract Unix socket.
 std::string random_socket_name();
 
 struct ListenAddress {
   SocketAddress tcp;
-  std::string local;  // The name of an abstract Unix socket, for ranks of the same node.
+  std::string local;  // Name of an abstract Unix socket, for ranks of the same node.
 
   std::string encode() const;
   static std::optional<ListenAddress> decode(std::string_view text);
@@ -35,7 +34,7 @@ struct Listeners {
 // (address translation), on all addresses.
 Outcome<Listeners> open_listeners(const Peer& self);
 
-// exchange_through_store() of the listening addresses.
+// Returns the listening addresses by group rank.
 Outcome<std::vector<ListenAddress>> exchange_addresses(GroupSetup& setup,
                                                        const ListenAddress& mine);
 

@@ -1,9 +1,9 @@
 // How a rank waits for a change in shared memory: it spins for a short while (which notices the
-// change within nanoseconds), then yields the core between checks, then sleeps on a futex. No wait
-// is without a deadline, and every wait ends when the abort word is set.
+// change within nanoseconds), then yields the core between checks, then sleeps on a futex. Every
+// wait has a deadline and ends when the abort word is set.
 //
 // The sleeping part is an event count: a waiter counts itself in `sleepers`, checks once more and
-// sleeps while `rung` keeps its value; a writer stores the change, and only then checks for
+// sleeps while `rung` keeps its value; a writer stores the change and only then checks for
 // sleepers. Both orders are sequentially consistent, so one of the two sees the other (Dekker's
 // argument). Lives in zeroed shared memory; any thread of any process.
 #pragma once
@@ -25,7 +25,7 @@ constexpr size_t round_to_lines(size_t bytes) {
   return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
 }
 
-// Where threads sleep until something changes. Its initial state is all zeroes.
+// Threads sleep here until something changes. Its initial state is all zeroes.
 struct alignas(kCacheLine) Doorbell {
   std::atomic<uint32_t> rung;
   std::atomic<uint32_t> sleepers;
@@ -41,22 +41,21 @@ struct Patience {
   std::chrono::nanoseconds yielding{0};  // Then checks with sched_yield() between them.
 };
 
-// A check costs about 140 cycles where `pause` takes that long (Intel since 2017), so these take a
-// few microseconds, enough for a running rank to arrive. After that the core may be needed by the
-// very rank that is waited for, whatever the count of cores says (other programs run, too): 4 ranks
-// on 4 cores shared with compilers met in 150 to 280 us with 4,000 checks, in 4 to 8 us with 20 to
-// 30. A yield hands it over at once, without the sleep and the wake-up that each rank would pay for
-// otherwise: 4 ranks of Python on 2 cores met in 65 to 80 us, and in 150 to 175 us when they slept
-// after 20 us; 8 and 16 ranks are as fast with both.
+// A check costs about 140 cycles where `pause` takes that long (Intel since 2017), so the spins
+// take a few microseconds, enough for a running rank to arrive. After that the awaited rank may
+// need this very core, whatever the number of cores (other programs run, too): 4 ranks on 4 cores
+// shared with compilers met in 150 to 280 us with 4,000 checks, in 4 to 8 us with 20 to 30. A yield
+// hands the core over at once and spares each rank a sleep and a wake-up: 4 ranks of Python on 2
+// cores met in 65 to 80 us, in 150 to 175 us if they slept after 20 us; 8 and 16 ranks are alike.
 inline constexpr Patience kPatience{.spins = 30, .yielding = std::chrono::microseconds{200}};
 
-// Wakes the threads that sleep at the bell. REQUIRES: what they wait for was stored before, with a
-// sequentially consistent store (or exchange, or fetch_add). Costs one load if no thread sleeps.
+// Wakes the threads that sleep at the bell; costs one load if there are none. REQUIRES: their
+// condition was stored before, with a sequentially consistent store (or exchange, or fetch_add).
 inline void ring(Doorbell& bell);
 
-// Blocks until `ready()` (called often: cheap, no side effects, loads with acquire or stronger;
-// loads that race with ring() must be sequentially consistent). `abort_word` is nonzero once
-// waiting must end: see Segment. Whichever thread makes ready() true rings `bell`.
+// Blocks until `ready()` (called often: cheap, no visible side effects, loads with acquire or
+// stronger; loads that race with ring() must be sequentially consistent). `abort_word` is nonzero
+// once waiting must end: see Segment. The thread that makes ready() true rings `bell`.
 template <typename Ready>
 inline Waited wait_until(Doorbell& bell, const std::atomic<uint32_t>& abort_word, Patience patience,
                          Deadline deadline, const Ready& ready);
@@ -69,20 +68,20 @@ inline void pause_cpu() {
 #endif
 }
 
-// One pause between polls, after `idle` without progress. It yields the core early: the scheduler
+// Pauses between two polls, after `idle` without progress. Yields the core early: the scheduler
 // tends to place a peer that was just woken on the same core.
 void linger(std::chrono::nanoseconds idle);
 
 namespace detail {
 
 void wake_all(Doorbell& bell);
-// Sleeps while `rung` equals `seen`, for 50 ms at most, so that a lost wake-up (of a process that
-// was killed between its store and its call that wakes) costs no more.
+// Sleeps while `rung` equals `seen`, for at most 50 ms: that bounds the cost of a lost wake-up (the
+// waking process was killed between its store and its futex call).
 void sleep_at(Doorbell& bell, uint32_t seen, Deadline deadline);
 
 // Other programs (compilers, data loaders) may want the core: a yield then gives it away for a
-// whole time slice, milliseconds, while a sleeping thread gets it back as soon as it is woken. If a
-// yield takes that long, this thread sleeps instead of yielding for a while.
+// whole time slice (milliseconds), while a sleeping thread gets it back as soon as it is woken.
+// After a yield of at least kTakenFrom, this thread sleeps instead of yielding for a while.
 inline constexpr std::chrono::nanoseconds kTakenFrom = std::chrono::microseconds{500};
 void note_wanted_core(Deadline now);
 bool is_core_wanted(Deadline now);

@@ -1,7 +1,6 @@
-// The Gloo backend. Gloo has no asynchronous collectives and no abort; gloo_mesh.h says what
-// replaces the latter. Each message in flight has a thread that sleeps in Gloo until it is
-// complete, since Gloo reports completion of a buffer only to a waiting thread, and a wait that
-// times out makes the whole group unusable.
+// The Gloo backend. Gloo has no asynchronous collectives and no abort (but see gloo_mesh.h). Each
+// message in flight has a thread that sleeps in Gloo until it is complete, since Gloo reports
+// completion only to a waiting thread, and a wait that times out makes the whole group unusable.
 #include <algorithm>
 #include <future>
 #include <mutex>
@@ -47,7 +46,7 @@ class GlooBackend final : public GroupBackend {
   Outcome<int> wait_in_gloo(const Transfer& transfer, ::gloo::transport::UnboundBuffer& buffer,
                             Deadline deadline);
   std::optional<Failure> aborted() const;
-  // `late`: the failure if the deadline has passed.
+  // Returns the failure behind Gloo's exception; `late` if the deadline has passed.
   tl::unexpected<Failure> explain(const std::exception& error, Deadline deadline,
                                   const Failure& late);
   Failure late_failure(const Transfer& transfer) const {
@@ -61,7 +60,7 @@ class GlooBackend final : public GroupBackend {
   mutable std::mutex mutex_;
   std::optional<Failure> failure_;
   std::set<::gloo::transport::UnboundBuffer*> receiving_from_any_;
-  std::vector<std::future<void>> waiting_;  // Of std::async(): their ends wait for its threads.
+  std::vector<std::future<void>> waiting_;  // From std::async(): destructors join the threads.
 };
 
 GlooBackend::~GlooBackend() {
@@ -83,7 +82,7 @@ Outcome<> GlooBackend::run(const Operation& operation, Deadline deadline) {
     return failed(ErrorCode::timeout, "the timeout expired before the operation began");
   try {
     const Outcome<> roll = call_the_roll(mesh_, members_, operation, deadline);
-    // If the group was aborted meanwhile, that failure explains more.
+    // Prefers the failure of an abort, which says more.
     if (!roll) return tl::unexpected(aborted().value_or(roll.error()));
     run_on_gloo(mesh_, operation, std::max(gloo_time_left(deadline), milliseconds{1}));
     return Done{};
@@ -97,9 +96,8 @@ std::string GlooBackend::refuses(const Transfer& transfer) const {
   return {};
 }
 
-// A message larger than its receive ends the process (Gloo throws on its own thread). So the slot
-// that a receive waits for includes the size and the dtype: then unequal ends never match, and the
-// call times out.
+// Mixes size and dtype into the slot, so that unequal ends never match and time out: a message
+// larger than its receive would end the process (Gloo throws on its own thread).
 uint64_t message_slot(const Transfer& transfer) {
   const uint64_t form = transfer.count * 16 + static_cast<uint64_t>(transfer.dtype);
   const uint64_t mixed = form * 0x9e3779b97f4a7c15ULL;
@@ -108,7 +106,7 @@ uint64_t message_slot(const Transfer& transfer) {
 }
 
 GlooBuffer GlooBackend::post(const Transfer& transfer) {
-  // Gloo completes an empty receive from any rank only with a buffer of one byte, not an empty one.
+  // Gloo completes an empty receive from any rank only if the buffer itself is not empty.
   static std::byte nothing;
   const uint64_t slot = message_slot(transfer);
   const size_t bytes = transfer.count * size_of(transfer.dtype);
@@ -127,8 +125,7 @@ GlooBuffer GlooBackend::post(const Transfer& transfer) {
   return buffer;
 }
 
-// A receive from any rank is tied to no connection, so interrupt() does not reach it, but it can be
-// cancelled individually.
+// A receive from any rank has no connection that interrupt() could end: abort() cancels it itself.
 Outcome<int> GlooBackend::wait(const Transfer& transfer, GlooBuffer buffer, Deadline deadline) {
   {
     const std::lock_guard lock(mutex_);
@@ -223,7 +220,7 @@ tl::unexpected<Failure> GlooBackend::explain(const std::exception& error, Deadli
   return explain_loss(reason);
 }
 
-// A connection broke: a rank died, or a rank left the group after an error of its own or an abort.
+// Names the peers whose connections broke: each died, or left the group after an error or an abort.
 tl::unexpected<Failure> GlooBackend::explain_loss(const std::string& reason) {
   std::string names;
   std::vector<GlobalRank> ranks;

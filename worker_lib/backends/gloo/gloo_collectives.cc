@@ -23,7 +23,7 @@ namespace {
 using std::chrono::milliseconds;
 using Bytes = std::unique_ptr<::gloo::transport::UnboundBuffer>;
 
-// How Gloo combines two arrays: out[i] = a[i] op b[i].
+// Returns the function that Gloo combines two arrays with: out[i] = a[i] op b[i].
 auto combining(DType dtype, ReduceOp op) {
   return [dtype, op](void* out, const void* a, const void* b, size_t count) {
     const std::byte* const both[] = {static_cast<const std::byte*>(a),
@@ -32,8 +32,7 @@ auto combining(DType dtype, ReduceOp op) {
   };
 }
 
-// One call and what all kinds need. Gloo moves elements of one byte, except where it reduces, so
-// counts become bytes.
+// One call. Gloo moves elements of one byte, except in reductions, so counts become bytes.
 class GlooCall {
  public:
   GlooCall(const std::shared_ptr<GlooMesh>& mesh, const Operation& operation, milliseconds timeout)
@@ -53,7 +52,7 @@ class GlooCall {
   uint8_t* out() const { return reinterpret_cast<uint8_t*>(op_.out); }
   Bytes bytes(uint8_t* data, size_t size) const { return mesh_->createUnboundBuffer(data, size); }
   size_t block() const { return op_.count * width_; }
-  // The counts by rank, which an operation does not have if they are all equal.
+  // Returns the counts by rank; `counts` is empty if they are all equal.
   std::vector<size_t> by_rank(const std::vector<size_t>& counts) const {
     return counts.empty() ? std::vector<size_t>(ranks(), op_.count) : counts;
   }
@@ -65,7 +64,7 @@ class GlooCall {
     if (size > 0 && to != from) std::memcpy(to, from, size);
   }
 
-  // What the two reductions have in common; `result` holds this rank's input, and then the result.
+  // Sets up either reduction; `result` receives this rank's input, and then the result.
   template <typename Options>
   void reduce_in(Options& call, uint8_t* result) const;
 
@@ -113,8 +112,7 @@ void GlooCall::run() {
   CHECK(false);
 }
 
-// Whether no rank moves any data, as every rank can tell: then the roll call was all it takes.
-// Gloo's own collectives do not accept empty buffers.
+// True if all ranks know that no data moves: Gloo does not accept empty buffers, and needs no call.
 bool GlooCall::is_empty() const {
   return !op_.is_v && op_.count == 0;
 }
@@ -160,7 +158,7 @@ void GlooCall::all_reduce() {
   if (op_.reduce == ReduceOp::average) divide(op_.dtype, op_.out, op_.count, mesh_->size);
 }
 
-// A message between the root and each rank that has a block.
+// Sends a message between the root and each rank that has a block.
 void GlooCall::gather_or_scatter() {
   const bool gathers = op_.kind == OpKind::gather;
   const bool receives = gathers == at_root();
@@ -208,7 +206,7 @@ void GlooCall::all_gather_v() {
   ::gloo::allgatherv(call);
 }
 
-// Every rank gets all ranks' versions of its block and reduces them in rank order: each block
+// Every rank receives all ranks' versions of its block and reduces them in rank order: each block
 // crosses the network once, and the result does not depend on the order of arrival.
 void GlooCall::reduce_scatter() {
   const std::vector<size_t> sent = by_rank(op_.send_counts);

@@ -1,7 +1,6 @@
-// Our collectives as Gloo calls. Gloo lacks some, which are composed: reduce_scatter from
-// all_to_all_v; gather_v and scatter_v from messages, since Gloo's own do not accept empty blocks.
-// With equal blocks Gloo sends the same messages, so gather and scatter are no cases of their own,
-// nor is all_to_all.
+// Our collectives as Gloo calls. Some are composed: reduce_scatter from all_to_all_v; gather and
+// scatter from messages, since Gloo's own do not accept empty blocks. For equal blocks Gloo sends
+// the same messages as for unequal ones, so these operations have no special case.
 #pragma once
 
 #include <chrono>
@@ -12,9 +11,9 @@
 
 namespace muster::worker {
 
-// Blocks until this rank's result is in place. Throws what Gloo throws. One call at a time.
-// REQUIRES: mesh->size > 1, a positive time-out, and that all ranks make this call: see
-// gloo_roll_call.h, which already completes a barrier.
+// Blocks until this rank's result is in place. Throws Gloo's exceptions. One call at a time.
+// REQUIRES: mesh->size > 1, a positive time-out, and a completed roll call (gloo_roll_call.h), so
+// that all ranks make this call; a barrier needs nothing more.
 void run_on_gloo(const std::shared_ptr<GlooMesh>& mesh, const Operation& operation,
                  std::chrono::milliseconds timeout);
 

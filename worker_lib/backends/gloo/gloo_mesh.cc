@@ -24,8 +24,7 @@ constexpr milliseconds kGlooLongest = std::chrono::hours{24 * 7};
 constexpr milliseconds kInterruptWait{1};
 constexpr milliseconds kConnectPoll{20};
 
-// `all` is what one rank publishes: for every other rank the address of the pair that waits for it,
-// all of equal length.
+// `all`: what one rank publishes, its pairs' addresses for every other rank, all of one length.
 std::string pair_address(const std::string& all, int slot, int slots) {
   const size_t length = all.size() / static_cast<size_t>(slots);
   return all.substr(static_cast<size_t>(slot) * length, length);
@@ -93,8 +92,7 @@ std::string GlooMesh::open_pairs(const std::string& address, milliseconds timeou
   return all;
 }
 
-// Pair::connect() blocks until the other end connects, so it runs on a thread of its own, while
-// this one checks whether set-up is interrupted.
+// Pair::connect() blocks, so it runs on another thread while this one polls for an interruption.
 Outcome<> GlooMesh::connect_pairs(const GroupSetup& setup,
                                   const std::vector<std::string>& addresses) {
   std::atomic<int> connecting_to{-1};
@@ -137,8 +135,7 @@ void GlooMesh::interrupt() {
       buffer->recv(peer, gloo_slot(GlooSlots::probe, 0));
       buffer->waitRecv(kInterruptWait);
     } catch (const std::exception&) {
-      // Intended: the wait timed out and all pairs have failed. If this pair was already dead, the
-      // loop tries the next one.
+      // Intended: a time-out, which fails all pairs. If the pair was dead, the next one is tried.
     }
   }
 }

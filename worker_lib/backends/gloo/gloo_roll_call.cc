@@ -18,10 +18,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// From one rank to another, in host byte order.
+// Message from one rank to another, in host byte order.
 struct Presence {
   CallSignature call;
-  // Elements between these two ranks, where only they know how many (gather_v, scatter_v,
+  // Elements between these two ranks if only they know the count (gather_v, scatter_v,
   // all_to_all_v); otherwise 0.
   uint64_t sends = 0;
   uint64_t expects = 0;
@@ -42,7 +42,7 @@ class GlooRollCall {
   GlooRollCall(const std::shared_ptr<GlooMesh>& mesh, const Members& members, const Operation& op)
       : mesh_(mesh), members_(members), op_(op), mine_(size()), theirs_(size()) {}
 
-  // Both throw what Gloo throws.
+  // Both throw Gloo's exceptions.
   void post();
   Outcome<> finish(Deadline deadline);
 
@@ -78,7 +78,7 @@ void GlooRollCall::post() {
   }
 }
 
-// False: not in time; the mesh is then unusable, but what has arrived is still there.
+// Returns false on a time-out, after which the mesh is unusable but keeps what has arrived.
 bool GlooRollCall::has_come(size_t peer, milliseconds timeout) {
   if (static_cast<int>(peer) == members_.me) return true;
   try {

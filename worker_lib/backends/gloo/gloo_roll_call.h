@@ -1,6 +1,6 @@
-// The roll call before every collective on Gloo: each rank tells every other what it calls. Gloo
-// itself compares nothing: calls of different sizes end the process (an exception on its own
-// thread), and a call that times out does not say which ranks were missing. This costs a small
+// The roll call before every collective on Gloo: each rank sends its call to every other. Gloo
+// itself compares nothing: calls of different sizes end the process (an exception on Gloo's
+// thread), and a call that times out does not say which ranks were missing. It costs a small
 // message between each pair of ranks, and it is a barrier: no rank returns before all have arrived.
 #pragma once
 
@@ -14,9 +14,9 @@
 
 namespace muster::worker {
 
-// Blocks until all ranks have arrived with the same call. Fails with mismatch (naming those that
-// differ from most) or timeout (naming the missing ranks; the mesh is then unusable). Throws what
-// Gloo throws when a connection is lost. REQUIRES: mesh->size > 1.
+// Blocks until all ranks have arrived with the same call. Fails with mismatch (naming the ranks
+// that differ from most) or timeout (naming the missing ranks; the mesh is then unusable). Throws
+// Gloo's exception if a connection is lost. REQUIRES: mesh->size > 1.
 Outcome<> call_the_roll(const std::shared_ptr<GlooMesh>& mesh, const Members& members,
                         const Operation& operation, Deadline deadline);
 

@@ -1,7 +1,7 @@
-// The few CUDA functions that are needed around NCCL, from the driver itself (libcuda.so.1, opened
-// when needed): contexts, streams, events. Declared here, so that building needs no CUDA header; a
-// test compares the declarations with the real header where it finds one. A stream of the CUDA
-// runtime is a driver stream, and the runtime works in the primary context, which is used here.
+// The few CUDA functions needed around NCCL (contexts, streams, events), from the driver itself
+// (libcuda.so.1, opened on demand). Declared here, so that building needs no CUDA header; a test
+// compares the declarations with the real header if it finds one. A stream of the CUDA runtime is a
+// driver stream, and the runtime works in the primary context, which is used here.
 //
 // Sources: "CUDA Driver API" (initialisation, primary context management, stream and event
 // management) and "Interactions with the CUDA Runtime" there.
@@ -34,8 +34,8 @@ struct CudaUuid {
   std::array<char, 16> bytes{};
 };
 
-// Named after the driver's functions, without "cu" and the version suffix: that of the versions to
-// which the headers of CUDA 12 and 13 map the plain names.
+// Members are named after the driver's functions without "cu" and the version suffix, which is the
+// one that the headers of CUDA 12 and 13 map the plain names to.
 struct CudaApi {
   OpenedLibrary library;
   int (*init)(unsigned flags) = library["cuInit"];
@@ -71,24 +71,24 @@ struct CudaApi {
   Outcome<> check(int error, const char* what) const;
 };
 
-// Opens it anew, initialised; fails with code backend and a line for the user. See cuda_driver().
+// Opens and initialises the driver; fails with code backend and a line for the user.
 Outcome<CudaApi> open_cuda_driver();
-// The one copy of this process, opened by the first call. Any thread.
+// Returns the process's instance, opened by the first call. Any thread.
 Outcome<const CudaApi*> cuda_driver();
 
-// How many GPUs this process sees; none is a failure.
+// Returns the number of GPUs that this process sees; fails if there is none.
 Outcome<int> count_gpus(const CudaApi& cuda);
 
-// A GPU and its primary context, which is retained as long as this object lives. Any thread.
+// A GPU and its primary context, which this object retains. Any thread.
 class Gpu {
  public:
-  // `index` counts the GPUs that this process sees.
+  // `index`: among the GPUs that this process sees.
   static Outcome<std::shared_ptr<Gpu>> open(const CudaApi& cuda, int index);
   Gpu(const Gpu&) = delete;
   Gpu& operator=(const Gpu&) = delete;
   ~Gpu();
 
-  // Makes the context current on this thread while it lives, unless it already is.
+  // Makes the context current on this thread while it lives.
   class Current {
    public:
     explicit Current(const Gpu& gpu);

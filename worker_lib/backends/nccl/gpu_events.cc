@@ -47,7 +47,7 @@ Outcome<bool> GpuEvents::is_reached(CudaEvent event) const {
   const CudaApi& cuda = gpu_->cuda();
   const int state = cuda.event_query(event);
   if (state == kCudaNotReady) return false;
-  // A captured event is a node of a graph; whether the graph has run is not checked here.
+  // A captured event is a node of a graph, and counts as reached whether the graph has run or not.
   if (state != kCudaCapturedEvent) {
     if (const Outcome<> fine = cuda.check(state, "cuEventQuery"); !fine)
       return tl::unexpected(fine.error());

@@ -1,8 +1,5 @@
-// CUDA events that mark the end of an operation in a stream, reused because creating one costs more
-// than recording one.
-//
-// Shared by the core of a group and by everything that waits for its operations, so it outlives
-// both. Any thread.
+// CUDA events that mark the end of an operation in a stream; reused, since creating one costs more
+// than recording one. Shared by a group's core and all that wait for its operations. Any thread.
 #pragma once
 
 #include <atomic>
@@ -22,7 +19,7 @@ class GpuEvents : public std::enable_shared_from_this<GpuEvents> {
   GpuEvents& operator=(const GpuEvents&) = delete;
   ~GpuEvents();
 
-  // A point in a stream, reached or not.
+  // A point in a stream.
   class Mark {
    public:
     Mark(std::shared_ptr<GpuEvents> events, CudaEvent event)
@@ -31,13 +28,13 @@ class GpuEvents : public std::enable_shared_from_this<GpuEvents> {
     Mark& operator=(const Mark&) = delete;
     ~Mark() { events_->give_back(event_); }
 
-    // Of its event; true at once if that is known.
+    // Queries the event, unless it is known to be reached.
     Outcome<bool> is_reached() const {
       return is_done() ? Outcome<bool>(true) : events_->is_reached(event_);
     }
-    // Makes what is put into `stream` from now on wait for it.
+    // Makes later work on `stream` wait for this point.
     Outcome<> hold(CudaStream stream) const;
-    // Records that it was reached while nothing had been stopped, for later callers of is_done().
+    // Remembers that the point was reached normally: no operation had been stopped.
     void note_done() { done_.store(true, std::memory_order_release); }
     bool is_done() const { return done_.load(std::memory_order_acquire); }
 
@@ -47,14 +44,13 @@ class GpuEvents : public std::enable_shared_from_this<GpuEvents> {
     std::atomic<bool> done_{false};
   };
 
-  // Marks the end of what is in `stream` now.
+  // Marks the end of the work that is now in `stream`.
   Outcome<std::shared_ptr<Mark>> mark(CudaStream stream);
 
-  // The same without an object, for whoever gives the event back. `spare`: the event to be used; if
-  // this fails, it is still the caller's.
+  // Records an event, which the caller gives back. `spare`: one to reuse; the caller's on failure.
   Outcome<CudaEvent> record(CudaStream stream, CudaEvent spare = nullptr);
   void give_back(CudaEvent event);
-  // Whether the work before it is complete or was stopped. Fails with backend if the GPU failed.
+  // True if the work before it is complete or was stopped. Fails with backend if the GPU failed.
   Outcome<bool> is_reached(CudaEvent event) const;
 
  private:

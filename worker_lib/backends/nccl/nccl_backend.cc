@@ -16,8 +16,8 @@ class GpuWork final : public WorkState {
     NcclCore::MarkPtr mark;
     CudaStream stream = nullptr;
     int source = -1;
-    bool is_on_stream = false;  // In stream order already; no wait is needed.
-    bool is_barrier = false;    // Has no buffers: waiting for it blocks the thread, not a stream.
+    bool is_on_stream = false;  // In order on the call's own stream, which needs no wait.
+    bool is_barrier = false;    // Has no buffers: a wait blocks the thread instead of a stream.
   };
   explicit GpuWork(Options options) : w_(std::move(options)) {}
 
@@ -74,7 +74,7 @@ Outcome<> NcclBackend::run(const Operation& operation, Deadline deadline) {
   if (operation.kind == OpKind::barrier) {
     const Outcome<std::shared_ptr<WorkState>> work = start(operation, deadline);
     if (!work) return tl::unexpected(work.error());
-    // The core ends it at its deadline.
+    // Needs no limit: the core ends the operation at its deadline.
     return *(*work)->synchronize(Deadline::max());
   }
   if (Outcome<> fine = check(operation); !fine) return fine;

@@ -1,6 +1,6 @@
-// The NCCL backend. Operations are put on a GPU stream and the calling thread continues. They run
-// on the call's own stream if that would wait for them at once, which costs one event instead of
-// two and no waits; otherwise on the group's stream, so that the call's stream continues too.
+// The NCCL backend. Operations are enqueued on a GPU stream and the calling thread continues. They
+// run on the call's own stream if it would wait for them at once (one event instead of two, and no
+// waits between streams), otherwise on the group's stream, so that the call's stream continues too.
 #pragma once
 
 #include <functional>
@@ -40,12 +40,12 @@ class NcclBackend final : public GroupBackend {
   const std::shared_ptr<NcclCore> core_;
 };
 
-// What each rank writes into the store before they meet.
+// Record that each rank writes into the store during set-up.
 struct NcclCard {
   int version = 0;
   std::string gpu_uuid;
   std::string gpu_name;
-  std::array<uint8_t, sizeof(NcclUniqueId)> unique_id{};  // The group's, from its rank 0.
+  std::array<uint8_t, sizeof(NcclUniqueId)> unique_id{};  // Set by rank 0 only, for the group.
   std::string host_id;  // NCCL_HOSTID: ranks with different ones may share a GPU.
 
   std::string encode() const;
@@ -53,11 +53,11 @@ struct NcclCard {
   friend bool operator==(const NcclCard&, const NcclCard&) = default;
 };
 
-// Why NCCL's environment variables, which override the configurations that callers pass, rule this
-// backend out; empty: they do not. `get` stands for getenv.
+// Returns the reason if NCCL's environment variables, which override the configurations that
+// callers pass, rule this backend out; else empty. `get` stands for getenv.
 std::string refuse_nccl_variables(const std::function<const char*(const char*)>& get);
 
-// Why these ranks cannot form a group. `cards` are in the order of group ranks.
+// Returns the reason if these ranks cannot form a group. `cards`: by group rank.
 std::optional<Failure> compare_cards(const Members& members, const std::vector<NcclCard>& cards,
                                      bool may_share_gpus);
 

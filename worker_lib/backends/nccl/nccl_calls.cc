@@ -10,7 +10,7 @@ namespace muster::worker {
 
 namespace {
 
-// NCCL has no int16: operations that only move data treat it as two bytes.
+// NCCL's type for one of ours. It has no int16: operations that only move data take two bytes.
 struct NcclUnit {
   NcclType type;
   size_t per_element;
@@ -33,7 +33,7 @@ NcclUnit unit_of(DType dtype) {
   return kUnits[i];
 }
 
-// NCCL before 2.29.7 leaves out the last elements of an average over one rank, which is its sum.
+// An average over one rank is taken as a sum: NCCL before 2.29.7 leaves out its last elements.
 NcclReduction reduction_of(ReduceOp op, int ranks) {
   static constexpr std::array kReductions{NcclReduction::sum, NcclReduction::average,
                                           NcclReduction::product, NcclReduction::min,
@@ -43,7 +43,7 @@ NcclReduction reduction_of(ReduceOp op, int ranks) {
   return op == ReduceOp::average && ranks == 1 ? NcclReduction::sum : kReductions[i];
 }
 
-// Puts one operation on the stream. Keeps the first error, after which it only ends an open group.
+// Enqueues one operation. Keeps the first error, after which it only ends an open NCCL group.
 class NcclCall {
  public:
   explicit NcclCall(const NcclTarget& target) : t_(target) {}
@@ -58,7 +58,7 @@ class NcclCall {
   }
   bool is_fine() const { return result_ == NcclResult::success; }
   bool at_root(const Operation& op) const { return t_.rank == op.root; }
-  // Callers skip empty blocks.
+  // REQUIRES: count > 0.
   void send(const std::byte* data, size_t count, DType dtype, int peer);
   void recv(std::byte* data, size_t count, DType dtype, int peer);
 
@@ -71,7 +71,7 @@ class NcclCall {
   // Calls `body()` within one NCCL group.
   template <typename Body>
   void in_group(const Body& body);
-  // Calls `each(peer, count, first)` for every rank's block that is not empty, in one NCCL group.
+  // Calls `each(peer, count, first)` for every non-empty block, in one NCCL group.
   template <typename Each>
   void for_blocks(const std::vector<size_t>& counts, size_t count, const Each& each);
 
@@ -151,8 +151,8 @@ void NcclCall::put_broadcast(const Operation& op) {
                          t_.stream));
 }
 
-// A message between the root and each rank that has a block; the root's own block is one to itself,
-// unless that is already in place.
+// Sends a message between the root and each rank that has a block, also from the root to itself
+// unless its block is already in place.
 void NcclCall::put_gather_or_scatter(const Operation& op) {
   const bool gathers = op.kind == OpKind::gather;
   if (!at_root(op)) {
@@ -172,7 +172,7 @@ void NcclCall::put_gather_or_scatter(const Operation& op) {
   });
 }
 
-// Unequal blocks become one broadcast for each rank in one NCCL group, which NCCL fuses.
+// Turns unequal blocks into one broadcast per rank, in one NCCL group, which NCCL fuses.
 void NcclCall::put_all_gather(const Operation& op) {
   const NcclUnit unit = unit_of(op.dtype);
   if (!op.is_v) {

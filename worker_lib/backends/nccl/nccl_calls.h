@@ -1,5 +1,5 @@
-// Our operations as NCCL calls: which function, which type, which blocks. Everything is put on a
-// stream; nothing blocks until it is done.
+// Our operations as NCCL calls: which function, type and blocks. Every operation is enqueued on a
+// stream; nothing waits for completion.
 #pragma once
 
 #include <string>
@@ -22,13 +22,13 @@ struct NcclTarget {
   std::byte* barrier_word;  // Four bytes of GPU memory that barriers reduce.
 };
 
-// Why NCCL cannot do it at all; empty: it can.
+// Returns the reason if NCCL cannot do such an operation at all; else empty.
 std::string nccl_refuses(const Operation& operation);
 std::string nccl_refuses(const Transfer& transfer, int my_rank);
 
-// Puts the operation on the stream. Fails with code backend. REQUIRES: nccl_refuses() is empty.
+// Enqueues the operation. Fails with code backend. REQUIRES: nccl_refuses() is empty.
 Outcome<> put_on_stream(const NcclTarget& target, const Operation& operation);
-// All in one NCCL group, so that no order can deadlock.
+// Enqueues all transfers in one NCCL group, so that no order can deadlock.
 Outcome<> put_on_stream(const NcclTarget& target, const std::vector<Transfer>& transfers);
 
 }  // namespace muster::worker

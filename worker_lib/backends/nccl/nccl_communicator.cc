@@ -22,11 +22,11 @@ constexpr milliseconds kLetGoPatience{10'000};
 // How long end() waits for a thread to leave NCCL by itself. Most calls take microseconds.
 constexpr milliseconds kCallerPatience{250};
 constexpr milliseconds kRevokedCallerPatience{2000};
-// Without a revoke: the thread may be opening connections, and return by itself.
+// Longer without a revoke: the thread may be opening connections, and return by itself.
 constexpr milliseconds kUncalledCallerPatience{4000};
 
-// The two communicators while they are being made. NCCL writes to them from a thread of its own, so
-// they outlive a caller that gives up.
+// The two communicators during set-up. NCCL's own thread writes to them, so they outlive a caller
+// that gives up.
 struct Joining {
   NcclHandle meeting = nullptr;
   NcclHandle made = nullptr;
@@ -43,9 +43,9 @@ NcclConfig config_of(bool blocking) {
   return config;
 }
 
-// Waits until the call begun on the meeting communicator is complete and has set `made`. The
-// communicator's state decides, not the call's result: ncclCommSplit returns ncclSuccess long
-// before (in all versions from 2.18.3 to 2.30.7; NCCL's own example asks the parent, too).
+// Waits until the call begun on the meeting communicator is complete and has set `made`. Polls the
+// state of that communicator, since ncclCommSplit returns ncclSuccess long before (in all versions
+// from 2.18.3 to 2.30.7; NCCL's own example polls the parent, too).
 Outcome<> wait_until_done(const NcclCommunicator::Options& options, Joining& joining,
                           NcclHandle& made, NcclResult begun, const char* what) {
   const NcclApi& nccl = options.nccl;
@@ -87,8 +87,8 @@ Outcome<> meet_and_split(const NcclCommunicator::Options& options, Joining& join
   return wait_until_done(options, joining, joining.made, begun, "ncclCommSplit");
 }
 
-// Releases the meeting communicator, on a thread that NCCL may block. An abort after success could
-// take the other communicator with it: the two share an abort flag where
+// Releases the meeting communicator, on a thread that NCCL may block. After success that is no
+// abort, which could take the other communicator along: the two share an abort flag if
 // NCCL_COMM_SPLIT_SHARE_RESOURCES=1, which overrides our configuration.
 void let_go(const NcclCommunicator::Options& options, const std::shared_ptr<Joining>& joining,
             bool is_made) {
@@ -132,7 +132,7 @@ void NcclCommunicator::end(bool orderly, const std::function<void()>& on_stuck) 
     nccl_.comm_destroy(handle_);
     return;
   }
-  // A thread stuck in NCCL holds the lock; the revoke then happens without it.
+  // Revokes even without the lock: a thread stuck in NCCL holds it.
   bool is_free = lock.try_lock_for(kCallerPatience);
   NcclResult revoked = NcclResult::invalid_usage;
   if (nccl_.comm_revoke != nullptr) revoked = nccl_.comm_revoke(handle_, 0);

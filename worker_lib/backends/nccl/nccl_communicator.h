@@ -1,12 +1,11 @@
 // An NCCL communicator, from the first contact between the ranks to its end.
 //
-// Two are made. Only a non-blocking communicator can be waited for with a deadline and given up;
-// but every operation on a non-blocking one starts a thread inside NCCL (its group.cc), which costs
-// more than the operation. So the ranks meet in a non-blocking communicator, split off a blocking
-// one with the same members, and release the first.
+// Only a non-blocking communicator can be set up with a deadline, but each operation on it starts a
+// thread inside NCCL (its group.cc), which costs more than the operation. So the ranks meet in a
+// non-blocking communicator, split off a blocking one with the same members, and release the first.
 //
 // Owned by an NcclCore. Calls on one communicator must not overlap: callers hold mutex() around
-// them. end() is the exception, since it may find a thread stuck in NCCL.
+// them. The exception is end(), which may find a thread stuck in NCCL.
 #pragma once
 
 #include <functional>
@@ -33,9 +32,8 @@ class NcclCommunicator {
     std::function<std::optional<Failure>()> interrupted;
   };
 
-  // Blocks until all ranks have joined. Fails with timeout, with what `interrupted` returns, or
-  // with backend and NCCL's reason. On failure a separate thread, which may outlast the call,
-  // aborts what was begun.
+  // Blocks until all ranks have joined. Fails with timeout, `interrupted`'s failure, or backend and
+  // NCCL's reason. On failure another thread, which may outlast the call, aborts the set-up.
   static Outcome<std::unique_ptr<NcclCommunicator>> join(const Options& options);
 
   NcclCommunicator(const NcclCommunicator&) = delete;
@@ -48,14 +46,13 @@ class NcclCommunicator {
   const std::shared_ptr<Gpu>& gpu() const { return gpu_; }
   std::timed_mutex& mutex() { return mutex_; }
 
-  // What has gone wrong inside NCCL since; fails with code backend. REQUIRES: mutex() is held.
+  // Fails with code backend if NCCL reports an asynchronous error. REQUIRES: mutex() is held.
   Outcome<> check() const;
 
-  // Called once, last. Blocks as long as NCCL does, so it needs a thread that may block. `orderly`:
-  // no operation is in flight. Otherwise operations in flight are revoked if NCCL can (from 2.28.7
-  // on; this also frees a thread stuck in NCCL), then aborted. There is no abort while a thread is
-  // in NCCL, since it frees what that thread uses. If the thread does not return, calls `on_stuck`
-  // once and waits for it.
+  // Called once, last, on a thread that may block as long as NCCL does. `orderly`: no operation is
+  // in flight. Otherwise revokes operations in flight if NCCL can (from 2.28.7 on; this also frees
+  // a thread stuck in NCCL), then aborts them. Never aborts while a thread is in NCCL, since that
+  // frees what the thread uses; if the thread does not return, calls `on_stuck` once and waits.
   void end(bool orderly, const std::function<void()>& on_stuck);
 
  private:

@@ -18,10 +18,9 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kNcclTick{10};
-// How long close() gives the core's thread to notice that no operation is in flight any more.
+// Time that close() gives the core's thread to notice that no operation is in flight any more.
 constexpr milliseconds kCloseWait{200};
-// From this length on launch() itself removes completed operations, so that a loop of small ones
-// does not pile up events between two ticks.
+// Length from which launch() removes completed operations: a loop of small ones must not pile up.
 constexpr size_t kLongList = 128;
 constexpr microseconds kNcclPollMost{500};
 constexpr microseconds kNcclSpin{50};
@@ -35,10 +34,10 @@ void end_process(const std::string& reason) {
 
 }  // namespace
 
-// Registers a thread that is in NCCL or about to enter it, from before it waits for the mutex.
+// Registers a thread that is in NCCL or about to enter it, even before it waits for NCCL's mutex.
 class NcclCore::Inside {
  public:
-  // `event`: gets one that was used before, if there is one.
+  // Sets `event` to a used one, if there is one.
   Inside(NcclCore& core, const Call& call, CudaEvent& event) : core_(core), call_(call) {
     const std::lock_guard lock(core_.mutex_);
     core_.inside_.push_back(&call_);
@@ -54,8 +53,8 @@ class NcclCore::Inside {
   Inside(const Inside&) = delete;
   Inside& operator=(const Inside&) = delete;
 
-  // Hands the call over to the operations under way, so that it is always watched. Returns how many
-  // these are now.
+  // Moves the call to the operations under way in one step, so that it is always watched. Returns
+  // their number.
   size_t leave(CudaEvent event, MarkPtr mark, CudaStream stream) {
     is_inside_ = false;
     const std::lock_guard lock(core_.mutex_);
@@ -79,7 +78,7 @@ NcclCore::NcclCore(Options options)
   if (!options_.on_stuck) options_.on_stuck = end_process;
 }
 
-// Freed only here: a thread that has missed a failure may still be putting work on the stream.
+// Resources are freed only here: a thread that missed a failure may still be enqueuing work.
 NcclCore::~NcclCore() {
   const Gpu::Current current(*gpu_);
   for (const UnderWay& one : under_way_)
@@ -133,7 +132,7 @@ Outcome<NcclCore::MarkPtr> NcclCore::launch_marked(CudaStream stream, const Call
   return done ? Outcome<MarkPtr>(std::move(mark)) : tl::unexpected(done.error());
 }
 
-// Sets `*mark`, unless that is null.
+// Sets `*mark`, unless `mark` is null.
 Outcome<> NcclCore::put_and_watch(CudaStream stream, const Call& call, const Put& put,
                                   MarkPtr* mark) {
   if (has_failed()) return tl::unexpected(*failure());
@@ -144,12 +143,12 @@ Outcome<> NcclCore::put_and_watch(CudaStream stream, const Call& call, const Put
   size_t under_way = 0;
   {
     const std::lock_guard lock(communicator().mutex());
-    // Checked again: the thread that held the lock may have ended the communicator.
+    // Checks again: the thread that held the lock may have ended the communicator.
     const Outcome<> done = has_failed() ? tl::unexpected(*failure()) : put(stream);
     event = done ? events_->record(stream, spare) : tl::unexpected(done.error());
     if (event) {
       if (mark != nullptr) *mark = std::make_shared<GpuEvents::Mark>(events_, *event);
-      // Under the lock, so that the order of a stream is that of the serials.
+      // Under the lock, so that serials follow the order of the stream.
       if (!is_captured(stream)) {
         under_way = inside.leave(*event, mark != nullptr ? *mark : nullptr, stream);
       } else if (mark == nullptr) {
@@ -159,11 +158,11 @@ Outcome<> NcclCore::put_and_watch(CudaStream stream, const Call& call, const Put
   }
   if (!event) {
     if (spare != nullptr) events_->give_back(spare);
-    // If the group was aborted meanwhile, that failure explains NCCL's error better.
+    // Returns the first failure: if the group was aborted meanwhile, that explains NCCL's error.
     fail(event.error());
     return tl::unexpected(*failure());
   }
-  // Errors are left to the core's thread.
+  // Ignores errors: the core's thread will report them.
   if (under_way >= kLongList && under_way % (kLongList / 2) == 0) look_for_done();
   return Done{};
 }
@@ -184,7 +183,7 @@ Outcome<NcclCore::MarkPtr> NcclCore::launch_aside(CudaStream after, const Call& 
 
 std::optional<Outcome<>> NcclCore::outcome_of(GpuEvents::Mark& mark) {
   if (mark.is_done()) return Done{};
-  // In this order: operations that a failure stopped count as reached afterwards.
+  // Queries the mark before the failure: operations that a failure stopped count as reached.
   const Outcome<bool> reached = mark.is_reached();
   if (std::optional<Failure> failure = this->failure()) return tl::unexpected(*failure);
   if (!reached) {
@@ -234,7 +233,7 @@ void NcclCore::close() {
 }
 
 void NcclCore::watch() {
-  // Otherwise querying an event would invalidate a capture in another thread.
+  // In any other mode, querying an event would invalidate a capture in another thread.
   int mode = kCudaCaptureModeRelaxed;
   gpu_->cuda().thread_exchange_stream_capture_mode(&mode);
   std::unique_lock lock(mutex_);
@@ -261,10 +260,9 @@ void NcclCore::look() {
   if (!state) fail(state.error());
 }
 
-// What is before an operation on its stream is complete with it, so one question is mostly enough:
-// the newest is asked first, then one in the middle of what is before it, and so on. Another thread
-// may forget the one that is asked meanwhile and use its event anew, which only makes the answer
-// late.
+// An operation completes after all earlier ones on its stream, so one query is mostly enough: asks
+// the newest first, then the middle of those before it, and so on. Another thread may meanwhile
+// forget the queried operation and reuse its event, which only delays the answer.
 std::optional<Failure> NcclCore::look_for_done() {
   std::unique_lock lock(mutex_);
   for (size_t looked_at = under_way_.size(); looked_at > 0;) {
@@ -273,14 +271,14 @@ std::optional<Failure> NcclCore::look_for_done() {
     const Outcome<bool> reached = events_->is_reached(one.event);
     lock.lock();
     if (!reached) return reached.error();
-    if (failure_) break;  // Operations that a failure stopped count as reached.
-    // Another thread may have made the list shorter.
+    if (failure_) break;  // The answer is void: stopped operations count as reached.
+    // The minimum, since another thread may have shortened the list.
     looked_at = std::min(*reached ? forget_done(one) : looked_at / 2, under_way_.size());
   }
   return std::nullopt;
 }
 
-// Returns how many of those launched before it are left: those of other streams.
+// Removes `reached` and all before it on its stream. Returns how many launched before it remain.
 size_t NcclCore::forget_done(const UnderWay& reached) {
   std::erase_if(under_way_, [&](const UnderWay& one) {
     const bool is_done = one.stream == reached.stream && one.serial <= reached.serial;
@@ -325,7 +323,8 @@ std::optional<NcclCore::UnderWay> NcclCore::find_late() const {
   return std::nullopt;
 }
 
-// look_for_done() does not ask for each.
+// Queries the late operation itself, since look_for_done() does not query each one. Returns true if
+// it is complete after all.
 bool NcclCore::is_reached_late(const UnderWay& late) {
   if (late.event == nullptr) return false;
   const Outcome<bool> reached = events_->is_reached(late.event);
@@ -334,7 +333,7 @@ bool NcclCore::is_reached_late(const UnderWay& late) {
     if (!failure_) forget_done(late);
     return true;
   }
-  // Another thread may have found it complete meanwhile, and used its event anew.
+  // Gone from the list: another thread has found it complete, and may have reused its event.
   return std::ranges::find(under_way_, late.serial, &UnderWay::serial) == under_way_.end();
 }
 
@@ -344,7 +343,7 @@ Failure NcclCore::explain_late(const Call& late) const {
                   "report nothing",
                   {}};
   const bool is_collective = late.sequence > 0;
-  // Asked before anything is stopped, while the other ranks are still where they are stuck.
+  // Asks before stopping anything, while the other ranks are still where they are stuck.
   failure.is_suspicion = true;
   if (is_collective && options_.name_stragglers)
     failure = options_.name_stragglers(failure, late.sequence);
@@ -354,7 +353,7 @@ Failure NcclCore::explain_late(const Call& late) const {
   return failure;
 }
 
-// NCCL's own shutdown may take any time, so it runs on another thread and this one bounds the wait.
+// Runs NCCL's shutdown, which may take any time, on another thread, and bounds the wait for it.
 void NcclCore::end_communicator() {
   const std::optional<Failure> reason = failure();
   start_or_run([self = shared_from_this(), orderly = !reason] {

@@ -15,7 +15,7 @@ constexpr OpenedLibrary::Names kNcclNames{"ncclGetVersion", "MUSTER_NCCL_LIBRARY
 
 }  // namespace
 
-// Before 2.9 the number was, for example, 2804 for 2.8.4.
+// Versions before 2.9 have shorter numbers: 2804 is 2.8.4.
 std::string nccl_version_text(int version) {
   const int minors = version < 10000 ? 10 : 100;
   return fmt::format("{}.{}.{}", version / 100 / minors, version / 100 % minors, version % 100);
@@ -63,7 +63,7 @@ Outcome<const NcclApi*> nccl_library() {
 
 namespace muster {
 
-// The GPU comes first: without one it does not matter whether NCCL is there.
+// Reports a missing GPU first: without one it does not matter whether NCCL is there.
 bool is_nccl_available(std::string* why) {
   const worker::Outcome<const worker::CudaApi*> cuda = worker::cuda_driver();
   const worker::Outcome<int> gpus =

@@ -1,6 +1,6 @@
-// NCCL, opened at run time when needed. These are our own declarations of what we call, the same in
+// NCCL, opened on demand at run time. Our own declarations of the functions that we call, valid for
 // all versions from 2.18.3 on (ncclCommSplit appeared in 2.18.1 and has been fixed since); a test
-// compares them with the real nccl.h where it finds one. Newer functions are looked up by name.
+// compares them with the real nccl.h if it finds one. Newer functions are looked up by name.
 //
 // Source: "NCCL API" of the NCCL documentation. The layout of ncclConfig_t is that of the first
 // version with splitShare, which later ones accept (they check `size` and `version`).
@@ -60,14 +60,14 @@ struct NcclConfig {
   int max_ctas = INT_MIN;
   const char* net_name = nullptr;
   int split_share = INT_MIN;
-  // trafficClass, which 2.26.2 to 2.26.6 read whatever `version` says; without it that is padding.
+  // trafficClass: padding, but 2.26.2 to 2.26.6 read it whatever `version` says.
   int traffic_class = INT_MIN;
 };
 static_assert(sizeof(NcclConfig) == 48);
 
 inline constexpr int kNcclOldest = 21803;
 
-// Named after NCCL's functions, without "nccl". Null where this version lacks it: comm_revoke.
+// Members are named after NCCL's functions without "nccl". comm_revoke is null in older versions.
 struct NcclApi {
   OpenedLibrary library;
   NcclResult (*get_version)(int* version) = library["ncclGetVersion"];
@@ -103,16 +103,16 @@ struct NcclApi {
 
   int version = 0;  // 23007
 
-  // "ncclRemoteError: ...": the name of the result and NCCL's last error text. `comm` may be null.
+  // Text of the result and, in parentheses, NCCL's last error. `comm` may be null.
   std::string describe(NcclResult result, NcclHandle comm) const;
 };
 
-// 23007 gives "2.30.7".
+// Returns "2.30.7" for 23007.
 std::string nccl_version_text(int version);
 
-// Opens it anew; fails with code backend and a one-line message for the user. See nccl_library().
+// Opens NCCL; fails with code backend and a one-line message for the user.
 Outcome<NcclApi> open_nccl_library();
-// The one copy of this process, opened by the first call. Any thread.
+// Returns the process's instance, opened by the first call. Any thread.
 Outcome<const NcclApi*> nccl_library();
 
 }  // namespace muster::worker

@@ -1,6 +1,6 @@
-// How the members of a group get an NCCL communicator: each writes its NCCL version and GPU into
-// the store, and rank 0 adds where to meet. What cannot work is detected here, with a clear
-// message: NCCL itself would hang or say "invalid usage".
+// Set-up of a group's NCCL communicator: each member writes its NCCL version and GPU into the
+// store, and rank 0 adds the unique id by which they meet. Set-ups that cannot work are refused
+// here with a clear message: NCCL itself would hang or say "invalid usage".
 #include <cstdlib>
 #include <cstring>
 #include <limits>
@@ -19,7 +19,7 @@ namespace muster::worker {
 
 namespace {
 
-// NCCL refuses two ranks on one GPU unless this is set; it is meant for tests.
+// NCCL refuses two ranks on one GPU unless this variable is set; it is meant for tests.
 bool may_share_gpus() {
   const char* const value = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
   return value != nullptr && std::string_view(value) == "1";
@@ -92,8 +92,7 @@ std::optional<Failure> compare_cards(const Members& members, const std::vector<N
   return std::nullopt;
 }
 
-// A blocking communicator cannot be waited for with a deadline, and on a non-blocking one every
-// operation costs a thread: see nccl_communicator.h.
+// Refuses a variable that would make both communicators of nccl_communicator.h the same kind.
 std::string refuse_nccl_variables(const std::function<const char*(const char*)>& get) {
   const char* const blocking = get("NCCL_COMM_BLOCKING");
   if (blocking == nullptr || *blocking == '\0') return {};
