@@ -5,8 +5,7 @@
 // bfloat16 are widened, combined in float and rounded after every step. min and max give NaN if any
 // input is NaN (as torch.minimum does). Integer sums and products wrap around.
 //
-// Pure functions; any thread. They use AVX2 if the processor has it: the results are the same bit
-// by bit.
+// Pure functions; any thread. With and without AVX2 the results are the same bit by bit.
 #pragma once
 
 #include <cstddef>
@@ -15,20 +14,20 @@
 
 namespace muster::worker {
 
-// out[i] = in[0][i] op in[1][i] op ... for `count` elements. `average` is computed as sum: call
-// divide() at the end. `out` may be one of the inputs, exactly; no other overlap. REQUIRES: inputs
-// >= 1; everything aligned for the dtype; is_reducible().
+// Computes out[i] = in[0][i] op in[1][i] op ... for `count` elements; `average` as sum: call
+// divide() at the end. `out` may be one of the inputs, exactly; no other overlap.
+// REQUIRES: inputs >= 1; all pointers aligned for the dtype; is_reducible().
 void reduce_buffers(DType dtype, ReduceOp op, std::byte* out, const std::byte* const* in,
                     size_t inputs, size_t count);
 
-// data[i] /= by: integers towards zero, floats rounded to nearest. REQUIRES: by >= 1.
+// Computes data[i] /= by: integers towards zero, floats rounded to nearest. REQUIRES: by >= 1.
 void divide(DType dtype, std::byte* data, size_t count, int by);
 
-// reduce_buffers(), and divide() for `average`.
+// Calls reduce_buffers(), and divide() for `average`.
 void reduce_and_divide(DType dtype, ReduceOp op, std::byte* out, const std::byte* const* in,
                        size_t inputs, size_t count);
 
-// Whether `op` is defined for `dtype`: band, bor and bxor for integers only.
+// Returns true if `op` is defined for `dtype`: band, bor and bxor only for integers.
 bool is_reducible(DType dtype, ReduceOp op);
 
 }  // namespace muster::worker

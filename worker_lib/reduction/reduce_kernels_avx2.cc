@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kLanes = 8;
 
-// The remainder goes through a padded block, so that every element is converted alike.
+// Converts the remainder through a padded block, with the same instructions as the rest.
 struct Fp16 {
   MUSTER_TARGET static void widen(float* out, const uint16_t* in, size_t count) {
     size_t i = 0;

@@ -2,8 +2,7 @@
 //
 //   MUSTER_LOOPS   the namespace to put them in (baseline, avx2)
 //   MUSTER_TARGET  an attribute for every function that loops
-//   Fp16           conversions of blocks of float16 as those of Bf16, defined before in that
-//                  namespace
+//   Fp16           conversions of blocks of float16, like Bf16's, defined before in that namespace
 //
 // Compilers turn plain loops over plain pointers into vector code. The only obstacle is that `out`
 // may be one of the inputs; MUSTER_INDEPENDENT says that this is harmless.
@@ -21,11 +20,11 @@
 
 #if defined(__clang__)
 #define MUSTER_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
-// Without optimisation, and with sanitizers, loops are not vectorised: no need to warn.
+// Silences warnings about loops that are not vectorised without optimisation or with sanitizers.
 #pragma clang diagnostic ignored "-Wpass-failed"
 #else
 #define MUSTER_INDEPENDENT _Pragma("GCC ivdep")
-// At -O2 this compiler does not vectorise loops of unknown length.
+// At -O2 GCC does not vectorise loops of unknown length.
 #pragma GCC push_options
 #pragma GCC optimize("O3")
 #endif
@@ -33,8 +32,7 @@
 
 namespace muster::worker::MUSTER_LOOPS {
 
-// Two's complement where overflow would be undefined; unsigned int at least, since smaller types
-// are promoted to int.
+// Type in which overflow wraps around; at least unsigned, since smaller ones are promoted to int.
 template <typename T>
 using Wrapping = std::conditional_t<
     std::is_integral_v<T>,
@@ -54,7 +52,7 @@ struct Product {
     return static_cast<T>(static_cast<Wrapping<T>>(a) * static_cast<Wrapping<T>>(b));
   }
 };
-// Comparisons with NaN are false, so `b` is taken if it is NaN.
+// Comparisons with NaN are false, so a NaN in `b` is taken too.
 struct Min {
   template <typename T>
   MUSTER_INLINE T apply(T a, T b) {
@@ -94,18 +92,18 @@ struct Bxor {
   }
 };
 
-// Up to this many inputs are combined in one pass over memory.
+// Inputs combined in one pass over memory, at most.
 inline constexpr size_t kFused = 4;
-// Elements processed at a time where a pass needs a buffer: 4 KiB of floats.
+// Elements per block if a pass needs a buffer: 4 KiB of floats.
 inline constexpr size_t kBlock = 1024;
 
-// Processors prefetch by themselves, but not across a page: data is prefetched explicitly this far
-// ahead. Saves a fifth of the time of an all_reduce of 64 MiB in shared memory.
+// Distance of explicit prefetches: processors prefetch by themselves, but not across a page. Saves
+// a fifth of the time of an all_reduce of 64 MiB in shared memory.
 inline constexpr size_t kAheadBytes = 2048;
-// The smallest buffer to prefetch in: a smaller one is cached already, and half of what is
-// prefetched would lie past its end.
+// Smallest buffer to prefetch in: a smaller one is cached already, and half of the prefetches would
+// lie past its end.
 inline constexpr size_t kAskedForFromBytes = 4096;
-// Prefetched at a time. Loops over fewer elements than this holds are not vectorised.
+// Bytes prefetched at a time. Loops over fewer elements than this holds are not vectorised.
 inline constexpr size_t kStepBytes = 256;
 inline constexpr size_t kLineBytes = 64;
 
@@ -160,8 +158,8 @@ MUSTER_TARGET void fuse_any(T* out, const T* const* in, size_t inputs, size_t co
   }
 }
 
-// More inputs than one pass takes: block by block through a separate partial result, since `out`
-// may be one of the later inputs.
+// Combines more inputs than one pass takes, block by block through a separate partial result, since
+// `out` may be one of the later inputs.
 template <typename T, typename Op>
 MUSTER_TARGET void fuse_many(T* out, const T* const* in, size_t inputs, size_t count) {
   T partial[kBlock];
@@ -271,7 +269,7 @@ constexpr ReduceLoop bitwise_loop() {
 }
 
 struct Loops {
-  std::array<ReduceLoop, 8> reduce;  // By ReduceOp.
+  std::array<ReduceLoop, 8> reduce;  // Indexed by ReduceOp.
   DivideLoop divide;
 };
 
@@ -281,7 +279,7 @@ constexpr Loops kLoopsOf{
      bitwise_loop<T, Band>(), bitwise_loop<T, Bor>(), bitwise_loop<T, Bxor>()},
     divide_all<T>};
 
-// By DType.
+// Indexed by DType.
 constexpr std::array<Loops, 9> kLoops{kLoopsOf<int8_t>,  kLoopsOf<uint8_t>, kLoopsOf<int16_t>,
                                       kLoopsOf<int32_t>, kLoopsOf<int64_t>, kLoopsOf<Fp16>,
                                       kLoopsOf<Bf16>,    kLoopsOf<float>,   kLoopsOf<double>};

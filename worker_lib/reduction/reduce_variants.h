@@ -1,5 +1,5 @@
-// The loops of reduce_kernels.h by instruction set, as reduce_loops.h makes them: the baseline, and
-// AVX2 with F16C (eight floats at a time). REQUIRES for AVX2: the processor has both.
+// The loops of reduce_kernels.h by instruction set, made by reduce_loops.h: the baseline, and AVX2
+// with F16C (eight floats at a time). The AVX2 loops REQUIRE a processor with both: has_avx2().
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ using DivideLoop = void (*)(std::byte* data, size_t count, int by);
 
 }  // namespace muster::worker
 
-// Null: not defined for this type.
+// Both return null for a DType that does not exist; find_loop() also if the op is not defined.
 namespace muster::worker::baseline {
 ReduceLoop find_loop(DType dtype, ReduceOp op);
 DivideLoop find_division(DType dtype);
