@@ -1,21 +1,20 @@
-// Where in the program a public call was made: its return address, which the recorder keeps with
-// the call. Every public function that calls operations begins with a CallSite, and of several in
-// one another (the C function, the helper that it calls, the helper's operation) the outermost
-// counts, since its caller is the program. A thread's own; costs two loads and two stores.
+// The place in the program of a public call: its return address, which the recorder keeps with the
+// call. Every public function that calls operations begins with a CallSite; if they nest (the C
+// function, the helper that it calls, the helper's operation), the outermost counts, since its
+// caller is the program. Thread-local; costs two loads and two stores.
 #pragma once
 
 namespace muster::worker {
 
 namespace detail {
-// One word, for which the loader finds room even if the library is opened late (dlopen), and which
-// costs a load and no call.
+// One word: fits even if the library is opened late (dlopen), and an access is a load, not a call.
 [[gnu::tls_model("initial-exec")]] inline constinit thread_local const void* call_site = nullptr;
 }  // namespace detail
 
 class CallSite {
  public:
-  // The default is evaluated where a CallSite stands, so it is the return address of the function
-  // that has it, or, if that one is always_inline, of the function around it.
+  // The default argument is evaluated in the function that declares the CallSite, so it is that
+  // function's return address; if that one is always_inline, the address of the function around it.
   explicit CallSite(const void* site = __builtin_return_address(0)) : before_(detail::call_site) {
     if (before_ == nullptr) detail::call_site = site;
   }
@@ -23,9 +22,9 @@ class CallSite {
   CallSite(const CallSite&) = delete;
   CallSite& operator=(const CallSite&) = delete;
 
-  // For a caller that knows better. REQUIRES: a CallSite stands.
+  // Overrides the site, for a caller that knows better. REQUIRES: a CallSite of this thread exists.
   static void replace(const void* site) { detail::call_site = site; }
-  // nullptr: the call was not a public one.
+  // Returns nullptr if no public call is in progress.
   static const void* current() { return detail::call_site; }
 
  private:

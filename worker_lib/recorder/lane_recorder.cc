@@ -7,7 +7,7 @@
 
 namespace muster::worker {
 
-// A lane's counter of completed calls must not go back.
+// Serialised: a lane's counter of completed calls must not go back.
 void CallRecord::ended(bool is_success) const {
   static std::mutex one_at_a_time;
   const std::lock_guard lock(one_at_a_time);

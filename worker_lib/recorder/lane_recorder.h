@@ -1,10 +1,8 @@
-// Records the calls of one lane (rank_progress.h) in this process's ring: the collectives on host
-// memory, those on GPU memory, or the monitored barriers of one group. Each lane is a group of the
-// ring, with ordinals of its own.
+// Records the calls of one lane (rank_progress.h) in this process's ring: a group's collectives on
+// host memory, those on GPU memory, or its monitored barriers. Each lane is a group of the ring.
 //
-// Plain values, whose ring lives as long as the process; made by a Recorder. One that is empty, as
-// without a launcher, records nothing and costs a branch. Threads: as RingWriter; the collectives
-// of a lane are recorded by one thread at a time.
+// Plain values, made by a Recorder; their ring lives as long as the process. An empty one (without
+// a launcher) records nothing. The collectives of a lane are recorded by one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +13,13 @@
 
 namespace muster::worker {
 
-// A call that was recorded, until its end is known. Any thread. An aggregate, so that the writer's
-// result is made in its place: copying it at once would cost as much as half of the rest.
+// A recorded call, until its end is known. Any thread. An aggregate, so that the writer's result is
+// constructed in place: copying it would add half as much to the cost of recording.
 struct CallRecord {
   explicit operator bool() const { return writer != nullptr; }
   uint64_t number() const { return pending.ordinal; }
 
-  // It is on its stream.
+  // The call has been enqueued on its stream.
   void launched() const {
     if (writer != nullptr) writer->launched(pending);
   }
@@ -31,9 +29,9 @@ struct CallRecord {
   void failed() const {
     if (writer != nullptr) writer->failed(pending);
   }
-  // The same for a call whose end is noticed later, by any thread and in any order.
+  // completed() or failed() for a call whose end is noticed later, by any thread and in any order.
   void ended(bool is_success) const;
-  // It was refused before anything was sent. REQUIRES: a collective, the last of its lane.
+  // The call was refused before anything was sent. REQUIRES: the last collective of its lane.
   void withdrawn() const {
     if (writer != nullptr) writer->withdrawn(pending);
   }
@@ -49,7 +47,7 @@ class LaneRecorder {
 
   explicit operator bool() const { return writer_ != nullptr; }
 
-  // `number`: the operation's in its lane. `is_awaited`: the caller waits until it is done.
+  // `number`: the call's ordinal in its lane. `is_awaited`: the caller waits until it is done.
   CallRecord called(const Operation& operation, bool is_awaited) const {
     return writer_ == nullptr ? CallRecord() : record(operation, is_awaited);
   }
@@ -64,7 +62,7 @@ class LaneRecorder {
   void become(ring::GroupState state) const {
     if (writer_ != nullptr) writer_->set_state(group_, state);
   }
-  // Keeps the first of this process.
+  // Keeps the process's first failure.
   void note_failure(std::string_view message) const {
     if (writer_ != nullptr) writer_->note_failure(group_, message);
   }

@@ -18,7 +18,7 @@ namespace {
 
 std::atomic<Recorder*> of_this_process = nullptr;
 
-// The ring is taken by another process of this worker, which explains what the worker does.
+// Returns true if another process of this worker owns the ring, and so records for the worker.
 bool is_of_another_process(std::string_view record_fd) {
   std::string why;
   const std::optional<ring::RecordFd> named = ring::parse_record_fd(record_fd);

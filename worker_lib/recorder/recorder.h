@@ -1,6 +1,6 @@
-// The recorder of this process: it writes this rank's collectives, its groups and what else it is
-// doing into the ring that the launcher's agent reads (rendezvous/ring/ring_layout.h), so that a
-// hang can be explained. Without the agent's ring (MUSTER_RECORD_FD) there is none: a null pointer.
+// The recorder of this process: writes this rank's collectives, groups and sections into the ring
+// that the launcher's agent reads (rendezvous/ring/ring_layout.h), so that a hang can be explained.
+// Null if there is no ring (MUSTER_RECORD_FD).
 //
 // Attached by the first init_process_group(), since a process that only forks ranks must not own
 // the ring. Never destroyed: threads of the library record until the process ends. Any thread.
@@ -25,22 +25,22 @@ class Recorder {
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
-  // This process initialises, as this rank. From the second time on, "@2" and so on follow the ids
-  // of groups: the ring may still show those of the time before, and all ranks count alike.
+  // Begins an init_process_group(). From the second one on, "@2" and so on is appended to the ids
+  // of groups: the ring may still show earlier ones, and all ranks count alike.
   void begin_world(int size, int rank);
-  // It failed before there was a group.
+  // The init_process_group() failed before there was a group.
   void end_world(std::string_view why);
 
-  // The state is `forming`. `facts.id`: the group's; `part`: of it, as "/cuda".
+  // Opens a lane in state `forming`. Its id in the ring is that of the group and `part` ("/cuda").
   LaneRecorder open(const ring::GroupFacts& facts, std::string_view part);
 
-  // Whether the launcher has warned of the job's end. Any thread.
+  // True if the launcher has warned of the job's end.
   bool is_warned() const { return writer_->is_warned(); }
 
   // See RingWriter.
   const void* name_site(std::string_view text) { return writer_->name_site(text); }
 
-  // Sections nest; leaving more than were entered does nothing.
+  // Sections nest; surplus calls of leave_section() are no-ops.
   void enter_section(std::string_view name);
   void leave_section();
 
@@ -50,16 +50,16 @@ class Recorder {
   const std::unique_ptr<ring::RingWriter> writer_;
   std::mutex mutex_;
   int worlds_ = 0;
-  std::optional<LaneRecorder> world_;  // Begun, and not yet that of a Group.
+  std::optional<LaneRecorder> world_;  // From begin_world() until a Group takes it over.
 };
 
-// The id and the name of the group of all ranks.
+// Id and name of the group of all ranks.
 inline constexpr std::string_view kWorldGroup = "world";
 
-// The process's own recorder; nullptr: there is none. One load.
+// Returns the process's recorder or nullptr. One load.
 Recorder* process_recorder() noexcept;
-// Attaches it if `record_fd` (the value of MUSTER_RECORD_FD) names a ring and no process that still
-// lives has taken that over. Says, once, on standard error why it cannot. One thread at a time.
+// Attaches it if `record_fd` (the value of MUSTER_RECORD_FD) names a ring that no living process
+// owns; prints once on standard error why it cannot. One thread at a time.
 Recorder* attach_process_recorder(const std::optional<std::string>& record_fd, int rank);
 
 }  // namespace muster::worker

@@ -8,7 +8,7 @@ namespace muster::worker {
 
 namespace {
 
-// In the order of the numbers, as a test checks by the names.
+// Both enums have the same order, which a test checks by the names.
 constexpr ring::Reduction recorded_reduction(ReduceOp op) {
   return static_cast<ring::Reduction>(static_cast<uint8_t>(op) + 1);
 }
@@ -32,7 +32,7 @@ ring::Call ring_call_of(const Operation& operation, bool is_awaited) {
   call.is_v = operation.is_v;
   if (has_reduction(operation.kind)) call.reduction = recorded_reduction(operation.reduce);
   if (has_root(operation.kind)) call.root = operation.root;
-  // Of an all_to_all_v, `count` says nothing.
+  // all_to_all_v has no `count`.
   if (operation.is_v && operation.kind == OpKind::all_to_all)
     call.count =
         std::accumulate(operation.send_counts.begin(), operation.send_counts.end(), uint64_t{0});

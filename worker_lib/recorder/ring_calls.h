@@ -1,6 +1,6 @@
-// The library's calls as the ring has them (rendezvous/ring/call_rules.h). A helper's operation is
-// recorded as what it is, should_stop() as an all_reduce of a byte, since that is what the members
-// perform together; the call site says which line of the program it was. Pure.
+// The library's calls in the ring's terms (rendezvous/ring/call_rules.h). A helper's operation is
+// recorded as the operation that the members perform together (should_stop() as an all_reduce of a
+// byte); the call site names the line of the program. Pure.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,10 @@
 
 namespace muster::worker {
 
-// `is_awaited`: the caller waits until it is done.
+// `is_awaited`: the caller waits until the call is done.
 ring::Call ring_call_of(const Operation& operation, bool is_awaited);
 ring::Call ring_call_of(const Transfer& transfer, bool is_awaited);
-// Always awaited.
+// Returns an allocate_shared(), which is always awaited.
 ring::Call shared_memory_call(size_t bytes);
 
 }  // namespace muster::worker

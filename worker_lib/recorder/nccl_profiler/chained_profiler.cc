@@ -9,10 +9,10 @@
 namespace muster::nccl {
 namespace {
 
-constexpr int kEventsOf[] = {0, 0, 0, 0xff, 0xff, 0xfff, 0x7fff, 0xffff};  // By version.
+constexpr int kEventsOf[] = {0, 0, 0, 0xff, 0xff, 0xfff, 0x7fff, 0xffff};  // Indexed by version.
 constexpr int kOldestAlike = 4;
 
-// By path, by the name of a library, or by what stands for it: libnccl-profiler-NAME.so.
+// Opens a path, a library's name, or the NAME of libnccl-profiler-NAME.so.
 void* open_library(const std::string& name) {
   const bool is_program = strncasecmp(name.c_str(), "STATIC_PLUGIN", name.size()) == 0;
   void* const library = dlopen(is_program ? nullptr : name.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -44,7 +44,7 @@ std::string ChainedProfiler::open(const char* name, int version) {
     return fmt::format("{} has no interface of version {}, nor an older one that is like it", shown,
                        version);
   }
-  // It may be this library itself, under another name.
+  // The user's profiler may be this library itself, under another name.
   Dl_info own{};
   Dl_info other{};
   const bool is_own = dladdr(reinterpret_cast<const void*>(&table_in), &own) != 0 &&
@@ -71,8 +71,8 @@ bool ChainedProfiler::init(void** context, const InitFacts& facts) {
                                            facts.ranks, facts.rank, facts.log) == 0;
 }
 
-// As NCCL's own functions that begin events decide (src/plugin/profiler.cc): who asks for an event
-// gets those above it. Types that are not named here begin for this profiler alone.
+// Follows NCCL's functions that begin events (src/plugin/profiler.cc): a plugin that asks for an
+// event also gets the events above it. NCCL begins other types only if this profiler asks for them.
 bool ChainedProfiler::wants(uint64_t type) const {
   constexpr uint64_t kBelowTasks = kProxyOp | kProxyStep | kKernelChannel | kNetPlugin;
   uint64_t asked = ~uint64_t{0};

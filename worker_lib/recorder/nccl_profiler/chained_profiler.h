@@ -1,11 +1,11 @@
-// The user's own profiler, which NCCL would load if muster's were not there: opened as NCCL opens
-// it (openPluginLib() in NCCL's src/plugin/plugin_open.cc), and called for the events that it asks
-// for. Its handles stay apart from ours.
+// The user's own profiler, which NCCL would load if muster's were not there: opened the way NCCL
+// does (openPluginLib() in NCCL's src/plugin/plugin_open.cc), and called for the events that it
+// asks for. Its handles are kept apart from ours.
 //
-// One of an older version than NCCL's is served too: descriptors of version 5 begin like those of 6
-// and 7, and those of version 4 like 5's but for the parent. Version 3 is not like any other.
+// It may have an older version than NCCL: descriptors of version 5 begin like those of 6 and 7, and
+// those of version 4 like 5's except for the parent. Version 3 is unlike any other.
 //
-// Opened once, by open(); then any thread.
+// Opened once, by open(); afterwards any thread.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace muster::nccl {
 
-// What NCCL tells at init(); of version 3 nothing.
+// Arguments of init(); version 3 has none of them.
 struct InitFacts {
   const char* name = nullptr;
   uint64_t hash = 0;
@@ -27,16 +27,16 @@ struct InitFacts {
 
 class ChainedProfiler {
  public:
-  // `name`: as in NCCL_PROFILER_PLUGIN; nullptr: not set, so libnccl-profiler.so, if there is one.
-  // `version`: the one that NCCL uses. Returns what is wrong, in one line; empty: nothing.
+  // `name`: value of NCCL_PROFILER_PLUGIN; nullptr: unset, so libnccl-profiler.so if there is one.
+  // `version`: the one that NCCL uses. Returns the error in one line; empty: none.
   std::string open(const char* name, int version);
 
   explicit operator bool() const { return library_ != nullptr; }
-  // Whether it takes this communicator.
+  // Returns true if the profiler accepts this communicator.
   bool init(void** context, const InitFacts& facts);
-  // The events that it has asked for last; it may change that at any time.
+  // Events that the profiler asks for now; it may change that at any time.
   int mask() const { return __atomic_load_n(&mask_, __ATOMIC_RELAXED) & known_; }
-  // Whether NCCL would begin such an event if only this profiler were there.
+  // Returns true if NCCL would begin such an event with this profiler alone.
   bool wants(uint64_t type) const;
   bool takes_groups_as_parents() const { return version_ < 5; }
 
@@ -52,10 +52,10 @@ class ChainedProfiler {
  private:
   void* library_ = nullptr;
   int version_ = 0;
-  int known_ = 0;  // Events of its version.
+  int known_ = 0;  // Events that its version has.
   int mask_ = 0;   // Written by the profiler.
   const void* table_ = nullptr;
-  Table<void*> calls_ = {};  // `init` by version_.
+  Table<void*> calls_ = {};  // The type of `init` depends on version_.
 };
 
 }  // namespace muster::nccl

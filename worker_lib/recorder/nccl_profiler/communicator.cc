@@ -15,7 +15,7 @@ void Communicator::close() {
   if (writer_ != nullptr && is_open_) writer_->set_state(group_, ring::GroupState::closed);
 }
 
-// NCCL calls members by their places in the communicator, so the ranks of the others are not known.
+// Records no ranks of the job: NCCL only knows the members' places in the communicator.
 void Communicator::open(std::string_view name, uint64_t hash, int size, int rank) noexcept try {
   if (writer_ == nullptr) return;
   is_open_ = true;

@@ -1,14 +1,13 @@
-// What the ring gets of one NCCL communicator: a group with its calls, counted here over all kinds
-// where NCCL tells of the call itself (from interface version 5 on), and else where it tells of the
-// task behind the launch; its messages, counted by peer, behind the launch, since only then NCCL
-// names the peer. NCCL's own numbers count each function apart.
+// Records one NCCL communicator as a group of the ring. Collectives of all kinds share a count kept
+// here, since NCCL numbers each function separately. They are recorded at the call from interface
+// version 5 on, before that at the task after the launch. Messages, counted per peer, are always
+// recorded at the task, the first event that names the peer.
 //
-// Of a communicator whose calls are captured into a CUDA graph, which then repeats them without
-// telling, the ring says that not all calls are known. Versions 3 and 4 do not say what is
-// captured, but show repetitions, on ranks that need a proxy for them: of collectives with a number
-// that does not go up, of both kinds with the handle of the time before.
+// A CUDA graph repeats captured calls without events, so the ring then says that not all calls of
+// the group are known. Versions 3 and 4 do not report captures, only repetitions on ranks with a
+// proxy: a collective's sequence number does not increase, a task has its previous run's handle.
 //
-// A communicator is used by one thread at a time, as NCCL demands it of programs.
+// Used by one thread at a time, as NCCL demands of programs.
 #pragma once
 
 #include <array>
@@ -22,32 +21,32 @@
 
 namespace muster::nccl {
 
-// An event of any version, as far as it is recorded. Points into NCCL's descriptor.
+// The recorded parts of an event of any version. Points into NCCL's descriptor.
 struct EventFacts {
   uint64_t type = 0;
   int rank = -1;
   const char* function = nullptr;
   const char* datatype = nullptr;
   uint64_t count = 0;
-  int root = -1;  // Or the peer.
+  int root = -1;  // Root or peer.
   uint64_t sequence = 0;
   int channels = 0;
   bool is_captured = false;
-  bool is_repeated = false;  // A graph makes the call once more; before version 5.
+  bool is_repeated = false;  // A graph repeats the call; only before version 5.
   void* parent_group = nullptr;
-  // Version 3 only:
+  // Only in version 3:
   const char* communicator = nullptr;
   uint64_t hash = 0;
 };
 
 class Communicator {
  public:
-  // `writer`: nullptr: nothing is recorded.
+  // Records nothing if `writer` is null.
   explicit Communicator(ring::RingWriter* writer) : writer_(writer) {}
   Communicator(const Communicator&) = delete;
 
   bool is_open() const { return is_open_; }
-  // Without memory it stays closed.
+  // Stays closed if there is no memory.
   void open(std::string_view name, uint64_t hash, int size, int rank) noexcept;
   void close();
 
@@ -56,7 +55,7 @@ class Communicator {
   ring::Pending last_call() const;
   void note_captured();
 
-  // Of the chained profiler.
+  // State of the chained profiler.
   void* their_context = nullptr;
   bool is_theirs = false;
 

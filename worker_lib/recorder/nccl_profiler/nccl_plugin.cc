@@ -1,5 +1,5 @@
-// libnccl-profiler-muster.so: the tables that NCCL looks for, one for each version of its profiler
-// interface, around the one Plugin of the process.
+// libnccl-profiler-muster.so: the tables that NCCL looks for, one per version of its profiler
+// interface, in front of the process's Plugin.
 #include "worker_lib/recorder/nccl_profiler/plugin.h"
 
 namespace muster::nccl {
@@ -36,7 +36,7 @@ void read_coll(EventFacts& facts, const CollOf4& coll) {
   facts.channels = coll.channels;
 }
 
-// Without its channels, which version 3 does not have.
+// Leaves out `channels`, which version 3 does not have.
 void read_p2p(EventFacts& facts, const P2pOf4& p2p) {
   facts.function = p2p.function;
   facts.datatype = p2p.datatype;
@@ -89,7 +89,7 @@ Result start(void* context, void** handle, void* descriptor) {
   }
   EventFacts facts{.type = told.type, .rank = told.rank};
   read(facts, told);
-  // NCCL makes each task's memory zeroes, and keeps that of a graph.
+  // NCCL zeroes the memory of each new task, but keeps that of a graph's tasks.
   facts.is_repeated = version < 5 && *handle != nullptr && is_task(facts.type);
   Plugin::of_process().start(*static_cast<Communicator*>(context), handle, descriptor, facts);
   return 0;

@@ -1,14 +1,14 @@
-// NCCL's names of functions and element types, as its events have them (ncclFuncToString(),
-// ncclDatatypeToString()), in the ring's words. Pure.
+// Translates the names of functions and element types in NCCL's events (ncclFuncToString(),
+// ncclDatatypeToString()) into the ring's enums. Pure.
 #pragma once
 
 #include "rendezvous/ring/call_rules.h"
 
 namespace muster::nccl {
 
-// "AllReduce"; unknown for nullptr and for what no rule compares.
+// `function`: "AllReduce". Returns `unknown` for nullptr and for functions that no rule compares.
 ring::CallKind kind_in(const char* function);
-// "ncclFloat32". NCCL has no word for uint8 ("Unknown").
+// `datatype`: "ncclFloat32". NCCL has no name for uint8: it says "Unknown".
 ring::ElementType type_in(const char* datatype);
 
 }  // namespace muster::nccl

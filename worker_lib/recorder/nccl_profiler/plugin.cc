@@ -16,16 +16,16 @@ namespace muster::nccl {
 
 namespace {
 
-constexpr int kFirstWithCalls = 5;     // CollApi, P2pApi.
-constexpr int kFirstWithChannels = 4;  // How many channels of a kernel there are.
-// Its events of kernels cost up to 13 % of an all_reduce (github.com/NVIDIA/nccl/issues/2355).
+constexpr int kFirstWithCalls = 5;     // First version with CollApi and P2pApi.
+constexpr int kFirstWithChannels = 4;  // First version with the number of a kernel's channels.
+// In 2.31.2 kernel events cost up to 13 % of an all_reduce (github.com/NVIDIA/nccl/issues/2355).
 constexpr int kSlowKernelEvents = 23102;
 
 const char* variable_text(std::string_view name) {
   return std::getenv(name.data());
 }
 
-// Of the NCCL that calls: `log` is a function of it. 0: unknown.
+// Returns the version of the calling NCCL, which `log` is a function of; 0: unknown.
 int nccl_version(Logger log) {
   void* function = nullptr;
   Dl_info where{};
@@ -42,12 +42,13 @@ int nccl_version(Logger log) {
 
 bool may_ask_for_kernels(int version, const InitFacts& facts) {
   if (variable_text(env::kRecordKernels) == nullptr || version < kFirstWithChannels) return false;
-  // Version 7 came with it, so one that does not tell may be it.
+  // The slow NCCL introduced version 7, so an unknown NCCL with version 7 may be that one.
   const int nccl = nccl_version(facts.log);
   return nccl == 0 ? version < 7 : nccl != kSlowKernelEvents;
 }
 
-// Version 3 has no word of it: no communicator of one rank for each process is larger.
+// Stands in for a communicator's size, which version 3 does not report: with one rank per process
+// none is larger than the world.
 int size_of_world(int rank) {
   const char* const size = variable_text(env::kWorldSize);
   return std::max(size == nullptr ? 0 : std::atoi(size), rank + 1);
@@ -74,7 +75,7 @@ Communicator* Plugin::init(int version, int* mask, const InitFacts& facts) noexc
     if (chained_) made->is_theirs = chained_.init(&made->their_context, facts);
     mask_ = mask;
     told_mask_ = whole_mask();
-    // Other communicators are in use, so it is never less meanwhile.
+    // One store: other communicators are in use and must not see a smaller mask meanwhile.
     __atomic_store_n(mask, told_mask_.load(), __ATOMIC_RELAXED);
     return made.release();
   } catch (const std::exception&) {
@@ -105,6 +106,7 @@ void Plugin::attach() {
                rank == nullptr ? "?" : rank, why.c_str());
 }
 
+// Includes kGroup in old versions: NCCL before 2.28 reports tasks only if their group has a handle.
 int Plugin::own_mask() const {
   if (!writer_) return 0;
   const uint64_t calls =
@@ -116,7 +118,6 @@ int Plugin::whole_mask() const {
   return own_mask() | (chained_ ? chained_.mask() : 0);
 }
 
-// NCCL's versions before 2.28 tell of tasks only if their group has a handle.
 bool Plugin::records(uint64_t type) const {
   return (static_cast<uint64_t>(own_mask()) & type) != 0;
 }
@@ -136,7 +137,7 @@ void Plugin::start(Communicator& communicator, void** handle, void* descriptor,
     record(communicator, *event, facts);
     if (is_theirs) forward(communicator, &event->theirs, descriptor, facts);
     *handle = events_->handle_of(*event);
-  } else {  // A call that is not counted would accuse this rank.
+  } else {  // Counts the call even without an event, or this rank would look late.
     Event passing;
     passing.parent = parent_in(descriptor);
     record(communicator, passing, facts);
@@ -167,9 +168,9 @@ void Plugin::record(Communicator& communicator, Event& event, const EventFacts& 
   }
 }
 
-// What a kernel performs, behind its launch.
+// Records a task that a launched kernel performs.
 void Plugin::record_task(Communicator& communicator, Event& event, const EventFacts& facts) {
-  // With none told (of CollNet's) it would not show when the last one ends.
+  // If the number of channels is not reported (CollNet), the end of the last one cannot be seen.
   event.has_channels = facts.channels > 0;
   event.channels_left = facts.channels;
   if (version_ == 3 && !communicator.is_open()) {
@@ -190,7 +191,7 @@ void Plugin::record_task(Communicator& communicator, Event& event, const EventFa
 void Plugin::stop(void* handle) {
   if (!events_->owns(handle)) return chained_ ? chained_.stop(handle) : void();
   Event* const event = events_->find(handle);
-  // NCCL may end an event of a call once more, with the next call, if that has none.
+  // NCCL may end a call's event again together with the next call, if that has no event.
   if (event == nullptr || !event->is_in_use) return;
   if (event->type == kKernelLaunch) writer_->launched(event->pending);
   if (event->type == kKernelChannel) {
@@ -211,10 +212,10 @@ void Plugin::record_state(void* handle, int state, void* arguments) {
 
 void Plugin::finalize(Communicator* communicator) {
   if (communicator->is_theirs) chained_.finalize(communicator->their_context);
-  communicator->close();  // Of a shared one, threads that serve its proxies may still tell of it.
+  communicator->close();  // Never freed: proxy threads of a shared one may still report events.
 }
 
-// With its own handle as the parent.
+// Passes the event on to the chained profiler, with that profiler's own handle as the parent.
 void Plugin::forward(const Communicator& communicator, void** handle, void* descriptor,
                      const EventFacts& facts) {
   void*& parent = parent_in(descriptor);

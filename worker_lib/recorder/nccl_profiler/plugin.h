@@ -1,15 +1,15 @@
-// muster's NCCL profiler: one for the process, whichever interface version NCCL speaks. It writes
-// what NCCL tells of its calls to the rank's ring (rendezvous/ring/), which it owns or shares with
-// Python's hook, and passes on to the user's own profiler what that one asks for.
+// muster's NCCL profiler: one per process, for any interface version. It writes NCCL's events to
+// the rank's ring (rendezvous/ring/), which it owns or shares with Python's hook, and passes on to
+// the user's own profiler the events that it asks for.
 //
-//   MUSTER_RECORD_FD            the ring; without one, or where another process or muster's worker
-//                               library records, nothing is
-//   MUSTER_RECORD_KERNELS       set: starts and ends of kernels as well (KernelCh)
-//   MUSTER_NCCL_PROFILER_CHAIN  NCCL_PROFILER_PLUGIN as the user has set it
+//   MUSTER_RECORD_FD            the ring; nothing is recorded without one, or if another process or
+//                               muster's worker library records
+//   MUSTER_RECORD_KERNELS       set: also records starts and ends of kernels (KernelCh)
+//   MUSTER_NCCL_PROFILER_CHAIN  NCCL_PROFILER_PLUGIN as set by the user
 //
-// It fails no call of NCCL: where there is nothing to do its activation mask is 0, and NCCL calls
-// it no more. Between init() and finalize() it makes no system call and takes neither lock nor
-// memory, but for the first call of a communicator of version 3.
+// It fails no call of NCCL: if there is nothing to do its activation mask is 0, and NCCL stops
+// calling it. Between init() and finalize() it makes no system call, takes no lock and allocates
+// nothing, except in the first call of a communicator of version 3.
 #pragma once
 
 #include <memory>
@@ -22,10 +22,10 @@ namespace muster::nccl {
 
 class Plugin {
  public:
-  // Never destroyed: threads of NCCL may call until the process ends.
+  // Never destroyed: NCCL's threads may call until the process ends.
   static Plugin& of_process();
 
-  // nullptr: there is no memory. `mask`: NCCL's, one for the process.
+  // Returns nullptr if there is no memory. `mask`: NCCL's activation mask, one per process.
   Communicator* init(int version, int* mask, const InitFacts& facts) noexcept;
   void start(Communicator& communicator, void** handle, void* descriptor, const EventFacts& facts);
   void stop(void* handle);

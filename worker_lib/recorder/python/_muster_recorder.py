@@ -2,13 +2,13 @@
 
     the program's call ─▶ ProcessGroup ─▶ Group.before: the call, its place in the program
                                        ─▶ Group.after:  its Work, kept until it is complete
-    Looker, 4 times a second           ─▶ Group.look:   what is complete by now
+    Looker, 4 times a second           ─▶ Group.look:   which calls are complete
 
-PyTorch 2.15 has hooks, which also see what C++ calls (DDP's reducer, functional collectives). In older ones the methods
-of ProcessGroup are wrapped (MUSTER_PYTHON_HOOK=wrap: in all), and calls in between are known by their number alone.
+PyTorch 2.15 has hooks, which also see calls from C++ (DDP's reducer, functional collectives). In older versions (in all
+with MUSTER_PYTHON_HOOK=wrap) the methods of ProcessGroup are wrapped, and calls from C++ are only counted.
 
-Nothing here may raise into the program, keep its tensors, or wait. An error of our own ends the recording, and takes
-this rank's groups out of the ring: what is no longer counted must not look late.
+Nothing here may raise into the program, keep its tensors, or wait. An error of our own ends the recording and takes
+this rank's groups out of the ring: a rank that is no longer recorded must not look late.
 """
 import atexit
 import collections
@@ -28,10 +28,10 @@ import weakref
 LOOK_S = 0.25
 FRAMES_MAX = 100
 CODES_MAX = 4096
-MESSAGES_MAX = 1000  # Of a group, that nobody has waited for.
+MESSAGES_MAX = 1000  # Incomplete messages kept per group; beyond that the oldest count as complete.
 
-# What a collective is: its kind, whose size is compared (1: what it gives, 0: what it gets), and whether members may
-# have different sizes ("many": if there is more than one tensor).
+# Per operation: its kind, the tensors whose size is compared (1: inputs, 0: outputs), and whether members may have
+# different sizes ("many": unless there is exactly one tensor).
 HOOKED = {
     "ALLREDUCE": ("all_reduce", 1, False),
     "ALLREDUCE_COALESCED": ("all_reduce", 1, "many"),
@@ -52,7 +52,7 @@ HOOKED = {
     "SEND": ("send", 1, False),
     "RECV": ("recv", 0, False),
 }
-# Methods of ProcessGroup: its operation, and the places of what it gives and gets.
+# Per method of ProcessGroup: its operation, and the positions of its inputs and outputs among the arguments.
 WRAPPED = {
     "allreduce": ("ALLREDUCE", 0, 0),
     "allreduce_coalesced": ("ALLREDUCE_COALESCED", 0, 0),
@@ -84,12 +84,12 @@ TYPES = {
     "float8_e5m2fnuz": "float8_e5m2",
 }
 REDUCTIONS = {"AVG": "average", "PREMUL_SUM": "premultiplied_sum"}
-# Which of torch's own functions wait for what they call.
+# Functions of torch that wait for the operation that they call.
 WAITING = ("send", "recv")
 
 
 class Call:
-    """One that is not complete. `work`: None while torch is making it."""
+    """A call that is not complete. `work`: None while torch is making it."""
 
     __slots__ = ("record", "is_synchronous", "work", "is_done", "has_failed", "thread", "age")
 
@@ -100,16 +100,16 @@ class Call:
 
 
 class Recorder:
-    """Of this process."""
+    """The recorder of this process."""
 
     def __init__(self, ring, record_fd, c10d):
         self.ring, self.record_fd, self.c10d = ring, record_fd, c10d
         self.on = True
         self.is_attached = False
-        self.groups = {}  # By id() of its ProcessGroup, which a reference would keep from being destroyed.
-        self.worlds = collections.Counter()  # By size: ranks may have had others of their own.
+        self.groups = {}  # By id() of the ProcessGroup: a reference would keep that from being destroyed.
+        self.worlds = collections.Counter()  # Worlds so far, by size: a rank may have had others of its own.
         self.world = ""
-        self.opened = collections.Counter()  # Groups of this world, by name.
+        self.opened = collections.Counter()  # Groups of this world so far, by name.
         self.looker = None
         self.sites = Sites(ring, os.path.dirname(os.path.dirname(c10d.__file__)))
         self.constants = Constants(ring, c10d)
@@ -127,7 +127,7 @@ class Recorder:
         return call
 
     def stop(self, error=None):
-        """For good. With an error: says so."""
+        """Stops for good, and prints the error, if any."""
         self.on = False
         for group in list(self.groups.values()):
             group.drop()
@@ -138,7 +138,7 @@ class Recorder:
                 "(--no-python-hook leaves this out)")
 
     def attach(self):
-        """By the first group: a process that only forks must not own the ring."""
+        """Called with the first group: a process that only forks must not own the ring."""
         if self.is_attached:
             return True
         why = self.ring.attach(self.record_fd)
@@ -153,11 +153,11 @@ class Recorder:
         return False
 
     def forget(self):
-        """In a forked child. Its locks may be held by threads that it does not have."""
+        """Stops in a forked child, whose locks may be held by threads that it does not have."""
         self.on = False
 
     def end(self):
-        """While there still is an interpreter for a hook to be called in, or destroyed."""
+        """Ends while the interpreter can still call and destroy the hooks."""
         if not self.on:
             return
         self.look()
@@ -175,7 +175,7 @@ class Recorder:
     # ---- groups
 
     def forming(self, size, own_rank, ranks, name, description):
-        """The members wait for each other. None: nothing is recorded, or this process is no member."""
+        """The members begin to wait for each other. None if nothing is recorded or this process is no member."""
         if own_rank is None or not self.attach():
             return None
         if not ranks:
@@ -186,7 +186,7 @@ class Recorder:
         return self.open(name, description, ranks or range(size), own_rank)
 
     def open(self, name, description, ranks, own_rank):
-        """Its id is that of no other group of the job, and all members form as many of one name."""
+        """The id is unique in the job and equal on all members, since all form the same number of groups of a name."""
         self.opened[name] += 1
         identity = name + self.world
         if self.opened[name] > 1:
@@ -204,7 +204,7 @@ class Recorder:
         if group is None:
             return
         if not isinstance(pg, self.c10d.ProcessGroup) or id(pg) in self.groups and self.groups[id(pg)].pg() is pg:
-            self.ring.set_state(group.handle, self.ring.CLOSED)  # This process is no member, or it is an old one.
+            self.ring.set_state(group.handle, self.ring.CLOSED)  # This process is no member, or the group is not new.
             return
         self.groups[id(pg)] = group
         self.ring.set_state(group.handle, self.ring.READY)
@@ -213,7 +213,7 @@ class Recorder:
             self.looker = Looker(self)
 
     def found(self, pg):
-        """One whose forming was not seen."""
+        """Records a group whose forming was not seen."""
         if not isinstance(pg, self.c10d.ProcessGroup) or not self.attach():
             return
         if id(pg) in self.groups and self.groups[id(pg)].pg() is pg:
@@ -225,7 +225,7 @@ class Recorder:
         return str(self.c10d._world.pg_backend_config.get(pg, "")) + str(self.c10d._world.pg_map.get(pg, ("",))[0])
 
     def is_on_gpus(self, pg):
-        """Its calls are recorded by the plugin of the GPUs' library."""
+        """True if NCCL's profiler plugin records the group's calls."""
         return "nccl" in self.backends(pg) and sys.modules["torch"].cuda.device_count() > 0
 
     def close_destroyed(self):
@@ -244,16 +244,16 @@ class Group:
     def __init__(self, recorder, handle):
         self.recorder, self.ring, self.handle = recorder, recorder.ring, handle
         self.ordinal = 0
-        self.pending = collections.deque()  # Collectives, in the order of their calls.
+        self.pending = collections.deque()  # Collectives in call order.
         self.messages = collections.deque()
-        self.entered = {}  # Of these, what has not returned to its caller, by its number.
+        self.entered = {}  # Calls that have not returned to their caller, by torch's number.
         self.looking = threading.Lock()
         self.pg = lambda: None
         self.hook_id = None
-        self.sequence = None  # The group's own count of its collectives, as far as they are recorded.
-        self.within = 0  # Wrapped methods that are being called.
-        self.has_others = False  # The last calls are not among the recorded ones.
-        self.is_unknown = False  # As the ring says.
+        self.sequence = None  # Torch's count of the group's collectives, up to the last one recorded or counted.
+        self.within = 0  # Wrapped methods in progress.
+        self.has_others = False  # The last calls came from C++ and were only counted.
+        self.is_unknown = False  # Value of set_completion_unknown().
         self.before = recorder.guarded(self.before)
         self.after = recorder.guarded(self.after)
         self.enter = recorder.guarded(self.enter)
@@ -265,7 +265,7 @@ class Group:
         if not is_hooked:
             return
         if has_hooks(pg):
-            self.hook_id = random.getrandbits(62)  # A repeated one would replace another's hook.
+            self.hook_id = random.getrandbits(62)  # Random: a repeated id would replace another's hook.
             pg.register_pre_hook(self.hook_id, self.before)
             pg.register_post_hook(self.hook_id, self.after)
         else:
@@ -337,12 +337,12 @@ class Group:
         return call
 
     def returned(self, call, work):
-        """Without a Work it is complete."""
+        """A call without a Work is complete."""
         call.is_done = work is None
         call.work = work
 
     def withdraw_refused(self, is_over=None):
-        """Of calls that raised an exception torch says nothing; so what this thread has entered is over."""
+        """Withdraws calls that raised an exception, which torch does not report: those that this thread had entered."""
         thread = threading.get_ident()
         for number, call in list(self.entered.items()):
             if is_over(call) if is_over else call.thread == thread:
@@ -350,7 +350,7 @@ class Group:
                 self.refused(call)
 
     def refused(self, call):
-        """The next collective has its ordinal, if it was the last one."""
+        """The next collective reuses the ordinal, if no other has been called since."""
         if call in self.messages:
             self.messages.remove(call)
             self.ring.withdrawn(call.record)
@@ -362,8 +362,8 @@ class Group:
             call.is_done = True
 
     def is_complete(self, call, frames=None):
-        """If so its Work is dropped, which has its tensors. Some Works (gloo's reduce_scatter, send and recv) only know
-        what has been waited for, or not even that; then it counts that the caller has gone on."""
+        """Drops the Work of a complete call, which holds its tensors. Some Works (gloo's reduce_scatter, send and recv)
+        report completion only after a wait, or never; a synchronous call is then complete once its caller goes on."""
         work = call.work
         if call.is_done or work is None:
             return call.is_done
@@ -375,7 +375,7 @@ class Group:
         return True
 
     def note_failure(self, call, work):
-        """What the program is told, or will be, when it waits."""
+        """Records the error that the program gets when it waits."""
         future = future_of(work)
         if future is None:
             return
@@ -386,20 +386,20 @@ class Group:
             self.ring.note_failure(self.handle, f"{type(error).__name__}: {error}")
 
     def has_gone_on(self, call, frames):
-        """`frames`: of all threads; None: this one makes another call."""
+        """`frames`: those of all threads; None: this thread is making another call."""
         if frames is None:
             return call.thread == threading.get_ident()
         return not self.recorder.sites.is_in_torch(frames.get(call.thread))
 
     def advance(self):
-        """The first calls, as far as they are complete. REQUIRES: `looking` is held."""
+        """Records the first calls that are complete. REQUIRES: `looking` is held."""
         last = None
         while self.pending and self.is_complete(self.pending[0]):
             last = self.pending.popleft()
             if last.has_failed:
                 self.ring.failed(last.record)
         if last is not None:
-            self.ring.completed(last.record)  # With those before it.
+            self.ring.completed(last.record)  # Completes the calls before it, too.
         while self.messages and self.is_complete(self.messages[0]):
             self.message_ended(self.messages.popleft())
 
@@ -430,11 +430,11 @@ class Group:
             self.looking.release()
 
     def is_mute(self, call):
-        """Its Work never knows; so it is taken for complete once a later one is."""
+        """True if the Work never reports completion; the call counts as complete once a later one is."""
         return not call.is_synchronous and call.work is not None and future_of(call.work) is None
 
     def withdraw_left(self, frames):
-        """Calls that raised an exception, and were the last ones: their threads are no longer in torch."""
+        """Withdraws calls that raised an exception and were the last of their threads, which have left torch."""
         def is_over(call):
             call.age += 1
             frame = frames.get(call.thread)
@@ -450,14 +450,14 @@ class Group:
         tensors = flattened(arguments[place]) if place < len(arguments) else []
         options = next((one for one in (*arguments, *keywords.values()) if hasattr(one, "timeout")), None)
         root = getattr(options, "rootRank", -1)
-        if is_message and len(arguments) > 2:  # recv_anysource() has tensors and tag.
+        if is_message and len(arguments) > 2:  # recv_anysource() has only tensors and tag.
             root = arguments[1]
         if not tensors:
-            is_v = True  # Nothing is known to compare.
+            is_v = True  # There is no size to compare.
         if self.sequence is not None:
             self.count_others(pg)
         self.has_others = False
-        self.tell_unknown(False)  # This one can be seen, and the others with it.
+        self.tell_unknown(False)  # The end of this call can be seen, and implies that of earlier ones.
         frame = sys._getframe(3)
         waits = frame.f_locals.get("async_op") is False
         self.within += 1
@@ -469,7 +469,7 @@ class Group:
         if call is not None:
             self.returned(call, work)
         if self.sequence is not None:
-            self.sequence = sequence_of(pg)  # Torch may count messages too, and a collective as several.
+            self.sequence = sequence_of(pg)  # Torch may also count messages, and one collective as several.
 
     def refuse(self, pg, call):
         self.within -= 1
@@ -479,7 +479,7 @@ class Group:
             self.sequence = sequence_of(pg)
 
     def count_others(self, pg):
-        """Calls that C++ has made since: whether they are complete cannot be seen."""
+        """Counts the calls that C++ has made since, whose completion cannot be seen."""
         now = sequence_of(pg) if pg is not None else None
         if now is None or now <= self.sequence:
             self.sequence = now
@@ -498,17 +498,17 @@ class Group:
 
 
 class Sites:
-    """Where in the program calls are made: the first frame outside of torch."""
+    """The places in the program that make calls: the first frame outside of torch."""
 
     def __init__(self, ring, torch_folder):
         self.ring = ring
-        # And between its frames: decorators, context managers, what torch.compile has made.
+        # Includes frames between torch's own: decorators, context managers, code made by torch.compile.
         self.inside = (torch_folder + os.sep, contextlib.__file__, functools.__file__, "<frozen", "<eval_with_key>")
-        self.codes = {}  # By id(): the code, so that the number stays its own, and what it is.
+        self.codes = {}  # By id(): the code (a reference keeps the id unique) and its what_is().
         self.sites = {}
 
     def what_is(self, code):
-        """None: the program's. Else whether it is a function of torch that has the operator, and one that waits."""
+        """None for the program's code; for torch's, two flags: it has the operator as a local, and it waits."""
         known = self.codes.get(id(code))
         if known is not None:
             return known[1]
@@ -523,7 +523,7 @@ class Sites:
         return what
 
     def look(self, frame, wants_operator, wants_tag):
-        """The site, the operator or the tag, and whether the caller waits."""
+        """Returns the site, the operator or the tag, and whether the caller waits."""
         value, waits = None, False
         for _ in range(FRAMES_MAX):
             if frame is None:
@@ -545,7 +545,7 @@ class Sites:
         return 0, value, waits
 
     def is_in_torch(self, frame, anywhere=False):
-        """In a function that makes collectives."""
+        """True within a function of torch that makes collectives; with `anywhere`, within any of torch's."""
         while frame is not None:
             what = self.what_is(frame.f_code)
             if what is not None and (anywhere or what[0]):
@@ -555,7 +555,7 @@ class Sites:
 
 
 class Constants:
-    """Torch's values as numbers of the ring."""
+    """Maps torch's values to the ring's numbers."""
 
     def __init__(self, ring, c10d):
         torch = sys.modules["torch"]
@@ -579,17 +579,17 @@ class Constants:
     def reduction(self, operator):
         try:
             return self.reductions.get(operator, 0)
-        except TypeError:  # One with a factor is an object around its operator.
+        except TypeError:  # Unhashable: an operator with a factor, which wraps the plain one.
             return self.reductions.get(getattr(operator, "op", None), 0)
 
 
 class Looker:
-    """The thread that notices completions. It ends before the interpreter does, which would end it anywhere."""
+    """The thread that detects completions. It ends before the interpreter, which would stop it at any point."""
 
     def __init__(self, recorder):
         self.recorder = recorder
         self.ending = threading.Event()
-        recorder.ring.looked()  # From now on what is not looked at is unknown.
+        recorder.ring.looked()  # From now on the reader trusts completions only up to the last look.
         self.thread = threading.Thread(target=self.run, name="muster", daemon=True)
         self.thread.start()
 
@@ -622,7 +622,7 @@ def site_text(frame):
 
 
 def ranks_text(ranks):
-    """0-3,7: in the order of the group."""
+    """Returns "0-3,7", in group order."""
     runs = []
     for rank in ranks:
         if runs and runs[-1][1] == rank - 1:
@@ -639,7 +639,7 @@ def flattened(tensors):
 
 
 def sequence_of(pg):
-    """None: this group, or this PyTorch, does not count."""
+    """None if this group or this PyTorch does not count."""
     try:
         return pg._get_sequence_number_for_group()
     except Exception:
@@ -649,7 +649,7 @@ def sequence_of(pg):
 def future_of(work):
     try:
         return work.get_future()
-    except Exception:  # It has none.
+    except Exception:  # This Work has none.
         return None
 
 
@@ -657,7 +657,7 @@ def has_hooks(pg):
     return hasattr(pg, "register_pre_hook") and os.environ.get("MUSTER_PYTHON_HOOK") != "wrap"
 
 
-# ---- what is put into torch
+# ---- patches of torch
 
 
 def wrap_forming(recorder, c10d):
@@ -688,7 +688,7 @@ def wrap_forming(recorder, c10d):
 
 
 def follow(c10d, name, then):
-    """Calls then(its result) after a function of torch."""
+    """Calls then(result) after every call of a function of torch."""
     original = getattr(c10d, name, None)
     if original is None:
         return
@@ -706,7 +706,7 @@ CALLED = threading.local()
 
 
 def called_here():
-    """The groups of which this thread is in a wrapped method: what that calls of them, super()'s method say, is no call more."""
+    """Groups with a wrapped method in progress on this thread: calls within it (super()'s, say) are not counted."""
     if not hasattr(CALLED, "groups"):
         CALLED.groups = []
     return CALLED.groups
@@ -740,7 +740,7 @@ def wrap_method(recorder, cls, name):
 
 
 def wrap_own_methods(recorder, cls):
-    """Of a process group that is a class of Python: what its classes define stands before the methods of ProcessGroup."""
+    """Wraps the methods of a process group class in Python, which override the wrapped ones of ProcessGroup."""
     for base in cls.__mro__[:cls.__mro__.index(recorder.c10d.ProcessGroup)]:
         if "is_wrapped_by_muster" not in vars(base):
             base.is_wrapped_by_muster = True
@@ -749,7 +749,7 @@ def wrap_own_methods(recorder, cls):
 
 
 def wrap_uncounted(recorder, cls, name):
-    """Its messages move the group's count, on each member by another number."""
+    """Wraps a method whose messages advance torch's count of the group by different numbers on its members."""
     original = getattr(cls, name, None)
     if original is None:
         return
@@ -781,9 +781,9 @@ def wrap_uncounted(recorder, cls, name):
 
 
 def show_crashes():
-    """On stderr."""
+    """Has crashes print their stack on stderr."""
     crashes = (getattr(signal, name) for name in ("SIGSEGV", "SIGFPE", "SIGABRT", "SIGBUS", "SIGILL"))
-    # A library that handles one of them (a JVM, say) may mean to go on.
+    # A library that handles one of the signals (a JVM, say) may mean to go on.
     if not faulthandler.is_enabled() and all(signal.getsignal(crash) is signal.SIG_DFL for crash in crashes):
         faulthandler.enable()
 
@@ -799,7 +799,7 @@ def load_ring(folder):
 
 
 def start(folder, record_fd, c10d):
-    """`c10d`: torch.distributed.distributed_c10d, before anything has its functions."""
+    """`c10d`: torch.distributed.distributed_c10d, before any module has imported its functions."""
     if not hasattr(c10d, "_new_process_group_helper"):
         return  # A PyTorch without distributed.
     ring = load_ring(folder)
@@ -818,7 +818,7 @@ def start(folder, record_fd, c10d):
 
 
 def spec_of(name, path, folder, record_fd):
-    """Of torch's module, as the other finders find it; once it has been executed, the recorder starts."""
+    """Returns the spec of torch's module from the other finders, with a loader that starts the recorder afterwards."""
     finders = [finder for finder in sys.meta_path if hasattr(finder, "find_spec")]
     spec = next(filter(None, (finder.find_spec(name, path, None) for finder in finders)), None)
     if spec is None or spec.loader is None:

@@ -1,9 +1,9 @@
-// _muster_ring: for the recorder of a Python process (_muster_recorder.py), the few functions that
-// it needs of ring::RingWriter. A recorded call costs some 0.2 us. Every function may be called at
+// _muster_ring: the functions of ring::RingWriter that the recorder of a Python process
+// (_muster_recorder.py) needs. A recorded call costs some 0.2 us. Every function may be called at
 // any time; without a ring, and in forked children, it does nothing.
 //
-// For the limited API, so that one file serves every CPython from 3.9 on: METH_FASTCALL is declared
-// from 3.10 on, and works in 3.7 already; all other names are older.
+// Uses the limited API: one file serves every CPython from 3.9 on. METH_FASTCALL is declared from
+// 3.10 on but works from 3.7 on; all other names are older.
 #define Py_LIMITED_API 0x030a0000
 #include <cstdint>
 #include <cstring>
@@ -21,7 +21,7 @@ namespace muster::ring {
 
 namespace {
 
-// Of this process, or of the one that forked it. Never destroyed: threads may record to the end.
+// Attached by this process or its parent. Never destroyed: threads may record to the end.
 RingWriter* writer = nullptr;
 
 bool is_attached() {
@@ -33,8 +33,7 @@ PyObject* none() {
   return Py_None;
 }
 
-// The arguments of one call, in order. Once one is of another type a Python exception is set, and
-// the rest is zeroes.
+// Reads a call's arguments in order. One of the wrong type sets an exception; the rest are zeroes.
 class Arguments {
  public:
   Arguments(PyObject* const* values, Py_ssize_t count, Py_ssize_t expected)
@@ -52,7 +51,7 @@ class Arguments {
     return static_cast<Number>(value);
   }
 
-  // Its UTF-8, which ends with the object.
+  // Returns UTF-8 that lives as long as the argument.
   std::string_view text() {
     if (!sound_) return {};
     Py_ssize_t size = 0;
@@ -61,7 +60,7 @@ class Arguments {
     return sound_ ? std::string_view(text, static_cast<size_t>(size)) : std::string_view();
   }
 
-  // What called() returned; nullopt: None, or no such thing.
+  // Reads a result of called(); nullopt: None or anything else.
   std::optional<Pending> pending() {
     if (!sound_) return {};
     PyObject* const object = *next_++;
@@ -84,7 +83,7 @@ PyObject* to_python(const Pending& pending) {
   return PyBytes_FromStringAndSize(reinterpret_cast<const char*>(&pending), sizeof pending);
 }
 
-// None: attached. Else why not; "": because another one records.
+// Returns None if attached, else the reason why not; "" if another recorder owns the ring.
 PyObject* attach(PyObject* /*module*/, PyObject* const* values, Py_ssize_t count) {
   Arguments arguments(values, count, 1);
   const std::string_view record_fd = arguments.text();
@@ -154,7 +153,7 @@ const void* site_in(Arguments& arguments) {
   return reinterpret_cast<const void*>(arguments.number<uintptr_t>());
 }
 
-// (group, ordinal, kind, type, reduction, is_v, is_synchronous, root, count, site)
+// Arguments: group, ordinal, kind, type, reduction, is_v, is_synchronous, root, count, site.
 PyObject* called(PyObject* /*module*/, PyObject* const* values, Py_ssize_t count) {
   Arguments arguments(values, count, 10);
   const auto group = arguments.number<int32_t>();
@@ -165,7 +164,7 @@ PyObject* called(PyObject* /*module*/, PyObject* const* values, Py_ssize_t count
   return is_attached() ? to_python(writer->called(group, ordinal, call, site)) : none();
 }
 
-// (group, tag, kind, type, reduction, is_v, is_synchronous, peer, count, site)
+// Arguments: group, tag, kind, type, reduction, is_v, is_synchronous, peer, count, site.
 PyObject* message_called(PyObject* /*module*/, PyObject* const* values, Py_ssize_t count) {
   Arguments arguments(values, count, 10);
   const auto group = arguments.number<int32_t>();
@@ -235,7 +234,7 @@ PyModuleDef definition = {
     PyModuleDef_HEAD_INIT, "_muster_ring", nullptr, -1, methods, nullptr, nullptr, nullptr, nullptr,
 };
 
-// {"sum": 1, ...}, under `name`.
+// Adds an enum to the module as a dict `name`: {"sum": 1, ...}.
 template <typename Enum>
 bool add_numbers(PyObject* module, const char* name, Enum last) {
   PyObject* const numbers = PyDict_New();
