@@ -46,8 +46,7 @@ bool is_unfinished_of(const std::string& wanted, const std::string& name) {
 }
 
 // A path has one writer at a time (the ranks agree on it), so its other unfinished files belong to
-// processes that were killed, or to one that should not run any more: then its rename fails, as it
-// should.
+// processes that were killed, or to one that should no longer run, whose rename then rightly fails.
 void remove_unfinished(const std::string& path) {
   const std::string wanted = std::filesystem::path(path).filename().string();
   std::error_code ignored;
@@ -68,13 +67,13 @@ Outcome<> force_folder(const std::string& path) {
   const std::string folder = folder_of(path);
   const UniqueFd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd) return refused("open the folder", folder, errno);
-  // EINVAL: the file system cannot force a folder to disk (some network ones).
+  // Ignores EINVAL: some (network) file systems cannot force a folder to disk.
   if (::fsync(fd.get()) != 0 && errno != EINVAL)
     return refused("force to disk the folder", folder, errno);
   return Done{};
 }
 
-// A rename would put a file in the place of a device, /dev/null say, or of a pipe that others read.
+// Refuses a path whose rename would replace a device (/dev/null, say) or a pipe that others read.
 Outcome<> refuse_other_than_files(const std::string& path) {
   if (path.find('\0') != std::string::npos)
     return failed(ErrorCode::invalid_argument,

@@ -1,6 +1,6 @@
-// A file that appears whole or not at all: written beside its place under another name, forced to
-// disk, then renamed (rename(2) replaces in one step) and its folder forced too, since only that
-// makes the name durable (fsync(2)). Owned by the writer, one thread.
+// A file that appears whole or not at all: written under another name in the same folder, forced to
+// disk, then renamed (rename(2) is atomic); then the folder is forced to disk too, since only that
+// makes the name durable (fsync(2)). Used by one thread.
 #pragma once
 
 #include <memory>
@@ -14,12 +14,11 @@
 
 namespace muster::worker {
 
-// A stream buffer over a descriptor that remembers why a write was refused, which std::filebuf does
-// not tell.
+// A stream buffer over a descriptor that keeps the errno of a failed write, unlike std::filebuf.
 class DescriptorBuffer final : public std::streambuf {
  public:
   explicit DescriptorBuffer(int fd);
-  // The errno of the first write that failed, 0 for none.
+  // The errno of the first failed write; 0: none.
   int error() const { return error_; }
 
  protected:
@@ -38,7 +37,7 @@ class DescriptorBuffer final : public std::streambuf {
 
 class AtomicFile {
  public:
-  // Opens the new file beside `path`, and removes such files that killed processes left there.
+  // Opens the new file beside `path`, and removes those that killed processes left there.
   static Outcome<std::unique_ptr<AtomicFile>> create(const std::string& path);
 
   AtomicFile(const AtomicFile&) = delete;
@@ -47,8 +46,7 @@ class AtomicFile {
 
   std::ostream& stream() { return stream_; }
 
-  // Puts the file in its place. Fails, and leaves the old file, if any write to the stream failed.
-  // Call once.
+  // Puts the file in its place. Fails and leaves the old file if any write failed. Call once.
   Outcome<> commit();
 
  private:
@@ -62,7 +60,7 @@ class AtomicFile {
   std::ostream stream_;
 };
 
-// The whole file; nullopt: there is none. Fails with system if it cannot be read.
+// Returns the whole file; nullopt: there is none. Fails with system if it cannot be read.
 Outcome<std::optional<std::string>> read_file(const std::string& path);
 
 }  // namespace muster::worker

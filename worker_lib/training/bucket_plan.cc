@@ -11,7 +11,7 @@ const std::byte* end_of(const Buffer& buffer) {
   return static_cast<const std::byte*>(buffer.data) + buffer.bytes();
 }
 
-// Puts the buffers, which joined in reverse, into the list's order, and sets offsets and pieces.
+// Restores the list's order of the buffers, which joined in reverse, and sets offsets and pieces.
 void lay_out(BucketPlan& bucket, std::span<const Buffer> buffers) {
   std::reverse(bucket.buffers.begin(), bucket.buffers.end());
   size_t offset = 0;
@@ -32,7 +32,7 @@ void lay_out(BucketPlan& bucket, std::span<const Buffer> buffers) {
 
 std::vector<BucketPlan> plan_buckets(std::span<const Buffer> buffers, const BucketLimits& limits) {
   std::vector<BucketPlan> closed;
-  std::vector<BucketPlan> open;  // At most one for each dtype and device.
+  std::vector<BucketPlan> open;  // At most one per dtype and device.
   for (size_t i = buffers.size(); i-- > 0;) {
     const Buffer& buffer = buffers[i];
     const auto same_kind = [&](const BucketPlan& bucket) {

@@ -20,7 +20,7 @@ namespace {
 using worker::AtomicFile;
 using worker::Outcome;
 
-// Rank 0's answer to all: one of these letters, followed by the message of an error.
+// Rank 0's answer to all ranks: one of these letters, followed by the message of an error.
 constexpr char kGood = '+';
 constexpr char kNoFile = '0';
 constexpr char kBad = '-';
@@ -48,7 +48,7 @@ Outcome<> write_checkpoint(const std::string& path,
   }
 }
 
-// A file that does not fit into memory is an error like any other.
+// Also turns an exception (the file does not fit into memory) into a failure.
 Outcome<std::optional<std::string>> read_checkpoint(const std::string& path) {
   try {
     return worker::read_file(path);
@@ -57,7 +57,7 @@ Outcome<std::optional<std::string>> read_checkpoint(const std::string& path) {
   }
 }
 
-// The group stays usable: all of its ranks know the same.
+// Leaves the group usable, since all of its ranks have the same answer.
 void throw_if_bad(const char* caller, const ProcessGroup& group, const std::string& answer) {
   if (answer.front() != kBad) return;
   const GlobalRank writer = group.ranks().front();
@@ -82,7 +82,7 @@ void save_checkpoint(const std::string& path, const std::function<void(std::ostr
     const Outcome<> written = write_checkpoint(path, write);
     if (!written) answer = kBad + written.error().message;
   }
-  // The second barrier, with the outcome: no rank gets the answer before the writer has it.
+  // Also the second barrier: no rank gets the answer before the writer is done.
   worker::in_the_name_of(kCaller, [&] { group.broadcast_bytes(answer, kWriter, options.call); });
   throw_if_bad(name_of(kCaller), group, answer);
 }

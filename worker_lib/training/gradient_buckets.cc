@@ -24,7 +24,7 @@ using worker::BucketPlan;
 using worker::CallSite;
 
 constexpr const char* kCaller = "GradientBuckets";
-// Parts of the shared memory are aligned to cache lines, so that no two buckets share one.
+// Alignment of each bucket's part of the shared memory: no two buckets share a cache line.
 constexpr size_t kAlignment = 64;
 
 [[noreturn]] void refuse(const ProcessGroup& group, const std::string& message) {
@@ -48,8 +48,8 @@ class Stopwatch {
 // A bucket and its state in the current step.
 struct ActiveBucket {
   BucketPlan plan;
-  std::vector<Buffer> reduced;  // What the operations work on: the pieces, or `staged` alone.
-  std::byte* staged = nullptr;  // Copies of the buffers; null: reduced where they are.
+  std::vector<Buffer> reduced;  // Buffers of the operations: the pieces, or `staged` alone.
+  std::byte* staged = nullptr;  // Copies of the buffers; null: reduced in place.
   size_t missing = 0;           // Buffers that are not ready in this step.
   std::vector<Work> works;
 };
@@ -58,12 +58,12 @@ bool needs_copies(const BucketPlan& plan) {
   return plan.device.kind == Device::Kind::cpu && plan.pieces.size() > 1;
 }
 
-// For its copies, up to where the next bucket's may begin.
+// Returns the bytes of a bucket's copies, including the padding after them.
 size_t bytes_of_copies(const BucketPlan& plan) {
   return (plan.bytes() + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-// FNV-1a (Fowler, Noll, Vo) over whole numbers: detects lists that differ by mistake.
+// FNV-1a (Fowler, Noll, Vo) over whole numbers; detects accidental differences between lists.
 class Digest {
  public:
   void add(size_t number) { value_ = (value_ ^ number) * 0x100000001b3u; }
@@ -113,7 +113,7 @@ class BucketState {
   BucketOptions options_;
   std::vector<ActiveBucket> buckets_;
   std::vector<size_t> bucket_of_;  // By buffer.
-  std::vector<size_t> place_of_;   // By buffer: where in its bucket's lists.
+  std::vector<size_t> place_of_;   // By buffer: index in its bucket's lists.
   std::vector<bool> ready_;        // By buffer.
   size_t begun_ = 0;               // Buckets before this one have begun.
   bool in_step_ = false;           // Between the first ready() and the end of wait().
@@ -146,13 +146,13 @@ BucketState::BucketState(ProcessGroup group, std::span<const Buffer> buffers,
   new_step();
 }
 
-// All ranks must perform the same operations: a difference is reported here, by name, not later.
+// Reports a difference between the ranks' lists here, by name: their operations must be the same.
 void BucketState::compare_lists() {
   Digest digest;
   for (const ActiveBucket& bucket : buckets_) {
     digest.add(bucket.plan.count);
     digest.add(static_cast<size_t>(bucket.plan.dtype));
-    // On GPUs each piece is an operation; on CPUs a bucket is one, wherever its pieces are.
+    // On GPUs each piece is an operation, so their number must agree; on CPUs each bucket is one.
     if (bucket.plan.device.kind == Device::Kind::cuda) digest.add(bucket.plan.pieces.size());
     for (const size_t index : bucket.plan.buffers) {
       digest.add(index);
@@ -163,13 +163,13 @@ void BucketState::compare_lists() {
   }
   digest.add(static_cast<size_t>(options_.op));
   digest.add(static_cast<size_t>(options_.strategy));
-  if (!group_.cpu_backend()) return;  // It has no operations on host memory.
+  if (!group_.cpu_backend()) return;  // The group cannot exchange lists in host memory.
   const std::array<int64_t, 4> mine{digest.value(), static_cast<int64_t>(buffers_.size()),
                                     static_cast<int64_t>(buckets_.size()), shared_bytes_};
   std::vector<std::array<int64_t, 4>> lists(static_cast<size_t>(group_.size()));
   group_.all_gather(mine, Buffer(lists.data(), mine.size() * lists.size(), DType::int64),
                     options_.call);
-  // Ranks may need different amounts of memory; the most counts, and the rest is to be equal.
+  // Ranks may need different amounts of memory: takes the maximum, and compares the other fields.
   for (auto& list : lists)
     shared_bytes_ = std::max(shared_bytes_, std::exchange(list[3], 0));
   const worker::Camps camps = worker::camps_of(lists);
@@ -178,13 +178,13 @@ void BucketState::compare_lists() {
   for (const size_t rank : camps.blamed)
     blamed.push_back(group_.ranks()[rank]);
   std::ranges::sort(blamed);
-  // The group rank of the first list that differs from rank 0's.
+  // Group rank of the first list that differs from rank 0's.
   const auto example = static_cast<size_t>(
       std::ranges::find_if(lists, [&](const auto& one) { return one != lists[0]; }) -
       lists.begin());
   const GlobalRank first = group_.ranks()[0];
   const GlobalRank other = group_.ranks()[example];
-  // All ranks get here, since all have found a difference.
+  // Collective: all ranks have found the difference.
   std::string how = first_difference(example);
   const auto& theirs = lists[example];
   if (lists[0][1] != theirs[1] || lists[0][2] != theirs[2]) {
@@ -204,8 +204,8 @@ void BucketState::compare_lists() {
       kCaller, group_.name());
 }
 
-// "buffer 0: rank 0 has 6 float32, rank 1 has 5 float32": the same text on all ranks, since all
-// compare the same two lists; empty: the buffers are equal.
+// Returns "buffer 0: rank 0 has 6 float32, rank 1 has 5 float32", the same on all ranks, since all
+// compare the same two lists; empty if the buffers are equal.
 std::string BucketState::first_difference(size_t other) {
   std::string mine;
   for (const Buffer& buffer : buffers_)
@@ -283,7 +283,7 @@ void BucketState::ready_all() {
   }
 }
 
-// In the order of the buckets on every rank, whatever order they were completed in here.
+// Begins buckets in the same order on every rank, whatever the order of completion here.
 void BucketState::begin_complete_ones() {
   while (begun_ < buckets_.size() && buckets_[begun_].missing == 0)
     begin(buckets_[begun_++]);
@@ -302,7 +302,7 @@ void BucketState::begin(ActiveBucket& bucket) {
   }
 }
 
-// On GPUs the buffer keeps its values: this code cannot write there.
+// Leaves a buffer on a GPU as it is: this code cannot write there.
 void BucketState::set_to_zero(size_t index) {
   const Buffer& buffer = buffers_[index];
   if (buffer.device.kind != Device::Kind::cpu || buffer.count == 0) return;
@@ -349,14 +349,14 @@ void BucketState::wait() {
   new_step();
 }
 
-// The buffers may be freed next, so no operation may be in flight on them. Each ends at its
+// Waits until no operation is in flight on the buffers, which may be freed next. Each ends at its
 // deadline at the latest, and at once if the group has failed.
 void BucketState::end_all() noexcept {
   for (const ActiveBucket& bucket : buckets_) {
     for (Work work : bucket.works) {
       try {
         work.synchronize();                // On GPU memory, wait() would only make a stream wait.
-      } catch (const DistributedError&) {  // NOLINT: whoever cares has been told by wait().
+      } catch (const DistributedError&) {  // NOLINT: failures are reported by wait().
       }
     }
   }

@@ -9,7 +9,7 @@
 namespace muster::worker {
 
 void raise_shared(const Failure& failure, std::string operation, std::string group) {
-  // No group has this id, so none is given up.
+  // No group has this id, so no group is given up.
   constexpr const char* kSharedId = "shared";
   const std::shared_ptr<Job> job = current_job();
   const bool is_own = job != nullptr && failure.ranks == std::vector{job->world().self().rank};

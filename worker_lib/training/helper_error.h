@@ -1,5 +1,5 @@
-// How the training helpers perform operations: under their own name, so that ranks do not mistake
-// them for the same operations of another call, and messages begin with what the user called.
+// How the training helpers perform operations: under the helper's name, so that ranks do not take
+// them for the same operations of another call, and messages begin with the user's call.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@
 
 namespace muster::worker {
 
-// Runs `operation`; the messages of its exceptions begin with the caller's name, their operation().
-// A part of the public function that calls it, for its CallSite.
+// Runs `operation` so that its exceptions have the caller as operation() and at the start of their
+// messages. Always inlined into the public function that calls it, for the CallSite.
 template <typename Operation>
 [[gnu::always_inline]] inline auto in_the_name_of(CallPurpose purpose, Operation&& operation) {
   const CallSite site;
@@ -28,9 +28,9 @@ template <typename Operation>
   }
 }
 
-// Throws what all members of a group find out in the same call, and leaves the group usable. First
-// tells all others: if this rank exits because of it, a rank that has not got that far would
-// otherwise blame this one instead of the origin.
+// Throws a failure that all members of a group detect in the same call; leaves the group usable.
+// Unless this rank is the origin, first reports the failure to the others: if this rank exits
+// because of it, a rank that has not got that far would otherwise blame this rank.
 [[noreturn]] void raise_shared(const Failure& failure, std::string operation, std::string group);
 
 }  // namespace muster::worker

@@ -17,9 +17,9 @@ namespace muster {
 
 namespace {
 
-// The permutation that torch.randperm(size) gives on a CPU after torch.manual_seed(seed): below
-// this size one draw of 32 bits for each step of Fisher and Yates' shuffle from the front, from it
-// on 64 bits for each step of the inside-out variant. The bias of the remainder is part of it.
+// We reproduce torch.randperm(size) on a CPU after torch.manual_seed(seed), with the bias of its
+// remainders. Below this size it draws 32 bits per step of Fisher and Yates' shuffle from the
+// front, from here on 64 bits per step of the inside-out variant.
 constexpr size_t kSmallPermutation = std::numeric_limits<uint32_t>::max() / 20;
 
 void permute_small(std::vector<size_t>& order, std::mt19937& draw) {
@@ -75,13 +75,13 @@ void DistributedSampler::set_epoch(uint64_t epoch) {
   const bool lengthen = !options_.drop_last && dataset_size_ % ranks_ != 0;
   indices_.resize(whole + (lengthen ? 1 : 0));
   for (size_t i = 0; i < indices_.size(); ++i) {
-    // Past its end, the order starts again: that is the padding.
+    // The padding: past its end, the order starts again.
     indices_[i] = order[(rank_ + i * ranks_) % dataset_size_];
   }
 }
 
 std::span<const size_t> DistributedSampler::batch(size_t i, size_t batch) const noexcept {
-  // How many batches there are is computed first, so that i * batch cannot wrap around.
+  // Computes the number of batches first, so that i * batch cannot wrap around.
   const size_t batches = indices_.size() / batch + (indices_.size() % batch != 0 ? 1 : 0);
   if (i >= batches) return {};
   return indices().subspan(i * batch, std::min(batch, indices_.size() - i * batch));

@@ -19,11 +19,11 @@ namespace muster {
 
 namespace {
 
-// What a rank tells the others after its turn: nothing on success or without a turn, else this
-// letter and the message, which may be empty.
+// First letter of a rank's report to the others if its block threw; the message follows, and may be
+// empty. The report is empty on success and on ranks without a turn.
 constexpr char kThrew = '!';
 
-// Runs the block; returns what to tell, and keeps the exception for this rank itself.
+// Runs the block; returns the report for the others, and keeps the exception for this rank.
 std::string run_and_report(const char* caller, const std::function<void()>& block,
                            std::exception_ptr& thrown) {
   try {
@@ -39,8 +39,8 @@ std::string run_and_report(const char* caller, const std::function<void()>& bloc
   }
 }
 
-// Rethrows what this rank's block threw. The launcher gets it as the origin of what the others
-// report, unless it was one of the library's own errors, which names its origin itself.
+// Rethrows the exception of this rank's block. Reports it to the launcher as the origin of the
+// others' errors, or, for an error of the library, with the origin that it names.
 [[noreturn]] void throw_own(const char* caller, const std::exception_ptr& thrown,
                             const std::string& told) {
   try {
@@ -56,7 +56,7 @@ std::string run_and_report(const char* caller, const std::function<void()>& bloc
   }
 }
 
-// Throws if the block has failed on any of the first ranks: the same error on all others.
+// Throws, on all other ranks alike, if the block has failed on any of the first ranks.
 void pass_on_failures(const char* caller, const ProcessGroup& everyone,
                       const std::vector<std::string>& told) {
   std::vector<GlobalRank> failed;
@@ -94,8 +94,7 @@ void take_turns(FirstRanks first, const std::function<void()>& block, const Call
     told =
         worker::in_the_name_of(purpose, [&] { return everyone.all_gather_bytes(mine, options); });
   } catch (const DistributedError&) {
-    // If the block failed together with the world (because of SIGTERM, say), its own exception says
-    // more than that the others cannot be told.
+    // If the world failed too (because of SIGTERM, say), the block's own exception says more.
     if (thrown) throw_own(name_of(purpose), thrown, mine);
     throw;
   }
