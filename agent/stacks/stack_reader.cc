@@ -84,7 +84,7 @@ void StackReader::start_next() {
                                                         : Duration(kChildPatience)));
     if (left <= Duration{0}) {
       take(wanted, fail(ExitCode::environment, late));
-      continue;
+      return start_next();
     }
     HelperProcess::Question question{
         .arguments = {kStacksFlag,
