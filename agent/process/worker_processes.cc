@@ -238,7 +238,7 @@ void WorkerProcesses::stop(int signal) {
   watch_empty();
   // Ctrl-C in a terminal reaches the children as well: a receiver that by now only waits for them
   // counts as a wrapper, so the search runs again and signals below it.
-  if (signal != SIGINT) return;
+  if (signal != SIGINT || std::ranges::all_of(workers_, &Worker::exited)) return;
   call_after(kill_timer_, kWrappersTurn, [this, tree] {
     for (const Worker& worker : workers_) {
       if (!worker.exited) signal_receivers(tree, worker.pid);

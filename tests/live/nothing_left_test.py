@@ -152,7 +152,8 @@ subprocess.Popen([manager, f"{folder}/managed." + os.environ["RANK"]], stdin=sub
 while not os.path.exists(f"{folder}/managed." + os.environ["RANK"]):
     time.sleep(0.01)
 open(f"{folder}/up." + os.environ["RANK"], "w").write(shared.name)
-time.sleep(1000)
+while not os.path.exists(f"{folder}/end"):
+    time.sleep(0.1)
 """
 
 
@@ -187,6 +188,15 @@ class SharedMemory(LiveTest):
         began = time.monotonic()
         job.signal(signal.SIGTERM)
         self.assertEqual(job.wait(), 143)
+        self.assertLess(time.monotonic() - began, within(1, below=30))
+
+    def test_a_helper_that_does_not_end_gets_a_second_after_ctrl_c_as_the_ranks_have_ended(self):
+        job, _ = self.start("#!/bin/sh\ntouch $1\nkill -STOP $$\n")
+        self.write("end", "")
+        wait_for(lambda: "left processes running" in job.stderr(), "the ranks have ended")
+        began = time.monotonic()
+        job.signal(signal.SIGINT)
+        job.wait()
         self.assertLess(time.monotonic() - began, within(1, below=30))
 
 
