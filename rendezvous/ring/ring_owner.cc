@@ -112,7 +112,9 @@ bool has_owner(std::string_view record_fd) {
   const std::optional<RecordFd> named = parse_record_fd(record_fd);
   Ring* const ring = named ? map_ring(*named, /*writable=*/false, why) : nullptr;
   if (ring == nullptr) return false;
-  const bool is_owned = ring->head.owner.load() != 0;
+  const uint64_t owner = ring->head.owner.load(kAcquire);
+  const bool is_owned =
+      owner != 0 && !owner_has_ended(owner, ring->head.owner_started.load(kRelaxed));
   unmap_ring(ring);
   return is_owned;
 }

@@ -21,7 +21,7 @@ bool take_ring(Ring& ring, Source source, bool tsc, std::string& why);
 // library beside which `source` may record: NCCL's plugin and Python's hook see different calls.
 bool share_ring(const Ring& ring, Source source, bool& tsc);
 
-// True if the ring has an owner, in whatever process or library.
+// True if the ring has an owner that has not ended, in whatever process or library.
 bool has_owner(std::string_view record_fd);
 
 // Gives up owning the ring, which stays as it is. REQUIRES: this process owns it.

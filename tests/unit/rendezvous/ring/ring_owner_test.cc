@@ -142,6 +142,7 @@ TEST(RingOwner, NobodyTakesItFromAProcessThatRuns) {
   EXPECT_EQ(ring.why, "process " + std::to_string(child.pid()) +
                           " records the calls of this rank, and still runs");
   EXPECT_EQ(ring->head.owner, static_cast<uint64_t>(child.pid()));
+  EXPECT_TRUE(has_owner(ring.text()));
 }
 
 TEST(RingOwner, AZombieHasEnded) {
@@ -153,6 +154,7 @@ TEST(RingOwner, AZombieHasEnded) {
   siginfo_t info{};
   ASSERT_EQ(waitid(P_PID, static_cast<id_t>(child.pid()), &info, WEXITED | WNOWAIT), 0);
   ASSERT_EQ(ring->head.owner, static_cast<uint64_t>(child.pid()));
+  EXPECT_FALSE(has_owner(ring.text()));
   const auto writer = ring.attach();
   ASSERT_NE(writer, nullptr) << ring.why;
   EXPECT_EQ(ring->head.owner, own_pid_in_head());
