@@ -13,8 +13,7 @@ namespace {
 
 constexpr int kAnyInt = std::numeric_limits<int>::max();
 
-// The first message type of each direction. The directions share no type, so a message from the
-// wrong side is detected.
+// First message type of each direction. They share none, so one from the wrong side is detected.
 template <typename Message>
 constexpr uint8_t first_type() {
   return std::same_as<Message, AgentMessage> ? 1 : 65;
@@ -24,7 +23,6 @@ constexpr uint8_t kRefusedType = 67;
 static_assert(std::same_as<Refused, std::variant_alternative_t<
                                         kRefusedType - first_type<HostMessage>(), HostMessage>>);
 
-// For `fields` below.
 class AgentFieldWriter : public FieldWriter {
  public:
   using FieldWriter::FieldWriter;
@@ -36,7 +34,7 @@ class AgentFieldReader : public FieldReader {
  public:
   using FieldReader::FieldReader;
   void epoch(Epoch& value) { value = ranged<Epoch>(0, kEpochMax, "an epoch out of its range"); }
-  // The rest of a Hello of another version cannot be interpreted.
+  // True for a Hello of another version, the rest of which cannot be interpreted.
   bool foreign(uint16_t version) {
     if (version == kProtocolVersion) return false;
     skip_rest();
@@ -134,7 +132,7 @@ void fields(auto& a, Like<Query> auto& m) {
   a.integer(m.id);
 }
 
-// What Datagram and Delivered have in common.
+// Fields that Datagram and Delivered share.
 void content_fields(auto& a, auto& m) {
   a.instant(m.at);
   a.duration(m.at_error);

@@ -1,12 +1,12 @@
 // The messages between agents and the host of the rendezvous: plain values and their wire format,
-// which rendezvous/membership/PROTOCOL.md describes on one page. Pure; decoding treats its input as
-// hostile (every length has a limit, nothing is ever interpreted as code).
+// which rendezvous/membership/PROTOCOL.md describes. Pure; decoding treats its input as hostile
+// (every length has a limit, nothing is interpreted as code).
 //
 // Both directions are level-triggered: a Report is all that the host has to know of an agent now,
-// an Order all that an agent has to do now. Either may be lost, repeated or late: the newest one
-// (by its sequence number) counts, and a sender without an answer repeats it. That is why a lost
-// connection costs only the time to open a new one. Where the job has a token, all from the Join on
-// carries a seal (frame_seal.h), by which each side also proves that it knows the token.
+// an Order all that an agent has to do now. Either may be lost, repeated or late: the newest
+// sequence number counts, and a sender without an answer repeats it. So a lost connection costs
+// only the time to open a new one. If the job has a token, each frame from the Join on carries a
+// seal (frame_seal.h), by which each side also proves that it knows the token.
 //
 //   agent                             host
 //   magic, Hello{job, nonce}          ─▶
@@ -35,35 +35,34 @@
 
 namespace muster::membership {
 
-// The first bytes of an agent's connection; the version follows in the Hello.
+// First bytes of an agent's connection; the version follows in the Hello.
 inline constexpr std::string_view kMagic = "MSTR";
 inline constexpr uint16_t kProtocolVersion = 12;
 
 inline constexpr size_t kJobIdBytesMax = 1024;
 inline constexpr size_t kNameBytesMax = 1024;  // Host names, addresses, roles.
 inline constexpr size_t kTextBytesMax = 4096;  // Lines for people.
-// What a node found out about its workers, or what a verdict shows: opaque to the rendezvous.
+// Evidence of a node on its workers, and what a verdict shows: opaque to the rendezvous.
 inline constexpr size_t kDetailBytesMax = 262144;
 inline constexpr size_t kFrameBytesMax = 524288;
-// The answer to a Query stays far below the limit of unsent bytes, beyond which an agent is
-// disconnected.
+// Keep the answer to a Query far below the limit of unsent bytes, which disconnects an agent.
 inline constexpr size_t kStateBytesMax = 256;
 inline constexpr int kLinesInPart = 256;
 inline constexpr size_t kNodesBytesMax = size_t{1} << 20;
-inline constexpr size_t kDatagramBytesMax = 16384;  // Of the payload.
-// Enough for a Hello and a Join: the limit until the peer has proved that it knows the token.
+inline constexpr size_t kDatagramBytesMax = 16384;  // The payload's.
+// Frame limit until the peer has proved that it knows the token: enough for a Hello and a Join.
 inline constexpr size_t kStrangerFrameBytesMax = 8192;
 
-// Keeps sums of slots and of epochs far from the limits of their types, whatever an agent sends.
+// Keep sums of slots and of epochs far from the limits of their types, whatever an agent sends.
 inline constexpr int kNodesMax = 524287;
 inline constexpr int kSlotsMax = 4096;
-inline constexpr int kSignalMax = 64;            // Linux's.
+inline constexpr int kSignalMax = 64;            // Linux's highest.
 inline constexpr int kCountMax = 1'000'000'000;  // Restarts, membership changes.
 inline constexpr uint64_t kEpochMax = uint64_t{1} << 48;
 
-// However long a lease is, agents report this often, so that its length delays no other verdict.
+// Agents report at least this often, so that a long lease delays no verdict about other nodes.
 inline constexpr Duration kHeartbeatMax = std::chrono::seconds{1};
-// Without a sign for so long a connection is opened anew, and nodes outside of a round are lost.
+// After this long without a sign of life an agent reconnects, and a node outside a round is lost.
 inline constexpr Duration kSilenceMax = std::chrono::seconds{3};
 
 using Epoch = uint64_t;  // Number of a round. 0: none yet.
@@ -76,13 +75,13 @@ struct AgentId {
   friend auto operator<=>(const AgentId&, const AgentId&) = default;
 };
 
-// ---- what an agent is, said once a connection
+// ---- what an agent is; sent once per connection
 
 struct Hello {
   uint16_t version = kProtocolVersion;
   std::string job_id;
   Nonce nonce{};
-  bool only_this_job = false;  // A host of other jobs is not meant.
+  bool only_this_job = false;  // Any other job's host must hang up.
   friend bool operator==(const Hello&, const Hello&) = default;
 };
 
@@ -93,16 +92,15 @@ struct Join {
   std::optional<int> node_rank;  // --node-rank, if given.
   int slots = 1;                 // Workers on this node.
   std::string role;
-  std::string program;     // Its base name, or "-m MODULE", "sh -c". Nodes of one role run one.
-  std::string arguments;   // A digest of the program's.
-  std::string dialled;     // The host's address as this agent reached it.
+  std::string program;     // Its base name, "-m MODULE", "sh -c"; one for each role.
+  std::string arguments;   // Digest of the program's arguments.
+  std::string dialled;     // The host's address as reached by this agent.
   std::string advertised;  // Its own address on that connection (or --local-addr).
   bool is_host = false;    // It runs in the host's own process.
-  // Both ends of that connection, as they are here ("10.0.0.7:41234"): another view of them at the
-  // host means that addresses are translated on the way.
+  // That connection's ends as seen here ("10.0.0.7:41234"); behind NAT the host sees others.
   std::string own_end;
   std::string host_end;
-  bool knows_owners = false;  // Its kernel tells whose a connection is: it can answer a WhoseIs.
+  bool knows_owners = false;  // It can answer a WhoseIs: its kernel shows owners.
 
   // The job as this node was configured. All nodes must agree on the number of nodes.
   int nodes_min = 1;
@@ -114,52 +112,51 @@ struct Join {
   Duration join_timeout{};
   Duration lease{};
 
-  // What the agent knows of the past, which tells a returning host the state of the job.
+  // What the agent knows of the past, from which a returned host learns the state of the job.
   Epoch last_epoch = 0;
-  // The host that numbered it. A host that returned and met no agent that knew the past counts from
-  // 1 again, so the number alone does not identify a round.
+  // The host that numbered it: one that returned and met no agent of the past counts from 1 again.
   uint64_t last_instance = 0;
-  int last_rank = -1;  // In that epoch.
+  int last_rank = -1;  // Node rank in that epoch.
   int last_nodes = 0;  // Nodes in that epoch.
   int restarts = 0;    // Taken from the budget so far.
   int changes = 0;     // Membership changes so far.
   friend bool operator==(const Join&, const Join&) = default;
 };
 
-// Whether the job needs all of its nodes, and has none in reserve.
+// True if the job needs all of its nodes and has no spares.
 inline bool is_fixed(const Join& job) {
   return job.nodes_min == job.nodes_max && job.spares == 0;
 }
 
-// The first failure of a node in an epoch, in short: it makes the host end the epoch.
+// A node's first failure in an epoch, in brief; it makes the host end the epoch.
 struct NodeFailure {
   int rank = 0;  // Global.
   int local_rank = 0;
   int exit_code = 1;   // What the launcher would exit with: 1..255.
-  int signal = 0;      // That killed the worker; 0: it exited, or there is none.
+  int signal = 0;      // The one that killed the worker; 0: none.
   bool final = false;  // Must not be restarted (the program cannot be executed, the user said so).
   std::string sentence;  // "exited with 1"
-  Instant at{};          // When it was observed, in the host's clock.
+  Instant at{};          // Time of observation, in the host's clock.
   Duration at_error{};   // The error of that conversion.
   friend bool operator==(const NodeFailure&, const NodeFailure&) = default;
 };
 
-// What a node's workers of an epoch left behind, as input for the verdict.
+// What a node's workers left behind in an epoch: input for the verdict.
 struct Evidence {
-  Instant since{};         // The origin of the times in `detail`, in the host's clock.
+  Instant since{};         // Origin of the times in `detail`, in the host's clock.
   Duration since_error{};  // The error of that conversion.
   std::string detail;
   friend bool operator==(const Evidence&, const Evidence&) = default;
 };
 
-// Which failure ended an epoch: the judge's answer for all nodes.
+// The failure that ended an epoch: the judge's answer for all nodes.
 struct Verdict {
   int rank = 0;  // Global.
   int local_rank = 0;
   int node_rank = 0;
   std::string host_name;
   int exit_code = 1;     // The launchers' exit code if it ends the job: 1..255.
-  int signal = 0;        // As in NodeFailure.
+  int signal = 0;        // See NodeFailure.
   std::string sentence;  // "exited with 1: ValueError: boom"
   std::string detail;    // What the final output, or the restart line, shows.
   friend bool operator==(const Verdict&, const Verdict&) = default;
@@ -170,21 +167,21 @@ enum class Phase : uint8_t {
   running = 1,    // Workers of `epoch` are being started or run.
   stopping = 2,   // Workers of `epoch` are being stopped.
   done = 3,       // All workers of `epoch` have exited with 0.
-  leaving = 4,    // This node is going away (a signal); its workers are being stopped or gone.
-  testified = 5,  // Nothing of `epoch` is alive here, and all evidence is told; wants no round yet.
+  leaving = 4,    // This node leaves (on a signal); its workers are being stopped or are gone.
+  testified = 5,  // Nothing of `epoch` is alive here, all evidence is sent; wants no round yet.
 };
 
 // All that the host has to know of an agent now. Sent on every change and with each heartbeat.
 struct Report {
   uint64_t sequence = 0;  // Grows with every report of this agent, over all connections.
   uint64_t order = 0;     // The newest Order that was processed.
-  Epoch epoch = 0;  // The one that `phase` is about; for ready: the newest one that has ended here.
+  Epoch epoch = 0;        // The one that `phase` is about; ready: the newest that has ended here.
   Phase phase = Phase::ready;
-  bool reaped = true;   // Nothing of any epoch is alive here (always for ready; later for leaving).
-  int signal = 0;       // For leaving: the cause.
-  bool to_all = false;  // For leaving: every process here got the signal, and may elsewhere.
-  std::optional<NodeFailure> failure;  // Of `epoch`; repeated until the host has ended that epoch.
-  std::optional<Evidence> evidence;    // Of `epoch`, once all of it is over here; until processed.
+  bool reaped = true;   // Nothing of any epoch is alive here; always true if ready.
+  int signal = 0;       // The cause of leaving.
+  bool to_all = false;  // Leaving: all processes here got the signal, perhaps on other nodes too.
+  std::optional<NodeFailure> failure;  // `epoch`'s; repeated until the host has ended that epoch.
+  std::optional<Evidence> evidence;    // `epoch`'s, once it is over here; repeated until processed.
   friend bool operator==(const Report&, const Report&) = default;
 };
 
@@ -192,19 +189,19 @@ struct Goodbye {  // The last message of an agent that processed the End, or has
   friend bool operator==(const Goodbye&, const Goodbye&) = default;
 };
 
-// A user at this agent's node asks for all nodes of the job. Answered by Nodes. Nothing of the
-// rendezvous depends on it: it renews no lease, and gets an empty answer if sent too often.
+// Asks for all nodes of the job, for a user; answered by Nodes. Nothing of the rendezvous depends
+// on it: it renews no lease, and gets an empty answer if sent too often.
 struct Query {
   uint64_t id = 0;  // Repeated in the answer.
   friend bool operator==(const Query&, const Query&) = default;
 };
 
-// For another node of the epoch, by way of the host, to which the payload is opaque. May be lost,
-// is never repeated, and keeps its order among those between the same two nodes.
+// Goes to other nodes of the epoch through the host, to which the payload is opaque. May be lost,
+// is never duplicated; datagrams between the same two nodes keep their order.
 struct Datagram {
   Epoch epoch = 0;
   int to = 0;           // Node rank; -1: all other nodes of the epoch.
-  Instant at{};         // When it was sent, in the host's clock.
+  Instant at{};         // Time of sending, in the host's clock.
   Duration at_error{};  // The error of that conversion.
   std::string payload;  // At most kDatagramBytesMax.
   friend bool operator==(const Datagram&, const Datagram&) = default;
@@ -213,21 +210,21 @@ struct Datagram {
 // The answer to a WhoseIs.
 struct Belongs {
   uint64_t id = 0;
-  bool to_job = false;  // Its user is one of the job's there.
+  bool to_job = false;  // The client's user is one of the job's on that machine.
   friend bool operator==(const Belongs&, const Belongs&) = default;
 };
 
-// ---- what the host says
+// ---- what the host sends
 
 struct Challenge {
   Nonce nonce{};
-  bool token = false;  // Whether this host requires one.
+  bool token = false;  // True if this host requires a token.
   friend bool operator==(const Challenge&, const Challenge&) = default;
 };
 
 struct Welcome {
   uint64_t host_instance = 0;  // Random: a host that returns has another one.
-  Mac worker_seed{};           // Of the job; see worker_secret() in job_token.h.
+  Mac worker_seed{};           // The job's; see worker_secret() in job_token.h.
   Duration lease{};
   Duration heartbeat{};
   friend bool operator==(const Welcome&, const Welcome&) = default;
@@ -247,7 +244,7 @@ struct Refused {
   friend bool operator==(const Refused&, const Refused&) = default;
 };
 
-// One node's part of a round: constant in size, whatever the number of nodes.
+// One node's part of a round. Its size does not depend on the number of nodes.
 struct Round {
   Epoch epoch = 0;
   int node_rank = 0;
@@ -260,7 +257,7 @@ struct Round {
   int master_port = 0;
   int restarts = 0;  // Taken from the budget so far: TORCHELASTIC_RESTART_COUNT.
   int changes = 0;
-  std::optional<Verdict> before = {};  // Why the previous epoch failed, if it did; detail in short.
+  std::optional<Verdict> before = {};  // Why the previous epoch failed, if it did, in brief.
   std::string worker_secret = {};      // Not on the wire: the agent's side fills it in.
   friend bool operator==(const Round&, const Round&) = default;
 };
@@ -271,7 +268,7 @@ enum class StopWhy : uint8_t {
   left = 2,                   // A node leaves (a signal there).
   joined = 3,                 // A node joined.
   host = 4,                   // The host returned and knows nothing of this epoch.
-  left_by_signal_to_all = 5,  // As `left`; every process of the job may get the signal.
+  left_by_signal_to_all = 5,  // Like `left`, but every process of the job may get the signal.
 };
 struct Stop {
   Epoch epoch = 0;
@@ -280,7 +277,7 @@ struct Stop {
   friend bool operator==(const Stop&, const Stop&) = default;
 };
 
-// Not in a round. `text` is empty until the node has waited long enough for a message.
+// The node is in no round.
 struct Wait {
   bool spare = false;
   std::string text;  // "3 of 4 nodes; missing: node rank 2; gives up in 581 s"
@@ -298,14 +295,13 @@ struct End {
   EndWhy why = EndWhy::success;
   int exit_code = 0;
   int signal = 0;
-  int node_rank = -1;     // Of the culprit.
-  std::string host_name;  // Of the culprit.
+  int node_rank = -1;     // The culprit's; -1: none.
+  std::string host_name;  // The culprit's.
   std::string text;       // One line.
   std::optional<Verdict> verdict;
   int restarts = 0;
   int changes = 0;
-  // Of the newest round, the rank of the lowest node left: where nodes share a console it prints
-  // this for all. -1: none.
+  // Lowest rank left of the newest round, which prints this for all on its console; -1: none.
   int teller = -1;
   friend bool operator==(const End&, const End&) = default;
 };
@@ -313,12 +309,12 @@ struct End {
 // All that an agent has to do now.
 struct Order {
   using What = std::variant<Wait, Round, Stop, End>;
-  uint64_t sequence = 0;  // Grows with every order of this host instance to this agent.
+  uint64_t sequence = 0;  // Grows with every order of this host instance.
   What what;
   friend bool operator==(const Order&, const Order&) = default;
 };
 
-struct Alive {           // The host's heartbeat: the answer to a Report.
+struct Alive {           // The host's answer to each Report: its heartbeat.
   uint64_t report = 0;   // The newest Report that was processed.
   uint64_t answers = 0;  // The Report that this answers.
   Instant clock{};       // The host's clock at that time.
@@ -327,19 +323,19 @@ struct Alive {           // The host's heartbeat: the answer to a Report.
 
 // One node as the host knows it, for people.
 struct NodeLine {
-  int node_rank = -1;  // -1: it is in no round.
-  std::string host;    // The node's own name for itself: may contain anything.
-  int first_rank = 0;  // Of its workers in this round.
+  int node_rank = -1;  // -1: the node is in no round.
+  std::string host;    // The node's own name: may contain anything.
+  int first_rank = 0;  // The first of its workers' ranks.
   int workers = 0;
   std::string state;  // "running", "spare", "silent for 1.2 s"
   friend bool operator==(const NodeLine&, const NodeLine&) = default;
 };
 
-// A part of the answer to a Query; all parts are sent in order.
+// Part of the answer to a Query; the parts are sent in order.
 struct Nodes {
   uint64_t query = 0;
   bool last = true;
-  int left_out = 0;             // The number of omitted nodes; set in the last part.
+  int left_out = 0;             // Number of omitted nodes; set in the last part.
   std::vector<NodeLine> lines;  // At most kLinesInPart.
   friend bool operator==(const Nodes&, const Nodes&) = default;
 };
@@ -354,12 +350,12 @@ struct Delivered {
   friend bool operator==(const Delivered&, const Delivered&) = default;
 };
 
-// A connection to the job's store comes from the agent's address: may its user use the store? The
-// idea of RFC 1413, over a connection on which both sides know each other. Answered by a Belongs.
+// Asks whether the user of a connection to the job's store from the agent's address may use the
+// store; answered by a Belongs. As in RFC 1413, but both sides know each other.
 struct WhoseIs {
   uint64_t id = 0;     // Repeated in the answer.
-  std::string client;  // "10.0.0.7:41236": its end there.
-  std::string store;   // "10.0.0.1:29400"
+  std::string client;  // The client's end: "10.0.0.7:41236".
+  std::string store;   // The store's end: "10.0.0.1:29400".
   friend bool operator==(const WhoseIs&, const WhoseIs&) = default;
 };
 
@@ -367,33 +363,31 @@ using AgentMessage = std::variant<Hello, Join, Report, Goodbye, Query, Datagram,
 using HostMessage =
     std::variant<Challenge, Welcome, Refused, Order, Alive, Nodes, Delivered, WhoseIs>;
 
-// One frame: u32 length of what follows, u8 type, fields. Little-endian.
+// Appends one frame: u32 length of what follows, u8 type, fields. Little-endian.
 // REQUIRES: within the limits above (longer texts and details are cut at a UTF-8 boundary).
 void encode(const AgentMessage& message, std::string& out);
 void encode(const HostMessage& message, std::string& out);
 
-// Splits a byte stream into messages. After an error it returns no more messages: the caller closes
-// the connection. Holds at most one frame.
+// Splits a byte stream into messages. None follow an error: the caller closes the connection.
 template <typename Message>
 class FrameReader {
  public:
   explicit FrameReader(size_t frame_bytes_max = kFrameBytesMax)
       : frame_bytes_max_(frame_bytes_max) {}
 
-  // For a peer that has authenticated itself.
+  // Raises the limit for a peer that has authenticated itself.
   void allow_frames_of(size_t bytes_max) { frame_bytes_max_ = bytes_max; }
 
-  // From the next frame on each has to carry this seal: all but a Refused, of a host that does not
-  // know the token.
+  // Requires this seal on every further frame, but not on a Refused: its host may lack the token.
   void expect(const FrameSeal& seal) { seal_ = seal; }
-  // Whether the newest message carried it.
+  // True if the newest message carried the seal.
   bool is_sealed() const { return is_sealed_; }
-  // Whether the error is that of a seal: not what the other side has sent, or not sent by it.
+  // True after a wrong seal: the frame was not sent by the other side, or not like this.
   bool is_seal_broken() const { return is_seal_broken_; }
 
-  // Adds received bytes, those after the magic.
+  // Adds received bytes (without the magic).
   void feed(std::string_view bytes);
-  // nullopt: more bytes are needed. An Error: the other side does not speak this protocol.
+  // nullopt: more bytes are needed. An Error: a wrong seal, or not this protocol.
   Result<std::optional<Message>> next();
 
  private:
@@ -405,13 +399,13 @@ class FrameReader {
   bool is_sealed_ = false;
   bool is_seal_broken_ = false;
   std::string buffer_;
-  size_t consumed_ = 0;  // Of buffer_: frames that were returned.
+  size_t consumed_ = 0;  // Bytes of buffer_ that were returned.
   bool broken_ = false;
 };
 extern template class FrameReader<AgentMessage>;
 extern template class FrameReader<HostMessage>;
 
-// The answer to a Query, in parts: whole lines, as many as fit into kNodesBytesMax.
+// Returns the answer to a Query in parts: as many whole lines as fit into kNodesBytesMax.
 std::vector<Nodes> nodes_answer(uint64_t query, std::vector<NodeLine> lines);
 
 }  // namespace muster::membership

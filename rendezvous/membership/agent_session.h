@@ -1,7 +1,6 @@
 // The host's end of one agent's connection: the handshake (Hello, Challenge, Join), then whole
-// messages in both directions, sealed where there is a token. Knows nothing of jobs: peers that
-// prove the token are handed on, all others are refused or disconnected here. One thread: the
-// loop's.
+// messages in both directions, sealed if there is a token. Knows no jobs: hands on peers that prove
+// the token, refuses or disconnects all others. One thread: the loop's.
 #pragma once
 
 #include <cstdint>
@@ -25,16 +24,16 @@ class AgentSession : public std::enable_shared_from_this<AgentSession> {
   struct Options {
     std::string token;
     uint64_t host_instance = 0;
-    std::string host_secret;    // Of this host alone; each job's workers get a secret made from it.
-    std::string job_id;         // Of the host's own node.
-    bool only_own_job = false;  // Serves that one and no other.
-    std::string foreign_user;   // "uid 7": the other end's, who must not join; empty: it may.
+    std::string host_secret;    // Known to this host alone; each job's worker seed is made from it.
+    std::string job_id;         // The host's own job.
+    bool only_own_job = false;  // Serves no other job.
+    std::string foreign_user;   // "uid 7": the peer's user, if it must not join; else empty.
     size_t unsent_bytes_max = 0;
   };
   struct Handlers {
-    std::function<void(const membership::Join&)> joined;  // Authenticated.
+    std::function<void(const membership::Join&)> joined;  // The agent is authenticated.
     std::function<void(const membership::AgentMessage&)> message;
-    // The connection is gone. `refused`: by us, in the handshake.
+    // The connection is gone. `refused`: we refused it in the handshake.
     std::function<void(const std::string& why, bool refused)> closed;
   };
 
@@ -42,7 +41,7 @@ class AgentSession : public std::enable_shared_from_this<AgentSession> {
 
   // Handlers may be called from inside this.
   void start(Handlers handlers);
-  // A Welcome gets the host's instance and the job's seed.
+  // Fills in a Welcome's host instance and worker seed.
   void send(const membership::HostMessage& message);
   void refuse(membership::RefusalKind kind, std::string text);
   // Closes after all earlier sends; no handler is called any more.
@@ -50,7 +49,7 @@ class AgentSession : public std::enable_shared_from_this<AgentSession> {
 
   size_t unsent() const { return stream_.unsent(); }
   bool is_joined() const { return step_ == Step::joined; }
-  // Whether it ended because somebody on the path meddled with it. Of an agent that had joined.
+  // True if a wrong seal ended it: if the agent had joined, frames were tampered with on the way.
   bool is_seal_broken() const { return reader_.is_seal_broken(); }
   const std::string& job_id() const { return hello_.job_id; }
   const IpAddress& peer() const { return peer_.ip; }
@@ -78,7 +77,7 @@ class AgentSession : public std::enable_shared_from_this<AgentSession> {
   Step step_ = Step::hello;
   membership::FrameReader<membership::AgentMessage> reader_{membership::kStrangerFrameBytesMax};
   membership::Hello hello_;
-  std::optional<membership::FrameSeal> seal_;  // Of what is sent, once the agent has joined.
+  std::optional<membership::FrameSeal> seal_;  // Seals what is sent once the agent has joined.
 };
 
 }  // namespace muster

@@ -18,7 +18,7 @@ namespace {
 
 using Descriptor = boost::asio::posix::stream_descriptor;
 
-// How long a finished stream tries to send the rest, which is then dropped.
+// How long a finished stream tries to send the rest before it is dropped.
 constexpr auto kFinishPatience = std::chrono::seconds(1);
 constexpr size_t kReadBytes = size_t{64} << 10;
 
@@ -110,7 +110,7 @@ struct ByteStream::State : std::enable_shared_from_this<State> {
     if (held) held->closed(why);
   }
 
-  // No handler is called from inside write().
+  // Posted, since no handler may be called from inside write().
   void lose_later(const std::string& why) {
     losing = true;
     boost::asio::post(io, [self = shared_from_this(), why] { self->lose(why); });
@@ -123,7 +123,7 @@ struct ByteStream::State : std::enable_shared_from_this<State> {
   std::string unsent;
   bool open = true;
   bool finishing = false;
-  bool losing = false;  // Nothing is sent after what was dropped.
+  bool losing = false;  // Bytes were dropped: nothing may follow them.
   bool waiting_writable = false;
   std::unique_ptr<boost::asio::steady_timer> patience;
 };

@@ -1,9 +1,8 @@
-// A connected socket as both sides of the agents' protocol use it: received bytes go to a handler,
-// outgoing bytes are sent at once or wait in a bounded queue. When idle it holds no buffer: it
-// waits until the socket is readable and reads into the thread's scratch space, so a thousand
-// streams cost a thousand descriptors and little else. A peer that reads so slowly that the queue
-// overflows is disconnected. One thread: the loop's. Handlers are called from the loop, never from
-// inside a function of this class, and never after close() or the destructor.
+// A connected socket of the agents' protocol: received bytes go to a handler, outgoing bytes are
+// sent at once or wait in a bounded queue; a peer too slow for that is disconnected. An idle stream
+// holds no buffer (reads use the thread's scratch space), so a thousand cost a thousand descriptors
+// and little else. One thread: the loop's. Handlers are called from the loop, never from inside a
+// function of this class, and never after close() or the destructor.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +19,7 @@ class ByteStream {
  public:
   struct Handlers {
     std::function<void(std::string_view bytes)> bytes;
-    std::function<void(const std::string& why)> closed;  // By the peer, or because it is too slow.
+    std::function<void(const std::string& why)> closed;  // The peer closed, or was too slow.
   };
 
   // Takes ownership of the descriptor, a connected socket.
@@ -31,9 +30,8 @@ class ByteStream {
 
   void start(Handlers handlers);
   void write(std::string_view bytes);
-  size_t unsent() const;  // The number of bytes that wait.
-  // Closes once everything written has been sent; reads nothing more. The object may be destroyed
-  // right after this.
+  size_t unsent() const;  // Bytes that wait to be sent.
+  // Closes once all that was written is sent; reads no more. The object may be destroyed at once.
   void finish();
   void close();
 

@@ -12,7 +12,7 @@ namespace muster {
 namespace {
 
 constexpr auto kUsersKept = std::chrono::seconds(1);
-constexpr size_t kLooksMax = 10;  // In that time: each is a pass over /proc.
+constexpr size_t kLooksMax = 10;  // Limit per kUsersKept: each is a pass over /proc.
 constexpr size_t kRefusedSaid = 100;
 
 }  // namespace

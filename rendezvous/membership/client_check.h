@@ -1,7 +1,7 @@
-// Which users of this machine may use the job's store: the job's own, root, those that its
-// processes here run as, those that other agents here run as (with a token), and whoever comes from
-// a network that the user named (--store-allow). The host asks it about the store's clients here,
-// every agent about its own machine's at the host. One thread.
+// Decides which users of this machine may use the job's store: the job's own, root, those that its
+// processes here run as, those of other agents here (with a token), and any at an address that
+// --store-allow names. The host checks its own machine's clients, each agent its machine's clients
+// at the host. One thread.
 #pragma once
 
 #include <chrono>
@@ -22,29 +22,29 @@ namespace muster {
 class ClientCheck {
  public:
   struct Options {
-    // The users that processes of the job run as on this machine. Asked at most once a second about
-    // each user who is neither this process's nor root, and ten times in all. Null: no client is
-    // checked.
+    // Returns the users that the job's processes run as on this machine. Called for unknown users
+    // only: once a second for each, ten times a second in all. Null: no client is checked.
     std::function<std::set<uid_t>()> users;
     bool allow_any = false;      // --store-allow any
-    std::vector<Network> allow;  // Not checked.
+    std::vector<Network> allow;  // Clients from there are not checked.
     std::shared_ptr<LocalUsers> local;
   };
 
   ClientCheck(Options options, std::function<void(const std::string&)> say);
 
-  // Before clients come. Says once if the kernel does not tell who they are: then all may come.
+  // Call before clients come. Says once if the kernel does not show who they are: all may come
+  // then.
   void begin();
   enum class Verdict { may_come, refused, is_elsewhere };
-  // Of the client of this connection; is_elsewhere: the agent at its machine's address has to know.
-  // Says once for each user who is refused, and nothing of one that has gone already.
+  // Checks this connection's client; is_elsewhere: only an agent at its address can. Says once for
+  // each user who is refused, unless the client has gone already.
   Verdict look(int fd);
-  // Whether belongs() can tell; tries again if it could not.
+  // True if belongs() can answer; tries again if it could not.
   bool knows_owners();
-  // Whether the connection from `client` here to the store is of a user who may use it. Where
-  // addresses are translated nobody asks.
+  // True if the user of the connection from `client` here to `store` may use it. Not asked if NAT
+  // is between.
   bool belongs(const SocketAddress& client, const SocketAddress& store);
-  // An agent that has proved the token runs as this user here, and so may its workers.
+  // Admits the user of an agent here that has proved the token: its workers may run as that user.
   void admit(uid_t uid) { admitted_.insert(uid); }
 
  private:
@@ -54,10 +54,10 @@ class ClientCheck {
 
   const Options options_;
   const std::function<void(const std::string&)> say_;
-  bool said_ = false;  // That the kernel does not tell.
+  bool said_ = false;  // begin() has spoken.
   std::set<uid_t> admitted_;
-  std::set<uid_t> users_;      // At the last look.
-  std::set<uid_t> strangers_;  // Looked for since `since_`, and not found.
+  std::set<uid_t> users_;      // The last answer of options_.users.
+  std::set<uid_t> strangers_;  // Looked up since since_, and not found.
   std::chrono::steady_clock::time_point since_{};
   std::set<std::optional<uid_t>> refused_;
 };

@@ -1,9 +1,8 @@
-// How far the host's steady clock is ahead of this machine's, and with what error, from the
-// heartbeats of one connection: a report is sent at `sent`, the host reads its own clock when it
-// answers, and the answer arrives at `heard`. However the delay is divided, the host's reading lies
-// between the two, so the middle is wrong by at most half of the time that passed (Cristian,
-// "Probabilistic clock synchronization", 1989). The best exchange counts; its error grows by what
-// two clocks may have drifted apart since. Pure.
+// How far the host's steady clock is ahead of ours, and with what error, measured by heartbeats: a
+// report is sent at `sent`, the host reads its clock to answer, and the answer arrives at `heard`.
+// However the delay is divided, the host's reading lies between the two, so their middle is wrong
+// by at most half of it (Cristian, "Probabilistic clock synchronization", 1989). The best exchange
+// counts; its error grows by the possible drift of the two clocks since. Pure.
 #pragma once
 
 #include <algorithm>
@@ -30,24 +29,23 @@ class ClockOffset {
     known_ = true;
   }
 
-  // Another host has another clock.
+  // Call for another host: it has another clock.
   void forget() { known_ = false; }
 
-  // What the host's clock shows at `when` of ours; nullopt before the first exchange.
+  // Returns the host's time at `when` of ours; nullopt before the first exchange.
   std::optional<Reading> host_time(Instant when) const {
     if (!known_) return std::nullopt;
     return Reading{when + offset_, error_at(when)};
   }
 
-  // What ours shows when the host's shows `host`; nullopt before the first exchange.
+  // Returns our time at `host` of the host's; nullopt before the first exchange.
   std::optional<Reading> own_time(Instant host) const {
     if (!known_) return std::nullopt;
     return Reading{host - offset_, error_at(host - offset_)};
   }
 
  private:
-  // Quartz is accurate to some 50 millionths, on either side. NTP may slew a clock faster for a
-  // while; then later exchanges are the better ones.
+  // Quartz: about 50 millionths on either side. While NTP slews faster, later exchanges are better.
   static constexpr int64_t kDriftPart = 10'000;
 
   Duration error_at(Instant when) const {

@@ -27,7 +27,7 @@ constexpr auto kSayStayingAfter = std::chrono::seconds(3);
 constexpr auto kIdleLook = std::chrono::milliseconds(50);
 constexpr auto kNeighbourLook = std::chrono::seconds(1);
 constexpr size_t kNeighboursNamed = 3;
-// Far below the limit beyond which a slow agent is disconnected: datagrams cost no agent that.
+// Far below unsent_bytes_max, so that datagrams get no slow agent disconnected.
 constexpr size_t kUnsentForDelivery = size_t{256} << 10;
 
 bool is_loopback_only(const std::vector<SocketAddress>& endpoints) {
@@ -100,7 +100,7 @@ void Coordinator::on_agent(Arrival arrival) {
        [this, id](const std::string& why, bool refused) { on_closed(id, why, refused); }});
 }
 
-// Nothing is sent: an agent that hears nothing tries again.
+// Closes without an answer: the agent tries again.
 void Coordinator::on_crowded_out(membership::ConnectionId id) {
   const auto found = sessions_.find(id);
   if (found == sessions_.end()) return;
@@ -109,8 +109,7 @@ void Coordinator::on_crowded_out(membership::ConnectionId id) {
   session->finish();
 }
 
-// A token tells who belongs to a job. Without one, users of one machine do not meet by accident, at
-// the default port. Empty: it is ours, or elsewhere.
+// Returns the peer's user if it must not join, as by accident at the default port; empty: it may.
 std::string Coordinator::foreign_user(const LocalUsers::Found& found) const {
   if (!options_.token.empty() || !found.is_local || found.uid == ::geteuid()) return {};
   return user_text(found.uid);
@@ -146,7 +145,7 @@ void Coordinator::on_closed(membership::ConnectionId id, const std::string& why,
   look_if_idle();
 }
 
-// The refused node reports this itself, but a user who waits for that node looks at this screen.
+// The refused node says this itself, but a user who waits for that node looks at this screen.
 void Coordinator::say_refusal(const AgentSession& session, const std::string& told) {
   if (is_new_trouble(session, told))
     say(fmt::format("refused a node at {}; it was told: {}", session.peer().to_string(), told));
@@ -161,7 +160,7 @@ void Coordinator::say_meddling(const AgentSession& session, const std::string& w
   }
 }
 
-// Whether a line about it is due.
+// True if no line about this from that machine was printed yet.
 bool Coordinator::is_new_trouble(const AgentSession& session, const std::string& what) {
   return refusals_said_.size() < kRefusalsSaid &&
          refusals_said_.insert(machine_of(session.peer()).to_string() + what).second;
@@ -191,7 +190,7 @@ HostedJob* Coordinator::find_job(const std::string& id) {
   return found == jobs_.end() ? nullptr : found->second.get();
 }
 
-// Another job's store has a descriptor of its own, and a port.
+// True if there is room for another job: its store has descriptors and a port of its own.
 bool Coordinator::may_make_job() const {
   Places& places = *listener_->places();
   return jobs_.size() < options_.jobs_max && (!places.is_full() || places.make_room());
@@ -262,7 +261,7 @@ void Coordinator::grant_ending() {
   find_job(options_.job_id)->on_ending_granted();
 }
 
-// The machine is kept, so that a latecomer learns how the job ended; only the oldest are dropped.
+// Keeps the machine, so that a latecomer learns how the job ended; drops only the oldest ones.
 void Coordinator::on_finished(const std::string& id) {
   ended_.push_back(id);
   for (size_t i = ended_.size(); i > kEndedJobsKept; --i) {
@@ -278,7 +277,7 @@ void Coordinator::on_finished(const std::string& id) {
   if (idle_) look_if_idle();
 }
 
-// Several jobs may well meet at one endpoint, and each may wait for a while. But the nodes of one
+// Tells waiting nodes of other waiting jobs: several jobs may share an endpoint, but nodes of one
 // job that were given different ids look the same, and would wait without a hint.
 void Coordinator::look_at_neighbours() {
   if (jobs_.size() < 2 || std::exchange(looking_at_neighbours_, true)) return;
@@ -315,8 +314,7 @@ std::string Coordinator::neighbours_of(const std::string& id) const {
       membership::quiet_name(id));
 }
 
-// Once `timer` expires. The handler of a wait that has expired may have its turn only after this is
-// destroyed.
+// Calls `then` once `timer` expires, unless this object is destroyed before the handler's turn.
 void Coordinator::call_alive(boost::asio::steady_timer& timer, std::function<void()> then) {
   timer.async_wait(
       [alive = std::weak_ptr(alive_), then = std::move(then)](boost::system::error_code error) {
@@ -326,7 +324,7 @@ void Coordinator::call_alive(boost::asio::steady_timer& timer, std::function<voi
 
 // ---- handshakes
 
-// Hangs up on those that are late, and waits for the next one's deadline.
+// Closes sessions whose handshake is late, and waits for the next deadline.
 void Coordinator::expire_handshakes() {
   const SteadyTime now = std::chrono::steady_clock::now();
   while (!handshakes_.empty() && handshakes_.front().first <= now) {
@@ -372,7 +370,7 @@ void Coordinator::look_if_idle() {
   });
 }
 
-// "the 3 agents of job 'a' have gone", or "".
+// Returns "the 3 agents of job 'a' have gone", or "".
 std::string Coordinator::who_needs_us(SteadyTime now) const {
   size_t jobs = 0;
   size_t agents = 0;

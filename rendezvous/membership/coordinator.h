@@ -1,12 +1,11 @@
-// The shell of the host: takes the agents' connections of one listening port, has them prove the
-// job's token, and performs what each job's Membership machine decides. One per host process; jobs
-// are told apart by id. The host's own job has its store behind the same port; other jobs get a
+// The host's shell: takes the agents' connections of one listening port, has them prove the job's
+// token, and performs what each job's Membership machine decides. One per host process; job ids
+// separate the jobs. The host's own job has its store behind the same port; other jobs get a store
 // port of their own for each round. One thread: the loop's.
 //
-// What a bad agent can cost the others is bounded: handshakes have a deadline and a place that
-// others may need (Listener), frames and unsent bytes have limits, and a peer that exceeds one is
-// disconnected. An ended job is remembered (a few
-// hundred bytes and its machine), so that a latecomer learns how it ended.
+// A bad agent's cost to the others is bounded: handshakes have a deadline and a place that others
+// may need (Listener), frames and unsent bytes have limits, and a peer that exceeds one is
+// disconnected. An ended job is kept (a few hundred bytes and its machine) to inform latecomers.
 #pragma once
 
 #include <chrono>
@@ -40,33 +39,33 @@ class Coordinator {
  public:
   struct Options {
     std::string job_id;             // The job whose store shares the port.
-    membership::AgentId own_agent;  // Of this process: node rank 0 unless another node has it.
+    membership::AgentId own_agent;  // This process's: node rank 0 unless another node has it.
     uint64_t instance = 0;          // Random: a host that returns has another one.
     std::string secret;             // Random; see AgentSession.
     std::string token;              // Empty: none is required.
-    membership::Past past;          // Of job_id.
-    std::string hint;               // For job_id: see HostedJob.
-    // A round of job_id is to begin, once grant() says so. Null: at once.
+    membership::Past past;          // job_id's.
+    std::string hint;               // job_id's; see HostedJob.
+    // A round of job_id wants to begin; it waits for grant(). Null: it begins at once.
     std::function<void(const membership::Formed&)> round_wanted;
-    // job_id is to end, once grant_ending() says so. Null: at once.
+    // job_id wants to end; it waits for grant_ending(). Null: it ends at once.
     std::function<void(const membership::End&)> ending_wanted;
     membership::Judge judge;
     std::function<bool()> lost_network;  // See Membership.
     bool may_be_followed = false;        // See Membership.
     bool only_own_job = false;           // Agents of other jobs are turned away.
-    std::optional<int> worker_port;  // The store of job_id listens there instead (0: a free one).
+    std::optional<int> worker_port;      // job_id's store listens there instead (0: a free one).
     bool store_allow_any = false;
-    std::vector<Network> store_allow;  // In addition to the members.
+    std::vector<Network> store_allow;  // Allowed besides the members.
     size_t store_bytes_max = size_t{1} << 30;
     std::function<std::set<uid_t>()> worker_users;  // See RendezvousOptions.
-    bool multi_node = true;                         // Whether a missing token is worth a warning.
+    bool multi_node = true;                         // A missing token is worth a warning.
     Duration handshake_limit = std::chrono::seconds(10);
     Duration reconnect_grace = Membership::Options().reconnect_grace;
     size_t unsent_bytes_max = size_t{4} << 20;
     size_t jobs_max = 1024;
     size_t agents_max = 65536;
-    std::function<void(const std::string&)> say;            // For the user.
-    std::function<void(const std::string&)> on_store_full;  // Of job_id; see JobStore.
+    std::function<void(const std::string&)> say;            // Prints a line for the user.
+    std::function<void(const std::string&)> on_store_full;  // job_id's; see JobStore.
   };
 
   struct Counters {
@@ -87,13 +86,13 @@ class Coordinator {
   uint16_t port() const { return listener_->port(); }
   Counters counters() const;
 
-  // Calls `idle` once no agent needs this host any more: every job is over, or has had no agent of
-  // another process for a few seconds. Reports if that takes longer than 3 s.
+  // Calls `idle` once no agent needs this host: every job is over, or has had no agent of another
+  // process for a few seconds. Says so if that takes longer than 3 s.
   void wait_until_idle(std::function<void()> idle);
 
   // One line for each job.
   std::string status() const;
-  // Of the host's own job.
+  // All nodes of the host's own job.
   std::vector<membership::NodeLine> nodes() const;
 
  private:
@@ -131,7 +130,7 @@ class Coordinator {
   std::map<membership::ConnectionId, Session> sessions_;
   std::map<std::string, std::unique_ptr<HostedJob>> jobs_;
   std::deque<std::string> ended_;  // Job ids, oldest first.
-  // Sessions that have not joined, by deadline: the time-out is the same for all.
+  // Sessions in the handshake, by deadline: the time-out is the same for all.
   std::deque<std::pair<SteadyTime, membership::ConnectionId>> handshakes_;
   boost::asio::steady_timer handshake_timer_;
   boost::asio::steady_timer idle_timer_;
@@ -142,7 +141,7 @@ class Coordinator {
   bool said_staying_ = false;
   std::set<std::string> refusals_said_;
   std::set<IpAddress> early_store_clients_;
-  const std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // Its timers may have expired.
+  const std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // See call_alive().
 };
 
 }  // namespace muster

@@ -1,7 +1,7 @@
-// What one agent's datagrams may cost the host and the other agents: a token bucket, kept as the
-// time at which all that was spent will have been earned. A datagram is charged for each receiver,
-// but never more than a full bucket, and passes as long as anything is left: so even the largest
-// one to all nodes passes now and then, however many they are. Pure; one for each connection.
+// Bounds what one agent's datagrams cost the host and other agents: a token bucket, kept as the
+// time at which it will be full again. A datagram is charged for each receiver, at most a full
+// bucket, and passes if anything is left, so even the largest one to all nodes passes now and then.
+// Pure; one per connection.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ class DatagramBudget {
  public:
   static constexpr size_t kBytesInSecond = size_t{512} << 10;
   static constexpr size_t kBurstBytes = size_t{1} << 20;
-  // Charged besides the payload: handling a short one costs as much as copying that much.
+  // Charged besides the payload: handling a datagram costs as much as copying this much.
   static constexpr size_t kOverheadBytes = 256;
 
   bool is_spent(Instant now) const { return earned_at_ >= now + time_for(kBurstBytes); }

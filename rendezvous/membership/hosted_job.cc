@@ -14,11 +14,11 @@ using membership::AgentMessage;
 
 namespace {
 
-// An answer costs the host work in proportion to the number of nodes.
+// Limited because an answer costs the host work in proportion to the number of nodes.
 constexpr int kQueriesInSecond = 20;
 constexpr size_t kClientRefusalsSaid = 100;
 
-// A link-local address has another scope on the other machine.
+// Ignores the scope: that of a link-local address differs between machines.
 bool is_same_end(const std::string& text, const SocketAddress& end) {
   const auto there = SocketAddress::parse(text);
   return there && there->port == end.port && there->ip.is_v6() == end.ip.is_v6() &&
@@ -65,7 +65,7 @@ void HostedJob::on_joined(membership::ConnectionId connection, membership::Join 
     tell_neighbours();
   }
   drive_.post(membership::Joined{connection, std::move(join)});
-  // It may have been refused.
+  // The join may have been refused.
   if (connections_.contains(connection)) questions_drive_.post(std::move(agent));
 }
 
@@ -115,7 +115,7 @@ void HostedJob::on_disconnected(membership::ConnectionId connection) {
   if (forget(connection)) drive_.post(membership::Disconnected{connection});
 }
 
-// Returns false if it was not known.
+// Returns false if the connection is unknown.
 bool HostedJob::forget(membership::ConnectionId connection) {
   curious_.erase(connection);
   held_.erase(connection);
@@ -193,7 +193,7 @@ void HostedJob::send(const membership::Send& effect) {
   handlers_.send(effect.connection, effect.message);
 }
 
-// A host that was cut off takes the other nodes for lost, while these go on with another one.
+// A host that was cut off takes the others for lost, while they may go on with another host.
 bool HostedJob::may_tell(const membership::End& end) {
   if (!handlers_.ending_wanted) return true;
   if (!std::exchange(ending_asked_, true)) handlers_.ending_wanted(end);
@@ -231,7 +231,7 @@ void HostedJob::on_granted(membership::Epoch epoch) {
   open_store(request);
 }
 
-// Called before an Order is sent, so workers can read the reason before any of them is stopped.
+// Called before an Order is sent, so that workers can read the reason before any is stopped.
 void HostedJob::leave_notice(const membership::HostMessage& message) {
   const auto* const order = std::get_if<membership::Order>(&message);
   if (order == nullptr) return;
@@ -256,8 +256,7 @@ void HostedJob::open_store(const membership::OpenStore& request) {
   }
 }
 
-// The members' addresses as they advertise them and as we see them. A member on this machine may
-// reach us from any of our own addresses.
+// The members' addresses as advertised and as seen; a member on this machine may use any of ours.
 JobStore::Allowed HostedJob::allowed(const std::vector<std::string>& advertised) const {
   if (options_.store_allow_any) return std::nullopt;
   std::set<IpAddress> members;

@@ -1,5 +1,5 @@
 // One job at its host: the Membership machine with its clock, and the job's store. Knows
-// connections only by number; the Coordinator owns them. One thread: the loop's.
+// connections by number only; the Coordinator owns them. One thread: the loop's.
 #pragma once
 
 #include <chrono>
@@ -33,12 +33,12 @@ class HostedJob {
     JobStore::Options store;
     bool store_allow_any = false;
     std::vector<Network> store_allow;
-    std::vector<Place> places;  // For the store's own descriptors.
-    // Why others may not find this host ("; node1 is 127.0.1.1 here, ..."): said to those that wait
-    // as long as no node of another machine has come.
+    std::vector<Place> places;  // Room for the store's own descriptors.
+    // Why others may not find this host ("; node1 is 127.0.1.1 here, ..."): shown to waiting nodes
+    // until a node of another machine has joined.
     std::string hint;
   };
-  // Of an agent's connection, as they are here.
+  // Both ends of an agent's connection, as seen here.
   struct Ends {
     SocketAddress agent;
     SocketAddress host;
@@ -47,9 +47,9 @@ class HostedJob {
     std::function<void(membership::ConnectionId, const membership::HostMessage&)> send;
     std::function<void(membership::ConnectionId)> hang_up;
     std::function<void()> finished;
-    // A round is to begin, once on_granted() says so. Null: at once.
+    // A round wants to begin; it waits for on_granted(). Null: it begins at once.
     std::function<void(const membership::Formed&)> round_wanted;
-    // The job is to end, once on_ending_granted() says so. Called once; null: at once.
+    // The job wants to end; it waits for on_ending_granted(). Called once; null: it ends at once.
     std::function<void(const membership::End&)> ending_wanted;
   };
 
@@ -59,16 +59,16 @@ class HostedJob {
   void on_message(membership::ConnectionId connection, const membership::AgentMessage& message);
   void on_disconnected(membership::ConnectionId connection);
 
-  // See Membership: whether waiting nodes are told which are missing, and of other jobs.
+  // See Membership.
   bool waits_for_nodes() const;
-  bool has_untold() const;  // See Membership.
+  bool has_untold() const;
   void on_neighbours(std::string text);
   void on_granted(membership::Epoch epoch);
   void on_ending_granted();
 
   JobStore& store() { return store_; }
   bool is_finished() const { return finished_; }
-  // Whether agents of other processes are connected now, or were after `since`.
+  // True if agents of other processes are connected, or were after `since`.
   bool has_others(std::chrono::steady_clock::time_point since) const;
   size_t connections() const { return connections_.size(); }
   std::string status() const;
@@ -77,7 +77,7 @@ class HostedJob {
  private:
   struct Seen {
     std::string advertised;
-    IpAddress address;  // The other end of its connection: NAT may have changed it.
+    IpAddress address;  // The agent's end as seen here: NAT may have changed it.
   };
 
   // Queries of one connection within one second.
@@ -105,19 +105,19 @@ class HostedJob {
   JobStore store_;
   Membership machine_;
   Drive<Membership, membership::Tick> drive_;
-  OwnerQuestions questions_;  // About the store's clients.
+  OwnerQuestions questions_;  // Which store clients may come.
   Drive<OwnerQuestions, OwnerQuestions::Tick> questions_drive_;
   std::set<std::string> refusals_said_;
   std::map<membership::AgentId, Seen> seen_;
   std::map<membership::ConnectionId, DatagramBudget> connections_;
-  std::set<membership::ConnectionId> others_;  // Of other processes.
+  std::set<membership::ConnectionId> others_;  // Those of other processes' agents.
   std::map<membership::ConnectionId, Curiosity> curious_;
   std::chrono::steady_clock::time_point others_until_{};
-  std::string neighbours_;  // The last text told.
+  std::string neighbours_;  // The last text sent.
   std::optional<membership::OpenStore> ungranted_;
   bool ending_asked_ = false;
   bool ending_granted_ = false;
-  std::map<membership::ConnectionId, membership::HostMessage> held_;  // What tells of the end.
+  std::map<membership::ConnectionId, membership::HostMessage> held_;  // Ends not granted yet.
   bool finished_ = false;
 };
 

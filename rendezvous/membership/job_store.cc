@@ -42,7 +42,7 @@ Result<void> JobStore::reserve() {
 }
 
 Result<int> JobStore::open(uint64_t epoch, Allowed allowed) {
-  // A fresh port unless the user chose one, whose listener stays and refuses between rounds.
+  // The listener of a port chosen by the user stays, and refuses clients between rounds.
   if (!options_.shared_port && (options_.port == 0 || listeners_.empty())) {
     listeners_.clear();
     if (Result<void> done = listen(); !done) return tl::unexpected(std::move(done.error()));

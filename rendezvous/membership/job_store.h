@@ -1,7 +1,6 @@
-// The workers' store of one job, where that job wants it: behind the port that the agents use as
-// well (adopt() then brings its connections), on a port chosen by the user, or on a fresh one for
-// each round, so that no worker of an old round can ever reach a new one's. Owns the StoreServer
-// and, unless the port is shared, its listeners. One thread: the loop's.
+// The workers' store of one job: behind the agents' port (adopt() brings its connections), on the
+// user's port, or on a fresh one for each round, out of reach of an old round's workers. Owns the
+// StoreServer and, unless the port is shared, its listeners. One thread: the loop's.
 #pragma once
 
 #include <cstdint>
@@ -26,17 +25,16 @@ namespace muster {
 class JobStore {
  public:
   struct Options {
-    std::optional<int> shared_port;               // The port of the agents; nothing is bound here.
-    std::vector<SocketAddress> addresses;         // Else: where to listen; their ports are ignored.
+    std::optional<int> shared_port;               // The agents' port; nothing is bound here.
+    std::vector<SocketAddress> addresses;         // Where to listen otherwise; ports are ignored.
     int port = 0;                                 // 0: a fresh one for each round.
-    std::shared_ptr<Places> places;               // For the connections there; null: no limit.
-    size_t bytes_max = size_t{1} << 30;           // Of keys and values: --store-limit.
-    std::function<void(const std::string&)> say;  // Called when a stranger is refused.
-    // Called once for each round in which the store cannot hold all, with a line about it.
+    std::shared_ptr<Places> places;               // Limits the connections; null: no limit.
+    size_t bytes_max = size_t{1} << 30;           // Keys and values: --store-limit.
+    std::function<void(const std::string&)> say;  // Prints a line on a refused client.
+    // Called with a line for the user, once for each round in which the store is full.
     std::function<void(const std::string&)> on_full;
     ClientCheck::Options clients;
-    // Called for a client at another machine's address; decide() has to follow, at once or later.
-    // Null: its address is enough.
+    // Called for a client of another machine; decide() must follow. Null: its address is enough.
     std::function<void(uint64_t client, const SocketAddress& from, const SocketAddress& store)> ask;
   };
 
@@ -44,7 +42,7 @@ class JobStore {
   struct FailureNotice {
     std::string text;         // Its first line is what workers read.
     bool is_failure = false;  // A worker failed or a node was lost; else stopped.
-    std::optional<int> rank;  // Global: the rank that failed.
+    std::optional<int> rank;  // Global rank that failed.
   };
 
   // The networks that may connect; nullopt: any.
@@ -54,8 +52,7 @@ class JobStore {
   JobStore(const JobStore&) = delete;
   JobStore& operator=(const JobStore&) = delete;
 
-  // Binds a port chosen by the user right away, so that a conflict is detected early. No effect for
-  // a shared or a fresh port.
+  // Binds a port chosen by the user now, so that a conflict shows early. No-op for other ports.
   Result<void> reserve();
 
   // Opens a new, empty store; returns the port. Fails if the port cannot be bound.
@@ -65,7 +62,7 @@ class JobStore {
   // See StoreServer.
   bool decide(uint64_t client, bool may_come) { return server_.decide(client, may_come); }
   // Stores why the running round ends, for workers that are about to be stopped; the first reason
-  // counts. No effect if no store is open. See kFailureNoticeKey.
+  // counts. No-op unless a store is open. See kFailureNoticeKey.
   void leave_notice(const FailureNotice& notice);
   bool is_open() const { return server_.epoch().has_value(); }
   bool is_shared() const { return options_.shared_port.has_value(); }
@@ -73,7 +70,7 @@ class JobStore {
 
   void say(const std::string& line) const;
 
-  // For connections of the shared port.
+  // Takes a connection of the shared port.
   void adopt(Arrival arrival) {
     server_.adopt(arrival.fd.release(), arrival.bytes, std::move(arrival.place));
   }
@@ -89,13 +86,13 @@ class JobStore {
 
   boost::asio::io_context& io_;
   Options options_;
-  std::string allowed_text_;  // For the message about a refusal.
+  std::string allowed_text_;  // Shown in refusals.
   ClientCheck clients_;
   StoreServer server_;
   std::vector<std::unique_ptr<StoreListener>> listeners_;  // All on one port.
   bool was_ever_open_ = false;
-  bool has_notice_ = false;  // In the store that is open.
-  bool is_full_ = false;     // That is said.
+  bool has_notice_ = false;  // The open store holds a notice.
+  bool is_full_ = false;     // on_full was called for this round.
 };
 
 }  // namespace muster

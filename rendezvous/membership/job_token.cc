@@ -16,17 +16,17 @@
 namespace muster::membership {
 namespace {
 
-// The sending side, so that no frame can be sent back to its sender as the other side's.
+// The labels name the sender, so that no frame can be reflected to it as the other side's.
 constexpr std::string_view kAgentLabel = "muster agent frames 1";
 constexpr std::string_view kHostLabel = "muster host frames 1";
 constexpr std::string_view kWorkersLabel = "muster worker secret 1";
-constexpr int kWriterPatienceMs = 10'000;  // For each read from a pipe.
+constexpr int kWriterPatienceMs = 10'000;  // Limit per read from a pipe.
 
 tl::unexpected<Error> bad_file(const std::string& path, std::string_view what) {
   return fail(ExitCode::environment, fmt::format("the token file {} {}", path, what));
 }
 
-// Waits for a pipe whose writer is not done, as in --rdzv-token-file <(vault read ...).
+// Waits for a pipe's writer, as in --rdzv-token-file <(vault read ...).
 bool is_readable_soon(int fd) {
   pollfd waited{fd, POLLIN, 0};
   return ::poll(&waited, 1, kWriterPatienceMs) > 0;

@@ -1,7 +1,7 @@
-// The job token, which tells the agents of a job from strangers. It is never sent. Each side sends
-// a nonce, and seals its frames with a key that is made from the token, the job id and both nonces:
-// so it proves that it knows the token, and no frame is worth anything on another connection, for
-// another job, or in the other direction. Any thread.
+// The job token, which authenticates the agents of a job. It is never sent. Each side sends a nonce
+// and seals its frames with a key made from the token, the job id and both nonces: this proves that
+// it knows the token, and makes its frames worthless on another connection, for another job, or in
+// the other direction. Any thread.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ namespace muster::membership {
 
 inline constexpr size_t kTokenBytesMax = 4096;
 
-// The seals of one connection: of what its agent sends, and of what the host sends.
+// The seals of one connection, by sender.
 struct FrameSeals {
   FrameSeal agent;
   FrameSeal host;
@@ -25,11 +25,11 @@ struct FrameSeals {
 FrameSeals frame_seals(std::string_view token, std::string_view job_id, const Nonce& agent_nonce,
                        const Nonce& host_nonce);
 
-// By which the workers of the job know each other, on all nodes; `seed`: of the host's Welcome.
-// With a token, who reads the connection learns nothing of it.
+// Secret by which the job's workers on all nodes recognize each other; `seed` is the Welcome's.
+// With a token, an eavesdropper on the connection does not learn it.
 Mac worker_secret(std::string_view token, std::string_view job_id, const Mac& seed);
 
-// The file's bytes without one trailing newline; may wait some seconds for the writer of a pipe.
+// Returns the file's bytes without a trailing newline; may wait some seconds for a pipe's writer.
 // Fails if the file cannot be read, is empty or is longer than kTokenBytesMax.
 Result<std::string> read_token_file(const std::string& path);
 

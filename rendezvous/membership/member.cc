@@ -46,18 +46,18 @@ Member::Member(const Options& options)
 // host is another    -           stop          -              -          stop         -
 // ReadyForRound      -           ready         ready          ready      ready        reaped
 // WorkersDone        -           done [6]      -              -          -            -
-// WorkerFailed       tell [7]    stopping [7]  tell [7]       tell [7]   -            tell [7]
-// EvidenceFound      tell [7]    tell [7]      tell [7]       tell [7]   tell [7]     tell [7]
+// WorkerFailed       send [7]    stopping [7]  send [7]       send [7]   -            send [7]
+// EvidenceFound      send [7]    send [7]      send [7]       send [7]   send [7]     send [7]
 // Testified          -           -             testified [6]  -          -            -
 // Leaving            leaving     leaving       leaving        leaving    leaving      reaped
 //
-// [1] A port that refuses us means that the host is gone: workers that run are stopped at once, and
-// so they are if we stood still for a lease: we may have been replaced. A fatal failure gives up.
-// [2] The whole state is reported at once; a host other than that of our round has ended it. [3] A
-// taken rank is requested again while the old life of this same node may still count as alive:
-// twice the lease. [4] For an epoch above all that we know; else "-". [5] The Order of that round
-// never arrived: it has ended here. [6] For our own epoch; else "-". [7] For our own epoch; kept
-// until the next round, since ready may be reported before the failure has arrived.
+// [1] Running workers are stopped at once if the port refuses us (the host is gone) or if we stood
+// still for a lease (we may have been replaced). A fatal failure gives up. [2] The whole state is
+// reported at once; a host other than that of our round has ended it. [3] A taken rank is requested
+// again for two leases: this node's old process may still count as alive. [4] For an epoch above
+// all that we know; else "-". [5] The Order of that round never arrived: it has ended here. [6] For
+// our own epoch; else "-". [7] For our own epoch; kept until the next round, since ready may be
+// reported before the failure has arrived.
 void Member::step(Instant now, const Event& event, std::vector<Effect>& out) {
   if (over()) return;
   out_ = &out;
@@ -69,7 +69,7 @@ bool Member::in_round() const {
   return report_.phase == Phase::running || report_.phase == Phase::done;
 }
 
-// Whether the time-out for reaching a host runs, and lines about waiting for it are due.
+// True while the time-out for reaching a host runs and lines about waiting for it are due.
 bool Member::waits_for_host() const {
   return link_ != Link::idle && link_ != Link::joined && link_ != Link::over && !going();
 }
@@ -106,9 +106,8 @@ Duration Member::reach_timeout() const {
                                                    : options_.join.join_timeout;
 }
 
-// Starts the time-out for reaching a host. If the lost connection was young, the earlier time-out
-// keeps running, so that a host that welcomes us and drops us at once is neither hammered nor
-// retried forever.
+// Starts the time-out for reaching a host. After a short-lived connection the earlier one goes on,
+// so that a host that welcomes and drops us is neither hammered nor retried forever.
 void Member::lose_contact(Instant now, std::string why) {
   const bool held = link_ != Link::joined || now - link_since_ >= options_.stable;
   trouble_ = std::move(why);
@@ -122,7 +121,7 @@ void Member::lose_contact(Instant now, std::string why) {
   say_at_ = now + say_wait_;
 }
 
-// A single early loss may be bad luck, and the host's grace is short: the first retries are quick.
+// The first retries are quick: a single early loss may be bad luck, and the host's grace is short.
 Duration Member::backoff_after_loss() const {
   Duration backoff = options_.backoff_first;
   for (int i = 1; i < short_lived_ && backoff < options_.backoff_cap; ++i)
@@ -130,7 +129,7 @@ Duration Member::backoff_after_loss() const {
   return std::min(backoff, options_.backoff_cap);
 }
 
-// Half to one and a half of the back-off, so that ten thousand agents do not return at once.
+// Waits half to one and a half of the back-off, so that ten thousand agents do not return at once.
 void Member::pause(Instant now) {
   const auto whole = static_cast<uint64_t>(backoff_.count());
   const Duration jittered{static_cast<int64_t>(whole / 2 + prng_.below(whole + 1))};
@@ -185,7 +184,7 @@ void Member::hear(Instant now, const membership::Welcome& message) {
   if (message.lease > Duration::zero()) lease_ = message.lease;
   heartbeat_ = message.heartbeat > Duration::zero() ? message.heartbeat : lease_ / 3;
   if (message.host_instance != host_instance_) {
-    // It knows nothing of what the previous host was told.
+    // The new host knows nothing that the previous one was sent.
     host_instance_ = message.host_instance;
     host_clock_.forget();
     report_.order = 0;
@@ -208,8 +207,8 @@ void Member::hear(Instant now, const membership::Refused& message) {
   give_up(now, {ExitCode::rendezvous, message.text}, true);
 }
 
-// The host may count this node's old life as alive until its lease is over. We ask often enough to
-// be heard before that, so that the host does not consider the job one node short.
+// Retries for two leases: the host may count this node's old process as alive until its lease is
+// over. We ask often enough to be heard before that, so that the job is not considered one short.
 void Member::refused_rank(Instant now, const std::string& text) {
   if (!rank_refused_at_) rank_refused_at_ = now;
   if (now - *rank_refused_at_ >= 2 * lease_)
@@ -247,7 +246,7 @@ void Member::on(Instant now, const member::Tick&) {
   if (!over()) tick_link(now);
 }
 
-// This process stood still, so what the host sent in that time is still unread.
+// Restarts the waits if this process stood still: what the host sent meanwhile is still unread.
 void Member::forgive_jump(Instant now) {
   if (now - next_deadline() <= options_.jump) return;
   if (now - heard_at_ > lease_) stood_still_ = report_.sequence;

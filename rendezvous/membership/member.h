@@ -1,6 +1,6 @@
-// The machine of one agent's side of the rendezvous: connect, hello, resend, back-off, lease, and
-// the translation of the host's orders into what the agent does with its workers. Pure; the shell
-// (MemberClient) connects and authenticates, the agent acts on its workers.
+// One agent's side of the rendezvous: connect, hello, resend, back-off, lease, and the translation
+// of the host's orders into what the agent does with its workers. Pure; the shell (MemberClient)
+// connects and authenticates, the agent acts on its workers.
 //
 //   connecting ─ConnectionUp─▶ joined ─Order Round─▶ in a round ─Order Stop, host silent─▶ stopping
 //       ▲                        │                                                            │
@@ -10,8 +10,7 @@
 // stopped (the other nodes may already form a round without us, and two rounds must never meet),
 // and we keep trying until the join time-out, or for two leases if the host is known to be gone.
 // Reconnecting to the same host instance within the lease changes nothing. A node whose workers
-// have all exited with 0 has nothing to lose: after two leases without a host it ends alone, and
-// well.
+// have all exited with 0 ends alone, successfully, after two leases without a host.
 #pragma once
 
 #include <cstdint>
@@ -43,11 +42,11 @@ struct ConnectionUp {
   std::string dialled;     // The host's address as we reached it.
   std::string advertised;  // Our own address on that connection.
 };
-// It could not be made, or broke.
+// The connection could not be made, or broke.
 struct ConnectionFailed {
   Error error;           // What was tried, and why it failed; for the waiting line.
   bool refused = false;  // The port refused us: the host process is gone, not merely silent.
-  bool fatal = false;    // Retrying is useless (a stranger answers, the token is wrong).
+  bool fatal = false;    // Retrying is useless (another service answers, the token is wrong).
   std::optional<End> over = {};  // The job has ended, and has no host any more.
   friend bool operator==(const ConnectionFailed&, const ConnectionFailed&) = default;
 };
@@ -62,19 +61,18 @@ struct ReadyForRound {};
 struct WorkersDone {  // All exited with 0, and none of their processes is left.
   Epoch epoch = 0;
 };
-// The first failure of the epoch on this node. Its instant is in our own clock.
+// The epoch's first failure on this node. Its instant is in our own clock.
 struct WorkerFailed {
   Epoch epoch = 0;
   NodeFailure failure;
 };
-// What the epoch's workers left behind here, for the verdict; posted before ReadyForRound. Its
-// instant is in our own clock.
+// What the epoch's workers left behind here, in our own clock. Posted before ReadyForRound.
 struct EvidenceFound {
   Epoch epoch = 0;
   Evidence evidence;
 };
-// Nothing of the epoch is alive here, and EvidenceFound was posted if there is any: the host may
-// judge, though this node may take a while until it wants another round.
+// Nothing of the epoch is alive here, and its EvidenceFound, if any, was posted: the host may
+// judge, although this node may not want another round yet.
 struct Testified {
   Epoch epoch = 0;
 };
@@ -82,14 +80,14 @@ struct Testified {
 struct Leaving {
   int signal = 0;
   bool reaped = false;
-  bool to_all = false;  // As in Report.
+  bool to_all = false;  // See Report.
 };
 struct Tick {};
 
 // ---- effects
 
 struct Connect {
-  Join join;  // The shell fills in what it says of the connection.
+  Join join;  // The shell fills in the fields about the connection.
   friend bool operator==(const Connect&, const Connect&) = default;
 };
 // Takes effect after all earlier sends. No more events of this connection are posted.
@@ -105,15 +103,14 @@ struct RoundFormed {
   Round round;
   friend bool operator==(const RoundFormed&, const RoundFormed&) = default;
 };
-// Stop the workers of `epoch`, then post Testified and ReadyForRound (or Leaving if this node is
-// leaving).
+// Stop the workers of `epoch`, then post Testified and ReadyForRound (Leaving if we are leaving).
 struct StopWorkers {
   Epoch epoch = 0;
   StopWhy why = StopWhy::failure;
   std::string text;
   friend bool operator==(const StopWorkers&, const StopWorkers&) = default;
 };
-// The host knows that we leave (or cannot be told in time): the node's grace period may start.
+// The host knows that we leave (or cannot be reached in time): the node's grace may start.
 struct LeaveAnnounced {
   friend bool operator==(const LeaveAnnounced&, const LeaveAnnounced&) = default;
 };
@@ -125,7 +122,7 @@ struct JobEnded {
 // The nodes did not meet, or we were refused. No worker of ours may go on running.
 struct GaveUp {
   Error error;
-  bool refused = false;  // By the host; `error` holds its text.
+  bool refused = false;  // The host refused us; `error` holds its text.
   friend bool operator==(const GaveUp&, const GaveUp&) = default;
 };
 struct Say {  // A line for the user.
@@ -133,19 +130,18 @@ struct Say {  // A line for the user.
   friend bool operator==(const Say&, const Say&) = default;
 };
 
-// What an agent hears of these effects.
+// The agent's handlers of these effects.
 struct Handlers {
   std::function<void(const Round&)> round;
   std::function<void(const StopWorkers&)> stop;
   std::function<void()> leave_announced;
   std::function<void(const End&)> ended;
   std::function<void(const Error&)> failed;   // The nodes did not meet. No call follows.
-  std::function<void(const Error&)> refused;  // Likewise, by the host. None: `failed` is called.
+  std::function<void(const Error&)> refused;  // The host refused us. Null: `failed` is called.
   std::function<void(const std::string&)> say;
-  // The workers' store, which this node hosts, cannot hold all; a line about it. May be null.
+  // The workers' store, which this node hosts, is full; a line about it. May be null.
   std::function<void(const std::string&)> store_full;
-  std::function<void(const Delivered&)>
-      datagram;  // Its instant is in our own clock. None: dropped.
+  std::function<void(const Delivered&)> datagram;  // Instant in our own clock. Null: dropped.
 };
 
 }  // namespace member
@@ -161,48 +157,48 @@ class Member {
                               member::JobEnded, member::GaveUp, member::Say>;
 
   struct Options {
-    membership::Join join;  // Our identity, and what we know of the past at the start.
-    std::string endpoint;   // For people: "node0:29400".
-    // What a user can do if no host is found.
+    membership::Join join;  // Our identity and our past.
+    std::string endpoint;   // Shown to people: "node0:29400".
+    // Advice to the user if no host is found.
     std::string remedy =
         "check that the node that hosts the job is running, and that this endpoint is its address "
         "as seen from this node";
-    Duration lease = std::chrono::seconds{3};  // Until the host names another.
-    bool others_may_host = false;              // A host that is gone may be followed.
+    Duration lease = std::chrono::seconds{3};  // Used until the host names another.
+    bool others_may_host = false;              // Another node may take over from a host.
     // Give up after this long without contact to a host; zero: the join time-out.
     Duration reach_timeout{};
     Duration backoff_first = std::chrono::milliseconds{20};
     Duration backoff_cap = std::chrono::seconds{1};
-    // How long a leaving node waits for the host's acknowledgement before its grace period starts.
+    // How long a leaving node waits for the host's acknowledgement before its grace starts.
     Duration announce_patience = std::chrono::milliseconds{300};
     // How long an unacknowledged End or an unreported leave may delay our end.
     Duration goodbye_patience = std::chrono::seconds{1};
     Duration first_status = std::chrono::seconds{3};
     Duration status_cap = std::chrono::seconds{60};
     Duration jump = std::chrono::seconds{1};
-    // A connection that held this long was good: back-off and time-outs start anew after its loss.
+    // After losing a connection that lasted this long, back-off and time-outs start anew.
     Duration stable = std::chrono::seconds{1};
-    uint64_t seed = 0;  // For the jitter.
+    uint64_t seed = 0;  // The jitter's.
   };
 
   explicit Member(const Options& options);
 
-  // Appends the effects in the order to perform them. GaveUp is the last one, and so is the
-  // Disconnect after a Goodbye: the machine is over then and ignores all events.
+  // Appends the effects in the order to perform them. After GaveUp, or the Disconnect that follows
+  // a Goodbye, the machine is over and ignores all events.
   void step(Instant now, const Event& event, std::vector<Effect>& out);
 
   // When a Tick would do something; an earlier Tick does nothing.
   Instant next_deadline() const;
 
-  // Nothing of a round is alive here, and this node wants one.
+  // True if nothing of a round is alive here, and this node wants one.
   bool is_reaped() const { return report_.phase == membership::Phase::ready && report_.reaped; }
 
-  // One line for people: where the connection stands, and what the agent waits for.
+  // Returns a line for people: the state of the connection, and what the agent waits for.
   std::string status(Instant now) const;
 
   bool over() const { return link_ == Link::over; }
 
-  // Between our clock and the host's; nullopt as long as the host's is unknown.
+  // Translate between our clock and the host's; nullopt while the host's is unknown.
   std::optional<ClockOffset::Reading> host_time(Instant own) const {
     return host_clock_.host_time(own);
   }
@@ -226,17 +222,15 @@ class Member {
   void on(Instant now, const member::Leaving& event);
   void on(Instant now, const member::Tick& event);
 
-  // One overload for each message of the host.
   void hear(Instant now, const membership::Challenge& message);
   void hear(Instant now, const membership::Welcome& message);
   void hear(Instant now, const membership::Refused& message);
   void hear(Instant now, const membership::Order& message);
   void hear(Instant now, const membership::Alive& message);
   void hear(Instant, const membership::Nodes&) {}      // Handled by the shell.
-  void hear(Instant, const membership::Delivered&) {}  // Likewise.
-  void hear(Instant, const membership::WhoseIs&) {}    // Likewise.
+  void hear(Instant, const membership::Delivered&) {}  // Handled by the shell.
+  void hear(Instant, const membership::WhoseIs&) {}    // Handled by the shell.
 
-  // One overload for each kind of order.
   void obey(Instant now, const membership::Wait& what);
   void obey(Instant now, const membership::Round& what);
   void obey(Instant now, const membership::Stop& what);
@@ -266,7 +260,7 @@ class Member {
   bool waits_for_host() const;
   Duration backoff_after_loss() const;
   Duration reach_timeout() const;
-  // When nothing of our round may run on, or nothing is left to wait for.
+  // When a silent host ends our round: our workers must stop, or have succeeded.
   Instant silent_at() const {
     return heard_at_ + (report_.phase == membership::Phase::done ? 2 : 1) * lease_;
   }
@@ -284,18 +278,18 @@ class Member {
   membership::Report report_;  // Current, in our clock; its sequence is that of the last one sent.
 
   Link link_ = Link::idle;
-  uint64_t host_instance_ = 0;   // Of the last Welcome.
-  uint64_t round_instance_ = 0;  // Of the host that gave our round.
+  uint64_t host_instance_ = 0;   // The last Welcome's.
+  uint64_t round_instance_ = 0;  // That of the host that formed our round.
   Duration lease_;
   Duration heartbeat_{};
   Instant heard_at_{};           // When the host was last heard, on any connection.
   Instant link_since_{};         // When joining, then joined, began.
   Instant retry_at_ = kNever;    // While pausing.
   Instant beat_at_ = kNever;     // While joined.
-  Instant give_up_at_ = kNever;  // Unless a host is reached before.
-  bool is_spare_ = false;        // Others run while it waits.
+  Instant give_up_at_ = kNever;  // When to give up if no host is reached.
+  bool is_spare_ = false;        // Others run while this node waits.
   bool host_is_gone_ = false;    // Its port has refused us since we lost it.
-  uint64_t stood_still_ = 0;     // For longer than a lease, after this report; answered since: 0.
+  uint64_t stood_still_ = 0;     // Last report before a standstill; 0: none, or answered since.
   bool gave_round_up_ = false;   // The newest round's workers were stopped without an order.
   Duration backoff_{};
   int short_lived_ = 0;  // Consecutive connections that were welcomed and soon lost.
@@ -309,11 +303,11 @@ class Member {
   ClockOffset host_clock_;
   std::deque<std::pair<uint64_t, Instant>> sent_;  // The newest reports, by sequence.
 
-  uint64_t failure_sent_ = 0;  // The first report that carried it.
+  uint64_t failure_sent_ = 0;  // The first report that carried the failure.
   bool evidence_arrived_ = false;
   uint64_t evidence_sent_ = 0;    // The first report that carried it.
   uint64_t leaving_sent_ = 0;     // The first report of our leaving.
-  bool leave_told_ = false;       // The host has acknowledged it.
+  bool leave_told_ = false;       // The host has acknowledged our leaving.
   bool leave_announced_ = false;  // LeaveAnnounced was emitted.
   Instant announce_by_ = kNever;
   bool ended_ = false;

@@ -34,10 +34,9 @@ using membership::WhoseIs;
 
 namespace {
 
-// How many first bytes are kept, to describe a stranger.
+// First bytes kept to describe a peer that is no host.
 constexpr size_t kStrangerBytesKept = 256;
-// A peer that is silent for this long may be another protocol's server: PyTorch's store accepts
-// unknown bytes without an answer.
+// A peer that is silent for this long may be PyTorch's store, which does not answer unknown bytes.
 constexpr auto kSilenceBeforeProbe = std::chrono::milliseconds(500);
 constexpr auto kAnswerPatience = std::chrono::milliseconds(900);
 constexpr size_t kUnsentForDatagram = size_t{1} << 20;
@@ -55,16 +54,16 @@ struct MemberClient::Link {
   Step step = Step::dialling;
   Join join;
   Nonce agent_nonce{};
-  std::optional<membership::FrameSeal> seal;  // Of what is sent, from the Join on.
+  std::optional<membership::FrameSeal> seal;  // Seals what is sent, from the Join on.
   std::optional<uint64_t> wanted_instance;
   SocketAddress host;
-  int fd = -1;  // Of the stream.
+  int fd = -1;  // The stream's.
   std::unique_ptr<ByteStream> stream;
   FrameReader<HostMessage> reader;
   std::string heard;  // Bytes before the first whole message.
   std::unique_ptr<StoreProbe> probe;
-  boost::asio::steady_timer limit;    // For the handshake.
-  boost::asio::steady_timer silence;  // For the host's first bytes.
+  boost::asio::steady_timer limit;    // Handshake deadline.
+  boost::asio::steady_timer silence;  // Deadline of the host's first bytes.
 };
 
 MemberClient::MemberClient(boost::asio::io_context& io, Dialler& dialler, Options options,
@@ -83,7 +82,7 @@ MemberClient::~MemberClient() {
   dialler_.cancel();
 }
 
-// Calls only as long as this link is ours: not once there is another one, or this object is gone.
+// Wraps `call` so that it does nothing once this link is replaced or this object is gone.
 template <typename Call>
 auto MemberClient::while_linked(Call call) {
   return [this, weak = std::weak_ptr(link_), call = std::move(call)](auto&& argument) {
@@ -211,8 +210,8 @@ void MemberClient::on_message(const HostMessage& message) {
   on_closed("it sent an answer out of turn");
 }
 
-// It refuses us before it knows our token, so it may be another job's, of another version of muster
-// or another user's. If it is ours after all, the user has to hear of it at once.
+// Skips a host that refuses us before the token is checked: it may be of another job, version or
+// user. In case it is ours after all, the user has to know at once.
 void MemberClient::on_other_host(const Refused& refused) {
   const std::string text =
       fmt::format("the host at {} refuses this node: {}", link_->host.to_string(),
@@ -253,15 +252,15 @@ void MemberClient::on_challenge(const Challenge& challenge) {
   write(link_->join);
 }
 
-// A token tells that the host belongs to the job. Without one, whoever has listened first at the
-// endpoint would host it; root may.
+// Only a token proves that the host belongs to the job. Without one any user who listens first at
+// the endpoint could host it; only this user and root may.
 std::optional<LocalUsers::Found> MemberClient::whose_host() const {
   if (!options_.token.empty() || link_->join.is_host) return std::nullopt;
   return LocalUsers().look(link_->fd);
 }
 
 void MemberClient::on_welcome(const Welcome& welcome) {
-  host_has_proved_ = !options_.token.empty();  // Else the seal would be broken.
+  host_has_proved_ = !options_.token.empty();  // A wrong seal would have ended it.
   if (link_->wanted_instance && *link_->wanted_instance != welcome.host_instance) {
     dialler_.distrust();
     return fail_link(
@@ -273,7 +272,7 @@ void MemberClient::on_welcome(const Welcome& welcome) {
   on_verdict(welcome);
 }
 
-// A host that does not know the token, or somebody on the way.
+// The host does not know the token, or frames were tampered with on the way.
 void MemberClient::on_broken_seal() {
   if (link_->step == Link::Step::join) {
     return fail_link(failed_for_good(
@@ -291,8 +290,8 @@ void MemberClient::on_broken_seal() {
   on_closed(why);
 }
 
-// Before any host has proved that it knows the token, this is what a wrong token looks like. Later
-// it may be anybody's word: the host that we know, or the job's next one, can do better.
+// Means a wrong token until a host has proved that it knows the token. Later anyone may have sent
+// this, so we dial again: the host that we know, or the job's next one, can seal its refusal.
 void MemberClient::on_unproven_refusal(const Refused& refused) {
   if (link_->step == Link::Step::joined) return on_broken_seal();
   stranger_.on_host();
@@ -301,7 +300,7 @@ void MemberClient::on_unproven_refusal(const Refused& refused) {
                         printable(refused.text, refused.text.size())));
 }
 
-// Welcome or Refused: from here on the machine receives every message.
+// Takes a Welcome or Refused: from here on the machine receives every message.
 void MemberClient::on_verdict(const HostMessage& message) {
   const std::shared_ptr<Link> link = link_;
   link->step = Link::Step::joined;
@@ -343,9 +342,9 @@ void MemberClient::on_delivered(const Delivered& message) {
   handlers_.datagram(delivered);
 }
 
-// ---- Whose a connection to the job's store is.
+// ---- Owners of connections to the job's store.
 
-// A link-local address of the host's has the number of the host's interface.
+// Puts our interface number into a link-local address, which comes with the host's.
 SocketAddress MemberClient::as_seen_here(const SocketAddress& end) const {
   if (end.ip.scope() == 0) return end;
   return {IpAddress::v6(end.ip.bytes(), local_address_of(link_->fd).ip.scope()), end.port};
@@ -366,7 +365,7 @@ void MemberClient::nodes(std::function<void(std::vector<membership::NodeLine>)> 
   if (question_.askers.size() == 1) ask();
 }
 
-// Without contact the answer is empty, but comes from the loop like any other.
+// Sends the Query. Without contact the answer is empty, but comes from the loop like any other.
 void MemberClient::ask() {
   ++question_.id;
   const bool joined = is_joined();
@@ -395,7 +394,7 @@ void MemberClient::answer_askers() {
     done(lines);
 }
 
-// Drops a partial answer.
+// Answers with an empty list; drops a partial answer.
 void MemberClient::forget_question() {
   question_.lines.clear();
   answer_askers();
@@ -421,8 +420,7 @@ void MemberClient::on_handshake_limit() {
   fail_link(stranger_.on_silence());
 }
 
-// A silent peer may be another protocol's server. The likely one, a TCPStore, can be probed, while
-// a host that is only slow may still answer.
+// Probes a silent peer for a TCPStore, the most likely other server; a slow host may still answer.
 void MemberClient::on_silence() {
   const auto is_silent = [this] {
     return link_->step == Link::Step::hello && link_->heard.empty();
@@ -450,7 +448,7 @@ void MemberClient::ask_for_store(std::function<void(bool)> answered) {
 
 void MemberClient::on_stranger(member::ConnectionFailed failure) {
   failure.fatal = failure.fatal && !options_.only_this_job;
-  // Where a host has proved itself, what answers now may be somebody on the way to it.
+  // Once a host has proved itself, someone on the way to it may be answering.
   if (host_has_proved_) {
     dialler_.doubt();
   } else {
@@ -461,7 +459,7 @@ void MemberClient::on_stranger(member::ConnectionFailed failure) {
 
 void MemberClient::fail_link(member::ConnectionFailed failure) {
   link_.reset();
-  // What fails now may be the work of somebody on the way, who must not end a running job's node.
+  // Once a host has proved itself, someone on the way may cause this, and must not end the node.
   failure.fatal = failure.fatal && !host_has_proved_;
   drive_.post(std::move(failure));
 }

@@ -1,7 +1,7 @@
 // The shell of an agent's side: connects to the host, proves the job's token and has the host prove
-// it, seals and checks every frame by it, and performs what the Member machine decides. A Dialler
-// (an endpoint, a file) finds and reaches the host; this class checks that what answers is a muster
-// host, and identifies it if it is not. One thread: the loop's; handlers are called from it.
+// it, seals and checks every frame with it, and performs what the Member machine decides. A Dialler
+// (an endpoint, a file) finds and reaches the host; this class checks that a muster host answers,
+// and identifies anything else. One thread: the loop's; handlers are called from it.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ namespace muster {
 
 struct Dialled {
   TcpSocket socket;
-  std::optional<uint64_t> host_instance;  // Only this host is acceptable.
+  std::optional<uint64_t> host_instance;  // The only acceptable host.
   bool own_host = false;                  // The host is in this process.
 };
 using DialOutcome = tl::expected<Dialled, member::ConnectionFailed>;
@@ -45,9 +45,9 @@ class Dialler {
   virtual void cancel() = 0;
   // What answered the last dial is not the intended host.
   virtual void distrust() {}
-  // It hung up without a word: a forwarder to a host that is gone, or a host that has no place.
+  // The peer hung up without an answer: a forwarder to a host that is gone, or a full host.
   virtual void doubt() { distrust(); }
-  // It accepted, and said nothing.
+  // The peer accepted, and sent nothing.
   virtual void hear_nothing() {}
 };
 
@@ -56,11 +56,11 @@ class MemberClient {
   struct Options {
     Member::Options member;
     std::string job_id;
-    // The job has its host to itself, at one of several ports: what else answers is passed by.
+    // The job has a host of its own, at one of several ports: anything else there is skipped.
     bool only_this_job = false;
     std::string token;
     std::string advertised;        // Empty: our end of the connection.
-    ClientCheck::Options clients;  // Whose connections from here may use the job's store.
+    ClientCheck::Options clients;  // Which users here may use the store.
     Duration handshake_limit = std::chrono::seconds(5);
     size_t unsent_bytes_max = size_t{4} << 20;
   };
@@ -74,16 +74,16 @@ class MemberClient {
 
   // Begin, ReadyForRound, WorkersDone, WorkerFailed, EvidenceFound, Testified, Leaving.
   void post(Member::Event event) { drive_.post(std::move(event)); }
-  // True once nothing more will be sent or handled.
+  // Nothing more will be sent or handled.
   bool is_over() const { return machine_.over(); }
   std::string status() const;
-  // Our end of the newest connection, regardless of what is advertised. Empty before the first.
+  // Our end of the newest connection, whatever is advertised. Empty before the first.
   const std::string& own_address() const { return own_address_; }
   // Asks the host for all nodes of the job. Calls back once, from the loop, within a second, with
   // an empty list if there is no contact; not at all after the destructor.
   void nodes(std::function<void(std::vector<membership::NodeLine>)> done);
-  // To other nodes of its epoch; `at` is in our own clock. Dropped if there is no contact, if the
-  // host's clock is unknown, or if too much waits to be sent.
+  // Sends to other nodes of the epoch; `at` is in our own clock. Dropped without contact, before
+  // the host's clock is known, or if too much waits to be sent.
   void send(membership::Datagram datagram);
 
  private:
@@ -105,7 +105,7 @@ class MemberClient {
   void on_message(const membership::HostMessage& message);
   void on_other_host(const membership::Refused& refused);
   void on_challenge(const membership::Challenge& challenge);
-  // nullopt: it does not matter.
+  // Returns the host's user; nullopt: it does not matter.
   std::optional<LocalUsers::Found> whose_host() const;
   void on_welcome(const membership::Welcome& welcome);
   void on_broken_seal();
@@ -138,11 +138,11 @@ class MemberClient {
   Drive<Member, member::Tick> drive_;
   std::shared_ptr<Link> link_;  // Null while there is no connection.
   std::string own_address_;
-  Mac worker_secret_{};           // From the newest Welcome.
-  bool host_has_proved_ = false;  // That it knows the token: once, on any connection.
+  Mac worker_secret_{};           // The newest Welcome's.
+  bool host_has_proved_ = false;  // A host has proved that it knows the token.
   bool other_host_said_ = false;
   bool meddling_said_ = false;
-  Question question_;  // Without askers nothing is pending.
+  Question question_;  // Not pending without askers.
   boost::asio::steady_timer question_limit_;
 };
 

@@ -1,5 +1,4 @@
-// How the agent's side of the rendezvous handles orders, the events of its workers, and its own
-// leaving.
+// Member: orders, the workers' events, and our own leaving.
 #include <algorithm>
 #include <utility>
 
@@ -110,7 +109,7 @@ void Member::end_late(Instant now, const membership::End& over) {
   pause(now);
 }
 
-// A lost link at the end costs nothing.
+// Ends successfully without a host: all workers of this node have exited with 0.
 void Member::end_alone(Instant now) {
   membership::End end;
   end.text = fmt::format(
@@ -118,7 +117,7 @@ void Member::end_alone(Instant now) {
   end_late(now, end);
 }
 
-// No effect if no round of ours runs.
+// No-op unless a round of ours runs.
 void Member::stop_round(Instant now, StopWhy why, std::string text) {
   if (!in_round() || ended_) return;
   gave_round_up_ = why == StopWhy::host;
@@ -183,7 +182,7 @@ void Member::on(Instant now, const member::Leaving& event) {
   if (event.reaped) all_reaped(now);
 }
 
-// We are leaving or the job has ended, and nothing of ours is alive any more.
+// Nothing of ours is alive any more, and we are leaving or the job has ended.
 void Member::all_reaped(Instant now) {
   report_.reaped = true;
   if (goodbye_by_ == kNever) goodbye_by_ = now + options_.goodbye_patience;
@@ -247,8 +246,7 @@ void Member::send_report(Instant now) {
 
 // ---- The host's clock.
 
-// Before the first answer the host's clock is unknown: an error of a year marks such instants as
-// useless.
+// Before the first answer the host's clock is unknown: an error of a year marks such instants.
 void Member::to_host_clock(membership::Report& report) const {
   const auto convert = [this](Instant& at, Duration& error) {
     const std::optional<ClockOffset::Reading> there = host_clock_.host_time(at);

@@ -1,4 +1,4 @@
-// Member's text: its status, and its lines for people.
+// Member: its status and its lines for people.
 #include <algorithm>
 
 #include <fmt/format.h>

@@ -24,8 +24,8 @@ Membership::Membership(const Options& options)
   CHECK(options.lease > Duration::zero() && options.first_status > Duration::zero());
 }
 
-// Every (stage, event) pair. "-" changes nothing about rounds. A report with an old sequence only
-// renews the lease; one on an unknown connection is dropped with a Note.
+// Every (stage, event) pair. "-" changes nothing about rounds. A report with an old sequence number
+// only renews the lease; one on an unknown connection is dropped with a Note.
 //
 //                     forming        opening [1]   running        stopping           ended
 // Joined, new         waits [2]      waits         waits          waits [3]          refused [4]
@@ -45,21 +45,20 @@ Membership::Membership(const Options& options)
 //                     time-out,                                                      the store
 //                     status, leases
 //
-// [1] No node has been told of the round yet, so all its members are over as soon as it is stopped.
-// [2] Refused if it contradicts the job or claims the rank of a live node; but if the job never
-// ran, the nodes that contradict the host's own node are refused instead. [3] A node that was lost
-// in this epoch and comes back is waited for again. [4] Unless it was in this job's rounds, or the
-// job could not start and tell_linger is not over: then it gets the End. [5] From a member of a
-// running epoch whose workers of that same epoch are gone: it gave the round up, which counts like
-// a loss. [6] A newcomer: a new round if there is room and budget, else it is a spare. [7] When no
-// node is left to wait for, the epoch is concluded: a new round or the end. [8] Unless it is of
-// this epoch. [9] Of the first failure; a final one replaces it. [10] If the job needs this node:
-// the host's own, or one of a fixed number without spares; else it is refused and the waiting nodes
-// are told.
+// [1] No node has its Round yet: all members are over once the epoch is stopped. [2] Refused if it
+// contradicts the job or claims the rank of a live node; but if the job never ran, nodes that
+// contradict the host's own node are refused instead. [3] A node that was lost in this epoch and
+// comes back is waited for again. [4] Unless it was in this job's rounds, or the job could not
+// start and tell_linger is not over: then it gets the End. [5] From a member whose workers of the
+// running epoch are gone: it gave the round up, which counts as a loss. [6] A newcomer: a new round
+// if there is room and budget, else it is a spare. [7] When no node is left to wait for, the epoch
+// is concluded: a new round or the end. [8] Unless it belongs to this epoch. [9] Updates the first
+// failure; a final one replaces it. [10] If the job needs this node: the host's own, or one of a
+// fixed number without spares; else it is refused and the waiting nodes are informed.
 void Membership::step(Instant now, const Event& event, std::vector<Effect>& out) {
   now_ = now;
   out_ = &out;
-  // A later machine of this host instance must not repeat the sequences of an earlier one.
+  // A later machine of this host instance must not reuse the sequence numbers of an earlier one.
   if (orders_ == 0) orders_ = static_cast<uint64_t>(now.time_since_epoch().count());
   notice_standstill();
   std::visit([this](const auto& e) { on(e); }, event);
@@ -94,7 +93,7 @@ void Membership::on(const Joined& event) {
   if (node.member)
     return order(node, Stop{epoch_, StopWhy::lost, "this node had been declared lost"});
   if (stage_ == Stage::forming) return;
-  // It may be there for one whose connection has broken.
+  // The newcomer may replace a node whose connection has broken, which shortens that node's grace.
   for (auto& [agent, other] : nodes_) {
     if (other.detached) renew(other);
   }
@@ -186,7 +185,7 @@ void Membership::on(const Tick&) {
   if (status_at_ <= now_) tell_waiting();
 }
 
-// Applies what follows from the state, whichever event led to it. Cheap if nothing follows.
+// Applies what follows from the state, whatever event led to it. Cheap if nothing follows.
 void Membership::settle() {
   if (stage_ == Stage::running && tally_.members > 0 && tally_.done == tally_.members)
     end(EndWhy::success, ExitCode::success, "all workers of all nodes succeeded");

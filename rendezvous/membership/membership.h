@@ -1,8 +1,7 @@
-// The machine that decides for one job which nodes are in it: rounds, epochs, ranks, leases,
-// budgets and the single verdict. It runs in the host's process, one machine per job id. Pure: it
-// is told the time, connections and reports, and asks for messages to be sent and the store to be
-// opened and closed. The coordinator performs that; the simulator runs thousands of agents against
-// the same code.
+// Decides which nodes are in one job: rounds, epochs, ranks, leases, budgets and the single
+// verdict. One machine per job id, in the host's process. Pure: it takes the time, connections and
+// reports as events, and emits effects (send a message, open or close the store) that the
+// coordinator performs. The simulator runs thousands of agents against the same code.
 //
 //              enough ready              failure, loss, leave, join           all of the epoch
 //                                                                             reaped,
@@ -12,12 +11,12 @@
 //      │                      ended ◀──────── budget spent, or fewer than MIN left ──────────┤
 //      └─────────────────────────────────────────────────────────────────── else ────────────┘
 //
-// The end of an epoch is decided at once, its reason once all of the epoch is over: by then every
-// node has reported what its workers left behind, every loss is known, and a judge (passed in by
-// the owner, since the nodes' evidence is opaque here) names the failure that explains the others.
-// A round forms as soon as MAX nodes are ready, or MIN when the last call is over (counted from the
-// first join), or, after a round that was stopped, when all of its remaining nodes are ready. The
-// store is open while an epoch runs or stops, and after a success for up to store_linger.
+// The end of an epoch is decided at once, its reason when the whole epoch is over: by then every
+// node has reported its workers' evidence, every loss is known, and a judge (passed in by the
+// owner, since evidence is opaque here) names the failure that explains the others. A round forms
+// as soon as MAX nodes are ready, or MIN when the last call is over (counted from the first join),
+// or, after a stop, when all remaining nodes are ready. The store is open while an epoch runs or
+// stops, and after a success for up to store_linger.
 #pragma once
 
 #include <compare>
@@ -41,15 +40,15 @@ namespace membership {
 
 using ConnectionId = uint64_t;
 
-// What the judge is told of one node of a failed epoch. Instants are in the host's clock.
+// The judge's input on one node of a failed epoch. Instants are in the host's clock.
 struct Testimony {
   std::string host_name;
   int node_rank = 0;
-  int base_rank = 0;  // The global rank of its first worker.
+  int base_rank = 0;  // Global rank of its first worker.
   int workers = 1;
-  std::optional<NodeFailure> failure;  // If it reported one.
+  std::optional<NodeFailure> failure;  // Its first failure, if any.
   std::optional<Evidence> evidence;    // What its workers left behind.
-  // For a node that was lost or left: when it was last heard, and when it was known to be gone.
+  // True if the node was lost or left; then when it was last heard, and when it was known gone.
   bool gone = false;
   Instant last_heard{};
   Instant gone_by{};
@@ -58,14 +57,14 @@ struct Testimony {
 struct Judgement {
   Verdict verdict;
   std::string brief;          // The verdict's detail, short enough for a restart line.
-  bool by_departure = false;  // The loss or departure of a node explains all failures.
+  bool by_departure = false;  // True if a node's loss or departure explains all failures.
 };
 
-// What is known of a job before any node has joined: its newest round, which another host formed.
+// What is known of a job before any node joins: the newest round that another host formed.
 struct Past {
   Epoch epoch = 0;               // 0: there was none.
-  int nodes = 0;                 // How many of its nodes may still come; 0: not known.
-  std::vector<AgentId> members;  // By node rank.
+  int nodes = 0;                 // Number of its nodes that may still come; 0: unknown.
+  std::vector<AgentId> members;  // Indexed by node rank.
   int restarts = 0;
   int changes = 0;
 };
@@ -73,7 +72,7 @@ struct Past {
 // The newest round of this host.
 struct Formed {
   Epoch epoch = 0;
-  std::vector<AgentId> members;  // By node rank.
+  std::vector<AgentId> members;  // Indexed by node rank.
   int restarts = 0;
   int changes = 0;
   friend bool operator==(const Formed&, const Formed&) = default;
@@ -84,8 +83,7 @@ using Judge = std::function<Judgement(const std::vector<Testimony>& testimonies)
 
 // ---- events
 
-// An authenticated agent asks to join. A second Join of the same agent on another connection
-// replaces the first connection.
+// An authenticated agent joins; if it has joined before, this connection replaces the old one.
 struct Joined {
   ConnectionId connection = 0;
   Join join;
@@ -109,8 +107,8 @@ struct StoreFailed {
   Epoch epoch = 0;
   Error error;
 };
-// What to tell waiting nodes about the other jobs that wait at this host, since a node with a wrong
-// job id waits as a job of its own, and about this host, which others may not find. Empty: nothing.
+// Text for waiting nodes about other jobs that wait at this host (a node with a wrong job id waits
+// as a job of its own) and about this host, which others may not find. Empty: nothing to say.
 struct Neighbours {
   std::string text;
 };
@@ -118,7 +116,7 @@ struct Tick {};
 
 // ---- effects
 
-// The owner fills in what a Welcome says of the host.
+// The owner fills in a Welcome's fields about the host.
 struct Send {
   ConnectionId connection = 0;
   HostMessage message;
@@ -129,8 +127,8 @@ struct Hangup {
   ConnectionId connection = 0;
   friend bool operator==(const Hangup&, const Hangup&) = default;
 };
-// A new, empty store for the members at `addresses`; answered by StoreOpened or StoreFailed, and no
-// Round is sent before that. A CloseStore of the same epoch may come before the answer.
+// Opens an empty store for the members at `addresses`; answered by StoreOpened or StoreFailed,
+// before which no Round is sent. A CloseStore of the same epoch may come before the answer.
 struct OpenStore {
   Epoch epoch = 0;
   std::vector<std::string> addresses;  // Advertised, sorted, without duplicates.
@@ -141,7 +139,7 @@ struct CloseStore {
   friend bool operator==(const CloseStore&, const CloseStore&) = default;
 };
 // No node is left: the job is over and every reachable node said goodbye, or all left before it
-// began. The machine may be destroyed; if it is kept, it refuses latecomers of an ended job.
+// began. The machine may be destroyed; if kept, it refuses latecomers to an ended job.
 struct Finished {
   friend bool operator==(const Finished&, const Finished&) = default;
 };
@@ -166,30 +164,25 @@ class Membership {
                    membership::CloseStore, membership::Finished, membership::Say, membership::Note>;
 
   struct Options {
-    // An agent whose connection breaks is lost unless it reconnects within this time (a middlebox
-    // that resets a connection does not mean a dead node). Where the job cannot go on without its
-    // node, nothing is gained by that: then only its lease counts.
+    // An agent whose connection breaks (perhaps reset by a middlebox) is lost unless it reconnects
+    // within this time, or within its lease if the job cannot go on without the node.
     Duration reconnect_grace = std::chrono::milliseconds{250};
-    // Used if the first agent names no lease.
-    Duration lease = std::chrono::seconds{3};
-    // The interval of waiting lines: starts at first_status and doubles up to status_cap.
+    Duration lease = std::chrono::seconds{3};  // Used if the first agent names none.
+    // Interval of waiting lines: starts at first_status and doubles up to status_cap.
     Duration first_status = std::chrono::seconds{3};
     Duration status_cap = std::chrono::seconds{60};
-    // A step later than this, or than a quarter of a lease, after the deadline means that this
-    // process stood still: all leases are renewed once before any node is called lost.
+    // A step later than this, or than watch_period(), after the deadline means that this process
+    // stood still: all leases are renewed once before any node is declared lost.
     Duration jump = std::chrono::seconds{1};
-    // A job that cannot start because of one node remains at its host for nodes that come later,
-    // until all have been told, but no longer than this.
+    // How long the host stays to inform late nodes that the job cannot start, unless all know.
     Duration tell_linger = std::chrono::seconds{10};
-    // After a success the store stays open for the last clients until every agent has said goodbye,
-    // but no longer than this.
+    // How long after a success the store stays open, unless every agent says goodbye before.
     Duration store_linger = std::chrono::seconds{1};
     uint64_t host_instance = 0;  // Random: part of every Welcome.
     membership::Past past;
-    // Whether this machine's own links are down. None: it is not known.
-    std::function<bool()> lost_network;
-    bool may_be_followed = false;  // Another node may host meanwhile, so nothing runs on here.
-    membership::Judge judge;  // None: a departure explains all, else the first failure to arrive.
+    std::function<bool()> lost_network;  // True: our own links are down. Null: unknown.
+    bool may_be_followed = false;        // Another node may take over: no places are kept.
+    membership::Judge judge;  // Null: a departure explains all, else the first failure to arrive.
   };
 
   explicit Membership(const Options& options);
@@ -199,8 +192,7 @@ class Membership {
 
   Instant next_deadline() const;
 
-  // The global rank whose failure ends the epoch, if a worker's failure does: the first one
-  // reported, until the judge has decided.
+  // Global rank whose failure ends the epoch, if any: the first reported until the judge decides.
   std::optional<int> failed_rank() const {
     if (judgement_) return judgement_->verdict.rank;
     return failure_ ? std::optional(failure_->failure.rank) : std::nullopt;
@@ -209,85 +201,82 @@ class Membership {
   // REQUIRES: a round has been formed here.
   membership::Formed formed() const { return {epoch_, seats_, restarts_, changes_}; }
 
-  // When the job ended, all nodes of its newest round were connected: no other host can know of
-  // another end.
+  // True if all nodes of the newest round were there at the end: no other host can know another.
   bool all_were_there() const { return all_were_there_; }
 
-  // Whether nodes have been missing for so long that the waiting ones are told.
+  // True once nodes have been missing for first_status, so that the waiting ones learn which.
   bool waits_for_nodes(Instant now) const;
 
-  // Whether nodes may still come that must be told why the job cannot start.
+  // True while nodes may still join that have to learn why the job cannot start.
   bool has_untold(Instant now) const;
 
-  // One line for people: "epoch 3 runs on 4 nodes", "2 of 4 nodes; missing: node rank 2, 3; ...".
+  // Returns a line for people: "epoch 3 runs on 4 nodes", "2 of 4 nodes; missing: node rank 2, 3".
   std::string status(Instant now) const;
 
-  // All nodes: those of the epoch by rank, then the others in natural order of their names. O(N log
-  // N); for users' queries.
+  // Returns all nodes, for users: the epoch's by rank, then the others by name. O(N log N).
   std::vector<membership::NodeLine> nodes(Instant now) const;
 
-  // The way of a datagram within the epoch that runs or is being stopped. No receivers: it is
-  // dropped. O(log N) for each receiver.
+  // Returns a datagram's receivers in the running or stopping epoch; none: drop it. O(log N) each.
   struct Route {
     int from = -1;  // The sender's node rank.
     std::vector<membership::ConnectionId> receivers;
   };
-  // `to`: a node rank; -1: all nodes of the epoch. The sender gets none of its own.
+  // `to`: a node rank; -1: all nodes of the epoch but the sender.
   Route route(membership::ConnectionId sender, membership::Epoch epoch, int to) const;
 
-  // Whether the agent of this connection is in the epoch that is being formed, runs or is stopped.
+  // True if this connection's agent is in the epoch that is being opened, runs or is being stopped.
   bool is_member(membership::ConnectionId connection) const;
 
  private:
   enum class Stage { forming, opening, running, stopping, ended };
 
-  // What a node contributes to the sums below.
+  // One node's contribution to the sums in tally_.
   struct Tally {
-    int stays = 0;      // It is not leaving.
-    int ready = 0;      // It could be in a round now.
-    int members = 0;    // It is of the epoch. So are those of the next four.
-    int pending = 0;    // It has processes that may be alive.
-    int testified = 0;  // It has none, stays, and is not ready for the next epoch yet.
+    int stays = 0;      // Is not leaving.
+    int ready = 0;      // Could be in a round now.
+    int members = 0;    // Is in the epoch, as are those that the next four count.
+    int pending = 0;    // May have live processes.
+    int testified = 0;  // Has none, stays, and is not ready for the next epoch yet.
     int done = 0;       // All its workers exited with 0.
-    int away = 0;       // It stays and is not ready.
-    int guests = 0;     // It stays and is not of the epoch: it may replace a node that is lost.
+    int away = 0;       // Stays and is not ready.
+    int guests = 0;     // Stays and is not in the epoch: may replace a lost node.
   };
 
   using HostAndMachine = std::pair<std::string, std::string>;
 
   struct Node {
     membership::Join join;
-    uint64_t arrival = 0;  // Smaller for nodes that came first.
+    uint64_t arrival = 0;  // Order of the joins.
     std::optional<membership::ConnectionId> connection;
     Instant heard_at{};               // When it was last heard.
-    Instant lost_at{};                // When it is lost, unless it is heard before.
-    Instant expires{};                // That, or when its silence is said; its place in leases_.
-    Duration silence_limit{};         // The limit behind `lost_at`, for messages.
-    bool missed = false;              // Its silence was said.
-    std::optional<Instant> detached;  // When its connection broke, unless it has a new one.
+    Instant lost_at{};                // When it is lost unless heard before.
+    Instant expires{};                // lost_at, or when to report its silence; its key in leases_.
+    Duration silence_limit{};         // The limit that led to lost_at, for messages.
+    bool missed = false;              // Its silence was reported to the user.
+    std::optional<Instant> detached;  // When its connection broke; none while connected.
     std::optional<Instant> left_at;   // When it announced that it leaves.
     bool heard = false;               // A report has arrived.
-    membership::Report report;        // The newest one, without the two below.
-    std::optional<membership::NodeFailure> failure;  // Of the epoch.
-    std::optional<membership::Evidence> evidence;    // Of the epoch.
+    membership::Report report;        // The newest, without the two below.
+    std::optional<membership::NodeFailure> failure;  // The epoch's.
+    std::optional<membership::Evidence> evidence;    // The epoch's.
 
-    uint64_t order_sequence = 0;  // Of the newest order; 0: none.
+    uint64_t order_sequence = 0;  // The newest order's; 0: none.
     membership::Order::What order;
     Instant order_sent{};
 
-    bool member = false;                   // In the epoch (still while the next one forms).
-    bool started = false;                  // It was told to start this epoch.
+    bool member = false;                   // Is in the epoch (still while the next one forms).
+    bool started = false;                  // Was sent this epoch's Round.
     uint64_t stop_order = 0;               // Sequence of this epoch's Stop; 0: none yet.
-    bool in_line = false;                  // Its node rank belongs to a node that may return.
-    bool left = false;                     // It has announced that it leaves.
-    std::optional<Instant> surplus_since;  // All places are taken, and nobody asked for a spare.
-    int rank = -1;                         // In epoch rank_epoch.
+    bool in_line = false;                  // Waits for its node rank, whose holder may return.
+    bool left = false;                     // Has announced that it leaves.
+    std::optional<Instant> surplus_since;  // All places are taken, in a job without spares.
+    int rank = -1;                         // Its node rank in epoch rank_epoch.
     membership::Epoch rank_epoch = 0;
-    membership::Round round;  // Its part of the epoch, without what StoreOpened adds.
+    membership::Round round;  // Its Round, without what start_round() adds.
     Tally tally;
   };
 
-  // The first failure of an epoch to arrive: it ends the epoch.
+  // The first failure of an epoch to arrive; it ends the epoch.
   struct FirstFailure {
     membership::AgentId agent;
     std::string host_name;
@@ -315,7 +304,7 @@ class Membership {
   void on(const membership::Tick& event);
   void settle();
 
-  // membership_nodes.cc: which nodes are here, and what each has been told.
+  // membership_nodes.cc: which nodes are here, and what each was ordered.
   std::optional<membership::Refused> refusal(const membership::Join& join) const;
   std::optional<membership::Refused> rank_refusal(const membership::Join& join) const;
   bool may_be_gone(const Node& holder) const;
@@ -423,11 +412,11 @@ class Membership {
   void say(std::string text);
 
   // Invariants. (1) Outside step() tally_ is the sum over nodes_, and node.tally is tally_of(node).
-  // (2) by_connection_ and leases_ hold exactly the connections and the leases of nodes_. (3)
+  // (2) by_connection_ and leases_ hold exactly the connections and leases of nodes_. (3)
   // epoch_ only grows; a Round is ordered only in start_round(), for the newest epoch, to nodes
   // that were ready when it was formed. (4) restarts_ <= max_restarts. (5) store_ is the epoch
-  // whose store was asked for and not closed. (6) A node that may have live workers is ordered
-  // nothing but its Round, Stop and End: a Wait would replace a Stop that it has not received.
+  // whose store was requested and not closed. (6) A node that may have live workers gets no order
+  // but its Round, Stop and End: a Wait would replace a Stop that it has not received.
   Options options_;
   Stage stage_ = Stage::forming;
   Instant now_{};
@@ -437,17 +426,17 @@ class Membership {
   std::map<membership::ConnectionId, membership::AgentId> by_connection_;
   std::set<std::pair<Instant, membership::AgentId>> leases_;
   std::map<int, std::vector<membership::AgentId>> claims_;  // The agents that claim each node rank.
-  std::map<HostAndMachine, std::string> shown_names_;       // What others call each.
-  std::set<std::string> texts_;  // What its nodes run, where that is a text: digests.
+  std::map<HostAndMachine, std::string> shown_names_;  // Each machine's name in lines for people.
+  std::set<std::string> texts_;  // Digests of the program texts that run; see is_text().
   Tally tally_;
   uint64_t arrivals_ = 0;
   uint64_t orders_ = 0;  // The newest order's sequence.
 
-  std::optional<membership::Join> job_;  // The first join: the settings of the job.
+  std::optional<membership::Join> job_;  // The first join, whose settings are the job's.
   membership::Epoch epoch_ = 0;
-  membership::Epoch seen_epoch_ = 0;  // The highest that any node has named.
-  int seen_nodes_ = 0;                // Nodes in it.
-  bool formed_here_ = false;          // epoch_ was formed by this instance.
+  membership::Epoch seen_epoch_ = 0;  // The highest known, from any node or from the past.
+  int seen_nodes_ = 0;                // Number of nodes in it; 0: unknown.
+  bool formed_here_ = false;          // True if this instance formed epoch_.
   int restarts_ = 0;
   int changes_ = 0;
   membership::Epoch store_ = 0;  // 0: no store is open.
@@ -456,32 +445,32 @@ class Membership {
   bool after_stop_ = false;
   Instant forming_since_{};
   std::string neighbours_;
-  std::string unfit_;  // The node that joined only to report that it cannot take part.
+  std::string unfit_;  // "; NODE does not take part: ..."; see is_unfit().
   Instant join_by_ = kNever;
   Instant last_call_ = kNever;  // kNever: none, or over.
   bool last_call_over_ = false;
   Instant status_at_ = kNever;
   Duration status_every_{};
 
-  // Of the epoch.
-  bool awaits_enough_ = false;              // Fewer than MIN are left, but others are expected.
-  std::vector<membership::AgentId> seats_;  // By node rank.
+  // The epoch's.
+  bool awaits_enough_ = false;              // Fewer than MIN are left, but more are expected.
+  std::vector<membership::AgentId> seats_;  // Indexed by node rank.
   std::optional<FirstFailure> failure_;
   std::optional<Departure> departure_;
   std::map<membership::AgentId, membership::Testimony> gone_;  // Nodes of the epoch that are gone.
   std::optional<membership::Judgement> judgement_;
-  std::optional<membership::Verdict> before_;  // Of the epoch that failed before this restart.
+  std::optional<membership::Verdict> before_;  // Why the epoch before this restart failed.
 
   std::optional<membership::End> end_;
   bool all_were_there_ = false;
   bool finished_ = false;
   bool differences_said_ = false;
-  bool keeps_places_ = false;  // No other node is heard: this one is cut off.
-  Instant tell_until_{};       // For a job that cannot start.
+  bool keeps_places_ = false;  // True while this host is cut off; see keep_places().
+  Instant tell_until_{};       // See tell_linger.
   int told_ = 0;               // Nodes that have processed the End.
   Instant close_store_at_ = kNever;
-  Instant awake_since_{};      // After a standstill of this process.
-  Instant watch_at_ = kNever;  // Deadline of our own regular Tick: a late one shows a standstill.
+  Instant awake_since_{};      // End of this process's last standstill.
+  Instant watch_at_ = kNever;  // Deadline of our regular Tick: a late one shows a standstill.
 };
 
 }  // namespace muster

@@ -16,11 +16,11 @@ using namespace membership;  // NOLINT: the words of the protocol
 
 namespace {
 
-constexpr size_t kKnownMax = 65536;  // Nodes of one job, spares and strangers included.
+constexpr size_t kKnownMax = 65536;  // Nodes, and names of machines, kept for one job.
 constexpr Duration kDefaultJoinTimeout = std::chrono::minutes{10};
-// The minimum lease, so that no agent can keep the host busy with expiring leases.
+// Minimum lease, so that no agent can keep the host busy with expiring leases.
 constexpr Duration kLeastLease = std::chrono::milliseconds{30};
-// The minimum time that a returned host waits for the agents of its earlier life.
+// Minimum time that a returned host waits for the agents of its earlier life.
 constexpr Duration kLeastReturn = std::chrono::seconds{2};
 
 std::string asked_nodes(const Join& join) {
@@ -53,12 +53,12 @@ Refused rank_taken(int rank, const Join& holder, const Join& other) {
 
 constexpr std::string_view kOwnId = "give one of them an --rdzv-id or an endpoint of its own";
 
-// Whether its program is the first of its arguments. While a job begins, nodes may differ in it.
+// True for `sh -c TEXT`. Nodes of one job may run different texts until its first round has formed.
 bool is_text(const Join& join) {
   return join.program.ends_with(" -c");
 }
 
-// Why a node cannot be of this job, whichever other nodes there are.
+// Returns why a node can never be in this job, whatever the other nodes are.
 std::optional<Refused> contradiction(const Join& join, const Join& job) {
   if (!same_nodes(join, job)) return other_nodes(join, job);
   if (join.role != job.role || join.program == job.program || join.program.empty() ||
@@ -70,7 +70,7 @@ std::optional<Refused> contradiction(const Join& join, const Join& job) {
                              quiet_name(job.program), quiet_name(job.host_name), kOwnId)};
 }
 
-// A host may reach itself by loopback: the other has dialled its address.
+// A host that reaches itself by loopback is shown with the address that the other node dialled.
 std::string name_with_address(const Join& join, const Join& other) {
   const bool is_local = join.is_host && is_loopback(join.advertised);
   return fmt::format("{:.40} ({})", join.host_name, is_local ? other.dialled : join.advertised);
@@ -135,13 +135,13 @@ std::optional<Refused> Membership::rank_refusal(const Join& join) const {
   return std::nullopt;
 }
 
-// A restarted node claims its rank again before its old life is known to be over: it may wait in
-// line, and counts as a node that stays when the old life is lost.
+// True if a node that claims the holder's rank may wait for it: a restarted node claims its rank
+// before its old process is known to be dead, and stays when that process is declared lost.
 bool Membership::may_be_gone(const Node& holder) const {
   return !holder.connection || holder.left || is_silent(holder);
 }
 
-// A heartbeat is overdue.
+// True if a heartbeat is overdue.
 bool Membership::is_silent(const Node& node) const {
   return silence(node) > heartbeat() * 3 / 2;
 }
@@ -150,8 +150,8 @@ Duration Membership::silence(const Node& node) const {
   return std::max(now_ - node.heard_at, Duration::zero());
 }
 
-// The host's own node may join after others. Its settings win all the same, since every user can
-// see which node it is; and a refused host would stay for nodes that no other node ever joins.
+// Refuses the nodes that contradict the host's own node, which may join late. Its settings win:
+// every user can see which node it is, and a refused host would host nodes that no other can join.
 void Membership::give_way_to_host(const Join& host) {
   if (!host.is_host || !job_ || stage_ != Stage::forming || seen_epoch_ > 0) return;
   if (!has_possible_nodes(host) || host.node_rank.value_or(0) >= host.nodes_max) return;
@@ -191,8 +191,7 @@ void Membership::learn_job(const Join& original) {
                      quiet_name(join.host_name), quiet_name(job_->host_name)));
   }
   // Survivors of an earlier life of this host may join even after our first round: no epoch number
-  // is used twice. By then the budgets are our own.
-  // Who is to come of a round that another host formed is known already.
+  // is used twice, but the budgets are our own. The past's round has a known number of nodes.
   const bool is_known = join.last_epoch == options_.past.epoch && options_.past.nodes > 0;
   if (join.last_epoch > seen_epoch_) seen_nodes_ = 0;
   seen_epoch_ = std::max(seen_epoch_, join.last_epoch);
@@ -202,14 +201,13 @@ void Membership::learn_job(const Join& original) {
   restarts_ = std::min(std::max(restarts_, join.restarts), job_->max_restarts);
   changes_ =
       std::min(std::max(changes_, join.changes), job_->max_membership_changes.value_or(kCountMax));
-  // The job was already running: its agents come back within about a second of each other, so the
-  // host does not wait for the rest as long as for a job that begins.
+  // Agents of a job that ran before come back within about a second: wait less than for a new job.
   if (seen_nodes_ > 0 && last_call_ != kNever) {
     last_call_ = std::min(last_call_, instant_after(now_, std::max(job_->lease, kLeastReturn)));
   }
 }
 
-// Both are legitimate, and may be a mistake: one line for the job.
+// Reports once per job that nodes differ in arguments or workers: legitimate, or a mistake.
 void Membership::say_differences(const Join& join) {
   const bool same_workers = join.slots == job_->slots;
   if (differences_said_ || join.role != job_->role ||
@@ -230,13 +228,13 @@ Membership::Node& Membership::admit(const Join& join) {
   if (is_text(join)) texts_.insert(join.arguments);
   tell_apart(node);
   say_differences(node.join);
-  // An earlier host's round is not ours, even if it had the same number.
+  // An earlier host's round is not ours, even if it has the same number.
   const bool knows_ours = formed_here_ && join.last_instance == options_.host_instance;
   if (knows_ours || !formed_here_) {
     node.rank = join.last_rank;
     node.rank_epoch = join.last_epoch;
   }
-  // The host of its round may have died before it told this node of it.
+  // The host that formed the past's round may have died before this node got its Round.
   const std::vector<AgentId>& before = options_.past.members;
   const auto seat = std::ranges::find(before, join.agent);
   if (!formed_here_ && join.last_epoch < options_.past.epoch && seat != before.end()) {
@@ -253,8 +251,8 @@ Membership::Node& Membership::admit(const Join& join) {
   return node;
 }
 
-// Machines of one name, as containers have, are told apart by address; agents of one machine are
-// not, although they may have dialled from addresses of either family.
+// Shows machines that share a name, as containers do, with their addresses. Agents of one machine
+// are shown alike, even if they dialled from addresses of either family.
 void Membership::tell_apart(Node& node) {
   Join& join = node.join;
   if (shown_names_.size() >= kKnownMax) shown_names_.clear();
@@ -269,7 +267,7 @@ void Membership::tell_apart(Node& node) {
   join.host_name = shown->second;
 }
 
-// The nodes of the one machine that had this name until `other` came.
+// Renames the nodes of the one machine that had this name until `other` came.
 void Membership::rename(const HostAndMachine& known, std::string& shown, const Join& other) {
   const auto is_known = [&known](const Join& join) {
     return HostAndMachine{join.host_name, join.machine} == known;
@@ -282,7 +280,6 @@ void Membership::rename(const HostAndMachine& known, std::string& shown, const J
   if (is_known(*job_)) job_->host_name = shown;
 }
 
-// A known agent on a new connection, or a new agent on its first.
 void Membership::attach(Node& node, const Joined& event) {
   if (node.connection && *node.connection != event.connection) {
     by_connection_.erase(*node.connection);
@@ -301,7 +298,7 @@ void Membership::attach(Node& node, const Joined& event) {
   if (node.order_sequence > 0) send_order(node);
 }
 
-// The agent may reconnect within its grace.
+// Starts the grace within which the agent may reconnect.
 void Membership::detach(Node& node) {
   by_connection_.erase(*node.connection);
   node.connection.reset();
@@ -311,7 +308,7 @@ void Membership::detach(Node& node) {
   recount(node);
 }
 
-// Refuses the nodes that wait in line for this node's rank, which is not free any more.
+// Refuses the nodes that wait for this node's rank, since it is alive and keeps it.
 void Membership::evict_from_line(const Node& holder) {
   if (!holder.join.node_rank || holder.in_line || holder.left) return;
   if (claims_.at(*holder.join.node_rank).size() == 1) return;
@@ -347,12 +344,12 @@ void Membership::heard(Node& node) {
   evict_from_line(node);
 }
 
-// It has told of its workers of this epoch.
+// True once the node has reported on this epoch.
 bool Membership::has_begun(const Node& node) const {
   return node.member && node.report.epoch >= epoch_;
 }
 
-// Whether its return could save anything. A failure that ends the job is not told later for it.
+// True if its return could save its round. A failure that ends the job is not delayed for it.
 bool Membership::may_be_waited_for(const Node& node) const {
   const bool ends = failure_ && (failure_->failure.final || restarts_ >= job_->max_restarts);
   return has_begun(node) && !node.left && stage_ != Stage::ended && !ends;
@@ -363,17 +360,17 @@ Duration Membership::silence_limit(const Node& node) const {
 }
 
 Duration Membership::grace(const Node& node) const {
-  // It dials anew: to hear of the end, or since this host was away and may have been given up.
+  // The agent dials again to learn of the end, or because it may have given up a stalled host.
   const bool was_away = awake_since_ != Instant{} && now_ - awake_since_ < job_->lease;
   if (stage_ == Stage::ended || was_away) return silence_limit(node);
   const bool others_suffice = tally_.guests > 0 || tally_.stays > job_->nodes_min;
   const bool is_needed = !others_suffice && may_be_waited_for(node);
-  // Planted: as where others can go on without it.
+  // Planted: as if others could go on without it.
   if (PLANTED(MembershipBug::flap_is_a_loss)) return options_.reconnect_grace;
   return is_needed ? job_->lease : options_.reconnect_grace;
 }
 
-// Until when it may be silent, as things are now.
+// Sets until when the node may be silent, as things are now.
 void Membership::renew(Node& node) {
   if (keeps_places_ && !node.join.is_host) return;
   Duration limit = silence_limit(node);
@@ -397,7 +394,7 @@ void Membership::lease(Node& node, Instant lost_at, Duration limit) {
   leases_.insert({node.expires, node.join.agent});
 }
 
-// Its round goes on; what its workers make of it is theirs.
+// Reports the node's silence; its round goes on.
 void Membership::miss(Node& node) {
   node.missed = true;
   say(fmt::format("no sign of {} for {}; waiting up to {}", name_of(node),
@@ -405,8 +402,8 @@ void Membership::miss(Node& node) {
   lease(node, node.lost_at, node.silence_limit);
 }
 
-// Whether it is this node rather that is away: all others fell silent at once, or its own links are
-// down. A connection that is known to be broken shows that there are links.
+// True if this host, rather than the others, lost its network: all others fell silent at once, or
+// our own links are down. A connection that is known to be broken shows that our links work.
 bool Membership::is_cut_off() const {
   if (PLANTED(MembershipBug::no_self_doubt)) return false;
   int others = 0;
@@ -418,7 +415,7 @@ bool Membership::is_cut_off() const {
   return others > 1 || (options_.lost_network && options_.lost_network());
 }
 
-// The others may be well, and wait for this host: it ends nothing that could go on without it.
+// Keeps the silent nodes' places for the join time-out: they may be well and wait for this host.
 void Membership::keep_places() {
   keeps_places_ = true;
   say(
@@ -431,7 +428,7 @@ void Membership::keep_places() {
   }
 }
 
-// Those that come back too late learn it from an address that refuses.
+// Returns false if none were kept. Nodes that come back too late find a port that refuses them.
 bool Membership::keep_no_places() {
   if (!std::exchange(keeps_places_, false)) return false;
   renew_all();
@@ -442,7 +439,7 @@ void Membership::see_network(const Node& by) {
   if (!by.join.is_host && keep_no_places()) say("this node has its network again");
 }
 
-// Whether it is part of the job, and not only serves those that go on without it.
+// True while the host's own node is in the job; false if it only serves the others.
 bool Membership::has_own_node() const {
   return std::ranges::any_of(
       nodes_, [](const auto& entry) { return entry.second.join.is_host && !entry.second.left; });
@@ -452,14 +449,12 @@ Duration Membership::heartbeat() const {
   return std::clamp(job_->lease / 3, Duration{1}, kHeartbeatMax);
 }
 
-// If we stand still too briefly to notice (up to twice this), each heartbeat still has a sixth of a
-// lease to arrive.
+// A standstill of up to twice this goes unnoticed, and leaves each heartbeat a sixth of a lease.
 Duration Membership::watch_period() const {
   return std::max(std::min(job_->lease, kSilenceMax) / 4, Duration{1});
 }
 
-// We may have stood still (a suspended machine, SIGSTOP) while agents sent heartbeats, which now
-// wait in our sockets: all leases are renewed before any node is called lost.
+// Renews all leases if we stood still (suspended, SIGSTOP): heartbeats may wait in our sockets.
 void Membership::notice_standstill() {
   if (nodes_.empty()) return;
   const Instant deadline = next_deadline();
@@ -505,7 +500,7 @@ void Membership::drop(Node& node, bool hang_up) {
   nodes_.erase(agent);
 }
 
-// A node that came back while the epoch stopped, and is gone again, counts as lost the first time.
+// Keeps a gone node's testimony. If the node came back and is gone again, its first loss counts.
 void Membership::hear_last_of(Node& node) {
   give_testimony(gone_, node);
   gone_.at(node.join.agent).gone = true;
@@ -513,7 +508,7 @@ void Membership::hear_last_of(Node& node) {
 
 void Membership::lose(Node& node) {
   if (now_ < node.lost_at) return miss(node);
-  // Its workers have exited with 0: it is told of the end when it is back.
+  // Its workers have exited with 0: it is kept, to learn of the end when it is back.
   if (stage_ == Stage::running && node.tally.done)
     return lease(node, instant_after(now_, job_->lease), job_->lease);
   const bool loses = stage_ != Stage::ended && (stage_ != Stage::forming || after_stop_);
@@ -521,7 +516,7 @@ void Membership::lose(Node& node) {
   const bool others_may_go_on =
       cut_off && job_->nodes_min > 1 && !is_fixed(*job_) && has_own_node();
   if (others_may_go_on && !keeps_places_ && !options_.may_be_followed) return keep_places();
-  // Another host may have formed a round without this node, or the others wait for it.
+  // Another host may have formed a round without us, or the others wait for us.
   if (others_may_go_on && options_.may_be_followed) awaits_enough_ = true;
   const std::string text = lost_text(node, cut_off);
   note(text);
@@ -534,7 +529,7 @@ void Membership::lose(Node& node) {
   if (stage_ == Stage::running && tally_.members > 0 && tally_.done == tally_.members)
     return say(text + "; all workers of the other nodes have exited with 0");
   if (stage_ == Stage::opening || stage_ == Stage::running) return begin_stop(StopWhy::lost, text);
-  // After a failure the judge decides whether the loss is its reason.
+  // After a failure the judge decides whether the loss is its cause.
   const bool failed = failure_.has_value();
   if (stage_ == Stage::stopping && !failed && is_short()) end_short_of_nodes();
 }
@@ -548,9 +543,8 @@ bool Membership::is_ready(const Node& node) const {
   return node.report.phase == Phase::ready && node.report.reaped;
 }
 
-// Whether nothing of this epoch is alive on a member, and all is told of it. A `ready` sent before
-// the node received the Round proves nothing; one that acknowledges the Stop, or names this epoch,
-// does.
+// True if nothing of this epoch is alive on a member and all is reported. A `ready` from before the
+// Round proves nothing; one that acknowledges the Stop, or names this epoch, does.
 bool Membership::is_over(const Node& node) const {
   const Report& report = node.report;
   if (report.phase == Phase::leaving) return report.reaped;
@@ -601,7 +595,7 @@ void Membership::order(Node& node, Order::What what) {
 void Membership::send_order(Node& node) {
   if (!node.connection) return;
   node.order_sent = now_;
-  // All nodes get the same End, which may hold a long detail: it is stored once, in end_.
+  // All nodes get the same End, which may have a long detail: it is stored once, in end_.
   if (std::holds_alternative<End>(node.order)) return send(node, Order{node.order_sequence, *end_});
   send(node, Order{node.order_sequence, node.order});
 }

@@ -63,7 +63,7 @@ std::vector<size_t> natural_order(const std::vector<RankClaim>& claims) {
   return order;
 }
 
-// The rank to which this claim was entitled; kNone for a newcomer.
+// Returns the rank to which this claim was entitled; kNone for a newcomer.
 int former_rank(const RankClaim& claim) {
   return claim.node_rank.value_or(claim.last_rank);
 }
@@ -76,7 +76,7 @@ Family family_of(std::string_view address) {
   return address.find(':') == std::string_view::npos ? Family::v4 : Family::v6;
 }
 
-// The most frequent loopback or non-loopback address; empty if there is none.
+// Returns the most frequent loopback or non-loopback address; empty if there is none.
 std::string_view majority(const std::vector<std::string_view>& dialled, bool loopback) {
   std::map<std::string_view, size_t> votes;
   for (const std::string_view address : dialled) {

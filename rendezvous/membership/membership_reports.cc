@@ -1,4 +1,4 @@
-// What a report means for the epoch: failures, ends, departures, newcomers.
+// Handles reports: failures, ends, departures, newcomers.
 #include <cstring>
 #include <utility>
 
@@ -47,7 +47,7 @@ void Membership::take_failure(Node& node, const Report& report) {
   note(fmt::format("{}: a failure after the end of the epoch is not its cause", name_of(node)));
 }
 
-// A node that was never in a round and joined only to report that it can start no worker.
+// True for a node that was never in a round and joined only to report that it can start no worker.
 bool Membership::is_unfit(const Node& node, const Report& report) const {
   return report.failure && report.failure->final && report.epoch == 0 && !node.member &&
          report.phase == Phase::ready;
@@ -114,7 +114,7 @@ void Membership::take_leaving(Node& node) {
   recount(node);
 }
 
-// Stops workers that are not of the running epoch, whichever host instance started them.
+// Stops workers of any epoch but the running one, whichever host instance started them.
 void Membership::stop_stray(Node& node) {
   const Epoch epoch = node.report.epoch;
   if (node.member) {
@@ -129,18 +129,18 @@ void Membership::stop_stray(Node& node) {
                   : Stop{epoch, StopWhy::host, "the host of the job was restarted: " + over});
 }
 
-// It may be a node that was started again before its old life was known to be over.
+// How long a surplus node waits: it may be a restarted one whose old process is not known dead yet.
 Duration Membership::surplus_patience() const {
   return std::max(job_->lease, kSurplusPatience);
 }
 
-// Whether it has waited long enough for a place that becomes free.
+// True if the node has waited in vain for a place to become free.
 bool Membership::is_surplus(const Node& node) const {
   return stage_ == Stage::running && !node.member && node.surplus_since &&
          now_ - *node.surplus_since >= surplus_patience();
 }
 
-// Handles a node that is ready while others run. REQUIRES: it is not of the epoch.
+// Handles a node that is ready while others run. REQUIRES: it is not in the epoch.
 void Membership::consider_newcomer(Node& node) {
   if (!is_ready(node)) return;
   if (tally_.members < job_->nodes_max && change_allowed()) {

@@ -39,7 +39,7 @@ void Membership::start_forming_clocks() {
 
 void Membership::try_form() {
   if (nodes_.empty()) return;
-  // They are on their way, and come before spares.
+  // Members that have testified will be ready soon, and take precedence over spares.
   if (tally_.testified > 0) return;
   if (forming_since_ == kNever) start_forming_clocks();
   if (last_call_ <= now_) {
@@ -60,15 +60,14 @@ void Membership::try_form() {
                   whole_seconds(job_->join_timeout), who_text() + unfit_ + neighbours_));
 }
 
-// Whether one that would be in the round may be dead: it is heard soon, or lost.
+// True if a ready node is overdue and may be dead: it is heard soon, or lost.
 bool Membership::awaits_sign() const {
   return std::ranges::any_of(nodes_, [this](const auto& entry) {
     return is_ready(entry.second) && is_silent(entry.second);
   });
 }
 
-// The candidates for the round in order of preference: the members of the last one, the host's own
-// agent, then by arrival. Those beyond nodes_max become spares.
+// Returns the candidates by preference: the last round's members, our own agent, then by arrival.
 std::vector<Membership::Node*> Membership::choose() {
   std::vector<Node*> ready;
   for (auto& [agent, node] : nodes_) {
@@ -156,7 +155,7 @@ void Membership::start_round(int port) {
   }
 }
 
-// Its connection of now, if the node that has this rank in the epoch is here.
+// Returns the current connection of the epoch's node with this rank, if it is connected.
 std::optional<ConnectionId> Membership::connection_at(int rank) const {
   if (rank < 0 || static_cast<size_t>(rank) >= seats_.size()) return std::nullopt;
   const auto found = nodes_.find(seats_[static_cast<size_t>(rank)]);
@@ -167,7 +166,7 @@ Membership::Route Membership::route(ConnectionId sender, Epoch epoch, int to) co
   const bool is_on = stage_ == Stage::running || stage_ == Stage::stopping;
   const auto agent = by_connection_.find(sender);
   if (!is_on || epoch != epoch_ || agent == by_connection_.end()) return {};
-  // A spare's rank, or one that a returning agent claims, is another node's.
+  // A spare or a returning agent may have a rank that is another node's in this epoch.
   Route route{nodes_.at(agent->second).rank, {}};
   if (connection_at(route.from) != sender) return {};
   const int nodes = static_cast<int>(seats_.size());
@@ -183,7 +182,7 @@ bool Membership::is_member(ConnectionId connection) const {
   return agent != by_connection_.end() && nodes_.at(agent->second).member;
 }
 
-// Tells each waiting node what it waits for. A node that may have live workers gets its Stop first.
+// Sends each waiting node what it waits for. A node that may have live workers gets its Stop first.
 void Membership::tell_waiting() {
   const std::string text = forming_text(now_);
   note(text);
@@ -209,14 +208,14 @@ void Membership::begin_stop(StopWhy why, std::string text) {
   text += what_next_text(why);
   note(fmt::format("epoch {} is stopped: {}", epoch_, text));
   for (auto& [agent, node] : nodes_) {
-    // A node that was not told of the round has nothing to stop; a leaving one waits for an answer.
+    // A node without its Round has nothing to stop; a leaving one waits for an answer.
     if (node.member && (node.started || node.left)) order(node, Stop{epoch_, why, text});
     recount(node);
     if (node.member) renew(node);
   }
 }
 
-// Called once nothing of the epoch is alive any more, except perhaps on nodes that were lost.
+// Concludes the epoch, of which nothing is alive any more except perhaps on lost nodes.
 void Membership::conclude() {
   close_store();
   before_.reset();
@@ -247,7 +246,7 @@ Testimony Membership::take_testimony(Node& node) const {
   return testimony;
 }
 
-// For a node that was lost and came back, the loss counts as well as what it reports now.
+// Adds a node's testimony. If it was lost and came back, both the loss and its new report count.
 void Membership::give_testimony(std::map<AgentId, Testimony>& all, Node& node) const {
   Testimony told = take_testimony(node);
   const auto [known, first] = all.try_emplace(node.join.agent, std::move(told));
@@ -311,14 +310,14 @@ void Membership::end_of_failure() {
   end(std::move(last));
 }
 
-// The restart budget is not spent, but too few nodes stayed after the failure. A node that left on
-// a signal is meant to stop the job; a loss does not change why the job failed.
+// Ends a job that has restarts but too few nodes left after the failure. A node that left on a
+// signal is meant to stop the job; a loss does not change why the job failed.
 void Membership::end_without_restart() {
   if (departure_ && departure_->signal > 0) return end_short_of_nodes();
   end_of_failure();
 }
 
-// Nothing has run yet, so only the node can be named, not a rank.
+// Names the node only: nothing has run yet, so it has no rank.
 void Membership::end_for_unfit(const Node& node, const NodeFailure& failure) {
   End verdict;
   verdict.why = EndWhy::failed;
@@ -331,7 +330,7 @@ void Membership::end_for_unfit(const Node& node, const NodeFailure& failure) {
   end(std::move(verdict));
 }
 
-// A node was lost or has left, and the remaining nodes may not go on.
+// Ends the job because a node was lost or has left, and the remaining nodes may not go on.
 void Membership::end_short_of_nodes() {
   if (failure_ && failure_->failure.final) return end_of_failure();
   End verdict;
@@ -367,7 +366,7 @@ void Membership::end(EndWhy why, ExitCode code, std::string text) {
   end(std::move(verdict));
 }
 
-// The lowest rank of the newest round whose node is connected and stays.
+// Returns the lowest rank of the newest round whose node is connected and stays; -1: none.
 int Membership::teller() const {
   for (size_t rank = 0; rank < seats_.size(); ++rank) {
     const auto found = nodes_.find(seats_[rank]);

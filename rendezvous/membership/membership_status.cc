@@ -1,4 +1,4 @@
-// The machine's lines for people: which nodes are here, which are missing, what happens when.
+// Membership's lines for people: which nodes are here, which are missing, what happens when.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -151,7 +151,7 @@ std::string Membership::missing_text() const {
                      list_text(std::move(named), static_cast<size_t>(missing)));
 }
 
-// Nodes that the round would have, and whose next sign it waits for: they may be dead.
+// Names the ready nodes that are overdue and may be dead: the round waits for a sign of them.
 std::string Membership::silent_text() const {
   std::vector<std::string> names;
   for (const auto& [agent, node] : nodes_) {
@@ -182,7 +182,7 @@ std::string Membership::budget_text() const {
 
 std::string Membership::what_next_text(StopWhy why) const {
   if (failure_ && failure_->failure.final) return "; it cannot be repeated, the job ends";
-  // Whether this uses up a restart, or a lost node explains it, is known once all has stopped.
+  // Only when all has stopped is it known whether this takes a restart or a lost node explains it.
   if (why == StopWhy::failure) {
     if (job_->max_restarts == 0) return "; all ranks are stopped";
     return fmt::format("; all ranks are stopped, {} of {} restarts left",
@@ -219,7 +219,7 @@ std::vector<NodeLine> Membership::nodes(Instant now) const {
   return lines;
 }
 
-// How long the node has been unconnected or silent (over 1.5 heartbeats), else its reported state.
+// Says how long the node has been unconnected or silent (over 1.5 heartbeats), else its state.
 std::string Membership::state_text(const Node& node, Instant now) const {
   const Duration silent = std::max(now - node.heard_at, Duration::zero());
   if (!node.connection) return fmt::format("not connected for {}", precise_seconds(silent));
@@ -227,7 +227,6 @@ std::string Membership::state_text(const Node& node, Instant now) const {
   return std::string(node.member ? part_text(node) : waiting_text(node));
 }
 
-// For a node of the epoch.
 std::string_view Membership::part_text(const Node& node) const {
   const Report& report = node.report;
   if (node.left) return report.reaped ? "has left" : "leaving";
@@ -249,7 +248,6 @@ std::string_view Membership::part_text(const Node& node) const {
   return "leaving";
 }
 
-// For a node that is in no round.
 std::string_view Membership::waiting_text(const Node& node) const {
   if (node.left) return "leaving";
   if (!node.heard) return "connected";
@@ -271,13 +269,13 @@ std::string Membership::lost_text(const Node& node, bool cut_off) const {
     return fmt::format("{} was lost: no sign of life for {}", name_of(node),
                        whole_seconds(node.silence_limit));
   }
-  // One that may be waited for is lost as soon as another takes its place.
+  // The limit shrinks when another node can take its place, so the node may have been away longer.
   const auto away = std::chrono::floor<std::chrono::seconds>(now_ - node.detached.value_or(now_));
   return fmt::format("{} was lost: its connection broke and it did not reconnect within {}",
                      name_of(node), whole_seconds(std::max<Duration>(node.silence_limit, away)));
 }
 
-// As the judge decided, if it has.
+// Names the failure that the judge chose, or the first one until then.
 std::string Membership::failure_text() const {
   const auto text = [](int rank, const std::string& host, int node_rank, const std::string& what) {
     return fmt::format("rank {} on {} (node rank {}) {}", rank, quiet_name(host), node_rank, what);

@@ -1,5 +1,5 @@
-// Formats times for both sides of the rendezvous, and for the host counts of nodes and names that
-// others chose, which may contain anything. Pure.
+// Formats times for both sides of the rendezvous and, for the host, node counts and names that
+// other nodes chose, which may contain anything. Pure.
 #pragma once
 
 #include <string>
@@ -19,19 +19,19 @@ std::string full_seconds(Duration duration);
 // "1.2 s".
 std::string precise_seconds(Duration duration);
 
-// Makes a name chosen by another node fit for our output: printable ASCII, not long.
+// Makes a name chosen by another node fit for our output: printable ASCII, bounded.
 std::string quiet_name(std::string_view name);
 
 // A sentence of another node without control characters, cut to half of kTextBytesMax.
 std::string quiet_line(std::string_view text);
 
-// Why an agent does not join a host, whose users these are: "uid 7". `where`: the host's endpoint.
+// Why an agent must not join another user's host. `where`: its endpoint; `host`, `node`: "uid 7".
 std::string users_differ_text(std::string_view where, std::string_view host, std::string_view node);
 
 // "1 node", "3 nodes".
 std::string nodes_text(int count);
 
-// "a, b, 7 more": the names of the first few of `count`.
+// "a, b, 7 more". `names`: the first few of `count`.
 std::string list_text(std::vector<std::string> names, size_t count);
 
 }  // namespace muster::membership

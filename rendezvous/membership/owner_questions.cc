@@ -94,7 +94,7 @@ void OwnerQuestions::wait_until(Questions::iterator question, Instant until) {
   limits_.insert({until, question->first});
 }
 
-// Of the round's nodes: those that are seen there, or else those that say that they are there.
+// Returns the round's agents that are seen at the address, or else those that advertise it.
 OwnerQuestions::Agents OwnerQuestions::agents_at(const IpAddress& address) const {
   Agents agents;
   const auto [begin, end] = at_.equal_range(address);
@@ -146,9 +146,9 @@ void OwnerQuestions::say_unchecked(const AgentCame& agent) {
   const std::string_view why = agent.sight == Sight::translated
                                    ? "from which addresses are translated on the way"
                                    : "whose kernel does not tell who connects";
-  out_->push_back(
-      Say{fmt::format("every user of {} ({}) can use the job's store, as of any other node {}",
-                      quiet_name(agent.host), agent.seen.to_string(), why)});
+  out_->push_back(Say{fmt::format(
+      "every user of {} ({}) can use the job's store, as can those of any other node {}",
+      quiet_name(agent.host), agent.seen.to_string(), why)});
 }
 
 }  // namespace muster

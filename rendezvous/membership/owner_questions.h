@@ -1,15 +1,13 @@
-// Whose the store's clients at other machines' addresses are. The agents of the round's nodes there
-// are asked, and one that says yes suffices: what a node admits to the store it could do itself.
-// Pure.
+// Decides which store clients at other machines' addresses may come. Asks the agents of the round's
+// nodes there; one yes suffices, since a node could do itself what it lets a client do. Pure.
 //
 //   a client comes ─┬─ an agent there cannot tell ──────▶ it may, as its address may; said once
 //                   └─ all agents there are asked ─┬─ one says yes ────▶ it may
 //                      (one that comes back, too)  ├─ all say no ──────▶ refused
 //                                                  └─ no answer comes ─▶ refused
 //
-// An agent answers in milliseconds, but its process may stand still as it starts workers, and its
-// connection may have broken just before. Waiting for it costs a job's own client time, and a
-// stranger's nothing that it would have otherwise.
+// An agent answers in milliseconds, but may stand still as it starts workers, or its connection may
+// just have broken. Waiting costs the job's own clients time, and gives others nothing.
 #pragma once
 
 #include <chrono>
@@ -33,11 +31,11 @@ namespace muster {
 
 class OwnerQuestions {
  public:
-  // Whether an agent can tell whose a connection from its machine is.
+  // An agent's ability to say who owns a connection from its machine.
   enum class Sight {
     clear,
-    translated,  // No: addresses are translated between it and the host.
-    blind,       // No: its kernel does not tell.
+    translated,  // None: addresses are translated between it and the host.
+    blind,       // None: its kernel does not show owners.
   };
 
   // ---- events
@@ -49,10 +47,10 @@ class OwnerQuestions {
   };
   struct AgentCame {
     membership::ConnectionId connection = 0;
-    IpAddress seen = {};  // The other end of its connection.
+    IpAddress seen = {};  // The agent's end of its connection, as seen here.
     std::optional<IpAddress> advertised = {};
     Sight sight = Sight::clear;
-    std::string host = {};  // Its name for itself: may contain anything.
+    std::string host = {};  // The node's own name: may contain anything.
   };
   struct AgentGone {
     membership::ConnectionId connection = 0;
@@ -84,12 +82,11 @@ class OwnerQuestions {
   using Event = std::variant<ClientCame, AgentCame, AgentGone, Answered, Tick>;
   using Effect = std::variant<Ask, Decided, Say>;
 
-  static constexpr Duration kAnswerLimit = std::chrono::seconds(10);  // For those who are asked.
-  static constexpr Duration kReturnLimit =
-      std::chrono::seconds(1);              // Where there is nobody to ask.
+  static constexpr Duration kAnswerLimit = std::chrono::seconds(10);  // Limit for asked agents.
+  static constexpr Duration kReturnLimit = std::chrono::seconds(1);   // Limit without any to ask.
   static constexpr size_t kOpenMax = 4096;  // Clients at one address that wait for an answer.
 
-  // `is_member`: whether the agent of this connection is one of the round's.
+  // `is_member`: true if this connection's agent is one of the round's.
   explicit OwnerQuestions(std::function<bool(membership::ConnectionId)> is_member)
       : is_member_(std::move(is_member)) {}
 
@@ -102,9 +99,9 @@ class OwnerQuestions {
     Instant until{};
     SocketAddress from;
     SocketAddress store;
-    std::set<membership::ConnectionId> asked;  // And have not answered.
+    std::set<membership::ConnectionId> asked;  // Agents that have not answered.
     bool was_denied = false;
-    bool has_lost_one = false;  // Of those that were asked: it may come back.
+    bool has_lost_one = false;  // An asked agent is gone; it may come back.
   };
   using Questions = std::map<uint64_t, Open>;
   using Agents = std::vector<const AgentCame*>;
@@ -124,10 +121,10 @@ class OwnerQuestions {
 
   const std::function<bool(membership::ConnectionId)> is_member_;
   std::map<membership::ConnectionId, AgentCame> agents_;
-  std::multimap<IpAddress, membership::ConnectionId> at_;  // Where they are seen, and advertised.
-  Questions open_;                                         // By client.
-  std::set<std::pair<Instant, uint64_t>> limits_;          // Theirs.
-  std::map<IpAddress, size_t> waiting_;                    // How many of them are at each address.
+  std::multimap<IpAddress, membership::ConnectionId> at_;  // Keyed by address: seen, advertised.
+  Questions open_;                                         // Keyed by client.
+  std::set<std::pair<Instant, uint64_t>> limits_;          // Deadlines of open_.
+  std::map<IpAddress, size_t> waiting_;                    // Open questions per client address.
   std::set<Sight> said_;
   std::vector<Effect>* out_ = nullptr;  // Only within step().
 };

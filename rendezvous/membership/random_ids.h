@@ -1,5 +1,5 @@
-// The random numbers of the agents' protocol, for its shells: nonces, and ids of an agent's or a
-// host's life.
+// Random numbers of the agents' protocol, for its shells: nonces, and the ids of one agent process
+// or host instance.
 #pragma once
 
 #include <cstdint>

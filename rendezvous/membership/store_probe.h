@@ -1,7 +1,6 @@
-// Probes whether a PyTorch TCPStore server listens at an address: connects, sends VALIDATE and
-// PING, and looks for the ping's number in the answer. One object per probe. A muster host
-// recognises the probe by its number and closes the connection, even if it serves a store, so a
-// host that was too busy to answer an agent is never taken for a stranger.
+// Probes whether a PyTorch TCPStore server listens at an address: sends VALIDATE and PING, and
+// looks for the ping's number in the answer. A muster host hangs up on it, even if it serves
+// a store, so a host too busy to answer an agent is never taken for one. One object per probe.
 #pragma once
 
 #include <functional>
@@ -14,7 +13,7 @@
 
 namespace muster {
 
-// All bytes that a probe sends.
+// Returns all bytes that a probe sends.
 std::string store_question();
 
 class StoreProbe {

@@ -1,8 +1,8 @@
 // Identifies what answers at the host's address if it is not a muster host, and decides when that
 // is certain enough to stop trying. A service mesh or a forwarder that accepts for a host which is
-// not up yet looks like a stranger too, so one odd answer proves nothing: a stranger must show its
-// own protocol several times in a row (a TCPStore server's answer to a ping twice, a server's first
-// bytes three times). Silence and plain closing are only reported. Pure.
+// not up yet looks the same, so one odd answer proves nothing: another server must show its own
+// protocol several times in a row (a TCPStore's answer to a ping twice, first bytes three times).
+// Silence and plain closing are only reported. Pure.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ namespace muster {
 
 class StrangerWatch {
  public:
-  // `endpoint` is for people: "node0:29400".
+  // `endpoint` is for messages: "node0:29400".
   explicit StrangerWatch(std::string endpoint) : endpoint_(std::move(endpoint)) {}
 
   void on_host() { last_ = {}, seen_ = 0; }
@@ -35,7 +35,7 @@ class StrangerWatch {
   int seen_ = 0;
 };
 
-// "an SSH server (SSH-2.0-OpenSSH_9.2)", from its first bytes. One line, printable, bounded.
+// Names a server by its first bytes: "an SSH server (SSH-2.0-OpenSSH_9.2)". Printable, bounded.
 std::string describe_server(std::string_view bytes);
 
 }  // namespace muster
