@@ -25,7 +25,7 @@ void EndpointFinder::cancel() {
   retry_.cancel();
 }
 
-// ---- somebody else hosts
+// ---- another node hosts
 
 void EndpointFinder::call(const HostRecord&) {
   connecting_ = connect_any(
@@ -42,7 +42,7 @@ void EndpointFinder::call(const HostRecord&) {
       });
 }
 
-// ---- we may
+// ---- this node may host
 
 void EndpointFinder::take(const Keeper::Seen&) {
   options_.is_host ? listen_as_told() : claim();
@@ -67,7 +67,7 @@ void EndpointFinder::claim() {
       });
 }
 
-// ---- we do, says the user
+// ---- the user chose this node
 
 void EndpointFinder::listen_as_told() {
   const std::weak_ptr<int> dial = dial_;
@@ -99,8 +99,7 @@ void EndpointFinder::listen_at(const ListenPlan& plan) {
         });
     return;
   }
-  // A connection ends; the node goes on trying until the time is over in which it has to meet the
-  // others.
+  // A connection that holds the port will end: the node retries until its time-out.
   const auto held = error.error_number == EADDRINUSE ? connection_at(options_.port) : std::nullopt;
   on_not_taken(hosting::Taken::How::failed, held ? Error{ExitCode::rendezvous, *held}
                                                  : Error{ExitCode::environment, error.message});

@@ -1,8 +1,7 @@
 // Finds the host at an endpoint HOST:PORT that all nodes were given. A node first connects there;
-// if nothing answers it tries to become the host itself (claim.h), at the start as well as later,
-// when the host is gone: so a restarted host takes the job up again, and so does another agent of
-// the same machine. If the user chose the host, that node listens without an election, and the
-// others never try. One thread: the loop's.
+// if nothing answers, at the start or later, it tries to become the host (claim.h): a restarted
+// host or another agent of its machine takes the job up again. If the user chose the host, that
+// node listens without an election, and the others never try. One thread: the loop's.
 #pragma once
 
 #include <chrono>

@@ -14,14 +14,13 @@ namespace muster {
 namespace {
 
 constexpr auto kWatchLimit = std::chrono::seconds(10);
-// After a watch that failed, so that whoever waits does not look without a break.
+// Pause after a failed watch, so that a waiting node does not poll without a break.
 constexpr auto kWatchPause = std::chrono::milliseconds(200);
-// For each node of a crowd, so that most of them find a host when it is their turn: of 1,000 about
-// 120 still try to be it, not 500.
+// Spreads a crowd's tries, per node: of 1,000 nodes about 120 still try to be the host, not 500.
 constexpr auto kTakeTurn = std::chrono::microseconds(200);
 constexpr int kCrowdMax = 2500;
 
-// One part of a key: an id may hold anything, "/" included (RFC 3986, §2.1).
+// Makes an id, which may hold anything, even "/", one part of a key (RFC 3986, §2.1).
 std::string percent_encoded(std::string_view id) {
   std::string text;
   for (const char c : id) {
@@ -56,7 +55,7 @@ struct EtcdKeeper::Texts {
   int64_t host_revision = 0;
   int64_t host_lease = 0;
   int64_t job_revision = 0;
-  int64_t revision = 0;  // Of the whole of etcd.
+  int64_t revision = 0;  // etcd's own.
 
   std::string version() const { return fmt::format("{}.{}", host_revision, job_revision); }
 };
@@ -68,7 +67,7 @@ EtcdKeeper::EtcdKeeper(EtcdOptions options, const std::string& job_id, int lease
       lease_wanted_s_(lease_s),
       crowd_(std::clamp(crowd, 1, kCrowdMax)) {}
 
-// ---- everybody
+// ---- any node
 
 Result<Keeper::Seen> EtcdKeeper::look() {
   const Result<Texts> texts = read(EtcdClient::operation_limit());
@@ -88,8 +87,8 @@ Result<Keeper::Seen> EtcdKeeper::look() {
   return seen;
 }
 
-// From the revision after the one that was looked at: etcd keeps its history, so no change is lost
-// between look() and here, and where it keeps it no more it says so.
+// Watches from the revision after the one looked at: etcd keeps its history, so no change since
+// look() is missed, and says so if that history is gone.
 void EtcdKeeper::wait(const Seen& seen, Duration patience) {
   if (seen.version != looked_version_) return;
   const Deadline until =
@@ -100,8 +99,8 @@ void EtcdKeeper::wait(const Seen& seen, Duration patience) {
 }
 
 Result<bool> EtcdKeeper::take(const Seen& seen, const HostRecord& own) {
-  // Of a thousand nodes that begin at once all have seen nothing. A pause and a look cost etcd less
-  // than a lease and a try, which are changes for all its members.
+  // If a thousand nodes begin at once, all have seen nothing. A pause and a read cost etcd less
+  // than a lease and a try, which are writes on all its members.
   client_.pause(kTakeTurn * static_cast<int64_t>(random_u64() % static_cast<uint64_t>(crowd_)));
   const Deadline limit = EtcdClient::operation_limit();
   const auto parts = split(seen.version, '.');
@@ -122,8 +121,7 @@ Result<bool> EtcdKeeper::take(const Seen& seen, const HostRecord& own) {
                            limit);
   if (!done) return tl::unexpected(done.error());
   const Texts found = texts_of(*done);
-  // An earlier try has arrived, and its answer was lost; perhaps that of another call, with a lease
-  // of its own.
+  // An earlier try may have arrived although its answer was lost, perhaps with another lease.
   const bool is_ours = done->succeeded || found.host == text;
   const int64_t used = done->succeeded ? lease->id : found.host_lease;
   if (!is_ours || used != lease->id) revoke(lease->id, limit);
@@ -135,7 +133,7 @@ Result<bool> EtcdKeeper::take(const Seen& seen, const HostRecord& own) {
 
 // ---- the host
 
-// A second try finds what the first has written, since no two records of a job are alike.
+// A retry recognizes what the first try has written, since no two records of a job are alike.
 Result<bool> EtcdKeeper::write(const HostRecord& own, const JobRecord& before, const JobRecord& now,
                                Duration remember) {
   const Deadline limit = EtcdClient::operation_limit();
@@ -164,7 +162,7 @@ Result<bool> EtcdKeeper::write(const HostRecord& own, const JobRecord& before, c
   return is_done;
 }
 
-// A lease that goes on says nothing of the key, which others may replace or remove.
+// Reads the key as well as renewing the lease, since others may replace or remove the key.
 Result<Keeper::Beat> EtcdKeeper::beat(const HostRecord& own) {
   const Deadline limit = EtcdClient::operation_limit();
   const auto renewed = client_.call("/v3/lease/keepalive", etcd_lease_request(lease_), limit);

@@ -1,8 +1,7 @@
-// What a job's hosts and nodes keep in etcd: two keys, PREFIX/ID/host and PREFIX/ID/job, with the
-// texts of host_record.h. The host's key has a lease, so it goes when its host has been silent for
-// that long; its beat is always 0 here. The revisions at which both were last changed are the
-// version. All is decided by etcd's transactions: a keeper remembers nothing but its lease, and
-// which revision it has seen last.
+// Keeps a job's records in etcd: two keys, PREFIX/ID/host and PREFIX/ID/job, with the texts of
+// host_record.h. The host's key has a lease, so etcd removes it when the host has been silent for
+// that long; its beat is always 0 here. The version is the two keys' last revisions. etcd's
+// transactions decide all: a keeper remembers only its lease and the last revision it has seen.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +16,12 @@ namespace muster {
 
 class EtcdKeeper : public Keeper {
  public:
-  // `lease_s`: of the host. etcd may give a longer one, at least 2 s by default. `crowd`: how many
-  // nodes may try at once to be the host.
+  // `lease_s`: etcd may grant more, by default at least 2. `crowd`: nodes that may try at once.
   EtcdKeeper(EtcdOptions options, const std::string& job_id, int lease_s, int crowd = 1);
 
   Result<Seen> look() override;
-  // Returns at once unless `seen` is the newest that look() has returned. Without a change also
-  // after 10 s or a failure: a member that hangs sends no end of a watch, and look() asks another.
+  // Returns at once unless `seen` is the newest from look(), and without a change after 10 s or a
+  // failure: a member of etcd that hangs never ends a watch, and look() asks another.
   void wait(const Seen& seen, Duration patience) override;
   Result<bool> take(const Seen& seen, const HostRecord& own) override;
   Result<bool> write(const HostRecord& own, const JobRecord& before, const JobRecord& now,
@@ -34,12 +32,12 @@ class EtcdKeeper : public Keeper {
   void cancel() override { client_.cancel(); }
 
  private:
-  struct Texts;  // Of the two keys, undecoded.
+  struct Texts;  // The two keys' texts, undecoded.
 
   EtcdRange both() const { return {host_key_, job_key_}; }
   Texts texts_of(const EtcdValues& answer) const;
   Result<Texts> read(Deadline limit);
-  // What is left undone by a failure here, the lease's end does.
+  // If these fail, the lease's end cleans up.
   Result<EtcdLease> grant(int64_t ttl_s, Deadline limit);
   void revoke(int64_t lease, Deadline limit);
   Result<EtcdValues> commit(const EtcdTxn& txn, Deadline limit);

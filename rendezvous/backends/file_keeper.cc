@@ -8,7 +8,7 @@
 namespace muster {
 namespace {
 
-// The last entry names the path of the next one.
+// The version is the path of the next entry, which the last one names.
 Keeper::Seen seen_of(RecordFound found) {
   return {std::move(found.next), std::move(found.record), std::move(found.job)};
 }

@@ -1,5 +1,5 @@
-// A file on a disk that all nodes share as the keeper (record_file.h). Its readers watch the beat;
-// the file goes with the job, so that its path can be used again at once.
+// The keeper in a file on a disk that all nodes share (record_file.h). Readers watch the beat; the
+// file is removed with the job, so that its path can be used again at once.
 #pragma once
 
 #include <string>

@@ -72,7 +72,7 @@ void HelperThread::run(std::function<void()> work, std::function<void()> done) {
   // The thread inherits the signal mask of the loop's thread, which blocks all signals.
   try {
     std::thread([state = state_] { state->main(); }).detach();
-  } catch (const std::system_error&) {  // There is no room for a thread: the loop does it itself.
+  } catch (const std::system_error&) {  // No thread to be had: the loop does the work.
     state_->started = false;
     State::Job job = std::move(state_->jobs.front());
     state_->jobs.pop_front();

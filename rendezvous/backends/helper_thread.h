@@ -1,6 +1,5 @@
-// Runs work that may block for long (a shared disk) on a thread of its own and posts the answers to
-// the loop. One job at a time. After the destructor, answers are dropped and the thread is left to
-// finish alone: a disk that hangs delays no exit.
+// Runs work that may block for long (a shared disk) on its own thread, one job at a time, and posts
+// the answers to the loop. The destructor abandons a running job, so a hung disk delays no exit.
 #pragma once
 
 #include <functional>
@@ -17,7 +16,7 @@ class HelperThread {
   HelperThread& operator=(const HelperThread&) = delete;
   ~HelperThread();
 
-  // `work` runs on the thread, then `done` on the loop. `work` may outlive this: it owns its data.
+  // Runs `work` on the thread, then `done` on the loop. `work` may outlive this: it owns its data.
   void run(std::function<void()> work, std::function<void()> done);
 
  private:

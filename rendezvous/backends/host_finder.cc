@@ -29,7 +29,7 @@ hosting::Called::How how_of(const NetError& error) {
                                               : hosting::Called::How::silent;
 }
 
-// Of what is written for nodes that come too late.
+// Limit of each text that is written for nodes that come too late.
 constexpr size_t kEndingBytesMax = 4096;
 
 Hosting::Options completed(Hosting::Options machine, const HostFinder::Options& options) {

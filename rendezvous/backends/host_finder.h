@@ -1,7 +1,6 @@
-// Finds the host of a node's job, or finds that this node has to be it: a Dialler that may become
-// the host while it dials: then it passes on a listener, and dials its own process from then on.
-// The Hosting machine decides; a finder for each way to meet calls, listens and asks the keeper, if
-// there is one. One thread: the loop's.
+// A Dialler that finds the host of a node's job, or becomes it while it dials: then it hands over a
+// listener, and dials its own process from then on. The Hosting machine decides; a subclass for
+// each way to meet connects, listens and asks the keeper, if there is one. One thread: the loop's.
 #pragma once
 
 #include <chrono>
@@ -28,24 +27,23 @@ class HostFinder : public Dialler {
   struct Options {
     int port = 0;                 // 0: any free one.
     std::optional<bool> is_host;  // nullopt: any node that can.
-    membership::AgentId agent;    // Of this process.
+    membership::AgentId agent;    // This process's.
     Duration dial_limit = std::chrono::seconds(5);
-    // Leases detect a silent connection; this, no shorter than a lease, detects a peer that is gone
-    // for good.
+    // Detects a peer that is gone for good; leases, no longer than this, detect a silent one.
     Duration dead_peer_after = std::chrono::seconds(30);
     LookUp look_up = look_up_by_getaddrinfo;
     ListenOptions listen;
   };
-  // Where this node hosts from now on.
+  // How this node hosts from now on.
   struct Post {
     std::unique_ptr<Listener> listener;
-    uint64_t instance = 0;  // As other nodes are told it; 0: they are not.
+    uint64_t instance = 0;  // The one in the keeper's record; 0: no keeper.
     membership::Past past;
-    std::optional<IpAddress> meant;  // What the endpoint that all nodes were given leads to here.
+    std::optional<IpAddress> meant;  // Where the nodes' common endpoint leads here.
   };
   struct Handlers {
     std::function<void(Post)> host;
-    std::function<void()> step_down;  // It does not host any more.
+    std::function<void()> step_down;  // This node does not host any more.
     std::function<void(membership::Epoch)> granted;
     std::function<void()> ending_granted;
     std::function<void(const std::string&)> say;
@@ -56,18 +54,18 @@ class HostFinder : public Dialler {
   void distrust() override { post(hosting::Doubted{true}); }
   void doubt() override { post(hosting::Doubted{false}); }
 
-  // Our host would form this round; answered by `granted`, once it may.
+  // Our host wants to form this round; answered by `granted`, once it may.
   void want_round(const membership::Formed& round, uint64_t instance);
-  // The job is to end so; answered by `ending_granted`, once it may.
+  // Our host wants to end the job like this; answered by `ending_granted`, once it may.
   void want_ending(const membership::End& end);
-  // This node stops hosting; calls `done` once no node will find it, from the loop or at once.
+  // Stops hosting; calls `done`, from the loop or at once, when no node can find this host.
   void retire(std::function<void()> done);
 
  protected:
   HostFinder(boost::asio::io_context& io, const Options& options, Hosting::Options machine,
              Handlers handlers);
 
-  // Calls the host, or the endpoint; answered by on_called().
+  // Connects to the host, or to the endpoint; answered by on_called().
   virtual void call(const HostRecord& host) = 0;
   // Listens and takes the host's place; answered by on_won() or on_not_taken().
   virtual void take(const Keeper::Seen& seen) = 0;
@@ -79,14 +77,14 @@ class HostFinder : public Dialler {
   virtual void leave() { post(hosting::Left{}); }
 
   void on_called(NetResult<TcpSocket> socket);
-  // `reached` is where this process reaches itself, if that is known already; `meant`: see Post.
+  // `reached`: where this process reaches itself, if known already; `meant`: see Post.
   void on_won(std::unique_ptr<Listener> listener, uint64_t instance,
               std::optional<SocketAddress> reached = {}, std::optional<IpAddress> meant = {});
   void on_not_taken(hosting::Taken::How how, Error error);
   void post(Hosting::Event event) { drive_.post(std::move(event)); }
   bool is_hosting() const { return own_host_.has_value(); }
 
-  // For a way to meet without one; `place` is for messages.
+  // Options for a way to meet without a keeper; `place` is for messages.
   static Hosting::Options without_keeper(const std::string& place);
 
   Deadline dial_deadline() const { return std::chrono::steady_clock::now() + dial_limit_; }
@@ -112,7 +110,7 @@ class HostFinder : public Dialler {
   std::optional<TcpSocket> called_;
   Post won_;
   std::optional<SocketAddress> reached_;
-  std::optional<SocketAddress> own_host_;  // Set while we host.
+  std::optional<SocketAddress> own_host_;  // Set while this node hosts.
   uint64_t own_instance_ = 0;
   std::function<void(DialOutcome)> done_;
   std::function<void()> retired_;

@@ -70,7 +70,6 @@ bool read_line(std::string_view line, JobRecord& record) {
   return true;
 }
 
-// Reads one line "key value"; false if it is invalid. Unknown keys are ignored.
 bool read_line(std::string_view line, HostRecord& record) {
   const size_t space = line.find(' ');
   if (space == std::string_view::npos) return false;

@@ -64,7 +64,7 @@ void Hosting::on(Instant now, const hosting::Looked& event) {
   event.seen ? consider(now) : not_found(event.seen.error());
 }
 
-// A node may have been told of a change before it waits: it looks again, whatever woke it.
+// Looks again, whatever ended the wait: a change may have come before it.
 void Hosting::on(Instant, const hosting::Awaited&) {
   errand_ = Errand::none;
   if (stage_ != Stage::awaiting) return;
@@ -131,7 +131,7 @@ void Hosting::on(Instant, const hosting::Doubted& event) {
   (event.is_another ? another_ : doubted_) = called_;
 }
 
-// `refused`: nothing of the host listens at its address.
+// `refused`: nothing listens at the host's address.
 void Hosting::follow(Instant now, Error why_not, bool refused) {
   if (options_.has_keeper && seen_->job.ending && is_member()) return not_found_any_more();
   if (may_follow(refused)) return take();
@@ -143,7 +143,7 @@ bool Hosting::is_member() const {
   return seen_->job.has(options_.agent);
 }
 
-// When the lease of the host that we look for was over, as of our last look.
+// Returns when the host's lease was over, as of our last look; nullopt: it was not.
 std::optional<Instant> Hosting::gone_since() const {
   if (without_since_) return without_since_;
   if (options_.keeper_ends_leases) return std::nullopt;
@@ -198,7 +198,7 @@ void Hosting::on(Instant now, const hosting::Taken& event) {
     look_due_ = look_due_ || event.how == hosting::Taken::How::lost;
     return;
   }
-  // Though nobody may want it any more: the keeper names us now.
+  // Even if no dial waits for it any more: the keeper names us now.
   if (event.how == hosting::Taken::How::won && stage_ != Stage::retired) return begin_hosting(now);
   if (stage_ != Stage::taking) return;
   if (event.how == hosting::Taken::How::failed) return not_found(event.error);
@@ -222,17 +222,17 @@ void Hosting::begin_hosting(Instant now) {
   retry_at_ = kNever;
   heard_at_ = now;
   beat_at_ = options_.has_keeper ? now + options_.beat_every : kNever;
-  // Of those that a member follows, the host before is gone.
+  // When a member takes over, the host before it is gone.
   auto expected = static_cast<int>(job_.members.size());
   const bool is_member_of_it = job_.has(options_.agent);
   if (is_member_of_it && job_.has(job_.host) && job_.host != options_.agent) --expected;
-  // A file may be used again by another job; etcd keeps each job's record under its id.
+  // Another job may reuse a file, so only its members go on; etcd keeps records by job id.
   const bool is_its = options_.keeper_ends_leases || is_member_of_it;
   const bool goes_on = job_.epoch > 0 && !job_.ending && is_its;
   out_->push_back(goes_on ? hosting::Host{job_, expected} : hosting::Host{});
 }
 
-// The next errand that is due.
+// Sends the next errand that is due.
 void Hosting::serve(Instant now) {
   if (retiring_ && !writing_ && !wanted_) return send(Errand::leave, hosting::Leave{});
   const bool may_retry = retry_at_ == kNever || now >= retry_at_;
@@ -276,13 +276,13 @@ void Hosting::on(Instant now, const hosting::Written& event) {
   hear(now);
   if (!*event.written) {
     if (PLANTED(HostingBug::blind_retry)) return step_down();
-    look_due_ = true;  // Another host's doing, or our own: an earlier try may have arrived.
+    look_due_ = true;  // Another host wrote, or an earlier try of ours arrived.
     return;
   }
   grant();
 }
 
-// What we were writing is with the keeper now.
+// The keeper has now what we were writing.
 void Hosting::grant() {
   job_ = *std::exchange(writing_, std::nullopt);
   if (wanted_) return;
@@ -291,13 +291,13 @@ void Hosting::grant() {
   out_->push_back(hosting::EndingGranted{});
 }
 
-// Whether we are the host still, and what of ours has arrived.
+// Checks whether we are still the host, and whether our write has arrived.
 void Hosting::look_as_host(Instant now, const Keeper::Seen& seen) {
   hear(now);
   learn(now, seen);
   look_due_ = false;
   if (seen.host && seen.host->agent != options_.agent) return step_down();
-  // A failure is remembered for a lease only: nobody else removes what is ours.
+  // A failed job's record expires after a lease; no other node removes what is ours.
   const bool is_forgotten = writing_ && writing_->ending && !seen.host && seen.job == JobRecord{};
   if (writing_ && (seen.job == *writing_ || is_forgotten)) {
     grant();
@@ -337,7 +337,7 @@ void Hosting::step_down() {
   out_->push_back(hosting::StepDown{});
 }
 
-// A round that may have been written already comes before the end.
+// Builds on the round that may have been written already.
 void Hosting::on(Instant, const hosting::Ended& event) {
   if (stage_ != Stage::hosting || retiring_) return;
   if (!options_.has_keeper) return out_->push_back(hosting::EndingGranted{});

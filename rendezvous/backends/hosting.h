@@ -1,22 +1,22 @@
-// The machine that decides for one node who hosts its job: where to call, when to take the host's
-// place, and when to give it up. It serves all ways to meet whose host is not known beforehand: an
-// endpoint, which has its own proof of who may listen there (claim.h), and the keepers (keeper.h),
-// a file or etcd. Pure: the finder around it connects, listens and asks the keeper.
+// Decides for one node which node hosts its job: where to connect, when to take the host's place,
+// and when to give it up. Serves all ways to meet: an endpoint, which itself proves which node may
+// listen there (claim.h), and the keepers (keeper.h), a file or etcd. Pure: the finder around it
+// connects, listens and asks the keeper.
 //
 //   away ─▶ looking ─▶ calling ─▶ taking ─▶ hosting
 //     ▲        │          │          │         │
 //     └────────┴──────────┴──────────┴─────────┘
-//     nobody to call, an answer, another node was faster, the keeper names another host
+//     no host to call, an answer, another node was faster, the keeper names another host
 //
-// Who may follow a host (as leases are used by Gray and Cheriton 1989):
-//   a member of the newest round, once nothing of a round is alive on it, if the host's address
-//   refuses it or the host's lease is over; anybody else only two leases after that, so that one
-//   who merely cannot reach a host never takes the job from those who can. Before a first round
-//   anybody, once the lease is over. A refusal on the host's own machine proves its death.
+// Succession (leases as in Gray and Cheriton 1989): a member of the newest round may follow a host
+// once nothing of a round is alive on it and the host's address refuses it or the host's lease is
+// over; any other node only two leases after that, so that a node that merely cannot reach the host
+// never takes the job from those that can. Before a first round any node may, once the lease is
+// over. A refusal by the host's own machine proves its death.
 //
-// A round forms only by one compare-and-set of the job's record, on the host's own record and the
-// round before. A host that loses its keeper forms none, but keeps the one it has; when the keeper
-// is back and names another host, it steps down.
+// A round forms only by one compare-and-set of the job's record, on condition of the host's own
+// record and the round before. A host that loses its keeper forms none, but keeps the one it has;
+// when the keeper is back and names another host, it steps down.
 #pragma once
 
 #include <optional>
@@ -33,14 +33,14 @@ namespace muster {
 
 namespace hosting {
 
-// ---- events. Each Look, Await, Take, Beat, Write and Leave is answered once; a Call is, unless a
-// Dropped comes before; so is a Take where there is no keeper.
+// ---- events. Each Look, Await, Take, Beat, Write and Leave is answered once; a Call, or a Take
+// without a keeper, only unless a Dropped comes first.
 
 // This node wants a connection to the host.
 struct Wanted {
   bool reaped = true;  // Nothing of a round is alive on this node.
 };
-struct Dropped {};  // It does not want it any more.
+struct Dropped {};  // The connection is not wanted any more.
 struct Looked {
   Result<Keeper::Seen> seen;
 };
@@ -50,12 +50,12 @@ struct Called {
   How how = How::silent;
   Error error;
 };
-// What answered the last call is not the host of the job, or hung up without a word.
+// What answered the last call is not the host of the job, or hung up without an answer.
 struct Doubted {
   bool is_another = false;
 };
 struct Taken {
-  // not_ours: only another machine can listen at the endpoint. failed: it is not known.
+  // not_ours: only another machine can listen at the endpoint. failed: the outcome is unknown.
   enum class How { won, lost, not_ours, failed };
   How how = How::failed;
   Error error;
@@ -63,14 +63,14 @@ struct Taken {
 struct Beaten {
   Result<Keeper::Beat> beat;
 };
-// Our host would form this round.
+// Our host wants to form this round.
 struct RoundWanted {
   JobRecord job;
 };
 struct Written {
   Result<bool> written;
 };
-// Our host's job is to end so.
+// Our host wants to end the job like this.
 struct Ended {
   JobRecord::Ending ending;
 };
@@ -89,7 +89,7 @@ struct Await {
   friend bool operator==(const Await&, const Await&) = default;
 };
 struct Call {
-  HostRecord host;  // Without an address at an endpoint, which has no record.
+  HostRecord host;  // Empty at an endpoint, which has no record.
   friend bool operator==(const Call&, const Call&) = default;
 };
 // Listen, then take the place of what was seen.
@@ -101,18 +101,17 @@ struct Take {
 struct Found {
   friend bool operator==(const Found&, const Found&) = default;
 };
-// The answer to Wanted otherwise.
+// The negative answer to Wanted.
 struct NotFound {
   Error error;
   bool refused = false;                     // Nothing listens there: the host is gone.
   std::optional<JobRecord::Ending> ending;  // The job is over.
   friend bool operator==(const NotFound&, const NotFound&) = default;
 };
-// We are the host, from this round on; it answers Wanted too. `expected`: how many of the round's
-// nodes may still come; 0: not known.
+// This node hosts now and goes on from `job`; answers Wanted.
 struct Host {
   JobRecord job;
-  int expected = 0;
+  int expected = 0;  // Nodes of the job's round that may still come; 0: unknown.
   friend bool operator==(const Host&, const Host&) = default;
 };
 struct Beat {
@@ -129,11 +128,11 @@ struct RoundGranted {
   membership::Epoch epoch = 0;
   friend bool operator==(const RoundGranted&, const RoundGranted&) = default;
 };
-// The nodes may be told how the job ended; no other round of it can form.
+// The nodes may learn how the job ended; no other round of it can form.
 struct EndingGranted {
   friend bool operator==(const EndingGranted&, const EndingGranted&) = default;
 };
-// Our host has no say any more: its agents are to look for another one.
+// Our host is replaced: its agents must look for the other one.
 struct StepDown {
   friend bool operator==(const StepDown&, const StepDown&) = default;
 };
@@ -162,17 +161,16 @@ class Hosting {
                               hosting::StepDown, hosting::Leave, hosting::Retire, hosting::Say>;
 
   struct Options {
-    bool has_keeper = true;  // false: an endpoint.
-    // Whether the keeper itself ends leases (etcd), or readers have to watch the beat (a file).
-    bool keeper_ends_leases = false;
+    bool has_keeper = true;           // false: an endpoint.
+    bool keeper_ends_leases = false;  // etcd; the readers of a file have to watch the beat.
     std::string place;  // The endpoint, the path, or the cluster and the id: for messages.
-    std::optional<bool> may_host;  // nullopt: any node that can; true: this one, and no other.
-    membership::AgentId agent;     // Of this process.
-    std::string machine;           // As in HostRecord.
+    std::optional<bool> may_host;  // nullopt: any node that can; true: only this one.
+    membership::AgentId agent;     // This process's.
+    std::string machine;           // See HostRecord.
     Duration lease = std::chrono::seconds(4);
     Duration beat_every = std::chrono::seconds(1);
-    Duration retry_every = std::chrono::milliseconds(200);  // Of a write without an answer.
-    Duration patience = std::chrono::seconds(1);            // Of a node that waits for a host.
+    Duration retry_every = std::chrono::milliseconds(200);  // While the keeper does not answer.
+    Duration patience = std::chrono::seconds(1);            // How long to wait for a host.
     Duration success_kept = std::chrono::minutes(10);
   };
 
@@ -235,30 +233,30 @@ class Hosting {
 
   // While away, looking, calling and taking.
   bool reaped_ = true;
-  bool tried_again_ = false;  // After another node was faster.
+  bool tried_again_ = false;  // Set once another node was faster.
   bool has_waited_ = false;
   std::optional<Error> why_not_;  // Why the last call failed, at an endpoint.
   bool why_not_refused_ = false;
   std::optional<Keeper::Seen> seen_;
-  std::optional<Instant> without_since_;  // There has been no record of a host.
-  // The newest beat of the host that was seen, and when it was new to us.
+  std::optional<Instant> without_since_;  // When the record of a host was first missing.
+  // The host's newest beat, and when it was new to us.
   struct Sign {
     uint64_t beat = 0;
     Instant at{};
   } sign_;
-  // A call may take longer than a lease: how long a host has been silent is known from looks alone,
-  // and of each only that it shows what the keeper had after it was asked.
+  // A host's silence is measured by looks alone, since a call may take longer than a lease. A look
+  // shows what the keeper had at some time after it was asked.
   Instant asked_at_{};
   Instant looked_at_{};   // When the look that showed `seen_` was asked for.
-  uint64_t called_ = 0;   // An instance.
-  uint64_t another_ = 0;  // At its address answers something else.
-  uint64_t doubted_ = 0;
+  uint64_t called_ = 0;   // Instance of the host called last.
+  uint64_t another_ = 0;  // Instance at whose address something else answers.
+  uint64_t doubted_ = 0;  // Instance that hung up without an answer.
   bool endpoint_doubted_ = false;
 
   // While hosting.
-  JobRecord job_;                     // As the keeper has it, to our knowledge.
-  std::optional<JobRecord> wanted_;   // The round to write next.
-  std::optional<JobRecord> writing_;  // Perhaps written: that is to be known before anything else.
+  JobRecord job_;                     // The keeper's, as far as we know.
+  std::optional<JobRecord> wanted_;   // The round or ending to write next.
+  std::optional<JobRecord> writing_;  // A write of unknown outcome, to be resolved first.
   bool look_due_ = false;
   bool take_due_ = false;
   Instant beat_at_ = kNever;

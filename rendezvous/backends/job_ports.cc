@@ -5,7 +5,7 @@
 namespace muster {
 namespace {
 
-// FNV-1a of 64 bits: the same in every build of muster.
+// 64-bit FNV-1a: the same in every build of muster.
 uint64_t hash_of(std::string_view text) {
   uint64_t hash = 0xcbf29ce484222325;
   for (const char c : text)

@@ -1,6 +1,6 @@
-// The ports at which a job meets whose host all nodes know, and whose id no other job has: its
-// nodes derive them from the id, so that nobody has to choose one. Several, since another program
-// may have taken one; the host takes the first that is free. Pure.
+// The ports of a job whose host all nodes know and whose id is unique: its nodes derive them from
+// the id, so that no user has to choose one. Several, since another program may have taken one; the
+// host takes the first that is free. Pure.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ inline constexpr size_t kJobPorts = 4;
 inline constexpr uint16_t kJobPortsFirst = 15000;
 inline constexpr uint16_t kJobPortsEnd = 30000;
 
-// All different, in the order in which they are tried.
+// Returns different ports, in the order in which to try them.
 std::array<uint16_t, kJobPorts> ports_of_job(std::string_view job_id);
 
 }  // namespace muster

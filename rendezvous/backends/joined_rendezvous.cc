@@ -21,7 +21,7 @@ namespace {
 
 constexpr auto kGoodbyeLook = std::chrono::milliseconds(5);
 constexpr int kGoodbyeLooks = 400;
-// A host that is cut off answers nobody, and its lease ends meanwhile.
+// Short, since a host that is cut off does not answer while its lease ends.
 constexpr auto kEtcdHostAnswers = std::chrono::milliseconds(1500);
 
 Result<std::string> advertised_address(const RendezvousOptions& options) {
@@ -75,8 +75,7 @@ std::string endpoint_text(const RendezvousOptions& options) {
                : fmt::format("{}:{}", options.host, options.port);
 }
 
-// What may keep other nodes from finding this one where it hosts, since the endpoint leads to
-// `meant` here; for the lines of waiting. Empty: nothing is known of that.
+// Why other nodes may not find this host: the endpoint leads to `meant` here. Empty: unknown.
 std::string host_hint(const RendezvousOptions& options, const std::optional<IpAddress>& meant) {
   if (!meant || !meant->is_loopback() || options.join.nodes_max + options.join.spares == 1)
     return "";
@@ -91,7 +90,7 @@ std::string host_hint(const RendezvousOptions& options, const std::optional<IpAd
                   : fmt::format(", such as {} if this one is to host", own.front().to_string()));
 }
 
-// As long as the nodes' own, in whole seconds; etcd gives none below two by default.
+// The nodes' own lease in whole seconds, at least 2: etcd grants no shorter one by default.
 std::chrono::seconds etcd_lease(const RendezvousOptions& options) {
   return std::clamp(std::chrono::ceil<std::chrono::seconds>(options.join.lease),
                     std::chrono::seconds(2), std::chrono::seconds(60));
@@ -242,7 +241,7 @@ void JoinedRendezvous::host(HostFinder::Post post) {
   coordinator_ = std::make_unique<Coordinator>(io_, std::move(post.listener), std::move(hosting));
 }
 
-// Another node hosts: the agents connected here, ours too, are to look for it.
+// Another node hosts: disconnects the agents here, ours too, so that they look for it.
 void JoinedRendezvous::step_down() {
   coordinator_.reset();
   if (std::exchange(leaves_host_, false)) closed_();

@@ -1,6 +1,6 @@
 // A Rendezvous over the agents' protocol: this node's MemberClient and, if this node becomes the
-// host, the Coordinator of all agents. The host's own agent is a member like any other, over a
-// connection to its own port, so there is one code path. Lives on the rendezvous' thread.
+// host, the Coordinator of all agents. The host's own agent connects to its own port like any
+// other, so there is one code path. Lives on the rendezvous' thread.
 #pragma once
 
 #include <functional>
@@ -53,7 +53,7 @@ class JoinedRendezvous : public Rendezvous {
   boost::asio::steady_timer goodbye_timer_;
   bool leaves_host_ = false;
   std::function<void()> closed_;
-  std::string master_addr_;  // Of the newest round: where the members reach the host.
+  std::string master_addr_;  // Where the newest round's members reach the host.
   bool begun_ = false;
 };
 

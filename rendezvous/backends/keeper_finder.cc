@@ -19,7 +19,7 @@ std::optional<IpAddress> chosen_address(const KeeperFinder::Options& options) {
   return address ? std::optional(*address) : std::nullopt;
 }
 
-// The addresses at which other nodes may reach us; loopback only if there is no other.
+// Returns the addresses at which other nodes may reach us; loopback only if there is no other.
 std::vector<IpAddress> reachable_addresses(const KeeperFinder::Options& options) {
   if (const auto chosen = chosen_address(options)) return {*chosen};
   std::vector<IpAddress> addresses = read_peer_addresses();
@@ -60,7 +60,7 @@ void KeeperFinder::ask(Work work) {
               [this, given] { post(Answer{std::move(**given)}); });
 }
 
-// ---- somebody else hosts
+// ---- another node hosts
 
 void KeeperFinder::look() {
   ask<hosting::Looked>([](Keeper& keeper) { return keeper.look(); });
@@ -83,7 +83,7 @@ void KeeperFinder::call(const HostRecord& host) {
   }
   connecting_ = connect_any(io_, name, addresses, dial_deadline(), connect_options_,
                             [this](NetResult<TcpSocket> socket) {
-                              // This machine may have one of its addresses too, as bridges do.
+                              // This machine may have one of them too, as bridges do.
                               if (!socket && !socket.error().refused_by_all &&
                                   socket.error().failure == NetFailure::refused)
                                 socket.error().failure = NetFailure::timed_out;
@@ -91,9 +91,9 @@ void KeeperFinder::call(const HostRecord& host) {
                             });
 }
 
-// ---- we may
+// ---- this node may host
 
-// As the host whose record was lost to the keeper, we have a listener, and other nodes know it.
+// A host whose record was lost keeps its listener and its record, which other nodes know.
 void KeeperFinder::take(const Keeper::Seen& seen) {
   if (!is_hosting()) {
     const std::optional<IpAddress> chosen = chosen_address(options_);
@@ -129,7 +129,7 @@ HostRecord KeeperFinder::new_record(const Listener& listener) const {
   return record;
 }
 
-// ---- we do
+// ---- this node hosts
 
 void KeeperFinder::beat() {
   ask<hosting::Beaten>([own = own_](Keeper& keeper) { return keeper.beat(own); });

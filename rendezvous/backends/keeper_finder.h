@@ -1,7 +1,6 @@
-// Finds the host through a keeper (keeper.h): a file on a disk that all nodes share, or etcd. The
-// host listens on a port of its choice, and the keeper holds its addresses and a random number. The
-// others read them, connect there, and accept no host that does not know that number. One thread,
-// the loop's; only a helper talks to the keeper.
+// Finds the host through a keeper (keeper.h). The host listens on a port of its choice; the keeper
+// holds its addresses and a random number. The others connect there, and accept no host without
+// that number. One thread, the loop's; only a helper talks to the keeper.
 #pragma once
 
 #include <chrono>
@@ -22,22 +21,21 @@ class KeeperFinder : public HostFinder {
   struct Options : HostFinder::Options {
     Options() { dial_limit = std::chrono::seconds(3); }
 
-    std::string place;  // For messages.
+    std::string place;  // Named in messages.
     std::string host_name;
     std::optional<std::string> local_addr;
     std::string interface;
-    // Without a beat, or of the keeper's own leases.
-    Duration lease = std::chrono::seconds(4);
+    Duration lease = std::chrono::seconds(4);  // The keeper's own, or the limit without a beat.
     Duration beat_every = std::chrono::seconds(1);
-    bool keeper_ends_leases = false;  // And tells of changes.
+    bool keeper_ends_leases = false;  // It also reports changes.
   };
 
   KeeperFinder(boost::asio::io_context& io, std::shared_ptr<Keeper> keeper, Options options,
                Handlers handlers);
-  // Waits for nothing that the keeper is asked.
+  // Does not wait for calls of the keeper.
   ~KeeperFinder() override { keeper_->cancel(); }
 
-  // As of a process that is stopped while its kernel accepts.
+  // The host may be a stopped process whose kernel accepts.
   void hear_nothing() override { doubt(); }
 
  private:
@@ -59,8 +57,8 @@ class KeeperFinder : public HostFinder {
   std::string machine_;
   std::shared_ptr<Keeper> keeper_;  // Shared with the helper.
   HelperThread helper_;
-  HostRecord own_;                      // Once this node hosts, or has tried to.
-  std::unique_ptr<Listener> listener_;  // Until the host's place is taken.
+  HostRecord own_;                      // Set once this node hosts or has tried to.
+  std::unique_ptr<Listener> listener_;  // Held until the host's place is taken.
 };
 
 }  // namespace muster

@@ -23,7 +23,7 @@ void KnownHostFinder::call(const HostRecord&) {
   call_port(0);
 }
 
-// A name that is not there yet has no other port.
+// Goes on to the next port unless the name does not exist yet.
 void KnownHostFinder::call_port(size_t tried) {
   const uint16_t port = options_.ports[at_ % options_.ports.size()];
   const Deadline limit = options_.ports.size() == 1

@@ -1,7 +1,6 @@
-// Finds the host of a job whose node rank 0 hosts it, on a machine that all nodes know, at one of
-// several ports (job_ports.h). The host listens at the first that is free; the others dial them in
-// turn, and go on to the next one where another program answers, or the host of another job. Names
-// are resolved anew for each dial. One thread: the loop's.
+// Finds the host, node rank 0, on a machine that all nodes know, at the first of several ports
+// (job_ports.h) that is free there. The others dial them in turn, past other programs and other
+// jobs' hosts, and resolve names anew for each dial. One thread: the loop's.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +20,7 @@ class KnownHostFinder : public HostFinder {
   struct Options : HostFinder::Options {
     std::string host;  // A name, or addresses with commas between them.
     std::vector<uint16_t> ports;
-    // How long one port may take to accept, if there are others.
+    // How long one port of several may take to accept.
     Duration port_limit = std::chrono::milliseconds(1500);
   };
 
@@ -38,7 +37,7 @@ class KnownHostFinder : public HostFinder {
 
   Options options_;
   std::vector<IpAddress> addresses_;  // Empty: `host` is a name.
-  size_t at_ = 0;                     // Which port is dialled next, modulo their number.
+  size_t at_ = 0;                     // The port to dial next, modulo their number.
 };
 
 }  // namespace muster

@@ -18,7 +18,7 @@ namespace muster {
 namespace {
 
 constexpr size_t kFileBytesMax = kRecordBytesMax;
-// How many hosts in a row may have died before they renamed their record; more is a bug.
+// Hosts in a row that may have died before they renamed their record; more is a bug.
 constexpr int kChainMax = 64;
 
 tl::unexpected<Error> file_trouble(const char* what, const std::string& path, int error) {
@@ -68,7 +68,7 @@ uint64_t file_entry(const HostRecord& record) {
   return record.entry != 0 ? record.entry : record.instance;
 }
 
-// What older readers pass over: the lines of the job's record, among those of the host's.
+// Marks the lines of the job's record among those of the host's; older readers skip them.
 constexpr std::string_view kOfJob = "job-";
 constexpr std::string_view kLast = "end\n";
 
@@ -83,7 +83,7 @@ std::string file_text(const HostRecord& record, const JobRecord& job) {
   return text.append(kLast);
 }
 
-// nullopt: there are lines of one, but they are none.
+// nullopt: its lines are invalid.
 std::optional<JobRecord> job_in(std::string_view text) {
   std::string lines;
   for (const std::string_view line : split(text, '\n')) {
@@ -155,8 +155,8 @@ Result<bool> RecordFile::take_with(const std::string& draft, const RecordFound& 
     unlink(found.next.c_str());
     return false;
   }
-  // After the rename newcomers read our record at once; nodes that are following the chain find it
-  // too. Without hard links the draft is gone, and our record is found by the chain.
+  // After the rename newcomers read our record at once; nodes that follow the chain find it too.
+  // Without hard links the draft is gone, and only the chain leads to our record.
   const std::string old_claim = found.record ? claim_path(*found.record) : "";
   if (rename(draft.c_str(), path_.c_str()) == 0 && !old_claim.empty() && old_claim != found.next)
     unlink(old_claim.c_str());

@@ -1,13 +1,12 @@
-// The file at which a job meets, as one object that many machines share: link(2) decides which node
-// may write it next, since exactly one of all callers succeeds, on NFS as well. Nothing here is a
-// lock, so nothing has to be broken after a crash:
+// A job's rendezvous file, shared by many machines: link(2) decides which node may write it next,
+// since exactly one caller succeeds, on NFS too. There is no lock to be broken after a crash:
 //
 //   PATH                 the entry X: the host's record, and the job's
 //   PATH.after-X         the entry that followed X: another host, or the next round
 //
 // A node that may change what it read in X links its entry to PATH.after-X, and then renames it to
 // PATH. Readers follow the chain from PATH. A slow node that wins PATH.after-X long after the
-// others have moved on sees that PATH is not X's any more, and withdraws. Blocking calls, for a
+// others have moved on sees that PATH no longer holds X, and withdraws. Blocking calls, for a
 // helper thread; no state but the path and, for a host, its open file.
 #pragma once
 
@@ -21,7 +20,7 @@
 
 namespace muster {
 
-// What is at the end of the chain.
+// The end of the chain.
 struct RecordFound {
   std::optional<HostRecord> record;  // nullopt: no file, or an empty one.
   bool is_there = false;             // PATH exists.
@@ -51,7 +50,7 @@ class RecordFile {
  private:
   Result<bool> take_with(const std::string& draft, const RecordFound& found,
                          const HostRecord& record);
-  // Where the file with which `record` won is; empty: it was the record's own.
+  // Path of the file that `record` won; empty: PATH itself.
   std::string claim_path(const HostRecord& record) const;
 
   std::string path_;

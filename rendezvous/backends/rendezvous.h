@@ -1,6 +1,6 @@
-// Where an agent meets the other agents of its job: the single interface of all ways to meet (one
-// node alone, a host at an endpoint, a file on a shared disk, etcd). The agent reports what
-// its workers do, and is told of rounds, stops and the end.
+// The single interface of all ways in which the agents of a job meet (one node alone, a host at an
+// endpoint, a file on a shared disk, etcd). The agent reports what its workers do; its handlers get
+// rounds, stops and the end.
 //
 // A Rendezvous owns a thread for sockets, leases and the store, so that neither a stalled disk
 // under the agent's loop nor a busy store under the workers can cost a node its lease. All
@@ -42,21 +42,21 @@ struct RendezvousOptions {
   std::string host;
   int port = 0;  // endpoint and solo: 0 is any free one; solo: a fresh one for each round.
   std::optional<EtcdOptions> etcd;
-  std::vector<uint16_t> ports;     // known_host: of which the host takes the first that is free.
-  std::optional<bool> is_host;     // Chosen by the user (torchrun's is_host; static: node rank 0).
+  std::vector<uint16_t> ports;     // known_host: the host takes the first that is free.
+  std::optional<bool> is_host;     // The user's choice (torchrun's is_host; static: node rank 0).
   bool fixed_master_addr = false;  // static: MASTER_ADDR is `host` as typed.
   std::optional<int> worker_port;  // The workers' store listens here instead (0: a free port).
   std::optional<std::string> local_addr;
   std::string interface;                        // --iface
   std::string token;                            // Empty: none.
   bool store_allow_any = false;                 // No filter.
-  std::vector<Network> store_allow;             // Besides the members.
-  size_t store_bytes_max = size_t{1} << 30;     // Of keys and values.
-  size_t connections_max = Places::kUnlimited;  // That others may open to this node at a time.
-  // The users that processes of the job run as on this machine, who may use the store besides this
-  // one and root; called on the rendezvous' thread. Null: every user of this machine may.
+  std::vector<Network> store_allow;             // Allowed besides the members.
+  size_t store_bytes_max = size_t{1} << 30;     // Keys and values.
+  size_t connections_max = Places::kUnlimited;  // Open to this node at a time.
+  // Returns the users that the job's processes run as on this machine, who may use the store like
+  // this one and root; called on the rendezvous' thread. Null: every user of this machine may.
   std::function<std::set<uid_t>()> worker_users;
-  membership::Join join;     // Our identity: all but agent, proof, dialled, advertised, is_host.
+  membership::Join join;     // Our identity, without agent and what a connection adds.
   membership::Judge judge;   // Used if this node hosts; called on the rendezvous' thread.
   Duration reach_timeout{};  // Give up after this long without a host; zero: the join time-out.
 };
@@ -70,26 +70,26 @@ class Rendezvous {
   // What happens on this node.
   using News = std::variant<member::ReadyForRound, member::WorkersDone, member::WorkerFailed,
                             member::EvidenceFound, member::Testified, member::Leaving>;
-  // The first ReadyForRound begins. Leaving with a signal is answered by leave_announced, and told
-  // again with reaped = true.
+  // The first ReadyForRound starts the rendezvous. Leaving with a signal is answered by
+  // leave_announced, and has to be repeated with reaped = true.
   virtual void tell(News news) = 0;
-  // To another node of the epoch, or to all; `at` is in our clock. May be lost: see PROTOCOL.md.
-  // REQUIRES: a payload of at most kDatagramBytesMax. One node alone has nobody to send it to.
+  // Sends to another node of the epoch, or to all; `at` is in our clock. May be lost: see
+  // PROTOCOL.md. REQUIRES: at most kDatagramBytesMax of payload.
   virtual void send(membership::Datagram /*datagram*/) {}
-  // What this node waits for, in one line; callable at any time.
+  // Returns a line on what this node waits for; callable at any time.
   virtual std::string status() = 0;
-  // All nodes of the job, as its host sees them: those of the round by their rank, then the others.
-  // Calls `done` within a second, with an empty list if the host is not reached.
+  // Calls `done` within a second with all nodes of the job, as its host sees them: those of the
+  // round by rank, then the others; with an empty list if the host is not reached.
   virtual void nodes(std::function<void(std::vector<membership::NodeLine>)> done) = 0;
-  // Our address towards the other nodes, for the choice of a network interface: our end of the
-  // connection to the host. Empty before the first round, and for one node alone.
+  // Returns our address towards the other nodes, for the choice of a network interface: our end of
+  // the connection to the host. Empty before the first round, and for one node alone.
   virtual std::string address_towards_peers() { return {}; }
   // Says goodbye, then calls `closed`: at once for a plain member; a host stays as long as other
   // agents need it. After this call no handler but `say` is called.
   virtual void close(std::function<void()> closed) = 0;
 };
 
-// Fails if the machine refuses: a port that is taken, an unreadable path.
+// Fails on a port that is taken or an unreadable path.
 Result<std::unique_ptr<Rendezvous>> make_rendezvous(boost::asio::io_context& loop,
                                                     RendezvousOptions options,
                                                     Rendezvous::Handlers handlers);

@@ -11,7 +11,7 @@
 namespace muster {
 namespace {
 
-// All addresses of this machine: the workers run nowhere else.
+// Returns all addresses of this machine: the workers run nowhere else.
 std::vector<Network> own_networks() {
   std::vector<Network> networks{Network(IpAddress::loopback_v4(), 8),
                                 Network(IpAddress::loopback_v6())};

@@ -1,7 +1,6 @@
-// One node alone: no other node to meet, so every round forms as soon as it is wanted. Only keeps
-// the workers' store: a new one for each round, at a fresh port unless the user chose one. No
-// timers, no heartbeats: between two rounds this costs nothing. The worker group alone decides what
-// follows a failure.
+// The Rendezvous of one node alone: every round forms at once. Only keeps the workers' store: a new
+// one for each round, at a fresh port unless the user chose one. No timers or heartbeats: between
+// two rounds it costs nothing. The worker group alone decides what follows a failure.
 #pragma once
 
 #include <functional>
@@ -54,7 +53,7 @@ class SoloRendezvous : public Rendezvous {
   membership::Epoch epoch_ = 0;
   int restarts_ = 0;
   bool round_runs_ = false;
-  bool failed_ = false;  // In the running round.
+  bool failed_ = false;  // A worker of the running round failed.
   bool leaving_ = false;
 };
 

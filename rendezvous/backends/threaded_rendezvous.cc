@@ -53,7 +53,7 @@ struct ThreadedRendezvous::Mailbox : std::enable_shared_from_this<Mailbox> {
     });
   }
 
-  // What posts the call of `handler` to the agent.
+  // Returns a function that posts a call of `handler` to the agent.
   template <typename... Arguments>
   auto posting(std::function<void(Arguments...)> Rendezvous::Handlers::* handler) {
     return [self = shared_from_this(), handler](Arguments... arguments) {
@@ -62,7 +62,7 @@ struct ThreadedRendezvous::Mailbox : std::enable_shared_from_this<Mailbox> {
     };
   }
 
-  // For the Rendezvous that `thread` owns.
+  // Returns handlers for the Rendezvous that `thread` owns.
   Rendezvous::Handlers forwarding(const Thread* thread) {
     const auto self = shared_from_this();
     Rendezvous::Handlers on;
@@ -86,7 +86,7 @@ struct ThreadedRendezvous::Mailbox : std::enable_shared_from_this<Mailbox> {
     return on;
   }
 
-  // Dropped while the agent's loop is stuck: those of many nodes would soon fill the memory.
+  // Drops it while the agent's loop is stuck: those of many nodes would soon fill the memory.
   void deliver_datagram(const membership::Delivered& datagram) {
     const size_t bytes = datagram.payload.size() + sizeof datagram;
     if (undelivered_bytes > kUndeliveredBytesMax) return;
@@ -107,7 +107,7 @@ struct ThreadedRendezvous::Mailbox : std::enable_shared_from_this<Mailbox> {
   boost::asio::io_context* agent_loop;
   Rendezvous::Handlers handlers;
   std::string address_towards_peers;
-  std::atomic<size_t> undelivered_bytes = 0;  // Of datagrams.
+  std::atomic<size_t> undelivered_bytes = 0;  // The datagrams'.
   bool alive = true;
 };
 

@@ -1,8 +1,7 @@
-// Puts a Rendezvous onto a thread of its own: the agent's calls are posted to it, and its answers
+// Runs a Rendezvous on a thread of its own: the agent's calls are posted to it, and its answers
 // come back through the agent's loop. So everything behind this class is single-threaded and may
-// call its handlers at any time. The thread has all signals blocked and waits only for its own
-// loop, so the destructor joins it at once; a thread that is stuck in the kernel is detached after
-// a second instead of delaying the agent's exit.
+// call its handlers at any time. The thread blocks all signals and waits only for its own loop, so
+// the destructor joins it at once; after a second it detaches one that is stuck in the kernel.
 #pragma once
 
 #include <functional>
@@ -30,11 +29,11 @@ class ThreadedRendezvous : public Rendezvous {
   void send(membership::Datagram datagram) override;
   std::string status() override;
   void nodes(std::function<void(std::vector<membership::NodeLine>)> done) override;
-  std::string address_towards_peers() override;  // As it was when the newest round formed.
+  std::string address_towards_peers() override;  // The one when the newest round formed.
   void close(std::function<void()> closed) override;
 
  private:
-  struct Mailbox;  // To the agent.
+  struct Mailbox;  // Delivers to the agent.
   struct Thread;   // What the thread keeps alive, even when it is detached.
 
   ThreadedRendezvous(std::shared_ptr<Mailbox> mailbox, std::shared_ptr<Thread> shared);
