@@ -498,8 +498,8 @@ class TheStoreOfAnotherNode(Attempts, NetnsTest):
         jobs.append(NodeJob(self.cluster, 2, [*map(str, flags), *self.program], [sys.executable, sandbox, MUSTER]))
         self.jobs.append(jobs[1])
         self.wait_reached(jobs)
-        self.end(jobs, "muster: every user of node2 (10.99.0.2) can use the job's store, as of any other node whose kernel "
-                       "does not tell who connects")
+        self.end(jobs, "muster: every user of node2 (10.99.0.2) can use the job's store, as can those of any other node "
+                       "whose kernel does not tell who connects")
 
     def test_where_addresses_are_translated(self):
         self.make(3)
@@ -507,8 +507,8 @@ class TheStoreOfAnotherNode(Attempts, NetnsTest):
         self.assertEqual(relay.stdout.readline(), "relaying\n")
         jobs = [self.c10d(i, 2, "--nproc-per-node", 2, endpoint=f"node{at}", program=self.program) for i, at in ((1, 1), (2, 3))]
         self.wait_reached(jobs)
-        self.end(jobs, "muster: every user of node2 (10.99.0.3) can use the job's store, as of any other node from which "
-                       "addresses are translated on the way")
+        self.end(jobs, "muster: every user of node2 (10.99.0.3) can use the job's store, as can those of any other node "
+                       "from which addresses are translated on the way")
 
 
 if __name__ == "__main__":

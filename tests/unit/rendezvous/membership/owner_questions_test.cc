@@ -161,13 +161,14 @@ TEST_F(OwnerQuestionsTest, AnAgentThatIsNotInTheRoundHasNoSay) {
 TEST_F(OwnerQuestionsTest, WhereAnAgentCannotTellTheAddressIsEnoughAndThatIsSaidOnce) {
   agent(1, {.sight = Sight::translated});
   agent(2, {.seen = kElsewhere, .sight = Sight::blind});
-  EXPECT_EQ(client(7), (Effects{Say{"every user of b (10.0.0.2) can use the job's store, as of any "
-                                    "other node from which addresses are translated on the way"},
-                                Decided{7, true, ""}}));
+  EXPECT_EQ(client(7),
+            (Effects{Say{"every user of b (10.0.0.2) can use the job's store, as can those of any "
+                         "other node from which addresses are translated on the way"},
+                     Decided{7, true, ""}}));
   EXPECT_EQ(client(8), (Effects{Decided{8, true, ""}}));
   EXPECT_EQ(client(9, kElsewhere),
-            (Effects{Say{"every user of b (10.0.0.3) can use the job's store, as of any other node "
-                         "whose kernel does not tell who connects"},
+            (Effects{Say{"every user of b (10.0.0.3) can use the job's store, as can those of any "
+                         "other node whose kernel does not tell who connects"},
                      Decided{9, true, ""}}));
   agent(3);
   EXPECT_EQ(client(10), (Effects{Decided{10, true, ""}})) << "one that can tell sees only its own";
