@@ -26,7 +26,7 @@ GroupQueue& CollectiveQueue::queue() {
   return *queue_owner_;
 }
 
-// False if another operation has the turn or waits for it; then this one must be queued.
+// Returns false if another operation has the turn or waits for it; then this one must be queued.
 bool CollectiveQueue::try_take_turn(std::unique_lock<std::mutex>& turn) {
   const auto queue_is_idle = [this] {
     const GroupQueue* const queue = queue_.load(std::memory_order_acquire);
@@ -39,8 +39,8 @@ bool CollectiveQueue::try_take_turn(std::unique_lock<std::mutex>& turn) {
 }
 
 // Numbers one operation and performs it. `enter` gets the number and records the call. REQUIRES:
-// the turn is held. The number is published before the departures are read, and a departure is
-// published before the numbers are read, so at least one side sees the other.
+// the turn is held. The number is published before the departures are read, and a departure before
+// the numbers are read, so at least one side sees the other.
 template <typename Enter, typename Act>
 Outcome<> CollectiveQueue::take_turn(const char* name, const Enter& enter, const Act& act,
                                      std::chrono::milliseconds limit, bool is_launched) {
@@ -64,7 +64,7 @@ Outcome<> CollectiveQueue::take_turn(const char* name, const Enter& enter, const
     }
     return outcome;
   }
-  // In flight until the ranks to blame are known: other ranks may ask this one meanwhile.
+  // In flight until the ranks to blame are known, since other ranks may query it meanwhile.
   Failure failure = state_->settle(outcome.error(), label(), {lane(), mine, false, false, limit});
   if (failure.code == ErrorCode::invalid_argument) {
     begun_.store(mine - 1);  // Nothing was sent.
@@ -88,8 +88,7 @@ Outcome<> CollectiveQueue::run(Operation& operation, const char* name, Deadline 
       is_asynchronous_ && !is_awaited);
 }
 
-// Notes which of the calls before are complete by now; nothing else says so if nobody waits for
-// them.
+// Records earlier calls that are complete: nothing else does if no thread waits for them.
 void CollectiveQueue::record_completed() {
   if (in_flight_.empty()) return;
   const uint64_t first = backend_->first_under_way().value_or(UINT64_MAX);
@@ -196,7 +195,7 @@ bool CollectiveQueue::idle() {
 
 void CollectiveQueue::wait_idle() {
   if (GroupQueue* const queue = queue_.load(std::memory_order_acquire)) queue->wait_idle();
-  // A call that has the turn may not be in flight yet.
+  // A call that has the turn may not have reached the backend yet.
   const std::lock_guard turn(turn_);
   backend_->wait_idle();
 }

@@ -23,7 +23,7 @@ namespace muster::worker {
 
 class CollectiveQueue {
  public:
-  // `index`: which of the group's queues this is, as `departures` counts them.
+  // `index`: the queue's in the group, as in `departures`.
   CollectiveQueue(std::unique_ptr<GroupBackend> backend, size_t index,
                   std::shared_ptr<GroupState> state, const GroupShutdown& departures,
                   const LaneRecorder& recorder);
@@ -33,19 +33,17 @@ class CollectiveQueue {
   GroupBackend& backend() { return *backend_; }
   const LaneRecorder& recorder() const { return recorder_; }
 
-  // Set `operation.sequence`. `name`: for messages.
+  // Both set `operation.sequence`. `name` is used in messages.
   Outcome<> perform(Operation& operation, const char* name, Deadline deadline);
   Outcome<std::shared_ptr<WorkState>> begin(Operation operation, const char* name,
                                             Deadline deadline);
-  // Performs anything else that all members do together, when its turn comes; `call` is what is
-  // recorded.
+  // Performs anything else that all members do together, in turn; `call` is what gets recorded.
   Outcome<> perform_in_turn(const char* name, const ring::Call& call, Deadline deadline,
                             std::function<Outcome<>()> act);
 
-  // How many collectives were begun.
+  // Number of collectives begun.
   uint64_t begun() const noexcept { return begun_.load(); }
-  // Progress for other ranks that ask; may be called at any time. `awaited` holds ranks of the
-  // group; it is empty if the backend does not know them.
+  // Progress for queries, at any time. `awaited`: ranks of the group; empty if unknown.
   LaneProgress place() const;
   bool idle();
   // Blocks until everything that was begun is complete.
@@ -68,7 +66,7 @@ class CollectiveQueue {
   const std::shared_ptr<GroupState> state_;
   const GroupShutdown& departures_;
   std::unique_ptr<GroupBackend> backend_;
-  const bool is_asynchronous_;  // As the backend is.
+  const bool is_asynchronous_;  // The backend's.
   const LaneRecorder recorder_;
   // Held while a collective is performed.
   std::mutex turn_;

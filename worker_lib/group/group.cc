@@ -27,7 +27,7 @@ constexpr size_t queue_index(const Device& device) {
   return device.kind == Device::Kind::cpu ? 0 : 1;
 }
 
-// The kernel's clock as of its last tick, at most 10 ms ago. It costs a quarter of the exact clock,
+// The kernel's clock at its last tick, at most 10 ms ago: a quarter of the cost of the exact clock,
 // which takes as long as the rest of a call that waits for no peer.
 Deadline recent_now() {
   timespec now{};
@@ -66,7 +66,7 @@ Group::~Group() {
 }
 
 void Group::Retire::operator()(Group* group) const {
-  // The threads to be joined exist only in the parent.
+  // The threads to join exist only in the parent.
   if (in_forked_child()) return;
   std::unique_ptr<Group> owned(group);
   const std::shared_ptr<GroupHost> host = group->host_;
@@ -169,7 +169,7 @@ bool Group::prepare(const CollectiveCall& call, const CallOptions& options, Prep
   std::string why;
   const bool sound = check_collective(call, shape(), operation, why);
   Device& device = operation.device;
-  // Without buffers, any backend of the group will do.
+  // A call without buffers may use any backend of the group.
   const bool anywhere =
       call.kind == OpKind::barrier || (operation.in == nullptr && operation.out == nullptr);
   if (plan_.backend == Backend::nccl && anywhere && device == Device::cpu() && !call.is_service)
@@ -248,7 +248,7 @@ Outcome<int> Group::transfer(const Transfer& transfer, const CallOptions& option
   if (!queue) return tl::unexpected(queue.error());
   Deadline deadline = deadline_of(options);
   const GroupTransfers::Inside inside(transfers_, transfer.kind, transfer.peer);
-  // Read after `inside` is visible: if the peer leaves later, on_left() ends this transfer.
+  // Must be read after `inside` is visible: if the peer leaves later, on_left() ends this transfer.
   const bool gone = departures_.gone(transfer.peer);
   if (gone) [[unlikely]] {
     deadline = std::min(deadline, call_deadline(kLastMessage));
@@ -257,7 +257,7 @@ Outcome<int> Group::transfer(const Transfer& transfer, const CallOptions& option
   }
   Transfer timed = transfer;
   timed.limit = limit_of(options);
-  // On GPU memory it is only put on its stream, and nobody looks when it is done.
+  // GPU transfers are only put on a stream; completion is not observed.
   const bool is_awaited = transfer.device.kind == Device::Kind::cpu;
   const CallRecord record = (*queue)->recorder().called(timed, is_awaited);
   Outcome<int> sender = (*queue)->backend().transfer(timed, deadline);

@@ -1,15 +1,13 @@
-// The implementation behind a ProcessGroup handle: the members, the backends that carry the
-// operations, the order of the calls, and the first failure.
+// The implementation behind a ProcessGroup handle.
 //
 // A synchronous collective runs on the caller's thread if no asynchronous one is in flight;
 // otherwise it takes its turn in the group's queue, whose thread the first asynchronous call starts
-// (collective_queue.h). The first failure ends the group: the group keeps it, aborts every backend
-// with it, and returns it from every later call (group_state.h). Failures come from a backend, from
-// abort(), from a deadline in the queue, and from the watch, on its thread.
+// (collective_queue.h). The first failure ends the group: it is kept, aborts every backend, and is
+// returned from every later call (group_state.h). Failures come from a backend, from abort(), from
+// a deadline in the queue, and from the watch, on its thread.
 //
-// Owned by its handles; after the last one is gone, GroupHost::retire() keeps the group until the
-// work begun on it is complete. Any thread may call anything. The text of every failure already
-// names the operation and the group.
+// Owned by its handles; after the last one, GroupHost::retire() keeps the group until its work is
+// complete. Any thread may call anything. Failures already name the operation and the group.
 #pragma once
 
 #include <array>
@@ -44,24 +42,23 @@ namespace muster::worker {
 
 class Group : public std::enable_shared_from_this<Group> {
  public:
-  // Makes the group of all ranks; blocks until they arrive. `host` is what job and groups share.
+  // Makes the group of all ranks; blocks until they arrive. `host`: state shared with the job.
   static Outcome<std::shared_ptr<Group>> make_world(std::shared_ptr<GroupHost> host,
                                                     Deadline deadline);
-  // Makes any group; blocks until its members arrive, and waits for no other rank. `limit`: the
-  // time until the deadline, for messages.
+  // Makes any group; blocks until its members arrive. `limit`: time to the deadline, for messages.
   static Outcome<std::shared_ptr<Group>> make(std::shared_ptr<GroupHost> host, GroupPlan plan,
                                               Deadline deadline, std::chrono::milliseconds limit);
   ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 
-  // ---- who is in it
+  // ---- members
 
   bool is_member() const noexcept { return members_.me >= 0; }
-  const Members& members() const { return members_; }  // me == -1: this rank is not in it.
+  const Members& members() const { return members_; }  // me == -1: not a member.
   const std::vector<GlobalRank>& ranks() const { return plan_.ranks; }
   const std::string& name() const { return plan_.name; }
-  const KnownRanks& known_ranks() const { return state_->known_ranks(); }  // For errors.
+  const KnownRanks& known_ranks() const { return state_->known_ranks(); }  // Used in errors.
   std::chrono::milliseconds timeout() const { return plan_.timeout; }
   std::optional<Backend> cpu_backend() const;
   std::optional<Backend> cuda_backend() const;
@@ -70,7 +67,7 @@ class Group : public std::enable_shared_from_this<Group> {
 
   Outcome<> perform(const CollectiveCall& call, const CallOptions& options);
   Outcome<std::shared_ptr<WorkState>> begin(const CollectiveCall& call, const CallOptions& options);
-  // The value is the group rank of the sender.
+  // Returns the group rank of the sender.
   Outcome<int> transfer(const Transfer& transfer, const CallOptions& options);
   Outcome<std::vector<std::shared_ptr<WorkState>>> begin(std::vector<Transfer> transfers,
                                                          const CallOptions& options);
@@ -79,7 +76,7 @@ class Group : public std::enable_shared_from_this<Group> {
 
   // ---- other groups. On a rank that is not in it, the result has is_member() == false.
 
-  // Takes any ranks of the job, whether or not they are in this group.
+  // Takes any ranks of the job, even outside this group.
   Outcome<std::shared_ptr<Group>> new_group(std::span<const GlobalRank> ranks,
                                             const GroupOptions& options);
   Outcome<std::shared_ptr<Group>> split(int color, int key, const GroupOptions& options);
@@ -88,16 +85,16 @@ class Group : public std::enable_shared_from_this<Group> {
 
   void abort(std::string_view reason);
   std::optional<Failure> failure() const { return state_->failure(); }
-  // Why any call is refused, whatever its arguments; nullopt: it is not.
+  // Why every call is refused, whatever its arguments; nullopt: it is not.
   std::optional<Failure> refusal(const char* operation) const;
 
   // destroy_process_group() calls these for all groups (GroupHost::close_groups()): it waits for
   // collectives, announces how many were performed, waits for the sends and receives that peers can
-  // still complete, and closes the group, which then gets no news and refuses calls.
+  // still complete, and closes the group, which then gets no updates and refuses calls.
   void wait_collectives();
   ShutdownNotice notice() const;
   PendingOfGroup pending() { return {plan_.id, transfers_.pending()}; }
-  // Whether no send or receive in flight can still complete.
+  // True if no send or receive in flight can still complete.
   bool transfers_over();
   void wait_for_transfers() { transfers_.wait_some(); }
   void close();
@@ -115,7 +112,7 @@ class Group : public std::enable_shared_from_this<Group> {
   // A checked call, ready for its queue.
   struct Prepared {
     Operation operation = {};
-    const char* name = nullptr;  // Of the call that the user made.
+    const char* name = nullptr;  // The user's call.
     CollectiveQueue* queue = nullptr;
     Deadline deadline = {};
   };
@@ -149,7 +146,7 @@ class Group : public std::enable_shared_from_this<Group> {
   Outcome<std::unique_ptr<GroupBackend>> make_backend(size_t index, Deadline deadline,
                                                       std::chrono::milliseconds limit);
   void publish(size_t index, std::unique_ptr<GroupBackend> backend, const LaneRecorder& recorder);
-  // Why the set-up of a queue must be given up; nullopt: it goes on.
+  // Why the set-up of a queue must stop; nullopt: it continues.
   std::optional<Failure> interruption(size_t index) const;
   Outcome<std::shared_ptr<Group>> make_other(const char* made_by, std::span<const GlobalRank> ranks,
                                              const GroupOptions& options);
@@ -166,10 +163,9 @@ class Group : public std::enable_shared_from_this<Group> {
   void on_leaving(int member, const Watch::News& news);
   // Calls end_waits() after kLastMessage.
   void end_waits_later(int member);
-  // Fails the group if it waits for messages with `member` (-1: with any), which is leaving or has
-  // left, and none of them can complete.
+  // Fails the group if its messages with `member` (-1: with any), which leaves, cannot complete.
   void end_waits(int member);
-  // Fails the group if it has begun operations in which a departed member does not take part.
+  // Fails the group if a departed member takes no part in an operation that it has begun.
   void end_missing();
   OperationCounts begun() const;
   int member_of(GlobalRank rank) const;
@@ -186,7 +182,7 @@ class Group : public std::enable_shared_from_this<Group> {
   std::mutex making_;                 // Held while a queue is made.
   std::array<std::atomic<CollectiveQueue*>, kCollectiveQueues> queues_{};
   std::array<std::unique_ptr<CollectiveQueue>, kCollectiveQueues> queue_owners_;
-  std::array<std::atomic<bool>, kCollectiveQueues> setting_up_{};  // By queue, while in progress.
+  std::array<std::atomic<bool>, kCollectiveQueues> setting_up_{};  // Indexed by queue.
   std::atomic<bool> made_{false};
   MonitoredBarrier monitored_;
   std::mutex subscription_mutex_;

@@ -1,5 +1,5 @@
 // Collectives on byte strings of unequal lengths, made of two plain collectives: the lengths go
-// first. They block as those do; the second one gets what the first has left of the time-out.
+// first. They block as those do; the second gets what is left of the time-out.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ namespace muster::worker {
 class Group;
 
 Outcome<> broadcast_bytes(Group& group, std::string& bytes, int root, const CallOptions& options);
-// The result is in the order of group ranks.
+// Returns the strings by group rank.
 Outcome<std::vector<std::string>> all_gather_bytes(Group& group, std::string_view bytes,
                                                    const CallOptions& options);
 

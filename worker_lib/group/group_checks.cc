@@ -17,7 +17,7 @@ namespace {
 using ring::Extent;
 using ring::RootRole;
 
-// One call on one rank: which of its buffers are used there.
+// One call on one rank, with the buffers that are used there.
 struct CallView {
   const CollectiveCall& call;
   const GroupShape& shape;
@@ -67,7 +67,7 @@ std::string place_name(const Device& device) {
   return device.kind == Device::Kind::cpu ? "the CPU" : fmt::format("cuda:{}", device.index);
 }
 
-// An empty view carries no dtype and no place: Buffer{} means "none".
+// An empty view carries no dtype or place: Buffer{} means "none".
 bool says_nothing(const ConstBuffer& view) {
   return view.count == 0 && view.data == nullptr;
 }
@@ -94,7 +94,7 @@ bool check_reduce(ReduceOp op, DType dtype, std::string& why) {
                      fmt::format("{} is for integers, not for {}", name_of(op), name_of(dtype)));
 }
 
-// Whether `total` elements are blocks of `count`, one for each rank.
+// True if `total` elements are blocks of `count`, one per rank.
 bool check_blocks(const char* whole, size_t total, const char* part, size_t count, size_t ranks,
                   std::string& why) {
   size_t wanted = 0;
@@ -180,8 +180,8 @@ bool counts_are_equal(std::span<const size_t> counts) {
   return std::ranges::adjacent_find(counts, std::ranges::not_equal_to{}) == counts.end();
 }
 
-// The operations that have counts on one side only. Without a root, all ranks must give the same
-// counts, so if the counts are equal, all ranks alike take the shorter path without counts.
+// Checks operations with counts on one side only. Without a root, all ranks must give the same
+// counts, so if these are equal, all ranks take the shorter path without counts.
 bool check_v(const CallView& view, Operation& operation, std::string& why) {
   const bool gathers = view.row.out == Extent::blocks;
   const ConstBuffer whole = gathers ? ConstBuffer(view.call.out) : view.call.in;
@@ -210,7 +210,7 @@ bool views_overlap(const ConstBuffer& a, const ConstBuffer& b) {
          b_begin < a_begin + a.bytes();
 }
 
-// Elements before this rank's block in the buffer of all blocks.
+// Number of elements before this rank's block in the buffer of all blocks.
 size_t own_offset(const CallView& view, const Operation& operation) {
   const auto me = static_cast<size_t>(view.shape.me);
   const std::vector<size_t>& counts =
@@ -246,7 +246,7 @@ bool check_overlap(const CallView& view, const Operation& operation, std::string
 bool check_memory(const CallView& view, std::string& why) {
   if (view.uses_in && !check_view("in", view.call.in, why)) return false;
   if (!view.uses_out) return true;
-  // In place: already checked as `in`.
+  // Already checked as `in`: in place.
   if (view.uses_in && view.call.in.data == view.call.out.data &&
       view.call.in.count == view.call.out.count) {
     return check_alike(view.call.in, view.call.out, why);

@@ -25,7 +25,7 @@ constexpr const char* kTheyDiffer = "differ";
 constexpr const char* kDoneKey = "done";
 constexpr std::array kQueueKeys = {"host", "device"};
 
-// `advice`: what the members have to do to meet.
+// `advice`: how the members could have met.
 Failure late_members(RollCall& roll_call, const GroupSetup& setup, const char* advice) {
   const auto missing = roll_call.missing();
   if (!missing) return missing.error();
@@ -47,7 +47,7 @@ const char* meeting_advice(std::string_view made_by) {
          "order";
 }
 
-// Waits until all members have arrived, and checks that they ask for the same backend.
+// Waits until all members have arrived; fails unless all ask for the same backend.
 Outcome<> meet_members(StoreClient store, Backend backend, const GroupSetup& setup,
                        const char* advice) {
   RollCall roll_call(store, setup.members);
@@ -75,8 +75,8 @@ Outcome<> meet_members(StoreClient store, Backend backend, const GroupSetup& set
                   "{} asks for the backend {}, and {} for {}; ask for the same on all"));
 }
 
-// The last member to finish the set-up deletes its keys, since a program may make groups without
-// end. An error here only costs the store some memory.
+// Deletes the keys of the set-up on the last member that finishes it, since a program may make
+// groups without end. An error here only costs the store some memory.
 void forget_setup(StoreClient store, int members) {
   const auto done = store.add(kDoneKey, 1);
   if (!done || *done != members) return;
@@ -95,7 +95,7 @@ const BackendMaker& maker_of(const BackendMakers& makers, Backend backend) {
 
 std::optional<Failure> Group::interruption(size_t index) const {
   if (!state_->usable()) return state_->refusal();
-  // A member that left before the first operation of this queue will not take part.
+  // A member that left before this queue's first operation takes no part.
   return made_ ? departures_.missing_in(index, 1) : std::nullopt;
 }
 
@@ -140,7 +140,7 @@ void Group::publish(size_t index, std::unique_ptr<GroupBackend> backend,
   queue_owners_[index] =
       std::make_unique<CollectiveQueue>(std::move(backend), index, state_, departures_, recorder);
   queues_[index].store(queue_owners_[index].get());
-  // A failure that occurred meanwhile has not aborted this backend.
+  // A failure before the store above did not abort this backend.
   if (state_->failed()) queue_owners_[index]->backend().abort(state_->refusal());
 }
 
@@ -199,11 +199,10 @@ Outcome<std::shared_ptr<Group>> Group::make_world(std::shared_ptr<GroupHost> hos
   return make(std::move(host), std::move(plan), deadline, limit);
 }
 
-// Every member counts how often it was told to make a group of these ranks, so that all of them
-// derive the same id without communication.
+// Derives equal ids without communication: members count their calls for these ranks.
 Outcome<std::shared_ptr<Group>> Group::new_group(std::span<const GlobalRank> ranks,
                                                  const GroupOptions& options) {
-  // The failure of this group affects no other: the remaining ranks may form one without the dead.
+  // The failure of this group affects no other: the surviving ranks may form a new one.
   std::optional<Failure> refused = refusal("new_group");
   if (refused && (in_forked_child() || !state_->failed()))
     return tl::unexpected(std::move(*refused));

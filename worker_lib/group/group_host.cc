@@ -9,10 +9,10 @@ namespace muster::worker {
 
 namespace {
 
-// A program may make and drop groups without end; other ranks may only need to know how far this
-// rank came in the latest ones.
+// Groups whose notice is kept after they are gone, for ranks that are still in them: a program may
+// make and drop groups without end.
 constexpr size_t kRetiredMax = 64;
-// If more messages are in flight, they are not announced, to bound the announcement.
+// Above this many messages in flight none are announced, to bound the announcement.
 constexpr size_t kPendingMax = 10'000;
 
 }  // namespace
@@ -31,7 +31,7 @@ void GroupHost::add(std::weak_ptr<Group> group) {
   groups_.push_back(std::move(group));
 }
 
-// The caller destroys the groups outside the lock: their destructors join threads.
+// Returns the groups for destruction outside the lock: their destructors join threads.
 std::vector<std::unique_ptr<Group>> GroupHost::idle_ones() {
   std::vector<std::unique_ptr<Group>> gone;
   const std::lock_guard lock(mutex_);
@@ -44,7 +44,7 @@ std::vector<std::unique_ptr<Group>> GroupHost::idle_ones() {
   return gone;
 }
 
-// How far it came is known only when its work is complete: queued calls have not begun yet.
+// The group's progress is final only when its work is complete: queued calls have not begun yet.
 void GroupHost::retire(std::unique_ptr<Group> group) {
   const bool idle = group->idle();
   const std::lock_guard lock(mutex_);
@@ -83,7 +83,7 @@ uint64_t GroupHost::next_number(const std::string& ranks_digest) {
   return ++numbers_[ranks_digest];
 }
 
-// Announces what is in flight, again when that changes, until all has completed or cannot.
+// Announces the transfers in flight, again on each change, until all have completed or cannot.
 void GroupHost::wait_for_transfers(const std::vector<Group*>& groups, Watch* told) {
   std::vector<PendingOfGroup> said;
   for (uint64_t number = 1;; ++number) {
@@ -107,7 +107,7 @@ void GroupHost::wait_for_transfers(const std::vector<Group*>& groups, Watch* tol
 void GroupHost::close_groups() {
   std::vector<std::shared_ptr<Group>> groups;
   std::vector<std::unique_ptr<Group>> lingering;
-  std::vector<ShutdownNotice> notices;  // Also of groups that were retired before.
+  std::vector<ShutdownNotice> notices;  // Includes retired groups.
   {
     const std::lock_guard lock(mutex_);
     for (const std::weak_ptr<Group>& known : groups_) {
@@ -133,8 +133,7 @@ void GroupHost::close_groups() {
   lingering.clear();
   for (const std::shared_ptr<Group>& group : groups)
     group->close();
-  // Groups that a visitor has kept meanwhile are destroyed now; later ones are not kept, since
-  // nothing would destroy them.
+  // Destroys groups that a visitor kept meanwhile; later none are kept: nothing would destroy them.
   const std::lock_guard visiting(visiting_);
   const std::lock_guard lock(mutex_);
   closed_ = true;

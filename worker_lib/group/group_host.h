@@ -1,5 +1,4 @@
-// State that the groups of one job share: the job fills it in before it makes the world, and passes
-// it to Group::make_world().
+// State that the groups of one job share: the job fills it in before it makes the world.
 //
 //   auto host = std::make_shared<GroupHost>();
 //   host->world = members;                      // ... and the rest
@@ -7,7 +6,7 @@
 //   ...
 //   host->close_groups();                       // destroy_process_group(): then watch->leave()
 //
-// The fields do not change once the world is made. Any thread may call the methods.
+// The public fields do not change once the world is made. Any thread may call the methods.
 #pragma once
 
 #include <chrono>
@@ -40,12 +39,12 @@ class Group;
 
 using BackendMaker = std::function<Outcome<std::unique_ptr<GroupBackend>>(GroupSetup)>;
 
-// How to make each backend; empty: this build does not have it.
+// Factories of the backends; empty: not in this build.
 struct BackendMakers {
   BackendMaker cpu;
   BackendMaker nccl;
   BackendMaker gloo;
-  // Whether NCCL and a GPU can be used here, and if not, why.
+  // True if NCCL and a GPU can be used here; else sets `why`.
   std::function<bool(std::string* why)> nccl_available;
 };
 
@@ -58,40 +57,39 @@ class GroupHost {
 
   Members world;
   std::string world_name = std::string(kWorldGroup);
-  std::string secret;  // The job's; see link_proof.h.
+  std::string secret;  // The job's secret; see link_proof.h.
   // Opens a new connection to the job's store, with the prefix of this initialisation (several
-  // threads may make groups at the same time, and monitored_barrier() keeps a connection). Not
-  // called in a world of one unless GPU memory is used.
+  // threads may make groups concurrently, and monitored_barrier() keeps a connection). Not called
+  // in a world of one unless GPU memory is used.
   std::function<Outcome<StoreClient>(Deadline)> connect_store;
-  // Failures that this rank has reported to its program; null: unknown (ranks that are threads).
+  // Failures that this rank has reported to its program; null: unknown.
   const FailureReports* reports = nullptr;
-  // The rank that serves the store; nullopt: a process outside the job does.
+  // The rank that serves the store; nullopt: an outside process does.
   std::optional<GlobalRank> store_host = std::nullopt;
-  std::shared_ptr<Watch> watch;  // Null: there is no watch (tests). Reset by close_groups().
-  Recorder* recorder = nullptr;  // Null: no agent wants to know what this rank calls.
+  std::shared_ptr<Watch> watch;  // Null: none (tests). Reset by close_groups().
+  Recorder* recorder = nullptr;  // Null: this rank's calls are not recorded.
   std::chrono::milliseconds timeout = std::chrono::minutes{30};
   Backend backend = Backend::automatic;
   int cuda_device = 0;
   BackendMakers makers;
 
   // Closes all groups that still exist (Group::close()), the world last. Blocks until their work in
-  // flight is complete or past its deadline, or until the peers that it needs are leaving as well.
+  // flight is complete or past its deadline, or until the peers that it needs are leaving too.
   void close_groups();
 
   // ---- for groups
 
   std::shared_ptr<Watch> watch_now();
   void add(std::weak_ptr<Group> group);
-  // Takes over a group that has no handle any more, and keeps it until the work begun on it is
-  // complete.
+  // Keeps a group that has no handle left until the work begun on it is complete.
   void retire(std::unique_ptr<Group> group);
-  // Calls `look` for all groups, one after the other, on the calling thread, which may be the
-  // watch's or one of a group. A group whose last handle is dropped meanwhile is not destroyed
-  // here, but kept until the next group is made or all are closed. `look` must not call visit().
+  // Calls `look` for each group in turn, on the calling thread, which may be the watch's or a
+  // group's. A group whose last handle is dropped meanwhile is not destroyed here, but kept until
+  // the next group is made or all are closed. `look` must not call visit().
   void visit(const std::function<void(Group&)>& look);
-  // The progress of this rank in all its groups.
+  // Returns this rank's progress in all its groups.
   RankProgress progress();
-  // Counts, from 1, how often this process was told to make a group of the ranks with this digest.
+  // Counts, from 1, the groups that this process made of the ranks with this digest.
   uint64_t next_number(const std::string& ranks_digest);
 
  private:
@@ -103,9 +101,9 @@ class GroupHost {
   std::mutex mutex_;
   std::thread::id visitor_;                   // The thread in visit(); default: none.
   bool closed_ = false;                       // close_groups() is done.
-  std::vector<std::weak_ptr<Group>> groups_;  // In the order in which they were made.
+  std::vector<std::weak_ptr<Group>> groups_;  // Oldest first.
   std::vector<std::unique_ptr<Group>> lingering_;
-  std::deque<ShutdownNotice> retired_;  // Of the groups that were retired last.
+  std::deque<ShutdownNotice> retired_;  // Notices of the latest groups.
   std::map<std::string, uint64_t> numbers_;
 };
 

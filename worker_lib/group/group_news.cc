@@ -1,4 +1,4 @@
-// How a group learns that it has ended: from abort(), from its own backends, and from the watch.
+// The ends of a group: by abort(), its own backends, and the watch.
 
 #include <algorithm>
 #include <string>
@@ -35,7 +35,7 @@ void Group::unsubscribe() {
 
 void Group::abort(std::string_view reason) {
   if (!is_member()) return;
-  // Other ranks print it as their error: keep it on one line and free of terminal controls.
+  // Other ranks print it as their error: keep it to one line, without terminal controls.
   std::string text(reason);
   std::ranges::replace_if(text, is_control, ' ');
   const Failure failure{ErrorCode::aborted,
@@ -44,8 +44,8 @@ void Group::abort(std::string_view reason) {
   state_->fail(failure, GroupState::Source::abort);
 }
 
-// Tells the others what they cannot know otherwise, then ends the calls that are blocked here: in
-// this order, since a call that returns may end the process at once.
+// Reports to the other ranks what they cannot know otherwise, then ends the calls that are blocked
+// here: in this order, since a call that returns may end the process at once.
 void Group::on_failed(const Failure& failure, GroupState::Source source) {
   using Source = GroupState::Source;
   recorder_.end(ring::GroupState::failed);
@@ -108,7 +108,7 @@ void Group::end_missing() {
 
 void Group::on_left(int member) {
   const bool came = departures_.left(member, begun());
-  // A rank that left without ever having been in this group will not take part in its set-up.
+  // A rank that left without ever being in this group takes no part in its set-up.
   if (!came && !made_) state_->fail(departures_.failure_of(member), GroupState::Source::known);
   end_missing();
   if (transfers_.involves(member)) end_waits_later(member);
@@ -129,10 +129,9 @@ void Group::on_leaving(int member, const Watch::News& news) {
   if (transfers_.involves(member)) end_waits_later(member);
 }
 
-// To a rank that waits for its messages, a leaving member with nothing left to send is as good as
-// gone: it may itself be waiting for a message that never arrives.
+// A leaving member with nothing left to send counts as gone: it may itself wait in vain.
 void Group::end_waits(int member) {
-  // A leaving rank only stops waiting for them: others may still be in the middle of theirs.
+  // A rank that leaves itself only stops waiting: others may still be in their transfers.
   if (closing_ || departures_.sends(member)) return;
   std::vector<PendingTransfer> with_it = transfers_.pending();
   std::erase_if(with_it, [&](const PendingTransfer& one) { return one.peer != member; });
@@ -164,7 +163,7 @@ bool Group::transfers_over() {
 
 void Group::close() {
   unsubscribe();
-  // First, so that ending transfers below does not fail the group, which others would be told.
+  // Must come first: ending transfers below would fail the group and report that.
   state_->close();
   if (!transfers_.idle()) {
     const Failure over{ErrorCode::not_initialized,

@@ -66,8 +66,8 @@ std::vector<PendingTransfer> GroupTransfers::awaited() {
   return all;
 }
 
-// Threads notify no waiter when they return from a send or receive, which keeps small messages
-// fast; only destroy_process_group() polls, where an extra millisecond does not matter.
+// Polls: threads that return from a send or receive notify no waiter, which keeps small messages
+// fast, and in destroy_process_group() an extra millisecond does not matter.
 void GroupTransfers::wait_some() {
   constexpr std::chrono::milliseconds kInside{1};
   constexpr std::chrono::milliseconds kBegun{5};

@@ -1,7 +1,6 @@
-// The sends and receives in flight in a group: which peer each waits for, so that a wait for a rank
-// that has left can be ended, and what must complete before the group may be destroyed.
-//
-// Owned by a group. Any thread may call anything.
+// A group's sends and receives in flight: which peer each waits for, so that a wait for a rank that
+// has left can be ended, and what must complete before the group may be destroyed. Owned by a
+// group; any thread may call anything.
 #pragma once
 
 #include <atomic>
@@ -18,10 +17,10 @@ namespace muster::worker {
 
 class GroupTransfers {
  public:
-  // `size`: of the group. A peer is a group rank; -1: any peer.
+  // `size`: the group's. A peer is a group rank; -1: any peer.
   explicit GroupTransfers(int size) : inside_(2 * (static_cast<size_t>(size) + 1)) {}
 
-  // Marks its thread as inside a send or receive while it lives.
+  // Marks its thread as inside a send or receive.
   class Inside {
    public:
     Inside(GroupTransfers& transfers, OpKind kind, int peer)
@@ -36,15 +35,15 @@ class GroupTransfers {
     std::atomic<int>& count_;
   };
 
-  // Keeps the state until it is complete.
+  // Keeps `state` until it is complete.
   void add(const Transfer& transfer, std::shared_ptr<WorkState> state);
 
-  // Whether a message with this peer is in flight; -1: whether a receive from any peer is.
+  // True if a message with this peer is in flight; -1: if a receive from any peer is.
   bool involves(int peer);
   bool idle();
-  // Sorted, equal ones once.
+  // Sorted, without duplicates.
   std::vector<PendingTransfer> pending();
-  // Those of them that a thread of the program waits for.
+  // Transfers that a thread of the program waits for.
   std::vector<PendingTransfer> awaited();
   // Waits a few milliseconds, at most until the oldest transfer is complete.
   void wait_some();
@@ -61,7 +60,7 @@ class GroupTransfers {
   void prune();
   std::vector<PendingTransfer> of_threads_inside() const;
 
-  std::vector<std::atomic<int>> inside_;  // By 2 * (peer + 1) + is_send.
+  std::vector<std::atomic<int>> inside_;  // Index: 2 * (peer + 1) + is_send.
   std::mutex mutex_;
   std::vector<Begun> begun_;
   size_t prune_at_ = 64;

@@ -48,8 +48,7 @@ std::string default_group_name(std::span<const GlobalRank> ranks) {
   return name.substr(0, kNameBytesMax - tail.size()) + tail;
 }
 
-// Long lists become an FNV-1a hash of 64 bits and the number of ranks: two lists of one job do not
-// collide by chance.
+// Hashes long lists (64-bit FNV-1a): two lists of one job do not collide by chance.
 std::string ranks_digest(std::span<const GlobalRank> ranks) {
   if (std::string runs = rank_runs(ranks); runs.size() <= kNameBytesMax) return runs;
   uint64_t hash = 0xcbf29ce484222325;
@@ -73,7 +72,7 @@ Members members_among(const Members& world, std::span<const GlobalRank> ranks) {
 
 std::vector<GlobalRank> ranks_of_color(std::span<const SplitChoice> choices,
                                        std::span<const GlobalRank> ranks, int64_t color) {
-  std::vector<std::pair<int64_t, size_t>> chosen;  // Key and index: no two are equal.
+  std::vector<std::pair<int64_t, size_t>> chosen;  // Key and index: unique.
   for (size_t i = 0; i < choices.size(); ++i) {
     if (choices[i].color == color) chosen.emplace_back(choices[i].key, i);
   }

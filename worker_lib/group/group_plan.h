@@ -1,5 +1,5 @@
-// The properties of a group to be made, derived from the arguments of the call that makes it. Pure.
-// A second group of the same ranks gets another id, the same on all its members.
+// Properties of a group to be made, derived from the arguments of the call that makes it. Pure. A
+// second group of the same ranks gets another id, equal on all its members.
 #pragma once
 
 #include <chrono>
@@ -21,17 +21,16 @@ struct GroupPlan {
   std::vector<GlobalRank> ranks;
   std::chrono::milliseconds timeout;
   Backend backend;
-  const char* made_by;  // "new_group": for messages.
+  const char* made_by;  // "new_group"; used in messages.
 };
 
 // Why such a group cannot be made; empty: it can.
 std::string check_group(std::span<const GlobalRank> ranks, int world_size,
                         const GroupOptions& options);
 
-// The same of a name alone.
 std::string check_group_name(std::string_view name);
 
-// Characters that are not allowed in names, nor in texts that other ranks print.
+// True for characters not allowed in names and in texts that other ranks print.
 inline bool is_control(char c) {
   return static_cast<unsigned char>(c) < ' ' || c == '\x7f';
 }
@@ -39,20 +38,19 @@ inline bool is_control(char c) {
 // "group of ranks 0-3,7", cut to the maximum length of a name.
 std::string default_group_name(std::span<const GlobalRank> ranks);
 
-// Depends on the ranks and their order alone, so it is equal on every member. Short lists stay
-// readable: "0-3,7" (rank_runs.h).
+// Returns an id that depends only on the ranks and their order; short: "0-3,7" (rank_runs.h).
 std::string ranks_digest(std::span<const GlobalRank> ranks);
 
-// The peers of `world` by group rank; me == -1 where this process is not among them.
+// Returns the peers of `world` by group rank; me == -1 if this process is not among them.
 Members members_among(const Members& world, std::span<const GlobalRank> ranks);
 
-// One rank's arguments of split(), as gathered from all.
+// One rank's arguments of split().
 struct SplitChoice {
   int64_t color;
   int64_t key;
 };
 
-// The ranks that chose `color`, ordered by key and then by group rank. `choices`: by group rank.
+// Returns the ranks that chose `color`, by key, then by group rank, which indexes `choices`.
 std::vector<GlobalRank> ranks_of_color(std::span<const SplitChoice> choices,
                                        std::span<const GlobalRank> ranks, int64_t color);
 

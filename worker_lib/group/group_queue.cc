@@ -19,7 +19,7 @@ Failure late_in_line() {
   return failure;
 }
 
-// Adds what blocks the operations before it, if the search has found that.
+// Adds what blocks the earlier operations, if the search found it.
 Failure late_because(Failure found) {
   if (found.message != kNoTimeLeft + kMoreTime) found.message = kNoTimeLeft + ": " + found.message;
   return found;
@@ -31,8 +31,7 @@ QueuedWork::QueuedWork(std::shared_ptr<GroupState> state, std::string label, Dea
                        Lane lane)
     : state_(std::move(state)), label_(std::move(label)), deadline_(deadline), lane_(lane) {}
 
-// If the deadline comes first, the group fails: that also ends the operations in front, and then
-// this one gets its turn and the failure.
+// Fails the group at the deadline, which ends the operations in front; then this one's turn comes.
 std::optional<Outcome<>> QueuedWork::wait(Deadline until) {
   const Waiter waiter(*this);
   std::unique_lock lock(mutex_);
@@ -48,7 +47,7 @@ std::optional<Outcome<>> QueuedWork::wait(Deadline until) {
   return outcome_;
 }
 
-// The group fails with this time-out; complete() returns it too, if the turn comes after all.
+// Fails the group with this time-out; complete() uses it too, if the turn comes after all.
 void QueuedWork::fail(std::unique_lock<std::mutex>& lock, const Failure& late) {
   lock.unlock();
   Failure failure = state_->settle(late, label_);
@@ -106,7 +105,7 @@ std::shared_ptr<QueuedWork> GroupQueue::push(Task task, const char* operation, D
   }();
   if (started) {
     changed_.notify_one();
-  } else {  // The other members are told, since this one will not take part.
+  } else {  // Also reports it: this rank takes no part.
     work->complete(tl::unexpected(state_->settle(started.error(), work->label_)));
   }
   return work;
@@ -140,7 +139,7 @@ void GroupQueue::work_off() {
     entry.work->begin();
     Outcome<> outcome = entry.task();
     entry.task = {};
-    // Before complete(): the thread that waits for it may perform its next call itself if idle().
+    // Must precede complete(): the waiting thread may then perform its next call itself, if idle().
     pending_.fetch_sub(1, std::memory_order_release);
     entry.work->complete(std::move(outcome));
     entry = {};

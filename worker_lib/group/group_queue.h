@@ -1,9 +1,8 @@
-// The asynchronous collectives of a group, performed one after the other in the order of the calls
-// by one thread, for backends that work on the calling thread.
+// A group's asynchronous collectives, performed in call order by one thread, for backends that are
+// not asynchronous themselves.
 //
-// Owned by a CollectiveQueue. The thread is made by the first push() and joined by the destructor,
-// which REQUIRES that nothing is left to do or that the group has failed. Any thread may call
-// anything.
+// Owned by a CollectiveQueue. The first push() starts the thread and the destructor joins it, which
+// REQUIRES that nothing is left to do or that the group has failed. Any thread may call anything.
 #pragma once
 
 #include <atomic>
@@ -22,8 +21,7 @@
 
 namespace muster::worker {
 
-// An operation in the queue. wait() ends at the operation's own deadline even if the operations
-// before it take longer: then the group has failed.
+// An operation in the queue. wait() ends at its own deadline, and then fails the group.
 class QueuedWork final : public WorkState {
  public:
   QueuedWork(std::shared_ptr<GroupState> state, std::string label, Deadline deadline, Lane lane);
@@ -35,7 +33,7 @@ class QueuedWork final : public WorkState {
   friend class GroupQueue;
 
   void fail(std::unique_lock<std::mutex>& lock, const Failure& late);
-  void begin();  // Its turn has come: from here on the backend watches the deadline.
+  void begin();  // Its turn: from here on the backend enforces the deadline.
   void complete(Outcome<> outcome);
 
   const std::shared_ptr<GroupState> state_;
@@ -45,32 +43,29 @@ class QueuedWork final : public WorkState {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool begun_ = false;
-  std::optional<Failure> expired_;  // Set if its deadline came before its turn.
+  std::optional<Failure> expired_;  // Set if the deadline passed before the turn.
   std::optional<Outcome<>> outcome_;
 };
 
 class GroupQueue {
  public:
-  // Performs the operation on the queue's thread.
+  // Runs on the queue's thread.
   using Task = std::function<Outcome<>()>;
 
-  // `lane`: that of the queue's calls.
   explicit GroupQueue(std::shared_ptr<GroupState> state, Lane lane = Lane::host)
       : state_(std::move(state)), lane_(lane) {}
   GroupQueue(const GroupQueue&) = delete;
   GroupQueue& operator=(const GroupQueue&) = delete;
   ~GroupQueue();
 
-  // `operation` is its name, for messages. If the thread cannot be started, the group fails and the
-  // work is complete.
+  // `operation`: its name, for messages. The group fails if the thread cannot be started.
   std::shared_ptr<QueuedWork> push(Task task, const char* operation, Deadline deadline);
 
-  // Whether nothing is queued or running. One load.
+  // True if nothing is queued or running. One load.
   bool idle() const noexcept { return pending_.load(std::memory_order_acquire) == 0; }
   void wait_idle();
 
-  // Whether the queue's thread performs an operation, and whether any thread waits for that one or
-  // for one behind it.
+  // True if the thread performs an operation; if a thread waits for that one or one behind it.
   bool is_performing() const;
   bool is_awaited() const;
 
@@ -89,7 +84,7 @@ class GroupQueue {
   std::condition_variable changed_;
   std::condition_variable idle_;
   std::deque<Entry> entries_;
-  std::shared_ptr<QueuedWork> performed_;  // Being performed.
+  std::shared_ptr<QueuedWork> performed_;
   bool ending_ = false;
   std::thread thread_;
 };

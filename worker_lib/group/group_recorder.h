@@ -1,6 +1,5 @@
-// A group as this process's ring shows it: its lanes, and which of them form, are ready, failed or
-// closed. The lane on host memory stands for the group itself, so it is there from the start; the
-// others are opened when they are first used.
+// A group in this process's ring: its lanes and their states. The lane on host memory stands for
+// the group itself, so it is there from the start; the others are opened on first use.
 //
 //   forming ──▶ ready ──▶ failed ──▶ closed      Nothing goes back, except that a lane which the
 //      └──────────┴─────────────────▶            group did not need so far may have to form.
@@ -20,15 +19,15 @@ namespace muster::worker {
 
 class GroupRecorder {
  public:
-  // `recorder`: nullptr: there is none. A rank that is not a member records nothing.
+  // `recorder` may be nullptr. A rank that is not a member records nothing.
   GroupRecorder(Recorder* recorder, const GroupPlan& plan, const Members& members);
   GroupRecorder(const GroupRecorder&) = delete;
   GroupRecorder& operator=(const GroupRecorder&) = delete;
 
-  // `lane`: host, device or monitored. Opens it if need be.
+  // Opens the lane (host, device or monitored) if not open, and sets its state.
   LaneRecorder open(Lane lane, ring::GroupState state = ring::GroupState::forming);
   void ready(Lane lane) { open(lane, ring::GroupState::ready); }
-  // All lanes, also those that are opened later, are `failed` or `closed` from now on.
+  // Makes all lanes, even those opened later, `failed` or `closed`.
   void end(ring::GroupState how);
 
  private:

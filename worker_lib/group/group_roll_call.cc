@@ -14,7 +14,7 @@ namespace {
 constexpr const char* kCameKey = "came";
 constexpr const char* kCountKey = "count";
 constexpr const char* kVerdictKey = "verdict";
-// How often a wait checks whether it is interrupted.
+// Interval at which a wait checks for interruption.
 constexpr std::chrono::milliseconds kRollCallGlance{50};
 
 Failure roll_call_failure(const Error& error) {
@@ -45,7 +45,7 @@ Outcome<bool> RollCall::enter(std::string_view wish) {
       .map_error(roll_call_failure);
 }
 
-// The text is "0:cpu,3:cpu,": global ranks, each with its wish.
+// Parses "0:cpu,3:cpu,": global ranks, each with its wish.
 Outcome<std::map<GlobalRank, std::string>> RollCall::entered() {
   const auto text = store_.get(kCameKey);
   if (!text) return tl::unexpected(roll_call_failure(text.error()));

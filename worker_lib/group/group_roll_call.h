@@ -1,7 +1,6 @@
 // A meeting of a group's ranks at the store: each enters, the last one releases all, and a waiting
-// rank can list those that are missing. Three short messages a rank.
-//
-// Owned by the caller that holds the meeting; one thread.
+// rank can list those that are missing. Three short messages per rank. Owned by the caller that
+// holds the meeting; one thread.
 #pragma once
 
 #include <functional>
@@ -20,27 +19,26 @@ namespace muster::worker {
 
 class RollCall {
  public:
-  // `store`: its keys are for this meeting alone.
+  // `store` has a prefix for this meeting alone.
   RollCall(StoreClient store, const Members& members)
       : store_(std::move(store)), members_(members) {}
 
-  // Returns whether all others entered before. `wish` is a text for the others, without a comma.
-  // Fails with `rendezvous` when the store does.
+  // Returns true if all others entered before. `wish`: a text for them, without a comma.
   Outcome<bool> enter(std::string_view wish = {});
-  // The wishes by group rank; empty for members that have not entered.
+  // Returns the wishes by group rank; empty for members that have not entered.
   Outcome<std::vector<std::string>> wishes();
-  // Ranks that have not entered, ascending.
+  // Returns the ranks that have not entered, ascending.
   Outcome<std::vector<GlobalRank>> missing();
   // Sets the verdict unless another rank has set it; returns the one that holds.
   Outcome<std::string> decide(const std::string& verdict);
-  // The verdict; nullopt: there is none by `until`.
+  // Returns the verdict; nullopt: none by `until`.
   Outcome<std::optional<std::string>> wait_verdict(
       Deadline until, const std::function<std::optional<Failure>()>& interrupted);
   // Deletes the keys. REQUIRES: no rank can enter any more.
   void forget();
 
  private:
-  // Those that have entered, with their wishes.
+  // Returns those that have entered, with their wishes.
   Outcome<std::map<GlobalRank, std::string>> entered();
 
   StoreClient store_;

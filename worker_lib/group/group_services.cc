@@ -1,5 +1,4 @@
-// The operations of a group that are not plain collectives: shared memory and the barrier at the
-// store.
+// Group operations that are not plain collectives: shared memory and the barrier at the store.
 
 #include <array>
 #include <cstdint>
@@ -15,7 +14,7 @@
 
 namespace muster::worker {
 
-// Members that ask for different amounts would get memory that is not symmetric.
+// Fails unless all members ask for the same amount: the memory must be symmetric.
 Outcome<> Group::agree_on_bytes(size_t bytes, const CallOptions& options) {
   const std::array<int64_t, 1> mine{static_cast<int64_t>(bytes)};
   std::vector<int64_t> all(static_cast<size_t>(members_.size()));

@@ -27,7 +27,7 @@ void GroupShutdown::gave_notice(int member, const OperationCounts& performed) {
 
 void GroupShutdown::wait_for(Departure& departure, uint64_t number,
                              std::vector<PendingTransfer> transfers) {
-  // What it sent to this rank before, or had in flight until now, may still be on its way.
+  // Messages to this rank, sent before or in flight until now, may still be on their way.
   const bool sent = std::ranges::any_of(departure.transfers, [&](const PendingTransfer& theirs) {
     return theirs.kind == OpKind::send && theirs.peer == members_.me;
   });

@@ -8,7 +8,7 @@ namespace {
 
 class SoloBackend final : public GroupBackend {
  public:
-  // For every kind, the result is this rank's own input.
+  // The result of every kind is this rank's own input.
   Outcome<> run(const Operation& operation, Deadline) override {
     const size_t count =
         operation.recv_counts.empty() ? operation.count : operation.recv_counts.front();

@@ -1,5 +1,5 @@
-// The backend of a group of one: a collective copies `in` to `out`, and transfers are refused,
-// since there is no peer. Needs no store and no shared memory. Any thread, as for every backend.
+// The backend of a group of one, for host memory: a collective copies `in` to `out`; transfers are
+// refused, since there is no peer. Needs no store or shared memory. Any thread.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,6 @@
 
 namespace muster::worker {
 
-// Host memory only. Never fails.
 std::unique_ptr<GroupBackend> make_solo_backend();
 
 }  // namespace muster::worker

@@ -9,11 +9,11 @@ namespace muster::worker {
 
 namespace {
 
-// A backend sees the end of a connection as soon as the kernel of the dead peer closes it; the
-// watch hears of the death at the same moment and passes it on within milliseconds.
+// Wait for the watch's report of a death, which takes milliseconds, when a backend sees a closed
+// connection: the kernel of the dead peer closes both at the same time.
 constexpr std::chrono::milliseconds kNewsPatience{100};
 
-// Cuts " of group world" from "all_reduce 17 of group world", where the group is implied.
+// Cuts " of group world" from "all_reduce 17 of group world".
 std::string without_group(const std::string& label, const std::string& group_name) {
   const std::string end = " of " + group_title(group_name);
   return label.ends_with(end) ? label.substr(0, label.size() - end.size()) : label;
@@ -83,7 +83,7 @@ bool GroupState::replace_told(const Failure& own, const std::string& label) {
   const std::lock_guard lock(mutex_);
   // An aborted backend returns what it was aborted with.
   if (!second_hand_ || own.code != failure_->code || own == *failure_) return false;
-  // The first report stands: that member asked while all others were still in their calls.
+  // The first report stands: that member searched while all others were still in their calls.
   if (own.ranks != failure_->ranks) return false;
   failure_->message = own.message;
   during_ = without_group(label, group_name_);
@@ -92,7 +92,7 @@ bool GroupState::replace_told(const Failure& own, const std::string& label) {
 }
 
 void GroupState::wait_for_news(const Failure& own) const {
-  // Rank 0 may host the store: if it dies, so does the store.
+  // rendezvous: rank 0 may host the store, which dies with it.
   const bool may_echo = own.code == ErrorCode::peer_failed || own.code == ErrorCode::backend ||
                         own.code == ErrorCode::rendezvous;
   if (watched_ && may_echo) wait_failed(std::chrono::steady_clock::now() + kNewsPatience);
@@ -103,8 +103,8 @@ Failure GroupState::explain(const Failure& own, const std::string& label) const 
   return labelled(own.code == ErrorCode::rendezvous ? failure().value_or(own) : own, label);
 }
 
-// A refusal by this rank's kernel began here; the others are told so. A store that is gone may have
-// been hosted by a rank.
+// Blames this rank for its kernel's refusal. A lost store is a suspicion: a rank may have hosted
+// it.
 Failure GroupState::with_origin(Failure own) const {
   if (own.code == ErrorCode::system && own.ranks.empty()) own.ranks = {self_};
   if (own.code == ErrorCode::rendezvous && own.ranks.empty()) own.is_suspicion = true;
@@ -129,19 +129,18 @@ Failure GroupState::settle(const Failure& met, const std::string& label, const C
 Failure GroupState::settled(const Failure& met, const std::string& label, const Call& call) {
   Failure own = name_stragglers(with_origin(met), call);
   wait_for_news(own);
-  // A rank that passes on the news of an end may be the one that the peer gave up on.
+  // A rank that should have passed on the end of the peer may be the one that the peer gave up on.
   if (watched_ && met.code == ErrorCode::peer_failed) {
     own.is_suspicion = true;
     own = name_stragglers(own, call);
   }
-  // Shared memory passes on another rank's abort() faster than the watch, which tells all members.
+  // Shared memory carries another rank's abort() faster than the watch, which informs all members.
   const bool from_another = own.code == ErrorCode::aborted || own.code == ErrorCode::stopped;
   if (from_another) {
     fail(own, Source::known);
     return labelled(failure().value_or(own), label);
   }
-  // A search that ended because another member was quicker has found nothing: that member's words
-  // say more.
+  // A search cut short by another member's report found nothing: that report is more precise.
   const bool is_cut_short = met.is_suspicion && own.message == met.message && !usable();
   if (fail(own, Source::here, label) || (!is_cut_short && replace_told(own, label))) {
     const std::lock_guard lock(mutex_);

@@ -1,8 +1,7 @@
-// Whether a group is still usable: its first failure, and whether it was closed. Shared by the
-// group, its queues and the Work objects handed out, which may outlive the group.
+// State of a group: usable, failed (with its first failure) or closed. Shared by the group, its
+// queues and the Work objects handed out, which may outlive the group.
 //
-// Any thread may call anything. The first failure counts; `on_failed` is called with it once, on
-// the thread that reported it.
+// Any thread. `on_failed` is called once, with the first failure, on the reporting thread.
 #pragma once
 
 #include <atomic>
@@ -25,27 +24,26 @@ namespace muster::worker {
 class GroupState {
  public:
   enum class Source : uint8_t {
-    here,   // A backend or a deadline on this rank: the other members do not know of it.
-    abort,  // abort() on this rank: the same, and the others get its words.
-    known,  // News of the watch.
+    here,   // A backend or a deadline on this rank: unknown to the other members.
+    abort,  // abort() on this rank: unknown to the others, which get its reason.
+    known,  // An update from the watch.
     told,   // Another member failed and reported it.
   };
   using OnFailed = std::function<void(const Failure& failure, Source source)>;
 
-  // The call that failed, as other ranks are asked about it: see StragglerQuery.
+  // The call that failed, for queries to other ranks: see StragglerQuery.
   struct Call {
     Lane lane = Lane::host;
-    uint64_t number = 0;  // 0: the call in flight in its lane.
+    uint64_t number = 0;  // 0: the one in flight in its lane.
     bool is_message = false;
     bool from_anybody = false;
     std::chrono::milliseconds limit{0};
   };
-  // Finds the ranks to blame for what this rank suspects. May take its time, until `over` says that
-  // the answer is no longer needed.
+  // Finds the ranks to blame for a suspicion, until `over` returns true: no longer needed.
   using NameStragglers = std::function<Failure(const Failure& suspected, const Call& call,
                                                const std::function<bool()>& over)>;
 
-  // `watched`: whether news of deaths arrives, so that it is worth waiting a moment for them.
+  // `watched`: true if a watch reports deaths, so that a short wait for them is worth it.
   GroupState(std::string group_name, GlobalRank self, bool watched,
              KnownRanks known_ranks = nullptr)
       : group_name_(std::move(group_name)),
@@ -53,10 +51,10 @@ class GroupState {
         watched_(watched),
         known_ranks_(std::move(known_ranks)) {}
 
-  // Call attach() before the group is used. Once detach() has returned, `on_failed` is not called.
+  // Call attach() before the group is used. After detach() returns, `on_failed` is not called.
   void attach(OnFailed on_failed);
   void detach();
-  // Call before the group is used. Any thread may call it, even after the group is gone.
+  // Call before the group is used. Any thread may call the function, even after the group is gone.
   void name_stragglers_with(NameStragglers name_stragglers) {
     name_stragglers_ = std::move(name_stragglers);
   }
@@ -67,30 +65,29 @@ class GroupState {
   const std::string& group_name() const { return group_name_; }
   const KnownRanks& known_ranks() const { return known_ranks_; }
 
-  // One load.
   bool usable() const noexcept { return state_.load(std::memory_order_acquire) == State::usable; }
   bool failed() const noexcept { return state_.load(std::memory_order_acquire) == State::failed; }
 
-  // False if the group was not usable. `during`: the label of the operation that failed, if any.
+  // Returns false if the group was not usable. `during`: the label of the failed operation, if any.
   bool fail(const Failure& failure, Source source, const std::string& during = {});
-  // The failure that later calls return; nullopt: the group has not failed.
+  // Returns the failure of later calls; nullopt: the group has not failed.
   std::optional<Failure> failure() const;
   void close();
-  // Why a call is refused. REQUIRES: !usable().
+  // Returns why a call is refused. REQUIRES: !usable().
   Failure refusal() const;
 
   // Returns what an operation that failed with `own` on this rank must return: `own` with the label
-  // in front, after failing the group with it, or what failed the group before. If `own` is a
-  // suspicion, first finds out which ranks are to blame. If `own` may be the echo of a death (a
-  // closed connection, a store that is gone), waits a moment for news of it, which is more precise,
-  // and if none comes of a peer's end, finds out whether other ranks are to blame for it;
-  // if another member has met the same failure and reported it first, the words of `own` stay. A
-  // refused argument fails nothing. What it returns is recorded, if it is this rank's first.
+  // in front, after failing the group with it, or what failed the group before. A suspicion is
+  // first resolved to the ranks to blame. If `own` may be the echo of a death (a closed connection,
+  // a store that is gone), waits a moment for the watch's report, which is more precise; if none
+  // comes of a peer's end, searches for other ranks to blame. If another member reported the same
+  // failure first, the text of `own` stays. A refused argument fails nothing. Records the result if
+  // it is this rank's first.
   Failure settle(const Failure& own, const std::string& label) { return settle(own, label, {}); }
   Failure settle(const Failure& own, const std::string& label, const Call& call);
-  // Does only the naming for a suspicion, and fails nothing; returns other failures unchanged.
+  // Resolves a suspicion without failing anything; returns other failures unchanged.
   Failure name_stragglers(const Failure& suspected, const Call& call) const;
-  // For a failure that does not fail the group (of a monitored barrier): only adds what is known.
+  // Adds what is known to a failure that does not fail the group (of a monitored barrier).
   Failure explain(const Failure& own, const std::string& label) const;
 
  private:
@@ -101,7 +98,7 @@ class GroupState {
   bool wait_failed(Deadline until) const;
   Failure with_origin(Failure own) const;
   void wait_for_news(const Failure& own) const;
-  // If another member reported the same failure first, puts it in these words and returns true.
+  // Replaces the text of another member's earlier report of the same failure; false: there is none.
   bool replace_told(const Failure& own, const std::string& label);
 
   const std::string group_name_;
@@ -113,10 +110,10 @@ class GroupState {
   std::atomic<State> state_{State::usable};
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
-  std::optional<Failure> failure_;  // Set in State::failed, and in closed after it.
+  std::optional<Failure> failure_;  // Set in State::failed; kept in closed.
   std::string during_;
-  bool second_hand_ = false;  // Source::told
-  std::mutex calling_;        // Held while on_failed_ is called or changed.
+  bool second_hand_ = false;
+  std::mutex calling_;  // Held while on_failed_ is called or changed.
   OnFailed on_failed_;
 };
 

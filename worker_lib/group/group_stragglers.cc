@@ -1,4 +1,4 @@
-// Answers other ranks that ask for this rank's progress in a group, and asks them after a time-out.
+// Answers other ranks' queries about this rank's progress, and queries them after a time-out.
 
 #include <algorithm>
 #include <array>
@@ -17,9 +17,9 @@ namespace muster::worker {
 
 namespace {
 
-// Any recent failure of a rank may be what keeps it from a call.
+// Recent failures in an answer: any of them may keep the rank from a call.
 constexpr size_t kTroublesMax = 8;
-// How long a rank may take to answer that should have passed on the news of another's end.
+// Limit for answers of ranks that should have passed on the end of another.
 constexpr std::chrono::milliseconds kNewsAwaited{1000};
 
 std::vector<int> job_ranks(const std::vector<GlobalRank>& ranks, GlobalRank but = {}) {
@@ -36,7 +36,7 @@ Trouble trouble_of(std::vector<int> origin, int64_t known_ns) {
                                       std::chrono::milliseconds::zero())};
 }
 
-// The ranks through which this one hears how those ended (see watch.h).
+// Returns the ranks through which reports of those ranks' ends reach this one (see watch.h).
 std::vector<int> messengers_of(const std::vector<int>& ranks, const Members& world) {
   const std::vector<int> firsts = firsts_of_nodes(world);
   const int own_first = firsts[static_cast<size_t>(world.me)];
@@ -49,7 +49,7 @@ std::vector<int> messengers_of(const std::vector<int>& ranks, const Members& wor
   return {through.begin(), through.end()};
 }
 
-// For a store that does not answer: asks whether the rank that serves it does.
+// Resolves a store that does not answer: queries the rank that serves it.
 Failure ask_store_host(const Failure& met, GlobalRank store_host, const StragglerSearch& setting) {
   if (store_host.value == setting.world.me) return met;
   const StragglerQuery question{.group_id = {},
@@ -64,8 +64,7 @@ Failure ask_store_host(const Failure& met, GlobalRank store_host, const Straggle
   return found;
 }
 
-// For a peer that ended without news of why: asks whether a rank that it has waited for, or that
-// the news comes through, holds up the job.
+// Resolves a peer's unexplained end: queries its waiters and those that should have reported why.
 Failure look_behind_end(const Failure& met, StragglerQuery question, StragglerSearch setting) {
   question.limit = setting.limit = kNewsAwaited;
   Failure found = name_stragglers(met, question, setting);
@@ -76,7 +75,7 @@ Failure look_behind_end(const Failure& met, StragglerQuery question, StragglerSe
 
 }  // namespace
 
-// Fills in the lanes of the group's calls on one kind of memory and of that backend's set-up.
+// Fills in the lanes of the calls on one kind of memory and of that backend's set-up.
 void Group::note_calls(size_t index, GroupProgress& place) const {
   constexpr std::array kSetUp{Lane::host_set_up, Lane::device_set_up};
   LaneProgress& set_up = place.lane(kSetUp[index]);
@@ -111,7 +110,7 @@ GroupProgress Group::place() {
   return place;
 }
 
-// The group's failure, which this rank may not have reported to its program yet.
+// Returns the group's failure, which this rank may not have reported to its program yet.
 std::optional<Trouble> Group::trouble() const {
   const std::optional<Failure> failure = state_->failure();
   if (!failure || failure->ranks.empty()) return std::nullopt;
@@ -125,7 +124,7 @@ RankProgress GroupHost::progress() {
     place.groups.push_back(group.place());
     if (auto trouble = group.trouble()) troubles.push_back(std::move(*trouble));
   });
-  // What this rank has reported to its program, which may be about to exit because of it.
+  // A failure reported to the program, which may be about to exit because of it.
   const auto told = reports != nullptr ? reports->last() : std::nullopt;
   if (told && !told->origin.empty()) troubles.push_back(trouble_of(told->origin, told->time_ns));
   std::ranges::sort(troubles, {}, &Trouble::age);
@@ -133,7 +132,7 @@ RankProgress GroupHost::progress() {
   return place;
 }
 
-// The result outlives the group: Work objects that were handed out may fail later.
+// Must not capture the group: Work objects that outlive it may fail later.
 GroupState::NameStragglers Group::asker() const {
   return [host = host_, id = plan_.id, ranks = plan_.ranks, me = members_.me](
              const Failure& suspected, const GroupState::Call& call,

@@ -20,7 +20,7 @@ class ObservedWork final : public WorkState {
         record_(record),
         is_recorded_(!record) {}
 
-  // The Waiter lives until the ranks to blame are known.
+  // The Waiter must live until the ranks to blame are known.
   std::optional<Outcome<>> wait(Deadline until) override {
     const Waiter waiter(*inner_);
     return seen(inner_->wait(until));
@@ -38,7 +38,7 @@ class ObservedWork final : public WorkState {
   int source() const override { return inner_->source(); }
 
  private:
-  // Settled once, so that all callers get the same answer.
+  // Settles once, so that all callers get the same answer.
   std::optional<Outcome<>> seen(std::optional<Outcome<>> outcome) const {
     if (outcome) record_end();
     if (!outcome || *outcome) return outcome;
@@ -47,7 +47,7 @@ class ObservedWork final : public WorkState {
     return Outcome<>(tl::unexpected(*failure_));
   }
 
-  // A wait() for work on a GPU makes its stream wait, and does not say that it is done.
+  // Asks outcome(): wait() for GPU work only makes its stream wait and does not imply completion.
   void record_end() const {
     if (is_recorded_.load(std::memory_order_relaxed)) return;
     const std::optional<Outcome<>> outcome = inner_->outcome();

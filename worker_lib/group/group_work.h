@@ -1,5 +1,5 @@
-// Wraps a backend's WorkStates before they are handed out: their failures fail the group, and name
-// the operation and the group. That they are done is recorded when the program finds out.
+// Wraps a backend's WorkStates before they are handed out: their failures fail the group and get
+// the operation's and the group's name. Completion is recorded when the program observes it.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace muster::worker {
 
-// `operation`: its name. Keeps `inner` and `state` alive, not the group.
+// Keeps `inner` and `state` alive, not the group.
 std::shared_ptr<WorkState> observe(std::shared_ptr<WorkState> inner,
                                    std::shared_ptr<GroupState> state, std::string operation,
                                    std::string label, const CallRecord& record = {},

@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* kAllHereVerdict = "all";
 const std::string kLateVerdict = "late";
-// To reach the store and ask which ranks are missing, if the caller's deadline has already passed.
+// Least time for reaching the store and finding the missing ranks, even past the caller's deadline.
 constexpr std::chrono::seconds kAskingTime{2};
 
 // "late100 1 3": after 100 ms, the time-out of the rank that decides, ranks 1 and 3 were missing.
@@ -57,7 +57,7 @@ Outcome<> verdict_outcome(const std::string& verdict, const MonitoredBarrier::Ca
 Outcome<std::string> verdict_at_deadline(RollCall& roll_call, const MonitoredBarrier::Call& call) {
   const auto missing = roll_call.missing();
   if (!missing) return tl::unexpected(missing.error());
-  // The last rank has entered and is about to decide.
+  // The last rank has entered and is deciding.
   if (missing->empty()) return roll_call.decide(kAllHereVerdict);
   return roll_call.decide(late_verdict(*missing, call));
 }

@@ -1,9 +1,7 @@
-// A barrier through the store that knows which ranks are missing. All ranks that arrive get the
+// A barrier through the store that finds out which ranks are missing. All ranks that arrive get the
 // same verdict, whatever their own time-outs: the last one to arrive decides "all are here", the
 // first one whose deadline passes decides which were late, and the first decision holds for all,
-// including ranks that arrive later still.
-//
-// Owned by a group. Any thread; one barrier at a time.
+// including later arrivals. Owned by a group. Any thread; one barrier at a time.
 #pragma once
 
 #include <atomic>
@@ -26,11 +24,11 @@ class MonitoredBarrier {
  public:
   struct Call {
     const Members& members;
-    // Opens a connection with keys for this group's barriers alone.
+    // Opens a connection with a prefix for this group's barriers.
     std::function<Outcome<StoreClient>(Deadline)> connect;
     std::function<std::optional<Failure>()> interrupted;
     Deadline deadline;
-    std::chrono::milliseconds limit;  // For messages.
+    std::chrono::milliseconds limit;  // Shown in messages.
     bool wait_all_ranks;
     LaneRecorder recorder;
   };
@@ -38,7 +36,7 @@ class MonitoredBarrier {
   // Sets `number` to the count of this rank's barriers, this one included. Ranks with different
   // counts do not meet; the number in their messages shows that.
   Outcome<> pass(const Call& call, uint64_t& number);
-  // Progress for other ranks that ask; may be called at any time.
+  // Progress for other ranks' queries, at any time.
   LaneProgress place() const {
     LaneProgress place;
     place.begun = begun_.load();
@@ -47,7 +45,7 @@ class MonitoredBarrier {
     place.is_held = true;
     return place;
   }
-  // Closes the connection, because the process that hosts the store waits for its clients.
+  // Closes the connection: the process that hosts the store waits for its clients.
   void disconnect();
 
  private:

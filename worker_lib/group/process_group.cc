@@ -25,7 +25,7 @@ using worker::Outcome;
 using worker::Transfer;
 using worker::value_or_raise;
 
-// Part of the public function that calls it, as begin_transfers(): see CallSite.
+// Inlined into the public function that calls it, as is begin_transfers(): see CallSite.
 [[gnu::always_inline]] inline int transfer_now(const std::shared_ptr<Group>& group,
                                                const Transfer& transfer,
                                                const CallOptions& options) {
@@ -48,7 +48,7 @@ using worker::value_or_raise;
   return works;
 }
 
-// A send only reads; it shares the type of a receive.
+// Casts const away: a send only reads, but shares the type of a receive.
 Transfer send_of(ConstBuffer data, GroupRank to, int tag, const CallOptions& options) {
   auto* const bytes = static_cast<std::byte*>(const_cast<void*>(data.data));
   return {OpKind::send, bytes, data.count, data.dtype, to.value, tag, data.device, options.stream};

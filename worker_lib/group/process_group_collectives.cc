@@ -1,4 +1,4 @@
-// The collectives of the public handle: arguments become one CollectiveCall.
+// The collectives of the public handle: each turns its arguments into a CollectiveCall.
 
 #include <memory>
 #include <utility>
@@ -19,7 +19,7 @@ using worker::Group;
 using worker::OpKind;
 using worker::value_or_raise;
 
-// Both are part of the public function that calls them: their CallSite is where that returns to.
+// Both are inlined into the public function that calls them: their CallSite is its return address.
 [[gnu::always_inline]] inline void perform_call(const std::shared_ptr<Group>& group,
                                                 const CollectiveCall& call,
                                                 const CallOptions& options) {
@@ -36,8 +36,7 @@ using worker::value_or_raise;
 
 }  // namespace
 
-// Defines name() and name_async(), with these parameters before the options, by the fields of
-// their CollectiveCall.
+// Defines name() and name_async(); the rest are the fields of their CollectiveCall.
 #define MUSTER_COLLECTIVE(name_, parameters, ...)                      \
   void ProcessGroup::name_(MUSTER_AND_OPTIONS parameters) {            \
     perform_call(group_, {__VA_ARGS__, .name = #name_}, options);      \

@@ -1,5 +1,5 @@
-// One time-out for several operations that are a single call to the user. Each operation gets what
-// those before it have left of the time.
+// One time-out for several operations that are a single call to the user: each gets what those
+// before it have left.
 #pragma once
 
 #include <algorithm>

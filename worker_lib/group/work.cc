@@ -13,7 +13,7 @@ namespace {
 
 using worker::Outcome;
 
-// The operation; throws if there is none, or if the thread that would complete it is in the parent.
+// Returns the operation; throws if there is none, or if its thread exists only in the parent.
 worker::WorkState& live_state(const std::shared_ptr<worker::WorkState>& state, const char* call) {
   if (state == nullptr) [[unlikely]] {
     worker::raise({ErrorCode::invalid_argument,
