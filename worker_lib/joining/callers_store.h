@@ -1,5 +1,5 @@
-// A store of the program's, over which a group of its own joins (muster_group_join()). Only the
-// thread that joins calls it.
+// A store of the program, over which a group joins by itself (muster_group_join()). Only the
+// joining thread calls it.
 #pragma once
 
 #include <optional>

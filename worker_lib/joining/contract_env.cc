@@ -13,7 +13,7 @@
 namespace muster::worker {
 namespace {
 
-// MASTER_ADDR and MASTER_PORT, checked; `missing` gets those that are not set.
+// Reads and checks MASTER_ADDR and MASTER_PORT; adds those not set to `missing`.
 MeetAtAddress read_master(EnvReader& env, std::vector<std::string_view>& missing) {
   MeetAtAddress at;
   at.host = env.text(env::kMasterAddr).value_or("");
@@ -35,7 +35,7 @@ std::string listed(const std::vector<std::string_view>& names) {
   return fmt::format("{} and {}", fmt::join(names.begin(), last, ", "), *last);
 }
 
-// What options, the launcher, or the contract's own variables say of this rank's place on its node.
+// Reads this rank's place on its node from options, the launcher's or the contract's variables.
 void read_place(EnvReader& env, const TaskVariables* names, const InitOptions& options,
                 Identity& self) {
   const auto read = [&](std::string_view theirs, std::string_view ours, int min) {
@@ -80,7 +80,7 @@ Outcome<Identity> finish_identity(const EnvReader& env, Identity self) {
   return self;
 }
 
-// RANK, WORLD_SIZE and the rest, by muster, torchrun or hand.
+// Reads RANK, WORLD_SIZE and the rest, set by muster, torchrun or by hand.
 Outcome<Identity> read_contract(EnvReader& env, const InitOptions& options) {
   Identity self;
   self.launcher = Launcher::contract;
@@ -110,8 +110,7 @@ Outcome<Identity> read_contract(EnvReader& env, const InitOptions& options) {
   return finish_identity(env, std::move(self));
 }
 
-// Where the ranks of a foreign launcher meet: at MASTER_ADDR and MASTER_PORT, else, on one node, at
-// a file derived from the job's id.
+// A foreign launcher's ranks meet at MASTER_ADDR and MASTER_PORT, else, on one node, at a file.
 void choose_foreign_meeting(EnvReader& env, const TaskVariables& names, Identity& self) {
   std::vector<std::string_view> missing;
   MeetAtAddress at = read_master(env, missing);
@@ -201,18 +200,17 @@ Outcome<Identity> read_explicit(EnvReader& env, const InitOptions& options, Meet
   self.rank = *options.rank;
   self.world_size = *options.world_size;
   self.restart_count = env.number(env::kRestartCount, 0).value_or(0);
-  // The address may be the one at which the launcher's agent serves a store already.
+  // The launcher's agent may already serve a store at that address.
   if (MeetAtAddress* const at = server_of(point)) {
     at->agent_serves = env.truth(env::kUseAgentStore).value_or(false) &&
                        env.text(env::kMasterAddr) == at->host &&
                        env.number(env::kMasterPort, 1, 65535) == int{at->port};
-    // Ranks of several launchers may meet elsewhere.
+    // Elsewhere, ranks of several launchers may meet, which have different secrets.
     if (at->agent_serves) self.secret = read_job_secret(env);
   }
   self.meeting_point = std::move(point);
   read_place(env, nullptr, options, self);
-  // GROUP_RANK counts the nodes of the launcher's world, which may be a smaller one: with a
-  // launcher on each host it is 0 on all of them.
+  // GROUP_RANK counts nodes of the launcher's world: with a launcher on each host it is always 0.
   self.node_rank = 0;
   self.place_told.node_rank = false;
   return finish_identity(env, std::move(self));

@@ -1,4 +1,4 @@
-// Finds out which process this is, from its options and its environment: the contract's variables
+// Determines this process's place from its options and its environment: the contract's variables
 // (torchrun's names, see rendezvous/base/contract.h), else those of Open MPI's mpirun, Slurm's srun
 // or MPICH's mpiexec, in this order, else a world of one. An error names the variable, its value,
 // and what contradicts it. Pure: the environment is a parameter.
@@ -13,7 +13,7 @@ namespace muster::worker {
 
 // Fails with invalid_argument if an option is wrong, and with environment if a variable is.
 Outcome<Identity> find_identity(const InitOptions& options, const EnvironmentLookup& lookup);
-// For a group of its own. REQUIRES: the options are right, and have a rank and a world size.
+// Overload for a group joined by itself. REQUIRES: valid options, with rank and world size.
 Outcome<Identity> find_identity(const InitOptions& options, const MeetThroughStore& at,
                                 const EnvironmentLookup& lookup);
 

@@ -1,4 +1,4 @@
-// The public calls that find their group in the process's one job.
+// Public calls that find their group in the process's one job.
 
 #include <memory>
 #include <span>
@@ -15,7 +15,7 @@ namespace muster {
 
 namespace {
 
-// The group's name in its failure. If the arguments were refused, there is no default name.
+// Returns the group's name for its failure; no default name if the arguments were refused.
 std::string name_of_new(std::span<const GlobalRank> ranks, const GroupOptions& options,
                         const worker::Failure& failure) {
   const bool refused = failure.code == ErrorCode::invalid_argument;

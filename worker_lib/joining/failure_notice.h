@@ -1,6 +1,6 @@
-// The launcher's account of why it ends a job or a round: the host of the agents' store writes it
-// there before any worker is told to stop. It covers what no rank can see by itself: a node that
-// was lost without notice, a program that could not be started, the first of several failures.
+// The launcher's reason for ending a job or a round: the host of the agents' store writes it there
+// before it stops any worker. It covers what no rank can see by itself: a node lost without notice,
+// a program that could not be started, the first of several failures.
 #pragma once
 
 #include <chrono>
@@ -15,12 +15,11 @@
 namespace muster::worker {
 
 // Parses a notice (see kFailureNoticeKey in rendezvous/base/contract.h) into a failure of code
-// peer_failed or stopped; nullopt: it is malformed.
+// peer_failed or stopped; nullopt: malformed.
 std::optional<Failure> parse_failure_notice(std::string_view value);
 
-// For Watch::Options::ask_cause. Any thread may call the function, since it opens its own
-// connection; it takes twice `patience` at most (to connect, and to wait for the notice), and
-// returns nullopt if there is none by then.
+// Makes Watch::Options::ask_cause, for any thread: it opens its own connection, takes at most twice
+// `patience` (to connect, and to wait), and returns nullopt if there is no notice by then.
 std::function<std::optional<Failure>()> ask_agents_store(
     std::string host, uint16_t port,
     std::chrono::milliseconds patience = std::chrono::milliseconds(100));

@@ -19,7 +19,7 @@ namespace {
 constexpr std::string_view kMeetingHead = "muster-store 1\n";
 constexpr std::string_view kMeetingEnd = "end\n";
 constexpr size_t kMeetingBytesMax = 65536;
-// A process that is being torn down may still hold the lock.
+// Retries, since a process that is being torn down may still hold the lock.
 constexpr int kLockTries = 100;
 constexpr int kLockPauseMs = 10;
 
@@ -50,7 +50,7 @@ Lock try_meeting_lock(int fd) {
   return errno == EAGAIN || errno == EACCES ? Lock::others : Lock::unknown;
 }
 
-// Without taking the lock: rank 0 must never find it taken by a rank that only checked.
+// Does not take the lock: rank 0 must never find it taken by a rank that only checked.
 bool is_surely_unlocked(int fd) {
   struct flock lock = whole_file(F_WRLCK);
   return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type == F_UNLCK;
@@ -67,7 +67,7 @@ std::string meeting_folder_of(const std::string& path) {
   return path.substr(0, path.rfind('/'));
 }
 
-// In /tmp anybody could have made it, to make us write through a link or to read what we write.
+// Refuses a folder of another user, who could make us write through a link, or read the file.
 Outcome<> check_own_folder(const std::string& folder) {
   struct stat info{};
   if (lstat(folder.c_str(), &info) != 0)
@@ -99,8 +99,8 @@ tl::unexpected<Failure> in_use(const std::string& path, const std::optional<Meet
                   path, who));
 }
 
-// Fails if the file was written by something else: rank 0 must not overwrite it, so the others
-// would wait in vain. A record that is being written may have only a part of its head.
+// Fails if something else wrote the file: rank 0 must not overwrite it, so the others would wait in
+// vain. A record that is being written may have only a part of its head.
 Outcome<> check_is_ours(const std::string& path, int fd, std::string_view text) {
   struct stat info{};
   const bool is_file = fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
@@ -113,7 +113,7 @@ Outcome<> check_is_ours(const std::string& path, int fd, std::string_view text) 
                 fmt::format("{} is not a meeting file: remove it, or choose another path", path));
 }
 
-// Whether the contents may be overwritten. REQUIRES: holds the lock, if the file system has locks.
+// Fails unless the contents may be overwritten. REQUIRES: holds the lock, if there are locks.
 Outcome<> check_contents(const std::string& path, int fd, Lock lock) {
   const std::string text = read_meeting_text(fd);
   if (Outcome<> ours = check_is_ours(path, fd, text); !ours) return ours;
@@ -122,7 +122,7 @@ Outcome<> check_contents(const std::string& path, int fd, Lock lock) {
   return Done{};
 }
 
-// False: the line is invalid. Unknown names are ignored, for later versions.
+// Returns false for an invalid line; ignores unknown names, for later versions.
 bool read_meeting_line(std::string_view name, std::string_view value, MeetingRecord& record) {
   if (name == "nonce") {
     record.nonce = whole_number<uint64_t>(value).value_or(0);
@@ -187,7 +187,7 @@ Outcome<FileMeetingPoint> FileMeetingPoint::open(const std::string& path, bool m
     const int fd = file.get();
     if (!file) return meeting_trouble("open", path, errno);
     const Lock lock = try_meeting_lock(fd);
-    // Removed by its owner between open() and the lock: another file counts now.
+    // Its owner removed it between open() and the lock: another file counts now.
     if (lock == Lock::mine && !is_still_at(path, fd)) continue;
     if (lock == Lock::others) {
       poll(nullptr, 0, kLockPauseMs);
@@ -223,7 +223,7 @@ Outcome<std::optional<MeetingRecord>> look_at_meeting_file(const std::string& pa
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (fd < 0) {
     const int error = errno;
-    // Rank 0 creates the folder as well, if it is our own.
+    // Rank 0 also creates the folder, if derived.
     const bool folder_is_there =
         own_folder || access((meeting_folder_of(path) + "/").c_str(), F_OK) == 0;
     if (error != ENOENT || !folder_is_there) return meeting_trouble("open", path, error);
@@ -237,7 +237,7 @@ Outcome<std::optional<MeetingRecord>> look_at_meeting_file(const std::string& pa
   const std::string text = read_meeting_text(fd);
   if (Outcome<> ours = check_is_ours(path, fd, text); !ours) return tl::unexpected(ours.error());
   std::optional<MeetingRecord> record = MeetingRecord::decode(text);
-  // A lock of another machine may be invisible here.
+  // Locks of other machines may be invisible here.
   const bool same_machine = record && record->life.boot == life_of_process(getpid()).boot;
   const bool abandoned = same_machine && is_surely_unlocked(fd);
   if (!record || abandoned || !may_still_live(record->life)) return none;

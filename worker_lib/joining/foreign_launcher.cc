@@ -11,7 +11,7 @@
 namespace muster::worker {
 namespace {
 
-// An id that all ranks of one launch have in common, and no other launch on this node has.
+// Returns an id that all ranks of one launch share, and no other launch on this node.
 std::string job_id_of(const EnvReader& env, TaskStarter starter) {
   const auto join = [&](std::string id, const char* next) {
     if (const auto value = env.text(next); value && !value->empty())
@@ -25,7 +25,7 @@ std::string job_id_of(const EnvReader& env, TaskStarter starter) {
     id = join("", env.has("PMIX_NAMESPACE") ? "PMIX_NAMESPACE" : "OMPI_MCA_ess_base_jobid");
     if (!id.empty()) id = join(id, "PMIX_SERVER_TMPDIR");
   }
-  // With any launcher, the ranks of a node are children of one process.
+  // All launchers start the ranks of a node as children of one process.
   if (id.empty()) id = fmt::format("parent-{}", life_of_process(getppid()).to_string());
   for (char& c : id) {
     if (c == '/' || c == ' ') c = '_';

@@ -21,7 +21,7 @@ int count_listed(std::string_view list) {
 
 bool is_gpu_file(const std::string& name) {
   constexpr std::string_view kGpuFile = "nvidia";
-  if (name == "dxg") return true;  // Windows' subsystem for Linux: one file for all of them.
+  if (name == "dxg") return true;  // WSL: one file for all GPUs.
   return name.size() > kGpuFile.size() && name.starts_with(kGpuFile) &&
          name.find_first_not_of("0123456789", kGpuFile.size()) == std::string::npos;
 }

@@ -7,9 +7,8 @@
 
 namespace muster::worker {
 
-// The driver's device files (/dev/nvidia0 ..., /dev/dxg) below `device_folder`; if
-// CUDA_VISIBLE_DEVICES is set, at most its entries up to the first that ends the list (as CUDA
-// reads it: -1, or an empty one).
+// Counts the driver's device files (/dev/nvidia0 ..., /dev/dxg), at most the entries of a given
+// CUDA_VISIBLE_DEVICES before the first that ends its list: -1, or an empty one.
 int count_visible_gpus(const std::optional<std::string>& cuda_visible_devices,
                        const std::string& device_folder = "/dev");
 

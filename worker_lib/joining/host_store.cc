@@ -26,7 +26,7 @@
 namespace muster::worker {
 namespace {
 
-// How often a retired store checks whether it is still needed, and how long it may delay an exit.
+// Polling interval of a retired store that may still be needed; limit of the delay of an exit.
 constexpr auto kRetiredLook = std::chrono::milliseconds{5};
 constexpr auto kExitWait = std::chrono::seconds{1};
 
@@ -43,7 +43,7 @@ struct HostStore::Server {
 
   Server() : store(io, StoreServer::Options{}), look(io) {}
 
-  // REQUIRES: the thread does not run yet.
+  // REQUIRES: the thread is not running yet.
   Outcome<> listen(const std::vector<SocketAddress>& on) {
     addresses = on;
     if (on.empty()) return Done{};
@@ -71,7 +71,7 @@ struct HostStore::Server {
       store.put(key, value);
   }
 
-  // Clients that connect from now on may belong to the next job here.
+  // Clears the contents: clients that connect from now on may belong to the next job here.
   void retired() {
     {
       const std::lock_guard lock(mutex);
@@ -89,7 +89,7 @@ struct HostStore::Server {
       store.close();
       phase = Phase::closed;
       changed.notify_all();
-      io.stop();  // Its thread ends; the rest goes with the next store.
+      io.stop();  // Ends the thread; the next store frees the rest.
       return;
     }
     look.expires_after(kRetiredLook);
@@ -109,14 +109,14 @@ struct HostStore::Server {
     return phase == Phase::closed;
   }
 
-  std::vector<SocketAddress> addresses;  // As asked for.
-  Contents contents;                     // Set while serving. Used by the thread.
+  std::vector<SocketAddress> addresses;  // As requested.
+  Contents contents;                     // Set while serving; used by the thread.
   const uint64_t nonce = random_value<uint64_t>() | 1;
   boost::asio::io_context io{1};
   StoreServer store;
   std::vector<std::unique_ptr<StoreListener>> listeners;
   boost::asio::steady_timer look;
-  std::mutex mutex;  // For phase.
+  std::mutex mutex;  // Guards phase.
   std::condition_variable changed;
   Phase phase = Phase::serving;
   std::thread thread;
@@ -141,7 +141,7 @@ HostStore::HostStore(std::unique_ptr<Server> server) : server_(std::move(server)
 
 HostStore::~HostStore() {
   if (in_forked_child()) {
-    // The thread to be joined exists only in the parent, and locks that it held stay held.
+    // The thread to join exists only in the parent, and locks that it held stay held.
     static_cast<void>(server_.release());
     return;
   }
@@ -218,8 +218,7 @@ void HostStore::retire(std::shared_ptr<HostStore> store) {
   boost::asio::post(server->io, [server] { server->retired(); });
 }
 
-// Other ranks may be in the middle of an answer: without this wait, the exit of the fastest rank
-// would be an error of the slowest one.
+// Waits for ranks that read answers: the fastest rank's exit must not be the slowest one's error.
 void HostStore::wait_for_retired() {
   if (in_forked_child()) return;
   const auto until = std::chrono::steady_clock::now() + kExitWait;

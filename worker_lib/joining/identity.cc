@@ -7,7 +7,7 @@ namespace muster::worker {
 void complete_place(Identity& self, const Members& world) {
   int local_rank = 0;
   int local_size = 0;
-  std::vector<std::string> nodes;  // In the order of their lowest ranks.
+  std::vector<std::string> nodes;  // Ordered by their lowest ranks.
   const std::string& mine = world[self.rank].node;
   for (int rank = 0; rank < world.size(); ++rank) {
     const std::string& node = world[rank].node;

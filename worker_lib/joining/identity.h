@@ -1,6 +1,5 @@
-// This process's place in the job and where the ranks meet, as far as options and environment tell;
-// once the ranks have met, also its place among the ranks of its node if that was not given. Plain
-// values.
+// This process's place in the job and the ranks' meeting point, from options and environment; once
+// the ranks have met, also its place on its node if that was not given. Plain values.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +14,7 @@ namespace muster::worker {
 
 class CallersStore;
 
-// A world of one without a launcher: there is no rank to meet.
+// A world of one without a launcher: no rank to meet.
 struct MeetNobody {
   friend bool operator==(const MeetNobody&, const MeetNobody&) = default;
 };
@@ -31,23 +30,22 @@ struct MeetAtAddress {
 // Rank 0 serves the store on a port of its choice and writes the address into this file.
 struct MeetAtFile {
   std::string path;
-  // Derived from the launcher's job id rather than named by the user: it lies in a folder of this
-  // node, and rank 0 makes the folder.
+  // True if derived from the launcher's job id: then rank 0 also makes its folder, on this node.
   bool derived = false;
   friend bool operator==(const MeetAtFile&, const MeetAtFile&) = default;
 };
 
-// Rank 0 writes into the program's own store where the ranks meet: at the server of that store, if
-// it has one that all of them reach, else at a store that rank 0 serves.
+// Rank 0 writes the meeting point into the program's own store: the server of that store, if it has
+// one that all ranks reach, else a store that rank 0 serves.
 struct MeetThroughStore {
-  CallersStore* store = nullptr;  // Not null until the ranks have met.
+  CallersStore* store = nullptr;  // Set until the ranks have met.
   std::optional<MeetAtAddress> server = std::nullopt;
   friend bool operator==(const MeetThroughStore&, const MeetThroughStore&) = default;
 };
 
 using MeetingPoint = std::variant<MeetNobody, MeetAtAddress, MeetAtFile, MeetThroughStore>;
 
-// The server in a meeting point, which may be const; nullptr: it has none.
+// Returns the server in a meeting point, which may be const; nullptr: none.
 template <typename Point>
 auto server_of(Point& point) -> decltype(std::get_if<MeetAtAddress>(&point)) {
   if (auto* const at = std::get_if<MeetAtAddress>(&point)) return at;
@@ -63,7 +61,7 @@ enum class Launcher : uint8_t {
   slurm,     // srun.
 };
 
-// Which parts of a rank's place were given by options or variables.
+// Parts of a rank's place that options or variables gave.
 struct PlaceTold {
   bool local_rank = false;
   bool local_world_size = false;
@@ -73,7 +71,7 @@ struct PlaceTold {
 
 struct Identity {
   int rank = 0;
-  std::vector<int> known_as = {};  // By rank, of Peer; empty: their ranks.
+  std::vector<int> known_as = {};  // Peer::known_as by rank; empty: the ranks.
   int world_size = 1;
   int local_rank = 0;
   int local_world_size = 1;
@@ -81,21 +79,20 @@ struct Identity {
   PlaceTold place_told;
   int restart_count = 0;
   std::string run_id;
-  std::string secret;  // The job's, if this rank was given one; see job_secret.h.
+  std::string secret;  // The job's secret, if given to this rank; see job_secret.h.
   Launcher launcher = Launcher::none;
   MeetingPoint meeting_point = MeetNobody{};
 
   friend bool operator==(const Identity&, const Identity&) = default;
 };
 
-// The number by which messages name the rank.
+// Returns the number by which messages name the rank.
 inline int known_rank(const Identity& self, int rank) {
   return self.known_as.empty() ? rank : self.known_as[static_cast<size_t>(rank)];
 }
 
-// Sets the parts of this rank's place that were not given: its index among the ranks of its node,
-// their number, and the node's index in the order of lowest ranks. REQUIRES: `world` holds the
-// ranks of the job, and this one is self.rank.
+// Sets what is not given of this rank's place: its index among the ranks of its node, their number,
+// and the node's index by lowest ranks. REQUIRES: `world` holds all ranks; self.rank is this one.
 void complete_place(Identity& self, const Members& world);
 
 }  // namespace muster::worker

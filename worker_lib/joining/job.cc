@@ -24,7 +24,7 @@
 namespace muster::worker {
 namespace {
 
-// A world of one has a store only once something asks for it (a GPU backend may).
+// Store of a world of one, made on first use (a GPU backend may need it).
 class LazyStore {
  public:
   Outcome<StoreClient> connect(Deadline deadline) {
@@ -44,7 +44,7 @@ class LazyStore {
 
 using StoreConnector = std::function<Outcome<StoreClient>(Deadline)>;
 
-// The thread that joins may use the connection that it has, as long as it joins.
+// Identifies the joining thread, which may use its existing connection while it joins.
 struct JoiningThread {
   std::atomic<std::thread::id> id = std::this_thread::get_id();
 };
@@ -64,7 +64,7 @@ StoreConnector connector_of(const Met& met, std::shared_ptr<JoiningThread> joini
       [lazy = std::make_shared<LazyStore>()](Deadline deadline) { return lazy->connect(deadline); };
 }
 
-// The rank whose end is the end of the store. Whose server a program has given is not known.
+// Returns the rank that hosts the store. The owner of a server given by the program is unknown.
 std::optional<GlobalRank> store_host(const MeetingPoint& point) {
   const MeetAtAddress* const at = server_of(point);
   if (at == nullptr) return GlobalRank{0};
@@ -94,7 +94,7 @@ struct JobSlot {
 };
 
 // Never destroyed: a process that ends without destroy_process_group() has failed, and the kernel
-// tells the others, by closing its connections.
+// shows that to the others by closing its connections.
 JobSlot& job_slot() {
   static auto* const slot = new JobSlot;
   return *slot;
@@ -117,7 +117,7 @@ Job::~Job() {
   world_group_.reset();
   groups_.reset();
   watch_.reset();
-  // Other ranks may still be reading from it.
+  // Other ranks may still be using it.
   if (hosted_) HostStore::retire(std::move(hosted_));
 }
 
@@ -157,7 +157,7 @@ Outcome<std::shared_ptr<Job>> Job::join_as(Identity self, const InitOptions& opt
   complete_place(self, met->world);
   for (Peer& peer : met->world.peers)
     peer.known_as = known_rank(self, peer.rank.value);
-  // The program's store is the caller's.
+  // The caller owns the program's store, which may end with this call.
   if (auto* const through = std::get_if<MeetThroughStore>(&self.meeting_point))
     through->store = nullptr;
 
@@ -184,7 +184,7 @@ Outcome<> Job::set_up(const Met& met, const std::string& name, Recorder* recorde
   groups_->connect_store = connector_of(met, joining);
   groups_->watch = watch_;
   groups_->recorder = recorder;
-  // Others would take what is known by other numbers for their own.
+  // Peers would take the known numbers in reports for ranks of this group.
   groups_->reports = known_ranks(met.world) == nullptr ? &failure_reports() : nullptr;
   groups_->store_host = store_host(identity_.meeting_point);
   groups_->timeout = options_.timeout;

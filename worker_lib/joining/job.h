@@ -1,10 +1,10 @@
 // The job as this process knows it: its own place, the other ranks, and where they meet. One at a
-// time per process (current_job()); init_process_group() makes it and destroy_process_group()
-// releases it, but any other holder of the pointer keeps it alive. A group that is joined by itself
-// (muster_group_join()) has a Job of its own, whose world it is; there may be any number of these.
+// time per process (current_job()): init_process_group() makes it and destroy_process_group()
+// releases it, but any other holder of the pointer keeps it alive. A group joined by itself
+// (muster_group_join()) has its own Job, whose world it is; any number of these may exist.
 //
 // Owns the watch, the connection to the store, and on rank 0 the store itself if no agent serves
-// one. Threads: everything here may be called by any thread; join() and leave() by one at a time.
+// one. Any thread may call anything; join() and leave() one at a time.
 #pragma once
 
 #include <atomic>
@@ -31,18 +31,16 @@ class HostStore;
 class Recorder;
 struct Met;
 
-// getenv(3).
 std::optional<std::string> process_environment(std::string_view name);
 
 class Job {
  public:
-  // Joins: determines this process's place, meets the others at the store, exchanges descriptions,
-  // starts the watch, and makes the world group. Returns when all ranks have done so. Fails with
+  // Determines this process's place, meets the others at the store, exchanges descriptions, starts
+  // the watch, and makes the world group. Returns when all ranks have done so. Fails with
   // environment, invalid_argument, rendezvous, timeout (names the missing ranks), or peer_failed.
   static Outcome<std::shared_ptr<Job>> join(const InitOptions& options);
-  // The same for a group of its own. Nothing of it is recorded for the launcher: a program that
-  // makes such groups has a recorder of its own language. REQUIRES: the options have a rank and a
-  // world size; calls of the store are made on this thread.
+  // Joins a group by itself, unrecorded: a program that makes such groups has its own recorder.
+  // Calls the store on this thread. REQUIRES: the options have a rank and a world size.
   static Outcome<std::shared_ptr<Job>> join_group(const InitOptions& options,
                                                   const MeetThroughStore& at,
                                                   const std::string& name,
@@ -53,29 +51,28 @@ class Job {
   ~Job();
 
   const Identity& identity() const { return identity_; }
-  // By global rank; `me` is this process.
+  // Indexed by global rank; `me` is this process.
   const Members& world() const;
 
   int rank() const { return world().me; }
   int world_size() const { return world().size(); }
   int restart_count() const { return identity().restart_count; }
 
-  // The GPU of this rank: as requested, else by the rule of InitOptions::device.
+  // This rank's GPU: as requested, else by the rule of InitOptions::device.
   int cuda_device() const;
-  // How many GPUs this process sees, without asking the driver.
+  // Number of GPUs that this process sees, without opening the driver.
   int visible_gpus() const;
 
   Watch& watch() { return *watch_; }
 
-  // Opens a connection to the job's store, for one thread; its keys are below those of this job,
-  // restart and init. Fails with rendezvous if the store does not answer by then.
+  // Opens a connection to the job's store, for one thread, with this initialisation's prefix. Fails
+  // with rendezvous if the store does not answer in time.
   Outcome<StoreClient> connect_store(Deadline deadline) const;
 
-  // The group of all ranks; not null once join() has returned.
+  // The group of all ranks; not null after join().
   const std::shared_ptr<Group>& world_group() const { return world_group_; }
 
-  // Waits for this rank's operations in flight, and tells the others that it leaves on purpose.
-  // Once; the destructor does neither.
+  // Waits for operations in flight, then announces the departure; the destructor does neither.
   void leave();
 
  private:
@@ -86,7 +83,7 @@ class Job {
 
   const Identity identity_;
   const InitOptions options_;
-  std::shared_ptr<HostStore> hosted_;  // Null: this process does not host the store.
+  std::shared_ptr<HostStore> hosted_;  // Null: not hosted here.
   std::shared_ptr<Watch> watch_;
   std::shared_ptr<GroupHost> groups_;
   std::shared_ptr<Group> world_group_;
@@ -96,11 +93,10 @@ class Job {
 // Null before init_process_group() and after destroy_process_group().
 std::shared_ptr<Job> current_job() noexcept;
 
-// Makes `job` the current one, and returns the one that was.
+// Makes `job` current and returns the previous one.
 std::shared_ptr<Job> exchange_current_job(std::shared_ptr<Job> job) noexcept;
 
-// current_job() for public calls: not null, or throws not_initialized, or forked in a child of
-// fork().
+// Returns current_job(); throws not_initialized if null, forked in a child of fork().
 std::shared_ptr<Job> require_job();
 
 }  // namespace muster::worker

@@ -54,7 +54,7 @@ Outcome<std::string> agree_on_secret(const Identity& self, const Members& world,
                               offers ? "has none" : "has one"),
                   {world[rank].rank});
   }
-  // Somebody else may have written all words.
+  // Another job, or an attacker, may have written all words.
   if (!self.secret.empty() && first != secret_word(self)) {
     return failed(ErrorCode::environment,
                   fmt::format("the ranks that meet at this store have another {} than this one: "

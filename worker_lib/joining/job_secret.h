@@ -1,7 +1,7 @@
-// How the ranks of a job come to share the secret by which they know each other (link_proof.h). The
-// launcher's environment brings it, or the meeting file, if only this user can read that. Otherwise
-// rank 0 offers one of its own with its record in the store: then whoever can read the store while
-// the ranks meet knows it. Pure, but for randomness.
+// Makes the ranks of a job share the secret by which they authenticate each other (link_proof.h).
+// It comes from the launcher's environment, or from the meeting file if only this user can read
+// that. Otherwise rank 0 offers one with its record in the store, and anyone who can read the store
+// during the meeting knows it. Pure, but for randomness.
 #pragma once
 
 #include <string>
@@ -16,14 +16,14 @@ namespace muster::worker {
 
 std::string random_job_secret();
 
-// Of MUSTER_WORKER_SECRET; empty: not set, or wrong, which `env` keeps.
+// Reads MUSTER_WORKER_SECRET; empty: not set, or wrong, which `env` notes.
 std::string read_job_secret(EnvReader& env);
 
-// What this rank says of the secret in its record. It tells nobody who does not know the secret.
+// Returns this rank's statement on the secret for its record, which does not reveal a given one.
 std::string secret_word(const Identity& self);
 
-// The job's secret. `words`: those of all ranks, by rank. Fails with environment if some ranks have
-// one that others do not have; all ranks fail then, and name the same rank.
+// Returns the job's secret from all ranks' secret_word()s, by rank. Fails with environment if only
+// some ranks have one, or another; then on all ranks, which name the same rank.
 Outcome<std::string> agree_on_secret(const Identity& self, const Members& world,
                                      const std::vector<std::string>& words);
 

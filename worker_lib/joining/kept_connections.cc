@@ -7,7 +7,7 @@
 namespace muster::worker {
 namespace {
 
-// Of programs that join from several threads, or at several servers.
+// Enough for programs that join from several threads, or at several servers.
 constexpr size_t kKeptMax = 8;
 
 struct Kept {
@@ -15,7 +15,7 @@ struct Kept {
   std::vector<std::pair<MeetAtAddress, StoreClient>> connections;
 };
 
-// Never destroyed: threads may join to the end.
+// Never destroyed: threads may join until the process ends.
 Kept& kept() {
   static auto* const kept = new Kept;
   return *kept;

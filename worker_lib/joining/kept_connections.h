@@ -1,6 +1,6 @@
-// Connections to servers of the program's own stores, for the next group that this process joins
-// there. PyTorch's server looks up the name of whoever connects, while all others wait: without a
-// name server that takes 5 s. Any thread.
+// Connections to servers of the program's own stores, kept for the next group that this process
+// joins there. PyTorch's server looks up the name of each client that connects, while all others
+// wait: without a name server that takes 5 s. Any thread.
 #pragma once
 
 #include <optional>
@@ -10,9 +10,9 @@
 
 namespace muster::worker {
 
-// One that works, for this caller alone; nullopt: there is none.
+// Takes out a working connection; nullopt: none.
 std::optional<StoreClient> take_connection(const MeetAtAddress& server);
-// REQUIRES: no other handle of the connection is used any more.
+// REQUIRES: no other handle of the connection is in use.
 void keep_connection(const MeetAtAddress& server, const StoreClient& connection);
 
 }  // namespace muster::worker

@@ -26,25 +26,25 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using SteadyClock = std::chrono::steady_clock;
-// The result of a try: Met, a failure, or nullopt: the store was not reached or is gone, try again.
+// Met, a failure, or nullopt: the store was not reached or is gone, try again.
 using Attempt = Outcome<std::optional<Met>>;
 
 constexpr auto kFileLookFirst = milliseconds{5};
 constexpr auto kFileLookLast = milliseconds{200};
-// For one try to reach an address from a file: it may be one of another network.
+// Limit for one address from a record, which may be one of another network.
 constexpr auto kFileDial = seconds{3};
-// For reconnecting to the store at which the ranks have met.
+// Limit for reconnecting to the store where the ranks have met.
 constexpr auto kReconnect = seconds{10};
 
 // ---- finding the store
 
 Outcome<StoreClient> connect_to_host(StoreClient::Options options) {
-  // A fraction of a millisecond of the time that messages name has already passed.
+  // Restores the round number for messages: a fraction of a millisecond has already passed.
   const auto named =
       std::chrono::round<std::chrono::duration<int64_t, std::centi>>(options.connect_timeout);
   options.connect_timeout = std::max<Duration>(named, milliseconds{1});
   Result<StoreClient> store = StoreClient::connect(options);
-  // This process has no descriptor left.
+  // Out of descriptors.
   if (!store && store.error().code == ExitCode::environment)
     return failed(ErrorCode::system, store.error().message);
   if (!store) return meeting_store_failure(store.error());
@@ -60,7 +60,7 @@ Outcome<Met> meet_at_own_store(const Identity& self, const MeetingOptions& optio
   access.hosted_here = true;
   Outcome<Met> met =
       MeetingRound(self, options, std::move(*store), std::move(access), std::move(address)).run();
-  // Other ranks may still want to read the reason.
+  // Other ranks may still read the reason.
   if (!met) HostStore::retire(std::move(hosted));
   return met;
 }
@@ -72,14 +72,13 @@ Met meet_nobody() {
   return {std::move(world), {}, {}, {}, std::nullopt, nullptr};
 }
 
-// So that a rank that has reached the wrong store notices at once.
+// Contents by which a rank that reached the wrong store notices at once.
 HostStore::Contents job_of(const Identity& self) {
   if (self.run_id.empty()) return {};
   return {{std::string(kRunIdKey), self.run_id}};
 }
 
-// No agent of this job asks whose a connection is. Said once in a process, and not of a store that
-// only this machine reaches.
+// Warns, once, that no agent checks the users of a store that is not on loopback.
 void say_that_store_is_open(const MeetingOptions& options, const HostStore& hosted,
                             const std::vector<SocketAddress>& addresses) {
   static std::atomic<bool> said = false;
@@ -102,7 +101,7 @@ Outcome<Met> host_meeting(const Identity& self, const MeetingOptions& options,
                            std::move(address));
 }
 
-// A callback that prints why a rank keeps trying to reach the store.
+// Returns a callback that prints why a rank keeps trying to reach the store.
 std::function<void(const std::string& why)> impatience(const Identity& self,
                                                        const MeetingOptions& options,
                                                        const MeetAtAddress& at) {
@@ -134,7 +133,7 @@ Outcome<Met> attend_meeting(const Identity& self, const MeetingOptions& options,
     }
     MeetingRound round(self, options, std::move(*store), {at.host, at.port}, address);
     Outcome<Met> met = round.run();
-    // Rank 0 had just left its former group, with its store: the ranks meet at its next one.
+    // Rank 0 was just leaving its former group, with its store: the ranks meet at its next one.
     const bool again =
         !met && round.lost_store() && !at.agent_serves && SteadyClock::now() < options.deadline;
     if (!again) return met;
@@ -159,7 +158,7 @@ MeetingRecord own_meeting_record() {
   return record;
 }
 
-// Rank 0 serves a store on a free port, and says by `publish` where.
+// Serves a store on a free port on rank 0, and publishes its address.
 Outcome<Met> host_by_record(const Identity& self, const MeetingOptions& options, bool same_node,
                             bool is_private,
                             const std::function<Outcome<>(const MeetingRecord&)>& publish) {
@@ -188,7 +187,7 @@ Outcome<Met> host_by_file(const Identity& self, const MeetingOptions& options,
 
 using Reached = std::optional<std::pair<StoreClient, StoreAccess>>;
 
-// Connects to the recorded store, at the first of its addresses where it answers from here.
+// Connects to the recorded store, at the first of its addresses that answers.
 Outcome<Reached> reach_recorded(const MeetingRecord& record, Deadline deadline) {
   std::vector<std::string> addresses = record.addresses;
   if (record.node == node_identity()) addresses.insert(addresses.begin(), "127.0.0.1");
@@ -211,7 +210,7 @@ Outcome<Reached> reach_recorded(const MeetingRecord& record, Deadline deadline) 
   return Reached();
 }
 
-// nullopt: its store was not reached (`is_reached`), or was lost.
+// Returns nullopt if the record's store was not reached (see `is_reached`) or was lost.
 Attempt meet_at_record(const Identity& self, const MeetingOptions& options,
                        const MeetingRecord& record, bool same_node, bool& is_reached) {
   Outcome<Reached> found = reach_recorded(record, options.deadline);
@@ -271,7 +270,7 @@ class FileAttendance {
     return met;
   }
 
-  // For messages, if there is a record whose store was not reached.
+  // Text for messages, if there is a record whose store was not reached.
   std::string unreached_words() const {
     return unreached_ ? ": " + words_on_unreached(*unreached_) : std::string();
   }
@@ -310,7 +309,7 @@ Outcome<> publish_in(CallersStore& store, const MeetingRecord& record) {
   return store.set(kMeetKey, record.encode());
 }
 
-// Says once that it waits.
+// Prints once that it waits.
 Outcome<std::optional<std::string>> wait_for_record(const Identity& self,
                                                     const MeetingOptions& options,
                                                     CallersStore& store) {
@@ -345,7 +344,7 @@ Outcome<MeetingRecord> record_in(const Identity& self, const MeetingOptions& opt
                             kMeetKey));
 }
 
-// At the store's own server, below a number that nobody else has.
+// Meets at the store's own server, with the record's random number as prefix.
 Outcome<Met> meet_at_server(const Identity& self, const MeetingOptions& options,
                             const MeetAtAddress& server, const MeetingRecord& record) {
   const Duration left = time_left(options.deadline);
@@ -433,7 +432,7 @@ Outcome<StoreClient> StoreAccess::connect(Deadline deadline) const {
     if (!client) return client;
     return client->with_prefix(prefix);
   }
-  // No retries: the store was there when the ranks met; if it does not listen now, it never will.
+  // No retries: if the store does not listen any more, it never will.
   const Deadline until = std::min(deadline, SteadyClock::now() + kReconnect);
   const std::string server = fmt::format("{}:{}", host, port);
   const NetResult<int> fd = connect_blocking(host, port, until);

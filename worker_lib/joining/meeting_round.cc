@@ -15,7 +15,7 @@ namespace muster::worker {
 namespace {
 
 constexpr size_t kMissingShown = 16;
-// How long a rank that has timed out checks which ranks are missing, with one request for each.
+// Limit for finding the missing ranks after a time-out, with one request each.
 constexpr std::chrono::milliseconds kAskForMissing{500};
 
 std::string owner_key(int rank) {
@@ -63,14 +63,14 @@ Outcome<Met> MeetingRound::run() {
   return wait_for_everyone();
 }
 
-// With the word on the secret, which may be an offer; these keys go when all have met.
+// Includes the word on the secret, which may be an offer; the key is removed once all have met.
 std::string MeetingRound::told_record() const {
   RankRecord record = me_;
   record.secret_word = secret_word_;
   return record.encode();
 }
 
-// Runs before this rank writes anything there: otherwise the ranks of two jobs would become one
+// Runs before this rank writes anything there: otherwise the ranks of two jobs would form one
 // world. Not every launcher gives its jobs an id.
 Outcome<> MeetingRound::check_job() {
   if (self_.run_id.empty()) return Done{};
@@ -83,8 +83,8 @@ Outcome<> MeetingRound::check_job() {
                             access_.host, access_.port, *job, self_.run_id));
 }
 
-// Makes this process the owner of its rank. The previous owner may be this process, or one that is
-// gone; otherwise two processes have the same rank.
+// Makes this process the owner of its rank. The previous owner may be this process, or a dead one;
+// otherwise two processes have the same rank.
 Outcome<> MeetingRound::claim_rank() {
   const std::string mine = me_.encode();
   std::string expected;
@@ -129,7 +129,7 @@ Outcome<> MeetingRound::contradict(const std::string& theirs) {
       "rank {} was given a world of {}, and others one of "
       "{}: WORLD_SIZE must be the same for all",
       self_.rank, counted(self_.world_size, "rank"), theirs);
-  // Tells the ranks that come later, and those that wait. Best effort.
+  // Informs later and waiting ranks. Best effort.
   store_.compare_set("state", "open " + theirs, text);
   store_.compare_set("everyone", "", "!" + text);
   return failed(ErrorCode::environment, text, {GlobalRank{self_.rank}});
@@ -174,7 +174,7 @@ Outcome<std::vector<GlobalRank>> MeetingRound::find_missing(int& asked) {
   for (asked = 0; asked < self_.world_size; ++asked) {
     if (asked > 0 && std::chrono::steady_clock::now() >= until) break;
     const Result<bool> is_there = store_.check({rank_key(asked)});
-    if (!is_there && asked > 0) break;  // What is known by now is worth more than why no more is.
+    if (!is_there && asked > 0) break;  // Keep what is known so far.
     if (!is_there) return meeting_store_failure(is_there.error());
     if (!*is_there) missing.push_back(GlobalRank{asked});
   }
@@ -192,7 +192,7 @@ std::string MeetingRound::missing_words(const std::vector<GlobalRank>& missing, 
   return self_.known_as.empty() ? fmt::format("{} of {}", words, self_.world_size) : words;
 }
 
-// One rank per node prints it: a thousand lines would say no more.
+// Prints on one rank per node: a thousand lines would say no more.
 void MeetingRound::say_who_is_missing() {
   const std::string mine = std::to_string(self_.rank);
   const Result<std::string> speaker = store_.compare_set("told/" + me_.peer.node, "", mine);
@@ -210,7 +210,7 @@ Outcome<Met> MeetingRound::give_up() {
   int asked = 0;
   Outcome<std::vector<GlobalRank>> missing = find_missing(asked);
   if (!missing) return tl::unexpected(missing.error());
-  // Ranks that come now must not think that this one is still here.
+  // Ranks that arrive later must not count on this one.
   store_.compare_set("state", fmt::format("open {}", self_.world_size), "over");
   std::string text =
       fmt::format("{} did not join {}: check that they are running, with the same meeting point",
@@ -260,7 +260,7 @@ Outcome<Met> MeetingRound::read_everyone(const std::string& said) {
              generation_};
 }
 
-// All ranks are in this generation: the keys of earlier ones are unused.
+// Also removes the keys of earlier generations: all ranks are in this one.
 void forget_meeting(const Met& met) {
   if (!met.root) return;
   StoreClient store = *met.store;
@@ -272,13 +272,13 @@ void forget_meeting(const Met& met) {
   const std::string groups = fmt::format("{}/group/", met.generation);
   std::vector<std::string> over;
   for (const std::string& key : *keys) {
-    // 0: owner/R and joins/R, which outlast all generations.
+    // 0 for owner/R and joins/R, which outlast all generations.
     std::string_view rest = key;
     const int64_t generation = take_number<int64_t>(rest).value_or(0);
     const bool is_over = met.is_last || (generation > 0 && generation <= met.generation);
     if (is_over && !key.starts_with(groups)) over.push_back(key);
   }
-  // One request for several keys per rank: all others wait for this one in their first collective.
+  // A single request for all keys: the other ranks wait for this one in their first collective.
   static_cast<void>(root.delete_keys(over));
 }
 

@@ -1,6 +1,6 @@
-// One round of a meeting, at a store that has been found: this rank describes itself, and learns
-// about the others. The keys are those that meeting.h lists. Blocking calls on one thread; `self`
-// and `options` must outlive it.
+// One round of a meeting, at a store that has been found: this rank describes itself and reads the
+// others' descriptions (keys: meeting.h). Blocking; one thread. `self` and `options` must outlive
+// it.
 #pragma once
 
 #include <cstdint>
@@ -22,14 +22,14 @@ inline constexpr std::string_view kRunIdKey = "muster/run_id";
 
 class MeetingRound {
  public:
-  // `address`: where other nodes reach this rank.
+  // `address`: this rank's, for other nodes.
   MeetingRound(const Identity& self, const MeetingOptions& options, StoreClient store,
                StoreAccess access, std::string address);
 
-  // Call once. Returns what meet() does.
+  // Call once. Returns the result of meet().
   Outcome<Met> run();
 
-  // Whether run() failed because the store is gone rather than because of its answers.
+  // True if run() failed because the store is gone, not because of its answers.
   bool lost_store() const { return !store_.connected(); }
 
  private:
@@ -40,7 +40,7 @@ class MeetingRound {
   Outcome<> contradict(const std::string& theirs);
   Outcome<Met> gather();
   Outcome<Met> wait_for_everyone();
-  // Covers the ranks below `asked`, those that could be checked in time.
+  // Checks as many ranks as time allows: those below `asked`.
   Outcome<std::vector<GlobalRank>> find_missing(int& asked);
   std::string missing_words(const std::vector<GlobalRank>& missing, int asked) const;
   void say_who_is_missing();
@@ -52,7 +52,7 @@ class MeetingRound {
   const RankRecord me_;
   const std::string secret_word_;
   std::string prefix_;
-  StoreClient everything_;  // Without the prefix.
+  StoreClient everything_;  // No prefix.
   StoreClient root_;
   StoreClient store_;
   StoreAccess access_;

@@ -1,5 +1,5 @@
-// Helpers for the steps of a meeting: times and failures in words, and what a rank that waits for
-// others prints meanwhile.
+// Helpers for the steps of a meeting: times and failures in words, and lines that waiting ranks
+// print.
 #pragma once
 
 #include <algorithm>
@@ -23,14 +23,14 @@ inline Duration time_left(Deadline deadline) {
   return std::max<Duration>(deadline - std::chrono::steady_clock::now(), Duration::zero());
 }
 
-// "within 3 s": the time-out that was given, which started a moment before `begun` was read.
+// "within 3 s": the given time-out, which started a moment before `begun` was read.
 inline std::string within_limit(std::chrono::steady_clock::time_point begun, Deadline deadline) {
   using Hundredths = std::chrono::duration<int64_t, std::centi>;
   const auto limit = std::chrono::round<Hundredths>(deadline - begun);
   return within(std::chrono::duration_cast<std::chrono::milliseconds>(limit));
 }
 
-// When a rank that still waits prints so.
+// Time at which a rank that still waits prints so.
 inline Deadline end_of_patience(const MeetingOptions& options) {
   return options.begun + options.patience;
 }
@@ -47,8 +47,7 @@ inline void say_that_it_waits(const Identity& self, const MeetingOptions& option
                                 time_text(options.patience), whom));
 }
 
-// Before there is a store at which a node's ranks can choose one to print it: not all of a thousand
-// ranks may. Two do, since the first of a node may be the one that is missing.
+// Lets two ranks per node print while no store can choose one: the first may be missing.
 inline bool may_speak(const Identity& self) {
   return !self.place_told.local_rank || self.local_rank < 2;
 }

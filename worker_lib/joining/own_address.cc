@@ -27,7 +27,7 @@ bool asks_for_own_loopback(const std::string& host) {
   return numeric ? numeric->is_loopback() : host == "localhost" || host.ends_with(".localhost");
 }
 
-// Of the interface with this name; empty: of all that could reach others.
+// Returns the addresses of the named interface; empty: of all that could reach others.
 std::vector<IpAddress> outward_addresses(const std::string& name) {
   std::vector<IpAddress> found;
   for (const Interface& each : read_interfaces()) {

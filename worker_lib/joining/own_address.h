@@ -1,5 +1,5 @@
-// The IP address that a process gives to other nodes to be reached at. Reads interfaces, routes and
-// names; blocking.
+// The IP address at which other nodes reach a process. Reads interfaces, routes and names;
+// blocking.
 #pragma once
 
 #include <string>
@@ -10,19 +10,19 @@
 
 namespace muster::worker {
 
-// The source address that the kernel uses towards `store_host`, or the address of `interface` if
-// one is named ("eth0", or the first of several, with commas). If the host name means loopback here
-// only (Debian's 127.0.1.1 for the own host name), it is that of the first interface that could
-// reach others; loopback itself is returned if it was asked for, or if there is nothing else. Fails
-// with environment if the interface does not exist.
+// Returns the kernel's source address towards `store_host`, or the address of `interface` if named
+// ("eth0", or the first of a comma-separated list). If the host name means loopback here only
+// (Debian's 127.0.1.1 for the own name), returns that of the first interface that could reach
+// others; loopback if requested, or as a last resort. Fails with environment if the interface does
+// not exist.
 Outcome<std::string> own_address(const std::string& store_host, uint16_t port,
                                  const std::string& interface);
 
-// Where rank 0 listens for MASTER_ADDR: on its addresses alone if they are this machine's, else on
-// all (the name is that of a service in front of us, or means something else to the others).
+// Returns the addresses on which rank 0 listens for MASTER_ADDR: those of the name if they are this
+// machine's, else all (the name is a service in front of it, or resolves differently elsewhere).
 std::vector<SocketAddress> listening_addresses(const std::string& host, uint16_t port);
 
-// All addresses at which others might reach this machine, the best first, without loopback.
+// Returns the addresses at which others might reach this machine, best first, without loopback.
 std::vector<std::string> reachable_addresses(const std::string& interface);
 
 }  // namespace muster::worker

@@ -8,7 +8,7 @@
 namespace muster::worker {
 namespace {
 
-// The first field: ranks with another version get an error that says so.
+// First field: ranks of another version get an error that says so.
 constexpr std::string_view kRecordVersion = "muster 4";
 
 }  // namespace

@@ -1,5 +1,5 @@
-// A rank's description of itself for the meeting: which process it is, and where it is reached.
-// Never changes after the meeting.
+// A rank's description of itself for the meeting: its process and its address. Does not change
+// afterwards.
 #pragma once
 
 #include <optional>
@@ -17,7 +17,7 @@ struct RankRecord {
   std::string secret_word = {};  // See job_secret.h.
 
   std::string encode() const;
-  // nullopt for anything else, including records of other versions.
+  // nullopt: malformed, or another version's.
   static std::optional<RankRecord> decode(std::string_view text);
   friend bool operator==(const RankRecord&, const RankRecord&) = default;
 };
