@@ -28,7 +28,7 @@ namespace {
 constexpr const char* kSpawnCall = "spawn";
 constexpr auto kSpawnStorePatience = std::chrono::seconds{1};
 
-// Variables that describe a process of another launcher, and do not apply to ranks of spawn().
+// Variables that describe a process of another launcher, not a rank of spawn().
 constexpr std::array kLaunchersOwn{
     env::kRoleName,     env::kRoleRank,       env::kRoleWorldSize, env::kRunId,
     env::kErrorFile,    env::kMaxRestarts,    env::kTimerFile,     env::kSignalsToHandle,
@@ -81,8 +81,7 @@ std::string call_name(const SpawnOptions& options) {
   return options.name.empty() ? fmt::format("#{}", call) : options.name;
 }
 
-// The mark in the environment, which may be another process's: a program that a rank started
-// inherits the rank's environment.
+// Returns the mark in the environment, which programs started by a rank inherit.
 std::optional<SpawnMark> find_mark() {
   const char* text = std::getenv(kSpawnVariable);
   return text != nullptr ? SpawnMark::decode(text) : std::nullopt;
@@ -92,7 +91,7 @@ bool is_own(const SpawnMark& mark) {
   return life_of_process(getppid()) == mark.parent;
 }
 
-// The mark of this process. Ends the process if the parent that set the mark is gone.
+// Returns this process's own mark. Ends the process if the parent that set the mark is gone.
 std::optional<SpawnMark> own_mark() {
   const std::optional<SpawnMark> found = find_mark();
   if (!found || is_own(*found)) return found;
@@ -102,9 +101,8 @@ std::optional<SpawnMark> own_mark() {
 
 constexpr int kLostExitCode = 1;
 
-// A rank that exits with code 0 before it reaches the call that it was started for has done
-// nothing, and its parent would take that for success. So an exit handler reports it and changes
-// the exit code. be_a_rank() unsets the variable.
+// Exit handler that reports, and turns into a failure, an exit with code 0 before the call that the
+// rank was started for: its parent would take that for success. be_a_rank() unsets the variable.
 class AwaitedExit {
  public:
   AwaitedExit() {
@@ -157,7 +155,7 @@ Outcome<SpawnResult> start_and_wait(int nprocs, const SpawnOptions& options,
     keeper.add(std::move(*started));
   }
   return keeper.wait([&](const SpawnResult& result) {
-    // Tells the other ranks why they are stopped.
+    // Gives the other ranks the reason why they are stopped.
     Outcome<StoreClient> client = (*store)->connect(kSpawnStorePatience);
     if (!client) return;
     client->set(kFailureNoticeKey, fmt::format("{}\n{}", result.message(), result.failed->value));

@@ -1,6 +1,5 @@
-// The three parts of spawn() (muster/spawn.h): the environment of a rank, starting one process, and
-// waiting for all of them. The thread that starts them must wait for them: their parent-death
-// signal fires when it ends.
+// The parts of spawn() (muster/spawn.h): a rank's environment, starting one, and waiting for all,
+// on the starting thread, since the ranks' parent-death signal fires when that ends.
 #pragma once
 
 #include <optional>
@@ -15,7 +14,7 @@
 
 namespace muster::worker {
 
-// The call of spawn() that a process was started for, as its environment says.
+// The call of spawn() that a process was started for, from its environment.
 struct SpawnMark {
   std::string call;
   ProcessLife parent;  // The process that started it.
@@ -28,44 +27,43 @@ inline constexpr const char* kSpawnVariable = "MUSTER_SPAWN";
 
 using EnvironmentPairs = std::vector<std::pair<std::string, std::string>>;
 
-// By which the ranks find and know each other.
+// Lets the ranks find and authenticate each other.
 struct SpawnMeeting {
   uint16_t store_port = 0;
   std::string secret;  // Bytes.
 };
 
-// "NAME=value" for one rank: `inherited` without another launcher's variables, with the contract's,
-// and with `added`, which takes precedence.
+// Returns "NAME=value" entries for one rank: `inherited` without another launcher's variables, plus
+// the contract's, plus `added`, which takes precedence.
 std::vector<std::string> rank_environment(const std::vector<std::string>& inherited, int rank,
                                           int nprocs, const SpawnMeeting& meeting,
                                           const SpawnMark& mark, const EnvironmentPairs& added);
 
-// Runs the function in this process, which is a rank, and returns its exit code; prints exceptions.
+// Runs the function in this process, a rank, and returns its exit code; prints exceptions.
 int run_as_rank(int rank, const std::function<int(int)>& function);
 
-// A process that was started and not yet reaped.
+// A started process that is not yet reaped.
 struct StartedRank {
   int pid = -1;
   UniqueFd end;  // rendezvous/base/process_end.h
 };
 
-// Starts this program again (/proc/self/exe), with SIGKILL as its parent-death signal and
-// everything else inherited. Fails with system.
+// Starts this program again (/proc/self/exe), with SIGKILL as parent-death signal. Fails: system.
 Outcome<StartedRank> start_rank(const std::vector<std::string>& arguments,
                                 const std::vector<std::string>& environment);
 
-// Waits until all have ended; when one fails or the time is over, stops the rest.
+// Waits until all ranks have ended; when one fails or time is up, stops the rest.
 class RankKeeper {
  public:
   explicit RankKeeper(const SpawnOptions& options) : options_(options) {}
   RankKeeper(const RankKeeper&) = delete;
   RankKeeper& operator=(const RankKeeper&) = delete;
-  // Kills and reaps those that still run.
+  // Kills and reaps the ranks still running.
   ~RankKeeper();
 
   void add(StartedRank started);
-  // `on_failure` is called with the first failure before the rest is stopped. Fails with timeout,
-  // once all have ended, and the ranks that had not by the deadline.
+  // Calls `on_failure` with the first failure before the rest is stopped. Fails with timeout once
+  // all have ended, naming the ranks that had not by the deadline.
   Outcome<SpawnResult> wait(const std::function<void(const SpawnResult&)>& on_failure);
 
  private:
@@ -82,9 +80,9 @@ class RankKeeper {
   std::vector<GlobalRank> running_ranks() const;
 
   const SpawnOptions& options_;
-  std::vector<StartedRank> started_;  // By rank; reaped: without `end`.
+  std::vector<StartedRank> started_;  // Indexed by rank; `end` is reset once reaped.
   SpawnResult result_;
-  bool is_stopping_ = false;  // From here on, ranks end because they are stopped.
+  bool is_stopping_ = false;  // Once true, ranks end because they are stopped.
 };
 
 }  // namespace muster::worker

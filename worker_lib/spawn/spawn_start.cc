@@ -1,5 +1,5 @@
-// Starting one rank: clone(CLONE_VM | CLONE_VFORK), since posix_spawn(3) cannot set a parent-death
-// signal before the program runs.
+// Starts one rank with clone(CLONE_VM | CLONE_VFORK), since posix_spawn(3) cannot set a
+// parent-death signal before the program runs.
 #include <cerrno>
 
 #include <sched.h>
@@ -17,8 +17,8 @@ namespace {
 
 constexpr size_t kRankStackBytes = 64 * 1024;
 
-// Prepared before the clone: between it and execve the child may call only what is safe in a signal
-// handler, and it shares this memory with its suspended parent.
+// Prepared before the clone: until execve the child may call only what is async-signal-safe, and it
+// shares this memory with its suspended parent.
 struct RankPlan {
   char* const* argv = nullptr;
   char* const* envp = nullptr;
@@ -34,8 +34,8 @@ int fail_rank_step(RankPlan* plan, const char* step) {
   return 127;
 }
 
-// The parent's handlers must not run here, in its memory, once signals are unblocked. Ignored
-// signals stay ignored, as execve(2) leaves them.
+// Resets handlers: the parent's must not run here, in its memory, once signals are unblocked.
+// Ignored signals stay ignored, as across execve(2).
 void drop_handlers() {
   struct sigaction standard{};
   standard.sa_handler = SIG_DFL;
@@ -51,7 +51,7 @@ __attribute__((no_sanitize("address", "thread"))) int rank_main(void* argument) 
   auto* plan = static_cast<RankPlan*>(argument);
   drop_handlers();
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return fail_rank_step(plan, "prctl");
-  if (getppid() != plan->parent) _exit(127);  // It died before the line above.
+  if (getppid() != plan->parent) _exit(127);  // The parent died before the line above.
   sigprocmask(SIG_SETMASK, plan->mask, nullptr);
   execve("/proc/self/exe", plan->argv, plan->envp);
   return fail_rank_step(plan, "execve of /proc/self/exe");

@@ -20,7 +20,7 @@ namespace {
 
 using RankClock = std::chrono::steady_clock;
 
-// How long an exiting process may take until it can be reaped, and how often to check for that.
+// Limit for an exiting process to become reapable, and the polling interval.
 constexpr auto kExitPatience = std::chrono::seconds{1};
 constexpr auto kExitLook = std::chrono::milliseconds{5};
 
@@ -47,7 +47,7 @@ tl::unexpected<Failure> too_late(std::vector<GlobalRank> left, size_t all,
   return failed(ErrorCode::timeout, std::move(text), std::move(left));
 }
 
-// A rank ended by a signal is more likely the cause than one that reports that another is gone.
+// A rank killed by a signal is a likelier cause than one that reports another as gone.
 bool is_likelier_cause(const RankExit& one, const RankExit& other) {
   return one.signal != 0 && other.signal == 0;
 }
@@ -68,7 +68,6 @@ bool RankKeeper::any_running() const {
   return std::ranges::any_of(started_, [](const StartedRank& rank) { return bool(rank.end); });
 }
 
-// Waits until one of them ends.
 void RankKeeper::await_change(Instant until) {
   std::vector<pollfd> entries;
   for (const StartedRank& rank : started_)
@@ -79,13 +78,13 @@ void RankKeeper::await_change(Instant until) {
   poll(entries.data(), entries.size(), static_cast<int>(ms));
 }
 
-// True: it has ended.
+// Returns true if the rank has ended.
 bool RankKeeper::reap(size_t rank) {
   siginfo_t info{};
   pollfd ended{started_[rank].end.get(), POLLIN, 0};
   if (!started_[rank].end || poll(&ended, 1, 0) <= 0) return false;
   if (waitid(P_PID, static_cast<id_t>(started_[rank].pid), &info, WEXITED | WNOHANG) != 0) {
-    // The program ignores SIGCHLD, so the kernel kept no status: how it ended is unknown.
+    // The program ignores SIGCHLD, so the kernel kept no status: counts as exit code 0.
     if (errno != ECHILD) return false;
     info.si_pid = started_[rank].pid;
     info.si_code = CLD_EXITED;
@@ -109,8 +108,8 @@ void RankKeeper::reap_ended() {
   }
 }
 
-// The connections of a dying rank are closed before it can be reaped, so ranks that fail because of
-// it may be reaped sooner.
+// Waits for ranks that are exiting: a dying rank's connections close before it can be reaped, so
+// ranks that fail because of it may be reaped sooner.
 void RankKeeper::await_those_on_their_way() {
   const auto is_on_its_way = [](const StartedRank& rank) {
     return rank.end && is_exiting(rank.pid);
@@ -138,7 +137,7 @@ void RankKeeper::wait_for_rest() {
   }
 }
 
-// SIGTERM, and SIGKILL for those that still run after stop_timeout.
+// Sends SIGTERM, then SIGKILL to ranks still running after stop_timeout.
 void RankKeeper::stop_and_wait() {
   stop_rest(SIGTERM);
   const Instant patience = rank_deadline(options_.stop_timeout);
