@@ -1,5 +1,5 @@
-// What a rank in destroy_process_group() tells the others about its groups: how far it came with
-// their collectives, and the messages that it still waits for. Plain values.
+// A leaving rank's announcement about its groups, in destroy_process_group(): how many collectives
+// it performed, and the messages that it still waits for. Plain values.
 #pragma once
 
 #include <array>
@@ -14,11 +14,10 @@
 
 namespace muster::worker {
 
-// Host memory and GPU memory have a queue each, which count their operations separately.
+// Host and GPU memory have a queue each, which number their operations separately.
 inline constexpr size_t kCollectiveQueues = 2;
 using OperationCounts = std::array<uint64_t, kCollectiveQueues>;
 
-// What a leaving rank has performed in one group.
 struct ShutdownNotice {
   std::string group_id;
   OperationCounts performed{};
@@ -26,7 +25,7 @@ struct ShutdownNotice {
 };
 
 // Time for a message that is already on its way: it is in the kernel or in shared memory when the
-// news arrives, and half a second is ample to receive it.
+// update arrives, and half a second is ample to receive it.
 inline constexpr std::chrono::milliseconds kLastMessage{500};
 
 // A send or receive in flight, of any thread.

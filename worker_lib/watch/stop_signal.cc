@@ -13,17 +13,16 @@
 namespace muster::worker {
 namespace {
 
-// After SIGTERM; see StopPolicy::end_calls.
+// Grace after SIGTERM; see StopPolicy::end_calls.
 constexpr int kSecondsToLive = 1;
 
-// What the handler uses: made once and kept until the process ends, since a handler may run on
-// another thread while its StopSignal is destroyed.
+// The handler's state; permanent, since a handler may run while its StopSignal is destroyed.
 struct ProcessStop {
   std::atomic<int> event_fd = -1;
   std::atomic<bool> came = false;
   std::atomic<bool> ends = false;
   std::atomic<pid_t> owner = 0;
-  std::atomic<bool> is_taken = false;  // By a StopSignal that is installed.
+  std::atomic<bool> is_taken = false;  // A StopSignal is installed.
   timer_t timer{};
   bool has_timer = false;
 };
@@ -63,7 +62,7 @@ tl::unexpected<Failure> stop_failure(const char* what) {
                 fmt::format("cannot {} to be notified of SIGTERM: {}", what, std::strerror(errno)));
 }
 
-// What is made once per process, and again in a child of fork(), which has no timers.
+// Prepares the state once per process, and again in a child of fork(), which has no timers.
 Outcome<> prepare_process(StopPolicy policy) {
   ProcessStop& stop = process_stop;
   if (stop.owner.load() != getpid()) {

@@ -1,10 +1,9 @@
 // SIGTERM as an event. The handler is installed only if the program left SIGTERM at its default. It
-// writes to one eventfd and, if the process is to end (StopPolicy::end_calls), arms a timer: after
-// a second the process ends by SIGTERM, as it would at once without us. The timer is the kernel's
-// and the state the process's, so that this works whatever the program does meanwhile,
-// destroy_process_group() included. A child of fork() dies of SIGTERM as usual.
-//
-// At most one is installed at a time in a process. Any thread.
+// writes to an eventfd and, if the process is to end (StopPolicy::end_calls), arms a timer: after a
+// second the process ends by SIGTERM, as it would at once without us. The timer is the kernel's and
+// the state the process's, so that this works whatever the program does meanwhile,
+// destroy_process_group() included. A child of fork() dies of SIGTERM as usual. At most one is
+// installed in a process at a time. Any thread.
 #pragma once
 
 #include <atomic>
@@ -21,14 +20,14 @@ class StopSignal {
   static Outcome<std::unique_ptr<StopSignal>> install(StopPolicy policy);
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
-  // Restores SIGTERM's default, unless the program has installed its own handler since, or SIGTERM
-  // came and the process is about to end.
+  // Restores SIGTERM's default unless the program installed its own handler or SIGTERM is ending
+  // it.
   ~StopSignal();
 
   // Readable once SIGTERM has come, even to an earlier StopSignal. Never read it.
   int event_fd() const { return event_fd_; }
   bool came() const;
-  // As if SIGTERM had come, but the process is not ended.
+  // Acts as if SIGTERM had come, without ending the process.
   void pretend();
   bool is_installed() const { return installed_; }
 

@@ -23,14 +23,13 @@
 namespace muster::worker {
 namespace {
 
-// How long to wait for other ranks before checking that they are still alive.
+// Interval at which waited-for ranks are checked for having died.
 constexpr Duration kUpSlice = std::chrono::milliseconds(500);
-// How long after closing its last socket a process may still seem to live.
+// Time for which a process may still seem alive after closing its last socket.
 constexpr auto kHostsEnd = std::chrono::milliseconds(200);
 constexpr auto kHostsEndLook = std::chrono::milliseconds(5);
 
-// Where the ranks find each other: "up/<rank>" is set when that rank listens; rank 0's holds the
-// watch's id and its port.
+// Set when that rank listens; rank 0's holds the watch's id and its port.
 std::string up_key(int rank) {
   return fmt::format("up/{}", rank);
 }
@@ -77,7 +76,7 @@ Failure absence(const Members& world, const std::vector<GlobalRank>& missing) {
       missing};
 }
 
-// The ranks that do not listen yet; empty if the store does not answer.
+// Returns the ranks that do not listen yet; empty if the store does not answer.
 std::vector<GlobalRank> not_up(StoreClient& store, const std::vector<GlobalRank>& ranks) {
   std::vector<GlobalRank> missing;
   for (const GlobalRank rank : ranks) {
@@ -93,7 +92,7 @@ bool has_ended(const std::vector<ProcessLife>& lives, int rank) {
   return index < lives.size() && !may_still_live(lives[index]);
 }
 
-// The death of the lowest of `ranks` that has ended: the others may have ended because of it.
+// Returns the death of the lowest of `ranks` that has ended: others may have ended because of it.
 std::optional<Failure> death_among(const Watch::Options& options,
                                    const std::vector<GlobalRank>& ranks) {
   for (const GlobalRank rank : ranks) {
@@ -102,7 +101,7 @@ std::optional<Failure> death_among(const Watch::Options& options,
   return std::nullopt;
 }
 
-// A store that rank 0 hosts ends with it, a moment before the kernel reports the process as ended.
+// Returns rank 0's death after the loss of its store, which the kernel reports a moment later.
 std::optional<Failure> death_of_host(const Watch::Options& options) {
   const Deadline until = std::chrono::steady_clock::now() + kHostsEnd;
   for (;;) {
@@ -112,7 +111,7 @@ std::optional<Failure> death_of_host(const Watch::Options& options) {
   }
 }
 
-// Waits until these ranks listen; checks every kUpSlice that they are still alive.
+// Waits until these ranks listen; fails if one dies (checked every kUpSlice).
 Outcome<> wait_for_ranks(Watch::Options& options, const std::vector<int>& ranks) {
   if (ranks.empty()) return {};
   StoreClient& store = *options.store;
@@ -139,7 +138,7 @@ Outcome<> wait_for_ranks(Watch::Options& options, const std::vector<int>& ranks)
   }
 }
 
-// Of the ranks that did not connect in time, those that listen may only have waited for the rest.
+// Blames only ranks that do not listen: the others may merely have waited for them.
 Failure with_culprits(Failure failure, Watch::Options& options) {
   if (failure.code != ErrorCode::timeout || !options.store) return failure;
   const std::vector<GlobalRank> missing = not_up(*options.store, failure.ranks);
@@ -249,7 +248,7 @@ class RealWatch final : public Watch {
     return stop;
   }
 
-  // Empty: it has nothing to report yet.
+  // Returns an empty text before answer_with().
   std::string progress() {
     const std::lock_guard lock(answering_);
     return progress_ ? progress_() : std::string();
@@ -283,9 +282,9 @@ class RealWatch final : public Watch {
   std::mutex answering_;
   std::function<std::string()> progress_;
   std::mutex reminding_;
-  std::deque<std::pair<Instant, News>> reminders_;  // The earliest first.
+  std::deque<std::pair<Instant, News>> reminders_;  // Earliest first.
   std::unique_ptr<WatchLoop> loop_;
-  WatchStop stop_;  // Destroyed first: a query in progress wakes the loop.
+  WatchStop stop_;  // Destroyed before loop_: its query wakes that.
 };
 
 }  // namespace

@@ -13,7 +13,7 @@ void WatchBoard::publish(const Watch::News& news) {
   for (const int id : ids) {
     const auto found = listeners_.find(id);
     if (found == listeners_.end()) continue;
-    const auto listener = found->second;  // It may unsubscribe itself.
+    const auto listener = found->second;  // A copy: it may unsubscribe itself.
     (*listener)(news);
   }
 }

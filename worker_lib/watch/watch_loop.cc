@@ -13,19 +13,19 @@
 
 namespace muster::worker {
 
-using namespace watch;  // NOLINT: the words of the machine
+using namespace watch;  // NOLINT: names of the state machine
 
 namespace {
 
-// How long tell() waits at most for its news to be sent.
+// Limit for tell() to wait until its update is sent.
 constexpr auto kTellMax = std::chrono::milliseconds(100);
-// How often to check that ranks that are not linked yet are still alive.
+// Interval at which ranks that are not linked yet are checked for having ended.
 constexpr Duration kEndedLook = std::chrono::milliseconds(500);
 
 constexpr uint64_t kWakeTag = 1;
 constexpr uint64_t kExtraTag = 2;
 
-// For epoll_wait(2): rounded up, so that the deadline has passed when it returns.
+// Returns the time-out for epoll_wait(2), rounded up so that the deadline has passed afterwards.
 int milliseconds_until(Instant deadline) {
   if (deadline == kNever) return -1;
   const auto left = std::max(Duration::zero(), deadline - watch_now());
@@ -176,7 +176,7 @@ void WatchLoop::look_for_ended(Instant now) {
   next_look_ = kNever;
   if (!tree_.is_setting_up()) return;
   next_look_ = instant_after(now, kEndedLook);
-  // The lowest first: the others may have ended because of it.
+  // Lowest first: others may have ended because of it.
   for (const int rank : tree_.unlinked()) {
     if (options_.is_over(rank)) return step(Ended{rank});
   }
@@ -190,7 +190,7 @@ void WatchLoop::on_event(uint64_t tag, uint32_t events) {
     case kTcpTag:
       return accept(tag == kUnixTag);
     case kExtraTag:
-      // It stays readable for ever: once is enough.
+      // Stays readable for ever: once is enough.
       control(EPOLL_CTL_DEL, options_.extra_fd, tag, 0);
       return options_.on_extra(watch_now());
     default:
@@ -217,7 +217,7 @@ void WatchLoop::take_posted() {
   if (options_.on_extra) options_.on_extra(watch_now());
 }
 
-// Events that an effect causes at once are queued: the WatchTree never gets an event during a step.
+// Queues events that an effect causes at once: the WatchTree never gets an event during a step.
 void WatchLoop::step(const WatchTree::Event& event) {
   inbox_.push_back(event);
   if (!pumping_) pump();

@@ -34,16 +34,15 @@ class WatchLoop {
     Members world;
     watch::WatchKeys keys;
     watch::GuardedFd unix_listener;  // Not open in a world of one.
-    watch::GuardedFd tcp_listener;   // Open where there are several nodes.
+    watch::GuardedFd tcp_listener;   // Open if there are several nodes.
     uint16_t port = 0;               // The TCP listener's.
     uint16_t root_port = 0;          // Rank 0's.
     Deadline deadline;
-    // Polled for ranks that are not linked yet, so that a death before that is noticed; may be
-    // empty.
+    // Polled for ranks not linked yet, to notice a death before that; may be empty.
     std::function<bool(int rank)> is_over;
-    std::function<void(const watch::Announce&)> announce;  // On the loop's thread.
-    std::function<std::string()> progress;  // The same: the answer to a Hello that asks.
-    // A further descriptor to wait for, its timer, and what to call for both; see watch_stop.h.
+    std::function<void(const watch::Announce&)> announce;  // Called on the loop's thread.
+    std::function<std::string()> progress;                 // Answers a Hello that asks; likewise.
+    // A further descriptor and a timer, with the function to call for both; see watch_stop.h.
     int extra_fd = -1;
     std::function<Instant()> extra_deadline;
     std::function<void(Instant now)> on_extra;
@@ -55,22 +54,21 @@ class WatchLoop {
   WatchLoop& operator=(const WatchLoop&) = delete;
   ~WatchLoop();
 
-  // Starts the thread; returns when all ranks are linked. Fails with timeout, peer_failed or
-  // system.
+  // Starts the thread; returns once all ranks are linked. Fails: timeout, peer_failed or system.
   Outcome<> start();
   // Ends a start() that has not returned.
   void give_up(const Failure& failure);
-  // Returns when it was sent, or after a tenth of a second; from the loop's thread at once.
+  // Returns when sent, or after a tenth of a second; on the loop's thread at once.
   void tell(const Watch::News& news);
-  // Returns when the others know, after kPart at most.
+  // Returns when the others know, at most after kPart.
   void leave();
-  // Has on_extra called soon; does nothing after stop().
+  // Makes the loop call on_extra soon; no effect after stop().
   void wake();
-  // Ends the thread and closes all links at once, without telling other ranks.
+  // Ends the thread and closes all links at once, without an announcement.
   void stop();
 
   const watch::WatchKeys& keys() const { return options_.keys; }
-  // By rank: where it listens for other nodes. REQUIRES: start() has succeeded.
+  // Ports at which the ranks listen for other nodes. REQUIRES: start() has succeeded.
   const std::vector<uint16_t>& ports() const { return ports_; }
 
  private:
@@ -83,24 +81,24 @@ class WatchLoop {
   struct Link {
     watch::GuardedFd socket;
     Stage stage = Stage::greeting;
-    int rank = -1;         // Of an accepted link: once it has said it.
-    bool dialled = false;  // By us.
-    uint16_t port = 0;     // Of the Dial.
+    int rank = -1;         // -1: accepted, and no Hello yet.
+    bool dialled = false;  // True if this rank dialled.
+    uint16_t port = 0;     // The Dial's.
     bool over_unix = false;
-    bool asks = false;           // It only has a question.
-    bool is_challenged = false;  // By the listener that we dialled.
+    bool asks = false;           // A query.
+    bool is_challenged = false;  // The listener's Challenge came.
     LinkTerms terms;
     bool wants_to_write = false;
     watch::Decoder input;
     std::string output;
-    Instant until = kNever;  // Until it is linked.
+    Instant until = kNever;  // Deadline until linked.
   };
-  // A link that has ended while its process may not have: see end_of().
+  // A link that ended while its process may still exist: see end_of().
   struct Ending {
     watch::GuardedFd process;
     Instant until{};
   };
-  // A dial that could not start, and is tried again.
+  // A dial to be tried again.
   struct Retry {
     watch::Dial dial;
     Instant at{};
@@ -156,11 +154,11 @@ class WatchLoop {
   watch::GuardedFd epoll_, wake_;
   std::map<LinkId, Link> links_;
   std::map<LinkId, Ending> endings_;
-  std::map<int, Retry> retries_;   // By rank.
-  Instant accept_again_ = kNever;  // No connection is accepted before.
-  Instant next_look_ = kNever;     // For ranks that have ended.
+  std::map<int, Retry> retries_;   // Indexed by rank.
+  Instant accept_again_ = kNever;  // Accepting pauses until then.
+  Instant next_look_ = kNever;     // Next check for ended ranks.
   LinkId next_link_ = 16;          // Lower numbers are the loop's own tags.
-  size_t strangers_ = 0;           // Accepted links that have proved nothing.
+  size_t strangers_ = 0;           // Unauthenticated accepted links.
   std::vector<WatchTree::Event> inbox_;
   bool pumping_ = false;
   bool quit_ = false;

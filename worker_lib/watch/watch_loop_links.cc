@@ -18,16 +18,16 @@
 
 namespace muster::worker {
 
-using namespace watch;  // NOLINT: the words of the machine
+using namespace watch;  // NOLINT: names of the state machine
 
 namespace {
 
 constexpr Duration kDialAgain = std::chrono::milliseconds(10);
-// For a peer that dialled us to prove that it belongs to the job.
+// Limit for a peer that dialled us to authenticate.
 constexpr Duration kGreetingMax = std::chrono::seconds(5);
 constexpr Duration kReapMax = std::chrono::milliseconds(50);
 constexpr size_t kStrangersMax = 4096;
-// How long nothing is accepted after descriptors have run out.
+// Pause in accepting after descriptors have run out.
 constexpr Duration kAcceptPause = std::chrono::milliseconds(20);
 
 uint32_t events_for(bool wants_to_write) {
@@ -46,7 +46,7 @@ void WatchLoop::begin_dial(const Dial& dial) {
   if (is_out_of_descriptors(made.error) && tree_.is_setting_up())
     return surrender("connect to " + describe(world[dial.rank]), made.error);
   if (made.error != 0 && made.error != EINPROGRESS) {
-    // A full backlog (EAGAIN), or a network that is down.
+    // Full backlog (EAGAIN), or network down.
     if (watch_now() >= dial.until) return step(DialFailed{dial.rank, Silence::none});
     retries_[dial.rank] = {dial, watch_now() + kDialAgain};
     return;
@@ -64,7 +64,7 @@ void WatchLoop::begin_dial(const Dial& dial) {
   if (made.error == 0) on_connected(id, links_.at(id));
 }
 
-// That of rank 0 is known from the start.
+// Rank 0's port is known from the start.
 uint16_t WatchLoop::port_of(int rank, uint16_t port) const {
   return port == 0 && rank == 0 ? options_.root_port : port;
 }
@@ -97,8 +97,8 @@ void WatchLoop::accept(bool over_unix) {
   }
 }
 
-// The connection stays in the backlog, and the listener readable. During the set-up no rank could
-// be linked any more; later, descriptors may become free again.
+// Stops polling the listener, which stays readable: the connection stays in the backlog. During the
+// set-up no further rank could be linked; later, descriptors may become free again.
 void WatchLoop::pause_accepting(int error) {
   if (is_out_of_descriptors(error) && tree_.is_setting_up())
     return surrender("accept another rank's connection", error);
@@ -129,10 +129,9 @@ LinkId WatchLoop::add(Link link) {
   return id;
 }
 
-// The kernel closes the sockets of a process that ends before its parent can reap it. The death is
-// reported only once it can (or after kReapMax): otherwise ranks that end because of it might be
-// reaped first, and the launcher might blame one of them. The process of a rank that leaves in
-// order may live on.
+// Reports the end of a link. The kernel closes a process's sockets before its parent can reap it; a
+// death is reported only once it can (or after kReapMax): else ranks that end because of it might
+// be reaped first and get the blame. The process of a rank that leaves in order may live on.
 void WatchLoop::end_of(LinkId id) {
   const bool may_be_death = links_.at(id).over_unix && !tree_.expects_end(id);
   GuardedFd process = may_be_death ? watch_process(links_.at(id).socket) : GuardedFd();
@@ -155,8 +154,7 @@ void WatchLoop::drop(LinkId id) {
   links_.erase(found);
 }
 
-// Drops a link that is not linked yet. If this rank dialled it, the WatchTree hears that the dial
-// failed.
+// Drops a link that is not linked yet; if this rank dialled it, reports that to the WatchTree.
 void WatchLoop::abandon(LinkId id, Silence silence) {
   const bool dialled = links_.at(id).dialled;
   const int rank = links_.at(id).rank;
@@ -226,7 +224,7 @@ void WatchLoop::read(LinkId id) {
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (link.stage == Stage::linked) return end_of(id);
     if (!link.is_challenged) return abandon(id, Silence::refused);
-    // It is there, but had waited too long for us: this process was stopped, perhaps.
+    // The peer lives, but its greeting timed out: perhaps this process was stopped.
     retries_[link.rank] = {{link.rank, link.port, link.until}, watch_now() + kDialAgain};
     return drop(id);
   }
@@ -249,7 +247,7 @@ void WatchLoop::take_messages(LinkId id) {
   }
 }
 
-// False: the peer must not be linked.
+// Returns false if the peer must not be linked.
 bool WatchLoop::greet(LinkId id, const Message& message) {
   return std::visit([&](const auto& one) { return take(id, one); }, message);
 }
@@ -290,7 +288,7 @@ bool WatchLoop::take(LinkId id, const Proof& proof) {
   const bool is_due = !link.dialled && link.rank >= 0;
   if (!is_due || !same_mac(proof.proof, dialler_proof(options_.keys.secret, link.terms)))
     return false;
-  if (link.asks) {  // It stays a stranger: the end of its connection does not mean a death.
+  if (link.asks) {  // Never linked: its end does not mean a death.
     send(link, Answer{options_.progress()});
     flush(id, link);
     return true;
@@ -323,7 +321,7 @@ void WatchLoop::send(Link& link, const Message& message) {
   link.output += encode(message);
 }
 
-// Errors are ignored here: reading meets them, too.
+// Ignores errors: reading meets them, too.
 void WatchLoop::flush(LinkId id, Link& link) {
   const int error = send_some(link.socket, link.output);
   if (error != 0 && error != EAGAIN) link.output.clear();

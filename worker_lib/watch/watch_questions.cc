@@ -19,7 +19,7 @@ namespace {
 
 using Reply = Watch::Questions::Reply;
 
-// For poll(2): rounded up, so that `until` has passed when it returns.
+// Returns the time-out for poll(2), rounded up so that `until` has passed afterwards.
 int poll_milliseconds(Deadline until) {
   const auto left =
       std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
@@ -28,7 +28,7 @@ int poll_milliseconds(Deadline until) {
 
 }  // namespace
 
-// A rank that cannot be dialled for another reason (no route, a full queue) gives no reply.
+// Gives no reply if a rank cannot be dialled for another reason (no route, a full queue).
 void SocketQuestions::ask(int rank) {
   const Members& world = directory_.world;
   const bool local = world[rank].node == world.self().node;
@@ -46,8 +46,8 @@ void SocketQuestions::ask(int rank) {
   asked_[rank] = std::move(asked);
 }
 
-// After an error: a connection that ends without an answer means that the process ended; a network
-// that is down counts as silence.
+// Sends and receives what the kernel allows. A connection that ends without an answer means that
+// the process ended; a network that is down counts as silence.
 SocketQuestions::Progress SocketQuestions::progress(Asked& asked, std::string& said) const {
   const auto after = [](int error) {
     if (error == EAGAIN || error == ENOTCONN) return Progress::open;

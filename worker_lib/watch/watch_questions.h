@@ -1,6 +1,5 @@
-// Asks other ranks for their progress, each over a connection of its own to its watch, so that a
-// rank that is stopped does not delay another's answer. Blocking calls of one thread; the
-// connections end with this object.
+// Queries other ranks' watches for their progress, each over its own connection, so that a stopped
+// rank does not delay another's answer. Blocking calls of one thread, which owns the connections.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +17,12 @@ namespace muster::worker::watch {
 
 class SocketQuestions final : public Watch::Questions {
  public:
-  // Where the ranks are; what it refers to must outlive this object.
+  // Addresses of the ranks; must outlive this object.
   struct Directory {
     const Members& world;
-    const std::vector<ProcessLife>& lives;  // By rank, if known.
+    const std::vector<ProcessLife>& lives;  // Indexed by rank, if known.
     const WatchKeys& keys;
-    const std::vector<uint16_t>& ports;  // By rank: for other nodes.
+    const std::vector<uint16_t>& ports;  // Indexed by rank; for other nodes.
   };
 
   explicit SocketQuestions(const Directory& directory) : directory_(directory) {}
@@ -38,15 +37,15 @@ class SocketQuestions final : public Watch::Questions {
     std::string output;
     Decoder input;
     LinkTerms terms;
-    bool is_proved = false;  // That it is the rank.
+    bool is_proved = false;  // The peer has authenticated.
   };
   enum class Progress : uint8_t { open, said, refused, lost };
   Progress progress(Asked& asked, std::string& said) const;
   Progress hear(Asked& asked, std::string& said) const;
 
   const Directory directory_;
-  std::map<int, Asked> asked_;  // Without an answer so far.
-  std::vector<Reply> replies_;  // For the next wait().
+  std::map<int, Asked> asked_;  // Unanswered.
+  std::vector<Reply> replies_;  // Returned by the next wait().
 };
 
 }  // namespace muster::worker::watch

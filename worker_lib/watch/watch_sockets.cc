@@ -15,9 +15,8 @@
 namespace muster::worker::watch {
 namespace {
 
-constexpr size_t kNameBytes = 16;  // Of a name that nobody must guess.
-// A silent peer is noticed after that: if the launcher's agents watch the nodes, their lease has
-// expired before.
+constexpr size_t kNameBytes = 16;  // Length of a name that must not be guessed.
+// Time until a silent peer is noticed; longer than the lease of the launcher's agents.
 constexpr Duration kSilence = std::chrono::seconds(11);
 
 }  // namespace
@@ -63,7 +62,7 @@ GuardedFd watch_process(const GuardedFd& unix_connection) {
   ucred who{};
   socklen_t size = sizeof who;
   if (::getsockopt(unix_connection.fd(), SOL_SOCKET, SO_PEERCRED, &who, &size) != 0) return {};
-  // A process of another PID namespace has PID 0.
+  // 0: a process of another PID namespace.
   if (who.pid <= 0 || who.pid == ::getpid()) return {};
   return GuardedFd(open_process_end(who.pid));
 }

@@ -1,6 +1,6 @@
-// The watch's descriptors: the sockets that listen at the abstract Unix name and the TCP port of a
-// rank, and those to others there (stream_socket.h). All are severed in forked children: a copy
-// there would hide the death of its owner. Plain functions; any thread.
+// The watch's descriptors: the sockets that listen at a rank's abstract Unix name and TCP port, and
+// connections to others' (stream_socket.h). All are severed in forked children: a copy there would
+// hide the death of its owner. Plain functions; any thread.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace muster::worker::watch {
 
-// A descriptor and its registration with the fork guard.
+// A descriptor registered with the fork guard.
 class GuardedFd {
  public:
   GuardedFd() = default;
@@ -35,37 +35,37 @@ class GuardedFd {
   UniqueFd fd_;
 };
 
-// What the ranks of a job have in common.
+// Keys that the ranks of a job share.
 struct WatchKeys {
   std::string secret;  // The job's; never sent.
-  std::string id;      // Of this watch: random bytes, no secret.
+  std::string id;      // This watch's: random bytes, not secret.
 };
 
-// For the proofs on a connection that `from` dials to `to`, to link itself or to ask. `port`: where
-// it is dialled on another node, so that nobody can relay it from elsewhere; 0 within a node.
+// Returns LinkTerms::purpose for a connection that `from` dials to `to`, to link or to ask. `port`:
+// the one dialled on another node, against relayed proofs; 0 within a node.
 std::string link_purpose(const WatchKeys& keys, const Members& world, int from, int to, bool asks,
                          uint16_t port);
 
-// "cannot make an epoll set to watch the other ranks: ...", for this errno.
+// Returns "cannot make an epoll set to watch the other ranks: ...", with errno's text.
 tl::unexpected<Failure> watch_system_failure(std::string_view what);
 
-// The name that rank `rank` listens at, for processes of its network namespace. All users can read
-// the names of a machine, but not tell from them the name of another rank.
+// Returns the name at which rank `rank` listens, within its network namespace. All users can read a
+// machine's names, but cannot derive another rank's name from them.
 std::string unix_name(const WatchKeys& keys, int rank);
 
 Outcome<GuardedFd> listen_unix(const std::string& name);
 // Listens near `address` (listen_near()). Sets `port` to the one that was assigned.
 Outcome<GuardedFd> listen_tcp(const std::string& address, uint16_t& port);
-// Dials a rank: at `port`, if it is on another node.
+// Dials a rank, at `port` if it is on another node.
 Dialled dial_rank(const WatchKeys& keys, const Members& world, int rank, uint16_t port);
-// For the connections of other nodes.
+// Sets the options of connections between nodes.
 void set_watch_options(int fd);
 
-// A descriptor that becomes readable once the peer process of a Unix connection has ended and its
-// parent can reap it. Not open: it has ended already, or the kernel does not say.
+// Returns a descriptor that becomes readable once the peer process of a Unix connection has ended
+// and its parent can reap it. Not open: it has ended already, or is unknown.
 GuardedFd watch_process(const GuardedFd& unix_connection);
 
-// Sends of `output` what the kernel takes, and cuts that off. Returns 0 if it was all, or an errno.
+// Sends what the kernel takes of `output`, and removes it. Returns 0 if all was sent, or an errno.
 int send_some(const GuardedFd& socket, std::string& output);
 
 }  // namespace muster::worker::watch

@@ -51,7 +51,7 @@ void WatchStop::on_extra(Instant now) {
   if (waits_no_more_ || cause || now >= deadline_) say(cause.value_or(kTold));
 }
 
-// The thread takes no signals, like the one that starts it.
+// Fetches the cause on its own thread, which blocks all signals.
 void WatchStop::ask() {
   Outcome<std::thread> thread = start_quiet_thread([this] {
     std::optional<Failure> cause = options_.ask_cause();
@@ -62,13 +62,13 @@ void WatchStop::ask() {
     }
     options_.wake();
   });
-  if (thread) question_ = std::move(*thread);  // Else the cause stays unknown.
+  if (thread) question_ = std::move(*thread);  // Otherwise the cause stays unknown.
 }
 
 void WatchStop::say(const Failure& failure) {
   said_ = true;
   deadline_ = kNever;
-  // The other ranks first: a listener may end this process at once.
+  // Other ranks first: a listener may end this process at once.
   options_.tell(news(failure));
   options_.publish(news(failure));
 }

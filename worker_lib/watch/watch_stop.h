@@ -1,9 +1,8 @@
-// Decides when this process reports that it was told to stop. The launcher sends SIGTERM to all
-// ranks because one has failed, so SIGTERM and the news of a death arrive at about the same time,
-// and the death is what the user wants to read. So `stopped` is reported when a death is known,
-// when the launcher's own account has been read, when others end because of it, or after kPatience.
-// The other ranks are told at once, so that they know why this one ends. Runs on the watch's
-// thread; the query to the launcher's store has a thread of its own.
+// Decides when this process reports that it got SIGTERM. The launcher sends SIGTERM to all ranks
+// because one has failed, so it arrives at about the same time as the report of a death, which the
+// user wants to read. So `stopped` is reported when a death is known, when the launcher's reason
+// has been read, when others end because of it, or after kPatience. The other ranks are informed at
+// once. Runs on the watch's thread; the query to the launcher's store has its own.
 #pragma once
 
 #include <functional>
@@ -27,9 +26,9 @@ class WatchStop {
     GlobalRank me;
     StopPolicy policy = StopPolicy::end_calls;
     std::function<std::optional<Failure>()> ask_cause;
-    std::function<void()> wake;                    // Has on_extra() called on the watch's thread.
-    std::function<void(const Watch::News&)> tell;  // Tells the other ranks.
-    std::function<void(const Watch::News&)> publish;  // Tells this process.
+    std::function<void()> wake;                       // Makes the watch's thread call on_extra().
+    std::function<void(const Watch::News&)> tell;     // Sends to the other ranks.
+    std::function<void(const Watch::News&)> publish;  // Calls this process's listeners.
   };
 
   WatchStop(Options options, std::unique_ptr<StopSignal> signal);
@@ -40,11 +39,11 @@ class WatchStop {
   StopSignal& signal() { return *signal_; }
   const StopSignal& signal() const { return *signal_; }
 
-  // A rank died, and the news has been published.
+  // Call when a rank's death has been published.
   void on_death(Instant now);
-  // A rank died that had been told to stop because of `why`; the news will be published next.
+  // Call before publishing the death of a rank that had reported stopping because of `why`.
   void on_expected_death(Instant now, const Failure& why);
-  // Something may have changed: SIGTERM came, the query was answered, time passed.
+  // Call when something may have changed: SIGTERM came, the query was answered, time passed.
   void on_extra(Instant now);
   Instant deadline() const { return deadline_; }
 

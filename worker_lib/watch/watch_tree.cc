@@ -10,7 +10,7 @@
 
 namespace muster::worker {
 
-using namespace watch;  // NOLINT: the words of the machine
+using namespace watch;  // NOLINT: names of the state machine
 
 namespace {
 
@@ -61,7 +61,7 @@ Instant WatchTree::next_deadline() const {
   return next;
 }
 
-// ---- whom to be linked to
+// ---- which ranks to be linked to
 
 bool WatchTree::is_there(int rank) const {
   if (knows_gone(rank)) return false;
@@ -73,7 +73,7 @@ bool WatchTree::is_linked(int rank) const {
   return link_count_[static_cast<size_t>(rank)] > 0;
 }
 
-// -1: of all nodes. Returns -1 if no rank is left.
+// Returns the lowest rank still there, of one node or (-1) of all; -1 if none is left.
 int WatchTree::first_of_node(int wanted_node) const {
   for (int rank = std::max(wanted_node, 0); rank < world_.size(); ++rank) {
     if ((wanted_node < 0 || node(rank) == wanted_node) && is_there(rank)) return rank;
@@ -81,13 +81,13 @@ int WatchTree::first_of_node(int wanted_node) const {
   return -1;
 }
 
-// The rank that can pass on that this one left. REQUIRES: leaving_, so this one counts as gone.
+// Returns the rank that can pass this one's departure on. REQUIRES: leaving_ (it counts as gone).
 int WatchTree::heir() const {
   const int neighbour = first_of_node(node(world_.me));
   return neighbour >= 0 ? neighbour : first_of_node(-1);
 }
 
-// Ascending.
+// Returns the ranks to be linked to, ascending.
 std::vector<int> WatchTree::wanted() const {
   const int me = world_.me;
   if (leaving_) {
@@ -105,8 +105,8 @@ std::vector<int> WatchTree::wanted() const {
   return below;
 }
 
-// A rank that takes the place of one that is gone does not wait to be dialled: those that should
-// dial it may be gone, too, and no rank would ever notice.
+// Returns the links of a node's first rank. One that succeeds a rank that is gone does not wait to
+// be dialled: those that should dial it may be gone, too, and no rank would notice.
 std::vector<int> WatchTree::wanted_of_first() const {
   const int me = world_.me;
   const int root = first_of_node(-1);
@@ -164,7 +164,7 @@ void WatchTree::on(const Closed& event) {
   if (knows_gone(rank) || is_linked(rank)) {
     reconcile();
   } else if (leaving_) {
-    doubts_[rank] = {};  // It sent no Heard: it died, or is leaving, too. Tell another.
+    doubts_[rank] = {};  // It sent no Heard: it died or is leaving, too. Try another.
     reconcile();
   } else if (is_local(rank)) {
     lose(rank);
@@ -194,7 +194,7 @@ void WatchTree::on(const DialFailed& event) {
   conclude_leave();
 }
 
-// ---- news
+// ---- updates
 
 void WatchTree::on(const Received& event) {
   if (!links_.contains(event.link)) return;
@@ -222,11 +222,11 @@ void WatchTree::on(const Tell& event) {
   publish(event.news, {});
 }
 
-// False: it was known, or is invalid.
+// Returns false if the update was known or is invalid.
 bool WatchTree::publish(const Watch::News& news, std::optional<LinkId> from) {
   const int rank = news.rank.value;
   if (rank < 0 || rank >= world_.size()) return false;
-  // Another rank has lost sight of this one, and what the others believe cannot be changed.
+  // Another rank took this one for dead, and the others' belief cannot be changed.
   if (news.kind == NewsKind::died && rank == world_.me) return false;
   const bool goes = news.kind == NewsKind::died || news.kind == NewsKind::left;
   if (goes && knows_gone(rank)) return false;
@@ -238,7 +238,7 @@ bool WatchTree::publish(const Watch::News& news, std::optional<LinkId> from) {
   }
   if (news.kind == NewsKind::stopped) told_to_stop_[rank] = news.failure;
   if (news.kind == NewsKind::aborted) note_given_up(news);
-  // The other ranks first: a listener may end this process at once.
+  // Other ranks first: a listener may end this process at once.
   send_all(news, from);
   if (rank != world_.me && !leaving_ && news.kind != NewsKind::stopped) announce(news);
   if (news.kind == NewsKind::died) give_up(news.failure);
@@ -251,8 +251,8 @@ void WatchTree::note_given_up(const Watch::News& news) {
     given_up_.push_back({now_, news});
 }
 
-// Why the rank may have ended: one of its groups was given up, and not because of it alone. The
-// first counts, since later ones may be consequences of it.
+// Returns why the rank may have ended: one of its groups was given up, and not because of it alone.
+// The first such report counts, since later ones may be consequences.
 const Failure* WatchTree::reason_to_end(GlobalRank rank) const {
   for (const GivenUp& one : given_up_) {
     const std::vector<GlobalRank>& origin = one.news.failure.ranks;
@@ -265,8 +265,7 @@ const Failure* WatchTree::reason_to_end(GlobalRank rank) const {
   return nullptr;
 }
 
-// The death of a rank that was told to stop, or that ended because of another, is announced with
-// the reason for that.
+// Announces an update; the death of a rank that ended because of another gets that reason.
 void WatchTree::announce(Watch::News news) {
   const auto told = told_to_stop_.find(news.rank.value);
   if (news.kind != NewsKind::died) return out_->push_back(Announce{std::move(news)});
@@ -313,7 +312,7 @@ void WatchTree::on(const Leave&) {
 void WatchTree::conclude_leave() {
   if (!leaving_ || parted_) return;
   if (heard_) part_by_ = std::min(part_by_, instant_after(now_, kPartHeard));
-  // A rank that is dialled may have linked this one already: it would take the end for a death.
+  // A dialled rank may already have linked this one, and would take the end for a death.
   const bool is_known = heard_ || heir() < 0 || failed_;
   const bool is_done = links_.empty() && dialling_.empty() && is_known;
   if (!is_done && now_ < part_by_) return;

@@ -1,27 +1,25 @@
-// The state machine behind the watch: which ranks are linked, what all have heard, and which are
-// dead. Pure: it is told of links and messages, and says which ranks to dial, what to send, and
-// what to announce to the process.
+// The state machine behind the watch. Pure: takes links and messages, and says which ranks to dial,
+// what to send, and what to announce to the process.
 //
 // Links. Every rank of a node holds a link to the node's first rank; on a node with few ranks, to
-// all ranks below its own (then no stopped process is in the way of others). The first rank of a
-// node holds one to the first rank of all. "First" is the lowest rank that is still there, so when
-// one goes, the ranks that were linked to it link themselves to its heir.
+// all ranks below its own (so that no stopped process is in the others' way). The first rank of a
+// node holds one to the first rank of all. "First" is the lowest rank still there, so when one
+// goes, the ranks that were linked to it link themselves to its successor.
 //
-// News is flooded: a rank that hears it for the first time passes it on over all its other links,
-// and a new link begins with all that both sides know. So nothing is lost when the tree changes its
-// shape meanwhile.
+// Updates are flooded: a rank passes each new one on over all its other links, and a new link
+// begins with all that both sides know. So nothing is lost when the tree changes shape.
 //
-// Deaths. A rank that leaves in order says `left` first, so a link that ends without it means a
-// death: within a node at once, between nodes once the peer's address does not answer any more (a
+// Deaths. A rank that leaves in order sends `left` first, so a link that ends without it means a
+// death: within a node at once, between nodes once the peer's address no longer answers (a
 // middlebox that resets a connection is no death). A rank that is refused by a peer to which it had
-// no link may just be late: the peer may have left, and that news be on its way. So it dials the
+// no link may just be late: the peer may have left, with that update on its way. So it dials the
 // next rank, and declares the peer dead only after kDoubt.
 //
-// Stopping. A rank that was told to stop tells the others before its calls end, with the reason as
-// far as it knows it; its later death is then not taken for the first failure. Nor is that of a
-// rank whose group was given up because of another rank, and which ends within kAftermath.
+// Stopping. A rank that got SIGTERM reports it before its calls end, with the reason as far as
+// known; its later death is then not taken for the first failure. Nor is that of a rank whose group
+// was given up because of another rank, if it ends within kAftermath.
 //
-// Leaving. A leaving rank stays until a rank that stays has passed that on: then all will know.
+// Leaving. A leaving rank waits until a rank that stays has passed that on: then all will know.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +46,7 @@ using LinkId = uint64_t;
 // ---- events
 
 struct Begin {};
-// Both sides have proved that they belong to the job; `rank` is the peer, whichever side dialled.
+// Both sides have authenticated; `rank` is the peer, whichever side dialled.
 struct Linked {
   LinkId link = 0;
   int rank = -1;
@@ -57,26 +55,26 @@ struct Received {
   LinkId link = 0;
   Message message;
 };
-struct Closed {  // By the other side, or broken. Not after a Hangup.
+struct Closed {  // Closed by the peer, or broken. Not after a Hangup.
   LinkId link = 0;
 };
 enum class Silence : uint8_t {
   refused,  // No process listens there any more.
-  mute,     // A process is there, but sends nothing: stopped, perhaps.
+  mute,     // A process is there, but silent: perhaps stopped.
   none,     // No answer at all.
 };
 struct DialFailed {
   int rank = -1;
   Silence silence = Silence::refused;
 };
-struct Tell {  // News of this process.
+struct Tell {  // An update of this process.
   Watch::News news;
 };
 // The process of `rank`, which may never have been linked, is known to have ended.
 struct Ended {
   int rank = -1;
 };
-// This process cannot take part. Ignored once all are linked.
+// This process cannot take part. No effect once all are linked.
 struct Surrender {
   Failure failure;
 };
@@ -85,10 +83,10 @@ struct Tick {};
 
 // ---- effects
 
-// Answered by Linked or DialFailed; if undecided at `until`, with Silence::mute or none.
+// Answered by Linked or DialFailed (Silence::mute or none, if undecided at `until`).
 struct Dial {
   int rank = -1;
-  uint16_t port = 0;  // On another node; 0: the one known since the set-up began.
+  uint16_t port = 0;  // Used on another node; 0: known since Begin.
   Instant until{};
 };
 struct Send {
@@ -96,36 +94,35 @@ struct Send {
   Message message;
   friend bool operator==(const Send&, const Send&) = default;
 };
-// Comes after everything that was sent on the link.
+// Follows everything sent on the link.
 struct Hangup {
   LinkId link = 0;
   friend bool operator==(const Hangup&, const Hangup&) = default;
 };
-struct Announce {  // To this process.
+struct Announce {  // Goes to this process.
   Watch::News news;
-  std::optional<Failure> told = {};  // For a death: why that rank was told to stop, as it said.
+  std::optional<Failure> told = {};  // Reason of a dead rank that had been stopped.
 };
 struct Started {  // All ranks are linked.
 };
-struct Failed {  // They never will be. Instead of Started, once.
+struct Failed {  // Set-up failed; instead of Started, once.
   Failure failure;
 };
-struct Parted {  // The answer to Leave: all links may be closed.
+struct Parted {  // Answers Leave: all links may be closed.
 };
 
-// On a node with up to this many ranks, each holds a link to each.
+// Size of a node up to which each rank holds a link to each.
 inline constexpr int kMeshRanksMax = 16;
-// How long a rank that refuses connections is doubted before it is declared dead.
+// Grace before a rank that refuses connections is declared dead.
 inline constexpr Duration kDoubt = std::chrono::milliseconds(200);
-// How long a broken connection between nodes may take to be restored.
+// Grace for restoring a broken connection between nodes.
 inline constexpr Duration kReturn = std::chrono::milliseconds(300);
-// How soon a rank ends because its group was given up, if it does.
+// Time within which a rank may end because its group was given up.
 inline constexpr Duration kAftermath = std::chrono::seconds(10);
-// How long leaving takes at most: in all, and once a rank that stays has heard of it.
+// Limits for leaving: in all, and once a rank that stays has acknowledged it.
 inline constexpr Duration kPart = std::chrono::milliseconds(500);
 inline constexpr Duration kPartHeard = std::chrono::milliseconds(50);
-// How much later than the deadline a rank gives up that only knows that it heard nothing, which is
-// twice as late as one that knows that a neighbour is waiting.
+// Extra time for a rank that heard nothing; half of it if it knows that a neighbour is waiting.
 inline constexpr Duration kHearsay = std::chrono::milliseconds(250);
 
 }  // namespace watch
@@ -138,30 +135,29 @@ class WatchTree {
   using Effect = std::variant<watch::Dial, watch::Send, watch::Hangup, watch::Announce,
                               watch::Started, watch::Failed, watch::Parted>;
 
-  // `port`: where this rank listens for other nodes. `deadline`: of the set-up.
+  // `port`: this rank's, for other nodes. `deadline`: the set-up's.
   WatchTree(Members world, uint16_t port, Instant deadline);
 
   void step(Instant now, const Event& event, std::vector<Effect>& out);
   Instant next_deadline() const;
 
-  // The failure for a rank that died.
+  // Returns the failure for a rank that died.
   static Failure death_of(const Peer& peer);
 
-  // The ranks that this one dials at Begin, ascending: their addresses must be known by then.
+  // Ranks that this one dials at Begin, ascending; their addresses must be known by then.
   const std::vector<int>& first_dials() const { return first_dials_; }
-  // By rank: where it listens for other nodes. Known from Started on.
+  // Ports at which the ranks listen for other nodes. Known from Started on.
   const std::vector<uint16_t>& ports() const { return ports_; }
   bool is_setting_up() const { return !started_ && !failed_; }
-  // Whether the end of this link does not mean a death: its rank is known to be gone, or this one
-  // is leaving.
+  // True if this link's end means no death: its rank is known to be gone, or this one is leaving.
   bool expects_end(watch::LinkId link) const;
-  // Of the ranks that report to this one or are dialled by it. REQUIRES: is_setting_up().
+  // Ranks that this one waits for or dials, not linked yet. REQUIRES: is_setting_up().
   std::set<int> unlinked() const;
 
  private:
   struct Doubt {
-    Instant until = kNever;  // Then it is dead; kNever: passed over, but not declared dead.
-    // Its link broke: this rank waits for it, and does not pass it over.
+    Instant until = kNever;  // Declared dead then; kNever: only passed over.
+    // True if its link broke: this rank waits for it instead of passing it over.
     bool returns = false;
   };
 
@@ -181,7 +177,7 @@ class WatchTree {
   void take(watch::LinkId link, const watch::Go& go);
   void take(watch::LinkId link, const watch::GiveUp& event);
   void take(watch::LinkId link, const watch::Heard&);
-  // A second greeting; questions and their answers use connections of their own, not links.
+  // Ignores repeated greetings; queries and answers use their own connections, not links.
   void take(watch::LinkId, const Like<watch::Hello, watch::Answer, watch::Challenge, watch::Proof,
                                       watch::Admitted> auto&) {}
 
@@ -213,7 +209,7 @@ class WatchTree {
 
   const Members world_;
   const Instant deadline_;
-  std::vector<int> node_of_;  // By rank: the lowest rank of its node.
+  std::vector<int> node_of_;  // Lowest rank of each rank's node.
   std::vector<int> node_size_;
   std::vector<uint16_t> ports_;
 
@@ -222,29 +218,29 @@ class WatchTree {
   std::vector<Effect>* out_ = nullptr;
 
   std::map<watch::LinkId, int> links_;
-  std::vector<int> link_count_;  // By rank: its entries in links_.
+  std::vector<int> link_count_;  // Entries in links_, by rank.
   std::set<int> dialling_;
   std::map<int, Doubt> doubts_;
-  std::vector<bool> gone_;  // By rank: died or left.
+  std::vector<bool> gone_;  // Died or left; by rank.
   std::vector<Watch::News> log_;
-  std::set<std::string> known_;          // News other than of ranks that are gone, encoded.
-  std::map<int, Failure> told_to_stop_;  // By rank: the reason that it gave.
+  std::set<std::string> known_;          // Updates other than died and left, encoded.
+  std::map<int, Failure> told_to_stop_;  // The reported reason, by rank.
   struct GivenUp {
     Instant at{};
     Watch::News news;
   };
-  std::vector<GivenUp> given_up_;  // Groups, within the last kAftermath.
+  std::vector<GivenUp> given_up_;  // Within the last kAftermath.
 
-  // Of the set-up.
+  // State of the set-up.
   std::vector<int> first_dials_;
-  std::set<int> awaited_;                  // Ranks that report to this one and have not yet.
-  std::vector<watch::ListenPort> places_;  // Of those that have, and of this rank.
+  std::set<int> awaited_;                  // Ranks yet to report to this one.
+  std::vector<watch::ListenPort> places_;  // Of this rank and those that have.
   bool reported_ = false;
   bool started_ = false;
   std::optional<Failure> failed_;
 
   bool leaving_ = false;
-  bool heard_ = false;  // A rank that stays has passed on that this one leaves.
+  bool heard_ = false;  // A rank that stays has passed the departure on.
   bool parted_ = false;
   Instant part_by_ = kNever;
 };

@@ -9,7 +9,7 @@
 
 namespace muster::worker {
 
-using namespace watch;  // NOLINT: the words of the machine
+using namespace watch;  // NOLINT: names of the state machine
 
 namespace {
 
@@ -22,7 +22,7 @@ void WatchTree::on(const Begin&) {
   report_ready();
 }
 
-// Once all that this rank dials are linked and all that report to it have: its subtree is whole.
+// Reports once this rank's subtree is complete: all that it dials are linked, all below reported.
 void WatchTree::report_ready() {
   if (reported_ || failed_ || !awaited_.empty()) return;
   if (!unlinked().empty()) return;
@@ -56,7 +56,7 @@ void WatchTree::start(const std::vector<ListenPort>& ports, std::optional<LinkId
   out_->push_back(Started{});
 }
 
-// The death of a linked rank is noticed by the end of its link.
+// Ignores linked ranks: their death ends the link.
 void WatchTree::on(const Ended& event) {
   if (!knows_gone(event.rank) && !is_linked(event.rank)) lose(event.rank);
 }
@@ -76,8 +76,8 @@ void WatchTree::give_up(const Failure& failure, std::optional<LinkId> from) {
   out_->push_back(Failed{failure});
 }
 
-// A rank that misses another one itself gives up first, then those whose neighbours miss one, then
-// those that only know that they heard nothing.
+// Staggers the deadlines: a rank that itself misses another gives up first, then those whose
+// neighbours miss one, then those that only know that they heard nothing.
 Instant WatchTree::set_up_deadline() const {
   if (started_ || failed_) return kNever;
   if (!unlinked().empty()) return deadline_;

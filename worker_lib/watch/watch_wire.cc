@@ -7,7 +7,7 @@ namespace {
 
 constexpr size_t kLengthBytes = 4;
 constexpr size_t kHeaderBytes = kLengthBytes + 1;
-// Of lists: there are never so many elements in a frame.
+// Bound for lists, above what fits into a frame.
 constexpr uint32_t kCountMax = kFrameBytesMax;
 
 void fields(auto& a, Like<Failure> auto& m) {

@@ -1,6 +1,5 @@
-// The messages between the watches of a job: frames of a 4-byte length and a 1-byte kind, all
-// numbers little-endian, and their codec. Pure; decoding treats its input as hostile, since anybody
-// may dial a TCP port.
+// The messages between the watches of a job and their codec: frames of a 4-byte length and a 1-byte
+// kind, little-endian. Pure; decoding treats its input as hostile: anyone may dial a TCP port.
 #pragma once
 
 #include <cstddef>
@@ -17,24 +16,24 @@
 
 namespace muster::worker::watch {
 
-// The first frames: the dialler's Hello, the listener's Challenge, the dialler's Proof; see
-// link_proof.h. Then both ends know that the other belongs to the job. An Admitted ends it.
+// Authentication: the dialler's Hello, the listener's Challenge, the dialler's Proof (see
+// link_proof.h), then the listener's Admitted.
 struct Hello {
   LinkNonce nonce{};
   int rank = -1;
   int world_size = 0;
-  bool asks = false;  // Only for this rank's progress: it makes no link.
+  bool asks = false;  // A query for this rank's progress: makes no link.
   friend bool operator==(const Hello&, const Hello&) = default;
 };
 
-// Where a rank listens for other nodes; 0: nowhere.
+// Port at which a rank listens for other nodes; 0: none.
 struct ListenPort {
   int rank = -1;
   uint16_t port = 0;
   friend bool operator==(const ListenPort&, const ListenPort&) = default;
 };
 
-// Goes up the tree during the set-up: these ranks are connected, the sender first.
+// Goes up the tree during set-up: these ranks are connected, the sender first.
 struct Ready {
   std::vector<ListenPort> ports;
   friend bool operator==(const Ready&, const Ready&) = default;
@@ -52,12 +51,12 @@ struct GiveUp {
   friend bool operator==(const GiveUp&, const GiveUp&) = default;
 };
 
-// The answer to a peer's own `left`: the news has been passed on.
+// Answers a peer's own `left`: it has been passed on.
 struct Heard {
   friend bool operator==(const Heard&, const Heard&) = default;
 };
 
-// To a Hello that asks. Then the asker hangs up.
+// Answers a Hello that asks. Then the asker hangs up.
 struct Answer {
   std::string text;
   friend bool operator==(const Answer&, const Answer&) = default;
@@ -74,7 +73,7 @@ struct Proof {
   friend bool operator==(const Proof&, const Proof&) = default;
 };
 
-// The listener's word that the dialler is linked.
+// Confirms to the dialler that it is linked.
 struct Admitted {
   friend bool operator==(const Admitted&, const Admitted&) = default;
 };
@@ -85,24 +84,24 @@ using Message =
 inline constexpr size_t kAnswerBytesMax = size_t{1} << 20;  // Longer answers are cut.
 inline constexpr size_t kTextBytesMax = 4096;               // Longer texts are cut.
 inline constexpr size_t kFrameBytesMax = size_t{1} << 22;
-inline constexpr size_t kGreetingBytesMax = 16 + 32;  // Of the bodies of the first frames.
+inline constexpr size_t kGreetingBytesMax = 16 + 32;  // Bodies of the first frames.
 
 std::string encode(const Message& message);
 
-// Cuts a stream into messages. Takes only frames that may come first until it is told to trust.
+// Splits a stream into messages. Accepts only frames of authentication size until trust().
 class Decoder {
  public:
   void trust() { frame_bytes_max_ = kFrameBytesMax; }
   void feed(std::string_view bytes) { buffer_.append(bytes); }
   // nullopt: more bytes are needed, or the stream is broken.
   std::optional<Message> next();
-  // For good: it contained an invalid frame.
+  // True for good after an invalid frame.
   bool broken() const { return broken_; }
 
  private:
   size_t frame_bytes_max_ = kGreetingBytesMax;
   std::string buffer_;
-  size_t read_ = 0;  // Of buffer_.
+  size_t read_ = 0;  // Position in buffer_.
   bool broken_ = false;
 };
 
