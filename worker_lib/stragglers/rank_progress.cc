@@ -9,9 +9,9 @@
 namespace muster::worker {
 namespace {
 
-// Comes first: texts of other versions are not decoded.
+// First field: texts of other versions are not decoded.
 constexpr std::string_view kRankProgressVersion = "muster progress 2";
-// Bounds lists and names: no text has so many elements or bytes.
+// Bound for lists and names, above any real size.
 constexpr uint32_t kProgressMax = 1 << 20;
 
 constexpr int kRankNumberMax = std::numeric_limits<int>::max();
@@ -19,7 +19,7 @@ constexpr int kRankNumberMax = std::numeric_limits<int>::max();
 template <typename T>
 concept IsRead = !std::is_const_v<std::remove_reference_t<T>>;
 
-// Without those after the first kAwaitedMax.
+// Drops ranks after the first kAwaitedMax.
 void rank_list(auto& a, auto& ranks) {
   std::vector<int> listed = ranks;
   listed.resize(std::min(listed.size(), kAwaitedMax));

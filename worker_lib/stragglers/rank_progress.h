@@ -1,10 +1,10 @@
-// A rank's progress inside the library: how far it has come with the calls of each of its groups,
-// what its threads wait for there and from which ranks, and which failures it has met. A rank sends
-// it to another one that has timed out and looks for the stragglers (straggler_report.h).
+// A rank's progress inside the library: its position in the calls of each of its groups, what its
+// threads wait for there and from which ranks, and the failures it has met. Sent in answer to a
+// rank that has timed out and looks for the stragglers (straggler_report.h).
 //
-// The calls that all members of a group make in one order are a lane each: those on host memory and
-// on GPU memory, the monitored barriers, and the two set-ups, which have one call each. All ranks
-// are those of the job. Plain values and their codec; decoding treats its input as hostile.
+// Calls that all members of a group make in one order form a lane: those on host memory and on GPU
+// memory, the monitored barriers, and the two set-ups, which have one call each. All ranks are
+// those of the job. Plain values and their codec; decoding treats its input as hostile.
 #pragma once
 
 #include <array>
@@ -27,20 +27,20 @@ inline bool is_set_up(Lane lane) {
   return lane == Lane::host_set_up || lane == Lane::device_set_up;
 }
 
-// No more ranks than these are listed.
+// Maximum length of a list of ranks.
 inline constexpr size_t kAwaitedMax = 256;
 
 struct LaneProgress {
-  uint64_t begun = 0;  // Calls, from 1 on.
-  uint64_t ended = 0;  // All up to this one; less than `begun`: the next one is in flight.
-  std::string last;    // The name of the last that was begun: "all_reduce".
-  // A thread of the program waits for the call in flight; else only the library performs it.
+  uint64_t begun = 0;  // Number of the last call begun; from 1.
+  uint64_t ended = 0;  // Last call ended; if below `begun`, the next is in flight.
+  std::string last;    // Name of the last call begun: "all_reduce".
+  // True if a thread of the program waits for the call in flight; else only the library does.
   bool is_held = false;
-  std::vector<int> awaited;         // By the call in flight: these may hold it up.
-  std::vector<NumberedCall> calls;  // The last that were begun, if known.
+  std::vector<int> awaited;         // Ranks that may hold up the call in flight.
+  std::vector<NumberedCall> calls;  // The last begun, if known.
 
   bool is_under_way() const { return begun > ended; }
-  // What this rank called with that number; null: unknown.
+  // Returns this rank's call with that number; null: unknown.
   const CallSignature* call(uint64_t number) const;
   friend bool operator==(const LaneProgress&, const LaneProgress&) = default;
 };
@@ -57,7 +57,7 @@ struct GroupProgress {
   std::string name;
   std::array<LaneProgress, kLanes> lanes;
   std::vector<TransferProgress> transfers;
-  std::vector<int> members;  // If transfers are from any; else empty.
+  std::vector<int> members;  // Set if a transfer is from any; else empty.
 
   const LaneProgress& lane(Lane which) const { return lanes[static_cast<size_t>(which)]; }
   LaneProgress& lane(Lane which) { return lanes[static_cast<size_t>(which)]; }

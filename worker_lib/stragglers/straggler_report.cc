@@ -17,19 +17,19 @@
 namespace muster::worker {
 namespace {
 
-// How much older than this rank's own wait a failure may be that still keeps its rank from a call.
+// Age beyond this rank's own wait up to which a failure can still keep its rank from a call.
 constexpr std::chrono::seconds kTroubleBefore{10};
-// What to do about ranks that are in different calls.
+// Advice for ranks in different calls.
 constexpr std::string_view kOneOrder =
     "all must make their calls in the same order, whatever the group";
 
-// What one rank waits for and another has to do.
+// A call that one rank waits for and another has to make.
 struct Awaited {
-  std::string group_id = {};  // Empty: no particular one.
+  std::string group_id = {};  // Empty: any.
   Lane lane = Lane::host;
   uint64_t number = 0;        // 0: a message.
-  bool from_anybody = false;  // Other ranks may do it instead.
-  std::string call = {};      // In words; empty: what this rank itself waits for.
+  bool from_anybody = false;  // Other ranks may make it instead.
+  std::string call = {};      // In words; empty: this rank's own call.
 
   auto key() const { return std::tuple(group_id, lane, number, from_anybody); }
 };
@@ -54,7 +54,7 @@ Wait wait_of(const GroupProgress& group, Lane which) {
           lane.awaited};
 }
 
-// What the program of a rank waits for, and, in its lane, the call that `next` comes after.
+// Returns what a rank's program waits for and, in the lane of `next`, the call before `next`.
 std::vector<Wait> waits_of(const RankProgress& place, const Awaited& next) {
   std::vector<Wait> waits;
   for (const GroupProgress& group : place.groups) {
@@ -82,7 +82,7 @@ Standing standing_of(const RankProgress& place, const Awaited& what) {
   return group->lane(what.lane).ended < what.number ? Standing::inside : Standing::through;
 }
 
-// Whether the failure that `rank` has met originated on others, as far as it knows.
+// True if `rank` attributes the failure to other ranks.
 bool blames_others(const Trouble& trouble, int rank) {
   return !trouble.origin.empty() && trouble.origin != std::vector{rank};
 }
@@ -122,9 +122,9 @@ class Search {
     }
   }
 
-  // `from` waits for `rank`.
+  // Notes that `from` waits for `rank`.
   void reach(int from, int rank, const Awaited& what) {
-    // Answers are not trusted.
+    // Answers are untrusted input.
     if (rank == from || rank < 0 || rank >= question_.world_size) return;
     if (!what.from_anybody) edges_[from].insert(rank);
     if (rank == me_ || !seen_.emplace(rank, what.key()).second) return;
@@ -143,7 +143,7 @@ class Search {
     }
     const auto& place = std::get<RankProgress>(answer->second);
     switch (standing_of(place, what)) {
-      case Standing::through:  // Successfully, or because it gave up.
+      case Standing::through:  // Succeeded, or gave up.
         if (waits_of(place, what).empty()) follow_failure(rank, place, question_.waited);
         return;
       case Standing::inside:
@@ -191,8 +191,8 @@ class Search {
     findings_.stragglers.try_emplace(rank, std::move(straggler));
   }
 
-  // Treats the ranks that a recent failure on `rank` blames as what it waits for; false: there is
-  // no such failure, or `rank` is to blame as well.
+  // Treats the ranks blamed by a recent failure on `rank` as those it waits for. Returns false if
+  // there is none, or if it also blames `rank`.
   bool follow_failure(int rank, const RankProgress& place, std::chrono::milliseconds oldest) {
     for (const Trouble& one : place.troubles) {
       if (!blames_others(one, rank) || one.age > oldest) continue;
@@ -200,7 +200,7 @@ class Search {
       const bool blames_me = std::ranges::find(one.origin, me_) != one.origin.end();
       if (blames_me) findings_.stragglers[me_] = elsewhere(own_words(), failed);
       follow(rank, {{.group_id = {}, .call = failed}, one.origin}, "a call that has failed");
-      // It may blame itself as well, as in a circle.
+      // In a circle it may also blame itself.
       return std::ranges::find(one.origin, rank) == one.origin.end();
     }
     return false;
@@ -216,8 +216,8 @@ class Search {
     return !findings_.stragglers.empty() && std::ranges::all_of(findings_.stragglers, is_gone);
   }
 
-  // A rank that is gone has most likely ended because of a straggler, and cannot say which: the
-  // other members may. The news of its end may be lost, if the straggler had to pass it on.
+  // Queries the other members, which may name the straggler because of which a rank ended, and the
+  // messengers, since a straggler may withhold the report of an end.
   void look_behind_gone() {
     for (const std::vector<int>* const ranks : {&question_.members, &question_.messengers}) {
       for (const int rank : *ranks)
@@ -238,7 +238,7 @@ class Search {
     }
   }
 
-  // If it died on its own, there will be news of it.
+  // Drops ranks that are gone unless all are: their deaths get reported on their own.
   void forget_gone() {
     if (!all_are_gone()) std::erase_if(findings_.stragglers, is_gone);
   }
@@ -258,7 +258,7 @@ class Search {
     return false;
   }
 
-  // If all are in the same call, it is no circle: something between them is slow.
+  // Finds a circle of waiting ranks; if all are in the same call, it is none, but something slow.
   void find_circle() {
     std::set<int> circle;
     for (const auto& [rank, edges] : edges_) {
@@ -266,7 +266,7 @@ class Search {
     }
     const auto is_elsewhere = [&](int rank) { return elsewhere_.contains(rank); };
     if (std::ranges::none_of(circle, is_elsewhere)) return;
-    // The call in which most are decides, counting all ranks that should be in this rank's call.
+    // The most common call decides, over all ranks that should be in this rank's call.
     std::set<int> all = circle;
     all.insert(question_.members.begin(), question_.members.end());
     for (const int rank : all) {
@@ -275,8 +275,8 @@ class Search {
     if (findings_.to_ask.empty() && !agree_with_others(circle, all)) blame_in(circle, all);
   }
 
-  // Adopts what ranks have found that timed out earlier: they are in no call any more, and would be
-  // missing from the count. What those found that have ended since may be in this rank's troubles.
+  // Adopts the findings of ranks that timed out earlier: they are in no call any more, and would be
+  // missing from the count. Findings of ranks that have ended since may be in this rank's troubles.
   bool agree_with_others(const std::set<int>& circle, const std::set<int>& all) {
     for (const int rank : all) {
       const RankProgress* const place = rank == me_ ? &own_ : progress_of(answers_, rank);
@@ -292,7 +292,7 @@ class Search {
     return false;
   }
 
-  // Whether `rank` blames some of the circle for a failure during this rank's wait.
+  // True if `rank` blames part of the circle for a failure during this rank's wait.
   bool is_found_in(const std::set<int>& circle, const Trouble& one, int rank) const {
     if (one.origin.empty() || one.origin.size() >= circle.size()) return false;
     if (rank != me_ && !blames_others(one, rank)) return false;
@@ -300,7 +300,7 @@ class Search {
            std::ranges::all_of(one.origin, [&](int culprit) { return circle.contains(culprit); });
   }
 
-  // The call in which this rank holds up another one of the circle.
+  // Returns the call in which this rank holds up another of the circle.
   std::string awaited_of(const std::set<int>& circle) const {
     const auto other =
         std::ranges::find_if(kept_, [&](const auto& one) { return circle.contains(one.first); });
@@ -327,7 +327,7 @@ class Search {
     findings_.circle = circle;
   }
 
-  // The call that a rank is in, named alike on all ranks; empty: none.
+  // Returns the call that a rank is in, named equally on all ranks; empty: none.
   std::string words_of(int rank) const {
     if (rank == me_) return own_words();
     const RankProgress* const place = progress_of(answers_, rank);
@@ -338,7 +338,7 @@ class Search {
     return waits.empty() ? std::string() : waits.front().what.call;
   }
 
-  // A straggler that is in `in` instead of `call`; empty: this rank's own call.
+  // Makes a straggler that is in `in` instead of `call` (empty: this rank's own call).
   StragglerFindings::Straggler elsewhere(const std::string& in, const std::string& call) const {
     return {.lane = question_.lane, .number = question_.number, .call = call, .instead = in};
   }
@@ -357,8 +357,8 @@ class Search {
   std::deque<std::pair<int, Awaited>> reached_;
   std::set<std::pair<int, std::tuple<std::string, Lane, uint64_t, bool>>> seen_;
   std::map<int, std::set<int>> edges_;
-  std::map<int, std::string> kept_;  // By rank: the call that it is in.
-  std::set<int> elsewhere_;          // In another call than the one that is waited for.
+  std::map<int, std::string> kept_;  // The call that each rank is in.
+  std::set<int> elsewhere_;          // Ranks in another call than the awaited one.
 };
 
 std::string straggler_words(const StragglerFindings::Straggler& straggler,
@@ -387,8 +387,8 @@ std::string straggler_words(const StragglerFindings::Straggler& straggler,
   return words + fmt::format(" (its last: {} {})", straggler.last, *straggler.at);
 }
 
-// Whether only ranks hold up this one that it has waited for itself, in a message or a set-up: then
-// its own message says more.
+// True if this rank is held up only by ranks that it itself waits for, in a message or a set-up:
+// then the original message is more precise.
 bool is_plain(const StragglerQuery& question, const StragglerFindings& findings) {
   if (question.number > 0 && !is_set_up(question.lane)) return false;
   return std::ranges::all_of(findings.stragglers, [](const auto& one) {
@@ -406,10 +406,10 @@ std::string circle_words(const StragglerFindings& findings, const Members& world
                      fmt::join(findings.circle, ", "), kOneOrder);
 }
 
-// What else to say of the stragglers: which ranks are between this one and them, and what to do.
+// Adds the ranks between this one and the stragglers, and advice.
 std::string more_words(const StragglerFindings& findings, const Members& world) {
   std::string words;
-  // The stragglers have been described.
+  // Stragglers have already been described.
   const auto between = std::ranges::find_if(
       findings.kept, [&](const auto& one) { return !findings.stragglers.contains(one.first); });
   if (between != findings.kept.end()) {
@@ -441,7 +441,7 @@ Failure describe_stragglers(const Failure& suspected, const StragglerQuery& ques
   if (!findings.stragglers.empty()) {
     failure.ranks.clear();
     std::string words;
-    // News of the death or departure will follow, and say how it happened.
+    // The death or departure will be reported in detail later.
     if (std::ranges::all_of(findings.stragglers, is_gone)) failure.code = ErrorCode::peer_failed;
     for (const auto& [rank, straggler] : findings.stragglers) {
       failure.ranks.push_back({rank});
@@ -462,7 +462,7 @@ Failure describe_stragglers(const Failure& suspected, const StragglerQuery& ques
 std::optional<Failure> compare_calls(const StragglerQuery& question, const Members& members,
                                      const RankProgress& own, const ProgressAnswers& answers) {
   std::vector<CallSignature> calls;
-  Members come;  // Those whose call with that number is known.
+  Members come;  // Members whose call with that number is known.
   for (const Peer& peer : members.peers) {
     const bool is_me = peer.rank == members.self().rank;
     const RankProgress* const place = is_me ? &own : progress_of(answers, peer.rank.value);
@@ -474,7 +474,7 @@ std::optional<Failure> compare_calls(const StragglerQuery& question, const Membe
     come.peers.push_back(peer);
   }
   if (calls.empty()) return std::nullopt;
-  // Roots are ranks of the whole group: shifted, so that none is mistaken for a rank of `come`.
+  // Shifts the roots, ranks of the whole group, so that none is taken for a rank of `come`.
   for (CallSignature& call : calls) {
     CallWord word = CallWord::unpack(call.word);
     word.root += static_cast<uint32_t>(come.size());

@@ -1,25 +1,22 @@
-// Finds the stragglers, which hold up all other ranks: after a time-out this rank asks the ranks
-// that it waited for where they are, and those that they wait for in turn, in any group and call.
-// Without asking, most ranks would name a neighbour that is as stuck as they are.
-//
-// What a rank that is waited for may turn out to be:
+// Finds the stragglers, which hold up all other ranks: after a time-out this rank queries the ranks
+// that it waited for, then those that they wait for, in any group and call. Otherwise most ranks
+// would name a neighbour that is as stuck as they are. State of a rank, and the conclusion:
 //
 //   does not answer            the process is stopped or out of reach: a straggler
-//   is gone                    it ended because of another rank, unless there is news that it died
-//                              on its own: the other members are asked, and the ranks that
-//                              such news comes through
-//   has made the call, and     what it waits for in that call is asked next
+//   is gone                    it ended because of another rank, unless its own death is reported:
+//                              query the other members, and the ranks that pass such reports on
+//   has made the call, and     query the ranks that it waits for in that call
 //     waits in it
 //   has not, and waits for     the same: it is held up itself
 //     something else
-//   has not, and met a         that rank is asked next: this one is about to report the failure
+//   has not, and met a         query that rank: this one is about to report the failure
 //     failure of another rank
 //   has not, otherwise         a straggler
 //   has finished the call      it holds up no rank
 //
 // If ranks wait for each other in a circle, the stragglers are those in another call than most of
 // them; all of them, if no call has more ranks than every other. Pure: the answers are parameters,
-// and every call starts afresh; straggler_search.h asks.
+// and every call starts afresh; straggler_search.h queries.
 #pragma once
 
 #include <chrono>
@@ -37,33 +34,33 @@
 
 namespace muster::worker {
 
-// The call of this rank that timed out, or met a different one.
+// This rank's call that timed out, or met a different one.
 struct StragglerQuery {
   std::string group_id;
   Lane lane = Lane::host;
-  uint64_t number = 0;  // Of the call in its lane; 0: a message.
-  // This rank's own call is queued behind that one in its lane.
+  uint64_t number = 0;  // The call's number in its lane; 0: a message.
+  // True if this rank's own call is queued behind that one.
   bool is_behind = false;
-  bool from_anybody = false;  // The message may come from any of the suspects.
-  std::vector<int> suspects;  // The ranks of the job that this one waited for.
+  bool from_anybody = false;  // Any of the suspects may send the message.
+  std::vector<int> suspects;  // Ranks of the job that this one waited for.
   int world_size = 0;
-  std::vector<int> members;            // Of the group.
-  std::vector<int> messengers = {};    // Pass on the news of the suspects' ends to this rank.
-  std::chrono::milliseconds limit{0};  // For messages.
-  // How long this rank has waited so far: older failures did not result from this wait.
+  std::vector<int> members;            // The group's.
+  std::vector<int> messengers = {};    // They pass reports of the suspects' ends on.
+  std::chrono::milliseconds limit{0};  // Shown in messages.
+  // Time that this rank has waited: older failures did not result from this wait.
   std::chrono::milliseconds waited{0};
 };
 
 enum class NoAnswer : uint8_t {
-  stopped,  // The kernel says so.
+  stopped,  // According to the kernel.
   mute,     // No answer in time.
   gone,     // No process listens there any more.
 };
 
-// By rank: its answer, or why there is none.
+// Each rank's answer, or why there is none.
 using ProgressAnswers = std::map<int, std::variant<RankProgress, NoAnswer>>;
 
-// The rank's progress; null: it has not answered.
+// Returns the rank's progress; null: no answer.
 inline const RankProgress* progress_of(const ProgressAnswers& answers, int rank) {
   const auto answer = answers.find(rank);
   return answer == answers.end() ? nullptr : std::get_if<RankProgress>(&answer->second);
@@ -71,32 +68,32 @@ inline const RankProgress* progress_of(const ProgressAnswers& answers, int rank)
 
 struct StragglerFindings {
   struct Straggler {
-    // Why it does not answer; nullopt: it has not made a call that another rank waits for.
+    // Why it does not answer; nullopt: it has not made an awaited call.
     std::optional<NoAnswer> no_answer = {};
-    Lane lane = Lane::host;           // Of that call;
-    uint64_t number = 0;              // 0: a message.
+    Lane lane = Lane::host;           // That call's lane;
+    uint64_t number = 0;              // its number; 0: a message.
     std::string call = {};            // "all_reduce 16 of group world"; empty: this rank's own.
-    std::optional<uint64_t> at = {};  // The last call that it made there,
-    std::string last = {};            // and its name; none: it has no such group.
-    std::string instead = {};         // Where it is in a circle: "barrier 4 of group world".
+    std::optional<uint64_t> at = {};  // Its last call there; nullopt: no such group;
+    std::string last = {};            // and its name.
+    std::string instead = {};         // Its call in a circle: "barrier 4 of group world".
   };
-  std::set<int> to_ask;                 // Needed, and not heard from yet.
-  std::map<int, Straggler> stragglers;  // They hold up all others.
-  std::set<int> circle;                 // Else: ranks that wait for each other, none to blame.
-  std::map<int, std::string> kept;      // By suspect that is held up itself: by which call.
-  bool differs = false;                 // A rank made another call in place of this one.
+  std::set<int> to_ask;                 // Answers needed next.
+  std::map<int, Straggler> stragglers;  // The ranks that hold up all others.
+  std::set<int> circle;                 // Otherwise: ranks that wait for each other, none to blame.
+  std::map<int, std::string> kept;      // Suspects that are held up themselves, and in which call.
+  bool differs = false;                 // A rank made another call instead.
 };
 
-// `own`: this rank's progress. Entries of `answers` that are not needed are ignored.
+// `own`: this rank's progress. Ignores entries of `answers` that are not needed.
 StragglerFindings find_stragglers(int me, const StragglerQuery& question, const RankProgress& own,
                                   const ProgressAnswers& answers);
 
-// The time-out `suspected`, with the ranks that hold up this one, as far as the findings name them.
+// Returns the time-out `suspected`, with the ranks that hold up this one, if the findings name any.
 Failure describe_stragglers(const Failure& suspected, const StragglerQuery& question,
                             const StragglerFindings& findings, const Members& world);
 
-// The mismatch with the members that called something else than most, of all that have made the
-// call so far; nullopt: none is known to differ. `members`: of the group.
+// Returns the mismatch that blames the members that differ from most, among all that have made the
+// call so far; nullopt: none is known to differ. `members`: the group's.
 std::optional<Failure> compare_calls(const StragglerQuery& question, const Members& members,
                                      const RankProgress& own, const ProgressAnswers& answers);
 

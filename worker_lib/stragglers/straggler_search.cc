@@ -9,13 +9,12 @@ namespace muster::worker {
 namespace {
 
 using std::chrono::steady_clock;
-// The most ranks that are asked: the chain to a straggler is short, and a thousand ranks that ask
-// all others would be a million connections.
+// Maximum of ranks queried: chains are short, and a thousand ranks must not make a million dials.
 constexpr size_t kAskedMax = 64;
-// After a mismatch: how long to wait for members that have not made the call yet; the same while
-// those that have made it do not show which call most make, so that the next one decides; or the
-// news of a member that has ended, which has most likely found out. Awaited members are asked again
-// after pauses that double from the first to the longest.
+// Limits after a mismatch for members that have not made the call yet: in general; while those that
+// have made it do not show which call most make, so that the next one decides; and for the report
+// about a member that has ended, which most likely found out. Such members are queried again after
+// pauses that double from the first to the longest.
 constexpr std::chrono::milliseconds kComing{250};
 constexpr std::chrono::milliseconds kDeciding{750};
 constexpr std::chrono::milliseconds kNewsOfEnd{2000};
@@ -31,10 +30,10 @@ class ProgressAsker {
         questions_(setting.watch.questions()),
         begun_(steady_clock::now()) {}
 
-  // False: this process has no descriptor to ask with, or the result is not needed any more.
+  // Returns false if this process has no descriptor for queries, or the result is no longer needed.
   bool ask_for_stragglers() {
     for (;;) {
-      own_ = setting_.own();  // May have changed by news of others' failures.
+      own_ = setting_.own();  // Reports of others' failures may have changed it.
       question_.waited = question_.limit + std::chrono::duration_cast<std::chrono::milliseconds>(
                                                steady_clock::now() - begun_);
       findings_ = find_stragglers(setting_.world.me, question_, own_, answers_);
@@ -45,7 +44,7 @@ class ProgressAsker {
     }
   }
 
-  // Until all members have made the call, or the time for that is over.
+  // Queries until all members have made the call, or time is up.
   bool ask_all_calls(const Members& members) {
     std::chrono::milliseconds pause = kFirstPause;
     Deadline look = begun_;
@@ -65,7 +64,7 @@ class ProgressAsker {
     }
   }
 
-  // The mismatch of the group's members, as far as the answers show it.
+  // Returns the mismatch among the group's members, as far as the answers show it.
   std::optional<Failure> mismatch(const Members& members) const {
     return compare_calls(question_, members, own_, answers_);
   }
@@ -78,7 +77,7 @@ class ProgressAsker {
     for (const int rank : ranks) {
       if (rank == setting_.world.me || asked_.size() >= kAskedMax || !asked_.insert(rank).second)
         continue;
-      // Its watch cannot answer: do not wait for it.
+      // Its watch cannot answer.
       if (questions_->state_of(rank) == ProcessState::stopped) {
         answers_[rank] = NoAnswer::stopped;
       } else {
@@ -87,7 +86,7 @@ class ProgressAsker {
     }
   }
 
-  // Only those that have answered; the first question to the others is still open.
+  // Queries only those that have answered; the others' first query is still open.
   void ask_again(const std::set<int>& ranks) {
     for (const int rank : ranks) {
       if (answers_.erase(rank) > 0) asked_.erase(rank);
@@ -109,7 +108,7 @@ class ProgressAsker {
     return true;
   }
 
-  // Covers ranks that have had their time, and those that were too many to be asked.
+  // Settles ranks whose time is up, and those beyond kAskedMax.
   void give_up_on_silent() {
     const auto past = steady_clock::now() - begun_;
     for (const int rank : findings_.to_ask) {
@@ -126,7 +125,7 @@ class ProgressAsker {
     }
   }
 
-  // Stands for a rank of which nothing is known, so that it is not blamed.
+  // Makes the progress of a rank of unknown state, which is not blamed.
   RankProgress through() const {
     RankProgress place;
     GroupProgress& group = place.groups.emplace_back();
@@ -136,7 +135,7 @@ class ProgressAsker {
     return place;
   }
 
-  // Members that may still make the call.
+  // Returns members that may still make the call.
   std::set<int> on_their_way() const {
     std::set<int> open(question_.members.begin(), question_.members.end());
     open.erase(setting_.world.me);
@@ -151,7 +150,7 @@ class ProgressAsker {
     return open;
   }
 
-  // Members that have ended, and are about to be in the news.
+  // Counts members that have ended, whose end is about to be reported.
   size_t count_ended() const {
     return static_cast<size_t>(std::ranges::count_if(answers_, [](const auto& answer) {
       const auto* const why = std::get_if<NoAnswer>(&answer.second);
@@ -159,8 +158,7 @@ class ProgressAsker {
     }));
   }
 
-  // Whether one call has more of the members that have come than every other: not all are blamed.
-  // `others`: those that have not.
+  // True if one call has more of the members that made it than every other. `others`: the rest.
   bool is_decided(const Members& members, size_t others) const {
     const std::optional<Failure> found = mismatch(members);
     return found && found->ranks.size() + others < members.peers.size();
@@ -185,7 +183,8 @@ Members members_of(const StragglerQuery& question, const Members& world) {
   return members;
 }
 
-// `suspected` names both ends of what was compared, and is returned if no more can be found out.
+// Finds which members of a mismatch to blame. `suspected` names both ends of what was compared, and
+// is returned if no more can be found out.
 Failure other_call(const Failure& suspected, const StragglerQuery& question,
                    const StragglerSearch& setting) {
   ProgressAsker asker(question, setting);

@@ -1,7 +1,6 @@
-// Asks the ranks of a job which of them hold up a call of this one, until that is known or the time
-// for it is over (straggler_report.h decides). Blocks the caller for the limit at most, after its
-// deadline; twice as long if a process that the kernel reports as running is slow to answer: a busy
-// machine is no reason to blame it.
+// Queries the ranks of a job until it is known which of them hold up a call of this one, or time is
+// up (straggler_report.h decides). Blocks the caller for the limit after its deadline; twice as
+// long if a process that the kernel reports as running is slow to answer, on a busy machine.
 #pragma once
 
 #include <chrono>
@@ -17,17 +16,16 @@ namespace muster::worker {
 inline constexpr std::chrono::milliseconds kStragglerSearchLimit{400};
 
 struct StragglerSearch {
-  const Members& world;  // By rank of the job.
+  const Members& world;  // Indexed by rank of the job.
   Watch& watch;
   std::function<RankProgress()> own;
-  // Whether the result is no longer needed, because the group has failed meanwhile.
+  // True if the result is no longer needed, since the group has failed meanwhile.
   std::function<bool()> over;
-  // How long to wait for answers.
+  // Limit for answers.
   std::chrono::milliseconds limit = kStragglerSearchLimit;
 };
 
-// `suspected` is a time-out, a mismatch, or the end of a peer; returns it with the ranks to blame,
-// as far as they can be found.
+// Returns `suspected` (a time-out, a mismatch, or a peer's end) with the ranks to blame, if found.
 Failure name_stragglers(const Failure& suspected, const StragglerQuery& question,
                         const StragglerSearch& setting);
 
