@@ -16,7 +16,7 @@ namespace {
 
 thread_local std::optional<DistributedError> last_failure;
 
-// Made when the library is loaded: when they are needed there is no memory to make them.
+// Made at load time: when they are needed there is no memory to make them.
 const worker::Failure kNoMemory{ErrorCode::system, "there is no memory left for the call"};
 const DistributedError kOutOfMemory(kNoMemory.code, kNoMemory.message);
 
@@ -34,7 +34,7 @@ muster_status remember(const DistributedError& error) noexcept {
   return static_cast<muster_status>(error.code());
 }
 
-// The C++ names in the library's messages, and what C calls them.
+// C++ names in the library's messages, and their C names.
 struct CName {
   std::string_view in_cpp;
   std::string_view in_c;

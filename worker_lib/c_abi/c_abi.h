@@ -1,7 +1,6 @@
-// What the C functions of muster.h have in common: handles, the failure that a thread remembers,
-// and options that state their size. Every C function is one call of guarded(), which lets no
-// exception through and notes where the program called. Threads: any; the remembered failure is the
-// thread's own.
+// Common parts of the C functions of muster.h: handles, the failure that a thread remembers, and
+// options that state their size. Every C function is one call of guarded(), which lets no exception
+// through and notes the place of the call. Any thread; the remembered failure is the thread's own.
 #pragma once
 
 #include <memory>
@@ -18,7 +17,7 @@ class Job;
 
 struct muster_group {
   muster::ProcessGroup group;
-  std::shared_ptr<muster::worker::Job> joined = nullptr;  // By muster_group_join().
+  std::shared_ptr<muster::worker::Job> joined = nullptr;  // Set by muster_group_join().
 };
 
 struct muster_work {
@@ -31,12 +30,11 @@ struct muster_shared_memory {
 
 namespace muster::c_abi {
 
-// Remembers the exception that is being handled, whatever it is, for the thread's
-// muster_last_error() and its companions, with the C names in its message. If it names no
-// operation, `function`, the C function that was called, is put in front.
+// Remembers the current exception for the thread's muster_last_error() and its companions, with C
+// names in its message. If it names no operation, prepends `function`, the C function called.
 muster_status remember_current_exception(const char* function) noexcept;
 
-// A part of the C function, for its CallSite.
+// Inlined into the C function, for its CallSite.
 template <typename Body>
 [[gnu::always_inline]] inline muster_status guarded(const char* function, Body&& body) noexcept {
   const worker::CallSite site;
@@ -48,7 +46,7 @@ template <typename Body>
   }
 }
 
-// For functions that return a number: -1 is failure.
+// Variant for functions that return a number; -1 is failure.
 template <typename Body>
 int guarded_number(const char* function, Body&& body) noexcept {
   int number = -1;
@@ -58,19 +56,19 @@ int guarded_number(const char* function, Body&& body) noexcept {
 
 [[noreturn]] void refuse(const std::string& message);
 
-// Refuses, by the parameter's name, a pointer that must not be null.
+// Refuses a null pointer, by the parameter's name.
 void require(const void* pointer, const char* name);
-// The same for a pointer to a result.
+// Refuses a null pointer to a result.
 void require_out(const void* pointer, const char* name);
 
-// Convert the numbers of muster.h to the enumerations of the library; refuse others.
+// Convert the numbers of muster.h to the library's enumerations; refuse others.
 DType dtype_of_number(int number);
 ReduceOp reduce_op_of_number(int number);
 Backend backend_of_number(int number);
 StopPolicy stop_policy_of_number(int number);
 
-// The caller's options if given, else those of the initialiser macro. Refuses any size but that of
-// this library's version of the structure. REQUIRES: Options begins with `struct_size`.
+// Returns the caller's options if given, else the initialiser macro's. Refuses any size but that of
+// this library's structure. REQUIRES: Options begins with `struct_size`.
 template <typename Options>
 Options options_or(const Options* given, const Options& initial, const char* type) {
   if (given == nullptr) return initial;
@@ -97,11 +95,11 @@ struct Call {
   Device device;
 };
 
-// NULL is the world.
+// Returns the group of a handle; NULL: the world.
 ProcessGroup group_of(muster_group* handle);
 
-// Whether the buffers that only the root needs are used. Also true for a rank that is not a member,
-// which is refused by the operation itself.
+// True if the buffers that only the root needs are used. Also true on a rank that is not a member,
+// which the operation itself refuses.
 bool is_root(const ProcessGroup& group, int root);
 
 constexpr auto content_of(const muster_group*) {
@@ -114,8 +112,8 @@ constexpr auto content_of(const muster_shared_memory*) {
   return &muster_shared_memory::memory;
 }
 
-// Passes out a handle of what `make` returns. The handle is made first: a group that was made, or
-// an operation that was begun, must not be lost to a lack of memory.
+// Passes out a handle for what `make` returns. The handle is allocated first: a lack of memory must
+// not lose a group that was made, or an operation that was begun.
 template <typename Handle, typename Make>
 void hand_out(Handle** out, const char* name, Make&& make) {
   require_out(out, name);
@@ -124,7 +122,7 @@ void hand_out(Handle** out, const char* name, Make&& make) {
   *out = handle.release();
 }
 
-// Runs the operation if `work` is null, else begins it and passes the handle out.
+// Runs the operation if `work` is null, else begins it and passes out its handle.
 template <typename Run, typename Begin>
 void perform(muster_work** work, Run&& run, Begin&& begin) {
   work == nullptr ? run() : hand_out(work, "work", begin);

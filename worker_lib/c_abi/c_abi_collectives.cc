@@ -18,7 +18,7 @@ size_t sum_of(std::span<const size_t> counts) {
   return total;
 }
 
-// What every collective function takes.
+// Arguments of every collective function.
 struct Collective {
   Collective(muster_group* handle, int dtype_number, const muster_call_options* given)
       : group(group_of(handle)), call(given), dtype(dtype_of_number(dtype_number)) {}
@@ -28,13 +28,13 @@ struct Collective {
   auto buffer(Data* data, size_t count) const {
     return call.buffer(data, count, dtype);
   }
-  // For the root only: elsewhere an empty buffer, which is ignored.
+  // Returns a buffer on the root; elsewhere an empty one, which is ignored.
   template <typename Data>
   auto at_root(int root, Data* data, size_t count) const {
     return is_root(group, root) ? buffer(data, count) : buffer(static_cast<Data*>(nullptr), 0);
   }
 
-  // `count` for each rank; refuses what no memory could hold.
+  // Returns `count` times the ranks; refuses what no memory could hold.
   size_t all_blocks(size_t count) const {
     size_t total = 0;
     if (__builtin_mul_overflow(count, static_cast<size_t>(group.size()), &total)) {
@@ -50,7 +50,7 @@ struct Collective {
   std::span<const size_t> by_rank_at_root(int root, const size_t* counts) const {
     return is_root(group, root) ? by_rank(counts) : std::span<const size_t>();
   }
-  // 0 for a rank that is not a member.
+  // Returns 0 on a rank that is not a member.
   size_t own(std::span<const size_t> counts) const {
     return group.is_member() ? counts[static_cast<size_t>(group.rank().value)] : 0;
   }
@@ -62,8 +62,8 @@ struct Collective {
 
 }  // namespace
 
-// Defines muster_<name>(), with these parameters before the options, by the arguments of the
-// method of ProcessGroup that has the name. They may use `of`, the Collective.
+// Defines muster_<name>(), with these parameters before the options, from the arguments of the
+// ProcessGroup method of that name. They may use `of`, the Collective.
 #define MUSTER_C_COLLECTIVE(name, parameters, ...)                              \
   muster_status muster_##name(MUSTER_C_PARAMETERS parameters) {                 \
     return guarded(__func__, [&] {                                              \

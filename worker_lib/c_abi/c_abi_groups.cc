@@ -42,7 +42,7 @@ GroupOptions group_options_of(const muster_group_options* given) {
   return options;
 }
 
-// The functions of a muster_store.
+// Calls the functions of a muster_store.
 class StoreOfFunctions final : public worker::CallersStore {
  public:
   explicit StoreOfFunctions(const muster_store& store) : store_(store) {}
@@ -219,7 +219,7 @@ int muster_group_from_global_rank(muster_group* group, int global_rank) {
 
 const char* muster_group_name(muster_group* group) {
   const char* name = "";
-  // The group itself owns the string: it outlives the handle that group_of() returns.
+  // Owned by the group itself: outlives the handle that group_of() returns.
   guarded(__func__, [&] { name = group_of(group).name().c_str(); });
   return name;
 }

@@ -12,7 +12,7 @@ using namespace muster::c_abi;
 
 namespace {
 
-// C programs get their own copy, since they cannot free a std::string.
+// Makes a copy that C programs can free, unlike a std::string.
 void* copied(std::string_view bytes) {
   void* copy = std::malloc(bytes.empty() ? 1 : bytes.size());
   if (copy == nullptr) throw std::bad_alloc();
