@@ -25,33 +25,33 @@
 namespace muster {
 
 struct CheckpointOptions {
-  ProcessGroup group = {};  // Empty (allowed only here): the world.
-  CallOptions call = {};    // The time-out must give rank 0 enough time to write everything.
+  ProcessGroup group = {};  // Empty: the world (no other call takes an empty group).
+  CallOptions call = {};    // The time-out must suffice for rank 0 to write everything.
 };
 
-// Rank 0 of the group writes; all members return when the file is safely on its disk.
+// Rank 0 of the group writes; all members return when the file is safely on disk.
 //
 // All members first pass a barrier, so that the checkpoint is of a step that every rank has
 // completed and no rank still reads the old one. Rank 0 then calls `write` with a binary stream, on
 // this thread, writes to a new file beside `path` (its name, ".tmp-" and a random suffix; leftovers
 // of killed processes are removed), fsyncs it, renames it to `path` and fsyncs the folder
-// (rename(2), fsync(2)). So after a crash at any moment, of the machine too, `path` is the old or
-// the new checkpoint. Then the others get the outcome. They neither call `write` nor use `path`.
+// (rename(2), fsync(2)): after a crash at any moment, even of the machine, `path` is the old or the
+// new checkpoint. Then the others get the outcome; they neither call `write` nor use `path`.
 //
 // If it cannot be written (no space, no folder, no permission; `write` threw or left the stream in
 // a failed state), all members throw the same DistributedError, code system, with the reason and
-// with the writer as its failed_ranks(); the old checkpoint is still there, and the group stays
-// usable. A new file gets the mode of the one it replaces, else 0666 less the umask. A symbolic
-// link at `path` is replaced, not followed; a device, pipe or socket is refused.
+// with the writer as failed_ranks(); the old checkpoint is kept and the group stays usable. A new
+// file gets the mode of the one it replaces, else 0666 less the umask. A symbolic link at `path` is
+// replaced, not followed; a device, pipe or socket is refused.
 MUSTER_API void save_checkpoint(const std::string& path,
                                 const std::function<void(std::ostream&)>& write,
                                 const CheckpointOptions& options = {});
 MUSTER_API void save_checkpoint(const std::string& path, std::string_view bytes,
                                 const CheckpointOptions& options = {});
 
-// Returns on all members what rank 0 of the group finds at `path` (the others need not see the
+// Returns on all members what rank 0 of the group reads at `path` (the others need not see the
 // file); nullopt if there is no such file. If it exists but cannot be read, all throw the same
-// DistributedError, code system, with that rank as its failed_ranks().
+// DistributedError, code system, with rank 0 of the group as failed_ranks().
 MUSTER_API std::optional<std::string> load_checkpoint(const std::string& path,
                                                       const CheckpointOptions& options = {});
 

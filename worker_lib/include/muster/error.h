@@ -8,8 +8,7 @@
 //   } catch (const muster::DistributedError& error) {
 //     // "all_reduce 17 of group world: rank 2 (node7, pid 4711) died; ..."
 //     std::fprintf(stderr, "%s\n", error.what());
-// The launcher restarts all ranks.
-//     if (error.code() == muster::ErrorCode::peer_failed) return 1;
+//     if (error.code() == muster::ErrorCode::peer_failed) return 1;  // The launcher restarts all.
 //     throw;
 //   }
 //
@@ -19,15 +18,15 @@
 // numbers are out of step.
 //
 // invalid_argument, not_initialized, not_member and forked mean that nothing was sent and nothing
-// changed: the buffers are as they were and the group stays usable. But if only one rank was
-// refused, the others are in the operation and wait for it: either it repeats the call with correct
-// arguments, or they fail at their deadline.
+// changed: the buffers are as they were and the group stays usable. If only one rank was refused,
+// the others wait for it in the operation: it repeats the call with correct arguments, or they fail
+// at their deadline.
 //
-// With every other code, including system (the kernel may refuse memory to this rank alone), the
-// contents of the buffers are undefined and the group whose operation failed is unusable, since its
-// ranks no longer agree on what happened: every further call throws that error at once
-// (ProcessGroup::failure() returns it). Other groups are not affected. The following failures leave
-// the group usable, since none of its operations failed: those of monitored_barrier(); those of
+// With every other code, including system (the kernel may refuse memory to one rank), the contents
+// of the buffers are undefined and the group whose operation failed is unusable, since its ranks no
+// longer agree on what happened: every further call throws that error at once
+// (ProcessGroup::failure() returns it). Other groups are not affected. These failures leave the
+// group usable, since none of its operations failed: those of monitored_barrier(); those of
 // new_group() and split() when the new group cannot be made; a checkpoint that cannot be written or
 // read (system); a block of zero_first() or local_zero_first() that throws (peer_failed); and lists
 // of GradientBuckets that differ (mismatch).
@@ -46,27 +45,27 @@ namespace muster {
 // The numbers are part of the C ABI.
 enum class ErrorCode : uint8_t {
   invalid_argument = 1,  // A wrong size, dtype, root, device or option, or an empty handle.
-  not_initialized = 2,   // Before init_process_group() or after destroy_process_group().
+  not_initialized = 2,   // The call came before init_process_group() or after
+                         // destroy_process_group().
   not_member = 3,        // This rank does not belong to the group.
   forked = 4,            // The object was made before a fork(), and this is the child.
   environment = 5,       // A variable is missing, malformed or contradicts another.
   rendezvous = 6,        // The store through which the ranks meet failed or is gone.
-  timeout = 7,           // Not done in time; failed_ranks() hold up all others.
-  peer_failed = 8,       // Another rank died or left; failed_ranks(): it, or what made it end.
+  timeout = 7,           // Deadline passed; failed_ranks() hold up all others.
+  peer_failed = 8,       // Another rank died or left; failed_ranks(): that rank, or what ended it.
   aborted = 9,           // abort() was called here or on another rank.
-  stopped = 10,          // The job was told to end (SIGTERM).
-  mismatch = 11,         // Different operations were called; failed_ranks() differ from most,
-                         // or are all of them, where no camp is larger than every other.
-  backend = 12,          // NCCL, CUDA or Gloo failed, or is not there.
+  stopped = 10,          // The job was asked to end (SIGTERM).
+  mismatch = 11,         // Different operations were called; failed_ranks() differ from most, or
+                         // are all, if no camp is larger than every other.
+  backend = 12,          // NCCL, CUDA or Gloo failed or is missing.
   system = 13,           // The kernel refused: memory, descriptors, sockets, a file.
 };
 
-// "timeout".
 MUSTER_API const char* name_of(ErrorCode code);
 
 class MUSTER_API DistributedError : public std::runtime_error {
  public:
-  // `message` says what was tried, on what, and what to do next, in one line.
+  // `message`, one line: what was tried, on what, and what to do next.
   DistributedError(ErrorCode code, const std::string& message, std::string operation = {},
                    std::string group = {}, std::vector<GlobalRank> failed_ranks = {});
   DistributedError(const DistributedError&) noexcept = default;
@@ -74,18 +73,18 @@ class MUSTER_API DistributedError : public std::runtime_error {
   ~DistributedError() override;
 
   ErrorCode code() const noexcept { return code_; }
-  // "all_reduce", or the call that failed ("init_process_group"); empty where there was neither.
+  // "all_reduce", or another call that failed ("init_process_group"); may be empty.
   const std::string& operation() const noexcept { return details_->operation; }
-  // "world", or the name that new_group() was given or chose, also where it could not make the
-  // group. Empty where no group was involved.
+  // "world", or the name that new_group() was given or chose, even if it could not make the group.
+  // Empty if no group was involved.
   const std::string& group() const noexcept { return details_->group; }
-  // Where the failure began: ranks in the job, ascending, the same on all ranks that throw for the
-  // same reason, including this rank if it began here. These are the ranks that died, called
-  // abort(), were refused something by their kernel (system), could not write, or differ from most;
-  // for a time-out, the ranks that are missing or stopped, not those that are held up by them in
-  // other calls. Where ranks wait for each other in different calls: those that are not where most
-  // are, or all of them, including this one, if no camp is larger than every other (of two, both).
-  // Empty: unknown, or nothing has failed (invalid_argument and the like).
+  // The ranks (in the job) where the failure began, ascending, equal on all ranks that throw for
+  // the same reason, this rank included if it began here: those that died, called abort(), were
+  // refused something by their kernel (system), could not write, or differ from most. For a
+  // time-out: the ranks that are missing or stopped, not those that these hold up in other calls.
+  // If ranks wait for each other in different calls: those outside the largest camp, or all of
+  // them, this one included, if no camp is larger than every other (of two, both). Empty: unknown,
+  // or nothing has failed (invalid_argument and the like).
   const std::vector<GlobalRank>& failed_ranks() const noexcept { return details_->failed_ranks; }
 
  private:

@@ -17,13 +17,13 @@
 // The method is that of PyTorch's DistributedDataParallel (Li et al., "PyTorch Distributed:
 // Experiences on Accelerating Data Parallel Training", VLDB 2020). The buffers are grouped into
 // buckets in reverse order, since the backward pass finishes the last layer first. A bucket is
-// reduced in one operation when all of its buffers are ready and all earlier buckets have started,
+// reduced in one operation once all of its buffers are ready and all earlier buckets have started,
 // so that every rank performs the same operations in the same order. Small buckets start early,
 // large ones use the links better; the first is small so that an operation is soon in flight.
 //
-// One thread at a time may use an object, and between the first ready() of a step and the end of
-// wait() nothing else may use its group: the operations would interleave differently on each rank.
-// Where that is needed, give it its own group (new_group).
+// One thread at a time may use an object. Between the first ready() of a step and the end of wait()
+// nothing else may use its group, since operations would interleave differently on each rank: if
+// that is needed, give it its own group (new_group).
 #pragma once
 
 #include <chrono>
@@ -42,8 +42,8 @@ namespace muster {
 
 enum class BucketStrategy : uint8_t {
   all_reduce = 0,        // One all_reduce for each bucket.
-  reduce_broadcast = 1,  // A reduce to rank 0 of the group and a broadcast from it: the same
-                         // result in the way of a parameter server, for comparison.
+  reduce_broadcast = 1,  // A reduce to rank 0 of the group and a broadcast from it: the same result
+                         // as with a parameter server, for comparison.
 };
 
 struct BucketOptions {
@@ -53,8 +53,8 @@ struct BucketOptions {
   size_t first_bucket_bytes = size_t{1} << 20;
   BucketStrategy strategy = BucketStrategy::all_reduce;
   ReduceOp op = ReduceOp::average;
-  // For each operation: see CallOptions. On GPUs, call ready() only after the gradient's kernels
-  // have been launched on this stream; wait() makes this stream wait.
+  // Used for each operation. On GPUs, call ready() only after the gradient's kernels have been
+  // launched on this stream; wait() makes this stream wait.
   CallOptions call = {};
 };
 
@@ -66,13 +66,13 @@ class MUSTER_API GradientBuckets {
  public:
   // Collective: all members construct it with the same list of counts, dtypes and options. If they
   // differ, all throw ErrorCode::mismatch and the group stays usable; a group with the backend nccl
-  // cannot compare them. The buffers must stay in place for the lifetime of this object. The
-  // buffers of one bucket have one dtype and device.
+  // cannot compare them. The buffers must stay in place for the lifetime of this object. All
+  // buffers of one bucket have the same dtype and device.
   //
   // Buffers of a bucket that are contiguous in memory (parameters laid out in order in one vector)
-  // are reduced in place. Others are copied into memory of this object, which the ranks of a node
-  // share, and back, so memory grows by at most their size. On GPUs nothing is copied: each
-  // contiguous run is an operation of its own.
+  // are reduced in place. Others are copied to and from memory of this object, which the ranks of a
+  // node share, so memory grows by at most their size. On GPUs nothing is copied: each contiguous
+  // run is its own operation.
   GradientBuckets(ProcessGroup group, std::span<const Buffer> buffers,
                   const BucketOptions& options = {});
   GradientBuckets(ProcessGroup group, std::initializer_list<Buffer> buffers,
@@ -81,32 +81,31 @@ class MUSTER_API GradientBuckets {
                         options) {}
   GradientBuckets(GradientBuckets&&) noexcept;
   GradientBuckets& operator=(GradientBuckets&&) noexcept;
-  // Waits for operations in flight, whether they succeed or not (each has its deadline).
+  // Waits for operations in flight, successful or not (each has its deadline).
   ~GradientBuckets();
 
-  // Buffer `index` holds this step's gradient and is not touched until wait(). May start
+  // Marks buffer `index` as holding this step's gradient; do not touch it until wait(). May start
   // operations; never blocks for other ranks. Any order is correct; the reverse of the list's is
   // fastest. Throws invalid_argument for an index that does not exist or was already ready in this
   // step, and the errors of the group's operations.
   void ready(size_t index);
-  // For all that are not ready yet: if no overlap is wanted.
+  // Marks all remaining buffers ready, if no overlap is wanted.
   void ready_all();
 
-  // Starts what is left. A buffer that was not ready() in this step counts as zeros on this rank,
-  // whatever it holds (on GPUs: as what it holds): a layer that took no part. It gets the others'
-  // average like any other buffer.
+  // Starts what is left. A buffer that was not ready() in this step (a layer that took no part)
+  // counts as zeros on this rank, whatever it holds (on GPUs: as what it holds), and gets the
+  // others' average like any other buffer.
   void flush();
 
-  // flush(), then blocks until every buffer holds its result on this rank; the next step may then
-  // begin. Throws what an operation failed with; the buffers are then undefined. On the cpu backend
+  // Calls flush(), then blocks until every buffer holds its result on this rank; the next step may
+  // then begin. Throws an operation's failure; the buffers are then undefined. On the cpu backend
   // the results are bitwise equal on all ranks.
   void wait();
 
-  // The buckets made from the list.
   size_t bucket_count() const noexcept;
   size_t bucket_of(size_t index) const;  // Throws invalid_argument.
-  // How long wait() blocked for operations in the last step, and how long ready() and wait() took
-  // to copy: the cost of the exchange to the step beyond what was overlapped.
+  // Time that wait() blocked for operations in the last step, and time that ready() and wait()
+  // spent copying: the cost of the exchange beyond what was overlapped.
   std::chrono::nanoseconds last_wait() const noexcept;
   std::chrono::nanoseconds last_copy() const noexcept;
 

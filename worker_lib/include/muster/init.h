@@ -11,8 +11,8 @@
 //   }
 //
 // Works under muster or torchrun (env://), under mpirun or srun (whose variables give rank and
-// world size), or started by hand: without a launcher a program is a world of one. If a rank ends
-// without destroy_process_group(), even by returning from main(), the others are told that it died.
+// world size), or started by hand: without a launcher a program is a world of one. A rank that ends
+// without destroy_process_group(), even by returning from main(), counts as dead.
 //
 // If joining fails, it throws a DistributedError with one of these codes:
 // - timeout: ranks are missing (failed_ranks(); includes rank 0 if its store does not answer);
@@ -20,16 +20,16 @@
 //   the same rank, or ranks different world sizes or versions; the port or the meeting file cannot
 //   be used or belongs to another job (the store at this rank's address serves a different run id,
 //   TORCHELASTIC_RUN_ID);
-// - rendezvous: the connection to the store through which the ranks meet broke, or the store is the
+// - rendezvous: the connection to the store where the ranks meet broke, or the store is the
 //   launcher's and cannot be reached;
-// - invalid_argument: wrong InitOptions, or joined already; system: the kernel refused; backend:
-//   the one that InitOptions::backend asks for is not available; peer_failed or stopped: meanwhile
-//   a rank died, or the job was told to end.
+// - invalid_argument: wrong InitOptions, or already joined; system: the kernel refused; backend:
+//   InitOptions::backend is not available; peer_failed or stopped: meanwhile a rank died, or the
+//   job was stopped.
 //
 // A process has one process group at a time; after destroy_process_group() it may initialise the
 // next. Call these two from one thread at a time (a second thread that joins is refused); rank()
-// and the like from any thread. Nothing in the library works in a child of fork() that did not
-// exec: operations report ErrorCode::forked. To start ranks from inside a program see spawn.h.
+// and the like from any thread. In a child of fork() that did not exec, operations fail with
+// ErrorCode::forked. To start ranks from inside a program see spawn.h.
 #pragma once
 
 #include <chrono>
@@ -42,7 +42,7 @@
 
 namespace muster {
 
-// What SIGTERM does. The launcher sends it to all ranks when one has failed or the job is to end.
+// Effect of SIGTERM, which the launcher sends to all ranks when one has failed or the job ends.
 enum class StopPolicy : uint8_t {
   // If the program left SIGTERM at its default: every blocked call, and every call within the next
   // second, throws ErrorCode::stopped (or peer_failed, if the reason is known); after that second
@@ -72,48 +72,46 @@ struct InitOptions {
   // Instead of LOCAL_RANK; if neither is given: its position among the ranks of its node.
   std::optional<int> local_rank = {};
 
-  // For joining, and for each operation unless a group or a call sets its own. The default is that
-  // of torch.distributed.
+  // Limit for joining, and for each operation unless a group or a call sets its own. The default is
+  // that of torch.distributed.
   std::chrono::milliseconds timeout = std::chrono::minutes{30};
 
-  // The GPU of this rank, an index among those that this process sees; nullopt: LOCAL_RANK, or 0 if
-  // it sees only one. Ignored where no GPU is used.
+  // This rank's GPU, an index among those that this process sees; nullopt: LOCAL_RANK, or 0 if it
+  // sees only one. Ignored if no GPU is used.
   std::optional<int> device = {};
 
   StopPolicy on_sigterm = StopPolicy::end_calls;
 };
 
-// Blocks until all ranks have joined. After 10 s, one rank of each node (more while the store
-// cannot be reached) prints once to standard error which are missing. Throws invalid_argument when
-// already initialised.
+// Blocks until all ranks have joined. After 10 s, one rank per node (more while the store cannot be
+// reached) prints once to standard error which are missing. Throws invalid_argument if joined.
 MUSTER_API void init_process_group(const InitOptions& options = {});
 
-// Leaves the job in order: waits for this rank's own operations in flight, as long as their other
+// Leaves the job in order: waits for this rank's own operations in flight as long as their other
 // ends still do their part (not for a message that no rank will send or receive any more), and
-// tells the other ranks that it left on purpose; a rank that waits for it later gets that as its
-// error. Does nothing when not initialised. Never throws: failures at this point (a peer's death)
-// no longer matter. A process that ends without it counts as failed: the others are told that it
-// died.
+// announces to the other ranks that it left on purpose; a rank that waits for it later gets that as
+// its error. Does nothing when not initialised. Never throws: failures at this point (a peer's
+// death) no longer matter. A process that ends without it counts as failed, and the others get its
+// death as their error.
 MUSTER_API void destroy_process_group() noexcept;
 
 MUSTER_API bool is_initialized() noexcept;
 
 // All of these throw not_initialized.
-MUSTER_API int rank();        // In the job: RANK.
+MUSTER_API int rank();        // RANK: this rank in the job.
 MUSTER_API int world_size();  // WORLD_SIZE.
-// Where these three are not given, they are derived from which ranks of the job share a node (the
-// same kernel and network namespace), with nodes numbered by their lowest ranks. With tcp:// and
-// file:// node_rank() is always derived: GROUP_RANK may come from a launcher that started only this
-// host's ranks.
-MUSTER_API int local_rank();        // LOCAL_RANK: on this node.
+// If not given, these three are derived from which ranks of the job share a node (the same kernel
+// and network namespace), with nodes numbered by their lowest ranks. With tcp:// and file://
+// node_rank() is always derived: GROUP_RANK may come from a launcher of this host's ranks only.
+MUSTER_API int local_rank();        // LOCAL_RANK: this rank on this node.
 MUSTER_API int local_world_size();  // LOCAL_WORLD_SIZE: the number of ranks on this node.
 MUSTER_API int node_rank();         // GROUP_RANK: the number of this node.
 MUSTER_API int restart_count();     // TORCHELASTIC_RESTART_COUNT: 0 at first.
-// The GPU of this rank: Device::cuda(i), or Device::cpu() if there is none.
+// This rank's GPU: Device::cuda(i), or Device::cpu() if there is none.
 MUSTER_API Device device();
 
-// Whether this library can open NCCL and a GPU here; if not, *why (unless null) is set to one line
-// with the reason. Does not need a process group.
+// True if this library can open NCCL and a GPU here; if not, sets *why (unless null) to the reason,
+// one line. Needs no process group.
 MUSTER_API bool is_nccl_available(std::string* why = nullptr);
 MUSTER_API bool is_gloo_available(std::string* why = nullptr);
 

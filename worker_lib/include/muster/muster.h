@@ -21,8 +21,8 @@
 // - A function with a muster_status result returns MUSTER_OK, or why it failed. Then
 //   muster_last_error() and its companions return the details, per thread, until the thread's next
 //   failing call. The message begins with the operation ("all_reduce 17 of group world: ..."), or
-//   with the C function if there was none. What it returns through pointers is untouched when it
-//   fails. No exception reaches the caller.
+//   with the C function if there was none. A failed call leaves its output parameters untouched.
+//   No exception reaches the caller.
 // - A group is a handle; NULL means the group of all ranks. Ranks are plain integers: roots and
 //   peers are ranks of the group, the lists of muster_new_group() are ranks of the job.
 // - `count` is the number of elements of one block. A buffer with a block for each of the n ranks
@@ -33,8 +33,8 @@
 // - The last argument of an operation, `work`: if NULL, the operation is performed before the call
 //   returns; otherwise it is started, and *work becomes a handle to wait on. Its buffers must stay
 //   alive until it is complete. Free every handle with its _free function.
-// - Structures carry their own size, so that later versions can add members at the end. Start from
-//   the initialiser macros: all zeros does not mean the defaults.
+// - Structures carry their size, so that later versions can add members at the end. Start from the
+//   initialiser macros: all zeros are not the defaults.
 //
 // Any thread may call anything; process_group.h says what that guarantees.
 #pragma once
@@ -59,7 +59,7 @@ MUSTER_API int muster_abi_version(void);
 // ---- names
 
 typedef enum muster_status {
-  MUSTER_IN_PROGRESS = -1,  // Not a failure: the operation of a muster_work is in progress.
+  MUSTER_IN_PROGRESS = -1,  // The operation of a muster_work is in progress; not a failure.
   MUSTER_OK = 0,
   MUSTER_ERROR_INVALID_ARGUMENT = 1,  // See error.h for all of these.
   MUSTER_ERROR_NOT_INITIALIZED = 2,
@@ -112,7 +112,7 @@ typedef enum muster_stop_policy {
   MUSTER_STOP_IGNORE = 2
 } muster_stop_policy;
 
-// "timeout", "float32", "average". Never NULL: "unknown" for an undefined number.
+// "timeout", "float32", "average"; "unknown" for an undefined number, never NULL.
 MUSTER_API const char* muster_status_name(int status);
 MUSTER_API const char* muster_dtype_name(int dtype);
 MUSTER_API const char* muster_reduce_op_name(int op);
@@ -128,22 +128,22 @@ typedef struct muster_shared_memory muster_shared_memory;
 MUSTER_API muster_status muster_last_error_code(void);
 // One line; "" before any failure.
 MUSTER_API const char* muster_last_error(void);
-// "all_reduce", or the call that failed ("muster_init"), and "world"; "" if there was none.
+// "all_reduce", or another call that failed ("muster_init"), and "world"; "" if there was none.
 MUSTER_API const char* muster_last_error_operation(void);
 MUSTER_API const char* muster_last_error_group(void);
-// Where the failure began: ranks of the job, ascending, the same on all ranks that fail for the
+// The ranks of the job where the failure began, ascending, equal on all ranks that fail for the
 // same reason; see DistributedError::failed_ranks() in error.h. Copies the first `capacity` of them
-// to `ranks` (which may be NULL if that is 0) and returns how many there are.
+// to `ranks` (may be NULL if `capacity` is 0) and returns how many there are.
 MUSTER_API size_t muster_last_error_ranks(int* ranks, size_t capacity);
 
 // ---- joining and leaving the job; see init.h
 
 typedef struct muster_init_options {
-  size_t struct_size;       // sizeof(muster_init_options), as the caller was compiled.
+  size_t struct_size;       // sizeof(muster_init_options) in the caller.
   const char* init_method;  // NULL: "env://".
   int64_t timeout_ms;       // < 0: 30 minutes.
   int backend;              // muster_backend
-  int rank;                 // < 0: from the environment. The same for the next two.
+  int rank;                 // < 0: from the environment; so for the next two.
   int world_size;
   int local_rank;
   int device;      // < 0: LOCAL_RANK.
@@ -156,18 +156,18 @@ typedef struct muster_init_options {
 
 // Blocks until all ranks have joined. NULL: the initialiser's values.
 MUSTER_API muster_status muster_init(const muster_init_options* options);
-// Leaves in order. Does nothing when not initialised. Handles must still be freed.
+// Leaves the job in order. Does nothing when not initialised. Handles must still be freed.
 MUSTER_API void muster_destroy(void);
 MUSTER_API int muster_is_initialized(void);
 
-// Outside a job these return -1, with MUSTER_ERROR_NOT_INITIALIZED as this thread's last failure.
+// These return -1 outside a job, with MUSTER_ERROR_NOT_INITIALIZED as this thread's last failure.
 MUSTER_API int muster_rank(void);
 MUSTER_API int muster_world_size(void);
 MUSTER_API int muster_local_rank(void);
 MUSTER_API int muster_local_world_size(void);
 MUSTER_API int muster_node_rank(void);
 MUSTER_API int muster_restart_count(void);
-// The GPU of this rank, or -1 if it has none.
+// This rank's GPU, or -1 if it has none.
 MUSTER_API int muster_cuda_device(void);
 
 // 1; or 0, with the reason as this thread's last failure (MUSTER_ERROR_BACKEND). Needs no job.
@@ -189,20 +189,21 @@ typedef struct muster_call_options {
   size_t struct_size;
   int64_t timeout_ms;  // < 0: the group's. 0: the deadline has already passed.
   void* stream;        // cudaStream_t, for GPU memory.
-  int cuda_device;     // < 0: the buffers are in host memory. Otherwise the GPU that they are on.
-  const void* site;    // NULL: the call comes from its return address. See muster_name_site().
+  int cuda_device;     // The GPU that the buffers are on; < 0: host memory.
+  const void* site;    // Recorded place of the call; NULL: its return address. See
+                       // muster_name_site().
 } muster_call_options;
 
 #define MUSTER_CALL_OPTIONS {sizeof(muster_call_options), -1, NULL, -1, NULL}
 
-// A new handle for the group of all ranks; NULL works as well.
+// Makes a handle for the group of all ranks; NULL stands for that group as well.
 MUSTER_API muster_status muster_world(muster_group** group);
-// Called by the members, all with the same ranks of the job in the same order. Other ranks need not
-// call it; one that does gets, at once, a group in which muster_group_is_member() is 0.
+// The members call it, all with the same ranks of the job in the same order. Other ranks need not;
+// one that does gets, at once, a group in which muster_group_is_member() is 0.
 MUSTER_API muster_status muster_new_group(const int* ranks, size_t count,
                                           const muster_group_options* options,
                                           muster_group** group);
-// Called by all members. color < 0: in no group; then muster_group_is_member() is 0.
+// All members call it. color < 0: in no group; then muster_group_is_member() is 0.
 MUSTER_API muster_status muster_split(muster_group* group, int color, int key,
                                       const muster_group_options* options, muster_group** split);
 // Frees only the handle. NULL is allowed.
@@ -214,28 +215,28 @@ MUSTER_API int muster_group_rank(muster_group* group);
 MUSTER_API int muster_group_size(muster_group* group);
 MUSTER_API int muster_group_global_rank(muster_group* group, int group_rank);
 MUSTER_API int muster_group_from_global_rank(muster_group* group, int global_rank);
-// Valid as long as the handle, for NULL until muster_destroy(). "" on failure.
+// Valid as long as the handle, or until muster_destroy() for NULL. "" on failure.
 MUSTER_API const char* muster_group_name(muster_group* group);
 // Ends every blocked and future call of the group on all ranks. reason may be NULL.
 MUSTER_API muster_status muster_group_abort(muster_group* group, const char* reason);
-// MUSTER_OK, or what the group failed with, which is then this thread's last failure.
+// Returns MUSTER_OK, or the group's failure, which is then this thread's last failure.
 MUSTER_API muster_status muster_group_failure(muster_group* group);
 
 // ---- groups that meet at a store of the program's: beside muster_init(), or without it
 
-// What the members of a group to be made have in common. One key is set and read, "muster/meet", so
-// each group needs a prefix, or a store, of its own. The functions are called on the thread that
-// makes the group, before that call returns.
+// A key-value store that the members of a group to be made share. One key is set and read,
+// "muster/meet", so each group needs its own prefix or store. The functions are called on the
+// thread that makes the group, before that call returns.
 typedef struct muster_store {
   size_t struct_size;
-  void* context;  // For the functions.
-  // 0; anything else is a failure.
+  void* context;  // Passed to the functions.
+  // Returns 0; anything else is a failure.
   int (*set)(void* context, const char* key, const void* value, size_t length);
-  // Waits until the key is set, at most timeout_ms: 0; or 1: it is not set; anything else is a
-  // failure. *length becomes that of the value, of which the first `capacity` bytes are copied.
+  // Waits at most timeout_ms until the key is set. Returns 0; 1 if it is not set; anything else is
+  // a failure. Sets *length to the value's length and copies its first `capacity` bytes.
   int (*get)(void* context, const char* key, int64_t timeout_ms, void* value, size_t capacity,
              size_t* length);
-  // Why the last call failed, in one line. NULL, or a function that may return NULL.
+  // Returns why the last call failed, in one line, or NULL. May be NULL.
   const char* (*error)(void* context);
 } muster_store;
 
@@ -244,16 +245,16 @@ typedef struct muster_store {
 typedef struct muster_join_options {
   size_t struct_size;
   const char* name;    // NULL: "world". Copied.
-  int64_t timeout_ms;  // For joining, and for each operation. < 0: 30 minutes.
+  int64_t timeout_ms;  // Limit for joining, and for each operation. < 0: 30 minutes.
   int backend;         // muster_backend
   int device;          // < 0: LOCAL_RANK.
-  int on_sigterm;      // muster_stop_policy; the first that this process joins decides.
-  // By rank, what messages and errors call the members: `size` numbers, the same on all of them.
-  // NULL: their ranks in the group.
+  int on_sigterm;      // muster_stop_policy; that of the process's first group counts.
+  // Numbers by which messages and errors name the members, by rank: `size` of them, equal on all
+  // members. NULL: their ranks in the group.
   const int* known_as;
-  // If the store is a server that speaks TCPStore's protocol (PyTorch's, or the launcher's): where
-  // this rank reaches it. All members say so, or none. The group then keeps its own keys there.
-  // NULL: rank 0 serves a store for the group, on a free port of its node.
+  // Address at which this rank reaches the store, if that is a server that speaks TCPStore's
+  // protocol (PyTorch's, or the launcher's). All members give it, or none. The group then keeps its
+  // own keys there. NULL: rank 0 serves a store for the group, on a free port of its node.
   const char* server_host;
   int server_port;
 } muster_join_options;
@@ -269,14 +270,14 @@ typedef struct muster_join_options {
    NULL,                        \
    0}
 
-// Makes a group of `size` processes, of which this one is `rank`; blocks until all have joined. A
-// process may join several, at once from several threads; none needs muster_init(), and its ranks
-// are no ranks of the job, whatever it is known_as. Fails as muster_init().
+// Makes a group of `size` processes, this one as `rank`; blocks until all have joined. A process
+// may join several, concurrently from several threads. No muster_init() is needed, and the ranks
+// are not ranks of the job, whatever known_as says. Fails as muster_init() does.
 MUSTER_API muster_status muster_group_join(const muster_store* store, int rank, int size,
                                            const muster_join_options* options,
                                            muster_group** group);
-// Leaves it in order, as muster_destroy() leaves the job. Later calls on the group fail. If its
-// handle is freed, or the process ends, without it, the other members are told that this one died.
+// Leaves the group in order, as muster_destroy() leaves the job. Later calls on the group fail. If
+// the handle is freed, or the process ends, without it, this member counts as dead for the others.
 MUSTER_API muster_status muster_group_leave(muster_group* group);
 
 // ---- collective operations
@@ -289,7 +290,7 @@ MUSTER_API muster_status muster_monitored_barrier(muster_group* group, int wait_
 MUSTER_API muster_status muster_broadcast(muster_group* group, void* data, size_t count, int dtype,
                                           int root, const muster_call_options* options,
                                           muster_work** work);
-// out: on the root.
+// out: used on the root only.
 MUSTER_API muster_status muster_reduce(muster_group* group, const void* in, void* out, size_t count,
                                        int dtype, int op, int root,
                                        const muster_call_options* options, muster_work** work);
@@ -349,13 +350,13 @@ MUSTER_API muster_status muster_all_to_all_v(muster_group* group, const void* in
 MUSTER_API muster_status muster_send(muster_group* group, const void* data, size_t count, int dtype,
                                      int to, int tag, const muster_call_options* options,
                                      muster_work** work);
-// from < 0: the first message with that tag from any rank. *source (may be NULL) becomes the
-// sender; with `work` it is not set: call muster_work_source() when the receive is complete.
+// Receives from any rank if from < 0: the first message with that tag. *source (may be NULL)
+// becomes the sender; with `work` it is not set: call muster_work_source() once complete.
 MUSTER_API muster_status muster_recv(muster_group* group, void* data, size_t count, int dtype,
                                      int from, int tag, int* source,
                                      const muster_call_options* options, muster_work** work);
 
-// One operation of a batch. Has no struct_size: it never grows.
+// One operation of a batch. No struct_size: it never grows.
 typedef struct muster_p2p {
   int is_send;
   void* data;  // A send only reads it.
@@ -371,14 +372,12 @@ MUSTER_API muster_status muster_batch(muster_group* group, const muster_p2p* ops
 
 // ---- byte strings of unequal lengths. Free the results with muster_free().
 
-// bytes, length: on the root. *out and *out_length become a copy of them on all ranks, root
-// included.
+// bytes, length: used on the root only. *out and *out_length become a copy on all ranks.
 MUSTER_API muster_status muster_broadcast_bytes(muster_group* group, const void* bytes,
                                                 size_t length, int root, void** out,
                                                 size_t* out_length,
                                                 const muster_call_options* options);
-// *out becomes all strings, concatenated in group rank order, and lengths[r] (n of them) their
-// lengths.
+// *out becomes all strings, concatenated by group rank; lengths[r] (n of them) their lengths.
 MUSTER_API muster_status muster_all_gather_bytes(muster_group* group, const void* bytes,
                                                  size_t length, void** out, size_t* lengths,
                                                  const muster_call_options* options);
@@ -403,28 +402,28 @@ MUSTER_API muster_status muster_request_stop(void);
 
 // ---- what a rank does while it is not in an operation; see section.h
 
-// The rank is in a section until muster_section_leave(). Sections nest; leaving more of them than
-// were entered does nothing. Without a launcher that listens, neither has an effect.
+// The rank is in a section until muster_section_leave(). Sections nest; surplus leaves do nothing.
+// Without a launcher that listens, neither has an effect.
 MUSTER_API muster_status muster_section_enter(const char* name);
 MUSTER_API void muster_section_leave(void);
 
-// For a binding of another language: a place in the program, "train.py:12 in step()", as `site` of
-// muster_call_options. The same text gives the same place; it is never freed. NULL: there is no
-// launcher that listens, or no room.
+// Names a place in a program of another language, "train.py:12 in step()", for `site` of
+// muster_call_options. Equal texts give the same place, which is never freed. NULL: no launcher
+// listens, or no room.
 MUSTER_API const void* muster_name_site(const char* text);
 
 // ---- operations in flight
 
-// Waits until it is complete, at most timeout_ms (< 0: until its own deadline): MUSTER_OK,
-// MUSTER_IN_PROGRESS, or what it failed with. On GPU memory it makes the call's stream wait.
+// Waits at most timeout_ms (< 0: until the operation's deadline) until it is complete. Returns
+// MUSTER_OK, MUSTER_IN_PROGRESS, or its failure. On GPU memory, makes the call's stream wait.
 MUSTER_API muster_status muster_work_wait(muster_work* work, int64_t timeout_ms);
 // Waits until the results are in memory, on GPUs too.
 MUSTER_API muster_status muster_work_synchronize(muster_work* work);
-// The same three answers, without waiting for the operation.
+// Returns the same three answers without waiting.
 MUSTER_API muster_status muster_work_status(muster_work* work);
-// The group rank of a completed receive's sender; otherwise -1.
+// Returns the group rank of a completed receive's sender; otherwise -1.
 MUSTER_API int muster_work_source(muster_work* work);
-// Does not cancel the operation. NULL is allowed.
+// Frees only the handle: the operation continues. NULL is allowed.
 MUSTER_API void muster_work_free(muster_work* work);
 
 #ifdef __cplusplus

@@ -22,22 +22,22 @@
 // - A synchronous call returns when its result is in place on this rank; except for barrier(), that
 //   says nothing about other ranks. An *_async call returns at once; its buffers belong to the
 //   operation until its Work is complete. The operations of a group, asynchronous ones included,
-//   are performed in call order; point-to-point operations only for each pair of ranks and tag.
+//   are performed in call order; point-to-point operations only per pair of ranks and tag.
 // - Sizes are element counts. Below, `count` is that of the smaller buffer and n is size(). An
 //   operation on zero elements is performed and synchronises like any other, except on GPUs, where
 //   NCCL skips it.
-// - In place means in.data == out.data where both have the same count. Where the counts differ, the
-//   smaller buffer is this rank's block of the larger one (like MPI_IN_PLACE), which is recognised
-//   by its address. Any other overlap is refused.
+// - In place means in.data == out.data if the counts are equal. If they differ, the smaller buffer
+//   is this rank's block of the larger one (like MPI_IN_PLACE), recognised by its address. Other
+//   overlaps are refused.
 // - Refused with ErrorCode::invalid_argument before anything is sent: wrong counts or dtypes, a
 //   root or peer outside the group, sending to or receiving from oneself, a null pointer with a
 //   count above 0, memory on a device for which the group has no backend, integer-only reductions
 //   of floats. Refused with ErrorCode::not_member: every operation of a group that this rank is not
-//   in. Errors that only several ranks together can make are found during the exchange.
+//   in. Disagreements between ranks are found during the exchange.
 // - Every call blocks only until its deadline: CallOptions::timeout, else the group's. Then it
-//   throws ErrorCode::timeout and names the ranks that hold up all others. To find them it asks,
-//   for up to a second, the ranks that it waited for, then those that they wait for, in whatever
-//   group. The death of a member, abort() and SIGTERM (see StopPolicy) end a call within a second.
+//   throws ErrorCode::timeout and names the ranks that hold up all others. To find them it queries,
+//   for up to a second, the ranks that it waited for, then those that they wait for, in any group.
+//   The death of a member, abort() and SIGTERM (see StopPolicy) end a call within a second.
 //
 // Threads: different threads may use different groups at the same time. Calls on one group from
 // several threads are safe but are performed in an unspecified order, which other ranks cannot
@@ -69,7 +69,7 @@ namespace worker {
 class Group;
 }
 
-// What performs a group's operations.
+// Performs a group's operations.
 enum class Backend : uint8_t {
   automatic = 0,  // cpu for host memory, and nccl for GPU memory where there is a GPU.
   cpu = 1,        // muster's own: shared memory between the ranks of a node, TCP between nodes.
@@ -79,18 +79,17 @@ enum class Backend : uint8_t {
 
 MUSTER_API const char* name_of(Backend backend);
 
-// Options of one call.
 struct CallOptions {
-  // Replaces the group's time-out. Zero or less: the deadline has already passed.
+  // Replaces the group's time-out. Zero or less: already expired.
   std::optional<std::chrono::milliseconds> timeout = {};
-  // For operations on GPU memory: a cudaStream_t. They follow the work that is already on it, and
-  // later work on it waits for them. Null is the legacy default stream.
+  // A cudaStream_t, for GPU memory. Operations follow the work that is already on it, and later
+  // work on it waits for them. Null is the legacy default stream.
   void* stream = nullptr;
 };
 
 struct GroupOptions {
-  std::string name = {};  // For messages; empty: "group of ranks 0,2". At most 64 characters.
-  // Of each operation; nullopt: the world's.
+  std::string name = {};  // Used in messages; empty: "group of ranks 0,2". At most 64 characters.
+  // Limit for each operation; nullopt: the world's.
   std::optional<std::chrono::milliseconds> timeout = {};
   std::optional<Backend> backend = {};  // nullopt: the world's.
 };
@@ -112,8 +111,8 @@ struct P2POp {
   int tag;
 };
 
-// How many elements go to or come from each rank, by group rank: any contiguous range of size_t, or
-// a braced list ({2, 0, 1}). A view, which is read only during the call that takes it.
+// Element counts to or from each rank, by group rank: any contiguous range of size_t, or a braced
+// list ({2, 0, 1}). A view, which is read only during the call that takes it.
 class Counts {
  public:
   Counts() = default;
@@ -153,11 +152,11 @@ class MUSTER_API ProcessGroup {
   GroupRank group_rank(GlobalRank rank) const;
   const std::string& name() const;
   std::chrono::milliseconds timeout() const;
-  // What performs operations on host memory and on GPU memory (nullopt: they are refused).
+  // The backend for host memory and for GPU memory (nullopt: refused).
   std::optional<Backend> cpu_backend() const;
   std::optional<Backend> cuda_backend() const;
 
-  // An `op` or `tag` that precedes the options may be left out: all_reduce(data, {.timeout = 5s}).
+  // An `op` or `tag` before the options may be left out: all_reduce(data, {.timeout = 5s}).
   //
   // ---- one to all and all to one
 
@@ -169,7 +168,7 @@ class MUSTER_API ProcessGroup {
   // On other ranks `out` may be empty and is not touched.
   void reduce(ConstBuffer in, Buffer out, GroupRank root, ReduceOp op = ReduceOp::sum,
               const CallOptions& options = {});
-  // In place: `data` on `root` becomes the result; on other ranks it keeps its values.
+  // Reduces in place: `data` on `root` becomes the result; on other ranks it keeps its values.
   void reduce(Buffer data, GroupRank root, ReduceOp op = ReduceOp::sum,
               const CallOptions& options = {});
   Work reduce_async(ConstBuffer in, Buffer out, GroupRank root, ReduceOp op = ReduceOp::sum,
@@ -181,12 +180,11 @@ class MUSTER_API ProcessGroup {
   // ranks `out` may be empty and is not touched.
   void gather(ConstBuffer in, Buffer out, GroupRank root, const CallOptions& options = {});
   Work gather_async(ConstBuffer in, Buffer out, GroupRank root, const CallOptions& options = {});
-  // With counts[r] elements from rank r. Only the root needs `counts`: elsewhere it may be empty.
+  // Takes counts[r] elements from rank r. Only the root needs `counts`: elsewhere it may be empty.
   //
-  // Where a rank sends a different number of elements than the receiver expects, here and in the
-  // other _v calls that have a root or two lists, the receiving rank detects it and throws
-  // ErrorCode::mismatch. The sender may return without an error, but the group has failed there
-  // too, and its next call throws.
+  // If a rank sends a different number of elements than the receiver expects, here and in the other
+  // _v calls that have a root or two lists, the receiving rank throws ErrorCode::mismatch. The
+  // sender may return normally, but the group has failed there too: its next call throws.
   void gather_v(ConstBuffer in, Buffer out, Counts counts, GroupRank root,
                 const CallOptions& options = {});
   Work gather_v_async(ConstBuffer in, Buffer out, Counts counts, GroupRank root,
@@ -196,7 +194,7 @@ class MUSTER_API ProcessGroup {
   // other ranks `in` may be empty.
   void scatter(ConstBuffer in, Buffer out, GroupRank root, const CallOptions& options = {});
   Work scatter_async(ConstBuffer in, Buffer out, GroupRank root, const CallOptions& options = {});
-  // With counts[r] elements for rank r. Only the root needs `counts`: elsewhere it may be empty.
+  // Sends counts[r] elements to rank r. Only the root needs `counts`: elsewhere it may be empty.
   void scatter_v(ConstBuffer in, Counts counts, Buffer out, GroupRank root,
                  const CallOptions& options = {});
   Work scatter_v_async(ConstBuffer in, Counts counts, Buffer out, GroupRank root,
@@ -205,8 +203,7 @@ class MUSTER_API ProcessGroup {
   // ---- all to all
 
   // `out` on all ranks becomes the reduction of all `in`: `count` elements each. The results are
-  // equal bit by bit on all ranks and across runs with the same group, count and placement on
-  // nodes.
+  // bitwise equal on all ranks and across runs with the same group, count and placement.
   void all_reduce(ConstBuffer in, Buffer out, ReduceOp op = ReduceOp::sum,
                   const CallOptions& options = {});
   void all_reduce(Buffer data, ReduceOp op = ReduceOp::sum, const CallOptions& options = {});
@@ -217,7 +214,7 @@ class MUSTER_API ProcessGroup {
   // `out` (n * count elements) on all ranks becomes the `in` (count each) of all, by group rank.
   void all_gather(ConstBuffer in, Buffer out, const CallOptions& options = {});
   Work all_gather_async(ConstBuffer in, Buffer out, const CallOptions& options = {});
-  // With counts[r] elements from rank r. All ranks pass the same `counts`.
+  // Takes counts[r] elements from rank r. All ranks pass the same `counts`.
   void all_gather_v(ConstBuffer in, Buffer out, Counts counts, const CallOptions& options = {});
   Work all_gather_v_async(ConstBuffer in, Buffer out, Counts counts,
                           const CallOptions& options = {});
@@ -227,14 +224,14 @@ class MUSTER_API ProcessGroup {
                       const CallOptions& options = {});
   Work reduce_scatter_async(ConstBuffer in, Buffer out, ReduceOp op = ReduceOp::sum,
                             const CallOptions& options = {});
-  // With counts[r] elements in block r. All ranks pass the same `counts`.
+  // Puts counts[r] elements into block r. All ranks pass the same `counts`.
   void reduce_scatter_v(ConstBuffer in, Buffer out, Counts counts, ReduceOp op = ReduceOp::sum,
                         const CallOptions& options = {});
   Work reduce_scatter_v_async(ConstBuffer in, Buffer out, Counts counts,
                               ReduceOp op = ReduceOp::sum, const CallOptions& options = {});
 
-  // Block s of rank r's `out` becomes block r of rank s's `in`; both have n * count elements.
-  // Cannot be done in place.
+  // Block s of rank r's `out` becomes block r of rank s's `in`; n * count elements each; not in
+  // place.
   void all_to_all(ConstBuffer in, Buffer out, const CallOptions& options = {});
   Work all_to_all_async(ConstBuffer in, Buffer out, const CallOptions& options = {});
   // Sends send_counts[r] elements to rank r and receives recv_counts[r] from it; rank r's
@@ -249,21 +246,21 @@ class MUSTER_API ProcessGroup {
   // Returns when every member has called it.
   void barrier(const CallOptions& options = {});
   Work barrier_async(const CallOptions& options = {});
-  // Like barrier(), but it finds out which members are missing: when the deadline of a member that
-  // has called it passes, it throws on every rank that has, and names all missing ranks
+  // Works like barrier(), but finds out which members are missing: when the deadline of a member
+  // that has called it passes, every rank that has called it throws, naming all missing ranks
   // (`wait_all_ranks`) or only the first. It goes through the store, one message per rank: slower
   // than barrier(), but it works when the backend's own connections do not.
   //
   // The group stays usable after it throws. But the members' calls are matched by number: a rank
-  // that missed one must make that call up (it throws at once, saying that it arrived too late), or
-  // its next call is taken for the one it missed.
+  // that missed one must make up for it (that call throws at once, saying that it arrived too
+  // late), or its next call is taken for the one it missed.
   void monitored_barrier(const CallOptions& options = {}, bool wait_all_ranks = true);
 
   // ---- point to point: from one rank to another, never to oneself.
   //
   // Both ends must give the same count and dtype. `tag` (>= 0) distinguishes messages between the
-  // same pair of ranks. NCCL has neither tags nor receives from any source: there, a tag other than
-  // 0 and recv_any() are refused.
+  // same pair of ranks. On NCCL, which has neither tags nor receives from any source, a tag other
+  // than 0 and recv_any() are refused.
   //
   // A receive returns when the data is there. A send may return before the receive or wait for it,
   // depending on how much the backend buffers, so do not rely on either (cpu: on one node just
@@ -271,10 +268,9 @@ class MUSTER_API ProcessGroup {
   // nodes, the kernel's socket buffers). Two ranks that both call send() and then recv() block each
   // other until their deadlines once messages are large. To exchange, use batch_isend_irecv(); on
   // host memory isend(), recv(), then wait() works as well. On GPU memory it does not: there the
-  // operations of a group, messages included, run one after the other in call order, so two ranks
-  // that both call isend() first wait for each other, as do a receive before a collective and its
-  // send after it. The first message between two ranks also blocks the caller there until they are
-  // connected.
+  // operations of a group, messages included, run in call order, so two ranks that both call
+  // isend() first wait for each other, as do a receive before a collective and its send after it.
+  // The first message between two ranks also blocks the caller there until they are connected.
 
   void send(ConstBuffer data, GroupRank to, int tag = 0, const CallOptions& options = {});
   void recv(Buffer data, GroupRank from, int tag = 0, const CallOptions& options = {});
@@ -283,8 +279,8 @@ class MUSTER_API ProcessGroup {
   Work isend(ConstBuffer data, GroupRank to, int tag = 0, const CallOptions& options = {});
   Work irecv(Buffer data, GroupRank from, int tag = 0, const CallOptions& options = {});
   Work irecv_any(Buffer data, int tag = 0, const CallOptions& options = {});
-  // Performs all of them at the same time, so that no order of sends and receives can deadlock.
-  // Returns one Work for each, in the order of `ops`.
+  // Performs all at the same time, so that no order of sends and receives can deadlock. Returns one
+  // Work for each, in the order of `ops`.
   [[nodiscard]] std::vector<Work> batch_isend_irecv(std::span<const P2POp> ops,
                                                     const CallOptions& options = {});
   [[nodiscard]] std::vector<Work> batch_isend_irecv(std::initializer_list<P2POp> ops,
@@ -305,21 +301,20 @@ class MUSTER_API ProcessGroup {
   // and page-aligned, which the other members on its node can access. Operations on it (on any
   // part, at the same offset on all ranks) need no copies. Members on other nodes get ordinary
   // memory. Throws invalid_argument above 2^43 bytes; the group stays usable. Throws
-  // ErrorCode::system where the kernel refuses; the group then fails. Does not use /dev/shm.
+  // ErrorCode::system if the kernel refuses; the group then fails. Does not use /dev/shm.
   SharedMemory allocate_shared(size_t bytes, const CallOptions& options = {});
 
   // ---- other groups
 
   // Collective over this group: members that pass the same `color` (>= 0) form a group, ordered by
-  // `key`, then by rank here. A rank with color < 0 is in none: it gets a group with is_member() ==
-  // false.
+  // `key`, then by rank here. A rank with color < 0 gets a group with is_member() == false.
   ProcessGroup split(int color, int key = 0, const GroupOptions& options = {});
 
   // Ends every blocked and future call of this group on all its ranks with ErrorCode::aborted and
   // `reason`. Returns at once; other ranks know within a second. Any thread, any number of times.
   void abort(std::string_view reason = "abort() was called");
 
-  // What the group failed with; nullopt if it has not failed.
+  // Returns the group's failure; nullopt if it has not failed.
   std::optional<DistributedError> failure() const;
 
   // ---- the calls above with options, but without the `op` or `tag` that precedes them
@@ -381,7 +376,7 @@ class MUSTER_API ProcessGroup {
   std::shared_ptr<worker::Group> group_;
 };
 
-// What allocate_shared() returns. A handle: the memory lives until the last copy on any rank is
+// The result of allocate_shared(). A handle: the memory lives until the last copy on any rank is
 // destroyed (the other ranks' mappings stay valid).
 class MUSTER_API SharedMemory {
  public:
@@ -403,14 +398,14 @@ class MUSTER_API SharedMemory {
   size_t bytes_ = 0;
 };
 
-// The group of all ranks. Throws not_initialized.
+// Returns the group of all ranks. Throws not_initialized.
 MUSTER_API ProcessGroup world();
 
-// A group of these ranks of the job, in this order. All members call it with the same ranks; other
-// ranks need not (one that does gets, at once, a group with is_member() == false). Groups of the
-// same ranks may be made repeatedly; each is a different group. Blocks until all members have
+// Makes a group of these ranks of the job, in this order. All members call it with the same ranks;
+// other ranks need not (one that does gets, at once, a group with is_member() == false). Groups of
+// the same ranks may be made repeatedly; each is a different group. Blocks until all members have
 // called it; if one does not, throws ErrorCode::timeout, and all other groups stay usable. Calls
-// for the same ranks are matched by number: a rank that missed one must make that call up (it
+// for the same ranks are matched by number: a rank that missed one must make up for it (that call
 // throws at once) before the next.
 MUSTER_API ProcessGroup new_group(std::span<const GlobalRank> ranks,
                                   const GroupOptions& options = {});

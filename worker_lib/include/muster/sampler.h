@@ -1,8 +1,8 @@
-// Which samples of a data set this rank trains on.
+// Selects the samples of a data set that this rank trains on.
 //
 //   muster::DistributedSampler sampler(images.size(), {.seed = 7});
 //   for (unsigned epoch = 0; epoch < epochs; ++epoch) {
-//     sampler.set_epoch(epoch);  // A new order, the same one on all ranks.
+//     sampler.set_epoch(epoch);  // A new order, the same on all ranks.
 //     for (size_t sample : sampler) train(images[sample]);
 //   }
 //
@@ -16,8 +16,8 @@
 //    if needed), so that some samples occur twice; or, with `drop_last`, cut at its end.
 // 3. Rank r takes order[r], order[r + ranks], order[r + 2 * ranks], ...
 //
-// Nothing is sent: each rank computes its own part, which temporarily takes memory for `size`
-// numbers. Not thread-safe unless all threads only read.
+// Nothing is sent: each rank computes its own part, temporarily with memory for `size` numbers. Not
+// thread-safe unless all threads only read.
 #pragma once
 
 #include <cstddef>
@@ -40,27 +40,26 @@ struct SamplerOptions {
 
 class MUSTER_API DistributedSampler {
  public:
-  // For a data set of `size` samples, at epoch 0. Throws DistributedError: invalid_argument unless
-  // 0 <= rank < ranks; not_initialized where one of them is to come from the job and there is none.
+  // Starts at epoch 0 of a data set of `size` samples. Throws DistributedError: invalid_argument
+  // unless 0 <= rank < ranks; not_initialized if one is to come from the job and there is none.
   explicit DistributedSampler(size_t size, const SamplerOptions& options = {});
 
-  // Call it before each epoch. Has no effect without `shuffle`.
+  // Call before each epoch. Has no effect without `shuffle`.
   void set_epoch(uint64_t epoch);
   uint64_t epoch() const noexcept { return epoch_; }
 
-  // This rank's samples of the epoch, in order: numbers below the data set's size. Valid until
-  // set_epoch().
+  // This rank's samples of the epoch, in order (indices). Valid until set_epoch().
   std::span<const size_t> indices() const noexcept { return indices_; }
   auto begin() const noexcept { return indices_.begin(); }
   auto end() const noexcept { return indices_.end(); }
   size_t operator[](size_t i) const noexcept { return indices_[i]; }
 
-  // The number of those samples: the same on all ranks and in all epochs. size / ranks, rounded up,
-  // or down with `drop_last`.
+  // Their number, equal on all ranks and in all epochs: size / ranks, rounded up, or down
+  // (drop_last).
   size_t size() const noexcept { return indices_.size(); }
 
-  // The `i`-th batch of this rank: `batch` samples, or what is left of them; empty after the last.
-  // To resume in the middle of an epoch start at a later i. REQUIRES: batch > 0.
+  // This rank's `i`-th batch: `batch` samples, or what is left; empty after the last. To resume in
+  // the middle of an epoch start at a later i. REQUIRES: batch > 0.
   std::span<const size_t> batch(size_t i, size_t batch) const noexcept;
 
  private:

@@ -1,4 +1,4 @@
-// What a rank does while it is not in an operation, for whoever asks why the others wait for it.
+// Marks what a rank does outside of operations, so that the launcher can say why the others wait.
 //
 //   #include <muster/distributed.h>
 //
@@ -8,10 +8,10 @@
 //   }
 //   muster::world().barrier();
 //
-// The launcher says where each rank is when some wait for others ("rank 0 is in 'evaluation'"), and
-// it gives a rank that is in a section more time before it takes the silence for a hang. So mark
+// When some ranks wait for others, the launcher says where each one is ("rank 0 is in
+// 'evaluation'"), and it waits longer before it takes a silent rank in a section for hung. So mark
 // what may take long: a checkpoint, an evaluation, the first compilation. save_checkpoint(),
-// load_checkpoint(), zero_first() and local_zero_first() mark what they do themselves.
+// load_checkpoint(), zero_first() and local_zero_first() mark themselves.
 #pragma once
 
 #include <string_view>
@@ -20,12 +20,11 @@
 
 namespace muster {
 
-// The rank is in the section while this object lives. Sections nest: the innermost that is left is
-// the one that was entered last, so enter and leave them on one thread. `name`: up to 127 bytes;
-// what is longer is cut.
+// The rank is in the section while this object lives. Sections nest: leaving ends the one entered
+// last, so enter and leave them on one thread. `name` is cut to 127 bytes.
 //
-// Without a launcher that listens (muster does), before init_process_group() and in a child of
-// fork() it has no effect. Never blocks or throws, and sends nothing: two stores to memory.
+// No effect without a launcher that listens (muster does), before init_process_group() and in a
+// child of fork(). Never blocks or throws, and sends nothing: two stores to memory.
 class [[nodiscard, gnu::visibility("default")]] Section {
  public:
   explicit Section(std::string_view name);

@@ -19,15 +19,15 @@
 //   }
 //
 // Each rank is this program, executed anew (/proc/self/exe with the same arguments), since fork()
-// without exec would lose threads, locks and CUDA. So in a rank, main() runs again from its
-// beginning to the same call of spawn(), which there runs the function and ends the process with
-// its result instead of returning. The code before spawn() in main() must therefore be the same in
-// all ranks and should be short. A rank whose main() ends successfully without reaching the call
-// has failed, with exit code 1 (so has every rank of a spawn() inside such a function, which main()
-// does not reach). A program may call spawn() several times: ranks of the third call pass straight
-// through the first two, which do nothing there and return a result without ranks. Check for that
-// before using any result but the last: `if (!first.skipped()) report(first);`. For several
-// machines, restarts and logs use the launcher: see muster(1).
+// without exec would lose threads, locks and CUDA. So a rank runs main() again from its beginning
+// to the same call of spawn(), which there runs the function and ends the process with its result
+// instead of returning: the code before spawn() in main() must be the same in all ranks and should
+// be short. A rank whose main() ends successfully without reaching the call has failed, with exit
+// code 1 (so has every rank of a spawn() inside such a function, which main() does not reach). A
+// program may call spawn() several times: ranks of the third call pass through the first two, which
+// do nothing there and return a result without ranks. Check for that before using any result but
+// the last: `if (!first.skipped()) report(first);`. For several machines, restarts and logs use the
+// launcher: see muster(1).
 //
 // The ranks get RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR and
 // MASTER_PORT (a store that the calling process serves on loopback), so init_process_group() needs
@@ -48,16 +48,15 @@
 namespace muster {
 
 struct SpawnOptions {
-  // Identifies this call, for programs in which ranks may make other calls of spawn() before it
-  // than this process did. Empty: its number among the calls.
+  // Identifies this call, for programs in which ranks may call spawn() more or less often before it
+  // than this process did. Empty: the call's number.
   std::string name = {};
-  // Added to the environment of the ranks.
   std::vector<std::pair<std::string, std::string>> environment = {};
-  // What ranks see as argv[1] and so on; nullopt: the arguments of this process.
+  // argv[1] and so on of the ranks; nullopt: the arguments of this process.
   std::optional<std::vector<std::string>> arguments = {};
-  // When a rank has failed the others get SIGTERM, and SIGKILL if they are still there after this.
+  // Grace between SIGTERM and SIGKILL for the other ranks when one has failed.
   std::chrono::milliseconds stop_timeout = std::chrono::seconds{5};
-  // For all ranks; then they are stopped and spawn() throws ErrorCode::timeout. nullopt: no limit.
+  // Limit for all ranks; then spawn() stops them and throws ErrorCode::timeout. nullopt: none.
   std::optional<std::chrono::milliseconds> timeout = {};
 };
 
@@ -66,19 +65,18 @@ struct RankExit {
   int pid = 0;
   int code = 0;          // The exit code; 128 + signal if a signal ended it, as in shells.
   int signal = 0;        // 0: none.
-  bool stopped = false;  // It ended after spawn() had told it to.
+  bool stopped = false;  // It ended after spawn() had stopped it.
   friend bool operator==(const RankExit&, const RankExit&) = default;
 };
 
 struct [[nodiscard("a rank may have failed: return its exit_code()")]] SpawnResult {
   std::vector<RankExit> ranks = {};
-  // The rank that failed first (one that a signal ended before one that exited); nullopt: none
-  // failed.
+  // The rank that failed first (one killed by a signal before one that exited); nullopt: none.
   std::optional<GlobalRank> failed = {};
 
-  // This process is a rank of a later call and only passed through this one.
+  // True if this process is a rank of a later call and only passed through this one.
   bool skipped() const { return ranks.empty(); }
-  // No rank has failed: also true if it was skipped.
+  // True if no rank has failed, or if skipped.
   bool ok() const { return !failed; }
   // 0, or the code of the rank that failed first.
   int exit_code() const { return failed ? ranks[static_cast<size_t>(failed->value)].code : 0; }
@@ -88,13 +86,13 @@ struct [[nodiscard("a rank may have failed: return its exit_code()")]] SpawnResu
 
 // Starts `nprocs` ranks and waits until all have ended; when one fails, stops the rest. Does not
 // throw for that: the result says so and must not be discarded. The function's result is the rank's
-// exit code; if an exception leaves it, that is printed to standard error and the code is 1. Throws
+// exit code; an exception that leaves it is printed to standard error and the code is 1. Throws
 // invalid_argument, system (no process can be started) or timeout, and forked in a child of fork().
-// From any thread, one at a time.
+// Any thread, one at a time.
 MUSTER_API SpawnResult spawn(int nprocs, const std::function<int(int rank)>& function,
                              const SpawnOptions& options = {});
 
-// The same for functions without a result.
+// Overload for functions without a result.
 template <typename Function>
   requires std::is_void_v<std::invoke_result_t<Function, int>>
 SpawnResult spawn(int nprocs, Function&& function, const SpawnOptions& options = {}) {

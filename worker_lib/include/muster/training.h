@@ -1,5 +1,5 @@
-// Two points at which the ranks of a training job have to agree: which rank prepares something
-// first, and at which step all of them stop.
+// Two points at which the ranks of a training job agree: which rank prepares something first, and
+// at which step all of them stop.
 //
 //   #include <muster/distributed.h>
 //
@@ -49,31 +49,31 @@ auto run_in_turns(FirstRanks first, Block& block, const CallOptions& options) {
 
 }  // namespace detail
 
-// Rank 0 of the job runs `block` while the others wait; when it is done the others run it, all at
-// the same time. Returns what the block returned on this rank (a copy if it returned a reference).
+// Rank 0 of the job runs `block` while the others wait; then the others run it, all at the same
+// time. Returns what the block returned on this rank (a copy if it returned a reference).
 //
 // If the block throws on rank 0, it is not run elsewhere: rank 0 gets its own exception, every
 // other rank a DistributedError (peer_failed, failed_ranks() = {0}) that quotes its what(), and the
 // world stays usable. If the block throws later on another rank, only that rank sees the exception.
 //
-// Blocks until rank 0 is done. options.timeout is the longest that the others wait for it, so set
-// one if a download takes longer than the world's time-out. Uses the world's operations on host
-// memory; the block itself must not call collective operations of the world.
+// Blocks until rank 0 is done; options.timeout limits that wait, so set it if a download takes
+// longer than the world's time-out. Uses the world's operations on host memory; the block itself
+// must not call collective operations of the world.
 template <std::invocable Block>
 auto zero_first(Block&& block, const CallOptions& options = {}) {
   return detail::run_in_turns(detail::FirstRanks::zero, block, options);
 }
 
-// The same, but local rank 0 of every node (local_rank() == 0) goes first, for what each node needs
-// once: the rest, on all nodes, wait until all of them are done. If the block throws on some of
-// these, they get their own exceptions and all other ranks, on whatever node, get the error that
-// names them, since the ranks must agree on whether the job continues.
+// Like zero_first(), but local rank 0 of every node (local_rank() == 0) goes first, for what each
+// node needs once; the rest, on all nodes, wait for all of them. If the block throws on some of
+// these, they get their own exceptions and every other rank, on any node, gets the error that names
+// them, since the ranks must agree on whether the job continues.
 template <std::invocable Block>
 auto local_zero_first(Block&& block, const CallOptions& options = {}) {
   return detail::run_in_turns(detail::FirstRanks::local_zero, block, options);
 }
 
-// Whether the job was told to end (SIGTERM, or request_stop()) on any rank. All ranks get the same
+// True if the job was asked to end (SIGTERM, or request_stop()) on any rank. All ranks get the same
 // answer for the same call, so that all leave the loop at the same step and none waits in an
 // operation that another no longer calls. One all_reduce of a byte over the world, which takes
 // microseconds: call it at every step. Once true it stays true until destroy_process_group().
@@ -86,9 +86,9 @@ auto local_zero_first(Block&& block, const CallOptions& options = {}) {
 // period (muster: --shutdown-timeout), which limits what can still be done.
 MUSTER_API bool should_stop(const CallOptions& options = {});
 
-// Acts as if this process had received SIGTERM: should_stop() becomes true on all ranks. For a
-// program's own reasons: a budget is used up, the loss is NaN. Never blocks; any thread. With
-// end_calls it ends this process's calls as SIGTERM does.
+// Acts as if this process had received SIGTERM: should_stop() becomes true on all ranks; with
+// end_calls it ends this process's calls. For a program's own reasons: a budget is used up, the
+// loss is NaN. Never blocks; any thread.
 MUSTER_API void request_stop();
 
 }  // namespace muster

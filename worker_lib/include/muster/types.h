@@ -1,5 +1,4 @@
-// What the operations of a process group work on: element types, reductions, ranks, and views of
-// memory.
+// Arguments of a process group's operations: element types, reductions, ranks, and views of memory.
 //
 //   #include <vector>
 //   #include <muster/process_group.h>
@@ -9,15 +8,15 @@
 //   muster::Buffer weights{pointer, 1000, muster::DType::bfloat16, muster::Device::cuda(0)};
 //   muster::world().broadcast(weights, muster::GroupRank{0});
 //
-// A view owns nothing: the memory it points to must stay alive and, unless an operation says
-// otherwise, untouched until the operation is complete. So a temporary that owns its elements does
-// not convert (a temporary std::span does). These are plain values: any thread may copy them.
+// A view owns nothing: the memory must stay alive and, unless an operation says otherwise,
+// untouched until the operation is complete. So a temporary that owns its elements does not convert
+// (a temporary std::span does). Plain values: any thread may copy them.
 #pragma once
 
 #if __cplusplus < 202002L
 #error \
     "muster's C++ headers need C++20: compile with -std=c++20 (C programs include <muster/muster.h>)"
-#include "a C++20 compiler"  // Ends the compilation: all errors below would follow from this one.
+#include "a C++20 compiler"  // Ends the compilation: errors below would only follow from this one.
 #endif
 
 #include <compare>
@@ -49,16 +48,15 @@ enum class DType : uint8_t {
   float64 = 8,
 };
 
-// Bytes of one element: 1, 2, 4 or 8.
+// Returns the bytes of one element: 1, 2, 4 or 8.
 MUSTER_API size_t size_of(DType dtype);
-// "float32".
 MUSTER_API const char* name_of(DType dtype);
 
-// How the elements of all ranks are combined. `average` is the sum divided by the number of ranks,
-// for integers rounded towards zero. band, bor and bxor are for integer types only; for others they
-// are refused with ErrorCode::invalid_argument. Integer sums and products wrap around (two's
-// complement). Sums of float16 and bfloat16 on CPUs are rounded to that type after every addition,
-// so their error grows with the number of ranks, not with the number of elements.
+// Combines the elements of all ranks. `average` is the sum divided by the number of ranks, for
+// integers rounded towards zero. band, bor and bxor are refused for floats
+// (ErrorCode::invalid_argument). Integer sums and products wrap around (two's complement). Sums of
+// float16 and bfloat16 on CPUs are rounded to that type after every addition, so their error grows
+// with the number of ranks, not with the number of elements.
 enum class ReduceOp : uint8_t {
   sum = 0,
   average = 1,
@@ -72,14 +70,14 @@ enum class ReduceOp : uint8_t {
 
 MUSTER_API const char* name_of(ReduceOp op);
 
-// A rank in the job: RANK, from 0 to WORLD_SIZE - 1. It means the same in every group.
+// A rank in the job: RANK, 0 to WORLD_SIZE - 1. The same in every group.
 struct GlobalRank {
   int value = -1;
   friend auto operator<=>(const GlobalRank&, const GlobalRank&) = default;
 };
 
-// A rank in one group, from 0 to size - 1. A type of its own, since rank 1 of a group may be rank 5
-// of the job: roots and peers of a group's operations are always ranks of the group.
+// A rank in one group, 0 to size - 1. A type of its own, since rank 1 of a group may be rank 5 of
+// the job: roots and peers of a group's operations are always ranks of the group.
 struct GroupRank {
   int value = -1;
   friend auto operator<=>(const GroupRank&, const GroupRank&) = default;
@@ -158,12 +156,11 @@ concept Element = detail::dtype_number<std::remove_cv_t<T>>() >= 0;
 template <Element T>
 inline constexpr DType dtype_of = static_cast<DType>(detail::dtype_number<std::remove_cv_t<T>>());
 
-// Where memory is located.
 struct Device {
   enum class Kind : uint8_t { cpu = 0, cuda = 1 };
 
   Kind kind = Kind::cpu;
-  int index = 0;  // For cuda: among the devices that this process sees (CUDA_VISIBLE_DEVICES).
+  int index = 0;  // cuda: index among the devices that this process sees (CUDA_VISIBLE_DEVICES).
 
   static constexpr Device cpu() { return {}; }
   static constexpr Device cuda(int index) { return {Kind::cuda, index}; }

@@ -1,4 +1,4 @@
-// An operation that was started and may still be in progress: what the *_async calls return.
+// An operation that was started and may still be in progress: the result of the *_async calls.
 //
 //   #include <muster/process_group.h>
 //
@@ -33,22 +33,22 @@ class [[nodiscard, gnu::visibility("default")]] Work {
 
   bool valid() const noexcept { return state_ != nullptr; }
 
-  // Blocks until the operation is complete; throws a DistributedError if it failed. An operation
-  // has the deadline it was started with (CallOptions::timeout, else the group's), so this always
-  // returns. For an operation on GPU memory, makes the call's stream wait for it (like
-  // torch.distributed's Work.wait()): the calling thread continues; use synchronize() to block it.
+  // Blocks until the operation is complete; throws a DistributedError if it failed. Always returns,
+  // since each operation has a deadline (CallOptions::timeout, else the group's). For an operation
+  // on GPU memory, makes the call's stream wait for it (like torch.distributed's Work.wait()): the
+  // calling thread continues; use synchronize() to block it.
   void wait();
-  // The same, but stops waiting after `timeout`: then returns false, and the operation continues.
+  // Like wait(), but returns false after `timeout`; the operation continues.
   bool wait(std::chrono::milliseconds timeout);
   // Blocks the calling thread until the results are in memory, on GPUs too. Throws like wait().
   void synchronize();
 
-  // Whether it is complete, successfully or not. Never blocks.
+  // True if complete, successfully or not. Never blocks.
   bool is_completed() const;
-  // What it failed with; nullopt while it runs or if it succeeded. Does not wait for it, but the
-  // first call after a time-out may take up to a second to find out which rank held up all others.
+  // Returns the failure; nullopt while it runs or if it succeeded. Does not wait for it, but the
+  // first call after a time-out may search for up to a second for the rank that held up all others.
   std::optional<DistributedError> error() const;
-  // For a completed receive from any source: the sender.
+  // Returns the sender, for a completed receive from any source.
   GroupRank source() const;
 
  private:
