@@ -1,5 +1,5 @@
-// The parts of a call that must be equal on all members: packed, for comparing.
-// Plain values; call_word.h says how they are packed and what they mean in words.
+// The parts of a call that must be equal on all members, packed for comparison. Plain values;
+// call_word.h packs them and puts them into words.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@ namespace muster::worker {
 
 // Fields that a kind of call does not use are 0.
 struct CallSignature {
-  // Bits of a CallWord that members need not share: where a rank's data is (not in `word`), and,
-  // for messages only, whether the call had counts.
+  // Bits of a CallWord in which members may differ: where a rank's data is (masked out before the
+  // word is compared) and whether the call had counts (used in messages only).
   static constexpr uint64_t kSource = uint64_t{0x3} << 24;
   static constexpr uint64_t kHadCounts = uint64_t{0x8} << 24;
 
@@ -31,7 +31,7 @@ struct NumberedCall {
   friend bool operator==(const NumberedCall&, const NumberedCall&) = default;
 };
 
-// How many are kept: a rank that another one waits for is seldom further ahead.
+// Calls kept per lane: a rank that another one waits for is seldom further ahead.
 inline constexpr size_t kCallsKept = 8;
 
 }  // namespace muster::worker

@@ -13,13 +13,13 @@ namespace {
 constexpr uint64_t kIsV = uint64_t{0x4} << 24;
 constexpr int kPurposeShift = 28;
 
-// Operations with unequal counts of which no rank knows all.
+// True for operations with unequal counts that no rank knows in full.
 bool counts_differ(const CallWord& word) {
   return word.is_v && (word.kind == OpKind::gather || word.kind == OpKind::scatter ||
                        word.kind == OpKind::all_to_all);
 }
 
-// splitmix64's finaliser (Steele, Lea, Flood 2014) over each count.
+// Applies splitmix64's finaliser (Steele, Lea, Flood 2014) to each count.
 uint64_t hash_counts(const std::vector<size_t>& counts) {
   uint64_t hash = 0x9e3779b97f4a7c15ULL;
   for (const size_t count : counts) {
@@ -80,7 +80,7 @@ CallSignature signature_of(const Operation& operation) {
   return signature;
 }
 
-// "all_reduce (sum) of 8 float32", whatever the purpose of the call.
+// Returns "all_reduce (sum) of 8 float32", ignoring the purpose of the call.
 std::string describe_operation(const CallSignature& signature, const Members& local) {
   const CallWord word = CallWord::unpack(signature.word);
   if (word.kind == OpKind::allocate_shared) return fmt::format("allocate_shared of {} bytes", signature.count);
@@ -113,7 +113,7 @@ std::optional<Failure> find_mismatch(const std::vector<CallSignature>& calls,
   if (camps.blamed.empty()) return std::nullopt;
   const size_t most = camps.usual;
   const CallPurpose usual = CallWord::unpack(calls[most].word).purpose;
-  bool inside = false;  // Some are in different parts of the same call.
+  bool inside = false;  // Some ranks are in different steps of the same call.
   Failure failure{ErrorCode::mismatch, {}, {}};
   for (const size_t rank : camps.blamed) {
     const Peer& peer = members[static_cast<int>(rank)];

@@ -1,5 +1,5 @@
-// How a call is packed into a CallSignature, how the calls of all members are compared, and how
-// they are described in words. Pure.
+// Packs calls into CallSignatures, compares the calls of all members, and puts them into words for
+// messages. Pure.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@
 
 namespace muster::worker {
 
-// Where other ranks read a rank's data. Part of its CallLine.
+// The place where other ranks read a rank's data. Part of its CallLine.
 enum class DataSource : uint8_t {
-  nowhere = 0,  // It sends nothing.
-  small = 1,    // In its small data (or in its line).
-  chunks = 2,   // In its chunk slots, piece by piece; the first is there when the line is.
-  region = 3,   // In memory from allocate_shared().
+  nowhere = 0,  // The rank sends nothing.
+  small = 1,    // The rank's small data (or its line).
+  chunks = 2,   // The rank's chunk slots, piece by piece; the first is there when the line is.
+  region = 3,   // Memory from allocate_shared().
 };
 
 struct CallWord {
@@ -42,8 +42,7 @@ CallSignature signature_of(const Operation& operation);
 // "should_stop()".
 std::string describe_call(const CallSignature& signature, const Members& local);
 
-// Compares the members' calls, by rank. The failure names those that differ from most, or all in a
-// tie.
+// Compares the members' calls, by rank. Blames those that differ from most, or all in a tie.
 std::optional<Failure> find_mismatch(const std::vector<CallSignature>& calls,
                                      const Members& members);
 

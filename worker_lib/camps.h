@@ -1,5 +1,5 @@
-// Which ranks are wrong if all should have said the same. The largest camp is taken to be right,
-// since a bug that depends on the rank mostly hits few of them. Pure.
+// Finds the ranks that are wrong where all should agree. The largest camp is taken to be right,
+// since a bug that depends on the rank usually hits few of them. Pure.
 #pragma once
 
 #include <algorithm>
@@ -15,12 +15,11 @@
 namespace muster::worker {
 
 struct Camps {
-  size_t usual = 0;              // The lowest of those that said what most say.
-  std::vector<size_t> blamed{};  // Ascending; empty if all said the same.
+  size_t usual = 0;              // The lowest index in the largest camp.
+  std::vector<size_t> blamed{};  // Ascending; empty if all agree.
 };
 
-// Blames those that differ from most; all of them if no camp is larger than every other, since it
-// is unknown which is right.
+// Blames all outside the largest camp; blames all if it is no larger than every other.
 template <typename Said>
 Camps camps_of(const std::vector<Said>& said) {
   const auto times = [&](const Said& one) { return std::count(said.begin(), said.end(), one); };
@@ -37,8 +36,8 @@ Camps camps_of(const std::vector<Said>& said) {
   return camps;
 }
 
-// The mismatch of members, of which each has `said` something. `words`, as "{} has {}, and {} {}",
-// get who the first one is that differs and what it said, and the same for one of most.
+// Builds the failure for members that gave the values `said`. `words`, such as "{} has {}, and {}
+// {}", gets the first one that differs, its value, one of the largest camp, and its value.
 template <typename Said>
 Failure mismatch_of(const std::vector<Said>& said, const Camps& camps, const Members& members,
                     fmt::format_string<std::string, const Said&, std::string, const Said&> words) {

@@ -11,7 +11,7 @@ const char* name_of(ErrorCode code) {
       "rendezvous",       "timeout",         "peer_failed", "aborted", "stopped",
       "mismatch",         "backend",         "system"};
   static_assert(kNames.size() == static_cast<size_t>(ErrorCode::system));
-  const size_t i = static_cast<size_t>(code) - 1;  // They begin with 1.
+  const size_t i = static_cast<size_t>(code) - 1;  // The codes begin with 1.
   return i < kNames.size() ? kNames[i] : "unknown";
 }
 

@@ -1,5 +1,5 @@
-// Failures inside the worker library are values. Only the public calls throw: they make one
-// DistributedError of a Failure, with the operation's and the group's name in front.
+// Failures inside the worker library are values. Only the public calls throw: they turn a Failure
+// into one DistributedError, with the operation's and the group's name in front.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@ namespace muster::worker {
 struct Failure {
   ErrorCode code = ErrorCode::system;
   std::string message;  // One line, no full stop: what happened, on which rank, what to do next.
-  // Where it began, ascending: the ranks that died, were missing, called something else or abort(),
-  // or were refused something by their kernel. The same on all ranks that meet it; empty: unknown.
+  // The ranks where it began, ascending: they died, were missing, called something else or abort(),
+  // or their kernel refused something. Equal on all ranks that meet the failure; empty: unknown.
   std::vector<GlobalRank> ranks = {};
-  // For what failed a group: when this process learned of it (new_failure_time()), the same in all
+  // Set if it failed a group: when this process learned of it (new_failure_time()), equal in all
   // repetitions; else 0. Like is_suspicion, it concerns this process only, and == ignores it.
   int64_t known_ns = 0;
-  // Only what this rank itself has seen: `ranks` are those that it waited for, or that called
-  // something else than it did. The ranks to blame are determined before the failure is reported.
+  // True while only this rank's view is known: `ranks` are those that it waited for, or that called
+  // something else. The ranks to blame are determined before the failure is reported.
   bool is_suspicion = false;
 
   friend bool operator==(const Failure& a, const Failure& b) {

@@ -21,8 +21,7 @@ static_assert(static_cast<int>(FailureCode::system) == static_cast<int>(ErrorCod
 
 namespace {
 
-// Errors of this rank alone, unless they name others: its own mistake, or a refusal by its own
-// kernel.
+// True for this rank's own errors, unless they name others: a mistake, or its kernel's refusal.
 bool is_own_error(ErrorCode code) {
   return code == ErrorCode::invalid_argument || code == ErrorCode::not_initialized ||
          code == ErrorCode::not_member || code == ErrorCode::forked ||
@@ -43,7 +42,6 @@ int rank_in_environment() {
   return std::max(whole_number<int>(text_of(env::kRank)).value_or(-1), -1);
 }
 
-// Restores the caller's errno at its end.
 class KeptErrno {
  public:
   KeptErrno() = default;
@@ -72,7 +70,7 @@ int64_t new_failure_time() {
 FailureReports::FailureReports(std::string record_fd, int rank)
     : record_fd_(std::move(record_fd)), rank_(rank) {}
 
-// Maps the ring as it joins: later the kernel may refuse the memory, and be the failure to report.
+// Maps the ring on joining: later the kernel may refuse that, for the very failure to report.
 void FailureReports::joins(int rank) noexcept try {
   const std::lock_guard lock(mutex_);
   joined_ = ::getpid();
@@ -111,7 +109,7 @@ bool FailureReports::is_echo(const Failure& failure, int64_t now) const {
 
 void FailureReports::add(const Failure& failure) noexcept {
   const KeptErrno kept;
-  // A thread that exists only in the parent may hold the lock for ever.
+  // The lock may be held for ever by a thread that exists only in the parent.
   if (in_forked_child()) return;
   try {
     const std::lock_guard lock(mutex_);
@@ -138,7 +136,7 @@ void FailureReports::add(const Failure& failure) noexcept {
       written_by_ = ::getpid();
     }
     last_ = std::move(record);
-  } catch (const std::exception&) {  // No memory: then there is no record.
+  } catch (const std::exception&) {  // Out of memory: no record is made.
   }
 }
 
@@ -165,7 +163,7 @@ FailureReports& failure_reports() {
 }
 
 namespace {
-// At load time, when usually only one thread runs: later the program may change the environment.
+// Built at load time, usually on the only thread: later the program may change its environment.
 [[maybe_unused]] const FailureReports& made_at_load = failure_reports();
 }  // namespace
 

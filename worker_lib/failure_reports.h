@@ -1,16 +1,15 @@
-// The last failure that this process has reported to its program and that was not overcome since:
-// kept for ranks that ask what became of this one (straggler_report.h), and written into the
-// launcher's ring for its verdict (rendezvous/ring/failure_record.h) if there is one
-// (env::kRecordFd).
+// The last failure that this process has reported to its program and not overcome since. Kept for
+// ranks that ask about this one (straggler_report.h), and written into the launcher's ring
+// (env::kRecordFd), if there is one, for its verdict (rendezvous/ring/failure_record.h).
 //
-// The newest counts, with three exceptions. A failure that is reported again (a group's refusal of
-// every later call, each wait() for the same Work) is not a new one. Nor is the loss of a peer, of
-// the store or of the job itself within kEchoes of another failure: that is how other ranks meet
-// the same failure. And once the thread that got the report has completed a call successfully, it
-// has overcome the failure: then there is none, unless an exception is still being handled.
+// The newest failure counts, with three exceptions. A failure that is reported again (a group's
+// refusal of every later call, each wait() for the same Work) is not new. The loss of a peer, of
+// the store or of the job within kEchoes of another failure is not new either: other ranks meet the
+// same failure that way. And once the thread that got the report completes a call, it has overcome
+// the failure: then none is kept, unless an exception is still being handled.
 //
 // Only the process that joined the job writes: a forked child does not overwrite its parent's
-// report, and a process that has joined nothing leaves one alone that is there. Nothing here
+// report, and a process that has joined nothing does not overwrite an existing one. Nothing here
 // throws. Any thread; not for signal handlers.
 #pragma once
 
@@ -31,19 +30,18 @@ class FailureReports {
  public:
   static constexpr std::chrono::nanoseconds kEchoes = std::chrono::seconds{5};
 
-  // `record_fd`: names the ring; empty: there is none. `rank`: this process's, if known.
+  // `record_fd` names the ring; empty: none. `rank`: this process's, if known.
   FailureReports(std::string record_fd, int rank);
   FailureReports(const FailureReports&) = delete;
   FailureReports& operator=(const FailureReports&) = delete;
 
-  // This process joins a job, as this rank.
+  // Notes that this process joins a job as this rank.
   void joins(int rank) noexcept;
-  // It joins a group of its own, where it is known as `rank`: what it is in a job counts more.
+  // Notes that this process joins a group by itself, as `rank` there; a rank in a job wins.
   void joins_group(int rank) noexcept;
-  // The failure is about to be reported to the program, or the library ends the process because of
-  // it.
+  // Call before reporting a failure to the program, or before ending the process because of it.
   void add(const Failure& failure) noexcept;
-  // The calling thread has completed a call successfully. One load if nothing was reported to it.
+  // Call when the calling thread has completed a call. One load if nothing was reported to it.
   void overcome() noexcept {
     if (told_this_thread_) [[unlikely]]
       withdraw();
@@ -53,7 +51,7 @@ class FailureReports {
 
  private:
   void withdraw() noexcept;
-  ring::Report* report();  // nullptr: there is none, or this process must not write it.
+  ring::Report* report();  // nullptr: no ring, or this process must not write it.
   bool is_echo(const Failure& failure, int64_t now) const;
 
   [[gnu::tls_model("initial-exec")]] static inline constinit thread_local bool told_this_thread_ =
@@ -64,16 +62,16 @@ class FailureReports {
   pid_t joined_ = 0;          // The process that joined; 0: none.
   int rank_;
   std::optional<FailureRecord> last_;
-  int64_t told_ns_ = 0;         // When last_ was first reported,
+  int64_t told_ns_ = 0;         // Time when last_ was first reported,
   std::thread::id told_to_;     // and to which thread.
   ring::Ring* ring_ = nullptr;  // Never unmapped; nullptr: none, or not asked for yet.
   pid_t written_by_ = 0;
 };
 
-// The process's own: its ring and rank are those of the environment when the library was loaded.
+// Returns the process's instance. Its ring and rank come from the environment at load time.
 FailureReports& failure_reports();
 
-// CLOCK_MONOTONIC; never the same twice, so that it identifies a failure.
+// Reads CLOCK_MONOTONIC, never the same value twice, so that it identifies a failure.
 int64_t new_failure_time();
 
 }  // namespace muster::worker

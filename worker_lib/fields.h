@@ -1,5 +1,5 @@
-// Several strings as one, for values in the store: each as its length, a colon, and its bytes
-// (netstrings, without the comma). Pure.
+// Encodes several strings as one, for values in the store: each as its length, a colon, and its
+// bytes (netstrings without the comma). Pure.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 namespace muster::worker {
 
 std::string encode_fields(const std::vector<std::string>& fields);
-// nullopt for anything else.
+// nullopt: malformed.
 std::optional<std::vector<std::string>> decode_fields(std::string_view text);
 
 }  // namespace muster::worker

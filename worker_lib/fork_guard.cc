@@ -19,8 +19,7 @@ std::atomic<bool> is_child = false;
 
 namespace {
 
-// One bit for each descriptor. Atomics, since a fork may happen in any thread at any time, and the
-// child may call only what is safe in a signal handler.
+// One bit per descriptor. Atomic: any thread may fork, and the child must be async-signal-safe.
 constexpr int kSeveredMax = 65536;
 std::array<std::atomic<uint64_t>, kSeveredMax / 64> severed_descriptors;
 std::atomic<int> nothing_to_read = -1;

@@ -1,4 +1,4 @@
-// How messages name an operation: "all_reduce 17 of group world". Pure: the group and the number
+// Names operations and groups in messages: "all_reduce 17 of group world". Pure: group and number
 // are parameters.
 #pragma once
 
@@ -16,7 +16,7 @@ inline std::string group_title(std::string_view name) {
   return name.starts_with("group ") ? std::string(name) : "group " + std::string(name);
 }
 
-// `number`: of the operation in its group; 0: it has none.
+// `number`: the operation's in its group; 0: none.
 inline std::string operation_label(std::string_view operation, uint64_t number,
                                    std::string_view group_name) {
   std::string label(operation);

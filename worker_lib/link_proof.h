@@ -1,11 +1,10 @@
-// How two ranks show each other, where one connects to the other, that both belong to the job: each
-// proves that it knows the job's secret, by a MAC over its end, what the connection is for, and a
-// nonce of either side. The secret is never sent, and a proof is useless on another connection, for
-// another rank or purpose, and for the other end. What follows on the connection is as safe as the
-// network: who can change packets on their way can change it. Pure.
+// Mutual authentication of two connected ranks: each proves that it knows the job's secret by a MAC
+// over its role, the purpose of the connection, and a nonce from either side. The secret is never
+// sent, and a proof is useless on another connection, for another rank or purpose, or in the other
+// role. Later data is only as safe as the network: an attacker who can change packets can change
+// it. Pure.
 //
-// The dialler sends a nonce and what it wants, the listener a nonce and its proof, the dialler its
-// own proof.
+// Messages: nonce and purpose (dialler), nonce and proof (listener), proof (dialler).
 #pragma once
 
 #include <array>
@@ -20,7 +19,7 @@ namespace muster::worker {
 using LinkNonce = std::array<uint8_t, 16>;
 
 struct LinkTerms {
-  std::string purpose;  // Also between whom; the same at both ends.
+  std::string purpose;  // Includes which ranks; equal at both ends.
   LinkNonce dialler{};
   LinkNonce listener{};
 };

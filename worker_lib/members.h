@@ -14,19 +14,18 @@ namespace muster::worker {
 // One process of the job, as it described itself.
 struct Peer {
   GlobalRank rank;
-  // node_identity(): ranks with the same node share memory and abstract Unix sockets.
+  // node_identity(): ranks on one node share memory and abstract Unix sockets.
   std::string node;
-  std::string host;     // For messages.
-  int pid = 0;          // In its own PID namespace.
+  std::string host;     // Shown in messages.
+  int pid = 0;          // As seen in its own PID namespace.
   std::string address;  // An IP address at which other nodes reach it.
-  // The rank by which messages name it, in a group that was joined by itself; < 0: `rank`.
+  // The rank shown in messages for a group that was joined by itself; < 0: `rank`.
   int known_as = -1;
 
   int known_rank() const { return known_as < 0 ? rank.value : known_as; }
   friend bool operator==(const Peer&, const Peer&) = default;
 };
 
-// The members of a group in the order of their group ranks.
 struct Members {
   std::vector<Peer> peers;
   int me = -1;  // Group rank of this process.
@@ -36,13 +35,13 @@ struct Members {
   const Peer& operator[](int rank) const { return peers[static_cast<size_t>(rank)]; }
 };
 
-// By rank: the lowest rank of its node.
+// Returns, for each rank, the lowest rank of its node.
 std::vector<int> firsts_of_nodes(const Members& world);
 
-// By rank, what the peers are known as; null where that is their rank.
+// Peer::known_rank() of each rank; null if all are the ranks themselves.
 using KnownRanks = std::shared_ptr<const std::vector<int>>;
 KnownRanks known_ranks(const Members& world);
-// With these numbers, ascending.
+// Translates `ranks` to known ranks, ascending.
 std::vector<GlobalRank> as_known(std::vector<GlobalRank> ranks, const KnownRanks& known);
 
 // "rank 2 (node7, pid 4711)": how messages name a rank of the job.

@@ -16,7 +16,7 @@ namespace muster::worker {
 
 using OpKind = ring::CallKind;
 
-// A collective operation. What `count` means, with n members:
+// A collective operation. Sizes of its buffers, in elements:
 //
 //   kind            in                    out                    counts
 //   barrier         -                     -                      -
@@ -30,10 +30,10 @@ using OpKind = ring::CallKind;
 //   all_to_all      sum(send_counts)      sum(recv_counts)       both
 //
 // Without counts by rank the vectors are empty and `count` is that of one block (in all_gather_v
-// and reduce_scatter_v also if the counts are equal). In a gather_v elsewhere than at the root
-// recv_counts is empty and `count` is what this rank sends (scatter_v likewise); is_v says that the
-// counts may differ between ranks. Pointers that the table does not name are ignored. in == out (or
-// the block of one that is the other) is in place.
+// and reduce_scatter_v also if the counts are equal). In a gather_v on other ranks than the root
+// recv_counts is empty and `count` is what this rank sends (likewise scatter_v); is_v means that
+// counts may differ between ranks. Other pointers are ignored. in == out, or one being this rank's
+// block of the other, is in place.
 struct Operation {
   OpKind kind = OpKind::barrier;
   const std::byte* in = nullptr;
@@ -47,17 +47,16 @@ struct Operation {
   std::vector<size_t> recv_counts = {};
   Device device = {};
   void* stream = nullptr;
-  // On GPU memory: the call's stream waits for it at once, so it may be performed on that stream.
+  // GPU memory only: the call's stream waits for the result at once, so that stream may perform it.
   bool stream_waits = false;
-  uint64_t sequence = 0;  // Of the collectives of this group, from 1: equal on all members.
+  uint64_t sequence = 0;  // Number among the group's collectives, from 1: equal on all members.
   CallPurpose purpose = CallPurpose::itself;
-  // For messages: it was called with counts by rank, which turned out to be equal.
+  // True if the call had counts by rank, which were all equal. Used in messages.
   bool had_counts = false;
-  std::chrono::milliseconds limit{0};  // For messages: the call's time-out; 0: unknown.
-  const void* site = nullptr;          // For records: where the program called it.
+  std::chrono::milliseconds limit{0};  // The call's time-out, for messages; 0: unknown.
+  const void* site = nullptr;          // Place of the call in the program, for records.
 };
 
-// A send or a receive.
 struct Transfer {
   OpKind kind = OpKind::send;
   std::byte* data = nullptr;
@@ -67,7 +66,7 @@ struct Transfer {
   int tag = 0;
   Device device = {};
   void* stream = nullptr;
-  std::chrono::milliseconds limit{0};  // For messages: the call's time-out; 0: unknown.
+  std::chrono::milliseconds limit{0};  // The call's time-out, for messages; 0: unknown.
 };
 
 }  // namespace muster::worker

@@ -1,8 +1,8 @@
-// The library call for which an operation is performed, if it consists of operations that its user
-// never wrote: should_stop() is an all_reduce of a byte. Messages name the call, and ranks compare
-// it with the rest of the operation, so that no helper's is mistaken for a plain one.
+// The library call that an operation is part of, if its user did not call the operation itself:
+// should_stop() is an all_reduce of a byte. Messages name the call, and ranks compare it with the
+// rest of the operation, so that a step of a helper never matches a plain operation.
 //
-// A PurposeScope applies to the calls that its thread makes while it lives; the outermost counts.
+// A PurposeScope applies to the calls of its thread while it lives; the outermost counts.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 
 namespace muster::worker {
 
-// The numbers go over the wire, in four bits.
+// The numbers go over the wire, in 4 bits.
 enum class CallPurpose : uint8_t {
   itself = 0,  // The operation is what was called.
   broadcast_bytes = 1,
@@ -26,7 +26,7 @@ enum class CallPurpose : uint8_t {
   gradient_buckets = 10,
 };
 
-// "should_stop"; of `itself`: empty.
+// "should_stop"; empty for `itself`.
 constexpr const char* name_of(CallPurpose purpose) {
   constexpr std::array<const char*, 11> kNames{"",
                                                "broadcast_bytes",
@@ -44,8 +44,7 @@ constexpr const char* name_of(CallPurpose purpose) {
 }
 
 namespace detail {
-// One byte, for which the loader finds room even if the library is opened late (dlopen), and which
-// costs a load and no call.
+// One byte: fits even if the library is opened late (dlopen). Reading it is a load, not a call.
 [[gnu::tls_model("initial-exec")]] inline constinit thread_local CallPurpose current_purpose =
     CallPurpose::itself;
 }  // namespace detail

@@ -1,5 +1,5 @@
-// The library's threads: quiet ones, so that a program's handlers run on the program's threads
-// alone, and an error of ours where none can be made.
+// Starts the library's threads: with all signals blocked, so that the program's handlers run on the
+// program's threads only, and with a Failure instead of an exception if none can be made.
 #pragma once
 
 #include <system_error>
@@ -12,7 +12,7 @@
 
 namespace muster::worker {
 
-// As quiet_thread(); ErrorCode::system if no thread can be made.
+// Calls quiet_thread(); ErrorCode::system if no thread can be made.
 template <typename Work>
 Outcome<std::thread> start_quiet_thread(Work&& work) {
   try {
@@ -22,7 +22,7 @@ Outcome<std::thread> start_quiet_thread(Work&& work) {
   }
 }
 
-// Runs `work` on a thread of its own, or, if there is no room for one, here.
+// Runs `work` on a new thread, or here if none can be made.
 template <typename Work>
 void start_or_run(Work work) {
   if (Outcome<std::thread> thread = start_quiet_thread(work)) {

@@ -1,5 +1,5 @@
-// Turns failures, which internal functions return, into the exception that the public calls throw.
-// Nothing else in the library throws across a function of ours.
+// Turns the failures that internal functions return into the exception that public calls throw.
+// Nothing else in the library throws across its own functions.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace muster::worker {
 
-// The exception for the program; the failure's text is complete already.
+// Makes the exception and records it as reported. The failure's text is already complete.
 inline DistributedError as_error(const Failure& failure, std::string operation, std::string group,
                                  const KnownRanks& known_ranks = nullptr) {
   Failure known = failure;

@@ -1,5 +1,5 @@
-// Lists of ranks in few characters, in their order: "0-3,7". They name groups in keys of the store
-// and in messages, where a thousand ranks are to stay readable. Pure.
+// Short texts for lists of ranks, in order: "0-3,7". They name groups in store keys and in
+// messages, which must stay readable with a thousand ranks. Pure.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace muster::worker {
 
-// Consecutive ranks form a run if there are at least `least` of them.
+// Joins at least `least` consecutive ranks into a run.
 inline std::string rank_runs(std::span<const GlobalRank> ranks, size_t least = 2) {
   std::string runs;
   for (size_t i = 0; i < ranks.size();) {
@@ -29,7 +29,7 @@ inline std::string rank_runs(std::span<const GlobalRank> ranks, size_t least = 2
   return runs;
 }
 
-// Whether the rank is in `runs`, which is read up to where it is malformed.
+// True if the rank is in `runs`, which is read up to the first malformed place.
 inline bool is_in_runs(std::string_view runs, int rank) {
   while (!runs.empty()) {
     const std::optional<int> first = take_number<int>(runs);

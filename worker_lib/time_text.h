@@ -1,5 +1,5 @@
-// How messages give the time that was waited, so that a reader of "within 2 s" recognises the limit
-// that was set. Pure.
+// Durations in messages, in a form in which the reader of "within 2 s" recognises the limit that
+// was set. Pure.
 #pragma once
 
 #include <chrono>

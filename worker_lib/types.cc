@@ -31,7 +31,7 @@ constexpr std::array<const char*, 8> kReduceOps{"sum", "average", "product", "mi
 
 constexpr std::array<const char*, 4> kBackends{"automatic", "cpu", "nccl", "gloo"};
 
-// Numbers may come over the wire or through the C ABI.
+// Numbers from the wire or the C ABI may be out of range.
 template <typename Enum, size_t n>
 const char* name_in(const std::array<const char*, n>& names, Enum value) {
   const auto i = static_cast<size_t>(value);
@@ -58,13 +58,12 @@ const char* name_of(Backend backend) {
   return name_in(kBackends, backend);
 }
 
-// Rounds the bit pattern of a float32 by adding just under half of what is cut off, and one more if
-// the kept part is odd: a carry goes into the exponent, as it should, and from the largest number
-// into infinity.
+// Adds just under half of the part cut off from the float32's bits, and one more if the kept part
+// is odd (ties to even). A carry correctly goes into the exponent, up to infinity.
 bfloat16::bfloat16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   if (std::isnan(value)) {
-    bits_ = static_cast<uint16_t>(bits >> 16 | 0x40);  // Quiet: the payload may be cut to nothing.
+    bits_ = static_cast<uint16_t>(bits >> 16 | 0x40);  // Quiet: the payload may be cut away.
     return;
   }
   bits_ = static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
@@ -74,15 +73,14 @@ bfloat16::operator float() const {
   return std::bit_cast<float>(uint32_t{bits_} << 16);
 }
 
-// Uses whole numbers and one float operation, which rounds as IEEE 754 says (in every rounding mode
-// a program is likely to use).
+// Uses integers and one float addition, which rounds as IEEE 754 says (in likely rounding modes).
 float16::float16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   const auto sign = static_cast<uint16_t>(bits >> 16 & 0x8000);
   const uint32_t magnitude = bits & 0x7fffffff;
   if (magnitude > 0x7f800000) {  // NaN
     bits_ = static_cast<uint16_t>(sign | 0x7e00 | (magnitude >> 13 & 0x3ff));
-  } else if (magnitude >= 0x477ff000) {  // From 65520 on: infinity.
+  } else if (magnitude >= 0x477ff000) {  // 65520 and above: infinity.
     bits_ = sign | 0x7c00;
   } else if (magnitude < 0x38800000) {  // Below 2^-14: in units of 2^-24. Adding 0.5 lets the
     // float adder shift and round.

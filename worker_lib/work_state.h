@@ -15,7 +15,7 @@
 
 namespace muster::worker {
 
-// As changed.wait_until(), but for ever at the end of time.
+// Calls changed.wait_until(), or waits without a limit for Deadline::max().
 template <typename Predicate>
 bool wait_on(std::condition_variable& changed, std::unique_lock<std::mutex>& lock, Deadline until,
              Predicate is_done) {
@@ -29,8 +29,7 @@ class WorkState {
  public:
   virtual ~WorkState() = default;
 
-  // Waits until it is complete; nullopt: not complete at `until`. GPU work makes its stream wait
-  // instead, and returns at once.
+  // Waits until complete; nullopt: not by `until`. For GPU work, only makes its stream wait.
   virtual std::optional<Outcome<>> wait(Deadline until) = 0;
   // Waits until the results are in memory.
   virtual std::optional<Outcome<>> synchronize(Deadline until) { return wait(until); }
@@ -38,18 +37,18 @@ class WorkState {
   virtual std::optional<Outcome<>> outcome() const = 0;
   // Never blocks.
   virtual bool is_complete() const { return outcome().has_value(); }
-  virtual int source() const { return -1; }  // The sender, for a receive.
+  virtual int source() const { return -1; }  // The sender of a receive.
 
-  // Whether a thread waits for it; only known for work that other threads of this process complete.
+  // True if a thread waits for it; known only for work completed by other threads of this process.
   bool is_awaited() const { return waiters_.load(std::memory_order_relaxed) > 0; }
 
-  // For messages: set before it is handed out.
+  // Used in messages; set before the object is handed out.
   std::string operation;
   std::string group;
   KnownRanks known_ranks = nullptr;
 
  protected:
-  // Marks a thread as waiting for it while this object lives.
+  // Marks a thread as waiting while this object lives.
   class Waiter {
    public:
     explicit Waiter(WorkState& state) : waiters_(state.waiters_) { ++waiters_; }
