@@ -1,18 +1,18 @@
-"""The native launcher `muster`, its control program `musterctl` and the worker library, as Python's packages see them.
+"""The Python package of the native launcher `muster`, its control program `musterctl` and the worker library.
 
     muster --nproc-per-node 4 train.py      the launcher: an executable beside this environment's Python
     python -m muster ...                    the same, with this Python for the workers
-    python -m muster.torchrun ...           the same, for those who look for that name
-    muster.launch(fn, *args, nproc=4)       a function in workers, and what they return
-    muster.distributed                      what workers do together: collectives on numpy arrays and torch tensors
+    python -m muster.torchrun ...           the same, under torchrun's name
+    muster.launch(fn, *args, nproc=4)       runs a function in workers and returns their results
+    muster.distributed                      collectives of the workers on numpy arrays and torch tensors
 
-A C or C++ program is built against the library with get_include() and get_library().
+get_include() and get_library() serve to build C and C++ programs against the library.
 """
 from __future__ import annotations
 
 import os
 
-TYPE_CHECKING = False  # Type checkers take it for true; `typing` would be most of the time of this import.
+TYPE_CHECKING = False  # Type checkers take it for true; importing `typing` would take most of this import's time.
 if TYPE_CHECKING:
     from typing import Any
 
@@ -25,17 +25,17 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def get_include() -> str:
-    """The folder to compile with: it has muster/muster.h (C) and muster/distributed.h (C++)."""
+    """Returns the folder of muster/muster.h (C) and muster/distributed.h (C++), to compile with."""
     return os.path.join(_HERE, "include")
 
 
 def get_library() -> str:
-    """The file to link with, or to open: libmuster.so.0. A program that is linked with it finds it at run time by
-    -Wl,-rpath, or in LD_LIBRARY_PATH."""
+    """Returns the path of libmuster.so.0, to link with or to open. A linked program finds it at run time by -Wl,-rpath or
+    LD_LIBRARY_PATH."""
     return os.path.join(_HERE, "lib", "libmuster.so.0")
 
 
-# `import muster` is to cost nothing: the rest is loaded when it is asked for (PEP 562).
+# Loads the rest on first use (PEP 562): `import muster` must cost nothing.
 def __getattr__(name: str) -> Any:
     if name in ("launch", "LaunchError"):
         from muster import _launch

@@ -1,7 +1,7 @@
-"""Where an array's elements lie and what they are, for the worker library: numpy arrays, torch tensors, whatever has the buffer
-protocol (bytearray, array.array, memoryview), and whatever has DLPack (jax, cupy).
+"""Addresses and element types of arrays, for the worker library: numpy arrays, torch tensors, any object with the buffer protocol
+(bytearray, array.array, memoryview) or DLPack (jax, cupy).
 
-Nothing is copied. numpy and torch are imported by those who have such an array, not here.
+Nothing is copied. numpy and torch are not imported here: a program that has such arrays has them.
 """
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from typing import Any, Dict, FrozenSet, Optional, Sequence, Tuple, Type
 from muster import _library
 from muster._library import InvalidArgumentError, short
 
-HOST = -1  # Instead of a GPU's index.
+HOST = -1  # Takes the place of a GPU's index.
 
 
 class Kind:
-    """What an element is for the library: `parts` numbers of one of its types. `operations`: the reductions that mean the same
-    for it; None: all that the library has for that type."""
+    """An element as the library sees it: `parts` numbers of one of its types. `operations`: the reductions valid for it; None: all
+    that the library has for that type."""
 
     __slots__ = ("name", "code", "parts", "operations", "item_size")
 
@@ -36,7 +36,7 @@ for _kind in (Kind("uint16", _library.INT16, 1, _library.SIGNLESS), Kind("uint32
               Kind("complex64", _library.FLOAT32, 2, _library.OF_PARTS), Kind("complex128", _library.FLOAT64, 2, _library.OF_PARTS)):
     KINDS[_kind.name] = _kind
 
-# (address or None, elements, what they are, the GPU or HOST, what keeps the memory)
+# (address or None, number of elements, their kind, GPU index or HOST, an object that keeps the memory alive)
 Buffer = Tuple[Optional[int], int, Kind, int, Any]
 
 _byte_of = ctypes.c_char.from_buffer
@@ -44,17 +44,17 @@ _address_of = ctypes.addressof
 
 
 class Family:
-    """How arrays of one library are read. `who` begins each message: "all_reduce: out". `stream`: on which they are used."""
+    """Reads arrays of one library. `who` begins each message: "all_reduce: out". `stream`: the one they are used on."""
 
     def buffer(self, array: Any, is_written: bool, who: str, stream: Optional[int] = None) -> Buffer:
         raise NotImplementedError
 
     def shape(self, array: Any) -> Optional[Tuple[int, ...]]:
-        """None: it has a length only."""
+        """None: only a length."""
         raise NotImplementedError
 
     def new(self, array: Any, shape: Sequence[int], who: str) -> Any:
-        """Uninitialised, of the same elements."""
+        """Returns an uninitialised array of the same element type."""
         raise NotImplementedError
 
 
@@ -95,9 +95,9 @@ class Numpy(Family):
     def buffer(self, array: Any, is_written: bool, who: str, stream: Optional[int] = None) -> Buffer:
         kind = self.kinds.get(array.dtype) or self.kind(array.dtype, who)
         try:
-            keep = _byte_of(array)  # Faster than array.ctypes; refuses what is read-only or not contiguous.
+            keep = _byte_of(array)  # Faster than array.ctypes; refuses read-only and non-contiguous arrays.
             return _address_of(keep), array.size, kind, HOST, keep
-        except (TypeError, ValueError):  # Or it is empty, or of a dtype that the buffer protocol has not.
+        except (TypeError, ValueError):  # Also empty, or of a dtype unknown to the buffer protocol.
             pass
         if not array.flags.c_contiguous:
             raise not_contiguous(who, "numpy.ascontiguousarray(it)")
@@ -129,7 +129,7 @@ class NumpyScalar(Numpy):
 class Torch(Family):
     def __init__(self, torch: Any) -> None:
         self.torch = torch
-        self.storage_of = getattr(torch.Tensor, "untyped_storage", torch.Tensor.storage)  # Its name since PyTorch 2.0.
+        self.storage_of = getattr(torch.Tensor, "untyped_storage", torch.Tensor.storage)  # Named so since PyTorch 2.0.
         self.kinds = {getattr(torch, name): kind for name, kind in KINDS.items() if hasattr(torch, name)}
 
     def buffer(self, array: Any, is_written: bool, who: str, stream: Optional[int] = None) -> Buffer:
@@ -147,7 +147,7 @@ class Torch(Family):
             if array.device.type != "cuda":
                 raise unfit(who, f"is on the device {array.device}: the library has host memory and NVIDIA GPUs")
             device = array.device.index
-        keep = array, self.storage_of(array)  # A tensor may be given another while it is in flight: x.data = ...
+        keep = array, self.storage_of(array)  # A tensor's storage may be replaced while in flight: x.data = ...
         return array.data_ptr(), array.numel(), kind, device, keep
 
     def shape(self, array: Any) -> Optional[Tuple[int, ...]]:
@@ -158,12 +158,12 @@ class Torch(Family):
 
 
 class Plain(Family):
-    """The buffer protocol."""
+    """Objects with the buffer protocol."""
 
     def buffer(self, array: Any, is_written: bool, who: str, stream: Optional[int] = None) -> Buffer:
         try:
             view = memoryview(array)
-        except (BufferError, ValueError) as error:  # It has been released, or closed.
+        except (BufferError, ValueError) as error:  # Released, or closed.
             raise unfit(who, f"cannot be read: {error}") from None
         kind = _kind_of_format(view.format, view.itemsize, who)
         if not view.c_contiguous:
@@ -192,14 +192,14 @@ class Plain(Family):
         return arrays.array(code, bytes(kind.item_size)) * count
 
 
-# Of array.array, whose sizes are the machine's.
+# Type codes of array.array, whose sizes depend on the machine.
 _CODES = {f"{sign}int{8 * arrays.array(code).itemsize}": code
           for sign, codes in (("", "lqihb"), ("u", "LQIHB")) for code in codes}
 _CODES.update(float32="f", float64="d")
 
 
 class DLPack(Family):
-    """https://github.com/dmlc/dlpack, by what __dlpack__() returns."""
+    """Objects with __dlpack__() (https://github.com/dmlc/dlpack)."""
 
     CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
     TYPES = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool"}
@@ -210,7 +210,7 @@ class DLPack(Family):
         if device_type not in (self.CPU, self.CUDA, self.CUDA_HOST, self.CUDA_MANAGED):
             raise unfit(who, f"is on device {int(device_type)} of DLPack's: the library has host memory and NVIDIA GPUs")
         is_on_gpu = device_type in (self.CUDA, self.CUDA_MANAGED)
-        # Which is to come after what fills it. 1: the legacy default stream.
+        # The producer makes this stream wait for the data. 1: the legacy default stream.
         capsule = self.export(array, {"stream": stream_number(stream or 0) or 1} if is_on_gpu else {}, who)
         tensor, flags = _tensor_of(capsule)
         if is_written and flags & self.IS_COPIED:
@@ -233,7 +233,7 @@ class DLPack(Family):
             for newer in ({"max_version": (1, 0), "copy": False}, {"max_version": (1, 0)}):
                 try:
                     return array.__dlpack__(**newer, **options)
-                except TypeError:  # Of an older protocol.
+                except TypeError:  # Older protocol.
                     pass
             return array.__dlpack__(**options)
         except BufferError as error:
@@ -246,7 +246,7 @@ class DLPack(Family):
         _, _, kind, device, _ = self.buffer(array, False, who)
         numpy = numpy_for(f"{who} without out=")
         try:
-            dtype = numpy.dtype(kind.name)  # With ml_dtypes, as jax has it, also bfloat16.
+            dtype = numpy.dtype(kind.name)  # Includes bfloat16 with ml_dtypes, which jax has.
         except TypeError:
             dtype = None
         if device != HOST or dtype is None:
@@ -287,7 +287,7 @@ _release_buffer.restype, _release_buffer.argtypes = None, [ctypes.c_void_p]
 
 
 def _tensor_of(capsule: Any) -> Tuple[_Tensor, int]:
-    """And its flags. The capsule stays ours: its memory is given back with it."""
+    """Returns the tensor and its flags. The capsule stays ours: its memory is freed with it."""
     if _is_capsule(capsule, b"dltensor_versioned"):
         managed = _Versioned.from_address(_pointer_in(capsule, b"dltensor_versioned"))
         return managed.tensor, managed.flags
@@ -304,7 +304,7 @@ def _is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 
 def _address_of_read_only(view: memoryview) -> int:
-    """ctypes gives that of writable memory only. The view keeps it where it is."""
+    """Returns the address, which ctypes gives for writable memory only. The view keeps it in place."""
     found = _View()
     _get_buffer(view, ctypes.byref(found), 0)
     address: int = found.buf
@@ -337,7 +337,7 @@ _made: Dict[str, Family] = {}
 
 
 def _made_for(name: str) -> Optional[Family]:
-    """Of numpy or torch, if the program has it."""
+    """Returns numpy's or torch's Family, if the program has imported it."""
     module = sys.modules.get(name)
     if name not in _made and module is not None:
         _made[name] = Numpy(module) if name == "numpy" else Torch(module)
@@ -368,7 +368,7 @@ def _find_family(array: Any, who: str) -> Family:
         memoryview(array)
     except TypeError:
         pass
-    except (BufferError, ValueError):  # It has the protocol, but has been closed.
+    except (BufferError, ValueError):  # Has the protocol, but is closed.
         return Plain()
     else:
         return Plain()

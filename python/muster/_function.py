@@ -1,11 +1,15 @@
-"""What each worker of muster.launch() runs, as a script under another name: it may import nothing of its own package before the
+"""The script that each worker of muster.launch() runs, under another name. It may import nothing of its own package before the
 caller's sys.path is known.
 
     python 'FOLDER/muster.launch(fn).py' FOLDER
 
-In FOLDER: `call`, two pickles, the Preparation and (fn, args, kwargs); of each rank that a worker here has, `started.RANK`, its
-attempt(); `result.RANK`, a pickle of what fn returned; `error.RANK`, a pickle of its attempt and its traceback as
-text, and one of the exception or None; and `all.RANK`, the result of each rank of the job, if that was asked for.
+Files in FOLDER, for each rank of this node except `call` and `all.RANK`:
+
+    call          two pickles: the Preparation, and (fn, args, kwargs)
+    started.RANK  its attempt()
+    result.RANK   a pickle of fn's result
+    error.RANK    a pickle of (attempt, traceback as text), and one of the exception or None
+    all.RANK      the result of each rank of the job, if requested
 """
 from __future__ import annotations
 
@@ -19,38 +23,38 @@ import traceback
 import types
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-PROTOCOL = 5  # Large buffers are written without a copy (PEP 574).
+PROTOCOL = 5  # Writes large buffers without a copy (PEP 574).
 EXTRA = "pip install 'muster-launch[cloudpickle]'"
-# Of `sys`, while a worker reads the call, which may import the module that calls launch().
+# Set in `sys` while a worker reads the call, which may import the module that calls launch().
 IS_PREPARING = "_MUSTER_IS_PREPARING"
 
 
 class Preparation(NamedTuple):
-    """What makes a worker's interpreter like the caller's; as a plain tuple in the file."""
+    """Makes a worker's interpreter like the caller's; stored as a plain tuple."""
 
-    path: List[str]  # sys.path, or of another Python only what comes first there.
+    path: List[str]  # sys.path; for another Python only its first entry.
     has_all_paths: bool
     argv: List[str]  # sys.argv
-    main: Any  # What multiprocessing.spawn.prepare() takes, or None: the function brings its module along.
-    pickler: str  # The module whose dump() the results are written with.
-    version: Optional[Tuple[int, int]]  # Of Python, if code travels by value: it is for that one.
-    gather: bool  # Whether every node gets the results of all.
-    files: Dict[str, str]  # Of functions that travel by value, by __qualname__: where they were defined.
+    main: Any  # For multiprocessing.spawn.prepare(); None: not needed.
+    pickler: str  # Module that pickles the results.
+    version: Optional[Tuple[int, int]]  # Python's, if code is sent by value: bytecode fits one version.
+    gather: bool  # True if every node gets all results.
+    files: Dict[str, str]  # Source files by __qualname__ of functions sent by value.
 
 
 def attempt() -> str:
-    """The same for all ranks that are here; those of an earlier one may have been others. A change of nodes counts as no restart,
-    but gives the next one another folder, whose name says it."""
+    """Returns an id of the attempt, equal for all ranks here; earlier attempts may have had other ranks. A change of nodes is no
+    restart, but gives the next attempt another folder, whose name is part of the id."""
     folder = os.path.dirname(os.path.dirname(os.environ.get("TORCHELASTIC_ERROR_FILE", "")))
     return "{TORCHELASTIC_RESTART_COUNT} {WORLD_SIZE} ".format(**os.environ) + os.path.basename(folder)
 
 
 def ranks(folder: str) -> Tuple[str, List[int]]:
-    """The newest attempt, and the ranks that have started in it here."""
+    """Returns the newest attempt, and the ranks that have started in it here."""
     started = {}
     for name in os.listdir(folder):
         kind, _, rank = name.partition(".")
-        if kind == "started" and rank.isdigit():  # Else it was killed while it wrote.
+        if kind == "started" and rank.isdigit():  # Otherwise it was killed while writing.
             path = os.path.join(folder, name)
             with open(path, encoding="ascii") as file:
                 started[int(rank)] = (os.stat(path).st_mtime_ns, file.read())
@@ -59,8 +63,7 @@ def ranks(folder: str) -> Tuple[str, List[int]]:
 
 
 def label(fn: Any, files: Dict[str, str]) -> None:
-    """Gives functions that have travelled by value the names of their files again, which cloudpickle replaces: a traceback is
-    to show the user's own lines."""
+    """Restores the file names, which cloudpickle replaces, of functions sent by value: tracebacks show the user's own lines."""
 
     def labelled(code: types.CodeType, file: str) -> types.CodeType:
         constants = (labelled(c, file) if isinstance(c, types.CodeType) else c for c in code.co_consts)
@@ -72,8 +75,7 @@ def label(fn: Any, files: Dict[str, str]) -> None:
 
 
 def settle(call: Any, files: Dict[str, str]) -> types.ModuleType:
-    """What has travelled by value out of the caller's __main__ is found in this one, which the result is: others pickle by
-    name."""
+    """Returns a __main__ module that holds what was sent by value out of the caller's, since other objects pickle by name."""
     fn, args, kwargs = call
     main = types.ModuleType("__main__")
     fn = inner(fn)
@@ -89,14 +91,14 @@ def settle(call: Any, files: Dict[str, str]) -> types.ModuleType:
 
 
 def inner(fn: Any) -> Any:
-    """The function in a functools.partial or a bound method."""
+    """Returns the function in a functools.partial or a bound method."""
     while isinstance(fn, (functools.partial, types.MethodType)):
         fn = fn.func if isinstance(fn, functools.partial) else fn.__func__
     return fn
 
 
 def write(folder: str, name: str, values: List[Any], pickler: Any) -> None:
-    """A pickle of each; all of them or nothing: a worker may be killed while it writes."""
+    """Writes a pickle of each value; all or nothing, since a worker may be killed while it writes."""
     path = os.path.join(folder, name)
     try:
         with open(path + ".part", "wb") as file:
@@ -105,14 +107,14 @@ def write(folder: str, name: str, values: List[Any], pickler: Any) -> None:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        os.remove(path + ".part")  # There is to be room for what says so.
+        os.remove(path + ".part")  # Make room for the error report.
         raise OSError(error.errno, f"cannot write what goes to the caller ({error.strerror}); free some space there, or set TMPDIR to "
                                    "another folder", folder) from None
     os.replace(path + ".part", path)
 
 
 def can_travel(error: BaseException, pickler: Any) -> bool:
-    """Many exceptions are written without complaint and cannot be read: their constructors want other arguments."""
+    """True if the exception survives pickling: many are written without complaint, but their constructors want other arguments."""
     try:
         return isinstance(pickle.loads(pickler.dumps(error)), BaseException)
     except Exception:
@@ -120,7 +122,7 @@ def can_travel(error: BaseException, pickler: Any) -> bool:
 
 
 def fail(folder: str, rank: str, error: BaseException, pickler: Any) -> None:
-    """Leaves the exception to the caller. The frames of this file are nobody's business."""
+    """Reports the exception to the caller, without the frames of this file."""
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
         frames = frames.tb_next
@@ -129,10 +131,10 @@ def fail(folder: str, rank: str, error: BaseException, pickler: Any) -> None:
     travels = error if can_travel(error, pickler) else None
     try:
         write(folder, f"error.{rank}", [(attempt(), text), travels], pickler)
-    except OSError:  # The disk is full. The launcher's verdict has it all the same.
+    except OSError:  # Disk full. The launcher's verdict has it anyway.
         pass
-    sys.last_value = error  # As where nobody catches it: other ranks are told that this one has died.
-    sys.excepthook(type(error), error, frames)  # The launcher's verdict reads what that says.
+    sys.last_value = error  # As if uncaught: other ranks must see that this one died.
+    sys.excepthook(type(error), error, frames)  # The launcher's verdict reads its output.
 
 
 def read_call(file: Any, preparation: Preparation) -> Any:
@@ -160,7 +162,7 @@ def read_call(file: Any, preparation: Preparation) -> Any:
 def main() -> int:
     folder = sys.argv[1]
     rank = os.environ["RANK"]
-    for name in ("result", "error"):  # Of an earlier attempt.
+    for name in ("result", "error"):  # Left by an earlier attempt.
         try:
             os.remove(os.path.join(folder, f"{name}.{rank}"))
         except FileNotFoundError:
@@ -173,15 +175,15 @@ def main() -> int:
     try:
         with open(os.path.join(folder, "call"), "rb") as file:
             preparation = Preparation(*pickle.load(file))
-            # Of its own the folder of this file comes first.
+            # The first entry of its own path is this file's folder.
             sys.path[:] = preparation.path if preparation.has_all_paths else [*preparation.path, *sys.path[1:]]
             sys.argv[:] = preparation.argv
             try:
                 pickler = __import__(preparation.pickler)
-            except ImportError:  # Of another Python: perhaps nothing needs it.
+            except ImportError:  # In another Python; perhaps it is not needed.
                 pass
             gather: Any = None
-            if preparation.gather:  # Before fn, so that what is missing shows at once.
+            if preparation.gather:  # Before fn, so that a missing library shows at once.
                 gather = runpy.run_path(os.path.join(os.path.dirname(os.path.realpath(__file__)), "_gather.py"))["Gather"]()
             fn, args, kwargs = read_call(file, preparation)
         try:

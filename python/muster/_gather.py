@@ -1,4 +1,4 @@
-"""The results of all nodes' workers, brought to each node by the worker library, after the function has returned."""
+"""Brings the results of all nodes' workers to each node, by the worker library, after the function has returned."""
 from __future__ import annotations
 
 import ctypes
@@ -6,7 +6,7 @@ import os
 from typing import Any, Callable, List, Tuple
 
 CHUNK_BYTES = 64 << 20
-# Of muster.h. A rank may be done long before the last one.
+# Constants of muster.h. LONGEST_MS, since a rank may be done long before the last one.
 UINT8, INT64 = 1, 4
 AUTOMATIC, END_CALLS = 0, 0
 LONGEST_MS = 10 * 365 * 24 * 3600 * 1000
@@ -19,7 +19,7 @@ class InitOptions(ctypes.Structure):
 
 
 class Gather:
-    """Every rank calls run() once. Raises OSError without the library, RuntimeError with the library's own words."""
+    """Every rank calls run() once. Raises OSError without the library, RuntimeError with the library's message."""
 
     def __init__(self) -> None:
         self.library = ctypes.CDLL(os.path.join(os.path.dirname(os.path.realpath(__file__)), "lib", "libmuster.so.0"))
@@ -30,7 +30,7 @@ class Gather:
             raise RuntimeError(self.library.muster_last_error().decode(errors="replace"))
 
     def run(self, folder: str, ranks_here: Callable[[str], Tuple[str, List[int]]]) -> None:
-        """Leaves FOLDER/all.RANK, for every rank of the job the bytes of its FOLDER/result.RANK."""
+        """Writes FOLDER/all.RANK for every rank of the job: the bytes of its FOLDER/result.RANK."""
         library = self.library
         if not library.muster_is_initialized():
             options = InitOptions(ctypes.sizeof(InitOptions), None, LONGEST_MS, AUTOMATIC, -1, -1, -1, -1, END_CALLS)
@@ -41,7 +41,7 @@ class Gather:
         sizes = (ctypes.c_int64 * world)()
         self.check(library.muster_all_gather(None, ctypes.byref(own_size), sizes, ctypes.c_size_t(1), INT64, None, None))
         chunk = ctypes.create_string_buffer(min(CHUNK_BYTES, max(sizes)))
-        is_writer = rank == ranks_here(folder)[1][0]  # All have started.
+        is_writer = rank == ranks_here(folder)[1][0]  # All ranks here have started.
         with open(own_path, "rb") as own:
             for root in range(world):
                 target: Any = open(os.path.join(folder, f"all.{root}"), "wb") if is_writer else None

@@ -1,4 +1,4 @@
-"""Handlers of signals, where Python would let them raise in the midst of anything."""
+"""Defers exceptions of signal handlers, which Python would raise anywhere."""
 from __future__ import annotations
 
 import signal
@@ -10,18 +10,18 @@ R = TypeVar("R")
 
 
 class Handlers:
-    """Within it a handler of the main thread runs when it would, but raises only in call(); what it raises elsewhere is kept, until
-    check() or the end. So nothing is left half done, and no `except` that was meant for something else gets it. Where another
-    thread enters it, it changes nothing: those run no handlers.
+    """Inside the context, handlers of the main thread run as usual, but raise only in call(); exceptions elsewhere are kept until
+    check() or the end. So nothing is left half done, and no unrelated `except` gets them. No-op on other threads, which run no
+    handlers.
 
-    on_raise      called when something is to be kept
-    on_interrupt  called instead of SIGINT's handler, which is called at the end of the job: see interrupted()
+    on_raise      called when an exception is kept
+    on_interrupt  called instead of SIGINT's handler, which runs at the end of the job: see interrupted()
     """
 
     def __init__(self) -> None:
         self.before: Dict[int, Any] = {}
         self.kept: List[BaseException] = []
-        self.raised: List[BaseException] = []  # In call().
+        self.raised: List[BaseException] = []  # Exceptions raised in call().
         self.defers, self.is_past = True, False
         self.interrupts = 0
         self.on_raise: Optional[Callable[[], None]] = None
@@ -35,7 +35,7 @@ class Handlers:
                     if callable(handler):
                         self.before[number] = handler
                         signal.signal(number, self.handle)
-            except BaseException:  # Of a handler that was not replaced yet.
+            except BaseException:  # Raised by a handler not replaced yet.
                 self.restore()
                 raise
         return self
@@ -49,15 +49,15 @@ class Handlers:
     def restore(self) -> None:
         self.is_past = True
         for number, handler in self.before.items():
-            for _ in range(2):  # Again, if a handler that is its own already has raised before this one was.
+            for _ in range(2):  # Again, if an already restored handler raised first.
                 try:
-                    if signal.getsignal(number) == self.handle:  # Else a handler has put another one there.
+                    if signal.getsignal(number) == self.handle:  # Otherwise a handler installed another.
                         signal.signal(number, handler)
                 except BaseException as error:
                     self.kept.append(error)
 
     def handle(self, number: int, frame: Any) -> Any:
-        if self.is_past:  # Somebody has kept it.
+        if self.is_past:  # The handler was saved elsewhere and outlived the context.
             return self.before[number](number, frame)
         if number == signal.SIGINT and self.on_interrupt:
             self.interrupts += 1
@@ -77,12 +77,12 @@ class Handlers:
             raise self.kept[0]
 
     def interrupted(self) -> None:
-        """Calls SIGINT's handler, if on_interrupt was called in its place."""
+        """Calls SIGINT's handler if on_interrupt was called in its place."""
         if self.interrupts:
             self.before[signal.SIGINT](signal.SIGINT, sys._getframe())
 
     def call(self, function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
-        """What may take long, and is not ours: handlers raise in it."""
+        """Calls foreign code that may take long: handlers may raise in it."""
         self.check()
         self.defers = False
         try:
@@ -91,5 +91,5 @@ class Handlers:
             self.defers = True
 
     def has_raised(self, error: BaseException) -> bool:
-        """Whether a handler has raised it, in call()."""
+        """True if a handler raised it in call()."""
         return any(error is each for each in self.raised)

@@ -1,4 +1,4 @@
-"""muster.launch(): a function in workers, by the native launcher."""
+"""muster.launch(): runs a function in workers, by the native launcher."""
 from __future__ import annotations
 
 import _thread
@@ -28,21 +28,21 @@ from muster._native import find
 
 R = TypeVar("R")
 CHUNK_BYTES = 1 << 16
-# The launcher leaves no process behind; one that got away must not hold us by its standard output.
+# Limit for silent output after the launcher's end: it leaves no process behind, but one that escaped must not hold us up.
 SILENCE_S = 5
 SLICE_S = 1.0
 LOCK = "lock"
-# Files that the launcher names on the screen: last lines, and the whole picture of a hang.
+# Files that the launcher names on the screen, kept after a failure: last lines, and reports of hangs.
 NAMED = ("*.log", "hang_*.json")
 
 
 class LaunchError(RuntimeError):
-    """A job has failed. Where a worker raised, its own exception is raised from this one.
+    """A job has failed. If a worker raised, its own exception is raised from this one.
 
-    rank              the global rank that failed first; None if it was no worker's failure
-    exit_code         of the launcher: the worker's own, 128 + n for signal n, or one of muster's (see `muster --help`)
-    remote_traceback  of that worker, as text; "" if it left none
-    result            result.json of the job (agent/report/schema.md), as a dictionary; {} if there was none
+    rank              the global rank that failed first; None if no worker failed
+    exit_code         the launcher's: the worker's own, 128 + n for signal n, or one of muster's (see `muster --help`)
+    remote_traceback  that worker's traceback as text; "" if it left none
+    result            the job's result.json (agent/report/schema.md) as a dictionary; {} if there was none
     """
 
     def __init__(self, message: str, exit_code: int, result: Dict[str, Any], remote_traceback: str = "") -> None:
@@ -64,22 +64,22 @@ class LaunchError(RuntimeError):
 def launch(fn: Callable[..., R], *args: Any, nproc: Union[int, str] = 1, kwargs: Optional[Mapping[str, Any]] = None,
            timeout: Optional[float] = None, env: Optional[Mapping[str, str]] = None, gather: str = "node",
            **options: Any) -> List[R]:
-    """Runs fn(*args, **kwargs) in `nproc` new processes, the workers of one job, and returns what each of them returned, by
-    rank. On several nodes each calls launch(), and gets the results of its own workers, or with gather="all" of all.
+    """Runs fn(*args, **kwargs) in `nproc` new processes, the workers of one job, and returns their results by rank. On several
+    nodes each calls launch(), and gets the results of its own workers, or with gather="all" of all.
 
-    nproc    a number, or "gpu", "cpu", "auto", as --nproc-per-node
+    nproc    a number, or "gpu", "cpu", "auto", as for --nproc-per-node
     timeout  seconds, above 0, until the job is stopped and TimeoutError raised; None: no limit
-    env      environment variables of the launcher and of the workers, added to this process's
-    gather   "node" or "all": whose results are returned; "all" brings them over the network by the worker library
+    env      environment variables of the launcher and the workers, added to this process's
+    gather   "node" or "all": the workers whose results are returned; "all" sends them through the worker library
     options  flags of the launcher: max_restarts=3 for --max-restarts 3; True for one without a value; None and False for none
 
-    fn and its arguments are pickled: with cloudpickle, if it is installed, so that closures and what was defined at a prompt or
-    in a notebook may be sent; else a script has to call launch() below `if __name__ == "__main__":`.
+    fn and its arguments are pickled: with cloudpickle, if installed, which also takes closures and functions defined at a prompt or
+    in a notebook; otherwise a script has to call launch() below `if __name__ == "__main__":`.
 
-    The exception of the worker that failed first is raised again, from a LaunchError with its traceback; what was no exception
-    is a LaunchError. Ctrl-C stops the job as on the command line, and once more kills it. Raises TypeError for what cannot be
-    pickled. Workers share nothing with this process but its standard streams. Any thread may call it, and several at once; where
-    it is not the main one, a Ctrl-C of the terminal reaches the job by itself.
+    The exception of the worker that failed first is raised again, from a LaunchError with its traceback; other failures raise a
+    LaunchError. Ctrl-C stops the job as on the command line, and a second one kills it. Raises TypeError if something cannot be
+    pickled. Workers share only the standard streams with this process. Any thread may call it, several concurrently; outside of the
+    main thread, a Ctrl-C of the terminal reaches the job by itself.
     """
     if hasattr(sys, _function.IS_PREPARING):
         raise RuntimeError("muster.launch() was reached while a worker imported the module that calls it: "
@@ -96,7 +96,7 @@ def launch(fn: Callable[..., R], *args: Any, nproc: Union[int, str] = 1, kwargs:
         _sweep()
         with open(folder.file("call"), "wb") as file:
             _write_call(fn, args, dict(kwargs or {}), gather == "all", python is None, handlers, file)
-        # The name is for the verdict and for musterctl.
+        # This name appears in the verdict and in musterctl.
         program = folder.file(f"muster.launch({getattr(_function.inner(fn), '__name__', type(fn).__name__)}).py")
         os.symlink(os.path.realpath(_function.__file__), program)
         logs = os.fspath(logs or own_logs.path)
@@ -104,17 +104,17 @@ def launch(fn: Callable[..., R], *args: Any, nproc: Union[int, str] = 1, kwargs:
                    *_flags(options), program, folder.path]
         code = _Run(command, whole_env, handlers).end(timeout)
         result = _result_of_job(logs, program)
-        code = result.get("exit_code", code)  # Others may have waited for our child.
+        code = result.get("exit_code", code)  # Another waiter may have reaped our child.
         if code != 0:
             _raise(code, folder.path, result, handlers)
         return _results(folder, gather, handlers)
 
 
-LaunchError.__module__ = launch.__module__ = "muster"  # As tracebacks are to show them.
+LaunchError.__module__ = launch.__module__ = "muster"  # The name for tracebacks.
 
 
 class _Folder:
-    """A temporary folder, locked as long as its owner lives."""
+    """A temporary folder, locked while its owner lives."""
 
     def __init__(self, name: str) -> None:
         self.path = tempfile.mkdtemp(prefix=f"{name}_{socket.gethostname()}_")
@@ -122,7 +122,7 @@ class _Folder:
         try:
             self.lock = os.open(self.file(LOCK), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:  # A file system without locks: what a killed caller leaves there stays.
+        except OSError:  # A file system without locks: folders of killed callers stay.
             _remove(self.file(LOCK))
 
     def file(self, name: str) -> str:
@@ -134,17 +134,17 @@ class _Folder:
     def __exit__(self, problem: Optional[type], *_: object) -> None:
         try:
             if problem and any(glob.glob(os.path.join(glob.escape(self.path), "**", named), recursive=True) for named in NAMED):
-                _remove(self.file(LOCK))  # They stay.
+                _remove(self.file(LOCK))  # Keep the folder.
             else:
                 shutil.rmtree(self.path, ignore_errors=True)
         finally:
             if self.lock >= 0:
                 os.close(self.lock)
-        _remove(self.path)  # NFS keeps what was open.
+        _remove(self.path)  # NFS keeps open files.
 
 
 def _remove(path: str) -> None:
-    """A file, or an empty folder."""
+    """Removes a file, or an empty folder."""
     for remove in (os.remove, os.rmdir):
         try:
             remove(path)
@@ -153,7 +153,7 @@ def _remove(path: str) -> None:
 
 
 def _sweep() -> None:
-    """Removes what callers of this machine have left that were killed: their folders have a lock that nobody holds."""
+    """Removes folders of killed callers on this machine: their locks are free."""
     for path in glob.glob(os.path.join(glob.escape(tempfile.gettempdir()), f"muster_*_{glob.escape(socket.gethostname())}_*", LOCK)):
         try:
             lock = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -162,7 +162,7 @@ def _sweep() -> None:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             state = os.fstat(lock)
-            # Between its making and its locking a folder is new; one that is kept has no lock any more.
+            # A folder not locked yet is new; a kept one has no lock file any more.
             if state.st_uid == os.getuid() and state.st_nlink > 0 and time.time() - state.st_mtime > 60:
                 shutil.rmtree(os.path.dirname(path), ignore_errors=True)
         except OSError:
@@ -210,8 +210,8 @@ def _write_call(fn: Callable[..., Any], args: Any, kwargs: Dict[str, Any], gathe
 
 
 def _main_module(fn: Callable[..., Any]) -> Dict[str, Any]:
-    """How multiprocessing.spawn.prepare() imports the caller's script. Its own get_preparation_data() would settle the caller's
-    start method."""
+    """Returns the data by which multiprocessing.spawn.prepare() imports the caller's script. Its own get_preparation_data() would
+    fix the caller's start method."""
     main = sys.modules["__main__"]
     spec = getattr(main, "__spec__", None)
     name = getattr(spec, "name", None)
@@ -219,14 +219,14 @@ def _main_module(fn: Callable[..., Any]) -> Dict[str, Any]:
     if hasattr(sys, "ps1") or (name or "").endswith("__main__") or not (name or path):
         raise TypeError(f"cannot send {fn!r} to the workers: it was defined at a prompt or in a __main__.py; {EXTRA}, or put it "
                         "into a module") from None
-    sys.modules.setdefault("__mp_main__", main)  # So do the workers call it, as `import multiprocessing` does here.
+    sys.modules.setdefault("__mp_main__", main)  # Its name in the workers, and here after `import multiprocessing`.
     data: Dict[str, Any] = {"sys_argv": sys.argv, "dir": os.getcwd()}
     return {**data, "init_main_from_name": name} if name else {**data, "init_main_from_path": os.path.abspath(str(path))}
 
 
 class _Run:
-    """The launcher as a child, from its start to its end. It ends with the thread that started it, which is the caller's; another
-    one waits for it, so that the caller's is awake when a handler has something to say."""
+    """The launcher as a child process. It ends with the caller's thread, which starts it; another thread waits for it, so that the
+    caller's is awake when a handler has something to report."""
 
     def __init__(self, command: List[str], env: Dict[str, str], handlers: Handlers) -> None:
         self.command, self.env = command, {**env, "MUSTER_END_WITH": str(os.getpid())}
@@ -234,17 +234,17 @@ class _Run:
         self.process: Optional[subprocess.Popen[bytes]] = None
         self.problem: Optional[BaseException] = None
         self.is_over = False
-        # Not locked: there is something to look at. A handler could not set a threading.Event that the main thread waits for.
+        # Unlocked: something changed. A handler could not set a threading.Event that the main thread waits for.
         self.asleep = _thread.allocate_lock()
         self.passed_on = 0
         self.read_at = 0.0
 
     def end(self, timeout: Optional[float]) -> int:
-        """The exit code. However this is left, the launcher has ended."""
-        # In the main thread in a session of its own: a Ctrl-C comes to us alone, and is passed on once.
+        """Runs the launcher and returns its exit code. However this ends, the launcher has ended."""
+        # From the main thread, starts it in its own session: only we get a Ctrl-C, and pass it on once.
         is_main = threading.current_thread() is threading.main_thread()
         targets = [_replaced(sys.stdout, 1), _replaced(sys.stderr, 2)]
-        for stream in (sys.stdout, sys.stderr):  # What was printed before comes before.
+        for stream in (sys.stdout, sys.stderr):  # Earlier output comes first.
             try:
                 self.handlers.call(stream.flush)
             except (AttributeError, OSError, ValueError) as error:
@@ -270,7 +270,8 @@ class _Run:
         return int(self.process.returncode)
 
     def wait(self, process: subprocess.Popen[bytes], targets: List[Any], deadline: Optional[float]) -> bool:
-        """Until the launcher has ended; whether it took too long. A handler that raises stops it, and a second one kills it."""
+        """Waits until the launcher has ended; returns True if it took too long. A handler that raises stops it, and a second one
+        kills it."""
         unread = [(source, target) for source, target in zip((process.stdout, process.stderr), targets) if source]
         pumps: List[threading.Thread] = []
         try:
@@ -279,7 +280,7 @@ class _Run:
                 pump.start()
                 pumps.append(pump)
             threading.Thread(target=self.attend, args=(process, pumps), daemon=True).start()
-        except RuntimeError as error:  # There can be no more threads.
+        except RuntimeError as error:  # No more threads can be made.
             self.problem = error
             for source, _ in unread[len(pumps):]:
                 source.close()
@@ -303,7 +304,7 @@ class _Run:
     def wake(self) -> None:
         try:
             self.asleep.release()
-        except RuntimeError:  # It is awake.
+        except RuntimeError:  # Already awake.
             pass
 
     def pass_on(self) -> None:
@@ -328,14 +329,14 @@ class _Run:
                 self.read_at = time.monotonic()
                 try:
                     _print(decoder.decode(chunk, final=not chunk), target)
-                except Exception:  # It is closed, or no real stream: the job goes on.
+                except Exception:  # Closed, or no real stream: the job continues.
                     pass
                 if not chunk:
                     return
 
 
 def _replaced(stream: Any, fd: int) -> Any:
-    """The stream, if what is written to the descriptor would not come out there: in notebooks, under pytest."""
+    """Returns the stream if it does not write to the descriptor: in notebooks, under pytest."""
     try:
         return None if stream is None or stream.fileno() == fd else stream
     except (AttributeError, OSError, ValueError):
@@ -358,14 +359,14 @@ def _result_of_job(logs: str, program: str) -> Dict[str, Any]:
                 result: Dict[str, Any] = json.load(file)
         except (OSError, ValueError):
             continue
-        if result.get("program") == program:  # Others may share the folder.
+        if result.get("program") == program:  # Other jobs may share the folder.
             return result
     return {}
 
 
 def _raise(code: int, folder: str, result: Dict[str, Any], handlers: Handlers) -> None:
     culprit = result.get("culprit") or {}
-    # Where no worker is to blame, what one of them raised is not why.
+    # If no worker is to blame, an exception of one is not the cause.
     error, text = _error_of(folder, culprit.get("rank"), handlers) if culprit or not result else (None, "")
     message = result.get("summary") or f"muster exited with {code}; it has said why on stderr"
     if result.get("remedy"):
@@ -377,7 +378,7 @@ def _raise(code: int, folder: str, result: Dict[str, Any], handlers: Handlers) -
 
 
 def _error_of(folder: str, rank: Optional[int], handlers: Handlers) -> Tuple[Optional[BaseException], str]:
-    """What a worker has left in the last attempt, exception and traceback; without a rank, the first one."""
+    """Returns exception and traceback that a worker left in the last attempt; without a rank, the first."""
     newest, here = _function.ranks(folder)
     paths = [os.path.join(folder, f"error.{one}") for one in (here if rank is None else [rank])]
     for path in sorted(filter(os.path.exists, paths), key=lambda one: os.stat(one).st_mtime_ns):
@@ -385,7 +386,7 @@ def _error_of(folder: str, rank: Optional[int], handlers: Handlers) -> Tuple[Opt
             attempt, text = pickle.load(file)
             try:
                 error = handlers.call(pickle.load, file)
-            except Exception as problem:  # What was raised there cannot be read here.
+            except Exception as problem:  # The exception cannot be unpickled here.
                 if handlers.has_raised(problem):
                     raise
                 error = None

@@ -1,12 +1,12 @@
-"""The worker library by ctypes: the functions, structures and numbers of muster.h, and its failures as exceptions.
+"""The worker library through ctypes: functions, structures and numbers of muster.h, and its failures as exceptions.
 
     library = load()
     status = library.muster_all_reduce(None, address, address, count, FLOAT32, SUM, None, None)
     if status:
         raise_last()
 
-Addresses, handles and pointers to structures are c_void_p: an int, None, or ctypes.byref() of something. A call releases
-the interpreter's lock. What a failure was is the thread's own, so ask on the thread of the call.
+Addresses, handles and pointers to structures are c_void_p: an int, None, or ctypes.byref() of something. A call releases the
+interpreter's lock. Failures are kept per thread, so query one on the thread of the call.
 """
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ INT8, UINT8, INT16, INT32, INT64, FLOAT16, BFLOAT16, FLOAT32, FLOAT64 = range(9)
 SUM, AVERAGE, PRODUCT, MIN, MAX, BAND, BOR, BXOR = range(8)
 BACKEND_AUTOMATIC, BACKEND_CPU, BACKEND_NCCL, BACKEND_GLOO = range(4)
 STOP_END_CALLS, STOP_AGREE, STOP_IGNORE = range(3)
-# Of two's complement, the same bits with and without a sign; of complex numbers, those of their parts.
+# Reductions with the same bits for signed and unsigned integers; those that work on the parts of complex numbers.
 SIGNLESS, OF_PARTS = frozenset((SUM, PRODUCT, BAND, BOR, BXOR)), frozenset((SUM, AVERAGE))
 
 DTYPES = {"int8": INT8, "uint8": UINT8, "int16": INT16, "int32": INT32, "int64": INT64, "float16": FLOAT16,
           "bfloat16": BFLOAT16, "float32": FLOAT32, "float64": FLOAT64}
-ITEM_SIZES = (1, 1, 2, 4, 8, 2, 2, 4, 8)  # By dtype.
+ITEM_SIZES = (1, 1, 2, 4, 8, 2, 2, 4, 8)  # Indexed by dtype.
 REDUCE_OPS = {"sum": SUM, "average": AVERAGE, "product": PRODUCT, "min": MIN, "max": MAX, "band": BAND, "bor": BOR,
               "bxor": BXOR}
 BACKENDS = {"automatic": BACKEND_AUTOMATIC, "cpu": BACKEND_CPU, "nccl": BACKEND_NCCL, "gloo": BACKEND_GLOO}
@@ -43,13 +43,13 @@ class DistributedError(RuntimeError):
     """A call of the worker library has failed. The message is one line: what was tried, on what, and what to do next.
 
     code          why, as in error.h: "peer_failed"; each has its own class below
-    operation     "all_reduce", or the function that failed; "" if there was none
+    operation     "all_reduce", or another function that failed; may be ""
     group         "world", or the name of another group; "" if no group was involved
-    failed_ranks  where the failure began: ranks of the job, ascending, the same on all ranks that fail for the same reason
+    failed_ranks  ranks of the job where the failure began, ascending, equal on all ranks that fail for the same reason
 
     After InvalidArgumentError, NotInitializedError, NotMemberError and ForkedError nothing was sent and nothing has changed. After
-    the others the contents of the buffers are undefined, and the group of the operation is unusable: each further call raises
-    that error again. Other groups go on.
+    others the contents of the buffers are undefined, and the operation's group is unusable: each further call raises that error
+    again. Other groups are not affected.
     """
 
     code: str = "unknown"
@@ -60,7 +60,7 @@ class DistributedError(RuntimeError):
         self.group = group
         self.failed_ranks: Tuple[int, ...] = tuple(failed_ranks)
 
-    def __str__(self) -> str:  # An OSError, as a time-out is, would have its own.
+    def __str__(self) -> str:  # OSError, a base of OperationTimeout, has its own.
         return str(self.args[0])
 
     def __reduce__(self) -> Tuple[Any, ...]:
@@ -74,7 +74,7 @@ class InvalidArgumentError(DistributedError, ValueError):
 
 
 class NotInitializedError(DistributedError):
-    """Before init() or after destroy()."""
+    """The call came before init() or after destroy()."""
 
     code = "not_initialized"
 
@@ -86,7 +86,7 @@ class NotMemberError(DistributedError):
 
 
 class ForkedError(DistributedError):
-    """The process is a child of a fork(), whose parent has the job."""
+    """The process is a child of fork(); its parent has the job."""
 
     code = "forked"
 
@@ -104,7 +104,7 @@ class RendezvousError(DistributedError):
 
 
 class OperationTimeout(DistributedError, TimeoutError):
-    """Not done in time; failed_ranks hold up all others."""
+    """Deadline passed; failed_ranks hold up all others."""
 
     code = "timeout"
 
@@ -134,7 +134,7 @@ class MismatchError(DistributedError):
 
 
 class BackendError(DistributedError):
-    """NCCL, CUDA or Gloo failed, or is not there."""
+    """NCCL, CUDA or Gloo failed or is missing."""
 
     code = "backend"
 
@@ -150,11 +150,11 @@ ERRORS: Dict[int, Type[DistributedError]] = {
     6: RendezvousError, 7: OperationTimeout, 8: PeerFailedError, 9: AbortedError, 10: StoppedError, 11: MismatchError,
     12: BackendError, 13: ResourceError}
 for _error in (DistributedError, *ERRORS.values()):
-    _error.__module__ = "muster.distributed"  # As tracebacks are to show them, and pickle to find them.
+    _error.__module__ = "muster.distributed"  # The name for tracebacks and pickle.
 
 
 class _Options(ctypes.Structure):
-    """Begins with its own size, and as the initialiser of muster.h has it."""
+    """Sets struct_size and the values of muster.h's initialiser."""
 
     INITIAL: ClassVar[Dict[str, int]]
 
@@ -187,7 +187,7 @@ class P2P(ctypes.Structure):
 
 
 class Store(_Options):
-    """Of the program, for the members of a group to meet at. The functions are called on the thread that joins."""
+    """A store of the program where the members of a group meet. The functions are called on the joining thread."""
 
     SET = ctypes.CFUNCTYPE(c_int, c_void_p, c_char_p, c_void_p, c_size_t)
     GET = ctypes.CFUNCTYPE(c_int, c_void_p, c_char_p, c_int64, c_void_p, c_size_t, ctypes.POINTER(c_size_t))
@@ -202,7 +202,7 @@ class JoinOptions(_Options):
                 ("on_sigterm", c_int), ("known_as", ctypes.POINTER(c_int)), ("server_host", c_char_p), ("server_port", c_int)]
 
 
-# What each function returns, and then what it takes. p: an address, a handle, or a pointer to a structure.
+# Result type of each function, then its parameters. p: an address, a handle, or a pointer to a structure.
 _TYPES: Dict[str, Any] = {"i": c_int, "l": c_int64, "n": c_size_t, "p": c_void_p, "s": c_char_p, "v": None}
 _FUNCTIONS: Dict[str, str] = {name: types for name, _, types in (row.partition(":") for row in """
     abi_version:i status_name:si dtype_name:si reduce_op_name:si dtype_size:ni last_error_code:i last_error:s
@@ -223,7 +223,7 @@ _library: Optional[ctypes.CDLL] = None
 
 
 def load() -> ctypes.CDLL:
-    """The library of this package, opened once. Raises ImportError if it is not there or of another version."""
+    """Returns the library of this package, opened once. Raises ImportError if it is missing or of another version."""
     global _library
     if _library is None:
         _library = _open(muster.get_library())
@@ -231,18 +231,18 @@ def load() -> ctypes.CDLL:
 
 
 class Uncaught:
-    """Exceptions that nobody has caught since this was made: a program has survived those from before."""
+    """Tracks uncaught exceptions since this object was made; the program has survived earlier ones."""
 
     def __init__(self) -> None:
         self.before = self.last()
 
     @staticmethod
     def last() -> Tuple[Any, Any]:
-        """As Python 3.12 names it, and as the older ones."""
+        """Under the names of Python 3.12 and of older versions."""
         return getattr(sys, "last_exc", None), getattr(sys, "last_value", None)
 
     def is_there(self) -> bool:
-        """At a prompt they have been seen, and the session has gone on."""
+        """True if there is one; not at a prompt, where the session continues."""
         return not hasattr(sys, "ps1") and any(now is not None and now is not before for now, before in zip(self.last(), self.before))
 
 
@@ -261,7 +261,7 @@ def _open(path: str) -> ctypes.CDLL:
     return library
 
 
-# Of the library's messages, in words of this package.
+# C names in the library's messages, to be replaced by this package's.
 _NAME_IN_C = re.compile(r"\bmuster_(?:group_|init_options\.)?(\w+)")
 
 
@@ -279,7 +279,7 @@ def text_of(name: Optional[bytes]) -> str:
 
 
 def last_error() -> DistributedError:
-    """What the last failing call of this thread has failed with."""
+    """Returns the failure of this thread's last failing call."""
     library = load()
     code = library.muster_last_error_code()
     count = library.muster_last_error_ranks(None, 0)
@@ -298,29 +298,29 @@ def raise_last() -> NoReturn:
 
 
 def check(status: int) -> None:
-    """Raises unless the call that returned this, on this thread, has succeeded."""
+    """Raises this thread's last failure unless `status` is 0."""
     if status:
         raise last_error()
 
 
 def check_number(number: int) -> int:
-    """The same for functions that return a number, or -1."""
+    """Variant for functions that return a number, or -1."""
     if number < 0:
         raise last_error()
     return number
 
 
 def short(value: Any) -> str:
-    """For a message: on one line, and not long."""
+    """Returns a short text for a message, on one line."""
     try:
         text = " ".join(repr(value).split())
-    except Exception:  # As of a closed file, or an integer with too many digits.
+    except Exception:  # A closed file, or an integer with too many digits.
         text = object.__repr__(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
 def text_for_c(text: Any, what: str) -> Optional[bytes]:
-    """None stays None."""
+    """Encodes a string; None stays None."""
     if text is None:
         return None
     if not isinstance(text, str):
@@ -331,11 +331,11 @@ def text_for_c(text: Any, what: str) -> Optional[bytes]:
 
 
 def milliseconds(timeout: Optional[float]) -> int:
-    """Of seconds; None: the default. What is not 0 is at least 1 ms."""
+    """Converts seconds; None: the default. Rounds up: anything above 0 is at least 1 ms."""
     if timeout is None:
         return -1
     try:
-        is_valid = bool(timeout >= 0)  # Not a number is not.
+        is_valid = bool(timeout >= 0)  # False for NaN.
     except (TypeError, ValueError, ArithmeticError):
         raise TypeError(f"timeout is a number of seconds, or None, not {short(timeout)}") from None
     if not is_valid:
@@ -347,8 +347,8 @@ LONGEST_MS = 10 * 365 * 24 * 3600 * 1000
 
 
 class Sites:
-    """Where in the program calls are made, for the report of a hang: the first frame outside of `inside`, names of files or
-    beginnings of them. Only a launcher that listens asks for it."""
+    """Places of calls in the program, for the report of a hang: the first frame outside of `inside` (file names or prefixes of
+    them). Used only if a launcher listens."""
 
     CODES_MAX = 4096
     FRAMES_MAX = 100
@@ -358,11 +358,11 @@ class Sites:
         self.inside = inside
         self.is_wanted = bool(os.environ.get("MUSTER_RECORD_FD"))
         self.name_site = library.muster_name_site
-        self.codes: Dict[int, Tuple[Any, bool]] = {}  # By id(): the code, so that the number stays its own.
+        self.codes: Dict[int, Tuple[Any, bool]] = {}  # Keyed by id(); keeps the code, so that the id stays unique.
         self.sites: Dict[Tuple[int, int], int] = {}
 
     def current(self) -> int:
-        """For CallOptions.site; 0: unknown."""
+        """Returns CallOptions.site; 0: unknown."""
         frame: Any = sys._getframe(1)
         for _ in range(self.FRAMES_MAX):
             if frame is None:
@@ -371,7 +371,7 @@ class Sites:
             if not self.is_inside(code):
                 key = id(code), frame.f_lasti
                 site = self.sites.get(key, 0)
-                if not site:  # Or it was asked for too early.
+                if not site:  # 0 if asked for before the recorder was ready.
                     site = self.sites[key] = self.name_site(site_text(frame).encode()) or 0
                 return site
             frame = frame.f_back

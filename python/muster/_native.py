@@ -1,4 +1,4 @@
-"""Where pip put the native programs, and how to become one of them."""
+"""Finds the native programs that pip installed, and replaces this process by one."""
 import os
 import sys
 from importlib import metadata
@@ -8,9 +8,9 @@ DISTRIBUTION = "muster-launch"
 
 
 def find(name: str) -> str:
-    """The path of `muster` or `musterctl`, as the installer recorded it; else beside this Python or on PATH.
+    """Returns the path of `muster` or `musterctl` as recorded by the installer; else beside this Python or on PATH.
 
-    Raises FileNotFoundError with what to do.
+    Raises FileNotFoundError with a remedy.
     """
     import shutil
 
@@ -18,7 +18,7 @@ def find(name: str) -> str:
         files = metadata.files(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
         files = []
-    # `pip install --target` puts it into TARGET/bin, but records it elsewhere.
+    # `pip install --target` installs it into TARGET/bin but records another path.
     candidates = [str(file.locate()) for file in files if file.name == name]
     above = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     candidates += [os.path.join(folder, name) for folder in (os.path.join(above, "bin"), os.path.dirname(sys.executable))]

@@ -1,8 +1,8 @@
-"""Operations in flight: their handles, the memory that belongs to them, and waiting that Ctrl-C can leave.
+"""Operations in flight: their handles, the memory that belongs to them, and waits that Ctrl-C can interrupt.
 
-An operation that was begun writes into its arrays whenever the other ranks get there, whether or not anybody still has its
-Work, or the arrays. So `_in_flight` has every one from before it is begun until it is seen to be complete; those without a Work
-are looked at when the next begins. At the end of the interpreter what is still in flight is never given back.
+An operation writes into its arrays whenever the other ranks get there, even if its Work and the arrays were dropped. So
+`_in_flight` holds each one from before it is begun until it is seen to be complete; those without a Work are polled when the next
+begins. What is still in flight when the interpreter ends is never freed.
 """
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from muster import _library
 from muster._library import IN_PROGRESS, DistributedError, raise_last
 
 T = TypeVar("T")
-SLICE_S = 0.1  # After which Python's handlers of signals get their turn.
+SLICE_S = 0.1  # Interval at which Python's signal handlers get their turn.
 SLICE_MS = int(SLICE_S * 1000)
-SWEPT = 4  # By each operation, which adds one.
+SWEPT = 4  # Number polled by each operation, which adds one.
 
 _library_of_c = _library.load()
 _wait, _status, _free = _library_of_c.muster_work_wait, _library_of_c.muster_work_status, _library_of_c.muster_work_free
 
 
 class Flight:
-    """One operation. `buffers`: what it reads and writes, and keeps. `is_waited`: successfully, which it is on a GPU before it is
-    complete."""
+    """One operation. `buffers`: the memory that it uses, kept alive. `is_waited`: waited for successfully, which on a GPU precedes
+    completion."""
 
     __slots__ = ("handle", "buffers", "is_on_gpu", "is_waited")
 
     def __init__(self, buffers: Any, is_on_gpu: bool) -> None:
-        self.handle: Any = ctypes.c_void_p()  # Or None: given back.
+        self.handle: Any = ctypes.c_void_p()  # None once freed.
         self.buffers = buffers
         self.is_on_gpu = is_on_gpu
         self.is_waited = False
@@ -43,23 +43,23 @@ class Flight:
 
 _in_flight: Set[Flight] = set()
 _without_work: Deque[Flight] = collections.deque()
-_left: List[Background[Any]] = []  # By a signal's handler that has raised.
-calls_elsewhere: Set[int] = set()  # Threads other than the main one that are in a call.
+_left: List[Background[Any]] = []  # Waits left by a signal handler that raised.
+calls_elsewhere: Set[int] = set()  # Threads in a call, except the main one.
 _is_ending = False
 
 
 def sweep(limit: int = SWEPT) -> None:
-    """Gives back what has no Work and is complete, of `limit` that are looked at."""
+    """Frees complete operations without a Work; polls `limit` of them."""
     for _ in range(min(limit, len(_without_work))):
         try:
             flight = _without_work.popleft()
-        except IndexError:  # Another thread is here too.
+        except IndexError:  # Another thread took the last one.
             return
         handle = flight.handle
         if handle and _status(handle) == IN_PROGRESS:
             _without_work.append(flight)
             continue
-        # A signal's handler may raise in between: then something is kept, and nothing given back twice.
+        # A signal handler may raise in between: then it leaks, and is not freed twice.
         flight.handle = None
         if handle:
             _free(handle)
@@ -67,11 +67,11 @@ def sweep(limit: int = SWEPT) -> None:
 
 
 class Work:
-    """An operation that was begun: what an operation returns that was called with async_op=True.
+    """An operation in flight: the result of a call with async_op=True.
 
-    Its arrays belong to it until it is complete: do not change them, and read none of what it writes. They are kept as long, also
-    if the Work is dropped, which does not cancel the operation; a failure may then go unnoticed. Only what resizes them by force is
-    not seen: numpy's resize(refcheck=False), torch's untyped_storage().resize_(). Any thread may call anything.
+    Its arrays belong to it until it is complete: do not change them, or read those that it writes. They are kept alive that long,
+    even if the Work is dropped, which does not cancel the operation; a failure may then go unnoticed. Forced resizing goes
+    undetected: numpy's resize(refcheck=False), torch's untyped_storage().resize_(). Any thread may call anything.
 
     result  the array with the result, or None where this rank gets none; valid once the operation is complete
     """
@@ -84,7 +84,7 @@ class Work:
         self.result = result
 
     def wait(self, timeout: Optional[float] = None) -> bool:
-        """Blocks until the operation is complete, at most `timeout` seconds; whether it is. Raises what it failed with: it has the
+        """Blocks until the operation is complete, at most `timeout` seconds; returns True if it is. Raises its failure. It has the
         deadline that it was begun with, so without a timeout this always returns. On GPU memory it makes the operation's stream
         wait instead, and returns at once: see synchronize(). Ctrl-C ends the wait, not the operation."""
         if self._is_done:
@@ -108,12 +108,12 @@ class Work:
             self._release()
 
     def is_completed(self) -> bool:
-        """Whether it is complete, successfully or not. Never blocks."""
+        """True if it is complete, successfully or not. Never blocks."""
         return int(_status(self._flight.handle)) != IN_PROGRESS
 
     @property
     def source(self) -> int:
-        """Of a completed receive from any rank: the sender, a rank of the group. Otherwise -1."""
+        """The group rank of the sender, for a completed receive from any rank; otherwise -1."""
         return int(_library_of_c.muster_work_source(self._flight.handle))
 
     def _end(self, status: int) -> None:
@@ -122,7 +122,7 @@ class Work:
             _in_flight.discard(self._flight)
             raise error
         self._flight.is_waited = True
-        if not self._flight.is_on_gpu:  # There only its stream has been told to wait.
+        if not self._flight.is_on_gpu:  # On a GPU, only its stream waits.
             self._release()
 
     def _release(self) -> None:
@@ -130,7 +130,7 @@ class Work:
         self._flight.buffers = None
         _in_flight.discard(self._flight)
 
-    # At the end of the interpreter the names of the module may be gone.
+    # Bound as defaults: when the interpreter ends, the module's names may be gone.
     def __del__(self, free: Any = _free, in_flight: Any = _in_flight, without_work: Any = _without_work) -> None:
         flight = self._flight
         if flight in in_flight:
@@ -157,7 +157,7 @@ def begin(function: Any, arguments: Tuple[Any, ...], options: Any, work: Work) -
 
 
 def is_any_in_flight() -> bool:
-    """That nobody has waited for, or whose wait was left, or that another thread is in."""
+    """True if an operation in flight was not waited for, its wait was left, or another thread is in a call."""
     return (bool(calls_elsewhere)
             or any(not each.is_waited and bool(each.handle) and _status(each.handle) == IN_PROGRESS for each in list(_in_flight))
             or any(not each.is_done.is_set() for each in _left))
@@ -174,7 +174,7 @@ def begin_several(function: Any, arguments: Tuple[Any, ...], options: Any, works
 
 
 def _register(works: Sequence[Work]) -> None:
-    """Before they are begun: a signal's handler may raise as soon as that call has returned."""
+    """Call before they are begun: a signal handler may raise as soon as that call returns."""
     if _without_work:
         sweep()
     for work in works:
@@ -195,7 +195,7 @@ def _keep_for_ever(flight: Flight) -> None:
 
 
 def end_of_interpreter() -> None:
-    """What it would free while the library still writes into it."""
+    """Leaks memory into which the library may still write."""
     global _is_ending
     _is_ending = True
     sweep(len(_without_work))
@@ -203,17 +203,17 @@ def end_of_interpreter() -> None:
         _keep_for_ever(flight)
 
 
-# The group whose operation the main thread is in; another object for each.
+# The group of the main thread's current operation; a new tuple for each.
 blocked: Optional[Tuple[Any]] = None
-aborting = threading.RLock()  # No handle is given back while the thread below uses it.
-next_look = math.inf  # When the main thread is to look_after_signals().
+aborting = threading.RLock()  # No handle is freed while the thread below uses it.
+next_look = math.inf  # Next time for look_after_signals() on the main thread.
 LOOK_S, LOOK_AT_OTHERS_S = 0.001, 0.1
 _wakeup_fd = -1
 
 
 def watch_interrupts() -> None:
-    """Has a thread that ends the call which a Ctrl-C finds the main thread in, by aborting its group: Python's own handler waits for
-    the end of the call. Does nothing where that is not possible: on another thread, or while an event loop has the signals."""
+    """Starts a thread that, on Ctrl-C, ends the main thread's current call by aborting its group: Python's own handler waits for
+    the end of the call. No-op where that is not possible: on another thread, or while an event loop owns the signals."""
     global _wakeup_fd
     if threading.current_thread() is not threading.main_thread():
         return
@@ -226,7 +226,8 @@ def watch_interrupts() -> None:
 
 
 def look_after_signals() -> None:
-    """An event loop that ends leaves the signals to nobody (-1). While it runs they are its, but for the moment of this look."""
+    """Takes the wakeup fd unless an event loop has it: one that ends leaves it unset (-1). A running loop loses it only for the
+    moment of this check."""
     global next_look
     before = signal.set_wakeup_fd(_wakeup_fd, warn_on_full_buffer=False)
     is_others = before not in (-1, _wakeup_fd)
@@ -236,7 +237,7 @@ def look_after_signals() -> None:
 
 
 def _leave_signals() -> None:
-    """To the parent, whose pipe it is, and whose thread may just have had the lock."""
+    """Resets the state in a forked child: the pipe is the parent's, and its thread may have held the lock."""
     global aborting, next_look
     aborting, next_look = threading.RLock(), math.inf
     now = signal.set_wakeup_fd(-1)
@@ -249,18 +250,18 @@ def _watch(incoming: int) -> None:
         numbers = os.read(incoming, 64)
         found = blocked
         if found and signal.SIGINT in numbers and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            time.sleep(SLICE_S)  # A call that goes on by itself is left alone.
+            time.sleep(SLICE_S)  # A call that ends by itself is left alone.
             with aborting:
                 if blocked is found:
                     try:
                         found[0].abort("it was interrupted (SIGINT)")
-                    except DistributedError:  # It was closed meanwhile.
+                    except DistributedError:  # The group was closed meanwhile.
                         pass
-        found = None  # Else the group would live until the next signal.
+        found = None  # Otherwise the group would live until the next signal.
 
 
 def is_attended() -> bool:
-    """Whether a Ctrl-C is likely to be meant for this process: it is a prompt or a notebook, or in the foreground of a terminal."""
+    """True if a Ctrl-C is likely meant for this process: at a prompt, in a notebook, or in the foreground of a terminal."""
     if hasattr(sys, "ps1") or sys.flags.interactive:
         return True
     try:
@@ -276,8 +277,8 @@ def is_attended() -> bool:
 
 
 class Background(Generic[T]):
-    """A call that blocks and has no asynchronous form, on a thread of its own. Where the wait for it is left, by an exception of a
-    signal's handler, the call goes on, and what it returns is undone."""
+    """A blocking call without an asynchronous form, on its own thread. If a signal handler's exception ends the wait, the call
+    continues, and its result is undone."""
 
     def __init__(self, function: Callable[[], T], undo: Optional[Callable[[T], None]] = None) -> None:
         self.function, self.undo = function, undo

@@ -1,5 +1,5 @@
-"""The worker library: what the ranks of a job do together, on numpy arrays, torch tensors and whatever has the buffer protocol
-or DLPack. Nothing of these has to be installed.
+"""The worker library: operations between the ranks of a job, on numpy arrays, torch tensors and any object with the buffer
+protocol or DLPack. None of these has to be installed.
 
     import muster.distributed as dist
     import numpy
@@ -12,34 +12,34 @@ or DLPack. Nothing of these has to be installed.
         ...
         work.wait()
 
-Operations are collective, as in MPI and torch.distributed: all members of a group call them, the same ones in the same order.
-An array is C-contiguous, and never copied. Reductions: "sum", "average", "product", "min", "max", and of integers "band", "bor",
-"bxor". Elements: int8 to int64, float16, bfloat16, float32, float64; unsigned integers, where that is the same bits (not min,
-max, average); complex numbers, whose parts are summed or averaged; bool, without sums.
+Operations are collective, as in MPI and torch.distributed: all members of a group call the same ones in the same order. An array is
+C-contiguous, and never copied. Reductions: "sum", "average", "product", "min", "max", and for integers "band", "bor", "bxor".
+Elements: int8 to int64, float16, bfloat16, float32, float64; unsigned integers, if the result has the same bits (not min, max,
+average); complex numbers, whose parts are summed or averaged; bool, without sums.
 
-In place or not: an operation whose result has the shape of its array writes it there, unless it is given `out`; the others return
-a new array of the same library, unless they are given `out`, of which only the number of elements has to fit. What an operation
-returns is the array with the result, or None where this rank gets none; with async_op=True it is begun only, and a Work
-returned, which has the result. A `timeout` is in seconds and replaces the group's. On GPU memory (NCCL) `stream` is a
-cudaStream_t as a number, and an operation returns when it is on the stream; with arrays in host memory it is refused.
+In place or not: an operation whose result has the shape of its array writes it there, unless given `out`; the others return a new
+array of the same library, unless given `out`, in which only the number of elements must match. An operation returns the array with
+the result, or None if this rank gets none; with async_op=True it is only begun, and returns a Work, which has the result. A
+`timeout` is in seconds and replaces the group's. On GPU memory (NCCL) `stream` is a cudaStream_t as a number, and an operation
+returns when it is on the stream; with arrays in host memory it is refused.
 
-Roots, `dest` and `source` are ranks of the group; the list of new_group(), and the ranks in errors, are ranks of the job.
+Roots, `dest` and `source` are ranks of the group; the list of new_group(), and ranks in errors, are ranks of the job.
 
-A call that fails raises a DistributedError of its own class, within a second after a rank has died. TypeError: something is no
-array, or has elements that the library has not.
+A call that fails raises a subclass of DistributedError, within a second after a rank has died. TypeError: not an array, or an
+element type that the library does not have.
 
-Threads: any thread may call anything, and a call lets the others run. Calls of one group from several threads have an order that
-the other ranks cannot know: give each thread a group of its own. Nothing works in a child of fork(): see ForkedError.
+Threads: any thread may call anything, and a call lets the others run. Calls on one group from several threads have an order that
+the other ranks cannot know: give each thread its own group. Nothing works in a child of fork(): see ForkedError.
 
-Ctrl-C, at a prompt, in a notebook and in the foreground of a terminal: the call is left with KeyboardInterrupt within 0.1 s. Its
-operation is not cancelled, and its arrays belong to it until it is complete; the group's next operations come after it. So either
-the other ranks make the same call, or abort() ends the group. Elsewhere, as under a launcher, calls are faster, and KeyboardInterrupt
-comes after 0.1 s by way of abort(), unless SIGINT has another handler than Python's, or a running event loop the signals.
-init(interruptible=) decides otherwise.
+Ctrl-C, at a prompt, in a notebook and in the foreground of a terminal: raises KeyboardInterrupt in the call within 0.1 s. The
+operation is not cancelled, and keeps its arrays until it is complete; the group's next operations come after it. So either the
+other ranks make the same call, or abort() ends the group. Elsewhere, as under a launcher, calls are faster, and KeyboardInterrupt
+comes after 0.1 s through abort(), unless SIGINT has another handler than Python's, or a running event loop has the signals.
+init(interruptible=) overrides this.
 
-The end: destroy() leaves the job. It is called when the interpreter ends, also by sys.exit() with any code, but neither by an
-uncaught exception, nor while an operation of this rank is in flight, such as one whose Work nobody has waited for, one that Ctrl-C
-has left, or another thread's: then the process just ends, and the others are told that this rank died. So it waits for nobody.
+The end: destroy() leaves the job. It is called when the interpreter ends, also by sys.exit() with any code, but not after an
+uncaught exception, nor while an operation of this rank is in flight (its Work was not waited for, Ctrl-C left it, or another thread
+is in it): then the process just ends, waits for nothing, and the other ranks see that this one died.
 """
 from __future__ import annotations
 
@@ -103,8 +103,8 @@ _bytes_at = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_
 _is_interruptible = False
 _options_known: Dict[Any, Any] = {}
 OPTIONS_MAX = 1024
-BYTES_MAX = (1 << 63) - 1  # Of an array, as Python and the kernel count.
-PICKLE_PROTOCOL = 5  # Of all Pythons that this runs in: ranks may have different ones.
+BYTES_MAX = (1 << 63) - 1  # Maximum size of an array for Python and the kernel.
+PICKLE_PROTOCOL = 5  # Known to all supported Pythons: ranks may have different ones.
 
 
 class Send(NamedTuple):
@@ -124,7 +124,7 @@ class Recv(NamedTuple):
 
 
 def _options(timeout: Optional[float], device: int = HOST, stream: Optional[int] = None) -> Any:
-    """What a function takes as its options. Made once for each place in the program."""
+    """Returns the options argument of a function; cached for each place in the program."""
     site = _sites.current() if _sites.is_wanted else 0
     if stream is not None:
         stream = stream_number(stream)
@@ -147,7 +147,7 @@ def _is_main() -> bool:
 
 
 def _blocking(call: Callable[[], T], group: Optional[Group] = None, undo: Optional[Callable[[T], None]] = None) -> T:
-    """Of what has no asynchronous form: an operation of the group, or something that has none and takes long."""
+    """Runs a call without an asynchronous form: an operation of the group, or something else that takes long."""
     if group is not None:
         group._follow()
     if not _is_main():
@@ -156,7 +156,7 @@ def _blocking(call: Callable[[], T], group: Optional[Group] = None, undo: Option
         return _watched(call, group)
     background = _work.Background(call, undo)
     if group is not None:
-        group._left = background  # Until it is known not to be.
+        group._left = background  # Until known to have ended.
     result = background.wait()
     if group is not None:
         group._left = None
@@ -164,7 +164,7 @@ def _blocking(call: Callable[[], T], group: Optional[Group] = None, undo: Option
 
 
 def _watched(call: Callable[..., T], group: Group, *arguments: Any) -> T:
-    """In the main thread: see watch_interrupts()."""
+    """Calls on the main thread: see watch_interrupts()."""
     if _monotonic() > _work.next_look:
         _work.look_after_signals()
     _work.blocked = (group,)
@@ -175,7 +175,7 @@ def _watched(call: Callable[..., T], group: Group, *arguments: Any) -> T:
 
 
 def _elsewhere(call: Callable[..., T], *arguments: Any) -> T:
-    """In another thread, which may still be in it when the interpreter ends."""
+    """Calls on another thread, which may still be in it when the interpreter ends."""
     me = threading.get_ident()
     _work.calls_elsewhere.add(me)
     try:
@@ -195,7 +195,7 @@ def _reduction(op: str, kind: Kind, operation: str) -> int:
 
 
 def _counts(counts: Optional[Sequence[int]], size: int, kind: Kind, operation: str, name: str = "counts") -> Any:
-    """As the library counts: the parts of elements."""
+    """Converts to the library's counts, of the parts of elements."""
     try:
         numbers = [count.__index__() for count in counts]  # type: ignore[union-attr]
     except (TypeError, AttributeError):
@@ -207,7 +207,7 @@ def _counts(counts: Optional[Sequence[int]], size: int, kind: Kind, operation: s
 
 
 def _number(value: Any, what: str) -> int:
-    """As a C int, which ctypes would take the lowest bits for."""
+    """Checks that the value fits a C int: ctypes would take its lowest bits."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -218,7 +218,7 @@ def _number(value: Any, what: str) -> int:
 
 
 def _fitting(out: Any, count: int, kind: Kind, device: int, who: str, stream: Optional[int]) -> Tuple[Optional[int], Any]:
-    """The address of what the result is to be written into, and what keeps it."""
+    """Returns the address for the result, and the object that keeps it alive."""
     address, given, its_kind, its_device, keep = family_of(out, who).buffer(out, True, who, stream)
     if its_kind is not kind:
         raise unfit(who, f"has elements of type {its_kind.name}, and the array {kind.name}")
@@ -234,7 +234,7 @@ def _place(device: int) -> str:
 
 
 def _rows(array: Any, family: Family, count: int, size: int, who: str) -> Tuple[int, ...]:
-    """The shape of each rank's block of an array that has one for each."""
+    """Returns the shape of each rank's block in an array of all blocks."""
     shape = family.shape(array)
     if shape is None:
         if count % size:
@@ -246,7 +246,7 @@ def _rows(array: Any, family: Family, count: int, size: int, who: str) -> Tuple[
 
 
 def _handle_from(function: Any, *arguments: Any) -> int:
-    """Of what function(*arguments, &handle) makes."""
+    """Returns the handle that function(*arguments, &handle) makes."""
     handle = ctypes.c_void_p()
     check(function(*arguments, ctypes.byref(handle)))
     assert handle.value is not None
@@ -266,24 +266,24 @@ def _choice(name: Any, choices: Dict[str, int], what: str) -> int:
 
 
 class Group:
-    """Ranks of the job and the operations between them. From new_group() or split(), or `world`, all ranks. A handle: close(), or
-    the end of the object, does not end the group for others, nor operations in flight."""
+    """Ranks of the job and the operations between them. Made by new_group() or split(); `world` has all ranks. A handle: close(),
+    or the end of the object, does not end the group for others, nor operations in flight."""
 
     def __init__(self, handle: Optional[int]) -> None:
         self._handle = handle
         self._free: Any = _lib.muster_group_free
-        self._left: Optional[_work.Background[Any]] = None  # An operation that Ctrl-C has left.
+        self._left: Optional[_work.Background[Any]] = None  # An operation left by Ctrl-C.
 
     # ---- membership. These never block.
 
     @property
     def is_member(self) -> bool:
-        """Whether this rank belongs to it. If not, every operation raises NotMemberError."""
+        """True if this rank belongs to it. If not, every operation raises NotMemberError."""
         return bool(_lib.muster_group_is_member(self._handle))
 
     @property
     def rank(self) -> int:
-        """Of this process, in the group."""
+        """This process's rank in the group."""
         return check_number(_lib.muster_group_rank(self._handle))
 
     @property
@@ -296,32 +296,32 @@ class Group:
         return tuple(self.global_rank(rank) for rank in range(self.size))
 
     def global_rank(self, group_rank: int) -> int:
-        """In the job."""
+        """Returns the rank in the job of a group's rank."""
         return check_number(_lib.muster_group_global_rank(self._handle, _number(group_rank, "global_rank: group_rank")))
 
     def group_rank(self, global_rank: int) -> int:
-        """In the group."""
+        """Returns the rank in the group of a job's rank."""
         return check_number(_lib.muster_group_from_global_rank(self._handle, _number(global_rank, "group_rank: global_rank")))
 
     @property
     def name(self) -> str:
         name = _library.text_of(_lib.muster_group_name(self._handle))
         if not name:
-            check_number(_lib.muster_group_size(self._handle))  # Raises why.
+            check_number(_lib.muster_group_size(self._handle))  # Raises the reason.
         return name
 
     def __repr__(self) -> str:
         return f"<muster.distributed.Group {_library.text_of(_lib.muster_group_name(self._handle))!r}>"
 
     def __reduce__(self) -> str:
-        """A function that is sent to workers may have all_reduce(), which is a method of the world."""
+        """Pickles the world: functions sent to workers may refer to all_reduce(), a method of it."""
         if self is not world:
             raise TypeError("a group belongs to its process, and can neither be pickled nor copied")
         return "world"
 
     def close(self) -> None:
-        """Gives the handle back. The group itself lives on while it has operations in flight, and for others."""
-        if self._handle is not None:  # The world's needs none.
+        """Frees the handle. The group itself lives on for other ranks, and while it has operations in flight."""
+        if self._handle is not None:  # None: the world.
             with _work.aborting:
                 self.__del__()
                 self.__class__ = _ClosedGroup
@@ -334,8 +334,8 @@ class Group:
     # ---- other groups, and the end of this one
 
     def split(self, color: int, key: int = 0, *, name: Optional[str] = None, timeout: Optional[float] = None) -> Group:
-        """Collective: members that pass the same `color` (from 0 on) form a group, ordered by `key`, then by rank here. With a
-        color below 0 in none: is_member is False."""
+        """Collective: members that pass the same `color` (>= 0) form a group, ordered by `key`, then by rank here. With a color
+        below 0, is_member of the result is False."""
         options, color, key = _group_options(name, timeout), _number(color, "split: color"), _number(key, "split: key")
         return _blocking(lambda: Group(_handle_from(_lib.muster_split, self._handle, color, key, ctypes.byref(options))), self)
 
@@ -344,7 +344,7 @@ class Group:
         check(_lib.muster_group_abort(self._handle, text_for_c(reason, "abort: reason")))
 
     def failure(self) -> Optional[DistributedError]:
-        """What the group failed with; None if it has not. Raises NotInitializedError outside of a job."""
+        """Returns the group's failure; None if it has not failed. Raises NotInitializedError outside of a job."""
         if not _lib.muster_group_failure(self._handle):
             return None
         error = _library.last_error()
@@ -355,7 +355,7 @@ class Group:
     # ---- calls of the library
 
     def _follow(self) -> None:
-        """Waits for what was left: the operations after it are to come after it."""
+        """Waits for an operation left by Ctrl-C: later ones must come after it."""
         if self._left is not None:
             self._left.wait_for_end()
             self._left = None
@@ -378,7 +378,7 @@ class Group:
 
     def broadcast(self, array: Any, root: int = 0, *, timeout: Optional[float] = None, async_op: bool = False,
                   stream: Optional[int] = None) -> Any:
-        """Copies the root's array into everybody's, of the same number and type of elements. Returns the array."""
+        """Copies the root's array into every rank's, of the same number and type of elements. Returns the array."""
         root = _number(root, "broadcast: root")
         family = family_of(array, "broadcast: array")
         is_written = _lib.muster_group_rank(self._handle) != root
@@ -388,7 +388,7 @@ class Group:
 
     def reduce(self, array: Any, root: int = 0, op: str = "sum", *, out: Any = None, timeout: Optional[float] = None,
                async_op: bool = False, stream: Optional[int] = None) -> Any:
-        """The root's array, or its `out`, becomes the element-wise reduction of all arrays. On other ranks nothing is written."""
+        """Reduces all arrays element-wise into the root's array, or its `out`. Writes nothing on other ranks."""
         root = _number(root, "reduce: root")
         is_root = _lib.muster_group_rank(self._handle) == root
         family = family_of(array, "reduce: array")
@@ -405,7 +405,7 @@ class Group:
 
     def gather(self, array: Any, root: int = 0, *, out: Any = None, timeout: Optional[float] = None, async_op: bool = False,
                stream: Optional[int] = None) -> Any:
-        """The root gets all arrays, by rank: a new array of shape (size, *array.shape), or `out`. Others: None."""
+        """Gathers all arrays on the root, by rank: a new array of shape (size, *array.shape), or `out`. Others get None."""
         root = _number(root, "gather: root")
         family = family_of(array, "gather: array")
         address, count, kind, device, keep = family.buffer(array, False, "gather: array", stream)
@@ -420,7 +420,8 @@ class Group:
 
     def gather_v(self, array: Any, counts: Optional[Sequence[int]] = None, root: int = 0, *, out: Any = None,
                  timeout: Optional[float] = None, async_op: bool = False, stream: Optional[int] = None) -> Any:
-        """With counts[r] elements of rank r; only the root needs `counts`. It gets a new array of shape (sum(counts),), or `out`."""
+        """Gathers counts[r] elements of rank r; only the root needs `counts`. It gets a new array of shape (sum(counts),), or
+        `out`."""
         root = _number(root, "gather_v: root")
         family = family_of(array, "gather_v: array")
         address, count, kind, device, keep = family.buffer(array, False, "gather_v: array", stream)
@@ -436,8 +437,8 @@ class Group:
 
     def scatter(self, array: Any = None, root: int = 0, *, out: Any = None, timeout: Optional[float] = None,
                 async_op: bool = False, stream: Optional[int] = None) -> Any:
-        """Rank r gets block r of the root's array, of shape (size, *shape), in `out`. Other ranks pass no array. The root may leave
-        out `out`, and gets a new array."""
+        """Copies block r of the root's array, of shape (size, *shape), to `out` of rank r. Other ranks pass no array. The root may
+        omit `out`, and gets a new array."""
         root = _number(root, "scatter: root")
         source, keep, count = None, None, -1
         if _lib.muster_group_rank(self._handle) == root:
@@ -455,7 +456,7 @@ class Group:
 
     def scatter_v(self, array: Any = None, counts: Optional[Sequence[int]] = None, root: int = 0, *, out: Any = None,
                   timeout: Optional[float] = None, async_op: bool = False, stream: Optional[int] = None) -> Any:
-        """With counts[r] elements for rank r; only the root needs `counts` and `array`, of sum(counts) elements. All others give
+        """Scatters counts[r] elements to rank r; only the root needs `counts` and `array`, of sum(counts) elements. All others give
         `out`."""
         root = _number(root, "scatter_v: root")
         source, keep, given = None, None, None
@@ -477,7 +478,7 @@ class Group:
 
     def all_reduce(self, array: Any, op: str = "sum", *, out: Any = None, timeout: Optional[float] = None, async_op: bool = False,
                    stream: Optional[int] = None) -> Any:
-        """The array, or `out`, becomes the element-wise reduction of all arrays; equal bit by bit on all ranks."""
+        """Reduces all arrays element-wise into the array, or `out`; bitwise equal on all ranks."""
         family = family_of(array, "all_reduce: array")
         address, count, kind, device, keep = family.buffer(array, out is None, "all_reduce: array", stream)
         code = _reduction(op, kind, "all_reduce")
@@ -490,7 +491,7 @@ class Group:
 
     def all_gather(self, array: Any, *, out: Any = None, timeout: Optional[float] = None, async_op: bool = False,
                    stream: Optional[int] = None) -> Any:
-        """All get all arrays, by rank: a new array of shape (size, *array.shape), or `out`."""
+        """Gathers all arrays on all ranks, by rank: a new array of shape (size, *array.shape), or `out`."""
         family, size = family_of(array, "all_gather: array"), self.size
         address, count, kind, device, keep = family.buffer(array, False, "all_gather: array", stream)
         result = family.new(array, _with_ranks(size, family.shape(array), count), "all_gather") if out is None else out
@@ -500,7 +501,7 @@ class Group:
 
     def all_gather_v(self, array: Any, counts: Sequence[int], *, out: Any = None, timeout: Optional[float] = None,
                      async_op: bool = False, stream: Optional[int] = None) -> Any:
-        """With counts[r] elements of rank r, the same `counts` on all: a new array of shape (sum(counts),), or `out`."""
+        """Gathers counts[r] elements of rank r, with equal `counts` on all: a new array of shape (sum(counts),), or `out`."""
         family, size = family_of(array, "all_gather_v: array"), self.size
         address, count, kind, device, keep = family.buffer(array, False, "all_gather_v: array", stream)
         given = _counts(counts, size, kind, "all_gather_v")
@@ -525,7 +526,8 @@ class Group:
 
     def reduce_scatter_v(self, array: Any, counts: Sequence[int], op: str = "sum", *, out: Any = None,
                          timeout: Optional[float] = None, async_op: bool = False, stream: Optional[int] = None) -> Any:
-        """With counts[r] elements in block r, the same `counts` on all: a new array of shape (counts[rank],), or `out`."""
+        """Scatters the reduction with counts[r] elements in block r, equal `counts` on all: a new array of shape (counts[rank],),
+        or `out`."""
         family, size = family_of(array, "reduce_scatter_v: array"), self.size
         address, total, kind, device, keep = family.buffer(array, False, "reduce_scatter_v: array", stream)
         code, given = _reduction(op, kind, "reduce_scatter_v"), _counts(counts, size, kind, "reduce_scatter_v")
@@ -551,8 +553,8 @@ class Group:
 
     def all_to_all_v(self, array: Any, send_counts: Sequence[int], recv_counts: Sequence[int], *, out: Any = None,
                      timeout: Optional[float] = None, async_op: bool = False, stream: Optional[int] = None) -> Any:
-        """Sends send_counts[r] elements to rank r and receives recv_counts[r] from it, which are what rank r sends: a new array of
-        shape (sum(recv_counts),), or `out`."""
+        """Sends send_counts[r] elements to rank r and receives recv_counts[r] from it, which must equal what rank r sends: a new
+        array of shape (sum(recv_counts),), or `out`."""
         family, size = family_of(array, "all_to_all_v: array"), self.size
         address, total, kind, device, keep = family.buffer(array, False, "all_to_all_v: array", stream)
         sent = _counts(send_counts, size, kind, "all_to_all_v", "send_counts")
@@ -571,8 +573,8 @@ class Group:
         return self._run(_lib.muster_barrier, (self._handle,), None, None, timeout, async_op)
 
     def monitored_barrier(self, *, wait_all_ranks: bool = True, timeout: Optional[float] = None) -> None:
-        """As barrier(), but slower, and it finds out which members are missing: OperationTimeout names all of them, or the first
-        (wait_all_ranks=False). Then the group stays usable."""
+        """Like barrier(), but slower, and finds out which members are missing: OperationTimeout names all of them, or the first
+        (wait_all_ranks=False). The group then stays usable."""
         options = _options(timeout)
         _blocking(lambda: check(_lib.muster_monitored_barrier(self._handle, wait_all_ranks, options)), self)
 
@@ -580,7 +582,7 @@ class Group:
 
     def send(self, array: Any, dest: int, tag: int = 0, *, timeout: Optional[float] = None, async_op: bool = False,
              stream: Optional[int] = None) -> Any:
-        """To a recv() of the same number and type of elements, and the same tag. May return before that, or wait for it: to
+        """Sends to a recv() of the same number and type of elements, and the same tag. May return before that, or wait for it: to
         exchange, use batch(). Returns None."""
         address, count, kind, device, keep = family_of(array, "send: array").buffer(array, False, "send: array", stream)
         return self._run(_lib.muster_send, (self._handle, address, count * kind.parts, kind.code, _number(dest, "send: dest"),
@@ -588,8 +590,8 @@ class Group:
 
     def recv(self, array: Any, source: Optional[int] = None, tag: int = 0, *, timeout: Optional[float] = None,
              async_op: bool = False, stream: Optional[int] = None) -> Any:
-        """Fills the array; without a source by the first message with that tag. Returns the rank that has sent it, or with
-        async_op=True a Work whose `source` says it."""
+        """Fills the array; without a source from the first message with that tag. Returns the sender's rank, or with async_op=True
+        a Work that has it as `source`."""
         address, count, kind, device, keep = family_of(array, "recv: array").buffer(array, True, "recv: array", stream)
         sender = ctypes.c_int(-1)
         arguments = self._handle, address, count * kind.parts, kind.code, _source(source), _number(tag, "recv: tag"), ctypes.byref(sender)
@@ -604,8 +606,8 @@ class Group:
 
     def batch(self, operations: Sequence[Union[Send, Recv]], *, timeout: Optional[float] = None, async_op: bool = False,
               stream: Optional[int] = None) -> Optional[List[Work]]:
-        """Performs all of them at the same time, so that no order of sends and receives can block. With async_op=True returns a
-        Work for each, in their order."""
+        """Performs all at the same time, so that no order of sends and receives can deadlock. With async_op=True returns a Work for
+        each, in their order."""
         of_c, works, devices = (_library.P2P * len(operations))(), [], set()
         for each, operation in zip(of_c, operations):
             is_send = isinstance(operation, Send)
@@ -632,7 +634,7 @@ class Group:
     # ---- bytes and objects of any length, which may differ between ranks
 
     def broadcast_bytes(self, data: Any = None, root: int = 0, *, timeout: Optional[float] = None) -> bytes:
-        """The root's `data`, which is bytes or the like, on all ranks. Others pass nothing."""
+        """Returns the root's `data` (bytes or the like) on all ranks. Others pass nothing."""
         root = _number(root, "broadcast_bytes: root")
         is_root = _lib.muster_group_rank(self._handle) == root
         given, options = _bytes(data, "broadcast_bytes") if is_root else b"", _options(timeout)
@@ -646,7 +648,7 @@ class Group:
         return _blocking(call, self)
 
     def all_gather_bytes(self, data: Any, *, timeout: Optional[float] = None) -> List[bytes]:
-        """The `data` of all ranks, by rank."""
+        """Returns the `data` of all ranks, by rank."""
         given, lengths, options = _bytes(data, "all_gather_bytes"), (ctypes.c_size_t * self.size)(), _options(timeout)
 
         def call() -> List[bytes]:
@@ -657,23 +659,24 @@ class Group:
         return _blocking(call, self)
 
     def broadcast_object(self, value: Any = None, root: int = 0, *, timeout: Optional[float] = None) -> Any:
-        """The root's `value`, pickled, on all ranks. As ever with pickle, the ranks have to trust each other. A value that cannot be
-        pickled raises on the root alone, and the others wait until their timeout, or the root's end."""
+        """Returns the root's `value`, pickled, on all ranks. As always with pickle, the ranks must trust each other. A value that
+        cannot be pickled raises on the root alone, and the others wait until their timeout, or the root's end."""
         is_root = _lib.muster_group_rank(self._handle) == root
         data = pickle.dumps(value, PICKLE_PROTOCOL) if is_root else None
         received = self.broadcast_bytes(data, root, timeout=timeout)
         return value if is_root else pickle.loads(received)
 
     def all_gather_object(self, value: Any, *, timeout: Optional[float] = None) -> List[Any]:
-        """The values of all ranks, pickled, by rank. One that cannot be pickled raises on its rank alone; see broadcast_object()."""
+        """Returns the values of all ranks, pickled, by rank. One that cannot be pickled raises on its rank alone; see
+        broadcast_object()."""
         return [pickle.loads(data) for data in self.all_gather_bytes(pickle.dumps(value, PICKLE_PROTOCOL), timeout=timeout)]
 
     # ---- memory that all members on this node share
 
     def allocate_shared(self, shape: Union[int, Sequence[int]], dtype: Any = None, *, timeout: Optional[float] = None) -> Any:
-        """A numpy array of that shape and dtype, zeroed; without a dtype a memoryview of `shape` bytes. Collective: each member asks
-        for the same size and gets its own, which the others on its node can access; operations on it need no copies. It lives as
-        long as an array, a view or an operation uses it."""
+        """Returns a zeroed numpy array of that shape and dtype; without a dtype a memoryview of `shape` bytes. Collective: each
+        member asks for the same size and gets its own memory, which the others on its node can access; operations on it need no
+        copies. It lives while an array, a view or an operation uses it."""
         if dtype is None:
             item_size, numpy = 1, None
         else:
@@ -698,7 +701,7 @@ class _ClosedGroup(Group):
         return "<muster.distributed.Group, closed>"
 
     def close(self) -> None:
-        """It is."""
+        """No-op."""
 
 
 class _SharedMemory:
@@ -710,7 +713,7 @@ class _SharedMemory:
         if size == 0:
             return memoryview(bytearray())
         memory: Any = (ctypes.c_ubyte * size).from_address(_lib.muster_shared_memory_data(self.handle))
-        memory.owner = self  # What has a view of it has this.
+        memory.owner = self  # Views of it keep this alive.
         return memoryview(memory).cast("B")
 
     def __del__(self) -> None:
@@ -767,7 +770,7 @@ def _bytes(data: Any, operation: str) -> bytes:
 
 
 def _taken(out: ctypes.c_void_p, lengths: Sequence[int]) -> List[bytes]:
-    """The strings that the library has allocated."""
+    """Returns, and frees, strings that the library has allocated."""
     address, parts = out.value or 0, []
     try:
         for length in lengths:
@@ -782,7 +785,7 @@ def _taken(out: ctypes.c_void_p, lengths: Sequence[int]) -> List[bytes]:
 
 
 class _Joined:
-    """What init() returns: `with` leaves the job at the end of its block, unless that raises."""
+    """The result of init(): `with` leaves the job at the end of its block, unless that raises."""
 
     def __enter__(self) -> Group:
         return world
@@ -800,16 +803,16 @@ def init(init_method: Optional[str] = None, *, timeout: Optional[float] = None, 
 
     init_method    "env://" (None): RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, else Open MPI's or Slurm's variables, else a
                    world of one; "tcp://host:port" or "file:///path" with `rank` and `world_size`
-    timeout        seconds, for joining and for each operation that is given none; None: 30 minutes
+    timeout        seconds, for joining and as the default for each operation; None: 30 minutes
     backend        "automatic", "cpu", "nccl" or "gloo"
-    rank, world_size, local_rank, device  instead of RANK, WORLD_SIZE, LOCAL_RANK, and of the GPU that LOCAL_RANK says
+    rank, world_size, local_rank, device  override RANK, WORLD_SIZE, LOCAL_RANK, and the GPU, by default LOCAL_RANK's
     on_sigterm     "end_calls": SIGTERM ends blocked calls with StoppedError, and a second later the process; "agree": it makes
                    should_stop() true; "ignore". A handler that the program has installed is left alone.
-    interruptible  whether Ctrl-C leaves calls of the main thread without abort(); None: at a prompt, in a notebook and in the
+    interruptible  True: Ctrl-C leaves calls of the main thread without abort(); None: at a prompt, in a notebook and in the
                    foreground of a terminal. It costs some 15 µs a call.
 
-    Raises OperationTimeout with the ranks that are missing, JobEnvironmentError, RendezvousError, InvalidArgumentError (also
-    where the job is joined already), and others that error.h explains.
+    Raises OperationTimeout with the missing ranks, JobEnvironmentError, RendezvousError, InvalidArgumentError (also if
+    already joined), and others that error.h explains.
     """
     global _is_interruptible
     options = _library.InitOptions(
@@ -833,7 +836,7 @@ def _or_unset(value: Optional[int], name: str) -> int:
 
 
 _is_registered = False
-_uncaught = _library.Uncaught()  # Since the last init().
+_uncaught = _library.Uncaught()  # Counts since the last init().
 
 
 def _leave_at_exit() -> None:
@@ -853,8 +856,8 @@ def _at_exit() -> None:
 
 
 def destroy() -> None:
-    """Leaves the job in order: waits for this rank's operations in flight, as long as their other ends do their part, and tells the
-    other ranks that it left on purpose. Does nothing outside of a job. Groups of it are of no use any more."""
+    """Leaves the job in order: waits for this rank's operations in flight, as long as their other ends do their part, and announces
+    to the other ranks that it left on purpose. No-op outside of a job. Its groups can no longer be used."""
     _blocking(_lib.muster_destroy)
     _work.sweep(len(_work._without_work))
 
@@ -863,11 +866,11 @@ def is_initialized() -> bool:
     return bool(_lib.muster_is_initialized())
 
 
-# All of these raise NotInitializedError outside of a job.
+# The following raise NotInitializedError outside of a job.
 
 
 def rank() -> int:
-    """In the job: RANK."""
+    """RANK: this rank in the job."""
     return check_number(_lib.muster_rank())
 
 
@@ -876,7 +879,7 @@ def world_size() -> int:
 
 
 def local_rank() -> int:
-    """On this node."""
+    """This rank on this node."""
     return check_number(_lib.muster_local_rank())
 
 
@@ -891,19 +894,19 @@ def node_rank() -> int:
 
 
 def restart_count() -> int:
-    """0 at first."""
+    """Number of restarts so far."""
     return check_number(_lib.muster_restart_count())
 
 
 def cuda_device() -> Optional[int]:
-    """The GPU of this rank, or None."""
-    rank()  # Else -1 could be a failure.
+    """This rank's GPU, or None."""
+    rank()  # Raises outside of a job: -1 below could be that failure.
     device: int = _lib.muster_cuda_device()
     return None if device < 0 else device
 
 
 def is_nccl_available() -> bool:
-    """Whether the library can open NCCL and a GPU here. Needs no job."""
+    """True if the library can open NCCL and a GPU here. Needs no job."""
     return bool(_lib.muster_is_nccl_available())
 
 
@@ -913,8 +916,9 @@ def is_gloo_available() -> bool:
 
 def new_group(ranks: Iterable[int], *, name: Optional[str] = None, timeout: Optional[float] = None,
               backend: Optional[str] = None) -> Group:
-    """A group of these ranks of the job, in this order. All members call it with the same list, and it blocks until they have; other
-    ranks need not, and get one whose is_member is False. `name` is for messages; `timeout` and `backend` are else the world's."""
+    """Makes a group of these ranks of the job, in this order. All members call it with the same list, and it blocks until they
+    have; other ranks need not, and get one whose is_member is False. `name` is used in messages; `timeout` and `backend` default to
+    the world's."""
     if not isinstance(ranks, Iterable) or isinstance(ranks, (AbstractSet, str)):
         raise TypeError(f"new_group: ranks is a list of ranks, in the order that they get in the group, not {short(ranks)}")
     numbers = [_number(rank, "new_group: each of ranks") for rank in ranks]
@@ -927,8 +931,8 @@ def new_group(ranks: Iterable[int], *, name: Optional[str] = None, timeout: Opti
 
 
 def should_stop(*, timeout: Optional[float] = None) -> bool:
-    """Whether the job was told to end, by SIGTERM or request_stop() on any rank: collective over the world, with the same answer on
-    all. Needs init(on_sigterm="agree"). Takes microseconds: call it at every step."""
+    """True if the job was asked to end, by SIGTERM or request_stop() on any rank: collective over the world, with the same answer
+    on all. Needs init(on_sigterm="agree"). Takes microseconds: call it at every step."""
     options = _options(timeout)
 
     def call() -> bool:
@@ -940,13 +944,13 @@ def should_stop(*, timeout: Optional[float] = None) -> bool:
 
 
 def request_stop() -> None:
-    """As if this process had received SIGTERM. Never blocks."""
+    """Acts as if this process had received SIGTERM. Never blocks."""
     check(_lib.muster_request_stop())
 
 
 class section:
-    """`with section("evaluation"):` what this rank does while others wait for it, for the launcher's report of a hang, and to be
-    given more time before it is taken for one. May be nested. Never blocks."""
+    """`with section("evaluation"):` marks what this rank does while others wait for it: the launcher reports it, and allows more
+    time before it assumes a hang. May be nested. Never blocks."""
 
     def __init__(self, name: str) -> None:
         if name is None:

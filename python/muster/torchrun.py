@@ -1,5 +1,5 @@
-"""python -m muster.torchrun: the native launcher, which understands every command line of torchrun. Nothing of torch's own is
-replaced."""
+"""python -m muster.torchrun: the native launcher, which understands every command line of torchrun. Replaces nothing of torch's
+own."""
 from muster._native import become
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""The backend `muster` of torch.distributed: how PyTorch finds it. See docs/torch-backend.md.
+"""Entry points by which PyTorch finds the backend `muster` of torch.distributed. See docs/torch-backend.md.
 
     group torch.distributed.backends   PyTorch 2.14 and later: register(), when a program names the backend
     group torch.backends               PyTorch 2.5 and later:  autoload(), at the end of every `import torch`
 
-Nothing is imported here before a group is made: most programs that import torch never make one.
+Imports nothing before a group is made: most programs that import torch never make one.
 """
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ def version_of(torch: Any) -> tuple[int, ...]:
 
 
 def register() -> None:
-    """Tells torch.distributed of the backend. Raises RuntimeError with a remedy where PyTorch is too old or lacks
-    torch.distributed."""
+    """Registers the backend. Raises RuntimeError with a remedy if PyTorch is too old or lacks torch.distributed."""
     import torch  # type: ignore[import-not-found]
 
     if version_of(torch) < OLDEST:
@@ -35,12 +34,12 @@ def register() -> None:
 
 
 def autoload() -> None:
-    """Where PyTorch does not look for backends by name. Never raises: an exception here would fail `import torch`."""
+    """Registers the backend if this PyTorch does not look for backends by name. Never raises: that would fail `import torch`."""
     try:
         torch = sys.modules["torch"]
         if OLDEST <= version_of(torch) < OLDEST_LAZY:
             register()
-    except Exception:  # init_process_group("muster") says that it is not there.
+    except Exception:  # init_process_group("muster") reports it as missing.
         pass
 
 

@@ -1,4 +1,4 @@
-"""The two forms in which PyTorch takes a backend that is written in Python."""
+"""The two forms in which PyTorch accepts a backend written in Python."""
 from __future__ import annotations
 
 import datetime
@@ -13,15 +13,15 @@ from muster._torch._operations import NUMBERS, PREMUL_SUM, Operations, is_profil
 from muster._torch._work import answer_questions
 from torch._C._distributed_c10d import _create_work_from_future as create_work_from_future  # type: ignore[import-not-found]
 
-HAS_BACKENDS = version_of(torch) >= OLDEST_LAZY  # Before, no class of Python could derive from one.
+HAS_BACKENDS = version_of(torch) >= OLDEST_LAZY  # Earlier, no Python class could derive from Backend.
 
 STRIDED = torch.strided
-# PyTorch's wrapper for TORCH_DISTRIBUTED_DEBUG=DETAIL keeps a backend's C++ half alone, which then has no methods.
+# Keeps the Python halves alive: PyTorch's wrapper for TORCH_DISTRIBUTED_DEBUG=DETAIL keeps only a backend's C++ half.
 KEPT: Set[Any] = set()
 
 
 def create(options: Any, backend_options: Any = None) -> Any:
-    """What torch.distributed calls on the members of a new group, with its _DistributedBackendOptions."""
+    """Makes the backend of a new group; torch.distributed calls it on the members, with its _DistributedBackendOptions."""
     ranks = list(options.global_ranks_in_group)
     name = "world" if not ranks else name_of(options.group_id, ranks)
     timeout = options.timeout
@@ -32,7 +32,7 @@ def create(options: Any, backend_options: Any = None) -> Any:
 
 
 def name_of(group_id: str, ranks: Sequence[int]) -> str:
-    """For messages: "3 of ranks 0-3,7", at most 64 characters. Many of PyTorch's own names are hashes."""
+    """Returns a name for messages, "3 of ranks 0-3,7", at most 64 characters. Many of PyTorch's own names are hashes."""
     runs: List[List[int]] = []
     for rank in ranks:
         if runs and runs[-1][1] == rank - 1:
@@ -44,8 +44,8 @@ def name_of(group_id: str, ranks: Sequence[int]) -> str:
 
 
 def safe(name: str) -> Any:
-    """An operation of MusterGroup. Where C++ calls it (functional collectives), older PyTorch lets go of a Work's Python half,
-    without which wait() never returns: so it gets one of C++."""
+    """Makes an operation of MusterGroup. When C++ calls it (functional collectives), older PyTorch drops a Work's Python half,
+    without which wait() never returns: so C++ gets a C++ Work."""
     original = getattr(Operations, name)
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -58,7 +58,7 @@ def safe(name: str) -> Any:
     return method
 
 
-# Those that keep it: torch's functions, our own, and the launcher's recorder, which stands between them.
+# Callers that keep the Python half: torch's functions, our own, and the launcher's recorder between them.
 CALLERS = ("distributed_c10d.py", Operations.allreduce.__code__.co_filename, "_muster_recorder.py")
 RETURN_WORKS = ("allreduce", "allreduce_coalesced", "reduce", "reduce_scatter", "_reduce_scatter_base",
                 "reduce_scatter_tensor_coalesced", "broadcast", "allgather", "_allgather_base", "allgather_coalesced",
@@ -66,7 +66,7 @@ RETURN_WORKS = ("allreduce", "allreduce_coalesced", "reduce", "reduce_scatter", 
 
 
 class MusterGroup(Operations, dist.ProcessGroup):  # type: ignore[misc]
-    """Before PyTorch 2.14: a whole process group. It has no backends for devices, so it serves no pair such as
+    """Before PyTorch 2.14: a whole process group. It has no backends for devices, so it cannot serve pairs such as
     "cpu:muster,cuda:nccl"."""
 
     def __init__(self, store: Any, group: Group, timeout: datetime.timedelta) -> None:
@@ -89,7 +89,7 @@ class MusterGroup(Operations, dist.ProcessGroup):  # type: ignore[misc]
     def get_group_store(self) -> Any:
         return self.store
 
-    # What PyTorch asks the backends of a group for, of which this one has none.
+    # PyTorch asks a group's backends for the following; this group has none.
 
     def _set_group_name(self, name: str) -> None:
         self.own_name = name
@@ -127,11 +127,11 @@ if HAS_BACKENDS:
     answer_questions()
 
     class MusterBackend(Operations, Backend):  # type: ignore[misc]
-        """From PyTorch 2.14 on: what a process group has for CPU tensors, beside others' backends for devices."""
+        """From PyTorch 2.14 on: a process group's backend for CPU tensors, beside those for other devices."""
 
         returns_none = True
         supports_splitting = True
-        supports_coalescing = False  # Of messages: as one Work for all of them, which must be waited for together.
+        supports_coalescing = False  # No single Work for several messages, which must be waited for together.
 
         def __init__(self, store: Any, group: Group, timeout: datetime.timedelta) -> None:
             Backend.__init__(self, group.rank, group.size)
@@ -141,7 +141,7 @@ if HAS_BACKENDS:
             self.made_with.global_ranks_in_group = list(group.ranks)
             KEPT.add(self)
 
-        # The two that programs call most for their latency, without what most calls do not need.
+        # Fast paths for the two operations whose latency matters most, without what most calls do not need.
 
         def allreduce(self, tensors: Sequence[Any], opts: Any = None) -> Any:
             if len(tensors) == 1 and opts is not None and not opts.asyncOp:
@@ -200,7 +200,7 @@ if HAS_BACKENDS:
             return ErrorType.TIMEOUT if self.group.failure().code == "timeout" else ErrorType.REMOTE_ERROR
 
         def split(self, store: Any, ranks: Sequence[int], opts: Any) -> Any:
-            """Of the members with these ranks, in this order. Called by each of them."""
+            """Makes a group of the members with these ranks, in this order. Each of them calls it."""
             members = [self.group.ranks[rank] for rank in ranks]
             timeout = opts._timeout if opts is not None else self.made_with._timeout
             group_id = opts.group_name if opts is not None and opts.group_name else f"split of {self.group.name}"
@@ -213,4 +213,4 @@ if HAS_BACKENDS:
             return MusterBackend(store, group, opts._timeout)
 
         def perform_nocolor_split(self, device: Any) -> None:
-            """What NCCL needs of ranks that are in no new group."""
+            """No-op: NCCL needs it on ranks that are in no new group."""

@@ -17,25 +17,25 @@ DistBackendError: Any = getattr(dist, "DistBackendError", RuntimeError)
 
 
 def _also_of_torch(cls: Type[lib.DistributedError]) -> Type[lib.DistributedError]:
-    """The same failure for those who catch PyTorch's exceptions."""
+    """Returns the same failure as a subclass of PyTorch's exception, for programs that catch that."""
     return type(cls.__name__, (cls, DistBackendError), {"__doc__": cls.__doc__, "__module__": __name__})
 
 
 _KINDS: List[Type[lib.DistributedError]] = [lib.DistributedError, *lib.ERRORS.values()]
 ERRORS: Dict[Type[lib.DistributedError], Type[lib.DistributedError]] = {cls: _also_of_torch(cls) for cls in _KINDS}
-globals().update({cls.__name__: cls for cls in ERRORS.values()})  # For pickle, which goes by name.
+globals().update({cls.__name__: cls for cls in ERRORS.values()})  # pickle looks classes up by name.
 
 
 MILLISECOND = datetime.timedelta(milliseconds=1)
 
 
 def milliseconds(timeout: datetime.timedelta) -> int:
-    """What is not 0 is at least 1 ms."""
+    """Rounds up: anything above 0 is at least 1 ms."""
     return min(max(0, -(-timeout // MILLISECOND)), lib.LONGEST_MS)
 
 
 def store_server(store: Any) -> Tuple[Optional[str], int]:
-    """Where the store's own server listens, if it is a TCPStore."""
+    """Returns the address of the store's server, if it is a TCPStore."""
     while hasattr(store, "underlying_store"):
         store = store.underlying_store
     if isinstance(store, dist.TCPStore):
@@ -44,12 +44,12 @@ def store_server(store: Any) -> Tuple[Optional[str], int]:
 
 
 class StoreCalls:
-    """A store of PyTorch as muster_store: the callbacks run on the thread that joins, before it returns."""
+    """A PyTorch store as a muster_store: the callbacks run on the joining thread, before the join returns."""
 
     def __init__(self, store: Any, prefix: str) -> None:
         self.store, self.prefix = store, prefix
         self.text = ctypes.create_string_buffer(b"")
-        self.raised: Optional[BaseException] = None  # Ctrl-C, say: goes on once the library has returned.
+        self.raised: Optional[BaseException] = None  # Ctrl-C, say: raised again once the library has returned.
         self.calls = lib.Store(set=lib.Store.SET(self.set), get=lib.Store.GET(self.get), error=lib.Store.ERROR(self.error))
 
     def failed(self, error: BaseException) -> int:
@@ -89,7 +89,7 @@ class Group:
     ranks        the members' global ranks, by group rank
     """
 
-    is_over = False  # This process may not touch its groups any more. Here, since it is asked when modules are gone.
+    is_over = False  # True once this process must not use its groups. A class attribute, since it is read when modules are gone.
 
     def __init__(self, store: Any, rank: int, size: int, name: str, timeout: datetime.timedelta,
                  ranks: Sequence[int]) -> None:
@@ -103,7 +103,7 @@ class Group:
         LIVE.add(self)
 
     def failure(self) -> lib.DistributedError:
-        """What this thread's last call has failed with."""
+        """Returns the failure of this thread's last call."""
         error = lib.last_error()
         text = str(error)
         if text.endswith("give a longer timeout"):
@@ -119,7 +119,7 @@ class Group:
             self.library.muster_group_abort(self.handle, reason.encode())
 
     def leave(self) -> None:
-        """In order: the others are told that it was on purpose. Calls that other threads are in end with an error."""
+        """Leaves in order, which the other ranks learn. Calls of other threads end with an error."""
         with self.closing:
             handle, self.handle = self.handle, None
             LIVE.discard(self)
@@ -132,7 +132,7 @@ class Group:
             self.library.muster_group_free(self.owned)
 
 
-AT_THE_END: List[Callable[[], None]] = []  # After the groups were left.
+AT_THE_END: List[Callable[[], None]] = []  # Called after the groups were left.
 LIVE: "weakref.WeakSet[Group]" = weakref.WeakSet()
 
 
@@ -142,7 +142,7 @@ def _join(library: Any, store: Any, group: Group, timeout: datetime.timedelta) -
     Leaving.prepare()
     calls = StoreCalls(store, f"{generation(store, group)}/")
     host, port = store_server(store)
-    # A launcher stops the ranks as soon as one has died: the others are to say so first.
+    # end_calls: a launcher stops the ranks as soon as one has died, and the others should first report that.
     options = lib.JoinOptions(name=group.name.encode(), timeout_ms=milliseconds(timeout), backend=lib.BACKEND_CPU,
                               on_sigterm=lib.STOP_END_CALLS, known_as=(ctypes.c_int * group.size)(*group.ranks),
                               server_host=host.encode() if host else None, server_port=port)
@@ -157,13 +157,13 @@ def _join(library: Any, store: Any, group: Group, timeout: datetime.timedelta) -
     if status:
         raise group.failure()
     assert handle.value is not None
-    Group.is_over = False  # As it is in a forked child, which gets here if its parent never had a group.
+    Group.is_over = False  # Was True in a forked child, which gets here if its parent never had a group.
     return handle.value
 
 
 def generation(store: Any, group: Group) -> int:
-    """How often this rank has joined at this store before: a store outlives the groups that met at it. The store itself counts,
-    for a process that replaces another one, too."""
+    """Counts this rank's earlier joins at this store, which outlives the groups that met there. The count is kept in the store, for
+    a process that replaces another one."""
     try:
         return int(store.add(f"muster/{group.rank}/joins", 1)) - 1
     except Exception as error:
@@ -176,21 +176,21 @@ ENDING = "this process is ending; what needs its groups is to run before, in an 
 
 
 class Leaving:
-    """At the end of a process that did not destroy its groups. After an uncaught exception it only ends, so that the others
-    learn that this rank has died."""
+    """Leaves the groups at the end of a process that did not destroy them. After an uncaught exception it does not, so that the
+    other ranks see a death."""
 
     is_prepared = is_done = False
-    uncaught = lib.Uncaught()  # Since the first group.
+    uncaught = lib.Uncaught()  # Counts since the first group.
 
     @classmethod
     def prepare(cls) -> None:
         if cls.is_prepared:
             return
         cls.is_prepared, cls.uncaught = True, lib.Uncaught()
-        # Children of multiprocessing end without atexit, or with the exception handled by then.
+        # Children of multiprocessing end without atexit, or with the exception already handled.
         process = sys.modules.get("multiprocessing.process")
         if process is not None and process.parent_process() is not None:
-            from multiprocessing.util import Finalize  # It is loaded there.
+            from multiprocessing.util import Finalize  # Already loaded there.
 
             Finalize(None, leave_all, exitpriority=-100)
 
@@ -198,7 +198,7 @@ class Leaving:
     def is_death(cls) -> bool:
         if cls.uncaught.is_there():
             return True
-        raised = sys.exc_info()[1]  # In multiprocessing, which calls us in a `finally`.
+        raised = sys.exc_info()[1]  # multiprocessing calls us in a `finally`.
         return raised is not None and not (isinstance(raised, SystemExit) and raised.code in (None, 0))
 
 
@@ -216,7 +216,7 @@ def leave_all() -> None:
 
 
 def forget_all() -> None:
-    """In a forked child: the groups are its parent's."""
+    """Forgets the groups in a forked child: they are its parent's."""
     Group.is_over, Leaving.is_prepared = True, False
     for group in list(LIVE):
         group.closing = threading.Lock()

@@ -1,7 +1,7 @@
-"""The operations of torch.distributed by those of the worker library, on CPU tensors.
+"""The operations of torch.distributed on CPU tensors, performed by the worker library.
 
-Tensors are handed over by their address. What is not contiguous goes through a copy; so does a list of tensors, unless they lie
-side by side in memory. A synchronous call is performed before it returns, on the caller's thread.
+Tensors are passed by address. A tensor that is not contiguous goes through a copy; so does a list of tensors unless they are
+adjacent in memory. A synchronous call is performed before it returns, on the caller's thread.
 """
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from muster._torch._group import ERRORS, LIVE, Group, milliseconds
 from muster._torch._work import HAS_ENDED, Together, Waiter, Work
 from torch._C import _distributed_c10d as c10d  # type: ignore[import-not-found]
 
-# By torch's own name of a type, where this PyTorch has it.
+# By torch's dtype; torch has the same names.
 NUMBERS: Dict[Any, int] = {getattr(torch, name): number for name, number in lib.DTYPES.items()}
-# Of the same size, for what does not depend on the sign.
+# Signed types of the same size, for operations that do not depend on the sign.
 UNSIGNED: Dict[Any, int] = {getattr(torch, name): number for name, number in
                             (("uint16", lib.INT16), ("uint32", lib.INT32), ("uint64", lib.INT64)) if hasattr(torch, name)}
 PARTS = {torch.complex32: lib.FLOAT16, torch.complex64: lib.FLOAT32, torch.complex128: lib.FLOAT64}
-OPS = (lib.SUM, lib.AVERAGE, lib.PRODUCT, lib.MIN, lib.MAX, lib.BAND, lib.BOR, lib.BXOR)  # By torch's number.
+OPS = (lib.SUM, lib.AVERAGE, lib.PRODUCT, lib.MIN, lib.MAX, lib.BAND, lib.BOR, lib.BXOR)  # Indexed by torch's number.
 OP_NAMES = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "PREMUL_SUM")
 PREMUL_SUM = 8
 OF_BOOL = {lib.SUM: lib.MAX, lib.PRODUCT: lib.MIN, lib.MIN: lib.MIN, lib.MAX: lib.MAX, lib.BAND: lib.MIN, lib.BOR: lib.MAX,
            lib.BXOR: lib.BXOR}
 NO_TIMEOUT = datetime.timedelta(milliseconds=-1)
-# Codes after which nothing was sent: such a call raises at once, as any wrong argument does.
+# Codes after which nothing was sent: such a call raises at once, like any wrong argument.
 REFUSALS = (lib.InvalidArgumentError, lib.NotInitializedError, lib.NotMemberError, lib.ForkedError)
 
 is_profiled = getattr(torch.autograd, "_profiler_enabled", lambda: False)
 
 
 class Message:
-    """The options of a send or receive, which has none."""
+    """Stands for the options of a send or receive, which has none."""
 
     asyncOp = True
     timeout = NO_TIMEOUT
@@ -46,7 +46,7 @@ Finish = Optional[Callable[[], None]]
 
 
 def moved(tensor: Any) -> Tuple[int, int]:
-    """The library's type and count for operations that only copy: what it does not know are bytes."""
+    """Returns the library's type and count for operations that only copy; unknown types are sent as bytes."""
     number = NUMBERS.get(tensor.dtype)
     if number is not None:
         return number, tensor.numel()
@@ -54,7 +54,7 @@ def moved(tensor: Any) -> Tuple[int, int]:
 
 
 def is_plain(tensor: Any) -> bool:
-    """Whether its elements follow each other in memory, and are what is there."""
+    """True if the elements are contiguous in memory and stored as they are (no lazy conjugation or negation)."""
     return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
 
 
@@ -63,12 +63,12 @@ def resolved(tensor: Any) -> Any:
 
 
 def source(tensor: Any) -> Any:
-    """The tensor, or a copy of it that is_plain()."""
+    """Returns the tensor, or a copy of it that is_plain()."""
     return tensor if is_plain(tensor) else resolved(tensor).contiguous()
 
 
 def target(tensor: Any, at_once: bool) -> Tuple[Any, Finish]:
-    """The tensor, or another one that is copied into it in the end."""
+    """Returns the tensor, or another one and a function that copies that into it in the end."""
     if is_plain(tensor):
         return tensor, None
     check_overlap(tensor)
@@ -85,7 +85,8 @@ def check_overlap(tensor: Any) -> None:
 def copy(tensor: Any, values: Any) -> None:
     if tensor.requires_grad:
         tensor = tensor.detach()
-    if tensor.is_inference() and not torch.is_inference_mode_enabled():  # As after a call in this mode with async_op.
+    if tensor.is_inference() and not torch.is_inference_mode_enabled():  # Made in inference mode by an async_op that ends outside
+                                                                         # it.
         with torch.inference_mode():
             tensor.copy_(values)
     else:
@@ -93,7 +94,7 @@ def copy(tensor: Any, values: Any) -> None:
 
 
 def are_adjacent(tensors: Sequence[Any]) -> bool:
-    """In one storage: of others, what keeps the first one would not keep all."""
+    """True if the tensors are adjacent in one storage. Different storages do not count: keeping the first would not keep all."""
     address, storage = tensors[0].data_ptr(), tensors[0].untyped_storage()._cdata
     for tensor in tensors:
         if tensor.data_ptr() != address or not is_plain(tensor) or tensor.untyped_storage()._cdata != storage:
@@ -103,7 +104,7 @@ def are_adjacent(tensors: Sequence[Any]) -> bool:
 
 
 def sources(tensors: Sequence[Any], at_once: bool) -> Any:
-    """One that begins where all of them are, in their order."""
+    """Returns a tensor at the address of all of them, in order."""
     if len(tensors) == 1:
         return source(tensors[0])
     if are_adjacent(tensors):
@@ -133,37 +134,36 @@ ROOM_BYTES = 64 << 20
 
 
 def room(slot: str, count: int, dtype: Any, at_once: bool) -> Any:
-    """For copies. A synchronous call has its thread's, which the next one uses again: fresh memory takes the kernel longer than
-    the operation does."""
+    """Returns memory for copies. Synchronous calls reuse their thread's: fresh memory costs the kernel more time than the operation
+    takes."""
     size = count * dtype.itemsize
     if not at_once or size > ROOM_BYTES:
         return torch.empty(count, dtype=dtype, device="cpu")
     memory = getattr(ROOM, slot, None)
     if memory is None or len(memory) < size:
-        with torch.inference_mode(False):  # Or it could not be written to in another mode.
+        with torch.inference_mode(False):  # Otherwise it could not be written in another mode.
             memory = torch.empty(size, dtype=torch.uint8, device="cpu")
         setattr(ROOM, slot, memory)
     return memory[:size].view(dtype)
 
 
 class Operations:
-    """Of one group. A subclass has `group` from open() and makes this a backend of PyTorch.
+    """The operations of one group. A subclass makes this a backend of PyTorch and calls open().
 
-    Thread rules are those of process_group.h: calls of several threads are safe, and performed in an order that other
-    ranks cannot know.
+    Thread rules are those of process_group.h: calls of several threads are safe, in an order that other ranks cannot know.
     """
 
-    returns_none = False  # Whether a completed call may return None for a Work.
+    returns_none = False  # True if a completed call may return None for a Work.
 
     def open(self, group: Group) -> None:
         self.group = group
         self.library = group.library
         self.in_flight: Dict[int, Work] = {}
         self.to_sweep: List[int] = []  # Keys of in_flight.
-        self.options_of_calls: Any = None  # A pointer, once set_timeout() was called.
-        self.coalesced: Dict[int, List[Any]] = {}  # By thread, between start_coalescing() and end_coalescing().
+        self.options_of_calls: Any = None  # A pointer after set_timeout().
+        self.coalesced: Dict[int, List[Any]] = {}  # Works by thread, between start_coalescing() and end_coalescing().
         self.sequence = 0
-        self.waiters: Dict[bool, Waiter] = {}  # By whether they are for messages.
+        self.waiters: Dict[bool, Waiter] = {}  # Indexed by is_message.
         self.making_waiters = threading.Lock()
         self.members = group.size
         self.muster_all_reduce, self.muster_barrier = self.library.muster_all_reduce, self.library.muster_barrier
@@ -202,7 +202,7 @@ class Operations:
                          f"the {names[1]} {given.numel()}"))
 
     def reduction(self, operation: str, tensor: Any, opts: Any, given: Any) -> Tuple[int, int, int, Any]:
-        """The library's type, count of `tensor` and operator, and what to reduce: `given`, or its product with a factor."""
+        """Returns the library's type, count of `tensor` and operator, and the input: `given`, or its product with a factor."""
         op = hash(opts.reduceOp)
         dtype = tensor.dtype
         if op == PREMUL_SUM:
@@ -227,12 +227,12 @@ class Operations:
         return ctypes.byref(lib.CallOptions(timeout_ms=milliseconds(timeout)))
 
     def is_at_once(self, opts: Any) -> bool:
-        """Whether the call is to be performed before it returns. Older PyTorch does not say."""
+        """True if the call must be performed before it returns. Older PyTorch does not tell."""
         return not getattr(opts, "asyncOp", True) and self.coalescing() is None
 
     def run(self, function: Any, arguments: Tuple[Any, ...], opts: Any, results: Sequence[Any], kept: Any,
             finish: Finish = None, is_recorded: bool = False) -> Any:
-        """Calls the library. `kept` are the tensors that the arguments point into."""
+        """Calls the library. `kept`: the tensors that the arguments point into."""
         if not is_recorded and is_profiled():
             with torch.autograd.profiler.record_function("muster:" + function.__name__[7:]):
                 return self.run(function, arguments, opts, results, kept, finish, True)
@@ -252,7 +252,7 @@ class Operations:
             if finish is not None:
                 finish()
             return None if self.returns_none else Work(self, results)
-        # Storages, since `x.data = y` takes that of x away. The Work is there before the operation: Ctrl-C can come between.
+        # Keeps storages, since `x.data = y` takes x's away. The Work exists before the operation: Ctrl-C may come between.
         storages = [tensor.untyped_storage() for tensor in kept if tensor is not None]
         started = ctypes.c_void_p()
         work = Work(self, results, started, storages, finish, is_message=is_message)
@@ -267,7 +267,7 @@ class Operations:
         return work
 
     def failed(self, results: Sequence[Any]) -> Any:
-        """A Work that has failed, whose wait() raises; after a wrong argument it is raised here."""
+        """Returns a failed Work, whose wait() raises; raises at once after a wrong argument."""
         error = self.group.failure()
         if isinstance(error, REFUSALS):
             raise error
@@ -276,15 +276,15 @@ class Operations:
         return work
 
     def sweep(self) -> None:
-        """Lets go of operations whose Works the program has dropped. Whenever another one begins, of a few: the oldest first, until
-        two are not complete."""
+        """Releases operations whose Works the program has dropped: on each new one, a few, oldest first, until two are not
+        complete."""
         if not self.to_sweep:
             self.to_sweep = list(self.in_flight)[::-1]
         unfinished = 0
         for number in self.to_sweep[:-33:-1]:
-            del self.to_sweep[-1:]  # If another thread sweeps, too, the next round has what this one leaves out.
+            del self.to_sweep[-1:]  # If another thread sweeps too, the next round covers what this one misses.
             work = self.in_flight.get(number)
-            if work is not None and work.future is None:  # Or the thread that waits for it calls what waits for its future.
+            if work is not None and work.future is None:  # With a future, its waiter must end it, since callbacks run there.
                 unfinished += not work.poll()
                 if unfinished == 2:
                     break
@@ -299,7 +299,7 @@ class Operations:
         return waiter.add(work)
 
     def together(self, works: Sequence[Any], results: Sequence[Any]) -> Any:
-        """Of single operations the one Work; one that is complete may be None."""
+        """Combines Works into one, which is the Work itself for a single operation; completed ones may be None."""
         left = [work for work in works if work is not None]
         if not left:
             return None if works else Work(self, results)
@@ -326,7 +326,7 @@ class Operations:
         return self.together([self.allreduce([tensor], opts) for tensor in tensors], tensors)
 
     def allreduce_sparse(self, tensors: Sequence[Any], opts: Any = None) -> Any:
-        """Performed before it returns, also where it was to be asynchronous: it takes three exchanges."""
+        """Performed before it returns, even if asynchronous: it takes three exchanges."""
         opts = opts or c10d.AllreduceOptions()
         tensor = tensors[0]
         if len(tensors) != 1 or tensor.layout is not torch.sparse_coo or not tensor.is_cpu:
@@ -344,7 +344,7 @@ class Operations:
         return None if self.returns_none and not getattr(opts, "asyncOp", True) else Work(self, tensors)
 
     def gather_sparse(self, tensor: Any, held: Any, others: Any, now: Any) -> Any:
-        """Yields what is to be waited for; then `tensor` is the sum."""
+        """Yields Works to wait for; then `tensor` is the sum."""
         if not (others[:, 1:] == others[0, 1:]).all():
             self.refuse("all_reduce", "the ranks have sparse tensors of different shapes")
         counts = others[:, 0].tolist()
@@ -354,7 +354,7 @@ class Operations:
         yield self.allgather([values], [held.values()], now)
         total = torch.sparse_coo_tensor(torch.cat(indices, 1), torch.cat(values), tensor.shape, device="cpu",
                                         check_invariants=False).coalesce()
-        with torch.no_grad():  # What detach() gives of a sparse tensor does not share its memory.
+        with torch.no_grad():  # detach() of a sparse tensor does not share its memory.
             tensor.copy_(total)
 
     def reduce(self, tensors: Sequence[Any], opts: Any) -> Any:
@@ -413,7 +413,7 @@ class Operations:
             return self.together([self.broadcast([tensor], opts) for tensor in tensors], tensors)
         tensor = self.check_one("broadcast", tensors)
         root = opts.rootRank
-        check_overlap(tensor)  # On the root too, so that all ranks refuse it.
+        check_overlap(tensor)  # Checked on the root too, so that all ranks refuse it.
         data, finish = (source(tensor), None) if root == self.group.rank else target(tensor, self.is_at_once(opts))
         number, count = moved(tensor)
         return self.run(self.library.muster_broadcast, (data.data_ptr(), count, number, root), opts, tensors, (data,), finish)
@@ -447,7 +447,7 @@ class Operations:
                         outputs[0], (given, out), finish)
 
     def allgather_coalesced(self, outputs: Sequence[Sequence[Any]], inputs: Sequence[Any], opts: Any = None) -> Any:
-        """`outputs` has for each rank a list of its inputs."""
+        """`outputs` holds, for each rank, the list of its inputs."""
         self.check_list("all_gather", outputs, "the list of outputs")
         for one in outputs:
             if len(one) != len(inputs):
@@ -504,7 +504,7 @@ class Operations:
     alltoall_base = all_to_all_single
 
     def splits(self, tensor: Any, splits: Sequence[int], what: str) -> Any:
-        """Counts of elements, from those of rows."""
+        """Converts counts of rows to counts of elements."""
         rows = tensor.shape[0] if tensor.dim() else 1
         count = moved(tensor)[1]
         if not splits:
@@ -557,7 +557,7 @@ class Operations:
             self.group.refuse_closed()
         if self.library.muster_monitored_barrier(handle, int(wait_all_ranks), self.call_options(Now(timeout))):
             error = self.group.failure()
-            if isinstance(error, lib.OperationTimeout):  # In the words that programs look for.
+            if isinstance(error, lib.OperationTimeout):  # Adds the words that programs look for.
                 late = ", ".join(map(str, error.failed_ranks))
                 error.args = (f"{error} (Rank{'s' * (len(error.failed_ranks) > 1)} {late} failed to pass monitoredBarrier)",)
             raise error
@@ -565,7 +565,7 @@ class Operations:
     # ---- several at once
 
     def start_coalescing(self, device: Any = None) -> None:
-        self.coalesced[threading.get_ident()] = []  # Without the end if the program has raised something.
+        self.coalesced[threading.get_ident()] = []  # May lack its end, if the program raised.
 
     def end_coalescing(self, device: Any = None) -> Any:
         return Together(self.coalesced.pop(threading.get_ident(), []), [])
@@ -574,7 +574,7 @@ class Operations:
         return self.coalesced.get(threading.get_ident()) if self.coalesced else None
 
     def coalesce(self, work: Work) -> None:
-        """Notes it for end_coalescing(). Of those that are complete, which nobody need wait for, only a failed one stays."""
+        """Notes the Work for end_coalescing(). Drops completed ones, which need no wait, except a failed one."""
         works = self.coalescing()
         if works is None:
             return

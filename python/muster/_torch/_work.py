@@ -1,7 +1,7 @@
 """What an operation returns to PyTorch: a Work, and its future.
 
-PyTorch's C++ side wraps a Work of Python in one of its own, which passes on wait() and get_future() alone. What else programs
-ask (is_completed(), source_rank(), ...) is answered by asking the wrapped one: see answer_questions().
+PyTorch's C++ side wraps a Python Work in its own, which passes on wait() and get_future() only. Other questions of programs
+(is_completed(), source_rank(), ...) are passed to the wrapped Work: see answer_questions().
 """
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ import torch.distributed as dist  # type: ignore[import-not-found]
 from muster import _library as lib
 from muster._torch import _group
 
-SLICE_MS = 200  # A wait comes back to Python this often: for Ctrl-C.
+SLICE_MS = 200  # A wait returns to Python this often, for Ctrl-C.
 UNLIMITED = datetime.timedelta(0)
 
 
 class Asked(dist.Work):  # type: ignore[misc]
-    """What programs ask, where PyTorch gives them this object. Subclasses have wait(), poll() and `error`."""
+    """Queries by programs to which PyTorch hands this object. Subclasses have wait(), poll() and `error`."""
 
     source = -1
 
@@ -51,11 +51,10 @@ class Asked(dist.Work):  # type: ignore[misc]
 class Work(Asked):
     """An operation, which is complete from the start if it has no handle.
 
-    handle    of the library's operation, for the call that starts it to fill; freed with this object, when no thread can be
-              waiting on it
+    handle    the library's operation, set by the call that starts it; freed with this object, when no thread can wait on it
     kept      the memory that the operation reads and writes; dropped when it is complete
     results   the tensors that its future gives
-    finish    what is still to do with the results: copies into tensors that are not contiguous
+    finish    copies the results into tensors that are not contiguous
     """
 
     def __init__(self, group: Any, results: Sequence[Any], handle: Optional[ctypes.c_void_p] = None, kept: Any = None,
@@ -76,7 +75,7 @@ class Work(Asked):
             self.group.library.muster_work_free(self.handle)
 
     def wait(self, timeout: datetime.timedelta = UNLIMITED) -> bool:
-        """Raises what the operation failed with, or OperationTimeout if it is not complete in `timeout`, which it survives."""
+        """Raises the operation's failure, or OperationTimeout if it is not complete in `timeout`; the operation continues."""
         if not self.is_done:
             left = -1 if timeout == UNLIMITED else _group.milliseconds(timeout)
             while not self.poll(SLICE_MS if left < 0 else min(SLICE_MS, left)):
@@ -90,7 +89,7 @@ class Work(Asked):
         return True
 
     def poll(self, wait_ms: int = 0) -> bool:
-        """Whether it is complete, after at most that long."""
+        """Waits at most `wait_ms`; returns True if complete."""
         if not self.is_done:
             if not self.handle:  # Another thread is starting it.
                 return False
@@ -104,7 +103,7 @@ class Work(Asked):
         return True
 
     def end(self, error: Optional[BaseException]) -> None:
-        """Once, whoever notices first; the others wait for it."""
+        """Ends the operation, on the first thread that notices; the others wait for that."""
         with self.ending:
             if not self.is_done:
                 if error is None:
@@ -121,7 +120,8 @@ class Work(Asked):
         self.settle()
 
     def settle(self) -> None:
-        """What follows the end. Again at the next poll(), if Ctrl-C came between: a future that is never set is a hang."""
+        """Completes the future after the end. Repeated at the next poll(), since Ctrl-C may come between: a future that is never
+        set is a hang."""
         self.group.in_flight.pop(id(self), None)
         future = self.future
         if future is not None and not future.done():
@@ -137,9 +137,9 @@ class Work(Asked):
                 future = self.future = torch.futures.Future()
         if not self.poll() and not self.has_waiter:
             self.has_waiter = self.group.add_to_waiter(self)
-            if not self.has_waiter:  # The group was left meanwhile, which has ended its operations.
+            if not self.has_waiter:  # The group was left meanwhile, which ended its operations.
                 self.poll()
-        # Of a failure made here C++ would know nothing: only a callback that raises makes its future fail.
+        # A failure set here would not reach C++: only a callback that raises makes its future fail.
         return future.then(self.outcome)
 
     def outcome(self, _: Any) -> Any:
@@ -155,7 +155,7 @@ class Work(Asked):
 
 
 class Together(Asked):
-    """Several as one."""
+    """Several Works as one."""
 
     def __init__(self, works: Sequence[Work], results: Sequence[Any]) -> None:
         dist.Work.__init__(self)
@@ -195,8 +195,9 @@ LAST_S = 0.2
 
 
 def end_waiters() -> None:
-    """An interpreter that goes away ends daemons anywhere; in PyTorch's C++, where they set futures, that aborts the process. The
-    groups were left before, so nothing keeps them, except after an uncaught exception: then they wait in the library."""
+    """Ends the waiters before the interpreter does: it stops daemon threads anywhere, and inside PyTorch's C++, where they set
+    futures, that aborts the process. Nothing blocks them, since the groups were left before, except after an uncaught exception:
+    then they wait in the library."""
     HAS_ENDED.set()
     deadline = time.monotonic() + LAST_S
     waiters = list(WAITERS)
@@ -210,9 +211,9 @@ _group.AT_THE_END.append(end_waiters)
 
 
 class Waiter:
-    """A thread that waits for operations with futures, in their order: nobody else may be waiting for them.
+    """A thread that waits for operations with futures, in order, since no other thread may be waiting for them.
 
-    Collectives end in the order of their calls. Messages do not, so theirs are looked at in turn.
+    Collectives end in call order. Messages do not, so they are polled in turn.
     """
 
     MESSAGE_SLICE_MS = 2
@@ -221,7 +222,7 @@ class Waiter:
         self.works: "queue.SimpleQueue[Optional[Work]]" = queue.SimpleQueue()
         self.adding = threading.Lock()
         self.is_ended = False
-        # A daemon: it must not keep a program from ending, and what it waits for may never come.
+        # A daemon: it must not keep a program from ending, and its operations may never end.
         self.thread = threading.Thread(target=self.run_in_turn if in_turn else self.run, name="muster futures", daemon=True)
         self.thread.start()
         WAITERS.add(self)
@@ -233,7 +234,7 @@ class Waiter:
             return not self.is_ended
 
     def end(self) -> None:
-        """Once the others are done."""
+        """Ends the thread once the earlier Works are done."""
         with self.adding:
             if not self.is_ended:
                 self.is_ended = True
@@ -247,9 +248,9 @@ class Waiter:
             try:
                 while not work.poll(3_600_000):
                     pass
-            except Exception as problem:  # Whoever waits for the future is to know.
+            except Exception as problem:  # Report it through the future.
                 work.end(problem)
-            del work  # Or it would be kept until the next one.
+            del work  # Otherwise kept until the next one.
 
     def run_in_turn(self) -> None:
         works: List[Work] = []
@@ -268,13 +269,13 @@ class Waiter:
 # ---- questions to PyTorch's wrapper
 
 QUESTION = threading.local()
-FOREIGN: Dict[int, Any] = {}  # By id() of a Work of another backend, which programs may ask often: a weak reference.
+FOREIGN: Dict[int, Any] = {}  # Weak references to other backends' Works by id(), since programs may query them often.
 NOTHING: Any = torch.futures.Future()
 ASKED = ("is_completed", "is_success", "exception", "result", "source_rank", "_source_rank")
 
 
 def answers(work: Any) -> bool:
-    """Whether this thread only wants to know which object get_future() is called of."""
+    """Returns True, and notes `work`, if get_future() was only called to find the wrapped object: see wrapped_in()."""
     found = getattr(QUESTION, "found", None)
     if found is None:
         return False
@@ -283,7 +284,7 @@ def answers(work: Any) -> bool:
 
 
 def wrapped_in(work: Any) -> Any:
-    """Our Work inside of one of PyTorch's, or None: get_future() is passed on, and ours says who it is."""
+    """Returns our Work inside PyTorch's, or None: PyTorch passes get_future() on, and ours notes itself."""
     found: List[Any] = []
     QUESTION.found = found
     try:
@@ -300,7 +301,7 @@ def wrapped_in(work: Any) -> Any:
 
 
 def answer_questions() -> None:
-    """Has dist.Work pass on what its C++ wrapper of a Python Work does not: there an operation is never complete and has no
+    """Makes dist.Work pass on what its C++ wrapper of a Python Work does not: there an operation is never complete and has no
     source. Works of other backends answer as before."""
 
     def passed_on(name: str, original: Any) -> Any:
