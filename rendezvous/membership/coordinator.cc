@@ -263,12 +263,13 @@ void Coordinator::grant_ending() {
 
 // Keeps the machine, so that a latecomer learns how the job ended; drops only the oldest ones.
 void Coordinator::on_finished(const std::string& id) {
+  std::erase(ended_, id);  // All nodes of a job that has not begun may leave more than once.
   ended_.push_back(id);
   for (size_t i = ended_.size(); i > kEndedJobsKept; --i) {
     const std::string oldest = ended_.front();
     ended_.pop_front();
     const HostedJob* job = find_job(oldest);
-    if (oldest == options_.job_id || oldest == id || job->connections() != 0) {
+    if (oldest == options_.job_id || oldest == id || job->connections() != 0 || !job->is_over()) {
       ended_.push_back(oldest);
     } else {
       jobs_.erase(oldest);
@@ -377,7 +378,7 @@ std::string Coordinator::who_needs_us(SteadyTime now) const {
   std::string name;
   for (const auto& [id, job] : jobs_) {
     if (job->has_untold()) return "the other nodes know that the job cannot start";
-    if (job->is_finished() || !job->has_others(now - kForsakenAfter)) continue;
+    if (job->is_over() || !job->has_others(now - kForsakenAfter)) continue;
     ++jobs;
     agents += job->connections();
     name = id;

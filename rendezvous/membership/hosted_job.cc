@@ -57,7 +57,8 @@ void HostedJob::on_joined(membership::ConnectionId connection, membership::Join 
   join.is_host = join.agent == options_.own_agent;
   connections_.try_emplace(connection);
   if (!join.is_host) others_.insert(connection);
-  seen_[join.agent] = {join.advertised, ends.agent.ip};
+  const membership::AgentId id = join.agent;
+  seen_[id] = {join.advertised, ends.agent.ip};
   OwnerQuestions::AgentCame agent{connection, ends.agent.ip, IpAddress::parse(join.advertised),
                                   sight_of(join, ends), join.host_name};
   if (!options_.hint.empty()) {
@@ -66,7 +67,9 @@ void HostedJob::on_joined(membership::ConnectionId connection, membership::Join 
   }
   drive_.post(membership::Joined{connection, std::move(join)});
   // The join may have been refused.
-  if (connections_.contains(connection)) questions_drive_.post(std::move(agent));
+  if (!connections_.contains(connection)) return static_cast<void>(seen_.erase(id));
+  is_over_ = has_ended_;
+  questions_drive_.post(std::move(agent));
 }
 
 void HostedJob::on_message(membership::ConnectionId connection, const AgentMessage& message) {
@@ -171,9 +174,10 @@ void HostedJob::perform(const Membership::Effect& effect) {
       self.ungranted_.reset();
       self.store_.close();
     }
-    void operator()(const membership::Finished&) const {
-      self.finished_ = true;
-      self.options_.places.clear();  // It has no store any more.
+    void operator()(const membership::Finished& e) const {
+      self.is_over_ = true;
+      self.has_ended_ = e.has_ended;
+      if (e.has_ended) self.options_.places.clear();  // It has no store any more.
       self.handlers_.finished();
     }
     void operator()(const membership::Say& e) const { self.store_.say(e.text); }

@@ -67,7 +67,7 @@ class HostedJob {
   void on_ending_granted();
 
   JobStore& store() { return store_; }
-  bool is_finished() const { return finished_; }
+  bool is_over() const { return is_over_; }
   // True if agents of other processes are connected, or were after `since`.
   bool has_others(std::chrono::steady_clock::time_point since) const;
   size_t connections() const { return connections_.size(); }
@@ -118,7 +118,8 @@ class HostedJob {
   bool ending_asked_ = false;
   bool ending_granted_ = false;
   std::map<membership::ConnectionId, membership::HostMessage> held_;  // Ends not granted yet.
-  bool finished_ = false;
+  bool is_over_ = false;
+  bool has_ended_ = false;
 };
 
 }  // namespace muster

@@ -198,7 +198,7 @@ void Membership::settle() {
   watch_at_ = kNever;
   if (finished_ || !job_) return;
   close_store();
-  out_->push_back(Finished{});
+  out_->push_back(Finished{stage_ == Stage::ended});
   if (stage_ == Stage::ended) {
     finished_ = true;
   } else {

@@ -141,6 +141,7 @@ struct CloseStore {
 // No node is left: the job is over and every reachable node said goodbye, or all left before it
 // began. The machine may be destroyed; if kept, it refuses latecomers to an ended job.
 struct Finished {
+  bool has_ended = true;  // Else all nodes left before the job began; the next one begins it anew.
   friend bool operator==(const Finished&, const Finished&) = default;
 };
 struct Say {  // A line for the user at the host.

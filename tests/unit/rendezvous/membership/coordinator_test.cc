@@ -344,6 +344,36 @@ TEST(Coordinator, NodesThatContradictTheJobAreTold) {
   EXPECT_TRUE(second.wait_closed());
 }
 
+// The only node of a job joins and leaves before the job begins.
+void join_and_leave(boost::asio::io_context& loop, const Host& host, const std::string& job) {
+  const auto agent = joined_agent(loop, host.port(), join_of(2), job);
+  agent->send(AgentMessage(membership::Goodbye{}));
+  EXPECT_TRUE(run_until(loop, [&] { return host.coordinator->counters().sessions == 0; })) << job;
+}
+
+TEST(Coordinator, ForgetsAJobOnceThatItsNodesLeftTwiceBeforeItBegan) {
+  boost::asio::io_context loop;
+  const Host host(loop);
+  for (const char* job : {"a", "a"})
+    join_and_leave(loop, host, job);
+  for (int i = 0; i < 80; ++i)  // More than it remembers.
+    join_and_leave(loop, host, std::to_string(i));
+  EXPECT_LT(host.coordinator->counters().jobs, 70U);
+}
+
+TEST(Coordinator, StaysForAJobWhoseNodesLeftAndCameBack) {
+  boost::asio::io_context loop;
+  const Host host(loop);
+  join_and_leave(loop, host, "b");
+  const auto agent = joined_agent(loop, host.port(), join_of(2), "b");
+  bool idle = false;
+  host.coordinator->wait_until_idle([&] { idle = true; });
+  EXPECT_TRUE(run_until(loop, [&] { return !host.said.empty() || idle; }));
+  EXPECT_FALSE(idle);
+  ASSERT_FALSE(host.said.empty());
+  EXPECT_NE(host.said[0].find("it stays until the agent of job 'b'"), std::string::npos);
+}
+
 TEST(Coordinator, AJobThatNobodyElseIsInDoesNotKeepTheHost) {
   boost::asio::io_context loop;
   const Host host(loop);
@@ -361,7 +391,7 @@ TEST(Coordinator, TheHostStaysWhileAnAgentOfAnotherProcessNeedsItAndSaysSo) {
   Report report;
   EXPECT_TRUE(run_until(loop, [&, beat_at = std::chrono::steady_clock::now()]() mutable {
     if (std::chrono::steady_clock::now() >= beat_at) {
-      beat_at += seconds{1};
+      beat_at += std::chrono::seconds{1};
       ++report.sequence;
       agent->send(AgentMessage(report));
     }
