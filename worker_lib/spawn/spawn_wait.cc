@@ -11,6 +11,7 @@
 
 #include "rendezvous/base/process_end.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/base/time.h"
 #include "worker_lib/spawn/spawn.h"
 #include "worker_lib/watch/process_life.h"
 
@@ -24,10 +25,8 @@ using RankClock = std::chrono::steady_clock;
 constexpr auto kExitPatience = std::chrono::seconds{1};
 constexpr auto kExitLook = std::chrono::milliseconds{5};
 
-RankClock::time_point rank_deadline(std::optional<std::chrono::milliseconds> timeout) {
-  const auto now = RankClock::now();
-  const auto never = RankClock::time_point::max();
-  return !timeout || *timeout >= never - now ? never : now + *timeout;
+Deadline rank_deadline(std::optional<std::chrono::milliseconds> timeout) {
+  return timeout ? deadline_after(RankClock::now(), *timeout) : Deadline::max();
 }
 
 std::string how_it_ended(const RankExit& exit) {

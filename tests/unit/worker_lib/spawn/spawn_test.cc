@@ -246,6 +246,14 @@ TEST(WorkerSpawn, ATimeoutStopsAllAndNamesThoseWhoWereThere) {
   }
 }
 
+TEST(WorkerSpawn, TakesTheLargestTimeoutAsNone) {
+  SpawnOptions options = to_this_test();
+  options.timeout = std::chrono::milliseconds::max();
+  EXPECT_TRUE(spawn(
+                  1, [](int) {}, options)
+                  .ok());
+}
+
 TEST(WorkerSpawn, RanksDieWithTheirParent) {
   SpawnOptions outer = to_this_test();
   const Notes notes(outer);
