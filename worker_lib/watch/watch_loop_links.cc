@@ -172,8 +172,9 @@ void WatchLoop::expire_links(Instant now) {
     if (link.until <= now) late.push_back(id);
   }
   for (const LinkId id : late) {
-    const bool is_connecting = links_.at(id).stage == Stage::connecting;
-    abandon(id, is_connecting ? Silence::none : Silence::mute);
+    const auto link = links_.find(id);
+    if (link == links_.end()) continue;  // The end of another may have ended the watch.
+    abandon(id, link->second.stage == Stage::connecting ? Silence::none : Silence::mute);
   }
   std::vector<LinkId> ended;
   for (const auto& [id, ending] : endings_) {
@@ -186,8 +187,7 @@ void WatchLoop::expire_links(Instant now) {
     if (retry.at <= now) again.push_back(retry.dial);
   }
   for (const Dial& dial : again) {
-    retries_.erase(dial.rank);
-    begin_dial(dial);
+    if (retries_.erase(dial.rank) != 0) begin_dial(dial);
   }
 }
 
