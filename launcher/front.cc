@@ -30,6 +30,7 @@
 #include "rendezvous/base/contract.h"
 #include "rendezvous/base/process_end.h"
 #include "rendezvous/base/process_limit.h"
+#include "rendezvous/base/stderr_line.h"
 #include "rendezvous/base/unique_fd.h"
 
 namespace muster {
@@ -62,21 +63,15 @@ bool is_among(std::span<const int> signals, int signal) {
   return std::ranges::count(signals, signal) > 0;
 }
 
-// Writes to the descriptor directly: the front has no output thread and seldom prints.
-void tell(const std::string& text) {
-  const std::string line = "muster: " + text + "\n";
-  [[maybe_unused]] const ssize_t n = write(STDERR_FILENO, line.data(), line.size());
-}
-
 int cannot_start(std::string_view call) {
-  tell(fmt::format("cannot start: {}", call_failed(call, errno)));
+  print_line(fmt::format("cannot start: {}", call_failed(call, errno)));
   return static_cast<int>(ExitCode::environment);
 }
 
 // Prints in a process of its own, because the console may be a file on a disk that hangs.
 void tell_aside(const std::string& text) {
   if (fork() == 0) {
-    tell(text);
+    print_line(text);
     _exit(0);
   }
   poll(nullptr, 0, kAsideMs);
@@ -170,7 +165,7 @@ int Front::supervise() {
     if (fds[2].revents != 0) hear_agent();
     if (exit_code_ || (fds[1].revents & POLLIN) != 0) return finish();
     if (ready == 0) {
-      tell(
+      print_line(
           fmt::format("the agent (pid {}) was told to kill the job and has not ended ({}): killing "
                       "the job without it",
                       agent_, what_keeps(agent_)));
@@ -299,11 +294,12 @@ int Front::finish() {
   for (const ProcessEntry& process : left) {
     if (process.pid == agent_) continue;  // Already reported.
     if (process.refused) {
-      if (!orderly) tell(refusal_text(process));  // Otherwise the agent has reported it.
+      if (!orderly) print_line(refusal_text(process));  // Otherwise the agent has reported it.
       continue;
     }
-    tell(fmt::format("process {} ({}) cannot be killed (state {}); it may hold a GPU or a mount",
-                     process.pid, process.name, process.state));
+    print_line(
+        fmt::format("process {} ({}) cannot be killed (state {}); it may hold a GPU or a mount",
+                    process.pid, process.name, process.state));
   }
   if (const auto cgroup = JobCgroup::path_for(agent_)) rmdir(cgroup->c_str());
   terminal_.restore();
@@ -312,15 +308,10 @@ int Front::finish() {
     tell_aside(fmt::format("the agent (pid {}) is left behind: {}", agent_, what_keeps(agent_)));
   if (exit_code_) return *exit_code_;
   if (!reaped) return static_cast<int>(ExitCode::unkillable);
-  tell(fmt::format(
+  print_line(fmt::format(
       "the agent (pid {}) was killed by SIG{}; every process of the job has been killed", agent_,
       sigabbrev_np(info.si_status)));
   return stop_requested_at_ ? 128 + stop_signal_ : static_cast<int>(ExitCode::internal);
-}
-
-bool inherited_as_ignored(int signal) {
-  struct sigaction action{};
-  return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
 // All signals except those raised by a fault of our own, which must end us at once, with a core
@@ -343,7 +334,7 @@ bool is_forwardable(int signal, const std::vector<int>& stop_signals) {
 
 int run_front(const std::vector<int>& stop_signals,
               const std::function<int(AgentContext)>& agent_main) {
-  const bool hangup_ignored = inherited_as_ignored(SIGHUP);
+  const bool hangup_ignored = is_ignored(SIGHUP);
   const sigset_t signals = supervised_signals();
   sigprocmask(SIG_SETMASK, &signals, nullptr);
   ::signal(SIGCHLD, SIG_DFL);  // If ignored, children would be reaped automatically.

@@ -32,14 +32,14 @@
 #include "launcher/version.h"
 #include "rendezvous/base/contract.h"
 #include "rendezvous/base/process_limit.h"
+#include "rendezvous/base/stderr_line.h"
 #include "rendezvous/base/text.h"
 
 namespace muster {
 namespace {
 
 int complain(const Error& error) {
-  const std::string line = "muster: " + error.message + "\n";
-  std::fwrite(line.data(), 1, line.size(), stderr);  // A failure here cannot be reported.
+  print_line(error.message);
   return static_cast<int>(error.code);
 }
 

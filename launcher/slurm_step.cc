@@ -3,7 +3,6 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 
@@ -13,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "agent/process/exit_status.h"
 #include "agent/process/helper_command.h"
 #include "agent/process/signal_fd.h"
 #include "agent/process/signal_witness.h"
@@ -21,6 +21,7 @@
 #include "launcher/program_file.h"
 #include "rendezvous/base/hex.h"
 #include "rendezvous/base/random.h"
+#include "rendezvous/base/stderr_line.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/unique_fd.h"
 
@@ -30,22 +31,6 @@ namespace {
 constexpr auto kStepAnswers = std::chrono::seconds(10);
 constexpr size_t kTokenBytes = 32;
 constexpr std::array kPassedOn{SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
-
-void say_step(const std::string& text) {
-  const std::string line = "muster: " + text + "\n";
-  std::fwrite(line.data(), 1, line.size(), stderr);
-}
-
-bool is_ignored(int signal) {
-  struct sigaction action{};
-  return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
-}
-
-std::string random_hex(size_t bytes) {
-  std::string raw(bytes, '\0');
-  fill_randomly(raw.data(), raw.size());
-  return to_hex(raw);
-}
 
 // True if the witness got the signal too: then Slurm has signalled every process of the batch
 // script and of all steps, and not muster alone, as with `sbatch --signal=B:USR1@60`. Waits a
@@ -120,8 +105,8 @@ int SlurmStep::run() {
   SignalWitness witness({});
   Result<SpawnedProcess> srun = start();
   if (!srun || !signal_fd) {
-    say_step(srun ? fmt::format("cannot start srun: {}", std::strerror(errno))
-                  : srun.error().message);
+    print_line(srun ? fmt::format("cannot start srun: {}", std::strerror(errno))
+                    : srun.error().message);
     return static_cast<int>(srun ? ExitCode::environment : srun.error().code);
   }
   srun_ = std::move(*srun);
@@ -135,7 +120,7 @@ int SlurmStep::run() {
   }
   siginfo_t info{};
   waitid(P_PID, static_cast<id_t>(srun_.pid), &info, WEXITED);
-  return info.si_code == CLD_EXITED ? info.si_status : 128 + info.si_status;
+  return exit_status_from_siginfo(info.si_code, info.si_status).code();
 }
 
 // A second Ctrl-C kills the step at once, as it does a job of one node.
@@ -161,7 +146,7 @@ void SlurmStep::on_signal(const signalfd_siginfo& info, SignalWitness& witness) 
   const std::string why = !listing ? listing.error().message
                           : listed ? "it has not begun"
                                    : "squeue failed";
-  say_step(
+  print_line(
       fmt::format("SIG{0} is not passed on to the step: {1}; `scancel -s {0} {2}.STEP` does it",
                   sigabbrev_np(signal), why, job_));
 }
@@ -173,8 +158,8 @@ void SlurmStep::pass_on(int signal, const std::vector<std::string>& ids) {
         run_helper({"scancel", fmt::format("--signal=SIG{}", sigabbrev_np(signal)), id},
                    command_.environment, kStepAnswers);
     if (sent || has_ended()) continue;
-    say_step(fmt::format("cannot pass SIG{} on to step {}: {}; try again, or scancel {}",
-                         sigabbrev_np(signal), id, sent.error().message, id));
+    print_line(fmt::format("cannot pass SIG{} on to step {}: {}; try again, or scancel {}",
+                           sigabbrev_np(signal), id, sent.error().message, id));
   }
 }
 
@@ -190,8 +175,8 @@ int run_slurm_step(const StepToStart& step, const std::vector<std::string>& args
   std::error_code unknown;
   SlurmStepNames names;
   names.muster = std::filesystem::read_symlink("/proc/self/exe", unknown);
-  names.step = "muster-" + random_hex(4);
-  names.token = random_hex(kTokenBytes);
+  names.step = "muster-" + to_hex(random_bytes(4));
+  names.token = to_hex(random_bytes(kTokenBytes));
   SlurmStepCommand command = slurm_step_command(step, names, args, environment);
   const auto job = environment.find("SLURM_JOB_ID");
   const std::string id = job == environment.end() ? "" : job->second;
@@ -200,8 +185,8 @@ int run_slurm_step(const StepToStart& step, const std::vector<std::string>& args
     const auto another = environment.find(fmt::format("SLURM_JOB_ID_HET_GROUP_{}", part));
     if (another != environment.end()) jobs += "," + another->second;
   }
-  say_step(fmt::format("Slurm {}: {} ({}), on which muster starts itself: {}", id,
-                       counted(step.on.nodes.value, "node"), step.on.nodes.from, command.text()));
+  print_line(fmt::format("Slurm {}: {} ({}), on which muster starts itself: {}", id,
+                         counted(step.on.nodes.value, "node"), step.on.nodes.from, command.text()));
   return SlurmStep(std::move(command), id, jobs, names.step).run();
 }
 

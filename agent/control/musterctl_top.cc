@@ -162,8 +162,7 @@ std::string longest_shown(const Row& row) {
   double longest = 0;
   for (const TopRank& rank : row.ranks)
     longest = std::max(longest, rank.for_s.value_or(0));
-  return duration_text(
-      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(longest)));
+  return duration_text(from_seconds(longest));
 }
 
 // The calls that most ranks of the row make.

@@ -178,7 +178,7 @@ void ArrivalSampler::set_strides(Duration passed) {
   const auto is_busy = [](const auto& one) { return one.second.called > one.second.called_before; };
   const auto busy = static_cast<uint64_t>(std::ranges::count_if(lanes_, is_busy));
   if (busy == 0) return;
-  const auto seconds = std::chrono::duration<double>(passed).count();
+  const auto seconds = to_seconds(passed);
   const double samples = std::max(1.0, static_cast<double>(samples_ / busy)) * seconds;
   for (auto& [id, lane] : lanes_) {
     const auto calls =

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "agent/hang/watch_wire.h"
+#include "rendezvous/base/steady_now.h"
 #include "rendezvous/net/call_after.h"
 #include "rendezvous/net/field_codec.h"
 
@@ -18,10 +19,6 @@ constexpr int kClocksAtFirst = 5;
 // Largest clock error at which another node's calls compare with ours. Agents may claim any.
 constexpr Duration kClockErrorMax = std::chrono::seconds(1);
 constexpr int64_t kWallMax = int64_t{1} << 62;  // Nanoseconds since 1970.
-
-Instant reporting_now() {
-  return to_instant(std::chrono::steady_clock::now());
-}
 
 }  // namespace
 
@@ -102,7 +99,7 @@ void HangWatch::end() {
 }
 
 void HangWatch::see(const Event& event) {
-  if (reporter_) return reporter_->note(reporting_now(), event);
+  if (reporter_) return reporter_->note(steady_now(), event);
   job_.see(event);
 }
 
@@ -110,24 +107,24 @@ void HangWatch::looked() {
   if (std::chrono::steady_clock::now() >= next_arrivals_) tell_arrivals();
   if (judges() && std::chrono::steady_clock::now() >= next_clock_) tell_clock();
   if (!reporter_) return job_.looked();
-  node_.look_at(reporter_->wanted(reporting_now()));
+  node_.look_at(reporter_->wanted(steady_now()));
   if (after_judged_) return report(Letter::last_digest, /*at_once=*/true);  // A message was lost.
   report(Letter::digest, /*at_once=*/false);
 }
 
 void HangWatch::report(Letter kind, bool at_once) {
   if (!reporter_) return;
-  if (const auto message = reporter_->message(reporting_now(), at_once))
+  if (const auto message = reporter_->message(steady_now(), at_once))
     callbacks_.send(0, letter_of(kind, *message));
 }
 
 void HangWatch::tell_arrivals() {
   next_arrivals_ = std::chrono::steady_clock::now() + kArrivalsEvery;
-  std::vector<Arrivals> arrivals = sampler_->take(reporting_now());
+  std::vector<Arrivals> arrivals = sampler_->take(steady_now());
   if (arrivals.empty()) return;
   if (judges()) return job_.arrived(round_.node_rank, arrivals, Duration(0));
-  callbacks_.send(0, letter_of(Letter::arrivals,
-                               encode_arrivals(arrivals, reporting_now(), kArrivalsBytesMax)));
+  callbacks_.send(
+      0, letter_of(Letter::arrivals, encode_arrivals(arrivals, steady_now(), kArrivalsBytesMax)));
 }
 
 void HangWatch::tell_clock() {
@@ -136,7 +133,7 @@ void HangWatch::tell_clock() {
   const int64_t wall = std::chrono::duration_cast<std::chrono::nanoseconds>(
                            std::chrono::system_clock::now().time_since_epoch())
                            .count();
-  callbacks_.clock(reporting_now(), wall, Duration(0));
+  callbacks_.clock(steady_now(), wall, Duration(0));
   if (round_.nodes == 1) return;
   std::string bytes;
   FieldWriter(bytes).integer(wall);
@@ -150,7 +147,7 @@ void HangWatch::hear(int node_rank, std::string_view payload, Instant then, Dura
   if (kind == Letter::digest || kind == Letter::last_digest) {
     // A larger error could make one sample pass for two.
     if (judges() && error <= limits_.look / 2)
-      job_.hear(node_rank, payload, kind == Letter::last_digest, std::min(then, reporting_now()));
+      job_.hear(node_rank, payload, kind == Letter::last_digest, std::min(then, steady_now()));
   } else if (kind == Letter::arrivals) {
     const auto arrivals = decode_arrivals(payload, then);
     if (judges() && arrivals && error <= kClockErrorMax) job_.arrived(node_rank, *arrivals, error);
@@ -165,7 +162,7 @@ void HangWatch::hear(int node_rank, std::string_view payload, Instant then, Dura
     const auto ranks = decode_ranks(payload, round_.base_rank, last);
     if (!ranks) return;
     if (kind == Letter::heard) return note_judged(*ranks);
-    reporter_->want(reporting_now(), *ranks);
+    reporter_->want(steady_now(), *ranks);
     node_.look_at(*ranks);
   } else if (kind == Letter::finding && reporter_ && node_rank == 0) {
     take_news(payload);

@@ -6,14 +6,11 @@
 #include "agent/hang/hang_text.h"
 #include "agent/hang/watch_wire.h"
 #include "agent/letter.h"
+#include "rendezvous/base/steady_now.h"
 #include "rendezvous/net/call_after.h"
 
 namespace muster::hang {
 namespace {
-
-Instant judging_now() {
-  return to_instant(std::chrono::steady_clock::now());
-}
 
 bool is_failure(const Event& event) {
   const auto* const ended = std::get_if<Ended>(&event);
@@ -101,7 +98,7 @@ void JobWatch::arrived(int node_rank, const std::vector<Arrivals>& arrivals, Dur
 
 void JobWatch::report_stragglers() {
   next_stragglers_ = std::chrono::steady_clock::now() + kStragglersEvery;
-  if (const auto report = stragglers_.report(judging_now())) callbacks_.held_up(*report);
+  if (const auto report = stragglers_.report(steady_now())) callbacks_.held_up(*report);
 }
 
 void JobWatch::hear(int node_rank, std::string_view bytes, bool is_last, Instant then) {
@@ -185,7 +182,7 @@ void JobWatch::tell(int node_rank, size_t index) {
 
 std::string JobWatch::status() const {
   const std::optional<Status>& status = detector_.status();
-  return status ? status_text(*status, judging_now()) : "";
+  return status ? status_text(*status, steady_now()) : "";
 }
 
 const RemoteNodes::Place* JobWatch::place_of(int rank) const {
@@ -195,9 +192,9 @@ const RemoteNodes::Place* JobWatch::place_of(int rank) const {
 void JobWatch::step(const Event& event) {
   if (std::holds_alternative<Suspended>(event) || std::holds_alternative<Resumed>(event) ||
       std::holds_alternative<Jumped>(event))
-    stragglers_.disturb(judging_now());
+    stragglers_.disturb(steady_now());
   std::vector<Effect> effects;
-  detector_.step(judging_now(), event, effects);
+  detector_.step(steady_now(), event, effects);
   for (const Effect& effect : effects) {
     if (const auto* const list = std::get_if<LookAt>(&effect)) {
       wanted_ = list->ranks;

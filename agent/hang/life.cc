@@ -16,10 +16,6 @@ constexpr double kCpuShare = 0.05;
 constexpr double kBytesPerSecond = 64 * 1024;
 constexpr Duration kLongTimer = std::chrono::seconds(1);
 
-double in_seconds(Duration duration) {
-  return std::chrono::duration<double>(duration).count();
-}
-
 struct Used {
   Duration cpu{};
   uint64_t bytes = 0;
@@ -71,10 +67,10 @@ bool has_computed(const LifeLook& before, const LifeLook& after) {
 }
 
 std::optional<Life> running_life(const LifeLook& before, const LifeLook& after) {
-  const double gap = in_seconds(after.at - before.at);
+  const double gap = to_seconds(after.at - before.at);
   const Used used = used_between(before, after);
   Life life{.state = LifeState::running};
-  const double share = in_seconds(used.cpu) / gap;
+  const double share = to_seconds(used.cpu) / gap;
   if (share >= kCpuShare) {
     life.sign = LifeSign::computes;
     life.rate = rounded_up(share * 100);
@@ -133,8 +129,8 @@ Life waiting_life(const LifeLook& before, const LifeLook& after, const SystemCal
     return life;
   }
   constexpr double kEarly = 0.9;  // Timers and samples are not exact.
-  const double gap = in_seconds(after.at - before.at);
-  const double limit = kEarly * in_seconds(kLongTimer);
+  const double gap = to_seconds(after.at - before.at);
+  const double limit = kEarly * to_seconds(kLongTimer);
   const bool is_long = call.timeout ? *call.timeout >= kLongTimer
                                     : wakeups == 0 || gap / static_cast<double>(wakeups) >= limit;
   life.state = is_long ? LifeState::sleeping : LifeState::blocked;

@@ -18,6 +18,7 @@
 #include "agent/hang/life.h"
 #include "agent/process/process_tree.h"
 #include "rendezvous/base/cgroup.h"
+#include "rendezvous/base/steady_now.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/unique_fd.h"
 
@@ -113,7 +114,7 @@ struct Process {
 class Looker {
  public:
   explicit Looker(pid_t root) {
-    look_.at = to_instant(std::chrono::steady_clock::now());
+    look_.at = steady_now();
     look_.root = root;
   }
 

@@ -13,10 +13,6 @@ namespace {
 constexpr int kTimesTheLongest = 5;
 constexpr int kFactorMax = 1024;
 
-Duration from_seconds(double seconds) {
-  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
-}
-
 }  // namespace
 
 Limits limits_of(const HangSpec& spec) {

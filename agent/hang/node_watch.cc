@@ -9,6 +9,7 @@
 
 #include "agent/hang/ring_digest.h"
 #include "agent/process/process_tree.h"
+#include "rendezvous/base/steady_now.h"
 #include "rendezvous/net/call_after.h"
 
 namespace muster::hang {
@@ -165,7 +166,7 @@ void NodeWatch::look_at_ring(int rank, bool has_ended) {
   }
   std::vector<RecordedCall> calls = reader->recent_calls(kCallsRead, on_device);
   name_sites(rank, *state, calls);
-  RankDigest digest = digest_of(rank, *state, calls, to_instant(std::chrono::steady_clock::now()));
+  RankDigest digest = digest_of(rank, *state, calls, steady_now());
   digest.is_last = has_ended;
   callbacks_.seen(Digested{std::move(digest)});
 }

@@ -4,13 +4,7 @@
 #include <set>
 
 namespace muster::hang {
-namespace {
-
-double counted_seconds(Duration time) {
-  return std::chrono::duration<double>(time).count();
-}
-
-}  // namespace
+namespace {}  // namespace
 
 void StragglerTable::take(int node_rank, const Arrivals& arrivals, Duration error) {
   if (arrivals.mean < disturbed_) return;
@@ -47,17 +41,17 @@ void StragglerTable::charge(Group& group, const Parts& parts) {
       parts, {}, [](const auto& part) { return part.second.arrivals.last; });
   const Instant end = last.arrivals.last;
   double waited = 0;  // Sum over all others.
-  double blocked = -counted_seconds(last.arrivals.last_blocked);
+  double blocked = -to_seconds(last.arrivals.last_blocked);
   uint64_t stride = 1;
   for (const auto& [node, part] : parts) {
     const Duration unknown = node == last_node ? Duration(0) : part.error + last.error;
     const Duration each = std::max(Duration(0), end - part.arrivals.mean - unknown);
-    waited += part.arrivals.ranks * counted_seconds(each);
-    blocked += part.arrivals.ranks * counted_seconds(part.arrivals.mean_blocked);
+    waited += part.arrivals.ranks * to_seconds(each);
+    blocked += part.arrivals.ranks * to_seconds(part.arrivals.mean_blocked);
     stride = std::max(stride, part.arrivals.stride);
   }
   const double others = group.size - 1;
-  const double elsewhere = counted_seconds(last.arrivals.last_blocked) - blocked / others;
+  const double elsewhere = to_seconds(last.arrivals.last_blocked) - blocked / others;
   const double own = waited / others - std::max(0.0, elsewhere);
 
   const uint64_t ordinal = last.arrivals.ordinal;
@@ -67,7 +61,7 @@ void StragglerTable::charge(Group& group, const Parts& parts) {
   const auto weight = static_cast<double>(stride);
   group.stood_for += weight;
   group.nodes = std::max(group.nodes, parts.size());
-  if (own < counted_seconds(kWaitedMin)) return;
+  if (own < to_seconds(kWaitedMin)) return;
   Charge& charge = group.charges[{last_node, last.arrivals.last_rank}];
   charge.waited += own * weight;
   charge.calls += weight;
@@ -131,7 +125,7 @@ std::optional<Stragglers> StragglerTable::report(Instant now) {
   if (since_) since_ = now;
   std::map<std::pair<int, int>, Straggler> largest;  // By node rank, and rank or -1.
   for (auto& [id, group] : groups_) {
-    for (Straggler& one : shares(group, counted_seconds(report.time))) {
+    for (Straggler& one : shares(group, to_seconds(report.time))) {
       Straggler& known = largest[{one.node_rank, one.is_node ? -1 : one.rank}];
       if (one.share > known.share) known = std::move(one);
     }

@@ -9,6 +9,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "rendezvous/base/steady_now.h"
+
 namespace muster::hang {
 namespace {
 
@@ -17,10 +19,6 @@ constexpr size_t kRowsMax = 64;          // Per rank; further groups share the l
 constexpr size_t kCallsOfLook = 16'384;  // About 0.1 s of the control loop.
 constexpr size_t kSitesTraced = 1024;
 constexpr auto kUnsure = std::chrono::seconds(1);
-
-Instant tracing_now() {
-  return to_instant(std::chrono::steady_clock::now());
-}
 
 // Returns true if no end of the call is awaited: it has ended, a later one of its group is
 // complete, the group is gone, or its completions cannot be seen.
@@ -74,7 +72,7 @@ Trace::Trace(UniqueFd fd, const std::string& path, SiteNames& site_names,
       writer_(sink_, [] {}) {
   // This machine's own clock, until a better one is known.
   const auto wall = std::chrono::system_clock::now().time_since_epoch();
-  clock_.exchange(tracing_now() - kUnsure, Instant(wall), tracing_now() + kUnsure);
+  clock_.exchange(steady_now() - kUnsure, Instant(wall), steady_now() + kUnsure);
 }
 
 Trace::~Trace() {
@@ -100,13 +98,13 @@ TraceTime Trace::time_of(Instant own) const {
 void Trace::begin(int attempt) {
   ranks_.clear();
   ++attempt_;
-  began_ = tracing_now();
+  began_ = steady_now();
   if (attempt > 0) mark(fmt::format("attempt {}", attempt));
 }
 
 void Trace::started(int rank, pid_t pid, const std::string& name) {
   ranks_[rank].pid = pid;
-  put(trace_rank(rank, name) + trace_instant(rank, time_of(tracing_now()), "started"));
+  put(trace_rank(rank, name) + trace_instant(rank, time_of(steady_now()), "started"));
 }
 
 void Trace::ended(int rank, int code, const RingReader* reader) {
@@ -120,7 +118,7 @@ void Trace::ended(int rank, int code, const RingReader* reader) {
       read(rank, *state, *reader);
     if (is_unread()) one.missing += state->calls - one.position.next;
   }
-  const Instant now = tracing_now();
+  const Instant now = steady_now();
   give_up_open(rank, one);
   std::string text = trace_instant(rank, time_of(now), fmt::format("ended with {}", code));
   if (const uint64_t unseen = one.missing + one.position.overwritten; unseen > 0) {
@@ -134,12 +132,12 @@ void Trace::ended(int rank, int code, const RingReader* reader) {
 }
 
 void Trace::mark(std::string_view text) {
-  put(trace_instant(-1, time_of(tracing_now()), text));
+  put(trace_instant(-1, time_of(steady_now()), text));
 }
 
 // A slow file keeps the calls in the rings.
 bool Trace::may_read() {
-  const Instant now = tracing_now();
+  const Instant now = steady_now();
   if (!has_clock_) {
     if (now - began_ < kClockPatience) return false;
     say_("the trace has this node's own clock: that of node rank 0 is not known");
@@ -190,7 +188,7 @@ void Trace::read(int rank, const RecordedState& state, const RingReader& reader)
 
 // The process has ended, or records no more.
 void Trace::give_up_open(int rank, Rank& one) {
-  const Instant now = tracing_now();
+  const Instant now = steady_now();
   for (const Open& open : std::exchange(one.open, {}))
     write(rank, one, open, now, /*is_complete=*/false);
 }

@@ -1,6 +1,5 @@
 #include "agent/job/agent.h"
 
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -19,6 +18,7 @@
 #include "agent/job/agent_loop.h"
 #include "agent/output/fields.h"
 #include "rendezvous/base/machine.h"
+#include "rendezvous/base/stderr_line.h"
 #include "rendezvous/membership/random_ids.h"
 
 namespace muster {
@@ -102,8 +102,7 @@ int run_job(const AgentInput& input, const AgentContext& context) {
   JobFolders folders = job_folders(input.environment);
   Result<std::unique_ptr<Output>> output = start_output(input.spec, run_id, folders);
   if (!output) {
-    const std::string line = "muster: " + output.error().message + "\n";
-    std::fwrite(line.data(), 1, line.size(), stderr);
+    print_line(output.error().message);
     return static_cast<int>(output.error().code);
   }
   auto loop = std::make_unique<AgentLoop>(input, context, std::move(run_id), std::move(folders),

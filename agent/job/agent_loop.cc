@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstdio>
 #include <utility>
 #include <variant>
 
@@ -13,6 +12,8 @@
 #include "rendezvous/base/contract.h"
 #include "rendezvous/base/machine.h"
 #include "rendezvous/base/overloaded.h"
+#include "rendezvous/base/stderr_line.h"
+#include "rendezvous/base/steady_now.h"
 
 namespace muster {
 namespace {
@@ -77,8 +78,7 @@ AgentLoop::AgentLoop(const AgentInput& input, const AgentContext& context, std::
 
 int AgentLoop::run() {
   if (const std::optional<Error> error = hang_part_.open_trace()) {
-    const std::string line = "muster: " + error->message + "\n";
-    std::fwrite(line.data(), 1, line.size(), stderr);
+    print_line(error->message);
     return static_cast<int>(error->code);
   }
   for (const std::string& warning : input_.warnings)
@@ -181,7 +181,6 @@ void AgentLoop::begin_group() {
   options.grace = stop_.grace();
   options.stop_may_follow =
       input_.spec.engine.signals_all ? EngineSignals::kElsewhere : EngineSignals::kSiblings;
-  options.leftovers_grace = std::min(options.leftovers_grace, options.grace);
   group_.emplace(io_, options, [this](const group::Effect& effect) { perform(effect); });
   record_.job_started(setup_.workers);
   attempt_.begin_job();
@@ -232,7 +231,7 @@ void AgentLoop::perform(const group::Effect& effect) {
 }
 
 void AgentLoop::add_progress(control::JobStatus& status) {
-  const Instant now = to_instant(std::chrono::steady_clock::now());
+  const Instant now = steady_now();
   status.phase = group_ ? group_->machine.status(now) : "looking at this machine";
   for (const std::string& waits : {meeting_.status(), hang_part_.status()}) {
     if (!waits.empty()) status.phase += "; " + waits;
@@ -324,10 +323,7 @@ void AgentLoop::finish(const group::JobOutcome& outcome) {
   drain_.begin();  // Processes that survived KILL still hold streams: take what those hold now.
   end_.workers_over();
   // Posted, so that end() does not run inside the machine's step.
-  boost::asio::post(io_, [this, outcome] {
-    drain_.begin();
-    drain_.when_done([this, outcome] { end(outcome); });
-  });
+  boost::asio::post(io_, [this, outcome] { drain_.when_done([this, outcome] { end(outcome); }); });
 }
 
 void AgentLoop::fail_early(const Error& error) {

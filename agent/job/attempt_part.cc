@@ -8,6 +8,7 @@
 
 #include "agent/report/failure_wire.h"
 #include "rendezvous/base/contract.h"
+#include "rendezvous/base/steady_now.h"
 #include "rendezvous/net/call_after.h"
 
 namespace muster {
@@ -188,7 +189,7 @@ void AttemptPart::read_to_the_ends() {
 void AttemptPart::take_remains(const AttemptRemains& remains) {
   parts_.record.attempt_drained(remains);
   if (!parts_.stop.has_begun() || !parts_.record.has_evidence()) return;
-  const Instant now = to_instant(std::chrono::steady_clock::now());
+  const Instant now = steady_now();
   parts_.output.write_file(fmt::format("evidence_{}.json", attempt_),
                            evidence_file(parts_.record.evidence(), now));
 }

@@ -1,7 +1,6 @@
 #include "agent/job/cannot_start.h"
 
 #include <chrono>
-#include <cstdio>
 #include <memory>
 #include <string>
 #include <utility>
@@ -14,6 +13,7 @@
 #include "agent/job/rendezvous_options.h"
 #include "rendezvous/backends/rendezvous.h"
 #include "rendezvous/base/machine.h"
+#include "rendezvous/base/stderr_line.h"
 #include "rendezvous/membership/job_token.h"
 #include "rendezvous/net/call_after.h"
 
@@ -27,11 +27,6 @@ constexpr auto kSilence = std::chrono::seconds(1);
 constexpr auto kHostPatience = kPatience + std::chrono::seconds(2);
 // The coordinator limits how long it stays; this guards against a bug in that limit.
 constexpr auto kCloseLimit = std::chrono::seconds(20);
-
-void say_line(const std::string& text) {
-  const std::string line = "muster: " + text + "\n";
-  std::fwrite(line.data(), 1, line.size(), stderr);
-}
 
 membership::NodeFailure final_failure(const Error& error) {
   membership::NodeFailure failure;
@@ -57,18 +52,20 @@ class Telling {
     on.ended = [this](const membership::End&) { leave(); };
     on.failed = [this](const Error& error) { give_up(error.message); };
     on.refused = [this](const Error& answer) {  // The host has told the waiting nodes.
-      say_line(answer.message);
+      print_line(answer.message);
       leave();
     };
     on.say = [](const std::string&) {};  // None of it concerns a node that takes no part.
     Result<std::unique_ptr<Rendezvous>> rendezvous = make_rendezvous(loop_, options, std::move(on));
-    if (!rendezvous) return say_line("the other nodes are not told: " + rendezvous.error().message);
+    if (!rendezvous)
+      return print_line("the other nodes are not told: " + rendezvous.error().message);
     rendezvous_ = std::move(*rendezvous);
     rendezvous_->tell(member::WorkerFailed{0, failure_});
     rendezvous_->tell(member::ReadyForRound{});
     call_after(silence_, kSilence, [] {
-      say_line(fmt::format("telling the other nodes, for {} s at most; a signal ends this at once",
-                           kPatience.count()));
+      print_line(
+          fmt::format("telling the other nodes, for {} s at most; a signal ends this at once",
+                      kPatience.count()));
     });
     call_after(limit_, kHostPatience, [this] { give_up(rendezvous_->status()); });
     loop_.run();
@@ -76,7 +73,7 @@ class Telling {
 
  private:
   void give_up(const std::string& why) {
-    say_line("the other nodes were not told: " + why);
+    print_line("the other nodes were not told: " + why);
     leave();
   }
 
@@ -101,7 +98,7 @@ void tell_that_it_cannot_start(const LaunchSpec& spec, const Error& error) {
   NodeFacts node{1, own_hostname(), rendezvous.id, rendezvous.token.value_or(""), ""};
   if (rendezvous.token_file) {
     const Result<std::string> token = membership::read_token_file(*rendezvous.token_file);
-    if (!token) return say_line("the other nodes are not told: " + token.error().message);
+    if (!token) return print_line("the other nodes are not told: " + token.error().message);
     node.token = *token;
   }
   RendezvousOptions options = rendezvous_options(spec, node);

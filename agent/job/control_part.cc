@@ -116,8 +116,7 @@ control::JobStatus ControlPart::status() {
   status.restarts_used = job_.round().restart_count;
   status.max_restarts = spec_.max_restarts;
   status.max_membership_changes = spec_.rendezvous.max_membership_changes;
-  status.uptime_s =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
+  status.uptime_s = to_seconds(std::chrono::steady_clock::now() - began_);
   status.log_dir = job_.log_folder();
   callbacks_.add_progress(status);
   return status;

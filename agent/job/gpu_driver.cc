@@ -31,7 +31,7 @@ void GpuDriver::ask(const char* flag, Duration limit, HelperProcess::Done done) 
        .late = fmt::format("the GPU driver did not answer within {:.0f} s (does `nvidia-smi` hang "
                            "too?); give --nproc-per-node a number and leave the GPU flags out to "
                            "start without asking it",
-                           std::chrono::duration<double>(limit).count())},
+                           to_seconds(limit))},
       std::move(done));
 }
 

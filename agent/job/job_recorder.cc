@@ -12,6 +12,7 @@
 #include "agent/report/result_json.h"
 #include "agent/report/text.h"
 #include "agent/report/verdict.h"
+#include "rendezvous/base/steady_now.h"
 #include "rendezvous/net/drive.h"
 
 namespace muster {
@@ -19,10 +20,6 @@ namespace {
 
 WallTime wall_now() {
   return std::chrono::system_clock::now();
-}
-
-Instant steady_now() {
-  return to_instant(std::chrono::steady_clock::now());
 }
 
 // The kept last lines of a worker stand in for its log files, if it has none.
@@ -188,7 +185,7 @@ void JobRecorder::worker_exited(const WorkerExit& exit, HostEvidence machine) {
   line.local_rank = exit.local_rank;
   line.pid = exit.pid;
   line.status = exit.status;
-  line.seconds = std::chrono::duration<double>(exit.ran).count();
+  line.seconds = to_seconds(exit.ran);
   emit(line);
   WorkerRecord& ended = worker(exit.local_rank);
   ended.ended = steady_now();
@@ -219,7 +216,7 @@ void JobRecorder::add_evidence(pid_t pid, const HostEvidence& machine) {
 
 void JobRecorder::stop_begins(int signal, Duration grace, const std::vector<AtStop>& seen,
                               Duration earlier) {
-  note(JobEventKind::stopping, {}, signal, std::chrono::duration<double>(grace).count());
+  note(JobEventKind::stopping, {}, signal, to_seconds(grace));
   if (stop_) return;
   stop_ = StopMark{steady_now(), signal, false, earlier};
   for (size_t i = 0; i < workers_.size() && i < seen.size(); ++i)
@@ -251,7 +248,7 @@ std::string JobRecorder::grace_is_over(std::vector<LeftRank> left) {
 void JobRecorder::stop_ended() {
   if (!stop_) return;
   const Duration took = steady_now() - stop_->at;
-  note(JobEventKind::stopped, {}, {}, std::chrono::duration<double>(took).count());
+  note(JobEventKind::stopped, {}, {}, to_seconds(took));
 }
 
 void JobRecorder::timer_expired(pid_t pid, int local_rank, int signal, const std::string& scope) {
@@ -355,7 +352,7 @@ std::string JobRecorder::restart_line(int restarts_left, Duration delay) {
   const WorkerFailure& culprit = judged_.the_culprit();
   close_attempt(fmt::format("rank {} {}", culprit.rank, judged_.cause.sentence));
   attempt_failed(culprit, judged_.cause);
-  note(JobEventKind::restarting, {}, {}, std::chrono::duration<double>(delay).count());
+  note(JobEventKind::restarting, {}, {}, to_seconds(delay));
   return render_restart(culprit, judged_.cause, restarts_left, report_.max_restarts, delay);
 }
 

@@ -9,6 +9,7 @@
 #include "agent/job/job_recorder.h"
 #include "agent/report/text.h"
 #include "rendezvous/base/enum_name.h"
+#include "rendezvous/base/steady_now.h"
 
 namespace muster {
 namespace {
@@ -36,7 +37,7 @@ HangReport report_of(const hang::Finding& finding, std::string line) {
   report.ordinal = finding.operation.ordinal;
   report.waiting = finding.waiting;
   // Rounded, so that it is the same on all nodes, which get milliseconds.
-  report.seconds = std::round(std::chrono::duration<double>(finding.waited).count() * 1e3) / 1e3;
+  report.seconds = std::round(to_seconds(finding.waited) * 1e3) / 1e3;
   report.confidence =
       name_in<hang::Confidence::high>({"low", "medium", "high"}, finding.confidence);
   report.text = std::move(line);
@@ -95,7 +96,7 @@ HangNews JobRecorder::wait_ended(const hang::WaitEnded& ended) {
   if (!ended.have_come) {
     given_up_ = std::move(found->second);
     given_up_->waited = ended.waited;
-    given_up_at_ = to_instant(std::chrono::steady_clock::now());
+    given_up_at_ = steady_now();
     went_on_ = false;
   }
   findings_.erase(found);
@@ -112,7 +113,7 @@ HangNews JobRecorder::stragglers(const hang::Stragglers& stragglers) {
   news.text = stragglers_text(stragglers, [this](int rank) { return place_of(rank); });
   for (const hang::Straggler& one : stragglers.ranks)
     news.report.ranks.push_back(one.rank);
-  const auto seconds = std::chrono::duration<double>(stragglers.time).count();
+  const auto seconds = to_seconds(stragglers.time);
   news.report.seconds = std::round(stragglers.ranks.front().share * seconds * 1e3) / 1e3;
   take(news);
   return news;
@@ -176,7 +177,7 @@ std::vector<DetectedCulprit> JobRecorder::awaited() const {
     }
   };
   const auto is_of_the_end = [this] {
-    const Instant end = stop_ ? stop_->at : to_instant(std::chrono::steady_clock::now());
+    const Instant end = stop_ ? stop_->at : steady_now();
     return !went_on_ || end - given_up_at_ < kGiveUpToEnd;
   };
   if (given_up_ && is_of_the_end()) add(*given_up_);

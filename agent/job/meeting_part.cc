@@ -12,6 +12,7 @@
 #include "agent/process/master_port.h"
 #include "agent/process/process_tree.h"
 #include "agent/report/failure_wire.h"
+#include "rendezvous/base/steady_now.h"
 
 namespace muster {
 
@@ -122,7 +123,7 @@ void MeetingPart::report_failure(membership::NodeFailure failure, int local_rank
   if (!is_coordinated_) return;
   failure.rank = job_.round().base_rank + local_rank;
   failure.local_rank = local_rank;
-  failure.at = to_instant(std::chrono::steady_clock::now());
+  failure.at = steady_now();
   rendezvous_->tell(member::WorkerFailed{job_round_.epoch, std::move(failure)});
 }
 
@@ -132,7 +133,7 @@ void MeetingPart::report_evidence(membership::Epoch epoch) {
 }
 
 void MeetingPart::tell_evidence(membership::Epoch epoch) {
-  const Instant now = to_instant(std::chrono::steady_clock::now());
+  const Instant now = steady_now();
   rendezvous_->tell(member::EvidenceFound{
       epoch, {now, Duration{0}, encode_evidence(parts_.record.evidence(), now)}});
 }
@@ -279,7 +280,7 @@ void MeetingPart::find_nodes(std::function<void(std::vector<membership::NodeLine
 
 void MeetingPart::send(int to, std::string payload) {
   if (!is_coordinated_ || !rendezvous_) return;
-  const Instant now = to_instant(std::chrono::steady_clock::now());
+  const Instant now = steady_now();
   rendezvous_->send({job_round_.epoch, to, now, Duration{0}, std::move(payload)});
 }
 

@@ -13,6 +13,7 @@
 #include "agent/process/process_tree.h"
 #include "agent/report/text.h"
 #include "rendezvous/base/stack_signal.h"
+#include "rendezvous/base/steady_now.h"
 #include "rendezvous/net/call_after.h"
 
 namespace muster {
@@ -51,7 +52,7 @@ void OwnRanks::records(const control::RecordsRequest& request, ReplyDone done) {
   std::vector<RankRing> rings;
   for (const int local_rank : local_ranks)
     rings.push_back(read_ring(local_rank, std::max(lines, kCallsForSummary)));
-  const Instant now = to_instant(std::chrono::steady_clock::now());
+  const Instant now = steady_now();
   site_names_.name(std::move(rings),
                    [now, lines, done = std::move(done)](const std::vector<RankRing>& named) {
                      control::Records records;
@@ -116,13 +117,12 @@ std::string OwnRanks::call_in_flight(int local_rank) const {
   if (!in_flight) return {};
   return fmt::format("{} #{} of group '{}' for {}", in_flight->operation, in_flight->ordinal,
                      callbacks_.name_of_group(in_flight->group),
-                     duration_text(std::chrono::duration_cast<Duration>(
-                         std::chrono::duration<double>(in_flight->called_ago_s))));
+                     duration_text(from_seconds(in_flight->called_ago_s)));
 }
 
 // The newest pending call.
 std::optional<CallLine> OwnRanks::pending_call(int local_rank, bool synchronous) const {
-  const Instant now = to_instant(std::chrono::steady_clock::now());
+  const Instant now = steady_now();
   const RankRecords records =
       records_of(read_ring(local_rank, kCallsForSummary), now, kCallsForSummary);
   const auto found =

@@ -91,7 +91,7 @@ void Peers::step(Instant now, const Event& event, Effects& effects) {
   for (auto it = open_.begin(); it != open_.end();) {
     auto& [id, open] = *it;
     if (now >= open.ends && !open.wanted.empty()) {
-      const double seconds = std::chrono::duration<double>(open.limit).count();
+      const double seconds = to_seconds(open.limit);
       for (const auto& [node, wanted] : open.wanted)
         open.answers.emplace(
             node, fail(ExitCode::environment, fmt::format("no answer within {:g} s", seconds)));

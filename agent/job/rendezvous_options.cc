@@ -11,10 +11,6 @@
 namespace muster {
 namespace {
 
-Duration whole_duration(double seconds) {
-  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
-}
-
 // A digest, since the arguments themselves may hold secrets.
 std::string digest_of(const std::vector<std::string>& args) {
   std::string all;
@@ -49,9 +45,9 @@ membership::Join own_join(const LaunchSpec& spec, const NodeFacts& node) {
   join.spares = rendezvous.spares;
   join.max_restarts = spec.max_restarts;
   join.max_membership_changes = rendezvous.max_membership_changes;
-  join.last_call = whole_duration(rendezvous.times.last_call_s);
-  join.join_timeout = whole_duration(rendezvous.times.join_timeout_s);
-  join.lease = whole_duration(rendezvous.times.lease_s);
+  join.last_call = from_seconds(rendezvous.times.last_call_s);
+  join.join_timeout = from_seconds(rendezvous.times.join_timeout_s);
+  join.lease = from_seconds(rendezvous.times.lease_s);
   return join;
 }
 
@@ -75,7 +71,7 @@ RendezvousOptions rendezvous_options(const LaunchSpec& spec, const NodeFacts& no
   options.store_bytes_max = rendezvous.store_bytes_max;
   options.join = own_join(spec, node);
   options.reach_timeout =
-      whole_duration(rendezvous.times.reach_timeout_s.value_or(rendezvous.times.join_timeout_s));
+      from_seconds(rendezvous.times.reach_timeout_s.value_or(rendezvous.times.join_timeout_s));
   options.fixed_master_addr = is_static;
   if (!is_coordinated(rendezvous)) {
     options.way = RendezvousOptions::Way::solo;

@@ -14,8 +14,7 @@
 namespace muster {
 
 Duration StopPart::grace() const {
-  return std::chrono::duration_cast<Duration>(
-      std::chrono::duration<double>(spec_.shutdown_timeout_s));
+  return from_seconds(spec_.shutdown_timeout_s);
 }
 
 // The stop is recorded before its first signal: what the workers do after it may be its effect.

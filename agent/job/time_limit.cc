@@ -77,8 +77,7 @@ void TimeLimit::on_time_left(const std::string& answer) {
 // Asks again shortly before it warns, since time limits get changed.
 void TimeLimit::wait_for_notice(Duration left, bool is_fresh) {
   if (job_.is_ending()) return;
-  const Duration due = left - std::chrono::duration_cast<Duration>(
-                                  std::chrono::duration<double>(*spec_.notice_before_s));
+  const Duration due = left - from_seconds(*spec_.notice_before_s);
   notice_at_ = std::chrono::steady_clock::now() + std::max(Duration{0}, due);
   if (is_fresh && due <= kAsksBefore) return notice_in_time();
   call_after(notice_, std::max(Duration{0}, due - kAsksBefore / 2), [this] { ask_time_left(); });

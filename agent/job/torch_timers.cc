@@ -100,7 +100,7 @@ void TorchTimers::poll(double limit_s) {
     if (rank < 0 || rank >= static_cast<int>(polls_.size())) continue;
     int& polls = polls_[static_cast<size_t>(rank)];
     polls = process.state == 'D' ? polls + 1 : 0;
-    const double stuck_s = polls * std::chrono::duration<double>(kPollEvery).count();
+    const double stuck_s = polls * to_seconds(kPollEvery);
     if (stuck_s < limit_s) continue;
     polls = 0;
     job_.post(group::FailWorker{job_.attempt(), rank,

@@ -33,7 +33,7 @@ std::string awaited_text(const std::vector<int>& live) {
 }
 
 std::string status_seconds(Duration duration) {
-  return fmt::format("{:.1f} s", std::chrono::duration<double>(duration).count());
+  return fmt::format("{:.1f} s", to_seconds(duration));
 }
 
 }  // namespace

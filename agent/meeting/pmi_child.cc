@@ -27,11 +27,6 @@
 namespace muster {
 namespace {
 
-std::string pmi_variable(const Environment& environment, const char* name) {
-  const auto found = environment.find(name);
-  return found == environment.end() ? std::string() : found->second;
-}
-
 bool is_pmi_socket(int fd) {
   int type = 0;
   socklen_t length = sizeof type;
@@ -193,8 +188,8 @@ class Pmi1Lines {
 };
 
 Result<PmiAnswer> ask_by_descriptor(int fd, const Environment& environment, std::string record) {
-  const auto rank = whole_number<int64_t>(pmi_variable(environment, "PMI_RANK"));
-  const auto size = whole_number<int64_t>(pmi_variable(environment, "PMI_SIZE"));
+  const auto rank = whole_number<int64_t>(lookup(environment, "PMI_RANK").value_or(""));
+  const auto size = whole_number<int64_t>(lookup(environment, "PMI_SIZE").value_or(""));
   if (!rank || !size) {
     return fail(ExitCode::rendezvous,
                 fmt::format("{} is set without PMI_RANK and PMI_SIZE as numbers", kPmiFd));
@@ -217,7 +212,7 @@ Result<PmiAnswer> ask_any_pmi(const std::string& host) {
   const Environment environment = current_environment();
   Result<std::string> record = pmi_record(host, random_value<uint64_t>());
   if (!record) return tl::unexpected<Error>(record.error());
-  const std::string descriptor = pmi_variable(environment, kPmiFd);
+  const std::string descriptor = lookup(environment, kPmiFd).value_or("");
   const auto fd = whole_number<int>(descriptor);
   if (fd && is_pmi_socket(*fd)) return ask_by_descriptor(*fd, environment, std::move(*record));
   if (has_pmix(environment))

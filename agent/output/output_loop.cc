@@ -15,6 +15,7 @@
 #include "agent/output/log_tree.h"
 #include "agent/output/pty.h"
 #include "rendezvous/base/event_fd.h"
+#include "rendezvous/base/steady_now.h"
 #include "rendezvous/base/text.h"
 
 namespace muster {
@@ -25,10 +26,6 @@ constexpr uint64_t kRequestsToken = 0;
 constexpr size_t kReadMax = size_t{256} << 10;  // Stays in the second-level cache.
 constexpr size_t kTerminalRest = size_t{1} << 20;
 constexpr size_t kKeptAttempts = 5;  // A job that restarts a thousand times must not fill /tmp.
-
-Instant output_now() {
-  return Instant(std::chrono::steady_clock::now().time_since_epoch());
-}
 
 int epoll_timeout(Instant now, Instant deadline) {
   if (deadline == kNever) return -1;
@@ -79,7 +76,7 @@ void OutputLoop::run() {
   ::pthread_setname_np(::pthread_self(), "muster-output");
   while (!stopping_) {
     events_.resize(streams_.size() + 1);
-    const Instant before = output_now();
+    const Instant before = steady_now();
     const int count = ::epoll_wait(epoll_.get(), events_.data(), static_cast<int>(events_.size()),
                                    epoll_timeout(before, next_deadline()));
     // All signals are blocked, so EINTR means SIGSTOP and SIGCONT: see signal(7).
@@ -87,7 +84,7 @@ void OutputLoop::run() {
     handle_events(static_cast<size_t>(std::max(count, 0)));
     if (count > 0) stood_still_since_.reset();
     // A write may have taken long, and a stream is quiet only if it had no data when we polled.
-    tick(count > 0 ? before : output_now());
+    tick(count > 0 ? before : steady_now());
     settle();
   }
   if (refused_ > 0) err_console().wait_written();
@@ -113,8 +110,8 @@ void OutputLoop::handle_events(size_t count) {
       requested = true;
     } else {
       read_once(token, stood_still_since_
-                           ? time_after_standstill(*stood_still_since_, output_now(), count - 1 - i)
-                           : output_now());
+                           ? time_after_standstill(*stood_still_since_, steady_now(), count - 1 - i)
+                           : steady_now());
     }
   }
   if (requested) refused_ += requests_.perform_all();
@@ -176,7 +173,7 @@ void OutputLoop::read_rest(WorkerStream& stream) {
     const ssize_t n = stream.read(buffer_.get(), kReadMax);
     if (n <= 0) return;
     have += static_cast<size_t>(n);
-    stream.take({buffer_.get(), static_cast<size_t>(n)}, output_now(), notices_);
+    stream.take({buffer_.get(), static_cast<size_t>(n)}, steady_now(), notices_);
   }
 }
 
@@ -185,7 +182,7 @@ void OutputLoop::end_stream(uint64_t token, WorkerStream& stream) {
   if (!paused_.contains(token)) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, stream.fd(), nullptr);
   paused_.erase(token);
   streams_.erase(token);
-  stream.end(output_now(), notices_);
+  stream.end(steady_now(), notices_);
 }
 
 void OutputLoop::resume_paused() {
@@ -209,8 +206,8 @@ bool OutputLoop::has_useless() const {
 
 void OutputLoop::end_useless() {
   if (std::ranges::none_of(consoles_, &Console::gone)) return;
-  if (!gone_since_) gone_since_ = output_now();
-  if (reads_to_the_end_ || output_now() < *gone_since_ + kStopMayFollow) return;
+  if (!gone_since_) gone_since_ = steady_now();
+  if (reads_to_the_end_ || steady_now() < *gone_since_ + kStopMayFollow) return;
   const auto streams = streams_;
   for (const auto& [token, stream] : streams) {
     if (stream->useless()) end_stream(token, *stream);
@@ -385,7 +382,7 @@ void OutputLoop::say(std::string text) {
     return;
   }
   if (text.empty() || text.back() != '\n') text.push_back('\n');
-  notices_.add_console(err_console().feed(own_stream_, text, output_now()));
+  notices_.add_console(err_console().feed(own_stream_, text, steady_now()));
 }
 
 std::string OutputLoop::path_of(const std::string& name) const {

@@ -92,7 +92,7 @@ void FileTimerServer::arm() {
   }
   // A timer years away must not overflow the clock: check again after an hour.
   const double wait_s = std::clamp(*deadline - unix_now(), 0.0, kLongestWaitSeconds);
-  const auto wait = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(wait_s));
+  const auto wait = from_seconds(wait_s);
   call_after(timer_, wait, [this] {
     if (closed_) return;
     for (const FileTimer& timer : timers_.expired(unix_now()))

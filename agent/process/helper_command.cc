@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "agent/process/exit_status.h"
 #include "agent/process/spawn.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/unique_fd.h"
@@ -39,10 +40,6 @@ bool read_all(int fd, SteadyClock::time_point end, std::string& text) {
     if (n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN)) return true;
     if (n > 0 && text.size() < kPrintedMax) text.append(buffer.data(), static_cast<size_t>(n));
   }
-}
-
-int exit_code_of(const siginfo_t& info) {
-  return info.si_code == CLD_EXITED ? info.si_status : 128 + info.si_status;
 }
 
 }  // namespace
@@ -102,7 +99,7 @@ Result<HelperOutcome> run_helper(const std::vector<std::string>& argv,
     return fail(ExitCode::environment,
                 fmt::format("{} did not answer in time and was killed", argv.front()));
   }
-  outcome.exit_code = exit_code_of(info);
+  outcome.exit_code = exit_status_from_siginfo(info.si_code, info.si_status).code();
   return outcome;
 }
 

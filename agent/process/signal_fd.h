@@ -15,6 +15,12 @@ namespace muster {
 // SFD_NONBLOCK. Empty, with errno set, if no descriptor or no thread can be had.
 UniqueFd open_signal_fd(const sigset_t& signals, int flags = 0);
 
+// True for what nohup(1) does to SIGHUP, for example.
+inline bool is_ignored(int signal) {
+  struct sigaction action{};
+  return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
 // Sets the number, code, sender and status.
 signalfd_siginfo signalfd_info(const siginfo_t& info);
 

@@ -20,10 +20,6 @@ using nlohmann::ordered_json;
 constexpr int kResultVersion = 1;
 constexpr size_t kStderrLinesKept = 30;
 
-double json_seconds(Duration duration) {
-  return std::chrono::duration<double>(duration).count();
-}
-
 ordered_json or_null(const std::string& text) {
   return text.empty() ? ordered_json() : ordered_json(text);
 }
@@ -90,7 +86,7 @@ ordered_json worker_json(const JobReport& report, const WorkerFailure& failure) 
   json["part"] = part_name(failure.part);
   json["stopped_by_muster"] = failure.stopped_by_muster;
   json["time"] = failure.summary_only ? ordered_json() : ordered_json(wall_time_iso(failure.time));
-  json["seconds"] = json_seconds(failure.ran);
+  json["seconds"] = to_seconds(failure.ran);
   json["max_rss_kib"] = failure.max_rss_kib;
   json["cpu_seconds"] = failure.cpu_s;
   json["stdout_log"] = or_null(failure.stdout_log_path);
@@ -133,7 +129,7 @@ ordered_json attempts_json(const JobReport& report) {
     ordered_json json;
     json["attempt"] = record.attempt;
     json["started"] = wall_time_iso(record.started);
-    json["seconds"] = json_seconds(record.lasted);
+    json["seconds"] = to_seconds(record.lasted);
     json["why_ended"] = record.why_ended;
     attempts.push_back(std::move(json));
   }
@@ -155,7 +151,7 @@ ordered_json left_json(const JobReport& report) {
   ordered_json ranks = ordered_json::array();
   for (const LeftRank& left : report.left) {
     ranks.push_back({{"rank", left.rank},
-                     {"seconds", json_seconds(left.had)},
+                     {"seconds", to_seconds(left.had)},
                      {"where", or_null(left.where)},
                      {"missing", or_null(left.missing)},
                      {"call", or_null(left.call)},
@@ -169,7 +165,7 @@ ordered_json stop_json(const JobReport& report) {
   ordered_json json;
   json["signal"] = signal_name(report.stop_signal);
   json["by"] = or_null(report.stopped_by);
-  json["seconds"] = json_seconds(report.stop_took);
+  json["seconds"] = to_seconds(report.stop_took);
   json["kill_requested"] = report.kill_requested;
   json["killed_ranks"] = report.killed_ranks;
   json["failed"] = failed_json(report);
@@ -233,7 +229,7 @@ std::string result_json(const JobReport& report, const ExitCodes& codes) {
   json["world"] = world_json(report);
   json["started"] = wall_time_iso(report.started);
   json["ended"] = wall_time_iso(report.ended);
-  json["seconds"] = json_seconds(report.ended - report.started);
+  json["seconds"] = to_seconds(report.ended - report.started);
   json["restarts"]["used"] = report.restarts_used;
   json["restarts"]["max"] = report.max_restarts;
   json["membership_changes"] = report.membership_changes;

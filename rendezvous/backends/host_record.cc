@@ -75,11 +75,7 @@ bool read_line(std::string_view line, HostRecord& record) {
   if (space == std::string_view::npos) return false;
   const std::string_view key = line.substr(0, space);
   const std::string_view value = line.substr(space + 1);
-  if (key == "instance") {
-    const auto number = whole_number<uint64_t>(value, 16);
-    record.instance = number.value_or(0);
-    return number.has_value();
-  }
+  if (key == "instance") return parse_number(value, record.instance, 16);
   if (key == "entry") return parse_number(value, record.entry, 16);
   if (key == "address") {
     const auto address = SocketAddress::parse(value);

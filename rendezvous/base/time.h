@@ -42,4 +42,12 @@ inline Deadline deadline_after(Deadline now, std::chrono::milliseconds wait) {
   return wait >= most ? Deadline::max() : now + wait;
 }
 
+inline double to_seconds(Duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+// REQUIRES: `seconds` fits.
+inline Duration from_seconds(double seconds) {
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+}
+
 }  // namespace muster

@@ -209,8 +209,6 @@ HostedJob* Coordinator::make_job(const std::string& id) {
     job.hint = options_.hint;
   }
   job.membership.reconnect_grace = options_.reconnect_grace;
-  job.store_allow_any = options_.store_allow_any;
-  job.store_allow = options_.store_allow;
   job.store.addresses = listener_->local_endpoints();
   job.store.places = listener_->places();
   job.store.say = [this](const std::string& text) { say(text); };

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/steady_now.h"
 #include "rendezvous/net/interfaces.h"
 
 namespace muster {
@@ -96,7 +97,7 @@ void HostedJob::answer(membership::ConnectionId connection, const membership::Qu
 
 void HostedJob::relay(membership::ConnectionId connection, const membership::Datagram& datagram) {
   const auto sender = connections_.find(connection);
-  const Instant now = to_instant(std::chrono::steady_clock::now());
+  const Instant now = steady_now();
   if (sender == connections_.end() || sender->second.is_spent(now)) return;
   const Membership::Route route = machine_.route(connection, datagram.epoch, datagram.to);
   sender->second.spend(now, datagram.payload.size(), route.receivers.size());
@@ -132,11 +133,11 @@ bool HostedJob::has_others(std::chrono::steady_clock::time_point since) const {
 }
 
 bool HostedJob::has_untold() const {
-  return machine_.has_untold(to_instant(std::chrono::steady_clock::now()));
+  return machine_.has_untold(steady_now());
 }
 
 bool HostedJob::waits_for_nodes() const {
-  return machine_.waits_for_nodes(to_instant(std::chrono::steady_clock::now()));
+  return machine_.waits_for_nodes(steady_now());
 }
 
 void HostedJob::on_neighbours(std::string text) {
@@ -150,11 +151,11 @@ void HostedJob::tell_neighbours() {
 }
 
 std::string HostedJob::status() const {
-  return machine_.status(to_instant(std::chrono::steady_clock::now()));
+  return machine_.status(steady_now());
 }
 
 std::vector<membership::NodeLine> HostedJob::nodes() const {
-  return machine_.nodes(to_instant(std::chrono::steady_clock::now()));
+  return machine_.nodes(steady_now());
 }
 
 void HostedJob::perform(const Membership::Effect& effect) {
@@ -262,7 +263,7 @@ void HostedJob::open_store(const membership::OpenStore& request) {
 
 // The members' addresses as advertised and as seen; a member on this machine may use any of ours.
 JobStore::Allowed HostedJob::allowed(const std::vector<std::string>& advertised) const {
-  if (options_.store_allow_any) return std::nullopt;
+  if (options_.store.clients.allow_any) return std::nullopt;
   std::set<IpAddress> members;
   for (const std::string& text : advertised) {
     if (const auto address = IpAddress::parse(text)) members.insert(*address);
@@ -284,7 +285,8 @@ JobStore::Allowed HostedJob::allowed(const std::vector<std::string>& advertised)
   for (const IpAddress& address : members) {
     if (!here || !address.is_loopback()) networks.push_back(Network(address));
   }
-  networks.insert(networks.end(), options_.store_allow.begin(), options_.store_allow.end());
+  const std::vector<Network>& more = options_.store.clients.allow;
+  networks.insert(networks.end(), more.begin(), more.end());
   return networks;
 }
 

@@ -31,8 +31,6 @@ class HostedJob {
     membership::AgentId own_agent;
     Membership::Options membership;
     JobStore::Options store;
-    bool store_allow_any = false;
-    std::vector<Network> store_allow;
     std::vector<Place> places;  // Room for the store's own descriptors.
     // Why others may not find this host ("; node1 is 127.0.1.1 here, ..."): shown to waiting nodes
     // until a node of another machine has joined.

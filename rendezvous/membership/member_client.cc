@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "rendezvous/base/steady_now.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/membership/byte_stream.h"
 #include "rendezvous/membership/frame_seal.h"
@@ -92,7 +93,7 @@ auto MemberClient::while_linked(Call call) {
 }
 
 std::string MemberClient::status() const {
-  return machine_.status(to_instant(std::chrono::steady_clock::now()));
+  return machine_.status(steady_now());
 }
 
 void MemberClient::perform(const Member::Effect& effect) {

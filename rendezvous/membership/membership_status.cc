@@ -41,7 +41,7 @@ std::string full_seconds(Duration duration) {
 }
 
 std::string precise_seconds(Duration duration) {
-  return fmt::format("{:.1f} s", std::chrono::duration<double>(duration).count());
+  return fmt::format("{:.1f} s", to_seconds(duration));
 }
 
 std::string users_differ_text(std::string_view where, std::string_view host,

@@ -13,6 +13,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "rendezvous/base/steady_now.h"
 #include "rendezvous/base/time.h"
 
 namespace muster {
@@ -42,7 +43,7 @@ class Drive {
     const Event event = std::move(inbox_.front());
     inbox_.pop_front();
     std::vector<Effect> effects;
-    machine_.step(to_instant(std::chrono::steady_clock::now()), event, effects);
+    machine_.step(steady_now(), event, effects);
     for (const Effect& effect : effects)
       perform_(effect);
   }

@@ -47,7 +47,7 @@ int poll_time_until(Deadline deadline) {
 }
 
 std::string store_seconds(Duration duration) {
-  return fmt::format("{:g} s", std::chrono::duration<double>(duration).count());
+  return fmt::format("{:g} s", to_seconds(duration));
 }
 
 }  // namespace

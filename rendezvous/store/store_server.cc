@@ -17,6 +17,7 @@
 
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/random.h"
+#include "rendezvous/base/steady_now.h"
 #include "rendezvous/net/drive.h"
 #include "rendezvous/net/interfaces.h"
 #include "rendezvous/store/store_calls.h"
@@ -64,10 +65,6 @@ int new_epoll() {
   const int fd = ::epoll_create1(EPOLL_CLOEXEC);
   if (fd < 0) throw std::system_error(errno, std::generic_category(), "epoll_create1");
   return fd;
-}
-
-Instant store_now() {
-  return to_instant(std::chrono::steady_clock::now());
 }
 
 uint64_t epoll_tag(uint32_t slot, uint32_t uses) {
@@ -197,7 +194,7 @@ void StoreServer::admit(int fd, std::string_view already_read, Place place) {
   connection.uses++;
   connection.greedy = connection.queued = false;
   connection.decoder = RequestDecoder(options_.request_bytes_max);
-  machine_->opened(store_now(), connection.slot);
+  machine_->opened(steady_now(), connection.slot);
   counters_.adopted++;
   counters_.connections++;
   if (!watch(connection, EPOLL_CTL_ADD, EPOLLIN)) return drop(connection);
@@ -259,7 +256,7 @@ void StoreServer::turn() {
 }
 
 bool StoreServer::is_lingering() const {
-  return store_now() < linger_until_;
+  return steady_now() < linger_until_;
 }
 
 // Makes one visit, or polls for ready connections. Returns false if there is nothing to do.
@@ -310,7 +307,7 @@ StoreServer::Fate StoreServer::on_readable(Connection& connection, size_t share)
   Instant stay_until{};
   for (size_t left = share;;) {
     const ssize_t n = ::recv(connection.fd, scratch_.get(), left, 0);
-    if (n < 0 && errno == EAGAIN && store_now() < stay_until) continue;
+    if (n < 0 && errno == EAGAIN && steady_now() < stay_until) continue;
     if (n <= 0) {
       const bool later = n < 0 && (errno == EAGAIN || errno == EINTR);
       return later ? Fate::keep : Fate::close;
@@ -321,7 +318,7 @@ StoreServer::Fate StoreServer::on_readable(Connection& connection, size_t share)
     const Fate fate = serve(connection, {scratch_.get(), static_cast<size_t>(n)});
     const bool pipelined = counters_.requests - before >= kPipelined;
     if (fate == Fate::close || connection.backlog || left == 0 || !pipelined) return fate;
-    stay_until = store_now() + kStay;
+    stay_until = steady_now() + kStay;
     linger_until_ = stay_until + kLinger;
   }
 }
@@ -464,7 +461,7 @@ void StoreServer::arm_handshake_timer() {
 
 void StoreServer::drop_late() {
   std::vector<ClientId> late;
-  machine_->expire(store_now(), late);
+  machine_->expire(steady_now(), late);
   for (const ClientId id : late) {
     counters_.handshake_timeouts++;
     drop(connections_[id]);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "rendezvous/base/steady_now.h"
 #include "worker_lib/group/group.h"
 
 namespace muster::worker {
@@ -19,7 +20,7 @@ constexpr size_t kPendingMax = 10'000;
 
 GroupHost::~GroupHost() = default;
 
-std::shared_ptr<Watch> GroupHost::watch_now() {
+std::shared_ptr<Watch> GroupHost::steady_now() {
   const std::lock_guard lock(mutex_);
   return watch;
 }
@@ -126,7 +127,7 @@ void GroupHost::close_groups() {
     group->wait_collectives();
   for (Group* const group : all)
     notices.push_back(group->notice());
-  const std::shared_ptr<Watch> told = watch_now();
+  const std::shared_ptr<Watch> told = steady_now();
   if (told != nullptr)
     told->tell({.kind = Watch::News::Kind::performed, .performed = std::move(notices)});
   wait_for_transfers(all, told.get());

@@ -11,6 +11,7 @@
 
 #include "rendezvous/base/hex.h"
 #include "rendezvous/base/random.h"
+#include "rendezvous/base/steady_now.h"
 #include "rendezvous/base/text.h"
 #include "worker_lib/watch/stop_signal.h"
 #include "worker_lib/watch/watch_board.h"
@@ -219,7 +220,7 @@ class RealWatch final : public Watch {
   void remind(News news) override {
     {
       const std::lock_guard lock(reminding_);
-      reminders_.emplace_back(watch_now() + kLastMessage, std::move(news));
+      reminders_.emplace_back(steady_now() + kLastMessage, std::move(news));
     }
     loop_->wake();
   }
@@ -269,7 +270,7 @@ class RealWatch final : public Watch {
   void announce(const watch::Announce& told) {
     const News& news = told.news;
     const bool died = news.kind == News::Kind::died;
-    const Instant now = watch_now();
+    const Instant now = steady_now();
     if (told.told) stop_.on_expected_death(now, *told.told);
     board_.publish(news);
     if (died && !told.told) stop_.on_death(now);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "rendezvous/base/event_fd.h"
+#include "rendezvous/base/steady_now.h"
 #include "worker_lib/quiet_thread.h"
 
 namespace muster::worker {
@@ -28,7 +29,7 @@ constexpr uint64_t kExtraTag = 2;
 // Returns the time-out for epoll_wait(2), rounded up so that the deadline has passed afterwards.
 int milliseconds_until(Instant deadline) {
   if (deadline == kNever) return -1;
-  const auto left = std::max(Duration::zero(), deadline - watch_now());
+  const auto left = std::max(Duration::zero(), deadline - steady_now());
   const auto whole = std::chrono::ceil<std::chrono::milliseconds>(left).count();
   return static_cast<int>(std::min<std::chrono::milliseconds::rep>(whole, 60'000));
 }
@@ -137,7 +138,7 @@ uint64_t WatchLoop::post(WatchTree::Event event) {
 
 void WatchLoop::run() {
   pthread_setname_np(pthread_self(), "muster-watch");
-  if (options_.is_over) next_look_ = instant_after(watch_now(), kEndedLook);
+  if (options_.is_over) next_look_ = instant_after(steady_now(), kEndedLook);
   while (!quit_)
     wait_once();
   links_.clear();
@@ -165,7 +166,7 @@ Instant WatchLoop::next_deadline() const {
 }
 
 void WatchLoop::on_time() {
-  const Instant now = watch_now();
+  const Instant now = steady_now();
   if (options_.extra_deadline && options_.extra_deadline() <= now) options_.on_extra(now);
   expire_links(now);
   if (next_look_ <= now) look_for_ended(now);
@@ -192,7 +193,7 @@ void WatchLoop::on_event(uint64_t tag, uint32_t events) {
     case kExtraTag:
       // Stays readable for ever: once is enough.
       control(EPOLL_CTL_DEL, options_.extra_fd, tag, 0);
-      return options_.on_extra(watch_now());
+      return options_.on_extra(steady_now());
     default:
       return on_link(tag, events);
   }
@@ -214,7 +215,7 @@ void WatchLoop::take_posted() {
     done_ += std::exchange(in_hand_, 0);
   }
   changed_.notify_all();
-  if (options_.on_extra) options_.on_extra(watch_now());
+  if (options_.on_extra) options_.on_extra(steady_now());
 }
 
 // Queues events that an effect causes at once: the WatchTree never gets an event during a step.
@@ -228,7 +229,7 @@ void WatchLoop::pump() {
   for (size_t i = 0; i < inbox_.size(); ++i) {
     const WatchTree::Event event = std::move(inbox_[i]);
     std::vector<WatchTree::Effect> effects;
-    tree_.step(watch_now(), event, effects);
+    tree_.step(steady_now(), event, effects);
     for (const WatchTree::Effect& effect : effects)
       perform(effect);
   }

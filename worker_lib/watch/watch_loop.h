@@ -24,10 +24,6 @@
 
 namespace muster::worker {
 
-inline Instant watch_now() {
-  return to_instant(std::chrono::steady_clock::now());
-}
-
 class WatchLoop {
  public:
   struct Options {

@@ -13,6 +13,7 @@
 
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/random.h"
+#include "rendezvous/base/steady_now.h"
 #include "rendezvous/base/unique_fd.h"
 #include "worker_lib/watch/watch_loop.h"
 
@@ -47,8 +48,8 @@ void WatchLoop::begin_dial(const Dial& dial) {
     return surrender("connect to " + describe(world[dial.rank]), made.error);
   if (made.error != 0 && made.error != EINPROGRESS) {
     // Full backlog (EAGAIN), or network down.
-    if (watch_now() >= dial.until) return step(DialFailed{dial.rank, Silence::none});
-    retries_[dial.rank] = {dial, watch_now() + kDialAgain};
+    if (steady_now() >= dial.until) return step(DialFailed{dial.rank, Silence::none});
+    retries_[dial.rank] = {dial, steady_now() + kDialAgain};
     return;
   }
   Link link;
@@ -91,7 +92,7 @@ void WatchLoop::accept(bool over_unix) {
     Link link;
     link.socket = GuardedFd(std::move(socket));
     link.over_unix = over_unix;
-    link.until = watch_now() + kGreetingMax;
+    link.until = steady_now() + kGreetingMax;
     ++strangers_;
     add(std::move(link));
   }
@@ -102,7 +103,7 @@ void WatchLoop::accept(bool over_unix) {
 void WatchLoop::pause_accepting(int error) {
   if (is_out_of_descriptors(error) && tree_.is_setting_up())
     return surrender("accept another rank's connection", error);
-  accept_again_ = watch_now() + kAcceptPause;
+  accept_again_ = steady_now() + kAcceptPause;
   listen_for(0);
 }
 
@@ -138,7 +139,7 @@ void WatchLoop::end_of(LinkId id) {
   drop(id);
   if (!process.is_open()) return step(Closed{id});
   CHECK(control(EPOLL_CTL_ADD, process.fd(), id, EPOLLIN));
-  endings_[id] = {std::move(process), watch_now() + kReapMax};
+  endings_[id] = {std::move(process), steady_now() + kReapMax};
 }
 
 void WatchLoop::conclude_ending(LinkId id) {
@@ -202,7 +203,7 @@ void WatchLoop::on_link(LinkId id, uint32_t events) {
     if (error == 0 && (events & EPOLLOUT) == 0) return;
     if (error == 0) return on_connected(id, link);
     if (is_refusal(error)) return abandon(id, Silence::refused);
-    retries_[link.rank] = {{link.rank, link.port, link.until}, watch_now() + kDialAgain};
+    retries_[link.rank] = {{link.rank, link.port, link.until}, steady_now() + kDialAgain};
     return drop(id);
   }
   if ((events & EPOLLOUT) != 0) flush(id, link);
@@ -225,7 +226,7 @@ void WatchLoop::read(LinkId id) {
     if (link.stage == Stage::linked) return end_of(id);
     if (!link.is_challenged) return abandon(id, Silence::refused);
     // The peer lives, but its greeting timed out: perhaps this process was stopped.
-    retries_[link.rank] = {{link.rank, link.port, link.until}, watch_now() + kDialAgain};
+    retries_[link.rank] = {{link.rank, link.port, link.until}, steady_now() + kDialAgain};
     return drop(id);
   }
 }

@@ -9,6 +9,7 @@
 #include "rendezvous/base/cpu_limit.h"
 #include "worker_lib/backends/cpu/shm_links.h"
 #include "worker_lib/backends/cpu/shm_meeting.h"
+#include "worker_lib/backends/store_exchange.h"
 #include "worker_lib/call_word.h"
 
 namespace muster::worker {
@@ -68,7 +69,8 @@ Outcome<> CpuBackend::make_shared(GroupSetup& setup) {
 Outcome<> CpuBackend::make_sockets(GroupSetup& setup) {
   Outcome<Listeners> open = open_listeners(members_.self());
   if (!open) return tl::unexpected(open.error());
-  Outcome<std::vector<ListenAddress>> addresses = exchange_addresses(setup, open->address);
+  Outcome<std::vector<ListenAddress>> addresses =
+      exchange_records(setup, "address", open->address, "its address");
   if (!addresses) return tl::unexpected(addresses.error());
   addresses_ = std::move(*addresses);
 

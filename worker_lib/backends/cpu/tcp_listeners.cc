@@ -43,9 +43,4 @@ Outcome<Listeners> open_listeners(const Peer& self) {
   return open;
 }
 
-Outcome<std::vector<ListenAddress>> exchange_addresses(GroupSetup& setup,
-                                                       const ListenAddress& mine) {
-  return exchange_records(setup, "address", mine, "its address");
-}
-
 }  // namespace muster::worker

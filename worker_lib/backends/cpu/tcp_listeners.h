@@ -34,8 +34,4 @@ struct Listeners {
 // (address translation), on all addresses.
 Outcome<Listeners> open_listeners(const Peer& self);
 
-// Returns the listening addresses by group rank.
-Outcome<std::vector<ListenAddress>> exchange_addresses(GroupSetup& setup,
-                                                       const ListenAddress& mine);
-
 }  // namespace muster::worker

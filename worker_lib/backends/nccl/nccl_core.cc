@@ -376,8 +376,7 @@ std::string NcclCore::stuck_text(const Failure& reason) const {
   const std::lock_guard lock(mutex_);
   const std::string what =
       is_stuck_ ? std::string("a call into NCCL does not return")
-                : fmt::format("NCCL did not stop within {} s",
-                              std::chrono::duration<double>(options_.end_bound).count());
+                : fmt::format("NCCL did not stop within {} s", to_seconds(options_.end_bound));
   return fmt::format(
       "muster: group {}: {} after: {}; this process ends, so that the GPU is free for the next "
       "attempt",

@@ -52,9 +52,8 @@ class ChainedProfiler {
  private:
   void* library_ = nullptr;
   int version_ = 0;
-  int known_ = 0;  // Events that its version has.
-  int mask_ = 0;   // Written by the profiler.
-  const void* table_ = nullptr;
+  int known_ = 0;            // Events that its version has.
+  int mask_ = 0;             // Written by the profiler.
   Table<void*> calls_ = {};  // The type of `init` depends on version_.
 };
 

@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 
 #include "tests/unit/worker_lib/backends/backend_ranks.h"
+#include "worker_lib/backends/store_exchange.h"
 
 namespace muster::worker {
 namespace {
@@ -93,7 +94,7 @@ TEST(TcpListeners, AllMembersReadAllAddressesInTheirOrder) {
   std::vector<std::vector<ListenAddress>> read(3);
   ranks.each([&](int rank) {
     GroupSetup setup = ranks.setup_of(rank, after(std::chrono::seconds{60}));
-    const auto addresses = exchange_addresses(setup, address_of_rank(rank));
+    const auto addresses = exchange_records(setup, "address", address_of_rank(rank), "its address");
     if (addresses) read[static_cast<size_t>(rank)] = *addresses;
   });
   EXPECT_EQ(read, std::vector(3, expected));
@@ -104,7 +105,7 @@ TEST(TcpListeners, TheRankThatWroteNoAddressIsNamed) {
   ranks.adjust = [](GroupSetup& setup) { setup.members.peers[1] = kListeningPeer; };
   GroupSetup setup = ranks.setup_of(0, after(std::chrono::seconds{60}));
   ASSERT_TRUE(setup.store.set("address/1", "10.0.0.1:2 616"));
-  const auto addresses = exchange_addresses(setup, address_of_rank(0));
+  const auto addresses = exchange_records(setup, "address", address_of_rank(0), "its address");
   ASSERT_FALSE(addresses.has_value());
   EXPECT_EQ(addresses.error(),
             (Failure{ErrorCode::rendezvous,
@@ -118,7 +119,7 @@ TEST(TcpListeners, FewerAddressesThanMembersAreNone) {
   const BackendRanks ranks(3);
   GroupSetup setup = ranks.setup_of(2, after(std::chrono::seconds{60}));
   ASSERT_TRUE(setup.store.set("address/all", ""));
-  const auto addresses = exchange_addresses(setup, address_of_rank(2));
+  const auto addresses = exchange_records(setup, "address", address_of_rank(2), "its address");
   ASSERT_FALSE(addresses.has_value());
   EXPECT_EQ(addresses.error().code, ErrorCode::rendezvous);
 }
