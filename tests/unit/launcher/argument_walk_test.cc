@@ -47,7 +47,7 @@ Values flags(Words args) {
   return walked.values;
 }
 
-TEST(ArgumentWalk, FindsNothingInNothing) {
+TEST(ArgumentWalk, FindsNothingInAnEmptyCommandLine) {
   EXPECT_EQ(walk({}), WalkedArguments{});
 }
 
@@ -74,7 +74,7 @@ TEST(ArgumentWalk, TakesEveryFlagOfTheTableInBothSpellings) {
   }
 }
 
-TEST(ArgumentWalk, TakesAValueThatMayBeLeftOutOnlyWhereItIsAttached) {
+TEST(ArgumentWalk, TakesAnOptionalValueOnlyIfItIsAttached) {
   EXPECT_EQ(flags({"--requeue=3"}), Values({{"requeue", "3"}}));
   EXPECT_EQ(walk({"--requeue", "3"}).values, Values({{"requeue", ""}}));
   EXPECT_EQ(walk({"--requeue", "3"}).rest, Words{"3"});
@@ -202,7 +202,7 @@ TEST(ArgumentWalk, NamesNoFlagForOneThatResemblesNone) {
   }
 }
 
-TEST(ArgumentWalk, KnowsDashesThatAreNoHyphens) {
+TEST(ArgumentWalk, RefusesDashesThatAreNoHyphens) {
   const std::map<std::string, std::string> meant{
       {"\u2013nproc-per-node=2", "--nproc-per-node=2"},  // An en dash.
       {"\u2014standalone", "--standalone"},              // An em dash.
@@ -226,7 +226,7 @@ TEST(ArgumentWalk, KnowsDashesThatAreNoHyphens) {
   }
 }
 
-TEST(ArgumentWalk, TakesDashesThatAreNoHyphensWhereNoFlagIsMeant) {
+TEST(ArgumentWalk, AcceptsDashesThatAreNoHyphensIfNoFlagIsMeant) {
   const Words tail{"s.py", "\u2013x", "\u2014"};
   EXPECT_EQ(walk(tail), (WalkedArguments{{}, tail, ""}));
   EXPECT_EQ(walk({"--", "\u2013x"}), (WalkedArguments{{}, {"\u2013x"}, "", true}));

@@ -93,7 +93,7 @@ TEST_F(BashCompletion, OffersTheWordsOfAFlag) {
   EXPECT_EQ(offers({"--print-completion", ""}), Offers({"bash", "zsh", "tcsh"}));
 }
 
-TEST_F(BashCompletion, OffersFoldersAndFilesWhereTheyAreMeant) {
+TEST_F(BashCompletion, OffersFoldersOrFilesAsTheFlagTakesThem) {
   EXPECT_EQ(offers({"--log-dir", "l"}), Offers({"logs"}));
   EXPECT_EQ(offers({"--python", "l"}), Offers({"logs", "logs.txt"}));
   EXPECT_EQ(offers({"--rdzv-token-file", "l"}), Offers({"logs", "logs.txt"}));

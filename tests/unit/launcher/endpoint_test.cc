@@ -199,7 +199,7 @@ TEST(RendezvousConfCheck, LeavesQuotesInPlace) {
 
 using Phrases = std::vector<std::string>;
 
-TEST(RendezvousConfKeys, AreNamedWhereNobodyKnowsThem) {
+TEST(RendezvousConfKeys, AreReportedIfTheyAreUnknown) {
   const auto unknown = [](const std::string& text) {
     return unknown_conf_keys(parse_rendezvous_conf(text).value());
   };
@@ -212,7 +212,7 @@ TEST(RendezvousConfKeys, AreNamedWhereNobodyKnowsThem) {
                      "line and are part of it"}));
 }
 
-TEST(RendezvousConfKeys, AreNamedWhereTheyMeanNothing) {
+TEST(RendezvousConfKeys, AreReportedIfTheyMeanNothingToTheBackend) {
   const auto of_others = [](const std::string& backend, const std::string& text) {
     return conf_keys_without_effect(backend, parse_rendezvous_conf(text).value());
   };
@@ -227,7 +227,7 @@ TEST(RendezvousConfKeys, AreNamedWhereTheyMeanNothing) {
             Phrases({"is_host has no meaning for the file backend and is ignored"}));
 }
 
-TEST(RendezvousConfKeys, AreNamedWithTheReasonWhereNothingHereHasAUseForThem) {
+TEST(RendezvousConfKeys, AreReportedWithTheReasonIfTheyNeverHaveAnEffect) {
   const RendezvousConf conf =
       parse_rendezvous_conf("close_timeout=7,heartbeat_timeout=9,cas_backoff_max_seconds=1")
           .value();
@@ -286,7 +286,7 @@ RC_GTEST_PROP(NetworkList, EndsInAnAnswerForAnyText, (const std::string& text)) 
   RC_ASSERT((networks.has_value() || networks.error().find('\n') == std::string::npos));
 }
 
-TEST(RendezvousConfCheck, SendsReservedKeysToTheirFlags) {
+TEST(RendezvousConfCheck, NamesTheFlagsOfReservedKeys) {
   const std::map<std::string, std::string> problems{
       {"backend", "--rdzv-backend"}, {"endpoint", "--rdzv-endpoint"},
       {"run_id", "--rdzv-id"},       {"min_nodes", "--nnodes"},

@@ -43,7 +43,7 @@ TEST(EngineSettings, NodesMeetByTheFactsOfTheEngine) {
             "Slurm 1.0: node 1 of 2, 8 workers (SLURM_GPUS_ON_NODE), host node1");
 }
 
-TEST(EngineSettings, ATaskOfSeveralOnANodeHasItsPlace) {
+TEST(EngineSettings, ATaskThatSharesItsNodeHasItsPlace) {
   const LaunchSpec spec = launched({}, slurm_four_tasks());
   EXPECT_EQ(spec.nproc_per_node, "1");
   EXPECT_EQ(spec.rendezvous.nnodes_max, 4);
@@ -56,7 +56,7 @@ TEST(EngineSettings, ATaskOfSeveralOnANodeHasItsPlace) {
             "Slurm 2.0: 4 ranks (SLURM_STEP_NUM_TASKS), 4 of them on this node, host node1");
 }
 
-TEST(EngineSettings, AloneOnANodeNothingIsTakenButItsGpus) {
+TEST(EngineSettings, ASingleTaskIsAJobOfOneNodeWithItsGpus) {
   LaunchSpec alone = spec_of({});
   alone.engine = engine_of_slurm("2");
   alone.shutdown_timeout_s = 25;
@@ -67,7 +67,7 @@ TEST(EngineSettings, AloneOnANodeNothingIsTakenButItsGpus) {
   EXPECT_EQ(line_taken({}, environment), "Slurm 2.0: 2 workers (SLURM_GPUS_ON_NODE)");
 }
 
-TEST(EngineSettings, ATimeLimitAndAQueueAreSlurms) {
+TEST(EngineSettings, ATimeLimitAndAQueueNeedSlurm) {
   EXPECT_EQ(launched({"--notice-before", "90"}, slurm_one_task()).notice_before_s, 90);
   EXPECT_EQ(launched({"--requeue"}, slurm_one_task()).requeue_max, 1000);
   EXPECT_EQ(launched({"--requeue=2"}, slurm_one_task()).requeue_max, 2);
@@ -82,7 +82,7 @@ TEST(EngineSettings, ATimeLimitAndAQueueAreSlurms) {
 }
 
 // The user's own grace is kept, and one that torchrun would have read.
-TEST(EngineSettings, TheEngineKillsOnlyAfterMustersOwnEnd) {
+TEST(EngineSettings, TheGraceIsShorterThanTheEnginesUnlessTheUserSetsIt) {
   EXPECT_EQ(launched({}, pytorch_job()).shutdown_timeout_s, 25);
   EXPECT_EQ(spec_of({}, {{"KUBERNETES_SERVICE_HOST", "10.0.0.1"}}).shutdown_timeout_s, 25);
   EXPECT_EQ(launched({"--shutdown-timeout", "30"}, pytorch_job()).shutdown_timeout_s, 30);
@@ -98,14 +98,14 @@ TEST(EngineSettings, APortThatTheEngineHasChosenIsTheOnlyOne) {
   EXPECT_EQ(nodes.endpoint_host, "mnist-master-0");
 }
 
-TEST(EngineSettings, WhereNobodyNamesTheHostItIsAskedForByPmi) {
+TEST(EngineSettings, PmiIsAskedForTheHostIfNoVariableNamesIt) {
   const LaunchSpec spec = launched({}, open_mpi_two_nodes());
   EXPECT_TRUE(spec.rendezvous.ask_pmi);
   EXPECT_EQ(spec.rendezvous.nnodes_max, 3);
   EXPECT_EQ(spec.rendezvous.node_rank, 2);
 }
 
-TEST(EngineSettings, ReservedNodesAreStartedOn) {
+TEST(EngineSettings, AStepIsStartedOnReservedNodes) {
   const auto step = [](const Words& flags) {
     const ParsedCommandLine line = parsed(with_program(flags), slurm_salloc_shell());
     const auto* start = std::get_if<StepToStart>(&line.what);
@@ -150,7 +150,7 @@ TEST(EngineSettings, AFlagReplacesItsOwnFact) {
   EXPECT_FALSE(elastic.ports_of_node_0.empty());
 }
 
-TEST(EngineSettings, AnEndpointReplacesTheMeeting) {
+TEST(EngineSettings, AnEndpointReplacesTheMeetingPlaceOfTheEngine) {
   const RendezvousSpec elsewhere =
       launched({"--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "other:29400"},
                slurm_with_gpus())
@@ -169,7 +169,7 @@ TEST(EngineSettings, AnEndpointReplacesTheMeeting) {
   }
 }
 
-TEST(EngineSettings, JobsOfOneAreNeverMadeByAccident) {
+TEST(EngineSettings, SingleNodeJobsAreNeverMadeByAccident) {
   EXPECT_EQ(
       complaint_about({"--rdzv-backend", "c10d", "--rdzv-endpoint", "other"}, slurm_two_nodes()),
       "Slurm 1.0: 2 processes of muster were (SLURM_STEP_NUM_NODES=2) started, each of which would "
@@ -178,7 +178,7 @@ TEST(EngineSettings, JobsOfOneAreNeverMadeByAccident) {
       "leave both out; --nnodes 1 says that this is meant; --engine none ignores what it says");
 }
 
-TEST(EngineSettings, WhatCannotBeOneJobIsRefused) {
+TEST(EngineSettings, FlagsThatContradictTheTasksAreRefused) {
   EXPECT_EQ(complaint_about({"--nproc-per-node", "8"}, slurm_four_tasks()),
             "--nproc-per-node 8: Slurm 2.0 started 4 tasks on this node, each of which has one "
             "worker; start one task on each node, or leave the flag out");
@@ -196,7 +196,7 @@ TEST(EngineSettings, WhatCannotBeOneJobIsRefused) {
   EXPECT_NE(complaint_about({}, {{"PMIX_RANK", "1"}}).find("share a machine"), std::string::npos);
 }
 
-TEST(EngineSettings, APodNeedsToKnowHowManyThereAre) {
+TEST(EngineSettings, APodNeedsTheNumberOfPods) {
   Environment pod = indexed_job("2");
   pod["JOBSET_NAME"] = "train";
   EXPECT_EQ(

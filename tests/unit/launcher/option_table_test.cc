@@ -150,7 +150,7 @@ TEST(OptionRow, TellsWordsFromPlaceholdersByTheirFirstLetter) {
   }
 }
 
-TEST(OptionRow, WithoutAPlaceholderHasAWordOrNothingForADefault) {
+TEST(OptionRow, DefaultsToOneOfItsWordsIfItHasNoPlaceholder) {
   for (const OptionRow& row : option_rows()) {
     const std::vector<std::string_view> words = words_to_type(row);
     const auto alternatives = 1 + std::ranges::count(row.value, '|');

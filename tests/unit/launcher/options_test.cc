@@ -214,7 +214,7 @@ TEST(MisplacedFlag, IsTheFirstArgumentOfAScript) {
   EXPECT_EQ(misplaced_in({"ok.py", "--rdzv-id=7"}).substr(0, 8), "rdzv-id:");
 }
 
-TEST(MisplacedFlag, IsNoneWhereTheProgramMayMeanItsOwn) {
+TEST(MisplacedFlag, IsNotReportedIfTheProgramMayHaveThatFlag) {
   for (const Words& line : std::vector<Words>{
            {"ok.py", "train", "--nproc-per-node", "4"},
            {"ok.py", "--nproc", "4"},
@@ -365,12 +365,12 @@ TEST(OptionVariables, AreNamedInComplaints) {
             "PET_EVENT_LOG_HANDLER=x: unknown; give one of null, console, dynamic_rendezvous");
 }
 
-TEST(OptionVariables, AreNotReadWhereTheFlagIsGiven) {
+TEST(OptionVariables, AreNotReadIfTheFlagIsGiven) {
   EXPECT_EQ(spec_of({"--max-restarts", "1"}, {{"PET_MAX_RESTARTS", "x"}}).max_restarts, 1);
   EXPECT_EQ(spec_of({"--nnodes", "1"}, {{"PET_NNODES", ""}}), plain_spec());
 }
 
-TEST(OptionVariables, OfFlagsWithoutValueAreWholeNumbers) {
+TEST(OptionVariables, AreWholeNumbersForFlagsWithoutValue) {
   for (const char* on : {"1", "2", "-1", " 1 "}) {
     EXPECT_EQ(spec_of({}, {{"PET_MODULE", on}}).mode, RunMode::module) << on;
   }
@@ -378,7 +378,7 @@ TEST(OptionVariables, OfFlagsWithoutValueAreWholeNumbers) {
   EXPECT_EQ(spec_of({"-m"}, {{"PET_MODULE", "0"}}).mode, RunMode::module);
 }
 
-TEST(OptionVariables, OfFlagsWithoutValueAreAlwaysChecked) {
+TEST(OptionVariables, AreAlwaysCheckedForFlagsWithoutValue) {
   for (const char* junk : {"", "true", "yes", "1.0"}) {
     const std::string shown = *junk == '\0' ? "''" : junk;
     EXPECT_EQ(
@@ -416,7 +416,7 @@ TEST(OptionVariables, DoNotExistForSomeFlags) {
   }
 }
 
-TEST(OptionVariables, AreGuessedAtWhenTheyAreNearlyRight) {
+TEST(OptionVariables, AreSuggestedForNamesThatAreNearlyRight) {
   EXPECT_EQ(warnings_of({}, {{"PET_NPROC_PER_NODES", "2"}}),
             Words({"PET_NPROC_PER_NODES belongs to no flag and is ignored; did you mean "
                    "PET_NPROC_PER_NODE?"}));
@@ -425,11 +425,11 @@ TEST(OptionVariables, AreGuessedAtWhenTheyAreNearlyRight) {
                    "PET_MAX_RESTARTS?"}));
 }
 
-TEST(OptionVariables, OfOthersAreLeftAlone) {
+TEST(OptionVariables, AreIgnoredIfTheyBelongToOtherSoftware) {
   EXPECT_EQ(spec_of({}, {{"PET_SHOP_WINDOW", "x"}, {"PETER", "y"}, {"NNODES", "7"}}), plain_spec());
 }
 
-TEST(HangTimeouts, HaveNoEffectWhereNothingIsRecordedOrWatched) {
+TEST(HangTimeouts, HaveNoEffectIfNothingIsRecordedOrWatched) {
   EXPECT_EQ(warnings_of({"--no-recorder", "--hang-timeout", "5", "--busy-timeout", "9"}),
             Words({"--hang-timeout 5 has no effect with --no-recorder",
                    "--busy-timeout 9 has no effect with --no-recorder"}));
@@ -467,7 +467,7 @@ TEST(LinePrefixTemplate, FallsBackToItsOwnVariable) {
             "[${rank}]");
 }
 
-TEST(LinePrefixTemplate, IsNotTakenInVainWithoutAWord) {
+TEST(LinePrefixTemplate, WarnsIfItHasNoEffect) {
   EXPECT_EQ(warnings_of({"--log-line-prefix-template", "x"}),
             Words({"--log-line-prefix-template has no effect without --tee"}));
   EXPECT_EQ(warnings_of({"-t", "1", "--log-line-prefix-template", "x", "--log-prefix", "y"}),
@@ -500,7 +500,7 @@ TEST(Options, SayWhatHasNoEffect) {
                    "processes"}));
 }
 
-TEST(KeepLocalRank, IsNotTakenInVainWithoutAWord) {
+TEST(KeepLocalRank, WarnsIfItHasNoEffect) {
   EXPECT_EQ(warnings_of({"--keep-local-rank"}),
             Words({"--keep-local-rank has no effect without --gpu-binding exclusive"}));
   EXPECT_EQ(warnings_of({"--keep-local-rank", "--gpu-binding", "exclusive"}), Words{});

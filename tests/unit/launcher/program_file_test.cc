@@ -38,7 +38,7 @@ class ProgramFiles : public testing::Test {
   TempTree tree_;
 };
 
-TEST_F(ProgramFiles, AreToldApartByTheirFirstBytes) {
+TEST_F(ProgramFiles, AreDistinguishedByTheirFirstBytes) {
   const std::string nul(1, '\0');
   EXPECT_EQ(kind_of("\x7f"
                     "ELF"),
@@ -88,7 +88,7 @@ struct NoProgram {
   std::string reason;
 };
 
-TEST_F(ProgramFiles, ThatAreNoneSayWhy) {
+TEST_F(ProgramFiles, SayWhyTheyCannotBePrograms) {
   file("file", "");
   std::filesystem::create_directory(at("folder"));
   std::filesystem::create_symlink("no\nwhere", at("broken"));
@@ -143,7 +143,7 @@ TEST_F(ProgramFiles, AreFoundInTheFirstFolderOfThePathThatHasOne) {
   EXPECT_EQ(find_on_path("too", at("one")), "");
 }
 
-TEST_F(ProgramFiles, AreFoundInTheCurrentFolderWherePathHasAnEmptyEntry) {
+TEST_F(ProgramFiles, AreFoundInTheCurrentFolderIfPathHasAnEmptyEntry) {
   file("tool", "", 0755);
   const std::string name = std::filesystem::relative(at("tool")).string();
   for (const char* path_list : {"", ":", "/no/where:", ":/no/where", "/no/where::/no/where"})
@@ -162,7 +162,7 @@ struct HashBangCase {
   std::string told;
 };
 
-TEST_F(ProgramFiles, WithAHashBangNeedItsInterpreter) {
+TEST_F(ProgramFiles, NeedTheInterpreterOfTheirHashBang) {
   const std::string shell = file("bin/sh", "", 0755), env = file("bin/env", "", 0755);
   const std::string text = file("text", "");
   const std::string missing = "127: cannot run 'a b': its #! line ";
@@ -250,7 +250,7 @@ std::string small_image(const std::string& loader) {
   return image_with_loader<Elf32_Ehdr, Elf32_Phdr>(ELFCLASS32, kSmallMachineHere, loader);
 }
 
-TEST(ProgramFile, InElfFormNeedsItsLoader) {
+TEST(ProgramFile, NeedsItsElfLoader) {
   const std::string missing =
       "127: cannot run x: its loader /no/ld.so does not exist; install it or rebuild the program "
       "for this system";
@@ -260,12 +260,12 @@ TEST(ProgramFile, InElfFormNeedsItsLoader) {
   EXPECT_EQ(told_of(check_elf("x", small_image("/no/ld.so"))), missing);
 }
 
-TEST(ProgramFile, InElfFormIsFineWhereItsLoaderIsBeyondTheHead) {
+TEST(ProgramFile, IsAcceptedIfItsElfLoaderIsBeyondTheHead) {
   for (const std::string& image : {wide_image("/no/ld.so"), small_image("/no/ld.so")})
     EXPECT_EQ(told_of(check_elf("x", image.substr(0, image.find("/no/ld.so")))), "fine");
 }
 
-TEST(ProgramFile, ThatRunsTheseTestsIsFine) {
+TEST(ProgramFile, IsAcceptedIfItRunsTheseTests) {
   const ProgramFile self = inspect_program("/proc/self/exe");
   EXPECT_EQ(self.kind, FileKind::elf);
   EXPECT_TRUE(self.executable);
@@ -273,7 +273,7 @@ TEST(ProgramFile, ThatRunsTheseTestsIsFine) {
 }
 
 // Offsets and counts up to the largest numbers, in any place of the header.
-RC_GTEST_PROP(ProgramFile, InElfFormIsReadWithinItsHead, ()) {
+RC_GTEST_PROP(ProgramFile, IsReadWithinItsHeadIfItsElfHeaderIsDamaged, ()) {
   std::string image = *rc::gen::element(wide_image("/no/ld.so"), small_image("/no/ld.so"));
   const auto bytes = *rc::gen::container<std::vector<std::pair<size_t, char>>>(
       rc::gen::pair(rc::gen::inRange<size_t>(EI_DATA + 1, image.size()),

@@ -107,7 +107,7 @@ constexpr uint16_t kMachine = EM_AARCH64;
 constexpr uint16_t kMachine = EM_X86_64;
 #endif
 
-TEST_F(Programs, OfPythonAreRunUnbuffered) {
+TEST_F(Programs, RunInUnbufferedPythonByTheirExtension) {
   add("here/train.py", "print(1)\n");
   add("here/tool.pyw", "print(1)\n");
   EXPECT_EQ(resolved("train.py"), Result<Command>(python_runs("train.py")));
@@ -115,7 +115,7 @@ TEST_F(Programs, OfPythonAreRunUnbuffered) {
   EXPECT_EQ(resolved(at("here/train.py")), Result<Command>(python_runs(at("here/train.py"))));
 }
 
-TEST_F(Programs, OfPythonNeedNoModeBitNorHashBang) {
+TEST_F(Programs, RunInPythonByTheirExtensionWhateverTheHashBang) {
   add("here/train.py", "#!/no/such/interpreter\n", 0755);
   EXPECT_EQ(resolved("train.py"), Result<Command>(python_runs("train.py")));
 }
@@ -131,7 +131,7 @@ TEST_F(Programs, GetTheirArgumentsVerbatim) {
                         false}));
 }
 
-TEST_F(Programs, ThatAreModulesGoThroughPython) {
+TEST_F(Programs, RunThroughPythonIfTheyAreModules) {
   LaunchSpec module = spec(RunMode::module, "pkg.train", {"a"});
   module.pass_local_rank = true;
   EXPECT_EQ(resolve_command(module, host_),
@@ -139,7 +139,7 @@ TEST_F(Programs, ThatAreModulesGoThroughPython) {
                 at("bin/python3"), {at("bin/python3"), "-u", "-m", "pkg.train", "a"}, 4, true}));
 }
 
-TEST_F(Programs, WithoutExtensionAreTakenForPythonAsInTorchrun) {
+TEST_F(Programs, RunInPythonWithoutAnExtensionAsInTorchrun) {
   add("here/train", "print(1)\n");
   add("here/train_executable", "print(1)\n", 0755);
   add("here/empty", "");
@@ -148,14 +148,14 @@ TEST_F(Programs, WithoutExtensionAreTakenForPythonAsInTorchrun) {
   }
 }
 
-TEST_F(Programs, WhoseHashBangNamesPythonNeedNotBeExecutable) {
+TEST_F(Programs, NeedNotBeExecutableIfTheirHashBangNamesPython) {
   add("here/direct", "#!/opt/python3.11 -O\n");
   add("here/by_env.sh", "#!/usr/bin/env python\n");
   EXPECT_EQ(resolved("direct"), Result<Command>(python_runs("direct")));
   EXPECT_EQ(resolved("by_env.sh"), Result<Command>(python_runs("by_env.sh")));
 }
 
-TEST_F(Programs, InFoldersAndArchivesArePythons) {
+TEST_F(Programs, RunInPythonIfTheyAreFoldersOrArchives) {
   add("here/package/__main__.py", "");
   add("here/app.pyz", std::string("PK\x03\x04\0\0", 6), 0755);
   add("here/app.zip", std::string("PK\x03\x04\0\0", 6));
@@ -164,7 +164,7 @@ TEST_F(Programs, InFoldersAndArchivesArePythons) {
   }
 }
 
-TEST_F(Programs, WithAHashBangRunDirectly) {
+TEST_F(Programs, RunDirectlyIfTheyHaveAHashBang) {
   add("here/run.sh", "#!/bin/sh\nexit 0\n", 0755);
   add("here/run", "#! /bin/sh -e\nexit 0\n", 0755);
   EXPECT_EQ(resolved("run.sh"), Result<Command>(Command{"./run.sh", {"run.sh"}, 1, false}));
@@ -173,26 +173,26 @@ TEST_F(Programs, WithAHashBangRunDirectly) {
             Result<Command>(Command{at("here/run"), {at("here/run")}, 1, false}));
 }
 
-TEST_F(Programs, InElfFormRunDirectly) {
+TEST_F(Programs, RunDirectlyIfTheyAreElfFiles) {
   add("here/solver", elf_image(ELFCLASS64, kMachine, ET_DYN), 0755);
   EXPECT_EQ(resolved("solver"), Result<Command>(Command{"./solver", {"solver"}, 1, false}));
   EXPECT_EQ(resolved("/proc/self/exe").value().executable, "/proc/self/exe");
 }
 
-TEST_F(Programs, ThatAreNoFilesHereAreLookedUpOnPath) {
+TEST_F(Programs, AreLookedUpOnPathIfTheCurrentFolderHasNoneOfTheirName) {
   add("bin/tool", "#!/bin/sh\n", 0755);
   EXPECT_EQ(resolved("tool"), Result<Command>(Command{at("bin/tool"), {"tool"}, 1, false}));
   add("here/tool", "#!/bin/sh\n", 0755);
   EXPECT_EQ(resolved("tool"), Result<Command>(Command{"./tool", {"tool"}, 1, false}));
 }
 
-TEST_F(Programs, OnPathAreNotHiddenByAFolderOfTheirName) {
+TEST_F(Programs, AreFoundOnPathDespiteAFolderOfTheirName) {
   std::filesystem::create_directories(at("here/python3"));
   EXPECT_EQ(resolved("python3"),
             Result<Command>(Command{at("bin/python3"), {"python3"}, 1, false}));
 }
 
-TEST_F(Programs, ThatAreMissingAreNotFound) {
+TEST_F(Programs, FailWithNotFoundIfTheyAreMissing) {
   expect_error("train.py", ExitCode::not_found,
                "cannot run train.py: no such file; check the name and the folder");
   expect_error("./tool", ExitCode::not_found,
@@ -206,13 +206,13 @@ TEST_F(Programs, ThatAreMissingAreNotFound) {
                "cannot run x.py: no such file; check the name and the folder", RunMode::run_path);
 }
 
-TEST_F(Programs, BelowAFileAreMissing) {
+TEST_F(Programs, AreMissingIfTheirPathLeadsThroughAFile) {
   add("here/file", "");
   expect_error("file/train.py", ExitCode::not_found,
                "cannot run file/train.py: no such file; check the name and the folder");
 }
 
-TEST_F(Programs, ThatAreFoldersCannotBeExecuted) {
+TEST_F(Programs, CannotBeFoldersWithoutAMainFile) {
   std::filesystem::create_directories(at("here/folder"));
   const std::string message =
       "cannot run folder/: it is a folder without __main__.py; name the program within it";
@@ -222,7 +222,7 @@ TEST_F(Programs, ThatAreFoldersCannotBeExecuted) {
                "cannot run folder: it is a folder without __main__.py; name the program within it");
 }
 
-TEST_F(Programs, WithoutTheirModeBitNameTheRemedy) {
+TEST_F(Programs, NameTheRemedyIfTheirModeBitIsMissing) {
   add("here/run.sh", "#!/bin/sh\n");
   add("here/notes.txt", "hello\n");
   add("here/solver", elf_image(ELFCLASS64, kMachine, ET_DYN));
@@ -237,7 +237,7 @@ TEST_F(Programs, WithoutTheirModeBitNameTheRemedy) {
                RunMode::direct);
 }
 
-TEST_F(Programs, InTextNeedAHashBang) {
+TEST_F(Programs, NeedAHashBangIfTheyAreText) {
   add("here/run.sh", "exit 0\n", 0755);
   const std::string remedy =
       "it is text without a #! line; add one, or name it .py if it is Python";
@@ -246,14 +246,14 @@ TEST_F(Programs, InTextNeedAHashBang) {
                RunMode::direct);
 }
 
-TEST_F(Programs, OfAnUnknownFormatAreRefused) {
+TEST_F(Programs, AreRefusedIfTheirFormatIsUnknown) {
   add("here/data", std::string("\x00\x01\x02", 3), 0755);
   expect_error("data", ExitCode::cannot_execute,
                "cannot run data: this system cannot execute its format; rebuild it, or give its "
                "interpreter as the program");
 }
 
-TEST_F(Programs, WithABadElfHeaderSayWhy) {
+TEST_F(Programs, SayWhatIsWrongWithTheirElfHeader) {
   const std::vector<std::pair<std::string, std::string>> cases{
       {"\x7f"
        "ELF",
@@ -278,7 +278,7 @@ TEST_F(Programs, WithABadElfHeaderSayWhy) {
                "cannot run solver: it is for a big-endian machine; rebuild it for this machine");
 }
 
-TEST_F(Programs, NeedTheirLoader) {
+TEST_F(Programs, NeedTheirElfLoader) {
   add("here/solver", elf_image(ELFCLASS64, kMachine, ET_DYN, "/lib/ld-nowhere.so.1"), 0755);
   expect_error("solver", ExitCode::not_found,
                "cannot run solver: its loader /lib/ld-nowhere.so.1 does not exist; install it or "
@@ -310,7 +310,7 @@ TEST_F(Programs, NameTheInterpreterThatCannotBeExecuted) {
                    ", which is not executable; correct the line");
 }
 
-TEST_F(Programs, WithWindowsLineEndsNameTheRemedy) {
+TEST_F(Programs, NameTheRemedyForWindowsLineEnds) {
   const std::string message =
       "cannot run run: its #! line ends in a carriage return; convert the file to Unix line ends, "
       "as by dos2unix";
@@ -320,7 +320,7 @@ TEST_F(Programs, WithWindowsLineEndsNameTheRemedy) {
   expect_error("run", ExitCode::cannot_execute, message);
 }
 
-TEST_F(Programs, AskedOfEnvAreLookedUpOnPath) {
+TEST_F(Programs, RunDirectlyIfTheirHashBangAsksEnv) {
   add("here/run", "#!/usr/bin/env python3\n", 0755);
   EXPECT_EQ(resolved("run"), Result<Command>(Command{"./run", {"run"}, 1, false}));
   add("here/run", "#!/usr/bin/env -S whatever --flag\n", 0755);
@@ -329,7 +329,7 @@ TEST_F(Programs, AskedOfEnvAreLookedUpOnPath) {
   EXPECT_EQ(resolved("run"), Result<Command>(Command{"./run", {"run"}, 1, false}));
 }
 
-TEST_F(Programs, FromStandardInputArePythons) {
+TEST_F(Programs, RunInPythonIfReadFromStandardInput) {
   add("here/-", "#!/bin/sh\n", 0755);
   add("bin/-", "#!/bin/sh\n", 0755);
   Command command = python_runs("-");
@@ -339,7 +339,7 @@ TEST_F(Programs, FromStandardInputArePythons) {
             Result<Command>(command));
 }
 
-TEST_F(Programs, InPipesAndDevicesArePythons) {
+TEST_F(Programs, RunInPythonIfTheyArePipesOrDevices) {
   ASSERT_EQ(mkfifo(at("here/pipe").c_str(), 0600), 0);
   ASSERT_EQ(mkfifo(at("here/pipe.sh").c_str(), 0700), 0);
   for (const char* name : {"pipe", "pipe.sh", "./pipe", "/dev/null"}) {
@@ -353,7 +353,7 @@ TEST_F(Programs, InPipesAndDevicesArePythons) {
   close(ends[1]);
 }
 
-TEST_F(Programs, InPipesKeepTheirWriterWaiting) {
+TEST_F(Programs, AreNotReadFromAPipeBeforeTheyRun) {
   ASSERT_EQ(mkfifo(at("here/pipe").c_str(), 0600), 0);
   const int reader = open(at("here/pipe").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   const int writer = open(at("here/pipe").c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
@@ -366,7 +366,7 @@ TEST_F(Programs, InPipesKeepTheirWriterWaiting) {
   close(writer);
 }
 
-TEST_F(Programs, InPipesAndDevicesRunInScriptModeOnly) {
+TEST_F(Programs, MayBePipesOrDevicesInScriptModeOnly) {
   ASSERT_EQ(mkfifo(at("here/pipe").c_str(), 0700), 0);
   for (const RunMode mode : {RunMode::direct, RunMode::run_path}) {
     expect_error("./pipe", ExitCode::cannot_execute, "cannot run ./pipe: it is a pipe; name a file",
@@ -387,7 +387,7 @@ TEST_F(Programs, AreNotReadFromATerminalByItsName) {
   close(terminal);
 }
 
-TEST_F(Programs, ThatAreSocketsAreRefused) {
+TEST_F(Programs, CannotBeSockets) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   const std::string path = at("here/socket");
@@ -402,7 +402,7 @@ TEST_F(Programs, ThatAreSocketsAreRefused) {
   close(fd);
 }
 
-TEST_F(Programs, WithANameThatIsTooLongSaySo) {
+TEST_F(Programs, SayThatTheirNameIsTooLong) {
   const std::string name = "./" + std::string(300, 'x');
   for (const RunMode mode : {RunMode::script, RunMode::direct, RunMode::run_path}) {
     expect_error(
@@ -416,7 +416,7 @@ TEST_F(Programs, WithANameThatIsTooLongSaySo) {
                    "path");
 }
 
-TEST_F(Programs, WhoseLinksLeadInACircleSaySo) {
+TEST_F(Programs, SayThatTheirLinksFormALoop) {
   std::filesystem::create_symlink("second.py", at("here/first.py"));
   std::filesystem::create_symlink("first.py", at("here/second.py"));
   for (const RunMode mode : {RunMode::script, RunMode::direct, RunMode::run_path}) {
@@ -425,7 +425,7 @@ TEST_F(Programs, WhoseLinksLeadInACircleSaySo) {
   }
 }
 
-TEST_F(Programs, ThatAreLinksToNothingSayWhereTheyPoint) {
+TEST_F(Programs, SayWhereTheirBrokenLinkPoints) {
   std::filesystem::create_symlink("../old/train.py", at("here/train.py"));
   std::filesystem::create_symlink("/no/such/tool", at("here/tool"));
   const std::string where =
@@ -483,7 +483,7 @@ TEST_F(ProgramsOfAStranger, NameTheFoldersAsTheReason) {
   }
 }
 
-TEST_F(Programs, NamedDirectlyAreLookedUpOnPathOnly) {
+TEST_F(Programs, AreLookedUpOnPathOnlyInDirectMode) {
   add("bin/tool", "#!/bin/sh\n", 0755);
   EXPECT_EQ(resolved("tool", RunMode::direct),
             Result<Command>(Command{at("bin/tool"), {"tool"}, 1, false}));
@@ -499,13 +499,13 @@ TEST_F(Programs, NamedDirectlyAreLookedUpOnPathOnly) {
             Result<Command>(Command{"./other", {"./other"}, 1, false}));
 }
 
-TEST_F(Programs, NamedDirectlyAreNotGivenToPython) {
+TEST_F(Programs, AreNotGivenToPythonInDirectMode) {
   add("here/train.py", "#!/bin/sh\n", 0755);
   EXPECT_EQ(resolved("./train.py", RunMode::direct),
             Result<Command>(Command{"./train.py", {"./train.py"}, 1, false}));
 }
 
-TEST_F(Programs, RunByPathGoThroughASmallPythonProgram) {
+TEST_F(Programs, RunThroughASmallPythonProgramInRunPathMode) {
   add("here/x.py", "");
   LaunchSpec run_path = spec(RunMode::run_path, "x.py", {"a"});
   const Command command = resolve_command(run_path, host_).value();
@@ -532,7 +532,7 @@ class PythonChoice : public Programs {
   }
 };
 
-TEST_F(PythonChoice, GoesFromTheFlagToPath) {
+TEST_F(PythonChoice, PrefersTheFlagThenTheEnvironmentsThenPath) {
   EXPECT_EQ(chosen(), at("bin/python3"));
   add_python("beside/python3");
   host_.muster_directory = at("beside");
@@ -713,7 +713,7 @@ TEST_F(FlagInScript, IsFoundByItsNameInEitherSpelling) {
   EXPECT_FALSE(names_flag(script(""), "nnodes"));
 }
 
-TEST_F(FlagInScript, IsAssumedWhereTheTextIsNotKnown) {
+TEST_F(FlagInScript, IsAssumedIfTheTextIsNotKnown) {
   EXPECT_TRUE(names_flag("/nowhere/s.py", "nnodes"));
   EXPECT_TRUE(names_flag("/dev/null", "nnodes"));
 }

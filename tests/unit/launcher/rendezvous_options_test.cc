@@ -76,7 +76,7 @@ RendezvousSpec standalone(std::string id = "") {
   return spec;
 }
 
-TEST(RendezvousMode, IsItsOwnStoreWhereNothingIsGiven) {
+TEST(RendezvousMode, UsesAStoreOfItsOwnByDefault) {
   EXPECT_EQ(rendezvous_of({}), silent_default());
   EXPECT_EQ(rendezvous_of({"--nnodes", "1"}), silent_default());
   EXPECT_EQ(rendezvous_of({"--nnodes=1:1", "--rdzv-backend", "static"}), silent_default());
@@ -101,7 +101,7 @@ TEST(RendezvousMode, KeepsAnIdThatWasGiven) {
   EXPECT_EQ(rendezvous_of({"--standalone", "--rdzv-id", "job7"}), standalone("job7"));
 }
 
-TEST(RendezvousMode, IsStandaloneWhereThatIsGiven) {
+TEST(RendezvousMode, IsStandaloneIfTheFlagIsGiven) {
   EXPECT_EQ(rendezvous_of({"--standalone"}), standalone());
   EXPECT_EQ(rendezvous_of({"--standalone", "--rdzv-backend=c10d", "--nnodes=1"}), standalone());
   EXPECT_EQ(rendezvous_of({}, {{"PET_STANDALONE", "1"}}), standalone());
@@ -119,7 +119,7 @@ TEST(RendezvousMode, SaysWhatStandaloneIgnores) {
   EXPECT_EQ(rendezvous_of({"--standalone"}, {{"PET_RDZV_ENDPOINT", "host:1"}}), standalone());
 }
 
-TEST(RendezvousMode, IsStaticWhereAPortOrAnEndpointIsGiven) {
+TEST(RendezvousMode, IsStaticIfAPortOrAnEndpointIsGiven) {
   EXPECT_EQ(rendezvous_of({"--master-port", "1234"}),
             meeting_at("static", "127.0.0.1", 1234, "none"));
   EXPECT_EQ(rendezvous_of({}, {{"PET_MASTER_PORT", "1234"}}),
@@ -177,7 +177,7 @@ TEST(RendezvousMode, SaysWhereC10dMeetsByDefault) {
             meeting_at("c10d", "localhost", 29400, "none"));
 }
 
-TEST(RendezvousMode, SaysThatAnEmptyIdIsMadeUp) {
+TEST(RendezvousMode, SaysThatMusterMakesUpAnEmptyId) {
   const Words flags{"--master-port", "1", "--rdzv-id="};
   EXPECT_EQ(spec_despite_warnings(flags).rendezvous, meeting_at("static", "127.0.0.1", 1, ""));
   EXPECT_EQ(warnings_of(flags), Words({"--rdzv-id '': the job has no name; muster makes one up"}));
@@ -212,7 +212,7 @@ TEST(RendezvousMode, TakesSeveralNodes) {
             of_nodes(meeting_at("static", "n0", 29500, "none"), 2, 2));
 }
 
-TEST(RendezvousMode, SaysThatNobodyElseReachesLoopback) {
+TEST(RendezvousMode, SaysThatOtherMachinesCannotReachLoopback) {
   const Words flags{"--nnodes=2"};
   EXPECT_EQ(spec_despite_warnings(flags).rendezvous,
             of_nodes(meeting_at("static", "127.0.0.1", 29500, "none"), 2, 2));
@@ -221,7 +221,7 @@ TEST(RendezvousMode, SaysThatNobodyElseReachesLoopback) {
                    "reach"}));
 }
 
-TEST(RendezvousMode, OfStaticNodesIsTheMaximum) {
+TEST(RendezvousMode, WaitsForTheMaximumOfStaticNodes) {
   const Words flags{"--nnodes=2:4", "--master-addr=n0"};
   EXPECT_EQ(spec_despite_warnings(flags).rendezvous,
             of_nodes(meeting_at("static", "n0", 29500, "none"), 4, 4));
@@ -230,7 +230,7 @@ TEST(RendezvousMode, OfStaticNodesIsTheMaximum) {
                    "c10d for a number that may change"}));
 }
 
-TEST(RendezvousMode, IsOneNodeWhereItIsStandalone) {
+TEST(RendezvousMode, IsOneNodeIfItIsStandalone) {
   EXPECT_EQ(spec_despite_warnings({"--standalone", "--nnodes=1:4"}).rendezvous, standalone());
   EXPECT_EQ(warnings_of({"--standalone", "--nnodes=1:4"}),
             Words({"--nnodes 1:4 counts as 1: --standalone is one node"}));
@@ -287,7 +287,7 @@ TEST(RendezvousMode, BothOfTorchrunsNamesMeanEtcd) {
   }
 }
 
-TEST(RendezvousMode, EtcdIsWhereEtcdctlFindsIt) {
+TEST(RendezvousMode, FindsEtcdByTheVariableOfEtcdctl) {
   const Words flags{"--nnodes=2", "--rdzv-backend=etcd", "--rdzv-id=exp"};
   const RendezvousSpec spec = rendezvous_of(flags, {{"ETCDCTL_ENDPOINTS", "https://e1:2379"}});
   ASSERT_TRUE(spec.etcd);
@@ -305,7 +305,7 @@ TEST(RendezvousMode, AJobInEtcdShouldHaveAName) {
              "begins within 10 minutes of a success is over at once; give each an ID"}));
 }
 
-TEST(RendezvousMode, RefusesAPortThatTheOthersCannotKnow) {
+TEST(RendezvousMode, RefusesAPortThatTheOtherNodesCannotKnow) {
   const std::string why =
       ": port 0 is a port that the other nodes cannot know; give the same free port on all nodes";
   EXPECT_EQ(complaint_about({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=n0:0"}),
@@ -347,7 +347,7 @@ TEST(NodeRank, StaysBelowTheNumberOfNodesAndSpares) {
             Words({"--node-rank 3 is ignored: there are at most 3 nodes, spares included"}));
 }
 
-TEST(NodeRank, OfOneNodeIsZero) {
+TEST(NodeRank, IsZeroInAJobOfOneNode) {
   EXPECT_EQ(spec_despite_warnings({"--node-rank", "3"}).rendezvous, silent_default());
   EXPECT_EQ(warnings_of({"--node-rank", "3"}),
             Words({"--node-rank 3 is ignored: there is one node, whose rank is 0"}));
@@ -389,7 +389,7 @@ TEST(RendezvousOptions, NameFlagValueAndRemedyOfJunk) {
     EXPECT_EQ(complaint_about(flags), expected);
 }
 
-TEST(RendezvousOptions, CheckEverythingOfSeveralNodes) {
+TEST(RendezvousOptions, AreCheckedForSeveralNodes) {
   const std::string no_place = "; give --rdzv-backend c10d";
   const std::vector<std::pair<Words, std::string>> cases{
       {{"--nnodes", "2", "--rdzv-endpoint", "n0:x"},
@@ -501,7 +501,7 @@ TEST(RendezvousConf, BecomesTypedValuesOfC10d) {
                {"join_timeout=1_000", [](auto& s) { s.times.join_timeout_s = 1000; }}});
 }
 
-TEST(RendezvousConf, LeavesAJobOfItsOwnItsHost) {
+TEST(RendezvousConf, DoesNotSetTheHostOfAJobWithAStoreOfItsOwn) {
   EXPECT_EQ(rendezvous_of({"--rdzv-conf=is_host=0"}).is_host, std::nullopt);
   EXPECT_EQ(rendezvous_of({"--standalone", "--rdzv-conf=is_host=0"}).is_host, std::nullopt);
   EXPECT_EQ(
@@ -510,7 +510,7 @@ TEST(RendezvousConf, LeavesAJobOfItsOwnItsHost) {
 }
 
 // The quotes that torch's own tests leave in: only the key in the middle is known.
-TEST(RendezvousConf, OfAQuotedListIsItsMiddle) {
+TEST(RendezvousConf, KeepsOnlyTheMiddleOfAQuotedList) {
   const Words flags =
       with(c10d_pair(), {"--rdzv-conf='join_timeout=5,last_call_timeout=1,timeout=5'"});
   RendezvousTimes expected = c10d_pair_spec().times;
@@ -519,7 +519,7 @@ TEST(RendezvousConf, OfAQuotedListIsItsMiddle) {
   EXPECT_EQ(warnings_of(flags).size(), 2u);  // The first key, and c10d's timeout.
 }
 
-TEST(RendezvousConf, OfTheFileBackendIsThatOfC10d) {
+TEST(RendezvousConf, MeansTheSameForTheFileBackendAsForC10d) {
   expect_conf({"--nnodes=2", "--rdzv-backend=file", "--rdzv-endpoint=/s"}, meeting_in("/s", 2, 2),
               {{"join_timeout=5", [](auto& s) { s.times.join_timeout_s = 5; }},
                {"last_call_timeout=6", [](auto& s) { s.times.last_call_s = 6; }},
@@ -546,7 +546,7 @@ TEST(RendezvousConf, MakesTheLeaseOfIntervalAndAttempts) {
   EXPECT_EQ(rendezvous_of(flags).times.lease_s, 1);
 }
 
-TEST(RendezvousConf, HasTheTimeoutOfStaticNodes) {
+TEST(RendezvousConf, SetsTheTimeoutOfStaticNodes) {
   expect_conf(static_pair(), static_pair_spec(),
               {{"timeout=60", [](auto& s) { s.times.join_timeout_s = 60; }}});
   const Words flags = with(static_pair(), {"--rdzv-conf=timeout=60", "--start-timeout=7"});

@@ -53,7 +53,7 @@ TEST(Settings, AreShownInOneLine) {
   EXPECT_EQ(GivenSettings({}, {{"PET_ROLE", "a\x1b"}}).found("role"), "a\x1b|PET_ROLE=a\\x1b");
 }
 
-TEST(Settings, OfSomeFlagsHaveNoVariable) {
+TEST(Settings, HaveNoVariableForSomeFlags) {
   const GivenSettings given({}, {{"PET_NUMA_BINDING", "node"}, {"PET_USE_ENV", "1"}});
   EXPECT_EQ(given.found("numa-binding"), "unset");
   EXPECT_EQ(GivenSettings({{"numa-binding", "node"}}, {}).found("numa-binding"),
@@ -80,7 +80,7 @@ struct SwitchCase {
   std::string complaint;
 };
 
-TEST(Settings, OfAFlagWithoutValueAreWholeNumbers) {
+TEST(Settings, AreWholeNumbersForAFlagWithoutValue) {
   const std::string junk = ": not a whole number; give 1 (on) or 0 (off), or unset it";
   const std::vector<SwitchCase> cases = {
       {false, nullptr, false, ""},
@@ -102,7 +102,7 @@ TEST(Settings, OfAFlagWithoutValueAreWholeNumbers) {
   }
 }
 
-TEST(Settings, OfAFlagWithoutValueAndVariableComeFromTheCommandLine) {
+TEST(Settings, ComeFromTheCommandLineForAFlagWithoutValueAndVariable) {
   GivenSettings by_variable({}, {{"PET_USE_ENV", "x"}});
   EXPECT_FALSE(by_variable.settings.on("use-env"));
   EXPECT_EQ(by_variable.settings.error(), std::nullopt);
@@ -143,7 +143,7 @@ std::vector<std::string> warnings_about(const std::string& variable) {
   return GivenSettings({}, {{variable, "1"}}).settings.take_warnings();
 }
 
-TEST(Settings, WarnOfVariablesThatAreCloseToAFlags) {
+TEST(Settings, WarnOfVariablesThatResembleThoseOfFlags) {
   using Warnings = std::vector<std::string>;
   const auto meant = [](const std::string& wrong, const std::string& right) {
     return Warnings{wrong + " belongs to no flag and is ignored; did you mean " + right + "?"};

@@ -44,7 +44,7 @@ Environment changed(Environment environment, const Environment& more) {
 
 // ---- Slurm
 
-TEST(SlurmFacts, AStepWithATaskOnEachNode) {
+TEST(SlurmFacts, DescribeAStepWithATaskOnEachNode) {
   EngineFacts expected;
   expected.name = "Slurm 1.0";
   expected.nodes = {2, "SLURM_STEP_NUM_NODES"};
@@ -68,7 +68,7 @@ TEST(SlurmFacts, SeveralTasksOnANodeAreRanks) {
 }
 
 // A step may have fewer nodes than its job.
-TEST(SlurmFacts, AreThoseOfTheStepAndNotOfTheJob) {
+TEST(SlurmFacts, ComeFromTheStepAndNotFromTheJob) {
   const EngineFacts facts =
       facts_of(changed(slurm_two_nodes(), {{"SLURM_JOB_NODELIST", "node[1-4]"},
                                            {"SLURM_NODELIST", "node[1-4]"},
@@ -78,12 +78,12 @@ TEST(SlurmFacts, AreThoseOfTheStepAndNotOfTheJob) {
   EXPECT_EQ(facts.nodes.value, 2);
 }
 
-TEST(SlurmFacts, ARequeuedJobIsAnotherOne) {
+TEST(SlurmFacts, GiveARequeuedJobAnotherId) {
   EXPECT_EQ(facts_of(changed(slurm_two_nodes(), {{"SLURM_RESTART_COUNT", "3"}})).job_id,
             "slurm-1.0.3");
 }
 
-TEST(SlurmFacts, AsManyWorkersAsTheTaskHasGpus) {
+TEST(SlurmFacts, GiveATaskAWorkerForEachOfItsGpus) {
   const auto workers = [](const Environment& more) {
     const auto found = facts_of(changed(slurm_two_nodes(), more)).workers;
     return found ? found->shown() : "none";
@@ -123,7 +123,7 @@ TEST(SlurmFacts, ABatchScriptAndAShellHaveReservedNodes) {
 }
 
 // Of a heterogeneous job.
-TEST(SlurmFacts, PartsOfAJobAreOneWorld) {
+TEST(SlurmFacts, JoinThePartsOfAHeterogeneousJob) {
   const EngineFacts facts = facts_of(slurm_het_tasks());
   EXPECT_EQ(facts.host, "node3");
   EXPECT_EQ(facts.nodes.value, 10);
@@ -165,7 +165,7 @@ TEST(MpiFacts, EachProcessIsARank) {
   EXPECT_EQ(facts_of(hydra()), expected);
 }
 
-TEST(MpiFacts, ASlurmJobAroundTheLaunchIsToldToEndBySlurm) {
+TEST(MpiFacts, ALaunchInASlurmJobIsEndedBySlurm) {
   const Environment job{{"SLURM_JOB_ID", "7"}, {"SLURM_RESTART_COUNT", "3"}};
   const EngineFacts facts = facts_of(changed(open_mpi_two_nodes(), job));
   EXPECT_EQ(facts.name, "mpirun of Open MPI");
@@ -173,7 +173,7 @@ TEST(MpiFacts, ASlurmJobAroundTheLaunchIsToldToEndBySlurm) {
   EXPECT_TRUE(facts.kills_after_30_s);
 }
 
-TEST(MpiFacts, AProcessManagerThatPlacesNobodyIsNotServed) {
+TEST(MpiFacts, AProcessManagerThatPlacesNoProcessIsNotServed) {
   EXPECT_NE(facts_of({{"PMIX_RANK", "1"}}).unserved, "");
   EXPECT_NE(facts_of({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}}).unserved, "");
   EXPECT_EQ(found_in({{"PMIX_RANK", "0"}}), EngineOutcome(std::nullopt)) << "it may be alone";
@@ -247,7 +247,7 @@ TEST(KubernetesFacts, AJobSetNumbersThePodsOfItsJobsOneAfterTheOther) {
 
 // ---- which of them
 
-TEST(Engine, IsNoneWhereNothingIsSaid) {
+TEST(Engine, IsNoneInAPlainShellInAWorkerOrOnRequest) {
   EXPECT_EQ(found_in({}), EngineOutcome(std::nullopt));
   EXPECT_EQ(found_in(changed(slurm_two_nodes(), {{"TORCHELASTIC_RUN_ID", "none"}})),
             EngineOutcome(std::nullopt))

@@ -91,7 +91,7 @@ TEST(SlurmTaskCounts, GiveEachNodeItsOwn) {
   EXPECT_EQ(tasks_on_node("2(x2147483647)", 2147483647), 0);
 }
 
-TEST(SlurmTaskCounts, AreNoneWhereTheNumberIsJunk) {
+TEST(SlurmTaskCounts, AreUnknownIfTheNumberIsJunk) {
   for (const char* counts : {"", ",", "x", "-1", "(x2)", "x(x2)", "2147483648", "1.5", ",4", "2(x3",
                              "2(x0)", "2(x)", "2(xa)", "2(x2)z"})
     EXPECT_EQ(tasks_on_node(counts, 0), 0) << counts;

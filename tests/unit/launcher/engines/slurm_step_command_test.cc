@@ -28,7 +28,7 @@ TEST(SlurmStepCommand, KeepsTheNodesOfAnElasticJob) {
   EXPECT_NE(slurm_step_command(step, kNames, {}, {}).text().find(" --no-kill "), std::string::npos);
 }
 
-TEST(SlurmStepCommand, HasNoTokenWhereTheUserGivesOne) {
+TEST(SlurmStepCommand, HasNoTokenIfTheUserGivesOne) {
   StepToStart step = on_nodes(2);
   EXPECT_EQ(slurm_step_command(step, kNames, {}, {{"MUSTER_TOKEN", "mine"}}).environment,
             (Environment{{"MUSTER_TOKEN", "mine"}}));
@@ -44,7 +44,7 @@ TEST(SlurmStepCommand, AsksForAllGpusOfAJobThatAskedByTask) {
   EXPECT_TRUE(command.environment.contains("SLURM_NTASKS"));
 }
 
-TEST(SlurmStepCommand, LeavesOutTheDefaultsThatTheScriptsVariablesAre) {
+TEST(SlurmStepCommand, LeavesOutVariablesOfTheScriptThatSrunTakesAsDefaults) {
   const Environment misleading{{"SLURM_NTASKS_PER_GPU", "1"}, {"SRUN_CPUS_PER_TASK", "1"},
                                {"SLURM_EXACT", "1"},          {"SLURM_DISTRIBUTION", "cyclic"},
                                {"SLURM_HOSTFILE", "/x"},      {"SLURM_LABELIO", "1"}};
@@ -68,7 +68,7 @@ TEST(SlurmStepCommand, IsShownAsItCanBeTyped) {
   EXPECT_TRUE(text.ends_with(" sh -c 'echo '\\''a b'\\''' ''")) << text;
 }
 
-TEST(SlurmStepCommand, KnowsItsStepByTheName) {
+TEST(SlurmStepCommand, FindsItsStepByTheName) {
   using Ids = std::vector<std::string>;
   const std::string listing = "17.0 other\n17.3 muster-1\n18.3 muster-1\n17.extern extern\n";
   EXPECT_EQ(step_ids_in(listing, "muster-1"), (Ids{"17.3", "18.3"}));

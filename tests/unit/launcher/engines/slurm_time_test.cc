@@ -7,7 +7,7 @@
 namespace muster {
 namespace {
 
-TEST(SlurmTime, IsWhatSqueuePrints) {
+TEST(SlurmTime, IsReadAsSqueuePrintsIt) {
   EXPECT_EQ(slurm_seconds("0:07\n"), 7);
   EXPECT_EQ(slurm_seconds("1:02"), 62);
   EXPECT_EQ(slurm_seconds("59:59"), 3599);
@@ -16,7 +16,7 @@ TEST(SlurmTime, IsWhatSqueuePrints) {
   EXPECT_EQ(slurm_seconds("-0:03"), 0) << "the job is over its limit";
 }
 
-TEST(SlurmTime, OtherTextIsNone) {
+TEST(SlurmTime, IsNotReadFromOtherText) {
   for (const char* const text :
        {"", "INVALID", "UNLIMITED", "1:2:3:4", "x:1", "1:", "--1", "1-", "99999999999999999999"}) {
     EXPECT_EQ(slurm_seconds(text), std::nullopt) << text;

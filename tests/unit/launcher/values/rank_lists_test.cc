@@ -47,14 +47,14 @@ TEST(StreamsText, IsAMapByLocalRank) {
   }
 }
 
-TEST(StreamsText, GivesRanksThatAreNotNamedNothing) {
+TEST(StreamsText, GivesNothingToRanksThatAreNotNamed) {
   const StreamsByRank streams = parse_streams("1:3").value();
   EXPECT_EQ(streams.of(0), Streams::none);
   EXPECT_EQ(streams.of(1), Streams::both);
   EXPECT_EQ(parse_streams("2").value().of(5), Streams::err);
 }
 
-TEST(StreamsText, RefusesAnythingElseAndShowsThePart) {
+TEST(StreamsText, RefusesAnyOtherTextAndShowsTheWrongPart) {
   const std::map<std::string, std::string> parts{
       {"", "''"},         {"4", "4"},
       {"11", "11"},       {"-1", "-1"},
@@ -117,7 +117,7 @@ TEST(RankRangesText, IsRanksAndRanges) {
   }
 }
 
-TEST(RankRangesText, NamesTheItemThatIsNone) {
+TEST(RankRangesText, NamesTheItemThatIsNeitherRankNorRange) {
   for (const char* item : {"x", "-1", "1-", "1-2-3", "1:2", "99999999999"}) {
     EXPECT_EQ(list_reason(parse_rank_ranges(std::string("0,") + item)),
               std::string(item) + " is neither a rank nor a range; give for example 0,8-15");

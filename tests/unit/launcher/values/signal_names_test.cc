@@ -12,7 +12,7 @@
 namespace muster {
 namespace {
 
-TEST(SignalNumber, IsThatOfTheSystemForEverySignalWithAName) {
+TEST(SignalNumber, MatchesTheSystemForEverySignalWithAName) {
   for (int number = 1; number < SIGRTMIN; ++number) {
     const char* name = sigabbrev_np(number);
     if (name == nullptr) continue;  // Two that glibc keeps for itself.

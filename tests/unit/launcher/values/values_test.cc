@@ -82,7 +82,7 @@ TEST(ParseSeconds, RefusesWhatIsNoDuration) {
             Parsed<double>(problem("out of range; give at most 1000000000 seconds")));
 }
 
-TEST(ParseSeconds, TakesZeroOnlyWhereItIsAllowed) {
+TEST(ParseSeconds, TakesZeroOnlyIfItIsAllowed) {
   EXPECT_EQ(parse_seconds("0", false),
             Parsed<double>(problem("out of range; give seconds, more than 0")));
   EXPECT_EQ(parse_seconds("x", false),
@@ -157,7 +157,7 @@ TEST(Nearest, CountsEdits) {
   check("", "tee", 3);
 }
 
-TEST(Nearest, OfNothingIsNothing) {
+TEST(Nearest, IsEmptyIfThereAreNoWords) {
   EXPECT_EQ(nearest("word", {}).word, "");
 }
 
