@@ -7,7 +7,7 @@
 namespace muster {
 namespace {
 
-TEST(LaunchTraces, WorkersInheritNothingOfTheLaunch) {
+TEST(LaunchTraces, AreRemovedFromTheEnvironmentOfWorkers) {
   Environment environment = open_mpi_two_nodes();
   environment.merge(hydra());
   const Environment users{{"OMPI_MCA_btl", "tcp,self"}, {"PMIX", "x"}, {"SLURM_JOB_ID", "7"}};
@@ -33,7 +33,7 @@ TEST(LaunchTraces, NodesAreNumberedByTheirFirstTasks) {
   EXPECT_EQ(nodes, (std::vector<int>{0, 1, 0, 2, 1}));
 }
 
-TEST(LaunchTraces, SomeOfTheTasksAreNotEnough) {
+TEST(LaunchTraces, NodesAreNotNumberedUntilAllTasksAreKnown) {
   EXPECT_EQ(place_on_nodes({}, 0, 1), std::nullopt);
   EXPECT_EQ(place_on_nodes({{0, "n1", 0, 1, ""}}, 0, 2), std::nullopt);
   EXPECT_EQ(place_on_nodes({{0, "n1", 0, 1, ""}}, 1, 1), std::nullopt);

@@ -77,7 +77,7 @@ TEST(Pmi1, TheLongestTextComesInPiecesThatFit) {
     EXPECT_LT(request.size(), 600u);
 }
 
-TEST(Pmi1, AnAnswerThatItDoesNotKnowIsShown) {
+TEST(Pmi1, AnUnknownAnswerIsQuotedInTheError) {
   const std::pair<const char*, const char*> answers[] = {
       {"cmd=init", "cmd=response_to_init pmi_version=2 pmi_subversion=0 rc=-1"},
       {"cmd=init", ""},
@@ -100,7 +100,7 @@ TEST(Pmi1, AnAnswerThatItDoesNotKnowIsShown) {
             "PMI's answer to cmd=init is \"?[2J" + std::string(196, 'x') + "\"");
 }
 
-TEST(Pmi1, LimitsThatMakeNoSenseAreRefused) {
+TEST(Pmi1, InvalidLimitsAreRefused) {
   for (const char* number : {"", "0", "-1", "63", "1e9", "99999999999"}) {
     FakeHydra hydra;
     hydra.answers["cmd=get_maxes"] = std::string("cmd=maxes vallen_max=") + number;
@@ -109,13 +109,13 @@ TEST(Pmi1, LimitsThatMakeNoSenseAreRefused) {
   }
 }
 
-TEST(Pmi1, WithoutAValueOfRank0ThereIsNoAnswer) {
+TEST(Pmi1, FailsIfRank0HasPublishedNoValue) {
   FakeHydra hydra;
   EXPECT_THAT(hydra.ask(1, "b").error().message, HasSubstr("key_muster-0_not_found"));
   EXPECT_NE(hydra.requests.back(), "cmd=finalize");
 }
 
-TEST(Pmi1, AnAnswerToTheFarewellIsNotNeeded) {
+TEST(Pmi1, IgnoresTheAnswerToFinalize) {
   FakeHydra hydra;
   hydra.answers["cmd=finalize"] = "?";
   EXPECT_TRUE(hydra.ask(0, "a"));

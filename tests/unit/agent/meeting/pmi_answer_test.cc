@@ -30,7 +30,7 @@ Result<std::string> gathered_pmi_values(const std::vector<std::string>& values) 
   return gathered_pmi(published);
 }
 
-TEST(PmiRecord, HoldsAnyTextOfSomeBytes) {
+TEST(PmiRecord, HoldsUtf8TextOfOneTo1000Bytes) {
   EXPECT_EQ(pmi_record("10.0.0.1,fd00::1 = ;\n\xC3\xA9", 0xab),
             "00000000000000ab10.0.0.1,fd00::1 = ;\n\xC3\xA9");
   EXPECT_TRUE(pmi_record(std::string(1000, 'x'), 0));
@@ -40,14 +40,14 @@ TEST(PmiRecord, HoldsAnyTextOfSomeBytes) {
   }
 }
 
-TEST(PmiValues, AreDigitsInPieces) {
+TEST(PmiValues, AreHexDigitsInPieces) {
   EXPECT_EQ(pmi_values("abc", 100), (std::vector<std::string>{"616263."}));
   EXPECT_EQ(pmi_values("abc", 5), (std::vector<std::string>{"6162+", "63."}));
   EXPECT_EQ(pmi_values("abcd", 6), (std::vector<std::string>{"6162+", "6364."}));
   EXPECT_EQ(pmi_key(12), "muster-12");
 }
 
-RC_GTEST_PROP(PmiValues, ComeTogetherAgain, ()) {
+RC_GTEST_PROP(PmiValues, AreJoinedToTheOriginalRecord, ()) {
   const std::string record = *rc::gen::nonEmpty(rc::gen::arbitrary<std::string>());
   const auto bytes_max = *rc::gen::inRange<size_t>(3, 200);
   const std::vector<std::string> values = pmi_values(record, bytes_max);
@@ -56,7 +56,7 @@ RC_GTEST_PROP(PmiValues, ComeTogetherAgain, ()) {
   RC_ASSERT(gathered_pmi_values(values) == record);
 }
 
-TEST(GatherPmiRecord, TakesNothingElse) {
+TEST(GatherPmiRecord, RefusesMalformedValues) {
   for (const char* value : {"", ".", "+", "61", "6.", "6G.", "61 .", "61.+", "6A."}) {
     const auto record = gathered_pmi_values({value});
     ASSERT_FALSE(record) << value;
@@ -65,7 +65,7 @@ TEST(GatherPmiRecord, TakesNothingElse) {
   EXPECT_EQ(gathered_pmi_values({"61+"}).error().message, "no muster-1");
 }
 
-TEST(GatherPmiRecord, EndsWhatHasNoEnd) {
+TEST(GatherPmiRecord, StopsAtTheLimitIfTheValuesHaveNoEnd) {
   int asked = 0;
   const auto record = gather_pmi_record([&](const std::string&) -> Result<std::string> {
     ++asked;
@@ -86,7 +86,7 @@ TEST(PmiAnswerTest, HasARankOfTheLaunch) {
     EXPECT_THAT(pmi_answer({name, 0, 1}, record).error().message, HasSubstr("PMI's name for"));
 }
 
-TEST(PmiAnswerTest, HasTheTextOfAMuster) {
+TEST(PmiAnswerTest, NeedsTheRecordOfAMuster) {
   for (const std::string& record :
        {std::string(), std::string(16, '0'), std::string(15, '0') + "x", std::string(17, 'x'),
         std::string(16, '0') + "\xff", std::string(16 + 1001, '0')}) {
@@ -109,7 +109,7 @@ TEST(PmiLine, CarriesAnAnswerOrAnError) {
   EXPECT_EQ(decode_pmi(encode_pmi(longest)), longest);
 }
 
-TEST(PmiLine, IsNothingElse) {
+TEST(PmiLine, RefusesAnyOtherText) {
   for (const char* text : {"", "\n", "crashed", "[]", "{}", "{\"error\":\"\"}", "{\"error\":1}",
                            "{\"host\":\"\",\"job\":\"j\",\"rank\":0,\"size\":1}",
                            "{\"host\":\"h\",\"job\":\"\",\"rank\":0,\"size\":1}",

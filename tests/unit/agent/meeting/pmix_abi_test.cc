@@ -14,7 +14,7 @@ namespace muster {
 namespace {
 
 #ifdef MUSTER_PMIX_HEADER
-TEST(PmixAbi, IsThatOfTheHeader) {
+TEST(PmixAbi, MatchesTheHeader) {
   static_assert(sizeof(pmix::Proc) == sizeof(pmix_proc_t));
   static_assert(offsetof(pmix::Proc, rank) == offsetof(pmix_proc_t, rank));
   static_assert(sizeof(pmix::Value) == sizeof(pmix_value_t));
@@ -36,7 +36,7 @@ TEST(PmixAbi, IsThatOfTheHeader) {
   EXPECT_STREQ(pmix::kJobSize, PMIX_JOB_SIZE);
 }
 #else
-TEST(PmixAbi, IsThatOfTheHeader) {
+TEST(PmixAbi, MatchesTheHeader) {
   GTEST_SKIP() << "there is no pmix.h (Debian: libpmix-dev)";
 }
 #endif

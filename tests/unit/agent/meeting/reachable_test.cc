@@ -14,7 +14,7 @@ Interface reachable_interface(const std::string& name, const std::vector<std::st
   return made;
 }
 
-TEST(ReachableText, HasTheLikelyWaysFirst) {
+TEST(ReachableText, ListsTheLikelyAddressesFirst) {
   EXPECT_EQ(reachable_text({reachable_interface("lo", {"127.0.0.1", "10.1.1.1", "::1"}),
                             reachable_interface("docker0", {"172.17.0.1"}),
                             reachable_interface("eth0", {"10.0.0.5", "fd00::5", "fe80::1%2"}),

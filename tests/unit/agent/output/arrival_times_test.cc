@@ -27,7 +27,7 @@ TEST(ArrivalTimes, BytesOfOneMomentShareAnEntry) {
   EXPECT_EQ(times.at(25), at_ms(101));
 }
 
-TEST(ArrivalTimes, ForgetsTheOldestAndThenSaysTooLateATime) {
+TEST(ArrivalTimes, ForgetsTheOldestAndThenGivesATimeThatIsTooLate) {
   ArrivalTimes times;
   for (uint64_t i = 1; i <= ArrivalTimes::kEntriesMax + 5; ++i)
     times.add(i, at_ms(static_cast<int64_t>(10 * i)));
@@ -36,7 +36,7 @@ TEST(ArrivalTimes, ForgetsTheOldestAndThenSaysTooLateATime) {
   EXPECT_EQ(times.at(6), at_ms(70));
 }
 
-TEST(ArrivalTimes, AfterAStandstillShowTheOrderOfTheStreams) {
+TEST(ArrivalTimes, ShowTheOrderOfTheStreamsAfterAStandstill) {
   const auto last = [](size_t followers, int64_t now) {
     return time_after_standstill(at_ms(100), at_ms(now), followers);
   };

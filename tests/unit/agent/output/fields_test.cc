@@ -28,7 +28,7 @@ TEST(Fields, TwoBracesAreOne) {
   EXPECT_EQ(filled("a}b}"), "a}b}") << "it ends no field";
 }
 
-TEST(Fields, TheFirstUnknownOrOpenOneIsNamed) {
+TEST(Fields, TheFirstUnknownOrUnclosedFieldIsNamed) {
   EXPECT_EQ(refused("{host}{hots}{x}"), "hots");
   EXPECT_EQ(refused("{}"), "");
   EXPECT_EQ(refused("{"), "");
@@ -41,7 +41,7 @@ std::string log_dir(std::string_view text, const LaunchSpec& spec) {
   return fill_fields(text, log_dir_fields(spec, "run/7", "node-3")).value();
 }
 
-TEST(Fields, OfTheLogFolderAreTheEnginesOrThoseOfTheLaunchItself) {
+TEST(Fields, ComeFromTheEngineOrTheLaunchInTheLogFolder) {
   LaunchSpec spec;
   EXPECT_EQ(log_dir("{host} {job} {start} {node_rank}", spec), "node-3 run_7 0 0");
   spec.engine.job = "4711/2";

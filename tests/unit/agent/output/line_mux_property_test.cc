@@ -113,7 +113,7 @@ RC_GTEST_PROP(LineMuxProperty, EveryByteIsShownOnceAndInOrder, ()) {
   RC_ASSERT(only(run.shown, '\n').size() >= said_newlines);
 }
 
-RC_GTEST_PROP(LineMuxProperty, NoLineHoldsTheWordsOfTwo, ()) {
+RC_GTEST_PROP(LineMuxProperty, NoLineMixesTwoStreams, ()) {
   const MuxRun run = run_script(random_script(false));
   std::string_view rest = run.shown;
   while (!rest.empty()) {
@@ -123,7 +123,7 @@ RC_GTEST_PROP(LineMuxProperty, NoLineHoldsTheWordsOfTwo, ()) {
   }
 }
 
-RC_GTEST_PROP(LineMuxProperty, ABusyConsoleShowsLinesExactlyAsTheyWereSaid, ()) {
+RC_GTEST_PROP(LineMuxProperty, LinesWithoutPausesAreShownAsTheyWereWritten, ()) {
   // Nobody pauses, so no partial line is ever shown before its end.
   std::vector<MuxStep> steps = random_script(false);
   for (MuxStep& step : steps) {

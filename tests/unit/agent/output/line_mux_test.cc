@@ -74,7 +74,7 @@ TEST(LineMux, APartialLineWaitsForItsEnd) {
   EXPECT_EQ(console.shown, "other\nhello\nworld\n");
 }
 
-TEST(LineMux, APromptAppearsAfterItsQuiet) {
+TEST(LineMux, APromptAppearsAfterAQuietPeriod) {
   MuxConsole console(1);
   console.feed(0, "Name", 0);
   console.feed(0, "? ", 50);
@@ -122,7 +122,7 @@ TEST(LineMux, AnOwnerThatIsQuietForASecondGivesWayToOthersThatWait) {
   EXPECT_EQ(console.shown, "Name? \nlog\nrest\n");
 }
 
-TEST(LineMux, AnOwnerKeepsTheConsoleWhileNobodyWaits) {
+TEST(LineMux, AnOwnerKeepsTheConsoleWhileNoOtherStreamWaits) {
   MuxConsole console(2);
   console.feed(0, "Name? ", 0);
   console.tick(100);
@@ -131,7 +131,7 @@ TEST(LineMux, AnOwnerKeepsTheConsoleWhileNobodyWaits) {
   EXPECT_EQ(console.shown, "Name? Bob\n");
 }
 
-TEST(LineMux, AnUnfinishedLineOfAnotherWaitsForItsOwnQuietToo) {
+TEST(LineMux, AnUnfinishedLineOfAnotherStreamWaitsForItsOwnQuietPeriod) {
   MuxConsole console(2);
   console.feed(0, "A? ", 0);
   console.tick(100);
@@ -225,7 +225,7 @@ TEST(LineMux, ALineOverOneMebibyteTakesTheConsole) {
   EXPECT_EQ(console.shown, "early\n" + chunk + chunk + "y" + chunk + "end\nheld\n");
 }
 
-TEST(LineMux, AStreamIsNotReadWhileWhatItSaysMustBeHeld) {
+TEST(LineMux, AStreamIsNotReadWhileItsHeldOutputIsAtTheLimit) {
   MuxConsole console(2);
   console.feed(0, "Name? ", 0);
   console.tick(100);

@@ -70,7 +70,7 @@ TEST_F(LogTree, EachRunHasAFolderOfItsOwn) {
   EXPECT_NE(make().run_dir, make().run_dir);
 }
 
-TEST_F(LogTree, WithoutALogFolderATemporaryOneIsMade) {
+TEST_F(LogTree, ATemporaryFolderIsMadeIfNoneIsGiven) {
   const RunFolders folders = make();
   EXPECT_TRUE(folders.temporary);
   EXPECT_TRUE(std::regex_match(folders.log_dir, std::regex(root_ + "/torchelastic_[a-z0-9_]{8}")));
@@ -128,7 +128,7 @@ TEST_F(LogTree, AnAttemptHasAFolderForEachWorker) {
                                                    "attempt_2/2/"}));
 }
 
-TEST_F(LogTree, TheSameAttemptAgainKeepsItsLogs) {
+TEST_F(LogTree, MakingAnAttemptFolderAgainKeepsItsLogs) {
   ASSERT_TRUE(make_attempt_folder(root_, 0, 1).has_value());
   const std::string log = root_ + "/attempt_0/0/stdout.log";
   ASSERT_EQ(append_to_file(log, "first\n"), std::nullopt);
@@ -164,14 +164,14 @@ TEST_F(LogTree, AFileThatCannotBeReplacedKeepsItsContent) {
   EXPECT_EQ(list(root_), std::vector<std::string>{"result.json/"});
 }
 
-TEST_F(LogTree, AppendingAddsAndFailsInWords) {
+TEST_F(LogTree, AppendingAddsTextAndExplainsAFailure) {
   EXPECT_EQ(append_to_file(root_ + "/e", "1\n"), std::nullopt);
   EXPECT_EQ(append_to_file(root_ + "/e", "2\n"), std::nullopt);
   EXPECT_EQ(content(root_ + "/e"), "1\n2\n");
   EXPECT_EQ(append_to_file("/dev/full", "x"), "cannot write /dev/full: No space left on device");
 }
 
-TEST_F(LogTree, AFifoThatNobodyReadsIsAnErrorAndNoWait) {
+TEST_F(LogTree, AFifoWithoutAReaderIsAnErrorAndDoesNotBlock) {
   const std::string fifo = root_ + "/fifo";
   ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
   const auto log = open_log(fifo);
@@ -184,7 +184,7 @@ TEST_F(LogTree, AFifoThatNobodyReadsIsAnErrorAndNoWait) {
   EXPECT_EQ(append_to_file(fifo, "x\n"), "cannot open " + fifo + ": No such device or address");
 }
 
-TEST_F(LogTree, AFullFifoIsAnErrorOfARecordAndNoWait) {
+TEST_F(LogTree, AppendingToAFullFifoFailsAndDoesNotBlock) {
   const std::string fifo = root_ + "/fifo";
   ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
   const UniqueFd reader(::open(fifo.c_str(), O_RDWR | O_CLOEXEC));
@@ -203,7 +203,7 @@ TEST_F(LogTree, ALogIsOpenedForBlockingWrites) {
   }
 }
 
-TEST_F(LogTree, WhatIsInPlaceOfTheTemporaryNameIsNoObstacle) {
+TEST_F(LogTree, ReplacingAFileOverwritesWhateverHasTheTemporaryName) {
   const std::string path = root_ + "/result.json";
   ASSERT_EQ(::mkfifo((path + ".tmp").c_str(), 0600), 0);
   EXPECT_EQ(replace_file(path, "1"), std::nullopt);
@@ -228,7 +228,7 @@ TEST_F(LogTree, FoldersThatWereRemovedAreMadeAgain) {
   }
 }
 
-TEST_F(LogTree, ATemporaryNameThatSomebodyTookIsNotUsed) {
+TEST_F(LogTree, ATemporaryNameThatIsTakenIsNotUsed) {
   const RunFolders folders = make();
   fs::remove_all(folders.log_dir);
   fs::create_directory_symlink(root_, folders.log_dir);
@@ -240,7 +240,7 @@ TEST_F(LogTree, ATemporaryNameThatSomebodyTookIsNotUsed) {
                                               "another --log-dir"}));
 }
 
-TEST_F(LogTree, FilesAreAskedForByAFolderOrByTheFlagsThatWriteThem) {
+TEST_F(LogTree, AFolderOrAFlagThatWritesFilesAsksForFiles) {
   LogSpec log;
   EXPECT_FALSE(asks_for_files(log));
   log.local_ranks_filter = {0};

@@ -70,7 +70,7 @@ TEST(LinePrefixer, ReturnsAndOtherBytesPassUnchanged) {
   EXPECT_EQ(prefixed({bytes}), "P:" + bytes);
 }
 
-TEST(LinePrefixer, ALastLineWithoutNewlineGetsNone) {
+TEST(LinePrefixer, AddsNoNewlineToTheLastLine) {
   EXPECT_EQ(prefixed({"a\nb"}), "P:a\nP:b");
 }
 

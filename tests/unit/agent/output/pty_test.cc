@@ -73,7 +73,7 @@ TEST(Pty, HasTheSizeOfTheTerminalThatItStandsFor) {
   EXPECT_EQ(window_size(pty.ours.get()), "24x80 640x480");
 }
 
-TEST(Pty, TakesANewSizeOverAndKeepsItWhereThereIsNone) {
+TEST(Pty, CopiesANewSizeAndKeepsItIfThereIsNoTerminal) {
   const StreamEnds screen = open_pty(-1).value();
   const StreamEnds pty = open_pty(screen.theirs.get()).value();
   set_window_size(screen.ours.get(), 50, 132);
@@ -99,7 +99,7 @@ TEST(Pty, IsNotInheritedAndControlsNoProcess) {
   EXPECT_EQ(errno, ENOTTY);
 }
 
-TEST(Pty, EndsWithItsOtherSide) {
+TEST(Pty, EndsWhenItsOtherSideCloses) {
   StreamEnds pty = open_pty(-1).value();
   ASSERT_EQ(write(pty.theirs.get(), "bye", 3), 3);
   pty.theirs.reset();

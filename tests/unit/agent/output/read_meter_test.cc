@@ -46,19 +46,19 @@ TEST_F(ReadMeterTest, OnlyTheFirstMarkCounts) {
   EXPECT_EQ(meter_->before_stop(), 2u);
 }
 
-TEST_F(ReadMeterTest, WithoutAMarkEverythingCameBefore) {
+TEST_F(ReadMeterTest, CountsEverythingAsBeforeTheStopWithoutAMark) {
   print("1234");
   EXPECT_EQ(meter_->read(buffer_, sizeof buffer_), 4);
   EXPECT_EQ(meter_->before_stop(), 4u);
 }
 
-TEST_F(ReadMeterTest, TellsNothingNowFromTheEnd) {
+TEST_F(ReadMeterTest, DistinguishesAnEmptyPipeFromItsEnd) {
   EXPECT_EQ(meter_->read(buffer_, sizeof buffer_), -1);
   theirs_.reset();
   EXPECT_EQ(meter_->read(buffer_, sizeof buffer_), 0);
 }
 
-TEST_F(ReadMeterTest, AStreamThatWasClosedHasPrintedWhatWasRead) {
+TEST_F(ReadMeterTest, CountsOnlyTheBytesThatWereReadFromAClosedStream) {
   print("1234");
   EXPECT_EQ(meter_->read(buffer_, 2), 2);
   meter_->close();

@@ -31,7 +31,7 @@ TEST(RequestQueue, PerformsInOrderAndOnce) {
   EXPECT_EQ(log, "abc");
 }
 
-TEST(RequestQueue, ItsDescriptorIsReadableWhileSomethingWaits) {
+TEST(RequestQueue, TheDescriptorIsReadableWhileARequestWaits) {
   RequestQueue queue(new_event());
   EXPECT_FALSE(is_readable(queue.event_fd()));
   queue.push([] {});

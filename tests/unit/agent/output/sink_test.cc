@@ -58,7 +58,7 @@ TEST_F(SinkTest, WritesManyPiecesInOrder) {
   EXPECT_EQ(read_all(pipe.read_end.get()), expected);
 }
 
-TEST_F(SinkTest, WaitsForRoomInADescriptorThatSomebodyMadeNonBlocking) {
+TEST_F(SinkTest, WaitsForRoomInANonBlockingDescriptor) {
   TestPipe pipe;
   ::fcntl(pipe.write_end.get(), F_SETFL, O_NONBLOCK);
   std::string received;
@@ -73,7 +73,7 @@ TEST_F(SinkTest, WaitsForRoomInADescriptorThatSomebodyMadeNonBlocking) {
   EXPECT_EQ(received, large);
 }
 
-TEST_F(SinkTest, AFullDiskIsSaidOnceAndCounted) {
+TEST_F(SinkTest, ReportsAFullDiskOnceAndCountsDroppedBytes) {
   Sink sink(UniqueFd(::open("/dev/full", O_WRONLY | O_CLOEXEC)), "/logs/stdout.log");
   EXPECT_EQ(sink.write("12345\n"),
             "muster: cannot write /logs/stdout.log: No space left on device; what the workers "
@@ -83,7 +83,7 @@ TEST_F(SinkTest, AFullDiskIsSaidOnceAndCounted) {
   EXPECT_EQ(sink.dropped_line(), "muster: dropped 11 bytes of output to /logs/stdout.log");
 }
 
-TEST_F(SinkTest, AReaderThatIsGoneIsNoMessage) {
+TEST_F(SinkTest, ReportsNoErrorIfItsReaderIsGone) {
   TestPipe pipe;
   pipe.read_end.reset();
   Sink sink(std::move(pipe.write_end), "test");
@@ -116,7 +116,7 @@ std::string written_to_full_disk(const std::string& content, std::optional<std::
   return {all, static_cast<size_t>(n)};
 }
 
-TEST_F(SinkTest, WritesAgainWhenThereIsRoomAndBeginsANewLine) {
+TEST_F(SinkTest, BeginsANewLineWhenThereIsRoomAgain) {
   std::optional<std::string> message;
   EXPECT_EQ(written_to_full_disk("", message), "one\ntwo \nfour\n");
   EXPECT_EQ(message,
@@ -124,7 +124,7 @@ TEST_F(SinkTest, WritesAgainWhenThereIsRoomAndBeginsANewLine) {
             "the workers continue");
 }
 
-TEST_F(SinkTest, OfWholeLinesTakesTheTornOneBack) {
+TEST_F(SinkTest, RemovesATornLineFromAFileOfWholeLines) {
   std::optional<std::string> message;
   EXPECT_EQ(written_to_full_disk("what the trace shows", message), "one\nfour\n");
   EXPECT_EQ(message,
@@ -156,7 +156,7 @@ class Wakes {
   int count_ = 0;
 };
 
-TEST_F(SinkTest, AConsoleThatTakesNothingIsWrittenInTheBackgroundInOrder) {
+TEST_F(SinkTest, AFullConsoleIsWrittenInTheBackgroundInOrder) {
   TestPipe pipe;
   std::string expected;
   std::thread reader;
@@ -181,7 +181,7 @@ TEST_F(SinkTest, AConsoleThatTakesNothingIsWrittenInTheBackgroundInOrder) {
 
 // The owner of the console is not read while there is no room: it must not look quiet, or another
 // one would get into its line.
-TEST_F(SinkTest, TheClockStandsStillWhileAStreamIsLeftUnreadForLackOfRoom) {
+TEST_F(SinkTest, TheClockStopsWhileAStreamIsNotReadForLackOfRoom) {
   TestPipe pipe;
   Wakes wakes;
   Console console(pipe.write_end.get(), "test", wakes.function());
@@ -220,7 +220,7 @@ TEST_F(SinkTest, TheUserOfAConsoleIsWokenWhenItsReaderIsGone) {
   console.finish();
 }
 
-TEST_F(SinkTest, AFailureInTheBackgroundIsNewsOnce) {
+TEST_F(SinkTest, AFailureInTheBackgroundIsReportedOnce) {
   const UniqueFd full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
   Wakes wakes;
   Console console(full.get(), "standard output", wakes.function());
@@ -235,7 +235,7 @@ TEST_F(SinkTest, AFailureInTheBackgroundIsNewsOnce) {
   console.finish();
 }
 
-TEST_F(SinkTest, SameFileIsFoundByWhatItIsNotByNumber) {
+TEST_F(SinkTest, SameFileComparesFilesAndNotDescriptorNumbers) {
   TestPipe one;
   TestPipe two;
   const UniqueFd copy(::fcntl(one.write_end.get(), F_DUPFD_CLOEXEC, 0));

@@ -25,7 +25,7 @@ const StreamPlan kHidden{};
 const StreamPlan kFileOnly{.to_file = true};
 const StreamPlan kTeed{.to_console = true, .to_file = true, .prefix = ConsolePrefix::tee};
 
-TEST(StreamPlan, ByDefaultAStreamReachesTheConsoleAsItIs) {
+TEST(StreamPlan, AStreamReachesTheConsoleAsItIsByDefault) {
   EXPECT_EQ(plan_for({}), kPlain);
 }
 
@@ -98,7 +98,7 @@ TEST(StreamPlan, OnlyAPlainStreamOnATerminalGetsAPty) {
   EXPECT_EQ(on_terminal(log), kHidden);
 }
 
-TEST(StreamPlan, OurOwnPrefixServesEveryStreamThatIsShown) {
+TEST(StreamPlan, TheLogPrefixAppliesToEveryStreamThatIsShown) {
   LogSpec log;
   log.prefix = "{rank}";
   EXPECT_EQ(plan_for(log), (StreamPlan{.to_console = true, .prefix = ConsolePrefix::log_prefix}));
@@ -119,7 +119,7 @@ TEST(StreamPlan, DuplicatesAreTakenFromTeedStreamsThatAreShown) {
   EXPECT_FALSE(plan_for(log, Streams::out).filtered);
 }
 
-TEST(StreamPlan, WithoutFilesEverythingIsShownAsItIs) {
+TEST(StreamPlan, EveryStreamIsShownAsItIsIfThereAreNoFiles) {
   LogSpec log;
   log.tee.all = Streams::both;
   log.redirects.all = Streams::both;

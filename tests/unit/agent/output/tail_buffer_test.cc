@@ -30,7 +30,7 @@ TEST(TailBuffer, KeepsTheEndOfOneLargeChunk) {
   EXPECT_EQ(tail.text(), std::string(kBytes - 3, 'b') + "end");
 }
 
-TEST(TailBuffer, MayBeSmallerAndCountsWhatEverCame) {
+TEST(TailBuffer, CountsAllBytesThatWereAdded) {
   TailBuffer tail(4);
   for (const char* part : {"ab", "cde", "fghijk", "l"})
     tail.add(part);
@@ -50,7 +50,7 @@ TEST(TailBuffer, GivesWholeLines) {
   EXPECT_EQ(tail.last_lines(2), "three\nfour\n");
 }
 
-TEST(TailBuffer, DropsALineOfWhichTheStartIsLost) {
+TEST(TailBuffer, DropsALineWhoseStartIsLost) {
   TailBuffer tail(10);
   tail.add("first\nsecond\nlast\n");
   EXPECT_EQ(tail.text(), "cond\nlast\n");
@@ -59,7 +59,7 @@ TEST(TailBuffer, DropsALineOfWhichTheStartIsLost) {
   EXPECT_EQ(tail.last_lines(9), "has no end");
 }
 
-TEST(TailBuffer, OfNoBytesOnlyCounts) {
+TEST(TailBuffer, OnlyCountsIfItsSizeIsZero) {
   TailBuffer tail(0);
   tail.add("text");
   EXPECT_EQ(tail.text(), "");

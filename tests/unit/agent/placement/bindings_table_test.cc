@@ -25,7 +25,7 @@ TEST(BindingsTable, ColumnsLineUpUnderTheirNames) {
       "1           GPU 1 (GPU-1, 0000:af:00.0)          1          32 (1 core)          16\n");
 }
 
-TEST(BindingsTable, WhatIsNotKnownIsADashAndAWorkerThatIsNotBoundMayRunEverywhere) {
+TEST(BindingsTable, ShowsADashForUnknownValuesAndAllCpusForAnUnboundWorker) {
   Placement placement;
   placement.workers.resize(1);
   EXPECT_EQ(bindings_table(placement, kTable, {0, 1, 32}, ""),

@@ -34,7 +34,7 @@ TEST(CpuSet, EndsAtTheLargestCpuOfAnyKernel) {
     EXPECT_EQ(parse_cpu_list(text), std::nullopt) << text;
 }
 
-TEST(CpuSet, IsNoneOfAListThatTheKernelWouldNotWrite) {
+TEST(CpuSet, IsNotReadFromAListThatTheKernelWouldNotWrite) {
   for (const char* text :
        {",",    ",1",   "1,",   "1,,2", "-",   "-1",  "1-", "1--2", "1-2-3",   "2-1", "+1",
         "1-+2", "1 ,2", "1, 2", "1 2",  "0x1", "1.0", "a",  "1a",   "0-3:1/2", "1;2", "١"})

@@ -7,21 +7,21 @@
 namespace muster {
 namespace {
 
-TEST(CpuList, KernelsNotationIsRead) {
+TEST(CpuList, IsReadInTheKernelsNotation) {
   EXPECT_EQ(parse_cpu_list("0-3,8,10-11\n"), (CpuSet{0, 1, 2, 3, 8, 10, 11}));
   EXPECT_EQ(parse_cpu_list("5"), CpuSet{5});
   EXPECT_EQ(parse_cpu_list("3,1,1-2"), (CpuSet{1, 2, 3}));
   EXPECT_EQ(parse_cpu_list(" \n"), CpuSet{});
 }
 
-TEST(CpuList, AnythingElseIsRefused) {
+TEST(CpuList, RefusesAnyOtherText) {
   for (const char* text :
        {"a", "1-", "-1", "3-1", "1,,2", "1,", ",", "0-99999999999", "0-65536", "1 2", "0x1"}) {
     EXPECT_EQ(parse_cpu_list(text), std::nullopt) << text;
   }
 }
 
-TEST(CpuList, PrintingIsShortest) {
+TEST(CpuList, IsPrintedInItsShortestForm) {
   EXPECT_EQ(format_cpu_list({0, 1, 2, 3, 8, 10, 11}), "0-3,8,10-11");
   EXPECT_EQ(format_cpu_list({7}), "7");
   EXPECT_EQ(format_cpu_list({}), "");
@@ -73,7 +73,7 @@ TEST(CpuTopology, CoresSocketsCachesAndNodesAreRead) {
                                     {{0, {0, 2}}, {1, {1, 3}}, {10, {}}}}));
 }
 
-TEST(CpuTopology, OfflineCpusDoNotExist) {
+TEST(CpuTopology, LeavesOutOfflineCpus) {
   const TempTree tree;
   tree.write("devices/system/cpu/online", "0,2");
   for (int cpu : {0, 1, 2})
@@ -94,7 +94,7 @@ TEST(CpuTopology, MissingDetailsLeaveEachCpuOnItsOwnInNodeZero) {
   EXPECT_EQ(*topology, (CpuTopology{{{0, 0, 0, 0}, {1, 1, 0, 1}}, {{0, {0, 1}}}}));
 }
 
-TEST(CpuTopology, WithoutAnOnlineFileTheFoldersAreCounted) {
+TEST(CpuTopology, CountsTheFoldersIfThereIsNoOnlineFile) {
   const TempTree tree;
   for (int cpu : {0, 1, 10})
     write_fake_cpu(tree, cpu, std::to_string(cpu), 0, "0");

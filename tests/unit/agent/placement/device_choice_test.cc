@@ -55,7 +55,7 @@ InheritedDevices choosing_in(const std::string& list) {
   return {list, std::nullopt, std::nullopt};
 }
 
-TEST(DeviceChoice, WithoutAnythingSetAllDevicesOfTheMachineCount) {
+TEST(DeviceChoice, IsAllDevicesOfTheMachineByDefault) {
   EXPECT_EQ(choice_of({}, {}, choosable_gpus()),
             (DeviceChoice{{{"0", 0, "", true}, {"1", 1, "", true}, {"2", 2, "", true}},
                           true,
@@ -67,7 +67,7 @@ TEST(DeviceChoice, WithoutAnythingSetAllDevicesOfTheMachineCount) {
                           ""}));
 }
 
-TEST(DeviceChoice, WithoutADriverThereIsNothingAndTheReasonIsSaid) {
+TEST(DeviceChoice, IsEmptyWithAReasonIfNoGpuIsFound) {
   EXPECT_EQ(choice_of({}, {}, kNothingToChoose).why_short,
             "no NVIDIA driver was found (no libnvidia-ml.so.1 and no /proc/driver/nvidia/gpus)");
   EXPECT_EQ(choice_of({}, {}, DeviceReport{DeviceSource::nvml, {}, ""}).why_short,
@@ -104,7 +104,7 @@ TEST(DeviceChoice, InheritedListWithoutADriverIsText) {
                           ""}));
 }
 
-TEST(DeviceChoice, EmptyAndRepeatedListsSayWhy) {
+TEST(DeviceChoice, SaysWhyEmptyAndRepeatedListsGiveNoDevice) {
   EXPECT_EQ(choice_of({}, choosing_in(""), choosable_gpus()).why_short,
             "CUDA_VISIBLE_DEVICES= is empty");
   EXPECT_EQ(choice_of({}, choosing_in("1,1"), choosable_gpus()).why_short,
@@ -113,7 +113,7 @@ TEST(DeviceChoice, EmptyAndRepeatedListsSayWhy) {
   EXPECT_TRUE(choice_of({}, choosing_in("1,1"), kNothingToChoose).repeated);
 }
 
-TEST(DeviceChoice, AmdsListCountsWhereThereIsNoNvidiaDevice) {
+TEST(DeviceChoice, UsesAmdsListIfThereIsNoNvidiaDevice) {
   const InheritedDevices both{"5", "1,2", std::nullopt};
   EXPECT_EQ(join_tokens(choice_of({}, both, kNothingToChoose).slots), "1,2");
   EXPECT_EQ(choice_of({}, both, kNothingToChoose).variable, "HIP_VISIBLE_DEVICES=1,2");
@@ -123,7 +123,7 @@ TEST(DeviceChoice, AmdsListCountsWhereThereIsNoNvidiaDevice) {
             "CUDA_VISIBLE_DEVICES=5");
 }
 
-TEST(DeviceChoice, MigNamesAreTextWhereOnlyProcIsThere) {
+TEST(DeviceChoice, TakesMigNamesAsTextIfOnlyProcListsTheGpus) {
   std::optional<DeviceReport> report = choosable_gpus();
   report->source = DeviceSource::proc;
   EXPECT_FALSE(choice_of({}, choosing_in("MIG-1,MIG-2"), report).known);

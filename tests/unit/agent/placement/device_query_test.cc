@@ -133,7 +133,7 @@ TEST_F(DeviceQuery, UsersOfMigSlicesAreAddedUp) {
   EXPECT_EQ(users(), (std::vector<GpuProcess>{{0, 12, 1500}, {0, 13, 7}}));
 }
 
-TEST_F(DeviceQuery, MoreUsersThanTheFirstGuessFit) {
+TEST_F(DeviceQuery, UsersBeyondTheFirstGuessOfTheirNumberAreListed) {
   std::string facts = "gpu 00000000:07:00.0 GPU-aaaa A100\n";
   std::vector<GpuProcess> expected;
   for (int pid = 1000; pid < 1300; ++pid) {
@@ -144,7 +144,7 @@ TEST_F(DeviceQuery, MoreUsersThanTheFirstGuessFit) {
   EXPECT_EQ(users(), expected);
 }
 
-TEST_F(DeviceQuery, HungDriverCostsTheLimitAndIsNamed) {
+TEST_F(DeviceQuery, HungDriverEndsTheQueryAtItsLimitWithAnError) {
   machine("hang nvmlInit_v2");
   const Result<std::string> text =
       run_device_child({paths::kDeviceQuery, "--internal-devices"}, std::chrono::milliseconds(200));
@@ -154,7 +154,7 @@ TEST_F(DeviceQuery, HungDriverCostsTheLimitAndIsNamed) {
                                  "check whether nvidia-smi works"}));
 }
 
-TEST_F(DeviceQuery, NothingIsLeftOfAHungQuery) {
+TEST_F(DeviceQuery, HungQueryLeavesNoProcess) {
   machine("hang nvmlInit_v2");
   EXPECT_FALSE(run_device_child({paths::kDeviceQuery, "--internal-devices"},
                                 std::chrono::milliseconds(200)));

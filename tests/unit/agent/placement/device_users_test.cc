@@ -20,7 +20,7 @@ TEST(GpuHolder, IsAnOldProcessThatTheDriverStillLists) {
   EXPECT_EQ(remaining_holders({}, users), std::vector<GpuProcess>{});
 }
 
-TEST(GpuHolder, IsNoneWithoutAnAnswerOfTheDriver) {
+TEST(GpuHolder, IsNoProcessIfTheDriverListsNone) {
   EXPECT_EQ(remaining_holders({10}, {}), std::vector<GpuProcess>{});
 }
 

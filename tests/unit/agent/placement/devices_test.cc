@@ -50,7 +50,7 @@ TEST(Devices, ReportIsOneLineWhateverTheDriverCallsItsGpus) {
   EXPECT_EQ(parsed->gpus[0].name.substr(0, 9), "two\nlines");
 }
 
-TEST(Devices, WhatALibraryPrintsBeforeTheReportIsIgnored) {
+TEST(Devices, TextThatALibraryPrintsBeforeTheReportIsIgnored) {
   const std::string text =
       "driver says hello\n{}\n" + format_device_report(sample_device_report()) + "\n";
   const Result<DeviceReport> parsed = parse_device_report(text);
@@ -58,7 +58,7 @@ TEST(Devices, WhatALibraryPrintsBeforeTheReportIsIgnored) {
   EXPECT_EQ(*parsed, sample_device_report());
 }
 
-TEST(Devices, AnythingElseIsRefused) {
+TEST(Devices, MalformedReportsAreRefused) {
   const std::string whole = format_device_report(sample_device_report());
   for (const std::string& text :
        {std::string(), std::string("\n"), std::string("null"), std::string("[]"), std::string("{}"),
@@ -74,7 +74,7 @@ TEST(Devices, AnythingElseIsRefused) {
   }
 }
 
-TEST(Devices, AnythingElseIsNoListOfProcessesEither) {
+TEST(Devices, MalformedProcessListsAreRefused) {
   for (const char* text : {"", "null", "{}", R"({"processes":[{}]})", R"({"processes":{}})",
                            R"({"processes":[{"index":0,"pid":"1","used_bytes":0}]})"}) {
     EXPECT_FALSE(parse_gpu_processes(text)) << text;
@@ -111,19 +111,19 @@ TEST(DeviceUsers, OnlyOldProcessesCountAsHolders) {
             (std::vector<GpuProcess>{{0, 10, 100}, {1, 10, 7}, {1, 11, 0}}));
 }
 
-TEST(DeviceUsers, NobodyHoldsAnythingOnceTheDriverForgotThem) {
+TEST(DeviceUsers, HoldNothingOnceTheDriverForgetsThem) {
   EXPECT_EQ(remaining_holders({10}, {{0, 99, 5}}), std::vector<GpuProcess>{});
   EXPECT_EQ(remaining_holders({}, {{0, 99, 5}}), std::vector<GpuProcess>{});
 }
 
-TEST(DeviceUsers, LineSaysWhoHoldsHowMuchWhere) {
+TEST(DeviceUsers, AreDescribedByGpuPidAndMemory) {
   EXPECT_EQ(describe_holders({{0, 10, 3ull << 30}, {0, 12, 0}, {1, 11, 1ull << 29}}),
             "GPU memory of the last attempt is still held: GPU 0 by pid 10 (3.0 GiB) and pid 12, "
             "GPU 1 by pid 11 (0.5 GiB)");
   EXPECT_EQ(describe_holders({}), "");
 }
 
-TEST(ProcDevices, NoDriverFolderIsNoDriver) {
+TEST(ProcDevices, AreUnknownWithoutTheDriverFolder) {
   const TempTree tree;
   EXPECT_EQ(read_proc_devices(tree.root()), std::nullopt);
   EXPECT_EQ(quick_gpu_count(tree.root()), std::nullopt);

@@ -110,7 +110,7 @@ std::vector<int> local_ranks(const PlacementInput& input) {
   return result;
 }
 
-TEST(SharedDevices, WithNothingLookedUpNothingIsWritten) {
+TEST(SharedDevices, SetNoVariablesIfTheGpusWereNotLookedUp) {
   PlacementInput input = inheriting(placement_of(2), "0,0,junk");
   input.devices = std::nullopt;
   input.topology = std::nullopt;
@@ -119,7 +119,7 @@ TEST(SharedDevices, WithNothingLookedUpNothingIsWritten) {
   EXPECT_EQ(placed(input), (Placement{{WorkerPlacement(), second}, {}}));
 }
 
-TEST(SharedDevices, WithoutADriverTheEnvironmentStands) {
+TEST(SharedDevices, KeepTheEnvironmentIfThereIsNoDriver) {
   EXPECT_EQ(environments(without_driver(2)), (std::vector<EnvChanges>{{}, {}}));
   EXPECT_EQ(environments(inheriting(without_driver(1), "0,2,-1,1")), (std::vector<EnvChanges>{{}}));
   EXPECT_EQ(placed(inheriting(without_driver(4), "0")).warnings, Lines{});
@@ -192,7 +192,7 @@ TEST(SharedDevices, MoreWorkersThanGpusIsAWarning) {
   EXPECT_EQ(placed(placement_of(4)).warnings, Lines{});
 }
 
-TEST(SharedDevices, MigDevicesCannotBeSharedAndThatIsSaid) {
+TEST(SharedDevices, MigDevicesAreNotSharedAndAWarningSaysSo) {
   PlacementInput input = placement_of(2);
   input.devices = gpu_in_mig_mode();
   const Placement placement = placed(input);
@@ -218,14 +218,14 @@ TEST(SharedDevices, UnlikeGpusWithoutADeviceOrderAreAWarning) {
   EXPECT_EQ(placed(input).warnings, Lines{});
 }
 
-TEST(SharedDevices, TroubleOfTheDriverIsPassedOn) {
+TEST(SharedDevices, DriverProblemBecomesAWarning) {
   PlacementInput input = without_driver(1);
   input.devices->problem = "NVML failed to start: Driver/library version mismatch (NVML error 18)";
   EXPECT_EQ(placed(input).warnings, Lines{"the GPU driver reports a problem: NVML failed to start: "
                                           "Driver/library version mismatch (NVML error 18)"});
 }
 
-TEST(ExclusiveDevices, EachWorkerHasOneAndLocalRankZero) {
+TEST(ExclusiveDevices, EachWorkerHasOneDeviceAndLocalRankZero) {
   const Placement placement = placed(exclusively(placement_of(2)));
   EXPECT_EQ(placement, (Placement{{{{{kCudaList, "0"}, {kCudaOrder, "PCI_BUS_ID"}},
                                     0,
@@ -272,7 +272,7 @@ TEST(ExclusiveDevices, ChosenGpusAreHandedOutInTheirOrder) {
                                      {{kCudaList, "1"}, {kCudaOrder, "PCI_BUS_ID"}}}));
 }
 
-TEST(ExclusiveDevices, TooFewAreAnErrorThatSaysWhatThereIs) {
+TEST(ExclusiveDevices, TooFewDevicesAreAnErrorThatNamesTheAvailableOnes) {
   EXPECT_EQ(placement_error(exclusively(placement_of(5))),
             (Error{ExitCode::environment,
                    "--gpu-binding exclusive: 5 workers need a device each, but there are 4 (this "
@@ -296,7 +296,7 @@ TEST(ExclusiveDevices, NoDriverAndNoListIsAnError) {
             "workers or make more devices visible");
 }
 
-TEST(ExclusiveDevices, NoDriverAndAListIsTakenAsText) {
+TEST(ExclusiveDevices, ListIsTakenAsTextIfThereIsNoDriver) {
   EXPECT_EQ(environments(exclusively(inheriting(without_driver(2), "5,6"))),
             (std::vector<EnvChanges>{{{kCudaList, "5"}}, {{kCudaList, "6"}}}));
   EXPECT_EQ(placement_error(exclusively(inheriting(without_driver(2), "5,GPU-1"))).message,
@@ -312,14 +312,14 @@ TEST(ExclusiveDevices, RepeatedDeviceIsAnError) {
                    "each once"}));
 }
 
-TEST(VirtualLocalRank, WithoutADriverAnUnsetListGivesTheIndex) {
+TEST(VirtualLocalRank, UsesTheIndexIfThereIsNoDriverAndNoList) {
   EXPECT_EQ(environments(virtual_ranks(without_driver(2))),
             (std::vector<EnvChanges>{{{kCudaList, "0"}, {kCudaOrder, "PCI_BUS_ID"}},
                                      {{kCudaList, "1"}, {kCudaOrder, "PCI_BUS_ID"}}}));
   EXPECT_EQ(local_ranks(virtual_ranks(without_driver(2))), (std::vector<int>{0, 0}));
 }
 
-TEST(VirtualLocalRank, WithoutADriverTheListIsTextAsInTorchrun) {
+TEST(VirtualLocalRank, TakesTheListAsTextIfThereIsNoDriverAsTorchrunDoes) {
   EXPECT_EQ(environments(virtual_ranks(inheriting(without_driver(3), " 7, x ,"))),
             (std::vector<EnvChanges>{{{kCudaList, "7"}}, {{kCudaList, "x"}}, {{kCudaList, ""}}}));
 }
@@ -339,7 +339,7 @@ TEST(VirtualLocalRank, ListThatIsTooShortIsAnError) {
             "(CUDA_VISIBLE_DEVICES=0,1); start fewer workers or make more devices visible");
 }
 
-TEST(VirtualLocalRank, AmdsListIsTheSourceAndBothAreWritten) {
+TEST(VirtualLocalRank, ReadsAmdsListAndWritesBoth) {
   PlacementInput input = virtual_ranks(inheriting(without_driver(2), "5"));
   input.inherited.hip_visible_devices = "2, 3";
   EXPECT_EQ(environments(input), (std::vector<EnvChanges>{{{kCudaList, "2"}, {kHipList, "2"}},
@@ -348,7 +348,7 @@ TEST(VirtualLocalRank, AmdsListIsTheSourceAndBothAreWritten) {
   EXPECT_EQ(placement_error(input).code, ExitCode::environment);
 }
 
-TEST(VirtualLocalRank, WithADriverDevicesAreChecked) {
+TEST(VirtualLocalRank, ChecksTheDevicesIfThereIsADriver) {
   EXPECT_EQ(environments(virtual_ranks(inheriting(placement_of(2), "3,1,9"))),
             (std::vector<EnvChanges>{{{kCudaList, "3"}}, {{kCudaList, "1"}}}));
   EXPECT_EQ(placement_error(virtual_ranks(inheriting(placement_of(3), "3,1,9"))).code,
@@ -377,7 +377,7 @@ std::vector<CpuSet> cpu_sets(PlacementInput input, NumaBinding mode) {
   return result;
 }
 
-TEST(NumaPlacement, WorkersAreBoundWhereTheirGpuIs) {
+TEST(NumaPlacement, BindsWorkersToTheNodeOfTheirGpu) {
   EXPECT_EQ(cpu_sets(placement_of(4), NumaBinding::node),
             (std::vector<CpuSet>{{0, 1, 2, 3}, {0, 1, 2, 3}, {4, 5, 6, 7}, {4, 5, 6, 7}}));
   EXPECT_EQ(cpu_sets(inheriting(placement_of(2), "3,0"), NumaBinding::node),
@@ -392,16 +392,16 @@ TEST(NumaPlacement, ExclusiveCountsEveryVisibleDeviceNotOnlyThoseInUse) {
             (std::vector<CpuSet>{{0, 1, 2, 3}}));
 }
 
-TEST(NumaPlacement, SurplusWorkersGoWithTheDevicesInTurn) {
+TEST(NumaPlacement, SurplusWorkersTakeTheDevicesInTurn) {
   EXPECT_EQ(cpu_sets(inheriting(placement_of(3), "3,0"), NumaBinding::socket),
             (std::vector<CpuSet>{{4, 5, 6, 7}, {0, 1, 2, 3}, {4, 5, 6, 7}}));
 }
 
-TEST(NumaPlacement, WithoutTheFlagNobodyIsBound) {
+TEST(NumaPlacement, BindsNoWorkerWithoutTheFlag) {
   EXPECT_EQ(cpu_sets(placement_of(2), NumaBinding::none), (std::vector<CpuSet>{{}, {}}));
 }
 
-TEST(NumaPlacement, WithoutAGpuThereIsNothingToBindTo) {
+TEST(NumaPlacement, IsAnErrorIfThereIsNoGpu) {
   PlacementInput input = without_driver(1);
   input.spec.numa_binding = NumaBinding::node;
   EXPECT_EQ(placement_error(input),
@@ -438,7 +438,7 @@ InheritedDevices inheriting_list(const std::string& list) {
   return {list, std::nullopt, std::nullopt};
 }
 
-TEST(QuickWarnings, SayThatThereAreMoreWorkersThanGpusThatTheySee) {
+TEST(QuickWarnings, SayThatWorkersOutnumberTheVisibleGpus) {
   EXPECT_EQ(quick_device_warnings(8, {}, 4),
             Lines({"8 workers for 4 GPUs: workers that use device LOCAL_RANK will find none from "
                    "local rank 4 on"}));
@@ -459,7 +459,7 @@ TEST(QuickWarnings, NameTheEntryThatIsNoDevice) {
   EXPECT_EQ(quick_device_warnings(1, inheriting_list("0,1,2,3"), 4), Lines{});
 }
 
-TEST(QuickWarnings, AreNotSaidWithoutReason) {
+TEST(QuickWarnings, AreNotGivenWithoutReason) {
   for (const char* list : {"", "-1", "NoDevFiles", "MIG-1", "GPU-1,GPU-2"})
     EXPECT_EQ(quick_device_warnings(2, inheriting_list(list), 4), Lines{}) << list;
   EXPECT_EQ(quick_device_warnings(8, {}, std::nullopt), Lines{});
@@ -468,7 +468,7 @@ TEST(QuickWarnings, AreNotSaidWithoutReason) {
   EXPECT_EQ(quick_device_warnings(2, inheriting_list("0,9"), std::nullopt), Lines{});
 }
 
-TEST(SharedDevices, ListThatIsCutShortIsSaid) {
+TEST(SharedDevices, ListThatIsCutShortIsAWarning) {
   for (const char* list : {"3,9,1", "3,,1", "3,GPU-1", "3,-1"}) {
     const Placement placement = placed(inheriting(placement_of(1), list));
     ASSERT_EQ(placement.warnings.size(), 1u) << list;

@@ -48,12 +48,12 @@ TEST(WorkerCount, NumbersOutOfRangeAreUsageErrors) {
   }
 }
 
-TEST(WorkerCount, CpuIsTheAffinityMask) {
+TEST(WorkerCount, CpuMeansTheCpusOfTheAffinityMask) {
   EXPECT_EQ(worker_number("cpu"), 6);
   EXPECT_EQ(worker_number("cpu", {}, std::nullopt), 6);
 }
 
-TEST(WorkerCount, GpuAndAutoAreTheVisibleDevices) {
+TEST(WorkerCount, GpuAndAutoCountTheVisibleDevices) {
   for (const char* nproc : {"gpu", "auto"}) {
     EXPECT_EQ(worker_number(nproc), 4);
     EXPECT_EQ(worker_number(nproc, counting_in("2,0")), 2);
@@ -62,7 +62,7 @@ TEST(WorkerCount, GpuAndAutoAreTheVisibleDevices) {
   }
 }
 
-TEST(WorkerCount, AutoWithoutAVisibleDeviceIsTheCpus) {
+TEST(WorkerCount, AutoCountsTheCpusIfNoDeviceIsVisible) {
   EXPECT_EQ(worker_number("auto", {}, kNothingToCount), 6);
   EXPECT_EQ(worker_number("auto", counting_in("0,1"), kNothingToCount), 6);
   EXPECT_EQ(worker_number("auto", counting_in("")), 6);
@@ -87,7 +87,7 @@ TEST(WorkerCount, GpuWithoutAVisibleDeviceIsAnErrorWithTheReason) {
   }
 }
 
-TEST(WorkerCount, GpuWithoutADriverSaysSoWhateverTheListSays) {
+TEST(WorkerCount, GpuWithoutADriverIsAnErrorWhateverTheListSays) {
   for (const InheritedDevices& inherited : {InheritedDevices{}, counting_in("0,1")}) {
     const Result<int> count = worker_count(spec_asking_for("gpu"), inherited, kNothingToCount, 6);
     ASSERT_FALSE(count);
@@ -132,7 +132,7 @@ TEST(WorkerCount, IntelDevicesAreRefusedWithARemedy) {
                    "--nproc-per-node xpu: Intel GPUs cannot be counted here; give their number"}));
 }
 
-TEST(WorkerCount, WorkersShareTheCoresAndEachHasOne) {
+TEST(WorkerCount, WorkersShareTheCoresAndEachHasAtLeastOne) {
   EXPECT_EQ(threads_per_worker(16, 4, 0), 4);
   EXPECT_EQ(threads_per_worker(16, 3, 0), 5);
   EXPECT_EQ(threads_per_worker(2, 8, 0), 1);

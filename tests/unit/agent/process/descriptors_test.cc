@@ -50,7 +50,7 @@ TEST(ProcessEnd, IsReadableOnceAChildHasEndedAndAfterItWasReaped) {
   EXPECT_TRUE(readable_within(end.get(), kNow));
 }
 
-TEST(ProcessEnd, OfAProcessThatIsNoChildIsSeen) {
+TEST(ProcessEnd, IsReadableForAProcessThatIsNoChild) {
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
   const pid_t parent = fork();
@@ -72,7 +72,7 @@ TEST(ProcessEnd, OfAProcessThatIsNoChildIsSeen) {
   close(ends[1]);
 }
 
-TEST(ProcessEnd, OfAProcessThatIsGoneThereIsNone) {
+TEST(ProcessEnd, IsReadableOrMissingForAReapedProcess) {
   const pid_t child = fork();
   if (child == 0) _exit(0);
   waitpid(child, nullptr, 0);

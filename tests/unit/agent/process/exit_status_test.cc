@@ -42,7 +42,7 @@ TEST(ExitStatusDeathTest, RefusesAProcessThatHasNotEnded) {
   EXPECT_DEATH(exit_status_from_siginfo(CLD_STOPPED, SIGTSTP), "internal error: CHECK");
 }
 
-TEST(ExitStatus, CodesAreThoseOfShellsAndOfTorchrun) {
+TEST(ExitStatus, HasTheCodesOfShellsAndOfTorchrun) {
   EXPECT_EQ(ExitStatus::exited(42).code(), 42);
   EXPECT_EQ(ExitStatus::exited(42).signed_code(), 42);
   EXPECT_EQ(ExitStatus::signaled(SIGKILL).code(), 137);
@@ -64,7 +64,7 @@ TEST(ExitStatus, IsDescribedInWords) {
   EXPECT_EQ(describe(ExitStatus::signaled(SIGSEGV, true)), "killed by SIGSEGV (core dumped)");
 }
 
-TEST(SignalName, IsThatOfTheSystemForEverySignal) {
+TEST(SignalName, MatchesTheSystemForEverySignal) {
   for (int signal = 1; signal < 32; ++signal) {
     const char* known = sigabbrev_np(signal);
     // glibc says POLL for the signal that is mostly called IO.

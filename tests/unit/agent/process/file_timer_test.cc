@@ -16,7 +16,7 @@ namespace {
 
 using Timers = std::vector<FileTimer>;
 
-TEST(FileTimerLine, TorchsRequestIsUnderstood) {
+TEST(FileTimerLine, ParsesTheRequestThatTorchWrites) {
   const std::optional<FileTimer> request = parse_file_timer_line(
       R"({"version": 1, "pid": 123, "scope_id": "s", "expiration_time": 1700000000.5, )"
       R"("signal": 9})");
@@ -24,7 +24,7 @@ TEST(FileTimerLine, TorchsRequestIsUnderstood) {
   EXPECT_EQ(*request, (FileTimer{123, "s", 1700000000.5, 9}));
 }
 
-TEST(FileTimerLine, ReleaseAndWholeNumbersAndUnknownMembersAreUnderstood) {
+TEST(FileTimerLine, ParsesReleasesWholeNumbersAndUnknownMembers) {
   const std::optional<FileTimer> request = parse_file_timer_line(
       R"({"pid": 2, "scope_id": "", "expiration_time": -1, "signal": 0, "extra": [1]})");
   ASSERT_TRUE(request);
@@ -38,7 +38,7 @@ TEST(FileTimerLine, NegativeSignalMeansLogOnlyAndIsAccepted) {
   EXPECT_EQ(request->signal, 0);
 }
 
-TEST(FileTimerLine, AnythingElseIsNone) {
+TEST(FileTimerLine, RefusesAnyOtherText) {
   const std::vector<std::string> lines = {
       "",
       "kill them all",
@@ -82,7 +82,7 @@ TEST(FileTimers, NothingExpiresBeforeItsTime) {
   EXPECT_EQ(timers.next_deadline(), std::nullopt);
 }
 
-TEST(FileTimers, WithoutTimersThereIsNoDeadline) {
+TEST(FileTimers, HaveNoDeadlineIfThereAreNone) {
   FileTimers timers;
   EXPECT_EQ(timers.next_deadline(), std::nullopt);
   EXPECT_EQ(timers.expired(1e12), Timers{});
@@ -115,7 +115,7 @@ TEST(FileTimers, EarliestTimerWithASignalDecides) {
   EXPECT_EQ(timers.expired(100), (Timers{{10, "early", 80, 15}}));
 }
 
-TEST(FileTimers, WithoutAnySignalTheExpiryIsReportedOnce) {
+TEST(FileTimers, ReportAnExpiryWithoutASignalOnce) {
   FileTimers timers;
   timers.apply({10, "b", 50, 0});
   timers.apply({10, "a", 50, 0});
@@ -123,7 +123,7 @@ TEST(FileTimers, WithoutAnySignalTheExpiryIsReportedOnce) {
   EXPECT_EQ(timers.expired(60), Timers{});
 }
 
-TEST(FileTimers, ExpiryDropsTheProcessesOtherTimersToo) {
+TEST(FileTimers, ExpiryDropsAllTimersOfTheProcess) {
   FileTimers timers;
   timers.apply({10, "due", 50, 9});
   timers.apply({10, "later", 500, 9});
@@ -142,7 +142,7 @@ TEST(FileTimers, ForgottenProcessNeverExpires) {
   EXPECT_EQ(timers.expired(100), (Timers{{11, "a", 50, 9}}));
 }
 
-TEST(FileTimers, ZeroIsAnExpirationLongPastAndNoRelease) {
+TEST(FileTimers, ZeroIsAPastExpirationAndNotARelease) {
   FileTimers timers;
   timers.apply({10, "a", 0, 9});
   EXPECT_EQ(timers.expired(1), (Timers{{10, "a", 0, 9}}));

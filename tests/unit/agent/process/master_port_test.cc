@@ -30,7 +30,7 @@ int port_of(int fd) {
   return ntohs(address.sin_port);
 }
 
-TEST(MasterPort, AFreePortIsReservedForWhoReusesAddresses) {
+TEST(MasterPort, IsReservedForSocketsThatReuseAddresses) {
   const auto reserved = MasterPort::reserve();
   ASSERT_TRUE(reserved);
   EXPECT_GT(reserved->port(), 0);
@@ -47,7 +47,7 @@ TEST(MasterPort, TwoReservationsAreNeverTheSamePort) {
   EXPECT_NE(first->port(), second->port());
 }
 
-TEST(MasterPort, IsGivenBackWithTheObject) {
+TEST(MasterPort, IsReleasedWithTheObject) {
   int port = 0;
   {
     const auto reserved = MasterPort::reserve();
@@ -73,7 +73,7 @@ TEST(PortOwner, IsNamedInAnErrorAboutItsPort) {
   EXPECT_EQ(name_port_owner(error, port), error);
 }
 
-TEST(PortOwner, IsNotNamedWhereNobodyListens) {
+TEST(PortOwner, IsNotNamedIfNoProcessListens) {
   const Result<MasterPort> free_one = MasterPort::reserve();
   ASSERT_TRUE(free_one);
   const Error error{ExitCode::environment, "cannot listen"};

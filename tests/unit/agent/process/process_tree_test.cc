@@ -69,7 +69,7 @@ TEST(ProcessStat, IsParsedWhateverTheNameHolds) {
   EXPECT_EQ(process->reaped_cpu, std::chrono::milliseconds(150));
 }
 
-TEST(ProcessStat, WhatIsNoStatLineIsRefused) {
+TEST(ProcessStat, RefusesAMalformedLine) {
   EXPECT_FALSE(parse_process_stat(""));
   EXPECT_FALSE(parse_process_stat("12 no parentheses"));
   EXPECT_FALSE(parse_process_stat("12 (cut) S 1 2 3"));
@@ -96,7 +96,7 @@ TEST(ProcessTree, FindsTheUsersOfEveryGeneration) {
   EXPECT_TRUE(kill_descendants({}, std::chrono::seconds(30)).empty());
 }
 
-TEST(ProcessTree, KnowsWhatIsBelowWhat) {
+TEST(ProcessTree, KnowsWhetherAProcessIsAtOrBelowAnother) {
   const auto [child, grandchild] = two_generations();
   const pid_t other = sleeper();
   EXPECT_TRUE(is_at_or_below(child, child));
@@ -121,7 +121,7 @@ TEST(ProcessTree, KillsOrphansThatASubreaperAdoptsAndSparesTheExcepted) {
   EXPECT_EQ(kill(spared, 0), -1);
 }
 
-TEST(ProcessTree, AProcessWhoseMainThreadHasEndedAloneIsNotExiting) {
+TEST(ProcessTree, AProcessIsNotExitingIfOnlyItsMainThreadHasEnded) {
   const pid_t child = fork();
   if (child == 0) {
     std::thread([] { pause(); }).detach();
@@ -137,13 +137,13 @@ TEST(ProcessTree, AProcessWhoseMainThreadHasEndedAloneIsNotExiting) {
   waitpid(child, nullptr, 0);
 }
 
-TEST(ProcessTree, AStoppedProcessIsKilledToo) {
+TEST(ProcessTree, KillsAStoppedProcess) {
   const pid_t stopped = sleeper();
   kill(stopped, SIGSTOP);
   EXPECT_TRUE(kill_descendants({}, std::chrono::seconds(30)).empty());
 }
 
-TEST(ProcessTree, ASignalReachesOnlyTheProcessThatWasSeen) {
+TEST(ProcessTree, SignalsNoProcessThatHasReusedThePid) {
   const pid_t child = sleeper();
   std::vector<ProcessEntry> tree = descendants_of(getpid(), {});
   ASSERT_EQ(tree.size(), 1u);

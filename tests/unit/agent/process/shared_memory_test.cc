@@ -47,7 +47,7 @@ std::vector<pid_t> numbers_of(const std::vector<ProcessEntry>& processes) {
   return found;
 }
 
-TEST(KillOrder, SparesHelpersThatCleanUpForASecondAfterTheOthers) {
+TEST(KillOrder, SparesCleanUpHelpersForASecondAfterTheOtherProcesses) {
   KillOrder order;
   const ProcessEntry helper = entry(-1, "torch_shm_manag");
   EXPECT_EQ(numbers_of(order.due({entry(-2, "python"), helper})), std::vector<pid_t>{-2});
@@ -61,7 +61,7 @@ TEST(KillOrder, SparesHelpersThatCleanUpForASecondAfterTheOthers) {
   EXPECT_FALSE(order.spares());
 }
 
-TEST(SharedFiles, AreTheJobsOnlyIfMadeWhileADeadProcessHadThePid) {
+TEST(SharedFiles, BelongToTheJobOnlyIfMadeWhileADeadProcessHadThePid) {
   const Folder folder;
   const pid_t dead = dead_process();
   const pid_t older = dead_process();
@@ -87,7 +87,7 @@ TEST(SharedFiles, AreTheJobsOnlyIfMadeWhileADeadProcessHadThePid) {
   EXPECT_EQ(files_of_dead(seen, path("missing")), std::vector<std::string>{});
 }
 
-TEST(SharedFiles, HaveOtherPidsWhereAContainerHasTheFolder) {
+TEST(SharedFiles, MayHavePidsOfAContainerThatSharesTheFolder) {
   int ready[2];
   ASSERT_EQ(pipe(ready), 0);
   const pid_t maker = fork();

@@ -107,7 +107,7 @@ TEST(Spawn, NoDescriptorButTheStandardOnesReachesTheProgram) {
   close(leaky);
 }
 
-TEST(Spawn, OneMoreDescriptorKeepsItsNumber) {
+TEST(Spawn, PassesTheKeptDescriptorUnderItsNumber) {
   const UniqueFd record(fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 100));
   ASSERT_GE(record.get(), 100);
   SpawnRequest request;
@@ -120,7 +120,7 @@ TEST(Spawn, OneMoreDescriptorKeepsItsNumber) {
   EXPECT_EQ(fcntl(record.get(), F_GETFD), FD_CLOEXEC);  // The caller's stays as it was.
 }
 
-TEST(Spawn, ADescriptorThatIsNotOpenIsNamedByItsStep) {
+TEST(Spawn, NamesTheStepThatFailsForADescriptorThatIsNotOpen) {
   SpawnRequest request;
   request.executable = "/bin/true";
   request.argv = {"true"};
@@ -155,7 +155,7 @@ TEST(Spawn, StandardDescriptorsMayBeSwapped) {
   waitid(P_PID, static_cast<id_t>(process->pid), &info, WEXITED);
 }
 
-TEST(Spawn, SignalMaskIsEmptyAndOnlyWhatTheUserIgnoredIsIgnored) {
+TEST(Spawn, EmptiesTheSignalMaskAndIgnoresOnlyWhatTheUserIgnored) {
   signal(SIGPIPE, SIG_IGN);
   signal(SIGHUP, SIG_IGN);
   signal(SIGUSR2, SIG_IGN);
@@ -222,7 +222,7 @@ TEST(Spawn, AMissingProgramIsNotFound) {
       "cannot execute /nowhere/prog: the file, or the interpreter that it names, does not exist");
 }
 
-TEST_F(SpawnFiles, WhatCannotBeExecutedSaysWhy) {
+TEST_F(SpawnFiles, SayWhyTheyCannotBeExecuted) {
   const std::string text = file("text", "just words\n", 0755);
   EXPECT_EQ(spawn_error(text).code, ExitCode::cannot_execute);
   EXPECT_NE(spawn_error(text).message.find("no `#!` line"), std::string::npos);
@@ -232,7 +232,7 @@ TEST_F(SpawnFiles, WhatCannotBeExecutedSaysWhy) {
   EXPECT_EQ(spawn_error(lost).code, ExitCode::not_found);
 }
 
-TEST(Spawn, ArgumentsThatAreTooLargeAreNamedAsSuch) {
+TEST(Spawn, SaysThatTheArgumentsAreTooLarge) {
   SpawnRequest request;
   request.executable = "/bin/true";
   request.argv = {"true", std::string(4 << 20, 'x')};
@@ -242,7 +242,7 @@ TEST(Spawn, ArgumentsThatAreTooLargeAreNamedAsSuch) {
   EXPECT_NE(process.error().message.find("too large"), std::string::npos);
 }
 
-TEST(Spawn, ACpuThatMayNotBeUsedIsReportedWithItsStep) {
+TEST(Spawn, NamesTheStepThatFailsForACpuThatMayNotBeUsed) {
   SpawnRequest request;
   request.executable = "/bin/true";
   request.argv = {"true"};

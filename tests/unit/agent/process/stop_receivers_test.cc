@@ -50,20 +50,20 @@ const SignalUse kTool{.program = "sleep"};
 const SignalUse kDash{.caught = bits({SIGCHLD, SIGINT}), .waits = true, .program = "dash"};
 const SignalUse kTrap{.caught = bits({SIGCHLD, SIGINT, SIGTERM}), .waits = true, .program = "bash"};
 
-TEST(StopReceivers, AWorkerThatHandlesTheSignalGetsItAlone) {
+TEST(StopReceivers, AWorkerThatHandlesTheSignalIsTheOnlyReceiver) {
   EXPECT_EQ(Tree().add(0, kSaver).add(1, kSaver).add(1, kTool).receivers(SIGTERM), Pids{1});
 }
 
-TEST(StopReceivers, WhereNothingHandlesItTheCallerSignalsTheGroup) {
+TEST(StopReceivers, AreEmptyIfNoProcessHandlesTheSignal) {
   EXPECT_EQ(Tree().add(0, kPlain).receivers(SIGTERM), Pids{});
   EXPECT_EQ(Tree().add(0, kDash).add(1, kPlain).receivers(SIGTERM), Pids{});
 }
 
-TEST(StopReceivers, ALoaderThatHandlesItIsNoReasonToSpareATrainerThatDoesNot) {
+TEST(StopReceivers, AreEmptyIfOnlyADataLoaderHandlesTheSignal) {
   EXPECT_EQ(Tree().add(0, kPlain).add(1, kSaver).receivers(SIGTERM), Pids{});
 }
 
-TEST(StopReceivers, BelowShellsAndWaitingWrappersTheFirstThatHandlesItGetsIt) {
+TEST(StopReceivers, AreTheFirstHandlersBelowShellsAndWaitingWrappers) {
   SignalUse wrapper = kPlain;
   wrapper.waits = true;
   for (const SignalUse& outer : {kDash, wrapper}) {
@@ -72,12 +72,12 @@ TEST(StopReceivers, BelowShellsAndWaitingWrappersTheFirstThatHandlesItGetsIt) {
   }
 }
 
-TEST(StopReceivers, EachBranchBelowAShellHasItsOwn) {
+TEST(StopReceivers, IncludeAHandlerInEachBranchBelowAShell) {
   EXPECT_EQ(Tree().add(0, kDash).add(1, kSaver).add(1, kSaver).add(1, kTool).receivers(SIGTERM),
             (Pids{2, 3}));
 }
 
-TEST(StopReceivers, AWrapperThatWaitsHandlesNoIntByCatchingIt) {
+TEST(StopReceivers, AWaitingWrapperThatCatchesOnlySigintDoesNotHandleIt) {
   SignalUse wrapper = kPlain;
   wrapper.waits = true;
   EXPECT_EQ(Tree().add(0, wrapper).add(1, kPlain).receivers(SIGINT), Pids{2});
@@ -86,13 +86,13 @@ TEST(StopReceivers, AWrapperThatWaitsHandlesNoIntByCatchingIt) {
   EXPECT_EQ(Tree().add(0, wrapper).add(1, kPlain).receivers(SIGINT), Pids{1});
 }
 
-TEST(StopReceivers, AShellWithATrapGetsItWithItsCommand) {
+TEST(StopReceivers, AShellWithATrapGetsTheSignalAfterItsCommand) {
   EXPECT_EQ(Tree().add(0, kTrap).add(1, kSaver).add(2, kTool).receivers(SIGTERM), (Pids{2, 1}));
   EXPECT_EQ(Tree().add(0, kTrap).add(1, kTool).add(2, kTool).receivers(SIGTERM), (Pids{2, 3, 1}));
   EXPECT_EQ(Tree().add(0, kTrap).receivers(SIGTERM), Pids{1});
 }
 
-TEST(StopReceivers, WhatRunsInTheBackgroundIsLeftToTheTrap) {
+TEST(StopReceivers, ABackgroundJobIsLeftToTheTrapOfItsShell) {
   SignalUse job = kSaver;
   job.ignored = bits({SIGINT, SIGQUIT});
   EXPECT_EQ(Tree().add(0, kTrap).add(1, job).receivers(SIGTERM), Pids{1});
@@ -105,7 +105,7 @@ TEST(StopReceivers, WhatRunsInTheBackgroundIsLeftToTheTrap) {
   EXPECT_EQ(Tree().add(0, shell).add(1, job).receivers(SIGTERM), Pids{1});
 }
 
-TEST(StopReceivers, WhatPassesASignalOnToItsGroupDoesNotGetIt) {
+TEST(StopReceivers, AWrapperThatSignalsItsGroupDoesNotGetTheSignal) {
   for (const std::string program : {"timeout", "make"}) {
     SignalUse wrapper = kSaver;
     wrapper.program = program;
@@ -114,7 +114,7 @@ TEST(StopReceivers, WhatPassesASignalOnToItsGroupDoesNotGetIt) {
   }
 }
 
-TEST(StopReceivers, ToBlockASignalIsToHandleItUnlessItIsIgnored) {
+TEST(StopReceivers, ABlockedSignalCountsAsHandledUnlessItIsIgnored) {
   SignalUse init{.blocked = ~uint64_t{0}, .program = "tini"};
   EXPECT_EQ(Tree().add(0, init).add(1, kSaver).receivers(SIGTERM), Pids{1});
   init.ignored = bits({SIGINT});
@@ -123,7 +123,7 @@ TEST(StopReceivers, ToBlockASignalIsToHandleItUnlessItIsIgnored) {
   EXPECT_EQ(Tree().add(0, unshare).add(1, kSaver).receivers(SIGTERM), Pids{2});
 }
 
-TEST(StopReceivers, TheUseOfSignalsIsReadFromProc) {
+TEST(StopReceivers, SignalUseIsReadFromProc) {
   const pid_t pid = fork();
   if (pid == 0) {
     execlp("sh", "sh", "-c", "trap : TERM; trap '' USR1; sleep 1000", nullptr);

@@ -60,7 +60,7 @@ TEST(WorkerEnvironment, HasTheWholeContractAndNothingElse) {
   EXPECT_EQ(worker_environment({}, second_node(), local_rank_one()), expected);
 }
 
-TEST(WorkerEnvironment, KeepsWhatIsInheritedAndOverwritesWhatItOwns) {
+TEST(WorkerEnvironment, KeepsInheritedVariablesAndOverwritesItsOwn) {
   const Environment inherited = {{"RANK", "77"}, {"HOME", "/root"}, {"EMPTY", ""}};
   const Environment result = worker_environment(inherited, second_node(), local_rank_one());
   EXPECT_EQ(result.at("RANK"), "3");
@@ -68,14 +68,14 @@ TEST(WorkerEnvironment, KeepsWhatIsInheritedAndOverwritesWhatItOwns) {
   EXPECT_EQ(result.at("EMPTY"), "");
 }
 
-TEST(WorkerEnvironment, TheJobsTokenIsNotForWorkers) {
+TEST(WorkerEnvironment, LeavesOutTheTokenOfTheJob) {
   const Environment inherited{{"MUSTER_TOKEN", "secret"}, {"MUSTER_OTHER", "kept"}};
   const Environment result = worker_environment(inherited, second_node(), local_rank_one());
   EXPECT_FALSE(result.contains("MUSTER_TOKEN"));
   EXPECT_EQ(result.at("MUSTER_OTHER"), "kept");
 }
 
-TEST(WorkerEnvironment, ARingIsTheWorkersOwnOrNone) {
+TEST(WorkerEnvironment, HasTheRingOfTheWorkerItselfOrNone) {
   const Environment inherited{{"MUSTER_RECORD_FD", "100:1"}};
   WorkerVariables worker = local_rank_one();
   EXPECT_FALSE(worker_environment(inherited, second_node(), worker).contains("MUSTER_RECORD_FD"));
@@ -83,7 +83,7 @@ TEST(WorkerEnvironment, ARingIsTheWorkersOwnOrNone) {
   EXPECT_EQ(worker_environment(inherited, second_node(), worker).at("MUSTER_RECORD_FD"), "101:2");
 }
 
-TEST(WorkerEnvironment, TheHookIsBeforeTheUsersPath) {
+TEST(WorkerEnvironment, PutsThePythonHookBeforeTheUsersPythonPath) {
   WorkerVariables worker = local_rank_one();
   const auto path = [&worker](const Environment& inherited) {
     return worker_environment(inherited, second_node(), worker).at("PYTHONPATH");
@@ -96,7 +96,7 @@ TEST(WorkerEnvironment, TheHookIsBeforeTheUsersPath) {
   EXPECT_EQ(path({}), "/run/7.python");
 }
 
-TEST(WorkerEnvironment, ThePluginTakesThePlaceOfTheUsersProfiler) {
+TEST(WorkerEnvironment, ChainsTheUsersProfilerBehindThePlugin) {
   WorkerVariables worker = local_rank_one();
   const auto variables = [&worker](const Environment& inherited) {
     Environment result = worker_environment(inherited, second_node(), worker);
@@ -120,7 +120,7 @@ TEST(WorkerEnvironment, ThePluginTakesThePlaceOfTheUsersProfiler) {
                          {"MUSTER_NCCL_PROFILER_CHAIN", "own"}}));
 }
 
-TEST(WorkerEnvironment, KernelsAreRecordedWhereItIsAskedForAndThereIsAPlugin) {
+TEST(WorkerEnvironment, RecordsKernelsOnlyOnRequestAndWithAPlugin) {
   WorkerVariables worker = local_rank_one();
   worker.record_kernels = true;
   const Environment inherited{{"MUSTER_RECORD_KERNELS", "1"}};
@@ -134,7 +134,7 @@ TEST(WorkerEnvironment, KernelsAreRecordedWhereItIsAskedForAndThereIsAPlugin) {
   EXPECT_FALSE(is_set());
 }
 
-TEST(WorkerEnvironment, InterfacesAreNamedWhereTheUserNamedNone) {
+TEST(WorkerEnvironment, NamesInterfacesUnlessTheUserNamedThem) {
   WorkerVariables worker = local_rank_one();
   worker.gloo_interface = "eth1";
   worker.nccl_interface = "=eth1";
@@ -144,7 +144,7 @@ TEST(WorkerEnvironment, InterfacesAreNamedWhereTheUserNamedNone) {
   EXPECT_EQ(result.at("NCCL_SOCKET_IFNAME"), "ib0");
 }
 
-TEST(WorkerEnvironment, AUsersChoiceOfErrorHandlingAndThreadsStands) {
+TEST(WorkerEnvironment, KeepsTheUsersErrorHandlingAndThreads) {
   const Environment inherited = {{"TORCH_NCCL_ASYNC_ERROR_HANDLING", "0"},
                                  {"OMP_NUM_THREADS", "7"}};
   WorkerVariables worker = local_rank_one();
@@ -154,7 +154,7 @@ TEST(WorkerEnvironment, AUsersChoiceOfErrorHandlingAndThreadsStands) {
   EXPECT_EQ(result.at("OMP_NUM_THREADS"), "7");
 }
 
-TEST(WorkerEnvironment, ThreadsTimerAndStoreAreSetWhereTheyApply) {
+TEST(WorkerEnvironment, SetsThreadsTimerAndStoreIfTheyApply) {
   WorkerVariables worker = local_rank_one();
   worker.omp_num_threads = 2;
   worker.timer_file = "/tmp/timer";
@@ -166,7 +166,7 @@ TEST(WorkerEnvironment, ThreadsTimerAndStoreAreSetWhereTheyApply) {
   EXPECT_EQ(result.at("TORCHELASTIC_USE_AGENT_STORE"), "True");
 }
 
-TEST(WorkerEnvironment, DeviceVariablesAreSetOrTakenAway) {
+TEST(WorkerEnvironment, SetsOrRemovesDeviceVariables) {
   const Environment inherited = {{"CUDA_VISIBLE_DEVICES", "0,1"}, {"HIP_VISIBLE_DEVICES", "0"}};
   WorkerVariables worker = local_rank_one();
   worker.shown_local_rank = 0;

@@ -34,7 +34,7 @@ class WorkerHooksTest : public testing::Test {
   const std::string folder_ = parent_ + "/7.python";
 };
 
-TEST_F(WorkerHooksTest, IsAFolderForTheUserAloneThatGoesWithAllThatIsInIt) {
+TEST_F(WorkerHooksTest, WritesAPrivateFolderAndRemovesItWithItsContent) {
   if (built_in_hooks() != kBoth)
     GTEST_SKIP() << "this build has not both: no python3-dev, or a sanitizer";
   // Of a job that was killed, and had this number.
@@ -50,12 +50,12 @@ TEST_F(WorkerHooksTest, IsAFolderForTheUserAloneThatGoesWithAllThatIsInIt) {
   EXPECT_TRUE(fs::is_empty(parent_));
 }
 
-TEST_F(WorkerHooksTest, AreWrittenAsFarAsTheyAreWanted) {
+TEST_F(WorkerHooksTest, WritesOnlyTheHooksThatAreAskedFor) {
   ASSERT_TRUE(write_hooks(folder_, {.nccl = built_in_hooks().nccl}));
   EXPECT_EQ(files().size(), built_in_hooks().nccl ? 1U : 0U);
 }
 
-TEST_F(WorkerHooksTest, SaysWhyItCannotBeWritten) {
+TEST_F(WorkerHooksTest, SaysWhyTheFolderCannotBeWritten) {
   const Result<void> written = write_hooks(parent_ + "/missing/7.python", kBoth);
   ASSERT_FALSE(written);
   EXPECT_EQ(written.error().message, "cannot write " + parent_ +

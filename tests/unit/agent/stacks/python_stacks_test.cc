@@ -5,7 +5,7 @@
 namespace muster {
 namespace {
 
-TEST(PythonStacks, OfPySpy) {
+TEST(PythonStacks, AreParsedFromPySpy) {
   const auto stacks = stacks_of_py_spy(R"([
     {"pid": 7, "thread_id": 140037, "thread_name": "MainThread", "os_thread_id": 7, "active": true,
      "frames": [{"name": "load", "filename": "/a/train.py", "module": null, "line": 88, "locals": null},
@@ -20,7 +20,7 @@ TEST(PythonStacks, OfPySpy) {
     EXPECT_FALSE(stacks_of_py_spy(wrong)) << wrong;
 }
 
-TEST(PythonStacks, OfFaulthandler) {
+TEST(PythonStacks, AreParsedFromFaulthandler) {
   const std::vector<ThreadStack> stacks = stacks_of_faulthandler(
       "Thread 0x00007f1c3d7fa6c0 [loader] (most recent call first):\n"
       "  File \"/usr/lib/python3.11/threading.py\", line 324 in wait\n"
