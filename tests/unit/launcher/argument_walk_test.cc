@@ -39,7 +39,7 @@ std::string complaint(const Words& args) {
   return walked.error().message;
 }
 
-// The flags of `args`, which end in the program "p".
+// Returns the flags in `args`, which the program "p" follows.
 Values flags(Words args) {
   args.push_back("p");
   const WalkedArguments walked = walk(args);

@@ -1,5 +1,5 @@
-// What the tests of the command line share: parsing with a made-up environment, to a spec, a
-// complaint or the warnings.
+// Helpers for the tests of the command line: they parse flags with a made-up environment and return
+// the spec, the complaint or the warnings.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ namespace muster {
 
 using Words = std::vector<std::string>;
 
-// With files that cannot be read.
+// Parses with no readable files.
 inline Result<ParsedCommandLine> outcome_of(const Words& args, const Environment& environment) {
   return parse_command_line(args, environment, "muster 1.2.3 (abc)",
                             [](std::string_view /*path*/) { return std::string(); });
@@ -32,7 +32,7 @@ inline Words with_program(Words flags) {
   return flags;
 }
 
-// The spec of these flags and the program x.py; any warning fails the test.
+// Returns the spec of these flags and the program x.py; any warning fails the test.
 inline LaunchSpec spec_of(const Words& flags, const Environment& environment = {}) {
   const ParsedCommandLine line = parsed(with_program(flags), environment);
   EXPECT_EQ(line.warnings, Words{});

@@ -22,8 +22,8 @@ using ::testing::Not;
 
 using Offers = std::set<std::string>;
 
-// Runs bash with our script and asks it what it would offer for the last of `words`. A tree of its
-// own is the current folder: logs/, logs.txt and train.py.
+// Asks bash, with our script, for its offers for the last of `words`. The current folder holds
+// logs/, logs.txt and train.py.
 class BashCompletion : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -122,7 +122,7 @@ TEST_F(BashCompletion, IsRegisteredForMuster) {
             Offers({"complete -o filenames -F _muster muster"}));
 }
 
-// Whether a shell can be asked; where it is missing the test says so and checks the text alone.
+// True if the shell is installed; without it only the text of its script is checked.
 bool has_shell(const char* name) {
   const std::string command = std::string("command -v ") + name + " > /dev/null 2>&1";
   return std::system(command.c_str()) == 0;

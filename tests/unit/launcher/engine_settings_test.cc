@@ -49,7 +49,7 @@ TEST(EngineSettings, ATaskThatSharesItsNodeHasItsPlace) {
   EXPECT_EQ(spec.rendezvous.nnodes_max, 4);
   EXPECT_EQ(spec.rendezvous.node_rank, 3);
   EXPECT_EQ(spec.task, (TaskPlace{.local_rank = 3, .local_size = 4}));
-  EXPECT_EQ(line_taken({}, slurm_four_tasks()), "") << "rank 0 says it";
+  EXPECT_EQ(line_taken({}, slurm_four_tasks()), "") << "only rank 0 prints it";
   Environment first = slurm_four_tasks();
   first["SLURM_PROCID"] = first["SLURM_LOCALID"] = "0";
   EXPECT_EQ(line_taken({}, first),
@@ -81,7 +81,7 @@ TEST(EngineSettings, ATimeLimitAndAQueueNeedSlurm) {
   EXPECT_EQ(launched({}, environment).engine.ends_at, 1795000000);
 }
 
-// The user's own grace is kept, and one that torchrun would have read.
+// A grace in the variable that torchrun reads is the user's own too.
 TEST(EngineSettings, TheGraceIsShorterThanTheEnginesUnlessTheUserSetsIt) {
   EXPECT_EQ(launched({}, pytorch_job()).shutdown_timeout_s, 25);
   EXPECT_EQ(spec_of({}, {{"KUBERNETES_SERVICE_HOST", "10.0.0.1"}}).shutdown_timeout_s, 25);
@@ -123,7 +123,7 @@ TEST(EngineSettings, AStepIsStartedOnReservedNodes) {
     EXPECT_EQ(step(here), std::nullopt) << here.front();
 }
 
-// A typing error is told by the script's muster, the node's rank is asked for by the step's.
+// The muster of the script reports a typing error; that of the step knows the rank of its node.
 TEST(EngineSettings, TheLogFolderMayHaveTheRankThatTheEngineGives) {
   const Words ranked{"--log-dir", "{node_rank}", "--nnodes", "1:2"};
   EXPECT_EQ(launched(ranked, slurm_with_gpus()).log.dir, "{node_rank}");
@@ -141,7 +141,7 @@ TEST(EngineSettings, AFlagReplacesItsOwnFact) {
   EXPECT_EQ(launched({"--rdzv-id", "mine"}, environment).rendezvous.id, "mine");
   EXPECT_EQ(launched({"--rdzv-id", "mine"}, environment).rendezvous.ports_of_node_0.front(),
             ports_of_job("slurm-1.0.0").front())
-      << "other jobs may have that name";
+      << "another job may have that name";
   EXPECT_EQ(launched({"--rdzv-id", "mine"}, environment).rendezvous.engine_id, "slurm-1.0.0");
   EXPECT_EQ(launched({"--node-rank", "0"}, environment).rendezvous.node_rank, 0);
   const RendezvousSpec elastic = launched({"--nnodes", "1:2"}, environment).rendezvous;

@@ -20,7 +20,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Every flag of torchrun 2.15; scripts that name one of them must go on working.
+// All flags of torchrun 2.15; scripts that use one must keep working.
 constexpr std::string_view kTorchrunFlags[] = {"nnodes",
                                                "nproc-per-node",
                                                "rdzv-backend",
@@ -64,7 +64,7 @@ TEST(OptionTable, HasEveryFlagOfTorchrun) {
   EXPECT_EQ(option_row("help").letter, 'h');
 }
 
-// The flags for several nodes that torchrun has not: each can be set by a variable as well.
+// Flags for several nodes that torchrun lacks; each has a variable too.
 TEST(OptionTable, HasAVariableForEveryFlagAboutNodes) {
   for (const std::string_view name :
        {"start-timeout", "lease", "spares", "max-membership-changes", "iface", "no-iface-env",
@@ -157,7 +157,7 @@ TEST(Help, NamesEveryExitCode) {
   }
 }
 
-// The text as a reader sees it: roff's dash is a dash.
+// Returns the text as a reader sees it, with roff's \- as a dash.
 std::string unescaped(std::string text) {
   for (std::size_t at = 0; (at = text.find("\\-", at)) != std::string::npos;)
     text.erase(at, 1);

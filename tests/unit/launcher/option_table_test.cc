@@ -68,7 +68,7 @@ TEST(OptionRow, TakesAValueUnlessItIsASwitch) {
             NameSet{});
 }
 
-// A prefix of torchrun's flags must not select one of these.
+// A prefix that selects a flag of torchrun must not select one of these.
 TEST(OptionRow, SaysWhetherTorchrunLacksIt) {
   EXPECT_EQ(names_where([](const OptionRow& row) { return row.traits.own; }),
             (NameSet{"busy-timeout",

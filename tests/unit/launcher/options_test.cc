@@ -15,7 +15,7 @@
 namespace muster {
 namespace {
 
-// What a command line without flags asks for.
+// Expected spec of a command line without flags.
 LaunchSpec plain_spec() {
   LaunchSpec spec;
   spec.program = "x.py";
@@ -38,7 +38,7 @@ TEST(Options, HaveTheDefaultsOfTorchrun) {
   EXPECT_EQ(spec_of({}), plain_spec());
 }
 
-// One row per flag: what is typed, and what it changes in the spec and nowhere else.
+// One row per flag: the words typed, and the only change that they make to the spec.
 struct FlagCase {
   Words flags;
   std::function<void(LaunchSpec&)> change;

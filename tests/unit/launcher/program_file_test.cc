@@ -272,7 +272,7 @@ TEST(ProgramFile, IsAcceptedIfItRunsTheseTests) {
   EXPECT_EQ(told_of(check_elf("x", self.head)), "fine");
 }
 
-// Offsets and counts up to the largest numbers, in any place of the header.
+// Damages the header in any place, with offsets and counts up to the largest numbers.
 RC_GTEST_PROP(ProgramFile, IsReadWithinItsHeadIfItsElfHeaderIsDamaged, ()) {
   std::string image = *rc::gen::element(wide_image("/no/ld.so"), small_image("/no/ld.so"));
   const auto bytes = *rc::gen::container<std::vector<std::pair<size_t, char>>>(
@@ -281,7 +281,7 @@ RC_GTEST_PROP(ProgramFile, IsReadWithinItsHeadIfItsElfHeaderIsDamaged, ()) {
   for (const auto& [at, byte] : bytes)
     image[at] = byte;
   image.resize(*rc::gen::inRange<size_t>(0, image.size() + 1));
-  const std::vector<char> exact(image.begin(), image.end());  // So that a sanitizer sees its end.
+  const std::vector<char> exact(image.begin(), image.end());  // Shows its end to a sanitizer.
   const std::string told = told_of(check_elf("x", std::string_view(exact.data(), exact.size())));
   RC_ASSERT(told == "fine" || told.starts_with("126: cannot run x: it") ||
             told.starts_with("127: cannot run x: its loader "));

@@ -33,7 +33,7 @@ namespace {
 
 using ProgramWords = std::vector<std::string>;
 
-// A machine made of one folder: here/ is the current folder, bin/ the whole PATH and has a python3.
+// A machine in one folder: here/ is the current folder, and bin/, with a python3, is all of PATH.
 class Programs : public ::testing::Test {
  protected:
   Programs() {
@@ -63,7 +63,7 @@ class Programs : public ::testing::Test {
     return resolve_command(spec(mode, program), host_);
   }
 
-  // What the program `name` in the current folder would be run as.
+  // The command that runs the program `name` of the current folder in Python.
   Command python_runs(const std::string& name) const {
     return Command{at("bin/python3"), {at("bin/python3"), "-u", name}, 3, false};
   }
@@ -448,14 +448,14 @@ TEST(FileType, IsNamedInWords) {
   EXPECT_EQ(file_type(S_IFCHR), "a character device");
 }
 
-// The current folder belongs to somebody else, who lets nobody in.
+// The current folder belongs to another user and denies all access.
 class ProgramsOfAStranger : public Programs {
  protected:
   ProgramsOfAStranger() {
     add("here/train.py", "");
     chmod(at("").c_str(), 0755);
     chmod(at("here").c_str(), 0000);
-    // Root may look everywhere, so be nobody in particular.
+    // Root could still read the folder, so give up its rights.
     if (was_ == 0 && seteuid(65534) != 0) ADD_FAILURE() << "cannot become another user";
   }
   ~ProgramsOfAStranger() override {
@@ -519,7 +519,7 @@ TEST_F(Programs, RunThroughASmallPythonProgramInRunPathMode) {
   EXPECT_EQ(command.first_arg, 5u);
 }
 
-// Which python runs a script, the nearest first.
+// Adds Pythons one by one, and asks which of them runs a script.
 class PythonChoice : public Programs {
  protected:
   PythonChoice() { add("here/x.py", ""); }

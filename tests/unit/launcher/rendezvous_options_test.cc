@@ -172,7 +172,7 @@ TEST(RendezvousMode, SaysWhereC10dMeetsByDefault) {
       "no --rdzv-endpoint given: localhost:29400 is used, which other machines cannot reach"};
   EXPECT_EQ(warnings_of(flags), line);
   EXPECT_EQ(warnings_of({"--rdzv-backend=c10d", "--spares=1"}), line);
-  // One node alone meets nobody there.
+  // One node alone needs no warning.
   EXPECT_EQ(rendezvous_of({"--rdzv-backend", "c10d"}),
             meeting_at("c10d", "localhost", 29400, "none"));
 }
@@ -509,14 +509,15 @@ TEST(RendezvousConf, DoesNotSetTheHostOfAJobWithAStoreOfItsOwn) {
       std::optional<bool>(false));
 }
 
-// The quotes that torch's own tests leave in: only the key in the middle is known.
+// torch's own tests leave the quotes in; only the key in the middle is known.
 TEST(RendezvousConf, KeepsOnlyTheMiddleOfAQuotedList) {
   const Words flags =
       with(c10d_pair(), {"--rdzv-conf='join_timeout=5,last_call_timeout=1,timeout=5'"});
   RendezvousTimes expected = c10d_pair_spec().times;
   expected.last_call_s = 1;
   EXPECT_EQ(spec_despite_warnings(flags).rendezvous.times, expected);
-  EXPECT_EQ(warnings_of(flags).size(), 2u);  // The first key, and c10d's timeout.
+  EXPECT_EQ(warnings_of(flags).size(),
+            2u);  // The first key, and timeout, which c10d does not have.
 }
 
 TEST(RendezvousConf, MeansTheSameForTheFileBackendAsForC10d) {
@@ -570,7 +571,7 @@ TEST(RendezvousConf, SaysWhichKeysDoNothing) {
   EXPECT_EQ(warnings_of(with(c10d_pair(), {"--rdzv-conf=close_timeout=5"})),
             Words({"--rdzv-conf close_timeout=5: close_timeout has no effect: the host of the job "
                    "stays until every node has left"}));
-  EXPECT_EQ(warnings_of({"--rdzv-conf=timeout=5"}), Words{});  // One node waits for nobody.
+  EXPECT_EQ(warnings_of({"--rdzv-conf=timeout=5"}), Words{});  // One node waits for no other.
 }
 
 TEST(RendezvousToken, ComesFromItsVariableOrAFile) {

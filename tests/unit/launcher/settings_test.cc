@@ -15,7 +15,7 @@ namespace {
 
 using ValueMap = std::map<std::string, std::string>;
 
-// Settings together with what they refer to.
+// Settings with the flags and the environment that they refer to.
 struct GivenSettings {
   GivenSettings(ValueMap flags, ValueMap variables)
       : values(std::move(flags)), environment(std::move(variables)) {}

@@ -14,9 +14,9 @@ namespace {
 using ::testing::HasSubstr;
 using Lines = std::vector<std::string>;
 
-// Hydra 4.0.2, as one process sees it; what `answers` holds for a command it says instead.
+// Hydra 4.0.2 as one process sees it; `answers` overrides its answers, by command.
 struct FakeHydra {
-  std::map<std::string, std::string> values;  // What rank 0 has put.
+  std::map<std::string, std::string> values;  // Published by rank 0.
   std::map<std::string, std::string> answers;
   Lines requests;
 

@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Answers for the values that rank 0 has published.
+// Gathers the record from the values that rank 0 has published.
 Result<std::string> gathered_pmi(const std::map<std::string, std::string>& published) {
   return gather_pmi_record([&](const std::string& key) -> Result<std::string> {
     const auto found = published.find(key);

@@ -1,4 +1,4 @@
-// What we declare of PMIx, against the real header where the machine has one.
+// Compares our declarations of PMIx with the real header, if the machine has one.
 #include "agent/meeting/pmix_abi.h"
 
 #include <cstddef>

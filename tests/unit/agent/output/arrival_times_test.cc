@@ -43,7 +43,7 @@ TEST(ArrivalTimes, ShowTheOrderOfTheStreamsAfterAStandstill) {
   EXPECT_EQ(last(0, 500), at_ms(500));
   EXPECT_EQ(last(1, 500), at_ms(498));
   EXPECT_EQ(last(5, 500), at_ms(490));
-  EXPECT_EQ(last(3, 104), at_ms(101));  // Not before it began.
+  EXPECT_EQ(last(3, 104), at_ms(101));  // Not before the standstill.
   EXPECT_EQ(last(3, 90), at_ms(90));
 }
 

@@ -25,7 +25,7 @@ TEST(Fields, TwoBracesAreOne) {
   EXPECT_EQ(filled("{{host}}"), "{host}");
   EXPECT_EQ(filled("{{{host}}}"), "{node-3}");
   EXPECT_EQ(filled("{{}}}}{{"), "{}}{");
-  EXPECT_EQ(filled("a}b}"), "a}b}") << "it ends no field";
+  EXPECT_EQ(filled("a}b}"), "a}b}") << "a brace that ends no field";
 }
 
 TEST(Fields, TheFirstUnknownOrUnclosedFieldIsNamed) {

@@ -14,12 +14,12 @@ namespace {
 constexpr int kStreams = 4;
 
 struct MuxStep {
-  int stream;   // Who speaks.
-  int wait_ms;  // Time before.
+  int stream;
+  int wait_ms;  // Time before the text.
   std::string text;
 };
 
-// Each stream has letters of its own, so that a byte on the console tells whose it is.
+// Each stream has a letter of its own, so that a byte on the console shows its origin.
 std::string random_text(int stream, bool bars) {
   const auto length = *rc::gen::inRange(0, 12);
   std::string text;
@@ -52,7 +52,7 @@ struct MuxRun {
   std::map<int, std::string> fed;
 };
 
-// As the output thread would: ticks at each deadline that passes, closes all at the end.
+// Ticks at each deadline that passes and closes all streams at the end, as the output thread does.
 MuxRun run_script(const std::vector<MuxStep>& steps) {
   LineMux mux;
   LineMux::Pieces pieces;
@@ -93,7 +93,7 @@ std::string only(std::string_view text, char letter) {
   return result;
 }
 
-// Which streams have a letter in this line.
+// Counts the streams that have a letter in this line.
 int speakers(std::string_view line) {
   int count = 0;
   for (int i = 0; i < kStreams; i++) {
@@ -124,7 +124,7 @@ RC_GTEST_PROP(LineMuxProperty, NoLineMixesTwoStreams, ()) {
 }
 
 RC_GTEST_PROP(LineMuxProperty, LinesWithoutPausesAreShownAsTheyWereWritten, ()) {
-  // Nobody pauses, so no partial line is ever shown before its end.
+  // Without pauses no partial line is shown before its end.
   std::vector<MuxStep> steps = random_script(false);
   for (MuxStep& step : steps) {
     step.wait_ms = 0;

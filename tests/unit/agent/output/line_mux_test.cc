@@ -13,7 +13,7 @@ Instant at_ms(int ms) {
   return kStart + std::chrono::milliseconds(ms);
 }
 
-// A mux with its console: what was shown is a string that a test compares whole.
+// A mux whose console is a string, which tests compare whole.
 class MuxConsole {
  public:
   explicit MuxConsole(int streams) {

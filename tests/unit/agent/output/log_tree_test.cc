@@ -35,7 +35,7 @@ class LogTree : public testing::Test {
     text << std::ifstream(path).rdbuf();
     return text.str();
   }
-  // All below `dir`, relative, sorted; folders end in '/'.
+  // Sorted relative paths of everything below `dir`; folders end in '/'.
   static std::vector<std::string> list(const std::string& dir) {
     std::vector<std::string> names;
     for (const auto& entry : fs::recursive_directory_iterator(dir)) {

@@ -29,7 +29,7 @@ std::string window_size(int fd) {
          std::to_string(size.ws_xpixel) + "x" + std::to_string(size.ws_ypixel);
 }
 
-// All that can be read now.
+// Returns all that can be read without blocking.
 std::string readable(int fd) {
   std::string all;
   std::array<char, 4096> buffer{};
@@ -41,7 +41,7 @@ std::string readable(int fd) {
   return all;
 }
 
-// Every byte, among them those that a terminal would take for a newline, an interrupt or an end.
+// Every byte, including those that a terminal treats as a newline, an interrupt or an end of file.
 std::string every_byte() {
   std::string bytes;
   for (int byte = 0; byte < 256; ++byte)
@@ -56,7 +56,7 @@ TEST(Pty, PassesEveryByteUnchangedBothWays) {
   EXPECT_EQ(readable(pty.ours.get()), bytes);
   ASSERT_EQ(write(pty.ours.get(), bytes.data(), bytes.size()), std::ssize(bytes));
   EXPECT_EQ(readable(pty.theirs.get()), bytes);
-  EXPECT_EQ(readable(pty.ours.get()), "") << "an echo";
+  EXPECT_EQ(readable(pty.ours.get()), "") << "the terminal echoes";
 }
 
 TEST(Pty, IsATerminalForTheWorker) {
@@ -109,7 +109,7 @@ TEST(Pty, EndsWhenItsOtherSideCloses) {
   EXPECT_EQ(errno, EIO);
 }
 
-// Leaves room for so many descriptors while it lives.
+// Limits the process to `room` more descriptors while it lives.
 class FewDescriptors {
  public:
   explicit FewDescriptors(rlim_t room) {

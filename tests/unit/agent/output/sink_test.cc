@@ -27,7 +27,7 @@ struct TestPipe {
   UniqueFd write_end;
 };
 
-// Until end of file.
+// Reads until end of file.
 std::string read_all(int fd) {
   std::string all;
   char buffer[65536];
@@ -92,8 +92,8 @@ TEST_F(SinkTest, ReportsNoErrorIfItsReaderIsGone) {
   EXPECT_EQ(sink.dropped_line(), std::nullopt);
 }
 
-// Three lines, of which the second does not fit: what is in the file then. A file size limit fails
-// a write in its middle, as a disk that fills up does.
+// Writes three lines, of which the second does not fit, and returns the content of the file. A file
+// size limit cuts a write short, as a full disk does.
 std::string written_to_full_disk(const std::string& content, std::optional<std::string>& message) {
   char name[] = "/tmp/sink_test_XXXXXX";
   const int fd = ::mkstemp(name);
@@ -134,7 +134,7 @@ TEST_F(SinkTest, RemovesATornLineFromAFileOfWholeLines) {
 
 constexpr Instant kSinkStart{std::chrono::seconds(100)};
 
-// What the writer's thread tells its user.
+// Counts the wake-ups by the writer's thread.
 class Wakes {
  public:
   std::function<void()> function() {
@@ -166,7 +166,7 @@ TEST_F(SinkTest, AFullConsoleIsWrittenInTheBackgroundInOrder) {
     const int stream = console.open();
     for (int i = 0; i < 20; i++) {
       const std::string line(size_t{100} << 10, static_cast<char>('a' + i));
-      console.feed(stream, line + "\n", kSinkStart);  // Nobody reads: to come back is the promise.
+      console.feed(stream, line + "\n", kSinkStart);  // Returns although nothing is read.
       expected += line + "\n";
     }
     reader = std::thread([&] { received = read_all(pipe.read_end.get()); });
@@ -179,8 +179,8 @@ TEST_F(SinkTest, AFullConsoleIsWrittenInTheBackgroundInOrder) {
   EXPECT_TRUE(received == expected);
 }
 
-// The owner of the console is not read while there is no room: it must not look quiet, or another
-// one would get into its line.
+// The owner of the console is not read while there is no room. It must not count as quiet, or
+// another stream would break into its line.
 TEST_F(SinkTest, TheClockStopsWhileAStreamIsNotReadForLackOfRoom) {
   TestPipe pipe;
   Wakes wakes;

@@ -37,7 +37,7 @@ void write_fake_cpu(const TempTree& tree, int cpu, const std::string& siblings, 
   const std::string folder = "devices/system/cpu/cpu" + std::to_string(cpu);
   tree.write(folder + "/topology/thread_siblings_list", siblings);
   tree.write(folder + "/topology/physical_package_id", std::to_string(package));
-  // As on real machines: level 1 twice, level 2 private, level 3 shared, and other folders beside.
+  // As on real machines: two caches of level 1, a private level 2, a shared level 3, other files.
   const struct {
     int index, level;
     const char* type;

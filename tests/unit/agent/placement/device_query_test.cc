@@ -16,7 +16,7 @@
 namespace muster {
 namespace {
 
-// So long that a loaded machine does not reach it; nothing waits for it but a failing test.
+// Limit that a loaded machine does not reach; only a failing test waits that long.
 constexpr Duration kPlenty = std::chrono::seconds(120);
 
 class DeviceQuery : public testing::Test {

@@ -64,7 +64,7 @@ TEST(NumaBinding, SocketGivesAllNodesOfTheSocket) {
 }
 
 TEST(NumaBinding, SocketIsKnownEvenIfTheNodeItselfIsOutOfBounds) {
-  // torchrun fails here, since it looks for the socket among the allowed CPUs of the node.
+  // torchrun fails here: it looks for the socket among the allowed CPUs of the node.
   EXPECT_EQ(bound_sets(NumaBinding::socket, {4, 5}, {0}), (Sets{{4, 5}}));
 }
 

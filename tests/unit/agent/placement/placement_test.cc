@@ -85,7 +85,7 @@ Placement placed(const PlacementInput& input) {
   const Result<Placement> placement = place(input);
   if (!placement) ADD_FAILURE() << placement.error().message;
   Placement result = placement.value_or(Placement());
-  // So that tests may index the workers even after a failure.
+  // Lets tests index the workers even after a failure.
   result.workers.resize(static_cast<size_t>(input.workers));
   return result;
 }
@@ -481,8 +481,8 @@ TEST(SharedDevices, ListThatIsCutShortIsAWarning) {
                    "machine (this machine has GPUs 0-3): the workers see the devices before it"}));
 }
 
-// Whatever the list says, nothing is made up: tokens come from the list, nobody gets two devices in
-// exclusive mode, and the device order is never written over the user's own numbers.
+// For any list: all tokens come from it, no worker gets two devices in exclusive mode, and the
+// device order is not set beside numbers that the user gave.
 RC_GTEST_PROP(PlacementProperty, InheritedListsAreOnlyEverNarrowed, ()) {
   const auto entries = *rc::gen::container<std::vector<std::string>>(
       rc::gen::element<std::string>("0", "1", "2", "3", "4", "-1", "GPU-0", "GPU-33", "", "x"));

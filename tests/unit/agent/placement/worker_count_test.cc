@@ -25,7 +25,7 @@ InheritedDevices counting_in(const std::string& list) {
   return {list, std::nullopt, std::nullopt};
 }
 
-// The count with six allowed CPUs; a refusal is a test failure.
+// Returns the count with six allowed CPUs; an error fails the test.
 int worker_number(const std::string& nproc, const InheritedDevices& inherited = {},
                   const std::optional<DeviceReport>& devices = countable_gpus()) {
   const Result<int> count = worker_count(spec_asking_for(nproc), inherited, devices, 6);

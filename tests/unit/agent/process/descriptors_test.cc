@@ -1,5 +1,5 @@
-// Descriptors that stand for the end of a process, for signals and for events: the kernel's own
-// and, where these tests run below fakes/refuse_calls, what takes their place.
+// Descriptors for the end of a process, for signals and for events: the kernel's own and, if these
+// tests run under fakes/refuse_calls, their substitutes.
 #include <csignal>
 #include <set>
 #include <thread>
@@ -96,7 +96,7 @@ TEST(SignalFd, GivesEachSignalWithItsSender) {
   EXPECT_EQ(info.ssi_signo, static_cast<uint32_t>(SIGUSR1));
   EXPECT_EQ(info.ssi_pid, static_cast<uint32_t>(getpid()));
   EXPECT_EQ(info.ssi_code, SI_USER);
-  EXPECT_LT(read(fd.get(), &info, sizeof info), 0);  // Does not wait.
+  EXPECT_LT(read(fd.get(), &info, sizeof info), 0);  // Does not block.
   const pid_t child = fork();
   if (child == 0) _exit(0);
   ASSERT_TRUE(readable_within(fd.get(), kLongMs));

@@ -12,7 +12,7 @@
 namespace muster {
 namespace {
 
-// The end of a real child.
+// Returns how a real child ended.
 ExitStatus end_of_child(int code, int signal) {
   const pid_t pid = fork();
   if (pid == 0) {
@@ -67,7 +67,7 @@ TEST(ExitStatus, IsDescribedInWords) {
 TEST(SignalName, MatchesTheSystemForEverySignal) {
   for (int signal = 1; signal < 32; ++signal) {
     const char* known = sigabbrev_np(signal);
-    // glibc says POLL for the signal that is mostly called IO.
+    // glibc abbreviates SIGIO, its more common name, as POLL.
     const std::string abbreviation = signal == SIGIO ? "IO" : known;
     EXPECT_EQ(signal_name(signal), "SIG" + abbreviation) << signal;
   }

@@ -7,8 +7,8 @@
 namespace muster {
 namespace {
 
-// A flag of this test program, which the probe starts in place of muster: its answer takes several
-// reads.
+// Flag of this test program, which HelperProcess starts in place of muster; its answer takes
+// several reads.
 constexpr const char* kLongAnswer = "--gtest_list_tests";
 
 struct Asking {

@@ -9,8 +9,7 @@
 namespace muster {
 namespace {
 
-// A TCP socket of worker 0's making: bound to all addresses, listening. -1 with errno if the port
-// is taken.
+// Listens on all addresses, as worker 0 does. Returns -1 with errno if the port is taken.
 int listen_on(int port, bool reuse_address) {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   const int one = 1;
@@ -34,7 +33,7 @@ TEST(MasterPort, IsReservedForSocketsThatReuseAddresses) {
   const auto reserved = MasterPort::reserve();
   ASSERT_TRUE(reserved);
   EXPECT_GT(reserved->port(), 0);
-  EXPECT_EQ(listen_on(reserved->port(), false), -1);  // A stranger that happens to choose it.
+  EXPECT_EQ(listen_on(reserved->port(), false), -1);  // Some other program that chooses the port.
   const int worker_zero = listen_on(reserved->port(), true);
   EXPECT_GE(worker_zero, 0);
   close(worker_zero);
@@ -77,7 +76,7 @@ TEST(PortOwner, IsNotNamedIfNoProcessListens) {
   const Result<MasterPort> free_one = MasterPort::reserve();
   ASSERT_TRUE(free_one);
   const Error error{ExitCode::environment, "cannot listen"};
-  EXPECT_EQ(name_port_owner(error, free_one->port()), error) << "nobody listens there";
+  EXPECT_EQ(name_port_owner(error, free_one->port()), error) << "no process listens there";
   EXPECT_EQ(name_port_owner(error, 0), error);
 }
 

@@ -13,7 +13,7 @@
 namespace muster {
 namespace {
 
-// A child that waits until it is killed.
+// Starts a child that waits until it is killed.
 pid_t sleeper() {
   const pid_t pid = fork();
   if (pid == 0) {
@@ -31,8 +31,8 @@ std::vector<pid_t> pids(const std::vector<ProcessEntry>& tree) {
   return result;
 }
 
-// A child, its own child that has left for another session, perhaps as another user, reported
-// through a pipe.
+// Starts a child and a grandchild, which leaves for a session of its own, as another user if asked,
+// and reports its pid through a pipe.
 std::pair<pid_t, pid_t> two_generations(uid_t user_of_grandchild = geteuid()) {
   int fds[2];
   EXPECT_EQ(pipe(fds), 0);
@@ -125,7 +125,7 @@ TEST(ProcessTree, AProcessIsNotExitingIfOnlyItsMainThreadHasEnded) {
   const pid_t child = fork();
   if (child == 0) {
     std::thread([] { pause(); }).detach();
-    syscall(SYS_exit, 0);  // Of this thread. pthread_exit() would unwind through the test.
+    syscall(SYS_exit, 0);  // Ends this thread; pthread_exit() would unwind through the test.
   }
   while (look_at_entry(child)->state != 'Z')
     std::this_thread::yield();
@@ -148,7 +148,7 @@ TEST(ProcessTree, SignalsNoProcessThatHasReusedThePid) {
   std::vector<ProcessEntry> tree = descendants_of(getpid(), {});
   ASSERT_EQ(tree.size(), 1u);
   ProcessEntry another = tree[0];
-  another.start_ticks += 1;  // As if the pid had been given to somebody else meanwhile.
+  another.start_ticks += 1;  // As if another process had the pid now.
   EXPECT_EQ(signal_process(another, SIGKILL), SignalOutcome::gone);
   EXPECT_EQ(kill(child, 0), 0);
   EXPECT_EQ(signal_process(tree[0], SIGKILL), SignalOutcome::sent);

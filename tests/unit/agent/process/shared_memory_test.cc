@@ -18,7 +18,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Removed at the end, with what is in it.
+// A folder that is removed with its content at the end.
 struct Folder {
   Folder() { path = mkdtemp(path.data()); }
   ~Folder() { std::filesystem::remove_all(path); }

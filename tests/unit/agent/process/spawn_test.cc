@@ -18,13 +18,13 @@
 namespace muster {
 namespace {
 
-// Runs `script` under sh with what the test changes in the request; returns its output and exit
-// code.
+// Output and exit code of a script.
 struct Ran {
   std::string output;
   int code = -1;
 };
 
+// Runs `script` under sh with the other settings of `request`.
 Ran run_shell(const std::string& script, SpawnRequest request = {}) {
   int fds[2];
   EXPECT_EQ(pipe2(fds, O_CLOEXEC), 0);
@@ -99,7 +99,7 @@ TEST(Spawn, TheProgramLeadsItsOwnSessionAndGroup) {
 TEST(Spawn, NoDescriptorButTheStandardOnesReachesTheProgram) {
   const int leaky = open("/dev/null", O_RDONLY);  // No close-on-exec, on purpose.
   ASSERT_GE(leaky, 3);
-  // Without a pipe or a folder, which would be descriptors of the shell's own.
+  // The script opens no pipe and lists no folder: those would be descriptors of the shell itself.
   EXPECT_EQ(
       run_shell("i=0; while [ $i -lt 64 ]; do [ -e /proc/$$/fd/$i ] && echo $i; i=$((i+1)); done")
           .output,
@@ -117,7 +117,7 @@ TEST(Spawn, PassesTheKeptDescriptorUnderItsNumber) {
                 request)
           .output,
       std::to_string(record.get()) + "\n");
-  EXPECT_EQ(fcntl(record.get(), F_GETFD), FD_CLOEXEC);  // The caller's stays as it was.
+  EXPECT_EQ(fcntl(record.get(), F_GETFD), FD_CLOEXEC);  // The caller's own is unchanged.
 }
 
 TEST(Spawn, NamesTheStepThatFailsForADescriptorThatIsNotOpen) {
@@ -132,7 +132,7 @@ TEST(Spawn, NamesTheStepThatFailsForADescriptorThatIsNotOpen) {
 }
 
 TEST(Spawn, StandardDescriptorsMayBeSwapped) {
-  // stderr goes where stdout goes and the other way round: both sources lie in the target range.
+  // Each source is the other's target: spawn() must overwrite neither before it is copied.
   int fds[2];
   ASSERT_EQ(pipe2(fds, O_CLOEXEC), 0);
   const int saved = dup(STDERR_FILENO);
@@ -173,7 +173,7 @@ TEST(Spawn, EmptiesTheSignalMaskAndIgnoresOnlyWhatTheUserIgnored) {
   EXPECT_EQ(run_shell(kShow, nohup).output, "SigBlk:0000000000000000SigIgn:0000000000000a01");
   sigset_t after;
   sigprocmask(SIG_SETMASK, &before, &after);
-  EXPECT_TRUE(sigismember(&after, SIGUSR1));  // The caller's own mask is as it was.
+  EXPECT_TRUE(sigismember(&after, SIGUSR1));  // The caller's own mask is unchanged.
   signal(SIGPIPE, SIG_DFL);
   signal(SIGHUP, SIG_DFL);
   signal(SIGUSR2, SIG_DFL);
@@ -202,7 +202,7 @@ TEST(Spawn, TheProgramDiesWithItsParent) {
     SpawnRequest request;
     request.executable = "/bin/sleep";
     request.argv = {"sleep", "1000"};
-    request.stdout_fd = fds[1];  // Held open for as long as the sleeper lives.
+    request.stdout_fd = fds[1];  // Open for as long as the sleeper lives.
     _exit(spawn(request) ? 0 : 1);
   }
   close(fds[1]);
@@ -210,7 +210,7 @@ TEST(Spawn, TheProgramDiesWithItsParent) {
   waitpid(middle, &status, 0);
   EXPECT_EQ(status, 0);
   char byte = 0;
-  EXPECT_EQ(read(fds[0], &byte, 1), 0);  // End of file: nobody holds the pipe any more.
+  EXPECT_EQ(read(fds[0], &byte, 1), 0);  // End of file: no process holds the pipe.
   close(fds[0]);
 }
 

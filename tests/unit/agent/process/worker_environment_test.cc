@@ -107,7 +107,7 @@ TEST(WorkerEnvironment, ChainsTheUsersProfilerBehindThePlugin) {
   const std::string other = "/run/6.python/libnccl-profiler-muster.so";
   EXPECT_EQ(variables({{"NCCL_PROFILER_PLUGIN", "own"}}),
             (Environment{{"NCCL_PROFILER_PLUGIN", "own"}}));
-  // Of the muster whose worker this launcher is.
+  // The plugin of an outer muster, which runs this launcher as a worker.
   EXPECT_EQ(variables({{"NCCL_PROFILER_PLUGIN", other}}), Environment{});
   EXPECT_EQ(variables({{"NCCL_PROFILER_PLUGIN", other}, {"MUSTER_NCCL_PROFILER_CHAIN", "own"}}),
             (Environment{{"NCCL_PROFILER_PLUGIN", "own"}}));
@@ -175,7 +175,7 @@ TEST(WorkerEnvironment, SetsOrRemovesDeviceVariables) {
   EXPECT_EQ(result.at("CUDA_VISIBLE_DEVICES"), "1");
   EXPECT_FALSE(result.contains("HIP_VISIBLE_DEVICES"));
   EXPECT_EQ(result.at("LOCAL_RANK"), "0");
-  EXPECT_EQ(result.at("RANK"), "3");  // The real index still makes the global rank.
+  EXPECT_EQ(result.at("RANK"), "3");  // Follows from the real local rank.
 }
 
 TEST(WorkerEnvironment, BecomesStringsForExecve) {

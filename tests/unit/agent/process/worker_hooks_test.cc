@@ -36,8 +36,8 @@ class WorkerHooksTest : public testing::Test {
 
 TEST_F(WorkerHooksTest, WritesAPrivateFolderAndRemovesItWithItsContent) {
   if (built_in_hooks() != kBoth)
-    GTEST_SKIP() << "this build has not both: no python3-dev, or a sanitizer";
-  // Of a job that was killed, and had this number.
+    GTEST_SKIP() << "this build lacks a hook: no python3-dev, or a sanitizer";
+  // Left by a job that was killed and had the same number.
   fs::create_directories(folder_ + "/__pycache__");
   ASSERT_TRUE(write_hooks(folder_, kBoth));
   EXPECT_EQ(files(), (std::set<std::string>{"_muster_recorder.py", "_muster_ring.abi3.so",

@@ -1,6 +1,6 @@
-// What engines put into the environment of what they start, less what says nothing of the other
-// processes. Recorded from real runs where the comment names a version; of Kubernetes, which cannot
-// be had on a development machine, from the sources named there.
+// Environments that engines give to the processes they start, without variables that say nothing
+// about the other processes. Those whose comment names a version were recorded from real runs;
+// those of Kubernetes, which a development machine does not have, follow the sources named there.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace muster {
 
-// What is taken of Slurm for a job of it.
+// Expected facts about Slurm for one of its jobs.
 inline EngineSpec engine_of_slurm(const std::string& job, int starts = 0) {
   return {.name = "Slurm",
           .job = job,
@@ -84,7 +84,7 @@ inline Environment slurm_salloc_shell() {
 }
 
 // salloc -N2 with LaunchParameters=use_interactive_step (Slurm 22.05.8): the shell is a step of one
-// task on the first node, and keeps the job's own numbers beside the step's.
+// task on the first node, and keeps the job's numbers beside those of the step.
 inline Environment slurm_interactive_step() {
   Environment environment = slurm_salloc_shell();
   environment.insert({{"SLURM_LOCALID", "0"},
@@ -173,7 +173,7 @@ inline Environment hydra() {
 
 // A pod of a PyTorchJob of one master and three workers, as setPodEnv() in
 // pkg/controller.v1/pytorch/envvar.go of https://github.com/kubeflow/training-operator writes it
-// (commit 1417bbc3; later ones add PET_* variables), and what every pod has.
+// (commit 1417bbc3; later ones add PET_* variables), with the variables that every pod has.
 inline Environment pytorch_job() {
   return {{"KUBERNETES_SERVICE_HOST", "10.96.0.1"},
           {"KUBERNETES_SERVICE_PORT", "443"},
@@ -185,7 +185,7 @@ inline Environment pytorch_job() {
           {"RANK", "1"}};
 }
 
-// A pod of an Indexed Job: the Kubernetes documentation, "Jobs", completion mode.
+// A pod of an Indexed Job, from the Kubernetes documentation: "Jobs", completion mode.
 inline Environment indexed_job(const std::string& index) {
   return {{"KUBERNETES_SERVICE_HOST", "10.96.0.1"},
           {"HOSTNAME", "train-" + index},

@@ -89,7 +89,7 @@ TEST(SlurmFacts, GiveATaskAWorkerForEachOfItsGpus) {
     return found ? found->shown() : "none";
   };
   EXPECT_EQ(workers({}), "none");
-  EXPECT_EQ(workers({{"CUDA_VISIBLE_DEVICES", "0,1"}}), "none") << "not Slurm's";
+  EXPECT_EQ(workers({{"CUDA_VISIBLE_DEVICES", "0,1"}}), "none") << "the variable is not Slurm's";
   EXPECT_EQ(workers({{"SLURM_GPUS_ON_NODE", "0"}}), "none");
   EXPECT_EQ(workers({{"SLURM_GPUS_ON_NODE", "8"}}), "SLURM_GPUS_ON_NODE=8");
   EXPECT_EQ(workers({{"SLURM_GPUS_ON_NODE", "4"}, {"CUDA_VISIBLE_DEVICES", "0,1,2,3"}}),
@@ -116,13 +116,12 @@ TEST(SlurmFacts, ABatchScriptAndAShellHaveReservedNodes) {
   const Environment one{{"SLURM_JOB_NUM_NODES", "1"}, {"SLURM_NNODES", "1"}};
   EXPECT_EQ(reserved(changed(changed(slurm_batch_script(), one), {{"SLURMD_NODENAME", "node1"}})),
             std::nullopt)
-      << "this is the node";
+      << "this is the only node";
   EXPECT_EQ(reserved(changed(slurm_salloc_shell(), one)),
             (ReservedNodes{{1, "SLURM_JOB_NUM_NODES"}, 1, false}))
       << "the shell may be anywhere";
 }
 
-// Of a heterogeneous job.
 TEST(SlurmFacts, JoinThePartsOfAHeterogeneousJob) {
   const EngineFacts facts = facts_of(slurm_het_tasks());
   EXPECT_EQ(facts.host, "node3");
@@ -193,7 +192,7 @@ TEST(KubernetesFacts, APyTorchJobCountsPods) {
   EXPECT_EQ(facts_of(pytorch_job()), expected);
 }
 
-// Left over in somebody's shell, say.
+// Variables of a pod may be left over in a user's shell.
 TEST(KubernetesFacts, RanksArePodsOnlyInAPod) {
   Environment shell = pytorch_job();
   shell.erase("KUBERNETES_SERVICE_HOST");
@@ -245,13 +244,13 @@ TEST(KubernetesFacts, AJobSetNumbersThePodsOfItsJobsOneAfterTheOther) {
   EXPECT_EQ(one.host, "llm-workers-0-0.llm");
 }
 
-// ---- which of them
+// ---- the choice of the engine
 
 TEST(Engine, IsNoneInAPlainShellInAWorkerOrOnRequest) {
   EXPECT_EQ(found_in({}), EngineOutcome(std::nullopt));
   EXPECT_EQ(found_in(changed(slurm_two_nodes(), {{"TORCHELASTIC_RUN_ID", "none"}})),
             EngineOutcome(std::nullopt))
-      << "a worker";
+      << "a worker of muster";
   EXPECT_EQ(found_in(slurm_two_nodes(), "none"), EngineOutcome(std::nullopt));
 }
 

@@ -34,7 +34,7 @@ TEST(SlurmNodeList, BeginsWithTheFirstNumberOfEachBracket) {
     EXPECT_EQ(first_host_of(list), host) << list;
 }
 
-// Of an environment that was cut off or is not Slurm's.
+// Such lists come from an environment that was cut off or is not Slurm's.
 TEST(SlurmNodeList, HasAFirstHostWhateverItsBrackets) {
   const std::map<std::string, std::string> cases{{"n[1-2", "n1"},  {"n]1", "n1"},
                                                  {"n[]", "n"},     {"n[-1]", "n"},
@@ -72,7 +72,7 @@ int tasks_on_node(const std::string& counts, int node) {
   return slurm_tasks_on_node(counts, node).value_or(0);
 }
 
-// The number of tasks of each node, up to the first that the list does not have.
+// Returns the number of tasks of each node, up to the first that the list does not have.
 std::vector<int> tasks_of_all(const std::string& counts) {
   std::vector<int> tasks;
   while (const int count = tasks_on_node(counts, static_cast<int>(tasks.size())))

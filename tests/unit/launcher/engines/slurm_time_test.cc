@@ -28,7 +28,7 @@ TEST(SlurmTime, AJobMayHaveNoLimit) {
   EXPECT_FALSE(is_unlimited("1:00"));
 }
 
-// Of Slurm 22.05.
+// Text as Slurm 22.05 prints it.
 TEST(SlurmTime, AJobThatHasToMakeRoomForAnotherIsPreempted) {
   const auto job = [](const std::string& state, const std::string& time) {
     return slurm_job_state("JobId=1 JobName=train JobState=" + state +

@@ -15,7 +15,7 @@ namespace {
 TEST(SignalNumber, MatchesTheSystemForEverySignalWithAName) {
   for (int number = 1; number < SIGRTMIN; ++number) {
     const char* name = sigabbrev_np(number);
-    if (name == nullptr) continue;  // Two that glibc keeps for itself.
+    if (name == nullptr) continue;  // The two that glibc reserves.
     EXPECT_EQ(signal_number(std::string("SIG") + name), number);
     EXPECT_EQ(signal_number(signal_name(number)), number) << "the name in muster's own messages";
   }
