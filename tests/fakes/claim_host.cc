@@ -1,5 +1,5 @@
-// One node's part in an election, for tests with several machines: claims HOST:PORT, prints the
-// result as one line of JSON and, if it is the host, answers probes until it is killed.
+// One node of an election, for tests with several machines: claims HOST:PORT, prints the result as
+// one line of JSON and, if it is the host, answers probes until it is killed.
 //   claim_host HOST PORT [LIMIT_MS]
 #include <cstdlib>
 #include <string>

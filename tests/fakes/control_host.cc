@@ -1,10 +1,9 @@
-// A job that consists only of its control socket: it answers musterctl as an agent would, with fake
-// workers, so that musterctl and the server can be tested without a job.
+// A control socket without a job: answers musterctl as an agent would, with fake workers.
 //
 //   control_host ID [RANKS]    prints its pid, then "signal N to RANKS" for each signal; exits at
 //                              end of file on its standard input. Each line there is added to every
-//                              rank's log; "stuck" makes it leave all further requests for logs
-//                              unanswered, "silent" gives it a second node that does not answer.
+//                              rank's log. After "stuck" it answers no request for logs; "silent"
+//                              gives it a second node that does not answer.
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -152,7 +151,7 @@ class ControlHost {
     return found;
   }
 
-  // Its rank 0 waits, the others are somewhere else. Text of a job is not to be trusted: \x1b.
+  // Only rank 0 waits in a call. \x1b: text from a job is untrusted.
   std::vector<RankRecords> records(const control::RecordsRequest& request) const {
     std::vector<RankRecords> found;
     for (int rank = 0; rank < static_cast<int>(logs_.size()); ++rank) {
@@ -183,7 +182,7 @@ class ControlHost {
     return found;
   }
 
-  // Its rank 0 is in another function than the others.
+  // Rank 0 is in another function than the other ranks.
   std::vector<RankStacks> stacks(const control::StacksRequest& request) const {
     std::vector<RankStacks> found;
     for (int rank = 0; rank < static_cast<int>(logs_.size()); ++rank) {

@@ -94,7 +94,7 @@ int spawn_query(const std::vector<std::string>& argv, int stdout_fd, pid_t& pid)
   return error;
 }
 
-// Everything until end of file; nullopt on expiry, on an error, or if it is too much.
+// Reads until end of file; nullopt on expiry, on an error, or if the output is too large.
 std::optional<std::string> read_query_output(int fd, SteadyTime deadline) {
   std::string text;
   std::array<char, 65536> buffer;
@@ -109,7 +109,7 @@ std::optional<std::string> read_query_output(int fd, SteadyTime deadline) {
   return std::nullopt;
 }
 
-// The exit status once the child is reaped; nullopt if it has not ended by the deadline.
+// Returns the exit status of the reaped child; nullopt if it has not ended by the deadline.
 std::optional<siginfo_t> reap_query_by(pid_t pid, int pidfd, SteadyTime deadline) {
   siginfo_t info{};
   if (pidfd < 0 || !query_readable_by(pidfd, deadline)) return std::nullopt;

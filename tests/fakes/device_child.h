@@ -1,8 +1,6 @@
-// Runs one of the launcher's hidden device commands in a child with a time limit, so that a hanging
-// driver costs the caller no more than that. On expiry the child is killed; if it is in the kernel
-// and cannot die yet, it stays behind as a zombie for the caller's reaper. Blocks the calling
-// thread, so the agent calls it before its loop runs or on a helper thread; the loop itself should
-// spawn the command like any other process and feed the output to parse_device_report().
+// Runs one of the launcher's hidden device commands in a child and blocks the calling thread until
+// it ends, or kills it at a time limit. A child that cannot die yet, being in the kernel, stays
+// behind as a zombie for the caller's reaper. For tests: the agent itself asks by HelperProcess.
 #pragma once
 
 #include <string>

@@ -1,16 +1,16 @@
-// A node's keeper in etcd by itself: does what the lines of its standard input say, and answers
-// each with one line, or with "error EXIT_CODE MESSAGE".
+// The keeper of a node in etcd, alone: obeys the commands on its standard input, and answers each
+// with one line, or with "error EXIT_CODE MESSAGE".
 //
 //   etcd_query ENDPOINT CONF JOB_ID LEASE_S     (CONF: as --rdzv-conf)
 //
 //   look             seen VERSION host INSTANCE epoch N [ending EXIT_CODE]
 //   wait MS          woke
-//   take INSTANCE    yes | no    (since the newest look; writes and beats are of that host)
-//   write EPOCH      yes | no    (over the job's record that was seen or written last)
-//   end CODE S       yes | no    (the same with an ending, remembered for S seconds)
+//   take INSTANCE    yes | no    (since the last look; later writes and beats are that host's)
+//   write EPOCH      yes | no    (replaces the job's record that was last seen or written)
+//   end CODE S       yes | no    (likewise, with an ending that is kept for S seconds)
 //   beat             kept | gone | replaced
 //   leave            left
-//   cancel           (no answer of its own: ends what is in progress)
+//   cancel           (no answer; ends the command in progress)
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
@@ -121,7 +121,7 @@ class EtcdQuery {
   JobRecord before_;
 };
 
-// The lines that are still to be done.
+// Queue of the lines that are still to be handled.
 class Lines {
  public:
   void push(std::optional<std::string> line) {

@@ -48,7 +48,7 @@ std::vector<FakeContext*>& context_stack() {
   return stack;
 }
 
-// The open streams, for calls that wait for all of them.
+// All open streams, for calls that wait for every one.
 std::mutex& streams_mutex() {
   static auto* const mutex = new std::mutex;
   return *mutex;

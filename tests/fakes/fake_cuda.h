@@ -1,5 +1,5 @@
-// The streams and events of the fake: see fake_gpu.h.
-// One process-wide fake device; any thread.
+// Streams and events of the fake in fake_gpu.h.
+// The fake is one per process and is used from any thread.
 #pragma once
 
 #include <condition_variable>
@@ -18,7 +18,7 @@ class FakeStream {
   void put(std::function<void()> task);
   // Waits until all tasks are done.
   void finish();
-  // The thread ends when all tasks are done.
+  // Lets the thread end once all tasks are done.
   void close();
 
  private:
@@ -49,9 +49,9 @@ class FakeEvent {
   std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
-// `handle`, or for null the current GPU's legacy default stream; null if there is no context.
+// Returns `handle`, or for null the current GPU's legacy default stream; null without a context.
 FakeStream* stream_of(void* handle);
-// The GPU whose context is current on this thread; -1: none.
+// Returns the GPU whose context is current on this thread; -1 if there is none.
 int current_gpu();
 
 }  // namespace muster::fake

@@ -1,8 +1,8 @@
 // A replacement for the CUDA driver and NCCL, in one shared library that exports their functions:
 // streams are threads, GPU memory is host memory, and the ranks of a communicator are threads of
-// one process. It tests muster's side: that the library is found and checked, what is called in
-// which order and on which stream, and that errors, deadlines and aborts are handled. It shows
-// nothing about real GPUs, NCCL's speed, or what NCCL does where the fake is simpler.
+// one process. It tests muster's side: that the library is found and checked, which calls are made
+// in which order and on which stream, and that errors, deadlines and aborts are handled. It shows
+// nothing about real GPUs, NCCL's speed, or behaviour of NCCL that the fake leaves out.
 //
 // Tests inspect it and inject failures through fake_gpu(), which the library exports too.
 #pragma once
@@ -19,7 +19,7 @@ struct FakeGpu {
   // ---- configuration
   std::atomic<int> gpus{8};
   std::atomic<int> init_error{0};      // Result of cuInit.
-  std::atomic<bool> same_uuid{false};  // All GPUs are the same one.
+  std::atomic<bool> same_uuid{false};  // All GPUs have one UUID.
   std::atomic<int> nccl_version{23007};
   std::atomic<bool> has_revoke{true};  // If false, ncclCommRevoke is counted but fails.
 
@@ -34,7 +34,7 @@ struct FakeGpu {
   std::atomic<bool> stream_is_captured{false};  // Holds for all streams.
   std::atomic<int> event_error{0};              // Result of cuEventQuery.
 
-  // ---- counters of what has happened
+  // ---- counters
   std::atomic<int> aborts{0};
   std::atomic<int> revokes{0};
   std::atomic<int> destroys{0};

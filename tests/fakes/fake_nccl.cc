@@ -1,5 +1,5 @@
-// NCCL's functions of the fake: see fake_gpu.h. The operations of a communicator are performed in
-// call order, whatever their streams, as in NCCL; those of one group at the same time.
+// NCCL's functions of the fake in fake_gpu.h. A communicator performs its operations in call order,
+// whatever their streams, as NCCL does; those of one group at the same time.
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -30,7 +30,7 @@ using worker::NcclResult;
 
 using Bytes = std::vector<std::byte>;
 
-// What the ranks of one operation provide for each other.
+// The data that the ranks of one operation exchange.
 struct Table {
   std::map<int, Bytes> brought;
   int taken = 0;
@@ -132,7 +132,7 @@ const char* name_of(Call::Kind kind) {
   return kNames[static_cast<size_t>(kind)];
 }
 
-// ---- what a stream does
+// ---- work of a stream
 
 class Performance {
  public:
@@ -233,9 +233,9 @@ class Performance {
   uint64_t ticket_;
 };
 
-// ---- how calls get there
+// ---- putting calls on a stream
 
-// A collective is identified by its number, a message by its ends and its number between them.
+// Identifies a collective by its number, and a message by its ends and its number between them.
 void name_call(Communicator& comm, Call& call) {
   const auto message = [](int from, int to, uint64_t number) {
     return std::to_string(from) + ">" + std::to_string(to) + "#" + std::to_string(number);
@@ -304,7 +304,7 @@ Communicator* make(std::shared_ptr<Clique> clique, int rank, const NcclConfig& c
   return comm;
 }
 
-// All communicators ever made, so that a leak checker finds them.
+// Keeps every communicator reachable, for leak checkers.
 void remember(Communicator* comm) {
   static auto* const all = new std::vector<Communicator*>;
   const std::lock_guard lock(cliques_mutex());
@@ -406,7 +406,7 @@ FAKE_API NcclResult ncclCommSplit(void* handle, int color, int key, void** made,
   comm->child_goes_to = made;
   const std::lock_guard child(clique->mutex);
   clique->joined += 1;
-  return NcclResult::success;  // As in NCCL: the parent's state tells when it is done.
+  return NcclResult::success;  // As in NCCL: the parent's state shows when it is done.
 }
 
 FAKE_API NcclResult ncclCommGetAsyncError(void* handle, NcclResult* state) {

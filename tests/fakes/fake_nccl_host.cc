@@ -8,7 +8,7 @@
 static int fake_nccl_version = 0;
 static const int* fake_nccl_mask_now = nullptr;
 extern "C" __attribute__((visibility("default"))) int ncclGetVersion(int* version);
-// For the second profiler: what events NCCL begins just now.
+// Tells the second profiler which events NCCL starts now.
 extern "C" __attribute__((visibility("default"))) int fake_nccl_mask();
 extern "C" int fake_nccl_mask() {
   return fake_nccl_mask_now == nullptr ? 0 : *fake_nccl_mask_now;
@@ -183,7 +183,7 @@ void FakeNccl::tell_tasks(Communicator& communicator, bool is_replay) {
     group = start(communicator, version_ < 5 ? static_cast<void*>(&plan3) : &plan5);
   for (Task& task : tasks_) {
     const bool is_asked = asks((is_message(task.call) ? kP2p : kColl) | kUnderTasks);
-    // Versions before 2.28 tell of tasks in a group with a handle only.
+    // Versions before 2.28 report tasks only in a group that has a handle.
     if (is_asked && (version_ >= 5 || group != nullptr))
       task.handle = start_task(communicator, task, group);
     if (!is_message(task.call) && (!is_replay || asks(kKernelChannel)))

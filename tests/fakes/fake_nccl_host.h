@@ -1,6 +1,6 @@
 // NCCL as its profiler plugin sees it, for each interface version from 3 to 7: loads the plugin as
-// NCCL does, and makes the calls that NCCL makes, in its order, with its handles, under its mask
-// (NCCL's src/plugin/profiler.cc). Without a GPU; one thread.
+// NCCL does, and makes NCCL's calls in its order, with its handles, under its mask (NCCL's
+// src/plugin/profiler.cc). Needs no GPU; one thread.
 #pragma once
 
 #include <cstddef>
@@ -18,9 +18,9 @@ struct FakeCall {
   std::string function = "AllReduce";
   size_t count = 1000;
   std::string datatype = "ncclFloat32";
-  int root = 0;  // Or the peer.
+  int root = 0;  // Of a message, the peer.
   bool is_captured = false;
-  int channels = 2;  // 0: as CollNet's.
+  int channels = 2;  // 0 for CollNet.
 };
 
 class FakeNccl {
@@ -32,7 +32,7 @@ class FakeNccl {
   };
 
  public:
-  // `nccl`: as ncclGetVersion() says.
+  // `nccl`: the result of ncclGetVersion(); 0 for the release that has this interface version.
   FakeNccl(const std::string& plugin, int version, int nccl = 0);
 
   struct Communicator {
@@ -41,20 +41,20 @@ class FakeNccl {
     std::string name;
     int rank = 0;
     std::map<std::string, uint64_t> sequences;  // By function.
-    std::vector<Task> graph;                    // Of captured calls; NCCL keeps its tasks.
+    std::vector<Task> graph;                    // The tasks of captured calls, which NCCL keeps.
   };
   std::unique_ptr<Communicator> open(const std::string& name, uint64_t hash, int ranks, int rank);
   void close(Communicator& communicator);
 
-  // A group of calls: entered, launched, and told of as tasks.
+  // Enters and launches a group of calls, and reports them as tasks.
   void call(Communicator& communicator, const std::vector<FakeCall>& calls);
-  // The graph of the calls that were captured last: tells of its tasks once more.
+  // Replays the graph captured last: reports its tasks once more.
   void replay(Communicator& communicator);
-  // NCCL from 2.28 on does not forget the handle of a call's event: ends it once more.
+  // Stops the event of the last call again: NCCL since 2.28 keeps its handle.
   void stop_last_call_again();
-  // A call that stays within NCCL before its launch.
+  // Enters a call that is never launched.
   void enter(Communicator& communicator, const FakeCall& call);
-  // What the GPU does of the calls in the last group.
+  // Starts and stops the kernels of the last group.
   void start_kernels(Communicator& communicator);
   void stop_kernels();
 
@@ -64,7 +64,7 @@ class FakeNccl {
 
  private:
   bool asks(uint64_t types) const { return (static_cast<uint64_t>(mask_) & types) != 0; }
-  // `handle`: what it held before.
+  // `handle`: its value before the call.
   void* start(Communicator& communicator, void* descriptor, void* handle = nullptr);
   void stop(void*& handle);
   void enter_group(Communicator& communicator, const std::vector<FakeCall>& calls);
@@ -78,7 +78,7 @@ class FakeNccl {
   Table<void*> calls_{};
   int mask_ = 0;
   size_t open_ = 0;
-  void* group_ = nullptr;  // Of calls.
+  void* group_ = nullptr;  // The group of calls that is open.
   std::vector<Task> tasks_;
 };
 

@@ -2,7 +2,7 @@
 // text file named by the environment variable FAKE_NVML, one fact per line:
 //   gpu PCI UUID NAME…                    a GPU; numbered in this order
 //   mig GPU_NUMBER UUID                   the GPU is in MIG mode, with this slice ("-": with none)
-//   process GPU_NUMBER PID BYTES [SLICE]  a process that uses memory of it
+//   process GPU_NUMBER PID BYTES [SLICE]  a process that uses its memory
 //   lost GPU_NUMBER                       getting its handle fails
 //   init_error CODE                       the result of nvmlInit_v2
 //   hang FUNCTION                         that function sleeps for ever

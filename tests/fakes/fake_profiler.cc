@@ -1,7 +1,7 @@
-// A user's own NCCL profiler, of interface versions 3 to 7, or of 4 alone (SECOND_IS_OLD): writes
-// what it sees to the file $SECOND_LOG, a line for each call, and aborts where it gets a handle
-// that is not its own. It asks for the events in $SECOND_MASK, and later for what
-// second_profiler_ask() says. With $SECOND_FAILS its init() fails.
+// A user's own NCCL profiler, of interface versions 3 to 7, or of 4 alone (SECOND_IS_OLD): writes a
+// line to the file $SECOND_LOG for each call, and aborts if it gets a handle that is not its own.
+// It asks for the events in $SECOND_MASK, and later for those given to second_profiler_ask(). With
+// $SECOND_FAILS its init() fails.
 #include <cstdio>
 #include <cstdlib>
 #include <set>
@@ -20,7 +20,7 @@ struct Seen {
 };
 
 int* asked = nullptr;
-std::set<const void*> known;  // Every handle that it has returned; events and contexts.
+std::set<const void*> known;  // Every handle that it has returned: events and contexts.
 
 void say(const std::string& line) {
   const char* const path = std::getenv("SECOND_LOG");
@@ -41,7 +41,7 @@ Result begin(void** context, int* mask) {
   *mask = std::atoi(std::getenv("SECOND_MASK"));
   *context = new Seen{0};
   known.insert(*context);
-  // Where the process itself is NCCL.
+  // Found if the process itself plays NCCL.
   const auto host_mask = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "fake_nccl_mask"));
   const bool is_deaf = host_mask == nullptr || host_mask() == 0;
   say(is_deaf ? "init" : "init of one more");

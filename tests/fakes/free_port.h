@@ -1,5 +1,5 @@
-// TCP ports for tests that have to name one before anybody listens there. The process holds them
-// until it ends.
+// TCP ports for tests that must name one before any process listens there. The process reserves
+// them until it ends.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace muster {
 
-// A socket stays bound to the port without listening, so that no other process is given it by
-// chance. Whatever names the port and sets SO_REUSEADDR, as listen_on() does, can listen there.
+// Binds a socket to the port without listening, so that the kernel gives it to no other process. A
+// program that names the port and sets SO_REUSEADDR, as listen_on() does, can listen there.
 inline uint16_t free_port() {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};

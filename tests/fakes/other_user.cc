@@ -1,6 +1,6 @@
-// A worker that becomes another user, as with `sudo`: set-user-ID root (set by the test), it takes
-// on root's identity entirely, so that its parent may not signal it. Prints its pid, and ends when
-// the file named by its argument exists or the test's folder is gone.
+// A worker that becomes another user, as by `sudo`: the test makes it set-user-ID root, and it
+// takes on root's whole identity, so that its parent may not signal it. Prints its pid, and ends
+// once the file named by its argument exists or the test's folder is gone.
 #include <cstdio>
 #include <ctime>
 

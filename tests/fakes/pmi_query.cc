@@ -1,5 +1,5 @@
-// What an agent does before its rendezvous, without the rest of it: asks the PMI of the mpirun or
-// mpiexec that started it, and prints its answer.
+// An agent's first step, alone: asks the PMI of the mpirun or mpiexec that started it, and prints
+// the answer.
 //
 //   pmi_query HOST_TEXT SECONDS
 #include <chrono>

@@ -1,8 +1,8 @@
 // refuse_calls ERRNO PROGRAM ARGS...: runs the program as on a kernel without pidfds (RHEL 8's) and
-// in a sandbox that refuses what old seccomp profiles do. The calls fail with ERRNO; clone3 with
-// ENOSYS whatever it is, since glibc's threads need that. Waiting by pidfd fails with EINVAL, as
-// before Linux 5.4. Before 5.2 clone(2) ignores CLONE_PIDFD without a word, which no filter can do:
-// here it kills the caller, so that nothing relies on it.
+// in a sandbox that refuses what old seccomp profiles refuse. The calls fail with ERRNO, but clone3
+// always with ENOSYS, which glibc's threads need. Waiting by pidfd fails with EINVAL, as before
+// Linux 5.4. Before 5.2 clone(2) silently ignores CLONE_PIDFD, which no filter can imitate: here it
+// kills the caller, so that nothing relies on it.
 #include <cerrno>
 #include <cstddef>
 #include <cstdio>

@@ -4,12 +4,12 @@
 //                                   for each its helper process serves a batch
 //   stop_saver profile PROGRAM...   runs the program, passes TERM and INT on to it, waits for its
 //                                   end and writes a report
-//   stop_saver signal PID...        sends CONT and TERM to each, without a pause, as the daemons of
-//                                   engines and service managers do, and ends with its input
+//   stop_saver signal PID...        sends CONT and TERM to each without a pause, as the daemons of
+//                                   engines and service managers do; ends at the end of its input
 //
-// $STOPS is the folder for what they write: ready.RANK, save.RANK, report.RANK, and in lost.RANK
-// why there is no save. Told twice, the saver gives up, as many programs do; but it may hear of a
-// stop from the profiler as well. $SHIELDED: the helper ignores TERM and INT.
+// $STOPS is the folder for their files: ready.RANK, save.RANK, report.RANK, and lost.RANK with the
+// reason if there is no save. A second signal makes the saver give up, as many programs do, but one
+// that the profiler passes on does not count. $SHIELDED: the helper ignores TERM and INT.
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -24,7 +24,7 @@ namespace {
 
 constexpr int kParts = 10;
 constexpr useconds_t kPartUs = 100'000;
-constexpr unsigned kLifeS = 300;  // Should the matrix itself be killed.
+constexpr unsigned kLifeS = 300;  // In case the matrix itself is killed.
 const char* const kProfiled = "STOP_SAVER_PROFILED";
 
 std::atomic<int> told = 0;
@@ -36,7 +36,7 @@ std::string path_of(const char* what) {
   return std::string(getenv("STOPS")) + "/" + what + "." + getenv("RANK");
 }
 
-// The file is there whole, or not at all.
+// Writes the file whole or not at all.
 void write_file(const char* what, const std::string& text) {
   const std::string path = path_of(what);
   const std::string draft = path + ".draft";
@@ -70,7 +70,7 @@ void pass_on(int signal, siginfo_t*, void*) {
   if (profiled > 0) kill(profiled, signal);
 }
 
-// Serves a batch every 100 ms through the pipe that it returns.
+// Starts the helper, which serves a batch every 100 ms, and returns its pipe.
 int start_helper() {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) exit(5);

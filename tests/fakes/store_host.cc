@@ -1,7 +1,7 @@
 // A store on its own port, for tests from outside the process:
 //   store_host [--port N] [--bind ADDRESS] [--allow CIDR]... [--epoch N] [--held-max BYTES]
-// Prints its port, and at each SIGUSR1 its counters as one line of JSON. SIGUSR2 ends the store's
-// life and starts the next (keys and connections are lost); SIGTERM ends the program.
+// Prints its port, and at each SIGUSR1 its counters as one line of JSON. SIGUSR2 opens the store
+// for the next epoch (keys and connections are lost); SIGTERM ends the program.
 #include <csignal>
 #include <cstdint>
 #include <cstdio>

@@ -1,6 +1,6 @@
-// A process whose main thread has ended while another one still runs: /proc shows it as a zombie,
-// which it is not. It ignores SIGTERM, leads its own session, and creates the file named by its
-// first argument when it is running.
+// A process whose main thread has ended while another thread still runs: /proc shows it as a
+// zombie, which it is not. It ignores SIGTERM, leads its own session, and creates the file named by
+// its first argument once it runs.
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>

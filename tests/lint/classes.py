@@ -1,13 +1,13 @@
-"""How large the product's classes are: their members, those that are bool, their methods, and the files that define them.
+"""Limits the size of the product's classes: members, bool members, methods, and files that define them.
 
-A class is read as clang-format lays it out: its members and methods are the declarations that are indented once.
+Relies on clang-format's layout: the members and methods of a class are the declarations that are indented once.
 """
 import collections
 import os
 import re
 
 LIMITS = {"members": 25, "bools": 5, "methods": 50, "files": 3}
-# What is over the limits today, and how far: it may only shrink.
+# Classes over the limits; their numbers may only shrink.
 LARGE = {
     "Detector": {"methods": 66},
     "FlatGroup": {"files": 6},
@@ -32,7 +32,7 @@ Measure = collections.namedtuple("Measure", "path line name members bools method
 
 
 def declarations(lines, start):
-    """The declarations of the class whose first line is lines[start], each on one line and without comments; its end."""
+    """Returns the declarations of the class that begins at lines[start], each on one line and without comments."""
     texts, text, depth = [], "", 0
     for number in range(start + 1, len(lines)):
         line = re.sub(r"\s*//.*", "", lines[number]).rstrip()

@@ -3,10 +3,10 @@
 
     header_examples.py COMPILER FOLDER      prints HEADER: what is wrong; exit status 1 if anything was found
 
-The example is the first indented paragraph of the opening comment, and those that follow it directly. It compiles, without
-a warning, behind its own #includes and nothing else but its header; muster.h's as C99. An example with a main() is a whole
-program; any other stands in a function. A reader's own names in it (a model, a function that trains it) are in OWN_NAMES,
-so that all of them are seen here. The script tests itself on each run.
+The example is the first indented paragraph of the opening comment, with the indented ones that follow it directly. It must
+compile without a warning after its own #includes and its header alone; that of muster.h as C99. An example with a main()
+is a whole program; any other is put into a function. Names that an example expects from its reader (a model, a function
+that trains it) are declared in OWN_NAMES. The script tests itself on each run.
 """
 import os
 import subprocess
@@ -59,7 +59,7 @@ void compute_something_else();
 
 
 def opening_comment(text):
-    """The lines of the comment that the text begins with, without their slashes."""
+    """Returns the lines of the comment that the text begins with, without their slashes."""
     lines = []
     for line in text.split("\n"):
         if not line.startswith("//"):
@@ -69,7 +69,7 @@ def opening_comment(text):
 
 
 def example_of(text):
-    """The lines of the example; none where there is no such thing."""
+    """Returns the lines of the example; none if there is no example."""
     paragraphs = [[]]
     for line in opening_comment(text):
         if line.strip():
@@ -86,7 +86,7 @@ def example_of(text):
 
 
 def program_of(header, example):
-    """The example as a source file."""
+    """Returns the example as a source file."""
     own_names = OWN_NAMES.get(header, "")
     includes = [line for line in example if line.startswith("#include")]
     code = "\n".join(line for line in example if line not in includes)
@@ -96,7 +96,7 @@ def program_of(header, example):
 
 
 def compiled(compiler, folder, language, program):
-    """What the compiler has to say; empty where all is well."""
+    """Returns the compiler's output; empty if the program compiles."""
     done = subprocess.run([compiler, *language, *WARNINGS, "-I", os.path.join(folder, ".."), "-"], input=program,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, check=False)
     return done.stdout if done.returncode else ""

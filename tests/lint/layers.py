@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Prints the layers of the product: its folders from the lowest to the highest, and what each of them includes.
 
-    layers.py [ROOT]      exit status 1 where the rules are broken, which tidy.py checks as well
+    layers.py [ROOT]      exit status 1 if a rule is broken; tidy.py checks the rules too
 
 Rules: folders include each other in no circle; the parts of the product include only those below them (BELOW); only
 the tests include tests. Includes between #ifdef MUSTER_PLANTED_BUGS and #else belong to the tests.
@@ -10,7 +10,7 @@ import os
 import re
 import sys
 
-# What the files of a part may include besides their own.
+# The other parts that each part may include.
 BELOW = {
     "rendezvous": [],
     "agent": ["rendezvous"],
@@ -18,14 +18,14 @@ BELOW = {
     "worker_lib": ["rendezvous"],
     "examples": ["worker_lib"],
 }
-# A part's lowest folder: it includes nothing of the project but itself.
+# The lowest folders of two parts, which include nothing else of the project.
 LOWEST = ["rendezvous/base", "worker_lib/include/muster"]
 PUBLIC = "worker_lib/include/"
 INCLUDE = re.compile(r'#include ["<]([\w./]+)[">]')
 
 
 def includes(sources):
-    """Triples of a product file, the line number and the file of the project that it includes there."""
+    """Yields (product file, line number, file of the project that it includes there)."""
     for path, lines in sources.items():
         if path.split("/")[0] not in BELOW:
             continue
@@ -45,7 +45,7 @@ def folder(path):
 
 
 def uses(sources):
-    """By folder: the folders that it includes, each with the first place that does so."""
+    """Returns by folder the folders that it includes, each with the first place that does so."""
     used = {folder(path): {} for path in sources if path.split("/")[0] in BELOW}
     for path, number, target in includes(sources):
         if folder(path) != folder(target):
@@ -54,7 +54,7 @@ def uses(sources):
 
 
 def levels(used):
-    """(by folder: 1 + the highest level of those that it includes; the folders that are in, or above, a circle)."""
+    """Returns 1 + the highest level of the folders that each folder includes, and the folders in or above a circle."""
     level, left = {}, dict(used)
     while True:
         ready = [name for name, below in left.items() if all(other in level or other not in used for other in below)]
@@ -65,7 +65,7 @@ def levels(used):
 
 
 def circle(used, left):
-    """One circle among `left`."""
+    """Returns one circle among `left`."""
     path = [left[0]]
     while True:
         following = next(other for other in sorted(used[path[-1]]) if other in left)

@@ -1,10 +1,10 @@
-"""Finds code of the product that compares, searches or cuts a sentence of ours: between a sensor and the screen facts are
-values. What counts is where the text comes from: a member that holds words for people, or a function that makes them.
-Words of other software are read in agent/report, as the members of other names that they are kept in."""
+"""Finds code of the product that compares, searches or cuts a sentence of ours: facts are values until they are printed.
+A text is ours if it comes from a member that holds words for people, or from a function that makes such words. Text of
+other software is read in agent/report and kept in members of other names, which are not checked."""
 import re
 
 FOLDERS = ("agent/", "launcher/", "rendezvous/", "worker_lib/")
-# Of Cause, WorkerFailure, NodeFailure, Verdict and HangReport.
+# Members of Cause, WorkerFailure, NodeFailure, Verdict and HangReport.
 MEMBER = r"(?:[\w\])*]+(?:\.|->))+(?:sentence|remedy|brief|why_ended)\b(?!\s*\()"
 FOREIGN = r"(?!(?:searched_text|last_words|host_text|variable_text)\()"  # Words of workers; names.
 MADE = rf"\b{FOREIGN}(?:\w+_(?:text|sentence|words|cause)|describe(?:_\w+)?)\((?:[^()]|\([^()]*\))*\)"
@@ -13,7 +13,7 @@ SEARCH = re.compile(rf"(?:{MEMBER}|{MADE})\.{ASKED}"
                     rf"|\b(?:contains|text_after|starts_with_any|split|take_number<\w+>)\(\s*(?:{MEMBER}|{MADE})\s*,")
 COMPARISON = re.compile(rf"(?:{MEMBER}|{MADE})\s*[=!]=(?!\s*\"\")|[=!]=\s*(?:{MEMBER}|{MADE})"
                         rf"|is_one_of(?:<[\w:]+>)?\({MEMBER},")
-# Whole sentences, by which nothing is decided but what is shown.
+# Comparisons of whole sentences that only decide what is shown.
 EXCEPTIONS = {
     ("agent/report/verdict.cc", "failure.sentence == report.cause.sentence"): "does not show the same line twice",
     ("agent/report/cause.cc", "is_one_of<std::string_view>(cause.remedy, {kGpuKernelRemedy, kNcclRemedy})"):

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Finds what makes tests unsteady. Each kind has one cure.
+"""Finds what makes tests flaky. Each kind of fault has one remedy.
 
     steady.py [ROOT]    prints FILE:LINE: what is wrong; exit status 1 if anything is
 
-Python tests are parsed (code in strings is a worker's): only live/waiting.py calls time.sleep(); ports come from
-live/ports.py and are neither fixed, random nor the kernel's choice; no file has a fixed name in /tmp; an elapsed time is
-compared to within(). In C++ tests only wait_for.h sleeps. Programs that tests run may do as they like.
+Parses Python tests; code in their strings belongs to workers and is not checked. Only live/waiting.py calls time.sleep();
+ports come from live/ports.py and are neither fixed, random nor the kernel's choice; no file has a fixed name in /tmp; an
+upper bound of an elapsed time contains within(). In C++ tests only wait_for.h sleeps. Programs that tests run are exempt.
 """
 import ast
 import os
@@ -24,11 +24,11 @@ NEXT_IS_A_PORT = {"--master-port", "--master_port"}
 PORT_OF_LOOPBACK = re.compile(r"(?:\b127\.0\.0\.1|\blocalhost|\[::1\]):(\d+)")
 IN_TMP = re.compile(r"(?<![\w.{}@])/tmp(?:/[\w{]|$)")
 HOME_OF = {"tests/live/waiting.py": "sleeps", "tests/live/ports.py": "ports", "tests/live/harness.py": "/tmp",
-           "tests/bench/first_cause/running.py": "/tmp"}  # The last one writes it into samples.
+           "tests/bench/first_cause/running.py": "/tmp"}  # The last one replaces it in samples.
 
 
 def name_of(node):
-    """The last word of a name, an attribute or a call of one."""
+    """Returns the last word of a name, of an attribute or of a call of one."""
     node = node.func if isinstance(node, ast.Call) else node
     return getattr(node, "id", None) or getattr(node, "attr", None) or ""
 
@@ -56,7 +56,7 @@ class Tests(ast.NodeVisitor):
         self.found.append((node.lineno, kind, message))
 
     def is_difference(self, node):
-        """Whether it has a time since a moment that a clock has told."""
+        """True if it contains a time since a moment that was read from a clock."""
         return any(isinstance(one, ast.BinOp) and isinstance(one.op, ast.Sub)
                    and (calls(one, CLOCKS) or name_of(one.right) in self.moments) for one in ast.walk(node))
 
@@ -118,7 +118,7 @@ class Tests(ast.NodeVisitor):
                 self.visit(part)
 
     def visit_Expr(self, node):
-        if not isinstance(node.value, ast.Constant):  # A docstring tells, and does nothing.
+        if not isinstance(node.value, ast.Constant):  # A docstring is exempt.
             self.generic_visit(node)
 
     def visit_Constant(self, node):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Each rule of steady.py finds what is planted, and nothing beside it."""
+"""Checks that each rule of steady.py finds what is planted, and nothing else."""
 import os
 import tempfile
 import unittest
@@ -26,11 +26,11 @@ class SteadyTest(unittest.TestCase):
             with self.subTest(text):
                 self.assertEqual(self.complaints(path, text), [])
 
-    def test_sleeps(self):
+    def test_reports_sleeps(self):
         self.check("a sleep; wait_for() a fact", ["time.sleep(1)\n", "from time import sleep\nsleep(1)\n"],
                    ["pause(1, 'why')\n", "run('import time; time.sleep(1)')\n", "await asyncio.sleep(0)\n", "run(['sleep', '1'])\n"])
 
-    def test_ports_that_another_may_take(self):
+    def test_reports_ports_that_another_test_may_take(self):
         self.check("a port of the kernel's choice", ["s.bind(('127.0.0.1', 0))\nport = s.getsockname()[1]\n"],
                    ["server, port = listening()\n", "port = free_port()\n"])
         self.check("a port by chance", ["port = random.randrange(20000, 30000)\n", "self.port = 20000 + random.randint(0, 9)\n"],
@@ -40,12 +40,12 @@ class SteadyTest(unittest.TestCase):
                    ["run('--master-port', port)\n", "run('--rdzv-endpoint', f'127.0.0.1:{port}')\n", "refused('localhost:70000')\n",
                     "run('--rdzv-endpoint', 'node1:29400')\n", "refused('--master-port', '0')\n"])
 
-    def test_names_in_tmp(self):
+    def test_reports_names_in_tmp(self):
         self.check("a name in /tmp", ["open('/tmp/x')\n", "mkdtemp(dir='/tmp')\n", "run(f'touch /tmp/{name}')\n",
                                       "run('touch /tmp/x')\n"],
                    ["open(self.path('tmp/x'))\n", "open(f'{folder}/tmp/x')\n", "'''What /tmp/x is.'''\n"])
 
-    def test_bounds_of_time(self):
+    def test_reports_bounds_of_time_without_within(self):
         took = "took = time.monotonic() - began\n"
         self.check("a bound of time without within()",
                    ["self.assertLess(time.monotonic() - began, 5)\n", took + "self.assertLessEqual(took, LIMIT)\n",
@@ -54,13 +54,13 @@ class SteadyTest(unittest.TestCase):
                    ["self.assertLess(time.monotonic() - began, within(5))\n", took + "self.assertLess(took, 5 + within(1))\n",
                     took + "self.assertGreater(took, 5)\n", "self.assertLess(len(lines), 40)\n", took + "assert 0.2 < took\n"])
 
-    def test_programs_and_the_helpers_are_free(self):
+    def test_exempts_programs_and_helpers(self):
         for path in ("tests/live/waiting.py", "tests/live/programs/a.py", "tests/fixtures/x/a.py", "tests/gpu/torch_gpu.py"):
             self.check("", [], ["time.sleep(1)\n"], path)
         self.check("", [], ["port = s.getsockname()[1]\n"], "tests/live/ports.py")
         self.check("a sleep", ["time.sleep(1)\n"], [], "tests/live/ports.py")
 
-    def test_sleeps_in_cpp(self):
+    def test_reports_sleeps_in_cpp(self):
         self.check("a sleep; wait_for.h waits", ["std::this_thread::sleep_for(10ms);\n", "std::this_thread::sleep_until(end);\n",
                                                  "usleep(10);\n"],
                    ["wait_for(done, \"it is done\");\n", "// sleep_for() is what the other does.\n"], "tests/unit/a_test.cc")

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Checks the repository's own rules by script and prints the measures it aims at.
+"""Checks the repository's rules and prints its measures.
 
     tidy.py [ROOT]      prints FILE:LINE: what is wrong, then the measures; exit status 1 if anything is
 
-Rules: no C++ file over 800 lines and nine in ten under 400; nine in ten functions under 25 lines and
-at most one in a hundred over 70 (the width of code is clang-format's business); pure files (those of the libraries
-muster_*_core, see CMakeLists.txt, and headers that call themselves pure with their sources) read no clock, environment or
-random device and include no Boost; folders include each other as layers.py allows it;
-headers begin with `#pragma once` under a comment that says what they are; one namespace; names in anonymous namespaces are
-unique among sources that may share a unity batch, and no two types of the product have one name; tables and drawings in
-comments are whole; classes are as small as classes.py says; no sentence of ours
-is compared, searched or cut (sentences.py); links lead to public documentation, or to a file that is there; each test is named by a CMake file; the README has at most 150 lines; no coroutines; no notes to self.
+Rules: no C++ file over 800 lines and nine in ten under 400; nine in ten functions under 25 lines and at most one in a
+hundred over 70 (clang-format limits the width of code); pure files (those of the libraries muster_*_core, see
+CMakeLists.txt, and headers that call themselves pure with their sources) read no clock, environment or random device and
+include no Boost; folders include each other as layers.py allows; headers begin with `#pragma once` under a comment that
+says what they are; one namespace; names in anonymous namespaces are unique among sources that may share a unity batch, and
+no two types of the product share a name; tables and drawings in comments are whole; classes keep to the limits of
+classes.py; no sentence of ours is compared, searched or cut (sentences.py); links lead to public documentation, or to a
+file that exists; a CMake file names each test; the README has at most 150 lines; no coroutines; no notes to self.
 """
 import os
 import re
@@ -23,7 +23,7 @@ import sentences
 ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 LINES_MAX, LINES_P90 = 800, 400
 README_LINES_MAX = 150
-COMMENT_COLUMNS_MAX = 100  # clang-format is kept from breaking comments: it breaks drawings and tables as well.
+COMMENT_COLUMNS_MAX = 100  # clang-format may not break comments, since it would break drawings and tables.
 FUNCTION_LINES_LONG, FUNCTION_LINES_P90, FUNCTIONS_LONG_SHARE = 70, 25, 0.01
 HEADER_COMMENT_LINES_MIN = 2
 
@@ -35,12 +35,12 @@ PURE_FORBIDDEN = [
     (re.compile(r"\bnow\s*\("), "reads a clock; take an Instant instead"),
     (re.compile(r"\bgetenv\b|\benviron\b"), "reads the environment; take it as a parameter"),
     (re.compile(r"\bs?rand(?:om)?\s*\(|\brandom_device\b"), "makes its own random numbers; take a Prng"),
-    # A hash table for look-ups says so by a hash of its own, as the store's keys do: nothing walks those but LIST_KEYS,
-    # whose order the protocol leaves open.
+    # A hash table with its own hash, KeyedHash, is for look-ups: only the store's LIST_KEYS walks one, and the protocol
+    # leaves the order of its answer open.
     (re.compile(r"\bunordered_\w+<(?!.*\bKeyedHash\b)"), "iterates in no fixed order; use the ordered container"),
     (re.compile(r"#include\s*<(?:boost/|thread|mutex|fstream|filesystem|unistd)"), "does I/O or threads"),
 ]
-# Hosts that a link may lead to. Everything else is somebody's private mirror until proven public.
+# Hosts that a link may lead to; any other may be a private mirror.
 PUBLIC_HOSTS = re.compile(
     r"(?:^|\.)(?:github\.com|gnu\.org|kernel\.org|man7\.org|apache\.org|cmake\.org|boost\.org|"
     r"nvidia\.com|pytorch\.org|python\.org|w3\.org|uci\.edu|creativecommons\.org|doi\.org|scikit-learn\.org|"
@@ -73,12 +73,12 @@ def read_lines(root, path):
 
 
 def read_sources(root):
-    """The lines of each C++ file, by path."""
+    """Returns the lines of each C++ file, by path."""
     return {path: read_lines(root, path) for path in files_below(root) if path.endswith(CPP)}
 
 
 def pure_files(root, sources):
-    """The sources of the muster_*_core libraries, the headers that call themselves pure, and those of the same names."""
+    """Returns the sources of the muster_*_core libraries, the headers that call themselves pure, and their sources."""
     pure = {path[:-2] for path, lines in sources.items()
             if path.endswith(".h") and re.search(r"\bPure\b", " ".join(opening_comment(lines)))}
     path = os.path.join(root, "CMakeLists.txt")
@@ -93,10 +93,10 @@ def without_comment(line):
 
 
 def function_lengths(lines):
-    """Pairs of the first line number and the length of each function.
+    """Yields the first line number and the length of each function.
 
-    The code is formatted by clang-format, so a function ends at a line that is nothing but a brace,
-    and begins at the nearest line above it with the same indentation.
+    Relies on clang-format: a function ends at a line that consists of a brace, and begins at the nearest line above it
+    with the same indentation.
     """
     for end, line in enumerate(lines):
         if ONE_LINE_FUNCTION.match(line) and not CONTROL.match(line) and not TYPE.match(line):
@@ -152,7 +152,7 @@ NO_DECLARATION = re.compile(r"(?:using|namespace|return|static_assert|TEST|TYPED
 
 
 def anonymous_names(lines):
-    """Pairs of line number and name of what anonymous namespaces declare; overloads once, aliases not at all."""
+    """Yields line number and name of each declaration in anonymous namespaces; overloads once, aliases not at all."""
     inside, seen = False, set()
     without_raw = re.sub(r'R"(\w*)\(.*?\)\1"', lambda text: "\n" * text[0].count("\n"), "\n".join(lines), flags=re.S)
     for number, line in enumerate(without_raw.split("\n"), 1):
@@ -172,7 +172,7 @@ def anonymous_names(lines):
 
 
 def batches(root, sources):
-    """Lists of sources that may be compiled as one: the launcher's side, the worker library, and each test program."""
+    """Yields lists of sources that may be compiled as one: the launcher's side, the worker library, each test program."""
     library = "worker_lib" + os.sep
     apart = library + os.path.join("reduction", "reduce_kernels_avx2.cc")
     yield [path for path in sources if not path.startswith(("tests" + os.sep, library))]
@@ -195,7 +195,7 @@ def name_complaints(root, sources):
 
 
 def types(lines):
-    """Pairs of line number and qualified name of the types that are defined outside of anonymous namespaces."""
+    """Yields line number and qualified name of each type that is defined outside of anonymous namespaces."""
     inside = []
     for number, line in enumerate(lines, 1):
         if opened := re.match(r"namespace\s*([\w:]*)\s*\{$", line):
@@ -207,7 +207,7 @@ def types(lines):
 
 
 def type_complaints(sources):
-    """Two types of one name break the one-definition rule, which no compiler says: one's functions run on the other."""
+    """Two types of one name break the one-definition rule unseen: functions of one run on objects of the other."""
     first = {}
     for path in sorted(sources):
         if not path.startswith("tests" + os.sep):
@@ -217,7 +217,7 @@ def type_complaints(sources):
 
 
 def unlisted_test_complaints(root):
-    """Tests that no CMake file names: they would be green for ever."""
+    """Yields tests that no CMake file names, which would never run."""
     paths = [path for path in files_below(root) if path.startswith("tests" + os.sep)]
     named = set()
     for path in paths:
@@ -254,8 +254,8 @@ def header_complaints(lines):
 
 
 def drawing_complaints(lines):
-    """Tables and drawings in comments, which a line break in the wrong place takes apart: the second cells of a table's
-    rows stand in one column, and what goes up or down in a drawing meets something there."""
+    """Yields tables and drawings in comments that a wrong line break has taken apart: the second cells of a table's rows
+    stand in one column, and a line that goes up or down in a drawing meets something there."""
     table, above = [], ""
     for number, line in enumerate(lines + [""], 1):
         row = re.match(r"^ *//(   +)(\S.*)$", line)

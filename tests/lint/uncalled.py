@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Lists the functions of ours that no product calls: what the programs and the libraries leave out when linked.
+"""Lists our functions that no product calls: those that the linker drops from all programs and libraries.
 
     uncalled.py BUILD [ROOT]      builds all of them into BUILD; prints each function; exit status 1 if there is any
 
-Everything is compiled with -O0 -fkeep-inline-functions, each function into a section of its own, and the linker says
-which sections it drops. A function that one of them keeps is called. Not listed: what the public headers offer,
-constant expressions, and constructors, destructors, operators and lambdas, which the compiler makes for itself. Of a
-template one instance that is called is enough.
+Compiles everything with -O0 -fkeep-inline-functions, each function into a section of its own, and lets the linker list
+the sections that it drops. A function that any product keeps is called; of a template one kept instance is enough. Not
+listed: functions of the public headers, constant expressions, and constructors, destructors, operators and lambdas,
+which the compiler generates.
 """
 import os
 import re
@@ -22,7 +22,7 @@ TARGETS = ("muster", "musterctl", "muster_worker", "muster_gloo", "muster_python
 PUBLIC = os.path.join("worker_lib", "include", "muster")
 SOURCES = ("agent", "launcher", "rendezvous", "worker_lib")
 
-# What tests look at, or set, and a job does not.
+# Functions that only tests use, and for what.
 FOR_TESTS = {
     "muster::ControlServer::connections": "how many there are",
     "muster::Coordinator::counters": "what a host has done",
@@ -55,7 +55,7 @@ def run(*command):
 
 
 def link(build, root):
-    """What the linker says while it makes the products."""
+    """Builds the products and returns the linker's output."""
     say = "-Wl,--print-gc-sections"
     run("cmake", "-S", root, "-B", build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Debug", "-DMUSTER_BUILD_TESTS=OFF",
         "-DCMAKE_CXX_FLAGS_DEBUG=-O0 -fkeep-inline-functions", "-DCMAKE_UNITY_BUILD=ON", "-DCMAKE_UNITY_BUILD_BATCH_SIZE=64",
@@ -78,7 +78,7 @@ def kept(build):
 
 
 def without_arguments(text):
-    """"muster::f" of "int muster::f<int>(int) const"."""
+    """Returns "muster::f" for "int muster::f<int>(int) const"."""
     while re.search(r"<[^<>]*>", text):
         text = re.sub(r"<[^<>]*>", "", text)
     text = text.replace("(anonymous namespace)", "{}")
