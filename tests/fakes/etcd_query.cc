@@ -7,7 +7,7 @@
 //   wait MS          woke
 //   take INSTANCE    yes | no    (since the last look; later writes and beats are that host's)
 //   write EPOCH      yes | no    (replaces the job's record that was last seen or written)
-//   end CODE S       yes | no    (likewise, with an ending that is kept for S seconds)
+//   end CODE S       yes | no    (as write, with an ending that is kept for S seconds)
 //   beat             kept | gone | replaced
 //   leave            left
 //   cancel           (no answer; ends the command in progress)
