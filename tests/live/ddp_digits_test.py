@@ -1,11 +1,11 @@
-"""An unmodified DDP script gives the same result under muster as under torchrun, also after a worker was killed.
+"""An unmodified DDP script ends with the same result under muster and under torchrun, even if a worker is killed.
 
-For 2 and for 4 workers there are four runs: each launcher, undisturbed and with rank 1 killing itself in epoch 5 of
-the first attempt. All four must end with bit-equal losses: the number of threads is fixed (it decides how sums are
-cut), gloo adds in a fixed order, and a resumed job repeats the epochs since the last checkpoint exactly.
+Each world of 2 or 4 workers is run four times: by each launcher, undisturbed and with rank 1 killing itself in epoch 5 of
+the first attempt. All four runs must end with bit-equal losses: the number of threads is fixed (it decides how sums are
+split), gloo adds in a fixed order, and a resumed job repeats the epochs since the last checkpoint exactly.
 
-Two workers start as a user's do; four are forked from a process that has imported PyTorch (torch_nursery.py). In the gate
-two are forked.
+By default two workers start as a user's do, and four are forked from a process that has imported PyTorch
+(torch_nursery.py); the gate forks two.
 """
 
 import argparse
@@ -31,7 +31,7 @@ def run_once(launcher, workers, program, killed, folder):
     environment = launchers.base_environment() | {
         "OMP_NUM_THREADS": "1",
         "TMPDIR": str(folder),
-        # torchrun's agent keeps one store over restarts, where gloo then reads addresses of dead workers.
+        # Else torchrun's agent keeps one store over restarts, in which gloo reads the addresses of dead workers.
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
     }
     command = [*launcher.command, "--nproc-per-node", str(workers), "--max-restarts", "1", *program]
@@ -46,9 +46,9 @@ def run_once(launcher, workers, program, killed, folder):
 
 
 def problems_of(killed, code, stdout):
-    """What is wrong with one run on its own; the loss is compared by the caller."""
+    """Yields what is wrong with one run; the caller compares the losses."""
     starts = [int(epoch) for epoch in re.findall(r"starting at epoch (\d+) of", stdout)]
-    # Rank 0 saves epoch 4 before rank 1 can die in epoch 5 only if it is not slower; so one epoch is allowed.
+    # Rank 1 may die in epoch 5 before rank 0 has saved epoch 4; so the resumed run may start an epoch earlier.
     wanted = [[0, KILL_EPOCH], [0, KILL_EPOCH - 1]] if killed else [[0]]
     if code != 0:
         yield f"exit code {code}"

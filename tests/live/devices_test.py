@@ -1,5 +1,5 @@
-"""GPUs through the real binary. There is none on the machines that run this, so the driver's management library is a
-stand-in that answers from a file (tests/fakes/fake_nvml.cc); everything above it is the real thing."""
+"""GPUs through the real binary, on machines without one: the driver's management library is a stand-in that answers from a
+file (tests/fakes/fake_nvml.cc); everything above it is real."""
 import os
 import signal
 
@@ -30,18 +30,18 @@ class Devices(LiveTest):
         self.assertEqual(len(err.splitlines()), 1, err)
         return err
 
-    def test_one_worker_for_each_gpu(self):
+    def test_gpu_and_auto_start_one_worker_for_each_gpu(self):
         for word in ("gpu", "auto"):
             lines, _ = self.shown(TWO, "--nproc-per-node", word)
             self.assertEqual(lines, ["0|0,1|PCI_BUS_ID", "1|0,1|PCI_BUS_ID"])
 
-    def test_slices_are_devices(self):
+    def test_mig_slices_count_as_devices(self):
         lines, _ = self.shown(SLICED, "--nproc-per-node", "gpu", "--gpu-binding", "exclusive", "--keep-local-rank")
         self.assertEqual([line.split("|")[1] for line in lines],
                          ["MIG-cccc3333-0000-0000-0000-000000000000", "MIG-dddd4444-0000-0000-0000-000000000000",
                           "GPU-bbbb2222-0000-0000-0000-000000000000"])
 
-    def test_each_its_own(self):
+    def test_exclusive_binding_gives_each_worker_its_own_gpu(self):
         lines, _ = self.shown(TWO, "--nproc-per-node", 2, "--gpu-binding", "exclusive")
         self.assertEqual(lines, ["0|0|PCI_BUS_ID", "0|1|PCI_BUS_ID"])
         lines, _ = self.shown(TWO, "--nproc-per-node", 2, "--gpu-binding", "exclusive", "--keep-local-rank")
@@ -53,7 +53,7 @@ class Devices(LiveTest):
         lines, _ = self.shown(TWO, "--nproc-per-node", "gpu", env={"CUDA_VISIBLE_DEVICES": "1,7,0"})
         self.assertEqual(lines, ["0|1|"])
 
-    def test_an_entry_that_is_no_device_is_named_wherever_the_list_counts(self):
+    def test_an_entry_that_is_no_device_is_named_if_a_flag_uses_the_list(self):
         env = {"CUDA_VISIBLE_DEVICES": "0,9"}
         named = "CUDA_VISIBLE_DEVICES=0,9 ends at entry '9', which is not a device of this machine (this machine has GPUs 0-1)"
         for flags in (["--nproc-per-node", "gpu"], ["--nproc-per-node", "auto"], ["--gpus", "0"], ["--virtual-local-rank"],
@@ -65,32 +65,32 @@ class Devices(LiveTest):
         for flags in (["--nproc-per-node", 2, "--gpu-binding", "exclusive"], ["--gpus", "1"]):
             self.assertIn(named, self.refused(TWO, *flags, env=env))
 
-    def test_chosen_by_the_user(self):
+    def test_the_gpus_flag_selects_devices(self):
         lines, _ = self.shown(TWO, "--nproc-per-node", 1, "--gpus", "1")
         self.assertEqual(lines, ["0|1|PCI_BUS_ID"])
         lines, _ = self.shown(TWO, "--nproc-per-node", 1, "--gpus", "GPU-bbbb2222-0000-0000-0000-000000000000")
         self.assertEqual(lines, ["0|GPU-bbbb2222-0000-0000-0000-000000000000|"])
 
-    def test_no_flag_asks_nobody(self):
-        """A driver that hangs is not even noticed when no flag needs it."""
+    def test_the_driver_is_not_asked_unless_a_flag_needs_it(self):
+        """The driver would hang if it were asked."""
         code, out, _ = run("--no-python", "sh", "-c", 'echo "<$CUDA_VISIBLE_DEVICES>"',
                            env=self.environment(TWO + "hang nvmlInit_v2\n", CUDA_VISIBLE_DEVICES="1, 0"))
         self.assertEqual((code, out), (0, "<1, 0>\n"))
 
-    def test_a_driver_that_hangs_is_given_up_and_a_signal_does_not_wait_for_it(self):
+    def test_a_signal_does_not_wait_for_a_driver_that_hangs(self):
         job = Job("--nproc-per-node", "gpu", "--no-python", "true", env=self.environment(TWO + "hang nvmlInit_v2\n"))
         self.addCleanup(job.__exit__)
-        wait_for(lambda: alive_with("--internal-devices"), "the question is put")
+        wait_for(lambda: alive_with("--internal-devices"), "the driver is asked")
         job.signal(signal.SIGTERM)
         self.assertEqual(job.wait(), 143)
 
-    def test_too_few(self):
+    def test_too_few_gpus_are_refused_or_reported(self):
         self.assertIn("2", self.refused(TWO, "--nproc-per-node", 3, "--gpu-binding", "exclusive"))
         self.assertIn("--gpus", self.refused(TWO, "--gpus", "5"))
         _, err = self.shown(TWO, "--nproc-per-node", 3, "--gpus", "0,1")
         self.assertTrue([line for line in err.splitlines() if "3 workers" in line and "2" in line], err)
 
-    def test_the_table_of_bindings(self):
+    def test_report_bindings_prints_a_table(self):
         _, err = self.shown(TWO, "--nproc-per-node", 2, "--gpu-binding", "exclusive", "--report-bindings")
         table = [line for line in err.splitlines() if line.startswith(("local rank", "0 ", "1 "))]
         self.assertEqual(len(table), 3, err)
@@ -105,7 +105,7 @@ class Devices(LiveTest):
         self.assertIn("GPU 1 (GPU-bbbb2222", err)
 
     def test_a_restart_waits_until_the_old_processes_have_left_the_gpu(self):
-        """The driver lists the dead worker for a while; the second attempt starts when it no longer does."""
+        """The driver keeps listing the dead worker; the second attempt starts once it no longer does."""
         machine = TWO + f"log {self.path('log')}\n"
         env = self.environment(machine)
         script = self.write("w.sh", f"""#!/bin/bash

@@ -1,14 +1,14 @@
 """The commands in the documents work, and every flag that they name exists.
 
-Blocks marked ```sh in the README, docs/ and examples/README.md are run by bash, each document's in their order in one
-temporary folder, with the built programs first on PATH. An HTML comment right above a block says what is special:
+Bash runs the blocks marked ```sh in the README, docs/ and examples/README.md, those of a document in order in one temporary
+folder, with the built programs first on PATH. An HTML comment right above a block may say:
 
-    <!-- exits with 3 -->                  its exit status; 0 otherwise
-    <!-- not run: needs an installation -->  what it needs; it is counted and printed
+    <!-- exits with 3 -->                    its exit status, else 0
+    <!-- not run: needs an installation -->  why it is not run; such blocks are counted and printed
 
-Blocks that are no commands of one machine have another mark (```text, ```console). In the folder are a train.py that
-prints its rank, the built examples, and `examples`, the folder itself. The ports that the documents name are replaced by
-free ones, since tests run side by side. A block has a limit of time, and leaves no process behind.
+Blocks that are not commands for one machine have another mark (```text, ```console). The folder holds a train.py that
+prints its rank, the built examples, and a link to examples/. Ports that the documents name are replaced by free ones, since
+tests run side by side. A block has a time limit, and leaves no process behind.
 """
 import functools
 import glob
@@ -34,7 +34,7 @@ print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], *sys.argv[1:])
 FENCE = re.compile(r"(?:^<!-- *(?P<note>[^\n]*?) *-->\n)?^```(?P<mark>\w*)\n(?P<text>.*?)^```$", re.S | re.M)
 PORT = re.compile(r"\b29[45]\d\d\b")
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z_-]*[a-z]")
-# Of CMake, pkg-config, Slurm and the simulator; and a shortened one.
+# Flags of CMake, pkg-config, Slurm and the simulator, and one that is shortened.
 OTHERS_FLAGS = {"--bind-to", "--distribution", "--gpus-per-node", "--gpus-per-task", "--het-group", "--hostfile",
                 "--build", "--install", "--prefix", "--preset", "--cflags", "--libs", "--nodes", "--ntasks-per-node", "--machine",
                 "--seed", "--trace", "--nproc"}
@@ -71,7 +71,7 @@ def output_of(*command):
 
 @functools.lru_cache(maxsize=None)
 def known_flags():
-    """What the programs take: of their help (which keeps one flag to itself), and of the sources of the examples."""
+    """The flags in the help of the programs and in the sources of the examples, and --print-man, which no help shows."""
     help_texts = ["--print-man", output_of(MUSTER, "--help"),
                   *(output_of(MUSTERCTL, *words, "--help") for words in ([], ["list"], ["status"], ["logs"], ["records"], ["top"],
                                                               ["signal"]))]
@@ -82,7 +82,7 @@ def known_flags():
 
 
 class Commands(LiveTest):
-    """A test for each document is added below."""
+    """The loop below adds a test for each document."""
 
     maxDiff = None
 
@@ -96,7 +96,7 @@ class Commands(LiveTest):
         os.mkdir(programs)
         for program, path in (("muster", MUSTER), ("musterctl", MUSTERCTL)):
             os.symlink(path, os.path.join(programs, program))
-        # Jobs of other tests must not be seen by musterctl.
+        # Hides the jobs of other tests from musterctl.
         os.mkdir(self.path("control"), 0o700)
         os.mkdir(self.path("tmp"))
         self.env = {name: value for name, value in os.environ.items() if not name.startswith(("PET_", "SLURM_", "MUSTER"))}
@@ -118,7 +118,7 @@ class Commands(LiveTest):
                 self.end_group(process.pid)
                 process.wait()
                 self.fail(f"{block.name}: exit status {code} instead of {block.code} of\n{script}\n{text}")
-        # What was started in the background and not waited for ends soon, too.
+        # Background processes that the block did not wait for must end soon, too.
         self.addCleanup(self.end_group, process.pid)
         wait_for(lambda: not self.left(process.pid), f"{block.name} leaves no process of its own")
 

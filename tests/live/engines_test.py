@@ -1,5 +1,5 @@
-"""Started by a real mpirun of Open MPI or mpiexec of MPICH, without a flag about nodes: one job, with the contract's
-variables right, on this machine and over three network namespaces."""
+"""A real mpirun of Open MPI or mpiexec of MPICH starts muster without a flag about nodes: the result is one job whose workers
+get the right variables, on this machine and over three network namespaces."""
 import collections
 import os
 import re
@@ -11,14 +11,14 @@ import sys
 import netns
 from harness import MUSTER, LiveTest, main
 
-# Debian's mpirun and mpiexec are whichever package won; these names are not shared. Root is a user as any other here.
+# In Debian both packages provide mpirun and mpiexec; these names are unambiguous. Root may run the tests.
 OPEN_MPI = ["mpirun.openmpi", "--oversubscribe", *(["--allow-run-as-root"] if os.geteuid() == 0 else [])]
 HYDRA = ["mpiexec.hydra"]
 NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "TORCHELASTIC_RUN_ID", "MASTER_ADDR")
 WORLD = ["--no-python", "sh", "-c", "echo " + " ".join(f"${name}" for name in NAMES) + " $(hostname)"]
 ALONE = ["--no-python", "sh", "-c", "echo $GROUP_RANK/$GROUP_WORLD_SIZE $RANK/$WORLD_SIZE"]
 Worker = collections.namedtuple("Worker", [*(name.lower() for name in NAMES), "host"])
-# Stands in for ssh: runs the command on that node of the cluster.
+# Stands in for ssh: runs the command on the named node of the cluster.
 SHELL = """#!/bin/sh
 while [ "${{1#-}}" != "$1" ]; do shift; done
 host=$1; shift
@@ -27,9 +27,9 @@ PFX={prefix} exec {script} exec "${{host#node}}" sh -c "$*"
 
 
 def finished(start):
-    """(exit code, stdout, stderr). MPICH's mpiexec dies of SIGPIPE, once in some thousand times, when all ranks end at once
-    and it has something to say to them: that says nothing of muster, so it is started again. Open MPI's mpirun warns where
-    the ssh that it forked has already called exec when it calls setpgid for it: that line is left out."""
+    """(exit code, stdout, stderr). In one of several thousand runs MPICH's mpiexec dies of SIGPIPE, because it writes to
+    ranks that have all just ended; such a run is repeated. Open MPI's mpirun warns if the ssh that it forked calls exec before
+    mpirun calls setpgid for it; that line is left out."""
     for _ in range(3):
         process = start(stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         out, err = process.communicate(timeout=60)
@@ -54,7 +54,7 @@ class EngineTest(LiveTest):
         workers.sort()
         self.assertEqual([w.rank for w in workers], list(range(len(workers))), out)
         self.assertEqual({w.world_size for w in workers}, {len(workers)})
-        # Each has an address of the host, whichever answered it first: with IPv6 and under load they are not all the same.
+        # Each worker has whichever of the host's addresses answered first: with IPv6 and under load these differ.
         self.assertEqual(len({w.torchelastic_run_id for w in workers}), 1, out)
         self.assertTrue(all(w.master_addr for w in workers), out)
         return workers
@@ -71,13 +71,13 @@ class OneMachine(EngineTest):
         self.assertRegex(err, rf"muster: {name}: 4 ranks \(\w+_SIZE\), 4 of them on this node\n")
         self.assertEqual(err.count("of them on this node"), 1, "one line for all")
 
-    def test_open_mpi(self):
+    def test_open_mpi_starts_one_job(self):
         self.check(OPEN_MPI, "mpirun of Open MPI")
 
-    def test_hydra(self):
+    def test_hydra_starts_one_job(self):
         self.check(HYDRA, "mpiexec")
 
-    def test_a_failure_is_one_screen(self):
+    def test_a_failure_prints_one_screen(self):
         for command in (OPEN_MPI, HYDRA):
             for rank in (0, 2):
                 code, _, err = run([*command, "-np", 4], MUSTER, "--max-restarts", 1, "--no-python", "sh", "-c",
@@ -87,7 +87,7 @@ class OneMachine(EngineTest):
                 self.assertEqual(err.count("Root Cause"), 1, err)
                 self.assertEqual(err.count("restarting, 0 of 1 restarts left\n"), 1, err)
 
-    def test_launches_at_once_do_not_meet(self):
+    def test_simultaneous_launches_do_not_meet(self):
         launches = [subprocess.Popen([*HYDRA, "-np", "3", MUSTER, *WORLD], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                      stderr=subprocess.PIPE, text=True) for _ in range(4)]
         ids = set()
@@ -96,11 +96,11 @@ class OneMachine(EngineTest):
             ids.add(self.workers((launch.returncode, out, err))[0].torchelastic_run_id)
         self.assertEqual(len(ids), 4)
 
-    def test_one_process_is_no_reason_for_a_word(self):
+    def test_one_process_runs_without_a_message(self):
         for command in (OPEN_MPI, HYDRA):
             self.assertEqual(run([*command, "-np", 1], MUSTER, *ALONE), (0, "0/1 0/1\n", ""))
 
-    def test_worlds_of_one_that_are_meant_are_made(self):
+    def test_worlds_of_one_start_if_a_flag_asks_for_them(self):
         for meant in (["--nnodes", "1"], ["--standalone"], ["--engine", "none"]):
             code, out, err = run([*OPEN_MPI, "-np", 2], MUSTER, *meant, *ALONE)
             self.assertEqual((code, out, err), (0, "0/1 0/1\n" * 2, ""), meant)
@@ -109,13 +109,13 @@ class OneMachine(EngineTest):
         code, out, err = run([*OPEN_MPI, "-np", 2], MUSTER, "--nnodes", 1, "--no-python", MUSTER, *ALONE)
         self.assertEqual((code, out, err), (0, "0/1 0/1\n" * 2, ""))
 
-    def test_workers_find_nothing_of_the_launch(self):
+    def test_workers_inherit_no_variable_of_the_engine(self):
         script = "env | grep -E '^(OMPI_COMM|PMIX?_|HYDI_|MPI_LOCAL)' | sort"
         for command in (OPEN_MPI, HYDRA):
             code, out, err = run([*command, "-np", 2], MUSTER, "--no-python", "sh", "-c", script)
             self.assertEqual((code, out), (0, ""), err)
 
-    def test_what_cannot_be_one_job_is_one_line(self):
+    def test_a_worker_count_that_contradicts_the_tasks_is_refused(self):
         code, out, err = run([*HYDRA, "-np", 2], MUSTER, "--nproc-per-node", 2, *ALONE)
         self.assertNotEqual(code, 0)
         self.assertEqual(out, "")
@@ -147,13 +147,13 @@ class ThreeMachines(EngineTest):
         self.assertEqual(self.places(workers), [(f"node{i + 1}", i, 3, 0, 1) for i in range(3)])
         self.assertEqual(workers[0].master_addr, "10.99.0.1")
 
-    def test_open_mpi_with_one_on_each(self):
+    def test_open_mpi_starts_one_rank_on_each_node(self):
         self.check_one_on_each(self.open_mpi([(1, 1), (2, 1), (3, 1)], "-N", "1"))
 
-    def test_hydra_with_one_on_each(self):
+    def test_hydra_starts_one_rank_on_each_node(self):
         self.check_one_on_each(self.hydra([(1, 1), (2, 1), (3, 1)], "-ppn", "1"))
 
-    def test_one_on_each_may_have_several_workers(self):
+    def test_one_task_on_each_node_may_start_several_workers(self):
         command = self.open_mpi([(1, 1), (2, 1)], "-N", "1")
         code, out, err = finished(lambda **streams: self.cluster.run(1, [*command, MUSTER, "--nproc-per-node", 2, *WORLD],
                                                                      **streams))
@@ -165,10 +165,10 @@ class ThreeMachines(EngineTest):
         self.assertEqual(self.places(workers), [("node1", 0, 3, 0, 2), ("node1", 0, 3, 1, 2), ("node2", 1, 3, 0, 1),
                                                 ("node3", 2, 3, 0, 1)])
 
-    def test_open_mpi_with_four(self):
+    def test_open_mpi_starts_four_ranks_on_three_nodes(self):
         self.check_four(self.open_mpi([(1, 2), (2, 1), (3, 1)], "-np", "4", "--map-by", "slot"))
 
-    def test_hydra_with_four(self):
+    def test_hydra_starts_four_ranks_on_three_nodes(self):
         self.check_four(self.hydra([(1, 2), (2, 1), (3, 1)], "-np", "4"))
 
 

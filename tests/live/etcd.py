@@ -1,12 +1,12 @@
-"""A real etcd of our own for a test: one member or three on loopback, with TLS and users if asked for.
+"""A real etcd for a test: one member or three on loopback, with TLS and client certificates if asked for.
 
     with etcd.Etcd(folder, members=3) as cluster:
         cluster.endpoint            # "127.0.0.1:40001,127.0.0.1:40011,..."
         cluster.kill(cluster.leader())
 
-The members are children of the test, ended by their pids, and keep everything in `folder`. The programs are the machine's
-own, or those that $MUSTER_ETCD names, a folder into which Debian's packages were unpacked (./dev test makes it;
-installing the package would start a service).
+The members are children of the test, which kills them by pid, and keep everything in `folder`. The programs are the
+machine's, or come from $MUSTER_ETCD, a folder into which Debian's packages were unpacked (./dev test makes it; installing
+the package would start a service).
 """
 import json
 import os
@@ -19,12 +19,12 @@ from harness import wait_for
 from ports import free_port
 
 SKIPPED = 77
-# The members say when they are ready, but not when the cluster takes changes.
+# Members report when they are ready, but not when the cluster accepts changes.
 START_LIMIT_S = 60
 
 
 def find_programs():
-    """(etcd, etcdctl); None for one that is missing."""
+    """(etcd, etcdctl), None for a missing one."""
     unpacked = os.environ.get("MUSTER_ETCD")
     path = f"{unpacked}/usr/bin" if unpacked else None
     return shutil.which("etcd", path=path), shutil.which("etcdctl", path=path)
@@ -40,7 +40,7 @@ def require_etcd():
 
 
 class Certificates:
-    """An authority, and what it signs, as files in `folder`."""
+    """A certificate authority and the certificates that it signs, as files in `folder`."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -56,7 +56,7 @@ class Certificates:
         return ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", self.path(f"{name}.key"))
 
     def sign(self, name, subject, names="IP:127.0.0.1,DNS:localhost", days="2"):
-        """NAME.pem and NAME.key. `subject`: "/CN=etcd", or "/O=x" for one without a common name."""
+        """Writes NAME.pem and NAME.key. `subject`: "/CN=etcd", or "/O=x" for one without a common name."""
         self.openssl("req", *self.new_key(name), "-subj", subject, "-out", self.path(f"{name}.csr"))
         with open(self.path(f"{name}.ext"), "w", encoding="ascii") as f:
             f.write(f"subjectAltName={names}\nextendedKeyUsage=serverAuth,clientAuth\n")
@@ -66,8 +66,9 @@ class Certificates:
 
 class Etcd:
     def __init__(self, folder, members=1, certificates=None, server="server", client_certificates=False, gateway=None):
-        """`certificates`: TLS with the pair `server` of them; `client_certificates`: of clients as well.
-        `gateway`: not None, then a configuration file says whether the JSON gateway is on, or ("") says nothing of it."""
+        """`certificates`: TLS with their pair `server`; `client_certificates`: clients must have certificates, too.
+        `gateway`: a line for a configuration file that turns the JSON gateway on or off; "": the file has no such line;
+        None: there is no file."""
         self.folder, self.count, self.certificates = folder, members, certificates
         self.server, self.client_certificates, self.gateway = server, client_certificates, gateway
         self.etcd, self.etcdctl = find_programs()
@@ -99,7 +100,7 @@ class Etcd:
             "name": f"m{i}", "data-dir": f"{self.folder}/m{i}", "listen-client-urls": client, "advertise-client-urls": client,
             "listen-peer-urls": peer, "initial-advertise-peer-urls": peer, "initial-cluster-token": self.folder,
             "initial-cluster": ",".join(f"m{k}={self.peer(k)}" for k in range(self.count)), "initial-cluster-state": "new",
-            # What is written need not outlive the machine.
+            # Data need not survive a crash of the machine.
             "unsafe-no-fsync": "true", "logger": "zap", "log-level": "warn"}
         if self.certificates:
             settings["cert-file"] = self.certificates.path(f"{self.server}.pem")
@@ -119,7 +120,7 @@ class Etcd:
             f.write("".join(f"{key}: {value}\n" for key, value in settings.items()) + self.gateway)
         return path
 
-    # Where a member is, and how something is run there; for members on other machines.
+    # Overridden for members on other nodes: their addresses, and how to run something there.
 
     def client(self, i):
         return f"127.0.0.1:{self.ports[i]}"
@@ -156,7 +157,7 @@ class Etcd:
         return out
 
     def leader(self):
-        """Its number."""
+        """The leader's number."""
         for i in range(self.count):
             out = self.check_ctl("endpoint", "status", "-w", "json", endpoint=self.client(i))
             status = json.loads(out)[0]["Status"]

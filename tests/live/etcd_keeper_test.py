@@ -1,7 +1,5 @@
-"""What a job keeps in etcd, with a real etcd: who may host, what follows a lease's end, members that die or hang, and one
-clear line for each way in which etcd cannot be used.
-
-Each node is an etcd_query: a keeper by itself, which is asked line by line.
+"""A job's records in a real etcd: which node may host, the end of a lease, members that die or hang, and one clear line for
+each way in which etcd cannot be used. Each node is an etcd_query, which runs a keeper alone and takes orders line by line.
 """
 import os
 import queue
@@ -22,12 +20,12 @@ QUERY = os.environ.get("MUSTER_ETCD_QUERY", "")
 ENVIRONMENT, RENDEZVOUS = 121, 122
 # Far more than a test takes.
 LONG_LEASE_S = 300
-# From a change to the end of a wait for it. A wait without a change ends after 10 s.
+# From a change to the end of a wait for it; a wait without a change ends after 10 s.
 WATCH_S, NO_CHANGE_S = 0.9, 10
 
 
 class Node:
-    """A keeper of its own. It is a context manager."""
+    """A process with one keeper."""
 
     def __init__(self, endpoint, conf="", job="job/1", lease_s=LONG_LEASE_S, env=None):
         clean = {k: v for k, v in os.environ.items() if not k.startswith("ETCDCTL_")}
@@ -59,7 +57,7 @@ class Node:
         return self.answer()
 
     def persist(self, line):
-        """Asks until there is an answer."""
+        """Repeats the order until the answer is no rendezvous error."""
         deadline = time.monotonic() + 60
         while (answer := self.ask(line)).startswith(f"error {RENDEZVOUS} ") and time.monotonic() < deadline:
             pass
@@ -72,7 +70,7 @@ class Node:
         return int(words[3]), int(words[5]), int(words[7]) if len(words) > 6 else None
 
     def until(self, line, wanted):
-        """Asks until it is answered so; returns what was answered before."""
+        """Repeats the order until the answer is `wanted`; returns the earlier answers."""
         others, deadline = [], time.monotonic() + 60
         while (answer := self.ask(line)) != wanted:
             assert time.monotonic() < deadline, (line, wanted, len(others), others[-3:])
@@ -80,7 +78,7 @@ class Node:
         return others
 
     def wait(self):
-        """Looks, and begins to wait: for what has happened since that look, also before the watch begins."""
+        """Looks, and begins to wait for any change since that look, even one before the watch begins."""
         self.seen()
         self.begin(f"wait {1000 * LONG_LEASE_S}")
 
@@ -91,7 +89,7 @@ class Node:
 
 
 class Forgetful:
-    """On the way to etcd: passes on what is asked, but loses the answers to those calls that are named."""
+    """A proxy in front of etcd that forwards calls, but drops the answers to calls that contain `lose`."""
 
     def __init__(self, port):
         self.port, self.lose = port, None
@@ -121,7 +119,7 @@ class EtcdTest(LiveTest):
         return [self.enterContext(Node(cluster.endpoint, **options)) for _ in range(count)]
 
     def wait_until_seen(self, node, wanted):
-        """As a job does: a wait may end without a change."""
+        """Waits repeatedly, as a job does, since a wait may end without a change."""
         while node.seen() != wanted:
             self.assertEqual(node.ask(f"wait {1000 * LONG_LEASE_S}"), "woke")
 
@@ -138,10 +136,10 @@ class OneMember(EtcdTest):
         cls.etcd = cls.enterClassContext(etcd.Etcd(folder))
 
     def nodes_of_a_job(self, count, **options):
-        """Each test has a job of its own in the one etcd."""
+        """All tests share one etcd, and each has a job of its own."""
         return self.nodes(count, self.etcd, job=self.id(), **options)
 
-    def test_one_of_several_takes_it_and_the_others_see_it(self):
+    def test_one_of_several_nodes_becomes_host_and_the_others_see_it(self):
         nodes = self.nodes_of_a_job(5)
         self.assertEqual([node.seen() for node in nodes], [(0, 0, None)] * 5)
         for i, node in enumerate(nodes):
@@ -151,7 +149,7 @@ class OneMember(EtcdTest):
         winner = took.index("yes") + 1
         self.assertEqual([node.seen() for node in nodes], [(winner, 0, None)] * 5)
 
-    def test_nothing_is_taken_or_written_after_a_change_by_others(self):
+    def test_a_node_that_missed_a_change_can_neither_take_nor_write(self):
         first, second, late = self.nodes_of_a_job(3)
         for node in (first, second, late):
             node.seen()
@@ -166,10 +164,10 @@ class OneMember(EtcdTest):
         self.assertEqual(second.ask("take 2"), "yes")
         self.assertEqual(first.ask("write 3"), "no")
         self.assertEqual(first.ask("beat"), "replaced")
-        # What goes on is the new host's to write, from what it has seen.
+        # The new host writes from now on, from the record that it saw.
         self.assertEqual(second.ask("write 3"), "yes")
         self.assertEqual(late.seen(), (2, 3, None))
-        # An old host leaves nothing but its own.
+        # An old host that leaves removes only its own record.
         self.assertEqual(first.ask("leave"), "left")
         self.assertEqual(late.seen(), (2, 3, None))
         self.assertEqual(second.ask("beat"), "kept")
@@ -191,14 +189,14 @@ class OneMember(EtcdTest):
         self.assertEqual(other.seen(), (0, 7, None))
         self.assertEqual(other.ask("take 2"), "yes")
 
-    def test_an_ending_removes_the_host_and_itself_later(self):
+    def test_an_ending_removes_the_host_and_expires(self):
         host, other = self.nodes_of_a_job(2)
         host.seen()
         host.ask("take 1")
         host.ask("write 1")
         self.assertEqual(host.ask("end 9 2"), "yes")
         self.assertEqual(other.seen(), (0, 1, 9))
-        # It may be said twice: the answer to the first time may have been lost.
+        # A node may leave again, since the first answer may have been lost.
         self.assertEqual(host.ask("leave"), "left")
         self.wait_until_seen(other, (0, 0, None))
 
@@ -214,7 +212,7 @@ class OneMember(EtcdTest):
         self.assertEqual(other.ask("take 2"), "yes")
         self.assertEqual(host.ask("beat"), "replaced")
 
-    def test_a_host_whose_key_is_removed_hears_of_it(self):
+    def test_a_host_learns_that_its_key_was_removed(self):
         host, = self.nodes_of_a_job(1)
         host.seen()
         host.ask("take 1")
@@ -232,14 +230,14 @@ class OneMember(EtcdTest):
             self.assertEqual(host.ask(f"write {epoch}"), "yes")
             times.append(other.woken_after_s())
             self.assertEqual(other.seen(), (1, epoch, None))
-            # Before the wait begins.
+            # A change before the wait begins.
             self.assertEqual(host.ask(f"write {epoch + 100}"), "yes")
             other.begin(f"wait {1000 * LONG_LEASE_S}")
             self.assertLess(other.woken_after_s(), within(WATCH_S, below=NO_CHANGE_S))
-        print(f"from a change to whom it wakes: {1000 * sorted(times)[10]:.1f} ms (median of 20)")
+        print(f"from a change to the end of the wait: {1000 * sorted(times)[10]:.1f} ms (median of 20)")
         self.assertLess(max(times), within(WATCH_S, below=NO_CHANGE_S))
 
-    def test_other_keys_and_beats_wake_nobody(self):
+    def test_other_keys_and_beats_wake_no_watch(self):
         host, other = self.nodes_of_a_job(2)
         host.seen()
         host.ask("take 1")
@@ -251,7 +249,7 @@ class OneMember(EtcdTest):
         self.assertEqual(other.answer(), "woke")
         self.assertGreaterEqual(time.monotonic() - begun, 0.4)
 
-    def test_what_etcd_has_forgotten_is_looked_at_anew(self):
+    def test_a_watch_survives_compaction(self):
         host, other = self.nodes_of_a_job(2)
         host.seen()
         host.ask("take 1")
@@ -261,7 +259,7 @@ class OneMember(EtcdTest):
         other.begin(f"wait {1000 * LONG_LEASE_S}")
         self.assertLess(other.woken_after_s(), within(WATCH_S, below=NO_CHANGE_S))
         self.assertEqual(other.seen(), (1, 1, None))
-        # Under a watch that goes on.
+        # Compaction during a watch.
         other.wait()
         self.etcd.check_ctl("put", "other", "x")
         self.etcd.check_ctl("compaction", str(self.etcd.revision()))
@@ -289,7 +287,7 @@ class OneMember(EtcdTest):
             host.seen()
             before = self.etcd.revision()
             way.lose = b"POST /v3/kv/txn"
-            # Lost as long as it is asked.
+            # Every attempt loses its answer.
             self.assertRegex(host.ask(line), f"^error {RENDEZVOUS} no member of etcd can be used: {way.endpoint}: it (closed the "
                              "connection without an answer|did not answer in time)$")
             self.assertEqual(self.etcd.revision(), before + 1)
@@ -298,12 +296,12 @@ class OneMember(EtcdTest):
             self.assertEqual(self.etcd.revision(), before + 1)
             if line != "end 9 300":
                 self.assertEqual(host.ask("beat"), "kept")
-                # What it renews is what it took it with: there is no other.
+                # The host renews the lease that it took the record with: there is no other.
                 self.assertEqual(len(self.etcd.leases() - earlier), 1)
         self.assertEqual(other.seen(), (0, 1, 9))
         self.assertEqual(other.ask("take 2"), "yes")
 
-    def test_other_texts_are_no_records(self):
+    def test_a_foreign_text_is_refused_as_a_record(self):
         node, = self.nodes_of_a_job(1)
         self.etcd.check_ctl("put", f"/muster/{self.id()}/host", "x")
         self.assertEqual(node.ask("look"), f"error {ENVIRONMENT} etcd's key /muster/{self.id()}/host holds no record of muster: "
@@ -322,7 +320,7 @@ class ThreeMembers(EtcdTest):
         cluster.kill(leader)
         self.goes_on(host, other, 1)
         cluster.start(leader)
-        # The one that takes it again is no longer the same.
+        # By now another member leads.
         second = cluster.leader()
         host.seen()
         cluster.kill(second)
@@ -338,24 +336,24 @@ class ThreeMembers(EtcdTest):
         cluster.stop(leader)
         self.goes_on(host, other, 1)
         cluster.go_on(leader)
-        # What reached the one that hung is carried out now, or never, and changes nothing.
+        # Calls that reached the hung member are carried out now or never, and change nothing.
         self.assertEqual(host.persist("write 2"), "yes")
         self.assertEqual(other.seen(), (1, 2, None))
 
     def goes_on(self, host, other, epoch, watching=True):
-        """Writes until it is confirmed. No write is refused, since nobody else writes: one whose answer is lost counts as made
-        if it was."""
+        """Writes until one write is confirmed. None is refused, since no other node writes, and a write whose answer was lost
+        counts if etcd carried it out."""
         begun = time.monotonic()
         failures = host.until(f"write {epoch}", "yes")
         print(f"the next change was made after {time.monotonic() - begun:.1f} s, after {failures}")
         self.assertEqual([line for line in failures if not line.startswith(f"error {RENDEZVOUS} no member of etcd can be used: ")], [])
         if watching:
-            # A watch ends with its member, as a rule; then the other looks, and waits anew.
+            # A watch usually ends with its member; then the other node looks, and waits again.
             self.assertEqual(other.answer(), "woke")
         self.assertEqual(other.seen(), (1, epoch, None))
         self.assertEqual(host.persist("beat"), "kept")
 
-    def test_without_a_majority_every_call_fails_in_time(self):
+    def test_a_look_fails_without_a_majority(self):
         cluster = self.new_etcd(members=3)
         node, = self.nodes(1, cluster)
         node.seen()
@@ -366,7 +364,7 @@ class ThreeMembers(EtcdTest):
         print(f"a look without a majority took {time.monotonic() - begun:.1f} s")
 
     @long
-    def test_a_first_member_that_is_away_is_no_matter(self):
+    def test_a_member_that_is_down_is_passed_over(self):
         cluster = self.new_etcd(members=3)
         cluster.kill((cluster.leader() + 1) % 3)
         node, = self.nodes(1, cluster)
@@ -374,7 +372,7 @@ class ThreeMembers(EtcdTest):
 
 
 class Secured(EtcdTest):
-    """Each way in, and each wrong one with its one line."""
+    """Each way to log in, and one line for each failure to."""
 
     @classmethod
     def setUpClass(cls):
@@ -402,7 +400,7 @@ class Secured(EtcdTest):
         return f"cert={files.path(name + '.pem')},key={files.path(name + '.key')}"
 
     @long
-    def test_tls(self):
+    def test_tls_accepts_only_the_right_authority(self):
         cluster = self.new_etcd(certificates=self.files)
         ca = f"cacert={self.files.path('ca.pem')}"
         self.looks(cluster, ca)
@@ -418,7 +416,7 @@ class Secured(EtcdTest):
         self.refuses(cluster, f"cacert={others}", f"its certificate is by no authority of {others}")
         self.refuses(cluster, "cacert=/nowhere", "cannot use the authorities in /nowhere: PK - Read/write of file failed")
 
-    def test_a_certificate_for_another_host(self):
+    def test_a_certificate_for_another_host_is_refused(self):
         cluster = self.new_etcd(certificates=self.files, server="named")
         ca = f"cacert={self.files.path('ca.pem')}"
         self.refuses(cluster, ca, "its certificate is not for 127.0.0.1")
@@ -427,7 +425,7 @@ class Secured(EtcdTest):
             self.assertEqual(node.ask("look"), f"error {ENVIRONMENT} no member of etcd can be used: {by_name}: its certificate is not "
                              "for localhost")
 
-    def test_client_certificates(self):
+    def test_client_certificates_are_demanded_and_checked(self):
         cluster = self.new_etcd(certificates=self.files, client_certificates=True)
         ca = f"cacert={self.files.path('ca.pem')}"
         self.looks(cluster, f"{ca},{self.pair('client')}")
@@ -436,7 +434,7 @@ class Secured(EtcdTest):
         self.refuses(cluster, f"{ca},cert={self.files.path('client.pem')},key={self.files.path('server.key')}",
                      f"the key in {self.files.path('server.key')} is not that of the certificate {self.files.path('client.pem')}")
 
-    def test_users(self):
+    def test_users_must_log_in_and_have_permission(self):
         cluster = self.new_etcd(certificates=self.files, client_certificates=True)
         for command in ("user add root:rootpass", "user grant-role root root", "role add jobs",
                         "role grant-permission jobs --prefix=true readwrite /muster/", "user add me:secret",
@@ -452,7 +450,7 @@ class Secured(EtcdTest):
             node.wait()
             cluster.check_ctl("del", "--prefix", "/muster/", user="root:rootpass")
             self.assertEqual(node.answer(), "woke")
-            # Those who have logged in are forgotten.
+            # A restarted etcd has forgotten the tokens of users.
             cluster.kill(0)
             cluster.start(0)
             self.assertEqual(node.until("look", "seen 0.0 host 0 epoch 0")[1:], [])
@@ -470,19 +468,19 @@ class Secured(EtcdTest):
         self.refuses(cluster, named, "with users, its JSON gateway refuses client certificates that have a common name; give one "
                      "without (a subject without CN)", env=mine)
 
-    def test_without_tls(self):
+    def test_a_cluster_without_tls_refuses_https(self):
         cluster = self.new_etcd()
         self.refuses(cluster, "protocol=https", "it does not speak TLS; give --rdzv-conf protocol=http")
-        # As etcdctl does, where nobody has to log in.
+        # A user is ignored if etcd has none, as by etcdctl.
         self.looks(cluster, env={"ETCDCTL_USER": "me:secret"})
 
-    def test_a_gateway_that_is_off(self):
+    def test_a_gateway_that_is_off_is_named(self):
         why = ("its JSON gateway is off; start etcd with enable-grpc-gateway: true (in a configuration file of etcd 3.4 it is off "
                "by default)")
         self.refuses(self.new_etcd(gateway=""), "", why)
         self.looks(self.new_etcd(gateway="enable-grpc-gateway: true\n"))
 
-    def test_nobody_listens(self):
+    def test_an_endpoint_that_does_not_listen_is_named(self):
         port = free_port()
         with Node(f"127.0.0.1:{port},nowhere.invalid", "") as node:
             self.assertRegex(node.ask("look"), f"^error {RENDEZVOUS} no member of etcd can be used: 127.0.0.1:{port}: it refused the "

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Jobs that meet through a real etcd, on machines of their own (network namespaces): hosts that die or are cut off, an etcd
-without a leader or a quorum, latecomers. The members of etcd run on the nodes' own machines, or on machines of their own.
+"""Jobs that meet through a real etcd, each node in a network namespace: hosts that die or are cut off, an etcd without a
+leader or a quorum, latecomers. The members of etcd share the nodes' namespaces or have their own.
 
-COUNT=N is how many hosts are lost and replaced in one job (default 3), OUTAGE=S how long etcd has no quorum (default 8)."""
+COUNT=N: how many hosts one job loses and replaces (default 3). OUTAGE=S: how long etcd has no quorum (default 8)."""
 import json
 import os
 import signal
@@ -20,7 +20,7 @@ CLIENTS, PEERS = 2379, 2380
 
 
 class NodesEtcd(etcd.Etcd):
-    """One member on each of some nodes of a cluster."""
+    """One member on each of the given nodes of a cluster."""
 
     def __init__(self, folder, cluster, nodes):
         self.cluster, self.nodes, self.asked_from = cluster, nodes, nodes[-1]
@@ -53,7 +53,7 @@ class EtcdNodes(NetnsTest):
                           "job", *flags, **options)
 
     def record(self, name):
-        """What etcd has at /muster/job/NAME: its lines as a dictionary; None: nothing."""
+        """The lines of etcd's key /muster/job/NAME as a dictionary; None: there is no such key."""
         out = self.etcd.check_ctl("get", f"/muster/job/{name}", "-w", "json")
         entries = json.loads(out).get("kvs", [])
         if not entries:
@@ -65,7 +65,7 @@ class EtcdNodes(NetnsTest):
         return {key: int(value) for key, value in self.record("job").items() if key in ("epoch", "restarts", "changes")}
 
     def four(self, first=1, *flags):
-        """A job of four whose host is on node `first`; its workers."""
+        """Starts a job of four nodes whose host is node `first`; returns its workers."""
         self.join(first, "3:4", *flags)
         wait_for(lambda: self.record("host"), "the first node is the host")
         for i in (i for i in (1, 2, 3, 4) if i != first):
@@ -91,7 +91,7 @@ class EtcdNodes(NetnsTest):
         return time.time()
 
     def survivors(self, at, since, what, promise_s):
-        """Their new round; how long after `since` its last worker started."""
+        """The workers of the survivors' new round; prints when the last started, in seconds since `since`."""
         starts = self.world(at, 3, 3, limit_s=within(promise_s))
         self.say_seconds(what, max(s.at for s in starts) - since)
         return starts
@@ -101,9 +101,9 @@ class EtcdNodes(NetnsTest):
             self.assert_exit(job, code)
             self.forget(job)
 
-    # ---- hosts that go
+    # ---- lost hosts
 
-    def test_a_host_whose_processes_die_is_followed(self):
+    def test_a_host_whose_processes_die_is_replaced(self):
         self.up(7, [5, 6, 7])
         before = self.four()
         since = time.time()
@@ -115,22 +115,22 @@ class EtcdNodes(NetnsTest):
         self.assertEqual(self.job_record(), {"epoch": 2, "restarts": 0, "changes": 1})
         self.finish()
 
-    def test_a_host_that_is_cut_off_is_followed_and_stops_its_workers(self):
+    def test_a_host_that_is_cut_off_is_replaced_and_stops_its_workers(self):
         self.up(7, [5, 6, 7])
         before = self.four()
         since = self.cut_off(1)
         self.survivors(4, since, "the host was cut off", 6)
         self.workers_gone([s for s in before if s.node == "node1"])
         self.cluster.heal(1)
-        self.whole_world(4)  # It comes back as a member.
+        self.whole_world(4)  # The old host returns as a member.
         self.finish()
 
     @long
-    def test_a_host_that_is_cut_off_with_etcds_leader_is_followed(self):
+    def test_a_host_that_is_cut_off_with_etcds_leader_is_replaced(self):
         self.up(4, [1, 2, 3])
         host = 1 + self.etcd.leader()
         self.four(host)
-        host = 1 + self.etcd.leader()  # It may have moved.
+        host = 1 + self.etcd.leader()  # The leader may have moved.
         if self.record("host")["host"] != f"node{host}":
             self.skipTest("etcd chose another leader")
         self.etcd.asked_from = next(i for i in (1, 2, 3) if i != host)
@@ -142,7 +142,7 @@ class EtcdNodes(NetnsTest):
 
     @long
     def test_any_number_of_hosts_may_be_lost_and_replaced(self):
-        """A new node is started for each, and the budget is spent to the last change."""
+        """Starts a new node for each lost host until the budget of membership changes is spent."""
         self.up(7, [5, 6, 7])
         self.four(1, "--max-membership-changes", 2 * COUNT)
         at = 4
@@ -174,9 +174,9 @@ class EtcdNodes(NetnsTest):
         self.assertEqual(self.job_record(), {"epoch": 2, "restarts": 0, "changes": 1})
         self.finish()
 
-    # ---- an etcd that goes
+    # ---- a lost etcd
 
-    def test_no_round_ends_with_etcds_leader_and_a_failure_meanwhile_waits_for_it(self):
+    def test_a_round_survives_etcds_leader_and_a_failure_waits_for_a_quorum(self):
         self.up(7, [5, 6, 7])
         starts = self.four(1, "--max-restarts", 2)
         leader = self.etcd.leader()
@@ -185,7 +185,7 @@ class EtcdNodes(NetnsTest):
         starts = self.world(4, 4, 4)
         self.etcd.start(leader)
         others = [i for i in range(3) if i != leader]
-        for i in others:  # With one of three there is no quorum.
+        for i in others:  # One member of three is no quorum.
             self.etcd.stop(i)
         self.no_new_round(OUTAGE_S)
         self.fail_a_worker(starts, 1)
@@ -200,7 +200,7 @@ class EtcdNodes(NetnsTest):
         self.finish()
 
     def test_a_host_that_has_lost_etcd_keeps_its_round(self):
-        """Patroni's failsafe rule: its lease is over, but all members are connected."""
+        """Patroni's failsafe rule: the host's lease has expired, but all members are connected."""
         self.up(5, [5])
         self.four()
         self.etcd.kill(0)
@@ -227,7 +227,7 @@ class EtcdNodes(NetnsTest):
         self.assertIsNone(self.record("host"))
 
     @long
-    def test_a_failure_frees_the_id_after_a_lease(self):
+    def test_a_failed_job_frees_its_id_after_a_lease(self):
         self.up(5, [5])
         for i in (1, 2):
             self.join(i, 2)
@@ -239,9 +239,9 @@ class EtcdNodes(NetnsTest):
         self.world(2, 2, 2)
         self.finish()
 
-    # ---- what cannot work
+    # ---- an etcd that cannot be used
 
-    def test_what_cannot_work_is_one_line(self):
+    def test_an_etcd_that_cannot_be_used_costs_one_line(self):
         self.up(2, [1])
         other = self.start(2, "--nnodes", 2, "--rdzv-backend", "etcd", "--rdzv-endpoint", f"https://{self.etcd.endpoint}", "--rdzv-id", "x")
         self.assert_exit(other, 121)

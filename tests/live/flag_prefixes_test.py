@@ -1,8 +1,7 @@
 """Every prefix of every flag of torchrun means under muster what it means under torchrun.
 
-torchrun's own parser is asked, in the virtual environment that $MUSTER_TORCH_VENV names. argparse calls a prefix
-ambiguous as well where it fits the two spellings of one flag only (--max: --max-restarts, --max_restarts); muster takes
-that flag.
+torchrun's own parser answers, in the virtual environment that $MUSTER_TORCH_VENV names. argparse also calls a prefix
+ambiguous if it fits only the two spellings of one flag (--max: --max-restarts, --max_restarts); muster takes that flag.
 """
 import json
 import os
@@ -38,14 +37,14 @@ def torchruns_prefixes():
 
 
 def said_by_muster(*args):
-    """Its one line of complaint: without a program each of these command lines is wrong."""
+    """muster's answer: without a program each of these command lines is wrong."""
     done = subprocess.run([MUSTER, *args], capture_output=True, text=True, check=False, timeout=30)
     return done.stdout if done.returncode == 0 else done.stderr
 
 
 def taken_by_muster(prefix):
-    """The flag that this prefix is to muster, "" where it is ambiguous."""
-    for args in ([f"--{prefix}"], [f"--{prefix}=x"]):  # A flag without its value; with one that it does not take.
+    """The flag that muster takes this prefix for; "": the prefix is ambiguous."""
+    for args in ([f"--{prefix}"], [f"--{prefix}=x"]):  # A flag that lacks its value, or that has one but takes none.
         said = said_by_muster(*args)
         if "is ambiguous" in said:
             return ""
@@ -56,7 +55,7 @@ def taken_by_muster(prefix):
 
 
 class FlagPrefixes(unittest.TestCase):
-    def test_what_torchrun_takes_for_a_flag_muster_takes_for_the_same(self):
+    def test_every_prefix_means_the_flag_that_it_means_to_torchrun(self):
         prefixes = torchruns_prefixes()
         self.assertGreater(len(prefixes), 300, "all flags of torchrun, in both spellings")
         wrong = {}

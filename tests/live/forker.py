@@ -1,10 +1,10 @@
-"""A process that has imported what takes seconds, and forks a child for each call: its parts that all such share.
+"""The common parts of forkers: a forker has imported what takes seconds, and forks a child for each call.
 
     test ── start ──▶ forker ── fork ──▶ keeper, one for each call ── fork ──▶ child
     caller ── call(order, files) ───────▶ keeper ── the child's status, when it has ended ──▶ caller
 
-A child never outlives its caller: when the caller hangs up, the keeper kills the child and reaps it. The forker ends when
-the test that started it does, however that ends.
+A child never outlives its caller: if the caller hangs up, the keeper kills and reaps the child. The forker ends with the
+test that started it, even if that is killed.
 """
 
 import contextlib
@@ -16,11 +16,11 @@ import signal
 import socket
 
 
-# ---- the caller's side: nothing but the standard library's quick part
+# ---- the caller's side, which imports only fast modules of the standard library
 
 
 def read_line(connection):
-    """A whole line, or nothing if the other end is gone."""
+    """A whole line, or b"" if the other end is gone."""
     line = b""
     while not line.endswith(b"\n"):
         more = connection.recv(4096)
@@ -31,7 +31,7 @@ def read_line(connection):
 
 
 def call(path, order, files):
-    """Has a child made that gets the order and the files; returns the connection to its keeper."""
+    """Has a child forked that gets the order and the files; returns the connection to its keeper."""
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(path)
     text = (json.dumps(order) + "\n").encode()
@@ -58,8 +58,8 @@ def running(command, **options):
 
 
 def serve(path):
-    """Returns in the keeper of each call, with its connection, order and files; in the forker, never."""
-    gc.freeze()  # Else children copy whatever their collector looks at.
+    """Returns in the keeper of each call, with its connection, order and files; never returns in the forker."""
+    gc.freeze()  # Else the garbage collector of each child copies the pages that it visits.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
@@ -76,17 +76,17 @@ def serve(path):
             first, files, _, _ = socket.recv_fds(connection, 1, 3)
             rest = read_line(connection)
             if not rest:
-                os._exit(0)  # The caller was stopped before it could say what it wants.
+                os._exit(0)  # The caller ended before it sent its whole order.
             return connection, json.loads(first + rest), files
         connection.close()
     os._exit(0)
 
 
 def keep(connection, child, watch=None):
-    """Reaps the child, having killed it if the caller says so or hangs up, and tells the caller its status.
+    """Kills the child if the caller writes or hangs up, reaps it, and sends its status to the caller.
 
-    A watch may have more reasons to kill it: `watch.look(ready, poller)` is called when one of `watch.files` is ready,
-    and after `watch.patience_ms()` in any case.
+    A watch may have more reasons to kill the child: keep() calls `watch.look(ready, poller)` if one of `watch.files` is
+    ready, and at least every `watch.patience_ms()`.
     """
     done = os.pidfd_open(child)
     poller = select.poll()

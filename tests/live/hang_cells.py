@@ -1,9 +1,9 @@
-"""Jobs in which one rank keeps the others waiting, and what is found: the cells of the matrix of hang detection.
+"""The cells of the matrix of hang detection: jobs in which one rank keeps the others waiting, and the verdicts on them.
 
-A cell is a fault of a library's program with so many ranks; its outcome is a row. The libraries are worker_lib
+A cell is a fault, a library and a number of ranks; its outcome is a row. The libraries are worker_lib
 (programs/hang_faults.cc, named by $MUSTER_HANG_FAULTS), and torch and torch_ddp (programs/torch_faults.py on gloo, in the
-virtual environment that $MUSTER_TORCH_VENV names). What the worker library finds by itself, or gloo breaks at, ends in the
-ordinary verdict on a failed job, and the detector must add nothing to it.
+virtual environment that $MUSTER_TORCH_VENV names). A fault that the worker library detects, or that breaks gloo, ends in the
+ordinary verdict on a failed job, to which the detector must add nothing.
 """
 import contextlib
 import ctypes
@@ -20,9 +20,9 @@ from harness import Job, is_gone, pause, wait_for, within
 from ports import free_port
 
 PROGRAM = os.environ.get("MUSTER_HANG_FAULTS", "")
-RECORDED_MISMATCH = ("--no-python", os.environ.get("MUSTER_RECORDED_MISMATCH", ""))  # Its ranks do nothing else.
-PROMISE_S = 15.0  # From the fault until it is named.
-TOLD_S = 20.0  # A node tells the others at once, and again after a second.
+RECORDED_MISMATCH = ("--no-python", os.environ.get("MUSTER_RECORDED_MISMATCH", ""))  # Its ranks only record a call.
+PROMISE_S = 15.0  # From the fault until the detector names it.
+TOLD_S = 20.0  # A node reports a verdict to the others at once, and again after a second.
 VERDICTS = ("hang", "mismatch")
 
 
@@ -33,9 +33,9 @@ TORCH = ("--python", PYTHON, os.path.join(HERE, "programs", "torch_faults.py"))
 
 @dataclasses.dataclass(frozen=True)
 class Expected:
-    what: str  # The class; of a failed job "signal" as well.
-    by: str  # "failure": the job has failed of it; "proof or failure".
-    ranks: str = "culprit"  # "pair": the next rank too; "tie": of two ranks both, since neither is right.
+    what: str  # The class of the verdict, or "signal" for a job that failed of one.
+    by: str  # "time", "proof", "failure" (the job failed of the fault) or "proof or failure".
+    ranks: str = "culprit"  # "pair": also the next rank; "tie": both ranks of a world of two, since neither is right.
 
     def ranks_of(self, culprit, world):
         with_next = self.ranks == "pair" or (self.ranks == "tie" and world == 2)
@@ -65,7 +65,7 @@ FAULTS = {
 
 
 MISMATCH_IN_TORCH = Expected("signature", "proof or failure", "tie")
-# Ranks that gloo has told of a broken connection need a while to end; the others wait for ever.
+# Ranks to which gloo reports a broken connection take a while to end; the others wait for ever.
 EXIT_IN_TORCH = Expected("exited", "proof or failure")
 LIBRARIES = {
     "worker_lib": FAULTS,
@@ -79,21 +79,21 @@ LIBRARIES["torch_ddp"] = {fault: LIBRARIES["torch"][fault] for fault in
 
 
 def program_of(library):
-    """Arguments and environment of its job."""
+    """Arguments and environment of the library's job."""
     if library == "worker_lib":
         return ("--no-python", PROGRAM), {}
     return TORCH, {"STEP": "ddp"} if library == "torch_ddp" else {}
 
 
 def limits(scale, busy_s=600):
-    """Flags for all limits times `scale`; the defaults have no fixed one for ranks that are busy. Where no rank is to be
-    found busy it is a long one: on a busy machine a rank may be seconds behind the others."""
+    """Flags for all limits times `scale`. By default ranks that are busy have no fixed limit; here they have a long one unless
+    a test wants a busy rank found, since on a loaded machine a rank may be seconds behind the others."""
     return () if scale == 1 else ("--hang-timeout", 12 * scale, "--busy-timeout", busy_s * scale)
 
 
 class HangJob(Job):
-    """A job with a fault, a log folder and a pipe that ends some faults. Of several nodes, each an agent on this machine,
-    it is the first; the others are its `others`."""
+    """A job with a fault, a log folder and a pipe that ends some faults. With several nodes, each an agent on this machine, it
+    is the first node, and `others` are the rest."""
 
     def __init__(self, folder, fault, *flags, ranks=4, culprit=1, env=None, program=("--no-python", PROGRAM), nodes=1,
                  env_of_others=None):
@@ -121,12 +121,12 @@ class HangJob(Job):
         return super().stdout() + "".join(other.stdout() for other in self.others)
 
     def go_on(self):
-        """Ends the fault of a rank that reads."""
+        """Ends the fault of a rank that reads from the pipe."""
         with open(self.fifo, "w") as f:
             f.write("x")
 
     def events(self, *names, node=0):
-        """Those with these names; none: the notices, verdicts and withdrawals. As a node has written them."""
+        """The events with these names that a node has written; no names: notices, verdicts and withdrawals."""
         lines = []
         for path in glob.glob(os.path.join(self.logs_of(node), "*", "events.jsonl")):
             with open(path) as f:
@@ -145,7 +145,7 @@ class HangJob(Job):
             return json.load(f)
 
     def bundles(self, node=0):
-        """By name: those of verdicts and of musterctl dump."""
+        """The bundles of verdicts and of musterctl dump, by file name."""
         found = {}
         for path in glob.glob(os.path.join(self.logs_of(node), "*", "*_[0-9]*.json")):
             if not os.path.basename(path).startswith("evidence_"):
@@ -154,7 +154,7 @@ class HangJob(Job):
         return found
 
     def stop(self):
-        """Its exit code. One that has ended already is only waited for."""
+        """Stops the job unless it has ended; returns its exit code."""
         if self.process.poll() is None:
             self.signal(signal.SIGTERM)
         for other in self.others:
@@ -170,7 +170,7 @@ def seconds_of(event):
 
 
 def failure_of(job):
-    """What the verdict on a failed job says, as an event of the detector would; None: it has not failed."""
+    """The verdict on a failed job in the form of a detector's event; None: the job has not failed."""
     result, failed = job.result(), job.events("attempt_failed")
     if not failed or not result["culprit"]:
         return None
@@ -186,24 +186,24 @@ def failure_of(job):
 
 
 def is_right(event, expected, culprit, world):
-    # A circle is named in the order in which its ranks wait for each other.
+    # A circle lists its ranks in the order in which they wait for each other.
     return (event["class"] == expected.what and event["by"] in expected.by.split(" or ")
             and sorted(event["ranks"]) == expected.ranks_of(culprit, world))
 
 
 def perform(fault, ranks, culprit, scale, library="worker_lib", nodes=1):
-    """One cell: its row."""
+    """Runs one cell; returns its row."""
     expected = LIBRARIES[library][fault]
-    # With the limits of every day a rank that may be busy is judged after a minute or ten: its notice counts.
+    # With the default limits the verdict on a rank that may be busy takes one to ten minutes, so its notice counts.
     last = ("waiting",) if expected.what == "busy" and scale == 1 else VERDICTS
     flags = limits(scale, *([30] if expected.what == "busy" else []))
     program, env = program_of(library)
     with (tempfile.TemporaryDirectory() as folder,
           HangJob(folder, fault, *flags, ranks=ranks, culprit=culprit, env=env, program=program,
                   nodes=nodes) as job):
-        with contextlib.suppress(AssertionError):  # The row says so.
+        with contextlib.suppress(AssertionError):  # The row shows a time-out.
             wait_for(lambda: job.found(*last) or job.process.poll() is not None, fault)
-            wait_for(lambda: all_know(job), "all nodes know", TOLD_S)  # Before the job is stopped.
+            wait_for(lambda: all_know(job), "all nodes know", TOLD_S)  # A stop would cut it short.
         job.stop()
         row = {"library": library, "fault": fault, "ranks": ranks, "nodes": nodes, "culprit": culprit, "scale": scale,
                **judged(job, expected, ranks, culprit)}
@@ -211,14 +211,14 @@ def perform(fault, ranks, culprit, scale, library="worker_lib", nodes=1):
 
 
 def all_know(job):
-    """Whether each node has written the same verdicts."""
+    """True if all nodes have written the same verdicts."""
     texts = [[e["text"] for e in job.events("hang", "mismatch", node=node)] for node in range(1 + len(job.others))]
     return all(one == texts[0] for one in texts)
 
 
 def judged(job, expected, ranks, culprit):
     """What was found in a job that has ended, how long after the fault, and whether it is right.
-    A failure that ranks report themselves comes when they have ended, which the matrix alone holds to the promise."""
+    A failure is known once the ranks have ended; only the matrix holds that time to the promise."""
     failure, notices = failure_of(job), job.found("waiting")
     verdicts = job.found(*VERDICTS)
     says_the_same = any((v["class"], v["ranks"]) == (failure["class"], failure["ranks"]) for v in verdicts if failure)
@@ -241,7 +241,7 @@ SEIZE, INTERRUPT, DETACH, WAIT_ALL = 0x4206, 0x4207, 17, 0x40000000
 
 
 def trace(pid, seconds):
-    """Holds a process as a debugger does."""
+    """Stops a process with ptrace, as a debugger does."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.ptrace.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
     for request in (SEIZE, INTERRUPT):
@@ -265,8 +265,8 @@ def suspend(job, seconds):
 
 
 def healthy(ranks, seconds, scale, library="worker_lib", nodes=1):
-    """A job without a fault: jitter, long computing, sleeping, writing, loading, and a person who stops and debugs it.
-    (verdicts, notices), each a list of events."""
+    """Runs a job without a fault: jitter, long computing, sleeping, writing, loading, and a user who stops and debugs it.
+    Returns (verdicts, notices), lists of events."""
     program, env = program_of(library)
     env = env | {"SECONDS": str(seconds), "PAUSE_S": str(30 * scale)}
     with (tempfile.TemporaryDirectory() as folder,
@@ -280,7 +280,7 @@ def healthy(ranks, seconds, scale, library="worker_lib", nodes=1):
                     if job.process.poll() is None:
                         act()
                 except (ProcessLookupError, PermissionError):
-                    if not is_gone(pid):  # A process that has ended can't be traced either.
+                    if not is_gone(pid):  # ptrace also fails on a process that has ended.
                         raise
             if job.process.poll() is not None:
                 break

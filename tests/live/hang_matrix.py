@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""The matrix of hang detection: every fault with 2, 4 and 8 ranks, again and again, and how often it is explained rightly.
+"""The matrix of hang detection: runs every fault with 2, 4 and 8 ranks many times, and counts the right explanations.
 
     hang_matrix.py [--rows FILE] [--library worker_lib|torch|torch_ddp] [--nodes 1] [--ranks 2,4,8] [--count N]
                    [--scale 0.1] [FAULT...]
     hang_matrix.py --healthy SECONDS [--library worker_lib|torch|torch_ddp] [--nodes 1] [--ranks 4] [--scale 0.1]
 
-$MUSTER names the launcher; hang_cells.py says which programs the libraries need. Each fault is run N times, with the
-numbers of ranks in turn; rows are appended to FILE, and those that it has are not run again. Prints a table of what was found; the exit status
-is 1 if fewer than 98 % of all, or than 90 % of one fault, were explained rightly, or if a healthy job got a verdict.
+$MUSTER names the launcher; hang_cells.py lists the programs that the libraries need. Each fault is run N times, with the
+numbers of ranks in turn; rows are appended to FILE, and those that it holds are not run again. Prints a table of what was
+found. The exit status is 1 if fewer than 98 % of all runs, or 90 % of one fault's, were explained right, or if a healthy job
+got a verdict.
 """
 import argparse
 import collections
@@ -30,7 +31,7 @@ def rows_of(path):
 
 
 def run_missing(options, rows):
-    """Appends a row for every cell that is not there."""
+    """Runs every cell that has no row, and appends its row."""
     done = {(r["fault"], r["number"]) for r in rows}
     for number in range(options.count):
         for fault in options.faults:
@@ -47,7 +48,7 @@ def run_missing(options, rows):
 
 
 def found_text(row):
-    """How a row that is not right shows in the table."""
+    """What the table shows for a wrong row."""
     late = " late" if (row["named_s"] or 0) > PROMISE_S else ""
     return ", ".join(f"{f['class']} of {f['ranks']} by {f['by']} (culprit {row['culprit']} of {row['ranks']})"
                      for f in row["found"]) + late or "nothing"

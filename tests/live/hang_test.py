@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Hangs of real jobs: each fault is found, healthy jobs are left alone, and what is said and written of it.
+"""Hangs of real jobs: each fault is found, healthy jobs get no verdict, and verdicts are printed and written as documented.
 
     hang_test.py [--rest | CLASS...]
 
-All limits are a tenth of their defaults. hang_matrix.py runs the faults with more ranks, and as often as one likes.
+All limits are a tenth of their defaults. hang_matrix.py runs the faults with more ranks, and any number of times.
 """
 import json
 import os
@@ -35,7 +35,7 @@ class HangTest(LiveTest):
         return job
 
     def said(self, job):
-        """The lines of muster on stderr about hangs, without what differs from run to run."""
+        """muster's lines on stderr, with what differs from run to run replaced."""
         text = "\n".join(line for line in job.stderr().split("\n") if "OMP_NUM_THREADS" not in line)
         text = re.sub(r"\bpid \d+", "pid N", re.sub(r"\b(\d+\.\d|\d+) s\b", "T s", text))
         text = re.sub(r"hang_faults\+0x[0-9a-f]+", "hang_faults+X", text)
@@ -51,17 +51,17 @@ class Faults(HangTest):
                 say(f"{fault}, rank {row['culprit']} of {ranks}: after {row['verdict_s']} s")
                 self.assertTrue(row["right"], row)
 
-    def test_each_is_found_with_the_right_rank_and_class(self):
+    def test_each_fault_is_found_with_the_right_rank_and_class(self):
         self.check(nodes=1)
 
     @long
-    def test_each_is_found_over_two_nodes(self):
+    def test_each_fault_is_found_over_two_nodes(self):
         self.check(nodes=2)
 
 
 class Stragglers(HangTest):
-    """Rank 1 is 4 ms late in each call, of which there is one in 6 ms; rank 0 waits for it, and is as late elsewhere, of
-    which nothing counts. On a machine that is busy with other tests the ranks wait for their turn on it as well."""
+    """Rank 1 is 4 ms late in each of its calls, one every 6 ms; rank 0 waits for it, and so is as late in its other group,
+    which must not count. On a machine that is busy with other tests the ranks also wait for a processor."""
 
     NAMED = re.compile(r"rank (\d) \([^)]*\) made the other rank of group '(?:tp|dp)' wait (\d+) % of the time "
                        r"\([\d.]+ ms in each of \d+ calls\)")
@@ -81,7 +81,7 @@ class Stragglers(HangTest):
                 self.assertLess(int(other), int(share) / 3)
         self.assertIn(f"muster: {event['text']}\n", job.stderr())
 
-    def test_are_named_at_the_end_and_the_ranks_that_they_hold_up_are_not(self):
+    def test_are_named_and_the_ranks_that_they_hold_up_are_not(self):
         self.check(nodes=1)
 
     @long
@@ -91,9 +91,9 @@ class Stragglers(HangTest):
 
 class Words(HangTest):
     CALL = "all_reduce #31 of group 'world'"
-    GOES_ON = {"CALLS": "1000000"}  # Until it is stopped.
+    GOES_ON = {"CALLS": "1000000"}  # The job runs until it is stopped.
 
-    def test_of_a_rank_that_comes_after_the_verdict(self):
+    def test_withdraw_the_verdict_on_a_rank_that_arrives(self):
         job = self.job("blocked_read", culprit=2, env=self.GOES_ON)
         job.wait_found("hang")
         job.go_on()
@@ -112,7 +112,7 @@ class Words(HangTest):
                       said)
         self.assertIsNone(job.result()["hang"])
 
-    def test_of_a_rank_that_comes_before_its_limit(self):
+    def test_report_the_end_of_a_wait_before_its_limit(self):
         job = self.job("timed_read", "--busy-timeout", 60, env=self.GOES_ON)
         self.assertEqual(job.wait_found("waiting")["class"], "busy")
         job.go_on()
@@ -120,13 +120,13 @@ class Words(HangTest):
         job.stop()
         self.assertEqual(job.found("hang", "mismatch", "withdrawn"), [])
 
-    def test_of_a_rank_in_a_section(self):
+    def test_report_a_rank_in_a_section_without_a_verdict(self):
         job = self.job("section", env={"PAUSE_S": "2"})
         self.assertEqual(job.wait(), 0, job.stderr())
         self.assertEqual([e["class"] for e in job.events()], ["busy"], job.stderr())
 
-    def test_for_programs(self):
-        """The events of a verdict, and result.json of a job that is stopped for it."""
+    def test_events_and_result_json_hold_the_verdict(self):
+        """The job is stopped after the verdict."""
         job = self.job("blocked_read", culprit=3)
         job.wait_found("hang")
         self.assertEqual(job.stop(), 128 + signal.SIGTERM)
@@ -144,7 +144,7 @@ class Words(HangTest):
 
 
 class Failures(HangTest):
-    def test_of_a_mismatch_that_makes_another_rank_fail(self):
+    def test_a_mismatch_that_makes_another_rank_fail_is_the_cause(self):
         job = self.job("none", program=RECORDED_MISMATCH, env={"ABORT": "1"})
         self.assertEqual(job.wait(), 128 + signal.SIGABRT, job.stderr())
         result = job.result()
@@ -155,7 +155,7 @@ class Failures(HangTest):
         self.assertNotIn("the job goes on", job.stderr())
 
     @long
-    def test_of_two_ranks_that_differ_both_are_shown(self):
+    def test_both_ranks_are_shown_if_only_two_differ(self):
         job = self.job("none", program=RECORDED_MISMATCH, ranks=2, env={"ABORT": "1"})
         job.wait()
         self.assertEqual(job.result()["summary"], "rank 0 called all_reduce #1 of group 'world' with 1000 float32, rank 1 with "
@@ -163,13 +163,13 @@ class Failures(HangTest):
 
 
 class Nodes(HangTest):
-    """What the nodes of a job say of ranks elsewhere."""
+    """Reports of nodes about ranks on other nodes."""
 
-    def test_all_say_and_write_the_same(self):
+    def test_all_nodes_print_and_write_the_same_verdict(self):
         job = self.job("blocked_read", culprit=3, nodes=2)
         job.wait_found("hang")
         other = job.others[0]
-        wait_for(lambda: "never entered" in other.stderr(), "the other node says it")
+        wait_for(lambda: "never entered" in other.stderr(), "the other node prints it")
         job.stop()
         host = socket.gethostname()
         blocked = rf"muster: rank 3 \({re.escape(host)}, pid {job.pids()[3]}\) never entered all_reduce #31 of group 'world'"
@@ -180,18 +180,18 @@ class Nodes(HangTest):
         self.assertEqual(keep(job.events()), keep(job.events(node=1)))
         self.assertEqual([e["class"] for e in job.events(node=1)], ["never_entered", "never_entered"])
 
-    def test_a_verdict_is_withdrawn_on_all(self):
+    def test_a_verdict_is_withdrawn_on_all_nodes(self):
         job = self.job("blocked_read", culprit=2, nodes=2, env=Words.GOES_ON)
         job.wait_found("hang")
         job.go_on()
         job.wait_found("withdrawn")
-        wait_for(lambda: "is withdrawn" in job.others[0].stderr(), "the other node says it")
+        wait_for(lambda: "is withdrawn" in job.others[0].stderr(), "the other node prints it")
         job.stop()
         for node in (0, 1):
             self.assertIsNone(job.result(node)["hang"])
 
     @long
-    def test_a_mismatch_is_the_cause_on_whichever_node(self):
+    def test_a_mismatch_is_the_cause_on_either_node(self):
         for culprit in (1, 2):
             with self.subTest(culprit=culprit):
                 job = self.job("none", program=RECORDED_MISMATCH, ranks=4, nodes=2,
@@ -204,7 +204,7 @@ class Nodes(HangTest):
                     self.assertEqual((result["culprit"]["rank"], result["reason"], result["summary"]),
                                      (culprit, "mismatch", words), job.stderr())
 
-    def test_a_mismatch_that_nobody_notices_is_told_though_the_job_ends_at_once(self):
+    def test_a_mismatch_that_no_rank_notices_is_reported_at_the_end(self):
         for nodes in (1, 2):
             with self.subTest(nodes=nodes):
                 job = self.job("none", program=RECORDED_MISMATCH, ranks=2, nodes=nodes, env={"LEAVE": "all"})
@@ -218,7 +218,7 @@ class Nodes(HangTest):
                     self.assertNotRegex(one.stderr(), "counts as failed|the job goes on|musterctl")
                 self.assertEqual([b["verdict"]["ranks"] for b in job.bundles().values()], [[0, 1]])
 
-    def test_a_stop_in_the_moment_in_which_the_job_ends_does_not_cost_the_result(self):
+    def test_a_stop_as_the_job_ends_keeps_the_result(self):
         for _ in range(5):
             job = self.job("none", program=RECORDED_MISMATCH, ranks=2, nodes=2, env={"LEAVE": "all"})
             job.wait_found("mismatch")
@@ -226,20 +226,20 @@ class Nodes(HangTest):
             self.assertEqual(job.result()["mismatch"]["ranks"], [0, 1], job.stderr())
 
     @long
-    def test_a_job_is_silent_whose_ranks_wait_for_a_while_only(self):
+    def test_short_waits_are_not_reported(self):
         job = self.job("pause", ranks=4, nodes=2, env={"PAUSE_S": "0.6"})
         self.assertEqual(job.wait(), 0, job.stderr())
         self.assertEqual(job.events(), [], job.stderr())
 
 
 class Suspension(HangTest):
-    def test_a_job_of_which_one_node_is_suspended_is_not_judged(self):
+    def test_a_job_with_a_suspended_node_gets_no_verdict(self):
         job = self.job("healthy", "--on-hang", "restart", ranks=4, nodes=2, env={"SECONDS": "6", "PAUSE_S": "0.1"})
         other = job.others[0]
         wait_for(lambda: "fault" in job.stdout(), "the job runs")
         for one in (job, other):
             one.signal(signal.SIGTSTP)
-            wait_for(lambda one=one: processes()[one.pid][1] == "T", "it is suspended")
+            wait_for(lambda one=one: processes()[one.pid][1] == "T", "the job is suspended")
         pause(1, "both stand still")
         job.signal(signal.SIGCONT)
         pause(4, "node 1 is late for three limits")
@@ -249,13 +249,13 @@ class Suspension(HangTest):
 
 
 class Actions(HangTest):
-    """--on-hang: what follows a verdict."""
+    """--on-hang decides what follows a verdict."""
 
     CIRCLE = "is part of a hang: ranks wait for each other: "
     BLOCKED = r"rank 3 never entered all_reduce #31 of group 'world' \(max of 1000 float32\); 3 other ranks have waited \S+ s; "
 
     def failed(self, fault, *flags, **options):
-        """Each node's result.json of a job that ends by itself."""
+        """Runs a job to its end; returns each node's result.json, and the job."""
         job = self.job(fault, *flags, **options)
         codes = [one.wait(60) for one in (job, *job.others)]
         self.assertEqual(codes, [1] * len(codes), job.stderr())
@@ -270,17 +270,17 @@ class Actions(HangTest):
         self.assertIn("muster: where they are now, the late ones first:\n", job.stderr(), "before they are stopped")
         self.assertEqual([e["event"] for e in job.events()], ["hang"])
 
-    def test_a_rank_that_has_ended_well_does_not_fail(self):
+    def test_a_rank_that_exited_with_0_does_not_count_as_failed(self):
         job = self.job("none", program=RECORDED_MISMATCH, ranks=3, culprit=0, env={"LEAVE": "first"})
         self.assertEqual(job.wait_found("mismatch")["ranks"], [0])
-        wait_for(lambda: "the whole picture" in job.stderr(), "what follows has happened")
+        wait_for(lambda: "the whole picture" in job.stderr(), "the bundle is written")
         self.assertEqual(job.stop(), 128 + signal.SIGTERM)
         self.assertEqual(job.result()["mismatch"]["ranks"], [0])
         self.assertEqual(job.events("attempt_failed"), [], job.stderr())
         self.assertNotIn("counts as failed", job.stderr())
         self.assertIn("the job goes on", job.stderr())
 
-    def test_it_restarts_within_the_budget(self):
+    def test_restart_stays_within_the_budget(self):
         (result,), job = self.failed("blocked_read", "--on-hang", "restart", "--max-restarts", 1, culprit=3)
         self.assertRegex(result["summary"], self.BLOCKED)
         self.assertEqual((result["reason"], result["culprit"]["rank"], len(result["attempts"])), ("hang", 3, 2))
@@ -288,7 +288,7 @@ class Actions(HangTest):
         self.assertEqual(len(job.events("restarting")), 1)
 
     def test_stop_restarts_nothing(self):
-        """Of a rank of the other node."""
+        """The rank that hangs runs on the other node."""
         results, job = self.failed("blocked_read", "--on-hang", "stop", "--max-restarts", 3, nodes=2, culprit=3)
         self.assertIn("rank 3 now counts as failed (--on-hang)\n", job.stderr())
         for result in results:
@@ -296,7 +296,7 @@ class Actions(HangTest):
             self.assertEqual(len(result["attempts"]), 1)
 
     @long
-    def test_on_whichever_node(self):
+    def test_a_rank_fails_on_either_node(self):
         for nodes_culprit in (0, 3):
             with self.subTest(culprit=nodes_culprit):
                 results, job = self.failed("blocked_read", "--on-hang", "restart", nodes=2, culprit=nodes_culprit)
@@ -307,23 +307,23 @@ class Actions(HangTest):
     def test_report_leaves_the_job_alone(self):
         job = self.job("crossed_groups", "--on-hang", "report", culprit=1)
         job.wait_found("hang")
-        wait_for(lambda: "the job goes on" in job.stderr(), "it is said")
+        wait_for(lambda: "the job goes on" in job.stderr(), "the outcome is printed")
         nothing_happens_for(0.5, lambda: self.assertIsNone(job.process.poll()))
 
 
 class Bundle(HangTest):
-    """What is kept of a verdict, and what musterctl dump writes."""
+    """The file that a verdict or musterctl dump leaves."""
 
     def told(self, job):
-        """The bundle of the only verdict."""
-        line, = wait_for(lambda: re.findall(r"muster: the whole picture: (\S+)\n", job.stderr()), "it is written")
+        """The bundle of the only verdict, and its text."""
+        line, = wait_for(lambda: re.findall(r"muster: the whole picture: (\S+)\n", job.stderr()), "the bundle is written")
         self.assertEqual(list(job.bundles()), ["hang_1.json"])
         with open(line) as f:
             text = f.read()
         return json.loads(text), text
 
     def assert_whole(self, bundle, event):
-        """Of blocked_read with culprit 3 of 4 ranks."""
+        """Checks a bundle of blocked_read with culprit 3 of 4 ranks."""
         self.assertEqual(bundle["verdict"], {k: v for k, v in event.items() if k not in ("time", "event", "attempt")})
         self.assertIn(event["text"], bundle["text"])
         self.assertEqual((bundle["left_out"], bundle["unanswered"], bundle["run_id"] != ""), (0, [], True))
@@ -333,7 +333,7 @@ class Bundle(HangTest):
         self.assertIn("read_fifo", json.dumps(bundle["stacks"][0]["threads"][0]))
 
     @long
-    def test_of_one_node(self):
+    def test_shows_the_ranks_of_one_node(self):
         job = self.job("blocked_read", culprit=3, env={"A_TOKEN": "hunter2"})
         event = job.wait_found("hang")
         bundle, text = self.told(job)
@@ -344,7 +344,7 @@ class Bundle(HangTest):
         self.assertLess(said.index("where they are now"), said.index("the whole picture"))
         job.stop()
 
-    def test_of_two_nodes_with_the_variables_that_differ(self):
+    def test_shows_two_nodes_and_the_variables_that_differ(self):
         job = self.job("blocked_read", culprit=3, nodes=2, env={"MODE": "fast", "A_TOKEN": "hunter2", "SAME": "x"},
                        env_of_others={"MODE": "slow", "A_TOKEN": "swordfish", "MORE": "1"})
         event = job.wait_found("hang")
@@ -360,14 +360,14 @@ class Bundle(HangTest):
         self.assertNotIn("the whole picture", job.others[0].stderr())
         job.stop()
 
-    def test_comes_before_a_rank_is_made_to_fail(self):
+    def test_is_written_before_a_rank_is_made_to_fail(self):
         job = self.job("crossed_groups", culprit=1)
         job.wait()
         bundle, _ = self.told(job)
         self.assertEqual(bundle["verdict"]["class"], "circle")
         self.assertEqual([len(r["threads"]) > 0 for r in bundle["stacks"]], [True] * 4, bundle["stacks"])
 
-    def test_of_a_failure_has_no_stacks(self):
+    def test_has_no_stacks_if_the_job_has_failed(self):
         job = self.job("none", program=RECORDED_MISMATCH, env={"ABORT": "1"})
         job.wait()
         (name, bundle), = job.bundles().items()
@@ -381,9 +381,9 @@ class Bundle(HangTest):
         self.addCleanup(job.__exit__)
         return job
 
-    def test_there_is_none_without_a_log_folder(self):
+    def test_is_not_written_without_a_log_folder(self):
         job = self.without_a_folder("blocked_read")
-        wait_for(lambda: "where they are now" in job.stderr(), "the stacks are said")
+        wait_for(lambda: "where they are now" in job.stderr(), "the stacks are printed")
         job.signal(signal.SIGTERM)
         job.wait()
         self.assertNotIn("the whole picture", job.stderr())
@@ -392,7 +392,7 @@ class Bundle(HangTest):
         done = subprocess.run([MUSTERCTL, "dump", str(job.pid), *flags], capture_output=True, text=True, timeout=60, check=False)
         return done.returncode, done.stdout, done.stderr
 
-    def test_of_a_healthy_job_when_it_is_asked_for(self):
+    def test_is_written_for_a_healthy_job_on_request(self):
         for node in (0, 1):
             with self.subTest(node=node):
                 job = self.job("idle", nodes=2, env_of_others={"MODE": "slow"})
@@ -410,9 +410,9 @@ class Bundle(HangTest):
                 self.assertIn(os.path.basename(json.loads(out)["path"]), job.bundles(node))
                 job.stop()
 
-    def test_is_refused_without_a_log_folder(self):
+    def test_request_is_refused_without_a_log_folder(self):
         job = self.without_a_folder("idle", "--log-dir", "/dev/null")
-        wait_for(lambda: "fault" in job.stdout(), "it runs")
+        wait_for(lambda: "fault" in job.stdout(), "the job runs")
         self.assertEqual(self.dump(job), (1, "", "musterctl: the job has no log folder for it: give it one with --log-dir\n"))
 
     def test_lacks_a_node_that_does_not_answer(self):
@@ -434,7 +434,7 @@ class Bundle(HangTest):
 
 
 class Nothing(HangTest):
-    """Jobs of which nothing is said, though a rank is late."""
+    """Jobs about which nothing is reported, though a rank is late."""
 
     LATE = {"PAUSE_S": "2"}
 
@@ -443,14 +443,14 @@ class Nothing(HangTest):
         self.assertEqual(job.events(), [], job.stderr())
         self.assertNotRegex(job.stderr(), "waited|never entered|has not called")
 
-    def test_without_a_recorder_or_a_limit(self):
+    def test_is_reported_without_a_recorder_or_a_limit(self):
         for flags in (("--no-recorder",), ("--hang-timeout", "off")):
             with self.subTest(flags=flags):
                 self.assert_silent(self.job("pause", *flags, env=self.LATE))
 
 
 class Healthy(HangTest):
-    def test_no_verdict_whatever_a_healthy_job_does(self):
+    def test_jobs_get_no_verdict(self):
         for nodes in (1, 2) if LONG else (2,):
             with self.subTest(nodes=nodes):
                 verdicts, notices = healthy(4, HEALTHY_S, SCALE, nodes=nodes)
@@ -459,7 +459,7 @@ class Healthy(HangTest):
 
 
 def switches(pid):
-    """How often the threads of a process have been woken."""
+    """The number of times that the threads of a process have been woken."""
     total = 0
     for thread in os.listdir(f"/proc/{pid}/task"):
         with open(f"/proc/{pid}/task/{thread}/status") as f:
@@ -468,10 +468,10 @@ def switches(pid):
 
 
 class WakeUps(HangTest):
-    """While the ranks do nothing, and have nothing under way."""
+    """The agent's wake-ups while the ranks are idle and no call is in progress."""
 
     def woken(self, job, lines):
-        """How often the agent was in a quiet time of WATCHED_S seconds, once so many lines tell that the ranks run."""
+        """The fewest wake-ups of the agent in three times WATCHED_S, once `lines` lines show that the ranks run."""
         wait_for(lambda: job.stdout().count("\n") >= lines, "the ranks run")
         counts, agent = [], job.agent()
         for _ in range(3):
@@ -480,11 +480,11 @@ class WakeUps(HangTest):
             counts.append(switches(agent) - before)
         return min(counts)
 
-    def test_without_rings_the_agent_sleeps(self):
+    def test_the_agent_sleeps_without_rings(self):
         with Job("--nproc-per-node", 4, "--no-python", "sh", "-c", "echo runs; exec sleep 1000") as job:
             self.assertEqual(self.woken(job, 4), 0)
 
-    def test_with_rings_it_looks_at_them(self):
+    def test_the_agent_polls_rings_a_few_times_a_second(self):
         count = self.woken(self.job("idle"), 1)
         say(f"{count / WATCHED_S:.1f} times a second")
         self.assertGreater(count, 0)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Hangs of unmodified PyTorch programs on gloo: each fault is found, healthy jobs are left alone, and the words about
-one name the lines of Python.
+"""Hangs of unmodified PyTorch programs on gloo: each fault is found, healthy jobs get no verdict, and messages name the lines
+of Python.
 
 The program is programs/torch_faults.py, run by the Python of $MUSTER_TORCH_VENV; all limits are a tenth of their
-defaults. hang_matrix.py runs the faults with more ranks, and as often as one likes.
+defaults. hang_matrix.py runs the faults with more ranks, and any number of times.
 """
 import os
 import re
@@ -37,16 +37,16 @@ class Faults(TorchTest):
                 self.assertTrue(row["right"], row)
 
     @long
-    def test_of_single_calls(self):
+    def test_are_found_in_single_calls(self):
         self.check("torch", nodes=1)
 
-    def test_of_ddp_over_two_nodes(self):
+    def test_are_found_in_ddp_over_two_nodes(self):
         self.check("torch_ddp", nodes=2, faults=None if LONG else ("gil", "other_size", "early_exit"))
 
 
 class Watched(TorchTest):
-    def test_a_hang_that_somebody_looks_at_is_judged(self):
-        """Where it takes a while to read the stacks of the other ranks, as on a busy machine."""
+    def test_a_hang_is_judged_while_a_user_reads_its_stacks(self):
+        """A slow py-spy for the other ranks stands in for a busy machine."""
         self.write("py-spy", f'#!/bin/sh\ncase " $* " in *" $(cat {self.path("late")}) "*) ;; *) sleep 1.5;; esac\n'
                              f'exec {os.path.join(os.path.dirname(PYTHON), "py-spy")} "$@"\n')
         job = HangJob(self.folder.name, "blocked_read", *limits(0.5), program=TORCH, culprit=1,
@@ -70,7 +70,7 @@ class Healthy(TorchTest):
 
 
 class Nodes(TorchTest):
-    """Two nodes, of which one has nothing left to do; see programs/torch_nodes.py."""
+    """Two nodes, one of which has finished its work; see programs/torch_nodes.py."""
 
     def job(self, program, *flags):
         job = HangJob(self.folder.name, program, *limits(SCALE), *flags, program=PROGRAM_OF_NODES, nodes=2)
@@ -84,7 +84,7 @@ class Nodes(TorchTest):
         self.assertEqual(job.process.returncode, 0, job.stderr())
         self.assertEqual([e for e in job.found("hang", "mismatch") if e["attempt"] == 1], [], job.stderr())
 
-    def test_a_hang_is_the_cause_though_the_judges_own_ranks_have_ended(self):
+    def test_a_hang_is_the_cause_if_the_judging_nodes_ranks_have_ended(self):
         job = self.job("the_judges_ranks_end")
         for node in (0, 1):
             result = job.result(node)
@@ -93,14 +93,14 @@ class Nodes(TorchTest):
             self.assertIn("exited with 0", result["summary"])
 
     @long
-    def test_a_mismatch_is_the_cause_though_the_judges_own_ranks_have_ended(self):
+    def test_a_mismatch_is_the_cause_if_the_judging_nodes_ranks_have_ended(self):
         job = self.job("a_mismatch_after_the_judges_ranks_have_ended")
         for node in (0, 1):
             self.assertEqual(job.result(node)["reason"], "mismatch", job.stderr())
 
 
 class TimeOut(TorchTest):
-    """Of PyTorch itself, which does not say who is missing, before there is a verdict."""
+    """PyTorch's own time-out, which names no missing rank, comes before a verdict."""
 
     def check(self, nodes, culprit=1, **env):
         program = ("--python", PYTHON, os.path.join(os.path.dirname(hang_cells.HERE), "gpu", "torch_gpu.py"), "timeout")
@@ -116,29 +116,29 @@ class TimeOut(TorchTest):
         self.assertIn(f"muster: the wait for rank {culprit} in all_reduce #2 of group 'world' is over after ", job.stderr())
 
     @long
-    def test_the_rank_that_did_not_come_is_the_culprit(self):
+    def test_the_late_rank_is_the_culprit(self):
         self.check(nodes=1)
 
     @long
-    def test_though_it_was_told_who_gave_up(self):
+    def test_the_late_rank_is_the_culprit_though_it_names_the_others(self):
         self.check(nodes=1, TOLD=os.path.join(os.path.dirname(hang_cells.HERE), "fixtures", "last_words", "nccl_dump_signal.stderr"))
 
     @long
-    def test_though_those_that_gave_up_take_long_to_end(self):
+    def test_the_late_rank_is_the_culprit_though_the_others_end_slowly(self):
         self.check(nodes=1, LINGER_S="15")
 
-    def test_of_another_node(self):
+    def test_the_late_rank_is_the_culprit_on_either_node(self):
         for culprit in (0, 1):
             with self.subTest(culprit=culprit):
                 self.check(2, culprit)
 
 
 class Words(TorchTest):
-    def test_of_a_rank_that_reads(self):
+    def test_name_the_python_lines_of_a_rank_that_reads(self):
         job = HangJob(self.folder.name, "blocked_read", *limits(SCALE), culprit=2, program=TORCH)
         self.addCleanup(job.__exit__)
         job.wait_found("hang")
-        said = wait_for(lambda: "they are now" in (s := job.stderr()) and s, "the stacks are said")
+        said = wait_for(lambda: "they are now" in (s := job.stderr()) and s, "the stacks are printed")
         where = r"read_fifo \(torch_faults.py:\d+\) ← main \(torch_faults.py:\d+\) ← <module> \(torch_faults.py:\d+\)"
         for pattern in (
                 r"muster: 3 ranks have waited \S+ s for rank 2 \(pid \d+\) in all_reduce #31 of group 'world' \(max of 1000 "

@@ -1,4 +1,4 @@
-"""Cases that were once wrong, or that a careful reader would doubt: each is named after what must hold."""
+"""Cases that were once wrong, or that a careful reader would doubt."""
 import json
 import os
 import pty
@@ -23,8 +23,8 @@ def cpu_ticks(pid):
 
 
 class Stopping(LiveTest):
-    def test_a_kill_right_after_a_stop_keeps_the_exit_code(self):
-        """INT and TERM back to back while the job waits between two attempts, or has just begun."""
+    def test_a_signal_right_behind_a_stop_keeps_the_exit_code(self):
+        """INT and TERM arrive back to back while the job waits between two attempts."""
         codes = set()
         for _ in range(20):
             with Job("--max-restarts", 9, "--no-python", "false") as job:
@@ -34,16 +34,16 @@ class Stopping(LiveTest):
                 codes.add(job.wait())
         self.assertEqual(codes, {130})
 
-    def test_a_process_whose_main_thread_has_ended_is_no_zombie(self):
+    def test_a_process_whose_main_thread_has_ended_is_killed(self):
         leader = os.path.join(BUILD, "tests", "zombie_leader")
         job = Job("--no-python", "bash", "-c", f"{leader} {self.path('up')} {self.marker} & wait; sleep 1000")
         self.addCleanup(job.__exit__)
         self.wait_for_files("up")
-        # pgrep and ps show it as defunct: its threads tell the truth.
+        # pgrep and ps show it as defunct; only its threads show that it runs.
         pids = [int(p) for p in os.listdir("/proc") if p.isdigit() and self._runs(p)]
         self.assertEqual(len(pids), 1)
         os.kill(job.pid, signal.SIGKILL)
-        wait_for(lambda: not self._runs(pids[0]), "it is killed")
+        wait_for(lambda: not self._runs(pids[0]), "the process is killed")
 
     @staticmethod
     def _runs(pid):
@@ -53,7 +53,7 @@ class Stopping(LiveTest):
         except OSError:
             return False
 
-    def test_a_stopped_agent_does_not_keep_the_user(self):
+    def test_a_second_interrupt_ends_a_job_whose_agent_is_stopped(self):
         job = Job("--shutdown-timeout", "600", "--no-python", "bash", "-c",
                   f"touch {self.path('up')}; exec -a {self.marker} sleep 1000")
         self.addCleanup(job.__exit__)
@@ -66,14 +66,14 @@ class Stopping(LiveTest):
         self.assert_nothing_left()
 
     def test_a_stopped_agent_is_woken_by_the_first_signal(self):
-        """A worker may do that to its parent: kill -STOP $PPID."""
+        """A worker may stop its parent: kill -STOP $PPID."""
         job = Job("--no-python", "sh", "-c", f"kill -STOP $PPID; touch {self.path('up')}; sleep 1000")
         self.addCleanup(job.__exit__)
         self.wait_for_files("up")
         job.signal(signal.SIGTERM)
         self.assertEqual(job.wait(), 143)
 
-    def test_cont_right_behind_tstp_is_the_last_word(self):
+    def test_cont_right_behind_tstp_resumes_the_job(self):
         for _ in range(40):
             with Job("--no-python", "sh", "-c", f"touch {self.path('up')}; sleep 1000") as job:
                 self.wait_for_files("up")
@@ -83,12 +83,12 @@ class Stopping(LiveTest):
                 self.assertEqual(job.wait(), 143)
             os.unlink(self.path("up"))
 
-    def test_background_jobs_of_a_shell_do_not_make_ctrl_c_last_the_grace(self):
+    def test_background_jobs_of_a_shell_do_not_delay_ctrl_c_by_the_grace(self):
         script = self.write("w.sh", f"#!/bin/sh\nsleep 1000 {self.marker} 2>/dev/null || sleep 1000 &\n"
                             f": >{self.path('up')}\ntail -f {self.path('up')}\n")
         job = Job("--shutdown-timeout", "600", "--no-python", script)
         self.addCleanup(job.__exit__)
-        # Not before that runs: a shell that is just starting a program takes the signal for it, and goes on waiting.
+        # A shell that is just starting a program takes the signal itself, and goes on waiting.
         wait_for(lambda: alive_with(f"tail -f {self.path('up')} "), "the program in the foreground")
         job.signal(signal.SIGINT)
         self.assertEqual(job.wait(), 130)
@@ -103,7 +103,7 @@ class Stopping(LiveTest):
         self.assertIn(f"port {port} is in use by pid {first.agent()} ", err)
 
     def connection(self):
-        """A connection that another process of this machine has, its local port, and that of its other end."""
+        """A connection of this process, its local port, and its remote port."""
         port, (listener, other) = free_port(), listening()
         client = socket.create_connection(("127.0.0.1", other), source_address=("127.0.0.1", port))
         self.addCleanup(listener.close)
@@ -117,14 +117,14 @@ class Stopping(LiveTest):
         self.assertIn(f"port {port} is the local end of a connection of pid {os.getpid()} (", err)
         self.assertIn(f", to 127.0.0.1:{other}: choose another port (--master-port", err)
 
-    def test_a_host_takes_its_port_once_the_connection_that_has_it_is_over(self):
+    def test_a_host_waits_for_its_port_until_the_connection_that_has_it_ends(self):
         client, port, _ = self.connection()
         nodes = [Job("--nnodes", 2, "--node-rank", rank, "--master-addr", "127.0.0.1", "--master-port", port,
                      "--no-python", "true") for rank in (0, 1)]
         for node in nodes:
             self.addCleanup(node.__exit__)
         wait_for(lambda: f"port {port} is the local end of a connection of pid {os.getpid()} (" in nodes[0].stderr(),
-                 "node 0 says who has the port")
+                 "node 0 names the process that has the port")
         # With a reset, the port is free at once.
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         client.close()
@@ -151,8 +151,8 @@ class Stopping(LiveTest):
         self.assertIn("the loopback interface is down here, and muster may not bring it up (Operation not permitted): "
                       "run `ip link set lo up` as root", job.stderr)
 
-    def test_a_machine_without_dev_null_is_named(self):
-        """Its /dev has random numbers, which muster reads where getrandom is refused."""
+    def test_a_missing_dev_null_is_named(self):
+        """/dev has only random numbers, which muster reads if getrandom is refused."""
         dev = ("mount -t tmpfs none /mnt && touch /mnt/urandom && mount --bind /dev/urandom /mnt/urandom && "
                'mount --move /mnt /dev && exec "$0" "$@"')
         command = self.unshared("--mount", "sh", "-c", dev)
@@ -175,7 +175,7 @@ class Verdicts(LiveTest):
         self.assertIn("exited with 3", text)
 
     def test_a_worker_in_uninterruptible_sleep_fails_the_job(self):
-        """A real one: it writes to a frozen file system. It cannot die before the thaw, and no restart follows."""
+        """The worker writes to a real frozen file system, so it cannot die before the thaw; no restart follows."""
         disk, freeze, thaw = self.frozen_disk()
         freeze()
         job = Job("--max-restarts", 2, "--shutdown-timeout", 1, "--no-python", "bash", "-c", f"exec mkdir {disk}/x",
@@ -189,7 +189,7 @@ class Verdicts(LiveTest):
 
 
 class Surroundings(LiveTest):
-    def test_a_fifo_in_place_of_the_error_file_hangs_nobody(self):
+    def test_a_fifo_in_place_of_the_error_file_does_not_block_the_agent(self):
         code, _, err = run("--no-python", "sh", "-c", "mkfifo $TORCHELASTIC_ERROR_FILE; exit 3")
         self.assertEqual(code, 3)
         self.assertIn("exited with 3", err)
@@ -200,30 +200,30 @@ class Surroundings(LiveTest):
         self.assertEqual(code, 3)
         self.assertNotIn("nobody else's", err)
 
-    def test_a_bad_tmpdir_falls_back(self):
+    def test_a_bad_tmpdir_is_ignored(self):
         for bad in ("/nonexistent", "relative", "/dev/null", ""):
             code, out, err = run("--no-python", "echo", "hi", env={"TMPDIR": bad})
             self.assertEqual((code, out, err), (0, "hi\n", ""))
 
-    def test_a_cleaner_of_tmp_costs_no_restart(self):
+    def test_a_cleaner_of_tmp_does_not_prevent_a_restart(self):
         temp = self.path("tmp")
         os.mkdir(temp)
         script = self.write("w.sh", f"#!/bin/sh\nrm -rf {temp}/torchelastic_*\ntest $TORCHELASTIC_RESTART_COUNT = 1\n")
         code, _, err = run("--max-restarts", 1, "--no-python", script, env={"TMPDIR": temp})
         self.assertEqual(code, 0, err)
 
-    def test_help_that_cannot_be_written_is_said(self):
+    def test_help_that_cannot_be_written_is_an_error(self):
         done = subprocess.run(f"{MUSTER} --help >/dev/full", shell=True, stderr=subprocess.PIPE, text=True, check=False,
                               timeout=30)
         self.assertEqual(done.returncode, 121)
         self.assertEqual(done.stderr, "muster: cannot write to standard output: No space left on device\n")
 
-    def test_stdin_of_a_rank_that_is_not_there(self):
+    def test_stdin_for_a_rank_that_does_not_exist_is_refused(self):
         code, _, err = run("--stdin", 7, "--nproc-per-node", 2, "--no-python", "true", env={"OMP_NUM_THREADS": "1"})
         self.assertEqual(code, 2)
         self.assertIn("--stdin 7", err)
 
-    def test_in_the_background_of_a_terminal_it_takes_nobodys_input(self):
+    def test_a_job_in_the_background_takes_no_input_from_the_terminal(self):
         screen = self.terminal(f"{MUSTER} --no-python cat &\n")
         wait_for(lambda: screen("[1]"), "the job is in the background")
         screen.type("echo typed-$((40 + 2))\n")
@@ -231,7 +231,7 @@ class Surroundings(LiveTest):
         screen.type("wait; echo code=$?\n")
         wait_for(lambda: screen("code=0"), "cat had an empty input")
 
-    def test_the_terminals_modes_come_back_when_the_agent_is_killed(self):
+    def test_the_front_restores_the_terminals_modes_if_the_agent_is_killed(self):
         screen = self.terminal(f"{MUSTER} --no-python sh -c 'stty -echo -icanon; touch {self.path('up')}; exec sleep 1000'\n")
         self.wait_for_files("up")
         agent = wait_for(lambda: [p for p in alive_with(self.path("up")) if os.path.realpath(f"/proc/{p}/exe") ==
@@ -246,7 +246,7 @@ class Surroundings(LiveTest):
         self.assertNotIn("-echo ", screen.text.split("stty -a")[-1])
 
     def terminal(self, command):
-        """A shell without line editing (which would set the modes itself) at a terminal of its own."""
+        """A shell at a terminal of its own, without line editing, which would set the modes itself."""
         pid, master = pty.fork()
         if pid == 0:
             os.environ["PS1"] = "$ "
@@ -281,8 +281,8 @@ class Limits(LiveTest):
                            preexec_fn=limit)
         self.assertEqual(code, 0, err)
 
-    def test_the_limit_that_is_advised_suffices_the_first_time(self):
-        # Each worker holds three connections to the store, beside all the streams there are, until all do.
+    def test_the_advised_limit_suffices(self):
+        # Each worker uses all streams, and holds three connections to the store until all workers do.
         busy = ["--no-python", "bash", "-c", "for i in 3 4 5; do eval \"exec $$i<>/dev/tcp/$MASTER_ADDR/$MASTER_PORT\"; done; "
                                              "echo a; echo b >&2; touch $MEET/$RANK; "
                                              "while [ $(ls $MEET | wc -l) -lt $WORLD_SIZE ]; do sleep 0.05; done"]
@@ -309,7 +309,7 @@ class Limits(LiveTest):
                 limit = int(re.search(r"(?:`ulimit -n |hard limit raised to )(\d+)", err).group(1))
         self.assertEqual(code, 0, f"at the advised {limit}: {err}")
 
-    def test_hardly_any_descriptors(self):
+    def test_too_few_descriptors_cost_one_line(self):
         for count in (5, 6, 7, 8, 9, 12, 20, 30):
             limit = lambda n=count: resource.setrlimit(resource.RLIMIT_NOFILE, (n, n))
             code, _, err = run("--no-python", "true", preexec_fn=limit)
@@ -324,7 +324,7 @@ class FileTimer(LiveTest):
     def request(self, pid, expires, number):
         return json.dumps({"version": 1, "pid": pid, "scope_id": "s", "expiration_time": expires, "signal": number})
 
-    def test_an_expired_timer_kills_the_worker_and_the_usual_rules_follow(self):
+    def test_an_expired_timer_kills_the_worker_which_then_restarts(self):
         script = self.write("w.py", f"""#!/usr/bin/env python3
 import json, os, time
 if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
@@ -352,7 +352,7 @@ time.sleep(1.2)
         self.assertEqual(code, 0, err)
 
     @long
-    def test_a_flood_at_the_end_harms_nobody(self):
+    def test_a_flood_of_requests_at_the_end_does_no_harm(self):
         script = self.write("w.py", """#!/usr/bin/env python3
 import os
 fd = os.open(os.environ["TORCHELASTIC_TIMER_FILE"], os.O_WRONLY | os.O_NONBLOCK)
@@ -366,7 +366,7 @@ except BlockingIOError:
             code, _, err = run("--no-python", script, env=self.ENABLED)
             self.assertEqual(code, 0, err)
 
-    def test_a_timer_for_ever_costs_nothing(self):
+    def test_a_timer_in_the_far_future_costs_no_processor_time(self):
         path = self.path("timer")
         job = Job("--no-python", "sh", "-c", f"touch {self.path('up')}; sleep 1000",
                   env={**self.ENABLED, "TORCHELASTIC_TIMER_FILE": path})
@@ -381,7 +381,7 @@ except BlockingIOError:
         self.assertEqual(job.wait(), 143)
         self.assertFalse(os.path.exists(path))
 
-    def test_strangers_are_not_signalled(self):
+    def test_processes_outside_the_job_are_not_signalled(self):
         path = self.path("timer")
         stranger = subprocess.Popen(["sleep", "1000"])
         self.addCleanup(stranger.wait)
@@ -398,7 +398,7 @@ except BlockingIOError:
 
 class Cgroup(LiveTest):
     def delegated(self):
-        """A cgroup v2 folder with systemd's mark of delegation."""
+        """Makes a cgroup v2 folder with systemd's mark of delegation."""
         with open("/proc/self/mountinfo") as f:
             mounts = [line.split()[4] for line in f if " - cgroup2 " in line]
         if not mounts or os.geteuid() != 0:
@@ -428,7 +428,7 @@ class Cgroup(LiveTest):
         self.wait_for_files("up")
         return job, os.path.join(folder, f"muster-{job.agent()}")
 
-    def test_workers_live_in_a_delegated_one_and_it_is_removed(self):
+    def test_workers_live_in_a_delegated_cgroup_that_is_removed_at_the_end(self):
         job, inner = self.start(self.delegated())
         worker = wait_for(lambda: [p for p in alive_with(self.marker) if p not in (job.pid, job.agent())], "worker")[0]
         with open(os.path.join(inner, "cgroup.procs")) as f:
@@ -437,7 +437,7 @@ class Cgroup(LiveTest):
         self.assertEqual(job.wait(), 143)
         self.assertFalse(os.path.exists(inner))
 
-    def test_it_is_removed_after_a_kill_too(self):
+    def test_the_cgroup_is_removed_after_a_kill(self):
         for victim in ("agent", "front"):
             job, inner = self.start(self.delegated())
             os.kill(job.agent() if victim == "agent" else job.pid, signal.SIGKILL)
@@ -448,19 +448,19 @@ class Cgroup(LiveTest):
 
 
 class MisplacedFlags(LiveTest):
-    def test_a_flag_behind_the_script_gets_a_line_and_stays_the_scripts(self):
+    def test_a_flag_behind_the_script_is_reported_and_passed_to_it(self):
         script = self.write("ok.py", "import os, sys\nprint(sys.argv[1:], os.environ['WORLD_SIZE'])\n")
         code, out, err = run(script, "--nproc-per-node", "4")
         self.assertEqual((code, out), (0, "['--nproc-per-node', '4'] 1\n"), err)
         self.assertEqual(err, f"muster: --nproc-per-node behind {script} is an argument of it; flags of muster stand before "
                               f"the program: muster --nproc-per-node ... {script}\n")
 
-    def test_a_script_that_has_the_flag_itself_gets_none(self):
+    def test_a_flag_that_the_script_defines_is_not_reported(self):
         script = self.write("own.py", "import argparse\np = argparse.ArgumentParser()\np.add_argument('--nproc_per_node')\n"
                                       "print(p.parse_args().nproc_per_node)\n")
         self.assertEqual(run(script, "--nproc_per_node", "4"), (0, "4\n", ""))
 
-    def test_a_launcher_as_the_program_gets_none(self):
+    def test_a_flag_of_an_inner_launcher_is_not_reported(self):
         inner = [MUSTER, "--nproc-per-node", "2", "--no-python", "sh", "-c", "echo $WORLD_SIZE"]
         for flags in ([], ["--no-python"]):
             self.assertEqual(run(*flags, *inner, env={"OMP_NUM_THREADS": "1"}), (0, "2\n2\n", ""))

@@ -1,7 +1,7 @@
-"""What the live tests share: starting the real launcher, watching real processes, waiting for facts.
+"""Helpers of the live tests: start the real launcher, watch real processes, wait for facts.
 
-Every test runs the binary named by $MUSTER. Processes of a job are recognised by a marker in their environment or
-argument list, which serves the tests only (the launcher itself never looks at such things).
+Every test runs the binary that $MUSTER names. Tests recognise the processes of a job by a marker on their command line,
+which the launcher never looks at.
 """
 import glob
 import os
@@ -17,8 +17,8 @@ import uuid
 from waiting import LIMIT_S, nothing_happens_for, pause, polling, wait_for, wait_until_stuck, within  # noqa: F401
 
 MUSTER = os.environ.get("MUSTER", "")
-SHARED_TMP = "/tmp"  # Only for what the launcher and the library keep there whatever TMPDIR says.
-# This test program's own, for all that it starts. Jobs that fail leave their last lines there.
+SHARED_TMP = "/tmp"  # Only for files that the launcher and the library keep there whatever TMPDIR is.
+# The temporary folder of this test program and of all that it starts. Failed jobs leave their last lines there.
 _TEMP = tempfile.TemporaryDirectory(prefix="muster-live-", ignore_cleanup_errors=True)
 os.environ.update(TMPDIR=_TEMP.name, HOME=_TEMP.name)
 
@@ -29,7 +29,7 @@ def require_muster():
 
 
 def install_wheel(add_cleanup, python):
-    """The folder that the wheel of $MUSTER_DIST is installed in, for PYTHONPATH, until what cleans up is done."""
+    """Installs the wheel of $MUSTER_DIST in a folder that add_cleanup removes; returns it, for PYTHONPATH."""
     held = tempfile.TemporaryDirectory(prefix="muster-python-")
     add_cleanup(held.cleanup)
     [wheel] = glob.glob(f"{os.environ['MUSTER_DIST']}/*.whl")
@@ -39,7 +39,7 @@ def install_wheel(add_cleanup, python):
 
 
 def bare_python(test_class):
-    """A Python that has no packages, until the class is done."""
+    """The path of a Python without packages, removed after the class."""
     held = tempfile.TemporaryDirectory(prefix="muster-python-")
     test_class.addClassCleanup(held.cleanup)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", held.name], check=True)
@@ -47,10 +47,10 @@ def bare_python(test_class):
 
 
 def start_kernel(test, python, env, folder):
-    """(manager, client) of a notebook's kernel that runs this Python, which has jupyter's client too, until the test is done."""
+    """(manager, client) of a notebook's kernel that runs `python`, which has jupyter's client; the test's cleanup stops both."""
     sys.path[:0] = glob.glob(os.path.join(os.path.dirname(python), "..", "lib", "python3*", "site-packages"))
     from jupyter_client import KernelManager
-    # Ports it would choose before its kernel binds them, and another process could come between.
+    # With TCP the manager chooses ports that another process may take before the kernel binds them.
     manager = KernelManager(transport="ipc", connection_file=os.path.join(folder, "kernel.json"))
     manager.kernel_spec.argv[0] = python
     manager.start_kernel(env=env, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -63,7 +63,7 @@ def start_kernel(test, python, env, folder):
 
 
 def processes():
-    """{pid: (ppid, state, cmdline)} of everything that /proc shows, zombies included."""
+    """{pid: (ppid, state, cmdline)} of all processes, including zombies."""
     found = {}
     for name in os.listdir("/proc"):
         if not name.isdigit():
@@ -75,7 +75,7 @@ def processes():
                 cmdline = f.read().replace(b"\0", b" ").decode(errors="replace")
         except OSError:
             continue
-        if rest:  # Else it has ended between open() and read().
+        if rest:  # Else the process ended between open() and read().
             found[int(name)] = (int(rest[1]), rest[0], cmdline)
     return found
 
@@ -89,12 +89,12 @@ def name_of(pid):
 
 
 def is_witness(pid):
-    """Whether it is the agent's own process beside the workers, which has a command line as theirs."""
+    """True for the agent's witness process, whose command line is like a worker's."""
     return name_of(pid) == "signal-witness"
 
 
 def alive_with(marker):
-    """Pids of living processes (not zombies) that carry the marker on their command line."""
+    """Pids of processes, zombies excluded, that have the marker on their command line."""
     return [p for p, (_, state, cmdline) in processes().items() if state not in "ZX" and marker in cmdline and not is_witness(p)]
 
 
@@ -111,10 +111,10 @@ def is_gone(pid):
 
 
 class Job:
-    """One launcher process under test, its output in files so that nothing ever blocks on us."""
+    """A launcher process under test. Its output goes to files, so it never blocks on the test."""
 
     def __init__(self, *args, env=None, stdin=subprocess.DEVNULL, cwd=None, under=(), **popen):
-        """`under`: a command that runs the launcher; its process is the job's."""
+        """`under`: a command that runs the launcher; its pid is the job's."""
         self.out = tempfile.TemporaryFile()
         self.err = tempfile.TemporaryFile()
         self.process = subprocess.Popen([*under, MUSTER, *map(str, args)], stdin=stdin, stdout=popen.pop("stdout", self.out),
@@ -184,7 +184,7 @@ class LiveTest(unittest.TestCase):
         wait_for(lambda: all(self.exists(n) for n in names), f"files {names}")
 
     def frozen_disk(self):
-        """(folder, freeze, thaw) of a real file system, loop-mounted, that can be made to take no write. Skips aloud."""
+        """(folder, freeze, thaw) of a loop-mounted file system; while it is frozen, writes block. Skips if it cannot be made."""
         if os.geteuid() != 0 or not shutil.which("fsfreeze") or not shutil.which("mkfs.ext4"):
             self.skipTest("freezing a file system needs root, fsfreeze and mkfs.ext4")
         image, disk = self.path("image"), self.path("disk")
@@ -200,20 +200,20 @@ class LiveTest(unittest.TestCase):
         return disk, lambda: subprocess.run(["fsfreeze", "-f", disk], check=True), thaw
 
     def assert_nothing_left(self):
-        """At once: what was killed takes a moment to go."""
+        """Allows a moment for killed processes to go."""
         def left():
             all_of_them = processes()
             return f"what is left has gone: {[(p, all_of_them.get(p)) for p in alive_with(self.marker)]}"
         wait_for(lambda: not alive_with(self.marker), left, within(0.2))
 
 
-# For what takes long and of which an example, or the same on another level, is in the gate: ./dev long runs it.
+# Marks slow tests for ./dev long; the gate has an example of each, or the same on another level.
 LONG = bool(os.environ.get("MUSTER_LONG"))
 long = unittest.skipUnless(LONG, "only ./dev long runs it")
 
 
 class TimedResult(unittest.TextTestResult):
-    """Says how long each test took."""
+    """Prints how long each test took."""
 
     def startTest(self, test):
         super().startTest(test)
@@ -230,7 +230,7 @@ def run_tests(argv=None):
 
 
 def main(apart=()):
-    """Runs the classes that are named, or all; with --rest all but those that CTest runs as tests of their own, `apart`."""
+    """Runs the named classes, or all; with --rest all but `apart`, which CTest runs as tests of their own."""
     require_muster()
     if "--rest" in sys.argv:
         cases = unittest.defaultTestLoader.loadTestsFromModule(sys.modules["__main__"])

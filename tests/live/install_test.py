@@ -1,4 +1,4 @@
-"""What is built and installed: needs glibc and nothing else, says its version, installs what the README promises."""
+"""The built binary needs glibc only and prints its version, and installing puts all that the README promises in place."""
 import os
 import re
 import subprocess
@@ -25,15 +25,15 @@ class TheBinary(LiveTest):
         self.assertEqual((code, err), (0, ""))
         self.assertRegex(out, r"^muster \d+\.\d+\.\d+ \(([0-9a-f]{12}(-dirty)?|no git)\)\n$")
 
-    def test_help_fits_people(self):
+    def test_help_fits_100_columns(self):
         code, out, err = run("--help")
         self.assertEqual((code, err), (0, ""))
         self.assertLessEqual(max(map(len, out.splitlines())), 100)
         for text in ("--nproc-per-node", "--max-restarts", "Examples", "seconds"):
             self.assertIn(text, out)
 
-    def test_start_is_a_matter_of_milliseconds(self):
-        """The benchmark has the figures."""
+    def test_starts_a_job_within_milliseconds(self):
+        """The benchmark measures it."""
         self.assertLess(min(self._time_of_one() for _ in range(5)), within(0.02))
 
     @staticmethod
@@ -44,7 +44,7 @@ class TheBinary(LiveTest):
 
 
 class Installed(LiveTest):
-    def test_everything_is_there(self):
+    def test_programs_manuals_completions_and_package_are_there(self):
         with tempfile.TemporaryDirectory() as prefix:
             output_of("cmake", "--install", BUILD, "--prefix", prefix)
             found = sorted(os.path.relpath(os.path.join(folder, name), prefix)
@@ -56,7 +56,7 @@ class Installed(LiveTest):
             page = output_of("man", "--warnings", "-l", os.path.join(prefix, "share/man/man1/muster.1"),
                              env={**os.environ, "MANWIDTH": "80", "LC_ALL": "C.UTF-8"})
             self.assertIn("--max-restarts", page)
-            # A project that asks for the package gets the launcher as a target.
+            # The package gives a CMake project the launcher as a target.
             project = os.path.join(prefix, "user")
             os.mkdir(project)
             with open(os.path.join(project, "CMakeLists.txt"), "w") as f:

@@ -1,6 +1,6 @@
-"""The headline and the remedy of unmodified torch programs that fail, with torch's error file and without.
+"""The headline and the remedy for unmodified torch programs that fail, with torch's error file and without.
 
-The programs are those that made the samples of tests/fixtures/last_words.
+The same programs made the samples in tests/fixtures/last_words.
 """
 
 import os
@@ -18,7 +18,7 @@ PATIENCE_S = 180.0
 
 class LastWords(LiveTest):
     def failure_of(self, *arguments, ranks=2):
-        """The verdict of a job that fails, as {headline, remedy, whole}."""
+        """Runs a job that fails; returns its {headline, remedy, whole stderr}."""
         environment = {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1",
                        "PATH": f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"}
         code, _, whole = run("--nproc-per-node", ranks, *arguments, env=environment, limit_s=PATIENCE_S)
@@ -33,7 +33,7 @@ class LastWords(LiveTest):
         self.assertEqual(verdict["headline"], f"{PROGRAM} FAILED: {words}", verdict["whole"])
 
     def of_both(self, how, words, remedy):
-        """The same with torch's error file (@record) and without."""
+        """Checks the verdict with torch's error file (@record) and without."""
         for record in ((), ("record",)):
             with self.subTest(record=record):
                 verdict = self.failure_of(PROGRAM, how, "apart", *record)
@@ -43,40 +43,40 @@ class LastWords(LiveTest):
                 # The error file adds nothing to a stderr that shows the exception.
                 self.assertNotIn("From its error file:", verdict["whole"])
 
-    def test_an_exception_behind_torchs_prefix(self):
+    def test_show_an_exception_behind_torchs_prefix(self):
         self.of_both("from_cause", "rank 1 of 2 exited with 1: RuntimeError: the configuration is not complete "
                                    "(caused by KeyError: 'lr')", "")
 
     @long
-    def test_the_remedy_of_an_exception(self):
+    def test_give_the_remedy_of_an_exception(self):
         self.of_both("no_module", "rank 1 of 2 exited with 1: ModuleNotFoundError: No module named 'nosuchmodule'",
                      "that package is not installed for the Python that ran")
 
     @long
-    def test_the_exception_of_a_data_loader(self):
+    def test_show_the_exception_of_a_data_loader(self):
         verdict = self.failure_of(PROGRAM, "data_loader", "apart", "record")
         self.assert_headline(verdict, "rank 1 of 2 exited with 1: KeyError: 'b' (in DataLoader worker process 0)")
 
     @long
-    def test_an_exception_of_ones_own(self):
+    def test_show_an_exception_that_the_program_defines(self):
         verdict = self.failure_of(PROGRAM, "own_exception", "apart")
         self.assert_headline(verdict, "rank 1 of 2 exited with 1: ShardMissing: shard 3 of rank 0 is not there")
 
     @long
-    def test_tensors_of_different_sizes(self):
-        # Else the records of both ranks explain it.
+    def test_show_gloos_error_on_tensors_of_different_sizes(self):
+        # With the hook, the records of both ranks would explain the failure.
         verdict = self.failure_of("--no-python-hook", PROGRAM, "sizes")
         self.assertRegex(verdict["headline"], r"rank 0 of 2 killed by SIGABRT.*: gloo::EnforceNotMet: .* Is there a "
                                               r"distributed collective mismatch in your code\?$")
 
-    def test_a_rank_that_did_not_come_to_a_monitored_barrier(self):
+    def test_blame_the_rank_that_missed_a_monitored_barrier(self):
         verdict = self.failure_of(PROGRAM, "barrier_of_all")
         self.assert_headline(verdict, "rank 1 of 2 kept rank 0 waiting until it gave up")
         self.assertIn("\nIts first victim: rank 0 exited with 1: RuntimeError: [Rank 0]: Ranks 1 failed to pass "
                       "monitoredBarrier in 2000 ms\n", verdict["whole"])
 
     @long
-    def test_a_module_that_is_not_there(self):
+    def test_explain_a_module_that_is_missing(self):
         verdict = self.failure_of("-m", "nosuchmodule", ranks=1)
         self.assertEqual(verdict["headline"], "-m nosuchmodule FAILED: rank 0 exited with 1: No module named nosuchmodule")
         self.assertIn("-m takes a module that the Python that ran can import: check its spelling", verdict["remedy"])

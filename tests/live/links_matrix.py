@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""The matrix of links: whose link is down, for how long and when, in fixed and elastic jobs; beside torchrun.
+"""The matrix of links: which link is down, how long and when, in fixed and elastic jobs, under muster and under torchrun.
 
     links_matrix.py [--jobs 4] [--only WORD]
 
 $MUSTER names the launcher, $MUSTER_TORCH_VENV a virtual environment with PyTorch. Each cell is a job of two nodes in
-network namespaces, once by each launcher, whose ranks exchange messages over sockets of their own, which outlive the cut,
-or over gloo. Prints a Markdown table with a row for each cell: the exit codes of the nodes, and how many workers were started
-in all; --only takes those whose row has the word. The exit status is 1 if a job of muster's failed that torchrun's
-finished, or if a fixed job started workers anew that torchrun's did not.
+network namespaces, run by each launcher; its ranks exchange messages over their own sockets, which survive the cut, or over
+gloo. Prints a Markdown table with a row for each cell: the exit codes of the nodes, and the number of workers started; --only
+selects the rows that contain WORD. The exit status is 1 if muster failed a job that torchrun finished, or restarted workers
+of a fixed job more often than torchrun.
 """
 import argparse
 import concurrent.futures
@@ -28,11 +28,11 @@ STEPS = 60
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    link: str  # whose link is down
+    link: str  # The link that is down.
     seconds: int
     when: str
-    nodes: str  # of --nnodes
-    ranks: str  # what their messages go by
+    nodes: str  # --nnodes
+    ranks: str  # How their messages travel.
 
     def words(self):
         world = "fixed" if self.nodes == "2" else "elastic"
@@ -61,8 +61,8 @@ CELLS = (
 
 @dataclasses.dataclass
 class Outcome:
-    codes: list  # of the nodes; None: it was still running
-    starts: int  # of workers
+    codes: list  # Exit codes of the nodes; None: still running.
+    starts: int  # Workers started.
     output: str
 
     def words(self):
@@ -107,7 +107,7 @@ def run_job(cell, launcher):
 
 
 def is_worse(cell, ours, theirs):
-    """An elastic job goes on without a node that is silent for 3 s, so that node may come back after its end (122)."""
+    """An elastic job goes on without a node that is silent for 3 s, so that node may return after the job's end (122)."""
     if cell.nodes != "2":
         return theirs.codes[0] == 0 and ours.codes[0] != 0
     return theirs.codes == [0, 0] and (ours.codes != [0, 0] or ours.starts > theirs.starts)

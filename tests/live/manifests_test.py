@@ -1,12 +1,12 @@
-"""What examples/engines has to copy is what its engines take: manifests without a word that Kubernetes does not know.
+"""The manifests and scripts in examples/engines are valid: manifests have no field that Kubernetes does not know.
 
-The manifests go unchanged through the published models of their kinds: Kubeflow's Python packages, made from the
-OpenAPI documents of Kubernetes, JobSet, Trainer and the training operator. These models drop unknown fields without a
-word, fill in required ones and turn numbers into strings, so a manifest is right only if the same comes out as went in.
-They know the names and types of fields; what a string may be, they do not say.
+Each manifest goes through the published models of its kind: Kubeflow's Python packages, made from the OpenAPI documents of
+Kubernetes, JobSet, Trainer and the training operator. These models silently drop unknown fields, fill in required ones and
+turn numbers into strings, so a manifest is valid only if it comes out as it went in. They check the names and types of
+fields, not the contents of strings.
 
-Each key of each manifest is then misspelt, and each mapping given a key too many: all of it must be found. The scripts are
-run where the machine has their engine (tests/live/slurm_test.py and engines_test.py start several nodes).
+Tests then misspell each key of each manifest and add an unknown key to each mapping: every mistake must be found. Scripts are
+run if the machine has their engine (tests/live/slurm_test.py and engines_test.py start several nodes).
 
 Needs the virtual environment that $MUSTER_MANIFESTS names (./dev test makes it), and runs in its Python.
 """
@@ -37,7 +37,7 @@ from harness import MUSTER, LiveTest, main  # noqa: E402
 
 ENGINES = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../examples/engines"))
 MANIFESTS = sorted(glob.glob(f"{ENGINES}/*.yaml"))
-FREE = {"selector", "limits", "pytorchReplicaSpecs"}  # To the models any key is right there.
+FREE = {"selector", "limits", "pytorchReplicaSpecs"}  # The models accept any key in these.
 
 
 def by_pydantic(model):
@@ -60,13 +60,13 @@ KINDS = {
 
 
 def wrong_with(document):
-    """Why this is no manifest of its kind, or None."""
+    """The reason why this is no valid manifest of its kind, or None."""
     through = KINDS.get((document.get("apiVersion"), document.get("kind")))
     if not through:
         return f"no kind {document.get('kind')} in {document.get('apiVersion')}"
     try:
         came_out = through(copy.deepcopy(document))
-    except (ValueError, TypeError, AttributeError) as error:  # Of pydantic too.
+    except (ValueError, TypeError, AttributeError) as error:  # pydantic's errors, too.
         return str(error)
     differences = sorted(set(leaves(document)) ^ set(leaves(came_out)))
     return "not taken as it is: " + "; ".join(differences) if differences else None
@@ -86,14 +86,14 @@ def leaves(node, path=()):
 
 
 def documents_of(path, with_gpus=False):
-    """`with_gpus`: with the line for GPUs that is a comment."""
+    """`with_gpus`: with the commented line for GPUs made a field."""
     with open(path, encoding="utf-8") as f:
         text = f.read()
     return list(yaml.safe_load_all(text.replace("# resources", "resources") if with_gpus else text))
 
 
 def mappings(node, path=()):
-    """The path to each mapping."""
+    """Yields the path to each mapping."""
     if isinstance(node, dict):
         yield path
     for key, value in inside(node):
@@ -107,7 +107,7 @@ def at(node, path):
 
 
 def misspellings(document):
-    """(where, the document with one mistake)."""
+    """Yields (where, the document with one mistake)."""
     for path in mappings(document):
         if path and path[-1] in FREE:
             continue
@@ -122,7 +122,7 @@ def misspellings(document):
 
 
 def strings_as_numbers(document):
-    """As YAML reads a value: 4 instead of "4", the mistake of a forgotten quote."""
+    """Yields (where, the document with a forgotten quote), in which YAML reads 4 instead of "4"."""
     for path in mappings(document):
         if str(at(document, path).get("value", "")).isdigit():
             spoilt = copy.deepcopy(document)
@@ -146,7 +146,7 @@ class Manifests(unittest.TestCase):
         kinds = {(document["apiVersion"], document["kind"]) for path in MANIFESTS for document in documents_of(path)}
         self.assertEqual(kinds, set(KINDS))
 
-    def test_each_is_taken_as_it_is(self):
+    def test_each_passes_its_model_unchanged(self):
         for path in MANIFESTS:
             for document in documents_of(path) + documents_of(path, with_gpus=True):
                 with self.subTest(f"{os.path.basename(path)}: {document['kind']}"):
@@ -155,7 +155,7 @@ class Manifests(unittest.TestCase):
     def check_found(self, mistakes):
         for path in MANIFESTS:
             for document in documents_of(path, with_gpus=True):
-                self.assertIsNone(wrong_with(document), path)  # Else all would be found.
+                self.assertIsNone(wrong_with(document), path)  # Else every mistake would be found.
                 spoilt = list(mistakes(document))
                 missed = [".".join(map(str, where)) for where, each in spoilt if wrong_with(each) is None]
                 self.assertEqual(missed, [], f"{path}: {document['kind']}")
@@ -174,8 +174,8 @@ class Manifests(unittest.TestCase):
         document["spec"]["trainer"]["nodes"] = document["spec"]["trainer"].pop("numNodes")
         self.assertEqual(wrong_with(document), "not taken as it is: spec.trainer.nodes = 4")
 
-    def test_pods_that_kubernetes_counts_are_those_of_the_job(self):
-        """What no model knows: PET_NNODES, names and labels that have to be the same at two places."""
+    def test_pod_counts_names_and_labels_agree(self):
+        """No model checks PET_NNODES, or names and labels that must agree in two places."""
         service, job = documents_of(f"{ENGINES}/indexed-job.yaml")
         pod = job["spec"]["template"]["spec"]
         self.assertEqual(job["spec"]["completionMode"], "Indexed")
@@ -186,7 +186,7 @@ class Manifests(unittest.TestCase):
             container, = spec["template"]["spec"]["containers"]
             self.assertEqual(spec["completions"], spec["parallelism"])
             self.assertEqual(environment_of(container)["PET_NNODES"], str(spec["completions"] * replicas))
-        # JOBSET_JOB_INDEX is the label .../job-index.
+        # For instance, JOBSET_JOB_INDEX is the label .../job-index.
         labels = {name: f"metadata.labels['jobset.sigs.k8s.io/{name.removeprefix('JOBSET_').lower().replace('_', '-')}']"
                   for name in ("JOBSET_REPLICATEDJOB_NAME", "JOBSET_REPLICATEDJOB_REPLICAS", "JOBSET_JOB_INDEX",
                                "JOBSET_RESTART_ATTEMPT")}
@@ -196,10 +196,10 @@ class Manifests(unittest.TestCase):
         self.assertEqual(given, labels)
         pytorchjob = documents_of(f"{ENGINES}/pytorchjob.yaml")[0]["spec"]["pytorchReplicaSpecs"]
         self.assertEqual(set(pytorchjob), {"Master", "Worker"})
-        for replica in pytorchjob.values():  # The operator sets its variables by this name.
+        for replica in pytorchjob.values():  # The operator sets its variables in the container of this name.
             self.assertEqual([each["name"] for each in replica["template"]["spec"]["containers"]], ["pytorch"])
 
-    def test_workers_have_ended_before_their_pod_is_killed(self):
+    def test_the_shutdown_timeout_is_shorter_than_the_pods_grace(self):
         for path in MANIFESTS:
             document = documents_of(path)[-1]
             for pod in pods_of(document) or [{"containers": [document["spec"]["trainer"]]}]:
@@ -210,7 +210,7 @@ class Manifests(unittest.TestCase):
 
 
 class Scripts(LiveTest):
-    def test_each_is_a_script(self):
+    def test_each_parses_and_has_the_right_mode(self):
         scripts = [path for path in glob.glob(f"{ENGINES}/*") if path.endswith((".sh", ".sbatch"))]
         self.assertEqual(len(scripts), 5)
         for path in scripts:
@@ -227,7 +227,7 @@ class Scripts(LiveTest):
             self.assertTrue(options and max(options) < min(commands), path)
 
     def check_runs(self, script, engine, real):
-        """With the host that this machine is. Debian's mpirun and mpiexec are whichever package won, `real` is one's own."""
+        """Runs a script with this machine as the only host. In Debian both packages provide mpirun and mpiexec; `real` is unambiguous."""
         if not shutil.which(real):
             self.skipTest(f"there is no {real} (Debian: openmpi-bin, mpich)")
         self.write("hosts", "# Comments as in the example.\nlocalhost\n")
@@ -240,10 +240,10 @@ class Scripts(LiveTest):
                               stdin=subprocess.DEVNULL, timeout=60, check=False)
         self.assertEqual((done.returncode, done.stdout), (0, "rank 0 of 1\n"), done.stderr)
 
-    def test_mpirun(self):
+    def test_the_mpirun_script_runs(self):
         self.check_runs("mpirun.sh", "mpirun", "mpirun.openmpi")
 
-    def test_mpiexec(self):
+    def test_the_mpiexec_script_runs(self):
         self.check_runs("mpiexec.sh", "mpiexec", "mpiexec.hydra")
 
 

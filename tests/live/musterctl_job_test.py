@@ -1,4 +1,4 @@
-"""musterctl and a real job: what it is doing, what its workers print, signals to some or to all of them."""
+"""musterctl with a real job: its status, its workers' output, and signals to some or all of them."""
 import json
 import os
 import signal
@@ -32,7 +32,7 @@ class RealJob(NodesTest):
         self.worker = self.write(f"solo-{self.marker}.sh", f"#!/bin/bash\n{script}\n# {self.marker}\n")
         return self.node("solo", "--nproc-per-node", 2, "--rdzv-id", "solo-job", *flags, env=self.env)
 
-    def test_a_job_is_listed_described_and_gone(self):
+    def test_a_job_is_listed_and_described_until_it_ends(self):
         job = self.solo(f"touch {self.path('up')}.$RANK; while [ ! -e {self.path('go')} ]; do sleep 0.02; done")
         self.wait_for_files("up.0", "up.1")
         code, out, err = self.ctl("list")
@@ -61,7 +61,7 @@ class RealJob(NodesTest):
         self.assertNotIn("out 0", out)
         self.assertNotIn("out 1 10\n", out)
 
-    def test_a_signal_reaches_the_ranks_that_were_named_and_no_other(self):
+    def test_a_signal_reaches_only_the_named_ranks(self):
         self.solo(f"trap 'touch {self.path('usr')}.$RANK' USR1; touch {self.path('up')}.$RANK; "
                   "while true; do sleep 0.02; done")
         self.wait_for_files("up.0", "up.1")
@@ -79,7 +79,7 @@ class RealJob(NodesTest):
         self.assertEqual(self.ctl("signal", "TERM")[0], 0)
         self.assert_exit(job, 143)
 
-    def test_a_killed_job_leaves_no_entry_that_anybody_sees(self):
+    def test_a_killed_job_is_not_listed(self):
         job = self.solo(f"touch {self.path('up')}.$RANK; exec sleep 1000")
         self.wait_for_files("up.0", "up.1")
         job.signal(signal.SIGKILL)

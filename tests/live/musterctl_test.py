@@ -1,6 +1,6 @@
 """musterctl finds the jobs of its user, shows them, follows their logs and sends signals.
 
-It is tried against $MUSTERCTL_HOST (tests/fakes/control_host), which is a job that is only its control socket.
+The job is $MUSTERCTL_HOST (tests/fakes/control_host), which has nothing but a control socket.
 """
 import json
 import os
@@ -17,7 +17,7 @@ HOST = os.environ.get("MUSTERCTL_HOST", "")
 
 
 class Host:
-    """One made-up job."""
+    """A made-up job."""
 
     def __init__(self, name, env, ranks=2):
         self.process = subprocess.Popen([HOST, name, str(ranks)], env=env, stdin=subprocess.PIPE,
@@ -80,12 +80,12 @@ class Musterctl(unittest.TestCase):
         self.assertEqual([(j["pid"], j["id"]) for j in json.loads(out)["jobs"]],
                          sorted((job.pid, name) for job, name in zip(jobs, ("job-a", "job-b"))))
 
-    def test_nothing_runs(self):
+    def test_says_that_no_job_runs(self):
         self.assertEqual(self.ask(), (0, "no job of yours is running on this machine\n", ""))
         self.assertEqual(json.loads(self.ask("--json")[1])["jobs"], [])
         self.refused(1, "status", names=["no job of yours"])
 
-    def test_status_of_the_only_job(self):
+    def test_shows_the_status_of_the_only_job(self):
         host = self.host("job-a", ranks=8)
         expected = (f"job       job-a (pid {host.pid})\n"
                     "program   made_up.py\n"
@@ -112,7 +112,7 @@ class Musterctl(unittest.TestCase):
         self.refused(1, "status", "job-c", names=["job-c", "job-a"])
         self.assertEqual(self.ask("status", second.pid)[0], 0)
 
-    def test_wrong_words(self):
+    def test_refuses_wrong_arguments(self):
         self.host("job-a")
         self.refused(2, "stauts", names=["stauts"])
         self.refused(2, "status", "--colour", names=["--colour"])
@@ -125,7 +125,7 @@ class Musterctl(unittest.TestCase):
         for word in "list", "status", "logs", "records", "top", "stacks", "signal":
             self.assertIn(word, out)
 
-    def test_signals(self):
+    def test_sends_signals_to_the_named_ranks(self):
         host = self.host("job-a", ranks=10)
         self.assertEqual(self.ask("signal", "USR1"), (0, "", ""))
         self.assertEqual(host.line(), "signal 10 to 0,1,2,3,4,5,6,7,8,9")
@@ -133,7 +133,7 @@ class Musterctl(unittest.TestCase):
         self.assertEqual(host.line(), "signal 12 to 0,8,9")
         self.refused(1, "signal", "USR1", "--ranks", "99", names=["no such rank"])
 
-    def test_logs(self):
+    def test_shows_logs(self):
         host = self.host("job-a")
         host.write("loss 0.5")
         host.write("loss 0.4")
@@ -144,7 +144,7 @@ class Musterctl(unittest.TestCase):
         logs = json.loads(self.ask("logs", "--json", "--ranks", "0")[1])["logs"]
         self.assertEqual(logs, [{"rank": 0, "text": "rank 0 begins\nloss 0.5\nloss 0.4\n", "position": 32}])
 
-    def test_stacks(self):
+    def test_shows_stacks(self):
         self.host("job-a", ranks=3)
         late = "  rank 0 (pid 4710): read ← load (train.py:88)\n"
         self.assertEqual(self.ask("stacks"), (0, late + "  2 ranks (1-2): read ← step (train.py:88)\n", ""))
@@ -156,7 +156,7 @@ class Musterctl(unittest.TestCase):
         self.refused(2, "stacks", "--ranks", "x", names=["--ranks"])
         self.refused(2, "stacks", "-n", "3", names=["-n"])
 
-    def test_records(self):
+    def test_shows_records(self):
         self.host("job-a", ranks=3)
         lines = ["rank 0 (pid 4710): in barrier #3 of group 'w'", "rank 1 (pid 4711): no recorder attached",
                  "rank 2 (pid 4712): no recorder attached"]
@@ -176,7 +176,7 @@ class Musterctl(unittest.TestCase):
         self.refused(2, "records", "-n", "4097", names=["--lines"])
         self.refused(2, "records", "--ranks", "x", names=["--ranks"])
 
-    def test_top(self):
+    def test_top_shows_each_ranks_call(self):
         self.host("job-a", ranks=3)
         code, out, err = self.ask("top", "--once", "-i", "0.1")
         self.assertEqual((code, err), (0, ""))
@@ -186,7 +186,7 @@ class Musterctl(unittest.TestCase):
         self.refused(2, "top", "-i", "0", names=["--interval"])
         self.refused(2, "top", "--ranks", "x", names=["--ranks"])
 
-    def test_a_node_that_does_not_answer_costs_a_line_and_the_exit_code(self):
+    def test_a_node_that_does_not_answer_costs_a_line_and_exit_code_1(self):
         host = self.host("job-a", ranks=3)
         host.write("silent")
         wait_for(lambda: self.ask("records")[0] == 1, "the line has arrived")
@@ -206,7 +206,7 @@ class Musterctl(unittest.TestCase):
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE) as follower:
             limit = threading.Timer(60, follower.kill)
             limit.start()
-            # Written again and again, since the follower may begin late; it shows the first one that it sees.
+            # The line is repeated, since the follower may begin late.
             stop = threading.Event()
 
             def write():
@@ -232,7 +232,7 @@ class Musterctl(unittest.TestCase):
         self.assertEqual(self.ask(), (0, "no job of yours is running on this machine\n", ""))
         self.assertEqual(os.listdir(self.folder), [])
 
-    def test_a_job_that_ends_leaves_nothing(self):
+    def test_a_job_that_ends_leaves_no_file(self):
         self.host("job-a").end()
         self.assertEqual(os.listdir(self.folder), [])
 
@@ -243,7 +243,7 @@ class Musterctl(unittest.TestCase):
         self.refused(1, "logs", names=["stuck"])
         self.assertEqual(self.ask("status")[0], 0)
 
-    def test_files_are_the_users_alone(self):
+    def test_files_are_private_to_the_user(self):
         host = self.host("job-a")
         for path, mode in (self.folder, 0o700), (f"{self.folder}/{host.pid}.sock", 0o600), \
                           (f"{self.folder}/{host.pid}.json", 0o600):

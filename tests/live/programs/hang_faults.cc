@@ -1,12 +1,12 @@
-// Ranks of which one does something that keeps the others waiting, or that only looks like it:
-// what the hang detector is tested with (hang_cells.py).
+// A worker program for tests of the hang detector (hang_cells.py): one rank, the culprit, keeps the
+// others waiting, or only seems to.
 //
 //   FAULT=blocked_read CULPRIT=2 FIFO=PATH muster --nproc-per-node 4 --no-python hang_faults
 //
-// After kHealthyCalls calls the culprit prints "fault SECONDS" (since the epoch) and does what
-// kFaults says, while the others call on. PAUSE_S is how long a fault lasts that ends by itself;
-// FIFO is what a rank reads that waits: a byte that is written to it ends the fault. Afterwards all
-// make CALLS calls, a millisecond apart.
+// After kHealthyCalls calls the culprit prints "fault SECONDS" (since the epoch) and runs the fault
+// from kFaults, while the others go on calling. PAUSE_S: how long a fault lasts that ends by
+// itself. FIFO: a pipe that a waiting rank reads; a byte written to it ends the fault. Afterwards
+// all ranks make CALLS calls, a millisecond apart.
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -66,7 +66,7 @@ void call() {
 
 // ---- what the culprit does
 
-// `time`: a timer that wakes it, which is none of an ordinary read.
+// `time`: how long to poll() the pipe first, a wait with a timer, which a plain read has not.
 void read_fifo(std::optional<std::chrono::milliseconds> time = {}) {
   const int fd = open(variable("FIFO", "").c_str(), O_RDWR | O_CLOEXEC);
   pollfd ready{fd, POLLIN, 0};
@@ -107,7 +107,7 @@ void write_checkpoint() {
     file.write(bytes.data(), static_cast<std::streamsize>(bytes.size())).flush();
 }
 
-// A child of fork() that is slow to load prepares what the rank then reads.
+// The rank reads data that a slow child of fork() prepares, as a data loader does.
 void load() {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
@@ -129,7 +129,7 @@ void sleep_in_section() {
 
 // ---- groups
 
-// Of the two ranks that share the groups, each enters another one first.
+// The two ranks that share both groups enter them in opposite order.
 void crossed_groups() {
   const GlobalRank both[] = {{std::min(culprit, partner())}, {std::max(culprit, partner())}};
   ProcessGroup first = muster::new_group(both, {.name = "first"});
@@ -140,7 +140,7 @@ void crossed_groups() {
   second.barrier();
 }
 
-// Most ranks wait for others than the culprit.
+// Most ranks do not wait for the culprit directly.
 void chain() {
   ProcessGroup pair = world().split(muster::rank() / 2, 0, {.name = "tp"});
   ProcessGroup across = world().split(muster::rank() % 2, 0, {.name = "pp"});
@@ -149,8 +149,7 @@ void chain() {
   across.all_reduce(values);
 }
 
-// For some $SECONDS the culprit is late in each call, and so holds up ranks that then come late
-// themselves.
+// For about $SECONDS the culprit is late in each call, and so makes other ranks late in their next.
 void straggle() {
   ProcessGroup pair = world().split(muster::rank() / 2, 0, {.name = "tp"});
   ProcessGroup across = world().split(muster::rank() % 2, 0, {.name = "dp"});
@@ -169,11 +168,11 @@ const std::vector<std::function<void()>> kLongScenes{
     [] { compute(pause_time); }, [] { std::this_thread::sleep_for(pause_time); }, write_checkpoint,
     load, sleep_in_section};
 
-// For $SECONDS of rank 0's clock: jitter, and one rank after the other that is late for a reason.
+// For $SECONDS by rank 0's clock: jitter, and in each round another rank late for a good reason.
 void be_healthy() {
   const auto end = Clock::now() + Seconds(std::stod(variable("SECONDS", "10")));
   std::mt19937 draw(static_cast<unsigned>(muster::rank()));
-  if (muster::rank() == 0) compute(pause_time);  // It compiles its first step.
+  if (muster::rank() == 0) compute(pause_time);  // As if it compiled the first step.
   std::vector<float> ends{0};
   for (size_t round = 0; ends[0] == 0; ++round) {
     for (int i = 0; i < 100; ++i) {

@@ -1,10 +1,10 @@
-"""An unmodified PyTorch program, as far as Python's hook is concerned: what $PART names, on two ranks of gloo.
+"""A PyTorch program that knows nothing of muster's Python hook: $PART on two ranks of gloo.
 
-    calls     every kind of call, then a pause while $FOLDER/pause.RANK exists; a second world after that
+    calls     every kind of call, a pause while $FOLDER/first.RANK exists, then a second world
     broken    the hook's own code fails in the middle of a call
-    gil       rank 1 blocks in C, with the GIL held, where rank 0 calls all_reduce
+    gil       rank 1 blocks in C, holding the GIL, while rank 0 calls all_reduce
     mismatch  rank 1 calls another operation than rank 0
-    derived   two groups are classes of Python, one derived from the other
+    derived   two groups are Python classes, one derived from the other
 """
 import ctypes
 import gc
@@ -64,7 +64,7 @@ def messages():
 
 
 def from_cpp():
-    """Python does not make these itself."""
+    """Calls that C++ makes, not Python."""
     functional.all_reduce(ONES, "min", dist.group.WORLD).sum()
     torch.compile(lambda x: functional.all_reduce(x, "max", dist.group.WORLD).sum(), backend="eager")(ONES)
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 2))
@@ -77,7 +77,7 @@ def objects():
 
 
 def refuse():
-    """It raises before anything is sent, so it is no call."""
+    """The call raises before anything is sent, so it does not count."""
     try:
         dist.all_gather([torch.empty(4)], ONES)
     except RuntimeError:
@@ -137,7 +137,7 @@ def gil():
     dist.all_reduce(ONES)
     if RANK == 1:
         os.set_blocking(fifo, True)
-        writer = os.open(os.environ["FIFO"], os.O_WRONLY)  # So that it does not read the end of the file.
+        writer = os.open(os.environ["FIFO"], os.O_WRONLY)  # Else the read would return at end of file.
         ctypes.PyDLL(None).read(fifo, ctypes.create_string_buffer(1), 1)
         os.close(writer)
     dist.all_reduce(ONES)
@@ -152,7 +152,7 @@ def mismatch():
 
 
 class Own(dist.ProcessGroup):
-    """Gives all to the world."""
+    """Forwards all calls to the world."""
 
     def getBackendName(self):
         return "own"

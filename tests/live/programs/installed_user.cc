@@ -1,4 +1,4 @@
-// A minimal program, compiled against the installed library. Argument "gloo": on that backend.
+// A minimal program, compiled against the installed library. Any argument selects gloo.
 #include <cstdio>
 #include <exception>
 #include <vector>

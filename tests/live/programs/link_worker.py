@@ -1,9 +1,9 @@
-"""A rank of a world of up to two that exchanges a message with the other every 50 ms, by a socket of its own or by gloo.
+"""One of up to two ranks that exchange a message every 50 ms, by a socket of their own or by gloo.
 
     link_worker.py {sockets|gloo} FOLDER STEPS
 
-Leaves in FOLDER: up.RANK.PID once it has begun, met.RANK once it has the other, last.RANK before its end, and `progress`,
-from which it goes on after a restart.
+Creates in FOLDER: up.RANK.PID at its start, met.RANK once the ranks are connected, last.RANK before its end, and `progress`,
+from which it continues after a restart.
 """
 import os
 import socket
@@ -22,7 +22,7 @@ def leave(name, text=""):
 
 
 def meet():
-    """The socket to the other rank."""
+    """Returns a socket connected to the other rank."""
     if rank == 0:
         return socket.create_server(("", 29555)).accept()[0]
     end = time.monotonic() + PATIENCE_S
