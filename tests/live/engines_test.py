@@ -11,7 +11,7 @@ import sys
 import netns
 from harness import MUSTER, LiveTest, main
 
-# In Debian both packages provide mpirun and mpiexec; these names are unambiguous. Root may run the tests.
+# In Debian both packages provide mpirun and mpiexec; these names are unambiguous. Root may run the tests, too.
 OPEN_MPI = ["mpirun.openmpi", "--oversubscribe", *(["--allow-run-as-root"] if os.geteuid() == 0 else [])]
 HYDRA = ["mpiexec.hydra"]
 NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "TORCHELASTIC_RUN_ID", "MASTER_ADDR")

@@ -20,7 +20,7 @@ QUERY = os.environ.get("MUSTER_ETCD_QUERY", "")
 ENVIRONMENT, RENDEZVOUS = 121, 122
 # Far more than a test takes.
 LONG_LEASE_S = 300
-# From a change to the end of a wait for it; a wait without a change ends after 10 s.
+# The limit from a change to the end of a wait for it; a wait without a change ends after 10 s.
 WATCH_S, NO_CHANGE_S = 0.9, 10
 
 

@@ -21,7 +21,7 @@ from ports import free_port
 
 PROGRAM = os.environ.get("MUSTER_HANG_FAULTS", "")
 RECORDED_MISMATCH = ("--no-python", os.environ.get("MUSTER_RECORDED_MISMATCH", ""))  # Its ranks only record a call.
-PROMISE_S = 15.0  # From the fault until the detector names it.
+PROMISE_S = 15.0  # The limit from the fault until the detector names it.
 TOLD_S = 20.0  # A node reports a verdict to the others at once, and again after a second.
 VERDICTS = ("hang", "mismatch")
 
@@ -194,7 +194,7 @@ def is_right(event, expected, culprit, world):
 def perform(fault, ranks, culprit, scale, library="worker_lib", nodes=1):
     """Runs one cell; returns its row."""
     expected = LIBRARIES[library][fault]
-    # With the default limits the verdict on a rank that may be busy takes one to ten minutes, so its notice counts.
+    # The verdict on a rank that may be busy takes one to ten minutes with the default limits, so its notice counts.
     last = ("waiting",) if expected.what == "busy" and scale == 1 else VERDICTS
     flags = limits(scale, *([30] if expected.what == "busy" else []))
     program, env = program_of(library)
@@ -217,7 +217,7 @@ def all_know(job):
 
 
 def judged(job, expected, ranks, culprit):
-    """What was found in a job that has ended, how long after the fault, and whether it is right.
+    """Returns what was found in a job that has ended, how long after the fault, and whether it is right.
     A failure is known once the ranks have ended; only the matrix holds that time to the promise."""
     failure, notices = failure_of(job), job.found("waiting")
     verdicts = job.found(*VERDICTS)

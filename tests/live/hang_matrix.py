@@ -48,7 +48,7 @@ def run_missing(options, rows):
 
 
 def found_text(row):
-    """What the table shows for a wrong row."""
+    """Returns what the table shows for a wrong row."""
     late = " late" if (row["named_s"] or 0) > PROMISE_S else ""
     return ", ".join(f"{f['class']} of {f['ranks']} by {f['by']} (culprit {row['culprit']} of {row['ranks']})"
                      for f in row["found"]) + late or "nothing"

@@ -125,7 +125,7 @@ class Stopping(LiveTest):
             self.addCleanup(node.__exit__)
         wait_for(lambda: f"port {port} is the local end of a connection of pid {os.getpid()} (" in nodes[0].stderr(),
                  "node 0 names the process that has the port")
-        # With a reset, the port is free at once.
+        # A reset frees the port at once.
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         client.close()
         self.assertEqual([node.wait() for node in nodes], [0, 0])

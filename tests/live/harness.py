@@ -50,7 +50,7 @@ def start_kernel(test, python, env, folder):
     """(manager, client) of a notebook's kernel that runs `python`, which has jupyter's client; the test's cleanup stops both."""
     sys.path[:0] = glob.glob(os.path.join(os.path.dirname(python), "..", "lib", "python3*", "site-packages"))
     from jupyter_client import KernelManager
-    # With TCP the manager chooses ports that another process may take before the kernel binds them.
+    # A manager with TCP chooses ports that another process may take before the kernel binds them.
     manager = KernelManager(transport="ipc", connection_file=os.path.join(folder, "kernel.json"))
     manager.kernel_spec.argv[0] = python
     manager.start_kernel(env=env, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -64,7 +64,7 @@ class LastWords(LiveTest):
 
     @long
     def test_show_gloos_error_on_tensors_of_different_sizes(self):
-        # With the hook, the records of both ranks would explain the failure.
+        # The hook would make the records of both ranks explain the failure.
         verdict = self.failure_of("--no-python-hook", PROGRAM, "sizes")
         self.assertRegex(verdict["headline"], r"rank 0 of 2 killed by SIGABRT.*: gloo::EnforceNotMet: .* Is there a "
                                               r"distributed collective mismatch in your code\?$")

@@ -186,7 +186,7 @@ class Manifests(unittest.TestCase):
             container, = spec["template"]["spec"]["containers"]
             self.assertEqual(spec["completions"], spec["parallelism"])
             self.assertEqual(environment_of(container)["PET_NNODES"], str(spec["completions"] * replicas))
-        # For instance, JOBSET_JOB_INDEX is the label .../job-index.
+        # Example: JOBSET_JOB_INDEX is the label .../job-index.
         labels = {name: f"metadata.labels['jobset.sigs.k8s.io/{name.removeprefix('JOBSET_').lower().replace('_', '-')}']"
                   for name in ("JOBSET_REPLICATEDJOB_NAME", "JOBSET_REPLICATEDJOB_REPLICAS", "JOBSET_JOB_INDEX",
                                "JOBSET_RESTART_ATTEMPT")}
@@ -227,7 +227,7 @@ class Scripts(LiveTest):
             self.assertTrue(options and max(options) < min(commands), path)
 
     def check_runs(self, script, engine, real):
-        """Runs a script with this machine as the only host. In Debian both packages provide mpirun and mpiexec; `real` is unambiguous."""
+        """Runs a script on this machine alone. In Debian two packages provide mpirun and mpiexec; `real` names one of them."""
         if not shutil.which(real):
             self.skipTest(f"there is no {real} (Debian: openmpi-bin, mpich)")
         self.write("hosts", "# Comments as in the example.\nlocalhost\n")

@@ -149,7 +149,7 @@ void chain() {
   across.all_reduce(values);
 }
 
-// For about $SECONDS the culprit is late in each call, and so makes other ranks late in their next.
+// Makes the culprit late in each call for about $SECONDS, and so other ranks in their next one.
 void straggle() {
   ProcessGroup pair = world().split(muster::rank() / 2, 0, {.name = "tp"});
   ProcessGroup across = world().split(muster::rank() % 2, 0, {.name = "dp"});
@@ -168,11 +168,11 @@ const std::vector<std::function<void()>> kLongScenes{
     [] { compute(pause_time); }, [] { std::this_thread::sleep_for(pause_time); }, write_checkpoint,
     load, sleep_in_section};
 
-// For $SECONDS by rank 0's clock: jitter, and in each round another rank late for a good reason.
+// Runs for $SECONDS by rank 0's clock: jitter, and each round another rank late for a good reason.
 void be_healthy() {
   const auto end = Clock::now() + Seconds(std::stod(variable("SECONDS", "10")));
   std::mt19937 draw(static_cast<unsigned>(muster::rank()));
-  if (muster::rank() == 0) compute(pause_time);  // As if it compiled the first step.
+  if (muster::rank() == 0) compute(pause_time);  // Stands for compiling the first step.
   std::vector<float> ends{0};
   for (size_t round = 0; ends[0] == 0; ++round) {
     for (int i = 0; i < 100; ++i) {
