@@ -179,6 +179,6 @@ class Network {
   }
 
   std::vector<float> parameters_, gradients_;
-  std::vector<std::array<float, kHidden>> hidden_;   // Of the current batch.
+  std::vector<std::array<float, kHidden>> hidden_;   // Activations of the current batch.
   std::vector<std::array<float, kClasses>> errors_;  // The same.
 };

@@ -254,9 +254,8 @@ class Case {
   }
 
   bool is_waiting(int rank) const {
-    return std::ranges::any_of(detected_, [rank](const DetectedCulprit& one) {
-      return contains_rank(one.waiting, rank);
-    });
+    return std::ranges::any_of(
+        detected_, [rank](const DetectedCulprit& one) { return contains_rank(one.waiting, rank); });
   }
 
   std::optional<size_t> worker_of(int rank) const {

@@ -114,6 +114,14 @@ std::vector<WorkerSigns> signs_of(const std::vector<Seen>& all) {
 
 }  // namespace
 
+void summarize(WorkerEvidence& worker, std::string sentence) {
+  const ExitStatus& status = worker.failure.status;
+  const bool killed = status.kind == ExitStatus::Kind::signaled;
+  worker.failure.summary_only = true;
+  worker.cause.kind = killed ? FailureClass::signal : FailureClass::user;
+  worker.cause.sentence = sentence.empty() ? describe(status) : std::move(sentence);
+}
+
 JudgedAttempt judge_attempt(const std::vector<NodeEvidence>& nodes,
                             const std::vector<LostNode>& lost) {
   JudgedAttempt judged;

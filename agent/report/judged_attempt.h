@@ -42,6 +42,12 @@ struct JudgedAttempt : AttemptFailures {
   friend bool operator==(const JudgedAttempt&, const JudgedAttempt&) = default;
 };
 
+// Bounded, because clock errors are added up.
+inline constexpr Duration kClockErrorMax = std::chrono::hours{24 * 366};
+
+// Derives the cause of a worker of which only the end is known; `sentence` says more, if not empty.
+void summarize(WorkerEvidence& worker, std::string sentence = {});
+
 JudgedAttempt judge_attempt(const std::vector<NodeEvidence>& nodes,
                             const std::vector<LostNode>& lost = {});
 

@@ -156,7 +156,7 @@ def _blocking(call: Callable[[], T], group: Optional[Group] = None, undo: Option
         return _watched(call, group)
     background = _work.Background(call, undo)
     if group is not None:
-        group._left = background  # Until known to have ended.
+        group._left = background  # Kept until it is known to have ended.
     result = background.wait()
     if group is not None:
         group._left = None

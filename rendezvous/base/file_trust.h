@@ -1,5 +1,5 @@
 // Checks that no other user can have written a file, such as a token, by the rule of ssh's
-// StrictModes (sshd_config(5)): the file is this user's or root's, and nobody else may write it.
+// StrictModes (sshd_config(5)): the file is this user's or root's, and no other user may write it.
 #pragma once
 
 #include <string>

@@ -85,7 +85,7 @@ constexpr bool has_reduction(CallKind kind) {
   return row_of(kind).common == InCommon::reduction;
 }
 
-// Whether backends perform it, as an Operation.
+// True if backends perform it, as an Operation.
 constexpr bool is_collective(CallKind kind) {
   return kind == CallKind::barrier || (row_of(kind).in != Extent::none && !is_message(kind));
 }

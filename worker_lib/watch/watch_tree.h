@@ -234,7 +234,7 @@ class WatchTree {
   // State of the set-up.
   std::vector<int> first_dials_;
   std::set<int> awaited_;                  // Ranks yet to report to this one.
-  std::vector<watch::ListenPort> places_;  // Of this rank and those that have.
+  std::vector<watch::ListenPort> places_;  // This rank's and those of ranks ready below it.
   bool reported_ = false;
   bool started_ = false;
   std::optional<Failure> failed_;
