@@ -1,5 +1,5 @@
-// Instants as tests write them: milliseconds from the beginning of the clock, which the machines
-// never ask.
+// Instants for tests: milliseconds since the clock's origin. The machines under test never read a
+// clock.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,5 @@
-// Where files of the build and of the sources are that unit tests read. Only paths.cc is compiled
-// with folders, so that a compiler's cache finds the tests in another clone.
+// Paths of the build and source files that unit tests read. Only paths.cc is compiled with folder
+// names, so that a compiler cache also hits for a clone in another folder.
 #pragma once
 
 namespace muster::paths {

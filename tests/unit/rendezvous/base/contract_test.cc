@@ -14,16 +14,16 @@ constexpr std::array kCodes = {ExitCode::success,        ExitCode::usage,      E
                                ExitCode::environment,    ExitCode::rendezvous, ExitCode::unkillable,
                                ExitCode::cannot_execute, ExitCode::not_found};
 
-// 128 + n is the end of a worker by signal n, 126 and 127 are the shells'.
-TEST(Contract, OurExitCodesDifferAndLeaveSignalsAndShellsTheirs) {
+// 128 + n means that signal n ended a worker; 126 and 127 mean what they mean in a shell.
+TEST(Contract, ExitCodesDifferAndStayBelowThoseOfSignals) {
   std::set<int> numbers;
   for (const ExitCode code : kCodes)
     numbers.insert(static_cast<int>(code));
   EXPECT_EQ(numbers, (std::set<int>{0, 2, 120, 121, 122, 123, 126, 127}));
 }
 
-// What torch.distributed's env:// reads, and torchrun's agent sets: programs look for these.
-TEST(Contract, WorkersFindWhatTorchrunSets) {
+// torch.distributed's env:// and users' programs read these variables of torchrun's agent.
+TEST(Contract, WorkersGetTheVariablesThatTorchrunSets) {
   EXPECT_EQ((std::vector<std::string_view>{
                 env::kLocalRank, env::kRank, env::kGroupRank, env::kRoleRank, env::kRoleName,
                 env::kLocalWorldSize, env::kWorldSize, env::kGroupWorldSize, env::kRoleWorldSize,

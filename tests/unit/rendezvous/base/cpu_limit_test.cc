@@ -15,7 +15,7 @@ namespace {
 TEST(CpuLimit, AllowedCpusAreTheAffinityMask) {
   std::vector<int> restricted;
   std::vector<int> all;
-  // In a thread of its own: the mask belongs to the thread.
+  // On its own thread, since an affinity mask belongs to a thread.
   std::thread([&] {
     all = allowed_cpus();
     cpu_set_t mask;
@@ -40,7 +40,7 @@ TEST(CpuLimit, VersionTwoQuotaIsRead) {
   EXPECT_EQ(cgroup_cpu_quota(tree.root()), 1.5);
 }
 
-TEST(CpuLimit, OnlyAPositiveQuotaOfAPositivePeriodIsOne) {
+TEST(CpuLimit, QuotaAndPeriodMustBePositive) {
   const TempTree tree;
   tree.write("proc/self/cgroup", "0::/me");
   for (const char* text :
@@ -59,7 +59,7 @@ TEST(CpuLimit, TightestQuotaOnTheWayUpCounts) {
   EXPECT_EQ(cgroup_cpu_quota(tree.root()), 2.0);
 }
 
-TEST(CpuLimit, GroupsBesideTheOwnOneDoNotCount) {
+TEST(CpuLimit, SiblingGroupsDoNotCount) {
   const TempTree tree;
   tree.write("proc/self/cgroup", "0::/a/b");
   tree.write("sys/fs/cgroup/a/b/cpu.max", "400000 100000");
@@ -69,7 +69,7 @@ TEST(CpuLimit, GroupsBesideTheOwnOneDoNotCount) {
   EXPECT_EQ(cgroup_cpu_quota(tree.root()), 4.0);
 }
 
-TEST(CpuLimit, TheRootsQuotaCountsForAll) {
+TEST(CpuLimit, TheRootsQuotaAppliesToEveryGroup) {
   const TempTree tree;
   tree.write("sys/fs/cgroup/cpu.max", "100000 100000");
   tree.write("sys/fs/cgroup/a/cpu.max", "300000 100000");
@@ -105,8 +105,8 @@ TEST(CpuLimit, VersionOneQuotaIsReadAndMinusOneMeansNone) {
   EXPECT_EQ(cgroup_cpu_quota(tree.root()), 3.0);
 }
 
-// cpuset and cpuacct are other controllers, whose hierarchies say nothing of a quota.
-TEST(CpuLimit, OnlyTheControllerOfThatNameIsAsked) {
+// The hierarchies of other controllers, such as cpuset and cpuacct, hold no quota.
+TEST(CpuLimit, OnlyTheControllerNamedCpuIsRead) {
   const TempTree tree;
   tree.write("sys/fs/cgroup/cpu/job/cpu.cfs_quota_us", "300000");
   tree.write("sys/fs/cgroup/cpu/job/cpu.cfs_period_us", "100000");

@@ -36,7 +36,7 @@ TEST(EnvReader, APlainNumberIsDigitsOnly) {
     EXPECT_EQ(plain_number(text), std::nullopt) << text;
 }
 
-TEST(EnvReader, ANumberIsTakenWithinItsBoundsAndComplainedOfOutside) {
+TEST(EnvReader, ANumberOutsideItsBoundsIsAnError) {
   const auto between_2_and_5 = [](EnvReader& env) { env.number("SET", 2, 5); };
   EXPECT_EQ(complaint_of("2", between_2_and_5), "");
   EXPECT_EQ(complaint_of("5", between_2_and_5), "");
@@ -50,7 +50,7 @@ TEST(EnvReader, ANumberIsTakenWithinItsBoundsAndComplainedOfOutside) {
   EXPECT_EQ(reader.number("SET", 6), std::nullopt);
 }
 
-TEST(EnvReader, TruthIsWhatLaunchersWrite) {
+TEST(EnvReader, TruthAcceptsTheSpellingsThatLaunchersWrite) {
   const std::vector<std::pair<const char*, std::optional<bool>>> cases{
       {"True", true}, {"true", true}, {"1", true},  {"False", false}, {"false", false},
       {"0", false},   {"", false},    {"TRUE", {}}, {"yes", {}},      {"2", {}}};
@@ -75,7 +75,7 @@ TEST(EnvReader, AVariableThatIsNotSetIsNoError) {
             "");
 }
 
-TEST(EnvReader, TheFirstComplaintStays) {
+TEST(EnvReader, TheFirstComplaintIsKept) {
   EXPECT_EQ(complaint_of("junk",
                          [](EnvReader& env) {
                            env.demand_below("RANK", 3, "WORLD_SIZE", 4);

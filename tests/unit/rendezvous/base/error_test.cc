@@ -15,15 +15,15 @@ TEST(Errors, FailMakesAResultThatHoldsTheError) {
   EXPECT_EQ(nothing.error(), (Error{ExitCode::environment, "x"}));
 }
 
-TEST(Errors, DifferInTheirCodeOrTheirMessage) {
+TEST(Errors, CompareByCodeAndMessage) {
   const Error error{ExitCode::usage, "x"};
   EXPECT_EQ(error, (Error{ExitCode::usage, "x"}));
   EXPECT_NE(error, (Error{ExitCode::internal, "x"}));
   EXPECT_NE(error, (Error{ExitCode::usage, "y"}));
-  EXPECT_EQ(Error().code, ExitCode::internal);  // What was never filled in is a bug of ours.
+  EXPECT_EQ(Error().code, ExitCode::internal);  // An error that was never filled in is our bug.
 }
 
-TEST(Errors, ABrokenCheckEndsTheProcessAndSaysWhere) {
+TEST(Errors, AFailedCheckAbortsAndSaysWhere) {
   const auto broken = [] { CHECK(1 + 1 == 3); };
   EXPECT_EXIT(broken(), testing::KilledBySignal(SIGABRT),
               "^muster: internal error: CHECK\\(1 \\+ 1 == 3\\) failed at .*error_test\\.cc:[0-9]+ "

@@ -13,7 +13,7 @@ std::string hex_of(const Mac& mac) {
   return to_hex(raw_bytes(mac));
 }
 
-// Computed with Python: hmac.new(key, parts, "sha256"), each part behind its length in 8 bytes.
+// Computed with Python: hmac.new(key, parts, "sha256"), each part after its length in 8 bytes.
 TEST(Mac, IsHmacSha256) {
   EXPECT_EQ(hex_of(mac_of("key", {})),
             "5d5d139563c95b5967b9bd9a8c9b233a9dedb45072794cd232dc1b74832607d0");
@@ -23,12 +23,12 @@ TEST(Mac, IsHmacSha256) {
             "4d4d3728281a721f896884d90be7fad4c0e642411fae131d836043bdf0091e05");
 }
 
-TEST(Mac, DifferentListsOfPartsDiffer) {
+TEST(Mac, DiffersForDifferentListsOfParts) {
   EXPECT_NE(mac_of("k", {"ab", "c"}), mac_of("k", {"a", "bc"}));
   EXPECT_NE(mac_of("k", {"ab"}), mac_of("k", {"ab", ""}));
 }
 
-TEST(Mac, IsTheSameOnlyIfEveryByteIs) {
+TEST(Mac, IsEqualOnlyIfEveryByteIs) {
   const Mac mac = mac_of("key", {"part"});
   EXPECT_TRUE(same_mac(mac, mac_of("key", {"part"})));
   for (size_t i = 0; i < mac.size(); ++i) {

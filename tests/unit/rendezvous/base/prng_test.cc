@@ -13,9 +13,9 @@ namespace {
 
 constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max();
 
-// A printed seed must replay the same run on every machine and in later versions. The numbers are
-// those of the authors' C code, in which splitmix64 fills the state.
-TEST(Prng, IsTheAuthorsSequence) {
+// A printed seed must replay the same run on every machine and in later versions. The numbers come
+// from the authors' C code, seeded by splitmix64.
+TEST(Prng, ProducesTheAuthorsSequence) {
   const std::vector<std::pair<uint64_t, std::array<uint64_t, 4>>> expected = {
       {0, {0x99ec5f36cb75f2b4, 0xbf6e1f784956452a, 0x1a5f849d4933e6e0, 0x6aa594f1262d2d2c}},
       {1, {0xb3f2af6d0fc710c5, 0x853b559647364cea, 0x92f89756082a4514, 0x642e1c7bc266a3a7}},
@@ -48,7 +48,7 @@ TEST(Prng, BelowReachesEveryNumberUnderItsBoundAndNoOther) {
   EXPECT_LT(prng.below(kMost), kMost);
 }
 
-TEST(Prng, AChanceOfNoneNeverComesAndOneOfAllAlways) {
+TEST(Prng, ZeroChanceNeverHitsAndFullChanceAlwaysDoes) {
   Prng prng(7);
   int half = 0;
   for (int i = 0; i < 1000; ++i) {

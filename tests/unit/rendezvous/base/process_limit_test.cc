@@ -38,7 +38,7 @@ TEST_F(ProcessLimitTest, IsPidsMaxOfTheCgroupThatIsFull) {
   EXPECT_EQ(ProcessLimits(tree.root()).met(RLIM_INFINITY), "");
 }
 
-// The worker is dead by then, and its threads with it.
+// The group is no longer full once the refused worker and its threads are dead.
 TEST_F(ProcessLimitTest, IsPidsMaxOfTheCgroupThatHasRefusedSinceTheSnapshot) {
   const std::string job = "sys/fs/cgroup/pids/box/job";
   group(job, "14", 3, 7);
@@ -51,14 +51,14 @@ TEST_F(ProcessLimitTest, IsPidsMaxOfTheCgroupThatHasRefusedSinceTheSnapshot) {
   EXPECT_EQ(limits.met(RLIM_INFINITY), "");
 }
 
-TEST_F(ProcessLimitTest, IsReadOfVersionTwoAsWell) {
+TEST_F(ProcessLimitTest, IsReadFromCgroupVersionTwo) {
   tree.write("proc/self/cgroup", "0::/job");
   group("sys/fs/cgroup/job", "20", 20, 0);
   EXPECT_EQ(ProcessLimits(tree.root()).met(RLIM_INFINITY),
             "pids.max of " + where("sys/fs/cgroup/job") + " is 20");
 }
 
-TEST_F(ProcessLimitTest, IsTheUsersLimitWhereNoCgroupIsFull) {
+TEST_F(ProcessLimitTest, IsTheUsersLimitIfNoCgroupIsFull) {
   const std::string users = "ulimit -u (RLIMIT_NPROC) is 14 for all processes and threads of uid " +
                             std::to_string(getuid());
   EXPECT_EQ(ProcessLimits(tree.root()).met(14), getuid() == 0 ? "" : users);

@@ -13,8 +13,8 @@
 namespace muster {
 namespace {
 
-// The kernel writes the program's name among the numbers, as it is.
-TEST(ProcessStat, AProgramMayCallItselfAnything) {
+// The kernel writes the program's name unescaped between the numbers.
+TEST(ProcessStat, ParsesAnyProgramName) {
   std::array<char, 16> before{};
   ASSERT_EQ(prctl(PR_GET_NAME, before.data()), 0);
   const uint64_t started = start_ticks(stat_fields(getpid()));

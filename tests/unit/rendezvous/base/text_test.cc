@@ -20,7 +20,7 @@ TEST(Trim, RemovesSpaceAtBothEnds) {
   EXPECT_EQ(trim(""), "");
 }
 
-TEST(WholeNumber, IsTheWholeText) {
+TEST(WholeNumber, ParsesOnlyATextThatIsAllNumber) {
   EXPECT_EQ(whole_number<int>("007"), 7);
   EXPECT_EQ(whole_number<int>("-1"), -1);
   EXPECT_EQ(whole_number<uint8_t>("255"), 255);
@@ -29,7 +29,7 @@ TEST(WholeNumber, IsTheWholeText) {
     EXPECT_EQ(whole_number<uint8_t>(text), std::nullopt) << text;
 }
 
-TEST(TakeNumber, LeavesWhatFollows) {
+TEST(TakeNumber, LeavesTheRestOfTheText) {
   std::string_view text = "12.5";
   EXPECT_EQ(take_number<int>(text), 12);
   EXPECT_EQ(text, ".5");
@@ -40,20 +40,20 @@ TEST(TakeNumber, LeavesWhatFollows) {
   EXPECT_EQ(large, "256,");
 }
 
-TEST(TextAfter, BeginsBehindTheFirstPhrase) {
+TEST(TextAfter, StartsAfterTheFirstMatch) {
   EXPECT_EQ(text_after("a: b: c", ": "), "b: c");
   EXPECT_EQ(text_after("a: ", ": "), "");
   EXPECT_EQ(text_after("a", ": "), std::nullopt);
 }
 
-TEST(LastLine, IsNotEmptyIfThereIsOne) {
+TEST(LastLine, SkipsTrailingEmptyLines) {
   EXPECT_EQ(last_line("a"), "a");
   EXPECT_EQ(last_line("a\nb\r\n\n"), "b");
   EXPECT_EQ(last_line("\r\n"), "");
   EXPECT_EQ(last_line(""), "");
 }
 
-TEST(Utf8Prefix, EndsAtACharacter) {
+TEST(Utf8Prefix, EndsAtACharacterBoundary) {
   EXPECT_EQ(utf8_prefix("abc", 3), "abc");
   EXPECT_EQ(utf8_prefix("abc", 2), "ab");
   EXPECT_EQ(utf8_prefix("a\xC3\xA9", 2), "a");
@@ -61,18 +61,18 @@ TEST(Utf8Prefix, EndsAtACharacter) {
   EXPECT_EQ(utf8_prefix("abc", 0), "");
 }
 
-TEST(Counted, OneIsSingular) {
+TEST(Counted, UsesTheSingularForOne) {
   EXPECT_EQ(counted(1, "rank"), "1 rank");
   EXPECT_EQ(counted(size_t{2}, "usable core"), "2 usable cores");
   EXPECT_EQ(counted(0, "process"), "0 processes");
 }
 
-TEST(Printable, IsAsciiAndCut) {
+TEST(Printable, ReplacesOtherBytesAndCutsToSize) {
   EXPECT_EQ(printable("a\x80\x7f\nb", 4), "a???");
   EXPECT_EQ(printable(" ~", 9, '.'), " ~");
 }
 
-TEST(IsOneOf, ComparesTheWholeAndStartsWithAnyTheBeginning) {
+TEST(IsOneOf, ComparesWholeTextsAndStartsWithAnyPrefixes) {
   EXPECT_TRUE(is_one_of(std::string_view("left"), {"right", "left"}));
   EXPECT_FALSE(is_one_of(std::string_view("lefty"), {"right", "left"}));
   EXPECT_TRUE(starts_with_any("lefty", {"right", "left"}));

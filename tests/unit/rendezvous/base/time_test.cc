@@ -12,7 +12,7 @@ namespace {
 
 constexpr Duration kLongest = Duration::max();
 
-TEST(Instants, AWaitThatFitsEndsWhenItShould) {
+TEST(Instants, AWaitThatFitsEndsAfterItsLength) {
   EXPECT_EQ(instant_after(Instant(Duration(5)), Duration(7)), Instant(Duration(12)));
   EXPECT_EQ(instant_after(Instant(Duration(5)), Duration(0)), Instant(Duration(5)));
   EXPECT_EQ(instant_after(Instant(Duration(-9)), Duration(4)), Instant(Duration(-5)));
@@ -28,7 +28,7 @@ TEST(Instants, AWaitThatDoesNotFitNeverEnds) {
   EXPECT_EQ(instant_after(kNever - Duration(2), Duration(1)), kNever - Duration(1));
 }
 
-RC_GTEST_PROP(Instants, AWaitEndsInTheFutureAndALongerOneLater,
+RC_GTEST_PROP(Instants, AWaitNeverEndsInThePastNorALongerOneEarlier,
               (int64_t now_ns, uint64_t one, uint64_t other)) {
   const auto wait_of = [](uint64_t bits) { return Duration(static_cast<int64_t>(bits >> 1)); };
   const Instant now{Duration(now_ns)};
@@ -47,7 +47,7 @@ TEST(DeadlineAfter, DoesNotOverflow) {
 template <typename T>
 concept CanBeRead = requires { T::now(); };
 
-// A machine that asked for the time would run differently in the simulator.
+// A machine that read a clock would behave differently in the simulator.
 static_assert(!CanBeRead<Clock> && CanBeRead<std::chrono::steady_clock>);
 static_assert(!std::is_convertible_v<Deadline, Instant> &&
               !std::is_convertible_v<Instant, Deadline>);

@@ -11,8 +11,8 @@
 namespace muster {
 namespace {
 
-// A pipe whose write end is under test: its reader sees the end once that is closed, even if
-// another file has got its number meanwhile.
+// A pipe whose write end is under test: the reader sees end of file once that end is closed, even
+// if another file has its number by then.
 class WatchedFd {
  public:
   WatchedFd() {
@@ -36,7 +36,7 @@ class WatchedFd {
   int number_ = -1;
 };
 
-TEST(UniqueFd, ClosesWhatItOwnsWithItself) {
+TEST(UniqueFd, ClosesItsDescriptorWhenDestroyed) {
   const WatchedFd watched;
   {
     const UniqueFd fd(watched.number());
@@ -47,13 +47,13 @@ TEST(UniqueFd, ClosesWhatItOwnsWithItself) {
   EXPECT_FALSE(watched.is_open());
 }
 
-TEST(UniqueFd, OwnsNothingUnlessItIsGivenSomething) {
+TEST(UniqueFd, OwnsNothingByDefault) {
   UniqueFd none;
   EXPECT_FALSE(none);
   EXPECT_EQ(none.get(), -1);
   errno = 0;
   none.reset();
-  EXPECT_EQ(errno, 0);  // Nor does it close -1.
+  EXPECT_EQ(errno, 0);  // It did not close -1.
   EXPECT_EQ(none.release(), -1);
   EXPECT_FALSE(UniqueFd(-1));
 }
@@ -74,7 +74,7 @@ TEST(UniqueFd, AMoveLeavesOneOwner) {
   EXPECT_FALSE(watched.is_open());
 }
 
-TEST(UniqueFd, AnAssignmentClosesTheOldOneAndToItselfNothing) {
+TEST(UniqueFd, AssignmentClosesTheOldDescriptorUnlessToItself) {
   const WatchedFd old;
   const WatchedFd next;
   UniqueFd fd(old.number());
@@ -87,7 +87,7 @@ TEST(UniqueFd, AnAssignmentClosesTheOldOneAndToItselfNothing) {
   EXPECT_TRUE(next.is_open());
 }
 
-TEST(UniqueFd, ResetClosesTheOldOne) {
+TEST(UniqueFd, ResetClosesTheOldDescriptor) {
   const WatchedFd old;
   const WatchedFd next;
   UniqueFd fd(old.number());
@@ -99,7 +99,7 @@ TEST(UniqueFd, ResetClosesTheOldOne) {
   EXPECT_FALSE(fd);
 }
 
-TEST(UniqueFd, WhatIsReleasedIsTheCallersToClose) {
+TEST(UniqueFd, ReleaseLeavesClosingToTheCaller) {
   const WatchedFd watched;
   {
     UniqueFd fd(watched.number());
@@ -114,14 +114,14 @@ static_assert(!std::is_copy_constructible_v<UniqueFd> && !std::is_copy_assignabl
 static_assert(!std::is_convertible_v<int, UniqueFd> && !std::is_convertible_v<UniqueFd, int>);
 static_assert(std::is_nothrow_move_constructible_v<UniqueFd>);  // Else a vector would copy.
 
-TEST(UniqueFd, KnowsWhichErrorsOfAcceptAreOfOneConnection) {
+TEST(UniqueFd, KnowsWhichAcceptErrorsConcernOneConnection) {
   for (const int one : {ECONNABORTED, EINTR, EPROTO, EPERM, ENETUNREACH})
     EXPECT_TRUE(concerns_one_connection(one)) << one;
   for (const int all : {EMFILE, ENFILE, ENOBUFS, ENOMEM, EACCES, ENOSYS, EINVAL, EBADF})
     EXPECT_FALSE(concerns_one_connection(all)) << all;
 }
 
-TEST(WholeFile, IsWrittenAndReadInPieces) {
+TEST(WholeFile, IsWrittenWholeAndReadInPieces) {
   int ends[2];
   ASSERT_EQ(::pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
   const UniqueFd from(ends[0]);
@@ -135,7 +135,7 @@ TEST(WholeFile, IsWrittenAndReadInPieces) {
   EXPECT_EQ(write_whole(-1, ""), 0);
 }
 
-TEST(UniqueFd, KnowsTheErrorsOfAFullTable) {
+TEST(UniqueFd, KnowsTheErrorsOfAFullDescriptorTable) {
   EXPECT_TRUE(is_out_of_descriptors(EMFILE));
   EXPECT_TRUE(is_out_of_descriptors(ENFILE));
   for (const int other : {0, ENOMEM, ENOBUFS, EBADF, EAGAIN})
