@@ -13,7 +13,7 @@
 namespace muster {
 namespace {
 
-// Of this process only: other tests run beside it on the same machine.
+// Unique to this process, since other tests run on the same machine.
 std::string own_name(const std::string& name) {
   return "muster-abstract-address-test-" + std::to_string(getpid()) + "-" + name;
 }
@@ -35,7 +35,7 @@ int call_at(const std::string& name) {
   return connect(fd.get(), address.get(), address.size) == 0 ? 0 : errno;
 }
 
-TEST(AbstractAddress, IsTheNameBehindAZeroByteAndNothingElse) {
+TEST(AbstractAddress, IsAZeroByteAndTheNameOnly) {
   const AbstractAddress address("abc");
   EXPECT_EQ(address.raw.sun_family, AF_UNIX);
   EXPECT_EQ(address.size, offsetof(sockaddr_un, sun_path) + 4);
@@ -56,9 +56,9 @@ TEST(AbstractAddress, ANameIsTakenUntilItsLastSocketIsClosed) {
   EXPECT_FALSE(std::filesystem::exists(name));
 }
 
-// The kernel compares all bytes up to the length: an address with zeros behind its name would be
-// another one for every program that counts the name's bytes only.
-TEST(AbstractAddress, NamesThatDifferInTheirLengthOrBehindAZeroByteAreDifferent) {
+// The kernel compares all bytes up to the length: zeros after the name would make an address that
+// programs which count only the name's bytes cannot reach.
+TEST(AbstractAddress, NamesThatDifferByLengthOrATrailingZeroDiffer) {
   const std::string name = own_name("a");
   const UniqueFd first = unix_socket();
   ASSERT_EQ(listen_at(first, name), 0);

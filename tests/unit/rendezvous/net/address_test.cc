@@ -30,15 +30,15 @@ TEST(IpAddress, ParsesAndPrintsTheCanonicalSpelling) {
   EXPECT_EQ(round_trip("fe80::1%0"), "fe80::1");
 }
 
-TEST(IpAddress, TakesAMappedAddressAsTheIpv4ThatItIs) {
+TEST(IpAddress, ReadsAMappedAddressAsIpv4) {
   EXPECT_EQ(ip("::ffff:10.0.0.1"), ip("10.0.0.1"));
   EXPECT_EQ(ip("[::ffff:a00:1]"), ip("10.0.0.1"));
   EXPECT_FALSE(ip("::ffff:10.0.0.1").is_v6());
-  // The deprecated "compatible" form is no mapped address.
+  // The deprecated "compatible" form is not a mapped address.
   EXPECT_TRUE(ip("::10.0.0.1").is_v6());
 }
 
-TEST(IpAddress, RefusesWhatIsNoAddress) {
+TEST(IpAddress, RefusesTextThatIsNoAddress) {
   for (const char* text : {"",           "node1",
                            "10.0.0",     "10.0.0.256",
                            "10.0.0.1 ",  " 10.0.0.1",
@@ -79,7 +79,7 @@ TEST(IpAddress, SortsIpv4FirstAndThenByNumber) {
                                 ip("fe80::1%2"), ip("fe80::1%3")));
 }
 
-TEST(Network, ContainsWhatSharesItsPrefix) {
+TEST(Network, ContainsAddressesThatShareItsPrefix) {
   struct Row {
     const char* network;
     const char* address;
@@ -99,7 +99,7 @@ TEST(Network, ContainsWhatSharesItsPrefix) {
   }
 }
 
-TEST(Network, PrintsWithoutTheBitsBehindThePrefix) {
+TEST(Network, PrintsWithoutTheBitsAfterThePrefix) {
   EXPECT_EQ(Network::parse("10.1.2.3/8")->to_string(), "10.0.0.0/8");
   EXPECT_EQ(Network::parse("fd00::1")->to_string(), "fd00::1/128");
   EXPECT_EQ(Network::parse("10.1.2.3/8"), Network::parse("10.0.0.0/8"));
@@ -134,7 +134,7 @@ TEST(Network, ContainsExactlyTheAddressesThatAgreeInItsPrefix) {
       return (uint64_t{bytes[0]} << 24) | (uint64_t{bytes[1]} << 16) | (uint64_t{bytes[2]} << 8) |
              bytes[3];
     };
-    // Agree in the first `prefix` bits half of the time, so that both answers come up.
+    // Half of the pairs share the first `prefix` bits, so that both answers occur.
     if (*rc::gen::arbitrary<bool>()) {
       for (unsigned bit = 0; bit < prefix; ++bit) {
         const auto mask = static_cast<uint8_t>(0x80u >> (bit % 8));
@@ -152,14 +152,14 @@ TEST(SocketAddress, ParsesAndPrintsWithBracketsForIpv6) {
   EXPECT_EQ(socket_at("[::ffff:10.0.0.1]:80"), socket_at("10.0.0.1:80"));
 }
 
-TEST(SocketAddress, RefusesWhatIsNoAddressWithPort) {
+TEST(SocketAddress, RefusesTextThatIsNoAddressWithPort) {
   for (const char* text :
        {"", ":", "10.0.0.1", "10.0.0.1:", "10.0.0.1:65536", "10.0.0.1:-1", "::1:29500",
         "fd00::1:2:3", "[::1]", "[::1]:", "node1:29500", "10.0.0.1: 80"})
     EXPECT_EQ(SocketAddress::parse(text), std::nullopt) << text;
 }
 
-TEST(SocketAddress, SurvivesTheKernelsForm) {
+TEST(SocketAddress, SurvivesConversionToSockaddrAndBack) {
   for (const char* text : {"10.0.0.1:29500", "[fe80::1%2]:1", "[::]:65535", "0.0.0.0:0"}) {
     sockaddr_storage raw{};
     const socklen_t length = socket_at(text).to_sockaddr(raw);
@@ -172,7 +172,7 @@ TEST(SocketAddress, SurvivesTheKernelsForm) {
   EXPECT_EQ(SocketAddress::from_sockaddr(nullptr), std::nullopt);
 }
 
-TEST(SocketAddress, TakesAPeerOfADualStackSocketForItsIpv4Address) {
+TEST(SocketAddress, ReadsAMappedPeerAsIpv4) {
   sockaddr_in6 mapped{};
   mapped.sin6_family = AF_INET6;
   mapped.sin6_port = htons(4000);
@@ -198,7 +198,7 @@ TEST(InterleaveFamilies, AlternatesBeginningWithTheBest) {
   EXPECT_THAT(interleaved({"10.0.0.1:1", "[fd00::1]:1"}), ElementsAre("10.0.0.1:1", "[fd00::1]:1"));
 }
 
-TEST(InterleaveFamilies, KeepsOneFamilyAsItIsAndDropsRepetitions) {
+TEST(InterleaveFamilies, KeepsTheOrderOfOneFamilyAndDropsDuplicates) {
   EXPECT_THAT(interleaved({"10.0.0.2:1", "10.0.0.1:1", "10.0.0.2:1"}),
               ElementsAre("10.0.0.2:1", "10.0.0.1:1"));
   EXPECT_THAT(interleaved({}), ElementsAre());

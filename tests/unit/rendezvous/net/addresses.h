@@ -1,5 +1,5 @@
-// Addresses as tests write them: text that is known to be one. What is none throws, and the test
-// fails.
+// Parses the addresses that tests write as text. Invalid text throws std::bad_optional_access,
+// which fails the test.
 #pragma once
 
 #include <string_view>

@@ -37,30 +37,30 @@ ListenPlan only(std::initializer_list<const char*> addresses) {
 
 const ListenPlan kEverywhere = {{{IpAddress::any_v6(), 29500}}, true};
 
-TEST(PlanListening, TakesTheEndpointsAddressesWhereTheyAreOurs) {
+TEST(PlanListening, TakesTheEndpointsAddressesThatAreOurs) {
   EXPECT_EQ(plan("node1", {"10.0.0.1:29500"}), only({"10.0.0.1:29500"}));
   EXPECT_EQ(plan("node1", {"[fd00::1]:29500", "10.0.0.1:29500", "10.0.0.1:29500"}),
             only({"[fd00::1]:29500", "10.0.0.1:29500"}));
   EXPECT_EQ(plan("fe80::1%eth0", {"[fe80::1%2]:29500"}), only({"[fe80::1%2]:29500"}));
 }
 
-TEST(PlanListening, TakesLoopbackAloneOnlyWhenThatWasAskedFor) {
+TEST(PlanListening, TakesLoopbackAloneOnlyIfAskedTo) {
   EXPECT_EQ(plan("localhost", {"[::1]:29500", "127.0.0.1:29500"}),
             only({"[::1]:29500", "127.0.0.1:29500"}));
   EXPECT_EQ(plan("127.0.0.2", {"127.0.0.2:29500"}), only({"127.0.0.2:29500"}));
   EXPECT_EQ(plan("[::1]", {"[::1]:29500"}), only({"[::1]:29500"}));
-  // Debian's own name for itself.
+  // Debian resolves the machine's own name to 127.0.1.1.
   EXPECT_EQ(plan("node1", {"127.0.1.1:29500"}), kEverywhere);
   EXPECT_EQ(plan("node1", {"127.0.1.1:29500", "10.0.0.1:29500"}), kEverywhere);
 }
 
-TEST(PlanListening, ListensEverywhereForAnAddressInFrontOfUs) {
+TEST(PlanListening, ListensEverywhereIfTheAddressIsNotOurs) {
   EXPECT_EQ(plan("service", {"10.96.0.7:29500"}), kEverywhere);
   EXPECT_EQ(plan("service", {"10.0.0.1:29500", "10.96.0.7:29500"}), kEverywhere);
   EXPECT_EQ(plan("0.0.0.0", {"0.0.0.0:29500"}), kEverywhere);
 }
 
-TEST(PlanListening, LeavesOutAnIpv6LoopbackThatTheKernelHasSwitchedOff) {
+TEST(PlanListening, LeavesOutIpv6LoopbackIfTheKernelHasNone) {
   EXPECT_EQ(plan_listening("localhost", {socket_at("[::1]:29500"), socket_at("127.0.0.1:29500")},
                            {ip("127.0.0.1")}),
             only({"127.0.0.1:29500"}));
@@ -91,7 +91,7 @@ ClaimOptions resolving_to(std::vector<IpAddress> addresses) {
   return options;
 }
 
-TEST(ClaimEndpoint, MakesTheOneThatReachesItselfTheHost) {
+TEST(ClaimEndpoint, MakesTheAgentThatReachesItselfTheHost) {
   Election election;
   election.run("127.0.0.1", 0);
   ASSERT_TRUE(election.is_host()) << election.loss().message;
@@ -110,7 +110,7 @@ TEST(ClaimEndpoint, ListensEverywhereForANameThatMeansLoopbackHere) {
   EXPECT_EQ(election.claim().reached.ip, ip("127.0.1.1"));
 }
 
-TEST(ClaimEndpoint, GivesALoopbackListenerForLocalhost) {
+TEST(ClaimEndpoint, ListensOnLoopbackForLocalhost) {
   Election election;
   election.run("localhost", 0);
   ASSERT_TRUE(election.is_host()) << election.loss().message;
@@ -129,8 +129,8 @@ TEST(ClaimEndpoint, LosesToTheProcessThatHasThePort) {
   EXPECT_EQ(second.loss().error_number, EADDRINUSE);
 }
 
-// 192.0.2.1 is somebody else in these: it reaches this machine without being an address of it, and
-// asking for localhost makes the claimant listen on loopback alone. So both have the port.
+// 192.0.2.1 plays another machine: it reaches this one without being an address of it, and a
+// claimant of localhost listens on loopback alone. So both sides have the port.
 bool with_somebody_else(const std::function<void()>& body) {
   return in_own_network([&] {
     ASSERT_EQ(std::system("ip route add local 192.0.2.0/24 dev lo"), 0);
@@ -141,7 +141,7 @@ ClaimOptions claimant() {
   return resolving_to({ip("192.0.2.1"), ip("127.0.0.1")});
 }
 
-TEST(ClaimEndpoint, LosesWhereTheEndpointReachesAnotherAgent) {
+TEST(ClaimEndpoint, LosesIfTheEndpointReachesAnotherAgent) {
   const bool ran = with_somebody_else([] {
     Election election;
     auto host = Listener::open(election.io, {socket_at("192.0.2.1:29500")});
@@ -152,13 +152,13 @@ TEST(ClaimEndpoint, LosesWhereTheEndpointReachesAnotherAgent) {
     EXPECT_EQ(election.loss().message,
               "the endpoint localhost:29500 (192.0.2.1:29500) is not this "
               "process: another agent listens there");
-    // Its own listener is closed.
+    // The loser's own listener is closed.
     EXPECT_EQ(PlainSocket::connected_to(socket_at("127.0.0.1:29500")).fd(), -1);
   });
   if (!ran) GTEST_SKIP() << "needs the right to make a network namespace";
 }
 
-TEST(ClaimEndpoint, LosesToSomethingThatIsNoAgent) {
+TEST(ClaimEndpoint, LosesToAProcessThatIsNoAgent) {
   const bool ran = with_somebody_else([] {
     const PlainSocket listener = PlainSocket::bound_to(socket_at("192.0.2.1:29500"));
     Election election;
@@ -172,7 +172,7 @@ TEST(ClaimEndpoint, LosesToSomethingThatIsNoAgent) {
   if (!ran) GTEST_SKIP() << "needs the right to make a network namespace";
 }
 
-TEST(ClaimEndpoint, LosesToAMuteOneAtTheLimit) {
+TEST(ClaimEndpoint, LosesToASilentProcessAtTheLimit) {
   const bool ran = with_somebody_else([] {
     const PlainSocket listener = PlainSocket::bound_to(socket_at("192.0.2.1:29500"));
     Election election;
@@ -186,7 +186,7 @@ TEST(ClaimEndpoint, LosesToAMuteOneAtTheLimit) {
   if (!ran) GTEST_SKIP() << "needs the right to make a network namespace";
 }
 
-TEST(ClaimEndpoint, IsNotWonByTheNonceOfAnother) {
+TEST(ClaimEndpoint, IsNotWonWithTheNonceOfAnotherClaimant) {
   const bool ran = with_somebody_else([] {
     const PlainSocket listener = PlainSocket::bound_to(socket_at("192.0.2.1:29500"));
     Election election;
@@ -194,7 +194,7 @@ TEST(ClaimEndpoint, IsNotWonByTheNonceOfAnother) {
     options.limit = std::chrono::milliseconds(500);
     election.claiming = claim_endpoint(election.io, "localhost", 29500, options,
                                        [&](auto got) { election.outcome = std::move(got); });
-    // Our listener is open once somebody can connect to it; then another claimant's probe comes in.
+    // Once our listener accepts a connection, send it another claimant's probe.
     std::optional<PlainSocket> prober;
     turn_until(
         election.io,
@@ -214,7 +214,7 @@ TEST(ClaimEndpoint, IsNotWonByTheNonceOfAnother) {
   if (!ran) GTEST_SKIP() << "needs the right to make a network namespace";
 }
 
-TEST(ClaimEndpoint, SaysThatNothingIsReachableYet) {
+TEST(ClaimEndpoint, SaysThatTheEndpointIsUnreachable) {
   const bool ran = in_own_network([] {
     Election election;
     election.run("service", 29500, resolving_to({ip("192.0.2.1")}));
@@ -245,7 +245,7 @@ TEST(ClaimEndpoint, HoldsCallersBackUntilTheWinnerStarts) {
   const uint16_t port = free_port();
   election.claiming = claim_endpoint(election.io, "127.0.0.1", port, {},
                                      [&](auto got) { election.outcome = std::move(got); });
-  // An agent that is faster than the election.
+  // An agent that connects before the election is over.
   std::optional<PlainSocket> agent;
   turn_until(
       election.io,
@@ -268,7 +268,7 @@ TEST(ClaimEndpoint, HoldsCallersBackUntilTheWinnerStarts) {
   turn_until(election.io, [&] { return agents.size() == 1; }, "the agent is handed over");
 }
 
-TEST(ClaimEndpoint, LeavesNothingBehindWhenItIsCalledOff) {
+TEST(ClaimEndpoint, LeavesNothingBehindIfCancelled) {
   boost::asio::io_context io;
   const uint16_t port = free_port();
   bool called = false;
@@ -282,7 +282,7 @@ TEST(ClaimEndpoint, LeavesNothingBehindWhenItIsCalledOff) {
   EXPECT_TRUE(Listener::open(io, {{ip("127.0.0.1"), port}}));
 }
 
-TEST(ClaimEndpoint, MayBeDroppedWithItsWinningsInsideTheCallback) {
+TEST(ClaimEndpoint, MayBeDestroyedInsideTheCallback) {
   boost::asio::io_context io;
   Claiming claiming;
   int calls = 0;

@@ -53,17 +53,17 @@ int option_of(int fd, int level, int name) {
   return value;
 }
 
-// A port that nobody listens on, held so that nobody else gets it.
+// A bound port without a listener; no other process can take it.
 PlainSocket closed_port(const IpAddress& address) {
   return PlainSocket::bound_to({address, 0}, -1);
 }
 
-// Accepts no connection and answers no SYN: its queue is full (tcp(7): Linux drops the SYN).
+// Answers no SYN: its accept queue is full, so Linux drops the SYN (tcp(7)).
 struct MutePort {
   PlainSocket listener = PlainSocket::bound_to({ip("127.0.0.2"), 0}, 0);
   std::vector<int> queue;
   MutePort() {
-    // One more than the backlog fills it; the further ones stay in SYN_SENT.
+    // One connection more than the backlog fills the queue; the others stay in SYN_SENT.
     for (int i = 0; i < 3; ++i) {
       sockaddr_storage raw{};
       const socklen_t length = listener.own_address().to_sockaddr(raw);
@@ -93,7 +93,7 @@ TEST(ConnectAny, ConnectsToAnIpv6AddressInBrackets) {
   EXPECT_EQ(connect_to("[::1]", listener.own_address().port, {}).peer, "::1");
 }
 
-TEST(ConnectAny, GoesOnToTheNextAddressAtOnceWhenOneRefuses) {
+TEST(ConnectAny, TriesTheNextAddressAtOnceIfOneRefuses) {
   const PlainSocket listener = PlainSocket::bound_to({ip("127.0.0.3"), 0});
   ConnectOptions options;
   // An hour: only the refusal can bring the second attempt within the limit.
@@ -112,7 +112,7 @@ TEST(ConnectAny, TriesTheNextAddressWhileTheFirstIsSilent) {
   EXPECT_EQ(connect_to("node1", listener.own_address().port, options).peer, "127.0.0.3");
 }
 
-TEST(ConnectAny, SaysNothingOfAFamilyThatDoesNotWorkWhileTheOtherDoes) {
+TEST(ConnectAny, IgnoresAFamilyThatFailsIfTheOtherWorks) {
   const PlainSocket listener = PlainSocket::bound_to({IpAddress::loopback_v4(), 0});
   ConnectOptions options;
   // The discard prefix of RFC 6666 has no route, so the attempt fails at once or stays silent.
@@ -122,7 +122,7 @@ TEST(ConnectAny, SaysNothingOfAFamilyThatDoesNotWorkWhileTheOtherDoes) {
   EXPECT_EQ(outcome.error, NetError{});
 }
 
-TEST(ConnectAny, ListsEveryAddressWithItsReasonWhenAllFail) {
+TEST(ConnectAny, ListsEveryAddressAndReasonIfAllFail) {
   const PlainSocket closed = closed_port(IpAddress::any_v4());
   const uint16_t port = closed.own_address().port;
   ConnectOptions options;
@@ -138,7 +138,7 @@ TEST(ConnectAny, ListsEveryAddressWithItsReasonWhenAllFail) {
                                      true}));
 }
 
-TEST(ConnectAny, EndsAtTheDeadlineWithASilentPeer) {
+TEST(ConnectAny, FailsAtTheDeadlineIfThePeerIsSilent) {
   const MutePort mute;
   const uint16_t port = mute.listener.own_address().port;
   const Dialled outcome = connect_to("127.0.0.2", port, {}, std::chrono::milliseconds(50));
@@ -147,7 +147,7 @@ TEST(ConnectAny, EndsAtTheDeadlineWithASilentPeer) {
               HasSubstr("127.0.0.2:" + std::to_string(port) + ": did not answer in time"));
 }
 
-TEST(ConnectAny, PassesOnThatANameIsMissing) {
+TEST(ConnectAny, ReportsAMissingName) {
   ConnectOptions options;
   options.look_up = [](const std::string&) -> NetResult<std::vector<IpAddress>> {
     return tl::unexpected(NetError{NetFailure::name_unknown, "no such pod yet"});
@@ -160,7 +160,7 @@ TEST(ConnectAny, PassesOnThatANameIsMissing) {
 TEST(ConnectAny, NeverTakesASocketConnectedToItselfForAPeer) {
   const bool ran =
       in_own_network([] {
-        // With one free port, that is the one that a connect to it gets.
+        // With one port in the range, a connect to that port also gets it as its local port.
         set_sysctl("net/ipv4/ip_local_port_range", "40000 40000");
         const PlainSocket itself = PlainSocket::connected_to({ip("127.0.0.1"), 40000});
         ASSERT_EQ(itself.own_address(), (SocketAddress{ip("127.0.0.1"), 40000}));
@@ -172,7 +172,7 @@ TEST(ConnectAny, NeverTakesASocketConnectedToItselfForAPeer) {
   if (!ran) GTEST_SKIP() << "needs the right to make a network namespace";
 }
 
-TEST(ConnectAny, BindsToTheSourceAndLeavesTheOtherFamilyOut) {
+TEST(ConnectAny, BindsToTheSourceAndSkipsTheOtherFamily) {
   const PlainSocket listener = PlainSocket::bound_to({ip("127.0.0.1"), 0});
   ConnectOptions options;
   options.source = ip("127.0.0.77");
@@ -188,7 +188,7 @@ TEST(ConnectAny, BindsToTheSourceAndLeavesTheOtherFamilyOut) {
           "could not connect to node1:29500: it has no address of the family of 127.0.0.77"}));
 }
 
-TEST(ConnectAny, TellsBothEndsOfItsConnection) {
+TEST(ConnectAny, ConnectsASocketWhoseBothAddressesAreKnown) {
   const PlainSocket listener = PlainSocket::bound_to({IpAddress::loopback_v4(), 0});
   boost::asio::io_context io;
   std::optional<TcpSocket> socket;
@@ -205,7 +205,7 @@ TEST(ConnectAny, TellsBothEndsOfItsConnection) {
   EXPECT_EQ(local_address_of(fd), SocketAddress{});
 }
 
-TEST(ConnectAny, NeverCallsBackOnceItsHandleIsGone) {
+TEST(ConnectAny, NeverCallsBackOnceItsHandleIsDestroyed) {
   const PlainSocket listener = PlainSocket::bound_to({IpAddress::loopback_v4(), 0});
   boost::asio::io_context io;
   int calls = 0;
@@ -220,7 +220,7 @@ TEST(ConnectAny, NeverCallsBackOnceItsHandleIsGone) {
   EXPECT_EQ(calls, 0);
 }
 
-TEST(ConnectAny, LetsTheCallbackDropTheHandle) {
+TEST(ConnectAny, LetsTheCallbackDestroyTheHandle) {
   const PlainSocket listener = PlainSocket::bound_to({IpAddress::loopback_v4(), 0});
   boost::asio::io_context io;
   int calls = 0;
@@ -235,15 +235,15 @@ TEST(ConnectAny, LetsTheCallbackDropTheHandle) {
   EXPECT_EQ(calls, 1);
 }
 
-TEST(ConnectAny, MayOutliveNothingButItsLoop) {
+TEST(ConnectAny, CanBeDestroyedInMidAttempt) {
   const MutePort mute;
   boost::asio::io_context io;
   const Connecting connecting = connect_any(io, "127.0.0.2", mute.listener.own_address().port,
                                             in(kLimit), {}, [](const NetResult<TcpSocket>&) {});
-  io.poll();  // the attempt is under way when everything goes
+  io.poll();  // The attempt is under way at destruction.
 }
 
-TEST(ConnectBlocking, GivesANonBlockingDescriptorWithTheOptionsAskedFor) {
+TEST(ConnectBlocking, ReturnsANonBlockingDescriptorWithTheOptions) {
   const PlainSocket listener = PlainSocket::bound_to({IpAddress::loopback_v4(), 0});
   ConnectOptions options;
   options.dead_peer_after = std::chrono::seconds(12);
@@ -260,7 +260,7 @@ TEST(ConnectBlocking, GivesANonBlockingDescriptorWithTheOptionsAskedFor) {
   EXPECT_EQ(option_of(*fd, IPPROTO_TCP, TCP_USER_TIMEOUT), 12'000);
 }
 
-TEST(ConnectBlocking, FailsAsTheOtherOneDoes) {
+TEST(ConnectBlocking, FailsLikeConnectAny) {
   const PlainSocket closed = closed_port(IpAddress::loopback_v4());
   const auto fd = connect_blocking("127.0.0.1", closed.own_address().port, in(kLimit));
   ASSERT_FALSE(fd);
@@ -268,7 +268,7 @@ TEST(ConnectBlocking, FailsAsTheOtherOneDoes) {
   EXPECT_THAT(fd.error().message, StartsWith("could not connect to 127.0.0.1:"));
 }
 
-TEST(SetConnectionOptions, LeavesKeepAliveAloneUnlessAskedFor) {
+TEST(SetConnectionOptions, EnablesKeepAliveOnlyIfAskedTo) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const PlainSocket owner(fd);
   set_connection_options(fd, Duration::zero());

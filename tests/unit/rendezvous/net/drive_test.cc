@@ -22,7 +22,7 @@ struct Done {
   std::string text;
 };
 
-// Emits an effect for every event; asks for a tick a moment after each count, three times.
+// Emits an effect for every Count and asks for a tick 1 ms later.
 class Toy {
  public:
   using Event = std::variant<Count, TickNow>;
@@ -50,7 +50,7 @@ class Toy {
   bool stepping_ = false;
 };
 
-TEST(Drive, EventsThatAnEffectCausesAreQueuedAndEffectsKeepTheirOrder) {
+TEST(Drive, QueuesEventsThatAnEffectPostsAndKeepsTheEffectsInOrder) {
   boost::asio::io_context io;
   Toy toy;
   std::vector<std::string> seen;
@@ -67,18 +67,18 @@ TEST(Drive, EventsThatAnEffectCausesAreQueuedAndEffectsKeepTheirOrder) {
   EXPECT_EQ(seen, (std::vector<std::string>{"count 1", "posted from an effect", "count 2"}));
 }
 
-TEST(Drive, TheDeadlineBecomesATickAndNoDeadlineEndsTheLoop) {
+TEST(Drive, TicksAtTheDeadlineAndLetsTheLoopEndWithoutOne) {
   boost::asio::io_context io;
   Toy toy;
   std::vector<std::string> seen;
   Drive<Toy, TickNow> drive(io, toy, [&](const Done& effect) { seen.push_back(effect.text); });
   boost::asio::post(io, [&] { drive.post(Count{1}); });
-  io.run();  // Returns: the tick has come and nothing else is asked for.
+  io.run();  // Returns, since no deadline is left after the tick.
   EXPECT_EQ(seen, (std::vector<std::string>{"count 1", "tick"}));
 }
 
-// By then its handler is in the loop's queue, where nothing cancels it.
-TEST(Drive, ATimerThatHasExpiredDoesNothingOnceItIsDestroyed) {
+// An expired timer's handler is in the loop's queue, where it cannot be cancelled.
+TEST(Drive, IgnoresATimerThatExpiredBeforeItsDestruction) {
   boost::asio::io_context io;
   Toy toy;
   std::vector<std::string> seen;
@@ -87,7 +87,7 @@ TEST(Drive, ATimerThatHasExpiredDoesNothingOnceItIsDestroyed) {
   drive->post(Count{1});
   boost::asio::post(io, [&] {
     test::pause_for(std::chrono::milliseconds(5), "the deadline passes");
-    // Its turn comes before that of the timer, which the loop has not looked at yet.
+    // This runs before the timer's handler, since the loop has not polled the timer yet.
     boost::asio::post(io, [&] { drive.reset(); });
   });
   io.run();

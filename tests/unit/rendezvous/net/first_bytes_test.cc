@@ -25,7 +25,7 @@ TEST(WhoCalls, KnowsAStoreClientOnceItsMagicIsComplete) {
   EXPECT_EQ(caller(std::string(kHello) + "\x0d more"), Caller::store_client);
 }
 
-TEST(WhoCalls, TakesAWrongStoreMagicForAStranger) {
+TEST(WhoCalls, CallsAWrongStoreMagicAStranger) {
   EXPECT_EQ(caller(std::string_view("\0\xce\xf7\x85\x3d", 5)), Caller::stranger);
   EXPECT_EQ(caller(std::string_view("\0\x06\0\0\0\0\0\0\0", 9)), Caller::stranger);
 }
@@ -60,7 +60,7 @@ TEST(WhoCalls, NeverChangesItsMindWithMoreBytes) {
   });
 }
 
-TEST(DescribeStranger, NamesTheUsualOnes) {
+TEST(DescribeStranger, NamesCommonProtocols) {
   EXPECT_EQ(describe_stranger("GET /metrics HTTP/1.1\r\nHost: a\r\n"),
             "a web browser or other HTTP client (GET /metrics HTTP/1.1)");
   EXPECT_EQ(describe_stranger("PRI * HTTP/2.0\r\n\r\nSM"),
@@ -79,7 +79,7 @@ TEST(DescribeStranger, NamesTheStoreClientsOfOldPyTorch) {
   EXPECT_EQ(describe_stranger(kHello.substr(1)), old);
 }
 
-TEST(DescribeStranger, IsOneShortPrintableLineWhateverComes) {
+TEST(DescribeStranger, IsOneShortPrintableLineForAnyBytes) {
   rc::check([](const std::string& bytes) {
     const std::string prefix =
         *rc::gen::element(std::string(), std::string("GET "), std::string("SSH-"));

@@ -24,7 +24,7 @@ HalfOpen with(const std::vector<std::pair<Id, const char*>>& connections) {
   return table;
 }
 
-// In the order in which they go.
+// All ids, in the order in which they are evicted.
 std::vector<Id> order_of(HalfOpen table) {
   std::vector<Id> order;
   while (const auto next = table.next_out()) {
@@ -35,7 +35,7 @@ std::vector<Id> order_of(HalfOpen table) {
   return order;
 }
 
-TEST(HalfOpen, TheOldestOfTheAddressThatHasMostGoes) {
+TEST(HalfOpen, EvictsTheOldestOfTheAddressThatHasMost) {
   const HalfOpen table =
       with({{1, "10.0.0.1"}, {2, "10.0.0.2"}, {3, "10.0.0.2"}, {4, "10.0.0.1"}, {5, "10.0.0.2"}});
   ASSERT_TRUE(table.next_out());
@@ -44,7 +44,7 @@ TEST(HalfOpen, TheOldestOfTheAddressThatHasMostGoes) {
   EXPECT_EQ(order_of(table), (std::vector<Id>{2, 1, 3, 4, 5}));
 }
 
-TEST(HalfOpen, NobodyGoesWhereThereIsNobody) {
+TEST(HalfOpen, EvictsNothingIfEmpty) {
   HalfOpen table;
   EXPECT_FALSE(table.next_out());
   table.add(1, ip("10.0.0.1"), kStart);
@@ -54,7 +54,7 @@ TEST(HalfOpen, NobodyGoesWhereThereIsNobody) {
   EXPECT_FALSE(table.next_out());
 }
 
-TEST(HalfOpen, SilenceGoesBeforeThoseWhoSayThatTheyAreAgents) {
+TEST(HalfOpen, EvictsSilentConnectionsBeforeClaimedAgents) {
   HalfOpen table =
       with({{1, "10.0.0.1"}, {2, "10.0.0.1"}, {3, "10.0.0.1"}, {4, "10.0.0.1"}, {5, "10.0.0.2"}});
   for (const Id id : {Id{1}, Id{2}, Id{3}})
@@ -62,8 +62,8 @@ TEST(HalfOpen, SilenceGoesBeforeThoseWhoSayThatTheyAreAgents) {
   EXPECT_EQ(order_of(table), (std::vector<Id>{4, 5, 1, 2, 3}));
 }
 
-// Else one that has just come would be the only one to go for the next.
-TEST(HalfOpen, OneThatHasJustComeStaysBesideManyThatOnlySayThatTheyAreAgents) {
+// Otherwise each new silent connection would be evicted by the next one.
+TEST(HalfOpen, KeepsANewConnectionBesideManyClaimedAgents) {
   HalfOpen table;
   for (Id id = 0; id < 20; ++id) {
     table.add(id, ip("10.0.0.1"), kStart);
@@ -78,7 +78,7 @@ TEST(HalfOpen, OneThatHasJustComeStaysBesideManyThatOnlySayThatTheyAreAgents) {
   EXPECT_EQ(table.next_out()->first, 20u);
 }
 
-TEST(HalfOpen, AllAddressesThatOneMachineMayTakeAreOne) {
+TEST(HalfOpen, CountsAllAddressesOfOneMachineTogether) {
   EXPECT_EQ(machine_of(ip("127.8.9.1")), machine_of(ip("::1")));
   EXPECT_EQ(machine_of(ip("fd00:1:2:3::1")), machine_of(ip("fd00:1:2:3:ffff::7")));
   EXPECT_NE(machine_of(ip("fd00:1:2:3::1")), machine_of(ip("fd00:1:2:4::1")));
@@ -87,7 +87,7 @@ TEST(HalfOpen, AllAddressesThatOneMachineMayTakeAreOne) {
   EXPECT_EQ(table.next_out()->first, 2u);
 }
 
-TEST(HalfOpen, TenThousandAddressesAreAsGoodAsOne) {
+TEST(HalfOpen, EvictsTheOldestOfTenThousandAddresses) {
   HalfOpen table;
   for (Id id = 0; id < 10000; ++id) {
     const auto high = static_cast<uint8_t>(id >> 8);
@@ -98,9 +98,8 @@ TEST(HalfOpen, TenThousandAddressesAreAsGoodAsOne) {
   EXPECT_EQ(table.next_out()->first, 10000u - 4096u);
 }
 
-// Whatever came, spoke and went: the one that goes belongs to a group that no other outweighs, and
-// is the oldest of it.
-TEST(HalfOpen, AgreesWithASearchOfAll) {
+// After any sequence of events, the evicted connection is the oldest of the heaviest group.
+TEST(HalfOpen, AgreesWithAnExhaustiveSearch) {
   rc::check([](const std::vector<std::pair<uint8_t, uint8_t>>& steps) {
     struct One {
       int address;

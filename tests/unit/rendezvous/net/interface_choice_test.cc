@@ -38,13 +38,13 @@ TEST(InterfaceChoice, ExportsTheInterfaceThatReachesThePeers) {
   EXPECT_EQ(choose_interface_export(other)->nccl, "=eth1");
 }
 
-TEST(InterfaceChoice, ExportsNothingWhereThereIsNoChoice) {
+TEST(InterfaceChoice, ExportsNothingIfThereIsNoChoice) {
   InterfaceQuestion question = two_nics();
   question.interfaces.pop_back();
   EXPECT_EQ(choose_interface_export(question), std::nullopt);
 }
 
-TEST(InterfaceChoice, TellsGlooOfTheOnlyInterfaceWhereTheMachinesOwnNameMisleadsIt) {
+TEST(InterfaceChoice, ExportsTheOnlyInterfaceToGlooIfTheOwnNameMisleadsIt) {
   InterfaceQuestion question = two_nics();
   question.interfaces.pop_back();
   question.own_name_fault = "this machine's own name, node1, resolves to 127.0.1.1";
@@ -60,7 +60,7 @@ TEST(InterfaceChoice, TellsGlooOfTheOnlyInterfaceWhereTheMachinesOwnNameMisleads
   EXPECT_EQ(choose_interface_export(question), std::nullopt);
 }
 
-TEST(InterfaceChoice, FindsNoFaultInANameThatLeadsToAnAddressWhichOthersReach) {
+TEST(InterfaceChoice, AcceptsAnOwnNameThatLeadsToAReachableAddress) {
   const std::vector<Interface> machine{make("lo", {ip("127.0.0.1"), ip("::1")}),
                                        make("eth0", {ip("10.0.0.1"), ip("fd00::1")})};
   EXPECT_EQ(own_name_fault("n", {ip("10.0.0.1")}, machine), "");
@@ -76,7 +76,7 @@ TEST(InterfaceChoice, FindsNoFaultInANameThatLeadsToAnAddressWhichOthersReach) {
             "this machine's own name, n, resolves to none of its addresses");
 }
 
-TEST(InterfaceChoice, DoesNotCountPlumbingNorInterfacesThatAreDown) {
+TEST(InterfaceChoice, IgnoresPlumbingAndInterfacesThatAreDown) {
   InterfaceQuestion question = two_nics();
   question.interfaces.pop_back();
   question.interfaces.push_back(make("docker0", {ip("172.17.0.1")}));
@@ -87,7 +87,7 @@ TEST(InterfaceChoice, DoesNotCountPlumbingNorInterfacesThatAreDown) {
   EXPECT_EQ(choose_interface_export(question), std::nullopt);
 }
 
-TEST(InterfaceChoice, LeavesAloneWhatIsSet) {
+TEST(InterfaceChoice, KeepsVariablesThatAreSet) {
   InterfaceQuestion question = two_nics();
   question.gloo_is_set = true;
   const auto half = choose_interface_export(question);
@@ -99,15 +99,15 @@ TEST(InterfaceChoice, LeavesAloneWhatIsSet) {
   EXPECT_EQ(choose_interface_export(question), std::nullopt);
 }
 
-TEST(InterfaceChoice, ExportsNothingWhenThePeersAreHere) {
+TEST(InterfaceChoice, ExportsNothingIfThePeersAreOnThisMachine) {
   InterfaceQuestion question = two_nics();
   question.towards_peers = ip("127.0.0.1");
   EXPECT_EQ(choose_interface_export(question), std::nullopt);
-  question.towards_peers = ip("192.0.2.1");  // of no interface
+  question.towards_peers = ip("192.0.2.1");  // An address of no interface.
   EXPECT_EQ(choose_interface_export(question), std::nullopt);
 }
 
-TEST(InterfaceChoice, ExportsTheInterfaceThatWasAskedForEvenIfItIsTheOnlyOne) {
+TEST(InterfaceChoice, ExportsARequestedInterfaceEvenIfItIsTheOnlyOne) {
   InterfaceQuestion question = two_nics();
   question.interfaces.pop_back();
   question.wanted = "eth0";
@@ -127,7 +127,7 @@ TEST(InterfaceChoice, KnowsPlumbingByName) {
     EXPECT_FALSE(is_container_plumbing(name)) << name;
 }
 
-TEST(InterfaceChoice, NamesAllOthersThatAPeerCouldBeReachedBy) {
+TEST(InterfaceChoice, NamesAllOtherCandidates) {
   InterfaceQuestion question = two_nics();
   question.interfaces.push_back(make("ib0", {ip("10.2.0.1")}));
   question.interfaces.push_back(make("docker0", {ip("172.17.0.1")}));
@@ -136,9 +136,9 @@ TEST(InterfaceChoice, NamesAllOthersThatAPeerCouldBeReachedBy) {
             "nodes; eth1, ib0 are there too); --no-iface-env turns this off");
 }
 
-TEST(InterfaceChoice, WhatIsAskedForIsExportedThoughThePeersAreHere) {
+TEST(InterfaceChoice, ExportsARequestedInterfaceEvenIfThePeersAreHere) {
   InterfaceQuestion question = two_nics();
-  question.wanted = "ib9";  // Whether it exists is for the caller to check.
+  question.wanted = "ib9";  // The caller checks that it exists.
   for (const char* peers : {"127.0.0.1", "10.0.0.1", "192.0.2.1"}) {
     question.towards_peers = ip(peers);
     const auto chosen = choose_interface_export(question);
@@ -150,7 +150,7 @@ TEST(InterfaceChoice, WhatIsAskedForIsExportedThoughThePeersAreHere) {
   EXPECT_EQ(choose_interface_export(question), std::nullopt);
 }
 
-TEST(InterfaceChoice, AMisleadingNameMattersOnlyWhereGlooHasNoOtherAdvice) {
+TEST(InterfaceChoice, MentionsAMisleadingNameOnlyIfThereIsNoChoice) {
   InterfaceQuestion question = two_nics();
   question.nccl_is_set = true;
   question.own_name_fault = "this machine's own name, n, resolves to 127.0.1.1";
@@ -160,7 +160,7 @@ TEST(InterfaceChoice, AMisleadingNameMattersOnlyWhereGlooHasNoOtherAdvice) {
                              "eth1 is there too); --no-iface-env turns this off"}));
 }
 
-TEST(InterfaceChoice, AWayToThePeersOverALinkLocalAddressIsFound) {
+TEST(InterfaceChoice, FindsTheInterfaceOfALinkLocalAddress) {
   InterfaceQuestion question = two_nics();
   question.towards_peers = ip("fe80::1%2");
   EXPECT_EQ(choose_interface_export(question)->gloo, "eth0");
@@ -168,7 +168,7 @@ TEST(InterfaceChoice, AWayToThePeersOverALinkLocalAddressIsFound) {
   EXPECT_EQ(choose_interface_export(question), std::nullopt);
 }
 
-TEST(InterfaceChoice, ACandidateIsUpAndHasAnAddressThatLeadsSomewhere) {
+TEST(InterfaceChoice, CandidatesAreUpAndHaveARoutableAddress) {
   Interface down = make("eth0", {ip("10.0.0.1")});
   down.up = false;
   EXPECT_TRUE(is_candidate(make("eth0", {ip("10.0.0.1")})));

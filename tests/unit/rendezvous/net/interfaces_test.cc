@@ -37,16 +37,16 @@ TEST(Interfaces, KnowsOwnAddresses) {
     EXPECT_TRUE(is_own_address(address)) << address.to_string();
 }
 
-TEST(Interfaces, AsksTheKernelForTheSourceTowardsAPeer) {
+TEST(Interfaces, FindsTheSourceAddressTowardsAPeer) {
   EXPECT_EQ(source_towards({ip("127.0.0.9"), 29500}), ip("127.0.0.1"));
-  // 240.0.0.0/4 is never routed; ::/128 as a peer means this machine.
+  // connect(2) refuses the broadcast address without SO_BROADCAST.
   const auto nowhere = source_towards({ip("255.255.255.255"), 29500});
   ASSERT_FALSE(nowhere);
   EXPECT_THAT(nowhere.error().message,
               testing::StartsWith("no route from this machine to 255.255.255.255:29500: "));
 }
 
-TEST(Interfaces, TellsTheInterfaceThatReachesThePeersFromTheOther) {
+TEST(Interfaces, ChoosesTheInterfaceThatReachesThePeers) {
   const bool ran = in_own_network([] {
     ASSERT_EQ(
         std::system(

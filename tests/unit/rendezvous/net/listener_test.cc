@@ -27,7 +27,7 @@ using testing::HasSubstr;
 
 constexpr std::string_view kStoreHello("\0\xce\xf7\x85\x3c", 5);
 
-// A listener on loopback that keeps what it hands over.
+// A listener on loopback that keeps the connections it hands over.
 struct Port {
   explicit Port(ListenOptions options = {}, const char* address = "127.0.0.1:0") {
     auto opened = Listener::open(io, {socket_at(address)}, std::move(options));
@@ -84,11 +84,11 @@ struct Port {
     size_t socket = 0;
   };
   std::map<uint64_t, Held> places;  // By id.
-  std::vector<uint64_t> gone;       // Crowded out after they were handed over.
+  std::vector<uint64_t> gone;       // Evicted after they were handed over.
   std::vector<Stranger> strangers;
 };
 
-TEST(Listener, HandsTheStoreItsClientsWithWhatWasRead) {
+TEST(Listener, HandsStoreClientsOverWithTheBytesRead) {
   Port port;
   port.started();
   const PlainSocket client = port.client_saying(std::string(kStoreHello) + "ping");
@@ -101,7 +101,7 @@ TEST(Listener, HandsTheStoreItsClientsWithWhatWasRead) {
   EXPECT_EQ(port.sockets[0].receive(), "later");
 }
 
-TEST(Listener, HandsAgentsOverWhenTheirMagicIsComplete) {
+TEST(Listener, HandsAgentsOverOnceTheirMagicIsComplete) {
   Port port;
   port.started();
   const PlainSocket client = port.client_saying("MS");
@@ -124,7 +124,7 @@ TEST(Listener, TakesTheAgentsMagicFromItsOptions) {
   EXPECT_THAT(port.agents, ElementsAre("OTHER"));
 }
 
-TEST(Listener, HandsOverNonBlockingSocketsThatNoChildInherits) {
+TEST(Listener, HandsOverNonBlockingCloseOnExecSockets) {
   Port port;
   port.started();
   const PlainSocket client = port.client_saying(kStoreHello);
@@ -138,7 +138,7 @@ TEST(Listener, HandsOverNonBlockingSocketsThatNoChildInherits) {
   EXPECT_EQ(no_delay, 1);
 }
 
-TEST(Listener, HoldsWhatComesBeforeItIsStarted) {
+TEST(Listener, HoldsConnectionsUntilItIsStarted) {
   Port port;
   const PlainSocket store = port.client_saying(kStoreHello);
   const PlainSocket agent = port.client_saying("MSTR");
@@ -150,7 +150,7 @@ TEST(Listener, HoldsWhatComesBeforeItIsStarted) {
   EXPECT_THAT(port.agents, ElementsAre("MSTR"));
 }
 
-TEST(Listener, BoundsWhatItHolds) {
+TEST(Listener, BoundsTheConnectionsThatItHolds) {
   ListenOptions options;
   options.half_open_max = 2;
   Port port(options);
@@ -166,7 +166,7 @@ TEST(Listener, BoundsWhatItHolds) {
   EXPECT_THAT(port.agents, ElementsAre("MSTR2", "MSTR3"));
 }
 
-TEST(Listener, NamesAStrangerOncePerMachineAndClosesIt) {
+TEST(Listener, ReportsOneStrangerPerMachineAndClosesAll) {
   Port port({}, "0.0.0.0:0");
   port.started();
   const SocketAddress here = {IpAddress::loopback_v4(), port.listener->port()};
@@ -178,14 +178,14 @@ TEST(Listener, NamesAStrangerOncePerMachineAndClosesIt) {
   ASSERT_EQ(port.strangers.size(), 1u);
   EXPECT_TRUE(first.has_ended());
   EXPECT_TRUE(second.has_ended());
-  // Which one came first on the loop is not promised.
+  // The loop may see either one first.
   EXPECT_THAT(port.strangers[0].description,
               testing::AnyOf("a web browser or other HTTP client (GET / HTTP/1.0)",
                              "an ssh client (SSH-2.0-x)"));
   EXPECT_TRUE(port.strangers[0].peer.ip.is_loopback());
 }
 
-TEST(Listener, ClosesThoseWhoSayNothingAtTheDeadline) {
+TEST(Listener, ClosesSilentConnectionsAtTheDeadline) {
   ListenOptions options;
   options.handshake_limit = std::chrono::milliseconds(20);
   Port port(options);
@@ -195,12 +195,12 @@ TEST(Listener, ClosesThoseWhoSayNothingAtTheDeadline) {
   port.turn([](const auto& n) { return n.timed_out == 2; }, "both are given up");
   EXPECT_EQ(mute.receive(), "");
   EXPECT_EQ(slow.receive(), "");
-  // Later ones have a deadline of their own.
+  // A later connection has its own deadline.
   const PlainSocket later = port.client();
   port.turn([](const auto& n) { return n.timed_out == 3; }, "the later one is given up");
 }
 
-TEST(Listener, ForgetsThoseWhoHangUpBeforeTheySpeak) {
+TEST(Listener, ForgetsConnectionsClosedBeforeTheySpeak) {
   Port port;
   port.started();
   {
@@ -209,7 +209,7 @@ TEST(Listener, ForgetsThoseWhoHangUpBeforeTheySpeak) {
   port.turn([](const auto& n) { return n.closed_early == 1; }, "the hang-up is seen");
 }
 
-TEST(Listener, DropsTheOldestWhenTooManySayNothing) {
+TEST(Listener, ClosesTheOldestIfTooManyAreSilent) {
   ListenOptions options;
   options.half_open_max = 3;
   Port port(options);
@@ -233,7 +233,7 @@ ListenOptions with_places(size_t count) {
   return options;
 }
 
-TEST(Listener, LetsAHalfOpenConnectionKeepItsPlaceForAWhile) {
+TEST(Listener, KeepsAHalfOpenConnectionForItsLeastLife) {
   ListenOptions options = with_places(2);
   options.least_life = std::chrono::hours(1);
   Port port(options);
@@ -247,7 +247,7 @@ TEST(Listener, LetsAHalfOpenConnectionKeepItsPlaceForAWhile) {
   EXPECT_EQ(port.listener->counters().crowded_out, 0u);
 }
 
-TEST(Listener, CrowdsOutTheAgentsThatDoNotProveWhoTheyAre) {
+TEST(Listener, ClosesUnauthenticatedAgentsToMakeRoom) {
   Port port(with_places(3));
   port.started();
   std::vector<PlainSocket> clients;
@@ -263,7 +263,7 @@ TEST(Listener, CrowdsOutTheAgentsThatDoNotProveWhoTheyAre) {
   EXPECT_EQ(port.listener->counters().crowded_out, 1u);
 }
 
-TEST(Listener, LetsOthersWaitWhereAllPlacesAreTakenByThoseWhoProvedWhoTheyAre) {
+TEST(Listener, MakesOthersWaitIfAuthenticatedPeersHoldAllPlaces) {
   Port port(with_places(2));
   port.started();
   const PlainSocket agent = port.client_saying("MSTR");
@@ -282,7 +282,7 @@ TEST(Listener, LetsOthersWaitWhereAllPlacesAreTakenByThoseWhoProvedWhoTheyAre) {
   EXPECT_THAT(port.agents, ElementsAre("MSTR", "MSTRlate"));
 }
 
-TEST(Listener, ServesOthersInAFloodOfSilentOnesWithAHandfulOfPlaces) {
+TEST(Listener, ServesAgentsAndStoresInAFloodOfSilentConnections) {
   Port port(with_places(8), "0.0.0.0:0");
   port.started();
   std::vector<PlainSocket> strangers;
@@ -306,7 +306,7 @@ TEST(Listener, ServesOthersInAFloodOfSilentOnesWithAHandfulOfPlaces) {
                                     "to make room for others: they were not authenticated yet"));
 }
 
-TEST(Listener, ServesAThousandThatComeAtOnce) {
+TEST(Listener, ServesAThousandConnectionsAtOnce) {
   Port port;
   port.started();
   std::vector<PlainSocket> clients;
@@ -316,7 +316,7 @@ TEST(Listener, ServesAThousandThatComeAtOnce) {
   EXPECT_EQ(port.listener->counters().accepted, 1000u);
 }
 
-TEST(Listener, LeavesTheLoopToOthersBetweenItsBatches) {
+TEST(Listener, YieldsTheLoopBetweenBatches) {
   ListenOptions options;
   options.accepts_per_turn = 10;
   Port port(options);
@@ -338,7 +338,7 @@ TEST(Listener, LeavesTheLoopToOthersBetweenItsBatches) {
   EXPECT_EQ(most, 10u);
 }
 
-TEST(Listener, PausesWithoutDescriptorsAndGoesOnWhenThereAreSome) {
+TEST(Listener, PausesWhileDescriptorsAreExhausted) {
   ListenOptions options;
   options.exhausted_pause = std::chrono::milliseconds(5);
   Port port(options);
@@ -357,7 +357,7 @@ TEST(Listener, PausesWithoutDescriptorsAndGoesOnWhenThereAreSome) {
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &tight), 0);
   port.turn([](const auto& n) { return n.exhausted == 1; }, "descriptors run out");
   const uint64_t accepted = port.listener->counters().accepted;
-  // Turns of the loop while there is nothing to be had: pauses, a few dozen at most, no spinning.
+  // While descriptors are exhausted the loop turns a few dozen times at most; it does not spin.
   size_t turns = 0;
   for (const auto end = in(std::chrono::milliseconds(100)); std::chrono::steady_clock::now() < end;)
     turns += port.io.run_one_until(end);
@@ -370,7 +370,7 @@ TEST(Listener, PausesWithoutDescriptorsAndGoesOnWhenThereAreSome) {
                                          "limit (ulimit -n)"));
 }
 
-TEST(Listener, TurnsOutTheMuteOnesWhenDescriptorsStayScarce) {
+TEST(Listener, ClosesSilentConnectionsIfDescriptorsStayExhausted) {
   ListenOptions options;
   options.exhausted_pause = std::chrono::milliseconds(5);
   Port port(options);
@@ -391,7 +391,7 @@ TEST(Listener, TurnsOutTheMuteOnesWhenDescriptorsStayScarce) {
   EXPECT_TRUE(mute.has_ended());
 }
 
-TEST(Listener, TellsAProberWhetherTheNonceIsOurs) {
+TEST(Listener, AnswersWhetherAProbesNonceIsOurs) {
   Port port;
   const std::string nonce(kNonceBytes, 'n');
   const PlainSocket before = port.client_saying(std::string(kProbeMagic) + nonce);
@@ -407,7 +407,7 @@ TEST(Listener, TellsAProberWhetherTheNonceIsOurs) {
   EXPECT_EQ(wrong.receive(), "");
 }
 
-TEST(Listener, AccountsForEveryConnectionWhateverItSends) {
+TEST(Listener, AccountsForEveryConnectionWithRandomBytes) {
   Port port;
   port.started();
   Prng random(20);
@@ -451,12 +451,12 @@ TEST(Listener, MayBeClosedFromInsideAHandler) {
   const PlainSocket one = port.client_saying("MSTR");
   const PlainSocket two = port.client_saying("MSTR");
   turn_until(port.io, [&] { return port.listener == nullptr; }, "the first one closes the port");
-  port.io.run();  // ends: nothing keeps the loop
+  port.io.run();  // Returns, since the loop has no work left.
   EXPECT_EQ(port.agents.size(), 1u);
   EXPECT_EQ(two.receive(), "");
 }
 
-TEST(Listener, ClosesEverythingItHasNotHandedOver) {
+TEST(Listener, ClosesEveryConnectionNotHandedOver) {
   Port port;
   const PlainSocket mute = port.client();
   const PlainSocket held = port.client_saying("MSTR");
@@ -472,7 +472,7 @@ TEST(Listener, ClosesEverythingItHasNotHandedOver) {
   EXPECT_TRUE(Listener::open(port.io, {address}).has_value());
 }
 
-TEST(Listener, SaysWhichAddressItCouldNotHave) {
+TEST(Listener, NamesTheAddressThatItCouldNotBind) {
   Port port;
   const SocketAddress taken = port.listener->local_endpoint();
   const auto again = Listener::open(port.io, {taken});
@@ -487,7 +487,7 @@ TEST(Listener, SaysWhichAddressItCouldNotHave) {
   EXPECT_THAT(foreign.error().message, HasSubstr("192.0.2.1:0: Cannot assign requested address"));
 }
 
-TEST(Listener, TakesOnePortForAllItsAddressesOrNone) {
+TEST(Listener, BindsAllAddressesToOnePortOrNone) {
   boost::asio::io_context io;
   auto both = Listener::open(io, {socket_at("127.0.0.1:0"), socket_at("127.0.0.2:0")});
   ASSERT_TRUE(both) << both.error().message;
@@ -497,13 +497,13 @@ TEST(Listener, TakesOnePortForAllItsAddressesOrNone) {
   EXPECT_EQ(endpoints[1].port, (*both)->port());
   for (const SocketAddress& address : endpoints)
     EXPECT_GE(PlainSocket::connected_to(address).fd(), 0) << address.to_string();
-  // The second of these is taken, so the first must be free again afterwards.
+  // The second address is taken, so the first must be free again afterwards.
   const SocketAddress first = {*IpAddress::parse("127.0.0.3"), endpoints[0].port};
   EXPECT_FALSE(Listener::open(io, {first, endpoints[1]}));
   EXPECT_TRUE(Listener::open(io, {first}));
 }
 
-TEST(Listener, TakesBothFamiliesOnTheAnyAddress) {
+TEST(Listener, AcceptsBothFamiliesOnTheAnyAddress) {
   Port port({}, "[::]:0");
   port.started();
   const uint16_t number = port.listener->port();
@@ -511,7 +511,7 @@ TEST(Listener, TakesBothFamiliesOnTheAnyAddress) {
   ASSERT_GE(four.fd(), 0);
   four.send_text("MSTR4");
   port.turn([](const auto& n) { return n.agents == 1; }, "the IPv4 client arrives");
-  EXPECT_EQ(port.peers[0], four.own_address());  // as IPv4, not as a mapped address
+  EXPECT_EQ(port.peers[0], four.own_address());  // As IPv4, not as a mapped address.
   const PlainSocket six = PlainSocket::connected_to({IpAddress::loopback_v6(), number});
   if (six.fd() < 0) GTEST_SKIP() << "this machine has no IPv6";
   six.send_text("MSTR6");
@@ -533,7 +533,7 @@ TEST(Listener, WorksOnAMachineWithIpv6SwitchedOff) {
   if (!ran) GTEST_SKIP() << "needs the right to make a network namespace";
 }
 
-TEST(Listener, TakesItsPortAgainWhileOldConnectionsLinger) {
+TEST(Listener, RebindsItsPortDuringTimeWait) {
   SocketAddress address;
   {
     Port port;

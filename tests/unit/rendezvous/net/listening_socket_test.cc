@@ -44,7 +44,7 @@ int listener_option(const UniqueFd& fd, int option) {
   return value;
 }
 
-// Takes it from this thread only: capabilities belong to threads (capabilities(7)).
+// Drops the capability of this thread only (capabilities(7)).
 bool drop_right_to_bind() {
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
   std::array<__user_cap_data_struct, 2> rights{};
@@ -57,7 +57,7 @@ bool is_reached(const SocketAddress& address) {
   return PlainSocket::connected_to(address).fd() >= 0;
 }
 
-TEST(ListeningSocket, ListensWithoutBlockingAndNoProgramInheritsIt) {
+TEST(ListeningSocket, IsNonBlockingAndCloseOnExec) {
   const Listening listening({socket_at("127.0.0.1:0")});
   ASSERT_EQ(listening.fds.size(), 1u);
   const UniqueFd& fd = listening.fds[0];
@@ -69,7 +69,7 @@ TEST(ListeningSocket, ListensWithoutBlockingAndNoProgramInheritsIt) {
   EXPECT_TRUE(is_reached(listening.at[0]));
 }
 
-TEST(ListeningSocket, AFreePortIsTheSameForAllAddresses) {
+TEST(ListeningSocket, BindsAllAddressesToTheSameFreePort) {
   const Listening listening(
       {socket_at("127.0.0.1:0"), socket_at("127.0.0.2:0"), socket_at("127.0.0.3:0")});
   ASSERT_EQ(listening.at.size(), 3u);
@@ -83,19 +83,19 @@ TEST(ListeningSocket, AFreePortIsTheSameForAllAddresses) {
   EXPECT_FALSE(is_reached({ip("127.0.0.4"), port}));
 }
 
-TEST(ListeningSocket, ThePortOfTheFirstAddressCounts) {
+TEST(ListeningSocket, UsesThePortOfTheFirstAddress) {
   const Listening listening({socket_at("127.0.0.1:0"), socket_at("127.0.0.2:1")});
   ASSERT_EQ(listening.at.size(), 2u);
   EXPECT_EQ(listening.at[1], (SocketAddress{ip("127.0.0.2"), listening.at[0].port}));
 }
 
-TEST(ListeningSocket, TheAnyAddressTakesIPv4Too) {
+TEST(ListeningSocket, AcceptsIPv4OnTheAnyAddress) {
   const Listening listening({{IpAddress::any_v6(), 0}});
   ASSERT_EQ(listening.at.size(), 1u);
   EXPECT_TRUE(is_reached({ip("127.0.0.1"), listening.at[0].port}));
 }
 
-TEST(ListeningSocket, ATakenPortIsSaidWithItsAddress) {
+TEST(ListeningSocket, NamesTheAddressOfATakenPort) {
   const Listening first({socket_at("127.0.0.1:0")});
   const Listening second({first.at[0]});
   EXPECT_TRUE(second.fds.empty());
@@ -105,7 +105,7 @@ TEST(ListeningSocket, ATakenPortIsSaidWithItsAddress) {
                                       ": Address already in use; choose another port");
 }
 
-TEST(ListeningSocket, AnAddressOfAnotherMachineIsSaid) {
+TEST(ListeningSocket, NamesAnAddressThatIsNotOurs) {
   const Listening listening({socket_at("192.0.2.1:0")});  // Reserved for documentation.
   EXPECT_EQ(listening.error.error_number, EADDRNOTAVAIL);
   EXPECT_EQ(listening.error.message,
@@ -113,7 +113,7 @@ TEST(ListeningSocket, AnAddressOfAnotherMachineIsSaid) {
             "of this machine");
 }
 
-TEST(ListeningSocket, AllAddressesOrNoneAtAll) {
+TEST(ListeningSocket, BindsAllAddressesOrNone) {
   const Listening taken({socket_at("127.0.0.2:0")});
   const uint16_t port = taken.at[0].port;
   const SocketAddress free_one{ip("127.0.0.1"), port};
@@ -124,8 +124,8 @@ TEST(ListeningSocket, AllAddressesOrNoneAtAll) {
   EXPECT_EQ(Listening({free_one}).at, std::vector<SocketAddress>{free_one});
 }
 
-// The clients of an earlier host leave connections in TIME_WAIT at its port.
-TEST(ListeningSocket, APortWithOldConnectionsIsBoundAgain) {
+// Connections of an earlier host stay in TIME_WAIT at its port.
+TEST(ListeningSocket, RebindsAPortDuringTimeWait) {
   SocketAddress address;
   {
     const Listening first({socket_at("127.0.0.1:0")});
@@ -139,13 +139,13 @@ TEST(ListeningSocket, APortWithOldConnectionsIsBoundAgain) {
   EXPECT_EQ(Listening({address}).at, std::vector<SocketAddress>{address});
 }
 
-TEST(ListeningSocket, WithoutIPv6TheAnyAddressIsThatOfIPv4) {
+TEST(ListeningSocket, UsesTheIPv4AnyAddressIfThereIsNoIPv6) {
   const bool ran = in_own_network([] {
     set_sysctl("net/ipv6/conf/all/disable_ipv6", "1");
     const Listening listening({{IpAddress::any_v6(), 0}});
     ASSERT_EQ(listening.at.size(), 1u);
     EXPECT_TRUE(is_reached({ip("127.0.0.1"), listening.at[0].port}));
-    const Listening none({socket_at("[::1]:0")});  // An address that was named is not replaced.
+    const Listening none({socket_at("[::1]:0")});  // A specific address is not replaced.
     EXPECT_EQ(none.error.message,
               "could not listen on [::1]:0: Cannot assign requested address; choose an address of "
               "this machine");
@@ -153,7 +153,7 @@ TEST(ListeningSocket, WithoutIPv6TheAnyAddressIsThatOfIPv4) {
   if (!ran) GTEST_SKIP() << "needs the right to make a network namespace";
 }
 
-TEST(ListeningSocket, ALowPortIsSaidToThoseThatMayNotHaveIt) {
+TEST(ListeningSocket, ExplainsThatALowPortIsNotPermitted) {
   const bool ran = in_own_network([] {
     set_sysctl("net/ipv4/ip_unprivileged_port_start", "1024");
     ASSERT_TRUE(drop_right_to_bind());
@@ -165,7 +165,7 @@ TEST(ListeningSocket, ALowPortIsSaidToThoseThatMayNotHaveIt) {
   if (!ran) GTEST_SKIP() << "needs the right to make a network namespace";
 }
 
-TEST(ListeningSocket, NoAddressIsABug) {
+TEST(ListeningSocket, ChecksThatThereIsAnAddress) {
   EXPECT_DEATH((void)listen_on({}), "internal error: CHECK");
 }
 

@@ -5,8 +5,8 @@
 namespace muster {
 namespace {
 
-// A name that is missing may appear any time: it is waited for even by a node that must not host.
-TEST(NetError, OnlyALookUpThatFailsMeansThatTheNameIsMissing) {
+// A missing name may appear at any time; even a node that must not host waits for it.
+TEST(NetError, MeansAMissingNameOnlyIfTheLookUpFails) {
   for (const NetFailure failure : {NetFailure::name_unknown, NetFailure::resolver})
     EXPECT_TRUE((NetError{failure, "x"}.name_is_missing())) << static_cast<int>(failure);
   for (const NetFailure failure :
@@ -14,7 +14,7 @@ TEST(NetError, OnlyALookUpThatFailsMeansThatTheNameIsMissing) {
     EXPECT_FALSE((NetError{failure, "x"}.name_is_missing())) << static_cast<int>(failure);
 }
 
-TEST(NetError, EndALaunchAsNodesThatDidNotMeetWhateverTheKind) {
+TEST(NetError, MapsEveryKindToTheRendezvousExitCode) {
   for (const NetFailure failure : {NetFailure::name_unknown, NetFailure::exhausted})
     EXPECT_EQ((NetError{failure, "cannot reach node1"}.error()),
               (Error{ExitCode::rendezvous, "cannot reach node1"}));

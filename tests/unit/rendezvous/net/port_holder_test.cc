@@ -36,15 +36,15 @@ class PortHolderTest : public testing::TestWithParam<IpAddress> {
   UniqueFd listener_, client_;
 };
 
-TEST_P(PortHolderTest, IsTheProcessThatListens) {
+TEST_P(PortHolderTest, NamesTheListeningProcess) {
   if (!listener_) GTEST_SKIP() << "no IPv6 here";
   EXPECT_THAT(listener_at(port_of(listener_)).value_or(""), StartsWith(here()));
   EXPECT_EQ(connection_at(port_of(listener_)), std::nullopt)
-      << "its connections are the listener's";
+      << "a listener's port is not its connections'";
   EXPECT_EQ(listener_at(port_of(client_)), std::nullopt);
 }
 
-TEST_P(PortHolderTest, IsTheConnectionThatHasThePort) {
+TEST_P(PortHolderTest, NamesTheConnectionThatHasThePort) {
   if (!listener_) GTEST_SKIP() << "no IPv6 here";
   const int port = port_of(client_);
   const std::string words = connection_at(port).value_or("");

@@ -20,7 +20,7 @@ using testing::HasSubstr;
 
 using Answer = NetResult<std::vector<SocketAddress>>;
 
-// A name server that says nothing until it is let go.
+// A name server that does not answer before release_and_wait_for().
 struct HungServer {
   std::mutex mutex;
   std::condition_variable changed;
@@ -67,7 +67,7 @@ TEST(Resolver, AnswersNumericAddressesWithoutALookUp) {
   });
   std::vector<Answer> answers;
   resolver.resolve("fd00::7", 29500, in(kLimit), [&](Answer got) { answers.push_back(got); });
-  EXPECT_TRUE(answers.empty());  // never from inside the call
+  EXPECT_TRUE(answers.empty());  // Never from inside resolve().
   io.run();
   EXPECT_EQ(answers, std::vector<Answer>{std::vector{socket_at("[fd00::7]:29500")}});
 }
@@ -102,8 +102,8 @@ TEST(Resolver, FindsLocalhostWithTheRealResolver) {
   EXPECT_THAT(*answer, Contains(socket_at("127.0.0.1:4")));
 }
 
-TEST(Resolver, TellsAMissingNameFromAFailedOne) {
-  // RFC 6761 reserves .invalid; without any name server the resolver itself fails.
+TEST(Resolver, ReportsAMissingName) {
+  // RFC 6761 reserves .invalid. Without a name server the resolver itself fails, which also counts.
   const auto missing = look_up_by_getaddrinfo("nosuchhost.invalid");
   ASSERT_FALSE(missing);
   EXPECT_TRUE(missing.error().name_is_missing());
@@ -111,7 +111,7 @@ TEST(Resolver, TellsAMissingNameFromAFailedOne) {
   EXPECT_EQ(missing.error().error().code, ExitCode::rendezvous);
 }
 
-TEST(Resolver, GivesUpOnAHungNameServerAtTheDeadlineAndIgnoresTheLateAnswer) {
+TEST(Resolver, GivesUpAtTheDeadlineAndIgnoresALateAnswer) {
   const auto server = std::make_shared<HungServer>();
   boost::asio::io_context io;
   Resolver resolver(io, asking(server));
@@ -129,7 +129,7 @@ TEST(Resolver, GivesUpOnAHungNameServerAtTheDeadlineAndIgnoresTheLateAnswer) {
   EXPECT_EQ(answers.size(), 1u);
 }
 
-TEST(Resolver, MayGoWhileALookUpHangsAndTheLoopToo) {
+TEST(Resolver, CanBeDestroyedWithItsLoopDuringALookUp) {
   const auto server = std::make_shared<HungServer>();
   bool called = false;
   {
@@ -141,7 +141,7 @@ TEST(Resolver, MayGoWhileALookUpHangsAndTheLoopToo) {
   EXPECT_FALSE(called);
 }
 
-TEST(Resolver, MayGoFromInsideItsCallback) {
+TEST(Resolver, CanBeDestroyedInsideItsCallback) {
   boost::asio::io_context io;
   auto resolver = std::make_unique<Resolver>(io);
   bool called = false;
@@ -159,7 +159,7 @@ TEST(Resolver, NeverHasMoreThreadsThanItsLimit) {
   Resolver resolver(io, asking(server));
   std::vector<std::string> refusals;
   int answered = 0;
-  // Threads of earlier tests may still be on their way out, so some more may be refused.
+  // Threads of earlier tests may still be ending, so more than three may be refused.
   for (int i = 0; i < kLookupsMax + 3; ++i) {
     resolver.resolve("node1", 4, in(kLimit), [&](const Answer& got) {
       ++answered;

@@ -1,5 +1,5 @@
-// What the tests of rendezvous/net share: turning the loop until something has happened, and plain
-// sockets that speak to the code under test from outside of it. Single thread.
+// Helpers of the tests of rendezvous/net: running the loop until a condition holds, and plain
+// sockets that play the other side. Single thread.
 #pragma once
 
 #include <cerrno>
@@ -29,7 +29,7 @@ inline std::chrono::steady_clock::time_point in(std::chrono::milliseconds time) 
   return std::chrono::steady_clock::now() + time;
 }
 
-// Generous: a failing test ends by it, a passing one never waits for it.
+// Generous: only a failing test waits this long.
 inline constexpr std::chrono::seconds kLimit{30};
 
 inline void turn_until(boost::asio::io_context& io, const std::function<bool()>& done,
@@ -45,8 +45,8 @@ inline void turn_until(boost::asio::io_context& io, const std::function<bool()>&
   }
 }
 
-// Runs `body` on a thread with a network of its own, in which nothing but loopback exists and
-// sysctls may be set. False, and nothing run, without the right to make one.
+// Runs `body` on a thread in a new network namespace, which has only loopback and in which sysctls
+// may be set. Returns false without running it if the process may not create one.
 inline bool in_own_network(const std::function<void()>& body) {
   bool made = false;
   std::thread([&] {
@@ -78,7 +78,7 @@ class PlainSocket {
     if (fd_ >= 0) ::close(fd_);
   }
 
-  // Blocking; -1 inside and errno set if it fails.
+  // Blocks. On failure fd() is -1 and errno is set.
   static PlainSocket connected_to(const SocketAddress& address) {
     sockaddr_storage raw{};
     const socklen_t length = address.to_sockaddr(raw);
@@ -112,7 +112,7 @@ class PlainSocket {
     ASSERT_EQ(send(fd_, text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
   }
 
-  // What has arrived or arrives within the limit; "" at the end of the stream.
+  // Returns bytes that arrive within the limit, or "" at the end of the stream.
   std::string receive() const {
     pollfd waiting{fd_, POLLIN, 0};
     EXPECT_EQ(poll(&waiting, 1, 30'000), 1) << "nothing came";

@@ -54,15 +54,15 @@ class SocketOwnersTest : public testing::Test {
   std::optional<SocketOwners> owners_;
 };
 
-TEST_F(SocketOwnersTest, KnowItsUserByBothFamilies) {
+TEST_F(SocketOwnersTest, KnowTheUserOverBothFamilies) {
   for (const IpAddress& ip : {IpAddress::loopback_v4(), IpAddress::loopback_v6()}) {
     const Connected one(ip);
     EXPECT_EQ(owners_->owner_of(one.client_address(), one.place), ::geteuid()) << ip.to_string();
   }
 }
 
-// As PyTorch's client does it.
-TEST_F(SocketOwnersTest, KnowAnEndThatSpeaksIpv4OverAnIpv6Socket) {
+// PyTorch's client connects like this.
+TEST_F(SocketOwnersTest, KnowAClientThatUsesIpv4OverAnIpv6Socket) {
   const Connected one(IpAddress::loopback_v4());
   const UniqueFd client(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in6 mapped{};
@@ -77,17 +77,17 @@ TEST_F(SocketOwnersTest, KnowAnEndThatSpeaksIpv4OverAnIpv6Socket) {
             ::geteuid());
 }
 
-TEST_F(SocketOwnersTest, TellNothingOfAClosedEnd) {
+TEST_F(SocketOwnersTest, KnowNoOwnerOfAClosedClient) {
   Connected one(IpAddress::loopback_v4());
   const SocketAddress client = one.client_address();
   ASSERT_EQ(::send(one.client.get(), "set", 3, 0), 3);
   one.client.reset();
-  EXPECT_EQ(owners_->owner_of(client, one.place), std::nullopt) << "what it sent can be read still";
+  EXPECT_EQ(owners_->owner_of(client, one.place), std::nullopt) << "its bytes can still be read";
   EXPECT_EQ(owners_->owner_of({client.ip, 1}, one.place), std::nullopt);
 }
 
-// As where the address that the client dialled is translated.
-TEST_F(SocketOwnersTest, FindAnEndWhoseServerHasAnotherAddressThere) {
+// The address that the client dialled may be translated on the way (NAT).
+TEST_F(SocketOwnersTest, FindAClientThatSeesAnotherServerAddress) {
   const Connected one(IpAddress::loopback_v4());
   SocketAddress other = one.place;
   other.ip = *IpAddress::parse("192.0.2.1");
@@ -96,8 +96,8 @@ TEST_F(SocketOwnersTest, FindAnEndWhoseServerHasAnotherAddressThere) {
   EXPECT_EQ(owners_->direct_owner_of(one.client_address(), other), std::nullopt);
 }
 
-// Half-closed, it could be taken for another user's at the same port to another server.
-TEST_F(SocketOwnersTest, TellNothingOfAHalfClosedEndThoughItsPortHasAnotherUse) {
+// A half-closed connection could be confused with another user's from the same port elsewhere.
+TEST_F(SocketOwnersTest, KnowNoOwnerOfAHalfClosedClient) {
   const Connected one(IpAddress::loopback_v4());
   const Connected other(IpAddress::loopback_v4());
   const SocketAddress client = one.client_address();
@@ -107,13 +107,13 @@ TEST_F(SocketOwnersTest, TellNothingOfAHalfClosedEndThoughItsPortHasAnotherUse) 
   EXPECT_TRUE(is_established(other.server.get()));
 }
 
-// Another user's connection from the port of `twin`, as far as this kernel lets him: bound to a
-// device it is not found by its ends, and its closing is held up by a full window.
+// Connects as another user from the port of `twin`, if this kernel permits it. A lookup by
+// addresses does not find a socket bound to a device, and a full window delays its closing.
 bool connect_as_thief(const SocketAddress& twin, const SocketAddress& place) {
   constexpr int kIpLocalPortRange = 51;  // IP_LOCAL_PORT_RANGE: Linux 6.3.
   const uint32_t range = uint32_t{twin.port} << 16 | twin.port;
   const int yes = 1;
-  if (::setuid(kUser) != 0) return false;  // First: a socket is its maker's.
+  if (::setuid(kUser) != 0) return false;  // First, since a socket belongs to its creator.
   const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_storage raw{};
   const socklen_t size = place.to_sockaddr(raw);
@@ -128,7 +128,7 @@ bool connect_as_thief(const SocketAddress& twin, const SocketAddress& place) {
   return is_connected && ::shutdown(fd, SHUT_WR) == 0;
 }
 
-TEST_F(SocketOwnersTest, TakeNobodyForTheOwnerOfAnotherConnectionAtHisPort) {
+TEST_F(SocketOwnersTest, DoNotConfuseTwoConnectionsFromOnePort) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root, to be another user";
   const Connected own(IpAddress::loopback_v4());
   const Connected his(IpAddress::loopback_v4());
@@ -149,7 +149,7 @@ TEST_F(SocketOwnersTest, TakeNobodyForTheOwnerOfAnotherConnectionAtHisPort) {
   if (word == 'y') {
     const UniqueFd there(::accept4(his.listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
     EXPECT_EQ(remote_address_of(there.get()), client) << "two connections from one port";
-    EXPECT_TRUE(is_established(there.get())) << "the end of the stream has not come";
+    EXPECT_TRUE(is_established(there.get())) << "the full window holds the end of stream back";
     EXPECT_EQ(owners_->owner_of(client, his.place), std::nullopt);
   }
   for (const int fd : {over[0], over[1], done[0], done[1]})
@@ -158,7 +158,7 @@ TEST_F(SocketOwnersTest, TakeNobodyForTheOwnerOfAnotherConnectionAtHisPort) {
   if (word != 'y') GTEST_SKIP() << "this kernel does not let two connections share a port so";
 }
 
-TEST_F(SocketOwnersTest, AnswerAsOftenAsTheyAreAsked) {
+TEST_F(SocketOwnersTest, AnswerAnyNumberOfDirectQuestions) {
   const Connected one(IpAddress::loopback_v4());
   for (int i = 0; i < 1000; ++i) {
     ASSERT_EQ(owners_->owner_of(one.client_address(), one.place), ::geteuid());
@@ -180,7 +180,7 @@ TEST_F(SocketOwnersTest, KnowAnotherUser) {
     const UniqueFd client = listening.dial();
     char byte;
     ::close(told[1]);
-    static_cast<void>(::read(told[0], &byte, 1));  // Until the test is over.
+    static_cast<void>(::read(told[0], &byte, 1));  // Blocks until the test is over.
     _exit(0);
   }
   UniqueFd accepted;
