@@ -8,9 +8,9 @@
 namespace muster {
 namespace {
 
-// ---- what is asked
+// ---- requests
 
-TEST(EtcdCodec, ARangeEndsBehindItsLastKey) {
+TEST(EtcdCodec, ARangeEndsAfterItsLastKey) {
   EXPECT_EQ(etcd_range_request({"/m/a/host", "/m/a/job"}),
             R"({"key":"L20vYS9ob3N0","range_end":"L20vYS9qb2IA"})");
 }
@@ -31,7 +31,7 @@ TEST(EtcdCodec, ATransactionComparesChangesAndReads) {
             R"({"request_delete_range":{"key":"ag=="}}]})");
 }
 
-TEST(EtcdCodec, TheOtherRequestsAreTheseTexts) {
+TEST(EtcdCodec, LeaseWatchAndUserRequestsAreEncoded) {
   EXPECT_EQ(etcd_lease_grant_request(10), R"({"TTL":"10"})");
   EXPECT_EQ(etcd_lease_request(-1), R"({"ID":"-1"})");
   EXPECT_EQ(etcd_watch_request({"a", "b"}, 5),
@@ -56,11 +56,11 @@ TEST(EtcdCodec, AKeyIsReadWithItsRevisionAndLease) {
             (EtcdValues{false, 2, {{"a", "", 2, 3520867255700083719}}}));
 }
 
-TEST(EtcdCodec, NoKeysAreLeftOut) {
+TEST(EtcdCodec, AnAnswerWithoutKeysIsEmpty) {
   EXPECT_EQ(decode_etcd_range("{" HEADER "}"), (EtcdValues{false, 2, {}}));
 }
 
-TEST(EtcdCodec, ATransactionThatFailedSaysNothingOfIt) {
+TEST(EtcdCodec, AMissingSucceededMeansThatATransactionFailed) {
   EXPECT_EQ(decode_etcd_txn("{" HEADER R"(,"succeeded":true,"responses":[{"response_put":)"
                             R"({"header":{"revision":"2"}}}]})"),
             (EtcdValues{true, 2, {}}));
@@ -70,7 +70,7 @@ TEST(EtcdCodec, ATransactionThatFailedSaysNothingOfIt) {
             (EtcdValues{false, 2, {{"a", "b", 2, 0}}}));
 }
 
-TEST(EtcdCodec, ALeaseIsGrantedRenewedOrOver) {
+TEST(EtcdCodec, ALeaseIsGrantedRenewedOrExpired) {
   EXPECT_EQ(decode_etcd_lease("{" HEADER R"(,"ID":"3520867255700083719","TTL":"5"})"),
             (EtcdLease{3520867255700083719, 5}));
   EXPECT_EQ(decode_etcd_lease(R"({"result":{)" HEADER R"(,"ID":"35","TTL":"7"}})"
@@ -79,7 +79,7 @@ TEST(EtcdCodec, ALeaseIsGrantedRenewedOrOver) {
   EXPECT_EQ(decode_etcd_lease(R"({"result":{)" HEADER R"(,"ID":"5"}})"), (EtcdLease{5, 0}));
 }
 
-TEST(EtcdCodec, AWatchBeginsHasEventsAndIsCancelled) {
+TEST(EtcdCodec, AWatchIsCreatedHasEventsOrIsCancelled) {
   EXPECT_EQ(decode_etcd_watch(R"({"result":{)" HEADER R"(,"created":true}})"), EtcdWatchNews{});
   EXPECT_EQ(decode_etcd_watch(R"({"result":{)" HEADER
                               R"(,"events":[{"type":"DELETE","kv":{"key":"dy8y"}}]}})"),
@@ -108,28 +108,28 @@ TEST(EtcdCodec, FailuresOfEachVersionAreRead) {
             no_leader);
 }
 
-TEST(EtcdCodec, SuccessesAreNoFailures) {
+TEST(EtcdCodec, OtherAnswersAreNoFailures) {
   EXPECT_EQ(decode_etcd_failure("{" HEADER "}"), std::nullopt);
   EXPECT_EQ(decode_etcd_failure(R"({"result":{"ID":"5"}})"), std::nullopt);
   EXPECT_EQ(decode_etcd_failure("404 page not found\n"), std::nullopt);
 }
 
-TEST(EtcdCodec, ATokenIsPrintable) {
+TEST(EtcdCodec, ATokenMustBePrintable) {
   EXPECT_EQ(decode_etcd_token("{" HEADER R"(,"token":"qdnWKvgtpFvYlatR.26"})"),
             "qdnWKvgtpFvYlatR.26");
   EXPECT_EQ(decode_etcd_token(R"({"token":"a\r\nHost: b"})"), std::nullopt);
   EXPECT_EQ(decode_etcd_token("{" HEADER "}"), std::nullopt);
 }
 
-TEST(EtcdCodec, NumbersMayBeNumbers) {
+TEST(EtcdCodec, NumbersMayBeUnquoted) {
   EXPECT_EQ(decode_etcd_range(R"({"header":{"revision":12}})"), (EtcdValues{false, 12, {}}));
   EXPECT_EQ(decode_etcd_lease(R"({"ID":3520867255700083719,"TTL":5})"),
             (EtcdLease{3520867255700083719, 5}));
 }
 
-// ---- what is no answer of etcd's
+// ---- malformed answers
 
-TEST(EtcdCodec, AnythingElseIsNoAnswer) {
+TEST(EtcdCodec, MalformedAnswersAreRefused) {
   for (const char* text :
        {"", "x", "[]", "1", "{", "{}", "<html>", R"({"header":[]})",
         R"({"header":{"revision":"x"}})", R"({"header":{"revision":1.5}})",

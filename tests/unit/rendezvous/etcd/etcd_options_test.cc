@@ -42,7 +42,7 @@ std::string members(std::string_view endpoint, const Variables& variables = {}) 
   return text;
 }
 
-TEST(EtcdOptions, MembersHavePortsOrTheDefaultOne) {
+TEST(EtcdOptions, MembersWithoutAPortGetTheDefaultPort) {
   EXPECT_EQ(members("node1"), "plain node1:2379");
   EXPECT_EQ(members("node1:99, 10.0.0.1,[fd00::1]:7,[::1]"),
             "plain node1:99 10.0.0.1:2379 [fd00::1]:7 [::1]:2379");
@@ -50,7 +50,7 @@ TEST(EtcdOptions, MembersHavePortsOrTheDefaultOne) {
   EXPECT_EQ(members("http://node1"), "plain node1:2379");
 }
 
-TEST(EtcdOptions, TheVariableOfEtcdctlStandsInForTheEndpoint) {
+TEST(EtcdOptions, EtcdctlsVariableReplacesAMissingEndpoint) {
   EXPECT_EQ(members("", {{"ETCDCTL_ENDPOINTS", "https://a:1,b:2"}}), "tls a:1 b:2");
   EXPECT_EQ(members("c", {{"ETCDCTL_ENDPOINTS", "a,b"}}), "plain c:2379");
   EXPECT_EQ(complaint(""),
@@ -72,7 +72,7 @@ TEST(EtcdOptions, BadAddressesAreNamedWithTheirSource) {
             "--rdzv-endpoint mixes http:// and https://; give one of them");
 }
 
-TEST(EtcdOptions, BothOfTorchrunsBackendsNameCertificates) {
+TEST(EtcdOptions, CertificatesHaveTheNamesOfBothTorchrunBackends) {
   const EtcdTlsFiles files{"/ca", "/cert", "/key"};
   const Conf etcd{{"protocol", "https"}, {"cacert", "/ca"}, {"cert", "/cert"}, {"key", "/key"}};
   const Conf v2{
@@ -91,7 +91,7 @@ TEST(EtcdOptions, CertificatesMeanTls) {
   EXPECT_EQ(read("a", {}, {{"ETCDCTL_CACERT", "/ca"}})->files.authorities, "/ca");
   EXPECT_EQ(read("a", {{"cacert", "/mine"}}, {{"ETCDCTL_CACERT", "/ca"}})->files.authorities,
             "/mine");
-  // Variables are set for a shell, not for this job.
+  // The variables belong to a shell rather than to this job, so http:// in the endpoint wins.
   const auto plain = read("http://a", {}, {{"ETCDCTL_CACERT", "/ca"}});
   EXPECT_FALSE(plain->tls);
   EXPECT_EQ(plain->files, EtcdTlsFiles{});
@@ -114,7 +114,7 @@ TEST(EtcdOptions, ContradictionsAreRefused) {
             "of ETCDCTL_CERT and ETCDCTL_KEY only one is set; set both or none");
 }
 
-TEST(EtcdOptions, TheUserIsThatOfEtcdctl) {
+TEST(EtcdOptions, UserAndPasswordComeFromEtcdctlsVariables) {
   const auto both = read("a", {}, {{"ETCDCTL_USER", "me:se:cret"}, {"ETCDCTL_PASSWORD", "other"}});
   EXPECT_EQ(both->user + "/" + both->password, "me/se:cret");
   const auto apart = read("a", {}, {{"ETCDCTL_USER", "me"}, {"ETCDCTL_PASSWORD", "secret"}});
@@ -125,7 +125,7 @@ TEST(EtcdOptions, TheUserIsThatOfEtcdctl) {
   EXPECT_EQ(nobody->user + "/" + nobody->password, "/");
 }
 
-TEST(EtcdOptions, NoPasswordStandsOnACommandLine) {
+TEST(EtcdOptions, APasswordOnTheCommandLineIsRefused) {
   EXPECT_EQ(complaint("a", {{"user", "me"}, {"password", "secret"}}),
             "--rdzv-conf has a password, which every user of this machine can read; give "
             "password_file=/PATH or set ETCDCTL_PASSWORD");
