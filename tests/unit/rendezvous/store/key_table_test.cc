@@ -30,7 +30,7 @@ void put(KeyTable& table, std::string_view name, std::string_view value = "") {
   table.find_or_add(name, added).value = value;
 }
 
-TEST(KeyTable, FindsWhatWasAddedAndNothingElse) {
+TEST(KeyTable, FindsAddedKeysAndNoOthers) {
   KeyTable table(1);
   EXPECT_EQ(table.find("a"), nullptr);
   put(table, "a", "1");
@@ -45,7 +45,7 @@ TEST(KeyTable, FindsWhatWasAddedAndNothingElse) {
   EXPECT_EQ(table.size(), 3u);
 }
 
-TEST(KeyTable, SaysWhetherItHadToAdd) {
+TEST(KeyTable, ReportsWhetherItAddedAKey) {
   KeyTable table(1);
   bool added = false;
   KeyTable::Entry& first = table.find_or_add("a", added);
@@ -54,7 +54,7 @@ TEST(KeyTable, SaysWhetherItHadToAdd) {
   EXPECT_FALSE(added);
 }
 
-TEST(KeyTable, WhatWasFoundLastAndErasedIsGone) {
+TEST(KeyTable, DoesNotFindAnErasedKeyThatItFoundLast) {
   KeyTable table(1);
   bool added = false;
   table.find_or_add("a", added);
@@ -65,7 +65,7 @@ TEST(KeyTable, WhatWasFoundLastAndErasedIsGone) {
   EXPECT_TRUE(added);
 }
 
-TEST(KeyTable, EntriesStayWhereTheyAreWhileItGrows) {
+TEST(KeyTable, KeepsEntriesInPlaceWhileItGrows) {
   KeyTable table(2);
   put(table, table_key(0), "first");
   const KeyTable::Entry* const first = table.find(table_key(0));
@@ -76,7 +76,7 @@ TEST(KeyTable, EntriesStayWhereTheyAreWhileItGrows) {
   EXPECT_EQ(table.size(), 10000u);
 }
 
-TEST(KeyTable, ListsInOrderOfCreationWhateverIsErased) {
+TEST(KeyTable, ListsInOrderOfCreationAfterErasures) {
   KeyTable table(3);
   for (const char* name : {"d", "a", "c", "b", "e"})
     put(table, name);
@@ -90,7 +90,7 @@ TEST(KeyTable, ListsInOrderOfCreationWhateverIsErased) {
   EXPECT_EQ(table.size(), 0u);
 }
 
-TEST(KeyTable, FindsManyTogetherAsItFindsEach) {
+TEST(KeyTable, FindAllAgreesWithFind) {
   KeyTable table(4);
   Names names;
   for (size_t i = 0; i < 1000; i++) {
@@ -107,7 +107,7 @@ TEST(KeyTable, FindsManyTogetherAsItFindsEach) {
   EXPECT_EQ(expected, views.size());
 }
 
-TEST(KeyTable, StopsLookingWhenToldTo) {
+TEST(KeyTable, FindAllStopsIfTheCallbackReturnsFalse) {
   KeyTable table(5);
   const Views views(100, "nowhere");
   size_t calls = 0;
@@ -124,8 +124,7 @@ TEST(KeyTable, AddsEveryOtherNameOfAList) {
   put(table, table_key(3), "old");
   std::vector<std::string> fields;
   for (uint8_t which = 0; which < 200; which++) {
-    fields.push_back(
-        table_key(which % 150));  // Later names are there already when they come again.
+    fields.push_back(table_key(which % 150));  // The last 50 names are repeated.
     fields.push_back("value " + std::to_string(which));
   }
   const Views views(fields.begin(), fields.end());
@@ -141,8 +140,8 @@ TEST(KeyTable, AddsEveryOtherNameOfAList) {
   EXPECT_EQ(table.find("value 3"), nullptr);
 }
 
-// A hole that an erased name leaves must not hide those who once had to go past it.
-RC_GTEST_PROP(KeyTable, DoesWhatAMapDoes, (uint64_t seed)) {
+// The hole that an erased name leaves must not end the search for names probed past it.
+RC_GTEST_PROP(KeyTable, AgreesWithAMap, (uint64_t seed)) {
   KeyTable table(seed);
   std::map<std::string, std::string> model;
   const auto steps = *rc::gen::container<std::vector<std::pair<uint8_t, uint8_t>>>(

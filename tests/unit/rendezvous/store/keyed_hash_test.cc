@@ -26,7 +26,7 @@ void sip_rounds(std::array<uint64_t, 4>& v, int count) {
   }
 }
 
-// SipHash-c-d as section 2 of the paper defines it, on a padded copy, byte by byte.
+// SipHash-c-d as defined in section 2 of the paper, on a padded copy, byte by byte.
 uint64_t sip_hash(int c, int d, SipKey key, std::string text) {
   std::array<uint64_t, 4> v = {key.low ^ 0x736f6d6570736575u, key.high ^ 0x646f72616e646f6du,
                                key.low ^ 0x6c7967656e657261u, key.high ^ 0x7465646279746573u};
@@ -49,8 +49,9 @@ uint64_t expected_hash(uint64_t seed, const std::string& key) {
   return sip_hash(1, 3, {seed, seed * 0x9e3779b97f4a7c15u + 1}, key);
 }
 
-// The values of the paper (appendix A, SipHash-2-4) and of the reference implementation.
-TEST(KeyedHash, IsComparedWithATrueSipHash) {
+// Checks the model above against the paper (appendix A, SipHash-2-4) and the reference
+// implementation.
+TEST(KeyedHash, TheModelIsSipHash) {
   const SipKey key{0x0706050403020100u, 0x0f0e0d0c0b0a0908u};
   std::string text;
   for (char c = 0; c < 15; c++)
@@ -92,8 +93,8 @@ TEST(KeyedHash, DependsOnTheSeedTheLengthAndEachByte) {
   EXPECT_EQ(hashes.size(), 40u);
 }
 
-// The bytes of a key that lies at an odd address, in the middle of a request.
-TEST(KeyedHash, TakesAKeyAtAnyAddress) {
+// A key in the middle of a request may lie at an odd address.
+TEST(KeyedHash, HashesAKeyAtAnyAddress) {
   const std::string request = "0123456789/default_pg/0//cpu//0";
   for (size_t at = 0; at < 10; at++) {
     const std::string key = request.substr(at);
@@ -101,7 +102,7 @@ TEST(KeyedHash, TakesAKeyAtAnyAddress) {
   }
 }
 
-// libstdc++ keeps the hash beside the key only if computing it again could throw.
+// libstdc++ stores the hash beside the key only if the hasher may throw.
 static_assert(!noexcept(std::declval<const KeyedHash&>()(std::string_view())));
 
 }  // namespace

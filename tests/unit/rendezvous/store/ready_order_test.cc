@@ -30,21 +30,21 @@ std::vector<uint64_t> all_next(ReadyOrder& order) {
   return tags;
 }
 
-TEST(ReadyOrder, NobodyIsNextBeforeAnybodyIsReady) {
+TEST(ReadyOrder, IsEmptyBeforeAnyClientIsReady) {
   ReadyOrder order;
   EXPECT_EQ(order.next(), std::nullopt);
   EXPECT_FALSE(take(order, {}));
   EXPECT_EQ(order.next(), std::nullopt);
 }
 
-TEST(ReadyOrder, OneAloneGetsAWholeBuffer) {
+TEST(ReadyOrder, GivesASingleClientAWholeBuffer) {
   ReadyOrder order;
   EXPECT_TRUE(take(order, ready(7, 1)));
   EXPECT_EQ(order.next(), (Visit{7, 64 * kKiB, true}));
   EXPECT_EQ(order.next(), std::nullopt);
 }
 
-TEST(ReadyOrder, TheMoreAreReadyTheLessIsReadOfEach) {
+TEST(ReadyOrder, ReadsLessFromEachIfMoreAreReady) {
   const std::vector<std::pair<size_t, size_t>> expected = {
       {1, 64 * kKiB}, {4, 64 * kKiB}, {16, 16 * kKiB}, {128, 2 * kKiB}, {256, 2 * kKiB}};
   for (const auto& [count, share] : expected) {
@@ -54,7 +54,7 @@ TEST(ReadyOrder, TheMoreAreReadyTheLessIsReadOfEach) {
   }
 }
 
-TEST(ReadyOrder, ABatchIsServedInTheKernelsOrderAndThenTwoOfTheQueue) {
+TEST(ReadyOrder, ServesABatchInTheKernelsOrderThenTwoQueuedClients) {
   ReadyOrder order;
   for (uint64_t greedy = 100; greedy < 105; greedy++)
     order.queue_up(greedy);
@@ -62,12 +62,12 @@ TEST(ReadyOrder, ABatchIsServedInTheKernelsOrderAndThenTwoOfTheQueue) {
   EXPECT_EQ(all_next(order), (std::vector<uint64_t>{1, 2, 3, 100, 101}));
   take(order, ready(1, 2));
   EXPECT_EQ(all_next(order), (std::vector<uint64_t>{1, 2, 102, 103}));
-  EXPECT_TRUE(take(order, {}));  // The last of the queue is still there.
+  EXPECT_TRUE(take(order, {}));  // One client is still queued.
   EXPECT_EQ(all_next(order), (std::vector<uint64_t>{104}));
   EXPECT_FALSE(take(order, {}));
 }
 
-TEST(ReadyOrder, ThoseInTheQueueGetMoreAtATimeTheFewerTheyAre) {
+TEST(ReadyOrder, GivesQueuedClientsMoreIfFewAreQueued) {
   ReadyOrder order;
   for (uint64_t greedy = 0; greedy < 1000; greedy++)
     order.queue_up(greedy);
@@ -79,8 +79,8 @@ TEST(ReadyOrder, ThoseInTheQueueGetMoreAtATimeTheFewerTheyAre) {
   EXPECT_EQ(few.next(), (Visit{5, 64 * kKiB, false}));
 }
 
-// However long the queue is, one who asks for little waits for two of it at most per batch.
-TEST(ReadyOrder, AModestOneIsServedInEveryBatch) {
+// However long the queue is, a modest client waits for at most two queued clients per batch.
+TEST(ReadyOrder, ServesAModestClientInEveryBatch) {
   ReadyOrder order;
   for (uint64_t greedy = 1; greedy <= 2000; greedy++)
     order.queue_up(greedy);
@@ -92,7 +92,7 @@ TEST(ReadyOrder, AModestOneIsServedInEveryBatch) {
   }
 }
 
-TEST(ReadyOrder, WhatATurnHadNoTimeForComesFirstInTheNext) {
+TEST(ReadyOrder, ContinuesAnUnfinishedBatchInTheNextTurn) {
   ReadyOrder order;
   take(order, ready(1, 3));
   EXPECT_EQ(order.next()->tag, 1u);
@@ -102,7 +102,7 @@ TEST(ReadyOrder, WhatATurnHadNoTimeForComesFirstInTheNext) {
   EXPECT_EQ(order.next(), std::nullopt);
 }
 
-TEST(ReadyOrder, TheKernelIsAskedAgainOnlyAfterEnoughWork) {
+TEST(ReadyOrder, PollsTheKernelAgainOnlyAfterEnoughWork) {
   ReadyOrder order;
   order.begin_turn();
   EXPECT_TRUE(order.worth_asking(0));
@@ -113,7 +113,7 @@ TEST(ReadyOrder, TheKernelIsAskedAgainOnlyAfterEnoughWork) {
   EXPECT_TRUE(order.worth_asking(10));
 }
 
-TEST(ReadyOrder, TheKernelIsAskedAgainWhileSomebodyIsQueued) {
+TEST(ReadyOrder, PollsTheKernelAgainWhileAClientIsQueued) {
   ReadyOrder order;
   order.begin_turn();
   take(order, ready(1, 1));

@@ -18,8 +18,8 @@ using tcpstore::Reply;
 using tcpstore::Shape;
 using Strings = std::vector<std::string>;
 
-// The bytes are those that PyTorch's client was seen to write.
-TEST(StoreCalls, WriteWhatPyTorchWrites) {
+// The bytes were captured from PyTorch's client.
+TEST(StoreCalls, WriteTheBytesThatPyTorchWrites) {
   const StoreKeys keys;
   EXPECT_EQ(calls::validate().request.bytes, kValidate);
   EXPECT_EQ(calls::ping(0x3c7c).request.bytes, hex("0d 7c3c0000"));
@@ -39,14 +39,14 @@ TEST(StoreCalls, WriteWhatPyTorchWrites) {
   EXPECT_EQ(calls::list_keys().request.bytes, hex("11"));
 }
 
-TEST(StoreCalls, KeysAndValuesAreBytes) {
+TEST(StoreCalls, AllowAnyBytesInKeysAndValues) {
   const std::string zero("a\0b", 3);
   EXPECT_EQ(calls::set(StoreKeys(zero), zero, zero).request.bytes,
             set(joined({"/", zero, "/", zero}), zero));
   EXPECT_EQ(calls::get(StoreKeys(), "").request.bytes, get("/"));
 }
 
-// An answer has no header: a wrong shape puts the connection out of step for good.
+// Answers have no header, so a wrong shape puts the connection out of step for good.
 TEST(StoreCalls, KnowTheShapesOfTheirAnswers) {
   struct Case {
     StoreRequest request;
@@ -78,7 +78,7 @@ TEST(StoreCalls, KnowTheShapesOfTheirAnswers) {
   }
 }
 
-TEST(StoreCalls, AreNamedByTheirOperationAndTheKeyAsTheCallerSpellsIt) {
+TEST(StoreCalls, AreNamedByOperationAndKeyWithoutPrefix) {
   const StoreKeys keys("job");
   EXPECT_EQ(calls::validate().request.what, "VALIDATE");
   EXPECT_EQ(calls::ping(1).request.what, "PING");
@@ -100,7 +100,7 @@ T meaning(const StoreCall<T>& call, Reply reply) {
   return call.meaning(std::move(reply));
 }
 
-TEST(StoreCalls, KnowWhatTheirAnswersMean) {
+TEST(StoreCalls, DecodeTheirAnswers) {
   const StoreKeys keys;
   EXPECT_EQ(meaning(calls::ping(7), {0xffffffff, {}}), 0xffffffffu);
   EXPECT_EQ(meaning(calls::compare_set(keys, "k", "", "v"), {0, {"other"}}), "other");
@@ -115,7 +115,7 @@ TEST(StoreCalls, KnowWhatTheirAnswersMean) {
   EXPECT_EQ(meaning(calls::list_keys(), {2, {"/a/k", "init/"}}), (Strings{"/a/k", "init/"}));
 }
 
-TEST(StoreCalls, PrefixesNestAsPyTorchsDo) {
+TEST(StoreCalls, NestPrefixesAsPyTorchDoes) {
   EXPECT_EQ(StoreKeys().full("k"), "/k");
   EXPECT_EQ(StoreKeys("a").full("k"), "/a/k");
   EXPECT_EQ(StoreKeys("a").nested("b").full("k"), "/a/b/k");
@@ -127,7 +127,7 @@ TEST(StoreCalls, PrefixesNestAsPyTorchsDo) {
   EXPECT_EQ(StoreKeys().stripped("init/"), std::nullopt);
 }
 
-RC_GTEST_PROP(StoreCalls, AKeyIsFoundAgainUnderItsPrefixes,
+RC_GTEST_PROP(StoreCalls, StripThePrefixesThatTheyAdd,
               (const std::string& outer, const std::string& inner, const std::string& key)) {
   const StoreKeys keys = StoreKeys(outer).nested(inner);
   RC_ASSERT(keys.stripped(keys.full(key)) == key);
@@ -135,7 +135,7 @@ RC_GTEST_PROP(StoreCalls, AKeyIsFoundAgainUnderItsPrefixes,
   RC_ASSERT(StoreKeys(outer + "/" + inner).full(key) == keys.full(key));
 }
 
-TEST(StoreCalls, WhatTheServerWouldHangUpOnIsAnError) {
+TEST(StoreCalls, FailIfTheServerWouldCloseTheConnection) {
   const StoreKeys keys;
   EXPECT_EQ(calls::set(keys, std::string(8192, 'k'), "").request.error,
             (Error{ExitCode::rendezvous,
@@ -153,14 +153,14 @@ TEST(StoreCalls, WhatTheServerWouldHangUpOnIsAnError) {
                                 "split the request"));
 }
 
-TEST(StoreCalls, WhatTheServerJustTakesIsNoError) {
+TEST(StoreCalls, AcceptRequestsAtTheServersLimits) {
   const StoreKeys keys;
   EXPECT_EQ(calls::get(keys, std::string(8191, 'k')).request.error, std::nullopt);
   EXPECT_EQ(calls::append(keys, "k", std::string(8 << 20, 'v')).request.error, std::nullopt);
   EXPECT_EQ(calls::wait(keys, Strings(131072, "k")).request.error, std::nullopt);
 }
 
-TEST(StoreCalls, ThePrefixCountsAsAPartOfTheKey) {
+TEST(StoreCalls, CountThePrefixAsPartOfTheKey) {
   const StoreKeys keys("job");  // "/job/" has five bytes.
   EXPECT_EQ(calls::add(keys, std::string(8187, 'k'), 1).request.error, std::nullopt);
   EXPECT_THAT(calls::add(keys, std::string(8188, 'k'), 1).request.error->message,
@@ -168,7 +168,7 @@ TEST(StoreCalls, ThePrefixCountsAsAPartOfTheKey) {
   EXPECT_NE(calls::multi_get(keys, {"k", std::string(8188, 'k')}).request.error, std::nullopt);
 }
 
-TEST(StoreCalls, OfSeveralErrorsTheFirstIsSaid) {
+TEST(StoreCalls, ReportTheFirstOfSeveralErrors) {
   const std::string value((8 << 20) + 1, 'v');
   EXPECT_THAT(calls::set(StoreKeys(), std::string(9000, 'k'), value).request.error->message,
               testing::EndsWith("a key of 9001 bytes is more than 8192; use a shorter key"));

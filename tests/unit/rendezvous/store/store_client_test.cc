@@ -70,7 +70,7 @@ TEST(StoreClient, PrefixesKeepTheirKeysApart) {
   EXPECT_EQ(inner.num_keys(), 2);
 }
 
-TEST(StoreClient, LargeValuesAndListsPass) {
+TEST(StoreClient, TransfersLargeValuesAndLists) {
   const RunningStore store;
   StoreClient client = connected(store);
   const std::string value(size_t{8} << 20, 'v');
@@ -91,7 +91,7 @@ TEST(StoreClient, LargeValuesAndListsPass) {
   EXPECT_EQ(client.delete_keys({}), 0);
 }
 
-// A server that answers to nothing before it has read all of what is to come, then in pieces.
+// Plays a server that reads all requests before it answers any, in pieces.
 void answer_all_at_once(int fd, const std::string& expected, const std::string& answers) {
   std::string got(expected.size(), '\0');
   if (::recv(fd, got.data(), got.size(), MSG_WAITALL) == static_cast<ssize_t>(got.size())) {
@@ -104,7 +104,7 @@ void answer_all_at_once(int fd, const std::string& expected, const std::string& 
   ::close(fd);
 }
 
-TEST(StoreClient, ManyKeysAreDeletedWithoutWaitingForEachAnswer) {
+TEST(StoreClient, PipelinesTheDeletionOfManyKeys) {
   int ends[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
   ASSERT_EQ(::fcntl(ends[0], F_SETFL, O_NONBLOCK), 0);
@@ -116,13 +116,14 @@ TEST(StoreClient, ManyKeysAreDeletedWithoutWaitingForEachAnswer) {
     StoreClient client = StoreClient::over(ends[0], "server", seconds(20)).with_prefix("p");
     EXPECT_EQ(client.delete_keys({"a", "b", "c"}), 2);
     EXPECT_TRUE(client.connected());
-    EXPECT_FALSE(client.delete_keys({"a", std::string(9000, 'k')})) << "nothing of it is sent";
+    EXPECT_FALSE(client.delete_keys({"a", std::string(9000, 'k')}))
+        << "an oversized key must stop the whole request";
     EXPECT_TRUE(client.connected());
   }
   server.join();
 }
 
-TEST(StoreClient, GetWaitsForAnother) {
+TEST(StoreClient, GetWaitsForAnotherClientsSet) {
   const RunningStore store;
   StoreClient client = connected(store);
   std::thread other([&] {
@@ -133,7 +134,7 @@ TEST(StoreClient, GetWaitsForAnother) {
   other.join();
 }
 
-TEST(StoreClient, AWaitThatTimesOutIsTakenBackAndTheConnectionLives) {
+TEST(StoreClient, CancelsAWaitThatTimesOutAndStaysConnected) {
   const RunningStore store;
   StoreClient client = connected(store);
   const auto waited = client.wait({"never", "this"}, milliseconds(20));
@@ -148,7 +149,7 @@ TEST(StoreClient, AWaitThatTimesOutIsTakenBackAndTheConnectionLives) {
   EXPECT_EQ(client.get("never"), "v");
 }
 
-TEST(StoreClient, ManyWaitsThatRaceTheirTimeOutStayInStep) {
+TEST(StoreClient, StaysInStepIfWaitsRaceTheirTimeOut) {
   const RunningStore store;
   StoreClient client = connected(store);
   StoreClient setter = connected(store);
@@ -168,7 +169,7 @@ TEST(StoreClient, ManyWaitsThatRaceTheirTimeOutStayInStep) {
   other.join();
 }
 
-TEST(StoreClient, TheEndOfTheEpochIsSaid) {
+TEST(StoreClient, ReportsTheEndOfTheEpoch) {
   RunningStore store;
   StoreClient client = connected(store);
   store.with([](StoreServer& server) { server.open(2); });
@@ -179,7 +180,7 @@ TEST(StoreClient, TheEndOfTheEpochIsSaid) {
   EXPECT_EQ(client.add("n", 1).error(), got.error());
 }
 
-TEST(StoreClient, AnOversizedKeyCostsNothing) {
+TEST(StoreClient, StaysConnectedAfterAnOversizedKey) {
   const RunningStore store;
   StoreClient client = connected(store);
   EXPECT_FALSE(client.set(std::string(9000, 'k'), "v"));
@@ -187,7 +188,7 @@ TEST(StoreClient, AnOversizedKeyCostsNothing) {
   EXPECT_EQ(client.num_keys(), 0);
 }
 
-// Listens; the first `answered` clients are sent `answer`.
+// Listens, and sends `answer` to the first `answered` clients.
 class Impostor {
  public:
   explicit Impostor(std::string answer, size_t answered = SIZE_MAX)
@@ -229,7 +230,7 @@ class Impostor {
   std::thread thread_;
 };
 
-TEST(StoreClient, AMuteServerCostsTheTimeOutOnly) {
+TEST(StoreClient, GivesUpOnAMuteServerAtTheTimeOut) {
   const Impostor mute("");
   const auto client = StoreClient::connect(
       {.host = "127.0.0.1", .port = mute.port(), .connect_timeout = milliseconds(50)});
@@ -240,8 +241,8 @@ TEST(StoreClient, AMuteServerCostsTheTimeOutOnly) {
                              testing::HasSubstr("got no answer within")));
 }
 
-// It answers once only: what it said stands, though the last tries have met silence.
-TEST(StoreClient, AnotherKindOfServerIsRecognised) {
+// The server answers only once; the error keeps that answer although later attempts meet silence.
+TEST(StoreClient, RecognisesAnotherKindOfServer) {
   const Impostor other("220 mail.example.org ESMTP\r\n", 1);
   const auto client = StoreClient::connect(
       {.host = "127.0.0.1", .port = other.port(), .connect_timeout = milliseconds(900)});
@@ -250,7 +251,7 @@ TEST(StoreClient, AnotherKindOfServerIsRecognised) {
               testing::HasSubstr("is not from a store; check that the address"));
 }
 
-TEST(StoreClient, NobodyThereIsSaidWithTheReason) {
+TEST(StoreClient, SaysWhyNoServerAnswers) {
   uint16_t port = 0;
   {
     port = RunningStore().port();
@@ -262,9 +263,9 @@ TEST(StoreClient, NobodyThereIsSaidWithTheReason) {
               testing::AllOf(testing::HasSubstr("within 0.05 s"), testing::HasSubstr("refused")));
 }
 
-// Pauses grow to a second, and one that would end too late is not the end: whoever comes shortly
-// before the time is over is found.
-TEST(StoreClient, TriesUntilItsTimeIsOver) {
+// Pauses grow to a second. A pause that would end too late is cut, so that a server that appears
+// shortly before the deadline is found.
+TEST(StoreClient, TriesUntilTheDeadline) {
   const uint16_t port = RunningStore().port();
   const auto begun = std::chrono::steady_clock::now();
   const auto client = StoreClient::connect(

@@ -1,5 +1,5 @@
-// Store tests speak bytes: requests spelled here by hand (not by the code under test), and a store
-// made of the real decoder and machine for connections that exist in the test only.
+// Requests as bytes, encoded by hand rather than by the code under test, and a store of the real
+// decoder and machine without sockets.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace muster::store_test {
 
-// (g++ 12 warns of overlapping copies where it inlines + of two strings.)
+// A function, since g++ 12 warns of overlapping copies if it inlines + of two strings.
 inline std::string joined(std::initializer_list<std::string_view> parts) {
   std::string all;
   for (const std::string_view part : parts)
@@ -24,7 +24,7 @@ inline std::string joined(std::initializer_list<std::string_view> parts) {
   return all;
 }
 
-// "01 0200" to two bytes more than nothing; spaces do not count.
+// Decodes hex digits; ignores spaces.
 inline std::string hex(std::string_view text) {
   std::string bytes;
   std::string digits;
@@ -124,13 +124,12 @@ inline std::string barrier(std::string_view key, int64_t world_size) {
 inline const std::string kZero(1, '\0');
 inline const std::string kOne(1, '\1');
 
-// What became of one connection: all bytes that were sent to it, and why it was hung up on.
+// All bytes sent to a connection, and why it was closed.
 struct Heard {
   std::string bytes;
   std::optional<tcpstore::Breach> breach;
 };
 
-// A server without sockets.
 class PureStore {
  public:
   explicit PureStore(const StoreMachine::Options& options = {}) : machine(options) {}
@@ -154,7 +153,7 @@ class PureStore {
     open_[id] = false;
   }
 
-  // What this connection hears at once.
+  // Returns the bytes that this connection gets at once.
   std::string say(ClientId id, std::string_view bytes) {
     const std::string before = heard(id);
     while (open_[id]) {
@@ -176,7 +175,7 @@ class PureStore {
     return heard(id).substr(before.size());
   }
 
-  // All that it was ever sent.
+  // All bytes that the connection ever got.
   const std::string& heard(ClientId id) const { return heard_[id].bytes; }
   std::optional<tcpstore::Breach> breach(ClientId id) const { return heard_[id].breach; }
   size_t buffered(ClientId id) const { return decoders_[id].buffered(); }

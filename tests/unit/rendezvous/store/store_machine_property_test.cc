@@ -1,6 +1,6 @@
-// The store beside a model of it that is as simple as can be (ordered maps, and a list of waiters
-// that is searched from its beginning each time), under arbitrary requests of several connections
-// that arrive cut in arbitrary places. Every byte that any connection hears must be the same.
+// Compares the store with a simple model (ordered maps and a linear list of waiters) under random
+// requests of several connections, cut at random places. Each connection must get the same bytes
+// from both.
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
@@ -45,7 +45,7 @@ class Model {
   void connect() { heard.emplace_back(); }
   void hang_up(size_t id) { forget(id); }
 
-  // False: the connection is to be hung up on.
+  // Returns false if the connection must be closed.
   bool perform(size_t id, const Command& command);
 
   std::vector<std::string> heard;
@@ -65,7 +65,8 @@ class Model {
     const auto queue = queues_.find(key);
     return keys.contains(key) || (queue != queues_.end() && !queue->second.empty());
   }
-  // Counts `key` off; barriers are left alone if asked to, and `only_one` may be woken.
+  // Removes `key` from what waiters miss; skips those at barriers unless `barriers`. Wakes at most
+  // one if `only_one`.
   void wake(const std::string& key, bool barriers, bool only_one) {
     for (auto waiter = waiters_.begin(); waiter != waiters_.end();) {
       const bool skipped = waiter->at_barrier && !barriers;
@@ -110,12 +111,12 @@ class Model {
   void compare(std::string& out, const std::string& key, const std::string& expected,
                const std::string& desired);
 
-  std::vector<std::string> order_;  // Of creation.
+  std::vector<std::string> order_;  // Order of creation.
   std::map<std::string, std::deque<std::string>> queues_;
   std::vector<Waiter> waiters_;
 };
 
-// The byte of one who wakes itself comes before the answer.
+// A connection that wakes itself gets the wake-up byte before the answer.
 void Model::compare(std::string& out, const std::string& key, const std::string& expected,
                     const std::string& desired) {
   const bool exists = keys.contains(key);
@@ -246,9 +247,9 @@ bool Model::perform(size_t id, const Command& command) {
   }
 }
 
-// ---- arbitrary commands
+// ---- random commands
 
-// Few names, so that everything meets everything.
+// Few names, so that commands often meet at the same key.
 std::string draw_name() {
   return *rc::gen::element<std::string>("/a", "/b", "/c", "/q");
 }
@@ -294,8 +295,8 @@ Command draw_command() {
   return command;
 }
 
-// Both stores, the same connections. A command's last bytes may be kept back until its connection
-// speaks again; only then does it happen.
+// Both stores with the same connections. The last bytes of a command may be kept back until its
+// connection sends again; the model performs it only then.
 class Pair {
  public:
   Pair() {
@@ -356,7 +357,7 @@ class Pair {
   std::map<size_t, std::pair<std::string, Command>> rests_;
 };
 
-RC_GTEST_PROP(StoreMachineProperty, AnswersAsTheModelDoes, ()) {
+RC_GTEST_PROP(StoreMachineProperty, AnswersLikeTheModel, ()) {
   Pair pair;
   const int length = *rc::gen::inRange(0, 200);
   for (int i = 0; i < length; i++) {
@@ -374,7 +375,7 @@ RC_GTEST_PROP(StoreMachineProperty, AnswersAsTheModelDoes, ()) {
   pair.compare();
 }
 
-// Whatever happened: when all keys are gone, all queues empty and nobody waits, nothing is held.
+// Without keys, queue items and waiters, the store holds no bytes, whatever happened before.
 RC_GTEST_PROP(StoreMachineProperty, AnEmptyStoreHoldsNothing, ()) {
   PureStore store;
   ClientId id = store.connect();
@@ -394,7 +395,7 @@ RC_GTEST_PROP(StoreMachineProperty, AnEmptyStoreHoldsNothing, ()) {
   RC_ASSERT(store.machine.waiting() == 0u);
 }
 
-RC_GTEST_PROP(StoreMachineProperty, TheSameRequestsGiveTheSameBytesWhateverTheSeed, ()) {
+RC_GTEST_PROP(StoreMachineProperty, AnswersDoNotDependOnTheHashSeed, ()) {
   PureStore one({.hash_seed = 1});
   PureStore two({.hash_seed = *rc::gen::arbitrary<uint64_t>()});
   const ClientId id = one.connect();

@@ -23,7 +23,7 @@ class StoreMachineTest : public testing::Test {
   ClientId c = store.connect();
 };
 
-// The answers that PyTorch's own server was seen to give.
+// The answers were captured from PyTorch's server.
 TEST_F(StoreMachineTest, AnswersAsPyTorchDoes) {
   EXPECT_EQ(store.say(a, hex("0d 7c3c0000")), hex("7c3c0000"));
   EXPECT_EQ(store.say(a, set("/k", "v")), "");
@@ -48,8 +48,8 @@ TEST_F(StoreMachineTest, AnswersAsPyTorchDoes) {
   EXPECT_EQ(store.say(a, barrier("/b1", 1)), hex("00"));
 }
 
-// Names are looked up a few dozen at a time: the one that counts may stand anywhere.
-TEST_F(StoreMachineTest, OneMissingKeyAmongManyIsFoundWhereverItStands) {
+// Names are looked up a few dozen at a time; the missing one may be in any batch.
+TEST_F(StoreMachineTest, OneMissingKeyAmongManyIsFoundAtAnyPosition) {
   std::vector<std::pair<std::string, std::string>> pairs;
   std::vector<std::string> keys;
   for (int i = 0; i < 100; i++) {
@@ -72,7 +72,7 @@ TEST_F(StoreMachineTest, OneMissingKeyAmongManyIsFoundWhereverItStands) {
   EXPECT_EQ(store.say(a, multi_get(keys)), values);
 }
 
-TEST_F(StoreMachineTest, TheLastValueOfAKeyThatComesTwiceInAMultiSetStays) {
+TEST_F(StoreMachineTest, MultiSetKeepsTheLastValueOfARepeatedKey) {
   store.say(a, multi_set({{"/k", "first"}, {"/other", ""}, {"/k", "last"}}));
   EXPECT_EQ(store.say(a, get("/k") + num_keys()), str("last") + i64(2));
 }
@@ -97,7 +97,7 @@ TEST_F(StoreMachineTest, ListKeysFollowsTheOrderOfCreation) {
 
 // ---- ADD
 
-TEST_F(StoreMachineTest, AddReadsWhatCReads) {
+TEST_F(StoreMachineTest, AddParsesNumbersLikeStrtoll) {
   const auto sum = [&](const std::string& stored, int64_t delta) {
     store.say(a, set("/n", stored));
     return store.say(a, add("/n", delta));
@@ -114,7 +114,7 @@ TEST_F(StoreMachineTest, AddReadsWhatCReads) {
             i64(6));
 }
 
-TEST_F(StoreMachineTest, AddOnWhatIsNoNumberHangsUpAndKeepsTheValue) {
+TEST_F(StoreMachineTest, AddToANonNumberHangsUpAndKeepsTheValue) {
   for (const std::string stored : {"", "abc", " ", "+-1", "-", "+", "9223372036854775808"}) {
     const ClientId id = store.connect();
     store.say(b, set("/n", stored));
@@ -137,7 +137,7 @@ TEST_F(StoreMachineTest, AddOfZeroCreatesTheKey) {
 
 // ---- COMPARE_SET
 
-TEST_F(StoreMachineTest, CompareSetTellsByItsAnswer) {
+TEST_F(StoreMachineTest, CompareSetAnswersWithTheResultingValue) {
   EXPECT_EQ(store.say(a, compare_set("/c", "", "1")), str("1"));
   EXPECT_EQ(store.say(a, compare_set("/c", "", "2")), str("1"));
   EXPECT_EQ(store.say(a, compare_set("/c", "1", "2")), str("2"));
@@ -148,7 +148,7 @@ TEST_F(StoreMachineTest, CompareSetTellsByItsAnswer) {
 
 // ---- waiting
 
-TEST_F(StoreMachineTest, EachWayToMakeAKeyWakes) {
+TEST_F(StoreMachineTest, EveryOperationThatCreatesAKeyWakesItsWaiters) {
   const std::vector<std::string> makers = {set("/k", ""),
                                            add("/k", 0),
                                            append("/k", ""),
@@ -163,8 +163,8 @@ TEST_F(StoreMachineTest, EachWayToMakeAKeyWakes) {
   }
 }
 
-// PyTorch's server wakes here, and the woken read an empty value.
-TEST_F(StoreMachineTest, ACompareSetThatStoresNothingWakesNobody) {
+// PyTorch's server wakes waiters here, which then read an empty value.
+TEST_F(StoreMachineTest, ACompareSetThatStoresNothingWakesNoWaiter) {
   store.say(a, wait({"/k"}));
   store.say(b, compare_set("/k", "other", "1"));
   EXPECT_EQ(store.heard(a), "");
@@ -182,7 +182,7 @@ TEST_F(StoreMachineTest, AWaiterIsWokenByItsLastMissingKeyInAnyOrder) {
   EXPECT_EQ(store.heard(a), kZero);
 }
 
-TEST_F(StoreMachineTest, AKeyThatWasCountedOffIsNotAskedForAgain) {
+TEST_F(StoreMachineTest, AKeyThatExistedOnceSatisfiesAWait) {
   store.say(a, wait({"/x", "/y"}));
   store.say(b, set("/x", "") + delete_key("/x") + set("/y", ""));
   EXPECT_EQ(store.heard(a), kZero);
@@ -195,13 +195,13 @@ TEST_F(StoreMachineTest, WaitersAreWokenInTheOrderOfTheirArrival) {
   EXPECT_EQ(store.order_of_waking, (std::vector<ClientId>{c, a, b}));
 }
 
-TEST_F(StoreMachineTest, AParkedWaitHoldsBackNoLaterRequest) {
+TEST_F(StoreMachineTest, AParkedWaitDoesNotDelayLaterRequests) {
   EXPECT_EQ(store.say(a, wait({"/k"}) + ping(5)), little_endian(5, 4));
   store.say(b, set("/k", ""));
   EXPECT_EQ(store.heard(a), little_endian(5, 4) + kZero);
 }
 
-TEST_F(StoreMachineTest, OneMayWakeItself) {
+TEST_F(StoreMachineTest, AConnectionMayWakeItself) {
   EXPECT_EQ(store.say(a, wait({"/k"}) + ping(5) + set("/k", "v") + get("/k")),
             little_endian(5, 4) + kZero + str("v"));
   EXPECT_TRUE(store.order_of_waking.empty());
@@ -213,14 +213,14 @@ TEST_F(StoreMachineTest, NoWakeUpFollowsTheAnswerToACancel) {
   EXPECT_EQ(store.heard(a), kOne);
 }
 
-TEST_F(StoreMachineTest, AWakeUpBeforeTheCancelComesFirst) {
+TEST_F(StoreMachineTest, AWakeUpBeforeACancelIsSentFirst) {
   store.say(a, wait({"/k"}));
   store.say(b, set("/k", ""));
   store.say(a, cancel_wait());
   EXPECT_EQ(store.heard(a), kZero + kOne);
 }
 
-TEST_F(StoreMachineTest, OneWhoWakesItselfHearsThatInFrontOfTheAnswer) {
+TEST_F(StoreMachineTest, AConnectionsOwnWakeUpPrecedesTheAnswer) {
   store.say(a, wait({"/n"}));
   EXPECT_EQ(store.say(a, add("/n", 5)), kZero + i64(5));
   store.say(a, wait({"/c"}));
@@ -231,7 +231,7 @@ TEST_F(StoreMachineTest, CancelIsAlwaysAnswered) {
   EXPECT_EQ(store.say(a, cancel_wait() + cancel_wait()), kOne + kOne);
 }
 
-TEST_F(StoreMachineTest, OneWhoHangsUpIsForgottenAndOthersAreWoken) {
+TEST_F(StoreMachineTest, AClosedConnectionIsForgottenAndOthersAreWoken) {
   for (const ClientId id : {a, b, c})
     store.say(id, wait({"/k", "/l"}));
   store.hang_up(b);
@@ -249,27 +249,27 @@ TEST_F(StoreMachineTest, ASecondParkedWaitReplacesTheFirst) {
   EXPECT_EQ(store.heard(a), kZero);
 }
 
-TEST_F(StoreMachineTest, AWaitThatIsAnsweredAtOnceLeavesTheParkedOne) {
+TEST_F(StoreMachineTest, AWaitThatIsAnsweredAtOnceKeepsTheParkedOne) {
   store.say(b, set("/there", ""));
   EXPECT_EQ(store.say(a, wait({"/x"}) + wait({"/there"})), kZero);
   store.say(b, set("/x", ""));
   EXPECT_EQ(store.heard(a), kZero + kZero);
 }
 
-TEST_F(StoreMachineTest, DeletingWakesNobody) {
+TEST_F(StoreMachineTest, DeletingAKeyWakesNoWaiter) {
   store.say(b, barrier("/k", 2));
   store.say(a, delete_key("/k"));
   EXPECT_EQ(store.heard(b), "");
 }
 
-TEST_F(StoreMachineTest, AMultiSetIsWholeBeforeAnyoneIsWoken) {
+TEST_F(StoreMachineTest, AMultiSetIsCompleteBeforeItWakesWaiters) {
   store.say(a, wait({"/1", "/2"}));
   store.say(c, wait({"/2"}));
   store.say(b, multi_set({{"/1", ""}, {"/2", ""}}));
   EXPECT_EQ(store.order_of_waking, (std::vector<ClientId>{a, c}));
 }
 
-TEST_F(StoreMachineTest, AHalfReceivedMultiSetHasDoneNothing) {
+TEST_F(StoreMachineTest, AHalfReceivedMultiSetHasNoEffect) {
   store.say(a, wait({"/1"}));
   const std::string whole = multi_set({{"/1", "v"}, {"/2", "v"}});
   store.say(b, whole.substr(0, whole.size() - 1));
@@ -281,7 +281,7 @@ TEST_F(StoreMachineTest, AHalfReceivedMultiSetHasDoneNothing) {
 
 // ---- queues
 
-TEST_F(StoreMachineTest, AQueueIsFirstInFirstOutAndTellsItsLengthBefore) {
+TEST_F(StoreMachineTest, AQueueIsFifoAndAPopReturnsTheLengthBeforeIt) {
   store.say(a, queue_push("/q", "1") + queue_push("/q", "2"));
   EXPECT_EQ(store.say(b, queue_len("/q")), i64(2));
   EXPECT_EQ(store.say(b, queue_pop("/q") + queue_pop("/q") + queue_pop("/q")),
@@ -297,7 +297,7 @@ TEST_F(StoreMachineTest, AQueueAndAKeyMayShareAName) {
   EXPECT_EQ(store.say(a, queue_pop("/x") + check({"/x"})), i64(1) + str("item") + kOne);
 }
 
-TEST_F(StoreMachineTest, EachPushWakesTheLongestWaiting) {
+TEST_F(StoreMachineTest, EachPushWakesTheLongestWaiter) {
   for (const ClientId id : {b, a, c})
     store.say(id, wait({"/q"}));
   const ClientId producer = store.connect();
@@ -307,15 +307,15 @@ TEST_F(StoreMachineTest, EachPushWakesTheLongestWaiting) {
   EXPECT_EQ(store.order_of_waking, (std::vector<ClientId>{b, a}));
 }
 
-TEST_F(StoreMachineTest, ASetOfAQueuesNameWakesAll) {
+TEST_F(StoreMachineTest, ASetOfAQueuesNameWakesAllWaiters) {
   store.say(a, wait({"/q"}));
   store.say(b, wait({"/q"}));
   store.say(c, set("/q", ""));
   EXPECT_EQ(store.order_of_waking, (std::vector<ClientId>{a, b}));
 }
 
-// PyTorch's server counts the queue as missing and never wakes.
-TEST_F(StoreMachineTest, AWaitForAFullQueueAndAMissingKeyWaitsForTheKeyOnly) {
+// PyTorch's server counts the queue as missing and never wakes the waiter.
+TEST_F(StoreMachineTest, ANonEmptyQueueCountsAsPresentInAWait) {
   store.say(b, queue_push("/q", "1"));
   store.say(a, wait({"/q", "/k"}));
   store.say(b, set("/k", ""));
@@ -323,7 +323,7 @@ TEST_F(StoreMachineTest, AWaitForAFullQueueAndAMissingKeyWaitsForTheKeyOnly) {
 }
 
 // PyTorch's server ends the later wait at the next push.
-TEST_F(StoreMachineTest, AConsumerThatWasServedIsForgottenByTheQueue) {
+TEST_F(StoreMachineTest, APushDoesNotEndALaterWaitOfAServedConsumer) {
   store.say(a, wait({"/q"}));
   store.say(b, queue_push("/q", "1"));
   EXPECT_EQ(store.say(a, queue_pop("/q")), i64(1) + str("1"));
@@ -335,7 +335,7 @@ TEST_F(StoreMachineTest, AConsumerThatWasServedIsForgottenByTheQueue) {
   EXPECT_EQ(store.heard(a).substr(before), kZero);
 }
 
-TEST_F(StoreMachineTest, APushIsNotUsedUpByOneWhoWaitsForMore) {
+TEST_F(StoreMachineTest, APushIsNotSpentOnAWaiterThatMissesMore) {
   store.say(a, wait({"/q", "/later"}));
   store.say(b, wait({"/q"}));
   store.say(c, queue_push("/q", "1"));
@@ -346,7 +346,7 @@ TEST_F(StoreMachineTest, APushIsNotUsedUpByOneWhoWaitsForMore) {
 
 // ---- barriers
 
-TEST_F(StoreMachineTest, ABarrierOpensForTheLastAndStaysOpen) {
+TEST_F(StoreMachineTest, ABarrierOpensAtTheLastArrivalAndStaysOpen) {
   EXPECT_EQ(store.say(a, barrier("/b", 3)), "");
   EXPECT_EQ(store.say(b, barrier("/b", 3)), "");
   EXPECT_EQ(store.say(c, barrier("/b", 3)), kZero);
@@ -367,26 +367,26 @@ TEST_F(StoreMachineTest, ASetOnABarrierWakesItsWaiters) {
   EXPECT_EQ(store.heard(a), kZero);
 }
 
-TEST_F(StoreMachineTest, TheFirstArrivalMakesTheKeyForThoseWhoWaitForIt) {
+TEST_F(StoreMachineTest, TheFirstArrivalCreatesTheBarriersKey) {
   store.say(a, wait({"/b"}));
   store.say(b, barrier("/b", 3));
   store.say(c, barrier("/b", 3));
   EXPECT_EQ(store.order_of_waking, (std::vector<ClientId>{a}));
 }
 
-TEST_F(StoreMachineTest, ABarrierOnAWordHangsUp) {
+TEST_F(StoreMachineTest, ABarrierOnANonNumberHangsUp) {
   store.say(b, set("/b", "word"));
   store.say(a, barrier("/b", 2));
   EXPECT_EQ(store.breach(a), Breach::not_a_number);
 }
 
-TEST_F(StoreMachineTest, ABarrierForNobodyIsOpen) {
+TEST_F(StoreMachineTest, ABarrierForZeroMembersIsOpen) {
   EXPECT_EQ(store.say(a, barrier("/b", 0) + barrier("/c", -5)), kZero + kZero);
 }
 
 // ---- limits
 
-TEST(StoreMachine, AFullStoreRefusesTheRequestAsAWhole) {
+TEST(StoreMachine, AFullStoreRefusesTheWholeRequest) {
   PureStore store({.stored_bytes_max = 2000});
   const ClientId a = store.connect();
   const ClientId b = store.connect();
@@ -406,7 +406,7 @@ TEST(StoreMachine, AFullStoreRefusesTheRequestAsAWhole) {
   EXPECT_EQ(store.say(a, get("/small") + queue_len("/q")), str("v") + i64(0));
 }
 
-TEST(StoreMachine, WhatIsTakenAwayMakesRoom) {
+TEST(StoreMachine, RemovingValuesFreesTheirBytes) {
   PureStore store;
   const ClientId a = store.connect();
   const size_t empty = store.machine.stored_bytes();
@@ -419,7 +419,7 @@ TEST(StoreMachine, WhatIsTakenAwayMakesRoom) {
   EXPECT_EQ(store.machine.stored_bytes(), empty);
 }
 
-TEST(StoreMachine, AnAnswerHasALimit) {
+TEST(StoreMachine, AnAnswersSizeIsLimited) {
   PureStore store({.reply_bytes_max = 100});
   const ClientId writer = store.connect();
   store.say(writer, set("/a", std::string(46, 'v')) + set("/b", std::string(38, 'v')));
@@ -435,7 +435,7 @@ TEST(StoreMachine, AnAnswerHasALimit) {
   EXPECT_EQ(store.breach(writer), Breach::reply_too_large);
 }
 
-TEST(StoreMachine, AValueMayGrowBeyondWhatOneRequestCarries) {
+TEST(StoreMachine, AValueMayGrowBeyondTheLimitOfARequest) {
   PureStore store;
   const ClientId a = store.connect();
   const std::string part(size_t{5} << 20, 'v');
@@ -445,7 +445,7 @@ TEST(StoreMachine, AValueMayGrowBeyondWhatOneRequestCarries) {
 
 // ---- the handshake
 
-TEST(StoreMachine, OneWhoNeverSaysValidateIsNamedOnceItsTimeIsUp) {
+TEST(StoreMachine, AnUnvalidatedConnectionExpiresOnce) {
   PureStore store({.handshake_timeout = seconds(5)});
   EXPECT_EQ(store.machine.next_deadline(), kNever);
   const ClientId mute = store.connect_silently();
@@ -463,7 +463,7 @@ TEST(StoreMachine, OneWhoNeverSaysValidateIsNamedOnceItsTimeIsUp) {
   EXPECT_EQ(store.machine.next_deadline(), kNever);
 }
 
-TEST(StoreMachine, ASlotThatIsUsedAgainHasItsOwnDeadline) {
+TEST(StoreMachine, AReusedSlotHasItsOwnDeadline) {
   StoreMachine machine({.handshake_timeout = seconds(5)});
   Instant now{};
   machine.opened(now, 0);
@@ -476,7 +476,7 @@ TEST(StoreMachine, ASlotThatIsUsedAgainHasItsOwnDeadline) {
   EXPECT_EQ(late, std::vector<ClientId>{0});
 }
 
-TEST(StoreMachine, SaysWhatItHolds) {
+TEST(StoreMachine, StatusCountsKeysBytesAndWaiters) {
   PureStore store;
   const ClientId a = store.connect();
   store.say(a, set("/k", "v") + wait({"/x"}));
@@ -486,7 +486,7 @@ TEST(StoreMachine, SaysWhatItHolds) {
 
 // ---- scale
 
-TEST(StoreMachine, AHundredThousandLinksAreForgottenOneByOne) {
+TEST(StoreMachine, AHundredThousandLinksAreForgotten) {
   PureStore store;
   std::vector<std::string> names;
   for (int i = 0; i < 20000; i++)

@@ -1,5 +1,5 @@
-// A StoreServer behind a StoreListener on loopback, on a thread of its own, and clients that speak
-// bytes: blocking sockets with a time-out that only a broken server meets.
+// A StoreServer behind a StoreListener on loopback, on its own thread, and clients that send raw
+// bytes over blocking sockets, with a time-out that only a broken server reaches.
 #pragma once
 
 #include <cerrno>
@@ -69,7 +69,7 @@ class RunningStore {
     with([&](StoreServer&) { pauses = listener_->pauses(); });
     return pauses;
   }
-  // Until the server has seen what was done to it. The server answers in between.
+  // Waits until the counters satisfy `holds`. The server runs between the samples.
   void wait_until(const std::function<bool(const StoreServer::Counters&)>& holds) {
     test::wait_for([&] { return holds(counters()); }, "what the server's counters tell");
   }
@@ -108,7 +108,7 @@ class RawClient {
   }
   int fd() const { return fd_; }
 
-  // All of it, unless the server closes meanwhile.
+  // Sends all bytes unless the server closes the connection.
   void say(std::string_view bytes) const {
     while (!bytes.empty()) {
       const ssize_t n = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -117,7 +117,7 @@ class RawClient {
     }
   }
 
-  // The next `size` bytes, or fewer if the server closes.
+  // Returns the next `size` bytes, or fewer if the server closes the connection.
   std::string hear(size_t size) const {
     std::string bytes(size, '\0');
     size_t heard = 0;
@@ -134,14 +134,14 @@ class RawClient {
     return hear(reply_size);
   }
 
-  // What there is in the socket now.
+  // Returns the bytes that the socket holds now.
   std::string hear_now() const {
     char bytes[4096];
     const ssize_t n = ::recv(fd_, bytes, sizeof bytes, MSG_DONTWAIT);
     return n > 0 ? std::string(bytes, static_cast<size_t>(n)) : std::string();
   }
 
-  // Waits for the end; true if nothing came before it.
+  // Waits for the end of the stream; returns true if no byte came before it.
   bool hears_the_end() const {
     char byte = 0;
     errno = 0;

@@ -25,7 +25,7 @@ uint64_t breaches(const StoreServer::Counters& counters, Breach breach) {
   return counters.breaches[static_cast<size_t>(breach)];
 }
 
-TEST(StoreServer, AnswersEverythingThatCameInOneWrite) {
+TEST(StoreServer, AnswersAllRequestsOfOneWrite) {
   RunningStore store;
   const RawClient client(store.port());
   EXPECT_EQ(client.ask(ping(7), 4), little_endian(7, 4));
@@ -39,7 +39,7 @@ TEST(StoreServer, AnswersEverythingThatCameInOneWrite) {
   EXPECT_EQ(store.counters().requests, 1u + 1u + 3000u);
 }
 
-TEST(StoreServer, PiecesOfOneByteAreARequestToo) {
+TEST(StoreServer, ReadsARequestInPiecesOfOneByte) {
   RunningStore store;
   const RawClient client(store.port(), false);
   for (const char byte : kValidate + set("/k", "value") + get("/k"))
@@ -48,7 +48,7 @@ TEST(StoreServer, PiecesOfOneByteAreARequestToo) {
   EXPECT_EQ(store.counters().held_bytes, 0u);
 }
 
-TEST(StoreServer, AWaiterIsWokenByAnotherConnection) {
+TEST(StoreServer, WakesAWaiterForAnotherConnectionsSet) {
   RunningStore store;
   const RawClient waiter(store.port());
   const RawClient setter(store.port());
@@ -58,7 +58,7 @@ TEST(StoreServer, AWaiterIsWokenByAnotherConnection) {
   EXPECT_EQ(waiter.ask(get("/k"), 9), str("v"));
 }
 
-TEST(StoreServer, WhatItsOwnerPutsWakesWaitersAndIsThereForAll) {
+TEST(StoreServer, OwnersPutWakesWaitersAndIsVisibleToAll) {
   RunningStore store;
   const RawClient waiter(store.port());
   EXPECT_EQ(waiter.ask(wait({"/k"}) + ping(1), 4), little_endian(1, 4));
@@ -73,7 +73,7 @@ TEST(StoreServer, WhatItsOwnerPutsWakesWaitersAndIsThereForAll) {
   EXPECT_EQ(RawClient(store.port()).ask(num_keys(), 8), little_endian(0, 8));
 }
 
-TEST(StoreServer, FourHundredWaitersAreAllWoken) {
+TEST(StoreServer, WakesFourHundredWaiters) {
   RunningStore store;
   std::vector<RawClient> waiters;
   for (int i = 0; i < 400; i++) {
@@ -86,7 +86,7 @@ TEST(StoreServer, FourHundredWaitersAreAllWoken) {
     EXPECT_EQ(waiter.hear(1), kZero);
 }
 
-TEST(StoreServer, ALargeValueComesBackWhole) {
+TEST(StoreServer, ReturnsALargeValueWhole) {
   RunningStore store;
   const RawClient client(store.port());
   std::string value(size_t{8} << 20, 'v');
@@ -96,9 +96,9 @@ TEST(StoreServer, ALargeValueComesBackWhole) {
   store.wait_until([](const auto& counters) { return counters.held_bytes == 0; });
 }
 
-// ---- clients that misbehave
+// ---- misbehaving clients
 
-TEST(StoreServer, ALargeValueThatCameInPiecesLeavesTheRequestsBehindItWhole) {
+TEST(StoreServer, ReadsRequestsBehindALargeValueInPieces) {
   RunningStore store;
   const RawClient client(store.port());
   const RawClient waiter(store.port());
@@ -107,7 +107,8 @@ TEST(StoreServer, ALargeValueThatCameInPiecesLeavesTheRequestsBehindItWhole) {
        {size_t{65535}, size_t{65536}, size_t{1} << 20, tcpstore::kValueBytesMax}) {
     const std::string value = std::string(size - 3, 'v') + "end";
     const std::string request = set("/large", value) + add("/n", 1);
-    client.say(std::string_view(request).substr(0, 100));  // Read for itself: it fits in no packet.
+    client.say(std::string_view(request).substr(
+        0, 100));  // Sent alone, so that the value comes in pieces.
     client.say(std::string_view(request).substr(100));
     ASSERT_EQ(client.hear(8).size(), 8u);
     EXPECT_EQ(client.ask(get("/large"), 8 + size), str(value));
@@ -119,7 +120,7 @@ TEST(StoreServer, ALargeValueThatCameInPiecesLeavesTheRequestsBehindItWhole) {
   EXPECT_EQ(store.counters().held_bytes, 0u);
 }
 
-TEST(StoreServer, OneWhoPipelinesWithoutEndLeavesTimeForOthers) {
+TEST(StoreServer, ServesOthersBesideAnEndlessPipeline) {
   RunningStore store;
   const RawClient quiet(store.port());
   std::atomic<bool> stop = false;
@@ -139,13 +140,13 @@ TEST(StoreServer, OneWhoPipelinesWithoutEndLeavesTimeForOthers) {
   busy.join();
 }
 
-TEST(StoreServer, ABreachCostsTheConnectionAndNobodyElse) {
+TEST(StoreServer, ABreachClosesOnlyItsOwnConnection) {
   RunningStore store;
   const RawClient good(store.port());
   good.say(set("/k", "v"));
   for (const std::string& bad : {op(19), op(1) + i64(-1), kValidate, op(6) + i64(131073)}) {
     const RawClient client(store.port());
-    // What it asked before is answered still.
+    // Requests before the breach are answered.
     EXPECT_EQ(client.ask(ping(3) + bad, 5), little_endian(3, 4));
     EXPECT_TRUE(client.hears_the_end());
   }
@@ -167,7 +168,7 @@ TEST(StoreServer, ABreachCostsTheConnectionAndNobodyElse) {
   EXPECT_EQ(breaches(counters, Breach::bad_magic), 1u);
 }
 
-TEST(StoreServer, OneWhoSaysNothingIsHungUpOn) {
+TEST(StoreServer, ClosesSilentConnections) {
   StoreServer::Options options;
   options.machine.handshake_timeout = milliseconds(30);
   RunningStore store(options);
@@ -182,7 +183,7 @@ TEST(StoreServer, OneWhoSaysNothingIsHungUpOn) {
   EXPECT_EQ(store.counters().handshake_timeouts, 2u);
 }
 
-TEST(StoreServer, ATrickledRequestHoldsUpNobody) {
+TEST(StoreServer, ATrickledRequestDelaysNoOtherClient) {
   RunningStore store;
   const RawClient slow(store.port());
   slow.say(op(1) + str("/k") + i64(100) + "the beginning");
@@ -192,9 +193,9 @@ TEST(StoreServer, ATrickledRequestHoldsUpNobody) {
   EXPECT_EQ(slow.ask(get("/k"), 108).size(), 108u);
 }
 
-// It is not read either, so what it is owed stays bounded; the others go on; and when it reads at
-// last it gets everything in order.
-TEST(StoreServer, OneWhoDoesNotReadIsNotServedUntilItDoes) {
+// The server stops reading from such a client, so the unsent answers stay bounded and the others go
+// on. Once the client reads, it gets all answers in order.
+TEST(StoreServer, DoesNotServeAClientThatDoesNotRead) {
   StoreServer::Options options;
   options.unsent_bytes_max = size_t{64} << 10;
   RunningStore store(options);
@@ -218,8 +219,8 @@ TEST(StoreServer, OneWhoDoesNotReadIsNotServedUntilItDoes) {
   store.wait_until([](const auto& counters) { return counters.held_bytes == 0; });
 }
 
-// Far more than it gets for one visit, although it reads all the time.
-TEST(StoreServer, OneWhoAsksForMuchGetsItInOrderAndTheOthersGoOn) {
+// The client asks for far more than its share of one visit, although it reads all the time.
+TEST(StoreServer, AnswersAGreedyClientInOrderBesideOthers) {
   StoreServer::Options options;
   options.unsent_bytes_max = size_t{4} << 10;
   RunningStore store(options);
@@ -244,8 +245,8 @@ TEST(StoreServer, OneWhoAsksForMuchGetsItInOrderAndTheOthersGoOn) {
   store.wait_until([](const auto& counters) { return counters.held_bytes == 0; });
 }
 
-// More than there are places in a batch; each has more to say than its share.
-TEST(StoreServer, ManyWhoAskForMuchAllGetIt) {
+// More clients than a batch has places, each with more requests than its share.
+TEST(StoreServer, AnswersManyGreedyClients) {
   RunningStore store;
   std::vector<RawClient> clients;
   std::string requests;
@@ -262,7 +263,7 @@ TEST(StoreServer, ManyWhoAskForMuchAllGetIt) {
     ASSERT_TRUE(client.hear(answers.size()) == answers);
 }
 
-// The clients that it is asked about.
+// The clients that the server asks its owner about.
 struct Asked {
   StoreServer::Options options() {
     StoreServer::Options options;
@@ -281,7 +282,7 @@ struct Asked {
   std::vector<uint64_t> clients;
 };
 
-TEST(StoreServer, NothingIsReadOfAClientBeforeItIsDecidedOn) {
+TEST(StoreServer, ReadsNothingFromAnUndecidedClient) {
   Asked asked;
   RunningStore store(asked.options());
   const RawClient client(store.port());
@@ -290,15 +291,15 @@ TEST(StoreServer, NothingIsReadOfAClientBeforeItIsDecidedOn) {
   EXPECT_EQ(store.counters().requests, 0u);
   EXPECT_EQ(store.counters().connections, 0u);
   store.with([&](StoreServer& server) {
-    EXPECT_FALSE(server.decide(number + 1, true)) << "of another";
+    EXPECT_FALSE(server.decide(number + 1, true)) << "another client's number";
     EXPECT_TRUE(server.decide(number, true));
-    EXPECT_FALSE(server.decide(number, false)) << "it is";
+    EXPECT_FALSE(server.decide(number, false)) << "already decided";
   });
   EXPECT_EQ(client.hear(4), little_endian(7, 4));
   EXPECT_EQ(store.counters().refused, 0u);
 }
 
-TEST(StoreServer, OneWhoIsDecidedAgainstIsHungUpOn) {
+TEST(StoreServer, ClosesARefusedClient) {
   Asked asked;
   RunningStore store(asked.options());
   const RawClient client(store.port());
@@ -308,7 +309,7 @@ TEST(StoreServer, OneWhoIsDecidedAgainstIsHungUpOn) {
   EXPECT_EQ(store.counters().refused, 1u);
 }
 
-TEST(StoreServer, ADecisionMayComeTooLate) {
+TEST(StoreServer, IgnoresALateDecision) {
   Asked asked;
   RunningStore store(asked.options());
   RawClient client(store.port());
@@ -326,7 +327,7 @@ TEST(StoreServer, ADecisionMayComeTooLate) {
   EXPECT_TRUE(other.hears_the_end());
 }
 
-TEST(StoreServer, ACrowdIsWokenByOneSet) {
+TEST(StoreServer, OneSetWakesFourHundredWaiters) {
   RunningStore store;
   std::vector<RawClient> waiters;
   for (int i = 0; i < 400; i++) {
@@ -340,7 +341,7 @@ TEST(StoreServer, ACrowdIsWokenByOneSet) {
   EXPECT_EQ(store.counters().waiting, 0u);
 }
 
-TEST(StoreServer, AWaiterWhoDoesNotReadIsWokenInOrder) {
+TEST(StoreServer, WakesAWaiterThatDoesNotReadInOrder) {
   StoreServer::Options options;
   options.unsent_bytes_max = size_t{64} << 10;
   RunningStore store(options);
@@ -355,7 +356,7 @@ TEST(StoreServer, AWaiterWhoDoesNotReadIsWokenInOrder) {
   EXPECT_EQ(slow.hear(1), kZero);
 }
 
-TEST(StoreServer, WhoHoldsMostGoesFirst) {
+TEST(StoreServer, EvictsTheClientThatHoldsMost) {
   StoreServer::Options options;
   options.held_bytes_max = size_t{3} << 20;
   RunningStore store(options);
@@ -369,7 +370,7 @@ TEST(StoreServer, WhoHoldsMostGoesFirst) {
   EXPECT_EQ(modest.ask(ping(1), 4), little_endian(1, 4));
 }
 
-TEST(StoreServer, OneWhoDiesWhileItWaitsIsForgotten) {
+TEST(StoreServer, ForgetsAWaiterThatDisconnects) {
   RunningStore store;
   {
     const RawClient waiter(store.port());
@@ -380,15 +381,14 @@ TEST(StoreServer, OneWhoDiesWhileItWaitsIsForgotten) {
   EXPECT_EQ(RawClient(store.port()).ask(set("/k", "v") + ping(1), 4), little_endian(1, 4));
 }
 
-// A request that a client sent just before its end counts.
-TEST(StoreServer, TheLastWordsOfAClientAreHeard) {
+TEST(StoreServer, PerformsARequestSentJustBeforeDisconnecting) {
   RunningStore store;
   RawClient(store.port()).say(set("/k", "v"));
   store.wait_until([](const auto& counters) { return counters.keys == 1; });
 }
 
-// One who pipelines for ever gets a buffer at a time.
-TEST(StoreServer, BusyClientsStarveNobody) {
+// A client that pipelines for ever gets one buffer at a time.
+TEST(StoreServer, BusyClientsDoNotStarveOthers) {
   RunningStore store;
   std::atomic<bool> over{false};
   std::string requests;
@@ -412,7 +412,7 @@ TEST(StoreServer, BusyClientsStarveNobody) {
 
 // ---- epochs
 
-TEST(StoreServer, NothingOfAnOldEpochReachesANewOne) {
+TEST(StoreServer, NothingFromAnOldEpochReachesANewOne) {
   RunningStore store;
   const RawClient old(store.port());
   EXPECT_EQ(old.ask(set("/k", "old") + wait({"/other"}) + ping(1), 4), little_endian(1, 4));
@@ -426,7 +426,7 @@ TEST(StoreServer, NothingOfAnOldEpochReachesANewOne) {
   EXPECT_EQ(store.counters().waiting, 0u);
 }
 
-TEST(StoreServer, BetweenTwoEpochsNobodyIsLetIn) {
+TEST(StoreServer, RefusesClientsBetweenTwoEpochs) {
   RunningStore store;
   store.with([](StoreServer& server) { server.close(); });
   const RawClient early(store.port());
@@ -441,7 +441,7 @@ TEST(StoreServer, BetweenTwoEpochsNobodyIsLetIn) {
   EXPECT_EQ(store.counters().refused_closed, 1u);
 }
 
-// ---- who may come
+// ---- allowed networks
 
 std::vector<Network> networks(const std::vector<std::string>& texts) {
   std::vector<Network> all;
@@ -450,7 +450,7 @@ std::vector<Network> networks(const std::vector<std::string>& texts) {
   return all;
 }
 
-TEST(StoreServer, StrangersAreRefusedAndNamedOnce) {
+TEST(StoreServer, RefusesOtherAddressesAndReportsThemOnce) {
   std::mutex mutex;
   std::vector<std::string> named;
   StoreServer::Options options;
@@ -470,7 +470,7 @@ TEST(StoreServer, StrangersAreRefusedAndNamedOnce) {
   EXPECT_EQ(named, std::vector<std::string>{"127.0.0.1"});
 }
 
-TEST(StoreServer, MembersAreLetInAlsoInTheirMappedSpelling) {
+TEST(StoreServer, AcceptsMembersAlsoAsMappedAddresses) {
   RunningStore store({}, IpAddress::any_v6());  // Clients appear as ::ffff:127.0.0.1.
   store.with([](StoreServer& server) { server.set_allowed(networks({"10.1.2.3", "127.0.0.1"})); });
   EXPECT_EQ(RawClient(store.port()).ask(ping(1), 4), little_endian(1, 4));
@@ -478,10 +478,10 @@ TEST(StoreServer, MembersAreLetInAlsoInTheirMappedSpelling) {
   EXPECT_EQ(RawClient(store.port()).ask(ping(2), 4), little_endian(2, 4));
 }
 
-// ---- sockets that come from elsewhere
+// ---- adopted sockets
 
-TEST(StoreServer, AdoptsAConnectionWithWhatWasReadFromIt) {
-  RunningStore other;  // Only to have a listening port whose accepted end is at hand.
+TEST(StoreServer, AdoptsAConnectionWithBytesAlreadyRead) {
+  RunningStore other;  // Adopts a connection that the test itself accepts.
   const int listening = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -519,7 +519,7 @@ TEST(StoreListener, GivesThePlaceOfASilentClientToAnother) {
   EXPECT_LE(store.counters().connections, 3u);
 }
 
-TEST(StoreListener, LetsOthersWaitForAPlaceWhereAllAreTakenByItsClients) {
+TEST(StoreListener, MakesOthersWaitIfClientsHoldAllPlaces) {
   RunningStore store({}, IpAddress::loopback_v4(), std::make_shared<Places>(1));
   auto early = std::make_unique<RawClient>(store.port());
   EXPECT_EQ(early->ask(ping(1), 4), little_endian(1, 4));
@@ -551,8 +551,8 @@ TEST(StoreListener, SaysWhyItCannotListen) {
             "address of this machine");
 }
 
-// The limit is the process's, so the clients' descriptors are made before it is lowered.
-TEST(StoreListener, WithoutDescriptorsItPausesAndTheOthersGoOn) {
+// The limit applies to the whole process, so the clients' descriptors exist before it is lowered.
+TEST(StoreListener, PausesWithoutDescriptorsWhileOthersGoOn) {
   RunningStore store;
   RawClient good(store.port());
   EXPECT_EQ(good.ask(ping(1), 4), little_endian(1, 4));
@@ -561,7 +561,7 @@ TEST(StoreListener, WithoutDescriptorsItPausesAndTheOthersGoOn) {
   const RawClient probe(store.port());
   rlimit low = before;
   low.rlim_cur =
-      static_cast<rlim_t>(probe.fd()) + 2;  // One for the next client, none to accept it.
+      static_cast<rlim_t>(probe.fd()) + 2;  // Room for the next client, none to accept it.
   EXPECT_EQ(probe.ask(ping(1), 4), little_endian(1, 4));
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &low), 0);
   std::vector<int> filled;

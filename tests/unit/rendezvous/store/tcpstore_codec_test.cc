@@ -17,7 +17,7 @@ using tcpstore::Op;
 using tcpstore::Request;
 using tcpstore::RequestDecoder;
 
-// A request that owns its bytes.
+// A copy of a request that owns its bytes.
 struct Decoded {
   Op op = Op::validate;
   int64_t number = 0;
@@ -40,7 +40,7 @@ class Feeder {
       : decoder(request_bytes_max) {}
 
   void feed(std::string_view piece) {
-    // A copy of its own, so that a view that outlives its buffer is found by the sanitizer.
+    // A copy, so that the sanitizer finds a view that outlives its buffer.
     const std::string bytes(piece);
     std::string_view input(bytes);
     while (!breach) {
@@ -74,8 +74,8 @@ Decoded decode_one(const std::string& bytes) {
   return feeder.requests.empty() ? Decoded{} : feeder.requests.back();
 }
 
-// As PyTorch's own client was seen to write them.
-TEST(TcpstoreCodec, ReadsEveryRequestAsPyTorchWritesIt) {
+// The bytes were captured from PyTorch's client.
+TEST(TcpstoreCodec, DecodesEveryRequestThatPyTorchWrites) {
   EXPECT_EQ(decode_one(hex("0d 7c3c0000")), (Decoded{Op::ping, 0x3c7c, {}}));
   EXPECT_EQ(decode_one(hex("01 0200000000000000 2f6b 0100000000000000 76")),
             (Decoded{Op::set, 0, {"/k", "v"}}));
@@ -114,13 +114,13 @@ TEST(TcpstoreCodec, ReadsEveryRequestAsPyTorchWritesIt) {
             (Decoded{Op::add, 1, {"init/"}}));
 }
 
-TEST(TcpstoreCodec, KeysAndValuesAreBytes) {
+TEST(TcpstoreCodec, AllowsAnyBytesInKeysAndValues) {
   const std::string odd("\0\xff/\n", 4);
   EXPECT_EQ(decode_one(set(odd, odd)), (Decoded{Op::set, 0, {odd, odd}}));
   EXPECT_EQ(decode_one(set("", "")), (Decoded{Op::set, 0, {"", ""}}));
 }
 
-// Each operation once, and an answer for each in the machine's tests.
+// Each operation at least once.
 std::string transcript() {
   return kValidate + ping(7) + set("/k", "value") + get("/k") + add("/n", -7) +
          compare_set("/c", "", "1") + check({"/k", "/n"}) + check({}) + wait({"/k", "/nope"}) +
@@ -130,7 +130,7 @@ std::string transcript() {
          barrier("/b", 2);
 }
 
-TEST(TcpstoreCodec, AnySplitInTwoGivesTheSameRequests) {
+TEST(TcpstoreCodec, DecodesTheSameRequestsFromAnySplitInTwo) {
   const std::string all = transcript();
   Feeder whole;
   whole.feed(all);
@@ -143,7 +143,7 @@ TEST(TcpstoreCodec, AnySplitInTwoGivesTheSameRequests) {
   }
 }
 
-TEST(TcpstoreCodec, PiecesOfAnySizeGiveTheSameRequests) {
+TEST(TcpstoreCodec, DecodesTheSameRequestsFromPiecesOfAnySize) {
   const std::string all = transcript();
   Feeder whole;
   whole.feed(all);
@@ -156,7 +156,7 @@ TEST(TcpstoreCodec, PiecesOfAnySizeGiveTheSameRequests) {
   }
 }
 
-TEST(TcpstoreCodec, ARequestThatLiesInTheInputIsNotCopied) {
+TEST(TcpstoreCodec, DoesNotCopyARequestThatIsWholeInTheInput) {
   RequestDecoder decoder;
   Request request;
   const std::string bytes = kValidate + set("/key", "value");
@@ -174,7 +174,7 @@ std::optional<Breach> breach_of(const std::string& bytes) {
   return feeder.breach;
 }
 
-TEST(TcpstoreCodec, ValidateMayComeByteByByte) {
+TEST(TcpstoreCodec, DecodesValidateByteByByte) {
   Feeder feeder;
   for (const char byte : kValidate)
     feeder.feed(std::string(1, byte));
@@ -184,28 +184,28 @@ TEST(TcpstoreCodec, ValidateMayComeByteByByte) {
   EXPECT_EQ(feeder.requests.size(), 2u);
 }
 
-TEST(TcpstoreCodec, NothingButValidateMayComeFirst) {
+TEST(TcpstoreCodec, RefusesARequestBeforeValidate) {
   EXPECT_EQ(breach_of(ping(1)), Breach::not_validated);
   EXPECT_EQ(breach_of(op(1)), Breach::not_validated);  // Its first byte is enough.
   EXPECT_EQ(breach_of("GET / HTTP/1.1\r\n"), Breach::not_validated);
   EXPECT_EQ(breach_of("\x16\x03\x01"), Breach::not_validated);
 }
 
-TEST(TcpstoreCodec, AWrongMagicAndASecondValidateAreBreaches) {
+TEST(TcpstoreCodec, RefusesAWrongMagicAndASecondValidate) {
   EXPECT_EQ(breach_of(hex("00 cef7853d")), Breach::bad_magic);
   EXPECT_EQ(breach_of(hex("00 00000000")), Breach::bad_magic);
   EXPECT_EQ(breach_of(kValidate + kValidate), Breach::second_validate);
   EXPECT_EQ(breach_of(kValidate + ping(1) + op(0)), Breach::second_validate);
 }
 
-TEST(TcpstoreCodec, UnknownOperationsAreBreaches) {
+TEST(TcpstoreCodec, RefusesUnknownOperations) {
   for (const int code : {19, 42, 127, 255})
     EXPECT_EQ(breach_of(kValidate + op(code)), Breach::unknown_operation) << code;
 }
 
 // ---- limits, at the edge and one over it
 
-TEST(TcpstoreCodec, AKeyMayHave8192Bytes) {
+TEST(TcpstoreCodec, AllowsKeysOf8192Bytes) {
   EXPECT_EQ(decode_one(get(std::string(8192, 'k'))).fields[0].size(), 8192u);
   EXPECT_EQ(breach_of(kValidate + op(3) + i64(8193)), Breach::key_too_long);
   EXPECT_EQ(breach_of(kValidate + op(3) + i64(-1)), Breach::key_too_long);
@@ -216,7 +216,7 @@ TEST(TcpstoreCodec, AKeyMayHave8192Bytes) {
   EXPECT_EQ(breach_of(kValidate + op(11) + i64(1) + i64(8193)), Breach::key_too_long);
 }
 
-TEST(TcpstoreCodec, AValueMayHave8MiB) {
+TEST(TcpstoreCodec, AllowsValuesOf8MiB) {
   const size_t most = size_t{8} << 20;
   EXPECT_EQ(decode_one(set("k", std::string(most, 'v'))).fields[1].size(), most);
   const std::string over = i64(static_cast<int64_t>(most) + 1);
@@ -228,7 +228,7 @@ TEST(TcpstoreCodec, AValueMayHave8MiB) {
   EXPECT_EQ(breach_of(kValidate + op(14) + str("k") + i64(-1)), Breach::value_too_long);
 }
 
-TEST(TcpstoreCodec, AListMayHave131072Keys) {
+TEST(TcpstoreCodec, AllowsListsOf131072Keys) {
   EXPECT_EQ(decode_one(check(std::vector<std::string>(131072, "k"))).fields.size(), 131072u);
   for (const int code : {5, 6, 10, 11}) {
     EXPECT_EQ(breach_of(kValidate + op(code) + i64(131073)), Breach::too_many_keys) << code;
@@ -236,16 +236,16 @@ TEST(TcpstoreCodec, AListMayHave131072Keys) {
   }
 }
 
-TEST(TcpstoreCodec, ARequestAsAWholeHasALimit) {
+TEST(TcpstoreCodec, LimitsTheWholeRequest) {
   const std::string fits = set("key", std::string(83, 'v'));  // 1 + 11 + 91 bytes.
   Feeder at_the_edge(fits.size());
   at_the_edge.feed(kValidate + fits + fits);
   EXPECT_EQ(at_the_edge.requests.size(), 3u);
-  // The length alone is enough: nothing is held for what will not fit.
+  // A length that will not fit is refused before its bytes arrive.
   Feeder over(fits.size());
   over.feed(kValidate + op(1) + str("key") + i64(84));
   EXPECT_EQ(over.breach, Breach::request_too_large);
-  // Neither a key that came whole nor one that is cut is above it.
+  // The limit holds for a key that came whole and for one that is cut.
   const std::string key = get(std::string(92, 'k'));
   Feeder whole(key.size() - 1), cut(key.size() - 1);
   whole.feed(kValidate + key);
@@ -254,7 +254,7 @@ TEST(TcpstoreCodec, ARequestAsAWholeHasALimit) {
   EXPECT_EQ(cut.breach, Breach::request_too_large);
 }
 
-TEST(TcpstoreCodec, AMultiSetOfHugeValuesIsRefusedAtItsLimit) {
+TEST(TcpstoreCodec, RefusesAMultiSetOfHugeValuesAtTheLimit) {
   Feeder feeder;
   feeder.feed(kValidate + op(11) + i64(131072));
   const std::string pair = str("k") + str(std::string(size_t{8} << 20, 'v'));
@@ -265,9 +265,9 @@ TEST(TcpstoreCodec, AMultiSetOfHugeValuesIsRefusedAtItsLimit) {
   EXPECT_EQ(pairs, 8u);
 }
 
-// ---- what it holds and what it costs
+// ---- memory and time
 
-TEST(TcpstoreCodec, OnlyAnUnfinishedRequestIsHeld) {
+TEST(TcpstoreCodec, BuffersOnlyAnUnfinishedRequest) {
   Feeder feeder;
   feeder.feed(kValidate + set("k", "v"));
   EXPECT_EQ(feeder.decoder.buffered(), 0u);
@@ -279,22 +279,21 @@ TEST(TcpstoreCodec, OnlyAnUnfinishedRequestIsHeld) {
   EXPECT_EQ(feeder.requests.size(), 4u);
 }
 
-// A length alone makes nothing be set aside.
-TEST(TcpstoreCodec, APromisedLengthCostsNothing) {
+TEST(TcpstoreCodec, AllocatesNothingForALengthAlone) {
   Feeder feeder;
   feeder.feed(kValidate + op(1) + str("k") + i64(size_t{8} << 20));
   EXPECT_LT(feeder.decoder.buffered(), 1024u);
 }
 
-// PyTorch's own parser begins anew with each piece and needs 12.8 s for this in pieces of 4 KiB.
-TEST(TcpstoreCodec, ALongListInManyPiecesCostsLinearTime) {
+// PyTorch's parser starts over at each piece; it needs 12.8 s for this list in pieces of 4 KiB.
+TEST(TcpstoreCodec, DecodesALongListInManyPiecesInLinearTime) {
   const std::string all = kValidate + check(std::vector<std::string>(131072, "/a/key/like/others"));
   const auto begin = std::chrono::steady_clock::now();
   Feeder feeder;
   for (size_t at = 0; at < all.size(); at += 256)
     feeder.feed(std::string_view(all).substr(at, 256));
   EXPECT_EQ(feeder.requests.back().fields.size(), 131072u);
-  // It takes a hundredth of this; a parser that begins anew takes minutes.
+  // It takes a hundredth of this; a parser that starts over takes minutes.
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
 }
 

@@ -41,7 +41,7 @@ std::vector<Expected> every_shape() {
           {Shape::names, 0, i64(2) + str("/k") + str(""), {2, {"/k", ""}}}};
 }
 
-TEST(ReplyDecoder, EveryShapeInPiecesOfEverySize) {
+TEST(ReplyDecoder, DecodesEveryShapeInPiecesOfEverySize) {
   for (const Expected& expected : every_shape()) {
     for (size_t size = 1; size <= expected.bytes.size() + 1; size++) {
       ReplyDecoder decoder(expected.shape, expected.strings);
@@ -59,20 +59,20 @@ TEST(ReplyDecoder, EveryShapeInPiecesOfEverySize) {
   }
 }
 
-TEST(ReplyDecoder, EveryShapeLeavesWhatBelongsToTheNextAnswer) {
+TEST(ReplyDecoder, LeavesTheBytesOfTheNextAnswer) {
   for (const Expected& expected : every_shape()) {
     ReplyDecoder decoder(expected.shape, expected.strings);
     const std::string bytes = expected.bytes + "rest";
     std::string_view input(bytes);
     EXPECT_EQ(decoder.next(input), Outcome::reply);
     EXPECT_EQ(input, "rest");
-    EXPECT_EQ(decoder.next(input), Outcome::reply);  // Nothing more is taken for this answer.
+    EXPECT_EQ(decoder.next(input), Outcome::reply);  // A complete answer takes no more bytes.
     EXPECT_EQ(input, "rest");
     EXPECT_EQ(decoder.take(), expected.reply);
   }
 }
 
-TEST(ReplyDecoder, TheNumberOfStringsCountsForNoOtherShape) {
+TEST(ReplyDecoder, IgnoresTheNumberOfStringsForOtherShapes) {
   ReplyDecoder decoder(Shape::flag, 5);
   std::string_view input("\1");
   EXPECT_EQ(decoder.next(input), Outcome::reply);
@@ -84,7 +84,7 @@ Outcome outcome_of(Shape shape, const std::string& bytes, size_t most, size_t st
   return decoder.next(input);
 }
 
-TEST(ReplyDecoder, AnAnswerBeyondTheLimitIsMalformed) {
+TEST(ReplyDecoder, RefusesAnAnswerBeyondTheLimit) {
   EXPECT_EQ(outcome_of(Shape::strings, str(std::string(92, 'v')), 100), Outcome::reply);
   EXPECT_EQ(outcome_of(Shape::strings, i64(93), 100), Outcome::malformed);
   EXPECT_EQ(outcome_of(Shape::strings, i64(-1), 100), Outcome::malformed);
@@ -93,7 +93,7 @@ TEST(ReplyDecoder, AnAnswerBeyondTheLimitIsMalformed) {
   EXPECT_EQ(outcome_of(Shape::names, i64(13), 100), Outcome::malformed);
 }
 
-TEST(ReplyDecoder, AllStringsOfAnAnswerShareTheLimit) {
+TEST(ReplyDecoder, SharesTheLimitAmongAllStrings) {
   const std::string half = str(std::string(42, 'v'));  // 50 bytes with its length.
   EXPECT_EQ(outcome_of(Shape::strings, half + half, 100, 2), Outcome::reply);
   EXPECT_EQ(outcome_of(Shape::strings, half + half, 99, 2), Outcome::malformed);
@@ -101,7 +101,7 @@ TEST(ReplyDecoder, AllStringsOfAnAnswerShareTheLimit) {
   EXPECT_EQ(outcome_of(Shape::strings, half + half + str(""), 108, 3), Outcome::reply);
 }
 
-TEST(ReplyDecoder, APromisedGibibyteIsBelievedAndCostsNothingYet) {
+TEST(ReplyDecoder, AllocatesNothingForAPromisedGibibyte) {
   constexpr auto kMost = static_cast<int64_t>(ReplyDecoder::kReplyBytesMax);
   ReplyDecoder decoder(Shape::strings, 1);
   const std::string promise = i64(kMost - 8);
@@ -112,7 +112,7 @@ TEST(ReplyDecoder, APromisedGibibyteIsBelievedAndCostsNothingYet) {
             Outcome::malformed);
 }
 
-RC_GTEST_PROP(ReplyDecoder, ReadsBackAnyStringsHoweverTheyAreCut,
+RC_GTEST_PROP(ReplyDecoder, ReadsBackAnyStringsInAnyPieces,
               (const std::vector<std::string>& strings)) {
   const bool counted = *rc::gen::arbitrary<bool>();
   const Shape shape = counted ? Shape::names : Shape::strings;
@@ -135,7 +135,7 @@ RC_GTEST_PROP(ReplyDecoder, ReadsBackAnyStringsHoweverTheyAreCut,
   RC_ASSERT(decoder.take() == (Reply{counted ? static_cast<int64_t>(strings.size()) : 0, strings}));
 }
 
-// Lengths one after another, most of them small, else each answer is malformed at its beginning.
+// A sequence of lengths, mostly small; otherwise each answer would be malformed from the start.
 std::string hostile_lengths() {
   const auto lengths = *rc::gen::container<std::vector<int64_t>>(
       rc::gen::element<int64_t>(0, 0, 0, 0, 8, 16, 1, 48, 57, -1, 1 << 30));
@@ -145,7 +145,7 @@ std::string hostile_lengths() {
   return bytes;
 }
 
-RC_GTEST_PROP(ReplyDecoder, HostileBytesGiveNothingBeyondTheLimit, ()) {
+RC_GTEST_PROP(ReplyDecoder, HostileBytesNeverExceedTheLimit, ()) {
   constexpr size_t kMost = 64;
   const std::string bytes = hostile_lengths();
   const auto shape = *rc::gen::element(Shape::strings, Shape::names);

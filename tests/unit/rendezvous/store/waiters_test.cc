@@ -20,11 +20,11 @@ Ids wake(Waiters& waiters, std::string_view name, WakeKind kind = WakeKind::all)
   return woken;
 }
 
-TEST(Waiters, AWaiterIsWokenByTheLastNameThatItMisses) {
+TEST(Waiters, WakesAWaiterAtItsLastMissingName) {
   Waiters waiters(1);
   waiters.park(3, {"a", "b", "c"});
   EXPECT_EQ(wake(waiters, "b"), Ids{});
-  EXPECT_EQ(wake(waiters, "b"), Ids{});  // It is missed no more, and counts once.
+  EXPECT_EQ(wake(waiters, "b"), Ids{});  // A name counts once.
   EXPECT_EQ(wake(waiters, "a"), Ids{});
   EXPECT_EQ(waiters.waiting(), 1u);
   EXPECT_EQ(wake(waiters, "c"), Ids{3});
@@ -32,14 +32,14 @@ TEST(Waiters, AWaiterIsWokenByTheLastNameThatItMisses) {
   EXPECT_EQ(wake(waiters, "c"), Ids{});
 }
 
-TEST(Waiters, ThoseOfOneNameAreWokenInTheOrderOfTheirArrival) {
+TEST(Waiters, WakesWaitersInTheOrderOfArrival) {
   Waiters waiters(1);
   for (const ClientId id : {5u, 0u, 9u, 2u})
     waiters.park(id, {"k"});
   EXPECT_EQ(wake(waiters, "k"), (Ids{5, 0, 9, 2}));
 }
 
-TEST(Waiters, ANewWaitReplacesTheOldOneAndGoesToTheEndOfTheLine) {
+TEST(Waiters, PutsANewWaitOfAClientAtTheEndOfTheLine) {
   Waiters waiters(1);
   waiters.park(1, {"k", "old"});
   waiters.park(2, {"k"});
@@ -49,7 +49,7 @@ TEST(Waiters, ANewWaitReplacesTheOldOneAndGoesToTheEndOfTheLine) {
   EXPECT_EQ(wake(waiters, "k"), (Ids{2, 1}));
 }
 
-TEST(Waiters, ANameThatIsGivenSeveralTimesIsMissedOnce) {
+TEST(Waiters, CountsARepeatedNameOnce) {
   Waiters waiters(1);
   waiters.park(1, {"a", "a", "b", "a", "b"});
   EXPECT_EQ(wake(waiters, "a"), Ids{});
@@ -57,7 +57,7 @@ TEST(Waiters, ANameThatIsGivenSeveralTimesIsMissedOnce) {
   EXPECT_EQ(waiters.bytes(), 0u);
 }
 
-TEST(Waiters, AWokenClientIsAppendedToThoseBeforeIt) {
+TEST(Waiters, AppendsWokenClients) {
   Waiters waiters(1);
   waiters.park(1, {"a"});
   waiters.park(2, {"b"});
@@ -68,7 +68,7 @@ TEST(Waiters, AWokenClientIsAppendedToThoseBeforeIt) {
   EXPECT_EQ(woken, (Ids{7, 2, 1}));
 }
 
-TEST(Waiters, ABarrierHoldsItsOwnWhileTheNameExistsForTheOthers) {
+TEST(Waiters, KeepsBarrierWaitersIfOnlyPlainOnesAreWoken) {
   Waiters waiters(1);
   waiters.park_at_barrier(1, "b");
   waiters.park(2, {"b"});
@@ -78,14 +78,14 @@ TEST(Waiters, ABarrierHoldsItsOwnWhileTheNameExistsForTheOthers) {
   EXPECT_EQ(wake(waiters, "b", WakeKind::all), (Ids{1, 3}));
 }
 
-TEST(Waiters, AClientThatLeavesABarrierForAPlainWaitIsAPlainWaiter) {
+TEST(Waiters, TurnsABarrierWaiterIntoAPlainOne) {
   Waiters waiters(1);
   waiters.park_at_barrier(1, "b");
   waiters.park(1, {"b"});
   EXPECT_EQ(wake(waiters, "b", WakeKind::existing), Ids{1});
 }
 
-TEST(Waiters, AnItemWakesTheFirstThatMissesNothingElse) {
+TEST(Waiters, WakesTheFirstThatMissesNothingElseForAnItem) {
   Waiters waiters(1);
   waiters.park(1, {"queue", "key"});
   waiters.park(2, {"queue"});
@@ -97,7 +97,7 @@ TEST(Waiters, AnItemWakesTheFirstThatMissesNothingElse) {
   EXPECT_EQ(wake(waiters, "queue", WakeKind::one), Ids{});
 }
 
-TEST(Waiters, OneIsForgottenWhereverItStandsInTheLine) {
+TEST(Waiters, ForgetsAClientAnywhereInTheLine) {
   const std::vector<std::pair<ClientId, Ids>> expected = {
       {1, {2, 3}}, {2, {1, 3}}, {3, {1, 2}}, {4, {1, 2, 3}}};
   for (const auto& [gone, woken] : expected) {
@@ -111,7 +111,7 @@ TEST(Waiters, OneIsForgottenWhereverItStandsInTheLine) {
   }
 }
 
-TEST(Waiters, AClientThatWasNeverSeenMayBeForgotten) {
+TEST(Waiters, ForgetsAnUnknownClient) {
   Waiters waiters(1);
   waiters.forget(0);
   waiters.forget(std::numeric_limits<ClientId>::max());
@@ -120,7 +120,7 @@ TEST(Waiters, AClientThatWasNeverSeenMayBeForgotten) {
   EXPECT_EQ(wake(waiters, "k"), Ids{1});
 }
 
-TEST(Waiters, NamesAreBytesAndTheCallersMayBeOverwritten) {
+TEST(Waiters, CopiesNamesOfAnyBytes) {
   Waiters waiters(1);
   std::string name("a\0b", 3);
   waiters.park(1, {name, ""});
@@ -131,7 +131,7 @@ TEST(Waiters, NamesAreBytesAndTheCallersMayBeOverwritten) {
   EXPECT_EQ(wake(waiters, ""), Ids{1});
 }
 
-TEST(Waiters, ALongNameIsPaidForOnceAndGivenBackWithItsLastWaiter) {
+TEST(Waiters, CountsALongNameOnceAndFreesItWithItsLastWaiter) {
   Waiters waiters(1);
   const std::string name(8192, 'k');
   waiters.park(1, {name});
@@ -146,12 +146,12 @@ TEST(Waiters, ALongNameIsPaidForOnceAndGivenBackWithItsLastWaiter) {
   EXPECT_EQ(waiters.bytes(), 0u);
 }
 
-TEST(Waiters, AWaitForNothingIsABug) {
+TEST(Waiters, ChecksThatAWaitNamesSomething) {
   Waiters waiters(1);
   EXPECT_DEATH(waiters.park(1, {}), "internal error: CHECK");
 }
 
-// The same as a list in order of arrival that is searched from its beginning.
+// A model: a list in order of arrival, searched from its start.
 class SlowWaiters {
  public:
   void park(ClientId id, const std::vector<std::string>& names, bool at_barrier) {
@@ -208,7 +208,7 @@ void step_both(Waiters& waiters, SlowWaiters& slow) {
   }
 }
 
-RC_GTEST_PROP(Waiters, DoWhatASearchedListDoes, (uint64_t seed)) {
+RC_GTEST_PROP(Waiters, AgreeWithASearchedList, (uint64_t seed)) {
   Waiters waiters(seed);
   SlowWaiters slow;
   for (int steps = *rc::gen::inRange(0, 40); steps > 0; steps--) {

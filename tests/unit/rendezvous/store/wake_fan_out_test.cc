@@ -35,7 +35,7 @@ class SocketPair {
     while (::send(near(), bytes.data(), 1, MSG_DONTWAIT) > 0) {
     }
   }
-  // All that is there now.
+  // Returns the bytes that have arrived.
   std::string heard() const {
     std::array<char, 8192> bytes{};
     const ssize_t n = ::recv(ends_[1], bytes.data(), bytes.size(), MSG_DONTWAIT);
@@ -53,7 +53,7 @@ std::vector<Result> results(const std::vector<WakeFanOut::Wake>& wakes) {
   return all;
 }
 
-TEST(WakeFanOut, SendsOneByteToEachAndSaysHowItWent) {
+TEST(WakeFanOut, SendsOneByteToEachAndReportsTheResult) {
   SocketPair well, full, gone;
   full.fill();
   gone.close_far_end();
@@ -65,14 +65,14 @@ TEST(WakeFanOut, SendsOneByteToEachAndSaysHowItWent) {
   EXPECT_EQ(well.heard(), "x");
 }
 
-TEST(WakeFanOut, NobodyIsNoWork) {
+TEST(WakeFanOut, DoesNothingForAnEmptyList) {
   std::vector<WakeFanOut::Wake> wakes;
   WakeFanOut::send(wakes, 'x');
   EXPECT_TRUE(wakes.empty());
 }
 
-// Enough for the second thread, in every remainder of a piece of work.
-TEST(WakeFanOut, ACrowdIsWokenEachOnce) {
+// Enough for the second thread, with different remainders after whole pieces of work.
+TEST(WakeFanOut, SendsEachWakeUpOnce) {
   for (const size_t count :
        {WakeFanOut::kWorthAThread - 1, WakeFanOut::kWorthAThread, size_t{1000}, size_t{1001}}) {
     std::array<SocketPair, 5> pairs;
@@ -86,7 +86,7 @@ TEST(WakeFanOut, ACrowdIsWokenEachOnce) {
   }
 }
 
-TEST(WakeFanOut, TheCallersSignalsAreAsBefore) {
+TEST(WakeFanOut, KeepsTheCallersSignalMask) {
   sigset_t mask;
   sigemptyset(&mask);
   sigaddset(&mask, SIGUSR1);
