@@ -17,7 +17,7 @@ rc::Gen<Enum> numbers(Enum first, Enum last) {
                       [](int number) { return static_cast<Enum>(number); });
 }
 
-// Small ranges, so that two of them agree now and then.
+// Small ranges, so that two calls sometimes agree.
 rc::Gen<Call> calls() {
   return rc::gen::build<Call>(
       rc::gen::set(&Call::kind, numbers(unknown, allocate_shared)),
@@ -31,7 +31,7 @@ rc::Gen<Call> calls() {
       rc::gen::set(&Call::count, rc::gen::inRange<uint64_t>(0, 5)));
 }
 
-// A collective of which everything is known.
+// A collective without unknown fields.
 rc::Gen<Call> known_calls() {
   return rc::gen::suchThat(calls(), [](const Call& call) {
     return !is_message(call.kind) && call.kind != unknown && call.type != ElementType::unknown &&
@@ -39,7 +39,7 @@ rc::Gen<Call> known_calls() {
   });
 }
 
-RC_GTEST_PROP(CallRules, WhetherTwoCallsDifferDoesNotDependOnTheirOrder, ()) {
+RC_GTEST_PROP(CallRules, TheDifferenceOfTwoCallsIsSymmetric, ()) {
   const Call a = *calls();
   const Call b = *calls();
   RC_ASSERT(difference_of(a, b) == difference_of(b, a));
@@ -50,7 +50,7 @@ RC_GTEST_PROP(CallRules, NoCallDiffersFromItself, ()) {
   RC_ASSERT(difference_of(call, call) == Difference::none);
 }
 
-RC_GTEST_PROP(CallRules, HashesAreEqualWhereNothingDiffers, (uint64_t hash)) {
+RC_GTEST_PROP(CallRules, HashesAreEqualExactlyIfNothingDiffers, (uint64_t hash)) {
   const Call a = *known_calls();
   Call b = *known_calls();
   if (*rc::gen::arbitrary<bool>()) b.kind = a.kind;
@@ -58,7 +58,7 @@ RC_GTEST_PROP(CallRules, HashesAreEqualWhereNothingDiffers, (uint64_t hash)) {
   RC_ASSERT((mixed_in(hash, a) == mixed_in(hash, b)) == (difference_of(a, b) == Difference::none));
 }
 
-RC_GTEST_PROP(CallRules, WhatIsUnknownDiffersFromNothing, ()) {
+RC_GTEST_PROP(CallRules, UnknownFieldsNeverDiffer, ()) {
   const Call a = *calls();
   Call b = a;
   for (const int field : *rc::gen::container<std::vector<int>>(rc::gen::inRange(0, 4))) {
@@ -78,7 +78,6 @@ TEST(CallRules, TheHashDependsOnTheOrderOfTheCalls) {
   EXPECT_NE(mixed_in(0, b), 0U);
 }
 
-// One call of each kind with everything different that is not compared.
 struct Row {
   CallKind kind;
   std::vector<Difference> compared;
@@ -95,7 +94,7 @@ Difference difference_in(CallKind kind, Difference field, bool is_v) {
   return difference_of(a, b);
 }
 
-TEST(CallRules, EachKindComparesWhatItsMembersHaveInCommon) {
+TEST(CallRules, EachKindComparesTheFieldsThatMustAgree) {
   using enum Difference;
   const std::vector<Row> rows{
       {barrier, {}},
@@ -125,16 +124,16 @@ TEST(CallRules, EachKindComparesWhatItsMembersHaveInCommon) {
   }
 }
 
-TEST(CallRules, OtherKindsDifferAboveAll) {
+TEST(CallRules, DifferentKindsAreTheFirstDifference) {
   const Call a{all_reduce, ElementType::float32, Reduction::sum, false, true, 1, 6};
   EXPECT_EQ(difference_of(a, {.kind = barrier}), Difference::kind);
   EXPECT_EQ(difference_of({.kind = barrier}, {.kind = monitored_barrier}), Difference::kind);
   EXPECT_EQ(difference_of({.kind = send}, {.kind = recv}), Difference::none);
   EXPECT_EQ(difference_of({.kind = send}, {.kind = barrier}), Difference::none)
-      << "messages have an order of their own";
+      << "messages have their own order";
 }
 
-TEST(CallRules, MovedBytesMayHaveAnyType) {
+TEST(CallRules, EqualByteCountsMayHaveDifferentTypes) {
   Call a{.kind = broadcast, .type = ElementType::float32, .root = 0, .count = 6};
   Call b{.kind = broadcast, .type = ElementType::int64, .root = 0, .count = 3};
   EXPECT_EQ(difference_of(a, b), Difference::none);
@@ -142,7 +141,7 @@ TEST(CallRules, MovedBytesMayHaveAnyType) {
   b.count = 4;
   EXPECT_EQ(difference_of(a, b), Difference::bytes);
   b.type = ElementType::unknown;
-  EXPECT_EQ(difference_of(a, b), Difference::none) << "of an unknown size";
+  EXPECT_EQ(difference_of(a, b), Difference::none) << "the size is unknown";
 }
 
 TEST(CallRules, TheFirstDifferenceIsNamed) {
@@ -157,7 +156,7 @@ TEST(CallRules, TheFirstDifferenceIsNamed) {
   }
 }
 
-TEST(CallRules, CallsAreNamedInWords) {
+TEST(CallRules, CallsAreDescribedInWords) {
   EXPECT_EQ(describe({all_reduce, ElementType::float32, Reduction::sum, false, true, -1, 262144}),
             "all_reduce (sum) of 262144 float32");
   EXPECT_EQ(describe({.kind = broadcast, .type = ElementType::int64, .root = 2, .count = 1}),
@@ -178,8 +177,8 @@ TEST(CallRules, CallsAreNamedInWords) {
   EXPECT_EQ(describe({}), "unknown");
 }
 
-// The numbers stand in the ring, so each name is pinned to its own.
-TEST(CallRules, NamesStandAtTheirNumbers) {
+// The ring stores these numbers, so each name is pinned to its number.
+TEST(CallRules, NamesMatchTheirNumbers) {
   const std::vector<std::string> kinds{
       "unknown", "barrier",    "broadcast",         "reduce",         "all_reduce",
       "gather",  "all_gather", "scatter",           "reduce_scatter", "all_to_all",
@@ -206,7 +205,7 @@ TEST(CallRules, NamesStandAtTheirNumbers) {
   }
 }
 
-TEST(CallRules, NumbersThatAreNoneAreUnknown) {
+TEST(CallRules, NumbersOutOfRangeAreUnknown) {
   EXPECT_STREQ(name_of(static_cast<CallKind>(14)), "unknown");
   EXPECT_STREQ(name_of(static_cast<ElementType>(255)), "unknown");
   EXPECT_STREQ(name_of(static_cast<Reduction>(10)), "unknown");

@@ -14,7 +14,7 @@ class ForkMarkBy : public testing::TestWithParam<ForkMark::Means> {};
 INSTANTIATE_TEST_SUITE_P(AllMeans, ForkMarkBy,
                          testing::Values(ForkMark::Means::kernel, ForkMark::Means::handler));
 
-TEST_P(ForkMarkBy, IsHereAndNotInAChildOrItsChild) {
+TEST_P(ForkMarkBy, HoldsInItsProcessButNotInForkedDescendants) {
   const auto mark = ForkMark::make(GetParam());
   ASSERT_TRUE(mark.has_value());
   TestChild child([&] {
@@ -25,7 +25,7 @@ TEST_P(ForkMarkBy, IsHereAndNotInAChildOrItsChild) {
   EXPECT_TRUE(mark->is_here());
 }
 
-TEST_P(ForkMarkBy, AChildCanMakeItsOwn) {
+TEST_P(ForkMarkBy, AForkedChildCanMakeItsOwnMark) {
   const auto mark = ForkMark::make(GetParam());
   ASSERT_TRUE(mark.has_value());
   TestChild child([&] {
@@ -35,7 +35,7 @@ TEST_P(ForkMarkBy, AChildCanMakeItsOwn) {
   EXPECT_EQ(child.wait(), 0);
 }
 
-TEST_P(ForkMarkBy, CanBeMovedAndIsGoneWithItsOwner) {
+TEST_P(ForkMarkBy, CanBeMovedAndUnmapsItsPageWhenDestroyed) {
   {
     auto mark = ForkMark::make(GetParam());
     ASSERT_TRUE(mark.has_value());
@@ -45,7 +45,7 @@ TEST_P(ForkMarkBy, CanBeMovedAndIsGoneWithItsOwner) {
     TestChild child([&] { return moved.is_here() ? 1 : 0; });
     EXPECT_EQ(child.wait(), 0);
   }
-  TestChild child([] { return 0; });  // A handler would write to the page that is gone.
+  TestChild child([] { return 0; });  // A leftover handler would write to the unmapped page.
   EXPECT_EQ(child.wait(), 0);
 }
 

@@ -20,7 +20,7 @@ std::string target_of(int fd) {
   return target;
 }
 
-TEST(MemoryFile, IsAllZeroesOfExactlyThatSize) {
+TEST(MemoryFile, HasExactlyTheRequestedSizeAndIsZeroed) {
   const Result<UniqueFd> file = make_memory_file("muster-test", 5'000);
   ASSERT_TRUE(file.has_value()) << file.error().message;
   std::vector<char> bytes(6'000, 'x');
@@ -36,18 +36,19 @@ TEST(MemoryFile, CanBeWrittenButNeverResized) {
   EXPECT_EQ(fcntl(file->get(), F_GET_SEALS), kMemoryFileSeals);
   EXPECT_NE(ftruncate(file->get(), 4'999), 0);
   EXPECT_NE(ftruncate(file->get(), 5'001), 0);
-  EXPECT_NE(fcntl(file->get(), F_ADD_SEALS, F_SEAL_WRITE), 0) << "another process could seal it";
+  EXPECT_NE(fcntl(file->get(), F_ADD_SEALS, F_SEAL_WRITE), 0)
+      << "another process could otherwise seal it";
   EXPECT_EQ(pwrite(file->get(), "y", 1, 4'999), 1);
   EXPECT_LT(pwrite(file->get(), "y", 1, 5'000), 1);
 }
 
-TEST(MemoryFile, NoBytesAreAFileToo) {
+TEST(MemoryFile, MayBeEmpty) {
   const Result<UniqueFd> file = make_memory_file("muster-test", 0);
   ASSERT_TRUE(file.has_value()) << file.error().message;
   EXPECT_EQ(lseek(file->get(), 0, SEEK_END), 0);
 }
 
-TEST(MemoryFile, TheLimitOfFileSizesIsTheLargestThatThereCanBe) {
+TEST(MemoryFile, MayBeAsLargeAsTheFileSizeLimit) {
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
   const rlimit tight{size_t{1} << 30, before.rlim_max};
@@ -63,7 +64,7 @@ TEST(MemoryFile, TheLimitOfFileSizesIsTheLargestThatThereCanBe) {
                    "than 1073741824 bytes; raise the limit (ulimit -f, RLIMIT_FSIZE)"}));
 }
 
-TEST(MemoryFile, WhatTheKernelRefusesIsAnErrorInItsWords) {
+TEST(MemoryFile, ReportsTheKernelsErrorIfItIsRefused) {
   const Result<UniqueFd> long_name = make_memory_file(std::string(300, 'x').c_str(), 4'096);
   ASSERT_FALSE(long_name.has_value());
   EXPECT_EQ(long_name.error(),

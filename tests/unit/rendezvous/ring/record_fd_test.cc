@@ -15,12 +15,12 @@
 namespace muster::ring {
 namespace {
 
-RC_GTEST_PROP(RecordFd, ComesBackFromItsText, ()) {
+RC_GTEST_PROP(RecordFd, SurvivesItsTextForm, ()) {
   const RecordFd record_fd{*rc::gen::nonNegative<int>(), *rc::gen::arbitrary<uint64_t>()};
   RC_ASSERT(parse_record_fd(to_text(record_fd)) == record_fd);
 }
 
-TEST(RecordFd, IsADescriptorAndANonce) {
+TEST(RecordFd, ConsistsOfADescriptorAndANonce) {
   EXPECT_EQ(to_text({100, 0x1f00c3a29b7e4d51}), "100:1f00c3a29b7e4d51");
   EXPECT_EQ(to_text({101, 1}), "101:0000000000000001");
   for (const char* text : {"", ":", "100", "100:", ":1", "-1:1", "100:1 ", " 100:1", "100:+1",
@@ -28,7 +28,7 @@ TEST(RecordFd, IsADescriptorAndANonce) {
     EXPECT_EQ(parse_record_fd(text), std::nullopt) << text;
 }
 
-TEST(RecordFd, ARingIsMadeAboveTheNumbersThatProgramsUse) {
+TEST(RecordFd, RingsGetHighDescriptorNumbers) {
   const Result<UniqueFd> first = make_ring(7);
   const Result<UniqueFd> second = make_ring(8);
   ASSERT_TRUE(first && second);
@@ -46,7 +46,7 @@ TEST(RecordFd, ARingIsMadeAboveTheNumbersThatProgramsUse) {
   unmap_ring(ring);
 }
 
-TEST(RecordFd, WithoutADescriptorThatHighThereIsNoRing) {
+TEST(RecordFd, MakingARingFailsIfTheDescriptorLimitIsTooLow) {
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
   const rlimit tight{kLowestRecordFd, before.rlim_max};
@@ -62,7 +62,7 @@ TEST(RecordFd, WithoutADescriptorThatHighThereIsNoRing) {
           std::to_string(before.rlim_max) + "); raise it, with `ulimit -n 1024` say");
 }
 
-// What map_ring() says of `fd` instead of mapping it.
+// Returns map_ring()'s reason for refusing `fd`.
 std::string refusal_of(int fd, uint64_t nonce = kTestNonce) {
   std::string why;
   EXPECT_EQ(map_ring({fd, nonce}, /*writable=*/false, why), nullptr);
@@ -71,7 +71,7 @@ std::string refusal_of(int fd, uint64_t nonce = kTestNonce) {
   return why.substr(start.size());
 }
 
-TEST(RecordFd, WhatIsNoRingIsNotMapped) {
+TEST(RecordFd, FilesThatAreNoRingAreNotMapped) {
   EXPECT_EQ(refusal_of(999'999), "the program has closed it");
   const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
   const UniqueFd unsealed(memfd_create("muster-test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
@@ -85,7 +85,7 @@ TEST(RecordFd, WhatIsNoRingIsNotMapped) {
   EXPECT_EQ(refusal_of(empty->get()), "it is not a ring of records");
 }
 
-TEST(RecordFd, AnotherRingIsNotTaken) {
+TEST(RecordFd, AnotherRingIsNotMapped) {
   const TestRing ring;
   EXPECT_EQ(refusal_of(ring.fd(), kTestNonce + 1), "its nonce is another one");
   ring->head.version = 2;

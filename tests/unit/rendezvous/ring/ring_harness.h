@@ -1,5 +1,5 @@
-// For tests of rings: one as an agent makes it, with its memory at hand; a record taken apart; and
-// children that attach to it.
+// Helpers for tests of rings: a ring as an agent makes it, mapped writable; a decoded record; and
+// child processes that attach to the ring.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ class TestRing {
   int fd() const { return fd_.get(); }
   std::string text() const { return to_text({fd_.get(), kTestNonce}); }
 
-  // nullptr and `why` if it is refused.
+  // Returns nullptr and sets `why` if refused.
   std::unique_ptr<RingWriter> attach() {
     return RingWriter::attach(text(), Source::worker_lib, why);
   }
@@ -67,7 +67,7 @@ struct SeenRecord {
   uint64_t completed = 0;
 };
 
-// What `record` says if it is whole: the seqlock's reading side. `number`: which one it is.
+// Decodes `record` if it is whole: the reading side of the seqlock. `number` gets its ordinal.
 inline std::optional<SeenRecord> read_record(const Record& record, uint64_t* number = nullptr) {
   const uint64_t sequence = record.sequence.load(std::memory_order_acquire);
   if (sequence == 0 || sequence % 2 != 0) return std::nullopt;
@@ -97,7 +97,7 @@ inline std::optional<SeenRecord> read_record(const Record& record, uint64_t* num
   return seen;
 }
 
-// Of `started` and `completed`.
+// The two parts of `started` and `completed`.
 inline uint64_t lap_of(uint64_t word) {
   return word >> 48;
 }
@@ -105,8 +105,7 @@ inline uint64_t ticks_of(uint64_t word) {
   return word & ((uint64_t{1} << 48) - 1);
 }
 
-// A process of its own. REQUIRES: no other thread is under way, which could hold what the child
-// needs.
+// A forked process. REQUIRES: no other thread runs; it could hold a lock that the child needs.
 class TestChild {
  public:
   explicit TestChild(const std::function<int()>& body) : pid_(fork()) {
@@ -118,7 +117,7 @@ class TestChild {
   }
 
   pid_t pid() const { return pid_; }
-  // What it ends with.
+  // Returns the exit code, or 1000 plus the signal.
   int wait() {
     int status = -1;
     waitpid(std::exchange(pid_, -1), &status, 0);
@@ -133,7 +132,7 @@ class TestChild {
   pid_t pid_;
 };
 
-// A byte that one process waits for and another one sends.
+// A pipe: pass() waits for a byte that open() writes.
 class Gate {
  public:
   Gate() { EXPECT_EQ(pipe(ends_), 0); }

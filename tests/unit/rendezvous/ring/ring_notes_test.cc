@@ -1,4 +1,4 @@
-// Groups, messages, sections and failures.
+// Tests of the writer's groups, messages, sections and failures.
 #include <map>
 #include <memory>
 #include <set>
@@ -39,7 +39,7 @@ class RecordedNotes : public testing::Test {
 
 // ---- groups
 
-TEST_F(RecordedNotes, AGroupStandsWithItsFacts) {
+TEST_F(RecordedNotes, OpeningAGroupRecordsItsFacts) {
   const int32_t handle = writer_->open_group({.id = "dp/0",
                                               .name = "data parallel",
                                               .ranks = "0-3,7",
@@ -62,7 +62,7 @@ TEST_F(RecordedNotes, AGroupStandsWithItsFacts) {
   EXPECT_GE(group.state_ticks, formed);
 }
 
-TEST_F(RecordedNotes, ATextIsCutBetweenTwoCharacters) {
+TEST_F(RecordedNotes, LongTextsAreCutBetweenCharacters) {
   const std::string long_name = std::string(126, 'n') + "\xC3\xA9";
   const std::string long_ranks = "0," + std::string(126, '1');
   writer_->open_group({.id = std::string(127, 'i'), .name = long_name, .ranks = long_ranks});
@@ -72,7 +72,7 @@ TEST_F(RecordedNotes, ATextIsCutBetweenTwoCharacters) {
   EXPECT_EQ(text_in(group.ranks, kWordsOfText), "") << "half of the members would be wrong";
 }
 
-TEST_F(RecordedNotes, WhereThereIsNoEntryAGroupHasNoHandle) {
+TEST_F(RecordedNotes, AGroupHasNoHandleIfAllEntriesAreTaken) {
   std::set<int32_t> handles;
   for (size_t i = 0; i < kGroups; ++i)
     handles.insert(open());
@@ -83,7 +83,7 @@ TEST_F(RecordedNotes, WhereThereIsNoEntryAGroupHasNoHandle) {
   EXPECT_EQ(ring_->head.without_group, 2U);
 }
 
-TEST_F(RecordedNotes, TheGroupThatWasClosedFirstGivesItsEntry) {
+TEST_F(RecordedNotes, TheEntryOfTheGroupClosedFirstIsReused) {
   std::vector<int32_t> handles;
   for (size_t i = 0; i < kGroups; ++i)
     handles.push_back(open());
@@ -92,7 +92,7 @@ TEST_F(RecordedNotes, TheGroupThatWasClosedFirstGivesItsEntry) {
   for (const size_t i : {9U, 5U, 70U})
     writer_->set_state(handles[i], GroupState::closed);
   writer_->set_state(handles[4], GroupState::failed);
-  EXPECT_EQ(group(handles[9]).called, 17U) << "until then it can be read";
+  EXPECT_EQ(group(handles[9]).called, 17U) << "it is readable until its entry is reused";
 
   const int32_t reused = open("b");
   EXPECT_EQ(reused, 2 << 7 | 9);
@@ -105,7 +105,7 @@ TEST_F(RecordedNotes, TheGroupThatWasClosedFirstGivesItsEntry) {
   EXPECT_EQ(open(), -1) << "a failed group is not closed";
 }
 
-TEST_F(RecordedNotes, WhetherCompletionsAreSeenMayChange) {
+TEST_F(RecordedNotes, KnowledgeOfCompletionsMayChange) {
   const int32_t handle = writer_->open_group({.id = "a", .size = 4, .completion_is_late = true});
   EXPECT_EQ(ring_->head.looked_ticks, 0U);
   writer_->set_completion_unknown(handle, true);
@@ -116,7 +116,7 @@ TEST_F(RecordedNotes, WhetherCompletionsAreSeenMayChange) {
   EXPECT_GE(ring_->head.looked_ticks, ring_->head.attached_ticks);
 }
 
-TEST_F(RecordedNotes, APlaceWithATextHasOneEntry) {
+TEST_F(RecordedNotes, CallSitesWithTheSameTextShareAnEntry) {
   const void* const site = writer_->name_site("train.py:88 step");
   EXPECT_EQ(writer_->name_site(std::string("train.py:88 step")), site);
   const void* const other = writer_->name_site("train.py:89 step");
@@ -126,7 +126,7 @@ TEST_F(RecordedNotes, APlaceWithATextHasOneEntry) {
   EXPECT_EQ(text_in(entry.text, std::size(entry.text)), "train.py:88 step");
 }
 
-TEST_F(RecordedNotes, WhereThereIsNoRoomAPlaceHasNoText) {
+TEST_F(RecordedNotes, ACallSiteHasNoTextIfTheTableIsFull) {
   size_t named = 0;
   for (size_t i = 0; i < 4 * kSites; ++i)
     if (writer_->name_site("train.py:" + std::to_string(i)) != nullptr) ++named;
@@ -134,7 +134,7 @@ TEST_F(RecordedNotes, WhereThereIsNoRoomAPlaceHasNoText) {
   EXPECT_LE(named, kSites);
 }
 
-TEST_F(RecordedNotes, AFormerHandleIsWithoutEffect) {
+TEST_F(RecordedNotes, AFormerHandleHasNoEffect) {
   for (size_t i = 1; i < kGroups; ++i)
     open();
   const int32_t former = open();
@@ -151,7 +151,7 @@ TEST_F(RecordedNotes, AFormerHandleIsWithoutEffect) {
   EXPECT_EQ(state_of(group(present)), GroupState::forming);
 }
 
-TEST_F(RecordedNotes, GenerationsBeginAgainAt1) {
+TEST_F(RecordedNotes, GenerationsWrapAroundTo1) {
   for (size_t i = 1; i < kGroups; ++i)
     open();
   int32_t handle = open();
@@ -163,7 +163,7 @@ TEST_F(RecordedNotes, GenerationsBeginAgainAt1) {
   EXPECT_EQ(handle, 1 << 7 | 127);
 }
 
-TEST_F(RecordedNotes, ThreadsThatOpenGroupsGetOneEach) {
+TEST_F(RecordedNotes, ConcurrentlyOpenedGroupsHaveDifferentHandles) {
   constexpr int kThreads = 4;
   std::vector<std::vector<int32_t>> handles(kThreads);
   {
@@ -173,7 +173,7 @@ TEST_F(RecordedNotes, ThreadsThatOpenGroupsGetOneEach) {
         for (int i = 0; i < 200; ++i) {
           own.push_back(open());
           if (i % 2 == 0) continue;
-          // Every second one, so that entries are used again under way.
+          // Close every second group, so that entries are reused meanwhile.
           writer_->set_state(own.back(), GroupState::closed);
         }
       });
@@ -214,7 +214,7 @@ TEST_F(RecordedNotes, MessagesAreCountedByPeerAndDirection) {
   EXPECT_EQ(seen.call, (Call{.kind = CallKind::send, .root = 3}));
   EXPECT_EQ(seen.tag, -7);
   EXPECT_EQ(seen.ordinal, 1U);
-  EXPECT_EQ(ring_->groups[0].called, 0U) << "collectives have an order of their own";
+  EXPECT_EQ(ring_->groups[0].called, 0U) << "collectives have their own order";
 }
 
 TEST_F(RecordedNotes, MessagesCompleteInAnyOrder) {
@@ -231,7 +231,7 @@ TEST_F(RecordedNotes, MessagesCompleteInAnyOrder) {
   EXPECT_EQ(ring_->groups[0].completed, 0U);
 }
 
-TEST_F(RecordedNotes, AWithdrawnMessageWasNotSent) {
+TEST_F(RecordedNotes, AWithdrawnMessageIsNotCounted) {
   const int32_t group = open();
   send(group, 1);
   const Pending refused = send(group, 1);
@@ -241,7 +241,7 @@ TEST_F(RecordedNotes, AWithdrawnMessageWasNotSent) {
   EXPECT_EQ(send(group, 1).ordinal, 2U);
 }
 
-TEST_F(RecordedNotes, WhereThereIsNoRoomAMessageIsRecordedWithoutACount) {
+TEST_F(RecordedNotes, MessagesAreRecordedWithoutACountIfTheTableIsFull) {
   const int32_t group = open();
   uint64_t uncounted = 0;
   for (int peer = 0; peer < 3 * static_cast<int>(kPeerCounts); ++peer) {
@@ -257,7 +257,7 @@ TEST_F(RecordedNotes, WhereThereIsNoRoomAMessageIsRecordedWithoutACount) {
   EXPECT_LE(uncounted, 2 * kPeerCounts + kPeerCounts / 4) << "most entries are used";
 }
 
-TEST_F(RecordedNotes, TheCountsOfAGroupEndWithItsEntry) {
+TEST_F(RecordedNotes, ReusingAGroupsEntryRemovesItsCounts) {
   for (size_t i = 1; i < kGroups; ++i)
     open();
   const int32_t former = open();
@@ -273,7 +273,7 @@ TEST_F(RecordedNotes, TheCountsOfAGroupEndWithItsEntry) {
     EXPECT_EQ(each.completed, 0U);
 }
 
-TEST_F(RecordedNotes, NoMessageOfAnyThreadIsLost) {
+TEST_F(RecordedNotes, ConcurrentMessagesAreAllCounted) {
   constexpr uint64_t kThreads = 4;
   constexpr uint64_t kRounds = 2'000;
   constexpr int kPeers = 5;
@@ -302,7 +302,7 @@ TEST_F(RecordedNotes, NoMessageOfAnyThreadIsLost) {
 
 // ---- sections and failures
 
-TEST_F(RecordedNotes, SectionsAreNested) {
+TEST_F(RecordedNotes, SectionsNest) {
   const Notes& notes = ring_->notes;
   writer_->enter_section("epoch");
   writer_->enter_section("checkpoint of " + std::string(200, 'x'));
@@ -320,7 +320,7 @@ TEST_F(RecordedNotes, SectionsAreNested) {
   EXPECT_EQ(notes.depth, 0U);
 }
 
-TEST_F(RecordedNotes, DeeperSectionsHaveNoTextAndLoseNone) {
+TEST_F(RecordedNotes, SectionsBeyondTheDepthHaveNoTextAndKeepOthers) {
   for (size_t i = 0; i < kSections + 3; ++i)
     writer_->enter_section(std::to_string(i));
   EXPECT_EQ(ring_->notes.depth, kSections + 3);
@@ -339,7 +339,7 @@ TEST_F(RecordedNotes, TheFirstFailureIsKept) {
   EXPECT_NE(notes.failed_ticks, 0U);
 }
 
-TEST_F(RecordedNotes, AFailureNeedsNoRecordedGroup) {
+TEST_F(RecordedNotes, AFailureMayHaveNoGroup) {
   writer_->note_failure(-1, "rank 3 died");
   EXPECT_EQ(text_in(ring_->notes.failure, std::size(ring_->notes.failure)), "rank 3 died");
   EXPECT_EQ(ring_->notes.failed_group, 0U);

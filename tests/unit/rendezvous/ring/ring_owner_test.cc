@@ -1,4 +1,4 @@
-// Who may attach to a ring, with real processes.
+// Tests which process may attach to a ring, with real processes.
 #include "rendezvous/ring/ring_owner.h"
 
 #include <atomic>
@@ -27,7 +27,7 @@ uint64_t own_pid_in_head() {
   return static_cast<uint64_t>(getpid());
 }
 
-// A process that is over, and reaped.
+// Returns the pid of a reaped process.
 pid_t pid_of_nobody() {
   TestChild child([] { return 0; });
   const pid_t pid = child.pid();
@@ -35,7 +35,7 @@ pid_t pid_of_nobody() {
   return pid;
 }
 
-// As a process that attached and has ended leaves it, `owner` aside.
+// Writes the head that a process which attached and ended leaves, except for `owner`.
 void leave_behind(Ring& ring, uint64_t owner, uint64_t started) {
   ring.head.generation = 4;
   ring.head.attached = 4;
@@ -43,7 +43,7 @@ void leave_behind(Ring& ring, uint64_t owner, uint64_t started) {
   ring.head.owner = owner;
 }
 
-TEST(RingOwner, TheFirstOneSaysWhoItIs) {
+TEST(RingOwner, TheFirstProcessRecordsItsIdentity) {
   TestRing ring;
   const uint64_t before = monotonic_ns();
   const auto writer = ring.attach();
@@ -62,7 +62,7 @@ TEST(RingOwner, TheFirstOneSaysWhoItIs) {
   EXPECT_EQ(head.futex, 1U);
 }
 
-TEST(RingOwner, WhatNamesNoRingIsRefusedInOneLine) {
+TEST(RingOwner, AnInvalidRingIsRefusedInOneLine) {
   std::string why;
   EXPECT_EQ(RingWriter::attach("100", Source::worker_lib, why), nullptr);
   EXPECT_EQ(why, "'100' is no descriptor and nonce, as in 100:1f00c3a29b7e4d51");
@@ -79,7 +79,7 @@ TEST(RingOwner, AProcessAttachesOnce) {
   EXPECT_EQ(ring->head.generation, 1U);
 }
 
-TEST(RingOwner, NcclsPluginAndPythonsHookShareIt) {
+TEST(RingOwner, NcclsPluginAndPythonsHookShareARing) {
   using enum Source;
   const Source all[] = {worker_lib, python_hook, nccl_plugin};
   for (const Source first : all) {
@@ -95,13 +95,13 @@ TEST(RingOwner, NcclsPluginAndPythonsHookShareIt) {
       EXPECT_EQ(ring->head.generation, 1U);
       if (!are_beside) continue;
       EXPECT_NE(guest->open_group({.id = "b", .size = 1, .own_rank = 0}), group);
-      // With the owner's clock.
+      // The guest uses the owner's clock.
       EXPECT_LE(ring->groups[1].state_ticks, monotonic_ns());
     }
   }
 }
 
-TEST(RingOwner, AGuestThatGoesLeavesTheRingToItsOwner) {
+TEST(RingOwner, AGuestThatDetachesLeavesTheRingToItsOwner) {
   TestRing ring;
   const auto owner = RingWriter::attach(ring.text(), Source::python_hook, ring.why);
   RingWriter::attach(ring.text(), Source::nccl_plugin, ring.why).reset();
@@ -112,7 +112,7 @@ TEST(RingOwner, AGuestThatGoesLeavesTheRingToItsOwner) {
   EXPECT_EQ(child.wait(), 0);
 }
 
-TEST(RingOwner, WhoGivesItUpLeavesTheRecords) {
+TEST(RingOwner, DetachingLeavesTheRecords) {
   TestRing ring;
   auto writer = ring.attach();
   const int32_t group = writer->open_group({.id = "a", .size = 2});
@@ -127,7 +127,7 @@ TEST(RingOwner, WhoGivesItUpLeavesTheRecords) {
   EXPECT_EQ(ring->groups[0].called, 0U) << "a new owner begins with an empty ring";
 }
 
-TEST(RingOwner, NobodyTakesItFromAProcessThatRuns) {
+TEST(RingOwner, NoProcessTakesTheRingFromARunningOne) {
   TestRing ring;
   const Gate attached;
   TestChild child([&] {
@@ -145,7 +145,7 @@ TEST(RingOwner, NobodyTakesItFromAProcessThatRuns) {
   EXPECT_TRUE(has_owner(ring.text()));
 }
 
-TEST(RingOwner, AZombieHasEnded) {
+TEST(RingOwner, AZombieLosesTheRing) {
   TestRing ring;
   TestChild child([&] {
     ring.attach().release();
@@ -162,21 +162,21 @@ TEST(RingOwner, AZombieHasEnded) {
   EXPECT_EQ(ring->head.futex, 2U);
 }
 
-TEST(RingOwner, ALaterProcessOfTheSameNumberIsAnotherOne) {
+TEST(RingOwner, AProcessThatReusesThePidIsNotTheOwner) {
   TestRing ring;
   TestChild child([] { return pause(); });
   const auto pid = static_cast<uint64_t>(child.pid());
   const uint64_t started = start_ticks(stat_fields(child.pid()));
   leave_behind(*ring, pid, started);
   EXPECT_EQ(ring.attach(), nullptr);
-  leave_behind(*ring, pid, 0);  // It could not read /proc.
+  leave_behind(*ring, pid, 0);  // The owner could not read /proc.
   EXPECT_EQ(ring.attach(), nullptr);
   leave_behind(*ring, pid, started - 1);
   EXPECT_NE(ring.attach(), nullptr) << ring.why;
 }
 
-// Until its start time is there, only its pid says whether it lives.
-TEST(RingOwner, WhoIsAttachingIsLeftAloneWhileItLives) {
+// Until the start time is written, only the pid tells whether the owner lives.
+TEST(RingOwner, AProcessThatIsAttachingKeepsTheRingWhileItLives) {
   TestRing ring;
   TestChild child([] { return pause(); });
   const uint64_t owner = static_cast<uint64_t>(child.pid()) | kAttaching;
@@ -190,7 +190,7 @@ TEST(RingOwner, WhoIsAttachingIsLeftAloneWhileItLives) {
   EXPECT_EQ(ring->head.attached, 5U);
 }
 
-TEST(RingOwner, WhoDiedWhileItAttachedHasEnded) {
+TEST(RingOwner, AProcessThatDiedWhileAttachingLosesTheRing) {
   TestRing ring;
   TestChild child([] { return 0; });
   siginfo_t info{};
@@ -199,8 +199,8 @@ TEST(RingOwner, WhoDiedWhileItAttachedHasEnded) {
   EXPECT_NE(ring.attach(), nullptr) << ring.why;
 }
 
-// Each child tries once, at the same time, and then stays until all have tried.
-TEST(RingOwner, OfManyThatTakeItOverOneSucceeds) {
+// All children try once at the same time and live until all have tried.
+TEST(RingOwner, OneOfManyThatTakeTheRingOverSucceeds) {
   constexpr int kChildren = 3;
   constexpr int kRounds = 100;
   void* const page = mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE,
@@ -237,7 +237,7 @@ TEST(RingOwner, OfManyThatTakeItOverOneSucceeds) {
   munmap(page, sizeof(std::atomic<int>));
 }
 
-TEST(RingOwner, NothingOfTheFormerOwnerIsLeft) {
+TEST(RingOwner, ANewOwnerClearsTheRing) {
   TestRing ring;
   auto writer = ring.attach();
   const int32_t group = writer->open_group({.id = "a", .name = "b", .ranks = "0-1", .size = 2});
@@ -246,7 +246,7 @@ TEST(RingOwner, NothingOfTheFormerOwnerIsLeft) {
   writer->message_called(group, {.kind = CallKind::send, .root = 1}, 7, &ring);
   writer->enter_section("checkpoint");
   writer->note_failure(group, "broken");
-  ring->records[9].sequence = 2 * 9 + 1;  // Somebody died in the middle of it.
+  ring->records[9].sequence = 2 * 9 + 1;  // As if a writer had died in mid-record.
   ring->head.dropped = 3;
   ring->head.without_group = 4;
   writer.reset();
@@ -299,7 +299,7 @@ TEST(RingOwner, AForkedChildThatAttachesKeepsTheRing) {
   EXPECT_EQ(child.wait(), 0);
 }
 
-TEST(RingOwner, AttachingWakesWhoWaitsForIt) {
+TEST(RingOwner, AttachingWakesFutexWaiters) {
   TestRing ring;
   const Gate ready;
   TestChild child([&] {

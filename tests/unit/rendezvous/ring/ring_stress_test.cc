@@ -1,8 +1,8 @@
-// Readers beside writers that are interrupted at any point: threads that sleep in the middle of a
-// record while others come round the ring, and processes that are stopped and killed. What a record
-// says follows from its group and its ordinal, so one that is put together from two calls is seen.
+// Readers beside writers that are interrupted at any point: threads that sleep in mid-record while
+// others lap the ring, and processes that are stopped and killed. A record's fields follow from its
+// group and ordinal, so a record mixed from two calls is detected.
 //
-// $MUSTER_RING_KILLS: how many writers are killed (40).
+// $MUSTER_RING_KILLS: number of writers to kill (40).
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -24,10 +24,11 @@
 namespace muster::ring {
 namespace {
 
-constexpr size_t kWriters = 4;  // Each has a group for its collectives, and all one for messages.
+constexpr size_t kWriters =
+    4;  // Each has its own group for collectives; all share one for messages.
 constexpr uint64_t kHeldCalls = 1'500;
 
-// `number`: the ordinal of a collective, the tag of a message.
+// `number` is the ordinal of a collective or the tag of a message.
 Call expected_call(bool is_message, int32_t group, uint64_t number) {
   uint64_t hash = (static_cast<uint64_t>(group) << 48 ^ number) * 0x9e3779b97f4a7c15ULL;
   hash ^= hash >> 29;
@@ -52,7 +53,7 @@ void end_call(RingWriter& writer, const Pending& pending, uint64_t number) {
   is_failed(number) ? writer.failed(pending) : writer.completed(pending);
 }
 
-// Some calls end much later, when their slots are other calls'.
+// Some calls end much later, when other calls use their slots.
 void record_calls(RingWriter& writer, int32_t group, int32_t messages, uint64_t count) {
   Pending held;
   for (uint64_t ordinal = 1; ordinal <= count; ++ordinal) {
@@ -86,7 +87,7 @@ struct Tally {
   std::vector<std::string> wrong;
 };
 
-// Empty: the record is of one call.
+// Returns "" if the record is that of one call.
 std::string complaint(const SeenRecord& seen, uint64_t number, const Ring& ring) {
   const bool is_message = seen.call.kind == CallKind::send;
   const uint64_t key = is_message ? static_cast<uint64_t>(seen.tag) : seen.ordinal;
@@ -95,7 +96,7 @@ std::string complaint(const SeenRecord& seen, uint64_t number, const Ring& ring)
   if (ended && !is_completed(key)) return "another call's end";
   if (ended && ticks_of(seen.completed) == 0) return "no time";
   if ((seen.flags & kFailed) != 0 && !is_failed(key)) return "another call's failure";
-  if ((seen.flags & kWithdrawn) != 0) return "a call that nobody withdrew";
+  if ((seen.flags & kWithdrawn) != 0) return "a call that was not withdrawn";
   const Group& group = ring.groups[static_cast<size_t>(seen.group) % kGroups];
   if (!is_message && group.called.load() < seen.ordinal) return "a call that is not counted";
   return {};
@@ -118,7 +119,7 @@ void read_ring(const Ring& ring, Tally& tally) {
   }
 }
 
-// While no writer runs: each of them is in the middle of one record, or of none.
+// REQUIRES: no writer runs; each of them is in the middle of at most one record.
 void check_at_rest(const Ring& ring) {
   if (ring.head.attached.load() != ring.head.generation.load()) return;
   size_t unfinished = 0;
@@ -134,9 +135,9 @@ void check_at_rest(const Ring& ring) {
   EXPECT_LE(calls, ring.head.next_record.load() + kWriters);
 }
 
-// ---- in one process, for ThreadSanitizer too
+// ---- in one process, also for ThreadSanitizer
 
-TEST(RingStress, AReaderBesideThreadsSeesWholeCallsOnly) {
+TEST(RingStress, AReaderBesideThreadsSeesOnlyWholeCalls) {
   TestRing ring;
   const auto writer = ring.attach();
   ASSERT_NE(writer, nullptr) << ring.why;
@@ -170,7 +171,7 @@ void nap(uint64_t microseconds) {
   nanosleep(&time, nullptr);
 }
 
-// Attaches, and records until it is killed; now and then one thread sleeps wherever it is.
+// Attaches and records until killed; signals make random threads sleep at any point.
 int write_without_end(TestRing& ring, uint64_t seed) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   std::signal(SIGUSR1, [](int) { nap(700); });
@@ -194,7 +195,7 @@ void read_for(const Ring& ring, std::chrono::microseconds time, Tally& tally) {
   while (std::chrono::steady_clock::now() < end);
 }
 
-// Or until the child has ended, which it should not.
+// Returns early if the child has ended, which it should not.
 void await_attachment(const Ring& ring, const TestChild& child) {
   const Head& head = ring.head;
   siginfo_t end{};
@@ -211,7 +212,7 @@ uint64_t kills_wanted() {
   return text == nullptr ? 40 : whole_number<uint64_t>(text).value_or(40);
 }
 
-TEST(RingStress, StoppedAndKilledWritersLeaveWholeCallsOnly) {
+TEST(RingStress, StoppedAndKilledWritersLeaveOnlyWholeCalls) {
   TestRing ring;
   Tally tally;
   Prng prng(7);
@@ -219,7 +220,7 @@ TEST(RingStress, StoppedAndKilledWritersLeaveWholeCallsOnly) {
   const uint64_t kills = kills_wanted();
   for (uint64_t i = 0; i < kills; ++i) {
     TestChild child([&] { return write_without_end(ring, i); });
-    // The others may not live long enough to attach, or die while they empty the ring.
+    // Every fourth child may die before it attaches, or while it clears the ring.
     if (i % 4 != 0) await_attachment(*ring, child);
     for (uint64_t stops = prng.below(4); stops > 0; --stops) {
       read_for(*ring, std::chrono::microseconds(prng.below(10'000)), tally);
@@ -241,7 +242,7 @@ TEST(RingStress, StoppedAndKilledWritersLeaveWholeCallsOnly) {
   const uint64_t attached = ring->head.attached;
   std::printf("%lu writers killed, %lu had attached; %lu records read, %zu wrong; %lu dropped\n",
               kills, attached, tally.records, tally.wrong.size(), dropped);
-  std::fflush(stdout);  // Or a child that is forked later has it in its buffer, too.
+  std::fflush(stdout);  // Otherwise children forked later would inherit the buffer.
   EXPECT_EQ(tally.wrong, std::vector<std::string>());
   EXPECT_GE(attached, kills / 2);
   EXPECT_GT(tally.records, kRecords);

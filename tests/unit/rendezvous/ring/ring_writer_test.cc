@@ -1,4 +1,4 @@
-// Collectives and their records.
+// Tests of collectives and their records.
 #include "rendezvous/ring/ring_writer.h"
 
 #include <array>
@@ -39,7 +39,7 @@ class RecordedCalls : public testing::Test {
   int32_t group_ = -1;
 };
 
-TEST_F(RecordedCalls, ACallIsCountedAndWrittenDown) {
+TEST_F(RecordedCalls, ACallIsCountedAndRecorded) {
   const Call reduce{CallKind::reduce, ElementType::bfloat16, Reduction::average, true, true, 1,
                     uint64_t{1} << 40};
   const int place = 0;
@@ -62,7 +62,7 @@ TEST_F(RecordedCalls, ACallIsCountedAndWrittenDown) {
   EXPECT_EQ(ring_->head.next_record, 1U);
 }
 
-TEST_F(RecordedCalls, WhatHappensToItIsAddedWithItsTime) {
+TEST_F(RecordedCalls, StartAndCompletionAreRecordedWithTheirTimes) {
   const Pending pending = call(1);
   writer_->launched(pending);
   EXPECT_EQ(group().launched, 1U);
@@ -76,7 +76,7 @@ TEST_F(RecordedCalls, WhatHappensToItIsAddedWithItsTime) {
   EXPECT_EQ(seen(0).flags, kIsSynchronous);
 }
 
-TEST_F(RecordedCalls, WhatIsCompleteStaysSo) {
+TEST_F(RecordedCalls, CountersNeverMoveBackwards) {
   const Pending first = call(1);
   const Pending second = call(2);
   writer_->completed(second);
@@ -86,7 +86,7 @@ TEST_F(RecordedCalls, WhatIsCompleteStaysSo) {
   writer_->completed(first);
   writer_->launched(first);
   writer_->started(first);
-  EXPECT_EQ(group().completed, 2U) << "all calls up to the second one are";
+  EXPECT_EQ(group().completed, 2U) << "completion of the second call covers the first";
   EXPECT_EQ(group().completed_ticks, when);
   EXPECT_EQ(group().launched, 2U);
   EXPECT_EQ(group().started, 2U);
@@ -100,7 +100,7 @@ TEST_F(RecordedCalls, AFailedCallIsCompleteWithAMark) {
   EXPECT_EQ(group().completed, 1U);
 }
 
-TEST_F(RecordedCalls, ATimeThatIsTooLongOrBackwardsIsCut) {
+TEST_F(RecordedCalls, TooLongAndNegativeTimesAreClamped) {
   Pending pending = call(1);
   pending.called_ticks -= uint64_t{1} << 50;
   writer_->completed(pending);
@@ -112,7 +112,7 @@ TEST_F(RecordedCalls, ATimeThatIsTooLongOrBackwardsIsCut) {
   EXPECT_EQ(ticks_of(seen(1).completed), 1U);
 }
 
-TEST_F(RecordedCalls, ItsEndIsToldOnce) {
+TEST_F(RecordedCalls, ACompletionIsRecordedOnce) {
   const Pending pending = call(1);
   writer_->completed(pending);
   const uint64_t told = seen(0).completed;
@@ -120,9 +120,9 @@ TEST_F(RecordedCalls, ItsEndIsToldOnce) {
   EXPECT_EQ(seen(0).completed, told);
 }
 
-// ---- a slot that is another call's
+// ---- slots of other calls
 
-TEST_F(RecordedCalls, EachSlotIsUsedAgainAfterALap) {
+TEST_F(RecordedCalls, SlotsAreReusedAfterALap) {
   for (uint64_t ordinal = 1; ordinal <= kRecords + 3; ++ordinal)
     writer_->completed(call(ordinal));
   EXPECT_EQ(seen(2).ordinal, kRecords + 3);
@@ -132,7 +132,7 @@ TEST_F(RecordedCalls, EachSlotIsUsedAgainAfterALap) {
   EXPECT_EQ(record(2).sequence, 2 * (kRecords + 2) + 2);
 }
 
-TEST_F(RecordedCalls, ASlotThatASlowerWriterHasIsLeftToIt) {
+TEST_F(RecordedCalls, ASlotThatASlowerWriterHoldsIsSkipped) {
   for (uint64_t ordinal = 1; ordinal <= kRecords; ++ordinal)
     call(ordinal);
   record(0).sequence = 1;
@@ -144,11 +144,11 @@ TEST_F(RecordedCalls, ASlotThatASlowerWriterHasIsLeftToIt) {
   EXPECT_EQ(group().dropped, 1U);
   EXPECT_EQ(group().called, kRecords + 1);
   writer_->failed(pending);
-  EXPECT_EQ(group().completed, kRecords + 1) << "the counters are right all the same";
+  EXPECT_EQ(group().completed, kRecords + 1) << "the counters do not depend on the record";
   EXPECT_EQ(record(0).completed, 0U);
 }
 
-TEST_F(RecordedCalls, ASlotThatAFasterWriterHasFilledIsLeftToIt) {
+TEST_F(RecordedCalls, ASlotThatAFasterWriterHasFilledIsSkipped) {
   record(0).sequence = 2 * kRecords + 2;
   EXPECT_EQ(call(1).record, Pending::kNoRecord);
   EXPECT_EQ(record(0).sequence, 2 * kRecords + 2);
@@ -170,8 +170,8 @@ TEST_F(RecordedCalls, ALateEndMarksNoOtherCall) {
   EXPECT_EQ(seen(1).flags, kIsSynchronous);
 }
 
-// It passed the look at the sequence before the slot was another call's.
-TEST_F(RecordedCalls, WhatALateEndLeftIsReplaced) {
+// A late end may pass its check of the sequence just before another call takes the slot.
+TEST_F(RecordedCalls, ACompletionReplacesThatOfAnEarlierLap) {
   for (uint64_t ordinal = 1; ordinal <= kRecords; ++ordinal)
     call(ordinal);
   const Pending pending = call(kRecords + 1);
@@ -206,7 +206,7 @@ TEST_F(RecordedCalls, TheHashIsKeptAtEvery16thCall) {
 
 // ---- withdrawn calls
 
-TEST_F(RecordedCalls, AWithdrawnCallWasNotMade) {
+TEST_F(RecordedCalls, AWithdrawnCallIsNotCounted) {
   for (uint64_t ordinal = 1; ordinal <= 15; ++ordinal)
     call(ordinal);
   const uint64_t hash = group().running_hash;
@@ -224,7 +224,7 @@ TEST_F(RecordedCalls, AWithdrawnCallWasNotMade) {
   EXPECT_EQ(hashes_of(group())[1], (std::pair{uint64_t{16}, mixed_in(hash, kSum)}));
 }
 
-TEST_F(RecordedCalls, WithoutARecordACallIsWithdrawnAllTheSame) {
+TEST_F(RecordedCalls, ACallWithoutARecordCanBeWithdrawn) {
   record(0).sequence = 1;
   writer_->withdrawn(call(1));
   EXPECT_EQ(group().called, 0U);
@@ -233,7 +233,7 @@ TEST_F(RecordedCalls, WithoutARecordACallIsWithdrawnAllTheSame) {
 
 // ---- call sites
 
-TEST_F(RecordedCalls, APlaceHasOneEntry) {
+TEST_F(RecordedCalls, ACallSiteHasOneEntry) {
   std::array<char, 3> places{};
   for (uint64_t i = 0; i < 6; ++i)
     writer_->called(group_, i + 1, kSum, &places[i % 3]);
@@ -244,10 +244,10 @@ TEST_F(RecordedCalls, APlaceHasOneEntry) {
   }
   EXPECT_NE(seen(0).site, seen(1).site);
   call(7);
-  EXPECT_EQ(seen(6).site, kNoSite) << "an unknown place";
+  EXPECT_EQ(seen(6).site, kNoSite) << "the call site is unknown";
 }
 
-TEST_F(RecordedCalls, PlacesThatFindNoRoomAreUnknown) {
+TEST_F(RecordedCalls, CallSitesAreUnknownIfTheTableIsFull) {
   const std::vector<char> places(4 * kSites);
   size_t unknown = 0;
   for (size_t i = 0; i < places.size(); ++i) {
@@ -264,8 +264,8 @@ TEST_F(RecordedCalls, PlacesThatFindNoRoomAreUnknown) {
 
 // ---- other handles
 
-// Else its receiver would wait for it for ever.
-TEST_F(RecordedCalls, AMessageThatFindsNoRoomIsToldOfItsWholeGroup) {
+// Without the mark the uncounted message would look as if it had never been sent.
+TEST_F(RecordedCalls, AMessageWithoutACountMarksItsWholeGroup) {
   Call send;
   send.kind = CallKind::send;
   for (send.root = 0; group().dropped == 0; ++send.root) {
@@ -276,7 +276,7 @@ TEST_F(RecordedCalls, AMessageThatFindsNoRoomIsToldOfItsWholeGroup) {
   EXPECT_EQ(group().flags & kCallsAreUnknown, kCallsAreUnknown);
 }
 
-TEST_F(RecordedCalls, WithoutAGroupNothingIsRecorded) {
+TEST_F(RecordedCalls, CallsWithoutAGroupAreNotRecorded) {
   for (const int32_t none : {-1, group_ + 1, group_ + 128, 1 << 20}) {
     EXPECT_EQ(writer_->called(none, 1, kSum, nullptr).group, -1) << none;
     EXPECT_EQ(writer_->message_called(none, {.kind = CallKind::send}, 0, nullptr).group, -1);
@@ -288,7 +288,7 @@ TEST_F(RecordedCalls, WithoutAGroupNothingIsRecorded) {
   EXPECT_EQ(ring_->head.next_record, 0U);
 }
 
-TEST(RecordedTimes, EitherClockWillDo) {
+TEST(RecordedTimes, BothClocksWork) {
   for (const bool tsc : {false, tsc_is_invariant()}) {
     TestRing ring;
     const auto writer = RingWriter::attach(ring.text(), Source::python_hook, ring.why, tsc);
@@ -306,13 +306,13 @@ TEST(RecordedTimes, EitherClockWillDo) {
 
 #ifdef __has_feature
 #if __has_feature(thread_sanitizer)
-#define WITH_THREAD_SANITIZER  // Its own code enters the kernel.
+#define WITH_THREAD_SANITIZER  // Its runtime enters the kernel.
 #endif
 #endif
 
 #ifndef WITH_THREAD_SANITIZER
 
-// From here on every system call but exit_group(2) ends the process by SIGSYS.
+// Makes every later system call except exit_group(2) kill the process with SIGSYS.
 bool forbid_system_calls() {
   std::array filter{
       sock_filter BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
@@ -325,8 +325,9 @@ bool forbid_system_calls() {
          prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
-TEST(RecordedQuietly, NothingEntersTheKernelAfterAttaching) {
-  if (!tsc_is_invariant()) GTEST_SKIP() << "no invariant time-stamp counter: the clock may";
+TEST(RecordedQuietly, RecordingMakesNoSystemCallAfterAttaching) {
+  if (!tsc_is_invariant())
+    GTEST_SKIP() << "no invariant TSC: reading the clock may enter the kernel";
   TestRing ring;
   TestChild child([&] {
     const auto writer = ring.attach();
@@ -345,7 +346,7 @@ TEST(RecordedQuietly, NothingEntersTheKernelAfterAttaching) {
     writer->enter_section("checkpoint");
     writer->leave_section();
     writer->set_state(group, GroupState::closed);
-    syscall(SYS_exit_group, 0);  // As _exit(), before which AddressSanitizer asks for the stack.
+    syscall(SYS_exit_group, 0);  // Not _exit(): AddressSanitizer's queries the stack first.
     return 1;
   });
   EXPECT_EQ(child.wait(), 0);
