@@ -155,7 +155,7 @@ std::string bytes_of(const Message& message) {
   return out;
 }
 
-TEST(AgentProtocol, EveryMessageComesBackAsItWas) {
+TEST(AgentProtocol, EncodesAndDecodesEveryMessage) {
   for (const AgentMessage& message : kAgentMessages) {
     FrameReader<AgentMessage> reader;
     reader.feed(bytes_of(message));
@@ -173,7 +173,7 @@ TEST(AgentProtocol, EveryMessageComesBackAsItWas) {
 constexpr std::string_view kSeedMark = "  # message\n";
 constexpr size_t kSeedBytesMax = 400;
 
-// As tests/fuzz/run.py reads it.
+// Returns a seed in the form that tests/fuzz/run.py reads.
 std::string seed_line(const std::string& bytes) {
   std::string line = "b'";
   for (const char c : bytes) {
@@ -198,13 +198,13 @@ void expect_seeds(const std::vector<Message>& messages, const char* file) {
   EXPECT_EQ(stale.find(kSeedMark), stale.npos) << "remove from " << path << ":\n" << stale;
 }
 
-TEST(AgentProtocol, TheFuzzersBeginWithItsMessages) {
+TEST(AgentProtocol, SeedsTheFuzzersWithItsMessages) {
   expect_seeds(kAgentMessages, "agent_message.txt");
   expect_seeds(host_messages(), "host_message.txt");
 }
 
-// The format is what PROTOCOL.md says: these bytes may change with the version only.
-TEST(AgentProtocol, AReportIsTheseBytes) {
+// PROTOCOL.md defines the format: these bytes may change only with the version.
+TEST(AgentProtocol, EncodesAReport) {
   Report report;
   report.sequence = 0x0102;
   report.order = 3;
@@ -222,7 +222,7 @@ TEST(AgentProtocol, AReportIsTheseBytes) {
   EXPECT_EQ(bytes_of(AgentMessage{report}), expected);
 }
 
-TEST(AgentProtocol, AHelloAndAnAliveAreTheseBytes) {
+TEST(AgentProtocol, EncodesHelloAndAlive) {
   const std::string hello = bytes_of(AgentMessage{Hello{3, "ab", Nonce{0xff}}});
   EXPECT_EQ(hello, std::string("\x1a\0\0\0\x01\x03\0\x02\0\0\0ab\xff", 14) + std::string(16, '\0'));
   EXPECT_EQ(
@@ -230,7 +230,7 @@ TEST(AgentProtocol, AHelloAndAnAliveAreTheseBytes) {
       std::string("\x19\0\0\0\x45\x05\0\0\0\0\0\0\0\x06\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0", 29));
 }
 
-TEST(AgentProtocol, ADatagramAndWhatBecomesOfItAreTheseBytes) {
+TEST(AgentProtocol, EncodesADatagramAndItsDelivery) {
   const Instant at{Duration{7}};
   EXPECT_EQ(bytes_of(AgentMessage{Datagram{5, -1, at, Duration{8}, "ab"}}),
             std::string("\x23\0\0\0\x06\x05\0\0\0\0\0\0\0\xff\xff\xff\xff"
@@ -242,14 +242,14 @@ TEST(AgentProtocol, ADatagramAndWhatBecomesOfItAreTheseBytes) {
                         39));
 }
 
-TEST(AgentProtocol, AQuestionAboutAnOwnerAndItsAnswerAreTheseBytes) {
+TEST(AgentProtocol, EncodesAnOwnerQuestionAndItsAnswer) {
   EXPECT_EQ(bytes_of(HostMessage{WhoseIs{5, "a:1", "b:2"}}),
             std::string("\x17\0\0\0\x48\x05\0\0\0\0\0\0\0\x03\0\0\0a:1\x03\0\0\0b:2", 27));
   EXPECT_EQ(bytes_of(AgentMessage{Belongs{5, true}}),
             std::string("\x0a\0\0\0\x07\x05\0\0\0\0\0\0\0\x01", 14));
 }
 
-TEST(AgentProtocol, BytesMayComeInAnyPortions) {
+TEST(AgentProtocol, DecodesBytesInAnyPortions) {
   std::string stream;
   for (const AgentMessage& message : kAgentMessages)
     encode(message, stream);
@@ -265,17 +265,17 @@ TEST(AgentProtocol, BytesMayComeInAnyPortions) {
   }
 }
 
-TEST(AgentProtocol, OfAnotherVersionOnlyTheNumberIsRead) {
+TEST(AgentProtocol, ReadsOnlyTheNumberOfAnotherVersion) {
   std::string frame = bytes_of(AgentMessage{Hello{kProtocolVersion, "job", {}}});
   frame[5] = 77;             // The version.
-  frame.append("whatever");  // Fields that we know nothing of.
+  frame.append("whatever");  // Unknown fields.
   frame[0] = static_cast<char>(frame[0] + 8);
   FrameReader<AgentMessage> reader;
   reader.feed(frame);
   EXPECT_EQ(reader.next().value(), AgentMessage(Hello{77, "", {}}));
 }
 
-TEST(AgentProtocol, ALongTextIsCutBetweenTwoCharacters) {
+TEST(AgentProtocol, CutsALongTextBetweenCharacters) {
   Refused refused{RefusalKind::closed, std::string(kTextBytesMax - 1, 'x') + "\xc3\xa4 and more"};
   FrameReader<HostMessage> reader;
   reader.feed(bytes_of(HostMessage{refused}));
@@ -283,7 +283,7 @@ TEST(AgentProtocol, ALongTextIsCutBetweenTwoCharacters) {
             HostMessage(Refused{RefusalKind::closed, std::string(kTextBytesMax - 1, 'x')}));
 }
 
-TEST(AgentProtocol, TheLargestEndFitsIntoAFrame) {
+TEST(AgentProtocol, FitsTheLargestEndIntoAFrame) {
   End end = full_end();
   end.host_name.assign(2 * kNameBytesMax, 'h');
   end.text.assign(2 * kTextBytesMax, 't');
@@ -298,7 +298,7 @@ TEST(AgentProtocol, TheLargestEndFitsIntoAFrame) {
             std::string(kDetailBytesMax, 'd'));
 }
 
-TEST(AgentProtocol, AStrangerCannotMakeUsHoldMuch) {
+TEST(AgentProtocol, RefusesLargeFramesOfUnauthenticatedPeers) {
   FrameReader<AgentMessage> reader(kStrangerFrameBytesMax);
   reader.feed(bytes_of(AgentMessage{full_join()}));
   EXPECT_EQ(reader.next().value(), AgentMessage(full_join()));
@@ -329,7 +329,7 @@ std::string frame_of(uint8_t type, const std::string& fields) {
   return frame + fields;
 }
 
-TEST(AgentProtocol, WhatIsNoFrameOfOursIsNamedAndNothingFollowsIt) {
+TEST(AgentProtocol, RefusesAMalformedFrameAndAllThatFollows) {
   const std::string report = bytes_of(AgentMessage{Report{}}).substr(5);
   std::string no_flag = report;
   no_flag[25] = 2;
@@ -363,7 +363,7 @@ TEST(AgentProtocol, WhatIsNoFrameOfOursIsNamedAndNothingFollowsIt) {
   }
 }
 
-TEST(AgentProtocol, NumbersThatCouldOverflowASumAreRefused) {
+TEST(AgentProtocol, RefusesNumbersThatCouldOverflowASum) {
   const auto is_refused = [](const Join& join) {
     FrameReader<AgentMessage> reader;
     reader.feed(bytes_of(AgentMessage{join}));
@@ -387,7 +387,7 @@ TEST(AgentProtocol, NumbersThatCouldOverflowASumAreRefused) {
   EXPECT_TRUE(is_refused(with([](Join& j) { j.max_membership_changes = -1; })));
 }
 
-TEST(AgentProtocol, ADatagramOutOfItsLimitsIsRefused) {
+TEST(AgentProtocol, RefusesADatagramOutOfItsLimits) {
   const auto says = [](uint64_t epoch, int to, int64_t at, int64_t error, size_t payload) {
     std::string body;
     FieldWriter writer(body);
@@ -413,7 +413,7 @@ TEST(AgentProtocol, ADatagramOutOfItsLimitsIsRefused) {
   EXPECT_EQ(says(1, 0, 0, 0, kDatagramBytesMax + 1), "type 6 with a text that is too long" + rest);
 }
 
-TEST(AgentProtocol, ATranscriptLineIsOneLine) {
+TEST(AgentProtocol, PrintsEachMessageInOneLine) {
   Join join = full_join();
   join.host_name = "bad\nname\x1b[31m";
   EXPECT_EQ(
@@ -436,7 +436,7 @@ TEST(AgentProtocol, ATranscriptLineIsOneLine) {
   EXPECT_EQ(to_text(AgentMessage{Belongs{7, true}}), "Belongs{7, to the job}");
 }
 
-RC_GTEST_PROP(AgentProtocolProperty, ArbitraryBytesNeverGiveMoreThanTheyHold,
+RC_GTEST_PROP(AgentProtocolProperty, ArbitraryBytesGiveNoMoreMessagesThanFit,
               (const std::string& bytes)) {
   FrameReader<AgentMessage> reader;
   reader.feed(bytes);
@@ -449,8 +449,8 @@ RC_GTEST_PROP(AgentProtocolProperty, ArbitraryBytesNeverGiveMoreThanTheyHold,
   RC_ASSERT(messages * 5 <= bytes.size());
 }
 
-// One byte of a good frame is another: an error, or a message that is written as it was read.
-RC_GTEST_PROP(AgentProtocolProperty, WhatIsReadIsWrittenTheSame, ()) {
+// A good frame with one changed byte gives an error or a message that encodes to the same bytes.
+RC_GTEST_PROP(AgentProtocolProperty, ADecodedMessageIsEncodedTheSame, ()) {
   const auto which = *rc::gen::inRange<size_t>(0, host_messages().size());
   std::string frame = bytes_of(host_messages()[which]);
   const auto at = *rc::gen::inRange<size_t>(0, frame.size());

@@ -66,10 +66,10 @@ struct SessionEnd {
   friend bool operator==(const SessionEnd&, const SessionEnd&) = default;
 };
 
-// The host's session, and the agent's end of its connection in the test's hand.
+// The host's session; the test drives the agent's end of the connection.
 class AgentSessionTest : public testing::Test {
  protected:
-  // The session begins with these bytes behind the magic.
+  // Starts the session with these bytes after the magic.
   void start(std::string_view token = "", const std::string& early = "") {
     int ends[2] = {-1, -1};
     ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
@@ -98,7 +98,7 @@ class AgentSessionTest : public testing::Test {
     EXPECT_NE(challenge, nullptr);
     return challenge == nullptr ? Challenge() : *challenge;
   }
-  // Through the handshake.
+  // Performs the handshake.
   void join() {
     start();
     say(hello_of("job"));
@@ -106,7 +106,7 @@ class AgentSessionTest : public testing::Test {
     say(join_of_agent(1));
     turn([this] { return !joins_.empty(); }, "the agent joins");
   }
-  // The same with a token; returns the seal of what the agent says next.
+  // Performs the handshake with a token; returns the seal of the agent's next frame.
   FrameSeal join_sealed() {
     joins_.clear(), messages_.clear(), ends_.clear(), heard_.clear();
     reader_ = membership::FrameReader<HostMessage>();
@@ -122,14 +122,14 @@ class AgentSessionTest : public testing::Test {
 
   boost::asio::io_context loop_;
   std::unique_ptr<ByteStream> agent_;
-  std::vector<HostMessage> heard_;  // By the agent.
+  std::vector<HostMessage> heard_;  // Received by the agent.
   bool is_cut_off_ = false;
   bool only_own_job_ = false;
   std::shared_ptr<AgentSession> session_;
   std::vector<Join> joins_;
   std::vector<AgentMessage> messages_;
   std::vector<SessionEnd> ends_;
-  membership::FrameReader<HostMessage> reader_;  // The agent's.
+  membership::FrameReader<HostMessage> reader_;  // On the agent's side.
 
  private:
   void on_bytes(std::string_view bytes) {
@@ -143,7 +143,7 @@ class AgentSessionTest : public testing::Test {
   }
 };
 
-TEST_F(AgentSessionTest, AnAgentThatProvesTheTokenIsHandedOn) {
+TEST_F(AgentSessionTest, AcceptsAnAgentThatProvesTheToken) {
   join_sealed();
   EXPECT_TRUE(std::get<Challenge>(heard_.front()).token);
   EXPECT_EQ(joins_, std::vector<Join>{join_of_agent(1)});
@@ -153,8 +153,8 @@ TEST_F(AgentSessionTest, AnAgentThatProvesTheTokenIsHandedOn) {
   EXPECT_TRUE(ends_.empty());
 }
 
-// A seal for another job, of an earlier connection, of the host itself, of a second frame, or none.
-TEST_F(AgentSessionTest, AJoinWithASealOfSomethingElseIsRefused) {
+// Wrong token, another job, an earlier connection, the host's own seal, a second frame, or no seal.
+TEST_F(AgentSessionTest, RefusesAJoinWithAWrongSeal) {
   const std::string refusal =
       "the job token of this node is not the host's: give all nodes the same --rdzv-token-file or "
       "MUSTER_TOKEN";
@@ -195,7 +195,7 @@ TEST_F(AgentSessionTest, AJoinWithASealOfSomethingElseIsRefused) {
   }
 }
 
-TEST_F(AgentSessionTest, WithoutATokenNothingIsSealed) {
+TEST_F(AgentSessionTest, RefusesSealedFramesIfThereIsNoToken) {
   start();
   say(hello_of("job"));
   EXPECT_FALSE(challenge().token);
@@ -206,25 +206,25 @@ TEST_F(AgentSessionTest, WithoutATokenNothingIsSealed) {
   EXPECT_TRUE(joins_.empty());
 }
 
-// What somebody on the way does to an agent's frames: nothing of it, nor what follows, is believed.
-TEST_F(AgentSessionTest, AFrameThatIsNotTheNextOneOfTheAgentEndsTheSession) {
+// Neither a frame that is tampered with on the way nor any frame after it is believed.
+TEST_F(AgentSessionTest, EndsAtAFrameThatIsNotTheAgentsNext) {
   using Change = std::function<std::string(FrameSeal&)>;
   const std::vector<Change> changes = {
-      [](FrameSeal& seal) {  // Changed.
+      [](FrameSeal& seal) {  // Altered.
         std::string frame = sealed_frame(Query{2}, seal);
         frame[6] = static_cast<char>(frame[6] ^ 1);
         return frame;
       },
-      [](FrameSeal& seal) {  // Left out.
+      [](FrameSeal& seal) {  // Dropped.
         sealed_frame(Query{2}, seal);
         return sealed_frame(Query{3}, seal);
       },
-      [](FrameSeal&) { return session_frame(Goodbye()); },  // Put in, plain.
-      [](FrameSeal&) {                                      // Put in, with what looks like a seal.
+      [](FrameSeal&) { return session_frame(Goodbye()); },  // Inserted without a seal.
+      [](FrameSeal&) {                                      // Inserted with a forged seal.
         FrameSeal other({});
         return sealed_frame(Goodbye(), other) + session_frame(Goodbye());
       },
-      [](FrameSeal& seal) {  // Its seal taken off.
+      [](FrameSeal& seal) {  // Stripped of its seal.
         std::string frame = sealed_frame(Query{2}, seal);
         frame.resize(frame.size() - FrameSeal::kBytes);
         frame[0] = static_cast<char>(frame[0] - static_cast<int>(FrameSeal::kBytes));
@@ -249,8 +249,8 @@ TEST_F(AgentSessionTest, AFrameThatIsNotTheNextOneOfTheAgentEndsTheSession) {
   EXPECT_EQ(messages_, std::vector<AgentMessage>{Query{1}});
 }
 
-// With a seal of its own each message of the host's comes in its order, a late refusal too.
-TEST_F(AgentSessionTest, WhatTheHostSaysIsSealed) {
+// Each message of the host, even a late refusal, has its own seal and arrives in order.
+TEST_F(AgentSessionTest, SealsTheHostsMessages) {
   join_sealed();
   session_->send(Alive{1, 2, {}});
   session_->refuse(RefusalKind::full, "no room");
@@ -260,7 +260,7 @@ TEST_F(AgentSessionTest, WhatTheHostSaysIsSealed) {
   EXPECT_TRUE(reader_.is_sealed());
 }
 
-TEST_F(AgentSessionTest, EachSessionChallengesWithANonceOfItsOwn) {
+TEST_F(AgentSessionTest, ChallengesWithAFreshNonce) {
   start(kToken);
   say(hello_of("job"));
   const membership::Nonce first = challenge().nonce;
@@ -270,7 +270,7 @@ TEST_F(AgentSessionTest, EachSessionChallengesWithANonceOfItsOwn) {
   EXPECT_NE(challenge().nonce, first);
 }
 
-TEST_F(AgentSessionTest, AnotherVersionIsRefusedByBothVersionsNames) {
+TEST_F(AgentSessionTest, RefusesAnotherVersionAndNamesBoth) {
   start();
   Hello hello = hello_of("job");
   hello.version = membership::kProtocolVersion + 1;
@@ -283,7 +283,7 @@ TEST_F(AgentSessionTest, AnotherVersionIsRefusedByBothVersionsNames) {
   EXPECT_EQ(ends_, (std::vector<SessionEnd>{{text, true}}));
 }
 
-TEST_F(AgentSessionTest, AnAgentOfAnotherJobIsHungUpOnByAHostOfItsOwn) {
+TEST_F(AgentSessionTest, HangsUpOnAnotherJobIfTheHostServesOneJob) {
   only_own_job_ = true;
   start();
   say(hello_of("other"));
@@ -292,7 +292,7 @@ TEST_F(AgentSessionTest, AnAgentOfAnotherJobIsHungUpOnByAHostOfItsOwn) {
   EXPECT_EQ(ends_, (std::vector<SessionEnd>{{"it belongs to another job", false}}));
 }
 
-TEST_F(AgentSessionTest, AnAgentThatMeansAHostOfItsOwnIsHungUpOnByAnyOther) {
+TEST_F(AgentSessionTest, HangsUpOnAnAgentThatWantsAHostOfAnotherJob) {
   start();
   Hello hello = hello_of("other");
   hello.only_this_job = true;
@@ -302,7 +302,7 @@ TEST_F(AgentSessionTest, AnAgentThatMeansAHostOfItsOwnIsHungUpOnByAnyOther) {
   EXPECT_EQ(ends_, (std::vector<SessionEnd>{{"it belongs to another job", false}}));
 }
 
-TEST_F(AgentSessionTest, AnAgentOfTheHostsJobMayMeanNoOther) {
+TEST_F(AgentSessionTest, AcceptsAnAgentThatWantsOnlyThisJob) {
   only_own_job_ = true;
   start();
   Hello hello = hello_of("job");
@@ -311,14 +311,14 @@ TEST_F(AgentSessionTest, AnAgentOfTheHostsJobMayMeanNoOther) {
   EXPECT_FALSE(challenge().token);
 }
 
-TEST_F(AgentSessionTest, WhatCameWithTheConnectionIsReadInsideStart) {
+TEST_F(AgentSessionTest, ReadsBytesOfTheArrivalInsideStart) {
   start("",
         session_frame(hello_of("job")) + session_frame(join_of_agent(3)) + session_frame(Query{8}));
   EXPECT_EQ(joins_, std::vector<Join>{join_of_agent(3)});
   EXPECT_EQ(messages_, std::vector<AgentMessage>{Query{8}});
 }
 
-TEST_F(AgentSessionTest, AMessageOutOfTurnCostsTheConnection) {
+TEST_F(AgentSessionTest, EndsAtAMessageOutOfTurn) {
   const std::string hello = session_frame(hello_of("job"));
   const std::string join = session_frame(join_of_agent(1));
   const std::vector<std::string> cases = {join,
@@ -337,7 +337,7 @@ TEST_F(AgentSessionTest, AMessageOutOfTurnCostsTheConnection) {
   }
 }
 
-TEST_F(AgentSessionTest, MessagesAreHandedOnInOrderHoweverTheyAreCut) {
+TEST_F(AgentSessionTest, DeliversMessagesInOrderFromAnyPieces) {
   join();
   const std::vector<AgentMessage> sent = {Report(), Query{1}, Query{2}, Goodbye()};
   std::string bytes;
@@ -352,21 +352,21 @@ TEST_F(AgentSessionTest, MessagesAreHandedOnInOrderHoweverTheyAreCut) {
   EXPECT_EQ(messages_, sent);
 }
 
-// A stranger costs a few kilobytes; an agent may report what its workers left behind.
-TEST_F(AgentSessionTest, OnlyAnAgentThatHasJoinedMaySendLargeFrames) {
+// An unauthenticated peer may cost a few kilobytes; a joined agent may send its workers' evidence.
+TEST_F(AgentSessionTest, AcceptsLargeFramesOnlyAfterTheJoin) {
   Report large;
   large.evidence = membership::Evidence{{}, {}, std::string(100'000, 'e')};
   start("", session_frame(hello_of("job")) + session_frame(large));
   ASSERT_EQ(ends_.size(), 1u);
   EXPECT_FALSE(ends_[0].refused);
-  EXPECT_NE(ends_[0].why, "it sent a message out of turn");  // Its length was enough.
+  EXPECT_NE(ends_[0].why, "it sent a message out of turn");  // Its length alone is refused.
   join();
   say(large);
   turn([this] { return !messages_.empty(); }, "the report arrives");
   EXPECT_EQ(messages_, std::vector<AgentMessage>{large});
 }
 
-TEST_F(AgentSessionTest, AWelcomeCarriesTheHostsInstanceAndTheSeed) {
+TEST_F(AgentSessionTest, WelcomesWithTheHostsInstanceAndTheSeed) {
   join_sealed();
   Welcome welcome;
   welcome.lease = std::chrono::seconds(30);
@@ -381,7 +381,7 @@ TEST_F(AgentSessionTest, AWelcomeCarriesTheHostsInstanceAndTheSeed) {
   EXPECT_EQ(heard_[2], HostMessage(Alive{1, 2, {}}));
 }
 
-TEST_F(AgentSessionTest, AnAgentThatIsRefusedLaterReadsWhy) {
+TEST_F(AgentSessionTest, SendsTheReasonOfALateRefusal) {
   join();
   session_->refuse(RefusalKind::full, "no room: start fewer nodes");
   EXPECT_EQ(ends_, (std::vector<SessionEnd>{{"no room: start fewer nodes", true}}));
@@ -389,7 +389,7 @@ TEST_F(AgentSessionTest, AnAgentThatIsRefusedLaterReadsWhy) {
   EXPECT_EQ(heard_.back(), HostMessage(Refused{RefusalKind::full, "no room: start fewer nodes"}));
 }
 
-TEST_F(AgentSessionTest, AnAgentThatHangsUpIsReportedOnce) {
+TEST_F(AgentSessionTest, ReportsAHangupOnce) {
   join();
   agent_.reset();
   turn([this] { return !ends_.empty(); }, "the end arrives");
@@ -399,7 +399,7 @@ TEST_F(AgentSessionTest, AnAgentThatHangsUpIsReportedOnce) {
   EXPECT_FALSE(session_->is_joined());
 }
 
-TEST_F(AgentSessionTest, AfterFinishOnlyWhatWasSentBeforeArrives) {
+TEST_F(AgentSessionTest, SendsOnlyEarlierMessagesAfterFinish) {
   join();
   session_->send(Alive{5, 5, {}});
   say(Query{9});

@@ -15,7 +15,7 @@
 namespace muster {
 namespace {
 
-// A stream, and a plain socket as its peer.
+// A stream with a plain socket as its peer.
 class ByteStreamTest : public testing::Test {
  protected:
   explicit ByteStreamTest(size_t unsent_bytes_max = size_t{1} << 20) {
@@ -31,12 +31,12 @@ class ByteStreamTest : public testing::Test {
                     [this](const std::string& why) { ends_.push_back(why); }});
   }
   void turn(const std::function<bool()>& done, const char* what) { turn_until(loop_, done, what); }
-  // All that the loop can do at once.
+  // Runs all handlers that are ready.
   void settle() {
     loop_.restart();
     loop_.poll();
   }
-  // What the peer gets until the end of the stream.
+  // Returns all bytes that the peer gets until the end of the stream.
   std::string all_that_arrives() {
     std::string all;
     for (std::string some = peer_->receive(); !some.empty(); some = peer_->receive()) {
@@ -56,7 +56,7 @@ class ByteStreamTest : public testing::Test {
 
 const std::vector<std::string> kClosedByPeer = {"the other side closed the connection"};
 
-TEST_F(ByteStreamTest, HandsOnWhatArrivesAndSaysOnceThatThePeerIsGone) {
+TEST_F(ByteStreamTest, DeliversBytesAndReportsTheEndOnce) {
   start();
   peer_->send_text("hello");
   turn([&] { return received_ == "hello"; }, "the first bytes arrive");
@@ -68,18 +68,18 @@ TEST_F(ByteStreamTest, HandsOnWhatArrivesAndSaysOnceThatThePeerIsGone) {
   EXPECT_EQ(ends_, kClosedByPeer);
 }
 
-TEST_F(ByteStreamTest, SendsWithoutTheLoopWhatTheSocketTakes) {
+TEST_F(ByteStreamTest, SendsInsideWriteWhatTheSocketTakes) {
   start();
   stream_->write("one ");
   stream_->write("two");
   EXPECT_EQ(peer_->receive(), "one two");
 }
 
-TEST_F(ByteStreamTest, NeverBlocksOnASocketThatWasBlocking) {
+TEST_F(ByteStreamTest, MakesABlockingSocketNonBlocking) {
   EXPECT_TRUE(fcntl(fd_, F_GETFL) & O_NONBLOCK);
 }
 
-TEST_F(ByteStreamTest, WhatThePeerDoesNotTakeYetArrivesLaterInOrder) {
+TEST_F(ByteStreamTest, SendsBufferedBytesLaterInOrder) {
   start();
   std::string sent;
   for (int i = 0; i < 60; ++i) {
@@ -91,7 +91,7 @@ TEST_F(ByteStreamTest, WhatThePeerDoesNotTakeYetArrivesLaterInOrder) {
   EXPECT_EQ(all_that_arrives(), sent);
 }
 
-TEST_F(ByteStreamTest, APeerThatDoesNotReadIsDroppedAtTheLimitOnceAndNeverFromInsideWrite) {
+TEST_F(ByteStreamTest, DropsASlowPeerAtTheLimitOnceAndNotInsideWrite) {
   start();
   const std::string part(size_t{64} << 10, 'x');
   for (int i = 0; i < 64; ++i)
@@ -108,19 +108,19 @@ class SmallByteStreamTest : public ByteStreamTest {
   SmallByteStreamTest() : ByteStreamTest(1000) {}
 };
 
-TEST_F(SmallByteStreamTest, TheLimitItselfIsStillSent) {
+TEST_F(SmallByteStreamTest, SendsExactlyTheLimit) {
   start();
   const std::string most(1000, 'x');
   stream_->write(most);
   EXPECT_EQ(peer_->receive(), most);
-  stream_->write(most);  // What was sent does not count any more.
+  stream_->write(most);  // Bytes already sent do not count.
   EXPECT_EQ(peer_->receive(), most);
   stream_->write(most + "x");
   settle();
   EXPECT_EQ(ends_, std::vector<std::string>{"it does not take what is sent to it (0 bytes wait)"});
 }
 
-TEST_F(ByteStreamTest, CountsWhatWaitsToBeSent) {
+TEST_F(ByteStreamTest, CountsUnsentBytes) {
   start();
   EXPECT_EQ(stream_->unsent(), 0u);
   const std::string large(size_t{1} << 20, 'x');  // More than the socket takes.
@@ -136,7 +136,7 @@ TEST_F(ByteStreamTest, CountsWhatWaitsToBeSent) {
   }
 }
 
-TEST_F(SmallByteStreamTest, NothingIsSentAfterWhatWasDropped) {
+TEST_F(SmallByteStreamTest, SendsNothingAfterADroppedWrite) {
   start();
   stream_->write("first ");
   stream_->write(std::string(1001, 'x'));
@@ -145,16 +145,16 @@ TEST_F(SmallByteStreamTest, NothingIsSentAfterWhatWasDropped) {
   EXPECT_EQ(peer_->receive(), "first ");
 }
 
-TEST_F(ByteStreamTest, AWriteToAPeerThatIsGoneIsReportedByTheLoop) {
+TEST_F(ByteStreamTest, ReportsAFailedWriteFromTheLoop) {
   start();
   peer_.reset();
-  stream_->write("x");  // No SIGPIPE either.
+  stream_->write("x");  // Raises no SIGPIPE.
   EXPECT_EQ(ends_.size(), 0u);
   settle();
   EXPECT_EQ(ends_.size(), 1u);
 }
 
-TEST_F(ByteStreamTest, AClosedStreamIsSilentInBothDirections) {
+TEST_F(ByteStreamTest, NeitherSendsNorDeliversAfterClose) {
   start();
   peer_->send_text("too late");
   stream_->close();
@@ -166,7 +166,7 @@ TEST_F(ByteStreamTest, AClosedStreamIsSilentInBothDirections) {
   EXPECT_EQ(peer_->receive(), "");
 }
 
-TEST_F(ByteStreamTest, NoHandlerIsCalledAfterTheDestructor) {
+TEST_F(ByteStreamTest, CallsNoHandlerAfterDestruction) {
   start();
   peer_->send_text("x");
   const std::string part(size_t{2} << 20, 'x');
@@ -177,13 +177,13 @@ TEST_F(ByteStreamTest, NoHandlerIsCalledAfterTheDestructor) {
   EXPECT_EQ(ends_.size(), 0u);
 }
 
-TEST_F(ByteStreamTest, AHandlerMayDestroyItsStream) {
+TEST_F(ByteStreamTest, LetsADataHandlerDestroyIt) {
   const auto alive = std::make_shared<int>(7);
   const std::weak_ptr<int> watched = alive;
   int calls = 0;
   stream_->start({[this, &calls, held = alive](std::string_view) {
                     stream_.reset();
-                    calls += *held;  // What the handler holds outlives the call.
+                    calls += *held;  // The handler's captures outlive the call.
                   },
                   [this](const std::string& why) { ends_.push_back(why); }});
   peer_->send_text("x");
@@ -195,7 +195,7 @@ TEST_F(ByteStreamTest, AHandlerMayDestroyItsStream) {
   EXPECT_EQ(watched.use_count(), 1);
 }
 
-TEST_F(ByteStreamTest, TheHandlerOfTheEndMayDestroyItsStreamToo) {
+TEST_F(ByteStreamTest, LetsTheEndHandlerDestroyIt) {
   stream_->start({[](std::string_view) {},
                   [this](const std::string& why) {
                     stream_.reset();
@@ -206,7 +206,7 @@ TEST_F(ByteStreamTest, TheHandlerOfTheEndMayDestroyItsStreamToo) {
   EXPECT_EQ(ends_, kClosedByPeer);
 }
 
-TEST_F(ByteStreamTest, WhatWasWrittenBeforeFinishArrivesThoughTheStreamIsGone) {
+TEST_F(ByteStreamTest, SendsBufferedBytesAfterFinishAndDestruction) {
   start();
   const std::string sent(size_t{1} << 20, 'y');
   stream_->write(sent);
@@ -218,7 +218,7 @@ TEST_F(ByteStreamTest, WhatWasWrittenBeforeFinishArrivesThoughTheStreamIsGone) {
   EXPECT_EQ(ends_.size(), 0u);
 }
 
-TEST_F(ByteStreamTest, AFinishedStreamReadsNothingMore) {
+TEST_F(ByteStreamTest, ReadsNothingAfterFinish) {
   start();
   peer_->send_text("too late");
   stream_->write(std::string(size_t{1} << 20, 'y'));
@@ -227,7 +227,7 @@ TEST_F(ByteStreamTest, AFinishedStreamReadsNothingMore) {
   EXPECT_EQ(received_, "");
 }
 
-TEST_F(ByteStreamTest, WithNothingLeftToSendFinishClosesAtOnce) {
+TEST_F(ByteStreamTest, ClosesAtOnceInFinishIfNothingIsUnsent) {
   start();
   stream_->finish();
   EXPECT_EQ(peer_->receive(), "");

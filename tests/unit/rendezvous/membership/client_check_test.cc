@@ -24,7 +24,7 @@ using testing::ElementsAre;
 
 constexpr uid_t kStranger = 54321;
 
-// A connection of a process of another user to a listener of this one.
+// A connection of another user's process to a listener of this process.
 class ClientCheckTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -39,7 +39,7 @@ class ClientCheckTest : public testing::Test {
       ::close(told[1]);
       connect_as_stranger();
       char byte;
-      static_cast<void>(::read(told[0], &byte, 1));  // Until the test is over.
+      static_cast<void>(::read(told[0], &byte, 1));  // Blocks until the test is over.
       _exit(0);
     }
     ::close(told[0]);
@@ -66,7 +66,7 @@ class ClientCheckTest : public testing::Test {
   bool may_come(ClientCheck& check) const {
     return check.look(server_.get()) == ClientCheck::Verdict::may_come;
   }
-  // As the agent of the client's machine is asked.
+  // Asks like a host that asks the agent of the client's machine.
   bool belongs(ClientCheck& check) const {
     return check.belongs(remote_address_of(server_.get()), place_);
   }
@@ -91,7 +91,7 @@ class ClientCheckTest : public testing::Test {
   UniqueFd over_;
 };
 
-TEST_F(ClientCheckTest, AnotherUserIsRefusedAndNamedOnce) {
+TEST_F(ClientCheckTest, RefusesAnotherUserAndReportsItOnce) {
   ClientCheck check(options_, say());
   check.begin();
   EXPECT_FALSE(may_come(check));
@@ -99,10 +99,10 @@ TEST_F(ClientCheckTest, AnotherUserIsRefusedAndNamedOnce) {
   EXPECT_THAT(said_, ElementsAre("refused a process of uid 54321 at the job's store: it is for uid "
                                  "0, root and the users that the job's processes run as; "
                                  "--store-allow 127.0.0.1 admits every user of this machine"));
-  EXPECT_EQ(asked_, 1) << "once a second";
+  EXPECT_EQ(asked_, 1) << "the users are read at most once a second";
 }
 
-TEST_F(ClientCheckTest, AUserThatTheJobsProcessesRunAsMayCome) {
+TEST_F(ClientCheckTest, AdmitsUsersOfTheJobsProcesses) {
   users_ = {kStranger};
   ClientCheck check(options_, say());
   check.begin();
@@ -110,7 +110,7 @@ TEST_F(ClientCheckTest, AUserThatTheJobsProcessesRunAsMayCome) {
   EXPECT_THAT(said_, ElementsAre());
 }
 
-TEST_F(ClientCheckTest, WhomTheUserAllowsIsNotChecked) {
+TEST_F(ClientCheckTest, DoesNotCheckAllowedNetworks) {
   options_.allow = {Network(IpAddress::loopback_v4(), 8)};
   ClientCheck some(options_, say());
   some.begin();
@@ -122,18 +122,18 @@ TEST_F(ClientCheckTest, WhomTheUserAllowsIsNotChecked) {
   EXPECT_TRUE(may_come(any));
 }
 
-TEST_F(ClientCheckTest, AUserOfAnotherAgentMayComeToo) {
+TEST_F(ClientCheckTest, AdmitsUsersOfOtherAgents) {
   ClientCheck check(options_, say());
   check.begin();
   check.admit(kStranger);
   EXPECT_TRUE(may_come(check));
 }
 
-TEST_F(ClientCheckTest, AnAgentTellsTheHostWhetherAConnectionIsOfTheJob) {
+TEST_F(ClientCheckTest, KnowsWhetherAConnectionBelongsToTheJob) {
   ClientCheck check(options_, say());
   EXPECT_TRUE(check.knows_owners());
   EXPECT_FALSE(belongs(check));
-  EXPECT_FALSE(check.belongs({IpAddress::loopback_v4(), 1}, place_)) << "there is none";
+  EXPECT_FALSE(check.belongs({IpAddress::loopback_v4(), 1}, place_)) << "no such connection";
   users_ = {kStranger};
   ClientCheck other(options_, say());
   EXPECT_TRUE(belongs(other));
@@ -142,14 +142,14 @@ TEST_F(ClientCheckTest, AnAgentTellsTheHostWhetherAConnectionIsOfTheJob) {
   options_.allow = {Network(IpAddress::loopback_v4(), 8)};
   ClientCheck some(options_, say());
   EXPECT_TRUE(belongs(some));
-  EXPECT_THAT(said_, ElementsAre()) << "the host says it";
+  EXPECT_THAT(said_, ElementsAre()) << "the host reports the refusal";
   options_ = {};
   ClientCheck none(options_, say());
   EXPECT_FALSE(none.knows_owners());
 }
 
-// Who comes later is looked for anew, whatever was found a moment ago.
-TEST_F(ClientCheckTest, AUserIsNotRefusedBecauseAnotherWas) {
+// The users are read again for another user, even within a second.
+TEST_F(ClientCheckTest, DoesNotRefuseAUserBecauseAnotherWasRefused) {
   ClientCheck check(options_, say());
   check.begin();
   users_ = {1};
@@ -161,8 +161,8 @@ TEST_F(ClientCheckTest, AUserIsNotRefusedBecauseAnotherWas) {
   EXPECT_FALSE(may_come(check)) << "the same user, within a second";
 }
 
-// As a program that only looks whether somebody listens.
-TEST_F(ClientCheckTest, WhoHasGoneAlreadyIsRefusedWithoutAWord) {
+// A port probe connects and closes at once.
+TEST_F(ClientCheckTest, RefusesAClosedConnectionWithoutAReport) {
   ClientCheck check(options_, say());
   check.begin();
   ASSERT_EQ(::shutdown(server_.get(), SHUT_WR), 0);

@@ -20,7 +20,7 @@ TEST(ClockOffset, KnowsNothingBeforeTheFirstExchange) {
   EXPECT_FALSE(ClockOffset().own_time(at_us(5)));
 }
 
-TEST(ClockOffset, IsTheMiddleOfAnExchangeAndWrongByHalfOfIt) {
+TEST(ClockOffset, IsTheMiddleOfAnExchangeWithHalfItsLengthAsError) {
   ClockOffset clock;
   clock.exchange(at_us(100), at_us(9'000'000), at_us(300));
   const auto reading = clock.host_time(at_us(200));
@@ -45,7 +45,7 @@ TEST(ClockOffset, TranslatesBackWithTheSameError) {
 TEST(ClockOffset, KeepsTheBestExchangeUntilDriftMakesItWorse) {
   ClockOffset clock;
   clock.exchange(at_us(0), at_us(1000), at_us(200));
-  clock.exchange(at_us(1'000'000), at_us(1'002'000), at_us(1'005'000));  // Slow: nothing learnt.
+  clock.exchange(at_us(1'000'000), at_us(1'002'000), at_us(1'005'000));  // Slow, so it is ignored.
   EXPECT_LT(clock.host_time(at_us(1'005'000))->error, microseconds(300));
   // An hour later two clocks may be 360 ms apart.
   const Instant later = at_us(0) + hours(1);
@@ -63,13 +63,13 @@ TEST(ClockOffset, ForgetsAnotherHostsClock) {
   EXPECT_TRUE(clock.host_time(at_us(200)));
 }
 
-TEST(ClockOffset, IgnoresAnAnswerFromBeforeItsQuestion) {
+TEST(ClockOffset, IgnoresAnAnswerBeforeItsQuestion) {
   ClockOffset clock;
   clock.exchange(at_us(300), at_us(9000), at_us(100));
   EXPECT_FALSE(clock.host_time(at_us(200)));
 }
 
-// Whatever the way out and back cost, and however far the clocks are apart and drift.
+// For any delays in either direction, any offset and any drift.
 RC_GTEST_PROP(AnyExchanges, KeepTheTruthWithinTheStatedError, ()) {
   const auto offset = microseconds(*rc::gen::inRange<int64_t>(-1'000'000'000, 1'000'000'000));
   const auto drift_per_million = *rc::gen::inRange(-50, 51);

@@ -59,7 +59,7 @@ Report first_report() {
   return report;
 }
 
-// Through the handshake, until it is welcome.
+// Performs the handshake up to the welcome.
 std::unique_ptr<RawAgent> joined_agent(boost::asio::io_context& loop, int port, const Join& join,
                                        const std::string& job = "job") {
   auto agent = std::make_unique<RawAgent>(loop, port);
@@ -78,7 +78,7 @@ std::string store_hello() {
   return bytes;
 }
 
-TEST(Coordinator, AnAgentOfAnotherVersionIsToldSo) {
+TEST(Coordinator, RefusesAnotherVersionWithTheReason) {
   boost::asio::io_context loop;
   const Host host(loop);
   RawAgent agent(loop, host.port());
@@ -88,7 +88,7 @@ TEST(Coordinator, AnAgentOfAnotherVersionIsToldSo) {
   EXPECT_TRUE(agent.wait_closed());
 }
 
-TEST(Coordinator, TheTokenIsProvedByBothSides) {
+TEST(Coordinator, ProvesTheTokenToAnAgentThatProvesIt) {
   boost::asio::io_context loop;
   Coordinator::Options options;
   options.token = "secret";
@@ -102,10 +102,10 @@ TEST(Coordinator, TheTokenIsProvedByBothSides) {
   agent.seal(membership::frame_seals("secret", "job", nonce, challenge.nonce));
   agent.send(AgentMessage(join_of(1)));
   ASSERT_TRUE(agent.wait_messages(2));
-  EXPECT_EQ(agent.last<Welcome>().host_instance, 42u);  // Its seal is right, too.
+  EXPECT_EQ(agent.last<Welcome>().host_instance, 42u);  // The host's seal verified.
 }
 
-TEST(Coordinator, AWrongTokenIsRefusedAndReachesNoJob) {
+TEST(Coordinator, RefusesAWrongToken) {
   boost::asio::io_context loop;
   Coordinator::Options options;
   options.token = "secret";
@@ -120,7 +120,7 @@ TEST(Coordinator, AWrongTokenIsRefusedAndReachesNoJob) {
   EXPECT_EQ(host.coordinator->counters(), (Coordinator::Counters{0, 1, 0, 0, 0, 1}));
 }
 
-TEST(Coordinator, AMissingTokenOfAJobOnSeveralNodesIsSaidOnceUnlessNobodyElseCanReachUs) {
+TEST(Coordinator, WarnsOnceOfAMissingTokenUnlessOnLoopback) {
   boost::asio::io_context loop;
   auto everywhere = Listener::open(loop, {SocketAddress{IpAddress::any_v4(), 0}}, ListenOptions());
   ASSERT_TRUE(everywhere);
@@ -136,7 +136,7 @@ TEST(Coordinator, AMissingTokenOfAJobOnSeveralNodesIsSaidOnceUnlessNobodyElseCan
   EXPECT_EQ(on_loopback.said, std::vector<std::string>{});
 }
 
-TEST(Coordinator, AReadyAgentGetsItsRoundAndTheSharedPortServesTheStore) {
+TEST(Coordinator, FormsARoundAndServesTheStoreAtTheSharedPort) {
   boost::asio::io_context loop;
   const Host host(loop);
   const auto agent = joined_agent(loop, host.port(), join_of(1));
@@ -149,7 +149,7 @@ TEST(Coordinator, AReadyAgentGetsItsRoundAndTheSharedPortServesTheStore) {
   EXPECT_EQ(round.master_port, host.port());
   EXPECT_EQ(round.epoch, 1u);
 
-  // PING is answered with its number.
+  // PING is answered with its nonce.
   RawAgent worker(loop, host.port());
   std::string ping = store_hello();
   tcpstore::put_u8(ping, 13);
@@ -160,7 +160,7 @@ TEST(Coordinator, AReadyAgentGetsItsRoundAndTheSharedPortServesTheStore) {
   EXPECT_EQ(host.said, std::vector<std::string>{});
 }
 
-TEST(Coordinator, AStoreClientBeforeTheFirstRoundIsHungUpOnAndNamedOnce) {
+TEST(Coordinator, ReportsEarlyStoreClientsOnceAndHangsUp) {
   boost::asio::io_context loop;
   const Host host(loop);
   for (int i = 0; i < 3; ++i) {
@@ -173,7 +173,7 @@ TEST(Coordinator, AStoreClientBeforeTheFirstRoundIsHungUpOnAndNamedOnce) {
   EXPECT_NE(host.said[0].find("127.0.0.1"), std::string::npos);
 }
 
-TEST(Coordinator, AnAgentThatAsksWhetherWeAreAStoreIsHungUpOnWithoutALine) {
+TEST(Coordinator, HangsUpOnAStoreProbeWithoutAReport) {
   boost::asio::io_context loop;
   const Host host(loop);
   const auto ask = [&] {
@@ -193,7 +193,7 @@ TEST(Coordinator, AnAgentThatAsksWhetherWeAreAStoreIsHungUpOnWithoutALine) {
   EXPECT_EQ(host.said, std::vector<std::string>{});
 }
 
-TEST(Coordinator, AStrangerIsNamedAndHungUpOn) {
+TEST(Coordinator, ReportsAStrangerAndHangsUp) {
   boost::asio::io_context loop;
   const Host host(loop);
   RawAgent client(loop, host.port());
@@ -203,13 +203,13 @@ TEST(Coordinator, AStrangerIsNamedAndHungUpOn) {
   EXPECT_NE(host.said[0].find("HTTP"), std::string::npos);
 }
 
-TEST(Coordinator, HostileBytesCostTheirSenderTheConnectionAndNobodyElse) {
+TEST(Coordinator, HostileBytesCloseOnlyTheSendersConnection) {
   boost::asio::io_context loop;
   const Host host(loop);
   const auto good = joined_agent(loop, host.port(), join_of(2));
   std::string huge(membership::kMagic);
   huge += "\xff\xff\xff\xff\x01";
-  std::string large(membership::kMagic);  // Before it has proved who it is.
+  std::string large(membership::kMagic);  // Too large before authentication.
   large += std::string("\x01\x20\x00\x00\x01", 5);
   std::string unknown(membership::kMagic);
   unknown += std::string("\x01\x00\x00\x00\xee", 5);
@@ -227,7 +227,7 @@ TEST(Coordinator, HostileBytesCostTheirSenderTheConnectionAndNobodyElse) {
   EXPECT_EQ(host.coordinator->counters(), (Coordinator::Counters{1, 0, 5, 0, 1, 1}));
 }
 
-TEST(Coordinator, RandomBytesBehindTheMagicNeverHarmAnotherAgent) {
+TEST(Coordinator, RandomBytesAfterTheMagicHarmNoOtherAgent) {
   boost::asio::io_context loop;
   const Host host(loop);
   const auto good = joined_agent(loop, host.port(), join_of(2));
@@ -252,7 +252,7 @@ TEST(Coordinator, RandomBytesBehindTheMagicNeverHarmAnotherAgent) {
   }
 }
 
-TEST(Coordinator, AHandshakeThatIsNotFinishedInTimeIsHungUpOn) {
+TEST(Coordinator, HangsUpOnAnUnfinishedHandshake) {
   boost::asio::io_context loop;
   Coordinator::Options options;
   options.handshake_limit = std::chrono::milliseconds(30);
@@ -264,7 +264,7 @@ TEST(Coordinator, AHandshakeThatIsNotFinishedInTimeIsHungUpOn) {
   EXPECT_EQ(host.coordinator->counters().timed_out, 1u);
 }
 
-TEST(Coordinator, AnAgentThatHasJoinedIsNotUnderTheHandshakesLimit) {
+TEST(Coordinator, EndsTheHandshakeLimitWithTheJoin) {
   boost::asio::io_context loop;
   Coordinator::Options options;
   options.handshake_limit = std::chrono::milliseconds(300);
@@ -276,7 +276,7 @@ TEST(Coordinator, AnAgentThatHasJoinedIsNotUnderTheHandshakesLimit) {
   EXPECT_EQ(host.coordinator->counters().timed_out, 0u);
 }
 
-TEST(Coordinator, WhoeverOnlySaysHelloGivesHisPlaceToOthersAndAMemberNever) {
+TEST(Coordinator, EvictsUnauthenticatedAgentsButNoMember) {
   boost::asio::io_context loop;
   ListenOptions listen;
   listen.places = std::make_shared<Places>(3);
@@ -296,7 +296,7 @@ TEST(Coordinator, WhoeverOnlySaysHelloGivesHisPlaceToOthersAndAMemberNever) {
   EXPECT_LE(host.coordinator->counters().sessions, 3u);
 }
 
-TEST(Coordinator, AThousandAgentsOfOneMachineThatJoinAtOnceLoseNone) {
+TEST(Coordinator, AcceptsAThousandAgentsOfOneMachineAtOnce) {
   boost::asio::io_context loop;
   ListenOptions listen;
   listen.places = std::make_shared<Places>(1000);
@@ -316,7 +316,7 @@ TEST(Coordinator, AThousandAgentsOfOneMachineThatJoinAtOnceLoseNone) {
   EXPECT_EQ(host.said, std::vector<std::string>{});
 }
 
-TEST(Coordinator, TooManyAgentsAreRefusedNotForgotten) {
+TEST(Coordinator, RefusesTooManyAgents) {
   boost::asio::io_context loop;
   Coordinator::Options options;
   options.agents_max = 1;
@@ -331,7 +331,7 @@ TEST(Coordinator, TooManyAgentsAreRefusedNotForgotten) {
   EXPECT_FALSE(first->closed);
 }
 
-TEST(Coordinator, NodesThatContradictTheJobAreTold) {
+TEST(Coordinator, RefusesANodeThatContradictsTheJob) {
   boost::asio::io_context loop;
   const Host host(loop);
   const auto first = joined_agent(loop, host.port(), join_of(2));
@@ -374,7 +374,7 @@ TEST(Coordinator, StaysForAJobWhoseNodesLeftAndCameBack) {
   EXPECT_NE(host.said[0].find("it stays until the agent of job 'b'"), std::string::npos);
 }
 
-TEST(Coordinator, AJobThatNobodyElseIsInDoesNotKeepTheHost) {
+TEST(Coordinator, IsIdleWithoutAgents) {
   boost::asio::io_context loop;
   const Host host(loop);
   bool idle = false;
@@ -382,7 +382,7 @@ TEST(Coordinator, AJobThatNobodyElseIsInDoesNotKeepTheHost) {
   EXPECT_TRUE(run_until(loop, [&] { return idle; }));
 }
 
-TEST(Coordinator, TheHostStaysWhileAnAgentOfAnotherProcessNeedsItAndSaysSo) {
+TEST(Coordinator, StaysWhileAnotherAgentNeedsItAndSaysSo) {
   boost::asio::io_context loop;
   const Host host(loop);
   auto agent = joined_agent(loop, host.port(), join_of(2));

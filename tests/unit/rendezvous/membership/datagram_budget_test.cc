@@ -14,7 +14,7 @@ using std::chrono::seconds;
 
 constexpr Instant kStart{seconds{1000}};
 
-// The number that pass at this time, one after the other.
+// Returns the number of datagrams that pass in a row at this time.
 int passed(DatagramBudget& budget, Instant now, size_t payload_bytes, size_t receivers) {
   int count = 0;
   for (; !budget.is_spent(now); ++count)
@@ -35,10 +35,10 @@ TEST(DatagramBudget, SavesNoMoreThanABurst) {
   EXPECT_EQ(passed(budget, kStart + hours{1}, kDatagramBytesMax, 1), 64);
 }
 
-TEST(DatagramBudget, AnEmptyOneIsNotFree) {
+TEST(DatagramBudget, ChargesForEmptyDatagrams) {
   DatagramBudget budget;
   EXPECT_NEAR(passed(budget, kStart, 0, 1), 4096, 1);
-  EXPECT_NEAR(passed(budget, kStart + seconds{1}, 0, 0), 2048, 1);  // To nobody neither.
+  EXPECT_NEAR(passed(budget, kStart + seconds{1}, 0, 0), 2048, 1);  // Even without receivers.
 }
 
 TEST(DatagramBudget, IsChargedForEachReceiver) {
@@ -46,7 +46,7 @@ TEST(DatagramBudget, IsChargedForEachReceiver) {
   EXPECT_EQ(passed(budget, kStart, 256, 1000), 3);
 }
 
-TEST(DatagramBudget, TheLargestToAllNodesPassesEveryTwoSecondsHoweverManyTheyAre) {
+TEST(DatagramBudget, PassesTheLargestToAllNodesEveryTwoSeconds) {
   DatagramBudget budget;
   EXPECT_EQ(passed(budget, kStart, kDatagramBytesMax, membership::kNodesMax), 1);
   EXPECT_FALSE(budget.is_spent(kStart + nanoseconds{1}));
@@ -56,7 +56,7 @@ TEST(DatagramBudget, TheLargestToAllNodesPassesEveryTwoSecondsHoweverManyTheyAre
   EXPECT_EQ(count, 50);
 }
 
-TEST(DatagramBudget, SmallOnesDoNotKeepALargeOneFromPassing) {
+TEST(DatagramBudget, SmallDatagramsDoNotBlockALargeOne) {
   DatagramBudget budget;
   passed(budget, kStart, 0, 1);
   budget.spend(kStart + seconds{1}, 0, 1);

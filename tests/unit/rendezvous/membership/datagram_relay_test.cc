@@ -1,4 +1,4 @@
-// The host that relays datagrams, over real sockets: what one bad agent can cost it and the others.
+// The host's relay of datagrams over real sockets: the harm that one bad agent can do.
 #include <algorithm>
 #include <chrono>
 #include <functional>
@@ -19,10 +19,10 @@ using membership::AgentMessage;
 using membership::Datagram;
 using membership::Delivered;
 
-// A host and agents that run its first round.
+// A host and agents in its first round.
 class DatagramRelay : public testing::Test {
  protected:
-  // The last `asleep` of them read only until they are welcome.
+  // The last `asleep` agents stop reading once they are welcome.
   void start(size_t count, size_t asleep = 0) {
     auto listener =
         Listener::open(loop_, {SocketAddress{IpAddress::loopback_v4(), 0}}, ListenOptions());
@@ -45,7 +45,7 @@ class DatagramRelay : public testing::Test {
     agents_[agent]->send(AgentMessage(Datagram{epoch, to, {}, {}, std::move(payload)}));
   }
 
-  // Until the host has taken in what these agents sent, and they what it sent them then.
+  // Waits until the host has handled all that these agents sent, and they its answers.
   void settle(size_t count) {
     for (int turn = 0; turn < 2; ++turn) {
       ++reports_;
@@ -117,7 +117,7 @@ class DatagramRelay : public testing::Test {
   uint64_t reports_ = 1;
 };
 
-TEST_F(DatagramRelay, HandsOnEverythingButTheSendersRankAsItIs) {
+TEST_F(DatagramRelay, RelaysEverythingAsSentAndAddsTheSendersRank) {
   start(2);
   const Instant at{std::chrono::hours(3)};
   agents_[0]->send(AgentMessage(Datagram{1, rank(1), at, Duration(7), std::string("a\0b", 3)}));
@@ -126,7 +126,7 @@ TEST_F(DatagramRelay, HandsOnEverythingButTheSendersRankAsItIs) {
   EXPECT_TRUE(got(0).empty());
 }
 
-TEST_F(DatagramRelay, ToAllOthersReachesEachOfThemOnceAndInOrder) {
+TEST_F(DatagramRelay, BroadcastReachesEachOtherNodeOnceAndInOrder) {
   start(3);
   for (int i = 0; i < 20; ++i)
     send(1, -1, std::to_string(i));
@@ -139,7 +139,7 @@ TEST_F(DatagramRelay, ToAllOthersReachesEachOfThemOnceAndInOrder) {
   EXPECT_EQ(got(0).size() + got(1).size() + got(2).size(), 40u);
 }
 
-TEST_F(DatagramRelay, OfAnotherEpochOrToAnUnknownNodeIsDroppedWithoutAWord) {
+TEST_F(DatagramRelay, DropsOtherEpochsAndUnknownNodesSilently) {
   start(2);
   send(0, rank(1), "old", 0);
   send(0, rank(1), "new", 2);
@@ -154,7 +154,7 @@ TEST_F(DatagramRelay, OfAnotherEpochOrToAnUnknownNodeIsDroppedWithoutAWord) {
   EXPECT_EQ(host_->counters().broken, 0u);
 }
 
-TEST_F(DatagramRelay, AFloodIsCutToItsBudgetAndHarmsNoOther) {
+TEST_F(DatagramRelay, CutsAFloodToItsBudget) {
   start(3);
   const auto begun = std::chrono::steady_clock::now();
   const std::string large(membership::kDatagramBytesMax, 'x');
@@ -178,7 +178,7 @@ TEST_F(DatagramRelay, AFloodIsCutToItsBudgetAndHarmsNoOther) {
     EXPECT_EQ(line.state, "running");
 }
 
-TEST_F(DatagramRelay, AReceiverThatReadsNothingKeepsItsConnection) {
+TEST_F(DatagramRelay, KeepsTheConnectionOfAReceiverThatReadsNothing) {
   constexpr size_t kSenders = 12;
   start(kSenders + 1, 1);
   std::vector<bool> taken(kSenders + 1, false);
@@ -187,7 +187,7 @@ TEST_F(DatagramRelay, AReceiverThatReadsNothingKeepsItsConnection) {
   const int sleeper = static_cast<int>(std::ranges::find(taken, false) - taken.begin());
   const std::string large(membership::kDatagramBytesMax, 'x');
   for (size_t i = 0; i < kSenders; ++i) {
-    for (int sent = 0; sent < 60; ++sent)  // Within its budget: 12 MiB from all of them.
+    for (int sent = 0; sent < 60; ++sent)  // Within the budget: 12 MiB in all.
       send(i, sleeper, large);
   }
   settle(kSenders);
@@ -207,7 +207,7 @@ TEST_F(DatagramRelay, AReceiverThatReadsNothingKeepsItsConnection) {
   EXPECT_LT(got(kSenders).size(), 60 * kSenders);
 }
 
-TEST_F(DatagramRelay, OneThatBreaksItsLimitsEndsThatConnectionOnly) {
+TEST_F(DatagramRelay, MalformedDatagramEndsOnlyItsSendersConnection) {
   start(2);
   std::string bytes;
   membership::encode(AgentMessage(Datagram{1, rank(1), {}, {}, "x"}), bytes);

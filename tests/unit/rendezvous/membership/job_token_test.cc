@@ -23,7 +23,7 @@ namespace {
 const Nonce kAgent{1, 2, 3};
 const Nonce kHost{4, 5, 6};
 
-// An Alive as it is sealed first.
+// Returns an Alive sealed as the first frame.
 std::string sealed(FrameSeal seal) {
   std::string frame;
   encode(HostMessage{Alive{}}, frame);
@@ -36,8 +36,8 @@ std::string sealed_by(std::string_view token, std::string_view job, const Nonce&
   return sealed(frame_seals(token, job, agent, host).*side);
 }
 
-// Computed with Python's hmac, as PROTOCOL.md says.
-TEST(JobToken, TheSealsAreThese) {
+// Computed with Python's hmac according to PROTOCOL.md.
+TEST(JobToken, SealsHaveKnownValues) {
   FrameSeals seals = frame_seals("secret", "job 1", kAgent, kHost);
   const auto goodbye = [&] {
     std::string frame;
@@ -59,7 +59,7 @@ TEST(JobToken, TheSealsAreThese) {
             "474b7c844ff2c2419bad3cbb939cb75ef8da741eac1c77a246bde6b3a263b160");
 }
 
-TEST(JobToken, ASealIsWorthNothingElsewhere) {
+TEST(JobToken, SealsDependOnTokenJobNoncesAndSide) {
   const std::set<std::string> all = {sealed_by("secret", "job", kAgent, kHost),
                                      sealed_by("secret", "job", kAgent, kHost, &FrameSeals::host),
                                      sealed_by("Secret", "job", kAgent, kHost),
@@ -72,11 +72,11 @@ TEST(JobToken, ASealIsWorthNothingElsewhere) {
   EXPECT_EQ(all.size(), 9u);
 }
 
-TEST(JobToken, WithoutATokenThereIsNoSeal) {
+TEST(JobToken, SealsNeedAToken) {
   EXPECT_DEATH(frame_seals("", "job", kAgent, kHost), "internal error: CHECK");
 }
 
-// With the token, or with the seed alone, nobody has the workers' secret.
+// Neither the token nor the seed alone reveals the workers' secret.
 TEST(JobToken, TheWorkersSecretNeedsTokenJobAndSeed) {
   const Mac seed{7};
   const std::set<Mac> all = {worker_secret("secret", "job", seed),
@@ -109,7 +109,7 @@ class TokenFile : public testing::Test {
   std::string path_;
 };
 
-TEST_F(TokenFile, LosesOneNewlineAtItsEndAndNothingElse) {
+TEST_F(TokenFile, LosesOnlyOneNewlineAtItsEnd) {
   write("a token\n");
   EXPECT_EQ(read_token_file(path_), "a token");
   write("a token");
@@ -129,21 +129,21 @@ TEST_F(TokenFile, IsReadUpToTheLimitAndNotBeyond) {
   EXPECT_EQ(error(), "the token file " + path_ + " is longer than 4096 bytes");
 }
 
-TEST_F(TokenFile, ThatHoldsNothingIsAMistake) {
+TEST_F(TokenFile, MustNotBeEmpty) {
   write("");
   EXPECT_EQ(error(), "the token file " + path_ + " is empty: write a token into it");
   write("\n");
   EXPECT_EQ(error(), "the token file " + path_ + " is empty: write a token into it");
 }
 
-TEST_F(TokenFile, ThatIsNotThereIsAnErrorWithItsName) {
+TEST_F(TokenFile, IsNamedInTheErrorIfItCannotBeRead) {
   EXPECT_EQ(error(), "the token file " + path_ + " cannot be opened: No such file or directory");
   path_ = folder_;
   EXPECT_EQ(error(), "the token file " + path_ + " cannot be read: Is a directory");
   EXPECT_EQ(read_token_file(folder_).error().code, ExitCode::environment);
 }
 
-TEST_F(TokenFile, ThatAnotherUserMayHaveWrittenIsRefused) {
+TEST_F(TokenFile, IsRefusedIfAnotherUserMayHaveWrittenIt) {
   write("a token");
   for (const unsigned mode : {0620u, 0602u}) {
     ASSERT_EQ(::chmod(path_.c_str(), mode), 0);
@@ -160,12 +160,12 @@ TEST_F(TokenFile, ThatAnotherUserMayHaveWrittenIsRefused) {
                          "believed");
 }
 
-TEST_F(TokenFile, APipeWithoutAWriterHoldsNobody) {
+TEST_F(TokenFile, DoesNotBlockIfItIsAPipeWithoutAWriter) {
   ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
   EXPECT_EQ(error(), "the token file " + path_ + " is empty: write a token into it");
 }
 
-TEST_F(TokenFile, APipeIsReadUntilItsWriterHasDone) {
+TEST_F(TokenFile, IsReadToTheEndIfItIsAPipe) {
   int ends[2];
   ASSERT_EQ(::pipe(ends), 0);
   path_ = "/proc/self/fd/" + std::to_string(ends[0]);

@@ -1,5 +1,5 @@
-// When an agent tries again: after failures, after connections that hardly lived, for a rank that
-// its own old life may still hold; and what it says of its past on the next connection.
+// When an agent reconnects: after failures, after short connections, and for a rank that its
+// previous process may still hold; and how it describes its past on the next connection.
 #include <string>
 #include <vector>
 
@@ -14,20 +14,20 @@ using namespace membership;  // NOLINT: the words of the protocol
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// Says no lines that would stand between a test and the next try.
+// Prints no status lines, which would come between a test and the next attempt.
 Member::Options silent_options() {
   Member::Options options = member_options();
   options.first_status = options.status_cap = seconds{3600};
   return options;
 }
 
-// Half to one and a half of the back-off.
+// Expects half to one and a half of the back-off.
 void expect_pause_of(const MemberDriver& m, Duration backoff) {
   EXPECT_GE(m.until_deadline(), backoff / 2) << backoff / milliseconds{1} << " ms";
   EXPECT_LE(m.until_deadline(), backoff * 3 / 2) << backoff / milliseconds{1} << " ms";
 }
 
-// From pausing to a connection that is welcomed after `handshake` and breaks after `life`.
+// Connects after a pause, is welcomed after `handshake`, and breaks after `life`.
 void connect_for(MemberDriver& m, Duration handshake, Duration life) {
   m.tick_at_deadline();
   m.step(member::ConnectionUp{"10.0.0.1", "10.0.0.2"});
@@ -37,7 +37,7 @@ void connect_for(MemberDriver& m, Duration handshake, Duration life) {
   m.step(connection_lost("connection reset by peer"));
 }
 
-TEST(MemberBackoff, AHostThatWelcomesUsAndDropsUsAtOnceIsTriedEverMoreRarely) {
+TEST(MemberBackoff, GrowsIfTheHostWelcomesAndDropsUsAtOnce) {
   MemberDriver m(silent_options());
   m.join();
   m.step(connection_lost("connection reset by peer"));
@@ -50,16 +50,16 @@ TEST(MemberBackoff, AHostThatWelcomesUsAndDropsUsAtOnceIsTriedEverMoreRarely) {
   }
 }
 
-TEST(MemberBackoff, OneConnectionThatBreaksYoungCostsNoMoreThanAnyOther) {
+TEST(MemberBackoff, StaysShortAfterOneYoungConnection) {
   MemberDriver m(silent_options());
   m.join();
   m.pass(milliseconds{1});
   m.step(connection_lost("connection reset by peer"));
-  // What the host grants for coming back is short.
+  // The host's grace for a reconnect is short.
   EXPECT_LE(m.until_deadline(), milliseconds{30});
 }
 
-TEST(MemberBackoff, AConnectionThatHeldLetsItBeginAnew) {
+TEST(MemberBackoff, RestartsAfterAConnectionThatHeld) {
   MemberDriver m(silent_options());
   m.join();
   m.step(connection_lost("reset"));
@@ -74,7 +74,7 @@ TEST(MemberBackoff, AConnectionThatHeldLetsItBeginAnew) {
   expect_pause_of(m, milliseconds{40});
 }
 
-TEST(MemberBackoff, GrowsWithEachTryThatFailsAndNotBeyondItsCap) {
+TEST(MemberBackoff, GrowsWithEachFailureUpToItsCap) {
   MemberDriver m(silent_options());
   m.step(member::Begin{});
   for (const int ms : {20, 40, 80, 160, 320, 640, 1000, 1000}) {
@@ -84,7 +84,7 @@ TEST(MemberBackoff, GrowsWithEachTryThatFailsAndNotBeyondItsCap) {
   }
 }
 
-TEST(MemberBackoff, FailedTriesAfterAYoungConnectionGoOnFromThere) {
+TEST(MemberBackoff, ContinuesGrowingAfterAYoungConnection) {
   MemberDriver m(silent_options());
   m.join();
   m.step(connection_lost("reset"));
@@ -96,7 +96,7 @@ TEST(MemberBackoff, FailedTriesAfterAYoungConnectionGoOnFromThere) {
   expect_pause_of(m, milliseconds{320});
 }
 
-TEST(MemberBackoff, AHostThatOnlyEverWelcomesUsIsGivenUpAtTheJoinTimeOut) {
+TEST(MemberBackoff, GivesUpAtTheJoinTimeOutIfEveryConnectionIsYoung) {
   MemberDriver m;
   m.join();
   const Instant begun = m.now();
@@ -120,7 +120,7 @@ TEST(MemberBackoff, AHostThatOnlyEverWelcomesUsIsGivenUpAtTheJoinTimeOut) {
       << said;
 }
 
-TEST(MemberBackoff, TheJoinTimeOutBeginsAnewWithEveryConnectionThatHeld) {
+TEST(MemberBackoff, RestartsTheJoinTimeOutAfterAConnectionThatHeld) {
   MemberDriver m;
   m.join();
   for (int i = 0; i < 4; ++i) {
@@ -139,7 +139,7 @@ TEST(MemberBackoff, TheJoinTimeOutBeginsAnewWithEveryConnectionThatHeld) {
   }
 }
 
-TEST(MemberBackoff, AJumpOfOurClockMakesNoConnectionYoung) {
+TEST(MemberBackoff, DoesNotCountAConnectionAsYoungAfterAClockJump) {
   MemberDriver m;
   m.join();
   m.alive(1);
@@ -151,13 +151,13 @@ TEST(MemberBackoff, AJumpOfOurClockMakesNoConnectionYoung) {
   expect_pause_of(m, milliseconds{20});
 }
 
-// ---- A rank that is taken.
+// ---- Taken ranks.
 
 Refused taken() {
   return {RefusalKind::rank_taken, "node rank 1 belongs to b already"};
 }
 
-TEST(MemberRank, IsAskedForOftenEnoughToBeInTimeForTheOldLifesEnd) {
+TEST(MemberRank, IsRequestedOftenEnoughWhileTheOldProcessHoldsIt) {
   MemberDriver m(silent_options());
   m.step(member::Begin{});
   for (int tries = 0; tries < 11; ++tries) {
@@ -184,8 +184,8 @@ TEST(MemberRank, IsGivenUpAfterTwoLeases) {
   EXPECT_LE(m.now() - begun, milliseconds{6500});
 }
 
-// A host that lets us wait in line and sends us away again does not keep us for ever.
-TEST(MemberRank, IsGivenUpThoughTheHostLetUsWaitInLineNowAndThen) {
+// A host that lets us queue and then refuses us again must not keep us for ever.
+TEST(MemberRank, IsGivenUpEvenIfTheHostSometimesLetsUsQueue) {
   MemberDriver m;
   m.step(member::Begin{});
   const Instant begun = m.now();
@@ -201,7 +201,7 @@ TEST(MemberRank, IsGivenUpThoughTheHostLetUsWaitInLineNowAndThen) {
   EXPECT_LE(m.now() - begun, seconds{8});
 }
 
-TEST(MemberRank, ThatWasGivenOnceIsAskedForAnewWithAllPatience) {
+TEST(MemberRank, IsRequestedWithFullPatienceAfterARound) {
   MemberDriver m;
   m.step(member::Begin{});
   m.step(member::ConnectionUp{"10.0.0.1", "10.0.0.2"});
@@ -221,7 +221,7 @@ TEST(MemberRank, ThatWasGivenOnceIsAskedForAnewWithAllPatience) {
   EXPECT_FALSE(m.machine().over());
 }
 
-// ---- The past.
+// ---- The past of an agent.
 
 Join join_in(const MemberEffects& effects) {
   for (const Member::Effect& effect : effects) {
@@ -236,7 +236,7 @@ Join next_join(MemberDriver& m) {
   return join_in(m.tick_at_deadline());
 }
 
-TEST(MemberPast, ARoundIsNamedWithTheHostThatNumberedIt) {
+TEST(MemberPast, NamesTheRoundAndTheHostThatFormedIt) {
   MemberDriver m;
   m.step(member::Begin{});
   m.step(member::ConnectionUp{"10.0.0.1", "10.0.0.2"});
@@ -252,7 +252,7 @@ TEST(MemberPast, ARoundIsNamedWithTheHostThatNumberedIt) {
   EXPECT_EQ(join.last_instance, MemberDriver::kHost);
 }
 
-TEST(MemberPast, AnotherHostsWelcomeAloneChangesNothingInIt) {
+TEST(MemberPast, IsNotChangedByAnotherHostsWelcomeAlone) {
   MemberDriver m;
   m.run(3);
   m.step(connection_lost("reset"));
@@ -271,7 +271,7 @@ TEST(MemberPast, AnotherHostsWelcomeAloneChangesNothingInIt) {
   EXPECT_EQ(after.last_instance, 99u);
 }
 
-TEST(MemberPast, ARoundWhoseOrderNeverCameIsOneOfThisHostToo) {
+TEST(MemberPast, IncludesAStoppedRoundThatWasNeverOrdered) {
   MemberDriver m;
   m.join();
   m.step(member::ReadyForRound{});

@@ -1,5 +1,5 @@
-// A real MemberClient that calls one port of this machine, and a real host for it, on the test's
-// own loop.
+// A real MemberClient that connects to one port of this machine, and a real host, both on the
+// test's loop.
 #pragma once
 
 #include <chrono>
@@ -23,7 +23,7 @@
 
 namespace muster {
 
-// Calls 127.0.0.1 at one port, for whatever listens there.
+// Dials 127.0.0.1 at one port.
 class PortDialler : public Dialler {
  public:
   PortDialler(boost::asio::io_context& loop, int port) : loop_(loop), port_(port) {}
@@ -115,7 +115,7 @@ inline std::unique_ptr<Coordinator> host_with(boost::asio::io_context& loop,
   options.job_id = "job";
   options.token = token;
   options.instance = 42;
-  options.reconnect_grace = kTestPatience;  // However busy the machine is.
+  options.reconnect_grace = kTestPatience;  // However busy the machine is, no agent is lost.
   return std::make_unique<Coordinator>(loop, std::move(*listener), options);
 }
 

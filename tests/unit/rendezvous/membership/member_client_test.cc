@@ -24,7 +24,7 @@
 namespace muster {
 namespace {
 
-// Accepts, says `greeting` if there is any, and hangs up if it should.
+// Accepts clients, sends `greeting`, and hangs up if `hang_up`.
 class OddServer {
  public:
   OddServer(boost::asio::io_context& loop, std::string greeting, bool hang_up)
@@ -34,9 +34,9 @@ class OddServer {
     accept();
   }
   int port() const { return acceptor_.local_endpoint().port(); }
-  // To the newest client that was kept.
+  // Sends to the newest client that was kept.
   void say(const std::string& bytes) { kept_.back().send(boost::asio::buffer(bytes)); }
-  // What it has said since.
+  // Returns the bytes that client has sent since.
   std::string hear() {
     std::string bytes(kept_.back().available(), ' ');
     bytes.resize(kept_.back().receive(boost::asio::buffer(bytes)));
@@ -60,7 +60,7 @@ class OddServer {
   std::vector<TcpSocket> kept_;
 };
 
-TEST(MemberClient, JoinsARoundAndHearsItsEnd) {
+TEST(MemberClient, JoinsARoundAndReportsItsEnd) {
   boost::asio::io_context loop;
   for (const char* token : {"", "secret"}) {
     const auto host = host_with(loop, token);
@@ -89,7 +89,7 @@ std::string script_bytes(const std::vector<membership::HostMessage>& messages) {
   return bytes;
 }
 
-// What a host says until a round has formed.
+// A host's messages up to the first round.
 std::vector<membership::HostMessage> round_script() {
   membership::Round round;
   round.epoch = 1;
@@ -116,7 +116,7 @@ TEST(MemberClient, SendsAnotherNodeADatagramWithItsTime) {
   EXPECT_EQ(got.epoch, datagram.epoch);
   EXPECT_EQ(got.from, first.rounds[0].node_rank);
   EXPECT_EQ(got.payload, "a letter");
-  // Both have the same clock, and its translations are wrong by what is added to the error.
+  // Both agents share a clock, so the added error bounds the error of the two translations.
   const Duration added = got.at_error - datagram.at_error;
   EXPECT_GT(added, Duration::zero());
   EXPECT_LE(got.at, at + added);
@@ -124,12 +124,12 @@ TEST(MemberClient, SendsAnotherNodeADatagramWithItsTime) {
   EXPECT_EQ(first.datagrams.size(), 0u);
 }
 
-TEST(MemberClient, NoDatagramComesOrGoesBeforeTheHostsClockIsKnown) {
+TEST(MemberClient, PassesNoDatagramBeforeTheHostsClockIsKnown) {
   boost::asio::io_context loop;
   std::vector<membership::HostMessage> script = round_script();
   script.insert(script.end() - 1, membership::Delivered{1, 1, {}, {}, "too early"});
   script.push_back(membership::Alive{1, 1, Instant{std::chrono::hours(7)}});
-  const Duration most = Duration::max();  // Whatever another agent states.
+  const Duration most = Duration::max();  // Any error that another agent claims.
   script.push_back(membership::Delivered{1, 1, Instant{std::chrono::hours(7)}, most, "in time"});
   OddServer server(loop, script_bytes(script), false);
   Client client(loop, server.port(), client_options());
@@ -148,15 +148,15 @@ TEST(MemberClient, NoDatagramComesOrGoesBeforeTheHostsClockIsKnown) {
   EXPECT_EQ(heard.find("clock unknown"), std::string::npos);
 }
 
-TEST(MemberClient, DatagramsNeverCostItTheConnectionToASlowHost) {
+TEST(MemberClient, KeepsTheConnectionIfDatagramsOutpaceTheHost) {
   boost::asio::io_context loop;
   std::vector<membership::HostMessage> script = round_script();
   script.push_back(membership::Alive{1, 1, Instant{std::chrono::hours(7)}});
   script.push_back(membership::Delivered{1, 1, {}, {}, "begin"});
-  OddServer server(loop, script_bytes(script), false);  // It reads nothing.
+  OddServer server(loop, script_bytes(script), false);  // The host reads nothing.
   Client client(loop, server.port(), client_options());
   ASSERT_TRUE(run_until(loop, [&] { return client.datagrams.size() == 1; }));
-  EXPECT_GT(client.datagrams[0].at_error, Duration::zero());  // Of our own conversion.
+  EXPECT_GT(client.datagrams[0].at_error, Duration::zero());  // Added by our own conversion.
   const std::string large(membership::kDatagramBytesMax, 'x');
   for (int i = 0; i < 2000; ++i)
     client.client->send(datagram_of(large));
@@ -165,16 +165,16 @@ TEST(MemberClient, DatagramsNeverCostItTheConnectionToASlowHost) {
   EXPECT_EQ(client.dialler.dials, 1);
 }
 
-TEST(MemberClient, ATooLongDatagramIsABugOfTheSender) {
+TEST(MemberClient, ChecksTheLengthOfADatagram) {
   boost::asio::io_context loop;
   Client client(loop, 1, client_options());
   const std::string payload(membership::kDatagramBytesMax + 1, 'x');
   EXPECT_DEATH(client.client->send(datagram_of(payload)), "internal error: CHECK");
 }
 
-// ---- Whose a connection to the job's store is.
+// ---- Owners of connections to the job's store.
 
-TEST(MemberClient, TellsTheHostWhetherAConnectionFromHereBelongsToTheJob) {
+TEST(MemberClient, AnswersWhetherALocalConnectionBelongsToTheJob) {
   boost::asio::io_context loop;
   OddServer server(loop, script_bytes(round_script()), false);
   MemberClient::Options options = client_options();
@@ -200,7 +200,7 @@ TEST(MemberClient, TellsTheHostWhetherAConnectionFromHereBelongsToTheJob) {
   }));
   EXPECT_EQ(join->host_end, fmt::format("127.0.0.1:{}", server.port()));
   EXPECT_TRUE(join->knows_owners);
-  // Its own connection is this user's.
+  // The client's own connection belongs to this user.
   server.say(script_bytes({membership::WhoseIs{7, join->own_end, join->host_end},
                            membership::WhoseIs{8, "127.0.0.1:1", join->host_end},
                            membership::WhoseIs{9, "here", "there"}}));
@@ -211,7 +211,7 @@ TEST(MemberClient, TellsTheHostWhetherAConnectionFromHereBelongsToTheJob) {
   EXPECT_EQ(answers, (std::vector<membership::Belongs>{{7, true}, {8, false}, {9, false}}));
 }
 
-TEST(MemberClient, AHostThatVanishesStopsTheRoundAndOneThatIsBackGivesANewOne) {
+TEST(MemberClient, StopsIfTheHostVanishesAndRejoinsItsSuccessor) {
   boost::asio::io_context loop;
   auto host = host_with(loop, "");
   const SocketAddress place{IpAddress::loopback_v4(), host->port()};
@@ -230,7 +230,7 @@ TEST(MemberClient, AHostThatVanishesStopsTheRoundAndOneThatIsBackGivesANewOne) {
   EXPECT_GT(client.rounds[1].epoch, client.rounds[0].epoch);
 }
 
-TEST(MemberClient, AMissingOrWrongTokenGivesUpAtOnceAndNamesTheRemedy) {
+TEST(MemberClient, GivesUpAtOnceIfTheTokenIsMissingOrWrong) {
   boost::asio::io_context loop;
   const auto host = host_with(loop, "secret");
   const auto open_host = host_with(loop, "");
@@ -244,9 +244,9 @@ TEST(MemberClient, AMissingOrWrongTokenGivesUpAtOnceAndNamesTheRemedy) {
   }
 }
 
-TEST(MemberClient, AHostThatCannotProveTheTokenIsNotBelieved) {
+TEST(MemberClient, DoesNotBelieveAHostThatCannotProveTheToken) {
   boost::asio::io_context loop;
-  // Asks for a token as the real one would, welcomes everybody, and proves nothing.
+  // Asks for a token like a real host, welcomes every agent, and proves nothing.
   std::string script;
   membership::encode(membership::HostMessage(membership::Challenge{random_nonce(), true}), script);
   membership::encode(membership::HostMessage(membership::Welcome{}), script);
@@ -255,7 +255,7 @@ TEST(MemberClient, AHostThatCannotProveTheTokenIsNotBelieved) {
   EXPECT_TRUE(client.wait_error("does not know this job's token"));
 }
 
-TEST(MemberClient, ATcpStoreServerOnTheOtherEndIsNamedAtOnce) {
+TEST(MemberClient, NamesATcpStoreServerAtOnce) {
   boost::asio::io_context loop;
   StoreServer server(loop, {});
   const auto listener =
@@ -268,7 +268,7 @@ TEST(MemberClient, ATcpStoreServerOnTheOtherEndIsNamedAtOnce) {
   EXPECT_EQ(client.dialler.distrusted, 2);
 }
 
-// PyTorch's own server keeps a connection whose first bytes it does not know, and says nothing.
+// PyTorch's server keeps a connection whose first bytes it does not know, and sends nothing.
 class SwallowingStore {
  public:
   explicit SwallowingStore(boost::asio::io_context& loop)
@@ -303,7 +303,7 @@ class SwallowingStore {
   std::vector<std::shared_ptr<Peer>> peers_;
 };
 
-TEST(MemberClient, AStoreServerThatSwallowsWhatItDoesNotKnowIsNamedToo) {
+TEST(MemberClient, NamesAStoreServerThatIgnoresUnknownBytes) {
   boost::asio::io_context loop;
   const SwallowingStore server(loop);
   Client client(loop, server.port(), client_options());
@@ -311,7 +311,7 @@ TEST(MemberClient, AStoreServerThatSwallowsWhatItDoesNotKnowIsNamedToo) {
   EXPECT_EQ(client.dialler.dials, 2);
 }
 
-TEST(MemberClient, AWebServerOnTheOtherEndIsNamedAfterAFewTries) {
+TEST(MemberClient, NamesAWebServerAfterThreeAttempts) {
   boost::asio::io_context loop;
   const OddServer server(loop, "HTTP/1.1 400 Bad Request\r\n\r\n", false);
   Client client(loop, server.port(), client_options());
@@ -319,7 +319,7 @@ TEST(MemberClient, AWebServerOnTheOtherEndIsNamedAfterAFewTries) {
   EXPECT_EQ(client.dialler.dials, 3);
 }
 
-TEST(MemberClient, AForwarderThatHangsUpIsTriedAgainBecauseItsHostMayStillCome) {
+TEST(MemberClient, RetriesAForwarderThatHangsUp) {
   boost::asio::io_context loop;
   const OddServer server(loop, "", true);
   Client client(loop, server.port(), client_options());
@@ -327,8 +327,8 @@ TEST(MemberClient, AForwarderThatHangsUpIsTriedAgainBecauseItsHostMayStillCome) 
   EXPECT_TRUE(client.errors.empty());
 }
 
-// As a host with no descriptor to spare: whose it was cannot be asked any more.
-TEST(MemberClient, AHostThatHangsUpAfterItsChallengeIsTriedAgain) {
+// A host without a spare descriptor hangs up like this.
+TEST(MemberClient, RetriesAHostThatHangsUpAfterItsChallenge) {
   boost::asio::io_context loop;
   std::string script;
   membership::encode(membership::HostMessage(membership::Challenge{random_nonce(), false}), script);
@@ -338,7 +338,7 @@ TEST(MemberClient, AHostThatHangsUpAfterItsChallengeIsTriedAgain) {
   EXPECT_TRUE(client.errors.empty());
 }
 
-TEST(MemberClient, AMuteServerIsTriedAgainAndSaidInTheStatus) {
+TEST(MemberClient, RetriesAMuteServerAndShowsItInTheStatus) {
   boost::asio::io_context loop;
   const OddServer server(loop, "", false);
   MemberClient::Options options = client_options();
@@ -350,7 +350,7 @@ TEST(MemberClient, AMuteServerIsTriedAgainAndSaidInTheStatus) {
       << client.client->status();
 }
 
-TEST(MemberClient, AHostWithAnotherNumberThanTheOneThatWasMeantIsDistrusted) {
+TEST(MemberClient, DistrustsAHostWithAnotherInstanceThanExpected) {
   boost::asio::io_context loop;
   const auto host = host_with(loop, "");
   MemberClient::Options options = client_options();

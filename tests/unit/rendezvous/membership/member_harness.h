@@ -1,5 +1,5 @@
-// Drives a Member machine by hand, for its tests: an own clock in milliseconds, and the effects of
-// every step as values.
+// Drives a Member machine by hand, with its own clock in milliseconds; each step returns its
+// effects as values.
 #pragma once
 
 #include <string>
@@ -57,7 +57,7 @@ inline membership::Evidence evidence_with(std::string detail) {
   return evidence;
 }
 
-// As they are told before anything is known of the host's clock.
+// A failure or evidence as reported before the host's clock is known.
 inline membership::NodeFailure without_clock(membership::NodeFailure failure) {
   failure.at = Instant{};
   failure.at_error = std::chrono::hours{24 * 365};
@@ -95,7 +95,7 @@ class MemberDriver {
                                     .heartbeat = std::chrono::seconds{1}});
   }
   MemberEffects alive(uint64_t report) { return hear(membership::Alive{report, 0, {}}); }
-  // The answer to a report, with what the host's clock showed.
+  // Answers a report with the reading of the host's clock.
   MemberEffects answer(uint64_t report, Instant clock) {
     return hear(membership::Alive{report, report, clock});
   }
@@ -110,7 +110,7 @@ class MemberDriver {
     return step(member::Tick{});
   }
 
-  // From nothing to a connection that is up but not welcomed.
+  // Brings a connection up, without a welcome.
   void dial() {
     step(member::Begin{});
     step(member::ConnectionUp{"10.0.0.1", "10.0.0.2"});
@@ -144,7 +144,7 @@ class MemberDriver {
   uint64_t host_ = kHost;
 };
 
-// The report in the last effect; a failed test if there is none.
+// Returns the report in the last effect; fails the test if there is none.
 inline membership::Report report_in(const MemberEffects& effects) {
   const auto* send = effects.empty() ? nullptr : std::get_if<member::Send>(&effects.back());
   const auto* report = send == nullptr ? nullptr : std::get_if<membership::Report>(&send->message);
@@ -152,7 +152,7 @@ inline membership::Report report_in(const MemberEffects& effects) {
   return report == nullptr ? membership::Report{} : *report;
 }
 
-// "StopWorkers Report": what the effects are, without what is in them.
+// Returns the kinds of the effects, as in "StopWorkers Report".
 inline std::string names_of(const MemberEffects& effects) {
   static constexpr std::string_view kNames[] = {"Connect",     "Disconnect",  "Send",
                                                 "RoundFormed", "StopWorkers", "LeaveAnnounced",

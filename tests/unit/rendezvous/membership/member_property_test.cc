@@ -1,6 +1,6 @@
-// Properties of the agent's machine under arbitrary sequences of events that its shell, its host
-// and its workers could bring: rapidcheck draws the choices and shrinks what breaks. The host may
-// say anything, in any order; unlike the simulator's it need not be a sane one.
+// Properties of the agent's machine under random sequences of events from its shell, its host and
+// its workers; rapidcheck draws and shrinks them. Unlike the simulator's host, this one may send
+// anything in any order.
 #include <algorithm>
 #include <optional>
 #include <set>
@@ -18,7 +18,7 @@ using membership::Epoch;
 using membership::Phase;
 using std::chrono::milliseconds;
 
-// What the shell and the agent know, and what must hold at every step.
+// Mirrors what the shell and the agent know, and checks invariants at every step.
 class LegalAgent {
  public:
   void say(const Member::Event& event) {
@@ -31,7 +31,7 @@ class LegalAgent {
     RC_ASSERT(driver_.status().find('\n') == std::string::npos);
   }
 
-  // One of the things that could happen next, picked by two drawn numbers.
+  // Performs one possible event, picked by two drawn numbers.
   void act(unsigned what, unsigned which);
 
  private:
@@ -93,7 +93,7 @@ class LegalAgent {
   std::set<Epoch> stopped_;
 };
 
-// Before its deadline a Tick does nothing; at its deadline it leaves a later one.
+// A Tick before the deadline does nothing; one at the deadline leaves a later deadline.
 void LegalAgent::tick(bool early) {
   if (driver_.waits_for_ever()) return;
   const Duration wait = driver_.until_deadline();
@@ -208,7 +208,7 @@ void LegalAgent::act(unsigned what, unsigned which) {
   }
 }
 
-RC_GTEST_PROP(MemberProperty, KeepsItsPromisesWhateverHappens, ()) {
+RC_GTEST_PROP(MemberProperty, KeepsItsInvariantsUnderAnyEvents, ()) {
   const auto choices = *rc::gen::container<std::vector<std::pair<unsigned, unsigned>>>(
       rc::gen::pair(rc::gen::arbitrary<unsigned>(), rc::gen::arbitrary<unsigned>()));
   LegalAgent agent;

@@ -1,4 +1,4 @@
-// A real agent and a real host of a job with a token, and somebody on the way between them.
+// A real agent and a real host of a job with a token, and an attacker on the path between them.
 #include <array>
 #include <chrono>
 #include <cstdint>
@@ -35,9 +35,9 @@ constexpr std::string_view kRelaysWords = "so says the relay";
 
 enum class Side { agent, host };
 
-// One frame on its way, after whose bytes the connection may be cut.
+// A frame in transit; the connection may be cut after its bytes.
 struct Passing {
-  size_t connection = 0;  // Of this relay, from 0.
+  size_t connection = 0;  // Counted from 0.
   Side from = Side::agent;
   size_t number =
       0;  // Of that side and connection, from 0: the Hello with its magic, the Challenge.
@@ -45,7 +45,7 @@ struct Passing {
   bool cut = false;
 };
 
-// Passes frames on between agents and the host's port, and lets the test change each.
+// Forwards frames between agents and the host's port, and lets the test change each.
 class Relay {
  public:
   Relay(boost::asio::io_context& loop, int host_port, std::function<void(Passing&)> change)
@@ -154,7 +154,7 @@ membership::End relays_end() {
   return end;
 }
 
-// What a relay likes to say in that direction.
+// A forged frame towards that side.
 std::string lie_to(Side side) {
   if (side == Side::agent)
     return plain_frame(HostMessage(membership::Order{1'000'000, relays_end()}));
@@ -196,7 +196,7 @@ const std::vector<Meddling>& meddlings() {
   return all;
 }
 
-// An agent whose job is a single round, through the relay; the job must end well.
+// Runs a job of a single round through the relay; it must end with success.
 void expect_good_end(const std::function<void(Passing&)>& change, size_t connections_at_least) {
   boost::asio::io_context loop;
   const auto host = host_with(loop, "secret");
@@ -207,7 +207,7 @@ void expect_good_end(const std::function<void(Passing&)>& change, size_t connect
   client.on_round = [&] { client.client->post(member::WorkersDone{client.rounds.back().epoch}); };
   size_t stops = 0;
   ASSERT_TRUE(run_until(loop, [&] {
-    // A round that did not survive: the next one will do.
+    // A round may be stopped; the next one counts as well.
     for (; stops < client.stops.size(); ++stops)
       client.client->post(member::ReadyForRound{});
     return !client.ends.empty() || !client.errors.empty();
@@ -219,17 +219,17 @@ void expect_good_end(const std::function<void(Passing&)>& change, size_t connect
     EXPECT_EQ(round.master_port, host->port());
   EXPECT_GE(relay.connections(), connections_at_least);
   EXPECT_LE(client.said.size(), 1u);
-  EXPECT_EQ(client.dialler.distrusted, 0);  // The host is where it was.
+  EXPECT_EQ(client.dialler.distrusted, 0);  // The host has not moved.
 }
 
-TEST(MemberRelay, AnHonestOneIsNotNoticed) {
+TEST(MemberRelay, AnHonestRelayIsNotNoticed) {
   expect_good_end([](Passing&) {}, 1);
 }
 
-TEST(MemberRelay, WhoMeddlesWithAFrameCostsAConnectionAndNoMore) {
+TEST(MemberRelay, TamperingWithAFrameCostsOnlyAConnection) {
   for (const Meddling& meddling : meddlings()) {
     for (const Side side : {Side::agent, Side::host}) {
-      // Behind the handshake; the last ones of a job may find nobody any more.
+      // Frames just after the handshake; a job's last frames may come too late to matter.
       for (const size_t number : {size_t{2}, size_t{3}}) {
         SCOPED_TRACE(std::string(meddling.name) +
                      (side == Side::agent ? ", agent's " : ", host's ") + std::to_string(number));
@@ -244,7 +244,7 @@ TEST(MemberRelay, WhoMeddlesWithAFrameCostsAConnectionAndNoMore) {
   }
 }
 
-TEST(MemberRelay, AFrameThatIsLeftOutIsMissed) {
+TEST(MemberRelay, ADroppedFrameIsNoticed) {
   for (const Side side : {Side::agent, Side::host}) {
     expect_good_end(
         [&](Passing& p) {
@@ -254,12 +254,12 @@ TEST(MemberRelay, AFrameThatIsLeftOutIsMissed) {
   }
 }
 
-// Of a job that runs: what a stranger says instead of the host ends nothing.
-TEST(MemberRelay, ALaterHandshakeIsTriedAgainWhateverComes) {
+// Once the job runs, an impostor's answers in place of the host's end nothing.
+TEST(MemberRelay, ALaterHandshakeIsRetriedAfterAnyAnswer) {
   const Refused refused{RefusalKind::closed, std::string(kRelaysWords)};
   struct Answer {
     const char* name;
-    size_t number;  // Of the host's frame that it replaces.
+    size_t number;  // The host's frame that this answer replaces.
     std::string bytes;
   };
   const Answer answers[] = {
@@ -285,7 +285,7 @@ TEST(MemberRelay, ALaterHandshakeIsTriedAgainWhateverComes) {
   }
 }
 
-TEST(MemberRelay, TheFirstHandshakeEndsInAnErrorThatNamesTheToken) {
+TEST(MemberRelay, ATamperedFirstHandshakeFailsAndNamesTheToken) {
   for (const Side side : {Side::agent, Side::host}) {
     boost::asio::io_context loop;
     const auto host = host_with(loop, "secret");

@@ -1,4 +1,4 @@
-// Walks every cell of the two tables that stand above Member::step.
+// Walks every cell of the two tables above Member::step.
 #include <functional>
 #include <string>
 #include <vector>
@@ -25,7 +25,7 @@ struct State {
 struct Row {
   std::string name;
   std::function<MemberEffects(MemberDriver&)> hear;
-  std::vector<std::string> cells;  // One for each state: the names of the effects.
+  std::vector<std::string> cells;  // The names of the effects, by state.
 };
 
 const Error kError{ExitCode::rendezvous, "timed out"};
@@ -106,12 +106,12 @@ const std::vector<Row> kLinkRows = {
      {"", "Say", "Disconnect Say", "Report", "Connect", ""}},
 };
 
-TEST(MemberTable, EveryLinkHearsEveryEventAsTheTableSays) {
+TEST(MemberTable, EveryLinkStateHandlesEveryEvent) {
   walk(kLinks, kLinkRows);
 }
 
-// ConnectionUp and ConnectionFailed say nothing; what they change shows in what follows.
-TEST(MemberTable, OnlyAConnectionThatIsBeingMadeComesUp) {
+// ConnectionUp and ConnectionFailed have no effects; later events show what they changed.
+TEST(MemberTable, OnlyAPendingConnectionComesUp) {
   const std::vector<Row> rows = {
       {"ConnectionUp, Welcome",
        [](MemberDriver& m) {
@@ -129,7 +129,7 @@ TEST(MemberTable, OnlyAConnectionThatIsBeingMadeComesUp) {
   walk(kLinks, rows);
 }
 
-// ---- The workers, on a connection.
+// ---- The workers, while connected.
 
 constexpr membership::Epoch kEpoch = 7;
 
@@ -159,7 +159,7 @@ const std::vector<State> kPhases = {
      }},
 };
 
-// Ticks past the lease, and gives what is said at its end.
+// Ticks past the lease and returns the effects at its end.
 MemberEffects fall_silent(MemberDriver& member) {
   MemberEffects effects;
   do {
@@ -242,11 +242,11 @@ const std::vector<Row> kPhaseRows = {
       "Report"}},
 };
 
-TEST(MemberTable, EveryPhaseHearsEveryEventAsTheTableSays) {
+TEST(MemberTable, EveryPhaseHandlesEveryEvent) {
   walk(kPhases, kPhaseRows);
 }
 
-TEST(MemberTable, EveryStateSaysWhatItIs) {
+TEST(MemberTable, EveryStateHasAStatusText) {
   const std::vector<std::string> links = {
       "not begun",
       "waiting for the round to form; waiting for the host of the job at node0:29400: not answered "

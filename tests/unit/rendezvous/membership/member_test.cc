@@ -51,13 +51,13 @@ MemberEffects sends(const Report& report) {
 
 // ---- Meeting the host.
 
-TEST(Member, BeginsByConnectingAsWhoItIs) {
+TEST(Member, BeginsByConnectingWithItsJoin) {
   MemberDriver member;
   EXPECT_EQ(member.step(member::Begin{}), MemberEffects{member::Connect{member_options().join}});
   EXPECT_EQ(member.step(member::Begin{}), MemberEffects{});
 }
 
-TEST(Member, SaysNothingBeforeItIsWelcomedAndThenAllThatIsTrue) {
+TEST(Member, ReportsNothingBeforeItIsWelcomed) {
   MemberDriver member;
   member.step(member::Begin{});
   EXPECT_EQ(member.step(member::ConnectionUp{"10.0.0.1", "10.0.0.2"}), MemberEffects{});
@@ -67,7 +67,7 @@ TEST(Member, SaysNothingBeforeItIsWelcomedAndThenAllThatIsTrue) {
   EXPECT_EQ(member.welcome(), MemberEffects{});
 }
 
-TEST(Member, RepeatsWhatIsTrueAtEachHeartbeat) {
+TEST(Member, RepeatsItsReportAtEachHeartbeat) {
   MemberDriver member;
   member.join();
   for (uint64_t sequence = 2; sequence < 20; ++sequence) {
@@ -77,7 +77,7 @@ TEST(Member, RepeatsWhatIsTrueAtEachHeartbeat) {
   }
 }
 
-TEST(Member, TriesAgainAfterPausesThatGrowAndAreJittered) {
+TEST(Member, ReconnectsAfterGrowingJitteredPauses) {
   MemberDriver member;
   member.step(member::Begin{});
   Duration whole = milliseconds{20};
@@ -98,7 +98,7 @@ TEST(Member, TriesAgainAfterPausesThatGrowAndAreJittered) {
   }
 }
 
-TEST(Member, TwoAgentsDoNotPauseAlike) {
+TEST(Member, JittersDifferentlyForEachSeed) {
   Member::Options other = member_options();
   other.seed = 1;
   MemberDriver a;
@@ -110,7 +110,7 @@ TEST(Member, TwoAgentsDoNotPauseAlike) {
   EXPECT_NE(a.until_deadline(), b.until_deadline());
 }
 
-TEST(Member, IsNotHeldByAHostThatTakesTheConnectionAndIsMute) {
+TEST(Member, LeavesAHostThatAcceptsButSendsNoWelcome) {
   MemberDriver member;
   member.dial();
   EXPECT_EQ(names_of(member.tick_at_deadline()), "Disconnect Say");
@@ -119,7 +119,7 @@ TEST(Member, IsNotHeldByAHostThatTakesTheConnectionAndIsMute) {
             std::string::npos);
 }
 
-TEST(Member, SaysWhatItWaitsForAfterThreeSecondsAndThenLessAndLessOften) {
+TEST(Member, SaysWhatItWaitsForAtGrowingIntervals) {
   MemberDriver member;
   member.step(member::Begin{});
   std::vector<int64_t> said_at;
@@ -141,7 +141,7 @@ TEST(Member, SaysWhatItWaitsForAfterThreeSecondsAndThenLessAndLessOften) {
   EXPECT_EQ(said_at, (std::vector<int64_t>{3, 9, 21, 45}));
 }
 
-// Every connection is refused until the machine gives up: its last effects.
+// Refuses every connection until the machine gives up; returns its last effects.
 MemberEffects refuse_until_over(MemberDriver& member) {
   MemberEffects effects = member.step(kRefused);
   while (!member.machine().over()) {
@@ -166,7 +166,7 @@ TEST(Member, GivesUpAfterTheJoinTimeOutWithTheReason) {
   EXPECT_TRUE(member.waits_for_ever());
 }
 
-TEST(Member, GivesAHostThatIsNotReachedTheTimeThatTheUserSays) {
+TEST(Member, GivesUpAfterTheUsersReachTimeOut) {
   Member::Options options = member_options();
   options.reach_timeout = seconds{5};
   MemberDriver member(options);
@@ -197,7 +197,7 @@ TEST(Member, CountsTheJoinTimeOutFromTheLossOfContact) {
   EXPECT_EQ(member.now() - lost, seconds{60});
 }
 
-TEST(Member, DoesNotTryAgainWhereThatIsOfNoUse) {
+TEST(Member, GivesUpAtOnceAfterAFatalFailure) {
   const Error error{ExitCode::rendezvous, "what answers at node0:29400 is not a muster host"};
   MemberDriver member;
   member.step(member::Begin{});
@@ -207,7 +207,7 @@ TEST(Member, DoesNotTryAgainWhereThatIsOfNoUse) {
   EXPECT_EQ(member.status(), "over");
 }
 
-TEST(Member, GivesUpWithTheWordsOfAHostThatRefusesIt) {
+TEST(Member, GivesUpWithTheReasonOfARefusal) {
   for (const RefusalKind kind : {RefusalKind::version, RefusalKind::token, RefusalKind::closed,
                                  RefusalKind::contradiction, RefusalKind::full}) {
     MemberDriver member;
@@ -218,7 +218,7 @@ TEST(Member, GivesUpWithTheWordsOfAHostThatRefusesIt) {
   }
 }
 
-TEST(Member, AsksForATakenRankAgainWhileItsOldSelfMayBeHeldForAlive) {
+TEST(Member, RetriesATakenRankForTwoLeases) {
   MemberDriver member;
   member.dial();
   const Instant first = member.now();
@@ -238,7 +238,7 @@ TEST(Member, AsksForATakenRankAgainWhileItsOldSelfMayBeHeldForAlive) {
 
 // ---- The host's life.
 
-TEST(Member, AConnectionThatIsBackWithinTheLeaseChangesNothing) {
+TEST(Member, ContinuesTheRoundIfReconnectedWithinTheLease) {
   MemberDriver member;
   member.run(7);
   EXPECT_EQ(member.step(connection_lost("reset")), MemberEffects{});
@@ -247,7 +247,7 @@ TEST(Member, AConnectionThatIsBackWithinTheLeaseChangesNothing) {
   EXPECT_EQ(member.welcome(), sends(report_of(3, 1, 7, Phase::running)));
 }
 
-TEST(Member, AConnectionThatIsNotBackWithinTheLeaseStopsTheWorkers) {
+TEST(Member, StopsTheWorkersIfNotReconnectedWithinTheLease) {
   MemberDriver member;
   member.run(7);
   const Instant heard = member.now();
@@ -268,7 +268,7 @@ TEST(Member, AConnectionThatIsNotBackWithinTheLeaseStopsTheWorkers) {
   EXPECT_FALSE(member.machine().over());
 }
 
-TEST(Member, ASilentHostIsLeftAndTheWorkersAreStopped) {
+TEST(Member, LeavesASilentHostAndStopsTheWorkers) {
   MemberDriver member;
   member.run(7);
   for (int beat = 0; beat < 2; ++beat)
@@ -283,17 +283,17 @@ TEST(Member, ASilentHostIsLeftAndTheWorkersAreStopped) {
   EXPECT_EQ(names_of(member.tick_at_deadline()), "Connect");
 }
 
-TEST(Member, AnythingTheHostSaysIsASignOfLife) {
+TEST(Member, TakesAnyMessageOfTheHostAsASignOfLife) {
   MemberDriver member;
   member.run(7);
   for (int beat = 0; beat < 30; ++beat) {
     EXPECT_EQ(names_of(member.tick_at_deadline()), "Report");
     if (beat % 2 == 0) member.alive(1);
-    if (beat % 2 == 1) member.hear(Order{1, round_of(7)});  // Said again.
+    if (beat % 2 == 1) member.hear(Order{1, round_of(7)});  // Repeated.
   }
 }
 
-TEST(Member, APortWhereNobodyListensStopsTheWorkersAtOnce) {
+TEST(Member, StopsTheWorkersAtOnceIfNoProcessListens) {
   MemberDriver member;
   member.run(7);
   member.step(connection_lost("connection reset by peer"));
@@ -305,7 +305,7 @@ TEST(Member, APortWhereNobodyListensStopsTheWorkersAtOnce) {
                 "refused"})});
 }
 
-TEST(Member, AHostThatIsAnotherOneHasEndedTheRound) {
+TEST(Member, StopsTheRoundIfTheHostIsAnotherOne) {
   MemberDriver member;
   member.run(7);
   member.step(connection_lost("reset"));
@@ -317,7 +317,7 @@ TEST(Member, AHostThatIsAnotherOneHasEndedTheRound) {
   EXPECT_EQ(member.welcome(88), expected);
 }
 
-TEST(Member, TellsAReturningHostWhereTheJobStands) {
+TEST(Member, DescribesTheJobsStateOnReconnecting) {
   MemberDriver member;
   member.join();
   membership::Round round = round_of(7);
@@ -337,7 +337,7 @@ TEST(Member, TellsAReturningHostWhereTheJobStands) {
   EXPECT_EQ(member.tick_at_deadline(), MemberEffects{member::Connect{expected}});
 }
 
-TEST(Member, WhoStoodStillDoesNotCallTheHostSilent) {
+TEST(Member, DoesNotCallTheHostSilentAfterItsOwnStandstill) {
   MemberDriver member;
   member.run(7);
   member.pass(seconds{60});
@@ -349,7 +349,7 @@ TEST(Member, WhoStoodStillDoesNotCallTheHostSilent) {
   EXPECT_EQ(member.now() - awake, seconds{3});
 }
 
-TEST(Member, WhoStoodStillOverTheJoinTimeOutTriesOnceMore) {
+TEST(Member, RetriesOnceAfterAStandstillBeyondTheJoinTimeOut) {
   MemberDriver member;
   member.step(member::Begin{});
   member.step(kFailed);
@@ -372,7 +372,7 @@ TEST(Member, StartsARoundOnceAndAcknowledgesIt) {
   EXPECT_EQ(member.status(), "in round 7 as node 1 of 2");
 }
 
-TEST(Member, OlderOrdersThatComeLateAreDropped) {
+TEST(Member, DropsOlderOrders) {
   MemberDriver member;
   member.join();
   member.hear(Order{5, round_of(7)});
@@ -382,7 +382,7 @@ TEST(Member, OlderOrdersThatComeLateAreDropped) {
                            member::Send{report_of(3, 6, 7, Phase::stopping)}}));
 }
 
-TEST(Member, NoRoundStartsBesideAnotherOrFromThePast) {
+TEST(Member, StartsNoRoundBesideAnotherOrFromThePast) {
   MemberDriver member;
   member.run(7);
   EXPECT_EQ(member.order(round_of(8)), sends(report_of(3, 2, 7, Phase::running)));
@@ -393,13 +393,13 @@ TEST(Member, NoRoundStartsBesideAnotherOrFromThePast) {
   EXPECT_EQ(names_of(member.order(round_of(8))), "RoundFormed Report");
 }
 
-TEST(Member, AStopOfAnotherRoundIsOnlyAcknowledged) {
+TEST(Member, OnlyAcknowledgesAStopOfAnotherRound) {
   MemberDriver member;
   member.run(7);
   EXPECT_EQ(member.order(Stop{6, StopWhy::lost, "old"}), sends(report_of(3, 2, 7, Phase::running)));
 }
 
-TEST(Member, ARoundThatWasStoppedBeforeItCameHasEndedHere) {
+TEST(Member, SkipsARoundThatWasStoppedBeforeItArrived) {
   MemberDriver member;
   member.join();
   EXPECT_EQ(member.order(Stop{7, StopWhy::lost, "node0 was lost"}),
@@ -408,7 +408,7 @@ TEST(Member, ARoundThatWasStoppedBeforeItCameHasEndedHere) {
   EXPECT_EQ(names_of(member.order(round_of(8))), "RoundFormed Report");
 }
 
-TEST(Member, PassesOnWhatTheHostSaysAboutWaiting) {
+TEST(Member, RepeatsTheHostsWaitingText) {
   MemberDriver member;
   member.join();
   EXPECT_EQ(member.order(Wait{false, ""}), sends(ready_report(2, 1)));
@@ -418,7 +418,7 @@ TEST(Member, PassesOnWhatTheHostSaysAboutWaiting) {
   EXPECT_EQ(member.status(), "waiting for the round to form: 1 of 2 nodes; missing: node rank 0");
 }
 
-TEST(Member, AnotherHostNumbersItsOrdersAnew) {
+TEST(Member, AcceptsAnotherHostsOrderNumbers) {
   MemberDriver member;
   member.join();
   member.hear(Order{100, Wait{}});
@@ -429,7 +429,7 @@ TEST(Member, AnotherHostNumbersItsOrdersAnew) {
 
 // ---- Workers.
 
-TEST(Member, TellsHowTheWorkersDo) {
+TEST(Member, ReportsThatTheWorkersAreDone) {
   MemberDriver member;
   member.run(7);
   EXPECT_EQ(member.step(member::WorkersDone{6}), MemberEffects{});
@@ -437,7 +437,7 @@ TEST(Member, TellsHowTheWorkersDo) {
   EXPECT_EQ(member.step(member::WorkersDone{7}), MemberEffects{});
 }
 
-TEST(Member, WorkersThatAreDoneStartAnewLikeAllOthers) {
+TEST(Member, RestartsWorkersThatAreDone) {
   MemberDriver member;
   member.run(7);
   member.step(member::WorkersDone{7});
@@ -462,7 +462,7 @@ TEST(Member, RepeatsAFailureUntilTheNextRound) {
   EXPECT_EQ(report_in(member.order(round_of(8))), report_of(6, 2, 8, Phase::running));
 }
 
-TEST(Member, SaysItsEvidenceUntilItHasArrived) {
+TEST(Member, RepeatsItsEvidenceUntilItIsAcknowledged) {
   MemberDriver member;
   member.run(7);
   member.step(member::WorkerFailed{7, a_failure()});
@@ -475,7 +475,7 @@ TEST(Member, SaysItsEvidenceUntilItHasArrived) {
   EXPECT_EQ(report_in(member.tick_at_deadline()).evidence, std::nullopt);
 }
 
-TEST(Member, SaysItsEvidenceToAnotherHostAgain) {
+TEST(Member, SendsItsEvidenceAgainToAnotherHost) {
   MemberDriver member;
   member.run(7);
   member.step(member::EvidenceFound{7, evidence_with("Traceback")});
@@ -487,7 +487,7 @@ TEST(Member, SaysItsEvidenceToAnotherHostAgain) {
   EXPECT_EQ(report_in(effects).evidence, without_clock(evidence_with("Traceback")));
 }
 
-TEST(Member, EvidenceOfAnOtherEpochIsNotTold) {
+TEST(Member, SendsNoEvidenceOfAnotherEpoch) {
   MemberDriver member;
   member.run(7);
   EXPECT_EQ(member.step(member::EvidenceFound{6, evidence_with("old")}), MemberEffects{});
@@ -498,9 +498,9 @@ TEST(Member, EvidenceOfAnOtherEpochIsNotTold) {
 
 // ---- The host's clock.
 
-TEST(Member, TellsTheTimeOfAFailureInTheHostsClock) {
+TEST(Member, ReportsTheTimeOfAFailureInTheHostsClock) {
   MemberDriver member;
-  member.run(7);  // Its last report was the second.
+  member.run(7);  // This sent the second report.
   member.pass(milliseconds{10});
   member.answer(2, Instant{seconds{500}});
   const Instant failed = member.now() + milliseconds{40};
@@ -513,7 +513,7 @@ TEST(Member, TellsTheTimeOfAFailureInTheHostsClock) {
   EXPECT_LE(told->at_error, milliseconds{6});
 }
 
-TEST(Member, ABetterLookAtTheHostsClockImprovesWhatIsSaidAgain) {
+TEST(Member, RefinesARepeatedTimeAfterABetterClockExchange) {
   MemberDriver member;
   member.run(7);
   member.pass(milliseconds{500});
@@ -544,7 +544,7 @@ TEST(Member, TranslatesBetweenTheTwoClocks) {
   EXPECT_GE(here->error, milliseconds{5});
 }
 
-TEST(Member, KnowsNothingOfAnotherHostsClock) {
+TEST(Member, ForgetsTheClockOfTheFormerHost) {
   MemberDriver member;
   member.run(7);
   member.answer(2, Instant{seconds{500}});
@@ -555,7 +555,7 @@ TEST(Member, KnowsNothingOfAnotherHostsClock) {
   EXPECT_EQ(report_in(member.welcome(88)).failure, without_clock(a_failure()));
 }
 
-TEST(Member, WhatHappensWithoutAConnectionIsToldWhenThereIsOne) {
+TEST(Member, ReportsEventsOfADisconnectionOnceReconnected) {
   MemberDriver member;
   member.run(7);
   member.step(connection_lost("reset"));
@@ -591,7 +591,7 @@ TEST(Member, AnnouncesThatItLeavesBeforeItsGraceStarts) {
   EXPECT_TRUE(member.machine().over());
 }
 
-TEST(Member, AnAcknowledgedReportAnnouncesTheLeaveToo) {
+TEST(Member, AnnouncesItsLeaveOnceTheReportIsAcknowledged) {
   MemberDriver member;
   member.run(7);
   member.step(member::Leaving{15, false});
@@ -607,14 +607,14 @@ TEST(Member, DoesNotWaitLongForItsLeaveToBeAnnounced) {
   EXPECT_EQ(member.tick_at_deadline(), MemberEffects{member::LeaveAnnounced{}});
 }
 
-TEST(Member, WithoutAConnectionNothingIsAnnounced) {
+TEST(Member, DoesNotWaitToAnnounceItsLeaveIfDisconnected) {
   MemberDriver member;
   member.run(7);
   member.step(connection_lost("reset"));
   EXPECT_EQ(member.step(member::Leaving{15, false}), MemberEffects{member::LeaveAnnounced{}});
 }
 
-TEST(Member, ALeaveThatCannotBeToldDoesNotKeepItLong) {
+TEST(Member, EndsSoonIfItsLeaveCannotBeReported) {
   MemberDriver member;
   member.run(7);
   member.step(connection_lost("reset"));
@@ -630,7 +630,7 @@ TEST(Member, ALeaveThatCannotBeToldDoesNotKeepItLong) {
   EXPECT_EQ(member.now() - reaped, seconds{1});
 }
 
-TEST(Member, ALeaveThatWasNotToldIsToldOnTheNextConnection) {
+TEST(Member, ReportsItsLeaveOnTheNextConnection) {
   MemberDriver member;
   member.run(7);
   member.step(connection_lost("reset"));
@@ -642,13 +642,13 @@ TEST(Member, ALeaveThatWasNotToldIsToldOnTheNextConnection) {
   EXPECT_EQ(member.alive(3), (MemberEffects{member::Send{Goodbye{}}, member::Disconnect{}}));
 }
 
-TEST(Member, LeavesAtOnceWhenItHasNotBegun) {
+TEST(Member, LeavesAtOnceIfItHasNotBegun) {
   MemberDriver member;
   EXPECT_EQ(member.step(member::Leaving{2, true}), MemberEffects{member::LeaveAnnounced{}});
   EXPECT_TRUE(member.machine().over());
 }
 
-TEST(Member, NoRoundAndNoRefusalStopsOneWhoLeaves) {
+TEST(Member, IgnoresRoundsAndRefusalsWhileLeaving) {
   MemberDriver member;
   member.join();
   member.step(member::Leaving{15, false});
@@ -671,7 +671,7 @@ End end_of(EndWhy why) {
   return end;
 }
 
-TEST(Member, TheEndIsToldOnceAndAnsweredWhenNothingIsAlive) {
+TEST(Member, ReportsTheEndOnceAndAnswersItOnceWorkersAreGone) {
   MemberDriver member;
   member.run(7);
   const MemberEffects ended = {member::JobEnded{end_of(EndWhy::failed)},
@@ -684,7 +684,7 @@ TEST(Member, TheEndIsToldOnceAndAnsweredWhenNothingIsAlive) {
   EXPECT_TRUE(member.waits_for_ever());
 }
 
-TEST(Member, WhereNothingRunsTheEndIsAnsweredAtOnce) {
+TEST(Member, AnswersTheEndAtOnceIfNothingRuns) {
   const MemberEffects expected = {member::JobEnded{end_of(EndWhy::success)},
                                   member::Send{Goodbye{}}, member::Disconnect{}};
   Member::Options options = member_options();
@@ -703,7 +703,7 @@ TEST(Member, WhereNothingRunsTheEndIsAnsweredAtOnce) {
   EXPECT_EQ(done.order(end_of(EndWhy::success)), expected);
 }
 
-TEST(Member, OneWhoLeavesHearsOfTheEnd) {
+TEST(Member, ReportsTheEndWhileLeaving) {
   MemberDriver member;
   member.run(7);
   member.step(member::Leaving{15, false});
@@ -711,7 +711,7 @@ TEST(Member, OneWhoLeavesHearsOfTheEnd) {
   EXPECT_EQ(names_of(member.step(member::Leaving{15, true})), "Goodbye Disconnect");
 }
 
-TEST(Member, AnEndThatCannotBeAnsweredDoesNotKeepItLong) {
+TEST(Member, EndsSoonIfItCannotAnswerTheEnd) {
   MemberDriver member;
   member.run(7);
   member.order(end_of(EndWhy::failed));
@@ -725,7 +725,7 @@ TEST(Member, AnEndThatCannotBeAnsweredDoesNotKeepItLong) {
   EXPECT_EQ(member.now() - reaped, seconds{1});
 }
 
-TEST(Member, AfterTheEndItComesBackToSayGoodbye) {
+TEST(Member, ReconnectsAfterTheEndToSayGoodbye) {
   MemberDriver member;
   member.run(7);
   member.order(end_of(EndWhy::failed));
@@ -736,7 +736,7 @@ TEST(Member, AfterTheEndItComesBackToSayGoodbye) {
   EXPECT_EQ(names_of(member.welcome()), "Report Goodbye Disconnect");
 }
 
-TEST(Member, ARefusalAfterTheEndIsNoFailure) {
+TEST(Member, DoesNotFailIfRefusedAfterTheEnd) {
   MemberDriver member;
   member.run(7);
   member.order(end_of(EndWhy::failed));

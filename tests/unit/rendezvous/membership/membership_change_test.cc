@@ -1,4 +1,4 @@
-// What happens when nodes are lost, leave, come late, come back: membership changes and identity.
+// Membership changes and identity: nodes that are lost, leave, come late or come back.
 #include <csignal>
 #include <string>
 #include <vector>
@@ -23,7 +23,7 @@ std::string stop_text(Epoch epoch, const std::string& why, const std::string& te
 
 // ---- Leases and connections.
 
-TEST(MembershipLoss, AnAgentThatIsSilentForALeaseIsLostAndHungUpOn) {
+TEST(MembershipLoss, AnAgentThatIsSilentForALeaseIsLost) {
   MembershipDriver m(1, 2);
   m.job.last_call = Duration{};
   m.run({"a"});
@@ -48,13 +48,13 @@ TEST(MembershipLoss, AnyMessageRenewsTheLease) {
   m.join("a");
   m.join("b");
   EXPECT_EQ(m.live(milliseconds{2900}, {}), "");
-  // Even one that is old news.
+  // Even an outdated report renews the lease.
   m.step(Reported{m.connection("a"), {}});
   m.step(Reported{m.connection("b"), {}});
   EXPECT_EQ(m.live(milliseconds{2900}, {}), "");
 }
 
-TEST(MembershipLoss, ABrokenConnectionThatIsBackWithinTheGraceChangesNothing) {
+TEST(MembershipLoss, AReconnectWithinTheGraceChangesNothing) {
   MembershipDriver m(2, 2);
   m.run({"a", "b"});
   EXPECT_EQ(m.disconnect("b"), "");
@@ -78,7 +78,7 @@ TEST(MembershipLoss, ABrokenConnectionIsALossAfterTheGrace) {
   EXPECT_EQ(m.round("a"), expected);
 }
 
-TEST(MembershipLoss, OurOwnStandstillKillsNobody) {
+TEST(MembershipLoss, AStandstillOfTheHostLosesNoNode) {
   for (const Duration standstill : {Duration(milliseconds{2200}), Duration(milliseconds{3200}),
                                     Duration(seconds{100}), Duration(std::chrono::hours{10})}) {
     MembershipDriver m(2, 2);
@@ -91,7 +91,7 @@ TEST(MembershipLoss, OurOwnStandstillKillsNobody) {
   }
 }
 
-TEST(MembershipLoss, AStandstillIsNoticedWhateverEventComesFirst) {
+TEST(MembershipLoss, AStandstillOfTheHostIsNoticedAtAnyEvent) {
   MembershipDriver m(2, 2);
   m.run({"a", "b"});
   m.pass(seconds{60});
@@ -102,7 +102,7 @@ TEST(MembershipLoss, AStandstillIsNoticedWhateverEventComesFirst) {
             (std::vector<std::string>{"this host stalled for 60 s: all leases are renewed"}));
 }
 
-TEST(MembershipLoss, ANodeThatGaveTheRoundUpCountsLikeALostOne) {
+TEST(MembershipLoss, ANodeThatAbandonedTheRoundCountsAsLost) {
   MembershipDriver m(2, 2);
   m.run({"a", "b"});
   EXPECT_EQ(m.ready("b", 1),
@@ -117,9 +117,9 @@ TEST(MembershipLoss, ANodeThatGaveTheRoundUpCountsLikeALostOne) {
   EXPECT_EQ(m.ready("a", 1), "CloseStore{1} | OpenStore{2, 10.0.1.a 10.0.1.b}");
 }
 
-// ---- Losses and what follows.
+// ---- Consequences of losses.
 
-TEST(MembershipLoss, TooFewLeftEndsTheJobAtOnce) {
+TEST(MembershipLoss, TooFewRemainingNodesEndTheJobAtOnce) {
   MembershipDriver m(2, 2);
   m.run({"a", "b"});
   EXPECT_EQ(
@@ -128,12 +128,12 @@ TEST(MembershipLoss, TooFewLeftEndsTheJobAtOnce) {
       "sign of life for 3 s; 1 node left, the job needs 2\", 0 restarts, 0 changes}");
 }
 
-TEST(MembershipLoss, ALossBeatsTheFailuresThatItCauses) {
+TEST(MembershipLoss, ALossExplainsTheFailuresThatItCauses) {
   MembershipDriver m(2, 3);
   m.job.max_restarts = 0;
   m.run({"a", "b", "c"});
   m.live(seconds{1}, {"a", "b"});
-  m.fail("a", 1, boom(0));  // Its peer was silent.
+  m.fail("a", 1, boom(0));  // As if its peer did not answer.
   m.ready("a", 1);
   m.ready("b", 1);
   EXPECT_EQ(m.live(milliseconds{2000}, {"a", "b"}),
@@ -143,19 +143,19 @@ TEST(MembershipLoss, ALossBeatsTheFailuresThatItCauses) {
   EXPECT_EQ(m.round("b").changes, 1);
 }
 
-TEST(MembershipLoss, AFailureIsToldWhereTooFewAreLeftAfterIt) {
+TEST(MembershipLoss, TheEndForTooFewNodesNamesAnEarlierFailure) {
   MembershipDriver m(2, 2);
   m.job.max_restarts = 1;
   m.run({"a", "b"});
   m.fail("b", 1, boom(1));
   m.disconnect("b");
-  EXPECT_EQ(m.live(seconds{3}, {"a"}), "");  // Why it ends is for the judge to say.
+  EXPECT_EQ(m.live(seconds{3}, {"a"}), "");  // The judge decides why the job ends.
   EXPECT_THAT(m.ready("a", 1),
               HasSubstr("1 node left, the job needs 2; before that, rank 1 on b (node rank 1) "
                         "exited with 3: boom"));
 }
 
-TEST(MembershipLoss, OnlyTheSurvivorsAreWaitedFor) {
+TEST(MembershipLoss, OnlySurvivorsAreWaitedFor) {
   MembershipDriver m(1, 3);
   m.run({"a", "b", "c"});
   m.disconnect("b");
@@ -167,14 +167,14 @@ TEST(MembershipLoss, OnlyTheSurvivorsAreWaitedFor) {
   EXPECT_EQ(m.round("c").node_rank, 1);
 }
 
-TEST(MembershipLoss, ALossWhileTheStoreIsOpenedIsOne) {
+TEST(MembershipLoss, ALossWhileTheStoreIsOpenedFormsANewRound) {
   MembershipDriver m(1, 2);
   m.join("a");
   m.join("b");
   m.ready("a");
   m.ready("b");
   m.disconnect("b");
-  // Nobody was told of the round, so nobody is stopped.
+  // No node got the round yet, so none is stopped.
   EXPECT_EQ(m.live(milliseconds{250}, {}), "CloseStore{1} | OpenStore{2, 10.0.1.a}");
   EXPECT_EQ(m.open_store(1), "");
   EXPECT_THAT(m.open_store(2), HasSubstr("a: Round{epoch 2, node 0 of 1"));
@@ -199,7 +199,7 @@ TEST(MembershipLoss, TheMembershipBudgetCountsChangesAndEndsTheJob) {
   EXPECT_EQ(m.end("a").changes, 1);
 }
 
-TEST(MembershipLoss, OneThatWasGivenUpAndComesBackIsWaitedForWhileTheEpochStops) {
+TEST(MembershipLoss, AReturningLostNodeIsWaitedForWhileTheEpochStops) {
   MembershipDriver m(1, 2);
   m.run({"a", "b"});
   m.disconnect("b");
@@ -214,7 +214,7 @@ TEST(MembershipLoss, OneThatWasGivenUpAndComesBackIsWaitedForWhileTheEpochStops)
   EXPECT_EQ(m.round("b").node_rank, 1);
 }
 
-TEST(MembershipLoss, OneThatComesBackLaterIsStoppedAndIsANewcomer) {
+TEST(MembershipLoss, ALostNodeThatReturnsLaterIsStoppedAndANewcomer) {
   MembershipDriver m(1, 2);
   m.run({"a", "b"});
   m.disconnect("b");
@@ -231,7 +231,7 @@ TEST(MembershipLoss, OneThatComesBackLaterIsStoppedAndIsANewcomer) {
   EXPECT_THAT(m.ready("b", 1), HasSubstr("a: Stop{epoch 2, joined, \"b has joined"));
 }
 
-TEST(MembershipLoss, SurvivorsOfAStopThatAreLostAfterwardsEndTheJob) {
+TEST(MembershipLoss, ALossAfterAStopEndsTheJobIfTooFewRemain) {
   MembershipDriver m(2, 3);
   m.run({"a", "b", "c"});
   m.fail("c", 1, boom(2));
@@ -249,7 +249,7 @@ TEST(MembershipLoss, SurvivorsOfAStopThatAreLostAfterwardsEndTheJob) {
 
 // ---- Leaving.
 
-TEST(MembershipLeave, IsToldToAllAtOnceAndAnsweredToTheLeaver) {
+TEST(MembershipLeave, IsAnnouncedToAllAtOnceAndToTheLeaver) {
   MembershipDriver m(1, 2);
   m.run({"a", "b"});
   const std::string text = stop_text(1, "left",
@@ -262,14 +262,14 @@ TEST(MembershipLeave, IsToldToAllAtOnceAndAnsweredToTheLeaver) {
   EXPECT_THAT(m.open_store(2), HasSubstr("a: Round{epoch 2, node 0 of 1"));
 }
 
-TEST(MembershipLeave, BecauseOfASignalToAllProcessesIsToldAsSuch) {
+TEST(MembershipLeave, IsAnnouncedAsASignalToAllProcessesIfItIsOne) {
   MembershipDriver m(1, 2);
   m.run({"a", "b"});
   EXPECT_THAT(m.leaving("b", 1, SIGTERM, false, true),
               HasSubstr("a: Stop{epoch 1, left, all signalled, \"b (node rank 1) leaves"));
 }
 
-TEST(MembershipLeave, WithTooFewLeftEndsTheJobWithItsSignal) {
+TEST(MembershipLeave, EndsTheJobWithItsSignalIfTooFewRemain) {
   MembershipDriver m(2, 2);
   m.run({"a", "b"});
   EXPECT_THAT(m.leaving("b", 1, SIGTERM, false),
@@ -283,7 +283,7 @@ TEST(MembershipLeave, WithTooFewLeftEndsTheJobWithItsSignal) {
   EXPECT_EQ(m.goodbye("a"), "a: Hangup | Finished");
 }
 
-TEST(MembershipLeave, OfAllNodesFinishesTheJob) {
+TEST(MembershipLeave, FinishesTheJobIfAllNodesLeave) {
   MembershipDriver m(1, 2);
   m.run({"a", "b"});
   m.leaving("a", 1, SIGINT, false);
@@ -295,7 +295,7 @@ TEST(MembershipLeave, OfAllNodesFinishesTheJob) {
   EXPECT_EQ(m.goodbye("b"), "b: Hangup | Finished");
 }
 
-TEST(MembershipLeave, ALeaverThatIsReapedAndDisconnectsIsGone) {
+TEST(MembershipLeave, IsCompleteOnceTheReapedLeaverDisconnects) {
   MembershipDriver m(1, 2);
   m.run({"a", "b"});
   m.ready("a", 1);
@@ -304,7 +304,7 @@ TEST(MembershipLeave, ALeaverThatIsReapedAndDisconnectsIsGone) {
   EXPECT_THAT(m.notes(), Not(testing::Contains(HasSubstr("lost: its connection"))));
 }
 
-TEST(MembershipLeave, AGoodbyeWithoutAWordBeforeItIsALeave) {
+TEST(MembershipLeave, MayBeAGoodbyeAlone) {
   MembershipDriver m(1, 2);
   m.run({"a", "b"});
   EXPECT_EQ(m.goodbye("b"),
@@ -312,7 +312,7 @@ TEST(MembershipLeave, AGoodbyeWithoutAWordBeforeItIsALeave) {
                 stop_text(1, "left", "b (node rank 1) has left; a new round forms with 1 node"));
 }
 
-TEST(MembershipLeave, BeforeTheRoundIsAnsweredToo) {
+TEST(MembershipLeave, IsAnsweredBeforeTheRoundRuns) {
   MembershipDriver m(1, 2);
   m.join("a");
   m.join("b");
@@ -328,7 +328,7 @@ TEST(MembershipLeave, BeforeTheRoundIsAnsweredToo) {
 
 // ---- Newcomers and spares.
 
-TEST(MembershipJoin, ALateNodeThatIsReadyBringsANewRound) {
+TEST(MembershipJoin, ALateReadyNodeBringsANewRound) {
   MembershipDriver m(1, 2);
   m.job.last_call = Duration{};
   m.run({"b"});
@@ -342,7 +342,7 @@ TEST(MembershipJoin, ALateNodeThatIsReadyBringsANewRound) {
   EXPECT_EQ(m.round("a").changes, 1);
 }
 
-TEST(MembershipJoin, WhenTheBudgetIsSpentALateNodeIsASpareAndHearsWhy) {
+TEST(MembershipJoin, ALateNodeIsASpareIfTheBudgetIsSpent) {
   MembershipDriver m(1, 2);
   m.job.last_call = Duration{};
   m.job.max_membership_changes = 0;
@@ -354,7 +354,7 @@ TEST(MembershipJoin, WhenTheBudgetIsSpentALateNodeIsASpareAndHearsWhy) {
   EXPECT_EQ(m.ready("b"), "");
 }
 
-TEST(MembershipJoin, NodesBeyondTheMostAreSparesAndTakeTheLostOnesPlace) {
+TEST(MembershipJoin, ExtraNodesAreSparesAndReplaceALostNode) {
   MembershipDriver m(2, 2);
   m.job.spares = 1;
   m.run({"a", "b"});
@@ -368,7 +368,7 @@ TEST(MembershipJoin, NodesBeyondTheMostAreSparesAndTakeTheLostOnesPlace) {
   EXPECT_EQ(m.round("b").node_rank, 1);
 }
 
-TEST(MembershipJoin, ALostOrLeavingSpareChangesNothingForTheOthers) {
+TEST(MembershipJoin, ALostOrLeavingSpareChangesNothingForOthers) {
   MembershipDriver m(1, 1);
   m.run({"a"});
   for (const char* name : {"b", "c"}) {
@@ -383,7 +383,7 @@ TEST(MembershipJoin, ALostOrLeavingSpareChangesNothingForTheOthers) {
   EXPECT_THAT(m.ready("a", 1), HasSubstr("End{failed, exit 3"));
 }
 
-TEST(MembershipJoin, SparesHearOfTheEndLikeAllOthers) {
+TEST(MembershipJoin, SparesGetTheEndLikeAllOthers) {
   MembershipDriver m(1, 1);
   m.run({"a"});
   m.join("b");
@@ -391,7 +391,7 @@ TEST(MembershipJoin, SparesHearOfTheEndLikeAllOthers) {
   EXPECT_THAT(m.done("a", 1), HasSubstr("b: End{success, exit 0"));
 }
 
-TEST(MembershipJoin, WhoIsReadyInTimeIsInTheNextRoundAndTheRestAreSpares) {
+TEST(MembershipJoin, NodesReadyInTimeJoinTheNextRoundAndOthersAreSpares) {
   MembershipDriver m(2, 3);
   m.job.last_call = Duration{};
   m.job.max_restarts = 1;
@@ -409,7 +409,7 @@ TEST(MembershipJoin, WhoIsReadyInTimeIsInTheNextRoundAndTheRestAreSpares) {
 
 // ---- Identity.
 
-TEST(MembershipIdentity, ARankThatALiveNodeHasIsRefused) {
+TEST(MembershipIdentity, ARankOfALiveNodeIsRefused) {
   MembershipDriver m(2, 2);
   m.job.node_rank = 1;
   m.join("a");
@@ -419,7 +419,7 @@ TEST(MembershipIdentity, ARankThatALiveNodeHasIsRefused) {
       "or end the other one\"} | b: Hangup");
 }
 
-TEST(MembershipIdentity, ARestartedAgentWaitsInLineUntilItsOldSelfIsGone) {
+TEST(MembershipIdentity, ARestartedAgentQueuesUntilItsOldProcessIsLost) {
   MembershipDriver m(2, 2);
   m.job.node_rank = 0;
   m.join("a");
@@ -435,7 +435,7 @@ TEST(MembershipIdentity, ARestartedAgentWaitsInLineUntilItsOldSelfIsGone) {
   EXPECT_EQ(m.round("a.2").node_rank, 0);
 }
 
-TEST(MembershipIdentity, WhoWaitsInLineIsRefusedWhenTheOtherOneIsBack) {
+TEST(MembershipIdentity, AQueuedAgentIsRefusedIfTheRanksOwnerReturns) {
   MembershipDriver m(2, 2);
   m.job.node_rank = 0;
   m.join("a");
@@ -452,7 +452,7 @@ TEST(MembershipIdentity, WhoWaitsInLineIsRefusedWhenTheOtherOneIsBack) {
   EXPECT_EQ(m.ready("b"), "OpenStore{1, 10.0.1.a 10.0.1.b}");
 }
 
-TEST(MembershipIdentity, ARestartedAgentOfARunningEpochIsANewcomer) {
+TEST(MembershipIdentity, ARestartedAgentIsANewcomerToARunningEpoch) {
   MembershipDriver m(2, 2);
   m.run({"a", "b"});
   m.disconnect("b");
@@ -467,7 +467,7 @@ TEST(MembershipIdentity, ARestartedAgentOfARunningEpochIsANewcomer) {
 
 // ---- The host's return.
 
-// A machine that knows nothing; the agents come from epoch 7 of three nodes.
+// The new host knows nothing; the agents come from epoch 7 of three nodes.
 void past(MembershipDriver& m, int rank) {
   m.job.last_epoch = 7;
   m.job.last_nodes = 3;
@@ -477,7 +477,7 @@ void past(MembershipDriver& m, int rank) {
   m.job.max_restarts = 5;
 }
 
-TEST(MembershipReturn, TakesTheJobUpInANewEpochWithTheOldRanksAndBudgets) {
+TEST(MembershipReturn, ContinuesInANewEpochWithTheOldRanksAndBudgets) {
   MembershipDriver m(2, 4);
   m.job.max_restarts = 5;
   m.job.is_host = true;
@@ -499,7 +499,7 @@ TEST(MembershipReturn, TakesTheJobUpInANewEpochWithTheOldRanksAndBudgets) {
   EXPECT_EQ(m.round("b").node_rank, 1);
 }
 
-TEST(MembershipReturn, WaitsALeaseAndNotTheLastCallForThoseWhoAreMissing) {
+TEST(MembershipReturn, WaitsALeaseInsteadOfTheLastCallForMissingNodes) {
   MembershipDriver m(2, 4);
   past(m, 1);
   m.join("b");
@@ -511,7 +511,7 @@ TEST(MembershipReturn, WaitsALeaseAndNotTheLastCallForThoseWhoAreMissing) {
   EXPECT_THAT(m.live(milliseconds{1}, {"b", "c"}), HasSubstr("OpenStore{8"));
 }
 
-TEST(MembershipReturn, IsAMembershipChange) {
+TEST(MembershipReturn, CountsAsAMembershipChange) {
   MembershipDriver m(1, 4);
   past(m, 0);
   m.job.last_nodes = 1;
@@ -522,7 +522,7 @@ TEST(MembershipReturn, IsAMembershipChange) {
             "membership changes is spent\", 2 restarts, 4 changes}");
 }
 
-TEST(MembershipReturn, ASurvivorThatComesAfterTheFirstRoundKeepsItsEpochFromBeingUsedTwice) {
+TEST(MembershipReturn, NeverReusesTheEpochOfALateSurvivor) {
   MembershipDriver m(1, 2);
   m.job.last_call = Duration{};
   m.run({"a"});
@@ -534,7 +534,7 @@ TEST(MembershipReturn, ASurvivorThatComesAfterTheFirstRoundKeepsItsEpochFromBein
   EXPECT_EQ(m.round("a").changes, 1);
 }
 
-TEST(MembershipReturn, TheHighestEpochThatAnybodyKnowsCounts) {
+TEST(MembershipReturn, ContinuesAfterTheHighestKnownEpoch) {
   MembershipDriver m(2, 2);
   past(m, 0);
   m.join("a");

@@ -1,6 +1,6 @@
-// Where two things meet that seldom do: a node that comes back before its old life is known to be
-// over, a round of another host with the same number, a failure beside a leave or a loss, spares
-// that go, the host's own agent that leaves.
+// Rare combinations: a node that returns before its old process is known to be dead, a round of
+// another host with the same number, a failure beside a leave or a loss, spares that go, the host's
+// own agent that leaves.
 #include <csignal>
 #include <string>
 #include <vector>
@@ -28,7 +28,7 @@ NodeFailure burst(int rank, bool final = false) {
   return failure;
 }
 
-// Every node has a rank of its own: a 0, b 1, ...
+// Gives every node a fixed rank: a 0, b 1, ...
 void run_ranked(MembershipDriver& m, const std::vector<std::string>& names) {
   for (size_t i = 0; i < names.size(); ++i) {
     m.job.node_rank = static_cast<int>(i);
@@ -45,14 +45,14 @@ const std::string kRankTaken =
     "b.2: Refused{rank_taken, \"node rank 1 belongs to b already; give b another --node-rank, or "
     "end the other one\"} | b.2: Hangup";
 
-// ---- A node that was restarted without a word.
+// ---- A node that was restarted without a goodbye.
 
-TEST(MembershipRestart, OfANodeWhoseOldLifeIsStillHeldForAliveDoesNotEndTheJob) {
+TEST(MembershipRestart, BeforeTheOldProcessIsLostDoesNotEndTheJob) {
   MembershipDriver m(2, 2);
   run_ranked(m, {"a", "b"});
   EXPECT_EQ(m.live(milliseconds{1400}, {"a"}), "");
   EXPECT_EQ(m.join("b.2"), kRankTaken);
-  // A beat and a half: it may be gone, so its successor may wait.
+  // After a beat and a half the old process may be gone, so its successor may queue.
   EXPECT_EQ(m.live(milliseconds{200}, {"a"}), "");
   EXPECT_EQ(m.join("b.2"), "");
   EXPECT_EQ(m.ready("b.2"), "");
@@ -65,7 +65,7 @@ TEST(MembershipRestart, OfANodeWhoseOldLifeIsStillHeldForAliveDoesNotEndTheJob) 
   EXPECT_EQ(m.round("a").changes, 1);
 }
 
-TEST(MembershipRestart, WithoutARankOfItsOwnIsASpareUntilTheOldLifeIsLost) {
+TEST(MembershipRestart, MakesAnUnrankedNodeASpareUntilTheOldProcessIsLost) {
   MembershipDriver m(2, 2);
   m.run({"a", "b"});
   m.live(seconds{1}, {"a"});
@@ -79,7 +79,7 @@ TEST(MembershipRestart, WithoutARankOfItsOwnIsASpareUntilTheOldLifeIsLost) {
   EXPECT_EQ(m.round("b.2").node_rank, 1);
 }
 
-TEST(MembershipRestart, WhoWaitsForASilentNodesRankIsRefusedWhenThatOneSpeaks) {
+TEST(MembershipRestart, IsRefusedIfTheSilentOldProcessReportsAgain) {
   MembershipDriver m(2, 2);
   run_ranked(m, {"a", "b"});
   m.live(milliseconds{1600}, {"a"});
@@ -89,21 +89,21 @@ TEST(MembershipRestart, WhoWaitsForASilentNodesRankIsRefusedWhenThatOneSpeaks) {
   EXPECT_EQ(m.live(seconds{10}, {"a", "b"}), "");
 }
 
-TEST(MembershipRestart, OfANodeThatIsStillLeavingWaitsForItsEnd) {
+TEST(MembershipRestart, WaitsForALeavingOldProcessToEnd) {
   MembershipDriver m(2, 2);
   run_ranked(m, {"a", "b"});
   m.leaving("b", 1, SIGTERM, false);
   EXPECT_EQ(m.join("b.2"), "");
   EXPECT_EQ(m.ready("b.2"), "");
   m.ready("a", 1);
-  m.leaving("b", 1, SIGTERM, false);  // A beat does not drive the other one away.
+  m.leaving("b", 1, SIGTERM, false);  // A heartbeat does not expel the successor.
   EXPECT_EQ(m.leaving("b", 1, SIGTERM, true), "CloseStore{1}");
   EXPECT_EQ(m.goodbye("b"), "b: Hangup | OpenStore{2, 10.0.1.a 10.0.1.b}");
   m.open_store(2);
   EXPECT_EQ(m.round("b.2").node_rank, 1);
 }
 
-TEST(MembershipRestart, OfTwoWhoWaitForOneRankTheSecondGetsItWhenTheFirstIsGone) {
+TEST(MembershipRestart, GivesTheRankToTheSecondSuccessorIfTheFirstIsGone) {
   MembershipDriver m(1, 2);
   run_ranked(m, {"a", "b"});
   m.disconnect("b");
@@ -122,7 +122,7 @@ TEST(MembershipRestart, OfTwoWhoWaitForOneRankTheSecondGetsItWhenTheFirstIsGone)
 
 // ---- A round of another host.
 
-TEST(MembershipReturn, ARoundOfAnEarlierHostIsNoneOfOursThoughItHasTheSameNumber) {
+TEST(MembershipReturn, IgnoresAnEarlierHostsRoundWithTheSameNumber) {
   MembershipDriver m(1, 3);
   m.job.last_call = Duration{};
   m.job.max_restarts = 1;
@@ -131,16 +131,16 @@ TEST(MembershipReturn, ARoundOfAnEarlierHostIsNoneOfOursThoughItHasTheSameNumber
   m.job.last_epoch = 1;
   m.job.last_rank = 0;
   m.job.last_instance = 99;
-  EXPECT_EQ(m.join("c"), "");  // Not told that it had been given up: it never was of this round.
+  EXPECT_EQ(m.join("c"), "");  // Never part of this round, so not declared lost.
   EXPECT_THAT(m.running("c", 1), HasSubstr("c: Stop{epoch 1, lost, "));
-  // Nor is it waited for, nor does it keep the rank that it had there.
+  // It is not waited for and does not keep its rank of that round.
   EXPECT_EQ(m.ready("a", 1), "CloseStore{1} | OpenStore{2, 10.0.1.a}");
   m.open_store(2);
   EXPECT_EQ(m.round("a").node_rank, 0);
   EXPECT_EQ(m.round("a").restarts, 1);
 }
 
-TEST(MembershipReturn, AnEarlierHostsRankIsNotKeptBesideOurOwn) {
+TEST(MembershipReturn, PrefersOwnRanksToThoseOfAnEarlierHost) {
   MembershipDriver m(1, 2);
   m.job.last_call = Duration{};
   m.run({"b"});
@@ -155,21 +155,21 @@ TEST(MembershipReturn, AnEarlierHostsRankIsNotKeptBesideOurOwn) {
   EXPECT_EQ(m.round("a").node_rank, 1);
 }
 
-TEST(MembershipReturn, WhoWasInARoundOfOursIsWaitedForUnderEitherName) {
+TEST(MembershipReturn, WaitsForMembersOfItsOwnRounds) {
   MembershipDriver m(1, 2);
   m.run({"a", "b"});
   m.disconnect("b");
   m.live(milliseconds{250}, {"a"});
   m.job.last_epoch = 1;
   m.job.last_rank = 1;
-  m.job.last_instance = 0;  // The machine's own, in these tests.
+  m.job.last_instance = 0;  // The machine's own instance in these tests.
   EXPECT_EQ(m.join("b"), "b: Stop{epoch 1, lost, \"this node had been declared lost\"}");
   EXPECT_EQ(m.ready("a", 1), "");
 }
 
-// ---- Done, while another is not.
+// ---- Done while another node is not.
 
-TEST(MembershipDone, ANodeThatIsDoneRunsAgainWhenAnotherFails) {
+TEST(MembershipDone, ADoneNodeRunsAgainIfAnotherFails) {
   MembershipDriver m(2, 2);
   m.job.max_restarts = 1;
   m.run({"a", "b"});
@@ -179,13 +179,13 @@ TEST(MembershipDone, ANodeThatIsDoneRunsAgainWhenAnotherFails) {
       "stopped, 1 of 1 restarts left\"}";
   EXPECT_EQ(m.fail("b", 1, burst(1)), "a: " + stop + " | b: " + stop);
   EXPECT_EQ(m.ready("b", 1), "");
-  EXPECT_EQ(m.done("a", 1), "");  // Said before it heard.
+  EXPECT_EQ(m.done("a", 1), "");  // Reported before the stop arrived.
   EXPECT_EQ(m.ready("a", 1), "CloseStore{1} | OpenStore{2, 10.0.1.a 10.0.1.b}");
   m.open_store(2);
   EXPECT_EQ(m.round("a").restarts, 1);
 }
 
-TEST(MembershipDone, WithoutARestartTheOtherNodesFailureIsTheVerdictOfBoth) {
+TEST(MembershipDone, AnotherNodesFailureIsTheVerdictIfNoRestartIsLeft) {
   MembershipDriver m(2, 2);
   m.run({"a", "b"});
   m.done("a", 1);
@@ -195,7 +195,7 @@ TEST(MembershipDone, WithoutARestartTheOtherNodesFailureIsTheVerdictOfBoth) {
   EXPECT_EQ(m.end("a"), m.end("b"));
 }
 
-TEST(MembershipDone, ANodeThatIsDoneDoesNotRunAgainWithoutTheLostOne) {
+TEST(MembershipDone, ADoneNodeDoesNotRunAgainAfterALoss) {
   MembershipDriver m(1, 2);
   m.run({"a", "b"});
   m.done("a", 1);
@@ -207,7 +207,7 @@ TEST(MembershipDone, ANodeThatIsDoneDoesNotRunAgainWithoutTheLostOne) {
   EXPECT_EQ(m.end("a").why, EndWhy::success);
 }
 
-TEST(MembershipDone, TheLastOnesDoneIsSuccessThoughAnotherIsInItsGrace) {
+TEST(MembershipDone, TheLastDoneIsSuccessEvenIfAnotherNodeIsInItsGrace) {
   MembershipDriver m(2, 2);
   m.run({"a", "b"});
   m.done("a", 1);
@@ -218,7 +218,7 @@ TEST(MembershipDone, TheLastOnesDoneIsSuccessThoughAnotherIsInItsGrace) {
 
 // ---- A failure beside a leave.
 
-TEST(MembershipLeave, TheLeaversOwnWorkersThatDieOfTheSignalCostNoRestart) {
+TEST(MembershipLeave, CostsNoRestartIfTheLeaversWorkersDieOfTheSignal) {
   MembershipDriver m(1, 2);
   m.job.max_restarts = 1;
   m.run({"a", "b"});
@@ -238,7 +238,7 @@ TEST(MembershipLeave, TheLeaversOwnWorkersThatDieOfTheSignalCostNoRestart) {
   EXPECT_EQ(m.round("a").changes, 1);
 }
 
-TEST(MembershipLeave, AfterAFailureOfTheSameRoundIsAMembershipChange) {
+TEST(MembershipLeave, CountsAsAMembershipChangeAfterAFailure) {
   MembershipDriver m(1, 2);
   m.run({"a", "b"});
   EXPECT_THAT(m.fail("a", 1, burst(0)), HasSubstr("failure"));
@@ -250,7 +250,7 @@ TEST(MembershipLeave, AfterAFailureOfTheSameRoundIsAMembershipChange) {
   EXPECT_EQ(m.round("a").changes, 1);
 }
 
-TEST(MembershipLeave, WithTooFewLeftAfterAFailureNamesBoth) {
+TEST(MembershipLeave, NamesAnEarlierFailureIfTooFewRemain) {
   MembershipDriver m(2, 2);
   m.job.max_restarts = 1;
   m.run({"a", "b"});
@@ -273,7 +273,7 @@ TEST(MembershipLeave, DoesNotHideAFailureThatCannotBeRepeated) {
   EXPECT_THAT(m.ready("a", 1), HasSubstr("a: End{failed, exit 3, node rank 0 on \"a\""));
 }
 
-TEST(MembershipLeave, OfTheHostsOwnAgentLeavesTheOthersToGoOn) {
+TEST(MembershipLeave, OfTheHostsOwnAgentLetsTheOthersContinue) {
   MembershipDriver m(1, 3);
   m.job.is_host = true;
   m.join("z");
@@ -287,11 +287,11 @@ TEST(MembershipLeave, OfTheHostsOwnAgentLeavesTheOthersToGoOn) {
   for (const char* name : {"z", "a", "b"})
     m.running(name, 1);
   m.leaving("z", 1, SIGTERM, true);
-  EXPECT_EQ(m.goodbye("z"), "z: Hangup");  // Not Finished: the host is needed.
+  EXPECT_EQ(m.goodbye("z"), "z: Hangup");  // Not Finished, since the host is needed.
   m.ready("a", 1);
   EXPECT_EQ(m.ready("b", 1), "CloseStore{1} | OpenStore{2, 10.0.1.a 10.0.1.b}");
   m.open_store(2);
-  // The survivors keep their ranks as far as there is room, and its address stays the store's.
+  // The survivors keep their ranks if these exist, and the host's address stays the store's.
   EXPECT_EQ(m.round("a").node_rank, 1);
   EXPECT_EQ(m.round("b").node_rank, 0);
   EXPECT_EQ(m.round("a").master_addr, "10.0.0.1");
@@ -303,7 +303,7 @@ TEST(MembershipLeave, OfTheHostsOwnAgentLeavesTheOthersToGoOn) {
 
 // ---- Spares that go.
 
-TEST(MembershipSpare, ThatIsLostChangesNothingInAnyStage) {
+TEST(MembershipSpare, ChangesNothingInAnyStageIfLost) {
   MembershipDriver m(2, 2);
   m.job.max_restarts = 1;
   for (const char* name : {"a", "b", "c", "d", "e"})
@@ -329,7 +329,7 @@ TEST(MembershipSpare, ThatIsLostChangesNothingInAnyStage) {
   EXPECT_EQ(m.round("a").changes, 0);
 }
 
-TEST(MembershipSpare, ThatIsLostAfterANodeItWouldHaveReplacedEndsTheJobForThatNode) {
+TEST(MembershipSpare, EndsTheJobForTheLostNodeIfItIsLostToo) {
   MembershipDriver m(2, 2);
   m.run({"a", "b"});
   m.join("c");
@@ -345,22 +345,22 @@ TEST(MembershipSpare, ThatIsLostAfterANodeItWouldHaveReplacedEndsTheJobForThatNo
             "ms; 1 node left, the job needs 2");
 }
 
-TEST(MembershipSpare, ThatIsNotReadyYetIsNoReplacement) {
+TEST(MembershipSpare, IsNoReplacementBeforeItIsReady) {
   MembershipDriver m(2, 2);
   m.run({"a", "b"});
-  m.join("c");  // Says nothing.
+  m.join("c");  // Reports nothing.
   m.live(seconds{1}, {"a", "b"});
   m.disconnect("b");
   m.live(milliseconds{250}, {"a"});
   EXPECT_EQ(m.ready("a", 1), "CloseStore{1}");
-  // It has to show life like anybody else.
+  // It must show life like any other node.
   EXPECT_EQ(
       m.live(seconds{5}, {"a"}),
       "c: Hangup | a: End{lost, exit 122, \"c was lost: no sign of life for 3 s; 1 node left, "
       "the job needs 2\", 0 restarts, 1 changes}");
 }
 
-// ---- Everybody at once.
+// ---- All nodes at once.
 
 TEST(MembershipStorm, FailuresOfAllNodesAtOnceCostOneRestart) {
   MembershipDriver m(3, 3);
@@ -382,7 +382,7 @@ TEST(MembershipStorm, FailuresOfAllNodesAtOnceCostOneRestart) {
   EXPECT_EQ(m.end("b"), m.end("c"));
 }
 
-TEST(MembershipStorm, AllNodesThatLeaveAtOnceEndTheJobWithTheFirstOnesSignal) {
+TEST(MembershipStorm, LeavesOfAllNodesAtOnceEndTheJobWithTheFirstSignal) {
   MembershipDriver m(2, 3);
   m.run({"a", "b", "c"});
   for (const char* name : {"b", "a", "c"})
@@ -394,7 +394,7 @@ TEST(MembershipStorm, AllNodesThatLeaveAtOnceEndTheJobWithTheFirstOnesSignal) {
   EXPECT_EQ(m.end("a").exit_code, 128 + SIGTERM);
 }
 
-TEST(MembershipStorm, ALossWhileARestartFormsIsWaitedForNoLonger) {
+TEST(MembershipStorm, ANodeLostWhileARestartFormsIsNoLongerWaitedFor) {
   MembershipDriver m(1, 3);
   m.job.max_restarts = 1;
   m.run({"a", "b", "c"});
@@ -409,7 +409,7 @@ TEST(MembershipStorm, ALossWhileARestartFormsIsWaitedForNoLonger) {
   EXPECT_EQ(m.round("a").changes, 1);
 }
 
-TEST(MembershipStorm, AnAgentThatReportsAsALeaverAndThenAsReadyStaysGone) {
+TEST(MembershipStorm, AnAgentThatReportsReadyAfterItsLeaveStaysGone) {
   MembershipDriver m(1, 2);
   m.run({"a", "b"});
   m.leaving("b", 1, SIGTERM, true);

@@ -1,5 +1,5 @@
-// Drives a membership machine by hand, for its tests: agents have names, connections are numbered
-// by themselves, orders are taken in as they come, and every step's effects are transcript text.
+// Drives a membership machine by hand: agents have names, connections are numbered automatically,
+// orders are acknowledged as they come, and each step's effects are transcript text.
 #pragma once
 
 #include <map>
@@ -41,7 +41,7 @@ class MembershipDriver {
   using Event = Membership::Event;
   using Effect = Membership::Effect;
 
-  // nodes_min : nodes_max, and what else the joins of this test say.
+  // Later joins have nodes_min:nodes_max and the other fields of `job`.
   MembershipDriver(int nodes_min, int nodes_max, const Membership::Options& options = {})
       : machine_(options) {
     job.nodes_min = nodes_min;
@@ -55,7 +55,7 @@ class MembershipDriver {
   MembershipDriver(const MembershipDriver&) = delete;
   MembershipDriver& operator=(const MembershipDriver&) = delete;
 
-  // What the next joins say.
+  // Template of the next joins.
   membership::Join job;
 
   std::vector<Effect> step(const Event& event) {
@@ -66,7 +66,7 @@ class MembershipDriver {
     return effects;
   }
 
-  // Without Alive, Welcome and Notes, joined by " | ".
+  // Returns the effects except Alive, Welcome and Notes, joined by " | ".
   std::string hear(const Event& event) {
     std::vector<std::string> texts;
     for (const Effect& effect : step(event)) {
@@ -82,8 +82,7 @@ class MembershipDriver {
     return {1, low};
   }
 
-  // A (new) connection of this agent. Its host is the part of its name before a dot, so "b.2" is
-  // another life of "b".
+  // Joins on a new connection. The host name is the part before a dot, so "b.2" is a restarted "b".
   std::string join(const std::string& name) {
     membership::Join join = job;
     join.agent = id_of(name);
@@ -94,7 +93,7 @@ class MembershipDriver {
     return hear(membership::Joined{last_connection_, join});
   }
 
-  // Says it on the newest connection, having taken in every order that came.
+  // Reports on the newest connection, acknowledging every order so far.
   std::string report(const std::string& name, membership::Report report) {
     remember(name, report);
     report.sequence = ++sequences_[name];
@@ -124,13 +123,13 @@ class MembershipDriver {
     report_.failure = std::move(failure);
     return report(name, report_);
   }
-  // All of the epoch is over there, and this is what its workers left behind.
+  // Ready after the epoch, with the evidence that its workers left.
   std::string ready_with(const std::string& name, membership::Epoch epoch, std::string evidence) {
     membership::Report report_ = phase(epoch, membership::Phase::ready);
     report_.evidence = membership::Evidence{now_, {}, std::move(evidence)};
     return report(name, report_);
   }
-  // It was never in a round, and has come only to say that its program is missing.
+  // Reports, without having been in a round, that the program is missing.
   std::string cannot_start(const std::string& name) {
     membership::Report report_ = phase(0, membership::Phase::ready);
     report_.failure.emplace();
@@ -157,7 +156,7 @@ class MembershipDriver {
     return hear(membership::StoreOpened{epoch, 4000 + static_cast<int>(epoch)});
   }
 
-  // All join, are ready, and run epoch 1.
+  // Makes all nodes join, get ready and run epoch 1.
   void run(const std::vector<std::string>& names) {
     for (const std::string& name : names)
       join(name);
@@ -168,7 +167,8 @@ class MembershipDriver {
       running(name, 1);
   }
 
-  // Lets time pass without a Tick, or ticks whenever it is due, with these agents beating in time.
+  // pass() lets time pass without a Tick; live() ticks when due while `beating` agents send
+  // heartbeats.
   void pass(Duration duration) { now_ += duration; }
   std::string tick() { return hear(membership::Tick{}); }
   std::string live(Duration duration, const std::vector<std::string>& beating) {
@@ -187,7 +187,7 @@ class MembershipDriver {
     }
     return heard;
   }
-  // A heartbeat: what was said last.
+  // A heartbeat: repeats the last report.
   std::string again(const std::string& name) {
     return said_.contains(name) ? report(name, said_[name]) : "";
   }
@@ -196,7 +196,7 @@ class MembershipDriver {
     const auto found = orders_.find(name);
     return found == orders_.end() ? std::nullopt : std::optional(found->second);
   }
-  // REQUIRES: its newest order is one.
+  // REQUIRES: the newest order is of that kind.
   membership::Round round(const std::string& name) const {
     return std::get<membership::Round>(orders_.at(name).what);
   }

@@ -1,4 +1,4 @@
-// Why an epoch ended: what the judge hears of its nodes, when, and what becomes of the answer.
+// Why an epoch ended: the testimonies that the judge gets, when, and the effect of its answer.
 #include <string>
 #include <vector>
 
@@ -23,8 +23,8 @@ NodeFailure failed(int rank) {
   return failure;
 }
 
-// Two nodes with one worker each, unless said otherwise. The judge notes what it heard, and gives
-// the answer that the test prepared.
+// The judge records the testimonies and returns the answer that the test prepared. Two nodes with
+// one worker each unless stated otherwise.
 class MembershipJudge : public testing::Test {
  protected:
   Membership::Options options() {
@@ -55,7 +55,7 @@ class MembershipJudge : public testing::Test {
   std::vector<std::vector<Testimony>> heard_;
 };
 
-TEST_F(MembershipJudge, HearsAllNodesOnceAllOfTheEpochIsOver) {
+TEST_F(MembershipJudge, HearsAllNodesOnceTheEpochIsOver) {
   MembershipDriver m(2, 2, options());
   m.run({"a", "b"});
   m.fail("b", 1, failed(1));
@@ -67,8 +67,8 @@ TEST_F(MembershipJudge, HearsAllNodesOnceAllOfTheEpochIsOver) {
                                                "b 1 ranks 1+1 failed 1 says my words"}));
 }
 
-// A node may have to wait for the memory of its GPUs, after all is known.
-TEST_F(MembershipJudge, NeedNotWaitUntilANodeWantsAnotherRound) {
+// A node may have to wait for its GPUs' memory to be freed after it has testified.
+TEST_F(MembershipJudge, DoesNotWaitUntilANodeIsReady) {
   MembershipDriver m(2, 2, options());
   m.run({"a", "b"});
   m.fail("b", 1, failed(1));
@@ -79,7 +79,7 @@ TEST_F(MembershipJudge, NeedNotWaitUntilANodeWantsAnotherRound) {
   EXPECT_EQ(m.end("a").exit_code, 139);
 }
 
-TEST_F(MembershipJudge, AfterItTheRoundWaitsForANodeThatHasTestified) {
+TEST_F(MembershipJudge, LetsTheNextRoundWaitForATestifiedNode) {
   MembershipDriver m(1, 2, options());
   m.job.max_restarts = 2;
   m.run({"a", "b"});
@@ -90,7 +90,7 @@ TEST_F(MembershipJudge, AfterItTheRoundWaitsForANodeThatHasTestified) {
   EXPECT_EQ(m.ready("a", 1), "OpenStore{2, 10.0.1.a 10.0.1.b}");
 }
 
-TEST_F(MembershipJudge, ASpareDoesNotTakeThePlaceOfANodeThatHasTestified) {
+TEST_F(MembershipJudge, LetsNoSpareReplaceATestifiedNode) {
   MembershipDriver m(2, 2, options());
   m.job.max_restarts = 2;
   m.job.spares = 1;
@@ -104,7 +104,7 @@ TEST_F(MembershipJudge, ASpareDoesNotTakeThePlaceOfANodeThatHasTestified) {
   EXPECT_THAT(m.ready("b", 1), HasSubstr("OpenStore{2, 10.0.1.a 10.0.1.b}"));
 }
 
-TEST_F(MembershipJudge, ItsVerdictIsEveryNodesEnd) {
+TEST_F(MembershipJudge, GivesEveryNodeItsVerdictAsTheEnd) {
   MembershipDriver m(2, 2, options());
   m.run({"a", "b"});
   m.fail("b", 1, failed(1));
@@ -120,7 +120,7 @@ TEST_F(MembershipJudge, ItsVerdictIsEveryNodesEnd) {
   }
 }
 
-TEST_F(MembershipJudge, ARestartTellsAllNodesInShortWhy) {
+TEST_F(MembershipJudge, GivesAllNodesTheShortReasonOfARestart) {
   MembershipDriver m(2, 2, options());
   m.job.max_restarts = 2;
   m.run({"a", "b"});
@@ -136,7 +136,7 @@ TEST_F(MembershipJudge, ARestartTellsAllNodesInShortWhy) {
   EXPECT_EQ(m.round("a").restarts, 1);
 }
 
-TEST_F(MembershipJudge, ARoundAfterAChangeTellsNothingOfAnOlderFailure) {
+TEST_F(MembershipJudge, ReportsNoOlderFailureAfterAMembershipChange) {
   MembershipDriver m(1, 2, options());
   m.job.max_restarts = 2;
   m.run({"a", "b"});
@@ -152,7 +152,7 @@ TEST_F(MembershipJudge, ARoundAfterAChangeTellsNothingOfAnOlderFailure) {
   EXPECT_EQ(m.round("a").before, std::nullopt);
 }
 
-TEST_F(MembershipJudge, EvidenceOfAnotherEpochIsNotHeard) {
+TEST_F(MembershipJudge, HearsNoEvidenceOfAnotherEpoch) {
   MembershipDriver m(2, 2, options());
   m.job.max_restarts = 1;
   m.run({"a", "b"});
@@ -169,13 +169,13 @@ TEST_F(MembershipJudge, EvidenceOfAnotherEpochIsNotHeard) {
   EXPECT_EQ(heard(), (std::vector<std::string>{"a 0 ranks 0+1 failed 0", "b 1 ranks 1+1"}));
 }
 
-// glibc's count. Under a sanitizer it is always 0.
+// Returns glibc's count, which is always 0 under a sanitizer.
 size_t bytes_in_use() {
   const struct mallinfo2 info = ::mallinfo2();
   return info.uordblks + info.hblkhd;
 }
 
-TEST_F(MembershipJudge, EvidenceIsKeptOnceAndUntilItIsJudged) {
+TEST_F(MembershipJudge, KeepsEvidenceOnceAndOnlyUntilItIsJudged) {
   if (bytes_in_use() == 0) GTEST_SKIP() << "this allocator does not say what is in use";
   constexpr size_t kEach = size_t{4} << 20;
   size_t while_judging = 0;
@@ -195,17 +195,17 @@ TEST_F(MembershipJudge, EvidenceIsKeptOnceAndUntilItIsJudged) {
   const size_t before = bytes_in_use();
   for (const std::string& name : names)
     m.ready_with(name, 1, std::string(kEach, 'x'));
-  // The driver has all that was said as well, and the newest report three times.
+  // The driver also keeps all reports, and the newest one three times.
   const size_t said = names.size() * kEach;
   EXPECT_LT(while_judging, before + 2 * said + 4 * kEach);
   EXPECT_LT(bytes_in_use(), before + said + kEach);
-  m.again("a");  // A heartbeat from before it has heard of the new round.
+  m.again("a");  // A heartbeat sent before the new round arrived.
   EXPECT_LT(bytes_in_use(), before + said + kEach);
 }
 
 // ---- Losses.
 
-TEST_F(MembershipJudge, HearsOfALostNodeWhenItWasHeardLast) {
+TEST_F(MembershipJudge, HearsWhenALostNodeWasHeardLast) {
   MembershipDriver m(1, 2, options());
   answer_.by_departure = true;
   m.run({"a", "b"});
@@ -221,7 +221,7 @@ TEST_F(MembershipJudge, HearsOfALostNodeWhenItWasHeardLast) {
   EXPECT_EQ(heard_[0][1].gone_by, last + milliseconds{100});
 }
 
-TEST_F(MembershipJudge, AFailureThatALossExplainsCostsNoRestart) {
+TEST_F(MembershipJudge, ChargesNoRestartForAFailureThatALossExplains) {
   MembershipDriver m(1, 2, options());
   m.job.max_restarts = 1;
   answer_.by_departure = true;
@@ -235,7 +235,7 @@ TEST_F(MembershipJudge, AFailureThatALossExplainsCostsNoRestart) {
   EXPECT_EQ(m.round("a").changes, 1);
 }
 
-TEST_F(MembershipJudge, AFailureThatCameBeforeALossIsPaidFor) {
+TEST_F(MembershipJudge, ChargesARestartForAFailureBeforeALoss) {
   MembershipDriver m(1, 2, options());
   m.job.max_restarts = 1;
   m.run({"a", "b"});
@@ -247,7 +247,7 @@ TEST_F(MembershipJudge, AFailureThatCameBeforeALossIsPaidFor) {
   EXPECT_EQ(m.round("a").restarts, 1);
 }
 
-TEST_F(MembershipJudge, AFailureBeforeALossThatLeavesTooFewIsTheReasonOfTheEnd) {
+TEST_F(MembershipJudge, NamesTheFailureIfALaterLossLeavesTooFew) {
   MembershipDriver m(2, 2, options());
   m.run({"a", "b"});
   m.fail("a", 1, failed(0));
@@ -256,7 +256,7 @@ TEST_F(MembershipJudge, AFailureBeforeALossThatLeavesTooFewIsTheReasonOfTheEnd) 
   EXPECT_THAT(m.ready("a", 1), HasSubstr("a: End{failed, exit 139, node rank 0"));
 }
 
-TEST_F(MembershipJudge, NoRestartIsPaidForWhereTooFewAreLeftForIt) {
+TEST_F(MembershipJudge, ChargesNoRestartIfTooFewRemainForIt) {
   MembershipDriver m(2, 2, options());
   m.job.max_restarts = 1;
   m.run({"a", "b"});
@@ -272,7 +272,7 @@ TEST_F(MembershipJudge, NoRestartIsPaidForWhereTooFewAreLeftForIt) {
   EXPECT_EQ(end.restarts, 0);
 }
 
-TEST_F(MembershipJudge, ASignalAfterAFailureThatLeavesTooFewForARestartStopsTheJob) {
+TEST_F(MembershipJudge, StopsTheJobIfASignalAfterAFailureLeavesTooFew) {
   MembershipDriver m(2, 2, options());
   m.job.max_restarts = 1;
   m.run({"a", "b"});
@@ -290,7 +290,7 @@ TEST_F(MembershipJudge, ASignalAfterAFailureThatLeavesTooFewForARestartStopsTheJ
   EXPECT_EQ(end.restarts, 0);
 }
 
-TEST_F(MembershipJudge, ALossThatExplainsAFailureAndLeavesTooFewEndsTheJobWithTheLoss) {
+TEST_F(MembershipJudge, EndsWithTheLossIfItExplainsTheFailure) {
   MembershipDriver m(2, 2, options());
   answer_.by_departure = true;
   m.run({"a", "b"});
@@ -300,7 +300,7 @@ TEST_F(MembershipJudge, ALossThatExplainsAFailureAndLeavesTooFewEndsTheJobWithTh
   EXPECT_THAT(m.ready("a", 1), HasSubstr("a: End{lost, exit 122, node rank 1 on \"b\""));
 }
 
-TEST_F(MembershipJudge, ANodeThatToldAndThenLeftIsStillHeard) {
+TEST_F(MembershipJudge, HearsANodeThatTestifiedAndThenLeft) {
   MembershipDriver m(1, 2, options());
   m.run({"a", "b"});
   m.fail("b", 1, failed(1));
@@ -312,7 +312,7 @@ TEST_F(MembershipJudge, ANodeThatToldAndThenLeftIsStillHeard) {
                                                "b 1 ranks 1+1 failed 1 says my words gone"}));
 }
 
-TEST_F(MembershipJudge, ANodeThatIsBackAfterItsLossIsHeardAsOne) {
+TEST_F(MembershipJudge, HearsAReturnedLostNodeOnce) {
   MembershipDriver m(1, 2, options());
   m.run({"a", "b"});
   m.fail("a", 1, failed(0));
@@ -327,7 +327,7 @@ TEST_F(MembershipJudge, ANodeThatIsBackAfterItsLossIsHeardAsOne) {
                                                "b 1 ranks 1+1 says my words gone"}));
 }
 
-TEST_F(MembershipJudge, IsNotAskedWhereNothingFailed) {
+TEST_F(MembershipJudge, IsNotAskedIfNothingFailed) {
   MembershipDriver m(1, 2, options());
   m.run({"a", "b"});
   m.leaving("b", 1, 15, true);

@@ -1,4 +1,4 @@
-// The table of all nodes that a person may ask the host for.
+// The host's table of all nodes, as shown to a user.
 #include <csignal>
 #include <string>
 #include <vector>
@@ -21,7 +21,7 @@ Lines nodes_of(MembershipDriver& m) {
   return m.machine().nodes(m.now());
 }
 
-// "0 a 0+1 running": what one line says.
+// Returns lines such as "0 a 0+1 running", joined by " | ".
 std::string table_of(MembershipDriver& m) {
   std::vector<std::string> rows;
   for (const NodeLine& line : nodes_of(m)) {
@@ -38,12 +38,12 @@ NodeFailure any_failure() {
   return failure;
 }
 
-TEST(MembershipNodes, OfAJobThatNobodyHasJoinedAreNone) {
+TEST(MembershipNodes, AreEmptyBeforeTheFirstJoin) {
   MembershipDriver m(2, 2);
   EXPECT_EQ(nodes_of(m), Lines{});
 }
 
-TEST(MembershipNodes, ComeByRankWithTheirWorkersAndThenTheOthersByName) {
+TEST(MembershipNodes, AreSortedByRankAndThenByName) {
   MembershipDriver m(2, 2);
   for (const char* name : {"n10", "n2"}) {
     m.job.slots = name == std::string("n2") ? 4 : 2;
@@ -75,7 +75,7 @@ Join join_as(const MembershipDriver& m, uint64_t agent, const std::string& host_
   return join;
 }
 
-TEST(MembershipNodes, OfEqualNamesAreToldApartByAddress) {
+TEST(MembershipNodes, WithEqualNamesAreDistinguishedByAddress) {
   MembershipDriver m(4, 4);
   Join host = join_as(m, 1, "pod", "127.0.0.1", "A");
   host.is_host = true;
@@ -90,7 +90,7 @@ TEST(MembershipNodes, OfEqualNamesAreToldApartByAddress) {
       "0 of 4 nodes; not ready yet: other, pod (10.0.0.1), pod (10.0.0.7); gives up in 600 s");
 }
 
-TEST(MembershipNodes, OfOneMachineHaveOneNameWhicheverAddressesTheyDialledFrom) {
+TEST(MembershipNodes, OfOneMachineHaveOneNameFromAnyAddress) {
   MembershipDriver m(5, 5);
   Join host = join_as(m, 1, "vm", "127.0.0.1", "A");
   host.is_host = true;
@@ -106,7 +106,7 @@ TEST(MembershipNodes, OfOneMachineHaveOneNameWhicheverAddressesTheyDialledFrom) 
             "(10.0.0.2), vm (10.0.0.2); gives up in 600 s");
 }
 
-TEST(MembershipNodes, SayWhatEachOneDoesInEveryStage) {
+TEST(MembershipNodes, ShowEachNodesStateInEveryStage) {
   MembershipDriver m(2, 2);
   m.job.max_restarts = 1;
   m.join("a");
@@ -137,7 +137,7 @@ TEST(MembershipNodes, SayWhatEachOneDoesInEveryStage) {
   EXPECT_EQ(table_of(m), "0 a 0+1 done | 1 b 1+1 done");
 }
 
-TEST(MembershipNodes, AReadyThatWasSaidBeforeTheStopIsNotTakenForItsEnd) {
+TEST(MembershipNodes, ShowANodeAsStoppingAfterAnOutdatedReady) {
   MembershipDriver m(1, 2);
   m.job.max_restarts = 1;
   m.join("a");
@@ -151,7 +151,7 @@ TEST(MembershipNodes, AReadyThatWasSaidBeforeTheStopIsNotTakenForItsEnd) {
   EXPECT_EQ(table_of(m), "0 a 0+1 stopping | 1 b 1+1 stopping");
 }
 
-TEST(MembershipNodes, SayWhoLeavesAndWhoHasLeft) {
+TEST(MembershipNodes, ShowLeavingAndDepartedNodes) {
   MembershipDriver m(1, 2);
   m.run({"a", "b"});
   m.join("c");
@@ -165,7 +165,7 @@ TEST(MembershipNodes, SayWhoLeavesAndWhoHasLeft) {
   EXPECT_EQ(table_of(m), "0 a 0+1 stopping | -1 c 0+1 leaving");
 }
 
-TEST(MembershipNodes, SayForHowLongOneHasBeenSilentOrAway) {
+TEST(MembershipNodes, ShowHowLongANodeHasBeenSilentOrAway) {
   MembershipDriver m(2, 3);
   m.job.last_call = Duration{};
   m.run({"a", "b"});
@@ -183,7 +183,7 @@ TEST(MembershipNodes, SayForHowLongOneHasBeenSilentOrAway) {
   EXPECT_EQ(table_of(m), "0 a 0+1 stopping");
 }
 
-TEST(MembershipNodes, SayWhoWaitsForTheRankOfAnother) {
+TEST(MembershipNodes, ShowANodeThatWaitsForARank) {
   MembershipDriver m(1, 2);
   m.job.node_rank = 0;
   m.join("a");
@@ -194,7 +194,7 @@ TEST(MembershipNodes, SayWhoWaitsForTheRankOfAnother) {
   EXPECT_EQ(table_of(m), "-1 a 0+1 not connected for 0.0 s | -1 a 0+1 waits for its node rank");
 }
 
-TEST(MembershipNodes, AStrayOfAnotherRoundIsBeingStopped) {
+TEST(MembershipNodes, ShowAStrayOfAnotherRoundAsStopping) {
   MembershipDriver m(1, 2);
   m.job.last_call = Duration{};
   m.run({"a"});
@@ -205,20 +205,20 @@ TEST(MembershipNodes, AStrayOfAnotherRoundIsBeingStopped) {
   EXPECT_EQ(table_of(m), "0 a 0+1 running | -1 b 0+1 stopping");
 }
 
-TEST(MembershipNodes, KeepANameAsItIsForWhoeverPrintsIt) {
+TEST(MembershipNodes, KeepNamesUnescaped) {
   MembershipDriver m(1, 1);
   m.join("a\n\x1b[31m");
   EXPECT_EQ(nodes_of(m)[0].host, "a\n\x1b[31m");
 }
 
-TEST(MembershipNodes, AClockThatIsBehindMakesNobodySilent) {
+TEST(MembershipNodes, ShowNoSilenceIfTheClockIsBehind) {
   MembershipDriver m(1, 1);
   m.pass(seconds{5});
   m.run({"a"});
   EXPECT_EQ(m.machine().nodes(m.now() - seconds{3})[0].state, "running");
 }
 
-// ---- The answer in its parts.
+// ---- Parts of an answer.
 
 Lines many_lines(size_t count, const std::string& host = "node") {
   Lines lines;
@@ -234,7 +234,7 @@ Lines all_of(const std::vector<Nodes>& parts) {
   return lines;
 }
 
-TEST(NodesAnswer, OfNothingIsOneEmptyPart) {
+TEST(NodesAnswer, OfNoNodesIsOneEmptyPart) {
   EXPECT_EQ(nodes_answer(7, {}), std::vector<Nodes>{(Nodes{7, true, 0, {}})});
 }
 
@@ -243,7 +243,7 @@ TEST(NodesAnswer, OfAFewNodesIsOnePart) {
             std::vector<Nodes>{(Nodes{7, true, 0, many_lines(256)})});
 }
 
-TEST(NodesAnswer, OfManyNodesIsSplitAndOnlyTheLastPartSaysSo) {
+TEST(NodesAnswer, OfManyNodesIsSplitAndMarksTheLastPart) {
   const std::vector<Nodes> parts = nodes_answer(7, many_lines(600));
   ASSERT_EQ(parts.size(), 3u);
   for (const Nodes& part : parts) {
@@ -255,7 +255,7 @@ TEST(NodesAnswer, OfManyNodesIsSplitAndOnlyTheLastPartSaysSo) {
   EXPECT_EQ(all_of(parts), many_lines(600));
 }
 
-TEST(NodesAnswer, IsNeverLongerThanAConnectionBearsAndSaysWhatItLeavesOut) {
+TEST(NodesAnswer, IsBoundedAndCountsTheLinesLeftOut) {
   const std::string long_name(kNameBytesMax, 'n');
   for (const std::string& name : {std::string("node"), long_name}) {
     const size_t count = 65536;
@@ -285,7 +285,7 @@ TEST(NodesAnswer, OfTheLongestLinesFitsIntoAFrame) {
   }
 }
 
-TEST(NodesAnswer, WithMoreLinesThanAPartMayHaveIsRefused) {
+TEST(NodesAnswer, IsRefusedIfAPartHasTooManyLines) {
   std::string frame;
   encode(HostMessage{Nodes{1, true, 0, many_lines(kLinesInPart + 1)}}, frame);
   FrameReader<HostMessage> reader;
@@ -295,7 +295,7 @@ TEST(NodesAnswer, WithMoreLinesThanAPartMayHaveIsRefused) {
   EXPECT_NE(refused.error().message.find("a list that is too long"), std::string::npos);
 }
 
-TEST(NodesAnswer, ThatClaimsLinesItDoesNotHaveIsRefused) {
+TEST(NodesAnswer, IsRefusedIfItClaimsLinesThatItLacks) {
   std::string frame;
   encode(HostMessage{Nodes{1, true, 0, {}}}, frame);
   frame[frame.size() - 4] = 100;  // The count.
@@ -311,7 +311,7 @@ TEST(NodesAnswer, IsOneLineInATranscript) {
   EXPECT_EQ(to_text(AgentMessage{Query{9}}), "Query{9}");
 }
 
-TEST(MembershipText, SecondsArePreciseWhereThatHelps) {
+TEST(MembershipText, PreciseSecondsHaveOneDecimal) {
   EXPECT_EQ(precise_seconds(milliseconds{1234}), "1.2 s");
   EXPECT_EQ(precise_seconds(milliseconds{40}), "0.0 s");
   EXPECT_EQ(precise_seconds(seconds{61}), "61.0 s");

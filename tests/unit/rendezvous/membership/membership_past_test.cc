@@ -1,4 +1,4 @@
-// A host that begins with what a keeper knows of the job's newest round.
+// A host that begins with a keeper's record of the job's newest round.
 #include <string>
 
 #include <gmock/gmock.h>
@@ -12,7 +12,7 @@ namespace {
 using membership::Formed;
 using testing::HasSubstr;
 
-// Of round 4, which another host formed, a is not to come any more.
+// Round 4 was formed by another host; node a does not return.
 Membership::Options after_round_4() {
   Membership::Options options;
   options.past.epoch = 4;
@@ -30,7 +30,7 @@ class PastRound : public testing::Test {
     m.job.max_restarts = 3;
     m.job.max_membership_changes = 9;
   }
-  // A node that has run the round `epoch`.
+  // Joins a node that has run the round `epoch`.
   void join(const std::string& name, membership::Epoch epoch, int rank) {
     m.job.last_epoch = epoch;
     m.job.last_instance = 77;
@@ -42,7 +42,7 @@ class PastRound : public testing::Test {
   MembershipDriver m;
 };
 
-TEST_F(PastRound, FormsTheNextAsSoonAsAllThatMayComeAreThere) {
+TEST_F(PastRound, FormsTheNextOnceAllThatMayComeAreReady) {
   join("b", 4, 1);
   join("c", 4, 2);
   EXPECT_EQ(m.ready("b", 4), "");
@@ -51,7 +51,7 @@ TEST_F(PastRound, FormsTheNextAsSoonAsAllThatMayComeAreThere) {
             (Formed{5, {MembershipDriver::id_of("c"), MembershipDriver::id_of("b")}, 1, 3}));
 }
 
-TEST_F(PastRound, CountsItsBudgetsThoughNobodyComesThatKnowsThem) {
+TEST_F(PastRound, KeepsItsBudgetsEvenIfNoMemberReturns) {
   m.join("x");
   m.join("y");
   m.ready("x");
@@ -60,8 +60,8 @@ TEST_F(PastRound, CountsItsBudgetsThoughNobodyComesThatKnowsThem) {
   EXPECT_EQ(m.machine().formed().changes, 3);
 }
 
-// The host died once the round was recorded, before it could tell these nodes.
-TEST_F(PastRound, GivesItsRanksToThoseThatWereNeverToldOfThem) {
+// The host died after it recorded the round and before it sent the order to these nodes.
+TEST_F(PastRound, GivesItsRanksToNodesThatNeverGotTheOrder) {
   join("c", 3, 0);
   join("b", 3, 2);
   m.ready("c", 3);
@@ -71,7 +71,7 @@ TEST_F(PastRound, GivesItsRanksToThoseThatWereNeverToldOfThem) {
   EXPECT_EQ(m.round("c").node_rank, 0);
 }
 
-TEST_F(PastRound, ABudgetThatIsSpentStaysSo) {
+TEST_F(PastRound, KeepsASpentBudgetSpent) {
   m.job.max_membership_changes = 2;
   join("b", 4, 1);
   join("c", 4, 2);
@@ -79,7 +79,7 @@ TEST_F(PastRound, ABudgetThatIsSpentStaysSo) {
   EXPECT_THAT(m.ready("c", 4), HasSubstr("the budget of 2 membership changes is spent"));
 }
 
-TEST(MembershipTeller, IsTheLowestNodeThatIsLeft) {
+TEST(MembershipTeller, IsTheLowestRemainingNode) {
   MembershipDriver m(2, 3);
   m.job.last_call = Duration::zero();
   m.job.max_membership_changes = 0;
@@ -92,7 +92,7 @@ TEST(MembershipTeller, IsTheLowestNodeThatIsLeft) {
   EXPECT_EQ(m.end("c").teller, 1);
 }
 
-TEST(MembershipTeller, IsNobodyBeforeTheFirstRound) {
+TEST(MembershipTeller, IsNoNodeBeforeTheFirstRound) {
   MembershipDriver m(2, 2);
   m.join("a");
   m.ready("a");

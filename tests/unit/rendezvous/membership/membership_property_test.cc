@@ -1,6 +1,5 @@
-// Properties of the membership machine under arbitrary sequences of what agents may say, true or
-// not: rapidcheck draws the choices and shrinks what breaks. Unlike the simulator it knows no
-// network and no honest agents; half of the reports are lies.
+// Properties of the membership machine under random sequences of reports, true or false;
+// rapidcheck draws and shrinks them. Unlike the simulator this has no network and no honest agents.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -39,7 +38,7 @@ class AnyHost {
     job_.join_timeout = seconds{20};
   }
 
-  // One of the things that could happen next, picked by three drawn numbers.
+  // Performs one possible event, picked by three drawn numbers.
   void act(unsigned what, unsigned who, unsigned how) {
     Agent& agent = agents_[who % agents_.size()];
     switch (what % 9) {
@@ -160,7 +159,7 @@ class AnyHost {
     asked_store_.reset();
     rounds_[index] = round;
   }
-  // Of what has been ordered of this epoch, every rank is there once.
+  // Each rank occurs once among the orders of this epoch.
   void check_round() const {
     std::set<int> ranks;
     for (const auto& [index, round] : rounds_) {
@@ -179,14 +178,14 @@ class AnyHost {
   std::set<ConnectionId> open_;
   std::map<ConnectionId, size_t> owner_;
   std::map<ConnectionId, uint64_t> newest_order_;
-  std::map<size_t, Round> rounds_;  // Of the newest epoch, as ordered.
+  std::map<size_t, Round> rounds_;  // Orders of the newest epoch.
   Epoch epoch_ = 0;
   std::optional<Epoch> store_;
   std::optional<Epoch> asked_store_;
   std::optional<End> end_;
 };
 
-RC_GTEST_PROP(MembershipProperty, KeepsItsPromisesWhateverAgentsSay, ()) {
+RC_GTEST_PROP(MembershipProperty, KeepsItsInvariantsForAnyReports, ()) {
   const int nodes_max = *rc::gen::inRange(1, 5);
   const int nodes_min = *rc::gen::inRange(1, nodes_max + 1);
   const auto max_changes = *rc::gen::maybe(rc::gen::inRange(0, 4));

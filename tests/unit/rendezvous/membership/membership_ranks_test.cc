@@ -79,7 +79,7 @@ TEST(AssignRanks, FollowsTheNaturalOrderOfHostNames) {
   EXPECT_EQ(assign_ranks({node("node10"), node("node2"), node("node1")}), (Ranks{2, 1, 0}));
 }
 
-TEST(AssignRanks, TheSameNameIsOrderedByIdentity) {
+TEST(AssignRanks, OrdersEqualNamesByIdentity) {
   RankClaim one = node("same");
   one.agent = {1, 1};
   RankClaim two = node("same");
@@ -87,37 +87,37 @@ TEST(AssignRanks, TheSameNameIsOrderedByIdentity) {
   EXPECT_EQ(assign_ranks({two, one}), (Ranks{1, 0}));
 }
 
-TEST(AssignRanks, TheHostIsZeroUnlessAnotherClaimsIt) {
+TEST(AssignRanks, GivesTheHostRankZeroUnlessAnotherClaimsIt) {
   EXPECT_EQ(assign_ranks({node("a"), host(node("z"))}), (Ranks{1, 0}));
   EXPECT_EQ(assign_ranks({wanting("a", 0), host(node("z"))}), (Ranks{0, 1}));
   EXPECT_EQ(assign_ranks({survivor("a", 0), host(node("z"))}), (Ranks{0, 1}));
   EXPECT_EQ(assign_ranks({node("a"), host(wanting("z", 1))}), (Ranks{0, 1}));
 }
 
-TEST(AssignRanks, WhatTheUserGaveComesFirst) {
+TEST(AssignRanks, HonoursTheUsersRanksFirst) {
   EXPECT_EQ(assign_ranks({wanting("a", 2), wanting("b", 0), node("c")}), (Ranks{2, 0, 1}));
   EXPECT_EQ(assign_ranks({survivor("a", 1), wanting("b", 1), survivor("c", 0)}), (Ranks{2, 1, 0}));
 }
 
-TEST(AssignRanks, SurvivorsKeepTheirRanksAndANewcomerFillsTheHole) {
+TEST(AssignRanks, KeepsSurvivorsRanksAndFillsHolesWithNewcomers) {
   EXPECT_EQ(assign_ranks({survivor("d", 0), node("a"), survivor("b", 2), survivor("c", 3)}),
             (Ranks{0, 1, 2, 3}));
 }
 
-TEST(AssignRanks, RanksThatASmallerRoundLacksMoveIntoTheHolesInTheirOrder) {
-  // Of 6 nodes 1 and 2 are gone.
+TEST(AssignRanks, MovesRanksBeyondASmallerRoundIntoHolesInOrder) {
+  // Nodes 1 and 2 of 6 are gone.
   EXPECT_EQ(assign_ranks({survivor("a", 0), survivor("b", 5), survivor("c", 3), survivor("d", 4)}),
             (Ranks{0, 2, 3, 1}));
   EXPECT_EQ(assign_ranks({wanting("a", 7), survivor("b", 0), wanting("c", 5)}), (Ranks{2, 0, 1}));
-  // Before newcomers.
+  // Survivors come before newcomers.
   EXPECT_EQ(assign_ranks({node("a"), survivor("b", 4), survivor("c", 0)}), (Ranks{2, 1, 0}));
 }
 
-TEST(AssignRanks, TheReturnedHostTakesItsOldPlace) {
+TEST(AssignRanks, GivesAReturnedHostItsOldRank) {
   EXPECT_EQ(assign_ranks({survivor("b", 1), survivor("a", 2), host(node("z"))}), (Ranks{1, 2, 0}));
 }
 
-TEST(LayOut, BaseRanksArePrefixSumsOfSlotsAndOfTheRole) {
+TEST(LayOut, MakesBaseRanksPrefixSumsOfSlotsPerWorldAndRole) {
   const std::vector<Round> rounds = lay_out(
       {with(wanting("a", 2), 1, "eval"), with(wanting("b", 0), 8), with(wanting("c", 1), 2)});
   const Round expected_a{0, 2, 3, 10, 11, 0, 1, "127.0.0.1", 0, 0, 0};
@@ -126,36 +126,36 @@ TEST(LayOut, BaseRanksArePrefixSumsOfSlotsAndOfTheRole) {
   EXPECT_EQ(rounds, (std::vector<Round>{expected_a, expected_b, expected_c}));
 }
 
-TEST(MasterAddress, IsTheOneByWhichMostReachedTheHost) {
+TEST(MasterAddress, IsTheOneThatMostNodesDialled) {
   EXPECT_EQ(master_addresses({"10.0.0.1", "192.168.0.1", "10.0.0.1"}),
             (Addresses{"10.0.0.1", "10.0.0.1", "10.0.0.1"}));
 }
 
-TEST(MasterAddress, OfATieIsTheFirstInSortOrder) {
+TEST(MasterAddress, IsTheFirstInSortOrderOnATie) {
   EXPECT_EQ(master_addresses({"10.0.0.2", "10.0.0.1"}), (Addresses{"10.0.0.1", "10.0.0.1"}));
 }
 
-TEST(MasterAddress, OfTheHostsOwnAgentIsNotLoopbackIfOthersCameFromOutside) {
+TEST(MasterAddress, IsNotLoopbackForTheHostIfOthersCameFromOutside) {
   EXPECT_EQ(master_addresses({"127.0.0.1", "10.0.0.1", "", "127.0.1.1"}),
             (Addresses(4, "10.0.0.1")));
   EXPECT_EQ(master_addresses({"::1", "fd00::1"}), (Addresses{"fd00::1", "fd00::1"}));
   EXPECT_EQ(master_addresses({"::ffff:127.0.0.1", "10.0.0.1"}), (Addresses(2, "10.0.0.1")));
 }
 
-TEST(MasterAddress, IsLoopbackWhereAllNodesAreOnOneMachine) {
+TEST(MasterAddress, IsLoopbackIfAllNodesAreOnOneMachine) {
   EXPECT_EQ(master_addresses({"127.0.0.1", "127.0.0.1"}), (Addresses(2, "127.0.0.1")));
   EXPECT_EQ(master_addresses({"::1", "127.0.0.1", "::1"}), (Addresses{"::1", "127.0.0.1", "::1"}));
   EXPECT_EQ(master_addresses({"", ""}), (Addresses(2, "127.0.0.1")));
 }
 
-TEST(MasterAddress, StaysWithinTheFamilyThatAMemberCanReach) {
+TEST(MasterAddress, StaysWithinTheFamilyOfEachMember) {
   EXPECT_EQ(master_addresses({"10.0.0.1", "fd00::1", "10.0.0.1"}),
             (Addresses{"10.0.0.1", "fd00::1", "10.0.0.1"}));
   EXPECT_EQ(master_addresses({"fd00::1", "::ffff:10.0.0.1", "fd00::1"}),
             (Addresses{"fd00::1", "::ffff:10.0.0.1", "fd00::1"}));
 }
 
-// ---- Whatever is claimed.
+// ---- Any claims.
 
 std::vector<RankClaim> arbitrary_claims(std::vector<std::string>& names) {
   const int count = *rc::gen::inRange(1, 12);
@@ -177,7 +177,7 @@ std::vector<RankClaim> arbitrary_claims(std::vector<std::string>& names) {
   return claims;
 }
 
-RC_GTEST_PROP(RanksProperty, RanksAreDenseUniqueAndKeepTheirPromises, ()) {
+RC_GTEST_PROP(RanksProperty, RanksAreDenseUniqueAndHonourClaims, ()) {
   std::vector<std::string> names;
   const std::vector<RankClaim> claims = arbitrary_claims(names);
   const Ranks ranks = assign_ranks(claims);

@@ -1,4 +1,4 @@
-// The way of a datagram: which connections it goes to.
+// The connections to which a datagram goes.
 #include <csignal>
 #include <string>
 #include <vector>
@@ -15,7 +15,7 @@ using std::chrono::seconds;
 
 const std::vector<std::string> kRouteNodes = {"a", "b", "c", "d", "e"};
 
-// "0: b c": the sender's rank and the receivers; "" if it is dropped.
+// Returns the sender's rank and the receivers, as in "0: b c", or "" if the datagram is dropped.
 std::string route_by(MembershipDriver& m, ConnectionId sender, Epoch epoch, int to) {
   const Membership::Route route = m.machine().route(sender, epoch, to);
   if (route.receivers.empty()) return "";
@@ -41,7 +41,7 @@ TEST(MembershipRoute, LeadsToOneNodeOrToAllOthers) {
   EXPECT_EQ(route_of(m, "b", 1, -1), "1: a c");
 }
 
-TEST(MembershipRoute, LeadsNowhereFromOrToAStranger) {
+TEST(MembershipRoute, LeadsNowhereFromOrToANonMember) {
   MembershipDriver m(2, 2);
   m.run({"a", "b"});
   m.join("c");  // A spare.
@@ -69,7 +69,7 @@ TEST(MembershipRoute, OnlyTheEpochsNodesAreMembers) {
   EXPECT_FALSE(m.machine().is_member(99));
 }
 
-TEST(MembershipRoute, ExistsWhileTheEpochRunsOrIsBeingStopped) {
+TEST(MembershipRoute, ExistsWhileTheEpochRunsOrStops) {
   MembershipDriver m(2, 2);
   m.job.max_restarts = 1;
   m.join("a");
@@ -115,7 +115,7 @@ TEST(MembershipRoute, LeadsToTheNewestConnectionOfANode) {
   EXPECT_EQ(route_by(m, second, 1, 0), "");
 }
 
-TEST(MembershipRoute, ANodeThatHasLeftGetsNothing) {
+TEST(MembershipRoute, SkipsANodeThatHasLeft) {
   MembershipDriver m(1, 3);
   m.run({"a", "b", "c"});
   m.leaving("b", 1, SIGTERM, false);
@@ -143,11 +143,11 @@ TEST(MembershipRoute, FollowsTheRanksOfANewEpoch) {
   EXPECT_EQ(route_of(m, "d", 2, 2), "0: c");
 }
 
-TEST(MembershipRoute, AReturningNodeIsNotBelievedToHaveAnothersRank) {
+TEST(MembershipRoute, DoesNotBelieveAReturningNodesClaimToAnothersRank) {
   MembershipDriver m(2, 3);
   m.run({"a", "b", "c"});
   m.disconnect("c");
-  m.live(seconds{1}, {"a", "b"});  // Beyond its grace: the epoch is stopped.
+  m.live(seconds{1}, {"a", "b"});  // Beyond the grace, so the epoch is stopped.
   EXPECT_EQ(route_of(m, "a", 1, -1), "0: b");
   m.job.last_epoch = 1;
   m.job.last_nodes = 3;
@@ -160,7 +160,7 @@ TEST(MembershipRoute, AReturningNodeIsNotBelievedToHaveAnothersRank) {
   m.join("c");
   EXPECT_EQ(route_of(m, "c", 1, 0), "2: a");
   m.goodbye("c");
-  m.job.last_epoch = 0;  // It says that it was in no round.
+  m.job.last_epoch = 0;  // It claims to have been in no round.
   m.join("c");
   EXPECT_EQ(route_of(m, "a", 1, 2), "");
 }

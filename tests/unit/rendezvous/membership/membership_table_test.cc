@@ -1,4 +1,4 @@
-// Walks every cell of the table of stages and events that stands above Membership::step.
+// Walks every cell of the table of stages and events above Membership::step.
 #include <csignal>
 #include <functional>
 #include <string>
@@ -14,7 +14,7 @@ namespace {
 using namespace membership;  // NOLINT: the words of the protocol
 using std::chrono::milliseconds;
 
-// How a machine for 1:2 nodes with one restart is brought into a stage.
+// Brings a machine for 1:2 nodes with one restart into a stage.
 struct StageCase {
   std::string name;
   std::function<void(MembershipDriver&)> enter;
@@ -40,7 +40,7 @@ void enter_opening(MembershipDriver& m) {
 void enter_running(MembershipDriver& m) {
   m.run({"a", "b"});
 }
-void enter_stopping(MembershipDriver& m) {  // Everyone's workers are still alive.
+void enter_stopping(MembershipDriver& m) {  // The workers of both nodes are still alive.
   enter_running(m);
   m.fail("b", 1, any_workers_failure());
 }
@@ -62,7 +62,7 @@ const std::vector<StageCase> kStages = {
 struct EventCase {
   std::string name;
   std::function<std::string(MembershipDriver&)> hear;
-  std::vector<std::string> cells;  // As kStages.
+  std::vector<std::string> cells;  // One per stage.
 };
 
 const std::string kSuccess =
@@ -202,7 +202,7 @@ const std::vector<EventCase> kEvents = {
       "CloseStore{1}"}},
 };
 
-TEST(MembershipTable, EveryCellIsAsTheTableSays) {
+TEST(MembershipTable, EveryStageHandlesEveryEvent) {
   for (const EventCase& tested : kEvents) {
     ASSERT_EQ(tested.cells.size(), kStages.size()) << tested.name;
     for (size_t i = 0; i < kStages.size(); ++i) {
@@ -215,7 +215,7 @@ TEST(MembershipTable, EveryCellIsAsTheTableSays) {
   }
 }
 
-TEST(MembershipTable, AfterAnyEventATickAtTheDeadlineMovesTheDeadline) {
+TEST(MembershipTable, ATickAtTheDeadlineMovesItAfterAnyEvent) {
   for (const EventCase& tested : kEvents) {
     for (const StageCase& stage : kStages) {
       MembershipDriver m(1, 2);

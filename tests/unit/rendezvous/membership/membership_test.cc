@@ -1,4 +1,4 @@
-// Forming, ranks, the store, success and failure, and the protocol's own habits. Losses, leaves and
+// Forming, ranks, the store, success, failure and the protocol's conventions. Losses, leaves and
 // newcomers are in membership_change_test.cc.
 #include "rendezvous/membership/membership.h"
 
@@ -21,7 +21,7 @@ using testing::HasSubstr;
 
 // ---- Forming.
 
-TEST(Membership, FormsTheInstantTheLastNodeIsReady) {
+TEST(Membership, FormsAsSoonAsTheLastNodeIsReady) {
   MembershipDriver m(3, 3);
   EXPECT_EQ(m.join("a"), "");
   EXPECT_EQ(m.join("b"), "");
@@ -39,7 +39,7 @@ TEST(Membership, FormsTheInstantTheLastNodeIsReady) {
   EXPECT_EQ(m.status(), "epoch 1 runs on 3 nodes");
 }
 
-TEST(Membership, AWelcomeNamesTheLeaseAndTheHostsLifeAndAsksForASignEachSecond) {
+TEST(Membership, WelcomesWithInstanceLeaseAndHeartbeat) {
   Membership::Options options;
   options.host_instance = 99;
   Membership machine(options);
@@ -53,7 +53,7 @@ TEST(Membership, AWelcomeNamesTheLeaseAndTheHostsLifeAndAsksForASignEachSecond) 
                                              Note{"a node without a name is here"}}));
 }
 
-TEST(Membership, WithoutALeaseOfTheirOwnAgentsGetTheDefault) {
+TEST(Membership, GivesAgentsWithoutALeaseTheDefault) {
   MembershipDriver m(1, 2);
   m.job.lease = Duration{};
   m.join("a");
@@ -62,7 +62,7 @@ TEST(Membership, WithoutALeaseOfTheirOwnAgentsGetTheDefault) {
   EXPECT_EQ(m.live(milliseconds{1}, {}), "a: Hangup | Finished");
 }
 
-TEST(Membership, FormsWithFewerWhenTheLastCallIsOver) {
+TEST(Membership, FormsWithFewerNodesAfterTheLastCall) {
   MembershipDriver m(2, 4);
   m.join("a");
   m.ready("a");
@@ -74,7 +74,7 @@ TEST(Membership, FormsWithFewerWhenTheLastCallIsOver) {
   EXPECT_THAT(m.live(milliseconds{20}, {"a", "b"}), HasSubstr("OpenStore{1, 10.0.1.a 10.0.1.b}"));
 }
 
-TEST(Membership, TheLastCallIsCountedFromTheFirstJoinAndCappedByTheTimeOut) {
+TEST(Membership, CapsTheLastCallByTheJoinTimeOut) {
   MembershipDriver m(1, 4);
   m.job.join_timeout = seconds{5};
   m.join("a");
@@ -83,7 +83,7 @@ TEST(Membership, TheLastCallIsCountedFromTheFirstJoinAndCappedByTheTimeOut) {
   EXPECT_THAT(m.live(milliseconds{20}, {"a"}), HasSubstr("OpenStore{1, 10.0.1.a}"));
 }
 
-TEST(Membership, AfterTheLastCallFormsTheInstantEnoughAreReady) {
+TEST(Membership, FormsOnceEnoughAreReadyAfterTheLastCall) {
   MembershipDriver m(2, 4);
   m.join("a");
   m.ready("a");
@@ -92,7 +92,7 @@ TEST(Membership, AfterTheLastCallFormsTheInstantEnoughAreReady) {
   EXPECT_EQ(m.ready("b"), "OpenStore{1, 10.0.1.a 10.0.1.b}");
 }
 
-TEST(Membership, WithoutALastCallFormsAtOnceWithTheFewest) {
+TEST(Membership, FormsAtOnceWithTheFewestIfThereIsNoLastCall) {
   MembershipDriver m(2, 4);
   m.job.last_call = Duration{};
   m.join("a");
@@ -104,7 +104,7 @@ TEST(Membership, WithoutALastCallFormsAtOnceWithTheFewest) {
 const std::string kCannotStart =
     "End{failed, exit 127, \"b: cannot run x.py: no such file\", 0 restarts, 0 changes}";
 
-TEST(Membership, ANodeOfAFixedNumberThatCannotStartEndsTheJobAtOnceForAll) {
+TEST(Membership, EndsAFixedJobAtOnceIfANodeCannotStart) {
   MembershipDriver m(3, 3);
   for (const char* name : {"a", "b"})
     m.join(name);
@@ -112,7 +112,7 @@ TEST(Membership, ANodeOfAFixedNumberThatCannotStartEndsTheJobAtOnceForAll) {
   EXPECT_EQ(m.cannot_start("b"), "a: " + kCannotStart + " | b: " + kCannotStart);
 }
 
-TEST(Membership, WhoComesLaterIsToldWhyTheJobCannotStartUntilAllHaveBeen) {
+TEST(Membership, TellsLaterNodesWhyTheJobCannotStart) {
   MembershipDriver m(3, 3);
   m.join("b");
   EXPECT_FALSE(m.machine().has_untold(m.now()));
@@ -129,7 +129,7 @@ TEST(Membership, WhoComesLaterIsToldWhyTheJobCannotStartUntilAllHaveBeen) {
                                      "run x.py: no such file)"));
 }
 
-TEST(Membership, NobodyIsWaitedForLongToBeToldThatTheJobCannotStart) {
+TEST(Membership, WaitsTenSecondsForNodesThatDoNotKnowTheEnd) {
   MembershipDriver m(3, 3);
   m.join("b");
   m.cannot_start("b");
@@ -139,7 +139,7 @@ TEST(Membership, NobodyIsWaitedForLongToBeToldThatTheJobCannotStart) {
   EXPECT_FALSE(m.machine().has_untold(m.now()));
 }
 
-TEST(Membership, AJobThatCanDoWithoutANodeThatCannotStartGoesOn) {
+TEST(Membership, ContinuesIfANodeThatCannotStartIsNotNeeded) {
   MembershipDriver elastic(1, 3);
   elastic.job.last_call = Duration{};
   elastic.run({"a"});
@@ -158,14 +158,14 @@ TEST(Membership, AJobThatCanDoWithoutANodeThatCannotStartGoesOn) {
                         "run x.py: no such file; "));
 }
 
-TEST(Membership, AHostThatCannotStartEndsAJobOfAnyNumberOfNodes) {
+TEST(Membership, EndsAnyJobWhoseHostCannotStart) {
   MembershipDriver m(1, 3);
   m.job.is_host = true;
   m.join("b");
   EXPECT_EQ(m.cannot_start("b"), "b: " + kCannotStart);
 }
 
-TEST(Membership, OfOtherJobsThatWaitItTellsOnceAtOnceAndThenWithWhatItWaitsFor) {
+TEST(Membership, MentionsOtherWaitingJobsOnceAndInItsStatus) {
   MembershipDriver m(2, 2);
   m.job.join_timeout = seconds{5};
   m.join("a");
@@ -183,7 +183,7 @@ TEST(Membership, OfOtherJobsThatWaitItTellsOnceAtOnceAndThenWithWhatItWaitsFor) 
   EXPECT_FALSE(m.machine().waits_for_nodes(m.now()));
 }
 
-TEST(Membership, OfOtherJobsThatDoNotWaitAnyMoreItIsSilent) {
+TEST(Membership, DropsOtherJobsThatNoLongerWait) {
   MembershipDriver m(2, 2);
   m.join("a");
   m.ready("a");
@@ -192,7 +192,7 @@ TEST(Membership, OfOtherJobsThatDoNotWaitAnyMoreItIsSilent) {
   EXPECT_EQ(m.status(), "1 of 2 nodes; here: a; gives up in 600 s");
 }
 
-TEST(Membership, WhoIsConnectedAndNotReadyDoesNotCount) {
+TEST(Membership, DoesNotCountNodesThatAreNotReady) {
   MembershipDriver m(2, 2);
   m.join("a");
   m.ready("a");
@@ -203,7 +203,7 @@ TEST(Membership, WhoIsConnectedAndNotReadyDoesNotCount) {
   EXPECT_EQ(m.status(), "1 of 2 nodes; here: a; gives up in 600 s");
 }
 
-TEST(Membership, WhoIsDisconnectedAndInItsGraceDoesNotCount) {
+TEST(Membership, DoesNotCountDisconnectedNodesInTheirGrace) {
   MembershipDriver m(2, 2);
   m.join("a");
   m.ready("a");
@@ -213,7 +213,7 @@ TEST(Membership, WhoIsDisconnectedAndInItsGraceDoesNotCount) {
   EXPECT_EQ(m.join("a"), "OpenStore{1, 10.0.1.a 10.0.1.b}");
 }
 
-TEST(Membership, NodesThatDoNotMeetInTimeAllHearWhoIsMissing) {
+TEST(Membership, TellsAllWhichNodesAreMissingAtTheTimeOut) {
   MembershipDriver m(3, 3);
   m.join("a");
   m.ready("a");
@@ -229,7 +229,7 @@ TEST(Membership, NodesThatDoNotMeetInTimeAllHearWhoIsMissing) {
             "--start-timeout\", 0 restarts, 0 changes}");
 }
 
-TEST(Membership, ANodeAloneGivesUpLikewise) {
+TEST(Membership, GivesUpAtTheTimeOutWithASingleNode) {
   MembershipDriver m(2, 2);
   m.job.join_timeout = seconds{2};
   m.join("a");
@@ -239,9 +239,9 @@ TEST(Membership, ANodeAloneGivesUpLikewise) {
   EXPECT_EQ(m.goodbye("a"), "a: Hangup | Finished");
 }
 
-// ---- Waiting is visible.
+// ---- Visible waiting.
 
-TEST(Membership, WaitingGetsALineAfterThreeSecondsAndThenEverMoreRarely) {
+TEST(Membership, SaysThatItWaitsAtGrowingIntervals) {
   MembershipDriver m(2, 2);
   m.join("a");
   m.ready("a");
@@ -254,7 +254,7 @@ TEST(Membership, WaitingGetsALineAfterThreeSecondsAndThenEverMoreRarely) {
             (decltype(Order::what){Wait{false, "1 of 2 nodes; here: a; gives up in 447 s"}}));
 }
 
-TEST(Membership, ALineNamesTheMissingNodeRanks) {
+TEST(Membership, NamesTheMissingNodeRanks) {
   MembershipDriver m(3, 4);
   m.job.node_rank = 0;
   m.join("a");
@@ -272,7 +272,7 @@ TEST(Membership, ALineNamesTheMissingNodeRanks) {
   EXPECT_EQ(m.status(), "3 of 4 nodes; here: a, b, d; missing: node rank 2; starts with 3 in 11 s");
 }
 
-TEST(Membership, ALineStaysShortWhenManyAreHereAndMissing) {
+TEST(Membership, KeepsItsStatusShortIfManyNodesAreMissing) {
   MembershipDriver m(100, 100);
   for (int rank = 0; rank < 20; ++rank) {
     m.job.node_rank = rank;
@@ -285,7 +285,7 @@ TEST(Membership, ALineStaysShortWhenManyAreHereAndMissing) {
             "up in 600 s");
 }
 
-TEST(Membership, AHostileNameCannotBreakALine) {
+TEST(Membership, KeepsHostileNamesOnOneLine) {
   MembershipDriver m(2, 2);
   m.join("a\n\x1b[2J" + std::string(2000, 'x'));
   m.ready("a\n\x1b[2J" + std::string(2000, 'x'));
@@ -293,7 +293,7 @@ TEST(Membership, AHostileNameCannotBreakALine) {
             "1 of 2 nodes; here: a??[2J" + std::string(58, 'x') + "; gives up in 600 s");
 }
 
-TEST(Membership, ThereIsAStatusAtEveryStage) {
+TEST(Membership, HasAStatusAtEveryStage) {
   MembershipDriver m(1, 2);
   EXPECT_EQ(m.status(), "no node has joined yet");
   EXPECT_EQ(m.machine().next_deadline(), kNever);
@@ -319,7 +319,7 @@ TEST(Membership, ThereIsAStatusAtEveryStage) {
 
 // ---- The store.
 
-TEST(Membership, NobodyStartsBeforeTheStoreIsOpen) {
+TEST(Membership, StartsNoNodeBeforeTheStoreIsOpen) {
   MembershipDriver m(1, 1);
   m.join("a");
   EXPECT_EQ(m.ready("a"), "OpenStore{1, 10.0.1.a}");
@@ -330,7 +330,7 @@ TEST(Membership, NobodyStartsBeforeTheStoreIsOpen) {
   EXPECT_EQ(m.open_store(1), "");
 }
 
-TEST(Membership, AStoreThatCannotBeOpenedEndsTheJobWithItsReason) {
+TEST(Membership, EndsTheJobIfTheStoreCannotBeOpened) {
   MembershipDriver m(1, 1);
   m.join("a");
   m.ready("a");
@@ -342,7 +342,7 @@ TEST(Membership, AStoreThatCannotBeOpenedEndsTheJobWithItsReason) {
   EXPECT_EQ(m.goodbye("a"), "a: Hangup | Finished");
 }
 
-TEST(Membership, TheStoreIsClosedBetweenTwoEpochs) {
+TEST(Membership, ClosesTheStoreBetweenTwoEpochs) {
   MembershipDriver m(2, 2);
   m.job.max_restarts = 1;
   m.run({"a", "b"});
@@ -353,7 +353,7 @@ TEST(Membership, TheStoreIsClosedBetweenTwoEpochs) {
 
 // ---- Success.
 
-TEST(Membership, AllDoneIsSuccess) {
+TEST(Membership, SucceedsOnceAllNodesAreDone) {
   MembershipDriver m(2, 2);
   m.run({"a", "b"});
   EXPECT_EQ(m.done("b", 1), "");
@@ -367,7 +367,7 @@ TEST(Membership, AllDoneIsSuccess) {
   EXPECT_EQ(m.machine().next_deadline(), kNever);
 }
 
-TEST(Membership, TheStoreDoesNotOutliveASuccessByMoreThanASecond) {
+TEST(Membership, ClosesTheStoreASecondAfterSuccess) {
   MembershipDriver m(1, 1);
   m.run({"a"});
   m.done("a", 1);
@@ -378,7 +378,7 @@ TEST(Membership, TheStoreDoesNotOutliveASuccessByMoreThanASecond) {
   EXPECT_EQ(m.goodbye("a"), "a: Hangup | Finished");
 }
 
-TEST(Membership, DoneOfAnOldEpochIsNotDone) {
+TEST(Membership, IgnoresDoneOfAnOldEpoch) {
   MembershipDriver m(2, 2);
   m.job.max_restarts = 1;
   m.run({"a", "b"});
@@ -397,7 +397,7 @@ TEST(Membership, DoneOfAnOldEpochIsNotDone) {
 
 // ---- Failure.
 
-TEST(Membership, TheFirstFailureIsToldToAllAtOnceAndCostsARestart) {
+TEST(Membership, StopsAllAtTheFirstFailureAndChargesARestart) {
   MembershipDriver m(2, 2);
   m.job.max_restarts = 2;
   m.run({"a", "b"});
@@ -414,7 +414,7 @@ TEST(Membership, TheFirstFailureIsToldToAllAtOnceAndCostsARestart) {
   EXPECT_EQ(m.round("b"), expected);
 }
 
-TEST(Membership, WithoutRestartsAFailureEndsTheJobWhenAllIsStopped) {
+TEST(Membership, EndsAfterAFailureOnceAllIsStoppedIfNoRestartIsLeft) {
   MembershipDriver m(2, 2);
   m.run({"a", "b"});
   EXPECT_THAT(m.fail("b", 1, boom(1)), HasSubstr("exited with 3: boom; all ranks are stopped"));
@@ -433,7 +433,7 @@ TEST(Membership, WithoutRestartsAFailureEndsTheJobWhenAllIsStopped) {
   EXPECT_EQ(m.end("b"), expected);
 }
 
-TEST(Membership, WithoutAJudgeTheFirstFailureByArrivalIsTheVerdict) {
+TEST(Membership, BlamesTheFirstFailureByArrivalIfThereIsNoJudge) {
   MembershipDriver m(2, 2);
   m.run({"a", "b"});
   m.fail("b", 1, boom(1));
@@ -445,7 +445,7 @@ TEST(Membership, WithoutAJudgeTheFirstFailureByArrivalIsTheVerdict) {
   EXPECT_EQ(m.end("a").verdict->rank, 1);
 }
 
-TEST(Membership, AFailureThatIsSaidAgainCostsNoMore) {
+TEST(Membership, ChargesARepeatedFailureOnce) {
   MembershipDriver m(1, 1);
   m.job.max_restarts = 1;
   m.run({"a"});
@@ -460,7 +460,7 @@ TEST(Membership, AFailureThatIsSaidAgainCostsNoMore) {
   EXPECT_EQ(m.end("a").restarts, 1);
 }
 
-TEST(Membership, AFinalFailureEndsTheJobWhateverIsLeft) {
+TEST(Membership, EndsAfterAFinalFailureDespiteRemainingRestarts) {
   MembershipDriver m(2, 3);
   m.job.last_call = Duration{};
   m.job.max_restarts = 5;
@@ -474,7 +474,7 @@ TEST(Membership, AFinalFailureEndsTheJobWhateverIsLeft) {
   EXPECT_THAT(m.ready("b", 1), HasSubstr("b: End{failed, exit 127, node rank 1 on \"b\""));
 }
 
-TEST(Membership, AFailureThatComesWithTheReadyIsNotOverlooked) {
+TEST(Membership, NoticesAFailureThatComesWithReady) {
   MembershipDriver m(1, 1);
   m.run({"a"});
   Report report;
@@ -483,7 +483,7 @@ TEST(Membership, AFailureThatComesWithTheReadyIsNotOverlooked) {
   EXPECT_THAT(m.report("a", report), HasSubstr("a: End{failed, exit 3"));
 }
 
-TEST(Membership, AnExitCodeOutOfRangeIsOne) {
+TEST(Membership, ReplacesAnExitCodeOfZeroByOne) {
   MembershipDriver m(1, 1);
   m.run({"a"});
   NodeFailure failure = boom(0);
@@ -493,7 +493,7 @@ TEST(Membership, AnExitCodeOutOfRangeIsOne) {
   EXPECT_EQ(m.end("a").exit_code, 1);
 }
 
-TEST(Membership, AFailureOfAnOldEpochIsNone) {
+TEST(Membership, IgnoresAFailureOfAnOldEpoch) {
   MembershipDriver m(2, 2);
   m.job.max_restarts = 3;
   m.run({"a", "b"});
@@ -505,7 +505,7 @@ TEST(Membership, AFailureOfAnOldEpochIsNone) {
   EXPECT_EQ(m.status(), "epoch 2 runs on 2 nodes");
 }
 
-TEST(Membership, RestartsNeverExceedTheBudget) {
+TEST(Membership, NeverExceedsTheRestartBudget) {
   MembershipDriver m(1, 1);
   m.job.max_restarts = 2;
   m.run({"a"});
@@ -518,9 +518,9 @@ TEST(Membership, RestartsNeverExceedTheBudget) {
   EXPECT_EQ(m.end("a").restarts, 2);
 }
 
-// ---- A ready that is late proves nothing.
+// ---- Outdated ready reports.
 
-TEST(Membership, AReadyThatWasSaidBeforeTheRoundIsNotTakenForItsEnd) {
+TEST(Membership, IgnoresAReadyFromBeforeTheRound) {
   MembershipDriver m(2, 2);
   m.job.max_restarts = 1;
   m.join("a");
@@ -530,14 +530,14 @@ TEST(Membership, AReadyThatWasSaidBeforeTheRoundIsNotTakenForItsEnd) {
   m.open_store(1);
   m.running("b", 1);
   m.fail("b", 1, boom(1));
-  Report before;  // Left a when it knew of no order.
+  Report before;  // Node a sent it before it got any order.
   before.order = 1;
   EXPECT_EQ(m.report("a", before), "");
   EXPECT_EQ(m.ready("b", 1), "");
   EXPECT_EQ(m.status(), "epoch 1 is being stopped; workers may be alive on 1 node");
 }
 
-TEST(Membership, AReadyOfANodeThatTookInTheStopBeforeItStartedIsItsEnd) {
+TEST(Membership, AcceptsAReadyThatAcknowledgesTheStop) {
   MembershipDriver m(2, 2);
   m.job.max_restarts = 1;
   m.join("a");
@@ -550,7 +550,7 @@ TEST(Membership, AReadyOfANodeThatTookInTheStopBeforeItStartedIsItsEnd) {
   EXPECT_EQ(m.ready("a", 0), "CloseStore{1} | OpenStore{2, 10.0.1.a 10.0.1.b}");
 }
 
-TEST(Membership, StrayWorkersOfAnotherEpochAreStopped) {
+TEST(Membership, StopsStrayWorkersOfAnotherEpoch) {
   MembershipDriver m(2, 2);
   m.join("a");
   EXPECT_EQ(m.running("a", 9),
@@ -561,9 +561,9 @@ TEST(Membership, StrayWorkersOfAnotherEpochAreStopped) {
   EXPECT_EQ(m.ready("b"), "OpenStore{10, 10.0.1.a 10.0.1.b}");
 }
 
-// ---- Habits of the protocol.
+// ---- Conventions of the protocol.
 
-TEST(Membership, AnOrderThatWasNotTakenInIsSentAgainWithTheNextBeat) {
+TEST(Membership, ResendsAnUnacknowledgedOrderWithTheNextBeat) {
   MembershipDriver m(1, 1);
   m.run({"a"});
   const Order order = *m.order("a");
@@ -578,7 +578,7 @@ TEST(Membership, AnOrderThatWasNotTakenInIsSentAgainWithTheNextBeat) {
   EXPECT_EQ(m.running("a", 1), "");
 }
 
-TEST(Membership, EveryReportIsAnsweredWithTheNewestSequence) {
+TEST(Membership, AnswersEveryReportWithTheNewestSequence) {
   MembershipDriver m(2, 2);
   m.join("a");
   Report report;
@@ -592,7 +592,7 @@ TEST(Membership, EveryReportIsAnsweredWithTheNewestSequence) {
   EXPECT_EQ(m.status(), "1 of 2 nodes; here: a; gives up in 600 s");
 }
 
-TEST(Membership, AnAgentOnANewConnectionHearsItsOrderAgainAndTheOldOneIsHungUp) {
+TEST(Membership, RepeatsTheOrderOnANewConnection) {
   MembershipDriver m(1, 1);
   m.run({"a"});
   const Order order = *m.order("a");
@@ -605,7 +605,7 @@ TEST(Membership, AnAgentOnANewConnectionHearsItsOrderAgainAndTheOldOneIsHungUp) 
   EXPECT_EQ(m.live(seconds{5}, {"a"}), "");
 }
 
-TEST(Membership, ASecondAgentOnOneConnectionCostsThatConnection) {
+TEST(Membership, HangsUpOnASecondAgentOfOneConnection) {
   MembershipDriver m(2, 2);
   m.join("a");
   Join join = m.job;
@@ -614,7 +614,7 @@ TEST(Membership, ASecondAgentOnOneConnectionCostsThatConnection) {
   EXPECT_EQ(m.join("a"), "");
 }
 
-TEST(Membership, AJoinThatIsSaidTwiceChangesNothing) {
+TEST(Membership, IgnoresARepeatedJoin) {
   MembershipDriver m(2, 2);
   m.join("a");
   m.ready("a");
@@ -625,7 +625,7 @@ TEST(Membership, AJoinThatIsSaidTwiceChangesNothing) {
   EXPECT_EQ(m.status(), "1 of 2 nodes; here: a; gives up in 600 s");
 }
 
-TEST(Membership, UnknownConnectionsAreDropped) {
+TEST(Membership, IgnoresUnknownConnections) {
   MembershipDriver m(1, 1);
   EXPECT_EQ(m.hear(Reported{9, {}}), "");
   EXPECT_EQ(m.hear(Parted{9}), "");
@@ -637,7 +637,7 @@ TEST(Membership, UnknownConnectionsAreDropped) {
 
 // ---- Contradictions.
 
-TEST(Membership, NodesThatWereStartedForAnotherJobAreRefused) {
+TEST(Membership, RefusesNodesStartedWithOtherNumbers) {
   MembershipDriver m(2, 2);
   m.join("a");
   m.job.nodes_max = 4;
@@ -654,7 +654,7 @@ TEST(Membership, NodesThatWereStartedForAnotherJobAreRefused) {
       "highest node rank is 1\"} | d: Hangup");
 }
 
-TEST(Membership, WhatTheHostsOwnNodeWasToldCountsThoughOthersCameFirst) {
+TEST(Membership, PrefersTheHostsNumbersToThoseOfEarlierNodes) {
   MembershipDriver m(3, 3);
   m.join("b");
   m.job.nodes_min = m.job.nodes_max = 2;
@@ -668,7 +668,7 @@ TEST(Membership, WhatTheHostsOwnNodeWasToldCountsThoughOthersCameFirst) {
   EXPECT_EQ(m.ready("c"), "OpenStore{1, 10.0.1.a 10.0.1.c}");
 }
 
-TEST(Membership, TheHostsOwnNodeGetsItsRankThoughAnotherCameFirst) {
+TEST(Membership, GivesTheHostItsRankEvenIfAnotherNodeCameFirst) {
   MembershipDriver m(2, 2);
   m.job.node_rank = 0;
   m.join("b");
@@ -679,8 +679,8 @@ TEST(Membership, TheHostsOwnNodeGetsItsRankThoughAnotherCameFirst) {
       "or end the other one\"} | b: Hangup");
 }
 
-// Whoever comes back from a round knows better what the job is.
-TEST(Membership, AHostThatReturnsWithOtherNumbersIsRefusedByTheJobThatRan) {
+// A node that returns from a round knows the job's numbers better than a restarted host.
+TEST(Membership, RefusesAReturningHostWithOtherNumbers) {
   MembershipDriver m(3, 3);
   m.job.last_epoch = 4;
   m.join("b");
@@ -690,7 +690,7 @@ TEST(Membership, AHostThatReturnsWithOtherNumbersIsRefusedByTheJobThatRan) {
   EXPECT_THAT(m.join("a"), HasSubstr("a: Refused{contradiction, "));
 }
 
-TEST(Membership, AHostWithImpossibleNumbersTurnsNobodyAway) {
+TEST(Membership, RefusesAHostWithImpossibleNumbers) {
   MembershipDriver m(2, 2);
   m.join("b");
   m.job.is_host = true;
@@ -698,7 +698,7 @@ TEST(Membership, AHostWithImpossibleNumbersTurnsNobodyAway) {
   EXPECT_THAT(m.join("a"), HasSubstr("a: Refused{contradiction, "));
 }
 
-TEST(Membership, OtherDifferencesAreNotedAndTheFirstWins) {
+TEST(Membership, NotesOtherDifferencesAndUsesTheFirstNodesSettings) {
   MembershipDriver m(2, 2);
   m.job.max_restarts = 1;
   m.join("a");
@@ -722,7 +722,7 @@ TEST(Membership, OtherDifferencesAreNotedAndTheFirstWins) {
   EXPECT_EQ(m.end("b").restarts, 1);
 }
 
-TEST(Membership, WhenAllHaveGoneBeforeItBeganTheNextOneBeginsAnew) {
+TEST(Membership, StartsOverIfAllNodesLeftBeforeTheFirstRound) {
   MembershipDriver m(2, 2);
   m.join("a");
   EXPECT_EQ(m.goodbye("a"), "a: Hangup | Finished");
@@ -733,7 +733,7 @@ TEST(Membership, WhenAllHaveGoneBeforeItBeganTheNextOneBeginsAnew) {
 
 // ---- After the end.
 
-TEST(Membership, AnEndedJobRefusesStrangersAndTellsItsOwnHowItEnded) {
+TEST(Membership, RefusesNewNodesAfterTheEndButAnswersItsOwn) {
   MembershipDriver m(2, 2);
   m.run({"a", "b"});
   m.done("a", 1);
@@ -751,7 +751,7 @@ TEST(Membership, AnEndedJobRefusesStrangersAndTellsItsOwnHowItEnded) {
   EXPECT_EQ(m.goodbye("a"), "a: Hangup");
 }
 
-TEST(Membership, AnEndIsRepeatedToWhomItDidNotReachAndWaitsForHim) {
+TEST(Membership, RepeatsTheEndToANodeThatMissedIt) {
   MembershipDriver m(1, 1);
   m.run({"a"});
   m.done("a", 1);
@@ -761,7 +761,7 @@ TEST(Membership, AnEndIsRepeatedToWhomItDidNotReachAndWaitsForHim) {
   EXPECT_EQ(m.disconnect("a"), "CloseStore{1} | Finished");
 }
 
-TEST(Membership, AnEndedJobDoesNotWaitForTheLost) {
+TEST(Membership, DoesNotWaitForLostNodesAfterTheEnd) {
   MembershipDriver m(2, 2);
   m.run({"a", "b"});
   m.done("a", 1);
@@ -772,7 +772,7 @@ TEST(Membership, AnEndedJobDoesNotWaitForTheLost) {
 
 // ---- Numbers.
 
-TEST(Membership, ARoundCostsEachAgentTheSameHoweverManyThereAre) {
+TEST(Membership, SendsEachAgentEquallyManyEffectsAtAnySize) {
   std::vector<size_t> effects_each;
   for (const int nodes : {2, 200, 2000}) {
     MembershipDriver m(nodes, nodes);

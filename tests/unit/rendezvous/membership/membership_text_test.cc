@@ -17,7 +17,7 @@ using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 using std::chrono::seconds;
 
-TEST(MembershipText, TimesAreRoundedUpSoThatNoneIsOverBeforeItIsSaid) {
+TEST(MembershipText, WholeTimesAreRoundedUp) {
   const std::vector<std::pair<Duration, std::string>> expected = {
       {nanoseconds(0), "0 s"},
       {nanoseconds(1), "1 ms"},
@@ -35,7 +35,7 @@ TEST(MembershipText, TimesAreRoundedUpSoThatNoneIsOverBeforeItIsSaid) {
     EXPECT_EQ(whole_seconds(duration), text) << duration.count();
 }
 
-TEST(MembershipText, PreciseTimesHaveOneDigitBehindThePoint) {
+TEST(MembershipText, PreciseTimesHaveOneDecimal) {
   const std::vector<std::pair<Duration, std::string>> expected = {
       {nanoseconds(0), "0.0 s"},
       {milliseconds(40), "0.0 s"},
@@ -47,14 +47,14 @@ TEST(MembershipText, PreciseTimesHaveOneDigitBehindThePoint) {
     EXPECT_EQ(precise_seconds(duration), text) << duration.count();
 }
 
-TEST(MembershipText, OneNodeIsNotCountedAsSeveral) {
+TEST(MembershipText, OneNodeIsSingular) {
   EXPECT_EQ(nodes_text(0), "0 nodes");
   EXPECT_EQ(nodes_text(1), "1 node");
   EXPECT_EQ(nodes_text(2), "2 nodes");
   EXPECT_EQ(nodes_text(kNodesMax), "524287 nodes");
 }
 
-TEST(MembershipText, ANameOfAnotherNodeCannotDrawOnOurTerminal) {
+TEST(MembershipText, NamesCannotControlTheTerminal) {
   EXPECT_EQ(quiet_name("node-7.example.com"), "node-7.example.com");
   EXPECT_EQ(quiet_name("a\nb\x1b[31m\x7f~ "), "a?b?[31m?~ ");
   EXPECT_EQ(quiet_name("n\xc3\xb6"), "n??");
@@ -62,25 +62,25 @@ TEST(MembershipText, ANameOfAnotherNodeCannotDrawOnOurTerminal) {
   EXPECT_EQ(quiet_name(""), "a node without a name");
 }
 
-TEST(MembershipText, OfALongNameTheBeginningIsShown) {
+TEST(MembershipText, LongNamesAreCut) {
   const std::string name = "0" + std::string(63, 'n');
   EXPECT_EQ(quiet_name(name), name);
   EXPECT_EQ(quiet_name(name + "z"), name);
 }
 
-TEST(MembershipText, ASentenceStaysOneLineAndKeepsItsLetters) {
+TEST(MembershipText, SentencesStayOnOneLineAndKeepTheirLetters) {
   EXPECT_EQ(quiet_line("exited with 1:\r\n\tna\xc3\xafve\x1b[2J\x7f"),
             "exited with 1:   na\xc3\xafve [2J ");
   EXPECT_EQ(quiet_line(""), "");
 }
 
-TEST(MembershipText, ASentenceTakesHalfOfAFieldSoThatOursFitsBeforeIt) {
+TEST(MembershipText, SentencesAreCutToHalfAField) {
   const std::string text(kTextBytesMax / 2, 's');
   EXPECT_EQ(quiet_line(text), text);
   EXPECT_EQ(quiet_line(text + "z"), text);
 }
 
-RC_GTEST_PROP(MembershipText, WhatIsQuietStaysAsItIs, (const std::string& text)) {
+RC_GTEST_PROP(MembershipText, QuietingIsIdempotent, (const std::string& text)) {
   const std::string name = quiet_name(text);
   RC_ASSERT(quiet_name(name) == name);
   const std::string line = quiet_line(text);

@@ -73,7 +73,7 @@ class OwnerQuestionsTest : public testing::Test {
   Instant now_{std::chrono::hours(1)};
 };
 
-TEST_F(OwnerQuestionsTest, TheAgentAtTheClientsAddressIsAskedOnceAndItsWordCounts) {
+TEST_F(OwnerQuestionsTest, AskTheAgentAtTheClientsAddressOnce) {
   EXPECT_EQ(agent(1), Effects{});
   EXPECT_EQ(agent(2, {.seen = kElsewhere}), Effects{});
   EXPECT_EQ(machine_.next_deadline(), kNever);
@@ -85,17 +85,17 @@ TEST_F(OwnerQuestionsTest, TheAgentAtTheClientsAddressIsAskedOnceAndItsWordCount
   EXPECT_EQ(machine_.next_deadline(), kNever);
 }
 
-TEST_F(OwnerQuestionsTest, AnAnswerCountsOnceAndFromAnAgentThatWasAskedOnly) {
+TEST_F(OwnerQuestionsTest, CountAnAnswerOnceAndOnlyFromAnAskedAgent) {
   agent(1);
   agent(2, {.seen = kElsewhere});
   client(7);
-  EXPECT_EQ(answer(2, 7, true), Effects{}) << "it is at another address";
-  EXPECT_EQ(answer(1, 6, true), Effects{}) << "of no client";
+  EXPECT_EQ(answer(2, 7, true), Effects{}) << "that agent is at another address";
+  EXPECT_EQ(answer(1, 6, true), Effects{}) << "no such client";
   EXPECT_EQ(answer(1, 7, false), (Effects{Decided{7, false, kDenied}}));
   EXPECT_EQ(answer(1, 7, true), Effects{});
 }
 
-TEST_F(OwnerQuestionsTest, OneOfTheAgentsAtAnAddressSuffices) {
+TEST_F(OwnerQuestionsTest, AcceptTheYesOfAnyAgentAtTheAddress) {
   agent(1);
   agent(2);
   EXPECT_EQ(client(7), (Effects{ask(1, 7), ask(2, 7)}));
@@ -109,13 +109,14 @@ TEST_F(OwnerQuestionsTest, OneOfTheAgentsAtAnAddressSuffices) {
   EXPECT_EQ(wait(OwnerQuestions::kAnswerLimit), (Effects{Decided{9, false, kDenied}}));
 }
 
-TEST_F(OwnerQuestionsTest, WhoeverGetsNoAnswerInTimeIsRefused) {
+TEST_F(OwnerQuestionsTest, RefuseAClientWithoutAnAnswerInTime) {
   agent(1);
   client(7);
   now_ += milliseconds(400);
   client(8);
   client(9, kElsewhere);
-  EXPECT_EQ(machine_.next_deadline(), now_ + OwnerQuestions::kReturnLimit) << "nobody is there";
+  EXPECT_EQ(machine_.next_deadline(), now_ + OwnerQuestions::kReturnLimit)
+      << "no agent is at that address";
   EXPECT_EQ(wait(OwnerQuestions::kReturnLimit).size(), 1u);
   now_ -= milliseconds(400) + OwnerQuestions::kReturnLimit;
   EXPECT_EQ(wait(OwnerQuestions::kAnswerLimit - milliseconds(1)), Effects{});
@@ -125,21 +126,21 @@ TEST_F(OwnerQuestionsTest, WhoeverGetsNoAnswerInTimeIsRefused) {
   EXPECT_EQ(answer(1, 8, true), (Effects{Decided{8, true, ""}}));
 }
 
-TEST_F(OwnerQuestionsTest, AnAgentThatComesBackWithinThatTimeIsAsked) {
+TEST_F(OwnerQuestionsTest, AskAnAgentThatReconnectsInTime) {
   agent(1);
   client(7);
   EXPECT_EQ(gone(1), Effects{});
   EXPECT_EQ(client(8), Effects{}) << "it may come back";
-  EXPECT_EQ(other_agent(2), Effects{}) << "of no node of the round";
+  EXPECT_EQ(other_agent(2), Effects{}) << "that agent is not in the round";
   EXPECT_EQ(agent(3), (Effects{ask(3, 7), ask(3, 8)}));
-  EXPECT_EQ(answer(1, 7, true), Effects{}) << "of a connection that is gone";
+  EXPECT_EQ(answer(1, 7, true), Effects{}) << "that connection is gone";
   EXPECT_EQ(answer(3, 7, true), (Effects{Decided{7, true, ""}}));
   gone(3);
   EXPECT_EQ(wait(OwnerQuestions::kAnswerLimit), (Effects{Decided{8, false, kNobody}}));
 }
 
-// The one whose user it is may be the one that has gone.
-TEST_F(OwnerQuestionsTest, ANoOfAnotherAgentDoesNotCountForOneThatMayComeBack) {
+// The client may belong to the user of the agent that is gone.
+TEST_F(OwnerQuestionsTest, WaitForAnAgentThatMayReconnectDespiteANo) {
   agent(1);
   agent(2);
   client(7);
@@ -149,8 +150,8 @@ TEST_F(OwnerQuestionsTest, ANoOfAnotherAgentDoesNotCountForOneThatMayComeBack) {
   EXPECT_EQ(answer(3, 7, true), (Effects{Decided{7, true, ""}}));
 }
 
-// Its node may be in the next round.
-TEST_F(OwnerQuestionsTest, AnAgentThatIsNotInTheRoundHasNoSay) {
+// The agent's node may be in the next round.
+TEST_F(OwnerQuestionsTest, IgnoreAnAgentThatIsNotInTheRound) {
   other_agent(1);
   EXPECT_EQ(client(7), Effects{});
   EXPECT_EQ(wait(OwnerQuestions::kReturnLimit), (Effects{Decided{7, false, kNobody}}));
@@ -158,7 +159,7 @@ TEST_F(OwnerQuestionsTest, AnAgentThatIsNotInTheRoundHasNoSay) {
   EXPECT_EQ(client(8), Effects{ask(1, 8)});
 }
 
-TEST_F(OwnerQuestionsTest, WhereAnAgentCannotTellTheAddressIsEnoughAndThatIsSaidOnce) {
+TEST_F(OwnerQuestionsTest, AdmitByAddressIfAnAgentCannotTellOwners) {
   agent(1, {.sight = Sight::translated});
   agent(2, {.seen = kElsewhere, .sight = Sight::blind});
   EXPECT_EQ(client(7),
@@ -171,11 +172,12 @@ TEST_F(OwnerQuestionsTest, WhereAnAgentCannotTellTheAddressIsEnoughAndThatIsSaid
                          "other node whose kernel does not tell who connects"},
                      Decided{9, true, ""}}));
   agent(3);
-  EXPECT_EQ(client(10), (Effects{Decided{10, true, ""}})) << "one that can tell sees only its own";
+  EXPECT_EQ(client(10), (Effects{Decided{10, true, ""}}))
+      << "an agent that can tell sees only its own connections";
 }
 
-// Private addresses are the same in many places.
-TEST_F(OwnerQuestionsTest, WhereNoneIsSeenThoseThatAdvertiseTheAddressAreAsked) {
+// Private addresses recur in many networks, so the seen address comes first.
+TEST_F(OwnerQuestionsTest, AskAgentsThatAdvertiseTheAddressIfNoneIsSeenThere) {
   agent(1, {.seen = kElsewhere, .advertised = kThere});
   EXPECT_EQ(client(7), Effects{ask(1, 7)});
   EXPECT_EQ(client(8, kElsewhere), Effects{ask(1, 8, "10.0.0.3")});
@@ -183,7 +185,7 @@ TEST_F(OwnerQuestionsTest, WhereNoneIsSeenThoseThatAdvertiseTheAddressAreAsked) 
   EXPECT_EQ(client(9), Effects{ask(2, 9)});
 }
 
-TEST_F(OwnerQuestionsTest, ACrowdAtOneAddressIsBounded) {
+TEST_F(OwnerQuestionsTest, BoundTheOpenQuestionsPerAddress) {
   agent(1);
   agent(2, {.seen = kElsewhere});
   for (uint64_t number = 1; number <= OwnerQuestions::kOpenMax; ++number)
@@ -197,7 +199,7 @@ TEST_F(OwnerQuestionsTest, ACrowdAtOneAddressIsBounded) {
   EXPECT_EQ(client(next + 2), Effects{ask(1, next + 2)});
 }
 
-TEST_F(OwnerQuestionsTest, ANodesNameIsMadeFitForTheScreen) {
+TEST_F(OwnerQuestionsTest, EscapeNodeNames) {
   AgentCame came{1, kThere, {}, Sight::clear, "bad\nname"};
   members_ = {1};
   post(came);

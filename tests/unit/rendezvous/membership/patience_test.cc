@@ -1,5 +1,5 @@
-// What a lost link costs, on both sides: nothing where the node is needed and comes back within its
-// lease, and nothing at the end of a job.
+// The cost of a lost link on both sides: nothing if a needed node reconnects within its lease, and
+// nothing at the end of a job.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ MembershipDriver& patient(MembershipDriver& m, const std::vector<std::string>& n
   return m;
 }
 
-TEST(Patience, ABrokenConnectionOfANeededNodeIsANotice) {
+TEST(Patience, ReportsABrokenConnectionOfANeededNode) {
   MembershipDriver m(2, 2);
   patient(m, {"a", "b"}).disconnect("b");
   EXPECT_EQ(m.live(seconds{14}, {"a"}),
@@ -35,14 +35,14 @@ TEST(Patience, ABrokenConnectionOfANeededNodeIsANotice) {
   EXPECT_EQ(m.live(seconds{20}, {"a", "b"}), "");
 }
 
-TEST(Patience, SilenceIsSaidOnceAndEndsAFixedJobWithTheLease) {
+TEST(Patience, EndsAFixedJobAfterALeaseOfSilence) {
   MembershipDriver m(2, 2);
   patient(m, {"a", "b"});
   EXPECT_THAT(m.live(milliseconds{14'900}, {"a"}), HasSubstr("waiting up to 15 s}"));
   EXPECT_THAT(m.live(milliseconds{200}, {"a"}), HasSubstr("no sign of life for 15 s; 1 node left"));
 }
 
-TEST(Patience, IsForAnElasticJobOfItsFewestNodesAsWell) {
+TEST(Patience, AppliesToAnElasticJobOfTheFewestNodes) {
   MembershipDriver m(2, 3);
   m.job.last_call = {};
   patient(m, {"a", "b"}).disconnect("b");
@@ -52,13 +52,13 @@ TEST(Patience, IsForAnElasticJobOfItsFewestNodesAsWell) {
   EXPECT_EQ(m.live(seconds{20}, {"a", "b"}), "");
 }
 
-TEST(Patience, IsNotForOthersThatCanGoOn) {
+TEST(Patience, DoesNotApplyIfTheOthersCanContinue) {
   MembershipDriver m(1, 2);
   patient(m, {"a", "b"}).disconnect("b");
   EXPECT_THAT(m.live(milliseconds{250}, {"a"}), HasSubstr("a: Stop{epoch 1, lost, "));
 }
 
-TEST(Patience, EndsWhereAnotherNodeWaitsForThePlace) {
+TEST(Patience, EndsIfAnotherNodeWaitsForThePlace) {
   MembershipDriver m(2, 2);
   patient(m, {"a", "b"}).disconnect("b");
   m.live(seconds{2}, {"a"});
@@ -69,7 +69,7 @@ TEST(Patience, EndsWhereAnotherNodeWaitsForThePlace) {
   EXPECT_EQ(m.ready("a", 1), "CloseStore{1} | OpenStore{2, 10.0.1.a 10.0.1.c}");
 }
 
-TEST(Patience, DelaysNoFailureThatEndsTheJob) {
+TEST(Patience, DoesNotDelayAFailureThatEndsTheJob) {
   MembershipDriver m(2, 2);
   patient(m, {"a", "b"}).disconnect("b");
   m.live(seconds{2}, {"a"});
@@ -79,7 +79,7 @@ TEST(Patience, DelaysNoFailureThatEndsTheJob) {
   EXPECT_EQ(m.end("a").exit_code, 122) << m.status();
 }
 
-TEST(Patience, ASilentNodeIsNotCountedIntoARound) {
+TEST(Patience, DoesNotCountASilentNodeIntoARound) {
   MembershipDriver m(3, 3);
   for (const char* const name : {"a", "b"}) {
     m.join(name);
@@ -92,7 +92,7 @@ TEST(Patience, ASilentNodeIsNotCountedIntoARound) {
   EXPECT_THAT(m.status(), HasSubstr("2 of 3 nodes; here: a, c"));
 }
 
-TEST(Patience, ANodeThatDiesAsItJoinsCostsTheOthersNothing) {
+TEST(Patience, ReplacesANodeThatDiesAsItJoins) {
   MembershipDriver m(2, 2);
   for (const char* const name : {"a", "b"})
     m.join(name);
@@ -107,7 +107,7 @@ TEST(Patience, ANodeThatDiesAsItJoinsCostsTheOthersNothing) {
   EXPECT_EQ(m.ready("c"), "OpenStore{2, 10.0.1.a 10.0.1.c}");
 }
 
-TEST(Patience, ANodeWhoseWorkersAreDoneMayBeAwayUntilTheEnd) {
+TEST(Patience, LetsADoneNodeBeAwayUntilTheEnd) {
   MembershipDriver m(2, 2);
   patient(m, {"a", "b"}).done("b", 1);
   m.disconnect("b");
@@ -118,7 +118,7 @@ TEST(Patience, ANodeWhoseWorkersAreDoneMayBeAwayUntilTheEnd) {
   EXPECT_THAT(m.join("b"), HasSubstr("b: End{success"));
 }
 
-// Node a is the host's own.
+// Node a is the host's own node.
 void run_with_host(MembershipDriver& m, const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     m.job.is_host = name == "a";
@@ -131,7 +131,7 @@ void run_with_host(MembershipDriver& m, const std::vector<std::string>& names) {
     m.running(name, 1);
 }
 
-TEST(Patience, AHostThatLosesAllAtOnceDoubtsItself) {
+TEST(Patience, MakesAHostThatLosesAllNodesSuspectItsNetwork) {
   MembershipDriver m(2, 3);
   run_with_host(m, {"a", "b", "c"});
   EXPECT_EQ(m.live(seconds{60}, {"a"}),
@@ -139,12 +139,12 @@ TEST(Patience, AHostThatLosesAllAtOnceDoubtsItself) {
             "kept for 600 s}");
   EXPECT_EQ(m.again("b"), "Say{this node has its network again}");
   m.disconnect("b");
-  EXPECT_EQ(m.live(milliseconds{2900}, {"a"}), "") << "its agent may be dialing anew";
+  EXPECT_EQ(m.live(milliseconds{2900}, {"a"}), "") << "its agent may be redialing";
   m.join("b");
   EXPECT_THAT(m.live(milliseconds{100}, {"a", "b"}), HasSubstr("c (node rank 2) was lost"));
 }
 
-TEST(Patience, AHostThatIsStoppedMeanwhileKeepsNoPlaces) {
+TEST(Patience, KeepsNoPlacesOfAHostThatIsStopped) {
   MembershipDriver m(2, 3);
   run_with_host(m, {"a", "b", "c"});
   m.live(seconds{5}, {"a"});
@@ -154,7 +154,7 @@ TEST(Patience, AHostThatIsStoppedMeanwhileKeepsNoPlaces) {
   EXPECT_THAT(m.goodbye("a"), HasSubstr("Finished"));
 }
 
-TEST(Patience, ARoundThatWaitsForASignSaysSo) {
+TEST(Patience, SaysThatARoundWaitsForASignOfLife) {
   MembershipDriver m(3, 3);
   for (const std::string name : {"a", "b"}) {
     m.join(name);
@@ -166,8 +166,8 @@ TEST(Patience, ARoundThatWaitsForASignSaysSo) {
   EXPECT_THAT(m.status(), HasSubstr("3 of 3 nodes; here: a, b, c; no sign now of b; gives up in"));
 }
 
-// Its beat in a shared file may go on, so that nobody follows it.
-TEST(Patience, AHostThatMayBeFollowedStopsItsRoundAndWaitsForTheOthers) {
+// The host's beat in a shared file may go on, so that no node takes its place.
+TEST(Patience, StopsTheRoundOfAReplaceableHostThatLosesAll) {
   Membership::Options options;
   options.may_be_followed = true;
   MembershipDriver m(2, 3, options);
@@ -184,7 +184,7 @@ TEST(Patience, AHostThatMayBeFollowedStopsItsRoundAndWaitsForTheOthers) {
   EXPECT_THAT(m.open_store(2), HasSubstr("a: Round{epoch 2, node 0 of 3"));
 }
 
-TEST(Patience, SoItDoesWhileARoundFormsAndTheNextLossEndsTheJobAgain) {
+TEST(Patience, KeepsAReplaceableHostWaitingWhileARoundForms) {
   Membership::Options options;
   options.may_be_followed = true;
   options.lost_network = [] { return true; };
@@ -195,7 +195,7 @@ TEST(Patience, SoItDoesWhileARoundFormsAndTheNextLossEndsTheJobAgain) {
   m.ready("b", 1);
   m.live(seconds{2}, {"a"});
   m.ready("a", 1);
-  EXPECT_THAT(m.live(seconds{5}, {"a"}), Not(HasSubstr("End"))) << "it lost its network";
+  EXPECT_THAT(m.live(seconds{5}, {"a"}), Not(HasSubstr("End"))) << "the host lost its network";
   m.join("b");
   m.ready("b");
   m.live(seconds{30}, {"a", "b"});
@@ -206,7 +206,7 @@ TEST(Patience, SoItDoesWhileARoundFormsAndTheNextLossEndsTheJobAgain) {
   EXPECT_THAT(m.live(seconds{4}, {"a"}), HasSubstr("1 node left, the job needs 2"));
 }
 
-TEST(Patience, AHostWithASpareDoubtsItselfAsWell) {
+TEST(Patience, MakesAHostWithASpareSuspectItsNetwork) {
   MembershipDriver m(2, 2);
   m.job.spares = 1;
   run_with_host(m, {"a", "b"});
@@ -217,7 +217,7 @@ TEST(Patience, AHostWithASpareDoubtsItselfAsWell) {
   EXPECT_EQ(m.again("b"), "Say{this node has its network again}");
 }
 
-TEST(Patience, AHostThatLosesOneLooksAtItsOwnLinks) {
+TEST(Patience, ChecksTheHostsOwnLinksAfterALoss) {
   for (const bool is_down : {false, true}) {
     Membership::Options options;
     options.lost_network = [is_down] { return is_down; };
@@ -228,7 +228,7 @@ TEST(Patience, AHostThatLosesOneLooksAtItsOwnLinks) {
   }
 }
 
-TEST(Patience, ANodeTooManyEndsWith122) {
+TEST(Patience, RefusesAnExtraNodeThatFindsNoPlace) {
   MembershipDriver m(2, 2);
   m.run({"a", "b"});
   m.join("c");
@@ -237,7 +237,7 @@ TEST(Patience, ANodeTooManyEndsWith122) {
   EXPECT_THAT(m.live(seconds{16}, {"a", "b", "c"}), HasSubstr("c: Refused{full, "));
 }
 
-TEST(MembershipProgram, AnotherOneIsRefusedAndOtherArgumentsAreSaidOnce) {
+TEST(MembershipProgram, MustBeTheSameAndOtherArgumentsAreReportedOnce) {
   MembershipDriver m(1, 4);
   m.job.program = "train.py";
   m.job.arguments = "1";
@@ -257,18 +257,19 @@ TEST(MembershipProgram, AnotherOneIsRefusedAndOtherArgumentsAreSaidOnce) {
   EXPECT_EQ(m.join("e"), "");
 }
 
-TEST(MembershipProgram, AnotherTextIsRefusedOnceTheJobRuns) {
+TEST(MembershipProgram, MayNotDifferInTextOnceTheJobRuns) {
   MembershipDriver m(1, 4);
   m.job.program = "sh -c";
   m.job.arguments = "1";
   m.join("a");
   m.job.arguments = "2";
-  EXPECT_EQ(m.join("b"), "Say{b runs the program with other arguments than a}") << "it begins";
+  EXPECT_EQ(m.join("b"), "Say{b runs the program with other arguments than a}")
+      << "no round runs yet";
   m.ready("a");
   m.ready("b");
   m.live(seconds{31}, {"a", "b"});
   m.disconnect("b");
-  EXPECT_EQ(m.join("b.2"), "") << "one of its nodes again";
+  EXPECT_EQ(m.join("b.2"), "") << "a restarted node of the job";
   m.job.arguments = "3";
   EXPECT_EQ(
       m.join("c"),
@@ -285,7 +286,8 @@ MemberEffects run_patiently(MemberDriver& member) {
   return member.order(round_of(7));
 }
 
-// What the agent does until then but for its reports, each try to connect failing at once.
+// Lets `duration` pass with every connection attempt failing at once; returns the effects except
+// reports.
 std::string hear_nothing(MemberDriver& member, Duration duration, bool refused = false) {
   const Instant end = member.now() + duration;
   std::string names;
@@ -304,7 +306,7 @@ std::string hear_nothing(MemberDriver& member, Duration duration, bool refused =
   return names;
 }
 
-TEST(Patience, AnAgentDialsAnewWithinARound) {
+TEST(Patience, LetsAnAgentReconnectWithinARound) {
   MemberDriver member;
   run_patiently(member);
   EXPECT_EQ(hear_nothing(member, milliseconds{3100}), "Disconnect Say");
@@ -315,14 +317,14 @@ TEST(Patience, AnAgentDialsAnewWithinARound) {
   EXPECT_THAT(member.status(), HasSubstr("in round 7"));
 }
 
-TEST(Patience, AnAgentStopsItsWorkersAfterALease) {
+TEST(Patience, StopsAnAgentsWorkersAfterALease) {
   MemberDriver member;
   run_patiently(member);
   EXPECT_EQ(hear_nothing(member, milliseconds{14'900}), "Disconnect Say Say");
   EXPECT_EQ(hear_nothing(member, milliseconds{100}), "StopWorkers");
 }
 
-TEST(Patience, ANodeThatIsDoneEndsAloneAndWellAfterTwoLeases) {
+TEST(Patience, LetsADoneNodeSucceedAloneAfterTwoLeases) {
   for (const bool refused : {false, true}) {
     MemberDriver member;
     run_patiently(member);
@@ -333,7 +335,7 @@ TEST(Patience, ANodeThatIsDoneEndsAloneAndWellAfterTwoLeases) {
   }
 }
 
-TEST(Patience, AHostThatIsGoneIsWaitedForTwoLeases) {
+TEST(Patience, WaitsTwoLeasesForALostHost) {
   MemberDriver member;
   run_patiently(member);
   member.step(connection_lost("reset"));
@@ -345,7 +347,7 @@ TEST(Patience, AHostThatIsGoneIsWaitedForTwoLeases) {
   EXPECT_LT(member.now(), Instant{seconds{1 + 31}});
 }
 
-TEST(Patience, ASpareWaitsForAHostThatIsGoneAsLongAsMembersDo) {
+TEST(Patience, MakesASpareWaitForALostHostAsLongAsMembers) {
   for (const bool is_spare : {false, true}) {
     MemberDriver member;
     member.dial();
@@ -360,7 +362,7 @@ TEST(Patience, ASpareWaitsForAHostThatIsGoneAsLongAsMembersDo) {
   }
 }
 
-TEST(Patience, AnAgentThatStoodStillAndWasReplacedStopsItsWorkersFirst) {
+TEST(Patience, StopsWorkersFirstAfterAnAgentsStandstill) {
   MemberDriver member;
   member.run(7);
   member.pass(seconds{10});
@@ -368,7 +370,7 @@ TEST(Patience, AnAgentThatStoodStillAndWasReplacedStopsItsWorkersFirst) {
   EXPECT_EQ(names_of(member.step(connection_lost("closed"))), "StopWorkers");
 }
 
-TEST(Patience, WorkersThatWereStoppedAreNoSuccess) {
+TEST(Patience, DoesNotCallStoppedWorkersASuccess) {
   MemberDriver member;
   member.run(7);
   hear_nothing(member, seconds{4});

@@ -8,7 +8,7 @@
 namespace muster {
 namespace {
 
-// The chance that a test here fails without a reason is far below 2^-50.
+// These tests fail by chance with a probability far below 2^-50.
 constexpr int kDraws = 64;
 
 TEST(RandomIds, NumbersAreNeverZeroAndUseAllBits) {
@@ -24,7 +24,7 @@ TEST(RandomIds, NumbersAreNeverZeroAndUseAllBits) {
   EXPECT_EQ(ever_clear, ~uint64_t{0});
 }
 
-TEST(RandomIds, EachByteOfANonceIsDrawnAnew) {
+TEST(RandomIds, EachByteOfANonceIsRandom) {
   std::array<std::set<uint8_t>, 16> seen;
   for (int i = 0; i < kDraws; ++i) {
     const membership::Nonce nonce = random_nonce();
@@ -35,7 +35,7 @@ TEST(RandomIds, EachByteOfANonceIsDrawnAnew) {
     EXPECT_GE(values.size(), 8u);
 }
 
-TEST(RandomIds, NoTwoAgentsShareAnIdNorHalfOfOne) {
+TEST(RandomIds, AgentIdsShareNotEvenHalves) {
   std::set<uint64_t> halves;
   for (int i = 0; i < kDraws; ++i) {
     const membership::AgentId id = random_agent_id();

@@ -1,5 +1,5 @@
-// A hand-driven connection for tests of the agents' protocol: sends any bytes, reads whole messages
-// of the other side, on the test's own loop.
+// A hand-driven connection for tests of the agents' protocol: sends any bytes and reads the other
+// side's messages, on the test's loop.
 #pragma once
 
 #include <memory>
@@ -38,7 +38,7 @@ class RawAgent {
   }
 
   void send(std::string_view bytes) { stream_->write(bytes); }
-  // From now on, as if it knew the token.
+  // Seals later messages as an agent with the token does.
   void seal(const membership::FrameSeals& seals) {
     seal_ = seals.agent;
     reader_.expect(seals.host);
@@ -60,7 +60,7 @@ class RawAgent {
   bool wait_closed() {
     return run_until(loop_, [&] { return closed; });
   }
-  // The message of that kind, or a failed test.
+  // Returns the last message; fails the test if it is of another kind.
   template <typename Kind>
   Kind last() const {
     const Kind* message = messages.empty() ? nullptr : std::get_if<Kind>(&messages.back());
@@ -69,7 +69,7 @@ class RawAgent {
   }
 
   std::vector<membership::HostMessage> messages;
-  std::string received;  // The bytes themselves.
+  std::string received;  // All bytes received.
   bool closed = false;
 
  private:

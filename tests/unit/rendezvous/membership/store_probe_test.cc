@@ -18,10 +18,10 @@ namespace {
 
 using namespace std::string_view_literals;
 
-// VALIDATE with the magic, then PING with a number.
+// VALIDATE with the magic, then PING with a nonce.
 constexpr std::string_view kQuestion = "\x00\xce\xf7\x85\x3c\x0dRTSM"sv;
 
-// A probe, and a server that the test plays by hand.
+// A probe and a server that the test drives.
 class StoreProbeTest : public testing::Test {
  protected:
   using Tcp = boost::asio::ip::tcp;
@@ -41,7 +41,7 @@ class StoreProbeTest : public testing::Test {
     probe();
     turn_until(loop_, [&] { return asked_.size() >= kQuestion.size(); }, "the question comes");
   }
-  // What the probe says once it has heard `answer`.
+  // Sends `answer` and returns the probe's outcomes.
   std::vector<bool> outcomes_after(std::string_view answer) {
     served_->write(answer);
     turn_until(loop_, [&] { return !outcomes_.empty() && hung_up_; }, "the probe is over");
@@ -64,7 +64,7 @@ class StoreProbeTest : public testing::Test {
 const std::vector<bool> kIsStore = {true};
 const std::vector<bool> kIsNone = {false};
 
-TEST_F(StoreProbeTest, AsksAsAStoreClientDoesAndNothingElse) {
+TEST_F(StoreProbeTest, SendsOnlyTheQuestionOfAStoreClient) {
   EXPECT_EQ(store_question(), kQuestion);
   probe_until_asked();
   settle();
@@ -72,14 +72,14 @@ TEST_F(StoreProbeTest, AsksAsAStoreClientDoesAndNothingElse) {
   EXPECT_TRUE(outcomes_.empty());
 }
 
-TEST_F(StoreProbeTest, AServerThatRepeatsTheNumberIsAStoreAndIsLeft) {
+TEST_F(StoreProbeTest, RecognisesAStoreByItsNonceAndHangsUp) {
   probe_until_asked();
   EXPECT_EQ(outcomes_after("RTSM"), kIsStore);
   settle();
   EXPECT_EQ(outcomes_, kIsStore);
 }
 
-TEST_F(StoreProbeTest, TheNumberMayComeInPiecesAndMoreMayFollow) {
+TEST_F(StoreProbeTest, RecognisesANonceInPiecesWithMoreBehindIt) {
   probe_until_asked();
   for (const std::string_view piece : {"R", "TS"}) {
     served_->write(piece);
@@ -89,30 +89,30 @@ TEST_F(StoreProbeTest, TheNumberMayComeInPiecesAndMoreMayFollow) {
   EXPECT_EQ(outcomes_after("M and more"), kIsStore);
 }
 
-TEST_F(StoreProbeTest, AnyOtherAnswerIsOfNoStore) {
+TEST_F(StoreProbeTest, RejectsAnyOtherAnswer) {
   probe_until_asked();
   EXPECT_EQ(outcomes_after("MSTR"), kIsNone);
 }
 
-// As a muster host does.
-TEST_F(StoreProbeTest, AServerThatHangsUpIsNoStore) {
+// A muster host hangs up like this.
+TEST_F(StoreProbeTest, RejectsAServerThatHangsUp) {
   probe_until_asked();
   served_->finish();
   turn_until(loop_, [&] { return !outcomes_.empty(); }, "the probe is over");
   EXPECT_EQ(outcomes_, kIsNone);
 }
 
-TEST_F(StoreProbeTest, APortThatRefusesIsNoStore) {
+TEST_F(StoreProbeTest, RejectsAPortThatRefuses) {
   const SocketAddress nobody =
       PlainSocket::bound_to({IpAddress::loopback_v4(), 0}, -1).own_address();
   probe_ = std::make_unique<StoreProbe>(loop_, nobody,
                                         [this](bool is_store) { outcomes_.push_back(is_store); });
-  EXPECT_TRUE(outcomes_.empty());  // Never from inside the constructor.
+  EXPECT_TRUE(outcomes_.empty());  // Never called inside the constructor.
   turn_until(loop_, [&] { return !outcomes_.empty(); }, "the probe is over");
   EXPECT_EQ(outcomes_, kIsNone);
 }
 
-TEST_F(StoreProbeTest, ADestroyedProbeSaysNothingAndHangsUp) {
+TEST_F(StoreProbeTest, HangsUpSilentlyIfDestroyed) {
   probe_until_asked();
   served_->write("RTSM");
   probe_.reset();
@@ -121,7 +121,7 @@ TEST_F(StoreProbeTest, ADestroyedProbeSaysNothingAndHangsUp) {
   EXPECT_TRUE(outcomes_.empty());
 }
 
-TEST_F(StoreProbeTest, ItsCallerMayDestroyItInTheCall) {
+TEST_F(StoreProbeTest, LetsTheCallbackDestroyIt) {
   const SocketAddress nobody =
       PlainSocket::bound_to({IpAddress::loopback_v4(), 0}, -1).own_address();
   bool called = false;
@@ -133,7 +133,7 @@ TEST_F(StoreProbeTest, ItsCallerMayDestroyItInTheCall) {
   settle();
 }
 
-TEST_F(StoreProbeTest, ARunningStoreIsFound) {
+TEST_F(StoreProbeTest, RecognisesARunningStore) {
   StoreServer server(loop_, {});
   const auto listener =
       StoreListener::open(loop_, server, {SocketAddress{IpAddress::loopback_v4(), 0}});

@@ -28,7 +28,7 @@ TEST(StrangerWatch, OneOddAnswerProvesNothing) {
   EXPECT_TRUE(watch.on_store().fatal);
 }
 
-TEST(StrangerWatch, SilenceAndHangingUpAreNeverCertain) {
+TEST(StrangerWatch, SilenceAndHangupsAreNeverFatal) {
   StrangerWatch watch("node0:29400");
   for (int i = 0; i < 100; ++i) {
     EXPECT_FALSE(watch.on_hangup().fatal);
@@ -36,7 +36,7 @@ TEST(StrangerWatch, SilenceAndHangingUpAreNeverCertain) {
   }
 }
 
-TEST(StrangerWatch, AServersFirstBytesAreCertainTheThirdTimeAndStaySo) {
+TEST(StrangerWatch, AServersFirstBytesAreFatalFromTheThirdTimeOn) {
   StrangerWatch watch("node0:29400");
   for (const bool fatal : {false, false, true, true})
     EXPECT_EQ(watch.on_bytes(kWeb).fatal, fatal);
@@ -44,8 +44,8 @@ TEST(StrangerWatch, AServersFirstBytesAreCertainTheThirdTimeAndStaySo) {
   EXPECT_FALSE(watch.on_bytes(kWeb).fatal);
 }
 
-// A proxy and what is behind it, or two machines behind one name.
-TEST(StrangerWatch, StrangersThatAlternateAreNeverCertain) {
+// A proxy and its backend, or two machines behind one name, may alternate.
+TEST(StrangerWatch, AlternatingServersAreNeverFatal) {
   StrangerWatch watch("node0:29400");
   for (int i = 0; i < 10; ++i) {
     EXPECT_FALSE(watch.on_bytes(kWeb).fatal);
@@ -98,13 +98,12 @@ TEST(StrangerWatch, ServersThatSpeakFirstAreNamed) {
     EXPECT_EQ(describe_server(bytes), name);
 }
 
-TEST(StrangerWatch, OfALongFirstLineFortyBytesAreShown) {
+TEST(StrangerWatch, ShowsFortyBytesOfALongFirstLine) {
   const std::string line = "HTTP/" + std::string(100, 'x');
   EXPECT_EQ(describe_server(line), "a web server or proxy (" + line.substr(0, 40) + ")");
 }
 
-RC_GTEST_PROP(StrangerWatch, WhateverAnswersIsNamedInOneShortPrintableLine,
-              (const std::string& bytes)) {
+RC_GTEST_PROP(StrangerWatch, DescribesAnyBytesInOneShortPrintableLine, (const std::string& bytes)) {
   const auto start =
       *rc::gen::element<std::string>("", "HTTP/", "SSH-", "220 ", "-ERR", "\x16\x03");
   const std::string name = describe_server(start + bytes);
