@@ -38,7 +38,7 @@ TEST_F(FileKeeperTest, KeepsTheHostAndItsRounds) {
   EXPECT_EQ(folder_.names(), std::vector<std::string>{});
 }
 
-TEST_F(FileKeeperTest, ARoundIsWrittenOnceThoughItsAnswerIsLost) {
+TEST_F(FileKeeperTest, WritesARoundOnceIfTheAnswerIsLost) {
   ASSERT_EQ(of_a.take(*of_a.look(), a), true);
   ASSERT_EQ(of_a.write(a, {}, round_of(1, 1), {}), true);
   const std::string version = of_b.look()->version;
@@ -46,7 +46,7 @@ TEST_F(FileKeeperTest, ARoundIsWrittenOnceThoughItsAnswerIsLost) {
   EXPECT_EQ(of_b.look()->version, version);
 }
 
-TEST_F(FileKeeperTest, OneThatWasFollowedFormsNoRound) {
+TEST_F(FileKeeperTest, RefusesRoundsOfAReplacedHost) {
   ASSERT_EQ(of_a.take(*of_a.look(), a), true);
   ASSERT_EQ(of_a.write(a, {}, round_of(1, 1), {}), true);
   ASSERT_EQ(of_b.take(*of_b.look(), b), true);
@@ -58,7 +58,7 @@ TEST_F(FileKeeperTest, OneThatWasFollowedFormsNoRound) {
   EXPECT_EQ(of_b.look()->job, round_of(2, 2));
 }
 
-TEST_F(FileKeeperTest, OneThatLookedBeforeTheLastRoundTakesNothing) {
+TEST_F(FileKeeperTest, RefusesATakeFromBeforeTheLastRound) {
   ASSERT_EQ(of_a.take(*of_a.look(), a), true);
   const auto early = of_b.look();
   ASSERT_EQ(of_a.write(a, {}, round_of(1, 1), {}), true);
@@ -66,14 +66,14 @@ TEST_F(FileKeeperTest, OneThatLookedBeforeTheLastRoundTakesNothing) {
   EXPECT_EQ(of_b.take(*of_b.look(), b), true);
 }
 
-TEST_F(FileKeeperTest, ARoundThatAnotherWroteIsNotWrittenOver) {
+TEST_F(FileKeeperTest, DoesNotOverwriteAnotherRound) {
   ASSERT_EQ(of_a.take(*of_a.look(), a), true);
   ASSERT_EQ(of_a.write(a, {}, round_of(3, 1), {}), true);
   EXPECT_EQ(of_a.write(a, round_of(1, 1), round_of(2, 1), {}), false);
   EXPECT_EQ(of_a.look()->job, round_of(3, 1));
 }
 
-TEST_F(FileKeeperTest, BeatsAreSeenAfterAnyRound) {
+TEST_F(FileKeeperTest, ShowsBeatsAfterAnyRound) {
   ASSERT_EQ(of_a.take(*of_a.look(), a), true);
   uint64_t before = of_b.look()->host->beat;
   for (membership::Epoch epoch = 0; epoch < 4; ++epoch) {
@@ -87,16 +87,16 @@ TEST_F(FileKeeperTest, BeatsAreSeenAfterAnyRound) {
   }
 }
 
-TEST_F(FileKeeperTest, AFileThatWasRemovedIsSaid) {
+TEST_F(FileKeeperTest, ReportsARemovedFile) {
   ASSERT_EQ(of_a.take(*of_a.look(), a), true);
-  FileKeeper(folder_.file()).leave(a);  // Removes nothing: it has taken nothing.
+  FileKeeper(folder_.file()).leave(a);  // Removes nothing, since it took nothing.
   EXPECT_EQ(of_a.beat(a), Keeper::Beat::kept);
   std::filesystem::remove(folder_.file());
   EXPECT_EQ(of_a.beat(a), Keeper::Beat::gone);
   EXPECT_EQ(of_a.write(a, {}, round_of(1, 1), {}), false);
 }
 
-TEST_F(FileKeeperTest, HalfAJobRecordIsNoRendezvousFile) {
+TEST_F(FileKeeperTest, RefusesHalfAJobRecord) {
   ASSERT_EQ(of_a.take(*of_a.look(), a), true);
   ASSERT_EQ(of_a.write(a, {}, round_of(1, 1), {}), true);
   const std::string whole = folder_.text();
@@ -108,7 +108,7 @@ TEST_F(FileKeeperTest, HalfAJobRecordIsNoRendezvousFile) {
   EXPECT_EQ(of_b.look().error().code, ExitCode::environment);
 }
 
-// They pass over what they do not know, and learn from the host that it is newer.
+// Older versions skip unknown lines; the host then tells them that it is newer.
 TEST_F(FileKeeperTest, OlderReadersFindTheHost) {
   ASSERT_EQ(of_a.take(*of_a.look(), a), true);
   ASSERT_EQ(of_a.write(a, {}, round_of(1, 1), {}), true);

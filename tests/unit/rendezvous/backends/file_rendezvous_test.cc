@@ -1,4 +1,4 @@
-// Agents that meet at a file on a shared disk.
+// Tests of agents that meet at a file on a shared disk.
 #include <string>
 #include <vector>
 
@@ -43,7 +43,7 @@ TEST(FileMeeting, AgentsThatShareAFileFormARoundAndLeaveNothingBehind) {
   EXPECT_EQ(folder.names(), std::vector<std::string>{});
 }
 
-TEST(FileMeeting, TheFileOfACrashedJobIsTakenOver) {
+TEST(FileMeeting, AgentsTakeOverTheFileOfACrashedJob) {
   const SharedFolder folder;
   boost::asio::io_context loop;
   {
@@ -58,7 +58,7 @@ TEST(FileMeeting, TheFileOfACrashedJobIsTakenOver) {
   EXPECT_EQ(agents[0]->rounds[0].nodes, 2);
 }
 
-TEST(FileMeeting, AKilledHostIsFollowedByAnotherAgent) {
+TEST(FileMeeting, AnotherAgentReplacesAKilledHost) {
   const SharedFolder folder;
   boost::asio::io_context loop;
   RendezvousOptions options = file_options(folder, 2, 3);
@@ -80,10 +80,10 @@ TEST(FileMeeting, AKilledHostIsFollowedByAnotherAgent) {
   }
 }
 
-TEST(FileMeeting, AnAddressWhereAnotherHostAnswersIsNotBelieved) {
+TEST(FileMeeting, AnAddressOfAnotherJobsHostIsNotBelieved) {
   const SharedFolder folder;
   boost::asio::io_context loop;
-  // Another job's host has got the port that the dead host had.
+  // Another job's host now has the port of the dead host.
   RendezvousOptions other = endpoint_options(free_port(), 2, 2);
   other.is_host = true;
   TestAgent stranger(loop, other);
@@ -98,7 +98,7 @@ TEST(FileMeeting, AnAddressWhereAnotherHostAnswersIsNotBelieved) {
   EXPECT_TRUE(stranger.rounds.empty());
 }
 
-TEST(FileMeeting, APathThatIsNoRendezvousFileEndsTheWaitingAtOnce) {
+TEST(FileMeeting, APathThatIsNoRendezvousFileFailsAtOnce) {
   const SharedFolder folder;
   folder.write("meet", "my thesis");
   boost::asio::io_context loop;

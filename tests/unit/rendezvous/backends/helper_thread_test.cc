@@ -22,12 +22,12 @@ namespace {
 class HelperThreadTest : public testing::Test {
  protected:
   void turn(const std::function<bool()>& done, const char* what) { turn_until(loop_, done, what); }
-  // Runs a job that has done its work, but whose answer the loop has not got to.
+  // Runs a job to its end; its answer is posted, but the loop has not run it yet.
   void run_until_posted(std::function<void()> done) {
     helper_->run([] {}, std::move(done));
     wait_for_thread();
   }
-  // Until everything that was asked for so far has been worked on.
+  // Waits until all jobs so far have run.
   void wait_for_thread() {
     const auto over = std::make_shared<std::promise<void>>();
     helper_->run([over] { over->set_value(); }, [] {});
@@ -40,7 +40,7 @@ class HelperThreadTest : public testing::Test {
   std::optional<HelperThread> helper_{std::in_place, loop_};
 };
 
-TEST_F(HelperThreadTest, WorksOnAnotherThreadAndAnswersOnTheLoops) {
+TEST_F(HelperThreadTest, WorksOnAnotherThreadAndAnswersOnTheLoop) {
   std::thread::id worked_on;
   std::thread::id answered_on;
   helper_->run([&] { worked_on = std::this_thread::get_id(); },
@@ -51,8 +51,8 @@ TEST_F(HelperThreadTest, WorksOnAnotherThreadAndAnswersOnTheLoops) {
   EXPECT_EQ(answered_on, std::this_thread::get_id());
 }
 
-TEST_F(HelperThreadTest, DoesOneJobAtATimeInTheOrderOfTheirArrival) {
-  std::vector<int> order;  // Written by one thread at a time, else the sanitizer says so.
+TEST_F(HelperThreadTest, RunsJobsOneAtATimeInOrder) {
+  std::vector<int> order;  // The sanitizer reports concurrent writes.
   std::vector<int> answers;
   std::atomic<int> running{0};
   bool overlapped = false;
@@ -71,7 +71,7 @@ TEST_F(HelperThreadTest, DoesOneJobAtATimeInTheOrderOfTheirArrival) {
   EXPECT_TRUE(std::is_sorted(answers.begin(), answers.end()));
 }
 
-TEST_F(HelperThreadTest, AnAnswerMayAskForTheNextJob) {
+TEST_F(HelperThreadTest, AllowsAnAnswerToStartTheNextJob) {
   int done = 0;
   std::function<void()> again = [&] {
     if (++done < 5) helper_->run([] {}, again);
@@ -81,7 +81,7 @@ TEST_F(HelperThreadTest, AnAnswerMayAskForTheNextJob) {
   EXPECT_EQ(done, 5);
 }
 
-TEST_F(HelperThreadTest, AnAnswerThatIsOnItsWayIsDroppedByTheDestructor) {
+TEST_F(HelperThreadTest, DropsAPostedAnswerWhenDestroyed) {
   bool answered = false;
   run_until_posted([&] { answered = true; });
   helper_.reset();
@@ -89,7 +89,7 @@ TEST_F(HelperThreadTest, AnAnswerThatIsOnItsWayIsDroppedByTheDestructor) {
   EXPECT_FALSE(answered);
 }
 
-TEST_F(HelperThreadTest, AnAnswerMayDestroyItsHelper) {
+TEST_F(HelperThreadTest, AllowsAnAnswerToDestroyIt) {
   int answers = 0;
   run_until_posted([&] {
     ++answers;
@@ -100,8 +100,8 @@ TEST_F(HelperThreadTest, AnAnswerMayDestroyItsHelper) {
   EXPECT_EQ(answers, 1);
 }
 
-// A disk that hangs must not delay the exit, nor may its late answer reach the loop.
-TEST_F(HelperThreadTest, TheDestructorWaitsForNoWorkAndDropsWhatHasNotBegun) {
+// A hung disk must not delay the exit, and its late answer must not reach the loop.
+TEST_F(HelperThreadTest, DoesNotWaitForWorkWhenDestroyedAndDropsQueuedJobs) {
   const auto disk = std::make_shared<std::promise<void>>();
   const auto began = std::make_shared<std::promise<void>>();
   const auto over = std::make_shared<std::atomic<bool>>(false);
@@ -119,7 +119,7 @@ TEST_F(HelperThreadTest, TheDestructorWaitsForNoWorkAndDropsWhatHasNotBegun) {
   ASSERT_EQ(began->get_future().wait_for(kLimit), std::future_status::ready);
   helper_.reset();
   EXPECT_FALSE(*over);
-  EXPECT_EQ(owned.use_count(), 2);  // Of the work that goes on; the other job is gone.
+  EXPECT_EQ(owned.use_count(), 2);  // Held by the running job; the queued one is gone.
   disk->set_value();
   while (owned.use_count() > 1)
     std::this_thread::yield();
@@ -129,7 +129,7 @@ TEST_F(HelperThreadTest, TheDestructorWaitsForNoWorkAndDropsWhatHasNotBegun) {
   EXPECT_FALSE(answered);
 }
 
-TEST_F(HelperThreadTest, WhatAJobHoldsIsFreedBeforeItsAnswer) {
+TEST_F(HelperThreadTest, FreesAJobsCapturesBeforeItsAnswer) {
   const auto owned = std::make_shared<int>(1);
   long held = 0;
   helper_->run([owned] {}, [&] { held = owned.use_count(); });
@@ -137,7 +137,7 @@ TEST_F(HelperThreadTest, WhatAJobHoldsIsFreedBeforeItsAnswer) {
   EXPECT_EQ(held, 1);
 }
 
-TEST_F(HelperThreadTest, OneThatWasNeverUsedIsDestroyed) {
+TEST_F(HelperThreadTest, CanBeDestroyedUnused) {
   helper_.reset();
   loop_.poll();
 }

@@ -47,7 +47,7 @@ EndpointFinder::Options at_port(int port, std::optional<bool> is_host = std::nul
   return options;
 }
 
-TEST(EndpointFinder, WhoeverCallsFirstHostsAndTheSecondReachesIt) {
+TEST(EndpointFinder, TheFirstToDialHostsAndTheSecondReachesIt) {
   boost::asio::io_context loop;
   const int port = free_port();
   std::unique_ptr<Listener> listener;
@@ -63,7 +63,7 @@ TEST(EndpointFinder, WhoeverCallsFirstHostsAndTheSecondReachesIt) {
   EXPECT_FALSE((*other)->own_host);
 }
 
-TEST(EndpointFinder, WhoMustNotHostOnlyReportsThatNobodyListens) {
+TEST(EndpointFinder, ANodeThatMustNotHostReportsThatNoProcessListens) {
   boost::asio::io_context loop;
   EndpointFinder finder(loop, at_port(free_port(), false), who_must_not_host());
   const auto outcome = dial(loop, finder);
@@ -72,8 +72,8 @@ TEST(EndpointFinder, WhoMustNotHostOnlyReportsThatNobodyListens) {
   EXPECT_FALSE(outcome->error().fatal);
 }
 
-// As when the kernel gave the endpoint's port to somebody's outgoing connection.
-TEST(EndpointFinder, SaysThatThePortIsHeldHereByOneWhoDoesNotListen) {
+// The kernel may have given the endpoint's port to an outgoing connection.
+TEST(EndpointFinder, SaysThatALocalSocketHoldsThePortWithoutListening) {
   boost::asio::io_context loop;
   const int holder = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_storage raw{};
@@ -90,7 +90,7 @@ TEST(EndpointFinder, SaysThatThePortIsHeldHereByOneWhoDoesNotListen) {
       outcome->error().error.message.find("something on it holds port " + std::to_string(port)),
       std::string::npos)
       << outcome->error().error.message;
-  // And not any longer when it is free: then this one hosts.
+  // Once the port is free, this node hosts.
   std::unique_ptr<Listener> listener;
   EndpointFinder again(loop, at_port(port), keep(listener));
   const auto own = dial(loop, again);
@@ -98,7 +98,7 @@ TEST(EndpointFinder, SaysThatThePortIsHeldHereByOneWhoDoesNotListen) {
   EXPECT_TRUE((*own)->own_host);
 }
 
-TEST(EndpointFinder, ANameThatDoesNotExistYetIsNoReasonToGiveUp) {
+TEST(EndpointFinder, AMissingNameIsNotFatal) {
   boost::asio::io_context loop;
   bool exists = false;
   EndpointFinder::Options options = at_port(free_port());
@@ -120,8 +120,8 @@ TEST(EndpointFinder, ANameThatDoesNotExistYetIsNoReasonToGiveUp) {
   EXPECT_TRUE(exists);
 }
 
-// As by a forwarder in front of a host that is not up yet: the next dial begins with an election.
-TEST(EndpointFinder, WhoDistrustsAnAnswerMayBecomeTheHostOrCallsAgain) {
+// A forwarder may answer before its host is up, so the next dial begins with an election.
+TEST(EndpointFinder, HoldsAnElectionAfterDistrust) {
   boost::asio::io_context loop;
   const int port = free_port();
   std::unique_ptr<Listener> listener;
@@ -137,7 +137,7 @@ TEST(EndpointFinder, WhoDistrustsAnAnswerMayBecomeTheHostOrCallsAgain) {
   EXPECT_FALSE((*other)->own_host);
 }
 
-TEST(EndpointFinder, WhoMustNotHostDoesNotForAllItsDistrust) {
+TEST(EndpointFinder, ANodeThatMustNotHostDoesNotHostAfterDistrust) {
   boost::asio::io_context loop;
   EndpointFinder finder(loop, at_port(free_port(), false), who_must_not_host());
   finder.distrust();
@@ -146,7 +146,7 @@ TEST(EndpointFinder, WhoMustNotHostDoesNotForAllItsDistrust) {
   EXPECT_TRUE(outcome->error().refused);
 }
 
-TEST(EndpointFinder, AFreePortIsTakenWhereTheHostAsksForIt) {
+TEST(EndpointFinder, TheHostMayTakeAnyFreePort) {
   boost::asio::io_context loop;
   std::unique_ptr<Listener> listener;
   EndpointFinder finder(loop, at_port(0, true), keep(listener));
@@ -183,7 +183,7 @@ class KeeperFinderTest : public testing::Test {
   static std::shared_ptr<Keeper> keeper(const KeeperFinder::Options& options) {
     return std::make_shared<FileKeeper>(options.place);
   }
-  // A record of a host of another machine, at an address that answers nobody.
+  // A record of a host on another machine, at an address where no process listens.
   HostRecord far_away(uint64_t instance) const {
     HostRecord record;
     record.instance = instance;
@@ -197,7 +197,7 @@ class KeeperFinderTest : public testing::Test {
   boost::asio::io_context loop_;
 };
 
-TEST_F(KeeperFinderTest, AHostThatBeatsIsNotFollowedThoughWeCannotReachIt) {
+TEST_F(KeeperFinderTest, DoesNotReplaceAnUnreachableHostThatBeats) {
   RecordFile host(options(1).place);
   ASSERT_EQ(host.take(*host.look(), far_away(1)), true);
   bool hosting = false;
@@ -210,7 +210,7 @@ TEST_F(KeeperFinderTest, AHostThatBeatsIsNotFollowedThoughWeCannotReachIt) {
     EXPECT_FALSE(outcome->error().fatal);
   }
   EXPECT_FALSE(hosting);
-  // Its last beat.
+  // The host stops beating.
   EXPECT_TRUE(run_until(loop_, [&] {
     dial(loop_, finder);
     return hosting;
@@ -218,8 +218,8 @@ TEST_F(KeeperFinderTest, AHostThatBeatsIsNotFollowedThoughWeCannotReachIt) {
   EXPECT_EQ(RecordFile(options(1).place).look()->record->agent, (membership::AgentId{2, 2}));
 }
 
-// A host hangs up on whoever finds no place: that is no reason to follow it.
-TEST_F(KeeperFinderTest, AHostThatBeatsIsCalledAgainThoughItHungUp) {
+// A host hangs up on agents for which it has no place; that is no reason to replace it.
+TEST_F(KeeperFinderTest, RedialsAHostThatBeatsAfterAHangup) {
   std::unique_ptr<Listener> listener;
   KeeperFinder host(loop_, keeper(options(1)), options(1), keep(listener));
   ASSERT_TRUE(dial(loop_, host));
@@ -234,8 +234,8 @@ TEST_F(KeeperFinderTest, AHostThatBeatsIsCalledAgainThoughItHungUp) {
   }
 }
 
-// What hangs up is a forwarder, then.
-TEST_F(KeeperFinderTest, OneThatHungUpAndBeatsNoMoreIsFollowed) {
+// Without beats, a forwarder may have hung up instead of the host.
+TEST_F(KeeperFinderTest, ReplacesAHostThatHangsUpAndBeatsNoMore) {
   const auto forwarder = Listener::open(loop_, {SocketAddress{IpAddress::loopback_v4(), 0}});
   ASSERT_TRUE(forwarder);
   HostRecord record = far_away(1);
@@ -252,7 +252,7 @@ TEST_F(KeeperFinderTest, OneThatHungUpAndBeatsNoMoreIsFollowed) {
   }));
 }
 
-TEST_F(KeeperFinderTest, OfManyAtOnceOneHostsAndTheOthersReachIt) {
+TEST_F(KeeperFinderTest, OneOfManyHostsAndTheOthersReachIt) {
   std::vector<std::unique_ptr<KeeperFinder>> finders;
   std::vector<std::unique_ptr<Listener>> listeners;
   int own = 0;
@@ -276,7 +276,7 @@ TEST_F(KeeperFinderTest, OfManyAtOnceOneHostsAndTheOthersReachIt) {
   EXPECT_EQ(listeners.size(), 1u);
 }
 
-TEST_F(KeeperFinderTest, WhoMustNotHostWaitsForTheFile) {
+TEST_F(KeeperFinderTest, ANodeThatMustNotHostWaitsForTheFile) {
   KeeperFinder::Options member = options(1);
   member.is_host = false;
   KeeperFinder finder(loop_, keeper(member), member, who_must_not_host());
@@ -286,7 +286,7 @@ TEST_F(KeeperFinderTest, WhoMustNotHostWaitsForTheFile) {
   EXPECT_NE(outcome->error().error.message.find("no host has written"), std::string::npos);
 }
 
-TEST_F(KeeperFinderTest, AFolderThatIsNotThereEndsItAtOnce) {
+TEST_F(KeeperFinderTest, AMissingFolderIsFatal) {
   KeeperFinder::Options lost = options(1);
   lost.place = (folder_ / "no" / "such").string();
   KeeperFinder finder(loop_, keeper(lost), lost, who_must_not_host());

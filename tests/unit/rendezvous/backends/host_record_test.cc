@@ -14,8 +14,8 @@
 namespace muster {
 namespace {
 
-// Nodes of other versions read it, people too, and the beat is overwritten where it stands.
-TEST(HostRecord, IsThisText) {
+// Nodes of other versions and people read the record; the beat is overwritten in place.
+TEST(HostRecord, HasThisText) {
   HostRecord record = record_of(0xfeed, 29500);
   record.beat = 0x1234;
   record.claim = "meet.after-000000000000beef";
@@ -34,13 +34,13 @@ TEST(HostRecord, IsThisText) {
   EXPECT_EQ(text.substr(kRecordHead.size(), 16), sixteen_digits(record.beat));
 }
 
-TEST(HostRecord, SixteenDigitsHoldEveryNumber) {
+TEST(HostRecord, SixteenDigitsFitEveryNumber) {
   EXPECT_EQ(sixteen_digits(0), "0000000000000000");
   EXPECT_EQ(sixteen_digits(0xabcdef), "0000000000abcdef");
   EXPECT_EQ(sixteen_digits(std::numeric_limits<uint64_t>::max()), "ffffffffffffffff");
 }
 
-TEST(HostRecord, WhatIsWrittenIsReadBack) {
+TEST(HostRecord, IsReadBackAsWritten) {
   HostRecord record = record_of(0xfeed, 29500);
   record.beat = 77;
   record.claim = "meet.after-1";
@@ -48,13 +48,13 @@ TEST(HostRecord, WhatIsWrittenIsReadBack) {
   EXPECT_EQ(decode_record(encode(record)), record);
 }
 
-TEST(HostRecord, NoPartOfARecordIsTakenForARecord) {
+TEST(HostRecord, RefusesATruncatedRecord) {
   const std::string whole = encode(record_of(1, 29500));
   for (size_t length = 0; length < whole.size(); ++length)
     EXPECT_EQ(decode_record(whole.substr(0, length)), std::nullopt) << length;
 }
 
-TEST(HostRecord, OtherFilesAreNoRecords) {
+TEST(HostRecord, RefusesOtherFiles) {
   for (const char* text :
        {"", "x", "muster-rendezvous 2\nbeat 0000000000000000\nend\n",
         "muster-rendezvous 1\nbeat 0000000000000000\nend\n",
@@ -64,7 +64,7 @@ TEST(HostRecord, OtherFilesAreNoRecords) {
     EXPECT_EQ(decode_record(text), std::nullopt) << text;
 }
 
-TEST(HostRecord, AHostNameCannotForgeALine) {
+TEST(HostRecord, KeepsAHostNameFromForgingALine) {
   HostRecord record = record_of(1, 29500);
   record.host_name = "node\naddress 10.0.0.1:1";
   const auto read = decode_record(encode(record));
@@ -72,14 +72,14 @@ TEST(HostRecord, AHostNameCannotForgeALine) {
   EXPECT_EQ(read->addresses, record.addresses);
 }
 
-// A newer version may say more.
-TEST(HostRecord, LinesOfUnknownKeysArePassedOver) {
+// A newer version may add lines.
+TEST(HostRecord, SkipsLinesOfUnknownKeys) {
   std::string text = encode(record_of(1, 29500));
   text.insert(text.find("machine"), "colour blue\nshape \n");
   EXPECT_EQ(decode_record(text), record_of(1, 29500));
 }
 
-TEST(HostRecord, AWrongLineSpoilsTheRecord) {
+TEST(HostRecord, RefusesARecordWithAMalformedLine) {
   for (const char* line : {"word", "", "instance", "instance ", "instance g", "instance -1",
                            "instance 1 ", "instance 10000000000000000", "instance 0", "address",
                            "address 127.0.0.1", "address node0:29500", "address 127.0.0.1:65536"}) {
@@ -89,7 +89,7 @@ TEST(HostRecord, AWrongLineSpoilsTheRecord) {
   }
 }
 
-TEST(HostRecord, TheBeatIsALineOfItsOwn) {
+TEST(HostRecord, RefusesABeatWithoutALineEnd) {
   std::string text = encode(record_of(1, 29500));
   const size_t end_of_beat = text.find("\ninstance");
   ASSERT_NE(end_of_beat, std::string::npos);
@@ -97,13 +97,13 @@ TEST(HostRecord, TheBeatIsALineOfItsOwn) {
   EXPECT_EQ(decode_record(text), std::nullopt);
 }
 
-TEST(HostRecord, ARecordWithoutAnAddressIsUseless) {
+TEST(HostRecord, RefusesARecordWithoutAnAddress) {
   HostRecord record = record_of(1, 29500);
   record.addresses.clear();
   EXPECT_EQ(decode_record(encode(record)), std::nullopt);
 }
 
-TEST(HostRecord, WhatStandsBehindItsEndSpoilsIt) {
+TEST(HostRecord, RefusesBytesAfterItsEnd) {
   const std::string text = encode(record_of(1, 29500));
   for (const std::string& more : {std::string("\n"), std::string("x"), std::string(1, '\0'), text})
     EXPECT_EQ(decode_record(text + more), std::nullopt) << more;
@@ -147,7 +147,7 @@ RC_GTEST_PROP(HostRecord, AnyRecordIsReadBack, ()) {
   RC_ASSERT(decode_record(encode(record)) == record);
 }
 
-RC_GTEST_PROP(HostRecord, ADamagedTextIsReadAsARecordOrNotAtAll, ()) {
+RC_GTEST_PROP(HostRecord, ADamagedTextGivesAUsableRecordOrNone, ()) {
   std::string text = encode(any_record());
   for (int left = *rc::gen::inRange(0, 4); left > 0; --left) {
     const auto at = *rc::gen::inRange<size_t>(0, text.size());
@@ -185,7 +185,7 @@ JobRecord job_of(int members) {
   return job;
 }
 
-TEST(JobRecord, IsThisText) {
+TEST(JobRecord, HasThisText) {
   JobRecord job = job_of(1);
   job.ending = {membership::EndWhy::failed, 3, 0, "node0", "rank 1 exited with 3"};
   EXPECT_EQ(encode(job),
@@ -202,14 +202,14 @@ TEST(JobRecord, IsThisText) {
             "end\n");
 }
 
-TEST(JobRecord, WhatIsWrittenIsReadBack) {
+TEST(JobRecord, IsReadBackAsWritten) {
   JobRecord ended = job_of(3);
   ended.ending = {membership::EndWhy::success, 0, 0, "", "all workers of all nodes succeeded"};
   for (const JobRecord& job : {JobRecord{}, job_of(0), job_of(4096), ended})
     EXPECT_EQ(decode_job_record(encode(job)), job);
 }
 
-TEST(JobRecord, NoPartOfARecordIsTakenForARecord) {
+TEST(JobRecord, RefusesATruncatedRecord) {
   JobRecord job = job_of(2);
   job.ending = {membership::EndWhy::lost, 122, 15, "node0", "gone"};
   const std::string whole = encode(job);
@@ -217,7 +217,7 @@ TEST(JobRecord, NoPartOfARecordIsTakenForARecord) {
     EXPECT_EQ(decode_job_record(whole.substr(0, length)), std::nullopt) << length;
 }
 
-TEST(JobRecord, WrongLinesMakeItNone) {
+TEST(JobRecord, RefusesMalformedLinesAndSkipsUnknownOnes) {
   for (const char* line :
        {"epoch x", "epoch -1", "restarts -1", "changes 1.5", "host 12", "member ", "ending 9 0 0",
         "ending 0 0", "ending 0 a 0", "noword", "member 0000000000000000ffffffffffffffff0"}) {

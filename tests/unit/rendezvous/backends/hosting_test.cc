@@ -67,7 +67,7 @@ JobRecord job_after(membership::Epoch epoch, std::vector<AgentId> members = {kOl
   return job;
 }
 
-// What our host asks for, and what the keeper is to hold then.
+// The round that our host asks for, and below it the record that the keeper must then hold.
 JobRecord wanted_round(membership::Epoch epoch) {
   JobRecord job = job_after(epoch);
   job.instance = 11;
@@ -102,7 +102,7 @@ class Driver {
   Instant now() const { return now_; }
   const Hosting& machine() const { return hosting_; }
 
-  // From nothing to hosting what the keeper holds.
+  // Becomes the host of the job that the keeper holds.
   void host(const Keeper::Seen& seen) {
     EXPECT_EQ(step(Wanted{}), Effects{Look{}});
     EXPECT_EQ(step(Looked{seen}), Effects{Take{seen}});
@@ -131,14 +131,14 @@ Hosting::Options at_an_endpoint() {
   return options;
 }
 
-TEST(HostingAtEndpoint, CallsWhoeverListensThere) {
+TEST(HostingAtEndpoint, CallsTheProcessThatListens) {
   Driver node(at_an_endpoint());
   EXPECT_EQ(node.step(Wanted{}), Effects{Call{}});
   EXPECT_EQ(node.step(called(Called::How::answered)), Effects{Found{}});
   EXPECT_EQ(node.machine().next_deadline(), kNever);
 }
 
-TEST(HostingAtEndpoint, ListensWhereNobodyDoesAndHostsAtOnce) {
+TEST(HostingAtEndpoint, ListensAndHostsIfNoProcessListens) {
   Driver node(at_an_endpoint());
   EXPECT_EQ(node.step(Wanted{}), Effects{Call{}});
   EXPECT_EQ(node.step(called(Called::How::refused, kCallRefused)), Effects{Take{}});
@@ -148,7 +148,7 @@ TEST(HostingAtEndpoint, ListensWhereNobodyDoesAndHostsAtOnce) {
   EXPECT_EQ(node.step(Retired{}), Effects{Retire{}});
 }
 
-TEST(HostingAtEndpoint, CallsAgainWhereAnotherNodeWasFaster) {
+TEST(HostingAtEndpoint, CallsAgainIfAnotherNodeWasFaster) {
   Driver node(at_an_endpoint());
   node.step(Wanted{});
   node.step(called(Called::How::refused, kCallRefused));
@@ -164,7 +164,7 @@ TEST(HostingAtEndpoint, SaysWhyTheCallFailedIfOnlyAnotherMachineCanListenThere) 
   EXPECT_EQ(node.step(Taken{Taken::How::not_ours, {}}), Effects{not_found(kCallRefused, true)});
 }
 
-TEST(HostingAtEndpoint, TriesToListenFirstAfterWhatAnsweredWasNoHost) {
+TEST(HostingAtEndpoint, TriesToListenFirstAfterAnAnswerOfNoHost) {
   Driver node(at_an_endpoint());
   node.step(Wanted{});
   node.step(called(Called::How::answered));
@@ -174,7 +174,7 @@ TEST(HostingAtEndpoint, TriesToListenFirstAfterWhatAnsweredWasNoHost) {
   EXPECT_EQ(node.step(kTakenByAnother), Effects{Call{}});
 }
 
-TEST(HostingAtEndpoint, OnlyTheNodeThatIsSaidToHostListens) {
+TEST(HostingAtEndpoint, ListensOnlyIfTheNodeMayHost) {
   Hosting::Options options = at_an_endpoint();
   options.may_host = true;
   Driver host(options);
@@ -186,7 +186,7 @@ TEST(HostingAtEndpoint, OnlyTheNodeThatIsSaidToHostListens) {
             Effects{not_found(kCallTimedOut)});
 }
 
-// ---- The way to a host that a keeper names.
+// ---- Finding the host that a keeper names.
 
 TEST(Hosting, TakesAJobThatHasNoHostAndNoRound) {
   Driver node(with_a_file());
@@ -209,7 +209,7 @@ TEST(Hosting, LooksAgainOnceIfAnotherNodeWasFaster) {
   EXPECT_EQ(node.step(called(Called::How::answered)), Effects{Found{}});
 }
 
-TEST(Hosting, AMemberFollowsAHostThatRefusesItOnceItsOwnWorkersAreGone) {
+TEST(Hosting, AMemberReplacesARefusingHostOnceItsWorkersAreGone) {
   Driver node(with_a_file());
   const Keeper::Seen seen{"5", record_of(kOldHost), job_after(3)};
   node.step(Wanted{false});
@@ -220,11 +220,11 @@ TEST(Hosting, AMemberFollowsAHostThatRefusesItOnceItsOwnWorkersAreGone) {
   EXPECT_EQ(node.step(Wanted{true}), Effects{Look{}});
   node.step(Looked{seen});
   EXPECT_EQ(node.step(called(Called::How::refused, kCallRefused)), Effects{Take{seen}});
-  // Of both nodes of that round, the one that hosted it is gone.
+  // One of that round's two nodes, its host, is gone.
   EXPECT_EQ(node.step(kTakenByUs), (Effects{Host{job_after(3), 1}}));
 }
 
-TEST(Hosting, AStrangerDoesNotFollowAHostThatRefusesItUnlessItIsOnTheSameMachine) {
+TEST(Hosting, ANonMemberReplacesARefusingHostOnlyOnItsMachine) {
   Driver node(with_a_file());
   const JobRecord job = job_after(3, {kOldHost, kThird});
   Keeper::Seen seen{"5", record_of(kOldHost), job};
@@ -237,11 +237,11 @@ TEST(Hosting, AStrangerDoesNotFollowAHostThatRefusesItUnlessItIsOnTheSameMachine
   node.step(Wanted{});
   node.step(Looked{seen});
   EXPECT_EQ(node.step(called(Called::How::refused, kCallRefused)), Effects{Take{seen}});
-  // And begins anew, since a file may be used again.
+  // A non-member starts a new job, since a file may be reused.
   EXPECT_EQ(node.step(kTakenByUs), Effects{Host{}});
 }
 
-TEST(Hosting, AStrangerGoesOnWithAJobInEtcd) {
+TEST(Hosting, ANonMemberContinuesAJobInEtcd) {
   Driver node(with_etcd());
   const JobRecord job = job_after(3, {kOldHost, kThird});
   Keeper::Seen seen{"5", record_of(kOldHost), job};
@@ -252,7 +252,7 @@ TEST(Hosting, AStrangerGoesOnWithAJobInEtcd) {
   EXPECT_EQ(node.step(kTakenByUs), (Effects{Host{job, 2}}));
 }
 
-// Looks at a host that cannot be reached, every so often.
+// Looks once, `after` the previous look, for a host that does not answer.
 Effects look_at(Driver& node, const Keeper::Seen& seen, Duration after) {
   node.wait(after);
   node.step(Dropped{});
@@ -262,7 +262,7 @@ Effects look_at(Driver& node, const Keeper::Seen& seen, Duration after) {
   return node.step(called(Called::How::silent, kCallTimedOut));
 }
 
-TEST(Hosting, AMemberFollowsASilentHostWhoseBeatHasNotChangedForALease) {
+TEST(Hosting, AMemberReplacesASilentHostAfterALeaseWithoutBeats) {
   Driver node(with_a_file());
   Keeper::Seen seen{"5", record_of(kOldHost), job_after(3)};
   EXPECT_EQ(look_at(node, seen, {}), Effects{not_found(kCallTimedOut)});
@@ -272,7 +272,7 @@ TEST(Hosting, AMemberFollowsASilentHostWhoseBeatHasNotChangedForALease) {
   EXPECT_EQ(look_at(node, seen, milliseconds{1}), Effects{Take{seen}});
 }
 
-TEST(Hosting, AStrangerWaitsForTwoLeasesMore) {
+TEST(Hosting, ANonMemberWaitsTwoLeasesMore) {
   Driver node(with_a_file());
   const Keeper::Seen seen{"5", record_of(kOldHost), job_after(3, {kOldHost, kThird})};
   EXPECT_EQ(look_at(node, seen, {}), Effects{not_found(kCallTimedOut)});
@@ -280,9 +280,8 @@ TEST(Hosting, AStrangerWaitsForTwoLeasesMore) {
   EXPECT_EQ(look_at(node, seen, milliseconds{1}), Effects{Take{seen}});
 }
 
-// The simulator's seed 519: a call that takes longer than a lease shows nothing of the beats of
-// that time.
-TEST(Hosting, ALeaseIsOverOnlyByWhatTheKeeperHasShown) {
+// The simulator's seed 519: a call that takes longer than a lease shows no beats of that time.
+TEST(Hosting, ALeaseEndsOnlyByLooksAtTheKeeper) {
   Driver node(with_a_file());
   const Keeper::Seen seen{"5", record_of(kOldHost), job_after(3)};
   node.step(Wanted{});
@@ -292,8 +291,8 @@ TEST(Hosting, ALeaseIsOverOnlyByWhatTheKeeperHasShown) {
             Effects{not_found(kCallTimedOut)});
 }
 
-// Else who is turned away would take the place of the host that does so.
-TEST(Hosting, AnAddressAtWhichAnotherHostAnswersIsNoProofOfDeath) {
+// Otherwise a node that a host turns away would replace that host.
+TEST(Hosting, AnotherHostsAnswerDoesNotProveTheHostsDeath) {
   Driver node(with_a_file());
   Keeper::Seen seen{"5", record_of(kOldHost), job_after(3)};
   seen.host->machine = "here";
@@ -310,7 +309,7 @@ TEST(Hosting, AnAddressAtWhichAnotherHostAnswersIsNoProofOfDeath) {
   EXPECT_EQ(node.step(Looked{seen}), Effects{Take{seen}});
 }
 
-TEST(Hosting, OurOwnRecordOfALostTakeIsTakenAgain) {
+TEST(Hosting, ANodeTakesItsOwnRecordOfAnUnansweredTakeAgain) {
   Driver node(with_a_file());
   const Keeper::Seen empty{"1", {}, {}};
   node.step(Wanted{});
@@ -322,7 +321,7 @@ TEST(Hosting, OurOwnRecordOfALostTakeIsTakenAgain) {
   EXPECT_EQ(node.step(Looked{ours}), Effects{Take{ours}});
 }
 
-TEST(Hosting, AStrangerWatchesAKeeperThatEndsLeasesAndLooksAgain) {
+TEST(Hosting, ANonMemberWatchesAKeeperThatEndsLeases) {
   Driver node(with_etcd());
   const Keeper::Seen gone{"6", {}, job_after(3, {kOldHost, kThird})};
   node.step(Wanted{});
@@ -340,7 +339,7 @@ TEST(Hosting, AStrangerWatchesAKeeperThatEndsLeasesAndLooksAgain) {
 }
 
 // The simulator's seed 17.
-TEST(Hosting, AStrangersTwoLeasesBeginAnewWithEachHostThatHasBeenThere) {
+TEST(Hosting, ANonMembersTwoLeasesRestartWithEachNewHost) {
   Driver node(with_etcd());
   const JobRecord job = job_after(3, {kOldHost, kThird});
   node.step(Wanted{});
@@ -348,13 +347,13 @@ TEST(Hosting, AStrangersTwoLeasesBeginAnewWithEachHostThatHasBeenThere) {
   node.step(Dropped{});
   node.wait(seconds{9});
   node.step(Awaited{});
-  // Another one has come, and its lease is over, while we did not look.
+  // Meanwhile another host came and its lease ended.
   const Keeper::Seen gone{"8", {}, job};
   EXPECT_EQ(node.step(Wanted{}), Effects{Look{}});
   EXPECT_EQ(node.step(Looked{gone}), (Effects{Await{gone, seconds{1}}}));
 }
 
-TEST(Hosting, ANodeThatComesTooLateIsToldHowTheJobEnded) {
+TEST(Hosting, ALateNodeLearnsHowTheJobEnded) {
   Driver node(with_etcd());
   JobRecord job = job_after(3);
   job.ending = JobRecord::Ending{membership::EndWhy::failed, 7, 0, "node2", "rank 0 exited with 7"};
@@ -363,7 +362,7 @@ TEST(Hosting, ANodeThatComesTooLateIsToldHowTheJobEnded) {
             (Effects{NotFound{{ExitCode::rendezvous, "the job is over"}, false, job.ending}}));
 }
 
-// ---- As the host.
+// ---- Being the host.
 
 TEST(Hosting, ARoundBeginsOnceTheKeeperHoldsIt) {
   Driver node(with_a_file());
@@ -388,8 +387,8 @@ TEST(Hosting, AWriteWithoutAnAnswerIsTriedAgainAndFoundWritten) {
             Effects{RoundGranted{1}});
 }
 
-// Whether the first round was written decides what the second one follows.
-TEST(Hosting, ALaterRoundIsWrittenOnceTheFateOfTheFirstIsKnown) {
+// The second round's predecessor depends on whether the first was written.
+TEST(Hosting, ALaterRoundWaitsUntilTheFirstWriteIsResolved) {
   Driver node(with_a_file());
   node.host({"1", {}, {}});
   node.step(RoundWanted{wanted_round(1)});
@@ -402,7 +401,7 @@ TEST(Hosting, ALaterRoundIsWrittenOnceTheFateOfTheFirstIsKnown) {
   EXPECT_EQ(node.step(Written{true}), Effects{RoundGranted{2}});
 }
 
-TEST(Hosting, AHostWhoseLeaseWasOverTakesItsPlaceAgainBeforeItWrites) {
+TEST(Hosting, AHostRetakesItsLostPlaceBeforeItWrites) {
   Driver node(with_etcd());
   node.host({"1", {}, {}});
   EXPECT_EQ(node.pass(seconds{1}), Effects{Beat{}});
@@ -413,7 +412,7 @@ TEST(Hosting, AHostWhoseLeaseWasOverTakesItsPlaceAgainBeforeItWrites) {
   EXPECT_EQ(node.step(kTakenByUs), (Effects{Write{JobRecord{}, written_round(1), seconds{4}}}));
 }
 
-TEST(Hosting, StepsDownOnlyWhereTheKeeperNamesAnotherHost) {
+TEST(Hosting, StepsDownOnlyIfTheKeeperNamesAnotherHost) {
   Driver node(with_a_file());
   node.host({"1", {}, {}});
   node.pass(seconds{1});
@@ -446,7 +445,7 @@ TEST(Hosting, KeepsItsRoundWithoutAKeeperAndSaysSoOnce) {
   EXPECT_EQ(node.step(Wanted{}), Effects{Found{}});
 }
 
-TEST(Hosting, SaysThatARoundWaitsForAKeeperThatIsAway) {
+TEST(Hosting, SaysThatARoundWaitsForAnUnreachableKeeper) {
   Driver node(with_etcd());
   node.host({"1", {}, {}});
   for (int i = 0; i < 4; ++i) {
@@ -463,7 +462,7 @@ TEST(Hosting, SaysThatARoundWaitsForAKeeperThatIsAway) {
 
 // ---- The end.
 
-TEST(Hosting, AnEndingIsWrittenForThoseWhoComeTooLate) {
+TEST(Hosting, AnEndingIsWrittenForLateNodes) {
   Driver node(with_etcd());
   node.host({"1", {}, {}});
   node.step(RoundWanted{wanted_round(1)});
@@ -478,8 +477,8 @@ TEST(Hosting, AnEndingIsWrittenForThoseWhoComeTooLate) {
   EXPECT_EQ(node.step(Left{}), Effects{Retire{}});
 }
 
-// Else it would take the place again that it has just given up.
-TEST(Hosting, AnEndingThatIsFoundWrittenIsTheEnd) {
+// Otherwise the host would retake the place that it has just given up.
+TEST(Hosting, AnEndingFoundWrittenIsGranted) {
   Driver node(with_etcd());
   node.host({"1", {}, {}});
   JobRecord ended;
@@ -492,7 +491,7 @@ TEST(Hosting, AnEndingThatIsFoundWrittenIsTheEnd) {
   EXPECT_EQ(node.step(Retired{}), Effects{Leave{}});
 }
 
-TEST(Hosting, AnEndingThatIsForgottenByThenIsTheEndToo) {
+TEST(Hosting, AnEndingThatHasExpiredIsGranted) {
   Driver node(with_etcd());
   node.host({"1", {}, {}});
   node.step(RoundWanted{wanted_round(1)});
@@ -504,7 +503,7 @@ TEST(Hosting, AnEndingThatIsForgottenByThenIsTheEndToo) {
   EXPECT_EQ(node.step(Looked{Keeper::Seen{"4", {}, {}}}), Effects{EndingGranted{}});
 }
 
-TEST(Hosting, AnEndingWaitsUntilTheHostHasItsPlaceAgain) {
+TEST(Hosting, AnEndingWaitsUntilTheHostHasRetakenItsPlace) {
   Driver node(with_etcd());
   node.host({"1", {}, {}});
   EXPECT_EQ(node.pass(seconds{1}), Effects{Beat{}});
@@ -519,7 +518,7 @@ TEST(Hosting, AnEndingWaitsUntilTheHostHasItsPlaceAgain) {
   EXPECT_EQ(node.step(kTakenByUs), (Effects{Write{JobRecord{}, ended, minutes{10}}}));
 }
 
-TEST(Hosting, AHostThatRetiresWaitsUntilTheEndingIsWritten) {
+TEST(Hosting, ARetiringHostWaitsUntilTheEndingIsWritten) {
   Driver node(with_etcd());
   node.host({"1", {}, {}});
   JobRecord ended;
@@ -529,7 +528,7 @@ TEST(Hosting, AHostThatRetiresWaitsUntilTheEndingIsWritten) {
   EXPECT_EQ(node.step(Written{true}), (Effects{EndingGranted{}, Leave{}}));
 }
 
-TEST(Hosting, AnEndpointHasNobodyToAskForAnEnding) {
+TEST(Hosting, AnEndpointGrantsAnEndingAtOnce) {
   Driver node(at_an_endpoint());
   node.step(Wanted{});
   node.step(called(Called::How::refused, kCallRefused));
@@ -537,7 +536,7 @@ TEST(Hosting, AnEndpointHasNobodyToAskForAnEnding) {
   EXPECT_EQ(node.step(Ended{}), Effects{EndingGranted{}});
 }
 
-TEST(Hosting, AHostThatRetiresFormsNoRound) {
+TEST(Hosting, ARetiringHostFormsNoRound) {
   Driver node(with_a_file());
   node.host({"1", {}, {}});
   EXPECT_EQ(node.pass(seconds{1}), Effects{Beat{}});

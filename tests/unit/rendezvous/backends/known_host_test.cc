@@ -1,4 +1,4 @@
-// Real agents that know where their host is, at ports of which strangers hold some.
+// Real agents that know their host, at ports some of which other processes hold.
 #include <array>
 #include <set>
 #include <thread>
@@ -22,7 +22,7 @@ bool is_free(uint16_t port) {
   return free;
 }
 
-// Three that are free, and not among those that the system gives to other tests.
+// Returns three free ports outside the ephemeral range, from which other tests get theirs.
 Ports free_ports() {
   static int made = 0;
   Ports ports;
@@ -45,8 +45,7 @@ RendezvousOptions node_of_job(const Ports& ports, int rank, const std::string& j
   return options;
 }
 
-// Accepts what comes at a port until it is destroyed, says `greeting`, and hangs up if it has said
-// something.
+// Accepts connections at a port, sends `greeting`, and closes its side if that is not empty.
 class StrangerAt {
  public:
   StrangerAt(uint16_t port, std::string greeting) : greeting_(std::move(greeting)) {
@@ -81,7 +80,7 @@ class StrangerAt {
   std::thread thread_;
 };
 
-// Both nodes of the job, the host last.
+// Starts both nodes of the job, the host last, and waits for their round.
 Agents meet(boost::asio::io_context& loop, const Ports& ports, const std::string& job = "job") {
   Agents agents;
   for (const int rank : {1, 0}) {
@@ -105,7 +104,7 @@ TEST(KnownHost, NodesMeetAtTheFirstPort) {
   EXPECT_EQ(agents[1]->rounds[0].node_rank, 0);
 }
 
-TEST(KnownHost, AStrangerAtAPortIsPassedBy) {
+TEST(KnownHost, IsFoundBehindAPortOfAnotherServer) {
   for (const std::string greeting :
        {"SSH-2.0-OpenSSH_9.2\r\n", "HTTP/1.1 400 Bad Request\r\n\r\n", "\x15\x03\x01", "hi"}) {
     boost::asio::io_context loop;
@@ -116,14 +115,14 @@ TEST(KnownHost, AStrangerAtAPortIsPassedBy) {
   }
 }
 
-TEST(KnownHost, SoIsOneThatIsSilent) {
+TEST(KnownHost, IsFoundBehindAPortOfASilentServer) {
   boost::asio::io_context loop;
   const Ports ports = free_ports();
   const StrangerAt first(ports[0], "");
   EXPECT_EQ(port_of(meet(loop, ports)), ports[1]);
 }
 
-// Several jobs whose ids lead to the same ports, and a job whose nodes were given that endpoint.
+// Jobs whose ids lead to the same ports, and a job with one of these ports as its endpoint.
 TEST(KnownHost, JobsAtTheSamePortsDoNotMeet) {
   boost::asio::io_context loop;
   const Ports ports = free_ports();
@@ -167,24 +166,24 @@ void expect_nodes_meet_at(const std::string& host) {
   EXPECT_TRUE(agents[0]->wait_rounds(1)) << host;
 }
 
-TEST(KnownHost, IsReachedAtWhicheverOfItsAddressesAnswers) {
+TEST(KnownHost, IsReachedAtAnyOfItsAddresses) {
   expect_nodes_meet_at("127.0.0.1,::1");
 }
 
-TEST(KnownHost, ListensToIPv6AsWell) {
+TEST(KnownHost, AcceptsIPv6) {
   if (!is_own_address(IpAddress::loopback_v6())) GTEST_SKIP() << "this machine has no IPv6";
   expect_nodes_meet_at("::1");
 }
 
 // ---- the ports of a job
 
-// Nodes of one job may run builds of different days.
+// Nodes of one job may run different builds.
 TEST(JobPorts, AreTheSameInEveryBuild) {
   EXPECT_EQ(ports_of_job("slurm-4711.0.0"),
             (std::array<uint16_t, kJobPorts>{24307, 16530, 24646, 21343}));
 }
 
-TEST(JobPorts, AreDifferentAndBelowTheEphemeralOnes) {
+TEST(JobPorts, AreDistinctAndBelowTheEphemeralRange) {
   std::set<uint16_t> firsts;
   for (int job = 0; job < 1000; ++job) {
     const auto ports = ports_of_job("slurm-" + std::to_string(job) + ".0.0");
@@ -195,7 +194,7 @@ TEST(JobPorts, AreDifferentAndBelowTheEphemeralOnes) {
     }
     firsts.insert(ports[0]);
   }
-  EXPECT_GT(firsts.size(), 900U) << "neighbours have different ones";
+  EXPECT_GT(firsts.size(), 900U) << "neighbouring job ids should differ";
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-TEST(RecordFile, OfManyWhoSawNothingExactlyOneWins) {
+TEST(RecordFile, OneOfTwoThatSawNoHostWins) {
   const SharedFolder folder;
   const Result<RecordFound> found = RecordFile(folder.file()).look();
   ASSERT_TRUE(found);
@@ -30,7 +30,7 @@ TEST(RecordFile, OfManyWhoSawNothingExactlyOneWins) {
   EXPECT_EQ(folder.names(), Names{"meet"});
 }
 
-TEST(RecordFile, ADeadHostIsFollowedByExactlyOne) {
+TEST(RecordFile, OneOfTwoReplacesADeadHost) {
   const SharedFolder folder;
   RecordFile dead(folder.file());
   ASSERT_EQ(dead.take(*dead.look(), record_of(1, 1001)), true);
@@ -42,7 +42,7 @@ TEST(RecordFile, ADeadHostIsFollowedByExactlyOne) {
   EXPECT_EQ(RecordFile(folder.file()).look()->record->instance, 2u);
 }
 
-TEST(RecordFile, WhoeverWasTooSlowRetreatsThoughItsLinkCouldBeMade) {
+TEST(RecordFile, ALateTakeRetreatsEvenIfItsLinkSucceeds) {
   const SharedFolder folder;
   RecordFile dead(folder.file());
   ASSERT_EQ(dead.take(*dead.look(), record_of(1, 1001)), true);
@@ -57,7 +57,7 @@ TEST(RecordFile, WhoeverWasTooSlowRetreatsThoughItsLinkCouldBeMade) {
   EXPECT_EQ(folder.names(), Names{});
 }
 
-TEST(RecordFile, AWinnerThatDiedBeforeItRenamedItsRecordIsFollowedToo) {
+TEST(RecordFile, AWinnerThatDiedBeforeItsRenameIsReplaced) {
   const SharedFolder folder;
   folder.write("meet", encode(record_of(1, 1001)));
   folder.write("meet.after-0000000000000001", encode(record_of(2, 1002)));
@@ -70,7 +70,7 @@ TEST(RecordFile, AWinnerThatDiedBeforeItRenamedItsRecordIsFollowedToo) {
   EXPECT_EQ(RecordFile(folder.file()).look()->record->instance, 3u);
 }
 
-TEST(RecordFile, AnEmptyFileIsAsGoodAsNone) {
+TEST(RecordFile, AnEmptyFileCountsAsMissing) {
   const SharedFolder folder;
   folder.write("meet", "");
   const auto found = RecordFile(folder.file()).look();
@@ -81,7 +81,7 @@ TEST(RecordFile, AnEmptyFileIsAsGoodAsNone) {
   EXPECT_EQ(RecordFile(folder.file()).look()->record->instance, 5u);
 }
 
-TEST(RecordFile, ABeatGoesIntoOurOwnRecordOnly) {
+TEST(RecordFile, ABeatGoesOnlyIntoOurOwnRecord) {
   const SharedFolder folder;
   RecordFile old(folder.file());
   ASSERT_EQ(old.take(*old.look(), record_of(1, 1001)), true);
@@ -95,7 +95,7 @@ TEST(RecordFile, ABeatGoesIntoOurOwnRecordOnly) {
   EXPECT_EQ(folder.text(), before);
 }
 
-TEST(RecordFile, SomebodyElsesFileIsNeverTouched) {
+TEST(RecordFile, AForeignFileIsNeverTouched) {
   const SharedFolder folder;
   folder.write("meet", "my thesis");
   const auto found = RecordFile(folder.file()).look();
@@ -104,7 +104,7 @@ TEST(RecordFile, SomebodyElsesFileIsNeverTouched) {
   EXPECT_EQ(folder.text(), "my thesis");
 }
 
-TEST(RecordFile, OneThatAnotherUserMayHaveWrittenIsRefused) {
+TEST(RecordFile, AFileThatOthersCanWriteIsRefused) {
   const SharedFolder folder;
   folder.write("meet", encode(record_of(1, 1001)));
   ASSERT_EQ(chmod(folder.file().c_str(), 0666), 0);
@@ -126,7 +126,7 @@ TEST(RecordFile, TheFirstRecordIsItsOwnClaim) {
             (RecordFound{record_of(1, 1001), true, 1, folder.file() + ".after-0000000000000001"}));
 }
 
-TEST(RecordFile, ASuccessorNamesTheFileWithWhichItWon) {
+TEST(RecordFile, ASuccessorNamesItsClaim) {
   const SharedFolder folder;
   RecordFile dead(folder.file());
   ASSERT_EQ(dead.take(*dead.look(), record_of(0xabc, 1001)), true);
@@ -138,7 +138,7 @@ TEST(RecordFile, ASuccessorNamesTheFileWithWhichItWon) {
   EXPECT_EQ(folder.names(), (Names{"meet", "meet.after-0000000000000abc"}));
 }
 
-TEST(RecordFile, AnyNumberOfHostsLeavesNoMoreThanTheLastClaim) {
+TEST(RecordFile, AnyNumberOfHostsLeavesOnlyTheLastClaim) {
   const SharedFolder folder;
   for (uint64_t instance = 1; instance <= 6; ++instance) {
     RecordFile host(folder.file());
@@ -158,7 +158,7 @@ TEST(RecordFile, AHostThatEndsTheJobLeavesNothing) {
   EXPECT_EQ(folder.names(), Names{});
 }
 
-TEST(RecordFile, OneThatTookNothingRemovesNothing) {
+TEST(RecordFile, ALoserRemovesNothing) {
   const SharedFolder folder;
   RecordFile host(folder.file());
   ASSERT_EQ(host.take(*host.look(), record_of(1, 1001)), true);
@@ -168,7 +168,7 @@ TEST(RecordFile, OneThatTookNothingRemovesNothing) {
   EXPECT_EQ(folder.text(), encode(record_of(1, 1001)));
 }
 
-TEST(RecordFile, ABeatChangesItsDigitsOnly) {
+TEST(RecordFile, ABeatChangesOnlyItsDigits) {
   const SharedFolder folder;
   RecordFile host(folder.file());
   HostRecord record = record_of(1, 1001);
@@ -180,18 +180,18 @@ TEST(RecordFile, ABeatChangesItsDigitsOnly) {
   }
 }
 
-// A host that died between winning and renaming beats in a file at the end of the chain.
-TEST(RecordFile, TheChainIsFollowedToItsEndAndItsHeadRemembered) {
+// The record of a host that died before its rename is at the end of the chain.
+TEST(RecordFile, TheChainIsFollowedToItsEnd) {
   const SharedFolder folder;
   folder.write("meet", encode(record_of(1, 1001)));
   folder.write("meet.after-0000000000000001", encode(record_of(2, 1002)));
   folder.write("meet.after-0000000000000002", encode(record_of(3, 1003)));
-  folder.write("meet.after-0000000000000007", encode(record_of(8, 1008)));  // Of another chain.
+  folder.write("meet.after-0000000000000007", encode(record_of(8, 1008)));  // Another chain.
   EXPECT_EQ(*RecordFile(folder.file()).look(),
             (RecordFound{record_of(3, 1003), true, 1, folder.file() + ".after-0000000000000003"}));
 }
 
-TEST(RecordFile, AChainThatLeadsInACircleIsSaid) {
+TEST(RecordFile, ACircularChainIsAnError) {
   const SharedFolder folder;
   folder.write("meet", encode(record_of(1, 1001)));
   folder.write("meet.after-0000000000000001", encode(record_of(1, 1001)));
@@ -212,7 +212,7 @@ TEST(RecordFile, AForeignFileInTheChainIsNamed) {
                                    "remove it, or choose another path"}));
 }
 
-TEST(RecordFile, AFileThatIsTooLongIsNoRecord) {
+TEST(RecordFile, ATooLongFileIsNoRecord) {
   const SharedFolder folder;
   std::string text = encode(record_of(1, 1001));
   text.insert(text.find("machine"), "x " + std::string(kRecordBytesMax, 'x') + "\n");
@@ -220,7 +220,7 @@ TEST(RecordFile, AFileThatIsTooLongIsNoRecord) {
   EXPECT_EQ(RecordFile(folder.file()).look().error().code, ExitCode::environment);
 }
 
-TEST(RecordFile, AFolderInItsPlaceAndAMissingFolderCannotBeHelped) {
+TEST(RecordFile, AFolderInItsPlaceOrAMissingFolderIsAnError) {
   const SharedFolder folder;
   std::filesystem::create_directory(folder.file());
   EXPECT_EQ(RecordFile(folder.file()).look().error(),
@@ -230,7 +230,7 @@ TEST(RecordFile, AFolderInItsPlaceAndAMissingFolderCannotBeHelped) {
   const std::string path = folder.file() + "/no/such";
   RecordFile file(path);
   const auto found = file.look();
-  ASSERT_TRUE(found);  // A missing file is normal, so only writing finds out.
+  ASSERT_TRUE(found);  // A missing file is normal, so only writing detects it.
   EXPECT_EQ(file.take(*found, record_of(1, 1001)).error(),
             (Error{ExitCode::environment,
                    "cannot write the rendezvous file " + path +
@@ -248,8 +248,8 @@ TEST(RecordFile, AFailedTakeLeavesNoDraft) {
   EXPECT_EQ(folder.names(), Names{});
 }
 
-// open(2) waits for a writer of a pipe, and the helper thread with it.
-TEST(RecordFile, APipeThatTheUserPutThereDoesNotBlock) {
+// A blocking open(2) would wait for the pipe's writer and hang the helper thread.
+TEST(RecordFile, APipeInItsPlaceDoesNotBlock) {
   const SharedFolder folder;
   ASSERT_EQ(mkfifo(folder.file().c_str(), 0600), 0);
   const auto found = RecordFile(folder.file()).look();

@@ -1,4 +1,4 @@
-// Which of our addresses reaches the other nodes, as the choice of an interface asks for it.
+// The own address that reaches the other nodes, for the choice of an interface.
 #include <string>
 
 #include "tests/unit/rendezvous/backends/rendezvous_harness.h"
@@ -6,7 +6,7 @@
 namespace muster {
 namespace {
 
-TEST(MeetingAddress, IsOurEndOfTheConnectionOnceARoundHasFormed) {
+TEST(MeetingAddress, IsTheLocalEndOfTheConnectionInARound) {
   boost::asio::io_context loop;
   const RendezvousOptions options = endpoint_options(free_port(), 2, 2);
   Agents agents;
@@ -21,8 +21,8 @@ TEST(MeetingAddress, IsOurEndOfTheConnectionOnceARoundHasFormed) {
     EXPECT_EQ(agent->meeting().address_towards_peers(), "127.0.0.1");
 }
 
-// --local-addr may be a name, or an address in front of this machine: no interface has it.
-TEST(MeetingAddress, IsNotWhatTheUserHasAdvertised) {
+// --local-addr may be a name or a translated address, which no interface has.
+TEST(MeetingAddress, IsNotTheAdvertisedAddress) {
   boost::asio::io_context loop;
   RendezvousOptions options = endpoint_options(free_port(), 2, 2);
   Agents agents;
@@ -36,7 +36,7 @@ TEST(MeetingAddress, IsNotWhatTheUserHasAdvertised) {
     EXPECT_EQ(agent->meeting().address_towards_peers(), "127.0.0.1");
 }
 
-TEST(MeetingAddress, ALonelyNodeHasNone) {
+TEST(MeetingAddress, IsEmptyForASingleNode) {
   boost::asio::io_context loop;
   RendezvousOptions options;
   options.job_id = "job";

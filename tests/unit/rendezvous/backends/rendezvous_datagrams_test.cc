@@ -30,7 +30,7 @@ Agents start_round(boost::asio::io_context& loop, const RendezvousOptions& given
   return agents;
 }
 
-TEST(MeetingDatagrams, ReachOneNodeOrAllOthersWithTheTimeInTheirOwnClock) {
+TEST(MeetingDatagrams, ReachOneOrAllOtherNodesWithTranslatedTimes) {
   boost::asio::io_context loop;
   const Agents agents = start_round(loop, endpoint_options(free_port(), 3, 3), 3);
   const int first = agents[0]->rounds[0].node_rank;
@@ -50,7 +50,7 @@ TEST(MeetingDatagrams, ReachOneNodeOrAllOthersWithTheTimeInTheirOwnClock) {
   EXPECT_TRUE(agents[2]->datagrams.empty());
 }
 
-TEST(MeetingDatagrams, OfAnEpochThatIsOverAreDropped) {
+TEST(MeetingDatagrams, AreDroppedAfterTheirEpoch) {
   boost::asio::io_context loop;
   const Agents agents = start_round(loop, endpoint_options(free_port(), 2, 2), 2);
   membership::NodeFailure failure;
@@ -67,7 +67,7 @@ TEST(MeetingDatagrams, OfAnEpochThatIsOverAreDropped) {
   EXPECT_EQ(agents[1]->datagrams[0].payload, "new");
 }
 
-TEST(MeetingDatagrams, OneNodeAloneHasNobodyToSendThemTo) {
+TEST(MeetingDatagrams, GoNowhereFromASingleNode) {
   boost::asio::io_context loop;
   TestAgent agent(loop, RendezvousOptions());
   agent.meeting().tell(member::ReadyForRound{});
@@ -77,7 +77,7 @@ TEST(MeetingDatagrams, OneNodeAloneHasNobodyToSendThemTo) {
   EXPECT_TRUE(agent.datagrams.empty());
 }
 
-// Returns every datagram to its sender at once, and says when the last one has come.
+// Returns every datagram to its sender at once and signals the last one.
 class Echo : public Rendezvous {
  public:
   Echo(Handlers handlers, std::promise<void>& last_came)
@@ -96,7 +96,7 @@ class Echo : public Rendezvous {
   std::promise<void>& last_came_;
 };
 
-TEST(MeetingDatagrams, AreDroppedWhileTheAgentIsStuckInsteadOfFillingItsMemory) {
+TEST(MeetingDatagrams, AreDroppedWhileTheAgentIsStuck) {
   boost::asio::io_context loop;
   std::promise<void> last_came;
   size_t bytes = 0;
@@ -116,7 +116,7 @@ TEST(MeetingDatagrams, AreDroppedWhileTheAgentIsStuckInsteadOfFillingItsMemory) 
   for (int i = 0; i < 4000; ++i)
     rendezvous.send({1, i == 3999 ? -1 : 0, {}, {}, large});
   last_came.get_future().wait();
-  bool closed = false;  // Comes behind them.
+  bool closed = false;  // Queued after the datagrams.
   rendezvous.close([&] { closed = true; });
   ASSERT_TRUE(run_until(loop, [&] { return closed; }));
   EXPECT_GT(bytes, size_t{8} << 20);

@@ -1,5 +1,5 @@
-// Agents for tests of the ways to meet: real Meetings with their threads and sockets, whose workers
-// are imaginary. All of a test's agents answer on one loop, the test's own.
+// Agents for tests of rendezvous: real ones with threads and sockets but without workers. All of a
+// test's agents answer on the test's loop.
 #pragma once
 
 #include <chrono>
@@ -18,13 +18,13 @@
 
 namespace muster {
 
-// Far beyond what anything here takes: only a test that fails ever waits so long.
+// Far more than any step takes: only a failing test waits this long.
 inline constexpr auto kTestPatience = std::chrono::seconds(60);
 
 // Runs the loop until `condition` holds.
 template <typename Condition>
 bool run_until(boost::asio::io_context& loop, Condition condition) {
-  const auto work = boost::asio::make_work_guard(loop);  // Else it would spin while idle.
+  const auto work = boost::asio::make_work_guard(loop);  // Otherwise it would spin while idle.
   const auto give_up = std::chrono::steady_clock::now() + kTestPatience;
   while (!condition() && std::chrono::steady_clock::now() < give_up) {
     loop.restart();
@@ -70,7 +70,7 @@ class TestAgent {
 
   Rendezvous& meeting() { return *rendezvous_; }
   bool was_made() const { return rendezvous_ != nullptr; }
-  // As if the process had been killed: nothing is said to anybody.
+  // Acts as if the process were killed: sends nothing.
   void kill() { rendezvous_.reset(); }
 
   bool wait_rounds(size_t count) {
@@ -92,7 +92,7 @@ class TestAgent {
     }
     return false;
   }
-  // Says goodbye as an agent does whose job is over.
+  // Says goodbye like an agent whose job is over.
   bool close_and_wait() {
     bool closed = false;
     rendezvous_->close([&] { closed = true; });

@@ -1,5 +1,5 @@
-// The table of all nodes, asked for at any agent, over real sockets; and the host whose own agent
-// leaves, which stays for the others.
+// The table of all nodes, queried at any agent over real sockets; and the host that stays for the
+// others after its own agent leaves.
 #include <algorithm>
 #include <string>
 #include <variant>
@@ -21,7 +21,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using Lines = std::vector<NodeLine>;
 
-// Agents "node0", "node1", ... that want a round. The first one hosts.
+// Starts agents "node0", "node1", ... that are ready for a round. The first one hosts.
 Agents start_named(boost::asio::io_context& loop, RendezvousOptions options, int count) {
   Agents agents;
   for (int i = 0; i < count; ++i) {
@@ -35,7 +35,7 @@ Agents start_named(boost::asio::io_context& loop, RendezvousOptions options, int
   return agents;
 }
 
-// The answer; nothing if there was none, which a failed test says.
+// Returns the answer; without one, fails the test and returns no lines.
 Lines ask(boost::asio::io_context& loop, TestAgent& agent) {
   std::optional<Lines> answer;
   agent.meeting().nodes([&answer](Lines lines) { answer = std::move(lines); });
@@ -43,7 +43,7 @@ Lines ask(boost::asio::io_context& loop, TestAgent& agent) {
   return answer.value_or(Lines{});
 }
 
-// Asks until the answer is this one.
+// Asks until the answer is `expected`.
 bool answers(boost::asio::io_context& loop, TestAgent& agent, const Lines& expected) {
   const auto give_up = std::chrono::steady_clock::now() + kTestPatience;
   Lines answer;
@@ -54,7 +54,7 @@ bool answers(boost::asio::io_context& loop, TestAgent& agent, const Lines& expec
   return answer == expected;
 }
 
-TEST(MeetingNodes, EveryAgentSeesTheSameTable) {
+TEST(MeetingNodes, AreTheSameAtEveryAgent) {
   boost::asio::io_context loop;
   RendezvousOptions options = endpoint_options(free_port(), 2, 2);
   Agents agents = start_named(loop, options, 2);
@@ -69,7 +69,7 @@ TEST(MeetingNodes, EveryAgentSeesTheSameTable) {
     ASSERT_TRUE(answers(loop, *agent, expected));
 }
 
-TEST(MeetingNodes, IsAnsweredWhileNodesAreStillMissing) {
+TEST(MeetingNodes, AreAnsweredWhileNodesAreMissing) {
   boost::asio::io_context loop;
   const Agents agents = start_named(loop, endpoint_options(free_port(), 3, 3), 2);
   const Lines expected = {{-1, "node0", 0, 1, "ready"}, {-1, "node1", 0, 2, "ready"}};
@@ -77,7 +77,7 @@ TEST(MeetingNodes, IsAnsweredWhileNodesAreStillMissing) {
     ASSERT_TRUE(answers(loop, *agent, expected));
 }
 
-TEST(MeetingNodes, OfMoreNodesThanAPartHoldsComeWhole) {
+TEST(MeetingNodes, ArriveWholeInSeveralParts) {
   boost::asio::io_context loop;
   constexpr int kCount = membership::kLinesInPart + 44;
   const int port = free_port();
@@ -112,7 +112,7 @@ TEST(MeetingNodes, OfMoreNodesThanAPartHoldsComeWhole) {
   EXPECT_EQ(answer.size(), static_cast<size_t>(kCount + 1));
 }
 
-TEST(MeetingNodes, ManyWhoAskAtOnceAreAllAnswered) {
+TEST(MeetingNodes, AreAnsweredToManyQueriesAtOnce) {
   boost::asio::io_context loop;
   const Agents agents = start_named(loop, endpoint_options(free_port(), 2, 2), 2);
   ASSERT_TRUE(all_have_rounds(loop, agents, 1));
@@ -128,19 +128,19 @@ TEST(MeetingNodes, ManyWhoAskAtOnceAreAllAnswered) {
   EXPECT_GE(lines, 2u);
 }
 
-TEST(MeetingNodes, WithoutAHostTheAnswerIsNothingAndComesAtOnce) {
+TEST(MeetingNodes, AreEmptyAtOnceIfThereIsNoHost) {
   boost::asio::io_context loop;
   RendezvousOptions options = endpoint_options(free_port(), 2, 2);
   options.is_host = false;
   TestAgent agent(loop, options);
-  EXPECT_EQ(ask(loop, agent), Lines{});  // Before it has begun, too.
+  EXPECT_EQ(ask(loop, agent), Lines{});  // Also before it has begun.
   agent.meeting().tell(member::ReadyForRound{});
   EXPECT_EQ(ask(loop, agent), Lines{});
 }
 
-TEST(MeetingNodes, AHostThatStandsStillIsNotWaitedForLong) {
+TEST(MeetingNodes, AreEmptySoonIfTheHostIsStuck) {
   boost::asio::io_context loop;
-  boost::asio::io_context stuck;  // The host's loop, which is run by hand.
+  boost::asio::io_context stuck;  // The host's loop, run by hand.
   auto listener =
       Listener::open(stuck, {SocketAddress{IpAddress::loopback_v4(), 0}}, ListenOptions());
   Coordinator::Options hosting;
@@ -159,7 +159,7 @@ TEST(MeetingNodes, AHostThatStandsStillIsNotWaitedForLong) {
   EXPECT_EQ(ask(loop, agent), Lines{});
 }
 
-TEST(MeetingNodes, AVanishedHostAnswersNothingAndTheNextOneAgain) {
+TEST(MeetingNodes, AreEmptyWithoutAHostAndBackWithTheNext) {
   boost::asio::io_context loop;
   RendezvousOptions options = endpoint_options(free_port(), 2, 2);
   Agents agents = start_named(loop, options, 2);
@@ -178,7 +178,7 @@ TEST(MeetingNodes, AVanishedHostAnswersNothingAndTheNextOneAgain) {
   EXPECT_TRUE(answers(loop, *agents[1], expected));
 }
 
-TEST(MeetingNodes, OfOneNodeAloneIsThatNode) {
+TEST(MeetingNodes, AreThatNodeIfItIsAlone) {
   boost::asio::io_context loop;
   RendezvousOptions options;
   options.join.host_name = "here";
@@ -193,9 +193,9 @@ TEST(MeetingNodes, OfOneNodeAloneIsThatNode) {
   EXPECT_EQ(ask(loop, agent), (Lines{{0, "here", 0, 4, "leaving"}}));
 }
 
-// ---- What it may cost the host.
+// ---- Limits of queries.
 
-TEST(MeetingNodes, WhoAsksTooOftenGetsEmptyAnswersAndKeepsItsConnection) {
+TEST(MeetingNodes, AreEmptyForAnAgentThatAsksTooOften) {
   boost::asio::io_context loop;
   auto listener =
       Listener::open(loop, {SocketAddress{IpAddress::loopback_v4(), 0}}, ListenOptions());
@@ -210,7 +210,7 @@ TEST(MeetingNodes, WhoAsksTooOftenGetsEmptyAnswersAndKeepsItsConnection) {
   join.agent = random_agent_id();
   agent.send(AgentMessage(join));
   ASSERT_TRUE(agent.wait_messages(2));
-  std::string queries;  // In one write, so that the host sees them within one second.
+  std::string queries;  // One write, so that the host reads all within a second.
   for (uint64_t i = 1; i <= 100; ++i)
     membership::encode(AgentMessage(membership::Query{i}), queries);
   agent.send(queries);
@@ -228,7 +228,7 @@ TEST(MeetingNodes, WhoAsksTooOftenGetsEmptyAnswersAndKeepsItsConnection) {
 
 // ---- The host's own agent leaves.
 
-TEST(MeetingNodes, AHostWhoseOwnAgentLeavesStaysForTheOthersWithoutWorkers) {
+TEST(MeetingNodes, KeepTheirHostAfterItsOwnAgentLeaves) {
   boost::asio::io_context loop;
   const Agents agents = start_named(loop, endpoint_options(free_port(), 1, 3), 3);
   ASSERT_TRUE(all_have_rounds(loop, agents, 1));

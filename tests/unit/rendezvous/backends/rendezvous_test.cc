@@ -45,7 +45,7 @@ RendezvousOptions solo_options(int slots) {
 
 // ---- one node alone
 
-TEST(SoloMeeting, ARoundFormsAtOnceWithAStoreOfItsOwn) {
+TEST(SoloMeeting, ARoundFormsAtOnceWithItsOwnStore) {
   boost::asio::io_context loop;
   TestAgent agent(loop, solo_options(4));
   agent.meeting().tell(member::ReadyForRound{});
@@ -65,7 +65,7 @@ TEST(SoloMeeting, ARoundFormsAtOnceWithAStoreOfItsOwn) {
   EXPECT_EQ(store->get("key"), "value");
 }
 
-TEST(SoloMeeting, TheNextRoundHasANewStoreAndTheOldOnesClientsAreCutOff) {
+TEST(SoloMeeting, TheNextRoundHasANewStoreAndDropsOldClients) {
   boost::asio::io_context loop;
   TestAgent agent(loop, solo_options(1));
   agent.meeting().tell(member::ReadyForRound{});
@@ -97,7 +97,7 @@ TEST(SoloMeeting, SuccessEndsTheJob) {
   EXPECT_TRUE(agent.close_and_wait());
 }
 
-TEST(SoloMeeting, AFailureEndsNothingBecauseTheWorkerGroupDecidesAlone) {
+TEST(SoloMeeting, AFailureDoesNotEndTheJob) {
   boost::asio::io_context loop;
   TestAgent agent(loop, solo_options(1));
   agent.meeting().tell(member::ReadyForRound{});
@@ -109,7 +109,7 @@ TEST(SoloMeeting, AFailureEndsNothingBecauseTheWorkerGroupDecidesAlone) {
   EXPECT_TRUE(agent.stops.empty());
 }
 
-TEST(SoloMeeting, APortThatWasAskedForStaysTheSame) {
+TEST(SoloMeeting, ARequestedPortStaysTheSame) {
   boost::asio::io_context loop;
   RendezvousOptions options = solo_options(1);
   options.port = free_port();
@@ -123,7 +123,7 @@ TEST(SoloMeeting, APortThatWasAskedForStaysTheSame) {
   EXPECT_TRUE(StoreClient::connect(store_at(agent.rounds[1])));
 }
 
-TEST(SoloMeeting, APortThatSomebodyHasIsRefusedAtOnce) {
+TEST(SoloMeeting, ATakenPortIsRefusedAtOnce) {
   boost::asio::io_context loop;
   RendezvousOptions options = solo_options(1);
   options.worker_port = free_port();
@@ -188,7 +188,7 @@ TEST(EndpointMeeting, SixtyFourAgentsGetDenseRanks) {
   EXPECT_EQ(*ranks.rbegin(), 63);
 }
 
-TEST(EndpointMeeting, AFailureStopsEverybodyAndANewRoundFormsWithAnEmptyStore) {
+TEST(EndpointMeeting, AFailureStopsAllAndANewRoundHasAnEmptyStore) {
   boost::asio::io_context loop;
   const Agents agents = start_agents(loop, endpoint_options(free_port(), 2, 2), 2);
   ASSERT_TRUE(all_have_rounds(loop, agents, 1));
@@ -228,7 +228,7 @@ TEST(EndpointMeeting, NoStoreClientIsServedBetweenRounds) {
   EXPECT_FALSE(StoreClient::connect(impatient));
 }
 
-TEST(EndpointMeeting, SuccessOfAllEndsTheJobForAllAndTheHostStaysUntilTheyKnow) {
+TEST(EndpointMeeting, SuccessOfAllNodesEndsTheJob) {
   boost::asio::io_context loop;
   const Agents agents = start_agents(loop, endpoint_options(free_port(), 3, 3), 3);
   ASSERT_TRUE(all_have_rounds(loop, agents, 1));
@@ -263,11 +263,11 @@ TEST(EndpointMeeting, TheVerdictIsTheSameEverywhere) {
   }
 }
 
-TEST(EndpointMeeting, ALeavingNodeIsAnnouncedAndTheOthersGoOnWithoutIt) {
+TEST(EndpointMeeting, ALeavingNodeIsAnnouncedAndOthersContinue) {
   boost::asio::io_context loop;
   const Agents agents = start_agents(loop, endpoint_options(free_port(), 2, 3), 3);
   ASSERT_TRUE(all_have_rounds(loop, agents, 1));
-  // Not the host: its leaving would end the rendezvous too.
+  // Not the host, whose leaving has its own test.
   const auto leaver = std::find_if(agents.begin(), agents.end(), [](const auto& agent) {
     return agent->rounds[0].node_rank == 2;
   });
@@ -290,10 +290,10 @@ TEST(EndpointMeeting, ALeavingNodeIsAnnouncedAndTheOthersGoOnWithoutIt) {
   }
 }
 
-TEST(EndpointMeeting, AKilledHostIsFollowedByAnotherAgentWithAHigherEpoch) {
+TEST(EndpointMeeting, AnotherAgentReplacesAKilledHostInAHigherEpoch) {
   boost::asio::io_context loop;
   RendezvousOptions options = endpoint_options(free_port(), 2, 3);
-  // Whether the lost one comes back is not known to the new host.
+  // The new host does not know whether the lost node returns, so this bounds its wait.
   options.join.last_call = seconds(5);
   const Agents agents = start_agents(loop, options, 3);
   ASSERT_TRUE(all_have_rounds(loop, agents, 1));
@@ -315,7 +315,7 @@ TEST(EndpointMeeting, AKilledHostIsFollowedByAnotherAgentWithAHigherEpoch) {
   }
 }
 
-TEST(EndpointMeeting, NodesThatWereGivenDifferentIdsAreToldOfEachOther) {
+TEST(EndpointMeeting, JobsWithDifferentIdsAreMentionedToEachOther) {
   boost::asio::io_context loop;
   RendezvousOptions options = endpoint_options(free_port(), 2, 2);
   Agents agents;
@@ -334,7 +334,7 @@ TEST(EndpointMeeting, NodesThatWereGivenDifferentIdsAreToldOfEachOther) {
   EXPECT_TRUE(told(1,
                    "job 'exp-a' (on node-a) waits here as well, and this is job 'exp-b': nodes "
                    "of one job need the same --rdzv-id"));
-  // Both were meant: the others come.
+  // Both jobs are intended: their other nodes join.
   for (const std::string name : {"a", "b"}) {
     options.job_id = "exp-" + name;
     agents.push_back(std::make_unique<TestAgent>(loop, options));
@@ -343,7 +343,7 @@ TEST(EndpointMeeting, NodesThatWereGivenDifferentIdsAreToldOfEachOther) {
   EXPECT_TRUE(all_have_rounds(loop, agents, 1));
 }
 
-TEST(EndpointMeeting, TwoJobsOnOneEndpointAreKeptApartAndTheHostStaysForTheOther) {
+TEST(EndpointMeeting, TwoJobsAtOneEndpointAreSeparateAndTheHostStays) {
   boost::asio::io_context loop;
   const int port = free_port();
   RendezvousOptions options = endpoint_options(port, 2, 2);
@@ -385,7 +385,7 @@ TEST(EndpointMeeting, TwoJobsOnOneEndpointAreKeptApartAndTheHostStaysForTheOther
   EXPECT_TRUE(run_until(loop, [&] { return closed == 2; }));
 }
 
-TEST(EndpointMeeting, TheWorkersStoreCanHaveAPortOfItsOwn) {
+TEST(EndpointMeeting, TheWorkersStoreCanHaveItsOwnPort) {
   boost::asio::io_context loop;
   RendezvousOptions options = endpoint_options(free_port(), 2, 2);
   options.worker_port = free_port();
@@ -396,7 +396,7 @@ TEST(EndpointMeeting, TheWorkersStoreCanHaveAPortOfItsOwn) {
   EXPECT_TRUE(StoreClient::connect(store_at(agents[0]->rounds[0])));
 }
 
-TEST(EndpointMeeting, WhoIsToldToHostDoesAndSaysWhenItCannot) {
+TEST(EndpointMeeting, ADesignatedHostHostsAndReportsATakenPort) {
   boost::asio::io_context loop;
   RendezvousOptions options = endpoint_options(free_port(), 2, 2);
   options.fixed_master_addr = true;
@@ -424,7 +424,7 @@ TEST(EndpointMeeting, WhoIsToldToHostDoesAndSaysWhenItCannot) {
   EXPECT_NE(late.errors[0].message.find(std::to_string(options.port)), std::string::npos);
 }
 
-TEST(EndpointMeeting, ATokenLetsOnlyThoseInWhoKnowIt) {
+TEST(EndpointMeeting, ATokenAdmitsOnlyAgentsThatKnowIt) {
   boost::asio::io_context loop;
   RendezvousOptions options = endpoint_options(free_port(), 2, 2);
   options.token = "secret";
@@ -450,7 +450,7 @@ TEST(EndpointMeeting, ATokenLetsOnlyThoseInWhoKnowIt) {
   EXPECT_TRUE(friendly.wait_rounds(1));
 }
 
-TEST(EndpointMeeting, AHostThatWasRestartedTakesTheJobUpAgainInsteadOfASecondOne) {
+TEST(EndpointMeeting, ARestartedHostContinuesTheJob) {
   boost::asio::io_context loop;
   RendezvousOptions options = endpoint_options(free_port(), 2, 2);
   options.is_host = true;
@@ -478,10 +478,10 @@ TEST(EndpointMeeting, AHostThatWasRestartedTakesTheJobUpAgainInsteadOfASecondOne
   EXPECT_EQ(returned.rounds[0].node_rank, 0);
 }
 
-TEST(EndpointMeeting, ADestroyedMeetingIsGoneAtOnceAndSaysNothing) {
+TEST(EndpointMeeting, ADestroyedMeetingEndsAtOnceAndSilently) {
   boost::asio::io_context loop;
   RendezvousOptions options = endpoint_options(free_port(), 2, 2);
-  options.host = "192.0.2.1";  // Nobody answers there, nobody refuses.
+  options.host = "192.0.2.1";  // Neither answers nor refuses.
   TestAgent agent(loop, options);
   agent.meeting().tell(member::ReadyForRound{});
   const auto before = std::chrono::steady_clock::now();

@@ -1,5 +1,5 @@
-// A temporary folder of one test, as the shared disk on which a job's nodes meet, and what is in
-// it. The folder goes with the object.
+// A test's temporary folder that plays the shared disk on which a job's nodes meet. The destructor
+// removes it.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@ class SharedFolder {
   ~SharedFolder() { std::filesystem::remove_all(path_); }
 
   std::string file() const { return (path_ / "meet").string(); }
-  // What is in file().
+  // The contents of file().
   std::string text() const {
     std::ostringstream text;
     text << std::ifstream(file()).rdbuf();

@@ -15,7 +15,7 @@ namespace {
 
 using membership::NodeLine;
 
-// One node alone on the test's loop, without the thread that make_rendezvous() gives it.
+// A single node on the test's loop, without the thread that make_rendezvous() adds.
 class SoloRendezvousTest : public testing::Test {
  protected:
   SoloRendezvousTest() {
@@ -60,7 +60,7 @@ class SoloRendezvousTest : public testing::Test {
   int leaves_ = 0;
 };
 
-TEST_F(SoloRendezvousTest, GoesOnWhereAnEarlierAgentOfTheJobEnded) {
+TEST_F(SoloRendezvousTest, ContinuesFromAnEarlierAgentsEpochAndRestarts) {
   options_.join.last_epoch = 7;
   options_.join.restarts = 2;
   make();
@@ -71,19 +71,19 @@ TEST_F(SoloRendezvousTest, GoesOnWhereAnEarlierAgentOfTheJobEnded) {
   EXPECT_EQ(rounds_[0].role_world_size, 4);
 }
 
-TEST_F(SoloRendezvousTest, ARoundThatFailedCountsAsOneRestartHoweverOftenItIsSaid) {
+TEST_F(SoloRendezvousTest, CountsARepeatedFailureAsOneRestart) {
   make();
   solo_->tell(member::ReadyForRound{});
   solo_->tell(member::WorkerFailed{1, {}});
   solo_->tell(member::WorkerFailed{1, {}});
   solo_->tell(member::ReadyForRound{});
-  solo_->tell(member::ReadyForRound{});  // The second round did not fail.
+  solo_->tell(member::ReadyForRound{});  // The second round ends without a failure.
   ASSERT_EQ(epochs(), (std::vector<membership::Epoch>{1, 2, 3}));
   EXPECT_EQ(rounds_[1].restarts, 1);
   EXPECT_EQ(rounds_[2].restarts, 1);
 }
 
-TEST_F(SoloRendezvousTest, NewsOfAnEarlierRoundAreIgnored) {
+TEST_F(SoloRendezvousTest, IgnoresUpdatesOfEarlierRounds) {
   make();
   solo_->tell(member::WorkerFailed{0, {}});
   solo_->tell(member::WorkersDone{0});
@@ -96,7 +96,7 @@ TEST_F(SoloRendezvousTest, NewsOfAnEarlierRoundAreIgnored) {
   EXPECT_EQ(rounds_[2].restarts, 0);
 }
 
-TEST_F(SoloRendezvousTest, TheJobEndsOnceAndItsStoreWithIt) {
+TEST_F(SoloRendezvousTest, EndsTheJobOnceWithItsStore) {
   make();
   solo_->tell(member::ReadyForRound{});
   solo_->tell(member::WorkerFailed{1, {}});
@@ -110,7 +110,7 @@ TEST_F(SoloRendezvousTest, TheJobEndsOnceAndItsStoreWithIt) {
   EXPECT_FALSE(store_is_at("127.0.0.1", rounds_[1].master_port));
 }
 
-TEST_F(SoloRendezvousTest, TheStoreOfALeavingNodeStaysUntilItsWorkersAreReaped) {
+TEST_F(SoloRendezvousTest, KeepsTheStoreUntilALeavingNodesWorkersAreReaped) {
   make();
   solo_->tell(member::ReadyForRound{});
   solo_->tell(member::Leaving{15, false});
@@ -122,7 +122,7 @@ TEST_F(SoloRendezvousTest, TheStoreOfALeavingNodeStaysUntilItsWorkersAreReaped) 
   EXPECT_EQ(rounds_.size(), 1u);
 }
 
-TEST_F(SoloRendezvousTest, AClosedRendezvousFormsNoRound) {
+TEST_F(SoloRendezvousTest, FormsNoRoundAfterClose) {
   make();
   solo_->tell(member::ReadyForRound{});
   int closed = 0;
@@ -133,7 +133,7 @@ TEST_F(SoloRendezvousTest, AClosedRendezvousFormsNoRound) {
   EXPECT_EQ(rounds_.size(), 1u);
 }
 
-TEST_F(SoloRendezvousTest, SaysWhatItDoes) {
+TEST_F(SoloRendezvousTest, ReportsItsStatusAndNode) {
   make();
   EXPECT_EQ(solo_->status(), "one node alone; no round runs");
   EXPECT_EQ(nodes(), (std::vector<NodeLine>{{-1, "node0", 0, 4, "between two rounds"}}));
@@ -148,7 +148,7 @@ TEST_F(SoloRendezvousTest, SaysWhatItDoes) {
   EXPECT_EQ(solo_->address_towards_peers(), "");
 }
 
-TEST_F(SoloRendezvousTest, TheStoreIsWhereItsNameLeads) {
+TEST_F(SoloRendezvousTest, ListensWhereTheStoresNameLeads) {
   struct Case {
     std::string host;
     std::string master_addr;
@@ -171,7 +171,7 @@ TEST_F(SoloRendezvousTest, TheStoreIsWhereItsNameLeads) {
   }
 }
 
-TEST_F(SoloRendezvousTest, OnLoopbackTheStoreIsNowhereElse) {
+TEST_F(SoloRendezvousTest, ListensOnlyOnLoopbackForLocalhost) {
   options_.host = "localhost";
   make();
   solo_->tell(member::ReadyForRound{});
@@ -179,7 +179,7 @@ TEST_F(SoloRendezvousTest, OnLoopbackTheStoreIsNowhereElse) {
   EXPECT_FALSE(store_is_at("127.0.0.9", rounds_[0].master_port));
 }
 
-TEST_F(SoloRendezvousTest, AnAddressOfAnotherMachineIsRefusedAtOnceIfItsPortWasAskedFor) {
+TEST_F(SoloRendezvousTest, RefusesAForeignAddressAtOnceIfItsPortIsFixed) {
   options_.host = "192.0.2.1";  // Reserved for documentation.
   options_.worker_port = 29500;
   make();
@@ -188,7 +188,7 @@ TEST_F(SoloRendezvousTest, AnAddressOfAnotherMachineIsRefusedAtOnceIfItsPortWasA
   EXPECT_NE(errors_[0].message.find("192.0.2.1:29500"), std::string::npos) << errors_[0].message;
 }
 
-TEST_F(SoloRendezvousTest, AnAddressOfAnotherMachineFailsTheFirstRoundIfAnyPortWillDo) {
+TEST_F(SoloRendezvousTest, FailsTheFirstRoundAtAForeignAddressWithAnyPort) {
   options_.host = "192.0.2.1";
   make();
   ASSERT_TRUE(errors_.empty());
