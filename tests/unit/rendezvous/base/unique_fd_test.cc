@@ -112,7 +112,7 @@ TEST(UniqueFd, ReleaseLeavesClosingToTheCaller) {
 
 static_assert(!std::is_copy_constructible_v<UniqueFd> && !std::is_copy_assignable_v<UniqueFd>);
 static_assert(!std::is_convertible_v<int, UniqueFd> && !std::is_convertible_v<UniqueFd, int>);
-static_assert(std::is_nothrow_move_constructible_v<UniqueFd>);  // Else a vector would copy.
+static_assert(std::is_nothrow_move_constructible_v<UniqueFd>);  // Otherwise a vector would copy.
 
 TEST(UniqueFd, KnowsWhichAcceptErrorsConcernOneConnection) {
   for (const int one : {ECONNABORTED, EINTR, EPROTO, EPERM, ENETUNREACH})

@@ -305,7 +305,7 @@ TEST(Member, StopsTheWorkersAtOnceIfNoProcessListens) {
                 "refused"})});
 }
 
-TEST(Member, StopsTheRoundIfTheHostIsAnotherOne) {
+TEST(Member, StopsTheRoundIfTheHostHasChanged) {
   MemberDriver member;
   member.run(7);
   member.step(connection_lost("reset"));

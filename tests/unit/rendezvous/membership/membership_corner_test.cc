@@ -47,7 +47,7 @@ const std::string kRankTaken =
 
 // ---- A node that was restarted without a goodbye.
 
-TEST(MembershipRestart, BeforeTheOldProcessIsLostDoesNotEndTheJob) {
+TEST(MembershipRestart, DoesNotEndTheJobBeforeTheOldProcessIsLost) {
   MembershipDriver m(2, 2);
   run_ranked(m, {"a", "b"});
   EXPECT_EQ(m.live(milliseconds{1400}, {"a"}), "");
@@ -273,7 +273,7 @@ TEST(MembershipLeave, DoesNotHideAFailureThatCannotBeRepeated) {
   EXPECT_THAT(m.ready("a", 1), HasSubstr("a: End{failed, exit 3, node rank 0 on \"a\""));
 }
 
-TEST(MembershipLeave, OfTheHostsOwnAgentLetsTheOthersContinue) {
+TEST(MembershipLeave, LetsTheOthersContinueWithoutTheHostsOwnAgent) {
   MembershipDriver m(1, 3);
   m.job.is_host = true;
   m.join("z");

@@ -75,7 +75,7 @@ Join join_as(const MembershipDriver& m, uint64_t agent, const std::string& host_
   return join;
 }
 
-TEST(MembershipNodes, WithEqualNamesAreDistinguishedByAddress) {
+TEST(MembershipNodes, AreDistinguishedByAddressIfNamesAreEqual) {
   MembershipDriver m(4, 4);
   Join host = join_as(m, 1, "pod", "127.0.0.1", "A");
   host.is_host = true;
@@ -90,7 +90,7 @@ TEST(MembershipNodes, WithEqualNamesAreDistinguishedByAddress) {
       "0 of 4 nodes; not ready yet: other, pod (10.0.0.1), pod (10.0.0.7); gives up in 600 s");
 }
 
-TEST(MembershipNodes, OfOneMachineHaveOneNameFromAnyAddress) {
+TEST(MembershipNodes, HaveOneNamePerMachineFromAnyAddress) {
   MembershipDriver m(5, 5);
   Join host = join_as(m, 1, "vm", "127.0.0.1", "A");
   host.is_host = true;
@@ -234,16 +234,16 @@ Lines all_of(const std::vector<Nodes>& parts) {
   return lines;
 }
 
-TEST(NodesAnswer, OfNoNodesIsOneEmptyPart) {
+TEST(NodesAnswer, IsOneEmptyPartForNoNodes) {
   EXPECT_EQ(nodes_answer(7, {}), std::vector<Nodes>{(Nodes{7, true, 0, {}})});
 }
 
-TEST(NodesAnswer, OfAFewNodesIsOnePart) {
+TEST(NodesAnswer, IsOnePartForAFewNodes) {
   EXPECT_EQ(nodes_answer(7, many_lines(256)),
             std::vector<Nodes>{(Nodes{7, true, 0, many_lines(256)})});
 }
 
-TEST(NodesAnswer, OfManyNodesIsSplitAndMarksTheLastPart) {
+TEST(NodesAnswer, IsSplitForManyNodesAndMarksTheLastPart) {
   const std::vector<Nodes> parts = nodes_answer(7, many_lines(600));
   ASSERT_EQ(parts.size(), 3u);
   for (const Nodes& part : parts) {
@@ -272,7 +272,7 @@ TEST(NodesAnswer, IsBoundedAndCountsTheLinesLeftOut) {
   }
 }
 
-TEST(NodesAnswer, OfTheLongestLinesFitsIntoAFrame) {
+TEST(NodesAnswer, FitsIntoAFrameWithTheLongestLines) {
   Lines lines = many_lines(kLinesInPart, std::string(5 * kNameBytesMax, 'n'));
   for (NodeLine& line : lines)
     line.state.assign(5 * kStateBytesMax, 's');
