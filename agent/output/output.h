@@ -69,7 +69,7 @@ struct WorkerPrinted {
   ArrivalTimes err_times;               // Empty if the worker writes to its log file itself.
   std::optional<WallTime> err_written;  // That file's last change, up to any mark_stop().
   std::optional<Instant> last_output;   // Time of the last bytes on either stream.
-  bool lost_console = false;            // See WorkerStream::useless().
+  bool lost_console = false;            // See WorkerStream::has_lost_reader().
   std::string kept_out;                 // Files with the last lines of streams without a log file;
   std::string kept_err;                 // empty: not kept, or there were none.
 

@@ -210,7 +210,9 @@ void OutputLoop::end_useless() {
   if (reads_to_the_end_ || steady_now() < *gone_since_ + kStopMayFollow) return;
   const auto streams = streams_;
   for (const auto& [token, stream] : streams) {
-    if (stream->useless()) end_stream(token, *stream);
+    if (!stream->useless()) continue;
+    stream->lose_reader();
+    end_stream(token, *stream);
   }
 }
 
@@ -335,7 +337,7 @@ WorkerPrinted OutputLoop::printed_by(const WorkerEnds& worker) const {
   }
   for (const WorkerStream* stream : worker.streams()) {
     printed.last_output = std::max(printed.last_output, stream->last_output());
-    printed.lost_console = printed.lost_console || stream->useless();
+    printed.lost_console = printed.lost_console || stream->has_lost_reader();
   }
   return printed;
 }

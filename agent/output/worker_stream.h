@@ -60,6 +60,8 @@ class WorkerStream {
   // True if the console's reader is gone and no file wants the bytes. The worker then gets SIGPIPE,
   // as if it were connected to the console itself.
   bool useless() const { return console() != nullptr && console()->gone() && !parts_.file; }
+  void lose_reader() { has_lost_reader_ = true; }
+  bool has_lost_reader() const { return has_lost_reader_; }  // The worker's end was closed so.
   // See ReadMeter::read.
   ssize_t read(char* buffer, size_t size) { return parts_.meter->read(buffer, size); }
   bool owns_console() const { return console() != nullptr && console()->owner() == mux_stream_; }
@@ -87,6 +89,7 @@ class WorkerStream {
   TailBuffer tail_;
   ArrivalTimes times_;
   std::optional<Instant> last_output_;
+  bool has_lost_reader_ = false;
   std::string scratch_;
   std::string prefix_now_;
 };

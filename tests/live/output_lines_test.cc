@@ -275,7 +275,24 @@ TEST(OutputLines, AReaderThatLeavesReachesTheWorkersAsABrokenPipe) {
   console.read_end.reset();
   for (const int status : harness.wait_all())
     EXPECT_EQ(WTERMSIG(status), SIGPIPE);
-  harness.drain();
+  EXPECT_TRUE(harness.drain().workers.at(0).lost_console);
+}
+
+// Ctrl-C at muster | tee
+TEST(OutputLines, AReaderThatLeavesOnceAStopHasBegunIsNotLost) {
+  ConsolePipe console;
+  OutputHarness harness(options_for(console));
+  harness.open(1);
+  const TempFolder folder;
+  const std::string gate = folder.path() + "/gate";
+  ASSERT_EQ(::mkfifo(gate.c_str(), 0600), 0);
+  harness.spawn(0, "echo y; read x < " + gate + "; seq 1 100000");
+  read_until(console.read_end.get(), "y\n");
+  harness.output().read_to_the_end();
+  console.read_end.reset();
+  std::ofstream(gate) << "\n";
+  EXPECT_EQ(harness.wait_all(), std::vector<int>{0});
+  EXPECT_FALSE(harness.drain().workers.at(0).lost_console);
 }
 
 TEST(OutputLines, AReaderThatLeavesDoesNotStopALog) {
