@@ -28,7 +28,7 @@ class PlantedHostingBugTest : public testing::TestWithParam<PlantedInHosting> {
   void TearDown() override { hosting_bug_switch() = HostingBug::none; }
 };
 
-TEST_P(PlantedHostingBugTest, IsFoundWithinAThousandSeedsAndIsNotFoundWithoutIt) {
+TEST_P(PlantedHostingBugTest, IsFoundWithinAThousandSeedsAndOnlyIfPlanted) {
   hosting_bug_switch() = GetParam().bug;
   const std::optional<uint64_t> seed = first_failing_seed(plan_for, 1, kHostingSeedsToFindIt);
   ASSERT_TRUE(seed) << GetParam().name << " was not found in " << kHostingSeedsToFindIt << " seeds";

@@ -59,7 +59,7 @@ TEST(HostingSim, ReachesEveryWayToBecomeHostAndToStopBeingOne) {
   EXPECT_GT(many_rounds, 50);
 }
 
-TEST(HostingSim, OneSeedIsOneTranscript) {
+TEST(HostingSim, GivesOneTranscriptForOneSeed) {
   for (uint64_t seed = 1; seed <= 50; ++seed) {
     EXPECT_EQ(simulate(plan_for(seed), true).trace, simulate(plan_for(seed), true).trace)
         << "seed " << seed;

@@ -28,7 +28,7 @@ class PlantedMembershipBugTest : public testing::TestWithParam<PlantedInMembersh
   void TearDown() override { membership_bug_switch() = MembershipBug::none; }
 };
 
-TEST_P(PlantedMembershipBugTest, IsFoundWithinAThousandSeedsAndIsNotFoundWithoutIt) {
+TEST_P(PlantedMembershipBugTest, IsFoundWithinAThousandSeedsAndOnlyIfPlanted) {
   membership_bug_switch() = GetParam().bug;
   const std::optional<uint64_t> seed = first_failing_seed(plan_for, 1, kMembershipSeedsToFindIt);
   ASSERT_TRUE(seed) << GetParam().name << " was not found in " << kMembershipSeedsToFindIt

@@ -71,18 +71,18 @@ TEST(MembershipSim, ReachesEveryEndAndEveryReasonToStop) {
 
 // A restarted host met no agent that knew its first round and numbered from 1 again; then an agent
 // of the old round 1 came while the new one was being stopped.
-TEST(MembershipSim, ARoundOfAnEarlierHostIsNeverTakenForOurs) {
+TEST(MembershipSim, NeverTakesARoundOfAnEarlierHostForACurrentOne) {
   EXPECT_FALSE(simulate(plan_for(169183)).violation) << describe_failure(plan_for(169183));
 }
 
-TEST(MembershipSim, OneSeedIsOneTranscript) {
+TEST(MembershipSim, GivesOneTranscriptForOneSeed) {
   for (uint64_t seed = 1; seed <= 100; ++seed) {
     EXPECT_EQ(simulate(plan_for(seed), true).trace, simulate(plan_for(seed), true).trace)
         << "seed " << seed;
   }
 }
 
-TEST(MembershipSim, FormsTenThousandWithinFiveSecondsAndWithConstantBytesForEach) {
+TEST(MembershipSim, FormsTenThousandInFiveSecondsAtConstantBytesPerAgent) {
   std::map<int, ScaleFigures> figures;
   for (const int nodes : {100, 1000, 10000}) {
     const ScaleFigures& here = figures[nodes] = form_at_scale(nodes);

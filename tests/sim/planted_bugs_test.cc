@@ -28,7 +28,7 @@ class PlantedBugTest : public testing::TestWithParam<Planted> {
   void TearDown() override { planted_bug_switch() = PlantedBug::none; }
 };
 
-TEST_P(PlantedBugTest, IsFoundWithinAThousandSeedsAndIsNotFoundWithoutIt) {
+TEST_P(PlantedBugTest, IsFoundWithinAThousandSeedsAndOnlyIfPlanted) {
   planted_bug_switch() = GetParam().bug;
   const std::optional<uint64_t> seed = first_failing_seed(plan_for, 1, kSeedsToFindIt);
   ASSERT_TRUE(seed) << GetParam().name << " was not found in " << kSeedsToFindIt << " seeds";
@@ -50,7 +50,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Planted{PlantedBug::restart_before_reaped, "restart_before_reaped"}),
     [](const auto& tested) { return std::string(tested.param.name); });
 
-TEST(PlantedBugs, TheCopyWithoutABugKeepsItsPromises) {
+TEST(PlantedBugs, BreakNoPromiseIfNoneIsPlanted) {
   planted_bug_switch() = PlantedBug::none;
   EXPECT_EQ(first_failing_seed(plan_for, 1, kSeedsToFindIt), std::nullopt);
 }

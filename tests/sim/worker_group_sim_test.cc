@@ -63,7 +63,7 @@ TEST(WorkerGroupSim, ReachesEveryEffectAndEveryOutcome) {
   EXPECT_GT(restarted_and_succeeded, 10);
 }
 
-TEST(WorkerGroupSim, OneSeedIsOneTranscript) {
+TEST(WorkerGroupSim, GivesOneTranscriptForOneSeed) {
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     EXPECT_EQ(simulate(plan_for(seed)).trace, simulate(plan_for(seed)).trace) << "seed " << seed;
   }

@@ -118,7 +118,7 @@ void expect_ranks(const std::optional<Blame>& blame, const Accusation& one) {
 }
 
 // The rank that it comes from has waited, and whoever repeats it may be the one that did not come.
-TEST(Blame, IsHearsayWhereAnotherRankHasGivenUp) {
+TEST(Blame, IsSecondHandIfAnotherRankHasGivenUp) {
   const std::string signal = "Received a dump signal due to a collective timeout from ";
   for (const auto& [words, is_hearsay] : std::map<std::string, bool>{
            {signal + " rank 0 and we will try our best", true},
@@ -139,7 +139,7 @@ TEST(Blame, IsHearsayWhereAnotherRankHasGivenUp) {
   EXPECT_FALSE(merged({{}, false, true}, {{}, false, false}).is_hearsay);
 }
 
-TEST(Blame, IsOfATimeOutWhereTheWordsSaySo) {
+TEST(Blame, IsAboutATimeoutIfTheMessageSaysSo) {
   const auto about = [](const std::string& words) {
     return blame_of("RuntimeError", words)->about;
   };
@@ -151,7 +151,7 @@ TEST(Blame, IsOfATimeOutWhereTheWordsSaySo) {
             Blame::About::timeout);
 }
 
-TEST(Blame, KnowsEverySaying) {
+TEST(Blame, RecognizesEveryKnownMessage) {
   for (const Accusation& one : accusations())
     expect_ranks(blame_of(one.type, one.words), one);
 }
@@ -164,7 +164,7 @@ TEST(Blame, IsTheSameInTheMessageOfAnErrorFile) {
   }
 }
 
-TEST(Blame, IsNotInWhatIsItsWritersOwnFault) {
+TEST(Blame, IsAbsentFromAWorkersOwnErrors) {
   const std::vector<Accusation> own = {
       {"OSError", "[Errno 98] Address already in use", {}},
       {"torch.distributed.DistNetworkError",
@@ -210,7 +210,7 @@ TEST(Blame, IsNotInWhatIsItsWritersOwnFault) {
     EXPECT_EQ(blame_of(one.type, one.words), std::nullopt) << one.type << ": " << one.words;
 }
 
-TEST(Blame, OfACallStackIsThatOfItsRoot) {
+TEST(Blame, ComesFromTheRootExceptionOfACallStack) {
   const std::string own =
       "Traceback (most recent call last):\n  File \"a.py\", line 1, in f\nValueError: nan\n\n"
       "During handling of the above exception, another exception occurred:\n\n"
@@ -224,13 +224,13 @@ TEST(Blame, OfACallStackIsThatOfItsRoot) {
   EXPECT_EQ(blame_in(wrapped), (Blame{{}, true}));
 }
 
-TEST(Blame, ListsNoNumberThatIsNoRank) {
+TEST(Blame, IgnoresNumbersThatAreNoRanks) {
   EXPECT_EQ(blame_of("", "Rank 99999999999 failed to pass monitoredBarrier"), Blame{});
   EXPECT_EQ(blame_of("", "Rank -1 failed to pass monitoredBarrier"), Blame{});
   EXPECT_EQ(blame_of("", "remote error detected from rank"), Blame{});
 }
 
-TEST(Blame, OfTwoNamesTheRanksOfBoth) {
+TEST(Blame, MergesTheRanksOfTwoBlames) {
   EXPECT_EQ(merged({{1, 4}}, {{0, 4}}), (Blame{{0, 1, 4}}));
 }
 

@@ -18,12 +18,12 @@ Cause classify_status(ExitStatus status, const HostEvidence& evidence = {},
   return cause_of(failure, evidence);
 }
 
-TEST(Cause, OfAPlainExitIsTheCode) {
+TEST(Cause, IsTheCodeOfAPlainExit) {
   EXPECT_EQ(classify_status(ExitStatus::exited(3)),
             (Cause{FailureClass::user, "exited with 3", "", ""}));
 }
 
-TEST(Cause, OfAnUncaughtPythonExceptionNamesIt) {
+TEST(Cause, NamesAnUncaughtPythonException) {
   EXPECT_EQ(classify_status(ExitStatus::exited(1), {}, kPlainTraceback),
             (Cause{FailureClass::user, "exited with 1: ValueError: boom", "ValueError: boom", ""}));
 }
@@ -44,7 +44,7 @@ TEST(Cause, PrefersTheErrorFileToStderr) {
             (Cause{FailureClass::user, "exited with 3: KeyError: 'x'", "KeyError: 'x'", ""}));
 }
 
-TEST(Cause, IsTheSameWithTorchsErrorFileAndWithout) {
+TEST(Cause, IsTheSameWithAndWithoutTorchsErrorFile) {
   const std::string message = "ModuleNotFoundError: No module named 'nosuchmodule'";
   const Cause expected{
       FailureClass::user, "exited with 1: " + message, message,
@@ -82,7 +82,7 @@ TEST(Cause, BelievesAHandlerThatRecordsAnotherErrorThanItsCallStack) {
   EXPECT_EQ(cause_of(failure).exception, "the reactor is cold");
 }
 
-TEST(Cause, OfAModuleThatPythonDoesNotFindHasItsRemedy) {
+TEST(Cause, HasARemedyForAModuleThatPythonDoesNotFind) {
   const Cause cause = classify_status(ExitStatus::exited(1), {},
                                       "/opt/venv/bin/python3: No module named nosuchmodule\n");
   EXPECT_EQ(cause.sentence, "exited with 1: No module named nosuchmodule");
@@ -106,27 +106,27 @@ TEST(Cause, ShowsTheFirstLineOfAMalformedErrorFile) {
   EXPECT_EQ(cause_of(failure, {}).sentence, "exited with 1: {\"message\": torn");
 }
 
-TEST(Cause, OfAShellsCodeNamesTheSignalBehindIt) {
+TEST(Cause, NamesTheSignalBehindAShellsExitCode) {
   EXPECT_EQ(classify_status(ExitStatus::exited(139)).sentence,
             "exited with 139, as after a command that SIGSEGV killed");
   EXPECT_EQ(classify_status(ExitStatus::exited(200)).sentence, "exited with 200");
 }
 
-TEST(Cause, OfACrashSaysWhereTheCoreIs) {
+TEST(Cause, SaysWhereTheCoreOfACrashIs) {
   HostEvidence evidence;
   evidence.core_path = "/w/core.1000";
   EXPECT_EQ(classify_status(ExitStatus::signaled(SIGSEGV, true), evidence),
             (Cause{FailureClass::signal, "killed by SIGSEGV, core at /w/core.1000", "", ""}));
 }
 
-TEST(Cause, OfACrashSaysWhoTookTheCore) {
+TEST(Cause, NamesTheHandlerThatTookTheCoreOfACrash) {
   HostEvidence evidence;
   evidence.core_handler = "coredumpctl info 1000";
   EXPECT_EQ(classify_status(ExitStatus::signaled(SIGFPE, true), evidence).sentence,
             "killed by SIGFPE, core taken by a handler: coredumpctl info 1000");
 }
 
-TEST(Cause, OfACrashWithoutACoreSaysWhy) {
+TEST(Cause, SaysWhyACrashLeftNoCore) {
   HostEvidence evidence;
   evidence.core_limit_bytes = 0;
   EXPECT_EQ(classify_status(ExitStatus::signaled(SIGSEGV), evidence).sentence,
@@ -136,7 +136,7 @@ TEST(Cause, OfACrashWithoutACoreSaysWhy) {
   EXPECT_EQ(classify_status(ExitStatus::signaled(SIGSEGV)).sentence, "killed by SIGSEGV");
 }
 
-TEST(Cause, OfAnUncaughtCppExceptionNamesIt) {
+TEST(Cause, NamesAnUncaughtCppException) {
   EXPECT_EQ(classify_status(ExitStatus::signaled(SIGABRT), {},
                             "terminate called after throwing an instance of 'std::logic_error'\n"
                             "  what():  boom\n")
@@ -144,7 +144,7 @@ TEST(Cause, OfAnUncaughtCppExceptionNamesIt) {
             "killed by SIGABRT: std::logic_error: boom");
 }
 
-TEST(Cause, OfAKillByTheKernelShowsPeakAndLimit) {
+TEST(Cause, ShowsPeakAndLimitOfAnOutOfMemoryKill) {
   WorkerFailure failure = sample_failure(0, ExitStatus::signaled(SIGKILL));
   failure.max_rss_kib = 8 * 1024 * 1024;
   HostEvidence evidence;
@@ -157,7 +157,7 @@ TEST(Cause, OfAKillByTheKernelShowsPeakAndLimit) {
                    "", std::string(kMemoryRemedy)}));
 }
 
-TEST(Cause, OfAKillDuringAnOutOfMemoryElsewhereIsOnlyProbable) {
+TEST(Cause, IsProbablyMemoryIfOnlyTheMachineCountedKills) {
   HostEvidence evidence;
   evidence.machine_oom_kills = 2;
   EXPECT_EQ(classify_status(ExitStatus::signaled(SIGKILL), evidence),
@@ -167,7 +167,7 @@ TEST(Cause, OfAKillDuringAnOutOfMemoryElsewhereIsOnlyProbable) {
                    "", std::string(kMemoryRemedy)}));
 }
 
-TEST(Cause, OfMoreKillsThanTheKernelCountedIsOnlyProbable) {
+TEST(Cause, IsProbablyMemoryIfMoreDiedThanTheKernelCounted) {
   HostEvidence evidence;
   evidence.oom_kills = 1;
   evidence.more_kills = true;
@@ -178,7 +178,7 @@ TEST(Cause, OfMoreKillsThanTheKernelCountedIsOnlyProbable) {
             "this job at the time");
 }
 
-TEST(Cause, OfAKillThatTheKernelLogNamesIsCertain) {
+TEST(Cause, IsCertainlyMemoryIfTheKernelLogNamesTheVictim) {
   HostEvidence evidence;
   evidence.oom_victim = true;  // The counters cannot be read.
   EXPECT_EQ(classify_status(ExitStatus::signaled(SIGKILL), evidence).sentence,
@@ -189,7 +189,7 @@ TEST(Cause, OfAKillThatTheKernelLogNamesIsCertain) {
             "killed by the kernel's out-of-memory killer");
 }
 
-TEST(Cause, OfAKillThatTheKernelLogDoesNotNameIsFromOutside) {
+TEST(Cause, IsAKillFromOutsideIfTheKernelLogDoesNotNameIt) {
   HostEvidence evidence;
   evidence.oom_victim = false;
   evidence.machine_oom_kills = 1;
@@ -204,7 +204,7 @@ TEST(Cause, OfAKillThatTheKernelLogDoesNotNameIsFromOutside) {
              ""}));
 }
 
-TEST(Cause, OfAnotherKillSaysThatItWasNotUs) {
+TEST(Cause, SaysThatAnyOtherKillWasNotByMuster) {
   EXPECT_EQ(
       classify_status(ExitStatus::signaled(SIGKILL)),
       (Cause{FailureClass::signal, "killed by SIGKILL from outside (not by muster)", "", ""}));
@@ -212,7 +212,7 @@ TEST(Cause, OfAnotherKillSaysThatItWasNotUs) {
             "killed by SIGTERM from outside (not by muster)");
 }
 
-TEST(Cause, OfAnExpiredTimerNamesItsScope) {
+TEST(Cause, NamesTheScopeOfAnExpiredTimer) {
   HostEvidence evidence;
   evidence.expired_timer = "forward";
   const Cause killed = classify_status(ExitStatus::signaled(SIGKILL), evidence);
@@ -223,7 +223,7 @@ TEST(Cause, OfAnExpiredTimerNamesItsScope) {
       (Cause{FailureClass::timer, "killed by SIGUSR1: its timer \"forward\" expired", "", ""}));
 }
 
-TEST(Cause, OfAChildKilledForMemoryIsToldAsARemedy) {
+TEST(Cause, MentionsAChildKilledForMemoryInTheRemedy) {
   HostEvidence evidence;
   evidence.oom_kills = 1;
   const Cause exited = classify_status(ExitStatus::exited(1), evidence);
@@ -244,7 +244,7 @@ Cause of_last_words(const std::string& tail, const HostEvidence& evidence,
   return classify_status(status, evidence, "Traceback (most recent call last):\n" + tail + "\n");
 }
 
-TEST(Cause, IsMemoryWhereTheWordsTellOfAHelperThatTheKernelKilled) {
+TEST(Cause, IsMemoryIfTheErrorReportsAHelperThatTheKernelKilled) {
   HostEvidence evidence;
   evidence.oom_kills = 1;
   evidence.oom_victim = false;
@@ -273,7 +273,7 @@ TEST(Cause, IsMemoryWhereTheWordsTellOfAHelperThatTheKernelKilled) {
   }
 }
 
-TEST(Cause, NamesTheHelperOfSeveralVictimsThatTheWordsName) {
+TEST(Cause, NamesTheVictimThatTheErrorNames) {
   HostEvidence evidence;
   evidence.oom_victim = false;
   evidence.oom_victims = {{4711, "chrome"}, {4712, "python3"}};
@@ -294,7 +294,7 @@ TEST(Cause, NamesTheHelperOfSeveralVictimsThatTheWordsName) {
   EXPECT_TRUE(cause.sentence.ends_with("had killed one of its processes")) << cause.sentence;
 }
 
-TEST(Cause, IsNotMemoryWhereTheKernelKilledSomebodyElsesProcess) {
+TEST(Cause, IsNotMemoryIfTheKernelKilledAForeignProcess) {
   const std::string named =
       "RuntimeError: DataLoader worker (pid 4712) is killed by signal: Killed.";
   HostEvidence evidence;
@@ -310,7 +310,7 @@ TEST(Cause, IsNotMemoryWhereTheKernelKilledSomebodyElsesProcess) {
   EXPECT_EQ(of_last_words("ValueError: wrong shape (4, -96)", evidence).kind, FailureClass::user);
 }
 
-TEST(Cause, IsTheLimitOfProcessesThatWasMet) {
+TEST(Cause, IsTheProcessLimitThatWasReached) {
   HostEvidence evidence;
   evidence.process_limit = "pids.max of /sys/fs/cgroup/pids/job is 24";
   const std::string forking =
@@ -354,7 +354,7 @@ TEST(Cause, IsTheLimitOfProcessesThatWasMet) {
             FailureClass::limit);
 }
 
-TEST(Cause, IsNoLimitOfProcessesWhereAReadWouldBlock) {
+TEST(Cause, IsNotTheProcessLimitIfAReadWouldBlock) {
   HostEvidence evidence;
   evidence.process_limit =
       "ulimit -u (RLIMIT_NPROC) is 4096 for all processes and threads of uid 7";
@@ -371,7 +371,7 @@ TEST(Cause, IsNoLimitOfProcessesWhereAReadWouldBlock) {
 }
 
 // `ulimit -t` sets both limits; the hard one kills.
-TEST(Cause, OfAKillAtTheLimitOfCpuTimeIsThatLimit) {
+TEST(Cause, IsTheCpuTimeLimitIfTheKillCameAtIt) {
   WorkerFailure failure = sample_failure(0, ExitStatus::signaled(SIGKILL));
   failure.cpu_s = 59.7;
   HostEvidence evidence;
@@ -384,7 +384,7 @@ TEST(Cause, OfAKillAtTheLimitOfCpuTimeIsThatLimit) {
   EXPECT_EQ(cause_of(failure, evidence).kind, FailureClass::signal);
 }
 
-TEST(Cause, OfASegmentationFaultMayBeTheStack) {
+TEST(Cause, BlamesASegmentationFaultOnAStackOverflow) {
   HostEvidence evidence;
   evidence.stack_overflow = true;
   evidence.limits.stack_bytes = 8 << 20;
@@ -394,7 +394,7 @@ TEST(Cause, OfASegmentationFaultMayBeTheStack) {
              "", std::string(kStackRemedy)}));
 }
 
-TEST(Cause, OfAnExceptionAfterAKilledChildDoesNotSayThatItWasTheReason) {
+TEST(Cause, DoesNotBlameAnExceptionOnAKilledChild) {
   HostEvidence evidence;
   evidence.oom_kills = 1;
   const Cause cause =
@@ -433,7 +433,7 @@ TEST(Cause, NamesTheXidOfTheWorker) {
              std::string(kGpuKernelRemedy)}));
 }
 
-TEST(Cause, OfAFailingGpuIsNotTheProgram) {
+TEST(Cause, IsAFailingGpuRatherThanTheProgram) {
   const Cause own =
       classify_status(ExitStatus::exited(1), logged(94, "Contained: SM (0x1)"), kPlainTraceback);
   EXPECT_EQ(own.kind, FailureClass::gpu);
@@ -452,7 +452,7 @@ TEST(Cause, OfAFailingGpuIsNotTheProgram) {
 }
 
 // It may be of another job's GPU.
-TEST(Cause, OfAnXidThatNeedNotBeTheWorkersIsSaidOnlyOfAProgramThatSpeaksOfItsGpu) {
+TEST(Cause, MentionsAnXidWithoutAPidOnlyForAGpuError) {
   const HostEvidence lost = logged(79, "GPU has fallen off the bus", 0);
   for (const ExitStatus& status : {ExitStatus::exited(1), ExitStatus::signaled(SIGSEGV)}) {
     for (const char* tail : {"", kPlainTraceback}) {
@@ -464,12 +464,12 @@ TEST(Cause, OfAnXidThatNeedNotBeTheWorkersIsSaidOnlyOfAProgramThatSpeaksOfItsGpu
   }
 }
 
-TEST(Cause, OfAStoppedWorkerHasNoXid) {
+TEST(Cause, HasNoXidForAStoppedWorker) {
   const WorkerFailure stopped = sample_stopped(0);
   EXPECT_EQ(cause_of(stopped, logged(43, "")), cause_of(stopped));
 }
 
-TEST(Cause, OfABusErrorWithAFullShmSaysSo) {
+TEST(Cause, BlamesABusErrorOnAFullShm) {
   HostEvidence evidence;
   evidence.shm_total_bytes = int64_t{64} << 20;
   evidence.shm_free_bytes = 0;
@@ -479,7 +479,7 @@ TEST(Cause, OfABusErrorWithAFullShmSaysSo) {
                    std::string(kShmRemedy)}));
 }
 
-TEST(Cause, OfABusErrorWithASmallShmIsProbable) {
+TEST(Cause, BlamesABusErrorProbablyOnASmallShm) {
   HostEvidence evidence;
   evidence.shm_total_bytes = int64_t{64} << 20;
   evidence.shm_free_bytes = evidence.shm_total_bytes;
@@ -489,7 +489,7 @@ TEST(Cause, OfABusErrorWithASmallShmIsProbable) {
                    std::string(kShmRemedy)}));
 }
 
-TEST(Cause, OfABusErrorWithRoomInShmBlamesNobody) {
+TEST(Cause, DoesNotBlameABusErrorOnAShmWithRoom) {
   HostEvidence evidence;
   evidence.shm_total_bytes = int64_t{64} << 30;
   evidence.shm_free_bytes = int64_t{32} << 30;
@@ -498,7 +498,7 @@ TEST(Cause, OfABusErrorWithRoomInShmBlamesNobody) {
   EXPECT_EQ(classify_status(ExitStatus::signaled(SIGBUS)).sentence, "killed by SIGBUS (bus error)");
 }
 
-TEST(Cause, ExplainsSignalsWhoseNamesDoNot) {
+TEST(Cause, ExplainsSignalsWithObscureNames) {
   EXPECT_EQ(classify_status(ExitStatus::signaled(SIGXCPU)).sentence,
             "killed by SIGXCPU (the CPU time limit, ulimit -t)");
   EXPECT_EQ(classify_status(ExitStatus::signaled(SIGPIPE)).sentence,
@@ -510,14 +510,14 @@ TEST(Cause, ExplainsSignalsWhoseNamesDoNot) {
   EXPECT_EQ(classify_status(ExitStatus::exited(1), machine).remedy, "");
 }
 
-TEST(Cause, OfADeclaredFailureIsTheDeclaration) {
+TEST(Cause, IsTheDeclarationOfADeclaredFailure) {
   WorkerFailure failure = sample_failure(0, ExitStatus::signaled(SIGKILL));
   failure.declared = "stuck in uninterruptible sleep for 60 s";
   EXPECT_EQ(cause_of(failure, {}),
             (Cause{FailureClass::stuck, "stuck in uninterruptible sleep for 60 s", "", ""}));
 }
 
-TEST(Cause, OfAStoppedWorkerIsUs) {
+TEST(Cause, IsMusterForAStoppedWorker) {
   EXPECT_EQ(cause_of(sample_stopped(2), {}),
             (Cause{FailureClass::signal, "stopped by muster (killed by SIGTERM)", "", ""}));
 }
@@ -542,14 +542,14 @@ TEST(Cause, LooksForKnownMessagesInTheLastLinesIfThereIsNoException) {
   EXPECT_EQ(classify_status(ExitStatus::exited(2), {}, old).kind, FailureClass::user);
 }
 
-TEST(Cause, DoesNotReadMessagesIntoAKillFromOutside) {
+TEST(Cause, IgnoresMessagesBeforeAKillFromOutside) {
   EXPECT_EQ(classify_status(ExitStatus::signaled(SIGKILL), {}, "NCCL error\n").kind,
             FailureClass::signal);
   EXPECT_EQ(classify_status(ExitStatus::signaled(SIGABRT), {}, "NCCL error\n").kind,
             FailureClass::network);
 }
 
-TEST(Cause, ASilentDeathBesideAFullLogDiskPointsAtTheDisk) {
+TEST(Cause, PointsAtAFullLogDiskAfterASilentDeath) {
   HostEvidence evidence;
   evidence.full_log_disk = "/logs";
   const Cause cause = classify_status(ExitStatus::exited(1), evidence);
@@ -565,7 +565,7 @@ TEST(Cause, ASilentDeathBesideAFullLogDiskPointsAtTheDisk) {
   EXPECT_EQ(classify_status(ExitStatus::signaled(SIGKILL), evidence).remedy, "");
 }
 
-TEST(Cause, OfAFullDiskNamesTheLogFolderIfThatIsTheOne) {
+TEST(Cause, NamesTheLogFolderIfItsDiskIsFull) {
   HostEvidence evidence;
   evidence.full_log_disk = "/logs";
   const std::string tail = "OSError: [Errno 28] No space left on device\n";

@@ -32,7 +32,7 @@ TEST(CoreGlob, FillsInWhatIsKnownAndLeavesTheRestOpen) {
   EXPECT_EQ(core_glob("/cores/%e-%s", CoreFacts{}), "/cores/*-*");
 }
 
-TEST(CoreGlob, QuotesWhatGlobWouldTakeAsItsOwn) {
+TEST(CoreGlob, EscapesTheSpecialCharactersOfGlob) {
   CoreFacts facts = sample_facts();
   facts.comm = "a*[b]";
   facts.cwd = "/w?";

@@ -7,7 +7,7 @@
 namespace muster {
 namespace {
 
-TEST(ErrorFile, ReadsWhatRecordWrites) {
+TEST(ErrorFile, ReadsWhatTorchsRecordWrites) {
   const WorkerError expected{"ValueError: boom", "Traceback ...\nValueError: boom\n", 1795277816,
                              true};
   EXPECT_EQ(parse_error_file(recorded_error("ValueError: boom",
@@ -59,7 +59,7 @@ TEST(ErrorFile, ShowsMalformedContentAsItIs) {
   }
 }
 
-TEST(ErrorFile, SaysNothingWhenBlank) {
+TEST(ErrorFile, IsNoErrorIfBlank) {
   EXPECT_EQ(parse_error_file(""), std::nullopt);
   EXPECT_EQ(parse_error_file(" \n"), std::nullopt);
 }
@@ -73,7 +73,7 @@ TEST(ErrorFile, SurvivesAbsurdNesting) {
   EXPECT_EQ(parse_error_file(deep), (WorkerError{deep, "", {}, false}));
 }
 
-TEST(LauncherErrorFile, HandsTheCulpritsOnWithItsExitCode) {
+TEST(LauncherErrorFile, CopiesTheCulpritsFileWithItsExitCode) {
   WorkerFailure culprit = sample_failure(1, ExitStatus::exited(3));
   culprit.error_file_content = recorded_error("ValueError: boom", "tb", "10");
   EXPECT_EQ(launcher_error_file(culprit),
@@ -102,7 +102,7 @@ TEST(LauncherErrorFile, IsNotWrittenWithoutACulpritsErrorFile) {
   EXPECT_EQ(launcher_error_file(culprit), std::nullopt);
 }
 
-TEST(LauncherErrorFile, RecordsOurOwnErrorsInTheSameShape) {
+TEST(LauncherErrorFile, RecordsErrorsOfMusterInTheSameShape) {
   const Error error{ExitCode::environment, "cannot create the log folder \"/x\""};
   const std::string content = launcher_error_file(error, sample_time());
   EXPECT_EQ(content,

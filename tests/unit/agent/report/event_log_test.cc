@@ -15,12 +15,12 @@ JobEvent sample_event(JobEventKind kind) {
   return event;
 }
 
-TEST(EventLine, HasOnlyWhatIsKnown) {
+TEST(EventLine, HasOnlyKnownFields) {
   EXPECT_EQ(event_line(sample_event(JobEventKind::suspended)),
             "{\"time\":\"2026-11-20T22:56:48.123Z\",\"event\":\"suspended\"}\n");
 }
 
-TEST(EventLine, OfAWorkersStartNamesIt) {
+TEST(EventLine, NamesAStartedWorker) {
   JobEvent event = sample_event(JobEventKind::worker_started);
   event.attempt = 0;
   event.rank = 5;
@@ -31,7 +31,7 @@ TEST(EventLine, OfAWorkersStartNamesIt) {
             "\"rank\":5,\"local_rank\":1,\"pid\":4711}\n");
 }
 
-TEST(EventLine, OfAnExitHasTheCode) {
+TEST(EventLine, HasTheCodeOfAnExit) {
   JobEvent event = sample_event(JobEventKind::worker_exited);
   event.status = ExitStatus::exited(3);
   event.seconds = 1.5;
@@ -40,7 +40,7 @@ TEST(EventLine, OfAnExitHasTheCode) {
             "\"seconds\":1.5}\n");
 }
 
-TEST(EventLine, OfACrashHasTheSignal) {
+TEST(EventLine, HasTheSignalOfACrash) {
   JobEvent event = sample_event(JobEventKind::worker_exited);
   event.status = ExitStatus::signaled(SIGSEGV, true);
   EXPECT_EQ(event_line(event),
@@ -48,7 +48,7 @@ TEST(EventLine, OfACrashHasTheSignal) {
             "\"signal\":\"SIGSEGV\",\"core_dumped\":true}\n");
 }
 
-TEST(EventLine, OfASignalNamesIt) {
+TEST(EventLine, NamesAForwardedSignal) {
   JobEvent event = sample_event(JobEventKind::signal_forwarded);
   event.signal = SIGUSR1;
   EXPECT_EQ(event_line(event),
@@ -56,7 +56,7 @@ TEST(EventLine, OfASignalNamesIt) {
             "\"signal\":\"SIGUSR1\"}\n");
 }
 
-TEST(EventLine, OfTheEndHasTheLaunchersExitCode) {
+TEST(EventLine, HasTheLaunchersExitCodeAtTheEnd) {
   JobEvent event = sample_event(JobEventKind::job_ended);
   event.exit_code = 42;
   event.text = "failed";
@@ -65,7 +65,7 @@ TEST(EventLine, OfTheEndHasTheLaunchersExitCode) {
             "\"text\":\"failed\"}\n");
 }
 
-TEST(EventLine, OfAFailureOnAnotherNodeNamesTheNode) {
+TEST(EventLine, NamesTheNodeOfAFailureElsewhere) {
   JobEvent event = sample_event(JobEventKind::attempt_failed);
   event.rank = 5;
   event.local_rank = 1;
@@ -77,7 +77,7 @@ TEST(EventLine, OfAFailureOnAnotherNodeNamesTheNode) {
             "\"local_rank\":1,\"host\":\"node-b\",\"node_rank\":1,\"text\":\"exited with 3\"}\n");
 }
 
-TEST(EventLine, OfAHangHasItsFields) {
+TEST(EventLine, HasTheFieldsOfAHang) {
   JobEvent event = sample_event(JobEventKind::hang);
   event.attempt = 0;
   event.hang = sample_hang();
@@ -89,7 +89,7 @@ TEST(EventLine, OfAHangHasItsFields) {
             "\"text\":\"rank 5 never entered all_reduce #1042\"}\n");
 }
 
-TEST(EventLine, OfAWaitForAGroupHasNoOrdinal) {
+TEST(EventLine, HasNoOrdinalForAWaitForAGroup) {
   JobEvent event = sample_event(JobEventKind::waiting);
   event.hang = sample_hang();
   event.hang->ordinal = 0;

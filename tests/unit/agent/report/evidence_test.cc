@@ -82,7 +82,7 @@ TEST_F(EvidenceTest, CountsKillsOfACgroupOfVersion1) {
   EXPECT_EQ(oom_evidence(watch).memory_limit_bytes, 0);  // v1's way to say "no limit"
 }
 
-TEST_F(EvidenceTest, TakesTheNearestFolderThatCounts) {
+TEST_F(EvidenceTest, ReadsTheNearestCgroupThatCountsKills) {
   write("/proc/self/cgroup", "0::/a/b/c\n");
   write("/sys/fs/cgroup/a/memory.events", "oom_kill 1\n");
   write("/sys/fs/cgroup/a/memory.max", "max\n");
@@ -100,13 +100,13 @@ TEST_F(EvidenceTest, CountsKillsOnTheWholeMachine) {
   EXPECT_EQ(oom_evidence(watch).oom_kills, 0);
 }
 
-TEST_F(EvidenceTest, CountsNothingWhereNothingIsShown) {
+TEST_F(EvidenceTest, CountsNoKillsWithoutACounter) {
   const OomWatch watch(root_);
   EXPECT_EQ(oom_evidence(watch).oom_kills, 0);
   EXPECT_EQ(oom_evidence(watch).machine_oom_kills, 0);
 }
 
-TEST_F(EvidenceTest, FindsTheNewestCoreThatFits) {
+TEST_F(EvidenceTest, FindsTheNewestMatchingCore) {
   write("/proc/sys/kernel/core_pattern", root_ + "/cores/%e.%p.%t\n");
   write("/cores/python3.4711.100", "old");
   write("/cores/python3.4711.200", "new");
@@ -133,7 +133,7 @@ TEST_F(EvidenceTest, NamesNoCoreThatDoesNotExistOrWasNotDumped) {
   EXPECT_EQ(gather_evidence(request).core_path, "");
 }
 
-TEST_F(EvidenceTest, SaysWhoTakesTheCores) {
+TEST_F(EvidenceTest, NamesTheHandlerThatTakesTheCores) {
   write("/proc/sys/kernel/core_pattern", "|/usr/lib/systemd/systemd-coredump %P\n");
   const HostEvidence evidence = gather_evidence(core_request());
   EXPECT_EQ(evidence.core_handler, "coredumpctl info 4711");
@@ -157,7 +157,7 @@ TEST_F(EvidenceTest, DoesNotCallADiskWithRoomFull) {
   EXPECT_EQ(gather_evidence(request).full_log_disk, "");
 }
 
-TEST_F(EvidenceTest, TellsInWhichKernelFunctionAProcessIsStuck) {
+TEST_F(EvidenceTest, NamesTheKernelFunctionOfAStuckProcess) {
   write("/proc/77/wchan", "nfs_wait_bit_killable");
   EXPECT_EQ(stuck_process(entry_of_77(), proc()),
             (StuckProcess{77, -1, "a (b) c", 'D', "nfs_wait_bit_killable"}));

@@ -107,7 +107,7 @@ bool told_in_full(const WorkerEvidence& worker) {
 
 // ---- the round trip
 
-TEST(EvidenceWire, ComesBackInTheClockOfItsReader) {
+TEST(EvidenceWire, ConvertsTimesToTheClockOfTheReader) {
   NodeEvidence expected = node_b();
   expected.workers[0].signs.told_by_library = at_ms(45);
   expected.workers[0].signs.blame = Blame{{}, false, /*is_hearsay=*/true};
@@ -139,7 +139,7 @@ TEST(EvidenceWire, CarriesAnErrorOfTheNode) {
   EXPECT_EQ(*read, node);
 }
 
-TEST(EvidenceWire, FitsWithWhoFailedFirst) {
+TEST(EvidenceWire, FitsTheLimitWithTheFailedWorkersFirst) {
   NodeEvidence node = node_b();
   const WorkerEvidence failed = node.workers[0];
   const WorkerEvidence stopped = node.workers[1];
@@ -181,7 +181,7 @@ NodeEvidence many_that_failed() {
   return node;
 }
 
-TEST(EvidenceWire, TellsOfAllWorkersWhereTheWordsOfAllDoNotFit) {
+TEST(EvidenceWire, CoversAllWorkersIfTheirOutputDoesNotFit) {
   const NodeEvidence node = many_that_failed();
   const JudgedAttempt here = judge_attempt({node});
   Testimony told = testimony_of(node, 0);
@@ -197,7 +197,7 @@ TEST(EvidenceWire, TellsOfAllWorkersWhereTheWordsOfAllDoNotFit) {
   EXPECT_EQ(there.failures.size() + static_cast<size_t>(there.others_untold), 64u);
 }
 
-TEST(EvidenceWire, AWorkerOfWhichOnlyTheSignsFitIsNamedInShort) {
+TEST(EvidenceWire, SummarizesAWorkerIfOnlyItsSignsFit) {
   NodeEvidence node = many_that_failed();
   node.workers = {node.workers[5]};
   node.workers[0].failure.attempt = 2;
@@ -219,7 +219,7 @@ TEST(EvidenceWire, AWorkerOfWhichOnlyTheSignsFitIsNamedInShort) {
   EXPECT_FALSE(decode_evidence(json.dump(), at_ms(0), {}));
 }
 
-TEST(EvidenceWire, RefusesWhatItCouldNotHaveWritten) {
+TEST(EvidenceWire, RefusesWhatItNeverWrites) {
   const auto json = nlohmann::json::parse(encode_evidence(node_a(), at_ms(0)));
   const std::vector<std::pair<const char*, nlohmann::json>> lies = {
       {"/version", 1},
@@ -251,7 +251,7 @@ TEST(EvidenceWire, RefusesWhatItCouldNotHaveWritten) {
 
 // ---- the judge of the host
 
-TEST(JudgeTestimonies, NamesTheCauseOnAnotherNodeThanTheFirstReport) {
+TEST(JudgeTestimonies, NamesACauseOnANodeThatDidNotReportFirst) {
   Testimony a = testimony_of(node_a(), 0);
   a.failure = reported(0, 90, 1, "exited with 1");
   const membership::Judgement judgement = judge_testimonies({a, testimony_of(node_b(), 2)});
@@ -266,7 +266,7 @@ TEST(JudgeTestimonies, NamesTheCauseOnAnotherNodeThanTheFirstReport) {
   EXPECT_EQ(judged.failures[*judged.culprit].stderr_tail, "last words\n");
 }
 
-TEST(JudgeTestimonies, TellsTheRanksOfNodesThatHadNothingToTell) {
+TEST(JudgeTestimonies, ListsTheRanksOfNodesWithoutEvidence) {
   Testimony silent;
   silent.node_rank = 2;
   silent.base_rank = 4;
@@ -285,7 +285,7 @@ TEST(JudgeTestimonies, TellsTheRanksOfNodesThatHadNothingToTell) {
 }
 
 // Rank 3 was killed since rank 4, which still ran, had made another call.
-TEST(JudgeTestimonies, AMismatchIsTheCauseOnWhicheverNode) {
+TEST(JudgeTestimonies, BlamesAMismatchOnAnyNode) {
   NodeEvidence a = node_a();
   a.workers.clear();
   a.detected = {
@@ -309,7 +309,7 @@ TEST(JudgeTestimonies, AMismatchIsTheCauseOnWhicheverNode) {
   EXPECT_EQ(judged.stopped_elsewhere, std::vector<int>{5});
 }
 
-TEST(JudgeTestimonies, WhatTheWorkerLibraryHasFoundComesBeforeAMismatch) {
+TEST(JudgeTestimonies, PutsAFailureFoundByTheWorkerLibraryBeforeAMismatch) {
   NodeEvidence a = node_a();
   a.detected = {{0, true, "called barrier, the others broadcast", ""}};
   NodeEvidence b = node_b();
@@ -321,7 +321,7 @@ TEST(JudgeTestimonies, WhatTheWorkerLibraryHasFoundComesBeforeAMismatch) {
 
 // On another node ranks hear of each other's end before the node is told to stop; and who can say
 // what came first if the clocks are not that good.
-TEST(JudgeTestimonies, WhatFollowsAFailureForAHangIsNoFindingOfTheWorkerLibrary) {
+TEST(JudgeTestimonies, DoesNotCreditTheLibraryWithWhatFollowsAFailureForAHang) {
   NodeEvidence a = node_a();
   a.detected = {{0, false, "never entered all_reduce #31", "", at_ms(100)}};
   NodeEvidence b = node_b();
@@ -335,7 +335,7 @@ TEST(JudgeTestimonies, WhatFollowsAFailureForAHangIsNoFindingOfTheWorkerLibrary)
 }
 
 // As a time-out of NCCL, which does not say who is missing.
-TEST(JudgeTestimonies, WhomAVictimThatNamesNobodyWaitedForIsTheCulprit) {
+TEST(JudgeTestimonies, BlamesTheRankThatAVictimOfATimeoutWaitedFor) {
   NodeEvidence a = node_a();
   a.workers[0].signs.blame = Blame{.about = Blame::About::timeout};
   a.detected = {{2, false, "never entered all_reduce #31", "", {}, {0, 1}}};
@@ -371,7 +371,7 @@ TEST(JudgeTestimonies, WhomAVictimThatNamesNobodyWaitedForIsTheCulprit) {
 }
 
 // As PyTorch's flight recorder tells the rank that did not come who gave up.
-TEST(JudgeTestimonies, WhoHasOnlyHeardOfATimeOutMayBeTheCulprit) {
+TEST(JudgeTestimonies, MayBlameARankWithOnlySecondHandKnowledgeOfATimeout) {
   NodeEvidence a = node_a();
   a.workers[0].signs.blame = Blame{.about = Blame::About::timeout};
   a.detected = {{2, false, "never entered all_reduce #31", "", {}, {0, 1}}};
@@ -401,13 +401,13 @@ TEST(JudgeTestimonies, WhoHasOnlyHeardOfATimeOutMayBeTheCulprit) {
   EXPECT_NE(culprit(), "never entered all_reduce #31");
 }
 
-TEST(JudgeTestimonies, OnlyTheNodeWithTheDetectorKnowsOfAMismatch) {
+TEST(JudgeTestimonies, BelievesAMismatchOnlyFromTheNodeWithTheDetector) {
   NodeEvidence b = node_b();
   b.detected = {{0, true, "called barrier, the others broadcast", ""}};
   EXPECT_EQ(judge_testimonies({testimony_of(node_a(), 0), testimony_of(b, 2)}).verdict.rank, 3);
 }
 
-TEST(JudgeTestimonies, ANodeMaySpeakOfNobodyElsesWorkers) {
+TEST(JudgeTestimonies, IgnoresWhatANodeSaysOfAnotherNodesWorkers) {
   NodeEvidence liar = node_b();
   liar.workers[0].signs.rank = liar.workers[0].failure.rank = 7;
   liar.host = "node-x";
@@ -419,7 +419,7 @@ TEST(JudgeTestimonies, ANodeMaySpeakOfNobodyElsesWorkers) {
   EXPECT_EQ(judgement.verdict.host_name, "node-b");
 }
 
-TEST(JudgeTestimonies, ANodeWithoutEvidenceCountsByItsReport) {
+TEST(JudgeTestimonies, UsesTheReportOfANodeWithoutEvidence) {
   Testimony a = testimony_of(node_a(), 0);
   Testimony b;
   b.host_name = "node-b";
@@ -435,7 +435,7 @@ TEST(JudgeTestimonies, ANodeWithoutEvidenceCountsByItsReport) {
   EXPECT_EQ(judge_testimonies({a, b}).verdict.rank, 3);
 }
 
-TEST(JudgeTestimonies, ALostNodeIsADepartureWhereItExplainsTheVictims) {
+TEST(JudgeTestimonies, TreatsALostNodeAsADepartureIfItExplainsTheVictims) {
   Testimony a = testimony_of(node_a(), 0);
   a.failure = reported(0, 90, 1, "exited with 1");
   Testimony b;
@@ -454,7 +454,7 @@ TEST(JudgeTestimonies, ALostNodeIsADepartureWhereItExplainsTheVictims) {
   EXPECT_FALSE(judge_testimonies({first, b}).by_departure);
 }
 
-TEST(JudgeTestimonies, AnErrorOfANodeComesFirst) {
+TEST(JudgeTestimonies, PutsAnErrorOfANodeFirst) {
   NodeEvidence c;
   c.host = "node-c";
   c.node_rank = 2;
@@ -466,7 +466,7 @@ TEST(JudgeTestimonies, AnErrorOfANodeComesFirst) {
   EXPECT_EQ(judgement.verdict.sentence, "no such program");
 }
 
-TEST(JudgeTestimonies, WithoutAnyEvidenceTheFirstReportCounts) {
+TEST(JudgeTestimonies, UsesTheFirstReportIfNoNodeHasEvidence) {
   Testimony a;
   a.host_name = "node-a";
   a.workers = 2;
@@ -533,7 +533,7 @@ RC_GTEST_PROP(AnyEvidence, LeadsToTheSameCulpritOnAnotherNode, ()) {
   }
 }
 
-RC_GTEST_PROP(AnyEvidence, ComesBackAndDamagedHarmsNobody, ()) {
+RC_GTEST_PROP(AnyEvidence, ComesBackAndIsHarmlessIfDamaged, ()) {
   NodeEvidence node = node_b();
   node.workers[0].failure.stderr_tail = *any_output();
   node.workers[0].failure.device = *any_output();

@@ -38,19 +38,19 @@ std::string chain_text(const std::vector<RaisedException>& chain) {
   return told_text(told_of_chain(chain));
 }
 
-TEST(ExceptionChain, OfOneIsThatOne) {
+TEST(ExceptionChain, IsItsOnlyException) {
   EXPECT_EQ(chain_text({raised("A")}), "A|A: x");
   EXPECT_EQ(chain_text({lost("A", {}, {2})}), "A|A: x|blames 2");
   EXPECT_EQ(chain_text({raised("StopIteration")}), "StopIteration|StopIteration: x");
 }
 
-TEST(ExceptionChain, NamesTheLastAndTheFirstOfItsCauses) {
+TEST(ExceptionChain, NamesTheLastExceptionAndItsFirstCause) {
   EXPECT_EQ(chain_text({raised("A"), raised("B", kCause)}), "B|B: x (caused by A: x)");
   EXPECT_EQ(chain_text({raised("A"), raised("B", kCause), raised("C", kCause)}),
             "C|C: x (caused by A: x)");
 }
 
-TEST(ExceptionChain, NamesTheLastAndTheOneThatWasHandled) {
+TEST(ExceptionChain, NamesTheLastExceptionAndTheOneThatItHandled) {
   EXPECT_EQ(chain_text({raised("A"), raised("B", kContext)}), "B|B: x (while handling A: x)");
   EXPECT_EQ(chain_text({raised("A"), raised("B", kContext), raised("C", kContext)}),
             "C|C: x (while handling B: x)");
@@ -60,7 +60,7 @@ TEST(ExceptionChain, NamesTheLastAndTheOneThatWasHandled) {
             "C|C: x (caused by B: x)");
 }
 
-TEST(ExceptionChain, SaysOnceWhatAWrapperRepeats) {
+TEST(ExceptionChain, DropsWhatAWrapperRepeats) {
   const RaisedException inner{"A", "A: no such file", {}, {}};
   EXPECT_EQ(chain_text({inner, {"A", "A: no such file", {}, kCause}}), "A|A: no such file");
   EXPECT_EQ(chain_text({inner, {"A", "A: no such", {}, kContext}}), "A|A: no such file");
@@ -76,7 +76,7 @@ TEST(ExceptionChain, CutsLongTextsToFitInALine) {
                 std::string(139, 'a') + " ... (1 more characters))");
 }
 
-TEST(ExceptionChain, IgnoresExceptionsForControlFlowAtItsRoot) {
+TEST(ExceptionChain, IgnoresControlFlowExceptionsAtItsRoot) {
   for (const char* type : {"StopIteration", "StopAsyncIteration", "GeneratorExit", "queue.Empty",
                            "queue.Full", "asyncio.exceptions.CancelledError"}) {
     EXPECT_EQ(chain_text({raised(type), raised("A", kContext)}), "A|A: x");
@@ -86,7 +86,7 @@ TEST(ExceptionChain, IgnoresExceptionsForControlFlowAtItsRoot) {
             "A|A: x (while handling NotEmpty: x)");
 }
 
-TEST(ExceptionChain, IsAVictimsIfItsRootBlames) {
+TEST(ExceptionChain, CollectsTheBlamedRanksIfItsRootBlames) {
   EXPECT_EQ(chain_text({lost("A", {}, {2}), raised("B", kCause)}),
             "B|B: x (caused by A: x)|blames 2");
   EXPECT_EQ(chain_text({lost("A", {}, {3}), lost("B", kContext, {1, 3})}),
@@ -94,7 +94,7 @@ TEST(ExceptionChain, IsAVictimsIfItsRootBlames) {
 }
 
 // A program that fails by itself loses its connections while it cleans up.
-TEST(ExceptionChain, EndsBeforeTheFirstLostConnectionIfItsRootBlamesNone) {
+TEST(ExceptionChain, EndsBeforeTheFirstLostConnectionIfItsRootBlamesNoPeer) {
   EXPECT_EQ(chain_text({raised("A"), lost("B", kContext)}), "A|A: x");
   EXPECT_EQ(
       chain_text({raised("A"), raised("B", kCause), lost("C", kContext), raised("D", kCause)}),
@@ -128,14 +128,14 @@ std::string group_text(const std::vector<RaisedException>& leaves) {
   return told_text(told_of_group(leaves));
 }
 
-TEST(ExceptionChain, TellsThreeLeavesOfAGroup) {
+TEST(ExceptionChain, ShowsThreeLeavesOfAGroup) {
   EXPECT_EQ(group_text({raised("A")}), "A|A: x");
   EXPECT_EQ(group_text({raised("A"), raised("B"), raised("C")}), "A|A: x; B: x; C: x");
   EXPECT_EQ(group_text({raised("A"), raised("B"), raised("C"), raised("D"), raised("E")}),
             "A|A: x; B: x; C: x; 2 more");
 }
 
-TEST(ExceptionChain, OfAGroupIsAVictimsIfAllLeavesAre) {
+TEST(ExceptionChain, BlamesPeersForAGroupIfAllItsLeavesDo) {
   EXPECT_EQ(group_text({lost("A", {}, {3}), lost("B", {}, {1})}), "A|A: x; B: x|blames 1,3");
   EXPECT_EQ(group_text({lost("A", {}, {3}), raised("B")}), "A|A: x; B: x");
   EXPECT_EQ(group_text({raised("A"), lost("B", {}, {3})}), "A|A: x; B: x");
@@ -143,7 +143,7 @@ TEST(ExceptionChain, OfAGroupIsAVictimsIfAllLeavesAre) {
             "A|A: x; B: x; C: x; 1 more");
 }
 
-TEST(ExceptionChainDeathTest, RefusesToTellOfNothing) {
+TEST(ExceptionChainDeathTest, RefusesAnEmptyChainOrGroup) {
   EXPECT_DEATH(told_of_chain({}), "internal error: CHECK");
   EXPECT_DEATH(told_of_group({}), "internal error: CHECK");
 }

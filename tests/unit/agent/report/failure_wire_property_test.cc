@@ -78,7 +78,7 @@ RC_GTEST_PROP(AnyFailure, IsShownAlikeOnAllNodes, ()) {
             exit_code_of(before, ExitCodePolicy::culprit));
 }
 
-RC_GTEST_PROP(AnyFailure, IsShownAsItsOwnNodeWould, ()) {
+RC_GTEST_PROP(AnyFailure, IsShownAsItsOwnNodeShowsIt, ()) {
   const JudgedAttempt judged = any_verdict();
   const JobReport here = told(a_report(0), encode_verdict(judged));
   RC_PRE(!judged.witness && !was_cut(judged, here.failures[*here.culprit]));

@@ -131,7 +131,7 @@ TEST(FailureWire, CarriesAllThatAVerdictShows) {
   EXPECT_EQ(passed_on(culprits_verdict()), culprits_verdict());
 }
 
-TEST(FailureWire, CarriesTheWordsOfThoseWhoArePartOfTheAnswer) {
+TEST(FailureWire, CarriesTheOutputOfTheFailuresThatAVerdictQuotes) {
   JudgedAttempt judged = culprits_verdict();
   for (WorkerFailure& failure : judged.failures)
     failure.stderr_tail = "said\n";
@@ -191,7 +191,7 @@ TEST(FailureWire, KeepsEveryClassReasonAndPart) {
   }
 }
 
-TEST(FailureWire, ALineHoldsWhatARestartLineShows) {
+TEST(FailureWire, CarriesARestartLineInItsShortForm) {
   JudgedAttempt judged = culprits_verdict();
   culprit_of(judged).stderr_tail = repeated("word ", 4000);
   const std::string detail = encode_verdict(judged, VerdictLength::line);
@@ -226,7 +226,7 @@ TEST(FailureWire, SendsTheStateOfAProgressBarAndTheBeginningOfALongLine) {
   EXPECT_EQ(last_lines(sent, 30).back(), repeated("x", 360) + " ... (8640 more characters)");
 }
 
-TEST(FailureWire, DropsTheOldestLinesWhereAllAreLong) {
+TEST(FailureWire, DropsTheOldestLinesIfAllAreLong) {
   JudgedAttempt judged = culprits_verdict();
   culprit_of(judged).stderr_tail = repeated(repeated("\xF0\x9F\x94\xA5", 400) + "\n", 30);
   JudgedAttempt received = passed_on(judged);
@@ -253,7 +253,7 @@ TEST(FailureWire, KeepsTheShapeOfALongErrorFile) {
             std::vector<std::string>(15, "  File \"a.py\", line 1"));
 }
 
-TEST(FailureWire, KeepsTheEndOfALongErrorFileWithoutShape) {
+TEST(FailureWire, KeepsTheEndOfALongMalformedErrorFile) {
   JudgedAttempt judged = culprits_verdict();
   culprit_of(judged).error_file_content = repeated("junk ", 20000) + "last";
   JudgedAttempt received = passed_on(judged);
@@ -281,7 +281,7 @@ TEST(FailureWire, CountsTheOthersThatDoNotFit) {
             std::string::npos);
 }
 
-TEST(FailureWire, FitsWhateverThereIsToTell) {
+TEST(FailureWire, FitsTheLimitWhateverItCarries) {
   JudgedAttempt judged = culprits_verdict();
   WorkerFailure& culprit = culprit_of(judged);
   // A control character takes six bytes, a broken byte three.
@@ -303,7 +303,7 @@ TEST(FailureWire, FitsWhateverThereIsToTell) {
   EXPECT_EQ(culprit_of(sent).rank, 5);
 }
 
-TEST(FailureWire, SendsOddNumbersAsNone) {
+TEST(FailureWire, SendsInvalidNumbersAsZero) {
   JudgedAttempt judged = culprits_verdict();
   WorkerFailure& culprit = culprit_of(judged);
   culprit.cpu_s = std::numeric_limits<double>::quiet_NaN();
@@ -320,7 +320,7 @@ TEST(FailureWire, SendsOddNumbersAsNone) {
 
 // ---- what comes from the network
 
-TEST(FailureWire, RefusesWhatIsNoDetail) {
+TEST(FailureWire, RefusesBytesThatAreNoDetail) {
   for (const std::string& detail :
        {std::string(), std::string("{"), std::string("[]"), std::string("null"), std::string("7"),
         std::string("{}"), std::string("\"text\""), std::string("\xff\xfe"), std::string(1, '\0'),
@@ -329,7 +329,7 @@ TEST(FailureWire, RefusesWhatIsNoDetail) {
   }
 }
 
-TEST(FailureWire, RefusesEveryCutOfADetail) {
+TEST(FailureWire, RefusesEveryTruncatedDetail) {
   const std::string detail = encode_verdict(culprits_verdict());
   for (size_t size = 0; size < detail.size(); ++size)
     EXPECT_FALSE(decode_verdict(detail.substr(0, size))) << size;
@@ -389,7 +389,7 @@ TEST(FailureWire, RefusesValuesOutOfRange) {
   }
 }
 
-TEST(FailureWire, MissesNoField) {
+TEST(FailureWire, NoticesEveryMissingField) {
   const auto json = nlohmann::json::parse(encode_verdict(culprits_verdict()));
   size_t fields = 0;
   for (const std::string object : {"", "/failures/1", "/failures/1/status", "/failures/1/words",
@@ -427,7 +427,7 @@ TEST(FailureWire, LetsNoNodeTouchTheTerminalOfAnother) {
 
 // ---- one verdict
 
-TEST(ApplyEnd, GivesEveryNodeTheSameScreenAndCode) {
+TEST(ApplyEnd, GivesEveryNodeTheSameScreenAndExitCode) {
   const JobReport own = culprits_report();
   const membership::End end = end_with(culprits_verdict());
   const std::string screen = render_end(own, {});
@@ -446,7 +446,7 @@ TEST(ApplyEnd, GivesEveryNodeTheSameScreenAndCode) {
   }
 }
 
-TEST(ApplyEnd, ForgetsWhatThisNodeTookForTheReason) {
+TEST(ApplyEnd, ReplacesTheReasonThatThisNodeAssumed) {
   JobReport before = report_of("node-a", 0);
   before.failures = {sample_failure(0, ExitStatus::signaled(SIGABRT))};
   before.culprit = 0;
@@ -463,7 +463,7 @@ TEST(ApplyEnd, ForgetsWhatThisNodeTookForTheReason) {
   EXPECT_EQ(report.attempts[1].why_ended, "rank 5 on node-b exited with 42: ValueError: boom");
 }
 
-TEST(ApplyEnd, WithoutADetailStillNamesNodeRankAndReason) {
+TEST(ApplyEnd, NamesNodeRankAndReasonWithoutADetail) {
   membership::End end = end_with(culprits_verdict());
   end.exit_code = 139;
   end.verdict->exit_code = 139;
@@ -492,7 +492,7 @@ Root Cause (first observed failure):
   }
 }
 
-TEST(ApplyEnd, InShortKeepsAnOrdinaryExitCode) {
+TEST(ApplyEnd, KeepsAnOrdinaryExitCodeWithoutADetail) {
   membership::End end = end_with(culprits_verdict());
   end.verdict->detail.clear();
   end.verdict->sentence.clear();
@@ -503,7 +503,7 @@ TEST(ApplyEnd, InShortKeepsAnOrdinaryExitCode) {
   EXPECT_EQ(exit_code_of(ended_report(report_of("node-a", 0), end), ExitCodePolicy::culprit), 1);
 }
 
-TEST(ApplyEnd, OfAProgramThatCannotBeExecutedNamesTheNode) {
+TEST(ApplyEnd, NamesTheNodeThatCannotExecuteTheProgram) {
   JudgedAttempt judged;
   judged.error = {ExitCode::not_found, "cannot start \"x\": no such file; check the path"};
   judged.error_host = "node-b";
@@ -517,7 +517,7 @@ TEST(ApplyEnd, OfAProgramThatCannotBeExecutedNamesTheNode) {
   }
 }
 
-TEST(ApplyEnd, OfAStopNamesTheNodeThatGotTheSignal) {
+TEST(ApplyEnd, NamesTheNodeThatGotTheStopSignal) {
   membership::End end;
   end.why = membership::EndWhy::stopped;
   end.exit_code = 143;
@@ -540,7 +540,7 @@ TEST(ApplyEnd, OfAStopNamesTheNodeThatGotTheSignal) {
   }
 }
 
-TEST(ApplyEnd, OfAStopTellsEveryNodeAlikeWhatHadFailedBefore) {
+TEST(ApplyEnd, GivesEveryNodeTheSameFailureBeforeAStop) {
   membership::End end = end_with(culprits_verdict());
   end.why = membership::EndWhy::stopped;
   end.exit_code = 143;
@@ -558,7 +558,7 @@ TEST(ApplyEnd, OfAStopTellsEveryNodeAlikeWhatHadFailedBefore) {
   EXPECT_EQ(ended_report(victim, end).failures, victim.failures);
 }
 
-TEST(ApplyEnd, OfALossOrATimeoutIsAnErrorWithItsText) {
+TEST(ApplyEnd, ReportsALossOrATimeoutAsAnError) {
   for (const membership::EndWhy why : {membership::EndWhy::lost, membership::EndWhy::timeout}) {
     membership::End end;
     end.why = why;
@@ -574,7 +574,7 @@ TEST(ApplyEnd, OfALossOrATimeoutIsAnErrorWithItsText) {
   }
 }
 
-TEST(ApplyEnd, OfALossKeepsWhatFailedHereBefore) {
+TEST(ApplyEnd, KeepsALocalFailureBeforeALoss) {
   JobReport before = culprits_report();
   membership::End end;
   end.why = membership::EndWhy::lost;
@@ -586,7 +586,7 @@ TEST(ApplyEnd, OfALossKeepsWhatFailedHereBefore) {
             "failed (exitcode: 42) local_rank: 1 (pid: 1005) of binary: /usr/bin/python3\n");
 }
 
-TEST(ApplyEnd, OfAFailureWithoutAWorkerIsItsText) {
+TEST(ApplyEnd, ReportsAFailureWithoutAWorkerAsAFailedRound) {
   membership::End end;
   end.why = membership::EndWhy::failed;
   end.text = "the job failed";
@@ -595,7 +595,7 @@ TEST(ApplyEnd, OfAFailureWithoutAWorkerIsItsText) {
   EXPECT_EQ(exit_code_of(report, ExitCodePolicy::culprit), 1);
 }
 
-TEST(ApplyEnd, OfSuccessIsSuccessEverywhere) {
+TEST(ApplyEnd, ReportsASuccessOnEveryNode) {
   membership::End end;
   end.restarts = 1;
   end.changes = 4;

@@ -24,27 +24,27 @@ FindingTexts all_in(const std::string& text) {
   return texts;
 }
 
-TEST(Findings, AreNoneInOrdinaryOutput) {
+TEST(Findings, AreAbsentFromOrdinaryOutput) {
   EXPECT_EQ(all_in(""), FindingTexts{});
   EXPECT_EQ(all_in("\n"), FindingTexts{});
   EXPECT_EQ(all_in("epoch 1\nloss: 0.1\nINFO:root:done\nno error:\n"), FindingTexts{});
 }
 
-TEST(Findings, AreAllMessagesOldestFirst) {
+TEST(Findings, ListAllMessagesOldestFirst) {
   EXPECT_EQ(all_in("epoch 1\n" + kWholeTraceback + "epoch 2\n" + kWholeTraceback +
                    "free(): invalid pointer\npanic: y\n\ngoroutine 1 [running]:\n"),
             (FindingTexts{"1-4 E: x", "5-8 E: x", "8-9 free(): invalid pointer | uncaught",
                           "9-10 panic: y | uncaught"}));
 }
 
-TEST(Findings, OfAChainAreOne) {
+TEST(Findings, CombineAChain) {
   EXPECT_EQ(all_in(kWholeTraceback +
                    "\nDuring handling of the above exception, another exception occurred:\n\n" +
                    kWholeTraceback + "epoch 2\n"),
             (FindingTexts{"0-9 E: x"}));
 }
 
-TEST(Findings, GoOnBehindATracebackThatIsCutOff) {
+TEST(Findings, ContinueAfterATruncatedTraceback) {
   const std::string cut = "Traceback (most recent call last):\n  File \"a.py\"\n";
   EXPECT_EQ(all_in(cut + kWholeTraceback), (FindingTexts{"2-5 E: x"}));
   EXPECT_EQ(all_in(cut + "free(): invalid pointer\n"),
@@ -52,7 +52,7 @@ TEST(Findings, GoOnBehindATracebackThatIsCutOff) {
   EXPECT_EQ(all_in(cut), FindingTexts{});
 }
 
-TEST(Findings, ShareTheLineThatIntroducesATracebackWithNoOther) {
+TEST(Findings, DoNotShareTheLineThatIntroducesATraceback) {
   EXPECT_EQ(all_in("Process 1: runtime error: y:\n" + kWholeTraceback),
             (FindingTexts{"0-1 Process 1: runtime error: y:", "1-4 E: x"}));
   EXPECT_EQ(all_in("Process 1:\n" + kWholeTraceback), (FindingTexts{"0-4 E: x"}));
@@ -60,7 +60,7 @@ TEST(Findings, ShareTheLineThatIntroducesATracebackWithNoOther) {
             (FindingTexts{"1-5 E: x | minor"}));
 }
 
-TEST(Findings, InsideAMessageBelongToIt) {
+TEST(Findings, IncludeMessagesInsideThem) {
   EXPECT_EQ(all_in("Fatal Python error: Aborted\n\nThread 0x1:\n  a.c:1: runtime error: z\n"),
             (FindingTexts{"0-4 Fatal Python error: Aborted | uncaught | minor"}));
 }

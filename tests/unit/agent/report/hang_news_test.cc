@@ -50,7 +50,7 @@ TEST(HangNews, FitsIntoOneMessageHoweverMuchItSays) {
   EXPECT_EQ(read->number, 3U);
 }
 
-TEST(HangNews, RefusesWhatNobodyHasEncoded) {
+TEST(HangNews, RefusesWhatNoNodeEncodes) {
   const std::string bytes = encode_hang_news(verdict());
   EXPECT_FALSE(decode_hang_news(bytes.substr(1)));
   EXPECT_FALSE(decode_hang_news(""));

@@ -57,11 +57,11 @@ JudgedAttempt judged_again(const json& sample) {
   return {};
 }
 
-TEST(JudgeReplay, HasEveryCell) {
+TEST(JudgeReplay, HasASampleOfEveryCell) {
   EXPECT_EQ(recorded().size(), 24U);
 }
 
-TEST(JudgeReplay, NamesWhoWasFirst) {
+TEST(JudgeReplay, NamesTheRankThatFailedFirst) {
   for (const std::filesystem::path& path : recorded()) {
     SCOPED_TRACE(path.filename());
     const json sample = json::parse(std::ifstream(path));

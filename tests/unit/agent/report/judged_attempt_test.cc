@@ -40,7 +40,7 @@ std::vector<int> ranks_of(const JobReport& report) {
   return ranks;
 }
 
-TEST(JudgedAttempt, ListsWhoDidNotSucceedInTheOrderOfTheirEnds) {
+TEST(JudgedAttempt, ListsUnsuccessfulRanksInTheOrderOfTheirEnds) {
   const JobReport report = judged({sample_failure(2, ExitStatus::exited(3)),
                                    sample_failure(1, ExitStatus::exited(0)), sample_stopped(0)});
   EXPECT_EQ(ranks_of(report), (std::vector<int>{2, 0}));
@@ -48,7 +48,7 @@ TEST(JudgedAttempt, ListsWhoDidNotSucceedInTheOrderOfTheirEnds) {
   EXPECT_EQ(report.failures[1].part, Part::bystander);
 }
 
-TEST(JudgedAttempt, ARankThatLeftEarlyIsNamedWithTheWordsOfItsFirstVictim) {
+TEST(JudgedAttempt, NamesARankThatLeftEarlyAndQuotesItsFirstVictim) {
   const JobReport report = judged({sample_failure(1, ExitStatus::exited(0)),
                                    saying(sample_failure(0, ExitStatus::exited(1)), kPeerLost),
                                    saying(sample_failure(2, ExitStatus::exited(1)), kPeerLost)});
@@ -67,7 +67,7 @@ TEST(JudgedAttempt, ARankThatLeftEarlyIsNamedWithTheWordsOfItsFirstVictim) {
       << screen;
 }
 
-TEST(JudgedAttempt, ARankThatIsNamedByThoseWhoWaitedKeptThemWaiting) {
+TEST(JudgedAttempt, BlamesTheRankThatWaitingRanksName) {
   const std::string late =
       "terminate called after throwing an instance of 'std::runtime_error'\n"
       "  what():  [Rank 0]: Rank 3 failed to pass monitoredBarrier in 2000 ms\n";
@@ -82,7 +82,7 @@ TEST(JudgedAttempt, ARankThatIsNamedByThoseWhoWaitedKeptThemWaiting) {
   EXPECT_EQ(exit_code_of(report, ExitCodePolicy::culprit), 134);
 }
 
-TEST(JudgedAttempt, ARankWhoseCallDidNotMatchIsNotSaidToHaveBeenLate) {
+TEST(JudgedAttempt, DoesNotCallARankWithAMismatchedCallLate) {
   const std::string other =
       "all_reduce 17 of group world: rank 3 (node7, pid 4711) called barrier, but rank 0 (node7, "
       "pid 4708) called all_reduce (sum) of 4 float32; all ranks must make the same calls in the "
@@ -104,7 +104,7 @@ TEST(JudgedAttempt, ARankWhoseCallDidNotMatchIsNotSaidToHaveBeenLate) {
   EXPECT_EQ(report.cause.sentence, "called something else than rank 0");
 }
 
-TEST(JudgedAttempt, AWorkerThatRaisedAndHungSaysSo) {
+TEST(JudgedAttempt, SaysThatAWorkerRaisedAndHung) {
   NodeEvidence node;
   WorkerRecord hung = record_of(sample_stopped(1), 1);
   hung.printed = {};
@@ -133,7 +133,7 @@ TEST(JudgedAttempt, AWorkerThatRaisedAndHungSaysSo) {
   EXPECT_EQ(exit_code_of(report, ExitCodePolicy::culprit), 1);
 }
 
-TEST(JudgedAttempt, BothOfThoseWhoFailedAtOnceAreHeard) {
+TEST(JudgedAttempt, QuotesBothRanksThatFailedAtOnce) {
   NodeEvidence node;
   for (const int rank : {0, 1}) {
     const WorkerFailure failure = saying(sample_failure(rank, ExitStatus::exited(3 + rank)),
@@ -172,7 +172,7 @@ std::string screen_of_two_alike(const std::string& words_of_the_other) {
   return render_end(report, {});
 }
 
-TEST(JudgedAttempt, OfTwoThatFailedAlikeTheSecondIsHeardIfOnlyItHasWords) {
+TEST(JudgedAttempt, QuotesTheSecondOfTwoEqualFailuresIfOnlyItHasOutput) {
   const std::string silent = screen_of_two_alike("");
   EXPECT_EQ(silent.find("At the same moment, as far as can be determined"), std::string::npos)
       << silent;
@@ -183,7 +183,7 @@ TEST(JudgedAttempt, OfTwoThatFailedAlikeTheSecondIsHeardIfOnlyItHasWords) {
   EXPECT_NE(said.find("  | cannot go on\n"), std::string::npos) << said;
 }
 
-TEST(JudgedAttempt, OneScreenHasRoomForTheWordsOfOneWhoFailedAtOnce) {
+TEST(JudgedAttempt, FitsTheOutputOfASimultaneousFailureOnOneScreen) {
   NodeEvidence node;
   for (int rank = 0; rank < 12; ++rank) {
     std::string words;
@@ -205,14 +205,14 @@ TEST(JudgedAttempt, OneScreenHasRoomForTheWordsOfOneWhoFailedAtOnce) {
   EXPECT_NE(screen.find("11 others failed at the same moment"), std::string::npos) << screen;
 }
 
-TEST(JudgedAttempt, OneThatOnlyBlamesOthersSaysThatNothingElseFailed) {
+TEST(JudgedAttempt, SaysThatNoOtherRankFailedIfTheCulpritBlamesOthers) {
   const JobReport report =
       judged({saying(sample_failure(0, ExitStatus::exited(1)), kPeerLost), sample_stopped(1)});
   EXPECT_EQ(report.reason, Reason::first_victim);
   EXPECT_NE(render_end(report, {}).find("no other rank failed by itself"), std::string::npos);
 }
 
-TEST(JudgedAttempt, AnErrorOfANodeIsKeptWithItsName) {
+TEST(JudgedAttempt, KeepsAnErrorOfANodeWithTheNodesName) {
   NodeEvidence node;
   node.host = "node-b";
   node.node_rank = 2;

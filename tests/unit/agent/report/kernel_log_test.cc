@@ -59,7 +59,7 @@ class KernelLogTest : public testing::Test {
   std::string root_;
 };
 
-TEST_F(KernelLogTest, NamesWhomTheKernelKilled) {
+TEST_F(KernelLogTest, NamesTheProcessThatTheKernelKilled) {
   KernelLog log = open();
   EXPECT_EQ(log.oom_killed(4711), false);
   append(kill_of(4711));
@@ -69,14 +69,14 @@ TEST_F(KernelLogTest, NamesWhomTheKernelKilled) {
   EXPECT_EQ(log.oom_killed(4711), true);  // A record is read once and known from then on.
 }
 
-TEST_F(KernelLogTest, NamesAllVictims) {
+TEST_F(KernelLogTest, ListsVictimsWithTheirNames) {
   KernelLog log = open();
   append(kill_of(4711));
   EXPECT_EQ(log.oom_victims(), (std::vector<OomVictim>{{4711, "python3"}}));
 }
 
 // Records of Linux 6.18; other jobs of the machine run out of memory at the same time.
-TEST_F(KernelLogTest, KnowsWhichVictimsAreOfItsOwnMemoryCgroup) {
+TEST_F(KernelLogTest, MarksTheVictimsOfItsOwnMemoryCgroup) {
   std::ofstream(root_ + "/proc/self/cgroup") << "4:memory:/slurm/job_7\n0::/\n";
   KernelLog log = open();
   const auto kill_in = [this, &log](const std::string& group, int pid) {
@@ -98,7 +98,7 @@ TEST_F(KernelLogTest, KnowsWhichVictimsAreOfItsOwnMemoryCgroup) {
                                                        {4714, "python3", false}}));
 }
 
-TEST_F(KernelLogTest, KnowsAFaultBesideTheStackPointer) {
+TEST_F(KernelLogTest, RecognizesAFaultBesideTheStackPointer) {
   KernelLog log = open();
   for (const char* record : {
            "rec[14241]: segfault at 7ffc32bf4f0c ip 0000557dc56b3134 sp 00007ffc32bf4f00 error 6 "
@@ -120,7 +120,7 @@ TEST_F(KernelLogTest, KnowsAFaultBesideTheStackPointer) {
   EXPECT_FALSE(log.stack_overflowed(14241));
 }
 
-TEST_F(KernelLogTest, TheRecordsBeforeAMarkDoNotCount) {
+TEST_F(KernelLogTest, IgnoresRecordsBeforeAMark) {
   append(kill_of(4711));
   KernelLog log = open();
   EXPECT_EQ(log.oom_killed(4711), false);
@@ -131,19 +131,19 @@ TEST_F(KernelLogTest, TheRecordsBeforeAMarkDoNotCount) {
             false);  // The same number in the next attempt is another process.
 }
 
-TEST_F(KernelLogTest, TellsNothingInAContainerWhereProcessesHaveOtherNumbers) {
+TEST_F(KernelLogTest, KnowsNothingInAContainerWithItsOwnPids) {
   KernelLog log = open("pid:[4026532245]");
   append(kill_of(4711));
   EXPECT_EQ(log.oom_killed(4711), std::nullopt);
 }
 
-TEST_F(KernelLogTest, TellsNothingWhereItIsClosed) {
+TEST_F(KernelLogTest, KnowsNothingIfItCannotBeOpened) {
   fs::remove(path());
   EXPECT_EQ(open().oom_killed(4711), std::nullopt);
   EXPECT_EQ(open().xid_of(4711), std::nullopt);
 }
 
-TEST_F(KernelLogTest, OtherRecordsNameNobody) {
+TEST_F(KernelLogTest, TakesNoVictimFromOtherRecords) {
   KernelLog log = open();
   append("6,1483,5180200,-;Killed process ");
   append("6,1483,5180200,-;Killed process many of them");
@@ -151,7 +151,7 @@ TEST_F(KernelLogTest, OtherRecordsNameNobody) {
   EXPECT_EQ(log.oom_killed(4711), false);
 }
 
-TEST_F(KernelLogTest, KnowsTheXidThatNamesAProcess) {
+TEST_F(KernelLogTest, FindsTheXidThatNamesAProcess) {
   KernelLog log = open();
   EXPECT_EQ(log.xid_of(673), std::nullopt);
   log_xid(log, kMmuFault);
@@ -165,7 +165,7 @@ TEST_F(KernelLogTest, KnowsTheXidThatNamesAProcess) {
   EXPECT_EQ(log.xid_of(673), std::nullopt);
 }
 
-TEST_F(KernelLogTest, AnXidThatNamesNobodyMayBeOfAnyProcess) {
+TEST_F(KernelLogTest, AssignsAnXidWithoutAPidToAnyProcess) {
   const std::vector<std::string> forms = {
       "79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
       "79, GPU has fallen off the bus.",
@@ -180,7 +180,7 @@ TEST_F(KernelLogTest, AnXidThatNamesNobodyMayBeOfAnyProcess) {
   }
 }
 
-TEST_F(KernelLogTest, FailingHardwareMayBeNoticedByAnotherProcess) {
+TEST_F(KernelLogTest, AssignsAHardwareXidOfAnotherProcessToAnyProcess) {
   KernelLog log = open();
   log_xid(log, "119, pid=1710, name=nvidia-smi, Timeout after 6s of waiting for RPC response!");
   EXPECT_EQ(log.xid_of(673), (Xid{119, 1710, "0000:00:06",  //
@@ -188,7 +188,7 @@ TEST_F(KernelLogTest, FailingHardwareMayBeNoticedByAnotherProcess) {
 }
 
 // A killed process leaves this one.
-TEST_F(KernelLogTest, TheCleanUpAfterAProcessIsNoFault) {
+TEST_F(KernelLogTest, IgnoresTheXidOfTheCleanupAfterAProcess) {
   KernelLog log = open();
   log_xid(log, "45, pid=673, name=python3, Ch 00000010");
   EXPECT_EQ(log.xid_of(673), std::nullopt);
@@ -204,7 +204,7 @@ TEST_F(KernelLogTest, KeepsAFewXidsOfOneLineEach) {
   EXPECT_FALSE(log.xid_of(65));
 }
 
-TEST_F(KernelLogTest, WhatOnlyLooksLikeAnXidIsNone) {
+TEST_F(KernelLogTest, IgnoresWhatOnlyLooksLikeAnXid) {
   KernelLog log = open();
   for (const char* record : {"NVRM: Xid (PCI:", "NVRM: Xid (PCI:0000:00:06)", "NVRM: Xid (PCI:): ",
                              "NVRM: Xid (PCI:0000:00:06): many", "NVRM: GPU at PCI:0000:00:06"}) {
@@ -215,7 +215,7 @@ TEST_F(KernelLogTest, WhatOnlyLooksLikeAnXidIsNone) {
   EXPECT_EQ(log.xid_of(673), (Xid{79, 0, "0000:00:06", ""}));
 }
 
-TEST_F(KernelLogTest, IsAskedAboutTheGpuWhateverTheEnd) {
+TEST_F(KernelLogTest, IsAskedForXidsWhateverTheExitStatus) {
   KernelLog log = open();
   log_xid(log, kMmuFault);
   EvidenceRequest request;
@@ -231,7 +231,7 @@ TEST_F(KernelLogTest, IsAskedAboutTheGpuWhateverTheEnd) {
 }
 
 // A process below the worker may have been the victim.
-TEST_F(KernelLogTest, IsAskedOfKillsWhateverTheEnd) {
+TEST_F(KernelLogTest, IsAskedForKillsWhateverTheExitStatus) {
   KernelLog log = open();
   append(kill_of(4711));
   EvidenceRequest request;

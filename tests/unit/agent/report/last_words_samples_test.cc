@@ -93,7 +93,7 @@ TEST(LastWordsSamples, AreUnderstood) {
 }
 
 // A tail of 64 KiB begins anywhere.
-TEST(LastWordsSamples, SayTheSameWhereTheTailBeginsLater) {
+TEST(LastWordsSamples, MeanTheSameIfTheTailBeginsLater) {
   for (const Sample& sample : samples()) {
     const std::optional<ErrorMessage> whole = last_message(sample.stderr_bytes);
     for (size_t cut = 0; whole && cut < whole->begin;
@@ -106,7 +106,7 @@ TEST(LastWordsSamples, SayTheSameWhereTheTailBeginsLater) {
   }
 }
 
-TEST(LastWordsSamples, AreWholeLinesInOrder) {
+TEST(LastWordsSamples, YieldWholeLinesInOrder) {
   for (const Sample& sample : samples()) {
     size_t before = 0;
     for (const ErrorMessage& message : error_messages(sample.stderr_bytes)) {
@@ -123,7 +123,7 @@ TEST(LastWordsSamples, AreWholeLinesInOrder) {
 }
 
 // A program's output that is somebody else's stderr: tagged, coloured, and behind a progress bar.
-TEST(LastWordsSamples, SayTheSameBehindTheTagsOfALauncher) {
+TEST(LastWordsSamples, MeanTheSameBehindTheTagsOfALauncher) {
   for (const Sample& sample : samples()) {
     const std::optional<ErrorMessage> whole = last_message(sample.stderr_bytes);
     std::string tagged;

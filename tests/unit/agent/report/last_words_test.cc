@@ -7,7 +7,7 @@
 namespace muster {
 namespace {
 
-TEST(LastWords, AreEmptyWhenNothingWasSaid) {
+TEST(LastWords, AreEmptyWithoutAnErrorMessage) {
   EXPECT_EQ(last_words(""), "");
   EXPECT_EQ(last_words("epoch 1\nepoch 2\n"), "");
 }
@@ -22,7 +22,7 @@ TEST(LastWords, AreTheExceptionOfAPythonTraceback) {
             "ValueError: boom");
 }
 
-TEST(LastWords, OfAChainAreItsLastExceptionAndTheOneThatItHandled) {
+TEST(LastWords, NameTheLastExceptionOfAChainAndTheOneThatItHandled) {
   EXPECT_EQ(last_words("Traceback (most recent call last):\n"
                        "  File \"a.py\", line 2, in <module>\n"
                        "KeyError: 'x'\n"
@@ -50,14 +50,14 @@ TEST(LastWords, AreFoundBehindAProgressBar) {
             "AssertionError");
 }
 
-TEST(LastWords, AreFoundThoughPythonColouredThem) {
+TEST(LastWords, AreFoundDespiteTheColoursOfPython) {
   EXPECT_EQ(last_words("Traceback (most recent call last):\n"
                        "  File \x1b[35m\"a.py\"\x1b[0m, line 2\n"
                        "\x1b[1;35mValueError\x1b[0m: \x1b[35mboom\x1b[0m\n"),
             "ValueError: boom");
 }
 
-TEST(LastWords, OfAnExceptionGroupAreItsInnermostException) {
+TEST(LastWords, AreTheInnermostExceptionOfAGroup) {
   EXPECT_EQ(last_words("  + Exception Group Traceback (most recent call last):\n"
                        "  |   File \"g.py\", line 1, in <module>\n"
                        "  | ExceptionGroup: two (2 sub-exceptions)\n"
@@ -69,7 +69,7 @@ TEST(LastWords, OfAnExceptionGroupAreItsInnermostException) {
             "ValueError: inner");
 }
 
-TEST(LastWords, OfAScriptThatDoesNotParseAreTheSyntaxError) {
+TEST(LastWords, QuoteTheSyntaxErrorOfAScriptThatDoesNotParse) {
   EXPECT_EQ(last_words("  File \"/w/train.py\", line 1\n"
                        "    def (\n"
                        "        ^\n"
@@ -81,7 +81,7 @@ TEST(LastWords, IgnoreATracebackThatWasCutOff) {
   EXPECT_EQ(last_words("Traceback (most recent call last):\n  File \"a.py\", line 2\n"), "");
 }
 
-TEST(LastWords, AreTheExceptionThatCppDidNotCatch) {
+TEST(LastWords, AreAnUncaughtCppException) {
   EXPECT_EQ(last_words("terminate called after throwing an instance of 'std::runtime_error'\n"
                        "  what():  no such device\n"),
             "std::runtime_error: no such device");
@@ -127,7 +127,7 @@ TEST(LastWords, AreWhatTorchsHookPrintedWhateverFollows) {
   }
 }
 
-TEST(LastWords, OfAVictimAreTheOwnErrorThatEndedIt) {
+TEST(LastWords, AreAVictimsOwnErrorIfThatEndedIt) {
   const std::string lost =
       "terminate called after throwing an instance of 'std::system_error'\n"
       "  what():  read: Connection reset by peer\n";
@@ -138,7 +138,7 @@ TEST(LastWords, OfAVictimAreTheOwnErrorThatEndedIt) {
             "std::system_error: read: Connection reset by peer");
 }
 
-TEST(LastWords, OfAnAbortAreWhatWasSaidBefore) {
+TEST(LastWords, AreTheMessageBeforeAnAbort) {
   const std::string aborted = "Fatal Python error: Aborted\n\nCurrent thread 0x1\n  File \"a\"\n";
   EXPECT_EQ(last_words("terminate called after throwing an instance of 'X'\n" + aborted), "X");
   EXPECT_EQ(last_words(aborted), "Fatal Python error: Aborted");
@@ -151,7 +151,7 @@ TEST(LastWords, DoNotTakeOrdinaryOutputForAnException) {
   EXPECT_EQ(last_words("my log has no Traceback (most recent call last): in it\n"), "");
 }
 
-TEST(ErrorMessages, AreAllOfThemWithTheirBytes) {
+TEST(ErrorMessages, AreListedWithTheirByteRanges) {
   const std::string first =
       "Traceback (most recent call last):\n  File \"a\"\nOSError: no shard; trying again\n";
   const std::string second =
@@ -167,7 +167,7 @@ TEST(ErrorMessages, AreAllOfThemWithTheirBytes) {
                  begin + second.size(), true, Blame{{}, true}}}));
 }
 
-TEST(LastWords, OfTwoLanguagesAreTheLater) {
+TEST(LastWords, AreTheLaterOfTwoLanguages) {
   EXPECT_EQ(last_words("panic: first\n"
                        "Traceback (most recent call last):\n  File \"a\"\nOSError: second\n"),
             "OSError: second");

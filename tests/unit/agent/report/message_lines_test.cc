@@ -131,7 +131,7 @@ TEST(MessageLines, KeepWhatOnlyLooksLikeATag) {
   }
 }
 
-RC_GTEST_PROP(MessageLines, HaveNoTagsBehindTheirTags, (const std::string& text)) {
+RC_GTEST_PROP(MessageLines, LoseAllTheirTagsAtOnce, (const std::string& text)) {
   const std::string tag =
       *rc::gen::element<std::string>("", "[rank1]: ", "[a0]:", "[1,0]<stderr>:");
   const std::string line = tag + text;
@@ -141,7 +141,7 @@ RC_GTEST_PROP(MessageLines, HaveNoTagsBehindTheirTags, (const std::string& text)
   RC_ASSERT(without_tags(rest) == rest);
 }
 
-TEST(MessageLines, KnowTheTagOfTorchsHook) {
+TEST(MessageLines, RecognizeTheTagOfTorchsHook) {
   for (const char* prefix : {"[rank1]: ", "[rank123]: ", "[default0]:[rank0]: ", "x [rank0]: "})
     EXPECT_TRUE(ends_in_torch_tag(prefix)) << prefix;
   for (const char* prefix : {"", "]: ", "[rank]: ", "[rankx]: ", "[rank1]:", "[rank1]: x", "[rank",
@@ -149,7 +149,7 @@ TEST(MessageLines, KnowTheTagOfTorchsHook) {
     EXPECT_FALSE(ends_in_torch_tag(prefix)) << prefix;
 }
 
-TEST(MessageLines, OpenALogEntry) {
+TEST(MessageLines, RecognizeTheStartOfALogEntry) {
   for (const char* line :
        {"[W1122 10:00:00.123 file.cc:1] x", "E1122 15:13:21.957789   17004 file.cc:289] x",
         "[E socket.cpp:458] x", "[rank1]:[W1122 10:00:00.123 a.cpp:1] x", "INFO:root:x", "INFO",

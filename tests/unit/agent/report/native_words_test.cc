@@ -29,7 +29,7 @@ void expect_found(const std::vector<NativeCase>& cases) {
   }
 }
 
-TEST(NativeWords, OfLibstdcxxAreTypeAndText) {
+TEST(NativeWords, GiveTypeAndTextOfALibstdcxxException) {
   const std::string thrown = "terminate called after throwing an instance of 'std::system_error'\n";
   expect_found({
       {thrown, "0-1 std::system_error | uncaught"},
@@ -46,7 +46,7 @@ TEST(NativeWords, OfLibstdcxxAreTypeAndText) {
   });
 }
 
-TEST(NativeWords, OfLibstdcxxMayBlameInALaterLine) {
+TEST(NativeWords, MayBlameAPeerInALaterLineOfLibstdcxx) {
   const std::string thrown = "terminate called after throwing an instance of 'c10::Error'\n";
   EXPECT_EQ(native(thrown + "  what():  x\nNCCL communicator was aborted on rank 1.\nmore\n\n"),
             "0-4 c10::Error: x | uncaught | blames ");
@@ -56,7 +56,7 @@ TEST(NativeWords, OfLibstdcxxMayBlameInALaterLine) {
             "0-2 c10::Error: x | uncaught");
 }
 
-TEST(NativeWords, OfLibcxxAreTypeAndText) {
+TEST(NativeWords, GiveTypeAndTextOfALibcxxException) {
   const std::string begin = "libc++abi: terminating ";
   expect_found({
       {begin + "due to uncaught exception of type std::out_of_range: vector\n",
@@ -69,7 +69,7 @@ TEST(NativeWords, OfLibcxxAreTypeAndText) {
   });
 }
 
-TEST(NativeWords, OfRustEndTheProgramInItsMainThread) {
+TEST(NativeWords, AreUncaughtIfRustPanicsInItsMainThread) {
   expect_found({
       {"thread 'main' panicked at a.rs:2:5:\nboom\nnote: run with x\n",
        "0-2 thread 'main' panicked at a.rs:2:5: boom | uncaught"},
@@ -87,7 +87,7 @@ TEST(NativeWords, OfRustEndTheProgramInItsMainThread) {
   });
 }
 
-TEST(NativeWords, OfGoAreUncaughtIfAStackFollows) {
+TEST(NativeWords, AreUncaughtIfAStackFollowsAGoPanic) {
   expect_found({
       {"panic: boom\n\ngoroutine 1 [running]:\nmain.f()\n", "0-1 panic: boom | uncaught"},
       {"panic: boom\n[signal SIGSEGV: segmentation violation]\n\ngoroutine 1 [running]:\n",
@@ -101,7 +101,7 @@ TEST(NativeWords, OfGoAreUncaughtIfAStackFollows) {
   });
 }
 
-TEST(NativeWords, OfJavaNameTheInnermostCause) {
+TEST(NativeWords, NameTheInnermostCauseOfAJavaException) {
   expect_found({
       {"Exception in thread \"main\" a.B: boom\n\tat a.b(C.java:1)\n\t... 2 more\nepoch 2\n",
        "0-3 a.B: boom | uncaught"},
@@ -112,7 +112,7 @@ TEST(NativeWords, OfJavaNameTheInnermostCause) {
   });
 }
 
-TEST(NativeWords, OfTheInterpreterIncludeItsDump) {
+TEST(NativeWords, IncludeTheDumpOfThePythonInterpreter) {
   const std::string dump =
       "\nCurrent thread 0x1 (most recent call first):\n  File \"a.py\", line 1 in f\n\n"
       "Thread 0x2:\n  <no Python frame>\n\nExtension modules: numpy (total: 1)\nepoch 2\n";
@@ -134,7 +134,7 @@ TEST(NativeWords, OfTheInterpreterIncludeItsDump) {
   });
 }
 
-TEST(NativeWords, InASingleLineEndTheProgram) {
+TEST(NativeWords, RecognizeFatalSingleLines) {
   for (const char* line :
        {"double free or corruption (out)", "free(): invalid pointer",
         "malloc(): corrupted top size", "*** stack smashing detected ***: terminated",
@@ -148,7 +148,7 @@ TEST(NativeWords, InASingleLineEndTheProgram) {
     EXPECT_EQ(native(std::string(line) + "\n"), "nothing") << line;
 }
 
-TEST(NativeWords, OfASanitizerSayWhetherItGoesOn) {
+TEST(NativeWords, SayWhetherASanitizerGoesOn) {
   expect_found({
       {"==7==ERROR: AddressSanitizer: heap-use-after-free on address 0x1\n",
        "0-1 ==7==ERROR: AddressSanitizer: heap-use-after-free on address 0x1 | uncaught"},
@@ -160,7 +160,7 @@ TEST(NativeWords, OfASanitizerSayWhetherItGoesOn) {
   EXPECT_EQ(native("  a.cc:1:2: runtime error: x\n"), "nothing");
 }
 
-TEST(NativeWords, InALogCountIfTheyAreFatalOrBlameAPeer) {
+TEST(NativeWords, IncludeALogEntryIfItIsFatalOrBlamesAPeer) {
   const std::string header = "[E1122 10:00:00.123456789 a.cpp:632] ";
   const std::string blaming = "Watchdog caught collective operation timeout: x";
   expect_found({
@@ -181,13 +181,13 @@ TEST(NativeWords, InALogCountIfTheyAreFatalOrBlameAPeer) {
   });
 }
 
-TEST(NativeWords, OfJaxComeWithoutTheirPreamble) {
+TEST(NativeWords, DropThePreambleOfJax) {
   EXPECT_EQ(native("F1122 15:13:21.957789   17004 client.h:80] Terminating process because the JAX "
                    "distributed service detected fatal errors. absl::Status: UNAVAILABLE: x\n"),
             "0-1 JAX distributed service: UNAVAILABLE: x | uncaught | blames ");
 }
 
-TEST(NativeWords, OfOtherLibrariesCountIfTheyBlameAPeer) {
+TEST(NativeWords, IncludeOtherLibrariesIfTheyBlameAPeer) {
   expect_found({
       {"n:1:2 [0] a.cc:9 NCCL WARN  Connection closed by remote peer n<1> \n",
        "0-1 NCCL WARN Connection closed by remote peer n<1> | blames "},

@@ -21,7 +21,7 @@ WorkerFailure with_part(WorkerFailure failure, Part part) {
   return failure;
 }
 
-TEST(Others, AreNoneBesideALonelyCulprit) {
+TEST(Others, HaveNoTextBesideALonelyCulprit) {
   EXPECT_EQ(others_text({sample_failure(3, ExitStatus::exited(1))}, 0), "");
 }
 
@@ -40,7 +40,7 @@ LeftRank waiting_in(int rank, std::string call, std::string group = "world") {
   return left;
 }
 
-TEST(LeftText, NamesThoseThatOthersWaitForFirst) {
+TEST(LeftText, NamesAwaitedRanksFirst) {
   EXPECT_EQ(left_text({waiting_in(1, "barrier #7"), waiting_in(2, "barrier #7"),
                        left_in(0, "evaluate (train.py:5)"), waiting_in(3, "barrier #7")}),
             "rank 0 had 30.0 s and was in evaluate (train.py:5); ranks 1-3 waited for it in "
@@ -53,7 +53,7 @@ TEST(LeftText, RoundsTheTime) {
   EXPECT_EQ(left_text({rank}), "rank 0 had 30.0 s and was in save");
 }
 
-TEST(LeftText, SaysForWhomRanksWaitOnlyWhereThatIsKnown) {
+TEST(LeftText, SaysWhichRankOthersWaitForOnlyIfItIsKnown) {
   EXPECT_EQ(left_text({waiting_in(0, "barrier #7"), waiting_in(1, "barrier #8")}),
             "rank 0 had 30.0 s and waited in barrier #7; rank 1 waited in barrier #8");
   EXPECT_EQ(left_text({left_in(0, "save"), left_in(1, "save"), waiting_in(2, "barrier #7"),
@@ -75,13 +75,13 @@ TEST(LeftText, SaysWhyAPlaceIsUnknownAndStaysShort) {
                                 "elsewhere"));
 }
 
-TEST(Others, SayTheWordsOfThoseThatFailedWhileTheyWereStopped) {
+TEST(Others, QuoteRanksThatFailedWhileTheyWereStopped) {
   WorkerFailure failure = with_part(sample_failure(7, ExitStatus::exited(1)), Part::crashed);
   failure.sentence = "exited with 1: OSError: disk full";
   EXPECT_EQ(ends_text({failure}), "rank 7 exited with 1: OSError: disk full");
 }
 
-TEST(Others, HaveALineForEachWayToBeInvolved) {
+TEST(Others, HaveALineForEachPart) {
   const ExitStatus one = ExitStatus::exited(1);
   WorkerFailure hung = with_part(sample_stopped(6), Part::failed_later);
   hung.sentence = "raised E and hung";
@@ -111,7 +111,7 @@ TEST(Others, AreCountedInThePlural) {
             "2 others were stopped by muster: ranks 5-6 killed by SIGTERM\n");
 }
 
-TEST(Others, ThatWereStoppedAfterTheirFailureAreToldByTheirSentence) {
+TEST(Others, ShowTheSentenceOfARankStoppedAfterItsFailure) {
   const std::vector<std::pair<Part, std::string>> lines = {
       {Part::bystander, "1 other was stopped by muster: rank 1 killed by SIGTERM\n"},
       {Part::crashed, "1 other was stopped by muster: rank 1 killed by SIGTERM\n"},
@@ -130,7 +130,7 @@ TEST(Others, ThatWereStoppedAfterTheirFailureAreToldByTheirSentence) {
             "1 other failed as well: rank 1 killed by SIGTERM\n");
 }
 
-TEST(Others, AreGroupedByTheirEndAndTheLargestGroupComesFirst) {
+TEST(Others, AreGroupedByEndWithTheLargestGroupFirst) {
   std::vector<WorkerFailure> failures = {sample_failure(9, ExitStatus::exited(1))};
   for (const int rank : {5, 4, 3})
     failures.push_back(sample_failure(rank, ExitStatus::signaled(SIGABRT)));
@@ -143,7 +143,7 @@ TEST(Others, AreGroupedByTheirEndAndTheLargestGroupComesFirst) {
             "ranks 1,8 killed by SIGABRT (core dumped)\n");
 }
 
-TEST(Others, AreCountedWhereTheyEndedInMoreThanSixWays) {
+TEST(Others, AreOnlyCountedBeyondSixKindsOfEnd) {
   std::vector<WorkerFailure> failures = {sample_failure(0, ExitStatus::exited(1))};
   for (int rank = 1; rank <= 6; ++rank)
     failures.push_back(sample_failure(rank, ExitStatus::exited(rank)));
@@ -155,7 +155,7 @@ TEST(Others, AreCountedWhereTheyEndedInMoreThanSixWays) {
   EXPECT_EQ(others_text(failures, 0), "7 others failed afterwards: " + six + "; 1 more\n");
 }
 
-TEST(Others, OfOtherNodesAreStoppedOnes) {
+TEST(Others, IncludeStoppedRanksOfOtherNodes) {
   const std::vector<WorkerFailure> failures = {sample_failure(0, ExitStatus::exited(1)),
                                                sample_stopped(1)};
   EXPECT_EQ(others_text(failures, 0, {4, 5, 7}),
@@ -181,7 +181,7 @@ RC_GTEST_PROP(Others, AreAllCounted, ()) {
   RC_ASSERT(text.ends_with("ranks 100-101\n"));
 }
 
-TEST(Others, AndTheCulpritHaveALineAsTorchrunPrintsIt) {
+TEST(Others, HaveAFailedLineAsTorchrunPrintsIt) {
   WorkerFailure failure = sample_failure(3, ExitStatus::signaled(SIGSEGV, true));
   EXPECT_EQ(failed_line(failure),
             "failed (exitcode: -11) local_rank: 3 (pid: 1003) of binary: /usr/bin/python3");
@@ -192,7 +192,7 @@ TEST(Others, AndTheCulpritHaveALineAsTorchrunPrintsIt) {
             "failed (exitcode: -11) local_rank: 0 (pid: 1003) of binary: ./ab");
 }
 
-TEST(Others, HaveAPidIfTheirNodeReportedIt) {
+TEST(Others, ShowAPidIfTheirNodeReportedIt) {
   WorkerFailure failure;
   for (const auto& [pid, text] : std::vector<std::pair<pid_t, std::string>>{
            {1, "1"}, {4'194'304, "4194304"}, {0, "unknown"}, {-1, "unknown"}}) {

@@ -33,14 +33,14 @@ TEST(PythonWords, BeginAtATracebacksHeader) {
             "to 4: 1-4 KeyError: 'x'");
 }
 
-TEST(PythonWords, AreNoneWhereTheExceptionIsMissing) {
+TEST(PythonWords, AreNoneIfTheExceptionIsMissing) {
   EXPECT_EQ(scanned(kHeader), "to 2: nothing");
   EXPECT_EQ(scanned("Traceback (most recent call last):"), "to 1: nothing");
   EXPECT_EQ(scanned(kHeader + "\nKeyError: 'x'\n"), "to 2: nothing");
   EXPECT_EQ(scanned(kHeader + "100 of 200\n"), "to 2: nothing");
 }
 
-TEST(PythonWords, TellAChainByItsLastExceptionAndItsOrigin) {
+TEST(PythonWords, NameTheLastExceptionOfAChainAndItsOrigin) {
   EXPECT_EQ(scanned(kHeader + "KeyError: 'x'\n" + kFromCause + kHeader + "ValueError: no x\n"),
             "to 9: 0-9 ValueError: no x (caused by KeyError: 'x')");
   EXPECT_EQ(scanned(kHeader + "KeyError: 'x'\n" + kWhileHandling + kHeader + "ValueError: no x\n"),
@@ -56,7 +56,7 @@ TEST(PythonWords, EndAChainWhereItIsCutOff) {
             "to 3: 0-3 KeyError: 'x'");
 }
 
-TEST(PythonWords, HaveSeveralLinesWhereTheirTypeSaysSo) {
+TEST(PythonWords, HaveSeveralLinesIfTheirTypeOrFirstLineSaysSo) {
   EXPECT_EQ(scanned(kHeader + "RuntimeError: it failed:\nfor x\nepoch 2\n\n"),
             "to 5: 0-5 RuntimeError: it failed: for x");
   EXPECT_EQ(scanned(kHeader + "RuntimeError: it failed:\nINFO:root:x\n"),
@@ -67,7 +67,7 @@ TEST(PythonWords, HaveSeveralLinesWhereTheirTypeSaysSo) {
   EXPECT_EQ(scanned(kHeader + "RuntimeError: x\n" + lines), "to 11: 0-11 RuntimeError: x");
 }
 
-TEST(PythonWords, OfTorchsHookEndWithItsTag) {
+TEST(PythonWords, EndWithTheTagOfTorchsHook) {
   std::string tagged =
       "[rank1]: Traceback (most recent call last):\n[rank1]:   File \"a.py\"\n"
       "[rank1]: ValueError: boom\n\n[rank1]: more\n";
@@ -83,7 +83,7 @@ TEST(PythonWords, OfTorchsHookEndWithItsTag) {
             "to 9: 0-9 ValueError: no x (while handling KeyError: 'x') | uncaught | by excepthook");
 }
 
-TEST(PythonWords, OfAGroupAreThoseOfItsLeaves) {
+TEST(PythonWords, NameTheLeavesOfAGroup) {
   const std::string group =
       "  + Exception Group Traceback (most recent call last):\n"
       "  |   File \"a.py\", line 1, in f\n"
@@ -101,7 +101,7 @@ TEST(PythonWords, OfAGroupAreThoseOfItsLeaves) {
             "to 11: 0-11 ValueError: a; KeyError: 'b'");
 }
 
-TEST(PythonWords, OfAnotherProcessAreTheRealOnes) {
+TEST(PythonWords, QuoteTheRealErrorOfAnotherProcess) {
   EXPECT_EQ(
       scanned(kHeader + "KeyError: Caught KeyError in DataLoader worker process 3.\nOriginal " +
               kHeader + "KeyError: 'x'\n"),
@@ -115,12 +115,12 @@ TEST(PythonWords, OfAnotherProcessAreTheRealOnes) {
             "to 6: 0-6 KeyError: 'x' (in another process)");
 }
 
-TEST(PythonWords, FallBackToTheOuterOnesWhereTheInnerAreCutOff) {
+TEST(PythonWords, FallBackToTheOuterErrorIfTheInnerIsCutOff) {
   const std::string outer = "KeyError: Caught KeyError in DataLoader worker process 3.";
   EXPECT_EQ(scanned(kHeader + outer + "\nOriginal " + kHeader), "to 3: 0-3 " + outer);
 }
 
-TEST(PythonWords, QuotedTooDeepAreThoseOfTheFifthProcess) {
+TEST(PythonWords, StopAtTheFifthQuotedProcess) {
   std::string text = kHeader;
   for (int depth = 0; depth < 9; ++depth)
     text += "E" + std::to_string(depth) + ": x\nOriginal " + kHeader;
@@ -130,7 +130,7 @@ TEST(PythonWords, QuotedTooDeepAreThoseOfTheFifthProcess) {
   EXPECT_EQ(scanned(text + "KeyError: 'x'\n"), "to 15: 0-15 E4: x" + places);
 }
 
-TEST(PythonWords, ThatPythonDroppedAreMinor) {
+TEST(PythonWords, AreMinorIfPythonIgnoredTheException) {
   for (const char* above :
        {"Exception ignored in: <f>", "Error in sys.excepthook:", "Error in atexit._run_exitfuncs:",
         "--- Logging error ---", "[rank1]: Exception ignored in: <f>"})
@@ -147,14 +147,14 @@ TEST(PythonWords, IncludeTheLineThatIntroducesThem) {
   EXPECT_EQ(scanned("Process 1 of 2\n" + kHeader + "OSError: x\n", 1), "to 4: 1-4 OSError: x");
 }
 
-TEST(PythonWords, OfATaskThatWasNeverAwaitedAreMinor) {
+TEST(PythonWords, AreMinorForATaskThatWasNeverAwaited) {
   const std::string task = "future: <Task finished name='Task-1'>\n";
   EXPECT_EQ(scanned("Task exception was never retrieved\n" + task + kHeader + "OSError: x\n", 2),
             "to 5: 2-5 OSError: x | minor");
   EXPECT_EQ(scanned(task + kHeader + "OSError: x\n", 1), "to 4: 1-4 OSError: x");
 }
 
-TEST(PythonWords, MayTellOfAChildOrBlameAPeer) {
+TEST(PythonWords, MayReportAChildOrBlameAPeer) {
   EXPECT_EQ(scanned(kHeader + "subprocess.CalledProcessError: Command 'x' returned 1\n"),
             "to 3: 0-3 subprocess.CalledProcessError: Command 'x' returned 1 | of a child");
   EXPECT_EQ(scanned(kHeader + "ConnectionResetError: [Errno 104] x\n"),
@@ -165,7 +165,7 @@ TEST(PythonWords, MayTellOfAChildOrBlameAPeer) {
             "| blames 1,2");
 }
 
-TEST(PythonWords, AreReadThoughLoguruPutsBlankLinesBetweenFrames) {
+TEST(PythonWords, AreReadDespiteLogurusBlankLinesBetweenFrames) {
   EXPECT_EQ(scanned("Traceback (most recent call last):\n\n  File \"a.py\", line 1\n\n"
                     "> File \"b.py\", line 2\n    └ <f>\n\nValueError: boom\n"),
             "to 8: 0-8 ValueError: boom");

@@ -90,7 +90,7 @@ const std::vector<Example>& examples() {
   return list;
 }
 
-TEST(KnownRemedy, KnowsEveryExample) {
+TEST(KnownRemedy, FitsEveryExample) {
   for (const Example& example : examples()) {
     const std::optional<Remedy> remedy = known_remedy(example.message);
     ASSERT_TRUE(remedy.has_value()) << example.message;
@@ -115,7 +115,7 @@ TEST(KnownRemedy, IsOneLineWithoutAFullStop) {
   }
 }
 
-TEST(KnownRemedy, DoesNotGuess) {
+TEST(KnownRemedy, IsNoneForAnUnknownMessage) {
   for (const char* message :
        {"", "ValueError: boom", "RuntimeError: CUDA error", "Connection reset by peer",
         "RuntimeError: Expected all tensors to be on the same device", "Killed",

@@ -34,7 +34,7 @@ JobReport sample_failed_job() {
   return report;
 }
 
-TEST(ResultJson, OfAFailedJobHasTheWholeStory) {
+TEST(ResultJson, HasTheWholeStoryOfAFailedJob) {
   EXPECT_EQ(result_json(sample_failed_job(), ExitCodePolicy::culprit), R"({
   "version": 1,
   "outcome": "failed",
@@ -141,7 +141,7 @@ TEST(ResultJson, OfAFailedJobHasTheWholeStory) {
 )");
 }
 
-TEST(ResultJson, OfSuccessBlamesNobody) {
+TEST(ResultJson, NamesNoCulpritForASuccess) {
   const auto json = parsed_result(sample_job(JobEnd::success));
   EXPECT_EQ(json.at("outcome"), "success");
   EXPECT_EQ(json.at("class"), "success");
@@ -158,7 +158,7 @@ TEST(ResultJson, HasTheExitCodeOfThePolicy) {
   EXPECT_EQ(json.at("culprit").at("exit_code"), 42);
 }
 
-TEST(ResultJson, TellsWhereRanksWereThatOutlivedTheGraceAndWhatFailedMeanwhile) {
+TEST(ResultJson, HasTheRanksThatOutlivedTheGraceAndThoseThatFailedInTheStop) {
   JobReport report = sample_job(JobEnd::stopped);
   report.stop_signal = SIGTERM;
   report.failed_in_stop = {sample_failure(2, ExitStatus::exited(7))};
@@ -177,7 +177,7 @@ TEST(ResultJson, TellsWhereRanksWereThatOutlivedTheGraceAndWhatFailedMeanwhile) 
             R"("text":"exited with 7: boom"}])");
 }
 
-TEST(ResultJson, TellsAScheduledStopFromAPersons) {
+TEST(ResultJson, TellsAPreemptionFromAnInterruption) {
   JobReport report = sample_job(JobEnd::stopped);
   report.stop_took = std::chrono::milliseconds{2100};
   report.killed_ranks = {1, 3};
@@ -260,7 +260,7 @@ TEST(ResultJson, NamesStuckProcesses) {
             R"({"name":"dd","pid":78,"rank":null,"state":"D","uid":0,"wchan":null}])");
 }
 
-TEST(ResultJson, OfAFailureThatNobodySawIsStillWritten) {
+TEST(ResultJson, IsWrittenEvenForAnUnobservedFailure) {
   const auto json = parsed_result(sample_job(JobEnd::failed));
   EXPECT_EQ(json.at("summary"), "a worker failed");
   EXPECT_TRUE(json.at("culprit").is_null());

@@ -77,20 +77,20 @@ class Signs : public testing::Test {
   std::optional<StopMark> stop_;
 };
 
-TEST_F(Signs, OfAnUncaughtExceptionAreItsTimeAndText) {
+TEST_F(Signs, HaveTheTimeAndTextOfAnUncaughtException) {
   print(kTraceback);
   EXPECT_EQ(signs().raised, at_ms(1'005'000));
   EXPECT_EQ(signs().blame, std::nullopt);
   EXPECT_EQ(error(), (OwnError{"ValueError: boom", true, {}}));
 }
 
-TEST_F(Signs, AWordOfBlameIsKept) {
+TEST_F(Signs, KeepTheBlameOfAnException) {
   print(kPeerTraceback);
   EXPECT_TRUE(signs().blame);
   EXPECT_TRUE(error().is_reason);
 }
 
-TEST_F(Signs, AnErrorThatManyLinesFollowWasDealtWith) {
+TEST_F(Signs, IgnoreAnErrorBeforeManyLines) {
   print(kPeerTraceback);
   for (int i = 0; i < 30; ++i)
     print("step " + std::to_string(i) + "\n", 1'006'000 + i);
@@ -98,7 +98,7 @@ TEST_F(Signs, AnErrorThatManyLinesFollowWasDealtWith) {
   EXPECT_EQ(signs().blame, std::nullopt);
 }
 
-TEST_F(Signs, AnErrorThatItsProgramOutlivedIsNotWhyItExited) {
+TEST_F(Signs, IgnoreAnErrorThatTheProgramOutlived) {
   print(kPeerTraceback);
   EXPECT_TRUE(signs().blame);
   EXPECT_TRUE(error().is_reason);
@@ -112,7 +112,7 @@ TEST_F(Signs, AnErrorThatItsProgramOutlivedIsNotWhyItExited) {
   EXPECT_EQ(error().text.substr(0, 12), "RuntimeError");
 }
 
-TEST_F(Signs, WhatTorchsHookPrintedIsTheEndWhateverThreadsSayAfterIt) {
+TEST_F(Signs, TakeTorchsHookAsTheEndWhateverThreadsPrintLater) {
   print(kHookedTraceback);
   print(kPeerTraceback, 1'008'000);
   EXPECT_EQ(signs().raised, at_ms(1'005'000));
@@ -120,7 +120,7 @@ TEST_F(Signs, WhatTorchsHookPrintedIsTheEndWhateverThreadsSayAfterIt) {
   EXPECT_EQ(error().text, "ValueError: boom");
 }
 
-TEST_F(Signs, BeforeAFaultOrAKillAProcessSaysNothing) {
+TEST_F(Signs, IgnoreOutputBeforeAFaultOrAKill) {
   print(kPeerTraceback);
   for (const int signal : {SIGSEGV, SIGKILL, SIGBUS, SIGFPE, SIGILL, SIGTERM}) {
     record_.failure.status = ExitStatus::signaled(signal);
@@ -132,7 +132,7 @@ TEST_F(Signs, BeforeAFaultOrAKillAProcessSaysNothing) {
   EXPECT_TRUE(signs().blame);
 }
 
-TEST_F(Signs, AnotherExitCodeMayBeOfAnExceptionThatWasCaught) {
+TEST_F(Signs, TakeAnExceptionAsCaughtIfTheExitCodeDiffers) {
   record_.failure.status = ExitStatus::exited(3);
   print(kTraceback);
   EXPECT_FALSE(error().is_reason);
@@ -140,39 +140,39 @@ TEST_F(Signs, AnotherExitCodeMayBeOfAnExceptionThatWasCaught) {
 
 // ---- the error file
 
-TEST_F(Signs, AnErrorFilesTimeIsItsStampRefinedByItsLastChange) {
+TEST_F(Signs, RefineAnErrorFilesTimestampByItsLastChange) {
   write_error_file("ValueError: boom", 1004, 1'004'250);
   EXPECT_EQ(signs().raised, at_ms(1'004'250));
   EXPECT_EQ(signs().raised_error, Duration{0});
   EXPECT_EQ(error(), (OwnError{"ValueError: boom", true, {}}));
 }
 
-TEST_F(Signs, AFileServersClockIsNotBelieved) {
+TEST_F(Signs, DistrustTheClockOfAFileServer) {
   write_error_file("ValueError: boom", 1004, 900'000);
   EXPECT_EQ(signs().raised, at_ms(1'004'000));
   EXPECT_EQ(signs().raised_error, seconds(1));
 }
 
-TEST_F(Signs, AnErrorFileOfAnEarlierLifeSaysNothing) {
+TEST_F(Signs, IgnoreAnErrorFileOfAnEarlierProcess) {
   write_error_file("ValueError: old", 900, 900'100);
   EXPECT_EQ(signs().raised, std::nullopt);
   EXPECT_EQ(error().text, "");
 }
 
-TEST_F(Signs, AnErrorFileThatWasCutOffSaysLessThanTheStderr) {
+TEST_F(Signs, PreferStderrToATruncatedErrorFile) {
   record_.failure.error_file_content = R"({"message":{"message":"HugeError: xxxx)";  // A full disk.
   EXPECT_EQ(error().text, *record_.failure.error_file_content);
   print(kTraceback);
   EXPECT_EQ(error().text, "ValueError: boom");
 }
 
-TEST_F(Signs, TheEarlierOfTwoAccountsCounts) {
+TEST_F(Signs, UseTheEarlierTimeOfErrorFileAndStderr) {
   write_error_file("ValueError: boom", 1004, 1'004'250);
   print(kTraceback, 1'004'400);
   EXPECT_EQ(signs().raised, at_ms(1'004'250));
 }
 
-TEST_F(Signs, ARecordedCallStackThatBlamesAPeerIsBlame) {
+TEST_F(Signs, FindBlameInAnErrorFile) {
   record_.failure.error_file_content = recorded_error(
       "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by "
       "peer [127.0.0.1]:4711",
@@ -182,7 +182,7 @@ TEST_F(Signs, ARecordedCallStackThatBlamesAPeerIsBlame) {
 
 // ---- the stop
 
-TEST_F(Signs, WhatTheStopEndedIsByTheStop) {
+TEST_F(Signs, AttributeAnEndByTheStopSignalToTheStop) {
   for (const ExitStatus status : {ExitStatus::signaled(SIGTERM), ExitStatus::exited(143)}) {
     stop_it(status);
     EXPECT_TRUE(signs().by_stop) << describe(status);
@@ -195,7 +195,7 @@ TEST_F(Signs, WhatTheStopEndedIsByTheStop) {
   EXPECT_FALSE(signs().by_stop);
 }
 
-TEST_F(Signs, WhatWasEndingBeforeTheStopIsNotByIt) {
+TEST_F(Signs, DoNotAttributeAnEarlierEndToTheStop) {
   stop_it();
   for (const AtStop seen : {AtStop::exiting, AtStop::ended}) {
     record_.at_stop = seen;
@@ -207,14 +207,14 @@ TEST_F(Signs, WhatWasEndingBeforeTheStopIsNotByIt) {
   EXPECT_FALSE(signs().by_stop);
 }
 
-TEST_F(Signs, AnExceptionBeforeTheStopIsTheOwnOfAWorkerThatHung) {
+TEST_F(Signs, KeepTheExceptionOfAWorkerThatHungUntilTheStop) {
   stop_it();
   print(kTraceback);
   EXPECT_EQ(signs().raised, at_ms(1'005'000));
   EXPECT_EQ(error(), (OwnError{"ValueError: boom", true, seconds(4)}));
 }
 
-TEST_F(Signs, WhatOnlyTheLastWordsOfARunningWorkerSayIsPresumed) {
+TEST_F(Signs, PresumeWhatOnlyTheOutputOfARunningWorkerShows) {
   stop_it();
   print(kTraceback);
   EXPECT_TRUE(signs().presumed);
@@ -222,19 +222,19 @@ TEST_F(Signs, WhatOnlyTheLastWordsOfARunningWorkerSayIsPresumed) {
   EXPECT_FALSE(signs().presumed);
 }
 
-TEST_F(Signs, WhatTorchsHookPrintedIsNotPresumed) {
+TEST_F(Signs, AreCertainOfWhatTorchsHookPrinted) {
   stop_it();
   print(kHookedTraceback);
   EXPECT_EQ(signs().raised, at_ms(1'005'000));
   EXPECT_FALSE(signs().presumed);
 }
 
-TEST_F(Signs, TheLastWordsOfAWorkerThatEndedByItselfAreNotPresumed) {
+TEST_F(Signs, AreCertainOfTheOutputOfAWorkerThatEndedByItself) {
   print(kTraceback);
   EXPECT_FALSE(signs().presumed);
 }
 
-TEST_F(Signs, WordsInALogThatTheWorkerWritesItselfAreAsOldAsItsLastChange) {
+TEST_F(Signs, DateALogThatTheWorkerWritesByItsLastChange) {
   stop_it();
   record_.printed.err_tail = kTraceback;
   record_.printed.err_total = record_.printed.err_total_before_stop = kTraceback.size();
@@ -245,7 +245,7 @@ TEST_F(Signs, WordsInALogThatTheWorkerWritesItselfAreAsOldAsItsLastChange) {
   EXPECT_EQ(error().text, "ValueError: boom");
 }
 
-TEST_F(Signs, AWorkerThatWasDeclaredFailedCountsFromThen) {
+TEST_F(Signs, CountADeclaredFailureFromItsDeclaration) {
   stop_it();
   record_.failure.declared = "in uninterruptible sleep for 5.0 s";
   record_.declared = at_ms(1'008'900);
@@ -254,7 +254,7 @@ TEST_F(Signs, AWorkerThatWasDeclaredFailedCountsFromThen) {
   EXPECT_EQ(signs().ended, at_ms(1'008'900));
 }
 
-TEST_F(Signs, AnExceptionAfterTheStopExplainsItsOwnEndAlone) {
+TEST_F(Signs, LetAnExceptionAfterTheStopExplainOnlyAnExit) {
   stop_it(ExitStatus::exited(1));
   print(kTraceback, 1'009'500);
   EXPECT_EQ(signs().raised, std::nullopt);
@@ -263,7 +263,7 @@ TEST_F(Signs, AnExceptionAfterTheStopExplainsItsOwnEndAlone) {
   EXPECT_EQ(error().text, "");
 }
 
-TEST_F(Signs, AnExceptionThatWaitedInThePipeWhenTheStopBeganCameBeforeIt) {
+TEST_F(Signs, DateAnExceptionAlreadyInThePipeBeforeTheStop) {
   stop_it();
   print(kTraceback, 1'009'004);  // Read then, since we were late.
   record_.printed.err_total_before_stop = record_.printed.err_total;
@@ -273,7 +273,7 @@ TEST_F(Signs, AnExceptionThatWaitedInThePipeWhenTheStopBeganCameBeforeIt) {
   EXPECT_EQ(error().text, "ValueError: boom");
 }
 
-TEST_F(Signs, AnExceptionThatItsProgramLoggedAndOutlivedIsNone) {
+TEST_F(Signs, IgnoreALoggedExceptionThatAStoppedProgramOutlived) {
   stop_it();
   print(kTraceback);
   record_.printed.last_output = at_ms(1'008'000);  // On stdout.
@@ -281,7 +281,7 @@ TEST_F(Signs, AnExceptionThatItsProgramLoggedAndOutlivedIsNone) {
   EXPECT_EQ(error().text, "");
 }
 
-TEST_F(Signs, AnErrorFileFromAfterTheStopIsTheStops) {
+TEST_F(Signs, IgnoreAnErrorFileFromAfterTheStop) {
   stop_it(ExitStatus::exited(1));
   write_error_file("SignalException: 15", 1009, 1'009'200);
   EXPECT_EQ(signs().raised, std::nullopt);
@@ -289,7 +289,7 @@ TEST_F(Signs, AnErrorFileFromAfterTheStopIsTheStops) {
   EXPECT_EQ(signs().raised, at_ms(1'008'900));
 }
 
-TEST_F(Signs, AWorkerThatWasEndingMaySpeakAfterTheStop) {
+TEST_F(Signs, AcceptAnExceptionAfterTheStopFromAnExitingWorker) {
   stop_it(ExitStatus::exited(1));
   record_.at_stop = AtStop::exiting;
   print(kTraceback, 1'009'500);
@@ -298,14 +298,14 @@ TEST_F(Signs, AWorkerThatWasEndingMaySpeakAfterTheStop) {
 
 // ---- the worker library
 
-TEST_F(Signs, TheLibraryKnowsWhoIsToBlame) {
+TEST_F(Signs, TakeTheBlamedRankFromTheLibrary) {
   record_.library = library_failure({5}, 1'009'000);
   EXPECT_EQ(signs().blame, (Blame{.ranks = {5}, .about = Blame::About::timeout}));
   EXPECT_EQ(signs().raised, at_ms(1'009'000));
   EXPECT_EQ(error().text, record_.library->message);
 }
 
-TEST_F(Signs, ALossThatNamesNoRankMakesAVictim) {
+TEST_F(Signs, TreatALossWithoutARankAsBlame) {
   for (const FailureCode code : {FailureCode::rendezvous, FailureCode::peer_failed}) {
     record_.library = library_failure({}, 1'009'000, code);
     record_.printed = {};
@@ -318,7 +318,7 @@ TEST_F(Signs, ALossThatNamesNoRankMakesAVictim) {
   EXPECT_EQ(signs().blame, std::nullopt);
 }
 
-TEST_F(Signs, AFailureOfTheLibraryThatBeganHereIsOnesOwn) {
+TEST_F(Signs, BlameNoPeerForALibraryFailureThatBeganHere) {
   record_.library = library_failure({3}, 1'009'000, FailureCode::aborted);
   print(
       "terminate called after throwing an instance of 'muster::DistributedError'\n"
@@ -327,13 +327,13 @@ TEST_F(Signs, AFailureOfTheLibraryThatBeganHereIsOnesOwn) {
   EXPECT_EQ(signs().blame, std::nullopt);
 }
 
-TEST_F(Signs, AFailureOfTheLibraryLongBeforeTheEndIsNotWhy) {
+TEST_F(Signs, IgnoreALibraryFailureLongBeforeTheEnd) {
   record_.library = library_failure({5}, 1'001'000);
   record_.ended = at_ms(1'500'000);
   EXPECT_EQ(signs().blame, std::nullopt);
 }
 
-TEST_F(Signs, AFailureThatLeavesGroupsUsableCountsOnlyAsTheProgramsOwnLastWord) {
+TEST_F(Signs, TakeARecoverableLibraryFailureOnlyIfTheProgramPrintsItLast) {
   record_.library = library_failure({0}, 1'009'000, FailureCode::system);
   print(kTraceback, 1'009'500);
   EXPECT_EQ(signs().blame, std::nullopt);
@@ -345,7 +345,7 @@ TEST_F(Signs, AFailureThatLeavesGroupsUsableCountsOnlyAsTheProgramsOwnLastWord) 
   EXPECT_EQ(signs().blame, Blame{{0}});
 }
 
-TEST_F(Signs, AFailureOfTheLibraryWhoseTextIsAllThatAProgramPrintedIsItsError) {
+TEST_F(Signs, TakeALibraryFailureThatIsAllTheProgramPrinted) {
   record_.library = library_failure({0}, 1'009'000, FailureCode::system);
   record_.library->message = "save_checkpoint of group world on rank 0: cannot create /x/model";
   print("train: " + record_.library->message + "\n", 1'009'500);
@@ -355,12 +355,12 @@ TEST_F(Signs, AFailureOfTheLibraryWhoseTextIsAllThatAProgramPrintedIsItsError) {
   EXPECT_EQ(signs().blame, std::nullopt);
 }
 
-TEST_F(Signs, BeingToldToStopIsNoFailure) {
+TEST_F(Signs, TreatAStopOrderAsNoFailure) {
   record_.library = library_failure({}, 1'009'000, FailureCode::stopped);
   EXPECT_EQ(signs().raised, std::nullopt);
 }
 
-TEST_F(Signs, ARecordOfAnEarlierLifeSaysNothing) {
+TEST_F(Signs, IgnoreALibraryRecordOfAnEarlierProcess) {
   record_.library = library_failure({5}, 900'000);
   EXPECT_EQ(signs().blame, std::nullopt);
 }

@@ -56,7 +56,7 @@ TEST(CleanLine, RemovesMarksThatReorderText) {
             "abc");  // U+202E, U+2066
 }
 
-TEST(CleanLine, ReplacesWhatIsNotUtf8) {
+TEST(CleanLine, ReplacesInvalidUtf8) {
   EXPECT_EQ(clean_line("a\xff"
                        "b"),
             "a\xEF\xBF\xBD"
@@ -82,7 +82,7 @@ TEST(CleanLine, CutsLongLinesAndSaysHowMuch) {
   EXPECT_EQ(clean_line("ééééé", 2), "éé ... (3 more characters)");
 }
 
-RC_GTEST_PROP(CleanLine, LeavesNothingThatATerminalWouldObey, (const std::string& raw)) {
+RC_GTEST_PROP(CleanLine, RemovesEverythingThatATerminalWouldObey, (const std::string& raw)) {
   const std::string text = clean_line(raw);
   for (const char c : text) {
     RC_ASSERT(static_cast<unsigned char>(c) >= 0x20 || c == '\t');
@@ -91,7 +91,7 @@ RC_GTEST_PROP(CleanLine, LeavesNothingThatATerminalWouldObey, (const std::string
   RC_ASSERT(text.find("\xC2\x9B") == std::string::npos);
 }
 
-RC_GTEST_PROP(CleanLine, CleaningTwiceChangesNothing, (const std::string& raw)) {
+RC_GTEST_PROP(CleanLine, IsIdempotent, (const std::string& raw)) {
   const std::string once = clean_line(raw, 1000);
   RC_ASSERT(clean_line(once, 1100) == once);
 }
@@ -120,7 +120,7 @@ TEST(RankRanges, StopsAfterEnoughRanges) {
   EXPECT_EQ(rank_ranges({0, 2}, 2), "0,2");
 }
 
-TEST(ValidUtf8, ReplacesOnlyTheBytesThatAreNot) {
+TEST(ValidUtf8, ReplacesOnlyInvalidBytes) {
   EXPECT_EQ(valid_utf8(""), "");
   EXPECT_EQ(valid_utf8("plain \x1b[2J\n\t"), "plain \x1b[2J\n\t");
   EXPECT_EQ(valid_utf8("caf\xC3\xA9 \xF0\x9F\x94\xA5"), "caf\xC3\xA9 \xF0\x9F\x94\xA5");
@@ -143,7 +143,7 @@ TEST(NodeText, NamesHostAndRank) {
   EXPECT_EQ(node_text("node\x1b[2J-b\n", 0), "node-b (node rank 0)");
 }
 
-TEST(LastLines, CutsLinesWhereItIsTold) {
+TEST(LastLines, CutsLinesAtTheGivenLength) {
   EXPECT_EQ(last_lines("one\nabcdef\n", 2, 3),
             (std::vector<std::string>{"one", "abc ... (3 more characters)"}));
 }

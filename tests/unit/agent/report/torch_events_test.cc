@@ -23,7 +23,7 @@ TorchEventContext sample_context() {
   return context;
 }
 
-TEST(TorchAgentEvent, OfTheFirstRendezvousKnowsNoGroupYet) {
+TEST(TorchAgentEvent, HasNoGroupAtTheFirstRendezvous) {
   TorchEventContext context = sample_context();
   context.group_rank.reset();
   context.group_world_size.reset();
@@ -40,7 +40,7 @@ TEST(TorchAgentEvent, OfTheFirstRendezvousKnowsNoGroupYet) {
       "\n");
 }
 
-TEST(TorchAgentEvent, OfTheEndHasNoDuration) {
+TEST(TorchAgentEvent, HasNoDurationAtTheEnd) {
   EXPECT_EQ(
       torch_agent_event(sample_context(), "SUCCEEDED"),
       R"({"name": "torchelastic.worker.status.SUCCEEDED", "source": "AGENT", )"
@@ -52,14 +52,14 @@ TEST(TorchAgentEvent, OfTheEndHasNoDuration) {
       "\n");
 }
 
-TEST(TorchAgentEvent, OfAFailureCarriesTheError) {
+TEST(TorchAgentEvent, CarriesTheErrorOfAFailure) {
   const auto json = nlohmann::json::parse(
       torch_agent_event(sample_context(), "FAILED", std::nullopt, "stopped by SIGTERM"));
   EXPECT_EQ(json.at("metadata").at("raw_error"), "stopped by SIGTERM");
   EXPECT_EQ(json.at("metadata").at("state"), "FAILED");
 }
 
-TEST(TorchWorkerEvent, OfAStartHasRanksAndPid) {
+TEST(TorchWorkerEvent, HasRanksAndPidAtTheStart) {
   const TorchWorker worker{5, 1, 1, 2, 4711};
   EXPECT_EQ(torch_worker_event(sample_context(), worker, "START"),
             R"({"name": "torchelastic.worker.status.START", "source": "WORKER", )"
@@ -79,7 +79,7 @@ nlohmann::json metadata_of_failure(const WorkerFailure& failure) {
       .at("metadata");
 }
 
-TEST(TorchWorkerEvent, OfAFailureWithoutErrorFileHasTorchsTraits) {
+TEST(TorchWorkerEvent, HasTorchsTraitsForAFailureWithoutErrorFile) {
   const auto metadata = metadata_of_failure(sample_failure(1, ExitStatus::exited(3)));
   EXPECT_EQ(metadata.at("raw_error"),
             R"({"message": "<NONE>", "errorTraits": {"category": "system_terminated_error", )"
@@ -89,14 +89,14 @@ TEST(TorchWorkerEvent, OfAFailureWithoutErrorFileHasTorchsTraits) {
             R"("role_rank": [1], "role_world_size": [8], "exit_code": [3], "worker_pid": [1001]})");
 }
 
-TEST(TorchWorkerEvent, OfASignalHasANegativeExitCode) {
+TEST(TorchWorkerEvent, HasANegativeExitCodeForASignal) {
   const auto metadata = metadata_of_failure(sample_failure(1, ExitStatus::signaled(SIGTERM)));
   EXPECT_EQ(metadata.at("raw_error"), R"({"message": "<NONE>"})");
   EXPECT_EQ(nlohmann::json::parse(metadata.at("metadata").get<std::string>()).at("exit_code"),
             nlohmann::json::array({-15}));
 }
 
-TEST(TorchWorkerEvent, OfARecordedFailureHasTheErrorFile) {
+TEST(TorchWorkerEvent, HasTheErrorFileOfARecordedFailure) {
   WorkerFailure failure = sample_failure(1, ExitStatus::exited(1));
   failure.error_file_content = recorded_error("ValueError: é", "tb", "10");
   EXPECT_EQ(metadata_of_failure(failure).at("raw_error"),
@@ -104,7 +104,7 @@ TEST(TorchWorkerEvent, OfARecordedFailureHasTheErrorFile) {
             R"({"py_callstack": "tb", "timestamp": "10"}}})");
 }
 
-TEST(TorchWorkerEvent, OfAMalformedErrorFileQuotesIt) {
+TEST(TorchWorkerEvent, QuotesAMalformedErrorFile) {
   WorkerFailure failure = sample_failure(1, ExitStatus::exited(1));
   failure.error_file_content = "torn \xff";
   EXPECT_EQ(metadata_of_failure(failure).at("raw_error"), R"({"message": "torn \ufffd"})");

@@ -53,7 +53,7 @@ std::string parsed_text(const std::string& text) {
   return line ? fmt::format("{}|{}|{}", line->type, line->words, line->has_colon) : "none";
 }
 
-TEST(TracebackLines, SplitAnExceptionsTypeFromItsWords) {
+TEST(TracebackLines, SplitAnExceptionsTypeFromItsMessage) {
   EXPECT_EQ(parsed_text("KeyError: 'x'"), "KeyError|'x'|true");
   EXPECT_EQ(parsed_text("AssertionError"), "AssertionError||false");
   EXPECT_EQ(parsed_text("AssertionError \t"), "AssertionError||false");
@@ -66,7 +66,7 @@ TEST(TracebackLines, SplitAnExceptionsTypeFromItsWords) {
     EXPECT_EQ(parsed_text(line), "none") << line;
 }
 
-TEST(TracebackLines, KnowTheSentencesBetweenLinksOfAChain) {
+TEST(TracebackLines, RecognizeTheSentencesBetweenLinksOfAChain) {
   using After = RaisedException::After;
   EXPECT_EQ(link_of("The above exception was the direct cause of the following exception:"),
             After::cause);
@@ -78,7 +78,7 @@ TEST(TracebackLines, KnowTheSentencesBetweenLinksOfAChain) {
   EXPECT_EQ(link_of(""), After::nothing);
 }
 
-TEST(TracebackLines, KnowWhereAnotherMessageOpens) {
+TEST(TracebackLines, RecognizeTheStartOfAnotherMessage) {
   for (const char* line :
        {"INFO:root:x", "Exception ignored in: <f>", "Error in sys.excepthook:", "Error in atexit.x",
         "Exception in thread T-1:", "--- Logging error ---", "Traceback (most recent call last):",
@@ -103,7 +103,7 @@ struct SeenTraceback {
   TracebackLines lines;
 };
 
-TEST(TracebackLines, AreThoseBehindThePrefixOfTheHeader) {
+TEST(TracebackLines, ShareThePrefixOfTheHeader) {
   const SeenTraceback seen(
       "[rank1]: Traceback (most recent call last):\n[rank1]:   File \"a\"\n\n[rank1]:\n"
       "[rank1]: E: x\nE: y\n[default0]:\n[default0]:x\n");
@@ -123,7 +123,7 @@ TEST(TracebackLines, AreThoseBehindThePrefixOfTheHeader) {
   EXPECT_FALSE(seen.lines.is_blank(8));
 }
 
-TEST(TracebackLines, DoNotRepeatWhatALoggerWroteBeforeTheHeader) {
+TEST(TracebackLines, NeedNotRepeatWhatALoggerWroteBeforeTheHeader) {
   const SeenTraceback bar(" 20%| 2/9Traceback (most recent call last):\n  File \"a\"\nE: x\n");
   EXPECT_EQ(bar.body(1), "'  File \"a\"'");
   EXPECT_FALSE(bar.lines.by_excepthook());
@@ -133,7 +133,7 @@ TEST(TracebackLines, DoNotRepeatWhatALoggerWroteBeforeTheHeader) {
   EXPECT_EQ(tagged.body(2), "none");
 }
 
-TEST(TracebackLines, RepeatALoggersHeaderThatIsOnTheNextLineToo) {
+TEST(TracebackLines, MustRepeatALoggersPrefixIfTheNextLineDoes) {
   const SeenTraceback seen(
       "2026-11-20 10:00:00 E Traceback (most recent call last):\n"
       "2026-11-20 10:00:01 E   File \"a\"\nE: x\n");
@@ -169,7 +169,7 @@ struct MessageCase {
   std::string text;
 };
 
-TEST(TracebackLines, TellAnExceptionInOneLine) {
+TEST(TracebackLines, ShowAnExceptionInOneLine) {
   const std::string nccl = "DistBackendError: NCCL error in: a.cpp:1, unhandled system error";
   const std::vector<MessageCase> cases = {
       {"KeyError: 'x'", {}, "KeyError: 'x'"},
@@ -230,13 +230,13 @@ TEST(TracebackLines, UndoRichsLineBreaks) {
   EXPECT_EQ(rich_text(rich_box(100) + "ValueError: a \nb\nc\n"), "5 ValueError|ValueError: a b");
 }
 
-TEST(TracebackLines, SkipTheBoxThatShowsAWrongLine) {
+TEST(TracebackLines, SkipRichsBoxAroundASyntaxError) {
   const std::string sample = "╭────╮\n│ de │\n╰────╯\n";
   EXPECT_EQ(rich_text(rich_box(60) + sample + "SyntaxError: invalid syntax\n"),
             "7 SyntaxError|SyntaxError: invalid syntax");
 }
 
-TEST(TracebackLines, TellTheLeavesOfAGroupInRichsBoxes) {
+TEST(TracebackLines, NameTheLeavesOfAGroupInRichsBoxes) {
   const auto leaf = [](const std::string& text) {
     return "╭─ Sub-exception #1 ─╮\n│ ╭ Traceback ╮ │\n│ " + text + " │\n╰──╯\n";
   };
@@ -247,7 +247,7 @@ TEST(TracebackLines, TellTheLeavesOfAGroupInRichsBoxes) {
             "4 ExceptionGroup|ExceptionGroup: two (2 sub-exceptions)");
 }
 
-TEST(TracebackLines, SayNothingOfABoxThatIsCutOff) {
+TEST(TracebackLines, IgnoreATruncatedBox) {
   const std::string box = rich_box(60);
   for (const std::string& text :
        {box, box.substr(0, box.find("╰")), box.substr(0, box.find('\n') + 1), box + "\nE: x\n",

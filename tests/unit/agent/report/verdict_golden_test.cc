@@ -28,7 +28,7 @@ WorkerFailure logged_failure(int rank, ExitStatus status, const std::string& tai
   return failure;
 }
 
-TEST(VerdictScreen, OfAFullSharedMemory) {
+TEST(VerdictScreen, ShowsAFullSharedMemory) {
   HostEvidence evidence;
   evidence.shm_total_bytes = int64_t{64} << 20;
   evidence.shm_free_bytes = 0;
@@ -51,7 +51,7 @@ Log: /logs/stderr.log
 )");
 }
 
-TEST(VerdictScreen, OfAFullGpu) {
+TEST(VerdictScreen, ShowsAFullGpu) {
   EXPECT_EQ(
       screen({logged_failure(1, ExitStatus::exited(1),
                              "Traceback (most recent call last):\n"
@@ -81,7 +81,7 @@ Log: /logs/stderr.log
 )");
 }
 
-TEST(VerdictScreen, OfAGpuThatIsLost) {
+TEST(VerdictScreen, ShowsALostGpu) {
   HostEvidence evidence;
   evidence.xid = Xid{79, 0, "0000:c1:00", "GPU has fallen off the bus"};
   EXPECT_EQ(screen({logged_failure(1, ExitStatus::exited(1),
@@ -109,7 +109,7 @@ Log: /logs/stderr.log
 )");
 }
 
-TEST(VerdictScreen, OfACppProgramThatThrew) {
+TEST(VerdictScreen, ShowsACppProgramThatThrew) {
   HostEvidence evidence;
   evidence.core_path = "/work/core.1000";
   EXPECT_EQ(
@@ -138,7 +138,7 @@ Log: /logs/stderr.log
 )");
 }
 
-TEST(VerdictScreen, OfAPeerThatNoticedFirst) {
+TEST(VerdictScreen, ShowsTheCulpritIfAPeerEndedFirst) {
   // Rank 0 aborts because rank 3 is gone, and its exit is observed first; rank 3's error file is
   // two seconds older.
   WorkerFailure guilty = logged_failure(3, ExitStatus::exited(1), "");
@@ -172,7 +172,7 @@ Log: /logs/stderr.log
 )");
 }
 
-TEST(VerdictScreen, OfAKillThatNobodyExplains) {
+TEST(VerdictScreen, ShowsAnUnexplainedKill) {
   EXPECT_EQ(
       screen({logged_failure(1, ExitStatus::signaled(SIGKILL), "step 9\n"),
               sample_failure(0, ExitStatus::exited(1)), sample_failure(2, ExitStatus::exited(1)),
@@ -195,7 +195,7 @@ Log: /logs/stderr.log
 )");
 }
 
-TEST(VerdictScreen, OfAShellScriptWhoseCommandCrashed) {
+TEST(VerdictScreen, ShowsAShellScriptWithACrashedCommand) {
   EXPECT_EQ(screen({logged_failure(0, ExitStatus::exited(139),
                                    "./run.sh: line 3:  4711 Segmentation fault  ./solver\n")}),
             R"(============================================================
@@ -215,7 +215,7 @@ Log: /logs/stderr.log
 )");
 }
 
-TEST(VerdictScreen, OfAnExpiredTimer) {
+TEST(VerdictScreen, ShowsAnExpiredTimer) {
   HostEvidence evidence;
   evidence.expired_timer = "all_reduce";
   EXPECT_EQ(screen({logged_failure(2, ExitStatus::signaled(SIGKILL), "step 41\n")}, evidence),
@@ -237,7 +237,7 @@ Log: /logs/stderr.log
 )");
 }
 
-TEST(VerdictScreen, OfAWorkerOnAnotherNode) {
+TEST(VerdictScreen, ShowsAWorkerOnAnotherNode) {
   JobReport report = sample_job(JobEnd::failed);
   report.nnodes = 2;
   report.node_rank = 0;
@@ -285,7 +285,7 @@ Log on node-b: /logs/stdout.log
 )");
 }
 
-TEST(VerdictScreen, OfAWorkerStuckInTheKernel) {
+TEST(VerdictScreen, ShowsAWorkerStuckInTheKernel) {
   WorkerFailure stuck = logged_failure(1, ExitStatus::signaled(SIGKILL), "saving checkpoint\n");
   stuck.declared = "was in uninterruptible sleep (state D) for 60 s";
   EXPECT_EQ(screen({stuck, sample_stopped(0)}),
@@ -307,7 +307,7 @@ Log: /logs/stderr.log
 )");
 }
 
-TEST(VerdictScreen, OfAWorkerThatDiedInACollective) {
+TEST(VerdictScreen, ShowsAWorkerThatDiedInACollective) {
   WorkerFailure failure = logged_failure(1, ExitStatus::signaled(SIGSEGV), "step 17\n");
   failure.call = "all_reduce #17 of group 'world' for 3.2 s";
   EXPECT_EQ(screen({failure, sample_stopped(0)}),
@@ -341,7 +341,7 @@ JobReport with_hang(JobReport report, int attempt) {
   return report;
 }
 
-TEST(VerdictScreen, OfAFailureInAHang) {
+TEST(VerdictScreen, ShowsAFailureInAHang) {
   JobReport report = with_hang(sample_job(JobEnd::failed), 1);
   WorkerFailure failure = logged_failure(0, ExitStatus::exited(1), "step 1042\n");
   failure.call = "all_reduce #1042 of group 'world' for 30.1 s";
@@ -368,7 +368,7 @@ Log: /logs/stderr.log
 )");
 }
 
-TEST(VerdictScreen, OfAStopInAHang) {
+TEST(VerdictScreen, ShowsAStopInAHang) {
   JobReport report = with_hang(sample_job(JobEnd::stopped), 1);
   report.stop_signal = SIGINT;
   report.stop_took = std::chrono::milliseconds{2100};
@@ -379,7 +379,7 @@ TEST(VerdictScreen, OfAStopInAHang) {
             "read() of a pipe\n");
 }
 
-TEST(VerdictScreen, SaysNothingOfAHangInAnEarlierAttempt) {
+TEST(VerdictScreen, OmitsAHangOfAnEarlierAttempt) {
   JobReport report = with_hang(sample_job(JobEnd::stopped), 0);
   report.stop_signal = SIGINT;
   report.stop_took = std::chrono::milliseconds{2100};

@@ -29,7 +29,7 @@ bool is_printable(const std::string& text) {
   });
 }
 
-RC_GTEST_PROP(AnyVerdict, IsOneScreenThatTheTerminalSurvives, ()) {
+RC_GTEST_PROP(AnyVerdict, IsOneHarmlessScreen, ()) {
   const JobReport report = any_failed_job();
   const std::string text = render_end(report, RenderOptions{});
   RC_ASSERT(is_printable(text));
@@ -41,7 +41,7 @@ RC_GTEST_PROP(AnyVerdict, IsOneScreenThatTheTerminalSurvives, ()) {
   RC_ASSERT(text.find("failed (exitcode: ") != std::string::npos);
 }
 
-RC_GTEST_PROP(AnyVerdict, NeverBlamesAWorkerThatWeStoppedIfThereIsAnother, ()) {
+RC_GTEST_PROP(AnyVerdict, NeverBlamesAStoppedWorkerIfThereIsAnother, ()) {
   const JobReport report = any_failed_job();
   const bool all_stopped =
       std::all_of(report.failures.begin(), report.failures.end(),
@@ -94,7 +94,7 @@ RC_GTEST_PROP(AnyJobEvent, IsOneLineOfJson, ()) {
   RC_ASSERT(nlohmann::json::accept(line));
 }
 
-RC_GTEST_PROP(AnyErrorFile, HandedOnIsReadAsTheSameError, ()) {
+RC_GTEST_PROP(AnyErrorFile, IsReadAsTheSameErrorOnceItIsCopied, ()) {
   WorkerFailure culprit = any_failure(0);
   nlohmann::json json;
   json["message"]["message"] = "KeyError: 'x'";
@@ -122,7 +122,7 @@ std::vector<int> ranks_in(const std::string& ranges) {
   return ranks;
 }
 
-RC_GTEST_PROP(RankRanges, LoseNobody, ()) {
+RC_GTEST_PROP(RankRanges, LoseNoRank, ()) {
   const auto set = *rc::gen::container<std::set<int>>(rc::gen::inRange(0, 64));
   const std::vector<int> ranks(set.begin(), set.end());
   RC_ASSERT(ranks_in(rank_ranges(ranks, 64)) == ranks);

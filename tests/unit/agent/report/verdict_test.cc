@@ -30,7 +30,7 @@ size_t line_count(const std::string& text) {
   return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
 }
 
-TEST(Verdict, OfAPythonJobIsOneBlock) {
+TEST(Verdict, IsOneBlockForAPythonJob) {
   WorkerFailure culprit = sample_failure(3, ExitStatus::exited(1));
   culprit.device = "GPU 3 (0000:3b:00.0)";
   culprit.stderr_tail =
@@ -70,7 +70,7 @@ Log: /logs/attempt_0/3/stdout.log
 )" + kRule);
 }
 
-TEST(Verdict, OfASilentCrashSaysWhatIsKnown) {
+TEST(Verdict, SaysWhatIsKnownOfASilentCrash) {
   WorkerFailure culprit = sample_failure(0, ExitStatus::signaled(SIGSEGV));
   culprit.program = culprit.binary = "./solver";
   HostEvidence evidence;
@@ -156,7 +156,7 @@ TEST(Verdict, DoesNotRepeatAnErrorFileThatStderrShows) {
   EXPECT_EQ(text.find("From its error file"), std::string::npos) << text;
 }
 
-TEST(Verdict, QuotesAStdoutThatNoFileHas) {
+TEST(Verdict, QuotesStdoutThatIsInNoFile) {
   WorkerFailure culprit = sample_failure(0, ExitStatus::exited(1));
   culprit.stdout_tail = "no room\n";
   culprit.error_file_path = "/full/error.json";
@@ -168,7 +168,7 @@ TEST(Verdict, QuotesAStdoutThatNoFileHas) {
   EXPECT_NE(text.find("Log: none could be written to /full; make room"), std::string::npos) << text;
 }
 
-TEST(Verdict, DoesNotSayOfWhatWasNotReadThatItIsEmpty) {
+TEST(Verdict, DoesNotCallUnreadOutputEmpty) {
   WorkerFailure culprit = sample_failure(0, ExitStatus::exited(1));
   culprit.unread = true;
   culprit.error_file_path = "/hung/error.json";
@@ -225,7 +225,7 @@ TEST(Verdict, LetsNoProgramTouchTheTerminal) {
   EXPECT_EQ(text.find('\a'), std::string::npos) << text;
 }
 
-TEST(Verdict, WithoutAWorkersEndIsStillAVerdict) {
+TEST(Verdict, IsShownEvenIfNoExitWasObserved) {
   EXPECT_EQ(render_end(sample_job(JobEnd::failed), {}),
             "muster: train.py FAILED: no worker's exit was observed\n");
 }
@@ -239,7 +239,7 @@ TEST(Verdict, KeepsTheStringsThatPeopleGrepFor) {
   }
 }
 
-TEST(Verdict, WithoutANodeRankIsOfAJobWithOneNode) {
+TEST(Verdict, NamesTheNodeRankOnlyIfThereAreSeveralNodes) {
   JobReport report = failed_job({sample_failure(3, ExitStatus::exited(1)), sample_stopped(0)});
   const std::string alone = render_end(report, {});
   EXPECT_EQ(alone.find("node rank"), std::string::npos) << alone;
@@ -251,7 +251,7 @@ TEST(Verdict, WithoutANodeRankIsOfAJobWithOneNode) {
   EXPECT_NE(with_nodes.find("\n1 other was stopped by muster"), std::string::npos);
 }
 
-TEST(Verdict, OfAnotherNodeIsTheSameAsThere) {
+TEST(Verdict, IsTheSameOnAnotherNode) {
   JobReport there = failed_job({sample_failure(3, ExitStatus::exited(1)), sample_stopped(0)});
   there.nnodes = 2;
   there.node_rank = 1;
@@ -271,7 +271,7 @@ TEST(Verdict, CountsTheOthersThatItCannotList) {
   EXPECT_NE(render_end(report, {}).find("\n12 more did not succeed\n"), std::string::npos);
 }
 
-TEST(NodeRankOf, IsTheFailuresOwnBeforeTheReports) {
+TEST(NodeRankOf, PrefersTheFailuresNodeRankToTheReports) {
   JobReport report = sample_job(JobEnd::failed);
   WorkerFailure failure = sample_failure(0, ExitStatus::exited(1));
   EXPECT_EQ(node_rank_of(report, failure), std::nullopt);
@@ -282,11 +282,11 @@ TEST(NodeRankOf, IsTheFailuresOwnBeforeTheReports) {
   EXPECT_EQ(node_rank_of(report, failure), 0);
 }
 
-TEST(RenderEnd, OfSuccessIsSilent) {
+TEST(RenderEnd, IsSilentAfterASuccess) {
   EXPECT_EQ(render_end(sample_job(JobEnd::success), {}), "");
 }
 
-TEST(RenderEnd, OfAStopTellsHowItWent) {
+TEST(RenderEnd, SaysHowAStopWent) {
   JobReport report = sample_job(JobEnd::stopped);
   report.attempts.push_back({});
   report.stop_signal = SIGTERM;
@@ -318,13 +318,13 @@ TEST(RenderEnd, OfAStopTellsHowItWent) {
             "exited with 1: OSError: disk full\n");
 }
 
-TEST(RenderEnd, OfAStopBeforeTheFirstRoundClaimsNothingAboutWorkers) {
+TEST(RenderEnd, ClaimsNothingAboutWorkersIfStoppedBeforeTheFirstRound) {
   JobReport report = sample_job(JobEnd::stopped);
   report.stop_signal = SIGINT;
   EXPECT_EQ(render_end(report, {}), "muster: stopped by SIGINT before any worker was started\n");
 }
 
-TEST(RenderEnd, OfAStopKeepsAnEarlierFailure) {
+TEST(RenderEnd, KeepsAFailureBeforeAStop) {
   JobReport report = failed_job({sample_failure(1, ExitStatus::exited(3))});
   report.end = JobEnd::stopped;
   report.attempts.push_back({});
@@ -336,7 +336,7 @@ TEST(RenderEnd, OfAStopKeepsAnEarlierFailure) {
             "local_rank: 1 (pid: 1001) of binary: /usr/bin/python3\n");
 }
 
-TEST(RenderEnd, OfASetupErrorIsItsMessage) {
+TEST(RenderEnd, ShowsTheMessageOfASetupError) {
   JobReport report = sample_job(JobEnd::spawn_failed);
   report.error = {ExitCode::not_found, "cannot start \"x\": no such file; check the path"};
   EXPECT_EQ(render_end(report, {}), "muster: cannot start \"x\": no such file; check the path\n");
@@ -345,7 +345,7 @@ TEST(RenderEnd, OfASetupErrorIsItsMessage) {
   EXPECT_EQ(render_end(report, {}), "muster: port 29500 is taken by pid 7 (python)\n");
 }
 
-TEST(RenderEnd, OfUnkillableProcessesNamesEach) {
+TEST(RenderEnd, NamesEachUnkillableProcess) {
   JobReport report = sample_job(JobEnd::unkillable);
   report.stuck = {{77, 3, "python3", 'D', "nfs_wait_bit_killable"}, {78, -1, "dd", 'R', ""}};
   EXPECT_EQ(render_end(report, {}),
@@ -363,7 +363,7 @@ TEST(RenderEnd, OfUnkillableProcessesNamesEach) {
       "nfs_wait_bit_killable\n");
 }
 
-TEST(RenderEnd, NamesWhoMayNotBeSignalled) {
+TEST(RenderEnd, NamesProcessesThatMayNotBeSignalled) {
   JobReport report;
   report.end = JobEnd::unkillable;
   report.stuck = {{77, -1, "sudo", 'S', "", 0}};
@@ -390,7 +390,7 @@ TEST(RenderRestart, IsOneLine) {
             "binary: /usr/bin/python3; restarting in 500 ms, 0 of 3 restarts left");
 }
 
-TEST(RenderRestart, NamesTheNodeWhereThereAreMany) {
+TEST(RenderRestart, NamesTheNodeIfThereAreSeveral) {
   WorkerFailure culprit = sample_failure(1, ExitStatus::exited(3));
   culprit.node_rank = 0;
   EXPECT_EQ(render_restart(culprit, cause_of(culprit, {}), 2, 3),
@@ -407,7 +407,7 @@ TEST(OthersText, GroupsByEndMostFrequentFirst) {
             "3 others failed afterwards: ranks 7-8 exited with 1; rank 0 killed by SIGABRT\n");
 }
 
-TEST(OthersText, CountsThoseOfOtherNodes) {
+TEST(OthersText, CountsRanksOfOtherNodes) {
   EXPECT_EQ(
       others_text({sample_failure(9, ExitStatus::exited(3)),
                    sample_failure(0, ExitStatus::exited(1)), sample_stopped(1), sample_stopped(2)},
@@ -418,7 +418,7 @@ TEST(OthersText, CountsThoseOfOtherNodes) {
             "1 other was stopped by muster: rank 3\n");
 }
 
-TEST(OthersText, SaysWhyThoseFailedThatHungAfterwards) {
+TEST(OthersText, SaysHowARankFailedBeforeItHung) {
   WorkerFailure hung = sample_stopped(1);
   hung.part = Part::victim;
   hung.sentence = "raised ConnectionError and did not end; muster stopped it 4.0 s later";
@@ -431,7 +431,7 @@ TEST(OthersText, IsEmptyForALonelyCulprit) {
   EXPECT_EQ(others_text({sample_failure(0, ExitStatus::exited(3))}, 0), "");
 }
 
-TEST(OthersText, StaysShortHoweverManyWaysThereAreToEnd) {
+TEST(OthersText, StaysShortForManyKindsOfEnd) {
   std::vector<WorkerFailure> failures = {sample_failure(0, ExitStatus::exited(1))};
   for (int rank = 1; rank <= 9; ++rank) {
     failures.push_back(sample_failure(rank, ExitStatus::exited(rank + 10)));
@@ -442,7 +442,7 @@ TEST(OthersText, StaysShortHoweverManyWaysThereAreToEnd) {
             "3 more\n");
 }
 
-TEST(OthersText, UsesTheDeclarationOfAWorkerThatWasDeclaredFailed) {
+TEST(OthersText, UsesTheDeclarationOfADeclaredFailure) {
   WorkerFailure declared = sample_failure(1, ExitStatus::signaled(SIGKILL));
   declared.declared = "stuck in uninterruptible sleep for 60 s";
   EXPECT_EQ(others_text({sample_failure(0, ExitStatus::exited(1)), declared}, 0),
@@ -456,14 +456,14 @@ TEST(FailedLine, FallsBackToTheProgram) {
             "failed (exitcode: 7) local_rank: 2 (pid: 1002) of binary: train.py");
 }
 
-TEST(FailedLine, AdmitsThatItDoesNotKnowThePid) {
+TEST(FailedLine, SaysThatAPidIsUnknown) {
   WorkerFailure failure = sample_failure(2, ExitStatus::exited(7));
   failure.pid = 0;
   EXPECT_EQ(failed_line(failure),
             "failed (exitcode: 7) local_rank: 2 (pid: unknown) of binary: /usr/bin/python3");
 }
 
-TEST(ExitCodeOf, IsTheCulprits) {
+TEST(ExitCodeOf, IsTheCulpritsExitCode) {
   EXPECT_EQ(exit_code_of(failed_job({sample_failure(0, ExitStatus::exited(42))}),
                          ExitCodePolicy::culprit),
             42);
@@ -479,7 +479,7 @@ TEST(ExitCodeOf, IsNeverZeroForAFailure) {
   EXPECT_EQ(exit_code_of(sample_job(JobEnd::failed), ExitCodePolicy::culprit), 120);
 }
 
-TEST(ExitCodeOf, OfOtherEndsIsDocumented) {
+TEST(ExitCodeOf, IsTheDocumentedCodeOfOtherEnds) {
   JobReport report = sample_job(JobEnd::success);
   EXPECT_EQ(exit_code_of(report, ExitCodePolicy::culprit), 0);
   report.end = JobEnd::stopped;
@@ -495,7 +495,7 @@ TEST(ExitCodeOf, OfOtherEndsIsDocumented) {
   EXPECT_EQ(exit_code_of(report, ExitCodePolicy::culprit), 123);
 }
 
-TEST(ExitCodeOf, TheTorchrunPolicyKnowsOnlyZeroAndOne) {
+TEST(ExitCodeOf, IsZeroOrOneUnderTheTorchrunPolicy) {
   JobReport report = sample_job(JobEnd::success);
   EXPECT_EQ(exit_code_of(report, ExitCodePolicy::torchrun), 0);
   report.end = JobEnd::stopped;
@@ -506,7 +506,7 @@ TEST(ExitCodeOf, TheTorchrunPolicyKnowsOnlyZeroAndOne) {
             1);
 }
 
-TEST(ExitCodeOf, IsThatOfTheCauseIfItHasOne) {
+TEST(ExitCodeOf, IsTheCodeGivenForTheCause) {
   ExitCodes codes = ExitCodePolicy::torchrun;
   int code = 10;
   for (const std::string_view cause : exit_causes())
@@ -534,7 +534,7 @@ TEST(ExitCodeOf, IsThatOfTheCauseIfItHasOne) {
   EXPECT_EQ(exit_code_of(report, codes), of("stuck"));
 }
 
-TEST(ExitCodeOf, WithoutACauseOrACodeForItIsThePolicys) {
+TEST(ExitCodeOf, FallsBackToThePolicyWithoutACodeForTheCause) {
   ExitCodes codes;
   codes.by_cause = {{"rendezvous", 7}, {"user", 8}};
   JobReport report = sample_job(JobEnd::success);

@@ -111,7 +111,7 @@ TEST(WireJson, IsWrittenWithinItsLimits) {
                                  std::chrono::nanoseconds{0}}));
 }
 
-TEST(WireJson, NamesTheFieldThatIsMissing) {
+TEST(WireJson, NamesAMissingField) {
   const Json whole = packed(full_parcel());
   for (const auto& [key, value] : whole.items()) {
     Json json = whole;
@@ -174,7 +174,7 @@ TEST(WireJson, IgnoresUnknownFields) {
   EXPECT_EQ(unpacked(json).parcel, full_parcel());
 }
 
-TEST(WireJson, IsAnObjectOrNothing) {
+TEST(WireJson, RefusesWhatIsNoObject) {
   for (const char* text : {"null", "1", "\"text\"", "[]", "[{\"text\":\"x\"}]", "true"})
     EXPECT_EQ(unpacked(Json::parse(text)).wrong, "object") << text;
 }

@@ -62,7 +62,7 @@ ReadFailure sent_over(const WorkerFailure& failure, size_t long_max = wire::kLon
                    over_wire(wire::words_json(failure, long_max, text_max)));
 }
 
-TEST(WorkerJson, BringsEveryFieldOfAFailure) {
+TEST(WorkerJson, CarriesEveryFieldOfAFailure) {
   for (const WorkerFailure& failure : {whole_failure(), sample_failure(0, ExitStatus::exited(0))}) {
     const ReadFailure read = sent_over(failure);
     EXPECT_EQ(read.wrong, "");
@@ -70,7 +70,7 @@ TEST(WorkerJson, BringsEveryFieldOfAFailure) {
   }
 }
 
-TEST(WorkerJson, BringsAStdoutThatNoFileHas) {
+TEST(WorkerJson, CarriesStdoutThatIsInNoFile) {
   WorkerFailure failure = sample_failure(0, ExitStatus::exited(1));
   failure.stdout_tail = "last words\n";
   EXPECT_EQ(sent_over(failure).failure, failure);
@@ -87,7 +87,7 @@ TEST(WorkerJson, LeavesTheWordsOutOfTheShortFields) {
   EXPECT_EQ(wrong, "");
 }
 
-TEST(WorkerJson, BringsEveryEnd) {
+TEST(WorkerJson, CarriesEveryExitStatus) {
   for (const ExitStatus status :
        {ExitStatus::exited(0), ExitStatus::exited(1), ExitStatus::exited(255),
         ExitStatus::signaled(1), ExitStatus::signaled(SIGKILL, true),
@@ -96,7 +96,7 @@ TEST(WorkerJson, BringsEveryEnd) {
   }
 }
 
-TEST(WorkerJson, NamesTheFieldThatIsMissing) {
+TEST(WorkerJson, NamesAMissingField) {
   const Json fields = wire::json_of(whole_failure(), 1000);
   const Json words = wire::words_json(whole_failure(), 1000, 1000);
   for (const auto& [key, value] : fields.items()) {
@@ -129,7 +129,7 @@ struct RefusedField {
   const char* wrong;
 };
 
-TEST(WorkerJson, RefusesWhatNoWorkerCanBe) {
+TEST(WorkerJson, RefusesImpossibleValues) {
   const std::vector<RefusedField> cases = {
       {"/rank", -1, "rank"},
       {"/rank", wire::kCountMax + 1, "rank"},
@@ -156,7 +156,7 @@ TEST(WorkerJson, RefusesWhatNoWorkerCanBe) {
   }
 }
 
-TEST(WorkerJson, SendsNumbersThatItCanReadAgain) {
+TEST(WorkerJson, SendsOnlyNumbersThatItCanRead) {
   for (const double cpu_s : {-1.0, 1e300, HUGE_VAL, std::nan("")}) {
     WorkerFailure failure = whole_failure();
     failure.cpu_s = cpu_s;
@@ -172,7 +172,7 @@ TEST(WorkerJson, SendsNumbersThatItCanReadAgain) {
   }
 }
 
-TEST(WorkerJson, CutsItsTexts) {
+TEST(WorkerJson, CutsLongTexts) {
   WorkerFailure failure = whole_failure();
   failure.sentence = failure.program = std::string(20, 'x');
   const ReadFailure read = sent_over(failure, 1000, 10);
@@ -243,7 +243,7 @@ TEST(WorkerJson, SendsTheEndOfALongErrorFileOfAnotherForm) {
   EXPECT_EQ(sent_error(std::string(500, 'x') + "the end", 10), "xxxthe end");
 }
 
-TEST(WorkerJson, BringsACause) {
+TEST(WorkerJson, CarriesACause) {
   const Cause cause{FailureClass::limit, "exited with 1: E: x", "E: x", "do less"};
   std::string wrong;
   EXPECT_EQ(wire::read<Cause>(wire::json_of(cause, 100), wrong), cause);
