@@ -1,5 +1,5 @@
-// The sayings of the table, each as its library prints it; whole outputs are in
-// tests/fixtures/last_words.
+// Messages that blame a peer, each as its library prints it; tests/fixtures/last_words has whole
+// outputs.
 #include "agent/report/blame.h"
 
 #include <map>
@@ -117,7 +117,7 @@ void expect_ranks(const std::optional<Blame>& blame, const Accusation& one) {
   EXPECT_EQ(blame->ranks, one.ranks) << one.type << ": " << one.words;
 }
 
-// The rank that it comes from has waited, and whoever repeats it may be the one that did not come.
+// The rank that gave up had waited; a rank that repeats the message may be the missing one.
 TEST(Blame, IsSecondHandIfAnotherRankHasGivenUp) {
   const std::string signal = "Received a dump signal due to a collective timeout from ";
   for (const auto& [words, is_hearsay] : std::map<std::string, bool>{
@@ -158,7 +158,7 @@ TEST(Blame, RecognizesEveryKnownMessage) {
 
 TEST(Blame, IsTheSameInTheMessageOfAnErrorFile) {
   for (const Accusation& one : accusations()) {
-    if (one.type.empty() || one.type.find("::") != std::string::npos) continue;  // Not Python's.
+    if (one.type.empty() || one.type.find("::") != std::string::npos) continue;  // No Python type.
     const std::string message = one.words.empty() ? one.type : one.type + ": " + one.words;
     expect_ranks(blame_in(message), one);
   }

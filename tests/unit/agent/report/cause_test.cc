@@ -180,7 +180,7 @@ TEST(Cause, IsProbablyMemoryIfMoreDiedThanTheKernelCounted) {
 
 TEST(Cause, IsCertainlyMemoryIfTheKernelLogNamesTheVictim) {
   HostEvidence evidence;
-  evidence.oom_victim = true;  // The counters cannot be read.
+  evidence.oom_victim = true;  // The cgroup counters are unreadable.
   EXPECT_EQ(classify_status(ExitStatus::signaled(SIGKILL), evidence).sentence,
             "killed by the kernel's out-of-memory killer");
   evidence.oom_kills = 1;
@@ -196,7 +196,7 @@ TEST(Cause, IsAKillFromOutsideIfTheKernelLogDoesNotNameIt) {
   EXPECT_EQ(
       classify_status(ExitStatus::signaled(SIGKILL), evidence),
       (Cause{FailureClass::signal, "killed by SIGKILL from outside (not by muster)", "", ""}));
-  evidence.oom_kills = 1;  // A child of some worker.
+  evidence.oom_kills = 1;  // The victim was a child of some worker.
   EXPECT_EQ(
       classify_status(ExitStatus::signaled(SIGKILL), evidence),
       (Cause{FailureClass::signal,
@@ -286,7 +286,7 @@ TEST(Cause, NamesTheVictimThatTheErrorNames) {
   EXPECT_TRUE(of_last_words(no_pid, evidence).sentence.ends_with("its process 4712 (python3)"));
   evidence.oom_victims[0].is_own = true;
   EXPECT_TRUE(of_last_words(no_pid, evidence).sentence.ends_with("one of its processes"));
-  evidence.oom_kills = 2;  // The log cannot be read, as in a container.
+  evidence.oom_kills = 2;  // The log is unreadable, as in a container.
   evidence.oom_victim.reset();
   evidence.oom_victims.clear();
   const Cause cause = of_last_words(words, evidence);
@@ -305,7 +305,7 @@ TEST(Cause, IsNotMemoryIfTheKernelKilledAForeignProcess) {
                                    std::string("ValueError: wrong shape (4, -96)")}) {
     EXPECT_EQ(of_last_words(words, evidence).kind, FailureClass::user) << words;
   }
-  evidence.oom_kills = 1;  // In a cgroup that others use as well.
+  evidence.oom_kills = 1;  // Other jobs share the cgroup.
   EXPECT_EQ(of_last_words(named, evidence).kind, FailureClass::user);
   EXPECT_EQ(of_last_words("ValueError: wrong shape (4, -96)", evidence).kind, FailureClass::user);
 }
@@ -412,7 +412,7 @@ constexpr const char* kIllegalAccess =
     "Traceback (most recent call last):\n  File \"a.py\", line 2, in <module>\n"
     "torch.AcceleratorError: CUDA error: an illegal memory access was encountered\n";
 
-// Of the rank 0 of these tests.
+// The default pid is that of rank 0 in these tests.
 HostEvidence logged(int number, const std::string& text, pid_t pid = 1000) {
   HostEvidence evidence;
   evidence.xid = Xid{number, pid, "0000:c1:00", text};
@@ -451,7 +451,7 @@ TEST(Cause, IsAFailingGpuRatherThanTheProgram) {
   EXPECT_EQ(classify_status(ExitStatus::exited(1), lost, of_nccl).remedy, kGpuHardwareRemedy);
 }
 
-// It may be of another job's GPU.
+// Such an Xid may belong to another job's GPU.
 TEST(Cause, MentionsAnXidWithoutAPidOnlyForAGpuError) {
   const HostEvidence lost = logged(79, "GPU has fallen off the bus", 0);
   for (const ExitStatus& status : {ExitStatus::exited(1), ExitStatus::signaled(SIGSEGV)}) {
@@ -558,7 +558,7 @@ TEST(Cause, PointsAtAFullLogDiskAfterASilentDeath) {
   EXPECT_EQ(cause.remedy,
             "the disk of the log folder /logs is full: its last output is lost, and that may be "
             "why it failed");
-  // A program that gave its reason is believed.
+  // A reason that the program printed takes precedence.
   const std::string reason =
       "Traceback (most recent call last):\n  File \"x.py\", line 1, in f\nValueError: boom\n";
   EXPECT_EQ(classify_status(ExitStatus::exited(1), evidence, reason).remedy, "");

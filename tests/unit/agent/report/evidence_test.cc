@@ -1,4 +1,4 @@
-// Against trees of files that look like /proc and /sys/fs/cgroup, and once against the real ones.
+// Reads fake trees of /proc and /sys/fs/cgroup, and once the real ones.
 #include "agent/report/evidence.h"
 
 #include <array>
@@ -79,7 +79,7 @@ TEST_F(EvidenceTest, CountsKillsOfACgroupOfVersion1) {
   write("/sys/fs/cgroup/memory/job/memory.oom_control",
         "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n");
   EXPECT_EQ(oom_evidence(watch).oom_kills, 1);
-  EXPECT_EQ(oom_evidence(watch).memory_limit_bytes, 0);  // v1's way to say "no limit"
+  EXPECT_EQ(oom_evidence(watch).memory_limit_bytes, 0);  // "No limit" in version 1.
 }
 
 TEST_F(EvidenceTest, ReadsTheNearestCgroupThatCountsKills) {

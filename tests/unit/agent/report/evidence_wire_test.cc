@@ -1,4 +1,4 @@
-// What a node tells the job's host of its workers, and how the host has all nodes judged.
+// The evidence that a node sends to the job's host, and the host's judgement of all nodes.
 #include <csignal>
 #include <limits>
 #include <string>
@@ -20,7 +20,7 @@ namespace {
 using membership::Testimony;
 using std::chrono::milliseconds;
 
-// Two workers of node rank 1, ranks 2 and 3: rank 3 was killed at 100 ms, rank 2 stopped.
+// Node rank 1 with ranks 2 and 3: rank 3 was killed at 100 ms, rank 2 stopped.
 NodeEvidence node_b() {
   NodeEvidence node;
   node.host = "node-b";
@@ -40,7 +40,7 @@ NodeEvidence node_b() {
   killed.signs.at_stop = AtStop::exiting;
   killed.signs.ended = at_ms(100);
   killed.signs.active_until = at_ms(60);
-  stopped.failure.program = stopped.failure.binary = "";  // Not told of those who were stopped.
+  stopped.failure.program = stopped.failure.binary = "";  // Not sent for stopped workers.
   node.workers = {killed, stopped};
   for (WorkerEvidence& worker : node.workers) {
     worker.signs.rank = worker.failure.rank;
@@ -51,8 +51,7 @@ NodeEvidence node_b() {
   return node;
 }
 
-// Ranks 0 and 1 of node rank 0; rank 0 raised at 80 ms that a peer is gone, and was the first to
-// end.
+// Node rank 0 with ranks 0 and 1; rank 0 raised at 80 ms that a peer is gone, and ended first.
 NodeEvidence node_a() {
   NodeEvidence node;
   node.host = "node-a";
@@ -71,7 +70,7 @@ NodeEvidence node_a() {
   return node;
 }
 
-// As the host got it: both clocks show the same, to a millisecond.
+// As the host received it: both clocks agree within a millisecond.
 Testimony testimony_of(const NodeEvidence& node, int base_rank) {
   Testimony testimony;
   testimony.host_name = node.host;
@@ -155,8 +154,8 @@ TEST(EvidenceWire, FitsTheLimitWithTheFailedWorkersFirst) {
   EXPECT_EQ(std::ranges::count_if(read->workers, told_in_full), 20);
 }
 
-// 64 workers of one node, all of them with an error file of 3 kB and 30 lines of stderr. The last
-// one dies of SIGSEGV, the others of the connections that it had.
+// 64 workers, each with an error file of 3 kB and 30 lines of stderr. The last one dies of SIGSEGV,
+// the others of their lost connections to it.
 NodeEvidence many_that_failed() {
   NodeEvidence node;
   node.host = "node-a";
@@ -284,7 +283,7 @@ TEST(JudgeTestimonies, ListsTheRanksOfNodesWithoutEvidence) {
       << render_end(report, {});
 }
 
-// Rank 3 was killed since rank 4, which still ran, had made another call.
+// Rank 3 was killed because rank 4, which still ran, had made another call.
 TEST(JudgeTestimonies, BlamesAMismatchOnAnyNode) {
   NodeEvidence a = node_a();
   a.workers.clear();
@@ -300,7 +299,7 @@ TEST(JudgeTestimonies, BlamesAMismatchOnAnyNode) {
   EXPECT_EQ(judgement.verdict.rank, 4);
   EXPECT_EQ(judgement.verdict.node_rank, 2);
   EXPECT_EQ(judgement.verdict.host_name, "node-c");
-  EXPECT_EQ(judgement.verdict.exit_code, 139) << "that of the worker that failed";
+  EXPECT_EQ(judgement.verdict.exit_code, 139) << "the exit code is the failed worker's";
   const JudgedAttempt judged = decoded_judgement(judgement);
   EXPECT_EQ(judged.reason, Reason::mismatch);
   EXPECT_EQ(judged.cause.sentence, "called all_reduce #1 with 8 float32, the others with 16");
@@ -315,12 +314,12 @@ TEST(JudgeTestimonies, PutsAFailureFoundByTheWorkerLibraryBeforeAMismatch) {
   NodeEvidence b = node_b();
   b.workers[0].signs.told_by_library = at_ms(100);
   EXPECT_EQ(judge_testimonies({testimony_of(a, 0), testimony_of(b, 2)}).verdict.rank, 3);
-  a.detected[0].failed = at_ms(102);  // The clocks differ by a millisecond at most.
+  a.detected[0].failed = at_ms(102);  // The clocks differ by at most a millisecond.
   EXPECT_EQ(judge_testimonies({testimony_of(a, 0), testimony_of(b, 2)}).verdict.rank, 3);
 }
 
-// On another node ranks hear of each other's end before the node is told to stop; and who can say
-// what came first if the clocks are not that good.
+// Ranks of another node learn of a peer's end before their node gets the order to stop. If the
+// clocks agree less well, the order of the two is unknown.
 TEST(JudgeTestimonies, DoesNotCreditTheLibraryWithWhatFollowsAFailureForAHang) {
   NodeEvidence a = node_a();
   a.detected = {{0, false, "never entered all_reduce #31", "", at_ms(100)}};
@@ -334,12 +333,12 @@ TEST(JudgeTestimonies, DoesNotCreditTheLibraryWithWhatFollowsAFailureForAHang) {
   EXPECT_EQ(judge_testimonies({testimony_of(a, 0), vague}).verdict.rank, 0);
 }
 
-// As a time-out of NCCL, which does not say who is missing.
+// A time-out of NCCL, for example, does not name the missing rank.
 TEST(JudgeTestimonies, BlamesTheRankThatAVictimOfATimeoutWaitedFor) {
   NodeEvidence a = node_a();
   a.workers[0].signs.blame = Blame{.about = Blame::About::timeout};
   a.detected = {{2, false, "never entered all_reduce #31", "", {}, {0, 1}}};
-  NodeEvidence b;  // Its ranks only ran until the stop.
+  NodeEvidence b;  // Its ranks ran until the stop.
   const membership::Judgement judgement =
       judge_testimonies({testimony_of(a, 0), testimony_of(b, 2)});
   EXPECT_EQ(judgement.verdict.rank, 2);
@@ -349,28 +348,28 @@ TEST(JudgeTestimonies, BlamesTheRankThatAVictimOfATimeoutWaitedFor) {
   ASSERT_TRUE(judged.witness);
   EXPECT_EQ(judged.failures[*judged.witness].rank, 0);
 
-  // It waited itself, so the one behind it is to blame; of two nobody can tell.
+  // Rank 2 itself waited for rank 3, which is to blame; between two candidates nothing decides.
   a.detected.push_back({3, false, "never entered barrier #7", "", {}, {0, 2}});
   EXPECT_EQ(judge_testimonies({testimony_of(a, 0), testimony_of(b, 2)}).verdict.rank, 3);
   a.detected[1].waiting = {0};
   EXPECT_EQ(judge_testimonies({testimony_of(a, 0), testimony_of(b, 2)}).verdict.rank, 0);
   a.detected.pop_back();
-  // A connection that broke is no time-out.
+  // A broken connection is no time-out.
   a.workers[0].signs.blame->about = Blame::About::loss;
   EXPECT_EQ(judge_testimonies({testimony_of(a, 0), testimony_of(b, 2)}).verdict.rank, 0);
   a.workers[0].signs.blame->about = Blame::About::timeout;
   EXPECT_EQ(judge_testimonies({testimony_of(a, 0), testimony_of(b, 2)}).verdict.rank, 2);
-  // Others wait for it.
+  // Another rank than the victim waited for it.
   a.detected[0].waiting = {1};
   EXPECT_EQ(judge_testimonies({testimony_of(a, 0), testimony_of(b, 2)}).verdict.rank, 0);
-  // Something has failed by itself.
+  // A worker failed by itself.
   a.detected[0].waiting = {0, 1};
   EXPECT_EQ(judge_testimonies({testimony_of(a, 0), testimony_of(node_b(), 2)}).verdict.rank, 3);
   a.workers[0].signs.blame.reset();
   EXPECT_EQ(judge_testimonies({testimony_of(a, 0), testimony_of(b, 2)}).verdict.rank, 0);
 }
 
-// As PyTorch's flight recorder tells the rank that did not come who gave up.
+// PyTorch's flight recorder informs even the missing rank that another one gave up.
 TEST(JudgeTestimonies, MayBlameARankWithOnlySecondHandKnowledgeOfATimeout) {
   NodeEvidence a = node_a();
   a.workers[0].signs.blame = Blame{.about = Blame::About::timeout};
@@ -388,7 +387,7 @@ TEST(JudgeTestimonies, MayBlameARankWithOnlySecondHandKnowledgeOfATimeout) {
     return decoded_judgement(judgement).cause.sentence;
   };
   EXPECT_EQ(culprit(), "never entered all_reduce #31");
-  // Its process ended before those of the ranks that waited, which were stopped.
+  // Its process ended before those of the waiting ranks, which were stopped.
   std::swap(a.workers[0].failure.status, b.workers[0].failure.status);
   a.workers[0].signs.by_stop = true;
   a.workers[0].signs.raised.reset();
@@ -396,7 +395,7 @@ TEST(JudgeTestimonies, MayBlameARankWithOnlySecondHandKnowledgeOfATimeout) {
   late.by_stop = late.presumed = false;
   late.at_stop = AtStop::ended;
   EXPECT_EQ(culprit(), "never entered all_reduce #31");
-  // A victim of its own.
+  // Its blame is first-hand: it is a victim itself.
   late.blame->is_hearsay = false;
   EXPECT_NE(culprit(), "never entered all_reduce #31");
 }
@@ -446,7 +445,7 @@ TEST(JudgeTestimonies, TreatsALostNodeAsADepartureIfItExplainsTheVictims) {
   b.last_heard = at_ms(50);
   b.gone_by = at_ms(300);
   EXPECT_TRUE(judge_testimonies({a, b}).by_departure);
-  // It was heard after the failure, and nobody named it.
+  // The node was heard after the failure, and no rank named one of its ranks.
   NodeEvidence own = node_a();
   own.workers[0].signs.blame.reset();
   Testimony first = testimony_of(own, 0);

@@ -22,7 +22,7 @@ RaisedException raised(const std::string& type, RaisedException::After after = {
   return {type, type + ": x", std::move(blame), after};
 }
 
-// One that lost its connection to these ranks.
+// An exception about lost connections to these ranks.
 RaisedException lost(const std::string& type, RaisedException::After after = {},
                      std::vector<int> ranks = {}) {
   return raised(type, after, Blame{std::move(ranks), false});

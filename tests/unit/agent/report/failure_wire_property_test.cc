@@ -1,4 +1,4 @@
-// Whatever failed on one node: the others show the same, and whatever arrives harms nobody.
+// All nodes show the same failure, whatever it is; damaged bytes are refused or harmless.
 #include <algorithm>
 #include <limits>
 #include <string>
@@ -17,7 +17,7 @@
 namespace muster {
 namespace {
 
-// Of node rank 1 of 4, named node-7 as all its workers are.
+// A verdict on node rank 1 of 4, whose host is node-7.
 JudgedAttempt any_verdict() {
   const JobReport report = any_failed_job();
   JudgedAttempt judged;
@@ -50,8 +50,7 @@ JobReport told(JobReport report, const std::string& detail) {
   return report;
 }
 
-// Whether the wire had to cut anything of the culprit; a line that is too long to be shown is cut a
-// little earlier there.
+// True if the wire cut any of the culprit's texts; it cuts lines a little shorter than the screen.
 bool was_cut(const JudgedAttempt& judged, const WorkerFailure& sent) {
   const WorkerFailure& culprit = judged.failures[*judged.culprit];
   const auto lines = last_lines(culprit.stderr_tail, 30, std::numeric_limits<size_t>::max());

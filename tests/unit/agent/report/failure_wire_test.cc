@@ -19,7 +19,7 @@
 namespace muster {
 namespace {
 
-// Of node rank 1 of three with four workers each, where rank 5 failed.
+// Rank 5 failed, on node rank 1 of three with four workers each.
 JudgedAttempt culprits_verdict() {
   WorkerFailure culprit = sample_failure(5, ExitStatus::exited(42));
   culprit.local_rank = 1;
@@ -41,7 +41,7 @@ JudgedAttempt culprits_verdict() {
     failure.node_rank = 1;
     failure.attempt = 3;
   }
-  for (const size_t other : {0U, 2U, 3U})  // Not told of those who are not part of the answer.
+  for (const size_t other : {0U, 2U, 3U})  // Sent only for failures that the verdict quotes.
     judged.failures[other].program = judged.failures[other].binary = "";
   judged.culprit = 1;
   judged.reason = Reason::raised_first;
@@ -65,7 +65,7 @@ JobReport report_of(const std::string& host, int node_rank) {
   return report;
 }
 
-// What the culprit's own node would have shown by itself.
+// The report of the culprit's own node.
 JobReport culprits_report() {
   JobReport report = report_of("node-b", 1);
   report.end = JobEnd::failed;
@@ -104,7 +104,7 @@ JobReport ended_report(JobReport report, const membership::End& end) {
   return report;
 }
 
-// The detail with one value replaced, as a liar or another version might send it.
+// The detail with one value replaced, as a faulty peer or another version might send it.
 std::string detail_with(const char* pointer, const nlohmann::json& value) {
   auto json = nlohmann::json::parse(encode_verdict(culprits_verdict()));
   json[nlohmann::json::json_pointer(pointer)] = value;
@@ -201,7 +201,7 @@ TEST(FailureWire, CarriesARestartLineInItsShortForm) {
             render_restart(culprit_of(judged), judged.cause, 2, 3));
 }
 
-// ---- what is long is cut, and still shown
+// ---- cuts of long texts
 
 TEST(FailureWire, SendsTheLastThirtyLinesOfStderr) {
   JudgedAttempt judged = culprits_verdict();
@@ -267,7 +267,7 @@ TEST(FailureWire, CountsTheOthersThatDoNotFit) {
   for (int rank = 12; rank < 1012; ++rank)
     judged.failures.push_back(sample_failure(rank, ExitStatus::exited(1)));
   std::ranges::rotate(judged.failures,
-                      judged.failures.begin() + 2);  // The culprit is the last one.
+                      judged.failures.begin() + 2);  // Puts the culprit last.
   judged.culprit = judged.failures.size() - 1;
   JudgedAttempt sent = passed_on(judged);
   EXPECT_GE(sent.failures.size(), 30u);
@@ -318,7 +318,7 @@ TEST(FailureWire, SendsInvalidNumbersAsZero) {
   EXPECT_EQ(sent.time, WallTime{});
 }
 
-// ---- what comes from the network
+// ---- hostile input
 
 TEST(FailureWire, RefusesBytesThatAreNoDetail) {
   for (const std::string& detail :
@@ -395,7 +395,7 @@ TEST(FailureWire, NoticesEveryMissingField) {
   for (const std::string object : {"", "/failures/1", "/failures/1/status", "/failures/1/words",
                                    "/cause", "/stopped_elsewhere"}) {
     for (const auto& [key, value] : json.at(nlohmann::json::json_pointer(object)).items()) {
-      if (key == "words") continue;  // Of the culprit's part in the answer only.
+      if (key == "words") continue;  // Optional: only quoted failures have it.
       EXPECT_FALSE(decode_verdict(detail_without(object, key))) << object << "." << key;
       ++fields;
     }
@@ -535,7 +535,7 @@ TEST(ApplyEnd, NamesTheNodeThatGotTheStopSignal) {
   for (const char* name : {"node-b", "node-b (10.0.0.2)"}) {
     end.host_name = name;
     const JobReport there = ended_report(report_of("node-b", 1), end);
-    EXPECT_EQ(there.stopped_by, "") << "the host may tell it apart from another of its name";
+    EXPECT_EQ(there.stopped_by, "") << "the host may add the address to tell it from a namesake";
     EXPECT_EQ(exit_code_of(there, ExitCodePolicy::culprit), 143);
   }
 }
@@ -554,7 +554,7 @@ TEST(ApplyEnd, GivesEveryNodeTheSameFailureBeforeAStop) {
     EXPECT_EQ(report.failures, culprits_verdict().failures);
     EXPECT_EQ(report.culprit, culprits_verdict().culprit);
   }
-  end.verdict->detail = "";  // A host that cannot tell more than a line.
+  end.verdict->detail = "";  // The host may send no more than a line.
   EXPECT_EQ(ended_report(victim, end).failures, victim.failures);
 }
 

@@ -1,5 +1,5 @@
-// A finding in one line of text, so that tests compare all of its fields at once: "0-3 A: x |
-// uncaught | blames 1,2".
+// Shows a finding in one line, so that a test compares all of its fields at once:
+// "0-3 A: x | uncaught | blames 1,2".
 #pragma once
 
 #include <optional>

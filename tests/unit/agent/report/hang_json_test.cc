@@ -18,8 +18,7 @@ namespace {
 
 using Strings = std::vector<std::string>;
 
-// The names in the first column of the table of that section of schema.md whose first head is
-// `head`.
+// Returns the first column of the table in this section of schema.md whose first head is `head`.
 Strings documented(const std::string& section, const std::string& head) {
   std::ifstream file(paths::kSchema);
   std::string text{std::istreambuf_iterator<char>(file), {}};

@@ -57,7 +57,7 @@ TEST(HangNews, RefusesWhatNoNodeEncodes) {
   HangNews other = verdict();
   other.kind = JobEventKind::job_ended;
   EXPECT_FALSE(decode_hang_news(encode_hang_news(other)))
-      << "only what is about hangs may be told for another node";
+      << "only kinds about hangs may come from another node";
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
-// What the nodes knew of jobs that really failed, judged again: tests/fixtures/first_cause has the
-// evidence of a run of every cell of tests/bench/first_cause.py, which recorded it, with the rank
-// that was first by the stamps of the ranks themselves.
+// Judges recorded evidence of real failures again: tests/bench/first_cause.py recorded a run of
+// each cell to tests/fixtures/first_cause, with the rank that failed first by the ranks' stamps.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -18,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-// How well a host knows the clock of another node on the same machine.
+// Error of the host's estimate of another node's clock on the same machine.
 constexpr Duration kClockError = std::chrono::microseconds(100);
 
 std::vector<std::filesystem::path> recorded() {
@@ -30,7 +29,7 @@ std::vector<std::filesystem::path> recorded() {
   return found;
 }
 
-// As it came to the host.
+// As the host received it.
 membership::Testimony recorded_testimony(const json& file) {
   const Instant since{std::chrono::nanoseconds(file.at("since_ns").get<int64_t>())};
   const json& node = file.at("node");

@@ -1,5 +1,5 @@
-// From the evidence of nodes to the words of a report: who is listed, in which part, with whose
-// words.
+// From the evidence of nodes to the report: which ranks it lists, in which part, and which of them
+// it quotes.
 #include "agent/report/judged_attempt.h"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ WorkerFailure saying(WorkerFailure failure, const std::string& words) {
   return failure;
 }
 
-// The verdict of an attempt of four in which these ended so, in this order.
+// The verdict on an attempt of four ranks of which these ended, in this order.
 JobReport judged(const std::vector<WorkerFailure>& failures) {
   JobReport report = sample_job(JobEnd::failed);
   report.world_size = 4;
@@ -156,7 +156,7 @@ TEST(JudgedAttempt, QuotesBothRanksThatFailedAtOnce) {
       << screen;
 }
 
-// Of two that left at once with the same code.
+// The screen of two ranks that exited at once with the same code.
 std::string screen_of_two_alike(const std::string& words_of_the_other) {
   NodeEvidence node;
   for (const int rank : {0, 1}) {

@@ -1,5 +1,5 @@
-// Against a file that grows as /dev/kmsg does. Its lines are what Linux 6.1 printed, and what
-// NVIDIA's driver 580.159.04 printed of an H200; Xids 63 and 79 are as public reports quote them.
+// Reads a file that grows as /dev/kmsg does. Its lines come from Linux 6.1 and from NVIDIA's driver
+// 580.159.04 with an H200; Xids 63 and 79 are as public reports quote them.
 #include "agent/report/kernel_log.h"
 
 #include <filesystem>
@@ -66,7 +66,7 @@ TEST_F(KernelLogTest, NamesTheProcessThatTheKernelKilled) {
   EXPECT_EQ(log.oom_killed(4711), true);
   EXPECT_EQ(log.oom_killed(471), false);
   EXPECT_EQ(log.oom_killed(47110), false);
-  EXPECT_EQ(log.oom_killed(4711), true);  // A record is read once and known from then on.
+  EXPECT_EQ(log.oom_killed(4711), true);  // Each record is read once and remembered.
 }
 
 TEST_F(KernelLogTest, ListsVictimsWithTheirNames) {
@@ -75,7 +75,7 @@ TEST_F(KernelLogTest, ListsVictimsWithTheirNames) {
   EXPECT_EQ(log.oom_victims(), (std::vector<OomVictim>{{4711, "python3"}}));
 }
 
-// Records of Linux 6.18; other jobs of the machine run out of memory at the same time.
+// Records of Linux 6.18; other jobs on the machine run out of memory at the same time.
 TEST_F(KernelLogTest, MarksTheVictimsOfItsOwnMemoryCgroup) {
   std::ofstream(root_ + "/proc/self/cgroup") << "4:memory:/slurm/job_7\n0::/\n";
   KernelLog log = open();
@@ -128,7 +128,7 @@ TEST_F(KernelLogTest, IgnoresRecordsBeforeAMark) {
   EXPECT_EQ(log.oom_killed(4712), true);
   log.mark();
   EXPECT_EQ(log.oom_killed(4712),
-            false);  // The same number in the next attempt is another process.
+            false);  // In the next attempt, this pid is another process's.
 }
 
 TEST_F(KernelLogTest, KnowsNothingInAContainerWithItsOwnPids) {
@@ -187,7 +187,7 @@ TEST_F(KernelLogTest, AssignsAHardwareXidOfAnotherProcessToAnyProcess) {
                                   "Timeout after 6s of waiting for RPC response!"}));
 }
 
-// A killed process leaves this one.
+// Xid 45 is the clean-up of a GPU after a process, whatever the process died of.
 TEST_F(KernelLogTest, IgnoresTheXidOfTheCleanupAfterAProcess) {
   KernelLog log = open();
   log_xid(log, "45, pid=673, name=python3, Ch 00000010");

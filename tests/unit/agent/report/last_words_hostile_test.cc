@@ -1,5 +1,5 @@
-// A tail of 64 KiB holds whatever a program wrote. Looking through it must take time in proportion
-// to its length: MessageLines counts how often its lines are looked at.
+// The tail of 64 KiB may hold any bytes. The search must take time in proportion to its length:
+// MessageLines counts how often its lines are read.
 #include <string>
 #include <vector>
 
@@ -20,7 +20,7 @@ std::string repeated_to_the_tail(const std::string& text) {
   return all;
 }
 
-// Each begins something that would have to be looked for to the end.
+// Each begins a message whose end a naive search would look for up to the end of the tail.
 const std::vector<std::string>& unfinished() {
   const std::string header = "Traceback (most recent call last):\n";
   const std::string hook = "[rank1]: Traceback (most recent call last):\n[rank1]:   File \"a\"\n";
@@ -82,7 +82,7 @@ const std::vector<std::string>& unfinished() {
 }
 
 TEST(LastWordsOfHostileBytes, TakeTimeInProportionToTheLines) {
-  constexpr size_t kLooksPerLine = 100;  // Some 20 finders look at each line, a few of them twice.
+  constexpr size_t kLooksPerLine = 100;  // Some 20 finders read each line, a few of them twice.
   for (const std::string& text : unfinished()) {
     for (const std::string& all :
          {repeated_to_the_tail(text), text + repeated_to_the_tail("\n"),

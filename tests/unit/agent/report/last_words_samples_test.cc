@@ -1,5 +1,5 @@
-// What real programs wrote on stderr when they failed, and what the verdict makes of it: the
-// samples and their index are in tests/fixtures/last_words, with the script that makes them.
+// The stderr of real programs that failed, and the message that is found in it. The samples, their
+// index and the script that makes them are in tests/fixtures/last_words.
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -20,7 +20,7 @@ namespace {
 struct Sample {
   std::string file;
   std::string stderr_bytes;
-  std::string text;  // "*" stands for anything; empty: no message.
+  std::string text;  // "*" matches any text; empty: no message.
   bool uncaught = false;
   std::optional<Blame> blame;
 };
@@ -92,7 +92,7 @@ TEST(LastWordsSamples, AreUnderstood) {
   }
 }
 
-// A tail of 64 KiB begins anywhere.
+// A tail of 64 KiB may begin at any line.
 TEST(LastWordsSamples, MeanTheSameIfTheTailBeginsLater) {
   for (const Sample& sample : samples()) {
     const std::optional<ErrorMessage> whole = last_message(sample.stderr_bytes);
@@ -122,7 +122,6 @@ TEST(LastWordsSamples, YieldWholeLinesInOrder) {
   }
 }
 
-// A program's output that is somebody else's stderr: tagged, coloured, and behind a progress bar.
 TEST(LastWordsSamples, MeanTheSameBehindTheTagsOfALauncher) {
   for (const Sample& sample : samples()) {
     const std::optional<ErrorMessage> whole = last_message(sample.stderr_bytes);

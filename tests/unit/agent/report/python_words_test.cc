@@ -20,7 +20,7 @@ const std::string kFromCause =
 const std::string kWhileHandling =
     "\nDuring handling of the above exception, another exception occurred:\n\n";
 
-// The scan from one line on: where it ends, and what it found.
+// Scans from line `at` on; shows where the scan ended and what it found.
 std::string scanned(const std::string& text, size_t at = 0) {
   const std::optional<TracebackScan> scan = scan_traceback(MessageLines(text), at);
   return scan ? fmt::format("to {}: {}", scan->end, text_of(scan->finding)) : "no traceback";

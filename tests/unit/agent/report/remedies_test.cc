@@ -1,4 +1,4 @@
-// Messages as the libraries print them; each must lead to its own remedy.
+// Messages as the libraries print them, each with the remedy that it must lead to.
 #include "agent/report/remedies.h"
 
 #include <string>

@@ -1,6 +1,5 @@
-// Failures and jobs as no sane program makes them: rapidcheck generators for the property tests of
-// agent/report, which must render and read back anything. Strings hold control characters, broken
-// UTF-8 and torchrun's own words.
+// Generators of hostile failures and jobs for the property tests of agent/report. Strings hold
+// control characters, broken UTF-8 and pieces of tracebacks.
 #pragma once
 
 #include <string>
@@ -67,7 +66,7 @@ inline JobReport any_failed_job() {
   std::vector<WorkerFailure> failures;
   for (int rank = 0; rank < count; ++rank)
     failures.push_back(any_failure(rank));
-  failures[0].stopped_by_muster = false;  // Else nothing need have failed.
+  failures[0].stopped_by_muster = false;  // At least one worker failed by itself.
   judge_failures(report, failures, any_evidence());
   report.program = *any_output();
   if (*rc::gen::arbitrary<bool>()) {

@@ -1,6 +1,5 @@
-// Failures and jobs that several tests of agent/report start from: complete and plausible, so that
-// a test changes only the field that it is about. The wall clock in them is fixed, and so are pids,
-// so that whole texts can be compared.
+// Complete, plausible failures and jobs for the tests of agent/report: each test changes only the
+// field that it is about. Times and pids are fixed, so that whole texts can be compared.
 #pragma once
 
 #include <chrono>
@@ -44,13 +43,13 @@ inline WorkerFailure sample_stopped(int rank, ExitStatus status = ExitStatus::si
   return failure;
 }
 
-// The steady clock of these tests begins in 1970.
+// The steady clock of these tests starts in 1970.
 inline Instant sample_instant(WallTime time) {
   return Instant{time.time_since_epoch()};
 }
 
-// As its node saw it, had it ended as the n-th of its attempt, 10 ms after the one before, and said
-// its last words 5 ms before that.
+// The record of the n-th worker to end: 10 ms after the previous one, and 5 ms after it last
+// printed.
 inline WorkerRecord record_of(const WorkerFailure& failure, int n = 0,
                               const HostEvidence& machine = {}) {
   WorkerRecord record;
@@ -63,7 +62,7 @@ inline WorkerRecord record_of(const WorkerFailure& failure, int n = 0,
   record.printed.err_tail = failure.stderr_tail;
   record.printed.err_total = record.printed.err_total_before_stop = failure.stderr_tail.size();
   record.printed.last_output = *record.ended - std::chrono::milliseconds{5};
-  const bool after_stop = *record.printed.last_output >= sample_instant(failure.time);  // As below.
+  const bool after_stop = *record.printed.last_output >= sample_instant(failure.time);  // stop_of()
   if (failure.stopped_by_muster && after_stop) record.printed.err_total_before_stop = 0;
   record.printed.err_times.add(record.printed.err_total, *record.printed.last_output);
   return record;
@@ -74,13 +73,13 @@ inline std::optional<StopMark> stop_of(const WorkerFailure& failure) {
   return StopMark{sample_instant(failure.time), SIGTERM, true};
 }
 
-// What can be said of it alone.
+// The cause derived from this worker alone.
 inline Cause cause_of(const WorkerFailure& failure, const HostEvidence& machine = {}) {
   const WorkerRecord record = record_of(failure, 0, machine);
   return classify(failure, machine, examine(record, stop_of(failure), Instant{}).error);
 }
 
-// The verdict of an attempt in which these failed, in this order. `machine` is the first one's.
+// Judges an attempt in which these failed, in this order. `machine`: evidence for the first one.
 inline void judge_failures(JobReport& report, const std::vector<WorkerFailure>& failures,
                            const HostEvidence& machine = {}) {
   NodeEvidence node;
@@ -94,7 +93,7 @@ inline void judge_failures(JobReport& report, const std::vector<WorkerFailure>& 
   apply_judged(report, judge_attempt({node}));
 }
 
-// The shape that torch's @record writes.
+// JSON as torch's @record writes it.
 inline std::string recorded_error(const std::string& message, const std::string& callstack,
                                   const std::string& timestamp) {
   return R"({"message": {"message": ")" + message + R"(", "extraInfo": {"py_callstack": ")" +

@@ -1,4 +1,4 @@
-// What is believed of a worker's words, files and end, and what is not.
+// Which of a worker's messages, files and exits count as signs, and which do not.
 #include "agent/report/signs.h"
 
 #include <csignal>
@@ -17,7 +17,7 @@ using std::chrono::seconds;
 
 const std::string kTraceback =
     "Traceback (most recent call last):\n  File \"a.py\", line 2\nValueError: boom\n";
-// What torch prints for an uncaught exception of a rank.
+// As torch's excepthook prints an uncaught exception.
 const std::string kHookedTraceback =
     "[rank3]: Traceback (most recent call last):\n[rank3]:   File \"a.py\", line 2\n"
     "[rank3]: ValueError: boom\n";
@@ -26,8 +26,8 @@ const std::string kPeerTraceback =
     "[../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer "
     "[127.0.0.1]:4711\n";
 
-// Rank 3 of a job, started at second 1000 and ended at second 1010; the stop, where there is one,
-// is at second 1009. What it printed came at second 1005.
+// Rank 3 runs from second 1000 to second 1010 and prints at second 1005; the stop, if there is one,
+// comes at second 1009.
 class Signs : public testing::Test {
  protected:
   Signs() {
@@ -102,7 +102,7 @@ TEST_F(Signs, IgnoreAnErrorThatTheProgramOutlived) {
   print(kPeerTraceback);
   EXPECT_TRUE(signs().blame);
   EXPECT_TRUE(error().is_reason);
-  print("leaving\n", 1'005'900);  // In its teardown.
+  print("leaving\n", 1'005'900);  // During its teardown.
   EXPECT_TRUE(signs().blame);
   EXPECT_TRUE(error().is_reason);
   print("FATAL: loss is NaN\n", 1'008'000);
@@ -160,7 +160,7 @@ TEST_F(Signs, IgnoreAnErrorFileOfAnEarlierProcess) {
 }
 
 TEST_F(Signs, PreferStderrToATruncatedErrorFile) {
-  record_.failure.error_file_content = R"({"message":{"message":"HugeError: xxxx)";  // A full disk.
+  record_.failure.error_file_content = R"({"message":{"message":"HugeError: xxxx)";  // Full disk.
   EXPECT_EQ(error().text, *record_.failure.error_file_content);
   print(kTraceback);
   EXPECT_EQ(error().text, "ValueError: boom");
@@ -250,7 +250,7 @@ TEST_F(Signs, CountADeclaredFailureFromItsDeclaration) {
   record_.failure.declared = "in uninterruptible sleep for 5.0 s";
   record_.declared = at_ms(1'008'900);
   EXPECT_EQ(signs().ended, at_ms(1'008'900));
-  record_.ended.reset();  // It outlived SIGKILL.
+  record_.ended.reset();  // It outlives SIGKILL.
   EXPECT_EQ(signs().ended, at_ms(1'008'900));
 }
 
@@ -265,7 +265,7 @@ TEST_F(Signs, LetAnExceptionAfterTheStopExplainOnlyAnExit) {
 
 TEST_F(Signs, DateAnExceptionAlreadyInThePipeBeforeTheStop) {
   stop_it();
-  print(kTraceback, 1'009'004);  // Read then, since we were late.
+  print(kTraceback, 1'009'004);  // muster read it late.
   record_.printed.err_total_before_stop = record_.printed.err_total;
   ASSERT_TRUE(signs().raised);
   EXPECT_LT(*signs().raised, stop_->at);
@@ -276,7 +276,7 @@ TEST_F(Signs, DateAnExceptionAlreadyInThePipeBeforeTheStop) {
 TEST_F(Signs, IgnoreALoggedExceptionThatAStoppedProgramOutlived) {
   stop_it();
   print(kTraceback);
-  record_.printed.last_output = at_ms(1'008'000);  // On stdout.
+  record_.printed.last_output = at_ms(1'008'000);  // To stdout.
   EXPECT_EQ(signs().raised, std::nullopt);
   EXPECT_EQ(error().text, "");
 }

@@ -1,5 +1,5 @@
-// The expected lines have torchrun's shape, key for key and space for space; only names, numbers
-// and the timestamp (which torchrun leaves 0) are ours.
+// The expected lines equal torchrun's, key for key and space for space, except for names, numbers
+// and the timestamp, which torchrun leaves 0.
 #include "agent/report/torch_events.h"
 
 #include <gtest/gtest.h>

@@ -89,7 +89,7 @@ TEST(TracebackLines, RecognizeTheStartOfAnotherMessage) {
     EXPECT_FALSE(opens_something(MessageLines(line + std::string("\n")), 0)) << line;
 }
 
-// The lines of a text as the traceback whose header is its first line sees them.
+// A text whose first line is the header of a traceback.
 struct SeenTraceback {
   explicit SeenTraceback(const std::string& text)
       : all(text), lines(all, 0, find_header(all[0].text).value().prefix) {}
@@ -192,7 +192,7 @@ TEST(TracebackLines, ShowAnExceptionInOneLine) {
     EXPECT_EQ(exception_text(parse_exception_line(one.line).value(), one.further), one.text);
 }
 
-// A box of rich's that is `width` columns wide, with one frame in it.
+// A box as rich draws it, `width` columns wide, with one frame in it.
 std::string rich_box(size_t width) {
   const std::string title = "─ Traceback (most recent call last) ";
   const std::string inside = " a.py:1 in f";
@@ -206,7 +206,7 @@ std::string rich_box(size_t width) {
   return upper + "╮\n" + frame + "│\n" + lower + "╯\n";
 }
 
-// What rich's block says, and the number of its lines.
+// Shows the number of lines of a rich block and its exception.
 std::string rich_text(const std::string& text) {
   SeenTraceback seen(text);
   const std::optional<RaisedException> raised = read_rich_block(seen.lines);
@@ -222,10 +222,10 @@ TEST(TracebackLines, ReadTheExceptionUnderRichsBox) {
 }
 
 TEST(TracebackLines, UndoRichsLineBreaks) {
-  const std::string full = "ValueError: " + std::string(24, 'a');  // Four columns are left of 40.
+  const std::string full = "ValueError: " + std::string(24, 'a');  // Leaves four of 40 columns.
   EXPECT_EQ(rich_text(rich_box(40) + full + "\nbbbb c\n"), "5 ValueError|" + full + " bbbb c");
   EXPECT_EQ(rich_text(rich_box(40) + full + "\nbbb c\n"), "4 ValueError|" + full);
-  const std::string wide = "E:" + std::string(38, 'a');  // One word, broken at the edge.
+  const std::string wide = "E:" + std::string(38, 'a');  // One word, broken at the edge of the box.
   EXPECT_EQ(rich_text(rich_box(40) + wide + "\nbb\n"), "5 E|E: " + std::string(38, 'a') + "bb");
   EXPECT_EQ(rich_text(rich_box(100) + "ValueError: a \nb\nc\n"), "5 ValueError|ValueError: a b");
 }

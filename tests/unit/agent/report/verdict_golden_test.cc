@@ -1,5 +1,4 @@
-// Whole screens for the failures that people meet most, from the exit status to the last rule: what
-// a person reads at 3 a.m. is what is compared here.
+// Compares whole screens, from the first rule to the last, for the failures that people meet most.
 #include <string>
 #include <vector>
 
@@ -139,8 +138,8 @@ Log: /logs/stderr.log
 }
 
 TEST(VerdictScreen, ShowsTheCulpritIfAPeerEndedFirst) {
-  // Rank 0 aborts because rank 3 is gone, and its exit is observed first; rank 3's error file is
-  // two seconds older.
+  // Rank 0 aborts because rank 3 is gone, and its exit is observed first; the error file of rank 3
+  // is two seconds older.
   WorkerFailure guilty = logged_failure(3, ExitStatus::exited(1), "");
   guilty.time = sample_time(1);
   guilty.error_file_path = "/logs/error.json";

@@ -1,5 +1,5 @@
-// Whatever a program wrote and however its job ended: the verdict is there, short, and harmless to
-// the terminal, and the files for programs are valid JSON.
+// Whatever a program wrote and however its job ended, the verdict exists, is short, and is harmless
+// to the terminal, and the machine-readable files are valid JSON.
 #include <algorithm>
 #include <set>
 #include <string>
@@ -106,7 +106,7 @@ RC_GTEST_PROP(AnyErrorFile, IsReadAsTheSameErrorOnceItIsCopied, ()) {
   RC_ASSERT(parse_error_file(*handed_on) == parse_error_file(*culprit.error_file_content));
 }
 
-// Reads "0-3,7" back.
+// Parses "0-3,7".
 std::vector<int> ranks_in(const std::string& ranges) {
   std::vector<int> ranks;
   for (size_t at = 0; at < ranges.size();) {

@@ -544,7 +544,7 @@ TEST(ExitCodeOf, FallsBackToThePolicyWithoutACodeForTheCause) {
   EXPECT_EQ(exit_code_of(report, codes), 121);
   report.end = JobEnd::unkillable;
   EXPECT_EQ(exit_code_of(report, codes), 123);
-  EXPECT_EQ(exit_code_of(sample_job(JobEnd::failed), codes), 120) << "nobody knows the cause";
+  EXPECT_EQ(exit_code_of(sample_job(JobEnd::failed), codes), 120) << "no culprit, so no cause";
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ using wire::JsonWriter;
 
 enum class Fruit { apple, pear, plum };
 
-// One field of every kind.
+// Has one field of every kind.
 struct Parcel {
   std::string text;
   bool flag = false;

@@ -19,7 +19,7 @@ namespace {
 
 using wire::Json;
 
-// Every field has a value of its own.
+// Sets every field to a distinct value.
 WorkerFailure whole_failure() {
   WorkerFailure failure = sample_failure(5, ExitStatus::signaled(SIGSEGV, true));
   failure.local_rank = 1;
@@ -100,7 +100,7 @@ TEST(WorkerJson, NamesAMissingField) {
   const Json fields = wire::json_of(whole_failure(), 1000);
   const Json words = wire::words_json(whole_failure(), 1000, 1000);
   for (const auto& [key, value] : fields.items()) {
-    if (key == "call") continue;  // Agents that know of no calls send none.
+    if (key == "call") continue;  // Optional: sent only if the worker was in a call.
     Json json = fields;
     json.erase(key);
     EXPECT_EQ(read_back(json, words).wrong, key);
@@ -120,7 +120,7 @@ TEST(WorkerJson, ReadsAFailureWithoutACall) {
   WorkerFailure expected = whole_failure();
   expected.call.clear();
   EXPECT_EQ(read.failure, expected);
-  EXPECT_EQ(wire::json_of(expected, 1000), fields) << "nothing is sent for none";
+  EXPECT_EQ(wire::json_of(expected, 1000), fields) << "an empty call is not sent";
 }
 
 struct RefusedField {
@@ -204,7 +204,6 @@ TEST(WorkerJson, SendsThirtyLinesOfStderr) {
   EXPECT_EQ(sent_tail("first\n" + thirty, 10'000), thirty);
 }
 
-// What is shown of the tail that arrived is what would be shown of the one that was sent.
 RC_GTEST_PROP(WorkerJson, SendsStderrAsItWillBeShown, ()) {
   const std::string tail = *any_output();
   const std::string sent = sent_tail(tail, wire::kLongTextBytes);
