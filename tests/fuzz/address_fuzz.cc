@@ -1,5 +1,5 @@
-// Addresses and networks as users and agents write them. Checked: what was parsed prints as a text
-// with the same meaning, and a network contains the address in its name.
+// Addresses and networks as users and agents write them. Checked: parsed values survive another
+// round trip as text, and a network contains the address in its name.
 #include <string>
 
 #include "rendezvous/net/address.h"

@@ -1,4 +1,4 @@
-// What the two targets of the agents' protocol share: each of them reads the frames of one
+// Shared by the two targets of the agents' protocol, each of which reads the frames of one
 // direction.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace muster::fuzz {
 
-// What a peer's bytes mean: messages, and whether the connection was broken off in the end.
+// The messages in a peer's bytes, and whether they broke off the connection.
 template <typename Message>
 class Conversation {
  public:
@@ -53,8 +53,8 @@ class Conversation {
   bool broken_off_ = false;
 };
 
-// Cuts make no difference; what was decoded can be encoded again with the same meaning, with a seal
-// too; its text is one line. Nobody makes a seal by chance.
+// Cuts make no difference; decoded messages survive another round trip, also with a seal; their
+// texts are one line. No input has a valid seal by chance.
 template <typename Message>
 void check_frames(std::string_view input) {
   membership::FrameSeal seal(Mac{});
@@ -69,7 +69,7 @@ void check_frames(std::string_view input) {
     std::string frame;
     membership::encode(message, frame);
     said += frame;
-    seal.close(frame);  // Which may make it too long for a stranger's.
+    seal.close(frame);  // The seal may make it too long for an unauthenticated peer.
     sealed.hear(frame);
     CHECK(membership::to_text(message).find('\n') == std::string::npos);
   }

@@ -1,4 +1,4 @@
-// A stranger that speaks to the host of the rendezvous like an agent.
+// An unauthenticated peer sends agents' messages to the host of the rendezvous.
 #include "tests/fuzz/agent_frames.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,5 +1,5 @@
-// A node gets a message that another node may have made up. Checked: what is decoded is within its
-// bounds and can be said again with the same meaning, and makes no straggler of nonsense.
+// Another node may send any bytes. Checked: decoded arrivals are within their bounds and survive
+// another round trip, and stragglers found from them have sensible values.
 #include <cmath>
 
 #include "agent/hang/arrivals.h"

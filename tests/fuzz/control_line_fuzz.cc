@@ -1,5 +1,5 @@
-// Arbitrary input on either end of the control socket of a running job. Checked: what was decoded
-// can be encoded again with the same meaning; stacks have a harmless text; a refusal is one line.
+// Arbitrary input at either end of a running job's control socket. Checked: decoded values survive
+// another round trip; stacks have a harmless text; a refusal is one line.
 #include <string>
 #include <vector>
 

@@ -1,5 +1,5 @@
-// What engines say of a job, in variables and in a hosts file that may have been cut off or belong
-// to something else: Slurm's lists of nodes and counts above all. Found facts are consistent.
+// Engines' facts about a job, in variables and in a hosts file that may be cut off or foreign;
+// above all Slurm's lists of nodes and counts. Checked: the facts are consistent.
 #include <array>
 #include <string>
 #include <string_view>
@@ -22,7 +22,7 @@ void check(const EngineFacts& facts) {
   CHECK(facts.node_rank.value < facts.nodes.value);
 }
 
-// Lines of NAME=value; what follows an empty line is the hosts file.
+// The input has lines of NAME=value and, after an empty line, the hosts file.
 void read_facts(const std::string& text) {
   const size_t blank = text.find("\n\n");
   const std::string hosts = blank == std::string::npos ? "" : text.substr(blank + 2);

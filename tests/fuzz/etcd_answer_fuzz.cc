@@ -1,5 +1,5 @@
-// Whatever listens at the address that a user took for etcd's answers as it likes. Checked: what
-// goes into a header or before people is printable, and what is read is no longer than the answer.
+// The server at etcd's address may answer anything. Checked: text for headers and for people is
+// printable, and decoded values are no longer than the answer.
 #include <cstddef>
 #include <cstdint>
 #include <optional>

@@ -1,5 +1,5 @@
-// Any peer connects to the rendezvous' port. Checked: more bytes do not change a caller's class,
-// except from store client to stranger; a stranger's description is one short printable line.
+// Any peer may connect to the rendezvous' port. Checked: more bytes do not change a caller's class,
+// except from store client to unknown; an unknown peer's description is one short printable line.
 #include <cctype>
 #include <string>
 

@@ -1,4 +1,4 @@
-// An agent gets answers from something that is not the host of the rendezvous.
+// A peer that is not the host of the rendezvous answers an agent.
 #include "tests/fuzz/agent_frames.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

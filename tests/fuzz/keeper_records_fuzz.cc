@@ -1,5 +1,5 @@
-// What a keeper, a file that others can reach or etcd, says of a job. Checked: what was read is
-// written as a text that is read as the same, unless it holds what no line may.
+// The records of a job in a keeper, which is a shared file or etcd. Checked: decoded records
+// survive another round trip.
 #include <string>
 
 #include "rendezvous/backends/host_record.h"

@@ -1,6 +1,6 @@
 // A failed worker's stderr may contain anything. Checked: messages are whole lines of it, in order,
-// with one short line of text each; a Blame lists ranks in order; and the finders look at each line
-// a bounded number of times, so that no tail keeps the agent busy.
+// with one short line of text each; a Blame lists ranks in order; and the finders read each line a
+// bounded number of times, so that no tail keeps the agent busy.
 #include <algorithm>
 #include <string>
 #include <vector>

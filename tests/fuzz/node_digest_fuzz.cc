@@ -1,5 +1,5 @@
-// A node gets a message that another node may have made up. Checked: what is decoded is within its
-// bounds, can be said again with the same meaning, and leaves the ranks of other nodes alone.
+// Another node may send any bytes. Checked: a decoded digest is within its bounds, survives another
+// round trip, and leaves the reader's own ranks alone.
 #include <algorithm>
 
 #include "agent/hang/node_digest.h"

@@ -1,6 +1,5 @@
 // A worker's ring with arbitrary words, as its agent reads it and musterctl shows it. The input
-// changes a sound ring: ten bytes are the place of a word (in words, the less significant byte
-// first) and the word.
+// changes a sound ring, ten bytes at a time: the index of a word (little-endian) and its value.
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -38,7 +37,7 @@ void record_something(ring::RingWriter& writer) {
   writer.note_failure(128, "rank 2 is gone");
 }
 
-// The same one for all inputs, which put back what they change.
+// One ring for all inputs; each input restores the words that it changes.
 struct FuzzedRing {
   FuzzedRing() {
     std::string why;

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Runs fuzz targets for so many seconds in all, and fails if any finds anything.
+"""Runs fuzz targets for SECONDS in total, and fails if any of them finds a fault.
 
     run.py SECONDS PROGRAM... [--keep]
 
-Each PROGRAM is fuzz_NAME and starts from corpus/NAME.txt, which has an input in each line, as a bytes literal. A crash, a leak, a time-out or too much memory fails the run; the
-input that did it is left in the current folder and named. --keep adds what was found to reach new code to the corpus,
-as long as it is small.
+Each PROGRAM is fuzz_NAME and starts from corpus/NAME.txt, which has one input per line, as a bytes literal. A crash,
+a leak, a time-out or too much memory fails the run; the input is left in the current folder and named. --keep adds
+small inputs that reach new code to the corpus.
 """
 
 import argparse
@@ -22,13 +22,13 @@ import tempfile
 CORPUS = pathlib.Path(__file__).resolve().parent / "corpus"
 INPUT_BYTES_MAX = 4096
 KEPT_BYTES_MAX = 128
-MEMORY_MIB_MAX = 2048  # Of which AddressSanitizer keeps up to 256 in quarantine.
+MEMORY_MIB_MAX = 2048  # AddressSanitizer's quarantine takes up to 256 of it.
 SECONDS_PER_INPUT = 10
-AT_ONCE = 2  # Of a machine that has other things to do.
+AT_ONCE = 2  # Leaves the other CPUs to other work.
 
 
 def run(program, seconds, keep):
-    """Returns (name, executions, new inputs, None or the end of what libFuzzer said)."""
+    """Returns (name, executions, new inputs, None or the end of libFuzzer's output)."""
     name = pathlib.Path(program).name.removeprefix("fuzz_")
     with tempfile.TemporaryDirectory(prefix=f"fuzz_{name}_") as found, tempfile.TemporaryDirectory() as seeds:
         lay_out(CORPUS / f"{name}.txt", pathlib.Path(seeds))
@@ -54,7 +54,7 @@ def lay_out(corpus, folder):
 
 
 def keep_small(program, found, seeds, corpus):
-    """Adds to a corpus those found inputs that are small and reach code which its seeds do not."""
+    """Adds to a corpus the found inputs that are small and reach code that its seeds do not."""
     for path in found.iterdir():
         if path.stat().st_size > KEPT_BYTES_MAX:
             path.unlink()

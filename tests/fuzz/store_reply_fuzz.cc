@@ -1,6 +1,6 @@
-// A hostile server answers our client. The first byte of the input is the shape of the expected
-// answer, the second its number of strings, and the rest comes from the server. Checked: cuts make
-// no difference, and no answer is larger than allowed.
+// A hostile server answers a store client. The first byte of the input selects the shape of the
+// expected answer, the second its number of strings; the rest comes from the server. Checked: cuts
+// make no difference, and no answer is larger than allowed.
 #include <string>
 
 #include "rendezvous/store/tcpstore_reply.h"
@@ -57,7 +57,7 @@ void run(std::string_view input) {
   whole.hear(input);
   feed_in_pieces(input, input.size(), [&](std::string_view piece) { cut.hear(piece); });
   CHECK(size_of(whole.heard().reply) <= kReplyBytesMax);
-  // In a cut input, a malformed answer may be detected some bytes earlier or later.
+  // With cuts, a malformed answer may be detected some bytes earlier or later.
   CHECK(whole.heard().outcome == cut.heard().outcome || input.empty());
   if (whole.heard().outcome == ReplyDecoder::Decoded::reply) CHECK(whole.heard() == cut.heard());
 }

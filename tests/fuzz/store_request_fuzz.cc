@@ -1,7 +1,6 @@
 // Four clients of the store send arbitrary bytes. The input is a list of records: a byte of flags,
-// a byte with the number of bytes that follow, and those bytes, which one client sends. Checked: it
-// makes no difference where TCP cuts a record; each answer has the shape that a client of the
-// protocol expects; no client is woken that does not wait.
+// the number of bytes that follow, and those bytes, which one client sends. Checked: cuts make no
+// difference; each answer has the shape that the protocol asks for; only waiting clients are woken.
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,7 +24,7 @@ constexpr size_t kRequestBytesMax = 1 << 16;
 // Flags of a record; the two lowest bits are the client.
 constexpr uint8_t kHangUpFirst = 0x80;
 constexpr uint8_t kOneSecondLater = 0x40;
-constexpr uint8_t kWithoutHandshake = 0x20;  // When it reconnects.
+constexpr uint8_t kWithoutHandshake = 0x20;  // On a reconnect.
 
 Shape shape_of(Op op) {
   switch (op) {
@@ -46,7 +45,7 @@ Shape shape_of(Op op) {
     case Op::num_keys:
     case Op::delete_key:
     case Op::queue_len:
-    case Op::queue_pop:  // Followed by a string if it is positive.
+    case Op::queue_pop:  // A string follows a positive number.
       return Shape::number;
     case Op::get:
     case Op::compare_set:
@@ -62,7 +61,7 @@ bool parks(Op op) {
   return op == Op::wait || op == Op::barrier;
 }
 
-// The store and its four clients; `sent` is everything that the clients have received.
+// The store and its four clients.
 class World {
  public:
   World() : machine_(options()) {
@@ -116,7 +115,7 @@ class World {
  private:
   struct Client {
     bool open = false;
-    bool may_wait = false;  // It has asked to and has not cancelled that since.
+    bool may_wait = false;  // True from its request to wait until it cancels it.
     RequestDecoder decoder{kRequestBytesMax};
     std::string received;
   };
@@ -139,7 +138,7 @@ class World {
       return;
     }
     std::string_view reply = effects.reply;
-    // A client that wakes itself gets that before its answer.
+    // A client that wakes itself receives the wake-up before its answer.
     if (client.may_wait && !has_shape(op, strings, reply) && reply[0] == tcpstore::kReady)
       reply.remove_prefix(1);
     CHECK(has_shape(op, strings, reply));

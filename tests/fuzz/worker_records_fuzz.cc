@@ -1,6 +1,6 @@
-// What ranks read that other ranks have written: records in the store and in meeting files, and the
-// progress of a rank that was asked. The first byte selects one of them. Checked: what was decoded
-// can be encoded again with the same meaning.
+// Records that ranks write for other ranks, in the store, in meeting files and in answers about
+// their progress. The first byte selects the kind. Checked: decoded records survive another round
+// trip.
 #include "tests/fuzz/fuzz_input.h"
 #include "worker_lib/fields.h"
 #include "worker_lib/joining/file_meeting_point.h"

@@ -1,5 +1,5 @@
-// What a stranger or a malfunctioning rank sends to a rank's watch. The first byte says whether the
-// other end has proved that it belongs to the job.
+// An unauthenticated peer or a malfunctioning rank sends any bytes to a rank's watch. The first
+// byte says whether the peer is authenticated.
 #include <string>
 #include <vector>
 
@@ -12,7 +12,7 @@ namespace {
 using worker::watch::Decoder;
 using worker::watch::Message;
 
-// What the bytes mean: messages, and whether the connection was broken off in the end.
+// The messages in the bytes, and whether they broke the connection.
 class Heard {
  public:
   explicit Heard(bool trusted) {
@@ -31,7 +31,7 @@ class Heard {
   std::vector<Message> messages_;
 };
 
-// Cuts make no difference, and each message has only one encoding: exactly the bytes that came.
+// Cuts make no difference, and each message has one encoding: the received bytes.
 void check(std::string_view input) {
   const bool trusted = take_byte(input) % 2 == 1;
   Heard whole(trusted), cut(trusted);
