@@ -22,15 +22,15 @@ constexpr Duration kSlack = milliseconds{1};
 constexpr Duration kPromptAnswer = milliseconds{50};
 constexpr Duration kLateAnswer = seconds{20};
 
-// When each part of the world answers once it is asked; nullopt: never.
+// How long each part of the world takes to answer a request; nullopt: for ever.
 struct EndPlan {
-  std::optional<Duration> read;     // The output of the workers.
-  Duration explained{};             // The first failure, after the workers' end.
-  std::optional<Duration> written;  // The last files.
-  Duration parted{};                // The other nodes and the engine.
-  std::optional<Duration> printed;  // The last output, on the console.
+  std::optional<Duration> read;     // Reading the workers' output.
+  Duration explained{};             // Explaining the first failure, from the workers' end.
+  std::optional<Duration> written;  // Writing the last files.
+  Duration parted{};                // Parting from the other nodes and the engine.
+  std::optional<Duration> printed;  // Printing the last output on the console.
   bool waits_for_teller = false;
-  std::multimap<Duration, bool> signals;  // After the workers' end; true: a kill.
+  std::multimap<Duration, bool> signals;  // By time from the workers' end; true: a kill.
 };
 
 EndPlan end_plan_for(uint64_t seed) {
@@ -119,7 +119,7 @@ void EndWorld::perform(const Ending::Effect& effect) {
   }
   if (std::holds_alternative<Ending::FinishOutput>(effect)) {
     trace("FinishOutput");
-    if (!plan_.written || !plan_.printed) return;  // The output thread does one after the other.
+    if (!plan_.written || !plan_.printed) return;  // The output thread does them in turn.
     const Duration written_in = std::max(Duration{0}, *ended_ + *plan_.written - now_);
     return later(written_in + *plan_.printed, "the last output is printed", [this] {
       printed_ = now_;
@@ -139,7 +139,7 @@ void EndWorld::signal(bool kills) {
   if (kills) killed_ = killed_.value_or(now_);
   if (kills)
     hear(Ending::Killed{});
-  else if (ended_)  // Before that it is the workers' (AgentLoop::request_stop).
+  else if (ended_)  // Until then it goes to the workers (AgentLoop::request_stop).
     hear(Ending::Signalled{});
 }
 
@@ -169,7 +169,7 @@ void EndWorld::check_leaving(const Ending::Leave& leave) {
     check(killed_ || signals_after_end_ > 1 || disk_had_its_time,
           "the last files are given up for a silent disk, a kill or a second signal alone");
     check(killed_ || signals_after_end_ > 1 || notices_.contains(Ending::Notice::files_are_lost),
-          "a user is told of files that are lost");
+          "lost files are reported to the user");
   }
   if (!printed_ && written_ && signals_after_end_ == 0 && !killed_) {
     check(notices_.contains(Ending::Notice::files_are_lost),
@@ -181,13 +181,13 @@ void EndWorld::check_leaving(const Ending::Leave& leave) {
   }
 }
 
-// Nothing will happen any more.
+// Checks the final state: no event is left.
 void EndWorld::check_waiting() {
   check(ended_.has_value(), "the verdict comes");
   if (report_.has_left) return;
   check(parted_ && !plan_.printed && !killed_ && signals_after_end_ == 0,
         "only a console that is not read keeps an agent, and a signal ends that");
-  check(notices_.contains(Ending::Notice::output_is_unread), "its user is told what it waits for");
+  check(notices_.contains(Ending::Notice::output_is_unread), "the user learns what it waits for");
 }
 
 EndReport EndWorld::run() {

@@ -1,6 +1,6 @@
-// The end of an agent: Drain and Ending (agent/job/) joined as the agent joins them, in a world
-// where the output, the disk, the console and the other nodes take their time or never answer, and
-// a user may send signals. One seed is one schedule; time is virtual.
+// Simulates the end of an agent: Drain and Ending (agent/job/), combined as in the agent, in a
+// world whose output, disk, console and other nodes are slow or never answer and whose user may
+// send signals. One seed gives one schedule; time is virtual.
 #pragma once
 
 #include <cstdint>

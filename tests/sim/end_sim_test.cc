@@ -1,4 +1,4 @@
-// The end of an agent over thousands of seeds.
+// Simulates the end of an agent over thousands of seeds.
 #include "tests/sim/end_sim.h"
 
 #include <gtest/gtest.h>

@@ -75,7 +75,7 @@ Keeper::Beat SimKeeper::beat(Instant now, const HostRecord& own) {
   return Keeper::Beat::kept;
 }
 
-// Nobody needs the job's record if the job has ended. Else there may be nodes that go on from it.
+// Only a job that has not ended needs its record: other nodes may continue from it.
 void SimKeeper::leave(Instant now, const HostRecord& own, bool has_ended) {
   if (!is_of(own)) return;
   clear_host(now);

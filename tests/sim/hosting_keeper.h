@@ -1,5 +1,5 @@
-// A simulated keeper: the register itself, without the way to it. Two kinds: one that ends leases
-// by itself, as etcd does, and one whose readers have to watch the host's beat, as a file's do.
+// A simulated keeper: the register itself, without the path to it. It either ends leases by itself,
+// as etcd does, or leaves its readers to watch the host's beat, as a file does.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ class SimKeeper {
   SimKeeper(const Plan& plan, Prng& prng, Instant start)
       : plan_(plan), prng_(prng), gone_since_(start) {}
 
-  // What the real ones do on arrival of a request.
+  // The requests, each performed on arrival as the real keepers do.
   Keeper::Seen look() const;
   bool take(Instant now, const Keeper::Seen& seen, const HostRecord& own);
   bool write(Instant now, const HostRecord& own, const JobRecord& before, const JobRecord& record,
@@ -26,17 +26,17 @@ class SimKeeper {
   Keeper::Beat beat(Instant now, const HostRecord& own);
   void leave(Instant now, const HostRecord& own, bool has_ended);
 
-  // Ends what is over by now.
+  // Ends every lease and record that expires by `now`.
   void pass(Instant now);
   Instant next_change() const;
-  // Leases do not run out meanwhile, and are renewed in full then.
+  // Keeps leases alive until then, and renews them in full then.
   void be_out_until(Instant until);
 
   // ---- the truth
   const std::optional<HostRecord>& host() const { return host_; }
   const JobRecord& job() const { return job_; }
   uint64_t version() const { return version_; }
-  // How often all that was known of the job has gone.
+  // Number of times that the job's record was forgotten.
   int generation() const { return generation_; }
   Instant last_beat() const { return last_beat_; }
   Instant gone_since() const { return gone_since_; }  // REQUIRES: no host.

@@ -1,16 +1,16 @@
-// The bugs of the decision who hosts a job that the simulator must be able to find, and the switch
-// that enables one. Test-only: see rendezvous/base/planted.h.
+// Bugs in the choice of a job's host that the simulator must find, and the switch that enables one.
+// Test-only: see rendezvous/base/planted.h.
 #pragma once
 
 namespace muster {
 
 enum class HostingBug {
   none,
-  blind_retry,       // a write is tried again as if the first try had certainly not arrived
-  no_fence,          // a round is written by whoever knows the one before, host or not
-  stranger_follows,  // a node that is not of the newest round follows its host as a member does
-  lease_off_by_one,  // a host's lease is over one beat too early
-  watch_gap,         // a host that came and went between two looks has never been there
+  blind_retry,       // a write is repeated as if the first try had certainly not arrived
+  no_fence,          // any node that knows the round before may write a round, host or not
+  stranger_follows,  // a node outside the newest round follows its host as a member does
+  lease_off_by_one,  // a host's lease ends one beat too early
+  watch_gap,         // a host that came and went between two polls is missed
 };
 
 inline HostingBug& hosting_bug_switch() {

@@ -1,5 +1,5 @@
-// The simulator must find bugs planted in a copy of the machine that decides who hosts, and in the
-// simulated keeper, each within a thousand seeds.
+// The simulator must find bugs planted in a copy of Hosting and in the simulated keeper, each
+// within a thousand seeds.
 #include "tests/sim/hosting_planted_bugs.h"
 
 #include <string>

@@ -10,7 +10,7 @@ namespace muster::hostsim {
 
 using membership::AgentId;
 
-// ---- Who is host.
+// ---- The choice of the host.
 
 void HostingPromises::taken(Instant now, const Take& take) {
   const bool is_own = take.before && take.before->agent == take.own.agent;
@@ -24,13 +24,13 @@ void HostingPromises::taken(Instant now, const Take& take) {
   check(!world_.keeper().job().ending,
         fmt::format("node {} hosts no job that has ended", take.node));
   check(is_own || may_follow(now, take),
-        fmt::format("node {} follows only a host whose lease is over, or that is dead", take.node));
+        fmt::format("node {} follows only a host that is dead or whose lease is over", take.node));
   for (int node = 0; node < world_.nodes(); ++node)
     superseded_.insert(world_.node(node).agent);
   superseded_.erase(take.own.agent);
 }
 
-// See hosting.h. The reader of a beat cannot know of those that came since it looked.
+// See hosting.h. A reader of beats cannot know of those after its last poll.
 bool HostingPromises::may_follow(Instant now, const Take& take) {
   const JobRecord& job = world_.keeper().job();
   const bool is_member = job.has(take.own.agent);
@@ -55,7 +55,7 @@ bool HostingPromises::may_follow(Instant now, const Take& take) {
   return age >= 3 * lease;
 }
 
-// It has had no trouble with the keeper for long enough, and each member of its round is connected.
+// True if it has long had no trouble with the keeper and each member of its round is connected.
 bool HostingPromises::is_well(Instant now, const HostRecord& host) const {
   const Node& node = world_.node(World::index_of(host.agent));
   const JobRecord& job = world_.keeper().job();
@@ -77,7 +77,7 @@ void HostingPromises::stepped_down(int node) {
 void HostingPromises::ending_granted(int index) {
   const bool is_its = !superseded_.contains(world_.node(index).agent);
   const JobRecord& job = world_.keeper().job();
-  check(!is_its || job.ending || job == JobRecord{}, "a job ends once the keeper has been told");
+  check(!is_its || job.ending || job == JobRecord{}, "a job ends only once the keeper knows it");
 }
 
 // ---- Rounds.
@@ -95,7 +95,7 @@ void HostingPromises::written(const HostRecord& own, const std::optional<HostRec
   }
   if (record.ending) return;
   ++reached_.rounds;
-  // Of a file a stranger knows no more than those who come to it.
+  // A host from outside the round knows no epochs beyond those of the nodes that join it.
   if (!plan_.keeper_ends_leases && before.epoch > 0 && !before.has(own.agent)) begun_anew_ = true;
   if (begun_anew_ && record.epoch <= before.epoch) written_.clear();
   check(begun_anew_ || record.epoch > before.epoch, "epochs only grow");
@@ -107,7 +107,7 @@ void HostingPromises::written(const HostRecord& own, const std::optional<HostRec
   check(!plan_.max_membership_changes || record.changes <= *plan_.max_membership_changes,
         "membership changes stay within the budget");
   if (world_.job_ended() || generation_ > 0 || begun_anew_)
-    return;  // A node may know of rounds before those.
+    return;  // A node may know of earlier rounds.
   const auto rounds = static_cast<uint64_t>(record.restarts + record.changes) + 1;
   check(rounds == record.epoch,
         fmt::format("each round after the first is paid for once: epoch {} after {} restarts and "
@@ -126,7 +126,7 @@ void HostingPromises::round_formed(int index, uint64_t instance, const membershi
   check(!node.workers_alive,
         fmt::format("no old worker is alive where a round begins ({})", index));
   check(granted_.contains({instance, round.epoch}),
-        fmt::format("a round (epoch {}) is told once it is granted", round.epoch));
+        fmt::format("a round (epoch {}) is sent only after it is granted", round.epoch));
   const JobRecord& record = records_[{instance, round.epoch}];
   const auto rank = static_cast<size_t>(round.node_rank);
   check(rank < record.members.size() && record.members[rank] == node.agent &&

@@ -1,6 +1,6 @@
-// The promises of who hosts (see hosting.h), checked against the truth of the simulated world: what
-// the keeper holds decides, and each change there is checked before anybody hears of it. Those of
-// one host alone are checked in membership_promises.h.
+// The promises of Hosting (see hosting.h), checked against the truth of the simulated world: the
+// keeper's content decides, and each change of it is checked before any node learns of it. The
+// promises of a single host are in membership_promises.h.
 #pragma once
 
 #include <cstdint>
@@ -20,19 +20,19 @@ namespace muster::hostsim {
 class World;
 class SimKeeper;
 
-// What a node can base it on that it takes a host's place.
+// A node's grounds for taking a host's place.
 struct Claim {
-  Duration age{};  // Of the host's newest beat, when the keeper answered its last look.
-  // The instance that was called last, if its address refused, or another one answered there.
+  Duration age{};  // Age of the host's newest beat when the keeper answered the node's last poll.
+  // Instance of the last call, if its address refused or another instance answered there.
   uint64_t refused_by = 0;
-  bool returns = false;  // It is host, but its lease was over.
+  bool returns = false;  // True if the node is the host, but its lease was over.
 };
 
 class HostingPromises {
  public:
   HostingPromises(const Plan& plan, const World& world) : plan_(plan), world_(world) {}
 
-  // A take that the keeper has just granted: `host` and `gone_since` are of the moment before.
+  // A take that the keeper has just granted; the last three members are from just before.
   struct Take {
     int node = 0;
     Claim claim;
@@ -47,7 +47,7 @@ class HostingPromises {
   void granted(int node, uint64_t instance, membership::Epoch epoch);
   void stepped_down(int node);
   void ending_granted(int node);
-  // A node is told its round by the host of this instance.
+  // A node receives its round from the host of this instance.
   void round_formed(int node, uint64_t instance, const membership::Round& round);
 
   void violate(std::string promise) {
@@ -55,16 +55,16 @@ class HostingPromises {
   }
   const std::optional<std::string>& broken() const { return broken_; }
 
-  // Totals of the whole run, which show what a seed reached.
+  // Totals of a run, which show what its seed reached.
   struct Reached {
     int rounds = 0;
     int followed_as_member = 0;
     int followed_as_stranger = 0;
     int followed_on_machine = 0;
-    int returned = 0;  // A host whose record had gone.
+    int returned = 0;  // Hosts that took their place again after their lease was over.
     int stepped_down = 0;
     int found_written = 0;   // Rounds whose write was not answered.
-    int told_by_keeper = 0;  // Nodes that heard of the end from the keeper.
+    int told_by_keeper = 0;  // Nodes that learned of the end from the keeper.
   };
   Reached& reached() { return reached_; }
   const Reached& reached() const { return reached_; }
@@ -82,19 +82,18 @@ class HostingPromises {
   Reached reached_;
 
   int generation_ = 0;
-  bool begun_anew_ = false;                        // By a stranger, at a file.
-  std::map<membership::Epoch, uint64_t> written_;  // The instance, by epoch; of this generation.
+  bool begun_anew_ = false;  // True once a non-member has begun the job anew, at a file.
+  std::map<membership::Epoch, uint64_t> written_;  // Instance by epoch; of this generation.
   std::map<std::pair<uint64_t, membership::Epoch>, JobRecord> records_;
   std::set<std::pair<uint64_t, membership::Epoch>> granted_;
-  // Agents that the keeper has once not named any more since they were host, or whose job another
-  // has changed.
+  // Agents since whose last take another node took the host's place or wrote the job's record.
   std::set<membership::AgentId> superseded_;
   struct Seat {
     membership::AgentId agent;
     membership::Epoch epoch = 0;
     int rank = 0;
     int nodes = 0;
-    int generation = 0;  // Of the keeper.
+    int generation = 0;  // The keeper's.
   };
   std::map<int, Seat> seats_;  // By node.
 };

@@ -15,7 +15,7 @@ using std::chrono::seconds;
 
 namespace {
 
-constexpr Duration kLook = milliseconds{100};  // Between two checks whether all is well.
+constexpr Duration kLook = milliseconds{100};  // Interval between checks of convergence.
 
 class Simulation {
  public:
@@ -39,7 +39,7 @@ class Simulation {
   int any_node() {
     return static_cast<int>(world_.prng().below(static_cast<uint64_t>(plan_.nodes)));
   }
-  // The node that believes to be host, most often.
+  // Mostly the node that believes itself host.
   int any_host() {
     const int any = any_node();
     for (int index = 0; index < plan_.nodes; ++index) {
@@ -69,7 +69,7 @@ void Simulation::plan_starts() {
     world_.later(up_to(plan_.horizon), [this] { fault(); });
 }
 
-// Only one draw per statement, so that a seed gives the same schedule with every compiler.
+// One draw per statement, so that a seed gives the same schedule with every compiler.
 void Simulation::fault() {
   switch (world_.prng().below(16)) {
     case 0:
@@ -140,7 +140,7 @@ void Simulation::crash_for_a_while(int index) {
   if (world_.prng().chance(2, 3)) world_.later(after, [this, index] { world_.start(index); });
 }
 
-// From the other nodes and, mostly, from the keeper.
+// Cuts a node off from the other nodes and, mostly, from the keeper.
 void Simulation::cut_off(int index, Duration length) {
   for (int other = 0; other < plan_.nodes; ++other) {
     world_.cut(index, other, length);
@@ -154,7 +154,7 @@ void Simulation::run_until(Instant when) {
     world_.advance();
 }
 
-// All live nodes run one epoch, except those for which it has no room.
+// True if all live nodes run one epoch, except those for which it has no room.
 bool Simulation::has_common_epoch() const {
   membership::Epoch epoch = 0;
   int running = 0;
@@ -177,7 +177,6 @@ bool Simulation::has_common_epoch() const {
   return running >= plan_.nodes_min && running == size && (waiting == 0 || no_room);
 }
 
-// Every process has exited.
 bool Simulation::is_over() const {
   for (int index = 0; index < world_.nodes(); ++index) {
     if (world_.node(index).up) return false;
@@ -185,7 +184,7 @@ bool Simulation::is_over() const {
   return true;
 }
 
-// Runs until one of the two has held for two leases and a second. False: not within the limit.
+// Runs until all is over or a common epoch has lasted two leases and a second. False: past `limit`.
 bool Simulation::settle(Instant limit) {
   const Duration steady = 2 * plan_.lease + seconds{1};
   Instant since = world_.now();
@@ -206,7 +205,7 @@ void Simulation::finish(Outcome& outcome) {
     if (node.member && (node.workers_alive || node.workers_done)) running.push_back(index);
   }
   world_.finish_all();
-  // A keeper that has forgotten the job lets those who were not in its last round begin it anew.
+  // A keeper that has forgotten the job lets nodes outside its last round begin it anew.
   const Instant begun = world_.now();
   const auto limit = [this, begun] {
     const bool is_forgotten = world_.keeper().generation() > 0;
@@ -235,7 +234,7 @@ Outcome Simulation::run() {
                                 world_.state());
     }
     outcome.converged_after = world_.now() - healed;
-    // Only a job that ends may need the join time-out for it.
+    // Only a job that ends may wait for the join time-out.
     const Duration steady = 2 * plan_.lease + seconds{1};
     if (!is_over() && outcome.converged_after > plan_.bound() - plan_.join_timeout + steady) {
       world_.promises().violate("nodes that can meet do not wait for time-outs: " + world_.state());

@@ -1,13 +1,12 @@
-// Runs one simulated job that meets by way of a keeper, from one seed: first a safety phase with
-// arbitrary faults, in which the promises are checked after every step; then nothing fails any
-// more, and within Plan::bound() of virtual time all live nodes must run one common epoch or be
-// over. The running workers then end successfully, the job must succeed everywhere, and every
-// process exit.
+// Runs one simulated job that meets through a keeper, from one seed: first a safety phase with
+// arbitrary faults, in which the promises are checked after every step; then faults stop, and
+// within Plan::bound() of virtual time all live nodes must run one common epoch or be over. The
+// running workers then succeed, so must the job on every node, and every process must exit.
 //
 // The bound, after the last fault: one join time-out and the last call (as in membership_sim.h),
-// six leases of the nodes', five of the keeper's (a host's that has just begun, the two that a
-// stranger waits, and its own first ones), and 10 s for workers that are slow to stop, requests
-// that arrive late and back-offs. Nodes that can meet do so without the join time-out.
+// six leases of the nodes, five of the keeper (that of a host that has just begun, the two that a
+// non-member waits, and its own first ones), and 10 s for workers that are slow to stop, late
+// requests and back-offs. Nodes that can meet do so without the join time-out.
 #pragma once
 
 #include "tests/sim/hosting_plan.h"

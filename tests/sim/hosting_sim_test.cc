@@ -1,4 +1,4 @@
-// The simulator of who hosts over thousands of seeds, with the machines as shipped.
+// Simulates the choice of the host over thousands of seeds, with the machines as shipped.
 #include "tests/sim/hosting_sim.h"
 
 #include <fmt/format.h>

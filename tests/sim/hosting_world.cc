@@ -63,8 +63,8 @@ bool World::advance() {
   return true;
 }
 
-// What a cut holds back is delivered afterwards, since TCP sends it again. A frozen process handles
-// everything later, in order of arrival; its timers and its sockets in either order.
+// After a cut TCP retransmits what was held back. A frozen process handles everything later, in
+// order of arrival; its timers and its sockets in either order.
 bool World::postponed(Happening& happening) {
   if (happening.node < 0) return false;
   Instant until = at(happening.node).frozen_until;
@@ -82,7 +82,7 @@ void World::schedule_tick(int index, Instant deadline, TickAt tick_at, Handler t
   if (due == kNever || due >= at(index).*tick_at) return;
   at(index).*tick_at = due;
   const auto act = [this, index, due, tick_at, tick] {
-    if (at(index).*tick_at != due) return;  // Another one was due before.
+    if (at(index).*tick_at != due) return;  // An earlier tick replaced it.
     at(index).*tick_at = kNever;
     (this->*tick)(index);
   };
@@ -147,7 +147,7 @@ void World::leave(int index, int signal) {
   step_agent(index, member::Leaving{signal, false});
 }
 
-// The plan ends every cut, pause and outage by then.
+// By now the plan has ended every cut, pause and outage.
 void World::heal() {
   trace("faults cease");
   healed_ = true;

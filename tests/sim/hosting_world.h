@@ -1,8 +1,8 @@
 // A simulated world in which any node may host its job: each has a real Hosting, a real Member and
-// fake workers, and, while its Hosting hosts, a real Membership. Several may be host at once, as
-// each of them believes; which one has a say is decided by a simulated keeper that can be away,
-// loses answers and hears some requests too late. Virtual time, one thread, one seed. The world
-// knows the truth of which the machines only hear; HostingPromises compares the two.
+// fake workers and, while it hosts, a real Membership. Several may believe themselves host at once;
+// a simulated keeper decides, which can be away, loses answers and gets some requests late. Virtual
+// time, one thread, one seed. The world knows the truth, of which the machines only receive
+// reports; HostingPromises compares the two.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@
 
 namespace muster::hostsim {
 
-// A connection of one life of an agent to one host.
+// A connection of one process of an agent to one host.
 struct Wire {
   uint64_t id = 0;
   int agent = 0;
@@ -35,18 +35,18 @@ struct Wire {
   int host = 0;
   uint64_t host_life = 0;
   uint64_t instance = 0;
-  bool agent_end = true;  // Still open at the agent.
+  bool agent_end = true;  // True while it is open at the agent.
   bool host_end = true;
-  bool black_hole = false;  // What is sent is lost.
-  bool welcomed = false;    // The host has spoken.
+  bool black_hole = false;  // True if everything sent is lost.
+  bool welcomed = false;    // True once the host has sent something.
   Instant last_up{};
   Instant last_down{};
 };
 
 struct Node {
-  uint64_t life = 0;  // Of the process; another one after each start and crash.
+  uint64_t life = 0;  // Number of the process; changes with every start and crash.
   bool up = false;
-  bool machine_up = false;  // If up, its kernel refuses connections while nothing listens.
+  bool machine_up = false;  // If true, its kernel refuses connections while nothing listens.
   membership::AgentId agent;
   std::unique_ptr<Member> member;
   std::unique_ptr<Hosting> hosting;
@@ -56,41 +56,41 @@ struct Node {
   bool leaving = false;
   int signal = 0;
   std::optional<membership::EndWhy> end;
-  bool ending_asked = false;  // Of the job that it hosts.
+  bool ending_asked = false;  // For the job that it hosts.
   bool ending_granted = false;
-  std::map<uint64_t, membership::HostMessage> held;  // What tells of the end, by wire.
+  std::map<uint64_t, membership::HostMessage> held;  // Messages about the end, by wire.
   bool retiring = false;
   bool retired = false;
 
-  // The way to a host.
-  bool wanting = false;  // The Member waits for a connection.
+  // The path to a host.
+  bool wanting = false;  // True while the Member waits for a connection.
   uint64_t attempt = 0;
   membership::Join join;
-  HostRecord called;  // Who was called last.
+  HostRecord called;  // Host of the last call.
   uint64_t wire = 0;  // 0: none.
-  Claim claim;        // What a Take of this node can be based on.
+  Claim claim;        // Grounds for a Take by this node.
 
   // As the host.
-  std::optional<HostRecord> own;  // It listens as this instance.
+  std::optional<HostRecord> own;  // The instance as which it listens.
   std::unique_ptr<Membership> host;
   Instant host_tick = kNever;
-  Instant disturbed_until{};  // When it may last have had trouble with the keeper.
+  Instant disturbed_until{};  // Latest time at which it may have had trouble with the keeper.
 
-  // What the keeper is asked; answers to other requests come too late.
+  // Number of the newest request to the keeper; answers to others are too late.
   uint64_t errand = 0;
 
   bool workers_alive = false;
   bool workers_stopping = false;
-  bool workers_done = false;  // All of the newest round have exited with 0.
+  bool workers_done = false;  // True if all of the newest round have exited with 0.
   uint64_t workers_life = 0;
-  membership::Round round;  // The newest one of this process.
+  membership::Round round;  // Newest round of this process.
 };
 
 class World {
  public:
   World(const Plan& plan, bool tracing);
 
-  // As if after some uptime, so that no machine's clock is negative.
+  // After some uptime, so that no machine's clock is negative.
   static constexpr Instant kStart{std::chrono::seconds{2'000'000}};
 
   // ---- faults
@@ -100,21 +100,21 @@ class World {
   void cut(int from, int to, Duration length);
   void cut_from_keeper(int index, Duration length);
   void keeper_outage(Duration length);
-  // Though the host there may live, it refuses that node.
+  // Makes `to` refuse connections from `from`, though its host may be alive.
   void refuse_falsely(int from, int to, Duration length);
   void reset_connection(int index);
   void black_hole(int index);
   void leave(int index, int signal);
   void fail_worker(int index);
-  // Faults are over, and no worker ends by itself any more.
+  // Ends all faults; from now on no worker ends by itself.
   void heal();
-  // Every running worker ends successfully.
+  // Lets every running worker succeed.
   void finish_all();
   void later(Duration after, std::function<void()> act) {
     schedule(now_ + after, -1, std::move(act));
   }
 
-  // Performs the next event. Returns false when none is left.
+  // Performs the next event. Returns false if none is left.
   bool advance();
   Instant next() const { return agenda_.empty() ? kNever : agenda_.front().when; }
   Instant now() const { return now_; }
@@ -122,7 +122,7 @@ class World {
   // ---- the truth
   const Node& node(int index) const { return nodes_[static_cast<size_t>(index)]; }
   int nodes() const { return static_cast<int>(nodes_.size()); }
-  // Nodes of that round whose workers have exited with 0, and which are not there any more.
+  // Number of nodes of that round whose workers have exited with 0 and which are gone.
   int done_and_gone(membership::Epoch epoch) const {
     return static_cast<int>(std::ranges::count_if(done_, [&](const auto& done) {
       const Node& there = node(index_of(done.second));
@@ -131,11 +131,11 @@ class World {
     }));
   }
   const SimKeeper& keeper() const { return keeper_; }
-  // The node in whose process this agent lives, or has lived.
+  // The node of this agent's process, running or not.
   static int index_of(const membership::AgentId& agent) { return static_cast<int>(agent.high) - 1; }
   bool is_host_process_alive(const HostRecord& record) const;
   bool is_connected(const membership::AgentId& agent, uint64_t instance) const;
-  // Whether some node was told how the job has ended.
+  // True once some node knows how the job has ended.
   bool job_ended() const { return job_ended_; }
 
   HostingPromises& promises() { return promises_; }
@@ -149,9 +149,9 @@ class World {
   struct Happening {
     Instant when;
     uint64_t order;
-    int node;       // Whose process handles it; -1: none.
-    int from;       // Which machine sends it; -1: it is no message.
-    uint64_t life;  // Of that process.
+    int node;       // Node whose process handles it; -1: none.
+    int from;       // Machine that sent it; -1: no message.
+    uint64_t life;  // Life of that process.
     bool is_tick;
     std::function<void()> act;
     bool operator<(const Happening& other) const {
@@ -179,7 +179,7 @@ class World {
   }
   void schedule_tick(int index, Instant deadline, TickAt tick_at, Handler tick);
 
-  // hosting_world_keeper.cc: Hosting, and its way to the keeper.
+  // hosting_world_keeper.cc: Hosting, and its path to the keeper.
   void step_hosting(int index, const Hosting::Event& event);
   void tick_hosting(int index);
   void ask(int index, const Ask& at_keeper, const Hosting::Event& failed);
@@ -262,13 +262,13 @@ class World {
   Prng prng_;
   SimKeeper keeper_;
   std::vector<Node> nodes_;
-  std::vector<Duration> clocks_ahead_;  // Of each machine.
+  std::vector<Duration> clocks_ahead_;  // By machine.
   HostingPromises promises_;
   std::vector<Happening> agenda_;  // A heap.
   std::map<uint64_t, Wire> wires_;
   std::vector<Until> ways_;           // From each machine to each.
-  std::vector<Instant> keeper_cuts_;  // Until when each machine cannot reach the keeper.
-  Instant keeper_out_{};              // Until when none can.
+  std::vector<Instant> keeper_cuts_;  // End of each machine's cut from the keeper.
+  Instant keeper_out_{};              // End of the keeper's outage.
   Instant keeper_tick_ = kNever;
   struct Watch {
     std::string version;

@@ -1,4 +1,4 @@
-// Who hosts, in the simulated world: each node's Hosting, and its way to the keeper.
+// Each node's Hosting in the simulated world, and its path to the keeper.
 #include <algorithm>
 #include <utility>
 
@@ -13,7 +13,7 @@ using std::chrono::milliseconds;
 
 namespace {
 
-constexpr Duration kKeeperPatience = milliseconds{1500};  // For one answer.
+constexpr Duration kKeeperPatience = milliseconds{1500};  // Time to wait for one answer.
 constexpr uint64_t kLateMs = 4000;
 
 const Error kNoAnswer{ExitCode::rendezvous, "the keeper does not answer"};
@@ -44,12 +44,12 @@ void World::tick_hosting(int index) {
   std::vector<Hosting::Effect> effects;
   at(index).hosting->step(clock_of(index, now_), hosting::Tick{}, effects);
   if (!effects.empty() || node.hosting->next_deadline() != deadline) {
-    promises_.violate("a Tick before the deadline of who hosts does nothing");
+    promises_.violate("a Tick before the deadline of Hosting does nothing");
   }
   schedule_tick(index, deadline, &Node::hosting_tick, &World::tick_hosting);
 }
 
-// ---- The way to the keeper.
+// ---- The path to the keeper.
 
 Instant World::keeper_away_until(int index) const {
   return std::max(keeper_out_, keeper_cuts_[static_cast<size_t>(index)]);
@@ -62,7 +62,7 @@ void World::ask(int index, const Ask& at_keeper, const Hosting::Event& failed) {
   schedule(now_ + kKeeperPatience, index, fail_it);
   Duration takes = latency();
   if (now_ < keeper_away_until(index)) {
-    // A request is refused, lost, or held back by what is between the two.
+    // The request is refused, lost, or held back by the network.
     const uint64_t fate = prng_.below(3);
     if (fate == 0) schedule(now_ + takes, index, fail_it);
     if (fate < 2) return;
@@ -75,7 +75,7 @@ void World::ask(int index, const Ask& at_keeper, const Hosting::Event& failed) {
            [this, index, life, errand, at_keeper] { arrive(index, life, errand, at_keeper); });
 }
 
-// Whether or not the process that has sent it is still there.
+// Performs a request even if the process that sent it is gone.
 void World::arrive(int index, uint64_t life, uint64_t errand, const Ask& at_keeper) {
   keeper_.pass(now_);
   const Hosting::Event event = at_keeper();
@@ -96,7 +96,7 @@ void World::answer(int index, uint64_t errand, const Hosting::Event& event, bool
   step_hosting(index, event);
 }
 
-// Tells those who watch, and comes back when a lease or what is remembered is over.
+// Notifies the watchers, and runs again when a lease or a record expires.
 void World::keeper_changed() {
   const std::string version = keeper_.look().version;
   std::erase_if(watches_, [&](const Watch& watch) {
@@ -116,7 +116,7 @@ void World::keeper_changed() {
   });
 }
 
-// ---- What a node asks the keeper.
+// ---- Requests to the keeper.
 
 void World::perform(int index, const hosting::Look&) {
   const uint64_t life = at(index).life;
@@ -131,7 +131,7 @@ void World::perform(int index, const hosting::Look&) {
   ask(index, look, hosting::Looked{tl::unexpected(kNoAnswer)});
 }
 
-// A watch that breaks tells nothing, like one whose patience is over.
+// A watch that breaks stays silent until its patience ends.
 void World::perform(int index, const hosting::Await& effect) {
   Node& node = at(index);
   const Watch watch{effect.seen.version, index, node.life, ++node.errand};
@@ -199,7 +199,7 @@ void World::perform(int index, const hosting::Leave&) {
   ask(index, leave, hosting::Left{});
 }
 
-// ---- What a node does otherwise.
+// ---- Other effects of Hosting.
 
 void World::perform(int index, const hosting::Call& effect) {
   Node& node = at(index);

@@ -11,7 +11,7 @@ namespace muster::hostsim {
 
 namespace {
 
-// How long a process waits for its keeper at the end.
+// Time that a process waits for its keeper at the end.
 constexpr Duration kRetirePatience = std::chrono::milliseconds{500};
 
 }  // namespace
@@ -39,7 +39,7 @@ void World::start(int index) {
   node = Node{};
   node.up = node.machine_up = true;
   node.life = next_life_++;
-  node.attempt = node.life << 32;  // No answer to another life's attempt is taken for ours.
+  node.attempt = node.life << 32;  // Distinct from the attempts of every earlier process.
   node.agent = {static_cast<uint64_t>(index) + 1, node.life};
   Hosting::Options hosting;
   hosting.keeper_ends_leases = plan_.keeper_ends_leases;
@@ -58,7 +58,7 @@ void World::start(int index) {
   step_agent(index, member::Begin{});
 }
 
-// With `notice` its kernel lives, and closes what it had.
+// With `notice` its kernel stays up and closes its connections.
 void World::crash(int index, bool notice) {
   Node& node = at(index);
   if (!node.up) return;
@@ -144,7 +144,7 @@ void World::perform(int index, const member::GaveUp&) {
   if (at(index).workers_alive) stop_workers(index);
 }
 
-// A process stays as long as others need the host in it.
+// A process stays as long as other nodes need its host.
 void World::exit_if_over(int index) {
   Node& node = at(index);
   if (!node.up || node.workers_alive || (node.member && !node.member->over())) return;
@@ -179,7 +179,7 @@ void World::perform(int index, const member::RoundFormed& effect) {
     return schedule(now_, index, [this, index, workers] { workers_succeed(index, workers); });
   }
   if (healed_) return;
-  // Makes both quick and slow deaths common.
+  // Both quick and slow deaths are common.
   const Duration life = prng_.chance(1, 3) ? up_to_ms(20) : up_to_ms(8000);
   if (percent(plan_.failing_percent)) {
     schedule(now_ + life, index, [this, index, workers] { workers_fail(index, workers); });

@@ -9,7 +9,7 @@
 
 namespace muster::hostsim {
 
-// ---- The way to a host.
+// ---- The path to a host.
 
 void World::call_done(int index, uint64_t attempt, Instant call_by) {
   Node& node = at(index);
@@ -35,7 +35,7 @@ void World::call_done(int index, uint64_t attempt, Instant call_by) {
   step_hosting(index, hosting::Called{How::refused, {ExitCode::rendezvous, "connect: refused"}});
 }
 
-// Both prove what they know; the host says which instance it is.
+// Simulates the handshake, in which both ends authenticate and the host names its instance.
 void World::greet(int index) {
   const Node& node = at(index);
   if (!node.wanting) return;
@@ -175,12 +175,12 @@ void World::close_from_host(Wire& wire) {
   schedule(wire.last_down, wire.agent, close, wire.host);
 }
 
-// Both ends are told, and what was in flight is lost.
+// Notifies both ends and loses what was in flight.
 void World::reset(Wire& wire) {
   const bool host_end = wire.host_end;
   if (wire.agent_end && at(wire.host).life == wire.host_life) close_from_agent(wire);
   if (wire.host_end) close_from_host(wire);
-  wire.host_end = host_end;  // Until it is told.
+  wire.host_end = host_end;  // Open until the host is notified.
   wire.black_hole = true;
 }
 
@@ -213,7 +213,7 @@ void World::tick_host(int index) {
   schedule_tick(index, node.host->next_deadline(), &Node::host_tick, &World::tick_host);
 }
 
-// Its kernel closes all connections.
+// The kernel closes all connections of the host.
 void World::end_host(int index) {
   Node& node = at(index);
   for (auto& [id, wire] : wires_) {
@@ -227,7 +227,7 @@ void World::end_host(int index) {
   node.held.clear();
 }
 
-// As HostedJob does it.
+// Holds back the job's end until it is granted, as HostedJob does.
 void World::perform_host(int index, const membership::Send& effect) {
   Node& node = at(index);
   const auto* const order = std::get_if<membership::Order>(&effect.message);

@@ -34,7 +34,7 @@ Duration Network::latency() {
   return microseconds{50 + prng_.below(2000)};
 }
 
-// One delivery is scheduled for each item in the queue; it delivers whatever is then in front.
+// Each queued item gets one delivery, which delivers the item then in front.
 template <typename Item>
 void Network::push(Instant now, Wire& wire, Direction direction, std::deque<Item>& queue,
                    Instant& last, Item item, bool fixed, std::vector<Delivery>& out) {
@@ -47,7 +47,7 @@ void Network::push(Instant now, Wire& wire, Direction direction, std::deque<Item
     queue.push_back(item);
     out.push_back({last, wire.id, direction});
   }
-  // The first message of a connection is its Join or Welcome, which the handshake keeps in place.
+  // The handshake keeps the first message of a connection, its Join or Welcome, in place.
   if (overtakes) std::swap(queue.back(), queue[1 + prng_.below(queue.size() - 1)]);
 }
 
@@ -78,7 +78,7 @@ void Network::close_from_host(Instant now, Wire& wire, std::vector<Delivery>& ou
   push<Downward>(now, wire, Direction::down, wire.down, wire.last_down, Close{}, true, out);
 }
 
-// Deliveries scheduled for what is dropped here find nothing and do nothing.
+// Deliveries scheduled for the dropped items find nothing and do nothing.
 void Network::reset(Instant now, Wire& wire, std::vector<Delivery>& out) {
   wire.up.resize(prng_.below(wire.up.size() + 1), Close{});
   wire.down.resize(prng_.below(wire.down.size() + 1), Close{});

@@ -1,7 +1,7 @@
 // The simulated network between agents and the host. Connections delay, break with and without
-// notice and stall while a path is cut; where the plan says so, single messages are dropped,
-// duplicated and reordered (which TCP never does, but the protocol must survive). It holds what is
-// in flight; the world supplies the time and performs the deliveries.
+// notice and stall while a path is cut; if the plan says so, single messages are dropped,
+// duplicated and reordered (which TCP never does, but the protocol must survive). It holds the
+// messages in flight; the world supplies the time and performs the deliveries.
 #pragma once
 
 #include <cstdint>
@@ -29,9 +29,9 @@ struct Wire {
   int node = 0;
   uint64_t agent_life = 0;
   uint64_t host_life = 0;
-  bool agent_end = true;  // Still open at the agent.
+  bool agent_end = true;  // True while it is open at the agent.
   bool host_end = true;
-  bool black_hole = false;  // Everything sent is dropped silently.
+  bool black_hole = false;  // True if everything sent is dropped silently.
   std::deque<Upward> up;
   std::deque<Downward> down;
   Instant last_up{};
@@ -55,12 +55,12 @@ class Network {
   Wire* find(uint64_t id);
   const Wire* find(uint64_t id) const;
 
-  // Each of these appends the deliveries to make.
+  // These append the deliveries to make to `out`.
   void send(Instant now, Wire& wire, membership::AgentMessage message, std::vector<Delivery>& out);
   void send(Instant now, Wire& wire, membership::HostMessage message, std::vector<Delivery>& out);
   void close_from_agent(Instant now, Wire& wire, std::vector<Delivery>& out);
   void close_from_host(Instant now, Wire& wire, std::vector<Delivery>& out);
-  // Both ends are told, and part of what was in flight is lost.
+  // Notifies both ends; part of what was in flight is lost.
   void reset(Instant now, Wire& wire, std::vector<Delivery>& out);
 
   void cut(int node, bool up, bool down);

@@ -75,7 +75,7 @@ Plan plan_for_scale(int nodes) {
   plan.join_timeout = seconds{600};
   plan.lease = seconds{3};
   plan.horizon = seconds{5};
-  // The real host needs less for a message, sockets included.
+  // The real host needs less per message, sockets included.
   plan.host_cost = microseconds{20};
   return plan;
 }

@@ -13,7 +13,7 @@ namespace muster::roundsim {
 struct Plan {
   uint64_t seed = 0;
 
-  int nodes = 2;  // Machines that take part; the host runs on node 0.
+  int nodes = 2;  // Number of machines; the host runs on node 0.
   int nodes_min = 2;
   int nodes_max = 2;
   bool explicit_ranks = false;  // Node i asks for rank i.
@@ -24,9 +24,9 @@ struct Plan {
   Duration join_timeout{};
   Duration lease{};
   Duration goodbye_patience = std::chrono::seconds{1};
-  bool may_be_followed = false;  // As where the nodes meet by a file or etcd.
+  bool may_be_followed = false;  // True as for nodes that meet through a file or etcd.
 
-  Duration horizon{};          // When faults stop.
+  Duration horizon{};          // Time until faults stop.
   int faults = 0;              // Number of external faults until then.
   int late_percent = 0;        // Share of nodes that start some time after the first.
   int slow_percent = 0;        // Share of messages that take up to 200 ms instead of 2.
@@ -35,17 +35,17 @@ struct Plan {
   int done_percent = 0;        // Share of worker groups that succeed by themselves.
   int slow_stop_percent = 0;   // Share of worker groups that take up to 2 s to stop.
   int store_fails_percent = 0;
-  Duration host_cost{};  // Processor time of the host for one message.
+  Duration host_cost{};  // CPU time of the host for one message.
 
-  // The job cannot go on without any of its nodes, and none is there to follow.
+  // True if the job needs all of its nodes and has no spare.
   bool is_fixed() const { return nodes_min == nodes_max; }
 
-  // From the end of all faults to a common epoch or a common end (see membership_sim.h).
+  // Longest time from the last fault to a common epoch or a common end (see membership_sim.h).
   Duration bound() const;
 };
 
 Plan plan_for(uint64_t seed);
-// A round of this many nodes, all started at the same instant, without faults.
+// One round of this many nodes, all started at once, without faults.
 Plan plan_for_scale(int nodes);
 std::string to_text(const Plan& plan);
 

@@ -1,19 +1,19 @@
-// The bugs of the rendezvous that the simulator must be able to find, and the switch that enables
-// one. Test-only: see rendezvous/base/planted.h.
+// Bugs in the rendezvous that the simulator must find, and the switch that enables one. Test-only:
+// see rendezvous/base/planted.h.
 #pragma once
 
 namespace muster {
 
 enum class MembershipBug {
   none,
-  skipped_epoch_check,    // a report of an old epoch is taken for one of the current epoch
+  skipped_epoch_check,    // a report of an old epoch counts for the current one
   double_start,           // a round forms before all workers of the old epoch are reaped
-  lease_off_by_one,       // an agent whose heartbeats arrive in time is lost
+  lease_off_by_one,       // an agent whose heartbeats arrive in time counts as lost
   failure_counted_twice,  // a failure that is reported again is charged to the budget again
-  lost_resend,            // a failure is reported once, whether or not the report arrived
-  flap_is_a_loss,         // a broken connection counts as a loss where the node is needed
-  no_self_doubt,          // a host that is cut off blames the others
-  no_patience,            // an agent gives its round up once it dials anew
+  lost_resend,            // a failure is reported once, even if the report is lost
+  flap_is_a_loss,         // a broken connection counts as a loss even if the node is needed
+  no_self_doubt,          // a host that is cut off blames the other nodes
+  no_patience,            // an agent gives up its round as soon as it reconnects
 };
 
 inline MembershipBug& membership_bug_switch() {

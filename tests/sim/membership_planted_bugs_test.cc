@@ -1,5 +1,5 @@
-// The simulator must find bugs planted in copies of the machines that are compiled for this test
-// only, each within a thousand seeds.
+// The simulator must find bugs planted in copies of the machines, compiled only for this test, each
+// within a thousand seeds.
 #include "tests/sim/membership_planted_bugs.h"
 
 #include <string>

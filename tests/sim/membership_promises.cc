@@ -53,7 +53,7 @@ void MembershipPromises::host_frozen(Instant until) {
   if (until - world_.now() > kJump + plan_.lease) awake_since_ = until;
 }
 
-// ---- What the host hears.
+// ---- Events of the host.
 
 void MembershipPromises::host_hears(Instant now, const Membership::Event& event) {
   std::visit([&](const auto& e) { heard(now, e); }, event);
@@ -69,7 +69,7 @@ MembershipPromises::Agent* MembershipPromises::agent_on(ConnectionId connection)
 void MembershipPromises::heard(Instant now, const membership::Joined& event) {
   disturb(node_of(event.join.agent));
   Agent& agent = agents_[event.join.agent];
-  // One that was refused or lost, or may have been, is as new to the host as one that never came.
+  // To the host, an agent that was refused or lost, or may have been, is a new one.
   const bool may_be_new = agent.hung_up == agent.gone || now - agent.gone >= kGrace;
   if (agent.connection == 0 && may_be_new) agent.joined = now;
   agent.node = node_of(event.join.agent);
@@ -102,7 +102,7 @@ void MembershipPromises::heard(Instant now, const membership::Reported& event) {
   }
 }
 
-// Must hold however far apart the clocks are and however long a message takes.
+// Must hold for any difference of clocks and any message delay.
 void MembershipPromises::check_time(const Agent& agent, const membership::Report& report) {
   if (!report.failure) return;
   const auto truth = failed_at_.find({host_life_, report.epoch, agent.node});
@@ -129,7 +129,7 @@ void MembershipPromises::heard(Instant now, const membership::Disconnected& even
   connections_.erase(event.connection);
 }
 
-// From now on its newest round may end, or go on, for reasons other than a worker's failure.
+// From now on its newest round may end or go on for reasons other than a worker's failure.
 void MembershipPromises::disturb(int node) {
   const auto newest = formed_.find(newest_);
   if (newest != formed_.end() && newest->second.nodes.contains(node)) {
@@ -137,7 +137,7 @@ void MembershipPromises::disturb(int node) {
   }
 }
 
-// ---- What the host asks for.
+// ---- Effects of the host.
 
 void MembershipPromises::host_asks(Instant now, const Membership::Effect& effect) {
   std::visit([&](const auto& e) { asked(now, e); }, effect);
@@ -176,7 +176,7 @@ void MembershipPromises::asked(Instant now, const membership::Hangup& effect) {
   connections_.erase(found);
 }
 
-// It has begun the newest round, which no failure has ended for good.
+// True if it has begun the newest round, which no failure has ended for good.
 bool MembershipPromises::may_be_waited_for(const Agent& agent, bool before_it_is_told) const {
   const auto newest = formed_.find(newest_);
   if (newest == formed_.end() || (newest->second.failed && !before_it_is_told)) return false;
@@ -184,7 +184,7 @@ bool MembershipPromises::may_be_waited_for(const Agent& agent, bool before_it_is
          newest->second.rounds.contains(agent.join.agent);
 }
 
-// The round cannot go on without it, and there is nobody to follow it who has been known so long.
+// True if the round cannot go on without it, and no spare agent has been known for that long.
 bool MembershipPromises::is_needed(Instant now, const Agent& agent, Duration known) const {
   if (!may_be_waited_for(agent, known > Duration{})) return false;
   const Formed& newest = formed_.at(newest_);
@@ -207,29 +207,30 @@ std::set<int> MembershipPromises::done_and_gone() const {
   return nodes;
 }
 
-// A heartbeat is overdue.
+// True if a heartbeat is overdue.
 bool MembershipPromises::is_silent(Instant now, const Agent& agent) const {
   return now - agent.heard > std::min(plan_.lease / 3, membership::kHeartbeatMax) * 3 / 2;
 }
 
-// Its connection may break for so long. A host that was away may have been given up meanwhile.
+// The longest break of its connection: a lease after a pause of the host, which the agent may have
+// given up.
 Duration MembershipPromises::longest_grace(const Agent& agent) const {
   return agent.gone - last_pause_ < plan_.lease ? plan_.lease : kGrace;
 }
 
-// One that waits, whose messages arrive or whose connection broke, shows that there is a network.
+// True if the agent's messages arrive or its connection has just broken: the host has a network.
 bool MembershipPromises::shows_network(Instant now, const Agent& agent) const {
   if (agent.node == 0 || agent.parted) return false;
   if (agent.connection != 0) return !is_silent(now, agent);
   return agent.hung_up != agent.gone && now - agent.gone < longest_grace(agent) + kSlack;
 }
 
-// All others fell silent at once, one was taken for lost, and they could have gone on after that.
+// True if all others fell silent at once, one counts as lost, and the rest could have gone on.
 bool MembershipPromises::is_host_cut_off(Instant now) const {
   const auto newest = formed_.find(newest_);
   if (newest == formed_.end() || plan_.is_fixed() || plan_.nodes_min == 1) return false;
   int others = 0;
-  bool has_own_node = false;  // Without it this host only serves the others.
+  bool has_own_node = false;  // False: this host only serves the other nodes.
   Instant first_loss = kNever;
   for (const auto& [id, round] : newest->second.rounds) {
     const Agent& agent = agents_.at(id);
@@ -253,7 +254,7 @@ bool MembershipPromises::is_host_cut_off(Instant now) const {
     if (!newest->second.rounds.contains(id) && shows_network(first_loss, agent)) return false;
   }
   const membership::Round& round = newest->second.rounds.begin()->second;
-  // A host that others may follow keeps no places: where no change is left, none can go on.
+  // A host that others may follow keeps no places: if no change is left, no round can go on.
   const bool is_spent = plan_.may_be_followed && plan_.max_membership_changes &&
                         round.changes >= *plan_.max_membership_changes;
   return others > 1 && others + 1 == round.nodes && !is_spent && !newest->second.failed &&
@@ -273,7 +274,7 @@ void MembershipPromises::asked(Instant, const membership::OpenStore& effect) {
   check(!end_, "no round after the end");
   check(effect.epoch > newest_, "epochs only grow");
   for (const auto& [id, agent] : agents_) {
-    // One that was only ever refused takes no part, and tells the host nothing.
+    // An agent that was only ever refused takes no part and reports nothing.
     check(!agent.welcomed || effect.epoch > agent.join.last_epoch,
           "a new epoch is above all that agents have known");
   }
@@ -295,14 +296,14 @@ void MembershipPromises::asked(Instant, const membership::OpenStore& effect) {
 void MembershipPromises::asked(Instant, const membership::CloseStore& effect) {
   check(open_store_ == effect.epoch, "only the open store is closed");
   open_store_ = 0;
-  // There may have been no agent to tell.
+  // There may have been no agent to notify.
   formed_[effect.epoch].stopped = true;
 }
 
 void MembershipPromises::asked(Instant, const membership::Finished&) {
   check(!finished_, "an ended job finishes once");
   check(std::ranges::none_of(agents_, [](const auto& a) { return a.second.connection != 0; }),
-        "a job finishes when nobody is there");
+        "a job finishes when no agent is connected");
   finished_ = has_ended_;
 }
 
@@ -312,7 +313,7 @@ void MembershipPromises::asked(Instant now, const membership::Say& effect) {
     doubts_itself_ = false;
     last_pause_ = now;
   }
-  check(effect.text.find('\n') == std::string::npos, "what is said is one line");
+  check(effect.text.find('\n') == std::string::npos, "a message to the user is one line");
 }
 
 void MembershipPromises::asked(Instant, const membership::Note& effect) {
@@ -336,7 +337,7 @@ void MembershipPromises::ordered(Instant now, Agent& agent, const membership::Or
 
 void MembershipPromises::ordered(Instant, const Agent& agent, const membership::Round& round) {
   check(!end_, "no round after the end");
-  check(round.epoch == open_store_, "a round is told when its store is open");
+  check(round.epoch == open_store_, "a round is sent when its store is open");
   Formed& formed = formed_[round.epoch];
   const auto [seen, fresh] = formed.rounds.emplace(agent.join.agent, round);
   check(fresh || seen->second == round, "a node's part of a round never changes");
@@ -351,7 +352,7 @@ void MembershipPromises::ordered(Instant now, const Agent& agent, const membersh
   const auto found = formed_.find(stop.epoch);
   if (found == formed_.end()) return;
   Formed& formed = found->second;
-  // It may refer to another host's round with that number.
+  // The stop may be for another host's round with that number.
   if (!formed.rounds.contains(agent.join.agent)) return;
   formed.stopped = true;
   if (stop.why == StopWhy::failure) {
@@ -363,7 +364,7 @@ void MembershipPromises::ordered(Instant now, const Agent& agent, const membersh
   if (stop.why != StopWhy::lost) return;
   formed.lost_checked = true;
   ++reached_.losses;
-  // A node that is back without its workers has lost the round, too.
+  // A node that returns without its workers has lost the round, too.
   const bool lost = std::ranges::any_of(agents_, [&](const auto& entry) {
     const Agent& other = entry.second;
     return formed.nodes.contains(other.node) && (other.interrupted || may_be_lost(now, other));
@@ -372,7 +373,7 @@ void MembershipPromises::ordered(Instant now, const Agent& agent, const membersh
 }
 
 void MembershipPromises::ordered(Instant now, const Agent&, const membership::End& end) {
-  if (end_) return check(*end_ == end, "a host tells one end to all");
+  if (end_) return check(*end_ == end, "a host sends the same end to all");
   const bool lost = std::ranges::any_of(agents_, [&](const auto& entry) {
     return entry.second.interrupted || may_be_lost(now, entry.second);
   });
@@ -392,7 +393,7 @@ void MembershipPromises::ordered(Instant now, const Agent&, const membership::En
   }
 }
 
-// Nodes that were lost may be back before anyone is told of the end.
+// Lost nodes may return before any agent learns of the end.
 void MembershipPromises::job_ended() {
   has_ended_ = true;
   const auto formed = formed_.find(newest_);
@@ -404,7 +405,7 @@ void MembershipPromises::job_ended() {
 
 void MembershipPromises::check_success() {
   check(newest_ != 0, "success needs a round");
-  check(has_ended_, "a job's end is noted before it is told");
+  check(has_ended_, "a job's end is noted before it is sent");
   check(!undone_, fmt::format("a job succeeds only when all workers of the nodes that are left "
                               "have (node {})",
                               undone_.value_or(-1)));

@@ -1,6 +1,6 @@
 // The promises of the rendezvous, checked against the truth of the simulated world after every step
-// of a machine. The host's promises are those of one life of its process; a restarted host must
-// also respect what the agents that join it already know.
+// of a machine. The host's promises hold for one life of its process; a restarted host must also
+// respect what the agents that join it already know.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ class MembershipPromises {
   void agent_asks(Instant now, int node, const Member::Effect& effect);
   void agent_stepped(Instant now, int node);
   void worker_failed(Instant now, int node, membership::Epoch epoch);
-  // Names the failure that was first by the times that the nodes reported.
+  // Names the failure that is first by the times that the nodes reported.
   membership::Judgement judge(const std::vector<membership::Testimony>& testimonies);
 
   void violate(std::string promise) {
@@ -45,13 +45,13 @@ class MembershipPromises {
   }
   const std::optional<std::string>& broken() const { return broken_; }
 
-  // Whether the host's job has, though perhaps no agent was there to be told.
+  // True once the host's job has ended, even if no agent was connected.
   bool has_ended() const { return has_ended_; }
 
-  // Nodes of the newest round whose workers have exited with 0, and which are not there any more.
+  // Nodes of the newest round whose workers have exited with 0 and which are gone.
   std::set<int> done_and_gone() const;
 
-  // Totals of the whole run, which show what a seed reached.
+  // Totals of a run, which show what its seed reached.
   struct Reached {
     int rounds = 0;
     int restarts = 0;
@@ -69,7 +69,7 @@ class MembershipPromises {
   using Epoch = membership::Epoch;
 
   static constexpr Duration kGrace = std::chrono::milliseconds{250};  // As in Membership::Options.
-  static constexpr Duration kSlack = std::chrono::milliseconds{50};   // A step may be so late.
+  static constexpr Duration kSlack = std::chrono::milliseconds{50};   // Maximal delay of a step.
 
   struct Agent {
     int node = 0;
@@ -77,26 +77,26 @@ class MembershipPromises {
     ConnectionId connection = 0;  // 0: none.
     Instant heard{};
     Instant hung_up{};
-    Instant gone{};  // When its connection was lost, if it has none.
+    Instant gone{};  // Time of the loss of its connection, if it has none.
     bool welcomed = false;
     bool parted = false;
-    bool lost = false;         // To the newest round, though it may come back.
-    bool interrupted = false;  // It has reconnected since it was told its round.
-    uint64_t orders = 0;       // The newest sequence number.
+    bool lost = false;         // Lost to the newest round, though it may come back.
+    bool interrupted = false;  // True if it has reconnected since it received its round.
+    uint64_t orders = 0;       // Newest sequence number.
     membership::Order order;
     uint64_t reports = 0;
-    Instant joined{};  // When the host heard of it, as far as it must know it since.
+    Instant joined{};  // Time since which the host must know it.
     Epoch epoch = 0;   // From its newest report.
     membership::Phase phase = membership::Phase::ready;
   };
   // One round of this life of the host.
   struct Formed {
-    std::set<int> nodes;                                      // All of its nodes, told or not.
-    std::map<membership::AgentId, membership::Round> rounds;  // Those that were told.
-    bool disturbed = false;  // It may have ended for a reason other than a failure.
-    bool failed = false;     // One of its workers has failed, and its agent was told.
+    std::set<int> nodes;                                      // All of its nodes.
+    std::map<membership::AgentId, membership::Round> rounds;  // Rounds as sent to its nodes.
+    bool disturbed = false;  // True if it may have ended for a reason other than a failure.
+    bool failed = false;     // True once a worker has failed in it.
     bool lost_checked = false;
-    bool stopped = false;  // An agent was told to stop it, or of the end, or its store is closed.
+    bool stopped = false;  // True once a Stop or an End was sent, or its store was closed.
     int restarts = 0;
   };
 
@@ -150,16 +150,16 @@ class MembershipPromises {
   // State of this life of the host.
   uint64_t host_life_ = 0;
   std::map<membership::AgentId, Agent> agents_;
-  std::map<ConnectionId, membership::AgentId> connections_;  // Those open at the host.
+  std::map<ConnectionId, membership::AgentId> connections_;  // Open at the host.
   std::set<ConnectionId> refused_;
   std::map<Epoch, Formed> formed_;
   Epoch open_store_ = 0;  // 0: none.
   Epoch newest_ = 0;
   bool newest_checked_ = true;
-  bool failure_heard_ = false;  // Of the newest round, in this step, before anything else ended it.
-  Instant awake_since_{};       // End of the last pause that the host must have noticed.
-  Instant last_pause_{};        // End of the last pause of any length.
-  std::optional<membership::End> end_;  // As it was told.
+  bool failure_heard_ = false;          // True if this step reported a failure of the newest round.
+  Instant awake_since_{};               // End of the last pause that the host must have noticed.
+  Instant last_pause_{};                // End of the last pause of any length.
+  std::optional<membership::End> end_;  // As it was sent.
   bool has_ended_ = false;
   std::optional<int> undone_;  // A connected node whose workers had not succeeded at the end.
   bool finished_ = false;
@@ -168,15 +168,15 @@ class MembershipPromises {
   // State of the whole run.
   std::map<uint64_t, membership::End> ends_;            // By the host's life.
   std::set<std::pair<uint64_t, Epoch>> failed_rounds_;  // Rounds in which a worker failed.
-  std::map<std::tuple<uint64_t, Epoch, int>, Instant> failed_at_;  // With the node, and when.
-  std::set<std::pair<membership::AgentId, Epoch>> done_;  // All its workers have succeeded.
-  std::map<int, Epoch> agent_epochs_;                     // By node: the newest of its process.
-  std::map<int, uint64_t> agent_hosts_;  // By node: the life of the host that it joined.
+  std::map<std::tuple<uint64_t, Epoch, int>, Instant> failed_at_;  // By host life, epoch and node.
+  std::set<std::pair<membership::AgentId, Epoch>> done_;  // Agents whose workers all succeeded.
+  std::map<int, Epoch> agent_epochs_;                     // By node: newest epoch of its process.
+  std::map<int, uint64_t> agent_hosts_;  // By node: life of the host that it joined.
   std::set<int> agents_over_;
   struct Contact {
-    Instant heard{};            // When it last received something from its host.
-    uint64_t instance = 0;      // Of the host of the last Welcome.
-    uint64_t of_the_round = 0;  // Of the host of the newest round.
+    Instant heard{};            // Time of the last message from its host.
+    uint64_t instance = 0;      // Host instance of the last Welcome.
+    uint64_t of_the_round = 0;  // Host instance of the newest round.
   };
   std::map<int, Contact> contacts_;  // By node.
 };

@@ -1,4 +1,4 @@
-// The promises about whole rounds, and about the agents' side of them.
+// The promises about whole rounds and about agents.
 #include <algorithm>
 #include <functional>
 #include <iterator>
@@ -53,10 +53,10 @@ void MembershipPromises::check_ranks(const Formed& formed) {
     check(by_rank.emplace(round.node_rank, std::pair{id, round}).second, "ranks are unique");
   }
   const membership::Round& first = formed.rounds.begin()->second;
-  check(static_cast<int>(by_rank.size()) <= first.nodes, "a round is told to its members alone");
+  check(static_cast<int>(by_rank.size()) <= first.nodes, "only its members receive a round");
   check(first.nodes >= plan_.nodes_min && first.nodes <= plan_.nodes_max,
         "a round has at least MIN nodes and at most MAX");
-  // A member that has lost its connection meanwhile is told later, or never.
+  // A member that has lost its connection receives the round later, or never.
   int end_of_last = 0;
   int last_rank = -1;
   for (const auto& [rank, part] : by_rank) {
@@ -83,7 +83,7 @@ void MembershipPromises::check_budget(Epoch epoch, const membership::Round& roun
   check(round.restarts <= plan_.max_restarts, "restarts stay within the budget");
   check(round.restarts <= static_cast<int>(failed_rounds_.size()),
         "a restart is taken for a failure, once");
-  // A round of which no agent was told was stopped before it began.
+  // A round that no agent received was stopped before it began.
   auto here = formed_.find(epoch);
   bool between = false;
   while (here != formed_.begin() && std::prev(here)->second.rounds.empty()) {
@@ -96,7 +96,7 @@ void MembershipPromises::check_budget(Epoch epoch, const membership::Round& roun
   check(round.restarts >= before.restarts && round.restarts <= before.restarts + more,
         "a restart is taken for a failure of the round before, once");
   if (!before.disturbed && !between) {
-    check(round.restarts == before.restarts + more, "a failure that was told is not forgotten");
+    check(round.restarts == before.restarts + more, "a reported failure is not forgotten");
   }
 }
 
@@ -144,7 +144,7 @@ void MembershipPromises::agent_asks(Instant now, int index, const Member::Effect
     check(stop->epoch == node.round.epoch, "the round that runs is stopped");
     check(stop->text.find('\n') == std::string::npos, "a reason is one line");
     const Contact& contact = contacts_[index];
-    // The host's machine may be another one than that of the round, which everyone had left.
+    // The host's machine may not be that of the round, which all agents had left.
     const bool is_ours = contact.instance == contact.of_the_round && world_.host_up() &&
                          agent_hosts_[index] == host_life_;
     const bool froze = now - node.frozen_until < plan_.lease;
@@ -164,13 +164,13 @@ void MembershipPromises::agent_asks(Instant now, int index, const Member::Effect
   } else if (const auto* gave_up = std::get_if<member::GaveUp>(&effect)) {
     check(!node.end, "an agent that knows the end does not give up");
     ++reached_.agents_gave_up;
-    // Another may have taken the place that it had in an earlier round.
+    // Another agent may have taken its place of an earlier round.
     const auto newest = formed_.find(newest_);
     const bool is_replaced = gave_up->refused && newest != formed_.end() &&
                              !newest->second.rounds.contains(world_.join_of(index).agent);
     const bool surplus = plan_.is_fixed() && (!agent_epochs_.contains(index) || is_replaced);
     check(end_ || finished_ || surplus || !world_.host_is_well(now),
-          "nobody gives up a host that is well");
+          "no agent gives up a host that is well");
     agents_over_.insert(index);
   }
 }
@@ -183,11 +183,11 @@ membership::Judgement MembershipPromises::judge(
     if (first == nullptr || node.failure->at < first->failure->at) first = &node;
   }
   membership::Judgement judgement;
-  check(first != nullptr, "who judges hears of a failure");
+  check(first != nullptr, "the judge hears of a failure");
   if (first == nullptr) return judgement;
   const auto formed = formed_.find(newest_);
   const bool told = formed != formed_.end() && !formed->second.rounds.empty();
-  check(told, "who judges was in a round");
+  check(told, "the judged agents were in a round");
   if (!told) return judgement;
   const auto nodes = static_cast<size_t>(formed->second.rounds.begin()->second.nodes);
   check(testimonies.size() == nodes, "the judge hears of every node of the epoch");

@@ -17,7 +17,7 @@ using std::chrono::seconds;
 
 namespace {
 
-constexpr Duration kLook = milliseconds{100};  // Between two checks whether all is well.
+constexpr Duration kLook = milliseconds{100};  // Interval between checks of convergence.
 
 class Simulation {
  public:
@@ -65,7 +65,7 @@ void Simulation::plan_faults() {
 }
 
 void Simulation::fault() {
-  // Only one draw per statement, so that a seed gives the same schedule with every compiler.
+  // One draw per statement, so that a seed gives the same schedule with every compiler.
   switch (world_.prng().below(18)) {
     case 0:
     case 1:
@@ -109,7 +109,7 @@ void Simulation::fault() {
       world_.cut(node, true, true);
       return world_.mend_later(node, up_to(std::min(left(), plan_.lease)));
     }
-    case 15: {  // The host's own link.
+    case 15: {  // An outage of the host's own link.
       const Duration length = up_to(std::min(left(), 3 * plan_.lease));
       for (int node = 1; node < plan_.nodes; ++node) {
         world_.cut(node, true, true);
@@ -129,8 +129,8 @@ void Simulation::run_until(Instant when) {
   }
 }
 
-// All live nodes run one epoch, except those for which it has no room. A node that has done its
-// part and ended alone keeps its rank until the end, so another process that asks for it waits.
+// True if all live nodes run one epoch, except those for which it has no room. A node that
+// succeeded and exited keeps its rank until the end, so another process that asks for it waits.
 bool Simulation::has_common_epoch() {
   const std::set<int> done_and_gone = world_.promises().done_and_gone();
   membership::Epoch epoch = 0;
@@ -166,7 +166,7 @@ bool Simulation::is_over() const {
   return true;
 }
 
-// Runs until one of the two has held for two leases and a second. False: not within the limit.
+// Runs until all is over or a common epoch has lasted two leases and a second. False: past `limit`.
 bool Simulation::settle(Instant limit) {
   const Duration steady = 2 * plan_.lease + seconds{1};
   Instant since = world_.now();

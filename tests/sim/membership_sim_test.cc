@@ -1,4 +1,4 @@
-// The simulator of the rendezvous over thousands of seeds, with the machines as shipped.
+// Simulates the rendezvous over thousands of seeds, with the machines as shipped.
 #include "tests/sim/membership_sim.h"
 
 #include <algorithm>
@@ -69,8 +69,8 @@ TEST(MembershipSim, ReachesEveryEndAndEveryReasonToStop) {
   EXPECT_GT(many_rounds, 50);
 }
 
-// A restarted host met no agent that knew its first round and numbered from 1 again; then an agent
-// of the old round 1 came while the new one was being stopped.
+// A restarted host met no agent that knew its first round, and numbered from 1 again; then an agent
+// of the old round 1 joined while the new one was being stopped.
 TEST(MembershipSim, NeverTakesARoundOfAnEarlierHostForACurrentOne) {
   EXPECT_FALSE(simulate(plan_for(169183)).violation) << describe_failure(plan_for(169183));
 }

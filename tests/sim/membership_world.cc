@@ -31,7 +31,7 @@ std::string World::address_of(int node) {
   return fmt::format("10.{}.{}.{}", node / 65536, node / 256 % 256, node % 256);
 }
 
-// A connection attempt may hang for a lease, and the next one follow a second and a half later.
+// A connection attempt may hang for a lease, and the next one may follow 1.5 s later.
 bool World::host_is_well(Instant now) const {
   return healed_ && host_ != nullptr &&
          now - healed_at_ > 2 * plan_.lease + std::chrono::seconds{2};
@@ -317,7 +317,7 @@ void World::perform(const membership::Finished&) {
   host_dropped_ = !host_finished_ && prng_.chance(1, 2);
 }
 
-// All agents left before the job began. The next one finds the same host with a new machine.
+// All agents left before the job began; the next one finds the same host with a new machine.
 void World::replace_host() {
   host_dropped_ = false;
   const uint64_t before = host_life_;
@@ -330,7 +330,7 @@ void World::replace_host() {
   }
 }
 
-// ---- Connections, as the agents make them.
+// ---- Connections of the agents.
 
 void World::perform(int index, const member::Connect& effect) {
   Node& node = at(index);
@@ -347,7 +347,7 @@ void World::connect_done(const Happening& h) {
   const bool unreachable = network_.is_cut(h.node, Direction::up) ||
                            network_.is_cut(h.node, Direction::down) || !host_machine_up_;
   if (unreachable || now_ < at(0).frozen_until) {
-    // The failure shows only at the handshake's limit; if the path is mended before, it succeeds.
+    // The attempt fails only at the handshake's limit, and succeeds if the path is mended before.
     if (now_ < node.connect_by) {
       return schedule(now_ + plan_.lease / 4, What::connected, h.node, h.id, h.life);
     }

@@ -1,7 +1,7 @@
 // A simulated world around the real machines of the rendezvous: one Membership in the process of
 // node 0, one Member in that of each node, fake workers, and a network between them. Processes
-// crash, return, freeze and leave; virtual time, one thread, one seed. The world knows the truth of
-// which the machines only hear; MembershipPromises compares the two after every step.
+// crash, return, freeze and leave; virtual time, one thread, one seed. The world knows the truth,
+// of which the machines only receive reports; MembershipPromises compares the two after every step.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +25,9 @@ class World {
  public:
   explicit World(const Plan& plan, bool tracing);
 
-  // ---- what happens from outside
+  // ---- faults
   void start(int node);
-  // With notice, the other ends hear of it at once; without, it is like a power failure.
+  // With `notice` the other ends see it at once; without, it is like a power failure.
   void crash(int node, bool notice);
   void freeze(int node, Duration length);
   void cut(int node, bool up, bool down);
@@ -40,31 +40,31 @@ class World {
   void mend_later(int node, Duration after);
   void fault_later(Instant when);
 
-  // Faults are over: nothing breaks any more, and no worker ends by itself.
+  // Ends and repairs all faults; from now on no worker ends by itself.
   void heal();
-  // Every running worker ends successfully.
+  // Lets every running worker succeed.
   void finish_all();
 
-  // Performs the next event. Returns false when none is left.
+  // Performs the next event. Returns false if none is left.
   bool advance();
   Instant next() const { return agenda_.empty() ? kNever : agenda_.top().when; }
-  // As if after some uptime, so that no machine's clock is negative.
+  // After some uptime, so that no machine's clock is negative.
   static constexpr Instant kStart{std::chrono::seconds{1'000'000}};
   Instant now() const { return now_; }
-  // Whether a fault was due since the last call; the simulation chooses which.
+  // True if a fault became due since the last call; the simulation chooses which.
   bool take_fault();
 
   // ---- the truth
   struct Node {
-    uint64_t life = 0;  // Of the process; changes with every start and crash.
+    uint64_t life = 0;  // Number of the process; changes with every start and crash.
     bool up = false;
     std::unique_ptr<Member> member;
     uint64_t wire = 0;     // The agent's connection; 0: none.
-    uint64_t attempt = 0;  // Number of the attempt to connect.
+    uint64_t attempt = 0;  // Number of the connection attempt.
     bool connecting = false;
     Instant connect_by{};
     membership::Join join;
-    std::vector<uint64_t> wires;  // All connections that may still carry something.
+    std::vector<uint64_t> wires;  // Connections that may still carry messages.
     Instant frozen_until{};
     Instant tick_at = kNever;
     bool leaving = false;
@@ -74,9 +74,9 @@ class World {
 
     bool workers_alive = false;
     bool workers_stopping = false;
-    bool workers_done = false;  // All of the newest round have exited with 0.
+    bool workers_done = false;  // True if all of the newest round have exited with 0.
     uint64_t workers_life = 0;
-    membership::Round round;  // The newest one of this process.
+    membership::Round round;  // Newest round of this process.
   };
   const Node& node(int index) const { return nodes_[static_cast<size_t>(index)]; }
   int nodes() const { return static_cast<int>(nodes_.size()); }
@@ -84,14 +84,14 @@ class World {
     return network_.is_cut(node, Direction::up) && network_.is_cut(node, Direction::down);
   }
   bool host_up() const { return host_ != nullptr; }
-  // It has been up and reachable for long enough that every agent has found it.
+  // True if it has been up and reachable for long enough for every agent to find it.
   bool host_is_well(Instant now) const;
   bool host_finished() const { return host_finished_; }
   const Membership* host() const { return host_.get(); }
-  // The life of the host at the other end of the agent's connection; 0: not connected.
+  // Life of the host to which the agent is connected; 0: not connected.
   uint64_t host_life_of(int index) const;
   static std::string address_of(int node);
-  // What that machine's steady clock shows; node 0's is the world's.
+  // The steady clock of that node's machine; that of node 0 is the world's.
   Instant clock_of(int node, Instant when) const {
     return when + clocks_ahead_[static_cast<size_t>(node)];
   }
@@ -130,7 +130,7 @@ class World {
     int node;
     uint64_t id;          // A wire, a connection attempt, a life of workers, or an epoch.
     uint64_t life;        // Life of the process that it concerns.
-    bool queued = false;  // It has waited for the host's processor.
+    bool queued = false;  // True once it has waited for the host's CPU.
     bool operator<(const Happening& other) const {
       return when != other.when ? when > other.when : order > other.order;
     }
@@ -192,7 +192,7 @@ class World {
   Network network_;
   std::priority_queue<Happening> agenda_;
   std::vector<Node> nodes_;
-  std::vector<Duration> clocks_ahead_;  // Of each machine.
+  std::vector<Duration> clocks_ahead_;  // By machine.
   MembershipPromises promises_;
   std::vector<Network::Delivery> deliveries_;  // Still to be scheduled.
   std::vector<Membership::Effect> host_effects_;
@@ -209,7 +209,7 @@ class World {
 
   std::unique_ptr<Membership> host_;
   uint64_t host_life_ = 0;
-  bool host_machine_up_ = false;  // If up, its kernel refuses connections while no host runs.
+  bool host_machine_up_ = false;  // If true, its kernel refuses connections while no host runs.
   bool host_finished_ = false;
   bool host_dropped_ = false;
   uint64_t host_instance_ = 0;

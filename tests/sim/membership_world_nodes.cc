@@ -70,7 +70,7 @@ void World::crash(int index, bool notice) {
   promises_.host_died();
 }
 
-// What the kernel of a dead process tells the other ends: with `notice` a reset, otherwise nothing.
+// The kernel of a dead process sends a reset with `notice`, otherwise nothing.
 void World::close_wires(int index, bool notice) {
   for (const uint64_t id : at(index).wires) {
     Wire* wire = network_.find(id);
@@ -131,7 +131,7 @@ void World::heal() {
   healed_ = true;
   healed_at_ = now_;
   network_.become_reliable();
-  // A black-holed connection stays one: the leases must detect it.
+  // A black hole stays one: the leases must detect it.
   for (int index = 0; index < nodes(); ++index)
     mend(index);
   if (host_ == nullptr) start_later(0, milliseconds{10});
@@ -178,7 +178,7 @@ void World::schedule_agent_tick(int index) {
   schedule(std::max(now_, deadline) + up_to_ms(2), What::agent_tick, index, 0, node.life);
 }
 
-// In the world's clock.
+// The agent's deadline in the world's clock.
 Instant World::deadline_of(int index) const {
   const Instant deadline = node(index).member->next_deadline();
   return deadline == kNever ? kNever : deadline - clocks_ahead_[static_cast<size_t>(index)];
@@ -210,7 +210,7 @@ void World::perform(int index, const member::GaveUp& effect) {
   if (at(index).workers_alive) stop_workers(index);
 }
 
-// An agent with nothing more to do exits; the host's process stays as long as it is needed.
+// An agent that is over exits; the host's process stays as long as it is needed.
 void World::exit_if_over(int index) {
   Node& node = at(index);
   if (!node.member || !node.member->over() || node.workers_alive) return;
@@ -228,7 +228,7 @@ void World::perform(int index, const member::RoundFormed& effect) {
   node.workers_stopping = node.workers_done = false;
   node.workers_life = next_life_++;
   if (healed_) return;
-  // Makes both quick and slow deaths common.
+  // Both quick and slow deaths are common.
   const Duration life = prng_.chance(1, 3) ? up_to_ms(20) : up_to_ms(8000);
   if (percent(plan_.failing_percent)) {
     schedule(now_ + life, What::workers_fail, index, node.workers_life, node.life);
@@ -253,7 +253,7 @@ void World::workers_gone(const Happening& h) {
   if (node.life != h.life || node.workers_life != h.id || !node.workers_stopping) return;
   const bool were_alive = std::exchange(node.workers_alive, false);
   const bool is_going = !node.member || node.member->over() || node.leaving;
-  if (were_alive && !is_going && percent(50)) {  // Something else has to end before the next round.
+  if (were_alive && !is_going && percent(50)) {  // More has to end before the next round.
     schedule(now_ + up_to_ms(100), What::workers_gone, h.node, node.workers_life, node.life);
     return step_agent(h.node, member::Testified{node.round.epoch});
   }
@@ -290,7 +290,7 @@ void World::fail_worker(int index) {
   }
 }
 
-// The agent stops the node's other workers by itself, and learns the details a little later.
+// The agent stops the node's other workers by itself and learns the details a little later.
 void World::workers_fail(const Happening& h) {
   Node& node = at(h.node);
   if (node.life != h.life || node.workers_life != h.id || !node.member || healed_) return;

@@ -1,5 +1,5 @@
-// All bugs that rendezvous/base/planted.h may ask for: those of the worker group, of the membership
-// and of the decision who hosts. Test-only.
+// All bugs that rendezvous/base/planted.h may ask for: of the worker group, of the membership and
+// of the choice of the host. Test-only.
 #pragma once
 
 #include "tests/sim/hosting_planted_bugs.h"

@@ -1,16 +1,16 @@
-// The bugs that the simulator must be able to find, and the switch that enables one. Test-only: see
-// rendezvous/base/planted.h.
+// Bugs in the worker group that the simulator must find, and the switch that enables one.
+// Test-only: see rendezvous/base/planted.h.
 #pragma once
 
 namespace muster {
 
 enum class PlantedBug {
   none,
-  double_start,           // Resume starts the worker again that is already being started
-  lost_exit,              // a success that comes while other workers are being started is forgotten
+  double_start,           // Resume starts a worker that is already being started
+  lost_exit,              // a success while other workers are being started is forgotten
   grace_never_ends,       // every countdown line postpones the end of the grace period
   budget_off_by_one,      // one restart more than allowed
-  restart_before_reaped,  // the next attempt starts when the workers, not all processes, are gone
+  restart_before_reaped,  // the next attempt starts when the workers are gone, but not all processes
 };
 
 inline PlantedBug& planted_bug_switch() {

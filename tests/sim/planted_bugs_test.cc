@@ -1,5 +1,5 @@
-// The simulator must find bugs planted in a copy of the machine that is compiled for this test
-// only, each within a thousand seeds.
+// The simulator must find bugs planted in a copy of the machine, compiled only for this test, each
+// within a thousand seeds.
 #include "tests/sim/planted_bugs.h"
 
 #include <string>

@@ -88,7 +88,7 @@ void ProcessWorld::send(Instant now, int attempt, int signal) {
     if (process.ignores_term || process.dying) continue;
     process.dying = true;
     process.signaled_by_us = true;
-    // Most die from it at once; some clean up for a while and exit with their own code.
+    // Most die at once; some clean up for a while and exit with a code of their own.
     if (prng_.chance(2, 3)) {
       end_in(now, process, random_ms(prng_, 0, 5), ExitStatus::signaled(signal));
     } else {
@@ -117,7 +117,7 @@ void ProcessWorld::kill(Instant now, int attempt) {
 void ProcessWorld::forward(Instant now, int attempt, int signal) {
   for (auto& [pid, process] : processes_) {
     if (!process.alive || process.attempt != attempt || !process.is_worker) continue;
-    // Without a handler it dies from this, which is the user's doing and may well be a failure.
+    // Without a handler the worker dies of the user's signal, which may count as a failure.
     if (process.dying || process.suspended || prng_.chance(9, 10)) continue;
     process.dying = true;
     end_in(now, process, Duration::zero(), ExitStatus::signaled(signal));

@@ -1,5 +1,5 @@
-// The processes of the simulated machine, with the part of the shell that starts, signals and reaps
-// them. It knows the truth of which the machine under test only hears.
+// The processes of the simulated computer, and the part of the shell that starts, signals and reaps
+// them. It knows the truth, of which the machine under test only receives reports.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,7 @@
 
 namespace muster::sim {
 
-// Future events in order of time; events at the same time in the order of scheduling.
+// Future events by time, and in order of scheduling at the same time.
 class Agenda {
  public:
   using Id = std::pair<Instant, uint64_t>;
@@ -45,28 +45,28 @@ struct Process {
   bool is_worker = false;
   bool alive = true;
   bool ignores_term = false;
-  bool signaled_by_us = false;  // It dies from a signal of the machine.
-  bool natural = false;         // It ends by itself, with `ending`.
+  bool signaled_by_us = false;  // True if it dies of a signal of the machine.
+  bool natural = false;         // True if it ends by itself, with `ending`.
   ExitStatus ending;
-  Duration remaining{};  // Time until then, while suspended.
+  Duration remaining{};  // Time until its natural end, while suspended.
   Instant ends_at = kNever;
   std::optional<Agenda::Id> end;  // Its scheduled death, natural or not.
   bool suspended = false;
-  bool dying = false;   // A signal has determined its end.
-  bool doomed = false;  // SIGKILL was sent.
+  bool dying = false;   // True once a signal has determined its end.
+  bool doomed = false;  // True once SIGKILL was sent.
 };
 
 class ProcessWorld {
  public:
-  // Called when a process has died (for a worker: has been reaped).
+  // Called when a process has died (a worker: was reaped).
   using OnDeath = std::function<void(const Process&)>;
 
   ProcessWorld(const Plan& plan, Prng& prng, Agenda& agenda, OnDeath on_death)
       : plan_(plan), prng_(prng), agenda_(agenda), on_death_(std::move(on_death)) {}
 
   int start_worker(Instant now, int attempt, int local_rank);
-  void send(Instant now, int attempt, int signal);  // To all processes, then SIGCONT.
-  void kill(Instant now, int attempt);  // SIGKILL and SIGCONT to all, late starters too.
+  void send(Instant now, int attempt, int signal);  // Signals all processes, then sends SIGCONT.
+  void kill(Instant now, int attempt);  // SIGKILL and SIGCONT to all, and to later starts.
   void forward(Instant now, int attempt, int signal);
   void suspend(Instant now, int attempt);
   void resume(Instant now, int attempt);

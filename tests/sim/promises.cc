@@ -142,16 +142,16 @@ void Promises::check_left_behind(Instant now, const JobOutcome& outcome) {
   if (outcome.end != JobEnd::unkillable) {
     return check(!some_left, "the end leaves nothing behind, or says that it could not");
   }
-  // News of the last death may still be in flight, but not for long.
+  // The report of the last death may still be in flight, but not for long.
   const Duration news = plan_.group.jump + std::chrono::milliseconds{500} + frozen_;
-  check(some_left || now - world_.last_death() <= news, "who is gone is not called unkillable");
+  check(some_left || now - world_.last_death() <= news, "no dead process is called unkillable");
 }
 
 void Promises::check_outcome(const JobOutcome& outcome) {
   check(outcome.attempts == attempt_ + 1, "the outcome counts the attempts");
   check(outcome.restarts == paid_restarts_, "the outcome counts the restarts");
   const bool failed = first_failures_.contains(attempt_);
-  if (!outcome.end) return check(false, "nobody but itself ends a group that stands alone");
+  if (!outcome.end) return check(false, "a group that stands alone ends only by itself");
   switch (*outcome.end) {
     case JobEnd::success:
       check(!failed && !end_requested_, "success is whole");

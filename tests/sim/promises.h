@@ -1,6 +1,5 @@
-// The promises of the worker-group machine, checked against the truth of the simulated world. Each
-// check receives what the machine was given and what it asked for, in that order, and reports the
-// promise that was broken.
+// The promises of the worker-group machine, checked against the truth of the simulated world. It
+// receives the machine's events and effects in order and keeps the first broken promise.
 #pragma once
 
 #include <map>
@@ -20,7 +19,7 @@ class Promises {
 
   void heard(Instant now, const group::Event& event);
   void asked(Instant now, const group::Effect& effect);
-  // The agent was frozen for this long and hears of everything later than it happens.
+  // The agent was frozen for this long, so that events reach it late.
   void froze(Duration length) { frozen_ += length; }
 
   const std::optional<std::string>& broken() const { return broken_; }
@@ -60,11 +59,11 @@ class Promises {
   bool round_ready_ = false;
   std::optional<int> spawning_;
   std::set<std::pair<int, int>> asked_;                // (attempt, local rank)
-  std::map<std::pair<int, int>, ExitStatus> exits_;    // Those that the machine has heard of.
+  std::map<std::pair<int, int>, ExitStatus> exits_;    // Reported to the machine.
   std::map<int, group::FirstFailure> first_failures_;  // By attempt.
   std::set<std::pair<int, int>> fail_worker_;
   std::map<int, Instant> stopped_at_;  // By attempt: time of the first Stop or Kill.
-  std::set<int> rest_stopped_;         // Attempts.
+  std::set<int> rest_stopped_;         // Attempts with a StopRest.
   int paid_restarts_ = 0;
   bool end_requested_ = false;
   bool kill_requested_ = false;

@@ -1,6 +1,5 @@
-// What the simulators share: how a run is told, found again and repeated by the thousand. A
-// simulator has a Plan, to_text(plan), simulate(plan, tracing), and plan_for(seed), which is passed
-// in where it is needed.
+// Shared by the simulators: describes a run and searches seeds for a failing one. A simulator has a
+// Plan, to_text(plan), simulate(plan, tracing), and plan_for(seed), which is passed in.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +14,12 @@
 
 namespace muster {
 
-// Of a run of several nodes; `Reached` counts what happened in it.
+// The outcome of a run of several nodes; `Reached` counts what happened in it.
 template <typename Reached>
 struct RunOf {
   std::optional<std::string> violation;  // The first promise that was broken.
   Reached reached;
-  bool succeeded = false;          // A common epoch was reached, and all were told of its success.
+  bool succeeded = false;          // True if all reached a common epoch and learned of its success.
   Duration converged_after{};      // Time since faults stopped.
   std::vector<std::string> trace;  // If requested.
   uint64_t steps = 0;
@@ -38,7 +37,7 @@ std::string describe_failure(const Plan& plan) {
   return describe_failure(plan, simulate(plan, true));
 }
 
-// The first of `count` seeds from `first` on whose run breaks a promise.
+// Returns the first of `count` seeds, from `first` on, whose run breaks a promise.
 template <typename PlanFor>
 std::optional<uint64_t> first_failing_seed(PlanFor plan_for, uint64_t first, uint64_t count) {
   for (uint64_t seed = first; seed < first + count; ++seed) {

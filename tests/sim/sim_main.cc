@@ -129,7 +129,7 @@ bool set_bug(const Arguments& arguments) {
          switch_on(kWorkerBugs, arguments.bug, muster::planted_bug_switch());
 }
 
-// Takes --flag=value and --flag value.
+// Accepts --flag=value and --flag value.
 std::optional<Arguments> parse(int argc, char** argv) {
   Arguments arguments;
   for (int i = 1; i < argc; ++i) {
@@ -212,9 +212,9 @@ int run_hosting(const Arguments& arguments) {
     outcomes["hosts that followed as members"] += count(reached.followed_as_member);
     outcomes["hosts that followed as strangers"] += count(reached.followed_as_stranger);
     outcomes["hosts that followed on their machine"] += count(reached.followed_on_machine);
-    outcomes["hosts whose lease was over, and who went on"] += count(reached.returned);
+    outcomes["hosts that continued after their lease was over"] += count(reached.returned);
     outcomes["hosts that stepped down"] += count(reached.stepped_down);
-    outcomes["nodes that heard of the end from the keeper"] += count(reached.told_by_keeper);
+    outcomes["nodes that learned of the end from the keeper"] += count(reached.told_by_keeper);
     outcomes["rounds"] += count(reached.rounds);
   }
   return summarise(arguments, steps, outcomes);

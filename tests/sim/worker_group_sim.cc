@@ -103,9 +103,9 @@ class Simulation {
   Instant must_end_by_ = kNever;
   std::map<Channel, std::deque<group::Event>> queues_;
   std::map<Channel, Instant> last_delivery_;
-  std::set<Channel> started_;  // Those of which Spawned was heard.
+  std::set<Channel> started_;  // Channels whose Spawned was delivered.
   int echoes_ = 0;
-  int watched_attempt_ = -1;  // Of which GroupEmpty is to be sent.
+  int watched_attempt_ = -1;  // Attempt whose GroupEmpty is to be sent; -1: none.
   bool spawning_ = false;
   bool suspended_ = false;
 };
@@ -190,8 +190,8 @@ void Simulation::freeze(Duration length) {
   promises_.froze(length);
 }
 
-// Faults are over. From now on the job must end: at once if told to, otherwise after the natural
-// ends of as many attempts as the budget allows.
+// Ends the faults. From now on the job must end: at once after a stop request, otherwise after the
+// natural ends of as many attempts as the budget allows.
 void Simulation::cease() {
   trace("faults cease");
   if (suspended_) deliver(kShell, group::Resume{});
@@ -207,8 +207,8 @@ void Simulation::cease() {
   }
 }
 
-// Events of one channel keep their order; those of different channels may overtake one another. A
-// duplicate may come late, but the user's own keys are not duplicated, since their order matters.
+// Events of one channel keep their order; those of different channels may overtake one another.
+// Duplicates may come late, but the user's keys are not duplicated, since their order matters.
 void Simulation::deliver(Channel channel, const group::Event& event) {
   Instant& last = last_delivery_[channel];
   last = std::max({last, now_ + latency(), frozen_until_});
@@ -229,7 +229,7 @@ void Simulation::hear(Channel channel) {
   }
   const group::Event event = queues_.at(channel).front();
   if (const auto* exited = std::get_if<group::Exited>(&event)) {
-    // The only order that the shell guarantees across channels: Spawned comes before Exited.
+    // The shell guarantees one order across channels: Spawned comes before Exited.
     if (!started_.contains({exited->attempt, exited->local_rank})) {
       agenda_.at(now_ + milliseconds{1}, [this, channel] { hear(channel); });
       return;
@@ -258,7 +258,7 @@ void Simulation::step(const group::Event& event) {
   if (status.empty() || status.find('\n') != std::string::npos) broken("the status is one line");
 }
 
-// Checks next_deadline(): before it, a Tick does nothing at all.
+// Checks that a Tick before next_deadline() does nothing.
 void Simulation::step_early_tick() {
   const Instant deadline = machine_.next_deadline();
   if (deadline <= now_) return;

@@ -1,10 +1,9 @@
 // A simulated world around the real worker-group machine: processes that exit, crash, ignore
 // SIGTERM, hang, leave descendants or sleep uninterruptibly; rounds and starts that are slow or
 // fail; signals, suspensions, changes of membership, late and doubled events, and clock jumps.
-// Virtual time, one thread, one seed: a seed gives the same transcript on every machine.
-//
-// First a safety phase with arbitrary faults, in which the safety promises are checked after every
-// step; then faults stop, and the job must end within a bounded time.
+// Virtual time, one thread; a seed gives the same transcript on every machine. In a first phase
+// with arbitrary faults the promises are checked after every step; then faults stop, and the job
+// must end within a bounded time.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +21,7 @@ namespace muster::sim {
 struct Plan {
   uint64_t seed = 0;
   WorkerGroup::Options group;
-  Duration horizon{};  // When faults stop.
+  Duration horizon{};  // Time until faults stop.
   bool stop_at_horizon = false;
   bool some_hang = false;     // Some workers never end by themselves (implies stop_at_horizon).
   int leftovers_percent = 0;  // Share of workers that leave descendants running.

@@ -1,4 +1,4 @@
-// The simulator over thousands of seeds, with the machine as shipped.
+// Simulates the worker group over thousands of seeds, with the machine as shipped.
 #include "tests/sim/worker_group_sim.h"
 
 #include <map>
@@ -26,7 +26,7 @@ TEST(WorkerGroupSim, KeepsEveryPromiseOnThousandsOfSchedules) {
   fmt::print("{} schedules, {} events, no promise broken\n", kSeeds, events);
 }
 
-// The name of an effect or outcome, with which its text begins.
+// The name of an effect or outcome begins its text.
 std::string first_word(const std::string& text) {
   return text.substr(0, text.find_first_of("{,"));
 }
