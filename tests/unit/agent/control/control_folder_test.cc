@@ -51,7 +51,7 @@ class ControlFolder : public ::testing::Test {
   TempTree tree_;
 };
 
-TEST(ControlFolders, AreTheSessionsFirstAndThenOneInTmp) {
+TEST(ControlFolders, AreThatOfTheSessionThenOneInTmp) {
   using Folders = std::vector<std::string>;
   EXPECT_EQ(control_folders({"", "/run/user/7"}, 7),
             Folders({"/run/user/7/muster", "/tmp/muster-7"}));
@@ -61,13 +61,13 @@ TEST(ControlFolders, AreTheSessionsFirstAndThenOneInTmp) {
   EXPECT_EQ(control_folders({"/mine", "/run/user/7"}, 7), Folders({"/mine", "/mine/muster-7"}));
 }
 
-TEST_F(ControlFolder, IsMadeForItsUserAlone) {
+TEST_F(ControlFolder, IsPrivateToItsUser) {
   EXPECT_EQ(make_control_folder(place()), Result<std::string>(folder()));
   EXPECT_EQ(mode_of(folder()), 0700u);
   EXPECT_EQ(make_control_folder(place()), Result<std::string>(folder()));
 }
 
-TEST_F(ControlFolder, IsOneBelowWhereTheNamedOneIsOpenToOthers) {
+TEST_F(ControlFolder, IsASubfolderIfTheNamedOneIsOpenToOthers) {
   const std::string below = fmt::format("{}/muster-{}", folder(), geteuid());
   for (const unsigned mode : {0755u, 01777u}) {
     fs::create_directory(folder());
@@ -83,7 +83,7 @@ TEST_F(ControlFolder, IsOneBelowWhereTheNamedOneIsOpenToOthers) {
   }
 }
 
-TEST_F(ControlFolder, IsNotWhereOthersCouldPutAnother) {
+TEST_F(ControlFolder, IsNotMadeWhereOthersCouldReplaceIt) {
   fs::create_directory(folder());
   ASSERT_EQ(chmod(folder().c_str(), 0777), 0);
   const Result<std::string> made = make_control_folder(place());
@@ -93,7 +93,7 @@ TEST_F(ControlFolder, IsNotWhereOthersCouldPutAnother) {
   EXPECT_TRUE(fs::is_empty(folder()));
 }
 
-TEST_F(ControlFolder, OnceMadeStaysItsUsersAlone) {
+TEST_F(ControlFolder, IsRefusedIfItsSubfolderIsOpenToOthers) {
   fs::create_directory(folder());
   ASSERT_EQ(chmod(folder().c_str(), 01777), 0);
   const std::string below = fmt::format("{}/muster-{}", folder(), geteuid());
@@ -119,7 +119,7 @@ TEST_F(ControlFolder, IsNeverALinkOrAFile) {
   EXPECT_EQ(mode_of((tree_.root() / "elsewhere").string()) & 0700u, 0700u);
 }
 
-TEST_F(ControlFolder, OfAnotherUserIsRefused) {
+TEST_F(ControlFolder, IsRefusedIfAnotherUserOwnsIt) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root, to make a folder of another user's";
   fs::create_directory(folder());
   ASSERT_EQ(chown(folder().c_str(), 12345, 12345), 0);
@@ -130,7 +130,7 @@ TEST_F(ControlFolder, OfAnotherUserIsRefused) {
   EXPECT_FALSE(make_control_folder(place()));
 }
 
-TEST_F(ControlFolder, IsInTheSessionsFolderWhereThatIsOurs) {
+TEST_F(ControlFolder, IsInTheFolderOfTheSessionIfItsUserOwnsThat) {
   const ControlPlace session{"", runtime()};
   EXPECT_EQ(make_control_folder(session), Result<std::string>(folder()));
   const ControlPlace missing{"", runtime() + "/nowhere"};
@@ -158,14 +158,14 @@ TEST_F(ControlFolder, ShowsTheJobsThatAnswer) {
   EXPECT_EQ(ours, std::vector<JobEntry>({entry(4000001, "a"), entry(4000002, "b \xef\xbf\xbd")}));
 }
 
-TEST_F(ControlFolder, LosesWhatAKilledJobHasLeft) {
+TEST_F(ControlFolder, RemovesTheTracesOfAKilledJob) {
   leave_traces(4000003);
   EXPECT_TRUE(fs::exists(control_entry_path(folder(), 4000003)));
   EXPECT_EQ(running_jobs(place()), std::vector<JobEntry>());
   EXPECT_TRUE(fs::is_empty(folder()));
 }
 
-TEST_F(ControlFolder, GivesAPidToItsNewOwner) {
+TEST_F(ControlFolder, GivesAReusedPidToItsNewJob) {
   leave_traces(4000004);
   const auto socket = ControlServer::open(place(), entry(4000004, "new"));
   ASSERT_TRUE(socket) << socket.error().message;
@@ -196,7 +196,7 @@ TEST_F(ControlFolder, LeavesForeignFilesAlone) {
   EXPECT_EQ(std::distance(fs::directory_iterator(folder()), fs::directory_iterator()), 6);
 }
 
-TEST_F(ControlFolder, ForgetsAJobThatEndsWell) {
+TEST_F(ControlFolder, ForgetsAJobThatEndsCleanly) {
   const auto socket = ControlServer::open(place(), entry(4000006, "a"));
   ASSERT_TRUE(socket);
   const UniqueFd fd(socket->fd);
@@ -204,7 +204,7 @@ TEST_F(ControlFolder, ForgetsAJobThatEndsWell) {
   EXPECT_TRUE(fs::is_empty(folder()));
 }
 
-TEST_F(ControlFolder, SaysWhereNobodyAnswers) {
+TEST_F(ControlFolder, ReportsASocketThatDoesNotAnswer) {
   const std::string path = runtime() + "/7.sock";
   const Result<int> fd = connect_to_job(path);
   ASSERT_FALSE(fd);

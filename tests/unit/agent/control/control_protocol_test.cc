@@ -127,7 +127,7 @@ const std::vector<Reply>& replies() {
   return all;
 }
 
-TEST(ControlRequest, ReadsAsItWasWritten) {
+TEST(ControlRequest, DecodesToWhatWasEncoded) {
   for (const Request& request : requests())
     EXPECT_EQ(decode_request(without_newline(encode(request))), Result<Request>(request));
 }
@@ -144,7 +144,7 @@ TEST(ControlRequest, IsPlainJson) {
             "{\"command\":\"stacks\",\"main_threads\":true,\"quiet\":false,\"ranks\":[3]}\n");
 }
 
-TEST(ControlRequest, TakesWhatIsTypedByHand) {
+TEST(ControlRequest, AcceptsHandWrittenJson) {
   EXPECT_EQ(decode_request(R"({"command":"signal","signal":"usr1","ranks":[0,8]})"),
             Result<Request>(SignalRequest{SIGUSR1, {{0, 0}, {8, 8}}}));
   EXPECT_EQ(decode_request(R"( {"command" : "logs", "colour": [1]} )"),
@@ -184,7 +184,7 @@ TEST(ControlRequest, SaysWhatIsWrong) {
             "cannot read the request: signal is not the name of a signal" + remedy);
 }
 
-TEST(ControlRequest, HasALimit) {
+TEST(ControlRequest, HasASizeLimit) {
   const std::string padding(kRequestBytesMax, ' ');
   EXPECT_EQ(request_complaint("{\"command\":\"status\"}" + padding),
             "cannot read the request: it is longer than 65536 bytes; name fewer ranks");
@@ -196,7 +196,7 @@ TEST(ControlRequest, HasALimit) {
   EXPECT_NE(request_complaint(many + "]}"), "no complaint");
 }
 
-TEST(ControlReply, ReadsAsItWasWritten) {
+TEST(ControlReply, DecodesToWhatWasEncoded) {
   for (const Reply& reply : replies())
     EXPECT_EQ(decode_reply(without_newline(encode(reply))), Result<Reply>(reply));
 }
@@ -227,7 +227,7 @@ TEST(ControlReply, KeepsTheEndOfALongLog) {
                        {0, std::string(kLogTextBytesMax - 4, 'x') + "end\n", text.size()}}));
 }
 
-TEST(ControlReply, BecomesAnErrorWhereItWouldBeTooLong) {
+TEST(ControlReply, BecomesAnErrorIfItIsTooLong) {
   const std::vector<LogText> logs(300, LogText{0, std::string(kLogTextBytesMax, 'x'), 0});
   const std::string line = encode(Reply(logs));
   EXPECT_LT(line.size(), 300u);
@@ -236,7 +236,7 @@ TEST(ControlReply, BecomesAnErrorWhereItWouldBeTooLong) {
   EXPECT_EQ(std::get<Error>(*reply).code, ExitCode::environment);
 }
 
-TEST(ControlReply, ReplacesWhatIsNoUtf8) {
+TEST(ControlReply, ReplacesInvalidUtf8) {
   const Result<Reply> reply =
       decode_reply(without_newline(encode(Reply(std::vector<LogText>{{0,
                                                                       "a\xff"
@@ -248,7 +248,7 @@ TEST(ControlReply, ReplacesWhatIsNoUtf8) {
                                                        3}}));
 }
 
-TEST(ControlReply, OfSomebodyElseIsRefused) {
+TEST(ControlReply, IsRefusedIfMalformed) {
   const std::string remedy = "; use musterctl of the same version";
   for (const char* junk : {"", "HTTP/1.1 400 Bad Request", "{}", "{\"ok\":1}", "[true]"}) {
     EXPECT_EQ(complaint_about_reply(junk),
@@ -282,7 +282,7 @@ TEST(ControlReply, OfSomebodyElseIsRefused) {
 }
 
 // Any text, and any cut or changed byte of a good line, is an answer or a complaint of one line.
-RC_GTEST_PROP(ControlDecoders, EndInAnAnswerForAnyText, (const std::string& text)) {
+RC_GTEST_PROP(ControlDecoders, AcceptOrRefuseAnyText, (const std::string& text)) {
   const auto request = decode_request(text);
   RC_ASSERT((request.has_value() || request.error().message.find('\n') == std::string::npos));
   const auto reply = decode_reply(text);
@@ -301,7 +301,7 @@ RC_GTEST_PROP(ControlDecoders, SurviveDamage, ()) {
   RC_ASSERT((reply.has_value() || !reply.error().message.empty()));
 }
 
-TEST(ControlRanks, AreAllWhereNoneAreNamed) {
+TEST(ControlRanks, AreAllIfNoneAreNamed) {
   EXPECT_TRUE(selects({}, 5));
   EXPECT_TRUE(selects({{0, 0}, {4, 6}}, 5));
   EXPECT_TRUE(selects({{5, 5}}, 5));

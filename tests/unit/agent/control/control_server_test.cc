@@ -184,7 +184,7 @@ class ControlServerTest : public ::testing::Test {
   int questions_ = 0;
 };
 
-TEST_F(ControlServerTest, AnswersOneRequestAConnection) {
+TEST_F(ControlServerTest, AnswersOneRequestPerConnection) {
   start();
   Client asker = client();
   asker.ask(control::StatusRequest{});
@@ -254,7 +254,7 @@ TEST_F(ControlServerTest, SaysWhereADumpIs) {
   EXPECT_TRUE(asker.ended());
 }
 
-TEST_F(ControlServerTest, ShowsNoVariables) {
+TEST_F(ControlServerTest, RefusesToShowVariables) {
   start();
   Client asker = client();
   asker.ask(control::VariablesRequest{});
@@ -274,7 +274,7 @@ TEST_F(ControlServerTest, ShowsLogs) {
   EXPECT_TRUE(other.ended());
 }
 
-TEST_F(ControlServerTest, SendsAFollowerWhatIsNew) {
+TEST_F(ControlServerTest, SendsNewLinesToAFollower) {
   start({.follow_period = 1ms});
   Client follower = client();
   follower.ask(control::LogsRequest{{}, 10, true});
@@ -310,7 +310,7 @@ TEST_F(ControlServerTest, SaysWhatIsWrongWithARequest) {
   EXPECT_TRUE(asker.ended());
 }
 
-TEST_F(ControlServerTest, CutsOffARequestWithoutEnd) {
+TEST_F(ControlServerTest, RefusesAnEndlessRequest) {
   start();
   Client asker = client();
   const std::string piece(8192, 'x');
@@ -321,7 +321,7 @@ TEST_F(ControlServerTest, CutsOffARequestWithoutEnd) {
   EXPECT_THAT(std::get<Error>(*reply).message, HasSubstr("longer than"));
 }
 
-TEST_F(ControlServerTest, DropsWhoeverSaysNothing) {
+TEST_F(ControlServerTest, DropsASilentClient) {
   start({.patience = 30ms});
   Client silent = client();
   EXPECT_TRUE(silent.ended());
@@ -331,7 +331,7 @@ TEST_F(ControlServerTest, DropsWhoeverSaysNothing) {
   wait_for_connections(0);
 }
 
-TEST_F(ControlServerTest, DropsWhoeverDoesNotRead) {
+TEST_F(ControlServerTest, DropsAClientThatDoesNotRead) {
   log_ = std::string(control::kLogTextBytesMax, 'x');
   handlers_.logs = [this](const LogsQuery&, ControlHandlers::LogsDone done) {
     done(std::vector<LogText>(100, LogText{3, log_, 0}));
@@ -346,7 +346,7 @@ TEST_F(ControlServerTest, DropsWhoeverDoesNotRead) {
   wait_for_connections(0);
 }
 
-TEST_F(ControlServerTest, AnswersNoMoreThanAFewAtOnce) {
+TEST_F(ControlServerTest, LimitsItsConnections) {
   start({.connections_max = 2});
   Client first = client();
   Client second = client();
@@ -362,7 +362,7 @@ TEST_F(ControlServerTest, AnswersNoMoreThanAFewAtOnce) {
   EXPECT_EQ(fourth.reply(), Result<Reply>(small_status()));
 }
 
-TEST_F(ControlServerTest, SaysSoWhereTheAgentDoesNotAnswer) {
+TEST_F(ControlServerTest, ReportsThatTheAgentDoesNotAnswer) {
   hold_logs_ = true;
   start({.patience = 30ms});
   Client asker = client();
@@ -381,7 +381,7 @@ TEST_F(ControlServerTest, SaysSoWhereTheAgentDoesNotAnswer) {
   wait_for_connections(0);
 }
 
-TEST_F(ControlServerTest, TakesAnAnswerThatComesLater) {
+TEST_F(ControlServerTest, TakesALateAnswerOnce) {
   hold_logs_ = true;
   start();
   Client asker = client();
@@ -397,7 +397,7 @@ TEST_F(ControlServerTest, TakesAnAnswerThatComesLater) {
   EXPECT_TRUE(asker.ended());
 }
 
-TEST_F(ControlServerTest, EndsWithItsClientsStillThere) {
+TEST_F(ControlServerTest, EndsWhileClientsAreConnected) {
   hold_logs_ = true;
   start();
   Client waiting = client();
@@ -416,7 +416,7 @@ TEST_F(ControlServerTest, EndsWithItsClientsStillThere) {
   EXPECT_FALSE(connect_to_job(control_socket_path(socket_.folder, kPid)));
 }
 
-TEST_F(ControlServerTest, ClosesTwice) {
+TEST_F(ControlServerTest, CanBeClosedTwice) {
   start();
   Client asker = client();
   wait_for_connections(1);
@@ -431,7 +431,7 @@ TEST_F(ControlServerTest, ClosesTwice) {
 
 // The folder keeps others out. Here it is opened for once, and the socket still answers nobody
 // else.
-TEST_F(ControlServerTest, AnswersItsOwnUserOnly) {
+TEST_F(ControlServerTest, AnswersOnlyItsOwnUser) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root, to connect as another user";
   start();
   namespace fs = std::filesystem;
@@ -454,7 +454,7 @@ TEST_F(ControlServerTest, AnswersItsOwnUserOnly) {
 }
 
 // Hundreds that ask nonsense, half a question, or nothing, while one asks well.
-TEST_F(ControlServerTest, WithstandsManyStrangers) {
+TEST_F(ControlServerTest, WithstandsManyInvalidClients) {
   start({.connections_max = 8, .patience = 100ms});
   for (int i = 0; i < 300; ++i) {
     Client stranger = client();

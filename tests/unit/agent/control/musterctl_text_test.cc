@@ -23,7 +23,7 @@ std::string pick_complaint(const Jobs& jobs, const std::string& name, ExitCode c
   return picked.error().message;
 }
 
-TEST(PickJob, TakesTheOnlyOneWhereNoneIsNamed) {
+TEST(PickJob, TakesTheOnlyJobIfNoneIsNamed) {
   EXPECT_EQ(pick_job(Jobs{job(7, "a")}, ""), Result<JobEntry>(job(7, "a")));
 }
 
@@ -34,7 +34,7 @@ TEST(PickJob, FindsAJobByIdOrPid) {
   EXPECT_EQ(pick_job(jobs, "8x"), Result<JobEntry>(job(9, "8x")));
 }
 
-TEST(PickJob, SaysWhatThereIs) {
+TEST(PickJob, ListsTheRunningJobsInItsErrors) {
   EXPECT_EQ(pick_complaint({}, "", ExitCode::not_found),
             "no job of yours is running on this machine");
   EXPECT_EQ(pick_complaint({}, "a", ExitCode::not_found),
@@ -155,7 +155,7 @@ TEST(LogPrinter, BreaksALineThatDoesNotEnd) {
   EXPECT_TRUE(text.ends_with("x\n"));
 }
 
-TEST(LogPrinter, LeavesOneRankAsItIs) {
+TEST(LogPrinter, PrintsASingleRankUnchanged) {
   EXPECT_EQ(printed_logs(false, {{{3, "a\nb", 3}}, {{3, "\x1b[0m", 7}}}), "a\nb\x1b[0m");
 }
 

@@ -67,7 +67,7 @@ std::string screen_of_looks(const control::Records* before, const control::Recor
   return top_text(train_job(), top_ranks(before, now, 2), now.unanswered, screen);
 }
 
-TEST(Top, PutsTheRankFirstThatTheOthersAreAheadOf) {
+TEST(Top, PutsTheRankThatIsBehindFirst) {
   const auto look = all_of({rank_in_call(0, 1042, 12.4), rank_in_call(1, 1042, 12.2),
                             rank_after_call(2, 1041, 12.4), rank_in_call(3, 1042, 12.3)});
   EXPECT_EQ(screen_of_looks(&look, look),
@@ -88,7 +88,7 @@ TEST(Top, FoldsRanksThatMakeCalls) {
                 "0-1    50-53    -       -    calls all_reduce of group 'world'\n");
 }
 
-TEST(Top, CallsARankBehindOnlyByTheTimeBetweenTwoLooks) {
+TEST(Top, ComparesARankWithTheOthersAtThePreviousLook) {
   const auto before = all_of({rank_in_call(0, 100), rank_in_call(1, 90)});
   const auto caught_up = all_of({rank_in_call(0, 150), rank_in_call(1, 120)});
   EXPECT_EQ(top_ranks(&before, caught_up, 2)[1].behind, 0);
@@ -99,7 +99,7 @@ TEST(Top, CallsARankBehindOnlyByTheTimeBetweenTwoLooks) {
   EXPECT_EQ(late.calls_per_s, 3.5);
 }
 
-TEST(Top, ComparesNothingWithAnotherProcess) {
+TEST(Top, DoesNotCompareDifferentProcessesOfARank) {
   const auto before = all_of({rank_in_call(0, 100), rank_in_call(1, 100)});
   auto now = all_of({rank_in_call(0, 3), rank_in_call(1, 3)});
   for (RankRecords& rank : now.ranks)
@@ -118,7 +118,7 @@ TEST(Top, ShowsNoRatesAtTheFirstLook) {
                 "step\n");
 }
 
-TEST(Top, SaysWhatElseARankDoes) {
+TEST(Top, DescribesWhatElseARankDoes) {
   RankRecords forms = rank_after_call(0, 5, 1);
   forms.groups.push_back({"tp", "t", "", 2, 0, GroupState::forming, 0, 0, 3, 3});
   RankRecords fresh = rank_in_call(1, 1);
@@ -158,7 +158,7 @@ TEST(Top, FitsTheScreen) {
   EXPECT_NE(text.find("\n0      -        -       1.0 s  in all_re\n"), std::string::npos) << text;
 }
 
-TEST(Top, NamesWhatDidNotAnswerAndTrustsNoText) {
+TEST(Top, NamesSilentNodesAndSanitizesText) {
   auto look = all_of({rank_in_call(0, 1)});
   look.unanswered = {"node-b (ranks 4-7): no answer\x1b[2J within 2 s"};
   look.ranks[0].current->group = "w\x1b[31m\n";
@@ -167,7 +167,7 @@ TEST(Top, NamesWhatDidNotAnswerAndTrustsNoText) {
   EXPECT_TRUE(text.ends_with("\nnode-b (ranks 4-7): no answer within 2 s\n")) << text;
 }
 
-TEST(Top, IsAnObjectForPrograms) {
+TEST(Top, IsAJsonObjectForPrograms) {
   const auto before = all_of({rank_in_call(0, 100), rank_in_call(1, 99, 3)});
   auto now = all_of({rank_in_call(0, 110), rank_in_call(1, 99, 5)});
   now.unanswered = {"one"};

@@ -78,7 +78,7 @@ class ArrivalSamplerTest : public testing::Test {
   const int32_t second_ = ranks_[1].open("dp", 4);
 };
 
-TEST_F(ArrivalSamplerTest, TellsOfAllRanksOfTheNodeAtOnce) {
+TEST_F(ArrivalSamplerTest, ReportsACallOnceForAllRanksOfTheNode) {
   ranks_[0].call(first_, 1, milliseconds(1));
   ranks_[1].call(second_, 1, milliseconds(1));
   ranks_[0].call(first_, 2, milliseconds(10));
@@ -96,7 +96,7 @@ TEST_F(ArrivalSamplerTest, TellsOfAllRanksOfTheNodeAtOnce) {
   EXPECT_THAT(look(), IsEmpty());
 }
 
-TEST_F(ArrivalSamplerTest, LeavesCallsOnADeviceOut) {
+TEST_F(ArrivalSamplerTest, LeavesOutCallsOnADevice) {
   for (size_t i = 0; i < 2; ++i) {
     const int32_t group = ranks_[i].open("nccl", 2, /*is_on_device=*/true);
     ranks_[i].call(group, 2, milliseconds(10), std::nullopt);
@@ -105,7 +105,7 @@ TEST_F(ArrivalSamplerTest, LeavesCallsOnADeviceOut) {
 }
 
 // As DDP's buckets: the others have waited for all of them together, once.
-TEST_F(ArrivalSamplerTest, LeavesAsynchronousCallsOut) {
+TEST_F(ArrivalSamplerTest, LeavesOutAsynchronousCalls) {
   for (uint64_t ordinal = 2; ordinal <= 20; ++ordinal) {
     ranks_[0].call(first_, ordinal, milliseconds(ordinal), milliseconds(1), false);
     ranks_[1].call(second_, ordinal, milliseconds(ordinal + 2), milliseconds(1), false);
@@ -113,7 +113,7 @@ TEST_F(ArrivalSamplerTest, LeavesAsynchronousCallsOut) {
   EXPECT_THAT(look(), IsEmpty());
 }
 
-TEST_F(ArrivalSamplerTest, TellsNothingThatARingMayNotSay) {
+TEST_F(ArrivalSamplerTest, ReportsOnlyValidArrivalsOfAnInvalidRing) {
   for (int i = 0; i < 6; ++i)
     ranks_[0].call(first_, 2, milliseconds(10));  // One rank cannot be all of them.
   ranks_[1].call(second_, 2, milliseconds(30));
@@ -125,7 +125,7 @@ TEST_F(ArrivalSamplerTest, TellsNothingThatARingMayNotSay) {
   EXPECT_TRUE(decode_arrivals(encode_arrivals(arrivals, Instant(seconds(1)), 1000), Instant{}));
 }
 
-TEST_F(ArrivalSamplerTest, ThreadsThatWaitAtTheSameTimeHaveWaitedOnce) {
+TEST_F(ArrivalSamplerTest, CountsConcurrentWaitsOfThreadsOnce) {
   const int32_t tp = ranks_[1].open("tp", 8);
   const int32_t pp = ranks_[1].open("pp", 8);
   ranks_[0].call(first_, 2, milliseconds(1));
@@ -138,7 +138,7 @@ TEST_F(ArrivalSamplerTest, ThreadsThatWaitAtTheSameTimeHaveWaitedOnce) {
   EXPECT_EQ(of_group[0].last_blocked, milliseconds(101));
 }
 
-TEST_F(ArrivalSamplerTest, WaitsForTheLateOnes) {
+TEST_F(ArrivalSamplerTest, WaitsForLateRanks) {
   ranks_[0].call(first_, 2, milliseconds(10), std::nullopt);
   EXPECT_THAT(look(), IsEmpty());
   ranks_[1].call(second_, 2, milliseconds(30));
@@ -149,7 +149,7 @@ TEST_F(ArrivalSamplerTest, WaitsForTheLateOnes) {
   EXPECT_EQ(arrivals[0].last_rank, 5);
 }
 
-TEST_F(ArrivalSamplerTest, TellsWhatRanksHaveWaitedElsewhereSinceTheCallBefore) {
+TEST_F(ArrivalSamplerTest, ReportsWaitsInOtherGroupsSinceTheCallBefore) {
   const int32_t other = ranks_[1].open("tp", 8);
   ranks_[0].call(first_, 2, milliseconds(1));
   ranks_[1].call(other, 2, milliseconds(1), milliseconds(100));
@@ -166,7 +166,7 @@ TEST_F(ArrivalSamplerTest, TellsWhatRanksHaveWaitedElsewhereSinceTheCallBefore) 
   EXPECT_EQ(of_group[1].mean_blocked, milliseconds(20));
 }
 
-TEST_F(ArrivalSamplerTest, ABusyGroupIsSampledAndNodesChooseTheSameCalls) {
+TEST_F(ArrivalSamplerTest, SamplesTheSameCallsOfABusyGroupOnAllNodes) {
   ArrivalSampler far(1000);
   Instant now{};
   uint64_t ordinal = 1;
@@ -197,7 +197,7 @@ TEST_F(ArrivalSamplerTest, ABusyGroupIsSampledAndNodesChooseTheSameCalls) {
   }
 }
 
-TEST_F(ArrivalSamplerTest, ARankThatBeginsAnewIsReadAnew) {
+TEST_F(ArrivalSamplerTest, StartsOverWithANewProcessOfARank) {
   ranks_[0].call(first_, 2, milliseconds(10));
   ranks_[1].call(second_, 2, milliseconds(30));
   EXPECT_THAT(look(), SizeIs(1));
@@ -226,7 +226,7 @@ Arrivals sample() {
           .last_blocked = milliseconds(4)};
 }
 
-TEST(Arrivals, ComeBackInTheReadersClock) {
+TEST(Arrivals, AreDecodedInTheReadersClock) {
   const std::string bytes = encode_arrivals({sample(), sample()}, Instant(seconds(100)), 1000);
   const auto decoded = decode_arrivals(bytes, Instant(seconds(500)));
   ASSERT_TRUE(decoded);
@@ -236,7 +236,7 @@ TEST(Arrivals, ComeBackInTheReadersClock) {
   EXPECT_EQ(*decoded, (std::vector<Arrivals>{moved, moved}));
 }
 
-TEST(Arrivals, LeaveOutWhatDoesNotFit) {
+TEST(Arrivals, AreEncodedAsFarAsTheyFit) {
   const std::vector<Arrivals> many(1000, sample());
   const std::string bytes = encode_arrivals(many, Instant(seconds(100)), 16'000);
   EXPECT_LE(bytes.size(), 16'000U);
@@ -245,7 +245,7 @@ TEST(Arrivals, LeaveOutWhatDoesNotFit) {
   EXPECT_GT(decoded->size(), 150U);
 }
 
-TEST(Arrivals, WhatNoNodeTellsIsRefused) {
+TEST(Arrivals, AreRefusedIfInvalid) {
   const auto is_refused = [](auto&& change) {
     Arrivals one = sample();
     change(one);

@@ -31,7 +31,7 @@ void attach(Counter* counter) {
   syscall(SYS_futex, counter, FUTEX_WAKE, 1, nullptr, nullptr, 0);
 }
 
-TEST(AttachWait, TellsOfAnAttachmentByAnotherProcess) {
+TEST(AttachWait, ReportsAnAttachmentByAnotherProcess) {
   const SharedPage page;
   std::promise<void> told;
   const AttachWait wait({page.counter(0), page.counter(1)}, [&] { told.set_value(); });
@@ -44,7 +44,7 @@ TEST(AttachWait, TellsOfAnAttachmentByAnotherProcess) {
   told.get_future().wait();
 }
 
-TEST(AttachWait, TellsOfAnAttachmentBeforeIt) {
+TEST(AttachWait, ReportsAnAttachmentThatPrecedesTheWait) {
   const SharedPage page;
   attach(page.counter(0));
   std::promise<void> told;
@@ -52,7 +52,7 @@ TEST(AttachWait, TellsOfAnAttachmentBeforeIt) {
   told.get_future().wait();
 }
 
-TEST(AttachWait, EndsWithoutAWordIfNobodyAttaches) {
+TEST(AttachWait, ReportsNothingIfNoProcessAttaches) {
   const SharedPage page;
   std::atomic<int> told{0};
   {

@@ -12,7 +12,7 @@ using std::chrono::seconds;
 
 // ---- after a verdict
 
-TEST(DetectorDoubt, WhatARankDisprovesIsWithdrawnAndTheLimitDoubled) {
+TEST(DetectorDoubt, ADisprovedVerdictIsWithdrawnAndTheLimitDoubled) {
   FakeJob job = running_job(2);
   job.life(1, LifeState::blocked);
   const auto hang_and_come = [&](Duration hang) {
@@ -61,7 +61,7 @@ TEST(DetectorDoubt, AGroupThatFailsEndsTheWaitWithoutAWithdrawal) {
   }
 }
 
-TEST(DetectorDoubt, StoppingEndsEverything) {
+TEST(DetectorDoubt, StoppingEndsAllWaitsAndLooks) {
   FakeJob job = running_job(2);
   job.life(1, LifeState::blocked);
   call_without(job, {1});
@@ -76,7 +76,7 @@ TEST(DetectorDoubt, StoppingEndsEverything) {
   EXPECT_EQ(job.said(), "");
 }
 
-TEST(DetectorDoubt, ANewAttemptForgetsAllButTheNumbers) {
+TEST(DetectorDoubt, ANewAttemptForgetsAllButTheFindingNumbers) {
   FakeJob job = running_job(2);
   job.life(1, LifeState::blocked);
   call_without(job, {1});
@@ -90,7 +90,7 @@ TEST(DetectorDoubt, ANewAttemptForgetsAllButTheNumbers) {
 
 // ---- what holds it back
 
-TEST(DetectorDoubt, NothingIsJudgedWhileTheJobIsSuspendedAndWaitsBeginAnew) {
+TEST(DetectorDoubt, ASuspensionStopsJudgementAndRestartsWaits) {
   FakeJob job = running_job(2);
   job.life(1, LifeState::blocked);
   call_without(job, {1});
@@ -105,7 +105,7 @@ TEST(DetectorDoubt, NothingIsJudgedWhileTheJobIsSuspendedAndWaitsBeginAnew) {
   EXPECT_NE(job.last<Verdict>(), nullptr);
 }
 
-TEST(DetectorDoubt, WaitsBeginAnewAfterAJumpOfTheClock) {
+TEST(DetectorDoubt, WaitsRestartAfterAJumpOfTheClock) {
   FakeJob job = running_job(2);
   job.life(1, LifeState::blocked);
   call_without(job, {1});
@@ -130,7 +130,7 @@ TEST(DetectorDoubt, NothingIsJudgedWhileADebuggerHoldsARank) {
   EXPECT_EQ(job.said(), fmt::format("verdict never_entered 1 <- 0,2 {} time high", kSum));
 }
 
-TEST(DetectorDoubt, ASectionIsGivenTheLongestTime) {
+TEST(DetectorDoubt, ARankInASectionGetsTheMaximumTime) {
   FakeJob job = running_job(2);
   job.at(1).digest.section = "checkpoint";
   for (int i = 0; i < 30; ++i) {
@@ -148,7 +148,7 @@ TEST(DetectorDoubt, ASectionIsGivenTheLongestTime) {
 
 // ---- missing evidence
 
-TEST(DetectorDoubt, WhoRecordsNothingIsNamedWithLittleConfidence) {
+TEST(DetectorDoubt, ARankThatRecordsNothingIsNamedWithLowConfidence) {
   FakeJob job(3);
   job.at(1).records = false;
   job.open_on(0, "world", {0, 1, 2});
@@ -165,7 +165,7 @@ TEST(DetectorDoubt, WhoRecordsNothingIsNamedWithLittleConfidence) {
   EXPECT_EQ(job.said(), "");
 }
 
-TEST(DetectorDoubt, WhoRecordsNothingIsNotNamedBesideOneThatIsLate) {
+TEST(DetectorDoubt, ARankThatRecordsNothingIsNotNamedBesideALateRank) {
   FakeJob job(4);
   job.at(1).records = false;
   for (const int rank : {0, 2, 3})
@@ -195,7 +195,7 @@ TEST(DetectorDoubt, CountersThatOthersDisproveAreNoProof) {
   EXPECT_EQ(job.said(), "");
 }
 
-TEST(DetectorDoubt, UnknownMembersAreFoundByTheirOwnRank) {
+TEST(DetectorDoubt, MembersAreFoundByTheirOwnRankIfNoListIsKnown) {
   FakeJob job = running_job(3);
   for (FakeRank& rank : job.ranks)
     rank.group("world").ranks.clear();
@@ -210,7 +210,7 @@ TEST(DetectorDoubt, UnknownMembersAreFoundByTheirOwnRank) {
 }
 
 // Whether it still waits is unknown.
-TEST(DetectorDoubt, AWaitThatIsNoLongerShownLastsNoLonger) {
+TEST(DetectorDoubt, AWaitEndsWhenItsRankNoLongerReportsIt) {
   FakeJob job = running_job(2);
   job.life(1, LifeState::blocked);
   call_without(job, {1});
@@ -220,7 +220,7 @@ TEST(DetectorDoubt, AWaitThatIsNoLongerShownLastsNoLonger) {
   EXPECT_EQ(job.said(), "");
 }
 
-TEST(DetectorDoubt, DigestsThatNoLongerComeAreNoTime) {
+TEST(DetectorDoubt, TimeWithoutDigestsDoesNotCount) {
   FakeJob job = running_job(2);
   job.life(1, LifeState::blocked);
   call_without(job, {1});
@@ -230,7 +230,7 @@ TEST(DetectorDoubt, DigestsThatNoLongerComeAreNoTime) {
   EXPECT_EQ(job.said(), "");
 }
 
-TEST(DetectorDoubt, WhatTheLibraryHasReportedGetsNoSecondVerdict) {
+TEST(DetectorDoubt, AFailureThatTheLibraryReportedGetsNoVerdict) {
   for (const int failed : {0, 1}) {
     FakeJob job = running_job(2);
     job.at(failed).digest.has_failed = true;
@@ -258,7 +258,7 @@ TEST(DetectorDoubt, ARankWhoseCompletionsAreUnknownDoesNotWaitButMayBeLate) {
 
 // ---- the machine
 
-TEST(DetectorDoubt, LooksAtTheRanksThatOthersWaitFor) {
+TEST(DetectorDoubt, LooksAtRanksOnlyWhileACallIsPending) {
   FakeJob job = running_job(4);
   EXPECT_TRUE(job.looked_at.empty());
   call_without(job, {2});
@@ -271,7 +271,7 @@ TEST(DetectorDoubt, LooksAtTheRanksThatOthersWaitFor) {
   EXPECT_TRUE(job.looked_at.empty());
 }
 
-TEST(DetectorDoubt, SaysWhoWaitsForWhom) {
+TEST(DetectorDoubt, StatusSaysWhichRanksWaitForWhich) {
   FakeJob job = running_job(4);
   EXPECT_FALSE(job.detector().status());
   call_without(job, {2});
@@ -281,7 +281,7 @@ TEST(DetectorDoubt, SaysWhoWaitsForWhom) {
             "3 ranks wait for rank 2 in all_reduce #2 of group 'world', for 3.0 s");
 }
 
-TEST(DetectorDoubt, ATickBeforeItsTimeDoesNothing) {
+TEST(DetectorDoubt, ATickBeforeItsDeadlineDoesNothing) {
   FakeJob job = running_job(2);
   EXPECT_EQ(job.detector().next_deadline(), kNever);
   job.life(1, LifeState::blocked);
@@ -296,7 +296,7 @@ TEST(DetectorDoubt, ATickBeforeItsTimeDoesNothing) {
   EXPECT_EQ(job.detector().next_deadline(), kNever);
 }
 
-TEST(DetectorDoubt, NewsOfRanksThatTheJobDoesNotHaveIsDropped) {
+TEST(DetectorDoubt, EventsOfRanksThatTheJobDoesNotHaveAreDropped) {
   FakeJob job(2);
   RankDigest digest;
   for (const int rank : {-1, 2, 1'000'000}) {

@@ -62,7 +62,7 @@ TEST(DetectorGraph, ARankThatWaitsInAFailedGroupIsNotBlamed) {
   EXPECT_EQ(job.said(), "");
 }
 
-TEST(DetectorGraph, IndependentHangsAreFoundApart) {
+TEST(DetectorGraph, IndependentHangsAreReportedSeparately) {
   FakeJob job(6);
   job.open("a", {0, 1, 2});
   job.open("b", {3, 4, 5});
@@ -100,7 +100,7 @@ TEST(DetectorGraph, AMemberThatDoesNotOpenAGroupIsLate) {
 }
 
 // A limit for busy ranks may be shorter than what it takes to connect all members.
-TEST(DetectorGraph, AGroupThatAllHaveOpenedAndThatIsNotFormedIsIncomplete) {
+TEST(DetectorGraph, AnUnformedGroupThatAllMembersOpenedIsIncomplete) {
   Limits limits;
   limits.busy_timeout = seconds(3);
   FakeJob job(2, limits);
@@ -153,7 +153,7 @@ TEST(DetectorGraph, ASenderWaitsForItsReceiver) {
             "verdict stopped 1 <- 0 send to rank 1 #0 world time high");
 }
 
-TEST(DetectorGraph, AReceiveWithoutASendFromAnExitedRankIsProven) {
+TEST(DetectorGraph, AReceiveFromARankThatExitedWithoutSendingIsProven) {
   FakeJob job = running_job(2);
   job.message(0, "world", 1, true, false);
   job.end(1, 0);
@@ -161,7 +161,7 @@ TEST(DetectorGraph, AReceiveWithoutASendFromAnExitedRankIsProven) {
   EXPECT_EQ(job.said(), "verdict exited 1 <- 0 recv from rank 1 #0 world proof high");
 }
 
-TEST(DetectorGraph, AReceiveFromAnyRankAccusesNobody) {
+TEST(DetectorGraph, AReceiveFromAnyRankAccusesNone) {
   FakeJob job = running_job(3);
   job.message(0, "world", -1, true, false);
   job.life(0, LifeState::blocked);
@@ -171,7 +171,7 @@ TEST(DetectorGraph, AReceiveFromAnyRankAccusesNobody) {
   EXPECT_EQ(job.said(), "");
 }
 
-TEST(DetectorGraph, AReceiveFromAnyRankWaitsForTheLastThatCanSend) {
+TEST(DetectorGraph, AReceiveFromAnyRankWaitsForTheLastRankThatCanSend) {
   FakeJob job = running_job(3);
   job.message(0, "world", -1, true, false);
   job.life(0, LifeState::blocked);
@@ -194,7 +194,7 @@ TEST(DetectorGraph, AReceiveFromAnyRankIsHopelessWhenAllOthersHaveEnded) {
 
 // ---- circles
 
-TEST(DetectorGraph, TwoGroupsThatAreCrossedAreACircle) {
+TEST(DetectorGraph, CallsOfTwoGroupsInOppositeOrderAreACircle) {
   FakeJob job = running_job(4);
   job.open("other", {0, 1, 2, 3});
   job.pass(seconds(1));
@@ -209,7 +209,7 @@ TEST(DetectorGraph, TwoGroupsThatAreCrossedAreACircle) {
   EXPECT_EQ(job.said(), fmt::format("verdict circle 0,2 <- 1,3 {} proof high", kSum));
 }
 
-TEST(DetectorGraph, MessagesThatCrossAreACircle) {
+TEST(DetectorGraph, ReceivesThatWaitForEachOtherAreACircle) {
   FakeJob job = running_job(3);
   for (int rank = 0; rank < 3; ++rank) {
     job.message(rank, "world", (rank + 1) % 3, true, false);

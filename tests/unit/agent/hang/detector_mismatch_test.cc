@@ -35,14 +35,14 @@ TEST(DetectorMismatch, TheOddOneOutIsNamedWithinASecond) {
   }
 }
 
-TEST(DetectorMismatch, ATieShowsBothCamps) {
+TEST(DetectorMismatch, ATieNamesBothSides) {
   FakeJob job = job_of_calls({sum_of(8), sum_of(9)});
   EXPECT_LT(job.until_said(seconds(5)), seconds(1));
   EXPECT_EQ(job.said(),
             "verdict signature 0,1 tie <-  all_reduce (sum) of 8 float32 #2 world proof high");
 }
 
-TEST(DetectorMismatch, TheOthersMayStillMakeAMajority) {
+TEST(DetectorMismatch, AMismatchAwaitsCallsThatMayMakeAMajority) {
   FakeJob job = running_job(4);
   job.call(2, "world", sum_of(9));
   job.call(0, "world", sum_of(8));
@@ -54,7 +54,7 @@ TEST(DetectorMismatch, TheOthersMayStillMakeAMajority) {
             "verdict signature 2 <- 0-1 all_reduce (sum) of 8 float32 #2 world proof high");
 }
 
-TEST(DetectorMismatch, ItIsJudgedAtOnceWhenARankFails) {
+TEST(DetectorMismatch, AMismatchIsJudgedAtOnceWhenARankFails) {
   FakeJob job = job_of_calls({sum_of(8), sum_of(8), sum_of(9)});
   job.pass(milliseconds(250));
   EXPECT_EQ(job.said(), "");
@@ -66,7 +66,7 @@ TEST(DetectorMismatch, ItIsJudgedAtOnceWhenARankFails) {
 }
 
 // Nobody has noticed it, and there will be no second look.
-TEST(DetectorMismatch, ItIsJudgedAtOnceWhenTheLastRankEnds) {
+TEST(DetectorMismatch, AMismatchIsJudgedAtOnceWhenTheLastRankEnds) {
   FakeJob job = job_of_calls({sum_of(8), sum_of(8), sum_of(9)});
   for (const int rank : {0, 1, 2})
     job.complete(rank, "world");
@@ -80,7 +80,7 @@ TEST(DetectorMismatch, ItIsJudgedAtOnceWhenTheLastRankEnds) {
             "verdict signature 2 <-  all_reduce (sum) of 8 float32 #2 world proof high");
 }
 
-TEST(DetectorMismatch, TheLastEndDoesNotWaitForAMemberThatHasNotCalled) {
+TEST(DetectorMismatch, AMismatchIsJudgedAtTheLastEndThoughAMemberHasNotCalled) {
   FakeJob job = running_job(3);
   job.call(0, "world", sum_of(8));
   job.call(1, "world", sum_of(9));
@@ -90,7 +90,7 @@ TEST(DetectorMismatch, TheLastEndDoesNotWaitForAMemberThatHasNotCalled) {
             "verdict signature 0,1 tie <-  all_reduce (sum) of 8 float32 #2 world proof high");
 }
 
-TEST(DetectorMismatch, OneThatWasToldBeforeExplainsTheFailureThatItCauses) {
+TEST(DetectorMismatch, AReportedMismatchExplainsTheFailureThatItCauses) {
   FakeJob job = job_of_calls({sum_of(8), sum_of(9), sum_of(8)});
   job.pass(seconds(1));
   job.said();
@@ -112,7 +112,7 @@ TEST(DetectorMismatch, ACallThatHasFailedExplainsTheFailureOfItsRank) {
   }
 }
 
-TEST(DetectorMismatch, ARankThatDiedOfASignalIsSaidToHaveBeenKilled) {
+TEST(DetectorMismatch, ARankKilledByASignalIsReportedAsKilled) {
   FakeJob job = job_of_calls({sum_of(8), sum_of(9)});
   job.pass(milliseconds(250));
   job.end(0, -9);
@@ -133,7 +133,7 @@ TEST(DetectorMismatch, CallsAfterAFailureAreNotCompared) {
 }
 
 // As soon as all digests are in, and not before the second one of the odd one.
-TEST(DetectorMismatch, ARefusedCallThatWasReadIsTakenBack) {
+TEST(DetectorMismatch, ARefusedCallThatWasReadMakesNoMismatch) {
   FakeJob job = running_job(3);
   call_without(job, {1});
   job.call(1, "world", sum_of(9));
@@ -146,7 +146,7 @@ TEST(DetectorMismatch, ARefusedCallThatWasReadIsTakenBack) {
   EXPECT_EQ(job.said(), "");
 }
 
-TEST(DetectorMismatch, SwappedCallsAreAnotherOrder) {
+TEST(DetectorMismatch, SwappedCallsAreAMismatchOfOrder) {
   FakeJob job = running_job(3);
   ring::Call one = sum_of(8);
   ring::Call other = sum_of(16);
@@ -176,7 +176,7 @@ TEST(DetectorMismatch, CallsThatMayDifferAreNoMismatch) {
   EXPECT_EQ(other.said(), "");
 }
 
-TEST(DetectorMismatch, WhatTheLibraryHasReportedIsNotCompared) {
+TEST(DetectorMismatch, CallsAreNotComparedAfterTheLibraryReportedAFailure) {
   FakeJob job = job_of_calls({sum_of(8), sum_of(9)});
   job.at(0).group("world").phase = GroupPhase::failed;
   job.pass(seconds(3));
@@ -187,7 +187,7 @@ TEST(DetectorMismatch, WhatTheLibraryHasReportedIsNotCompared) {
   EXPECT_EQ(other.said(), "");
 }
 
-TEST(DetectorMismatch, CallsOfAnotherProcessAreNotCompared) {
+TEST(DetectorMismatch, CallsOfALaterProcessAreNotCompared) {
   FakeJob job = running_job(2);
   job.at(1).digest.generation = 2;
   job.at(1).digest.groups.clear();
@@ -210,7 +210,7 @@ void compute(FakeJob& job, int rank, int calls, int wrong_at) {
   }
 }
 
-TEST(DetectorMismatch, HashesTellOfCallsThatWereNeverRead) {
+TEST(DetectorMismatch, HashesRevealAMismatchOfCallsThatWereNeverRead) {
   FakeJob job = running_job(3);
   for (const int rank : {0, 1, 2})
     compute(job, rank, 300, rank == 1 ? 270 : 1000);
@@ -241,7 +241,7 @@ TEST(DetectorMismatch, HashesOfDifferentSourcesAreNotCompared) {
   EXPECT_EQ(job.said(), "");
 }
 
-TEST(DetectorMismatch, TheHangThatFollowsGetsNoVerdictOfItsOwn) {
+TEST(DetectorMismatch, TheHangAfterAMismatchGetsNoVerdictOfItsOwn) {
   FakeJob job = running_job(4);
   job.open("tp", {2, 3});
   job.call(0, "world", sum_of(8));

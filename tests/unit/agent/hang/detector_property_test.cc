@@ -157,7 +157,7 @@ TEST_P(DetectorProperty, LateAndLostDigestsNeverMakeAWrongVerdict) {
 
 // Without the limit for ranks that are busy: that one has waited for others in the meantime, and is
 // late only since then, may not have been heard of.
-TEST_P(DetectorProperty, AHealthyJobOfWhichHardlyAnythingIsHeardGetsNoVerdict) {
+TEST_P(DetectorProperty, AHealthyJobGetsNoVerdictThoughMostDigestsAreLost) {
   for (const Channel& channel : {Channel{.delay = milliseconds(100), .lost = 95},
                                  Channel{.delay = seconds(15), .lost = 90, .repeated = 20}}) {
     for (uint64_t seed = 0; seed < 4 * kRuns; ++seed) {

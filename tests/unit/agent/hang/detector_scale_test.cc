@@ -162,7 +162,7 @@ TEST(DetectorScale, OneLateRankOf8000IsNamedInTime) {
   expect_named_in_time({.delay = milliseconds(20)});
 }
 
-TEST(DetectorScale, LateAndLostMessagesOf1000NodesHideNothing) {
+TEST(DetectorScale, LateAndLostMessagesOf1000NodesHideNoLateRank) {
   expect_named_in_time({.delay = milliseconds(500), .lost = 10});
 }
 

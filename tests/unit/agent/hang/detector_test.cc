@@ -73,7 +73,7 @@ TEST(Detector, ARankThatBlocksLateIsNotJudgedAtOnce) {
 }
 
 // NCCL knows its communicators by a number.
-TEST(Detector, AllThatIsSaidOfACommunicatorNamesItsGroup) {
+TEST(Detector, FindingsOnACommunicatorNameItsGroup) {
   for (const bool is_mismatch : {false, true}) {
     FakeJob job(2);
     job.open("nccl-1f", {0, 1});
@@ -111,7 +111,7 @@ TEST(Detector, ARankThatComesEndsTheWait) {
   EXPECT_EQ(job.said(), "came 1");
 }
 
-TEST(Detector, ACallThatFailsWithoutARankIsNoSignThatItCame) {
+TEST(Detector, ACallThatFailsDoesNotShowThatTheLateRankCame) {
   FakeJob job = running_job(2);
   job.life(1, LifeState::running);
   call_without(job, {1});
@@ -125,7 +125,7 @@ TEST(Detector, ACallThatFailsWithoutARankIsNoSignThatItCame) {
 }
 
 // It may be on its way to its end, however long that takes, until it calls something.
-TEST(Detector, TellsThatARankHasSurvivedTheCallThatItGaveUp) {
+TEST(Detector, ReportsThatARankSurvivedTheCallThatItGaveUp) {
   FakeJob job = running_job(2);
   job.life(1, LifeState::running);
   call_without(job, {1});
@@ -142,7 +142,7 @@ TEST(Detector, TellsThatARankHasSurvivedTheCallThatItGaveUp) {
 }
 
 // What is counted as complete on a device goes up to the call that failed.
-TEST(Detector, NorIsALaterCallOnADeviceThatFails) {
+TEST(Detector, AFailedDeviceCallDoesNotShowThatTheLateRankCame) {
   FakeJob job = running_job(2);
   job.life(1, LifeState::running);
   job.ranks[0].group("world").is_on_device = true;
@@ -157,7 +157,7 @@ TEST(Detector, NorIsALaterCallOnADeviceThatFails) {
   EXPECT_FALSE(job.last<WaitEnded>()->have_come);
 }
 
-TEST(Detector, ShortWaitsAreNobodysBusiness) {
+TEST(Detector, ShortWaitsAreNotReported) {
   FakeJob job = running_job(3);
   for (int i = 0; i < 30; ++i) {
     call_without(job, {1});
@@ -170,7 +170,7 @@ TEST(Detector, ShortWaitsAreNobodysBusiness) {
   EXPECT_EQ(job.said(), "");
 }
 
-TEST(Detector, AnAsynchronousCallIsAWaitOnlyOfABlockedRank) {
+TEST(Detector, AnAsynchronousCallIsAWaitOnlyIfItsRankIsBlocked) {
   FakeJob job = running_job(2);
   ring::Call async = sum_of(8);
   async.is_synchronous = false;
@@ -187,7 +187,7 @@ TEST(Detector, AnAsynchronousCallIsAWaitOnlyOfABlockedRank) {
 }
 
 // It may wait for the running one by other means, as for a file that that one writes.
-TEST(Detector, ABlockedRankIsNotJudgedBeforeARunningOneThatIsLateToo) {
+TEST(Detector, ABlockedRankIsNotJudgedBeforeALateRunningRank) {
   Limits limits;
   limits.busy_timeout = seconds(100);
   FakeJob job = running_job(4, limits);
@@ -201,7 +201,7 @@ TEST(Detector, ABlockedRankIsNotJudgedBeforeARunningOneThatIsLateToo) {
 }
 
 // The running one may have let it go just now.
-TEST(Detector, TheClockOfABlockedRankBeginsWhenTheLastOtherOneHasCome) {
+TEST(Detector, TheClockOfABlockedRankStartsWhenTheOtherLateRankCame) {
   FakeJob job = running_job(4);
   job.life(1, LifeState::blocked);
   job.life(2, LifeState::running);
@@ -215,7 +215,7 @@ TEST(Detector, TheClockOfABlockedRankBeginsWhenTheLastOtherOneHasCome) {
   EXPECT_EQ(job.said(), fmt::format("verdict never_entered 1 <- 0,2-3 {} time high", kSum));
 }
 
-TEST(Detector, AStoppedRankIsJudgedEvenIfAnotherOneRuns) {
+TEST(Detector, AStoppedRankIsJudgedThoughARunningRankIsLate) {
   FakeJob job = running_job(4);
   job.life(1, LifeState::stopped);
   job.life(2, LifeState::running);
@@ -240,7 +240,7 @@ TEST(Detector, ARankThatIsStoppedWithinTheCallIsNamed) {
 
 // ---- incomplete calls
 
-TEST(Detector, ACallThatAllHaveMadeAndNobodyEndsIsIncomplete) {
+TEST(Detector, ACallThatAllRanksMadeAndNoneEndsIsIncomplete) {
   Limits limits;
   limits.busy_timeout = seconds(30);
   FakeJob job = running_job(3, limits);
@@ -251,7 +251,7 @@ TEST(Detector, ACallThatAllHaveMadeAndNobodyEndsIsIncomplete) {
                                     kSum, kSum));
 }
 
-TEST(Detector, OfAnIncompleteCallTheRanksAreNamedThatHaveNotEndedIt) {
+TEST(Detector, AnIncompleteCallNamesTheRanksThatHaveNotEndedIt) {
   Limits limits;
   limits.busy_timeout = seconds(30);
   FakeJob job = running_job(4, limits);
@@ -264,7 +264,7 @@ TEST(Detector, OfAnIncompleteCallTheRanksAreNamedThatHaveNotEndedIt) {
   EXPECT_EQ(named(job.last<Verdict>()->finding), (std::vector<int>{1, 2}));
 }
 
-TEST(Detector, ARankThatIsStoppedAndMayBeInACallThatAllHaveMadeIsNamed) {
+TEST(Detector, AStoppedRankThatMayBeInACallThatAllRanksMadeIsNamed) {
   FakeJob job = running_job(3);
   call_without(job, {});
   job.at(1).group("world").completion_is_unknown = true;
@@ -307,7 +307,7 @@ TEST(Detector, ARankThatHasMadeAllCallsMayExit) {
 }
 
 // Its last digest did not arrive: it may have made the call.
-TEST(Detector, AnExitWithoutItsLastDigestIsNoticedOnly) {
+TEST(Detector, AnExitWithoutALastDigestIsOnlyNoticed) {
   FakeJob job = running_job(3);
   call_without(job, {1});
   job.end(1, 0, false);
@@ -318,7 +318,7 @@ TEST(Detector, AnExitWithoutItsLastDigestIsNoticedOnly) {
 }
 
 // In a broadcast only the root is needed.
-TEST(Detector, AnExitThatTheCallMayDoWithoutIsNoProof) {
+TEST(Detector, TheExitOfARankThatTheCallDoesNotNeedIsNoProof) {
   FakeJob job = running_job(3);
   call_without(job, {2}, call_of(ring::CallKind::broadcast, 0));
   job.end(2, 0);
@@ -333,7 +333,7 @@ TEST(Detector, AnExitThatTheCallMayDoWithoutIsNoProof) {
             "proof high");
 }
 
-TEST(Detector, AFailureIsLeftToTheJudgeOfFailures) {
+TEST(Detector, ARankThatFailedGetsNoVerdict) {
   for (const int code : {1, 128 + 9}) {
     FakeJob job = running_job(3);
     call_without(job, {1});

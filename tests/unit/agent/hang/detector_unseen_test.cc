@@ -63,7 +63,7 @@ TEST(DetectorUnseen, ARankThatHasNotMadeACallIsNamed) {
   EXPECT_EQ(job.said(), "withdrawn 1, limit 24.0 s");
 }
 
-TEST(DetectorUnseen, TheFirstOfTheCallsThatItHasNotMadeIsNamed) {
+TEST(DetectorUnseen, TheFirstCallThatTheLateRankHasNotMadeIsNamed) {
   FakeJob job = device_job(3);
   job.life(1, LifeState::blocked);
   for (int i = 0; i < 5; ++i)
@@ -73,7 +73,7 @@ TEST(DetectorUnseen, TheFirstOfTheCallsThatItHasNotMadeIsNamed) {
   EXPECT_EQ(job.last<Verdict>()->finding.operation.ordinal, 2U);
 }
 
-TEST(DetectorUnseen, ACallThatAllHaveMadeAccusesNobody) {
+TEST(DetectorUnseen, ACallThatAllRanksHaveMadeAccusesNone) {
   FakeJob job = device_job(3);
   for (const int rank : {0, 2})
     job.life(rank, LifeState::blocked);
@@ -89,7 +89,7 @@ TEST(DetectorUnseen, AnEarlyExitIsProven) {
   EXPECT_EQ(job.said(), fmt::format("verdict exited 1 <- 0,2 {} proof high", kNext));
 }
 
-TEST(DetectorUnseen, NobodyWaitsInACallThatMayEndWithoutTheLateOne) {
+TEST(DetectorUnseen, NoRankWaitsInACallThatMayEndWithoutTheLateRank) {
   for (const ring::Call& call :
        {on_device(ring::CallKind::broadcast, 0), on_device(ring::CallKind::reduce, 1),
         on_device(ring::CallKind::unknown)}) {
@@ -101,7 +101,7 @@ TEST(DetectorUnseen, NobodyWaitsInACallThatMayEndWithoutTheLateOne) {
   }
 }
 
-TEST(DetectorUnseen, MembersWaitForARootThatGivesAndARootThatTakesForAll) {
+TEST(DetectorUnseen, MembersWaitForASendingRootAndAReceivingRootForAllMembers) {
   FakeJob job = device_job(3);
   job.life(1, LifeState::blocked);
   call_on_others(job, 1, on_device(ring::CallKind::broadcast, 1));
@@ -117,7 +117,7 @@ TEST(DetectorUnseen, MembersWaitForARootThatGivesAndARootThatTakesForAll) {
 }
 
 // Each may be about to make the other call, while its GPU has the first one.
-TEST(DetectorUnseen, CallsOfTwoGroupsInAnotherOrderProveNoCircle) {
+TEST(DetectorUnseen, CallsOfTwoGroupsInDifferentOrdersProveNoCircle) {
   FakeJob job = device_job(2);
   job.open("tp", {0, 1});
   for (FakeRank& rank : job.ranks) {
@@ -134,7 +134,7 @@ TEST(DetectorUnseen, CallsOfTwoGroupsInAnotherOrderProveNoCircle) {
   EXPECT_EQ(job.said(), "");
 }
 
-TEST(DetectorUnseen, AReceiveWaitsForItsSendAndASendForNobody) {
+TEST(DetectorUnseen, AReceiveWaitsForItsSendButASendWaitsForNoRank) {
   FakeJob job = device_job(3);
   send_on_device(job, 0, 2, /*is_recv=*/false);
   send_on_device(job, 0, 1, /*is_recv=*/true);
@@ -148,7 +148,7 @@ TEST(DetectorUnseen, AReceiveWaitsForItsSendAndASendForNobody) {
   EXPECT_EQ(job.said(), "withdrawn 1, limit 24.0 s");
 }
 
-TEST(DetectorUnseen, AReceiveFromAPeerOfWhichNothingIsKnownAccusesNobody) {
+TEST(DetectorUnseen, AReceiveFromAnUnknownPeerAccusesNoRank) {
   FakeJob job = device_job(2);
   send_on_device(job, 0, 1, /*is_recv=*/true);
   job.at(1).digest.groups.clear();
@@ -157,7 +157,7 @@ TEST(DetectorUnseen, AReceiveFromAPeerOfWhichNothingIsKnownAccusesNobody) {
   EXPECT_EQ(job.said(), "");
 }
 
-TEST(DetectorUnseen, AKernelThatWasSeenToStartAndDoesNotEndIsNoticed) {
+TEST(DetectorUnseen, AStartedKernelThatDoesNotEndIsNoticed) {
   FakeJob job = device_job(2);
   for (FakeRank& rank : job.ranks)
     rank.group("world").completion_is_unseen = false;
@@ -166,7 +166,7 @@ TEST(DetectorUnseen, AKernelThatWasSeenToStartAndDoesNotEndIsNoticed) {
 }
 
 // Its own kernel may be queued behind others.
-TEST(DetectorUnseen, WhereOneKernelRunsTheOthersHaveNotFinished) {
+TEST(DetectorUnseen, ARunningKernelMakesTheCallIncomplete) {
   for (const bool has_finished : {false, true}) {
     FakeJob job = device_job(2);
     job.at(0).group("world").completion_is_unseen = false;
@@ -190,7 +190,7 @@ TEST(DetectorUnseen, AMismatchIsProven) {
 }
 
 // 8,192 members and 16 calls of each; with a look at all members for each call it takes seconds.
-TEST(DetectorUnseen, AllMembersOfALargeGroupAreLookedAtOnce) {
+TEST(DetectorUnseen, AllMembersOfALargeGroupAreExaminedInOnePass) {
   constexpr int kMembers = 8192;
   std::vector<RankState> ranks(kMembers);
   for (int rank = 0; rank < kMembers; ++rank) {
@@ -211,7 +211,7 @@ TEST(DetectorUnseen, AllMembersOfALargeGroupAreLookedAtOnce) {
   EXPECT_EQ(ranks[7].digest->groups[0].completed, 16U);
 }
 
-TEST(DetectorUnseen, WhatARingMayNotSayIsHarmless) {
+TEST(DetectorUnseen, InvalidRingContentIsHarmless) {
   std::vector<RankState> ranks(2);
   ranks[1].digest.emplace();
   ranks[1].digest->messages.push_back({.group = "none", .completion_is_unseen = true, .site = {}});

@@ -56,7 +56,7 @@ class GroupTableTest : public testing::Test {
   int told_ = 0;
 };
 
-TEST_F(GroupTableTest, ACommunicatorWithoutANameHasThatOfTheGroupOfItsMembers) {
+TEST_F(GroupTableTest, AnUnnamedCommunicatorGetsTheNameOfTheGroupOfItsMembers) {
   const auto shown = [](std::string id, std::string name, std::vector<int> ranks, int own_rank,
                         uint64_t called = 0) {
     GroupDigest group = group_digest_of(own_rank, called, 0);
@@ -109,7 +109,7 @@ TEST_F(GroupTableTest, ACommunicatorWithoutANameHasThatOfTheGroupOfItsMembers) {
   EXPECT_EQ(view().name, "nccl-1f");
 }
 
-TEST_F(GroupTableTest, MembersAreThoseOfAnyDigest) {
+TEST_F(GroupTableTest, AnyDigestSuppliesTheMembers) {
   GroupDigest without = group_digest_of(1, 2, 1);
   without.ranks.clear();
   tell(2, {without});
@@ -121,7 +121,7 @@ TEST_F(GroupTableTest, MembersAreThoseOfAnyDigest) {
   EXPECT_EQ(view().members[2].rank, 0);
 }
 
-TEST_F(GroupTableTest, WhatIsKnownOfAMember) {
+TEST_F(GroupTableTest, AMemberIsKnownSilentAbsentOrLeft) {
   tell(4, {group_digest_of(0, 1, 0)});
   EXPECT_EQ(standings(), (std::vector{known, silent, silent}));
   tell(2, {});
@@ -132,7 +132,7 @@ TEST_F(GroupTableTest, WhatIsKnownOfAMember) {
   EXPECT_EQ(standings(), (std::vector{known, left, silent}));
 }
 
-TEST_F(GroupTableTest, ALaterProcessHasLeftTheGroupsOfTheOneBefore) {
+TEST_F(GroupTableTest, ALaterProcessHasLeftTheGroupsOfTheEarlierOne) {
   tell(4, {group_digest_of(0, 1, 0)});
   tell(2, {}, 2);
   EXPECT_EQ(standings(), (std::vector{known, left, silent}));
@@ -140,7 +140,7 @@ TEST_F(GroupTableTest, ALaterProcessHasLeftTheGroupsOfTheOneBefore) {
   EXPECT_EQ(table_.views(ranks_).size(), 2U);
 }
 
-TEST_F(GroupTableTest, ImpossibleGroupsSayNothing) {
+TEST_F(GroupTableTest, ImpossibleGroupsAreIgnored) {
   tell(4, {group_digest_of(0, 1, 0)});
   GroupDigest wrong = group_digest_of(1, 1, 2);
   tell(2, {wrong});
@@ -157,7 +157,7 @@ TEST_F(GroupTableTest, ImpossibleGroupsSayNothing) {
   EXPECT_EQ(standings()[1], left);
 }
 
-TEST_F(GroupTableTest, TwoThatHaveEndedACallSilenceOneThatDeniesIt) {
+TEST_F(GroupTableTest, TwoMembersThatEndedACallSilenceOneThatDeniesIt) {
   tell(4, {group_digest_of(0, 5, 5)});
   tell(2, {group_digest_of(1, 3, 3)});
   tell(0, {group_digest_of(2, 3, 3)});
@@ -167,7 +167,7 @@ TEST_F(GroupTableTest, TwoThatHaveEndedACallSilenceOneThatDeniesIt) {
 }
 
 // gloo's ranks, when a member's connection breaks: each ends its call with an error.
-TEST_F(GroupTableTest, CallsThatHaveFailedSilenceNobody) {
+TEST_F(GroupTableTest, FailedCallsSilenceNoMember) {
   GroupDigest failed = group_digest_of(0, 2, 2);
   failed.calls[1].has_failed = true;
   tell(4, {failed});
@@ -177,7 +177,7 @@ TEST_F(GroupTableTest, CallsThatHaveFailedSilenceNobody) {
   EXPECT_EQ(standings(), (std::vector<Standing>{known, known, known}));
 }
 
-TEST_F(GroupTableTest, ACallThatMayEndEarlySilencesNobody) {
+TEST_F(GroupTableTest, ACallThatMayEndEarlySilencesNoMember) {
   GroupDigest root = group_digest_of(0, 5, 5);
   GroupDigest other = group_digest_of(2, 5, 5);
   for (GroupDigest* const group : {&root, &other})
@@ -188,7 +188,7 @@ TEST_F(GroupTableTest, ACallThatMayEndEarlySilencesNobody) {
   EXPECT_EQ(standings(), (std::vector{known, known, known}));
 }
 
-TEST_F(GroupTableTest, ForgetsGroupsThatNobodyShows) {
+TEST_F(GroupTableTest, ForgetsGroupsThatNoRankShows) {
   tell(4, {group_digest_of(0, 1, 0)});
   table_.views(ranks_);
   EXPECT_TRUE(table_.knows(std::string("tp")));
@@ -197,7 +197,7 @@ TEST_F(GroupTableTest, ForgetsGroupsThatNobodyShows) {
   EXPECT_FALSE(table_.knows(std::string("tp")));
 }
 
-TEST(RankState, OlderRepeatedAndForeignNewsIsDropped) {
+TEST(RankState, StaleAndRepeatedDigestsAreDropped) {
   RankState rank;
   const auto tell = [&](int at_s, uint64_t generation, uint64_t called, bool is_last = false) {
     RankDigest digest;
@@ -220,7 +220,7 @@ TEST(RankState, OlderRepeatedAndForeignNewsIsDropped) {
   EXPECT_FALSE(tell(60, 2, 4));
 }
 
-TEST(RankState, AStateCountsFromTheFirstOfItsLooks) {
+TEST(RankState, AStateCountsFromTheFirstLookThatShowedIt) {
   RankState rank;
   const auto see = [&](LifeState state, int at_s) {
     rank.see({.state = state}, Instant(seconds(at_s)), seconds(1));

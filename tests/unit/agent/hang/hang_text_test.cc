@@ -98,13 +98,13 @@ Finding blocked_in_read() {
 
 // ---- calls
 
-TEST(HangCall, IsNamedByItsPlaceInItsGroup) {
+TEST(HangCall, IsNamedByItsOrdinalInItsGroup) {
   EXPECT_EQ(call_text(call_in("world", 17, sum_of(8))), "all_reduce #17 of group 'world'");
   EXPECT_EQ(call_text(call_in("tp", 7, kBarrier)), "barrier #7 of group 'tp'");
   EXPECT_EQ(call_text(call_in("tp", 7, {})), "call #7 of group 'tp'");
 }
 
-TEST(HangCall, WithoutAPlaceIsNamedByItsGroup) {
+TEST(HangCall, IsNamedByItsGroupIfItHasNoOrdinal) {
   using enum Operation::Kind;
   EXPECT_EQ(call_text({.kind = forming, .group = "tp"}), "forming group 'tp'");
   EXPECT_EQ(call_text({.kind = send, .group = "pp", .peer = 3}), "send to rank 3 in group 'pp'");
@@ -113,7 +113,7 @@ TEST(HangCall, WithoutAPlaceIsNamedByItsGroup) {
 
 // ---- notices
 
-TEST(HangNotice, SaysWhichRanksWaitForWhichAndWhatThatOneDoes) {
+TEST(HangNotice, SaysWhichRanksWaitAndWhatTheLateRankDoes) {
   Finding finding = blocked_in_read();
   finding.waited = std::chrono::seconds(10);
   EXPECT_EQ(notice_text(finding, on_node_b),
@@ -122,7 +122,7 @@ TEST(HangNotice, SaysWhichRanksWaitForWhichAndWhatThatOneDoes) {
             "read() of a pipe (descriptor 3)");
 }
 
-TEST(HangNotice, OfTwoRanksInAJobOfOneNode) {
+TEST(HangNotice, OmitsTheNodeInAJobOfOneNode) {
   Finding finding = finding_of(Class::busy, {suspect(1)});
   finding.waiting = {0};
   finding.operation = call_in("world", 7, kBarrier);
@@ -132,7 +132,7 @@ TEST(HangNotice, OfTwoRanksInAJobOfOneNode) {
             "has not called it");
 }
 
-TEST(HangNotice, OfSeveralLateRanksShowsThemAsRuns) {
+TEST(HangNotice, ShowsSeveralLateRanksAsRanges) {
   const Finding finding = finding_of(
       Class::never_entered,
       {suspect(2, kRunning), suspect(5, doing(LifeState::sleeping, "poll")), suspect(6, kRunning)});
@@ -141,7 +141,7 @@ TEST(HangNotice, OfSeveralLateRanksShowsThemAsRuns) {
             "of 262144 float32); ranks 2,5-6 have not called it");
 }
 
-TEST(HangNotice, OfAGroupThatIsNotFormed) {
+TEST(HangNotice, DescribesAGroupThatIsNotFormed) {
   Finding finding = finding_of(Class::never_entered, {suspect(5, kRunning)});
   finding.operation = {.kind = Operation::Kind::forming, .group = "tp"};
   EXPECT_EQ(notice_text(finding, nowhere),
@@ -168,21 +168,21 @@ TEST(HangNotice, SaysWhereTheRanksWait) {
             "262144 float32) at train.py:88 step; rank 5 has not called it and is running");
 }
 
-TEST(HangNotice, OfARankThatHasEnded) {
+TEST(HangNotice, ShowsHowARankEnded) {
   Finding finding = finding_of(Class::exited, {ended_rank(5, ExitStatus::exited(0))});
   EXPECT_EQ(notice_text(finding, nowhere),
             "7 ranks have waited 12.4 s for rank 5 in all_reduce #1042 of group 'world' (sum of "
             "262144 float32); rank 5 exited with 0");
 }
 
-TEST(HangNotice, BlamesNobodyWhateverTheConfidence) {
+TEST(HangNotice, DoesNotDependOnTheConfidence) {
   Finding finding = blocked_in_read();
   const std::string sure = notice_text(finding, on_node_b);
   finding.confidence = Confidence::low;
   EXPECT_EQ(notice_text(finding, on_node_b), sure);
 }
 
-TEST(HangNotice, EndsWithALineAboutTheWait) {
+TEST(HangNotice, IsFollowedByALineWhenTheWaitEnds) {
   Finding notice = blocked_in_read();
   const WaitEnded ended{1, {5}, std::chrono::milliseconds(31'200)};
   EXPECT_EQ(wait_ended_text(ended, notice),
@@ -202,7 +202,7 @@ TEST(HangNotice, EndsWithALineAboutTheWait) {
 
 // ---- verdicts
 
-TEST(HangVerdict, OfABlockedRankWithAllThatIsKnown) {
+TEST(HangVerdict, ShowsAllThatIsKnownOfABlockedRank) {
   Finding finding = blocked_in_read();
   finding.ranks[0].call = call_in("tp", 9, broadcast_of(ring::ElementType::int64, 1, 0));
   finding.ranks[0].site = "train.py:80 load";
@@ -228,7 +228,7 @@ TEST(HangVerdict, LeavesOutWhatIsUnknown) {
                 kGoesOn);
 }
 
-TEST(HangVerdict, OfSeveralRanksDescribesTheFirstOfThem) {
+TEST(HangVerdict, DescribesTheFirstOfSeveralRanks) {
   std::vector<Suspect> suspects;
   for (int rank = 0; rank < 6; ++rank)
     suspects.push_back(suspect(rank, rank == 3 ? kRunning : doing(LifeState::blocked, "futex")));
@@ -245,7 +245,7 @@ TEST(HangVerdict, OfSeveralRanksDescribesTheFirstOfThem) {
                 kGoesOn);
 }
 
-TEST(HangVerdict, OfAThousandRanksStaysShort) {
+TEST(HangVerdict, StaysShortForAThousandRanks) {
   std::vector<Suspect> suspects;
   for (int rank = 0; rank < 2000; rank += 2)
     suspects.push_back(suspect(rank, kRunning));
@@ -258,7 +258,7 @@ TEST(HangVerdict, OfAThousandRanksStaysShort) {
   EXPECT_LE(std::ranges::count(text, '\n'), 9);
 }
 
-TEST(HangVerdict, OfARankThatExited) {
+TEST(HangVerdict, SaysHowARankEndedWithoutTheCall) {
   Finding finding = finding_of(Class::exited, {ended_rank(2, ExitStatus::exited(0))});
   finding.operation = call_in("world", 7, kBarrier);
   finding.waiting = {0, 1, 3};
@@ -281,7 +281,7 @@ TEST(HangVerdict, OfARankThatExited) {
             "rank 1 waits");
 }
 
-TEST(HangVerdict, OfAStoppedRankSaysHowItGoesOn) {
+TEST(HangVerdict, SaysHowToResumeAStoppedRank) {
   const Finding finding = finding_of(Class::stopped, {suspect(5, doing(LifeState::stopped))});
   EXPECT_EQ(verdict_line(finding, on_node_b),
             "rank 5 (node-b, GPU 5, pid 4705) is stopped by a signal (SIGSTOP) and has not called "
@@ -299,7 +299,7 @@ TEST(HangVerdict, OfAStoppedRankSaysHowItGoesOn) {
             "of group 'world' (sum of 262144 float32); 7 other ranks have waited 12.4 s");
 }
 
-TEST(HangVerdict, OfABusyRank) {
+TEST(HangVerdict, SaysThatABusyRankIsRunning) {
   Finding finding = finding_of(Class::busy, {suspect(5, kRunning)});
   finding.waited = std::chrono::seconds(62);
   EXPECT_EQ(verdict_line(finding, nowhere),
@@ -307,7 +307,7 @@ TEST(HangVerdict, OfABusyRank) {
             "other ranks have waited 1 min 2 s; rank 5 is running");
 }
 
-TEST(HangVerdict, OfARankThatDoesNotComeOutOfTheCall) {
+TEST(HangVerdict, SaysThatARankHasNotCompletedTheCall) {
   Finding finding =
       finding_of(Class::never_entered, {suspect(5, doing(LifeState::blocked, "poll"))});
   finding.ranks[0].is_inside = true;
@@ -325,7 +325,7 @@ TEST(HangVerdict, OfARankThatDoesNotComeOutOfTheCall) {
             "float32), for which 7 ranks wait");
 }
 
-TEST(HangVerdict, OfRanksThatAreLateForDifferentReasonsSaysWhatHoldsForAll) {
+TEST(HangVerdict, SaysWhatHoldsForAllRanksIfTheirReasonsDiffer) {
   Finding finding = finding_of(Class::stopped, {suspect(5, doing(LifeState::stopped)),
                                                 suspect(6, doing(LifeState::blocked, "read"))});
   finding.ranks[1].what = Class::never_entered;
@@ -336,7 +336,7 @@ TEST(HangVerdict, OfRanksThatAreLateForDifferentReasonsSaysWhatHoldsForAll) {
   EXPECT_TRUE(verdict_line(finding, nowhere).starts_with("ranks 5-6 have not called or completed"));
 }
 
-TEST(HangVerdict, OfARankWhoseStateIsUnknownSaysWhatIsSeen) {
+TEST(HangVerdict, SaysWhatIsSeenOfARankInAnUnknownState) {
   Finding finding = blocked_in_read();
   const std::string late =
       "rank 5 never entered all_reduce #1042 of group 'world' (sum of 262144 "
@@ -356,7 +356,7 @@ Finding mismatch(Class what, const std::vector<Suspect>& suspects, const ring::C
   return finding;
 }
 
-TEST(HangVerdict, OfAnotherSizeSetsTheCountsSideBySide) {
+TEST(HangVerdict, ShowsBothCountsIfTheSizesDiffer) {
   const Finding finding =
       mismatch(Class::signature, {caller(5, sum_of(8), "train.py:90")}, sum_of(16));
   EXPECT_EQ(verdict_text(finding, nowhere, "job7"),
@@ -368,7 +368,7 @@ TEST(HangVerdict, OfAnotherSizeSetsTheCountsSideBySide) {
                 kGoesOn);
 }
 
-TEST(HangVerdict, OfAnotherReductionTypeOrRoot) {
+TEST(HangVerdict, ShowsBothReductionsOrRootsIfTheyDiffer) {
   EXPECT_EQ(verdict_line(
                 mismatch(Class::signature, {caller(5, sum_of(8, ring::Reduction::max))}, sum_of(8)),
                 nowhere),
@@ -382,13 +382,13 @@ TEST(HangVerdict, OfAnotherReductionTypeOrRoot) {
             "the others with 8 float32 from rank 0 of the group");
 }
 
-TEST(HangVerdict, OfAnotherOperationNamesBoth) {
+TEST(HangVerdict, NamesBothOperationsIfTheyDiffer) {
   EXPECT_EQ(verdict_line(mismatch(Class::signature, {caller(5, kBarrier)}, sum_of(8)), nowhere),
             "rank 5 called barrier as #17 of group 'world', the others all_reduce (sum) of 8 "
             "float32");
 }
 
-TEST(HangVerdict, OfSeveralWrongRanksNamesEachCall) {
+TEST(HangVerdict, NamesTheCallOfEachWrongRank) {
   const Finding finding =
       mismatch(Class::signature, {caller(2, sum_of(8)), caller(3, sum_of(4)), caller(5, sum_of(8))},
                sum_of(16));
@@ -397,7 +397,7 @@ TEST(HangVerdict, OfSeveralWrongRanksNamesEachCall) {
             "float32, the others with 16 float32");
 }
 
-TEST(HangVerdict, OfATieNamesBothCamps) {
+TEST(HangVerdict, NamesBothSidesOfATie) {
   Finding finding =
       mismatch(Class::signature, {caller(0, sum_of(8)), caller(1, sum_of(16))}, sum_of(8));
   finding.is_tie = true;
@@ -408,7 +408,7 @@ TEST(HangVerdict, OfATieNamesBothCamps) {
             "cannot be told");
 }
 
-TEST(HangVerdict, OfCallsThatAreNotRecordedAnyMoreSaysAmongWhichTheDifferenceIs) {
+TEST(HangVerdict, GivesTheRangeOfADifferenceInCallsNoLongerRecorded) {
   Finding finding = mismatch(Class::signature, {suspect(5)}, {});
   finding.from_ordinal = 17;
   finding.operation.ordinal = 32;
@@ -422,7 +422,7 @@ TEST(HangVerdict, OfCallsThatAreNotRecordedAnyMoreSaysAmongWhichTheDifferenceIs)
             "them is wrong cannot be told");
 }
 
-TEST(HangVerdict, ThatMakesARankFailIsTheCauseOfItsFailure) {
+TEST(HangVerdict, GivesTheCauseForARankThatFailsBecauseOfTheHang) {
   EXPECT_EQ(hang_cause(blocked_in_read(), 5),
             "never entered all_reduce #1042 of group 'world' (sum of 262144 float32); 7 other "
             "ranks have waited 12.4 s; rank 5 is blocked in read() of a pipe (descriptor 3)");
@@ -430,12 +430,12 @@ TEST(HangVerdict, ThatMakesARankFailIsTheCauseOfItsFailure) {
   EXPECT_TRUE(hang_cause(circle, 3).starts_with("is part of a hang: ranks wait for each other:"));
 }
 
-TEST(HangVerdict, SaysNotThatTheJobGoesOnWhereARankIsToFail) {
+TEST(HangVerdict, DoesNotSayThatTheJobGoesOnIfARankWillFail) {
   const std::string text = verdict_text(blocked_in_read(), nowhere, "exp7", /*goes_on=*/false);
   EXPECT_TRUE(text.ends_with("\n  the last calls: musterctl records exp7 --ranks 5")) << text;
 }
 
-TEST(HangVerdict, AsTheCauseOfAFailureBeginsWithItsRank) {
+TEST(HangVerdict, PutsTheFailedRankFirstInTheCauseOfAMismatch) {
   const Suspect five = caller(5, sum_of(8));
   Finding finding = mismatch(Class::signature, {five}, sum_of(16));
   EXPECT_EQ(mismatch_cause(finding, 5),
@@ -455,20 +455,20 @@ TEST(HangVerdict, AsTheCauseOfAFailureBeginsWithItsRank) {
             "them are wrong cannot be told");
 }
 
-TEST(HangVerdict, OfAJobThatHasFailedSaysNotThatItGoesOn) {
+TEST(HangVerdict, DoesNotSayThatAFailedJobGoesOn) {
   Finding finding = mismatch(Class::signature, {caller(5, kBarrier)}, sum_of(8));
   finding.is_over = true;
   EXPECT_EQ(verdict_text(finding, nowhere, "job7"),
             verdict_line(finding, nowhere) + "\n  waiting: ranks 0-4,6-7");
 }
 
-TEST(HangVerdict, OfAnotherOrder) {
+TEST(HangVerdict, SaysThatTheSameCallsCameInAnotherOrder) {
   EXPECT_EQ(verdict_line(mismatch(Class::order, {caller(1, kBarrier)}, sum_of(8)), nowhere),
             "rank 1 called barrier as #17 of group 'world', the others all_reduce (sum) of 8 "
             "float32: the same calls in another order");
 }
 
-TEST(HangVerdict, OfManyDifferentCallsNamesTheFirst) {
+TEST(HangVerdict, NamesTheFirstOfManyDifferentCalls) {
   std::vector<Suspect> suspects;
   for (int rank = 0; rank < 6; ++rank)
     suspects.push_back(caller(rank, sum_of(static_cast<uint64_t>(rank) + 1)));
@@ -477,7 +477,7 @@ TEST(HangVerdict, OfManyDifferentCallsNamesTheFirst) {
             "rank 2 with 3 float32, rank 3 with 4 float32, and so on");
 }
 
-TEST(HangVerdict, OfACircleFollowsIt) {
+TEST(HangVerdict, NamesTheRanksOfACircleInOrder) {
   Finding finding = finding_of(Class::circle, {caller(4, call_in("tp", 3, sum_of(8)), "step.py:5"),
                                                caller(0, call_in("pp", 9, sum_of(8)))});
   EXPECT_EQ(verdict_text(finding, nowhere, "job7"),
@@ -498,7 +498,7 @@ TEST(HangVerdict, OfACircleFollowsIt) {
       "on through 5 ranks");
 }
 
-TEST(HangVerdict, OfACallThatDoesNotEnd) {
+TEST(HangVerdict, NamesTheRanksInACallThatDoesNotEnd) {
   Finding finding = finding_of(Class::incomplete, {suspect(1), suspect(2), suspect(3)});
   finding.waited = std::chrono::seconds(62);
   EXPECT_EQ(verdict_line(finding, nowhere),
@@ -530,7 +530,7 @@ TEST(HangVerdict, SaysHowSureItIsAndWhy) {
             "float32); 7 other ranks have waited 12.4 s; not certain: what rank 5 does is unknown");
 }
 
-TEST(HangVerdict, IsWithdrawnWithTheLimitFromNowOn) {
+TEST(HangVerdict, IsWithdrawnWithTheNewLimit) {
   EXPECT_EQ(withdrawn_text({1, {5}, std::chrono::seconds(24)}, blocked_in_read()),
             "rank 5 went on: the verdict on all_reduce #1042 of group 'world' is withdrawn; from "
             "now on the limit is 24.0 s");
@@ -539,7 +539,7 @@ TEST(HangVerdict, IsWithdrawnWithTheLimitFromNowOn) {
 }
 
 // What a worker wrote into its ring must neither move the cursor nor begin a line.
-TEST(HangVerdict, StaysWhereItIsWhateverAWorkerWrote) {
+TEST(HangVerdict, CannotDriveATerminalWhateverAWorkerWrote) {
   const std::string hostile = "x\r\n\x1b[2J" + std::string(10'000, 'y') + "\xff";
   const auto place = [&](int /*rank*/) { return RankPlace{hostile, 1, hostile}; };
   for (const Class what : {Class::never_entered, Class::exited, Class::stopped, Class::busy,
@@ -562,7 +562,7 @@ TEST(HangVerdict, StaysWhereItIsWhateverAWorkerWrote) {
 
 // ---- stragglers
 
-TEST(StragglersText, SaysWhoMadeHowManyWaitHowLong) {
+TEST(StragglersText, SaysWhichRankMadeHowManyWaitHowLong) {
   Stragglers stragglers;
   stragglers.time = std::chrono::minutes(10);
   stragglers.ranks.push_back({.rank = 5,

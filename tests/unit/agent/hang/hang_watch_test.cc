@@ -86,14 +86,14 @@ TEST_F(HangWatchTest, TheJudgesAnswerEndsTheWait) {
   EXPECT_EQ(last_digests(), 1U);
 }
 
-TEST_F(HangWatchTest, ALostLetterIsSentAgain) {
+TEST_F(HangWatchTest, ALostMessageIsSentAgain) {
   run(1);
   while (last_digests() < 2)
     io_.run_one();
   EXPECT_EQ(judged_, 0);
 }
 
-TEST_F(HangWatchTest, AJudgeThatSaysNothingIsNotWaitedForLong) {
+TEST_F(HangWatchTest, ASilentJudgeIsNotAwaitedForLong) {
   run(1);
   while (judged_ == 0)
     io_.run_one();
@@ -101,7 +101,7 @@ TEST_F(HangWatchTest, AJudgeThatSaysNothingIsNotWaitedForLong) {
   EXPECT_EQ(judged_, 1);
 }
 
-TEST_F(HangWatchTest, NobodyWaitsForCallsThatNobodyHasRecorded) {
+TEST_F(HangWatchTest, ANodeThatRecordedNothingDoesNotWait) {
   run(1, /*records=*/false);
   EXPECT_EQ(judged_, 1);
 }
@@ -111,7 +111,7 @@ TEST_F(HangWatchTest, TheNodeThatJudgesDoesNotWait) {
   EXPECT_EQ(judged_, 1);
 }
 
-TEST_F(HangWatchTest, NothingFollowsTheEndOfTheAttempt) {
+TEST_F(HangWatchTest, AnAnswerAfterTheEndOfTheAttemptIsIgnored) {
   run(1);
   watch_->end();
   answer({1});

@@ -89,7 +89,7 @@ class JobWatchTest : public testing::Test {
   NodeReporter other_;
 };
 
-TEST_F(JobWatchTest, AFailureIsExplainedByACallThatIsToldOfLater) {
+TEST_F(JobWatchTest, AFailureIsExplainedByACallThatArrivesLater) {
   watch_.see(Digested{calling(0, 8, {})});
   watch_.see(Ended{0, -6});
   EXPECT_TRUE(watch_.is_settling());
@@ -105,7 +105,7 @@ TEST_F(JobWatchTest, AFailureIsExplainedByACallThatIsToldOfLater) {
 }
 
 // The own ranks' rings were read up to a quarter of a second ago.
-TEST_F(JobWatchTest, AFailureElsewhereIsExplainedByACallOfAnOwnRankThatWasNotReadYet) {
+TEST_F(JobWatchTest, ARemoteFailureIsExplainedByAnUnreadCallOfALocalRank) {
   hear(calling(1, 16, {}));
   ring_ = calling(0, 8, {});
   other_.note(now(), Ended{1, -6});
@@ -114,7 +114,7 @@ TEST_F(JobWatchTest, AFailureElsewhereIsExplainedByACallOfAnOwnRankThatWasNotRea
   EXPECT_EQ(found_.back(), "explained by 1");
 }
 
-TEST_F(JobWatchTest, ANodeIsAnsweredOnceItsLastCallsAreComparedAndAllIsTold) {
+TEST_F(JobWatchTest, ANodeIsAnsweredOnlyAfterItsLastCallsAreCompared) {
   watch_.see(Digested{calling(0, 8, {})});
   watch_.see(Ended{0, 0});
   hear(calling(1, 16, {}));
@@ -131,7 +131,7 @@ TEST_F(JobWatchTest, ANodeIsAnsweredOnceItsLastCallsAreComparedAndAllIsTold) {
   EXPECT_EQ(sent_of(Letter::heard, 1).size(), 2U);
 }
 
-TEST_F(JobWatchTest, ANodeThatSaysNothingHoldsTheVerdictUpForAMomentOnly) {
+TEST_F(JobWatchTest, ASilentNodeDelaysTheVerdictOnlyBriefly) {
   watch_.see(Digested{calling(0, 8, {})});
   watch_.see(Ended{0, 1});
   watch_.end();
@@ -142,7 +142,7 @@ TEST_F(JobWatchTest, ANodeThatSaysNothingHoldsTheVerdictUpForAMomentOnly) {
   EXPECT_TRUE(found_.empty());
 }
 
-TEST_F(JobWatchTest, ANodeAloneIsNotHeldUp) {
+TEST_F(JobWatchTest, ASingleNodeDoesNotWait) {
   watch_.begin({.nodes = 1, .workers = 2, .world_size = 2, .host = "node-a"});
   watch_.see(Digested{calling(0, 8, {})});
   watch_.see(Digested{calling(1, 16, {})});
@@ -159,7 +159,7 @@ TEST_F(JobWatchTest, TheNextAttemptEndsTheWaitForAnExplanation) {
 }
 
 // Rank 0 waits for rank 1, which is on the other node.
-TEST_F(JobWatchTest, TheOtherNodeIsToldWhichRanksToLookAtUntilNobodyWaits) {
+TEST_F(JobWatchTest, TheOtherNodeLearnsWhichRanksToSampleUntilNoRankWaits) {
   watch_.see(Digested{calling(0, 8, std::chrono::seconds(5))});
   hear(calling(1, 0, {}));
   test::pause_for(milliseconds(260), "evaluations are 250 ms apart");
@@ -181,7 +181,7 @@ TEST_F(JobWatchTest, TheOtherNodeIsToldWhichRanksToLookAtUntilNobodyWaits) {
   EXPECT_EQ(sent_of(Letter::watch, 1).back(), "");
 }
 
-TEST_F(JobWatchTest, WhatIsFoundIsToldAgainToANodeThatHasNotHeardIt) {
+TEST_F(JobWatchTest, FindingsAreResentToANodeThatHasNotHeardThem) {
   watch_.publish("first");
   EXPECT_EQ(sent_of(Letter::finding, -1).size(), 1U);
   watch_.publish("second");
@@ -196,7 +196,7 @@ TEST_F(JobWatchTest, WhatIsFoundIsToldAgainToANodeThatHasNotHeardIt) {
   EXPECT_EQ(sent_of(Letter::finding, 1).size(), 1U) << "nothing is left";
 }
 
-TEST_F(JobWatchTest, ANodeThatHasMissedTooMuchIsToldTheNewest) {
+TEST_F(JobWatchTest, ANodeThatMissedTooMuchGetsTheNewestFindings) {
   for (int i = 1; i <= 100; ++i)
     watch_.publish(std::to_string(i));
   hear(calling(1, 0, {}));
@@ -233,13 +233,13 @@ TEST_F(JobWatchTest, IsSuspendedWhileAnyNodeIs) {
   EXPECT_TRUE(is_judging());
 }
 
-TEST_F(JobWatchTest, GarbageIsNothing) {
+TEST_F(JobWatchTest, GarbageIsIgnored) {
   watch_.hear(1, "garbage", true, now());
   watch_.see(Ended{0, 1});
   EXPECT_TRUE(watch_.is_settling()) << "that was no last message";
 }
 
-TEST_F(JobWatchTest, TheEndTellsWhoMadeTheOthersWait) {
+TEST_F(JobWatchTest, TheEndReportsTheStragglers) {
   hear(calling(1, 8, milliseconds(0)));
   const Instant began = now() - std::chrono::seconds(100);
   const auto part = [&](uint64_t call, int rank, Duration late) {

@@ -113,7 +113,7 @@ TEST(LifeLook, AReadOfAPipeIsBlocked) {
             "blocked in read() of a pipe (descriptor " + std::to_string(silent.reader.get()) + ")");
 }
 
-TEST(LifeLook, ALockThatNobodyReleasesIsBlocked) {
+TEST(LifeLook, ALockThatIsNeverReleasedIsBlocked) {
   const Child child([] {
     std::timed_mutex lock;
     lock.lock();
@@ -139,13 +139,13 @@ TEST(LifeLook, ALongTimerIsSleep) {
   EXPECT_EQ(words_once(LifeState::sleeping, child.pid()), "sleeping in clock_nanosleep()");
 }
 
-TEST(LifeLook, ATimeOutThatIsANumberIsShown) {
+TEST(LifeLook, ATimeOutPassedByValueIsSleep) {
   const Child child([] { poll(nullptr, 0, 300'000); });
   const std::string words = words_once(LifeState::sleeping, child.pid());
   EXPECT_EQ(words.find("sleeping in p"), 0U) << words;  // poll(), or ppoll() where there is none.
 }
 
-TEST(LifeLook, ShortTimeOutsAreABlock) {
+TEST(LifeLook, APollWithShortTimeOutsIsBlocked) {
   const Child child([] {
     while (true)
       poll(nullptr, 0, 10);
@@ -248,7 +248,7 @@ TEST(LifeLook, AWaitInTheKernelIsUninterruptibleInEveryThread) {
   EXPECT_NE(words.find("(saver)"), words.npos) << words;
 }
 
-TEST(LifeLook, WhatAChildComputesRunsAndNamesIt) {
+TEST(LifeLook, AComputingChildIsRunningAndNamed) {
   const Pipe silent;
   const Child child([&] {
     start([] {
@@ -261,7 +261,7 @@ TEST(LifeLook, WhatAChildComputesRunsAndNamesIt) {
   EXPECT_EQ(words.find("running: "), 0U) << words;
 }
 
-TEST(LifeLook, ASlowPipeRuns) {
+TEST(LifeLook, AReaderOfASlowPipeIsRunning) {
   const Pipe drops;
   const Child child([&] {
     std::thread([&] {
@@ -275,7 +275,7 @@ TEST(LifeLook, ASlowPipeRuns) {
   EXPECT_EQ(words.find("running: "), 0U) << words;
 }
 
-TEST(LifeLook, WhatAChildWritesRuns) {
+TEST(LifeLook, AWritingChildIsRunning) {
   const Pipe silent;
   const Child child([&] {
     start([] {
@@ -290,7 +290,7 @@ TEST(LifeLook, WhatAChildWritesRuns) {
   EXPECT_EQ(words.find("running: "), 0U) << words;
 }
 
-TEST(LifeLook, WhatAThreadsChildComputesRuns) {
+TEST(LifeLook, AComputingChildOfAThreadIsRunning) {
   const Pipe silent;
   const Child child([&] {
     std::thread([&] {
@@ -303,7 +303,7 @@ TEST(LifeLook, WhatAThreadsChildComputesRuns) {
 }
 
 // On a CPU that another process wants as well, and gets: SCHED_IDLE has 0.3 % of the weight.
-TEST(LifeLook, WhatComputesWithoutGettingACpuRuns) {
+TEST(LifeLook, AComputingChildWithoutACpuIsRunning) {
   cpu_set_t cpu;
   CPU_ZERO(&cpu);
   CPU_SET(static_cast<size_t>(sched_getcpu()), &cpu);
@@ -325,7 +325,7 @@ TEST(LifeLook, WhatComputesWithoutGettingACpuRuns) {
             "running: it gets hardly any CPU");
 }
 
-TEST(LifeLook, WhoWaitsForAChildDoesWhatItDoes) {
+TEST(LifeLook, AProcessThatWaitsForAChildHasTheChildsState) {
   const Child shell([] { execl("/bin/sh", "sh", "-c", "sleep 300; true", nullptr); });
   const std::string words = words_once(LifeState::sleeping, shell.pid());
   EXPECT_EQ(words.find("sleeping in clock_nanosleep() (process "), 0U) << words;
@@ -345,7 +345,7 @@ TEST(LifeLook, TheProcessThatRecordsDecides) {
   EXPECT_NE(words.find("(process " + std::to_string(recorder)), words.npos) << words;
 }
 
-TEST(LifeLook, TheTimersOfOtherThreadsWakeNobody) {
+TEST(LifeLook, TimersOfOtherThreadsDoNotCount) {
   const Pipe silent;
   const Child child([&] {
     std::thread([] { test::pause_for(seconds(300), "a long timer"); }).detach();
@@ -354,7 +354,7 @@ TEST(LifeLook, TheTimersOfOtherThreadsWakeNobody) {
   EXPECT_EQ(words_once(LifeState::blocked, child.pid()).find("blocked in read()"), 0U);
 }
 
-TEST(LifeLook, AProcessGoesOnWithoutItsMainThread) {
+TEST(LifeLook, AProcessIsFollowedWithoutItsMainThread) {
   const Pipe silent;
   const Child child([&] {
     std::thread([&] { silent.read_from(); }).detach();
@@ -363,7 +363,7 @@ TEST(LifeLook, AProcessGoesOnWithoutItsMainThread) {
   EXPECT_EQ(words_once(LifeState::blocked, child.pid()).find("blocked in read()"), 0U);
 }
 
-TEST(LifeLook, PythonThatSleepsOrReadsIsSeenAsThat) {
+TEST(LifeLook, PythonThatSleepsOrReadsIsRecognized) {
   const Child sleeper([] { run_python("import time; time.sleep(300)"); });
   EXPECT_EQ(words_once(LifeState::sleeping, sleeper.pid()).find("sleeping in "), 0U);
   const Pipe silent;
@@ -375,7 +375,7 @@ TEST(LifeLook, PythonThatSleepsOrReadsIsSeenAsThat) {
             "blocked in read() of a pipe (descriptor 0)");
 }
 
-TEST(LifeLook, PythonWhoseInterpreterLockIsHeldByACallThatWaitsIsBlocked) {
+TEST(LifeLook, PythonIsBlockedIfAWaitingCallHoldsItsLock) {
   const Child child([] {
     run_python(
         "import ctypes, threading, time\n"
@@ -386,7 +386,7 @@ TEST(LifeLook, PythonWhoseInterpreterLockIsHeldByACallThatWaitsIsBlocked) {
   EXPECT_EQ(words.find("blocked: polls "), 0U) << words;
 }
 
-TEST(LifeLook, PythonWhoseInterpreterLockIsHeldByAComputationRuns) {
+TEST(LifeLook, PythonIsRunningIfAComputationHoldsItsLock) {
   const Pipe told;
   const Child child([&] {
     dup2(told.writer.get(), 1);
@@ -403,7 +403,7 @@ TEST(LifeLook, PythonWhoseInterpreterLockIsHeldByAComputationRuns) {
   EXPECT_EQ(words.find("running: "), 0U) << words;
 }
 
-TEST(LifeLook, WhatAnotherUserMayNotSeeIsUnknown) {
+TEST(LifeLook, AProcessThatAnotherUserMayNotSeeIsUnknown) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root, to look as another user";
   const Pipe silent;
   const Child child([&] { silent.read_from(); });

@@ -74,7 +74,7 @@ std::ostream& operator<<(std::ostream& out, const Words& words) {
   return out << words.text;
 }
 
-TEST(Life, WhereNothingMovesARankIsBlocked) {
+TEST(Life, ARankThatDoesNothingIsBlocked) {
   EXPECT_EQ(life(nothing),
             in_words(LifeState::blocked, "blocked in read() of a pipe (descriptor 5)"));
 }
@@ -103,7 +103,7 @@ TEST(Life, AProcessThatHasEndedIsGone) {
       << "another process of the same number";
 }
 
-TEST(Life, OfAHiddenProcessNothingIsKnown) {
+TEST(Life, AHiddenProcessIsUnknown) {
   const auto hide = [](LifeLook& look) { look.presence = Presence::hidden; };
   EXPECT_EQ(life(hide), in_words(LifeState::unknown, "its process is hidden"));
   EXPECT_EQ(life(nothing, hide).state, LifeState::unknown);
@@ -131,7 +131,7 @@ TEST(Life, AStoppedRankIsStoppedAndATracedOneIsHeld) {
             LifeState::traced);
 }
 
-TEST(Life, WhatComputesRuns) {
+TEST(Life, AProcessThatComputesIsRunning) {
   const auto compute = [](pid_t pid, Duration cpu) {
     return [=](LifeLook& look) { look.tree[pid].cpu += cpu; };
   };
@@ -145,7 +145,7 @@ TEST(Life, WhatComputesRuns) {
   EXPECT_EQ(life(nothing, compute(kRoot, milliseconds(50)), seconds(10)).state, LifeState::blocked);
 }
 
-TEST(Life, WhatAnEndedChildComputedIsItsParents) {
+TEST(Life, CpuTimeOfAnEndedChildCountsForItsParent) {
   const auto end_child = [](LifeLook& look) { look.tree.erase(kChild); };
   EXPECT_EQ(life(nothing, end_child).state, LifeState::blocked);
   EXPECT_EQ(life(nothing,
@@ -157,7 +157,7 @@ TEST(Life, WhatAnEndedChildComputedIsItsParents) {
             LifeState::running);
 }
 
-TEST(Life, ANewProcessHasDoneAllSinceTheLookBefore) {
+TEST(Life, ANewProcessHasUsedAllItsCpuTimeSinceTheLastLook) {
   const auto start = [](uint64_t start_ticks) {
     return [=](LifeLook& look) {
       look.tree[kChild] = {.start_ticks = start_ticks, .name = "cc1", .cpu = milliseconds(80)};
@@ -168,7 +168,7 @@ TEST(Life, ANewProcessHasDoneAllSinceTheLookBefore) {
   EXPECT_EQ(life(nothing, start(8)).state, LifeState::blocked) << "a clock never falls";
 }
 
-TEST(Life, WhatReadsOrWritesRuns) {
+TEST(Life, AProcessThatReadsOrWritesIsRunning) {
   const auto move = [](pid_t pid, uint64_t bytes) {
     return [=](LifeLook& look) { look.tree[pid].bytes += bytes; };
   };
@@ -182,7 +182,7 @@ TEST(Life, WhatReadsOrWritesRuns) {
   EXPECT_EQ(life(nothing, move_own).state, LifeState::running) << "a slow pipe";
 }
 
-TEST(Life, WithoutATimerAWakeUpIsWork) {
+TEST(Life, AWakeUpWithoutATimerIsWork) {
   const auto wake = [](LifeLook& look) { look.wakeups += 1; };
   EXPECT_EQ(life(nothing, wake),
             in_words(LifeState::running, "running: woken in read() of a pipe (descriptor 5)"));
@@ -204,7 +204,7 @@ TEST(Life, GoingToSleepIsNoWakeUp) {
   EXPECT_EQ(life_of(asleep, awake).state, LifeState::running) << "woken, and not asleep since";
 }
 
-TEST(Life, WhatWantsACpuRunsEvenIfItGetsNone) {
+TEST(Life, ARunnableProcessIsRunningEvenWithoutACpu) {
   const auto want = [](LifeLook& look) { look.runnable[kChild] = 5; };
   EXPECT_EQ(life(want), in_words(LifeState::running, "running: it gets hardly any CPU"));
   EXPECT_EQ(life(want, [](LifeLook& look) { look.runnable[kChild] += 1; }).state,
@@ -247,7 +247,7 @@ TEST(Life, AHiddenTimerIsAsLongAsTheThreadSleeps) {
             in_words(LifeState::blocked, "blocked: polls 200 times a second in futex()"));
 }
 
-TEST(Life, AThreadThatPollsMayBeMetAwake) {
+TEST(Life, APollingThreadIsBlockedEvenIfSeenAwake) {
   const Change poll = in(timed("futex"));
   const auto met_awake = [](LifeLook& look) {
     look.wakeups += 100;
@@ -258,7 +258,7 @@ TEST(Life, AThreadThatPollsMayBeMetAwake) {
   EXPECT_EQ(life(awake), in_words(LifeState::running, "running"));
 }
 
-TEST(Life, ACallThatMayWaitForAnythingAccusesNobody) {
+TEST(Life, ACallThatMayWaitForAnythingIsUnknown) {
   EXPECT_EQ(life(in({.name = "system call 999"})),
             in_words(LifeState::unknown, "waits in system call 999"));
   EXPECT_EQ(life(in({.is_known = true, .name = "wait4", .waits_for = WaitsFor::child})),

@@ -8,7 +8,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-TEST(HangLimits, WithoutAFlagAreTheDefaults) {
+TEST(HangLimits, AreTheDefaultsWithoutAFlag) {
   EXPECT_EQ(limits_of({}), Limits{});
 }
 
@@ -20,7 +20,7 @@ TEST(HangLimits, ScaleWithAShortTimeout) {
   EXPECT_EQ(limits.busy_timeout, Duration{3s});
 }
 
-TEST(HangLimits, OfALongTimeoutDelayNoNotice) {
+TEST(HangLimits, KeepTheNoticeTimeForALongTimeout) {
   Limits expected;
   expected.hang_timeout = 10min;
   EXPECT_EQ(limits_of({.off = false, .hang_timeout_s = 600, .busy_timeout_s = {}}), expected);

@@ -18,7 +18,7 @@ LearntLimits warm(const Limits& limits = {}) {
   return learnt;
 }
 
-TEST(LearntLimits, TheLongestTimeIsGivenBeforeTwentyCalls) {
+TEST(LearntLimits, TheMaximumAppliesBeforeTwentyCalls) {
   LearntLimits learnt{Limits{}};
   for (uint64_t i = 0; i + 1 < LearntLimits::kWarmUp; ++i)
     learnt.note_call(kKey);
@@ -27,7 +27,7 @@ TEST(LearntLimits, TheLongestTimeIsGivenBeforeTwentyCalls) {
   EXPECT_EQ(learnt.busy(kKey), seconds(60));
 }
 
-TEST(LearntLimits, FiveTimesTheLongestWaitWithinBounds) {
+TEST(LearntLimits, AreFiveTimesTheLongestWaitWithinBounds) {
   LearntLimits learnt = warm();
   learnt.note_wait(kKey, seconds(5));
   EXPECT_EQ(learnt.busy(kKey), seconds(60));
@@ -38,7 +38,7 @@ TEST(LearntLimits, FiveTimesTheLongestWaitWithinBounds) {
   EXPECT_EQ(learnt.busy(kKey), seconds(600));
 }
 
-TEST(LearntLimits, EachGroupOperationAndSizeHasItsOwn) {
+TEST(LearntLimits, EachGroupOperationAndSizeHasItsOwnLimit) {
   LearntLimits learnt = warm();
   learnt.note_wait(kKey, seconds(50));
   ring::Call larger = kReduceOfEight;
@@ -50,14 +50,14 @@ TEST(LearntLimits, EachGroupOperationAndSizeHasItsOwn) {
   EXPECT_EQ(learnt.busy(limit_key("world", larger)), seconds(250));
 }
 
-TEST(LearntLimits, AGivenTimeoutIsExact) {
+TEST(LearntLimits, AGivenTimeoutIsUsedExactly) {
   LearntLimits learnt = warm({.busy_timeout = seconds(7)});
   learnt.note_wait(kKey, seconds(100));
   EXPECT_EQ(learnt.busy(kKey), seconds(7));
   EXPECT_EQ(learnt.patient(kKey), seconds(7));
 }
 
-TEST(LearntLimits, WhatMisjudgedIsDoubled) {
+TEST(LearntLimits, ALimitThatMisjudgedIsDoubled) {
   LearntLimits learnt = warm();
   EXPECT_EQ(learnt.double_busy(kKey), seconds(120));
   EXPECT_EQ(learnt.double_busy(kKey), seconds(240));
@@ -70,7 +70,7 @@ TEST(LearntLimits, WhatMisjudgedIsDoubled) {
   EXPECT_GT(learnt.hang(kKey), seconds(12));
 }
 
-TEST(LearntLimits, ForgetsGroups) {
+TEST(LearntLimits, AreForgottenWithTheirGroup) {
   LearntLimits learnt = warm();
   learnt.forget_groups([](const std::string& group) { return group != "world"; });
   EXPECT_EQ(learnt.busy(kKey), seconds(600));

@@ -23,7 +23,7 @@ constexpr std::string_view kMaps =
     "7f31a9e00000-7f31a9e01000 r-xp 00000000 00:01 77     /memfd:kernels (deleted)\n"
     "7ffd2a5f1000-7ffd2a5f3000 r-xp 00000000 00:00 0      [vdso]\n";
 
-TEST(NativeSites, AreTheOffsetInTheMappedFile) {
+TEST(NativeSites, GiveTheMappedFileAndTheOffset) {
   const Sites expected{{0x55d0c8a00000, "my train+0x0"},
                        {0x55d0c8a11234, "my train+0x11234"},
                        {0x7f31a9c28001, "libc.so.6+0x28001"},
@@ -35,20 +35,20 @@ TEST(NativeSites, AreTheOffsetInTheMappedFile) {
       expected);
 }
 
-TEST(NativeSites, WithoutANamedMappingAreNotThere) {
+TEST(NativeSites, AreMissingWithoutANamedMapping) {
   EXPECT_EQ(native_sites({0, 0x55d0c89fffff, 0x55d0c8a20000, 0x7f31a9c00010, ~uint64_t{0}}, kMaps),
             Sites());
   EXPECT_EQ(native_sites({1}, ""), Sites());
 }
 
-TEST(NativeSites, LeaveOutLinesThatAreNoMapping) {
+TEST(NativeSites, IgnoreLinesThatAreNoMapping) {
   EXPECT_EQ(native_sites({0x10},
                          "\n-\n0-20\n0-20 r-xp zz 0:0 0 /a\n0-2x r-xp 0 0:0 0 /a\n"
                          "0x0-20 r-xp 0 0:0 0 /a\n0-20 r-xp 5 0:0 0 /b\x1b[31m\n"),
             (Sites{{0x10, "b+0x15"}}));
 }
 
-TEST(NativeSites, OfThisProcessNameThisProgram) {
+TEST(NativeSites, NameThisProgramForThisProcess) {
   const UniqueFd fd(open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
   const auto here = reinterpret_cast<uint64_t>(&kMaps);
   const UniqueFd program(open("/proc/self/comm", O_RDONLY | O_CLOEXEC));
@@ -58,7 +58,7 @@ TEST(NativeSites, OfThisProcessNameThisProgram) {
   EXPECT_TRUE(sites.at(here).starts_with(comm)) << sites.at(here);
 }
 
-TEST(NameNativeSites, NamesWhatHasNoTextYet) {
+TEST(NameNativeSites, NamesOnlySitesWithoutText) {
   std::vector<RecordedCall> calls(4);
   calls[0].site_address = 0x55d0c8a11234;
   calls[1].site = "train.py:88 step";

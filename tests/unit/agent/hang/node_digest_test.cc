@@ -200,14 +200,14 @@ NodeDigest as_sent(NodeDigest digest) {
   return digest;
 }
 
-RC_GTEST_PROP(NodeDigest, ArrivesAsItWasSaid, (uint64_t seed)) {
+RC_GTEST_PROP(NodeDigest, ArrivesAsItWasSent, (uint64_t seed)) {
   const NodeDigest digest = AnyNews(seed).digest();
   const auto arrived = decode_node_digest(encode(digest, kSaid), kSaid);
   RC_ASSERT(arrived.has_value());
   RC_ASSERT(*arrived == as_sent(digest));
 }
 
-RC_GTEST_PROP(NodeDigest, ThatWasCutShortIsRefused, (uint64_t seed)) {
+RC_GTEST_PROP(NodeDigest, IsRefusedIfCutShort, (uint64_t seed)) {
   const std::string bytes = encode(AnyNews(seed).digest(), kSaid);
   Prng prng(seed);
   for (int i = 0; i < 20; ++i)
@@ -215,7 +215,7 @@ RC_GTEST_PROP(NodeDigest, ThatWasCutShortIsRefused, (uint64_t seed)) {
   RC_ASSERT(!decode_node_digest(bytes + '\0', kSaid));
 }
 
-RC_GTEST_PROP(NodeDigest, WithWrongBitsIsRefusedOrSound, (uint64_t seed)) {
+RC_GTEST_PROP(NodeDigest, IsRefusedOrSoundIfBitsAreWrong, (uint64_t seed)) {
   Prng prng(seed);
   const std::string bytes = encode(AnyNews(seed).digest(), kSaid);
   for (int i = 0; i < 20; ++i) {
@@ -283,7 +283,7 @@ RankNews waiting(int rank, Instant called) {
           .code = {}};
 }
 
-TEST(NodeDigest, RanksInOneStateTakeOneLine) {
+TEST(NodeDigest, RanksInOneStateAreEncodedTogether) {
   NodeDigest one{.host = "node-7", .ranks = {waiting(0, kSaid - seconds(12))}};
   NodeDigest eight = one;
   for (int rank = 1; rank < 8; ++rank)
@@ -300,7 +300,7 @@ TEST(NodeDigest, TheHighestRankArrives) {
   EXPECT_EQ(heard->ranks.front().rank, INT_MAX);
 }
 
-TEST(NodeDigest, AgesAreThoseOfTheSendersClock) {
+TEST(NodeDigest, TimesAreConvertedToTheReadersClock) {
   const NodeDigest said{.host = "", .ranks = {waiting(0, kSaid - seconds(12))}};
   const Instant then = kSaid + seconds(1000);  // The same moment by the reader's clock.
   const auto heard = decode_node_digest(encode(said, kSaid), then);

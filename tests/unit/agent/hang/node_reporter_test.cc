@@ -91,7 +91,7 @@ class ReportingNode {
   NodeReporter reporter_;
 };
 
-TEST(NodeReporter, SpeaksOnceASecondWhileNothingWaits) {
+TEST(NodeReporter, ReportsOnceASecondWhileNoRankWaits) {
   ReportingNode node;
   EXPECT_EQ(node.looks(10), "full,full - - - full,full - - - full,full -");
   EXPECT_EQ(node.last.host, "node-7");
@@ -99,7 +99,7 @@ TEST(NodeReporter, SpeaksOnceASecondWhileNothingWaits) {
   EXPECT_EQ(node.last.ranks[1].device, "GPU 1");
 }
 
-TEST(NodeReporter, SpeaksAtEachLookWhileACallIsPendingAndSaysWhatHoldsLongerOnceASecond) {
+TEST(NodeReporter, ReportsAtEachLookWhileACallIsPending) {
   ReportingNode node;
   node.settle();
   node.call(8, false);
@@ -110,7 +110,7 @@ TEST(NodeReporter, SpeaksAtEachLookWhileACallIsPendingAndSaysWhatHoldsLongerOnce
 }
 
 // A ring's times are read anew at each look, by two clocks.
-TEST(NodeReporter, OtherTimesOfTheSameCallsAreNoChange) {
+TEST(NodeReporter, ShiftedTimesOfTheSameCallsAreNoChange) {
   ReportingNode node;
   node.call(8, false);
   node.settle();
@@ -119,7 +119,7 @@ TEST(NodeReporter, OtherTimesOfTheSameCallsAreNoChange) {
   EXPECT_EQ(node.looks(2), "same,same same,same");
 }
 
-TEST(NodeReporter, GroupsThatFormAndMessagesThatArePendingAreWaitsToo) {
+TEST(NodeReporter, FormingGroupsAndPendingMessagesAreWaitsToo) {
   ReportingNode node;
   node.settle();
   node.world(8).phase = GroupPhase::forming;
@@ -136,7 +136,7 @@ TEST(NodeReporter, GroupsThatFormAndMessagesThatArePendingAreWaitsToo) {
   EXPECT_EQ(node.looks(2), "full,full full,full");
 }
 
-TEST(NodeReporter, RanksThatTheDetectorWantsLookedAtAreSpokenOfUntilItForgetsThem) {
+TEST(NodeReporter, RanksThatTheDetectorWantsAreReportedUntilTheRequestExpires) {
   ReportingNode node;
   node.settle();
   node.reporter_.want(node.now, {3, 9});
@@ -153,7 +153,7 @@ TEST(NodeReporter, RanksThatTheDetectorWantsLookedAtAreSpokenOfUntilItForgetsThe
   EXPECT_EQ(node.looks(5), "- - full,full - -");
 }
 
-TEST(NodeReporter, AnEndIsSaidAtOnceAndAgainEachTime) {
+TEST(NodeReporter, AnEndIsReportedAtOnceAndRepeated) {
   ReportingNode node;
   node.settle();
   node.call(8, false);
@@ -166,7 +166,7 @@ TEST(NodeReporter, AnEndIsSaidAtOnceAndAgainEachTime) {
   EXPECT_TRUE(node.last.ranks[0].digest->is_last);
 }
 
-TEST(NodeReporter, AStopOfTheJobOrTheClockIsSaidAtOnce) {
+TEST(NodeReporter, ASuspensionOrAClockJumpIsReportedAtOnce) {
   ReportingNode node;
   node.settle();
   node.reporter_.note(node.now, Suspended{});
@@ -179,7 +179,7 @@ TEST(NodeReporter, AStopOfTheJobOrTheClockIsSaidAtOnce) {
   EXPECT_EQ(node.last.jumps, 1U);
 }
 
-TEST(NodeReporter, WhatItIsAskedForIsSaidAtOnce) {
+TEST(NodeReporter, ARequestedReportIsSentAtOnce) {
   ReportingNode node;
   node.settle();
   node.reporter_.heard(7);
@@ -187,7 +187,7 @@ TEST(NodeReporter, WhatItIsAskedForIsSaidAtOnce) {
   EXPECT_EQ(node.last.heard, 7U);
 }
 
-TEST(NodeReporter, KnowsNothingOfOtherNodesRanks) {
+TEST(NodeReporter, IgnoresRanksOfOtherNodes) {
   ReportingNode node;
   node.settle();
   RankDigest other;
@@ -248,7 +248,7 @@ TEST(NodeReporter, HashesOfAllLooksAreThinnedByPowersOfTwo) {
   EXPECT_EQ(ordinals(node.last.ranks[0]), (std::vector<uint64_t>{512, 528, 544}));
 }
 
-TEST(NodeReporter, AwaitsTheJudgementOfAllRanksThatRecordOnceAllHaveEnded) {
+TEST(NodeReporter, AwaitsTheJudgementOfAllRecordingRanksOnceAllHaveEnded) {
   ReportingNode node(3);
   node.look();
   node.end(8, 0);
@@ -272,7 +272,7 @@ TEST(NodeReporter, RanksThatRecordNothingAwaitNoJudgement) {
 }
 
 // Ranks in different states, whose sites have nothing in common.
-TEST(NodeReporter, WhatIsTooLargeForAMessageComesWithTheNextOnes) {
+TEST(NodeReporter, RanksThatDoNotFitAreSentWithTheNextMessages) {
   ReportingNode node(8);
   for (int rank = 8; rank < 16; ++rank) {
     for (int i = 0; i < 64; ++i) {
@@ -291,7 +291,7 @@ TEST(NodeReporter, WhatIsTooLargeForAMessageComesWithTheNextOnes) {
   EXPECT_EQ(said.size(), 8U);
 }
 
-TEST(NodeReporter, ARankThatFillsAMessageAloneIsSaidWithFewerCallsAndMembers) {
+TEST(NodeReporter, ARankTooLargeForAMessageIsSentWithFewerCallsAndMembers) {
   ReportingNode node(1);
   GroupDigest& world = node.world(8);
   for (int i = 0; i < 7000; ++i)
@@ -315,7 +315,7 @@ TEST(NodeReporter, ARankThatFillsAMessageAloneIsSaidWithFewerCallsAndMembers) {
 }
 
 // A group that is left out would look like one that the rank has not opened.
-TEST(NodeReporter, ARankThatFitsInNoWaySaysNothing) {
+TEST(NodeReporter, ARankThatCannotFitIsSentWithoutADigest) {
   ReportingNode node(2);
   for (int i = 0; i < 120; ++i) {
     GroupDigest other = node.world(8);

@@ -88,7 +88,7 @@ std::string text(const RankRing& ring, size_t calls_max) {
   return records_text({records_of(ring, kLookedAt, calls_max)}, calls_max > 0);
 }
 
-TEST(RecordsText, IsOneLineForEachRank) {
+TEST(RecordsText, HasOneLineForEachRank) {
   RankRing between = rank_3();
   between.rank = 2;
   between.calls.pop_back();
@@ -108,7 +108,7 @@ TEST(RecordsText, IsOneLineForEachRank) {
       "made no group yet)\n");
 }
 
-TEST(RecordsText, ShowsGroupsAndTheLastCallsWhereTheyAreWanted) {
+TEST(RecordsText, ShowsGroupsAndTheLastCallsOnRequest) {
   EXPECT_EQ(text(rank_3(), 2),
             "rank 3 (pid 4711): in all_reduce #1042 of group 'world' for 12.4 s: all_reduce (sum) "
             "of 262144 float32, called at train.py:88 step\n"
@@ -120,7 +120,7 @@ TEST(RecordsText, ShowsGroupsAndTheLastCallsWhereTheyAreWanted) {
             "train.py:88 step\n");
 }
 
-TEST(RecordsText, CountsClosedGroupsAndThoseThatAreTooMany) {
+TEST(RecordsText, CountsClosedGroupsAndThoseBeyondTheLimit) {
   RankRing ring = rank_3();
   ring.state->groups[0].state = GroupState::closed;
   for (uint32_t i = 0; i < 14; ++i)
@@ -191,7 +191,7 @@ TEST(RecordsSummary, IsTheOldestCallThatItsCallerWaitsFor) {
   EXPECT_TRUE(summary(ring).starts_with("in send of group 'pp' for 3.0 s: ")) << summary(ring);
 }
 
-TEST(RecordsSummary, CountsCallsThatNobodyWaitsFor) {
+TEST(RecordsSummary, CountsAsynchronousCallsInFlight) {
   RankRing ring = rank_3();
   ring.calls[2].call = {.kind = CallKind::barrier};
   ring.calls[2].site.clear();
@@ -202,7 +202,7 @@ TEST(RecordsSummary, CountsCallsThatNobodyWaitsFor) {
             "has 2 calls in flight, the oldest barrier #1042 of group 'world' for 12.4 s");
 }
 
-TEST(RecordsSummary, SaysWhereItWaitsForAGroupToForm) {
+TEST(RecordsSummary, NamesTheGroupThatIsForming) {
   RankRing ring = rank_3();
   ring.calls.pop_back();
   ring.state->groups[1].state = GroupState::forming;
@@ -232,7 +232,7 @@ TEST(RecordsSummary, SaysHowTheLastCallEnded) {
             "train.py:88 step");
 }
 
-TEST(RecordsSummary, DoesNotClaimThatACallIsPendingThatMayBeComplete) {
+TEST(RecordsSummary, SaysThatAPendingCallMayBeComplete) {
   RankRing ring = rank_3();
   ring.state->looked = kLookedAt - 3s;
   EXPECT_EQ(records_of(ring, kLookedAt, 9).calls[2].state, CallState::unknown);
@@ -246,7 +246,7 @@ TEST(RecordsSummary, DoesNotClaimThatACallIsPendingThatMayBeComplete) {
   EXPECT_EQ(records_of(ring, kLookedAt, 9).calls[2].state, CallState::unknown);
 }
 
-TEST(RecordsSummary, KnowsOfADevicesCallThatItIsPendingOnceItWasSeenToStart) {
+TEST(RecordsSummary, ShowsADeviceCallAsPendingOnceItWasSeenToStart) {
   RankRing ring = rank_3();
   RecordedGroup& group = ring.state->groups[0];
   group.is_on_device = true;
@@ -285,7 +285,7 @@ TEST(RecordsSummary, EndsWithTheSectionAndTheFailure) {
   EXPECT_TRUE(summary(ring).ends_with("; failed 500 ms ago: rank 2 is gone"));
 }
 
-TEST(RecordsSummary, IsTheReasonWhyThereIsNothing) {
+TEST(RecordsSummary, IsTheReasonWhyThereAreNoRecords) {
   RankRing ring;
   ring.why_none = "recorded by a process that is not the worker's";
   EXPECT_EQ(summary(ring), ring.why_none);
@@ -293,7 +293,7 @@ TEST(RecordsSummary, IsTheReasonWhyThereIsNothing) {
 
 // ---- the values
 
-TEST(RecordsOfARank, HoldTheLastCallsWithTheirFacts) {
+TEST(RecordsOfARank, HoldTheLastCallsInFull) {
   const RankRecords records = records_of(rank_3(), kLookedAt, 1);
   EXPECT_EQ(records.source, "worker_lib");
   EXPECT_EQ(records.owner, 4711);
@@ -316,7 +316,7 @@ TEST(RecordsOfARank, HoldTheLastCallsWithTheirFacts) {
   EXPECT_EQ(records_of(rank_3(), kLookedAt, 9).calls.size(), 3u);
 }
 
-TEST(RecordsOfARank, HoldTheCallThatItIsIn) {
+TEST(RecordsOfARank, HoldTheCurrentCall) {
   EXPECT_EQ(records_of(rank_3(), kLookedAt, 0).current,
             records_of(rank_3(), kLookedAt, 1).calls[0]);
   RankRing none = rank_3();
@@ -329,7 +329,7 @@ TEST(RecordsOfARank, HoldTheCallThatItIsIn) {
             all_complete.calls.back().ordinal);
 }
 
-TEST(RecordsOfARank, TellHowEachCallStands) {
+TEST(RecordsOfARank, HoldTheStateOfEachCall) {
   RankRing ring = rank_3();
   ring.state->groups[0].completed = 1042;
   ring.calls.push_back(call(1043, kGradients, 1s));
@@ -349,7 +349,7 @@ TEST(RecordsOfARank, TellHowEachCallStands) {
   EXPECT_EQ(records_of(ring, kLookedAt, 9).calls[3].state, CallState::abandoned);
 }
 
-TEST(RecordsOfARank, HoldNumbersThatJsonsReadersTake) {
+TEST(RecordsOfARank, HoldOnlyNumbersThatJsonReadersAccept) {
   RankRing ring = rank_3();
   ring.state->groups[0].called = ~uint64_t{0};
   ring.calls[2].ordinal = ~uint64_t{0};

@@ -78,7 +78,7 @@ TEST(RemoteNodes, ADigestHoldsAsLongAsItIsConfirmed) {
             "confirmed 2 500 | confirmed 3 500");
 }
 
-TEST(RemoteNodes, WhatIsSaidOfAnUnknownVersionIsNoConfirmation) {
+TEST(RemoteNodes, AnUnknownVersionConfirmsNothing) {
   Others others;
   EXPECT_EQ(others.take(1, {same(2, 1, 0)}), "");
   EXPECT_EQ(others.take(1, {full(2, 1, 250)}), "digest 2 250");
@@ -86,7 +86,7 @@ TEST(RemoteNodes, WhatIsSaidOfAnUnknownVersionIsNoConfirmation) {
   EXPECT_EQ(others.take(1, {same(2, 1, 750)}), "confirmed 2 750");
 }
 
-TEST(RemoteNodes, LateAndRepeatedMessagesSayNothingNew) {
+TEST(RemoteNodes, LateAndRepeatedMessagesAreIgnored) {
   Others others;
   others.take(1, {full(2, 2, 500)});
   EXPECT_EQ(others.take(1, {full(2, 1, 250)}), "");
@@ -104,7 +104,7 @@ TEST(RemoteNodes, ADigestThatIsNotNewerIsAwaitedAgain) {
   EXPECT_EQ(others.take(1, {full(2, 2, 990)}), "digest 2 990");
 }
 
-TEST(RemoteNodes, AnEndComesOnceAfterTheLastDigestAndAfterAllOtherNews) {
+TEST(RemoteNodes, AnEndIsPassedOnOnceAfterTheLastDigestAndAllUpdates) {
   Others others;
   others.take(1, {full(2, 1, 0), full(3, 1, 0)});
   RankNews ended = same(2, 2, 250);
@@ -127,7 +127,7 @@ TEST(RemoteNodes, ARankThatRecordsNothingEndsWithoutADigest) {
   EXPECT_EQ(others.take(1, {ended}), "ended 2 0");
 }
 
-TEST(RemoteNodes, KnowsWhichRanksOfANodeHaveEndedAsSoonAsTheirLastDigestHasCome) {
+TEST(RemoteNodes, KnowsWhichRanksEndedOnceTheirLastDigestCame) {
   Others others;
   const auto ended = [](RankNews news) {
     news.code = 0;
@@ -141,7 +141,7 @@ TEST(RemoteNodes, KnowsWhichRanksOfANodeHaveEndedAsSoonAsTheirLastDigestHasCome)
   EXPECT_EQ(others.nodes.ended_on(3), std::vector<int>());
 }
 
-TEST(RemoteNodes, ANodeSpeaksOfItsOwnRanksOnly) {
+TEST(RemoteNodes, ANodeReportsOnlyItsOwnRanks) {
   Others others;
   others.take(1, {full(2, 1, 0)});
   RankNews ended = full(2, 2, 500);
@@ -168,7 +168,7 @@ TEST(RemoteNodes, TheJobIsSuspendedWhileANodeSaysSo) {
   EXPECT_EQ(others.take_digest(2, running), "resumed");
 }
 
-TEST(RemoteNodes, AJumpOfANodesClockIsToldOnce) {
+TEST(RemoteNodes, AJumpOfANodesClockIsPassedOnOnce) {
   Others others;
   EXPECT_EQ(others.take_digest(1, {.host = "", .jumps = 2, .ranks = {full(2, 1, 0)}}),
             "jumped | digest 2 0");

@@ -34,7 +34,7 @@ RecordedCall ring_call_of(uint32_t group, uint64_t ordinal, ring::CallKind kind)
 }
 
 // As a process with several GPUs has them; which member has sent what cannot be told.
-TEST(RingDigest, ShowsOneMemberOfAGroupThatAProcessHasSeveralOf) {
+TEST(RingDigest, ShowsOneMemberIfAProcessHasSeveralOfAGroup) {
   RecordedState state;
   state.groups = {world(1), world(2)};
   state.groups[1].own_rank = 2;
@@ -87,7 +87,7 @@ TEST(RingDigest, HoldsTheGroupsWithTheirMembersAndCalls) {
   EXPECT_EQ(digest, expected);
 }
 
-TEST(RingDigest, SaysThatALibraryHasFailedOnlyIfItFindsOutWhy) {
+TEST(RingDigest, ReportsAFailureOnlyOfALibraryThatFindsItsCause) {
   RecordedState state;
   for (const auto source : {ring::Source::worker_lib, ring::Source::python_hook}) {
     state.source = source;
@@ -98,7 +98,7 @@ TEST(RingDigest, SaysThatALibraryHasFailedOnlyIfItFindsOutWhy) {
   }
 }
 
-TEST(RingDigest, ShowsClosedGroupsAndLeavesOutWhatBelongsToNone) {
+TEST(RingDigest, ShowsClosedGroupsAndLeavesOutCallsOfUnknownGroups) {
   RecordedState state;
   state.groups = {world(1), world(2)};
   state.groups[0].state = ring::GroupState::closed;
@@ -125,7 +125,7 @@ TEST(RingDigest, LeavesOutCallsThatWereRefusedOrAreNotCountedYet) {
   EXPECT_TRUE(digest_of(0, state, calls, kNow).groups[0].calls.empty());
 }
 
-TEST(RingDigest, SaysOfMessagesWhetherAndWhereTheLastIsAwaited) {
+TEST(RingDigest, ShowsWhetherAndWhereTheLastMessageIsAwaited) {
   RecordedState state;
   state.groups = {world(1)};
   state.messages = {
@@ -144,7 +144,7 @@ TEST(RingDigest, SaysOfMessagesWhetherAndWhereTheLastIsAwaited) {
   EXPECT_EQ(digest.messages[0].called, 2U);
 }
 
-TEST(RingDigest, KnowsNoCompletionOfAProcessThatHasNotLooked) {
+TEST(RingDigest, MarksCompletionsUnknownIfTheProcessDidNotPollLately) {
   RecordedState state;
   state.groups = {world(1), world(2)};
   state.groups[1].id = "other";
@@ -165,7 +165,7 @@ TEST(RingDigest, KnowsNoCompletionOfAProcessThatHasNotLooked) {
   EXPECT_FALSE(digest.messages[0].is_synchronous);
 }
 
-TEST(RingDigest, KnowsOfADevicesCallsNoCompletionUnlessOneWasSeenToStart) {
+TEST(RingDigest, MarksDeviceCompletionsUnseenUnlessACallWasSeenToStart) {
   RecordedState state;
   state.groups = {world(1)};
   state.messages = {
@@ -194,7 +194,7 @@ TEST(RingDigest, LeavesOutGroupsWhoseCallsAreNotAllRecorded) {
   EXPECT_TRUE(digest.messages.empty());
 }
 
-TEST(RingDigest, TakesMembersForUnknownThatAreNoListOfThatSize) {
+TEST(RingDigest, TakesMalformedMemberListsForUnknown) {
   for (const char* ranks :
        {"", "0-2", "0-2,5,6", "x", "0-", "3-1,4", "-1-2", "0-2,5x", "0-99999999999"}) {
     RecordedState state;

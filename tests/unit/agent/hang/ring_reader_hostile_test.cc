@@ -67,7 +67,7 @@ void check_all_that_is_read(const SharedRing& shared) {
   }
 }
 
-TEST(HostileRing, OfRandomWordsIsReadSoundly) {
+TEST(HostileRing, IsReadSoundlyIfItHoldsRandomWords) {
   SharedRing shared;
   for (uint64_t seed = 0; seed < 200; ++seed) {
     Prng prng(seed);
@@ -79,7 +79,7 @@ TEST(HostileRing, OfRandomWordsIsReadSoundly) {
   }
 }
 
-TEST(HostileRing, OfASoundWriterWithSomeRandomWordsIsReadSoundly) {
+TEST(HostileRing, IsReadSoundlyIfSomeOfItsWordsAreRandom) {
   SharedRing shared;
   const auto writer = shared.attach();
   fill(*writer);
@@ -136,7 +136,7 @@ class InterleavedRing : public testing::Test {
   ring::Record& record_ = shared_->records[0];
 };
 
-TEST_F(InterleavedRing, ShowsNoRecordOfTwoCalls) {
+TEST_F(InterleavedRing, NeverMixesTwoCallsInARecord) {
   const auto record = [&](uint64_t n) {
     return std::vector<StoredWord>{{&record_.sequence, 2 * n + 1},
                                    {&record_.peer, n + 1},
@@ -160,7 +160,7 @@ TEST_F(InterleavedRing, ShowsNoRecordOfTwoCalls) {
   }
 }
 
-TEST_F(InterleavedRing, ShowsNoGroupOfTwo) {
+TEST_F(InterleavedRing, NeverMixesTwoGroups) {
   const auto group = [&](uint64_t generation, uint64_t calls) {
     return std::vector<StoredWord>{
         {&group_.state, generation << 8},   {&group_.size, generation},
@@ -205,7 +205,7 @@ TEST_F(InterleavedRing, ShowsEachHashWithItsOrdinalAndCountersInTheirOrder) {
 }
 
 // Words that all say whose they are.
-TEST_F(InterleavedRing, ShowsNoTwoOwners) {
+TEST_F(InterleavedRing, NeverMixesTwoOwners) {
   const auto taken_by = [&](uint64_t owner) {
     return std::vector<StoredWord>{{&head_.generation, owner},
                                    {&record_.sequence, 0},
@@ -233,7 +233,7 @@ TEST_F(InterleavedRing, ShowsNoTwoOwners) {
 }
 
 // A thread that records, faster than can be read.
-TEST(ChangingRing, ShowsTheCallsOfAWriterAsTheyWere) {
+TEST(ChangingRing, ShowsCallsAsTheyWereWritten) {
   const auto call_as_written = [](uint64_t ordinal) {
     return ring::Call{.kind = CallKind::broadcast,
                       .root = static_cast<int32_t>(ordinal % 1000),

@@ -75,7 +75,7 @@ void put_bytes(ring::Word* words, std::string_view bytes) {
   std::memcpy(static_cast<void*>(words), bytes.data(), bytes.size());
 }
 
-TEST_F(RingReaderTest, FindsCollectivesBetweenMessagesAndOldOnesOfAGivenGroup) {
+TEST_F(RingReaderTest, FindsCollectivesBetweenMessagesAndOldCallsOfAGivenGroup) {
   const int32_t world = open_world();
   const int32_t rare = writer_->open_group({.id = "rare", .size = 8, .own_rank = 3});
   writer_->called(rare, 1, kCall, nullptr);
@@ -106,14 +106,14 @@ TEST_F(RingReaderTest, FindsCollectivesBetweenMessagesAndOldOnesOfAGivenGroup) {
   EXPECT_EQ(seen({w, static_cast<uint32_t>(rare)}), with_rare);
 }
 
-TEST_F(RingReaderTest, OpensOnlyTheRingOfItsNonce) {
+TEST_F(RingReaderTest, OpensOnlyARingWithItsNonce) {
   const auto other = RingReader::open({ring_.fd(), ring::kTestNonce + 1});
   ASSERT_FALSE(other);
   EXPECT_EQ(other.error().code, ExitCode::environment);
   EXPECT_NE(other.error().message, "");
 }
 
-TEST_F(RingReaderTest, HasNothingToSayUntilAProcessAttaches) {
+TEST_F(RingReaderTest, ReadsNothingUntilAProcessAttaches) {
   EXPECT_FALSE(reader_.state().has_value());
   EXPECT_EQ(reader_.state(), std::nullopt);
   EXPECT_THAT(reader_.calls(8), IsEmpty());
@@ -130,7 +130,7 @@ TEST_F(RingReaderTest, HasNothingToSayUntilAProcessAttaches) {
   EXPECT_LE(state().attached, ring_now());
 }
 
-TEST_F(RingReaderTest, ReadsWhatAProcessThatHasGivenTheRingUpRecorded) {
+TEST_F(RingReaderTest, ReadsTheRecordsOfAProcessThatGaveUpTheRing) {
   record_call();
   writer_.reset();
   EXPECT_TRUE(reader_.state().has_value());
@@ -139,7 +139,7 @@ TEST_F(RingReaderTest, ReadsWhatAProcessThatHasGivenTheRingUpRecorded) {
   EXPECT_EQ(only_call().ordinal, 1u);
 }
 
-TEST_F(RingReaderTest, SaysNothingOfARingThatIsTakenOver) {
+TEST_F(RingReaderTest, ReadsNothingWhileTheRingIsTakenOver) {
   record_call();
   ring_->head.generation = 2;
   EXPECT_FALSE(reader_.state().has_value());
@@ -195,7 +195,7 @@ TEST_F(RingReaderTest, ReadsWhetherCompletionsAreSeen) {
   EXPECT_TRUE(state().groups[0].completion_is_unknown);
 }
 
-TEST_F(RingReaderTest, ReadsWhoPerformsTheCallsAndWhetherAllAreRecorded) {
+TEST_F(RingReaderTest, ReadsWhetherCallsRunOnADeviceAndAreAllRecorded) {
   open_world();
   EXPECT_FALSE(state().groups[0].is_on_device);
   const int32_t other = writer_->open_group(
@@ -208,7 +208,7 @@ TEST_F(RingReaderTest, ReadsWhoPerformsTheCallsAndWhetherAllAreRecorded) {
   EXPECT_TRUE(state().groups[1].calls_are_unknown);
 }
 
-TEST_F(RingReaderTest, TimesOfAGroupWithoutCallsAreThatOfItsState) {
+TEST_F(RingReaderTest, AGroupWithoutCallsHasTheTimeOfItsState) {
   open_world();
   EXPECT_EQ(state().groups[0].called_at, state().groups[0].state_since);
   EXPECT_EQ(state().groups[0].completed_at, state().groups[0].state_since);
@@ -295,7 +295,7 @@ TEST_F(RingReaderTest, KeepsTheLastCallsOfManyLaps) {
   }
 }
 
-TEST_F(RingReaderTest, KeepsCallsOfAGroupWhoseEntryIsAnotherOnesNow) {
+TEST_F(RingReaderTest, KeepsCallsOfAGroupWhoseEntryWasReused) {
   const int32_t world = open_world();
   writer_->called(world, 1, kCall, nullptr);
   writer_->message_called(world, {.kind = CallKind::send, .root = 1}, 0, nullptr);
@@ -315,7 +315,7 @@ TEST_F(RingReaderTest, LeavesOutARecordThatIsBeingWritten) {
   EXPECT_THAT(reader_.calls(8), IsEmpty());
 }
 
-TEST_F(RingReaderTest, LeavesOutARecordOfAnotherNumber) {
+TEST_F(RingReaderTest, LeavesOutARecordWithAnotherSequenceNumber) {
   ring::Record& record = record_call();
   for (const uint64_t sequence : {uint64_t{0}, uint64_t{4}, 2 + 2 * ring::kRecords}) {
     record.sequence = sequence;
@@ -352,7 +352,7 @@ TEST_F(RingReaderTest, TimesOfAnotherLapAreUnknown) {
 
 // ---- what can only be wrong
 
-TEST_F(RingReaderTest, DropsAndCountsAGroupThatCannotBe) {
+TEST_F(RingReaderTest, DropsAndCountsAnInvalidGroup) {
   open_world();
   const auto count_with = [&](ring::Word& word, uint64_t value) {
     const uint64_t before = word.exchange(value);
@@ -379,7 +379,7 @@ TEST_F(RingReaderTest, DropsAndCountsAGroupThatCannotBe) {
   EXPECT_EQ(state().garbage, 0u);
 }
 
-TEST_F(RingReaderTest, NothingIsCompletedThatWasNotCalled) {
+TEST_F(RingReaderTest, CapsCompletedCallsAtThoseCalled) {
   open_world();
   world().called = 5;
   world().completed = 6;
@@ -391,7 +391,7 @@ TEST_F(RingReaderTest, NothingIsCompletedThatWasNotCalled) {
   EXPECT_EQ(state().garbage, 2u);
 }
 
-TEST_F(RingReaderTest, TakesHashesOnlyWhereTheyCanBe) {
+TEST_F(RingReaderTest, TakesHashesOnlyInTheirPlaces) {
   open_world();
   world().called = 200;
   const auto put = [&](size_t at, uint64_t ordinal) { world().hash_ordinal[at] = ordinal; };
@@ -407,7 +407,7 @@ TEST_F(RingReaderTest, TakesHashesOnlyWhereTheyCanBe) {
   EXPECT_EQ(seen.garbage, 2u);
 }
 
-TEST_F(RingReaderTest, CountsMessagesOfPeersThatTheGroupHasNot) {
+TEST_F(RingReaderTest, DropsMessagesOfPeersThatTheGroupDoesNotHave) {
   const auto handle = static_cast<uint64_t>(open_world());
   ring::PeerCount& count = ring_->peers[77];
   const auto put = [&](uint64_t key) {
@@ -433,7 +433,7 @@ TEST_F(RingReaderTest, CountsMessagesOfPeersThatTheGroupHasNot) {
   EXPECT_EQ(state().garbage, 0u);
 }
 
-TEST_F(RingReaderTest, NumbersOutsideOfTheirListsAreUnknown) {
+TEST_F(RingReaderTest, ReadsNumbersOutOfRangeAsUnknown) {
   ring::Record& record = record_call();
   const uint64_t handle = record.what & 0xffff;
   record.what =
@@ -450,7 +450,7 @@ TEST_F(RingReaderTest, NumbersOutsideOfTheirListsAreUnknown) {
                                           .count = 262144}));
 }
 
-TEST_F(RingReaderTest, HeadsWithoutSenseAreCounted) {
+TEST_F(RingReaderTest, CountsInvalidHeadWordsAsGarbage) {
   open_world();
   ring_->head.source = 4;
   ring_->head.owner = uint64_t{1} << 31;
@@ -464,7 +464,7 @@ TEST_F(RingReaderTest, HeadsWithoutSenseAreCounted) {
   EXPECT_EQ(state().garbage, 0u);
 }
 
-TEST_F(RingReaderTest, SectionsAreTheEightOutermost) {
+TEST_F(RingReaderTest, ShowsTheEightOutermostSections) {
   attach().enter_section("one");
   ring_->notes.depth = ~uint64_t{0};
   for (ring::Word& ticks : ring_->notes.section_ticks)
@@ -480,7 +480,7 @@ const FailureRecord kReported{.time_ns = 81'723'645,
                               .rank = 0,
                               .message = "all_reduce 17 of group world: rank 2 died"};
 
-TEST_F(RingReaderTest, ReadsWhatTheLibraryReportedLast) {
+TEST_F(RingReaderTest, ReadsTheLastReportOfTheLibrary) {
   ring::Report& report = ring_->notes.report;
   EXPECT_EQ(reader_.reported(), std::nullopt);
   put_report(report, kReported);
@@ -492,7 +492,7 @@ TEST_F(RingReaderTest, ReadsWhatTheLibraryReportedLast) {
   EXPECT_EQ(reader_.reported(), std::nullopt);
 }
 
-TEST_F(RingReaderTest, TakesNoReportThatMakesNoSense) {
+TEST_F(RingReaderTest, IgnoresAnInvalidReport) {
   ring::Report& report = ring_->notes.report;
   for (const auto& [word, value] :
        {std::pair{&report.time_ns, ~uint64_t{0}}, std::pair{&report.what, ~uint64_t{0}},
@@ -510,7 +510,7 @@ TEST_F(RingReaderTest, TakesNoReportThatMakesNoSense) {
   EXPECT_EQ(reader_.reported()->message.find_first_of("\x1b\n"), std::string::npos);
 }
 
-TEST_F(RingReaderTest, DropsAFailureOfNoGroup) {
+TEST_F(RingReaderTest, DropsAFailureOfAnInvalidGroup) {
   attach().note_failure(0, "lost");
   EXPECT_EQ(state().failure->group, 0u);
   ring_->notes.failed_group = 0x10000;
@@ -520,13 +520,13 @@ TEST_F(RingReaderTest, DropsAFailureOfNoGroup) {
 
 // ---- text
 
-TEST_F(RingReaderTest, TextsHaveNoControlCharactersAndAreValid) {
+TEST_F(RingReaderTest, TextsAreValidUtf8WithoutControlCharacters) {
   open_world();
   put_bytes(world().name, {"a\x1b[31mb\nc\xff-d\0 and more", 22});
   EXPECT_EQ(state().groups[0].name, "abc\xEF\xBF\xBD-d");
 }
 
-TEST_F(RingReaderTest, TextsEndWhereTheirWordsDo) {
+TEST_F(RingReaderTest, TextsEndWithTheirField) {
   open_world();
   put_bytes(world().id, std::string(128, 'x'));
   put_bytes(world().name, std::string(128, '\xff'));
@@ -546,7 +546,7 @@ TEST_F(RingReaderTest, ASiteIsItsTextOrElseItsAddress) {
 
 // ---- times
 
-TEST_F(RingReaderTest, TimesAreWithinTheOwnersAndNow) {
+TEST_F(RingReaderTest, TimesAreBetweenTheAttachmentAndNow) {
   ring::Record& record = record_call();
   const Instant attached = state().attached;
   for (const uint64_t future : {ring::monotonic_ns() + 3'600'000'000'000, ~uint64_t{0}}) {
@@ -568,7 +568,7 @@ TEST_F(RingReaderTest, TimesAreWithinTheOwnersAndNow) {
   EXPECT_EQ(state().groups[0].state_since, attached);
 }
 
-TEST_F(RingReaderTest, AClockWithoutSenseShowsAllTimesAsNow) {
+TEST_F(RingReaderTest, AnInvalidClockShowsAllTimesAsNow) {
   record_call();
   const auto check = [&](ring::Word& word, uint64_t value) {
     const uint64_t kept = word.exchange(value);
@@ -588,7 +588,7 @@ TEST_F(RingReaderTest, AClockWithoutSenseShowsAllTimesAsNow) {
   EXPECT_EQ(state().garbage, 0u);
 }
 
-TEST_F(RingReaderTest, TicksOfAnyRateAreNanosecondsOfTheAgent) {
+TEST_F(RingReaderTest, ConvertsTicksOfAnyRateToNanoseconds) {
   record_call();
   const uint64_t ns = ring::monotonic_ns();
   ring_->head.attached_ns = ns - 1'000'000'000;
@@ -611,7 +611,7 @@ std::vector<uint64_t> ordinals_from(const RingReader& reader, RingPosition& posi
   return ordinals;
 }
 
-TEST_F(RingReaderTest, ReadsOnFromWhereItStopped) {
+TEST_F(RingReaderTest, ContinuesWhereItStopped) {
   const int32_t world = open_world();
   RingPosition position;
   writer_->called(world, 1, kCall, nullptr);
@@ -624,7 +624,7 @@ TEST_F(RingReaderTest, ReadsOnFromWhereItStopped) {
   EXPECT_EQ(position.overwritten, 0U);
 }
 
-TEST_F(RingReaderTest, CountsTheCallsThatWereGoneBeforeTheyWereRead) {
+TEST_F(RingReaderTest, CountsCallsOverwrittenBeforeTheyWereRead) {
   const int32_t world = open_world();
   RingPosition position;
   for (uint64_t ordinal = 1; ordinal <= ring::kRecords + 10; ++ordinal)
@@ -646,7 +646,7 @@ TEST_F(RingReaderTest, WaitsOneReadingForARecordThatIsBeingWritten) {
   EXPECT_EQ(position.overwritten, 1U);
 }
 
-TEST_F(RingReaderTest, BeginsAnewWithTheNextOwner) {
+TEST_F(RingReaderTest, StartsOverWithTheNextOwner) {
   const int32_t world = open_world();
   RingPosition position;
   for (const uint64_t ordinal : {1U, 2U})
@@ -657,7 +657,7 @@ TEST_F(RingReaderTest, BeginsAnewWithTheNextOwner) {
   EXPECT_THAT(ordinals_from(reader_, position), ElementsAre(1));
 }
 
-TEST_F(RingReaderTest, TellsOneOfTheCallsWholeUntilItIsOverwritten) {
+TEST_F(RingReaderTest, ReadsASingleCallUntilItIsOverwritten) {
   const int32_t world = open_world();
   RingPosition position;
   const ring::Pending pending = writer_->called(world, 1, kCall, nullptr);

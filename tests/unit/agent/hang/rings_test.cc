@@ -30,7 +30,7 @@ class RingsTest : public testing::Test {
   Rings rings_{true, [this](const std::string& line) { said_.push_back(line); }};
 };
 
-TEST_F(RingsTest, EachIsFreshAndEmpty) {
+TEST_F(RingsTest, AreFreshAndEmpty) {
   rings_.begin_attempt(3);
   const auto first = rings_.make(0);
   rings_.close_descriptor();
@@ -45,7 +45,7 @@ TEST_F(RingsTest, EachIsFreshAndEmpty) {
 }
 
 // So the workers of a large node do not use up its descriptors.
-TEST_F(RingsTest, AllHaveTheSameNumberInTheirWorkers) {
+TEST_F(RingsTest, HaveTheSameDescriptorInAllWorkers) {
   rings_.begin_attempt(2);
   const int first = rings_.make(0).value().fd;
   EXPECT_GE(fcntl(first, F_GETFD), 0);
@@ -54,7 +54,7 @@ TEST_F(RingsTest, AllHaveTheSameNumberInTheirWorkers) {
   EXPECT_EQ(rings_.make(1).value().fd, first);
 }
 
-TEST_F(RingsTest, AreReadWhenTheirWorkersAreGoneUntilTheNextAttempt) {
+TEST_F(RingsTest, OutliveTheirWorkersUntilTheNextAttempt) {
   rings_.begin_attempt(1);
   const auto record_fd = rings_.make(0);
   ASSERT_TRUE(record_fd);
@@ -80,7 +80,7 @@ TEST_F(RingsTest, AreReadWhenTheirWorkersAreGoneUntilTheNextAttempt) {
   EXPECT_EQ(rings_.reader(0), nullptr);
 }
 
-TEST_F(RingsTest, WithoutOneALineSaysWhyOnce) {
+TEST_F(RingsTest, ReportOnceWhyTheyAreMissing) {
   EXPECT_EQ(exit_code_of_child([this] {
               const rlimit low{64, 64};
               setrlimit(RLIMIT_NOFILE, &low);
@@ -124,7 +124,7 @@ TEST(Rings, MakeRoomForTheirDescriptorsAtOnce) {
             0);
 }
 
-TEST(Rings, NoneIsMadeWhereNoneIsWanted) {
+TEST(Rings, AreNotMadeIfNotWanted) {
   Rings rings(false, [](const std::string&) { FAIL(); });
   rings.begin_attempt(1);
   EXPECT_EQ(rings.make(0), std::nullopt);
@@ -132,7 +132,7 @@ TEST(Rings, NoneIsMadeWhereNoneIsWanted) {
 }
 
 // Attached before or after, in this attempt or in a later one.
-TEST_F(RingsTest, AWarningReachesEveryRank) {
+TEST_F(RingsTest, PassAWarningToEveryRank) {
   rings_.begin_attempt(2);
   std::string why;
   const auto attach = [&](int local_rank) {

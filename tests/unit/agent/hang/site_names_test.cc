@@ -49,13 +49,13 @@ TEST_F(SiteNamesTest, AreTheFileAndTheOffset) {
   EXPECT_TRUE(named(ring_of_this_process(native_call())).calls[0].site.starts_with(path + "+0x"));
 }
 
-TEST_F(SiteNamesTest, AreNotThoseOfAProcessThatHasThePidNow) {
+TEST_F(SiteNamesTest, AreEmptyIfThePidWasReused) {
   RankRing ring = ring_of_this_process(native_call());
   ring.state->owner_started += 1;
   EXPECT_EQ(named(ring).calls[0].site, "");
 }
 
-TEST_F(SiteNamesTest, AreNotAskedForWhereNoneIsNative) {
+TEST_F(SiteNamesTest, AreNotLookedUpIfNoSiteIsNative) {
   RecordedCall call = native_call();
   call.site = "train.py:88 step";
   EXPECT_EQ(named(ring_of_this_process(call)).calls[0].site, "train.py:88 step");

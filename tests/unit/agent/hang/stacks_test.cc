@@ -19,7 +19,7 @@ RankStacks rank_in(int rank, std::vector<StackFrame> frames) {
           .missing = {}};
 }
 
-TEST(Stacks, PythonFramesFollowTheNativeOnesThatTheInterpreterHasCalled) {
+TEST(Stacks, PythonFramesFollowTheNativeFramesThatPythonCalled) {
   const std::vector<ThreadStack> native = {{12, "worker", {kRead}},
                                            {10, "python3", {kRead, kEval, {"main", "", 0}}}};
   const std::vector<ThreadStack> python = {{10, "MainThread", {kLoadBatch, kTrain}}};
@@ -28,7 +28,7 @@ TEST(Stacks, PythonFramesFollowTheNativeOnesThatTheInterpreterHasCalled) {
                                       {12, "worker", {kRead}}}));
 }
 
-TEST(Stacks, PythonThreadsThatAreNotKnownByNumberFollow) {
+TEST(Stacks, PythonThreadsWithoutAThreadIdComeLast) {
   const std::vector<ThreadStack> python = {{0, "", {kTrain}}, {0, "MainThread", {kLoadBatch}}};
   EXPECT_EQ(merge_stacks({{10, "python3", {kRead}}}, python, 10),
             (std::vector<ThreadStack>{{10, "MainThread", {kRead, kLoadBatch}}, {0, "", {kTrain}}}));
@@ -36,7 +36,7 @@ TEST(Stacks, PythonThreadsThatAreNotKnownByNumberFollow) {
             (std::vector<ThreadStack>{{10, "MainThread", {kLoadBatch}}, {0, "", {kTrain}}}));
 }
 
-TEST(Stacks, ALineHasTheInnermostFrameAndTheUsersOwn) {
+TEST(Stacks, ALineShowsTheInnermostFrameAndTheUsersFrames) {
   EXPECT_EQ(stack_line({kRead, kWait, kLoadBatch, kEval, kTrain}),
             "read ← load_batch (train.py:88) ← step (train.py:140)");
   EXPECT_EQ(stack_line({kRead, kWait}), "read ← wait (x.py:7)");
@@ -49,7 +49,7 @@ TEST(Stacks, ALineHasTheInnermostFrameAndTheUsersOwn) {
   EXPECT_EQ(stack_line({}), "no frames");
 }
 
-TEST(Stacks, TextOfAProgramIsCleaned) {
+TEST(Stacks, TextOfAProgramIsSanitized) {
   const std::string text = stacks_text({rank_in(0, {{"a\x1b[2Jb\n", "c\x07.py", 1}})}, true);
   EXPECT_EQ(text, "  rank 0 (pid 100): ab (c.py:1)\n    thread 100 (main)\n      ab (c.py:1)\n");
 }
@@ -67,7 +67,7 @@ TEST(Stacks, RanksInTheSameFunctionsShareALine) {
             "  rank 1 (pid 101): no Python frames: py-spy is not installed\n");
 }
 
-TEST(Stacks, AnotherThreadDoesNotSpeakForTheMainOne) {
+TEST(Stacks, AnotherThreadIsNotShownAsTheMainOne) {
   RankStacks rank = rank_in(0, {kRead});
   rank.threads[0].thread = 101;
   rank.missing = "1 thread: in an uninterruptible sleep";

@@ -77,12 +77,12 @@ TEST_F(StragglerTableTest, NamesTheRankThatTheOthersWaitedFor) {
   EXPECT_NEAR(std::chrono::duration<double>(found->time).count(), 10, 0.2);
 }
 
-TEST_F(StragglerTableTest, SaysNothingOfLessThanATwentieth) {
+TEST_F(StragglerTableTest, IgnoresWaitsBelowATwentieth) {
   calls({{.ranks = 4, .mean = milliseconds(1), .last_rank = 3, .last = milliseconds(4)}});
   EXPECT_FALSE(report());
 }
 
-TEST_F(StragglerTableTest, SaysNothingAfterFewCallsOrSeconds) {
+TEST_F(StragglerTableTest, ReportsNothingAfterFewCallsOrSeconds) {
   const Part slow{.ranks = 4, .mean = milliseconds(15), .last_rank = 3, .last = milliseconds(60)};
   for (uint64_t call = 0; call + 1 < StragglerTable::kCallsMin; ++call)
     table_.take(0, arrivals_of(call, slow), {});
@@ -93,7 +93,7 @@ TEST_F(StragglerTableTest, SaysNothingAfterFewCallsOrSeconds) {
   EXPECT_FALSE(other.report(time_of(0) + seconds(4)));
 }
 
-TEST_F(StragglerTableTest, PutsThePartsOfNodesTogetherInAnyOrder) {
+TEST_F(StragglerTableTest, JoinsThePartsOfNodesInAnyOrder) {
   calls({{.node = 1, .ranks = 2, .mean = milliseconds(0), .last_rank = 3, .last = milliseconds(0)},
          {.node = 0,
           .ranks = 2,
@@ -106,7 +106,7 @@ TEST_F(StragglerTableTest, PutsThePartsOfNodesTogetherInAnyOrder) {
   EXPECT_EQ(found->ranks[0].node_rank, 0);
 }
 
-TEST_F(StragglerTableTest, WhatClocksMayBeApartIsNoWait) {
+TEST_F(StragglerTableTest, SubtractsTheClockErrorFromWaits) {
   const std::vector<Part> parts = {
       {.node = 0, .ranks = 3, .last_rank = 2},
       {.node = 1, .ranks = 1, .mean = milliseconds(20), .last_rank = 3, .last = milliseconds(20)}};
@@ -133,7 +133,7 @@ TEST_F(StragglerTableTest, ARankThatWasHeldUpElsewhereIsNotCharged) {
   EXPECT_FALSE(report());
 }
 
-TEST_F(StragglerTableTest, WaitingAsLongAsTheOthersExcusesNobody) {
+TEST_F(StragglerTableTest, WaitingAsLongAsTheOthersExcusesNoRank) {
   calls({{.ranks = 4,
           .mean = milliseconds(5),
           .last_rank = 3,
@@ -143,7 +143,7 @@ TEST_F(StragglerTableTest, WaitingAsLongAsTheOthersExcusesNobody) {
   EXPECT_THAT(report()->ranks, ElementsAre(of(3, 0.2)));
 }
 
-TEST_F(StragglerTableTest, ASampleStandsForTheCallsThatWereNotTold) {
+TEST_F(StragglerTableTest, ASampleStandsForTheCallsLeftOut) {
   for (uint64_t call = 0; call < kCalls; ++call) {
     Arrivals one = arrivals_of(
         call, {.ranks = 4, .mean = milliseconds(5), .last_rank = 3, .last = milliseconds(20)});
@@ -195,13 +195,13 @@ TEST_F(StragglerTableTest, JitterOfAllNodesNamesNone) {
   EXPECT_FALSE(report());
 }
 
-TEST_F(StragglerTableTest, EachReportBeginsAnew) {
+TEST_F(StragglerTableTest, EachReportStartsFromZero) {
   calls({{.ranks = 4, .mean = milliseconds(5), .last_rank = 3, .last = milliseconds(20)}});
   EXPECT_TRUE(report());
   EXPECT_FALSE(table_.report(time_of(2 * kCalls)));
 }
 
-TEST_F(StragglerTableTest, ACallThatASuspensionFellIntoSaysNothing) {
+TEST_F(StragglerTableTest, IgnoresCallsDuringASuspension) {
   const auto slow = [](Duration last) {
     return Part{.ranks = 2, .mean = last, .last_rank = 3, .last = last};
   };
@@ -213,7 +213,7 @@ TEST_F(StragglerTableTest, ACallThatASuspensionFellIntoSaysNothing) {
   EXPECT_FALSE(table_.report(time_of(kCalls) + seconds(70)));
 }
 
-TEST_F(StragglerTableTest, NodesThatContradictEachOtherAccuseNobody) {
+TEST_F(StragglerTableTest, NodesThatContradictEachOtherAccuseNoRank) {
   const Part first{.node = 0, .ranks = 3, .last_rank = 2};
   const Part second{.node = 1, .ranks = 3, .mean = seconds(1), .last_rank = 5, .last = seconds(1)};
   calls({first, second});
@@ -227,7 +227,7 @@ TEST_F(StragglerTableTest, NodesThatContradictEachOtherAccuseNobody) {
   EXPECT_FALSE(table_.report(time_of(2 * kCalls)));
 }
 
-TEST_F(StragglerTableTest, NoNumberOfANodeMakesMoreThanTheWholeTime) {
+TEST_F(StragglerTableTest, AShareNeverExceedsTheWholeTime) {
   for (uint64_t call = 0; call < kCalls; ++call) {
     Arrivals one = arrivals_of(
         call, {.ranks = 4, .mean = seconds(500), .last_rank = 3, .last = seconds(2000)});
@@ -240,7 +240,7 @@ TEST_F(StragglerTableTest, NoNumberOfANodeMakesMoreThanTheWholeTime) {
   EXPECT_EQ(found->ranks[0].share, 1.0);
 }
 
-TEST_F(StragglerTableTest, KnowsWhereWaitsDoNotShow) {
+TEST_F(StragglerTableTest, ReportsWhetherWaitsAreHidden) {
   for (const bool hides_waits : {false, true}) {
     for (uint64_t call = 0; call < kCalls; ++call) {
       Arrivals one = arrivals_of(

@@ -25,7 +25,7 @@ SystemCall parsed(int number, std::array<uint64_t, 6> arguments = {}) {
   return parse_system_call(line(number, arguments)).value();
 }
 
-TEST(SystemCall, WhatWaitsForADescriptorNamesIt) {
+TEST(SystemCall, AWaitForADescriptorNamesIt) {
   const SystemCall call = parsed(SYS_read, {5, 0x7ffc, 4096});
   EXPECT_EQ(
       call,
@@ -40,7 +40,7 @@ TEST(SystemCall, WhatWaitsForADescriptorNamesIt) {
   EXPECT_EQ(describe(parsed(SYS_flock, {3}), "/run/lock"), "flock() of /run/lock (descriptor 3)");
 }
 
-TEST(SystemCall, ATimeOutThatIsANumberIsKnown) {
+TEST(SystemCall, ATimeOutPassedByValueIsKnown) {
   const SystemCall call = parsed(SYS_epoll_pwait, {4, 0x7ffc, 8, 5000});
   EXPECT_TRUE(call.has_timer);
   EXPECT_EQ(call.timeout, seconds(5));
@@ -51,7 +51,7 @@ TEST(SystemCall, ATimeOutThatIsANumberIsKnown) {
   EXPECT_EQ(describe(forever, ""), "epoll_pwait()");
 }
 
-TEST(SystemCall, ATimeOutThatIsAnAddressIsThereOrNot) {
+TEST(SystemCall, ATimeOutPassedByAddressIsOnlyKnownToExist) {
   const std::pair<int, size_t> calls[] = {{SYS_ppoll, 2},        {SYS_pselect6, 4},
                                           {SYS_recvmmsg, 4},     {SYS_rt_sigtimedwait, 2},
                                           {SYS_semtimedop, 3},   {SYS_mq_timedreceive, 4},
@@ -78,7 +78,7 @@ TEST(SystemCall, OnlySomeFutexCommandsHaveATimeOut) {
   EXPECT_EQ(describe(parsed(SYS_futex), ""), "futex() (a lock, or another thread)");
 }
 
-TEST(SystemCall, WhatWaitsForAChildNamesIt) {
+TEST(SystemCall, AWaitForAChildNamesIt) {
   EXPECT_EQ(parsed(SYS_wait4, {4711}).child, 4711);
   EXPECT_EQ(parsed(SYS_wait4, {0xffffffff}).child, 0);
   EXPECT_EQ(parsed(SYS_wait4, {0xffffffffffffffff}).child, 0);
@@ -87,7 +87,7 @@ TEST(SystemCall, WhatWaitsForAChildNamesIt) {
   EXPECT_EQ(parsed(SYS_wait4).waits_for, WaitsFor::child);
 }
 
-TEST(SystemCall, WhatTheTableLacksIsNotKnown) {
+TEST(SystemCall, ACallMissingFromTheTableIsUnknown) {
   const SystemCall call = parsed(99'999, {1, 2, 3, 4, 5, 6});
   EXPECT_EQ(call, (SystemCall{.name = "system call 99999"}));
   EXPECT_EQ(describe(call, ""), "system call 99999");
@@ -100,7 +100,7 @@ TEST(SystemCall, AThreadMayWaitOutsideOfASystemCall) {
   EXPECT_EQ(describe(*call, ""), "a page fault");
 }
 
-TEST(SystemCall, WhatIsNoSuchLineIsNoCall) {
+TEST(SystemCall, AMalformedLineIsNoCall) {
   for (const char* text : {"running\n", "", "\n", "read 0x1", "0", "0 0x1 0x2 0x3 0x4 0x5",
                            "0 0x1 0x2 0x3 0x4 0x5 6 0x7 0x8", "0 1 2 3 4 5 6 7 8",
                            "99999999999 0x1 0x2 0x3 0x4 0x5 0x6 0x7 0x8",

@@ -26,7 +26,7 @@ RecordedCall all_reduce() {
   return call;
 }
 
-TEST(TraceEvents, ShowACallFromItsBeginToItsEndInMicroseconds) {
+TEST(TraceEvents, ShowACallFromStartToEndInMicroseconds) {
   const RecordedCall call = all_reduce();
   const json event = event_of(trace_call({.rank = 5,
                                           .row = 2,
@@ -70,7 +70,7 @@ TEST(TraceEvents, ShowMessagesWithPeerAndTag) {
             json::parse(R"({"group":"pp","ordinal":3,"peer":1,"tag":9,"synchronous":false})"));
 }
 
-TEST(TraceEvents, QuoteWhateverAProgramCallsThings) {
+TEST(TraceEvents, EscapeNamesThatAProgramChose) {
   RecordedCall call = all_reduce();
   call.site = "a\"b\\\n\xff";
   const json event = event_of(
@@ -86,7 +86,7 @@ TEST(TraceEvents, NeverEndBeforeTheyBegin) {
   EXPECT_EQ(event["dur"], 0);
 }
 
-TEST(TraceEvents, NameRanksAndRowsInTheirOrder) {
+TEST(TraceEvents, NameAndSortRanksAndRows) {
   std::string lines = trace_rank(3, "rank 3 (node-b)") + trace_row(3, 2, "tp (2)");
   lines.resize(lines.size() - 2);
   EXPECT_EQ(json::parse("[" + lines + "]"), json::parse(R"json([
@@ -98,7 +98,7 @@ TEST(TraceEvents, NameRanksAndRowsInTheirOrder) {
     {"ph": "M", "pid": 3, "tid": 2, "name": "thread_sort_index", "args": {"sort_index": 2}}])json"));
 }
 
-TEST(TraceEvents, MarkWhatHappensToARankOrToAll) {
+TEST(TraceEvents, MarkInstantsOfARankOrOfAllRanks) {
   EXPECT_EQ(event_of(trace_instant(3, 1500, "ended with 1")),
             json::parse(
                 R"({"ph": "i", "s": "p", "pid": 3, "tid": 0, "ts": 1.5, "name": "ended with 1"})"));
@@ -107,7 +107,7 @@ TEST(TraceEvents, MarkWhatHappensToARankOrToAll) {
       json::parse(R"({"ph": "i", "s": "g", "pid": 0, "tid": 0, "ts": 1.5, "name": "attempt 1"})"));
 }
 
-TEST(TraceEvents, AreAnArrayThatIsWhole) {
+TEST(TraceEvents, FormACompleteArray) {
   const json whole = json::parse(trace_begin() + trace_instant(0, 0, "started") + trace_end());
   ASSERT_EQ(whole.size(), 2u);
   EXPECT_EQ(whole[0]["name"], "started");

@@ -91,7 +91,7 @@ class TraceTest : public testing::Test {
   int32_t world_ = -1;
 };
 
-TEST_F(TraceTest, ShowsACallOnceItIsComplete) {
+TEST_F(TraceTest, ShowsACompletedCallExactlyOnce) {
   tell_clock();
   attach();
   const auto call = writer_->called(world_, 1, kSynchronous, nullptr);
@@ -102,7 +102,7 @@ TEST_F(TraceTest, ShowsACallOnceItIsComplete) {
   EXPECT_THAT(calls(), ElementsAre(json{"all_reduce #1", 1, ""}));
 }
 
-TEST_F(TraceTest, PutsCallsThatOverlapInRowsOfTheirGroup) {
+TEST_F(TraceTest, PutsOverlappingCallsOfAGroupInSeparateRows) {
   tell_clock();
   attach();
   const int32_t tp = open("tp");
@@ -125,7 +125,7 @@ TEST_F(TraceTest, PutsCallsThatOverlapInRowsOfTheirGroup) {
   EXPECT_THAT(rows, ElementsAre("world", "world (2)", "tp"));
 }
 
-TEST_F(TraceTest, EndsWhatIsOpenWithItsRank) {
+TEST_F(TraceTest, EndsOpenCallsWhenTheirRankEnds) {
   tell_clock();
   attach();
   writer_->called(world_, 1, kSynchronous, nullptr);
@@ -151,7 +151,7 @@ TEST_F(TraceTest, DoesNotGuessTheEndOfACallThatALaterOneCompleted) {
               ElementsAre(json{"all_reduce #1", 1, "unknown"}, json{"all_reduce #2", 2, ""}));
 }
 
-TEST_F(TraceTest, AwaitsNoEndThatNobodySees) {
+TEST_F(TraceTest, AwaitsNoEndThatCannotBeSeen) {
   tell_clock();
   attach();
   const int32_t group = writer_->open_group(
@@ -172,7 +172,7 @@ TEST_F(TraceTest, AwaitsNoEndThatNobodySees) {
                           json{"all_reduce #3", 1, ""}));
 }
 
-TEST_F(TraceTest, SaysHowManyCallsItHasMissed) {
+TEST_F(TraceTest, ReportsHowManyCallsItMissed) {
   tell_clock();
   attach();
   for (uint64_t ordinal = 1; ordinal <= ring::kRecords + 5; ++ordinal)
@@ -197,7 +197,7 @@ TEST_F(TraceTest, CountsTheMissedCallsOfEachProcess) {
   EXPECT_THAT(said_, ElementsAre(HasSubstr("10 of its calls are missing")));
 }
 
-TEST_F(TraceTest, ReadsAShareOfManyRanksAtATimeAndAllAtTheEnd) {
+TEST_F(TraceTest, ReadsManyRanksInPartsAndTheRestAtTheEnd) {
   tell_clock();
   attach();
   for (int rank = 100; rank < 115; ++rank)
@@ -213,7 +213,7 @@ TEST_F(TraceTest, ReadsAShareOfManyRanksAtATimeAndAllAtTheEnd) {
   EXPECT_EQ(all.back()[0], "all_reduce #3001");
 }
 
-TEST_F(TraceTest, ReadsAtTheEndWhatRanksCalledWhileNobodyLooked) {
+TEST_F(TraceTest, ReadsUnreadCallsWhenTheirRankEnds) {
   attach();
   writer_->completed(writer_->called(world_, 1, kSynchronous, nullptr));
   writer_->called(world_, 2, kSynchronous, nullptr);
@@ -222,7 +222,7 @@ TEST_F(TraceTest, ReadsAtTheEndWhatRanksCalledWhileNobodyLooked) {
               ElementsAre(json{"all_reduce #1", 1, ""}, json{"all_reduce #2", 1, "not complete"}));
 }
 
-TEST_F(TraceTest, HasTheTimeOfDayBeforeThatClockIsKnown) {
+TEST_F(TraceTest, UsesTheTimeOfDayUntilTheClockIsKnown) {
   trace_->started(3, getpid(), "rank 3");
   const auto wall = std::chrono::duration_cast<std::chrono::microseconds>(
       std::chrono::system_clock::now().time_since_epoch());
@@ -233,7 +233,7 @@ TEST_F(TraceTest, HasTheTimeOfDayBeforeThatClockIsKnown) {
   }
 }
 
-TEST_F(TraceTest, FurtherGroupsShareARow) {
+TEST_F(TraceTest, GroupsBeyondTheLimitShareARow) {
   tell_clock();
   attach();
   for (int i = 0; i < 100; ++i) {
@@ -250,7 +250,7 @@ TEST_F(TraceTest, FurtherGroupsShareARow) {
   EXPECT_EQ(rows.back(), "further groups");
 }
 
-TEST_F(TraceTest, IsOnTheClockOfTheNodeThatJudges) {
+TEST_F(TraceTest, UsesTheClockOfTheNodeThatJudges) {
   tell_clock(std::chrono::hours(1));
   attach();
   writer_->completed(writer_->called(world_, 1, kSynchronous, nullptr));
@@ -265,7 +265,7 @@ TEST_F(TraceTest, IsOnTheClockOfTheNodeThatJudges) {
   }
 }
 
-TEST_F(TraceTest, WaitsForThatClockBeforeItReads) {
+TEST_F(TraceTest, WaitsForTheClockBeforeItReads) {
   attach();
   writer_->completed(writer_->called(world_, 1, kSynchronous, nullptr));
   read();
@@ -275,7 +275,7 @@ TEST_F(TraceTest, WaitsForThatClockBeforeItReads) {
   EXPECT_THAT(calls(), ElementsAre(json{"all_reduce #1", 1, ""}));
 }
 
-TEST_F(TraceTest, KeepsABetterClock) {
+TEST_F(TraceTest, KeepsTheMoreExactClock) {
   const Instant now = to_instant(std::chrono::steady_clock::now());
   trace_->set_clock(now, 1'000'000'000, std::chrono::microseconds(10));
   trace_->set_clock(now, 9'000'000'000, std::chrono::milliseconds(10));
@@ -287,7 +287,7 @@ TEST_F(TraceTest, KeepsABetterClock) {
   }
 }
 
-TEST_F(TraceTest, BeginsAnewWithAnotherProcessOfTheRank) {
+TEST_F(TraceTest, StartsOverWithAnotherProcessOfTheRank) {
   tell_clock();
   attach();
   writer_->called(world_, 1, kSynchronous, nullptr);
@@ -300,7 +300,7 @@ TEST_F(TraceTest, BeginsAnewWithAnotherProcessOfTheRank) {
               ElementsAre(json{"all_reduce #1", 1, "not complete"}, json{"all_reduce #1", 2, ""}));
 }
 
-TEST_F(TraceTest, IsReadableWhenNobodyEndedIt) {
+TEST_F(TraceTest, IsReadableThoughItWasNotEnded) {
   tell_clock();
   attach();
   writer_->completed(writer_->called(world_, 1, kSynchronous, nullptr));
@@ -322,7 +322,7 @@ TEST(TracePath, HasTheNodeBeforeItsExtension) {
 }
 
 // The agent cannot speak yet, or no longer.
-TEST(TracePath, OnAFullDiskSaysNothingBeforeTheJobAndBehindIt) {
+TEST(TracePath, AFullDiskIsNotReportedBeforeOrAfterTheJob) {
   boost::asio::io_context io;
   SiteNames names(io);
   int said = 0;
@@ -334,7 +334,7 @@ TEST(TracePath, OnAFullDiskSaysNothingBeforeTheJobAndBehindIt) {
   EXPECT_EQ(said, 0);
 }
 
-TEST(TracePath, ThatCannotBeWrittenIsAnError) {
+TEST(TracePath, IsAnErrorIfItCannotBeWritten) {
   boost::asio::io_context io;
   SiteNames names(io);
   const auto trace = Trace::open("/proc/nothing/trace.json", names, [](const std::string&) {});

@@ -73,7 +73,7 @@ TEST(WaitGraph, StallsOfOneGroupShareTheirLateRanks) {
   EXPECT_EQ(graph.waiting_for({3}), (std::vector<int>{0, 1, 2}));
 }
 
-TEST(WaitGraph, YoungWaitsMakeNoGraph) {
+TEST(WaitGraph, RecentWaitsMakeNoGraph) {
   FakeJob job = running_job(3);
   call_without(job, {1});
   Ranks ranks(job);
@@ -98,7 +98,7 @@ TEST(WaitGraph, ACertainCircleIsFoundBesideARootThatItAlsoWaitsFor) {
   EXPECT_TRUE(graph.circles()[0].is_certain);
 }
 
-TEST(WaitGraph, IndependentCirclesAreFoundApart) {
+TEST(WaitGraph, IndependentCirclesAreFoundSeparately) {
   FakeJob job(6);
   job.open("a", {0, 1});
   job.open("b", {0, 1});
@@ -137,7 +137,7 @@ TEST(WaitGraph, ARankThatWaitsInSeveralCallsIsDoomedOnlyIfAllOfThemAre) {
 
 // Of a thousand nodes with eight ranks each, half are late. In time and space such a graph is as
 // its digests.
-TEST(WaitGraph, AGraphOfManyRanksIsAsLargeAsTheirDigests) {
+TEST(WaitGraph, AGraphOfManyRanksIsNoLargerThanTheirDigests) {
   constexpr int kRanks = 8000;
   FakeJob job(kRanks);
   const std::vector<int> everybody = all_of(kRanks);

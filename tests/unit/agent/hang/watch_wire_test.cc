@@ -7,7 +7,7 @@
 namespace muster::hang {
 namespace {
 
-TEST(WatchWire, RanksComeBackAsFarAsTheyAreTheReaders) {
+TEST(WatchWire, DecodesOnlyTheRanksOfTheReader) {
   const std::string bytes = encode_ranks({0, 1, 2, 7, 8, 4000});
   EXPECT_EQ(decode_ranks(bytes, 0, 5000), (std::vector<int>{0, 1, 2, 7, 8, 4000}));
   EXPECT_EQ(decode_ranks(bytes, 2, 7), (std::vector<int>{2, 7}));
@@ -27,7 +27,7 @@ TEST(WatchWire, AnyListOfRanksFitsIntoOneMessage) {
   EXPECT_EQ(decode_ranks(bytes, 0, 9), (std::vector<int>{0, 2, 4, 6, 8}));
 }
 
-TEST(WatchWire, AListThatNobodyHasEncodedIsRefused) {
+TEST(WatchWire, RefusesAMalformedListOfRanks) {
   const std::string bytes = encode_ranks({3, 4});
   EXPECT_EQ(decode_ranks(bytes.substr(1), 0, 9), std::nullopt);
   EXPECT_EQ(decode_ranks(std::string(8, '\xff'), 0, 9), std::nullopt) << "negative";
@@ -37,7 +37,7 @@ TEST(WatchWire, AListThatNobodyHasEncodedIsRefused) {
   EXPECT_EQ(decode_ranks(std::string(1 << 20, '\0'), 0, 9), std::nullopt) << "too long";
 }
 
-TEST(WatchWire, NewsComesBackWithItsNumber) {
+TEST(WatchWire, DecodesAnUpdateWithItsNumber) {
   const std::string bytes = encode_news({7, 3, "rank 5 is late"});
   const auto news = decode_news(bytes);
   ASSERT_TRUE(news);

@@ -29,13 +29,13 @@ class DrainTest : public testing::Test {
   }();
 };
 
-TEST_F(DrainTest, WithoutStreamsThereIsNothingToWaitFor) {
+TEST_F(DrainTest, RunsTheNextStepAtOnceIfNoStreamIsOpen) {
   drain_.begin();
   wait_for("next");
   EXPECT_EQ(done_, "next ");
 }
 
-TEST_F(DrainTest, WhatWaitsGoesOnOnceAllIsRead) {
+TEST_F(DrainTest, RunsTheWaitingStepsOnceAllIsRead) {
   drain_.open();
   wait_for("next");
   drain_.begin();
@@ -47,7 +47,7 @@ TEST_F(DrainTest, WhatWaitsGoesOnOnceAllIsRead) {
   EXPECT_EQ(done_, "read remains next end ") << "it is closed";
 }
 
-TEST_F(DrainTest, WhatIsGivenUpLeavesNothing) {
+TEST_F(DrainTest, IgnoresRemainsThatArriveAfterReadingWasGivenUp) {
   drain_.open();
   drain_.begin();
   wait_for("end");
@@ -56,7 +56,7 @@ TEST_F(DrainTest, WhatIsGivenUpLeavesNothing) {
   EXPECT_EQ(done_, "read nothing end ") << "the rest comes too late";
 }
 
-TEST_F(DrainTest, TheFirstFailureIsExplainedBefore) {
+TEST_F(DrainTest, HoldsTheRemainsUntilTheFirstFailureIsExplained) {
   drain_.open();
   drain_.begin();
   wait_for("end");
@@ -69,7 +69,7 @@ TEST_F(DrainTest, TheFirstFailureIsExplainedBefore) {
   EXPECT_EQ(done_, "read remains end ");
 }
 
-TEST_F(DrainTest, TheNextStepWaitsForThatAloneAsWell) {
+TEST_F(DrainTest, WaitsForTheExplanationThoughNoStreamIsOpen) {
   settling_ = true;
   wait_for("next");
   EXPECT_EQ(done_, "");
@@ -78,7 +78,7 @@ TEST_F(DrainTest, TheNextStepWaitsForThatAloneAsWell) {
   EXPECT_EQ(done_, "next ");
 }
 
-TEST_F(DrainTest, AnExplanationAloneEndsNoReading) {
+TEST_F(DrainTest, KeepsReadingAfterAnExplanation) {
   drain_.open();
   drain_.begin();
   wait_for("end");
@@ -87,7 +87,7 @@ TEST_F(DrainTest, AnExplanationAloneEndsNoReading) {
 }
 
 // A step may open the next attempt.
-TEST_F(DrainTest, AStepMayBeginAnew) {
+TEST_F(DrainTest, LetsAStepOpenTheNextAttempt) {
   drain_.open();
   drain_.when_done([this] {
     drain_.open();

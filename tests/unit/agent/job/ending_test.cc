@@ -69,14 +69,14 @@ TEST(Ending, LeavesOnceItsOutputIsWritten) {
   EXPECT_EQ(job.hear(Ending::Signalled{}), "") << "it has left";
 }
 
-TEST(Ending, LetsTheTellerPrintFirst) {
+TEST(Ending, LetsTheNodeThatPrintsTheVerdictGoFirst) {
   EndingAgent job;
   job.hear(Ending::Ended{.waits_for_teller = true});
   EXPECT_EQ(job.hear(Ending::Parted{}), "");
   EXPECT_EQ(job.tick(), "500 ms: finish output");
 }
 
-TEST(Ending, SaysThatNobodyReadsItsOutput) {
+TEST(Ending, ReportsThatItsOutputIsUnread) {
   EndingAgent job = ended_job();
   job.hear(Ending::FilesWritten{});
   job.hear(Ending::Parted{});
@@ -85,7 +85,7 @@ TEST(Ending, SaysThatNobodyReadsItsOutput) {
   EXPECT_EQ(job.tick(), "300 ms: leave the output");
 }
 
-TEST(Ending, SaysItAlsoAfterADiskThatWasLate) {
+TEST(Ending, ReportsUnreadOutputAfterALateDiskToo) {
   EndingAgent job = ended_job();
   job.hear(Ending::Parted{});
   EXPECT_EQ(job.tick(), "3000 ms: disk is silent");
@@ -93,7 +93,7 @@ TEST(Ending, SaysItAlsoAfterADiskThatWasLate) {
   EXPECT_EQ(job.tick(), "3000 ms: output is unread");
 }
 
-TEST(Ending, AKillAfterTheFilesWereLostNeedNotWaitForTheOtherNodes) {
+TEST(Ending, AKillAfterTheFilesWereLostDoesNotWaitForOtherNodes) {
   EndingAgent job = ended_job();
   job.tick();
   EXPECT_EQ(job.tick(), "5000 ms: files are lost");
@@ -101,7 +101,7 @@ TEST(Ending, AKillAfterTheFilesWereLostNeedNotWaitForTheOtherNodes) {
   EXPECT_EQ(job.tick(), "300 ms: leave the output");
 }
 
-TEST(Ending, ASignalDoesNotWaitForFilesThatAreLost) {
+TEST(Ending, ASignalledJobEndsOnceItsFilesAreGivenUp) {
   EndingAgent job = ended_job();
   EXPECT_EQ(job.hear(Ending::Signalled{}), "");
   EXPECT_EQ(job.tick(), "300 ms: files are missing");
@@ -109,7 +109,7 @@ TEST(Ending, ASignalDoesNotWaitForFilesThatAreLost) {
   EXPECT_EQ(job.tick(), "5000 ms: files are lost, leave the output");
 }
 
-TEST(Ending, GivesASilentDiskUp) {
+TEST(Ending, GivesUpASilentDisk) {
   EndingAgent job = ended_job();
   job.hear(Ending::Parted{});
   EXPECT_EQ(job.tick(), "3000 ms: disk is silent");
@@ -117,7 +117,7 @@ TEST(Ending, GivesASilentDiskUp) {
   EXPECT_EQ(job.tick(), "300 ms: leave the output");
 }
 
-TEST(Ending, GivesItUpWhileTheWorkersOutputIsStillRead) {
+TEST(Ending, GivesUpASilentDiskWhileWorkerOutputIsStillRead) {
   EndingAgent job;
   job.hear(Ending::WorkersOver{});
   EXPECT_EQ(job.tick(), "3000 ms: disk is silent");
@@ -128,7 +128,7 @@ TEST(Ending, GivesItUpWhileTheWorkersOutputIsStillRead) {
   EXPECT_EQ(job.tick(), "300 ms: leave the output");
 }
 
-TEST(Ending, WaitsForItsFilesAfterOneSignalAndNotAfterTwo) {
+TEST(Ending, WaitsForItsFilesAfterASignalButNotAfterAKill) {
   EndingAgent job = ended_job();
   EXPECT_EQ(job.hear(Ending::Signalled{}), "");
   EXPECT_EQ(job.tick(), "300 ms: files are missing");
@@ -141,7 +141,7 @@ TEST(Ending, WaitsForItsFilesAfterOneSignalAndNotAfterTwo) {
   EXPECT_EQ(patient.hear(Ending::FilesWritten{}), "leave the output");
 }
 
-TEST(Ending, AKillWaitsForTheConsoleAlone) {
+TEST(Ending, AKillWaitsOnlyForTheConsole) {
   EndingAgent job;
   EXPECT_EQ(job.hear(Ending::Killed{}), "");
   EXPECT_EQ(job.hear(Ending::WorkersOver{}), "");

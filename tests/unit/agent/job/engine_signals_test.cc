@@ -82,7 +82,7 @@ TEST(EngineSignals, AStopThatNoOtherProcessCanHaveIsPassedOnAtOnce) {
   EXPECT_EQ(late.hear(EngineSignals::FrontGot{SIGTERM, true, Duration{0}}), "stop 15 told");
 }
 
-TEST(EngineSignals, ThereIsOneStop) {
+TEST(EngineSignals, OnlyTheFirstStopCounts) {
   Node node(0, 1);
   node.hear(kStop);
   EXPECT_EQ(node.hear(EngineSignals::FrontGot{SIGINT, true, Duration{0}}), "stop 2 untold");
@@ -91,7 +91,7 @@ TEST(EngineSignals, ThereIsOneStop) {
   EXPECT_TRUE(node.is_at_rest());
 }
 
-TEST(EngineSignals, AWarningIsToldToAllByNode0) {
+TEST(EngineSignals, Node0SendsAWarningToAllNodes) {
   Node first(0, 3);
   first.hear(kWarning);
   EXPECT_EQ(first.hear(EngineSignals::WitnessGot{SIGUSR1}), "tell -1 10 by engine, warn 10 told");
@@ -103,7 +103,7 @@ TEST(EngineSignals, AWarningIsToldToAllByNode0) {
 }
 
 // The job may be over within milliseconds, and node 0 is the one that requeues it.
-TEST(EngineSignals, AnotherNodeTellsNode0AtOnceUnlessItHasHeardOfIt) {
+TEST(EngineSignals, AnotherNodeReportsANewWarningToNode0AtOnce) {
   Node node(2, 3);
   node.hear(kWarning);
   EXPECT_EQ(node.hear(EngineSignals::WitnessGot{SIGUSR1}), "tell 0 10 by engine, warn 10 told");
@@ -118,13 +118,13 @@ TEST(EngineSignals, AnotherNodeTellsNode0AtOnceUnlessItHasHeardOfIt) {
   EXPECT_TRUE(lonely.is_at_rest());
 }
 
-TEST(EngineSignals, Node0PassesAWarningOnThatAnotherNodeGot) {
+TEST(EngineSignals, Node0PassesOnAWarningThatAnotherNodeGot) {
   Node first(0, 3);
   EXPECT_EQ(first.hear(EngineSignals::Heard{SIGUSR1, false}), "tell -1 10, warn 10 untold");
 }
 
 // The engine's own signal follows, on each node at its time.
-TEST(EngineSignals, WhatTheEngineSendsToAllIsWaitedFor) {
+TEST(EngineSignals, AWarningThatTheEngineSendsToAllNodesIsAwaited) {
   Node node(1, 3);
   EXPECT_EQ(node.hear(EngineSignals::Heard{SIGUSR1, true}), "");
   EXPECT_EQ(node.until_deadline(), EngineSignals::kElsewhere);
@@ -145,7 +145,7 @@ TEST(EngineSignals, TheSameSignalLaterIsAnotherWarning) {
   EXPECT_EQ(node.hear(EngineSignals::TimeIsShort{SIGUSR1}), "tell -1 10, warn 10 untold");
 }
 
-TEST(EngineSignals, AStopAndAWarningDoNotMix) {
+TEST(EngineSignals, AStopAndAWarningAreKeptApart) {
   Node node(0, 2);
   node.hear(kWarning);
   node.hear(kStop);

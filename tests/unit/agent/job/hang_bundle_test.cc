@@ -86,7 +86,7 @@ TEST(HangBundle, HoldsAllThatIsKnown) {
       {"value":"C","nodes":[0]},{"value":"de","nodes":[1]}]}])"));
 }
 
-TEST(HangBundle, OfADumpHasNoVerdict) {
+TEST(HangBundle, HasNoVerdictInADump) {
   HangBundle bundle;
   bundle.world_size = 3;
   const BundleJson file = BundleJson::parse(bundle_file(bundle));
@@ -128,7 +128,7 @@ TEST(HangBundle, IsNeverLongerThanItsLimit) {
   }
 }
 
-TEST(HangBundle, TellsOfTheVerdictsRanksFirst) {
+TEST(HangBundle, ListsTheRanksOfTheVerdictFirst) {
   HangReport verdict;
   verdict.ranks = {5, 2};
   verdict.waiting = {3, 5, 0};
@@ -137,7 +137,7 @@ TEST(HangBundle, TellsOfTheVerdictsRanksFirst) {
   EXPECT_EQ(bundle_ranks(std::nullopt, 6, 3), (std::vector<int>{0, 1, 2}));
 }
 
-TEST(HangBundleVariables, AreThoseThatDiffer) {
+TEST(HangBundleVariables, IncludeOnlyThoseThatDiffer) {
   EXPECT_EQ(compared({{{"A", "1"}, {"B", "x"}, {"C", ""}}, {{"A", "1"}, {"B", "y"}}}),
             BundleJson::parse(R"([{"name":"B","values":[{"value":"x","nodes":[0]},
                                                   {"value":"y","nodes":[1]}]},
@@ -147,7 +147,7 @@ TEST(HangBundleVariables, AreThoseThatDiffer) {
   EXPECT_EQ(compared({}), BundleJson::array());
 }
 
-TEST(HangBundleVariables, HaveTheValueOfMostNodesFirst) {
+TEST(HangBundleVariables, PutTheMostFrequentValueFirst) {
   EXPECT_EQ(compared({{{"A", "x"}}, {{"A", "y"}}, {{"A", "y"}}}),
             BundleJson::parse(R"([{"name":"A","values":[{"value":"y","nodes":[1,2]},
                                                   {"value":"x","nodes":[0]}]}])"));
@@ -157,14 +157,14 @@ TEST(HangBundleVariables, HaveTheValueOfMostNodesFirst) {
   EXPECT_EQ(compared(all_different)[0]["values"].size(), 16u);
 }
 
-TEST(HangBundleVariables, AreNotThoseThatAreMeantToDiffer) {
+TEST(HangBundleVariables, ExcludeThoseThatAreMeantToDiffer) {
   EXPECT_EQ(compared({{{"RANK", "0"}, {"PWD", "/a"}, {"_", "x"}, {"SLURM_PROCID", "0"}},
                       {{"RANK", "4"}, {"PWD", "/b"}, {"_", "y"}, {"SLURM_PROCID", "1"}}}),
             BundleJson::array());
   EXPECT_EQ(compared({{{"MY_RANK", "0"}}, {{"MY_RANK", "4"}}}).size(), 1u);
 }
 
-TEST(HangBundleVariables, HideWhatMayBeSecret) {
+TEST(HangBundleVariables, HidePossibleSecrets) {
   for (const char* name : {"HF_TOKEN", "aws_secret_access", "MYSQL_PWD", "PGPASSWORD", "ApiKey",
                            "GOOGLE_CREDENTIALS", "XAUTHORITY", "COOKIE_FILE"}) {
     const control::Variables one = shown_variables({{name, "hunter2"}});
@@ -186,7 +186,7 @@ TEST(HangBundleVariables, HideWhatMayBeSecret) {
 }
 
 // A secret that is known but for a few characters cannot be found from it.
-TEST(HangBundleVariables, TellSixteenBitsOfASecret) {
+TEST(HangBundleVariables, RevealOnlySixteenBitsOfASecret) {
   std::set<int> digests;
   for (int i = 0; i < 200'000; ++i)
     digests.insert(shown_variables({{"TOKEN", "hf_" + std::to_string(i)}})[0].digest);
@@ -196,7 +196,7 @@ TEST(HangBundleVariables, TellSixteenBitsOfASecret) {
   EXPECT_GT(digests.size(), 60'000u);
 }
 
-TEST(HangBundleVariables, AreCutAndStillCompared) {
+TEST(HangBundleVariables, AreComparedInFullThoughShownCut) {
   const std::string long_value(5000, 'x');
   EXPECT_EQ(shown_variables({{"A", long_value}})[0].value->size(), 1024u);
   EXPECT_EQ(compared({{{"A", long_value + "1"}}, {{"A", long_value + "2"}}}).size(), 1u);

@@ -94,7 +94,7 @@ constexpr const char* kVerdict =
     "rank 1 (GPU 1, pid 101) never entered all_reduce #17 of group 'world' (sum of 8 float32); "
     "rank 0 has waited 12.5 s; rank 1 is blocked in read()";
 
-TEST_F(HangingJob, SaysANoticeAndThatItsWaitIsOver) {
+TEST_F(HangingJob, ReportsANoticeAndTheEndOfItsWait) {
   const std::string line = record_.hang_notice({finding()}).text;
   EXPECT_EQ(line,
             "rank 0 has waited 12.5 s for rank 1 (GPU 1, pid 101) in all_reduce #17 of group "
@@ -107,7 +107,7 @@ TEST_F(HangingJob, SaysANoticeAndThatItsWaitIsOver) {
   EXPECT_EQ(stopped().hang, std::nullopt) << "a notice blames nobody";
 }
 
-TEST_F(HangingJob, TellsAVerdictToPeopleProgramsAndTheReport) {
+TEST_F(HangingJob, GivesAVerdictToTheConsoleTheEventsAndTheReport) {
   EXPECT_EQ(record_.hang_verdict({finding()}).text,
             std::string(kVerdict) +
                 "\n  waiting: rank 0"
@@ -134,7 +134,7 @@ TEST_F(HangingJob, TellsAVerdictToPeopleProgramsAndTheReport) {
   EXPECT_FALSE(report.hang->is_mismatch);
 }
 
-TEST_F(HangingJob, CallsACallThatDoesNotMatchAMismatch) {
+TEST_F(HangingJob, ReportsAMismatchedCallAsAMismatch) {
   hang::Finding found = mismatch(1);
   found.confidence = hang::Confidence::medium;
   record_.hang_verdict({found});
@@ -149,7 +149,7 @@ TEST_F(HangingJob, CallsACallThatDoesNotMatchAMismatch) {
   EXPECT_TRUE(stopped().hang->is_mismatch);
 }
 
-TEST_F(HangingJob, ForgetsAVerdictThatWasWrong) {
+TEST_F(HangingJob, ForgetsAWithdrawnVerdict) {
   record_.hang_verdict({mismatch(1)});
   record_.hang_verdict({finding(2, 18)});
   const std::string line = record_.hang_withdrawn({2, {1}, std::chrono::seconds(24)}).text;
@@ -174,7 +174,7 @@ TEST_F(HangingJob, KeepsAVerdictOfAnEarlierAttempt) {
   EXPECT_EQ(report.hang->ordinal, 17U);
 }
 
-TEST_F(HangingJob, ThatSucceedsHasComeOutOfItsHangs) {
+TEST_F(HangingJob, ReportsOnlyAMismatchIfItSucceeds) {
   record_.hang_verdict({mismatch(1)});
   record_.hang_verdict({finding(2)});
   group::JobOutcome success;
@@ -182,7 +182,7 @@ TEST_F(HangingJob, ThatSucceedsHasComeOutOfItsHangs) {
   EXPECT_EQ(record_.finish(success).hang->what, "signature") << "its results may be wrong";
 }
 
-TEST_F(HangingJob, NamesTheNodeOfItsRanksWhereThereAreMany) {
+TEST_F(HangingJob, NamesTheNodeOfARankIfThereAreSeveralNodes) {
   start_attempt(1, 2);
   hang::Finding found = finding();
   found.ranks[0].rank = 2;
@@ -196,7 +196,7 @@ TEST_F(HangingJob, NamesTheNodeOfItsRanksWhereThereAreMany) {
       record_.hang_notice({found}).text.starts_with("2 ranks have waited 12.5 s for rank 0 in"));
 }
 
-TEST_F(HangingJob, TheCallThatAWorkerDiedInIsReported) {
+TEST_F(HangingJob, ReportsTheCallThatAWorkerDiedIn) {
   record_.worker_exited({1, 101, ExitStatus::exited(3), std::chrono::seconds(3), 0, 0}, {});
   record_.worker_was_in(1, "barrier #7 of group 'world' for 3.2 s");
   record_.attempt_drained({});
@@ -232,7 +232,7 @@ class TimedOutJob : public HangingJob {
   static hang::WaitEnded given_up() { return {1, {1}, std::chrono::seconds(31), false}; }
 };
 
-TEST_F(TimedOutJob, IsTheFaultOfTheRankForWhichItWaited) {
+TEST_F(TimedOutJob, BlamesTheRankItWaitedFor) {
   record_.hang_notice({finding()});
   const JobReport report = failed();
   ASSERT_TRUE(report.culprit);
@@ -241,25 +241,25 @@ TEST_F(TimedOutJob, IsTheFaultOfTheRankForWhichItWaited) {
   EXPECT_TRUE(report.cause.sentence.starts_with("never entered all_reduce #17 of group 'world'"));
 }
 
-TEST_F(TimedOutJob, AlsoWhereItIsKnownToHaveGivenUp) {
+TEST_F(TimedOutJob, BlamesTheRankItWaitedForThoughTheWaitWasGivenUp) {
   record_.hang_notice({finding()});
   record_.wait_ended(given_up());
   EXPECT_EQ(failed().the_culprit().rank, 1);
 }
 
-TEST_F(TimedOutJob, NotOfOneThatHasCome) {
+TEST_F(TimedOutJob, DoesNotBlameARankThatCame) {
   record_.hang_notice({finding()});
   record_.wait_ended({1, {1}, std::chrono::seconds(31)});
   EXPECT_EQ(failed().the_culprit().rank, 0);
 }
 
-TEST_F(TimedOutJob, NotOfOneWhoseVerdictWasWithdrawn) {
+TEST_F(TimedOutJob, DoesNotBlameARankWhoseVerdictWasWithdrawn) {
   record_.hang_verdict({finding()});
   record_.hang_withdrawn({1, {1}, {}});
   EXPECT_EQ(failed().the_culprit().rank, 0);
 }
 
-TEST_F(TimedOutJob, NorOfAnEarlierAttempt) {
+TEST_F(TimedOutJob, DoesNotBlameARankOfAnEarlierAttempt) {
   record_.hang_notice({finding()});
   record_.wait_ended(given_up());
   start_attempt(1);
@@ -296,7 +296,7 @@ class MismatchedJob : public HangingJob {
       "with 8 float32";
 };
 
-TEST_F(MismatchedJob, NamesTheRankThatCalledSomethingElse) {
+TEST_F(MismatchedJob, BlamesTheRankThatMadeADifferentCall) {
   const JobReport report = failed();
   ASSERT_TRUE(report.culprit);
   EXPECT_EQ(report.the_culprit().rank, 1);
@@ -312,7 +312,7 @@ TEST_F(MismatchedJob, NamesTheRankThatCalledSomethingElse) {
   EXPECT_EQ(screen.find("Before the failure"), std::string::npos) << screen;
 }
 
-TEST_F(MismatchedJob, LeavesTheWordToTheWorkerLibraryWhereItHasSpoken) {
+TEST_F(MismatchedJob, PrefersTheReportOfTheWorkerLibrary) {
   AttemptRemains remains;
   remains.workers.resize(2);
   remains.workers[0].library =
@@ -321,7 +321,7 @@ TEST_F(MismatchedJob, LeavesTheWordToTheWorkerLibraryWhereItHasSpoken) {
 }
 
 // On a node whose ranks hear of it before the node is told to stop.
-TEST_F(MismatchedJob, TakesWhatFollowsItsOwnFailureForNoFinding) {
+TEST_F(MismatchedJob, IgnoresLibraryReportsThatFollowItsOwnFailure) {
   record_.fails_for_hang();
   const auto later = std::chrono::steady_clock::now().time_since_epoch();
   AttemptRemains remains;
@@ -333,7 +333,7 @@ TEST_F(MismatchedJob, TakesWhatFollowsItsOwnFailureForNoFinding) {
   EXPECT_EQ(failed(remains).reason, Reason::mismatch);
 }
 
-TEST_F(MismatchedJob, IsForgottenInTheNextAttempt) {
+TEST_F(MismatchedJob, ForgetsTheMismatchInTheNextAttempt) {
   record_.hang_verdict({mismatch(1)});
   record_.hang_explained(1);
   start_attempt(1);
@@ -344,7 +344,7 @@ TEST_F(MismatchedJob, IsForgottenInTheNextAttempt) {
   EXPECT_EQ(record_.finish(outcome).reason, Reason::only_failure);
 }
 
-TEST_F(HangingJob, AStragglerIsOneEventOnEachNode) {
+TEST_F(HangingJob, WritesOneStragglerEventOnEachNode) {
   const hang::Stragglers stragglers{
       .time = std::chrono::seconds(600),
       .ranks = {{.rank = 1, .share = 0.1, .waited = {}, .calls = 3, .group = "dp", .others = 1}}};

@@ -132,7 +132,7 @@ TEST_F(Job, TheCulpritOfTheLastAttemptExplainsTheJob) {
 
 // The line, the screen and the events come from one verdict, which may name another rank than the
 // one whose death began the stop.
-TEST_F(Job, ASignalThatIsReapedLateIsNamedEverywhere) {
+TEST_F(Job, ACrashThatIsReapedLateIsNamedEverywhere) {
   start_attempt(0, 0);
   record_.worker_exited(exit_of(0, 100, ExitStatus::exited(3)), {});
   stop(SIGTERM, {AtStop::ended, AtStop::exiting});
@@ -166,7 +166,7 @@ TEST_F(Job, AFailureOfAnEarlierAttemptIsStillKnownWhenTheJobIsStopped) {
 
 // ---- what was said of an earlier attempt is not said of the last one
 
-TEST_F(Job, AStopTakesAsLongAsItTookSinceItWasRequested) {
+TEST_F(Job, TheDurationOfAStopCountsFromItsRequest) {
   start_attempt(0, 0);
   stop(SIGTERM, {AtStop::running, AtStop::running});  // For a change of the membership.
   record_.worker_exited(exit_of(0, 100, ExitStatus::signaled(SIGTERM)), {});
@@ -184,7 +184,7 @@ TEST_F(Job, AStopTakesAsLongAsItTookSinceItWasRequested) {
   EXPECT_EQ(std::ranges::count(names, "stopped"), 1);
 }
 
-TEST_F(Job, OnlyWhomTheLastAttemptHadToKillIsCalledKilled) {
+TEST_F(Job, KilledRanksAreThoseOfTheLastAttemptOnly) {
   start_attempt(0, 0);
   stop(SIGTERM, {AtStop::running, AtStop::running});
   record_.kill_sent("100 (python3)");
@@ -199,7 +199,7 @@ TEST_F(Job, OnlyWhomTheLastAttemptHadToKillIsCalledKilled) {
   EXPECT_EQ(record_.finish(stopped_by_sigint()).killed_ranks, std::vector<int>{});
 }
 
-TEST_F(Job, AFrozenRankThatOutlivesTheGraceIsCalledKilledThoughItDiesOfTheFirstSignal) {
+TEST_F(Job, ARankThatOutlivesTheGraceIsCalledKilledWhateverSignalEndsIt) {
   start_attempt(0, 0);
   stop(SIGTERM, {AtStop::running, AtStop::running});
   record_.worker_exited(exit_of(0, 100, ExitStatus::signaled(SIGTERM)), {});
@@ -209,7 +209,7 @@ TEST_F(Job, AFrozenRankThatOutlivesTheGraceIsCalledKilledThoughItDiesOfTheFirstS
   EXPECT_EQ(record_.finish(stopped_by_sigint()).killed_ranks, std::vector<int>{1});
 }
 
-TEST_F(Job, WhatFailsWhileItIsStoppedHasFailed) {
+TEST_F(Job, AWorkerThatFailsDuringAStopIsReported) {
   start_attempt(0, 0);
   stop(SIGTERM, {AtStop::running, AtStop::running});
   record_.worker_exited(exit_of(0, 100, ExitStatus::exited(1)), {});
@@ -227,7 +227,7 @@ TEST_F(Job, WhatFailsWhileItIsStoppedHasFailed) {
   EXPECT_EQ(report.failed_in_stop[0].sentence, "exited with 1: OSError: disk full");
 }
 
-TEST_F(Job, TheTermThatFollowsAnotherSignalIsNoFailure) {
+TEST_F(Job, ADeathByTermInAStopByAnotherSignalIsNoFailure) {
   start_attempt(0, 0);
   stop(SIGINT, {AtStop::running, AtStop::running});
   record_.worker_exited(exit_of(0, 100, ExitStatus::signaled(SIGTERM)), {});
@@ -236,7 +236,7 @@ TEST_F(Job, TheTermThatFollowsAnotherSignalIsNoFailure) {
   EXPECT_TRUE(record_.finish(stopped_by_sigint()).failed_in_stop.empty());
 }
 
-TEST_F(Job, RanksThatOutliveTheGraceAreToldOnceInTheAttemptWhereTheyDo) {
+TEST_F(Job, RanksThatOutliveTheGraceAreReportedOnceAndOnlyInTheirAttempt) {
   start_attempt(0, 0);
   LeftRank rank;
   rank.where = "save";
@@ -252,7 +252,7 @@ TEST_F(Job, RanksThatOutliveTheGraceAreToldOnceInTheAttemptWhereTheyDo) {
 
 // ---- evidence for the job's host
 
-TEST_F(Job, ANodeWhereNothingFailedHasNothingToTell) {
+TEST_F(Job, ANodeWhereNothingFailedHasNoEvidence) {
   start_attempt(0, 0);
   stop(SIGTERM, {AtStop::running, AtStop::running});
   record_.worker_exited(exit_of(0, 100, ExitStatus::signaled(SIGTERM)), {});
@@ -261,7 +261,7 @@ TEST_F(Job, ANodeWhereNothingFailedHasNothingToTell) {
   EXPECT_FALSE(record_.has_evidence());
 }
 
-TEST_F(Job, WhoLeftEarlyOrRaisedAndHungIsEvidence) {
+TEST_F(Job, AnEarlyExitWithZeroIsEvidence) {
   start_attempt(0, 0);
   record_.worker_exited(exit_of(0, 100, ExitStatus::exited(0)), {});
   stop(SIGTERM, {AtStop::ended, AtStop::running});
@@ -280,7 +280,7 @@ TEST_F(Job, AnErrorOfTheNodeItselfOutlivesItsDrain) {
   EXPECT_EQ(record_.evidence().error->message, "no such program");
 }
 
-TEST_F(Job, EventsTellTheStoryInOrder) {
+TEST_F(Job, EventsAreWrittenInOrder) {
   start_attempt(0, 0);
   record_.worker_exited(exit_of(0, 100, ExitStatus::exited(0)), {});
   record_.worker_exited(exit_of(1, 101, ExitStatus::exited(0)), {});
@@ -310,7 +310,7 @@ TEST_F(Job, TheLastAttemptsFailureIsAnEventToo) {
   EXPECT_EQ(told.at("text"), "exited with 3");
 }
 
-TEST_F(Job, AWorkerThatWasDeclaredFailedStaysTheCulpritThoughItEndsWell) {
+TEST_F(Job, AWorkerDeclaredFailedStaysTheCulpritThoughItExitsWithZero) {
   start_attempt(0, 0);
   record_.declared_failed(0, "in uninterruptible sleep for 5.0 s");
   stop(SIGTERM, {AtStop::running, AtStop::running});
@@ -324,7 +324,7 @@ TEST_F(Job, AWorkerThatWasDeclaredFailedStaysTheCulpritThoughItEndsWell) {
   EXPECT_NE(exit_code_of(report, ExitCodePolicy::culprit), 0);
 }
 
-TEST_F(Job, LaterEvidenceIsAddedToTheRightWorkerAndOverwritesNoOther) {
+TEST_F(Job, LaterEvidenceIsAddedToItsWorkerAndOverwritesNone) {
   start_attempt(0, 0);
   HostEvidence memory;
   memory.oom_kills = 1;
@@ -339,7 +339,7 @@ TEST_F(Job, LaterEvidenceIsAddedToTheRightWorkerAndOverwritesNoOther) {
 }
 
 // Both were killed, one of them for want of memory: the counter cannot say which.
-TEST_F(Job, TwoKillsOfWhichTheKernelCountedOneAreBothOnlyProbable) {
+TEST_F(Job, TwoKillsForOneCountedOomKillAreBothOnlyProbable) {
   start_attempt(0, 0);
   HostEvidence memory;
   memory.oom_kills = 1;
@@ -351,7 +351,7 @@ TEST_F(Job, TwoKillsOfWhichTheKernelCountedOneAreBothOnlyProbable) {
   EXPECT_THAT(report.cause.sentence, testing::HasSubstr("probably"));
 }
 
-TEST_F(Job, AKillOfOursDoesNotMakeTheKernelsDoubtful) {
+TEST_F(Job, AKillByTheAgentDoesNotMakeTheKernelsKillDoubtful) {
   start_attempt(0, 0);
   HostEvidence memory;
   memory.oom_kills = 1;
@@ -363,7 +363,7 @@ TEST_F(Job, AKillOfOursDoesNotMakeTheKernelsDoubtful) {
   EXPECT_THAT(report.cause.sentence, testing::Not(testing::HasSubstr("probably")));
 }
 
-TEST_F(Job, TheFilesWithTheLastLinesOfEachRankAreNamed) {
+TEST_F(Job, TheReportNamesTheFilesWithTheLastLinesOfEachRank) {
   start_attempt(0, 0);
   rank_1_exits_with_3(0);
   AttemptRemains all = remains("", "");

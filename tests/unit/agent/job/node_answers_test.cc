@@ -30,13 +30,13 @@ NodeAnswer stacks_from(Ranks ranks, std::vector<RankStacks> stacks) {
   return answer_of("node-b (ranks 4-7)", std::move(ranks), control::Stacks{std::move(stacks), {}});
 }
 
-TEST(SelectedRanks, AreThoseOfTheJob) {
+TEST(SelectedRanks, ExcludeRanksThatTheJobDoesNotHave) {
   EXPECT_EQ(selected_ranks({}, 3), (Ranks{0, 1, 2}));
   EXPECT_EQ(selected_ranks({{1, 99}}, 3), (Ranks{1, 2}));
   EXPECT_EQ(selected_ranks({{7, 7}}, 3), Ranks{});
 }
 
-TEST(Strangers, AreNamedWithTheRanksThatThereAre) {
+TEST(Strangers, AreListedBesideTheRanksOfTheJob) {
   EXPECT_EQ(strangers_text({}, 16), "");
   EXPECT_EQ(strangers_text({{0, 15}}, 16), "");
   EXPECT_EQ(strangers_text({{99, 99}}, 16), "rank 99 is not of this job, whose ranks are 0-15");
@@ -46,7 +46,7 @@ TEST(Strangers, AreNamedWithTheRanksThatThereAre) {
   EXPECT_EQ(strangers_text({{1, 1}}, 1), "rank 1 is not of this job, whose only rank is 0");
 }
 
-TEST(NodesToAsk, AreThoseThatHaveAnyOfTheRanks) {
+TEST(NodesToAsk, AreTheNodesOfTheSelectedRanks) {
   const std::vector<NodeAnswer> asked =
       nodes_to_ask({3, 4, 6, 8}, {{0, "node-a", 0, 4, "running"},
                                   {1, "node-\x1b[31mb", 4, 4, "running"},
@@ -63,7 +63,7 @@ TEST(NodesToAsk, AreThoseThatHaveAnyOfTheRanks) {
   EXPECT_EQ(asked[2].ranks, (Ranks{8}));
 }
 
-TEST(NodesToAsk, NameTheRanksOfWhichNobodyKnowsTheNode) {
+TEST(NodesToAsk, ListTheRanksWhoseNodeIsUnknown) {
   constexpr int kMost = std::numeric_limits<int>::max();
   const std::vector<NodeAnswer> asked = nodes_to_ask(
       {4, 5, 7}, {{1, "b", 5, 1, ""}, {2, "c", -kMost, kMost, ""}, {3, "d", kMost, kMost, ""}});
@@ -85,7 +85,7 @@ TEST(JoinedAnswers, AreOrderedByRank) {
   EXPECT_EQ(records, Result<control::Records>(control::Records{{first, second}, {}}));
 }
 
-TEST(JoinedAnswers, HaveTheStacksOfRanksInNoCallFirst) {
+TEST(JoinedAnswers, PutStacksOfRanksInNoCallFirst) {
   const auto stacks = joined_stacks({stacks_from({0, 1}, {stacks_of(1), stacks_of(0, true)}),
                                      stacks_from({4, 5}, {stacks_of(4), stacks_of(5, true)})},
                                     "");
@@ -93,7 +93,7 @@ TEST(JoinedAnswers, HaveTheStacksOfRanksInNoCallFirst) {
                         {stacks_of(1), stacks_of(4), stacks_of(0, true), stacks_of(5, true)}, {}}));
 }
 
-TEST(JoinedAnswers, SayInALineEachWhatIsMissing) {
+TEST(JoinedAnswers, DescribeEachMissingAnswerInOneLine) {
   const auto stacks = joined_stacks(
       {stacks_from({0}, {stacks_of(0)}),
        answer_of("node-b (ranks 4-7)", {4}, fail(ExitCode::environment, "no answer within 10 s")),
@@ -112,7 +112,7 @@ TEST(JoinedAnswers, SayInALineEachWhatIsMissing) {
 }
 
 // No node speaks for another one's ranks, nor twice, nor stays silent about its own.
-TEST(JoinedAnswers, HoldEachRankOnceAndFromItsNode) {
+TEST(JoinedAnswers, HoldEachRankOnceAndOnlyFromItsNode) {
   const auto stacks = joined_stacks(
       {stacks_from({4, 5, 6}, {stacks_of(0), stacks_of(4), stacks_of(4, true), stacks_of(7)})}, "");
   EXPECT_EQ(stacks,
@@ -120,7 +120,7 @@ TEST(JoinedAnswers, HoldEachRankOnceAndFromItsNode) {
                 {stacks_of(4)}, {"node-b (ranks 4-7): it has not answered for ranks 5-6"}}));
 }
 
-TEST(JoinedAnswers, HaveTheVariablesOfTheNodesThatAnswer) {
+TEST(JoinedAnswers, HoldTheVariablesOfTheNodesThatAnswered) {
   const control::Variables variables{{"LANG", "C", 1}};
   NodeAnswer good = answer_of("", {0}, variables);
   good.node_rank = 3;
@@ -137,7 +137,7 @@ TEST(JoinedAnswers, HaveTheVariablesOfTheNodesThatAnswer) {
                             "node-c: no"}));
 }
 
-TEST(JoinedAnswers, AreAnErrorWhereThereIsNothingButOne) {
+TEST(JoinedAnswers, AreAnErrorIfThereIsNothingElse) {
   EXPECT_EQ(joined_stacks({}, "rank 99 is not of this job"),
             Result<control::Stacks>(fail(ExitCode::environment, "rank 99 is not of this job")));
   EXPECT_EQ(joined_records({answer_of("", {0}, Error{ExitCode::environment, "not recorded"})}, ""),

@@ -14,7 +14,7 @@
 namespace muster {
 namespace {
 
-TEST(NodeSetup, APlainJobAsksForNothingAndSaysNothing) {
+TEST(NodeSetup, APlainJobChangesNothingAndPrintsNothing) {
   const auto setup = set_up_node(LaunchSpec{}, {}, std::nullopt);
   ASSERT_TRUE(setup);
   EXPECT_EQ(setup->workers, 1);
@@ -24,7 +24,7 @@ TEST(NodeSetup, APlainJobAsksForNothingAndSaysNothing) {
   EXPECT_EQ(setup->table, "");
 }
 
-TEST(NodeSetup, ThreadsAreSharedOutAndSaidOnce) {
+TEST(NodeSetup, ThreadsAreDividedAmongWorkersAndPrintedOnce) {
   LaunchSpec spec;
   spec.nproc_per_node = "2";
   const auto setup = set_up_node(spec, {}, std::nullopt);
@@ -35,7 +35,7 @@ TEST(NodeSetup, ThreadsAreSharedOutAndSaidOnce) {
   EXPECT_NE(setup->lines[0].find("OMP_NUM_THREADS="), std::string::npos);
 }
 
-TEST(NodeSetup, AUsersThreadsStand) {
+TEST(NodeSetup, TheUsersThreadCountIsKept) {
   LaunchSpec spec;
   spec.nproc_per_node = "2";
   const auto setup = set_up_node(spec, {{"OMP_NUM_THREADS", "3"}}, std::nullopt);
@@ -53,7 +53,7 @@ TEST(NodeSetup, TheTableHasARowForEachWorker) {
   EXPECT_EQ(std::ranges::count(setup->table, '\n'), 4);
 }
 
-TEST(NodeSetup, WhatTheMachineLacksIsAnError) {
+TEST(NodeSetup, AMissingDeviceIsAnError) {
   LaunchSpec spec;
   spec.nproc_per_node = "gpu";
   const auto setup = set_up_node(spec, {}, DeviceReport{});
@@ -82,7 +82,7 @@ TEST(Descriptors, ALowSoftLimitIsRaisedAndTheOldOneReturned) {
             0);
 }
 
-TEST(Descriptors, AHardLimitThatIsTooLowNamesTheNumberToAskFor) {
+TEST(Descriptors, ATooLowHardLimitIsAnErrorThatNamesTheNeededNumber) {
   EXPECT_EQ(in_a_child([] {
               const rlimit low{64, 64};
               setrlimit(RLIMIT_NOFILE, &low);
@@ -94,7 +94,7 @@ TEST(Descriptors, AHardLimitThatIsTooLowNamesTheNumberToAskFor) {
             0);
 }
 
-TEST(Descriptors, AreThoseOfAllWorkersWhereTheirNumberIsGiven) {
+TEST(Descriptors, NeedsFollowFromTheWorkersOfTheCommandLine) {
   LaunchSpec spec;
   spec.nproc_per_node = "200";
   EXPECT_EQ(DescriptorNeeds::of(spec).workers, 200);
@@ -106,7 +106,7 @@ TEST(Descriptors, AreThoseOfAllWorkersWhereTheirNumberIsGiven) {
   }
 }
 
-TEST(Descriptors, TheNumberThatIsNamedSufficesAtOnceBesideWhatIsInherited) {
+TEST(Descriptors, TheNamedNumberIncludesInheritedDescriptors) {
   EXPECT_EQ(in_a_child([] {
               for (int i = 0; i < 40; ++i)
                 dup2(STDIN_FILENO, 10 + i);
@@ -122,7 +122,7 @@ TEST(Descriptors, TheNumberThatIsNamedSufficesAtOnceBesideWhatIsInherited) {
 }
 
 // ulimit cannot raise a hard limit there.
-TEST(Descriptors, AUserWhoMayNotRaiseTheLimitIsToldWhoCan) {
+TEST(Descriptors, AnUnprivilegedUserIsAdvisedToHaveTheHardLimitRaised) {
   EXPECT_EQ(in_a_child([] {
               const rlimit low{64, 64};
               setrlimit(RLIMIT_NOFILE, &low);
@@ -137,7 +137,7 @@ TEST(Descriptors, AUserWhoMayNotRaiseTheLimitIsToldWhoCan) {
 
 // A host of many nodes serves their workers' stores; where the limit stays lower, it starts as
 // well.
-TEST(Descriptors, TheVisitsOfOtherNodesRaiseTheLimitAsFarAsItGoes) {
+TEST(Descriptors, ConnectionsOfOtherNodesRaiseTheLimitAsFarAsAllowed) {
   for (const auto& one : {std::pair<rlim_t, rlim_t>{8192, 1000}, {512, 512}}) {
     EXPECT_EQ(in_a_child([&one] {
                 const rlimit low{256, one.first};
@@ -152,7 +152,7 @@ TEST(Descriptors, TheVisitsOfOtherNodesRaiseTheLimitAsFarAsItGoes) {
 }
 
 // What is left for connections when all that the next start of the workers opens is open.
-TEST(Descriptors, ForOneStartOfTheWorkersStayBesideAllConnections) {
+TEST(Descriptors, ConnectionsLeaveEnoughForTheNextStartOfTheWorkers) {
   EXPECT_EQ(in_a_child([] {
               const rlimit low{128, 128};
               setrlimit(RLIMIT_NOFILE, &low);

@@ -170,7 +170,7 @@ TEST(Peers, AnswerEachOther) {
   EXPECT_LT(of_0.took, 20ms);
 }
 
-TEST(Peers, OfWhichNoneIsAskedEndAtOnce) {
+TEST(Peers, EndAtOnceIfNoneIsAsked) {
   World world(1);
   EXPECT_TRUE(world.ask(0, {}).is_done);
 }
@@ -219,7 +219,7 @@ TEST(Peers, SurviveALossyChannel) {
   }
 }
 
-TEST(Peers, ThatAreSilentDelayTheOthersNoLongerThanTheLimit) {
+TEST(Peers, WaitForSilentNodesNoLongerThanTheLimit) {
   World world(4);
   world.takes = [](int node) { return node == 2 ? Duration{-1} : Duration{9s}; };
   world.loses = [](int from, int, const std::string&) { return from == 3; };
@@ -229,7 +229,7 @@ TEST(Peers, ThatAreSilentDelayTheOthersNoLongerThanTheLimit) {
   EXPECT_EQ(asked.took, 10s);
 }
 
-TEST(Peers, OfALargeJobAnswerInTime) {
+TEST(Peers, AnswerAThousandQuestionsInTime) {
   constexpr int kNodes = 1000;
   World world(kNodes + 1);
   world.answer = [](int node, const std::string&) { return long_text(node, 15'000); };
@@ -241,7 +241,7 @@ TEST(Peers, OfALargeJobAnswerInTime) {
   EXPECT_LT(asked.took, 2s);
 }
 
-TEST(Peers, WhoseAnswersAreTooLongTogetherSaySo) {
+TEST(Peers, ReportAnswersThatAreTooLongTogether) {
   World world(32);
   world.limit = 1min;
   world.answer = [](int node, const std::string&) {
@@ -261,7 +261,7 @@ TEST(Peers, WhoseAnswersAreTooLongTogetherSaySo) {
   EXPECT_LE(bytes, Peers::kAllAnswersBytesMax);
 }
 
-TEST(Peers, ServeAFewQuestionsAtATimeAndTheOthersLater) {
+TEST(Peers, ServeAFewQuestionsAtATimeAndTheRestLater) {
   World world(2);
   world.takes = [](int) { return 2s; };
   constexpr int kQuestions = static_cast<int>(Peers::kServedMax) + 4;
@@ -293,7 +293,7 @@ TEST(Peers, ForgetAnAskerThatIsGone) {
   EXPECT_LT(asked.took, 1100ms);
 }
 
-TEST(Peers, EndWhatIsOpenWithTheRound) {
+TEST(Peers, FailOpenQuestionsWhenTheRoundEnds) {
   World world(3);
   world.takes = [](int node) { return node == 1 ? Duration{1ms} : Duration{-1}; };
   const World::Asked& asked = world.ask(0, questions_to(1, 2));
@@ -303,7 +303,7 @@ TEST(Peers, EndWhatIsOpenWithTheRound) {
 }
 
 // An answer to a question that was served in an earlier round goes to nobody.
-TEST(Peers, AnswerNoQuestionOfAnEarlierRound) {
+TEST(Peers, DropAnswersToQuestionsOfAnEarlierRound) {
   Peers peers;
   std::vector<Peers::Effect> asked;
   peers.step(Instant{} + 1h, Peers::Ask{{{0, "?"}}, 1s, [](const auto&) {}}, asked);
@@ -330,7 +330,7 @@ std::string part(uint32_t number, uint32_t count, const std::string& bytes) {
   return payload;
 }
 
-TEST(Peers, TakePartsThatContradictEachOtherForNothing) {
+TEST(Peers, IgnoreContradictoryParts) {
   World world(3);
   world.loses = [](int, int, const std::string&) { return true; };
   const World::Asked& asked = world.ask(0, questions_to(1, 1));
@@ -352,7 +352,7 @@ TEST(Peers, TakePartsThatContradictEachOtherForNothing) {
 }
 
 // Whatever a node sends, the others' answers are whole.
-TEST(Peers, TakeNoHarmFromANodeThatSendsGarbage) {
+TEST(Peers, SurviveANodeThatSendsGarbage) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     Prng random(seed);
     World world(3);

@@ -22,7 +22,7 @@ LaunchSpec meeting_spec(const std::string& backend, int nodes_min, int nodes_max
   return spec;
 }
 
-TEST(MeetingOptionsOf, OneNodeMeetsNobody) {
+TEST(MeetingOptionsOf, OneNodeNeedsNoRendezvous) {
   LaunchSpec spec = meeting_spec("c10d", 1, 1);
   spec.rendezvous.single_node_default = true;
   const RendezvousOptions options = rendezvous_options(spec, kNode);
@@ -33,7 +33,7 @@ TEST(MeetingOptionsOf, OneNodeMeetsNobody) {
   EXPECT_FALSE(options.fixed_master_addr);
 }
 
-TEST(MeetingOptionsOf, OneStaticNodeKeepsTheAddressAndThePortThatWereTyped) {
+TEST(MeetingOptionsOf, OneStaticNodeKeepsTheGivenAddressAndPort) {
   const RendezvousOptions options = rendezvous_options(meeting_spec("static", 1, 1), kNode);
   EXPECT_EQ(options.way, Way::solo);
   EXPECT_EQ(options.host, "node0");
@@ -59,7 +59,7 @@ TEST(MeetingOptionsOf, StaticNodesMeetAtTheNodeOfRankZero) {
   EXPECT_EQ(options.join.node_rank, 1);
 }
 
-TEST(MeetingOptionsOf, OneNodeOfAJobInEtcdMeetsThere) {
+TEST(MeetingOptionsOf, OneNodeOfAJobInEtcdUsesEtcdToo) {
   LaunchSpec spec = meeting_spec("etcd", 1, 1);
   spec.rendezvous.etcd.emplace().members = {{"e1", 2379}};
   const RendezvousOptions options = rendezvous_options(spec, kNode);
@@ -69,7 +69,7 @@ TEST(MeetingOptionsOf, OneNodeOfAJobInEtcdMeetsThere) {
   EXPECT_EQ(options.job_id, "job-7");
 }
 
-TEST(MeetingOptionsOf, ElasticNodesFindOutWhoHosts) {
+TEST(MeetingOptionsOf, ElasticNodesFindOutWhichOneHosts) {
   const LaunchSpec spec = meeting_spec("c10d", 2, 4);
   EXPECT_TRUE(is_coordinated(spec.rendezvous));
   const RendezvousOptions options = rendezvous_options(spec, kNode);
@@ -80,14 +80,14 @@ TEST(MeetingOptionsOf, ElasticNodesFindOutWhoHosts) {
   EXPECT_FALSE(options.fixed_master_addr);
 }
 
-TEST(MeetingOptionsOf, SparesMakeAJobOfManyNodes) {
+TEST(MeetingOptionsOf, ASpareMakesAJobOfOneNodeCoordinated) {
   LaunchSpec spec = meeting_spec("c10d", 1, 1);
   spec.rendezvous.spares = 1;
   EXPECT_TRUE(is_coordinated(spec.rendezvous));
   EXPECT_EQ(rendezvous_options(spec, kNode).way, Way::endpoint);
 }
 
-TEST(MeetingOptionsOf, AFileIsFoundByItsPath) {
+TEST(MeetingOptionsOf, TheFileBackendMeetsAtThePath) {
   LaunchSpec spec = meeting_spec("file", 2, 2);
   spec.rendezvous.file_path = "/shared/meet";
   const RendezvousOptions options = rendezvous_options(spec, kNode);
@@ -95,7 +95,7 @@ TEST(MeetingOptionsOf, AFileIsFoundByItsPath) {
   EXPECT_EQ(options.host, "/shared/meet");
 }
 
-TEST(MeetingOptionsOf, TheNodeIntroducesItselfWithAllItWasTold) {
+TEST(MeetingOptionsOf, TheJoinRequestHoldsAllThatTheCommandLineSays) {
   LaunchSpec spec = meeting_spec("c10d", 2, 4);
   spec.role = "trainer";
   spec.program = "/jobs/train.py";
@@ -139,7 +139,7 @@ TEST(MeetingOptionsOf, TheNodeIntroducesItselfWithAllItWasTold) {
   EXPECT_EQ(options.token, "secret");
 }
 
-TEST(MeetingOptionsOf, TheHostIsTriedForTheTimeThatItMayTakeToAnswer) {
+TEST(MeetingOptionsOf, TheReachTimeoutDefaultsToTheJoinTimeout) {
   LaunchSpec spec = meeting_spec("c10d", 2, 2);
   spec.rendezvous.times.join_timeout_s = 60;
   EXPECT_EQ(rendezvous_options(spec, kNode).reach_timeout, seconds{60});
@@ -148,7 +148,7 @@ TEST(MeetingOptionsOf, TheHostIsTriedForTheTimeThatItMayTakeToAnswer) {
   EXPECT_EQ(rendezvous_options(spec, kNode).join.join_timeout, seconds{60});
 }
 
-TEST(MeetingOptionsOf, WhoMayUseTheStoreIsPassedOn) {
+TEST(MeetingOptionsOf, TheStoresAllowListAndSizeArePassedOn) {
   LaunchSpec spec = meeting_spec("c10d", 2, 2);
   spec.rendezvous.store_allow = {Network(IpAddress::loopback_v4(), 8)};
   EXPECT_EQ(rendezvous_options(spec, kNode).store_allow, spec.rendezvous.store_allow);

@@ -29,7 +29,7 @@ void let_all_succeed(GroupDriver& group) {
   group.hear_all(group::Exited{0, 0, kGood}, group::Exited{0, 1, kGood});
 }
 
-TEST(CoordinatedWorkerGroup, AsksForARoundAfterEveryFailureSinceOthersCount) {
+TEST(CoordinatedWorkerGroup, AsksForARoundAfterAFailureWhateverItsOwnBudget) {
   GroupDriver group = coordinated_group();
   EXPECT_EQ(group.hear(group::Exited{0, 1, kCode3}),
             "WorkerFailed{attempt 0 rank 1 pid 101 exited with 3, restart, 0 left} | "
@@ -56,14 +56,14 @@ TEST(CoordinatedWorkerGroup, StaysSucceededUntilTheJobEnds) {
   EXPECT_EQ(group.hear(group::JobEnded{}), "Finish{ended, 1 attempts, 0 restarts}");
 }
 
-TEST(CoordinatedWorkerGroup, StartsAnewWhenAnotherNodeFailsAfterOwnSuccess) {
+TEST(CoordinatedWorkerGroup, AsksForARoundWhenAnotherNodeFailsAfterItsOwnSuccess) {
   GroupDriver group = coordinated_group();
   let_all_succeed(group);
   group.hear(group::GroupEmpty{0});
   EXPECT_EQ(group.hear(group::Regroup{0}), "RequestRound{attempt 1, restart 0}");
 }
 
-TEST(CoordinatedWorkerGroup, StopsWhatSuccessLeftRunningForANewRound) {
+TEST(CoordinatedWorkerGroup, StopsLeftoversBeforeANewRound) {
   GroupDriver group = coordinated_group();
   let_all_succeed(group);
   EXPECT_EQ(group.hear(group::Regroup{0}),
@@ -72,7 +72,7 @@ TEST(CoordinatedWorkerGroup, StopsWhatSuccessLeftRunningForANewRound) {
   EXPECT_EQ(group.hear(group::GroupEmpty{0}), "RequestRound{attempt 1, restart 0}");
 }
 
-TEST(CoordinatedWorkerGroup, ARegroupWhileLeftoversAreStoppedAsksForARoundInstead) {
+TEST(CoordinatedWorkerGroup, ARegroupWhileLeftoversAreStoppedAsksForARound) {
   GroupDriver group = coordinated_group();
   let_all_succeed(group);
   group.tick_at_deadline();  // Names them.
@@ -90,7 +90,7 @@ TEST(CoordinatedWorkerGroup, TheEndOfTheJobStopsRunningWorkersAndFinishes) {
   EXPECT_EQ(group.hear(group::GroupEmpty{0}), "Finish{ended, 1 attempts, 0 restarts}");
 }
 
-TEST(CoordinatedWorkerGroup, TheEndOfTheJobDuringAStopWaitsForItsEnd) {
+TEST(CoordinatedWorkerGroup, TheEndOfTheJobDuringAStopWaitsForTheStop) {
   GroupDriver group = coordinated_group();
   group.hear(group::Exited{0, 1, kCode3});
   EXPECT_EQ(group.hear(group::JobEnded{}), "");
@@ -105,7 +105,7 @@ TEST(CoordinatedWorkerGroup, TheEndOfTheJobFinishesAGroupThatWaitsForARound) {
   EXPECT_EQ(group.hear(group::JobEnded{}), "Finish{ended, 1 attempts, 0 restarts}");
 }
 
-TEST(CoordinatedWorkerGroup, AProgramThatCannotBeStartedWaitsForTheRulingToo) {
+TEST(CoordinatedWorkerGroup, AFailedSpawnWaitsForTheDecisionOfTheHost) {
   GroupDriver group(coordinated_options(1));
   group.hear_all(group::Begin{}, group::RoundReady{0});
   const Error error{ExitCode::not_found, "no such file"};
@@ -130,7 +130,7 @@ TEST(CoordinatedWorkerGroup, AStopSignalAfterTheEndOfTheJobChangesNothing) {
   EXPECT_EQ(outcome_in(group.step(group::GroupEmpty{0})).end, std::nullopt);
 }
 
-TEST(CoordinatedWorkerGroup, QuickDeathsBackOffBeforeTheyAskForTheNextRound) {
+TEST(CoordinatedWorkerGroup, QuickDeathsBackOffBeforeTheNextRoundIsRequested) {
   GroupDriver group(coordinated_options(1));
   group.hear(group::Begin{});
   for (int attempt = 0; attempt < 2; ++attempt) {

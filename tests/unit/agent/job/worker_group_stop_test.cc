@@ -41,7 +41,7 @@ TEST(WorkerGroupStop, AStopIsSignalThenGraceThenKill) {
   EXPECT_EQ(effects, (Effects{group::Finish{outcome}}));
 }
 
-TEST(WorkerGroupStop, GivesUpOnWhatSurvivesKill) {
+TEST(WorkerGroupStop, GivesUpOnProcessesThatSurviveKill) {
   GroupDriver group = running_group(2, 3);
   group.hear_all(group::Exited{0, 0, kCode3}, group::KillRequested{});
   std::string last;
@@ -51,7 +51,7 @@ TEST(WorkerGroupStop, GivesUpOnWhatSurvivesKill) {
   EXPECT_EQ(last, "Finish{unkillable, 1 attempts, 0 restarts, SIGKILL, stopped for requested}");
 }
 
-TEST(WorkerGroupStop, WhatIsLeftGetsTermBetweenTwoReportsToo) {
+TEST(WorkerGroupStop, RemainingProcessesGetTermBetweenTwoReportsToo) {
   WorkerGroup::Options options = options_for(1, 0);
   options.grace = seconds{6};
   GroupDriver group(options);
@@ -76,7 +76,7 @@ TEST(WorkerGroupStop, AGraceOfZeroKillsAtTheNextTick) {
   EXPECT_EQ(group.hear(group::Tick{}).substr(0, 15), "Kill{attempt 0}");
 }
 
-TEST(WorkerGroupStop, AGraceWithoutEndNeverOverflows) {
+TEST(WorkerGroupStop, AnEndlessGraceNeverOverflows) {
   WorkerGroup::Options options = options_for(1, 0);
   options.grace = Duration::max();
   GroupDriver group(options);
@@ -115,7 +115,7 @@ GroupDriver group_under_engine(int workers, int max_restarts) {
   return group;
 }
 
-TEST(WorkerGroupStop, AWorkerThatDiesOfTheStopBeforeItIsRequestedHasNotFailed) {
+TEST(WorkerGroupStop, AWorkerKilledByTheEnginesStopBeforeTheRequestHasNotFailed) {
   for (const ExitStatus& status :
        {kTerm, ExitStatus::exited(128 + SIGTERM), ExitStatus::signaled(SIGINT)}) {
     GroupDriver group = group_under_engine(2, 3);
@@ -130,7 +130,7 @@ TEST(WorkerGroupStop, AWorkerThatDiesOfTheStopBeforeItIsRequestedHasNotFailed) {
   }
 }
 
-TEST(WorkerGroupStop, AWorkerThatASignalEndedHasFailedIfNoStopFollows) {
+TEST(WorkerGroupStop, AWorkerEndedByASignalHasFailedIfNoStopFollows) {
   GroupDriver group = group_under_engine(3, 1);
   group.hear(group::Exited{0, 1, kTerm});
   group.pass(milliseconds{500});
@@ -143,14 +143,14 @@ TEST(WorkerGroupStop, AWorkerThatASignalEndedHasFailedIfNoStopFollows) {
             "live []}");
 }
 
-TEST(WorkerGroupStop, OnlyASignalThatTellsAJobToEndIsWaitedFor) {
+TEST(WorkerGroupStop, OnlyADeathByATerminationSignalAwaitsAStop) {
   for (const ExitStatus& status : {kCode3, kKilled, ExitStatus::signaled(SIGUSR1)}) {
     GroupDriver group = group_under_engine(2, 3);
     EXPECT_EQ(group.hear(group::Exited{0, 1, status}).substr(0, 12), "WorkerFailed");
   }
 }
 
-TEST(WorkerGroupStop, AStopThatIsRepeatedBeginsTheGraceAnew) {
+TEST(WorkerGroupStop, ARepeatedStopRestartsTheGrace) {
   GroupDriver group = running_group(1, 0);
   group.hear(group::StopRequested{SIGTERM});
   group.pass(seconds{6});
@@ -173,7 +173,7 @@ TEST(WorkerGroupStop, AKillRequestSkipsTheGrace) {
   EXPECT_EQ(outcome_in(group.step(group::GroupEmpty{0})).signal, SIGINT);
 }
 
-TEST(WorkerGroupStop, AStopRequestTurnsAComingRestartIntoTheEnd) {
+TEST(WorkerGroupStop, AStopRequestTurnsAPendingRestartIntoTheEnd) {
   GroupDriver group = running_group(2, 3);
   group.hear(group::Exited{0, 0, kCode3});
   group.pass(seconds{1});
@@ -204,7 +204,7 @@ TEST(WorkerGroupStop, AStopRequestDoesNotHideTheFailureThatEndsTheJob) {
   }
 }
 
-TEST(WorkerGroupStop, AWorkerStartedIntoAKillIsKilledToo) {
+TEST(WorkerGroupStop, AWorkerStartedDuringAKillIsKilledToo) {
   GroupDriver group(options_for(2, 0));
   group.hear_all(group::Begin{}, group::RoundReady{0}, group::Spawned{0, 0, 100},
                  group::KillRequested{}, group::Exited{0, 0, kKilled});
@@ -216,7 +216,7 @@ TEST(WorkerGroupStop, AWorkerStartedIntoAKillIsKilledToo) {
 
 // ---- Leftovers.
 
-TEST(WorkerGroupStop, WhatSuccessfulWorkersLeaveGetsTheGraceIsNamedAndStopped) {
+TEST(WorkerGroupStop, LeftoversOfSuccessfulWorkersAreReportedThenStoppedAfterTheGrace) {
   GroupDriver group = running_group(1, 0);
   group.hear(group::Exited{0, 0, kGood});
   EXPECT_EQ(group.until_deadline(), milliseconds{300});
@@ -241,7 +241,7 @@ TEST(WorkerGroupStop, AStopRequestWhileDrainingEndsAsStopped) {
 
 // ---- Regroup.
 
-TEST(WorkerGroupStop, ARegroupStartsAnewFreeOfChargeAndKnowsNoCulprit) {
+TEST(WorkerGroupStop, ARegroupCostsNoRestartAndBlamesNoWorker) {
   GroupDriver group = running_group(2, 1);
   group.hear(group::Regroup{0});
   group.hear_all(group::Exited{0, 0, kCode3}, group::Exited{0, 1, kTerm});
@@ -267,7 +267,7 @@ TEST(WorkerGroupStop, ARegroupDoesNotBackOff) {
 
 // ---- Suspension.
 
-TEST(WorkerGroupStop, NobodyIsStartedWhileSuspended) {
+TEST(WorkerGroupStop, NoWorkerIsStartedWhileSuspended) {
   GroupDriver group(options_for(2, 0));
   group.hear_all(group::Begin{}, group::RoundReady{0});
   EXPECT_EQ(group.hear(group::Suspend{}), "SuspendWorkers{attempt 0}");
@@ -299,7 +299,7 @@ TEST(WorkerGroupStop, AStopBeforeAnyStartOfASuspendedRoundEndsAtOnce) {
   EXPECT_EQ(outcome_in(effects).end, JobEnd::stopped);
 }
 
-TEST(WorkerGroupStop, SuspendedTimeIsNoLifeOfAnAttempt) {
+TEST(WorkerGroupStop, SuspendedTimeDoesNotCountAsTheLifeOfAnAttempt) {
   GroupDriver group(options_for(1, 9));
   group.hear(group::Begin{});
   for (int attempt = 0; attempt < 2; ++attempt) {
@@ -341,7 +341,7 @@ TEST(WorkerGroupStop, ARestartOfASuspendedGroupWaitsForResume) {
 
 // ---- A clock that jumps, and forwarded signals.
 
-TEST(WorkerGroupStop, AfterStandingStillItLooksTwiceBeforeItKills) {
+TEST(WorkerGroupStop, AVeryLateTickDelaysTheKillOnce) {
   GroupDriver group = running_group(1, 0);
   group.hear(group::StopRequested{SIGTERM});
   group.pass(seconds{100});
@@ -357,14 +357,14 @@ TEST(WorkerGroupStop, AfterStandingStillItLooksTwiceBeforeItKills) {
   EXPECT_EQ(group.tick_at_deadline().substr(0, 17), "Finish{unkillable");
 }
 
-TEST(WorkerGroupStop, AJumpThatEndsTheGraceOnlyLateInAReportIsAJumpToo) {
+TEST(WorkerGroupStop, ATickSoonAfterTheGraceIsLateIfItMissedReports) {
   GroupDriver group = running_group(1, 0);
   group.hear(group::StopRequested{SIGTERM});
   group.pass(milliseconds{30500});  // Half a second after the grace, but 25 after the report.
   EXPECT_NE(group.hear(group::Tick{}).find("Note{Tick:"), std::string::npos);
 }
 
-TEST(WorkerGroupStop, AnOrdinaryLateTickKillsAtOnce) {
+TEST(WorkerGroupStop, ASlightlyLateTickKillsAtOnce) {
   WorkerGroup::Options options = options_for(1, 0);
   options.grace = seconds{3};
   GroupDriver group(options);

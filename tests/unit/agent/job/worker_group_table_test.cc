@@ -244,7 +244,7 @@ TEST(WorkerGroupTableDeathTest, EveryImpossibleCellEndsTheProgram) {
   }
 }
 
-TEST(WorkerGroupTableDeathTest, AnAttemptThatHasNotBegunEndsTheProgram) {
+TEST(WorkerGroupTableDeathTest, EventsThatCannotHappenEndTheProgram) {
   GroupDriver group(table_options());
   enter_running(group);
   EXPECT_DEATH(group.hear(group::GroupEmpty{1}), "internal error: CHECK");
@@ -252,7 +252,7 @@ TEST(WorkerGroupTableDeathTest, AnAttemptThatHasNotBegunEndsTheProgram) {
   EXPECT_DEATH(group.hear(group::StopRequested{0}), "internal error: CHECK");
 }
 
-TEST(WorkerGroupTable, EventsOfAnOldAttemptAreDroppedAndItIsSaid) {
+TEST(WorkerGroupTable, EventsOfAnOldAttemptAreDroppedWithANote) {
   const std::vector<WorkerGroup::Event> old = {group::RoundReady{0},
                                                group::RoundFailed{0, kError},
                                                group::Spawned{0, 0, 100},

@@ -26,7 +26,7 @@ TEST(WorkerGroup, StartsOneWorkerAfterTheOther) {
   EXPECT_TRUE(group.waits_for_ever());
 }
 
-TEST(WorkerGroup, SucceedsWhenEveryoneExitsWithZeroAndNothingIsLeft) {
+TEST(WorkerGroup, SucceedsWhenAllWorkersExitWithZeroAndNoProcessIsLeft) {
   GroupDriver group = running_group(2, 3);
   EXPECT_EQ(group.step(group::Exited{0, 1, kGood}), Effects{});
   EXPECT_EQ(group.step(group::Exited{0, 0, kGood}), (Effects{group::WatchLeftovers{0}}));
@@ -45,7 +45,7 @@ TEST(WorkerGroup, CountsTheWorkersThatEndWhileOthersAreBeingStarted) {
   EXPECT_EQ(group.step(group::Exited{0, 1, kGood}), (Effects{group::WatchLeftovers{0}}));
 }
 
-TEST(WorkerGroup, DrainsAtOnceWhenTheLastStartedWasTheOnlyOneMissing) {
+TEST(WorkerGroup, DrainsOnceItsOnlyWorkerHasSucceeded) {
   GroupDriver group(options_for(1, 0));
   group.hear_all(group::Begin{}, group::RoundReady{0});
   EXPECT_EQ(group.hear(group::Spawned{0, 0, 100}), "");
@@ -61,7 +61,7 @@ TEST(WorkerGroup, EndsWithTheErrorOfAFailedRound) {
   EXPECT_EQ(outcome_in(effects).error, error);
 }
 
-TEST(WorkerGroup, NeverRestartsWhatCannotBeExecuted) {
+TEST(WorkerGroup, NeverRestartsAProgramThatCannotBeExecuted) {
   GroupDriver group(options_for(2, 3));
   group.hear_all(group::Begin{}, group::RoundReady{0});
   const Error error{ExitCode::not_found, "no such program"};
@@ -71,7 +71,7 @@ TEST(WorkerGroup, NeverRestartsWhatCannotBeExecuted) {
   EXPECT_EQ(outcome_in(effects).error, error);
 }
 
-TEST(WorkerGroup, StopsThoseAlreadyStartedBeforeItEndsForAFailedSpawn) {
+TEST(WorkerGroup, StopsTheStartedWorkersBeforeItEndsForAFailedSpawn) {
   GroupDriver group(options_for(2, 3));
   group.hear_all(group::Begin{}, group::RoundReady{0}, group::Spawned{0, 0, 100});
   const Error error{ExitCode::not_found, "no such program"};
@@ -84,7 +84,7 @@ TEST(WorkerGroup, StopsThoseAlreadyStartedBeforeItEndsForAFailedSpawn) {
   EXPECT_EQ(outcome_in(effects).end, JobEnd::spawn_failed);
 }
 
-TEST(WorkerGroup, AFailedSpawnInAStopForARestartEndsTheJob) {
+TEST(WorkerGroup, AFailedSpawnDuringAStopForARestartEndsTheJob) {
   GroupDriver group(options_for(2, 3));
   group.hear_all(group::Begin{}, group::RoundReady{0}, group::Spawned{0, 0, 100},
                  group::Exited{0, 0, kCode3}, group::GroupEmpty{0});
@@ -94,7 +94,7 @@ TEST(WorkerGroup, AFailedSpawnInAStopForARestartEndsTheJob) {
 
 // ---- Failure, restart.
 
-TEST(WorkerGroup, RestartsAllWhenOneFails) {
+TEST(WorkerGroup, RestartsAllWorkersWhenOneFails) {
   GroupDriver group = running_group(2, 1);
   EXPECT_EQ(group.step(group::Exited{0, 1, kCode3}),
             (Effects{group::WorkerFailed{{0, 1, 101, kCode3, ""}, true, 0}, group::Stop{0, SIGTERM},
@@ -112,7 +112,7 @@ TEST(WorkerGroup, WaitsForBothTheLastReapedWorkerAndTheLastDescendant) {
   EXPECT_EQ(group.hear(group::Exited{0, 0, kTerm}), "RequestRound{attempt 1, restart 1}");
 }
 
-TEST(WorkerGroup, FailsWhenTheBudgetIsUsed) {
+TEST(WorkerGroup, FailsWhenTheRestartBudgetIsUsed) {
   GroupDriver group = running_group(3, 0);
   EXPECT_EQ(group.hear(group::Exited{0, 2, ExitStatus::signaled(SIGSEGV, true)}),
             "WorkerFailed{attempt 0 rank 2 pid 102 killed by SIGSEGV (core dumped), no restart, 0 "
@@ -126,7 +126,7 @@ TEST(WorkerGroup, FailsWhenTheBudgetIsUsed) {
   EXPECT_EQ(effects, (Effects{group::Finish{outcome}}));
 }
 
-TEST(WorkerGroup, AFailureWhileOthersAreBeingStartedStopsThemAll) {
+TEST(WorkerGroup, AFailureWhileWorkersAreBeingStartedStopsThemAll) {
   GroupDriver group(options_for(2, 0));
   group.hear_all(group::Begin{}, group::RoundReady{0}, group::Spawned{0, 0, 100});
   group.hear(group::Exited{0, 0, kCode3});
@@ -136,7 +136,7 @@ TEST(WorkerGroup, AFailureWhileOthersAreBeingStartedStopsThemAll) {
   EXPECT_EQ(outcome_in(group.step(group::GroupEmpty{0})).end, JobEnd::failed);
 }
 
-TEST(WorkerGroup, AWorkerNamedByFailWorkerFailsTheGroupThoughItHasNotEnded) {
+TEST(WorkerGroup, FailWorkerFailsTheGroupThoughTheWorkerHasNotEnded) {
   GroupDriver group = running_group(2, 0);
   EXPECT_EQ(group.step(group::FailWorker{0, 1, "hangs in the kernel", false}).front(),
             WorkerGroup::Effect(group::WorkerFailed{
@@ -146,7 +146,7 @@ TEST(WorkerGroup, AWorkerNamedByFailWorkerFailsTheGroupThoughItHasNotEnded) {
   EXPECT_EQ(outcome_in(effects).end, JobEnd::failed);
 }
 
-TEST(WorkerGroup, UsesExactlyItsBudget) {
+TEST(WorkerGroup, UsesExactlyItsRestartBudget) {
   GroupDriver group = running_group(1, 3);
   for (int attempt = 0; attempt < 3; ++attempt) {
     group.hear(group::Exited{attempt, 0, kCode3});
@@ -237,7 +237,7 @@ TEST(WorkerGroup, SaysInOneLineWhatItWaitsFor) {
             "0,2; KILL in 30.0 s");
 }
 
-TEST(WorkerGroupDeathTest, OptionsThatMakeNoSenseEndTheProgram) {
+TEST(WorkerGroupDeathTest, InvalidOptionsEndTheProgram) {
   WorkerGroup::Options negative = options_for(1, 0);
   negative.grace = milliseconds{-1};
   EXPECT_DEATH(WorkerGroup{options_for(0, 0)}, "internal error: CHECK");
