@@ -30,14 +30,14 @@ unsigned mode_of(const std::string& path) {
   return status.st_mode & 07777u;
 }
 
-// The folder that a user's session has, with ours in it or not.
+// A session's runtime folder, in which muster's folder may exist or not.
 class ControlFolder : public ::testing::Test {
  protected:
   std::string runtime() const { return tree_.root().string(); }
   std::string folder() const { return runtime() + "/muster"; }
   ControlPlace place() const { return {folder(), ""}; }
 
-  // What a job that was killed has left behind.
+  // Leaves what a killed job leaves behind.
   void leave_traces(pid_t pid) const {
     const auto socket = ControlServer::open(place(), {pid, "dead", "x.py", 1, {}});
     ASSERT_TRUE(socket) << socket.error().message;
@@ -76,7 +76,7 @@ TEST_F(ControlFolder, IsASubfolderIfTheNamedOneIsOpenToOthers) {
     ASSERT_TRUE(socket) << socket.error().message;
     const UniqueFd fd(socket->fd);
     EXPECT_EQ(socket->folder, below);
-    EXPECT_EQ(mode_of(folder()), mode) << "what existed stays as it was";
+    EXPECT_EQ(mode_of(folder()), mode) << "an existing folder keeps its mode";
     EXPECT_EQ(mode_of(below), 0700u);
     EXPECT_THAT(running_jobs(place()), testing::SizeIs(1));
     fs::remove_all(folder());
@@ -99,7 +99,7 @@ TEST_F(ControlFolder, IsRefusedIfItsSubfolderIsOpenToOthers) {
   const std::string below = fmt::format("{}/muster-{}", folder(), geteuid());
   fs::create_directory(below);
   ASSERT_EQ(chmod(below.c_str(), 0755), 0);
-  EXPECT_FALSE(make_control_folder(place())) << "it may have been another user's idea";
+  EXPECT_FALSE(make_control_folder(place())) << "another user may have prepared it";
   EXPECT_EQ(mode_of(below), 0755u);
 }
 

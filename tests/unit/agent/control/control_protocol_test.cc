@@ -281,7 +281,7 @@ TEST(ControlReply, IsRefusedIfMalformed) {
             "cannot read the job's answer: the line is not a reply: it is too long" + remedy);
 }
 
-// Any text, and any cut or changed byte of a good line, is an answer or a complaint of one line.
+// Any text, and any damaged line, yields a value or an error of one line.
 RC_GTEST_PROP(ControlDecoders, AcceptOrRefuseAnyText, (const std::string& text)) {
   const auto request = decode_request(text);
   RC_ASSERT((request.has_value() || request.error().message.find('\n') == std::string::npos));

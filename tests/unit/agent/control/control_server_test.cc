@@ -38,7 +38,7 @@ control::JobStatus small_status() {
   return status;
 }
 
-// A client that blocks, with a limit generous enough for any machine.
+// A blocking client whose time limit is generous enough for any machine.
 class Client {
  public:
   explicit Client(const std::string& path) {
@@ -55,7 +55,7 @@ class Client {
   }
   void ask(const control::Request& request) const { say(control::encode(request)); }
 
-  // Nothing: the server has ended the connection.
+  // nullopt: the server has closed the connection.
   std::optional<std::string> line() {
     char c = 0;
     std::string text;
@@ -80,7 +80,7 @@ class Client {
   UniqueFd fd_;
 };
 
-// A server on a loop of its own, as the agent has it.
+// A server on its own loop, as in the agent.
 class ControlServerTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -138,7 +138,7 @@ class ControlServerTest : public ::testing::Test {
     thread_.join();
   }
 
-  // What the agent has to say about rank 3: `log_` from where the asker is.
+  // Answers for rank 3: `log_` from the client's position.
   void answer_logs(const LogsQuery& query, ControlHandlers::LogsDone done) {
     ++questions_;
     if (hold_logs_) return held_.push_back(std::move(done));
@@ -159,7 +159,7 @@ class ControlServerTest : public ::testing::Test {
   std::size_t connections() {
     return on_loop([this] { return server_->connections(); });
   }
-  // The loop notices an end a moment later than the client.
+  // The loop notices a closed connection later than the client.
   void wait_for_connections(std::size_t wanted) {
     test::wait_for([&] { return connections() == wanted; }, "so many connections");
   }
@@ -175,9 +175,9 @@ class ControlServerTest : public ::testing::Test {
   std::unique_ptr<ControlServer> server_;
   std::thread thread_;
 
-  // Of the loop's thread.
+  // Used by the loop's thread only.
   std::vector<std::pair<int, control::RankRanges>> signals_;
-  std::function<void()> stacks_done_;  // Of the last question.
+  std::function<void()> stacks_done_;  // For the last request.
   std::vector<ControlHandlers::LogsDone> held_;
   std::string log_ = "first\n";
   bool hold_logs_ = false;
@@ -241,7 +241,7 @@ TEST_F(ControlServerTest, ShowsStacks) {
   const Result<Reply> late = other.reply();
   ASSERT_TRUE(late && std::holds_alternative<Error>(*late));
   on_loop([this] {
-    stacks_done_();  // Nobody takes it any more.
+    stacks_done_();  // Too late: ignored.
     return true;
   });
 }
@@ -372,7 +372,7 @@ TEST_F(ControlServerTest, ReportsThatTheAgentDoesNotAnswer) {
                                 "the job has not answered in time; its disk or its console may be "
                                 "stuck"}));
   EXPECT_TRUE(asker.ended());
-  // The answer comes after all, to nobody.
+  // A late answer is ignored.
   on_loop([this] {
     for (auto& done : held_)
       done(std::vector<LogText>{{3, "late", 4}});
@@ -429,8 +429,7 @@ TEST_F(ControlServerTest, CanBeClosedTwice) {
   EXPECT_EQ(connections(), 0u);
 }
 
-// The folder keeps others out. Here it is opened for once, and the socket still answers nobody
-// else.
+// Even if the folder, which keeps others out, is opened, the socket answers no other user.
 TEST_F(ControlServerTest, AnswersOnlyItsOwnUser) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root, to connect as another user";
   start();
@@ -453,7 +452,6 @@ TEST_F(ControlServerTest, AnswersOnlyItsOwnUser) {
   EXPECT_EQ(answer, std::nullopt);
 }
 
-// Hundreds that ask nonsense, half a question, or nothing, while one asks well.
 TEST_F(ControlServerTest, WithstandsManyInvalidClients) {
   start({.connections_max = 8, .patience = 100ms});
   for (int i = 0; i < 300; ++i) {

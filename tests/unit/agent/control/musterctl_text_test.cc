@@ -124,7 +124,7 @@ TEST(ElapsedText, HasTwoUnitsAtMost) {
   EXPECT_EQ(elapsed_text(std::numeric_limits<double>::infinity()), "0 s");
 }
 
-// What a printer prints of these answers, one after the other.
+// What a printer prints for these answers in turn.
 std::string printed_logs(bool prefixed, const std::vector<std::vector<control::LogText>>& answers) {
   std::string text;
   LogPrinter printer(prefixed, [&](std::string_view piece) { text += piece; });

@@ -10,7 +10,7 @@
 namespace muster {
 namespace {
 
-// A rank that has made so many calls of group 'world', and is in the last one.
+// A rank in the last of its `called` calls of group 'world'.
 RankRecords rank_in_call(int rank, int64_t called, double seconds = 1) {
   RankRecords records;
   records.rank = rank;
@@ -35,7 +35,7 @@ RankRecords rank_in_call(int rank, int64_t called, double seconds = 1) {
   return records;
 }
 
-// It has ended its last call, which took a second.
+// A rank whose last call, which took a second, has ended.
 RankRecords rank_after_call(int rank, int64_t called, double seconds) {
   RankRecords records = rank_in_call(rank, called, seconds + 1);
   records.current->state = CallState::complete;

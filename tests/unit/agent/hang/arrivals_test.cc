@@ -20,7 +20,7 @@ using testing::SizeIs;
 class RecordingRank {
  public:
   RecordingRank() { attach(); }
-  // Another process of the rank begins to record.
+  // A new process of the rank begins to record.
   void attach() {
     writer_.reset();
     writer_ =
@@ -35,7 +35,7 @@ class RecordingRank {
     writer_->set_state(group, ring::GroupState::ready);
     return group;
   }
-  // Without `took` it is not over.
+  // `took` not set: the call is still pending.
   void call(int32_t group, uint64_t ordinal, Duration at,
             std::optional<Duration> took = Duration(1), bool is_synchronous = true) {
     const ring::Pending pending = writer_->called(
@@ -63,7 +63,7 @@ class RecordingRank {
   ring::Pending last_;
 };
 
-// One node's ranks 4 and 5 of a group of four.
+// A node with ranks 4 and 5 of a group of four.
 class ArrivalSamplerTest : public testing::Test {
  protected:
   std::vector<Arrivals> look(Instant now = {}) {
@@ -84,7 +84,7 @@ TEST_F(ArrivalSamplerTest, ReportsACallOnceForAllRanksOfTheNode) {
   ranks_[0].call(first_, 2, milliseconds(10));
   ranks_[1].call(second_, 2, milliseconds(30));
   const auto arrivals = look();
-  ASSERT_THAT(arrivals, SizeIs(1)) << "not of the first call, which comes after the start-up";
+  ASSERT_THAT(arrivals, SizeIs(1)) << "the first call follows the start-up and is left out";
   EXPECT_EQ(arrivals[0], (Arrivals{.group = "dp",
                                    .name = "dp",
                                    .ordinal = 2,
@@ -104,7 +104,7 @@ TEST_F(ArrivalSamplerTest, LeavesOutCallsOnADevice) {
   EXPECT_THAT(look(), IsEmpty());
 }
 
-// As DDP's buckets: the others have waited for all of them together, once.
+// DDP's buckets are such calls: the others wait once, for all of them together.
 TEST_F(ArrivalSamplerTest, LeavesOutAsynchronousCalls) {
   for (uint64_t ordinal = 2; ordinal <= 20; ++ordinal) {
     ranks_[0].call(first_, ordinal, milliseconds(ordinal), milliseconds(1), false);
@@ -142,7 +142,7 @@ TEST_F(ArrivalSamplerTest, WaitsForLateRanks) {
   ranks_[0].call(first_, 2, milliseconds(10), std::nullopt);
   EXPECT_THAT(look(), IsEmpty());
   ranks_[1].call(second_, 2, milliseconds(30));
-  EXPECT_THAT(look(), IsEmpty()) << "that of the first rank is not over";
+  EXPECT_THAT(look(), IsEmpty()) << "the call of the first rank is not over";
   ranks_[0].finish(milliseconds(25));
   const auto arrivals = look();
   ASSERT_THAT(arrivals, SizeIs(1));
@@ -207,7 +207,7 @@ TEST_F(ArrivalSamplerTest, StartsOverWithANewProcessOfARank) {
   EXPECT_THAT(look(), IsEmpty());
   const int32_t group = ranks_[1].open("dp", 4);
   ranks_[0].call(first_, 4, milliseconds(50));
-  EXPECT_THAT(look(), IsEmpty()) << "the other one is a member again";
+  EXPECT_THAT(look(), IsEmpty()) << "the other rank is a member again";
   ranks_[1].call(group, 4, milliseconds(60));
   EXPECT_THAT(look(), SizeIs(1));
 }

@@ -14,7 +14,7 @@ namespace {
 
 using Counter = std::atomic<uint32_t>;
 
-// A page that other processes may share, as a ring is.
+// A page that other processes may share, like a ring.
 class SharedPage {
  public:
   SharedPage()

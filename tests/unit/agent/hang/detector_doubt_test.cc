@@ -1,4 +1,4 @@
-// What holds the detector back, what it takes back, and what it makes of missing evidence.
+// What delays a verdict, what withdraws one, and how the detector treats missing evidence.
 #include <gtest/gtest.h>
 
 #include "agent/hang/detector.h"
@@ -88,7 +88,7 @@ TEST(DetectorDoubt, ANewAttemptForgetsAllButTheFindingNumbers) {
   EXPECT_EQ(job.last<Verdict>()->finding.number, 2U);
 }
 
-// ---- what holds it back
+// ---- what delays a verdict
 
 TEST(DetectorDoubt, ASuspensionStopsJudgementAndRestartsWaits) {
   FakeJob job = running_job(2);
@@ -180,7 +180,7 @@ TEST(DetectorDoubt, ARankThatRecordsNothingIsNotNamedBesideALateRank) {
             "float32 #1 world time medium");
 }
 
-// Its recorder switched itself off: others have ended calls that need it.
+// Its recorder must have stopped, since others have ended calls that need it.
 TEST(DetectorDoubt, CountersThatOthersDisproveAreNoProof) {
   FakeJob job = running_job(3);
   for (int i = 0; i < 5; ++i) {
@@ -209,7 +209,6 @@ TEST(DetectorDoubt, MembersAreFoundByTheirOwnRankIfNoListIsKnown) {
                                       kSum, kSum));
 }
 
-// Whether it still waits is unknown.
 TEST(DetectorDoubt, AWaitEndsWhenItsRankNoLongerReportsIt) {
   FakeJob job = running_job(2);
   job.life(1, LifeState::blocked);

@@ -1,4 +1,4 @@
-// Who is named where ranks wait for each other over groups and messages.
+// Which ranks the detector names if ranks wait for each other over groups and messages.
 #include <gtest/gtest.h>
 
 #include "agent/hang/detector.h"
@@ -9,7 +9,7 @@ namespace {
 
 using std::chrono::seconds;
 
-// ---- who is the root
+// ---- the root
 
 TEST(DetectorGraph, TheRootOfAChainIsNamedAndItsVictimsCounted) {
   FakeJob job(4);
@@ -27,7 +27,7 @@ TEST(DetectorGraph, TheRootOfAChainIsNamedAndItsVictimsCounted) {
             "verdict never_entered 0 <- 1-3 all_reduce (sum) of 4 float32 #1 pp time high");
 }
 
-// While it waited itself it could not come: its own time has just begun.
+// While it waited it could not come, so its own time has just begun.
 TEST(DetectorGraph, AVictimIsNotBlamedForTheTimeInWhichItWaited) {
   Limits limits;
   limits.busy_timeout = seconds(60);
@@ -50,7 +50,7 @@ TEST(DetectorGraph, AVictimIsNotBlamedForTheTimeInWhichItWaited) {
   EXPECT_EQ(job.said(), "verdict busy 1 <- 2 all_reduce (sum) of 8 float32 #1 tp time high");
 }
 
-// Whom it waits for is the library's to say.
+// The library reports the failure.
 TEST(DetectorGraph, ARankThatWaitsInAFailedGroupIsNotBlamed) {
   FakeJob job(3);
   job.open("a", {0, 1});
@@ -86,7 +86,7 @@ TEST(DetectorGraph, IndependentHangsAreReportedSeparately) {
             "high | verdict stopped 5 <- 3-4 barrier #1 b time high");
 }
 
-// ---- groups that are formed, and messages
+// ---- the forming of groups, and messages
 
 TEST(DetectorGraph, AMemberThatDoesNotOpenAGroupIsLate) {
   FakeJob job = running_job(3);
@@ -99,7 +99,7 @@ TEST(DetectorGraph, AMemberThatDoesNotOpenAGroupIsLate) {
             "verdict never_entered 1 <- 0,2 forming the group #0 tp time high");
 }
 
-// A limit for busy ranks may be shorter than what it takes to connect all members.
+// Connecting all members may take longer than the limit for busy ranks.
 TEST(DetectorGraph, AnUnformedGroupThatAllMembersOpenedIsIncomplete) {
   Limits limits;
   limits.busy_timeout = seconds(3);
@@ -230,7 +230,7 @@ TEST(DetectorGraph, AReceiveFromAnyRankBelongsToACircleIfAllOthersWaitForIt) {
   EXPECT_EQ(job.said(), "verdict circle 0,1 <- 2 recv from any rank #0 world proof high");
 }
 
-// Another thread of it may yet make the call.
+// Another of its threads may yet make the call.
 TEST(DetectorGraph, ACircleThroughARunningRankIsNoProof) {
   FakeJob job = running_job(2);
   job.open("other", {0, 1});
@@ -241,7 +241,7 @@ TEST(DetectorGraph, ACircleThroughARunningRankIsNoProof) {
   EXPECT_EQ(job.said(), fmt::format("notice circle 0,1 <-  {} time medium", kSum));
 }
 
-// Of a broadcast the root may go on by itself.
+// The root of a broadcast may go on alone.
 TEST(DetectorGraph, ACircleThroughACallThatMayEndIsJudgedByTime) {
   FakeJob job = running_job(2);
   job.open("other", {0, 1});

@@ -1,5 +1,5 @@
-// Drives a hang detector by hand, for its tests: ranks whose calls, lives and ends are set by the
-// test, and which are read and looked at as an agent would, on an own clock.
+// Drives a hang detector in tests, on its own clock: the test sets the calls, lives and ends of
+// ranks, and FakeJob reads and samples them as an agent does.
 #pragma once
 
 #include <algorithm>
@@ -34,7 +34,7 @@ inline ring::Call call_of(ring::CallKind kind, int root = -1, uint64_t count = 8
 
 inline const ring::Call kBarrier = {.kind = ring::CallKind::barrier, .is_synchronous = true};
 
-// What calls after the first one of running_job() are in texts.
+// Text of the first call after that of running_job().
 inline constexpr auto kSum = "all_reduce (sum) of 8 float32 #2 world";
 
 inline std::vector<int> named(const Finding& finding) {
@@ -76,7 +76,7 @@ inline std::string to_text(const Effect& effect) {
   return std::visit(Text{}, effect);
 }
 
-// One rank: what its ring would say.
+// A rank, with the content of its ring.
 class FakeRank {
  public:
   explicit FakeRank(int rank) {
@@ -132,7 +132,7 @@ class FakeJob {
     at(rank).group(id).completed = at(rank).group(id).called;
     life(rank, LifeState::running);
   }
-  // All members of the list make the call, and complete it.
+  // All `members` make the call and complete it.
   void all(const std::vector<int>& members, const std::string& id, const ring::Call& what) {
     for (const int rank : members)
       call(rank, id, what);
@@ -165,7 +165,7 @@ class FakeJob {
   }
 
   // ---- what the agent does
-  // Lets time pass: rings are read four times a second, processes looked at once.
+  // Lets time pass; per look interval, rings are read four times and processes looked at once.
   void pass(Duration duration) {
     const Instant end = now_ + duration;
     while (now_ < end) {
@@ -206,7 +206,7 @@ class FakeJob {
   }
   void stop_reading() { reads_ = false; }
 
-  // What was said since the last call, joined by " | ".
+  // The effects since the last call, joined by " | ".
   std::string said() {
     std::vector<std::string> texts;
     for (const Effect& effect : effects)
@@ -215,7 +215,7 @@ class FakeJob {
     times.clear();
     return fmt::format("{}", fmt::join(texts, " | "));
   }
-  // Lets time pass until something is said; how long that took.
+  // Lets time pass until the next effect, but at most `most`; returns how long that took.
   Duration until_said(Duration most) {
     const Instant begin = now_;
     while (effects.empty() && now_ - begin < most)
@@ -237,7 +237,7 @@ class FakeJob {
   std::vector<FakeRank> ranks;
   std::vector<int> looked_at;
   std::vector<Effect> effects;  // All but LookAt.
-  std::vector<Instant> times;   // Of each.
+  std::vector<Instant> times;   // Of the effects.
 
  private:
   Limits limits_;
@@ -255,7 +255,7 @@ inline std::vector<int> all_of(int world) {
   return ranks;
 }
 
-// A job that has opened the group "world", and made one call in it.
+// A job that has opened the group "world" and made one call in it.
 inline FakeJob running_job(int world, const Limits& limits = {}) {
   FakeJob job(world, limits);
   job.open("world", all_of(world));
@@ -265,7 +265,7 @@ inline FakeJob running_job(int world, const Limits& limits = {}) {
   return job;
 }
 
-// All but these make a call.
+// All ranks but `late` make a call.
 inline void call_without(FakeJob& job, const std::vector<int>& late,
                          const ring::Call& what = sum_of(8)) {
   for (size_t rank = 0; rank < job.ranks.size(); ++rank) {

@@ -1,4 +1,4 @@
-// Calls that do not agree: who is named, and how soon.
+// Calls that do not agree: which ranks are named, and how soon.
 #include <gtest/gtest.h>
 
 #include "agent/hang/detector.h"
@@ -10,7 +10,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// Each rank makes its call, at one moment.
+// Each rank makes its call, all at the same time.
 FakeJob job_of_calls(const std::vector<ring::Call>& calls) {
   FakeJob job = running_job(static_cast<int>(calls.size()));
   for (size_t rank = 0; rank < calls.size(); ++rank)
@@ -65,7 +65,7 @@ TEST(DetectorMismatch, AMismatchIsJudgedAtOnceWhenARankFails) {
       "by 1");
 }
 
-// Nobody has noticed it, and there will be no second look.
+// No rank noticed the mismatch, and no second look follows.
 TEST(DetectorMismatch, AMismatchIsJudgedAtOnceWhenTheLastRankEnds) {
   FakeJob job = job_of_calls({sum_of(8), sum_of(8), sum_of(9)});
   for (const int rank : {0, 1, 2})
@@ -120,7 +120,7 @@ TEST(DetectorMismatch, ARankKilledByASignalIsReportedAsKilled) {
   EXPECT_EQ(job.last<Verdict>()->finding.ranks[0].ended, ExitStatus::signaled(SIGKILL));
 }
 
-// Ranks that see the failure make other calls: a barrier in a handler, say.
+// Ranks that see the failure may make other calls, such as a barrier in a handler.
 TEST(DetectorMismatch, CallsAfterAFailureAreNotCompared) {
   FakeJob job = running_job(3);
   job.call(0, "world", sum_of(8));
@@ -132,7 +132,7 @@ TEST(DetectorMismatch, CallsAfterAFailureAreNotCompared) {
   EXPECT_EQ(job.said(), "");
 }
 
-// As soon as all digests are in, and not before the second one of the odd one.
+// A verdict awaits the second digest of the odd rank.
 TEST(DetectorMismatch, ARefusedCallThatWasReadMakesNoMismatch) {
   FakeJob job = running_job(3);
   call_without(job, {1});
@@ -198,7 +198,8 @@ TEST(DetectorMismatch, CallsOfALaterProcessAreNotCompared) {
   EXPECT_EQ(job.said(), "");
 }
 
-// All calls and their hashes, of which the rings keep the last ones only.
+// Makes calls and their hashes; the ring keeps only the last ones. From ordinal `wrong_at` on the
+// hashes differ.
 void compute(FakeJob& job, int rank, int calls, int wrong_at) {
   GroupDigest& group = job.at(rank).group("world");
   for (int i = 0; i < calls; ++i) {

@@ -1,5 +1,5 @@
-// What the detector promises of every job: no verdict on a healthy one, the right ranks and class
-// of a fault, in time, and no wrong verdict whatever becomes of the digests on their way.
+// The detector's promises: no verdict on a healthy job, the right ranks and class of a fault, in
+// time, and no wrong verdict whatever happens to the digests on their way.
 #include <algorithm>
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ using std::chrono::seconds;
 constexpr uint64_t kRuns = kSanitized ? 3 : 30;
 constexpr Duration kSlack = seconds(3);
 
-// On so many nodes.
+// The parameter is the number of nodes.
 class DetectorProperty : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Nodes, DetectorProperty, testing::Values(1, 3));
 
@@ -57,8 +57,8 @@ bool names(const Finding& finding, int rank) {
   return std::ranges::count(finding.ranks, rank, &Suspect::rank) > 0;
 }
 
-// Whether the verdict is the right one for the fault. If looks at the process are lost, all that is
-// known may be that it is late.
+// True if the verdict is right for the fault. If looks at the process are lost (not `is_seen`), the
+// detector may know only that the rank is late.
 bool is_right(const Finding& verdict, Fault fault, int culprit, bool is_seen = true) {
   if (!is_seen && verdict.what == Class::incomplete && verdict.ranks.empty()) return true;
   if (!names(verdict, culprit)) return false;
@@ -66,7 +66,7 @@ bool is_right(const Finding& verdict, Fault fault, int culprit, bool is_seen = t
   const bool is_only_late =
       !is_seen && (verdict.what == Class::busy || verdict.what == Class::incomplete);
   if (verdict.what != class_of(fault) && !is_only_late) return false;
-  // Of several ranks of which too little is known, none can be excluded.
+  // A verdict may name more ranks if too little is known to exclude them.
   return verdict.ranks.size() == 1 || fault == Fault::crossed || verdict.is_tie ||
          verdict.what == Class::incomplete || verdict.confidence == Confidence::low;
 }
@@ -155,8 +155,8 @@ TEST_P(DetectorProperty, LateAndLostDigestsNeverMakeAWrongVerdict) {
   }
 }
 
-// Without the limit for ranks that are busy: that one has waited for others in the meantime, and is
-// late only since then, may not have been heard of.
+// The limit for busy ranks is out of reach: a report that a late rank has meanwhile waited for
+// others may be lost.
 TEST_P(DetectorProperty, AHealthyJobGetsNoVerdictThoughMostDigestsAreLost) {
   for (const Channel& channel : {Channel{.delay = milliseconds(100), .lost = 95},
                                  Channel{.delay = seconds(15), .lost = 90, .repeated = 20}}) {

@@ -1,5 +1,5 @@
 // A job of 1,000 nodes with eight ranks each, one of which never makes its third call: it is named
-// in time, and no node says much for that.
+// in time, and no node sends much for that.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -35,7 +35,7 @@ class LargeJob {
       RankDigest digest;
       digest.rank = rank;
       digest.generation = 1;
-      // One in each node says who the members are, which is enough, and cheaper to simulate.
+      // One rank of each node lists the members: enough, and cheaper to simulate.
       const std::vector<int> listed =
           rank % kRanksOfNode == 0 ? all_of(kRanks) : std::vector<int>();
       digest.groups.push_back({.id = "world",
@@ -77,7 +77,7 @@ class LargeJob {
   Instant now() const { return now_; }
 
   std::vector<Finding> verdicts;
-  std::optional<Instant> first_look;  // At the late rank's process.
+  std::optional<Instant> first_look;  // First look at the late rank's process.
 
  private:
   RankDigest& ring(int rank) {
@@ -92,7 +92,7 @@ class LargeJob {
     look_at_processes();
     net_.looked(now_);
   }
-  // At once when a rank is wanted, and once a second from then on.
+  // First when a rank is wanted, then once a second.
   void look_at_processes() {
     std::map<int, Instant> before = std::exchange(looked_, {});
     for (const int rank : net_.wanted(now_)) {
@@ -120,8 +120,8 @@ class LargeJob {
   Instant now_{seconds(10'000)};
   Detector detector_;
   NodeNet net_;
-  std::vector<Event> rings_;       // By rank: a Digested.
-  std::map<int, Instant> looked_;  // By rank: at its process, last.
+  std::vector<Event> rings_;       // A Digested, by rank.
+  std::map<int, Instant> looked_;  // Last look at the process, by rank.
   Instant next_look_{};
 };
 
@@ -139,7 +139,7 @@ void expect_named_in_time(const Channel& channel) {
     job.pass(kScaleStep);
   ASSERT_EQ(job.verdicts.size(), 1U);
   const Finding& verdict = job.verdicts.front();
-  // The evidence: others have waited for so long, and its process has been blocked for so long.
+  // The verdict needs both: the others' wait, and a process seen blocked for the timeout.
   ASSERT_TRUE(job.first_look);
   EXPECT_LE(*job.first_look - begin, seconds(2));
   EXPECT_LE(job.now() - *job.first_look, Limits{}.hang_timeout + seconds(2));

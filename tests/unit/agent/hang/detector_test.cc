@@ -1,4 +1,4 @@
-// What each fault of one rank makes of a job, and when the detector says so.
+// What the detector reports for each fault of one rank, and when.
 #include "agent/hang/detector.h"
 
 #include <gtest/gtest.h>
@@ -58,7 +58,7 @@ TEST(Detector, ARunningRankIsJudgedAtTheBusyTimeoutOnly) {
   }
 }
 
-// It computed while the others waited; the clock of "blocked" begins when it is seen so.
+// It computed while the others waited; the clock of "blocked" starts when it is first seen blocked.
 TEST(Detector, ARankThatBlocksLateIsNotJudgedAtOnce) {
   FakeJob job = running_job(2);
   job.life(1, LifeState::running);
@@ -124,7 +124,7 @@ TEST(Detector, ACallThatFailsDoesNotShowThatTheLateRankCame) {
   EXPECT_FALSE(job.last<WaitEnded>()->have_come);
 }
 
-// It may be on its way to its end, however long that takes, until it calls something.
+// Until it makes another call, it may be about to end, however long that takes.
 TEST(Detector, ReportsThatARankSurvivedTheCallThatItGaveUp) {
   FakeJob job = running_job(2);
   job.life(1, LifeState::running);
@@ -141,7 +141,7 @@ TEST(Detector, ReportsThatARankSurvivedTheCallThatItGaveUp) {
   EXPECT_EQ(job.last<WentOn>()->number, job.last<WaitEnded>()->number);
 }
 
-// What is counted as complete on a device goes up to the call that failed.
+// On a device, the calls counted as complete include the one that failed.
 TEST(Detector, AFailedDeviceCallDoesNotShowThatTheLateRankCame) {
   FakeJob job = running_job(2);
   job.life(1, LifeState::running);
@@ -186,7 +186,7 @@ TEST(Detector, AnAsynchronousCallIsAWaitOnlyIfItsRankIsBlocked) {
                                     kSum, kSum));
 }
 
-// It may wait for the running one by other means, as for a file that that one writes.
+// It may wait for the running rank by other means, such as a file that that rank writes.
 TEST(Detector, ABlockedRankIsNotJudgedBeforeALateRunningRank) {
   Limits limits;
   limits.busy_timeout = seconds(100);
@@ -200,7 +200,7 @@ TEST(Detector, ABlockedRankIsNotJudgedBeforeALateRunningRank) {
   EXPECT_EQ(job.said(), fmt::format("verdict never_entered 1,2 <- 0,3 {} time high", kSum));
 }
 
-// The running one may have let it go just now.
+// The running rank may have released it only now.
 TEST(Detector, TheClockOfABlockedRankStartsWhenTheOtherLateRankCame) {
   FakeJob job = running_job(4);
   job.life(1, LifeState::blocked);
@@ -306,7 +306,7 @@ TEST(Detector, ARankThatHasMadeAllCallsMayExit) {
   EXPECT_EQ(job.said(), "");
 }
 
-// Its last digest did not arrive: it may have made the call.
+// The rank may have made the call after its last digest that arrived.
 TEST(Detector, AnExitWithoutALastDigestIsOnlyNoticed) {
   FakeJob job = running_job(3);
   call_without(job, {1});

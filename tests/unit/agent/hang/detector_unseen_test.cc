@@ -1,5 +1,5 @@
-// Calls on a device, of which it is not seen when they are complete (NCCL's, by its plugin): what
-// can be told of them, and what cannot.
+// Calls on a device whose completion is not seen (NCCL's, by its plugin): what they prove, and what
+// they do not.
 #include <ctime>
 #include <utility>
 #include <vector>
@@ -26,7 +26,7 @@ ring::Call sum_on_device() {
   return on_device(ring::CallKind::all_reduce);
 }
 
-// Processes that have called turn round and round until their GPU is done.
+// Processes in a call spin until their GPU is done, so they do not look blocked.
 FakeJob device_job(int world) {
   FakeJob job(world);
   job.open("world", all_of(world));
@@ -116,7 +116,7 @@ TEST(DetectorUnseen, MembersWaitForASendingRootAndAReceivingRootForAllMembers) {
   EXPECT_EQ(other.last<Verdict>()->finding.waiting, std::vector<int>{0});
 }
 
-// Each may be about to make the other call, while its GPU has the first one.
+// Each may be about to make the other call while its GPU performs the first.
 TEST(DetectorUnseen, CallsOfTwoGroupsInDifferentOrdersProveNoCircle) {
   FakeJob job = device_job(2);
   job.open("tp", {0, 1});
@@ -165,7 +165,7 @@ TEST(DetectorUnseen, AStartedKernelThatDoesNotEndIsNoticed) {
   EXPECT_EQ(job.said(), "notice incomplete  <- 0-1 all_reduce of 8 float32 #1 world time high");
 }
 
-// Its own kernel may be queued behind others.
+// The kernel of the other rank may be queued behind others.
 TEST(DetectorUnseen, ARunningKernelMakesTheCallIncomplete) {
   for (const bool has_finished : {false, true}) {
     FakeJob job = device_job(2);
@@ -189,7 +189,7 @@ TEST(DetectorUnseen, AMismatchIsProven) {
   EXPECT_EQ(job.said(), fmt::format("verdict signature 1 <- 0,2 {} proof high", kNext));
 }
 
-// 8,192 members and 16 calls of each; with a look at all members for each call it takes seconds.
+// 8,192 members with 16 calls each: examining all members for each call would take seconds.
 TEST(DetectorUnseen, AllMembersOfALargeGroupAreExaminedInOnePass) {
   constexpr int kMembers = 8192;
   std::vector<RankState> ranks(kMembers);

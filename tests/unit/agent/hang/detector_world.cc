@@ -97,7 +97,7 @@ void World::plan_steps() {
     step.group = static_cast<int>(prng_.below(groups_.size()));
     const uint64_t size = groups_[at(step.group)].ranks.size();
     const ring::CallKind kinds[] = {all_reduce, all_reduce, barrier, broadcast, reduce, send};
-    const uint64_t elements = 1 + prng_.below(4);  // Drawn alone: arguments have no order.
+    const uint64_t elements = 1 + prng_.below(4);  // Drawn first: arguments have no fixed order.
     step.call = call_of(kinds[prng_.below(6)], -1, elements);
     if (step.call.kind == all_reduce || step.call.kind == reduce)
       step.call.reduction = ring::Reduction::sum;
@@ -134,7 +134,7 @@ void World::place_fault() {
     ++fault_at_;
 }
 
-// The call after this one is of another group, and both need another rank.
+// Swaps two adjacent calls of different groups that both need a second common rank.
 void World::place_crossed() {
   using enum ring::CallKind;
   std::vector<int>& program = ranks_[at(culprit_)].program;
@@ -181,7 +181,7 @@ void World::begin_pause(int rank) {
   live(rank, pause.life);
 }
 
-// False: it waits for other members of a group.
+// Returns false while the rank waits for other members of a group.
 bool World::open_groups(int rank) {
   Rank& one = ranks_[at(rank)];
   for (; one.opened < groups_.size(); ++one.opened) {
@@ -199,7 +199,7 @@ bool World::open_groups(int rank) {
   return true;
 }
 
-// Whether the fault keeps the rank from making its next call.
+// Returns true if the fault keeps the rank from making its next call.
 bool World::strike(int rank) {
   if (rank != culprit_ || ranks_[at(rank)].next != fault_at_ || struck_) return false;
   const auto freeze = [&](LifeState life) {
@@ -301,7 +301,7 @@ void World::end(int rank, int code) {
     send(rank, Digested{last});
     return send(rank, Ended{rank, code});
   }
-  // Both are told together, but the first may be lost.
+  // Both arrive together, but the first may be lost.
   const Instant told = now_ + random(options_.channel.delay);
   if (prng_.below(100) >= at(options_.channel.lost)) post({told, Digested{last}});
   post({told, Ended{rank, code}});
@@ -422,7 +422,7 @@ void World::spoil(RankDigest& digest) {
   }
 }
 
-// From the rank's agent.
+// Sends an event from the rank's agent.
 void World::send(int rank, Event event) {
   if (net_) {
     const Duration ahead = net_->ahead(rank);
@@ -464,7 +464,7 @@ void World::look_at_processes() {
   looked_before_ = {wanted.begin(), wanted.end()};
 }
 
-// In the order of arrival, behind those of the same time.
+// Inserts by arrival, after those of the same time.
 void World::post(News news) {
   const auto behind = std::ranges::upper_bound(news_, news.at, {}, &News::at);
   news_.insert(behind, std::move(news));
@@ -478,7 +478,8 @@ void World::deliver() {
   news_.erase(news_.begin(), news_.begin() + static_cast<ptrdiff_t>(count));
 }
 
-// At the time of a digest, or at which it is said to hold, a look has shown the same.
+// Records an untruth unless a look at the time of the digest, or at the time for which it is
+// confirmed, has shown the same.
 void World::check_truth(const Event& event) {
   int rank = -1;
   if (const auto* const digested = std::get_if<Digested>(&event)) {

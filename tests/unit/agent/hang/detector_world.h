@@ -1,8 +1,7 @@
-// A small world for the properties of the hang detector: ranks that run a common program of
-// collectives and messages on virtual time, a fault, and an agent that reads and looks at them
-// through a channel that delays, loses, repeats and reorders what it says: one for all, or one on
-// each node. It shares no code with the detector: a call ends here because its members have come,
-// not because counters say so.
+// A simulation for the properties of the hang detector, on virtual time: ranks run a common program
+// of collectives and messages, one fault occurs, and one agent, or one per node, reports the ranks
+// through a channel that delays, loses, repeats and reorders. It shares no code with the detector:
+// a call ends here because its members have come, not because counters say so.
 #pragma once
 
 #include <cstdint>
@@ -30,16 +29,16 @@ enum class Fault : uint8_t {
   signature,  // Another count or operation.
   crossed,    // Two calls of two groups the other way round.
   no_send,    // Leaves a send out.
-  fail,       // Exits with 1.
+  fail,       // Exits with 1 before a call.
 };
 
 struct WorldOptions {
   uint64_t seed = 0;
   Fault fault = Fault::none;
   Channel channel;
-  int nodes = 1;  // More than one speak as NodeReporters do, and the first one has rank 0 only.
+  int nodes = 1;  // If more, they report by NodeReporters, and the first one has rank 0 only.
   Limits limits;
-  Duration busy_max = std::chrono::seconds(35);  // Longest time without waiting in a call, about.
+  Duration busy_max = std::chrono::seconds(35);  // Longest time without a wait in a call, about.
   Duration block_max = std::chrono::seconds(8);  // Longest blocking for unknown reasons.
 };
 
@@ -47,7 +46,7 @@ class World {
  public:
   explicit World(const WorldOptions& options);
 
-  // Plays until nothing can change any more and `after` that, or all have ended.
+  // Runs until nothing can change any more, and for `after` beyond that.
   void run(Duration after);
 
   struct Said {
@@ -60,15 +59,15 @@ class World {
   bool somebody_waits() const;
   bool all_ended() const;
   std::optional<int> faulty() const { return struck_ ? std::optional(culprit_) : std::nullopt; }
-  // Of several nodes: what the detector was told of a rank, and was not so at that time.
+  // Only with several nodes: what the detector was told of a rank that was false at that time.
   const std::vector<std::string>& untrue() const { return untrue_; }
-  std::string story() const;  // Seed, fault, and what was said.
+  std::string story() const;  // Seed, fault and the effects.
 
  private:
   struct Step {
     int group = 0;
     ring::Call call;
-    int from = -1;  // Of a message: group ranks.
+    int from = -1;  // Group ranks of a message.
     int to = -1;
     bool is_async = false;
   };
@@ -76,7 +75,7 @@ class World {
     Duration time{};
     LifeState life = LifeState::running;
   };
-  struct Made {  // A call of one member.
+  struct Made {  // A member's call.
     ring::Call call;
     Instant at{};
   };
@@ -93,9 +92,9 @@ class World {
     std::vector<int> program;  // Indices of steps.
     size_t next = 0;
     size_t opened = 0;  // Groups, in order.
-    Instant until{};    // Of a pause.
+    Instant until{};    // End of a pause.
     Instant called{};
-    Instant free_since{};  // When it last waited in a call for a while.
+    Instant free_since{};  // End of its last long wait in a call.
     LifeState life = LifeState::running;
     Instant life_since{};
     bool is_stopped = false;
@@ -149,11 +148,11 @@ class World {
 
   int culprit_ = 0;
   size_t fault_at_ = 0;  // In the culprit's program.
-  Instant stop_at_{};    // Of a SIGSTOP.
+  Instant stop_at_{};    // Time of the SIGSTOP.
   bool struck_ = false;
 
-  std::optional<NodeNet> net_;  // Of several nodes.
-  // By rank: what each look has shown, and what the detector holds for its newest digest.
+  std::optional<NodeNet> net_;  // Set if there are several nodes.
+  // By rank: what each look has shown, and the detector's newest digest.
   std::vector<std::map<Instant, RankDigest>> truth_;
   std::vector<RankState> held_;
   std::vector<std::string> untrue_;

@@ -93,7 +93,7 @@ TEST_F(GroupTableTest, AnUnnamedCommunicatorGetsTheNameOfTheGroupOfItsMembers) {
   EXPECT_EQ(table_.name_of("t-1"), "gloo");
   EXPECT_EQ(table_.name_of("t"), "t");
 
-  // Two would do.
+  // Two groups match.
   const auto second = on_all("t-2", "dp", 0);
   auto both = with_host_group;
   for (size_t i = 0; i < 3; ++i)
@@ -101,7 +101,7 @@ TEST_F(GroupTableTest, AnUnnamedCommunicatorGetsTheNameOfTheGroupOfItsMembers) {
   tell_all(both);
   EXPECT_EQ(view().name, "nccl-1f");
 
-  // Of two communicators either may be it.
+  // Either of two communicators may be the group's.
   auto beside_another = with_host_group;
   for (int own = 0; own < 3; ++own)
     beside_another[static_cast<size_t>(own)].push_back(shown("nccl-2e", "nccl-2e", {}, own, 1));
@@ -166,7 +166,7 @@ TEST_F(GroupTableTest, TwoMembersThatEndedACallSilenceOneThatDeniesIt) {
   EXPECT_EQ(standings(), (std::vector{known, silent, known}));
 }
 
-// gloo's ranks, when a member's connection breaks: each ends its call with an error.
+// When a member's connection breaks, each of gloo's ranks ends its call with an error.
 TEST_F(GroupTableTest, FailedCallsSilenceNoMember) {
   GroupDigest failed = group_digest_of(0, 2, 2);
   failed.calls[1].has_failed = true;

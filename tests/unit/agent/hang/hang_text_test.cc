@@ -1,4 +1,4 @@
-// What a person reads of a hang, for each class, as whole texts.
+// The texts that a person reads about a hang, whole, for each class.
 #include "agent/hang/hang_text.h"
 
 #include <algorithm>
@@ -73,7 +73,7 @@ Suspect caller(int rank, const ring::Call& call, const std::string& site = "") {
   return caller(rank, call_in("world", 17, call), site);
 }
 
-// All ranks of eight wait but for those.
+// The other ranks of eight wait.
 Finding finding_of(Class what, const std::vector<Suspect>& suspects) {
   Finding finding;
   finding.what = what;
@@ -490,7 +490,7 @@ TEST(HangVerdict, NamesTheRanksOfACircleInOrder) {
                 kGoesOn);
   for (const int rank : {1, 2, 3})
     finding.ranks.push_back(suspect(rank));
-  finding.waiting = {0, 1};  // They are part of it.
+  finding.waiting = {0, 1};  // Both are part of the circle.
   EXPECT_EQ(
       verdict_line(finding, nowhere),
       "ranks wait for each other: rank 4 in all_reduce #3 of group 'tp' for rank 0, rank 0 in "
@@ -538,7 +538,7 @@ TEST(HangVerdict, IsWithdrawnWithTheNewLimit) {
             "rank 5 went on: the verdict on all_reduce #1042 of group 'world' is withdrawn");
 }
 
-// What a worker wrote into its ring must neither move the cursor nor begin a line.
+// Text from a worker's ring must neither move the cursor nor begin a line.
 TEST(HangVerdict, CannotDriveATerminalWhateverAWorkerWrote) {
   const std::string hostile = "x\r\n\x1b[2J" + std::string(10'000, 'y') + "\xff";
   const auto place = [&](int /*rank*/) { return RankPlace{hostile, 1, hostile}; };

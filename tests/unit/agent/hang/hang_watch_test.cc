@@ -1,5 +1,5 @@
-// How long a node whose workers have succeeded waits for the node that judges. The worker is this
-// process itself.
+// How long a node whose workers have succeeded waits for the judging node. The worker is this
+// process.
 #include "agent/hang/hang_watch.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ class HangWatchTest : public testing::Test {
     watch_.emplace(io_, rings_, site_names_, Limits(), std::move(callbacks));
   }
 
-  // Of two nodes with a rank each, the one with this rank, which has ended.
+  // Runs node `node_rank` of two with one rank each, until its rank has ended.
   void run(int node_rank, bool records = true) {
     rings_.begin_attempt(1);
     const auto record_fd = rings_.make(0).value();

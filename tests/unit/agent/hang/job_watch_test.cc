@@ -22,7 +22,7 @@ Instant now() {
   return to_instant(std::chrono::steady_clock::now());
 }
 
-// Node 0 has rank 0, node 1 rank 1, of one group.
+// Node 0 has rank 0, node 1 has rank 1, of one group.
 class JobWatchTest : public testing::Test {
  protected:
   JobWatchTest()
@@ -60,7 +60,7 @@ class JobWatchTest : public testing::Test {
     return digest;
   }
 
-  // What the other node says now.
+  // Lets the other node report now.
   void hear(const RankDigest& digest, bool is_last = false) {
     other_.note(now(), Digested{digest});
     const auto message = other_.message(now(), /*at_once=*/true);
@@ -84,7 +84,7 @@ class JobWatchTest : public testing::Test {
   std::function<void()> on_send_ = [] {};
   int settled_ = 0;
   std::vector<Stragglers> held_up_;
-  std::optional<RankDigest> ring_;  // Of the own rank, as it is read now.
+  std::optional<RankDigest> ring_;  // Read now from the local rank.
   JobWatch watch_;
   NodeReporter other_;
 };
@@ -95,7 +95,7 @@ TEST_F(JobWatchTest, AFailureIsExplainedByACallThatArrivesLater) {
   EXPECT_TRUE(watch_.is_settling());
   EXPECT_TRUE(found_.empty());
   hear(calling(1, 16, {}));
-  EXPECT_TRUE(watch_.is_settling()) << "it may say more";
+  EXPECT_TRUE(watch_.is_settling()) << "the node may report more";
   hear(calling(1, 16, {}), /*is_last=*/true);
   EXPECT_FALSE(watch_.is_settling());
   EXPECT_EQ(settled_, 1);
@@ -104,7 +104,7 @@ TEST_F(JobWatchTest, AFailureIsExplainedByACallThatArrivesLater) {
   EXPECT_EQ(found_.at(1), "explained by 1");
 }
 
-// The own ranks' rings were read up to a quarter of a second ago.
+// The local ranks' rings were last read up to a quarter of a second ago.
 TEST_F(JobWatchTest, ARemoteFailureIsExplainedByAnUnreadCallOfALocalRank) {
   hear(calling(1, 16, {}));
   ring_ = calling(0, 8, {});
@@ -126,7 +126,7 @@ TEST_F(JobWatchTest, ANodeIsAnsweredOnlyAfterItsLastCallsAreCompared) {
   EXPECT_EQ(found_by_then, 1U);
   EXPECT_TRUE(found_.at(0).starts_with("verdict signature 0,1 tie")) << found_.at(0);
   EXPECT_EQ(sent_of(Letter::heard, 1), std::vector<std::string>{encode_ranks({1})});
-  // It was lost.
+  // The answer was lost.
   hear(calling(1, 16, {}), /*is_last=*/true);
   EXPECT_EQ(sent_of(Letter::heard, 1).size(), 2U);
 }
@@ -193,7 +193,7 @@ TEST_F(JobWatchTest, FindingsAreResentToANodeThatHasNotHeardThem) {
   EXPECT_EQ(decode_news(again[0])->number, 2U);
   other_.heard(2);
   hear(calling(1, 0, {}));
-  EXPECT_EQ(sent_of(Letter::finding, 1).size(), 1U) << "nothing is left";
+  EXPECT_EQ(sent_of(Letter::finding, 1).size(), 1U) << "no finding is left to resend";
 }
 
 TEST_F(JobWatchTest, ANodeThatMissedTooMuchGetsTheNewestFindings) {
@@ -204,13 +204,12 @@ TEST_F(JobWatchTest, ANodeThatMissedTooMuchGetsTheNewestFindings) {
   ASSERT_FALSE(again.empty());
   const auto first = decode_news(again.front());
   EXPECT_EQ(first->number, first->oldest);
-  EXPECT_EQ(first->news, "37") << "the oldest of 64";
+  EXPECT_EQ(first->news, "37") << "the oldest of the 64 kept";
   other_.heard(99);
   hear(calling(1, 0, {}));
   EXPECT_EQ(decode_news(sent_of(Letter::finding, 1).back())->news, "100");
 }
 
-// All ranks have waited for rank 0 long enough, and nothing is known of it.
 TEST_F(JobWatchTest, IsSuspendedWhileAnyNodeIs) {
   const auto is_judging = [this] {
     found_.clear();
@@ -236,7 +235,7 @@ TEST_F(JobWatchTest, IsSuspendedWhileAnyNodeIs) {
 TEST_F(JobWatchTest, GarbageIsIgnored) {
   watch_.hear(1, "garbage", true, now());
   watch_.see(Ended{0, 1});
-  EXPECT_TRUE(watch_.is_settling()) << "that was no last message";
+  EXPECT_TRUE(watch_.is_settling()) << "garbage is no last message";
 }
 
 TEST_F(JobWatchTest, TheEndReportsTheStragglers) {
@@ -255,7 +254,7 @@ TEST_F(JobWatchTest, TheEndReportsTheStragglers) {
   };
   for (uint64_t call = 0; call < 100; ++call) {
     watch_.arrived(0, {part(call, 0, milliseconds(0))}, Duration(0));
-    watch_.arrived(1, {part(call, 0, milliseconds(900))}, Duration(0));  // Not a rank of its.
+    watch_.arrived(1, {part(call, 0, milliseconds(900))}, Duration(0));  // Not a rank of node 1.
     watch_.arrived(1, {part(call, 1, milliseconds(300))}, milliseconds(100));
   }
   EXPECT_THAT(held_up_, testing::IsEmpty());

@@ -35,7 +35,7 @@ struct Pipe {
     reader.reset(fds[0]);
     writer.reset(fds[1]);
   }
-  // Waits for one byte.
+  // Blocks until it has read one byte.
   void read_from() const {
     char byte = 0;
     EXPECT_EQ(read(reader.get(), &byte, 1), 1);
@@ -45,7 +45,7 @@ struct Pipe {
   UniqueFd writer;
 };
 
-// A process group that begins with a process which runs `program`; killed at the end.
+// A process group whose leader runs `program`; killed in the destructor.
 class Child {
  public:
   explicit Child(const std::function<void()>& program) : pid_(fork()) {
@@ -74,7 +74,7 @@ void compute() {
     ++times;
 }
 
-// In the same process group.
+// Forks a process that runs `program` in the same process group.
 pid_t start(const std::function<void()>& program) {
   const pid_t pid = fork();
   if (pid == 0) {
@@ -88,8 +88,8 @@ void run_python(const char* program) {
   execlp("python3", "python3", "-c", program, nullptr);
 }
 
-// The words for a state that three pairs of looks in a row agree on, with `part` in the last words;
-// if that does not happen, those of the last pair.
+// Waits until three pairs of looks in a row show `state`, the last with `part` in its description,
+// and returns that; after 60 s, returns "never, but: " and the last description.
 std::string words_once(LifeState state, pid_t root, std::string_view part = "",
                        pid_t recorder = 0) {
   const auto patience = std::chrono::steady_clock::now() + seconds(60);
@@ -142,7 +142,7 @@ TEST(LifeLook, ALongTimerIsSleep) {
 TEST(LifeLook, ATimeOutPassedByValueIsSleep) {
   const Child child([] { poll(nullptr, 0, 300'000); });
   const std::string words = words_once(LifeState::sleeping, child.pid());
-  EXPECT_EQ(words.find("sleeping in p"), 0U) << words;  // poll(), or ppoll() where there is none.
+  EXPECT_EQ(words.find("sleeping in p"), 0U) << words;  // poll(), or ppoll() instead.
 }
 
 TEST(LifeLook, APollWithShortTimeOutsIsBlocked) {
@@ -218,12 +218,12 @@ TEST(LifeLook, ATracedProcessIsHeldByItsDebuggerRunningOrNot) {
   ASSERT_EQ(read(told.reader.get(), &traced, sizeof traced), static_cast<ssize_t>(sizeof traced));
   if (traced == 0) GTEST_SKIP() << "needs ptrace";
   EXPECT_EQ(words_once(LifeState::traced, traced), "held by a debugger");
-  kill(traced, SIGUSR1);  // Which stops it, for the debugger to decide.
+  kill(traced, SIGUSR1);  // Stops it until its debugger decides.
   test::wait_for([&] { return look_at(traced).state == 't'; }, "the stop");
   EXPECT_EQ(words_once(LifeState::traced, traced), "held by a debugger");
 }
 
-// The parent of vfork() waits as one does for a disk.
+// The parent of vfork() sleeps uninterruptibly, as in a wait for a disk.
 TEST(LifeLook, AWaitInTheKernelIsUninterruptibleInEveryThread) {
   const auto stick = [] {
     if (vfork() == 0) {
@@ -302,7 +302,7 @@ TEST(LifeLook, AComputingChildOfAThreadIsRunning) {
   EXPECT_EQ(words_once(LifeState::running, child.pid()).find("running: "), 0U);
 }
 
-// On a CPU that another process wants as well, and gets: SCHED_IDLE has 0.3 % of the weight.
+// Another process takes the CPU: SCHED_IDLE has 0.3 % of its weight.
 TEST(LifeLook, AComputingChildWithoutACpuIsRunning) {
   cpu_set_t cpu;
   CPU_ZERO(&cpu);
@@ -358,7 +358,7 @@ TEST(LifeLook, AProcessIsFollowedWithoutItsMainThread) {
   const Pipe silent;
   const Child child([&] {
     std::thread([&] { silent.read_from(); }).detach();
-    syscall(SYS_exit, 0);  // Of this thread. pthread_exit() would unwind through the test.
+    syscall(SYS_exit, 0);  // Ends this thread; pthread_exit() would unwind through the test.
   });
   EXPECT_EQ(words_once(LifeState::blocked, child.pid()).find("blocked in read()"), 0U);
 }
@@ -398,7 +398,7 @@ TEST(LifeLook, PythonIsRunningIfAComputationHoldsItsLock) {
         "threading.Thread(target=search).start()\n"
         "time.sleep(0.1)\n");
   });
-  told.read_from();  // Its start computes as well.
+  told.read_from();  // Python's own start computes too.
   const std::string words = words_once(LifeState::running, child.pid());
   EXPECT_EQ(words.find("running: "), 0U) << words;
 }

@@ -40,7 +40,7 @@ LifeLook look_after(Duration time) {
   return look;
 }
 
-// Of two looks a second apart: `both` is true of both, `then` happens in between.
+// The life seen by two looks: `both` applies to each, `then` happens in between.
 Life life(const Change& both, const Change& then = [](LifeLook&) {}, Duration gap = seconds(1)) {
   LifeLook before = look_after({});
   LifeLook after = look_after(gap);
@@ -56,7 +56,7 @@ Change in(const SystemCall& call) {
 
 void nothing(LifeLook&) {}
 
-// What a Life is compared with, and shown as.
+// A state and its text, to compare a Life with.
 struct Words {
   LifeState state = LifeState::unknown;
   std::string text;
@@ -79,7 +79,7 @@ TEST(Life, ARankThatDoesNothingIsBlocked) {
             in_words(LifeState::blocked, "blocked in read() of a pipe (descriptor 5)"));
 }
 
-// So that several ranks can be said to do the same.
+// Lets several ranks share one description.
 TEST(Life, IsTheSameForRanksThatDoTheSame) {
   const auto pipe = [](const char* target) {
     return life([=](LifeLook& look) { look.target = target; });
@@ -100,14 +100,14 @@ TEST(Life, AProcessThatHasEndedIsGone) {
   EXPECT_EQ(life(ended).state, LifeState::gone);
   EXPECT_EQ(life(nothing, [](LifeLook& look) { look.tree[kRoot].start_ticks = 9; }).state,
             LifeState::gone)
-      << "another process of the same number";
+      << "another process with the same pid";
 }
 
 TEST(Life, AHiddenProcessIsUnknown) {
   const auto hide = [](LifeLook& look) { look.presence = Presence::hidden; };
   EXPECT_EQ(life(hide), in_words(LifeState::unknown, "its process is hidden"));
   EXPECT_EQ(life(nothing, hide).state, LifeState::unknown);
-  EXPECT_EQ(life(nothing, nothing, seconds(0)).state, LifeState::unknown) << "one look";
+  EXPECT_EQ(life(nothing, nothing, seconds(0)).state, LifeState::unknown) << "a single look";
   const auto hide_call = [](LifeLook& look) {
     look.call.reset();
     look.call_is_visible = false;
@@ -141,7 +141,7 @@ TEST(Life, AProcessThatComputesIsRunning) {
             in_words(LifeState::running, "running: 340 % of a CPU (process 101, loader)"));
   EXPECT_EQ(life(nothing, compute(kRoot, milliseconds(50))).state, LifeState::running);
   EXPECT_EQ(life(nothing, compute(kChild, milliseconds(30))).state, LifeState::blocked)
-      << "a monitor burns a little for ever";
+      << "a monitor always uses a little";
   EXPECT_EQ(life(nothing, compute(kRoot, milliseconds(50)), seconds(10)).state, LifeState::blocked);
 }
 
@@ -165,7 +165,7 @@ TEST(Life, ANewProcessHasUsedAllItsCpuTimeSinceTheLastLook) {
   };
   EXPECT_EQ(life(nothing, start(9)),
             in_words(LifeState::running, "running: 8 % of a CPU (process 101, cc1)"));
-  EXPECT_EQ(life(nothing, start(8)).state, LifeState::blocked) << "a clock never falls";
+  EXPECT_EQ(life(nothing, start(8)).state, LifeState::blocked) << "CPU time never decreases";
 }
 
 TEST(Life, AProcessThatReadsOrWritesIsRunning) {
@@ -192,7 +192,7 @@ TEST(Life, AWakeUpWithoutATimerIsWork) {
 
 TEST(Life, GoingToSleepIsNoWakeUp) {
   LifeLook awake = look_after({});
-  awake.state = 'R';  // As one that a debugger has just let go.
+  awake.state = 'R';  // Like a process that a debugger has just released.
   awake.call.reset();
   LifeLook asleep = look_after(seconds(1));
   ++asleep.wakeups;

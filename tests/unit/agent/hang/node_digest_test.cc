@@ -1,5 +1,5 @@
-// What a node says arrives as it was said, but for ages in whole microseconds and for those of old
-// calls; it is small; and whatever else arrives is refused, or harmless.
+// A node's message arrives as sent, except that ages are whole microseconds and old calls share one
+// age; it is small; and any other bytes are refused or harmless.
 #include "agent/hang/node_digest.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ using std::chrono::seconds;
 
 const Instant kSaid{seconds(100'000)};
 
-// In disorder and out of range as well: it is what rings of hostile workers lead to.
+// Random content, also disordered and out of range, as from the rings of hostile workers.
 class AnyNews {
  public:
   explicit AnyNews(uint64_t seed) : prng_(seed) {}
@@ -35,7 +35,7 @@ class AnyNews {
     int rank = static_cast<int>(prng_.below(10));
     for (uint64_t i = prng_.below(6); i > 0; --i) {
       RankNews news = of_rank(rank);
-      // Ranks in one state.
+      // Some ranks share a state.
       if (news.digest && !digest.ranks.empty() && prng_.chance(1, 2)) {
         const std::optional<RankDigest>& other = digest.ranks.back().digest;
         if (other) news.digest = alike(*other, rank);
@@ -50,7 +50,7 @@ class AnyNews {
   std::string text() {
     return std::string(prng_.below(20), static_cast<char>('a' + prng_.below(3)));
   }
-  // Now and then in the future.
+  // Occasionally in the future.
   Instant instant() {
     return kSaid + milliseconds(5) - std::chrono::nanoseconds(prng_.below(3'600'000'000'000));
   }
@@ -165,7 +165,7 @@ class AnyNews {
   Prng prng_;
 };
 
-// What is left of it on its way, if the reader's clock is that of the sender.
+// What survives encoding, if the reader's clock is the sender's.
 Instant as_sent(Instant at) {
   return kSaid - microseconds(std::max<int64_t>((kSaid - at) / microseconds(1), 0));
 }
@@ -224,7 +224,7 @@ RC_GTEST_PROP(NodeDigest, IsRefusedOrSoundIfBitsAreWrong, (uint64_t seed)) {
       wrong[prng.below(wrong.size())] ^= static_cast<char>(1 << prng.below(8));
     const auto digest = decode_node_digest(wrong, kSaid);
     if (!digest) continue;
-    // It can be said again.
+    // It can be encoded again.
     RC_ASSERT(decode_node_digest(encode(*digest, kSaid), kSaid) == as_sent(*digest));
     for (size_t rank = 0; rank < digest->ranks.size(); ++rank)
       RC_ASSERT(digest->ranks[rank].rank > (rank == 0 ? -1 : digest->ranks[rank - 1].rank));
@@ -237,7 +237,7 @@ Life in_futex() {
 
 // ---- size
 
-// A rank of a job of 8,000 that waits in its third call.
+// A rank, of 8,000, that waits in its third call.
 RankNews waiting(int rank, Instant called) {
   RankDigest digest;
   digest.rank = rank;
@@ -327,7 +327,7 @@ TEST(NodeDigest, ListsOfMoreMembersThanAllowedAreLeftOut) {
             digest.ranks.back().digest->groups[0].calls);
 }
 
-// A few bytes that refer to much: what is decoded stays within some megabytes, or is refused.
+// A small message with many back references decodes to a few megabytes at most, or is refused.
 TEST(NodeDigest, ReferencesDoNotMakeASmallMessageLarge) {
   NodeDigest digest;
   RankNews big = waiting(0, kSaid);

@@ -55,8 +55,8 @@ void NodeNet::looked(Instant now) {
   if (now - asked_ >= kAskEvery) ask(now);
 }
 
-// The message with news of ranks that are not the node's: that they are where its own first one is,
-// and that they made other calls, or that they have ended.
+// Adds to the message reports on ranks of other nodes: that they stand where the node's first rank
+// does but made different calls, or that they have ended.
 std::string NodeNet::lie(const Node& node, const std::string& bytes) {
   const Instant now{seconds(100'000)};
   NodeDigest digest = decode_node_digest(bytes, now).value();

@@ -1,6 +1,6 @@
-// The nodes of a job on virtual time: each but the first speaks through its NodeReporter and a
+// The nodes of a job on virtual time: each but the first reports through its NodeReporter and a
 // channel that delays, loses, repeats and reorders, to the RemoteNodes of the first one, where the
-// detector runs. Each node has its own clock, and the reader knows it with an error.
+// detector runs. Each node has its own clock, which the reader knows with an error.
 #pragma once
 
 #include <cstdint>
@@ -16,31 +16,31 @@
 namespace muster::hang {
 
 struct Channel {
-  Duration delay{};  // At most; each piece of news has its own.
+  Duration delay{};  // The maximum; each message draws its own.
   int lost = 0;      // Percent.
   int repeated = 0;  // Percent.
-  // This rank's digests are altered at random. If it is not on the first node, that node speaks for
-  // other nodes' ranks as well.
+  // This rank's digests are altered at random. Unless it is on the first node, its node also lies
+  // about other nodes' ranks.
   int garbage = -1;
 };
 
 class NodeNet {
  public:
-  // Of the reader's idea of another node's clock.
+  // Error of the reader's estimate of another node's clock.
   static constexpr Duration kClockError = std::chrono::milliseconds(2);
 
   // `tell` gets the events for the detector. `ranks_of`: how many ranks each node has.
   NodeNet(const std::vector<int>& ranks_of, const Channel& channel, uint64_t seed,
           std::function<void(const Event&)> tell);
 
-  // By how much the clock of a rank's node is ahead.
+  // Lead of the clock of the rank's node.
   Duration ahead(int rank) const;
-  // What the agent of a rank's node sees, by its own clock.
+  // Reports what the agent of the rank's node sees; the event's times are by that node's clock.
   void see(Instant now, int rank, const Event& event);
-  // All nodes have looked at all their ranks.
+  // Called when all nodes have looked at all their ranks.
   void looked(Instant now);
-  void look_at(Instant now, const std::vector<int>& ranks);  // As the detector wants it.
-  // Whose processes are to be looked at now, as far as their nodes know.
+  void look_at(Instant now, const std::vector<int>& ranks);  // The detector's LookAt.
+  // Ranks whose processes are to be looked at now, as far as their nodes know.
   std::vector<int> wanted(Instant now) const;
   void deliver(Instant now);
 
@@ -57,7 +57,7 @@ class NodeNet {
   };
   struct Letter {
     Instant sent{};
-    int node = 0;  // That wrote it, or if it is a list of ranks, that gets it.
+    int node = 0;  // The sender, or the receiver if it is a list of ranks.
     std::string bytes;
     std::vector<int> ranks;
   };
@@ -75,7 +75,7 @@ class NodeNet {
   RemoteNodes others_;
   std::vector<int> looked_at_;
   Instant asked_{};
-  std::multimap<Instant, Letter> letters_;  // By arrival; those of one time in order.
+  std::multimap<Instant, Letter> letters_;  // By arrival, then in the order of sending.
 };
 
 }  // namespace muster::hang

@@ -1,4 +1,4 @@
-// When a node speaks, and of what.
+// When a node reports, and what.
 #include "agent/hang/node_reporter.h"
 
 #include <algorithm>
@@ -53,9 +53,9 @@ class ReportingNode {
     }
     return said(reporter_.message(now));
   }
-  // Until no more than once a second is said, the last time just now.
+  // Looks until it reports only once a second, and has just done so.
   void settle() { looks(13); }
-  // What so many looks make it say, one word for each of them.
+  // Makes `count` looks and returns what each makes it report, separated by spaces.
   std::string looks(int count) {
     std::string text;
     for (int i = 0; i < count; ++i)
@@ -71,7 +71,7 @@ class ReportingNode {
     reporter_.note(now, Ended{rank, code});
   }
 
-  // "-": nothing; else for each rank "full", "same", or "none".
+  // "-": no message; else "full", "same" or "none" for each rank.
   std::string said(const std::optional<std::string>& bytes) {
     if (!bytes) return "-";
     EXPECT_LE(bytes->size(), NodeReporter::kLetterBytesMax);
@@ -109,7 +109,7 @@ TEST(NodeReporter, ReportsAtEachLookWhileACallIsPending) {
   EXPECT_EQ(node.looks(4), "- - - full,full");
 }
 
-// A ring's times are read anew at each look, by two clocks.
+// Each look converts a ring's times anew, between two clocks.
 TEST(NodeReporter, ShiftedTimesOfTheSameCallsAreNoChange) {
   ReportingNode node;
   node.call(8, false);
@@ -235,7 +235,7 @@ TEST(NodeReporter, HashesOfAllLooksAreThinnedByPowersOfTwo) {
   }
   EXPECT_EQ(ordinals(node.last.ranks[0]), (std::vector<uint64_t>{256, 384, 448, 480, 496, 512}));
   EXPECT_EQ(node.last.ranks[0].digest->groups[0].hashes.back().hash, 1512U);
-  // Again, until there are newer ones.
+  // They are repeated until there are newer ones.
   node.looks(4);
   EXPECT_EQ(ordinals(node.last.ranks[0]).front(), 256U);
   for (int i = 0; i < 16; ++i)
@@ -254,10 +254,10 @@ TEST(NodeReporter, AwaitsTheJudgementOfAllRecordingRanksOnceAllHaveEnded) {
   node.end(8, 0);
   node.end(9, 0);
   EXPECT_FALSE(node.reporter_.judged({8}));
-  EXPECT_FALSE(node.reporter_.awaits_judgement()) << "rank 10 runs";
+  EXPECT_FALSE(node.reporter_.awaits_judgement()) << "rank 10 still runs";
   node.reporter_.note(node.now, Ended{10, 0});
   EXPECT_TRUE(node.reporter_.awaits_judgement());
-  EXPECT_FALSE(node.reporter_.judged({8})) << "no news";
+  EXPECT_FALSE(node.reporter_.judged({8})) << "rank 8 was judged before";
   EXPECT_FALSE(node.reporter_.judged({7, 11}));
   EXPECT_TRUE(node.reporter_.judged({8, 9})) << "a rank is missing";
   EXPECT_FALSE(node.reporter_.judged({8, 9, 10}));
@@ -271,7 +271,7 @@ TEST(NodeReporter, RanksThatRecordNothingAwaitNoJudgement) {
   EXPECT_FALSE(reporter.awaits_judgement());
 }
 
-// Ranks in different states, whose sites have nothing in common.
+// Ranks in different states, with unrelated sites.
 TEST(NodeReporter, RanksThatDoNotFitAreSentWithTheNextMessages) {
   ReportingNode node(8);
   for (int rank = 8; rank < 16; ++rank) {
@@ -314,7 +314,7 @@ TEST(NodeReporter, ARankTooLargeForAMessageIsSentWithFewerCallsAndMembers) {
   EXPECT_EQ(said[0].calls[0].ordinal, 64U);
 }
 
-// A group that is left out would look like one that the rank has not opened.
+// A group left out would look as if the rank had not opened it.
 TEST(NodeReporter, ARankThatCannotFitIsSentWithoutADigest) {
   ReportingNode node(2);
   for (int i = 0; i < 120; ++i) {

@@ -1,7 +1,6 @@
-// Interleaves a writer's stores with the loads of a reader in every way in which the writer is
-// overtaken once: some stores are done before the reader begins, and the others after one of its
-// loads. For that the reader's pages are taken away, so that each load faults, is let through, and
-// is followed by a trap (the processor's trap flag: x86-64 only).
+// Interleaves a writer's stores with a reader's loads in every way that splits the stores once:
+// some precede the reader, the others follow one of its loads. For that the reader's pages are
+// protected, so that each load faults, is let through, and traps (the trap flag: x86-64 only).
 #pragma once
 
 #include <atomic>
@@ -56,7 +55,7 @@ class ReadSteps {
   static void on_fault(int, siginfo_t* info, void* context) {
     auto* const at = static_cast<std::byte*>(info->si_addr);
     if (at < current_->pages_.begin || at >= current_->pages_.begin + current_->pages_.bytes) {
-      std::signal(SIGSEGV, SIG_DFL);  // It is no load of ours, and will fault again.
+      std::signal(SIGSEGV, SIG_DFL);  // A foreign fault, which will recur.
       return;
     }
     current_->protect(PROT_READ);

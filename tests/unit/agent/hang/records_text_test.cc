@@ -56,7 +56,7 @@ RecordedCall complete(RecordedCall call, Duration took) {
   return call;
 }
 
-// Rank 3, whose world has called 1042 collectives and completed 1041.
+// Rank 3, which has called 1042 collectives in group 'world' and completed 1041.
 RankRing rank_3() {
   RankRing ring;
   ring.rank = 3;
@@ -170,7 +170,7 @@ TEST(RecordsText, CannotDriveATerminal) {
   EXPECT_EQ(std::ranges::count(text, '\n'), 5);
 }
 
-// ---- what it is in
+// ---- the summary
 
 TEST(RecordsSummary, IsTheOldestCallThatItsCallerWaitsFor) {
   RankRing ring = rank_3();
@@ -213,7 +213,7 @@ TEST(RecordsSummary, NamesAPendingCallThatLeftNoRecord) {
   RankRing ring = rank_3();
   ring.calls.pop_back();
   EXPECT_EQ(summary(ring), "has in flight #1042 of group 'world' for 12.4 s, which left no record");
-  // The state was read first, and the call was complete when its record was.
+  // The call completed between the reading of the state and that of its record.
   ring.calls.push_back(complete(call(1042, kGradients, 12400ms), 12s));
   EXPECT_EQ(summary(ring),
             "between calls for 400 ms; last: all_reduce #1042 of group 'world', called at "
@@ -336,8 +336,8 @@ TEST(RecordsOfARank, HoldTheStateOfEachCall) {
   ring.calls.push_back(call(1044, kGradients, 1s));
   ring.calls.back().withdrawn = true;
   ring.calls.push_back(call(4, kGradients, 1s));
-  ring.calls.back().group = 4242;                               // Gone.
-  ring.calls.push_back(call(5, {.kind = CallKind::recv}, 1s));  // Not counted with collectives.
+  ring.calls.back().group = 4242;                               // A group that is gone.
+  ring.calls.push_back(call(5, {.kind = CallKind::recv}, 1s));  // Not counted as a collective.
   std::vector<CallState> states;
   for (const CallLine& line : records_of(ring, kLookedAt, 9).calls)
     states.push_back(line.state);

@@ -1,4 +1,4 @@
-// What the detector is told of what other nodes say.
+// The events for the detector that other nodes' messages become.
 #include "agent/hang/remote_nodes.h"
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@ Instant after(int time) {
   return Instant{milliseconds(1'000'000 + time)};
 }
 
-// Without a digest: that of the version still holds.
+// Without a digest, the one of the same version still holds.
 RankNews news_of(int rank, uint64_t version, int time, bool has_digest) {
   RankNews news;
   news.rank = rank;
@@ -73,7 +73,7 @@ TEST(RemoteNodes, ADigestHoldsAsLongAsItIsConfirmed) {
   Others others;
   EXPECT_EQ(others.take(1, {full(2, 1, 0), full(3, 1, 0)}), "digest 2 0 | digest 3 0");
   EXPECT_EQ(others.take(1, {same(2, 1, 250), full(3, 2, 250)}), "confirmed 2 250 | digest 3 250");
-  // The same one once more: whatever was lost has come before.
+  // The same version again confirms the digest.
   EXPECT_EQ(others.take(1, {full(2, 1, 500), same(3, 2, 500)}),
             "confirmed 2 500 | confirmed 3 500");
 }
@@ -82,7 +82,7 @@ TEST(RemoteNodes, AnUnknownVersionConfirmsNothing) {
   Others others;
   EXPECT_EQ(others.take(1, {same(2, 1, 0)}), "");
   EXPECT_EQ(others.take(1, {full(2, 1, 250)}), "digest 2 250");
-  EXPECT_EQ(others.take(1, {same(2, 2, 500)}), "");  // 2 itself was lost.
+  EXPECT_EQ(others.take(1, {same(2, 2, 500)}), "");  // The digest of version 2 was lost.
   EXPECT_EQ(others.take(1, {same(2, 1, 750)}), "confirmed 2 750");
 }
 

@@ -33,7 +33,7 @@ RecordedCall ring_call_of(uint32_t group, uint64_t ordinal, ring::CallKind kind)
   return call;
 }
 
-// As a process with several GPUs has them; which member has sent what cannot be told.
+// A process with several GPUs has such groups; which of its members sent a message is unknown.
 TEST(RingDigest, ShowsOneMemberIfAProcessHasSeveralOfAGroup) {
   RecordedState state;
   state.groups = {world(1), world(2)};
@@ -170,7 +170,7 @@ TEST(RingDigest, MarksDeviceCompletionsUnseenUnlessACallWasSeenToStart) {
   state.groups = {world(1)};
   state.messages = {
       {.group = 1, .peer = 2, .is_recv = true, .called = 1, .completed = 0, .called_at = {}}};
-  state.looked = kNow - seconds(2);  // Of Python's hook, whose calls these are not.
+  state.looked = kNow - seconds(2);  // By Python's hook, which does not see these calls.
   RecordedGroup& group = state.groups[0];
   group.is_on_device = true;
   group.started = group.completed = 1;

@@ -1,5 +1,4 @@
-// Rings that were written by anything but a sound writer, and rings that change while they are
-// read.
+// Rings with arbitrary content, and rings that change while they are read.
 #include <algorithm>
 #include <atomic>
 #include <memory>
@@ -71,7 +70,7 @@ TEST(HostileRing, IsReadSoundlyIfItHoldsRandomWords) {
   SharedRing shared;
   for (uint64_t seed = 0; seed < 200; ++seed) {
     Prng prng(seed);
-    const uint64_t bits = prng.below(64);  // So small numbers and indices occur.
+    const uint64_t bits = prng.below(64);  // Makes small numbers and indices likely.
     for (size_t i = 4; i < kWords; ++i)
       shared.word(i).store(prng.next() >> bits, std::memory_order_relaxed);
     shared->head.attached = shared->head.generation.load();
@@ -106,7 +105,7 @@ TEST(HostileRing, IsReadSoundlyIfSomeOfItsWordsAreRandom) {
   }
 }
 
-// Where the reader has mapped these words: its mapping is the one that cannot be written.
+// Finds these words in the reader's mapping, which is the read-only one.
 ReadPages pages_read(const SharedRing& shared, const void* first, size_t bytes) {
   const UniqueFd fd(open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
   const std::string maps = read_up_to(fd.get(), 1 << 20);
@@ -144,7 +143,7 @@ TEST_F(InterleavedRing, NeverMixesTwoCallsInARecord) {
                                    {&record_.count, n + 1},
                                    {&record_.sequence, 2 * n + 2}};
   };
-  // So that the first one is looked for, or the second one.
+  // The reader looks for the first record, then for the second.
   for (const uint64_t next : {uint64_t{1}, ring::kRecords + 1}) {
     head_.next_record = next;
     size_t seen = 0;
@@ -204,7 +203,7 @@ TEST_F(InterleavedRing, ShowsEachHashWithItsOrdinalAndCountersInTheirOrder) {
   EXPECT_GT(seen, 0u);
 }
 
-// Words that all say whose they are.
+// Each word names its owner.
 TEST_F(InterleavedRing, NeverMixesTwoOwners) {
   const auto taken_by = [&](uint64_t owner) {
     return std::vector<StoredWord>{{&head_.generation, owner},
@@ -232,7 +231,7 @@ TEST_F(InterleavedRing, NeverMixesTwoOwners) {
   EXPECT_GT(seen, 0u);
 }
 
-// A thread that records, faster than can be read.
+// A thread records faster than the reader reads.
 TEST(ChangingRing, ShowsCallsAsTheyWereWritten) {
   const auto call_as_written = [](uint64_t ordinal) {
     return ring::Call{.kind = CallKind::broadcast,

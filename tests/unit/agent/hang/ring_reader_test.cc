@@ -31,8 +31,7 @@ constexpr ring::Call kCall{.kind = CallKind::all_reduce,
                            .is_synchronous = true,
                            .count = 262144};
 
-// A ring, a writer that has attached to it with nanoseconds as ticks, and what a hostile one could
-// do: write any word.
+// A ring and a writer whose ticks are nanoseconds; like a hostile writer, a test may set any word.
 class RingReaderTest : public testing::Test {
  protected:
   ring::RingWriter& attach() {
@@ -41,14 +40,14 @@ class RingReaderTest : public testing::Test {
     CHECK(writer_ != nullptr);
     return *writer_;
   }
-  // Of a group of 8, the first one in the table.
+  // Opens a group of 8, the first in the table.
   int32_t open_world() {
     const int32_t world = attach().open_group(
         {.id = "id-1", .name = "world", .ranks = "0-7", .size = 8, .own_rank = 3});
     writer_->set_state(world, GroupState::ready);
     return world;
   }
-  // One call of that group, which is the first record.
+  // Records one call of that group, the first record.
   ring::Record& record_call() {
     const int32_t world = open_world();
     writer_->called(world, 1, kCall, nullptr);
@@ -331,7 +330,7 @@ TEST_F(RingReaderTest, LeavesOutACollectiveWithoutAnOrdinal) {
   ring::Record& record = record_call();
   record.ordinal = 0;
   EXPECT_THAT(reader_.calls(8), IsEmpty());
-  // But not a message, for whose peer the table of counters may have been full.
+  // A message may lack one: the table of counters may have been full.
   record.what = (record.what & 0xffff) | static_cast<uint64_t>(CallKind::recv) << 16;
   EXPECT_THAT(reader_.calls(8), SizeIs(1));
 }
@@ -397,9 +396,9 @@ TEST_F(RingReaderTest, TakesHashesOnlyInTheirPlaces) {
   const auto put = [&](size_t at, uint64_t ordinal) { world().hash_ordinal[at] = ordinal; };
   put(0, 128);
   put(1, 17);        // Not a multiple of 16.
-  put(2, 16);        // In the place of 32.
-  put(3, 208 - 32);  // Its own place.
-  put(5, 208);       // Of a call that was not made.
+  put(2, 16);        // In the place for 32.
+  put(3, 208 - 32);  // In its place.
+  put(5, 208);       // For a call that was not made.
   const RecordedState seen = state();
   ASSERT_THAT(seen.groups[0].hashes, SizeIs(2));
   EXPECT_EQ(seen.groups[0].hashes[0].ordinal, 128u);
@@ -458,7 +457,7 @@ TEST_F(RingReaderTest, CountsInvalidHeadWordsAsGarbage) {
   EXPECT_EQ(state().owner, 0);
   EXPECT_EQ(state().garbage, 2u);
   ring_->head.source = 3;
-  ring_->head.owner = ring::kAttaching | 5;  // Another process begins to take it over.
+  ring_->head.owner = ring::kAttaching | 5;  // Another process is taking it over.
   EXPECT_EQ(state().source, ring::Source::nccl_plugin);
   EXPECT_EQ(state().owner, 0);
   EXPECT_EQ(state().garbage, 0u);
@@ -592,14 +591,14 @@ TEST_F(RingReaderTest, ConvertsTicksOfAnyRateToNanoseconds) {
   record_call();
   const uint64_t ns = ring::monotonic_ns();
   ring_->head.attached_ns = ns - 1'000'000'000;
-  ring_->head.attached_ticks = ns - 2'000'000'000;  // Two of them took a nanosecond until now.
+  ring_->head.attached_ticks = ns - 2'000'000'000;  // Two ticks per nanosecond until now.
   ring_->records[0].called_ticks = ns - 1'000'000'000;
   const Duration since = only_call().called - state().attached;
   EXPECT_GE(since.count(), 500'000'000);
   EXPECT_LT(since.count(), 1'000'000'000);
 }
 
-// The ordinals of what a reader shows, up to and with the one to stop at.
+// Reads on until the call `stop_at`, which is left for the next reading, and returns the ordinals.
 std::vector<uint64_t> ordinals_from(const RingReader& reader, RingPosition& position,
                                     uint64_t stop_at = 0) {
   std::vector<uint64_t> ordinals;

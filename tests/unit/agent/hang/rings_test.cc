@@ -44,7 +44,7 @@ TEST_F(RingsTest, AreFreshAndEmpty) {
   EXPECT_EQ(said_, std::vector<std::string>());
 }
 
-// So the workers of a large node do not use up its descriptors.
+// Otherwise the workers of a large node would use up its descriptors.
 TEST_F(RingsTest, HaveTheSameDescriptorInAllWorkers) {
   rings_.begin_attempt(2);
   const int first = rings_.make(0).value().fd;
@@ -107,7 +107,7 @@ int room_for_descriptors() {
   return -1;
 }
 
-// Later, when the process has several threads, that takes a hundred times as long.
+// Once the process has several threads, that takes a hundred times as long.
 TEST(Rings, MakeRoomForTheirDescriptorsAtOnce) {
   const auto make = [] {
     const int before = room_for_descriptors();
@@ -116,7 +116,7 @@ TEST(Rings, MakeRoomForTheirDescriptorsAtOnce) {
     const Rings wanted(true, [](const std::string&) {});
     return room_for_descriptors() > ring::kLowestRecordFd ? 0 : 2;
   };
-  // A child begins with the room that its parent needs.
+  // A child starts with a descriptor table of the size that its parent needs.
   EXPECT_EQ(exit_code_of_child([&make] {
               close_range(64, ~0U, 0);
               return exit_code_of_child(make);
@@ -131,7 +131,7 @@ TEST(Rings, AreNotMadeIfNotWanted) {
   EXPECT_EQ(rings.reader(0), nullptr);
 }
 
-// Attached before or after, in this attempt or in a later one.
+// Whether it attaches before or after the warning, in this attempt or in a later one.
 TEST_F(RingsTest, PassAWarningToEveryRank) {
   rings_.begin_attempt(2);
   std::string why;

@@ -14,7 +14,7 @@ namespace {
 
 class SiteNamesTest : public testing::Test {
  protected:
-  // What this process is said to have recorded, once its sites are named.
+  // Returns the ring once its sites are named.
   RankRing named(RankRing ring) {
     std::optional<RankRing> answer;
     names_.name({std::move(ring)}, [&](std::vector<RankRing> rings) { answer = rings.at(0); });

@@ -1,5 +1,5 @@
-// What holds for all that a RingReader returns, whatever its ring contains: unit tests and the fuzz
-// target check it. A violation ends the process, as a sanitizer's finding does.
+// Invariants of all that a RingReader returns, whatever its ring contains, for unit tests and the
+// fuzz target. A violation ends the process, like a sanitizer's finding.
 #pragma once
 
 #include <algorithm>
@@ -40,7 +40,7 @@ inline void check_sound(const RecordedGroup& group) {
     CHECK(is_clean(text) && text.size() <= 3 * 8 * ring::kWordsOfText);
 }
 
-// `now`: not before it was read.
+// `now`: a time after the reading.
 inline void check_sound(const RecordedState& state, Instant now) {
   const auto check_time = [&](Instant time) { CHECK(time >= state.attached && time <= now); };
   CHECK(state.source <= ring::Source::nccl_plugin && state.owner >= 0);

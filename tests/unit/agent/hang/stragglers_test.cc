@@ -20,8 +20,8 @@ Instant time_of(uint64_t call) {
   return kBegan + call * kBetween;
 }
 
-// One node's part in a call of a group of four, made by `ranks` of its ranks at `mean` on average
-// and by the last one at `last`, after the time of the call.
+// One node's part in a call of a group of four: `ranks` of its ranks make it at `mean` on average
+// and the last of them at `last`, both after time_of(call).
 struct Part {
   int node = 0;
   int ranks = 1;
@@ -47,7 +47,7 @@ Arrivals arrivals_of(uint64_t call, const Part& part, const std::string& group =
 
 class StragglerTableTest : public testing::Test {
  protected:
-  // 100 calls, one in 100 ms.
+  // 100 calls, 100 ms apart.
   void calls(const std::vector<Part>& parts, Duration error = {}, const std::string& group = "dp") {
     for (uint64_t call = 0; call < kCalls; ++call) {
       for (const Part& part : parts)
@@ -66,7 +66,7 @@ auto of(int rank, double share, bool is_node = false) {
 }
 
 TEST_F(StragglerTableTest, NamesTheRankThatTheOthersWaitedFor) {
-  // Three ranks at once, the fourth 20 ms later: the mean of the node is 5 ms.
+  // Three ranks call at once, the fourth 20 ms later: the node's mean is 5 ms.
   calls({{.ranks = 4, .mean = milliseconds(5), .last_rank = 3, .last = milliseconds(20)}});
   const auto found = report();
   ASSERT_TRUE(found);
@@ -123,7 +123,7 @@ TEST_F(StragglerTableTest, SubtractsTheClockErrorFromWaits) {
 }
 
 TEST_F(StragglerTableTest, ARankThatWasHeldUpElsewhereIsNotCharged) {
-  // Rank 3 is late since it has waited 20 ms longer than the others, in another group.
+  // Rank 3 is late because it waited 20 ms longer than the others in another group.
   calls({{.ranks = 4,
           .mean = milliseconds(5),
           .last_rank = 3,

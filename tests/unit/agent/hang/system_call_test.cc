@@ -13,7 +13,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// As the kernel prints it.
+// A line of /proc/PID/syscall.
 std::string line(int number, std::array<uint64_t, 6> arguments) {
   std::string text = std::to_string(number);
   for (const uint64_t argument : arguments)

@@ -8,7 +8,7 @@ namespace {
 
 using nlohmann::json;
 
-// One line of a trace, without the comma behind it.
+// Parses one line of a trace without its trailing comma.
 json event_of(const std::string& line) {
   EXPECT_TRUE(line.ends_with(",\n")) << line;
   return json::parse(line.substr(0, line.size() - 2));

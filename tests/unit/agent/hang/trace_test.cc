@@ -61,7 +61,7 @@ class TraceTest : public testing::Test {
   }
   void read() { trace_->read(3, reader_.state().value(), reader_); }
 
-  // All events of the file, which is ended.
+  // Ends the trace and returns all its events.
   std::vector<json> events() {
     trace_.reset();
     std::ifstream file(path_);
@@ -69,7 +69,7 @@ class TraceTest : public testing::Test {
     text << file.rdbuf();
     return json::parse(text.str()).get<std::vector<json>>();
   }
-  // Those of calls: [name, row, what is known of the end].
+  // The events of calls: [name, row, what is known of the end].
   std::vector<json> calls() {
     std::vector<json> found;
     for (const json& event : events()) {
@@ -295,7 +295,7 @@ TEST_F(TraceTest, StartsOverWithAnotherProcessOfTheRank) {
   attach();
   writer_->completed(writer_->called(world_, 1, kSynchronous, nullptr));
   read();
-  // The first process's end is not known.
+  // It is not known when the first process ended.
   EXPECT_THAT(calls(),
               ElementsAre(json{"all_reduce #1", 1, "not complete"}, json{"all_reduce #1", 2, ""}));
 }
@@ -321,7 +321,7 @@ TEST(TracePath, HasTheNodeBeforeItsExtension) {
   EXPECT_EQ(Trace::path_of_node("a.b/trace", 0, 2), "a.b/trace.node0.round2");
 }
 
-// The agent cannot speak yet, or no longer.
+// The agent cannot print yet, or no longer.
 TEST(TracePath, AFullDiskIsNotReportedBeforeOrAfterTheJob) {
   boost::asio::io_context io;
   SiteNames names(io);

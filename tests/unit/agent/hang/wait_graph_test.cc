@@ -10,7 +10,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// The ranks of a fake job as the detector knows them, and the graph of their waits.
+// The ranks of a fake job as the detector sees them, and the graph of their waits.
 class Ranks {
  public:
   explicit Ranks(FakeJob& job) : states_(job.ranks.size()) {
@@ -135,8 +135,8 @@ TEST(WaitGraph, ARankThatWaitsInSeveralCallsIsDoomedOnlyIfAllOfThemAre) {
   EXPECT_EQ(found.graph().circles().size(), 1U);
 }
 
-// Of a thousand nodes with eight ranks each, half are late. In time and space such a graph is as
-// its digests.
+// Half of a thousand nodes' eight ranks each are late. The graph grows in time and space only
+// linearly with its digests.
 TEST(WaitGraph, AGraphOfManyRanksIsNoLargerThanTheirDigests) {
   constexpr int kRanks = 8000;
   FakeJob job(kRanks);

@@ -7,7 +7,7 @@
 namespace muster {
 namespace {
 
-// Says what is done in which order.
+// Logs the calls of its callbacks in `done_`.
 class DrainTest : public testing::Test {
  protected:
   void wait_for(const std::string& what) {
@@ -86,7 +86,6 @@ TEST_F(DrainTest, KeepsReadingAfterAnExplanation) {
   EXPECT_EQ(done_, "read ");
 }
 
-// A step may open the next attempt.
 TEST_F(DrainTest, LetsAStepOpenTheNextAttempt) {
   drain_.open();
   drain_.when_done([this] {

@@ -37,7 +37,7 @@ class EndingAgent {
       texts.push_back(std::visit([](const auto& one) { return end_text(one); }, effect));
     return fmt::format("{}", fmt::join(texts, ", "));
   }
-  // What is heard at the next deadline, and how long after the last event. "-": there is none.
+  // The effects at the next deadline, after the wait for it; "-": there is no deadline.
   std::string tick() {
     const Instant deadline = machine_.next_deadline();
     if (deadline == kNever) return "-";

@@ -67,7 +67,7 @@ TEST(EngineSignals, AStopThatOnlyTheFrontGotIsPassedOn) {
   node.hear(EngineSignals::WitnessGot{SIGUSR1});
   node.hear(EngineSignals::WitnessGot{SIGTERM});
   node.pass(seconds{2});
-  EXPECT_EQ(node.hear(kStop), "") << "another signal, and one of long ago";
+  EXPECT_EQ(node.hear(kStop), "") << "one was another signal, the other came too long ago";
   EXPECT_EQ(node.until_deadline(), EngineSignals::kNextDoor);
   EXPECT_EQ(node.tick(), "stop 15 untold");
   EXPECT_TRUE(node.is_at_rest());
@@ -102,7 +102,7 @@ TEST(EngineSignals, Node0SendsAWarningToAllNodes) {
   EXPECT_EQ(alone.tick(), "warn 10 untold");
 }
 
-// The job may be over within milliseconds, and node 0 is the one that requeues it.
+// The job may end within milliseconds, and node 0 requeues it.
 TEST(EngineSignals, AnotherNodeReportsANewWarningToNode0AtOnce) {
   Node node(2, 3);
   node.hear(kWarning);
@@ -123,14 +123,14 @@ TEST(EngineSignals, Node0PassesOnAWarningThatAnotherNodeGot) {
   EXPECT_EQ(first.hear(EngineSignals::Heard{SIGUSR1, false}), "tell -1 10, warn 10 untold");
 }
 
-// The engine's own signal follows, on each node at its time.
+// The engine's own signal reaches each node at its own time.
 TEST(EngineSignals, AWarningThatTheEngineSendsToAllNodesIsAwaited) {
   Node node(1, 3);
   EXPECT_EQ(node.hear(EngineSignals::Heard{SIGUSR1, true}), "");
   EXPECT_EQ(node.until_deadline(), EngineSignals::kElsewhere);
   node.pass(milliseconds{900});
   EXPECT_EQ(node.hear(EngineSignals::WitnessGot{SIGUSR1}), "warn 10 told");
-  EXPECT_EQ(node.hear(kWarning), "") << "the front got it as well";
+  EXPECT_EQ(node.hear(kWarning), "") << "the front got the same signal";
   EXPECT_TRUE(node.is_at_rest());
   Node left_out(1, 3);
   left_out.hear(EngineSignals::Heard{SIGUSR1, true});

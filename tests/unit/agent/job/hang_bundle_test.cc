@@ -54,7 +54,7 @@ std::vector<int> ranks_of_list(const BundleJson& list) {
   return ranks;
 }
 
-// What nodes with these environments answer, compared.
+// Compares the answers of nodes that have these environments.
 BundleJson compared(const std::vector<Environment>& environments) {
   std::vector<NodeVariables> nodes;
   for (const Environment& environment : environments)
@@ -110,7 +110,6 @@ TEST(HangBundle, LeavesOutTheRanksThatMatterLeast) {
   EXPECT_EQ(file["left_out"], 1);
 }
 
-// Whatever the nodes answer.
 TEST(HangBundle, IsNeverLongerThanItsLimit) {
   HangBundle bundle = sample_bundle();
   bundle.text = std::string(1 << 20, '"');
@@ -185,14 +184,14 @@ TEST(HangBundleVariables, HidePossibleSecrets) {
   EXPECT_EQ(shown_variables({{"URL", "http://host/a@b"}})[0].value, "http://host/a@b");
 }
 
-// A secret that is known but for a few characters cannot be found from it.
+// Too few to find a secret of which all but a few characters are known.
 TEST(HangBundleVariables, RevealOnlySixteenBitsOfASecret) {
   std::set<int> digests;
   for (int i = 0; i < 200'000; ++i)
     digests.insert(shown_variables({{"TOKEN", "hf_" + std::to_string(i)}})[0].digest);
   EXPECT_GE(*digests.begin(), 0);
   EXPECT_LT(*digests.rbegin(), 65'536);
-  // A fair draw leaves out 3,100 of them.
+  // 200,000 fair draws leave out 3,100 of the 65,536.
   EXPECT_GT(digests.size(), 60'000u);
 }
 

@@ -13,7 +13,7 @@ namespace {
 using Json = nlohmann::json;
 using Strings = std::vector<std::string>;
 
-// A job of two workers on one node, of which rank 1 is late.
+// A job of two workers on one node; rank 1 is late.
 class HangingJob : public testing::Test {
  protected:
   HangingJob() : record_(job(), options()) { start_attempt(0); }
@@ -77,7 +77,7 @@ class HangingJob : public testing::Test {
     return record_.finish(outcome);
   }
 
-  // The names, and the texts.
+  // "NAME: TEXT" of each event.
   Strings told() const {
     Strings all;
     for (const Json& event : events_)
@@ -103,8 +103,8 @@ TEST_F(HangingJob, ReportsANoticeAndTheEndOfItsWait) {
   const std::string end = "rank 1 came to all_reduce #17 of group 'world' after 31.0 s";
   EXPECT_EQ(record_.wait_ended(ended).text, end);
   EXPECT_EQ(told(), (Strings{"waiting: " + line, "note: " + end}));
-  EXPECT_EQ(record_.wait_ended(ended).text, "") << "it is over already";
-  EXPECT_EQ(stopped().hang, std::nullopt) << "a notice blames nobody";
+  EXPECT_EQ(record_.wait_ended(ended).text, "") << "the wait has already ended";
+  EXPECT_EQ(stopped().hang, std::nullopt) << "a notice blames no rank";
 }
 
 TEST_F(HangingJob, GivesAVerdictToTheConsoleTheEventsAndTheReport) {
@@ -159,7 +159,7 @@ TEST_F(HangingJob, ForgetsAWithdrawnVerdict) {
   EXPECT_EQ(events_.back().at("event"), "withdrawn");
   EXPECT_EQ(events_.back().at("text"), line);
   EXPECT_EQ(events_.back().at("ordinal"), 18);
-  EXPECT_EQ(stopped().hang->what, "signature") << "the newest one that stands";
+  EXPECT_EQ(stopped().hang->what, "signature") << "the newest verdict that stands";
   record_.hang_withdrawn({1, {1}, {}});
 }
 
@@ -190,7 +190,7 @@ TEST_F(HangingJob, NamesTheNodeOfARankIfThereAreSeveralNodes) {
   EXPECT_TRUE(record_.hang_notice({found}).text.starts_with(
       "2 ranks have waited 12.5 s for rank 2 (node7, GPU "
       "1, pid 111) in"));
-  found.ranks[0].rank = 0;  // Of another node.
+  found.ranks[0].rank = 0;  // On another node.
   found.waiting = {1, 2};
   EXPECT_TRUE(
       record_.hang_notice({found}).text.starts_with("2 ranks have waited 12.5 s for rank 0 in"));
@@ -207,7 +207,7 @@ TEST_F(HangingJob, ReportsTheCallThatAWorkerDiedIn) {
   EXPECT_EQ(report.the_culprit().call, "barrier #7 of group 'world' for 3.2 s");
 }
 
-// ---- a time-out, which names nobody
+// ---- a time-out, which names no rank
 
 class TimedOutJob : public HangingJob {
  protected:
@@ -274,7 +274,7 @@ TEST_F(TimedOutJob, DoesNotBlameARankOfAnEarlierAttempt) {
 
 class MismatchedJob : public HangingJob {
  protected:
-  // Rank 0 aborts in the call of which rank 1 made another one; rank 1 is stopped.
+  // Rank 0 aborts in a call that rank 1 made differently; rank 1 is stopped.
   JobReport failed(const AttemptRemains& remains = {}) {
     hang::Finding found = mismatch(1);
     found.ranks[0].site = "train.py:90 step";
@@ -320,7 +320,7 @@ TEST_F(MismatchedJob, PrefersTheReportOfTheWorkerLibrary) {
   EXPECT_NE(failed(remains).reason, Reason::mismatch);
 }
 
-// On a node whose ranks hear of it before the node is told to stop.
+// Ranks may learn of the failure before their node is asked to stop.
 TEST_F(MismatchedJob, IgnoresLibraryReportsThatFollowItsOwnFailure) {
   record_.fails_for_hang();
   const auto later = std::chrono::steady_clock::now().time_since_epoch();

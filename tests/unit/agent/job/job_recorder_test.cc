@@ -12,7 +12,7 @@
 namespace muster {
 namespace {
 
-// A job of two workers on one node, as the agent would report it.
+// A job of two workers on one node; the test reports its events as the agent does.
 class Job : public testing::Test {
  protected:
   Job() : record_(job(), options()) { record_.job_started(2); }
@@ -75,7 +75,7 @@ class Job : public testing::Test {
     return outcome;
   }
 
-  // Both ran when the stop came, but for those who have ended.
+  // `seen` empty: both workers ran when the stop came, unless they had ended.
   void stop(int signal = SIGTERM, std::vector<AtStop> seen = {}) {
     record_.stop_begins(signal, std::chrono::seconds(30), seen);
   }
@@ -130,8 +130,8 @@ TEST_F(Job, TheCulpritOfTheLastAttemptExplainsTheJob) {
   EXPECT_EQ(exit_code_of(report, ExitCodePolicy::culprit), 3);
 }
 
-// The line, the screen and the events come from one verdict, which may name another rank than the
-// one whose death began the stop.
+// The line, the screen and the events come from one verdict, whose rank need not be the one whose
+// death began the stop.
 TEST_F(Job, ACrashThatIsReapedLateIsNamedEverywhere) {
   start_attempt(0, 0);
   record_.worker_exited(exit_of(0, 100, ExitStatus::exited(3)), {});
@@ -164,11 +164,11 @@ TEST_F(Job, AFailureOfAnEarlierAttemptIsStillKnownWhenTheJobIsStopped) {
   EXPECT_EQ(report.failures[*report.culprit].pid, 101);
 }
 
-// ---- what was said of an earlier attempt is not said of the last one
+// ---- reports of an earlier attempt do not leak into the last one
 
 TEST_F(Job, TheDurationOfAStopCountsFromItsRequest) {
   start_attempt(0, 0);
-  stop(SIGTERM, {AtStop::running, AtStop::running});  // For a change of the membership.
+  stop(SIGTERM, {AtStop::running, AtStop::running});  // For a membership change.
   record_.worker_exited(exit_of(0, 100, ExitStatus::signaled(SIGTERM)), {});
   record_.worker_exited(exit_of(1, 101, ExitStatus::signaled(SIGTERM)), {});
   record_.stop_ended();
@@ -240,7 +240,7 @@ TEST_F(Job, RanksThatOutliveTheGraceAreReportedOnceAndOnlyInTheirAttempt) {
   start_attempt(0, 0);
   LeftRank rank;
   rank.where = "save";
-  EXPECT_EQ(record_.grace_is_over({rank}), "");  // A stop has not begun.
+  EXPECT_EQ(record_.grace_is_over({rank}), "");  // No stop has begun.
   stop(SIGTERM, {AtStop::running, AtStop::running});
   EXPECT_TRUE(record_.grace_is_over({rank}).ends_with(" and was in save"));
   record_.kill_sent("100 (python3)");
@@ -338,7 +338,7 @@ TEST_F(Job, LaterEvidenceIsAddedToItsWorkerAndOverwritesNone) {
   EXPECT_EQ(report.cause.kind, FailureClass::oom);
 }
 
-// Both were killed, one of them for want of memory: the counter cannot say which.
+// The kernel killed only one of them for lack of memory: its counter does not say which.
 TEST_F(Job, TwoKillsForOneCountedOomKillAreBothOnlyProbable) {
   start_attempt(0, 0);
   HostEvidence memory;

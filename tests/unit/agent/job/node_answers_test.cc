@@ -111,7 +111,7 @@ TEST(JoinedAnswers, DescribeEachMissingAnswerInOneLine) {
     EXPECT_EQ(line.find_first_of("\n\x1b"), std::string::npos) << line;
 }
 
-// No node speaks for another one's ranks, nor twice, nor stays silent about its own.
+// A node answers neither for another node's ranks nor twice; a missing rank is reported.
 TEST(JoinedAnswers, HoldEachRankOnceAndOnlyFromItsNode) {
   const auto stacks = joined_stacks(
       {stacks_from({4, 5, 6}, {stacks_of(0), stacks_of(4), stacks_of(4, true), stacks_of(7)})}, "");

@@ -19,7 +19,7 @@ TEST(NodeSetup, APlainJobChangesNothingAndPrintsNothing) {
   ASSERT_TRUE(setup);
   EXPECT_EQ(setup->workers, 1);
   EXPECT_EQ(setup->omp_num_threads,
-            std::nullopt);  // One worker: the library's own default is right.
+            std::nullopt);  // The library's own default suits a single worker.
   EXPECT_EQ(setup->lines, std::vector<std::string>{});
   EXPECT_EQ(setup->table, "");
 }
@@ -61,7 +61,7 @@ TEST(NodeSetup, AMissingDeviceIsAnError) {
   EXPECT_EQ(setup.error().code, ExitCode::environment);
 }
 
-// The limit belongs to the process, so each case runs in one of its own and exits with its verdict.
+// Limits belong to a process, so each case runs in a child, whose exit code is its result.
 int in_a_child(const std::function<int()>& work) {
   const pid_t pid = fork();
   if (pid == 0) _exit(work());
@@ -121,7 +121,7 @@ TEST(Descriptors, TheNamedNumberIncludesInheritedDescriptors) {
             0);
 }
 
-// ulimit cannot raise a hard limit there.
+// `ulimit` cannot raise the hard limit of such a user.
 TEST(Descriptors, AnUnprivilegedUserIsAdvisedToHaveTheHardLimitRaised) {
   EXPECT_EQ(in_a_child([] {
               const rlimit low{64, 64};
@@ -135,8 +135,7 @@ TEST(Descriptors, AnUnprivilegedUserIsAdvisedToHaveTheHardLimitRaised) {
             0);
 }
 
-// A host of many nodes serves their workers' stores; where the limit stays lower, it starts as
-// well.
+// The host of many nodes serves the store to their workers; it starts even if the limit stays low.
 TEST(Descriptors, ConnectionsOfOtherNodesRaiseTheLimitAsFarAsAllowed) {
   for (const auto& one : {std::pair<rlim_t, rlim_t>{8192, 1000}, {512, 512}}) {
     EXPECT_EQ(in_a_child([&one] {
@@ -151,7 +150,7 @@ TEST(Descriptors, ConnectionsOfOtherNodesRaiseTheLimitAsFarAsAllowed) {
   }
 }
 
-// What is left for connections when all that the next start of the workers opens is open.
+// connections_beside() reserves all descriptors that the next start of the workers opens.
 TEST(Descriptors, ConnectionsLeaveEnoughForTheNextStartOfTheWorkers) {
   EXPECT_EQ(in_a_child([] {
               const rlimit low{128, 128};
@@ -162,7 +161,7 @@ TEST(Descriptors, ConnectionsLeaveEnoughForTheNextStartOfTheWorkers) {
               }
               if (connections_beside(2) + 20 != before) return 1;
               if (before > 128 - 40 - 6 * 2) return 2;
-              // Those of its own workers, its own agent and a few others at the lowest limit.
+              // Its own workers, its agent and a few more connect even at the lowest limit.
               return connections_beside(11) >= 3 * 11 + 8 ? 0 : 3;
             }),
             0);

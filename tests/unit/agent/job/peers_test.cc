@@ -26,22 +26,22 @@ using Texts = std::map<int, std::string>;
 
 constexpr const char* kNoAnswer = "no answer within 10 s";
 
-// The nodes of a job and the host between them, in virtual time.
+// The nodes of a job and the host that forwards between them, in virtual time.
 class World {
  public:
   explicit World(int nodes) : nodes_(static_cast<size_t>(nodes)) {}
 
-  // What a node answers, and when; nothing: never.
+  // A node's answer, and the time that it takes; negative: it never answers.
   std::function<std::string(int node, const std::string& question)> answer =
       [](int node, const std::string& question) { return fmt::format("{}: {}", node, question); };
   std::function<Duration(int node)> takes = [](int) { return 1ms; };
-  // What is lost or damaged, besides what the host's limits do not allow.
+  // Damages a payload, or returns true if it is lost; the host's limits apply besides.
   std::function<bool(int from, int to, std::string& payload)> loses;
   Duration limit = 10s;
 
   struct Asked {
     bool is_done = false;
-    Texts answers;  // Or the error.
+    Texts answers;  // Or errors.
     Duration took{};
   };
 
@@ -66,7 +66,7 @@ class World {
       std::visit([&](const auto& what) { perform(node, what); }, effect);
   }
 
-  // Until nothing is due any more.
+  // Runs until nothing is due.
   void run() {
     for (;;) {
       Instant next = events_.empty() ? kNever : events_.begin()->first;
@@ -95,9 +95,9 @@ class World {
  private:
   struct Node {
     Peers peers;
-    double budget = 1 << 20;  // As PROTOCOL.md has it.
+    double budget = 1 << 20;  // As in PROTOCOL.md.
     Instant counted{};
-    Instant sent{};  // When all that waits for it is sent, at 100 MB/s.
+    Instant sent{};  // When the queue to this node is empty, at 100 MB/s.
     int served = 0;
   };
 
@@ -151,7 +151,7 @@ std::map<int, std::string> questions_to(int first, int last) {
   return questions;
 }
 
-// Different in every byte's neighbourhood, so that a part in the wrong place shows.
+// Differs everywhere, so that a misplaced part shows.
 std::string long_text(int node, size_t bytes) {
   std::string text;
   while (text.size() < bytes)
@@ -189,7 +189,7 @@ TEST(Peers, SendAnswersOfAnyLengthWhole) {
   }
 }
 
-// Then the node's other datagrams pass too: of its budget, something is always left.
+// Some budget is always left for the node's other datagrams.
 TEST(Peers, SendALongAnswerWithinTheirBudget) {
   World world(2);
   world.answer = [](int node, const std::string&) {
@@ -198,7 +198,7 @@ TEST(Peers, SendALongAnswerWithinTheirBudget) {
   world.ask(0, questions_to(1, 1));
   world.run();
   const size_t parts = (Peers::kAnswerBytesMax + Peers::kPartBytes - 1) / Peers::kPartBytes;
-  // The first part, then four for each question, and the last word: nothing is sent twice.
+  // A question and the first part, four parts per further request, and the end: nothing is resent.
   EXPECT_EQ(world.sent(), parts + 1 + (parts - 1 + 3) / 4 + 1);
 }
 
@@ -302,7 +302,6 @@ TEST(Peers, FailOpenQuestionsWhenTheRoundEnds) {
   world.run();
 }
 
-// An answer to a question that was served in an earlier round goes to nobody.
 TEST(Peers, DropAnswersToQuestionsOfAnEarlierRound) {
   Peers peers;
   std::vector<Peers::Effect> asked;
@@ -339,19 +338,18 @@ TEST(Peers, IgnoreContradictoryParts) {
     world.post(0, Peers::Arrived{from, payload});
   };
   hear(1, part(0, 2, full));
-  hear(1, part(0, 2, std::string(Peers::kPartBytes, 'b')));  // Not again.
-  hear(1, part(60, 66, full));                               // Of a longer answer.
-  hear(1, part(0, 1, "c"));                                  // Of a shorter one.
+  hear(1, part(0, 2, std::string(Peers::kPartBytes, 'b')));  // A duplicate.
+  hear(1, part(60, 66, full));                               // A longer answer.
+  hear(1, part(0, 1, "c"));                                  // A shorter answer.
   hear(1, part(2, 2, "c"));
   hear(1, part(1, 2, ""));
   hear(1, part(1, uint32_t{1} << 31, full));
-  hear(2, part(1, 2, "c"));  // Of a node that was not asked.
+  hear(2, part(1, 2, "c"));  // From a node that was not asked.
   EXPECT_FALSE(asked.is_done);
   hear(1, part(1, 2, "z"));
   EXPECT_EQ(asked.answers, (Texts{{1, full + "z"}}));
 }
 
-// Whatever a node sends, the others' answers are whole.
 TEST(Peers, SurviveANodeThatSendsGarbage) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     Prng random(seed);

@@ -1,4 +1,4 @@
-// A group that is one of several of a job: others rule over restarts and over the end.
+// A group in a job of several nodes: the job's host decides on restarts and on the end.
 #include <csignal>
 
 #include <gtest/gtest.h>
@@ -75,8 +75,8 @@ TEST(CoordinatedWorkerGroup, StopsLeftoversBeforeANewRound) {
 TEST(CoordinatedWorkerGroup, ARegroupWhileLeftoversAreStoppedAsksForARound) {
   GroupDriver group = coordinated_group();
   let_all_succeed(group);
-  group.tick_at_deadline();  // Names them.
-  group.tick_at_deadline();  // Stops them.
+  group.tick_at_deadline();  // Reports the leftovers.
+  group.tick_at_deadline();  // Stops the leftovers.
   group.hear(group::Regroup{0});
   EXPECT_EQ(group.hear(group::GroupEmpty{0}), "RequestRound{attempt 1, restart 0}");
 }

@@ -1,4 +1,4 @@
-// Drives a worker-group machine by hand, for its tests: an own clock in milliseconds, and the
+// Drives a worker-group machine in tests, with its own clock in milliseconds, and renders the
 // effects of every step as transcript text.
 #pragma once
 
@@ -24,7 +24,7 @@ class GroupDriver {
     return effects;
   }
 
-  // The same, joined by " | ".
+  // The effects of a step as text, joined by " | ".
   std::string hear(const WorkerGroup::Event& event) { return joined(step(event)); }
 
   template <typename... Events>
@@ -32,12 +32,12 @@ class GroupDriver {
     (step(events), ...);
   }
 
-  // Lets time pass, without a Tick.
+  // Advances the clock without a Tick.
   void pass(Duration duration) {
     now_ms_ += std::chrono::ceil<std::chrono::milliseconds>(duration).count();
   }
 
-  // Lets time pass until the deadline, and ticks. REQUIRES: there is a deadline.
+  // Advances the clock to the deadline and ticks. REQUIRES: there is a deadline.
   std::string tick_at_deadline() {
     pass(until_deadline());
     return hear(group::Tick{});
@@ -49,7 +49,7 @@ class GroupDriver {
   Instant now() const { return Instant{std::chrono::milliseconds{now_ms_}}; }
   WorkerGroup& machine() { return machine_; }
 
-  // One attempt, from its round to all workers running.
+  // Starts an attempt, from its round until all workers run.
   void start(int attempt, int workers) {
     step(group::RoundReady{attempt});
     for (int rank = 0; rank < workers; ++rank) {
@@ -81,7 +81,7 @@ inline WorkerGroup::Options options_for(int workers, int max_restarts) {
   return options;
 }
 
-// Begun, and all workers of attempt 0 running for two seconds, so that no death is quick.
+// All workers of attempt 0 have run for two seconds, so that no death is quick.
 inline GroupDriver running_group(int workers, int max_restarts) {
   GroupDriver group(options_for(workers, max_restarts));
   group.hear(group::Begin{});

@@ -1,6 +1,6 @@
 // Properties of the worker-group machine under arbitrary sequences of legal events: rapidcheck
-// draws the choices and shrinks what breaks. Unlike the simulator it knows no world: an exit, a
-// second GroupEmpty or a signal may come at any point at which the shell could say it.
+// draws them and shrinks failing ones. Unlike the simulator this models no world: an exit, a second
+// GroupEmpty or a signal may come whenever the shell could send it.
 #include <algorithm>
 #include <csignal>
 #include <iterator>
@@ -22,12 +22,12 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// What the shell knows: which answers it owes, who is alive.
+// The shell's knowledge: the answers that it owes, and which workers live.
 class LegalShell {
  public:
   LegalShell(GroupDriver& group, int workers) : group_(group), workers_(workers) {}
 
-  // Says the event, notes what is asked for, and checks what must hold at every step.
+  // Sends the event, records its effects, and checks the invariants of every step.
   void say(const WorkerGroup::Event& event) {
     RC_ASSERT(!finished || group_.machine().finished());
     for (const WorkerGroup::Effect& effect : group_.step(event)) {
@@ -43,7 +43,7 @@ class LegalShell {
     say(group::Tick{});
   }
 
-  // One of the things that could happen next, picked by two drawn numbers.
+  // Lets one of the possible next events happen, picked by two drawn numbers.
   void act(unsigned what, unsigned which);
 
   bool finished = false;
@@ -197,7 +197,7 @@ Run draw_run() {
   return run;
 }
 
-// Plays a run, until its acts are over or the machine has finished.
+// Plays a run until its acts end or the machine finishes.
 void play(const Run& run, LegalShell& shell) {
   shell.say(group::Begin{});
   for (const auto& [what, which] : run.acts) {
@@ -236,8 +236,8 @@ RC_GTEST_PROP(WorkerGroupProperty, FinishesExactlyOnceAndThenIsSilent, ()) {
   RC_ASSERT(shell.finishes == 1);
 }
 
-// Whatever came before and even if no process ever ends: a stop request ends the job within the
-// grace and the wait after KILL. (The clock that a stop under way already had runs on.)
+// Even if no process ever ends, a stop request ends the job within the grace and the wait after
+// KILL. (The clock of a stop already under way runs on.)
 RC_GTEST_PROP(WorkerGroupProperty, AStopAlwaysEndsInTime, ()) {
   const Run run = draw_run();
   GroupDriver group(run.options);
@@ -246,7 +246,7 @@ RC_GTEST_PROP(WorkerGroupProperty, AStopAlwaysEndsInTime, ()) {
   if (shell.finished) return;
   shell.say(group::StopRequested{SIGTERM});
   const Instant asked = group.now();
-  // A stop that was already under way may owe a second look, for a Tick that came late.
+  // A stop already under way may owe a second look, after a late Tick.
   const Duration bound = run.options.grace + run.options.kill_wait + 2 * run.options.second_look;
   while (!group.machine().finished()) {
     shell.tick_at_deadline();
@@ -271,7 +271,7 @@ RC_GTEST_PROP(WorkerGroupProperty, ATickBeforeTheDeadlineDoesNothing, ()) {
   }
 }
 
-// At its deadline a Tick does something: else the shell's timer would fire again and again.
+// Otherwise the shell's timer would fire again and again.
 RC_GTEST_PROP(WorkerGroupProperty, ATickAtTheDeadlineDoesSomething, ()) {
   const Run run = draw_run();
   GroupDriver group(run.options);

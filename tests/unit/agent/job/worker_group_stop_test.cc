@@ -1,4 +1,4 @@
-// Stops, leftovers, changes of membership, suspension and jumps of the clock.
+// Stops, leftovers, membership changes, suspension and clock jumps.
 #include <csignal>
 #include <string>
 #include <vector>
@@ -134,7 +134,7 @@ TEST(WorkerGroupStop, AWorkerEndedByASignalHasFailedIfNoStopFollows) {
   GroupDriver group = group_under_engine(3, 1);
   group.hear(group::Exited{0, 1, kTerm});
   group.pass(milliseconds{500});
-  EXPECT_EQ(group.hear(group::Exited{0, 0, kCode3}), "") << "it may be a victim of the first";
+  EXPECT_EQ(group.hear(group::Exited{0, 0, kCode3}), "") << "the first death may have caused it";
   EXPECT_EQ(group.hear(group::Exited{0, 2, kGood}), "");
   EXPECT_EQ(group.until_deadline(), milliseconds{500});
   EXPECT_EQ(group.tick_at_deadline(),
@@ -350,7 +350,7 @@ TEST(WorkerGroupStop, AVeryLateTickDelaysTheKillOnce) {
       "StopRest{attempt 0} | Note{Tick: it came so late that we stood still; the group gets a "
       "little longer}");
   EXPECT_EQ(group.until_deadline(), seconds{2});
-  group.pass(seconds{100});  // Late again: but nobody is spared for ever.
+  group.pass(seconds{100});  // Late again, but the kill is delayed only once.
   EXPECT_EQ(group.hear(group::Tick{}).substr(0, 15), "Kill{attempt 0}");
   group.pass(seconds{100});
   EXPECT_EQ(group.hear(group::Tick{}).substr(0, 10), "Note{Tick:");
@@ -360,7 +360,7 @@ TEST(WorkerGroupStop, AVeryLateTickDelaysTheKillOnce) {
 TEST(WorkerGroupStop, ATickSoonAfterTheGraceIsLateIfItMissedReports) {
   GroupDriver group = running_group(1, 0);
   group.hear(group::StopRequested{SIGTERM});
-  group.pass(milliseconds{30500});  // Half a second after the grace, but 25 after the report.
+  group.pass(milliseconds{30500});  // 0.5 s after the grace, but 25.5 s after the due report.
   EXPECT_NE(group.hear(group::Tick{}).find("Note{Tick:"), std::string::npos);
 }
 

@@ -1,4 +1,4 @@
-// Walks every cell of the table of phases and events that stands above WorkerGroup::step.
+// Walks every cell of the table of phases and events above WorkerGroup::step.
 #include <csignal>
 #include <functional>
 #include <string>
@@ -15,7 +15,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// How a machine is brought into a phase, and which attempt that is. Two workers, two restarts.
+// Brings a machine with two workers and two restarts into a phase; `attempt` is then current.
 struct PhaseCase {
   std::string name;
   int attempt;
@@ -78,11 +78,12 @@ const std::vector<PhaseCase> kPhases = {
     {"finished", 0, enter_finished, "finished"},
 };
 
-// "-": exactly one Note that begins with the event's name. "!": the program ends. Else the effects.
+// Cells: "-": exactly one Note that begins with the event's name; "!": the program ends; else the
+// effects.
 struct EventCase {
   std::string name;
   std::function<WorkerGroup::Event(int attempt)> event;
-  std::vector<std::string> cells;  // As kPhases.
+  std::vector<std::string> cells;  // In the order of kPhases.
 };
 
 const Error kError{ExitCode::not_found, "no such file"};
@@ -114,7 +115,7 @@ const std::vector<EventCase> kEvents = {
     {"Spawned",  // Awaited in starting and stopping.
      [](int a) { return group::Spawned{a, 1, 101}; },
      {"!", "!", "", "-", "-", "Stop{attempt 0, SIGTERM}", "-", "-", ""}},
-    {"Spawned",  // Said before.
+    {"Spawned",  // Reported before.
      [](int a) { return group::Spawned{a, 0, 100}; },
      {"!", "!", "-", "-", "-", "-", "-", "-", ""}},
     {"SpawnFailed",  // Awaited in starting and stopping.
@@ -129,7 +130,7 @@ const std::vector<EventCase> kEvents = {
     {"Exited",
      [](int a) { return group::Exited{a, 0, kBad}; },
      {"!", "!", kFailed0 + "[]}", kFailed0 + "[1]}", "-", "-", "-", "-", ""}},
-    {"Exited",  // Rank 1 is not started yet in starting and stopping.
+    {"Exited",  // Rank 1 has not started yet in starting and stopping.
      [](int a) { return group::Exited{a, 1, kOk}; },
      {"!", "!", "!", "", "-", "!", "", "-", ""}},
     {"FailWorker",
@@ -143,13 +144,13 @@ const std::vector<EventCase> kEvents = {
      {"!", "-", "-",
       "WorkerFailed{attempt 0 rank 1 pid 101 it hangs, restart, 1 left} | " + kStopFor + "[0,1]}",
       "-", "-", "-", "-", ""}},
-    {"GroupEmpty",  // Never enough alone: a start is unanswered, or an exit was not told.
+    {"GroupEmpty",  // Not enough alone: a start is unanswered, or an exit was not reported.
      [](int a) { return group::GroupEmpty{a}; },
      {"!", "-", "-", "-", "Finish{success, 1 attempts, 0 restarts}", "", "", "-", ""}},
     {"Regroup",
      [](int a) { return group::Regroup{a}; },
      {"!", "-", kStopRegroup + "[0]}", kStopRegroup + "[0,1]}", "-", "-", "-", "-", ""}},
-    {"JobEnded",  // Only of a coordinated group; see worker_group_coordinated_test.cc.
+    {"JobEnded",  // Only for a coordinated group; see worker_group_coordinated_test.cc.
      [](int) { return group::JobEnded{}; },
      {"!", "!", "!", "!", "!", "!", "!", "!", ""}},
     {"StopRequested",
@@ -158,7 +159,7 @@ const std::vector<EventCase> kEvents = {
       kStopInt + "[]}", "ReportStopping{attempt 0, requested, SIGTERM, KILL in 30 s, live []}",
       "ReportStopping{attempt 0, requested, SIGTERM, give up in 30 s, live [1]}",
       "Finish{stopped, 2 attempts, 1 restarts, SIGINT}", ""}},
-    {"StopRepeated",  // Of a stop that nobody requested; see worker_group_stop_test.cc.
+    {"StopRepeated",  // Without a requested stop; see worker_group_stop_test.cc.
      [](int) { return group::StopRepeated{}; },
      {"-", "-", "-", "-", "-", "-", "-", "-", ""}},
     {"KillRequested",

@@ -66,7 +66,7 @@ TEST(WorkerGroup, NeverRestartsAProgramThatCannotBeExecuted) {
   group.hear_all(group::Begin{}, group::RoundReady{0});
   const Error error{ExitCode::not_found, "no such program"};
   const auto effects = group.step(group::SpawnFailed{0, 0, error});
-  EXPECT_EQ(effects.size(), 1u);  // Nobody was started, so nobody is stopped.
+  EXPECT_EQ(effects.size(), 1u);  // No worker was started, so none is stopped.
   EXPECT_EQ(outcome_in(effects).end, JobEnd::spawn_failed);
   EXPECT_EQ(outcome_in(effects).error, error);
 }
@@ -108,7 +108,7 @@ TEST(WorkerGroup, RestartsAllWorkersWhenOneFails) {
 TEST(WorkerGroup, WaitsForBothTheLastReapedWorkerAndTheLastDescendant) {
   GroupDriver group = running_group(2, 1);
   group.hear(group::Exited{0, 1, kCode3});
-  EXPECT_EQ(group.hear(group::GroupEmpty{0}), "");  // Said before the exit is heard of.
+  EXPECT_EQ(group.hear(group::GroupEmpty{0}), "");  // Arrives before the exit.
   EXPECT_EQ(group.hear(group::Exited{0, 0, kTerm}), "RequestRound{attempt 1, restart 1}");
 }
 
@@ -130,9 +130,9 @@ TEST(WorkerGroup, AFailureWhileWorkersAreBeingStartedStopsThemAll) {
   GroupDriver group(options_for(2, 0));
   group.hear_all(group::Begin{}, group::RoundReady{0}, group::Spawned{0, 0, 100});
   group.hear(group::Exited{0, 0, kCode3});
-  EXPECT_EQ(group.hear(group::GroupEmpty{0}), "");  // One is being started still.
+  EXPECT_EQ(group.hear(group::GroupEmpty{0}), "");  // A worker is still being started.
   EXPECT_EQ(group.step(group::Spawned{0, 1, 101}), (Effects{group::Stop{0, SIGTERM}}));
-  EXPECT_EQ(group.hear(group::Exited{0, 1, kTerm}), "");  // That emptiness was before it began.
+  EXPECT_EQ(group.hear(group::Exited{0, 1, kTerm}), "");  // That GroupEmpty preceded its start.
   EXPECT_EQ(outcome_in(group.step(group::GroupEmpty{0})).end, JobEnd::failed);
 }
 
@@ -174,7 +174,7 @@ TEST(WorkerGroup, SucceedsAfterARestart) {
 
 // ---- Back-off.
 
-// The delays before the restarts of attempts that all live for `life`.
+// Returns the delays before restarts if every attempt lives for `life`.
 std::vector<Duration> backoff_delays(int restarts, Duration life) {
   GroupDriver group(options_for(1, restarts));
   group.hear(group::Begin{});
