@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""NCCL's plugin under the launcher: ranks whose NCCL is a host that calls it as each interface version does, without a
-GPU ($MUSTER_NCCL_FAULTS, programs/nccl_faults.cc), and what is found of their faults. All limits are a tenth of their
-defaults.
+"""The NCCL plugin under the launcher, without a GPU: each rank's program ($MUSTER_NCCL_FAULTS, programs/nccl_faults.cc)
+calls the plugin as NCCL does, for each interface version, and the verdict must name the rank at fault. All limits are a
+tenth of their defaults.
 """
 import os
 import subprocess
@@ -30,7 +30,7 @@ class PluginTest(LiveTest):
 
 class NcclPluginTest(PluginTest):
     def check(self, fault, name, facts, **env):
-        """The verdict is the same for all versions."""
+        """Checks that all versions give the same verdict."""
         for version in VERSIONS:
             with self.subTest(version=version):
                 job = self.job(fault, version, **env)
@@ -41,29 +41,29 @@ class NcclPluginTest(PluginTest):
                 self.assertEqual(job.found("withdrawn"), [])
 
     @long
-    def test_a_rank_that_never_enters_a_call(self):
+    def test_names_the_rank_that_never_enters_a_call(self):
         self.check("blocked_read", "hang", self.NEVER)
 
-    def test_the_same_beside_another_profiler(self):
+    def test_names_the_absent_rank_beside_another_profiler(self):
         self.check("blocked_read", "hang", self.NEVER, NCCL_PROFILER_PLUGIN=SECOND, SECOND_MASK="2",
                    SECOND_LOG=self.path("log"))
         with open(self.path("log")) as log:
             self.assertNotIn("a strange handle", log.read())
 
-    def test_a_rank_that_calls_another_size(self):
+    def test_names_the_rank_that_calls_another_size(self):
         self.check("other_size", "mismatch",
                    {"ranks": [CULPRIT], "class": "signature", "by": "proof", "group": "world", "ordinal": 31})
 
     @long
-    def test_a_rank_that_ends_before_a_call(self):
+    def test_names_the_rank_that_ends_before_a_call(self):
         self.check("early_exit", "hang",
                    {"ranks": [CULPRIT], "class": "exited", "by": "proof", "group": "world", "ordinal": 31, "waiting": [0, 2]})
 
-    def test_a_receive_without_its_send(self):
+    def test_names_the_rank_that_never_sends(self):
         self.check("no_send", "hang", {"ranks": [CULPRIT], "class": "never_entered", "by": "time", "group": "world",
                                        "operation": "recv from rank 1", "waiting": [2]})
 
-    def test_a_rank_that_comes_late_is_told_so_and_nothing_is_left(self):
+    def test_withdraws_the_hang_if_the_rank_goes_on(self):
         job = self.job("blocked_read", 6)
         job.wait_found("hang")
         job.go_on()
@@ -71,7 +71,7 @@ class NcclPluginTest(PluginTest):
         job.stop()
         self.assertEqual(len(job.found("hang")), 1)
 
-    def test_calls_in_captured_graphs_accuse_nobody(self):
+    def test_calls_in_captured_graphs_accuse_no_rank(self):
         for version in VERSIONS:
             with self.subTest(version=version):
                 job = self.job("captured", version, "--on-hang", "stop", STAYS="no")
@@ -89,7 +89,7 @@ class Environment(LiveTest):
         self.assertEqual((code, err), (0, ""))
         return out.strip()
 
-    def test_of_workers(self):
+    def test_workers_load_the_plugin_and_chain_to_the_users(self):
         plugin = r"^\S+/\d+\.python/libnccl-profiler-muster\.so"
         self.assertRegex(self.shown(), plugin + " none no$")
         self.assertRegex(self.shown("--record-kernels", "--no-python-hook"), plugin + " none 1$")

@@ -4,8 +4,8 @@
         job = cluster.run(1, [muster, ...])     # a Popen; its pid is the program's own
         cluster.cut(2)                          # no FIN, no RST: silence
 
-What was started inside dies with the cluster, and a cluster of a test that was killed is cleared away by the next one.
-Needs root and iproute2; where that is missing, require_netns() ends the test run with 77 and says why.
+Processes started inside die with the cluster. The next cluster clears away those of killed tests.
+Needs root and iproute2; without them, require_netns() ends the test run with 77 and says why.
 """
 import atexit
 import itertools
@@ -21,7 +21,7 @@ SKIPPED = 77
 
 
 def missing():
-    """What keeps this machine from having clusters, or None."""
+    """Returns what keeps this machine from having clusters, or None."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     for tool in ("ip", "unshare"):
@@ -40,7 +40,7 @@ def require_netns():
 
 
 def sweep():
-    """Clears away the clusters of tests that are gone: the prefix carries the test's pid."""
+    """Clears away the clusters of tests that have ended; the prefix carries the test's pid."""
     listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
     prefixes = {m.group(1): int(m.group(2)) for m in re.finditer(r"^(mu(\d+)c\d+)-", listed, re.MULTILINE)}
     for prefix, pid in prefixes.items():
@@ -59,7 +59,7 @@ class Middlebox:
             raise RuntimeError(f"the middlebox of node {i} did not start: {line!r}")
 
     def wait_for_drop(self):
-        """Blocks until the box drops a segment of a flow that it has forgotten (once per flow): the two ports."""
+        """Blocks until the box drops a segment of a flow that it has forgotten (once per flow). Returns the two ports."""
         line = self.process.stdout.readline()
         return sorted(int(port) for port in line.split()[1:])
 
@@ -68,7 +68,7 @@ class Cluster:
     numbers = itertools.count(1)
 
     def __init__(self, n, ipv6=False, two_nics=False):
-        """ipv6: False for IPv4 alone, True for IPv6 alone, "both". two_nics: eth1 reaches the peers, eth0 nobody."""
+        """ipv6: False for IPv4 alone, True for IPv6 alone, "both". two_nics: eth1 reaches the peers, eth0 no node."""
         self.n = n
         self.families = {False: "4", True: "6", "both": "46"}[ipv6]
         self.two_nics = two_nics
@@ -89,7 +89,7 @@ class Cluster:
         self.down()
 
     def down(self):
-        """Kills and deletes everything; harmless when there is nothing."""
+        """Kills and deletes everything; harmless if there is nothing."""
         for process in self.started:
             if process.poll() is None:
                 process.kill()
@@ -112,7 +112,7 @@ class Cluster:
         return f"node{i}"
 
     def address(self, i):
-        """The address that the peers reach, IPv4 where there is one."""
+        """The address that the peers reach: IPv4 if there is one."""
         return f"10.99.0.{i}" if "4" in self.families else f"fd99::{i:x}"
 
     def nic(self):
@@ -130,7 +130,7 @@ class Cluster:
         return process
 
     def output(self, i, argv, limit_s=30):
-        """The standard output of a program on node i, which has to succeed."""
+        """Returns the standard output of a program on node i, which must succeed."""
         process = self.run(i, argv, stdout=subprocess.PIPE, text=True)
         out, _ = process.communicate(timeout=limit_s)
         if process.returncode != 0:
@@ -140,14 +140,14 @@ class Cluster:
     # ---- faults
 
     def cut(self, i):
-        """Unplugs node i: nothing in or out, and nobody is told."""
+        """Unplugs node i: all frames are lost, and no FIN or RST is sent."""
         self.call("cut", i)
 
     def heal(self, i):
         self.call("heal", i)
 
     def drop(self, i, j):
-        """What node i sends to node j is lost; the other way works."""
+        """Loses what node i sends to node j; the other way works."""
         self.call("drop", i, j)
 
     def undrop(self, i, j):
@@ -161,20 +161,20 @@ class Cluster:
         self.call("unrate", i)
 
     def forward_idle_drop(self, i, idle_s):
-        """From now on all that node i sends and receives passes a middlebox that forgets TCP flows after idle_s of
-        silence. Flows from before are unknown to it."""
+        """Routes all traffic of node i through a middlebox that forgets TCP flows after idle_s of silence.
+        It does not know earlier flows."""
         self.call("middle", i)
         return Middlebox(self, i, idle_s)
 
     # ---- names
 
     def names(self, i):
-        """The hosts file of node i: [(address, name)]."""
+        """Returns node i's hosts file: [(address, name)]."""
         with open(self._hosts(i)) as f:
             return [tuple(line.split()[:2]) for line in f if line.strip()]
 
     def set_names(self, i, pairs):
-        """Replaces it. Programs that run already see it, too: the file is written in place."""
+        """Replaces node i's hosts file, in place, so that running programs see it too."""
         with open(self._hosts(i), "r+") as f:
             f.write("".join(f"{address} {name}\n" for address, name in pairs))
             f.truncate()
@@ -187,7 +187,7 @@ class Cluster:
         self.set_names(i, [("127.0.0.1", "localhost"), ("::1", "localhost")])
 
     def own_name_is_loopback(self, i):
-        """As Debian's installer does it: the node's own name means 127.0.1.1 on the node itself."""
+        """Maps the node's own name to 127.0.1.1 on the node itself, as Debian's installer does."""
         others = [(a, n) for a, n in self.names(i) if n != self.name(i)]
         self.set_names(i, others + [("127.0.1.1", self.name(i))])
 

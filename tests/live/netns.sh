@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# A cluster of network namespaces on one machine: a namespace for each node, and one for the switch between them, so that
-# nothing is ever made in the machine's own network. Needs root and iproute2, nothing else. netns.py wraps it for tests.
+# A cluster of network namespaces on one machine: one for each node, and one for the switch between them, so that the
+# machine's own network stays untouched. Needs only root and iproute2. netns.py wraps it for tests.
 #
 # netns.sh up N [4|6|46] [two-nics]   nodes 1..N: eth0 is 10.99.0.I/24 (4) and fd99::I/64 (6), host name nodeI, all names in
-#                               everybody's hosts file. two-nics: eth1 reaches the peers, and eth0 (10.98.I.1, fd98:I::1) nobody
+#                               each hosts file. two-nics: eth1 reaches the peers, eth0 (10.98.I.1, fd98:I::1) no node
 # netns.sh exec I cmd...        runs cmd on node I, or on the switch for "hub"; the process id stays the same
 # netns.sh cut I | heal I       unplugs node I at the switch: its carrier stays, no RST is sent, everything is lost
 # netns.sh drop I J | undrop I J    what node I sends to node J is lost (one way only)
 # netns.sh rate I 10mbit | unrate I    limits what node I sends
 # netns.sh middle I             takes node I off the switch, for netns_middlebox.py to forward between vI and nI on the hub
-# netns.sh down                 kills what runs inside and deletes everything
+# netns.sh down                 kills the processes inside and deletes everything
 # Env: PFX, the prefix of the namespaces' names (default mu); clusters with different ones do not meet.
 set -euo pipefail
 PFX=${PFX:-mu}
@@ -19,7 +19,7 @@ namespaces() { ip netns list | awk -v p="$PFX-" 'index($1, p) == 1 {print $1}'; 
 port_of() { if ip -n "$HUB" link show "m$1" >/dev/null 2>&1; then echo "m$1"; else echo "v$1"; fi; }
 nic_to_peers() { if ip -n "$PFX-$1" link show eth1 >/dev/null 2>&1; then echo eth1; else echo eth0; fi; }
 sysctl_in() { ip netns exec "$1" sh -c 'echo "$1" > "/proc/sys/$0"' "$2" "$3"; }
-# A frame to a station that does not exist is flooded to all and taken by nobody.
+# A frame to a station that does not exist is flooded to all and accepted by none.
 blackhole() { ip -n "$PFX-$1" neigh "$2" "$3" lladdr 02:00:00:00:00:fe dev "$(nic_to_peers "$1")" nud permanent 2>/dev/null || true; }
 
 hosts() {  # N FAMILIES
@@ -35,7 +35,7 @@ node_up() {  # I FAMILIES NIC HOSTS
   mkdir -p "/etc/netns/$n"
   printf '%s\n' "$4" >"/etc/netns/$n/hosts"
   echo "node$i" >"/etc/netns/$n/hostname"
-  # Nobody answers there, and the refusal comes at once.
+  # No DNS server listens there, so the refusal comes at once.
   printf 'nameserver 127.0.0.1\noptions timeout:1 attempts:1\n' >"/etc/netns/$n/resolv.conf"
   ip netns add "$n"
   sysctl_in "$n" net/ipv6/conf/default/accept_dad 0

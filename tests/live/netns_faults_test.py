@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Machines that die, fall silent, hear only half and come back: the others go on, soon.
+"""Machines that die, fall silent, lose one direction of traffic and come back: the others go on, soon.
 
-What is measured runs from the fault to the last worker of the new round, and is printed.
+Prints the seconds from the fault to the last worker of the new round.
 """
 import signal
 import time
@@ -14,7 +14,7 @@ SILENT_S, KILLED_S = 5.0, 2.0
 
 
 class Losses(NetnsTest):
-    """The node with the endpoint stays."""
+    """Losses of nodes other than the one with the endpoint."""
 
     def form(self, n, nodes, *flags, start=None):
         self.make(n)
@@ -43,7 +43,7 @@ class Losses(NetnsTest):
         return began
 
     @long
-    def test_a_node_that_falls_silent(self):
+    def test_survivors_go_on_without_a_silent_node(self):
         self.form(4, "2:4")
         began = self.lose_by_silence(3)
         starts = self.assert_survivors("3 survivors of a node cut off and killed", began, 4, 3, SILENT_S)
@@ -53,14 +53,14 @@ class Losses(NetnsTest):
             self.assertIn("node3", job.stderr())
 
     @long
-    def test_a_node_that_is_killed(self):
+    def test_survivors_go_on_without_a_killed_node(self):
         self.form(4, "2:4")
         began = self.lose_by_kill(2)
         starts = self.assert_survivors("3 survivors of a killed node", began, 4, 3, KILLED_S)
         self.assertEqual({s.node: s.rank for s in starts}, {"node1": 0, "node3": 2, "node4": 1})
         self.finish()
 
-    def test_one_after_the_other_and_a_late_one(self):
+    def test_two_losses_and_a_late_node_cost_no_restart(self):
         self.form(4, "1:4")
         self.assert_survivors("after silence", self.lose_by_silence(4), 4, 3, SILENT_S)
         self.assert_survivors("after a kill", self.lose_by_kill(2), 7, 2, KILLED_S)
@@ -79,7 +79,7 @@ class Losses(NetnsTest):
         self.assertEqual({s.node: s.rank for s in starts}, {"node1": 0, "node3": 1})
         self.finish()
 
-    def test_too_few_are_left_of_a_static_job(self):
+    def test_a_static_job_ends_if_a_node_falls_silent(self):
         self.form(3, 3, "--lease", 3, start=self.static)
         began = self.lose_by_silence(3)
         for job in list(self.jobs):
@@ -98,7 +98,7 @@ class Losses(NetnsTest):
 
 
 class Flaps(NetnsTest):
-    """Links that are down for a while, in a job that cannot go on without any of its nodes."""
+    """Links that are down for a while, in a job that needs all of its nodes."""
 
     def form(self, n, *flags):
         self.make(n)
@@ -192,7 +192,7 @@ class Partitions(NetnsTest):
         return self.world(0, n, n)
 
     def assert_stopped_before(self, old, new, what):
-        """No worker of the old generation is alive where the new one has started."""
+        """Checks that no old worker is alive on a node that has started a new one."""
         nodes = {s.node for s in new}
         left = [s for s in old if s.node in nodes and not is_gone(s.pid)]
         self.assertEqual(left, [], what)
@@ -222,7 +222,7 @@ class Partitions(NetnsTest):
         self.no_new_round(5.0)  # With the cut two leases: long enough for any consequence.
         self.finish()
 
-    def test_a_cut_host_and_its_healing(self):
+    def test_a_cut_host_goes_on_alone_until_it_is_healed(self):
         old = self.form(3, "1:3")
         began = time.time()
         self.cluster.cut(1)
@@ -238,7 +238,7 @@ class Partitions(NetnsTest):
         self.say_seconds("all three after healing", max(s.at for s in last) - healed)
         self.finish()
 
-    def test_a_host_that_is_cut_off_doubts_itself(self):
+    def test_a_cut_host_says_that_it_lost_its_own_network(self):
         self.form(3, "2:3")
         self.cluster.cut(1)
         self.said(self.jobs[0], "this node lost its network: no sign of any other node for 3 s")
@@ -249,7 +249,7 @@ class Partitions(NetnsTest):
         self.finish()
 
     @long
-    def test_a_host_that_is_cut_from_a_job_that_needs_all(self):
+    def test_a_cut_host_ends_a_job_that_needs_all_nodes(self):
         self.form(3, 3, "--lease", 3, "--rdzv-conf", "join_timeout=8")
         began = time.time()
         self.cluster.cut(1)
@@ -260,7 +260,7 @@ class Partitions(NetnsTest):
         for job in self.jobs[1:]:
             self.assertIn("node1:29400", job.stderr())
 
-    def test_a_cut_node_that_is_told_to_stop_does_so_at_once(self):
+    def test_a_cut_node_ends_at_once_on_sigterm(self):
         self.form(3, "2:3", "--lease", 10)
         self.cluster.cut(3)
         began = time.time()
@@ -310,11 +310,11 @@ class Partitions(NetnsTest):
         self.say_seconds("all three after healing", max(s.at for s in last) - healed)
         self.finish()
 
-    def test_a_node_that_hears_but_is_not_heard(self):
+    def test_the_others_go_on_without_a_node_that_is_not_heard(self):
         self.one_way(3, 1)
 
     @long
-    def test_a_node_that_is_heard_but_does_not_hear(self):
+    def test_the_others_go_on_without_a_node_that_hears_nothing(self):
         self.one_way(1, 3)
 
     @long

@@ -1,12 +1,12 @@
-"""A middlebox that forgets: forwards frames between two interfaces and drops, without a word, whatever belongs to a TCP
-flow that it does not know. A flow is known from its SYN until nothing of it has passed for the given time. That is how
-NAT gateways and stateful firewalls treat idle connections: neither end hears of it.
+"""A middlebox that forgets: forwards frames between two interfaces and silently drops segments of TCP flows that it does
+not know. A flow is known from its SYN until it has been idle for the given time. NAT gateways and stateful firewalls
+treat idle connections like that: neither end is notified.
 
     netns_middlebox.py INSIDE OUTSIDE IDLE_SECONDS
 
-Runs inside the hub's namespace (netns.py starts it). Prints "forwarding" when it does, and for each flow that it has
-forgotten one line when somebody first misses it. Frames pass with their virtio header, so that checksums and
-segmentation that the kernel has put off stay put off.
+Runs inside the hub's namespace (netns.py starts it). Prints "forwarding" once it does, and one line for the first
+segment that it drops of each forgotten flow. Frames keep their virtio header, so that checksums and segmentation that
+the kernel has deferred stay deferred.
 """
 import select
 import socket
@@ -34,7 +34,7 @@ def open_port(name):
 
 
 def tcp_of(frame):
-    """(flow, flags) of a TCP segment, the flow the same for both directions; None for everything else."""
+    """Returns (flow, flags) of a TCP segment, None for any other frame. Both directions have the same flow."""
     packet = frame[VNET_HDR + ETHERNET:]
     kind = frame[VNET_HDR + 12:VNET_HDR + ETHERNET]
     if kind == b"\x08\x00" and len(packet) >= 20 and packet[9] == TCP:
@@ -50,7 +50,7 @@ def tcp_of(frame):
 
 
 class Flows:
-    """Which flows are known. Times are handed in."""
+    """The known flows. The caller supplies the time."""
 
     def __init__(self, idle_s):
         self.idle_s = idle_s
@@ -88,7 +88,7 @@ def forward(source, target, flows):
             try:
                 target.send(frame)
             except OSError:
-                pass  # The cable is out, or its queue is full: frames get lost there.
+                pass  # The cable is out, or its queue is full: a real link loses frames there too.
 
 
 def main():

@@ -1,4 +1,4 @@
-"""Launchers on machines of their own: what the tests of a job over network namespaces share."""
+"""What tests of jobs over network namespaces share: launchers on machines of their own."""
 import os
 import signal
 import subprocess
@@ -10,8 +10,8 @@ from harness import MUSTER, Job, is_gone, require_muster, run_tests, wait_for
 from nodes_harness import NodesTest, Start
 
 PORT = 29400
-# Like the workers of nodes_harness.py. Before it says that it started, a worker has asked the store at MASTER_ADDR for
-# an echo (TCPStore's VALIDATE and PING), as every real worker would at once.
+# Like the workers of nodes_harness.py. A worker asks the store at MASTER_ADDR for an echo (TCPStore's VALIDATE and PING),
+# as every real worker would, before it reports that it started.
 WORKER = """#!/bin/bash
     reached=no
     if exec 3<>"/dev/tcp/$MASTER_ADDR/$MASTER_PORT"; then
@@ -36,7 +36,7 @@ WORKER = """#!/bin/bash
 
 
 class NodeStart(Start):
-    """One line of a worker: what it was told, when, its process, whether the store answered it."""
+    """One line of a worker: its environment, its start time, its process, and whether the store answered it."""
 
     def __init__(self, line):
         super().__init__(line)
@@ -57,7 +57,7 @@ class NodeJob(Job):
 
 
 class NetnsTest(NodesTest):
-    """self.cluster is there after make()."""
+    """Sets self.cluster in make()."""
 
     def setUp(self):
         super().setUp()
@@ -89,14 +89,14 @@ class NetnsTest(NodesTest):
         return [NodeStart(line) for line in self.read("log").splitlines()]
 
     def world(self, at, nodes, world, limit_s=60.0):
-        """The workers that started after the first `at`: one whole world, each with a store that answers."""
+        """Returns the workers that started after the first `at`: one whole world, each with a store that answers."""
         starts = self.wait_starts(at + world, limit_s)[at:]
         self.assert_world(starts, nodes, world)
         self.assertTrue(all(s.reached for s in starts), self.read("log"))
         return starts
 
     def whole_world(self, nodes, limit_s=60.0):
-        """Its workers, once all nodes are in one round; on the way there they may come one by one."""
+        """Returns the workers once all nodes are in one round; nodes may join one by one."""
         def last():
             starts = self.starts()[-nodes:]
             whole = {s.world for s in starts} == {nodes} and {s.rank for s in starts} == set(range(nodes))
@@ -114,7 +114,7 @@ class NetnsTest(NodesTest):
             self.assert_nothing_left()
 
     def power_off(self, job):
-        """Everything on the node ends at once. Its kernel stays and resets its connections, unless it is cut."""
+        """Kills every process on the node. Its kernel stays and resets its connections, unless the node is cut."""
         listed = subprocess.run(["ip", "netns", "pids", self.cluster.namespace(job.node)], capture_output=True,
                                 text=True, check=True).stdout
         for pid in listed.split():
@@ -130,7 +130,7 @@ class NetnsTest(NodesTest):
         print(f"\n    {what}: {seconds:.2f} s", file=sys.stderr, end=" ", flush=True)
 
     def said(self, job, words, limit_s=60.0):
-        """Waits until a launcher has said it; its whole line."""
+        """Waits until a launcher has printed `words`. Returns the whole line."""
         def line():
             return next((line for line in job.stderr().splitlines() if words in line), None)
         try:
@@ -139,14 +139,14 @@ class NetnsTest(NodesTest):
             raise AssertionError(f"{e}\n{self.all_errors()}") from None
 
     def ask_store(self, i, address):
-        """What the job's store on the rendezvous port answers to node i: "echo" or "refused"."""
+        """Returns what the job's store on the rendezvous port answers to node i: "echo" or "refused"."""
         return self.cluster.output(i, [sys.executable, "-c", ASK, address, PORT]).strip()
 
     def workers_gone(self, starts, limit_s=60.0):
         wait_for(lambda: all(is_gone(s.pid) for s in starts), "the workers are gone", limit_s)
 
 
-# Asks a store for an echo: prints "echo", or "refused" when it hangs up.
+# Asks a store for an echo: prints "echo", or "refused" if the store hangs up.
 ASK = """
 import socket, sys
 with socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=20) as s:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Proves that each thing the cluster of namespaces offers does what it says, faults above all: a test that relies on a
-partition which is none would pass for ever."""
+"""Proves that the cluster of namespaces does what it says, faults above all: a test with a partition that is none
+would pass for ever."""
 import os
 import re
 import signal
@@ -13,7 +13,7 @@ import unittest
 import netns
 from harness import is_gone, nothing_happens_for, wait_for, within
 
-# Echoes lines. Prints "ready" when it listens; the port is the first argument.
+# Echoes lines. Prints "ready" once it listens; the port is the first argument.
 ECHO = textwrap.dedent("""
     import socket, sys, threading
     listener = socket.create_server(("::", int(sys.argv[1])), family=socket.AF_INET6, dualstack_ipv6=True)
@@ -29,7 +29,7 @@ ECHO = textwrap.dedent("""
         threading.Thread(target=serve, args=(connection,), daemon=True).start()
     """)
 
-# Connects, then for each line on its input: sends it, and prints what came back, or the error.
+# Connects; sends each line of its input and prints the answer or the error.
 TALK = textwrap.dedent("""
     import socket, sys
     try:
@@ -50,7 +50,7 @@ PORT = 4444
 
 
 class Talk:
-    """A connection from a node to a name, driven line by line."""
+    """A connection from a node to a named peer, driven line by line."""
 
     def __init__(self, cluster, i, to, limit_s=None):
         self.process = cluster.run(i, [sys.executable, "-c", TALK, to, PORT, limit_s or within(0.2)], stdin=subprocess.PIPE,
@@ -88,7 +88,7 @@ class NetnsSelfTest(unittest.TestCase):
             self.assertEqual(Talk(one, 1, "node2").say("hello"), "got hello")
             self.assertEqual(reach(other, 1, "node2"), "ConnectionRefusedError")
 
-    def test_ipv6_alone(self):
+    def test_nodes_reach_each_other_by_ipv6_alone(self):
         with netns.Cluster(2, ipv6=True) as cluster:
             start_echo(cluster, 2)
             self.assertEqual(Talk(cluster, 1, "node2").say("hello"), "got hello")
@@ -96,13 +96,13 @@ class NetnsSelfTest(unittest.TestCase):
             listed = cluster.output(1, ["ip", "-4", "-o", "addr", "show"])
             self.assertEqual([line.split()[1] for line in listed.splitlines()], ["lo"])
 
-    def test_both_families(self):
+    def test_nodes_reach_each_other_by_both_families(self):
         with netns.Cluster(2, ipv6="both") as cluster:
             start_echo(cluster, 2)
             self.assertEqual(Talk(cluster, 1, "10.99.0.2").say("four"), "got four")
             self.assertEqual(Talk(cluster, 1, "fd99::2").say("six"), "got six")
 
-    def test_of_two_nics_one_reaches_the_peers(self):
+    def test_one_of_two_nics_reaches_the_peers(self):
         with netns.Cluster(2, two_nics=True) as cluster:
             start_echo(cluster, 2)
             self.assertEqual(cluster.nic(), "eth1")
@@ -110,7 +110,7 @@ class NetnsSelfTest(unittest.TestCase):
             for nic in ("eth0", "eth1"):
                 self.assertIn("state UP", cluster.output(1, ["ip", "-o", "link", "show", nic]))
             self.assertEqual(reach(cluster, 1, "10.98.2.1"), "OSError")  # no route
-            self.assertIn(reach(cluster, 1, "10.98.1.99"), ("TimeoutError", "OSError"))  # on eth0 there is nobody
+            self.assertIn(reach(cluster, 1, "10.98.1.99"), ("TimeoutError", "OSError"))  # no host answers on eth0
 
     def test_a_cut_is_silent_and_heals(self):
         with netns.Cluster(3) as cluster:
@@ -119,11 +119,11 @@ class NetnsSelfTest(unittest.TestCase):
             other = Talk(cluster, 3, "node2")
             self.assertEqual(talk.say("before"), "got before")
             cluster.cut(1)
-            self.assertEqual(talk.say("lost"), "TimeoutError")  # nothing came: no answer, no reset
+            self.assertEqual(talk.say("lost"), "TimeoutError")  # neither an answer nor a reset came
             self.assertIn("LOWER_UP", cluster.output(1, ["ip", "-o", "link", "show", "eth0"]))
             self.assertEqual(other.say("others"), "got others")
             cluster.heal(1)
-            # The kernel sends the lost line again, so both answers come.
+            # The kernel retransmits the lost line, so both answers come.
             wait_for(lambda: "got" in talk.say("after"), "the connection works again")
 
     def test_a_drop_is_one_way(self):
@@ -136,7 +136,7 @@ class NetnsSelfTest(unittest.TestCase):
             self.assertEqual(Talk(cluster, 1, "node3").say("hello"), "got hello")
             seen = cluster.output(1, ["ip", "-s", "-o", "link", "show", "eth0"])
             self.assertIn("state UP", seen)
-            # The other way: node 2's frames arrive at node 1, whose answers get lost.
+            # In the other direction frames of node 2 arrive at node 1, whose answers get lost.
             counted = received(cluster, 1)
             cluster.run(2, [sys.executable, "-c", UDP, cluster.address(1)]).wait()
             wait_for(lambda: received(cluster, 1) >= counted + 10, "node 1 hears node 2")
@@ -176,7 +176,7 @@ class NetnsSelfTest(unittest.TestCase):
             cluster.add_name(1, "pod", "10.99.0.77")
             self.assertEqual(ask(), "10.99.0.77")
 
-    def test_the_own_name_can_mean_loopback_as_in_debian(self):
+    def test_a_nodes_own_name_can_mean_loopback_as_in_debian(self):
         with netns.Cluster(2) as cluster:
             cluster.own_name_is_loopback(1)
             look_up = [sys.executable, "-c", "import socket; print(socket.gethostbyname('node1'))"]
@@ -219,7 +219,7 @@ class NetnsSelfTest(unittest.TestCase):
             cluster.heal(1)
             wait_for(lambda: "got" in talk.say("after"), "the connection works again")
 
-    def test_nothing_is_left(self):
+    def test_a_cluster_leaves_nothing_behind(self):
         before = everything()
         with netns.Cluster(2, ipv6="both", two_nics=True) as cluster:
             sleeper = cluster.run(1, ["sh", "-c", "sleep 1000 & echo $!; exec sleep 1000"], stdout=subprocess.PIPE, text=True)
@@ -229,7 +229,7 @@ class NetnsSelfTest(unittest.TestCase):
         self.assertEqual(everything(), before)
         wait_for(lambda: is_gone(sleeper.pid) and is_gone(grandchild), "what ran inside is gone")
 
-    def test_a_killed_test_leaves_nothing_for_long(self):
+    def test_sweep_clears_the_clusters_of_a_killed_test(self):
         before = everything()
         script = ("import netns, time\nwith netns.Cluster(2) as c:\n"
                   "  c.run(1, ['sleep', '1000'])\n  print(c.prefix, flush=True)\n  time.sleep(1000)\n")
@@ -243,19 +243,19 @@ class NetnsSelfTest(unittest.TestCase):
         self.assertEqual(everything(), before)
 
 
-# Ten datagrams to a port that nobody has.
+# Ten datagrams to a port on which no process listens.
 UDP = ("import socket, sys\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
        "for _ in range(10):\n  s.sendto(b'x', (sys.argv[1], 9))\n")
 
 
 def received(cluster, i):
-    """Packets that node i has received so far."""
+    """Returns the packets that node i has received so far."""
     text = cluster.output(i, ["cat", f"/sys/class/net/{cluster.nic()}/statistics/rx_packets"])
     return int(text)
 
 
 def everything():
-    """What a cluster could leave behind: namespaces and their files. Other tests' clusters are not counted."""
+    """Lists what a cluster could leave behind: namespaces, their files and links. Skips the clusters of other tests."""
     listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
     mine = [line.split()[0] for line in listed.splitlines() if belongs_here(line)]
     folder = "/etc/netns"
@@ -270,7 +270,7 @@ def belongs_here(name):
 
 
 def parent_of(pid):
-    """The parent of a process, None for one that is gone."""
+    """Returns the parent of a process, None if the process has ended."""
     try:
         with open(f"/proc/{pid}/stat") as f:
             return int(f.read().rpartition(")")[2].split()[1])

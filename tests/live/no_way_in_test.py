@@ -1,6 +1,6 @@
-"""Another user of a machine that is in a job tries to get in. None of it succeeds, and the job does not notice.
+"""Attempts of another user of a job's machine to get in. All fail, and the job does not notice.
 
-Needs root, to be another user, and for two machines iproute2; else ends with 77 and says why.
+Needs root, to change the user, and for two machines iproute2; otherwise ends with 77 and says why.
 """
 import collections
 import os
@@ -36,7 +36,7 @@ AS_USER = as_user(USER)
 
 
 def ranks_of(launcher, program=RANKS):
-    """The pids of the job's ranks below a launcher's pid."""
+    """Returns the pids of the job's ranks below a launcher's pid."""
     found, parents = [], [launcher]
     while parents:
         pid = parents.pop()
@@ -59,7 +59,7 @@ def secret_of(pid):
 
 
 class Attempts:
-    """What came of a stranger's attempts on one machine; mixed into the classes below."""
+    """Checks of another user's attempts on one machine; mixed into the classes below."""
 
     def setUp(self):
         super().setUp()
@@ -73,7 +73,7 @@ class Attempts:
             self.assertIn(f"{attempt}: refused", outcomes)
 
     def check_secrets(self, node, pids):
-        """What a stranger on the node can read that is no older than the job."""
+        """Checks that another user on the node cannot read the job's secret in anything as new as the job."""
         stranger = [*AS_USER, sys.executable, STRANGER, "text", str(self.began - 1), self.folder.name]
         texts = self.cluster.output(node, stranger, limit_s=200)
         secrets = {secret_of(pid) for pid in pids}
@@ -85,9 +85,9 @@ class Attempts:
 
 
 class OneNode(Attempts, NetnsTest):
-    """In a network namespace of its own, since other tests serve stores on this machine."""
+    """Runs in a network namespace of its own, since other tests serve stores on this machine."""
 
-    def test_ranks_are_not_deceived(self):
+    def test_ranks_refuse_another_user(self):
         self.make(1)
         job = self.start(1, "--nproc-per-node", 3, "--log-dir", self.path("logs"),
                          program=["--no-python", RANKS, "until", self.path("end")])
@@ -105,7 +105,7 @@ class OneNode(Attempts, NetnsTest):
         self.assertNotIn("a stranger's words", job.stderr())
 
 
-# What every worker does first: an echo from the store.
+# Every worker's first action: an echo from the store.
 ECHO = ("exec 3<>/dev/tcp/$MASTER_ADDR/$MASTER_PORT && printf '\\x00\\xce\\xf7\\x85\\x3c\\x0decho' >&3 && "
         "read -t 20 -r -N 4 answer <&3 && [ \"$answer\" = echo ] && echo reached")
 TORCH = ("import torch, torch.distributed as dist; dist.init_process_group('gloo'); t = torch.ones(1); dist.all_reduce(t); "
@@ -116,7 +116,7 @@ TORCH_STORE = ("import os, torch.distributed as dist; store, rank, world = next(
 
 
 class WhoMayCome(LiveTest):
-    """Who is in the job though the kernel gives his connections another user, or none."""
+    """Workers and agents that belong to the job though the kernel reports another user for their connections, or none."""
 
     def check(self, *program, told=0):
         launcher = [MUSTER, "--nproc-per-node", "2", "--no-python", *program]
@@ -126,20 +126,20 @@ class WhoMayCome(LiveTest):
         self.assertNotIn("refused", ended.stderr)
         self.assertEqual(ended.stderr.count("every user of this machine can use the job's store"), told, ended.stderr)
 
-    def test_workers_that_change_their_user(self):
+    def test_workers_that_change_their_user_reach_the_store(self):
         self.check(*AS_USER, "bash", "-c", ECHO)
 
     @long
-    def test_grandchildren_that_change_their_user(self):
+    def test_grandchildren_that_change_their_user_reach_the_store(self):
         self.check("bash", "-c", f"setsid {' '.join(AS_USER)} bash -c '{ECHO.replace(chr(39), chr(39) + chr(92) + chr(39) * 2)}'; exit $?")
 
-    def test_workers_in_a_user_namespace(self):
+    def test_workers_in_a_user_namespace_reach_the_store(self):
         if subprocess.run(["unshare", "--user", "true"], check=False).returncode != 0:
             self.skipTest("this machine refuses new user namespaces")
         self.check("unshare", "--user", "--map-root-user", "bash", "-c", ECHO)
         self.check("unshare", "--user", "--map-root-user", PYTHON, "-c", TORCH)
 
-    def test_a_whole_job_where_netlink_is_forbidden(self):
+    def test_a_job_without_netlink_admits_every_local_user(self):
         sandbox = [sys.executable, os.path.join(PROGRAMS, "without_netlink.py"), MUSTER]
         for program in (["bash", "-c", ECHO], [PYTHON, "-c", TORCH_STORE]):
             ended = subprocess.run([*sandbox, "--nproc-per-node", "2", "--no-python", *program], capture_output=True,
@@ -149,7 +149,7 @@ class WhoMayCome(LiveTest):
             self.assertEqual(ended.stderr.count("muster: every user of this machine can use the job's store: the kernel does "
                                                 "not tell who connects (sock_diag: "), 1, ended.stderr)
 
-    def test_whom_the_user_admits(self):
+    def test_store_allow_admits_another_user(self):
         with Job("--store-allow", "127.0.0.1", "--no-python", "sh", "-c",
                  f"echo $MASTER_PORT >{self.path('port')}; while [ ! -e {self.path('end')} ]; do sleep 0.05; done") as job:
             port = wait_for(lambda: self.exists("port") and self.read("port").strip(), "the worker runs")
@@ -161,18 +161,18 @@ class WhoMayCome(LiveTest):
 
 
 class UsersOfOneMachine(LiveTest):
-    """At one endpoint, without a token; torchrun's default is the same for all of them."""
+    """Agents of two users at one endpoint, without a token; torchrun's default endpoint is the same for all users."""
 
     def setUp(self):
         super().setUp()
-        shutil.copy(MUSTER, self.path("muster"))  # Where the user may read it.
+        shutil.copy(MUSTER, self.path("muster"))  # Readable for the other user.
         os.chmod(self.folder.name, 0o755)
         home = self.path("home")
         os.mkdir(home)
         os.chown(home, USER, USER)
         self.at_home = {"env": {**os.environ, "TMPDIR": home, "HOME": home}, "cwd": home}
 
-    def test_share_no_job(self):
+    def test_a_job_refuses_an_agent_of_another_user(self):
         port = free_port()
         flags = ["--nnodes", "1:2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-conf",
                  "last_call_timeout=1"]
@@ -188,7 +188,7 @@ class UsersOfOneMachine(LiveTest):
             self.write("end", "")
             self.assertEqual(job.wait(), 0, job.stderr())
 
-    def test_nor_does_a_stranger_host_one(self):
+    def test_a_node_refuses_a_host_of_another_user(self):
         port = free_port()
         flags = ["--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", "same"]
         # A host that cannot ask who joins.
@@ -217,12 +217,12 @@ def is_free(port):
             return False
 
 
-# What the strangers say, in turns: nothing, the magic of agents, a whole Hello, half of the store's magic, HTTP.
+# What the connections send, in turns: nothing, the agents' magic, a whole Hello, half of the store's magic, HTTP.
 WORDS = (b"", b"MSTR", b"MSTR" + struct.pack("<IBHI3s", 26, 1, 4, 3, b"job") + bytes(16), b"\0\xce", b"GET / HTTP/1.1\r\n")
 
 
 class Strangers(threading.Thread):
-    """Connects to a port again and again, from all over 127.0.0.0/24, and keeps many of these connections open."""
+    """Connects to a port again and again, from all over 127.0.0.0/24, and keeps many of the connections open."""
 
     def __init__(self, port, hurry):
         super().__init__(daemon=True)
@@ -260,7 +260,7 @@ class Strangers(threading.Thread):
 
 
 class Flood(LiveTest):
-    """Thousands who never prove who they are cost the job nothing but their own connections."""
+    """Thousands of peers that never authenticate cost the job nothing but their own connections."""
 
     def test_a_host_with_few_descriptors_restarts_its_workers(self):
         port = free_port()
@@ -323,10 +323,10 @@ class TwoNodes(Attempts, NetnsTest):
             self.assertNotIn("a stranger's words", job.stderr())
 
     @long
-    def test_without_a_token(self):
+    def test_ranks_refuse_another_user_without_a_token(self):
         self.check()
 
-    def test_with_a_token(self):
+    def test_ranks_refuse_another_user_with_a_token(self):
         self.write("token", "only the job's nodes know it")
         os.chmod(self.path("token"), 0o600)
         self.check("--rdzv-token-file", self.path("token"))
@@ -341,8 +341,8 @@ def text(words):
 
 
 RELAYS_WORDS = b"so says the relay"
-# Frames as PROTOCOL.md has them, which a node would obey, or show: it ends well; its round is over; it must leave;
-# a letter of another node; who the nodes are.
+# Frames as PROTOCOL.md has them, which a node would obey or show: its job ended, its round is over, it must leave,
+# a datagram from another node, the list of nodes.
 TO_NODE = {
     "End": frame(68, struct.pack("<QBBiii", 1 << 62, 3, 0, 0, 0, -1) + text(b"") + text(RELAYS_WORDS) + struct.pack("<Biii", 0, 0, 0, -1)),
     "Stop": frame(68, struct.pack("<QBQB", 1 << 62, 2, 1, 0) + text(RELAYS_WORDS)),
@@ -350,7 +350,7 @@ TO_NODE = {
     "Delivered": frame(71, struct.pack("<Qiqq", 1, 0, 0, 0) + text(RELAYS_WORDS)),
     "Nodes": frame(70, struct.pack("<QBiI", 1, 1, 0, 0)),
 }
-# It has failed; it has gone; a letter to all; a question.
+# A failure report, a goodbye, a datagram to all, a query.
 TO_HOST = {
     "Report": frame(3, struct.pack("<QQQBBiB", 1 << 62, 0, 1, 2, 1, 0, 1) + struct.pack("<iiiB", 1, 0, 66, 1) + text(RELAYS_WORDS) +
                     struct.pack("<qqB", 0, 0, 0)),
@@ -361,13 +361,13 @@ TO_HOST = {
 
 
 def with_a_seal(lie):
-    """The same frame in the form of a sealed one, by somebody who does not know the token."""
+    """Returns the frame in sealed form with a wrong seal, as a sender without the token would make it."""
     length, kind = struct.unpack("<IB", lie[:5])
     return struct.pack("<IB", length + 32, kind | 0x80) + lie[5:] + bytes(32)
 
 
 class OnThePath(NodesTest):
-    """Somebody on the way of a node's connection puts in frames of his own. They cost that connection, and no more."""
+    """A middleman injects frames into a node's connection. They cost that connection and nothing more."""
 
     def start(self, *flags):
         flags = ("--rdzv-conf", "last_call_timeout=1,is_host=true", *flags)
@@ -382,7 +382,7 @@ class OnThePath(NodesTest):
     def newest(self, relay):
         return wait_for(lambda: next((way for way in relay.ways[-1:] if way.is_joined()), None), "the node is connected", 60)
 
-    def test_with_a_token_nothing_that_is_put_in_is_believed(self):
+    def test_injected_frames_are_refused_with_a_token(self):
         host, node, relay = self.start("--rdzv-token-file", self.write("token", "opensesame\n", 0o600))
         for lies, end in (TO_NODE, "near"), (TO_HOST, "far"):
             for name, lie in lies.items():
@@ -400,8 +400,8 @@ class OnThePath(NodesTest):
         self.assertEqual(host.stderr().count(f"was closed, and may be opened anew: {changed}"), 1, host.stderr())
 
     @long
-    def test_without_one_the_node_believes_it(self):
-        """What the test above is worth: these frames are right but for the seal."""
+    def test_injected_frames_are_obeyed_without_a_token(self):
+        """Shows that the test above is worth something: these frames are valid except for the seal."""
         host, node, relay = self.start()
         self.newest(relay).near.sendall(TO_NODE["End"])
         self.assert_exit(node, 122)
@@ -426,7 +426,7 @@ with socket.create_server(("", int(sys.argv[1]))) as listener:
         one = listener.accept()[0]
         try:
             other = socket.create_connection((sys.argv[2], int(sys.argv[1])))
-        except OSError:  # Nobody listens there yet.
+        except OSError:  # The host does not listen yet.
             one.close()
             continue
         for ends in (one, other), (other, one):
@@ -435,7 +435,7 @@ with socket.create_server(("", int(sys.argv[1]))) as listener:
 
 
 class TheStoreOfAnotherNode(Attempts, NetnsTest):
-    """Node 1 serves it."""
+    """Node 1 serves the store; the attempts come from node 2."""
 
     WORKERS_USER = 65532
 
@@ -446,11 +446,11 @@ class TheStoreOfAnotherNode(Attempts, NetnsTest):
                         f"{self.write('echo.sh', ECHO)}; while [ ! -e {self.path('end')} ]; do sleep 0.05; done"]
 
     def wait_reached(self, jobs):
-        """Each worker twice, the second time as another user."""
+        """Waits until each worker has reached the store twice, the second time as another user."""
         wait_for(lambda: all(job.stdout().count("reached") == 4 for job in jobs), "the workers have reached the store", 60)
 
     def end(self, jobs, *said):
-        """`said`: what the host said about its store, once each."""
+        """Ends the job. `said`: the host's lines about its store, each printed once."""
         self.write("end", "")
         for job in jobs:
             self.assert_exit(job, 0)
@@ -473,24 +473,24 @@ class TheStoreOfAnotherNode(Attempts, NetnsTest):
         wait_for(lambda: self.attempts(0).count(": IN") == 4, "root gets in", 120)
         self.end(jobs, refused)
 
-    def test_without_a_token(self):
+    def test_another_user_is_refused_without_a_token(self):
         self.check()
 
     @long
-    def test_with_a_token(self):
+    def test_another_user_is_refused_with_a_token(self):
         self.write("token", "only the job's nodes know it")
         os.chmod(self.path("token"), 0o600)
         self.check("--rdzv-token-file", self.path("token"))
 
     @long
-    def test_whom_the_user_admits(self):
+    def test_store_allow_admits_every_user_of_a_node(self):
         self.make(2)
         jobs = [self.c10d(i, 2, "--nproc-per-node", 2, "--store-allow", "10.99.0.2", program=self.program) for i in (1, 2)]
         self.wait_reached(jobs)
         self.assertEqual(self.attempts(USER).count(": IN"), 4)
         self.end(jobs)
 
-    def test_where_netlink_is_forbidden(self):
+    def test_a_node_without_netlink_is_admitted_with_a_warning(self):
         self.make(2)
         sandbox = os.path.join(PROGRAMS, "without_netlink.py")
         flags = ("--nnodes", 2, "--nproc-per-node", 2, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"node1:{PORT}")
@@ -501,7 +501,7 @@ class TheStoreOfAnotherNode(Attempts, NetnsTest):
         self.end(jobs, "muster: every user of node2 (10.99.0.2) can use the job's store, as can those of any other node "
                        "whose kernel does not tell who connects")
 
-    def test_where_addresses_are_translated(self):
+    def test_a_node_behind_nat_is_admitted_with_a_warning(self):
         self.make(3)
         relay = self.cluster.run(3, [sys.executable, "-c", RELAY, PORT, "10.99.0.1"], stdout=subprocess.PIPE, text=True)
         self.assertEqual(relay.stdout.readline(), "relaying\n")

@@ -1,9 +1,9 @@
-"""Hostile neighbours, wrong command lines, and killing whatever can be killed, with jobs on several nodes.
+"""Hostile peers, wrong command lines and random kills, with jobs on several nodes.
 
     MUSTER=build/release/muster nodes_hostile_test.py     all from one seed: SEED=N repeats a run
 
-Nothing that comes over the port of a running job may change anything for it, whatever a user gets wrong is answered
-by one line that names it, and whoever is killed, nothing is left.
+Traffic to the port of a running job changes nothing for it, one line names each mistake of a user, and killed
+processes leave nothing behind.
 """
 import multiprocessing
 import os
@@ -26,11 +26,11 @@ SEED = int(os.environ.get("SEED", "20240229"))
 HOSTILE = 2000
 STORM_S = 8
 MIB = 1 << 20
-# Ten times what is measured, on a machine that is busy with other tests, too.
+# Ten times the measured figure, on a machine that is busy with other tests too.
 LATENCY_S = 0.3
 MEMORY_MAX = 1024 * MIB
 
-# A worker that counts in the job's store, again and again, and notes how long the store takes.
+# A worker that counts in the job's store again and again, and records the store's latency.
 STORE_WORKER = """#!/usr/bin/env python3
 import os, struct, sys, time
 sys.path.insert(0, {store!r})
@@ -52,7 +52,7 @@ while not os.path.exists({folder!r} + "/do"):
 """
 
 
-# What one hostile connection sends: (what it is called, its bytes from a random generator and a recorded handshake).
+# What a hostile connection sends: its kind, and its bytes from a random generator and a recorded handshake.
 SEAL_BYTES = 32
 
 
@@ -110,7 +110,7 @@ KINDS = {
 
 
 class Attacker:
-    """One hostile connection: sends what it has, at once or a byte at a time, and never reads."""
+    """One hostile connection: sends its data, at once or a byte at a time, and never reads."""
 
     def __init__(self, port, rng, recorded):
         self.kind = rng.choice(list(KINDS))
@@ -121,7 +121,7 @@ class Attacker:
         self.socket.connect_ex(("127.0.0.1", port))
 
     def turn(self):
-        """True while it has something left to send."""
+        """Returns True while it has something left to send."""
         try:
             sent = self.socket.send(self.data[:1 if self.slow else 65536])
             self.data = self.data[sent:]
@@ -133,7 +133,7 @@ class Attacker:
 
 
 def attack(port, seed, count, recorded, stop, done):
-    """A process: keeps `count` hostile connections open; each one that is finished with is replaced sooner or later."""
+    """Runs as a process: keeps `count` hostile connections open, and replaces finished ones sooner or later."""
     rng = random.Random(seed)
     attackers = [Attacker(port, rng, recorded) for _ in range(count)]
     made = {}
@@ -178,7 +178,7 @@ class HostileConnections(NodesTest):
         return sorted(found)
 
     def watch(self, agent, seconds):
-        """(latencies, largest memory of the host's agent) of that time."""
+        """Returns (latencies, largest memory of the host's agent) of the next `seconds`."""
         began, memory = time.monotonic(), 0
         for _ in polling(seconds, 0.02):
             memory = max(memory, rss_bytes(agent))
@@ -233,9 +233,9 @@ def is_listening(port):
 
 
 class WrongCommands(NodesTest):
-    """What people get wrong on one of several nodes: it is named there, and the others are not harmed."""
+    """A mistake on one of several nodes is named there, and does not harm the others."""
 
-    def test_a_second_node_of_one_rank_is_told_who_has_it(self):
+    def test_a_second_node_of_one_rank_learns_which_node_has_it(self):
         first = self.elastic("first", 2, "--node-rank", 0, "--lease", 0.5)
         wait_for(lambda: is_listening(self.port), "the first node is up")
         second = self.elastic("second", 2, "--node-rank", 0, "--lease", 0.5, "--rdzv-conf", "is_host=false")
@@ -244,7 +244,7 @@ class WrongCommands(NodesTest):
         self.assertIn("--node-rank", second.stderr())
         self.meet_and_end(first, self.elastic("right", 2, "--node-rank", 1, "--rdzv-conf", "is_host=false"))
 
-    def test_a_token_on_one_node_only_is_named_both_ways(self):
+    def test_a_token_on_one_node_only_is_named_by_the_joining_node(self):
         token = self.write("token", "opensesame\n", 0o600)
         for host_has_it in (True, False):
             with self.subTest(host_has_it=host_has_it):
@@ -259,7 +259,7 @@ class WrongCommands(NodesTest):
                 host.signal(signal.SIGTERM)
                 self.assert_exit(host, 143)
 
-    def test_other_numbers_of_nodes_are_refused_and_the_right_ones_meet(self):
+    def test_a_node_with_another_nnodes_is_refused_and_the_others_meet(self):
         first = self.elastic("first", 2)
         wait_for(lambda: is_listening(self.port), "the first node is up")
         wrong = self.elastic("wrong", 3, "--rdzv-conf", "is_host=false")
@@ -268,7 +268,7 @@ class WrongCommands(NodesTest):
         self.assertIn("2 nodes", wrong.stderr())
         self.meet_and_end(first, self.elastic("right", 2, "--rdzv-conf", "is_host=false"))
 
-    def test_a_port_that_a_stranger_holds_is_named_with_its_holder(self):
+    def test_a_port_that_another_process_holds_is_named_with_its_pid(self):
         with socket.create_server(("127.0.0.1", self.port)):
             job = self.elastic("n0", 2, "--rdzv-conf", "is_host=true")
             self.assert_exit(job, 121)
@@ -276,7 +276,7 @@ class WrongCommands(NodesTest):
         self.assertIn(f"pid {os.getpid()} ", job.stderr())
 
     def test_an_endpoint_of_a_torch_store_is_recognised(self):
-        """A server that answers a client of a TCPStore, as a torchrun host does, and hangs up on everybody else."""
+        """Runs a server that answers a TCPStore client, as a torchrun host does, and hangs up on all others."""
         server = socket.create_server(("127.0.0.1", self.port))
         self.addCleanup(server.close)
         threading.Thread(target=self.serve_as_torch, args=(server,), daemon=True).start()
@@ -308,7 +308,7 @@ class WrongCommands(NodesTest):
         self.assert_exit(job, 122)
         self.assertEqual(job.stderr().count("no-such-host.invalid' has no address"), 2, "while waiting, and at the end")
 
-    def test_another_id_is_another_job(self):
+    def test_nodes_with_different_ids_do_not_meet(self):
         jobs = [self.node(name, "--nnodes", 2, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{self.port}",
                           "--rdzv-id", name, "--rdzv-conf", "join_timeout=4") for name in "ab"]
         for job in jobs:
@@ -324,9 +324,9 @@ class WrongCommands(NodesTest):
 
 
 class Leaving(NodesTest):
-    """A user who has had enough leaves at once, with a line, whatever is being waited for."""
+    """A user's signal ends a node at once, with a line, whatever the node waits for."""
 
-    AT_ONCE_S = 1.0  # Measured: 0.03 s, and 1 s where no host ever answered.
+    AT_ONCE_S = 1.0  # Measured: 0.03 s, and 1 s if no host ever answered.
 
     def leave(self, job, number):
         began = time.monotonic()
@@ -337,7 +337,7 @@ class Leaving(NodesTest):
         for words in ("terminate", "killed by"):
             self.assertNotIn(words, job.stderr())
 
-    def test_the_host_that_waits_for_the_others(self):
+    def test_a_host_that_waits_for_nodes_leaves_at_once(self):
         for turn in range(20):
             self.port = free_port()
             job = self.elastic("n0", 2)
@@ -346,13 +346,13 @@ class Leaving(NodesTest):
             self.assertIn("before any worker was started", job.stderr())
 
     @long
-    def test_a_node_whose_host_is_down(self):
+    def test_a_node_whose_host_is_down_leaves_at_once(self):
         job = self.elastic("n0", 2, "--rdzv-conf", "is_host=false")
         wait_for(lambda: "waiting for the host" in job.stderr(), "it says what it waits for")
         self.leave(job, signal.SIGINT)
 
     @long
-    def test_a_node_that_waits_with_others_and_then_the_host(self):
+    def test_a_waiting_node_and_then_its_host_leave_at_once(self):
         host = self.elastic("host", 3, "--rdzv-conf", "is_host=true")
         other = self.elastic("other", 3, "--rdzv-conf", "is_host=false")
         wait_for(lambda: "2 of 3 nodes" in host.stderr(), "both wait")
@@ -383,7 +383,7 @@ class Leaving(NodesTest):
                     self.assertEqual(len(self.starts()), before + 3, "nobody started anew:\n" + self.all_errors())
 
     @long
-    def test_all_nodes_while_they_form(self):
+    def test_signals_while_the_nodes_form_end_all_nodes(self):
         rng = random.Random(SEED)
         for _ in range(6):
             self.port = free_port()
@@ -392,7 +392,7 @@ class Leaving(NodesTest):
             for job in jobs:
                 job.signal(signal.SIGTERM)
             for job in jobs:
-                # The latter where the signal came before anybody could catch it.
+                # Death by SIGTERM: the signal came before the handler was installed.
                 self.assertIn(job.wait(), (143, -signal.SIGTERM), self.all_errors())
 
 
@@ -422,11 +422,11 @@ class Storms(NodesTest):
 
 
 class Kills(NodesTest):
-    """Somebody is killed at a random moment of a job on three nodes; then the rest is. Nothing is ever left."""
+    """A process is killed at a random moment of a job on three nodes; then the rest is stopped. Nothing is left."""
 
     TRIALS = int(os.environ.get("TRIALS", "30"))
 
-    def test_whoever_is_killed_nothing_is_left(self):
+    def test_killed_fronts_and_agents_leave_nothing(self):
         rng = random.Random(SEED)
         print(f"\nseed {SEED}")
         for trial in range(self.TRIALS):

@@ -20,7 +20,7 @@ print("sum", total.item(), "of", dist.get_world_size(), flush=True)
 dist.destroy_process_group()
 """
 
-# Reduces for ever; rank 0 says when it is enough. The first reduction of a world leaves a file.
+# Reduces until rank 0 sees the order to end. The first reduction of a world leaves a file.
 TRAINING = """
 import os, torch, torch.distributed as dist
 dist.init_process_group("gloo")
@@ -60,7 +60,7 @@ class Forming(NetnsTest):
         self.assertEqual({s.master_addr for s in starts}, {"node1"}, "as it was typed")
         self.finish()
 
-    def test_that_there_is_no_token_is_said_once_by_the_host(self):
+    def test_the_host_says_once_that_there_is_no_token(self):
         self.make(2)
         for i in (1, 2):
             self.c10d(i, 2)
@@ -68,7 +68,7 @@ class Forming(NetnsTest):
         self.finish()
         self.assertEqual([job.stderr().count("no job token") for job in self.jobs], [1, 0], self.all_errors())
 
-    def test_a_port_of_the_workers_own_is_the_masters(self):
+    def test_worker_port_sets_the_masters_port(self):
         self.make(2)
         for i in (1, 2):
             self.c10d(i, 2, "--worker-port", 31000)
@@ -86,22 +86,22 @@ class Families(NetnsTest):
         self.assertNotIn("warning", self.all_errors().lower())
         return {s.master_addr for s in starts}
 
-    def test_ipv6_alone_by_name(self):
+    def test_nodes_meet_by_name_with_ipv6_alone(self):
         self.assertEqual(self.ipv6_alone(lambda i: self.c10d(i, 3)), {"fd99::1"})
 
     @long
-    def test_ipv6_alone_by_address(self):
+    def test_nodes_meet_by_address_with_ipv6_alone(self):
         self.assertEqual(self.ipv6_alone(lambda i: self.c10d(i, 3, endpoint="[fd99::1]")), {"fd99::1"})
 
     @long
-    def test_ipv6_alone_static(self):
+    def test_static_nodes_meet_by_name_with_ipv6_alone(self):
         self.assertEqual(self.ipv6_alone(lambda i: self.static(i, 3)), {"node1"})
 
     @long
-    def test_ipv6_alone_static_by_address(self):
+    def test_static_nodes_meet_by_address_with_ipv6_alone(self):
         self.assertEqual(self.ipv6_alone(lambda i: self.static(i, 3, master="[fd99::1]")), {"fd99::1"})
 
-    def test_both_families_of_which_one_is_enough(self):
+    def test_each_node_needs_only_one_of_two_families(self):
         self.make(3, ipv6="both")
         self.cluster.set_names(2, [("10.99.0.1", "node1")])
         self.cluster.set_names(3, [("fd99::1", "node1")])
@@ -116,7 +116,7 @@ class Families(NetnsTest):
 
 
 class Names(NetnsTest):
-    def test_host_names_that_nobody_can_resolve(self):
+    def test_nodes_meet_without_resolvable_host_names(self):
         self.make(4)
         for i in range(1, 5):
             self.cluster.forget_names(i)
@@ -131,7 +131,7 @@ class Names(NetnsTest):
             self.assertNotRegex(job.stderr(), "looked up|has no address")
 
     @long
-    def test_a_static_job_with_unresolvable_names(self):
+    def test_static_nodes_meet_without_resolvable_host_names(self):
         self.make(2)
         for i in (1, 2):
             self.cluster.forget_names(i)
@@ -140,7 +140,7 @@ class Names(NetnsTest):
         self.assertEqual({s.master_addr for s in self.world(0, 2, 2)}, {"10.99.0.1"})
         self.finish()
 
-    def test_the_endpoints_name_means_loopback_on_its_own_host(self):
+    def test_nodes_meet_if_the_endpoints_name_means_loopback_at_home(self):
         self.make(4)
         self.cluster.own_name_is_loopback(1)
         for i in (1, 2, 3):
@@ -152,7 +152,7 @@ class Names(NetnsTest):
                          "it listens everywhere, and asks who comes")
         self.finish()
 
-    def test_an_endpoint_that_other_nodes_cannot_mean_is_said_with_the_first_line_of_waiting(self):
+    def test_a_loopback_endpoint_is_named_in_the_first_line_of_waiting(self):
         self.make(4)
         for i in (1, 2):
             self.cluster.add_name(i, "head", "127.0.1.1")
@@ -167,13 +167,13 @@ class Names(NetnsTest):
         for job in self.jobs[:2]:
             self.assert_exit(job, 122)
 
-    def test_a_static_master_that_rank_0_has_no_address_of_is_said(self):
+    def test_a_static_master_that_is_not_on_rank_0_is_named(self):
         self.make(1)
         job = self.static(1, 2, master="10.99.0.77")
         self.assertIn("MASTER_ADDR only if the network leads it here", self.said(job, "10.99.0.77 is no address of this machine"))
 
     @long
-    def test_every_nodes_own_name_means_loopback(self):
+    def test_nodes_meet_if_every_own_name_means_loopback(self):
         self.make(3)
         for i in (1, 2, 3):
             self.cluster.own_name_is_loopback(i)
@@ -183,7 +183,7 @@ class Names(NetnsTest):
         self.finish()
 
     @long
-    def test_a_static_master_whose_name_means_loopback_at_home(self):
+    def test_static_nodes_meet_if_the_masters_name_means_loopback_at_home(self):
         self.make(2)
         self.cluster.own_name_is_loopback(1)
         for i in (2, 1):
@@ -191,8 +191,8 @@ class Names(NetnsTest):
         self.world(0, 2, 2)
         self.finish()
 
-    def test_an_address_in_front_of_the_host_as_a_service_has_it(self):
-        """All that reaches the host through it comes from one address, which is none of the nodes'."""
+    def test_nodes_meet_through_a_service_address(self):
+        """All connections through the front come from one address, which belongs to no node."""
         self.make(4)
         for i in (1, 2, 3):
             self.cluster.add_name(i, "service", "10.99.0.4")
@@ -205,7 +205,7 @@ class Names(NetnsTest):
         self.assertEqual({s.node: s.rank for s in starts}, {"node2": 0, "node1": 1, "node3": 2})
         self.finish()
 
-    def test_a_name_that_comes_into_being_later(self):
+    def test_nodes_meet_once_the_endpoints_name_resolves(self):
         self.make(3)
         for i in (1, 2, 3):
             self.c10d(i, 3, endpoint="pod-0")
@@ -219,7 +219,7 @@ class Names(NetnsTest):
         self.finish()
 
     @long
-    def test_a_name_that_never_comes_is_named_at_the_end(self):
+    def test_a_name_that_never_resolves_is_named_at_the_end(self):
         self.make(1)
         job = self.c10d(1, 2, "--rdzv-conf", "join_timeout=4", endpoint="pod-0")
         self.assert_exit(job, 122)
@@ -227,7 +227,7 @@ class Names(NetnsTest):
 
 
 class Interfaces(NetnsTest):
-    """eth1 reaches the peers, eth0 nobody."""
+    """eth1 reaches the peers, eth0 no node."""
 
     def two_nics(self, *flags, env=None):
         self.make(3, two_nics=True)
@@ -252,14 +252,14 @@ class Interfaces(NetnsTest):
             self.assertIn("eth1", line)
             self.assertIn("eth0", line)
 
-    def test_it_can_be_switched_off(self):
+    def test_the_export_can_be_switched_off(self):
         self.assertEqual(self.two_nics("--no-iface-env"), ("unset", "unset"))
         self.assertEqual([self.export_lines(job) for job in self.jobs], [[], [], []])
 
-    def test_what_the_user_has_set_stands(self):
+    def test_the_users_own_value_is_kept(self):
         self.assertEqual(self.two_nics(env={"GLOO_SOCKET_IFNAME": "mine"}), ("mine", "=eth1"))
 
-    def test_the_user_names_one(self):
+    def test_iface_names_the_interface(self):
         self.assertEqual(self.two_nics("--iface", "eth1"), ("eth1", "=eth1"))
 
     def test_an_interface_that_does_not_exist_is_named(self):
@@ -268,7 +268,7 @@ class Interfaces(NetnsTest):
         self.assert_exit(job, 2)
         self.assertIn("eth7", job.stderr())
 
-    def test_with_one_nic_nothing_is_exported(self):
+    def test_nothing_is_exported_with_one_nic(self):
         self.make(2)
         for i in (1, 2):
             self.c10d(i, 2)
@@ -277,7 +277,7 @@ class Interfaces(NetnsTest):
 
 
 class ByAFile(NetnsTest):
-    """The file is on a file system that all nodes share; what it says has to reach them over the network."""
+    """The file is on a file system that all nodes share; the address in it has to be reachable over the network."""
 
     def meet(self, i, nodes, *flags):
         return self.start(i, "--nnodes", nodes, "--rdzv-backend", "file", "--rdzv-endpoint", self.path("meet"),
@@ -297,7 +297,7 @@ class ByAFile(NetnsTest):
     def test_nodes_meet_with_ipv6_alone(self):
         self.assertTrue({s.master_addr for s in self.form(ipv6=True)} < {"fd99::1", "fd99::2", "fd99::3"})
 
-    def test_of_two_nics_the_one_that_reaches_the_peers_is_found(self):
+    def test_nodes_find_the_nic_that_reaches_the_peers(self):
         starts = self.form(two_nics=True)
         self.assertTrue({s.master_addr for s in starts} < {"10.99.0.1", "10.99.0.2", "10.99.0.3"})
         self.assertEqual({(s.gloo, s.nccl) for s in starts}, {("eth1", "=eth1")})
@@ -322,7 +322,7 @@ class TheStore(NetnsTest):
     def ask(self, i):
         return self.ask_store(i, "10.99.0.1")
 
-    def test_it_refuses_an_address_outside_the_round_and_says_so_once(self):
+    def test_the_store_refuses_an_address_outside_the_round_and_says_so_once(self):
         self.make(4)
         jobs = [self.c10d(i, 3) for i in (1, 2, 3)]
         self.world(0, 3, 3)
@@ -344,7 +344,7 @@ class TheStore(NetnsTest):
         self.assertEqual(self.cluster.output(2, ["ss", "-Hltn"]), "", "only the host listens")
         self.finish()
 
-    def test_addresses_can_be_allowed(self):
+    def test_store_allow_admits_an_address(self):
         self.make(4)
         jobs = [self.c10d(i, 2, "--store-allow", "10.99.0.4/32") for i in (1, 2)]
         self.world(0, 2, 2)
@@ -353,7 +353,7 @@ class TheStore(NetnsTest):
         self.assertIn("refused a connection from 10.99.0.3", jobs[0].stderr())
 
     @long
-    def test_all_can_be_allowed(self):
+    def test_store_allow_any_admits_every_address(self):
         self.make(3)
         for i in (1, 2):
             self.c10d(i, 2, "--store-allow", "any")
@@ -382,20 +382,20 @@ class RealTorch(NetnsTest):
         return [line for job in jobs for line in sorted(job.stdout().splitlines())]
 
     @long
-    def test_gloo_over_two_nodes(self):
+    def test_gloo_reduces_over_two_nodes(self):
         self.assertEqual(self.sums(lambda i, p: self.c10d(i, 2, "--nproc-per-node", 2, program=p)), ["sum 10 of 4"] * 4)
 
     @long
-    def test_gloo_over_static_nodes_with_ipv6_alone(self):
+    def test_gloo_reduces_over_static_nodes_with_ipv6_alone(self):
         self.assertEqual(self.sums(lambda i, p: self.static(i, 2, program=p), ipv6=True), ["sum 3 of 2"] * 2)
 
     @long
-    def test_gloo_on_machines_whose_own_names_mean_loopback(self):
+    def test_gloo_reduces_if_own_names_mean_loopback(self):
         self.own_names = self.cluster_names_mean_loopback
         self.assertEqual(self.sums(lambda i, p: self.c10d(i, 2, program=p)), ["sum 3 of 2"] * 2)
 
     @long
-    def test_gloo_on_machines_whose_own_names_mean_nothing(self):
+    def test_gloo_reduces_if_own_names_do_not_resolve(self):
         self.own_names = self.cluster_names_mean_nothing
         self.assertEqual(self.sums(lambda i, p: self.c10d(i, 2, endpoint="10.99.0.1", program=p)), ["sum 3 of 2"] * 2)
 

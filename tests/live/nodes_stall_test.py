@@ -1,8 +1,8 @@
-"""A disk, a terminal or a driver that stands still on one of several nodes costs the job nothing but the wait.
+"""A disk, a terminal or a driver that stalls on one of several nodes costs the job nothing but the wait.
 
     MUSTER=build/release/muster MUSTER_BUILD=build/release nodes_stall_test.py
 
-Stands still for 8 s with a lease of 1 s; MUSTER_STALL_S=30 takes that long, with the lease that users have.
+Stalls last 8 s with a lease of 1 s; MUSTER_STALL_S=30 makes them that long, with the default lease.
 """
 import os
 import pty
@@ -25,7 +25,7 @@ gpu 00000000:5E:00.0 GPU-bbbb2222-0000-0000-0000-000000000000 NVIDIA Test
 class StallTest(NodesTest):
     def setUp(self):
         super().setUp()
-        # The workers write without end, so that whatever takes their output is always in use.
+        # The workers write without end, so that their output is always in use.
         chatty = WORKER.replace("read -t 0.02", 'echo "a line of rank $RANK"\n      read -t 0.02')
         self.worker = self.write(f"c-{self.marker}.sh", chatty.format(
             log=self.path("log"), folder=self.folder.name, fifo=self.path("fifo"), marker=self.marker))
@@ -38,7 +38,7 @@ class StallTest(NodesTest):
         return host, other
 
     def stand_still(self):
-        """The stall itself; nothing may happen in it."""
+        """Waits for the length of the stall; no worker may start."""
         self.no_new_round(STALL_S)
 
     def assert_nobody_was_lost(self):
@@ -62,7 +62,7 @@ class Disk(StallTest):
         self.assert_nobody_was_lost()
 
     @long
-    def test_the_hosts_own_disk_may_freeze_too(self):
+    def test_a_frozen_disk_of_the_host_loses_no_lease(self):
         disk, freeze, thaw = self.frozen_disk()
         jobs = self.pair(first=("--log-dir", disk, "--tee", 3))
         self.wait_starts(2)
@@ -110,7 +110,7 @@ class Disk(StallTest):
 
 
 class Terminal(StallTest):
-    """One node's terminal takes no byte: a pseudo-terminal that nobody reads, until it is read."""
+    """One node's terminal accepts no byte: a pseudo-terminal that is not read until read_it()."""
 
     def setUp(self):
         super().setUp()
@@ -122,7 +122,7 @@ class Terminal(StallTest):
         self.shown = b""
 
     def fill(self):
-        """It takes not one byte more."""
+        """Fills the terminal until it accepts no more."""
         os.set_blocking(self.slave, False)
         try:
             while os.write(self.slave, b"." * 64):
@@ -152,7 +152,7 @@ class Terminal(StallTest):
         return job
 
     @long
-    def test_a_terminal_that_nobody_reads_loses_no_lease(self):
+    def test_an_unread_terminal_loses_no_lease(self):
         jobs = self.pair_with_terminal()
         self.wait_starts(2)
         self.fill()
@@ -163,7 +163,7 @@ class Terminal(StallTest):
             self.assert_exit(job, 0)
         self.assertNotIn("no sign of life", self.all_errors())
 
-    def test_a_failure_behind_a_terminal_that_nobody_reads_is_told_everywhere(self):
+    def test_a_failure_behind_an_unread_terminal_reaches_every_node(self):
         jobs = self.pair_with_terminal()
         self.wait_starts(2)
         self.fill()
@@ -177,7 +177,7 @@ class Terminal(StallTest):
 
 
 class Driver(StallTest):
-    """The GPU driver hangs on one node when it is asked who still uses the GPUs before a restart."""
+    """The GPU driver hangs on one node when asked which processes still use the GPUs before a restart."""
 
     def test_a_driver_call_that_hangs_loses_no_lease(self):
         machine = self.write("machine", TWO_GPUS)
@@ -197,7 +197,7 @@ class Driver(StallTest):
         self.assert_nobody_was_lost()
 
     @long
-    def test_a_node_whose_driver_hangs_at_its_start_keeps_the_others_waiting_only(self):
+    def test_a_driver_that_hangs_at_the_start_only_delays_the_others(self):
         machine = self.write("machine", TWO_GPUS + "hang nvmlInit_v2\n")
         env = {"FAKE_NVML": machine, "LD_LIBRARY_PATH": FAKE_LIBRARY}
         host = self.elastic("n0", 2, "--node-rank", 0, *LEASE)

@@ -39,27 +39,27 @@ class Meeting(NodesTest):
         for job in jobs:
             self.assert_exit(job, 0)
 
-    def test_with_fewer_than_all_the_last_call_decides(self):
+    def test_the_last_call_decides_for_fewer_than_all_nodes(self):
         jobs = [self.elastic(f"n{i}", "2:4", "--rdzv-conf", "last_call_timeout=1") for i in range(2)]
         self.assert_world(self.wait_starts(2), 2, 2, restart=0)
         self.order("done")
         for job in jobs:
             self.assert_exit(job, 0)
 
-    def test_waiting_is_visible_and_ends_with_who_is_missing(self):
+    def test_a_waiting_node_says_which_node_ranks_are_missing(self):
         job = self.static(0, 2, "--rdzv-conf", "timeout=5")
         self.assert_exit(job, 122)
         self.assertIn("1 of 2 nodes", job.stderr())
         self.assertIn("missing: node rank 1", job.stderr())
         self.assertGreaterEqual(job.stderr().count("1 of 2 nodes"), 2, "a line while waiting, and one at the end")
 
-    def test_read_timeout_ends_the_trying_for_a_host_that_does_not_answer(self):
+    def test_read_timeout_ends_the_wait_for_a_silent_host(self):
         job = self.elastic("n0", 2, "--rdzv-conf", "is_host=0,read_timeout=2")
         self.assert_exit(job, 122)  # Not after the join time-out of 600 s.
         self.assertIn("for 2 s (read_timeout)", job.stderr())
 
-    def test_a_node_that_was_told_other_numbers_is_refused(self):
-        jobs = [self.elastic("two", 2), self.elastic("three", 3)]  # Whichever hosts, its own numbers count.
+    def test_a_node_with_another_nnodes_is_refused(self):
+        jobs = [self.elastic("two", 2), self.elastic("three", 3)]  # Either may host; the host's numbers count.
         wait_for(lambda: any(job.process.poll() for job in jobs), "one of them is refused")
         refused, host = sorted(jobs, key=lambda job: job.process.poll() is None)
         self.assert_exit(refused, 122)
@@ -78,7 +78,7 @@ class Meeting(NodesTest):
         for job in one + two:
             self.assert_exit(job, 0)
 
-    def test_nodes_with_different_job_ids_are_told_of_each_other_however_long_one_waits(self):
+    def test_waiting_nodes_with_different_job_ids_name_each_other(self):
         first = self.elastic("a", 2, "--rdzv-id", "exp7")
         wait_for(lambda: first.stderr().count("1 of 2 nodes") >= 2, "it waits, and is told so less and less often")
         second = self.elastic("b", 2, "--rdzv-id", "exp8")
@@ -95,7 +95,7 @@ class Meeting(NodesTest):
 
     def test_nodes_meet_by_a_file(self):
         place = self.path("meet")
-        for turn in range(2):  # The second job finds what the first has left.
+        for turn in range(2):  # The second job finds the file of the first.
             jobs = [self.node(f"n{i}", "--nnodes", 2, "--rdzv-backend", "file", "--rdzv-endpoint", place, "--rdzv-id", "f")
                     for i in range(2)]
             self.assert_world(self.wait_starts(2 * (turn + 1))[-2:], 2, 2, restart=0)
@@ -136,7 +136,7 @@ class Tokens(NodesTest):
         self.assert_exit(second, 0)
         self.assertNotIn("opensesame", first.stderr() + second.stderr() + stranger.stderr())
 
-    def test_on_loopback_nobody_is_told_that_there_is_no_token(self):
+    def test_a_job_on_loopback_does_not_mention_tokens(self):
         jobs = [self.elastic(f"n{i}", 2) for i in range(2)]
         self.wait_starts(2)
         self.order("done")
@@ -164,7 +164,7 @@ class Failures(NodesTest):
             self.assert_exit(job, 0)
             self.assertIn("exited with 3", job.stderr())
 
-    def test_the_budget_is_the_jobs_and_the_verdict_is_one(self):
+    def test_the_job_has_one_restart_budget_and_one_verdict(self):
         jobs = [self.elastic(f"n{i}", 3, "--max-restarts", 1) for i in range(3)]
         self.wait_starts(3)
         self.order("fail3", "n1.0")
@@ -180,7 +180,7 @@ class Failures(NodesTest):
         self.assertIn("(node rank", verdict)
         self.assertEqual(len(self.starts()), 6)
 
-    def test_workers_everywhere_are_told_within_a_second(self):
+    def test_a_failure_ends_all_nodes_within_a_second(self):
         jobs = [self.elastic(f"n{i}", 4) for i in range(4)]
         self.wait_starts(4)
         began = time.monotonic()
@@ -189,7 +189,7 @@ class Failures(NodesTest):
             self.assert_exit(job, 5)
         self.assertLess(time.monotonic() - began, within(1))
 
-    def test_a_program_that_only_one_node_lacks_ends_the_job_with_its_reason(self):
+    def test_a_program_that_one_node_cannot_execute_ends_all_nodes_with_126(self):
         good = self.elastic("good", 2, "--max-restarts", 5)
         self.jobs.append(bad := self.elastic("bad", 2, "--max-restarts", 5))
         self.wait_starts(2)
@@ -203,7 +203,7 @@ class Failures(NodesTest):
         return "./nowhere/" + os.path.basename(self.worker)
 
     def lacking(self, name, *flags):
-        """A node where the program is missing."""
+        """Starts a node that lacks the program."""
         job = Job(*flags, "--no-python", self.nowhere(), cwd=self.folder.name, env={"NODE": name})
         job.name = name
         self.jobs.append(job)
@@ -224,17 +224,17 @@ class Failures(NodesTest):
         self.assert_exit(job, 127)
         self.assertEqual(job.stderr().splitlines()[0], f"muster: cannot run {self.nowhere()}: no such file; check the name and the folder")
 
-    def test_a_program_that_is_missing_on_one_node_is_told_to_the_others(self):
+    def test_a_program_missing_on_one_node_is_named_on_all(self):
         waiting = self.elastic("good", 3, "--rdzv-id", "j")
         wait_for(lambda: self.listens(waiting), "the host is there")
         bad = self.lacking("bad", *self.c10d_flags(3, "--rdzv-id", "j"))
-        late = self.elastic("late", 3, "--rdzv-id", "j")  # Whether it comes before the end or after it.
+        late = self.elastic("late", 3, "--rdzv-id", "j")  # It may come before or after the end.
         self.assert_said_here(bad)
         self.assert_told(waiting)
         self.assert_told(late)
         self.assertEqual(self.starts(), [])
 
-    def test_a_program_that_is_missing_on_the_host_is_told_to_those_who_come_later(self):
+    def test_a_program_missing_on_the_host_is_named_on_later_nodes(self):
         for flags in (lambda rank: self.static_flags(rank, 3), lambda rank: self.c10d_flags(3, "--rdzv-id", "j")):
             bad = self.lacking("bad", *flags(0))
             wait_for(lambda: "cannot run" in bad.stderr(), "it has answered")
@@ -245,7 +245,7 @@ class Failures(NodesTest):
             self.assert_said_here(bad)
             self.assertLess(time.monotonic() - began, within(1, below=10), "it does not stay once all have been told")
 
-    def test_a_program_that_is_missing_everywhere_is_said_once_on_each_node(self):
+    def test_a_program_missing_everywhere_is_named_once_on_each_node(self):
         jobs = [self.lacking(f"n{rank}", *self.static_flags(rank, 3)) for rank in (2, 1, 0)]
         for job in jobs:
             self.assert_said_here(job)
@@ -285,7 +285,7 @@ class Failures(NodesTest):
         host = os.uname().nodename
         self.assertEqual(sorted(os.listdir(self.path("logs/{x}/a_b-0"))), [f"{host}.{i}" for i in range(2)])
 
-    def test_torchruns_exit_code_is_one_everywhere_when_asked_for(self):
+    def test_exit_code_torchrun_is_1_on_every_node(self):
         jobs = [self.elastic(f"n{i}", 2, "--exit-code", "torchrun") for i in range(2)]
         self.wait_starts(2)
         self.order("fail9", "n0.0")
@@ -324,7 +324,7 @@ class Losses(NodesTest):
             self.assert_exit(job, 143)
 
     @long
-    def test_a_lost_host_is_a_lost_node(self):
+    def test_a_lost_host_counts_as_a_lost_node(self):
         jobs = [self.static(rank, 2, "--start-timeout", 10, "--exit-code", "lost=143,rendezvous=9") for rank in range(2)]
         self.wait_starts(2)
         self.kill_node(jobs[0])
@@ -334,7 +334,7 @@ class Losses(NodesTest):
         jobs = [self.ranked(i, "1:2", "--max-restarts", 0) for i in range(2)]
         self.wait_starts(2)
         agent = jobs[0].agent()
-        os.kill(agent, signal.SIGSTOP)  # It is to see both at once, however busy the machine.
+        os.kill(agent, signal.SIGSTOP)  # It must see both at once, however busy the machine is.
         self.order("fail1", "n0.0")
         wait_for(lambda: all(processes()[worker][1] == "Z" for worker in children_of(agent)), "the worker has ended")
         self.kill_node(jobs[1])
@@ -344,7 +344,7 @@ class Losses(NodesTest):
         self.order("done")
         self.assert_exit(jobs[0], 0)
 
-    def test_a_node_that_hears_of_a_round_and_of_its_end_at_once_gives_the_same_verdict(self):
+    def test_a_node_that_receives_a_round_and_its_end_at_once_gives_the_same_verdict(self):
         self.worker = self.write(f"f-{self.marker}.sh", "#!/bin/bash\n[ $RANK = 0 ] || sleep 1000\nexit 3\n")
         jobs = [self.ranked(i, 3, "--max-restarts", 0) for i in range(2)]
         agent = jobs[1].agent()
@@ -358,7 +358,7 @@ class Losses(NodesTest):
             self.assert_exit(job, 3)
         self.assertEqual(len({self.verdict(job) for job in jobs}), 1, self.all_errors())
 
-    def test_a_stopped_agent_loses_its_lease_and_its_workers_place(self):
+    def test_a_stopped_agent_loses_its_lease_and_comes_back_when_continued(self):
         jobs = [self.ranked(i, "1:2", "--lease", 1) for i in range(2)]
         self.wait_starts(2)
         agent = jobs[1].agent()
@@ -367,7 +367,7 @@ class Losses(NodesTest):
         starts = self.wait_starts(3)[2:]
         self.assert_world(starts, 1, 1, restart=0)
         self.assertIn("no sign of life", jobs[0].stderr())
-        os.kill(agent, signal.SIGCONT)  # It comes back as a node that waits: there is a place for it.
+        os.kill(agent, signal.SIGCONT)  # It comes back as a waiting node: there is a place for it.
         self.assert_world(self.wait_starts(5)[3:], 2, 2, restart=0)
         self.order("done")
         for job in jobs:
@@ -385,7 +385,7 @@ class Losses(NodesTest):
             self.assert_exit(job, 0)
         self.assertEqual(len(self.starts()), 2)
 
-    def test_a_lost_nodes_hole_is_filled_by_a_newcomer(self):
+    def test_a_newcomer_takes_the_place_of_a_lost_node(self):
         jobs = [self.ranked(i, "2:3") for i in range(2)]
         jobs.append(self.elastic("n2", "2:3", "--rdzv-conf", "is_host=false"))
         self.wait_starts(3)
@@ -441,7 +441,7 @@ class Elastic(NodesTest):
         self.jobs.append(job)
         return job
 
-    def test_another_program_at_the_same_id_is_refused_and_disturbs_nobody(self):
+    def test_another_program_at_the_same_id_is_refused(self):
         here = os.uname().nodename
         first = self.at_the_same_id("first", "sh", "-c", f"exec {self.worker}")
         self.wait_starts(1)
@@ -455,7 +455,7 @@ class Elastic(NodesTest):
         self.assert_exit(first, 0)
         self.assertEqual(len(self.starts()), 1, self.all_errors())
 
-    def test_a_node_too_many_that_nobody_asked_for_exits_with_122(self):
+    def test_a_surplus_node_exits_with_122(self):
         jobs = [self.ranked(i, 2) for i in range(2)]
         self.wait_starts(2)
         extra = self.elastic("extra", 2)
@@ -517,7 +517,7 @@ class TheHost(NodesTest):
         for job in jobs:
             self.assert_exit(job, 0)
 
-    def test_a_second_signal_ends_the_host_at_once_though_other_nodes_workers_ignore_the_first(self):
+    def test_a_second_signal_ends_a_host_whose_peers_workers_ignore_sigterm(self):
         deaf = self.write(f"deaf-{self.marker}.sh", f"#!/bin/bash\ntrap '' TERM\necho up >>{self.path('log')}\n"
                           f"while :; do read -t 5 <>{self.path('fifo')}; done\n")
         self.worker = deaf
@@ -530,11 +530,11 @@ class TheHost(NodesTest):
         self.assertNotIn("the agent", host.stderr())  # It was never in doubt.
         self.assert_exit(other, 122)
 
-    def test_a_second_signal_before_the_first_is_announced_keeps_the_first_ones_exit_code(self):
+    def test_a_second_signal_keeps_the_exit_code_of_the_first(self):
         host, other = (self.ranked(rank, 2) for rank in (0, 1))
         self.wait_starts(2)
         agent = host.agent()
-        os.kill(agent, signal.SIGSTOP)  # Nobody acknowledges that the other leaves.
+        os.kill(agent, signal.SIGSTOP)  # The host cannot acknowledge that the other leaves.
         self.addCleanup(lambda: os.kill(agent, signal.SIGCONT) if host.process.poll() is None else None)
         other.signal(signal.SIGINT)  # The lower number: the kernel delivers it first, even if both are pending.
         other.signal(signal.SIGTERM)
@@ -550,7 +550,7 @@ class TheHost(NodesTest):
         self.assert_exit(jobs[1], 122)
         self.assertIn(f"127.0.0.1:{self.port}", jobs[1].stderr())
 
-    def test_somebody_else_on_the_port_is_recognised(self):
+    def test_another_server_on_the_port_is_recognised(self):
         server = socket.create_server(("127.0.0.1", self.port))
         self.addCleanup(server.close)
         job = self.elastic("n0", 2, "--rdzv-conf", "is_host=false")
@@ -568,7 +568,7 @@ class TheHost(NodesTest):
         self.assertIn(f"127.0.0.1:{self.port}", job.stderr())
         self.assertIn("SSH", job.stderr())
 
-    def test_a_port_that_accepts_and_says_nothing_is_named_while_we_wait(self):
+    def test_a_silent_server_on_the_port_is_named(self):
         server = socket.create_server(("127.0.0.1", self.port))
         self.addCleanup(server.close)
         job = self.elastic("n0", 2, "--rdzv-conf", "is_host=false,join_timeout=8")

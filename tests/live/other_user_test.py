@@ -1,5 +1,5 @@
-"""Workers that take on another user's identity, under a muster of an ordinary user: said at once, and never waited for.
-And folders that others own or use, under a muster that runs as root.
+"""Workers that take on another user's identity, under a muster of an ordinary user: reported at once, never waited for.
+And folders that other users own or use, under a muster that runs as root.
 
 Needs root, to make a program set-user-ID and to start muster as another user.
 """
@@ -19,9 +19,9 @@ USER = 65534
 
 
 class Folders(LiveTest):
-    """What existed keeps its mode and its owner, though muster runs as root and may change everything."""
+    """Existing folders keep their mode and owner, though muster runs as root and may change everything."""
 
-    def test_of_whatever_mode_and_owner_stay_as_they_were(self):
+    def test_existing_folders_keep_their_mode_and_owner(self):
         for mode in 0o700, 0o755, 0o777, 0o1777, 0o2775:
             for owner in 0, USER:
                 folder = self.path(f"folder-{mode:o}-{owner}")
@@ -38,9 +38,9 @@ class Folders(LiveTest):
 
 
 class FewProcesses(LiveTest):
-    """Whichever process or thread of ours is the one too many, one sentence names the limit."""
+    """One sentence names the limit, whichever of our processes or threads is the one too many."""
 
-    UID = 61_234  # No other process runs as it, so the limit counts ours alone.
+    UID = 61_234  # No other process runs as this user, so the limit counts ours alone.
 
     def test_each_refusal_names_the_limit(self):
         os.chmod(self.folder.name, 0o777)
@@ -82,11 +82,11 @@ class OtherUser(LiveTest):
         shutil.copy(os.path.join(BUILD, "tests", "other_user"), self.root)
         os.chown(self.root, 0, 0)
         os.chmod(self.root, 0o4755)
-        shutil.copy(harness.MUSTER, self.path("muster"))  # Where the user may read it.
-        self.addCleanup(self.write, "end", "")  # Before the folder goes: what is left ends.
+        shutil.copy(harness.MUSTER, self.path("muster"))  # Readable for the user.
+        self.addCleanup(self.write, "end", "")  # Ends what is left before the folder is removed.
 
     def job(self, *args):
-        """Started as the user; `--no-python` is given."""
+        """Starts muster as the user; the caller passes `--no-python`."""
         job = object.__new__(Job)
         job.out, job.err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
         job.process = subprocess.Popen(
@@ -113,7 +113,7 @@ class OtherUser(LiveTest):
             self.assertNotIn(wrong, job.stderr())
         self.assertFalse(is_gone(pid))
 
-    def test_a_stop_says_it_at_once_and_ends_after_the_grace(self):
+    def test_a_stop_names_the_process_at_once_and_ends_after_the_grace(self):
         job = self.job("--shutdown-timeout", 1, "--no-python", self.root, self.path("end"))
         pid = self.stranger(job)
         began = time.monotonic()
@@ -123,7 +123,7 @@ class OtherUser(LiveTest):
         self.assertLess(time.monotonic() - began, within(2, below=30), "not what a KILL may take")
         self.assertNotIn("got SIGKILL", job.stderr())
 
-    def test_a_second_signal_ends_it_at_once(self):
+    def test_a_second_signal_ends_the_job_at_once(self):
         job = self.job("--no-python", self.root, self.path("end"))
         pid = self.stranger(job)
         job.signal(signal.SIGTERM)
@@ -131,7 +131,7 @@ class OtherUser(LiveTest):
         self.check_end(job, pid, 123)
         self.assertNotIn("got SIGKILL", job.stderr())
 
-    def test_a_child_of_a_worker_is_named_too_and_all_others_are_ended(self):
+    def test_a_workers_child_is_named_and_all_others_are_ended(self):
         job = self.job("--shutdown-timeout", 0, "--no-python", "sh", "-c", f"sleep 1000 & echo $! >sleeper; {self.root} {self.path('end')}; exit 1")
         pid = self.stranger(job)
         sleeper = int(self.read("sleeper"))
@@ -147,7 +147,7 @@ class OtherUser(LiveTest):
         self.check_end(job, pid, 123)
         self.assertRegex(job.stderr(), r"before that, rank 1 \(pid \d+\) exited with 3")
 
-    def test_one_that_ends_by_itself_within_the_grace_is_waited_for(self):
+    def test_a_process_that_ends_within_the_grace_is_waited_for(self):
         job = self.job("--no-python", self.root, self.path("end"))
         pid = self.stranger(job)
         job.signal(signal.SIGTERM)

@@ -1,5 +1,5 @@
 // The console or the log disk is stuck: no call of the control loop waits for it, memory stays
-// bounded, and what was held back arrives when it moves again.
+// bounded, and everything held back arrives once it moves again.
 #include <atomic>
 #include <future>
 
@@ -24,8 +24,8 @@ void fill(int fd) {
   ::fcntl(fd, F_SETFL, flags);
 }
 
-// Makes all calls that the control loop makes. Returning at all is the promise under test: the
-// thread that would serve them is stuck.
+// Makes every call of the control loop. Returning at all is the promise under test: the thread that
+// would serve the calls is stuck.
 std::future<void> make_every_call(Output& output) {
   auto finished = std::make_shared<std::promise<void>>();
   for (int i = 0; i < 5000; i++)
@@ -49,7 +49,7 @@ std::string state_of(int id, const std::string& name) {
   return at == std::string::npos ? "" : stat.substr(at + name.size() + 3, 1);
 }
 
-// 0 if there is none.
+// Returns 0 if there is no such thread.
 int thread_id(const std::string& name) {
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
     const std::string comm = file_content(task.path().string() + "/comm");
@@ -58,7 +58,7 @@ int thread_id(const std::string& name) {
   return 0;
 }
 
-// The number of times that a thread has gone to sleep.
+// Returns the line with the number of times that a thread has gone to sleep.
 std::string sleeps_of(int id) {
   for (const std::string& line :
        lines_of(file_content("/proc/" + std::to_string(id) + "/status"))) {
@@ -149,7 +149,7 @@ TEST(OutputBlocked, AStuckStdoutStopsNeitherStderrNorTheEndOfAnAttempt) {
   EXPECT_TRUE(text.substr(text.find("1\n")) == expected);
 }
 
-TEST(OutputBlocked, AStuckStderrStopsNotStdout) {
+TEST(OutputBlocked, AStuckStderrDoesNotStopStdout) {
   TwoConsoles console;
   OutputHarness harness(console.options());
   fill(console.err.write_end.get());
@@ -168,7 +168,7 @@ TEST(OutputBlocked, AStuckStderrStopsNotStdout) {
   EXPECT_NE(reader.text().find("muster: stuck\n"), std::string::npos);
 }
 
-TEST(OutputBlocked, WhoPrintsToAStuckStdoutIsHeldBackAndNobodyElse) {
+TEST(OutputBlocked, AStuckStdoutHoldsBackOnlyTheWorkerThatPrintsToIt) {
   TwoConsoles console;
   OutputHarness harness(console.options());
   harness.open(2);
@@ -193,7 +193,7 @@ TEST(OutputBlocked, WhoPrintsToAStuckStdoutIsHeldBackAndNobodyElse) {
     ASSERT_EQ(lines[i], std::to_string(i + 1));
 }
 
-TEST(OutputBlocked, OwnMessagesAreBoundedAndTheLossIsSaid) {
+TEST(OutputBlocked, OwnMessagesAreBoundedAndTheLossIsReported) {
   ConsolePipe console;
   OutputHarness harness(options_for(console));
   fill(console.write_end.get());
@@ -212,7 +212,7 @@ TEST(OutputBlocked, OwnMessagesAreBoundedAndTheLossIsSaid) {
   EXPECT_NE(text.find(" of its own while the output was blocked\n"), std::string::npos);
 }
 
-// A log file on a file system that hangs: a FIFO whose reader does not read.
+// A FIFO that is not read stands for a log file on a file system that hangs.
 TEST(OutputBlocked, AFrozenLogFileHoldsNoCaller) {
   ConsolePipe console;
   const TempFolder folder;
@@ -248,13 +248,13 @@ TEST(OutputBlocked, AFrozenLogFileHoldsNoCaller) {
 }
 
 // The abandoned thread still uses the console, so these tests leave it open.
-TEST(OutputBlocked, AnAbandonedOutputIsLeft) {
+TEST(OutputBlocked, AnAbandonedOutputEndsThoughTheConsoleIsStuck) {
   ConsolePipe console;
   OutputHarness harness(options_for(console));
   fill(console.write_end.get());
   harness.output().say("muster: stuck");
   harness.output().abandon();
-  harness.destroy();  // Would otherwise wait for the console for ever.
+  harness.destroy();  // Waits 0.2 s at most.
   EXPECT_TRUE(read_until(console.read_end.get(), "stuck\n").ends_with(".muster: stuck\n"));
   console.write_end.release();
 }

@@ -142,7 +142,7 @@ class OutputHarness {
     ASSERT_TRUE(opened.has_value()) << opened.error().message;
   }
 
-  // Starts `/bin/sh -c script` as that worker and closes our copies of its pipe ends.
+  // Starts `/bin/sh -c script` as the given worker and closes our copies of its pipe ends.
   pid_t spawn(size_t worker, std::string script) {
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
@@ -160,7 +160,7 @@ class OutputHarness {
     return pid;
   }
 
-  // The wait statuses, in spawn order.
+  // Returns the wait statuses, in spawn order.
   std::vector<int> wait_all() {
     std::vector<int> statuses;
     for (const pid_t pid : pids_) {

@@ -1,4 +1,4 @@
-// Real processes print through real pipes: what must reach the console, and that nothing hangs.
+// Real processes print through real pipes: all lines reach the console whole, and nothing hangs.
 #include <csignal>
 #include <map>
 
@@ -32,7 +32,7 @@ std::string expected_line(const std::string& prefix, int worker, int line) {
          " of a text that is as long as a line of a log";
 }
 
-// Empty if the lines of every writer arrived whole, once and in order.
+// Returns "" if the lines of every writer arrived whole, once and in order.
 std::string complaint_about(const std::string& text, bool prefixed) {
   std::map<int, int> seen;
   for (const std::string& line : lines_of(text)) {
@@ -171,7 +171,7 @@ TEST(OutputLines, APromptIsShownWhileItsWorkerWaits) {
   harness.drain();
 }
 
-TEST(OutputLines, AWorkerThatClosesItsOutputHangsNobody) {
+TEST(OutputLines, AWorkerThatClosesItsOutputHangsNothing) {
   ConsolePipe console;
   {
     OutputHarness harness(options_for(console));
@@ -209,7 +209,7 @@ TEST(OutputLines, AWriterThatNeverStopsDoesNotDelayTheDrain) {
   EXPECT_TRUE(reader.text().find_first_not_of("y\n") == std::string::npos);
 }
 
-TEST(OutputLines, AnAttemptAfterTheOtherUsesTheSameConsole) {
+TEST(OutputLines, TheNextAttemptUsesTheSameConsole) {
   ConsolePipe console;
   {
     OutputHarness harness(options_for(console));
@@ -225,7 +225,7 @@ TEST(OutputLines, AnAttemptAfterTheOtherUsesTheSameConsole) {
             "no end\nmuster: restarting\nmuster: now\nagain\n");
 }
 
-TEST(OutputLines, APrefixOfOursStandsBeforeEachLine) {
+TEST(OutputLines, ALogPrefixStandsBeforeEachLine) {
   ConsolePipe console;
   OutputOptions options = options_for(console);
   options.log.prefix = "{host}:{rank}";
@@ -237,7 +237,7 @@ TEST(OutputLines, APrefixOfOursStandsBeforeEachLine) {
   EXPECT_EQ(ConsoleReader(console.read_end.get()).text(), "testhost:0 one\ntesthost:0 two");
 }
 
-TEST(OutputLines, APrefixOfOursMayHaveTheTime) {
+TEST(OutputLines, ALogPrefixMayHoldTheTime) {
   ConsolePipe console;
   OutputOptions options = options_for(console);
   options.log.prefix = "{time} {rank}";
@@ -250,7 +250,7 @@ TEST(OutputLines, APrefixOfOursMayHaveTheTime) {
               testing::MatchesRegex("[0-9]+:[0-9]+:[0-9]+\\.[0-9]+ 0 one\n"));
 }
 
-TEST(OutputLines, RanksThatAreNotShownAreStillReadAndRemembered) {
+TEST(OutputLines, HiddenRanksAreStillReadAndRemembered) {
   ConsolePipe console;
   OutputOptions options = options_for(console);
   options.log.ranks = {{1, 1}};
@@ -264,7 +264,7 @@ TEST(OutputLines, RanksThatAreNotShownAreStillReadAndRemembered) {
   EXPECT_EQ(err_tails(report), (std::vector<std::string>{"zero\n", "one\n"}));
 }
 
-// muster | head
+// As in `muster | head`.
 TEST(OutputLines, AReaderThatLeavesReachesTheWorkersAsABrokenPipe) {
   ConsolePipe console;
   OutputHarness harness(options_for(console));

@@ -1,5 +1,5 @@
-// Log folders with real processes: what is written where, and the effects of a full disk or a
-// limit.
+// Log folders with real processes: the files that are written, and what a full disk or a low limit
+// does.
 #include <algorithm>
 
 #include <sys/resource.h>
@@ -52,7 +52,7 @@ TEST_F(OutputLogs, ARedirectedWorkerWritesItsFilesItself) {
   EXPECT_EQ(console_text(harness), "");
 }
 
-TEST_F(OutputLogs, PathsAreToldToTheCaller) {
+TEST_F(OutputLogs, OpeningReturnsThePathsOfLogsAndErrorFiles) {
   options_.log.tee.by_rank = {{0, Streams::err}};
   OutputHarness harness(options_);
   harness.open(2, 3);
@@ -110,7 +110,7 @@ TEST_F(OutputLogs, AHiddenRankIsInItsFileOnly) {
   EXPECT_EQ(console_text(harness), "[default1]:rank 1\n");
 }
 
-TEST_F(OutputLogs, TheSameAttemptAgainAddsToItsFiles) {
+TEST_F(OutputLogs, ReopeningAnAttemptAppendsToItsFiles) {
   options_.log.redirects.all = Streams::out;
   options_.log.tee.all = Streams::err;
   OutputHarness harness(options_);
@@ -152,7 +152,7 @@ TEST_F(OutputLogs, RecordsAreKeptInTheRunFolder) {
   EXPECT_EQ(file_content(folder_.path() + "/elsewhere.json"), "{\"x\":1}\n");
 }
 
-TEST_F(OutputLogs, WithoutALogFolderNothingIsLeft) {
+TEST_F(OutputLogs, ATemporaryRunFolderIsRemovedAtTheEnd) {
   options_.log.dir.reset();
   OutputHarness harness(options_);
   EXPECT_TRUE(harness.run.temporary);
@@ -162,7 +162,7 @@ TEST_F(OutputLogs, WithoutALogFolderNothingIsLeft) {
   EXPECT_TRUE(fs::is_empty(harness.temp_dir()));
 }
 
-TEST_F(OutputLogs, AnErrorFileOfAWorkerIsLeftWithoutALogFolder) {
+TEST_F(OutputLogs, AWorkersErrorFileKeepsATemporaryRunFolder) {
   options_.log.dir.reset();
   OutputHarness harness(options_);
   harness.open(1);
@@ -198,7 +198,7 @@ TEST_F(OutputLogs, TheLastLinesOfAFailedAttemptAreKept) {
                                       "attempt_0/1/stdout_tail.log"}));
 }
 
-TEST_F(OutputLogs, WhatWasKeptGoesWhenTheJobHasSucceeded) {
+TEST_F(OutputLogs, KeptLinesAreRemovedIfTheJobSucceeds) {
   options_.log.dir.reset();
   OutputHarness harness(options_);
   harness.open(1);
@@ -210,7 +210,7 @@ TEST_F(OutputLogs, WhatWasKeptGoesWhenTheJobHasSucceeded) {
   EXPECT_TRUE(fs::is_empty(harness.temp_dir()));
 }
 
-TEST_F(OutputLogs, OnlyWhatNoLogFileHasIsKept) {
+TEST_F(OutputLogs, AStreamWithALogFileIsNotKeptAgain) {
   options_.log.redirects.all = Streams::out;
   OutputHarness harness(options_);
   harness.open(1);
@@ -224,7 +224,7 @@ TEST_F(OutputLogs, OnlyWhatNoLogFileHasIsKept) {
             (std::vector<std::string>{"0/stderr_tail.log", "0/stdout.log"}));
 }
 
-TEST_F(OutputLogs, WhenAWorkersOwnLogChangedLastBeforeTheStopIsKnown) {
+TEST_F(OutputLogs, TheLastWriteToARedirectedLogBeforeTheStopIsKnown) {
   options_.log.redirects.all = Streams::both;
   OutputHarness harness(options_);
   harness.open(1);
@@ -249,7 +249,7 @@ TEST_F(OutputLogs, WhenAWorkersOwnLogChangedLastBeforeTheStopIsKnown) {
   EXPECT_LE(*printed.err_written, at_stop);
 }
 
-TEST_F(OutputLogs, OfManyRestartsTheNewestAttemptsAreKept) {
+TEST_F(OutputLogs, OnlyTheNewestFiveAttemptsAreKept) {
   options_.log.dir.reset();
   OutputHarness harness(options_);
   for (int attempt = 0; attempt < 8; ++attempt) {
@@ -265,7 +265,7 @@ TEST_F(OutputLogs, OfManyRestartsTheNewestAttemptsAreKept) {
   EXPECT_EQ(files_below(harness.run.run_dir), expected);
 }
 
-TEST_F(OutputLogs, AFullLogDiskIsSaidOnceAndStopsNoWorker) {
+TEST_F(OutputLogs, AFullLogDiskIsReportedOnceAndStopsNoWorker) {
   options_.log.tee.all = Streams::both;
   OutputHarness harness(options_);
   for (const char* worker : {"0", "1"}) {
@@ -290,7 +290,7 @@ TEST_F(OutputLogs, AFullLogDiskIsSaidOnceAndStopsNoWorker) {
             std::string::npos);
 }
 
-TEST_F(OutputLogs, AFullConsoleIsSaidOnTheOtherOne) {
+TEST_F(OutputLogs, AFullConsoleIsReportedOnTheOther) {
   const UniqueFd full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
   options_.console_out = full.get();
   OutputHarness harness(options_);
@@ -306,7 +306,7 @@ TEST_F(OutputLogs, AFullConsoleIsSaidOnTheOtherOne) {
   EXPECT_EQ(lines.back(), "muster: dropped 6 bytes of output to standard output");
 }
 
-TEST_F(OutputLogs, AnEventFileThatFailsIsSaidOnce) {
+TEST_F(OutputLogs, AFailedEventFileIsReportedOnce) {
   OutputHarness harness(options_);
   fs::create_symlink("/dev/full", harness.run.run_dir + "/events.jsonl");
   for (int i = 0; i < 3; i++)
@@ -317,7 +317,7 @@ TEST_F(OutputLogs, AnEventFileThatFailsIsSaidOnce) {
                 "/events.jsonl: No space left on device; the job continues without it\n");
 }
 
-TEST_F(OutputLogs, AFifoInPlaceOfALogIsAnErrorOfTheNextStart) {
+TEST_F(OutputLogs, AFifoInPlaceOfALogFailsTheNextStart) {
   for (const bool tee : {false, true}) {
     (tee ? options_.log.tee : options_.log.redirects).all = Streams::out;
     OutputHarness harness(options_);
@@ -332,7 +332,7 @@ TEST_F(OutputLogs, AFifoInPlaceOfALogIsAnErrorOfTheNextStart) {
   }
 }
 
-TEST_F(OutputLogs, AFifoInPlaceOfARecordIsSaidOnce) {
+TEST_F(OutputLogs, AFifoInPlaceOfARecordIsReportedOnce) {
   OutputHarness harness(options_);
   harness.run_workers({"cd " + harness.run.run_dir + "; mkfifo events.jsonl result.json.tmp"});
   for (int i = 0; i < 3; i++)
@@ -345,7 +345,7 @@ TEST_F(OutputLogs, AFifoInPlaceOfARecordIsSaidOnce) {
                 "/events.jsonl: No such device or address; the job continues without it\n");
 }
 
-TEST_F(OutputLogs, ARestartMakesRemovedFoldersAgain) {
+TEST_F(OutputLogs, ARestartRecreatesRemovedFolders) {
   options_.log.redirects.all = Streams::out;
   OutputHarness harness(options_);
   harness.run_workers({"rm -r " + folder_.path() + "/logs"});
@@ -357,7 +357,7 @@ TEST_F(OutputLogs, ARestartMakesRemovedFoldersAgain) {
   EXPECT_EQ(fs::status(harness.run.run_dir).permissions(), fs::perms::owner_all);
 }
 
-TEST_F(OutputLogs, AFolderThatCannotBeMadeAgainIsAnErrorIfFilesWereAskedFor) {
+TEST_F(OutputLogs, ALogFolderThatCannotBeRecreatedFailsTheStart) {
   options_.log.redirects.all = Streams::out;
   OutputHarness harness(options_);
   harness.run_workers({"rm -r " + folder_.path() + "/logs; touch " + folder_.path() + "/logs"});
@@ -369,7 +369,7 @@ TEST_F(OutputLogs, AFolderThatCannotBeMadeAgainIsAnErrorIfFilesWereAskedFor) {
                                        "another --log-dir"}));
 }
 
-TEST_F(OutputLogs, WithoutALogFolderARestartGoesOnWithoutFiles) {
+TEST_F(OutputLogs, ATemporaryFolderThatCannotBeRecreatedDoesNotStopARestart) {
   options_.log.dir.reset();
   options_.log.local_ranks_filter = {0};
   OutputHarness harness(options_);
@@ -389,7 +389,7 @@ TEST_F(OutputLogs, WithoutALogFolderARestartGoesOnWithoutFiles) {
                 "without it\non we go\non we go\n");
 }
 
-TEST_F(OutputLogs, ADescriptorLimitThatIsTooLowIsAnErrorOfTheStart) {
+TEST_F(OutputLogs, ALowDescriptorLimitFailsTheStart) {
   OutputHarness harness(options_);
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
@@ -406,7 +406,7 @@ TEST_F(OutputLogs, ADescriptorLimitThatIsTooLowIsAnErrorOfTheStart) {
   EXPECT_TRUE(harness.try_open(2).has_value());
 }
 
-TEST_F(OutputLogs, AnAttemptFolderThatCannotBeMadeIsAnError) {
+TEST_F(OutputLogs, AnAttemptFolderThatCannotBeCreatedFailsTheStart) {
   OutputHarness harness(options_);
   std::ofstream(harness.run.run_dir + "/attempt_0") << "in the way";
   const auto opened = harness.try_open(1);

@@ -1,5 +1,4 @@
-// A launcher on a terminal: the test holds the master side of a real one and acts as the user's
-// screen.
+// A launcher on a terminal: the test holds the master side and acts as the user's screen.
 #include <sys/ioctl.h>
 #include <termios.h>
 
@@ -49,7 +48,7 @@ TEST_F(OutputTerminal, EachStreamFollowsItsOwnConsole) {
   EXPECT_EQ(read_until(pipe.read_end.get(), "end\n"), "err is a terminal\nend\n");
 }
 
-TEST_F(OutputTerminal, ATeedStreamHasNone) {
+TEST_F(OutputTerminal, ATeedStreamIsNoTerminal) {
   OutputOptions teed = options();
   teed.log.tee.all = Streams::out;
   OutputHarness harness(teed);
@@ -63,7 +62,7 @@ TEST_F(OutputTerminal, BytesPassWithoutOutputProcessing) {
   EXPECT_EQ(shown_until("\n"), "\x1b[1mbold\x1b[0m\tx\r50%\x04\x03\n");
 }
 
-TEST_F(OutputTerminal, TheWindowSizeIsTheUsersAndFollowsIt) {
+TEST_F(OutputTerminal, TheWindowSizeFollowsTheUsersTerminal) {
   OutputHarness harness(options());
   harness.open(1);
   const TempFolder folder;
@@ -81,7 +80,7 @@ TEST_F(OutputTerminal, TheWindowSizeIsTheUsersAndFollowsIt) {
   harness.drain();
 }
 
-TEST_F(OutputTerminal, ALastWordIsNotLostWhenTheWorkerEnds) {
+TEST_F(OutputTerminal, LastWordsAreNotLostWhenTheWorkerEnds) {
   OutputHarness harness(options());
   for (int i = 0; i < 20; i++) {
     harness.run_workers({"printf 'last words'"});
