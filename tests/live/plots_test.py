@@ -1,6 +1,6 @@
-"""The pictures of docs/plots: every point of the results at its place, in both colour schemes, or one line on why not.
+"""The pictures of docs/plots: each point of the results is at its place, in both colour schemes; or one line says why not.
 
-The data is made up, and goes the way of a real run: through the benchmarks' own functions into JSON files.
+The data is made up and takes the path of a real run: through the benchmarks' own functions into JSON files.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ COLLECTIVES = {(ranks, name, size): base * ranks * (size / 8) ** 0.5
 
 
 def around(median):
-    """Samples with that median, from half to twice of it."""
+    """Returns samples with the given median, from half to twice of it."""
     return [median / 2, median, median * 2]
 
 
@@ -74,7 +74,7 @@ class PlotsTest(unittest.TestCase):
             results.store(self.results / f"{name}.json", MACHINE, 3, points)
 
     def run_plots(self):
-        """What it says when it gives up, or nothing."""
+        """Returns the error with which plots.py ends, or ""."""
         arguments, sys.argv = sys.argv, ["plots.py", "--results", str(self.results), "--to", str(self.to)]
         try:
             plots.main()
@@ -85,13 +85,13 @@ class PlotsTest(unittest.TestCase):
         return ""
 
     def picture(self, name):
-        """The root of the picture's XML."""
+        """Returns the root of the picture's XML."""
         self.assertEqual(self.run_plots(), "")
         return ElementTree.parse(self.to / f"{name}.svg").getroot()
 
     @staticmethod
     def marks(root):
-        """{what the mark's hint says: (x, y)}"""
+        """Returns {text of the mark's hint: [(x, y)]}."""
         found = {}
         for group in root.iter(f"{SVG}g"):
             hint = group.find(f"{SVG}title")
@@ -105,15 +105,15 @@ class PlotsTest(unittest.TestCase):
         return [text.text for text in root.iter(f"{SVG}text")]
 
     def assert_logarithmic(self, places):
-        """`places`: [(value, pixels)]: equal ratios are equal distances, and the farthest values are well apart."""
+        """`places`: [(value, pixels)]. Equal ratios must be equal distances, and the farthest values well apart."""
         (low, first), (high, last) = min(places), max(places)
         self.assertGreater(abs(last - first), 100)
         for value, pixels in places:
             expected = first + (last - first) * math.log(value / low) / math.log(high / low)
             self.assertAlmostEqual(pixels, expected, delta=0.2, msg=f"{value} of {places}")
 
-    def test_every_launcher_and_row_of_the_start(self):
-        self.assertNotIn("Infinity", (self.results / "start.json").read_text())  # Of what did not end.
+    def test_start_shows_every_launcher_and_row(self):
+        self.assertNotIn("Infinity", (self.results / "start.json").read_text())  # The samples of a launch that did not end.
         root = self.picture("start")
         marks, words = self.marks(root), self.words(root)
         self.assertEqual(sum(map(len, marks.values())), len(START))
@@ -125,7 +125,7 @@ class PlotsTest(unittest.TestCase):
             self.assertEqual(words.count(name), 2)
         self.assert_logarithmic(places)
 
-    def test_every_point_of_the_meeting(self):
+    def test_rendezvous_shows_every_point(self):
         root = self.picture("rendezvous")
         marks, words = self.marks(root), self.words(root)
         across, up = [], []
@@ -141,7 +141,7 @@ class PlotsTest(unittest.TestCase):
         self.assert_logarithmic(across)
         self.assert_logarithmic(up)
 
-    def test_every_point_of_the_collectives(self):
+    def test_collectives_show_every_point(self):
         root = self.picture("collectives")
         marks, words = self.marks(root), self.words(root)
         self.assertEqual(sum(map(len, marks.values())), len(COLLECTIVES))
@@ -149,7 +149,7 @@ class PlotsTest(unittest.TestCase):
         for (ranks, name, size), median in COLLECTIVES.items():
             spread = f"{svg.number(median / 2)}–{svg.number(median * 2)}"
             hint = f"{plots.COLLECTIVES[name].name}, {plots.byte_words(size)}: {svg.number(median)} µs ({spread})"
-            # The panel of 2 ranks is above the one of 4.
+            # The panel of 2 ranks is above that of 4.
             x, y = sorted(marks[hint], key=lambda place: place[1])[0 if ranks == 2 else -1]
             across.append((size, x))
             up[ranks].append((median, y))
@@ -166,7 +166,7 @@ class PlotsTest(unittest.TestCase):
         self.assertEqual(sorted(map(sorted, colours.values())),
                          [["Open MPI", "mpirun"], ["gloo", "torch", "torch, no look-ups", "torchrun"], ["muster"]])
 
-    def test_readable_in_light_and_dark_and_aloud(self):
+    def test_pictures_are_readable_in_light_in_dark_and_aloud(self):
         for name in ("start", "rendezvous", "collectives", "torch_backend"):
             root = self.picture(name)
             light, dark = root.find(f"{SVG}style").text.split("@media (prefers-color-scheme: dark)")
@@ -180,12 +180,12 @@ class PlotsTest(unittest.TestCase):
             self.assertRegex(about[0].text, "(milli|micro)seconds")
             self.assertIn("muster", about[1].text)
             self.assertIn(MACHINE, " ".join(self.words(root)))
-            # No colour but by a class, so that none stays when the scheme changes.
+            # Colours come from classes alone, so that each changes with the scheme.
             painted = {element.get(paint) for element in root.iter() for paint in ("fill", "stroke")}
             self.assertEqual(painted, {None, "none", "currentColor"})
             self.assertLessEqual({element.get("class") for element in root.iter()} - {None}, set(svg.COLOURS))
 
-    def test_values_hide_neither_each_other_nor_leave_the_picture(self):
+    def test_values_do_not_overlap_and_stay_inside_the_picture(self):
         for name in ("rendezvous", "collectives", "torch_backend"):
             boxes = []
             for text in self.picture(name).iter(f"{SVG}text"):
@@ -197,7 +197,7 @@ class PlotsTest(unittest.TestCase):
                     self.assertEqual(overlapping, [], text.text)
                     boxes.append((text.text, box))
 
-    def test_nothing_to_draw_is_said_in_one_line(self):
+    def test_unusable_results_are_named_in_one_line(self):
         for name in ("start", "rendezvous", "collectives", "torch_backend"):
             with self.subTest(name):
                 path = self.results / f"{name}.json"
@@ -218,7 +218,7 @@ class PlotsTest(unittest.TestCase):
 
 
 class VerdictPictureTest(unittest.TestCase):
-    def test_the_verdict_of_a_real_job(self):
+    def test_draws_the_verdict_of_a_real_job(self):
         with tempfile.TemporaryDirectory() as folder:
             script = HERE.parent / "bench" / "verdict_picture.py"
             subprocess.run([sys.executable, script, "--to", folder], check=True, timeout=60)
@@ -227,7 +227,7 @@ class VerdictPictureTest(unittest.TestCase):
         self.assertEqual(drawn["train.py FAILED: rank 2 of 4 exited with 1: ValueError: wrong shape (3, 4)"], "red")
         self.assertEqual(drawn["3 others were stopped by muster: ranks 0-1,3 killed by SIGTERM"], "ink")
 
-    def test_text_styles_and_wrapped_lines(self):
+    def test_draws_text_styles_and_wraps_long_lines(self):
         output = f"one <&> \x1b[1;31mbold\x1b[0m two\r\n\r\n{'x' * verdict_picture.COLUMNS}yz\r\n"
         lines = verdict_picture.styled_lines(output)
         self.assertEqual(lines, [[("one <&> ", set()), ("bold", {"bold", "red"}), (" two", set())], [],
@@ -237,7 +237,7 @@ class VerdictPictureTest(unittest.TestCase):
         self.assertEqual(drawn, [("one <&> ", "ink", None), ("bold", "red", "700"), (" two", "ink", None),
                                  ("x" * verdict_picture.COLUMNS, "ink", None), ("yz", "ink", None)])
 
-    def test_what_cannot_be_drawn_is_refused(self):
+    def test_escape_sequences_that_cannot_be_drawn_are_refused(self):
         with contextlib.redirect_stderr(io.StringIO()), self.assertRaises(SystemExit) as end:
             verdict_picture.styled_lines("up \x1b[2A")
         self.assertIn("cannot be drawn", str(end.exception.code))
@@ -245,12 +245,12 @@ class VerdictPictureTest(unittest.TestCase):
 
 class Pairs(unittest.TestCase):
     def test_the_interval_is_that_of_the_sign_test(self):
-        """From the tables of the binomial distribution; whatever the order of the samples."""
+        """The bounds come from tables of the binomial distribution; the order of the samples is irrelevant."""
         for count, low, high in ((6, 1, 6), (9, 2, 8), (30, 10, 21), (100, 40, 61)):
             values = [(7 * i) % count + 1 for i in range(count)] if count % 7 else list(range(count, 0, -1))
             self.assertEqual(paired.interval(values), (low, high))
 
-    def test_each_is_first_in_turn_and_the_first_pair_only_warms_up(self):
+    def test_the_two_alternate_as_first_and_the_first_pair_only_warms_up(self):
         calls = []
         def old():
             calls.append("old")

@@ -1,6 +1,6 @@
-"""Rank 0's address from the PMI of a real mpirun and mpiexec, and what an agent says of one that does not tell it.
+"""Rank 0's address from the PMI of a real mpirun and mpiexec, and an agent's errors if PMI does not give it.
 
-`muster --internal-pmi TEXT` is what asks; pmi_query is an agent's asking alone, with the child and its time limit.
+`muster --internal-pmi TEXT` asks; pmi_query is what an agent does, with the child and its time limit.
 """
 import glob
 import json
@@ -17,7 +17,7 @@ from harness import MUSTER, LiveTest, main
 
 QUERY = os.environ.get("MUSTER_PMI_QUERY", "")
 RANK = '"$OMPI_COMM_WORLD_RANK$PMI_RANK"'
-# Each rank has a text of its own, with what PMI-1 cannot carry.
+# Each rank has a text of its own, with characters that PMI-1 cannot carry.
 ASK = f'exec {MUSTER} --internal-pmi "rank "{RANK}" = $(hostname);"'
 ASK_AS_AGENT = f'exec {QUERY} "rank "{RANK}" = $(hostname);" 60'
 LIBPMIX = glob.glob("/usr/lib/*/pmix2/lib")
@@ -25,7 +25,7 @@ LIBPMIX = glob.glob("/usr/lib/*/pmix2/lib")
 
 class PmiTest(LiveTest):
     def answers(self, result, size, host):
-        """The job's id; every process has rank 0's text, and they agree on the id."""
+        """Checks that every process has rank 0's text and the same job id. Returns the id."""
         code, out, err = result
         self.assertEqual((code, err), (0, ""))
         answers = sorted((json.loads(line) for line in out.splitlines()), key=lambda answer: answer["rank"])
@@ -39,24 +39,24 @@ class OneMachine(PmiTest):
         jobs = set()
         for program in (ASK, ASK_AS_AGENT):
             jobs.add(self.answers(run([*command, "-np", 3], "sh", "-c", program), 3, os.uname().nodename))
-        self.assertEqual(len(jobs), 2)  # Each launch has its own.
+        self.assertEqual(len(jobs), 2)  # Each launch has an id of its own.
 
-    def test_open_mpi(self):
+    def test_open_mpi_gives_rank_0s_text_to_all(self):
         self.check(OPEN_MPI)
 
-    def test_hydra(self):
+    def test_hydra_gives_rank_0s_text_to_all(self):
         self.check(HYDRA)
 
-    def test_the_longest_text(self):
+    def test_the_longest_text_arrives_whole(self):
         text = "0123456789" * 100
         for command in (OPEN_MPI, HYDRA):
-            # Into files: mpirun cuts what it forwards into pieces of 1,024 bytes, and mixes those of two ranks.
+            # Output goes to files: mpirun forwards pieces of 1,024 bytes, and mixes those of two ranks.
             code, _, err = run([*command, "-np", 2], "sh", "-c", f"{MUSTER} --internal-pmi {text} > {self.path('of')}{RANK}")
             self.assertEqual((code, err), (0, ""))
             for rank in (0, 1):
                 self.assertEqual(json.loads(self.read(f"of{rank}"))["host"], text)
 
-    def test_mpirun_within_mpiexec_is_the_one_to_ask(self):
+    def test_mpirun_within_mpiexec_is_asked(self):
         inner = " ".join([*OPEN_MPI, "-np", "1", "sh", "-c", f"'unset PMI_RANK; {ASK_AS_AGENT}'"])
         code, out, err = run([*HYDRA, "-np", 1], "sh", "-c", inner)
         self.assertEqual(code, 0, err)
@@ -69,7 +69,7 @@ class OneMachine(PmiTest):
         self.assertEqual(code, 0, err)
         self.assertRegex(out, r"^socket:\[\d+\]\nnot here\n$")
 
-    def test_without_libpmix(self):
+    def test_a_missing_libpmix_is_named(self):
         if not LIBPMIX:
             self.skipTest("libpmix is not where Debian has it")
         hidden = f"mount -t tmpfs none {LIBPMIX[0]} && exec {MUSTER} --internal-pmi text"
@@ -93,19 +93,19 @@ class TwoMachines(PmiTest):
                 lambda program=program, **streams: self.cluster.run(1, [*command, "sh", "-c", program], **streams))
             self.answers(result, 2, "node1")
 
-    def test_open_mpi(self):
+    def test_open_mpi_gives_rank_0s_text_to_all(self):
         hosts = self.write("hosts", "node1 slots=1\nnode2 slots=1\n")
         self.check([*OPEN_MPI, "--mca", "plm_rsh_agent", self.shell, "--hostfile", hosts, "-N", "1"])
 
-    def test_hydra(self):
+    def test_hydra_gives_rank_0s_text_to_all(self):
         self.check([*HYDRA, "-launcher", "ssh", "-launcher-exec", self.shell, "-hosts", "node1,node2", "-ppn", "1", "-np", "2"])
 
 
 class NoAnswer(PmiTest):
-    """A PMI that is none, of which every program says one clear sentence."""
+    """A missing or broken PMI, for which every program prints one clear sentence."""
 
     def ask(self, command, fd=None, answer=None, **variables):
-        """`fd`: a socket to inherit. `answer`: what comes over it for the first request."""
+        """`fd`: a socket to inherit. `answer`: called once the program runs, to reply over it."""
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("PMI", "OMPI"))}
         if fd is not None:
             variables = {"PMI_FD": fd, "PMI_RANK": 0, "PMI_SIZE": 2, **variables}
@@ -123,7 +123,7 @@ class NoAnswer(PmiTest):
             self.assertEqual(self.ask(command, **options), expected)
 
     def ask_over(self, answer):
-        """What both say when the other side answers so to the first request: bytes, or None to close the socket."""
+        """Returns the error of both programs if the first request gets this answer: bytes, or None to close the socket."""
         errors = set()
         for command in ([MUSTER, "--internal-pmi", "text"], [QUERY, "text", "60"]):
             ours, theirs = socket.socketpair()
@@ -141,30 +141,30 @@ class NoAnswer(PmiTest):
         self.assertEqual(len(errors), 1, errors)
         return errors.pop()
 
-    def test_none(self):
+    def test_the_absence_of_pmi_is_named(self):
         self.ask_both("there is no PMI to ask for rank 0's address: neither PMI_FD nor PMIX_NAMESPACE is set")
 
-    def test_closed(self):
+    def test_a_closed_socket_is_named(self):
         closed = "is no open socket: a program between mpiexec and muster may have closed it"
         # By the time it asks, the agent has sockets of its own with the first two of these numbers.
         for number in (3, 4, 1, 999, -1, "six", 99999999999):
             self.ask_both(f"PMI_FD={number} {closed}", PMI_FD=number, PMI_RANK=0, PMI_SIZE=1)
         self.assertEqual(self.ask_over(None), "talking to PMI over descriptor N failed: the other side has closed it")
 
-    def test_garbage(self):
+    def test_garbage_is_quoted(self):
         self.assertEqual(self.ask_over(b"HTTP/1.1 400 Bad\x1b Request\r\n\r\n"),
                          'PMI\'s answer to cmd=init is "HTTP/1.1 400 Bad? Request?"')
         self.assertEqual(self.ask_over(b"x" * 10_000), "talking to PMI over descriptor N failed: what comes from there is no PMI-1")
         self.assertEqual(self.ask_over(b"\n"), 'PMI\'s answer to cmd=init is ""')
 
-    def test_silent(self):
+    def test_silence_is_named_after_the_time_limit(self):
         ours, theirs = socket.socketpair()
         with ours, theirs:
             self.assertEqual(self.ask([QUERY, "text", "1"], theirs.fileno()),
                              "PMI did not tell rank 0's address within 1.0 s: it does so once every process of this launch has "
                              "asked, and each must be a muster")
 
-    def test_a_process_that_does_not_ask(self):
+    def test_a_process_that_does_not_ask_makes_the_others_give_up(self):
         for command in (OPEN_MPI, HYDRA):
             ranks = f"[ {RANK} = 1 ] && exec tail -f /dev/null; exec {QUERY} text 1"
             with subprocess.Popen([*command, "-np", "2", "sh", "-c", ranks], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -173,16 +173,16 @@ class NoAnswer(PmiTest):
                 process.terminate()
                 self.assertIn("once every process of this launch has asked", json.loads(line)["error"])
 
-    def test_no_rank(self):
+    def test_a_missing_rank_is_named(self):
         ours, theirs = socket.socketpair()
         with ours, theirs:
             self.ask_both("PMI_FD is set without PMI_RANK and PMI_SIZE as numbers", fd=theirs.fileno(), PMI_RANK="x")
 
-    def test_a_server_of_pmix_that_is_gone(self):
+    def test_a_dead_pmix_server_is_named(self):
         error = self.ask([QUERY, "text", "60"], PMIX_NAMESPACE="1", PMIX_RANK="0", PMIX_SERVER_URI2="1.0;tcp4://127.0.0.1:1")
         self.assertRegex(error, r"^asking PMIx for rank 0's address failed: PMIx_Init: .* \(-\d+\)$")
 
-    def test_a_text_that_is_none(self):
+    def test_an_invalid_text_is_refused(self):
         for text in ("", "x" * 1001):
             self.assertEqual(self.ask([MUSTER, "--internal-pmi", text]),
                              "the text for PMI is empty, longer than 1000 bytes or not UTF-8")

@@ -1,5 +1,5 @@
-"""Pods, by the variables that their controllers give them and nothing else: a network namespace each, its hosts file in
-place of the cluster's name server."""
+"""Pods that know only the variables of their controllers: a network namespace each, its hosts file in place of the
+cluster's name server."""
 import collections
 import os
 import re
@@ -23,14 +23,14 @@ def indexed(i, pods):
 
 
 def job_set(i, pods):
-    """A Job of one pod for each."""
+    """Returns the variables of a JobSet with one pod in each Job."""
     return {"JOB_COMPLETION_INDEX": 0, "HOSTNAME": f"llm-workers-{i}-0", "JOBSET_NAME": "llm", "JOBSET_JOB_INDEX": i,
             "JOBSET_REPLICATEDJOB_NAME": "workers", "JOBSET_REPLICATEDJOB_REPLICAS": pods, "JOBSET_RESTART_ATTEMPT": 0,
             "PET_NNODES": pods}
 
 
 def pytorch_job(i, pods):
-    """As version 1.3 of the operator writes them: the master knows itself as localhost."""
+    """Returns the variables that version 1.3 of the operator writes: to the master, its own name is localhost."""
     return {"RANK": i, "WORLD_SIZE": pods, "MASTER_PORT": 23456, "MASTER_ADDR": "localhost" if i == 0 else "mnist-master-0",
             "HOSTNAME": f"mnist-worker-{i - 1}" if i else "mnist-master-0"}
 
@@ -48,13 +48,13 @@ class Pods(LiveTest):
         self.addCleanup(self.cluster.down)
 
     def address(self, node, name):
-        """`name` leads to that node, from all of them."""
+        """Maps `name` to the given node on all nodes."""
         for i in range(1, 5):
             others = [pair for pair in self.cluster.names(i) if pair[1] != name]
             self.cluster.set_names(i, [*others, (self.cluster.address(node), name)])
 
     def own_name(self, node, full):
-        """As kubelet writes a pod's hosts file."""
+        """Adds the pod's own name as kubelet writes it to a pod's hosts file."""
         self.cluster.add_name(node, f"{full}.default.svc.cluster.local {full.split('.')[0]}", self.cluster.address(node))
 
     def start(self, node, variables, *args):
@@ -63,7 +63,7 @@ class Pods(LiveTest):
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def check(self, pods, workers_each=1):
-        """All of them are one world, a pod a node."""
+        """Checks that the pods form one world, with one node per pod."""
         seen = collections.Counter()
         for i, pod in enumerate(pods):
             out, err = pod.communicate(timeout=120)
@@ -76,23 +76,23 @@ class Pods(LiveTest):
         self.assertEqual(seen, {rank: 1 for rank in range(len(pods) * workers_each)})
 
     @long
-    def test_an_indexed_job(self):
+    def test_pods_of_an_indexed_job_form_one_world(self):
         for i in range(3):
             self.own_name(i + 1, f"train-{i}.workers")
         self.address(1, "train-0.workers")
         self.check([self.start(i + 1, indexed(i, 3)) for i in range(3)])
 
-    def test_a_job_set(self):
+    def test_pods_of_a_job_set_form_one_world(self):
         self.address(1, "llm-workers-0-0.llm")
         self.check([self.start(i + 1, job_set(i, 3)) for i in range(3)])
 
     @long
-    def test_a_pytorch_job(self):
+    def test_pods_of_a_pytorch_job_form_one_world(self):
         self.address(1, "mnist-master-0")
         self.check([self.start(i + 1, pytorch_job(i, 3)) for i in range(3)])
 
     @long
-    def test_a_train_job(self):
+    def test_pods_of_a_train_job_form_one_world(self):
         self.address(1, "llm-node-0-0.llm")
         self.check([self.start(i + 1, train_job(i, 3)) for i in range(3)], workers_each=2)
 
@@ -106,7 +106,7 @@ class Pods(LiveTest):
         self.check(first)
         self.check(second)
 
-    def test_the_name_of_pod_0_is_late(self):
+    def test_pods_wait_for_the_name_of_pod_0(self):
         pods = [self.start(i + 1, job_set(i, 3)) for i in range(3)]
         self.assertIn("waiting for the host of the job at llm-workers-0-0.llm", pods[1].stderr.readline() + pods[1].stderr.readline())
         self.wait(LATE_S)
@@ -114,7 +114,7 @@ class Pods(LiveTest):
         self.check(pods)
 
     def wait(self, seconds):
-        """The fault itself lasts that long."""
+        """Waits: the fault itself lasts that long."""
         subprocess.run(["sleep", str(seconds)], check=True)
 
     def test_pod_0_comes_back_at_another_address(self):
@@ -158,7 +158,7 @@ class Pods(LiveTest):
         self.assertLess(time.monotonic() - began, within(3, below=30))
 
     def is_first(self, pid):
-        """Whether it is process 1 of a namespace of processes."""
+        """Returns True if the process is process 1 of a PID namespace."""
         with open(f"/proc/{pid}/status", encoding="utf-8") as f:
             return re.search(r"^NSpid:\t\d+\t1$", f.read(), re.MULTILINE) is not None
 
@@ -169,7 +169,7 @@ class Pods(LiveTest):
         except OSError:
             return False
 
-    def test_a_pod_that_does_not_know_how_many_there_are_is_one_line(self):
+    def test_a_pod_without_the_number_of_pods_ends_with_one_line(self):
         variables = {k: v for k, v in job_set(2, 3).items() if k != "PET_NNODES"}
         pod = self.start(1, variables)
         out, err = pod.communicate(timeout=30)
@@ -177,7 +177,7 @@ class Pods(LiveTest):
         self.assertEqual(err.count("\n"), 1, err)
         self.assertIn("pods of 3 Jobs are numbered by PET_NNODES", err)
 
-    def test_pods_without_names_are_one_line(self):
+    def test_a_pod_without_a_subdomain_ends_with_one_line(self):
         pod = self.start(1, indexed(1, 3))
         out, err = pod.communicate(timeout=30)
         self.assertEqual((pod.returncode, out), (2, ""))

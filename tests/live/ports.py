@@ -2,14 +2,14 @@
 import random
 import socket
 
-DEFAULTS = {29400, 29500}  # Torchrun and PyTorch take these where no port is given.
+DEFAULTS = {29400, 29500}  # torchrun and PyTorch take these if no port is given.
 _chance = random.SystemRandom()
 
 
 def free_port():
-    """A free port. No other test gets it while this process lives, and the kernel gives it to no outgoing connection.
+    """Returns a free port that no other test gets while this process lives, and the kernel no outgoing connection.
 
-    An abstract Unix socket named after the port reserves it: its scope is the network namespace, as the port's is.
+    An abstract Unix socket named after the port reserves it: both have the network namespace as their scope.
     """
     with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as f:
         low = int(f.read().split()[0])
@@ -29,6 +29,6 @@ def free_port():
 
 
 def listening():
-    """(a socket that listens on loopback, its port)"""
+    """Returns (a socket that listens on loopback, its port)."""
     server = socket.create_server(("127.0.0.1", 0))
     return server, server.getsockname()[1]

@@ -1,8 +1,8 @@
-"""muster.distributed: each operation beside numpy's result for every type, failures by class, what Ctrl-C leaves, and the end.
+"""muster.distributed: each operation against numpy's result for every type, failures by class, Ctrl-C and the end.
 
-The package is that of the wheel in $MUSTER_DIST, in front of what $MUSTER_PYTHON has, a virtual environment with numpy and
-jupyter's client and kernel, and for tensors that of $MUSTER_TORCH_VENV (./dev test makes all of them). Each program checks
-many things and says "done" on each rank, since its start with numpy takes longer than all of them.
+The package is that of the wheel in $MUSTER_DIST, in front of the packages of $MUSTER_PYTHON, a virtual environment with
+numpy and jupyter's client and kernel, and for tensors of $MUSTER_TORCH_VENV (./dev test makes all of them). Each program
+checks many things and prints "done" on each rank: starting Python with numpy takes longer than all of its checks.
 """
 import os
 import pty
@@ -76,7 +76,7 @@ class Distributed(LiveTest):
         return self.write("program.py", HEAD + begin + textwrap.dedent(text))
 
     def job(self, text, ranks=4, python=PYTHON, begin=BEGIN, code=0, options=(), done=None):
-        """What the ranks have printed, and what the launcher has."""
+        """Returns what the ranks have printed, and what the launcher has."""
         program = self.program(textwrap.dedent(text) + 'print("done")\n', begin)
         given, out, err = run("--nproc-per-node", ranks, *options, "--python", python, program, env=self.env, limit_s=LIMIT_S)
         self.assertEqual(given, code, f"{out}\n{err}")
@@ -84,7 +84,7 @@ class Distributed(LiveTest):
         return out, err
 
 
-# What the C compiler makes of the initialisers, as hexadecimal bytes.
+# Prints the C initialisers as hexadecimal bytes.
 STRUCTURES = """
 #include <muster/muster.h>
 #include <stdio.h>
@@ -102,7 +102,7 @@ int main(void) {
 
 
 class Declarations(Distributed):
-    def test_are_those_of_the_header(self):
+    def test_declarations_match_the_header(self):
         include = f"{self.package}/muster/include"
         with open(f"{include}/muster/muster.h", encoding="utf-8") as file:
             functions = set(re.findall(r"^MUSTER_API [^;(]*?muster_(\w+)\(", file.read(), re.M))
@@ -124,7 +124,7 @@ class Declarations(Distributed):
 
 
 class Operations(Distributed):
-    def test_each_operation_on_each_type(self):
+    def test_every_operation_agrees_with_numpy_for_every_type(self):
         self.job("""
             REDUCE = {
                 "sum": lambda every: every.sum(0, every.dtype), "product": lambda every: every.prod(0, every.dtype),
@@ -205,7 +205,7 @@ class Operations(Distributed):
                 same(out, every[(r - 1) % n])
             """)
 
-    def test_in_place_by_blocks(self):
+    def test_operations_work_in_place_and_on_empty_arrays(self):
         self.job("""
             every = np.arange(n * 3.).reshape(n, 3)
             whole = np.zeros((n, 3)); whole[r] = every[r]
@@ -220,7 +220,7 @@ class Operations(Distributed):
             assert (dist.all_gather(np.float32(r)) == [0, 1, 2, 3]).all()
             """)
 
-    def test_messages(self):
+    def test_messages_and_objects_arrive_whole(self):
         self.job("""
             data = np.full(3, float(r))
             if r == 0:
@@ -259,7 +259,7 @@ class Operations(Distributed):
             resource.setrlimit(resource.RLIMIT_AS, before)
             """)
 
-    def test_groups(self):
+    def test_groups_split_abort_and_close(self):
         self.job("""
             assert world.ranks == (0, 1, 2, 3) and world.name == "world" and world.is_member and (world.rank, world.size) == (r, n)
             pair = dist.new_group([3, 1], name="pair", timeout=5)
@@ -319,7 +319,7 @@ class Operations(Distributed):
                 groups[0].barrier()
             """)
 
-    def test_shared_memory(self):
+    def test_shared_memory_takes_part_and_outlives_the_job(self):
         self.job("""
             shared = dist.allocate_shared((n, 3), "float32")
             assert shared.shape == (n, 3) and not shared.any()
@@ -337,7 +337,7 @@ class Operations(Distributed):
             part += 1; view[0] = 1; assert (part == 8).all()
             """)
 
-    def test_what_needs_no_numpy(self):
+    def test_plain_buffers_need_no_numpy(self):
         out, _ = self.job("""
             dist.init()
             r, n = dist.rank(), dist.world_size()
@@ -486,7 +486,7 @@ class Operations(Distributed):
 
 
 class Flights(Distributed):
-    def test_works(self):
+    def test_works_report_completion_and_results(self):
         self.job("""
             data = np.full(1 << 10, 1.)
             first = dist.all_reduce(data, async_op=True, timeout=20)
@@ -534,7 +534,7 @@ class Flights(Distributed):
                 for _ in range(3): group.all_reduce(np.zeros(1))
             """, ranks=2)
 
-    def test_a_failure_of_one_that_was_dropped_is_the_groups(self):
+    def test_a_dropped_work_that_fails_fails_its_group(self):
         self.job("""
             group = dist.new_group([0, 1])
             if r == 0:
@@ -549,7 +549,7 @@ class Flights(Distributed):
             dist.barrier()
             """, ranks=2)
 
-    def test_the_end_of_the_interpreter_frees_nothing_that_may_be_written(self):
+    def test_the_interpreters_end_frees_no_buffer_in_flight(self):
         out, err = self.job("""
             class Noted(array.array):
                 def __del__(self, write=os.write): write(1, b"freed\\n")
@@ -569,7 +569,7 @@ class Flights(Distributed):
 
 
 class Failures(Distributed):
-    def test_a_death(self):
+    def test_a_death_raises_peer_failed_error_on_the_others(self):
         out, err = self.job("""
             with dist.section("steps"):
                 for _ in range(3): dist.all_reduce(np.zeros(3))
@@ -588,7 +588,7 @@ class Failures(Distributed):
         self.assertEqual(out.count("after"), 3)
         self.assertIn("rank 2 of 4 killed by SIGKILL", err)
 
-    def test_the_other_classes(self):
+    def test_each_failure_raises_its_class(self):
         self.job("""
             pair, other = dist.new_group([0, 1]), dist.new_group([0, 1])
             if r == 0:
@@ -631,7 +631,7 @@ class Failures(Distributed):
             raised(dist.InvalidArgumentError, dist.init, "tcp://nowhere")
             """, ranks=2)
 
-    def test_a_rank_that_does_not_come(self):
+    def test_init_times_out_without_all_ranks(self):
         out, _ = self.job(f"""
             error = raised(dist.OperationTimeout, dist.init, "tcp://127.0.0.1:{free_port()}", rank=0, world_size=2, timeout=0.5)
             assert error.failed_ranks == (1,) and error.operation == "init", (error.operation, error)
@@ -640,7 +640,7 @@ class Failures(Distributed):
             """, ranks=1, begin="")
         self.assertEqual(out, "done\n")
 
-    def test_being_told_to_end(self):
+    def test_sigterm_stops_all_ranks_at_one_step(self):
         self.job("""
             dist.init(on_sigterm="agree")
             assert not dist.should_stop()
@@ -696,23 +696,23 @@ class TheEnd(Distributed):
         """
 
     def told(self, leave, code=0, interruptible=False):
-        """What rank 0 has of rank 1's end, and the launcher's words."""
+        """Returns rank 0's error about rank 1's end, and the launcher's stderr."""
         begin = BEGIN.replace("init()", f"init(interruptible={interruptible})")
         out, err = self.job(self.BEFORE.replace("LEAVE", leave), ranks=2, begin=begin, code=code, done=1)
         [told] = re.findall("told: (.*)", out)
         return told, err
 
-    def test_of_a_program_that_just_ends(self):
+    def test_a_rank_that_exits_has_left(self):
         told, err = self.told("sys.exit()")
         self.assertRegex(told, r"rank 1 \(.*\) (has )?left")
         self.assertNotIn("died", told)
 
-    def test_by_an_exception(self):
+    def test_a_rank_that_raises_has_died(self):
         told, err = self.told('raise KeyError("lost")', code=1)
         self.assertRegex(told, r"rank 1 \(.*\) died")
         self.assertIn("rank 1 of 2 exited with 1: KeyError: 'lost'", err)
 
-    def test_by_an_exception_of_a_function_that_was_launched(self):
+    def test_a_launched_function_that_raises_has_died(self):
         program = self.write("launches.py", textwrap.dedent("""
             import muster, sys
             def train():
@@ -735,14 +735,14 @@ class TheEnd(Distributed):
         self.assertIn("'lost'", ended.stdout, ended.stderr)
         self.assertRegex(ended.stdout, r"told: .*rank 1 \(.*\) died")
 
-    def test_by_exit_codes(self):
+    def test_an_exit_code_means_left_and_an_exit_in_flight_means_died(self):
         told, err = self.told("sys.exit(3)", code=3)
         self.assertRegex(told, r"rank 1 \(.*\) (has )?left")
         self.assertIn("rank 1 of 2 exited with 3", err)
         told, _ = self.told("kept = dist.recv(np.zeros(1), 0, async_op=True); sys.exit('in flight')", code=1)
         self.assertRegex(told, r"rank 1 \(.*\) died")
 
-    def test_with_operations_in_flight(self):
+    def test_a_rank_with_operations_in_flight_has_died(self):
         self.job("""
             sys.last_value = sys.last_exc = KeyError("of before it joins")
             dist.init(interruptible=True)
@@ -771,7 +771,7 @@ class TheEnd(Distributed):
                     assert error.failed_ranks == (s,) and ("died" in str(error)) == (s > 2), (s, error)
             """, ranks=10, begin="")
 
-    def test_of_a_with_block(self):
+    def test_a_with_block_leaves_only_without_an_exception(self):
         self.job("""
             with dist.init() as world:
                 world.barrier()
@@ -784,7 +784,7 @@ class TheEnd(Distributed):
             assert not dist.is_initialized()
             """, ranks=2, begin="")
 
-    def test_works_and_groups_that_outlive_the_job(self):
+    def test_works_and_groups_may_outlive_the_job(self):
         _, err = self.job("""
             group = dist.new_group(range(n))
             work = group.all_reduce(np.zeros(3), async_op=True)
@@ -798,7 +798,7 @@ class TheEnd(Distributed):
 
 
 class Interrupts(Distributed):
-    def test_a_stuck_operation_is_left_and_goes_on(self):
+    def test_ctrl_c_leaves_a_stuck_operation_which_goes_on(self):
         self.job("""
             dist.init(interruptible=True)
             r, n = dist.rank(), dist.world_size()
@@ -832,7 +832,7 @@ class Interrupts(Distributed):
             raised(dist.AbortedError, dist.barrier)
             """, ranks=2, begin="")
 
-    def test_a_deadlock_under_a_launcher_that_is_interrupted(self):
+    def test_ctrl_c_at_the_launcher_ends_a_deadlock(self):
         program = self.program("""
             import asyncio
             async def main(): asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, print)
@@ -852,7 +852,7 @@ class Interrupts(Distributed):
             job.wait()
             self.assertTrue(self.exists("left-0") and self.exists("left-1"), job.stderr())
 
-    def test_handlers_and_event_loops_have_the_signals(self):
+    def test_handlers_and_event_loops_keep_the_signals(self):
         self.job("""
             import socket
             ours, theirs = socket.socketpair()
@@ -880,7 +880,7 @@ class Interrupts(Distributed):
                 dist.send(array.array("d", [0]), 0)
             """, ranks=2, begin="")
 
-    def test_joining(self):
+    def test_ctrl_c_interrupts_init(self):
         self.job(f"""
             interrupt()
             raised(KeyboardInterrupt, dist.init, "tcp://127.0.0.1:{free_port()}", rank=0, world_size=2, timeout=5,
@@ -898,7 +898,7 @@ class Interrupts(Distributed):
     def environment(self):
         return {**{name: value for name, value in os.environ.items() if not name.startswith("MUSTER")}, **self.env}
 
-    def test_on_a_terminal(self):
+    def test_ctrl_c_on_a_terminal_interrupts_a_call(self):
         program = self.by_hand(0, """
             raised(KeyboardInterrupt, say_pid_and, dist.all_reduce, array.array("d", [1]))
             touch("left")
@@ -932,7 +932,7 @@ class Interrupts(Distributed):
         self.assertEqual(os.waitpid(child, 0)[1], 0, seen)
         self.assertEqual(other.wait(LIMIT_S), 0)
 
-    def test_in_a_notebook(self):
+    def test_a_notebooks_interrupt_interrupts_a_call(self):
         other = subprocess.Popen([PYTHON, self.by_hand(1, """
             wait_for(lambda: exists("left"))
             for _ in range(2): dist.all_reduce(array.array("d", [2]))
@@ -941,7 +941,7 @@ class Interrupts(Distributed):
         manager, client = start_kernel(self, PYTHON, self.environment(), self.folder.name)
 
         def execute(text, interrupt=False):
-            """What the cell printed, and the name of its exception."""
+            """Returns what the cell printed, and the name of its exception."""
             request, printed, error = client.execute(text), "", None
             while True:
                 message = client.get_iopub_msg(timeout=LIMIT_S)
@@ -972,7 +972,7 @@ class Tensors(Distributed):
         if not os.access(TORCH, os.X_OK):
             self.skipTest(f"no PyTorch: {TORCH} (set MUSTER_TORCH_VENV; ./dev test makes it)")
 
-    def test_of_torch(self):
+    def test_operations_take_torch_tensors_and_dlpack(self):
         self.job("""
             import torch
             torch.set_num_threads(1)

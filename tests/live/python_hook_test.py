@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What Python's hook records of unmodified PyTorch programs (programs/hook_ranks.py), and what it does to other programs.
+"""What Python's hook records of unmodified PyTorch programs (programs/hook_ranks.py), and its effect on other programs.
 
 Needs PyTorch in the virtual environment that $MUSTER_TORCH_VENV names.
 """
@@ -20,7 +20,7 @@ TORCH_LIMIT_S = 90
 SCALE = 0.1
 OFF = "so a hang is not explained: "
 
-# Operation, elements, type, reduction, root, whether the caller waits; "" and -1: unknown, or none.
+# Operation, elements, type, reduction, root, whether the caller waits; "unknown" and -1: unknown, or none.
 COLLECTIVES = [
     ("all_reduce", 4, "float32", "max", -1, True),
     ("all_reduce", 4, "float64", "sum", -1, False),
@@ -49,12 +49,12 @@ LAST = ("all_reduce", 1000, "float32", "sum", -1, True)
 
 
 def messages(rank):
-    """(operation, its ordinal, peer, tag, whether the caller waits)"""
+    """Returns (operation, its ordinal, peer, tag, whether the caller waits) for each message."""
     peer, any_rank = 1 - rank, -1
     first = [("send", 1, peer, 3, True), ("recv", 1, any_rank, 0, True)]
     if rank == 1:
         first = [("recv", 1, peer, 3, True), ("send", 1, peer, 0, True)]
-    received = 0 if rank == 0 else 1  # From that peer by name.
+    received = 0 if rank == 0 else 1  # Messages from that peer by its rank.
     return first + [("send", 2, peer, 0, False), ("recv", received + 1, peer, 0, False), ("send", 3, peer, 0, False),
                     ("recv", received + 2, peer, 0, False)]
 
@@ -87,7 +87,7 @@ class HookTest(LiveTest):
         return {one["rank"]: one for one in json.loads(done.stdout)["records"]}
 
     def all_complete(self):
-        """What each rank has recorded, once it has noticed that its calls are complete."""
+        """Returns what each rank has recorded, once it has noticed that its calls are complete."""
         def found():
             records = self.records()
             pending = [c for one in records.values() for c in one["calls"] if c["state"] in ("pending", "unknown")]
@@ -120,7 +120,7 @@ class Recorded(HookTest):
                          sorted(["tensor gone", "path None []", "child None [] False", "loaded 10"] * 2))
         self.assertEqual(os.listdir(self.path("run")), [])
 
-    def test_every_kind_of_call_with_its_facts_and_its_place(self):
+    def test_records_every_kind_of_call_with_its_facts_and_its_place(self):
         job = self.start("calls")
         go_on = self.paused(job, "first")
         for rank, one in self.all_complete().items():
@@ -148,7 +148,7 @@ class Recorded(HookTest):
         go_on()
         self.check_other_words(job)
 
-    def test_older_torch_by_its_methods_and_what_cpp_calls_by_number(self):
+    def test_records_older_torch_by_its_methods_and_calls_from_cpp_by_number(self):
         job = self.start("calls", MUSTER_PYTHON_HOOK="wrap")
         go_on = self.paused(job, "first")
         for rank, one in self.all_complete().items():
@@ -175,11 +175,11 @@ class Recorded(HookTest):
         go_on()
         self.assertEqual(job.wait(TORCH_LIMIT_S), 0, job.stderr())
 
-    def test_an_error_of_its_own_ends_the_recording_and_nothing_else(self):
+    def test_an_error_of_the_hook_ends_only_the_recording(self):
         job = self.start("broken")
         go_on = self.paused(job, "broken")
         for one in self.records().values():
-            self.assertEqual(one["groups"], [])  # No call is counted any more, so none may be missed.
+            self.assertEqual(one["groups"], [])  # Calls are no longer counted, so none may be missed.
         go_on()
         self.assertEqual(job.wait(TORCH_LIMIT_S), 0, job.stderr())
         self.assertEqual(job.stdout(), "sum 4.0\n" * 2)
@@ -215,7 +215,7 @@ class Hangs(HookTest):
         job.stop()
 
 
-# Rank 0 has had a world of its own; finders are wrapped, as import profilers do it.
+# Rank 0 has had a world of its own. The finders are wrapped, as by import profilers.
 OTHER_WORLDS = """import importlib.util, os, sys, time
 class Wrapper:
     def __init__(self, finder):
@@ -235,7 +235,7 @@ if dist.get_rank() == 2:
     sys.stdin = open(os.environ["FIFO"])
 dist.all_reduce(torch.ones(1))
 """
-# Of the members of a monitored barrier, each counts other messages.
+# Each member of a monitored barrier counts other messages.
 UNCOUNTED = """import os, time, torch, torch.distributed as dist
 dist.init_process_group("gloo")
 dist.monitored_barrier()
@@ -250,7 +250,7 @@ os._exit(0)  # Where the others have ended, gloo may abort as Python ends.
 
 
 class Worlds(HookTest):
-    def test_a_rank_that_had_one_of_its_own_is_not_taken_for_late(self):
+    def test_a_rank_that_had_a_world_of_its_own_is_not_taken_for_late(self):
         program = ("--python", PYTHON, self.write("worlds.py", OTHER_WORLDS))
         job = HangJob(self.folder.name, "", *limits(SCALE), ranks=3, program=program)
         self.addCleanup(job.__exit__)
@@ -273,7 +273,7 @@ if len(sys.argv) == 1:
 
 
 class OtherPrograms(HookTest):
-    """Without PyTorch."""
+    """Programs without PyTorch."""
 
     def seen(self, *flags, **env):
         code, out, err = run(*flags, self.write("look.py", LOOK), env={**self.env, **env})
@@ -285,28 +285,28 @@ class OtherPrograms(HookTest):
         self.write("own/sitecustomize.py", content)
         return self.path("own")
 
-    def test_it_leaves_no_trace(self):
+    def test_the_hook_leaves_no_trace(self):
         lines, err = self.seen()
         self.assertEqual((lines[1], err), ("None [] None none", ""))
         self.assertRegex(lines[0], r"^None \[\] None (sitecustomize\.py)$")
         for flag in ("--no-python-hook", "--no-recorder"):
             self.assertEqual(self.seen(flag), (["None [] None none"] * 2, ""))
 
-    def test_it_leaves_no_trace_however_the_run_folder_is_written(self):
+    def test_the_hook_leaves_no_trace_however_the_run_folder_is_written(self):
         run_folder = self.path("run")
         for folder in (run_folder + "/", run_folder.replace("/run", "//run"), os.path.relpath(run_folder)):
             lines, err = self.seen(MUSTER_RUN_DIR=folder)
             self.assertEqual((lines[1], err), ("None [] None none", ""), folder)
 
-    def test_a_folder_that_pythonpath_cannot_hold_is_told_in_one_line(self):
+    def test_a_folder_that_pythonpath_cannot_hold_is_named_in_one_line(self):
         os.mkdir(self.path("a:b"), 0o700)
         lines, err = self.seen(MUSTER_RUN_DIR=self.path("a:b"))
         self.assertEqual(lines, ["None [] None none"] * 2)
         self.assertRegex(err, r"^muster: the calls of Python programs and of NCCL are not recorded: cannot write \S+: PYTHONPATH cannot hold a "
                          r"path with ':'; [^\n]+\n$")
 
-    def test_its_first_file_is_for_the_oldest_python(self):
-        """By the oldest grammar that can be asked for; Python 2 adds nothing that this file needs."""
+    def test_sitecustomize_parses_in_the_oldest_python(self):
+        """Parses it by the oldest grammar available; Python 2 requires nothing more that this file could break."""
         path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../worker_lib/recorder/python/sitecustomize.py")
         with open(path) as source:
             text = source.read()
@@ -314,17 +314,17 @@ class OtherPrograms(HookTest):
             self.assertNotIsInstance(node, (ast.JoinedStr, ast.NamedExpr))
         self.assertNotIn("print(", text)
 
-    def test_the_users_own_is_run_and_his_path_is_kept(self):
+    def test_the_users_sitecustomize_runs_and_pythonpath_is_kept(self):
         own = self.users("import sys\nsys.is_the_users = True\n")
         self.assertEqual(self.seen(PYTHONPATH=own), ([f"{own} [] True sitecustomize.py"] * 2, ""))
 
-    def test_a_script_may_put_its_own_before_it(self):
+    def test_a_script_may_prepend_to_pythonpath(self):
         script = self.write("script.sh", f"#!/bin/sh\nexport PYTHONPATH=/first:$PYTHONPATH\nexec {PYTHON} $FOLDER/look.py child\n")
         self.write("look.py", LOOK)
         code, out, err = run("--no-python", script, env={**self.env, "PYTHONPATH": "/users"})
         self.assertEqual((code, out, err), (0, "/first:/users [] None sitecustomize.py\n", ""))
 
-    def test_an_error_of_the_users_own_is_told_as_without_the_hook(self):
+    def test_an_error_in_the_users_sitecustomize_looks_as_without_the_hook(self):
         own = self.users("raise ValueError('broken')\n")
         with_hook, err = self.seen(PYTHONPATH=own)
         without, expected = self.seen("--no-python-hook", PYTHONPATH=own)
@@ -332,7 +332,7 @@ class OtherPrograms(HookTest):
         self.assertIn("ValueError", err)
         self.assertEqual([line.split()[:3] for line in with_hook], [line.split()[:3] for line in without])
 
-    def test_other_programs_only_see_a_folder_more(self):
+    def test_other_programs_only_see_one_more_folder(self):
         code, out, _ = run("--no-python", "sh", "-c", 'echo $PYTHONPATH; ls ${PYTHONPATH%%:*}',
                            env={**self.env, "PYTHONPATH": "/users"})
         self.assertEqual((code, out.split("\n", 1)[1]), (0, "_muster_recorder.py\n_muster_ring.abi3.so\n"
@@ -340,7 +340,7 @@ class OtherPrograms(HookTest):
         self.assertRegex(out, rf"^{self.path('run')}/\d+\.python:/users\n")
         self.assertEqual(os.listdir(self.path("run")), [])
 
-    def test_a_folder_that_allows_no_programs_is_told_in_one_line(self):
+    def test_a_noexec_folder_is_named_in_one_line(self):
         run_folder = self.path("run")
         if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "noexec,mode=700", "tmpfs", run_folder],
                                                check=False).returncode != 0:

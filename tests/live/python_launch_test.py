@@ -1,7 +1,7 @@
 """muster.launch(): functions in workers, from a script, a prompt, a notebook's kernel and pytest, with and without cloudpickle.
 
-The package is that of the wheel in $MUSTER_DIST, in front of what $MUSTER_PYTHON has, a virtual environment with cloudpickle,
-numpy, jupyter's client and kernel, and pytest (./dev test makes both)."""
+The package is that of the wheel in $MUSTER_DIST, in front of the packages of $MUSTER_PYTHON, a virtual environment with
+cloudpickle, numpy, jupyter's client and kernel, and pytest (./dev test makes both)."""
 import os
 import re
 import signal
@@ -64,7 +64,7 @@ class Launch(unittest.TestCase):
 
 
 class Results(Launch):
-    def test_each_ranks_result_in_order(self):
+    def test_returns_each_ranks_result_in_order(self):
         out, _ = self.run_script("""
             factor = 10
             def f(x, plus):
@@ -76,14 +76,14 @@ class Results(Launch):
         self.assertEqual(out, "[(1, '3'), (21, '3'), (41, '3')]\n[10, 10]\n[(3, '1')]\n")
         self.assertEqual(self.files(), [])
 
-    def test_another_python(self):
+    def test_launch_runs_another_python(self):
         out, _ = self.run_script(f"""
             def f(): return sys.prefix, sys.argv
             print(muster.launch(f, python={self.plain!r}, env={{"PYTHONPATH": os.path.dirname(os.path.dirname(__import__("cloudpickle").__file__))}}))
             """)
         self.assertEqual(out, f"[({os.path.dirname(os.path.dirname(self.plain))!r}, [{os.path.join(self.folder, 'script.py')!r}])]\n")
 
-    def test_what_is_called_need_be_no_function(self):
+    def test_launch_takes_any_callable(self):
         out, _ = self.run_script("""
             class Adder:
                 def __init__(self, one): self.one = one
@@ -101,7 +101,7 @@ class Results(Launch):
             """)
         self.assertEqual(out, "[['3', '3', '3'], ['3', '3', '3']]\n")
 
-    def test_ranks_that_all_have_local_rank_0(self):
+    def test_virtual_local_rank_gives_each_rank_local_rank_0(self):
         text = """
             def f(): return os.environ["RANK"], os.environ["LOCAL_RANK"]
             print(muster.launch(f, nproc=3, virtual_local_rank=True, GATHER))
@@ -110,7 +110,7 @@ class Results(Launch):
             out, _ = self.run_script(text.replace("GATHER", gather))
             self.assertEqual(out, "[('0', '0'), ('1', '0'), ('2', '0')]\n")
 
-    def test_what_travelled_by_value_can_be_pickled_there(self):
+    def test_classes_sent_by_value_can_be_pickled_by_workers(self):
         out, _ = self.run_script("""
             import pickle
             class Config: pass
@@ -119,12 +119,12 @@ class Results(Launch):
             """)
         self.assertEqual(out, "['Config']\n")
 
-    def test_a_module_that_launches_as_it_is_imported(self):
+    def test_a_module_that_launches_on_import_is_refused(self):
         self.write("eager.py", "import muster\ndef f(): return 1\nmuster.launch(f, nproc=2)\n")
         _, err = self.run_script("import eager", code=1)
         self.assertIn("muster.launch() was reached while a worker imported the module that calls it", err)
 
-    def test_the_callers_start_method_is_its_own(self):
+    def test_launch_leaves_the_callers_start_method_alone(self):
         out, _ = self.run_script("""
             import multiprocessing
             def f(): multiprocessing.set_start_method("spawn"); return multiprocessing.get_start_method()
@@ -134,7 +134,7 @@ class Results(Launch):
             """, python=self.plain)
         self.assertEqual(out, "['spawn']\n")
 
-    def test_what_was_printed_before_comes_before(self):
+    def test_output_before_the_call_comes_first(self):
         out, _ = self.run_script("""
             print("first")
             muster.launch(print, "second")
@@ -143,7 +143,7 @@ class Results(Launch):
         self.assertEqual(out, "first\nsecond\nthird\n")
 
     @long
-    def test_calls_of_several_threads(self):
+    def test_threads_may_launch_at_once(self):
         out, _ = self.run_script("""
             from concurrent.futures import ThreadPoolExecutor
             def f(i): return i
@@ -152,7 +152,7 @@ class Results(Launch):
             """)
         self.assertEqual(out, f"{[[i, i] for i in range(8)]}\n")
 
-    def test_without_cloudpickle(self):
+    def test_scripts_and_modules_work_without_cloudpickle(self):
         self.write("module.py", "import os\ndef rank(): return os.environ['RANK']\n")
         out, _ = self.run_script("""
             import module
@@ -166,7 +166,7 @@ class Results(Launch):
             """, python=self.plain)
         self.assertEqual(out, "['0', '1']\n['x0', 'x1'] True\n")
 
-    def test_a_script_without_a_guard_is_told(self):
+    def test_a_script_without_a_guard_gets_the_remedy(self):
         out, err = self.run_script("""
             def f(): return 1
             print("begins")
@@ -175,7 +175,7 @@ class Results(Launch):
         self.assertIn('put the call below `if __name__ == "__main__":`', err)
         self.assertEqual(out.count("begins"), 3, "the script, and once in each worker")
 
-    def test_large_ones(self):
+    def test_large_results_arrive_whole(self):
         out, _ = self.run_script("""
             import numpy
             [small, other] = muster.launch(lambda: numpy.full(1 << 17, float(os.environ["RANK"])), nproc=2)
@@ -186,7 +186,7 @@ class Results(Launch):
         self.assertEqual(out, "1048576 0.0 131072.0\n1073741824 1073741824\n")
         self.assertEqual(self.files(), [])
 
-    def test_a_worker_that_was_killed_while_it_said_that_it_starts(self):
+    def test_a_half_written_start_file_is_ignored(self):
         out, _ = self.run_script("""
             from muster import _function
             for name in "started.0", "started.1.part":
@@ -214,11 +214,11 @@ class Results(Launch):
             with open("/proc/self/task/%d/children" % os.getpid()) as f: print("children:", f.read())
             """)
         self.assertEqual(out, "children: \n")
-        # As on the command line, the last lines of a job that has failed are kept, where its verdict says.
+        # As on the command line, the last lines of a failed job are kept where its verdict says.
         kept = [name for name in os.listdir(self.temp) if name.startswith("muster_logs_")]
         self.assertEqual((len(kept), len(os.listdir(self.temp))), (calls // 10, calls // 10))
 
-    def test_two_nodes_get_their_own(self):
+    def test_each_of_two_nodes_gets_its_own_results(self):
         port = free_port()
         text = f"""
             def f(): return os.environ["RANK"]
@@ -227,7 +227,7 @@ class Results(Launch):
         both = [self.start([PYTHON, self.script(text)]) for _ in range(2)]
         self.assertEqual(sorted(self.finish(node)[0] for node in both), ["['0', '1']\n", "['2', '3']\n"])
 
-    def test_all_nodes_get_all(self):
+    def test_gather_all_gives_all_results_to_all_nodes(self):
         port = free_port()
         text = f"""
             def f(): return os.environ["RANK"] * (40 << 20 if os.environ["RANK"] == "2" else 1)
@@ -239,7 +239,7 @@ class Results(Launch):
             self.assertEqual(self.finish(node)[0], f"[('0', 1), ('1', 1), ('2', {40 << 20}), ('3', 1)]\n")
         self.assertEqual(self.files(), [])
 
-    def test_a_restart_begins_anew(self):
+    def test_a_restart_runs_the_function_again(self):
         out, _ = self.run_script("""
             def f():
                 restarts = os.environ["TORCHELASTIC_RESTART_COUNT"]
@@ -251,7 +251,7 @@ class Results(Launch):
 
 
 class Failures(Launch):
-    def test_the_exception_is_raised_again(self):
+    def test_a_workers_exception_is_raised_again(self):
         out, err = self.run_script("""
             class Wrong(Exception): pass
             def inner(): raise Wrong("shape (3, 4)")
@@ -271,7 +271,7 @@ class Failures(Launch):
         self.assertRegex(ours, r'File "\S+/script\.py", line 5, in inner\n +def inner\(\): raise Wrong')
         self.assertNotIn("_function.py", ours)
 
-    def test_an_exception_that_cannot_travel(self):
+    def test_an_exception_that_cannot_be_sent_becomes_a_launch_error(self):
         out, _ = self.run_script("""
             class Two(Exception):
                 def __init__(self, a, b): super().__init__(f"{a} and {b}")
@@ -282,7 +282,7 @@ class Failures(Launch):
         self.assertIn("Two: 1 and 2", out)
         self.assertIn("in f\n", out)
 
-    def test_a_death_by_signal(self):
+    def test_a_death_by_signal_raises_launch_error(self):
         out, _ = self.run_script("""
             def f(): os.kill(os.getpid(), 9)
             try: muster.launch(f, nproc=2)
@@ -290,7 +290,7 @@ class Failures(Launch):
             """)
         self.assertRegex(out, r"^137 True rank \d killed by SIGKILL")
 
-    def test_the_files_that_the_screen_names_are_there(self):
+    def test_files_that_the_verdict_names_exist(self):
         _, err = self.run_script("""
             def f():
                 import ctypes
@@ -304,7 +304,7 @@ class Failures(Launch):
         named = re.findall(r"the whole picture: (\S+)", err)
         self.assertTrue(named and all(map(os.path.exists, named)), err)
 
-    def test_an_exit_without_a_result(self):
+    def test_an_exit_without_a_result_raises(self):
         out, _ = self.run_script("""
             try: muster.launch(os._exit, 0, nproc=2)
             except muster.LaunchError as error: print(error)
@@ -330,7 +330,7 @@ class Failures(Launch):
         self.assertRegex(err, rf"The last line of its stderr:\n  \| OSError: \[Errno 28\] {said}")
         self.assertNotIn("During handling", err)
 
-    def test_a_result_that_cannot_be_pickled(self):
+    def test_a_result_that_cannot_be_pickled_is_named(self):
         out, _ = self.run_script("""
             import threading
             try: muster.launch(lambda: threading.Lock())
@@ -338,7 +338,7 @@ class Failures(Launch):
             """)
         self.assertRegex(out, "^the result of rank 0 cannot be pickled: .*lock")
 
-    def test_where_the_launcher_writes_nothing_the_exception_is_known(self):
+    def test_the_exception_is_known_without_log_files(self):
         out, _ = self.run_script("""
             def f(): raise KeyError("lost")
             for logs in ("/dev/null", os.environ["TMPDIR"] + "/{host}-{start}"):
@@ -347,7 +347,7 @@ class Failures(Launch):
             """)
         self.assertEqual(out, "'lost' 1\n'lost' 1\n")
 
-    def test_a_wrong_time_limit(self):
+    def test_a_wrong_time_limit_raises_value_error(self):
         out, _ = self.run_script("""
             for wrong in ("60", 0, -1, float("nan")):
                 try: muster.launch(print, timeout=wrong)
@@ -355,7 +355,7 @@ class Failures(Launch):
             """)
         self.assertEqual(out.count("timeout is a number of seconds above 0, or None, not "), 4, out)
 
-    def test_a_time_limit(self):
+    def test_a_time_limit_stops_the_job(self):
         out, _ = self.run_script("""
             try: muster.launch(time.sleep, 600, nproc=2, timeout=1)
             except TimeoutError as error: print(error)
@@ -363,7 +363,7 @@ class Failures(Launch):
         self.assertEqual(out, "the job took longer than 1 s, and was stopped\n")
         self.assertEqual(self.files(), [])
 
-    def test_a_launch_error_travels(self):
+    def test_a_worker_may_raise_a_launch_error(self):
         out, _ = self.run_script("""
             def inner(): os._exit(3)
             def outer(): muster.launch(inner)
@@ -372,7 +372,7 @@ class Failures(Launch):
             """)
         self.assertEqual(out, "3 0 1\n")
 
-    def test_what_cannot_be_sent(self):
+    def test_arguments_that_cannot_be_sent_are_named(self):
         out, _ = self.run_script("""
             import threading
             try: muster.launch(print, threading.Lock())
@@ -388,7 +388,7 @@ class Failures(Launch):
         self.assertRegex(out, r"was defined at a prompt or in a __main__.py; pip install 'muster-launch\[cloudpickle\]', or put it into a module\n$")
         self.assertEqual(self.files(), [])
 
-    def test_a_flag_that_does_not_exist(self):
+    def test_an_unknown_flag_raises_launch_error(self):
         out, err = self.run_script("""
             try: muster.launch(print, no_such_flag=1)
             except muster.LaunchError as error: print(error, error.exit_code)
@@ -399,7 +399,7 @@ class Failures(Launch):
 
 class Stopped(Launch):
     def worker(self, more=""):
-        """Workers that are known by the marker on their command line, and run until they are stopped."""
+        """Returns code of workers with the marker on their command line, which run until they are stopped."""
         return f"""
             def f(marker):
                 {more or "pass"}
@@ -414,7 +414,7 @@ class Stopped(Launch):
 
 
 class Interrupted(Stopped):
-    def test_ctrl_c_at_a_prompt(self):
+    def test_ctrl_c_ends_the_job(self):
         job = self.start([PYTHON, self.script(self.worker() + f"""
             try: muster.launch(f, "{self.marker}", nproc=2)
             except KeyboardInterrupt: print("interrupted")
@@ -423,7 +423,7 @@ class Interrupted(Stopped):
         os.killpg(job.pid, signal.SIGINT)
         out, err = self.finish(job)
         self.assertEqual((out, alive_with(self.marker)), ("interrupted\n", []))
-        # Their last words, as on the command line, and no more.
+        # Only the workers' last words, as on the command line.
         self.assertEqual(os.listdir(self.temp), re.findall(rf"are kept in {self.temp}/([^/]+)/", err))
 
     def test_a_second_ctrl_c_kills(self):
@@ -435,7 +435,7 @@ class Interrupted(Stopped):
         self.wait_for_workers()
         job.send_signal(signal.SIGINT)
         said = ""
-        while "waiting for ranks" not in said:  # At once it would be taken for the same key press.
+        while "waiting for ranks" not in said:  # Sent at once, it would be taken for the same key press.
             line = job.stderr.readline()
             self.assertTrue(line, said)
             said += line
@@ -455,7 +455,7 @@ class Interrupted(Stopped):
         self.finish(job, code=7)
         self.assertEqual((alive_with(self.marker), self.files()), ([], []))
 
-    def test_ctrl_c_where_a_thread_called(self):
+    def test_ctrl_c_ends_a_job_that_a_thread_launched(self):
         job = self.start([PYTHON, self.script(self.worker() + f"""
             from concurrent.futures import ThreadPoolExecutor
             with ThreadPoolExecutor() as pool:
@@ -468,8 +468,8 @@ class Interrupted(Stopped):
         self.assertEqual(self.finish(job)[0], "interrupted\n")
         self.assertEqual(alive_with(self.marker), [])
 
-    def test_a_handler_that_raises_while_it_starts(self):
-        """An alarm at any moment of the start: whatever it hits, the job is gone when launch() is left."""
+    def test_a_handler_that_raises_during_the_start_ends_the_job(self):
+        """An alarm at any moment of the start: wherever it hits, the job is gone when launch() returns."""
         self.run_script(self.worker() + f"""
             import signal
             class Late(Exception): pass
@@ -495,7 +495,7 @@ class Interrupted(Stopped):
             """)
         self.assertEqual(alive_with(self.marker), [])
 
-    def test_a_handler_that_raises_where_others_errors_are_expected(self):
+    def test_a_handlers_exception_passes_where_other_errors_are_caught(self):
         out, _ = self.run_script("""
             import signal
             class Late(TimeoutError): pass
@@ -525,7 +525,7 @@ class Interrupted(Stopped):
         self.assertEqual(out, "Late None\n" * 3)
 
     def check_that_it_ends(self, before="pass", after="pass"):
-        """A job, where code runs before its launcher is started, and on the thread that waits for it."""
+        """Runs a job with code before its launcher is started, and on the thread that waits for it."""
         out, _ = self.run_script(self.worker() + f"""
             import signal, subprocess, threading
             class Late(Exception): pass
@@ -546,13 +546,13 @@ class Interrupted(Stopped):
             """)
         self.assertEqual((out, alive_with(self.marker)), ("[True]\n", []))
 
-    def test_a_handler_that_raises_while_a_slow_machine_starts_it(self):
+    def test_a_handler_that_raises_during_a_slow_start_ends_the_job(self):
         self.check_that_it_ends(before="signal.setitimer(signal.ITIMER_REAL, 0.1); time.sleep(3)")
 
-    def test_a_signal_that_another_thread_has_taken(self):
+    def test_a_signal_that_another_thread_takes_ends_the_job(self):
         self.check_that_it_ends(after="signal.pthread_kill(threading.get_ident(), signal.SIGALRM)")
 
-    def test_handlers_that_raise_all_at_once(self):
+    def test_handlers_that_raise_together_end_the_job(self):
         job = self.start([PYTHON, self.script(self.worker() + f"""
             import signal
             def ring(number, _): raise OSError(number)
@@ -581,7 +581,7 @@ class Interrupted(Stopped):
             """)
         self.assertEqual((out, alive_with(self.marker)), ("can't start new thread\n", []))
 
-    def test_what_a_killed_caller_leaves_is_swept(self):
+    def test_the_files_of_a_killed_caller_are_swept(self):
         text = self.worker() + f"""
             muster.launch(f, "{self.marker}", nproc=2)
             """
@@ -617,7 +617,7 @@ class Notebook(Stopped):
         return self.client.execute(textwrap.dedent(text))
 
     def end(self, request):
-        """(what the cell printed, the name of its exception or None)"""
+        """Returns (what the cell printed, the name of its exception or None)."""
         printed, error = "", None
         while True:
             message = self.client.get_iopub_msg(timeout=LIMIT_S)
@@ -634,7 +634,7 @@ class Notebook(Stopped):
     def execute(self, text):
         return self.end(self.begin(text))
 
-    def test_a_cells_function(self):
+    def test_launch_runs_a_cells_function(self):
         printed, error = self.execute("""
             scale = 3
             def f(x):
@@ -649,7 +649,7 @@ class Notebook(Stopped):
         self.assertEqual(error, "ZeroDivisionError")
         self.assertIn("FAILED: rank 0 exited with 1: ZeroDivisionError", printed, "the verdict is in the notebook")
 
-    def test_an_interrupt(self):
+    def test_an_interrupt_ends_the_job(self):
         self.execute(self.worker())
         request = self.begin(f'muster.launch(f, "{self.marker}", nproc=2)')
         self.wait_for_workers()
@@ -683,7 +683,7 @@ class Types(Launch):
 
 
 class Pytest(Launch):
-    def test_it_captures_what_workers_print(self):
+    def test_pytest_captures_what_workers_print(self):
         self.write("test_it.py", HEAD + textwrap.dedent("""
             def f(): print("heard from", os.environ["RANK"]); return 1
             def test_fd(capfd):

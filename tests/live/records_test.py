@@ -1,7 +1,7 @@
-"""The memory in which each rank records its collectives: who gets it, what musterctl shows of it, and jobs without it.
+"""The memory in which each rank records its collectives: which processes get it, what musterctl shows, jobs without it.
 
 The ranks are $MUSTER_HANG_FAULTS (programs/hang_faults.cc): 30 calls of all_reduce, then rank 1 reads $FIFO while the
-others call on.
+others make the next call.
 """
 import fcntl
 import json
@@ -40,7 +40,7 @@ class RecordsTest(LiveTest):
         return job
 
     def go_on(self):
-        """What rank 1 waits for."""
+        """Ends the read in which rank 1 waits."""
         with open(self.path("fifo"), "w") as fifo:
             fifo.write("x")
 
@@ -55,7 +55,7 @@ class RecordsTest(LiveTest):
         return out
 
     def records(self, *args):
-        """{rank: its object}, nothing while the job cannot answer."""
+        """Returns {rank: its object}, {} while the job cannot answer."""
         code, out, _ = self.ask("--json", *args)
         return {r["rank"]: r for r in json.loads(out)["records"]} if code == 0 else {}
 
@@ -77,13 +77,13 @@ def last(records):
 
 
 def others_wait(records):
-    """Ranks 0 and 2 are in the call that rank 1 has not made."""
+    """Returns True if ranks 0 and 2 are in the call that rank 1 has not made."""
     return (all((last(records[r])["ordinal"], last(records[r])["state"]) == (31, "pending") for r in (0, 2)) and
             (last(records[1])["ordinal"], last(records[1])["state"]) == (30, "complete"))
 
 
 class WhatIsRecorded(RecordsTest):
-    def test_a_rank_that_has_not_come_and_those_that_wait_for_it(self):
+    def test_shows_a_late_rank_and_those_that_wait_for_it(self):
         job = self.start()
         records = self.wait_for_records(others_wait, "rank 1 has not come")
         for rank, mine in records.items():
@@ -110,15 +110,15 @@ class WhatIsRecorded(RecordsTest):
         self.go_on()
         self.assertEqual(job.wait(), 0, job.stderr())
 
-    def test_a_section(self):
+    def test_shows_the_section_of_a_rank(self):
         self.env["PAUSE_S"] = "1000"
         self.start(fault="section")
         records = self.wait_for_records(lambda all_of: all_of[1]["sections"], "rank 1 is in its section")
         self.assertEqual([s["name"] for s in records[1]["sections"]], ["evaluation"])
         self.assertIn("; in section 'evaluation' for ", self.shown("--ranks", 1))
 
-    def test_a_rank_that_was_killed(self):
-        # The job goes on: what ends is below its workers.
+    def test_keeps_the_calls_of_a_killed_rank(self):
+        # The killed process is a child of the worker, so the job goes on.
         keep = self.write("keep.sh", f"#!/bin/sh\n{RANKS}\nexec sleep 1000\n")
         self.start(keep)
         before = self.wait_for_records(others_wait, "rank 1 has not come")
@@ -138,7 +138,7 @@ class WhatIsRecorded(RecordsTest):
         os.kill(before[1]["pid"], signal.SIGKILL)
         self.wait_for_records(lambda all_of: not any(r["source"] or r["calls"] for r in all_of.values()), "a new attempt")
 
-    def test_ranks_that_record_nothing(self):
+    def test_shows_ranks_that_record_nothing(self):
         self.start("sh", "-c", "touch $DIR/up.$RANK; exec sleep 1000", ranks=9)
         self.wait_for_files(*(f"up.{rank}" for rank in range(9)))
         lines = self.shown().splitlines()
@@ -149,7 +149,7 @@ class WhatIsRecorded(RecordsTest):
         self.refused("-n", 4096, names=["9 ranks with 4096 calls", "ask for fewer"])
 
     def test_a_ring_that_another_process_writes_is_not_shown(self):
-        # Rank 1 takes the ring of rank 0, out of rank 0's hands.
+        # Rank 1 opens rank 0's ring through /proc.
         swap = self.write("swap.sh", f"""#!/bin/bash
 if [ $RANK = 0 ]; then echo $$ >$DIR/pid; mv $DIR/pid $DIR/owner; exec sleep 1000; fi
 while [ ! -e $DIR/owner ]; do sleep 0.01; done
@@ -164,14 +164,14 @@ RANK=0 LOCAL_RANK=0 WORLD_SIZE=1 LOCAL_WORLD_SIZE=1 CULPRIT=0 exec {RANKS}
 
 
 class Top(RecordsTest):
-    """musterctl top."""
+    """Tests of musterctl top."""
 
     def top(self, *args, limit_s=30):
         done = subprocess.run([MUSTERCTL, "top", *map(str, args)], env={**os.environ, **self.env}, capture_output=True,
                               text=True, timeout=limit_s, check=False)
         return done.returncode, done.stdout, done.stderr
 
-    def test_shows_the_rank_first_that_the_others_are_ahead_of(self):
+    def test_shows_the_rank_behind_the_others_first(self):
         job = self.start()
         self.wait_for_records(others_wait, "rank 1 has not come")
         code, out, err = self.top("--once", "-i", 0.2)
@@ -223,12 +223,12 @@ class Top(RecordsTest):
 
 
 class JobsWithoutRecords(RecordsTest):
-    def test_it_can_be_turned_off(self):
+    def test_no_recorder_turns_the_records_off(self):
         self.start("sh", "-c", "touch $DIR/up; exec sleep 1000", flags=("--no-recorder",), ranks=1)
         self.wait_for_files("up")
         self.refused(names=["--no-recorder"])
 
-    def test_a_limit_that_allows_none_is_said_once(self):
+    def test_a_limit_that_forbids_records_is_named_once(self):
         limits = [(resource.RLIMIT_NOFILE, 64, "ulimit -n"), (resource.RLIMIT_FSIZE, 1024, "ulimit -f")]
         for which, limit, remedy in limits:
             with self.subTest(remedy):
@@ -240,7 +240,7 @@ class JobsWithoutRecords(RecordsTest):
                 self.assertEqual(len(said), 1, err)
                 self.assertIn(remedy, said[0])
 
-    def test_a_low_soft_limit_is_no_reason(self):
+    def test_a_low_soft_limit_does_not_prevent_records(self):
         code, out, err = run("--no-python", "sh", "-c", "echo ${MUSTER_RECORD_FD-none}; ulimit -n", env=self.env,
                              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 4096)))
         self.assertEqual((code, err), (0, ""))
@@ -257,7 +257,7 @@ class JobsWithoutRecords(RecordsTest):
                 self.assertEqual(len(said), 2, err)
 
 
-# Without the file in which Python prints its stack.
+# Leaves out the file in which Python prints its stack.
 LOOK = """import os
 name_of = lambda fd: os.path.exists(f"/proc/self/fd/{fd}") and os.readlink(f"/proc/self/fd/{fd}")
 names = {fd: name_of(fd) for fd in sorted(int(name) for name in os.listdir("/proc/self/fd"))}
@@ -269,7 +269,7 @@ print(os.environ.get("MUSTER_RECORD_FD"), *(fd for fd, name in names.items() if 
 
 class WhoGetsIt(RecordsTest):
     def seen(self, *args):
-        """For each worker: the variable and all of its descriptors."""
+        """Returns the variable and all descriptors of each worker."""
         code, out, err = run(*args, env=self.env)
         self.assertEqual((code, err), (0, ""))
         return [tuple(line.split(" ", 1)) for line in out.splitlines()]
@@ -285,7 +285,7 @@ class WhoGetsIt(RecordsTest):
         self.assertEqual(len({variable for variable, _ in seen}), 3)
         self.assertEqual(self.seen("--no-recorder", self.write("look.py", LOOK)), [("None", "0 1 2")])
 
-    def test_muster_in_muster_passes_on_its_own(self):
+    def test_a_nested_muster_passes_on_its_own_ring(self):
         look = self.write("look.py", LOOK)
         outer = self.write("outer.sh", f'#!/bin/sh\necho $MUSTER_RECORD_FD -\nexec {MUSTER} "$@" {look}\n')
         (outers, _), own = self.seen("--no-python", outer)
@@ -293,7 +293,7 @@ class WhoGetsIt(RecordsTest):
         self.assertNotEqual(own[0], outers)
         self.assertEqual(self.seen("--no-python", outer, "--no-recorder")[1], ("None", "0 1 2"))
 
-    def test_a_variable_from_elsewhere_goes_no_further(self):
+    def test_an_inherited_variable_does_not_reach_the_workers(self):
         code, out, _ = run("--no-recorder", "--no-python", "sh", "-c", "echo ${MUSTER_RECORD_FD-none}",
                            env={"MUSTER_RECORD_FD": "100:1"})
         self.assertEqual((code, out), (0, "none\n"))

@@ -1,4 +1,4 @@
-"""Somebody on the way between a node and the host of its job."""
+"""A middleman between a node and the host of its job."""
 import select
 import socket
 import struct
@@ -8,7 +8,7 @@ from ports import listening
 
 
 def frames_of(said):
-    """The whole frames of what one side has said, as the node's after its magic."""
+    """Splits what one side has sent, without the node's magic, into whole frames."""
     frames, rest = [], bytes(said)
     while len(rest) >= 4 and len(rest) >= 4 + struct.unpack("<I", rest[:4])[0]:
         size = 4 + struct.unpack("<I", rest[:4])[0]
@@ -17,7 +17,7 @@ def frames_of(said):
 
 
 class Way:
-    """One connection: what each side has said, and whether it has ended."""
+    """One connection: the data from each side, and whether it has ended."""
 
     def __init__(self, near, far):
         self.near, self.far = near, far
@@ -45,12 +45,12 @@ class Way:
             self.far.close()
 
     def is_joined(self):
-        """Whether its handshake is over, and it still lives."""
+        """Returns True if the handshake is over and the connection still lives."""
         return not self.over.is_set() and len(frames_of(self.heard)) > 2
 
 
 class Relay:
-    """Passes one node's connections on to the host, and keeps what was said on each.
+    """Passes one node's connections on to the host, and keeps the data of each.
 
     On a busy machine the first one may end before its handshake does."""
 
@@ -75,7 +75,7 @@ class Relay:
             threading.Thread(target=self.ways[-1].pass_on, daemon=True).start()
 
     def handshake(self):
-        """(magic and Hello, Join) as the node sent them, or None."""
+        """Returns (magic and Hello, Join) as the node sent them, or None."""
         for said in (bytes(way.said) for way in self.ways):
             frames = frames_of(said[4:])
             if len(frames) >= 2:

@@ -10,7 +10,7 @@ from harness import Job, LiveTest, children_of, long, main, run, wait_for, withi
 
 
 class Restarts(LiveTest):
-    def test_all_stop_and_start_anew_until_it_works(self):
+    def test_all_workers_restart_until_the_job_succeeds(self):
         script = self.write("w.sh", f"""#!/bin/bash
             echo "$RANK $TORCHELASTIC_RESTART_COUNT $TORCHELASTIC_MAX_RESTARTS $MASTER_PORT" >>{self.path('log')}.$RANK
             [ $RANK = 1 ] && [ $TORCHELASTIC_RESTART_COUNT -lt 2 ] && exit 9
@@ -29,13 +29,13 @@ class Restarts(LiveTest):
         self.assertEqual(err.count("failed (exitcode: 9)"), 2)
         self.assert_nothing_left()
 
-    def test_budget(self):
+    def test_max_restarts_bounds_the_attempts(self):
         for restarts in (0, 1, 3):
             code, out, _ = run("--max-restarts", restarts, "--no-python", "sh", "-c", "echo started; exit 5")
             self.assertEqual((code, out), (5, "started\n" * (restarts + 1)))
 
     def test_the_old_group_is_gone_before_the_new_one_starts(self):
-        """Each attempt's worker looks for processes of the attempt before it, which ignore TERM and left a session."""
+        """Each worker looks for processes of the previous attempt, which ignore TERM and left the session."""
         script = self.write("w.sh", f"""#!/bin/bash
             pgrep -f 'old-{self.marker}' >>{self.path('seen')}
             [ $TORCHELASTIC_RESTART_COUNT = 2 ] && exit 0
@@ -47,7 +47,7 @@ class Restarts(LiveTest):
         self.assertEqual(code, 0, err)
         self.assertEqual(self.read("seen"), "")
 
-    def test_death_to_replacement_does_not_wait_for_a_poll(self):
+    def test_a_restart_does_not_wait_for_a_poll(self):
         script = self.write("w.sh", f"#!/bin/bash\ndate +%s.%N >>{self.path('starts')}\nexec sleep 1000\n")
         job = Job("--max-restarts", 1, "--monitor-interval", "60", "--no-python", script)
         self.addCleanup(job.__exit__)
@@ -68,13 +68,13 @@ class Restarts(LiveTest):
         before = time.monotonic()
         code, _, err = run("--max-restarts", 4, "--no-python", "false")
         self.assertEqual(code, 1)
-        # 0, 0.5, 1 and 2 s before the restarts.
+        # The pauses before the restarts: 0, 0.5, 1 and 2 s.
         self.assertGreater(time.monotonic() - before, 3.4)
         self.assertEqual(err.count("restarting"), 4)
 
 
 class Verdict(LiveTest):
-    def test_exit_codes(self):
+    def test_the_exit_code_is_the_culprits(self):
         for command, code in {"exit 1": 1, "exit 42": 42, "exit 255": 255, "kill -SEGV $$$$": 139, "kill -KILL $$$$": 137,
                               "kill -ABRT $$$$": 134}.items():
             with self.subTest(command=command):  # "$$" is how a "$" reaches a worker.
@@ -100,7 +100,7 @@ class Verdict(LiveTest):
         headline = next(line for line in err.splitlines() if "FAILED" in line)
         self.assertIn("ValueError: wrong shape (3, 4)", headline)
 
-    def test_result_and_events(self):
+    def test_result_and_events_describe_the_job(self):
         code, _, _ = run("--log-dir", self.path("logs"), "--nproc-per-node", 2, "--max-restarts", 1, "--rdzv-id", "job1",
                          "--no-python", "sh", "-c", "[ $RANK = 1 ] && exit 6; sleep 1000")
         self.assertEqual(code, 6)
@@ -121,8 +121,8 @@ class Verdict(LiveTest):
         self.assertEqual(names.count("restarting"), 1)
 
     def limited(self, controller, limits):
-        """A function that moves its process into a cgroup with these limits, which are (file, value) of version 1 and of
-        version 2, and its folder. Skips aloud where none can be made."""
+        """Returns a function that moves its process into a new cgroup with the given limit ((file, value) for version 1, then
+        for version 2), and the cgroup's folder. Skips the test if no cgroup can be made."""
         folder = None
         for (name, value), root in zip(limits, (f"/sys/fs/cgroup/{controller}", "/sys/fs/cgroup")):
             candidate = os.path.join(root, f"muster-test-{os.getpid()}")
@@ -148,13 +148,13 @@ class Verdict(LiveTest):
 
     HOG = "x = []\nwhile True: x.append(bytearray(1 << 20))\n"
 
-    def test_out_of_memory_is_named_when_the_kernel_did_it(self):
+    def test_a_kill_by_the_out_of_memory_killer_is_named(self):
         code, _, err = run("--no-python", "python3", "-c", self.HOG, preexec_fn=self.memory_limit())
         self.assertEqual(code, 137, err)
         self.assertIn("killed by the kernel's out-of-memory killer", err)
 
-    def test_a_kill_from_outside_after_the_kernel_took_a_child_is_not_called_out_of_memory(self):
-        """The counter has moved; only the kernel's log knows that another process was meant."""
+    def test_an_outside_kill_after_an_oom_kill_of_a_child_is_not_called_oom(self):
+        """The counter has moved; only the kernel's log knows that it killed another process."""
         try:
             with open("/dev/kmsg", "rb"):
                 pass
@@ -172,7 +172,7 @@ os.kill(os.getpid(), signal.SIGKILL)
         self.assertEqual(code, 137, err)
         self.assertIn("killed by SIGKILL from outside (not by muster, nor by the out-of-memory killer)", err)
 
-    def test_an_exception_after_the_kernel_took_a_child_stays_the_cause(self):
+    def test_an_exception_after_an_oom_kill_of_a_child_stays_the_cause(self):
         script = self.write("w.py", f"""
 import subprocess, sys
 subprocess.run([sys.executable, "-c", {self.HOG!r}])
@@ -183,7 +183,7 @@ raise ValueError("wrong shape")
         self.assertIn("exited with 1: ValueError: wrong shape", err)
         self.assertIn("out-of-memory killer struck a process of this job; if the rank failed of that", err)
 
-    def test_a_helper_that_the_kernel_killed_for_memory_makes_the_end_one_of_memory(self):
+    def test_an_oom_kill_of_a_helper_makes_out_of_memory_the_cause(self):
         script = self.write("w.py", f"""
 import os, subprocess, sys
 child = subprocess.Popen([sys.executable, "-c", {self.HOG!r}])
@@ -199,14 +199,14 @@ if child.wait(): raise RuntimeError(f"loader process exited unexpectedly with {{
             with open(self.path("pid")) as f:
                 self.assertIn(f"had killed its process {f.read()} (", err)
 
-    def test_a_thread_that_the_cgroup_refuses_is_its_limit(self):
+    def test_a_thread_that_the_cgroup_refuses_is_named_with_pids_max(self):
         enter, folder = self.pids_limit(30)
         hold = "import threading\nfor _ in range(40): threading.Thread(target=threading.Event().wait, daemon=True).start()"
         code, _, err = run("--exit-code", "limit=78", "--no-python", "python3", "-c", hold, preexec_fn=enter)
         self.assertEqual(code, 78, err)
         self.assertIn(f"can't start new thread; pids.max of {folder} is 30", err)
 
-    def test_a_fork_that_the_users_limit_refuses_is_that_limit(self):
+    def test_a_fork_that_the_users_limit_refuses_is_named_with_that_limit(self):
         code, _, err = run("--exit-code", "limit=78", "--no-python", "sh", "-c",
                            "echo 'bash: fork: Resource temporarily unavailable' >&2; exit 254",
                            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NPROC, (4321, 4321)))
@@ -214,14 +214,14 @@ if child.wait(): raise RuntimeError(f"loader process exited unexpectedly with {{
         if os.getuid():
             self.assertIn(f"ulimit -u (RLIMIT_NPROC) is 4321 for all processes and threads of uid {os.getuid()}", err)
 
-    def test_a_kill_at_the_limit_of_cpu_time_is_that_limit(self):
+    def test_a_kill_at_the_cpu_time_limit_is_named_with_that_limit(self):
         code, _, err = run("--exit-code", "limit=78", "--no-python", "sh", "-c", "ulimit -t 1; while :; do :; done")
         self.assertEqual(code, 78, err)
         self.assertIn("killed by SIGKILL at its CPU time limit (ulimit -t is 1 s)", err)
 
     @long
     def test_a_stack_that_overflows_is_named(self):
-        """The kernel's log tells, of some such faults a second."""
+        """The kernel logs only some such faults each second."""
         if os.readlink("/proc/self/ns/pid") != "pid:[4026531836]" or not os.access("/dev/kmsg", os.R_OK):
             self.skipTest("the kernel's log cannot be read here, or has other process numbers")
         script = self.write("w.py", """
@@ -239,7 +239,7 @@ dive()
         return sorted(os.sep.join(os.path.join(folder, name).split(os.sep)[-3:])
                       for folder, _, names in os.walk(temp) for name in names)
 
-    def test_without_a_log_folder_the_last_lines_of_each_rank_are_kept(self):
+    def test_the_last_lines_of_each_rank_are_kept_without_a_log_folder(self):
         temp, said = self.path("temp"), self.path("said")
         os.mkdir(temp)
         code, _, err = run("--nproc-per-node", 2, "--no-python", "sh", "-c",
@@ -256,7 +256,7 @@ dive()
         self.assertEqual(self.kept_of(temp),
                          ["attempt_0/0/stdout_tail.log", "attempt_0/1/stderr_tail.log", "attempt_0/1/stdout_tail.log"])
 
-    def test_what_was_kept_goes_when_a_restart_has_succeeded(self):
+    def test_kept_lines_are_removed_if_a_restart_succeeds(self):
         temp, seen = self.path("temp"), self.path("seen")
         os.mkdir(temp)
         code, _, err = run("--nproc-per-node", 2, "--max-restarts", 1, "--no-python", "sh", "-c",
@@ -265,7 +265,7 @@ dive()
         self.assertEqual(code, 0, err)
         self.assertEqual(os.listdir(temp), [])
 
-    def test_of_a_job_that_is_stopped_the_last_lines_are_kept(self):
+    def test_the_last_lines_of_a_stopped_job_are_kept(self):
         temp = self.path("temp")
         os.mkdir(temp)
         with Job("--no-python", "sh", "-c", f"echo at step 7; touch {self.path('up')}; exec sleep 1000",
@@ -278,7 +278,7 @@ dive()
 
 
 class Core(LiveTest):
-    def test_signal_names_and_no_core(self):
+    def test_a_crash_without_a_core_is_named_by_its_signal(self):
         code, _, err = run("--no-python", "bash", "-c", "ulimit -c 0; kill -SEGV $$$$")
         self.assertEqual(code, 139)
         self.assertTrue(re.search(r"killed by SIGSEGV", err), err)

@@ -1,4 +1,4 @@
-"""What schema.md promises and what jobs write are the same: every event, every field, in both directions."""
+"""schema.md and the files of jobs agree: every event and every field, in both directions."""
 import glob
 import json
 import os
@@ -19,7 +19,7 @@ def names_in(text):
 
 
 def rows(section):
-    """(first cell, last cell) of the rows of the tables in a section of schema.md."""
+    """Yields (first cell, last cell) of the table rows in a section of schema.md."""
     with open(SCHEMA) as f:
         text = f.read().split(f"\n## {section}", 1)[1].split("\n## ", 1)[0]
     for line in text.splitlines():
@@ -33,14 +33,14 @@ def documented_events():
 
 
 def documented_hangs():
-    """The events of hangs, their fields and the classes: one table each."""
+    """Returns the events of hangs, their fields and the classes, from one table each."""
     with open(SCHEMA) as f:
         section = f.read().split("\n## Hangs", 1)[1].split("\n## ", 1)[0]
     return [set(re.findall(r"^\| `(\w+)`", table, re.M)) for table in section.split("\n\n") if "\n| `" in table]
 
 
 def documented_result():
-    """The fields of result.json itself: the first table."""
+    """Returns the fields of result.json itself, from the first table."""
     fields = set()
     for names, _ in rows("result.json"):
         fields |= names_in(names)
@@ -66,7 +66,7 @@ class Schema(NodesTest):
         return "--log-dir", self.logs[-1]
 
     def written(self, name):
-        """The contents of that file of all jobs so far."""
+        """Yields the contents of the given file of each job so far."""
         for folder in self.logs:
             for path in glob.glob(os.path.join(folder, "*", name)):
                 with open(path) as f:
@@ -150,7 +150,7 @@ class Schema(NodesTest):
         for job in pair:
             self.assert_exit(job, 7)
 
-    def test_every_event_and_every_field_is_written_and_no_other(self):
+    def test_jobs_write_exactly_the_documented_events_and_fields(self):
         self.end_in_all_ways_on_one_node()
         self.signal_it()
         self.lose_and_fail_on_two_nodes()

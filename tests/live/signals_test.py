@@ -8,7 +8,7 @@ import subprocess
 
 from harness import LIMIT_S, MUSTER, Job, LiveTest, alive_with, is_gone, main, pause, processes, run, wait_for
 
-# Says which signals it got, in a file per signal; ends by TERM/INT/... only after `ending` seconds.
+# Writes each signal it gets to got.RANK; ends on TERM, INT, QUIT or HUP only after $ENDING seconds.
 COUNTING = """#!/usr/bin/env python3
 import os, signal, sys, time
 rank = os.environ["RANK"]
@@ -53,16 +53,16 @@ class Ending(Base):
         self.assertIn(f"{number.name}: stopping ranks 0-1", job.stderr())
         self.assert_nothing_left()
 
-    def test_term(self):
+    def test_sigterm_stops_each_worker_once(self):
         self.check(signal.SIGTERM)
 
-    def test_int(self):
+    def test_sigint_stops_each_worker_once(self):
         self.check(signal.SIGINT)
 
-    def test_quit(self):
+    def test_sigquit_stops_each_worker_once(self):
         self.check(signal.SIGQUIT)
 
-    def test_hup(self):
+    def test_sighup_stops_each_worker_once(self):
         self.check(signal.SIGHUP)
 
     def test_a_worker_that_dies_of_our_signal_is_no_culprit(self):
@@ -75,7 +75,7 @@ class Ending(Base):
         self.assertNotIn("FAILED", job.stderr())
         self.assertNotIn("Root Cause", job.stderr())
 
-    def test_grace_then_kill(self):
+    def test_workers_that_outlast_the_grace_are_killed(self):
         job = self.start("--shutdown-timeout", "0.5", env={"ENDING": "1000"})
         job.signal(signal.SIGTERM)
         self.assertEqual(job.wait(), 143)
@@ -88,7 +88,7 @@ class Ending(Base):
         self.assertEqual(job.wait(), 143)
         self.assertNotIn("SIGKILL;", job.stderr())
 
-    def test_second_int_kills_at_once(self):
+    def test_a_second_int_kills_at_once(self):
         job = self.start("--shutdown-timeout", "600", env={"ENDING": "1000"})
         job.signal(signal.SIGINT)
         wait_for(lambda: self.got(0) and self.got(1), "the first INT arrived")
@@ -106,20 +106,20 @@ class Ending(Base):
         self.assertEqual(self.got(0), ["SIGTERM"])
         self.assertNotIn("SIGKILL;", done.stderr)
 
-    def test_before_the_workers_run(self):
-        """At every moment: signals from the first millisecond on end the job, and nothing is left."""
+    def test_a_signal_before_the_workers_run_ends_the_job(self):
+        """A signal at any moment from the first millisecond on ends the job and leaves nothing."""
         for delay_ms in (0, 1, 2, 3, 4, 6, 10, 20):
             with Job("--nproc-per-node", 4, "--no-python", "bash", "-c", f"exec -a {self.marker} sleep 1000") as job:
                 wait_for(lambda j=job: os.path.realpath(f"/proc/{j.pid}/exe") == os.path.realpath(MUSTER), "exec")
                 pause(delay_ms / 1000, "any moment")
                 job.signal(signal.SIGTERM)
                 code = job.wait()
-                # Before main blocks signals the default action ends it: a shell shows the same 143.
+                # Until main blocks signals, the default action ends the process: a shell shows the same 143.
                 self.assertIn(code, (143, -signal.SIGTERM))
             self.assert_nothing_left()
 
-    def test_the_agent_may_be_signalled_too(self):
-        """pkill hits both processes: still one orderly stop, not a kill."""
+    def test_a_signal_to_front_and_agent_is_one_stop(self):
+        """pkill hits both processes: it must still be one orderly stop, not a kill."""
         job = self.start(env={"ENDING": "0.5"})
         agent = job.agent()
         os.kill(agent, signal.SIGTERM)
@@ -127,7 +127,7 @@ class Ending(Base):
         self.assertEqual(job.wait(), 143)
         self.assertEqual(self.got(0), ["SIGTERM"])
 
-    def test_during_the_back_off(self):
+    def test_a_signal_during_the_back_off_ends_the_job(self):
         job = Job("--max-restarts", 10, "--no-python", "false")
         self.addCleanup(job.__exit__)
         wait_for(lambda: job.stderr().count("restart") >= 4, "a few quick deaths")
@@ -136,10 +136,10 @@ class Ending(Base):
 
 
 class AfterTheEnd(LiveTest):
-    """A signal that comes when the workers have ended: the files say how the job ended, as the exit code does."""
+    """A signal after the workers' end: the files give the same outcome as the exit code."""
 
     def start_gated(self, home, *flags, env=None):
-        """A job whose only worker ends when the gate is opened: (job, pidfd of the worker)."""
+        """Starts a job whose only worker ends when the gate is opened. Returns (job, pidfd of the worker)."""
         os.mkfifo(f"{home}/gate")
         job = Job("--log-dir", f"{home}/logs", *flags, "--no-python", "bash", "-c",
                   f"cd {home}; echo $BASHPID >new; mv new pid; exec cat gate", env=env)
@@ -175,27 +175,27 @@ class AfterTheEnd(LiveTest):
                 job, worker = self.start_gated(home, *[flag.format(home) for flag in flags])
                 agent = self.pidfd(job.agent())
                 self.open_gate(home, worker)
-                # Not for anything to happen: each round meets another moment of the end.
+                # A pause of a different length for each round, to meet another moment of the end.
                 select.select([agent], [], [], moment / 4000)
                 if not to_agent:
                     job.signal(signal.SIGTERM)
                 elif not select.select([agent], [], [], 0)[0]:
                     signal.pidfd_send_signal(agent, signal.SIGTERM)
                 code = job.wait()
-                self.assertIn(code, (0, 143))  # Which, is up to when the signal came.
+                self.assertIn(code, (0, 143))  # Depends on the moment of the signal.
                 self.check_files(home, code)
 
-    def test_at_every_moment(self):
+    def test_the_files_agree_with_the_exit_code_at_every_moment(self):
         self.rounds(False)
 
-    def test_at_every_moment_to_the_agent(self):
+    def test_the_files_agree_if_the_agent_is_signalled(self):
         self.rounds(True)
 
-    def test_at_every_moment_of_a_job_of_nodes(self):
+    def test_the_files_agree_in_a_job_of_nodes(self):
         self.rounds(False, "--rdzv-backend", "file", "--rdzv-endpoint", "{}/meet")
 
     def test_a_first_signal_waits_for_the_files(self):
-        """They are written behind the removal of the job's folder for musterctl, which is on a disk that is frozen."""
+        """The files are written after the job's folder for musterctl is removed, here on a frozen disk."""
         disk, freeze, thaw = self.frozen_disk()
         job, worker = self.start_gated(self.folder.name, env={"MUSTER_RUN_DIR": disk})
         freeze()
@@ -225,7 +225,7 @@ class Forwarding(Base):
         job = self.start("--signals-to-handle", "SIGUSR1,SIGTERM")
         job.signal(signal.SIGUSR1)
         wait_for(lambda: self.got(0) == ["SIGUSR1"], "the signal itself is passed on")
-        # The workers go on after USR1: the ladder ends them.
+        # The workers go on after USR1: TERM ends them.
         job.signal(signal.SIGTERM)
         self.assertEqual(job.wait(), 128 + signal.SIGUSR1)
 
@@ -241,7 +241,7 @@ class Nohup(Base):
         job.signal(signal.SIGTERM)
         self.assertEqual(job.wait(), 143)
 
-    def test_what_the_user_ignores_stays_ignored_and_the_mask_is_empty(self):
+    def test_signals_that_the_user_ignores_stay_ignored_and_the_mask_is_empty(self):
         code, out, _ = run("--no-python", "bash", "-c", "grep -E 'Sig(Ign|Blk)' /proc/self/status",
                            preexec_fn=lambda: (signal.signal(signal.SIGUSR1, signal.SIG_IGN),
                                                signal.signal(signal.SIGINT, signal.SIG_IGN),
@@ -255,7 +255,7 @@ class JobControl(Base):
     def state(self, pid):
         return processes()[pid][1]
 
-    def test_stop_and_continue(self):
+    def test_tstp_stops_and_cont_continues_all_workers(self):
         job = self.start()
         agent = job.agent()
         workers = [p for p in alive_with(self.marker) if p not in (job.pid, agent)]
@@ -269,8 +269,8 @@ class JobControl(Base):
         job.signal(signal.SIGTERM)
         self.assertEqual(job.wait(), 143)
 
-    def test_in_a_shell_with_job_control(self):
-        """Ctrl-Z, fg and Ctrl-C at a real terminal, in an interactive shell."""
+    def test_a_shell_with_job_control_stops_and_continues_the_job(self):
+        """Presses Ctrl-Z, types fg and presses Ctrl-C at a real terminal, in an interactive shell."""
         script = self.write("counting.py", COUNTING)
         pid, terminal = pty.fork()
         if pid == 0:
@@ -302,8 +302,8 @@ class JobControl(Base):
 
 
 class AsPid1(Base):
-    def test_reaps_everything_and_forwards(self):
-        """In a PID namespace of its own, as in a container without an init."""
+    def test_process_1_reaps_orphans_and_returns_the_exit_code(self):
+        """Runs in a PID namespace of its own, as in a container without an init."""
         script = self.write("orphans.sh", "#!/bin/bash\n"
                             "for i in 1 2 3; do (setsid bash -c 'sleep 0.05' &) ; done\nsleep 0.5\n"
                             "ps -eo stat= | grep -c Z\nexit 5\n")

@@ -1,11 +1,11 @@
-"""A real Slurm of our own for a test: munge, one controller and a slurmd on each node of a cluster of namespaces.
+"""A real Slurm for tests: munge, one controller and a slurmd on each node of a cluster of namespaces.
 
     with netns.Cluster(2) as nodes, slurm.Slurm(nodes, folder) as cluster:
         code, out, err = cluster.run("srun", "-N2", muster, "train.py")
 
-Nothing of the machine's own Slurm is touched: keys, sockets, state and logs lie in `folder`, and the daemons are
-children of the test, ended by their pids. The programs are the machine's own, or those that $MUSTER_SLURM names, a
-folder into which Debian's packages were unpacked (./dev test makes it; installing the packages would start services).
+The machine's own Slurm stays untouched: keys, sockets, state and logs lie in `folder`, and the daemons are children of the
+test, ended by their pids. The programs are the machine's own, or those in $MUSTER_SLURM, a folder into which Debian's
+packages were unpacked (./dev test makes it; installing the packages would start services).
 """
 import os
 import shutil
@@ -53,7 +53,7 @@ KillWait={kill_wait}
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1 GraceTime={grace}
 {preemption}"""
 
-# Jobs of the partition "urgent" take the nodes of those in "main", which are told, may go on for GraceTime and are requeued.
+# Jobs of "urgent" take the nodes of those in "main", which get a signal, have GraceTime to end and are requeued.
 PREEMPTION = """PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 PartitionName=urgent Nodes=ALL PriorityTier=10 PreemptMode=OFF MaxTime=INFINITE State=UP
@@ -61,7 +61,7 @@ PartitionName=urgent Nodes=ALL PriorityTier=10 PreemptMode=OFF MaxTime=INFINITE 
 
 
 def find_programs():
-    """{name: path}; a name without a path is missing."""
+    """Returns {name: path}; the path of a missing program is None."""
     unpacked = os.environ.get("MUSTER_SLURM")
     folders = [f"{unpacked}/usr/{sub}" for sub in ("bin", "sbin")] if unpacked else ["/usr/bin", "/usr/sbin"]
     found = {}
@@ -82,8 +82,8 @@ def require_slurm():
 
 class Slurm:
     def __init__(self, nodes, folder, launch="enable_nss_slurm", gpus=0, kill_wait=3, grace=None):
-        """`nodes`: a netns.Cluster. `launch`: LaunchParameters of slurm.conf. `gpus`: stand-ins on each node (all of them
-        are /dev/null). `grace`: with a partition "urgent" whose jobs pre-empt those of "main" after so many seconds."""
+        """`nodes`: a netns.Cluster. `launch`: LaunchParameters of slurm.conf. `gpus`: GPUs of each node (all /dev/null).
+        `grace`: adds a partition "urgent" whose jobs pre-empt those of "main" after that many seconds."""
         self.nodes, self.folder, self.launch = nodes, folder, launch
         self.gpus, self.kill_wait, self.grace = gpus, kill_wait, grace
         self.programs = find_programs()
@@ -126,7 +126,7 @@ class Slurm:
             grace=self.grace or 0, preemption="" if self.grace is None else PREEMPTION).encode())
         if self.gpus:
             self.make_gpus()
-        # Nothing uses a cgroup here, but slurmd's own search for them fails inside a namespace.
+        # No cgroup is used, but slurmd's own search for cgroups fails inside a namespace.
         self.write("cgroup.conf", b"CgroupPlugin=cgroup/v1\n")
         self.daemon(1, "munged", "--foreground", "--force", "--key-file", f"{self.folder}/munge.key", "--socket",
                     f"{self.folder}/munge.sock", "--pid-file", f"{self.folder}/munged.pid", "--log-file",
@@ -138,7 +138,8 @@ class Slurm:
         wait_for(self.all_idle, "every node of the Slurm cluster is idle; see " + self.folder)
 
     def link_programs(self):
-        """Under their own names: the daemons ask theirs what they are, and as slurmctld-wlm know of no GPUs."""
+        """Links the programs under their plain names: a daemon derives its role from its name, and one that runs as
+        slurmctld-wlm does not know GPUs."""
         os.mkdir(f"{self.folder}/bin")
         for program, path in self.programs.items():
             os.symlink(path, f"{self.folder}/bin/{program}")
@@ -147,7 +148,7 @@ class Slurm:
     def make_gpus(self):
         for k in range(self.gpus):
             os.mknod(f"{self.folder}/gpu{k}", stat.S_IFCHR | 0o666, os.makedev(1, 3))
-        # Without the name of a node: the same on all.
+        # No node's name: the line holds for all nodes.
         self.write("gres.conf", f"Name=gpu File={self.folder}/gpu[0-{self.gpus - 1}]\n".encode())
 
     def numbers(self):
@@ -169,12 +170,12 @@ class Slurm:
         return done.returncode == 0 and out.split() == ["idle"] * self.nodes.n
 
     def command(self, program, *args, env=None):
-        """A client's process on node 1, its output in pipes."""
+        """Starts a client on node 1, with its output in pipes."""
         return self.nodes.run(1, [self.programs[program], *args], env={**self.env, **(env or {})},
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def run(self, program, *args, env=None, limit_s=60):
-        """Runs it to its end: (exit code, stdout, stderr)."""
+        """Runs a client to its end. Returns (exit code, stdout, stderr)."""
         process = self.command(program, *map(str, args), env=env)
         out, err = process.communicate(timeout=limit_s)
         return process.returncode, out, err

@@ -1,4 +1,4 @@
-"""Being told to end by a real Slurm: scancel, pre-emption, warnings and requeues cost a step, and no worker is told twice."""
+"""Ends by a real Slurm: scancel, pre-emption, warnings and requeues cost a step, and no worker gets a signal twice."""
 import contextlib
 import os
 import re
@@ -17,7 +17,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 TOLD = f"{HERE}/programs/told.py"
 EXAMPLES = os.environ["MUSTER_EXAMPLES"]
 EXAMPLES_OF_ENGINES = os.path.normpath(f"{HERE}/../../examples/engines")
-LONG = 90  # Seconds: what Slurm's own schedule decides takes that long at most.
+LONG = 90  # Seconds: the longest that Slurm's own schedule takes.
 
 
 def log_of(path):
@@ -29,7 +29,7 @@ def log_of(path):
 
 
 class Jobs(slurm.OnSlurm):
-    """Batch jobs whose workers write down what they are told."""
+    """Batch jobs whose workers record the signals that they get."""
 
     OPTIONS = {"kill_wait": 30, "grace": 6}
 
@@ -89,22 +89,22 @@ class Stopped(Jobs):
         self.assertLessEqual(self.output().count("leaves (SIGTERM)"), 1, self.output())
         return job
 
-    def test_scancel_tells_each_worker_once(self):
+    def test_scancel_signals_each_worker_once(self):
         self.check_one_term(f"srun {MUSTER} {self.told(3, flags='--nproc-per-node 2')}", 8, "-N4")
 
     @long
-    def test_scancel_of_a_job_that_muster_started_on_all_nodes(self):
+    def test_scancel_signals_each_worker_of_a_batch_job_once(self):
         self.check_one_term(f"exec {MUSTER} {self.told(3)}", 4, "-N4")
 
     @long
-    def test_scancel_of_a_job_on_one_node(self):
+    def test_scancel_signals_each_worker_on_one_node_once(self):
         self.check_one_term(f"{MUSTER} {self.told(3, flags='--nproc-per-node 2')}", 2, "-N1")
 
     @long
-    def test_scancel_where_tasks_are_ranks(self):
+    def test_scancel_signals_each_worker_once_if_tasks_are_ranks(self):
         self.check_one_term(f"srun {MUSTER} {self.told(3)}", 6, "-N2", "--ntasks-per-node=3")
 
-    def test_a_worker_that_dies_of_it_has_not_failed(self):
+    def test_a_worker_that_dies_of_scancel_has_not_failed(self):
         job = self.submit(f"srun {MUSTER} {self.told(flags='--max-restarts 3')}", "-N4")
         self.wait_for_workers(4)
         self.succeed("scancel", job)
@@ -123,7 +123,7 @@ class Stopped(Jobs):
         self.addCleanup(self.slurm.run, "scancel", urgent)
         wait_for(lambda: all("saved" in log for log in self.workers(4)), lambda: f"all saved: {self.workers(4)}\n{self.output()}", LONG)
         for log in self.workers(4):
-            # The second one is Slurm's own, at the end of GraceTime, and reaches every process of the job.
+            # The second is Slurm's own, which it sends to every process of the job at the end of GraceTime.
             self.assertLessEqual(sum("SIGTERM" in line for line in log), 2, log)
         self.assertNotIn("had to be killed", self.output())
         self.wait_for_workers(4, start=1)
@@ -166,14 +166,14 @@ class Warned(Jobs):
         self.check_warned(f"exec {MUSTER} {self.told(0)}", 3, "-N3", "--time=1", "--signal=B:USR1@58")
 
     @long
-    def test_a_warning_to_a_batch_script_on_one_node(self):
+    def test_a_warning_to_a_batch_script_on_one_node_reaches_its_workers(self):
         self.check_warned(f"exec {MUSTER} {self.told(0, flags='--nproc-per-node 2')}", 2, "-N1", "--time=1", "--signal=B:USR1@58")
 
-    def test_notice_before_the_time_limit(self):
+    def test_notice_before_warns_each_worker_once(self):
         self.check_warned(f"srun {MUSTER} {self.told(0, flags='--notice-before 52')}", 4, "-N4", "--time=1")
 
-    def test_requeued_after_a_warning_the_job_goes_on_where_it_stopped(self):
-        """A training that stops at the step at which should_stop() is true on all ranks."""
+    def test_a_job_requeued_after_a_warning_goes_on_where_it_stopped(self):
+        """The training stops at the step at which should_stop() is true on all ranks."""
         walk = f"{MUSTER} --requeue --no-python {EXAMPLES}/checkpoint {self.name}.ckpt --steps 2000"
         job = self.submit(f"srun {walk}", "-N2", "--requeue")
         self.wait_for_output("starting at step 0")
@@ -197,7 +197,7 @@ class Warned(Jobs):
 
     @long
     def test_the_examples_run(self):
-        """Their numbers of nodes and their programs as they are; the limit and the warning are nearer here."""
+        """Runs the examples as they are, except for a nearer time limit and warning."""
         with open(f"{self.folder}/train.py", "w", encoding="utf-8") as f:
             f.write("import os, signal, sys\n"
                     "print('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'], 'start', os.environ['MUSTER_START_COUNT'])\n"
@@ -220,7 +220,7 @@ class Warned(Jobs):
 
 
 class ANodeDies(unittest.TestCase):
-    def test_an_elastic_job_goes_on_without_it(self):
+    def test_an_elastic_job_goes_on_without_the_node(self):
         with tempfile.TemporaryDirectory() as folder, netns.Cluster(4) as nodes, slurm.Slurm(nodes, folder) as cluster:
             script, logs = f"{folder}/job.sh", f"{folder}/log"
             with open(script, "w", encoding="utf-8") as f:
@@ -239,7 +239,7 @@ class ANodeDies(unittest.TestCase):
             listed = subprocess.run(["ip", "netns", "pids", nodes.namespace(4)], capture_output=True, text=True, check=True)
             self.assertGreater(len(listed.stdout.split()), 3, "slurmd, slurmstepd, muster and its worker")
             for pid in listed.stdout.split():
-                with contextlib.suppress(ProcessLookupError):  # The end of another one was its own.
+                with contextlib.suppress(ProcessLookupError):  # Its parent's end has ended it.
                     os.kill(int(pid), signal.SIGKILL)
             began = time.monotonic()
             wait_for(lambda: sorted(starts())[1:] == [2] * 3, said, LONG)

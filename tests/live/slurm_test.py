@@ -1,4 +1,4 @@
-"""Under a real Slurm of four nodes, without a flag about nodes: what srun, sbatch and salloc start is one job, with the
+"""A real Slurm of four nodes, without flags about nodes: what srun, sbatch and salloc start is one job, with the
 contract's variables right."""
 import collections
 import os
@@ -22,7 +22,7 @@ def worker_of(line):
 
 
 class UnderSlurm(slurm.OnSlurm):
-    # The shell of salloc is then a step of its own, as many sites have it; with a command, salloc runs that as ever.
+    # Makes the shell of salloc a step of its own, as at many sites; salloc with a command runs that as ever.
     OPTIONS = {"launch": "use_interactive_step", "gpus": 4}
 
     def lines_of(self, err):
@@ -32,8 +32,8 @@ class UnderSlurm(slurm.OnSlurm):
         return sorted(worker_of(line) for line in out.splitlines() if line.startswith("world "))
 
     def check_world(self, workers, by_node, named=False):
-        """`by_node`: a name for each node, by GROUP_RANK, and the number of workers on it. Only with `named` has it to be the
-        node's own: Slurm may choose others, while those of the job before are not free yet."""
+        """`by_node`: (name, number of workers) of each node, by GROUP_RANK. Unless `named`, other names are accepted: Slurm may
+        choose other nodes while those of the job before are not free yet."""
         if not named:
             chosen = dict(sorted((w.group_rank, w.slurmd_nodename) for w in workers))
             self.assertEqual(len(set(chosen.values())), len(by_node), workers)
@@ -56,7 +56,7 @@ class UnderSlurm(slurm.OnSlurm):
         return workers, err
 
     def batch(self, script, *flags):
-        """Runs a script of sbatch to its end: its output."""
+        """Runs a script of sbatch to its end. Returns its exit code and output."""
         self.slurm.write("batch.sh", f"#!/bin/sh\n{script}\n".encode(), 0o755)
         out = f"{self.folder}/batch.out"
         code, _, err = self.run_slurm("sbatch", *flags, "--wait", "-o", out, f"{self.folder}/batch.sh")
@@ -81,15 +81,15 @@ class UnderSlurm(slurm.OnSlurm):
         self.one_world("srun", "-N2", "--gpus-per-node=2", by_node=[("node1", 1), ("node2", 1)],
                        flags=["--nproc-per-node", "1"])
 
-    def test_a_node_alone_takes_its_gpus(self):
+    def test_a_single_node_has_as_many_workers_as_gpus(self):
         _, err = self.one_world("srun", "-N1", "-n1", "--gpus-per-node=3", by_node=[("node1", 3)])
         self.assertRegex(err, r"muster: Slurm \d+\.0: 3 workers \(SLURM_GPUS_ON_NODE\)\n")
 
-    def test_one_task_without_gpus_is_no_reason_for_a_word(self):
+    def test_one_task_without_gpus_prints_nothing(self):
         for flags in (["-N1", "-n1"], ["-N1", "-n1", "--mpi=pmi2"]):
             self.assertEqual(self.run_slurm("srun", *flags, MUSTER, *ALONE), (0, "0/1 0/1\n", ""))
 
-    def test_an_elastic_job(self):
+    def test_an_elastic_job_forms_one_world(self):
         self.one_world("srun", "-N3", by_node=[(f"node{i}", 1) for i in (1, 2, 3)], flags=["--nnodes", "1:3"])
 
     def test_a_failure_is_one_screen_of_node_rank_0(self):
@@ -130,7 +130,7 @@ class UnderSlurm(slurm.OnSlurm):
 
     # ---- steps and jobs
 
-    def test_a_step_on_a_part_of_a_job(self):
+    def test_a_step_on_part_of_a_job_forms_one_world(self):
         code, text = self.batch(f"srun -N2 -w node[3-4] {MUSTER} {self.shell_words(WORLD)}", "-N4")
         self.assertEqual(code, 0, text)
         self.check_world(self.workers_in(text), [("node3", 1), ("node4", 1)], named=True)
@@ -164,7 +164,7 @@ class UnderSlurm(slurm.OnSlurm):
         self.assertEqual(code, 0, text)
         self.check_world(self.workers_in(text), [("node3", 2), ("node1", 3), ("node4", 3)], named=True)
 
-    def test_a_requeued_job_is_another_one(self):
+    def test_a_requeued_job_has_another_run_id(self):
         script = (f"srun -N2 {MUSTER} {self.shell_words(WORLD)}\n"
                   "test -n \"$SLURM_RESTART_COUNT\" || { scontrol requeue $SLURM_JOB_ID; sleep 60; }")
         self.slurm.write("requeue.sh", f"#!/bin/sh\n{script}\n".encode(), 0o755)
@@ -204,7 +204,7 @@ class UnderSlurm(slurm.OnSlurm):
                 self.assertEqual(code, 0, text)
                 self.check_world(self.workers_in(text), [("node1", 4), ("node2", 4)])
 
-    def test_a_heterogeneous_batch_script(self):
+    def test_a_heterogeneous_batch_script_runs_on_all_nodes(self):
         code, text = self.batch(f"{MUSTER} {self.shell_words(WORLD)}", "-N1", "-w", "node3", "-n2", ":", "-N2", "-w", "node1,node4")
         self.assertEqual(code, 0, text)
         self.check_world(self.workers_in(text), [("node3", 1), ("node1", 1), ("node4", 1)], named=True)
@@ -215,13 +215,13 @@ class UnderSlurm(slurm.OnSlurm):
         self.check_world(self.workers_in(text), [("node1", 2)])
         self.assertNotIn("srun", text)
 
-    def test_its_exit_code_is_the_workers(self):
+    def test_a_batch_scripts_exit_code_is_the_workers(self):
         script = f"{MUSTER} --no-python sh -c 'test $RANK = 0 || exit 42; sleep 60'; echo code $?"
         _, text = self.batch(script, "-N2")
         self.assertIn("code 42\n", text)
 
     @long
-    def test_what_salloc_runs_is_on_all_nodes(self):
+    def test_salloc_runs_a_command_on_all_nodes(self):
         workers, _ = self.one_world("salloc", "-N2", by_node=[("node1", 1), ("node2", 1)])
         self.assertEqual(len(workers), 2)
 
@@ -255,7 +255,7 @@ class UnderSlurm(slurm.OnSlurm):
     @long
     def test_a_signal_reaches_all_parts_of_a_heterogeneous_job(self):
         mark = f"{self.folder}/parts"
-        # A shell cannot trap a signal that it was started with as ignored.
+        # A shell cannot trap a signal that was ignored when it started.
         worker = ("import os, signal; rank = os.environ['RANK']; signal.signal(signal.SIGUSR1, lambda *_: None); "
                   f"open('{mark}.' + rank, 'w').close(); signal.pause(); print('told', rank)")
         words = self.shell_words(["--no-python", "python3", "-c", worker])
@@ -271,7 +271,7 @@ class UnderSlurm(slurm.OnSlurm):
         self.assertEqual(code, 0, text)
         self.assertIn("code 0\n", text)
 
-    def test_the_shell_of_one_task_among_several_is_told_so(self):
+    def test_a_shell_of_one_task_among_several_is_refused(self):
         code, out, err = self.run_slurm("srun", "-N1", "-n2", "env", "SLURM_PTY_PORT=1", MUSTER, *ALONE)
         self.assertEqual((code, out), (2, ""), err)
         self.assertIn("this shell of srun --pty is one of its 2 tasks", err)
@@ -285,7 +285,7 @@ class UnderSlurm(slurm.OnSlurm):
         self.assertEqual(collections.Counter((w.rank, w.world_size) for w in workers), {(0, 2): 3, (1, 2): 3})
 
     def is_starter(self, pid):
-        """Whether it is the muster that started srun, of this test. The witness beside it has another name."""
+        """Returns True if it is the muster of this test that started srun. The witness beside it has another name."""
         try:
             with open(f"/proc/{pid}/comm", encoding="utf-8") as f:
                 if f.read() != "muster\n":
@@ -298,9 +298,9 @@ class UnderSlurm(slurm.OnSlurm):
             return False
         return words[0] == MUSTER and self.folder in variables and "SLURM_STEP_ID" not in variables
 
-    # ---- what is meant otherwise, and what cannot be
+    # ---- worlds of one, and errors
 
-    def test_worlds_of_one_that_are_meant_are_made(self):
+    def test_worlds_of_one_are_made_on_request(self):
         for meant in (["--nnodes", "1"], ["--standalone"], ["--engine", "none"]):
             self.assertEqual(self.run_slurm("srun", "-N2", MUSTER, *meant, *ALONE), (0, "0/1 0/1\n" * 2, ""), meant)
         self.assertEqual(self.run_slurm("srun", "-N2", MUSTER, *ALONE, env={"PET_NNODES": "1"}), (0, "0/1 0/1\n" * 2, ""))
@@ -314,7 +314,7 @@ class UnderSlurm(slurm.OnSlurm):
         code, out, err = self.run_slurm("srun", "-N2", MUSTER, *flags, *ALONE)
         self.assertEqual((code, sorted(out.split("\n"))), (0, ["", "0/2 0/2", "1/2 1/2"]), err)
 
-    def test_what_cannot_be_one_job_is_one_line(self):
+    def test_flags_that_cannot_be_one_job_are_refused_in_one_line(self):
         for args, line in (
                 (["-N1", "-n4", MUSTER, "--nproc-per-node", "8"], "started 4 tasks on this node, each of which has one worker"),
                 (["-N1", "-n4", MUSTER, "--nnodes", "2:4"], "with several tasks on a node the ranks are the engine's"),
