@@ -40,7 +40,7 @@ class TwoNodes(NetnsTest):
             self.set_variable(name, value)
 
     def set_variable(self, name, value):
-        """Of every node's launcher, and of musterctl."""
+        """Sets the variable for every node's launcher and for musterctl."""
         before = os.environ.get(name)
         os.environ[name] = value
         self.addCleanup(*((os.environ.pop, name) if before is None else (os.environ.__setitem__, name, before)))
@@ -57,7 +57,7 @@ class TwoNodes(NetnsTest):
         return done.returncode, done.stdout, done.stderr
 
     def answer(self, job, command, *args):
-        """{rank: its object}, or nothing while not every rank can be asked."""
+        """Returns {rank: its object}, {} while not every rank can be asked."""
         code, out, err = self.ask(job, command, "--json", *args)
         if code != 0:
             self.assertTrue(err.startswith("musterctl: "), err)
@@ -65,7 +65,7 @@ class TwoNodes(NetnsTest):
         return {r["rank"]: r for r in json.loads(out)[command]}
 
     def wait_for_the_others(self):
-        """Until ranks 0 to 2 wait for rank 3."""
+        """Waits until ranks 0 to 2 wait for rank 3."""
         def waiting():
             records = self.answer(self.jobs[0], "records", "-n", 1)
             return len(records) == 4 and all(records[r]["calls"] and records[r]["calls"][-1]["ordinal"] == 31 for r in (0, 1, 2))
@@ -84,7 +84,7 @@ class TwoNodes(NetnsTest):
 
 
 class WholeJob(TwoNodes):
-    def test_from_either_node(self):
+    def test_either_node_answers_for_all_ranks(self):
         self.start_nodes()
         self.wait_for_the_others()
         for job in self.jobs:
@@ -95,7 +95,7 @@ class WholeJob(TwoNodes):
                 self.assertRegex(out, r"(?m)^rank 3 \(pid \d+\): between calls for .*; last: all_reduce #30 of group 'world'")
                 code, out, err = self.ask_in_time(1, job, "stacks")
                 self.assertEqual((code, err), (0, ""))
-                # The late rank first, wherever it runs.
+                # The late rank comes first, whatever its node.
                 self.assertRegex(out, r"^  rank 3 \(pid \d+\): \S*read ← \S+read_fifo \(hang_faults.cc:\d+\) ← main ")
                 self.assertRegex(out, r"^(.*\n)(  [^\n]+: \S+ ← \S+call \(hang_faults.cc:\d+\) ← main [^\n]+\n){1,3}$")
                 stacks = self.answer(job, "stacks")
@@ -104,7 +104,7 @@ class WholeJob(TwoNodes):
                 self.assertIn("    thread ", self.ask(job, "stacks", "-a", "--ranks", 3)[1])
                 self.assertEqual([len(r["calls"]) for r in self.answer(job, "records", "-n", 20).values()], [20] * 4)
 
-    def test_ranks_that_there_are_not(self):
+    def test_unknown_ranks_are_refused(self):
         self.start_nodes()
         self.wait_for_the_others()
         for job in self.jobs:
@@ -115,7 +115,7 @@ class WholeJob(TwoNodes):
                 self.assertEqual((code, err), (1, "musterctl: ranks 4-5 are not of this job, whose ranks are 0-3\n"))
                 self.assertIn("rank 3 ", out)
 
-    def test_the_frames_of_pythons_programs(self):
+    def test_python_frames_come_from_all_nodes(self):
         if not os.access(PY_SPY, os.X_OK):
             self.skipTest(f"no py-spy: {PY_SPY} (./dev test installs it)")
         self.set_variable("PATH", os.path.dirname(PY_SPY) + ":" + os.environ["PATH"])
@@ -126,8 +126,8 @@ class WholeJob(TwoNodes):
             self.assertRegex(text, r"(?m)^  rank 3 \(pid \d+\): \S*read ← load_batch \(ranks.py:5\) ← <module> \(ranks.py:8\)$")
             self.assertRegex(text, r"(?m)^  3 ranks \(0-2\): .* ← step \(ranks.py:7\) ← <module> \(ranks.py:8\)$")
 
-    def test_a_long_answer(self):
-        """More than fits into one datagram of the rendezvous."""
+    def test_a_long_answer_arrives_whole(self):
+        """The answer is larger than one datagram of the rendezvous."""
         self.start_nodes()
         self.wait_for_the_others()
         code, out, err = self.ask_in_time(1, self.jobs[0], "records", "--json", "-n", 4096, "--ranks", "2-3")
@@ -137,8 +137,8 @@ class WholeJob(TwoNodes):
 
 
 class NodesWithoutAnAnswer(TwoNodes):
-    def test_a_node_whose_agent_stands_still(self):
-        """It costs one line, and what the others say is shown."""
+    def test_a_stopped_agent_costs_one_line(self):
+        """The stopped agent costs one line; the answers of the others are shown."""
         self.start_nodes("--lease", 30)
         self.wait_for_the_others()
         agent = self.jobs[1].agent()
@@ -155,7 +155,7 @@ class NodesWithoutAnAnswer(TwoNodes):
         os.kill(agent, signal.SIGCONT)
         wait_for(lambda: len(self.answer(self.jobs[0], "records")) == 4, "it answers again")
 
-    def test_a_job_whose_host_stands_still(self):
+    def test_a_stopped_host_costs_one_line(self):
         self.start_nodes("--lease", 30)
         self.wait_for_the_others()
         agent = self.jobs[0].agent()
@@ -167,7 +167,7 @@ class NodesWithoutAnAnswer(TwoNodes):
         os.kill(agent, signal.SIGCONT)
         wait_for(lambda: len(self.answer(self.jobs[1], "records")) == 4, "it answers again")
 
-    def test_a_node_that_records_nothing(self):
+    def test_a_node_without_records_costs_one_line(self):
         self.start_nodes(last=["--no-recorder"])
         wait_for(lambda: "rank 1 " in self.ask(self.jobs[0], "records")[1], "the ranks run")
         code, out, err = self.ask(self.jobs[0], "records")

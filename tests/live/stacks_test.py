@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""`musterctl stacks` on real processes: native and Python frames, ranks that are stopped, loop or hold the GIL, an
-ordinary user's ranks, and what is said where libdw, py-spy or ptrace are missing.
+"""`musterctl stacks` on real processes: native and Python frames; ranks that are stopped, loop or hold the GIL; an
+ordinary user's ranks; and the message if libdw, py-spy or ptrace is missing.
 
 The native ranks are $MUSTER_HANG_FAULTS. py-spy is the one in $MUSTER_TORCH_VENV.
 """
@@ -24,7 +24,7 @@ USER = 65534
 PY_SPY = os.path.join(VENV, "bin", "py-spy")
 NO_PY_SPY = "py-spy is not installed (pip install py-spy)"
 
-# Each rank does what its argument says, and says when it is about to.
+# Each rank runs the function that its argument names, and prints "there" just before it gets stuck.
 PYTHON = """
 import ctypes, os, sys, threading, time
 def blocked_read():
@@ -56,18 +56,18 @@ train(sys.argv[1 + int(os.environ["RANK"])])
 
 
 def frames(rank, thread=0):
-    """["function", "function file:line" where the line is known ...], the innermost first."""
+    """Returns ["function", or "function file:line" if the line is known ...], the innermost first."""
     return [f["function"] + (f" {os.path.basename(f['file'])}:{f['line']}" if f["line"] else "")
-            for one in rank["threads"][thread:][:1] for f in one["frames"]]  # A rank that has just begun may have no thread yet.
+            for one in rank["threads"][thread:][:1] for f in one["frames"]]  # A new rank may have no thread yet.
 
 
 def line_of(text):
-    """Of PYTHON."""
+    """Returns the number of the line of PYTHON that has the text."""
     return next(i for i, line in enumerate(PYTHON.split("\n"), 1) if text in line)
 
 
 def without_ptrace():
-    """In a child before exec: ptrace(2) and process_vm_readv(2) fail with EPERM, as in many containers."""
+    """Runs in a child before exec: ptrace(2) and process_vm_readv(2) fail with EPERM, as in many containers."""
     def jump(number):
         return struct.pack("=HBBI", 0x15, 0, 1, number) + struct.pack("=HBBI", 0x06, 0, 0, 0x00050001)
     code = struct.pack("=HBBI", 0x20, 0, 0, 0) + jump(101) + jump(310) + struct.pack("=HBBI", 0x06, 0, 0, 0x7FFF0000)
@@ -91,7 +91,7 @@ class StacksTest(LiveTest):
         return job
 
     def python(self, *whats, flags=(), env=(), **options):
-        """With py-spy on PATH, unless `env` says otherwise."""
+        """Starts ranks with py-spy on PATH, unless `env` sets another PATH."""
         path = {"PATH": os.path.dirname(PY_SPY) + ":" + os.environ["PATH"]}
         job = self.start("--nproc-per-node", len(whats), *flags, self.path("ranks.py"), *whats, env=path | dict(env), **options)
         wait_for(lambda: job.stdout().count("there") == len(whats), "the ranks are there")
@@ -111,7 +111,7 @@ class StacksTest(LiveTest):
         return {r["rank"]: r for r in json.loads(self.shown("--json", *args))["stacks"]}
 
     def stacks_with(self, rank, frame):
-        """Once the rank is in it: it says so just before."""
+        """Waits until the rank is in the frame: it prints "there" just before. Returns all stacks."""
         def there():
             stacks = self.stacks()
             return stacks if frame in " ".join(frames(stacks[rank])) else None
@@ -119,7 +119,7 @@ class StacksTest(LiveTest):
 
 
 class Frames(StacksTest):
-    def test_of_python(self):
+    def test_python_ranks_show_their_own_lines(self):
         if not os.access(PY_SPY, os.X_OK):
             self.skipTest(f"no py-spy: {PY_SPY} (./dev test installs it)")
         whats = ["blocked_read", "lock", "loop", "gil"]
@@ -135,7 +135,7 @@ class Frames(StacksTest):
                 self.assertEqual(own[0], f"{what} ranks.py:{lines[what]}")
                 self.assertEqual([f.split()[0] for f in own[1:]], ["train", "<module>"])
                 if what != "loop":
-                    self.assertNotIn("ranks.py", found[0])  # What the interpreter has called.
+                    self.assertNotIn("ranks.py", found[0])  # It is a frame of the interpreter's callee.
                 names = [t["name"] for t in stacks[rank]["threads"]]
                 self.assertIn("MainThread", names[0])
                 self.assertTrue(any("loader" in name for name in names), names)
@@ -145,8 +145,8 @@ class Frames(StacksTest):
                          r"<module> \(ranks.py:\d+\)\n$")
         self.assertEqual(job.process.poll(), None, job.stderr())
 
-    def test_of_native_ranks_the_one_that_is_in_no_call_first(self):
-        """Of more ranks than are read at a time."""
+    def test_the_native_rank_outside_calls_comes_first(self):
+        """Starts more ranks than are read at a time."""
         os.mkfifo(self.path("fifo"))
         self.start("--nproc-per-node", 6, "--no-python", NATIVE,
                    env={"FAULT": "blocked_read", "CULPRIT": "1", "FIFO": self.path("fifo")})
@@ -158,7 +158,7 @@ class Frames(StacksTest):
         code, out, err = self.ask("--ranks", 7)
         self.assertEqual((code, out, len(err.splitlines())), (1, "", 1), err)
 
-    def test_of_a_stopped_rank_which_stays_stopped(self):
+    def test_a_stopped_rank_stays_stopped(self):
         self.python("blocked_read", "blocked_read")
         pid = self.stacks_with(0, "read")[0]["pid"]
         os.kill(pid, signal.SIGSTOP)
@@ -168,7 +168,7 @@ class Frames(StacksTest):
         os.kill(pid, signal.SIGCONT)
         wait_for(lambda: harness.processes()[pid][1] == "S", "it goes on")
 
-    def test_of_a_rank_that_has_ended(self):
+    def test_a_rank_that_has_ended_is_named(self):
         self.write("one.sh", "#!/bin/sh\n[ $RANK = 1 ] || exit 0\necho there\nread x < fifo\n")
         os.mkfifo(self.path("fifo"))
         self.start("--nproc-per-node", 2, "--no-python", self.path("one.sh"), cwd=self.folder.name)
@@ -187,7 +187,7 @@ class OtherRights(StacksTest):
         os.chmod(self.folder.name, 0o777)
         os.chown(self.path("run"), USER, USER)
         for program in MUSTER, MUSTERCTL, PY_SPY:
-            shutil.copy(program, self.path(os.path.basename(program)))  # Where the user may read it.
+            shutil.copy(program, self.path(os.path.basename(program)))  # Readable for the user.
         self.path_of_user = {"PATH": f"{self.folder.name}:/usr/bin:/bin", "TMPDIR": self.folder.name}
 
     def user(self):
@@ -208,24 +208,24 @@ class OtherRights(StacksTest):
         finally:
             harness.MUSTER = muster
 
-    def test_of_an_ordinary_users_rank(self):
+    def test_an_ordinary_users_ranks_show_their_frames(self):
         self.python("blocked_read", "lock")
         stacks = self.stacks_with(1, "lock")
         self.assertEqual([s["missing"] for s in stacks.values()], ["", ""])
         self.assertIn("blocked_read ranks.py", " ".join(frames(stacks[0])))
         self.assertNotIn("ranks.py", frames(stacks[0])[0])
 
-    def test_of_a_rank_that_hides_itself(self):
-        """PR_SET_DUMPABLE 0: another process of the user may not look at it. What it prints itself is shown."""
+    def test_a_rank_that_hides_itself_prints_its_own_frames(self):
+        """PR_SET_DUMPABLE is 0: other processes of the user may not read the rank. It prints its own frames."""
         self.python("hidden", "lock", "lock")
         stacks = self.stacks_with(1, "lock")
         self.assertIn("lock ranks.py", " ".join(frames(stacks[2])))
-        self.assertIn("hidden ranks.py", " ".join(frames(stacks[0])))  # It prints them itself.
+        self.assertIn("hidden ranks.py", " ".join(frames(stacks[0])))  # The rank has printed them.
         self.assertIn("no native frames", stacks[0]["missing"])
         self.assertEqual(self.shown().count("\n"), 3)
 
 
-    def test_of_a_rank_of_another_user_which_does_not_say_what_root_runs(self):
+    def test_another_users_rank_does_not_choose_what_root_runs(self):
         self.write("py-spy", f"#!/bin/sh\ntouch {self.path('was-run')}\n")
         os.symlink("/usr/bin/python3", self.path("python"))
         os.chmod(self.path("ranks.py"), 0o644)
@@ -241,7 +241,7 @@ class OtherRights(StacksTest):
 
 
 class Missing(StacksTest):
-    def test_py_spy(self):
+    def test_a_missing_py_spy_is_named(self):
         job = self.python("blocked_read", flags=("--python", "/usr/bin/python3", "--no-python-hook"),
                           env={"PATH": "/usr/bin:/bin"})
         stacks = self.stacks_with(0, "read")
@@ -251,18 +251,18 @@ class Missing(StacksTest):
         self.assertRegex(text, r"\n  rank 0 \(pid \d+\): no Python frames: [^\n]+\n$")
         self.assertEqual(job.process.poll(), None, job.stderr())
 
-    def test_libdw(self):
+    def test_a_missing_libdw_is_named(self):
         self.write("libdw.so.1", "")
         self.python("blocked_read", env={"LD_LIBRARY_PATH": self.folder.name})
         stacks = self.stacks()
         self.assertEqual(stacks[0]["missing"], "no native frames: libdw.so.1 is not installed (Debian: apt install libdw1)")
         self.assertIn("blocked_read ranks.py", frames(stacks[0])[0])
 
-    def test_ptrace(self):
+    def test_forbidden_ptrace_is_named(self):
         job = self.python("blocked_read", "blocked_read", preexec_fn=without_ptrace)
         stacks = self.stacks()
         for rank in stacks.values():
-            self.assertIn("blocked_read ranks.py", frames(rank)[0])  # py-spy does without.
+            self.assertIn("blocked_read ranks.py", frames(rank)[0])  # py-spy works without ptrace.
             self.assertRegex(rank["missing"], "^no native frames: 2 threads: ptrace is not permitted ")
         self.assertEqual(self.shown().count("\n"), 2)
         self.assertEqual(job.process.poll(), None, job.stderr())
@@ -275,8 +275,8 @@ class OfPytorch(StacksTest):
         if not os.access(PY_SPY, os.X_OK):
             self.skipTest(f"no PyTorch with py-spy in {VENV!r}: set MUSTER_TORCH_VENV (./dev test makes it)")
 
-    def test_that_the_program_prints_itself(self):
-        """Where py-spy is missing, and in a rank that hides itself and holds the GIL."""
+    def test_programs_print_their_own_frames_without_py_spy(self):
+        """Without py-spy, and in a rank that hides itself and holds the GIL."""
         os.makedirs(self.path("bin"))
         os.symlink(os.path.realpath(self.interpreter), self.path("bin/python3"))
         packages = glob.glob(os.path.join(VENV, "lib", "python3*", "site-packages"))[0]
@@ -290,7 +290,7 @@ class OfPytorch(StacksTest):
             found = frames(stacks[rank])
             self.assertEqual([f.split()[0] for f in found if "ranks.py" in f], [what, "train", "<module>"], stacks[rank])
             self.assertEqual(stacks[rank]["missing"], "")
-        # Asked again, perhaps more than once: on a busy machine an answer may lack native frames, which is a line more.
+        # Retries: on a busy machine an answer may lack native frames, which adds a line.
         wait_for(lambda: self.shown("--ranks", "0").count("\n") == 1, lambda: self.shown("--ranks", "0"))
         self.assertEqual(job.process.poll(), None, job.stderr())
 
@@ -305,7 +305,7 @@ class OfPytorch(StacksTest):
         return job
 
     @long
-    def test_that_threads_which_run_survive_it(self):
+    def test_running_threads_survive_the_printing_of_stacks(self):
         job = self.without_py_spy("""
 import json, threading, time, torch.distributed
 def walk(depth):
@@ -322,7 +322,7 @@ time.sleep(1000)
             self.assertIn("<module> ranks.py:10", " ".join(frames(self.stacks()[0])))
         self.assertEqual(job.process.poll(), None, job.stderr())
 
-    def test_that_nothing_is_written_to_other_files(self):
+    def test_nothing_is_written_to_other_files(self):
         job = self.without_py_spy(f"""
 import os, time, torch.distributed
 os.closerange(3, 4096)
@@ -335,7 +335,7 @@ time.sleep(1000)
         self.assertEqual(job.process.poll(), None, job.stderr())
 
     @long
-    def test_of_eight_ranks_of_pytorch(self):
+    def test_eight_pytorch_ranks_are_grouped_by_their_frames(self):
         self.write("train.py", """
 import os, torch, torch.distributed as dist
 def load_batch():

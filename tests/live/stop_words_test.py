@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What is said of ranks that a stop did not end as it should: where they were when SIGKILL ended them, and why they failed."""
+"""What muster prints of ranks that outlast or fail a stop: where they were when SIGKILL ended them, and why they failed."""
 import glob
 import json
 import os
@@ -14,7 +14,7 @@ from nodes_harness import NodesTest
 NATIVE = os.environ.get("MUSTER_HANG_FAULTS", "")
 GRACE_S = 2
 
-# Hears the signal and never looks, but for what its argument says.
+# Handles the signals but never stops, except as its argument says.
 TRAINER = """import os, signal, sys, time
 rank = int(os.environ["RANK"])
 def told(number, frame):
@@ -57,8 +57,8 @@ class StopWords(NodesTest):
         with open(path) as f:
             return json.load(f)
 
-    def test_of_a_trainer_that_never_looks(self):
-        """Also without py-spy, and no PyTorch."""
+    def test_a_trainer_that_never_stops_is_named_with_its_line(self):
+        """Runs without py-spy and PyTorch."""
         job = self.start("", env={"PATH": "/usr/bin:/bin"})
         job.signal(signal.SIGTERM)
         self.assertEqual(job.wait(), 143)
@@ -67,7 +67,7 @@ class StopWords(NodesTest):
         self.assertEqual([(one["rank"], one["where"]) for one in result["left"]], [(0, PLACE)])
         self.assertEqual(result["stop"]["killed_ranks"], [0])
 
-    def test_of_eight_ranks_and_sigkill_is_not_late(self):
+    def test_eight_ranks_are_named_and_sigkill_is_not_late(self):
         job = self.start("", ranks=8)
         began = time.monotonic()
         job.signal(signal.SIGTERM)
@@ -79,7 +79,7 @@ class StopWords(NodesTest):
             self.assertIn(one["where"], (PLACE, None), one)
             self.assertLess(one["seconds"], GRACE_S + within(0.2))
 
-    def test_of_a_rank_that_is_stopped(self):
+    def test_a_rank_in_state_t_is_named(self):
         job = self.start("stopped", ranks=2)
         job.signal(signal.SIGTERM)
         self.assertEqual(job.wait(), 143)
@@ -88,14 +88,14 @@ class StopWords(NodesTest):
         self.assertEqual(left[1]["where"], PLACE)
         self.assertTrue(left[0]["where"] or "T (stopped)" in left[0]["missing"], left)
 
-    def test_of_a_rank_that_is_killed_since_another_failed(self):
+    def test_a_rank_killed_because_another_failed_is_named(self):
         job = self.start("fail", ranks=2, up=[0])
         self.assertEqual(job.wait(), 3)
         self.assertRegex(job.stderr(), rf"(?m)^muster: rank 0 had [\d.]+ s and was in {re.escape(PLACE)}$")
         result = self.result()
         self.assertEqual((result["stop"], [one["where"] for one in result["left"]]), (None, [PLACE]))
 
-    def test_of_those_that_wait_for_it_in_a_call(self):
+    def test_ranks_that_wait_for_the_killed_one_are_named(self):
         job = Job("--nproc-per-node", 3, "--shutdown-timeout", GRACE_S, "--no-python", "sh", "-c", 'trap "" TERM; exec "$0"', NATIVE,
                   env={"FAULT": "blocked_read", "CULPRIT": "1", "FIFO": self.path("fifo")})
         self.addCleanup(job.__exit__)
@@ -117,7 +117,7 @@ class StopWords(NodesTest):
         result = self.result()
         self.assertEqual((result["left"], result["stop"]["kill_requested"]), ([], True))
 
-    def test_who_fails_while_it_is_stopped_has_failed(self):
+    def test_a_rank_that_fails_during_the_stop_is_named(self):
         job = self.start("full", ranks=2)
         job.signal(signal.SIGTERM)
         self.assertEqual(job.wait(), 143)
@@ -128,7 +128,7 @@ class StopWords(NodesTest):
         [failed] = self.result()["stop"]["failed"]
         self.assertEqual((failed["rank"], failed["exit_code"], failed["signal"], failed["text"]), (0, 1, None, words))
 
-    def test_each_of_two_nodes_tells_of_its_own(self):
+    def test_each_of_two_nodes_names_its_own_ranks(self):
         nodes = [self.start("", "--nnodes", 2, "--node-rank", rank, "--master-addr", "127.0.0.1", "--master-port", self.port,
                             up=[]) for rank in range(2)]
         self.wait_for_files("up.0", "up.1")

@@ -1,18 +1,17 @@
 #!/usr/bin/env python3
-"""The matrix of stops: who stops a job, what its ranks are, where its output goes, on one node and two; and what is saved.
+"""The matrix of stops: what stops a job, what its ranks are, where its output goes, one node or two; and what is saved.
 
     stops_matrix.py [--runs 20] [--jobs 6] [--only WORD]
 
 $MUSTER names the launcher, $MUSTER_STOP_SAVER the program fakes/stop_saver.cc, $MUSTER_TORCH_VENV a virtual environment
-with PyTorch. Each cell is run so often, so many at a time, and up to five times with a process alone, without a launcher,
-to which the same happens: where others than the process itself are to blame for the stop, it gets SIGTERM. Prints a
-Markdown table with a row for each cell; --only takes those whose row has the word. The exit status is 1 if a rank's save
-is missing.
+with PyTorch. Each cell runs --runs times, --jobs cells at a time, and up to five times as a single process without a
+launcher that is stopped the same way (by SIGTERM if a failure or a lost node is the cause). Prints a Markdown table with a
+row for each cell; --only selects the rows that have the word. The exit status is 1 if a rank's save is missing.
 
-Every pair of levels of two factors is in a cell. The engine is Slurm by its variables and its daemon's name, or one that
-muster does not know. A rank saves for a second, in steps for each of which its helper process
-serves it, and prints a line for each. Told twice, it gives up. Where the signal goes to every process, helpers ignore it,
-as in programs that are written for that; elsewhere they die of it.
+The cells cover every pair of levels of two factors. The engine is Slurm, by its variables and its daemon's name, or one
+that muster does not know. A rank saves for a second, in steps that its helper process serves, and prints a line for each.
+It gives up if it gets a second signal. If the signal goes to every process, helpers ignore it, as in programs that are
+written for that; otherwise they die of it.
 """
 import argparse
 import collections
@@ -33,7 +32,7 @@ from ports import free_port
 SAVER = os.environ.get("MUSTER_STOP_SAVER", "")
 TORCH = os.path.join(os.environ.get("MUSTER_TORCH_VENV", ""), "bin", "python")
 PYTHON_SAVER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "programs", "stop_saver.py")
-POLL_S = 0.05  # Six scenes at a time poll.
+POLL_S = 0.05  # Up to six scenes poll at a time.
 READY_S = 120.0
 LIMIT_S = 40.0  # More than the grace.
 ALONE_S, ALONE_RUNS = 5.0, 5
@@ -52,7 +51,7 @@ trap save TERM INT
 touch $STOPS/ready.$RANK
 for step in {1..6000}; do sleep 0.05; done
 """
-# What a rank runs.
+# The command of a rank.
 PROGRAMS = {
     "Python, torch's loader": (TORCH, PYTHON_SAVER, "torch"),
     "shell, Python below it": ("bash", "-c", f"{PLAIN}; echo after"),
@@ -61,11 +60,11 @@ PROGRAMS = {
     "C++": (SAVER,),
     "profiler around C++": (SAVER, "profile", SAVER),
 }
-# Says its pid in a file and becomes the program.
+# Writes its pid to a file and becomes the program.
 SAYS_PID = 'echo $BASHPID >"$0.draft"; mv "$0.draft" "$0"; exec "$@"'
-# The rank that fails has its pid in its file.
+# The rank that fails writes its pid to ready.RANK and never saves.
 FAILS = f"""[ $RANK != $CULPRIT ] || exec bash -c '{SAYS_PID}' "$STOPS/ready.$RANK" sleep 1000; exec "$@\""""
-# How a wrapper passes SIGTERM on to the launcher.
+# Ways in which a wrapper passes SIGTERM on to the launcher.
 WRAPPERS = {
     "a trap": """trap 'kill -TERM $child' TERM; "$@" & child=$!; wait $child; wait $child""",
     "to its group": """trap "trap '' TERM; kill -TERM 0" TERM; "$@" & child=$!; wait $child; wait $child""",
@@ -84,7 +83,7 @@ class Cell:
 
     @property
     def rank(self):
-        """What a rank is, the factor."""
+        """The factor: what a rank is."""
         return self.program.split(",")[0].split(" ")[0]
 
     def factors(self):
@@ -92,7 +91,7 @@ class Cell:
 
     @property
     def ranks(self):
-        """Those of a whole job, the one that fails included."""
+        """The number of ranks of a whole job, with the one that fails."""
         return 2 + (self.by == "failure")
 
     def words(self):
@@ -128,7 +127,7 @@ CELLS = (
 
 
 def all_pairs(cells):
-    """The pairs of levels of two factors that are in a cell."""
+    """Returns the pairs of levels of two factors that are in a cell."""
     return {pair for cell in cells for pair in itertools.combinations(enumerate(cell.factors()), 2)}
 
 
@@ -141,7 +140,7 @@ def kill(pids, *signals):
 
 
 class Console:
-    """Where the output of a command goes; what is read of it is kept. `typed`: tee shows it on a terminal."""
+    """The destination of a command's output, which it keeps. `typed`: a terminal, so that keys can be pressed."""
 
     def __init__(self, kind, command, log, env, typed):
         self.master, self.text = None, bytearray()
@@ -168,11 +167,11 @@ class Console:
         try:
             while read := os.read(source, 65536):
                 self.text += read
-        except OSError:  # EIO: no process has the terminal open any more.
+        except OSError:  # EIO: no process has the terminal open any longer.
             pass
 
     def close(self):
-        """When all that wrote to it has ended."""
+        """Call this once every process that writes to it has ended."""
         self.process.wait()
         if self.process.stdout:
             self.reader.join()
@@ -183,7 +182,7 @@ class Console:
 
 
 class Scene:
-    """One run of a cell: with the launcher, or a process alone. By its number the stop comes at another moment."""
+    """One run of a cell, with the launcher or as a single process. The moment of the stop depends on its number."""
 
     def __init__(self, cell, alone, number, folder):
         self.cell, self.alone, self.number, self.folder = cell, alone, number, folder
@@ -234,14 +233,14 @@ class Scene:
             return int(file.read())
 
     def members(self, node=None):
-        """The pids of its processes, or of one node's."""
+        """Returns the pids of its processes, or of one node's."""
         marks = [f"STOPS={self.folder}\0".encode()] + ([] if node is None else [f"STOPS_NODE={node}\0".encode()])
         found = []
         for name in filter(str.isdigit, os.listdir("/proc")):
             try:
                 with open(f"/proc/{name}/environ", "rb") as file:
                     content = file.read()
-            except OSError:  # It has ended.
+            except OSError:  # The process has ended.
                 continue
             if all(mark in content for mark in marks):
                 found.append(int(name))
@@ -272,7 +271,7 @@ class Scene:
             kill([self.pid("front.0")], signal.Signals[self.cell.how])
 
     def stop_by_manager(self):
-        """As systemd: the main process first, then the rest of its cgroup, or with KillMode=mixed only that."""
+        """Signals as systemd does: the main process first, then the rest of its cgroup unless KillMode=mixed."""
         main = self.consoles[0].process.pid
         others = [] if self.cell.how == "mixed" else [pid for pid in self.members(0) if pid != main]
         self.start_daemon("systemd", [main, *others[::-1 if self.number % 2 else 1]])
@@ -289,7 +288,7 @@ class Scene:
             self.start_daemon("slurmstepd" if self.cell.how == "Slurm" else "jobd", pids)
 
     def start_daemon(self, name, pids):
-        """It signals them, and lives on: a process that is signalled may ask what it is."""
+        """Starts a process that signals `pids` and lives on, since receivers may look at their sender."""
         path = self.path(f"daemon.{len(self.daemons)}")
         os.mkdir(path)
         os.symlink(SAVER, f"{path}/{name}")
@@ -311,12 +310,12 @@ class Scene:
     # ---- what comes of it
 
     def expected(self):
-        """The ranks that are to save."""
+        """Returns the ranks that must save."""
         lost = None if self.alone or self.cell.by != "loss of a node" else self.lost_node()
         return [rank for rank in range(self.ranks) if rank not in (self.culprit, lost)]
 
     def wait_for_saves(self):
-        """Until they are there, or no more can come: the launcher leaves nothing; what a process alone leaves may go on."""
+        """Waits until all ranks have saved or none can any more: a launcher leaves nothing, a single process may."""
         fronts = [self.pid(f"front.{node}") for node in range(self.nodes)]
 
         def over():
@@ -330,7 +329,7 @@ class Scene:
         return self.has("save", rank) and (self.cell.rank != "profiler" or self.has("report", rank))
 
     def loss(self, rank):
-        """Why a rank has not saved."""
+        """Returns why a rank has not saved."""
         if self.has("lost", rank):
             with open(self.path(f"lost.{rank}"), encoding="utf-8") as file:
                 return file.read()
@@ -339,7 +338,7 @@ class Scene:
         return "no report" if self.has("save", rank) else "killed or not told"
 
     def play(self):
-        """(saves, losses by cause)"""
+        """Plays the scene. Returns (saves, losses by cause)."""
         for _ in polling(READY_S, POLL_S):
             if all(self.has("ready", rank) for rank in range(self.ranks)):
                 pause((1 + self.number % 5) * 0.05, "any moment when its ranks are older than 20 ms")
@@ -363,14 +362,14 @@ class Scene:
 
 @dataclasses.dataclass
 class Row:
-    """What came of a cell."""
+    """The results of a cell."""
     cell: Cell
     saved: int = 0
     ranks: int = 0
     losses: collections.Counter = dataclasses.field(default_factory=collections.Counter)
     alone_saved: int = 0
     alone_runs: int = 0
-    outputs: list = dataclasses.field(default_factory=list)  # From runs in which a save is missing.
+    outputs: list = dataclasses.field(default_factory=list)  # Of the runs in which a save is missing.
 
     def add(self, scene, saved, losses):
         if scene.alone:
@@ -395,7 +394,7 @@ def play(*run):
 
 
 def run_cells(cells, runs, jobs, alone_runs=ALONE_RUNS):
-    """A row for each cell."""
+    """Returns a row for each cell."""
     rows = {cell: Row(cell) for cell in cells}
     plan = [(cell, alone, number) for number in range(runs) for cell in cells for alone in (False, True)
             if not alone or number < alone_runs]
@@ -406,7 +405,7 @@ def run_cells(cells, runs, jobs, alone_runs=ALONE_RUNS):
 
 
 def table(rows):
-    """In Markdown."""
+    """Returns the rows as Markdown."""
     return "\n".join(["| stopped by | a rank is | console | nodes | saved | alone | lost |", "| --- | --- | --- | --- | --- | --- | --- |",
                       *(row.text() for row in rows)])
 

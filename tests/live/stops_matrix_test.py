@@ -1,4 +1,4 @@
-"""A stop loses nothing: whoever stops a job, whatever its ranks are and wherever their output goes, each of them saves."""
+"""A stop loses nothing: whatever stops a job, whatever its ranks are and wherever their output goes, each of them saves."""
 import itertools
 import os
 import unittest
@@ -39,11 +39,11 @@ class Stops(unittest.TestCase):
         if not with_torch:
             self.skipTest("MUSTER_TORCH_VENV names no environment with PyTorch, which the cells with its loader need")
 
-    def test_eight_cells(self):
+    def test_all_ranks_save_in_eight_cells(self):
         self.check([cell for cell in stops_matrix.CELLS if cell.in_gate], runs=1, jobs=4)
 
     @long
-    def test_all_cells_six_at_a_time(self):
+    def test_all_ranks_save_in_all_cells_six_at_a_time(self):
         self.check(stops_matrix.CELLS, runs=20, jobs=6)
 
 

@@ -1,4 +1,4 @@
-"""A stop loses nothing: who gets the first signal, that everybody gets it once, and that a console may go with it."""
+"""A stop loses nothing: which process gets the first signal, that each gets it once, and that a console may go with it."""
 import os
 import pty
 import signal
@@ -7,7 +7,7 @@ import sys
 
 from harness import MUSTER, Job, LiveTest, children_of, is_gone, is_witness, main, name_of, pause, processes, wait_for, within
 
-# Saves as a trainer does: it notes the signal, and once a step is done it writes a file. While it does, it needs its loader.
+# Saves as a trainer does: it notes the signal, ends its step and writes a file. Saving needs its loader.
 SAVER = """#!/usr/bin/env python3
 import multiprocessing, os, signal, sys, time
 folder, rank = sys.argv[1], os.environ["RANK"]
@@ -81,7 +81,7 @@ sys.exit(child.returncode)
 
 
 def is_pending(pid, number):
-    """Whether the process has been sent that signal and has not taken it (proc(5))."""
+    """Returns True if the process has been sent the signal and has not handled it yet (proc(5))."""
     with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as f:
         pending = next(int(line.split()[1], 16) for line in f if line.startswith("ShdPnd:"))
     return bool(pending >> (number - 1) & 1)
@@ -117,59 +117,59 @@ class WhoGetsIt(Base):
     def direct(self, **options):
         return self.check("sh", "-c", "exec SAVER", **options)
 
-    def test_the_loaders_of_a_rank_serve_it_until_it_has_saved(self):
+    def test_a_ranks_loaders_serve_it_until_it_has_saved(self):
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
             with self.subTest(number.name):
                 self.setUp()
                 self.direct(number=number)
 
-    def test_so_they_do_for_a_signal_of_the_users_choice(self):
+    def test_loaders_serve_a_rank_after_a_signal_of_the_users_choice(self):
         self.direct(number=signal.SIGUSR1, flags=("--signals-to-handle", "SIGUSR1"))
 
-    def test_a_handler_that_raises(self):
+    def test_a_rank_whose_handler_raises_saves(self):
         self.direct(env={"RAISES": "1"})
 
-    def test_a_loader_in_a_session_of_its_own(self):
+    def test_a_loader_in_its_own_session_serves_its_rank(self):
         self.direct(env={"LOADER_SESSION": "1"})
 
-    def test_below_shells_and_wrappers_the_first_that_handles_it_gets_it(self):
+    def test_the_first_process_with_a_handler_below_shells_gets_the_signal(self):
         for shell in ("bash", "dash"):
             for number in (signal.SIGTERM, signal.SIGINT):
                 with self.subTest(shell=shell, number=number.name):
                     self.setUp()
                     self.check(shell, "-c", "SAVER; true", number=number)
 
-    def test_a_shell_does_not_start_it_anew(self):
+    def test_a_shell_does_not_restart_the_program(self):
         for shell in ("bash", "dash"):
             with self.subTest(shell):
                 self.setUp()
                 self.check(shell, "-c", "until SAVER; do sleep 0.1; done", env={"CODE": "143"}, flags=("--shutdown-timeout", 3))
 
-    def test_a_shell_waits_for_all_that_it_has_started(self):
-        """The first of the two ends long before the second."""
+    def test_a_shell_waits_for_all_its_children(self):
+        """The first of the two programs ends long before the second."""
         job = self.check("bash", "-c", "sh -c 'trap \"exit 0\" TERM; while :; do sleep 0.01; done' & SAVER; wait", env={"PARTS": "20"})
         self.assertNotIn("SIGTERM;", job.stderr())
 
-    def test_below_a_wrapper_that_only_waits(self):
+    def test_a_program_below_a_waiting_wrapper_gets_the_signal(self):
         for number in (signal.SIGTERM, signal.SIGINT):
             with self.subTest(number.name):
                 self.setUp()
                 waiter = self.write("waiter.py", WAITER)
                 self.check("sh", "-c", f"exec {sys.executable} {waiter} SAVER", number=number)
 
-    def test_below_one_that_polls_and_waits_once_it_is_told(self):
+    def test_a_program_below_a_polling_wrapper_gets_the_signal(self):
         poller = self.write("poller.py", POLLER)
         self.check("sh", "-c", f"exec {sys.executable} {poller} SAVER", number=signal.SIGINT)
 
-    def test_below_timeout_which_would_signal_its_whole_group(self):
+    def test_a_program_below_timeout_gets_the_signal_once(self):
         self.check("sh", "-c", "exec timeout 60 nice stdbuf -oL SAVER")
 
-    def test_a_shell_with_a_trap_gets_it_with_its_command(self):
+    def test_a_shell_with_a_trap_gets_the_signal_with_its_command(self):
         self.check("bash", "-c", "trap 'touch $TRAPPED.$RANK' TERM; SAVER; exit 0", env={"TRAPPED": self.path("trapped")})
         self.assertTrue(self.exists("trapped.0") and self.exists("trapped.1"))
 
-    def test_what_a_trap_passes_on_comes_once(self):
-        # `ignored`: as in a job that a script has started in the background. Without `waits` the shell ends before its job.
+    def test_a_signal_that_a_trap_passes_on_comes_once(self):
+        # `ignored`: as in a job that a script has started in the background. Without `waits` the shell ends before its child.
         for ignored, waits in (False, "; wait $child; exit 0"), (True, "; wait $child; exit 0"), (False, ""):
             with self.subTest(ignored=ignored, waits=waits):
                 self.setUp()
@@ -180,15 +180,15 @@ class WhoGetsIt(Base):
                 self.assertEqual(job.wait(), 143)
                 self.check_saved("SIGTERM")
 
-    def test_a_profiler_passes_it_on_and_writes_its_report(self):
+    def test_a_profiler_passes_the_signal_on_and_writes_its_report(self):
         profiler = self.write("profiler.py", PROFILER)
         self.check("sh", "-c", f"exec {sys.executable} {profiler} SAVER")
         self.assertTrue(self.exists("report.0") and self.exists("report.1"))
 
-    def test_a_muster_in_a_worker_gets_it_alone(self):
+    def test_only_a_nested_muster_gets_the_signal(self):
         self.check("sh", "-c", f"export OUTER=$RANK; exec {MUSTER} --no-python sh -c 'RANK=$OUTER exec SAVER'")
 
-    def test_where_nothing_handles_it_the_whole_group_ends_of_it(self):
+    def test_a_group_without_handlers_ends_of_the_signal(self):
         job = Job("--no-python", "sh", "-c", f"sleep 1000 & sleep 1000 & touch {self.path('up')}; wait")
         self.addCleanup(job.__exit__)
         self.wait_for_files("up")
@@ -196,8 +196,8 @@ class WhoGetsIt(Base):
         self.assertEqual(job.wait(), 143)
         self.assertNotIn("SIGKILL;", job.stderr())
 
-    def test_what_is_left_gets_term_at_two_thirds_of_the_grace(self):
-        """The worker ends when its helper has ended."""
+    def test_remaining_processes_get_term_at_two_thirds_of_the_grace(self):
+        """The worker ends once its helper has ended."""
         helper = self.write("helper.sh", "#!/bin/bash\ntrap 'touch $1/left; exit 0' TERM\ntouch $1/helps\n"
                             "while :; do sleep 0.05; done\n")
         worker = self.write("worker.py", f"""#!/usr/bin/env python3
@@ -239,7 +239,7 @@ class ForAnother(Base):
 
 class Once(Base):
     def everything(self, job):
-        """The witness as well; helpers of the ranks, which end of a signal, are not in it."""
+        """Returns the launcher's processes, the witness included, without helpers of the ranks, which end of a signal."""
         found = [job.pid]
         for pid in found:
             found += [p for p, (parent, _, _) in processes().items() if parent == pid]
@@ -249,7 +249,7 @@ class Once(Base):
         for pid in self.everything(job):
             os.kill(pid, signal.SIGTERM)
 
-    def test_a_service_manager_that_signals_every_process(self):
+    def test_a_service_managers_signals_reach_each_rank_once(self):
         for program in ("exec SAVER", "SAVER; true"):
             with self.subTest(program):
                 self.setUp()
@@ -258,7 +258,7 @@ class Once(Base):
                 self.assertEqual(job.wait(), 143)
                 self.check_saved("SIGTERM")
 
-    def test_not_again_at_two_thirds_of_the_grace(self):
+    def test_a_rank_gets_no_second_signal_at_two_thirds_of_the_grace(self):
         until = self.path("until")
         job = self.start("sh", "-c", "exec SAVER", env={"UNTIL": until}, flags=("--shutdown-timeout", 4))
         self.tell_everything(job)
@@ -267,8 +267,8 @@ class Once(Base):
         self.assertEqual(job.wait(), 143)
         self.check_saved("SIGTERM")
 
-    def test_pkill_by_the_command_line(self):
-        """A script is sent it alone, not the program below it."""
+    def test_pkill_by_the_command_line_reaches_each_rank_once(self):
+        """A script is signalled alone, without the program below it."""
         for is_script in (False, True):
             with self.subTest(is_script=is_script):
                 self.setUp()
@@ -282,7 +282,7 @@ class Once(Base):
                 self.assertEqual(job.wait(), 143)
                 self.check_saved("SIGTERM")
 
-    def test_the_children_of_muster_and_then_itself(self):
+    def test_signals_to_musters_children_and_then_muster_count_once(self):
         job = self.saves()
         for pid in [p for p, (parent, _, _) in processes().items() if parent == job.pid] + [job.pid]:
             os.kill(pid, signal.SIGTERM)
@@ -291,7 +291,7 @@ class Once(Base):
         self.check_saved("SIGTERM")
 
     def test_pkill_of_muster_reaches_no_witness(self):
-        """Both processes of that name get it, and the workers get it from them, once."""
+        """Both processes named muster get the signal and pass it on to the workers once."""
         job = self.saves()
         named = [p for p in self.everything(job) if "muster" in name_of(p)]
         self.assertEqual(len(named), 2)
@@ -300,7 +300,7 @@ class Once(Base):
         self.assertEqual(job.wait(), 143)
         self.check_saved("SIGTERM")
 
-    def test_a_term_that_comes_again_within_two_seconds_is_one_wish(self):
+    def test_terms_within_two_seconds_are_one_request(self):
         job = self.saves(parts=60)
         job.signal(signal.SIGTERM)
         for _ in range(3):
@@ -309,7 +309,7 @@ class Once(Base):
         self.assertEqual(job.wait(), 143)
         self.check_saved("SIGTERM")
 
-    def test_a_term_after_a_key_press_is_its_wrappers(self):
+    def test_a_term_right_after_ctrl_c_is_the_same_request(self):
         job = self.saves(parts=60)
         job.signal(signal.SIGINT)
         pause(0.3, "the time that a wrapper takes")
@@ -325,10 +325,10 @@ class Once(Base):
         self.assertEqual(job.wait(), 143)
         self.assertFalse(self.exists("saved.0"))
 
-    def test_a_kill_while_it_waits_for_the_witness(self):
+    def test_a_second_signal_while_the_witness_is_awaited_keeps_the_first(self):
         job = self.saves(parts=100000)
         job.signal(signal.SIGTERM)
-        # Where both are pending, the kernel delivers the lower number first.
+        # The kernel delivers the lower of two pending signals first.
         wait_for(lambda: not is_pending(job.pid, signal.SIGTERM), "the launcher takes it")
         job.signal(signal.SIGQUIT)
         self.assertEqual(job.wait(), 143)
@@ -356,7 +356,7 @@ class Once(Base):
 
 
 class AConsoleThatIsGone(Base):
-    def test_tee_dies_of_the_same_key_press(self):
+    def test_ranks_save_though_tee_dies_of_the_same_key_press(self):
         saver = " ".join([self.write("saver.py", SAVER), self.folder.name, self.marker])
         worker = self.write("worker.sh", f"#!/bin/bash\ntrap '' PIPE\nyes & {saver}\ncode=$?\nkill $!\nexit $code\n")
         shell, terminal = pty.fork()
@@ -369,7 +369,7 @@ class AConsoleThatIsGone(Base):
         os.close(terminal)
         self.assert_nothing_left()
 
-    def test_before_a_stop_a_reader_that_ends_still_ends_the_writers(self):
+    def test_a_reader_that_ends_before_a_stop_ends_the_writers(self):
         printer = self.write("printer.py", "while True:\n    print('y')\n")
         for program, end in (("--no-python yes", b"killed by SIGPIPE"), (printer, b"BrokenPipeError")):
             done = subprocess.run(f"{MUSTER} {program} | head -n 1", shell=True, stdout=subprocess.PIPE,

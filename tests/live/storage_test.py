@@ -11,14 +11,14 @@ MUSTERCTL = os.environ.get("MUSTERCTL", "")
 
 
 class Hung(LiveTest):
-    """The log folder is on a file system that is frozen: a thread that writes there is in state D, and SIGKILL does not end it."""
+    """Logs on a frozen file system: a thread that writes there is in state D, and SIGKILL does not end it."""
 
     def start(self, disk, command, **options):
         job = Job("--log-dir", disk, "--no-python", "sh", "-c", command, **options)
         self.addCleanup(job.__exit__)
         return job
 
-    def test_no_exit_waits_for_it(self):
+    def test_no_exit_waits_for_a_frozen_disk(self):
         disk, freeze, thaw = self.frozen_disk()
         until_go = f"while ! [ -e {self.path('go')} ]; do sleep 0.01; done"
         failed = self.start(disk, f"touch {self.path('up')}; {until_go}; echo last words >&2; exit 7")
@@ -40,7 +40,7 @@ class Hung(LiveTest):
         thaw()
         wait_for(lambda: not os.path.exists(f"/proc/{agent}"), "the agent goes with the disk")
 
-    def test_two_signals_do_not_wait_either(self):
+    def test_a_second_signal_does_not_wait_for_a_frozen_disk(self):
         disk, freeze, thaw = self.frozen_disk()
         job = self.start(disk, f"trap 'exit 9' TERM; echo $$$$ > {self.path('pid')}; while :; do sleep 0.01; done")
         worker = int(wait_for(lambda: self.exists("pid") and self.read("pid").strip(), "the worker's pid"))
@@ -55,7 +55,7 @@ class Hung(LiveTest):
 
 
 class Refused(LiveTest):
-    """Without --log-dir nobody asked for files: where they cannot be written, the last lines are in memory."""
+    """Without --log-dir no files were requested: if they cannot be written, memory keeps the last lines."""
 
     EVERYWHERE = "mount --bind / / && mount -o remount,ro,bind / && cd /"
 
@@ -68,7 +68,7 @@ class Refused(LiveTest):
         if subprocess.run(["unshare", "-m", "true"], check=False, capture_output=True).returncode != 0:
             self.skipTest("a mount namespace needs root")
 
-    def test_a_full_disk_costs_no_words(self):
+    def test_a_full_disk_costs_no_last_lines(self):
         job = self.run_on("mount -t tmpfs -o size=64k tmpfs /mnt", "seq 100000 120000; exit 3")
         self.assertEqual(job.returncode, 3)
         self.assertIn("stdout_tail.log: No space left on device", job.stderr)
@@ -76,7 +76,7 @@ class Refused(LiveTest):
         self.assertIn(" 120000\n", job.stderr)
         self.assertIn("Log: none could be written to /mnt/", job.stderr)
 
-    def test_no_folder_refuses_no_job(self):
+    def test_a_job_runs_without_a_log_folder(self):
         for mount, why in ((self.EVERYWHERE, "Read-only file system"), ("mount -t tmpfs -o nr_inodes=1 tmpfs /mnt", "No space left")):
             job = self.run_on(mount, "echo seen; echo why; exit 3")
             self.assertEqual(job.returncode, 3)
@@ -96,7 +96,7 @@ class Refused(LiveTest):
             job = self.run_on("true", f"unset MUSTER_RUN_DIR; set -- $(cat /proc/$PPID/stat); {command} {MUSTERCTL} status $4")
             self.assertIn("it is a job of user 0" if "setpriv" in command else "it is in another container", job.stderr)
 
-    def test_a_folder_that_was_asked_for_refuses_it(self):
+    def test_a_log_dir_that_cannot_be_made_refuses_the_job(self):
         job = subprocess.run([MUSTER, "--log-dir", "/proc/logs", "true"], capture_output=True, text=True, check=False)
         self.assertEqual(job.returncode, 121)
         self.assertIn("or none: --log-dir /dev/null", job.stderr)

@@ -29,10 +29,10 @@ class Stdin(LiveTest):
     def test_goes_to_the_rank_asked_for(self):
         self.assertEqual(self.feed("--stdin", "2"), ["2:one", "2:two"])
 
-    def test_goes_to_nobody(self):
+    def test_goes_to_no_rank(self):
         self.assertEqual(self.feed("--stdin", "none"), [])
 
-    def test_closed_standard_streams(self):
+    def test_a_job_runs_with_closed_standard_streams(self):
         done = subprocess.run(["sh", "-c", f"{MUSTER} --no-python sh -c 'cat; echo out; echo err >&2; exit 4' <&- >&- 2>&-"],
                               check=False, timeout=30)
         self.assertEqual(done.returncode, 4)
@@ -61,8 +61,8 @@ sys.stdout.write(out)
                     next_line[rank] += 1
                 self.assertEqual(next_line, [count] * workers)
 
-    def test_odd_writers_hang_nobody(self):
-        """Closes its output; prints five megabytes without a newline; prints nothing; dies with half a line."""
+    def test_odd_writers_hang_nothing(self):
+        """One closes its output, one prints 5 MB without a newline, one prints nothing, one dies with half a line."""
         script = self.write("w.sh", """#!/bin/bash
             case $RANK in
               0) exec >&- 2>&-; sleep 0.2 ;;
@@ -94,7 +94,7 @@ sys.stdout.write(out)
         job.signal(signal.SIGTERM)
         self.assertEqual(job.wait(), 143)
 
-    def test_a_reader_that_leaves_ends_the_writers_as_without_us(self):
+    def test_a_reader_that_leaves_ends_the_writers_as_without_muster(self):
         done = subprocess.run(f"{MUSTER} --no-python yes | head -n 1", shell=True, stdout=subprocess.PIPE, timeout=30,
                               stderr=subprocess.DEVNULL, check=False)
         self.assertEqual(done.stdout, b"y\n")
@@ -111,7 +111,7 @@ sys.stdout.write(out)
 
 
 class Terminal(LiveTest):
-    """Standard output is a terminal: workers see one, with its size, and nothing is translated twice."""
+    """Standard output is a terminal: workers see one of its size, and nothing is translated twice."""
 
     def run_in_terminal(self, *command, rows=40, columns=111):
         master, slave = pty.openpty()
@@ -140,7 +140,7 @@ class Terminal(LiveTest):
         self.assertEqual(self.read_all(master), b"40 111\n")
         self.assertEqual(process.wait(30), 0)
 
-    def test_a_change_of_size_reaches_them(self):
+    def test_a_change_of_size_reaches_the_workers(self):
         master, process = self.run_in_terminal("--no-python", "sh", "-c",
                                                "echo up; while [ \"$(stty size <&2)\" != '50 99' ]; do sleep 0.05; done")
         self.assertEqual(os.read(master, 100), b"up\n")
@@ -148,7 +148,7 @@ class Terminal(LiveTest):
         process.send_signal(signal.SIGWINCH)
         self.assertEqual(process.wait(30), 0)
 
-    def test_a_progress_bar_lives_on(self):
+    def test_a_progress_bar_passes_unchanged(self):
         master, process = self.run_in_terminal("--no-python", "sh", "-c",
                                                "for i in 1 2 3; do printf \"\\r$i of 3\"; sleep 0.3; done; echo")
         self.assertEqual(self.read_all(master), b"\r1 of 3\r2 of 3\r3 of 3\n")
@@ -219,7 +219,7 @@ class Disks(LiveTest):
         wait_for(lambda: "line" in job.stdout(), "output")
         freeze()
         job.signal(signal.SIGTERM)
-        # TERM, a grace of 1 s and KILL happen although no byte can be written to the log.
+        # TERM, a grace of 1 s and KILL follow although no byte can be written to the log.
         wait_for(lambda: not [p for p in os.listdir("/proc") if p.isdigit() and self._is_worker(p)],
                  "the workers are killed during the freeze")
         self.assertIsNone(job.process.poll(), "the log is still frozen: the launcher waits to write it")
@@ -235,7 +235,7 @@ class Disks(LiveTest):
 
 
 class Events(LiveTest):
-    def test_console_events_are_torchs(self):
+    def test_console_events_match_torchruns(self):
         code, _, err = run("--event-log-handler", "console", "--nproc-per-node", 2, "--no-python", "true")
         self.assertEqual(code, 0)
         events = [json.loads(line) for line in err.splitlines() if line.startswith("{")]

@@ -1,7 +1,7 @@
 """The backend `muster` of torch.distributed, as a program gets it by installing the wheel: nothing else is imported.
 
-The PyTorch is that of $MUSTER_TORCH_VENV; the package is that of the wheel in $MUSTER_DIST, or is in the folder
-$MUSTER_PACKAGE. Ranks are started without a launcher, except where it is to explain something.
+PyTorch comes from $MUSTER_TORCH_VENV; the package from the wheel in $MUSTER_DIST, or from the folder $MUSTER_PACKAGE.
+Ranks are started without a launcher, unless it is to explain something.
 """
 import ast
 import contextlib
@@ -22,7 +22,7 @@ from ports import free_port
 import torch_nursery
 
 SKIPPED = 77
-TOLD_MS = 1000  # What is promised.
+TOLD_MS = 1000  # The promised bound.
 HERE = os.path.dirname(os.path.abspath(__file__))
 PROGRAMS = os.path.join(HERE, "programs")
 FEATURES = os.path.join(PROGRAMS, "torch_features.py")
@@ -30,17 +30,17 @@ DIGITS = os.path.join(HERE, "..", "..", "examples", "digits_ddp.py")
 PYTHON = os.path.join(os.environ.get("MUSTER_TORCH_VENV", ""), "bin", "python")
 FOUND = glob.glob(f"{os.path.dirname(os.path.dirname(PYTHON))}/lib/python3*/site-packages/torch-2.*.dist-info")
 MINOR = int(re.search(r"torch-2\.(\d+)", FOUND[0])[1]) if FOUND else 0
-IS_BACKEND = MINOR >= 14  # Before, PyTorch refuses monitored_barrier() to all but gloo.
+IS_BACKEND = MINOR >= 14  # Earlier PyTorch refuses monitored_barrier() to all backends but gloo.
 COUNTS = (2, 3) if LONG else (2,)
-HAS_FSDP = MINOR >= 6  # Before, FSDP2 needs CUDA.
-# Of PyTorch's own tests: one of each kind. All of them are run by programs/torch_distributed_tests.py without names.
+HAS_FSDP = MINOR >= 6  # In earlier PyTorch FSDP2 needs CUDA.
+# One of each kind of PyTorch's own tests. programs/torch_distributed_tests.py without names runs all of them.
 SAMPLE = ("test_accumulate_gradients_no_sync_allreduce_with_then_hook", "test_all_gather_coalesced_full_group",
           "test_all_gather_object_subgroup", "test_all_reduce_coalesced_full_group_max", "test_all_to_all_complex",
           "test_all_to_all_single_unequal_split_full_group", "test_barrier_timeout_full_group", "test_barrier_timeout_global",
           "test_batch_isend_irecv_gloo_tags", "test_broadcast_full_group", "test_ddp_create_graph", "test_destroy_group",
           "test_gather_object", "test_get_future", "test_isend", "test_monitored_barrier_gloo_subgroup", "test_reduce_product",
           "test_scatter_object_list", "test_send_recv_any_source", "test_sparse_all_reduce_sum")
-# Which docs/torch-backend.md explains.
+# docs/torch-backend.md explains them.
 EXCEPTIONS = {"test_ddp_logging_data_cpu", "test_monitored_barrier_gloo", "test_monitored_barrier_gloo_rank_0_timeout"}
 
 
@@ -82,7 +82,7 @@ if __name__ == "__main__":
     else:
         torch.multiprocessing.start_processes(work, nprocs=1, start_method=os.environ["HOW"])
 """
-# A world at each of the ports.
+# Forms a world at each of the ports.
 AGAIN = """import datetime, os, torch, torch.distributed as dist
 for port in os.environ["PORTS"].split():
     os.environ["MASTER_PORT"] = port
@@ -95,7 +95,7 @@ for port in os.environ["PORTS"].split():
 
 
 class Rank:
-    """A process, its output in files so that nothing ever blocks on us. It has ended when the block has."""
+    """A process with its output in files, so that it never blocks on us. The end of the block ends it."""
 
     def __init__(self, command, env, folder):
         self.files = [tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")]
@@ -104,7 +104,7 @@ class Rank:
                                         stderr=self.files[1], start_new_session=True)
 
     def wait(self, deadline):
-        """`code` stays None if it has not ended by then."""
+        """`code` stays None if the process has not ended by then."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.code = self.process.wait(max(0, deadline - time.monotonic()))
 
@@ -136,11 +136,11 @@ def nursery():
 
 class Backend(LiveTest):
     def forked(self, program, *arguments):
-        """The command of a rank that has PyTorch at once, for programs that do not end as an interpreter does."""
+        """Returns the command of a rank that has PyTorch at once, for programs that do not end as an interpreter does."""
         return nursery()("script", program, *arguments)[2:]
 
     def ranks(self, count, *command, fine=True, limit_s=LIMIT_S, **more):
-        """Runs the program on that many ranks. All of them must succeed if `fine`."""
+        """Runs the program on `count` ranks. All must succeed if `fine`."""
         port = str(free_port())
         return self.together([{"RANK": str(rank), "WORLD_SIZE": str(count), "MASTER_PORT": port, **more} for rank in range(count)],
                              *command, fine=fine, limit_s=limit_s)
@@ -163,7 +163,7 @@ class Backend(LiveTest):
 
 
 def checks_of_features():
-    """The names that programs/torch_features.py lists."""
+    """Returns the names that programs/torch_features.py lists."""
     with open(FEATURES) as file:
         [listed] = [node.value.elts for node in ast.parse(file.read()).body
                     if isinstance(node, ast.Assign) and node.targets[0].id == "CHECKS"]
@@ -175,13 +175,13 @@ class Features(Backend):
         rank = self.ranks(count, FEATURES, *names, **env)[0]
         self.assertEqual(re.findall(r"^ok (\w+)$", rank.out, re.M), list(names) or checks_of_features(), rank)
 
-    def test_with_two_and_three_ranks(self):
+    def test_every_feature_works_with_two_and_three_ranks(self):
         for count in COUNTS:
             with self.subTest(ranks=count):
                 self.check(count)
 
     @long
-    def test_under_the_debug_level_that_wraps_backends(self):
+    def test_features_work_under_the_debug_level_that_wraps_backends(self):
         self.check(2, "gathers", "objects", "coalesced", TORCH_DISTRIBUTED_DEBUG="DETAIL")
 
     def test_importing_torch_loads_nothing_of_the_library(self):
@@ -189,13 +189,13 @@ class Features(Backend):
         self.assertEqual(json.loads(rank.out), {"groups": ["torch.backends", "torch.distributed.backends"],
                                                 "loaded": ["muster", "muster._torch"], "mapped": False, "registered": True}, rank)
 
-    def test_pytorchs_own_tests(self):
+    def test_pytorchs_own_tests_pass(self):
         sample = [name for name in SAMPLE if IS_BACKEND or "monitored" not in name]
         [done] = self.together([{}], f"{PROGRAMS}/torch_distributed_tests.py", *sample, limit_s=5 * LIMIT_S)
         self.assertEqual(re.findall(r"^passed: (\w+)", done.out, re.M), sample, done)
 
     def all_of_pytorchs_own_tests(self):
-        """By name, in ./dev long: it takes half an hour."""
+        """Takes half an hour: only ./dev long runs it, by name."""
         passed = {}
         for backend in "gloo", "muster":
             [done] = self.together([{}], f"{PROGRAMS}/torch_distributed_tests.py", "--backend", backend, limit_s=3600)
@@ -211,7 +211,7 @@ class Training(Backend):
         self.assertTrue(found, "\n".join(map(str, ranks)))
         return float(found[1])
 
-    def test_ends_with_gloos_loss(self):
+    def test_training_ends_with_gloos_loss(self):
         kinds = ("ddp", "fsdp") if HAS_FSDP else ("ddp",)
         trainings = [f"{kind}:{backend}" for kind in kinds for backend in ("gloo", "muster")]
         for count in COUNTS:
@@ -225,19 +225,19 @@ class Training(Backend):
                     self.assertAlmostEqual(self.loss(ranks, f"{kind}:gloo"), self.loss(ranks, f"{kind}:muster"), places=4)
 
     @long
-    def test_digits(self):
+    def test_digits_end_with_gloos_loss(self):
         with open(DIGITS) as file:
             changed = file.read().replace('init_process_group("gloo")', 'init_process_group("muster")')
         self.assertIn('init_process_group("muster")', changed)
         changed = changed.replace("pathlib.Path(__file__).parent", f"pathlib.Path({os.path.dirname(DIGITS)!r})")
         program = self.write("digits.py", changed)
-        # gloo's threads outlive the group, and abort one program in 25 or so while the interpreter goes away.
+        # gloo's threads outlive the group, and abort about one program in 25 as the interpreter ends.
         losses = [self.loss(self.ranks(2, path, "--epochs", "2", fine=path is program)) for path in (DIGITS, program)]
-        self.assertEqual(*losses)  # Of two numbers there is only one sum.
+        self.assertEqual(*losses)  # A sum of two numbers does not depend on their order.
 
 
 class Failures(Backend):
-    def test_a_rank_dies(self):
+    def test_a_ranks_death_raises_on_the_others_within_a_second(self):
         cases = ("backward", *(["fsdp"] if HAS_FSDP else []), "all_reduce", "async", "future", "recv", "barrier")
         ranks = self.ranks(3, *self.forked(f"{PROGRAMS}/torch_deaths.py", "muster", *(f"{case}:{free_port()}" for case in cases)),
                            limit_s=2 * LIMIT_S, DEATHS=self.folder.name)
@@ -252,7 +252,7 @@ class Failures(Backend):
                     self.assertRegex(told[2], r"of group world: rank 1 \(.*, pid \d+\) died")
 
     def end(self, text, codes, before="", forked=False, **env):
-        """A program of two ranks that has had one all_reduce, and what it says."""
+        """Runs a program on two ranks that begins with one all_reduce. Checks its exit codes."""
         program = self.write("end.py", HEAD.format(before=before) + text)
         ranks = self.ranks(2, *(self.forked(program) if forked else [program]), fine=False, **env)
         self.assertEqual([rank.code for rank in ranks], codes, "\n".join(map(str, ranks)))
@@ -264,8 +264,8 @@ class Failures(Backend):
         self.assertIn("ValueError: mine", ranks[1].err)
 
     @long
-    def test_an_old_exception_does_not(self):
-        """Of a prompt, say, where the program went on."""
+    def test_an_old_exception_does_not_count_as_a_death(self):
+        """The exception is, for example, one of a prompt after which the program went on."""
         before = "if os.environ['RANK'] == '1': sys.last_value = sys.last_exc = ValueError('old')"
         ranks = self.end("if rank == 1: sys.exit()\n" + TRY, [0, 0], before)
         self.assertRegex(ranks[0].out, r"^PeerFailedError all_reduce 2 of group world: rank 1 .* left")
@@ -276,7 +276,7 @@ class Failures(Backend):
         self.assertEqual([rank.code for rank in ranks], [0, 1], "\n".join(map(str, ranks)))
         self.assertIn("ValueError: mine", ranks[1].err)
 
-    def test_the_end_of_a_child_of_multiprocessing_does_not(self):
+    def test_a_normal_end_of_a_child_does_not_count_as_a_death(self):
         for how in ("fork", "spawn"):
             with self.subTest(how=how):
                 ranks = self.ranks(2, self.write("child.py", CHILD), HOW=how, WHAT="return")
@@ -313,7 +313,7 @@ class Failures(Backend):
                          "except Exception as error: print(type(error).__name__, error)\n", [0, 0], forked=True)
         self.assertRegex(ranks[1].out, r"^AbortedError barrier 2 of group world: rank 0 .* aborted the group")
 
-    def test_old_pytorch(self):
+    def test_an_old_pytorch_is_refused(self):
         [rank] = self.ranks(1, "-c", "import muster._torch, torch\ntorch.__version__ = '2.4.1'\nmuster._torch.autoload()\n"
                                      "try: muster._torch.register()\nexcept RuntimeError as error: print(error)")
         self.assertEqual(rank.out, "the backend muster needs PyTorch 2.5 or later, and this is 2.4.1: pip install -U torch\n", rank)

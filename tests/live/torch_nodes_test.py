@@ -1,5 +1,5 @@
 """Real PyTorch over two agents with two workers each: training, barriers, subgroups, and restarts in one job; and
-torchrun on the other end of either side.
+torchrun at the other end of either connection.
 
 COUNT sets the number of restarts of each job (default 20), SEED the moments at which workers are killed.
 """
@@ -30,7 +30,7 @@ PYTHON = sys.executable
 WORLD = 4
 WAYS = ("static", "c10d") if LONG else ("c10d",)
 PATIENCE_S = 180.0
-# What gloo says when it is led to a process that is no more.
+# gloo's messages when it is given the address of a process that has ended.
 DEAD_ADDRESS = re.compile(r"connectFullMesh|Connection refused|a stale sum")
 
 
@@ -45,7 +45,7 @@ class TorchTest(NodesTest):
         }
 
     def pair(self, way, *rest, flags=()):
-        """Two agents with two workers each."""
+        """Starts two agents with two workers each."""
         port = free_port()
         ways = {
             "static": ("--master-addr", "127.0.0.1", "--master-port", port),
@@ -65,7 +65,7 @@ class TorchTest(NodesTest):
 
 
 def setUpModule():
-    """PyTorch is imported once; see torch_nursery.py."""
+    """Imports PyTorch once; see torch_nursery.py."""
     WithNursery.workers = staticmethod(unittest.enterModuleContext(torch_nursery.running(PYTHON)))
 
 
@@ -107,7 +107,7 @@ class Groups(WithNursery):
             self.assert_exit(job, 0, PATIENCE_S)
         return sorted((json.loads(line) for line in self.output(jobs).splitlines()), key=lambda one: one["rank"])
 
-    def test_collectives_subgroups_and_barriers_over_two_agents(self):
+    def test_collectives_subgroups_and_barriers_work_over_two_agents(self):
         everybody = [f"rank {rank}" for rank in range(WORLD)]
         for way in WAYS:
             with self.subTest(way):
@@ -131,7 +131,7 @@ class Groups(WithNursery):
 
 
 class Restarts(WithNursery):
-    """Workers are killed at random moments; nobody may ever be led to a worker of an attempt that is over."""
+    """Workers are killed at random moments; no worker may ever meet one of an attempt that is over."""
 
     def events(self, log):
         attempts = collections.defaultdict(list)
@@ -141,7 +141,7 @@ class Restarts(WithNursery):
         return attempts
 
     def judge(self, attempts):
-        """Counts where the kills fell, and whatever went wrong before somebody was killed."""
+        """Counts the phases of the kills. Collects all errors before the first kill of an attempt."""
         phases, unplanned = collections.Counter(), []
         for attempt, events in sorted(attempts.items()):
             kills = [event for event in events if event["what"] == "kill"]
@@ -183,7 +183,7 @@ class Restarts(WithNursery):
 
 
 class Torchrun(TorchTest):
-    """torchrun on the other end is named at once, on both sides of the mistake."""
+    """torchrun at the other end is named at once, on both sides of the mistake."""
 
     def torchrun(self, *flags):
         command = [PYTHON, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1", *map(str, flags)]
@@ -202,13 +202,13 @@ class Torchrun(TorchTest):
         return ("--node-rank", rank, "--master-addr", "127.0.0.1", "--master-port", self.port)
 
     def is_listening(self, port):
-        """Asked of the kernel: a connection would be a stranger's."""
+        """Asks the kernel: a connection would be an unauthenticated peer's."""
         text = pathlib.Path("/proc/net/tcp").read_text() + pathlib.Path("/proc/net/tcp6").read_text()
         sockets = [line.split() for line in text.splitlines()]
         return any(words[1].endswith(f":{port:04X}") and words[3] == "0A" for words in sockets)
 
     def meets_torchrun(self, ours, theirs):
-        """Our first node hosts, and torchrun's agent calls; our second node is served all the same."""
+        """Our first node hosts and torchrun's agent calls; our second node is still served."""
         first = self.launch("first", "--nnodes", 2, *ours(0), "--no-python", self.worker)
         wait_for(lambda: self.is_listening(self.port), "the first node listens")
         self.torchrun(*theirs)
@@ -231,7 +231,7 @@ class Torchrun(TorchTest):
         self.meets_torchrun(self.static, self.static(1))
 
     def is_turned_away(self, flags, theirs):
-        """torchrun's agent hosts, and ours calls: it leaves at once, and says why."""
+        """torchrun's agent hosts and ours calls: ours ends at once, and says why."""
         torchrun = self.torchrun(*theirs)
         wait_for(lambda: self.is_listening(self.port), "torchrun's agent listens", PATIENCE_S)
         began = time.monotonic()
@@ -253,9 +253,9 @@ class Torchrun(TorchTest):
 
 
 class StoreLimit(WithNursery):
-    """What a worker of the other node does to the store that the first one hosts."""
+    """A worker of the second node fills the store that the first node hosts."""
 
-    def test_whoever_wants_more_is_told(self):
+    def test_a_worker_that_exceeds_the_store_limit_gets_the_remedy(self):
         program = self.write("fill.py", """if True:
             import torch.distributed as dist
             dist.init_process_group("gloo")

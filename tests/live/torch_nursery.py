@@ -1,10 +1,10 @@
-"""Workers that have PyTorch at once: importing it takes seconds, which a test of 50 restarts cannot pay 200 times.
+"""Workers that have PyTorch at once: importing it takes seconds, too long for the 200 workers of a test of 50 restarts.
 
     torch_nursery.py nursery SOCKET            imports PyTorch, then forks a child for each worker that calls
-    torch_nursery.py worker SOCKET PROGRAM ... what a launcher starts: has its child do the work, and ends as that ends
+    torch_nursery.py worker SOCKET PROGRAM ... is started by a launcher: has a child do the work, and ends as it ends
 
-A child gets the worker's environment, arguments and output, and never outlives the worker: a worker that is told to
-stop has its child killed and reaped first. A child's keeper (see forker.py) can also kill it at a moment that the program
+A child gets the worker's environment, arguments and output, and never outlives the worker: a worker that gets SIGTERM
+has its child killed and reaped first. A child's keeper (see forker.py) can also kill it at a moment that the program
 planned beforehand, from outside, whatever the child is doing then.
 
 Programs: restarts ATTEMPTS SEED LOG (see restart_many), together and without_last (the ranks of store/gloo_ranks.py),
@@ -35,15 +35,15 @@ PATIENCE_S = 60
 
 @contextlib.contextmanager
 def running(python, env=None):
-    """Yields a function from a program and its arguments to what has a launcher start its workers. Python itself may start
-    them as well, with all but the first two words."""
+    """Yields a function that makes the launcher's arguments from a program and its arguments. Without their first two
+    words they are arguments of Python itself."""
     with tempfile.TemporaryDirectory(prefix="nursery_") as folder:
         socket = os.path.join(folder, "socket")
         with forker.running([python, __file__, "nursery", socket], env=env):
             yield lambda *program: ("--no-python", python, "-SE", __file__, "worker", socket, *map(str, program))
 
 
-# ---- the worker: nothing but the standard library's quick part
+# ---- the worker: only modules of the standard library that import fast
 
 
 def worker(path, *arguments):
@@ -60,7 +60,7 @@ def worker(path, *arguments):
 
 
 class Log:
-    """Lines of JSON that many processes append to one file; each says when, by the clock that all share."""
+    """Lines of JSON that many processes append to one file, each with the time of the clock that all share."""
 
     def __init__(self, path):
         self.file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -72,13 +72,13 @@ class Log:
 
 
 class Plan:
-    """Who is killed in which attempt and when, the same for all ranks that ask.
+    """The ranks that are killed in an attempt, and when; all ranks compute the same plan.
 
-    A launcher may let jobs wait whose attempts die within their first second, one after the other: so every second
-    attempt spends that second asleep, as others spend it importing PyTorch.
+    A launcher may delay jobs whose attempts die within their first second, one after the other. So every second attempt
+    sleeps for that second, which others spend importing PyTorch.
     """
 
-    LONGEST_S = {"started": 0.2, "init": 0.06, "working": 0.03}  # From the begin of the phase to the kill.
+    LONGEST_S = {"started": 0.2, "init": 0.06, "working": 0.03}  # From the start of the phase to the kill.
     SLEEP_S = 1.1
 
     def __init__(self, seed, attempt, world):
@@ -92,7 +92,7 @@ class Plan:
 
 
 class PlannedKill:
-    """Kills the child some time after it has said that it begins the planned phase."""
+    """Kills the child some time after it has reported the planned phase."""
 
     def __init__(self, phases, planned, log):
         self.files, self.phases, self.planned, self.log = [phases], phases, planned, log
@@ -116,8 +116,8 @@ class PlannedKill:
 
 
 def nursery(path):
-    # Not by torch.set_num_threads(): after a fork, autograd's threads race to replace the pool that it makes ("Invalid thread
-    # pool!").
+    # torch.set_num_threads() would not do: after a fork, autograd's threads race to replace the pool that it makes
+    # ("Invalid thread pool!").
     os.environ["OMP_NUM_THREADS"] = "1"
     import gloo_ranks  # noqa: F401  (which imports PyTorch; children find it in place)
     import torch._dynamo  # noqa: F401  (as every optimizer does, for another second)
@@ -148,9 +148,9 @@ def nursery(path):
 
 
 def restart_many(tell, is_to_die, sleep_s, log):
-    """Meets the others and adds up with them until somebody is killed; in the last attempt, a few times.
+    """Adds up with the other ranks until one is killed; in the last attempt, a few times.
 
-    All add the number of their attempt, so a sum that does not fit would come from a worker of another one.
+    All add the number of their attempt, so a wrong sum would come from a worker of another attempt.
     """
     import torch
     import torch.distributed as dist

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""--trace: the calls of every rank in a file for ui.perfetto.dev, on one clock, whole as far as the job came."""
+"""--trace: the calls of every rank in a file for ui.perfetto.dev, on one clock, complete up to the job's end."""
 import collections
 import json
 import os
@@ -13,11 +13,11 @@ from harness import Job, LiveTest, children_of, is_gone, main, run, wait_for
 from ports import free_port
 
 CLOCK_AHEAD_S = 1000
-CLOCK_ERROR_US = 1e6  # Far more than it is on one machine, far less than that.
+CLOCK_ERROR_US = 1e6  # Far more than the error on one machine, far less than CLOCK_AHEAD_S.
 
 
 def events_of(path):
-    """Of a file whose end may be missing."""
+    """Reads the events of a file whose end may be missing."""
     with open(path) as f:
         text = f.read()
     if text.endswith("]\n"):
@@ -27,7 +27,7 @@ def events_of(path):
 
 
 def calls_of(events):
-    """{(group, ordinal): {rank: event}}"""
+    """Returns {(group, ordinal): {rank: event}}."""
     calls = collections.defaultdict(dict)
     for event in events:
         if event.get("cat") == "collective":
@@ -57,7 +57,7 @@ class TraceTest(LiveTest):
         return job
 
     def assert_overlap(self, calls, ranks, error_us=0.0):
-        """No rank's call is over before every rank has begun it."""
+        """Checks that no rank ends a call before every rank has begun it."""
         for (group, ordinal), by_rank in calls.items():
             self.assertEqual(sorted(by_rank), list(range(ranks)), (group, ordinal))
             begun = max(event["ts"] for event in by_rank.values())
@@ -66,7 +66,7 @@ class TraceTest(LiveTest):
 
 
 class OneNode(TraceTest):
-    def test_has_every_call_of_every_rank(self):
+    def test_a_trace_has_every_call_of_every_rank(self):
         job = self.job("none", env={"CALLS": "50"}, ranks=3)
         self.assertEqual(job.wait(), 0, job.stderr())
         events = events_of(self.file)
@@ -81,7 +81,7 @@ class OneNode(TraceTest):
         # The first calls may have been written before their place had a name.
         self.assertRegex(args["site"], r"^(hang_faults\+)?0x[0-9a-f]+$")
 
-    def test_has_what_muster_says_and_the_call_that_never_ended(self):
+    def test_a_trace_has_musters_findings_and_the_unfinished_call(self):
         job = self.job("blocked_read", *hang_cells.limits(0.1), "--on-hang", "stop")
         job.wait()
         events = events_of(self.file)
@@ -93,7 +93,7 @@ class OneNode(TraceTest):
             self.assertEqual(event["args"]["end"], "not complete")
             self.assertGreater(event["dur"], 1e6)
 
-    def test_of_attempts_is_one_file(self):
+    def test_all_attempts_share_one_file(self):
         code, _, err = run("--nproc-per-node", 2, "--max-restarts", 1, "--trace", self.file, "--no-python", "sh", "-c",
                            f'[ "$RANK" != 1 ] || [ "$MUSTER_RESTART_COUNT$TORCHELASTIC_RESTART_COUNT" != 0 ] || exit 3; '
                            f'exec "{PROGRAM}"', env=self.env)
@@ -103,7 +103,7 @@ class OneNode(TraceTest):
         self.assertIn("ended with 3", marks_of(events))
         self.assertEqual(len(calls_of(events)), 80)
 
-    def test_can_be_read_after_muster_is_killed(self):
+    def test_a_trace_can_be_read_after_muster_is_killed(self):
         job = self.job("none", env={"CALLS": "100000"})
         wait_for(lambda: os.path.exists(self.file) and len(calls_of(events_of(self.file))) > 30, "some calls")
         agent = job.agent()
@@ -112,14 +112,14 @@ class OneNode(TraceTest):
         wait_for(lambda: is_gone(agent), "the agent's end")
         self.assertGreater(len(calls_of(events_of(self.file))), 30)
 
-    def test_needs_no_watch_for_hangs(self):
+    def test_a_trace_needs_no_watch_for_hangs(self):
         job = self.job("pause", "--hang-timeout", "off", env={"PAUSE_S": "3"})
         self.assertEqual(job.wait(), 0, job.stderr())
         self.assertEqual(job.events(), [])
         self.assertEqual(len(calls_of(events_of(self.file))), 33)
 
-    def test_says_which_calls_are_missing(self):
-        """8 looks' worth of a ring and more between two looks: the agent is stopped meanwhile."""
+    def test_missing_calls_are_counted_in_one_line(self):
+        """The ranks make 8 rings' worth of calls while the agent is stopped between two polls."""
         job = self.job("none", env={"CALLS": "8000"}, ranks=2)
         wait_for(lambda: os.path.exists(self.file) and len(calls_of(events_of(self.file))) > 30, "some calls")
         agent = job.agent()
@@ -133,12 +133,12 @@ class OneNode(TraceTest):
 
     @staticmethod
     def ranks_of(agent):
-        """Those that run."""
+        """Returns the ranks that run."""
         return [pid for pid in children_of(agent) if not is_gone(pid)]
 
 
 class Nodes(TraceTest):
-    def test_each_writes_a_file_on_the_clock_of_the_first(self):
+    def test_each_node_writes_a_file_on_the_first_nodes_clock(self):
         """The second node's monotonic clock is far ahead."""
         port = free_port()
         flags = ("--nnodes", 2, "--nproc-per-node", 2, "--master-addr", "127.0.0.1", "--master-port", port, "--trace",
@@ -157,11 +157,11 @@ class Nodes(TraceTest):
         self.assertEqual(len(calls), 80)
         self.assert_overlap(calls, 4, CLOCK_ERROR_US)
         first_call = min(event["ts"] for by_rank in calls.values() for event in by_rank.values())
-        for event in files[0] + files[1]:  # Marks too, though the clock may not have been known yet.
+        for event in files[0] + files[1]:  # Marks too, though the clock offset may have been unknown.
             self.assertLess(abs(event.get("ts", first_call) - first_call), 100e6, event)
         self.assertFalse(os.path.exists(self.file))
 
-    def test_a_file_that_cannot_be_written_ends_each_at_once(self):
+    def test_a_file_that_cannot_be_written_ends_a_node_at_once(self):
         code, _, err = run("--nnodes", 2, "--node-rank", 1, "--master-addr", "127.0.0.1", "--master-port", free_port(),
                            "--trace", "/proc/nothing/trace.json", "--no-python", "true")
         self.assertNotEqual(code, 0)
@@ -170,13 +170,13 @@ class Nodes(TraceTest):
 
 
 class Refused(TraceTest):
-    def test_a_file_that_cannot_be_written(self):
+    def test_a_file_that_cannot_be_written_is_refused(self):
         code, out, err = run("--trace", "/proc/nothing/trace.json", "--no-python", "echo", "started", env=self.env)
         self.assertNotEqual(code, 0)
         self.assertEqual((out, err), ("", "muster: cannot write the trace /proc/nothing/trace.json: No such file or "
                                           "directory; name another file with --trace\n"))
 
-    def test_nothing_to_trace(self):
+    def test_a_trace_without_a_recorder_is_refused(self):
         code, _, err = run("--trace", self.file, "--no-recorder", "--no-python", "true")
         self.assertEqual(code, 2)
         self.assertIn("--trace shows what the ranks record; leave out --no-recorder, or --trace", err)

@@ -1,4 +1,4 @@
-"""How tests wait: for a fact where there is one, and by bounds that grow with the machine's load.
+"""How tests wait: for a fact if there is one, and with bounds that grow with the machine's load.
 
 Tests do not call time.sleep() (lint/steady.py): wait_for() waits for a fact, nothing_happens_for() checks that none appears,
 pause() is a delay that is the subject of the test.
@@ -11,14 +11,14 @@ LIMIT_S = 120.0  # Ten times what anything takes on a busy machine.
 
 
 def load():
-    """The factor by which other processes that wait for the processors slow this one down, at least 1."""
+    """Returns the factor, at least 1, by which other processes that wait for a processor slow this one down."""
     return max(1.0, os.getloadavg()[0] / os.cpu_count())
 
 
 def within(promise, factor=10, below=math.inf):
-    """The upper bound for a promised time: `factor` times the promise, more under load, but always less than `below`.
+    """Returns the upper bound for a promised time: `factor` times the promise, more under load, but less than `below`.
 
-    In the unit of `promise`. `below`: how long it takes where the promise is broken.
+    The unit is that of `promise`. `below`: the time that a broken promise takes.
     """
     return min(promise * factor * load(), 0.9 * below)
 
@@ -33,7 +33,7 @@ def polling(seconds, every_s=0.005):
 
 
 def wait_for(condition, what, limit_s=LIMIT_S):
-    """Returns the first true value of condition(); fails the test after the limit. `what` is a text, or gives one then."""
+    """Returns the first true value of condition(); fails the test after the limit. `what`: a text, or a function of one."""
     for _ in polling(limit_s):
         value = condition()
         if value:
@@ -42,7 +42,7 @@ def wait_for(condition, what, limit_s=LIMIT_S):
 
 
 def wait_until_stuck(pid, what):
-    """Waits until the first thread of a process is asleep twenty times in a row: it waits in a call."""
+    """Waits until the first thread of a process has been asleep twenty times in a row, so it waits in a call."""
     seen = []
 
     def sleeps():
@@ -53,7 +53,7 @@ def wait_until_stuck(pid, what):
 
 
 def nothing_happens_for(seconds, check):
-    """Calls check(), which raises once something has happened, for that long: for an absence that no fact proves."""
+    """Calls check(), which raises once something has happened, for `seconds`: for an absence that no fact proves."""
     for _ in polling(seconds, 0.02):
         check()
 

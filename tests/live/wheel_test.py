@@ -1,6 +1,6 @@
-"""What is published, as its users get it: the wheel in fresh environments and in fresh roots of Debian, the package for Debian,
-the tarball. $MUSTER_DIST has them, $MUSTER_WHEEL_TOOLS is a virtual environment with pipx, uv and auditwheel, $MUSTER_ROOTS has
-a root for each release (./dev test makes all three)."""
+"""The published files, as users get them: the wheel in fresh environments and in fresh roots of Debian, the package for
+Debian, the tarball. They are in $MUSTER_DIST; $MUSTER_WHEEL_TOOLS is a virtual environment with pipx, uv and auditwheel;
+$MUSTER_ROOTS has a root for each release (./dev test makes all three)."""
 import glob
 import hashlib
 import json
@@ -22,7 +22,7 @@ ROOTS = os.environ.get("MUSTER_ROOTS", "")
 LIMIT_S = 180
 SIZE_MAX = 8_000_000
 IMPORT_MS = 3
-# What is asked of every worker.
+# Prints a worker's variables and its Python.
 TRAIN = """\
 import json, os, sys
 print(json.dumps({**{name: os.environ[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}, "python": sys.prefix}))
@@ -48,7 +48,7 @@ def wheel():
 
 
 def clean_environment(**more):
-    """Without what would choose a Python, or change how pip works."""
+    """Returns the environment without variables that choose a Python or change how pip works."""
     kept = {name: value for name, value in os.environ.items()
             if not re.match(r"PYTHON|VIRTUAL_ENV|CONDA|PET_|PIP_|MUSTER", name) or name in ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL")}
     return {**kept, **more}
@@ -86,13 +86,13 @@ class Published(unittest.TestCase):
         return done.stdout
 
     def bare(self, name):
-        """An environment without a package, not even pip."""
+        """Makes an environment without packages, not even pip."""
         path = os.path.join(self.folder, name)
         self.succeed(sys.executable, "-m", "venv", "--without-pip", path)
         return path
 
     def check_world(self, out, prefix):
-        """Two workers, run by the Python of `prefix`."""
+        """Checks that `out` comes from two workers, run by the Python of `prefix`."""
         seen = sorted((json.loads(line) for line in out.splitlines()), key=lambda worker: worker["RANK"])
         self.assertEqual([worker["RANK"] for worker in seen], ["0", "1"], out)
         self.assertEqual({worker["WORLD_SIZE"] for worker in seen}, {"2"})
@@ -102,7 +102,7 @@ class Published(unittest.TestCase):
 class TheWheel(Published):
     @classmethod
     def setUpClass(cls):
-        """A fresh environment with the wheel and nothing else."""
+        """Makes a fresh environment with the wheel and nothing else."""
         held = tempfile.TemporaryDirectory(prefix="muster-wheel-")
         cls.addClassCleanup(held.cleanup)
         cls.venv = os.path.join(held.name, "venv")
@@ -123,7 +123,7 @@ class TheWheel(Published):
         self.assertIn("usage", (self.succeed(f"{venv}/bin/musterctl", "--help")).lower())
         self.assertFalse(os.path.exists(f"{venv}/bin/torchrun"), "torch's own name")
 
-    def test_uninstalled_leaves_nothing(self):
+    def test_uninstalling_leaves_nothing(self):
         venv = self.bare("venv")
         before = listing(venv)
         pip = (f"{TOOLS}/pip", "--python", f"{venv}/bin/python", "--disable-pip-version-check")
@@ -137,7 +137,7 @@ class TheWheel(Published):
         venv, other = self.venv, self.bare("active")
         out = self.succeed(f"{venv}/bin/muster", "--nproc-per-node", 2, self.train, env=clean_environment(VIRTUAL_ENV=other))
         self.check_world(out, other)
-        # python -m: the Python that was asked.
+        # python -m uses the Python that was started.
         out = self.succeed(f"{venv}/bin/python", "-m", "muster", "--nproc-per-node", 2, self.train,
                            env=clean_environment(VIRTUAL_ENV=other))
         self.check_world(out, venv)
@@ -157,7 +157,7 @@ class TheWheel(Published):
         print(f"\n    import muster: {min(spent):.2f} ms", file=sys.stderr)
         self.assertLess(min(spent), within(IMPORT_MS))
 
-    def test_a_c_program_is_built_against_it(self):
+    def test_a_c_program_builds_against_the_wheel(self):
         venv = self.venv
         ask = "import muster; print(muster.get_include(), muster.get_library())"
         include, library = self.succeed(f"{venv}/bin/python", "-c", ask).split()
@@ -165,7 +165,7 @@ class TheWheel(Published):
         self.succeed("gcc", "-Wall", "-Werror", f"-I{include}", source, library, f"-Wl,-rpath,{os.path.dirname(library)}", "-o", program)
         self.assertEqual(self.succeed(f"{venv}/bin/muster", "--nproc-per-node", 2, "--no-python", program), "2\n2\n")
 
-    def test_it_is_small_and_named_by_what_it_needs(self):
+    def test_the_wheel_is_small_and_tagged_by_its_needs(self):
         self.assertLessEqual(os.path.getsize(wheel()), SIZE_MAX)
         tag = re.search(r"-py3-none-manylinux_2_(\d+)_\w+\.whl$", wheel())
         self.assertLessEqual(int(tag[1]), 35, "Ubuntu 22.04 has glibc 2.35")
@@ -193,21 +193,21 @@ class TheWheel(Published):
 
 
 class TheirOwnTools(Published):
-    """pipx and uv keep an environment for muster alone: its Python is not the one that a user trains with."""
+    """pipx and uv keep an environment for muster alone; its Python is not the one that a user trains with."""
 
     def check(self, bins, env, trains):
         path = f"{bins}:{trains}/bin:{env['PATH']}"
         out = self.succeed("muster", "--nproc-per-node", 2, self.train, env={**env, "PATH": path}, executable=f"{bins}/muster")
         self.check_world(out, trains)
 
-    def test_pipx(self):
+    def test_pipx_trains_with_the_users_python(self):
         bins = os.path.join(self.folder, "bin")
         env = clean_environment(PIPX_HOME=os.path.join(self.folder, "pipx"), PIPX_BIN_DIR=bins, PIPX_MAN_DIR=os.path.join(self.folder, "man"))
         self.succeed(f"{TOOLS}/pipx", "install", "--python", sys.executable, wheel(), env=env)
         self.check(bins, env, self.bare("trains"))
 
     @long
-    def test_uv(self):
+    def test_uv_trains_with_the_users_python(self):
         bins = os.path.join(self.folder, "bin")
         env = clean_environment(UV_TOOL_DIR=os.path.join(self.folder, "tools"), UV_TOOL_BIN_DIR=bins,
                                 UV_CACHE_DIR=os.path.join(self.folder, "cache"))
@@ -217,7 +217,7 @@ class TheirOwnTools(Published):
 
 @unittest.skipUnless(os.geteuid() == 0, "roots of Debian are entered by root")
 class Roots(Published):
-    """Fresh machines: a root of Debian with Python and nothing of ours, below a layer that is thrown away."""
+    """Fresh machines: a root of Debian with Python and nothing of ours, below a layer that is discarded."""
 
     def inside(self, release, script):
         lower = os.path.join(ROOTS, release)
@@ -239,7 +239,7 @@ class Roots(Published):
         script = f"cat >/train.py <<'EOF'\n{TRAIN}EOF\n{script}"
         return run("unshare", "--mount", "--pid", "--fork", "sh", "-c", inner, "sh", lower, top, DIST, script)
 
-    def test_the_wheel_in_debian_12(self):
+    def test_the_wheel_runs_in_debian_12(self):
         done = self.inside("bookworm", """
             python3 -m venv /venv
             /venv/bin/pip install --quiet --no-index /dist/*.whl
@@ -256,15 +256,15 @@ class Roots(Published):
         self.assertEqual(len(errors), 1, done.stderr)
         self.assertRegex(errors[0], r"manylinux_2_\d+_\w+\.whl is not a supported wheel on this platform")
 
-    def test_the_package_is_for_python_3_9_as_well(self):
-        """What Debian 11 has."""
+    def test_the_package_imports_in_python_3_9(self):
+        """Debian 11 has it."""
         done = self.inside("bullseye", """
             python3 -m zipfile -e /dist/*.whl /package
             PYTHONPATH=/package python3 -W error -c 'import muster, muster._function, muster._gather; print(muster.launch.__name__)'
             """)
         self.assertEqual((done.returncode, done.stdout), (0, "launch\n"), done.stderr)
 
-    def test_the_package_for_debian(self):
+    def test_the_debian_package_installs_runs_and_purges(self):
         done = self.inside("bookworm", """
             find / -xdev | sort >/before
             dpkg -i /dist/muster_*.deb >/installed

@@ -1,4 +1,4 @@
-"""The training helpers and the digits example on two nodes, which are network namespaces: 2 ranks on each.
+"""The training helpers and the digits example on two nodes in network namespaces, with 2 ranks each.
 
 Needs root and iproute2, as every test over namespaces.
 """
@@ -19,7 +19,7 @@ class TwoNodes(NetnsTest):
         self.make(2)
 
     def lines(self, *program, code=0, options=(), limit_s=2 * LIMIT_S):
-        """What all four ranks printed."""
+        """Returns the lines that all four ranks printed."""
         jobs = [self.static(i, 2, "--nproc-per-node", 2, *options, program=["--no-python", *map(str, program)])
                 for i in (1, 2)]
         out = []
@@ -41,24 +41,24 @@ class TwoNodes(NetnsTest):
         well = ["ran", "well", "after"]
         self.assertEqual(self.said("local_zero_first", "-"), dict.fromkeys(range(4), well))
 
-    def test_all_nodes_are_told_when_one_of_the_first_fails(self):
+    def test_all_nodes_learn_that_a_first_rank_failed(self):
         told = "peer_failed local_zero_first: the block failed on rank 2, so it was not run here: no network"
-        # Rank 0 was first on its own node, so it had run.
+        # Rank 0 goes first on its own node, so it has run.
         self.assertEqual(self.said("local_zero_first", "2"), {0: ["ran", told, "after"], 1: [told, "after"],
                                                               2: ["ran", "own no network", "after"], 3: [told, "after"]})
 
-    def test_several_that_fail_are_counted(self):
+    def test_several_failed_ranks_are_counted(self):
         told = ("peer_failed local_zero_first: the block failed on rank 0, so it was not run here: no network "
                 "(and 1 other)")
         own = ["ran", "own no network", "after"]
         self.assertEqual(self.said("local_zero_first", "0,2"), {0: own, 1: [told, "after"], 2: own, 3: [told, "after"]})
 
-    def test_only_rank_zero_of_the_job_goes_first_when_that_is_asked(self):
+    def test_zero_first_runs_rank_zero_of_the_job_first(self):
         told = "peer_failed zero_first: the block failed on rank 0, so it was not run here: no network"
         self.assertEqual(self.said("zero_first", "0"), {0: ["ran", "own no network", "after"], 1: [told, "after"],
                                                         2: [told, "after"], 3: [told, "after"]})
 
-    def test_all_stop_after_the_same_step_when_a_rank_of_the_other_node_is_told_to(self):
+    def test_all_ranks_stop_after_the_same_step_if_a_remote_rank_is_to_stop(self):
         stops = {said[0] for said in self.said("stop", 3).values()}
         self.assertEqual(len(stops), 1, stops)
 

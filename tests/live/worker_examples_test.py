@@ -1,7 +1,7 @@
 """The examples of the worker library do what their first lines promise, and the training helpers agree on every rank.
 
-Each example runs under the real launcher; what it prints is compared with what it ought to, computed here. A second
-program, worker_training, tries the helpers in ways that no example shows.
+Each example runs under the real launcher; its output is compared with values computed here. A second program,
+worker_training, uses the helpers in ways that no example shows.
 """
 import itertools
 import os
@@ -28,13 +28,13 @@ def job(ranks, *command, options=(), limit_s=LIMIT_S):
 
 class ExampleTest(LiveTest):
     def well(self, ranks, *command, options=(), limit_s=LIMIT_S):
-        """The lines of a job that must go well."""
+        """Returns the lines of a job that must succeed."""
         code, out, err = job(ranks, *command, options=options, limit_s=limit_s)
         self.assertEqual(code, 0, out + err)
         return out.splitlines()
 
     def by_hand(self, commands, env=None):
-        """Processes that no launcher started: their outputs, sorted by line."""
+        """Starts processes without a launcher. Returns their outputs, sorted by line."""
         full = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")} | (env or {})
         started = [subprocess.Popen(c, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=full)
                    for c in commands]
@@ -44,7 +44,7 @@ class ExampleTest(LiveTest):
 
 
 class Joining(ExampleTest):
-    def test_ranks_of_a_launcher(self):
+    def test_ranks_of_a_launcher_join(self):
         lines = self.well(3, example("ranks"))
         self.assertEqual(sorted(lines), ["rank 0 of 3: local rank 0 of 3 on node 0, attempt 0",
                                          "rank 1 of 3: local rank 1 of 3 on node 0, attempt 0",
@@ -56,7 +56,7 @@ class Joining(ExampleTest):
                          ["rank 0 of 1: local rank 0 of 1 on node 0, attempt 0", "the ranks add up to 0"])
 
     @long
-    def test_ranks_of_mpirun(self):
+    def test_ranks_of_mpirun_join(self):
         if not shutil.which("mpirun"):
             self.skipTest("there is no mpirun (Debian: openmpi-bin)")
         lines = self.by_hand([["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "3", example("ranks")]])
@@ -69,12 +69,12 @@ class Joining(ExampleTest):
             self.assertRegex(lines.pop(0), "^muster: rank 0 serves the job's store to everybody who can reach port [0-9]+ ")
         self.assertEqual(lines, [f"rank {r} of {ranks}: rank 0 waited for us at {url}" for r in range(ranks)])
 
-    def test_by_an_address(self):
+    def test_ranks_join_by_an_address(self):
         port = free_port()
         for ranks in (3, 2):  # One after the other at the same address.
             self.join(f"tcp://127.0.0.1:{port}", ranks)
 
-    def test_by_a_file_that_an_earlier_job_has_used(self):
+    def test_ranks_join_by_a_file_that_an_earlier_job_has_used(self):
         for ranks in (3, 2, 1):
             self.join("file://" + self.path("meeting"), ranks)
 
@@ -83,12 +83,12 @@ class Joining(ExampleTest):
         self.assertEqual(code, 1)
         self.assertIn("carrier-pigeon", err)
 
-    def test_from_inside_one_program(self):
+    def test_spawn_joins_ranks_of_one_program(self):
         self.assertEqual(self.by_hand([[example("spawn")]]), [f"rank {r}: the ranks add up to 6" for r in range(4)])
 
 
 class Operations(ExampleTest):
-    def test_barrier(self):
+    def test_barriers_hold_all_ranks(self):
         lines = self.well(4, example("barrier"))
         self.assertEqual([lines[0], lines[9]], ["without a barrier:", "with a barrier:"])
         for first in (1, 10):
@@ -98,23 +98,23 @@ class Operations(ExampleTest):
             for rank in range(4):
                 self.assertGreaterEqual(times["arrives", rank], 100 * rank, lines)
             if first == 1:
-                self.assertEqual((events[0][3], events[1][3]), ("arrives", "leaves"))  # Of rank 0, before others arrive.
+                self.assertEqual((events[0][3], events[1][3]), ("arrives", "leaves"))  # Rank 0 does both before others arrive.
                 self.assertLess(times["leaves", 0], times["arrives", 3])
             else:
-                # Each clock began when its rank left a first barrier, so they may differ by what that takes to wake up.
+                # Each clock starts when its rank leaves a first barrier, so they may differ by the time of a wake-up.
                 self.assertGreater(min(times["leaves", rank] for rank in range(4)), 300 - 50, lines)
         lines = lines[18 - 4:]
         self.assertEqual(lines[4], "two barriers in the code, one in the job")
         rank_3 = r"rank 3 \(\S+, pid \d+\)"
         self.assertRegex(lines[5], f"^monitored_barrier 1 of group careless: {rank_3} did not arrive")
-        first = r"(rank [12] \(\S+, pid \d+\) gave up on the group: )?"  # Where that rank was a little earlier.
-        # Rank 3 waits for the others there; whether that is known in time decides which words are chosen.
+        first = r"(rank [12] \(\S+, pid \d+\) gave up on the group: )?"  # If that rank was a little earlier.
+        # The wording depends on whether it is known in time that rank 3 waits for the others there.
         self.assertRegex(lines[6], f"^barrier 1 of group careless: {first}{rank_3} (has not called it within 500 ms, but is in "
                                    r"barrier \d+ of group world;|is in barrier \d+ of group world; the ranks 0, 1, 2, 3 wait for "
                                    "each other in a circle:) all must make their calls in the same order, whatever the group$")
         self.assertEqual(len(lines), 7)
 
-    def test_groups(self):
+    def test_groups_compute_and_refuse_outsiders(self):
         lines = self.well(4, example("groups"))
         self.assertEqual(lines[:13], [
             "rank 0 is rank 0 of even; its sum of ranks is 2",
@@ -136,17 +136,17 @@ class Operations(ExampleTest):
         self.assertEqual(len(lines), 16)
 
     @long
-    def test_groups_of_any_world(self):
+    def test_groups_work_in_worlds_of_1_to_5(self):
         for ranks in (1, 2, 3, 5):
             self.well(ranks, example("groups"))
 
-    def test_collectives_on_one_to_five_ranks(self):
+    def test_collectives_match_their_definitions_on_1_to_5_ranks(self):
         for n in range(1, 6):
             self.assertEqual(tour(self.well(n, example("collectives"))), expected_tour(n), f"{n} ranks")
 
 
 def tour(lines):
-    """{operation: what each rank holds} of the printed lines."""
+    """Returns {operation: what each rank holds} from the printed lines."""
     table = {}
     for line in lines:
         name, *ranks = line.split("|")
@@ -155,7 +155,7 @@ def tour(lines):
 
 
 def expected_tour(n):
-    """The same, computed from what the operations mean."""
+    """Returns the same, computed from the definitions of the operations."""
     def mine(rank, count):
         return [10 * rank + i for i in range(count)]
 
@@ -198,7 +198,7 @@ class ZeroFirst(ExampleTest):
         self.assertEqual(sorted(lines), [f"rank 0 makes {path}", *read])
         self.assertNotIn(f"rank 0 makes {path}", self.well(2, example("zero_first"), path))
 
-    def test_all_are_told_when_it_fails(self):
+    def test_all_ranks_learn_that_the_first_failed(self):
         path = self.path("no/folder/words.txt")
         code, out, err = job(3, example("zero_first"), path)
         self.assertEqual(code, 1)
@@ -208,26 +208,26 @@ class ZeroFirst(ExampleTest):
         self.assertEqual([lines.count(told), lines.count(f"cannot write {path}")], [2, 1], err)
 
     def said(self, ranks, *arguments):
-        """What each rank printed, in its order."""
+        """Returns what each rank printed, in its order."""
         said = {rank: [] for rank in range(ranks)}
         for line in self.well(ranks, TRAINING, *arguments):
             rank, words = line.split(": ", 1)
             said[int(rank)].append(words)
         return said
 
-    def test_only_the_first_rank_runs_before_it_is_known_how_that_went(self):
+    def test_the_others_do_not_run_if_the_first_rank_failed(self):
         told = "peer_failed zero_first: the block failed on rank 0, so it was not run here: no network"
         self.assertEqual(self.said(3, "zero_first", "0"),
                          {0: ["ran", "own no network", "after"], 1: [told, "after"], 2: [told, "after"]})
 
-    def test_who_comes_later_keeps_his_troubles_to_himself(self):
+    def test_a_later_ranks_failure_stays_its_own(self):
         well = ["ran", "well", "after"]
         self.assertEqual(self.said(3, "zero_first", "1"), {0: well, 1: ["ran", "own no network", "after"], 2: well})
         self.assertEqual(self.said(2, "local_zero_first", "-"), {0: well, 1: well})
 
 
 class Sampler(ExampleTest):
-    def test_shares_ten_samples_out(self):
+    def test_ten_samples_are_split_among_the_ranks(self):
         self.assertEqual(self.well(4, example("sampler")), [
             "epoch 0 rank 0: padded 5 1 8; dropped 5 1", "epoch 0 rank 1: padded 0 7 2; dropped 0 7",
             "epoch 0 rank 2: padded 3 9 5; dropped 3 9", "epoch 0 rank 3: padded 4 6 0; dropped 4 6",
@@ -250,7 +250,7 @@ class Checkpoint(ExampleTest):
             self.assertEqual(a.read(), b.read())
         self.assertEqual(sorted(os.listdir(self.folder.name)), ["a.ckpt", "b.ckpt"])
 
-    def test_a_job_that_is_told_to_end_stops_at_a_common_step_and_goes_on_later(self):
+    def test_a_job_stops_at_a_common_step_on_sigterm_and_goes_on_later(self):
         undisturbed = self.walk(self.path("a.ckpt"))
         path = self.path("b.ckpt")
         with Job("--nproc-per-node", 4, example("checkpoint"), path) as told:
@@ -261,7 +261,7 @@ class Checkpoint(ExampleTest):
             self.assertTrue(stopped, told.stdout() + told.stderr())
         self.assertEqual(self.walk(path), [f"starting at step {stopped[1]}", undisturbed[-1]])
 
-    def test_a_folder_that_is_not_there_is_every_ranks_error(self):
+    def test_a_missing_folder_is_every_ranks_error(self):
         path = self.path("none/a.ckpt")
         code, _, err = job(3, example("checkpoint"), path)
         self.assertEqual(code, 1)
@@ -270,7 +270,7 @@ class Checkpoint(ExampleTest):
 
 
 class Stopping(ExampleTest):
-    def test_all_ranks_stop_after_the_same_step_when_one_is_told_to(self):
+    def test_all_ranks_stop_after_the_same_step(self):
         for way, who in (("stop", 0), ("stop", 2), ("request", 1)):
             lines = self.well(3, TRAINING, way, who)
             steps = {int(re.fullmatch(r"\d: stopped after (\d+)", line)[1]) for line in lines}
@@ -279,7 +279,7 @@ class Stopping(ExampleTest):
 
 
 class Buckets(ExampleTest):
-    def test_average_everything_on_every_rank(self):
+    def test_buckets_average_everything_on_every_rank(self):
         for ranks in (1, 2, 3, 4):
             lines = self.well(ranks, TRAINING, "buckets", limit_s=120)
             self.assertEqual(sorted(lines), [f"{r}: 18 steps, 0 wrong elements" for r in range(ranks)])
@@ -328,18 +328,17 @@ class Digits(ExampleTest):
             self.assertGreater(times["compute"][2], 100, times["lines"])
             self.assertLess(times["aggregation"][2], 90, times["lines"])
 
-    def test_a_straggler_whose_gradients_are_on_their_way_keeps_nobody_at_first(self):
-        """Where it is slow decides who pays: before its gradients are ready the others wait for it in every step; after
-        that they have one step in hand."""
+    def test_a_straggler_delays_the_others_until_its_gradients_are_ready(self):
+        """Before its gradients are ready the others wait for it in every step; after that they have one step in hand."""
         for phase, computes in (("start", True), ("backward", True), ("aggregate", False)):
             times = self.train(4, "--straggler", "2:50", "--straggler-at", phase, "--epochs", 1)
             self.assertEqual(times["compute"][2] > 50, computes, times["lines"])
             self.assertEqual(times["aggregation"][2] > 50, not computes, times["lines"])
             for rank in range(4):
-                # That step less, and half a one for ranks that do not begin at the same moment.
+                # One step less, and half a step for ranks that do not begin at the same moment.
                 self.assertGreater(times["total"][rank], 22 * 50 - 75, times["lines"])
 
-    def test_shows_what_one_rank_takes_alone(self):
+    def test_shows_the_times_of_one_rank_alone(self):
         alone, = [line.split() for line in self.train(2, "--epochs", 1)["lines"] if line.startswith("alone")]
         self.assertGreater(float(alone[1]), 0)
         self.assertEqual(alone[2], "0.000")
@@ -370,7 +369,7 @@ class Cuda(ExampleTest):
 
 
 class EveryExample(unittest.TestCase):
-    def test_is_in_the_table_and_was_built(self):
+    def test_every_example_is_in_the_table_and_was_built(self):
         folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples")
         names = sorted(name[:-3] for name in os.listdir(folder) if name.endswith(".cc"))
         with open(os.path.join(folder, "README.md"), encoding="utf-8") as f:

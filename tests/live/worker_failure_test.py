@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""What happens to a job when a rank dies, stops, leaves, gives up or is told to end.
+"""What happens to a job when a rank dies, stops, leaves, gives up or gets SIGTERM.
 
-The ranks (programs/worker_failure_ranks.cc, named by $MUSTER_WORKER_FAILURE_RANKS) note down what they saw and when, by
-the clock that Python calls time.monotonic_ns(). The promise of one second is the library's own; nothing else is timed.
+The ranks (programs/worker_failure_ranks.cc, named by $MUSTER_WORKER_FAILURE_RANKS) log what they saw and when, by the
+clock of Python's time.monotonic_ns(). The promise of one second is the library's own; nothing else is timed.
 """
 import os
 import random
@@ -18,7 +18,7 @@ from ports import free_port
 
 RANKS = os.environ.get("MUSTER_WORKER_FAILURE_RANKS", "")
 SEED = int(os.environ.get("MUSTER_FAILURE_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 30)
-TOLD_S = 1.0  # What is promised.
+TOLD_S = 1.0  # The promised bound.
 ON_ERROR = 3
 
 
@@ -38,7 +38,7 @@ def say(text):
 
 
 class Ranks:
-    """What a test knows of its ranks; mixed into the classes below."""
+    """The log and the processes of the ranks; mixed into the classes below."""
 
     def events(self, *what):
         if not self.exists("log"):
@@ -67,7 +67,7 @@ class Ranks:
         return at
 
     def assert_told(self, since, survivors, code, ranks, *words):
-        """All survivors have the error, soon enough, with the right rank and words; returns the last one's delay."""
+        """Checks that each survivor has the error in time, with the right rank and words. Returns the last one's delay."""
         errors = self.wait_events(len(survivors), "error")
         self.assertEqual(sorted(e.rank for e in errors), sorted(survivors), self.read("log"))
         for e in errors:
@@ -99,7 +99,7 @@ class FailureTest(Ranks, LiveTest):
 
 
 class Deaths(FailureTest):
-    def test_a_rank_that_is_killed_in_the_middle_of_an_all_reduce(self):
+    def test_a_rank_killed_in_an_all_reduce_is_named_within_a_second(self):
         for count in (2, 100_000, 8_000_000):
             for victim in (0, 3):
                 with self.subTest(count=count, victim=victim):
@@ -113,7 +113,7 @@ class Deaths(FailureTest):
                     say(f"{4 * count} bytes, rank {victim} killed: all know after {took:.1f} ms")
                     self.over(job, 128 + signal.SIGKILL)
 
-    def test_whatever_waits_for_a_rank_that_is_killed_ends(self):
+    def test_every_call_that_waits_for_a_killed_rank_ends(self):
         for operation in ("barrier", "monitored_barrier", "broadcast", "reduce", "all_gather", "reduce_scatter",
                           "all_to_all", "recv", "recv_any", "async", "irecv", "new_group"):
             with self.subTest(operation=operation):
@@ -137,7 +137,7 @@ class Deaths(FailureTest):
             os.kill(child, signal.SIGKILL)
         self.over(job)
 
-    def test_ranks_without_a_launcher_know_as_soon(self):
+    def test_ranks_without_a_launcher_learn_of_a_death_as_soon(self):
         for victim in (0, 2):
             with self.subTest(victim=victim):
                 if self.exists("log"):
@@ -197,7 +197,7 @@ class Others(FailureTest):
         say(f"abort(): all know after {took:.1f} ms")
         self.over(job, ON_ERROR)
 
-    def test_a_stopped_rank_is_named_when_the_time_is_over(self):
+    def test_a_stopped_rank_is_named_at_the_time_out(self):
         job = self.start("stall", 1500)
         self.wait_events(4, "runs")
         since = self.kill(2, signal.SIGSTOP)
@@ -217,14 +217,14 @@ class Others(FailureTest):
                 pass  # The launcher was faster.
         self.over(job)
 
-    def test_a_rank_that_leaves_is_said_to_have_left(self):
+    def test_a_rank_that_leaves_is_reported_as_left(self):
         job = self.start("leave")
         left = self.wait_events(1, "leaves")[0]
         self.assert_told(left.at, {0, 2, 3}, "peer_failed", [1], "rank 1 (", "left (destroy_process_group)")
         job.signal(signal.SIGTERM)
         self.over(job)
 
-    def test_a_job_that_is_told_to_end_ends_all_calls(self):
+    def test_sigterm_to_a_job_ends_all_calls(self):
         job = self.start("wait", "barrier")
         self.wait_events(4, "idle", "waits")
         since = time.monotonic_ns()
@@ -233,7 +233,7 @@ class Others(FailureTest):
         say(f"SIGTERM: all calls ended after {took:.1f} ms")
         self.over(job)
 
-    def test_who_calls_nothing_is_ended_by_sigterm_after_a_second(self):
+    def test_sigterm_ends_idle_ranks_after_a_second(self):
         job = self.start("sleep")
         self.wait_events(4, "idle")
         pids = [self.pid_of(rank) for rank in range(4)]
@@ -249,7 +249,7 @@ class Others(FailureTest):
 class AnyMoment(FailureTest):
     ROUNDS = 50
 
-    def test_nobody_hangs_wherever_a_rank_is_killed(self):
+    def test_no_rank_hangs_wherever_another_is_killed(self):
         print(f"\n    seed {SEED} (MUSTER_FAILURE_SEED)", file=sys.stderr, end=" ", flush=True)
         chance = random.Random(SEED)
         slowest, told, ended = 0.0, 0, 0
@@ -287,13 +287,13 @@ class Nodes(Ranks, NetnsTest):
                       program=["--no-python", RANKS, self.folder.name, *mode, self.marker])
         self.wait_events(4, "runs")
 
-    def test_a_rank_of_another_node_is_killed(self):
+    def test_a_killed_rank_of_another_node_is_named(self):
         self.form("reduce", 100_000)
         since = self.kill(3)
         took = self.assert_told(since, {0, 1, 2}, "peer_failed", [3], "rank 3 ", "node2", "all_reduce ")
         say(f"2 nodes, rank 3 killed: all know after {took:.1f} ms")
 
-    def test_the_first_rank_of_another_node_is_killed(self):
+    def test_the_killed_first_rank_of_another_node_is_named(self):
         self.form("reduce", 100_000)
         since = self.kill(2)
         took = self.assert_told(since, {0, 1, 3}, "peer_failed", [2], "rank 2 ", "node2")

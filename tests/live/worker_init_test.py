@@ -1,6 +1,6 @@
 """Joining a job: by every launcher's variables, by address, by file and by spawn(), on one machine and on two.
 
-The program worker_init_program ($MUSTER_WORKER_INIT) says in one line how each of its ranks joined, after an
+The program worker_init_program ($MUSTER_WORKER_INIT) prints one line for each of its ranks about how it joined, after an
 all_reduce over the world.
 """
 import os
@@ -18,14 +18,14 @@ from ports import free_port, listening
 
 PROGRAM = os.environ.get("MUSTER_WORKER_INIT", "")
 TORCH = os.environ.get("MUSTER_TORCH_VENV", "")
-RANKS_OF_USER = f"{SHARED_TMP}/muster-ranks-{os.geteuid()}"  # Where the library lets ranks meet.
-# Nothing that a launcher around this test may have set.
+RANKS_OF_USER = f"{SHARED_TMP}/muster-ranks-{os.geteuid()}"  # The library lets ranks meet there.
+# The environment without the variables of a launcher around this test.
 CLEAN = {name: value for name, value in os.environ.items()
          if not re.match(r"(OMPI|PMIX|PMI|SLURM|TORCHELASTIC)_|(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_(ADDR|PORT))$", name)}
 
 
 class Line:
-    """One rank's account of how it joined."""
+    """One rank's line about how it joined."""
 
     def __init__(self, text):
         self.text = text
@@ -51,7 +51,7 @@ class Rank:
             self.process = subprocess.Popen(argv, env=dict(CLEAN, **(env or {})), **options)
 
     def end(self, limit_s=LIMIT_S):
-        """(exit code, stdout)"""
+        """Returns (exit code, stdout)."""
         try:
             out, err = self.process.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:
@@ -63,7 +63,7 @@ class Rank:
 
 class JoiningTest(LiveTest):
     def by_hand(self, method, n, *args, **options):
-        """n ranks with explicit options, begun in reverse order."""
+        """Starts n ranks with explicit options, in reverse order."""
         return [Rank("--init-method", method, "--rank", rank, "--world-size", n, *args, **options)
                 for rank in reversed(range(n))]
 
@@ -73,12 +73,12 @@ class JoiningTest(LiveTest):
         return lines_of("".join(out for _, out in ends))
 
     def assert_world(self, lines, n, cycles=1, **expected):
-        """All n ranks have met in every cycle, and computed one sum."""
+        """Checks that all n ranks have met in every cycle, and computed one sum."""
         self.assertEqual([(line.cycle, line.rank) for line in lines], [(c, r) for c in range(cycles) for r in range(n)])
         for line in lines:
             self.assertEqual((line.world_size, line.sum), (n, n * (n - 1) // 2), line.text)
             self.assertEqual(line.addresses, lines[0].addresses)
-            # Joining again and again leaves nothing more in the store: who has each rank, and how often it came.
+            # Joining again leaves no further keys in the store than who has each rank and how often it came.
             if line.rank == 0:
                 self.assertEqual(line.keys, lines[0].keys, line.text)
             for name, value in expected.items():
@@ -96,17 +96,17 @@ class LauncherTest(JoiningTest):
         self.assertEqual(code, 0, err)
         return lines_of(out)
 
-    def test_under_muster(self):
+    def test_ranks_of_muster_join(self):
         lines = self.muster("--nproc-per-node", 4, "--no-python", PROGRAM)
         self.assert_world(lines, 4, local_rank=lambda line: line.rank, local_world_size=4, nodes=1, restart_count=0)
 
-    def test_many_cycles_under_muster(self):
+    def test_ranks_of_muster_join_ten_times(self):
         self.assert_world(self.muster("--nproc-per-node", 3, "--no-python", PROGRAM, "--cycles", 10), 3, cycles=10)
 
-    def test_a_world_of_one_under_muster(self):
+    def test_a_single_rank_of_muster_joins(self):
         self.assert_world(self.muster("--nproc-per-node", 1, "--no-python", PROGRAM), 1)
 
-    def test_rank_0_serves_the_store_where_the_agent_must_not(self):
+    def test_rank_0_serves_the_store_if_the_agent_may_not(self):
         lines = self.muster("--nproc-per-node", 3, "--no-python", PROGRAM, "--cycles", 3,
                             env={"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"})
         self.assert_world(lines, 3, cycles=3)
@@ -120,7 +120,7 @@ class LauncherTest(JoiningTest):
         self.assertEqual(code, 0, err)
         self.assert_world([line for line in lines_of(out) if line.restart_count == 1], 3)
 
-    def test_under_torchrun(self):
+    def test_ranks_of_torchrun_join(self):
         if not TORCH:
             self.skipTest("no PyTorch: set MUSTER_TORCH_VENV to a virtual environment that has it")
         done = subprocess.run([f"{TORCH}/bin/python", "-m", "torch.distributed.run", "--nproc-per-node", "3",
@@ -129,7 +129,7 @@ class LauncherTest(JoiningTest):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assert_world(lines_of(done.stdout), 3, cycles=2, local_rank=lambda line: line.rank, local_world_size=3)
 
-    def test_under_mpirun(self):
+    def test_ranks_of_mpirun_join(self):
         if not shutil.which("mpirun"):
             self.skipTest("there is no mpirun (Debian: openmpi-bin)")
         done = subprocess.run(["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "3", PROGRAM, "--cycles", "3"],
@@ -138,7 +138,7 @@ class LauncherTest(JoiningTest):
         self.assert_world(lines_of(done.stdout), 3, cycles=3, local_rank=lambda line: line.rank, local_world_size=3)
 
     @long
-    def test_mpirun_with_an_address(self):
+    def test_ranks_of_mpirun_join_by_an_address(self):
         if not shutil.which("mpirun"):
             self.skipTest("there is no mpirun (Debian: openmpi-bin)")
         done = subprocess.run(["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", "-x",
@@ -147,7 +147,7 @@ class LauncherTest(JoiningTest):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assert_world(lines_of(done.stdout), 2)
 
-    def test_with_the_variables_of_srun(self):
+    def test_ranks_with_the_variables_of_srun_join(self):
         ranks = [Rank("--cycles", 2, env={
             "SLURM_JOB_ID": self.marker, "SLURM_STEP_ID": "0", "SLURM_PROCID": str(r), "SLURM_NTASKS": "3",
             "SLURM_LOCALID": str(r), "SLURM_NODEID": "0", "SLURM_NNODES": "1", "SLURM_TASKS_PER_NODE": "3"})
@@ -155,30 +155,30 @@ class LauncherTest(JoiningTest):
         self.assert_world(self.all_lines(ranks), 3, cycles=2, local_rank=lambda line: line.rank, local_world_size=3)
         self.assertEqual([name for name in os.listdir(RANKS_OF_USER) if self.marker in name], [])
 
-    def test_without_a_launcher_it_is_a_world_of_one(self):
+    def test_a_rank_without_a_launcher_is_a_world_of_one(self):
         self.assert_world(self.all_lines([Rank("--cycles", 3)]), 1, cycles=3, local_world_size=1)
 
     def test_a_world_of_one_needs_no_network_at_all(self):
         if netns.missing():
             self.skipTest(netns.missing())
-        # Not even loopback is up in a new network namespace.
+        # In a new network namespace not even loopback is up.
         done = subprocess.run(["unshare", "--net", PROGRAM], env=CLEAN, capture_output=True, text=True, check=True)
         self.assert_world(lines_of(done.stdout), 1)
 
 
 class ExplicitTest(JoiningTest):
     @long
-    def test_by_address(self):
+    def test_ranks_join_by_address(self):
         ranks = self.by_hand(f"tcp://127.0.0.1:{free_port()}", 4)
-        # Nobody told them their places on the node.
+        # The ranks were not given their places on the node.
         self.assert_world(self.all_lines(ranks), 4, nodes=1, local_rank=lambda line: line.rank, local_world_size=4,
                           node_rank=0)
 
-    def test_by_address_again_and_again(self):
+    def test_ranks_join_by_address_again_and_again(self):
         ranks = self.by_hand(f"tcp://localhost:{free_port()}", 3, "--cycles", 20)
         self.assert_world(self.all_lines(ranks), 3, cycles=20)
 
-    def test_by_file_again_and_again(self):
+    def test_ranks_join_by_file_again_and_again(self):
         ranks = self.by_hand(f"file://{self.path('meeting')}", 3, "--cycles", 20)
         self.assert_world(self.all_lines(ranks), 3, cycles=20)
         self.assertFalse(self.exists("meeting"))
@@ -203,28 +203,28 @@ class ExplicitTest(JoiningTest):
         one = Rank("--init-method", method, "--rank", 1, "--world-size", 2)
         self.assert_world(self.all_lines([first, one]), 2)
 
-    def test_that_others_can_use_the_store_is_said_once_unless_only_this_machine_can(self):
+    def test_a_store_open_to_other_machines_is_reported_once(self):
         for method, said in (f"file://{self.path('meeting')}", 1), (f"tcp://127.0.0.1:{free_port()}", 0):
             ranks = self.by_hand(method, 2, "--cycles", 2)
             errors = "".join(rank.process.communicate(timeout=LIMIT_S)[1] for rank in ranks)
             self.assertEqual(errors.count("muster: rank 0 serves the job's store to everybody who can reach port "), said, errors)
 
-    def test_a_foreign_file_in_the_way_is_told_to_all_ranks_at_once(self):
+    def test_a_foreign_meeting_file_is_an_error_on_all_ranks_at_once(self):
         path = self.write("meeting", "somebody's notes\n")
-        # Their time-out is half an hour.
+        # The ranks' time-out is half an hour.
         for rank in self.by_hand(f"file://{path}", 3):
             self.assertEqual(self.error_of(rank), f"error environment []: init_process_group: {path} is not a meeting file: "
                              "remove it, or choose another path")
         self.assertEqual(self.read("meeting"), "somebody's notes\n")
 
-    def test_a_timeout_names_the_missing(self):
+    def test_a_timeout_names_the_missing_ranks(self):
         method = f"tcp://127.0.0.1:{free_port()}"
         ranks = [Rank("--init-method", method, "--rank", r, "--world-size", 4, "--timeout-ms", 1500) for r in (0, 2)]
         for rank in ranks:
             self.assertRegex(self.error_of(rank),
                              r"^error timeout \[1,3\]: init_process_group: ranks 1 and 3 of 4 did not join within 1\.5 s: ")
 
-    def test_ranks_that_wait_say_for_whom_after_10_s(self):
+    def test_waiting_ranks_name_the_missing_after_10_s(self):
         method, nobody = (f"tcp://127.0.0.1:{free_port()}" for _ in range(2))
         file = f"file://{self.path('meeting')}"
         options = ["--world-size", 3, "--timeout-ms", 12_000]
@@ -232,7 +232,7 @@ class ExplicitTest(JoiningTest):
         lonely = Rank("--init-method", nobody, "--rank", 1, *options)
         seeking = Rank("--init-method", file, "--rank", 1, *options)
         said = [rank.process.communicate(timeout=LIMIT_S)[1] for rank in (*waiting, lonely, seeking)]
-        # One of the two that have met.
+        # One of the two ranks that have met prints it.
         self.assertRegex(said[0] + said[1], r"^muster: rank [02] has waited 10 s for rank 1 of 3: check that it is running, "
                                             r"with the same meeting point and WORLD_SIZE\n$")
         self.assertRegex(said[2], rf"^muster: rank 1 has waited 10 s for rank 0 at {nobody[6:]}, which it cannot reach "
@@ -254,7 +254,7 @@ class ExplicitTest(JoiningTest):
         kept = [twin for twin in twins if twin is not refused[0]]
         self.assert_world(self.all_lines([zero, kept[0], two]), 3)
 
-    def test_worlds_of_different_sizes_are_told_at_once(self):
+    def test_different_world_sizes_are_an_error_on_all_ranks(self):
         method = f"tcp://127.0.0.1:{free_port()}"
         ranks = [Rank("--init-method", method, "--rank", r, "--world-size", n) for r, n in ((0, 3), (1, 4))]
         for rank in ranks:
@@ -280,7 +280,7 @@ class ExplicitTest(JoiningTest):
             self.assertRegex(self.error_of(rank), rf"^error environment \[\]: .*127\.0\.0\.1:{port}")
 
     def test_a_rank_that_runs_out_of_descriptors_says_so(self):
-        """Wherever they run out: in the store, the meeting, the watch or the group."""
+        """Descriptors run out in the store, the meeting, the watch or the group."""
         def limited(count):
             return lambda argv, env, **options: subprocess.Popen(
                 ["sh", "-c", f'ulimit -n {count}; exec "$@"', "sh", *argv], env=dict(CLEAN, **(env or {})), **options)
@@ -294,7 +294,7 @@ class ExplicitTest(JoiningTest):
             self.assertIn(code, (0, 3), said)
             if code == 3:
                 self.assertRegex(said[count], r"^error (system|environment|timeout) .*init_process_group: ")
-            # The store takes no more connections in: a group's members do not know why one does not come.
+            # The store accepts no more connections: a group's members do not know why one is missing.
             if code == 3 and "set-up of group world: rank 1" not in said[count]:
                 self.assertRegex(said[count], r"Too many open files|no descriptor left")
         print(f"{sum('error' in text for text in said.values())} of {len(said)} limits were too low")
@@ -340,7 +340,7 @@ class SpawnTest(JoiningTest):
         parent.end()
         wait_for(lambda: all(is_gone(pid) for pid in ranks), "the ranks are gone")
 
-    def test_under_a_launcher_a_rank_may_spawn_ranks_of_its_own(self):
+    def test_a_rank_of_a_launcher_may_spawn_ranks_of_its_own(self):
         code, out, err = run("--nproc-per-node", 2, "--no-python", PROGRAM, "--spawn", 2)
         self.assertEqual(code, 0, err)
         self.assertEqual(sorted(line.rank for line in lines_of(out)), [0, 0, 1, 1])
@@ -359,7 +359,7 @@ class TwoMachinesTest(JoiningTest):
         return cluster
 
     def ranks_on(self, cluster, method, nodes, *args, env=None):
-        """One rank on each of `nodes`, in their order."""
+        """Starts one rank on each of `nodes`, in their order."""
         def starter(node):
             return lambda argv, env, **options: cluster.run(node, argv, env=env, **options)
         return [Rank("--init-method", method, "--rank", rank, "--world-size", len(nodes), *args, env=env,
@@ -373,7 +373,7 @@ class TwoMachinesTest(JoiningTest):
                           node_rank=lambda line: line.rank // 2)
         self.assertEqual(lines[0].addresses, [cluster.address(n) for n in (1, 1, 2, 2)])
 
-    def test_over_ipv6(self):
+    def test_ranks_join_over_ipv6(self):
         cluster = self.cluster(2, ipv6=True)
         lines = self.all_lines(self.ranks_on(cluster, f"tcp://[{cluster.address(1)}]:29500", [1, 2]))
         self.assert_world(lines, 2, nodes=2)
@@ -387,13 +387,13 @@ class TwoMachinesTest(JoiningTest):
         self.assertEqual(lines[0].addresses, [cluster.address(1), cluster.address(2)])
 
     @long
-    def test_by_a_file_that_both_machines_see(self):
+    def test_ranks_join_by_a_file_that_both_machines_see(self):
         cluster = self.cluster(2)
         lines = self.all_lines(self.ranks_on(cluster, f"file://{self.path('meeting')}", [1, 2, 2], "--cycles", 3))
         self.assert_world(lines, 3, cycles=3, nodes=2)
         self.assertEqual(lines[0].addresses, [cluster.address(n) for n in (1, 2, 2)])
 
-    def test_the_interface_that_was_named_is_given_to_the_others(self):
+    def test_the_named_interface_is_given_to_the_others(self):
         cluster = self.cluster(2, two_nics=True)
         ranks = self.ranks_on(cluster, f"file://{self.path('meeting')}", [1, 2], env={"GLOO_SOCKET_IFNAME": "eth1"})
         lines = self.all_lines(ranks)
@@ -408,7 +408,7 @@ class TwoMachinesTest(JoiningTest):
         self.assertRegex(self.error_of(two), r"^error timeout \[0\]: init_process_group: rank 0 did not join: ")
         self.assertLess(time.monotonic() - began, within(2))
 
-    def test_muster_on_two_machines(self):
+    def test_ranks_of_muster_on_two_machines_join(self):
         cluster = self.cluster(2)
         launchers = [cluster.run(n, [os.environ["MUSTER"], "--nnodes", "2", "--nproc-per-node", "2", "--rdzv-backend",
                                      "c10d", "--rdzv-endpoint", f"{cluster.address(1)}:29400", "--no-python", PROGRAM,
@@ -420,8 +420,8 @@ class TwoMachinesTest(JoiningTest):
         self.assert_world(lines, 4, cycles=2, nodes=2, local_world_size=2, node_rank=lambda line: line.rank // 2)
 
     @long
-    def test_one_muster_per_host_and_a_world_by_address(self):
-        """Each muster knows of its own host only; the ranks make one world of both."""
+    def test_two_musters_form_one_world_by_address(self):
+        """Each muster knows only its own host; the ranks form one world of both."""
         cluster = self.cluster(2)
         method = f"tcp://{cluster.address(1)}:29600"
         script = 'exec "$0" --init-method "$1" --rank $(($2 + LOCAL_RANK)) --world-size 4'

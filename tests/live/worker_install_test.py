@@ -1,5 +1,5 @@
-"""What a program gets from an installed muster: headers that stand alone, a package for CMake and for pkg-config, C and
-C++ programs that build with nothing else and run as ranks, and a library that shows its own names only.
+"""What an installed muster gives a program: headers that stand alone, a package for CMake and for pkg-config, C and C++
+programs that build with nothing else and run as ranks, and a library that shows only its own names.
 """
 import os
 import re
@@ -36,7 +36,7 @@ def compilers(*names):
 class Installed(LiveTest):
     @classmethod
     def setUpClass(cls):
-        """Installed once, then moved: nothing may remember where it was installed."""
+        """Installs once, then moves the folder: no file may contain the original path."""
         cls.scratch = tempfile.TemporaryDirectory()
         cls.addClassCleanup(cls.scratch.cleanup)
         first = os.path.join(cls.scratch.name, "first")
@@ -75,21 +75,21 @@ class Installed(LiveTest):
         self.assertEqual(code, 0, err)
         self.assertIn(wanted, out)
 
-    def test_a_cxx_program_by_cmake(self):
+    def test_a_cxx_program_builds_by_cmake(self):
         program = self.build_with_cmake("CXX", os.path.join(PROGRAMS, "installed_user.cc"))
         self.assert_runs(program, 4, "average of 4 ranks: 1.5")
-        # And without a launcher: a world of one.
+        # Without a launcher it is a world of one.
         self.assertIn("average of 1 ranks: 0", output_of(program))
 
     @long
-    def test_a_c_program_by_cmake_in_a_project_without_cxx(self):
+    def test_a_c_program_builds_by_cmake_in_a_project_without_cxx(self):
         program = self.build_with_cmake("C", os.path.join(PROGRAMS, "c_tour.c"), "-DCMAKE_C_STANDARD=99",
                                         "-DCMAKE_C_EXTENSIONS=OFF", f"-DCMAKE_C_FLAGS={' '.join(WARNINGS)}")
         for ranks in (1, 2, 3, 4):
             self.assert_runs(program, ranks, f"tour of {ranks} ranks: done")
         self.assert_runs(program, 2, "tour of 2 ranks: done", "forever")
 
-    def test_both_by_pkg_config(self):
+    def test_c_and_cxx_programs_build_by_pkg_config(self):
         self.assertEqual(self.pkg_config("--modversion"), [re.search(r"VERSION (\S+)", self.version_line())[1]])
         flags = self.pkg_config("--cflags", "--libs")
         rpath = "-Wl,-rpath," + os.path.dirname(self.find("libmuster.so"))
@@ -105,7 +105,7 @@ class Installed(LiveTest):
             return "VERSION " + re.search(r'PACKAGE_VERSION "([^"]+)"', f.read())[1]
 
     @long
-    def test_the_installed_examples_build_against_it(self):
+    def test_the_installed_examples_build_against_the_library(self):
         source = os.path.dirname(self.find("ranks.cc"))
         build = self.path("examples")
         output_of("cmake", "-G", "Ninja", "-S", source, "-B", build, f"-DCMAKE_PREFIX_PATH={self.prefix}")
@@ -149,8 +149,8 @@ class Installed(LiveTest):
                 output_of(compiler, f"-std={standard}", *WARNINGS, "-fsyntax-only", "-x", "c", "-I",
                           os.path.dirname(folder), "-", input="#include <muster/muster.h>\n#include <muster/muster.h>\n")
 
-    def test_a_program_that_drops_what_spawn_returns_is_warned(self):
-        """It would end with 0 though a rank has failed."""
+    def test_dropping_the_result_of_spawn_is_a_warning(self):
+        """Such a program would end with 0 though a rank has failed."""
         folder, _ = self.headers()
         def compiled(compiler, statement):
             return subprocess.run([compiler, "-std=c++20", "-fsyntax-only", "-Werror", "-x", "c++", "-I",
@@ -163,7 +163,7 @@ class Installed(LiveTest):
             dropped = compiled(compiler, "; ".join(calls))
             self.assertEqual(len(re.findall("error: .*a rank may have failed", dropped.stderr)), len(calls), dropped.stderr)
 
-    def test_headers_need_the_standard_library_alone_and_show_an_example_first(self):
+    def test_headers_need_only_the_standard_library_and_show_an_example_first(self):
         folder, names = self.headers()
         for name in names:
             with open(os.path.join(folder, name)) as f:
@@ -174,15 +174,15 @@ class Installed(LiveTest):
             opening = text[:text.index("#pragma once")]
             self.assertRegex(opening, r"(?m)^//   \S", f"{name} has no example in its opening comment")
 
-    def test_the_library_shows_its_own_names_only(self):
-        """A name of somebody else's, seen from outside, would take the place of the program's own."""
+    def test_the_library_shows_only_its_own_names(self):
+        """A foreign name that is visible outside would replace the program's own."""
         names = output_of("nm", "-D", "--defined-only", "-C", self.find("libmuster.so"))
         strangers = []
         for line in names.splitlines():
             name = line.split(" ", 2)[2]
             if not re.match(r"(typeinfo (name )?for |vtable for |guard variable for )?muster(::|_)", name):
                 strangers.append(name)
-        # Templates of the standard library that the program has, too, and that are the same in both.
+        # Templates of the standard library are the same in the program.
         strangers = [s for s in strangers if not re.search(r"\bstd::|__gnu_cxx", s)]
         self.assertEqual(strangers, [])
         shown = re.findall(r" T (muster_\w+)", names)
@@ -192,7 +192,7 @@ class Installed(LiveTest):
         self.assertEqual(sorted(shown), sorted(declared))
         self.assertGreater(len(declared), 60)
 
-    def test_it_needs_no_library_that_every_system_has_not(self):
+    def test_the_library_needs_only_system_libraries(self):
         system = {"libc", "libm", "libstdc++", "libgcc_s", "ld-linux-x86-64", "ld-linux-aarch64", "libpthread", "libdl"}
         self.assertLessEqual(self.needed("libmuster.so"), system)
         self.assertLessEqual(self.needed(self.gloo_library()), system | {"libgloo"})
@@ -204,7 +204,7 @@ class Installed(LiveTest):
         folder = os.path.dirname(self.find("libmuster.so"))
         return max((name for name in os.listdir(folder) if name.startswith("libmuster_gloo.so.")), key=len)
 
-    def test_gloo_is_opened_from_beside_the_library_and_missed_by_name(self):
+    def test_gloo_is_loaded_from_beside_the_library_and_named_if_missing(self):
         program = self.build_with_cmake("CXX", os.path.join(PROGRAMS, "installed_user.cc"))
         self.assert_runs(program, 2, "average of 2 ranks: 0.5", "gloo")
         library = self.find(self.gloo_library())

@@ -1,11 +1,11 @@
-"""Every operation of a process group beside a reference, and groups beside each other.
+"""Every operation of a process group against a reference, and groups beside each other.
 
     worker_matrix_test.py [--all] [CLASS...]
 
 The program worker_matrix makes the choice (all pairs of operation, dtype, reduction, members, size, root, kind of call,
 place, memory, group and values) from a seed, and the same choice in every world, so that the worlds together perform all
-of it: on one node with 1 to 5 ranks, on three nodes in network namespaces, on Gloo, and on NCCL where there is a GPU.
---all performs every combination of what the operations know, which takes minutes.
+of it: on one node with 1 to 5 ranks, on three nodes in network namespaces, on Gloo, and on NCCL if there is a GPU.
+--all performs every combination that the operations support, which takes minutes.
 """
 import os
 import re
@@ -42,7 +42,7 @@ def say(text):
 
 class MatrixTest(LiveTest):
     def matrix(self, ranks, worlds, *flags):
-        """One run on this machine: its Summary."""
+        """Runs the matrix once on this machine. Returns its Summary."""
         more = ["--all"] if EVERYTHING else []
         code, out, err = run("--nproc-per-node", ranks, "--no-python", MATRIX, "--worlds", ",".join(map(str, worlds)),
                              *flags, *more, limit_s=LIMIT_S)
@@ -55,7 +55,7 @@ class MatrixTest(LiveTest):
         return summary
 
     def all_worlds(self, *flags, worlds=(1, 2, 3, 4, 5)):
-        """A run for each world: all cases are performed in one of them, and the pairs are covered."""
+        """Runs every world: together they perform all cases and cover the pairs."""
         runs = [self.matrix(ranks, worlds, *flags) for ranks in worlds]
         self.assertEqual(sum(r.cases for r in runs), runs[0].of)
         self.assertEqual(len({(r.of, r.pairs, r.seed) for r in runs}), 1)
@@ -78,7 +78,7 @@ class OneNode(MatrixTest):
 
     @unittest.skipIf(EVERYTHING, "nothing to do with it")
     def test_a_wrong_result_would_be_found(self):
-        """The program itself: one rank brings other data along than all expect, and they see it."""
+        """Plants a fault: one rank brings other data than all expect, and each must see it."""
         code, _, err = run("--nproc-per-node", 3, "--no-python", MATRIX, "--worlds", 3, "--plant", 1, limit_s=LIMIT_S)
         self.assertNotEqual(code, 0)
         for rank in range(3):
@@ -91,14 +91,14 @@ class Gloo(MatrixTest):
 
 
 class Nccl(MatrixTest):
-    """As many ranks as are asked for share one GPU, where there is only one."""
+    """All ranks share one GPU if there is only one."""
 
     def test_all_operations_equal_the_reference(self):
         self.all_worlds("--backend", "nccl", worlds=(1, 2, 3, 4))
 
 
 class ThreeNodes(NetnsTest):
-    """Nodes are network namespaces: between them there is TCP alone, within them shared memory."""
+    """Nodes are network namespaces: only TCP between them, shared memory within them."""
 
     def setUp(self):
         why = netns.missing()
@@ -119,14 +119,14 @@ class ThreeNodes(NetnsTest):
         self.assertEqual((summary.world, summary.faults, summary.cases), (world, 0, summary.of))
 
     @long
-    def test_nodes_with_equally_many_ranks(self):
+    def test_operations_work_on_nodes_of_equal_size(self):
         self.matrix_on(2, 2, 2)
 
-    def test_nodes_with_unequally_many_ranks(self):
+    def test_operations_work_on_nodes_of_unequal_size(self):
         self.matrix_on(2, 2, 1)
 
     @long
-    def test_nodes_with_one_rank_each(self):
+    def test_operations_work_on_nodes_with_one_rank_each(self):
         self.matrix_on(1, 1, 1)
 
 
@@ -164,7 +164,7 @@ class Groups(LiveTest):
         self.assertGreaterEqual(min(left), 5.0)
         self.assertLessEqual(max(left), 5.0 + within(0.1))  # The sleeper itself may wake late on a busy machine.
 
-    def test_a_monitored_barrier_names_all_who_did_not_come(self):
+    def test_a_monitored_barrier_names_all_missing_ranks(self):
         out = self.scene(4, "monitored")
         self.assertEqual(len(re.findall(r"monitored: rank \d done", out)), 4)
         said = re.findall(r"monitored: rank [02]: (.*)", out)
@@ -172,7 +172,7 @@ class Groups(LiveTest):
         for line in said:
             self.assertRegex(line, r"^monitored_barrier .*of group world: .*rank 1 .*rank 3 ")
 
-    def test_receives_that_all_have_forgotten_keep_nobody(self):
+    def test_forgotten_receives_hold_up_no_rank(self):
         out = self.scene(3, "forgotten")
         left = [float(s) for s in re.findall(r"left after ([\d.]+) s", out)]
         say(f"left after {left} s")

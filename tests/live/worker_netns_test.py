@@ -1,7 +1,7 @@
 """Groups over several machines: ranks in network namespaces, started by hand with the variables that a launcher sets.
 
-The collectives go through shared memory within a node and TCP between nodes where the nodes are even, and through sockets
-alone where they are not. Needs root and iproute2; else ends with 77 and says why.
+Collectives between nodes of equal size use shared memory within a node and TCP between nodes; between unequal ones they
+use sockets alone. Needs root and iproute2; otherwise ends with 77 and says why.
 """
 import os
 import re
@@ -38,7 +38,7 @@ class Ranks:
                 raise AssertionError(f"rank {rank} said {line!r}, {process.stderr.read()!r}")
 
     def ends(self, but=()):
-        """[(code, output)] of all ranks but some."""
+        """Returns [(code, output)] of all ranks but those in `but`."""
         found = []
         for rank, process in enumerate(self.ranks):
             if rank in but:
@@ -50,7 +50,7 @@ class Ranks:
 
 class NetnsTest(unittest.TestCase):
     def assert_ended(self, output, code, ranks, promise_s):
-        """That a rank's last line tells of this error, in this time."""
+        """Checks that a rank's last line has this error, in this time."""
         line = output.strip().splitlines()[-1]
         match = re.match(r"rank (\d+): (\w+) after ([\d.]+) s, ranks([ \d]*):", line)
         self.assertTrue(match, line)
@@ -59,7 +59,7 @@ class NetnsTest(unittest.TestCase):
         self.assertLess(float(match.group(3)), within(promise_s), line)
         print(f"    {line}")
 
-    def test_every_operation_gives_what_it_should_whatever_the_shape(self):
+    def test_every_operation_is_right_in_every_shape(self):
         for shape in ([1, 1], [2, 2], [1, 1, 1], [2, 1, 2], [2, 2, 2]):
             with self.subTest(shape=shape), netns.Cluster(len(shape)) as cluster:
                 ends = Ranks(cluster, shape, "tour").ends()
@@ -69,7 +69,7 @@ class NetnsTest(unittest.TestCase):
                     self.assertRegex(output, rf"rank {rank}: \d+ checks")
 
     @long
-    def test_ipv6(self):
+    def test_every_operation_is_right_over_ipv6(self):
         with netns.Cluster(2, ipv6=True) as cluster:
             for code, output in Ranks(cluster, [2, 2], "tour").ends():
                 self.assertEqual(code, 0, output)

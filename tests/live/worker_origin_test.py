@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Where a failure began, as every rank that meets it says: the record that it leaves for the launcher.
+"""The origin of a failure, as every rank that meets it reports it: the record that it leaves for the launcher.
 
 The ranks (programs/worker_origin_ranks.cc, named by $MUSTER_WORKER_ORIGIN_RANKS) are started by hand with the
 contract's variables and a MUSTER_RECORD_FD each, on this machine or (--nodes) on two nodes in network namespaces.
 
     worker_origin_test.py [--nodes] [CLASS...]
-    worker_origin_test.py --measure COUNT     the rank that is stopped in the middle of traffic, COUNT times on each of
-                                              four shapes; prints how many ranks named another
+    worker_origin_test.py --measure COUNT     stops a rank amid traffic, COUNT times on each of four shapes;
+                                                  prints how many ranks named another
 """
 import fcntl
 import os
@@ -50,7 +50,7 @@ class Ring:
         return f"{self.fd}:{self.NONCE:016x}"
 
     def record(self):
-        """None: it left none."""
+        """Returns the record, or None if there is none."""
         raw = os.pread(self.fd, 8 * (2 + 64 + 128), self.REPORT)
         time_ns, what = struct.unpack_from("<QQ", raw)
         message = raw[528:].split(b"\0", 1)[0].decode()
@@ -59,7 +59,7 @@ class Ring:
 
 
 class Record(typing.NamedTuple):
-    """What a rank left."""
+    """The record of a rank."""
     time_ns: int
     code: str
     rank: int
@@ -68,7 +68,7 @@ class Record(typing.NamedTuple):
 
 
 class Scene:
-    """The ranks of one job: shape[i] of them on node i + 1 of the cluster; no cluster: all here."""
+    """The ranks of one job: shape[i] of them on node i + 1 of the cluster, or all here without a cluster."""
 
     def __init__(self, test, shape, *scene, cluster=None, short_ms=SHORT_MS):
         self.test, self.world = test, sum(shape)
@@ -124,7 +124,7 @@ class Scene:
         return self.test.read("log") if self.test.exists("log") else "no log"
 
     def end(self, but=()):
-        """Waits for all ranks but some; {rank: what it left} of those that ended with an error."""
+        """Waits for all ranks but those in `but`. Returns {rank: record} of those that ended with an error."""
         for rank, process in enumerate(self.ranks):
             if rank not in but:
                 try:
@@ -140,7 +140,7 @@ class Scene:
 
 
 class OriginTest(LiveTest):
-    """Scenes on one node; the class below has them on two."""
+    """Scenes on one node; TwoNodes has them on two."""
     cluster = None
     SHAPE = [4]
 
@@ -148,15 +148,15 @@ class OriginTest(LiveTest):
         return Scene(self, shape or self.SHAPE, *words, cluster=self.cluster, **options)
 
     def assert_origin(self, scene, origin, code, but=(), of=None, words=()):
-        """All ranks but some (or those of `of`) left a record with this origin; returns the records, without those of
-        ranks that have only heard that another ended for it."""
+        """Checks that all ranks but those in `but` (or those in `of`) left a record with this origin. Returns the records,
+        without those of ranks that only report that another ended for it."""
         found = scene.end(but)
         expected = sorted(of if of is not None else set(range(scene.world)) - set(but))
         self.assertEqual(sorted(found), expected, scene.account())
         told = {}
         for rank, record in sorted(found.items()):
             self.assertEqual((record.rank, record.origin), (rank, origin), f"{record.message}\n{scene.account()}")
-            # On a busy machine one may have ended for it before another has come so far.
+            # On a busy machine a rank may end for the origin before another has come that far.
             if re.search(r": rank \d+ \([^)]*\) (died; its own output|ended after this: )", record.message):
                 self.assertEqual(record.code, "peer_failed", record.message)
                 continue
@@ -171,37 +171,37 @@ class OriginTest(LiveTest):
 
 
 class Told:
-    """What one rank meets and all are told."""
+    """Failures that one rank meets and reports to all."""
 
-    def test_a_checkpoint_that_cannot_be_read_began_on_the_rank_that_reads(self):
+    def test_a_checkpoint_read_failure_is_traced_to_the_reading_rank(self):
         records = self.assert_origin(self.scene("load", "/dev"), [0], "system")
         for record in records.values():
             self.assertTrue(record.message.startswith("load_checkpoint of group world on rank 0: "), record.message)
 
-    def test_a_checkpoint_that_cannot_be_written_began_on_the_rank_that_writes(self):
+    def test_a_checkpoint_write_failure_is_traced_to_the_writing_rank(self):
         scene = self.scene("save_in_group", "/no/such/folder/model", 1)
         members = self.all_but(0)
         scene.wait_log(len(members), "error")
         self.assert_origin(scene, [1], "system", but=[0], of=members)
 
-    def test_a_rank_that_ends_because_of_what_another_could_not_do_is_not_named(self):
+    def test_a_rank_that_ends_because_of_another_is_not_named(self):
         records = self.scene("load_in_pair", "/dev", 0, 3).end(but=[0])
         self.assertEqual({rank: records[rank].origin for rank in (1, 2, 3)}, {1: [0], 2: [0], 3: [0]},
                          [record.message for record in records.values()])
         for rank in (1, 2):
             self.assertRegex(records[rank].message, r"rank 3 \([^)]*\) ended after this: load_checkpoint of .* /dev")
 
-    def test_a_block_that_threw_began_on_its_rank(self):
+    def test_a_throwing_block_is_traced_to_its_rank(self):
         self.assert_origin(self.scene("zero_first"), [0], ("peer_failed", "system"), words=["no data set here"])
 
-    def test_a_block_that_threw_on_one_node_began_there(self):
+    def test_a_throwing_block_of_one_node_is_traced_to_its_rank(self):
         first = 0 if self.cluster is None else self.SHAPE[0]
         self.assert_origin(self.scene("local_zero_first", first), [first], ("peer_failed", "system"))
 
-    def test_abort_began_on_the_rank_that_called_it(self):
+    def test_abort_is_traced_to_the_rank_that_called_it(self):
         self.assert_origin(self.scene("abort", 2), [2], "aborted", words=["rank 2 (", "the test says so"])
 
-    def test_what_the_kernel_refuses_to_one_rank_began_there(self):
+    def test_a_refusal_by_the_kernel_is_traced_to_its_rank(self):
         for odd in (0, 3):
             for scene in ("thread", "allocation"):
                 if scene == "allocation" and self.cluster is not None and not self.SHARES:
@@ -217,26 +217,26 @@ class Mismatches:
                 with self.subTest(kind=kind, odd=odd):
                     self.assert_origin(self.scene("mismatch", kind, odd), [odd], "mismatch")
 
-    def test_of_two_that_differ_both_are(self):
+    def test_two_ranks_that_differ_are_both_the_origin(self):
         for kind in ("operation", "count", "dtype"):
             with self.subTest(kind=kind):
                 shape = [2] if self.cluster is None else [1, 1]
                 self.assert_origin(self.scene("mismatch", kind, 1, shape=shape), [0, 1], "mismatch")
 
-    def test_so_it_is_with_lists_of_buckets_shared_memory_and_backends(self):
+    def test_a_rank_with_other_buckets_shared_memory_or_backend_is_the_origin(self):
         for scene in ("buckets", "shared", "backend"):
             for odd in (0, 2):
                 with self.subTest(scene=scene, odd=odd):
                     self.assert_origin(self.scene(scene, odd), [odd], "mismatch")
 
-    def test_both_ends_of_a_message_that_does_not_fit(self):
+    def test_both_ends_of_a_message_that_does_not_fit_are_the_origin(self):
         self.assert_origin(self.scene("message"), [0, 1], "mismatch")
 
 
 class Late:
     def late(self, *scene, **options):
-        """A rank that gets no answer to its question says "did not arrive in time" of whom it awaits. On a machine that is
-        so busy that 250 ms are too short for an answer the scene is played again, twice at most."""
+        """A rank whose question gets no answer says "did not arrive in time" of the rank that it awaits. On a machine so busy
+        that 250 ms are too short for an answer, the scene is played again, twice at most."""
         for _ in range(2):
             try:
                 return self.late_once(*scene, **options)
@@ -247,14 +247,14 @@ class Late:
         return self.late_once(*scene, **options)
 
     def late_once(self, scene, culprit, *words, more=(), shape=None, of=None, **options):
-        """The origin is `culprit` on all ranks that ran out of time; it never ends by itself."""
+        """Checks that all ranks that timed out name `culprit`, which never ends by itself."""
         running = self.scene(scene, culprit, *more, shape=shape, **options)
         others = self.all_but(culprit, shape=shape) if of is None else of
         running.wait_log(len(others), "error")
         return self.assert_origin(running, [culprit], ("timeout", "peer_failed", "rendezvous"), but=[culprit], of=others,
                                   words=words)
 
-    def test_a_rank_that_computes_has_not_called_it(self):
+    def test_a_rank_that_computes_is_reported_as_not_calling(self):
         for culprit in (0, 3):
             for count in (1, 500_000):
                 with self.subTest(culprit=culprit, count=count):
@@ -262,7 +262,7 @@ class Late:
                     self.assertTrue(any("has not called it within 700 ms (its last: all_reduce 3)" in r.message
                                         for r in records.values()), [r.message for r in records.values()])
 
-    def test_a_rank_that_is_stopped_is_told_from_one_that_computes(self):
+    def test_a_stopped_rank_is_not_reported_as_one_that_computes(self):
         for culprit in (0, 3):
             with self.subTest(culprit=culprit):
                 records = self.late("stopped", culprit, more=[500_000])
@@ -270,25 +270,25 @@ class Late:
                     self.assertNotIn("has not called", record.message)
                     self.assertRegex(record.message, rf"rank {culprit} \([^)]*\) (is stopped|does not answer)")
 
-    def test_a_rank_that_waits_for_it_in_another_group_is_passed_over(self):
+    def test_a_rank_that_waits_for_the_culprit_in_another_group_is_passed_over(self):
         for culprit, between in ((3, 0), (0, 3), (2, 3), (3, 2), (1, 2)):
             with self.subTest(culprit=culprit, between=between):
                 self.late("pair", culprit, more=[between])
 
-    def test_a_rank_that_waits_for_its_message_is_passed_over(self):
+    def test_a_rank_that_waits_for_the_culprits_message_is_passed_over(self):
         for scene in ("recv", "irecv"):
             for culprit, between in ((3, 0), (0, 3), (2, 3)):
                 with self.subTest(scene=scene, culprit=culprit, between=between):
                     self.late(scene, culprit, more=[between])
 
     def test_a_chain_of_ranks_is_followed_to_its_end(self):
-        # Of two nodes rank 0 passes on what happens on one to the other: where it is stopped, the last one hears
-        # nothing of why the others have ended.
+        # With two nodes, rank 0 passes on what happens on one to the other: if it is stopped, the last rank learns nothing
+        # of why the others have ended.
         for culprit, second, first in ((3, 2, 1), (0, 3, 1), (2, 3, 1), (1, 0, 2)):
             with self.subTest(culprit=culprit, second=second, first=first):
                 self.late("chain", culprit, more=[second, first])
 
-    def test_a_rank_that_ended_for_one_that_keeps_the_news_of_it_is_passed_over(self):
+    def test_a_rank_that_gave_up_on_the_culprit_is_passed_over(self):
         for first in (1, 3):
             with self.subTest(first=first):
                 self.late("behind", 0, more=[first])
@@ -304,11 +304,11 @@ class Late:
                 with self.subTest(scene=scene, culprit=culprit, between=between):
                     self.late(scene, culprit, more=[between])
 
-    def test_in_a_circle_those_are_named_that_are_not_where_most_are(self):
-        # One whose time is over late may hear first that another has ended for it.
+    def test_a_circle_names_the_ranks_outside_the_majoritys_call(self):
+        # A rank that times out late may first hear that another has ended for the origin.
         self.assert_origin(self.scene("circle", 1), [1], ("timeout", "peer_failed"))
 
-    def test_of_two_that_wait_for_each_other_both_are_named(self):
+    def test_two_ranks_that_wait_for_each_other_are_both_named(self):
         shape = [2] if self.cluster is None else [1, 1]
         self.assert_origin(self.scene("circle", 1, shape=shape), [0, 1], ("timeout", "peer_failed"))
 
@@ -317,7 +317,7 @@ class Traffic:
     ROUNDS = 3
 
     def traffic(self, rounds, shape):
-        """(ranks that named another, all that named one) where one is stopped in the middle of traffic."""
+        """Stops a rank amid traffic. Returns (ranks that named another, number of all that named one)."""
         wrong, all_told = [], 0
         for seed in range(rounds):
             scene = self.scene("traffic", seed, shape=shape)
@@ -334,7 +334,7 @@ class Traffic:
                                  f"{record.message}")
         return wrong, all_told
 
-    def test_the_rank_that_is_stopped_in_the_middle_of_traffic(self):
+    def test_a_rank_stopped_in_the_middle_of_traffic_is_named_by_all(self):
         for shape in self.SHAPES:
             with self.subTest(shape=shape):
                 wrong, all_told = self.traffic(self.ROUNDS, shape)
@@ -373,7 +373,7 @@ def measure(count):
     netns.require_netns()
     for cls, shape in ((OneNode, [4]), (OneNode, [8]), (TwoNodes, [2, 2]), (TwoNodes, [4, 4])):
         cls.setUpClass()
-        test = cls("test_the_rank_that_is_stopped_in_the_middle_of_traffic")
+        test = cls("test_a_rank_stopped_in_the_middle_of_traffic_is_named_by_all")
         test.setUp()
         wrong, all_told = test.traffic(count, shape)
         test.doCleanups()

@@ -1,7 +1,7 @@
 """DistributedSampler gives the same samples in the same order as torch.utils.data.DistributedSampler.
 
 Some thousand random cases (the seed is printed) and all small ones. Needs PyTorch in the virtual environment that
-$MUSTER_TORCH_VENV names; torch runs in a process of its own that prints one line for each case, as our program does.
+$MUSTER_TORCH_VENV names; torch runs in its own process and prints one line for each case, as our program does.
 """
 import os
 import random
@@ -32,7 +32,7 @@ def small_cases():
 def random_cases(chance, count):
     for _ in range(count):
         ranks = chance.choice((1, 2, 3, 4, 8, 64, 1000))
-        # Beyond 32 bits PyTorch itself drops the upper ones.
+        # PyTorch itself drops the bits above 32.
         seed = chance.choice((0, 1, chance.randrange(2**31), chance.randrange(2**31, 2**40)))
         yield (chance.randrange(0, 3000), ranks, chance.randrange(ranks), chance.randrange(2), seed,
                chance.randrange(0, 100), chance.randrange(2))

@@ -30,29 +30,29 @@ class WrongInput(LiveTest):
 
     # ---- the program
 
-    def test_missing_script(self):
+    def test_a_missing_script_is_named(self):
         self.refused(127, "nowhere.py", names=["nowhere.py"])
 
-    def test_missing_program(self):
+    def test_a_missing_program_is_named(self):
         self.refused(127, "--no-python", "no-such-program", names=["no-such-program", "PATH"])
 
-    def test_directory_as_program(self):
+    def test_a_folder_as_program_is_refused(self):
         self.refused(126, self.folder.name, names=[self.folder.name, "folder"])
 
-    def test_missing_interpreter(self):
+    def test_a_missing_interpreter_is_named(self):
         script = self.write("lost.sh", "#!/no/such/interpreter\n")
         self.refused(127, script, names=[script, "/no/such/interpreter"])
 
-    def test_no_python(self):
+    def test_a_missing_python_is_named(self):
         script = self.write("x.py", "print(1)\n")
         self.refused(127, script, env={"PATH": self.folder.name, "VIRTUAL_ENV": "", "CONDA_PREFIX": ""},
                      names=["python", "--python"])
 
-    def test_python_flag_that_is_not_there(self):
+    def test_a_missing_program_of_the_python_flag_is_named(self):
         script = self.write("x.py", "print(1)\n")
         self.refused(127, "--python", "/no/python", script, names=["/no/python"])
 
-    def test_bad_elf(self):
+    def test_an_elf_file_for_another_machine_is_refused(self):
         with open("/bin/true", "rb") as f:
             image = bytearray(f.read(4096))
         image[18:20] = b"\xb7\x00"  # e_machine: AArch64
@@ -64,14 +64,14 @@ class WrongInput(LiveTest):
             self.skipTest("this machine runs the foreign program")
         self.refused(126, path, names=[path])
 
-    def test_truncated_elf(self):
+    def test_a_truncated_elf_file_is_refused(self):
         path = self.path("cut")
         with open(path, "wb") as f:
             f.write(b"\x7fELF\x02\x01\x01")
         os.chmod(path, 0o755)
         self.refused(126, path, names=[path])
 
-    def test_not_executable(self):
+    def test_a_file_without_execute_permission_is_named(self):
         script = self.write("tool.sh", "#!/bin/sh\ntrue\n", mode=0o644)
         self.refused(126, "--no-python", script, names=[script, "chmod +x"])
 
@@ -87,7 +87,7 @@ class WrongInput(LiveTest):
 
     # ---- the place
 
-    def test_unreadable_cwd(self):
+    def test_a_removed_current_directory_is_named(self):
         gone = tempfile.mkdtemp()
         done = subprocess.run(["bash", "-c", f"cd {gone} && rmdir {gone} && exec {MUSTER} --no-python true"],
                               stderr=subprocess.PIPE, text=True, check=False, timeout=30)
@@ -96,14 +96,14 @@ class WrongInput(LiveTest):
         self.assertEqual(len(lines), 1, done.stderr)
         self.assertIn("current directory", lines[0])
 
-    def test_log_dir_is_a_file(self):
+    def test_a_file_as_log_dir_is_refused(self):
         path = self.write("file", "")
         self.refused(121, "--log-dir", path, "-r", "3", "--no-python", "true", names=[path])
 
-    def test_log_dir_cannot_be_created(self):
+    def test_a_log_dir_that_cannot_be_created_is_named(self):
         self.refused(121, "--log-dir", "/proc/nowhere", "-r", "3", "--no-python", "true", names=["/proc/nowhere"])
 
-    def test_descriptor_limit_too_low(self):
+    def test_a_low_descriptor_limit_is_named(self):
         limit = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
         err = self.refused(121, "--nproc-per-node", "100", "--no-python", "true", preexec_fn=limit,
                            env={"OMP_NUM_THREADS": "1"}, names=["ulimit -n", "100 workers"])
@@ -115,7 +115,7 @@ class WrongInput(LiveTest):
         self.assertEqual(code, 0, err)
         self.assertEqual(out, "64\n" * 50)
 
-    def test_occupied_port(self):
+    def test_an_occupied_port_is_named_with_its_holder(self):
         taken, port = listening()
         with taken:
             self.refused(121, "--master-port", port, "--no-python", "true",
@@ -123,7 +123,7 @@ class WrongInput(LiveTest):
 
     # ---- the command line
 
-    def test_junk(self):
+    def test_junk_values_are_named(self):
         for args, names in {
             ("--nproc-per-node", "x", "true"): ["--nproc-per-node", "x"],
             ("--nproc-per-node", "0", "true"): ["--nproc-per-node", "0"],
@@ -177,7 +177,7 @@ class WrongInput(LiveTest):
             with self.subTest(args=args):
                 self.refused(2, *args, names=names)
 
-    def test_unknown_flag_names_the_nearest(self):
+    def test_an_unknown_flag_names_the_nearest(self):
         self.refused(2, "--max-restart-count", "3", "true", names=["--max-restart-count", "--max-restarts"])
         self.refused(2, "--nproc-per-nod3", "3", "true", names=["--nproc-per-node"])
 
@@ -192,7 +192,7 @@ class WrongInput(LiveTest):
         for value in ("1", "x"):
             self.refused(121, "true", env={"MUSTER_END_WITH": value}, names=["MUSTER_END_WITH", "unset it"])
 
-    def test_gpus_that_are_not_there(self):
+    def test_missing_gpus_are_named(self):
         self.refused(121, "--nproc-per-node", "gpu", "--no-python", "true", names=["gpu"])
         self.refused(121, "--gpus", "0", "--no-python", "true", names=["--gpus"])
 
