@@ -1,10 +1,10 @@
-"""Measures muster beside torchrun and mpirun and prints a Markdown table.
+"""Measures muster, torchrun and mpirun, and prints a Markdown table.
 
     MUSTER=build/release/muster MUSTER_TORCH_VENV=~/venv tests/bench/bench.py
 
-Runs are interleaved, so that a change in the machine's mood meets all launchers; a cell is the median and, in
-brackets, the smallest and the largest sample. --quick is for automatic checks: few and small runs, and only the order
-of the launchers and the completeness of output decide about success.
+Runs are interleaved, so that changes in the machine's load affect all launchers; a cell is the median and, in brackets,
+the smallest and the largest sample. --quick is for automatic checks: few and small runs, which pass by the order of the
+launchers and the completeness of output alone.
 """
 
 import argparse
@@ -22,7 +22,7 @@ import launching
 import measures
 import results
 
-# (name, title, unit, what is wanted of muster)
+# (name, title, unit, muster's goal)
 ROWS = {
     "start_to_end": ("start to the end of two no-op workers", "ms", "100 × faster than torchrun, faster than mpirun"),
     "start_to_main": ("start to the first worker's main", "ms", "fastest"),
@@ -62,7 +62,7 @@ def stolen_and_total():
 
 
 class Samples:
-    """samples[row][launcher name]: a list; rows in the order in which they came."""
+    """samples[row][launcher name]: a list; rows in the order in which they were added."""
 
     def __init__(self):
         self.table = {}
@@ -157,7 +157,7 @@ def print_row(title, unit, cells, wanted):
 
 
 def complaints(samples, launchers, rows):
-    """What is wrong on any machine: muster not first, or lines torn or lost."""
+    """Returns what is wrong on any machine: muster not first, or lines torn or lost."""
     names = [launcher.name for launcher in launchers]
     if "muster" not in names:
         return

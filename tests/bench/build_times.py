@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Where the time of the builds and of the tests went, by their own logs: the last build of each preset, the last ctest run.
+"""Shows where the time of builds and tests went, by their own logs: each preset's last build, the last ctest run.
 
     build_times.py [BUILD] [--rows N]      BUILD: the folder of the presets' folders, default build
 
-Where clang has left traces (-ftime-trace, as the preset `phases` sets it), they are summed up: parsing, templates, optimising,
-generating code; linking is ninja's.
+Sums up clang's traces if there are any (-ftime-trace, set by the preset `phases`): parsing, templates, optimising,
+generating code; the time of linking is ninja's.
 """
 import argparse
 import json
@@ -17,7 +17,7 @@ US = 1_000_000
 
 
 def build_steps(log):
-    """Seconds by product that is still there, as ninja's log has them; of several the last."""
+    """Returns the seconds of each product that still exists, from the last entry in ninja's log."""
     steps = {}
     with open(log, encoding="utf-8") as file:
         for line in file:
@@ -33,7 +33,7 @@ def is_link(product):
 
 
 def covered(intervals):
-    """The length of the union of pairs of begin and end."""
+    """Returns the length of the union of pairs of begin and end."""
     total, reached = 0, 0
     for begin, end in sorted(intervals):
         total += max(0, end - max(begin, reached))
@@ -42,7 +42,7 @@ def covered(intervals):
 
 
 def phases(trace):
-    """Seconds by phase of one compilation, by what clang wrote."""
+    """Returns the seconds of each phase of one compilation, from clang's trace."""
     with open(trace, encoding="utf-8") as file:
         events = json.load(file)["traceEvents"]
     spans = {name: [] for name in ("Frontend", "InstantiateClass", "InstantiateFunction", "Optimizer", "Backend")}
@@ -67,7 +67,7 @@ def show_phases(build):
 
 
 def test_times(report):
-    """Seconds by test, as the report in JUnit's format has them."""
+    """Returns the seconds of each test, from a report in JUnit's format."""
     cases = xml.etree.ElementTree.parse(report).getroot().iter("testcase")
     return {case.get("name"): float(case.get("time", 0)) for case in cases}
 

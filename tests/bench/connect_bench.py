@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What it costs that the workers' store asks whose each connection is: 1,000 clients that connect and are answered, beside the
-same job without the check (--store-allow any), in turns. First from the store's machine, where the kernel is asked; then from
-another node, whose agent is asked. Prints a line of each for docs/benchmarks.md.
+"""Measures the cost of the store's check of each connection's user: 1,000 clients that connect and are answered, compared
+with the same job without the check (--store-allow any), in turns. First from the store's machine, whose kernel is asked,
+then from another node, whose agent is asked. Prints a line of each for docs/benchmarks.md.
 
     MUSTER=build/release/muster tests/bench/connect_bench.py [--quick]
 
-Fails if it takes more than 1.2 times as long (with --quick, which has too few turns for that, twice). The other node is a network
-namespace, for which this has to be root.
+Fails if the check takes more than 1.2 times as long (with --quick, which has too few turns for that, twice). The other node
+is a network namespace, which needs root.
 """
 
 import json
@@ -26,16 +26,16 @@ CLIENTS = 1000
 RUNS, LIMIT = 31, 1.2
 RUNS_QUICK, LIMIT_QUICK = 5, 2
 CHECKED, UNCHECKED = (), ("--store-allow", "any")
-# A worker that does nothing but say where its store is.
+# A worker that only prints its store's port.
 WORKER = ("--no-python", "sh", "-c", "echo $MASTER_PORT; exec sleep 600")
-CLIENT = "--client"  # How the other node's part is started.
+CLIENT = "--client"  # Starts the other node's part.
 # VALIDATE and a PING of 4 bytes, and its answer: the protocol of PyTorch's TCPStore.
 HELLO, ANSWER = b"\0\xce\xf7\x85\x3c\x0decho", b"echo"
 LONGEST_ANSWER_S = 20
 
 
 def connect_all(address, port):
-    """Seconds until all are answered."""
+    """Returns the seconds until all are answered."""
     begun = time.perf_counter()
     clients = []
     for _ in range(CLIENTS):
@@ -52,7 +52,7 @@ def connect_all(address, port):
 
 
 def measure(address, ports, runs):
-    """A row of seconds, one for each port, for each of the runs."""
+    """Returns a row of seconds, one for each port, for each of the runs."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     for port in ports:
@@ -78,7 +78,7 @@ def of_own_machine(runs):
 
 def of_another_node(runs):
     with netns.Cluster(2) as cluster:
-        # As loopback does: the ports of the runs before can be used again.
+        # As on loopback: the ports of earlier runs can be reused.
         cluster.output(2, ["sh", "-c", "echo 1 >/proc/sys/net/ipv4/tcp_tw_reuse"])
         hosts = []
         for port, flags in ((29400, CHECKED), (29401, UNCHECKED)):
@@ -90,7 +90,7 @@ def of_another_node(runs):
 
 
 def report(where, rows, limit):
-    """Whether the ratio is within the limit."""
+    """Returns True if the ratio is within the limit."""
     ratios = sorted(checked / unchecked for checked, unchecked in rows)
     ratio = statistics.median(ratios)
     checked, unchecked = (1e3 * statistics.median(column) for column in zip(*rows))

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""How long N agents need to meet through a real etcd of three members, from a common release until the last one has its rank;
-and how many revisions that costs etcd. Prints a Markdown table.
+"""Measures how long N agents need to meet through a real etcd of three members, from a common release until the last one
+has its rank, and how many revisions that costs etcd. Prints a Markdown table.
 
     MUSTER_ETCD=~/.cache/muster/etcd MUSTER_RENDEZVOUS_AGENTS=build/release/tests/rendezvous_agents tests/bench/etcd_bench.py
 
 --quick: ten agents, one turn. As root all of it runs in a network namespace that keeps no TIME-WAIT: the connections of
-eight turns take all ports that a machine has, while each of a thousand nodes has its own."""
+eight turns take all ports of a machine, while each of a thousand real nodes has its own."""
 import json
 import os
 import statistics

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Measures how often the verdict names who was first, and prints a Markdown table.
+"""Measures how often the verdict names the rank that failed first, and prints a Markdown table.
 
     tests/bench/first_cause.py --runs 50 --out first_cause.jsonl
 
-Every cell (first_cause/cells.py) is a job that fails in a way in which the first failure does not look like it. The
-truth is stamped by the ranks themselves, by the clock that all of them share, in the moment in which each fails; the
-earliest stamp is compared with the culprit in result.json, on every node. Where the verdict says "simultaneous" it is
-right if the stamps are less than a millisecond apart. Runs of all cells take turns. A run is appended to --out at once,
-and what is there already is not run again; --table shows such a file.
+Every cell (first_cause/cells.py) is a job whose first failure does not look like the first. The ranks themselves stamp the
+truth, by the clock that all share, at the moment of each failure; the earliest stamp is compared with the culprit in
+result.json, on every node. The verdict "simultaneous" is right if the stamps are less than a millisecond apart. Runs of all
+cells take turns. Each run is appended to --out at once, and runs that are already there are not repeated; --table shows
+such a file.
 
 Fails if a verdict is missing, if less than 99 % are right, or less than 94 % in one cell; with --smoke each cell runs
 once and only a missing verdict counts.
@@ -40,7 +40,7 @@ def build_rank(folder):
 
 
 def left_out(cells):
-    """Cells that cannot run on this machine, said aloud."""
+    """Prints and returns the cells that cannot run on this machine."""
     why = why_no_cgroup() if any(cell.memory_mb for cell in cells) else ""
     names = {cell.name for cell in cells if cell.memory_mb} if why else set()
     if names:
@@ -56,7 +56,7 @@ def read_records(path):
 
 
 def measure(cells, options, programs):
-    """All records, those of before included."""
+    """Returns all records, earlier ones included."""
     records = read_records(options.out)
     done = {cell.name: sum(record["cell"] == cell.name for record in records) for cell in cells}
     for turn in range(options.runs):
@@ -86,7 +86,7 @@ def wrong_ones(records):
 
 
 def print_table(cells, records):
-    """True if all is as it has to be."""
+    """Returns True if all results are good enough."""
     fine, right_in_all, all_runs = True, 0, 0
     print("| cell | what happens | nodes | ranks | cores | right | of | what was named instead |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")

@@ -1,7 +1,7 @@
-"""A rank of worker_bench.py on torch.distributed's gloo: worker_bench_rank.h says what it is told and answers.
+"""A rank of worker_bench.py on torch.distributed's gloo: worker_bench_rank.h has the commands and the answers.
 
-A tight loop over tensors that are there beforehand, with one thread of computation, as torchrun sets it
-(OMP_NUM_THREADS=1). The calls are the synchronous ones that write into memory of the caller's.
+A tight loop over preallocated tensors, with one thread of computation, as torchrun sets it (OMP_NUM_THREADS=1). The calls
+are the synchronous ones that write into the caller's memory.
 """
 
 import os
@@ -19,7 +19,7 @@ class Rank:
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         elements = int(os.environ["WORKER_BENCH_BYTES"]) // 4
         self.memory, self.target = torch.zeros(elements), torch.zeros(elements)
-        # values(rank, index) is (index + 4 * rank) % 11: for each rank this list, from another place.
+        # values(rank, index) is (index + 4 * rank) % 11: this list with an offset for each rank.
         self.numbers = (torch.arange(elements + 4 * self.size) % PERIOD).float()
 
     def values(self, rank, first, count):
@@ -61,7 +61,7 @@ class Rank:
         }[name]
 
     def expected(self, name):
-        """What is in this rank's memory after the operation, and where; None: nothing new."""
+        """Returns the contents of this rank's memory after the operation, and which memory; None: nothing new."""
         whole, block, mine = self.whole, self.block, self.rank * self.block
         everyone = range(self.size)
         if name == "broadcast":
@@ -86,7 +86,7 @@ class Rank:
         self.operation(name)()
         found = self.expected(name)
         verdict = "ok" if found is None or torch.equal(*found) else "some elements are wrong"
-        self.data.zero_()  # Zeros stay zeros however often they are added up in place.
+        self.data.zero_()  # Zeros stay zeros however often they are summed in place.
         return verdict
 
     def time(self, name, warm_up, iterations):

@@ -1,4 +1,4 @@
-"""The launchers that are compared, how each is called, and how one run of each is driven."""
+"""The launchers that are compared: how each is called, and how one run of each is driven."""
 
 import dataclasses
 import math
@@ -22,7 +22,7 @@ class Launcher:
     command: tuple
     flags: tuple  # "{n}" is the number of workers
     restarts: tuple = ()
-    tee: tuple = ()  # empty: it has none
+    tee: tuple = ()  # empty: not supported
 
     def call(self, workers, program, *more):
         return [*self.command, *(flag.replace("{n}", str(workers)) for flag in self.flags), *more, *program]
@@ -36,7 +36,7 @@ TORCH_FLAGS = {
 
 
 def find(names):
-    """The launchers by name; ends the program where one is missing, since a column must not vanish silently."""
+    """Returns the launchers by name. Ends the program if one is missing, since no column may vanish silently."""
     torch = f"{os.environ.get('MUSTER_TORCH_VENV', '')}/bin/torchrun"
     paths = {"muster": os.environ.get("MUSTER", ""), "torchrun": torch, "mpirun": shutil.which("mpirun") or ""}
     found = []
@@ -64,7 +64,7 @@ ENVIRONMENT = {
 
 
 class Job:
-    """A launcher that runs in a folder of its own, "{folder}" in its command; both end with the `with` block."""
+    """A launcher that runs in its own folder, "{folder}" in its command; both end with the `with` block."""
 
     def __init__(self, command, stdout=subprocess.DEVNULL):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="bench_"))
@@ -99,14 +99,14 @@ class Job:
         return self.await_end(120) - began
 
     def end(self, wanted=0, patience=600):
-        """Waits for the end; returns its time, or infinity if it does not come."""
+        """Waits for the end. Returns its time, or infinity if it does not come."""
         ended = self.await_end(patience)
         if ended < math.inf and self.process.returncode != wanted:
             sys.exit(f"{self.command} ended with {self.process.returncode}, wanted {wanted}")
         return ended
 
     def await_end(self, patience):
-        """By a pidfd, since Popen.wait with a time-out looks only every 50 ms."""
+        """Uses a pidfd, since Popen.wait with a time-out polls only every 50 ms."""
         pidfd = os.pidfd_open(self.process.pid)
         try:
             readable, _, _ = select.select([pidfd], [], [], patience)
@@ -119,7 +119,7 @@ class Job:
         return ended
 
     def stamp(self, rank, attempt=0, patience=60):
-        """(when main of that worker began, its pid), as soon as the worker has said so."""
+        """Returns (start of that worker's main, its pid), as soon as the worker has written them."""
         path = self.folder / f"start.{attempt}.{rank}"
         for _ in polling(patience, 0.0005):
             if path.exists():
@@ -132,7 +132,7 @@ class Job:
 
 
 def processes_of(pid):
-    """The launcher and those of its descendants that run the same program: for muster, front and agent."""
+    """Returns the launcher and its descendants that run the same program: for muster, front and agent."""
     family, seen = [pid], []
     program = os.readlink(f"/proc/{pid}/exe")
     while family:

@@ -1,4 +1,4 @@
-"""One function for each thing that is measured: launcher → one sample, or several by name.
+"""One function for each measurement: launcher → one sample, or several by name.
 
 All times are CLOCK_MONOTONIC, which Python's time.monotonic() and the workers share.
 """
@@ -13,11 +13,11 @@ import time
 from launching import Job, pause, processes_of
 
 TRUE = ("/bin/true",)
-PATIENCE = 20  # seconds for 200 workers; some versions of Open MPI never come to the end of them
+PATIENCE = 20  # seconds for 200 workers, which some versions of Open MPI never finish
 
 
 class Bench:
-    """Sizes that --quick makes smaller, and the worker program."""
+    """The worker program, and sizes that --quick reduces."""
 
     def __init__(self, worker, quick):
         self.worker = worker
@@ -41,7 +41,7 @@ class Bench:
             return (min(began for began, _ in job.stamps(2)) - job.began) * 1e3
 
     def death_to_replacement(self, launcher):
-        """Kills worker 1 once it is older than the second in which deaths count as too quick."""
+        """Kills worker 1 once it is older than the second within which deaths count as too quick."""
         if not launcher.restarts:
             return None
         with Job(launcher.call(2, self.stamping("wait"), *launcher.restarts)) as job:
@@ -58,7 +58,7 @@ class Bench:
             return job.stop() * 1e3
 
     def idle(self, launchers):
-        """Memory, CPU and wake-ups while nothing happens; all launchers in the same window."""
+        """Memory, CPU and wake-ups of idle jobs; all launchers in the same window."""
         jobs = [Job(launcher.call(2, self.stamping("wait"))).__enter__() for launcher in launchers]
         try:
             for job in jobs:
@@ -75,7 +75,7 @@ class Bench:
                 job.__exit__()
 
     def throughput(self, launcher, sink, tee):
-        """MB/s from the first worker's main to the end, and what became of the lines."""
+        """Returns MB/s from the first worker's main to the end, and the state of the lines."""
         if tee and not launcher.tee:
             return None
         total = 8 * self.megabytes * 1_000_000
@@ -96,7 +96,7 @@ class Bench:
 
 
 def memory(job):
-    """KiB resident and proportional, of the launcher's own processes."""
+    """Returns KiB resident and proportional, of the launcher's own processes."""
     sums = {"rss": 0, "pss": 0}
     for pid in processes_of(job.process.pid):
         for line in pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
@@ -107,7 +107,7 @@ def memory(job):
 
 
 def usage(job):
-    """Seconds of CPU, and how often a thread of the launcher was put on a CPU after it had slept."""
+    """Returns the seconds of CPU, and how often a thread of the launcher woke up."""
     pids = processes_of(job.process.pid)
     if not pids:
         sys.exit(f"{job.command} is gone while it should be idle")

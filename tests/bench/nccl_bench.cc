@@ -7,8 +7,8 @@
 // each and of their differences), the same for calls of a burst, as a program makes them ahead of
 // its GPU, and the time until the result is there, with the bandwidths of
 // nccl-tests (busbw = algbw * 2 (n - 1) / n). Not in place, so that a single rank has something to
-// copy. If there is only one GPU the ranks share it, each with its own NCCL_HOSTID, and of the
-// large sizes there are fewer calls. Without a GPU: says why and exits with 77.
+// copy. If there is only one GPU the ranks share it, each with its own NCCL_HOSTID, and large sizes
+// get fewer calls. Without a GPU: says why and exits with 77.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -28,7 +28,7 @@ using muster::gpu::PlainNccl;
 using muster::matrix::CudaDriver;
 
 constexpr int kCalls = 1000;
-// Of large operations between ranks that share a GPU, which go through sockets.
+// For large operations between ranks that share a GPU, which go through sockets.
 constexpr int kFewCalls = 100;
 constexpr int kWarmUp = 50;
 constexpr int kBurst = 10;
@@ -140,7 +140,7 @@ class Bench {
     }
   }
 
-  // Of each call of a burst.
+  // Returns the microseconds of each call of a burst.
   double timed(bool ours, const Memory& memory, size_t count, int burst, bool until_done) {
     const Clock::time_point begin = Clock::now();
     for (int i = 0; i < burst; ++i)

@@ -1,5 +1,5 @@
-// How fast the output path alone is: starts N copies of itself that print numbered lines through
-// Output, and reports MB/s on stderr. The console is this program's stdout.
+// Measures the speed of the output path alone: starts N copies of itself that print numbered lines
+// through Output, and reports MB/s on stderr. The console is this program's stdout.
 //
 //   output_writer default|tee|redirect|filter [workers=8] [MB each=50] [log dir]  > file, or | cat
 #include <chrono>

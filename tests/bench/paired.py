@@ -4,9 +4,9 @@
     tests/bench/paired.py OLD NEW     two build folders, each with the targets of ./dev bench; prints a Markdown table
 
 A row is the median over all pairs of new / old, with an interval that holds the true median with 95 % (order statistics
-of the binomial distribution: no assumption about the noise). Below 1 the new build is better, whatever is measured:
-rates count as the time of one. The order within a pair changes from pair to pair. "worse" stands where the whole
-interval is above 1 + --margin; then the exit status is 1. --smoke only tries the rows.
+of the binomial distribution: no assumption about the noise). Below 1 the new build is better in every row: rates are
+inverted. The order within a pair changes from pair to pair. A row says "worse" if its whole interval is above
+1 + --margin; then the exit status is 1. --smoke only tries the rows.
 """
 import argparse
 import contextlib
@@ -39,7 +39,7 @@ CELLS = [(operation, size) for operation in ("all_reduce", "broadcast", "all_gat
 
 
 def interval(values, confidence=0.95):
-    """(low, high): the order statistics that hold the median of what `values` were drawn from."""
+    """Returns (low, high): the order statistics that hold the median of the distribution of `values`."""
     ordered, n = sorted(values), len(values)
     tail, k = 0.0, 0
     while k < n // 2 and tail + math.comb(n, k) / 2**n <= (1 - confidence) / 2:
@@ -61,7 +61,7 @@ class Build:
 
     @contextlib.contextmanager
     def variables(self, **paths):
-        """As if they had been given to the benchmark."""
+        """Sets the variables with which the benchmark would have been called."""
         before = dict(os.environ)
         os.environ.update({name: self.path(path) for name, path in paths.items()})
         try:
@@ -134,7 +134,7 @@ def collective_figures(stack, builds):
 
 
 def ratios_of(old, new, pairs):
-    """new / old of each pair. A first pair warms up."""
+    """Returns new / old of each pair. A first pair warms up."""
     ratios = []
     for pair in range(-1, pairs):
         values = {}

@@ -4,8 +4,8 @@
 
 ./dev bench calls it at its end. Each picture is drawn from one file, written by --json of bench.py, rendezvous_bench.py,
 worker_bench.py and torch_backend_bench.py. Times are on logarithmic axes; a mark is a median, the line through it
-reaches from the smallest to the largest sample, and the number at it is the median. A peer keeps its colour in all
-pictures, and what belongs to PyTorch or to Open MPI has the colour and the mark of that family.
+reaches from the smallest to the largest sample, and the number beside it is the median. A peer has the same colour in all
+pictures; everything of PyTorch or of Open MPI has the colour and the mark of that family.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from svg import PROSE, SMALL, TEXT, WIDTH, Picture, number, width_of
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HEADING, VALUE = 25, 17  # Heights of letters.
 LEFT, RIGHT = 84, WIDTH - 16  # The ends of a grid line.
-FIRST, LAST = LEFT + 26, WIDTH - 72  # Where curves begin and end: values have room beside them.
+FIRST, LAST = LEFT + 26, WIDTH - 72  # The ends of curves; values have room beside them.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,14 +45,14 @@ START_ROWS = {"start_to_main": "From the command to the first worker's main",
 
 
 class Unusable(Exception):
-    """What is wrong with a file of results, in one line."""
+    """The error in a file of results, in one line."""
 
 
 # ---- the data
 
 
 def read(path, looks, wanted=lambda point: True):
-    """The file's head, and those of its points that have a look and are wanted."""
+    """Returns the file's head, and those of its points that have a look and are wanted."""
     try:
         result = json.loads(path.read_text())
         points = [point for point in result["points"] if point["peer"] in looks and wanted(point)]
@@ -136,7 +136,7 @@ def draw_start(results, folder):
     low, high = extent(points)
     bottom = 54 + sum(44 + 36 * len(found[row]) for row in rows)
     first = 10 ** math.floor(math.log10(low))
-    axis = Log(first, max(high, 2 * first), 130, RIGHT - 120)  # The last value stands behind its mark.
+    axis = Log(first, max(high, 2 * first), 130, RIGHT - 120)  # The last value is printed behind its mark.
     for tick in axis.decades():
         picture.text(axis.at(tick), bottom + 22, number(tick), "quiet", anchor="middle")
     picture.text((axis.start + axis.end) / 2, bottom + 48, "time, ms (logarithmic)", "quiet", anchor="middle")
@@ -169,7 +169,7 @@ def draw_start_rows(picture, y, axis, found):
 class Values:
     """Puts numbers beside marks, where they hide neither curves nor each other."""
 
-    # Of the text's anchor, from the mark: nearest first, for a curve that has others under it.
+    # Offsets of the text's anchor from the mark: nearest first, for a curve with others below it.
     PLACES = [(0, -14, "middle"), (-4, -13, "end"), (4, -13, "start"), (-13, 6, "end"), (13, 6, "start"),
               (0, 27, "middle"), (4, 26, "start"), (-4, 26, "end"), (13, 16, "start"), (13, -6, "start"),
               (-13, 16, "end"), (-13, -6, "end"), (0, -30, "middle"), (0, 42, "middle")]
@@ -201,7 +201,7 @@ class Values:
         return left, y - VALUE * 0.8, left + width, y + 2
 
     def hidden(self, box):
-        """Square pixels that something else has, or that lie outside."""
+        """Returns the number of square pixels that are already used or lie outside."""
         left, top, right, bottom = box
         outside = (max(0, LEFT - left) + max(0, right - WIDTH + 2) + max(0, self.top - top) +
                    max(0, bottom - self.bottom))

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What Python's hook costs: a start of Python without PyTorch, and an 8-byte all_reduce of gloo on one rank.
+"""Measures the cost of Python's hook: a start of Python without PyTorch, and an 8-byte all_reduce of gloo on one rank.
 
     MUSTER=... MUSTER_TORCH_VENV=... python_hook_bench.py [rounds]
 
-With and without the hook by turns, on an idle machine; medians. An all_reduce stays on one core: where the kernel moves
-the calling thread and gloo's costs three times as much as the hook.
+With and without the hook in turns, on an idle machine; medians. An all_reduce stays on one core: it costs three times as
+much as the hook if the kernel moves the calling thread and gloo's apart.
 """
 import os
 import resource
@@ -35,7 +35,7 @@ def call_us(flags):
 
 
 def start_ms(flags):
-    """CPU time of a Python that a shell starts, so that it sees the hook."""
+    """Returns the CPU time of a Python that a shell starts, so that it has the hook."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([MUSTER, *flags, "--no-python", "sh", "-c", f"for i in $(seq 20); do {sys.executable} -c ''; done"], check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -1,5 +1,5 @@
-// How long N agents need from a common release until the last one has its rank: real Rendezvous
-// objects with their threads and sockets on loopback; no workers are started.
+// Measures how long N agents need from a common release until the last one has its rank: real
+// Rendezvous objects with their threads and sockets on loopback; no workers are started.
 //
 //   rendezvous_agents [--agents N] [--rounds R] [--in-process | --processes]
 //                     [--port P] [--places C] [--etcd HOST:PORT,...]

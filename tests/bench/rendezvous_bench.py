@@ -1,15 +1,14 @@
-"""Measures how fast N agents meet, muster's beside torch's c10d rendezvous, and prints a Markdown table.
+"""Measures how fast N agents meet, with muster and with torch's c10d rendezvous, and prints a Markdown table.
 
     MUSTER_RENDEZVOUS_AGENTS=build/release/tests/rendezvous_agents MUSTER_TORCH_VENV=~/venv \\
         tests/bench/rendezvous_bench.py
 
-Real processes and sockets on loopback, workers not started. All agents are running before they are released together;
-a sample lasts from there to the moment when the last one knows its rank. torch's agents are forked from one process
-that has imported torch, which is not counted; once released each makes its rendezvous handler and calls
-next_rendezvous, as torchrun does. torch's store looks up the name of whoever connects, and serves nobody meanwhile: how
-long that takes is the name server's affair, so a second column keeps it out (store_no_names.cc). Runs are interleaved,
-so that a change in the machine's mood meets all; a cell is the median and, in brackets, the smallest and the largest
-sample.
+Real processes and sockets on loopback; no workers are started. All agents run before they are released together; a sample
+lasts from the release until the last one knows its rank. torch's agents are forked from one process that has imported
+torch, which is not counted; once released each makes its rendezvous handler and calls next_rendezvous, as torchrun does.
+torch's store looks up the name of each client while it serves no other; that time depends on the name server, so a second
+column leaves it out (store_no_names.cc). Runs are interleaved, so that changes in the machine's load affect all; a cell is
+the median and, in brackets, the smallest and the largest sample.
 
 --quick is for automatic checks: one small size, few runs, and wide margins, without the second column.
 """
@@ -30,11 +29,11 @@ from store_bench import program
 
 HERE = pathlib.Path(__file__).resolve().parent
 SIZES = (2, 16, 64, 128)
-ALONE = 1000  # torch needs minutes for so many.
+ALONE = 1000  # torch needs minutes for that many.
 PATIENCE_S = 600
 PEERS = ("torch", "torch, no look-ups")
 WANTED = {128: 50}  # times faster
-LEAST = {2: 5, 16: 10, 64: 20, 128: 50}  # The same, on any machine, however busy.
+LEAST = {2: 5, 16: 10, 64: 20, 128: 50}  # The same on any machine, however busy.
 ALONE_MS = 3000
 
 

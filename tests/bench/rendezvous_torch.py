@@ -1,7 +1,7 @@
 """torch's agents for rendezvous_bench.py: imports torch once and forks them.
 
-Reads numbers of agents and answers each with the milliseconds from the common release of so many to the moment when the
-last one knows its rank.
+Reads numbers of agents. Answers each with the milliseconds from the common release of that many agents until the last one
+knows its rank.
 """
 
 import os
@@ -29,7 +29,7 @@ def make_handler(agents, port):
 
 
 def agent(agents, port, waiting, release, ranks):
-    """Tells its rank and when it knew it; stays until the others have met, because one of them hosts the store."""
+    """Reports its rank and when it knew it; stays until the others have met, because one of them hosts the store."""
     os.write(waiting, b".")
     os.read(release, 1)
     info = make_handler(agents, port).next_rendezvous()

@@ -13,7 +13,7 @@ def point(values, **where):
 
 
 def store(path, machine, runs, points):
-    """`points`: (samples, {what they are of}); those of what did not end are left out."""
+    """`points`: (samples, {their labels}). Leaves out points with a run that did not end."""
     found = [point(values, **where) for values, where in points if values and math.inf not in values]
     head = {"machine": machine, "date": datetime.date.today().isoformat(), "runs": runs,
             "note": f"load {os.getloadavg()[0]:.1f} at the end"}

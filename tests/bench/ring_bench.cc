@@ -1,5 +1,5 @@
-// What it costs to record a call: nanoseconds for called() and completed() together, of the calling
-// thread's own time, medians of several runs that take turns, with the fastest and the slowest.
+// Measures the cost of recording a call: nanoseconds for called() and completed() together, of the
+// calling thread's own time, medians of several runs in turns, with the fastest and the slowest.
 //
 //   ring_bench [RUNS]
 #include <algorithm>
@@ -51,7 +51,7 @@ uint64_t thread_ns() {
   return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(time.tv_nsec);
 }
 
-// Nanoseconds a call, of one of `threads`, which have a group each and share the ring.
+// Returns the nanoseconds per call of one of `threads`, which have a group each and share the ring.
 double run(RingWriter& writer, int threads) {
   const auto record = [&](int32_t group) {
     const Call call{.kind = muster::ring::CallKind::all_reduce,

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What muster adds to a step of Slurm: `srun -N16 muster true` beside `srun -N16 true`, in turns, on a real Slurm of 16 nodes,
-each in a network namespace of this machine; prints a line for docs/benchmarks.md. Needs root.
+"""Measures what muster adds to a step of Slurm: `srun -N16 muster true` and `srun -N16 true`, in turns, on a real Slurm of
+16 nodes, each in a network namespace of this machine. Prints a line for docs/benchmarks.md. Needs root.
 
     MUSTER=build/release/muster tests/bench/slurm_bench.py [--quick]
 
@@ -43,7 +43,7 @@ def main():
         for turn in range(-1, TURNS_QUICK if quick else TURNS):
             for name in sorted(commands, reverse=turn % 2 == 1):
                 took = seconds(cluster, count, *commands[name])
-                if turn >= 0:  # The first turn finds cold caches.
+                if turn >= 0:  # The first turn has cold caches.
                     times[name].append(took)
     added = statistics.median(times["muster"]) - statistics.median(times["srun"])
     texts = [f"{statistics.median(t):.3f} s ({min(t):.3f} to {max(t):.3f})" for t in (times["srun"], times["muster"])]

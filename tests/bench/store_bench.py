@@ -1,14 +1,13 @@
-"""Measures muster's store beside PyTorch's own server and prints a Markdown table.
+"""Measures muster's store and PyTorch's own server and prints a Markdown table.
 
     MUSTER_STORE_HOST=build/release/tests/store_host MUSTER_TORCH_VENV=~/venv tests/bench/store_bench.py
 
-One load generator (store_load.cc, built here) loads both in turn, so that a change in the machine's mood meets both; a
+One load generator (store_load.cc, built here) loads both in turn, so that changes in the machine's load affect both; a
 cell is the median and, in brackets, the smallest and the largest sample. "times" says how much better muster is.
---quick is for automatic checks: few and small runs, and only the order of the two decides about success, with wide
-margins.
+--quick is for automatic checks: few and small runs, which pass by the order of the two alone, with wide margins.
 
-PyTorch's server looks up the name of whoever connects, and serves nobody meanwhile. That is kept out of all rows (see
-store_no_names.cc): with a name server that answers slowly its figures for arriving clients are worse without bound.
+PyTorch's server looks up the name of each client while it serves no other. All rows leave that out (see
+store_no_names.cc): with a slow name server its figures for arriving clients are worse without bound.
 """
 
 import argparse
@@ -43,12 +42,12 @@ class Row:
     title: str
     unit: str
     load: str  # Arguments of store_load.
-    field: str  # Of its answer.
+    field: str  # The figure of its answer.
     wanted: str = ""
     least: float = 0  # How many times better muster must be on any machine, however busy.
     higher_is_better: bool = False
     quick: str = ""  # Arguments that --quick uses instead.
-    fresh: bool = False  # Wants servers that have served nobody yet.
+    fresh: bool = False  # Needs servers that have served no client yet.
 
 
 def single(op, least=0.6, wanted="no more"):
@@ -102,7 +101,7 @@ SMOKE = ("ping", "add", "add_256", "multi_set", "check_many", "waiters", "idle",
 
 
 def build(folder):
-    """Compiles the generator and the library that keeps name servers out; returns their paths."""
+    """Compiles the generator and the library that keeps name servers out. Returns their paths."""
     load, no_names = folder / "store_load", folder / "no_names.so"
     sources = [str(HERE / name) for name in ("store_load.cc", "store_wire.cc", "store_crowds.cc")]
     subprocess.run(["g++", *FLAGS, *sources, "-o", str(load)], check=True)
@@ -120,13 +119,13 @@ def program(variable, path=""):
 
 
 class Server:
-    """One server process; it ends when its standard input does, or is told to."""
+    """One server process. It ends at the end of its standard input or when terminated."""
 
     def __init__(self, name, no_names):
         if name == "muster":
             command, environment = [program("MUSTER_STORE_HOST")], {}
         else:
-            # Not the link's target: an interpreter knows its virtual environment by the name it was called by.
+            # Not the link's target: an interpreter finds its virtual environment by the name that it is called by.
             command = [program("MUSTER_TORCH_VENV", "/bin/python"), "-c", TORCH_SERVER]
             environment = {"LD_PRELOAD": no_names, "TORCH_CPP_LOG_LEVEL": "ERROR"}
         self.name = name
@@ -149,7 +148,7 @@ class Bench:
         self.quick = quick
         self.servers = {name: Server(name, self.no_names) for name in NAMES}
         self.runs = 0
-        self.answers = {}  # Of the last calls: several rows may want a figure of the same one.
+        self.answers = {}  # Of the last calls: several rows may use figures of the same call.
 
     def call(self, load, server, turn):
         key = (load, server.name, turn)

@@ -69,9 +69,9 @@ int64_t wall_ns() {
   return now.tv_sec * 1'000'000'000 + now.tv_nsec;
 }
 
-// Reads the one byte that wakes a waiter. Returns when the kernel received it, by the wall clock:
-// waiters are other processes, mostly on other machines, so how soon one thread gets to read four
-// thousand of them says nothing about the server.
+// Reads the byte that wakes a waiter. Returns when the kernel received it, by the wall clock:
+// waiters are other processes, mostly on other machines, so the time that one thread takes to read
+// four thousand of them says nothing about the server.
 int64_t woken_at(const Connection& line) {
   char byte = 1;
   iovec into{.iov_base = &byte, .iov_len = 1};

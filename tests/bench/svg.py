@@ -1,8 +1,8 @@
 """Writes SVG pictures by hand, readable in light and in dark mode, on a phone, and by screen readers.
 
-A picture in a README is loaded as an image: it knows the reader's colour scheme and the fonts of the reader's machine,
-and nothing else. So a colour is a class that sets `color`, which a media query exchanges and shapes use as currentColor;
-the background is transparent; and widths of text are estimates, with room to spare.
+A README loads a picture as an image, which knows only the reader's colour scheme and the fonts of the reader's machine.
+So a colour is a class that sets `color`, which a media query exchanges and shapes use as currentColor; the background is
+transparent; and widths of text are estimates, with room to spare.
 """
 
 import html
@@ -13,8 +13,8 @@ LETTER, PROSE = 0.64, 0.53  # Mean width of a letter by its height, in sans-seri
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', Arial, sans-serif"
 MONOSPACE = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 
-# name: (light, dark). Those of the peers are told apart by colour-blind people as well (after Okabe and Ito, whose blue,
-# vermilion and bluish green these are, as dark or light as text has to be).
+# name: (light, dark). Colour-blind people can distinguish those of the peers: Okabe and Ito's blue, vermilion and bluish
+# green, as dark or light as text has to be.
 COLOURS = {
     "ink": ("#1f2328", "#e6edf3"),
     "quiet": ("#59636e", "#9198a1"),
@@ -35,7 +35,7 @@ def width_of(text, size):
 
 
 def number(value):
-    """With three significant digits, or all before the point."""
+    """Returns three significant digits, or all digits before the point."""
     if value >= 99.95:
         return f"{value:,.0f}"
     text = f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
@@ -67,7 +67,7 @@ class Picture:
         self.add("polyline", colour, points=joined, fill="none", stroke="currentColor", stroke_width=width, **more)
 
     def marker(self, x, y, colour, shape, hint="", hollow=False):
-        """A mark around (x, y); the hint is what a mouse over it shows."""
+        """Adds a mark around (x, y); a mouse over it shows the hint."""
         title = f"<title>{html.escape(hint)}</title>" if hint else ""
         paint = 'fill="none" stroke="currentColor" stroke-width="2.5"' if hollow else 'fill="currentColor"'
         self.add("g", colour, f'{title}<path d="{SHAPES[shape]}" {paint}/>', transform=f"translate({x:.1f} {y:.1f})")

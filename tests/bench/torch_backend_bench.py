@@ -1,10 +1,12 @@
-"""The backend `muster` beside gloo, from Python, in one run: torch_backend_bench.py [--ranks 2,4] [--nodes 1,2] [--runs 11] [--json FILE]
+"""Compares the backend `muster` with gloo, from Python, in one run.
 
-Needs a PyTorch of 2.14 or later and the wheel of muster-launch in the Python that runs it; for two nodes, which are network
-namespaces with two ranks each, root and iproute2. All ranks are on this machine, with one thread each. A figure is the median of
-the runs, with the smallest and the largest; the backends take turns in every run, and "times" is the median of gloo's time by
-muster's in each of these pairs, with an interval that holds the true median with 95 %. A run is the mean of many calls, as rank 0
-sees them; the others begin with it.
+    torch_backend_bench.py [--ranks 2,4] [--nodes 1,2] [--runs 11] [--json FILE]
+
+Needs PyTorch 2.14 or later and the wheel of muster-launch in the Python that runs it; for two nodes, which are network
+namespaces with two ranks each, root and iproute2. All ranks are on this machine, with one thread each. A figure is the
+median of the runs, with the smallest and the largest; the backends take turns in every run, and "times" is the median of
+gloo's time / muster's in each of these pairs, with an interval that holds the true median with 95 %. A run is the mean of
+many calls, as measured by rank 0; the others begin with it.
 """
 
 import argparse
@@ -27,13 +29,13 @@ from ports import free_port  # noqa: E402
 
 WARM_UP = 3
 BACKENDS = ("muster", "gloo")
-SECONDS = 0.02  # That a run takes, about.
+SECONDS = 0.02  # The approximate length of a run.
 SIZES = (8, 64, 1024, 16 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20)
 SIZES_OF_OTHERS = (8, 16 << 10, 1 << 20, 16 << 20)
 
 
 def operations(torch, dist, world):
-    """(name, bytes of this rank's result, what one call does in a group), the largest last."""
+    """Yields (name, bytes of this rank's result, function that makes one call in a group), the largest last."""
     for size in SIZES:
         tensor = torch.zeros(size // 8, dtype=torch.float64)
         yield "all_reduce", size, lambda group, t=tensor: dist.all_reduce(t, group=group)
@@ -52,7 +54,7 @@ def operations(torch, dist, world):
 
 
 def ddp_steps(torch, groups):
-    """(name, parameters, what one step does in a group)"""
+    """Yields (name, parameters, function that makes one step in a group)."""
     for name, width, layers, rows in (("DDP step, small", 64, 2, 32), ("DDP step, large", 1024, 4, 32)):
         torch.manual_seed(0)
         models = {}
@@ -72,7 +74,7 @@ def ddp_steps(torch, groups):
 
 
 def compare(dist, groups, call, runs):
-    """The microseconds of a call, by backend, of each run."""
+    """Returns the microseconds of a call, by backend, of each run."""
     def run(group, count):
         dist.barrier(group=groups[0])
         began = time.perf_counter()
@@ -121,7 +123,7 @@ def show(row):
 
 
 def run_ranks(nodes, ranks, runs):
-    """Ranks of one node, or the first half of them on another."""
+    """Starts ranks on one node, or half of them on another."""
     with contextlib.ExitStack() as stack:
         cluster = stack.enter_context(netns.Cluster(nodes)) if nodes > 1 else None
         port = free_port()

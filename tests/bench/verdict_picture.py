@@ -2,8 +2,8 @@
 
     MUSTER=build/release/muster tests/bench/verdict_picture.py [--to docs/plots]
 
-It runs the job, in a pseudo-terminal and in a folder that is removed afterwards, and draws what was printed: text, bold and
-colours, with lines wrapped as a terminal of that width wraps them.
+Runs the job, in a pseudo-terminal and in a folder that is removed afterwards, and draws its output: text, bold and
+colours, with lines wrapped as by a terminal of that width.
 """
 
 import argparse
@@ -41,7 +41,7 @@ SGR = {"1": "bold", "31": "red", "32": "green", "33": "yellow", "34": "blue", "3
 
 
 def printed_by(command, environment, folder):
-    """What the command, which is to fail, writes to its terminal."""
+    """Returns what the command, which must fail, writes to its terminal."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, COLUMNS, 0, 0))
     process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=folder, env=environment,
@@ -59,12 +59,12 @@ def printed_by(command, environment, folder):
 def read_some(terminal):
     try:
         return os.read(terminal, 65536)
-    except OSError:  # EIO: nobody has the other end open.
+    except OSError:  # EIO: no process has the other end open.
         return b""
 
 
 def styled_lines(output):
-    """Lines of (text, {styles}), none wider than the terminal."""
+    """Returns lines of (text, {styles}), none wider than the terminal."""
     lines, styles = [[]], set()
     for word in re.findall(r"\x1b\[[\d;]*m|\r?\n|[^\x1b\r\n]+|.", output):
         if word.endswith("\n"):

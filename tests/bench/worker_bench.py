@@ -1,17 +1,17 @@
-"""Measures the worker library beside PyTorch's gloo and Open MPI: time and bus bandwidth of each operation and size.
+"""Measures the worker library, PyTorch's gloo and Open MPI: time and bus bandwidth of each operation and size.
 
     MUSTER=build/release/muster MUSTER_TORCH_VENV=~/venv tests/bench/worker_bench.py --table worker_bench.txt
 
-A sample is a tight loop of calls on buffers that are there beforehand, after a warm-up and a barrier; its length is
-that of the slowest rank. The libraries' ranks live through the whole run and idle in a read() while another's turn is.
-Each run visits every cell, and in it each library in turn, so that a change of the machine's mood meets all. Results
-are checked once per cell. The layouts: 2 and 4 ranks on one node; the same in two network namespaces (TCP between them;
-needs root and iproute2), there without Open MPI. "shared" is an all_reduce on memory of allocate_shared().
+A sample is a tight loop of calls on preallocated buffers, after a warm-up and a barrier; its length is that of the slowest
+rank. The ranks of all libraries live through the whole run and idle in a read() while it is another's turn. Each run visits
+every cell, and in it each library in turn, so that changes in the machine's load affect all. Results are checked once per
+cell. The layouts: 2 and 4 ranks on one node; the same in two network namespaces (TCP between them; needs root and
+iproute2), there without Open MPI. "shared" is an all_reduce on memory of allocate_shared().
 
-Sizes, bandwidths and columns are those of nccl-tests (PERFORMANCE.md): the size is that of the larger buffer of a rank;
-bus bandwidth is size / time times a factor for the operation. Where a size has less than a float32 for each rank it is
-raised to that (8 bytes to 16 on 4 ranks). send_recv is half a round trip between the first and the last rank. --quick
-is for automatic checks: few and small runs without Open MPI, and only the order of the two decides about success.
+Sizes, bandwidths and columns are those of nccl-tests (PERFORMANCE.md): the size is that of a rank's larger buffer; bus
+bandwidth is size / time times a factor for the operation. A size with less than a float32 for each rank is raised to that
+(8 bytes to 16 on 4 ranks). send_recv is half a round trip between the first and the last rank. --quick is for automatic
+checks: few and small runs without Open MPI, which pass by the order of the two alone.
 """
 
 import argparse
@@ -38,7 +38,7 @@ FLOAT = 4
 
 
 def bytes_of(cell, ranks):
-    """Whole elements, as many for each rank where the operation works in blocks, and at least one."""
+    """Returns whole elements, the same number for each rank if the operation works in blocks, and at least one."""
     unit = FLOAT * (ranks if cell.operation in PER_RANK else 1)
     return 0 if cell.operation == "barrier" else max(1, cell.size // unit) * unit
 
@@ -53,13 +53,13 @@ class Series:
     def __init__(self, name, job, sample_us):
         self.name, self.job, self.sample_us = name, job, sample_us
         self.prefix = "shared_" if name == SHARED else ""
-        self.guess_us = {}  # How long a call takes, by cell: for the number of calls in a sample.
+        self.guess_us = {}  # Estimated microseconds of a call, by cell, which set the number of calls in a sample.
 
     def does(self, cell):
         return self.name != SHARED or cell.operation == "all_reduce"
 
     def prepare(self, cell):
-        """Checks the result, and takes a first look at the time."""
+        """Checks the result, and estimates the time."""
         self.job.check(self.prefix + cell.operation, bytes_of(cell, self.job.ranks))
         calls = fewest_calls(cell.size)
         self.guess_us[cell] = self.time(cell, calls // 2, calls)
@@ -68,7 +68,7 @@ class Series:
         guess = self.guess_us[cell]
         calls = max(fewest_calls(cell.size), math.ceil(self.sample_us / guess))
         took = self.time(cell, max(1, calls // 5), calls)
-        self.guess_us[cell] = math.sqrt(guess * took)  # A busy moment neither stays nor goes unheard.
+        self.guess_us[cell] = math.sqrt(guess * took)  # Averages with earlier samples, so that a busy moment is damped.
         return took / 2 if cell.operation == "send_recv" else took
 
     def time(self, cell, warm_up, calls):
@@ -77,7 +77,7 @@ class Series:
 
 @contextlib.contextmanager
 def started(layout, options):
-    """The layout's series, their jobs running."""
+    """Yields the layout's series, with their jobs running."""
     with contextlib.ExitStack() as stack:
         cluster = stack.enter_context(netns.Cluster(2)) if layout.nodes > 1 else None
         series = []
@@ -156,7 +156,7 @@ def parse_options():
 
 
 def measure(options):
-    """{(cell, series' name): microseconds of each run}"""
+    """Returns {(cell, series' name): microseconds of each run}."""
     samples = collections.defaultdict(list)
     with tempfile.TemporaryDirectory(prefix="worker_bench_") as folder:
         options.mpi_bench = build_mpi_bench(folder) if "Open MPI" in options.peers else None
@@ -173,7 +173,7 @@ def points(samples):
 
 def main():
     options = parse_options()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # So that what was started is ended.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # Ends the started jobs too.
     began, stolen = time.monotonic(), stolen_and_total()
     try:
         samples = measure(options)

@@ -42,7 +42,7 @@ int connect_to_driver() {
   return fd;
 }
 
-// What rank `rank` has at `index` before a check: small whole numbers, so that every sum is exact.
+// Returns the value of `rank` at `index` before a check: a small whole number, so sums are exact.
 float value(int rank, size_t index) {
   return static_cast<float>((index + 4 * static_cast<size_t>(rank)) % kPeriod);
 }

@@ -22,7 +22,7 @@ namespace muster::bench {
 // The memory of one operation. `whole` elements are a multiple of the number of ranks.
 struct Buffers {
   float* in = nullptr;
-  float* out = nullptr;  // Unused where the operation is in place.
+  float* out = nullptr;  // Unused if the operation is in place.
   size_t whole = 0;
   size_t block = 0;  // whole / ranks
 };

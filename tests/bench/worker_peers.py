@@ -1,7 +1,7 @@
-"""The libraries that worker_bench.py compares: how each one's ranks are started, and how they are told what to do.
+"""The libraries that worker_bench.py compares: how their ranks are started, and how they get commands.
 
-The ranks of a job live through many measurements. Each is connected to this process by a Unix socket (which knows no
-network namespaces) and blocks in reading it between its commands: see worker_bench_rank.h.
+A job's ranks live through many measurements. Each is connected to this process by a Unix socket (which network namespaces
+do not affect) and blocks in reading it between commands: see worker_bench_rank.h.
 """
 
 import os
@@ -19,12 +19,12 @@ sys.path.insert(0, str(HERE.parent / "live"))
 import netns  # noqa: E402
 from ports import free_port  # noqa: E402
 
-PATIENCE = 120  # seconds for the ranks to come, and for one answer
+PATIENCE = 120  # seconds until all ranks have come, and for one answer
 PEERS = ("muster", "gloo", "Open MPI")
 UNRECORDED = "unrecorded"  # muster with --no-recorder, on one node.
 # --oversubscribe only permits more ranks than slots. Pinning is left out since the others do not pin either.
 MPI_FLAGS = ("--allow-run-as-root", "--oversubscribe", "--bind-to", "none")
-PORTS_OF_NODES = {"muster": "29500", "gloo": "29501"}  # Rank 0 listens there, in a namespace of its own.
+PORTS_OF_NODES = {"muster": "29500", "gloo": "29501"}  # Rank 0 listens there, in its own namespace.
 
 
 def program(path, hint):
@@ -49,7 +49,7 @@ def torch_python():
 
 
 def build_mpi_bench(folder):
-    """Compiles the ranks of Open MPI and returns the program's path."""
+    """Compiles the ranks of Open MPI. Returns the program's path."""
     target = os.path.join(folder, "mpi_bench")
     sources = [str(HERE / name) for name in ("mpi_bench.cc", "worker_bench_rank.cc")]
     subprocess.run(["mpicxx", "-std=c++20", "-O2", f"-I{HERE.parents[1]}", *sources, "-o", target], check=True)
@@ -57,7 +57,7 @@ def build_mpi_bench(folder):
 
 
 def versions(peers):
-    """One line for the report."""
+    """Returns one line for the report."""
     found = []
     if "gloo" in peers:
         command = [torch_python(), "-c", "import torch; print(torch.__version__)"]
@@ -114,7 +114,7 @@ class Job:
             self.processes.append(subprocess.Popen(argv, env=environment, **files))
 
     def start_by_hand(self, peer, argv):
-        """With the variables that a launcher sets."""
+        """Starts the ranks with the variables that a launcher sets."""
         local = self.ranks // 2 if self.cluster else self.ranks
         port = PORTS_OF_NODES[peer] if self.cluster else str(free_port())
         for rank in range(self.ranks):
@@ -142,7 +142,7 @@ class Job:
         return [by_rank[rank] for rank in range(self.ranks)]
 
     def tell(self, command):
-        """Gives all ranks the command and returns their answers."""
+        """Sends all ranks the command. Returns their answers."""
         for stream in self.connections:
             stream.write(command + "\n")
             stream.flush()
@@ -163,7 +163,7 @@ class Job:
                 raise Failed(f"{self.name}: {operation} of {size} bytes gives rank {rank} a wrong result: {verdict}")
 
     def time(self, operation, size, warm_up, iterations):
-        """Microseconds per call: the mean on the rank where it was longest."""
+        """Returns the microseconds per call: the mean on the slowest rank."""
         return max(map(float, self.tell(f"time {operation} {size} {warm_up} {iterations}")))
 
     def end(self):

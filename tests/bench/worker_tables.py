@@ -13,7 +13,7 @@ from worker_peers import UNRECORDED
 SHARED = "shared"  # muster's all_reduce on memory that the ranks of a node share.
 ROOTED = ("broadcast", "reduce", "gather", "scatter")
 REDUCING = ("reduce", "all_reduce", "reduce_scatter")
-# "count" of nccl-tests is of one rank's block in these.
+# In these operations the "count" of nccl-tests is that of one rank's block.
 PER_RANK = ("gather", "all_gather", "scatter", "reduce_scatter", "all_to_all")
 LARGEST = 64 << 20
 
@@ -38,7 +38,7 @@ def size_name(size):
 
 
 def bus_factor(operation, ranks):
-    """Bus bandwidth by algorithm bandwidth, as nccl-tests' PERFORMANCE.md derives it."""
+    """Returns bus bandwidth / algorithm bandwidth, as nccl-tests' PERFORMANCE.md derives it."""
     if operation == "all_reduce":
         return 2 * (ranks - 1) / ranks
     return (ranks - 1) / ranks if operation in PER_RANK else 1
@@ -128,7 +128,7 @@ def median_text(samples, cell, name):
 
 def ratio_text(samples, cell, other, name):
     if (other, name) == (UNRECORDED, SHARED):
-        return ""  # It has none of its own.
+        return ""  # That series has none.
     found = ratio(samples, cell, other, name)
     return number(found.value) if found else ""
 
@@ -163,7 +163,7 @@ def one_node(cells, operation=None, size=None):
 
 
 def single_goals(cells, samples):
-    """(what, wanted, [ratios], the least)"""
+    """Returns (what, goal, [ratios], the least)."""
     wanted = (("barrier, gloo's time / muster's", "barrier", 0, "muster", 10),
               ("8 B all_reduce, gloo's time / muster's", "all_reduce", 8, "muster", 10),
               ("64 MiB all_reduce, muster's bandwidth / gloo's", "all_reduce", LARGEST, "muster", 2),
@@ -222,7 +222,7 @@ def both_texts(one, samples, of):
 
 
 def complaints(cells, samples):
-    """What is wrong on any machine: the smallest operations not before gloo's, which sleeps in the kernel for each."""
+    """Returns what is wrong on any machine: the smallest operations slower than gloo's, which sleeps in the kernel for each."""
     for cell in one_node(cells, "barrier") + one_node(cells, "all_reduce", 8):
         found = ratio(samples, cell, "gloo")
         if found and found.value < 1:

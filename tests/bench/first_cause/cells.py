@@ -1,6 +1,6 @@
-"""The cells of first_cause.py: what fails, on how many nodes and ranks, beside busy cores or not.
+"""The cells of first_cause.py: what fails, on how many nodes and ranks, with busy cores or not.
 
-Every scenario is there twice, with all other factors turned round; "apart" needs two nodes.
+Every scenario has two cells, with all other factors inverted; "apart" needs two nodes.
 """
 
 import dataclasses
@@ -14,21 +14,21 @@ class Cell:
     nodes: int
     ranks: int
     busy: bool
-    roles: tuple = ()  # Of rank.cc: (of the rank that is to fail first, of the second one, of all others)
+    roles: tuple = ()  # Of rank.cc: (of the first rank to fail, of the second, of all others)
     mesh: bool = True
-    library: str = ""  # What library_rank.cc is to do.
+    library: str = ""  # The scenario of library_rank.cc.
     torch: tuple = ()
     memory_mb: int = 0  # The limit of each node's memory cgroup.
     stops_agent: bool = False
     not_oom: bool = False  # A verdict that is certain of the out-of-memory killer is wrong.
-    one_node: bool = False  # Who fails is on one node.
+    one_node: bool = False  # The ranks that fail are on one node.
 
     @property
     def scenario(self):
         return self.name.split("-")[0]
 
     def levels(self):
-        """Of each factor."""
+        """Returns the level of each factor."""
         return {
             "scenario": self.scenario,
             "nodes": self.nodes,
@@ -76,7 +76,7 @@ CELLS = [
 
 
 def holes(cells):
-    """The pairs of levels that no cell has; two nodes are a part of "apart"."""
+    """Returns the pairs of levels that no cell has; two nodes are a part of "apart"."""
     levels = [cell.levels() for cell in cells]
     for one, other in itertools.combinations(levels[0], 2):
         for pair in itertools.product(sorted({row[one] for row in levels}, key=str),

@@ -1,7 +1,7 @@
 """A rank of first_cause.py that is a Python program: rank.py FOLDER ROLE[@MS].
 
     victim          ends by the exception that it gets when a connection closes
-    raise           ends by an exception, so many milliseconds after the start is given
+    raise           ends by an exception, MS milliseconds after the start is given
     print_hang      raises, prints its traceback, and hangs in its clean-up
     record_hang     raises, writes torch's error file, and hangs in its clean-up before it prints anything
     print_late      as print_hang, but it ignores SIGTERM and is done after 1.2 s
@@ -9,7 +9,7 @@
     fault, killed   dies by a SIGSEGV of its own, by SIGKILL
     slow_fault, slow_killed   the same with 3 GB that are freed after its connections were closed
     eat             takes memory until it is killed for that
-    child           has a child that does, and goes on
+    child           has a child that takes memory until it is killed, and goes on
     sleep           waits for ever
 
 With $FIRST_CAUSE_MESH every rank is connected to every other. All greet each other, and only victims read the greetings:
@@ -56,7 +56,7 @@ def await_start(delay_ms=0):
 
 
 def stamp():
-    """The moment of this rank's failure; nothing else is between it and the failure."""
+    """Records the moment of this rank's failure; nothing happens between this and the failure."""
     file = os.open(f"{FOLDER}/stamp.{RANK}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     os.write(file, b"%d" % time.monotonic_ns())
     os.close(file)
@@ -77,7 +77,7 @@ def mesh(reads_greetings):
 
 
 def hold_memory(size=3 << 30):
-    """As shared memory that the kernel frees after the sockets that are opened later, like buffers of a data loader."""
+    """Takes shared memory that the kernel frees after the sockets that are opened later, like buffers of a data loader."""
     with open("/proc/meminfo") as file:
         available = next(int(line.split()[1]) for line in file if line.startswith("MemAvailable")) * 1024
     os.posix_fallocate(os.memfd_create("buffers"), 0, min(size, available // 4))
@@ -116,7 +116,7 @@ class Rank:
         peer = next(peer for peer in self.peers if peer.fileno() == ready)
         stamp()
         if not peer.recv(1):
-            raise EOFError  # As multiprocessing.connection has it.
+            raise EOFError  # As multiprocessing.connection does.
         sys.exit("a peer sent what nobody asked for")
 
     def clean_up(self):
@@ -133,7 +133,7 @@ class Rank:
         self.fail()
 
     def record_first(self):
-        """What torch's @record leaves, around a program whose clean-up is slow."""
+        """Leaves what torch's @record leaves, around a program whose clean-up is slow."""
         try:
             self.fail()
         except ValueError as error:

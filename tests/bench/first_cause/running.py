@@ -1,4 +1,4 @@
-"""One run of a cell of first_cause.py: a job of one or two launchers on loopback, and what they say of it."""
+"""One run of a cell of first_cause.py: a job of one or two launchers on loopback, and their verdicts."""
 
 import contextlib
 import glob
@@ -30,7 +30,7 @@ class MissingVerdict(Exception):
 
 
 class MemoryCgroup:
-    """A memory cgroup below our own (v1) or below the root (v2), as a container is one."""
+    """A memory cgroup below our own (v1) or below the root (v2), like a container's."""
 
     def __init__(self, name, limit_mb):
         with open("/proc/self/cgroup") as file:
@@ -69,7 +69,7 @@ def why_no_cgroup():
 
 @contextlib.contextmanager
 def busy_cores(rank_program, wanted):
-    """One process for each usable core that takes all of it."""
+    """Runs one process for each usable core that takes all of it."""
     cores = len(os.sched_getaffinity(0)) if wanted else 0
     spinning = [subprocess.Popen([rank_program, "spin"]) for _ in range(cores)]
     try:
@@ -81,7 +81,7 @@ def busy_cores(rank_program, wanted):
 
 
 def first_and_second(cell, chance):
-    """(the rank that is to fail first, the second one)."""
+    """Returns (the rank that must fail first, the second one)."""
     on_first_node = (cell.ranks + cell.nodes - 1) // cell.nodes
     nodes = [range(on_first_node), range(on_first_node, cell.ranks)]
     if cell.library in ("path", "checkpoint"):
@@ -151,7 +151,7 @@ class Run:
                                                     stdout=output, stderr=output, env=environment, preexec_fn=enter))
 
     def await_files(self, what, ranks):
-        """Until each of these ranks has left its file, or the job is over."""
+        """Waits until each of these ranks has left its file, or the job is over."""
         for _ in polling(self.deadline - time.monotonic()):
             if all((self.folder / f"{what}.{rank}").exists() for rank in ranks):
                 return
@@ -209,7 +209,7 @@ class Run:
         return "\n".join(texts)
 
     def stamps(self):
-        """Without those of ranks that were stopped while they wrote one."""
+        """Returns the stamps, without those of ranks that were stopped while they wrote one."""
         texts = {int(path.suffix[1:]): path.read_text() for path in self.folder.glob("stamp.*")}
         return {rank: int(text) for rank, text in texts.items() if text}
 
@@ -223,7 +223,7 @@ class Run:
         return found
 
     def evidence(self):
-        """Of each node; names of this machine do not stay in it."""
+        """Returns each node's evidence, without names of this machine."""
         nodes = []
         for path in sorted(glob.glob(f"{self.folder}/logs.*/*/evidence_0.json")):
             text = pathlib.Path(path).read_text()
@@ -249,7 +249,7 @@ def said(result):
 
 
 def outcome(cell, stamps, verdicts):
-    """("right" or "wrong", what is wrong). `verdicts`: what each node said."""
+    """Returns ("right" or "wrong", what is wrong). `verdicts`: one from each node."""
     truth = min(stamps, key=stamps.get)
     named = {verdict["rank"] for verdict in verdicts}
     if len(named) > 1:
@@ -266,7 +266,7 @@ def outcome(cell, stamps, verdicts):
 
 
 def one_run(cell, muster, programs, chance):
-    """(the record of a run, the evidence that its nodes had)."""
+    """Returns (the record of a run, the evidence that its nodes had)."""
     began = time.monotonic()
     record, evidence = {"cell": cell.name}, []
     with busy_cores(programs["rank"], cell.busy), Run(cell, muster, programs, chance) as run:

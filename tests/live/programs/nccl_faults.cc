@@ -1,12 +1,12 @@
-// Ranks whose NCCL is a host that calls its profiler plugin as NCCL does, of interface version
-// $VERSION, without a GPU: calls of all_reduce, and one fault ($FAULT) of rank $CULPRIT at call 31.
-// The others then wait as a program does that waits for its GPU: they turn round and round. As
-// nothing makes the ranks wait for each other before that, they run freely.
+// Ranks without a GPU that call NCCL's profiler plugin as NCCL does, with interface version
+// $VERSION: calls of all_reduce, and one fault ($FAULT) of rank $CULPRIT at call 31. The others
+// then spin, like a program that waits for its GPU. Before the fault the ranks run freely, since
+// nothing makes them wait for each other.
 //
-//   blocked_read   the culprit reads from $FIFO before the call, and makes it then
+//   blocked_read   the culprit reads from $FIFO, then makes the call
 //   other_size     it makes the call with another size
 //   early_exit     it ends with 0 before the call
-//   no_send        it sends nothing to the rank behind it, which receives
+//   no_send        it does not send to the next rank, which receives
 //   captured       all ranks capture their calls into a graph; the culprit reads from $FIFO
 #include <chrono>
 #include <cstdio>
@@ -63,7 +63,7 @@ int main() {
   }
   if (call.is_captured) nccl.call(*world, {call, call});
   if (call.is_captured) nccl.replay(*world);
-  // All have come here before the fault: the calls of a rank that is late otherwise are no fault.
+  // Lets all ranks come here before the fault: a rank that is merely late is no fault.
   std::this_thread::sleep_for(std::chrono::milliseconds(500));
   FakeCall next;
   if (rank == culprit) {

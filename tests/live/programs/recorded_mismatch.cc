@@ -1,8 +1,8 @@
-// Ranks that record a call as a library does that does not compare the calls itself: rank $CULPRIT
-// passes another size than the others. Rank 0 aborts in the call where $ABORT is set, once the
-// others have told it through the pipe $FIFO that they are in it too; the others wait for ever.
-// Where $LEAVE is "all" the call ends as if all were well, and so do all ranks; where it is "first"
-// only rank 0 does, which makes its call when the others have made theirs.
+// Ranks that record a call like a library that does not compare the calls itself: rank $CULPRIT
+// passes another size than the others. With $ABORT rank 0 aborts in the call, once the others have
+// reported through the pipe $FIFO that they are in it too; the others wait for ever. With $LEAVE
+// "all" the call and all ranks end as if all were well; with "first" only rank 0 does, which makes
+// its call after the others have made theirs.
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -22,7 +22,7 @@ std::string variable(const char* name) {
   return value != nullptr ? value : "";
 }
 
-// False: the pipe cannot be used.
+// Returns false if the pipe cannot be used.
 bool tell_rank_0(int rank, int size) {
   const int fd = open(variable("FIFO").c_str(), rank == 0 ? O_RDONLY : O_WRONLY);
   char byte = 0;
@@ -61,7 +61,7 @@ int main() {
                      nullptr);
   if (!leave.empty()) {
     writer->completed(call);
-    if (leave == "all" || rank == 0) _exit(0);  // Libraries own their rings to the end.
+    if (leave == "all" || rank == 0) _exit(0);  // Libraries keep their rings to the end.
     if (!tell_rank_0(rank, size)) return 2;
   }
   if (!variable("ABORT").empty()) {

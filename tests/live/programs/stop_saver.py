@@ -1,7 +1,8 @@
 """A rank for the matrix of stops, with the files of fakes/stop_saver.cc: stop_saver.py plain|torch
 
-It trains until TERM or INT, then saves for a second, in steps for each of which its helper process serves a batch: a forked
-child, or with `torch` a worker of torch's DataLoader. Told twice, it gives up. $SHIELDED: the helper ignores TERM and INT.
+Trains until TERM or INT, then saves for a second, in steps for each of which its helper process serves a batch: a forked
+child, or with `torch` a worker of torch's DataLoader. Gives up at a second signal. With $SHIELDED the helper ignores TERM
+and INT.
 """
 import os
 import signal
@@ -9,7 +10,7 @@ import sys
 import time
 
 PARTS, PART_S = 10, 0.1
-LIFE_S = 300  # Should the matrix itself be killed.
+LIFE_S = 300  # Ends the rank if the matrix itself is killed.
 told = 0
 
 
@@ -33,7 +34,7 @@ def on_stop(*_):
 
 
 def shield(*_):
-    """In the helper."""
+    """Runs in the helper."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN if "SHIELDED" in os.environ else signal.SIG_DFL)
 

@@ -1,12 +1,12 @@
-"""Another user of a machine on which a job runs: tries to get into it, and prints what came of each attempt.
+"""Another user of a machine on which a job runs: tries to get into it, and prints the outcome of each attempt.
 
     stranger.py WORLD_SIZE PID...
     stranger.py store HOST PORT
     stranger.py text SINCE FOLDER...
 
-What it learns it learns as anybody can: from /proc, the file systems, and ports. A line for each attempt, "ATTEMPT: what
-came"; "ATTEMPT: IN" if it got in. With "store" it tries that of another machine; with "text" it
-prints instead all texts that it can read, of files those that were changed since then (seconds since 1970).
+Uses only what any user can learn: from /proc, the file systems, and ports. Prints a line for each attempt, "ATTEMPT:
+OUTCOME"; "ATTEMPT: IN" if it got in. With "store" it tries the store of another machine; with "text" it prints all texts
+that it can read, of files those that have changed since SINCE (seconds since 1970).
 """
 import concurrent.futures
 import os
@@ -18,7 +18,7 @@ import struct
 import sys
 
 LIMIT_S = 2.0
-# Of worker_lib/watch/watch_wire.h: the numbers of messages, and of what has happened to a rank.
+# From worker_lib/watch/watch_wire.h: the numbers of messages, and of a rank's events.
 HELLO, NEWS, CHALLENGE, PROOF = 0, 1, 7, 8
 DIED, ABORTED = 0, 2
 PEER_FAILED = 3
@@ -38,7 +38,7 @@ def text(value):
 
 def news(kind, rank, group=b""):
     failure = struct.pack("<B", PEER_FAILED) + text(b"a stranger's words") + struct.pack("<Ii", 1, rank)
-    nothing_left = struct.pack("<IQI", 0, 1, 0)  # Nothing performed, the number of the news, nothing pending.
+    nothing_left = struct.pack("<IQI", 0, 1, 0)  # Nothing performed, the update's number, nothing pending.
     return frame(NEWS, struct.pack("<Bi", kind, rank) + text(group) + failure + nothing_left)
 
 
@@ -49,7 +49,7 @@ def unix_names():
 
 
 def listening_ports():
-    """[(address, port)] of TCP on this machine."""
+    """Returns [(address, port)] of TCP on this machine."""
     found = []
     for name, family in ("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6):
         with open(f"/proc/net/{name}", encoding="utf-8") as f:
@@ -64,7 +64,7 @@ def listening_ports():
 
 
 def connect(place):
-    """To an abstract name, or to an address and port; None where nobody lets us."""
+    """Connects to an abstract name, or to an address and port. Returns None if no connection is accepted."""
     if isinstance(place, str):
         made = [(socket.AF_UNIX, kind, b"\0" + place.encode()) for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET)]
     else:
@@ -82,7 +82,7 @@ def connect(place):
 
 
 def answer_to(link, bytes_sent, count):
-    """What comes back, at most `count` bytes; less once the other end hangs up or stays silent."""
+    """Returns the reply, at most `count` bytes; less once the other end hangs up or stays silent."""
     heard = b""
     try:
         link.sendall(bytes_sent)
@@ -97,7 +97,7 @@ def answer_to(link, bytes_sent, count):
 
 
 def forge_watch(place, world):
-    """A death, an abort, a rank, a question. Another service answers neither of two ranks."""
+    """Sends a death, an abort, a rank, a question. A service that is no watch answers neither of two ranks."""
     came = []
     for rank in range(world):
         if rank == 2 and set(came) == {"refused"}:
@@ -121,7 +121,7 @@ def forge_watch(place, world):
 
 
 def forge_data(place, world):
-    """Takes over a connection on which a rank's data comes, or hands one over to a process of its own."""
+    """Takes over the data connection of a rank, or hands one over to a process of its own."""
     came = set()
     for rank in range(world):
         if rank == 1 and came == {"refused"}:
@@ -141,7 +141,7 @@ def forge_data(place, world):
 
 
 def use_store(place):
-    """PyTorch's protocol: VALIDATE, then PING."""
+    """Speaks PyTorch's protocol: VALIDATE, then PING."""
     link = connect(place)
     if link is None:
         return "no connection"
@@ -151,11 +151,11 @@ def use_store(place):
 
 
 def use_remote_store(place):
-    """[(attempt, what came)] of each thing that one can do with a store."""
+    """Returns [(attempt, outcome)] of each kind of request to a store."""
     def long(value):
         return struct.pack("<Q", len(value)) + value
     ping = b"\x0decho"
-    large = b"\1" + long(b"/stranger") + long(bytes(8 << 20))  # As large as a value may be.
+    large = b"\1" + long(b"/stranger") + long(bytes(8 << 20))  # The largest value that the store accepts.
     for attempt, request in (("read", b"\5" + struct.pack("<Q", 1) + long(b"/init")), ("list", b"\x11"),
                              ("write", b"\1" + long(b"/stranger") + long(b"was here") + ping),
                              ("fill", large.replace(b"/stranger", b"/filler_1") + large.replace(b"/stranger", b"/filler_2") + ping)):
@@ -169,7 +169,7 @@ def use_remote_store(place):
 
 
 def join(place):
-    """As an agent of a job without a token; see rendezvous/membership/PROTOCOL.md."""
+    """Joins as an agent of a job without a token; see rendezvous/membership/PROTOCOL.md."""
     link = connect(place)
     if link is None:
         return "no connection"
@@ -188,7 +188,7 @@ def join(place):
 
 
 def take_memory(name):
-    """The node's shared memory: a descriptor that comes with the answer."""
+    """Asks for the node's shared memory: its descriptor comes with the answer."""
     link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     link.settimeout(LIMIT_S)
     try:
@@ -233,7 +233,7 @@ def look_into(pids):
 
 
 def readable_texts(since, folders):
-    """Whatever a secret could have leaked into that was made by `since`. Files come and go meanwhile."""
+    """Yields everything that could hold a leaked secret and is newer than `since`. Files may come and go meanwhile."""
     yield "\n".join(unix_names())
     for pid in filter(str.isdigit, os.listdir("/proc")):
         for name in "cmdline", "environ", "comm", "status", "wchan":

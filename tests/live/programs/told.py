@@ -1,6 +1,6 @@
-"""A worker that writes down what it is told and by which program, into LOG.RANK, a line each: told.py LOG [SAVE_S]
+"""A worker that logs each signal and its sender to LOG.RANK, a line each: told.py LOG [SAVE_S]
 
-With SAVE_S it takes that long to save after SIGTERM and ends with 0; without, SIGTERM ends it as it does any program.
+With SAVE_S it saves for that long after SIGTERM and ends with 0; without it SIGTERM ends it as it does any program.
 """
 import os
 import signal
@@ -19,7 +19,7 @@ def name_of(pid):
         return "nobody"
 
 
-# Handled, since an ignored signal is not heard, and blocked, so that each one tells its sender.
+# Handled, since an ignored signal is not received, and blocked, so that the sender of each is known.
 for number in heard:
     signal.signal(number, lambda *_: None)
 signal.pthread_sigmask(signal.SIG_BLOCK, heard)

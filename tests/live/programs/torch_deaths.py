@@ -1,9 +1,9 @@
-"""Rank 1 dies in the middle of something, and the others say what they are told, and when.
+"""Rank 1 dies in the middle of an operation, and the others print their error, and when it came.
 
     torch_deaths.py BACKEND backward|fsdp|all_reduce|async|recv|future|barrier:PORT ...
 
-A rank that is told prints "WHAT told MILLISECONDS TYPE: MESSAGE"; rank 1 leaves the time of its death in the folder $DEATHS. Each
-world has processes of its own, forked when all is imported, and its port; of each "WHAT ended with CODE" is said.
+A rank with an error prints "WHAT told MILLISECONDS TYPE: MESSAGE"; rank 1 leaves the time of its death in $DEATHS, a
+folder. Each world has its port and its own processes, forked once all is imported; each prints "WHAT ended with CODE".
 """
 
 import os
@@ -28,7 +28,7 @@ def die(*_):
 
 
 def death():
-    """When it was; not a number if rank 1 lives."""
+    """Returns the time of rank 1's death; not a number while it lives."""
     try:
         with open(place()) as file:
             return float(file.read())
@@ -39,7 +39,7 @@ def death():
 def train(sharded):
     model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(6)))
     if sharded:
-        from torch.distributed.fsdp import fully_shard  # Older versions have it elsewhere.
+        from torch.distributed.fsdp import fully_shard  # Elsewhere in older versions.
 
         for layer in model:
             fully_shard(layer)

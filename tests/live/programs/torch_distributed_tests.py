@@ -1,16 +1,16 @@
-"""Runs PyTorch's own tests of torch.distributed with another backend, and says which pass.
+"""Runs PyTorch's own tests of torch.distributed with another backend, and prints which pass.
 
     torch_distributed_tests.py [--backend muster] [--world 3] [--timeout 100] [--results FILE] [--no-profiler] [NAME ...]
 
-Without names it runs all tests; with names it also shows what the ranks of a failed one have said. A rank fails whose world is
-not of the backend. Exit status 1: a test has failed. It needs no launcher; muster is found if it is installed, or by PYTHONPATH.
+Without names it runs all tests; with names it also shows what the ranks of a failed one have printed. A rank fails if its
+world is not of the backend. Exit status 1: a test has failed. Needs no launcher; finds muster if installed, or by PYTHONPATH.
 
-The tests are torch/testing/_internal/distributed/distributed_test.py of the torch that runs this. Each one has ranks of its
-own, which are forked from a process that has imported everything: starting Python 292 times three takes an hour.
+The tests are torch/testing/_internal/distributed/distributed_test.py of the torch that runs this. Each has its own ranks,
+forked from a process that has imported everything: starting Python three times for each of 292 tests takes an hour.
 
-The file asks for backends by name. It is read as for gloo, so that all that gloo does is done; then its names are changed, so
-that groups and expected names are the other's. FILE gets a JSON object: for each test its outcome ("passed", "skipped",
-"failed", "timeout") and the end of what the first rank that failed said.
+The file asks for backends by name. It is read as for gloo, so that it does all that it does for gloo; then its names are
+changed, so that groups and expected names are the other backend's. FILE gets a JSON object: for each test its outcome
+("passed", "skipped", "failed", "timeout") and the end of what the first failed rank printed.
 """
 
 import argparse
@@ -33,7 +33,7 @@ GRACE_S = 3  # Of the other ranks, after one has failed.
 
 
 def load(backend, world):
-    """The class of the tests, as torch's own driver makes it, and its module."""
+    """Returns the class of the tests, made as by torch's own driver, and its module."""
     os.environ.update(BACKEND="gloo", WORLD_SIZE=str(world), MASTER_ADDR="127.0.0.1", TEMP_DIR=tempfile.gettempdir(),
                       INIT_METHOD="file://")
     warnings.simplefilter("ignore")
@@ -50,7 +50,7 @@ def load(backend, world):
 
 
 def stand_in_for_expecttest():
-    """PyTorch's test cases derive from this package's, which only a test that compares texts needs."""
+    """PyTorch's test cases derive from a class of this package, which only tests that compare texts need."""
     if importlib.util.find_spec("expecttest") is None:
         module = types.ModuleType("expecttest")
         module.__spec__ = importlib.machinery.ModuleSpec("expecttest", None)
@@ -59,7 +59,7 @@ def stand_in_for_expecttest():
 
 
 class AlsoGloo(str):
-    """A name that tests find equal to gloo's as well, where they choose what to do."""
+    """A backend's name that also equals gloo's, so that tests choose what they do for gloo."""
 
     def __eq__(self, other):
         return other == "gloo" or str(self) == other
@@ -71,7 +71,7 @@ class AlsoGloo(str):
 
 
 def rename(module, backend):
-    """Lets the file mean the other backend where it says gloo."""
+    """Makes the file mean the other backend where it says gloo."""
     dist = module.dist
     module.BACKEND = AlsoGloo(backend)
     for supported in module.DistTestCases.backend_feature.values():
@@ -94,7 +94,7 @@ def rename(module, backend):
 
 
 def check_world(dist, backend):
-    """The world is the other backend's, whatever it calls itself. PyTorch may have put a wrapper around it."""
+    """Checks that the world is the other backend's, whatever its name. PyTorch may have wrapped it."""
     import torch
 
     found = dist.group.WORLD._get_backend(torch.device("cpu"))
@@ -107,7 +107,7 @@ def check_world(dist, backend):
 
 
 def run_rank(cls, name, rank, meeting, report):
-    """In a child: never returns."""
+    """Runs in a child; never returns."""
     import torch.multiprocessing
 
     os.environ["RANK"] = str(rank)
@@ -143,7 +143,7 @@ def start(cls, name, rank, folder):
 
 
 def collect(children, deadline):
-    """The exit codes by rank; None: had to be killed."""
+    """Returns the exit codes by rank; None for a rank that had to be killed."""
     codes = {}
     while len(codes) < len(children):
         for rank, child in enumerate(children):

@@ -1,8 +1,8 @@
-"""What hang_faults.cc does, as an ordinary program of torch.distributed on gloo that knows nothing of muster.
+"""The faults of hang_faults.cc, as an ordinary program of torch.distributed on gloo that does not know muster.
 
     FAULT=blocked_read CULPRIT=2 FIFO=PATH muster --nproc-per-node 4 torch_faults.py
 
-STEP=ddp: each call is a step of DistributedDataParallel. $FIFO, $CALLS, $PAUSE_S and $SECONDS are as there.
+STEP=ddp makes each call a step of DistributedDataParallel. $FIFO, $CALLS, $PAUSE_S and $SECONDS are as there.
 """
 import ctypes
 import os
@@ -38,7 +38,7 @@ def ddp_step():
 
 
 def warm_up():
-    """Loads what PyTorch loads in the first step: that takes seconds on a busy machine, and more on one rank than on another."""
+    """Loads what PyTorch loads in the first step: seconds on a busy machine, and longer on some ranks than on others."""
     model = torch.nn.Linear(1000, 1)
     train(model, torch.optim.SGD(model.parameters(), lr=0.01))
 
@@ -120,7 +120,7 @@ def write_checkpoint():
 
 
 def load():
-    """A process that is slow to load prepares what the rank then reads."""
+    """Waits for a slow loader process to prepare the data that the rank then reads."""
     end, other = os.pipe()
     if os.fork() == 0:
         compute()
@@ -131,12 +131,12 @@ def load():
 
 
 def be_healthy(step):
-    """For $SECONDS of rank 0's clock: jitter, and one rank after the other that is late for a reason."""
+    """Runs for $SECONDS of rank 0's clock: jitter, and one rank after the other that is late for a reason."""
     rank, ended = dist.get_rank(), torch.zeros(1)
     end = time.monotonic() + float(os.environ["SECONDS"])
     scenes = [compute, lambda: time.sleep(PAUSE_S), write_checkpoint, load]
     if rank == 0:
-        compute()  # It compiles its first step.
+        compute()  # Compiles its first step.
     turn = 0
     while not ended:
         for _ in range(50):
@@ -152,7 +152,7 @@ def be_healthy(step):
         turn += 1
 
 
-FAULTS = {  # What the culprit does, and what the others do before all call on.
+FAULTS = {  # What the culprit does, and what the others do before all make the call.
     "none": (nothing, nothing),
     "blocked_read": (read_fifo, nothing),
     "lock": (wait_for_lock, nothing),

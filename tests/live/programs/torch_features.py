@@ -1,7 +1,7 @@
 """What a program of torch.distributed may do with the backend muster: torch_features.py [NAME ...]
 
-Every rank runs all of the functions below in their order, or those named, and rank 0 prints "ok NAME" after each one. What
-older PyTorch does not have is left out.
+Every rank runs all of the functions below in their order, or those named, and rank 0 prints "ok NAME" after each one.
+Features that older PyTorch lacks are left out.
 """
 
 import datetime
@@ -38,7 +38,7 @@ def size():
 
 
 def refused(call, error, *words):
-    """The call raises this on every rank, in one line with all of the words."""
+    """Checks that the call raises this on every rank, in one line with all of the words."""
     try:
         call()
     except error as raised:
@@ -96,10 +96,10 @@ def strided():
     outputs = [torch.zeros(3, 2).t() for _ in range(size())]
     dist.all_gather(outputs, torch.full((3, 2), float(rank())).t())
     assert all((output == number).all() for number, output in enumerate(outputs))
-    conjugate = torch.full((2,), 1j).conj()  # Whose memory has the other sign.
+    conjugate = torch.full((2,), 1j).conj()  # Stored with the other sign.
     assert (functional.all_gather_tensor(conjugate, 0, dist.group.WORLD) == -1j).all()
     weight = torch.nn.Parameter(torch.full((2, 2), float(rank())))
-    dist.broadcast(weight.t(), 0)  # What requires a gradient.
+    dist.broadcast(weight.t(), 0)  # A tensor that requires a gradient.
     assert (weight == 0).all()
 
 
@@ -161,7 +161,7 @@ def messages():
         work.wait()
     assert (got == before).all()
     if rank():
-        dist.isend(torch.tensor([rank()]), 0, tag=7)  # Its Work is dropped, and its tensor.
+        dist.isend(torch.tensor([rank()]), 0, tag=7)  # Its Work and its tensor are dropped.
     else:
         number = torch.zeros(1, dtype=torch.int64)
         sources = []
@@ -343,13 +343,13 @@ def beside_gloo():
 
 
 def memory_in_flight():
-    """What the program does with a tensor, or with a Work, while the operation goes on."""
+    """The program uses or drops a tensor or a Work while the operation is in flight."""
     count = 1 << 20
     if rank() == 0:
         got = torch.zeros(count)
         work = dist.irecv(got, 1)
         got.data = torch.zeros(1)
-        other = torch.full((count,), 7.0)  # Where the memory was, if it was given back.
+        other = torch.full((count,), 7.0)  # Would take the memory if it had been freed.
         dist.barrier()
         work.wait()
         assert (other == 7).all()
@@ -369,7 +369,7 @@ def memory_in_flight():
     parts = torch.cat(apart).split(16)
     inputs = [parts[number] for number in range(size())]
     output = torch.zeros(16)
-    dist.reduce_scatter(output, inputs)  # Side by side.
+    dist.reduce_scatter(output, inputs)  # Parts of one tensor.
     assert (output == rank() * size()).all()
 
 
@@ -382,7 +382,7 @@ def inference():
     work.wait()
     assert (tensor == size()).all()
     output = torch.zeros(4)
-    dist.reduce_scatter(output, [torch.ones(4) for _ in range(size())])  # By the same copy's memory.
+    dist.reduce_scatter(output, [torch.ones(4) for _ in range(size())])  # Reuses the same copy's memory.
     assert (output == size()).all()
     with torch.device("meta"):
         tensor = torch.ones(300, 40, device="cpu").t()
@@ -396,9 +396,9 @@ def outputs():
     refused(lambda: backend.allreduce([wide]), ValueError, "share memory", "expand()", ".contiguous()")
     refused(lambda: backend.broadcast([wide], dist.BroadcastOptions()), ValueError, "share memory")
     gathered = torch.zeros(size() * 4)
-    dist.all_gather_into_tensor(gathered, wide)  # It may be read.
+    dist.all_gather_into_tensor(gathered, wide)  # Inference tensors may be read.
     assert (gathered == 1).all()
-    negative = torch._neg_view(torch.ones(4))  # Whose memory has the other sign.
+    negative = torch._neg_view(torch.ones(4))  # Stored with the other sign.
     work = backend.allreduce([negative], dist.AllreduceOptions())
     assert work is None or work.wait()
     assert (negative == -size()).all()
@@ -411,7 +411,7 @@ def outputs():
 
 
 def answers():
-    """Of a Work that is complete, one that is not, and one that has failed."""
+    """A Work answers its queries when it is complete, when it is not, and when it has failed."""
     if rank() == 0:
         work = dist.irecv(torch.zeros(1), 1, tag=11)
         refused(work.result, RuntimeError, "is not complete", "wait()")
@@ -455,9 +455,9 @@ def broken_coalescing():
             pass
         for _ in range(200):
             dist.broadcast(torch.ones(2), 0)
-    left = getattr(dist.group.WORLD._get_backend(torch.device("cpu")), "coalesced", {})  # None, of a wrapper.
+    left = getattr(dist.group.WORLD._get_backend(torch.device("cpu")), "coalesced", {})  # A wrapper has none.
     assert sum(map(len, left.values())) < 64
-    threads = [threading.Thread(target=lambda: dist.broadcast(torch.ones(2), 0))]  # Is in none.
+    threads = [threading.Thread(target=lambda: dist.broadcast(torch.ones(2), 0))]  # Outside the coalesced block.
     threads[0].start()
     threads[0].join()
     tensor = torch.full((2,), float(rank()))
@@ -469,7 +469,7 @@ def broken_coalescing():
 # ---- programs of their own
 
 def in_program(*arguments):
-    """What this file prints with these arguments."""
+    """Returns what this file prints with these arguments."""
     done = subprocess.run([sys.executable, __file__, "--program", *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, timeout=60)
     assert done.returncode == 0, done.stdout
@@ -484,7 +484,7 @@ def world_of_two(path, number):
 
 
 def child(number, path, ending):
-    if ending == "return":  # It has survived something before.
+    if ending == "return":  # Left by an exception that the program has survived.
         sys.last_value = sys.last_exc = ValueError("before")
     world_of_two(path, number)
     if number == 0:
@@ -498,7 +498,7 @@ def child(number, path, ending):
 
 
 def lives_on(path):
-    """Rank 0 of two worlds, whose rank 1 is another process each time."""
+    """Runs rank 0 of two worlds, whose rank 1 is another process each time."""
     for number in range(2):
         world_of_two(f"{path}{number}", 0)
         dist.destroy_process_group()
@@ -557,7 +557,7 @@ def main():
             dist.barrier()
             if rank() == 0:
                 print("ok", check.__name__, flush=True)
-    # It does not destroy its groups: the backend leaves them in order when the program ends.
+    # Leaves its groups to the backend, which leaves them in order when the program ends.
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ def restart_after_an_early_end():
 
 
 def the_judges_ranks_end():
-    """Node 0 leaves a group that node 1 forms with it."""
+    """Node 0 leaves the group that it forms with node 1."""
     if begin(10) < 2:
         os._exit(0)
     time.sleep(0.5)

@@ -4,15 +4,15 @@ ddp   a GPT of two layers under DistributedDataParallel, in many buckets
 fsdp  the same sharded by FSDP2; halfway its state is written to FOLDER by torch.distributed.checkpoint, and read back into
       a new model, which goes on
 
-Rank 0 says "KIND:BACKEND loss VALUE", and every rank "KIND:BACKEND ended with CODE". Each training has a process of its own,
-forked when all is imported, which takes longer than training; its world meets at a file in FOLDER.
+Rank 0 prints "KIND:BACKEND loss VALUE", and every rank "KIND:BACKEND ended with CODE". Each training has its own process,
+forked once all is imported, which takes longer than training; its world meets at a file in FOLDER.
 """
 
 import os
 import sys
 
 import torch
-import torch._dynamo  # noqa: F401  What an optimizer imports.
+import torch._dynamo  # noqa: F401  An optimizer imports it.
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import nn
@@ -51,7 +51,7 @@ class Gpt(nn.Module):
 
 
 def batch(step):
-    """This rank's part: sequences in which each word follows from the one before."""
+    """Returns this rank's part: sequences in which each word follows from the one before."""
     generator = torch.Generator().manual_seed(1000 * step + dist.get_rank())
     start, stride = (torch.randint(WORDS, (8, 1), generator=generator) for _ in range(2))
     text = (start + (stride % 5 + 1) * torch.arange(LENGTH + 1)) % WORDS
@@ -64,7 +64,7 @@ def made(kind):
     if kind == "ddp":
         model = DistributedDataParallel(model, bucket_cap_mb=0.05)
     else:
-        from torch.distributed.fsdp import fully_shard  # Older versions have it elsewhere.
+        from torch.distributed.fsdp import fully_shard  # Elsewhere in older versions.
 
         for block in model.blocks:
             fully_shard(block)
@@ -114,7 +114,7 @@ def main():
         if child == 0:
             torch.set_num_threads(1)  # Not before the fork: see torch_nursery.py.
             run(*training.split(":"), folder)
-            os._exit(0)  # gloo's threads outlive the group, and abort some programs while the interpreter goes away.
+            os._exit(0)  # gloo's threads outlive the group, and abort some programs as the interpreter ends.
         print(f"{training} ended with {os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}", flush=True)
 
 

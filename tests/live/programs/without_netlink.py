@@ -1,4 +1,4 @@
-"""Runs a program in a sandbox that forbids netlink, as some container run-times do: without_netlink.py PROGRAM ARGUMENT..."""
+"""Runs a program in a sandbox that forbids netlink, as some container runtimes do: without_netlink.py PROGRAM ARGUMENT..."""
 import ctypes
 import os
 import platform

@@ -96,7 +96,7 @@ int until(muster::ProcessGroup& world, const char* file) {
     world.all_reduce(over);
     if (++rounds == 1) std::printf("rank %d: looping\n", muster::rank());
     std::fflush(stdout);
-    usleep(10'000);  // So that the ranks leave others the processors.
+    usleep(10'000);  // Leaves processor time to other processes.
   }
   std::printf("rank %d: %d rounds\n", muster::rank(), rounds);
   return 0;

@@ -44,7 +44,7 @@ int argument(size_t index) {
   return std::stoi(words.at(index));
 }
 
-// In one write.
+// Writes the line in one write.
 void note(const std::string& line) {
   const std::string text = line + "\n";
   const int fd = open((folder + "/log").c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
@@ -73,7 +73,7 @@ void note_error(int rank, const muster::DistributedError& error) {
   idle();
 }
 
-// The calls that are held up by the culprit have more time than those that then have to find it.
+// Calls that the culprit holds up get more time than those that then have to find it.
 muster::CallOptions soon() {
   return {.timeout = short_time};
 }
@@ -205,7 +205,7 @@ void allocation() {
   muster::world().barrier();
 }
 
-// ---- missing ranks. `argument(1)` is the one that holds up all others.
+// ---- missing ranks; `argument(1)` holds up all others
 
 void late() {
   if (muster::rank() == argument(1)) idle();
@@ -258,8 +258,8 @@ void chain() {
   world.barrier(soon());
 }
 
-// One rank gives up on the culprit and ends, while the others wait for that rank in a group of
-// which the culprit is no member: it only passes on the news.
+// One rank gives up on the culprit and ends, while the others wait for that rank in a group without
+// the culprit: it only passes on the cause.
 void behind() {
   const int culprit = argument(1), first = argument(2);
   std::vector<GlobalRank> members{{first}};

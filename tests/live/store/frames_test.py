@@ -1,6 +1,6 @@
 """Wrong, cut and oversized frames on raw sockets, beside a working client of PyTorch that must not notice.
 
-Here, too, is what PyTorch's own server does wrong and ours must not: with --server=torch these must fail.
+Also checks what PyTorch's own server does wrong: with --server=torch those tests must fail.
 """
 
 import struct
@@ -19,7 +19,7 @@ HUGE = struct.pack("<Q", 1 << 62)
 EMPTY_LIST = struct.pack("<Q", 0)
 ONE = struct.pack("<q", 1)
 
-# After the handshake: the server must hang up.
+# Sent after the handshake: the server must hang up.
 WRONG = {
     "operation 19": bytes([19]),
     "operation 255": bytes([255]),
@@ -41,7 +41,7 @@ WRONG = {
     "a barrier on a word": request(serving.SET, b"/word", b"seven") + request(serving.BARRIER, b"/word", number=2),
 }
 
-# Cut anywhere; the server must wait for the rest and serve others meanwhile.
+# Cut at every byte: the server must wait for the rest and serve others meanwhile.
 WHOLE = {
     "SET": request(serving.SET, b"/cut", b"value"),
     "COMPARE_SET": request(serving.COMPARE_SET, b"/cut", b"", b"x"),
@@ -97,20 +97,20 @@ class Beside(serving.StoreTest):
         for byte in b"".join(WHOLE.values()) + ping():
             slow.say(bytes([byte]))
         self.torch_works()
-        # COMPARE_SET's answer, ADD's, CHECK's and the pong; the barrier waits for a second.
+        # The answers of COMPARE_SET, ADD and CHECK, and the pong; the barrier waits for a second client.
         self.assertEqual(slow.hear(13 + 8 + 1 + 4), text(b"value") + ONE + b"\1" + serving.PONG)
 
     @serving.defect_of_torch("each pair is applied as it comes")
     def test_half_a_multi_set_is_not_applied(self):
         line, pairs = self.raw(), multi_set([(b"/half", b"1"), (b"/other", b"2")])
         line.say(pairs[:-1])
-        for _ in range(200):  # Each is a turn of the server's loop.
+        for _ in range(200):  # Each check takes a turn of the server's loop.
             self.assertFalse(self.torch.check(["half"]))
         self.assertEqual(line.ask(pairs[-1:] + ping(), 4), serving.PONG)
         self.assertEqual(self.torch.multi_get(["half", "other"]), [b"1", b"2"])
 
     @serving.defect_of_torch("it accepts whatever comes first")
-    def test_a_stranger_is_hung_up_on(self):
+    def test_a_client_of_another_protocol_is_hung_up_on(self):
         for name, first in FIRST_BYTES.items():
             with self.subTest(name):
                 stranger = self.raw(greet=False)
@@ -129,7 +129,7 @@ class Beside(serving.StoreTest):
         self.assertEqual(line.ping(), serving.PONG)
 
     @serving.defect_of_torch("it holds silent connections for ever")
-    def test_who_never_says_validate_is_hung_up_on_in_the_end(self):
+    def test_a_client_that_never_validates_is_hung_up_on_in_the_end(self):
         silent, half = self.raw(greet=False), self.raw(greet=False)
         half.say(serving.VALIDATE[:3])
         for line in (silent, half):
@@ -139,18 +139,18 @@ class Beside(serving.StoreTest):
 
 
 class Semantics(serving.StoreTest):
-    """Where the reference's own behaviour loses answers or makes them up."""
+    """Cases in which the reference server loses answers or invents them."""
 
     def setUp(self):
         super().setUp()
         self.waiter, self.other = self.raw(), self.raw()
 
     def parked(self, *keys):
-        """The pong behind a WAIT says that the server has parked it."""
+        """Waits for the pong behind a WAIT, which shows that the server has parked it."""
         self.assertEqual(self.waiter.ask(keys_request(serving.WAIT, *keys) + ping(), 4), serving.PONG)
 
     def woken_by(self, action):
-        """True if the waiter's next byte is the wake-up, False if it is the pong asked for behind the action."""
+        """Returns True if the waiter's next byte is the wake-up, False if it is the pong requested behind the action."""
         self.other.say(action + ping())
         self.assertEqual(self.other.hear(4), serving.PONG)
         first = self.waiter.ask(ping(0x77777777), 1)
@@ -158,7 +158,7 @@ class Semantics(serving.StoreTest):
         return first == b"\0"
 
     @serving.defect_of_torch("a failed COMPARE_SET wakes those who wait for the key")
-    def test_a_compare_set_that_creates_nothing_wakes_nobody(self):
+    def test_a_compare_set_that_creates_nothing_wakes_no_waiter(self):
         self.parked(b"/k")
         self.other.say(request(serving.COMPARE_SET, b"/k", b"x", b"1"))
         self.assertEqual(self.other.hear(9), text(b"x"))
@@ -211,7 +211,7 @@ class Semantics(serving.StoreTest):
         answers = self.other.ask(b"".join(frames), 8 * len(frames))
         self.assertEqual(answers, struct.pack("<5000q", *range(1, 5001)))
 
-    def test_empty_lists(self):
+    def test_empty_lists_are_answered(self):
         operations = (serving.CHECK, serving.WAIT, serving.MULTI_GET, serving.MULTI_SET)
         frames = [bytes([op]) + EMPTY_LIST for op in operations]
         self.assertEqual(self.other.ask(b"".join(frames) + ping(), 6), b"\0\0" + serving.PONG)

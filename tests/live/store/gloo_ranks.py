@@ -1,7 +1,7 @@
 """The workers of process_group_test.py: gloo_ranks.py WORLD WITHOUT_LAST
 
-Imports PyTorch once and forks the ranks, which then do what a training script does, knowing of the store only what
-the environment says. Each rank prints one line of JSON.
+Imports PyTorch once and forks the ranks, which do what a training script does and know the store only from the
+environment. Each rank prints one line of JSON.
 """
 
 import datetime
@@ -17,7 +17,7 @@ PATIENCE = datetime.timedelta(seconds=60)
 
 
 def train(rank):
-    """Two steps of data-parallel training; returns the sum of the weights, which all ranks must share."""
+    """Runs two steps of data-parallel training. Returns the sum of the weights, which all ranks must share."""
     torch.manual_seed(rank)
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 2))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -37,21 +37,21 @@ def all_together(rank, world):
     dist.all_reduce(part, group=halves[rank % 2])
     objects = [None] * world
     dist.all_gather_object(objects, f"rank {rank}")
-    # PyTorch 2.15 crashes in DistributedDataParallel under its own debug wrapper where there is no GPU.
+    # PyTorch 2.15 crashes in DistributedDataParallel under its own debug wrapper if there is no GPU.
     weights = train(rank) if "TORCH_DISTRIBUTED_DEBUG" not in os.environ else None
     dist.barrier()
-    dist.monitored_barrier(timeout=PATIENCE)  # Last: behind it the debug wrapper counts rank 0's collectives wrongly.
+    dist.monitored_barrier(timeout=PATIENCE)  # Comes last: behind it the debug wrapper counts rank 0's collectives wrongly.
     result = {"sum": total.item(), "part": part.item(), "objects": objects, "weights": weights}
     dist.destroy_process_group()
     return result
 
 
 def without_last(rank, world):
-    """The last rank does not come to the barrier; rank 0 must name it."""
+    """The last rank does not join the barrier; rank 0 must name it."""
     dist.init_process_group("gloo", timeout=PATIENCE)
     store = dist.distributed_c10d._get_default_store()
     if rank == world - 1:
-        store.wait(["judged"], PATIENCE)  # Alive, but busy with something else.
+        store.wait(["judged"], PATIENCE)  # It lives, but is busy with something else.
         return {"missing": None}
     try:
         dist.monitored_barrier(timeout=datetime.timedelta(seconds=1), wait_all_ranks=True)

@@ -2,7 +2,7 @@
 
     MUSTER_STORE_HOST=build/release/tests/store_host hostile_test.py
 
-Prints what was done, how long the clients' requests took, and the server's memory. All from one seed.
+Prints the work done, the latency of the clients' requests, and the server's memory. All from one seed.
 """
 
 import multiprocessing
@@ -24,9 +24,9 @@ HOSTILE = 2000
 SEED = int(os.environ.get("SEED", "20240229"))
 SECONDS = 8
 MIB = 1 << 20
-# What hostile clients may make it hold: 2,000 of them send 1.5 GiB for requests that they never finish.
+# The bound for data from hostile clients: 2,000 of them send 1.5 GiB for requests that they never finish.
 MEMORY_MAX = 1536 * MIB
-# For one request. A tenth of a second was measured, and 1.4 s on two cores that other tests used as well.
+# The bound for one request. Measured: a tenth of a second, and 1.4 s on two cores that other tests used too.
 LATENCY_S = 0.4
 
 
@@ -69,7 +69,7 @@ def reader_that_does_not_read(_):
 
 
 def pings_without_end(_):
-    """Half of them read the answers, too: they keep the server as busy as it lets them."""
+    """Half of these clients read the answers too: they keep the server as busy as it lets them."""
     return serving.VALIDATE + serving.ping() * 20000
 
 
@@ -87,7 +87,7 @@ KINDS = (
 
 
 class Attacker:
-    """One hostile connection: sends what it has, in pieces or at once, and seldom reads."""
+    """One hostile connection: sends its data, in pieces or at once, and seldom reads."""
 
     def __init__(self, port, rng):
         self.kind = rng.choice(KINDS)
@@ -100,7 +100,7 @@ class Attacker:
         self.socket.connect_ex(("127.0.0.1", port))
 
     def turn(self):
-        """True while it has something left to send."""
+        """Returns True while it has something left to send."""
         if self.leaves_at_once:
             self.socket.close()
             return False
@@ -117,7 +117,7 @@ class Attacker:
 
 
 def attack(port, seed, count, stop, done):
-    """A process: keeps `count` hostile connections open at a time; each one that is finished with is replaced."""
+    """Runs as a process: keeps `count` hostile connections open at a time, and replaces finished ones."""
     rng = random.Random(seed)
     attackers, made, sent_all = [Attacker(port, rng) for _ in range(count)], count, 0
     while not stop.is_set():
@@ -195,7 +195,7 @@ class Hostile(unittest.TestCase):
         self.assertEqual(server.stop(), 0)
 
     def work(self, workers, deadline, server):
-        """Turns of all workers until then: (latencies, the server's largest memory)."""
+        """Runs turns of all workers until the deadline. Returns (latencies, the server's largest memory)."""
         memory = 0
         while time.monotonic() < deadline:
             for worker in workers:
@@ -208,7 +208,7 @@ class Hostile(unittest.TestCase):
 
 
 class SlowReader(unittest.TestCase):
-    def test_answers_that_nobody_reads_are_not_piled_up(self):
+    def test_unread_answers_are_not_piled_up(self):
         """One client asks for 4 GiB in all and reads nothing; the server stops reading it, and serves the other."""
         server = serving.MusterServer()
         self.addCleanup(server.stop)

@@ -1,8 +1,8 @@
-"""PyTorch's process groups meet through our store, as the workers of a launcher do that serves the store itself.
+"""PyTorch's process groups meet through our store, as workers do whose launcher serves it.
 
-4 ranks of gloo, by env:// and TORCHELASTIC_USE_AGENT_STORE=True, in each way that PyTorch offers to use the store: eager
-and lazy connections, gloo's one-shot exchange, a store barrier after the start, the debug wrapper. Each does
-collectives, subgroups, a monitored barrier and steps of data-parallel training.
+4 ranks of gloo, by env:// and TORCHELASTIC_USE_AGENT_STORE=True, in each way that PyTorch uses the store: eager and lazy
+connections, gloo's one-shot exchange, a store barrier after the start, the debug wrapper. Each does collectives,
+subgroups, a monitored barrier and steps of data-parallel training.
 """
 
 import json
@@ -22,7 +22,7 @@ WORLD = 4
 LIMIT_S = 300
 RANKS = pathlib.Path(__file__).resolve().parent / "gloo_ranks.py"
 
-WAYS = {  # ./dev long takes all of them.
+WAYS = {  # ./dev long runs all of them.
     "eager": {},
     "with a barrier after the start": {"TORCH_DIST_INIT_BARRIER": "1"},
     "one-shot exchange": {"GLOO_ENABLE_STORE_V2_API": "1"},
@@ -43,7 +43,7 @@ def start(port, way, without_last=False):
 
 class ProcessGroups(unittest.TestCase):
     def run_all(self, ways, without_last=False):
-        """Runs each way against a server of its own, all at the same time: {way: results by rank}."""
+        """Runs each way against its own server, all at the same time. Returns {way: results by rank}."""
         servers = {way: serving.start_server() for way in ways}
         self.addCleanup(lambda: [server.stop() for server in servers.values()])
         began = time.monotonic()
@@ -75,12 +75,12 @@ class ProcessGroups(unittest.TestCase):
                 self.assertEqual(self.ranks_seen_by(servers[way]), b"4")
 
     def ranks_seen_by(self, server):
-        """What the store itself has counted: proof that the ranks met there and nowhere else."""
+        """Returns the store's own count: proof that the ranks met there and nowhere else."""
         with serving.RawClient(server.port) as line:
             length = int.from_bytes(line.ask(serving.request(serving.GET, b"init/"), 8), "little")
             return line.hear(length)
 
-    def test_a_monitored_barrier_names_who_is_missing(self):
+    def test_a_monitored_barrier_names_the_missing_rank(self):
         results, _ = self.run_all(["eager"], without_last=True)
         for way, ranks in results.items():
             with self.subTest(way):

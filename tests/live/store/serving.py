@@ -1,7 +1,7 @@
-"""The store servers under test, and the protocol's bytes for tests that speak it by hand.
+"""The store servers under test, and the protocol's bytes for tests that write them by hand.
 
 MUSTER_STORE_HOST names the program that serves muster's store (tests/fakes/store_host.cc). `--server torch` runs the
-same tests against PyTorch's own server: that checks the tests, and the list of what is wrong with that server.
+same tests against PyTorch's own server: that checks the tests, and the list of that server's defects.
 """
 
 import os
@@ -37,7 +37,7 @@ def store_host():
 
 
 class MusterServer:
-    """store_host as a process of its own."""
+    """store_host in its own process."""
 
     def __init__(self, *flags):
         self.process = subprocess.Popen([store_host(), *flags], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
@@ -92,7 +92,7 @@ def text(value):
 
 
 def request(op, *parts, number=None):
-    """One opcode, its strings, and the 64-bit number that ADD and BARRIER end with."""
+    """Returns one opcode, its strings, and the 64-bit number that ends ADD and BARRIER."""
     tail = b"" if number is None else struct.pack("<q", number)
     return bytes([op]) + b"".join(map(text, parts)) + tail
 
@@ -114,7 +114,7 @@ PONG = struct.pack("<I", 0x11223344)
 
 
 class RawClient:
-    """A socket that says exactly what a test wants said."""
+    """A socket that sends exactly what a test wants sent."""
 
     def __init__(self, port, greet=True):
         self.socket = socket.create_connection(("127.0.0.1", port), LIMIT_S)
@@ -127,7 +127,7 @@ class RawClient:
         self.socket.sendall(data)
 
     def hear(self, size):
-        """Exactly that many bytes, or fewer when the server hangs up."""
+        """Returns exactly that many bytes, or fewer if the server hangs up."""
         data = b""
         while len(data) < size:
             part = self.socket.recv(size - len(data))
@@ -144,7 +144,7 @@ class RawClient:
         return self.ask(ping(), 4)
 
     def was_hung_up_on(self):
-        """True once the server has closed, False if it still holds the line after the limit."""
+        """Returns True once the server has closed, False if it still holds the connection after the limit."""
         try:
             while self.socket.recv(65536):
                 pass
@@ -165,7 +165,7 @@ class RawClient:
 
 
 class StoreTest(unittest.TestCase):
-    """Each test has a server of its own, so that it may count keys."""
+    """Each test has its own server, so that it may count keys."""
 
     def setUp(self):
         self.server = start_server()

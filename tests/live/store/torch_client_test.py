@@ -45,7 +45,7 @@ class Client(serving.StoreTest):
         return dist.TCPStore("127.0.0.1", self.port, timeout=timeout, use_libuv=self.use_libuv, **more)
 
     def in_background(self, function, *arguments):
-        """The result of a call that blocks until another client does something."""
+        """Starts a call that blocks until another client does something. Returns its future result."""
         pool = concurrent.futures.ThreadPoolExecutor(1)
         self.addCleanup(pool.shutdown)
         return pool.submit(function, *arguments)
@@ -74,7 +74,7 @@ class Operations(Client):
         self.store.set("text", " 12abc")
         self.assertEqual(self.store.add("text", 1), 13)
 
-    def test_add_of_what_is_no_number_costs_the_connection_and_keeps_the_value(self):
+    def test_add_to_a_value_that_is_no_number_costs_the_connection(self):
         self.store.set("word", "seven")
         with self.assertRaises(dist.DistError):
             self.store.add("word", 1)
@@ -175,7 +175,7 @@ class Waiting(Client):
                 make(name)
                 self.assertIsNone(done.result(serving.LIMIT_S))
 
-    def test_a_wait_that_times_out_says_for_what(self):
+    def test_a_wait_that_times_out_names_the_key(self):
         with self.assertRaisesRegex(dist.DistStoreError, "wait timeout after 50ms, keys: /nope"):
             self.store.wait(["nope"], milliseconds(50))
         self.store.set("still", "usable")
@@ -196,7 +196,7 @@ class Waiting(Client):
                 self.store.wait([f"race{i}"], milliseconds(1))
             except dist.DistStoreError:
                 pass
-            self.assertEqual(self.store.add("n", 1), i + 1)  # A byte too many would show here.
+            self.assertEqual(self.store.add("n", 1), i + 1)  # A surplus byte would show here.
             done.result(serving.LIMIT_S)
         self.assertEqual(self.store.num_keys(), waits + 1)
 
@@ -265,7 +265,7 @@ class Queues(Client):
                 try:
                     taken.append(client.queue_pop("work"))
                 except dist.QueueEmptyError:
-                    pass  # Somebody else was faster: the protocol wakes and pops in two steps.
+                    pass  # Another client was faster: the protocol wakes and pops in two steps.
             return taken
 
         done = [self.in_background(consume, client) for client in clients]
@@ -278,7 +278,7 @@ class Queues(Client):
 class QueuesAreRefusedByThePlainClient(Client):
     use_libuv = False
 
-    def test_its_own_refusal_leaves_it_usable(self):
+    def test_a_refused_queue_call_leaves_the_client_usable(self):
         for call in (lambda: self.store.queue_len("q"), lambda: self.store.queue_push("q", "1")):
             with self.assertRaises((dist.DistError, NotImplementedError)):
                 call()
@@ -288,11 +288,11 @@ class QueuesAreRefusedByThePlainClient(Client):
 
 class Limits(Client):
     def refused(self, action):
-        """The client whose request is too large loses its connection; the other does not."""
+        """Checks that a client whose request is too large loses its connection, and another does not."""
         client = self.connect()
         with self.assertRaises((dist.DistError, RuntimeError)):
             action(client)
-            client.num_keys()  # Some requests are not answered; then the next one tells.
+            client.num_keys()  # Some requests get no answer; the next one shows it.
         self.store.set("beside", "1")
         self.assertEqual(self.store.get("beside"), b"1")
 
