@@ -64,7 +64,7 @@ int print_lines(size_t bytes) {
 }
 
 struct Tally {
-  std::vector<size_t> next;  // By rank: the next expected number.
+  std::vector<size_t> next;  // The next expected number of each rank.
   size_t good = 0, torn = 0, disordered = 0;
 };
 

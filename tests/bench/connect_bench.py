@@ -47,7 +47,7 @@ def connect_all(address, port):
     took = time.perf_counter() - begun
     for client in clients:
         client.close()
-    pause(0.1, "for the store, which shows nobody what it has seen")
+    pause(0.1, "for the store, which does not show what it has seen")
     return took
 
 
@@ -78,7 +78,7 @@ def of_own_machine(runs):
 
 def of_another_node(runs):
     with netns.Cluster(2) as cluster:
-        # As on loopback: the ports of earlier runs can be reused.
+        # Reuses the ports of earlier runs, as loopback does.
         cluster.output(2, ["sh", "-c", "echo 1 >/proc/sys/net/ipv4/tcp_tw_reuse"])
         hosts = []
         for port, flags in ((29400, CHECKED), (29401, UNCHECKED)):

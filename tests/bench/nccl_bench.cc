@@ -28,7 +28,7 @@ using muster::gpu::PlainNccl;
 using muster::matrix::CudaDriver;
 
 constexpr int kCalls = 1000;
-// For large operations between ranks that share a GPU, which go through sockets.
+// Calls of large operations between ranks that share a GPU, which go through sockets.
 constexpr int kFewCalls = 100;
 constexpr int kWarmUp = 50;
 constexpr int kBurst = 10;

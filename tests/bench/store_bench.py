@@ -148,7 +148,7 @@ class Bench:
         self.quick = quick
         self.servers = {name: Server(name, self.no_names) for name in NAMES}
         self.runs = 0
-        self.answers = {}  # Of the last calls: several rows may use figures of the same call.
+        self.answers = {}  # Answers of the last calls: several rows may use figures of the same call.
 
     def call(self, load, server, turn):
         key = (load, server.name, turn)

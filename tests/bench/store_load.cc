@@ -117,7 +117,7 @@ class Flow {
 
  private:
   void consume(std::string_view& bytes, std::vector<int64_t>& latencies) {
-    if (outstanding_ == 0) give_up("an answer that nobody has asked for");
+    if (outstanding_ == 0) give_up("an answer to no request");
     const Step& step = steps_[to_read_];
     const size_t size = std::min(bytes.size(), step.reply_size - filled_);
     if (!step.reply.empty() && memcmp(step.reply.data() + filled_, bytes.data(), size) != 0)
@@ -253,7 +253,7 @@ Figures timed(const LoadOptions& options, Connection& line, std::string_view req
 
 Figures multi_set(const LoadOptions& options) {
   Connection line(options.port);
-  // As torchrun's agents distribute the ranks.
+  // The value with which torchrun's agents distribute the ranks.
   const std::string value = "[0, 2, 0, 2]";
   std::string request = op_only(Op::kMultiSet) + number(options.count), last;
   for (size_t i = 0; i < options.count; ++i) {

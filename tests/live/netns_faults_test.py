@@ -9,7 +9,7 @@ import time
 from harness import is_gone, long, pause, wait_for, within
 from netns_nodes import NetnsTest, main
 
-# What survivors of a lost node are promised: by silence, and by a reset connection.
+# Promised times for survivors of a lost node: after silence, and after a reset connection.
 SILENT_S, KILLED_S = 5.0, 2.0
 
 
@@ -219,7 +219,7 @@ class Partitions(NetnsTest):
         self.cluster.cut(3)
         pause(1.0, "a third of the lease")
         self.cluster.heal(3)
-        self.no_new_round(5.0)  # With the cut two leases: long enough for any consequence.
+        self.no_new_round(5.0)  # Two leases with the cut: long enough for any consequence.
         self.finish()
 
     def test_a_cut_host_goes_on_alone_until_it_is_healed(self):

@@ -136,7 +136,7 @@ class NetnsSelfTest(unittest.TestCase):
             self.assertEqual(Talk(cluster, 1, "node3").say("hello"), "got hello")
             seen = cluster.output(1, ["ip", "-s", "-o", "link", "show", "eth0"])
             self.assertIn("state UP", seen)
-            # In the other direction frames of node 2 arrive at node 1, whose answers get lost.
+            # Node 2's frames still arrive at node 1, whose answers get lost.
             counted = received(cluster, 1)
             cluster.run(2, [sys.executable, "-c", UDP, cluster.address(1)]).wait()
             wait_for(lambda: received(cluster, 1) >= counted + 10, "node 1 hears node 2")

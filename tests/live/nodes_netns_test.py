@@ -364,7 +364,7 @@ class TheStore(NetnsTest):
 
 class RealTorch(NetnsTest):
     def own_names(self):
-        pass  # As they are.
+        pass  # Keeps the names.
 
     def torch_program(self, text):
         python = os.path.join(TORCH, "bin", "python")

@@ -416,7 +416,7 @@ class Elastic(NodesTest):
         self.wait_starts(2)
         spare = self.elastic("spare", 2, "--spares", 1)
         wait_for(lambda: "spare" in spare.stderr(), "the spare says what it is")
-        self.assertEqual(len(self.starts()), 2, "nobody was disturbed")
+        self.assertEqual(len(self.starts()), 2, "no worker was disturbed")
         self.kill_node(jobs[1])
         starts = self.wait_starts(4)[2:]
         self.assert_world(starts, 2, 2, restart=0)

@@ -146,7 +146,7 @@ class NoAnswer(PmiTest):
 
     def test_a_closed_socket_is_named(self):
         closed = "is no open socket: a program between mpiexec and muster may have closed it"
-        # By the time it asks, the agent has sockets of its own with the first two of these numbers.
+        # The agent itself has opened sockets with the first two of these numbers by then.
         for number in (3, 4, 1, 999, -1, "six", 99999999999):
             self.ask_both(f"PMI_FD={number} {closed}", PMI_FD=number, PMI_RANK=0, PMI_SIZE=1)
         self.assertEqual(self.ask_over(None), "talking to PMI over descriptor N failed: the other side has closed it")

@@ -287,7 +287,7 @@ class Operations(Distributed):
                 assert "no more of this" in str(error) and error.failed_ranks == (2,) and error.group == half.name, error
                 assert isinstance(half.failure(), dist.AbortedError)
             closing = threading.Thread(target=pair.close)
-            with _work.aborting:  # As while it is aborted for a Ctrl-C.
+            with _work.aborting:  # It is held while a Ctrl-C aborts the group.
                 closing.start(); closing.join(0.05)
                 assert closing.is_alive() and pair.name == "pair"
             closing.join()
@@ -365,7 +365,7 @@ class Operations(Distributed):
             view_of = ctypes.pythonapi.PyMemoryView_FromBuffer
             view_of.restype = ctypes.py_object
             standard = view_of(ctypes.byref(Buffer(ctypes.addressof(memory), None, 8, 4, 0, 1, b"=l", ctypes.addressof(shape))))
-            assert standard.format == "=l"  # Of 4 bytes, where array.array("l") has 8.
+            assert standard.format == "=l"  # 4 bytes; array.array("l") has 8.
             assert dist.all_gather(standard).tolist() == [0, 1, 1, 1, 2, 1, 3, 1]
             work = dist.all_reduce(data, async_op=True)
             error = raised(BufferError, data.extend, b"more")  # It is in use.
@@ -836,9 +836,9 @@ class Interrupts(Distributed):
         program = self.program("""
             import asyncio
             async def main(): asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, print)
-            asyncio.run(main())  # Which leaves the signals to nobody.
+            asyncio.run(main())  # Its end unsets the wake-up descriptor.
             for _ in range(3): dist.barrier()
-            child = os.fork()  # Which shares nothing of this.
+            child = os.fork()  # The child shares nothing of this.
             if child == 0: time.sleep(60)
             error = raised(KeyboardInterrupt, say_pid_and, dist.recv, np.zeros(1), 1 - r)
             raised(dist.AbortedError, dist.barrier)

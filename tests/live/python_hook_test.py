@@ -38,7 +38,7 @@ COLLECTIVES = [
 ]
 FROM_CPP = [
     ("all_reduce", 4, "float32", "min", -1, False),
-    ("all_reduce", 4, "float32", "unknown", -1, False),  # In compiled code.
+    ("all_reduce", 4, "float32", "unknown", -1, False),  # Compiled code.
     ("all_gather", 1, "int64", "unknown", -1, False),  # DDP compares and copies its parameters ...
     ("broadcast", 6, "int64", "unknown", 0, False),
     ("broadcast", 10, "float32", "unknown", 0, False),
@@ -245,7 +245,7 @@ dist.broadcast(torch.ones(3), src=0)
 time.sleep(1.5)
 for _ in range(3):
     dist.all_reduce(torch.ones(3))
-os._exit(0)  # Where the others have ended, gloo may abort as Python ends.
+os._exit(0)  # gloo may abort as Python ends if the others have ended.
 """
 
 

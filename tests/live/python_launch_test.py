@@ -24,7 +24,7 @@ class Launch(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.package = install_wheel(cls.addClassCleanup, PYTHON)
-        cls.plain = bare_python(cls)  # Without cloudpickle.
+        cls.plain = bare_python(cls)  # It has no cloudpickle.
 
     def setUp(self):
         held = tempfile.TemporaryDirectory(prefix="muster-python-")
@@ -484,7 +484,7 @@ class Interrupted(Stopped):
                         with open(path) as file: found += file.read()
                     except OSError: pass  # This thread has ended.
                 return found
-            muster.launch(int)  # What it imports: Python loses what is raised in the midst of that.
+            muster.launch(int)  # Imports first: Python loses what is raised amid an import.
             for i in range(30):
                 try:
                     signal.setitimer(signal.ITIMER_REAL, 0.001 * (i + 1))

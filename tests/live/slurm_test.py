@@ -194,7 +194,7 @@ class UnderSlurm(slurm.OnSlurm):
         self.assertRegex(text, r"muster: Slurm \d+: 4 nodes \(SLURM_JOB_NUM_NODES\), on which muster starts itself: srun "
                                r"--job-name=muster-[0-9a-f]{8} --export=ALL --nodes=4 --ntasks=4 "
                                r"--ntasks-per-node=1 --kill-on-bad-exit=0 --wait=0 /\S+/muster --no-python sh ")
-        self.assertNotIn("token", text.lower(), "it has one, and nobody sees it")
+        self.assertNotIn("token", text.lower(), "it has a token, which is not shown")
 
     def test_a_batch_script_has_all_gpus_of_the_job_however_it_asked_for_them(self):
         for flags in (["--gpus-per-node=4"], ["--ntasks-per-node=4", "--gpus-per-task=1"], ["--gres=gpu:4", "-n", "8"],

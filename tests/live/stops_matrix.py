@@ -369,7 +369,7 @@ class Row:
     losses: collections.Counter = dataclasses.field(default_factory=collections.Counter)
     alone_saved: int = 0
     alone_runs: int = 0
-    outputs: list = dataclasses.field(default_factory=list)  # Of the runs in which a save is missing.
+    outputs: list = dataclasses.field(default_factory=list)  # Outputs of the runs in which a save is missing.
 
     def add(self, scene, saved, losses):
         if scene.alone:

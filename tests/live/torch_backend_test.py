@@ -32,7 +32,7 @@ FOUND = glob.glob(f"{os.path.dirname(os.path.dirname(PYTHON))}/lib/python3*/site
 MINOR = int(re.search(r"torch-2\.(\d+)", FOUND[0])[1]) if FOUND else 0
 IS_BACKEND = MINOR >= 14  # Earlier PyTorch refuses monitored_barrier() to all backends but gloo.
 COUNTS = (2, 3) if LONG else (2,)
-HAS_FSDP = MINOR >= 6  # In earlier PyTorch FSDP2 needs CUDA.
+HAS_FSDP = MINOR >= 6  # FSDP2 needs CUDA in earlier PyTorch.
 # One of each kind of PyTorch's own tests. programs/torch_distributed_tests.py without names runs all of them.
 SAMPLE = ("test_accumulate_gradients_no_sync_allreduce_with_then_hook", "test_all_gather_coalesced_full_group",
           "test_all_gather_object_subgroup", "test_all_reduce_coalesced_full_group_max", "test_all_to_all_complex",
@@ -113,7 +113,7 @@ class Rank:
 
     def __exit__(self, *_):
         if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)  # With its children.
+            os.killpg(self.process.pid, signal.SIGKILL)  # Kills its children too.
             self.process.wait()
         self.out, self.err = (os.pread(file.fileno(), 1 << 26, 0).decode(errors="replace") for file in self.files)
         for file in self.files:

@@ -78,7 +78,7 @@ class Plan:
     sleeps for that second, which others spend importing PyTorch.
     """
 
-    LONGEST_S = {"started": 0.2, "init": 0.06, "working": 0.03}  # From the start of the phase to the kill.
+    LONGEST_S = {"started": 0.2, "init": 0.06, "working": 0.03}  # Longest time from the start of the phase to the kill.
     SLEEP_S = 1.1
 
     def __init__(self, seed, attempt, world):
@@ -175,7 +175,7 @@ def restart_many(tell, is_to_die, sleep_s, log):
                 tell("working")
             rounds += 1
         if is_to_die:
-            raise RuntimeError("nobody was killed")
+            raise RuntimeError("no rank was killed")
         dist.barrier()
         log("done")
         return 0

@@ -107,7 +107,7 @@ class Operations(ExampleTest):
         self.assertEqual(lines[4], "two barriers in the code, one in the job")
         rank_3 = r"rank 3 \(\S+, pid \d+\)"
         self.assertRegex(lines[5], f"^monitored_barrier 1 of group careless: {rank_3} did not arrive")
-        first = r"(rank [12] \(\S+, pid \d+\) gave up on the group: )?"  # If that rank was a little earlier.
+        first = r"(rank [12] \(\S+, pid \d+\) gave up on the group: )?"  # Present if that rank was a little earlier.
         # The wording depends on whether it is known in time that rank 3 waits for the others there.
         self.assertRegex(lines[6], f"^barrier 1 of group careless: {first}{rank_3} (has not called it within 500 ms, but is in "
                                    r"barrier \d+ of group world;|is in barrier \d+ of group world; the ranks 0, 1, 2, 3 wait for "

@@ -161,7 +161,7 @@ class LauncherTest(JoiningTest):
     def test_a_world_of_one_needs_no_network_at_all(self):
         if netns.missing():
             self.skipTest(netns.missing())
-        # In a new network namespace not even loopback is up.
+        # Not even loopback is up in a new network namespace.
         done = subprocess.run(["unshare", "--net", PROGRAM], env=CLEAN, capture_output=True, text=True, check=True)
         self.assert_world(lines_of(done.stdout), 1)
 

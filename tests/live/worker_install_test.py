@@ -78,7 +78,7 @@ class Installed(LiveTest):
     def test_a_cxx_program_builds_by_cmake(self):
         program = self.build_with_cmake("CXX", os.path.join(PROGRAMS, "installed_user.cc"))
         self.assert_runs(program, 4, "average of 4 ranks: 1.5")
-        # Without a launcher it is a world of one.
+        # A program without a launcher is a world of one.
         self.assertIn("average of 1 ranks: 0", output_of(program))
 
     @long

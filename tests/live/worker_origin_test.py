@@ -282,8 +282,8 @@ class Late:
                     self.late(scene, culprit, more=[between])
 
     def test_a_chain_of_ranks_is_followed_to_its_end(self):
-        # With two nodes, rank 0 passes on what happens on one to the other: if it is stopped, the last rank learns nothing
-        # of why the others have ended.
+        # Rank 0 passes on what happens on one node to the other: if it is stopped, the last rank learns nothing of why the
+        # others have ended.
         for culprit, second, first in ((3, 2, 1), (0, 3, 1), (2, 3, 1), (1, 0, 2)):
             with self.subTest(culprit=culprit, second=second, first=first):
                 self.late("chain", culprit, more=[second, first])

@@ -14,7 +14,7 @@ class Cell:
     nodes: int
     ranks: int
     busy: bool
-    roles: tuple = ()  # Of rank.cc: (of the first rank to fail, of the second, of all others)
+    roles: tuple = ()  # Roles of rank.cc: (of the first rank to fail, of the second, of all others)
     mesh: bool = True
     library: str = ""  # The scenario of library_rank.cc.
     torch: tuple = ()

@@ -116,8 +116,8 @@ class Rank:
         peer = next(peer for peer in self.peers if peer.fileno() == ready)
         stamp()
         if not peer.recv(1):
-            raise EOFError  # As multiprocessing.connection does.
-        sys.exit("a peer sent what nobody asked for")
+            raise EOFError  # multiprocessing.connection raises it too.
+        sys.exit("a peer sent unexpected data")
 
     def clean_up(self):
         for peer in self.peers:

@@ -18,7 +18,7 @@ import struct
 import sys
 
 LIMIT_S = 2.0
-# From worker_lib/watch/watch_wire.h: the numbers of messages, and of a rank's events.
+# Numbers of messages, and of a rank's events, from worker_lib/watch/watch_wire.h.
 HELLO, NEWS, CHALLENGE, PROOF = 0, 1, 7, 8
 DIED, ABORTED = 0, 2
 PEER_FAILED = 3

@@ -29,7 +29,7 @@ import unittest
 import warnings
 
 TAIL = 3000
-GRACE_S = 3  # Of the other ranks, after one has failed.
+GRACE_S = 3  # Time for the other ranks to end after one has failed.
 
 
 def load(backend, world):

@@ -152,7 +152,7 @@ def be_healthy(step):
         turn += 1
 
 
-FAULTS = {  # What the culprit does, and what the others do before all make the call.
+FAULTS = {  # The culprit's function, and that of the others, before all make the call.
     "none": (nothing, nothing),
     "blocked_read": (read_fifo, nothing),
     "lock": (wait_for_lock, nothing),
