@@ -171,7 +171,7 @@ size_t check_numbers(const Case& what) {
   return checked;
 }
 
-TEST(Layout, ReductionsAreThoseOfTheNumbers) {
+TEST(Layout, ReductionsEqualThoseOfDoubles) {
   size_t checked = 0;
   for (int reduce = 0; reduce <= static_cast<int>(ReduceOp::max); ++reduce) {
     for (int dtype = 0; dtype <= static_cast<int>(DType::float64); ++dtype) {
@@ -218,7 +218,7 @@ TEST(Layout, EveryStrayByteIsAFault) {
   EXPECT_GT(flipped, 1000u);
 }
 
-TEST(Layout, AResultThatIsNotThereIsAFault) {
+TEST(Layout, AMissingResultIsAFault) {
   size_t checked = 0;
   for (const Case& what : chosen_cases()) {
     if (what.size < 7 || what.size > 4099 || what.members < 2) continue;
@@ -252,7 +252,7 @@ TEST(Layout, RealsAreHeldToTheirTolerance) {
     EXPECT_LT(each.slack, 1e-5);
 }
 
-TEST(Layout, AFaultSaysWhere) {
+TEST(Layout, AFaultNamesThePlaceAndBothValues) {
   Case what{.op = Op::all_reduce, .dtype = DType::int32, .members = 2, .size = 7};
   const Layout layout = layout_of(what, 14, 0);
   std::vector<std::byte> block = layout.after;

@@ -53,7 +53,7 @@ TEST(Pairwise, EveryPairIsInSomeRow) {
   EXPECT_EQ(cover.pairs, pairs_of(cover.rows).size());
 }
 
-TEST(Pairwise, RulesHoldInEveryRowAndPairsThatTheyForbidAreNotAskedFor) {
+TEST(Pairwise, EveryRowObeysTheRulesAndForbiddenPairsAreNotRequired) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
     const Cover cover = cover_pairs(kSmall, tangled, seed);
     for (const Row& row : cover.rows)
@@ -63,7 +63,7 @@ TEST(Pairwise, RulesHoldInEveryRowAndPairsThatTheyForbidAreNotAskedFor) {
   }
 }
 
-TEST(Pairwise, ItTakesFarFewerRowsThanThereAre) {
+TEST(Pairwise, CoversAllPairsWithFarFewerRowsThanCombinations) {
   const std::vector<int> sizes(10, 4);
   const Cover cover = cover_pairs(sizes, all_allowed, 7);
   std::printf("10 dimensions of 4 values: %zu rows of %d\n", cover.rows.size(), 1 << 20);
@@ -71,7 +71,7 @@ TEST(Pairwise, ItTakesFarFewerRowsThanThereAre) {
   EXPECT_LE(cover.rows.size(), 48u);
 }
 
-TEST(Pairwise, TheSameSeedGivesTheSameRowsAndAnotherOneOthers) {
+TEST(Pairwise, TheSeedDecidesTheRows) {
   const auto rows = [](uint64_t seed) { return cover_pairs(kSmall, tangled, seed).rows; };
   EXPECT_EQ(rows(3), rows(3));
   EXPECT_NE(rows(3), rows(4));
@@ -82,7 +82,7 @@ TEST(Pairwise, OneDimensionOrNoneHasNoPairs) {
   EXPECT_TRUE(cover_pairs({}, all_allowed, 1).rows.empty());
 }
 
-TEST(Matrix, EveryAllowedPairOfItsParametersIsCovered) {
+TEST(Matrix, EveryAllowedPairOfParametersIsCovered) {
   const Setting setting{.backend = Backend::cpu, .worlds = {1, 2, 3, 4, 5}};
   const Allows rules = rules_of(setting);
   const std::vector<int> sizes = sizes_of(setting);
@@ -110,7 +110,7 @@ TEST(Matrix, EveryAllowedPairOfItsParametersIsCovered) {
   EXPECT_EQ(possible, cover.pairs);
 }
 
-TEST(Matrix, ItHoldsForEveryBackend) {
+TEST(Matrix, CoversEveryBackendWithinItsLimits) {
   for (const Backend backend : {Backend::cpu, Backend::gloo, Backend::nccl}) {
     const Setting setting{.backend = backend, .worlds = {1, 2, 3, 4}};
     const Cases chosen = cases_of(setting, 1, false);
@@ -130,7 +130,7 @@ TEST(Matrix, ItHoldsForEveryBackend) {
 }
 
 // The promise of the long run must not get lost to a rule that forbids too much.
-TEST(Matrix, EverythingMeansEveryCombinationOfWhatTheOperationsKnow) {
+TEST(Matrix, EverythingCoversEveryCombinationOfAnOperationsParameters) {
   const Setting setting{.backend = Backend::cpu, .worlds = {1, 2}};
   const Cases all = cases_of(setting, 1, true);
   std::set<std::tuple<Op, DType, ReduceOp, int, size_t, int, CallKind, Place>> seen;

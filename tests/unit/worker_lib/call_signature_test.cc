@@ -5,7 +5,7 @@
 namespace muster::worker {
 namespace {
 
-TEST(CallSignature, EveryBitCountsExceptWhetherThereWereCounts) {
+TEST(CallSignature, ComparesEveryBitButTheOneForCounts) {
   const CallSignature call{0x0123456789abcdef, 5, 7};
   for (int bit = 0; bit < 64; ++bit) {
     CallSignature other = call;
@@ -17,7 +17,7 @@ TEST(CallSignature, EveryBitCountsExceptWhetherThereWereCounts) {
   EXPECT_TRUE((CallSignature{call.word, 5, 7} == call));
 }
 
-TEST(CallSignature, TheSameCallUnderAnotherNumberIsAnotherOne) {
+TEST(CallSignature, EqualCallsWithDifferentNumbersDiffer) {
   const NumberedCall seventh{7, {1, 2, 3}};
   EXPECT_EQ(seventh, (NumberedCall{7, {1 | CallSignature::kHadCounts, 2, 3}}));
   EXPECT_NE(seventh, (NumberedCall{8, {1, 2, 3}}));

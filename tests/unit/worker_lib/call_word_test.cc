@@ -28,11 +28,11 @@ auto parts_of(const CallWord& word) {
 // ---- packing
 
 // Nothing of a word is lost, so words that differ never look equal.
-RC_GTEST_PROP(CallWord, EveryNumberIsAWordThatPacksToTheSameNumber, (uint64_t word)) {
+RC_GTEST_PROP(CallWord, EveryNumberUnpacksAndPacksToItself, (uint64_t word)) {
   RC_ASSERT(CallWord::unpack(word).pack() == word);
 }
 
-RC_GTEST_PROP(CallWord, ComesBackAsItWas, ()) {
+RC_GTEST_PROP(CallWord, SurvivesPacking, ()) {
   const auto below = [](int end) { return *rc::gen::inRange(0, end); };
   CallWord word;
   word.kind = static_cast<OpKind>(below(int{ring::kCallRows.size()}));
@@ -46,7 +46,7 @@ RC_GTEST_PROP(CallWord, ComesBackAsItWas, ()) {
   RC_ASSERT(parts_of(CallWord::unpack(word.pack())) == parts_of(word));
 }
 
-TEST(CallWord, WhereDataLiesAndWhetherThereWereCountsAreTheBitsThatTheSignatureNames) {
+TEST(CallWord, SourceAndCountsUseTheBitsThatTheSignatureNames) {
   CallWord word{.kind = OpKind::all_reduce, .dtype = DType::float64, .root = 7};
   const uint64_t plain = word.pack();
   word.source = DataSource::region;
@@ -58,7 +58,7 @@ TEST(CallWord, WhereDataLiesAndWhetherThereWereCountsAreTheBitsThatTheSignatureN
 
 // ---- signatures
 
-TEST(CallWord, ASignatureIgnoresWhatTheKindDoesNotUse) {
+TEST(CallWord, ASignatureIgnoresUnusedFields) {
   const Operation dirty{.count = 9, .dtype = DType::float64, .reduce = ReduceOp::max, .root = 2};
   const auto of_kind = [](Operation operation, OpKind kind) {
     operation.kind = kind;
@@ -75,7 +75,7 @@ TEST(CallWord, ASignatureIgnoresWhatTheKindDoesNotUse) {
   EXPECT_FALSE(of_kind(dirty, OpKind::reduce) == of_kind(other_reduction, OpKind::reduce));
 }
 
-TEST(CallWord, CountsThatAllKnowAreComparedInTheirOrder) {
+TEST(CallWord, CountsKnownToAllRanksAreComparedInOrder) {
   Operation operation{.kind = OpKind::all_gather, .is_v = true, .recv_counts = {1, 2, 3}};
   const CallSignature ascending = signature_of(operation);
   EXPECT_EQ(ascending.count, 6U);
@@ -88,7 +88,7 @@ TEST(CallWord, CountsThatAllKnowAreComparedInTheirOrder) {
 }
 
 // Only the root of a gather_v has all counts, and in an all_to_all_v each rank has its own.
-TEST(CallWord, CountsThatNoRankKnowsAllOfAreNotCompared) {
+TEST(CallWord, CountsKnownToOneRankOnlyAreNotCompared) {
   for (const OpKind kind : {OpKind::gather, OpKind::scatter, OpKind::all_to_all}) {
     const Operation with_all{
         .kind = kind, .is_v = true, .send_counts = {1, 2, 3}, .recv_counts = {4, 5, 6}};
@@ -100,7 +100,7 @@ TEST(CallWord, CountsThatNoRankKnowsAllOfAreNotCompared) {
 
 // ---- words for people
 
-TEST(CallWord, ACallIsDescribedAsItsUserWroteIt) {
+TEST(CallWord, DescribesACallAsTheProgramMadeIt) {
   struct Case {
     Operation operation;
     const char* text;
@@ -136,7 +136,7 @@ CallSignature sum_of(size_t count) {
   return signature_of({.kind = OpKind::all_reduce, .count = count, .dtype = DType::float32});
 }
 
-TEST(CallWord, CallsThatDifferOnlyInHowCountsWereGivenMatch) {
+TEST(CallWord, EqualCallsWithAndWithoutCountsMatch) {
   const CallSignature plain = signature_of({.kind = OpKind::all_gather, .count = 4});
   const CallSignature counted =
       signature_of({.kind = OpKind::all_gather, .count = 4, .had_counts = true});
@@ -155,7 +155,7 @@ TEST(CallWord, AMismatchNamesTheRankThatDiffersFromMost) {
 }
 
 // The ranks are ascending, as every Failure's are, whatever their order in the group.
-TEST(CallWord, InATieAllRanksAreNamed) {
+TEST(CallWord, ATieNamesAllRanks) {
   const std::optional<Failure> failure =
       find_mismatch({sum_of(1), sum_of(2), sum_of(3)}, three_callers());
   ASSERT_TRUE(failure);
@@ -166,7 +166,7 @@ TEST(CallWord, InATieAllRanksAreNamed) {
             "(sum) of 1 float32; all ranks must make the same calls in the same order");
 }
 
-TEST(CallWord, CallsOfOneNameSayWhereTheyDiffer) {
+TEST(CallWord, AMismatchOfEqualNamesSaysWhatDiffers) {
   const auto gathering = [](std::vector<size_t> counts) {
     return signature_of(
         {.kind = OpKind::all_gather, .is_v = true, .recv_counts = std::move(counts)});

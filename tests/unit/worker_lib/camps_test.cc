@@ -16,7 +16,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-TEST(Camps, ThoseThatDifferFromMostAreBlamed) {
+TEST(Camps, BlameTheMinority) {
   EXPECT_THAT(camps_of(std::vector<int>{5, 5, 5}).blamed, IsEmpty());
   EXPECT_THAT(camps_of(std::vector<int>{5, 7, 5}).blamed, ElementsAre(1));
   EXPECT_THAT(camps_of(std::vector<int>{7, 5, 5, 8}).blamed, ElementsAre(0, 3));
@@ -24,12 +24,12 @@ TEST(Camps, ThoseThatDifferFromMostAreBlamed) {
   EXPECT_THAT(camps_of(std::vector<int>{}).blamed, IsEmpty());
 }
 
-TEST(Camps, WhereNobodyCanTellAllAre) {
+TEST(Camps, BlameAllWithoutAMajority) {
   EXPECT_THAT(camps_of(std::vector<int>{5, 7}).blamed, ElementsAre(0, 1));
   EXPECT_THAT(camps_of(std::vector<int>{5, 7, 5, 7, 9}).blamed, ElementsAre(0, 1, 2, 3, 4));
 }
 
-TEST(RankRuns, SayWhichRanksInTheirOrder) {
+TEST(RankRuns, KeepTheOrderOfTheRanks) {
   const std::vector<GlobalRank> ranks{{0}, {1}, {2}, {7}, {4}, {5}};
   EXPECT_EQ(rank_runs(ranks), "0-2,7,4-5");
   EXPECT_EQ(rank_runs(ranks, 3), "0-2,7,4,5");
@@ -40,7 +40,7 @@ TEST(RankRuns, SayWhichRanksInTheirOrder) {
   }
 }
 
-TEST(RankRuns, WhatIsNoneHasNobodyInIt) {
+TEST(RankRuns, HaveNoRanksIfMalformed) {
   for (const char* text : {"", "world", "leaving", "4-0123456789abcdef", "1-", "x1", "1x", "-1"})
     EXPECT_FALSE(is_in_runs(text, 9)) << text;
 }

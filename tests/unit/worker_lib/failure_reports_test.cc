@@ -59,7 +59,7 @@ class FailureReportsTest : public testing::Test {
   const ring::TestRing ring_;
 };
 
-TEST_F(FailureReportsTest, WritesWhatTheProgramIsTold) {
+TEST_F(FailureReportsTest, WritesTheFailureThatTheProgramSees) {
   FailureReports reports(ring_.text(), 7);
   reports.joins(3);
   const int64_t before = new_failure_time();
@@ -74,7 +74,7 @@ TEST_F(FailureReportsTest, WritesWhatTheProgramIsTold) {
   EXPECT_LT(written()->time_ns, new_failure_time());
 }
 
-TEST_F(FailureReportsTest, WithoutARingItOnlyRemembers) {
+TEST_F(FailureReportsTest, KeepsTheFailureInMemoryWithoutARing) {
   FailureReports without_ring("", 0);
   without_ring.joins(0);
   FailureReports in_no_ring("3:77", 0);
@@ -90,7 +90,7 @@ TEST_F(FailureReportsTest, WithoutARingItOnlyRemembers) {
   EXPECT_FALSE(written());
 }
 
-TEST_F(FailureReportsTest, WhatIsTooLongIsCut) {
+TEST_F(FailureReportsTest, CutsALongMessageAndManyRanks) {
   FailureReports reports(ring_.text(), 0);
   reports.joins(0);
   Failure failure{ErrorCode::peer_failed, std::string(2000, 'x'), {}};
@@ -109,7 +109,7 @@ TEST_F(FailureReportsTest, WhatIsTooLongIsCut) {
   EXPECT_EQ(written()->origin.back(), 200) << "it began here, too";
 }
 
-TEST_F(FailureReportsTest, ARanksOwnErrorsBeginWithIt) {
+TEST_F(FailureReportsTest, TheOriginOfARanksOwnErrorIsThatRank) {
   for (const ErrorCode code : {ErrorCode::invalid_argument, ErrorCode::not_initialized,
                                ErrorCode::not_member, ErrorCode::environment, ErrorCode::system}) {
     FailureReports reports(ring_.text(), 3);
@@ -121,7 +121,7 @@ TEST_F(FailureReportsTest, ARanksOwnErrorsBeginWithIt) {
   EXPECT_TRUE(reports.last()->origin.empty()) << "nobody knows";
 }
 
-TEST_F(FailureReportsTest, ARankOfTheJobStaysOneInOtherGroups) {
+TEST_F(FailureReportsTest, KeepsTheJobsRankInOtherGroups) {
   FailureReports unknown("", -1);
   unknown.joins_group(4);
   unknown.joins_group(5);
@@ -136,14 +136,14 @@ TEST_F(FailureReportsTest, ARankOfTheJobStaysOneInOtherGroups) {
   EXPECT_EQ(unknown.last()->rank, 2);
 }
 
-TEST_F(FailureReportsTest, EachRankBeginsItOnce) {
+TEST_F(FailureReportsTest, ListsEachOriginOnce) {
   FailureReports reports(ring_.text(), 0);
   reports.joins(0);
   reports.add({ErrorCode::mismatch, "no", {{2}, {1}, {2}}});
   EXPECT_EQ(written()->origin, (std::vector<int>{1, 2}));
 }
 
-TEST_F(FailureReportsTest, TheNewestCounts) {
+TEST_F(FailureReportsTest, KeepsTheNewestFailure) {
   FailureReports reports(ring_.text(), 0);
   reports.joins(0);
   reports.add(late(2));
@@ -151,7 +151,7 @@ TEST_F(FailureReportsTest, TheNewestCounts) {
   EXPECT_EQ(message(), "root 9");
 }
 
-TEST_F(FailureReportsTest, WhatIsToldAgainKeepsItsTime) {
+TEST_F(FailureReportsTest, ARepeatedFailureKeepsItsTime) {
   FailureReports reports(ring_.text(), 0);
   reports.joins(0);
   Failure first = late(2);
@@ -169,7 +169,7 @@ TEST_F(FailureReportsTest, WhatIsToldAgainKeepsItsTime) {
   EXPECT_EQ(written()->time_ns, first.known_ns);
 }
 
-TEST_F(FailureReportsTest, TheLossesThatFollowAreItsEchoes) {
+TEST_F(FailureReportsTest, IgnoresLossesThatFollowAFailure) {
   FailureReports reports(ring_.text(), 0);
   reports.joins(0);
   reports.add(late(2));
@@ -179,14 +179,14 @@ TEST_F(FailureReportsTest, TheLossesThatFollowAreItsEchoes) {
   EXPECT_EQ(message(), late(2).message);
 }
 
-TEST_F(FailureReportsTest, ALossThatComesFirstCounts) {
+TEST_F(FailureReportsTest, ReportsALossThatComesFirst) {
   FailureReports reports(ring_.text(), 0);
   reports.joins(0);
   reports.add(died(1));
   EXPECT_EQ(written()->origin, std::vector<int>{1});
 }
 
-TEST_F(FailureReportsTest, WhatTheThreadHasGotOverIsTakenBack) {
+TEST_F(FailureReportsTest, RetractsAFailureOnceTheThreadOvercomesIt) {
   FailureReports reports(ring_.text(), 0);
   reports.joins(0);
   reports.overcome();
@@ -200,7 +200,7 @@ TEST_F(FailureReportsTest, WhatTheThreadHasGotOverIsTakenBack) {
   EXPECT_TRUE(written());
 }
 
-TEST_F(FailureReportsTest, NotWhileTheExceptionIsHandled) {
+TEST_F(FailureReportsTest, RetractsNothingWhileTheExceptionIsHandled) {
   FailureReports reports(ring_.text(), 0);
   reports.joins(0);
   struct Unwinding {
@@ -219,7 +219,7 @@ TEST_F(FailureReportsTest, NotWhileTheExceptionIsHandled) {
   EXPECT_FALSE(written());
 }
 
-TEST_F(FailureReportsTest, AForkedChildDoesNotOverwriteItsParents) {
+TEST_F(FailureReportsTest, AForkedChildDoesNotOverwriteItsParentsReport) {
   FailureReports reports(ring_.text(), 0);
   reports.joins(0);
   reports.add(late(2));
@@ -232,7 +232,7 @@ TEST_F(FailureReportsTest, AForkedChildDoesNotOverwriteItsParents) {
   EXPECT_EQ(message(), late(2).message);
 }
 
-TEST_F(FailureReportsTest, WhoHasJoinedNothingLeavesAReportThatIsThereAlone) {
+TEST_F(FailureReportsTest, AProcessThatJoinedNothingKeepsTheReportOfARank) {
   FailureReports rank(ring_.text(), 0);
   rank.joins(0);
   rank.add(late(2));
@@ -250,7 +250,7 @@ TEST_F(FailureReportsTest, WhoHasJoinedNothingLeavesAReportThatIsThereAlone) {
   EXPECT_EQ(message(), late(2).message) << "the rank's counts more";
 }
 
-TEST_F(FailureReportsTest, TimesAreNeverTheSame) {
+TEST_F(FailureReportsTest, TimesAreUniqueAndAscending) {
   std::array<int64_t, 1000> times{};
   std::ranges::generate(times, new_failure_time);
   EXPECT_TRUE(std::ranges::is_sorted(times, std::less_equal<>()) &&

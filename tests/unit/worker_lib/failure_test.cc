@@ -8,7 +8,7 @@ namespace muster::worker {
 namespace {
 
 // Two processes that meet one failure compare it, and each learned of it at a time of its own.
-TEST(Failure, IsTheSameWhereverAndWheneverItIsMet) {
+TEST(Failure, EqualityIgnoresTimeAndSuspicion) {
   const Failure failure{ErrorCode::timeout, "rank 2 did not come", {{2}}};
   Failure elsewhere = failure;
   elsewhere.known_ns = 5;

@@ -35,7 +35,7 @@
 namespace muster::worker {
 namespace {
 
-TEST(WorkerForkGuard, MarksTheChildAndSeversWhatWasRegistered) {
+TEST(WorkerForkGuard, MarksTheChildAndSeversRegisteredDescriptors) {
   arm_fork_guard();
   std::array<int, 2> watched{};
   std::array<int, 2> other{};
@@ -67,7 +67,7 @@ TEST(WorkerForkGuard, MarksTheChildAndSeversWhatWasRegistered) {
     close(fd);
 }
 
-TEST(WorkerForkGuard, WhatWasSeveredEndsWithAnExec) {
+TEST(WorkerForkGuard, SeveredDescriptorsCloseOnExec) {
   arm_fork_guard();
   std::array<int, 2> watched{};
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, watched.data()), 0);
@@ -86,7 +86,7 @@ TEST(WorkerForkGuard, WhatWasSeveredEndsWithAnExec) {
     close(fd);
 }
 
-TEST(WorkerForkGuard, NumbersThatAreNoDescriptorsAreLeftOut) {
+TEST(WorkerForkGuard, IgnoresInvalidDescriptors) {
   sever_in_forked_child(-1);
   sever_in_forked_child(65536);
   forget_severed(-1);
@@ -136,7 +136,7 @@ TEST(WorkerForkGuard, AChildHoldsNoSocketOfAStoreOrItsClients) {
   EXPECT_EQ(with_store.size() - before.size(), 5U);
 }
 
-TEST(WorkerForkGuard, AStoreOfTheParentCanBeLetGoInTheChild) {
+TEST(WorkerForkGuard, AChildCanDestroyAStoreOfItsParent) {
   arm_fork_guard();
   auto store = HostStore::serve({});
   ASSERT_TRUE(store.has_value());

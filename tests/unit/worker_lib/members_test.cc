@@ -9,7 +9,7 @@ namespace {
 
 const Peer kSomebody{GlobalRank{7}, "boot/net/user", "node7", 4711, "10.0.0.7"};
 
-TEST(Members, ARankIsNamedByItsHostAndProcess) {
+TEST(Members, ARankIsDescribedByItsHostAndProcess) {
   EXPECT_EQ(describe(kSomebody), "rank 7 (node7, pid 4711)");
   EXPECT_EQ(describe(Peer{}), "rank -1 (, pid 0)");
   Peer known = kSomebody;
@@ -30,7 +30,7 @@ TEST(Members, AreIndexedByTheirRankInTheGroup) {
   EXPECT_EQ(members.self(), other);
 }
 
-TEST(Members, AreKnownByOtherNumbersOnlyIfOneIs) {
+TEST(Members, HaveKnownRanksOnlyIfOneDiffers) {
   Members members;
   for (const int rank : {0, 1})
     members.peers.push_back({GlobalRank{rank}, "node", "host", 1, ""});
@@ -46,7 +46,7 @@ TEST(Members, AreKnownByOtherNumbersOnlyIfOneIs) {
   EXPECT_EQ(as_known(ranks, known), (std::vector<GlobalRank>{{1}, {4}, {9}}));
 }
 
-TEST(Members, PeersThatDifferInAnythingAreDifferent) {
+TEST(Members, PeersThatDifferInAnyFieldAreUnequal) {
   std::vector<Peer> others(5, kSomebody);
   others[0].rank = GlobalRank{8};
   others[1].node += "x";

@@ -41,7 +41,7 @@ void ask_to_stop(ProcessGroup& world) {
   in_the_name_of(CallPurpose::should_stop, [&] { reduce_a_byte(world); });
 }
 
-TEST(Purpose, AHelperIsNotTakenForTheOperationThatItIsMadeOf) {
+TEST(Purpose, AHelperDiffersFromTheOperationItCalls) {
   const auto said = quarrel(ask_to_stop, reduce_a_byte);
   EXPECT_NE(said[0].find("mismatch: should_stop 1 of group world: "), std::string::npos) << said[0];
   for (const std::string& text : said) {
@@ -51,7 +51,7 @@ TEST(Purpose, AHelperIsNotTakenForTheOperationThatItIsMadeOf) {
   EXPECT_EQ(quarrel(ask_to_stop, ask_to_stop), (std::array<std::string, 2>{"nothing", "nothing"}));
 }
 
-TEST(Purpose, CallsOfTheGroupAreNamedAsTheyWereCalled) {
+TEST(Purpose, CallsOfTheGroupHaveTheirPublicNames) {
   const auto said = quarrel([](ProcessGroup& world) { world.all_gather_bytes("x"); },
                             [](ProcessGroup& world) { world.split(0); });
   for (const std::string& text : said) {
@@ -60,7 +60,7 @@ TEST(Purpose, CallsOfTheGroupAreNamedAsTheyWereCalled) {
   }
 }
 
-TEST(Purpose, EqualCountsByRankAreStillTheirOwnCall) {
+TEST(Purpose, ACallWithEqualCountsKeepsItsName) {
   std::vector<float> data(4);
   std::vector<float> more(8);
   const auto said = quarrel(
@@ -71,7 +71,7 @@ TEST(Purpose, EqualCountsByRankAreStillTheirOwnCall) {
   EXPECT_NE(said[1].find(" called all_gather_v of 4 float32"), std::string::npos) << said[1];
 }
 
-TEST(Purpose, TheOutermostCallCounts) {
+TEST(Purpose, TheOutermostPurposeIsKept) {
   EXPECT_EQ(current_purpose(), CallPurpose::itself);
   {
     const PurposeScope outer(CallPurpose::save_checkpoint);

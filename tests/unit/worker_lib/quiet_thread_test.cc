@@ -23,7 +23,7 @@ bool takes(int signal) {
   return sigismember(&mask, signal) == 0;
 }
 
-TEST(QuietThread, TakesNoSignalsAndLeavesThoseOfItsMakerAlone) {
+TEST(QuietThread, BlocksSignalsInItselfAndNotInItsCreator) {
   bool quiet = false;
   Outcome<std::thread> thread = start_quiet_thread([&] { quiet = !takes(SIGTERM); });
   ASSERT_TRUE(thread);
@@ -32,7 +32,7 @@ TEST(QuietThread, TakesNoSignalsAndLeavesThoseOfItsMakerAlone) {
   EXPECT_TRUE(takes(SIGTERM));
 }
 
-TEST(QuietThread, WhereNoneCanBeMadeThatIsSaidAndSignalsStillCome) {
+TEST(QuietThread, ReportsThatNoThreadStartsAndRestoresSignals) {
   const NoThreads none;
   const Outcome<std::thread> thread = start_quiet_thread([] {});
   ASSERT_FALSE(thread);
@@ -44,7 +44,7 @@ TEST(QuietThread, WhereNoneCanBeMadeThatIsSaidAndSignalsStillCome) {
   EXPECT_TRUE(takes(SIGTERM));
 }
 
-TEST(GroupQueue, WithoutAThreadTheOperationAndTheGroupFail) {
+TEST(GroupQueue, FailsTheOperationAndTheGroupIfNoThreadStarts) {
   const auto state = std::make_shared<GroupState>("world", GlobalRank{3}, false);
   GroupQueue queue(state);
   bool performed = false;

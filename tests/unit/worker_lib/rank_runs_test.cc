@@ -13,14 +13,14 @@
 namespace muster::worker {
 namespace {
 
-TEST(RankRunLists, ARunIsWrittenAsOneFromTheLeastLengthOn) {
+TEST(RankRunLists, RunsShorterThanTheMinimumAreWrittenOut) {
   const std::vector<GlobalRank> ranks{{8}, {9}, {1}, {2}, {3}, {3}};
   EXPECT_EQ(rank_runs(ranks), "8-9,1-3,3");
   EXPECT_EQ(rank_runs(ranks, 3), "8,9,1-3,3");
   EXPECT_EQ(rank_runs(ranks, 4), "8,9,1,2,3,3");
 }
 
-TEST(RankRunLists, AThousandRanksAreShort) {
+TEST(RankRunLists, AThousandRanksAreOneRun) {
   std::vector<GlobalRank> all(1000);
   for (size_t i = 0; i < all.size(); ++i)
     all[i].value = static_cast<int>(i);
@@ -31,7 +31,7 @@ TEST(RankRunLists, ADescendingListHasNoRuns) {
   EXPECT_EQ(rank_runs(std::vector<GlobalRank>{{2}, {1}, {0}}), "2,1,0");
 }
 
-RC_GTEST_PROP(RankRunLists, HaveTheRanksInThemThatTheyWereMadeOf, ()) {
+RC_GTEST_PROP(RankRunLists, ContainExactlyTheRanksTheyWereMadeFrom, ()) {
   const auto values = *rc::gen::container<std::vector<int>>(rc::gen::inRange(0, 40));
   const auto least = *rc::gen::inRange<size_t>(1, 6);
   std::vector<GlobalRank> ranks;
@@ -62,7 +62,7 @@ TEST(RankRunLists, AreReadUpToWhereTheyAreMalformed) {
 }
 
 // The text comes out of the store, and nothing behind its end may be read.
-RC_GTEST_PROP(RankRunLists, OfAnyBytesAreReadWithinTheirBounds, ()) {
+RC_GTEST_PROP(RankRunLists, AnyBytesAreReadWithinTheirBounds, ()) {
   const auto bytes =
       *rc::gen::container<std::vector<char>>(rc::gen::element('0', '1', '9', '-', ',', '\0', 'x'));
   const std::string_view text(bytes.data(), bytes.size());

@@ -66,11 +66,11 @@ TEST(StreamSocket, ALocalConnectionCarriesBytesWithoutBlocking) {
   EXPECT_EQ(option_of(dialled.get(), SOL_SOCKET, SO_SNDBUF), buffer);
 }
 
-TEST(StreamSocket, ADialIsRefusedWhereNoRankListens) {
+TEST(StreamSocket, ADialIsRefusedIfNoRankListens) {
   EXPECT_EQ(dial_local(fresh_name()).error, ECONNREFUSED);
 }
 
-TEST(StreamSocket, ANameIsListenedAtOnce) {
+TEST(StreamSocket, ANameHasOneListener) {
   const std::string name = fresh_name();
   const Socket first = listen_local(name);
   ASSERT_TRUE(first);
@@ -94,7 +94,7 @@ TEST(StreamSocket, ATcpConnectionSendsSmallMessagesAtOnce) {
 }
 
 // The kernel may know at once or only later: the failure says so, or the socket does.
-TEST(StreamSocket, ARefusedTcpConnectionIsKnownAtOnceOrFromTheSocket) {
+TEST(StreamSocket, ARefusedTcpConnectionIsReportedAtOnceOrByTheSocket) {
   auto listening = listen_on({{IpAddress::loopback_v4(), 0}});
   ASSERT_TRUE(listening.has_value());
   listening->front().fd.reset();
@@ -104,7 +104,7 @@ TEST(StreamSocket, ARefusedTcpConnectionIsKnownAtOnceOrFromTheSocket) {
   EXPECT_EQ(option_of(dialled.get(), SOL_SOCKET, SO_ERROR), ECONNREFUSED);
 }
 
-TEST(StreamSocket, WhatIsNoSocketBelongsToNobody) {
+TEST(StreamSocket, ADescriptorThatIsNoSocketIsNotOwnUser) {
   std::array<int, 2> pipe_ends{};
   ASSERT_EQ(pipe(pipe_ends.data()), 0);
   EXPECT_FALSE(is_own_user(pipe_ends[0]));
@@ -115,7 +115,7 @@ TEST(StreamSocket, WhatIsNoSocketBelongsToNobody) {
 
 // ---- secrets
 
-TEST(StreamSocket, RandomBytesAreAsManyAsAskedForAndNeverTheSame) {
+TEST(StreamSocket, RandomBytesHaveTheRequestedSizeAndNeverRepeat) {
   EXPECT_EQ(random_bytes(0), "");
   std::set<std::string> made;
   for (const size_t count : {16U, 16U, 16U, 255U, 256U, 257U, 100'000U}) {

@@ -29,14 +29,14 @@ TEST(TimeText, GivesTheLimitAsItsUserSetIt) {
     EXPECT_EQ(time_text(milliseconds(ms)), text);
 }
 
-TEST(TimeText, AnUnknownLimitIsNotANumber) {
+TEST(TimeText, AnUnknownLimitReadsInTime) {
   EXPECT_EQ(within(milliseconds(0)), "in time");
   EXPECT_EQ(within(milliseconds(-1)), "in time");
   EXPECT_EQ(within(milliseconds(1)), "within 1 ms");
   EXPECT_EQ(within(milliseconds(2000)), "within 2 s");
 }
 
-TEST(TimeText, AdviceSpeaksOfOneRankOrOfSeveral) {
+TEST(TimeText, AdviceFitsOneRankOrSeveral) {
   EXPECT_EQ(look_at(1), "check what it is doing instead, or give a longer timeout");
   EXPECT_EQ(look_at(2), "check what they are doing instead, or give a longer timeout");
   EXPECT_EQ(look_at(0), look_at(2));

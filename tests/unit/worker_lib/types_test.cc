@@ -44,7 +44,7 @@ TEST(WorkerTypes, EveryDTypeHasItsSizeAndName) {
   }
 }
 
-TEST(WorkerTypes, NumbersThatAreNoneHaveNoSizeAndAreUnknown) {
+TEST(WorkerTypes, InvalidNumbersHaveNoSizeAndAreUnknown) {
   EXPECT_EQ(size_of(static_cast<DType>(200)), 0U);
   EXPECT_STREQ(name_of(static_cast<DType>(9)), "unknown");
   EXPECT_STREQ(name_of(static_cast<ReduceOp>(8)), "unknown");
@@ -53,7 +53,7 @@ TEST(WorkerTypes, NumbersThatAreNoneHaveNoSizeAndAreUnknown) {
 }
 
 // The numbers go over the wire and through the C ABI, so each name is pinned to its number.
-TEST(WorkerTypes, NamesStandAtTheirNumbers) {
+TEST(WorkerTypes, NamesKeepTheirNumbers) {
   const std::vector<std::string> reductions{"sum", "average", "product", "min",
                                             "max", "band",    "bor",     "bxor"};
   for (size_t i = 0; i < reductions.size(); ++i)
@@ -121,7 +121,7 @@ concept CanBeSentLater = requires(ProcessGroup group, Data&& data) {
   P2POp::send(std::forward<Data>(data), GroupRank{1});
 };
 
-TEST(WorkerTypes, NothingThatIsGoneAfterTheCallIsSentLater) {
+TEST(WorkerTypes, TemporariesCannotBeSentAsynchronously) {
   static_assert(CanBeSentLater<std::vector<int>&> && CanBeSentLater<const std::vector<int>&>);
   static_assert(CanBeSentLater<std::span<const int>> && CanBeSentLater<Buffer>);
   static_assert(!CanBeSentLater<std::vector<int>> && !CanBeSentLater<std::array<int, 3>>);
@@ -224,11 +224,11 @@ void expect_random_values_rounded() {
   std::printf("%d random floats, seed %u\n", kValues, kSeed);
 }
 
-TEST(WorkerTypes, EveryFloat16SurvivesTheWayThereAndBack) {
+TEST(WorkerTypes, EveryFloat16SurvivesConversion) {
   expect_all_bits_survive<float16>();
 }
 
-TEST(WorkerTypes, EveryBfloat16SurvivesTheWayThereAndBack) {
+TEST(WorkerTypes, EveryBfloat16SurvivesConversion) {
   expect_all_bits_survive<bfloat16>();
 }
 
@@ -242,7 +242,7 @@ TEST(WorkerTypes, Bfloat16RoundsToNearestEven) {
   expect_random_values_rounded<bfloat16>();
 }
 
-TEST(WorkerTypes, HalvesKnowInfinityNanAndTheSmallest) {
+TEST(WorkerTypes, HalvesHandleInfinityNanAndTheSmallestValue) {
   const float infinity = std::numeric_limits<float>::infinity();
   EXPECT_EQ(float16(infinity).bits(), 0x7c00);
   EXPECT_EQ(float16(-infinity).bits(), 0xfc00);

@@ -15,7 +15,7 @@ const std::optional<Outcome<>> kWellDone = Outcome<>(Done{});
 const std::optional<Outcome<>> kLostPeer =
     Outcome<>(failed(ErrorCode::peer_failed, "rank 2 died", {{2}}));
 
-TEST(HostWork, IsUnderWayUntilItIsCompleted) {
+TEST(HostWork, IsUnderWayUntilItCompletes) {
   HostWork work;
   EXPECT_FALSE(work.is_complete());
   EXPECT_EQ(work.outcome(), std::nullopt);
@@ -28,7 +28,7 @@ TEST(HostWork, IsUnderWayUntilItIsCompleted) {
   EXPECT_EQ(work.source(), 3);
 }
 
-TEST(HostWork, IsDoneForEveryWaitHoweverLateItAsks) {
+TEST(HostWork, KeepsItsOutcomeForLaterWaits) {
   HostWork work;
   work.complete(*kLostPeer);
   for (const Deadline until : {kPastDeadline, Deadline::max(), std::chrono::steady_clock::now()}) {
@@ -38,7 +38,7 @@ TEST(HostWork, IsDoneForEveryWaitHoweverLateItAsks) {
   EXPECT_EQ(work.source(), -1);
 }
 
-TEST(HostWork, ItsEndWakesAllThatWait) {
+TEST(HostWork, WakesAllWaitersWhenItCompletes) {
   HostWork work;
   std::array<std::optional<Outcome<>>, 3> seen;
   std::array<std::thread, 3> threads;

@@ -26,7 +26,7 @@ class PlainBackend final : public GroupBackend {
   void abort(const Failure&) override {}
 };
 
-TEST(GroupBackend, KnowsNothingOfItsCallsUnlessItSaysSo) {
+TEST(GroupBackend, ReportsNothingAboutItsCallsByDefault) {
   const PlainBackend backend;
   EXPECT_FALSE(backend.is_asynchronous());
   EXPECT_EQ(backend.refuses({.peer = -1, .tag = 1 << 30}), "");
@@ -35,7 +35,7 @@ TEST(GroupBackend, KnowsNothingOfItsCallsUnlessItSaysSo) {
   EXPECT_EQ(backend.first_under_way(), std::nullopt);
 }
 
-TEST(GroupBackend, BeginsNothingOnAStreamUnlessItIsAsynchronous) {
+TEST(GroupBackend, RefusesToStartOnAStreamUnlessItIsAsynchronous) {
   PlainBackend backend;
   const auto work = backend.start({.kind = OpKind::barrier}, Deadline::max());
   ASSERT_FALSE(work.has_value());
@@ -43,7 +43,7 @@ TEST(GroupBackend, BeginsNothingOnAStreamUnlessItIsAsynchronous) {
             (Failure{ErrorCode::backend, "this backend cannot start operations on a stream"}));
 }
 
-TEST(GroupBackend, ItsMemoryIsZeroedAlignedAndOutlivesIt) {
+TEST(GroupBackend, AllocatesZeroedAlignedMemoryThatOutlivesIt) {
   constexpr size_t kBytes = 10'000;
   auto backend = std::make_unique<PlainBackend>();
   Outcome<SharedBlock> block = backend->allocate_shared(kBytes, Deadline::max());
@@ -58,7 +58,7 @@ TEST(GroupBackend, ItsMemoryIsZeroedAlignedAndOutlivesIt) {
   EXPECT_EQ(msync(data, kBytes, MS_ASYNC), 0) << "a copy still owns it";
 }
 
-TEST(GroupBackend, NoBytesAreNoMemory) {
+TEST(GroupBackend, AllocatesNothingForZeroBytes) {
   PlainBackend backend;
   const Outcome<SharedBlock> block = backend.allocate_shared(0, Deadline::max());
   ASSERT_TRUE(block.has_value());
@@ -66,7 +66,7 @@ TEST(GroupBackend, NoBytesAreNoMemory) {
   EXPECT_EQ(block->owner, nullptr);
 }
 
-TEST(GroupBackend, MoreThanTheKernelGivesIsAnError) {
+TEST(GroupBackend, FailsToAllocateMoreThanTheKernelGrants) {
   PlainBackend backend;
   const Outcome<SharedBlock> block = backend.allocate_shared(size_t{1} << 62, Deadline::max());
   ASSERT_FALSE(block.has_value());

@@ -23,7 +23,7 @@ Failure late_with(OpKind kind, int peer, std::chrono::milliseconds limit, bool b
                        begun);
 }
 
-TEST(AbsentMembers, AreNamedInTheirOrderAndListedByRank) {
+TEST(AbsentMembers, AreNamedInGroupOrderAndListedByRank) {
   Members members = pair_of_the_job();
   std::swap(members.peers[0], members.peers[1]);
   const std::vector<int> both{0, 1};

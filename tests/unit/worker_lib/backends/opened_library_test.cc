@@ -26,7 +26,7 @@ Failure failure_of_opening(const OpenedLibrary::Names& names) {
   return library ? Failure{ErrorCode::system, library->path()} : library.error();
 }
 
-TEST(OpenedLibrary, ACopyInTheProcessCountsWhateverTheVariableNames) {
+TEST(OpenedLibrary, PrefersALoadedCopyToTheOneTheVariableNames) {
   const PathVariable wrong("/no/such/library.so");
   const auto library = OpenedLibrary::open({"fopen", kPathVariable, "libmuster-none.so.1"});
   ASSERT_TRUE(library.has_value()) << library.error().message;
@@ -35,7 +35,7 @@ TEST(OpenedLibrary, ACopyInTheProcessCountsWhateverTheVariableNames) {
 }
 
 // As Python loads the libraries of its modules: apart from the program's own names.
-TEST(OpenedLibrary, ACopyThatWasLoadedApartCountsToo) {
+TEST(OpenedLibrary, FindsACopyLoadedOutsideTheGlobalScope) {
   const auto loaded = OpenedLibrary::open(kPasswords);
   ASSERT_TRUE(loaded.has_value()) << loaded.error().message;
   const PathVariable wrong("/no/such/library.so");
@@ -46,7 +46,7 @@ TEST(OpenedLibrary, ACopyThatWasLoadedApartCountsToo) {
   EXPECT_EQ(found->find(kPasswords.symbol).address, loaded->find(kPasswords.symbol).address);
 }
 
-TEST(OpenedLibrary, ALibraryThatIsNotThereIsAnErrorInTheLoadersWords) {
+TEST(OpenedLibrary, ReportsAMissingLibraryInTheLoadersWords) {
   const OpenedLibrary::Names names{"muster_no_such", kPathVariable, "libmuster-none.so.1"};
   const std::string reason = ": cannot open shared object file: No such file or directory";
   const Failure unnamed{ErrorCode::backend, "libmuster-none.so.1" + reason};
@@ -61,7 +61,7 @@ TEST(OpenedLibrary, ALibraryThatIsNotThereIsAnErrorInTheLoadersWords) {
       (Failure{ErrorCode::backend, std::string(kPathVariable) + ": /no/such/library.so" + reason}));
 }
 
-TEST(OpenedLibrary, AnotherLibraryIsRecognised) {
+TEST(OpenedLibrary, RefusesAnotherLibrary) {
   const PathVariable other("libnss_compat.so.2");
   EXPECT_EQ(failure_of_opening({"muster_no_such", kPathVariable, "libmuster-none.so.1"}),
             (Failure{ErrorCode::backend,
@@ -69,7 +69,7 @@ TEST(OpenedLibrary, AnotherLibraryIsRecognised) {
                      "library"}));
 }
 
-TEST(OpenedLibrary, TheFirstFunctionThatIsMissingIsNamed) {
+TEST(OpenedLibrary, NamesTheFirstMissingFunction) {
   auto library = OpenedLibrary::open({"strlen", kPathVariable, "libmuster-none.so.1"});
   ASSERT_TRUE(library.has_value()) << library.error().message;
   using Function = size_t(const char*);

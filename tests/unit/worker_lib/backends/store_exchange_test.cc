@@ -31,7 +31,7 @@ void rank_in_descending_order(GroupSetup& setup) {
 }
 
 // Two of twelve come, and rank 1 of another group waits for a first member that says nothing.
-TEST(StoreExchange, NamesTheRanksThatDoNotCome) {
+TEST(StoreExchange, NamesRanksThatDoNotArrive) {
   BackendRanks ranks(12);
   BackendRanks others(2);
   ranks.adjust = others.adjust = rank_in_descending_order;
@@ -59,7 +59,7 @@ TEST(StoreExchange, NamesTheRanksThatDoNotCome) {
   EXPECT_EQ(met[1].ranks, std::vector<GlobalRank>{});
 }
 
-TEST(StoreExchange, GivesUpWithTheReasonThatItIsTold) {
+TEST(StoreExchange, FailsWithTheReasonThatInterruptsIt) {
   const BackendRanks ranks(2);
   const Failure why{ErrorCode::peer_failed, "rank 1 died", {{1}}};
   for (const int rank : {0, 1}) {
@@ -69,7 +69,7 @@ TEST(StoreExchange, GivesUpWithTheReasonThatItIsTold) {
   }
 }
 
-TEST(StoreExchange, AStoreThatIsGoneIsNotAMissingRank) {
+TEST(StoreExchange, ReportsAFailedStoreAndNotAMissingRank) {
   std::optional<BackendRanks> ranks(std::in_place, 2);
   GroupSetup setup = ranks->setup_of(1, after(std::chrono::seconds{60}));
   ranks.reset();
@@ -80,7 +80,7 @@ TEST(StoreExchange, AStoreThatIsGoneIsNotAMissingRank) {
   EXPECT_EQ(failure.ranks, std::vector<GlobalRank>{});
 }
 
-TEST(StoreExchange, ValuesOfAnotherJobAreRecognised) {
+TEST(StoreExchange, RefusesValuesOfAnotherJob) {
   const BackendRanks ranks(2);
   GroupSetup setup = ranks.setup_of(1, after(std::chrono::seconds{60}));
   ASSERT_TRUE(setup.store.set("address/all", "4:four5:five"));

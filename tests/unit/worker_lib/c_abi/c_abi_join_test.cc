@@ -179,7 +179,7 @@ void miss_a_barrier(muster_group* group, int rank, const char* in_words, int kno
   EXPECT_EQ(sum_over(group, 1), 2);
 }
 
-TEST(CAbiJoin, RanksHaveTheNumbersByWhichTheProgramKnowsThem) {
+TEST(CAbiJoin, ErrorsNameRanksByTheProgramsNumbers) {
   MapStore first;
   MapStore second;
   on_ranks(2, [&](int rank) {
@@ -205,7 +205,7 @@ TEST(CAbiJoin, RanksHaveTheNumbersByWhichTheProgramKnowsThem) {
   });
 }
 
-TEST(CAbiJoin, AGroupOfOneIsKnownTooAndItsWorks) {
+TEST(CAbiJoin, ErrorsOfAGroupOfOneUseTheProgramsNumber) {
   MapStore map;
   const muster_store store = map.functions();
   const int number = 7;
@@ -250,7 +250,7 @@ TEST(CAbiJoin, AMissingRankIsNamed) {
   }
 }
 
-TEST(CAbiJoin, AStoreThatFailsOrHoldsSomethingElseIsSaid) {
+TEST(CAbiJoin, ReportsAStoreThatFailsOrHoldsOtherData) {
   MapStore map;
   muster_store store = map.functions(true);
   const muster_join_options options = joining("bad");
@@ -265,7 +265,7 @@ TEST(CAbiJoin, AStoreThatFailsOrHoldsSomethingElseIsSaid) {
   EXPECT_THAT(muster_last_error(), HasSubstr("a prefix for each group"));
 }
 
-TEST(CAbiJoin, WhoKnowsOfAServerWhereRankZeroDoesNotIsTold) {
+TEST(CAbiJoin, RefusesMembersThatDisagreeAboutTheServer) {
   const auto server = worker::HostStore::serve({{IpAddress::loopback_v4(), 0}});
   ASSERT_TRUE(server.has_value());
   for (const bool first_is_told : {false, true}) {
@@ -320,7 +320,7 @@ TEST(CAbiJoin, WrongArgumentsAreNamed) {
   EXPECT_THAT(map.keys(), testing::IsEmpty()) << "nothing has begun";
 }
 
-TEST(CAbiJoin, AGroupOfOneNeedsNoStoreAndIsOverOnceItIsLeft) {
+TEST(CAbiJoin, AGroupOfOneNeedsNoStoreAndEndsWhenItIsLeft) {
   MapStore map;
   const muster_store store = map.functions();
   const muster_join_options options = joining("one");
@@ -336,7 +336,7 @@ TEST(CAbiJoin, AGroupOfOneNeedsNoStoreAndIsOverOnceItIsLeft) {
   EXPECT_EQ(muster_group_leave(nullptr), MUSTER_ERROR_INVALID_ARGUMENT);
 }
 
-TEST(CAbiJoin, OnlyWhatWasJoinedCanBeLeft) {
+TEST(CAbiJoin, OnlyAJoinedGroupCanBeLeft) {
   muster_init_options alone = MUSTER_INIT_OPTIONS;
   alone.backend = MUSTER_BACKEND_CPU;
   ASSERT_EQ(muster_init(&alone), MUSTER_OK) << muster_last_error();
@@ -355,7 +355,7 @@ TEST(CAbiJoin, OnlyWhatWasJoinedCanBeLeft) {
   muster_group_free(world);
 }
 
-TEST(CAbiSites, WithoutALauncherThereAreNone) {
+TEST(CAbiSites, HaveNoNameWithoutALauncher) {
   EXPECT_EQ(muster_name_site("train.py:1"), nullptr);
   EXPECT_EQ(muster_name_site(nullptr), nullptr);
 }

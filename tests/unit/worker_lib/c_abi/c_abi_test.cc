@@ -39,7 +39,7 @@ class CAbi : public testing::Test {
   void TearDown() override { muster_destroy(); }
 };
 
-TEST(CAbiNames, StatusNumbersAndNamesAreThoseOfTheErrors) {
+TEST(CAbiNames, StatusNamesMatchThoseOfErrorCodes) {
   for (int code = MUSTER_ERROR_INVALID_ARGUMENT; code <= MUSTER_ERROR_SYSTEM; ++code) {
     EXPECT_STREQ(muster_status_name(code), name_of(static_cast<ErrorCode>(code)));
   }
@@ -50,7 +50,7 @@ TEST(CAbiNames, StatusNumbersAndNamesAreThoseOfTheErrors) {
   EXPECT_STREQ(muster_status_name(MUSTER_ERROR_TIMEOUT), "timeout");
 }
 
-TEST(CAbiNames, TypesHaveTheNamesAndSizesOfTheLibrary) {
+TEST(CAbiNames, TypeNamesAndSizesMatchThoseOfTheLibrary) {
   const std::array<size_t, 9> sizes{1, 1, 2, 4, 8, 2, 2, 4, 8};
   for (int dtype = MUSTER_INT8; dtype <= MUSTER_FLOAT64; ++dtype) {
     EXPECT_STREQ(muster_dtype_name(dtype), name_of(static_cast<DType>(dtype)));
@@ -63,11 +63,11 @@ TEST(CAbiNames, TypesHaveTheNamesAndSizesOfTheLibrary) {
   EXPECT_STREQ(muster_reduce_op_name(8), "unknown");
 }
 
-TEST(CAbiNames, TheLibraryIsOfTheHeadersVersion) {
+TEST(CAbiNames, TheLibraryHasTheVersionOfTheHeader) {
   EXPECT_EQ(muster_abi_version(), MUSTER_ABI_VERSION);
 }
 
-TEST(CAbiOutside, EverythingSaysThatThereIsNoJob) {
+TEST(CAbiOutside, EveryFunctionReportsThatThereIsNoJob) {
   ASSERT_EQ(muster_is_initialized(), 0);
   int word = 0;
   muster_group* group = nullptr;
@@ -111,7 +111,7 @@ struct BadInit {
   const char* said;
 };
 
-TEST(CAbiOutside, InitRefusesWhatItDoesNotKnow) {
+TEST(CAbiOutside, InitRefusesUnknownOptions) {
   const std::vector<BadInit> table{
       {"a backend", [](muster_init_options& o) { o.backend = 4; },
        "4 is not a valid muster_backend"},
@@ -137,7 +137,7 @@ TEST(CAbiOutside, InitRefusesWhatItDoesNotKnow) {
   }
 }
 
-TEST(CAbiOutside, ABackendThatIsNotThereSaysWhy) {
+TEST(CAbiOutside, AnUnavailableBackendReportsWhy) {
   for (int (*available)() : {muster_is_nccl_available, muster_is_gloo_available}) {
     if (available() == 1) continue;
     EXPECT_EQ(muster_last_error_code(), MUSTER_ERROR_BACKEND);
@@ -146,7 +146,7 @@ TEST(CAbiOutside, ABackendThatIsNotThereSaysWhy) {
   }
 }
 
-TEST_F(CAbi, AWorldOfOneKnowsItself) {
+TEST_F(CAbi, AWorldOfOneReportsItsRankSizeAndName) {
   EXPECT_EQ(muster_is_initialized(), 1);
   EXPECT_EQ(muster_rank(), 0);
   EXPECT_EQ(muster_world_size(), 1);
@@ -156,7 +156,7 @@ TEST_F(CAbi, AWorldOfOneKnowsItself) {
   EXPECT_EQ(muster_init(nullptr), MUSTER_ERROR_INVALID_ARGUMENT);
 }
 
-TEST_F(CAbi, ReductionsOfOneCopy) {
+TEST_F(CAbi, ReductionsOfOneRankCopy) {
   const std::array<double, 3> in{1.5, -2.0, 1e300};
   std::array<double, 3> out{};
   EXPECT_EQ(muster_all_reduce(nullptr, in.data(), out.data(), 3, MUSTER_FLOAT64, MUSTER_AVERAGE,
@@ -216,7 +216,7 @@ TEST_F(CAbi, WrongArgumentsAreNamed) {
 }
 
 // The C++ names of functions and options would lead a C programmer nowhere.
-TEST_F(CAbi, MessagesSpeakOfCFunctions) {
+TEST_F(CAbi, MessagesNameCFunctions) {
   EXPECT_EQ(muster_init(nullptr), MUSTER_ERROR_INVALID_ARGUMENT);
   EXPECT_STREQ(muster_last_error(),
                "muster_init: this process has a process group already; call muster_destroy() "
@@ -236,7 +236,7 @@ TEST_F(CAbi, MessagesSpeakOfCFunctions) {
   EXPECT_THAT(muster_last_error(), StartsWith("muster_group_failure: group world: "));
 }
 
-TEST_F(CAbi, AForkedChildIsToldOfExecAlone) {
+TEST_F(CAbi, AForkedChildIsAdvisedToUseExec) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
@@ -251,7 +251,7 @@ TEST_F(CAbi, AForkedChildIsToldOfExecAlone) {
   EXPECT_EQ(status, 0);
 }
 
-TEST_F(CAbi, OptionsOfAnotherSizeAreRefused) {
+TEST_F(CAbi, OptionsOfUnknownSizeAreRefused) {
   muster_call_options options = MUSTER_CALL_OPTIONS;
   EXPECT_EQ(muster_barrier(nullptr, &options, nullptr), MUSTER_OK);
   for (const size_t size : {size_t{0}, sizeof(options) - 8, sizeof(options) + 8}) {
@@ -262,7 +262,7 @@ TEST_F(CAbi, OptionsOfAnotherSizeAreRefused) {
   }
 }
 
-TEST_F(CAbi, WorkIsWaitedForAndFreed) {
+TEST_F(CAbi, WorkCanBeAwaitedAndFreed) {
   std::array<int64_t, 2> data{3, 4};
   muster_work* work = nullptr;
   ASSERT_EQ(muster_all_reduce(nullptr, data.data(), data.data(), 2, MUSTER_INT64, MUSTER_SUM,
@@ -278,7 +278,7 @@ TEST_F(CAbi, WorkIsWaitedForAndFreed) {
   EXPECT_EQ(data, (std::array<int64_t, 2>{3, 4}));
 }
 
-TEST_F(CAbi, AFailedBeginGivesOutNoHandle) {
+TEST_F(CAbi, AFailedBeginReturnsNoHandle) {
   int32_t word = 0;
   muster_work* const untouched = reinterpret_cast<muster_work*>(&word);
   muster_work* work = untouched;
@@ -304,7 +304,7 @@ TEST_F(CAbi, TheLastFailureIsTheThreadsOwn) {
   EXPECT_THAT(muster_last_error(), HasSubstr("work is NULL"));
 }
 
-TEST_F(CAbi, AnAbortedGroupTellsItsReasonAndTheWorldGoesOn) {
+TEST_F(CAbi, AnAbortedGroupKeepsItsReasonAndTheWorldGoesOn) {
   const int ranks[] = {0};
   muster_group_options options = MUSTER_GROUP_OPTIONS;
   options.name = "doomed";
@@ -323,7 +323,7 @@ TEST_F(CAbi, AnAbortedGroupTellsItsReasonAndTheWorldGoesOn) {
 }
 
 // Whether it was given a name or none, and where there was none to be.
-TEST_F(CAbi, AGroupThatCannotBeMadeIsNamedByItsFailure) {
+TEST_F(CAbi, TheFailureToMakeAGroupNamesTheGroup) {
   if (muster_is_nccl_available() == 1) GTEST_SKIP() << "it can be made here";
   const int rank = 0;
   const int nobody = 7;
@@ -341,7 +341,7 @@ TEST_F(CAbi, AGroupThatCannotBeMadeIsNamedByItsFailure) {
   EXPECT_EQ(group, nullptr);
 }
 
-TEST_F(CAbi, AGroupThatThisRankIsNotInRefusesItsOperations) {
+TEST_F(CAbi, AGroupWithoutThisRankRefusesItsOperations) {
   muster_group* none = nullptr;
   ASSERT_EQ(muster_split(nullptr, -1, 0, nullptr, &none), MUSTER_OK) << muster_last_error();
   EXPECT_EQ(muster_group_is_member(none), 0);
@@ -393,11 +393,11 @@ TEST_F(CAbi, ByteStringsComeBackAsCopies) {
   muster_free(out);
 }
 
-TEST_F(CAbi, AnEmptyBatchIsNothing) {
+TEST_F(CAbi, AnEmptyBatchSucceeds) {
   EXPECT_EQ(muster_batch(nullptr, nullptr, 0, nullptr, nullptr), MUSTER_OK);
 }
 
-TEST(CAbiStop, AskingToStopIsSeenAtTheNextStep) {
+TEST(CAbiStop, ARequestToStopIsSeenAtTheNextStep) {
   muster_init_options options = alone();
   options.on_sigterm = MUSTER_STOP_AGREE;
   ASSERT_EQ(muster_init(&options), MUSTER_OK) << muster_last_error();

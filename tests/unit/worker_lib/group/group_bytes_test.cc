@@ -12,7 +12,7 @@
 namespace muster::worker::group_test {
 namespace {
 
-TEST(GroupByteStrings, AnyBytesComeFromTheRootWhateverWasThere) {
+TEST(GroupByteStrings, BroadcastReplacesAnyBytesWithThoseOfTheRoot) {
   const std::string sent("\0\xff\n\0", 4);
   FakeJob job(2);
   std::array<std::string, 2> got{std::string(100, 'x'), sent};
@@ -22,7 +22,7 @@ TEST(GroupByteStrings, AnyBytesComeFromTheRootWhateverWasThere) {
   EXPECT_EQ(got, (std::array{sent, sent}));
 }
 
-TEST(GroupByteStrings, AllRanksGetAllInTheOrderOfTheRanks) {
+TEST(GroupByteStrings, AllRanksGetAllStringsInRankOrder) {
   const std::vector<std::string> brought{std::string("\0", 1), "", "three"};
   FakeJob job(3);
   job.each([&](FakeRank& rank) {
@@ -31,7 +31,7 @@ TEST(GroupByteStrings, AllRanksGetAllInTheOrderOfTheRanks) {
   });
 }
 
-TEST(GroupByteStrings, AFailureOfEitherCollectiveIsTheCalls) {
+TEST(GroupByteStrings, AFailureOfEitherCollectiveFailsTheCall) {
   const Failure why{ErrorCode::timeout, "rank 1 is stopped", {{1}}};
   for (const uint64_t number : {1U, 2U}) {
     FakeJob job(2);
@@ -59,7 +59,7 @@ TEST(GroupByteStrings, AFailureOfEitherCollectiveIsTheCalls) {
   }
 }
 
-TEST(GroupByteStrings, ATimeThatHasPassedIsATimeOut) {
+TEST(GroupByteStrings, AnExpiredTimeoutTimesOut) {
   FakeJob job(2);
   const Outcome<std::vector<std::string>> all =
       all_gather_bytes(*job[0].group, "x", {.timeout = std::chrono::milliseconds(0)});

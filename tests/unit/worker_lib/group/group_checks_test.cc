@@ -400,7 +400,7 @@ TEST(GroupChecks, SoundCallsBecomeOperationsAsTheBackendsExpectThem) {
   std::printf("sound calls looked at: %zu\n", all.size());
 }
 
-TEST(GroupChecks, TheDtypeComesFromTheBufferThatCounts) {
+TEST(GroupChecks, TheDtypeComesFromTheBufferThatIsUsed) {
   Operation operation;
   EXPECT_EQ(checked({.kind = OpKind::scatter, .out = ints(2), .root = 0}, kShape, operation), "");
   EXPECT_EQ(operation.dtype, DType::int32);
@@ -420,7 +420,7 @@ TEST(GroupChecks, EveryIntegerTypeTakesBitReductionsAndNoFloatDoes) {
   }
 }
 
-TEST(GroupChecks, BlocksOverlapOnlyWhereTheyHaveBytesInCommon) {
+TEST(GroupChecks, AdjacentBuffersDoNotOverlap) {
   Operation operation;
   EXPECT_EQ(checked({.kind = OpKind::all_reduce, .in = floats(6), .out = floats(6, 6)}, kShape,
                     operation),

@@ -24,7 +24,7 @@ Ranks up_to(int end, int step = 1) {
   return ranks;
 }
 
-TEST(GroupPlan, NamesTellTheRanksAndNeverGrowLong) {
+TEST(GroupPlan, NamesListTheRanksInAtMost64Characters) {
   EXPECT_EQ(default_group_name(Ranks{{4}}), "group of rank 4");
   EXPECT_EQ(default_group_name(Ranks{{0}, {2}}), "group of ranks 0,2");
   EXPECT_EQ(default_group_name(Ranks{{0}, {1}}), "group of ranks 0,1");
@@ -44,7 +44,7 @@ TEST(GroupPlan, DigestsDifferInRanksAndInOrder) {
   EXPECT_EQ(ranks_digest(up_to(7)).find_first_of(" ;/"), std::string::npos);
 }
 
-TEST(GroupPlan, WhatCannotBeAGroupIsRefusedInOneSentence) {
+TEST(GroupPlan, InvalidGroupsAreRefusedInOneSentence) {
   struct Case {
     Ranks ranks;
     GroupOptions options;
@@ -72,7 +72,7 @@ TEST(GroupPlan, RanksOfAColorAreOrderedByKeyAndThenByRank) {
   EXPECT_EQ(ranks_of_color(choices, up_to(5), 7), Ranks{});
 }
 
-TEST(GroupCreate, OnlyMembersTakePartAndNobodyElseIsWaitedFor) {
+TEST(GroupCreate, OnlyMembersTakePartAndNoOtherRankIsAwaited) {
   FakeJob job(3);
   std::promise<void> made;
   auto is_made = made.get_future();
@@ -91,7 +91,7 @@ TEST(GroupCreate, OnlyMembersTakePartAndNobodyElseIsWaitedFor) {
   });
 }
 
-TEST(GroupCreate, WhoIsNotInAGroupGetsOneThatSaysSo) {
+TEST(GroupCreate, ARankThatIsNoMemberGetsAGroupThatRefusesCalls) {
   FakeJob job(3);
   ProcessGroup others = job[1].new_group({{0}, {2}});
   EXPECT_TRUE(others.valid());
@@ -138,7 +138,7 @@ TEST(GroupCreate, GroupsOfTheSameRanksAreDifferentGroups) {
   });
 }
 
-TEST(GroupCreate, GroupsAreMadeByThreadsInAnyOrder) {
+TEST(GroupCreate, ThreadsMakeGroupsInAnyOrder) {
   FakeJob job(2);
   constexpr int kThreads = 4;
   job.each([&](FakeRank& rank) {
@@ -180,7 +180,7 @@ TEST(GroupCreate, MakingAGroupLeavesNothingInTheStore) {
   EXPECT_LE(keys(), before + 8);
 }
 
-TEST(GroupCreate, ATimeOutNamesWhoDidNotCome) {
+TEST(GroupCreate, ATimeOutNamesAbsentRanks) {
   FakeJob job(4);
   job.each([](FakeRank& rank) {
     if (rank.me >= 2) return;
@@ -206,7 +206,7 @@ TEST(GroupCreate, ATimeOutNamesWhoDidNotCome) {
   });
 }
 
-TEST(GroupCreate, MembersThatAskForDifferentBackendsAreTold) {
+TEST(GroupCreate, RefusesMembersThatAskForDifferentBackends) {
   FakeJob job(2);
   job.each([](FakeRank& rank) {
     const std::string text = thrown_by([&] {
@@ -220,7 +220,7 @@ TEST(GroupCreate, MembersThatAskForDifferentBackendsAreTold) {
   });
 }
 
-TEST(GroupCreate, ABackendThatIsNotThereIsSaidBeforeAnybodyIsWaitedFor) {
+TEST(GroupCreate, ReportsAnUnavailableBackendBeforeWaitingForMembers) {
   FakeJob job(2, [](GroupHost& host) {
     host.makers.gloo = {};
     host.makers.nccl_available = [](std::string* why) {
@@ -249,7 +249,7 @@ TEST(GroupCreate, ADeathEndsTheWaitForTheMembers) {
   news.join();
 }
 
-TEST(GroupCreate, WhoHasLeftTheJobIsNotWaitedFor) {
+TEST(GroupCreate, DoesNotWaitForARankThatLeft) {
   FakeJob job(3);
   job[2].host->close_groups();
   job.watch().left(2);

@@ -60,7 +60,7 @@ TEST(GroupFailure, ABackendsFailureNamesTheOperationAndStays) {
   });
 }
 
-TEST(GroupFailure, ErrorsSayOperationAndGroupAsFieldsToo) {
+TEST(GroupFailure, ErrorsHaveOperationAndGroupAsFields) {
   FakeJob job(1);
   try {
     std::vector<float> data(1);
@@ -74,7 +74,7 @@ TEST(GroupFailure, ErrorsSayOperationAndGroupAsFieldsToo) {
   }
 }
 
-TEST(GroupFailure, AnUnsoundCallHarmsNothing) {
+TEST(GroupFailure, AnUnsoundCallDoesNotFailTheGroup) {
   FakeJob job(2);
   job.each([](FakeRank& rank) {
     ProcessGroup world = rank.world();
@@ -117,7 +117,7 @@ TEST(GroupFailure, ADeathEndsABlockedCallOnEveryRankThatWaits) {
   news.join();
 }
 
-TEST(GroupFailure, ADeathEndsAsynchronousCallsAndThoseBehindThem) {
+TEST(GroupFailure, ADeathEndsAsynchronousCallsAndQueuedOnes) {
   FakeJob job(2);
   ProcessGroup world = job[0].world();
   Work first = world.barrier_async();
@@ -133,7 +133,7 @@ TEST(GroupFailure, ADeathEndsAsynchronousCallsAndThoseBehindThem) {
   EXPECT_EQ(second.error()->operation(), "barrier");
 }
 
-TEST(GroupFailure, ADeathEndsOnlyTheGroupsThatTheRankWasIn) {
+TEST(GroupFailure, ADeathEndsOnlyTheGroupsOfTheDeadRank) {
   FakeJob job(3);
   job.each([](FakeRank& rank) {
     if (rank.me == 2) return;
@@ -150,7 +150,7 @@ TEST(GroupFailure, ADeathEndsOnlyTheGroupsThatTheRankWasIn) {
 }
 
 // The end of a connection comes first, the news of the death a moment later: they know better.
-TEST(GroupFailure, WhatTheWatchKnowsIsBetterThanWhatABackendSaw) {
+TEST(GroupFailure, AReportOfTheWatchOutranksOneOfTheBackend) {
   FakeJob job(2);
   job.tables().named("world").fail_at(
       1, {ErrorCode::peer_failed, "rank 1 closed its connection", {{1}}});
@@ -166,7 +166,7 @@ TEST(GroupFailure, WhatTheWatchKnowsIsBetterThanWhatABackendSaw) {
 }
 
 // As new_group() meets it when rank 0, whose process serves the store, dies.
-TEST(GroupFailure, WhatTheWatchKnowsIsBetterThanAStoreThatIsGone) {
+TEST(GroupFailure, AReportOfTheWatchOutranksALostStore) {
   FakeJob job(2);
   job.tables().named("world").fail_at(
       1, {ErrorCode::rendezvous, "the server closed the connection", {}});
@@ -181,7 +181,7 @@ TEST(GroupFailure, WhatTheWatchKnowsIsBetterThanAStoreThatIsGone) {
   news.join();
 }
 
-TEST(GroupFailure, AFailureOnOneRankIsToldToTheOthers) {
+TEST(GroupFailure, AFailureOnOneRankIsReportedToTheOthers) {
   FakeJob job(2);
   const std::string text = thrown_by([&] { job[0].world().barrier({.timeout = 5ms}); });
   const std::string why =
@@ -216,7 +216,7 @@ TEST(GroupFailure, AbortEndsTheCallsOfAllRanksWithItsReason) {
             "NaN");
 }
 
-TEST(GroupFailure, ARankThatEndsForAnAbortIsNotWhyTheAbortingRanksOwnCallsFail) {
+TEST(GroupFailure, ADeathCausedByAnAbortDoesNotReplaceItsReason) {
   FakeJob job(2);
   job.watch().while_telling = [&] {
     job.watch().died(1);
@@ -248,7 +248,7 @@ TEST(GroupFailure, SigtermEndsTheCallsOfItsOwnRank) {
 }
 
 // Rank 2 is through with the barrier and leaves; rank 1 has not come to it yet.
-TEST(GroupFailure, ARankThatLeavesAfterAnOperationDoesNotEndItForSlowerOnes) {
+TEST(GroupFailure, ARankThatLeavesAfterAnOperationDoesNotEndItForOthers) {
   FakeJob job(3);
   GroupShutdown departures(job[0].group->members());
   departures.gave_notice(2, {5, 0});
@@ -271,7 +271,7 @@ TEST(GroupFailure, ARankThatLeavesAfterAnOperationDoesNotEndItForSlowerOnes) {
   EXPECT_EQ(ranks, Ranks{{2}});
 }
 
-TEST(GroupFailure, ARankThatLeavesEndsTheOperationsThatItTookNoPartIn) {
+TEST(GroupFailure, ARankThatLeavesEndsOperationsItHasNotEntered) {
   FakeJob job(3);
   auto first = blocked(job.tables().named("world"), 1, [&] { job[0].world().barrier(); });
   job[2].host->close_groups();
@@ -305,7 +305,7 @@ TEST(GroupFailure, LeavingWaitsForTheRanksOwnWorkAndThenRefusesCalls) {
   EXPECT_EQ(job.watch().listeners(), 1U);
 }
 
-TEST(GroupFailure, InAForkedChildEveryCallSaysSoAndHandlesCanBeDropped) {
+TEST(GroupFailure, AForkedChildRefusesEveryCallAndCanDropItsHandles) {
   arm_fork_guard();
   FakeJob job(2);
   job.each([](FakeRank& rank) { rank.world().barrier_async().wait(); });
@@ -340,7 +340,7 @@ TEST(GroupFailure, InAForkedChildEveryCallSaysSoAndHandlesCanBeDropped) {
   job.each([](FakeRank& rank) { rank.world().barrier(); });
 }
 
-TEST(GroupFailure, AForgottenGroupStaysUntilItsWorkIsDoneAndThenGoes) {
+TEST(GroupFailure, AGroupWithoutHandlesLivesUntilItsWorkIsDone) {
   FakeJob job(2);
   std::weak_ptr<Group> forgotten;
   Work work;

@@ -164,7 +164,7 @@ class RankRun {
   std::vector<Pending> pending_;
 };
 
-TEST(GroupMix, RandomProgramsOnOverlappingGroupsComputeWhatOneProcessWould) {
+TEST(GroupMix, RandomProgramsOnOverlappingGroupsGiveTheExpectedResults) {
   const char* const chosen = std::getenv("MUSTER_SEED");
   const uint64_t first = chosen != nullptr ? std::strtoull(chosen, nullptr, 10) : 1;
   const uint64_t last = chosen != nullptr ? first : 20;

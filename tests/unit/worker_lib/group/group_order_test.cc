@@ -48,7 +48,7 @@ TEST(GroupOrder, SynchronousCallsAreNumberedAndStayOnTheCallersThread) {
   });
 }
 
-TEST(GroupOrder, AsynchronousCallsGoInOrderOnOneThreadOfTheGroup) {
+TEST(GroupOrder, AsynchronousCallsRunInOrderOnOneThreadOfTheGroup) {
   FakeJob job(3);
   constexpr size_t kCalls = 50;
   job.each([&](FakeRank& rank) {
@@ -103,7 +103,7 @@ TEST(GroupOrder, ASynchronousCallWaitsForTheAsynchronousOnesBeforeIt) {
   });
 }
 
-TEST(GroupOrder, CallsFromSeveralThreadsAreSafeAndAllPerformed) {
+TEST(GroupOrder, CallsFromSeveralThreadsAreAllPerformed) {
   FakeJob job(2);
   constexpr int kThreads = 4;
   constexpr int kCalls = 100;
@@ -130,7 +130,7 @@ TEST(GroupOrder, CallsFromSeveralThreadsAreSafeAndAllPerformed) {
   });
 }
 
-TEST(GroupOrder, WaitingForAWorkCanBeGivenUpAndTheWorkGoesOn) {
+TEST(GroupOrder, AWaitThatExpiresDoesNotEndTheWork) {
   FakeJob job(2);
   job.each([&](FakeRank& rank) {
     ProcessGroup world = rank.world();
@@ -167,7 +167,7 @@ TEST(GroupOrder, AWaitEndsAtTheDeadlineEvenBehindALongerOperation) {
   EXPECT_TRUE(thrown_by([&] { first.wait(); }).starts_with("timeout: barrier 1 of group world: "));
 }
 
-TEST(GroupOrder, GpuMemoryIsCarriedByABackendOfItsOwnThatIsMadeWhenItIsNeeded) {
+TEST(GroupOrder, GpuMemoryUsesABackendThatIsMadeOnFirstUse) {
   FakeJob job(2);
   EXPECT_EQ(job.device_tables().made(), 0);
   job.each([&](FakeRank& rank) {
@@ -191,7 +191,7 @@ TEST(GroupOrder, GpuMemoryIsCarriedByABackendOfItsOwnThatIsMadeWhenItIsNeeded) {
   EXPECT_EQ(job.device_tables().made(), 2);
 }
 
-TEST(GroupOrder, MemoryThatTheGroupHasNoBackendForIsRefused) {
+TEST(GroupOrder, MemoryWithoutABackendIsRefused) {
   FakeJob job(1, [](GroupHost& host) {
     host.makers.nccl_available = [](std::string* why) {
       *why = "there is no driver";
@@ -218,7 +218,7 @@ TEST(GroupOrder, MemoryThatTheGroupHasNoBackendForIsRefused) {
   EXPECT_EQ(broadcast(world, Device::cpu()), "nothing");
 }
 
-TEST(GroupOrder, AGroupOfGpuMemoryAloneRefusesHostMemoryAndStillHasBarriersAndBytes) {
+TEST(GroupOrder, AGpuGroupRefusesHostMemoryButHasBarriersAndBytes) {
   FakeJob job(2, [](GroupHost& host) { host.backend = Backend::nccl; });
   EXPECT_EQ(job.tables().made(), 0);
   job.each([&](FakeRank& rank) {
@@ -237,7 +237,7 @@ TEST(GroupOrder, AGroupOfGpuMemoryAloneRefusesHostMemoryAndStillHasBarriersAndBy
   });
 }
 
-TEST(GroupOrder, AGroupOfOneNeedsNobody) {
+TEST(GroupOrder, AGroupOfOneNeedsNoBackendOrStore) {
   FakeJob job(1, [](GroupHost& host) { host.connect_store = {}; });
   ProcessGroup world = job[0].world();
   const std::vector<int16_t> in{1, 2, 3};

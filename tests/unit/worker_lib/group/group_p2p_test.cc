@@ -15,7 +15,7 @@ namespace {
 
 using Ranks = std::vector<GlobalRank>;
 
-TEST(GroupP2P, MessagesGoByPairAndTag) {
+TEST(GroupP2P, MessagesMatchByPairAndTag) {
   FakeJob job(3);
   job.each([](FakeRank& rank) {
     ProcessGroup world = rank.world();
@@ -38,7 +38,7 @@ TEST(GroupP2P, MessagesGoByPairAndTag) {
   });
 }
 
-TEST(GroupP2P, ABatchHasOneWorkForEachInTheOrderGiven) {
+TEST(GroupP2P, ABatchReturnsOneWorkPerTransferInOrder) {
   FakeJob job(3);
   job.each([](FakeRank& rank) {
     ProcessGroup world = rank.world();
@@ -60,7 +60,7 @@ TEST(GroupP2P, ABatchHasOneWorkForEachInTheOrderGiven) {
   });
 }
 
-TEST(GroupP2P, NothingOfABatchIsBegunWhereOneOfItIsUnsound) {
+TEST(GroupP2P, ABatchWithAnUnsoundTransferBeginsNone) {
   FakeJob job(2);
   ProcessGroup world = job[0].world();
   std::vector<int64_t> data(1);
@@ -105,7 +105,7 @@ TEST(GroupP2P, TheLastMessageOfARankThatLeftIsStillReceived) {
             "left (destroy_process_group)");
 }
 
-TEST(GroupP2P, WhoWaitsForARankThatLeftIsTold) {
+TEST(GroupP2P, AWaitForARankThatLeavesFails) {
   for (const bool any : {false, true}) {
     FakeJob job(2);
     std::vector<int64_t> data(1);
@@ -129,7 +129,7 @@ TEST(GroupP2P, WhoWaitsForARankThatLeftIsTold) {
   }
 }
 
-TEST(GroupP2P, AReceiveThatBeginsAfterwardsIsToldTheSame) {
+TEST(GroupP2P, AReceiveFromARankThatLeftFails) {
   for (const bool begun : {false, true}) {
     FakeJob job(2);
     job.watch().left(1);
@@ -146,7 +146,7 @@ TEST(GroupP2P, AReceiveThatBeginsAfterwardsIsToldTheSame) {
   }
 }
 
-TEST(GroupBytes, StringsOfAnyLengthReachEverybody) {
+TEST(GroupBytes, StringsOfAnyLengthReachAllRanks) {
   FakeJob job(3);
   job.each([](FakeRank& rank) {
     ProcessGroup world = rank.world();
@@ -180,7 +180,7 @@ TEST(GroupShared, EveryMemberGetsZeroedMemoryOfItsOwn) {
   });
 }
 
-TEST(GroupShared, MoreThanThereCanBeIsRefusedAndHarmsNothing) {
+TEST(GroupShared, TooManyBytesAreRefusedWithoutFailingTheGroup) {
   FakeJob job(2);
   job.each([](FakeRank& rank) {
     if (rank.me == 0) {
@@ -192,7 +192,7 @@ TEST(GroupShared, MoreThanThereCanBeIsRefusedAndHarmsNothing) {
   });
 }
 
-TEST(GroupShared, MembersThatAskForDifferentAmountsAreTold) {
+TEST(GroupShared, MembersThatAskForDifferentSizesAreRefused) {
   FakeJob job(3);
   job.each([](FakeRank& rank) {
     Ranks ranks;

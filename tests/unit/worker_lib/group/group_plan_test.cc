@@ -26,7 +26,7 @@ std::vector<GlobalRank> every_second_rank(int count) {
   return ranks;
 }
 
-TEST(GroupPlanRules, ANameMayHaveAnyCharactersButControls) {
+TEST(GroupPlanRules, ANameMayHaveAnyButControlCharacters) {
   const auto check = [](const std::string& name) {
     return check_group(std::vector<GlobalRank>{{0}}, 1, {.name = name});
   };
@@ -35,7 +35,7 @@ TEST(GroupPlanRules, ANameMayHaveAnyCharactersButControls) {
     EXPECT_EQ(check("a" + std::string(1, control)), "the name has control characters");
 }
 
-TEST(GroupPlanRules, ATimeOutHasToLeaveTime) {
+TEST(GroupPlanRules, ATimeoutMustBePositive) {
   using std::chrono::milliseconds;
   const std::vector<GlobalRank> alone{{0}};
   EXPECT_EQ(check_group(alone, 1, {.timeout = milliseconds(1)}), "");
@@ -43,7 +43,7 @@ TEST(GroupPlanRules, ATimeOutHasToLeaveTime) {
             "the timeout of -1 ms leaves no time");
 }
 
-TEST(GroupPlanRules, ANameOfRanksIsCutFromTheFirstCharacterTooMany) {
+TEST(GroupPlanRules, ADefaultNameIsCutAt64Characters) {
   // "group of ranks " and 49 characters: 0,2,...,18 take 24, and each further one takes three.
   const std::string longest = default_group_name(
       global_ranks({0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 100}));
@@ -55,7 +55,7 @@ TEST(GroupPlanRules, ANameOfRanksIsCutFromTheFirstCharacterTooMany) {
   EXPECT_TRUE(cut.ends_with(",... (18 ranks)")) << cut;
 }
 
-TEST(GroupPlanRules, ADigestIsReadableWhereItIsShort) {
+TEST(GroupPlanRules, AShortDigestIsReadable) {
   EXPECT_EQ(ranks_digest(global_ranks({0, 1, 2, 3, 7})), "0-3,7");
   EXPECT_EQ(ranks_digest({}), "");
   const std::string hashed = ranks_digest(every_second_rank(100));
@@ -64,7 +64,7 @@ TEST(GroupPlanRules, ADigestIsReadableWhereItIsShort) {
 }
 
 // Members find each other under the digest, so no two lists of a job may share one.
-TEST(GroupPlanRules, LongListsThatDifferInOneRankOrInOrderHaveOtherDigests) {
+TEST(GroupPlanRules, ListsThatDifferInOneRankOrInOrderHaveOtherDigests) {
   std::set<std::string> digests{ranks_digest(every_second_rank(100))};
   for (size_t i = 0; i < 100; ++i) {
     std::vector<GlobalRank> ranks = every_second_rank(100);
@@ -77,7 +77,7 @@ TEST(GroupPlanRules, LongListsThatDifferInOneRankOrInOrderHaveOtherDigests) {
   EXPECT_EQ(digests.size(), 201U);
 }
 
-TEST(GroupPlanRules, MembersStandInTheOrderOfTheGroup) {
+TEST(GroupPlanRules, MembersHaveTheOrderOfTheGroup) {
   Members world;
   for (int rank = 0; rank < 4; ++rank)
     world.peers.push_back({GlobalRank{rank}, "n", "h", rank, ""});

@@ -48,7 +48,7 @@ TEST_F(QueuedBehindAnother, AWaitThatEndsBeforeTheDeadlineFailsNothing) {
 }
 
 // The failure ends the operation in front as well: here by opening the gate.
-TEST_F(QueuedBehindAnother, OneWhoseTimePassesInLineFailsTheGroup) {
+TEST_F(QueuedBehindAnother, AnOperationThatExpiresInTheQueueFailsTheGroup) {
   state_->attach([this](const Failure&, GroupState::Source) { gate_.set_value(); });
   const auto second = push(failed(ErrorCode::backend, "the group has ended"), Deadline::min());
   const std::optional<Outcome<>> outcome = second->wait(Deadline::max());
@@ -63,7 +63,7 @@ TEST_F(QueuedBehindAnother, OneWhoseTimePassesInLineFailsTheGroup) {
   EXPECT_EQ(second->outcome()->error(), outcome->error());
 }
 
-TEST_F(QueuedBehindAnother, WhatBlocksTheOperationsInFrontIsSaid) {
+TEST_F(QueuedBehindAnother, AnExpiredOperationNamesWhatBlocksTheQueue) {
   state_->attach([this](const Failure&, GroupState::Source) { gate_.set_value(); });
   state_->name_stragglers_with(
       [](const Failure&, const GroupState::Call&, const std::function<bool()>&) {
@@ -77,7 +77,7 @@ TEST_F(QueuedBehindAnother, WhatBlocksTheOperationsInFrontIsSaid) {
                      {{2}}}));
 }
 
-TEST_F(QueuedBehindAnother, AThreadThatWaitsForAnyOfThemMakesItAwaited) {
+TEST_F(QueuedBehindAnother, AThreadThatWaitsForAnyOperationMakesTheQueueAwaited) {
   EXPECT_TRUE(queue_.is_performing());
   EXPECT_FALSE(queue_.is_awaited());
   const auto second = push(Done{}, Deadline::max());
@@ -94,7 +94,7 @@ TEST_F(QueuedBehindAnother, AThreadThatWaitsForAnyOfThemMakesItAwaited) {
   EXPECT_EQ(second->group, "world");
 }
 
-TEST(QueuedWork, WhereNoThreadCanBeMadeTheGroupFailsAndTheWorkIsComplete) {
+TEST(QueuedWork, CompletesAndFailsItsGroupIfNoThreadStarts) {
   const auto state = std::make_shared<GroupState>("world", GlobalRank{3}, false);
   GroupQueue queue(state);
   std::shared_ptr<QueuedWork> work;

@@ -25,7 +25,7 @@ constexpr PendingTransfer receives(int peer, int tag) {
   return {OpKind::recv, peer, tag};
 }
 
-TEST(GroupShutdown, OperationsUpToTheNoticeGoOnAndLaterOnesNameWhoIsGone) {
+TEST(GroupShutdown, OperationsAfterTheNoticeNameTheRanksThatLeave) {
   const Members members = three();
   GroupShutdown departures(members);
   EXPECT_EQ(departures.missing_in(0, 1000), std::nullopt);
@@ -43,7 +43,7 @@ TEST(GroupShutdown, OperationsUpToTheNoticeGoOnAndLaterOnesNameWhoIsGone) {
             "this operation");
 }
 
-TEST(GroupShutdown, ARankIsGoneWhenItHasLeftAndNotWhenItGaveNotice) {
+TEST(GroupShutdown, ARankIsGoneWhenItLeavesAndNotWhenItGivesNotice) {
   const Members members = three();
   GroupShutdown departures(members);
   departures.gave_notice(1, {1, 0});
@@ -63,7 +63,7 @@ TEST(GroupShutdown, ARankIsGoneWhenItHasLeftAndNotWhenItGaveNotice) {
 
 // ---- messages
 
-TEST(GroupShutdown, NewsOfOneWhoHadNothingToSendBeginNoWait) {
+TEST(GroupShutdown, AReceiveFromARankWithNothingToSendCannotComplete) {
   const Members members = three();
   GroupShutdown leaving(members);
   leaving.waits_for(1, 1, {receives(0, 4)});
@@ -73,7 +73,7 @@ TEST(GroupShutdown, NewsOfOneWhoHadNothingToSendBeginNoWait) {
   EXPECT_FALSE(leaving.can_complete(receives(1, 4)));
 }
 
-TEST(GroupShutdown, WhatTheOtherEndDoesNotDoAnyMoreCannotBeComplete) {
+TEST(GroupShutdown, ATransferCompletesOnlyIfThePeerStillWantsIt) {
   const Members members = three();
   GroupShutdown leaving(members);
   EXPECT_TRUE(leaving.can_complete(receives(1, 4)));

@@ -57,7 +57,7 @@ constexpr size_t kLarge = 2'000'000;  // Elements: far more than shared memory o
 // The time-outs are a minute; nobody is to wait for one.
 constexpr double kSoon = 30;
 
-TEST(Leaving, ReceivesThatAllRanksHaveForgottenKeepNobody) {
+TEST(Leaving, DoesNotWaitForReceivesWithoutASender) {
   LeavingJob leaving(3);
   leaving.job().each([&](FakeRank& rank) {
     std::vector<int64_t> data(4);
@@ -74,7 +74,7 @@ TEST(Leaving, ReceivesThatAllRanksHaveForgottenKeepNobody) {
   });
 }
 
-TEST(Leaving, ASendThatIsStillReceivedIsWaitedFor) {
+TEST(Leaving, WaitsForASendThatIsStillReceived) {
   LeavingJob leaving(2);
   leaving.job().each([&](FakeRank& rank) {
     ProcessGroup world = rank.world();
@@ -94,7 +94,7 @@ TEST(Leaving, ASendThatIsStillReceivedIsWaitedFor) {
   });
 }
 
-TEST(Leaving, WhatBothEndsHaveUnderWayIsDoneAndTheRestForgotten) {
+TEST(Leaving, CompletesMatchedTransfersAndDropsTheRest) {
   LeavingJob leaving(2);
   leaving.job().each([&](FakeRank& rank) {
     ProcessGroup world = rank.world();
@@ -116,7 +116,7 @@ TEST(Leaving, WhatBothEndsHaveUnderWayIsDoneAndTheRestForgotten) {
 
 // How far a rank came is what others go by when it has left: of a group that no handle holds any
 // more that is known when its work is done.
-TEST(Leaving, AGroupWithoutAHandleSaysHowFarItCameInTheEnd) {
+TEST(Leaving, ReportsTheFinalCountsOfAGroupWithoutHandles) {
   LeavingJob leaving(2);
   std::promise<void> let_go;
   leaving.job().each([&](FakeRank& rank) {
@@ -147,7 +147,7 @@ TEST(Leaving, AGroupWithoutAHandleSaysHowFarItCameInTheEnd) {
 }
 
 // The others' messages go through the same memory.
-TEST(Leaving, OthersOfTheGroupGoOn) {
+TEST(Leaving, DoesNotDisturbTheOtherRanks) {
   LeavingJob leaving(4);
   std::promise<void> two_are_gone;
   auto gone = two_are_gone.get_future().share();
@@ -175,7 +175,7 @@ TEST(Leaving, OthersOfTheGroupGoOn) {
 
 class LeavingOrder : public testing::TestWithParam<bool> {};
 
-TEST_P(LeavingOrder, WhoWaitsForARankThatWaitsForItInLeavingIsTold) {
+TEST_P(LeavingOrder, AReceiveFromALeavingRankFails) {
   LeavingJob leaving(2);
   leaving.job().each([&](FakeRank& rank) {
     ProcessGroup world = rank.world();

@@ -14,7 +14,7 @@ namespace {
 
 using Ranks = std::vector<GlobalRank>;
 
-TEST(MonitoredBarrier, AllLeaveWhenTheLastOneComes) {
+TEST(MonitoredBarrier, AllRanksLeaveWhenTheLastOneArrives) {
   FakeJob job(4);
   std::atomic<int> came{0};
   job.each([&](FakeRank& rank) {
@@ -33,7 +33,7 @@ TEST(MonitoredBarrier, AllLeaveWhenTheLastOneComes) {
     EXPECT_TRUE(key.starts_with("20/")) << key;
 }
 
-TEST(MonitoredBarrier, EveryoneWhoCameHearsOfEveryoneWhoDidNotAndTheGroupGoesOn) {
+TEST(MonitoredBarrier, EveryRankNamesAllAbsentRanksAndTheGroupGoesOn) {
   FakeJob job(5);
   const std::string what =
       "timeout: monitored_barrier 1 of group world: rank 1 (host, pid 101) and rank 3 (host, pid "
@@ -63,7 +63,7 @@ TEST(MonitoredBarrier, EveryoneWhoCameHearsOfEveryoneWhoDidNotAndTheGroupGoesOn)
   });
 }
 
-TEST(MonitoredBarrier, TheFirstMissingRankIsEnoughWhereThatIsAskedFor) {
+TEST(MonitoredBarrier, NamesOnlyTheFirstAbsentRankIfAsked) {
   FakeJob job(4);
   job.each([](FakeRank& rank) {
     if (rank.me == 1 || rank.me == 3) return;
@@ -73,7 +73,7 @@ TEST(MonitoredBarrier, TheFirstMissingRankIsEnoughWhereThatIsAskedFor) {
   });
 }
 
-TEST(MonitoredBarrier, TimeThatIsOverIsEnoughWhereAllAreThere) {
+TEST(MonitoredBarrier, SucceedsIfAllRanksHaveArrived) {
   FakeJob job(2);
   job.each([](FakeRank& rank) {
     std::vector<int64_t> data(1);
@@ -86,7 +86,7 @@ TEST(MonitoredBarrier, TimeThatIsOverIsEnoughWhereAllAreThere) {
   });
 }
 
-TEST(MonitoredBarrier, ADeathEndsIt) {
+TEST(MonitoredBarrier, EndsWhenARankDies) {
   FakeJob job(2);
   std::thread news([&] {
     auto store = job[0].host->connect_store(Deadline::max());

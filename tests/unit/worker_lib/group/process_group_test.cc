@@ -21,7 +21,7 @@ struct HandleCall {
   std::function<void(ProcessGroup&)> call;
 };
 
-TEST(ProcessGroupHandle, AnEmptyOneSaysWhereToGetOne) {
+TEST(ProcessGroupHandle, AnEmptyHandleSaysWhereToGetOne) {
   std::array<float, 2> data{};
   std::string text;
   const GroupRank root{0};
@@ -62,7 +62,7 @@ TEST(ProcessGroupHandle, AnEmptyOneSaysWhereToGetOne) {
 
 // The other rank does not come: what does not heed its time-out ends after a minute, with another
 // number in its text.
-TEST(ProcessGroupHandle, OptionsAreHeededWithoutReductionOrTagBeforeThem) {
+TEST(ProcessGroupHandle, OptionsMayFollowWithoutAReductionOrTag) {
   std::vector<int64_t> in(2);
   std::vector<int64_t> out(2);
   std::vector<int64_t> half(1);
@@ -134,7 +134,7 @@ TEST(ProcessGroupHandle, ABatchMayBeAListInBraces) {
   });
 }
 
-TEST(ProcessGroupHandle, CountsAreAnyRangeOfThemOrAListInBraces) {
+TEST(ProcessGroupHandle, CountsMayBeAnyRangeOfSizes) {
   const auto as_vector = [](Counts counts) {
     const std::span<const size_t> view = counts;
     return std::vector<size_t>(view.begin(), view.end());
@@ -160,7 +160,7 @@ TEST(ProcessGroupHandle, CountsMayBeAListInBraces) {
   });
 }
 
-TEST(ProcessGroupHandle, AReductionInPlaceMayBeBegun) {
+TEST(ProcessGroupHandle, AnAsynchronousReduceMayBeInPlace) {
   on_table(std::make_shared<CallTable>(3), [](ProcessGroup group) {
     std::vector<float> data{static_cast<float>(group.rank().value), 1};
     const std::vector<float> before = data;

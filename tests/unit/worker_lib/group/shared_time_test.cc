@@ -10,7 +10,7 @@
 namespace muster::worker::group_test {
 namespace {
 
-TEST(SharedTime, IsTheCallsOwnOrElseTheGroups) {
+TEST(SharedTime, IsTheTimeoutOfTheCallOrOfTheGroup) {
   FakeJob job(1);
   const Group& group = *job[0].group;
   EXPECT_LE(SharedTime(group, {}).left().timeout, group.timeout());
@@ -18,7 +18,7 @@ TEST(SharedTime, IsTheCallsOwnOrElseTheGroups) {
   EXPECT_GT(SharedTime(group, {.timeout = 10h}).left().timeout, 1h) << "longer than the group's";
 }
 
-TEST(SharedTime, EachOperationGetsWhatThoseBeforeHaveLeft) {
+TEST(SharedTime, EachOperationGetsTheTimeThatIsLeft) {
   FakeJob job(1);
   const SharedTime time(*job[0].group, {.timeout = 1h});
   const auto first = time.left().timeout;
@@ -27,7 +27,7 @@ TEST(SharedTime, EachOperationGetsWhatThoseBeforeHaveLeft) {
   EXPECT_LT(time.left().timeout, first);
 }
 
-TEST(SharedTime, NothingIsLeftOfATimeThatIsOver) {
+TEST(SharedTime, IsZeroOnceItIsOver) {
   FakeJob job(1);
   EXPECT_EQ(SharedTime(*job[0].group, {.timeout = 0ms}).left().timeout, 0ms);
   EXPECT_EQ(SharedTime(*job[0].group, {.timeout = -5ms}).left().timeout, 0ms);

@@ -54,7 +54,7 @@ TEST(Work, AnEmptyHandleSaysWhereToGetOne) {
   EXPECT_EQ(refused([&] { work.source(); }), "invalid_argument: source" + rest);
 }
 
-TEST(Work, ItIsUnderWayUntilItIsComplete) {
+TEST(Work, IsUnderWayUntilItCompletes) {
   const auto state = begun();
   Work work(state);
   EXPECT_FALSE(work.is_completed());
@@ -71,7 +71,7 @@ TEST(Work, ItIsUnderWayUntilItIsComplete) {
   EXPECT_EQ(work.error(), std::nullopt);
 }
 
-TEST(Work, AFailureIsThrownByEveryWaitAndKeptAsAnError) {
+TEST(Work, EveryWaitThrowsTheFailure) {
   const auto state = begun("gather");
   Work work(state);
   state->complete(failed(ErrorCode::peer_failed, "gather 3 of group world: rank 2 died", {{2}}));
@@ -95,7 +95,7 @@ TEST(Work, AFailureIsThrownByEveryWaitAndKeptAsAnError) {
   expect_thrown([&] { throw *work.error(); });
 }
 
-TEST(Work, CopiesAreTheSameOperationAndManyMayWait) {
+TEST(Work, SeveralThreadsMayWaitForCopies) {
   const auto state = begun();
   std::vector<std::thread> waiters;
   std::atomic<int> woken{0};
@@ -115,7 +115,7 @@ TEST(Work, CopiesAreTheSameOperationAndManyMayWait) {
   EXPECT_EQ(woken, 4);
 }
 
-TEST(Work, AWorkOfABackendFailsItsGroupOnceWhoeverAsksFirst) {
+TEST(Work, AFailedWorkOfABackendFailsItsGroupOnce) {
   const auto state = std::make_shared<GroupState>("world", GlobalRank{0}, false);
   int failures = 0;
   state->attach([&](const Failure&, GroupState::Source) { ++failures; });
@@ -134,7 +134,7 @@ TEST(Work, AWorkOfABackendFailsItsGroupOnceWhoeverAsksFirst) {
   EXPECT_EQ(work.error()->what(), text);
 }
 
-TEST(Work, InAForkedChildItSaysSo) {
+TEST(Work, AForkedChildCannotWait) {
   arm_fork_guard();
   const auto state = begun();
   Work work(state);
@@ -154,7 +154,7 @@ TEST(Work, InAForkedChildItSaysSo) {
   EXPECT_EQ(status, 0);
 }
 
-TEST(GroupQueue, TasksRunInOrderOnOneThreadAndItIsIdleInBetween) {
+TEST(GroupQueue, RunsItsTasksInOrderAndIsIdleOtherwise) {
   const auto state = std::make_shared<GroupState>("world", GlobalRank{0}, false);
   GroupQueue queue(state);
   EXPECT_TRUE(queue.idle());
@@ -184,7 +184,7 @@ TEST(GroupQueue, TasksRunInOrderOnOneThreadAndItIsIdleInBetween) {
 
 // What waits for one operation may make its next call at once, and that one is to find the queue
 // empty, so that it stays on the caller's thread.
-TEST(GroupQueue, WhenTheLastWorkIsCompleteTheQueueIsIdle) {
+TEST(GroupQueue, IsIdleOnceTheLastWorkIsComplete) {
   const auto state = std::make_shared<GroupState>("world", GlobalRank{0}, false);
   GroupQueue queue(state);
   for (int i = 0; i < 1000; ++i) {
@@ -194,7 +194,7 @@ TEST(GroupQueue, WhenTheLastWorkIsCompleteTheQueueIsIdle) {
   }
 }
 
-TEST(GroupState, TheFirstFailureCountsAndIsToldOnce) {
+TEST(GroupState, KeepsTheFirstFailureAndReportsItOnce) {
   GroupState state("pair", GlobalRank{1}, false);
   std::vector<std::string> told;
   state.attach(
@@ -211,7 +211,7 @@ TEST(GroupState, TheFirstFailureCountsAndIsToldOnce) {
   EXPECT_EQ(state.refusal().code, ErrorCode::timeout);
 }
 
-TEST(GroupState, ASearchThatAnotherMemberCutsShortLeavesTheWordsToThatMember) {
+TEST(GroupState, AnInterruptedSearchUsesTheReportOfTheOtherMember) {
   Failure suspicion{ErrorCode::timeout, "rank 3 did not come", {GlobalRank{3}}};
   suspicion.is_suspicion = true;
   const Failure told{ErrorCode::timeout, "rank 1 gave up: rank 3 is in barrier 6", {GlobalRank{3}}};
@@ -230,14 +230,14 @@ TEST(GroupState, ASearchThatAnotherMemberCutsShortLeavesTheWordsToThatMember) {
   }
 }
 
-TEST(GroupState, ARefusedArgumentFailsNothing) {
+TEST(GroupState, ARefusedArgumentDoesNotFailTheGroup) {
   GroupState state("pair", GlobalRank{1}, false);
   EXPECT_EQ(state.settle({ErrorCode::invalid_argument, "cuda:9", {}}, "send of group pair"),
             (Failure{ErrorCode::invalid_argument, "send of group pair: cuda:9", {}}));
   EXPECT_TRUE(state.usable());
 }
 
-TEST(GroupState, WhatThisRankMetItselfReplacesWhatAnotherSaidOfTheSame) {
+TEST(GroupState, ALocalFailureReplacesAnothersReportOfTheSame) {
   GroupState state("pair", GlobalRank{1}, false);
   state.fail({ErrorCode::timeout, "rank 1 gave up on the group: late", {}},
              GroupState::Source::told);
@@ -250,7 +250,7 @@ TEST(GroupState, WhatThisRankMetItselfReplacesWhatAnotherSaidOfTheSame) {
             "send of group pair: the group has failed: barrier 2: late");
 }
 
-TEST(GroupState, WhoSpokeFirstKnowsBestWhereItBegan) {
+TEST(GroupState, TheFirstReportDecidesTheOrigin) {
   GroupState state("pair", GlobalRank{1}, false);
   state.fail({ErrorCode::timeout, "rank 0 gave up on the group: rank 3 is stopped", {{3}}},
              GroupState::Source::told);
@@ -261,7 +261,7 @@ TEST(GroupState, WhoSpokeFirstKnowsBestWhereItBegan) {
   EXPECT_EQ(said.ranks, std::vector<GlobalRank>{{3}});
 }
 
-TEST(GroupState, ASuspicionIsFoundOutBeforeAnybodyIsTold) {
+TEST(GroupState, ResolvesASuspicionBeforeReportingIt) {
   GroupState state("pair", GlobalRank{1}, false);
   std::vector<std::string> told;
   state.attach(
@@ -282,7 +282,7 @@ TEST(GroupState, ASuspicionIsFoundOutBeforeAnybodyIsTold) {
   EXPECT_EQ(said.known_ns, state.refusal().known_ns) << "the same failure, told again";
 }
 
-TEST(GroupState, OfAPeerThatEndsWithoutNewsOthersMayBeToBlame) {
+TEST(GroupState, BlamesOthersForAClosedConnectionOnlyIfWatched) {
   const Failure closed{ErrorCode::peer_failed, "rank 2 closed its connection", {{2}}};
   for (const bool watched : {false, true}) {
     GroupState state("pair", GlobalRank{1}, watched);
@@ -296,7 +296,7 @@ TEST(GroupState, OfAPeerThatEndsWithoutNewsOthersMayBeToBlame) {
   }
 }
 
-TEST(GroupState, WhatTheKernelRefusesBeginsHere) {
+TEST(GroupState, TheOriginOfASystemErrorIsThisRank) {
   GroupState state("pair", GlobalRank{1}, false);
   EXPECT_EQ(state.settle({ErrorCode::system, "no memory"}, "barrier 1 of group pair").ranks,
             std::vector<GlobalRank>{{1}});

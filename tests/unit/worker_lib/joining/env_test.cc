@@ -69,7 +69,7 @@ TEST(WorkerEnv, ReadsTheWholeContract) {
   EXPECT_EQ(*self, expected);
 }
 
-TEST(WorkerEnv, TheFourVariablesAreEnough) {
+TEST(WorkerEnv, NeedsOnlyFourVariables) {
   const Outcome<Identity> self = identity_of(
       {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "29500"}});
   ASSERT_TRUE(self.has_value()) << self.error().message;
@@ -79,7 +79,7 @@ TEST(WorkerEnv, TheFourVariablesAreEnough) {
   EXPECT_EQ(self->meeting_point, MeetingPoint(MeetAtAddress{"10.0.0.1", 29500, false}));
 }
 
-TEST(WorkerEnv, NothingAtAllIsAWorldOfOne) {
+TEST(WorkerEnv, AnEmptyEnvironmentIsAWorldOfOne) {
   const Outcome<Identity> self = identity_of({});
   ASSERT_TRUE(self.has_value());
   EXPECT_EQ(*self, Identity());
@@ -101,7 +101,7 @@ std::string place_of(Identity self, const std::string& nodes) {
   return fmt::format("{} of {} on {}", self.local_rank, self.local_world_size, self.node_rank);
 }
 
-TEST(WorkerEnv, APlaceThatNobodyToldFollowsFromTheNodes) {
+TEST(WorkerEnv, AnUnsetPlaceFollowsFromTheNodes) {
   const auto places = [](const std::string& nodes) {
     std::vector<std::string> all;
     for (int rank = 0; rank < static_cast<int>(nodes.size()); ++rank) {
@@ -118,7 +118,7 @@ TEST(WorkerEnv, APlaceThatNobodyToldFollowsFromTheNodes) {
   EXPECT_EQ(places("yxyx"), (Places{"0 of 2 on 0", "0 of 2 on 1", "1 of 2 on 0", "1 of 2 on 1"}));
 }
 
-TEST(WorkerEnv, WhatIsToldOfThePlaceStays) {
+TEST(WorkerEnv, APlaceThatIsSetIsKept) {
   const InitOptions by_hand{
       .init_method = "tcp://node0:29500", .rank = 2, .world_size = 4, .local_rank = 3};
   Outcome<Identity> self = identity_of({}, by_hand);
@@ -134,7 +134,7 @@ TEST(WorkerEnv, WhatIsToldOfThePlaceStays) {
 }
 
 // One launcher on each of two hosts, whose ranks make one world of their own accord.
-TEST(WorkerEnv, WhereRanksMeetByAddressOrFileTheNodeIsTheHostWhateverTheLauncherCounts) {
+TEST(WorkerEnv, ByAddressOrFileTheNodeRankFollowsFromTheHosts) {
   for (const char* method : {"tcp://node0:29500", "file:///tmp/m"}) {
     Outcome<Identity> self = identity_of({{"GROUP_RANK", "0"},
                                           {"GROUP_WORLD_SIZE", "1"},
@@ -208,7 +208,7 @@ std::vector<WrongEnvironment> wrong_environments() {
   };
 }
 
-TEST(WorkerEnv, NamesWhatIsWrongMissingOrContradicting) {
+TEST(WorkerEnv, NamesWrongMissingAndContradictoryVariables) {
   size_t checked = 0;
   for (const WrongEnvironment& wrong : wrong_environments()) {
     const Outcome<Identity> self = identity_of(wrong.variables);
@@ -221,14 +221,14 @@ TEST(WorkerEnv, NamesWhatIsWrongMissingOrContradicting) {
   std::printf("%zu wrong environments\n", checked);
 }
 
-TEST(WorkerEnv, WhatIsWrongStaysWrongInAWorldOfOne) {
+TEST(WorkerEnv, RefusesAWrongVariableInAWorldOfOne) {
   const Outcome<Identity> self = identity_of(
       {{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"MASTER_ADDR", "localhost"}, {"MASTER_PORT", "junk"}});
   ASSERT_FALSE(self.has_value());
   EXPECT_EQ(self.error().message, "MASTER_PORT=junk is not a number from 1 to 65535");
 }
 
-TEST(WorkerEnv, OptionsStandInForVariables) {
+TEST(WorkerEnv, OptionsOverrideVariables) {
   InitOptions options;
   options.rank = 2;
   options.world_size = 3;
@@ -298,7 +298,7 @@ TEST(WorkerEnv, RefusesWrongOptions) {
   std::printf("%zu wrong options\n", cases.size());
 }
 
-TEST(WorkerEnv, TcpMeetsWhereItSays) {
+TEST(WorkerEnv, ATcpMethodNamesTheMeetingPoint) {
   InitOptions options{.init_method = "tcp://[fd00::1]:4242", .rank = 1, .world_size = 2};
   Outcome<Identity> self = identity_of({{"LOCAL_RANK", "1"}}, options);
   ASSERT_TRUE(self.has_value()) << self.error().message;
@@ -357,7 +357,7 @@ TEST(WorkerEnv, OpenMpiOnOneNodeMeetsAtAFileOfItsJob) {
   EXPECT_THAT(file_of(self), HasSubstr("/openmpi-1644494849-pid.3835"));
 }
 
-TEST(WorkerEnv, OpenMpiGoesWhereMasterAddrSays) {
+TEST(WorkerEnv, OpenMpiMeetsAtMasterAddr) {
   const Outcome<Identity> self = identity_of(
       with(open_mpi_on_one_node(), {{"MASTER_ADDR", "node3"}, {"MASTER_PORT", "29500"}}));
   ASSERT_TRUE(self.has_value()) << self.error().message;
@@ -412,7 +412,7 @@ Variables slurm_step() {
       {"MASTER_ADDR", "node0"}, {"MASTER_PORT", "29500"}};
 }
 
-TEST(WorkerEnv, SlurmsStepCountsNotItsAllocation) {
+TEST(WorkerEnv, UsesSlurmsStepAndNotItsAllocation) {
   const Outcome<Identity> self = identity_of(slurm_step());
   ASSERT_TRUE(self.has_value()) << self.error().message;
   Identity expected;
@@ -463,7 +463,7 @@ TEST(WorkerEnv, RanksWithoutAJobIdMeetByTheirParent) {
   EXPECT_EQ(file, file_of(identity_of(with(bare, {{"SLURM_PROCID", "1"}}))));
 }
 
-TEST(WorkerEnv, ABatchScriptIsNoStep) {
+TEST(WorkerEnv, ASlurmBatchScriptIsAWorldOfOne) {
   const Variables batch{{"ENVIRONMENT", "BATCH"},
                         {"SLURM_JOB_ID", "77"},
                         {"SLURM_PROCID", "0"},
@@ -477,7 +477,7 @@ TEST(WorkerEnv, ABatchScriptIsNoStep) {
   EXPECT_EQ(step->world_size, 16);
 }
 
-TEST(WorkerEnv, HydrasVariablesWork) {
+TEST(WorkerEnv, ReadsHydrasVariables) {
   const Outcome<Identity> self = identity_of(
       {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}});
   ASSERT_TRUE(self.has_value()) << self.error().message;

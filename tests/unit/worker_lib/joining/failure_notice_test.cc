@@ -13,7 +13,7 @@
 namespace muster::worker {
 namespace {
 
-TEST(FailureNotice, IsReadAsItWasWritten) {
+TEST(FailureNotice, ParsesItsFormatAndRefusesOtherText) {
   struct Case {
     const char* value;
     std::optional<Failure> failure;
@@ -43,7 +43,7 @@ TEST(FailureNotice, IsFetchedFromTheStore) {
   EXPECT_EQ(ask(), (Failure{ErrorCode::peer_failed, "node7 was lost"}));
 }
 
-TEST(FailureNotice, WhereThereIsNoneTheQuestionEndsSoon) {
+TEST(FailureNotice, TheQueryEndsSoonWithoutANotice) {
   store_test::RunningStore store;
   const auto before = std::chrono::steady_clock::now();
   EXPECT_EQ(ask_agents_store("127.0.0.1", store.port())(), std::nullopt);
@@ -82,7 +82,7 @@ class Noticed : public testing::Test {
   Agents agents_;
 };
 
-TEST_F(Noticed, AFailureIsInTheStoreWhenTheOthersAreToldToStop) {
+TEST_F(Noticed, AFailureIsInTheStoreBeforeTheOtherNodesStop) {
   form();
   const membership::Round& round = agents_[0]->rounds[0];
   TestAgent& other = *agents_[1];
@@ -99,7 +99,7 @@ TEST_F(Noticed, AFailureIsInTheStoreWhenTheOthersAreToldToStop) {
   EXPECT_NE(notice->message.find("exited with 3: ValueError: boom"), std::string::npos);
 }
 
-TEST_F(Noticed, ANodeThatIsLostIsAFailure) {
+TEST_F(Noticed, ALostNodeIsAFailure) {
   form(std::chrono::seconds(2));
   agents_[1]->kill();
   ASSERT_TRUE(agents_[0]->wait_end());

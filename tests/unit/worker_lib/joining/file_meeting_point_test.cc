@@ -41,7 +41,7 @@ class WorkerMeetingFile : public testing::Test {
   std::string path_;
 };
 
-TEST_F(WorkerMeetingFile, ARecordComesBackAsItWas) {
+TEST_F(WorkerMeetingFile, ARecordSurvivesEncoding) {
   EXPECT_EQ(MeetingRecord::decode(record().encode()), record());
   MeetingRecord at_server = record();
   at_server.is_at_server = true;
@@ -49,14 +49,14 @@ TEST_F(WorkerMeetingFile, ARecordComesBackAsItWas) {
   EXPECT_EQ(MeetingRecord::decode(at_server.encode()), at_server);
 }
 
-TEST_F(WorkerMeetingFile, EveryCutRecordIsNone) {
+TEST_F(WorkerMeetingFile, ATruncatedRecordIsRefused) {
   const std::string text = record().encode();
   for (size_t length = 0; length < text.size(); ++length)
     ASSERT_EQ(MeetingRecord::decode(text.substr(0, length)), std::nullopt) << length;
   std::printf("%zu cuts\n", text.size());
 }
 
-TEST_F(WorkerMeetingFile, AppearsWhenPublishedAndGoesWithItsOwner) {
+TEST_F(WorkerMeetingFile, AppearsWhenPublishedAndIsRemovedByItsOwner) {
   EXPECT_EQ(look_at_meeting_file(path_, false).value(), std::nullopt) << "there is no file yet";
   {
     Outcome<FileMeetingPoint> mine = FileMeetingPoint::open(path_, false);
@@ -68,12 +68,12 @@ TEST_F(WorkerMeetingFile, AppearsWhenPublishedAndGoesWithItsOwner) {
   EXPECT_FALSE(is_there());
 }
 
-TEST_F(WorkerMeetingFile, OfAnEarlierJobIsStaleOnceItsLockIsGone) {
+TEST_F(WorkerMeetingFile, IsStaleOnceItsLockIsGone) {
   write(record().encode());
   EXPECT_EQ(look_at_meeting_file(path_, false).value(), std::nullopt);
 }
 
-TEST_F(WorkerMeetingFile, OfAProcessThatEndedIsStaleWhateverTheLockSays) {
+TEST_F(WorkerMeetingFile, IsStaleIfItsProcessEndedDespiteTheLock) {
   MeetingRecord old = record();
   old.life = ended_process();
   Outcome<FileMeetingPoint> holder = FileMeetingPoint::open(path_, false);
@@ -81,14 +81,14 @@ TEST_F(WorkerMeetingFile, OfAProcessThatEndedIsStaleWhateverTheLockSays) {
   EXPECT_EQ(look_at_meeting_file(path_, false).value(), std::nullopt);
 }
 
-TEST_F(WorkerMeetingFile, OfAnotherMachineIsBelievedUntilItsStoreIsAsked) {
+TEST_F(WorkerMeetingFile, IsTrustedIfItIsOfAnotherMachine) {
   MeetingRecord far = record();
   far.life.boot = "another machine";
   write(far.encode());
   EXPECT_EQ(look_at_meeting_file(path_, false).value(), far);
 }
 
-TEST_F(WorkerMeetingFile, AStaleOneIsTakenOver) {
+TEST_F(WorkerMeetingFile, AStaleFileIsTakenOver) {
   MeetingRecord old = record();
   old.nonce = 41;
   write(old.encode() + "more than the new one will have");
@@ -101,7 +101,7 @@ TEST_F(WorkerMeetingFile, AStaleOneIsTakenOver) {
   EXPECT_EQ(look_at_meeting_file(path_, false).value(), record());
 }
 
-TEST_F(WorkerMeetingFile, OfALiveJobIsRefusedByName) {
+TEST_F(WorkerMeetingFile, IsRefusedByNameIfItsJobIsAlive) {
   Outcome<FileMeetingPoint> mine = FileMeetingPoint::open(path_, false);
   ASSERT_TRUE(mine && mine->publish(record()));
   const Outcome<FileMeetingPoint> second = FileMeetingPoint::open(path_, false);
@@ -111,7 +111,7 @@ TEST_F(WorkerMeetingFile, OfALiveJobIsRefusedByName) {
               HasSubstr("is in use by pid " + std::to_string(getpid()) + " on node 7"));
 }
 
-TEST_F(WorkerMeetingFile, SomebodysFileIsNotOverwritten) {
+TEST_F(WorkerMeetingFile, AForeignFileIsNotOverwritten) {
   write("precious\n");
   const Outcome<FileMeetingPoint> mine = FileMeetingPoint::open(path_, false);
   ASSERT_FALSE(mine.has_value());
@@ -122,7 +122,7 @@ TEST_F(WorkerMeetingFile, SomebodysFileIsNotOverwritten) {
 }
 
 // Rank 0 refuses it: who went on looking would wait for its whole time.
-TEST_F(WorkerMeetingFile, SomethingElseInItsPlaceIsAnErrorForThoseWhoLookAsWell) {
+TEST_F(WorkerMeetingFile, ReadersRefuseAForeignFilePipeOrFolder) {
   const auto told = [&](const std::string& path) {
     const auto looked = look_at_meeting_file(path, false);
     return looked ? std::string("nothing") : looked.error().message;
@@ -138,7 +138,7 @@ TEST_F(WorkerMeetingFile, SomethingElseInItsPlaceIsAnErrorForThoseWhoLookAsWell)
   EXPECT_FALSE(FileMeetingPoint::open(folder_.root().string(), false).has_value());
 }
 
-TEST_F(WorkerMeetingFile, ThatAnotherUserMayHaveWrittenIsRefused) {
+TEST_F(WorkerMeetingFile, IsRefusedIfOtherUsersMayWriteIt) {
   write(record().encode());
   ASSERT_EQ(chmod(path_.c_str(), 0666), 0);
   const auto looked = look_at_meeting_file(path_, false);
@@ -150,7 +150,7 @@ TEST_F(WorkerMeetingFile, ThatAnotherUserMayHaveWrittenIsRefused) {
   EXPECT_TRUE(is_there());
 }
 
-TEST_F(WorkerMeetingFile, OneThatIsBeingWrittenIsNothingYet) {
+TEST_F(WorkerMeetingFile, APartlyWrittenFileHoldsNoRecordYet) {
   const std::string text = record().encode();
   for (size_t length = 0; length < text.size(); ++length) {
     std::ofstream(path_, std::ios::trunc) << text.substr(0, length);
@@ -160,7 +160,7 @@ TEST_F(WorkerMeetingFile, OneThatIsBeingWrittenIsNothingYet) {
   }
 }
 
-TEST_F(WorkerMeetingFile, AFolderThatIsNotThereIsAnErrorAtOnce) {
+TEST_F(WorkerMeetingFile, AMissingFolderIsAnErrorAtOnce) {
   const std::string path = folder_.root().string() + "/none/meeting";
   const Outcome<FileMeetingPoint> mine = FileMeetingPoint::open(path, false);
   ASSERT_FALSE(mine.has_value());
@@ -169,7 +169,7 @@ TEST_F(WorkerMeetingFile, AFolderThatIsNotThereIsAnErrorAtOnce) {
   EXPECT_FALSE(look_at_meeting_file(path, false).has_value());
 }
 
-TEST_F(WorkerMeetingFile, AFolderOfOurOwnIsMadeForThisUserAlone) {
+TEST_F(WorkerMeetingFile, CreatesItsFolderForThisUserAlone) {
   const std::string folder = folder_.root().string() + "/own";
   EXPECT_EQ(look_at_meeting_file(folder + "/job", true).value(), std::nullopt);
   const Outcome<FileMeetingPoint> mine = FileMeetingPoint::open(folder + "/job", true);
@@ -197,7 +197,7 @@ TEST_F(WorkerMeetingFile, AFolderThatIsALinkIsRefused) {
   EXPECT_FALSE(FileMeetingPoint::open(folder + "/job", true).has_value());
 }
 
-TEST_F(WorkerMeetingFile, WhoIsLeftWithARemovedFileLeavesTheNextAlone) {
+TEST_F(WorkerMeetingFile, TheOwnerOfARemovedFileKeepsTheNextOne) {
   Outcome<FileMeetingPoint> mine = FileMeetingPoint::open(path_, false);
   ASSERT_TRUE(mine.has_value());
   ASSERT_EQ(unlink(path_.c_str()), 0);

@@ -28,7 +28,7 @@ EnvironmentLookup looking_up(const LauncherVariables& variables) {
 
 // ---- which launcher
 
-TEST(ForeignLauncher, IsKnownByItsVariableOfTheRank) {
+TEST(ForeignLauncher, IsRecognisedByItsRankVariable) {
   struct Case {
     LauncherVariables variables;
     std::optional<Launcher> launcher;
@@ -60,7 +60,7 @@ TEST(ForeignLauncher, IsKnownByItsVariableOfTheRank) {
 
 // ---- Slurm's lists
 
-TEST(ForeignLauncher, TheTasksOfANodeAreReadFromItsList) {
+TEST(ForeignLauncher, ReadsTheTasksOfANodeFromTheList) {
   const auto tasks = [](const std::string& list, int node) {
     const EnvironmentLookup lookup = looking_up({{"SLURM_TASKS_PER_NODE", list}});
     return slurm_local_size(EnvReader(lookup), node);
@@ -75,7 +75,7 @@ TEST(ForeignLauncher, TheTasksOfANodeAreReadFromItsList) {
     EXPECT_EQ(tasks(junk, 0), std::nullopt) << junk;
 }
 
-TEST(ForeignLauncher, TheStepsTasksCountNotTheAllocations) {
+TEST(ForeignLauncher, UsesTheTasksOfTheStepAndNotOfTheAllocation) {
   const EnvironmentLookup lookup =
       looking_up({{"SLURM_STEP_TASKS_PER_NODE", "1,2"}, {"SLURM_TASKS_PER_NODE", "8(x2)"}});
   EXPECT_EQ(slurm_local_size(EnvReader(lookup), 1), 2);
@@ -85,7 +85,7 @@ TEST(ForeignLauncher, TheStepsTasksCountNotTheAllocations) {
 
 // ---- one node
 
-TEST(ForeignLauncher, AllRanksAreOnThisNodeIfTheLauncherCountsNoOther) {
+TEST(ForeignLauncher, IsOnOneNodeIfTheLauncherCountsNoOther) {
   const auto on_one_node = [](const LauncherVariables& variables, const Identity& self) {
     const EnvironmentLookup lookup = looking_up(variables);
     EnvReader env(lookup);
@@ -119,7 +119,7 @@ std::string derived_file(const LauncherVariables& variables, TaskStarter starter
   return file.path.substr(folder.size());
 }
 
-TEST(ForeignLauncher, TheFileIsNamedByTheLaunch) {
+TEST(ForeignLauncher, NamesTheFileByTheLaunch) {
   EXPECT_EQ(derived_file({{"SLURM_JOB_ID", "77"}, {"SLURM_STEP_ID", "2"}}, TaskStarter::slurm),
             "slurm-77-2");
   EXPECT_EQ(derived_file({{"PMIX_NAMESPACE", "prterun-n1-4@1"},
@@ -132,7 +132,7 @@ TEST(ForeignLauncher, TheFileIsNamedByTheLaunch) {
 }
 
 // A name with a slash would lie in another folder.
-TEST(ForeignLauncher, WithoutAnIdTheRanksMeetByTheirParent) {
+TEST(ForeignLauncher, NamesTheFileByTheParentWithoutALaunchId) {
   std::string parent = life_of_process(getppid()).to_string();
   for (char& c : parent) {
     if (c == '/' || c == ' ') c = '_';

@@ -11,7 +11,7 @@
 namespace muster::worker {
 namespace {
 
-TEST(GpuCount, OnlyTheFilesOfGpusCount) {
+TEST(GpuCount, CountsOnlyDeviceFilesOfGpus) {
   const TempTree folder;
   for (const char* name : {"nvidia", "nvidiactl", "nvidia-uvm", "nvidia-modeset", "nvidia0x",
                            "xnvidia0", "nvidia-caps/nvidia-cap1"})
@@ -22,7 +22,7 @@ TEST(GpuCount, OnlyTheFilesOfGpusCount) {
   EXPECT_EQ(count_visible_gpus({}, folder.root().string()), 2);
 }
 
-TEST(GpuCount, TheListIsReadUpToTheEntryThatEndsIt) {
+TEST(GpuCount, ReadsTheListUpToTheEntryThatEndsIt) {
   const TempTree folder;
   for (const char* name : {"nvidia0", "nvidia1", "nvidia2", "nvidia3"})
     folder.write(name, "");

@@ -41,7 +41,7 @@ RC_GTEST_PROP(Identity, NoTwoRanksHaveTheSamePlace, ()) {
   }
 }
 
-TEST(Identity, OnlyThePartsThatWereNotGivenAreCompleted) {
+TEST(Identity, CompletesOnlyThePartsThatWereNotGiven) {
   const auto completed = [](Identity self) {
     complete_place(self, world_of_nodes("xyxy"));
     return self;

@@ -61,7 +61,7 @@ Deadline due_in(Duration time) {
 
 // ---- processes
 
-TEST(WorkerProcessLife, AProcessIsItselfAndLives) {
+TEST(WorkerProcessLife, AProcessKnowsThatItLives) {
   const ProcessLife me = life_of_process(getpid());
   EXPECT_NE(me.started, 0U);
   EXPECT_EQ(ProcessLife::parse(me.to_string()), me);
@@ -69,14 +69,14 @@ TEST(WorkerProcessLife, AProcessIsItselfAndLives) {
   EXPECT_TRUE(may_still_live(me));
 }
 
-TEST(WorkerProcessLife, ALaterProcessOfTheSameNumberIsAnother) {
+TEST(WorkerProcessLife, ALaterProcessWithTheSamePidDiffers) {
   ProcessLife earlier = life_of_process(getpid());
   earlier.started -= 1;
   EXPECT_FALSE(surely_lives(earlier));
   EXPECT_FALSE(may_still_live(earlier));
 }
 
-TEST(WorkerProcessLife, AnEndedProcessIsOverAndAZombieToo) {
+TEST(WorkerProcessLife, AnEndedProcessAndAZombieAreOver) {
   EXPECT_FALSE(may_still_live(ended_process()));
   const pid_t child = fork();
   if (child == 0) {
@@ -94,7 +94,7 @@ TEST(WorkerProcessLife, AnEndedProcessIsOverAndAZombieToo) {
   waitpid(child, nullptr, 0);
 }
 
-TEST(WorkerProcessLife, WhereWeCannotLookItMayLive) {
+TEST(WorkerProcessLife, AProcessThatIsNotVisibleMayLive) {
   ProcessLife elsewhere = life_of_process(getpid());
   elsewhere.boot = "another machine";
   EXPECT_TRUE(may_still_live(elsewhere));
@@ -105,12 +105,12 @@ TEST(WorkerProcessLife, WhereWeCannotLookItMayLive) {
   EXPECT_FALSE(surely_lives(inside));
 }
 
-TEST(WorkerProcessLife, JunkIsNoLife) {
+TEST(WorkerProcessLife, RefusesMalformedText) {
   for (const char* text : {"", "a", "a/1/2", "a/x/2/3", "/1/2/3", "a/1/2/-3"})
     EXPECT_EQ(ProcessLife::parse(text), std::nullopt) << text;
 }
 
-TEST(WorkerProcessLife, TheNodeIsTheSameForAllThreadsAndNamesTheNetwork) {
+TEST(WorkerProcessLife, AllThreadsReportOneNodeThatNamesTheNetwork) {
   const std::string node = node_identity();
   EXPECT_EQ(std::async(std::launch::async, node_identity).get(), node);
   EXPECT_EQ(std::count(node.begin(), node.end(), '/'), 2);
@@ -130,7 +130,7 @@ TEST(WorkerHostStore, ServesThisProcessWithoutAPort) {
   EXPECT_EQ(other->get("key").value_or(""), "value");
 }
 
-TEST(WorkerHostStore, ServesOthersOnAPortOfItsOwn) {
+TEST(WorkerHostStore, ServesOtherProcessesOnAFreePort) {
   const auto store = HostStore::serve({{IpAddress::loopback_v4(), 0}});
   ASSERT_TRUE(store.has_value());
   Result<StoreClient> client =
@@ -142,7 +142,7 @@ TEST(WorkerHostStore, ServesOthersOnAPortOfItsOwn) {
 }
 
 // A rank that finds it without would take it for another's, and try the next address.
-TEST(WorkerHostStore, HoldsItsNonceBeforeAnybodyCanCome) {
+TEST(WorkerHostStore, HoldsItsNonceBeforeAnyClientCanConnect) {
   const auto store = HostStore::serve({{IpAddress::loopback_v4(), 0}});
   ASSERT_TRUE(store.has_value());
   Result<StoreClient> client =
@@ -152,7 +152,7 @@ TEST(WorkerHostStore, HoldsItsNonceBeforeAnybodyCanCome) {
   EXPECT_EQ(client->get(kHostNonceKey).value_or(""), std::to_string((*store)->nonce()));
 }
 
-TEST(WorkerHostStore, TwoStoresAreTwo) {
+TEST(WorkerHostStore, TwoStoresShareNothing) {
   const auto one = HostStore::serve({});
   const auto other = HostStore::serve({});
   ASSERT_TRUE(one && other);
@@ -171,7 +171,7 @@ TEST(WorkerHostStore, ATakenPortIsNamed) {
   EXPECT_THAT(second.error().message, HasSubstr(std::to_string(port)));
 }
 
-TEST(WorkerHostStore, ARetiredStoreServesThoseWhoAreConnected) {
+TEST(WorkerHostStore, ARetiredStoreServesItsConnectedClients) {
   const std::vector<SocketAddress> at{{IpAddress::loopback_v4(), free_port()}};
   auto store = HostStore::serve(at);
   ASSERT_TRUE(store.has_value()) << store.error().message;
@@ -187,7 +187,7 @@ TEST(WorkerHostStore, ARetiredStoreServesThoseWhoAreConnected) {
   EXPECT_EQ((*again)->nonce(), nonce);
 }
 
-TEST(WorkerHostStore, ARetiredStoreGoesWithTheLastConnection) {
+TEST(WorkerHostStore, ARetiredStoreEndsWithItsLastConnection) {
   const std::vector<SocketAddress> at{{IpAddress::loopback_v4(), free_port()}};
   auto store = HostStore::serve(at);
   ASSERT_TRUE(store.has_value()) << store.error().message;
@@ -258,7 +258,7 @@ MeetAtAddress loopback_meeting() {
   return {"127.0.0.1", free_port(), false};
 }
 
-TEST(WorkerMeeting, AWorldOfOneMeetsNobodyAndOpensNothing) {
+TEST(WorkerMeeting, AWorldOfOneOpensNoStore) {
   const Outcome<Met> met = meet(rank_of(0, 1, MeetNobody{}), {.deadline = due_in(seconds(1))});
   ASSERT_TRUE(met.has_value());
   EXPECT_EQ(met->world.size(), 1);
@@ -283,7 +283,7 @@ Identity of_job(Identity self, const std::string& run_id) {
   return self;
 }
 
-TEST(WorkerMeeting, ARankOfAnotherJobIsTurnedAwayAndTheJobMeets) {
+TEST(WorkerMeeting, RefusesARankOfAnotherJobAndTheJobStillMeets) {
   const MeetAtAddress at = loopback_meeting();
   const auto join = [&](int rank, const std::string& job) {
     return meet(of_job(rank_of(rank, 2, at), job), {.deadline = due_in(seconds(60))});
@@ -303,7 +303,7 @@ TEST(WorkerMeeting, ARankOfAnotherJobIsTurnedAwayAndTheJobMeets) {
   retire_all(outcomes);
 }
 
-TEST(WorkerMeeting, RanksWithoutAJobsIdMeetThoseWithOne) {
+TEST(WorkerMeeting, RanksWithAndWithoutAJobIdMeet) {
   for (const int bearer : {0, 1}) {
     std::vector<Outcome<Met>> outcomes =
         meet_all(3, loopback_meeting(), due_in(seconds(60)), [&](Identity& self) {
@@ -314,7 +314,7 @@ TEST(WorkerMeeting, RanksWithoutAJobsIdMeetThoseWithOne) {
   }
 }
 
-TEST(WorkerMeeting, TheSameProcessMayHostAnotherJobAfterItsFirst) {
+TEST(WorkerMeeting, OneProcessMayHostSeveralJobsInTurn) {
   const MeetAtAddress at = loopback_meeting();
   for (const char* job : {"A", "B", "A"}) {
     std::vector<Outcome<Met>> outcomes =
@@ -345,7 +345,7 @@ TEST(WorkerMeeting, ConnectionsMadeLaterShareTheKeysOfTheMeeting) {
   retire_all(outcomes);
 }
 
-TEST(WorkerMeeting, AStoreThatIsGoneIsNotWaitedFor) {
+TEST(WorkerMeeting, DoesNotWaitForALostStore) {
   std::vector<Outcome<Met>> outcomes = meet_all(2, loopback_meeting(), due_in(seconds(60)));
   expect_whole_world(outcomes);
   const StoreAccess zero = outcomes[0]->access;
@@ -363,7 +363,7 @@ TEST(WorkerMeeting, AStoreThatIsGoneIsNotWaitedFor) {
 }
 
 // To ask after each of them would take a minute.
-TEST(WorkerMeeting, ATimeOutLimitsEvenTheSearchForAMillionMissingRanks) {
+TEST(WorkerMeeting, ATimeOutLimitsTheSearchForMillionsOfMissingRanks) {
   const auto begun = std::chrono::steady_clock::now();
   const Outcome<Met> met = meet(rank_of(0, 4'000'000, loopback_meeting()),
                                 {.deadline = due_in(std::chrono::milliseconds(100))});
@@ -374,7 +374,7 @@ TEST(WorkerMeeting, ATimeOutLimitsEvenTheSearchForAMillionMissingRanks) {
   EXPECT_LT(std::chrono::steady_clock::now() - begun, seconds(30));
 }
 
-TEST(WorkerMeeting, ATimeOutIsSaidThoughTheStoreGoesDuringTheSearch) {
+TEST(WorkerMeeting, ReportsTheTimeOutIfTheStoreIsLostDuringTheSearch) {
   Outcome<Met> met = tl::unexpected(Failure{});
   // On a busy machine the store may be gone before the search begins.
   for (int attempt = 0; attempt < 5 && met.error().code != ErrorCode::timeout; ++attempt) {
@@ -394,7 +394,7 @@ TEST(WorkerMeeting, ATimeOutIsSaidThoughTheStoreGoesDuringTheSearch) {
 }
 
 // Both would wait for rank 1 for the whole time.
-TEST(WorkerMeeting, OfTwoThreadsThatJoinOneIsRefused) {
+TEST(WorkerMeeting, RefusesASecondThreadThatJoins) {
   const MeetAtAddress at = loopback_meeting();
   const auto join = [&]() -> std::string {
     try {
@@ -417,7 +417,7 @@ TEST(WorkerMeeting, OfTwoThreadsThatJoinOneIsRefused) {
                   HasSubstr("did not join within 2 s")));
 }
 
-TEST(WorkerMeeting, CyclesAtOneAddressMeetAgainAndAgain) {
+TEST(WorkerMeeting, RanksMeetRepeatedlyAtOneAddress) {
   const MeetAtAddress at = loopback_meeting();
   constexpr int kCycles = 30;
   constexpr int kRanks = 3;
@@ -438,7 +438,7 @@ TEST(WorkerMeeting, CyclesAtOneAddressMeetAgainAndAgain) {
   std::printf("%d cycles of %d ranks\n", kCycles, kRanks);
 }
 
-TEST(WorkerMeeting, CyclesAtOneFileMeetAgainAndAgain) {
+TEST(WorkerMeeting, RanksMeetRepeatedlyAtOneFile) {
   const TempTree folder;
   const MeetAtFile at{folder.root().string() + "/meeting", false};
   for (int cycle = 0; cycle < 5; ++cycle) {
@@ -458,7 +458,7 @@ TEST(WorkerMeeting, RanksOfOneNodeMeetAtADerivedFile) {
   retire_all(outcomes);
 }
 
-TEST(WorkerMeeting, AStaleFileIsWaitedOut) {
+TEST(WorkerMeeting, RanksWaitForAStaleFileToBeReplaced) {
   const TempTree folder;
   const MeetAtFile at{folder.root().string() + "/meeting", false};
   MeetingRecord stale;
@@ -501,7 +501,7 @@ TEST(WorkerMeeting, AnotherStoreAtTheRecordedPortIsNotTakenForRankZero) {
   EXPECT_THAT(met.error().message, HasSubstr("node9"));
 }
 
-TEST(WorkerMeeting, ATimeoutNamesThoseWhoDidNotCome) {
+TEST(WorkerMeeting, ATimeoutNamesAbsentRanks) {
   const MeetAtAddress at = loopback_meeting();
   // Ranks 0 and 2 of 5.
   auto two = std::async(std::launch::async, [&] {
@@ -519,7 +519,7 @@ TEST(WorkerMeeting, ATimeoutNamesThoseWhoDidNotCome) {
   }
 }
 
-TEST(WorkerMeeting, ATimeoutNamesRankZeroWhereItsStoreIsNotThere) {
+TEST(WorkerMeeting, ATimeoutNamesRankZeroIfItsStoreIsMissing) {
   const MeetAtAddress at = loopback_meeting();
   Outcome<Met> met = meet(rank_of(1, 2, at), {.deadline = due_in(milliseconds(200))});
   ASSERT_FALSE(met.has_value());
@@ -557,7 +557,7 @@ class Listener {
   std::vector<std::string> lines_;
 };
 
-TEST(WorkerMeetingNotice, OneRankOfTheNodeSaysOnceWhoHasNotCome) {
+TEST(WorkerMeetingNotice, OneRankPerNodeReportsTheAbsentRanksOnce) {
   const MeetAtAddress at = loopback_meeting();
   constexpr int kRanks = 5;
   std::vector<std::future<Outcome<Met>>> pending(kRanks);
@@ -584,7 +584,7 @@ TEST(WorkerMeetingNotice, OneRankOfTheNodeSaysOnceWhoHasNotCome) {
   retire_all(outcomes);
 }
 
-TEST(WorkerMeetingNotice, ARankThatDoesNotReachRankZeroSaysWhere) {
+TEST(WorkerMeetingNotice, ARankThatCannotReachRankZeroSaysWhere) {
   const MeetAtAddress at = loopback_meeting();
   const TempTree folder;
   const MeetAtFile file{folder.root().string() + "/meeting", false};
@@ -610,7 +610,7 @@ TEST(WorkerMeetingNotice, ARankThatDoesNotReachRankZeroSaysWhere) {
   }
 }
 
-TEST(WorkerMeetingNotice, OfManyThatALauncherHasStartedTheFirstOfEachNodeSpeak) {
+TEST(WorkerMeetingNotice, OnlyTheFirstLaunchedRanksOfANodeReport) {
   Listener listener([] {});
   MeetingOptions options = listener.options(milliseconds(10));
   options.deadline = due_in(milliseconds(100));
@@ -621,7 +621,7 @@ TEST(WorkerMeetingNotice, OfManyThatALauncherHasStartedTheFirstOfEachNodeSpeak) 
   EXPECT_THAT(listener.lines(), ElementsAre());
 }
 
-TEST(WorkerMeeting, AnAgentsStoreThatIsNotThereIsARendezvousFailure) {
+TEST(WorkerMeeting, AMissingAgentStoreIsARendezvousFailure) {
   MeetAtAddress at = loopback_meeting();
   at.agent_serves = true;
   const Outcome<Met> met = meet(rank_of(0, 2, at), {.deadline = due_in(milliseconds(100))});
@@ -629,7 +629,7 @@ TEST(WorkerMeeting, AnAgentsStoreThatIsNotThereIsARendezvousFailure) {
   EXPECT_EQ(met.error().code, ErrorCode::rendezvous);
 }
 
-TEST(WorkerMeeting, APortThatIsTakenIsAnErrorOfRankZeroAtOnce) {
+TEST(WorkerMeeting, ATakenPortFailsRankZeroAtOnce) {
   const auto other = HostStore::serve({{IpAddress::loopback_v4(), 0}});
   ASSERT_TRUE(other.has_value());
   const Outcome<Met> met = meet(rank_of(0, 2, MeetAtAddress{"127.0.0.1", (*other)->port(), false}),
@@ -638,7 +638,7 @@ TEST(WorkerMeeting, APortThatIsTakenIsAnErrorOfRankZeroAtOnce) {
   EXPECT_EQ(met.error().code, ErrorCode::environment);
 }
 
-TEST(WorkerMeeting, WorldsOfDifferentSizesAreToldApartAtOnce) {
+TEST(WorkerMeeting, RefusesDifferentWorldSizesAtOnce) {
   const auto agent = HostStore::serve({{IpAddress::loopback_v4(), 0}});
   ASSERT_TRUE(agent.has_value());
   const MeetAtAddress at{"127.0.0.1", (*agent)->port(), true};
@@ -653,7 +653,7 @@ TEST(WorkerMeeting, WorldsOfDifferentSizesAreToldApartAtOnce) {
   }
 }
 
-TEST(WorkerMeeting, WhoGaveUpIsNotTakenToBeThere) {
+TEST(WorkerMeeting, ARankThatGaveUpIsNotCounted) {
   const auto agent = HostStore::serve({{IpAddress::loopback_v4(), 0}});
   ASSERT_TRUE(agent.has_value());
   const MeetAtAddress at{"127.0.0.1", (*agent)->port(), true};
@@ -666,7 +666,7 @@ TEST(WorkerMeeting, WhoGaveUpIsNotTakenToBeThere) {
   EXPECT_EQ(outcomes[0]->access.prefix, "muster/0/2");
 }
 
-TEST(WorkerMeeting, RestartsDoNotMeetTheRanksOfBefore) {
+TEST(WorkerMeeting, RestartsDoNotMeetEarlierRanks) {
   const auto agent = HostStore::serve({{IpAddress::loopback_v4(), 0}});
   ASSERT_TRUE(agent.has_value());
   const MeetAtAddress at{"127.0.0.1", (*agent)->port(), true};
@@ -687,7 +687,7 @@ std::string record_of(int rank, const ProcessLife& life) {
   return record.encode();
 }
 
-TEST(WorkerMeeting, TwoLiveProcessesWithOneRankAreNamed) {
+TEST(WorkerMeeting, RefusesASecondLiveProcessWithTheSameRank) {
   const auto agent = HostStore::serve({{IpAddress::loopback_v4(), 0}});
   ASSERT_TRUE(agent.has_value());
   const MeetAtAddress at{"127.0.0.1", (*agent)->port(), true};
@@ -713,7 +713,7 @@ TEST(WorkerMeeting, TwoLiveProcessesWithOneRankAreNamed) {
   EXPECT_EQ(keys.check({"joins/1"}), false) << "it is as if the second had not come";
 }
 
-TEST(WorkerMeeting, ARankWhoseProcessIsGoneMayBeTakenUpByTheNext) {
+TEST(WorkerMeeting, ANewProcessMayTakeTheRankOfAnEndedOne) {
   const auto agent = HostStore::serve({{IpAddress::loopback_v4(), 0}});
   ASSERT_TRUE(agent.has_value());
   const MeetAtAddress at{"127.0.0.1", (*agent)->port(), true};
@@ -729,7 +729,7 @@ TEST(WorkerMeeting, ARankWhoseProcessIsGoneMayBeTakenUpByTheNext) {
   expect_whole_world(outcomes);
 }
 
-TEST(WorkerMeeting, ATimeoutSaysThatARankWasSomebodyElsesBefore) {
+TEST(WorkerMeeting, ATimeoutNamesTheEarlierProcessWithTheSameRank) {
   const auto agent = HostStore::serve({{IpAddress::loopback_v4(), 0}});
   ASSERT_TRUE(agent.has_value());
   const MeetAtAddress at{"127.0.0.1", (*agent)->port(), true};
@@ -747,7 +747,7 @@ TEST(WorkerMeeting, ATimeoutSaysThatARankWasSomebodyElsesBefore) {
           "(rank 1 (host9, pid 4711) had joined before: were two processes given the same rank?)"));
 }
 
-TEST(WorkerMeeting, AnotherVersionIsNamed) {
+TEST(WorkerMeeting, NamesARankOfAnotherVersion) {
   const auto agent = HostStore::serve({{IpAddress::loopback_v4(), 0}});
   ASSERT_TRUE(agent.has_value());
   const MeetAtAddress at{"127.0.0.1", (*agent)->port(), true};
@@ -761,7 +761,7 @@ TEST(WorkerMeeting, AnotherVersionIsNamed) {
   EXPECT_THAT(met.error().message, StartsWith("rank 1 speaks another version of muster"));
 }
 
-TEST(WorkerRankRecord, ComesBackAsItWasAndNothingElseIsOne) {
+TEST(WorkerRankRecord, SurvivesEncodingAndRefusesOtherText) {
   const RankRecord record = own_record(3, "fd00::1");
   EXPECT_EQ(RankRecord::decode(record.encode()), record);
   EXPECT_EQ(record.peer.rank, GlobalRank{3});

@@ -47,13 +47,13 @@ std::vector<Outcome<std::string>> agree(const std::vector<std::string>& secrets)
 const std::string kSecret(32, 's');
 const std::string kOther(32, 'o');
 
-TEST(JobSecret, OneThatAllHaveIsTaken) {
+TEST(JobSecret, UsesTheSecretThatAllRanksHave) {
   for (const auto& outcome : agree({kSecret, kSecret, kSecret}))
     EXPECT_EQ(outcome, kSecret);
   EXPECT_THAT(secret_word(rank_knowing(0, kSecret)), Not(HasSubstr(to_hex(kSecret).substr(0, 8))));
 }
 
-TEST(JobSecret, WhereNobodyHasOneRankZeroMakesIt) {
+TEST(JobSecret, RankZeroMakesASecretIfNoRankHasOne) {
   const auto outcomes = agree({"", "", ""});
   ASSERT_TRUE(outcomes[0].has_value());
   EXPECT_EQ(outcomes[0]->size(), 32U);
@@ -62,7 +62,7 @@ TEST(JobSecret, WhereNobodyHasOneRankZeroMakesIt) {
   EXPECT_NE(agree({"", ""})[0], outcomes[0]);
 }
 
-TEST(JobSecret, AllNameTheRankThatDiffers) {
+TEST(JobSecret, AllRanksNameTheOneThatDiffers) {
   struct Case {
     std::vector<std::string> secrets;
     int rank;
@@ -85,7 +85,7 @@ TEST(JobSecret, AllNameTheRankThatDiffers) {
 }
 
 // Who can write the store could offer a secret of his own.
-TEST(JobSecret, ARankThatHasOneTakesNoOther) {
+TEST(JobSecret, ARankWithASecretAcceptsNoOther) {
   const std::string his = secret_word(rank_knowing(0, ""));
   for (const std::vector<std::string>& words :
        {std::vector<std::string>{his, ""},
@@ -98,7 +98,7 @@ TEST(JobSecret, ARankThatHasOneTakesNoOther) {
   }
 }
 
-TEST(JobSecret, AnOfferThatIsNoneIsRefused) {
+TEST(JobSecret, RefusesAMalformedOffer) {
   for (const char* word : {"offers ", "offers 00", "offers xyz"}) {
     const auto outcome = agree_on_secret(rank_knowing(1, ""), world_of(2, 1), {word, ""});
     ASSERT_FALSE(outcome.has_value()) << word;

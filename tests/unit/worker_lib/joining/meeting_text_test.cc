@@ -16,7 +16,7 @@ using std::chrono::milliseconds;
 constexpr std::chrono::steady_clock::time_point kMeetingBegun{std::chrono::hours(5)};
 
 // The clock was read a moment after the time-out began, or before.
-TEST(MeetingText, TheLimitIsTheOneThatWasGiven) {
+TEST(MeetingText, RoundsTheLimitToTheOneThatWasGiven) {
   const std::vector<std::pair<int, const char*>> cases{
       {3000, "within 3 s"},   {2996, "within 3 s"}, {3004, "within 3 s"},   {2990, "within 2.99 s"},
       {1500, "within 1.5 s"}, {997, "within 1 s"},  {250, "within 250 ms"}, {8, "within 10 ms"},
@@ -25,7 +25,7 @@ TEST(MeetingText, TheLimitIsTheOneThatWasGiven) {
     EXPECT_EQ(within_limit(kMeetingBegun, kMeetingBegun + milliseconds(ms)), text) << ms;
 }
 
-TEST(MeetingText, TheTimeThatIsLeftIsNeverNegative) {
+TEST(MeetingText, TimeLeftIsNeverNegative) {
   const auto now = std::chrono::steady_clock::now();
   EXPECT_EQ(time_left(now), Duration::zero());
   EXPECT_EQ(time_left(now - hours(1)), Duration::zero());
@@ -33,7 +33,7 @@ TEST(MeetingText, TheTimeThatIsLeftIsNeverNegative) {
   EXPECT_GT(time_left(now + hours(2)), hours(1));
 }
 
-TEST(MeetingText, ARankThatWaitsSaysForWhom) {
+TEST(MeetingText, AWaitingRankSaysWhatItWaitsFor) {
   std::vector<std::string> said;
   const MeetingOptions options{.deadline = kMeetingBegun + hours(1),
                                .begun = kMeetingBegun,
@@ -47,7 +47,7 @@ TEST(MeetingText, ARankThatWaitsSaysForWhom) {
             std::vector<std::string>{"muster: rank 2 has waited 2.5 s for rank 0 at node7:29500"});
 }
 
-TEST(MeetingText, TwoRanksOfANodeMaySpeakAndAllWhereTheirPlaceIsUnknown) {
+TEST(MeetingText, TwoRanksPerNodeMayReportAndAllOfUnknownPlace) {
   const auto speaks = [](int local_rank, bool told) {
     Identity self;
     self.local_rank = local_rank;
@@ -60,7 +60,7 @@ TEST(MeetingText, TwoRanksOfANodeMaySpeakAndAllWhereTheirPlaceIsUnknown) {
   EXPECT_TRUE(speaks(2, false));
 }
 
-TEST(MeetingText, AMachineWithoutDescriptorsIsNotTheStoresFailure) {
+TEST(MeetingText, RunningOutOfDescriptorsIsNotAStoreFailure) {
   EXPECT_EQ(meeting_store_failure({ExitCode::environment, "no descriptor is left"}).value(),
             (Failure{ErrorCode::environment, "no descriptor is left"}));
   EXPECT_EQ(meeting_store_failure({ExitCode::internal, "the store is gone"}).value(),

@@ -18,7 +18,7 @@ using ::testing::StartsWith;
 
 // ---- GPUs
 
-TEST(WorkerGpuCount, CountsTheListWithinWhatIsThere) {
+TEST(WorkerGpuCount, CountsListedDevicesThatExist) {
   const TempTree folder;
   for (const char* name : {"nvidia0", "nvidia1", "nvidia2", "nvidiactl", "nvidia-uvm", "null"})
     folder.write(name, "");
@@ -39,13 +39,13 @@ TEST(WorkerGpuCount, CountsTheListWithinWhatIsThere) {
 
 // ---- addresses
 
-TEST(WorkerOwnAddress, LoopbackWhereItWasAskedFor) {
+TEST(WorkerOwnAddress, IsLoopbackIfRankZeroIsAtLoopback) {
   EXPECT_EQ(own_address("127.0.0.1", 29500, ""), "127.0.0.1");
   EXPECT_THAT(own_address("localhost", 29500, "").value_or("failed"),
               testing::AnyOf("127.0.0.1", "::1"));
 }
 
-TEST(WorkerOwnAddress, AnInterfaceByName) {
+TEST(WorkerOwnAddress, IsThatOfTheNamedInterface) {
   EXPECT_EQ(own_address("127.0.0.1", 29500, "lo"), "127.0.0.1");
   EXPECT_EQ(own_address("127.0.0.1", 29500, "lo,eth7"), "127.0.0.1");
   const Outcome<std::string> missing = own_address("127.0.0.1", 29500, "nosuch0");
@@ -54,7 +54,7 @@ TEST(WorkerOwnAddress, AnInterfaceByName) {
   EXPECT_THAT(missing.error().message, StartsWith("GLOO_SOCKET_IFNAME=nosuch0: "));
 }
 
-TEST(WorkerOwnAddress, RankZeroListensWhereTheOthersCall) {
+TEST(WorkerOwnAddress, RankZeroListensAtTheMasterAddressOrOnAll) {
   using Addresses = std::vector<SocketAddress>;
   EXPECT_EQ(listening_addresses("127.0.0.1", 5), (Addresses{{IpAddress::loopback_v4(), 5}}));
   // Somebody else's address: a service in front of this machine.

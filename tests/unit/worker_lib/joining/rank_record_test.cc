@@ -23,13 +23,13 @@ RankRecord any_record() {
   return record;
 }
 
-RC_GTEST_PROP(RankRecord, ComesBackAsItWas, ()) {
+RC_GTEST_PROP(RankRecord, SurvivesEncoding, ()) {
   const RankRecord record = any_record();
   RC_ASSERT(RankRecord::decode(record.encode()) == record);
 }
 
 // The store is open to others: whatever is decoded is a record that another rank reads alike.
-RC_GTEST_PROP(RankRecord, SpoiledBytesAreRefusedOrAnotherRecord, ()) {
+RC_GTEST_PROP(RankRecord, CorruptBytesAreRefusedOrReadAsAnotherRecord, ()) {
   std::string text = any_record().encode();
   for (int left = *rc::gen::inRange(1, 4); left > 0; --left)
     text[*rc::gen::inRange<size_t>(0, text.size())] = *rc::gen::arbitrary<char>();

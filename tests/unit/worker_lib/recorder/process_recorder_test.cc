@@ -120,14 +120,14 @@ TEST_F(ProcessRecorder, AHelpersCallIsRecordedWithTheFunctionThatCalledTheHelper
   EXPECT_THAT(sites_of(buckets_in_cpp), Each(IsIn(&buckets_in_cpp)));
 }
 
-TEST_F(ProcessRecorder, ACallInsideABlockIsTheBlocksOwn) {
+TEST_F(ProcessRecorder, ACallInsideABlockIsRecordedWithTheBlocksFunction) {
   const std::vector<uint64_t> sites = sites_of([] { zero_first([] { reduce_in_cpp(); }); });
   ASSERT_FALSE(sites.empty());
   EXPECT_THAT(sites.front(), IsIn(&reduce_in_cpp));
   EXPECT_THAT(sites.back(), Not(IsIn(&reduce_in_cpp)));
 }
 
-TEST_F(ProcessRecorder, TheProgramSaysWhatItDoes) {
+TEST_F(ProcessRecorder, ShowsTheSectionsOfTheProgram) {
   {
     const Section outer("evaluation");
     ASSERT_EQ(muster_section_enter("the second half"), MUSTER_OK);
@@ -139,7 +139,7 @@ TEST_F(ProcessRecorder, TheProgramSaysWhatItDoes) {
   EXPECT_EQ(muster_section_enter(nullptr), MUSTER_ERROR_INVALID_ARGUMENT);
 }
 
-TEST_F(ProcessRecorder, HelpersSayThemselvesWhatTheyDo) {
+TEST_F(ProcessRecorder, HelpersEnterSectionsOfTheirOwn) {
   const TempTree tree;
   std::vector<std::string> seen;
   const auto look = [&] {
@@ -153,7 +153,7 @@ TEST_F(ProcessRecorder, HelpersSayThemselvesWhatTheyDo) {
   EXPECT_THAT(section_texts(ring()), IsEmpty());
 }
 
-TEST_F(ProcessRecorder, AnInitialisationThatFailsIsShown) {
+TEST_F(ProcessRecorder, ShowsAFailedInitialisation) {
   destroy_process_group();
   EXPECT_EQ(group_in(ring(), world_).text, world_ + " (world) of ranks 0, 0 of 1: closed");
   InitOptions nobody_there{.init_method = "tcp://127.0.0.1:9"};
@@ -184,17 +184,17 @@ class OtherProcess : public testing::Test {
   void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
 };
 
-TEST_F(OtherProcess, SaysOnceThatItsDescriptorIsClosedAndGoesOn) {
+TEST_F(OtherProcess, ReportsAClosedDescriptorOnceAndGoesOn) {
   EXPECT_EXIT(join_alone("987:1f00c3a29b7e4d51"), testing::ExitedWithCode(0),
               testing::MatchesRegex("muster: rank 0 records no calls, so a hang is not explained: "
                                     "descriptor 987 .*\\(see MUSTER_RECORD_FD\\)\n"));
 }
 
-TEST_F(OtherProcess, SaysThatTheVariableIsWrongAndGoesOn) {
+TEST_F(OtherProcess, ReportsAMalformedVariableAndGoesOn) {
   EXPECT_EXIT(join_alone("rubbish"), testing::ExitedWithCode(0), HasSubstr("'rubbish'"));
 }
 
-TEST_F(OtherProcess, SaysNothingWhereAnotherProcessOfTheWorkerRecords) {
+TEST_F(OtherProcess, ReportsNothingIfAnotherProcessOfTheWorkerRecords) {
   std::string why;
   std::unique_ptr<ring::RingWriter> owner;
   if (!testing::internal::InDeathTestChild()) {  // It finds all this in its environment.

@@ -76,7 +76,7 @@ void call_every_kind(ProcessGroup world) {
   static_cast<void>(world.allocate_shared(4096));
 }
 
-TEST(RecordedCalls, EveryKindIsRecordedAsItWasCalled) {
+TEST(RecordedCalls, RecordsEveryKindAsItWasCalled) {
   OnSharedMemory two;
   two.job.each([](FakeRank& rank) { call_every_kind(rank.world()); });
   for (size_t rank = 0; rank < 2; ++rank) {
@@ -109,7 +109,7 @@ TEST(RecordedCalls, ACallIsAwaitedUnlessTheProgramBeganIt) {
   EXPECT_THAT(call_texts(recorded[0], "world"), ElementsAre("1 barrier, begun", "2 barrier"));
 }
 
-TEST(RecordedCalls, ACallIsThereWhileItIsInFlight) {
+TEST(RecordedCalls, ACallIsPendingWhileItIsInFlight) {
   RecordedRanks recorded(2);
   FakeJob job(2, recorded.adjust());
   std::thread first([&] { job[0].world().barrier(); });
@@ -124,7 +124,7 @@ TEST(RecordedCalls, ACallIsThereWhileItIsInFlight) {
   EXPECT_EQ(group_in(recorded[0], "world").completed, 1u);
 }
 
-TEST(RecordedCalls, WhatTheBackendRefusesIsWithdrawnAndItsNumberUsedAgain) {
+TEST(RecordedCalls, ACallTheBackendRefusesIsWithdrawnAndItsNumberReused) {
   RecordedRanks recorded(2);
   FakeJob job(2, recorded.adjust());
   job.tables().named("world").fail_at(2, {ErrorCode::invalid_argument, "not this one"});
@@ -155,7 +155,7 @@ TEST(RecordedCalls, AnArgumentRefusedAtOnceLeavesNoTrace) {
   EXPECT_THAT(call_texts(recorded[0], "world"), IsEmpty());
 }
 
-TEST(RecordedCalls, AFailureIsMarkedAndKeptInTheLibrarysWords) {
+TEST(RecordedCalls, AFailureIsMarkedAndItsMessageKept) {
   RecordedRanks recorded(2);
   FakeJob job(2, recorded.adjust());
   job.tables().named("world").fail_at(1, {ErrorCode::timeout, "rank 1 did not come", {{1}}});
@@ -194,7 +194,7 @@ TEST(RecordedCalls, MessagesAreCountedByPeerAndDirection) {
   EXPECT_EQ(group_in(recorded[0], "world").called, 0u) << "messages are no collectives";
 }
 
-TEST(RecordedCalls, AMessageThatWasBegunEndsWhenTheProgramFindsOut) {
+TEST(RecordedCalls, ABegunMessageEndsWhenTheProgramSeesItsEnd) {
   RecordedRanks recorded(2);
   FakeJob job(2, recorded.adjust());
   std::vector<int64_t> in(1);
@@ -214,7 +214,7 @@ TEST(RecordedCalls, AMessageThatWasBegunEndsWhenTheProgramFindsOut) {
   EXPECT_THAT(message_counts(recorded[1]), ElementsAre("send to 0: 1 called, 1 completed"));
 }
 
-TEST(RecordedCalls, ABatchOfMessagesIsRecordedOneByOne) {
+TEST(RecordedCalls, EachMessageOfABatchIsRecorded) {
   RecordedRanks recorded(2);
   FakeJob job(2, recorded.adjust());
   job.each([](FakeRank& rank) {
@@ -268,7 +268,7 @@ Buffer on_device(std::vector<int64_t>& data) {
   return {data.data(), data.size(), DType::int64, Device::cuda(0)};
 }
 
-TEST(RecordedCalls, ADevicesCallsAreALaneWhoseEndIsNoticedLater) {
+TEST(RecordedCalls, DeviceCallsHaveALaneWithLateCompletion) {
   RecordedRanks recorded(2);
   FakeJob job(2, recorded.adjust());
   job.each([](FakeRank& rank) {
@@ -292,7 +292,7 @@ TEST(RecordedCalls, ADevicesCallsAreALaneWhoseEndIsNoticedLater) {
                           "2 broadcast of 2 int64 from rank 1 of the group, begun, pending"));
 }
 
-TEST(RecordedCalls, WaitingForADevicesCallOnTheHostEndsIt) {
+TEST(RecordedCalls, AHostWaitForADeviceCallEndsIt) {
   RecordedRanks recorded(2);
   FakeJob job(2, recorded.adjust());
   job.each([](FakeRank& rank) {
@@ -304,7 +304,7 @@ TEST(RecordedCalls, WaitingForADevicesCallOnTheHostEndsIt) {
               ElementsAre("1 broadcast of 2 int64 from rank 0 of the group, begun"));
 }
 
-TEST(RecordedCalls, ABarrierOnADeviceIsAwaited) {
+TEST(RecordedCalls, ADeviceBarrierIsAwaited) {
   RecordedRanks recorded(2);
   FakeJob job(2, [&](GroupHost& host) {
     recorded.adjust()(host);
@@ -315,7 +315,7 @@ TEST(RecordedCalls, ABarrierOnADeviceIsAwaited) {
   EXPECT_EQ(group_in(recorded[0], "world/cuda").completed, 1u);
 }
 
-TEST(RecordedCalls, AMessageOnADeviceIsPutOnItsStreamAndNobodyLooksWhenItEnds) {
+TEST(RecordedCalls, ADeviceMessageStaysPendingOnceItIsOnItsStream) {
   RecordedRanks recorded(2);
   FakeJob job(2, recorded.adjust());
   job.each([](FakeRank& rank) {
@@ -329,7 +329,7 @@ TEST(RecordedCalls, AMessageOnADeviceIsPutOnItsStreamAndNobodyLooksWhenItEnds) {
   EXPECT_THAT(message_counts(recorded[1]), ElementsAre("recv from 0: 1 called, 0 completed"));
 }
 
-TEST(RecordedCalls, WithoutARecorderNothingIsDifferent) {
+TEST(RecordedCalls, CallsWorkWithoutARecorder) {
   FakeJob job(2);
   job.each([](FakeRank& rank) {
     std::vector<int64_t> data(2);

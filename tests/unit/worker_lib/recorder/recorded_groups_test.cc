@@ -22,7 +22,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::UnorderedElementsAre;
 
-TEST(RecordedGroups, AGroupIsShownToItsMembersAlone) {
+TEST(RecordedGroups, AGroupIsShownOnlyByItsMembers) {
   RecordedRanks recorded(3);
   FakeJob job(3, recorded.adjust());
   job.each([&](FakeRank& rank) {
@@ -37,7 +37,7 @@ TEST(RecordedGroups, AGroupIsShownToItsMembersAlone) {
   EXPECT_EQ(group_in(recorded[0], "2,0.1").hash, group_in(recorded[2], "2,0.1").hash);
 }
 
-TEST(RecordedGroups, TheSameRanksAgainAreAnotherGroup) {
+TEST(RecordedGroups, GroupsOfEqualRanksHaveDifferentIds) {
   RecordedRanks recorded(2);
   FakeJob job(2, recorded.adjust());
   job.each([](FakeRank& rank) {
@@ -54,7 +54,7 @@ TEST(RecordedGroups, TheSameRanksAgainAreAnotherGroup) {
       << "by which the ranks tell each other their colors";
 }
 
-TEST(RecordedGroups, OneFormsUntilItsMembersAreThere) {
+TEST(RecordedGroups, AGroupIsFormingUntilItsMembersArrive) {
   RecordedRanks recorded(2);
   FakeJob job(2, recorded.adjust());
   std::thread first([&] { job[0].new_group({{0}, {1}}, {.name = "pair"}); });
@@ -66,7 +66,7 @@ TEST(RecordedGroups, OneFormsUntilItsMembersAreThere) {
   EXPECT_EQ(group_in(recorded[0], "0-1.1").text, "0-1.1 (pair) of ranks 0-1, 0 of 2: closed");
 }
 
-TEST(RecordedGroups, WhyOneWasNotMadeIsKept) {
+TEST(RecordedGroups, TheReasonWhyAGroupWasNotMadeIsKept) {
   RecordedRanks recorded(2);
   FakeJob job(2, recorded.adjust());
   const GroupOptions soon{.name = "pair", .timeout = std::chrono::milliseconds(1)};
@@ -90,7 +90,7 @@ TEST(RecordedGroups, ADeathFailsAllLanesOfTheGroup) {
   EXPECT_EQ(group_in(recorded[0], "world").text, "world (world) of ranks 0-1, 0 of 2: closed");
 }
 
-TEST(RecordedGroups, EntriesOfClosedGroupsAreUsedAgain) {
+TEST(RecordedGroups, EntriesOfClosedGroupsAreReused) {
   RecordedRanks recorded(1);
   FakeJob job(1, recorded.adjust());
   for (size_t i = 0; i < 2 * ring::kGroups; ++i)
@@ -99,7 +99,7 @@ TEST(RecordedGroups, EntriesOfClosedGroupsAreUsedAgain) {
   EXPECT_EQ(group_in(recorded[0], "0.256").completed, 1u);
 }
 
-TEST(RecordedGroups, TheWorldFormsBeforeTheRanksMeet) {
+TEST(RecordedGroups, TheWorldIsFormingBeforeTheRanksMeet) {
   RecordedRanks recorded(2);
   recorded.recorder(0).begin_world(2, 0);
   EXPECT_THAT(group_texts(recorded[0]), ElementsAre("world (world) of ranks 0-1, 0 of 2: forming"));
@@ -108,7 +108,7 @@ TEST(RecordedGroups, TheWorldFormsBeforeTheRanksMeet) {
   EXPECT_THAT(group_texts(recorded[0]), ElementsAre("world (world) of ranks 0-1, 0 of 2: ready"));
 }
 
-TEST(RecordedGroups, AWorldThatNobodyElseJoinedHasFailed) {
+TEST(RecordedGroups, AWorldWithoutItsOtherRanksHasFailed) {
   RecordedRanks recorded(1);
   recorded.recorder(0).begin_world(2, 0);
   recorded.recorder(0).end_world("rank 1 did not join");

@@ -121,7 +121,7 @@ size_t compare_all(size_t inputs, size_t count, std::mt19937_64& random) {
   return compared;
 }
 
-TEST(ReduceKernels, AnyCountOfInputsGivesWhatPairsInTheirOrderGive) {
+TEST(ReduceKernels, AnyNumberOfInputsEqualsReductionByPairsInOrder) {
   constexpr uint64_t kSeed = 20'26;
   std::mt19937_64 random(kSeed);
   size_t compared = 0;
@@ -170,7 +170,7 @@ size_t count_differences(DType dtype, const std::vector<std::byte>& a,
 }
 
 // Empty buffers need not be anywhere; the undefined-behaviour sanitizer watches.
-TEST(ReduceKernels, NothingIsReducedWhereNothingIs) {
+TEST(ReduceKernels, EmptyInputsMayBeNullAndWriteNothing) {
   std::byte there{7};
   for (const size_t inputs : {1u, 2u, 3u, 4u, 5u, 9u}) {
     const std::vector<const std::byte*> none(inputs, nullptr);
@@ -234,7 +234,7 @@ TEST(ReduceKernels, AveragesOfIntegersAreRoundedTowardsZero) {
             (std::vector<int8_t>{0}));
 }
 
-TEST(ReduceKernels, AveragesOfFloatsAreSumsDivided) {
+TEST(ReduceKernels, AveragesOfFloatsAreDividedSums) {
   EXPECT_EQ(reduced_by_kernel<float>(ReduceOp::average, {{1.0F}, {1.0F}, {-1.0F}}),
             (std::vector<float>{1.0F / 3.0F}));
   EXPECT_EQ(reduced_by_kernel<bfloat16>(ReduceOp::average,
@@ -269,7 +269,7 @@ void expect_nan_wins() {
   }
 }
 
-TEST(ReduceKernels, MinAndMaxGiveNanWhereAnyInputIsNan) {
+TEST(ReduceKernels, MinAndMaxGiveNanIfAnyInputIsNan) {
   expect_nan_wins<float>();
   expect_nan_wins<double>();
   expect_nan_wins<bfloat16>();
@@ -283,7 +283,7 @@ TEST(ReduceKernels, SumsKeepInfinities) {
   EXPECT_TRUE(std::isnan(sums[1]));
 }
 
-TEST(ReduceKernels, BitwiseReductionsAreOfIntegersOnly) {
+TEST(ReduceKernels, BitwiseReductionsTakeOnlyIntegers) {
   EXPECT_EQ(reduced_by_kernel<int16_t>(ReduceOp::band, {{0x0ff0}, {0x00ff}}),
             (std::vector<int16_t>{0x00f0}));
   EXPECT_EQ(reduced_by_kernel<int64_t>(ReduceOp::bor, {{1}, {int64_t{1} << 40}}),
@@ -295,7 +295,7 @@ TEST(ReduceKernels, BitwiseReductionsAreOfIntegersOnly) {
   EXPECT_TRUE(is_reducible(DType::float64, ReduceOp::product));
 }
 
-TEST(ReduceKernels, TheOrderOfInputsIsTheOrderOfAdditions) {
+TEST(ReduceKernels, InputsAreAddedInTheirOrder) {
   EXPECT_EQ(reduced_by_kernel<float>(ReduceOp::sum, {{1e8F}, {-1e8F}, {1.0F}}),
             (std::vector<float>{1.0F}));
   EXPECT_EQ(reduced_by_kernel<float>(ReduceOp::sum, {{1.0F}, {1e8F}, {-1e8F}}),

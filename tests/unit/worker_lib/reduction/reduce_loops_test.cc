@@ -88,14 +88,14 @@ void expect_as_one_at_a_time(ReduceOp op, const Combine& combine) {
   RC_ASSERT(looped(op, inputs, into) == one_at_a_time(inputs, combine));
 }
 
-RC_GTEST_PROP(ReduceLoops, CombineIntegersAsOneAtATimeDoesAndWrapAround, ()) {
+RC_GTEST_PROP(ReduceLoops, CombineIntegersLikeScalarCodeAndWrapAround, ()) {
   expect_as_one_at_a_time<uint8_t>(ReduceOp::sum, std::plus<unsigned>());
   expect_as_one_at_a_time<int8_t>(ReduceOp::product, std::multiplies<int>());
   expect_as_one_at_a_time<int16_t>(ReduceOp::min, [](int a, int b) { return std::min(a, b); });
   expect_as_one_at_a_time<int32_t>(ReduceOp::average, std::plus<int64_t>());
 }
 
-RC_GTEST_PROP(ReduceLoops, CombineBitsAsOneAtATimeDoes, ()) {
+RC_GTEST_PROP(ReduceLoops, CombineBitsLikeScalarCode, ()) {
   expect_as_one_at_a_time<int32_t>(ReduceOp::bxor, std::bit_xor<int>());
   expect_as_one_at_a_time<int64_t>(ReduceOp::band, std::bit_and<int64_t>());
   expect_as_one_at_a_time<int64_t>(ReduceOp::bor, std::bit_or<int64_t>());
@@ -113,7 +113,7 @@ RC_GTEST_PROP(ReduceLoops, RoundHalvesAfterEveryStep, ()) {
   expect_as_one_at_a_time<float16>(ReduceOp::sum, add);
 }
 
-TEST(ReduceLoops, ThereIsALoopForEveryReductionThatIsDefined) {
+TEST(ReduceLoops, ExistForEveryDefinedReduction) {
   for (int dtype = 0; dtype <= static_cast<int>(DType::float64); ++dtype) {
     for (int op = 0; op <= static_cast<int>(ReduceOp::bxor); ++op) {
       const auto type = static_cast<DType>(dtype);
@@ -135,7 +135,7 @@ uint16_t narrowed(float value) {
   return out;
 }
 
-TEST(ReduceLoops, EveryBfloat16SurvivesToBeWidened) {
+TEST(ReduceLoops, EveryBfloat16SurvivesWideningAndNarrowing) {
   for (uint32_t bits = 0; bits <= UINT16_MAX; ++bits) {
     const auto half = static_cast<uint16_t>(bits);
     float wide = 0;
@@ -144,7 +144,7 @@ TEST(ReduceLoops, EveryBfloat16SurvivesToBeWidened) {
   }
 }
 
-RC_GTEST_PROP(ReduceLoops, AnyFloatIsNarrowedAsThePublicTypeDoes, (uint32_t bits)) {
+RC_GTEST_PROP(ReduceLoops, NarrowAnyFloatLikeThePublicType, (uint32_t bits)) {
   const auto value = std::bit_cast<float>(bits);
   RC_ASSERT(narrowed(value) == bfloat16(value).bits());
 }

@@ -103,7 +103,7 @@ TEST(WorkerSpawn, StartsThisProgramOnceForEachRank) {
   }
 }
 
-TEST(WorkerSpawn, ServesTheRanksAStore) {
+TEST(WorkerSpawn, ServesAStoreToTheRanks) {
   SpawnOptions options = to_this_test();
   const SpawnResult result = spawn(
       4,
@@ -120,7 +120,7 @@ TEST(WorkerSpawn, ServesTheRanksAStore) {
   EXPECT_TRUE(result.ok()) << result.message();
 }
 
-TEST(WorkerSpawn, RanksPassEarlierCallsAndReachTheirOwn) {
+TEST(WorkerSpawn, RanksSkipEarlierCallsAndReachTheirOwn) {
   SpawnOptions first = to_this_test();
   SpawnOptions second = to_this_test();
   first.name += " first";
@@ -164,7 +164,7 @@ TEST(WorkerSpawn, AFailureStopsTheRestAndIsNamed) {
                                   ") exited with code 7; 2 others were stopped");
 }
 
-TEST(WorkerSpawn, ARankThatNeverComesToItsCallHasFailed) {
+TEST(WorkerSpawn, ARankThatNeverReachesItsCallHasFailed) {
   SpawnOptions options = to_this_test();
   options.arguments = {"--gtest_filter=Nothing.ToRun", "--gtest_brief=1"};
   const SpawnResult result = spawn(1, [](int) -> int { return 0; }, options);
@@ -187,7 +187,7 @@ TEST(WorkerSpawn, ASignalIsNamed) {
                                   ") was killed by signal 9 (Killed)");
 }
 
-TEST(WorkerSpawn, WhoIgnoresSigtermIsKilledAfterItsTime) {
+TEST(WorkerSpawn, ARankThatIgnoresSigtermIsKilledAfterTheStopTimeout) {
   SpawnOptions options = to_this_test();
   options.stop_timeout = std::chrono::milliseconds(50);
   const Notes notes(options);
@@ -227,7 +227,7 @@ TEST(WorkerSpawn, ExceptionsArePrintedWithTheRank) {
             "rank 2: no data\nrank 3: an exception that is not a std::exception\n");
 }
 
-TEST(WorkerSpawn, ATimeoutStopsAllAndNamesThoseWhoWereThere) {
+TEST(WorkerSpawn, ATimeoutStopsAllAndNamesTheRanksThatStillRan) {
   SpawnOptions options = to_this_test();
   const Notes notes(options);
   options.timeout = std::chrono::seconds(2);
@@ -285,7 +285,7 @@ TEST(WorkerSpawn, RanksDieWithTheirParent) {
   test::wait_for([&] { return !worker::may_still_live(*life); }, "its end: " + life->to_string());
 }
 
-TEST(WorkerSpawn, RefusesNumbersThatMakeNoWorld) {
+TEST(WorkerSpawn, RefusesFewerThanOneRank) {
   for (const int nprocs : {0, -1}) {
     try {
       static_cast<void>(spawn(nprocs, [](int) {}));
@@ -315,7 +315,7 @@ TEST(WorkerSpawn, RefusesInAForkedChild) {
 
 // ---- its pieces
 
-TEST(WorkerSpawn, ARanksEnvironmentIsTheContractAndNobodyElses) {
+TEST(WorkerSpawn, ARanksEnvironmentHasTheContractAndNoInheritedOne) {
   const std::vector<std::string> environment = worker::rank_environment(
       {"HOME=/h", "RANK=7", "RANKS=kept", "TORCHELASTIC_RESTART_COUNT=3", "ROLE_NAME=x",
        "TORCHELASTIC_ERROR_FILE=/e", "MUSTER_RECORD_FD=100:1", "MASTER_PORT=1", "odd",
@@ -330,7 +330,7 @@ TEST(WorkerSpawn, ARanksEnvironmentIsTheContractAndNobodyElses) {
                   "OMP_NUM_THREADS=2", "MUSTER_SPAWN=4:call10:boot/1/2/3"));
 }
 
-TEST(WorkerSpawn, AMarkComesBackAsItWas) {
+TEST(WorkerSpawn, AMarkSurvivesEncoding) {
   const worker::SpawnMark mark{"a:call 1", {"boot", 1, 2, 3}};
   const auto decoded = worker::SpawnMark::decode(mark.encode());
   ASSERT_TRUE(decoded.has_value());
@@ -339,7 +339,7 @@ TEST(WorkerSpawn, AMarkComesBackAsItWas) {
   EXPECT_FALSE(worker::SpawnMark::decode("junk").has_value());
 }
 
-TEST(WorkerSpawn, SomebodyElsesMarkIsNoMark) {
+TEST(WorkerSpawn, AMarkOfAProcessThatIsNotTheParentIsIgnored) {
   // As a program that a rank started finds it: of a process that lives and is not our parent.
   const worker::SpawnMark mark{to_this_test().name, worker::life_of_process(getpid())};
   setenv("MUSTER_SPAWN", mark.encode().c_str(), 1);
@@ -354,7 +354,7 @@ TEST(WorkerSpawn, SomebodyElsesMarkIsNoMark) {
   EXPECT_EQ(result.ranks.size(), 1U);
 }
 
-TEST(WorkerSpawn, StartingWithoutRoomForArgumentsIsAnError) {
+TEST(WorkerSpawn, ArgumentsThatAreTooLongAreAnError) {
   const std::vector<std::string> too_much(3, std::string(size_t{1} << 20, 'x'));
   const auto started = worker::start_rank(too_much, {});
   ASSERT_FALSE(started.has_value());

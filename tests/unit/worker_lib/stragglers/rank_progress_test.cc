@@ -84,7 +84,7 @@ TEST(RankProgressCodec, WritesAndReadsTheFieldsInTheirOrder) {
   EXPECT_EQ(RankProgress::decode(RankProgress().encode()), RankProgress());
 }
 
-TEST(RankProgressCodec, WhatNoRankWouldWriteIsRefused) {
+TEST(RankProgressCodec, RefusesTextThatNoRankWrites) {
   using Change = void (*)(WrittenProgress&);
   const std::vector<Change> changes{
       [](WrittenProgress& one) { one.version = "muster progress 1"; },
@@ -129,7 +129,7 @@ TEST(RankProgressCodec, ListsEndAtTheirLimits) {
   }
 }
 
-RC_GTEST_PROP(RankProgressCodec, SpoiledBytesAreRefusedOrReadAlikeByAll, ()) {
+RC_GTEST_PROP(RankProgressCodec, CorruptBytesAreRefusedOrReadTheSameByAll, ()) {
   std::string text = good_progress().encode();
   for (int left = *rc::gen::inRange(1, 4); left > 0; --left)
     text[*rc::gen::inRange<size_t>(0, text.size())] = *rc::gen::arbitrary<char>();
@@ -138,7 +138,7 @@ RC_GTEST_PROP(RankProgressCodec, SpoiledBytesAreRefusedOrReadAlikeByAll, ()) {
   RC_ASSERT(RankProgress::decode(progress->encode()) == progress);
 }
 
-TEST(RankProgressCodec, GroupsAndCallsAreFoundByWhatNamesThem) {
+TEST(RankProgressCodec, FindsGroupsByIdAndCallsByNumber) {
   const RankProgress progress = good_progress();
   EXPECT_EQ(progress.group("id"), &progress.groups[0]);
   EXPECT_EQ(progress.group("name"), nullptr) << "two groups may have one name";

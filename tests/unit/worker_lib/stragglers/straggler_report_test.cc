@@ -147,7 +147,7 @@ class Case {
   ProgressAnswers answers;
 };
 
-TEST(StragglerReport, AsksThoseWhomItWaitedForAndThenThoseWhomTheyWaitFor) {
+TEST(StragglerReport, AsksTheAwaitedRanksAndThenThoseTheyWaitFor) {
   Case one({1, 2});
   EXPECT_THAT(one.find().to_ask, ElementsAre(1, 2));
   one.with(1, At().in("world", 7, {3, 4})).with(2, At().after("world", 7));
@@ -157,7 +157,7 @@ TEST(StragglerReport, AsksThoseWhomItWaitedForAndThenThoseWhomTheyWaitFor) {
   EXPECT_THAT(one.find().stragglers, ElementsAre(Key(3)));
 }
 
-TEST(StragglerReport, OneThatHasNotComeAndDoesSomethingElseKeepsTheOthers) {
+TEST(StragglerReport, BlamesARankThatHasNotCalledTheOperation) {
   Case one({1});
   one.with(1, At().after("world", 6, "barrier"));
   EXPECT_EQ(one.told().message,
@@ -169,7 +169,7 @@ TEST(StragglerReport, OneThatHasNotComeAndDoesSomethingElseKeepsTheOthers) {
   EXPECT_THAT(one.told().message, HasSubstr("within 2 s (nor anything before)"));
 }
 
-TEST(StragglerReport, OneThatDoesNotAnswerIsToldFromOneThatHasNotCalledIt) {
+TEST(StragglerReport, DistinguishesASilentRankFromOneThatHasNotCalled) {
   const auto words = [](NoAnswer why) { return Case({1}).with(1, why).told(); };
   EXPECT_EQ(words(NoAnswer::stopped).message,
             "rank 1 (host, pid 101) is stopped (by SIGSTOP, or by a debugger)");
@@ -181,7 +181,7 @@ TEST(StragglerReport, OneThatDoesNotAnswerIsToldFromOneThatHasNotCalledIt) {
   EXPECT_EQ(words(NoAnswer::mute).code, ErrorCode::timeout);
 }
 
-TEST(StragglerReport, OneThatIsKeptInAnEarlierCallIsPassedOver) {
+TEST(StragglerReport, SkipsARankThatWaitsInAnEarlierCall) {
   Case one({1});
   one.with(1, At().in("world", 6, {4}, "reduce")).with(4, NoAnswer::stopped);
   EXPECT_THAT(one.blamed(), ElementsAre(4));
@@ -190,7 +190,7 @@ TEST(StragglerReport, OneThatIsKeptInAnEarlierCallIsPassedOver) {
             "101), which this one waited for, is in reduce 6 of group world itself");
 }
 
-TEST(StragglerReport, OneThatIsKeptInAnotherGroupIsPassedOver) {
+TEST(StragglerReport, SkipsARankThatWaitsInAnotherGroup) {
   Case one({1});
   one.with(1, At().after("world", 6).in("pair", 3, {4}, "barrier"));
   one.with(4, At().after("pair", 2));
@@ -199,7 +199,7 @@ TEST(StragglerReport, OneThatIsKeptInAnotherGroupIsPassedOver) {
               HasSubstr("rank 4 (host, pid 104) has not called barrier 3 of group pair"));
 }
 
-TEST(StragglerReport, SoIsOneThatWaitsForAMessageOrForOthersToMakeAGroup) {
+TEST(StragglerReport, SkipsARankThatWaitsForAMessageOrToMakeAGroup) {
   Case message({1});
   message.with(1, At().after("world", 6).receiving("world", 4)).with(4, At().after("world", 6));
   EXPECT_THAT(message.blamed(), ElementsAre(4));
@@ -209,7 +209,7 @@ TEST(StragglerReport, SoIsOneThatWaitsForAMessageOrForOthersToMakeAGroup) {
   EXPECT_THAT(meeting.blamed(), ElementsAre(4));
 }
 
-TEST(StragglerReport, WhatTheLibraryPerformsMeanwhileKeepsNobodyFromComing) {
+TEST(StragglerReport, BackgroundOperationsOfOtherGroupsExcuseNoRank) {
   Case one({1});
   // Its program computes, while an operation of another group is under way.
   one.with(1, At().after("world", 6).in("pair", 3, {4}).in_background()).with(4, NoAnswer::mute);
@@ -219,7 +219,7 @@ TEST(StragglerReport, WhatTheLibraryPerformsMeanwhileKeepsNobodyFromComing) {
   EXPECT_THAT(one.blamed(), ElementsAre(4));
 }
 
-TEST(StragglerReport, OneThatHasMetAFailureOfAnotherIsPassedOver) {
+TEST(StragglerReport, SkipsARankThatMetAFailureOfAnother) {
   Case one({1});
   one.with(1, At().after("world", 6).blames({4})).with(4, NoAnswer::stopped);
   EXPECT_THAT(one.blamed(), ElementsAre(4));
@@ -231,7 +231,7 @@ TEST(StragglerReport, OneThatHasMetAFailureOfAnotherIsPassedOver) {
 }
 
 // They have waited for each other, and it has found that out first.
-TEST(StragglerReport, OneThatBlamesItselfWithOthersIsNotPassedOver) {
+TEST(StragglerReport, DoesNotSkipARankThatBlamesItselfToo) {
   Case one({1});
   one.with(1, At().after("world", 6).blames({1, 4})).with(4, At().after("world", 6));
   EXPECT_THAT(one.blamed(), ElementsAre(1, 4));
@@ -239,14 +239,14 @@ TEST(StragglerReport, OneThatBlamesItselfWithOthersIsNotPassedOver) {
   EXPECT_THAT(one.blamed(), ElementsAre(0, 1));
 }
 
-TEST(StragglerReport, AllWhoKeepTheOthersAreNamed) {
+TEST(StragglerReport, NamesAllStragglers) {
   Case one({1, 2});
   one.with(1, At().after("world", 6)).with(2, At().in("world", 7, {5})).with(5, NoAnswer::mute);
   EXPECT_THAT(one.blamed(), ElementsAre(1, 5));
   EXPECT_THAT(one.told().message, HasSubstr("; check what they are doing instead"));
 }
 
-TEST(StragglerReport, RanksThatWaitForEachOtherAreAllNamed) {
+TEST(StragglerReport, NamesAllRanksThatWaitForEachOther) {
   Case one({1});
   one.with(1, At().after("world", 6).in("pair", 3, {0}));
   EXPECT_THAT(one.find().to_ask, ElementsAre(2, 3, 4, 5)) << "where most are";
@@ -261,7 +261,7 @@ TEST(StragglerReport, RanksThatWaitForEachOtherAreAllNamed) {
 }
 
 // Rank 2 has left a call out: it waits in the next one for those that wait for it.
-TEST(StragglerReport, InACircleThoseAreNamedThatAreNotWhereMostAre) {
+TEST(StragglerReport, InACircleTheRanksOutsideTheMajorityAreNamed) {
   Case one({2});
   one.with(2, At().after("world", 6).in("other", 3, {0, 1}, "barrier"));
   one.with(1, At().in("world", 7, {2})).nobody_else();
@@ -272,7 +272,7 @@ TEST(StragglerReport, InACircleThoseAreNamedThatAreNotWhereMostAre) {
 }
 
 // Its time was over a moment before: it is through with the call, but not well.
-TEST(StragglerReport, OneThatHasGivenTheCallUpBlamesWhomItHasFound) {
+TEST(StragglerReport, UsesTheFindingOfARankThatGaveUpTheCall) {
   Case one({1});
   one.with(1, At().after("world", 7).blames({3})).with(3, At().after("world", 6));
   EXPECT_THAT(one.blamed(), ElementsAre(3));
@@ -291,7 +291,7 @@ Case circle_with_rank_1() {
 }
 
 // Those that ran out of time before have given up and may be gone; what they found out stands.
-TEST(StragglerReport, InACircleOneAgreesWithThoseThatHaveFoundOutBefore) {
+TEST(StragglerReport, InACircleTheEarlierFindingsOfOtherRanksDecide) {
   Case one = circle_with_rank_1();
   one.with(2, At().after("world", 6).after("other", 3).blames({0})).with(3, NoAnswer::gone);
   one.nobody_else();
@@ -311,7 +311,7 @@ TEST(StragglerReport, InACircleOneAgreesWithThoseThatHaveFoundOutBefore) {
   }
 }
 
-TEST(StragglerReport, InACircleOneAgreesWithWhatItHasHeardFromThoseThatAreGone) {
+TEST(StragglerReport, InACircleReportsOfEndedRanksDecide) {
   Case one = circle_with_rank_1();
   for (int rank = 2; rank < kRanks; ++rank)
     one.with(rank, NoAnswer::gone);
@@ -323,7 +323,7 @@ TEST(StragglerReport, InACircleOneAgreesWithWhatItHasHeardFromThoseThatAreGone) 
 }
 
 // As rank 0 would have to say of itself.
-TEST(StragglerReport, OneThatOthersGaveUpBecauseOfBlamesItself) {
+TEST(StragglerReport, BlamesItselfIfOtherRanksGaveUpBecauseOfIt) {
   Case one({1});
   one.with(1, At().after("world", 6).blames({0}));
   EXPECT_THAT(one.blamed(), ElementsAre(0));
@@ -334,7 +334,7 @@ TEST(StragglerReport, OneThatOthersGaveUpBecauseOfBlamesItself) {
             "order, whatever the group");
 }
 
-TEST(StragglerReport, OneThatIsGoneHasEndedBecauseOfThoseWhoKeepTheOthers) {
+TEST(StragglerReport, BlamesAnEndedRankOnlyIfNoOtherIsToBlame) {
   Case one({1, 2, 3});
   one.with(1, At().after("world", 6).blames({0})).with(2, NoAnswer::gone).with(3, NoAnswer::gone);
   EXPECT_THAT(one.blamed(), ElementsAre(0));
@@ -345,7 +345,7 @@ TEST(StragglerReport, OneThatIsGoneHasEndedBecauseOfThoseWhoKeepTheOthers) {
 }
 
 // The one that keeps all others may be the one that would pass on why the others have ended.
-TEST(StragglerReport, WhereAllThatItWaitedForAreGoneTheOtherMembersAreAsked) {
+TEST(StragglerReport, AsksTheOtherMembersIfAllAwaitedRanksHaveEnded) {
   Case one({3});
   one.with(3, NoAnswer::gone);
   EXPECT_THAT(one.find().to_ask, UnorderedElementsAre(1, 2, 4, 5));
@@ -366,7 +366,7 @@ TEST(StragglerReport, WhereAllThatItWaitedForAreGoneTheOtherMembersAreAsked) {
   EXPECT_THAT(passed_on.with(5, At().after("world", 6)).blamed(), ElementsAre(3));
 }
 
-TEST(StragglerReport, WhereAllAreInTheSameCallNobodyIsBlamedForAnother) {
+TEST(StragglerReport, KeepsTheSuspectsIfAllRanksAreInTheSameCall) {
   Case one({1});
   one.with(1, At().in("world", 7, {0, 2})).with(2, At().in("world", 7, {1}));
   EXPECT_TRUE(one.find().circle.empty());
@@ -374,19 +374,19 @@ TEST(StragglerReport, WhereAllAreInTheSameCallNobodyIsBlamedForAnother) {
   EXPECT_EQ(one.told().message, "late");
 }
 
-TEST(StragglerReport, RanksThatAreNotThereAreNotAsked) {
+TEST(StragglerReport, DoesNotAskRanksThatDoNotExist) {
   Case one({1, kRanks});
   one.with(1, At().in("world", 7, {kRanks + 5, -3, 2}));
   EXPECT_THAT(one.find().to_ask, ElementsAre(2));
 }
 
-TEST(StragglerReport, OneThatIsThroughWithItKeepsNobody) {
+TEST(StragglerReport, DoesNotBlameARankThatFinishedTheCall) {
   Case one({1, 2});
   one.with(1, At().in("world", 9, {3})).with(2, At().after("world", 6));
   EXPECT_THAT(one.blamed(), ElementsAre(2));
 }
 
-TEST(StragglerReport, AMessageThatMayComeFromAnybodyBlamesNobodyWhoDoesSomethingElse) {
+TEST(StragglerReport, AReceiveFromAnyRankBlamesNoRankForComputing) {
   Case one({1, 2, 3});
   one.question.number = 0;
   one.question.from_anybody = true;
@@ -397,7 +397,7 @@ TEST(StragglerReport, AMessageThatMayComeFromAnybodyBlamesNobodyWhoDoesSomething
   EXPECT_EQ(one.told().message, "late");
 }
 
-TEST(StragglerReport, OfAMessageItsOwnWordsSayMost) {
+TEST(StragglerReport, KeepsTheTextOfALateMessage) {
   Case one({1});
   one.question.number = 0;
   one.with(1, At().after("world", 6));
@@ -412,7 +412,7 @@ CallSignature signature(OpKind kind, size_t count, int root = 0) {
       Operation{.kind = kind, .count = count, .dtype = DType::float32, .root = root});
 }
 
-TEST(StragglerReport, SeesThatSomebodyIsInAnotherCallInThePlaceOfThisOne) {
+TEST(StragglerReport, NoticesARankInADifferentCallWithTheSameNumber) {
   Case one({1});
   one.own.called(signature(OpKind::all_reduce, 8));
   one.with(1, At().in("world", 7, {0}).called(signature(OpKind::all_reduce, 8)));
@@ -421,7 +421,7 @@ TEST(StragglerReport, SeesThatSomebodyIsInAnotherCallInThePlaceOfThisOne) {
   EXPECT_TRUE(one.find().differs);
 }
 
-TEST(StragglerReport, OfThoseThatHaveComeTheMinorityIsNamed) {
+TEST(StragglerReport, AMismatchNamesTheMinorityOfTheArrivedRanks) {
   Case one({});
   one.own.called(signature(OpKind::barrier, 0), 6).called(signature(OpKind::broadcast, 8, 5));
   const auto compared = [&] {
@@ -500,7 +500,7 @@ Failure find_other_call(
       {.world = world, .watch = watch, .own = [&] { return one.own.place; }, .over = over});
 }
 
-TEST(StragglerReport, OnlyThoseThatAreOnTheirWayAreAskedAgainAndLessAndLessOften) {
+TEST(StragglerReport, AsksAgainWithGrowingDelayOnlyRanksNotYetInTheCall) {
   CountingWatch watch([](int rank, int) -> std::optional<RankProgress> {
     if (rank == 1) return At().after("world", 6).place;
     if (rank == 2) return std::nullopt;
@@ -513,7 +513,7 @@ TEST(StragglerReport, OnlyThoseThatAreOnTheirWayAreAskedAgainAndLessAndLessOften
   EXPECT_THAT(watch.asked, ElementsAre(Pair(2, 1), Pair(3, 1), Pair(4, 1), Pair(5, 1)));
 }
 
-TEST(StragglerReport, OneThatComesWhileTheOthersLookIsCompared) {
+TEST(StragglerReport, ComparesARankThatArrivesDuringTheSearch) {
   CountingWatch watch([](int rank, int nth) -> std::optional<RankProgress> {
     if (rank == 1 && nth == 1) return At().after("world", 6).place;
     const bool is_odd = rank == 1;
@@ -526,7 +526,7 @@ TEST(StragglerReport, OneThatComesWhileTheOthersLookIsCompared) {
   EXPECT_EQ(watch.asked[1], 2);
 }
 
-TEST(StragglerReport, OfTwoThatDifferNoneIsNamedWhileNewsOfThoseThatHaveEndedIsOnItsWay) {
+TEST(StragglerReport, AnEndedSearchNamesNoneOfTwoDifferentRanks) {
   CountingWatch watch([](int, int) {
     return At().in("world", 7, {0}).called(signature(OpKind::all_reduce, 8)).place;
   });
@@ -538,7 +538,7 @@ TEST(StragglerReport, OfTwoThatDifferNoneIsNamedWhileNewsOfThoseThatHaveEndedIsO
 }
 
 // A rank in very many groups may say more than one answer holds.
-TEST(StragglerReport, ARankWhoseAnswerCannotBeReadIsNotSaidToHaveMadeNoCall) {
+TEST(StragglerReport, DoesNotBlameARankForAnUnreadableAnswer) {
   CountingWatch watch([](int, int) { return At().after("world", 6).place; });
   const Case one({1});
   Failure met{ErrorCode::timeout, "rank 1 did not arrive", {GlobalRank{1}}};
@@ -599,7 +599,7 @@ RC_GTEST_PROP(StragglerProperty, EveryChainOfWaitsIsFollowedToItsEnd, ()) {
 
 // ---- what ranks say
 
-RC_GTEST_PROP(RankProgressProperty, ComesBackAsItWas, ()) {
+RC_GTEST_PROP(RankProgressProperty, SurvivesEncoding, ()) {
   const auto ranks = rc::gen::container<std::vector<int>>(rc::gen::inRange(0, 5000));
   const auto text = rc::gen::arbitrary<std::string>();
   RankProgress place;
@@ -624,7 +624,7 @@ RC_GTEST_PROP(RankProgressProperty, ComesBackAsItWas, ()) {
   RC_ASSERT(RankProgress::decode(place.encode()) == place);
 }
 
-TEST(RankProgress, NoPartOfOneIsOne) {
+TEST(RankProgress, RefusesATruncatedText) {
   const std::string whole =
       At().in("world", 7, {1, 2}).receiving("b", 3).blames({4}).place.encode();
   for (size_t size = 0; size < whole.size(); ++size) {
@@ -662,7 +662,7 @@ void wait_until_in(FakeJob& job, int rank, const std::string& group, Lane lane) 
   test::wait_for(says_so, "rank " + std::to_string(rank) + " is in " + group);
 }
 
-TEST(GroupStragglers, ARankThatIsStoppedIsNamedThoughItsNeighbourIsLateAsWell) {
+TEST(GroupStragglers, NamesAStoppedRankAndNotItsLateNeighbour) {
   FakeJob job(3);
   job.watch().is(2, ProcessState::stopped);
   auto between = std::async(std::launch::async, [&] {
@@ -679,7 +679,7 @@ TEST(GroupStragglers, ARankThatIsStoppedIsNamedThoughItsNeighbourIsLateAsWell) {
   EXPECT_THAT(between.get(), HasSubstr("rank 2 (host, pid 102) is stopped"));
 }
 
-TEST(GroupStragglers, WorksAndThoseBehindThemAreFollowed) {
+TEST(GroupStragglers, FollowsARankThatWaitsForAQueuedWork) {
   FakeJob job(3);
   job.watch().is(2, ProcessState::stopped);
   const Ranks two{{1}, {2}};
@@ -705,7 +705,7 @@ TEST(GroupStragglers, WorksAndThoseBehindThemAreFollowed) {
   between.get();
 }
 
-TEST(GroupStragglers, WhatNobodyWaitsForIsNoExcuse) {
+TEST(GroupStragglers, AWorkThatIsNotAwaitedExcusesNoRank) {
   FakeJob job(3);
   job.watch().is(2, ProcessState::stopped);
   const Ranks two{{1}, {2}};
@@ -720,7 +720,7 @@ TEST(GroupStragglers, WhatNobodyWaitsForIsNoExcuse) {
   pair.abort();
 }
 
-TEST(GroupStragglers, AWorkWhoseTimePassesBehindOthersNamesWhoKeepsThose) {
+TEST(GroupStragglers, AWorkThatExpiresInTheQueueNamesWhatBlocksIt) {
   FakeJob job(2);
   job.watch().is(1, ProcessState::stopped);
   ProcessGroup world = job[0].world();
@@ -733,7 +733,7 @@ TEST(GroupStragglers, AWorkWhoseTimePassesBehindOthersNamesWhoKeepsThose) {
   EXPECT_EQ(ranks, Ranks{{1}});
 }
 
-TEST(GroupStragglers, WhoSpeaksFirstIsRight) {
+TEST(GroupStragglers, TwoLateRanksBlameTheSameRank) {
   FakeJob job(3);
   job.watch().is(2, ProcessState::stopped);
   job.each([&](FakeRank& rank) {
@@ -745,7 +745,7 @@ TEST(GroupStragglers, WhoSpeaksFirstIsRight) {
 }
 
 // Else it would end its threads there, and no rank would hear of this one while it does.
-TEST(GroupStragglers, TheOneThatLooksDestroysNoGroupThatTheProgramLetsGoOfMeanwhile) {
+TEST(GroupStragglers, AVisitDestroysNoGroupThatTheProgramDropsMeanwhile) {
   FakeJob job(2);
   std::vector<ProcessGroup> pair(2);
   const auto make = [&](const std::string& name) {
@@ -765,7 +765,7 @@ TEST(GroupStragglers, TheOneThatLooksDestroysNoGroupThatTheProgramLetsGoOfMeanwh
   EXPECT_THAT(job.tables().named("second").gone(), ElementsAre(0));
 }
 
-TEST(GroupStragglers, WhoLooksWhenAllIsClosedKeepsNothing) {
+TEST(GroupStragglers, AVisitAfterCloseKeepsNoGroup) {
   FakeJob job(1);
   ProcessGroup alone = job[0].new_group({{0}}, {.name = "alone"});
   job[0].host->close_groups();
@@ -775,7 +775,7 @@ TEST(GroupStragglers, WhoLooksWhenAllIsClosedKeepsNothing) {
   EXPECT_TRUE(host.expired()) << "a group that lingers holds it";
 }
 
-TEST(GroupStragglers, AbortBeginsOnTheRankThatCallsIt) {
+TEST(GroupStragglers, AbortBlamesTheRankThatCallsIt) {
   FakeJob job(2);
   job[1].world().abort("enough");
   job.watch().settle();

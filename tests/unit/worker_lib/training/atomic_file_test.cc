@@ -71,13 +71,13 @@ TEST_F(AtomicFileTest, MayBeEmpty) {
   EXPECT_EQ(names(), Names{"model.ckpt"});
 }
 
-TEST_F(AtomicFileTest, ReplacesTheOldOne) {
+TEST_F(AtomicFileTest, ReplacesTheOldFile) {
   EXPECT_EQ(put("old, and longer than the new one"), Done{});
   EXPECT_EQ(put("new"), Done{});
   EXPECT_EQ(content(), "new");
 }
 
-TEST_F(AtomicFileTest, IsNotThereBeforeItIsWhole) {
+TEST_F(AtomicFileTest, KeepsTheOldFileUntilCommit) {
   EXPECT_EQ(put("old"), Done{});
   auto file = AtomicFile::create(path());
   ASSERT_TRUE(file);
@@ -88,7 +88,7 @@ TEST_F(AtomicFileTest, IsNotThereBeforeItIsWhole) {
   EXPECT_EQ(content(), std::string(3 << 20, 'x'));
 }
 
-TEST_F(AtomicFileTest, LeavesNothingWhenItIsGivenUp) {
+TEST_F(AtomicFileTest, LeavesNothingIfItIsDropped) {
   EXPECT_EQ(put("old"), Done{});
   {
     auto file = AtomicFile::create(path());
@@ -129,7 +129,7 @@ TEST_F(AtomicFileTest, TakesSingleCharactersBeyondItsBuffer) {
   EXPECT_EQ(written[599999], static_cast<char>('a' + 599999 % 26));
 }
 
-TEST_F(AtomicFileTest, RemovesWhatKilledWritersLeftAndNothingElse) {
+TEST_F(AtomicFileTest, RemovesOnlyDraftsOfKilledWriters) {
   for (const char* name : {"model.ckpt.tmp-0123456789abcdef", "model.ckpt.tmp-012345",
                            "model.ckpt.tmp-0123456789ABCDEF", "model.ckpt.tmp-0123456789abcdef0",
                            "other.ckpt.tmp-0123456789abcdef", "model.ckpt.bak"}) {
@@ -141,7 +141,7 @@ TEST_F(AtomicFileTest, RemovesWhatKilledWritersLeftAndNothingElse) {
                             "other.ckpt.tmp-0123456789abcdef"}));
 }
 
-TEST_F(AtomicFileTest, TwoOfThemDoNotMeetUnderOneName) {
+TEST_F(AtomicFileTest, TwoWritersDoNotMixTheirData) {
   auto first = AtomicFile::create(path());
   ASSERT_TRUE(first);
   auto second = AtomicFile::create(path());  // Removes the first one's: it took its place.
@@ -155,7 +155,7 @@ TEST_F(AtomicFileTest, TwoOfThemDoNotMeetUnderOneName) {
   EXPECT_EQ(content(), "second");
 }
 
-TEST_F(AtomicFileTest, KeepsTheModeOfTheOldOne) {
+TEST_F(AtomicFileTest, KeepsTheModeOfTheOldFile) {
   EXPECT_EQ(put("old"), Done{});
   ASSERT_EQ(::chmod(path().c_str(), 0640), 0);
   EXPECT_EQ(put("new"), Done{});
@@ -164,7 +164,7 @@ TEST_F(AtomicFileTest, KeepsTheModeOfTheOldOne) {
   EXPECT_EQ(found.st_mode & 07777, 0640u);
 }
 
-TEST_F(AtomicFileTest, MakesNewOnesWithTheUmask) {
+TEST_F(AtomicFileTest, CreatesNewFilesWithTheUmask) {
   const mode_t before = ::umask(027);
   const Outcome<> written = put("new");
   ::umask(before);
@@ -174,7 +174,7 @@ TEST_F(AtomicFileTest, MakesNewOnesWithTheUmask) {
   EXPECT_EQ(found.st_mode & 07777, 0640u);
 }
 
-TEST_F(AtomicFileTest, ReplacesALinkAndNotWhatItLeadsTo) {
+TEST_F(AtomicFileTest, ReplacesALinkAndNotItsTarget) {
   std::ofstream(folder_ / "target") << "target";
   fs::create_symlink(folder_ / "target", path_);
   EXPECT_EQ(put("new"), Done{});
@@ -194,7 +194,7 @@ TEST_F(AtomicFileTest, WorksOnANameWithoutAFolder) {
 
 // ---- refusals, each with its reason and what to do
 
-TEST_F(AtomicFileTest, SaysThatThereIsNoFolder) {
+TEST_F(AtomicFileTest, ReportsAMissingFolder) {
   path_ = folder_ / "none" / "model.ckpt";
   const Outcome<> written = put("new");
   ASSERT_FALSE(written);
@@ -204,7 +204,7 @@ TEST_F(AtomicFileTest, SaysThatThereIsNoFolder) {
       written.error().message.ends_with(": No such file or directory; make its folder first"));
 }
 
-TEST_F(AtomicFileTest, SaysThatAFolderIsInTheWay) {
+TEST_F(AtomicFileTest, ReportsAFolderInItsPlace) {
   fs::create_directory(path_);
   std::ofstream(path_ / "inside") << "x";
   const Outcome<> written = put("new");
@@ -226,7 +226,7 @@ TEST_F(AtomicFileTest, ReplacesNoDevicePipeOrSocket) {
   EXPECT_EQ(names(), Names{"model.ckpt"});
 }
 
-TEST_F(AtomicFileTest, RefusesAPathThatAnEndIsHiddenIn) {
+TEST_F(AtomicFileTest, RefusesAPathWithAZeroByte) {
   const auto file = AtomicFile::create(path() + std::string("\0.part", 6));
   ASSERT_FALSE(file);
   EXPECT_EQ(file.error().code, ErrorCode::invalid_argument);
@@ -234,7 +234,7 @@ TEST_F(AtomicFileTest, RefusesAPathThatAnEndIsHiddenIn) {
 }
 
 // A limit on the size of files stands for a full disk: the same refusal from write(2).
-TEST_F(AtomicFileTest, KeepsTheOldOneWhenTheDiskTakesNoMore) {
+TEST_F(AtomicFileTest, KeepsTheOldFileIfTheDiskIsFull) {
   EXPECT_EQ(put("old"), Done{});
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
@@ -261,7 +261,7 @@ TEST_F(AtomicFileTest, KeepsTheOldOneWhenTheDiskTakesNoMore) {
   EXPECT_EQ(names(), Names{"model.ckpt"});
 }
 
-TEST_F(AtomicFileTest, RefusesWhatTheProgramLeftFailed) {
+TEST_F(AtomicFileTest, RefusesAStreamInAFailedState) {
   EXPECT_EQ(put("old"), Done{});
   auto file = AtomicFile::create(path());
   ASSERT_TRUE(file);
@@ -332,14 +332,14 @@ TEST_F(AtomicFileTest, IsReadBackWhole) {
   EXPECT_TRUE(**found == bytes);
 }
 
-TEST_F(AtomicFileTest, IsNothingWhereThereIsNoFile) {
+TEST_F(AtomicFileTest, ReadsNothingIfThereIsNoFile) {
   const Outcome<std::optional<std::string>> nothing(std::optional<std::string>{});
   EXPECT_EQ(read_file(path()), nothing);
   path_ = folder_ / "none" / "model.ckpt";
   EXPECT_EQ(read_file(path()), nothing);
 }
 
-TEST_F(AtomicFileTest, SaysWhyItCannotBeRead) {
+TEST_F(AtomicFileTest, ReportsWhyItCannotBeRead) {
   fs::create_directory(path_);
   const auto found = read_file(path());
   ASSERT_FALSE(found);

@@ -32,7 +32,7 @@ std::vector<Indices> members_of(const Plans& plans) {
   return members;
 }
 
-TEST(BucketPlan, OfNothingIsNothing) {
+TEST(BucketPlan, HasNoBucketsForNoBuffers) {
   EXPECT_TRUE(plan_buckets({}, {.bytes = 100, .first_bytes = 100}).empty());
 }
 
@@ -45,7 +45,7 @@ TEST(BucketPlan, FillsBucketsFromTheEndOfTheList) {
   EXPECT_EQ(plans[0].offsets, (Indices{0, 40}));
 }
 
-TEST(BucketPlan, KeepsToALimitThatIsMetExactly) {
+TEST(BucketPlan, AllowsABucketOfExactlyTheLimit) {
   const Scattered list({10, 10, 10});
   const Plans plans = plan_buckets(list.buffers, {.bytes = 80, .first_bytes = 80});
   EXPECT_EQ(members_of(plans), (std::vector<Indices>{{1, 2}, {0}}));
@@ -63,7 +63,7 @@ TEST(BucketPlan, GivesABufferBeyondTheLimitABucketOfItsOwn) {
   EXPECT_EQ(members_of(plans), (std::vector<Indices>{{2, 3}, {1}, {0}}));
 }
 
-TEST(BucketPlan, WithNoRoomAtAllEveryBufferIsABucket) {
+TEST(BucketPlan, GivesEveryBufferABucketIfTheLimitIsZero) {
   const Scattered list({1, 2, 3});
   const Plans plans = plan_buckets(list.buffers, {.bytes = 0, .first_bytes = 0});
   EXPECT_EQ(members_of(plans), (std::vector<Indices>{{2}, {1}, {0}}));
@@ -103,7 +103,7 @@ std::vector<size_t> piece_counts(const BucketPlan& plan) {
   return counts;
 }
 
-TEST(BucketPlan, SeesBuffersThatLieOneBehindTheOther) {
+TEST(BucketPlan, MergesContiguousBuffers) {
   std::vector<float> all(60);
   const auto part = [&](size_t start, size_t count) {
     return Buffer(all.data() + start, count, DType::float32);
@@ -121,7 +121,7 @@ TEST(BucketPlan, SeesBuffersThatLieOneBehindTheOther) {
   EXPECT_EQ(piece_counts(plan_buckets(turned, one)[0]), (Indices{30, 20, 10}));
 }
 
-TEST(BucketPlan, LooksThroughEmptyBuffers) {
+TEST(BucketPlan, MergesBuffersAcrossEmptyOnes) {
   std::vector<float> all(30);
   const std::vector<Buffer> flat{Buffer(all.data(), 10, DType::float32),
                                  Buffer(nullptr, 0, DType::float32),
@@ -133,7 +133,7 @@ TEST(BucketPlan, LooksThroughEmptyBuffers) {
   EXPECT_EQ(piece_counts(plans[0]), (Indices{30}));
 }
 
-TEST(BucketPlan, OfEmptyBuffersAloneHasNoPieces) {
+TEST(BucketPlan, HasNoPiecesForEmptyBuffers) {
   const std::vector<Buffer> empty(3, Buffer(nullptr, 0, DType::float32));
   const Plans plans = plan_buckets(empty, {.bytes = 1000, .first_bytes = 1000});
   ASSERT_EQ(plans.size(), 1u);
@@ -174,7 +174,7 @@ RC_GTEST_PROP(BucketPlanProperty, PutsEveryBufferIntoOneBucketOfItsKindAndLimit,
   RC_ASSERT(seen == all);
 }
 
-RC_GTEST_PROP(BucketPlanProperty, TheListIsTheSameForAllRanksWhereverTheirMemoryLies, ()) {
+RC_GTEST_PROP(BucketPlanProperty, DoesNotDependOnAddresses, ()) {
   const auto counts = *rc::gen::container<Indices>(rc::gen::inRange<size_t>(0, 100));
   const Scattered one(counts);
   const Scattered other(counts);

@@ -159,7 +159,7 @@ TEST(Buckets, BeginAsSoonAsTheyAreFull) {
   });
 }
 
-TEST(Buckets, TakeTheRoadOverRankZeroWhenTold) {
+TEST(Buckets, ReduceAndBroadcastIfAsked) {
   const auto table = table_for(2);
   on_table(table, [](ProcessGroup group) {
     Gradients gradients({4}, true);
@@ -171,7 +171,7 @@ TEST(Buckets, TakeTheRoadOverRankZeroWhenTold) {
   EXPECT_EQ(reductions(*table), (BucketLog{"reduce 4 float32", "broadcast 4 float32"}));
 }
 
-TEST(Buckets, CountABufferThatWasNotReadyAsZeros) {
+TEST(Buckets, CountABufferThatIsNotReadyAsZeros) {
   for (const bool flat : {false, true}) {
     on_table(table_for(2), [flat](ProcessGroup group) {
       const int rank = group.rank().value;
@@ -188,7 +188,7 @@ TEST(Buckets, CountABufferThatWasNotReadyAsZeros) {
   }
 }
 
-TEST(Buckets, AllAtOnceIsTheSame) {
+TEST(Buckets, AreReducedAlikeIfAllAreReadyAtOnce) {
   on_table(table_for(2), [](ProcessGroup group) {
     Gradients gradients(kCounts, false);
     GradientBuckets buckets(group, gradients.buffers);
@@ -200,7 +200,7 @@ TEST(Buckets, AllAtOnceIsTheSame) {
   });
 }
 
-TEST(Buckets, FlushedOnesAreUnderWayBeforeAnybodyWaits) {
+TEST(Buckets, AreUnderWayOnceFlushed) {
   const auto table = table_for(2);
   on_table(table, [&](ProcessGroup group) {
     Gradients gradients({2, 2}, false);
@@ -213,7 +213,7 @@ TEST(Buckets, FlushedOnesAreUnderWayBeforeAnybodyWaits) {
   });
 }
 
-TEST(Buckets, ReduceEachTypeByItself) {
+TEST(Buckets, ReduceEachTypeSeparately) {
   on_table(table_for(2), [](ProcessGroup group) {
     const int rank = group.rank().value;
     std::vector<int32_t> whole{rank, 7};
@@ -232,7 +232,7 @@ TEST(Buckets, ReduceEachTypeByItself) {
   });
 }
 
-TEST(Buckets, OfNothingOrOfEmptyBuffersHaveNothingToDo) {
+TEST(Buckets, HaveNothingToDoForNoOrEmptyBuffers) {
   on_table(table_for(2), [](ProcessGroup group) {
     GradientBuckets nothing(group, {});
     nothing.wait();
@@ -283,7 +283,7 @@ TEST(Buckets, MoveWithTheirOperations) {
 }
 
 // The sanitizers would see an operation that still writes to what is gone.
-TEST(Buckets, WaitForTheirOperationsWhenTheyGo) {
+TEST(Buckets, WaitForTheirOperationsOnDestruction) {
   on_table(table_for(2), [](ProcessGroup group) {
     Gradients gradients({4, 4}, false);
     {
@@ -334,7 +334,7 @@ TEST(Buckets, RefuseABufferThatIsNotInTheList) {
   });
 }
 
-TEST(Buckets, TellAllRanksWhoseListDiffers) {
+TEST(Buckets, ReportOnAllRanksTheRankWhoseListDiffers) {
   on_table(table_for(3), [](ProcessGroup group) {
     const bool odd_one = group.rank().value == 2;
     Gradients gradients(odd_one ? std::vector<size_t>{2} : std::vector<size_t>{2, 3}, false);
@@ -382,7 +382,7 @@ TEST(Buckets, NameTheFirstBufferThatDiffers) {
                 end);
 }
 
-TEST(Buckets, TellDifferencesThatCountsDoNotShow) {
+TEST(Buckets, DetectDifferencesOfEqualTotals) {
   const auto differs = [](auto&& change) {
     std::atomic<int> refusals{0};
     on_table(table_for(2), [&](ProcessGroup group) {
@@ -415,7 +415,7 @@ TEST(Buckets, TellDifferencesThatCountsDoNotShow) {
 
 // ---- when an operation fails
 
-TEST(Buckets, PassOnWhatAnOperationFailedWith) {
+TEST(Buckets, PassOnTheFailureOfAnOperation) {
   const auto table = table_for(2);
   on_table(table, [&](ProcessGroup group) {
     Gradients gradients({4, 4}, false);

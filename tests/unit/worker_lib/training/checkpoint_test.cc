@@ -85,7 +85,7 @@ TEST_F(Checkpoint, IsWrittenByRankZeroAlone) {
   EXPECT_EQ(files(), 1u);
 }
 
-TEST_F(Checkpoint, StandsBetweenABarrierAndTheNewsOfItsEnd) {
+TEST_F(Checkpoint, SavesBetweenABarrierAndABroadcastOfTheOutcome) {
   on_table(table_, [&](ProcessGroup group) { save_checkpoint(path_, "x", {.group = group}); });
   const Log log = table_->log();
   ASSERT_FALSE(log.empty());
@@ -93,7 +93,7 @@ TEST_F(Checkpoint, StandsBetweenABarrierAndTheNewsOfItsEnd) {
   EXPECT_NE(log.back().find("broadcast"), std::string::npos) << log.back();
 }
 
-TEST_F(Checkpoint, IsNotBegunBeforeAllRanksAreThere) {
+TEST_F(Checkpoint, IsNotBegunBeforeAllRanksArrive) {
   std::atomic<int> here{0};
   on_table(table_, [&](ProcessGroup group) {
     ++here;
@@ -107,7 +107,7 @@ TEST_F(Checkpoint, HoldsTheBytesAndNothingElse) {
   EXPECT_EQ(content(), bytes);
 }
 
-TEST_F(Checkpoint, IsReadByRankZeroForAll) {
+TEST_F(Checkpoint, IsReadByRankZeroForAllRanks) {
   put(std::string("saved\0bytes", 11));
   std::atomic<int> good{0};
   on_table(table_, [&](ProcessGroup group) {
@@ -118,20 +118,20 @@ TEST_F(Checkpoint, IsReadByRankZeroForAll) {
   EXPECT_EQ(good, kRanks);
 }
 
-TEST_F(Checkpoint, MayBeEmptyAndIsStillThere) {
+TEST_F(Checkpoint, MayBeEmptyAndStillExists) {
   put("");
   on_table(table_, [&](ProcessGroup group) {
     EXPECT_EQ(load_checkpoint(path_, {.group = group}), std::string());
   });
 }
 
-TEST_F(Checkpoint, IsNothingOnAllRanksWhereThereIsNone) {
+TEST_F(Checkpoint, LoadsNothingOnAllRanksIfThereIsNone) {
   on_table(table_, [&](ProcessGroup group) {
     EXPECT_EQ(load_checkpoint(path_, {.group = group}), std::nullopt);
   });
 }
 
-TEST_F(Checkpoint, PassesFromOneJobToTheNext) {
+TEST_F(Checkpoint, CanBeLoadedByTheNextJob) {
   const std::string large(3 << 20, 'm');
   on_table(table_, [&](ProcessGroup group) {
     save_checkpoint(path_, "first", {.group = group});
@@ -145,7 +145,7 @@ TEST_F(Checkpoint, PassesFromOneJobToTheNext) {
 
 // ---- when it cannot be done: the same on all ranks
 
-TEST_F(Checkpoint, ThatCannotBeCreatedIsTheSameErrorOnAllRanks) {
+TEST_F(Checkpoint, FailsWithOneErrorOnAllRanksIfItCannotBeCreated) {
   path_ = (folder_ / "none" / "model.ckpt").string();
   const std::string error =
       error_of_all([&](ProcessGroup group) { save_checkpoint(path_, "x", {.group = group}); });
@@ -155,7 +155,7 @@ TEST_F(Checkpoint, ThatCannotBeCreatedIsTheSameErrorOnAllRanks) {
   EXPECT_TRUE(error.ends_with(": No such file or directory; make its folder first")) << error;
 }
 
-TEST_F(Checkpoint, WhoseWriterThrowsIsTheSameErrorOnAllRanks) {
+TEST_F(Checkpoint, FailsWithOneErrorOnAllRanksIfItsWriterThrows) {
   put("old");
   const std::string error = error_of_all([&](ProcessGroup group) {
     save_checkpoint(path_,
@@ -171,7 +171,7 @@ TEST_F(Checkpoint, WhoseWriterThrowsIsTheSameErrorOnAllRanks) {
   EXPECT_EQ(files(), 1u);
 }
 
-TEST_F(Checkpoint, WhoseWriterThrowsSomethingElseIsAnErrorToo) {
+TEST_F(Checkpoint, FailsIfItsWriterThrowsAnythingElse) {
   const std::string error = error_of_all([&](ProcessGroup group) {
     save_checkpoint(path_, [](std::ostream&) { throw 7; }, {.group = group});
   });
@@ -180,7 +180,7 @@ TEST_F(Checkpoint, WhoseWriterThrowsSomethingElseIsAnErrorToo) {
   EXPECT_EQ(files(), 0u);
 }
 
-TEST_F(Checkpoint, WhoseStreamWasLeftFailedIsTheSameErrorOnAllRanks) {
+TEST_F(Checkpoint, FailsWithOneErrorOnAllRanksIfItsStreamHasFailed) {
   const std::string error = error_of_all([&](ProcessGroup group) {
     save_checkpoint(path_, [](std::ostream& out) { out.setstate(std::ios::badbit); },
                     {.group = group});
@@ -189,7 +189,7 @@ TEST_F(Checkpoint, WhoseStreamWasLeftFailedIsTheSameErrorOnAllRanks) {
   EXPECT_EQ(files(), 0u);
 }
 
-TEST_F(Checkpoint, ThatCannotBeReadIsTheSameErrorOnAllRanks) {
+TEST_F(Checkpoint, FailsWithOneErrorOnAllRanksIfItCannotBeRead) {
   fs::create_directory(path_);
   const std::string error =
       error_of_all([&](ProcessGroup group) { (void)load_checkpoint(path_, {.group = group}); });
@@ -197,7 +197,7 @@ TEST_F(Checkpoint, ThatCannotBeReadIsTheSameErrorOnAllRanks) {
                        path_ + ": Is a directory");
 }
 
-TEST_F(Checkpoint, IsNotTouchedWhenARankIsGone) {
+TEST_F(Checkpoint, IsNotReplacedIfARankIsLost) {
   put("old");
   table_->fail_at(1, {ErrorCode::peer_failed, "rank 2 (testhost, pid 7) died", {GlobalRank{2}}});
   on_table(table_, [&](ProcessGroup group) {

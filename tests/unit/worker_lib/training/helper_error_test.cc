@@ -38,7 +38,7 @@ TEST(HelperError, MessagesBeginWithTheCallersNameOnce) {
             (Thrown{"GradientBuckets", "GradientBuckets: "}));
 }
 
-TEST(HelperError, OperationsHaveThePurposeWhileTheyRunAndTheirResultComesBack) {
+TEST(HelperError, OperationsRunUnderThePurposeAndReturnTheirResult) {
   EXPECT_EQ(in_the_name_of(CallPurpose::save_checkpoint, [] { return current_purpose(); }),
             CallPurpose::save_checkpoint);
   EXPECT_EQ(current_purpose(), CallPurpose::itself);
@@ -58,7 +58,7 @@ TEST(HelperError, ExceptionsOfTheProgramPassUnchanged) {
   }
 }
 
-TEST(HelperError, WithoutAJobWhatAllFindOutIsThrownAsItIs) {
+TEST(HelperError, ASharedFailureIsThrownUnchangedWithoutAJob) {
   try {
     raise_shared({ErrorCode::mismatch, "the lists differ", {{1}}}, "GradientBuckets", "world");
   } catch (const DistributedError& error) {

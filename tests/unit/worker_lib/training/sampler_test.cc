@@ -56,7 +56,7 @@ TEST(Sampler, GivesEachRankEveryNthSample) {
   EXPECT_EQ(drawn(8, part(1, 2, false)), (Samples{1, 3, 5, 7}));
 }
 
-TEST(Sampler, BeginsAnewWhereTheSamplesEnd) {
+TEST(Sampler, WrapsAroundAtTheEndOfTheSamples) {
   EXPECT_EQ(drawn(5, part(0, 3, false)), (Samples{0, 3}));
   EXPECT_EQ(drawn(5, part(1, 3, false)), (Samples{1, 4}));
   EXPECT_EQ(drawn(5, part(2, 3, false)), (Samples{2, 0}));
@@ -68,14 +68,14 @@ TEST(Sampler, RepeatsAFewSamplesForManyRanks) {
   EXPECT_EQ(drawn(2, part(4, 5, false)), (Samples{0}));
 }
 
-TEST(Sampler, DropsTheRestWhenTold) {
+TEST(Sampler, DropsTheRestIfAsked) {
   EXPECT_EQ(drawn(5, part(0, 3, false, true)), (Samples{0}));
   EXPECT_EQ(drawn(5, part(2, 3, false, true)), (Samples{2}));
   EXPECT_EQ(drawn(2, part(0, 3, false, true)), (Samples{}));
   EXPECT_EQ(drawn(6, part(1, 3, false, true)), (Samples{1, 4}));
 }
 
-TEST(Sampler, HasNothingToGiveOfAnEmptySet) {
+TEST(Sampler, GivesNothingForAnEmptySet) {
   EXPECT_EQ(drawn(0, part(0, 3)), (Samples{}));
   EXPECT_EQ(drawn(0, part(1, 3, false, true)), (Samples{}));
 }
@@ -102,13 +102,13 @@ TEST(Sampler, ShufflesLongListsAsPyTorchDoes) {
   EXPECT_EQ(digest_of(drawn(50000, all, 3)), 0x3c293861acff7415u);
 }
 
-TEST(Sampler, SeedsWithTheLowHalfAsPyTorchDoes) {
+TEST(Sampler, SeedsWithTheLow32BitsAsPyTorchDoes) {
   const SamplerOptions large{.rank = 0, .ranks = 1, .seed = 0xffffffffu};
   EXPECT_EQ(drawn(6, large), (Samples{3, 4, 2, 0, 1, 5}));
   EXPECT_EQ(drawn(6, large, 1), drawn(6, {.rank = 0, .ranks = 1, .seed = 0}));
 }
 
-TEST(Sampler, DrawsANewOrderInEachEpochAndTheSameOneAgain) {
+TEST(Sampler, DrawsOneOrderForEachEpoch) {
   DistributedSampler sampler(100, part(0, 4));
   EXPECT_EQ(sampler.epoch(), 0u);
   const Samples first = samples_of(sampler);
@@ -158,14 +158,14 @@ void expect_refused(int rank, int ranks, const std::string& message) {
   }
 }
 
-TEST(Sampler, RefusesARankThatThereIsNot) {
+TEST(Sampler, RefusesARankThatDoesNotExist) {
   expect_refused(3, 3, "DistributedSampler: rank 3 of 3 ranks; give 0 <= rank < ranks");
   expect_refused(-1, 3, "DistributedSampler: rank -1 of 3 ranks; give 0 <= rank < ranks");
   expect_refused(0, 0, "DistributedSampler: rank 0 of 0 ranks; give 0 <= rank < ranks");
   expect_refused(0, -2, "DistributedSampler: rank 0 of -2 ranks; give 0 <= rank < ranks");
 }
 
-TEST(Sampler, AsksTheJobWhereNothingIsGivenAndSaysThatThereIsNone) {
+TEST(Sampler, RefusesToTakeItsRankFromAMissingJob) {
   try {
     DistributedSampler(5);
     FAIL() << "there is a job";
@@ -226,7 +226,7 @@ RC_GTEST_PROP(SamplerProperty, GivesAllRanksTheSameNumberOfSamples, ()) {
   }
 }
 
-RC_GTEST_PROP(SamplerProperty, BatchesPutTogetherAreThePart, ()) {
+RC_GTEST_PROP(SamplerProperty, BatchesConcatenateToThePart, ()) {
   const Case c = any_case();
   const size_t batch = *rc::gen::inRange<size_t>(1, 50);
   DistributedSampler sampler(c.size, part(0, static_cast<int>(c.ranks)));

@@ -29,7 +29,7 @@ TEST_F(Training, ZeroFirstRunsItsBlockOnceOnEachRank) {
   EXPECT_EQ(runs, 2);
 }
 
-TEST_F(Training, ZeroFirstReturnsWhatTheBlockDoes) {
+TEST_F(Training, ZeroFirstReturnsTheResultOfTheBlock) {
   EXPECT_EQ(zero_first([] { return std::string("made"); }), "made");
   EXPECT_EQ(*local_zero_first([] { return std::make_unique<int>(7); }), 7);
   int place = 3;
@@ -59,7 +59,7 @@ TEST_F(Training, ZeroFirstGivesTheFirstRankItsOwnException) {
   EXPECT_EQ(zero_first([] { return 1; }), 1);  // The world goes on.
 }
 
-TEST_F(Training, StopsOnceItWasAskedTo) {
+TEST_F(Training, StopsOnceAsked) {
   EXPECT_FALSE(should_stop());
   EXPECT_FALSE(should_stop());
   request_stop();
@@ -67,13 +67,13 @@ TEST_F(Training, StopsOnceItWasAskedTo) {
   EXPECT_TRUE(should_stop());
 }
 
-TEST_F(Training, SamplersAskTheJobWhoTheyAre) {
+TEST_F(Training, SamplersTakeTheirRankFromTheJob) {
   const DistributedSampler sampler(3, {.shuffle = false});
   EXPECT_EQ(sampler.size(), 3u);
   EXPECT_EQ(sampler[2], 2u);
 }
 
-TEST(TrainingThatIgnoresSigterm, StopsWhereItIsAskedTo) {
+TEST(TrainingThatIgnoresSigterm, StopsOnceAsked) {
   init_process_group({.on_sigterm = StopPolicy::ignore});
   EXPECT_FALSE(should_stop());
   request_stop();

@@ -16,7 +16,7 @@
 namespace muster::worker {
 namespace {
 
-RC_GTEST_PROP(ProcessLife, ComesBackFromItsText, ()) {
+RC_GTEST_PROP(ProcessLife, SurvivesEncoding, ()) {
   const ProcessLife life{*rc::gen::nonEmpty(rc::gen::arbitrary<std::string>()),
                          *rc::gen::arbitrary<uint64_t>(), *rc::gen::arbitrary<int>(),
                          *rc::gen::arbitrary<uint64_t>()};
@@ -42,7 +42,7 @@ TEST(ProcessLife, AProgramMayCallItselfAnything) {
   prctl(PR_SET_NAME, before.data());
 }
 
-TEST(ProcessLife, WhereNoProcessIsNoneHasStarted) {
+TEST(ProcessLife, APidWithoutAProcessHasNoStart) {
   for (const int pid : {0, -1, 1 << 30}) {
     const ProcessLife none = life_of_process(pid);
     EXPECT_EQ(none.pid, pid);
@@ -52,7 +52,7 @@ TEST(ProcessLife, WhereNoProcessIsNoneHasStarted) {
   }
 }
 
-TEST(ProcessLife, TheStateOfALifeThatIsNotVisibleIsUnknown) {
+TEST(ProcessLife, TheStateOfAnInvisibleProcessIsUnknown) {
   const ProcessLife life = life_of_process(getpid());
   EXPECT_EQ(state_of(life), ProcessState::running);
   ProcessLife other = life;
@@ -69,7 +69,7 @@ TEST(ProcessLife, TheStateOfALifeThatIsNotVisibleIsUnknown) {
   EXPECT_EQ(state_of(other), ProcessState::unknown);
 }
 
-TEST(ProcessLife, AStoppedProcessIsStoppedUntilItGoesOnOrEnds) {
+TEST(ProcessLife, AStoppedProcessIsStoppedUntilItContinuesOrEnds) {
   const pid_t child = fork();
   if (child == 0) {
     pause();
@@ -92,7 +92,7 @@ TEST(ProcessLife, AStoppedProcessIsStoppedUntilItGoesOnOrEnds) {
   EXPECT_EQ(state_of(life), ProcessState::over);
 }
 
-TEST(ProcessLife, TheHostIsCalledAsItCallsItself) {
+TEST(ProcessLife, OwnHostnameIsThatOfTheKernel) {
   std::array<char, 256> name{};
   ASSERT_EQ(gethostname(name.data(), name.size() - 1), 0);
   EXPECT_EQ(own_hostname(), name.data());

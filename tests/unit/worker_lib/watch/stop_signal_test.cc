@@ -64,7 +64,7 @@ TEST_F(StopSignalTest, EndCallsLetsTheProcessLiveForASecondAndNoLonger) {
   EXPECT_GE(std::chrono::steady_clock::now() - before, 900ms);
 }
 
-TEST_F(StopSignalTest, TheEndComesThoughTheLibraryIsGone) {
+TEST_F(StopSignalTest, EndCallsEndsTheProcessAfterTheLibraryIsGone) {
   EXPECT_EXIT(
       {
         auto signal = installed(StopPolicy::end_calls);
@@ -101,7 +101,7 @@ TEST_F(StopSignalTest, AHandlerOfTheProgramIsLeftAlone) {
       testing::ExitedWithCode(7), "");
 }
 
-TEST_F(StopSignalTest, WhatIgnoresSigtermGoesOnIgnoringIt) {
+TEST_F(StopSignalTest, AnIgnoredSigtermStaysIgnored) {
   EXPECT_EXIT(
       {
         std::signal(SIGTERM, SIG_IGN);
@@ -112,7 +112,7 @@ TEST_F(StopSignalTest, WhatIgnoresSigtermGoesOnIgnoringIt) {
       testing::ExitedWithCode(0), "");
 }
 
-TEST_F(StopSignalTest, IgnoreDoesNotLookAtSigterm) {
+TEST_F(StopSignalTest, IgnoreLeavesSigtermAtItsDefault) {
   EXPECT_EXIT(
       {
         const auto signal = installed(StopPolicy::ignore);
@@ -122,7 +122,7 @@ TEST_F(StopSignalTest, IgnoreDoesNotLookAtSigterm) {
       testing::KilledBySignal(SIGTERM), "");
 }
 
-TEST_F(StopSignalTest, SigtermIsAtItsDefaultAgainAfterwards) {
+TEST_F(StopSignalTest, RestoresTheDefaultOfSigterm) {
   EXPECT_EXIT(
       {
         for (int round = 0; round < 3; ++round) {
@@ -136,7 +136,7 @@ TEST_F(StopSignalTest, SigtermIsAtItsDefaultAgainAfterwards) {
       testing::ExitedWithCode(0), "");
 }
 
-TEST_F(StopSignalTest, WhatCameBeforeIsKnownToTheNextOne) {
+TEST_F(StopSignalTest, AnEarlierSigtermIsSeenByTheNextInstance) {
   EXPECT_EXIT(
       {
         auto signal = installed(StopPolicy::agree);
@@ -148,7 +148,7 @@ TEST_F(StopSignalTest, WhatCameBeforeIsKnownToTheNextOne) {
       testing::ExitedWithCode(0), "");
 }
 
-TEST_F(StopSignalTest, AForkedChildDiesOfSigtermAndItsParentHearsNothing) {
+TEST_F(StopSignalTest, AForkedChildDiesOfSigtermAndItsParentSeesNothing) {
   EXPECT_EXIT(
       {
         const auto signal = installed(StopPolicy::agree);
@@ -164,7 +164,7 @@ TEST_F(StopSignalTest, AForkedChildDiesOfSigtermAndItsParentHearsNothing) {
       testing::ExitedWithCode(0), "");
 }
 
-TEST_F(StopSignalTest, ToPretendIsHeardAndEndsNothing) {
+TEST_F(StopSignalTest, PretendIsSeenAndEndsNoProcess) {
   EXPECT_EXIT(
       {
         const auto signal = installed(StopPolicy::end_calls);
@@ -199,7 +199,7 @@ std::unique_ptr<StopSignal> pretended() {
   return signal;
 }
 
-TEST(WatchStop, ItIsSaidOnceAfterATenthOfASecond) {
+TEST(WatchStop, ReportsOnceAfterATenthOfASecond) {
   Said said;
   WatchStop stop(said.options(StopPolicy::end_calls), pretended());
   stop.on_extra(kStart);
@@ -216,7 +216,7 @@ TEST(WatchStop, ItIsSaidOnceAfterATenthOfASecond) {
   EXPECT_EQ(stop.deadline(), kNever);
 }
 
-TEST(WatchStop, ItIsSaidAtOnceWhenADeathIsKnown) {
+TEST(WatchStop, ReportsAtOnceIfADeathIsKnown) {
   Said before, after;
   WatchStop known(before.options(StopPolicy::end_calls), pretended());
   known.on_death(kStart);
@@ -228,7 +228,7 @@ TEST(WatchStop, ItIsSaidAtOnceWhenADeathIsKnown) {
   EXPECT_EQ(after.news.size(), 1U);
 }
 
-TEST(WatchStop, ItIsSaidBeforeTheDeathOfOneWhoWasToldTheSame) {
+TEST(WatchStop, ReportsBeforeTheDeathOfARankThatWasStoppedToo) {
   const Failure told{ErrorCode::stopped, "the job was told to end (SIGTERM)"};
   Said said;
   WatchStop stop(said.options(StopPolicy::end_calls), pretended());
@@ -238,7 +238,7 @@ TEST(WatchStop, ItIsSaidBeforeTheDeathOfOneWhoWasToldTheSame) {
   EXPECT_EQ(said.news[0].failure, told);
 }
 
-TEST(WatchStop, TheReasonOfOneWhoKnewItIsWhatIsSaid) {
+TEST(WatchStop, ReportsTheReasonThatAnEndedRankKnew) {
   const Failure reason{ErrorCode::peer_failed, "node 1 was lost"};
   Said said;
   WatchStop stop(said.options(StopPolicy::end_calls), pretended());
@@ -247,7 +247,7 @@ TEST(WatchStop, TheReasonOfOneWhoKnewItIsWhatIsSaid) {
   EXPECT_EQ(said.news[0].failure, reason);
 }
 
-TEST(WatchStop, ADeathThatWasExpectedIsNoSigterm) {
+TEST(WatchStop, AnExpectedDeathAloneReportsNothing) {
   Said said;
   WatchStop stop(said.options(StopPolicy::end_calls), installed(StopPolicy::ignore));
   stop.on_expected_death(kStart, {ErrorCode::peer_failed, "node 1 was lost"});
@@ -255,7 +255,7 @@ TEST(WatchStop, ADeathThatWasExpectedIsNoSigterm) {
   EXPECT_TRUE(said.news.empty());
 }
 
-TEST(WatchStop, ADeathWithoutSigtermSaysNothing) {
+TEST(WatchStop, ADeathWithoutSigtermReportsNothing) {
   Said said;
   WatchStop stop(said.options(StopPolicy::end_calls), installed(StopPolicy::ignore));
   stop.on_death(kStart);
@@ -263,7 +263,7 @@ TEST(WatchStop, ADeathWithoutSigtermSaysNothing) {
   EXPECT_TRUE(said.news.empty());
 }
 
-TEST(WatchStop, AgreeSaysNothingToCalls) {
+TEST(WatchStop, AgreeDoesNotEndCalls) {
   Said said;
   WatchStop stop(said.options(StopPolicy::agree), pretended());
   stop.on_extra(kStart);
@@ -273,7 +273,7 @@ TEST(WatchStop, AgreeSaysNothingToCalls) {
   EXPECT_TRUE(stop.signal().came());
 }
 
-TEST(WatchStop, TheLaunchersOwnAccountIsWhatCallsEndWith) {
+TEST(WatchStop, ReportsTheReasonOfTheLauncher) {
   const Failure account{ErrorCode::peer_failed, "node7 was lost", {{3}}};
   Said said;
   std::atomic<int> wakes = 0;

@@ -24,7 +24,7 @@ Watch::Listener keeping_in(HeardRanks& heard) {
   return [&heard](const Watch::News& news) { heard.push_back(news.rank.value); };
 }
 
-TEST(WatchBoard, EveryListenerHearsAllNewsOnceAndInOrderWheneverItComes) {
+TEST(WatchBoard, EveryListenerGetsAllNewsOnceAndInOrder) {
   WatchBoard board;
   HeardRanks early, late;
   board.subscribe(keeping_in(early));
@@ -37,7 +37,7 @@ TEST(WatchBoard, EveryListenerHearsAllNewsOnceAndInOrderWheneverItComes) {
   EXPECT_EQ(late, (HeardRanks{1, 2, 3}));
 }
 
-TEST(WatchBoard, WhatUnsubscribedHearsNothingMore) {
+TEST(WatchBoard, AnUnsubscribedListenerGetsNothingMore) {
   WatchBoard board;
   HeardRanks one, other;
   const int id = board.subscribe(keeping_in(one));
@@ -72,7 +72,7 @@ TEST(WatchBoard, AListenerMayUnsubscribeItselfOrAnother) {
   EXPECT_EQ(last, (HeardRanks{1, 2}));
 }
 
-TEST(WatchBoard, OneThatSubscribesDuringACallHearsThatNewsOnce) {
+TEST(WatchBoard, AListenerAddedDuringACallGetsThatNewsOnce) {
   WatchBoard board;
   HeardRanks inner;
   bool subscribed = false;
@@ -84,7 +84,7 @@ TEST(WatchBoard, OneThatSubscribesDuringACallHearsThatNewsOnce) {
   EXPECT_EQ(inner, (HeardRanks{1, 2}));
 }
 
-TEST(WatchBoard, ToUnsubscribeWaitsForACallOnAnotherThread) {
+TEST(WatchBoard, UnsubscribeWaitsForACallOnAnotherThread) {
   WatchBoard board;
   std::promise<void> called, gate;
   std::atomic<bool> asks = false;

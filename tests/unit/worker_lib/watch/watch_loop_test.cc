@@ -86,7 +86,7 @@ struct Count {
   }
 };
 
-TEST(WatchLoop, ManyTellAtTheSameTimeAndAllHearAll) {
+TEST(WatchLoop, AllRanksGetAllConcurrentNews) {
   constexpr int kRanks = 5, kThreads = 3, kGroups = 20;
   for (const int nodes : {1, 2}) {
     std::vector<Count> counts(kRanks);  // Outlives the loops, who hear of each other's end.
@@ -111,7 +111,7 @@ TEST(WatchLoop, ManyTellAtTheSameTimeAndAllHearAll) {
   }
 }
 
-TEST(WatchLoop, ListenersComeAndGoWhileNewsCome) {
+TEST(WatchLoop, ListenersSubscribeAndUnsubscribeWhileNewsArrive) {
   Count all;
   Loops loops(3, 1);
   std::atomic<bool> over = false;
@@ -130,7 +130,7 @@ TEST(WatchLoop, ListenersComeAndGoWhileNewsCome) {
   listeners.join();
 }
 
-TEST(WatchLoop, SomeEndSomeLeaveAndTheRestHearsOfEach) {
+TEST(WatchLoop, TheOtherRanksHearOfADeathAndADeparture) {
   int worlds = 0;
   for (const int nodes : {1, 2, 3}) {
     for (int victim = 0; victim < 6; ++victim) {
@@ -155,7 +155,7 @@ TEST(WatchLoop, SomeEndSomeLeaveAndTheRestHearsOfEach) {
   std::printf("%d worlds\n", worlds);
 }
 
-TEST(WatchLoop, AStartCanBeGivenUpFromOutside) {
+TEST(WatchLoop, AStartCanBeInterruptedByAnotherThread) {
   Members world;
   for (int rank = 0; rank < 2; ++rank)
     world.peers.push_back({{rank}, "node", "node", 100 + rank, "127.0.0.1"});

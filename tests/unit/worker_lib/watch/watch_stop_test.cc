@@ -57,7 +57,7 @@ class StopOfRankOne {
 const std::string kStopText = "the job was told to end (SIGTERM)";
 
 // A listener may end this process at once, and the others would not know why it ended.
-TEST(WatchStopOrder, TheOtherRanksAreToldBeforeThisProcess) {
+TEST(WatchStopOrder, ReportsToOtherRanksBeforeThisProcess) {
   StopOfRankOne stop;
   stop->signal().pretend();
   stop->on_extra(at_ms(1000));
@@ -69,7 +69,7 @@ TEST(WatchStopOrder, TheOtherRanksAreToldBeforeThisProcess) {
             (Lines{"told: " + kStopText, "told: " + kStopText, "published: " + kStopText}));
 }
 
-TEST(WatchStopOrder, AtTheEndOfTimeItWaitsForNews) {
+TEST(WatchStopOrder, ADeadlineThatOverflowsMeansNever) {
   StopOfRankOne stop;
   stop->signal().pretend();
   stop->on_extra(kNever - WatchStop::kPatience / 2);
@@ -78,7 +78,7 @@ TEST(WatchStopOrder, AtTheEndOfTimeItWaitsForNews) {
   EXPECT_EQ(stop.lines().back(), "published: " + kStopText);
 }
 
-TEST(WatchStopOrder, WhenADeathIsKnownTheLauncherIsNotAsked) {
+TEST(WatchStopOrder, DoesNotAskTheLauncherIfADeathIsKnown) {
   std::atomic<int> asked = 0;
   {
     StopOfRankOne stop([&]() -> std::optional<Failure> {
@@ -94,7 +94,7 @@ TEST(WatchStopOrder, WhenADeathIsKnownTheLauncherIsNotAsked) {
   EXPECT_EQ(asked, 0);
 }
 
-TEST(WatchStopOrder, ALauncherThatKnowsNothingIsWaitedForNoLongerThanPatience) {
+TEST(WatchStopOrder, WaitsForALauncherWithoutAReasonOnlyForItsPatience) {
   std::promise<void> asked;
   StopOfRankOne stop([&]() -> std::optional<Failure> {
     asked.set_value();
@@ -109,7 +109,7 @@ TEST(WatchStopOrder, ALauncherThatKnowsNothingIsWaitedForNoLongerThanPatience) {
   EXPECT_EQ(stop.lines().back(), "published: " + kStopText);
 }
 
-TEST(WatchStopOrder, TheFirstReasonIsSaidOnce) {
+TEST(WatchStopOrder, ReportsTheFirstReasonOnce) {
   StopOfRankOne stop([] { return Failure{ErrorCode::peer_failed, "node7 was lost", {{3}}}; });
   stop->signal().pretend();
   stop->on_extra(at_ms(1000));
@@ -122,7 +122,7 @@ TEST(WatchStopOrder, TheFirstReasonIsSaidOnce) {
 }
 
 // A rank that was told the same has no reason to add.
-TEST(WatchStopOrder, OnlyAFailureOfARankIsAReason) {
+TEST(WatchStopOrder, AnAbortOfAnotherRankIsNoReason) {
   StopOfRankOne stop;
   stop->signal().pretend();
   stop->on_expected_death(at_ms(1000), {ErrorCode::aborted, "rank 5 called abort()", {{5}}});

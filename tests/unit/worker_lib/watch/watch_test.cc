@@ -60,7 +60,7 @@ TEST(Watch, AllRanksConnectOnEveryShapeOfNodes) {
   }
 }
 
-TEST(Watch, TheDeathOfAnyRankIsKnownToAll) {
+TEST(Watch, AllRanksHearOfADeath) {
   int deaths = 0;
   for (const std::vector<int>& shape : shapes()) {
     for (const int victim : {0, 1, 2, 4}) {
@@ -83,7 +83,7 @@ TEST(Watch, TheDeathOfAnyRankIsKnownToAll) {
   std::printf("%d deaths on %zu shapes of nodes\n", deaths, shapes().size());
 }
 
-TEST(Watch, WhoLeavesIsSaidToHaveLeftAndTheOthersStayConnected) {
+TEST(Watch, ADepartureIsReportedAndTheOthersStayConnected) {
   for (const std::vector<int>& shape : shapes()) {
     WatchRanks ranks(shape);
     ranks.start();
@@ -101,7 +101,7 @@ TEST(Watch, WhoLeavesIsSaidToHaveLeftAndTheOthersStayConnected) {
   }
 }
 
-TEST(Watch, AllLeaveAtTheSameTimeAndNobodyIsCalledDead) {
+TEST(Watch, AllRanksLeaveAtOnceAndNoneIsReportedDead) {
   for (const std::vector<int>& shape : shapes()) {
     WatchRanks ranks(shape);
     ranks.start();
@@ -118,7 +118,7 @@ TEST(Watch, AllLeaveAtTheSameTimeAndNobodyIsCalledDead) {
   }
 }
 
-TEST(Watch, WhatHappenedBeforeIsToldToALateListener) {
+TEST(Watch, ALateListenerGetsEarlierNews) {
   WatchRanks ranks(kOneNode);
   ranks.start();
   expect_started(ranks);
@@ -134,7 +134,7 @@ TEST(Watch, WhatHappenedBeforeIsToldToALateListener) {
   EXPECT_EQ(heard.size(), 1U);
 }
 
-TEST(Watch, AReminderComesLaterToThoseWhoListenNow) {
+TEST(Watch, AReminderReachesOnlyItsOwnCurrentListenersLater) {
   WatchRanks ranks({0, 0});
   ranks.start();
   expect_started(ranks);
@@ -173,7 +173,7 @@ TEST(Watch, NoListenerIsCalledOnceUnsubscribeReturned) {
   }
 }
 
-TEST(Watch, ARankThatDoesNotComeIsNamedWhenTheTimeIsOver) {
+TEST(Watch, AnAbsentRankIsNamedAtTheDeadline) {
   WatchRanks ranks(kTwoNodes);
   ranks.start(300ms, {3});
   for (int rank = 0; rank < ranks.size(); ++rank) {
@@ -197,7 +197,7 @@ ProcessLife ended_life() {
 }
 
 // Without this the others would wait for it until their time is over.
-TEST(Watch, ARankThatDiedBeforeItWasLinkedIsNamedAtOnce) {
+TEST(Watch, ARankThatDiesBeforeItIsLinkedIsNamedAtOnce) {
   for (const int victim : {0, 1, 2}) {
     WatchRanks ranks({0, 0, 0});
     ranks.lives.assign(3, life_of_process(::getpid()));
@@ -230,7 +230,7 @@ std::map<int, Watch::Questions::Reply> ask_all(Watch& watch, const std::vector<i
   return replies;
 }
 
-TEST(Watch, EveryRankAnswersEveryOtherWhereItIs) {
+TEST(Watch, EveryRankAnswersEveryOtherAboutItsProgress) {
   WatchRanks ranks({0, 0, 1, 1});
   ranks.start();
   for (int rank = 0; rank < 4; ++rank)
@@ -256,7 +256,7 @@ TEST(Watch, EveryRankAnswersEveryOtherWhereItIs) {
   EXPECT_EQ(ask_all(*ranks[0].watch, {1})[1].text, "");
 }
 
-TEST(Watch, TheKernelIsAskedWhetherAProcessIsStopped) {
+TEST(Watch, ReportsTheStateOfAProcessAsTheKernelDoes) {
   WatchRanks ranks({0, 0});
   const pid_t child = fork();
   if (child == 0) {
@@ -289,7 +289,7 @@ TEST(Watch, AWorldOfOneNeedsNoStore) {
   (*watch)->leave();
 }
 
-TEST(Watch, AStopThatIsAskedForIsSeenByWhoeverAsks) {
+TEST(Watch, AStopRequestIsSeenOnlyOnItsRank) {
   WatchRanks ranks({0, 0});
   ranks.start();
   expect_started(ranks);
@@ -338,7 +338,7 @@ std::pair<std::string, uint16_t> root_of(WatchRanks& ranks) {
           static_cast<uint16_t>(std::stoi(record.substr(blank + 1)))};
 }
 
-TEST(Watch, StrangersAtThePortChangeNothing) {
+TEST(Watch, UnauthenticatedPeersChangeNothing) {
   WatchRanks ranks(kTwoNodes);
   ranks.start();
   expect_started(ranks);
@@ -384,7 +384,7 @@ TEST(Watch, StrangersAtThePortChangeNothing) {
 }
 
 // Who has read the store knows where a rank is expected, and may take its place before it comes.
-TEST(Watch, AnImpostorAtARanksPlaceIsToldNothing) {
+TEST(Watch, AnImpostorInARanksPlaceGetsNothing) {
   WatchRanks ranks({0, 1});
   uint16_t port = 0;
   const watch::GuardedFd listener = std::move(*watch::listen_tcp("127.0.0.1", port));
@@ -404,7 +404,7 @@ TEST(Watch, AnImpostorAtARanksPlaceIsToldNothing) {
   EXPECT_THAT(ranks[1].failure->ranks, ElementsAre(GlobalRank{0}));
 }
 
-TEST(WatchSockets, NamesTellNothingOfEachOther) {
+TEST(WatchSockets, NamesRevealNothingAboutEachOther) {
   const watch::WatchKeys keys{"secret", std::string(16, 'i')};
   EXPECT_EQ(watch::unix_name(keys, 1), watch::unix_name(keys, 1));
   EXPECT_NE(watch::unix_name(keys, 1), watch::unix_name(keys, 2));

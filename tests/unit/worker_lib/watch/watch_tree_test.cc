@@ -53,7 +53,7 @@ TEST(WatchTree, AWorldOfOneStartsAndLeavesAlone) {
   EXPECT_EQ(world[0].state, SimulatedRank::State::parted);
 }
 
-TEST(WatchTree, EveryoneStartsOnceAllAreLinked) {
+TEST(WatchTree, EveryRankStartsOnceAllAreLinked) {
   for (const int ranks : {2, 3, 5, 16, 17, 40}) {
     for (const int nodes : {1, 2, 3, 5}) {
       if (nodes > ranks) continue;
@@ -64,7 +64,7 @@ TEST(WatchTree, EveryoneStartsOnceAllAreLinked) {
   }
 }
 
-TEST(WatchTree, NobodyStartsWhileOneIsMissing) {
+TEST(WatchTree, NoRankStartsWhileOneIsMissing) {
   WatchWorld world(7, blocks(6, 2), 10s);
   world[4].stopped = true;
   world.begin();
@@ -83,7 +83,7 @@ TEST(WatchTree, NobodyStartsWhileOneIsMissing) {
 }
 
 // Killed before it was linked to anybody: no link tells of it.
-TEST(WatchTree, WhoIsKnownToHaveEndedIsNamedByAllAtOnce) {
+TEST(WatchTree, ARankKnownToHaveEndedIsNamedByAllAtOnce) {
   for (const int victim : {1, 4, 5}) {
     WatchWorld world(7, blocks(6, 2), 10s);
     const Instant before = world.now();
@@ -103,14 +103,14 @@ TEST(WatchTree, WhoIsKnownToHaveEndedIsNamedByAllAtOnce) {
   }
 }
 
-TEST(WatchTree, WhoIsLinkedIsNotBelievedToHaveEndedWithoutItsLink) {
+TEST(WatchTree, ALinkedRankIsNotDeadUntilItsLinkEnds) {
   WatchWorld world = started(blocks(4, 1));
   world.know_ended(0, 2);
   world.settle();
   EXPECT_THAT(world[0].heard, IsEmpty());
 }
 
-TEST(WatchTree, WhoCannotTakePartTellsTheOthersWhy) {
+TEST(WatchTree, ARankThatCannotTakePartReportsWhy) {
   WatchWorld world(7, blocks(6, 2), 10s);
   const Failure why{ErrorCode::system, "rank 3 cannot connect: Too many open files", {}};
   world[5].stopped = true;
@@ -124,7 +124,7 @@ TEST(WatchTree, WhoCannotTakePartTellsTheOthersWhy) {
   }
 }
 
-TEST(WatchTree, ADeathIsToldToAllOnce) {
+TEST(WatchTree, EveryRankHearsOfADeathOnce) {
   for (const int victim : {0, 1, 3, 5}) {
     WatchWorld world = started(blocks(6, 2));
     world.kill(victim);
@@ -149,7 +149,7 @@ TEST(WatchTree, ADeathWithinANodeIsBelievedAtOnce) {
   EXPECT_LT(world.now() - before, watch::kDoubt);
 }
 
-TEST(WatchTree, WhoLeavesIsNotCalledDead) {
+TEST(WatchTree, ARankThatLeavesIsNotReportedDead) {
   for (const int leaver : {0, 2, 3, 4}) {
     WatchWorld world = started(blocks(6, 2));
     world.leave(leaver);
@@ -177,7 +177,7 @@ TEST(WatchTree, TheTreeHoldsTogetherWhileItsFirstRanksLeave) {
   }
 }
 
-TEST(WatchTree, AGroupThatIsGivenUpIsToldToAllOthers) {
+TEST(WatchTree, AnAbortedGroupIsReportedToAllOtherRanks) {
   WatchWorld world = started(blocks(5, 2));
   world.abort(4, "g1");
   world.abort(4, "g1");
@@ -190,7 +190,7 @@ TEST(WatchTree, AGroupThatIsGivenUpIsToldToAllOthers) {
   }
 }
 
-TEST(WatchTree, AStoppedRankIsNotCalledDeadAndIsInNobodysWay) {
+TEST(WatchTree, AStoppedRankIsNotReportedDeadAndBlocksNoOther) {
   WatchWorld world = started(blocks(4, 1));
   world[0].stopped = true;
   world.kill(2);
@@ -202,7 +202,7 @@ TEST(WatchTree, AStoppedRankIsNotCalledDeadAndIsInNobodysWay) {
   EXPECT_THAT(heard(world, 0), ElementsAre("died 2"));
 }
 
-TEST(WatchTree, ABrokenConnectionBetweenNodesIsMadeAgain) {
+TEST(WatchTree, ABrokenConnectionBetweenNodesIsRestored) {
   WatchWorld world = started(blocks(4, 2));
   world.cut(0, 2);
   world.settle();
@@ -245,7 +245,7 @@ TEST(WatchTree, AllMayLeaveAtOnce) {
   }
 }
 
-TEST(WatchTree, ThatARankWasToldToStopIsNoNewsUntilItEnds) {
+TEST(WatchTree, AStopOfARankIsReportedWhenItEnds) {
   WatchWorld world = started(blocks(4, 2));
   world.stop(2, {ErrorCode::stopped, "the job was told to end (SIGTERM)"});
   world.settle();
@@ -261,7 +261,7 @@ TEST(WatchTree, ThatARankWasToldToStopIsNoNewsUntilItEnds) {
   }
 }
 
-TEST(WatchTree, WhoEndsForTheLaunchersReasonIsNotTheReason) {
+TEST(WatchTree, ARankStoppedByTheLauncherIsNotBlamed) {
   const Failure reason{ErrorCode::peer_failed, "node 1 was lost"};
   WatchWorld world = started(blocks(4, 2));
   world.stop(0, reason);
@@ -273,7 +273,7 @@ TEST(WatchTree, WhoEndsForTheLaunchersReasonIsNotTheReason) {
   }
 }
 
-TEST(WatchTree, WhoEndsBecauseOfAnotherIsNotTheReason) {
+TEST(WatchTree, ARankThatEndsBecauseOfAnotherIsNotBlamed) {
   const Failure why{ErrorCode::timeout, "rank 1 gave up on the group: rank 3 is stopped", {{3}}};
   WatchWorld world = started(blocks(6, 3));
   world.abort(1, "0-1,3.1", why);
@@ -297,7 +297,7 @@ TEST(WatchTree, WhoEndsBecauseOfAnotherIsNotTheReason) {
   EXPECT_EQ(deaths[1].ranks, std::vector<GlobalRank>{{1}}) << "it may be something else by now";
 }
 
-TEST(WatchTree, OneOfSeveralThatAreToBlameEndsBecauseOfAllOfThem) {
+TEST(WatchTree, TheDeathOfOneBlamedRankNamesAllBlamedRanks) {
   WatchWorld world = started(blocks(2, 2));
   world.abort(0, "world", {ErrorCode::timeout, "the ranks 0, 1 wait for each other", {{0}, {1}}});
   world.kill(0);
@@ -306,7 +306,7 @@ TEST(WatchTree, OneOfSeveralThatAreToBlameEndsBecauseOfAllOfThem) {
   EXPECT_EQ(world[1].heard.back().failure.ranks, (std::vector<GlobalRank>{{0}, {1}}));
 }
 
-TEST(WatchTree, WhoIsInTheWorldEndsWithIt) {
+TEST(WatchTree, ADeathAfterAFailureOfTheWorldHasItsReason) {
   WatchWorld world = started(blocks(4, 2));
   world.abort(1, "world", {ErrorCode::mismatch, "rank 3 called barrier", {{3}}});
   world.abort(2, "2-3.1", {ErrorCode::aborted, "enough", {{2}}});
@@ -374,7 +374,7 @@ void check_survivor(WatchWorld& world, int rank, const Fates& fates) {
   }
 }
 
-TEST(WatchTree, WhateverHappensTheSurvivorsAgreeOnWhoDiedAndWhoLeft) {
+TEST(WatchTree, SurvivorsAgreeOnDeathsAndDeparturesInRandomRuns) {
   const char* const wanted = std::getenv("MUSTER_WATCH_SEEDS");
   const uint64_t seeds = wanted == nullptr ? 3000 : std::strtoull(wanted, nullptr, 10);
   Tally tally;

@@ -38,7 +38,7 @@ std::vector<Message> all_kinds() {
           Admitted{}};
 }
 
-TEST(WatchWire, EveryMessageComesBackAsItWas) {
+TEST(WatchWire, EveryMessageSurvivesEncoding) {
   for (const Message& message : all_kinds()) {
     Decoder decoder;
     decoder.trust();
@@ -49,7 +49,7 @@ TEST(WatchWire, EveryMessageComesBackAsItWas) {
   }
 }
 
-TEST(WatchWire, MessagesComeOutWhereverTheStreamIsCut) {
+TEST(WatchWire, MessagesAreDecodedWhereverTheStreamIsCut) {
   std::string stream;
   for (const Message& message : all_kinds())
     stream += encode(message);
@@ -66,7 +66,7 @@ TEST(WatchWire, MessagesComeOutWhereverTheStreamIsCut) {
   }
 }
 
-TEST(WatchWire, AStrangerMayGreetOnly) {
+TEST(WatchWire, AnUnauthenticatedPeerMaySendOnlyGreetings) {
   Decoder stranger;
   stranger.feed(encode(Hello{{}, 1, 2}));
   EXPECT_TRUE(stranger.next().has_value());
@@ -82,7 +82,7 @@ TEST(WatchWire, AStrangerMayGreetOnly) {
   EXPECT_TRUE(long_frame.broken()) << "nobody waits for 4 MiB of a stranger";
 }
 
-TEST(WatchWire, ALongTextIsCutAndStillRead) {
+TEST(WatchWire, ALongTextIsTruncated) {
   Decoder decoder;
   decoder.trust();
   decoder.feed(encode(GiveUp{{ErrorCode::backend, std::string(100'000, 'x')}}));
@@ -92,7 +92,7 @@ TEST(WatchWire, ALongTextIsCutAndStillRead) {
 }
 
 // What is wrong in length or number is refused, and nothing is read beyond the frame.
-TEST(WatchWire, SpoiledFramesAreRefusedOrReadAsSomethingElse) {
+TEST(WatchWire, CorruptFramesAreRefusedOrReadAsOtherMessages) {
   Prng prng(20);
   int refused = 0, read = 0, unfinished = 0;
   for (int i = 0; i < 20'000; ++i) {

@@ -10,7 +10,7 @@
 namespace muster::worker {
 namespace {
 
-TEST(AwaitedPeers, AreThoseOfBothListsInAscendingOrder) {
+TEST(AwaitedPeers, MergeBothListsInAscendingOrder) {
   AwaitedPeers awaited(200);
   EXPECT_EQ(awaited.peers(), std::vector<int>{});
   awaited.wait_for(std::vector<int>{199, 64, 0, 63, 64}, std::vector<int>{127, 128, 63});
@@ -29,7 +29,7 @@ TEST(AwaitedPeers, HoldTheLastRankOfAGroupOfAnySize) {
   }
 }
 
-TEST(AwaitedPeers, OnlyTheLastCallsAreKept) {
+TEST(AwaitedPeers, KeepOnlyTheLastCalls) {
   AwaitedPeers awaited(2);
   EXPECT_EQ(awaited.calls(), std::vector<NumberedCall>{});
   std::vector<NumberedCall> entered;

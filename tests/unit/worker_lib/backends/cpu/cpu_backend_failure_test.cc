@@ -59,7 +59,7 @@ class CollectiveFailures : public testing::TestWithParam<std::string> {
 };
 
 // The ranks come at different times, so their deadlines differ as well.
-TEST_P(CollectiveFailures, ATimeoutIsASuspicionOfThoseThatARankWaitedFor) {
+TEST_P(CollectiveFailures, ATimeoutSuspectsTheRanksThatWereAwaited) {
   for (const auto& [kind, count] :
        {std::pair{OpKind::all_reduce, size_t{100'000}}, std::pair{OpKind::barrier, size_t{0}}}) {
     CpuRanks ranks(GetParam());
@@ -78,7 +78,7 @@ TEST_P(CollectiveFailures, ATimeoutIsASuspicionOfThoseThatARankWaitedFor) {
   }
 }
 
-TEST_P(CollectiveFailures, AbortEndsACollectiveThatIsBlocked) {
+TEST_P(CollectiveFailures, AbortEndsABlockedCollective) {
   std::atomic<int> ended{0};
   std::vector<std::thread> blocked;
   for (int rank = 0; rank < last_; ++rank) {
@@ -105,7 +105,7 @@ TEST_P(CollectiveFailures, AbortEndsACollectiveThatIsBlocked) {
 }
 
 // Some only wait, for ever: then those who ask the others see it.
-TEST_P(CollectiveFailures, DifferentCallsAreFoundOut) {
+TEST_P(CollectiveFailures, DifferentCallsAreDetected) {
   std::atomic<int> mismatches{0};
   std::atomic<int> suspicions{0};
   ranks_.each([&](int rank) {
@@ -129,7 +129,7 @@ TEST_P(CollectiveFailures, DifferentCallsAreFoundOut) {
             ranks_.describe() == "shared memory");
 }
 
-TEST_P(CollectiveFailures, DifferentCountsAreFoundOut) {
+TEST_P(CollectiveFailures, DifferentCountsAreDetected) {
   std::atomic<int> mismatches{0};
   ranks_.each([&](int rank) {
     Call call(OpKind::all_reduce, rank == last_ ? 100 : 200, 2);
@@ -155,7 +155,7 @@ class SocketFailures : public testing::TestWithParam<std::string> {
 };
 
 // Whoever follows these gets to the one that everybody waits for.
-TEST_P(SocketFailures, EachSaysWhomItWaitsForWhileItWaits) {
+TEST_P(SocketFailures, EachRankReportsItsAwaitedPeersWhileItWaits) {
   std::atomic<bool> is_found{false};
   const auto leads_to_last = [&](int from) {
     std::set<int> seen;
@@ -185,7 +185,7 @@ TEST_P(SocketFailures, EachSaysWhomItWaitsForWhileItWaits) {
   EXPECT_TRUE(is_found.load());
 }
 
-TEST_P(SocketFailures, EachSaysWhatItHasCalledLast) {
+TEST_P(SocketFailures, EachRankReportsItsLastCall) {
   ranks_.each([&](int rank) {
     EXPECT_TRUE(ranks_[rank].last_calls().empty());
     Call call(rank == last_ ? OpKind::barrier : OpKind::all_reduce, 10, 1);
@@ -195,7 +195,7 @@ TEST_P(SocketFailures, EachSaysWhatItHasCalledLast) {
   });
 }
 
-TEST_P(SocketFailures, TheEndOfAPeerIsKnownAtOnce) {
+TEST_P(SocketFailures, APeersEndIsDetectedAtOnce) {
   ranks_.each([&](int rank) {
     Call first(OpKind::all_reduce, 100'000, 1);
     ASSERT_TRUE(ranks_[rank].run(first.operation, after(seconds{60})));
@@ -214,7 +214,7 @@ TEST_P(SocketFailures, TheEndOfAPeerIsKnownAtOnce) {
   EXPECT_GT(told.load(), 0);
 }
 
-TEST_P(SocketFailures, AnAbortThatFollowsTheEndOfAPeerSaysWhy) {
+TEST_P(SocketFailures, AnAbortReasonOutranksAClosedConnection) {
   ranks_.each([&](int rank) {
     Call first(OpKind::all_reduce, 100'000, 1);
     ASSERT_TRUE(ranks_[rank].run(first.operation, after(seconds{60})));
@@ -236,7 +236,7 @@ TEST_P(SocketFailures, AnAbortThatFollowsTheEndOfAPeerSaysWhy) {
 INSTANTIATE_TEST_SUITE_P(Groups, SocketFailures, testing::Values("ab", "abcd", "aabb", "aabbc"),
                          [](const auto& shape) { return shape.param; });
 
-TEST(CpuBackendSetUp, NamesThoseWhoDoNotCome) {
+TEST(CpuBackendSetUp, NamesRanksThatDoNotArrive) {
   BackendRanks ranks(3);
   ranks.adjust = [](GroupSetup& setup) {
     for (size_t i = 0; i < 3; ++i)
@@ -257,7 +257,7 @@ TEST(CpuBackendSetUp, NamesThoseWhoDoNotCome) {
     thread.join();
 }
 
-TEST(CpuBackendSetUp, IsGivenUpWhenItIsInterrupted) {
+TEST(CpuBackendSetUp, FailsWithTheReasonThatInterruptsIt) {
   BackendRanks ranks(2);
   const Failure why{ErrorCode::peer_failed, "rank 1 died", just(1)};
   ranks.adjust = [&](GroupSetup& setup) {

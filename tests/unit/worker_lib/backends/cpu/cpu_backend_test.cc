@@ -78,7 +78,7 @@ std::vector<std::string> shapes() {
 INSTANTIATE_TEST_SUITE_P(Groups, CpuBackendShapes, testing::ValuesIn(shapes()),
                          [](const auto& shape) { return shape.param; });
 
-TEST(CpuBackend, IsMadeOfWhatTheNodesAllow) {
+TEST(CpuBackend, ChoosesItsTransportByTheNodesOfItsRanks) {
   EXPECT_EQ(CpuRanks("aaa").describe(), "shared memory");
   EXPECT_EQ(CpuRanks("abab").describe(), "2 nodes of 2 ranks");
   EXPECT_EQ(CpuRanks("aab").describe(), "sockets between 3 ranks");

@@ -75,7 +75,7 @@ TEST(Exchange, MessagesOfAPairArriveInOrderAndWhole) {
 }
 
 // A token that every rank passes on, and that only the first one has at the beginning.
-TEST(Exchange, WhatDependsOnAReceiveLeavesAfterIt) {
+TEST(Exchange, ASendThatDependsOnAReceiveLeavesAfterIt) {
   constexpr int kSize = 5;
   MemoryNetwork network;
   on_each_rank(kSize, [&](int rank) {
@@ -90,7 +90,7 @@ TEST(Exchange, WhatDependsOnAReceiveLeavesAfterIt) {
   });
 }
 
-TEST(Exchange, CombinesInTheOrderThatWasAskedFor) {
+TEST(Exchange, CombinesReceivedDataWithItsOwnAndDividesIt) {
   MemoryNetwork network;
   on_each_rank(2, [&](int rank) {
     End end(network, 2, rank);
@@ -108,7 +108,7 @@ TEST(Exchange, CombinesInTheOrderThatWasAskedFor) {
   });
 }
 
-TEST(Exchange, CopiesWithinARankAreMadeWholeWhetherMessagesMoveOrNot) {
+TEST(Exchange, LocalCopiesCompleteWithAndWithoutMessages) {
   MemoryNetwork network;
   End a(network, 2, 0), b(network, 2, 1);
   const size_t bytes = 2 * kChunk + 5;
@@ -141,7 +141,7 @@ TEST(Exchange, CopiesWithinARankAreMadeWholeWhetherMessagesMoveOrNot) {
 }
 
 // With patience a thread helps with copies of this size; it must not when the call is over.
-TEST(Exchange, LargeCopiesAreMadeWholeOrLeftAloneWhenTheCallFails) {
+TEST(Exchange, LargeCopiesCompleteOrStopWhenTheCallFails) {
   MemoryNetwork network;
   End a(network, 2, 0), b(network, 2, 1);
   a.links.patience = seconds{1};
@@ -168,7 +168,7 @@ TEST(Exchange, LargeCopiesAreMadeWholeOrLeftAloneWhenTheCallFails) {
   }
 }
 
-TEST(Exchange, MayGoOnWithinOneCall) {
+TEST(Exchange, FinishesSeveralRoundsWithinOneCall) {
   MemoryNetwork network;
   on_each_rank(2, [&](int rank) {
     End end(network, 2, rank);
@@ -209,7 +209,7 @@ std::string quarrel(const Operation& first, const Operation& second, size_t byte
   return said;
 }
 
-TEST(Exchange, OtherCallsAreToldApartInEveryRespect) {
+TEST(Exchange, DetectsCallsThatDifferInAnyField) {
   const Operation reduce{.kind = OpKind::reduce,
                          .count = 1,
                          .dtype = DType::float32,
@@ -249,7 +249,7 @@ TEST(Exchange, OtherCallsAreToldApartInEveryRespect) {
 }
 
 // Neither reads anything by itself.
-TEST(Exchange, TwoRanksThatBothTakeThemselvesForTheRootFindOut) {
+TEST(Exchange, DetectsTwoRanksThatBothActAsRoot) {
   MemoryNetwork network;
   std::latch both_have_sent(2);
   on_each_rank(2, [&](int rank) {
@@ -277,7 +277,7 @@ TEST(Exchange, TwoRanksThatBothTakeThemselvesForTheRootFindOut) {
 }
 
 // Who sends may be behind: what the others send for later calls is none of this one.
-TEST(Exchange, MessagesForLaterCallsAreLeftForThem) {
+TEST(Exchange, LeavesMessagesForLaterCalls) {
   MemoryNetwork network;
   std::latch one_is_ahead(1);
   on_each_rank(3, [&](int rank) {
@@ -299,14 +299,14 @@ TEST(Exchange, MessagesForLaterCallsAreLeftForThem) {
   });
 }
 
-TEST(Exchange, CountsOfUnequalBlocksThatDoNotFitAreFoundOut) {
+TEST(Exchange, DetectsBlockSizesThatDoNotMatch) {
   Operation v{.kind = OpKind::gather, .count = 3, .is_v = true, .sequence = 2};
   EXPECT_EQ(quarrel(v, v, 8, 4),
             "mismatch: rank 1 (host, pid 101) sends 8 bytes where rank 0 (host, pid 100) expects "
             "4; the counts that the ranks pass do not match");
 }
 
-TEST(Exchange, FieldsThatACallHasNoUseForAreNotCompared) {
+TEST(Exchange, DoesNotCompareUnusedFields) {
   Operation one = call(OpKind::all_gather, 1, 3);
   Operation two = one;
   two.root = 5;
@@ -319,7 +319,7 @@ TEST(Exchange, FieldsThatACallHasNoUseForAreNotCompared) {
   EXPECT_EQ(quarrel(barrier, other), "");
 }
 
-TEST(Exchange, EndsAtItsDeadlineAndNamesWhoDidNotCome) {
+TEST(Exchange, EndsAtItsDeadlineAndNamesAbsentRanks) {
   MemoryNetwork network;
   End end(network, 3, 0);
   int32_t data = 0;
@@ -339,7 +339,7 @@ TEST(Exchange, EndsAtItsDeadlineAndNamesWhoDidNotCome) {
   EXPECT_THAT(end.awaited.peers(), ElementsAre(1, 2)) << "for others that ask";
 }
 
-TEST(Exchange, ASendThatNobodyTakesIsLateAsWell) {
+TEST(Exchange, ASendThatIsNotReceivedTimesOut) {
   MemoryNetwork network;
   End end(network, 2, 0);
   const std::vector<int32_t> data(10'000);
@@ -350,7 +350,7 @@ TEST(Exchange, ASendThatNobodyTakesIsLateAsWell) {
   EXPECT_THAT(done.error().ranks, ElementsAre(GlobalRank{1}));
 }
 
-TEST(Exchange, EndsWhenItIsAborted) {
+TEST(Exchange, EndsWithTheFirstAbortReason) {
   MemoryNetwork network;
   End end(network, 2, 0);
   int32_t data = 0;
@@ -367,7 +367,7 @@ TEST(Exchange, EndsWhenItIsAborted) {
   EXPECT_EQ(done.error().message, "first");
 }
 
-TEST(Exchange, TheEndOfAStreamThatIsNeededIsAFailure) {
+TEST(Exchange, AStreamThatEndsTooEarlyIsAFailure) {
   MemoryNetwork network;
   network.ended[{1, 0}] = true;
   End end(network, 2, 0);
@@ -380,7 +380,7 @@ TEST(Exchange, TheEndOfAStreamThatIsNeededIsAFailure) {
   EXPECT_EQ(done.error().message, "rank 1 (host, pid 101) closed its connection (end of stream)");
 }
 
-TEST(Exchange, BytesThatAreNoFrameAreSaidToBe) {
+TEST(Exchange, RefusesBytesThatAreNoFrame) {
   MemoryNetwork network;
   network.queues[{1, 0}].assign(64, std::byte{'x'});
   End end(network, 2, 0);

@@ -45,13 +45,13 @@ std::vector<Values> exchanged(const Values& values) {
   return read;
 }
 
-TEST(ExchangeThroughStore, EverybodyReadsWhatEachBrought) {
+TEST(ExchangeThroughStore, EveryMemberReadsAllValues) {
   const Values values{"zero", "one", "two"};
   EXPECT_EQ(exchanged(values), std::vector<Values>(3, values));
 }
 
 // A port or a pointer in an address may have the value of a newline.
-TEST(ExchangeThroughStore, ValuesAreBytes) {
+TEST(ExchangeThroughStore, ValuesMayHoldAnyBytes) {
   Values values;
   for (int first = 0; first < 5; first++) {
     std::string value;

@@ -20,7 +20,7 @@ Steps ring_steps(size_t segments, int steps) {
   return visited;
 }
 
-TEST(FlatRing, TheLargestBlockDecidesHowManySegmentsThereAre) {
+TEST(FlatRing, TheLargestBlockDecidesTheNumberOfSegments) {
   EXPECT_EQ(ring_segments(Blocks(3, 0)), 0U);
   EXPECT_EQ(ring_segments(Blocks(3, 1)), 1U);
   EXPECT_EQ(ring_segments(Blocks(3, kSegment)), 1U);
@@ -55,7 +55,7 @@ RC_GTEST_PROP(FlatRing, EverySegmentMakesAllStepsInOrderWhileAtMostTwoMove, ()) 
   RC_ASSERT(begun == segments && next.empty());
 }
 
-RC_GTEST_PROP(FlatRing, TheChunksOfAllSegmentsAreTheBlock, ()) {
+RC_GTEST_PROP(FlatRing, TheChunksOfAllSegmentsFormTheBlock, ()) {
   const auto near_a_limit =
       rc::gen::map(rc::gen::pair(rc::gen::inRange<size_t>(0, 6), rc::gen::inRange<size_t>(0, 3)),
                    [](const auto& one) { return one.first * (kSegment / 2) + one.second; });

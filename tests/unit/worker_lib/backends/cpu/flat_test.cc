@@ -99,7 +99,7 @@ TEST(FlatGroup, RingsAndChainsGiveTheReferenceResult) {
   std::printf("%zu calls, seed %u\n", calls, seed);
 }
 
-TEST(FlatGroup, UnequalBlocksThatAreAllEmptyStillMeet) {
+TEST(FlatGroup, CallsWithOnlyEmptyBlocksStillWaitForAllRanks) {
   const int size = 11;
   MemoryNetwork network;
   std::atomic<int> came{0};
@@ -120,7 +120,7 @@ TEST(FlatGroup, UnequalBlocksThatAreAllEmptyStillMeet) {
 }
 
 // Sums of floats depend on the order: it must be the same on all ranks and in every run.
-TEST(FlatGroup, SumsOfFloatsAreTheSameBitsEverywhereAndEveryTime) {
+TEST(FlatGroup, FloatSumsAreBitwiseEqualOnAllRanksAndInAllRuns) {
   for (const int size : {2, 3, 4, 5, 7}) {
     for (const size_t count : {size_t{5}, size_t{30'001}, size_t{200'003}}) {
       std::vector<std::vector<float>> results;
@@ -158,7 +158,7 @@ TEST(FlatGroup, SumsOfFloatsAreTheSameBitsEverywhereAndEveryTime) {
 }
 
 // A group of some of the members: columns of a hierarchy.
-TEST(FlatGroup, PositionsAreThoseInItsOwnList) {
+TEST(FlatGroup, PositionsFollowItsOwnListOfRanks) {
   MemoryNetwork network;
   const std::vector<int> ranks{4, 1, 3};
   on_each_rank(3, [&](int position) {
@@ -183,7 +183,7 @@ TEST(FlatGroup, PositionsAreThoseInItsOwnList) {
 
 // ---- blocks and rings
 
-TEST(Blocks, LieOneBehindTheOther) {
+TEST(Blocks, AreContiguous) {
   const Blocks equal(3, 10);
   EXPECT_EQ(equal.offset(2), 20U);
   EXPECT_EQ(equal.total(), 30U);
@@ -205,7 +205,7 @@ TEST(Blocks, SplitEvenly) {
   EXPECT_EQ(split.total(), 22U);
 }
 
-TEST(Blocks, PickedOnesStayWhereTheyAre) {
+TEST(Blocks, KeepTheirOffsetsWhenPicked) {
   const std::vector<int> which{3, 1};
   const Blocks picked = Blocks(4, 8).pick(which);
   EXPECT_EQ(picked.offset(0), 24U);

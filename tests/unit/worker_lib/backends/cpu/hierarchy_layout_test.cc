@@ -20,7 +20,7 @@ Members spread_over(const std::string& nodes, int me = 0) {
   return members;
 }
 
-TEST(HierarchyLayout, NodesStandInTheOrderOfTheirFirstMembersWhateverTheyAreCalled) {
+TEST(HierarchyLayout, NodesAreOrderedByTheirFirstMembersNotByName) {
   const NodeLayout layout = NodeLayout::of(spread_over("zazbz"));
   EXPECT_EQ(layout.nodes, (std::vector<std::vector<int>>{{0, 2, 4}, {1}, {3}}));
   EXPECT_EQ(layout.count(), 3);
@@ -28,7 +28,7 @@ TEST(HierarchyLayout, NodesStandInTheOrderOfTheirFirstMembersWhateverTheyAreCall
   EXPECT_EQ(layout.local_at(4), 2);
 }
 
-TEST(HierarchyLayout, IsEvenOrContiguousAsItsNodesAre) {
+TEST(HierarchyLayout, KnowsEvenAndContiguousLayouts) {
   struct Case {
     const char* nodes;
     bool even;
@@ -51,7 +51,7 @@ TEST(HierarchyLayout, AColumnHasOneMemberOfEachNode) {
   EXPECT_EQ(layout.column(1), (std::vector<int>{3, 2}));
 }
 
-TEST(HierarchyLayout, TheMembersOfANodeKeepTheirRanksInTheJob) {
+TEST(HierarchyLayout, MembersOfANodeKeepTheirGlobalRanks) {
   const Members all = spread_over("abab", 3);
   const NodeLayout layout = NodeLayout::of(all);
   const Members here = layout.members_of(all, 1);

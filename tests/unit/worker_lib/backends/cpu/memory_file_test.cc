@@ -19,7 +19,7 @@ TEST(WorkerMemoryFile, SizesAreRoundedUpToPages) {
   EXPECT_EQ(round_to_pages(page * 1'000'000'000), page * 1'000'000'000);
 }
 
-TEST(WorkerMemoryFile, WhatTheKernelRefusesIsAFailureOfTheSystem) {
+TEST(WorkerMemoryFile, ReportsASystemFailureIfTheKernelRefuses) {
   const Outcome<UniqueFd> long_name = make_memory_file(std::string(300, 'x').c_str(), 4'096);
   ASSERT_FALSE(long_name.has_value());
   EXPECT_EQ(long_name.error(),

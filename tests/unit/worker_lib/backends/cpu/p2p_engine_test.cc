@@ -118,7 +118,7 @@ class ScriptedTransfers : public testing::Test {
   TransferEngine engine_{std::make_unique<ScriptedLinks>(script_), members_};
 };
 
-TEST_F(ScriptedTransfers, AThreadWhoseMessageAnotherOneHasReadIsWoken) {
+TEST_F(ScriptedTransfers, AThreadIsWokenIfAnotherThreadReadsItsMessage) {
   std::vector<int32_t> got(3);
   std::vector<int32_t> sent(1);
   auto receive = asleep_in_a_receive(got);
@@ -130,7 +130,7 @@ TEST_F(ScriptedTransfers, AThreadWhoseMessageAnotherOneHasReadIsWoken) {
   EXPECT_EQ(script_.slept_till_the_end, 0);
 }
 
-TEST_F(ScriptedTransfers, AThreadWhoseMessageABeginHasReadIsWoken) {
+TEST_F(ScriptedTransfers, AThreadIsWokenIfABeginReadsItsMessage) {
   std::vector<int32_t> got(3);
   std::vector<int32_t> sent(1);
   auto receive = asleep_in_a_receive(got);
@@ -140,7 +140,7 @@ TEST_F(ScriptedTransfers, AThreadWhoseMessageABeginHasReadIsWoken) {
   EXPECT_EQ(script_.slept_till_the_end, 0);
 }
 
-TEST_F(ScriptedTransfers, AThreadIsWokenByTheFailureOfAnothersTransfer) {
+TEST_F(ScriptedTransfers, AThreadIsWokenIfAnotherThreadsTransferFails) {
   std::vector<int32_t> got(3);
   std::vector<int32_t> sent(1);
   auto receive = asleep_in_a_receive(got);
@@ -155,7 +155,7 @@ TEST_F(ScriptedTransfers, AThreadIsWokenByTheFailureOfAnothersTransfer) {
   EXPECT_EQ(script_.slept_till_the_end, 0);
 }
 
-TEST_F(ScriptedTransfers, ACallThatNobodySleepsBesideWakesNobody) {
+TEST_F(ScriptedTransfers, ACallWakesNoThreadIfNoneSleeps) {
   std::vector<int32_t> data{1};
   script_.bring(1, {7});
   EXPECT_TRUE(engine_.transfer(of(OpKind::send, data, 2), after(seconds{60})));
@@ -171,7 +171,7 @@ void keep_a_message(TransferEngine& engine, LinkScript& script, const Transfer& 
   ASSERT_TRUE(engine.transfer(wanted, after(seconds{60})));
 }
 
-TEST_F(ScriptedTransfers, ABegunReceiveThatDoesNotFitAMessageThatIsThereFails) {
+TEST_F(ScriptedTransfers, ABegunReceiveFailsIfAnEarlyMessageDoesNotFit) {
   std::vector<int32_t> one(1);
   std::vector<int32_t> smaller(2, -1);
   keep_a_message(engine_, script_, of(OpKind::recv, one, 2));
@@ -187,7 +187,7 @@ TEST_F(ScriptedTransfers, ABegunReceiveThatDoesNotFitAMessageThatIsThereFails) {
 }
 
 // The thread for what was begun runs already: it must neither spin nor go on.
-TEST_F(ScriptedTransfers, TheThreadForBegunRequestsEndsWithAFailure) {
+TEST_F(ScriptedTransfers, TheThreadForBegunRequestsEndsOnFailure) {
   std::vector<int32_t> one(1);
   std::vector<int32_t> smaller(2);
   keep_a_message(engine_, script_, of(OpKind::recv, one, 2));
@@ -202,7 +202,7 @@ TEST_F(ScriptedTransfers, TheThreadForBegunRequestsEndsWithAFailure) {
   EXPECT_FALSE(engine_.begin({of(OpKind::recv, never, 6)}, after(seconds{60})));
 }
 
-TEST_F(ScriptedTransfers, ASendToItselfThatDoesNotFitTheBegunReceiveFailsBoth) {
+TEST_F(ScriptedTransfers, AMismatchedSendToItselfFailsBothEnds) {
   std::vector<int32_t> two(2);
   std::vector<int32_t> three(3);
   const auto works = engine_.begin({of(OpKind::recv, two, 1, 0), of(OpKind::send, three, 1, 0)},
@@ -212,7 +212,7 @@ TEST_F(ScriptedTransfers, ASendToItselfThatDoesNotFitTheBegunReceiveFailsBoth) {
     EXPECT_THAT(ending(work->outcome()), HasSubstr("mismatch: "));
 }
 
-TEST_F(ScriptedTransfers, WhereNoThreadCanBeMadeNothingIsLeftUnderWay) {
+TEST_F(ScriptedTransfers, BeginLeavesNothingUnderWayIfNoThreadStarts) {
   std::vector<int32_t> got(1, -1);
   {
     const NoThreads none;

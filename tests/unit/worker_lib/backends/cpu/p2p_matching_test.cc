@@ -73,7 +73,7 @@ Pairs pairs_by_the_rule(const std::vector<Arrival>& events) {
   return pairs;
 }
 
-RC_GTEST_PROP(P2pMatching, FollowsTheRuleInAnyOrderOfEvents, ()) {
+RC_GTEST_PROP(P2pMatching, MatchesByTheRuleInAnyOrderOfEvents, ()) {
   std::vector<Arrival> events;
   for (int left = *rc::gen::inRange(0, 40); left > 0; --left) {
     const bool is_receive = *rc::gen::arbitrary<bool>();
@@ -85,7 +85,7 @@ RC_GTEST_PROP(P2pMatching, FollowsTheRuleInAnyOrderOfEvents, ()) {
 
 // ---- what is kept
 
-TEST(P2pMatching, PostedReceivesStandInTheOrderOfTheirCallsUntilTheyAreTakenOrForgotten) {
+TEST(P2pMatching, KeepsPostedReceivesInCallOrderUntilTakenOrForgotten) {
   TransferMatching matching;
   EXPECT_FALSE(matching.awaits(0));
   const RequestPtr first = posted_receive(0, 1);
@@ -107,7 +107,7 @@ TEST(P2pMatching, AReceiveFromAnyAwaitsEveryRank) {
   EXPECT_TRUE(matching.awaits(1000));
 }
 
-TEST(P2pMatching, AnEarlyMessageHasRoomForAllOfItAndStaysWhereItIs) {
+TEST(P2pMatching, AnEarlyMessageHasRoomForItsDataAndAStableAddress) {
   TransferMatching matching;
   EarlyMessage* const five = matching.add_early(3, {.tag = 1, .bytes = 5});
   EarlyMessage* const empty = matching.add_early(3, {.tag = 1, .bytes = 0});

@@ -84,7 +84,7 @@ TEST_P(Transfers, MessagesOfOnePairAndTagStayInOrder) {
   });
 }
 
-TEST_P(Transfers, ATagThatIsAwaitedOvertakesOthers) {
+TEST_P(Transfers, AnAwaitedTagOvertakesOthers) {
   ranks_.each([&](int rank) {
     std::vector<int32_t> large = numbers(500'000, 7);
     std::vector<int32_t> small = numbers(3, 9);
@@ -104,7 +104,7 @@ TEST_P(Transfers, ATagThatIsAwaitedOvertakesOthers) {
   });
 }
 
-TEST_P(Transfers, AReceiveFromAnybodySaysWhoItWas) {
+TEST_P(Transfers, AReceiveFromAnyRankReturnsItsSource) {
   ranks_.each([&](int rank) {
     if (rank != 0) {
       std::vector<int32_t> data = numbers(10, 1000 * rank);
@@ -123,7 +123,7 @@ TEST_P(Transfers, AReceiveFromAnybodySaysWhoItWas) {
   });
 }
 
-TEST_P(Transfers, ABatchInWhichEverybodySendsToEverybodyCannotDeadlock) {
+TEST_P(Transfers, AnAllToAllBatchCannotDeadlock) {
   constexpr size_t kCount = 300'000;
   ranks_.each([&](int rank) {
     std::vector<std::vector<int32_t>> out;
@@ -145,7 +145,7 @@ TEST_P(Transfers, ABatchInWhichEverybodySendsToEverybodyCannotDeadlock) {
   });
 }
 
-TEST_P(Transfers, WhatWasBegunGoesOnWithoutFurtherCalls) {
+TEST_P(Transfers, BegunTransfersProgressWithoutFurtherCalls) {
   ranks_.each([&](int rank) {
     std::vector<int32_t> data = numbers(1'000'000, 1);
     if (rank == 0) {
@@ -244,7 +244,7 @@ TEST_P(Transfers, AMessageToItselfArrives) {
 
 // ---- what goes wrong
 
-TEST_P(Transfers, CountsThatDifferAreNamedAtTheReceiver) {
+TEST_P(Transfers, TheReceiverReportsCountsThatDiffer) {
   ranks_.each([&](int rank) {
     std::vector<int32_t> data(10);
     std::vector<int32_t> smaller(4);
@@ -260,7 +260,7 @@ TEST_P(Transfers, CountsThatDifferAreNamedAtTheReceiver) {
   });
 }
 
-TEST_P(Transfers, AReceiveThatNobodyServesEndsAtItsDeadlineAndNamesThePeer) {
+TEST_P(Transfers, AnUnservedReceiveEndsAtItsDeadlineAndNamesThePeer) {
   std::vector<int32_t> got(3);
   const auto begun = std::chrono::steady_clock::now();
   const auto late = ranks_[0].transfer(receiving(got, last_, 4), after(milliseconds{200}));
@@ -275,7 +275,7 @@ TEST_P(Transfers, AReceiveThatNobodyServesEndsAtItsDeadlineAndNamesThePeer) {
       << "the group is unusable afterwards";
 }
 
-TEST_P(Transfers, ALateReceiveSaysWhichOtherMessageWaits) {
+TEST_P(Transfers, ALateReceiveNamesAnotherMessageThatWaits) {
   std::vector<int32_t> data(3);
   ranks_.each([&](int rank) {
     std::vector<int32_t> mine(3);
@@ -292,7 +292,7 @@ TEST_P(Transfers, ALateReceiveSaysWhichOtherMessageWaits) {
   EXPECT_THAT(late.error().message, testing::EndsWith(" is waiting to be received"));
 }
 
-TEST_P(Transfers, ASendThatNobodyTakesEndsAtItsDeadline) {
+TEST_P(Transfers, AnUnreceivedSendEndsAtItsDeadline) {
   std::vector<int32_t> data(20'000'000);
   const auto late = ranks_[0].transfer(sending(data, last_), after(milliseconds{200}));
   ASSERT_FALSE(late);
@@ -301,7 +301,7 @@ TEST_P(Transfers, ASendThatNobodyTakesEndsAtItsDeadline) {
   EXPECT_THAT(late.error().message, HasSubstr("use isend() or batch_isend_irecv()"));
 }
 
-TEST_P(Transfers, WhatWasBegunEndsAtItsDeadline) {
+TEST_P(Transfers, ABegunReceiveEndsAtItsDeadline) {
   std::vector<int32_t> got(3);
   const auto works = ranks_[0].begin({receiving(got, -1)}, after(milliseconds{100}));
   ASSERT_TRUE(works);
@@ -309,7 +309,7 @@ TEST_P(Transfers, WhatWasBegunEndsAtItsDeadline) {
             "timeout: no message with tag 0 arrived from any rank in time");
 }
 
-TEST_P(Transfers, AbortEndsWhatIsBlockedAndWhatWasBegun) {
+TEST_P(Transfers, AbortEndsBlockedAndBegunTransfers) {
   std::vector<int32_t> got(3);
   std::vector<int32_t> other(3);
   const auto works = ranks_[0].begin({receiving(got, last_, 1)}, limit_);
@@ -328,7 +328,7 @@ TEST_P(Transfers, AbortEndsWhatIsBlockedAndWhatWasBegun) {
   EXPECT_EQ(ending(later.error()), "aborted: enough");
 }
 
-TEST_P(Transfers, LettingGoOfTheGroupEndsWhatWasBegun) {
+TEST_P(Transfers, DroppingTheGroupEndsBegunTransfers) {
   std::vector<int32_t> got(3);
   const auto works = ranks_[0].begin({receiving(got, last_, 1)}, limit_);
   ASSERT_TRUE(works);
@@ -354,7 +354,7 @@ TEST(SocketTransfers, AReceiverLearnsAtOnceThatThePeerHasClosed) {
   EXPECT_EQ(ended.error().ranks, std::vector<GlobalRank>{GlobalRank{1}});
 }
 
-TEST(SocketTransfers, AReceiveFromAnybodyOutlivesTheEndOfOne) {
+TEST(SocketTransfers, AReceiveFromAnyRankOutlivesTheEndOfOnePeer) {
   CpuRanks ranks("abc");
   std::vector<int32_t> data = numbers(4, 1);
   std::vector<int32_t> got(4);
@@ -368,7 +368,7 @@ TEST(SocketTransfers, AReceiveFromAnybodyOutlivesTheEndOfOne) {
   EXPECT_EQ(works->front()->source(), 2);
 }
 
-TEST(SocketTransfers, ASenderToSomebodyGoneIsToldWho) {
+TEST(SocketTransfers, ASendNamesThePeerThatCannotBeReached) {
   CpuRanks ranks("ab");
   ranks.drop(1);
   std::vector<int32_t> data(4);

@@ -91,7 +91,7 @@ TEST(SegmentMeeting, AllRanksGetTheSameMemoryAndNoDescriptorStaysOpen) {
   EXPECT_EQ(open_descriptors(), before);
 }
 
-TEST(SegmentMeeting, TheFirstRankNamesThoseWhoDoNotCome) {
+TEST(SegmentMeeting, TheFirstRankNamesRanksThatDoNotArrive) {
   const store_test::RunningStore store;
   std::thread second([&] { EXPECT_EQ(said_of(meet_as(1, 4, store, soon())), "done"); });
   EXPECT_THAT(said_of(meet_as(0, 4, store, in(milliseconds{500}))),
@@ -100,13 +100,13 @@ TEST(SegmentMeeting, TheFirstRankNamesThoseWhoDoNotCome) {
   second.join();
 }
 
-TEST(SegmentMeeting, AnotherRankNamesTheFirstThatDoesNotCome) {
+TEST(SegmentMeeting, OtherRanksNameAFirstRankThatDoesNotArrive) {
   const store_test::RunningStore store;
   EXPECT_THAT(said_of(meet_as(1, 2, store, in(milliseconds{200}))),
               testing::StartsWith("timeout [0]: rank 0 (host, pid 4000) did not arrive in time"));
 }
 
-TEST(SegmentMeeting, IsGivenUpWhenAPeerDies) {
+TEST(SegmentMeeting, EndsWhenAPeerDies) {
   const store_test::RunningStore store;
   const Failure died{ErrorCode::peer_failed, "rank 10 (host, pid 4001) died", {GlobalRank{10}}};
   std::atomic<bool> dead{false};
@@ -133,7 +133,7 @@ int connected_to(const std::string& name) {
   return fd;
 }
 
-TEST(SegmentMeeting, StrangersAtTheSocketGetNothing) {
+TEST(SegmentMeeting, GivesNothingToUnknownProcessesAtTheSocket) {
   FdGiver giver = *FdGiver::listen();
   const std::shared_ptr<Segment> segment = *Segment::create({.ranks = 2});
   std::vector<int> strangers;
@@ -163,7 +163,7 @@ TEST(SegmentMeeting, StrangersAtTheSocketGetNothing) {
 std::atomic<int> signals_taken;
 
 // A program's handler runs again and again while a rank has come and says nothing yet.
-TEST(SegmentMeeting, SignalsMakeNoStrangerOfARank) {
+TEST(SegmentMeeting, ToleratesSignalsWhileARankIsSilent) {
   struct sigaction counting{};
   struct sigaction before{};
   counting.sa_handler = [](int) { ++signals_taken; };
@@ -193,7 +193,7 @@ TEST(SegmentMeeting, SignalsMakeNoStrangerOfARank) {
   sigaction(SIGUSR1, &before, nullptr);
 }
 
-TEST(SegmentMeeting, SaysWhoCannotBeReached) {
+TEST(SegmentMeeting, NamesTheRankThatCannotBeReached) {
   const Outcome<UniqueFd> fd = take_fd("muster-nobody-is-here", members_of(2, 1), soon(), {});
   ASSERT_FALSE(fd.has_value());
   EXPECT_EQ(fd.error().ranks, std::vector<GlobalRank>{GlobalRank{0}});
@@ -202,7 +202,7 @@ TEST(SegmentMeeting, SaysWhoCannotBeReached) {
                                   "node to share its memory: "));
 }
 
-TEST(SegmentMeeting, SaysWhoClosedTheSocketWithoutHandingAnythingOver) {
+TEST(SegmentMeeting, ReportsASocketThatClosesWithoutADescriptor) {
   std::optional<FdGiver> giver = *FdGiver::listen();
   const std::string name = giver->name();
   std::thread closer([&] {
@@ -231,7 +231,7 @@ TEST(SegmentMeeting, SaysWhoClosedTheSocketWithoutHandingAnythingOver) {
   _exit(5);
 }
 
-TEST(SegmentMeeting, AProcessThatIsKilledLeavesTheOthersATimeoutThatNamesIt) {
+TEST(SegmentMeeting, AKilledProcessIsNamedByATimeout) {
   FdGiver giver = *FdGiver::listen();
   const std::shared_ptr<Segment> segment = *Segment::create({.ranks = 2});
   const pid_t child = fork();

@@ -73,7 +73,7 @@ TEST(Segment, NoTwoPartsOverlapAndNoTwoRanksShareACacheLine) {
   }
 }
 
-TEST(Segment, BeginsAsZeroesAndIsTheSameMemoryForWhoOpensIt) {
+TEST(Segment, StartsZeroedAndIsSharedByAllThatOpenIt) {
   const std::shared_ptr<Segment> made = *Segment::create(kOddShape);
   const std::shared_ptr<Segment> opened = *Segment::open(made->fd(), kOddShape);
   const std::span<std::byte> extra = opened->extra();
@@ -86,7 +86,7 @@ TEST(Segment, BeginsAsZeroesAndIsTheSameMemoryForWhoOpensIt) {
   EXPECT_NE(made->extra().data(), extra.data());
 }
 
-TEST(Segment, IsSealedSoThatNobodyCanTakeItsMemoryAway) {
+TEST(Segment, IsSealedAgainstChangesOfItsSize) {
   const std::shared_ptr<Segment> made = *Segment::create(kOddShape);
   EXPECT_NE(ftruncate(made->fd(), 4096), 0);
   EXPECT_NE(ftruncate(made->fd(), 1 << 24), 0);
@@ -108,7 +108,7 @@ TEST(Segment, RefusesMemoryOfAnotherShape) {
   EXPECT_THAT(wrong_layout.error().message, testing::HasSubstr("has a different layout"));
 }
 
-TEST(Segment, RefusesWhatCouldShrinkUnderIt) {
+TEST(Segment, RefusesMemoryThatCouldShrink) {
   const std::shared_ptr<Segment> made = *Segment::create(kOddShape);
   const off_t size = lseek(made->fd(), 0, SEEK_END);
   const int unsealed = memfd_create("unsealed", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -130,7 +130,7 @@ TEST(Segment, RefusesSealedMemoryThatIsNoSegment) {
 
 // ---- giving up
 
-TEST(Segment, TheFirstFailureIsTheOneThatAllSee) {
+TEST(Segment, AllRanksSeeTheFirstFailure) {
   const std::shared_ptr<Segment> made = *Segment::create(kOddShape);
   const std::shared_ptr<Segment> opened = *Segment::open(made->fd(), kOddShape);
   EXPECT_EQ(opened->failure(), std::nullopt);
@@ -156,7 +156,7 @@ TEST(Segment, CutsAReasonThatIsTooLong) {
   EXPECT_EQ(seen.ranks.back(), GlobalRank{255});
 }
 
-TEST(Segment, OfManyWhoGiveUpAtOnceOneIsHeard) {
+TEST(Segment, AllRanksSeeOneReasonOfManyConcurrentAborts) {
   const std::shared_ptr<Segment> segment = *Segment::create(kOddShape);
   std::vector<std::thread> threads;
   std::vector<std::string> seen(8);
@@ -173,7 +173,7 @@ TEST(Segment, OfManyWhoGiveUpAtOnceOneIsHeard) {
 }
 
 // Killed between the two stores of abort(): the others must not wait for its reason.
-TEST(Segment, AReasonThatIsNeverFinishedIsNotWaitedFor) {
+TEST(Segment, DoesNotWaitForAnUnfinishedReason) {
   const std::shared_ptr<Segment> segment = *Segment::create(kOddShape);
   const_cast<std::atomic<uint32_t>&>(segment->abort_word()).store(1);
   const std::optional<Failure> failure = segment->failure();
@@ -181,7 +181,7 @@ TEST(Segment, AReasonThatIsNeverFinishedIsNotWaitedFor) {
   EXPECT_EQ(failure->code, ErrorCode::aborted);
 }
 
-TEST(Segment, GivingUpWakesWhoWaitsForMessages) {
+TEST(Segment, AbortWakesThreadsThatWaitForMessages) {
   const std::shared_ptr<Segment> segment = *Segment::create(kOddShape);
   std::thread receiver([&] {
     EXPECT_EQ(wait_until(segment->doorbell(1), segment->abort_word(), Patience{}, Deadline::max(),

@@ -52,7 +52,7 @@ TEST(CopyResult, WritesTheBytesAndNoOthers) {
 }
 
 // Several pages at a time, and what is left over behind them.
-TEST(CopyResult, WritesManyPagesToo) {
+TEST(CopyResult, WritesManyPages) {
   const std::vector<std::byte> source = room_of_random_bytes();
   for (const size_t pages : {size_t{3}, size_t{4}, size_t{5}, size_t{8}, size_t{11}}) {
     for (const size_t more : {0UL, 1UL, 64UL, 511UL, 512UL, 513UL, 577UL, 2000UL}) {
@@ -66,7 +66,7 @@ TEST(CopyResult, WritesManyPagesToo) {
   }
 }
 
-TEST(CopyResult, NothingFromNowhereToNowhereIsFine) {
+TEST(CopyResult, AcceptsNullPointersForZeroBytes) {
   copy_result(nullptr, nullptr, 0, 1);
 }
 

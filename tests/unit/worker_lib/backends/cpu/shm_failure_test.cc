@@ -135,7 +135,7 @@ const std::vector<Different>& different_calls() {
   return table;
 }
 
-TEST(ShmFailure, DifferentCallsAreNamedOnAllRanks) {
+TEST(ShmFailure, EveryRankReportsDifferentCalls) {
   for (const Different& one : different_calls()) {
     World world(3);
     EXPECT_THAT(world.outcomes([&](int rank, ShmGroup& group) {
@@ -160,7 +160,7 @@ TEST(ShmFailure, CheckComparesCallsAndMovesNothing) {
 }
 
 // What a sender sends is what the receiver expects, though nobody else knows it.
-TEST(ShmFailure, CountsThatDifferBetweenSenderAndReceiverAreNamed) {
+TEST(ShmFailure, EveryRankReportsCountsThatDifferBetweenSenderAndReceiver) {
   const auto gather = [](int rank) {
     Operation call{.kind = OpKind::gather, .dtype = DType::int32, .root = 2, .is_v = true};
     call.count = rank == 1 ? 5U : 3U;
@@ -205,7 +205,7 @@ TEST(ShmFailure, CountsThatDifferBetweenSenderAndReceiverAreNamed) {
 
 // ---- who does not come
 
-TEST(ShmFailure, ATimeoutNamesAllWhoDidNotComeAndFailsTheGroupForThemToo) {
+TEST(ShmFailure, ATimeoutNamesAllAbsentRanksAndFailsTheGroupForThem) {
   World world(4);
   std::atomic<int> waiting{2};
   std::atomic<int> suspicions{0};
@@ -232,7 +232,7 @@ TEST(ShmFailure, ATimeoutNamesAllWhoDidNotComeAndFailsTheGroupForThemToo) {
   EXPECT_EQ(said(world[0].run({.kind = OpKind::barrier}, soon())), outcomes[0]);
 }
 
-TEST(ShmFailure, ADeadlineThatHasPassedStillLetsThoseThroughWhoHaveCome) {
+TEST(ShmFailure, APassedDeadlineDoesNotFailACallThatAllHaveEntered) {
   World world(2);
   std::thread first(
       [&] { EXPECT_EQ(said(world[0].run({.kind = OpKind::barrier}, soon())), "done"); });
@@ -244,7 +244,7 @@ TEST(ShmFailure, ADeadlineThatHasPassedStillLetsThoseThroughWhoHaveCome) {
 
 // A rank that comes to a large operation and then is held up is named by those who wait for its
 // data: its chunks are needed one by one, and here it never provides the second.
-TEST(ShmFailure, ARankThatStopsInTheMiddleIsNamed) {
+TEST(ShmFailure, ARankThatStopsWithinACallIsNamed) {
   World world(3);
   const size_t count = 200'000;
   Segment& segment = world.segment();
@@ -274,7 +274,7 @@ TEST(ShmFailure, ARankThatStopsInTheMiddleIsNamed) {
 
 // ---- giving up
 
-TEST(ShmFailure, AbortEndsWaitsForEveryKindOfCallOnAllRanks) {
+TEST(ShmFailure, AbortEndsEveryKindOfCallOnAllRanks) {
   for (const size_t count : {size_t{1}, size_t{100}, size_t{200'000}}) {
     for (const OpKind kind : ring::kCollectives) {
       World world(3);
@@ -300,7 +300,7 @@ TEST(ShmFailure, AbortEndsWaitsForEveryKindOfCallOnAllRanks) {
   }
 }
 
-TEST(ShmFailure, AbortComesAtAnyMomentAndEndsEverybody) {
+TEST(ShmFailure, AbortAtAnyMomentEndsAllRanks) {
   constexpr int kTimes = 60;
   for (int time = 0; time < kTimes; ++time) {
     World world(3);
@@ -323,7 +323,7 @@ TEST(ShmFailure, AbortComesAtAnyMomentAndEndsEverybody) {
   }
 }
 
-TEST(ShmFailure, AFailedGroupRefusesEverythingAtOnce) {
+TEST(ShmFailure, AFailedGroupRefusesEveryCallAtOnce) {
   World world(2);
   world[0].abort(kDied);
   Memory memory;
@@ -336,7 +336,7 @@ TEST(ShmFailure, AFailedGroupRefusesEverythingAtOnce) {
   EXPECT_EQ(block.error(), kDied);
 }
 
-TEST(ShmFailure, AllocatingSharedMemoryNamesWhoDoesNotCome) {
+TEST(ShmFailure, AllocatingSharedMemoryNamesAbsentRanks) {
   World world(3);
   EXPECT_THAT(world.outcomes([](int rank, ShmGroup& group) -> Outcome<> {
     if (rank == 1) return tl::unexpected(Failure{ErrorCode::timeout, "", {GlobalRank{10}}});

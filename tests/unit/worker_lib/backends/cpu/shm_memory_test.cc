@@ -120,7 +120,7 @@ void limit_addresses(size_t more) {
   if (setrlimit(RLIMIT_AS, &tight) != 0) _exit(2);
 }
 
-TEST(SharedMemory, ARankThatCannotMapItIsNamedAndTheGroupStays) {
+TEST(SharedMemory, ARankThatCannotMapTheMemoryIsNamedAndTheGroupStaysUsable) {
   constexpr size_t kBytes = size_t{1} << 30;  // Of addresses: nobody touches them.
   const std::shared_ptr<Segment> segment = *Segment::create({.ranks = 2});
   const auto allocate = [&](int rank) {
@@ -140,7 +140,7 @@ TEST(SharedMemory, ARankThatCannotMapItIsNamedAndTheGroupStays) {
   EXPECT_EQ(child.wait(), 0);
 }
 
-TEST(SharedMemory, TheLimitOfAFilesSizeIsAnErrorAndNoSignal) {
+TEST(SharedMemory, ExceedingTheFileSizeLimitIsAnErrorAndNoSignal) {
   EXPECT_EQ(in_child([] {
               const rlimit tight{100'000, 100'000};
               if (setrlimit(RLIMIT_FSIZE, &tight) != 0) return 2;
@@ -156,7 +156,7 @@ TEST(SharedMemory, TheLimitOfAFilesSizeIsAnErrorAndNoSignal) {
             0);
 }
 
-TEST(SharedMemory, BeginsOnPages) {
+TEST(SharedMemory, StartsOnPageBoundaries) {
   World world(3);
   world.each([](int, ShmGroup& group) {
     const Outcome<SharedBlock> block = group.allocate_shared(5, in(seconds{20}));
@@ -173,7 +173,7 @@ bool is_mapped(void* page) {
   return msync(page, page_bytes(), MS_ASYNC) == 0;
 }
 
-TEST(SharedMemory, AChildOfForkLetsGoOfNothing) {
+TEST(SharedMemory, AForkedChildReleasesNothing) {
   arm_fork_guard();
   World world(2);
   std::optional<SharedBlock> blocks[2];

@@ -275,7 +275,7 @@ std::string run_program(const RandomProgram& program, uint64_t seed) {
 size_t programs_run = 0;
 size_t calls_run = 0;
 
-RC_GTEST_PROP(ShmGroupProperty, RandomProgramsGiveWhatTheOthersSent, ()) {
+RC_GTEST_PROP(ShmGroupProperty, RandomProgramsGiveTheExpectedResults, ()) {
   const auto seed = *rc::gen::arbitrary<uint64_t>();
   const RandomProgram program = random_program(seed);
   ++programs_run;
@@ -284,7 +284,7 @@ RC_GTEST_PROP(ShmGroupProperty, RandomProgramsGiveWhatTheOthersSent, ()) {
   if (!wrong.empty()) RC_FAIL(fmt::format("seed {}: {}", seed, wrong));
 }
 
-TEST(ShmGroupProperty, CoversManyCalls) {
+TEST(ShmGroupProperty, ProgramsOfAHundredFixedSeedsGiveTheExpectedResults) {
   constexpr uint64_t kSeeds = 100;
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
     const RandomProgram program = random_program(seed);

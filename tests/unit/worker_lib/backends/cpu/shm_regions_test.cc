@@ -37,7 +37,7 @@ class RegionsOfTwo : public testing::Test {
   SharedRegions one_{2, 1};
 };
 
-TEST_F(RegionsOfTwo, APlaceOfOneRankIsTheSameMemoryAtTheOther) {
+TEST_F(RegionsOfTwo, APlaceOfOneRankNamesTheSameMemoryOnTheOther) {
   const auto [first, second] = map(1);
   const auto [third, fourth] = map(2);
   for (const size_t offset : {size_t{0}, size_t{1}, kBlockBytes - 1}) {
@@ -53,7 +53,7 @@ TEST_F(RegionsOfTwo, APlaceOfOneRankIsTheSameMemoryAtTheOther) {
   EXPECT_EQ(second[0], std::byte{0});
 }
 
-TEST_F(RegionsOfTwo, OnlyWhatIsWhollyInTheOwnBlockHasAPlace) {
+TEST_F(RegionsOfTwo, OnlyMemoryWithinTheOwnBlockHasAPlace) {
   EXPECT_EQ(zero_.place_of(nullptr, 0), 0U) << "nothing is mapped yet";
   const auto [first, second] = map(1);
   EXPECT_NE(zero_.place_of(first, kBlockBytes), 0U);
@@ -82,14 +82,14 @@ TEST_F(RegionsOfTwo, NoPlaceLeadsOutOfItsBlock) {
   EXPECT_EQ(one_.at(UINT64_MAX, 0, 1), nullptr);
 }
 
-TEST_F(RegionsOfTwo, ARegionWhoseNumberDoesNotFitAPlaceHasNone) {
+TEST_F(RegionsOfTwo, ARegionNumberTooLargeForAPlaceHasNone) {
   const auto [last, second] = map((uint64_t{1} << 20) - 1);
   EXPECT_NE(zero_.place_of(last, 1), 0U);
   const auto [first, fourth] = map(uint64_t{1} << 20);
   EXPECT_EQ(zero_.place_of(first, 1), 0U);
 }
 
-TEST_F(RegionsOfTwo, ABlockStaysMappedUntilAllHaveReleasedTheirs) {
+TEST_F(RegionsOfTwo, ABlockStaysMappedUntilAllRanksReleaseTheirs) {
   const auto [first, second] = map(1);
   const RegionOffset place = zero_.place_of(first, 1);
   zero_.release(1);
@@ -104,7 +104,7 @@ TEST_F(RegionsOfTwo, ABlockStaysMappedUntilAllHaveReleasedTheirs) {
   EXPECT_EQ(zero_.at(place, 1, 1), nullptr);
 }
 
-TEST_F(RegionsOfTwo, ReleasingOneRegionOrOneThatIsGoneKeepsTheOthers) {
+TEST_F(RegionsOfTwo, ReleasingAKnownOrUnknownRegionKeepsTheOthers) {
   const auto [first, second] = map(1);
   const auto [third, fourth] = map(2);
   for (SharedRegions* regions : {&zero_, &one_, &zero_}) {
@@ -117,7 +117,7 @@ TEST_F(RegionsOfTwo, ReleasingOneRegionOrOneThatIsGoneKeepsTheOthers) {
   EXPECT_NE(zero_.at(one_.place_of(fourth, 1), 1, 1), nullptr);
 }
 
-TEST(SharedRegions, AFileHoldsAPageOrMoreForEachRankAndRoomForAllReleases) {
+TEST(SharedRegions, AFileHoldsPagesForEachRankAndForTheReleases) {
   const size_t page = page_bytes();
   EXPECT_EQ(SharedRegions::stride(0), page);
   EXPECT_EQ(SharedRegions::stride(page), page);
@@ -128,7 +128,7 @@ TEST(SharedRegions, AFileHoldsAPageOrMoreForEachRankAndRoomForAllReleases) {
   EXPECT_EQ(SharedRegions::file_bytes(full + 1, page), (page / sizeof(uint32_t) + 3) * page);
 }
 
-TEST(SharedRegions, WhatCannotBeMappedIsAnErrorWithItsSize) {
+TEST(SharedRegions, AFailureToMapNamesTheSize) {
   SharedRegions regions(2, 0);
   const size_t bytes = SharedRegions::file_bytes(2, 1);
   const Outcome<std::byte*> block = regions.map(1, -1, 1);

@@ -25,19 +25,19 @@ Routes routes_of(const Operation& operation, int me, int ranks) {
   return numbers;
 }
 
-TEST(ShmRoutes, ReductionsAndBarriersMoveNothingAlongThem) {
+TEST(ShmRoutes, ReductionsAndBarriersUseNoRoutes) {
   for (const OpKind kind : {OpKind::reduce, OpKind::all_reduce, OpKind::barrier})
     EXPECT_EQ(routes_of({.kind = kind, .count = 5}, 1, 2), Routes(2)) << name_of(kind);
 }
 
-TEST(ShmRoutes, ABroadcastLeavesItsRootForEveryRankItselfIncluded) {
+TEST(ShmRoutes, ABroadcastGoesFromItsRootToEveryRankItselfIncluded) {
   const Operation operation{
       .kind = OpKind::broadcast, .count = 3, .dtype = DType::int16, .root = 1};
   EXPECT_EQ(routes_of(operation, 1, 3), (Routes{{0, 6, 0, 0}, {0, 6, 0, 6}, {0, 6, 0, 0}}));
   EXPECT_EQ(routes_of(operation, 2, 3), (Routes{{}, {0, 0, 0, 6}, {}}));
 }
 
-TEST(ShmRoutes, AGatherPutsEachRanksBlockBehindThoseBefore) {
+TEST(ShmRoutes, AGatherPlacesBlocksInRankOrder) {
   const Operation at_root{
       .kind = OpKind::gather, .dtype = DType::int16, .is_v = true, .recv_counts = {1, 0, 2}};
   EXPECT_EQ(routes_of(at_root, 0, 3), (Routes{{0, 2, 0, 2}, {0, 0, 2, 0}, {0, 0, 2, 4}}));
@@ -46,13 +46,13 @@ TEST(ShmRoutes, AGatherPutsEachRanksBlockBehindThoseBefore) {
   EXPECT_EQ(routes_of(elsewhere, 2, 3), (Routes{{0, 4, 0, 0}, {}, {}}));
 }
 
-TEST(ShmRoutes, AScatterTakesEachRanksBlockFromBehindThoseBefore) {
+TEST(ShmRoutes, AScatterTakesBlocksInRankOrder) {
   const Operation at_root{.kind = OpKind::scatter, .count = 2, .dtype = DType::float64, .root = 1};
   EXPECT_EQ(routes_of(at_root, 1, 3), (Routes{{0, 16, 0, 0}, {16, 16, 0, 16}, {32, 16, 0, 0}}));
   EXPECT_EQ(routes_of(at_root, 0, 3), (Routes{{}, {0, 0, 0, 16}, {}}));
 }
 
-TEST(ShmRoutes, OnlyWhatIsTheSameForAllIsSentToAllAtOnce) {
+TEST(ShmRoutes, OnlyCallsThatSendEqualDataToAllRanksAreMulticast) {
   std::string kinds;
   for (const OpKind kind : ring::kCollectives) {
     if (is_multicast(kind)) kinds.append(name_of(kind)).append(" ");
@@ -92,7 +92,7 @@ bool lie_one_behind_the_other(std::vector<std::pair<size_t, size_t>> blocks) {
   });
 }
 
-RC_GTEST_PROP(ShmRoutes, WhatOneRankSendsIsWhatTheOtherReceives, ()) {
+RC_GTEST_PROP(ShmRoutes, EachRouteSendsWhatItsPeerReceives, ()) {
   const auto ranks = *rc::gen::inRange<size_t>(1, 7);
   const OpKind kind =
       *rc::gen::element(OpKind::broadcast, OpKind::gather, OpKind::all_gather, OpKind::scatter,

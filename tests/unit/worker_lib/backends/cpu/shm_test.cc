@@ -105,7 +105,7 @@ TEST(ShmGroup, MovesResultsOfManyMegabytes) {
 
 // A rank that sleeps and is not woken looks again after 50 ms: were it so in every second meeting,
 // this would take 100 s.
-TEST(ShmGroup, WakesRanksThatSleepAtOnce) {
+TEST(ShmGroup, WakesSleepingRanksAtOnce) {
   constexpr int kMeetings = 4'000;
   World world(4);
   const auto start = std::chrono::steady_clock::now();
@@ -160,7 +160,7 @@ TEST(ShmGroup, WorksInSharedMemoryWithoutCopies) {
   std::printf("covered %zu calls of 2 to 4 ranks\n", calls);
 }
 
-TEST(ShmGroup, WorksWhereSomeRanksBuffersAreSharedAndOthersAreNot) {
+TEST(ShmGroup, WorksIfOnlySomeRanksUseSharedBuffers) {
   size_t calls = 0;
   for (int without = 0; without < 3; ++without) {
     World world(tiny(3));
@@ -190,7 +190,7 @@ TEST(ShmGroup, GivesEachRankZeroedMemoryOfItsOwnThatOutlivesTheGroup) {
 }
 
 // A rank that gave its block back still reads the others' in theirs.
-TEST(ShmGroup, LettingGoOfSharedMemoryOnOneRankDoesNotHurtTheOthers) {
+TEST(ShmGroup, ReleasingSharedMemoryOnOneRankKeepsThatOfOthers) {
   World world(2);
   world.each([&](int rank, ShmGroup& group) {
     std::vector<float> own(5'000, 0.0F);
@@ -211,7 +211,7 @@ TEST(ShmGroup, LettingGoOfSharedMemoryOnOneRankDoesNotHurtTheOthers) {
   });
 }
 
-TEST(ShmGroup, SharedMemoryComesAndGoesManyTimes) {
+TEST(ShmGroup, AllocatesAndFreesSharedMemoryManyTimes) {
   World world(3);
   world.each([](int rank, ShmGroup& group) {
     for (int round = 0; round < 50; ++round) {
@@ -222,7 +222,7 @@ TEST(ShmGroup, SharedMemoryComesAndGoesManyTimes) {
   });
 }
 
-TEST(ShmGroup, AsksThatAllRanksWantTheSameSharedBytes) {
+TEST(ShmGroup, RefusesSharedMemoryOfDifferentSizes) {
   World world(3);
   EXPECT_THAT(
       world.outcomes([](int rank, ShmGroup& group) -> Outcome<> {

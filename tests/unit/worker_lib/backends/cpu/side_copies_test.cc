@@ -43,7 +43,7 @@ TEST(SideCopies, AreCompleteWithAndWithoutHelp) {
   }
 }
 
-TEST(SideCopies, OfNothingAreNone) {
+TEST(SideCopies, IgnoreEmptyCopiesAndCopiesToThemselves) {
   SideCopies copies;
   std::byte byte{1};
   copies.add(&byte, &byte, 1);
@@ -70,7 +70,7 @@ int pieces_of_a_slow_caller(bool may_have_help) {
   return pieces;
 }
 
-TEST(SideCopies, AreMadeByAThreadWhileTheCallerHasOtherThingsToDo) {
+TEST(SideCopies, AreMadeByAHelperThreadWhileTheCallerIsBusy) {
   EXPECT_LT(pieces_of_a_slow_caller(true), pieces_of_a_slow_caller(false));
 }
 

@@ -33,13 +33,13 @@ ListenAddress any_listen_address() {
   return {{ip, *rc::gen::arbitrary<uint16_t>()}, bytes(0, 20)};
 }
 
-RC_GTEST_PROP(TcpListeners, AnAddressComesBackAsItWas, ()) {
+RC_GTEST_PROP(TcpListeners, AnAddressSurvivesEncoding, ()) {
   const ListenAddress address = any_listen_address();
   RC_ASSERT(ListenAddress::decode(address.encode()) == address);
 }
 
 // Whatever a store holds.
-RC_GTEST_PROP(TcpListeners, ASpoiledAddressIsRefusedOrWhole, ()) {
+RC_GTEST_PROP(TcpListeners, ACorruptAddressIsRefusedOrReadsAsAnother, ()) {
   std::string text = any_listen_address().encode();
   for (int left = *rc::gen::inRange(1, 4); left > 0; --left) {
     const size_t at = *rc::gen::inRange<size_t>(0, text.size());
@@ -63,7 +63,7 @@ bool is_reached(const Dialled& dialled, const Socket& listener) {
   return static_cast<bool>(accepted);
 }
 
-TEST(TcpListeners, AreReachedWhereTheAddressSays) {
+TEST(TcpListeners, AcceptConnectionsAtTheirAddresses) {
   const Outcome<Listeners> open = open_listeners(kListeningPeer);
   ASSERT_TRUE(open.has_value()) << open.error().message;
   EXPECT_EQ(open->address.tcp.ip, IpAddress::loopback_v4());
@@ -72,7 +72,7 @@ TEST(TcpListeners, AreReachedWhereTheAddressSays) {
   EXPECT_TRUE(is_reached(dial_local(open->address.local), open->listeners.back()));
 }
 
-TEST(TcpListeners, NoTwoHaveTheSameAddress) {
+TEST(TcpListeners, HaveDistinctAddresses) {
   const Outcome<Listeners> one = open_listeners(kListeningPeer);
   const Outcome<Listeners> other = open_listeners(kListeningPeer);
   ASSERT_TRUE(one.has_value() && other.has_value());
@@ -87,7 +87,7 @@ ListenAddress address_of_rank(int rank) {
           "local" + std::to_string(rank)};
 }
 
-TEST(TcpListeners, AllMembersReadAllAddressesInTheirOrder) {
+TEST(TcpListeners, AllMembersReadAllAddressesInOrder) {
   const BackendRanks ranks(3);
   const std::vector<ListenAddress> expected{address_of_rank(0), address_of_rank(1),
                                             address_of_rank(2)};
@@ -100,7 +100,7 @@ TEST(TcpListeners, AllMembersReadAllAddressesInTheirOrder) {
   EXPECT_EQ(read, std::vector(3, expected));
 }
 
-TEST(TcpListeners, TheRankThatWroteNoAddressIsNamed) {
+TEST(TcpListeners, ARankThatWroteNoAddressIsNamed) {
   BackendRanks ranks(2);
   ranks.adjust = [](GroupSetup& setup) { setup.members.peers[1] = kListeningPeer; };
   GroupSetup setup = ranks.setup_of(0, after(std::chrono::seconds{60}));
@@ -115,7 +115,7 @@ TEST(TcpListeners, TheRankThatWroteNoAddressIsNamed) {
 }
 
 // Another group's first member may have written fewer.
-TEST(TcpListeners, FewerAddressesThanMembersAreNone) {
+TEST(TcpListeners, RefuseFewerAddressesThanMembers) {
   const BackendRanks ranks(3);
   GroupSetup setup = ranks.setup_of(2, after(std::chrono::seconds{60}));
   ASSERT_TRUE(setup.store.set("address/all", ""));

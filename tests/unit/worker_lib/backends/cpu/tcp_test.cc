@@ -50,7 +50,7 @@ TEST(ListenAddress, ReadsWhatItWrites) {
   }
 }
 
-TEST(ListenAddress, RefusesWhatIsNoAddress) {
+TEST(ListenAddress, RefusesMalformedText) {
   const ListenAddress address{*SocketAddress::parse("10.0.0.1:2"), "x"};
   const std::string good = address.encode();
   for (const std::string& text :
@@ -60,7 +60,7 @@ TEST(ListenAddress, RefusesWhatIsNoAddress) {
     EXPECT_FALSE(ListenAddress::decode(text)) << text;
 }
 
-TEST(ListenAddress, OpensOnAllAddressesWhereItsOwnIsNotThisMachines) {
+TEST(ListenAddress, ListensOnAllInterfacesIfItsAddressIsNotLocal) {
   Peer self = peer_at(0, "a");
   self.address = "192.0.2.1";  // RFC 5737: nobody's.
   const auto open = open_listeners(self);
@@ -70,7 +70,7 @@ TEST(ListenAddress, OpensOnAllAddressesWhereItsOwnIsNotThisMachines) {
   EXPECT_EQ(open->listeners.size(), 2U);
 }
 
-TEST(ListenAddress, SaysWhoseAddressIsNone) {
+TEST(ListenAddress, NamesTheRankWithoutAUsableAddress) {
   Peer self = peer_at(3, "a");
   self.address = "nowhere";
   const auto open = open_listeners(self);
@@ -169,7 +169,7 @@ class Receiving : public testing::Test {
   std::unique_ptr<Acceptor> acceptor_;
 };
 
-TEST_F(Receiving, HandsConnectionsToWhomTheyAreFor) {
+TEST_F(Receiving, HandsConnectionsToTheirPurpose) {
   const Socket first = by_tcp();
   greet(first, hello_of(Purpose::transfers, 2));
   EXPECT_THAT(wait_for_arrivals(1), ElementsAre(std::pair(1, 2)));
@@ -193,7 +193,7 @@ TEST_F(Receiving, ReadsAGreetingThatComesInPieces) {
   EXPECT_THAT(wait_for_arrivals(1), ElementsAre(std::pair(0, 1)));
 }
 
-TEST_F(Receiving, SendsStrangersAway) {
+TEST_F(Receiving, HangsUpOnMalformedGreetings) {
   LinkHello wrong_magic = hello_of(Purpose::collectives, 1);
   wrong_magic.magic ^= 1;
   LinkHello wrong_version = hello_of(Purpose::collectives, 1);
@@ -216,7 +216,7 @@ TEST_F(Receiving, SendsStrangersAway) {
 
 // Who has read the address, but does not know the secret: by a guess, by the listener's own proof,
 // by a proof for another rank, purpose, listener or connection.
-TEST_F(Receiving, LetsNobodyInWithoutTheSecret) {
+TEST_F(Receiving, RefusesPeersWithoutTheSecret) {
   const LinkHello hello = hello_of(Purpose::collectives, 1);
   ListenAddress elsewhere = address_;
   elsewhere.local += "x";
@@ -247,7 +247,7 @@ TEST_F(Receiving, LetsNobodyInWithoutTheSecret) {
   EXPECT_EQ(arrivals_.load(), 0);
 }
 
-TEST_F(Receiving, MuteVisitorsDoNotKeepOthersOut) {
+TEST_F(Receiving, SilentConnectionsDoNotKeepOthersOut) {
   std::vector<Socket> mute;
   for (int i = 0; i < 100; ++i)
     mute.push_back(by_tcp());
@@ -283,7 +283,7 @@ class SocketLinksTest : public testing::Test {
   std::unique_ptr<SocketLinks> links_;
 };
 
-TEST_F(SocketLinksTest, SayNothingToAnImpostor) {
+TEST_F(SocketLinksTest, SendNoDataToAnImpostor) {
   Socket impostor;
   std::string heard;
   Outcome<size_t> written = size_t{0};
@@ -305,7 +305,7 @@ TEST_F(SocketLinksTest, SayNothingToAnImpostor) {
 }
 
 // As after this process was stopped for so long that the listener gave it up.
-TEST_F(SocketLinksTest, GreetAgainWhereTheListenerDidNotWait) {
+TEST_F(SocketLinksTest, GreetAgainIfTheListenerHungUp) {
   std::atomic<int> came = 0;
   std::unique_ptr<Acceptor> acceptor;
   Outcome<size_t> written = size_t{0};

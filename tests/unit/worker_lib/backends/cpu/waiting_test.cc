@@ -43,7 +43,7 @@ Deadline waiting_for(milliseconds time) {
   return steady_clock::now() + time;
 }
 
-TEST(Waiting, WhatIsReadyIsNotWaitedForEvenAfterTheDeadline) {
+TEST(Waiting, ReturnsReadyEvenAfterTheDeadline) {
   Place place;
   place.set(1);
   for (const Patience patience : {kSleepAtOnce, kNeverSleep, kPatience}) {
@@ -61,12 +61,12 @@ TEST(Waiting, EndsAtTheDeadlineAndNotBefore) {
   EXPECT_EQ(place.bell.sleepers.load(), 0U);
 }
 
-TEST(Waiting, ADeadlineThatHasPassedEndsItAtOnce) {
+TEST(Waiting, EndsAtOnceIfTheDeadlineHasPassed) {
   Place place;
   EXPECT_EQ(place.wait(1, kSleepAtOnce, Deadline::min()), Waited::timed_out);
 }
 
-TEST(Waiting, NoDeadlineIsNoOverflow) {
+TEST(Waiting, AcceptsTheLatestDeadlineWithoutOverflow) {
   Place place;
   std::thread setter([&] {
     place.until_somebody_sleeps();
@@ -76,7 +76,7 @@ TEST(Waiting, NoDeadlineIsNoOverflow) {
   setter.join();
 }
 
-TEST(Waiting, TheAbortWordEndsItInEveryStage) {
+TEST(Waiting, EndsOnAbortInEveryStage) {
   for (const Patience patience : {kSleepAtOnce, kNeverSleep, kPatience}) {
     Place place;
     std::thread aborter([&] {
@@ -90,7 +90,7 @@ TEST(Waiting, TheAbortWordEndsItInEveryStage) {
 }
 
 // Even if whoever set the word was killed before it could wake anybody.
-TEST(Waiting, AnAbortThatWakesNobodyIsSeenAllTheSame) {
+TEST(Waiting, SeesAnAbortWithoutAWakeUp) {
   Place place;
   std::thread aborter([&] {
     place.until_somebody_sleeps();
@@ -100,7 +100,7 @@ TEST(Waiting, AnAbortThatWakesNobodyIsSeenAllTheSame) {
   aborter.join();
 }
 
-TEST(Waiting, OneRingWakesAllWhoSleep) {
+TEST(Waiting, OneRingWakesAllSleepers) {
   constexpr int kThreads = 8;
   Place place;
   std::atomic<int> woken{0};
@@ -142,7 +142,7 @@ TEST(Waiting, LosesNoWakeUp) {
               static_cast<long long>(std::chrono::duration_cast<milliseconds>(took).count()));
 }
 
-TEST(Waiting, SleepsInsteadOfYieldingWhereOthersWantTheCore) {
+TEST(Waiting, SleepsInsteadOfYieldingOnAContestedCore) {
   Place place;
   std::thread waiting([&] {
     detail::note_wanted_core(steady_clock::now() + std::chrono::minutes{10});
@@ -153,7 +153,7 @@ TEST(Waiting, SleepsInsteadOfYieldingWhereOthersWantTheCore) {
   waiting.join();
 }
 
-TEST(Waiting, ForgetsAfterAWhileThatOthersWantedTheCore) {
+TEST(Waiting, ForgetsAContestedCoreAfterAWhile) {
   const auto now = steady_clock::now();
   EXPECT_FALSE(detail::is_core_wanted(now));
   detail::note_wanted_core(now);

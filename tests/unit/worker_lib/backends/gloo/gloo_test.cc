@@ -75,7 +75,7 @@ TEST(GlooBackend, LargeBuffersArriveWhole) {
   perform_all(3, cases);
 }
 
-TEST(GlooBackend, NobodyLeavesABarrierBeforeTheLastCame) {
+TEST(GlooBackend, NoRankLeavesABarrierBeforeTheLastArrives) {
   BackendRanks group(4);
   const Backends backends = group.make(make_gloo_backend);
   std::atomic<int> came{0};
@@ -124,7 +124,7 @@ TEST(GlooBackend, MessagesOfOnePairAndTagArriveInOrderAndTagsKeepThemApart) {
   });
 }
 
-TEST(GlooBackend, AReceiveFromAnySaysWhoSent) {
+TEST(GlooBackend, AReceiveFromAnyRankReturnsItsSource) {
   BackendRanks group(3);
   const Backends backends = group.make(make_gloo_backend);
   group.each([&](int rank) {
@@ -164,7 +164,7 @@ TEST(GlooBackend, ABatchOfMessagesInARingNeedsNoOrder) {
   });
 }
 
-TEST(GlooBackend, AMessageThatIsNotThereYetLeavesTheGroupUsable) {
+TEST(GlooBackend, AWaitThatExpiresLeavesTheGroupUsable) {
   BackendRanks group(2);
   const Backends backends = group.make(make_gloo_backend);
   std::promise<void> looked;
@@ -198,7 +198,7 @@ TEST(GlooBackend, RefusesMessagesToItself) {
 
 // ---- the end
 
-TEST(GlooBackend, ARankThatDoesNotComeIsNamedAtTheDeadline) {
+TEST(GlooBackend, AnAbsentRankIsNamedAtTheDeadline) {
   BackendRanks group(4);
   const Backends backends = group.make(make_gloo_backend);
   std::atomic<int> named{0};
@@ -226,7 +226,7 @@ struct Mismatch {
   std::string called;
 };
 
-TEST(GlooBackend, ARankThatCallsSomethingElseIsNamedOnAllRanks) {
+TEST(GlooBackend, ARankWithADifferentCallIsNamedOnAllRanks) {
   const std::vector<Mismatch> mismatches{
       {{.kind = OpKind::all_reduce, .count = 5000, .dtype = DType::float32},
        "all_reduce (sum) of 5000 float32"},
@@ -274,7 +274,7 @@ TEST(GlooBackend, CountsThatOnlyTwoRanksKnowAreComparedBetweenThem) {
   });
 }
 
-TEST(GlooBackend, AMessageOfAnotherSizeThanExpectedTimesOut) {
+TEST(GlooBackend, AMessageOfUnexpectedSizeTimesOut) {
   BackendRanks group(2);
   const Backends backends = group.make(make_gloo_backend);
   group.each([&](int rank) {
@@ -287,7 +287,7 @@ TEST(GlooBackend, AMessageOfAnotherSizeThanExpectedTimesOut) {
   });
 }
 
-TEST(GlooBackend, ALateReceiveSaysWhatDidNotCome) {
+TEST(GlooBackend, ALateReceiveNamesTheMissingMessage) {
   for (const int peer : {-1, 1}) {
     BackendRanks group(2);
     const Backends backends = group.make(make_gloo_backend);
@@ -303,7 +303,7 @@ TEST(GlooBackend, ALateReceiveSaysWhatDidNotCome) {
   }
 }
 
-TEST(GlooBackend, ADeadlineThatHasPassedIsATimeOutAtOnce) {
+TEST(GlooBackend, APassedDeadlineTimesOutAtOnce) {
   BackendRanks group(2);
   const Backends backends = group.make(make_gloo_backend);
   const Outcome<> outcome =
@@ -345,7 +345,7 @@ TEST(GlooBackend, AbortEndsABlockedCollectiveWithItsReason) {
   EXPECT_LT(std::chrono::steady_clock::now() - begun, seconds{30});
 }
 
-TEST(GlooBackend, AbortEndsWaitingMessages) {
+TEST(GlooBackend, AbortEndsPendingMessages) {
   BackendRanks group(2);
   const Backends backends = group.make(make_gloo_backend);
   const Failure reason{ErrorCode::stopped, "the job was told to end", {}};
@@ -362,7 +362,7 @@ TEST(GlooBackend, AbortEndsWaitingMessages) {
   EXPECT_LT(std::chrono::steady_clock::now() - begun, seconds{30});
 }
 
-TEST(GlooBackend, ALostPeerIsNamedWhenNobodySaysWhy) {
+TEST(GlooBackend, ALostPeerIsNamedWithoutAnAbort) {
   BackendRanks group(3);
   Backends backends = group.make(make_gloo_backend);
   group.each([&](int rank) {
@@ -380,7 +380,7 @@ TEST(GlooBackend, ALostPeerIsNamedWhenNobodySaysWhy) {
   });
 }
 
-TEST(GlooBackend, DestructionDoesNotWaitForMessagesThatNobodySends) {
+TEST(GlooBackend, DestructionDoesNotWaitForPendingReceives) {
   BackendRanks group(2);
   Backends backends = group.make(make_gloo_backend);
   std::vector<int32_t> data(4);
@@ -392,7 +392,7 @@ TEST(GlooBackend, DestructionDoesNotWaitForMessagesThatNobodySends) {
 
 // ---- set-up
 
-TEST(GlooSetUp, NamesThoseThatDidNotCome) {
+TEST(GlooSetUp, NamesRanksThatDoNotArrive) {
   BackendRanks group(3);
   group.each([&](int rank) {
     if (rank == 1) return;
@@ -403,7 +403,7 @@ TEST(GlooSetUp, NamesThoseThatDidNotCome) {
   });
 }
 
-TEST(GlooSetUp, AnInterruptionEndsItBeforeAndWhileConnecting) {
+TEST(GlooSetUp, EndsOnAnInterruptionBeforeAndWhileConnecting) {
   const Failure reason{ErrorCode::peer_failed, "rank 1 died", {GlobalRank{1}}};
   for (const bool has_written : {false, true}) {
     BackendRanks group(2);
@@ -433,7 +433,7 @@ TEST(GlooSetUp, AnInterruptionEndsItBeforeAndWhileConnecting) {
   }
 }
 
-TEST(GlooSetUp, AnAddressThatIsNotOursIsOneClearError) {
+TEST(GlooSetUp, RefusesAnAddressThatIsNotLocal) {
   BackendRanks group(2);
   GroupSetup setup = group.setup_of(0, soon());
   setup.members.peers[0].address = "203.0.113.7";
@@ -452,7 +452,7 @@ TEST(GlooSetUp, IsAvailable) {
 
 // ---- pieces
 
-TEST(GlooReason, LosesGloosSourceLinesAndFullStops) {
+TEST(GlooReason, DropsSourceLinesAndFullStops) {
   EXPECT_EQ(
       gloo_reason("[/build/gloo/transport/tcp/pair.cc:589] Connection closed by peer [::1]:4"),
       "Connection closed by peer [::1]:4");
@@ -461,7 +461,7 @@ TEST(GlooReason, LosesGloosSourceLinesAndFullStops) {
   EXPECT_EQ(gloo_reason(""), "");
 }
 
-TEST(GlooTimeLeft, RoundsUpAndStaysWithinWhatGlooCounts) {
+TEST(GlooTimeLeft, StaysWithinTheRangeOfGloo) {
   EXPECT_EQ(gloo_time_left(Deadline::max()), std::chrono::hours{24 * 7});
   EXPECT_LE(gloo_time_left(std::chrono::steady_clock::now()), milliseconds{0});
   EXPECT_GT(gloo_time_left(after(milliseconds{10'000})), milliseconds{0});

@@ -136,7 +136,7 @@ TEST_F(NcclBackendTest, EveryCollectiveEqualsTheReferenceOnOneToFourRanks) {
   }
 }
 
-TEST_F(NcclBackendTest, ABarrierReturnsWhenAllHaveCome) {
+TEST_F(NcclBackendTest, ABarrierReturnsOnceAllRanksHaveArrived) {
   BackendRanks group(3);
   const Backends backends = make(group);
   std::atomic<int> came{0};
@@ -156,7 +156,7 @@ TEST_F(NcclBackendTest, ABarrierReturnsWhenAllHaveCome) {
 
 // ---- what is called, and on which stream
 
-TEST_F(NcclBackendTest, SynchronousCallsAreOnTheCallsStreamAndAsynchronousOnesOnAnother) {
+TEST_F(NcclBackendTest, SynchronousCallsUseTheCallersStreamAndAsynchronousAnother) {
   BackendRanks group(1);
   std::vector<float> data(3, 1);
   const Backends backends = make(group);
@@ -169,7 +169,7 @@ TEST_F(NcclBackendTest, SynchronousCallsAreOnTheCallsStreamAndAsynchronousOnesOn
   EXPECT_EQ(ending((*work)->synchronize(soon())), "done");
 }
 
-TEST_F(NcclBackendTest, EachOperationIsTheRightCallOfNccl) {
+TEST_F(NcclBackendTest, EachOperationMakesTheRightNcclCalls) {
   struct Expected {
     OpKind kind;
     DType dtype;
@@ -227,7 +227,7 @@ TEST_F(NcclBackendTest, EachOperationIsTheRightCallOfNccl) {
   fmt::print("{} operations\n", table.size());
 }
 
-TEST_F(NcclBackendTest, WhatIsInPlaceAlreadyIsNotSentToItself) {
+TEST_F(NcclBackendTest, DataInPlaceIsNotSentToItself) {
   BackendRanks group(1);
   std::vector<float> data(4, 1);
   const Backends backends = make(group);
@@ -240,7 +240,7 @@ TEST_F(NcclBackendTest, WhatIsInPlaceAlreadyIsNotSentToItself) {
 }
 
 // A slow kernel before the call, and one after: stood for by functions of the host.
-TEST_F(NcclBackendTest, AnOperationFollowsItsStreamAndItsStreamFollowsIt) {
+TEST_F(NcclBackendTest, AnOperationRunsInTheOrderOfItsStream) {
   BackendRanks group(2);
   const Backends backends = make(group);
   for (const bool is_async : {false, true}) {
@@ -280,7 +280,7 @@ TEST_F(NcclBackendTest, AnOperationFollowsItsStreamAndItsStreamFollowsIt) {
 
 // ---- refusals
 
-TEST_F(NcclBackendTest, RefusesWhatNcclHasNotBeforeAnythingIsSent) {
+TEST_F(NcclBackendTest, RefusesUnsupportedOperationsBeforeSendingAnything) {
   BackendRanks group(1);
   std::vector<float> data(4, 1);
   const Backends backends = make(group);
@@ -334,7 +334,7 @@ TEST_F(NcclBackendTest, RefusesTagsAnySourceAndMessagesToItself) {
 
 // ---- messages
 
-TEST_F(NcclBackendTest, MessagesArriveInOrderAndBatchesNeedNone) {
+TEST_F(NcclBackendTest, MessagesArriveInOrderAndBatchesMayBeInAnyOrder) {
   BackendRanks group(3);
   const Backends backends = make(group);
   group.each([&](int rank) {
@@ -371,7 +371,7 @@ TEST_F(NcclBackendTest, MessagesArriveInOrderAndBatchesNeedNone) {
 
 // ---- the end
 
-TEST_F(NcclBackendTest, ARankThatDoesNotComeEndsTheCallAtItsDeadline) {
+TEST_F(NcclBackendTest, AnAbsentRankEndsTheCallAtItsDeadline) {
   BackendRanks group(2);
   std::promise<void> looked;
   group.adjust = [&](GroupSetup& setup) {
@@ -423,7 +423,7 @@ TEST_F(NcclBackendTest, AbortEndsWaitersWithItsReasonAndFreesTheStream) {
   EXPECT_EQ(ending(finish(of(backends, 0), barrier(3), soon())), ending(reason));
 }
 
-TEST_F(NcclBackendTest, WhatWasDoneBeforeAFailureStaysDone) {
+TEST_F(NcclBackendTest, AnOperationDoneBeforeAFailureStaysDone) {
   BackendRanks group(1);
   std::vector<float> data(4, 1);
   const Backends backends = make(group);
@@ -435,7 +435,7 @@ TEST_F(NcclBackendTest, WhatWasDoneBeforeAFailureStaysDone) {
   EXPECT_EQ(ending((*work)->synchronize(soon())), "done");
 }
 
-TEST_F(NcclBackendTest, AnErrorInsideNcclIsFoundWhileAnOperationIsUnderWay) {
+TEST_F(NcclBackendTest, AnNcclErrorIsFoundWhileAnOperationIsUnderWay) {
   BackendRanks group(2);
   std::vector<float> data(4, 1);
   const Backends backends = make(group);
@@ -449,7 +449,7 @@ TEST_F(NcclBackendTest, AnErrorInsideNcclIsFoundWhileAnOperationIsUnderWay) {
   fake_machine().async_error = 0;
 }
 
-TEST_F(NcclBackendTest, AnErrorOfTheGpuIsFoundWhileAnOperationIsUnderWay) {
+TEST_F(NcclBackendTest, AGpuErrorIsFoundWhileAnOperationIsUnderWay) {
   BackendRanks group(2);
   std::vector<float> data(4, 1);
   const Backends backends = make(group);
@@ -472,7 +472,7 @@ TEST_F(NcclBackendTest, ACallThatNcclRefusesFailsTheGroupWithNcclsReason) {
 }
 
 // As it does when it makes a connection to a peer that is gone.
-TEST_F(NcclBackendTest, AbortGetsACallerOutWhoIsStuckInNccl) {
+TEST_F(NcclBackendTest, AbortFreesACallerThatIsStuckInNccl) {
   BackendRanks group(2);
   std::vector<float> data(4, 1);
   const Backends backends = make(group);
@@ -498,7 +498,7 @@ TEST_F(NcclBackendTest, ACallThatIsStuckInNcclEndsAtItsDeadline) {
   fake_machine().calls_hang = false;
 }
 
-TEST_F(NcclBackendTest, WhoWaitsBehindACallThatIsStuckInNcclHasItsDeadlineToo) {
+TEST_F(NcclBackendTest, ACallQueuedBehindAStuckOneEndsAtItsDeadline) {
   BackendRanks group(2);
   std::vector<float> data(4, 1);
   const Backends backends = make(group);
@@ -515,7 +515,7 @@ TEST_F(NcclBackendTest, WhoWaitsBehindACallThatIsStuckInNcclHasItsDeadlineToo) {
 }
 
 // The fake counts calls on communicators that are gone.
-TEST_F(NcclBackendTest, CallsThatMeetTheEndNeverTouchAGoneCommunicator) {
+TEST_F(NcclBackendTest, CallsThatRaceWithAbortNeverTouchAFreedCommunicator) {
   constexpr int kRounds = 100;
   const Failure reason{ErrorCode::aborted, "abort() was called"};
   int calls = 0;
@@ -543,7 +543,7 @@ TEST_F(NcclBackendTest, CallsThatMeetTheEndNeverTouchAGoneCommunicator) {
   fmt::print("{} calls in {} rounds\n", calls, kRounds);
 }
 
-TEST_F(NcclBackendTest, ADroppedGroupFinishesWhatIsUnderWay) {
+TEST_F(NcclBackendTest, ADroppedGroupFinishesPendingOperations) {
   BackendRanks group(2);
   std::vector<float> data(4, 1);
   Backends backends = make(group);
@@ -559,7 +559,7 @@ TEST_F(NcclBackendTest, ADroppedGroupFinishesWhatIsUnderWay) {
   EXPECT_EQ(fake_machine().aborts, 0);
 }
 
-TEST_F(NcclBackendTest, AGroupThatIsDoneIsDestroyedInOrder) {
+TEST_F(NcclBackendTest, AnIdleGroupIsDestroyedAndNotAborted) {
   BackendRanks group(2);
   Backends backends = make(group);
   std::vector<std::vector<float>> data(2, std::vector<float>(4, 1));
@@ -574,7 +574,7 @@ TEST_F(NcclBackendTest, AGroupThatIsDoneIsDestroyedInOrder) {
   EXPECT_EQ(fake_machine().communicators, 0);
 }
 
-TEST_F(NcclBackendTest, AnIdleGroupAsksTheGpuNothing) {
+TEST_F(NcclBackendTest, AnIdleGroupDoesNotPollTheGpu) {
   BackendRanks group(1);
   std::vector<float> data(4, 1);
   const Backends backends = make(group);
@@ -589,7 +589,7 @@ TEST_F(NcclBackendTest, AnIdleGroupAsksTheGpuNothing) {
   test::wait_for(asks_nothing, "a last look, and then no other");
 }
 
-TEST_F(NcclBackendTest, EventsAreUsedAgain) {
+TEST_F(NcclBackendTest, EventsAreReused) {
   BackendRanks group(1);
   std::vector<float> data(4, 0);
   const Backends backends = make(group);
@@ -603,7 +603,7 @@ TEST_F(NcclBackendTest, EventsAreUsedAgain) {
   fmt::print("{} events for 2000 operations\n", fake_machine().events.load());
 }
 
-TEST_F(NcclBackendTest, WhatOnlyItsStreamWaitsForIsWatchedToItsEnd) {
+TEST_F(NcclBackendTest, OperationsAwaitedOnlyByTheirStreamAreWatchedToTheirEnd) {
   BackendRanks group(1);
   std::vector<float> data(4, 0);
   const Backends backends = make(group);
@@ -620,7 +620,7 @@ TEST_F(NcclBackendTest, WhatOnlyItsStreamWaitsForIsWatchedToItsEnd) {
   EXPECT_LT(fake_machine().events, 1000);
 }
 
-TEST_F(NcclBackendTest, WhatOnlyItsStreamWaitsForHasItsDeadline) {
+TEST_F(NcclBackendTest, OperationsAwaitedOnlyByTheirStreamEndAtTheirDeadline) {
   BackendRanks group(2);
   std::vector<float> data(4, 1);
   const Backends backends = make(group);
@@ -635,7 +635,7 @@ TEST_F(NcclBackendTest, WhatOnlyItsStreamWaitsForHasItsDeadline) {
               testing::StartsWith("timeout: all_reduce 7 did not finish on the GPU in time"));
 }
 
-TEST_F(NcclBackendTest, WhatIsCapturedIntoAGraphIsNotWaitedFor) {
+TEST_F(NcclBackendTest, OperationsCapturedIntoAGraphAreNotWatched) {
   BackendRanks group(2);
   std::vector<float> data(4, 1);
   const Backends backends = make(group);
@@ -685,14 +685,14 @@ TEST_F(NcclSetUpTest, EndsAtItsDeadlineWhileTheCommunicatorIsSplit) {
   fake_machine().communicators -= 2;  // NCCL's to free: it had not given them to us.
 }
 
-TEST_F(NcclSetUpTest, SaysWhatNcclSays) {
+TEST_F(NcclSetUpTest, ReportsTheErrorOfNccl) {
   fake_machine().init_result = 2;
   EXPECT_THAT(fail_to_make(seconds{60}),
               Each("backend: ncclCommInitRankConfig failed: unhandled system error (the fake was "
                    "told to fail)"));
 }
 
-TEST_F(NcclSetUpTest, IsGivenUpWhenAPeerDied) {
+TEST_F(NcclSetUpTest, EndsWhenAPeerDies) {
   fake_machine().nobody_joins = true;
   const Failure reason{ErrorCode::peer_failed, "rank 1 died", {GlobalRank{1}}};
   BackendRanks group(2);
@@ -711,7 +711,7 @@ TEST_F(NcclSetUpTest, IsGivenUpWhenAPeerDied) {
   });
 }
 
-TEST_F(NcclSetUpTest, NamesThoseThatDidNotCome) {
+TEST_F(NcclSetUpTest, NamesRanksThatDoNotArrive) {
   BackendRanks group(2);
   const auto backend = make_nccl_backend(group.setup_of(0, after(milliseconds{300})));
   ASSERT_FALSE(backend);
@@ -719,7 +719,7 @@ TEST_F(NcclSetUpTest, NamesThoseThatDidNotCome) {
   EXPECT_THAT(backend.error().ranks, ElementsAre(GlobalRank{1}));
 }
 
-TEST_F(NcclSetUpTest, TwoRanksOnOneGpuAreNamed) {
+TEST_F(NcclSetUpTest, NamesTwoRanksThatUseTheSameGpu) {
   fake_machine().same_uuid = true;
   EXPECT_THAT(fail_to_make(seconds{60}), Each(HasSubstr("rank 0 (testhost, pid ")));
   EXPECT_THAT(fail_to_make(seconds{60}),
@@ -729,7 +729,7 @@ TEST_F(NcclSetUpTest, TwoRanksOnOneGpuAreNamed) {
   ::unsetenv("NCCL_MULTI_RANK_GPU_ENABLE");
 }
 
-TEST_F(NcclSetUpTest, AWrongDeviceIsOneClearError) {
+TEST_F(NcclSetUpTest, RefusesADeviceThatDoesNotExist) {
   BackendRanks group(1);
   GroupSetup setup = group.setup_of(0, soon());
   setup.cuda_device = 9;
@@ -738,14 +738,14 @@ TEST_F(NcclSetUpTest, AWrongDeviceIsOneClearError) {
   EXPECT_THAT(ending(backend.error()), HasSubstr("backend: GPU 9 was requested"));
 }
 
-TEST(NcclCard, SurvivesTheStore) {
+TEST(NcclCard, SurvivesEncoding) {
   const NcclCard first{23007, "00ff", "NVIDIA H100 80GB HBM3", {0, 0x7f, 0xff}, "r 0"};
   const NcclCard other{21803, "", "", {}, ""};
   EXPECT_EQ(NcclCard::decode(first.encode()), first);
   EXPECT_EQ(NcclCard::decode(other.encode()), other);
 }
 
-TEST(NcclCard, AnythingElseIsNotOne) {
+TEST(NcclCard, RefusesMalformedBytes) {
   const std::string good = NcclCard{1, "ab", "G", {}, ""}.encode();
   for (const std::string& bytes :
        {std::string(), std::string("23007 ab 47 - -"), good + "x", good.substr(0, good.size() - 1),
@@ -753,7 +753,7 @@ TEST(NcclCard, AnythingElseIsNotOne) {
     EXPECT_EQ(NcclCard::decode(bytes), std::nullopt) << bytes;
 }
 
-TEST(NcclCards, OfDifferentVersionsAreNamed) {
+TEST(NcclCards, NameRanksWithDifferentVersions) {
   Members members{{{GlobalRank{4}, "n", "host4", 1, ""}, {GlobalRank{6}, "n", "host6", 2, ""}}, 0};
   const auto why =
       compare_cards(members, {{23007, "a", "GPU", {}, ""}, {22809, "b", "GPU", {}, ""}}, false);
@@ -767,7 +767,7 @@ TEST(NcclCards, OfDifferentVersionsAreNamed) {
             std::nullopt);
 }
 
-TEST(NcclCards, MayShareAGpuWithHostIdsOfTheirOwn) {
+TEST(NcclCards, MayShareAGpuIfTheirHostIdsDiffer) {
   const Members members{{{GlobalRank{0}, "n", "host", 1, ""}, {GlobalRank{1}, "n", "host", 2, ""}},
                         0};
   const auto compare = [&](const std::string& first, const std::string& second) {
@@ -780,7 +780,7 @@ TEST(NcclCards, MayShareAGpuWithHostIdsOfTheirOwn) {
   EXPECT_TRUE(compare("same", "same"));
 }
 
-TEST(NcclVariables, ThatWouldGoOverOurConfigurationAreRefused) {
+TEST(NcclVariables, AreRefusedIfTheyOverrideOurConfiguration) {
   const auto refused = [](const char* value) {
     return refuse_nccl_variables([value](const char* name) {
       return std::string_view(name) == "NCCL_COMM_BLOCKING" ? value : nullptr;

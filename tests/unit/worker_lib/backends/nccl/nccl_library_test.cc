@@ -90,7 +90,7 @@ static_assert(std::is_same_v<CudaPointer, CUdeviceptr>);
 // The header maps the plain names to the versions that are looked for at run time.
 #define TEXT_OF_TEXT(text) #text
 #define TEXT_OF(text) TEXT_OF_TEXT(text)
-TEST(CudaHeader, MapsTheNamesToTheVersionsThatAreLookedFor) {
+TEST(CudaHeader, MapsNamesToTheVersionsThatWeLookUp) {
   EXPECT_STREQ(TEXT_OF(cuDevicePrimaryCtxRelease), "cuDevicePrimaryCtxRelease_v2");
   EXPECT_STREQ(TEXT_OF(cuCtxPushCurrent), "cuCtxPushCurrent_v2");
   EXPECT_STREQ(TEXT_OF(cuCtxPopCurrent), "cuCtxPopCurrent_v2");
@@ -101,7 +101,7 @@ TEST(CudaHeader, MapsTheNamesToTheVersionsThatAreLookedFor) {
   fmt::print("compared with cuda.h of CUDA {}\n", CUDA_VERSION);
 }
 #else
-TEST(CudaHeader, MapsTheNamesToTheVersionsThatAreLookedFor) {
+TEST(CudaHeader, MapsNamesToTheVersionsThatWeLookUp) {
   GTEST_SKIP() << "no cuda.h here: the declarations are not compared";
 }
 #endif
@@ -189,7 +189,7 @@ class LibraryTest : public testing::Test {
   }
 };
 
-TEST_F(LibraryTest, TheOneThatTheVariableNamesIsOpened) {
+TEST_F(LibraryTest, OpensTheLibraryThatTheVariableNames) {
   const Outcome<NcclApi> nccl = open_nccl_library();
   ASSERT_TRUE(nccl) << nccl.error().message;
   EXPECT_EQ(nccl->version, 23007);
@@ -199,7 +199,7 @@ TEST_F(LibraryTest, TheOneThatTheVariableNamesIsOpened) {
   EXPECT_TRUE(open_cuda_driver());
 }
 
-TEST_F(LibraryTest, WithoutNcclTheMessageSaysWhereToPutIt) {
+TEST_F(LibraryTest, NamesThePlacesSearchedIfNcclIsMissing) {
   ::setenv("MUSTER_NCCL_LIBRARY", "/nowhere/libnccl.so.2", 1);
   const Outcome<NcclApi> nccl = open_nccl_library();
   ASSERT_FALSE(nccl);
@@ -210,14 +210,14 @@ TEST_F(LibraryTest, WithoutNcclTheMessageSaysWhereToPutIt) {
   EXPECT_THAT(nccl.error().message, Not(HasSubstr("\n")));
 }
 
-TEST_F(LibraryTest, AnotherLibraryUnderItsNameIsNotTakenForIt) {
+TEST_F(LibraryTest, RefusesAnotherLibraryInPlaceOfNccl) {
   ::setenv("MUSTER_NCCL_LIBRARY", "libm.so.6", 1);
   const Outcome<NcclApi> nccl = open_nccl_library();
   ASSERT_FALSE(nccl);
   EXPECT_THAT(nccl.error().message, HasSubstr("libm.so.6 has no ncclGetVersion"));
 }
 
-TEST_F(LibraryTest, AnOldNcclIsRefusedWithBothVersions) {
+TEST_F(LibraryTest, RefusesAnOldNcclAndNamesBothVersions) {
   struct Old {
     int version;
     const char* text;
@@ -235,7 +235,7 @@ TEST_F(LibraryTest, AnOldNcclIsRefusedWithBothVersions) {
   EXPECT_TRUE(open_nccl_library());
 }
 
-TEST_F(LibraryTest, WithoutADriverTheMessageSaysWhatIsNeeded) {
+TEST_F(LibraryTest, NamesWhatIsNeededIfTheDriverIsMissing) {
   ::setenv("MUSTER_CUDA_LIBRARY", "/nowhere/libcuda.so.1", 1);
   const Outcome<CudaApi> cuda = open_cuda_driver();
   ASSERT_FALSE(cuda);
@@ -245,7 +245,7 @@ TEST_F(LibraryTest, WithoutADriverTheMessageSaysWhatIsNeeded) {
   EXPECT_THAT(cuda.error().message, Not(HasSubstr("\n")));
 }
 
-TEST_F(LibraryTest, ADriverWithoutAGpuIsNamedWithTheVisibleDevices) {
+TEST_F(LibraryTest, NamesTheVisibleDevicesIfTheDriverFindsNoGpu) {
   ::setenv("CUDA_VISIBLE_DEVICES", "", 1);
   fake_machine().init_error = 100;
   const Outcome<CudaApi> cuda = open_cuda_driver();
@@ -263,7 +263,7 @@ TEST_F(LibraryTest, ADriverWithoutAGpuIsNamedWithTheVisibleDevices) {
   EXPECT_EQ(gpus.error().message, "this process sees no GPU (CUDA_VISIBLE_DEVICES=)");
 }
 
-TEST_F(LibraryTest, AWrongDeviceIsNamedWithHowManyThereAre) {
+TEST_F(LibraryTest, RefusesADeviceThatDoesNotExistAndNamesTheCount) {
   fake_machine().gpus = 2;
   const Outcome<CudaApi> cuda = open_cuda_driver();
   ASSERT_TRUE(cuda);
@@ -304,7 +304,7 @@ std::optional<std::filesystem::path> real_nccl() {
   return std::nullopt;
 }
 
-TEST_F(LibraryTest, TheRealNcclHasAllThatIsLookedFor) {
+TEST_F(LibraryTest, FindsAllFunctionsInTheRealNccl) {
   const auto file = real_nccl();
   if (!file) GTEST_SKIP() << "no libnccl.so.2 in MUSTER_TORCH_VENV";
   EXPECT_EXIT(
@@ -318,7 +318,7 @@ TEST_F(LibraryTest, TheRealNcclHasAllThatIsLookedFor) {
       testing::ExitedWithCode(0), "opened NCCL 2\\.");
 }
 
-TEST_F(LibraryTest, TheRealNcclWithoutADriverSaysSo) {
+TEST_F(LibraryTest, ReportsAMissingDriverWithTheRealNccl) {
   const auto file = real_nccl();
   if (!file) GTEST_SKIP() << "no libnccl.so.2 in MUSTER_TORCH_VENV";
   if (::dlopen("libcuda.so.1", RTLD_NOW) != nullptr) GTEST_SKIP() << "this host has a driver";

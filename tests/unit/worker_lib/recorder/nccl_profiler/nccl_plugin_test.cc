@@ -159,7 +159,7 @@ TEST_P(NcclPlugin, RecordsEveryKindOfCall) {
   EXPECT_EQ(process.calls(), expected_calls(version()));
 }
 
-TEST_P(NcclPlugin, RecordsTheSameBesideAnotherProfilerThatSeesWhatItAsksFor) {
+TEST_P(NcclPlugin, RecordsTheSameWithAChainedProfilerThatGetsItsEvents) {
   HostProcess process(
       {{"MUSTER_NCCL_PROFILER_CHAIN", kSecond}, {"SECOND_MASK", std::to_string(kColl | kProxyOp)}});
   ASSERT_EQ(process.run(version(), kMakesCalls), 0);
@@ -178,7 +178,7 @@ TEST_P(NcclPlugin, RecordsTheSameBesideAnotherProfilerThatSeesWhatItAsksFor) {
   EXPECT_EQ(std::ranges::count(seen, "start 2048 in 256"), 0);
 }
 
-TEST_P(NcclPlugin, ServesAnotherProfilerWhereItRecordsNothing) {
+TEST_P(NcclPlugin, ServesAChainedProfilerWithoutRecording) {
   HostProcess process({{"MUSTER_RECORD_FD", "999:1"},
                        {"MUSTER_NCCL_PROFILER_CHAIN", kSecond},
                        {"SECOND_MASK", std::to_string(kColl)}});
@@ -207,7 +207,7 @@ TEST_P(NcclPlugin, AsksForNothingWithoutARing) {
             0);
 }
 
-TEST_P(NcclPlugin, SaysThatCallsAreUnknownOnceAGraphRepeatsThem) {
+TEST_P(NcclPlugin, ReportsUnknownCallsOnceAGraphRepeatsThem) {
   HostProcess process;
   ASSERT_EQ(process.run(version(),
                         [](FakeNccl& host) {
@@ -224,7 +224,7 @@ TEST_P(NcclPlugin, SaysThatCallsAreUnknownOnceAGraphRepeatsThem) {
 }
 
 // Which NCCL tells of with each repetition, where they need a proxy.
-TEST_P(NcclPlugin, SaysThatCallsAreUnknownOnceAGraphRepeatsMessages) {
+TEST_P(NcclPlugin, ReportsUnknownCallsOnceAGraphRepeatsMessages) {
   HostProcess process;
   ASSERT_EQ(process.run(version(),
                         [](FakeNccl& host) {
@@ -238,7 +238,7 @@ TEST_P(NcclPlugin, SaysThatCallsAreUnknownOnceAGraphRepeatsMessages) {
 }
 
 // An event that was not begun, of whatever call, would be one that the rank has not made.
-TEST_P(NcclPlugin, ListensToTheOthersWhileACommunicatorIsMade) {
+TEST_P(NcclPlugin, BeginsNoEventsWhileACommunicatorIsCreated) {
   HostProcess process({{"MUSTER_NCCL_PROFILER_CHAIN", kSecond}, {"SECOND_MASK", "2"}});
   ASSERT_EQ(process.run(version(),
                         [](FakeNccl& host) {
@@ -249,7 +249,7 @@ TEST_P(NcclPlugin, ListensToTheOthersWhileACommunicatorIsMade) {
   EXPECT_EQ(process.seen(), (Lines{"init", "init of one more"}));
 }
 
-TEST_P(NcclPlugin, TakesAnEventThatEndsTwiceForEndedOnce) {
+TEST_P(NcclPlugin, EndsAnEventOnceIfItIsStoppedTwice) {
   HostProcess process(
       {{"MUSTER_NCCL_PROFILER_CHAIN", kSecond}, {"SECOND_MASK", std::to_string(kCollApi | kColl)}});
   ASSERT_EQ(process.run(version(),
@@ -262,7 +262,7 @@ TEST_P(NcclPlugin, TakesAnEventThatEndsTwiceForEndedOnce) {
   EXPECT_EQ(std::ranges::count(process.seen(), "stop 256"), version() < 5 ? 0 : 1);
 }
 
-TEST_P(NcclPlugin, SaysThatACommunicatorIsGone) {
+TEST_P(NcclPlugin, ReportsADestroyedCommunicatorAsClosed) {
   HostProcess process;
   ASSERT_EQ(process.run(version(),
                         [](FakeNccl& host) {
@@ -318,7 +318,7 @@ TEST_P(NcclPlugin, LeavesTheRingToMustersOwnLibrary) {
             0);
 }
 
-TEST_P(NcclPlugin, SeesKernelsWhereItIsAskedToAndMayCountTheirChannels) {
+TEST_P(NcclPlugin, RecordsKernelsIfAskedAndTheVersionAllows) {
   HostProcess process(Variables{{"MUSTER_RECORD_KERNELS", "1"}});
   ASSERT_EQ(process.run(version(),
                         [](FakeNccl& host) {
@@ -340,7 +340,7 @@ TEST_P(NcclPlugin, SeesKernelsWhereItIsAskedToAndMayCountTheirChannels) {
 }
 
 // Of CollNet's NCCL does not tell how many channels there are, so their ends cannot be counted.
-TEST_P(NcclPlugin, SeesNoKernelsOfWhichItIsNotToldTheChannels) {
+TEST_P(NcclPlugin, RecordsNoKernelsWithoutAChannelCount) {
   HostProcess process(Variables{{"MUSTER_RECORD_KERNELS", "1"}});
   ASSERT_EQ(process.run(version(),
                         [](FakeNccl& host) {
@@ -355,7 +355,7 @@ TEST_P(NcclPlugin, SeesNoKernelsOfWhichItIsNotToldTheChannels) {
   EXPECT_TRUE(digest.groups.at(0).completion_is_unseen);
 }
 
-TEST_P(NcclPlugin, SaysWhyItRecordsNothing) {
+TEST_P(NcclPlugin, ReportsOnceWhyItRecordsNothing) {
   const std::string words = testing::TempDir() + "nccl_plugin_words." + std::to_string(getpid());
   HostProcess process(Variables{{"MUSTER_RECORD_FD", "999:1"}, {"RANK", "3"}});
   ASSERT_EQ(process.run(version(),
@@ -392,14 +392,14 @@ int mask_after_init(const Variables& variables, int version, int nccl) {
   return mask;
 }
 
-TEST(NcclKernels, AreNotAskedOfTheReleaseThatPaysMostForThem) {
+TEST(NcclKernels, AreNotRequestedFromTheReleaseWithTheHighestCost) {
   const Variables wanted{{"MUSTER_RECORD_KERNELS", "1"}};
   EXPECT_EQ(mask_after_init(wanted, 7, 23203), 1);
   EXPECT_EQ(mask_after_init(wanted, 7, 23102), 0);
   EXPECT_EQ(mask_after_init({}, 7, 23203), 0);
 }
 
-TEST(ChainedProfiler, OfAnOlderVersionSeesWhatItKnows) {
+TEST(ChainedProfiler, OfAnOlderVersionGetsItsOwnEvents) {
   for (const int version : {5, 6, 7}) {
     HostProcess process({{"MUSTER_NCCL_PROFILER_CHAIN", kOldSecond},
                          {"SECOND_MASK", std::to_string(kGroup | kColl | kP2p | kCollApi)}});
@@ -459,7 +459,7 @@ TEST(ChainedProfiler, MayAskForOtherEventsLaterAndDoesNotEndTheRecording) {
   EXPECT_EQ(std::ranges::count(process.seen(), "stop 2"), 1);
 }
 
-TEST(NcclPluginProcess, IsNotItsForkedChild) {
+TEST(NcclPluginProcess, DoesNotRecordInAForkedChild) {
   HostProcess process;
   ASSERT_EQ(process.run(6,
                         [](FakeNccl& host) {
