@@ -1,5 +1,5 @@
-// Where a case's block of memory lies: on the heap, in the segment that the node's ranks share, or
-// on the GPU.
+// The memory of a case: a block on the heap, in the segment that the node's ranks share, or on the
+// GPU.
 #pragma once
 
 #include <cstddef>
@@ -17,15 +17,15 @@ class Block {
   virtual std::byte* data() = 0;
   virtual Device device() const { return Device::cpu(); }
   virtual void write(const std::vector<std::byte>& bytes) = 0;
-  // Waits for what the GPU has been told to do.
+  // Waits for the pending work of the GPU first.
   virtual std::vector<std::byte> read() = 0;
 };
 
-// Heap memory; `shift` bytes behind a cache line.
+// Heap memory that starts `shift` bytes after a cache-line boundary.
 std::unique_ptr<Block> make_heap_block(size_t bytes, size_t shift);
 // Collective over the group.
 std::unique_ptr<Block> make_shared_block(ProcessGroup group, size_t bytes, size_t bytes_max);
-// Throws std::runtime_error where the driver refuses.
+// Throws std::runtime_error if the driver refuses.
 std::unique_ptr<Block> make_cuda_block(int device, size_t bytes, size_t shift);
 
 }  // namespace muster::matrix

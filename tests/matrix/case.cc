@@ -23,16 +23,16 @@ enum Dimension : size_t {
   kDimensions
 };
 
-// Nothing, one, fewer than any vector register holds, a few cache lines, one more than a page of
-// bytes, and more than any buffer on the way.
+// None, one, fewer than any vector register holds, a few cache lines, just over a page of bytes,
+// and more than any buffer on the way.
 constexpr std::array<size_t, 6> kSizes{0, 1, 7, 1000, 4099, 150001};
 
-// What an operation knows of the dimensions.
+// Which dimensions apply to an operation.
 struct Traits {
   const char* name;
   bool reduces = false;
   bool rooted = false;
-  bool typed = true;  // Has elements of a type, any memory, and a size.
+  bool typed = true;  // Has a dtype, a kind of memory and a size.
   bool apart = true;
   bool in_place = true;
   bool async = true;
@@ -70,7 +70,7 @@ bool is_barrier(Op op) {
   return op == Op::barrier || op == Op::monitored_barrier;
 }
 
-// The set values of a row, each as what it means.
+// Typed access to the values of a row that are set.
 struct Partial {
   explicit Partial(const Row& row) : row_(row) {}
 
@@ -123,7 +123,7 @@ bool members_allow(const Partial& row, int members, const Setting& setting) {
   return is_world || row.is(kGroup, GroupKind::subset);
 }
 
-// What NCCL has not: int16 and bits in reductions, receives from anybody, memory of this node. Its
+// NCCL lacks reductions of int16 and of bits, receives from any rank, and shared memory. Its
 // average of floats multiplies by 1/n, which rounds.
 bool nccl_allows(const Partial& row) {
   const auto dtype = row.get<DType>(kDType);
@@ -154,7 +154,7 @@ bool allowed(const Row& indices, const Setting& setting) {
   return setting.backend != Backend::nccl || nccl_allows(row);
 }
 
-// The dimensions that every operation is to be seen with in every combination.
+// True for the dimensions of which --all performs every combination.
 bool is_of_the_operation(size_t d) {
   return d <= kPlace;
 }
@@ -170,7 +170,7 @@ Row drawn_rest(const std::vector<int>& sizes, const Allows& rules, Row row, Prng
 }
 
 std::vector<Case> all_cases(const std::vector<int>& sizes, const Allows& rules, uint64_t seed) {
-  // The rest has one value here, unset, so that the rules leave it open.
+  // The other dimensions stay unset, so that the rules ignore them.
   std::vector<int> walked = sizes;
   std::vector<Case> cases;
   Prng prng(seed);
@@ -272,8 +272,7 @@ Cases cases_of(const Setting& setting, uint64_t seed, bool everything) {
   const std::vector<int> sizes = sizes_of(setting);
   const Allows rules = rules_of(setting);
   if (everything) return {all_cases(sizes, rules, seed), 0};
-  // A cover for the world and one for the drawn groups: a fault of the one may not show in the
-  // other.
+  // One cover for the world and one for drawn groups: a fault of one may not show in the other.
   Cases made;
   for (const GroupKind kind : {GroupKind::world, GroupKind::subset}) {
     const Allows narrowed = [&](const Row& row) {

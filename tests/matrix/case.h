@@ -1,5 +1,5 @@
-// One cell of the matrix: which operation, on what, how called, between whom. The rules say which
-// combinations mean something; rows of indices (pairwise.h) become cases here.
+// One cell of the matrix: the operation, its data, how it is called and by which ranks. The rules
+// say which combinations are valid; rows of indices (pairwise.h) become cases here.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,7 @@ enum class Op {
   all_to_all,
   all_to_all_v,
   send_recv,  // The root sends a block to each of the others.
-  recv_any,   // The root receives a block of each of the others, from whoever sends first.
+  recv_any,   // The root receives a block of each of the others, in order of arrival.
   batch,      // All send to both neighbours of the ring and receive from both, in one batch.
   broadcast_bytes,
   all_gather_bytes,
@@ -39,7 +39,7 @@ enum class RootChoice { first, middle, last };
 enum class CallKind {
   sync,
   async,
-  overlapped,  // Three of the same kind under way at the same time, waited for backwards.
+  overlapped,  // Three of the same kind in flight at once, awaited in reverse order.
 };
 enum class Place { apart, in_place };
 enum class MemoryKind {
@@ -50,7 +50,7 @@ enum class MemoryKind {
 };
 enum class GroupKind {
   world,
-  subset,  // Ranks drawn from a larger world (or all of it), in an order drawn as well.
+  subset,  // Ranks drawn from the world, perhaps all of it, in a drawn order.
 };
 enum class Values {
   exact,  // Chosen so that every order of additions gives the same result.
@@ -62,7 +62,7 @@ struct Case {
   DType dtype{};
   ReduceOp reduce{};
   int members = 1;
-  size_t size = 0;  // Elements of one block; of the v operations the largest.
+  size_t size = 0;  // Elements of one block; of the largest in v operations.
   RootChoice root{};
   CallKind call{};
   Place place{};
@@ -75,14 +75,14 @@ struct Case {
 };
 
 const char* name_of(Op op);
-// "all_reduce average of 1001 float16 on 4 of the world, root 2, async, in place, shared memory".
+// "reduce average of 1000 float16 between 4 of the world, root 2, async, in place, shared memory".
 std::string describe(const Case& what);
 
-// What a run of the program can do.
+// The options of a run that decide its cases.
 struct Setting {
   Backend backend = Backend::cpu;
-  std::vector<int> worlds;  // World sizes that the whole test is run with.
-  int planted_rank = -1;    // A rank of the job whose data is not what all expect: a planted fault.
+  std::vector<int> worlds;  // World sizes of all runs of the test.
+  int planted_rank = -1;    // Rank whose input is corrupted, as a planted fault.
   int world_max() const;
 };
 
@@ -91,12 +91,11 @@ std::vector<int> sizes_of(const Setting& setting);
 Allows rules_of(const Setting& setting);
 Case case_of(const Row& row);
 
-// All cases of the setting. Without `everything` the pairs are covered; with it, all combinations
-// of the dimensions that the operations know (operation, dtype, reduction, members, size, root,
-// call, place), and a drawn choice of the rest.
+// All cases of the setting: a cover of all pairs, or with `everything` all combinations of
+// operation, dtype, reduction, members, size, root, call and place, with the rest drawn.
 struct Cases {
   std::vector<Case> cases;
-  size_t pairs = 0;  // Covered; 0 with `everything`.
+  size_t pairs = 0;  // Number of covered pairs; 0 with `everything`.
 };
 Cases cases_of(const Setting& setting, uint64_t seed, bool everything);
 

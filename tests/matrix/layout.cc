@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kGuardBytes = 64;
 constexpr uint64_t kCoin = 0xc01;
 
-// Puts a layout together: first where everything lies, then the block before and after.
+// Builds a layout: first the places of the buffers, then the block before and after.
 class LayoutMaker {
  public:
   LayoutMaker(const Case& what, uint64_t seed, int me)
@@ -40,7 +40,7 @@ class LayoutMaker {
     return mixed(seed_, kCoin + which * 64 + static_cast<uint64_t>(me_)) % 2 == 0;
   }
 
-  // The block of `rank` among blocks whose lengths depend on one end only.
+  // Length of the block of `rank`, if lengths depend on one end only.
   size_t v_count(int rank) const { return count_of(what_, seed_, rank, 0); }
   size_t v_offset(int rank) const {
     size_t sum = 0;
@@ -175,7 +175,7 @@ class LayoutMaker {
     return block.data() + piece.at + element_index * element();
   }
 
-  // What `rank` brings along, from `first` on, to where `piece` begins (plus `to` elements).
+  // Writes the input of `rank` from element `first` on to `piece`, `to` elements after its start.
   void put(std::vector<std::byte>& block, const Piece& piece, size_t to, int rank, size_t first,
            size_t count) {
     fill(what_, seed_, rank, first, count, at(block, piece, to));
@@ -279,7 +279,7 @@ class LayoutMaker {
     }
   }
 
-  // First what the rank before sent onwards, then what the rank behind sent back.
+  // The block that the previous rank sent forward, then the one that the next rank sent back.
   void put_neighbours() {
     const int before = (me_ + what_.members - 1) % what_.members;
     const int behind = (me_ + 1) % what_.members;
@@ -305,7 +305,7 @@ class LayoutMaker {
   Layout made_;
 };
 
-// As a number and, for what a double does not hold, as its bytes.
+// The value as a number and as bytes, since a double does not hold every int64.
 std::string value_text(DType dtype, const std::byte* at) {
   char text[64];
   std::snprintf(text, sizeof(text), "%.17g (", as_double(dtype, at));
@@ -347,7 +347,7 @@ std::optional<std::string> Layout::fault_of(const std::vector<std::byte>& block)
       return fault_text("output element", i, std::to_string(is), std::to_string(rough[i].value));
     }
   }
-  // Of the rough part nothing more is to be said: both sides of the comparison get what is there.
+  // The rough part was checked above: copy it, so that it compares equal.
   std::vector<std::byte> expected = after;
   if (!rough.empty()) std::memcpy(&expected[out.at], &block[out.at], rough.size() * element);
   const auto differs = std::ranges::mismatch(block, expected);

@@ -18,7 +18,7 @@ std::vector<Layout> layouts_of(const Case& what, uint64_t seed) {
   return layouts;
 }
 
-// `count` elements from `first` on of a buffer in a block.
+// Returns `count` elements of a buffer in a block, from `first` on.
 std::vector<std::byte> part_of_layout(const Layout& layout, const std::vector<std::byte>& block,
                                       const Piece& piece, size_t first, size_t count) {
   const size_t element = size_of(layout.dtype);
@@ -54,7 +54,7 @@ std::vector<Case> cases_with(Op op) {
   return found;
 }
 
-// The operations that only move data, read off the blocks of the ranks themselves.
+// Operations that only move data, checked against the blocks of all ranks.
 
 TEST(Layout, GatherAndAllGatherPutTheInputsInOrder) {
   size_t checked = 0;
@@ -133,7 +133,7 @@ TEST(Layout, BroadcastGivesAllTheRootsData) {
   }
 }
 
-// The reductions, once more in numbers, where these hold them exactly.
+// Reduces in doubles, for values that these hold exactly.
 double reduced(ReduceOp op, const std::vector<double>& values) {
   double all = values[0];
   for (size_t i = 1; i < values.size(); ++i) {
@@ -146,7 +146,7 @@ double reduced(ReduceOp op, const std::vector<double>& values) {
   return op == ReduceOp::average ? all / static_cast<double>(values.size()) : all;
 }
 
-// Of integers only what cannot wrap.
+// Excludes integer reductions that can wrap.
 bool holds_exactly(const Case& what) {
   const bool can_wrap = what.reduce == ReduceOp::sum || what.reduce == ReduceOp::product;
   return what.is_float() || !can_wrap;
@@ -247,7 +247,7 @@ TEST(Layout, RealsAreHeldToTheirTolerance) {
   EXPECT_EQ(layout.fault_of(block), std::nullopt);
   put(1.5);
   EXPECT_NE(layout.fault_of(block), std::nullopt);
-  // What one wrong input would do is far outside.
+  // One wrong input would change the result by far more.
   for (const Tolerated& each : layout.rough)
     EXPECT_LT(each.slack, 1e-5);
 }

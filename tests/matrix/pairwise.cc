@@ -56,7 +56,7 @@ class CoverMaker {
   }
 
  private:
-  // Values of all dimensions numbered through; a pair is two of them, the lower first.
+  // Numbers the values of all dimensions; a pair is two such numbers, the lower first.
   int number(size_t d, int value) const { return first_[d] + value; }
   char& missing(int a, int b) {
     return missing_[static_cast<size_t>(std::min(a, b) * values_ + std::max(a, b))];
@@ -83,7 +83,7 @@ class CoverMaker {
     }
   }
 
-  // A missing pair, from a random place on, as the start of a row.
+  // Starts a row with the first missing pair at or after a random place.
   Row start() {
     const size_t from = prng_.below(missing_.size());
     size_t at = from;
@@ -112,7 +112,7 @@ class CoverMaker {
     return row;
   }
 
-  // The allowed value that adds most missing pairs with what is set; a random one of several.
+  // Returns the allowed value that adds most missing pairs to the row, at random among equals.
   int best_value(Row& row, size_t d) {
     int best = kUnset;
     size_t best_gain = 0;

@@ -1,10 +1,10 @@
-// Few rows that contain every pair: for any two dimensions, each combination of their values that
-// the rules allow is in at least one row. Most faults of such tables of parameters need one or two
+// Covers all pairs with few rows: for any two dimensions, each combination of their values that the
+// rules allow is in at least one row. Most faults that depend on parameters need only one or two
 // values to show (Kuhn, Wallace, Gallo 2004), so a few hundred rows stand for a million.
 //
-// Greedy, after AETG (Cohen, Dalal, Fredman, Patton 1997): every row starts from a pair that is
-// missing and takes, dimension by dimension, the value that adds most missing pairs; the best of a
-// few such rows is kept. The same seed gives the same rows everywhere.
+// Greedy, after AETG (Cohen, Dalal, Fredman, Patton 1997): every row starts from a missing pair and
+// takes, dimension by dimension, the value that adds most missing pairs; the best of a few such
+// rows is kept. Equal seeds give equal rows on every machine.
 #pragma once
 
 #include <cstddef>
@@ -18,12 +18,12 @@ namespace muster::matrix {
 using Row = std::vector<int>;
 inline constexpr int kUnset = -1;
 
-// Whether a row, complete or not, breaks no rule. A rule looks only at dimensions that are set.
+// True if a row, complete or not, breaks no rule. Rules ignore dimensions that are not set.
 using Allows = std::function<bool(const Row&)>;
 
 struct Cover {
   std::vector<Row> rows;
-  size_t pairs = 0;  // That some allowed row contains; `rows` contain all of them.
+  size_t pairs = 0;  // Number of pairs that the rules allow; `rows` contain all of them.
 };
 
 // sizes[d] is the number of values of dimension d.
@@ -33,7 +33,7 @@ Cover cover_pairs(const std::vector<int>& sizes, const Allows& allows, uint64_t 
 void for_each_row(const std::vector<int>& sizes, const Allows& allows,
                   const std::function<void(const Row&)>& row);
 
-// Completes a row, whose set values stay, if the rules allow it at all.
+// True if the unset values of the row can be filled in within the rules.
 bool can_be_completed(const std::vector<int>& sizes, const Allows& allows, Row row);
 
 }  // namespace muster::matrix

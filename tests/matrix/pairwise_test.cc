@@ -27,7 +27,7 @@ std::set<Pair> pairs_of(const std::vector<Row>& rows) {
   return pairs;
 }
 
-// By walking all rows that there are, which the generator does not do.
+// Finds all pairs by enumerating all rows, unlike the generator.
 std::set<Pair> pairs_possible(const std::vector<int>& sizes, const Allows& allows) {
   std::set<Pair> pairs;
   for_each_row(sizes, allows, [&](const Row& row) { add_pairs(row, pairs); });
@@ -129,7 +129,7 @@ TEST(Matrix, CoversEveryBackendWithinItsLimits) {
   }
 }
 
-// The promise of the long run must not get lost to a rule that forbids too much.
+// A rule that forbids too much must not shrink the run with --all.
 TEST(Matrix, EverythingCoversEveryCombinationOfAnOperationsParameters) {
   const Setting setting{.backend = Backend::cpu, .worlds = {1, 2}};
   const Cases all = cases_of(setting, 1, true);

@@ -15,7 +15,7 @@
 namespace muster::matrix {
 namespace {
 
-// What one operation works on.
+// Data of one operation.
 struct Trial {
   Layout layout;
   std::unique_ptr<Block> block;
@@ -23,7 +23,7 @@ struct Trial {
 
   ConstBuffer in() const { return layout.in_buffer(block->data(), block->device()); }
   Buffer out() const { return layout.out_buffer(block->data(), block->device()); }
-  // The part of a buffer that begins with this element.
+  // Part of a buffer, from element `first` on.
   ConstBuffer in(size_t first, size_t count) const {
     const size_t at = layout.in.at + first * size_of(layout.dtype);
     return {block->data() + at, count, layout.dtype, block->device()};
@@ -34,8 +34,8 @@ struct Trial {
   }
 };
 
-// The calls of one case. Of operations that are several calls, run() makes them one after the other
-// and begin() all at once.
+// Makes the calls of one case. If an operation is several calls, run() makes them in turn, begin()
+// all at once.
 class Caller {
  public:
   Caller(ProcessGroup group, const Case& what)
@@ -62,7 +62,7 @@ class Caller {
     }
   }
 
-  // What there is to wait for, and what to do then.
+  // Returns the works to wait for before finish().
   std::vector<Work> begin(const Trial& trial) {
     switch (what_.op) {
       case Op::barrier:
@@ -78,7 +78,7 @@ class Caller {
     }
   }
 
-  // After the works of begin() are complete.
+  // REQUIRES: the works of begin() are complete.
   void finish(const Trial& trial, const std::vector<Work>& works) {
     if (what_.op != Op::recv_any || me_ != root_) return;
     auto letters = std::move(letters_.front());
@@ -184,13 +184,13 @@ class Caller {
     return works;
   }
 
-  // A receive from anybody gets its own memory, since who sent it decides where it belongs.
+  // A receive from any rank has memory of its own: the source decides where the data belongs.
   using Letter = std::vector<std::byte>;
   Letter letter() const { return Letter(what_.size * size_of(what_.dtype)); }
   Buffer buffer_of(Letter& letter) const { return {letter.data(), what_.size, what_.dtype}; }
 
   void deliver(const Trial& t, const Letter& letter, int source) {
-    if (source < 0 || source >= what_.members) return;  // Then its block stays as it was: a fault.
+    if (source < 0 || source >= what_.members) return;  // The block stays unchanged: a fault.
     const Buffer to = t.out(static_cast<size_t>(source) * what_.size, what_.size);
     if (what_.size > 0) std::memcpy(to.data, letter.data(), letter.size());
   }
@@ -248,7 +248,7 @@ class Caller {
     store(t, together);
   }
 
-  // A wrong length becomes a fault of the guards, or of what is missing.
+  // A wrong length shows as damaged guards or as missing data.
   static void store(const Trial& t, const std::string& bytes) {
     const size_t room = t.layout.before.size() - t.layout.out.at;
     if (!bytes.empty()) {
@@ -279,8 +279,7 @@ std::unique_ptr<Block> block_of(ProcessGroup group, const Case& what, uint64_t s
   return make_heap_block(bytes, drawn == 1 ? 0 : shift);
 }
 
-// The tags of trials that are under way together differ: a receive from anybody takes any message
-// that has its tag.
+// Concurrent trials have different tags: a receive from any rank takes any message with its tag.
 int tag_of(uint64_t case_seed, size_t copy, const Setting& setting) {
   return setting.backend == Backend::nccl ? 0 : static_cast<int>(case_seed % 1000 * 3 + copy);
 }
@@ -317,7 +316,7 @@ bool agrees_bit_by_bit(const Case& what) {
   return what.op == Op::all_reduce && what.values == Values::reals;
 }
 
-// All ranks have the same result, bit by bit, whatever the order of the additions was.
+// Names a rank whose result differs in any bit, whatever the order of additions.
 std::optional<std::string> disagreement(ProcessGroup group, const Trial& trial,
                                         const std::vector<std::byte>& block) {
   const char* out = reinterpret_cast<const char*>(block.data()) + trial.layout.out.at;

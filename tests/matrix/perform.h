@@ -1,5 +1,5 @@
-// Performs one case on a group through the public calls, as a program would, and says what was
-// wrong. Owns the memory of the case, from the first byte to the comparison.
+// Performs one case on a group through the public calls, as a program would, and reports what was
+// wrong. Owns the memory of the case until it is compared.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace muster::matrix {
 
-// Collective over the group, which has what.members members. Nothing: all results on this rank are
-// as computed. Throws what the operations throw.
+// Collective over the group, which has what.members members. Returns nullopt if all results on this
+// rank are as computed. Throws what the operations throw.
 std::optional<std::string> fault_of(ProcessGroup group, const Case& what, uint64_t seed,
                                     const Setting& setting);
 

@@ -1,6 +1,6 @@
-// What tests and benchmarks need of the CUDA driver, opened at run time, so that they build without
-// CUDA. The names and numbers are those of the CUDA driver API's reference. Throws
-// std::runtime_error where the driver is missing or refuses.
+// The functions of the CUDA driver that tests and benchmarks use, opened at run time, so that they
+// build without CUDA. Names and numbers are those of the CUDA driver API reference. Throws
+// std::runtime_error if the driver is missing or refuses.
 #pragma once
 
 #include <cstddef>
@@ -106,8 +106,8 @@ class CudaDriver {
   int (*read_)(void*, CudaAddress, size_t) = nullptr;
 };
 
-// NCCL refuses two ranks of a host on one GPU: where the ranks are more than the GPUs, each becomes
-// a host of its own to it. Before the ranks meet.
+// NCCL refuses two ranks of a host on one GPU. If there are more ranks than GPUs, gives each rank a
+// host id of its own. REQUIRES: the ranks have not met yet.
 inline void let_ranks_share_gpus() {
   const char* const rank = std::getenv("RANK");
   const char* const ranks = std::getenv("LOCAL_WORLD_SIZE");

@@ -69,7 +69,7 @@ constexpr double unit_roundoff() {
   return 0x1p-53;
 }
 
-// The smallest difference that there is at all: results near zero are rounded to a multiple of it.
+// Smallest positive value; results near zero are rounded to a multiple of it.
 template <typename T>
 constexpr double smallest_step() {
   if constexpr (std::is_same_v<T, float16>) return 0x1p-24;
@@ -90,8 +90,8 @@ T bits_of(uint64_t bits) {
   return value;
 }
 
-// Integers that overflow where overflow wraps, small ones where it does not: in an average, whose
-// sum must fit, and in floats, whose sums and products must be exact in 8 bits.
+// Integers overflow, since overflow wraps. Values are small in an average, whose sum must fit, and
+// in floats, whose sums and products must be exact in 8 bits.
 template <typename T>
 T element(const Case& what, uint64_t random) {
   if (moves_only(what)) return bits_of<T>(random);
@@ -147,7 +147,7 @@ double doubles_reduced(ReduceOp op, double a, double b) {
   }
 }
 
-// The one rounding of an average: a division in the type itself, of the half types in float.
+// Divides with the one rounding of an average: in the type itself, half types in float.
 template <typename T>
 T divided(double sum, int members) {
   if constexpr (std::is_same_v<T, double>) return sum / members;
@@ -173,9 +173,8 @@ T reduced_exactly(const Case& what, uint64_t seed, size_t index) {
   }
 }
 
-// Each of the n - 1 steps and the division may be wrong by a unit roundoff of what it handles,
-// which is at most the sum of all magnitudes (Higham 2002, section 4.2); twice that for good
-// measure.
+// Each of the n - 1 steps and the division may be off by a unit roundoff of its operand, which is
+// at most the sum of all magnitudes (Higham 2002, section 4.2); doubled as a margin.
 template <typename T>
 Tolerated reduced_roughly(const Case& what, uint64_t seed, size_t index) {
   double value = what.reduce == ReduceOp::product ? 1.0 : 0.0;

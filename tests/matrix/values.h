@@ -1,5 +1,5 @@
-// The elements that the ranks bring along, and what a reduction of them is: computed by one process
-// from the seed alone, so that every rank knows what every other one has.
+// The input elements of all ranks and the results of reductions, computed by one process from the
+// seed alone, so that every rank knows the input of every other.
 #pragma once
 
 #include <cstddef>
@@ -11,17 +11,17 @@
 
 namespace muster::matrix {
 
-// A well-mixed number of these two: what all "random" choices of the test are made of.
+// Hashes two numbers into one; all "random" choices of the test come from it.
 uint64_t mixed(uint64_t a, uint64_t b);
 
-// Elements first .. first + count - 1 of what `rank` brings along.
+// Writes elements first .. first + count - 1 of the input of `rank`.
 void fill(const Case& what, uint64_t seed, int rank, size_t first, size_t count, std::byte* to);
 
-// The reduction over all members of these elements, exact.
+// Writes the exact reduction of these elements over all members.
 // REQUIRES: what.values == Values::exact.
 void reduce_exactly(const Case& what, uint64_t seed, size_t first, size_t count, std::byte* to);
 
-// Where the order of additions may show: the value, and how far from it a result may be.
+// A value that may depend on the order of additions, and how far a result may be from it.
 struct Tolerated {
   double value;
   double slack;
@@ -29,7 +29,6 @@ struct Tolerated {
 // REQUIRES: what.values == Values::reals.
 std::vector<Tolerated> reduce_roughly(const Case& what, uint64_t seed, size_t first, size_t count);
 
-// The element at `at` as a number.
 double as_double(DType dtype, const std::byte* at);
 
 }  // namespace muster::matrix

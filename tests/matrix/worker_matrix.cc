@@ -1,11 +1,11 @@
-// Every operation of a process group beside a reference computed by one process. Run as the ranks
-// of a job, once for each world size:
+// Compares every operation of a process group with a reference computed by one process. Run as the
+// ranks of a job, once for each world size:
 //
 //   muster --nproc-per-node 3 --no-python worker_matrix --worlds 1,2,3,4,5 [--backend gloo]
 //
 // The cases of all world sizes together cover all pairs of parameters; each run performs those of
-// its own. --all performs everything, --case N one alone, with the seed that was printed. --plant R
-// lets rank R bring other data along than everybody expects, to see that this is found.
+// its own size. --all performs everything, --case N only one, with the seed that was printed.
+// --plant R corrupts the input of rank R, to show that this is found.
 #include <algorithm>
 #include <charconv>
 #include <chrono>
@@ -95,12 +95,12 @@ Arguments arguments_of(int argc, char** argv) {
   return arguments;
 }
 
-// The groups of a run, each made when first used. All members make it at the same case.
+// The groups of a run, each made by all its members at the case that uses it first.
 class Groups {
  public:
   explicit Groups(uint64_t seed) : seed_(seed) {}
 
-  // Two draws for each size. An empty handle: this rank is not in it.
+  // Draws two groups of each size. Returns an empty handle if this rank is not a member.
   ProcessGroup group_for(const Case& what, size_t index) {
     if (what.group == GroupKind::world) return world();
     const std::vector<GlobalRank> ranks = drawn(what.members, index % 2);
@@ -134,8 +134,8 @@ bool belongs_here(const Case& what, const Setting& setting) {
 }
 
 struct Tally {
-  int64_t cases = 0;      // That belong to this world.
-  int64_t performed = 0;  // Of those, with this rank in them.
+  int64_t cases = 0;      // Cases of this world.
+  int64_t performed = 0;  // Those with this rank as a member.
   int64_t faults = 0;
 };
 
@@ -164,9 +164,9 @@ Tally perform_all(const Arguments& arguments, const Cases& cases, Groups& groups
   return tally;
 }
 
-// Rank 0 says what all did, in one line that the driver reads.
+// Rank 0 prints the totals of all ranks in one line, which the driver parses.
 int report(const Arguments& arguments, const Cases& cases, const Groups& groups, Tally own) {
-  // A group of its own, since the world's backend may know GPU memory only.
+  // A separate cpu group, since the world's backend may take only GPU memory.
   std::vector<GlobalRank> all;
   for (int r = 0; r < world_size(); ++r)
     all.push_back(GlobalRank{r});

@@ -1,14 +1,14 @@
-// Scenes between groups, each a program of several ranks that ends well or says what went wrong:
+// Scenes with groups, each a program of several ranks that succeeds or prints what went wrong:
 //
 //   muster --nproc-per-node 4 --no-python worker_scenes outsiders
 //
-// outsiders    ranks outside a group take no part and are not waited for
+// outsiders    ranks outside a group take no part and are not awaited
 // overlapping  groups that share ranks, each used by a thread of its own on every rank
-// crossed      asynchronous operations of two groups, begun in another order on every other rank
+// crossed      asynchronous operations of two groups, begun in opposite order on every other rank
 // together     collectives and messages of one group under way at the same time
-// late S       all leave a barrier when the last rank comes, S seconds after the others
+// late S       all leave a barrier when the last rank arrives, S seconds after the others
 // monitored    the barrier that names who did not arrive
-// forgotten    all leave with receives under way that nobody serves
+// forgotten    all leave with receives under way that no rank serves
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -60,8 +60,8 @@ void work_inside(ProcessGroup group) {
   }
 }
 
-// Those outside wait in a receive for what the inside sends after its last operation: if any of
-// them were needed there, nobody would get on. Two of the outsiders do not even know of the group.
+// The outsiders wait in a receive for a message that the inside sends after its last operation, so
+// the scene would hang if any of them were needed. Only rank 0 even knows of the group.
 void outsiders() {
   ProcessGroup all = world();
   expect(all.size() >= 4, "this scene needs 4 ranks");
@@ -92,7 +92,7 @@ void outsiders() {
 
 // ---- overlapping
 
-// What all members of a group do alike, by a seed of the group's own; each value carries it.
+// Makes the same random calls on all members of a group, by its seed, which all values encode.
 class Conversation {
  public:
   Conversation(ProcessGroup group, uint64_t seed)
@@ -206,8 +206,8 @@ void overlapping(int rounds) {
 
 // ---- crossed
 
-// With blocking calls in this order two ranks would wait for each other forever: asynchronous ones
-// of different groups must not wait for one another.
+// Blocking calls in this order would deadlock; asynchronous calls of different groups must not wait
+// for each other.
 void crossed() {
   constexpr int kRounds = 100;
   std::vector<GlobalRank> all = world().ranks();
@@ -230,8 +230,8 @@ void crossed() {
 
 // ---- together
 
-// Messages have an order of their own: none waits for a collective that was begun before it, since
-// here the last rank begins its collective only when the messages have arrived.
+// Messages must not wait for collectives begun before them: the last rank begins its collective
+// only when the messages have arrived.
 void together() {
   constexpr int kRounds = 100;
   ProcessGroup all = world();
@@ -269,7 +269,7 @@ int64_t now_ns() {
       .count();
 }
 
-// The late rank's clock is everybody's: they share a kernel.
+// All ranks read the same clock, since they share a kernel.
 void late(double seconds) {
   ProcessGroup all = world();
   const GroupRank late_one{all.size() - 1};
@@ -316,7 +316,7 @@ void monitored() {
 
 // ---- forgotten
 
-// As when an exception has unwound what waited for them.
+// As after an exception that unwound the code that waited for them.
 void forgotten() {
   ProcessGroup all = world();
   const int n = all.size();
@@ -326,7 +326,7 @@ void forgotten() {
   const GroupRank next{(all.rank().value + 1) % n};
   const GroupRank before{(all.rank().value + n - 1) % n};
   static_cast<void>(all.irecv(data, next, 1));
-  // What the other end does wait for is done before anybody has left.
+  // Transfers that the other end waits for complete before any rank leaves.
   static_cast<void>(all.isend(large, next, 2));
   static_cast<void>(all.irecv(received, before, 2));
   const int me = rank();

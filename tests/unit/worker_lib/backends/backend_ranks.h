@@ -1,4 +1,4 @@
-// Threads as the ranks of a group, with a store of their own: what a backend's set-up needs,
+// Threads as the ranks of a group, with a store of their own: all that setting up a backend needs,
 // without processes.
 #pragma once
 
@@ -36,7 +36,7 @@ inline Transfer transfer_of(OpKind kind, std::vector<int32_t>& data, int peer, i
           .tag = tag};
 }
 
-// How something ended, in words: "done", "under way", "timeout: ...".
+// An outcome in words: "done", "under way", "timeout: ...".
 inline std::string ending(const std::optional<Outcome<>>& outcome) {
   if (!outcome) return "under way";
   if (*outcome) return "done";
@@ -57,7 +57,7 @@ class BackendRanks {
 
   int size() const { return members_.size(); }
 
-  // Changes what each rank is set up with.
+  // Changes the setup of each rank, if set.
   std::function<void(GroupSetup&)> adjust;
 
   StoreClient connect(const std::string& prefix) const {
@@ -87,7 +87,6 @@ class BackendRanks {
       thread.join();
   }
 
-  // Makes the backend of every rank.
   std::vector<std::unique_ptr<GroupBackend>> make(
       const MakeBackend& maker, Deadline deadline = after(std::chrono::seconds{60})) {
     ++made_;

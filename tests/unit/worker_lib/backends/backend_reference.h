@@ -1,6 +1,7 @@
-// What every collective must give, computed in one place: a case describes one call of all ranks, a
-// CaseRank holds one rank's buffers, the Operation on them, and what they must contain afterwards.
-// Values are small integers, so that sums and products of them are exact in every dtype.
+// Expected results of every collective, computed in one place: a case describes one call of all
+// ranks, a CaseRank holds one rank's buffers, the Operation on them, and what they must contain
+// afterwards. Values are small integers, so that sums and products of them are exact in every
+// dtype.
 #pragma once
 
 #include <algorithm>
@@ -54,7 +55,7 @@ void put(std::byte* at, T value) {
   std::memcpy(at, &value, sizeof value);
 }
 
-// As an element of `dtype`; integers wrap around.
+// Stores `value` as an element of `dtype`; integers wrap around.
 inline void store(DType dtype, std::byte* at, double value) {
   switch (dtype) {
     case DType::int8:
@@ -77,7 +78,7 @@ inline void store(DType dtype, std::byte* at, double value) {
   }
 }
 
-// Element `index` of what `rank` brings: 1, 2 or 3, and negative ones where the dtype has them.
+// Element `index` of the input of `rank`: 1, 2 or 3, some negative if the dtype is signed.
 inline double brought(DType dtype, int rank, size_t index) {
   const double value = 1 + static_cast<double>((static_cast<size_t>(rank) * 7 + index * 5) % 3);
   const bool negative = dtype != DType::uint8 && (index + static_cast<size_t>(rank)) % 4 == 3;
@@ -152,7 +153,7 @@ class CaseRank {
     return op;
   }
 
-  // Where the result is: empty, or what is wrong with it.
+  // Returns what is wrong with the result, or an empty string.
   std::string check() const {
     const std::vector<std::byte> expected = expect();
     for (size_t i = 0; i < expected.size(); ++i) {
@@ -162,7 +163,7 @@ class CaseRank {
     return {};
   }
 
-  // All memory of this rank, for tests that have to move it: REQUIRES nothing of it to be in use.
+  // All memory of this rank, for tests that move it. REQUIRES: no operation uses it.
   std::vector<std::byte>& memory() { return memory_; }
 
  private:
@@ -333,8 +334,7 @@ inline std::vector<BackendCase> every_case(int ranks, const std::vector<size_t>&
   return cases;
 }
 
-// Every `stride`th. REQUIRES: a stride that is prime to the number of variants (4), so that all of
-// them occur.
+// Every `stride`th case. REQUIRES: an odd stride, so that all 4 variants occur.
 inline std::vector<BackendCase> some_of(const std::vector<BackendCase>& cases, size_t stride) {
   std::vector<BackendCase> some;
   for (size_t i = 0; i < cases.size(); i += stride)

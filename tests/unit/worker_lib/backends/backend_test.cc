@@ -1,4 +1,4 @@
-// What a backend has that overrides nothing but what it must.
+// Defaults of a backend that overrides only what it must.
 #include "worker_lib/backends/backend.h"
 
 #include <algorithm>

@@ -9,7 +9,7 @@ namespace muster::worker {
 namespace {
 
 constexpr const char* kPathVariable = "MUSTER_TEST_OPENED_LIBRARY";
-// Of the C library itself, which loads it only to read passwords as NIS did.
+// A library of glibc, which loads it only to read passwords as NIS did.
 constexpr OpenedLibrary::Names kPasswords{"_nss_compat_getpwnam_r", kPathVariable,
                                           "libnss_compat.so.2"};
 
@@ -34,7 +34,7 @@ TEST(OpenedLibrary, PrefersALoadedCopyToTheOneTheVariableNames) {
   EXPECT_NE(library->find("fclose").address, nullptr);
 }
 
-// As Python loads the libraries of its modules: apart from the program's own names.
+// Python loads the libraries of its modules so: outside the program's global scope.
 TEST(OpenedLibrary, FindsACopyLoadedOutsideTheGlobalScope) {
   const auto loaded = OpenedLibrary::open(kPasswords);
   ASSERT_TRUE(loaded.has_value()) << loaded.error().message;

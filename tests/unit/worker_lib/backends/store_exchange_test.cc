@@ -20,7 +20,7 @@ Failure failure_of_exchange(GroupSetup setup) {
   return values ? Failure{ErrorCode::system, "it succeeded"} : values.error();
 }
 
-// Makes them ranks 30, 29, 28 ... of the job, in this order.
+// Makes the members global ranks 30, 29, 28 ..., in this order.
 void rank_in_descending_order(GroupSetup& setup) {
   for (int rank = 0; rank < setup.members.size(); ++rank) {
     Peer& peer = setup.members.peers[static_cast<size_t>(rank)];
@@ -30,7 +30,7 @@ void rank_in_descending_order(GroupSetup& setup) {
   setup.limit = std::chrono::seconds(2);
 }
 
-// Two of twelve come, and rank 1 of another group waits for a first member that says nothing.
+// Two of twelve ranks arrive; rank 1 of another group waits for a first member that writes nothing.
 TEST(StoreExchange, NamesRanksThatDoNotArrive) {
   BackendRanks ranks(12);
   BackendRanks others(2);

@@ -526,7 +526,7 @@ TEST(StragglerReport, ComparesARankThatArrivesDuringTheSearch) {
   EXPECT_EQ(watch.asked[1], 2);
 }
 
-TEST(StragglerReport, AnEndedSearchNamesNoneOfTwoDifferentRanks) {
+TEST(StragglerReport, WaitsForNewsOfEndedRanksBeforeBlamingEitherOfTwo) {
   CountingWatch watch([](int, int) {
     return At().in("world", 7, {0}).called(signature(OpKind::all_reduce, 8)).place;
   });

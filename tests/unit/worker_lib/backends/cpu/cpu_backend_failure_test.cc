@@ -1,5 +1,5 @@
-// Collectives of the cpu backend that cannot succeed: who is late, gone or elsewhere is named, on
-// every rank that waited, whatever lies between.
+// Collectives of the cpu backend that cannot succeed: every rank that waits names the ranks that
+// are late, gone or in another call, whatever transport lies between.
 #include <algorithm>
 #include <atomic>
 #include <mutex>
@@ -45,7 +45,7 @@ std::vector<GlobalRank> just(int rank) {
 
 class CollectiveFailures : public testing::TestWithParam<std::string> {
  protected:
-  // All make one call first, so that every rank is known to have been there.
+  // All ranks make one call first, so that each has met the others.
   void SetUp() override {
     ranks_.each([&](int rank) {
       Call first(OpKind::all_reduce, 10, 1);
@@ -58,7 +58,7 @@ class CollectiveFailures : public testing::TestWithParam<std::string> {
   int last_ = ranks_.size() - 1;
 };
 
-// The ranks come at different times, so their deadlines differ as well.
+// The deadlines differ, as if the ranks had arrived at different times.
 TEST_P(CollectiveFailures, ATimeoutSuspectsTheRanksThatWereAwaited) {
   for (const auto& [kind, count] :
        {std::pair{OpKind::all_reduce, size_t{100'000}}, std::pair{OpKind::barrier, size_t{0}}}) {
@@ -71,7 +71,7 @@ TEST_P(CollectiveFailures, ATimeoutSuspectsTheRanksThatWereAwaited) {
       EXPECT_EQ(done.error().code, ErrorCode::timeout) << done.error().message;
       EXPECT_TRUE(done.error().is_suspicion);
       EXPECT_FALSE(done.error().ranks.empty());
-      // Where all share memory, each sees who has come.
+      // On shared memory each rank sees which ranks have arrived.
       const bool sees_all = ranks.describe() == "shared memory";
       EXPECT_TRUE(!sees_all || done.error().ranks == just(last_)) << done.error().message;
     });
@@ -104,7 +104,7 @@ TEST_P(CollectiveFailures, AbortEndsABlockedCollective) {
   EXPECT_EQ(ending(done.error()), "aborted: enough");
 }
 
-// Some only wait, for ever: then those who ask the others see it.
+// Some ranks only wait for ever; those that ask the others then find the mismatch.
 TEST_P(CollectiveFailures, DifferentCallsAreDetected) {
   std::atomic<int> mismatches{0};
   std::atomic<int> suspicions{0};
@@ -117,14 +117,14 @@ TEST_P(CollectiveFailures, DifferentCallsAreDetected) {
       ++mismatches;
       EXPECT_THAT(done.error().message, HasSubstr("broadcast"));
       EXPECT_THAT(done.error().message, HasSubstr("all_reduce"));
-      // As the front does, so that nobody waits for this rank.
+      // As the group does, so that no rank waits for this one.
       for (int other = 0; other < ranks_.size(); ++other)
         ranks_[other].abort(done.error());
     }
     if (!done && done.error().is_suspicion) ++suspicions;
   });
   EXPECT_GT(mismatches.load() + suspicions.load(), 0);
-  // Where all share memory, all see what each calls.
+  // On shared memory all ranks see the call of each.
   EXPECT_EQ(ranks_[0].last_calls() == ranks_[last_].last_calls(),
             ranks_.describe() == "shared memory");
 }
@@ -154,7 +154,7 @@ class SocketFailures : public testing::TestWithParam<std::string> {
   int last_ = ranks_.size() - 1;
 };
 
-// Whoever follows these gets to the one that everybody waits for.
+// Following the awaited peers leads to the rank that all wait for.
 TEST_P(SocketFailures, EachRankReportsItsAwaitedPeersWhileItWaits) {
   std::atomic<bool> is_found{false};
   const auto leads_to_last = [&](int from) {

@@ -1,4 +1,4 @@
-// The cpu backend in every shape of a group gives what the reference gives.
+// Compares the cpu backend with the reference in every shape of a group.
 #include <atomic>
 #include <cstdio>
 #include <string>
@@ -65,7 +65,7 @@ TEST_P(CpuBackendShapes, LargeOperationsGiveTheReferenceResult) {
   run_cases(ranks, cases);
 }
 
-// Shared memory, sockets, two and three equal nodes, and then more of them.
+// Shared memory, sockets, two and three equal nodes; without sanitizers, more of each.
 std::vector<std::string> shapes() {
   std::vector<std::string> all{"aaa", "abc", "abab", "aabbcc"};
   if (!kSanitized) {

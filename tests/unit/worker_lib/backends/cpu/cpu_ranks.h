@@ -1,5 +1,5 @@
-// The cpu backend with threads as ranks, on "nodes" that are what the members say: the sockets and
-// the shared memory between them are the real ones.
+// The cpu backend with threads as ranks. Nodes are only names in the members; the sockets and the
+// shared memory between them are real.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@ namespace muster::worker {
 
 class CpuRanks {
  public:
-  // One letter for each rank: the node that it is on.
+  // `nodes` has one letter for each rank, the name of its node.
   explicit CpuRanks(const std::string& nodes) : ranks_(static_cast<int>(nodes.size())) {
     ranks_.adjust = [nodes](GroupSetup& setup) {
       for (size_t i = 0; i < nodes.size(); ++i)

@@ -1,5 +1,5 @@
-// The messages of one collective: order, dependence, frames that tell other calls apart, and every
-// way in which waiting ends.
+// Messages of one collective: order, dependencies, frames that identify the call, and every way in
+// which a wait ends.
 #include "worker_lib/backends/cpu/exchange.h"
 
 #include <atomic>
@@ -74,7 +74,7 @@ TEST(Exchange, MessagesOfAPairArriveInOrderAndWhole) {
   });
 }
 
-// A token that every rank passes on, and that only the first one has at the beginning.
+// Passes a token, which at first only rank 0 has, along all ranks.
 TEST(Exchange, ASendThatDependsOnAReceiveLeavesAfterIt) {
   constexpr int kSize = 5;
   MemoryNetwork network;
@@ -140,7 +140,7 @@ TEST(Exchange, LocalCopiesCompleteWithAndWithoutMessages) {
   EXPECT_EQ(other, from);
 }
 
-// With patience a thread helps with copies of this size; it must not when the call is over.
+// With patience a thread helps with copies of this size; it must stop when the call ends.
 TEST(Exchange, LargeCopiesCompleteOrStopWhenTheCallFails) {
   MemoryNetwork network;
   End a(network, 2, 0), b(network, 2, 1);
@@ -184,7 +184,7 @@ TEST(Exchange, FinishesSeveralRoundsWithinOneCall) {
   });
 }
 
-// What two ranks that call different things say of each other.
+// Returns what rank 0 reports if two ranks make these calls; empty: it succeeds.
 std::string quarrel(const Operation& first, const Operation& second, size_t bytes_sent = 4,
                     size_t bytes_expected = 4) {
   MemoryNetwork network;
@@ -248,7 +248,7 @@ TEST(Exchange, DetectsCallsThatDifferInAnyField) {
   EXPECT_EQ(quarrel(reduce, other), "") << "not compared";
 }
 
-// Neither reads anything by itself.
+// Neither rank expects a message, so neither reads by itself.
 TEST(Exchange, DetectsTwoRanksThatBothActAsRoot) {
   MemoryNetwork network;
   std::latch both_have_sent(2);
@@ -276,7 +276,7 @@ TEST(Exchange, DetectsTwoRanksThatBothActAsRoot) {
   });
 }
 
-// Who sends may be behind: what the others send for later calls is none of this one.
+// A rank that only sends may be behind; messages of the others may be for later calls.
 TEST(Exchange, LeavesMessagesForLaterCalls) {
   MemoryNetwork network;
   std::latch one_is_ahead(1);
@@ -292,7 +292,7 @@ TEST(Exchange, LeavesMessagesForLaterCalls) {
       if (rank != root) end.exchange.receive(root, data.data(), count);
       EXPECT_TRUE(end.exchange.finish());
     };
-    if (rank == 2) one_is_ahead.wait();  // So that rank 0 is not done before.
+    if (rank == 2) one_is_ahead.wait();  // Keeps rank 0 in its call.
     broadcast(0, 1, 3 * network.capacity);
     broadcast(1, 2, 4);
     if (rank == 1) one_is_ahead.count_down();
@@ -335,7 +335,7 @@ TEST(Exchange, EndsAtItsDeadlineAndNamesAbsentRanks) {
   EXPECT_THAT(done.error().message,
               testing::EndsWith(" did not arrive within 50 ms; check what they are doing instead, "
                                 "or give a longer timeout"));
-  EXPECT_TRUE(done.error().is_suspicion) << "others may know who keeps them";
+  EXPECT_TRUE(done.error().is_suspicion) << "others may know the straggler";
   EXPECT_THAT(end.awaited.peers(), ElementsAre(1, 2)) << "for others that ask";
 }
 

@@ -1,4 +1,4 @@
-// What the members of a group tell each other through the store when they set a backend up.
+// Values that the members of a group exchange through the store when they set up a backend.
 #include <string>
 #include <thread>
 #include <vector>
@@ -27,7 +27,7 @@ GroupSetup setup_of(int rank, int size, uint16_t port) {
           .interrupted = [] { return std::nullopt; }};
 }
 
-// What each member reads when they bring these.
+// Returns what each member reads if they bring these values.
 std::vector<Values> exchanged(const Values& values) {
   const store_test::RunningStore store;
   const int size = static_cast<int>(values.size());
@@ -50,7 +50,7 @@ TEST(ExchangeThroughStore, EveryMemberReadsAllValues) {
   EXPECT_EQ(exchanged(values), std::vector<Values>(3, values));
 }
 
-// A port or a pointer in an address may have the value of a newline.
+// A port or a pointer in an address may contain the byte of a newline.
 TEST(ExchangeThroughStore, ValuesMayHoldAnyBytes) {
   Values values;
   for (int first = 0; first < 5; first++) {

@@ -1,6 +1,5 @@
-// The algorithms between ranks, on links that cut every message into random pieces: every number of
-// ranks up to beyond two trees, and sizes on both sides of where one algorithm takes over from
-// another.
+// The algorithms between ranks, on links that cut every message into random pieces: numbers of
+// ranks up to beyond two trees, and sizes on both sides of each switch between algorithms.
 #include <atomic>
 #include <cstdio>
 #include <numeric>
@@ -30,7 +29,7 @@ std::vector<int> all_of(int size) {
   return ranks;
 }
 
-// Runs the cases on `size` ranks; how many calls were wrong.
+// Runs the cases on `size` ranks; returns how many calls were wrong.
 int run_flat_cases(int size, const std::vector<BackendCase>& cases, unsigned seed,
                    size_t capacity) {
   MemoryNetwork network;
@@ -119,7 +118,7 @@ TEST(FlatGroup, CallsWithOnlyEmptyBlocksStillWaitForAllRanks) {
   });
 }
 
-// Sums of floats depend on the order: it must be the same on all ranks and in every run.
+// Sums of floats depend on the order, which must be the same on all ranks and in every run.
 TEST(FlatGroup, FloatSumsAreBitwiseEqualOnAllRanksAndInAllRuns) {
   for (const int size : {2, 3, 4, 5, 7}) {
     for (const size_t count : {size_t{5}, size_t{30'001}, size_t{200'003}}) {
@@ -157,7 +156,7 @@ TEST(FlatGroup, FloatSumsAreBitwiseEqualOnAllRanksAndInAllRuns) {
   }
 }
 
-// A group of some of the members: columns of a hierarchy.
+// A group of some of the members, such as a column of a hierarchy.
 TEST(FlatGroup, PositionsFollowItsOwnListOfRanks) {
   MemoryNetwork network;
   const std::vector<int> ranks{4, 1, 3};

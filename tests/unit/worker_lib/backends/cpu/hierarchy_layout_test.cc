@@ -10,7 +10,7 @@
 namespace muster::worker {
 namespace {
 
-// A letter for each member's node.
+// `nodes` has one letter for each member, the name of its node.
 Members spread_over(const std::string& nodes, int me = 0) {
   Members members;
   for (size_t i = 0; i < nodes.size(); ++i)

@@ -1,5 +1,5 @@
-// Links between ranks that are threads of the test: byte queues that take and give random small
-// portions, so that messages are cut wherever they can be.
+// Links between ranks that are threads of the test: byte queues that accept and return random small
+// portions, so that messages are cut in any place.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 
 namespace muster::worker {
 
-// What all of them share.
+// State shared by the links of all ranks.
 struct MemoryNetwork {
   std::mutex mutex;
   std::condition_variable changed;
@@ -94,7 +94,7 @@ class MemoryLinks final : public ByteLinks {
   }
 
  private:
-  // Something of `most`, but not nothing.
+  // Returns a random part of `most`, zero only if `most` is.
   size_t portion(size_t most) {
     if (most <= 1 || random_() % 4 == 0) return most;
     return 1 + random_() % std::min<size_t>(most, network_.capacity / 6);

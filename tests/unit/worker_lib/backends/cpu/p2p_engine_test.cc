@@ -1,5 +1,5 @@
-// Point to point over links that do what the test says: who is woken when one thread moves what
-// another one sleeps for, and how requests end that fail while they are entered.
+// Point to point over scripted links: which thread is woken when another one moves its data, and
+// how requests end that fail while they begin.
 #include "worker_lib/backends/cpu/p2p_engine.h"
 
 #include <algorithm>
@@ -24,8 +24,8 @@ namespace {
 using std::chrono::seconds;
 using testing::HasSubstr;
 
-// Links of rank 0 to rank 1. Nothing that comes ends a sleep: only wake() does, as where another
-// thread has read the bytes before the sleeper could look.
+// Links of rank 0 to rank 1. Only wake() ends a sleep, not the arrival of bytes, as if another
+// thread had read them before the sleeper could.
 struct LinkScript {
   std::mutex mutex;
   std::condition_variable changed;
@@ -104,7 +104,7 @@ class ScriptedTransfers : public testing::Test {
   static Transfer of(OpKind kind, std::vector<int32_t>& data, int tag, int peer = 1) {
     return transfer_of(kind, data, peer, tag);
   }
-  // A thread that sleeps on the links for a message with tag 1.
+  // Returns once a thread sleeps on the links for a message with tag 1.
   std::future<Outcome<int>> asleep_in_a_receive(std::vector<int32_t>& data) {
     auto done = std::async(std::launch::async, [&] {
       return engine_.transfer(of(OpKind::recv, data, 1), after(seconds{5}));
@@ -164,7 +164,7 @@ TEST_F(ScriptedTransfers, ACallWakesNoThreadIfNoneSleeps) {
   EXPECT_EQ(script_.woken, 0);
 }
 
-// A message of 3 numbers with tag 1 is kept, since the one behind it was wanted.
+// Leaves an early message of 3 numbers with tag 1, by receiving the one behind it.
 void keep_a_message(TransferEngine& engine, LinkScript& script, const Transfer& wanted) {
   script.bring(1, {1, 2, 3});
   script.bring(wanted.tag, {9});
@@ -186,7 +186,7 @@ TEST_F(ScriptedTransfers, ABegunReceiveFailsIfAnEarlyMessageDoesNotFit) {
   EXPECT_EQ(smaller, (std::vector<int32_t>{-1, -1}));
 }
 
-// The thread for what was begun runs already: it must neither spin nor go on.
+// The thread for begun requests runs already; it must neither spin nor go on.
 TEST_F(ScriptedTransfers, TheThreadForBegunRequestsEndsOnFailure) {
   std::vector<int32_t> one(1);
   std::vector<int32_t> smaller(2);

@@ -25,10 +25,10 @@ struct Arrival {
   int tag;
 };
 
-// Which event met which, by their numbers: (message, receive).
+// Matched events, by their numbers: (message, receive).
 using Pairs = std::vector<std::pair<int, int>>;
 
-// As a rank uses it: whatever comes second looks for its other half.
+// Uses the matching as a rank does: the second event of a pair looks for the first.
 Pairs pairs_of(const std::vector<Arrival>& events) {
   TransferMatching matching;
   std::vector<RequestPtr> receives(events.size());
@@ -47,14 +47,14 @@ Pairs pairs_of(const std::vector<Arrival>& events) {
       const auto found = std::ranges::find(receives, taken);
       pairs.emplace_back(now, static_cast<int>(found - receives.begin()));
     } else {
-      // The number of bytes tells the messages apart.
+      // The number of bytes identifies the message.
       matching.add_early(event.peer, {.tag = event.tag, .bytes = static_cast<uint64_t>(now)});
     }
   }
   return pairs;
 }
 
-// The rule, by looking at all that went before.
+// The rule: each event matches the first earlier one that fits.
 Pairs pairs_by_the_rule(const std::vector<Arrival>& events) {
   Pairs pairs;
   std::vector<bool> used(events.size());

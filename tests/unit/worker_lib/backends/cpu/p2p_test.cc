@@ -186,7 +186,7 @@ TEST_P(Transfers, ThreadsOfOneRankDoNotMixTheirMessages) {
   });
 }
 
-// All ranks begin the same random exchange: any order of posting must end.
+// All ranks begin the same random exchange; any order of posting must complete.
 TEST_P(Transfers, RandomTrafficArrives) {
   const unsigned seed = std::random_device{}();
   std::printf("seed %u\n", seed);
@@ -339,7 +339,7 @@ TEST_P(Transfers, DroppingTheGroupEndsBegunTransfers) {
 INSTANTIATE_TEST_SUITE_P(Groups, Transfers, testing::Values("aa", "aaaa", "ab", "aabb", "abc"),
                          [](const auto& shape) { return shape.param; });
 
-// Only sockets have an end.
+// Only sockets report that the peer has closed.
 TEST(SocketTransfers, AReceiverLearnsAtOnceThatThePeerHasClosed) {
   CpuRanks ranks("ab");
   std::vector<int32_t> data = numbers(4, 1);
@@ -347,7 +347,7 @@ TEST(SocketTransfers, AReceiverLearnsAtOnceThatThePeerHasClosed) {
   expect_done(ranks[1].transfer(sending(data, 0), after(seconds{60})));
   ranks.drop(1);
   expect_done(ranks[0].transfer(receiving(got, 1), after(seconds{60})));
-  EXPECT_EQ(got, data) << "what was sent before the end is there";
+  EXPECT_EQ(got, data) << "data sent before the end arrives";
   const auto ended = ranks[0].transfer(receiving(got, 1), after(seconds{60}));
   ASSERT_FALSE(ended);
   EXPECT_EQ(ending(ended.error()).rfind("peer_failed: rank 1", 0), 0) << ending(ended.error());

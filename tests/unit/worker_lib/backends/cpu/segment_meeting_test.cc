@@ -1,5 +1,5 @@
-// How ranks come to share a segment: threads as ranks with a store, strangers at the socket, and a
-// process that is killed while it uses the memory.
+// How ranks come to share a segment: threads as ranks with a store, unknown processes at the
+// socket, and a process that is killed while it uses the memory.
 #include <atomic>
 #include <cstring>
 #include <filesystem>
@@ -52,7 +52,7 @@ std::string said_of(const MetSegment& met) {
   return said(met ? Outcome<>() : tl::unexpected(met.error()));
 }
 
-// Of the kinds that a meeting makes: memory and Unix sockets.
+// Counts the kinds that a meeting opens: memory and Unix sockets.
 int open_descriptors() {
   int count = 0;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -162,7 +162,7 @@ TEST(SegmentMeeting, GivesNothingToUnknownProcessesAtTheSocket) {
 
 std::atomic<int> signals_taken;
 
-// A program's handler runs again and again while a rank has come and says nothing yet.
+// A signal handler of the program runs repeatedly while a connected rank has sent nothing yet.
 TEST(SegmentMeeting, ToleratesSignalsWhileARankIsSilent) {
   struct sigaction counting{};
   struct sigaction before{};
@@ -185,7 +185,7 @@ TEST(SegmentMeeting, ToleratesSignalsWhileARankIsSilent) {
   EXPECT_EQ(send(taker, &index, sizeof index, MSG_NOSIGNAL), 4);
   EXPECT_EQ(recv(taker, &byte, 1, 0), 1);
   close(taker);
-  if (testing::Test::HasFailure()) {  // So that giving ends.
+  if (testing::Test::HasFailure()) {  // Lets the giving thread end.
     const Outcome<UniqueFd> fd = take_fd(giver.name(), members_of(2, 1), soon(), {});
     EXPECT_TRUE(fd.has_value());
   }

@@ -1,4 +1,4 @@
-// The shared memory of a group on one node: its layout, what is refused, and giving up.
+// The shared memory of a group on one node: its layout, what it refuses, and aborts.
 #include "worker_lib/backends/cpu/segment.h"
 
 #include <algorithm>
@@ -33,7 +33,7 @@ Extent extent(const T* data, size_t bytes = sizeof(T)) {
   return {start, start + bytes};
 }
 
-// Every part that somebody writes.
+// Every part that a rank writes.
 std::vector<Extent> extents_of(Segment& segment) {
   const SegmentShape& shape = segment.shape();
   std::vector<Extent> extents;
@@ -100,7 +100,7 @@ TEST(Segment, RefusesMemoryOfAnotherShape) {
   ASSERT_FALSE(wrong_size.has_value());
   EXPECT_EQ(wrong_size.error().code, ErrorCode::system);
   EXPECT_THAT(wrong_size.error().message, testing::HasSubstr("is not the group's shared memory"));
-  // The same size in all, within the pages that are there.
+  // The same size in pages, but another layout.
   SegmentShape moved = kOddShape;
   moved.extra_bytes = 5'064;
   const auto wrong_layout = Segment::open(made->fd(), moved);
@@ -128,7 +128,7 @@ TEST(Segment, RefusesSealedMemoryThatIsNoSegment) {
   close(zeroes);
 }
 
-// ---- giving up
+// ---- abort
 
 TEST(Segment, AllRanksSeeTheFirstFailure) {
   const std::shared_ptr<Segment> made = *Segment::create(kOddShape);
@@ -172,7 +172,7 @@ TEST(Segment, AllRanksSeeOneReasonOfManyConcurrentAborts) {
   EXPECT_EQ(seen[0], std::string(500, seen[0][0]));
 }
 
-// Killed between the two stores of abort(): the others must not wait for its reason.
+// A rank killed between the two stores of abort() must not make the others wait for its reason.
 TEST(Segment, DoesNotWaitForAnUnfinishedReason) {
   const std::shared_ptr<Segment> segment = *Segment::create(kOddShape);
   const_cast<std::atomic<uint32_t>&>(segment->abort_word()).store(1);

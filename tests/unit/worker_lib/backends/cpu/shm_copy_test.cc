@@ -22,7 +22,7 @@ std::vector<std::byte> room_of_random_bytes() {
   return bytes;
 }
 
-// Copies to `to` of a buffer and compares every byte of it, also those around.
+// Copies to `to` in a buffer and compares every byte of it, including those around.
 bool copies_exactly(const std::vector<std::byte>& source, size_t from, size_t to, size_t bytes,
                     size_t whole) {
   std::vector<std::byte> target(to + bytes + kAround, kUntouched);
@@ -51,7 +51,7 @@ TEST(CopyResult, WritesTheBytesAndNoOthers) {
   std::printf("compared %zu copies\n", copies);
 }
 
-// Several pages at a time, and what is left over behind them.
+// Several pages at a time, and the rest behind them.
 TEST(CopyResult, WritesManyPages) {
   const std::vector<std::byte> source = room_of_random_bytes();
   for (const size_t pages : {size_t{3}, size_t{4}, size_t{5}, size_t{8}, size_t{11}}) {

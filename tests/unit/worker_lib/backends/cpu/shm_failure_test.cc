@@ -1,5 +1,5 @@
-// How collectives in shared memory fail: who is named, what everybody learns, and that nothing
-// hangs.
+// How collectives in shared memory fail: which ranks are named, what every rank reports, and that
+// nothing hangs.
 #include <atomic>
 #include <functional>
 #include <string>
@@ -20,7 +20,7 @@ using shm_test::soon;
 using shm_test::World;
 using std::chrono::milliseconds;
 
-// Buffers for any operation of up to 4096 bytes a rank.
+// Buffers large enough for any operation here.
 struct Memory {
   std::vector<std::byte> in = std::vector<std::byte>(size_t{1} << 20);
   std::vector<std::byte> out = std::vector<std::byte>(size_t{1} << 20);
@@ -159,7 +159,7 @@ TEST(ShmFailure, CheckComparesCallsAndMovesNothing) {
               testing::Each(testing::StartsWith("mismatch [10]: ")));
 }
 
-// What a sender sends is what the receiver expects, though nobody else knows it.
+// Only the sender and the receiver know these counts, which must agree.
 TEST(ShmFailure, EveryRankReportsCountsThatDifferBetweenSenderAndReceiver) {
   const auto gather = [](int rank) {
     Operation call{.kind = OpKind::gather, .dtype = DType::int32, .root = 2, .is_v = true};
@@ -184,7 +184,7 @@ TEST(ShmFailure, EveryRankReportsCountsThatDifferBetweenSenderAndReceiver) {
     return world.outcomes([&](int rank, ShmGroup& group) {
       Memory memory;
       const Outcome<> outcome = group.run(memory.of(call(rank)), soon());
-      // Who has nothing to do with the two may be done already, and learns it in its next call.
+      // A rank that neither sends nor receives them may be done already and fails in its next call.
       return outcome ? group.run({.kind = OpKind::barrier}, soon()) : outcome;
     });
   };
@@ -203,7 +203,7 @@ TEST(ShmFailure, EveryRankReportsCountsThatDifferBetweenSenderAndReceiver) {
                             "equal"));
 }
 
-// ---- who does not come
+// ---- absent ranks
 
 TEST(ShmFailure, ATimeoutNamesAllAbsentRanksAndFailsTheGroupForThem) {
   World world(4);
@@ -213,7 +213,7 @@ TEST(ShmFailure, ATimeoutNamesAllAbsentRanksAndFailsTheGroupForThem) {
     if (rank % 2 == 0) {
       const Outcome<> outcome =
           group.run({.kind = OpKind::barrier, .limit = milliseconds{150}}, in(milliseconds{150}));
-      // As the front does, once it knows who is to blame.
+      // As the group does, once it knows the culprit.
       if (outcome.error().is_suspicion) suspicions.fetch_add(1);
       group.abort(outcome.error());
       waiting.fetch_sub(1);
@@ -228,7 +228,7 @@ TEST(ShmFailure, ATimeoutNamesAllAbsentRanksAndFailsTheGroupForThem) {
       testing::Each(
           "timeout [10 30]: rank 10 (host, pid 4001), rank 30 (host, pid 4003) did not arrive "
           "within 150 ms; check what they are doing instead, or give a longer timeout"));
-  EXPECT_GT(suspicions.load(), 0) << "and nobody was told before";
+  EXPECT_GT(suspicions.load(), 0) << "no rank was told the reason";
   EXPECT_EQ(said(world[0].run({.kind = OpKind::barrier}, soon())), outcomes[0]);
 }
 
@@ -242,13 +242,13 @@ TEST(ShmFailure, APassedDeadlineDoesNotFailACallThatAllHaveEntered) {
   first.join();
 }
 
-// A rank that comes to a large operation and then is held up is named by those who wait for its
-// data: its chunks are needed one by one, and here it never provides the second.
+// A rank that enters a large operation and then stalls is named by the ranks that wait for its
+// chunks.
 TEST(ShmFailure, ARankThatStopsWithinACallIsNamed) {
   World world(3);
   const size_t count = 200'000;
   Segment& segment = world.segment();
-  // Plays rank 1 as far as the meeting.
+  // Plays rank 1 up to the meeting.
   std::thread stopped([&] {
     for (const int rank : {0, 2}) {
       while (segment.call_line(rank, 1).sequence.load() == 0)
@@ -272,7 +272,7 @@ TEST(ShmFailure, ARankThatStopsWithinACallIsNamed) {
   EXPECT_EQ(outcomes[2], outcomes[0]);
 }
 
-// ---- giving up
+// ---- abort
 
 TEST(ShmFailure, AbortEndsEveryKindOfCallOnAllRanks) {
   for (const size_t count : {size_t{1}, size_t{100}, size_t{200'000}}) {

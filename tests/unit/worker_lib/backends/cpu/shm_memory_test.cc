@@ -1,5 +1,5 @@
-// Memory of allocate_shared() and of segments where something is in its way: limits of the process,
-// children of fork().
+// Memory of allocate_shared() and of segments under limits of the process, and in children of
+// fork().
 #include <csignal>
 #include <cstring>
 #include <fstream>
@@ -33,14 +33,13 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-// A process of its own. REQUIRES: no other thread is under way, which could hold what the child
-// needs.
+// A forked process. REQUIRES: no other thread runs, which could hold a lock that the child needs.
 class Child {
  public:
   explicit Child(const std::function<int()>& body) : pid_(fork()) {
     if (pid_ == 0) _exit(body());
   }
-  // What it ends with.
+  // Returns its exit code, or 1000 and the signal that killed it.
   int wait() {
     int status = -1;
     waitpid(pid_, &status, 0);
@@ -62,7 +61,7 @@ std::string allocation(ShmGroup& group) {
 
 // ---- limits
 
-// As `rank` of two that share `segment`, in a process that may open `count` more descriptors.
+// Allocates as `rank` of two that share `segment`, with only `count` more descriptors.
 int allocate_with_descriptors(const std::shared_ptr<Segment>& segment, int rank, int count,
                               const std::string& expected) {
   int last = -1;
@@ -99,7 +98,7 @@ TEST(SharedMemory, ARankThatHasNoDescriptorForTheMemoryIsNamedOnAllRanks) {
   EXPECT_EQ(child.wait(), 0);
 }
 
-// Two: the memory and the listening socket, none for one who comes.
+// Two descriptors: the memory and the listening socket, none for an accepted connection.
 TEST(SharedMemory, AFirstRankWithoutDescriptorsIsNamedOnAllRanks) {
   const std::shared_ptr<Segment> segment = *Segment::create({.ranks = 2});
   const std::string expected =
@@ -111,7 +110,7 @@ TEST(SharedMemory, AFirstRankWithoutDescriptorsIsNamedOnAllRanks) {
   EXPECT_EQ(child.wait(), 0);
 }
 
-// To what is in use and `more` bytes.
+// Limits the address space to what is in use plus `more` bytes.
 void limit_addresses(size_t more) {
   size_t pages = 0;
   std::ifstream("/proc/self/statm") >> pages;
@@ -121,7 +120,7 @@ void limit_addresses(size_t more) {
 }
 
 TEST(SharedMemory, ARankThatCannotMapTheMemoryIsNamedAndTheGroupStaysUsable) {
-  constexpr size_t kBytes = size_t{1} << 30;  // Of addresses: nobody touches them.
+  constexpr size_t kBytes = size_t{1} << 30;  // Addresses only: they are never touched.
   const std::shared_ptr<Segment> segment = *Segment::create({.ranks = 2});
   const auto allocate = [&](int rank) {
     ShmGroup group(segment, members_of(2, rank));
@@ -190,7 +189,7 @@ TEST(SharedMemory, AForkedChildReleasesNothing) {
               return 0;
             }),
             0);
-  // The other rank lets go; the next allocation unmaps what nobody holds.
+  // The other rank releases its block; the next allocation unmaps blocks that are not held.
   blocks[1].reset();
   const std::optional<SharedBlock> kept = blocks[0];
   world.each(allocate);

@@ -1,7 +1,7 @@
 // Random programs: the same random calls on all ranks, of all kinds, with unequal counts and odd
 // shapes of the segment, one after the other without a barrier between, some ranks slower than
-// others and some of the buffers in shared memory. What every rank gets is computed from what the
-// others would send.
+// others and some of the buffers in shared memory. Expected results are computed from what the
+// other ranks send.
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -30,9 +30,9 @@ struct RandomCall {
   bool is_v;
   int root;
   size_t count;
-  // counts[s][r]: from rank s to rank r; what a kind needs of it is told below.
+  // counts[s][r]: elements from rank s to rank r, as far as the kind uses them.
   std::vector<std::vector<size_t>> counts;
-  std::vector<bool> shared;  // By rank: whether its buffers lie in shared memory.
+  std::vector<bool> shared;  // By rank: true if its buffers lie in shared memory.
 };
 
 struct RandomProgram {
@@ -40,7 +40,7 @@ struct RandomProgram {
   std::vector<RandomCall> calls;
 };
 
-// What rank `from` sends as its element `index`: small, so that sums are exact.
+// Element `index` that rank `from` sends: small, so that sums are exact.
 int32_t sent(size_t call, int from, size_t index) {
   return static_cast<int32_t>((call * 131 + static_cast<size_t>(from) * 17 + index * 7) % 1009);
 }
@@ -67,7 +67,7 @@ RandomCall random_call(int ranks, std::mt19937_64& random) {
     for (size_t& count : row)
       count = call.is_v ? random_count(random) : call.count;
   }
-  // The same to (or from) everybody, but for all_to_all.
+  // Except in all_to_all, counts depend on one end only.
   const bool by_receiver = call.kind == OpKind::scatter || call.kind == OpKind::reduce_scatter;
   for (size_t s = 0; s < size && call.kind != OpKind::all_to_all; ++s) {
     for (size_t r = 0; r < size; ++r)
@@ -182,7 +182,7 @@ class RankPart {
   }
 
  private:
-  // Of the elements that `from` sends to the ranks before `until`.
+  // Number of elements that `from` sends to the ranks before `until`.
   size_t row(size_t from, size_t until) const {
     const auto& counts = call_.counts[from];
     return std::accumulate(counts.begin(), counts.begin() + static_cast<std::ptrdiff_t>(until),
@@ -232,7 +232,7 @@ class RankPart {
   bool at_root_;
 };
 
-// What is wrong; empty: nothing.
+// Returns what is wrong, or an empty string.
 std::string run_part(const RandomCall& call, size_t number, int rank, ShmGroup& group,
                      int32_t* shared, size_t shared_count) {
   const RankPart part(call, number, rank);

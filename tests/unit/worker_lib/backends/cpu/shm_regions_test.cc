@@ -67,7 +67,7 @@ TEST_F(RegionsOfTwo, OnlyMemoryWithinTheOwnBlockHasAPlace) {
   EXPECT_EQ(zero_.place_of(elsewhere.data(), elsewhere.size()), 0U);
 }
 
-// A place comes from another process.
+// Places come from another process and are not trusted.
 TEST_F(RegionsOfTwo, NoPlaceLeadsOutOfItsBlock) {
   const auto [first, second] = map(1);
   const RegionOffset start = zero_.place_of(first, 1);

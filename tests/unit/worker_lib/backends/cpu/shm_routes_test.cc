@@ -12,11 +12,11 @@
 namespace muster::worker {
 namespace {
 
-// Of each route: where it is sent from and how much, where it is received and how much.
+// Each route: offset and bytes to send, offset and bytes to receive.
 using Routes = std::vector<std::array<size_t, 4>>;
 
 Routes routes_of(const Operation& operation, int me, int ranks) {
-  // What an earlier call has left is no part of this one.
+  // Values of an earlier call must not remain.
   std::vector<Route> routes(static_cast<size_t>(ranks), Route{1, 2, 3, 4});
   fill_routes(operation, me, routes);
   Routes numbers;
@@ -62,7 +62,7 @@ TEST(ShmRoutes, OnlyCallsThatSendEqualDataToAllRanksAreMulticast) {
 
 // ---- any operation
 
-// The operation as each of the ranks calls it; counts[a][b]: of what a sends to b.
+// The operation as each rank calls it; counts[a][b]: elements that a sends to b.
 std::vector<Operation> calls_of(OpKind kind, const std::vector<std::vector<size_t>>& counts,
                                 size_t root) {
   const size_t ranks = counts.size();

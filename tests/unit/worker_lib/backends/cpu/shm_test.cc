@@ -1,5 +1,5 @@
-// Every collective, dtype and reduction through shared memory against a reference, with segments so
-// small that everything is cut into many pieces; and in memory that the ranks share.
+// Compares every collective, dtype and reduction through shared memory with a reference, in
+// segments so small that everything is cut into many pieces, and in memory that the ranks share.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -23,7 +23,7 @@ using shm_test::said;
 using shm_test::soon;
 using shm_test::World;
 
-// The first few things that went wrong, on any rank.
+// Keeps the first few complaints of any rank.
 class Complaints {
  public:
   void add(const std::string& complaint) {
@@ -54,7 +54,7 @@ size_t run_shm_cases(World& world, const std::vector<BackendCase>& cases) {
   return cases.size();
 }
 
-// Pieces of one cache line: even small counts need many of them, in three slots by turns.
+// Pieces of one cache line: even small counts need many of them, in three alternating slots.
 SegmentShape tiny(int ranks) {
   return {.ranks = ranks,
           .small_bytes = 0,
@@ -103,7 +103,7 @@ TEST(ShmGroup, MovesResultsOfManyMegabytes) {
   std::printf("covered %zu calls of 2 ranks\n", run_shm_cases(world, cases));
 }
 
-// A rank that sleeps and is not woken looks again after 50 ms: were it so in every second meeting,
+// A sleeper that is not woken polls again after 50 ms; if every second meeting lost its wake-up,
 // this would take 100 s.
 TEST(ShmGroup, WakesSleepingRanksAtOnce) {
   constexpr int kMeetings = 4'000;
@@ -120,7 +120,7 @@ TEST(ShmGroup, WakesSleepingRanksAtOnce) {
 
 // ---- memory that the ranks share
 
-// The memory of a case, moved into shared memory.
+// Moves the memory of a case into shared memory.
 Operation moved(Operation operation, CaseRank& mine, std::byte* to) {
   std::vector<std::byte>& memory = mine.memory();
   std::memcpy(to, memory.data(), memory.size());
@@ -189,7 +189,7 @@ TEST(ShmGroup, GivesEachRankZeroedMemoryOfItsOwnThatOutlivesTheGroup) {
   EXPECT_EQ(static_cast<unsigned char*>(blocks[0].data)[9'999], 1);
 }
 
-// A rank that gave its block back still reads the others' in theirs.
+// A rank that has released its block still reads the blocks of the others.
 TEST(ShmGroup, ReleasingSharedMemoryOnOneRankKeepsThatOfOthers) {
   World world(2);
   world.each([&](int rank, ShmGroup& group) {

@@ -24,12 +24,12 @@ namespace muster::worker::shm_test {
 inline Deadline in(std::chrono::milliseconds time) {
   return std::chrono::steady_clock::now() + time;
 }
-// Of what is expected to go well, even where everything is slow.
+// Deadline of calls that must succeed even on a slow machine.
 inline Deadline soon() {
   return in(std::chrono::seconds{60});
 }
 
-// Ranks of the job are ten times those of the group, so that one is not taken for the other.
+// Global ranks are ten times the group's ranks, so that a mix-up of the two shows.
 inline Members members_of(int ranks, int me = 0) {
   Members members;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -72,7 +72,7 @@ class World {
       thread.join();
   }
 
-  // What each rank's call ended with.
+  // Returns how each rank's call ended.
   std::vector<std::string> outcomes(const std::function<Outcome<>(int, ShmGroup&)>& call) {
     std::vector<std::string> words(groups_.size());
     each([&](int rank, ShmGroup& group) {

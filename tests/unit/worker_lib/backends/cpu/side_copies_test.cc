@@ -1,5 +1,5 @@
-// Copies beside the messages of a collective: complete, by whoever makes them, and over when they
-// are said to be.
+// Copies beside the messages of a collective: complete whichever thread makes them, and over when
+// they are reported to be.
 #include "worker_lib/backends/cpu/side_copies.h"
 
 #include <chrono>
@@ -53,7 +53,7 @@ TEST(SideCopies, IgnoreEmptyCopiesAndCopiesToThemselves) {
   copies.finish();
 }
 
-// The pieces that this thread takes, if it takes one a millisecond at most.
+// Returns how many pieces the caller copies if it copies at most one per millisecond.
 int pieces_of_a_slow_caller(bool may_have_help) {
   const std::vector<std::byte> from = random_vector(kLarge);
   std::vector<std::byte> to(kLarge);

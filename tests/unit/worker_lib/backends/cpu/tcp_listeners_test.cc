@@ -28,7 +28,7 @@ ListenAddress any_listen_address() {
   std::array<uint8_t, 16> v6{};
   std::copy_n(number.begin(), v4.size(), v4.begin());
   std::copy_n(number.begin(), v6.size(), v6.begin());
-  v6[0] = 0xfd;  // No IPv4 address in IPv6's clothes.
+  v6[0] = 0xfd;  // Not an IPv4-mapped address.
   const IpAddress ip = *rc::gen::arbitrary<bool>() ? IpAddress::v4(v4) : IpAddress::v6(v6);
   return {{ip, *rc::gen::arbitrary<uint16_t>()}, bytes(0, 20)};
 }
@@ -38,7 +38,7 @@ RC_GTEST_PROP(TcpListeners, AnAddressSurvivesEncoding, ()) {
   RC_ASSERT(ListenAddress::decode(address.encode()) == address);
 }
 
-// Whatever a store holds.
+// A store may hold any bytes.
 RC_GTEST_PROP(TcpListeners, ACorruptAddressIsRefusedOrReadsAsAnother, ()) {
   std::string text = any_listen_address().encode();
   for (int left = *rc::gen::inRange(1, 4); left > 0; --left) {
@@ -80,7 +80,7 @@ TEST(TcpListeners, HaveDistinctAddresses) {
   EXPECT_NE(one->address.local, other->address.local);
 }
 
-// ---- telling each other
+// ---- exchange
 
 ListenAddress address_of_rank(int rank) {
   return {{IpAddress::loopback_v4(), static_cast<uint16_t>(1000 + rank)},

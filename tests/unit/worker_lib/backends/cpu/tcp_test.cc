@@ -1,5 +1,4 @@
-// The sockets of a group: what the record of an address says, who is let in, what is asked and
-// answered.
+// The sockets of a group: the record of an address, which peers are admitted, and the handshake.
 #include <atomic>
 #include <optional>
 #include <string>
@@ -62,10 +61,10 @@ TEST(ListenAddress, RefusesMalformedText) {
 
 TEST(ListenAddress, ListensOnAllInterfacesIfItsAddressIsNotLocal) {
   Peer self = peer_at(0, "a");
-  self.address = "192.0.2.1";  // RFC 5737: nobody's.
+  self.address = "192.0.2.1";  // RFC 5737: for documentation.
   const auto open = open_listeners(self);
   ASSERT_TRUE(open) << open.error().message;
-  EXPECT_EQ(open->address.tcp.ip.to_string(), "192.0.2.1") << "others still come there";
+  EXPECT_EQ(open->address.tcp.ip.to_string(), "192.0.2.1") << "others still connect there";
   EXPECT_NE(open->address.tcp.port, 0);
   EXPECT_EQ(open->listeners.size(), 2U);
 }
@@ -80,7 +79,7 @@ TEST(ListenAddress, NamesTheRankWithoutAUsableAddress) {
 
 // ---- acceptor
 
-// An acceptor with a mailbox for each purpose.
+// An acceptor that keeps the connections of each purpose.
 class Receiving : public testing::Test {
  protected:
   void SetUp() override {
@@ -114,7 +113,7 @@ class Receiving : public testing::Test {
     hello.nonce = random_value<LinkNonce>();
     return hello;
   }
-  // What comes after the hello; nullopt: the other end hangs up.
+  // Returns the answer to the hello; nullopt: the other end hangs up.
   static std::optional<LinkChallenge> challenge_from(const Socket& socket) {
     LinkChallenge challenge;
     size_t heard = 0;
@@ -128,7 +127,7 @@ class Receiving : public testing::Test {
     }
     return challenge;
   }
-  // As a member does it.
+  // Completes the handshake as a member does.
   void greet(const Socket& socket, const LinkHello& hello) const {
     say(socket, &hello, sizeof hello);
     const std::optional<LinkChallenge> challenge = challenge_from(socket);
@@ -149,7 +148,7 @@ class Receiving : public testing::Test {
   static void say(const Socket& socket, const void* bytes, size_t count) {
     EXPECT_EQ(::send(socket.get(), bytes, count, MSG_NOSIGNAL), static_cast<ssize_t>(count));
   }
-  // Whether the other end hangs up.
+  // True if the other end hangs up.
   static bool is_sent_away(const Socket& socket) {
     pollfd state{socket.get(), POLLIN, 0};
     char byte;
@@ -214,8 +213,8 @@ TEST_F(Receiving, HangsUpOnMalformedGreetings) {
   EXPECT_EQ(arrivals_.load(), 0);
 }
 
-// Who has read the address, but does not know the secret: by a guess, by the listener's own proof,
-// by a proof for another rank, purpose, listener or connection.
+// A peer that knows the address but not the secret sends a guess, the listener's own proof, or a
+// proof for another rank, purpose, listener or connection.
 TEST_F(Receiving, RefusesPeersWithoutTheSecret) {
   const LinkHello hello = hello_of(Purpose::collectives, 1);
   ListenAddress elsewhere = address_;
@@ -258,7 +257,7 @@ TEST_F(Receiving, SilentConnectionsDoNotKeepOthersOut) {
 
 // ---- links
 
-// Rank 0 writes to rank 1, of which only the listener is there.
+// Rank 0 writes to rank 1, of which only the listener exists.
 class SocketLinksTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -304,7 +303,7 @@ TEST_F(SocketLinksTest, SendNoDataToAnImpostor) {
   EXPECT_EQ(heard.size(), sizeof(LinkHello)) << "no data";
 }
 
-// As after this process was stopped for so long that the listener gave it up.
+// As if this process had been stopped for so long that the listener gave up.
 TEST_F(SocketLinksTest, GreetAgainIfTheListenerHungUp) {
   std::atomic<int> came = 0;
   std::unique_ptr<Acceptor> acceptor;
@@ -327,7 +326,7 @@ TEST_F(SocketLinksTest, GreetAgainIfTheListenerHungUp) {
   }
   ASSERT_TRUE(written) << written.error().message;
   EXPECT_EQ(*written, data_.size());
-  // It is told before it is handed on.
+  // The dialler is admitted before its connection is delivered.
   test::wait_for([&] { return came != 0; }, "the connection is handed on");
   EXPECT_EQ(came, 1);
 }

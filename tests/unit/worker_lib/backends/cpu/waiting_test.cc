@@ -27,12 +27,12 @@ struct Place {
   Waited wait(uint32_t wanted, Patience patience, Deadline deadline) {
     return wait_until(bell, abort, patience, deadline, [&] { return value.load() >= wanted; });
   }
-  // As the rules say: stored, then rung.
+  // Stores first, then rings, as the protocol requires.
   void set(uint32_t now) {
     value.store(now);
     ring(bell);
   }
-  // Nobody may find out otherwise that a thread sleeps.
+  // Polls the doorbell's counter, the only sign that a thread sleeps.
   void until_somebody_sleeps() const {
     while (bell.sleepers.load() == 0)
       std::this_thread::yield();
@@ -89,7 +89,7 @@ TEST(Waiting, EndsOnAbortInEveryStage) {
   }
 }
 
-// Even if whoever set the word was killed before it could wake anybody.
+// The process that set the word may be killed before it wakes the sleepers.
 TEST(Waiting, SeesAnAbortWithoutAWakeUp) {
   Place place;
   std::thread aborter([&] {
@@ -118,8 +118,7 @@ TEST(Waiting, OneRingWakesAllSleepers) {
   EXPECT_EQ(woken.load(), kThreads);
 }
 
-// A wake-up that is lost costs 50 ms (the longest sleep): were they lost in one of ten cases, this
-// would take 100 s.
+// A lost wake-up costs 50 ms (the longest sleep); if one in ten were lost, this would take 100 s.
 TEST(Waiting, LosesNoWakeUp) {
   constexpr uint32_t kRounds = 10'000;
   Place here;
@@ -159,7 +158,7 @@ TEST(Waiting, ForgetsAContestedCoreAfterAWhile) {
   detail::note_wanted_core(now);
   EXPECT_TRUE(detail::is_core_wanted(now + milliseconds{50}));
   EXPECT_FALSE(detail::is_core_wanted(now + std::chrono::seconds{1}));
-  detail::note_wanted_core({});  // As a new thread.
+  detail::note_wanted_core({});  // Resets this thread's note.
 }
 
 }  // namespace

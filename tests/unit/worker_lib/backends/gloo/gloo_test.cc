@@ -1,5 +1,5 @@
 // The Gloo backend with threads as ranks: every collective against the reference, messages, and how
-// it ends when a rank does not come, leaves, or is told to stop.
+// it fails if a rank is absent, leaves or is stopped.
 #include <atomic>
 #include <chrono>
 #include <future>
@@ -33,7 +33,7 @@ Deadline soon() {
   return after(seconds{60});
 }
 
-// All ranks perform all cases one after the other, and each looks at its results.
+// All ranks perform all cases one after the other and check their results.
 void perform_all(int ranks, const std::vector<BackendCase>& cases) {
   BackendRanks group(ranks);
   const Backends backends = group.make(make_gloo_backend);
@@ -53,8 +53,7 @@ void perform_all(int ranks, const std::vector<BackendCase>& cases) {
   fmt::print("{} cases on {} ranks\n", cases.size(), ranks);
 }
 
-// Threads that share few cores make each of Gloo's wake-ups dear, so these take a part of the
-// cases.
+// Gloo's wake-ups are slow for threads that share few cores, so these perform a part of the cases.
 TEST(GlooBackend, EveryCollectiveEqualsTheReferenceOnTwoRanks) {
   perform_all(2, some_of(every_case(2, {0, 1, 7, 1000}), 7));
 }
@@ -92,7 +91,7 @@ TEST(GlooBackend, NoRankLeavesABarrierBeforeTheLastArrives) {
 
 // ---- messages
 
-// Gloo's send is done when the message has been taken, so the sends have to overlap.
+// Gloo completes a send when the message is received, so the sends must overlap.
 TEST(GlooBackend, MessagesOfOnePairAndTagArriveInOrderAndTagsKeepThemApart) {
   constexpr int kMessages = 20;
   BackendRanks group(2);
@@ -173,7 +172,7 @@ TEST(GlooBackend, AWaitThatExpiresLeavesTheGroupUsable) {
     if (rank == 0) {
       const auto works = of(backends, 0).begin({transfer_of(OpKind::recv, data, 1)}, soon());
       ASSERT_TRUE(works);
-      // Its own wait gives up; the operation and the group go on.
+      // The wait expires; the operation and the group go on.
       EXPECT_EQ(ending(works->front()->wait(after(milliseconds{30}))), "under way");
       EXPECT_EQ(ending(works->front()->outcome()), "under way");
       looked.set_value();
@@ -196,7 +195,7 @@ TEST(GlooBackend, RefusesMessagesToItself) {
   EXPECT_EQ(of(backends, 0).refuses(transfer_of(OpKind::recv, data, -1, 5)), "");
 }
 
-// ---- the end
+// ---- failures
 
 TEST(GlooBackend, AnAbsentRankIsNamedAtTheDeadline) {
   BackendRanks group(4);
@@ -222,7 +221,7 @@ TEST(GlooBackend, AnAbsentRankIsNamedAtTheDeadline) {
 }
 
 struct Mismatch {
-  Operation rank_1;  // Of three ranks; the others call an all_reduce (sum) of 5 float32.
+  Operation rank_1;  // The other two call an all_reduce (sum) of 5 float32.
   std::string called;
 };
 
@@ -334,7 +333,7 @@ TEST(GlooBackend, AbortEndsABlockedCollectiveWithItsReason) {
     blocked += 1;
     const Outcome<> outcome = of(backends, rank).run(op, soon());
     ASSERT_FALSE(outcome);
-    // Rank 1 may see that rank 0 is gone before it is told itself.
+    // Rank 1 may notice the end of rank 0 before its own abort.
     if (rank == 0 || outcome.error().code != ErrorCode::peer_failed)
       EXPECT_EQ(outcome.error(), reason);
     else
@@ -415,7 +414,7 @@ TEST(GlooSetUp, EndsOnAnInterruptionBeforeAndWhileConnecting) {
       };
     };
     if (has_written) {
-      // The other rank wrote an address where nobody listens any more.
+      // The other rank wrote an address at which it no longer listens.
       GroupSetup other = group.setup_of(1, soon());
       const Outcome<std::shared_ptr<GlooMesh>> gone = [&] {
         other.interrupted = [&]() -> std::optional<Failure> { return reason; };

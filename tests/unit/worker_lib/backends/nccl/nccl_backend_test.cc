@@ -1,6 +1,6 @@
 // The NCCL backend on the fake GPU (tests/fakes/fake_gpu.h), with threads as ranks, one GPU each:
-// every collective against the reference, what is put on which stream, and how it ends when a rank
-// does not come, NCCL fails, or the group is aborted. Nothing here says how a real GPU behaves.
+// every collective against the reference, which stream each call uses, and how calls fail if a rank
+// is absent, NCCL fails, or the group is aborted. Nothing here shows how a real GPU behaves.
 #include "worker_lib/backends/nccl/nccl_backend.h"
 
 #include <atomic>
@@ -24,7 +24,7 @@
 namespace muster::worker {
 namespace {
 
-// Until the result is in memory.
+// Performs the operation and waits until its result is in memory.
 Outcome<> finish(GroupBackend& backend, const Operation& operation, Deadline deadline) {
   const Outcome<std::shared_ptr<WorkState>> work = backend.start(operation, deadline);
   if (!work) return tl::unexpected(work.error());
@@ -39,7 +39,7 @@ using testing::EndsWith;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// Buffers of operations that fail are declared before them: the streams may be in them until the
+// Declare the buffers of failing operations before the backends: streams may use them until the
 // communicator is gone, which a backend's destructor waits for.
 using Backends = std::vector<std::unique_ptr<GroupBackend>>;
 
@@ -84,7 +84,7 @@ Transfer message(OpKind kind, int rank, std::vector<int32_t>& data, int peer) {
           .device = Device::cuda(rank)};
 }
 
-// As a synchronous call of the front: on its stream, which is not waited for.
+// Performs `op` as a synchronous call of the group: on its stream, which is not awaited.
 std::string perform(GroupBackend& backend, Operation op, Deadline deadline = soon()) {
   op.stream_waits = true;
   const auto work = backend.start(op, deadline);
@@ -101,7 +101,7 @@ bool nccl_can(const BackendCase& one) {
   return nccl_refuses({.kind = one.kind, .dtype = one.dtype, .reduce = one.reduce}).empty();
 }
 
-// Every other case synchronously, on the call's stream, and the rest asynchronously.
+// Performs every other case synchronously, on the call's stream, and the rest asynchronously.
 void perform_all(const Backends& backends, int rank, const std::vector<BackendCase>& cases) {
   uint64_t sequence = 0;
   for (const BackendCase& one : cases) {
@@ -146,7 +146,7 @@ TEST_F(NcclBackendTest, ABarrierReturnsOnceAllRanksHaveArrived) {
       const auto sequence = static_cast<uint64_t>(round) * 2;
       ASSERT_EQ(ending(finish(of(backends, rank), barrier(sequence), soon())), "done");
       ASSERT_GE(came.load(), round * 3);
-      // Whoever waits for an asynchronous one means his thread as well.
+      // A wait for an asynchronous barrier blocks the thread, too.
       const auto work = of(backends, rank).start(barrier(sequence + 1), soon());
       ASSERT_TRUE(work);
       ASSERT_EQ(ending((*work)->wait(soon())), "done");
@@ -239,7 +239,7 @@ TEST_F(NcclBackendTest, DataInPlaceIsNotSentToItself) {
   EXPECT_THAT(fake_machine().take_log(), IsEmpty());
 }
 
-// A slow kernel before the call, and one after: stood for by functions of the host.
+// Functions of the host stand for a slow kernel before the call and one after it.
 TEST_F(NcclBackendTest, AnOperationRunsInTheOrderOfItsStream) {
   BackendRanks group(2);
   const Backends backends = make(group);
@@ -369,7 +369,7 @@ TEST_F(NcclBackendTest, MessagesArriveInOrderAndBatchesMayBeInAnyOrder) {
   });
 }
 
-// ---- the end
+// ---- failures
 
 TEST_F(NcclBackendTest, AnAbsentRankEndsTheCallAtItsDeadline) {
   BackendRanks group(2);
@@ -378,7 +378,7 @@ TEST_F(NcclBackendTest, AnAbsentRankEndsTheCallAtItsDeadline) {
     setup.name_stragglers = [&](const Failure& suspected, uint64_t sequence) {
       looked.get_future().wait();
       EXPECT_TRUE(suspected.is_suspicion);
-      EXPECT_EQ(fake_machine().aborts, 0) << "the others must be where they are stuck";
+      EXPECT_EQ(fake_machine().aborts, 0) << "the others must still be stuck";
       return Failure{ErrorCode::timeout, fmt::format("rank 1 is not in {}", sequence), {{1}}};
     };
   };
@@ -386,7 +386,7 @@ TEST_F(NcclBackendTest, AnAbsentRankEndsTheCallAtItsDeadline) {
   const Backends backends = make(group);
   const auto work = of(backends, 0).start(reduce_all(0, data, 7), after(milliseconds{100}));
   ASSERT_TRUE(work);
-  // Its time may be over by now, but it has no outcome before the others are asked.
+  // Its deadline may have passed, but it has no outcome before the others are asked.
   EXPECT_EQ(ending((*work)->synchronize(after(milliseconds{5}))), "under way");
   EXPECT_EQ(ending((*work)->outcome()), "under way");
   EXPECT_EQ(of(backends, 0).first_under_way(), 7U);
@@ -396,7 +396,7 @@ TEST_F(NcclBackendTest, AnAbsentRankEndsTheCallAtItsDeadline) {
   EXPECT_EQ(ending((*work)->wait(soon())), end);
   EXPECT_EQ(ending((*work)->outcome()), end);
   EXPECT_EQ(ending(finish(of(backends, 0), reduce_all(0, data), soon())), end);
-  // So that the GPU, and who waits for it, comes free.
+  // The abort frees the GPU and the threads that wait for it.
   test::wait_for([] { return fake_machine().aborts == 1; }, "the abort");
   EXPECT_EQ(fake_machine().revokes, 1);
 }
@@ -471,7 +471,7 @@ TEST_F(NcclBackendTest, ACallThatNcclRefusesFailsTheGroupWithNcclsReason) {
   EXPECT_EQ(ending(finish(of(backends, 0), reduce_all(0, data), soon())), end);
 }
 
-// As it does when it makes a connection to a peer that is gone.
+// NCCL hangs so when it connects to a peer that is gone.
 TEST_F(NcclBackendTest, AbortFreesACallerThatIsStuckInNccl) {
   BackendRanks group(2);
   std::vector<float> data(4, 1);
@@ -487,7 +487,7 @@ TEST_F(NcclBackendTest, AbortFreesACallerThatIsStuckInNccl) {
   fake_machine().calls_hang = false;
 }
 
-// NCCL makes connections within the first calls, and waits for peers there.
+// NCCL connects within the first calls, and waits there for its peers.
 TEST_F(NcclBackendTest, ACallThatIsStuckInNcclEndsAtItsDeadline) {
   BackendRanks group(2);
   std::vector<float> data(4, 1);
@@ -514,7 +514,7 @@ TEST_F(NcclBackendTest, ACallQueuedBehindAStuckOneEndsAtItsDeadline) {
   fake_machine().calls_hang = false;
 }
 
-// The fake counts calls on communicators that are gone.
+// The fake counts calls on freed communicators.
 TEST_F(NcclBackendTest, CallsThatRaceWithAbortNeverTouchAFreedCommunicator) {
   constexpr int kRounds = 100;
   const Failure reason{ErrorCode::aborted, "abort() was called"};
@@ -613,7 +613,7 @@ TEST_F(NcclBackendTest, OperationsAwaitedOnlyByTheirStreamAreWatchedToTheirEnd) 
     ASSERT_EQ(ending(of(backends, 0).run(op, soon())), "done");
     if (i % 100 != 0) continue;
     of(backends, 0).wait_idle();
-    // At once, not when the thread that watches them looks again.
+    // At once, not when the thread that watches them polls again.
     ASSERT_TRUE(of(backends, 0).is_idle());
     ASSERT_EQ(of(backends, 0).first_under_way(), std::nullopt);
   }
@@ -640,7 +640,7 @@ TEST_F(NcclBackendTest, OperationsCapturedIntoAGraphAreNotWatched) {
   std::vector<float> data(4, 1);
   const Backends backends = make(group);
   fake_machine().stream_is_captured = true;
-  // The other rank never comes, and the deadline passes: in a graph neither is an error.
+  // The other rank never arrives, and the deadline passes: in a graph neither is an error.
   ASSERT_EQ(perform(of(backends, 0), reduce_all(0, data), after(milliseconds{1})), "done");
   const auto work = of(backends, 0).start(reduce_all(0, data), after(milliseconds{1}));
   ASSERT_TRUE(work);
@@ -659,7 +659,7 @@ class NcclSetUpTest : public NcclBackendTest {
     fake_machine().init_result = 0;
     NcclBackendTest::TearDown();
   }
-  // What both of two ranks say.
+  // Returns what each of two ranks reports.
   static std::vector<std::string> fail_to_make(milliseconds time) {
     BackendRanks group(2);
     give_each_its_gpu(group);
@@ -682,7 +682,7 @@ TEST_F(NcclSetUpTest, EndsAtItsDeadlineWhileTheCommunicatorIsSplit) {
   fake_machine().split_hangs = true;
   EXPECT_THAT(fail_to_make(milliseconds{300}),
               Each(HasSubstr("timeout: ncclCommSplit did not finish in time")));
-  fake_machine().communicators -= 2;  // NCCL's to free: it had not given them to us.
+  fake_machine().communicators -= 2;  // NCCL frees these: it had not returned them to us.
 }
 
 TEST_F(NcclSetUpTest, ReportsTheErrorOfNccl) {

@@ -1,4 +1,4 @@
-// The end that NCCL does not come to: an abort that hangs, a call that does not come back.
+// NCCL does not stop: an abort that hangs, a call that does not return.
 #include "worker_lib/backends/nccl/nccl_core.h"
 
 #include <chrono>
@@ -57,8 +57,8 @@ TEST_F(NcclCoreTest, AnAbortThatHangsIsReportedWithTheReason) {
   fake_machine().abort_hangs = false;
 }
 
-// An abort would free what the caller works on.
-TEST_F(NcclCoreTest, ACallThatDoesNotComeBackIsReportedAndNotAborted) {
+// An abort would free the communicator that the caller uses.
+TEST_F(NcclCoreTest, ACallThatDoesNotReturnIsReportedAndNotAborted) {
   fake_machine().has_revoke = false;
   fake_machine().calls_hang = true;
   std::promise<std::string> told;

@@ -1,5 +1,5 @@
-// The fake GPU and NCCL (tests/fakes/fake_gpu.h) in the tests: where it is, what is in it, and a
-// group of ranks on it.
+// The fake GPU and NCCL (tests/fakes/fake_gpu.h) in tests: how to load them, their state, a stream
+// of the program, and a fixture.
 #pragma once
 
 #include <cstdlib>
@@ -19,7 +19,7 @@
 
 namespace muster::worker {
 
-// Has to come before the first use of cuda_driver() and nccl_library(), which keep what they find.
+// REQUIRES: no earlier use of cuda_driver() or nccl_library(), which keep what they find.
 inline void use_fake_gpu() {
   ::setenv("MUSTER_CUDA_LIBRARY", MUSTER_FAKE_GPU, 1);
   ::setenv("MUSTER_NCCL_LIBRARY", MUSTER_FAKE_GPU, 1);
@@ -40,7 +40,7 @@ inline fake::FakeGpu& fake_machine() {
   return *machine;
 }
 
-// A stream that somebody else made, and work of somebody else's on it.
+// A stream of the program, and the program's work on it.
 class TestStream {
  public:
   explicit TestStream(std::shared_ptr<Gpu> gpu) : gpu_(std::move(gpu)) {
@@ -76,7 +76,7 @@ class TestStream {
   CudaStream stream_ = nullptr;
 };
 
-// Begins with a machine as it should be, and ends with nothing left on it.
+// Checks that each test leaves nothing on the machine.
 class NcclTest : public testing::Test {
  protected:
   static void SetUpTestSuite() { use_fake_gpu(); }

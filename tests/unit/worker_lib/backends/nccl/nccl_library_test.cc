@@ -1,5 +1,5 @@
-// Finding NCCL and the CUDA driver, judging them, and our declarations against the real headers
-// where this machine has them. The libraries found are the fake's, save in the tests that say so.
+// Finding and checking NCCL and the CUDA driver, and our declarations against the real headers if
+// this machine has them. The libraries are the fake's, except in tests that say so.
 #include "worker_lib/backends/nccl/nccl_library.h"
 
 #include <cstdlib>
@@ -35,8 +35,8 @@ using testing::Not;
 
 // ---- declarations
 
-// Whether a call through one pointer passes what the other function takes: as many arguments, each
-// of the same size and kind. Handles are pointers to different things, and enums are ints.
+// True if two parameters have the same size and kind. Handles are pointers to different types, and
+// enums are ints.
 template <typename Mine, typename Real>
 constexpr bool passes_alike() {
   return sizeof(Mine) == sizeof(Real) && std::is_pointer_v<Mine> == std::is_pointer_v<Real> &&
@@ -87,7 +87,7 @@ static_assert(kCudaCaptureModeRelaxed == CU_STREAM_CAPTURE_MODE_RELAXED);
 static_assert(sizeof(CudaUuid) == sizeof(CUuuid));
 static_assert(std::is_same_v<CudaPointer, CUdeviceptr>);
 
-// The header maps the plain names to the versions that are looked for at run time.
+// The header maps the plain names to the versions that we look up at run time.
 #define TEXT_OF_TEXT(text) #text
 #define TEXT_OF(text) TEXT_OF_TEXT(text)
 TEST(CudaHeader, MapsNamesToTheVersionsThatWeLookUp) {
@@ -287,7 +287,7 @@ TEST_F(LibraryTest, IsAvailableWithTheFake) {
   EXPECT_TRUE(is_nccl_available());
 }
 
-// ---- the real ones, each in a process of its own: a library that was opened stays.
+// ---- the real libraries, each in a process of its own, since an opened library stays
 
 std::optional<std::filesystem::path> real_nccl() {
   namespace fs = std::filesystem;
