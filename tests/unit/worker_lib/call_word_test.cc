@@ -27,7 +27,7 @@ auto parts_of(const CallWord& word) {
 
 // ---- packing
 
-// Nothing of a word is lost, so words that differ never look equal.
+// No bit of a word is lost, so words that differ never compare equal.
 RC_GTEST_PROP(CallWord, EveryNumberUnpacksAndPacksToItself, (uint64_t word)) {
   RC_ASSERT(CallWord::unpack(word).pack() == word);
 }
@@ -98,7 +98,7 @@ TEST(CallWord, CountsKnownToOneRankOnlyAreNotCompared) {
   }
 }
 
-// ---- words for people
+// ---- descriptions
 
 TEST(CallWord, DescribesACallAsTheProgramMadeIt) {
   struct Case {

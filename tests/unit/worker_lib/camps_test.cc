@@ -1,4 +1,4 @@
-// Who of several is wrong, and short lists of ranks.
+// Which of several ranks differ from most, and short lists of ranks.
 
 #include "worker_lib/camps.h"
 

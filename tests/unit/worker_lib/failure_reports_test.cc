@@ -1,5 +1,5 @@
-// What a process leaves of the failures that its program was told of: which of them counts, and who
-// may write.
+// The report that a process leaves of the failures that its program saw: which failure it keeps,
+// and which process may write it.
 
 #include "worker_lib/failure_reports.h"
 
@@ -32,7 +32,7 @@ Failure died(int rank) {
 
 class FailureReportsTest : public testing::Test {
  protected:
-  // What the launcher would read.
+  // The report as the launcher reads it.
   std::optional<FailureRecord> written() const {
     const ring::Report& report = ring_->notes.report;
     if (report.time_ns == 0) return std::nullopt;
@@ -47,7 +47,7 @@ class FailureReportsTest : public testing::Test {
     return record;
   }
   std::string message() const { return written() ? written()->message : ""; }
-  // How `body` ends in a forked child: its exit code.
+  // Runs `body` in a forked child; returns its exit code.
   static int in_child(const std::function<int()>& body) {
     const pid_t child = fork();
     if (child == 0) _exit(body());
@@ -106,7 +106,7 @@ TEST_F(FailureReportsTest, CutsALongMessageAndManyRanks) {
   among_them.joins(200);
   among_them.add(failure);
   ASSERT_EQ(written()->origin.size(), 128U);
-  EXPECT_EQ(written()->origin.back(), 200) << "it began here, too";
+  EXPECT_EQ(written()->origin.back(), 200) << "the own rank is an origin, too";
 }
 
 TEST_F(FailureReportsTest, TheOriginOfARanksOwnErrorIsThatRank) {
@@ -118,7 +118,7 @@ TEST_F(FailureReportsTest, TheOriginOfARanksOwnErrorIsThatRank) {
   }
   FailureReports reports(ring_.text(), 3);
   reports.add({ErrorCode::rendezvous, "the store is gone"});
-  EXPECT_TRUE(reports.last()->origin.empty()) << "nobody knows";
+  EXPECT_TRUE(reports.last()->origin.empty()) << "the origin is unknown";
 }
 
 TEST_F(FailureReportsTest, KeepsTheJobsRankInOtherGroups) {
@@ -162,7 +162,7 @@ TEST_F(FailureReportsTest, ARepeatedFailureKeepsItsTime) {
   reports.add(refusal);
   EXPECT_EQ(message(), first.message);
   EXPECT_EQ(written()->time_ns, first.known_ns);
-  // After another failure it is the newest again, and as old as it was.
+  // After another failure it is the newest again, with its old time.
   reports.add({ErrorCode::invalid_argument, "root 9"});
   reports.add(refusal);
   EXPECT_EQ(message(), refusal.message);
@@ -192,7 +192,7 @@ TEST_F(FailureReportsTest, RetractsAFailureOnceTheThreadOvercomesIt) {
   reports.overcome();
   reports.add(late(2));
   std::thread([&] { reports.overcome(); }).join();
-  EXPECT_TRUE(written()) << "another thread's success says nothing of it";
+  EXPECT_TRUE(written()) << "another thread's success does not retract it";
   reports.overcome();
   EXPECT_FALSE(written());
   EXPECT_FALSE(reports.last());
@@ -236,7 +236,7 @@ TEST_F(FailureReportsTest, AProcessThatJoinedNothingKeepsTheReportOfARank) {
   FailureReports rank(ring_.text(), 0);
   rank.joins(0);
   rank.add(late(2));
-  FailureReports helper(ring_.text(), 0);  // Of a program that the rank started.
+  FailureReports helper(ring_.text(), 0);  // In a program that the rank started.
   helper.add({ErrorCode::not_initialized, "the helper's"});
   helper.overcome();
   EXPECT_EQ(message(), late(2).message);
@@ -247,7 +247,7 @@ TEST_F(FailureReportsTest, AProcessThatJoinedNothingKeepsTheReportOfARank) {
   alone.add({ErrorCode::not_initialized, "again"});
   EXPECT_EQ(message(), "again");
   rank.add(late(2));
-  EXPECT_EQ(message(), late(2).message) << "the rank's counts more";
+  EXPECT_EQ(message(), late(2).message) << "the rank's report outranks it";
 }
 
 TEST_F(FailureReportsTest, TimesAreUniqueAndAscending) {

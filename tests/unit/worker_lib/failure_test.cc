@@ -7,7 +7,7 @@
 namespace muster::worker {
 namespace {
 
-// Two processes that meet one failure compare it, and each learned of it at a time of its own.
+// Processes compare a failure that each of them learned of at a different time.
 TEST(Failure, EqualityIgnoresTimeAndSuspicion) {
   const Failure failure{ErrorCode::timeout, "rank 2 did not come", {{2}}};
   Failure elsewhere = failure;

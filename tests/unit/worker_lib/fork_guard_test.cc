@@ -54,12 +54,12 @@ TEST(WorkerForkGuard, MarksTheChildAndSeversRegisteredDescriptors) {
     _exit(0);
   }
   EXPECT_FALSE(in_forked_child());
-  // The child lives and holds a copy of nothing: the end of file comes.
+  // The child lives but holds no copy, so the end of file arrives.
   close(watched[0]);
   char byte = 0;
   EXPECT_EQ(read(watched[1], &byte, 1), 0);
   int status = 0;
-  EXPECT_EQ(waitpid(child, &status, WNOHANG), 0) << "it found something else: " << status;
+  EXPECT_EQ(waitpid(child, &status, WNOHANG), 0) << "the child found something else: " << status;
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
   forget_severed(watched[0]);
@@ -80,7 +80,7 @@ TEST(WorkerForkGuard, SeveredDescriptorsCloseOnExec) {
   }
   int status = -1;
   waitpid(child, &status, 0);
-  EXPECT_EQ(status, 0) << "descriptor " << watched[0] << " went along";
+  EXPECT_EQ(status, 0) << "descriptor " << watched[0] << " survived the exec";
   forget_severed(watched[0]);
   for (const int fd : watched)
     close(fd);
@@ -102,7 +102,7 @@ std::vector<int> open_sockets() {
   return found;
 }
 
-// Else the job's port stays taken for as long as a child of its rank 0 lives.
+// Otherwise the job's port stays taken for as long as a child of its rank 0 lives.
 TEST(WorkerForkGuard, AChildHoldsNoSocketOfAStoreOrItsClients) {
   arm_fork_guard();
   const std::vector<int> before = open_sockets();
@@ -129,7 +129,8 @@ TEST(WorkerForkGuard, AChildHoldsNoSocketOfAStoreOrItsClients) {
                              testing::HasSubstr("Connection reset by peer")));
   EXPECT_TRUE(HostStore::serve({{IpAddress::loopback_v4(), port}}).has_value());
   int status = 0;
-  EXPECT_EQ(waitpid(child, &status, WNOHANG), 0) << "it holds sockets of the store: " << status;
+  EXPECT_EQ(waitpid(child, &status, WNOHANG), 0)
+      << "the child holds sockets of the store: " << status;
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
   std::printf("%zu sockets\n", with_store.size() - before.size());

@@ -17,7 +17,7 @@ TEST(Members, ARankIsDescribedByItsHostAndProcess) {
   EXPECT_EQ(describe(known), "rank 2 (node7, pid 4711)");
 }
 
-// A group's ranks count from 0, whatever its members' ranks in the job.
+// A group's ranks count from 0, whatever the global ranks of its members.
 TEST(Members, AreIndexedByTheirRankInTheGroup) {
   Members members;
   EXPECT_EQ(members.size(), 0);

@@ -1,5 +1,5 @@
-// A time in which no thread can be made, as under a limit of processes (pids.max, ulimit -u): the
-// limit itself would strike the whole machine or nothing, since root is not counted.
+// A scope in which no thread can start, as under a limit of processes (pids.max, ulimit -u). A real
+// limit would hit the whole machine or nothing, since root is not counted.
 #pragma once
 
 #include <cstdlib>
@@ -14,7 +14,7 @@ class NoThreads {
     if (pthread_getattr_default_np(&before_) != 0) std::abort();
     pthread_attr_t none;
     pthread_attr_init(&none);
-    // There is no room for such a stack in any address space.
+    // No address space has room for such a stack.
     pthread_attr_setstacksize(&none, size_t{1} << 62);
     if (pthread_setattr_default_np(&none) != 0) std::abort();
     pthread_attr_destroy(&none);

@@ -1,4 +1,4 @@
-// That calls which are made of operations speak, and are compared, in their own name.
+// Calls that are made of several operations are reported and compared by their own names.
 #include "worker_lib/purpose.h"
 
 #include <array>
@@ -15,7 +15,7 @@
 namespace muster::worker::group_test {
 namespace {
 
-// Two ranks over shared memory; what each call throws, by rank.
+// Returns what the calls of two ranks over shared memory throw.
 std::array<std::string, 2> quarrel(const std::function<void(ProcessGroup&)>& zero,
                                    const std::function<void(ProcessGroup&)>& one) {
   FakeJob job(2, [](GroupHost& host) {

@@ -1,4 +1,4 @@
-// Threads of the library: what they do to signals, and what is said where none can be made.
+// Threads of the library: their signals, and the error if none can start.
 #include "worker_lib/quiet_thread.h"
 
 #include <csignal>
@@ -60,7 +60,7 @@ TEST(GroupQueue, FailsTheOperationAndTheGroupIfNoThreadStarts) {
   const std::optional<Outcome<>> outcome = push()->wait(Deadline::max());
   ASSERT_TRUE(outcome && !*outcome);
   EXPECT_EQ(outcome->error().code, ErrorCode::system);
-  EXPECT_EQ(outcome->error().ranks, std::vector<GlobalRank>{{3}}) << "it began here";
+  EXPECT_EQ(outcome->error().ranks, std::vector<GlobalRank>{{3}}) << "this rank is the origin";
   EXPECT_THAT(outcome->error().message,
               HasSubstr("all_reduce of group world: starting a thread failed: "));
   EXPECT_TRUE(state->failed());

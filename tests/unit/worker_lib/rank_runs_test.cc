@@ -61,7 +61,7 @@ TEST(RankRunLists, AreReadUpToWhereTheyAreMalformed) {
     EXPECT_EQ(is_in_runs(one.runs, one.rank), one.is_there) << one.runs << " has " << one.rank;
 }
 
-// The text comes out of the store, and nothing behind its end may be read.
+// The text comes from the store, and nothing past its end may be read.
 RC_GTEST_PROP(RankRunLists, AnyBytesAreReadWithinTheirBounds, ()) {
   const auto bytes =
       *rc::gen::container<std::vector<char>>(rc::gen::element('0', '1', '9', '-', ',', '\0', 'x'));

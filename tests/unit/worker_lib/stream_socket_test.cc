@@ -59,7 +59,7 @@ TEST(StreamSocket, ALocalConnectionCarriesBytesWithoutBlocking) {
   EXPECT_EQ(std::string(heard.data()), "four");
   EXPECT_TRUE(is_own_user(accepted.get()));
   EXPECT_TRUE(is_own_user(dialled.get()));
-  // The options of TCP are no concern of such a connection.
+  // Options of TCP do not apply to such a connection.
   const int buffer = option_of(dialled.get(), SOL_SOCKET, SO_SNDBUF);
   set_no_delay(dialled.get());
   fit_buffers(dialled.get());
@@ -90,10 +90,10 @@ TEST(StreamSocket, ATcpConnectionSendsSmallMessagesAtOnce) {
   EXPECT_EQ(option_of(dialled.get(), IPPROTO_TCP, TCP_NODELAY), 1);
   EXPECT_TRUE(is_ready(dialled.get(), POLLOUT, 20'000));
   EXPECT_EQ(option_of(dialled.get(), SOL_SOCKET, SO_ERROR), 0);
-  EXPECT_TRUE(is_own_user(dialled.get())) << "a secret says who is there";
+  EXPECT_TRUE(is_own_user(dialled.get())) << "a secret authenticates the peer";
 }
 
-// The kernel may know at once or only later: the failure says so, or the socket does.
+// The kernel may report the refusal at once, or later through the socket.
 TEST(StreamSocket, ARefusedTcpConnectionIsReportedAtOnceOrByTheSocket) {
   auto listening = listen_on({{IpAddress::loopback_v4(), 0}});
   ASSERT_TRUE(listening.has_value());
@@ -122,7 +122,7 @@ TEST(StreamSocket, RandomBytesHaveTheRequestedSizeAndNeverRepeat) {
     const std::string bytes = random_bytes(count);
     EXPECT_EQ(bytes.size(), count);
     EXPECT_TRUE(made.insert(bytes).second);
-    EXPECT_NE(bytes.substr(count - 16), std::string(16, '\0')) << "its end is filled as well";
+    EXPECT_NE(bytes.substr(count - 16), std::string(16, '\0')) << "its end is filled, too";
   }
 }
 

@@ -144,7 +144,7 @@ double value_of_bits(uint16_t bits, int exponent_bits) {
   return sign * std::ldexp(scaled, std::max(exponent, 1) - bias - fraction_bits);
 }
 
-// Nearest, ties to even, by walking up the positive values.
+// Nearest, ties to even, by a search of the positive values.
 uint16_t nearest_bits(float value, int exponent_bits) {
   const auto sign = static_cast<uint16_t>(std::signbit(value) ? 0x8000 : 0);
   const double wanted = std::fabs(static_cast<double>(value));
@@ -156,7 +156,7 @@ uint16_t nearest_bits(float value, int exponent_bits) {
     (value_of_bits(static_cast<uint16_t>(middle), exponent_bits) <= wanted ? low : high) = middle;
   }
   const double below = value_of_bits(static_cast<uint16_t>(low), exponent_bits);
-  // Beyond the largest number as if the next one followed.
+  // Above the largest number, as if another one followed at the same distance.
   const double step = value_of_bits(static_cast<uint16_t>(low), exponent_bits) -
                       value_of_bits(static_cast<uint16_t>(low == 0 ? 0 : low - 1), exponent_bits);
   const double above =
@@ -197,7 +197,7 @@ void expect_nearest(float value) {
       << value << " = " << std::bit_cast<uint32_t>(value);
 }
 
-// Both neighbours of the middle between two values are where rounding goes wrong.
+// Rounding goes wrong at the middle between two values and right beside it.
 template <typename Half>
 void expect_middles_rounded_to_even() {
   const int infinity = ((1 << kExponentBits<Half>)-1) << (15 - kExponentBits<Half>);

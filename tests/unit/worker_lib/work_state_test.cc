@@ -20,7 +20,7 @@ TEST(HostWork, IsUnderWayUntilItCompletes) {
   EXPECT_FALSE(work.is_complete());
   EXPECT_EQ(work.outcome(), std::nullopt);
   EXPECT_EQ(work.source(), -1);
-  EXPECT_EQ(work.wait(kPastDeadline), std::nullopt) << "it is asked, and not waited for";
+  EXPECT_EQ(work.wait(kPastDeadline), std::nullopt) << "a query does not wait";
   EXPECT_EQ(work.synchronize(kPastDeadline), std::nullopt);
   work.complete(Done{}, 3);
   EXPECT_TRUE(work.is_complete());
@@ -55,7 +55,7 @@ TEST(HostWork, WakesAllWaitersWhenItCompletes) {
     EXPECT_EQ(outcome, kLostPeer);
 }
 
-// Other ranks are told whether the program or only the library waits for a call.
+// Other ranks learn whether the program or only the library waits for a call.
 TEST(HostWork, IsAwaitedWhileAThreadWaits) {
   HostWork work;
   EXPECT_FALSE(work.is_awaited());

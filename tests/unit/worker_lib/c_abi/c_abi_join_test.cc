@@ -1,4 +1,4 @@
-// Groups that meet at a store of the program's, through the C functions, with threads as ranks. The
+// Groups that meet at the program's own store, through the C functions, with threads as ranks. The
 // death of a rank needs processes: tests/live/torch_backend_test.py.
 #include <array>
 #include <chrono>
@@ -139,7 +139,7 @@ TEST(CAbiJoin, RanksMeetAtTheServerOfTheStoreAndLeaveNothingThere) {
     muster_store store = first.functions();
     muster_group* one = nullptr;
     ASSERT_EQ(muster_group_join(&store, rank, 2, &options, &one), MUSTER_OK) << muster_last_error();
-    // Another of the same ranks, at the same server, with the ranks the other way round.
+    // Another group of the same ranks at the same server, in reverse order.
     store = second.functions();
     options.name = "two";
     muster_group* two = nullptr;
@@ -148,7 +148,7 @@ TEST(CAbiJoin, RanksMeetAtTheServerOfTheStoreAndLeaveNothingThere) {
     EXPECT_EQ(sum_over(one, rank + 1), 3);
     EXPECT_EQ(muster_group_rank(two), 1 - rank);
     leave(one);
-    EXPECT_EQ(sum_over(two, rank + 1), 3) << "each lives by itself";
+    EXPECT_EQ(sum_over(two, rank + 1), 3) << "the groups are independent";
     EXPECT_EQ(muster_monitored_barrier(two, 1, nullptr), MUSTER_OK) << muster_last_error();
     leave(two);
   });
@@ -167,7 +167,7 @@ int blamed_rank() {
   return blamed[0];
 }
 
-// Rank 1 does not come to a barrier.
+// Rank 1 misses a monitored barrier of rank 0.
 void miss_a_barrier(muster_group* group, int rank, const char* in_words, int known_as) {
   if (rank == 0) {
     muster_call_options soon = MUSTER_CALL_OPTIONS;
@@ -191,7 +191,7 @@ TEST(CAbiJoin, ErrorsNameRanksByTheProgramsNumbers) {
     muster_group* group = nullptr;
     ASSERT_EQ(muster_group_join(&store, rank, 2, &options, &group), MUSTER_OK)
         << muster_last_error();
-    // Of the same name, with other numbers.
+    // A group of the same name, with other numbers.
     options.known_as = others.data();
     store = second.functions();
     muster_group* other = nullptr;
@@ -317,7 +317,7 @@ TEST(CAbiJoin, WrongArgumentsAreNamed) {
   wrong.server_host = "";
   refused(&store, 0, 2, wrong, "server_host is empty");
   EXPECT_EQ(muster_group_join(&store, 0, 1, &good, nullptr), MUSTER_ERROR_INVALID_ARGUMENT);
-  EXPECT_THAT(map.keys(), testing::IsEmpty()) << "nothing has begun";
+  EXPECT_THAT(map.keys(), testing::IsEmpty()) << "no call reaches the store";
 }
 
 TEST(CAbiJoin, AGroupOfOneNeedsNoStoreAndEndsWhenItIsLeft) {
@@ -329,7 +329,7 @@ TEST(CAbiJoin, AGroupOfOneNeedsNoStoreAndEndsWhenItIsLeft) {
   EXPECT_EQ(sum_over(group, 4), 4);
   EXPECT_THAT(map.keys(), testing::IsEmpty());
   EXPECT_EQ(muster_group_leave(group), MUSTER_OK);
-  EXPECT_EQ(muster_group_leave(group), MUSTER_OK) << "twice is once";
+  EXPECT_EQ(muster_group_leave(group), MUSTER_OK) << "a second call is allowed";
   EXPECT_EQ(muster_barrier(group, nullptr, nullptr), MUSTER_ERROR_NOT_INITIALIZED);
   EXPECT_THAT(muster_last_error(), HasSubstr("this rank has left the group"));
   muster_group_free(group);
@@ -344,7 +344,7 @@ TEST(CAbiJoin, OnlyAJoinedGroupCanBeLeft) {
   ASSERT_EQ(muster_world(&world), MUSTER_OK);
   EXPECT_EQ(muster_group_leave(world), MUSTER_ERROR_INVALID_ARGUMENT);
   EXPECT_THAT(muster_last_error(), HasSubstr("not made by muster_group_join()"));
-  // Beside the job.
+  // A joined group beside the job.
   MapStore map;
   const muster_store store = map.functions();
   muster_group* other = nullptr;

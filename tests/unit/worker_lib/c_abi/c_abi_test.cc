@@ -165,7 +165,7 @@ TEST_F(CAbi, ReductionsOfOneRankCopy) {
   EXPECT_EQ(in, out);
 }
 
-// Everything that can be wrong with a number or a pointer in the C layer itself, by what is said.
+// How the C layer itself refuses a number or a pointer.
 struct Refused {
   muster_status status;
   const char* said;
@@ -206,7 +206,7 @@ TEST_F(CAbi, WrongArgumentsAreNamed) {
   expect("muster_work_wait: work is NULL", muster_work_wait(nullptr, 0));
   expect("muster_work_status: work is NULL", muster_work_status(nullptr));
   expect("muster_should_stop: stop is NULL: it says", muster_should_stop(nullptr, nullptr));
-  // What the library itself refuses comes through with the operation's name in front.
+  // Errors of the library itself begin with the operation's name.
   expect("all_gather",
          muster_all_gather(nullptr, p, nullptr, huge, MUSTER_INT32, nullptr, nullptr));
   EXPECT_STREQ(muster_last_error_operation(), "all_gather");
@@ -215,7 +215,7 @@ TEST_F(CAbi, WrongArgumentsAreNamed) {
   EXPECT_EQ(bytes, nullptr);
 }
 
-// The C++ names of functions and options would lead a C programmer nowhere.
+// The C++ names of functions and options would mislead a C programmer.
 TEST_F(CAbi, MessagesNameCFunctions) {
   EXPECT_EQ(muster_init(nullptr), MUSTER_ERROR_INVALID_ARGUMENT);
   EXPECT_STREQ(muster_last_error(),
@@ -225,7 +225,7 @@ TEST_F(CAbi, MessagesNameCFunctions) {
   muster_group* none = nullptr;
   ASSERT_EQ(muster_split(nullptr, -1, 0, nullptr, &none), MUSTER_OK) << muster_last_error();
   EXPECT_EQ(muster_barrier(none, nullptr, nullptr), MUSTER_ERROR_NOT_MEMBER);
-  // What has an operation's name in front needs no other.
+  // A message that begins with an operation gets no other prefix.
   EXPECT_THAT(muster_last_error(), StartsWith("barrier of group of another color: "));
   EXPECT_THAT(muster_last_error(), HasSubstr("(see muster_group_is_member())"));
   EXPECT_EQ(muster_group_rank(none), -1);
@@ -299,7 +299,7 @@ TEST_F(CAbi, TheLastFailureIsTheThreadsOwn) {
   EXPECT_EQ(elsewhere, "");
   EXPECT_EQ(code, MUSTER_OK);
   EXPECT_THAT(muster_last_error(), HasSubstr("work is NULL"));
-  // Success does not take the message away, so that it can be read late.
+  // A later success keeps the message, so that it can be read late.
   EXPECT_EQ(muster_barrier(nullptr, nullptr, nullptr), MUSTER_OK);
   EXPECT_THAT(muster_last_error(), HasSubstr("work is NULL"));
 }
@@ -322,7 +322,7 @@ TEST_F(CAbi, AnAbortedGroupKeepsItsReasonAndTheWorldGoesOn) {
   EXPECT_EQ(muster_barrier(nullptr, nullptr, nullptr), MUSTER_OK);
 }
 
-// Whether it was given a name or none, and where there was none to be.
+// By its default name, by a given one, and by none if the ranks are invalid.
 TEST_F(CAbi, TheFailureToMakeAGroupNamesTheGroup) {
   if (muster_is_nccl_available() == 1) GTEST_SKIP() << "it can be made here";
   const int rank = 0;

@@ -1,13 +1,13 @@
-// Threads as the ranks of a job, with everything under a group faked in the process: backends that
-// meet at a table, a watch that says what a test tells it to, and a real store on loopback. What is
-// real is all of the groups' own code.
+// Threads as the ranks of a job, with everything below a group faked in the process: backends that
+// meet at a table, a watch that reports what a test wants, and a real store on loopback. The
+// groups' own code is real.
 //
 //   FakeJob job(3);
 //   job.each([&](FakeRank& rank) { rank.world().barrier(); });
-//   job.watch().died(2);                        // everybody hears of it
+//   job.watch().died(2);                        // all ranks hear of it
 //
-// The backend knows barrier, broadcast, all_gather(_v) and the sum of int64, messages with tags,
-// and ends the test at anything else.
+// The backend supports barrier, broadcast, all_gather(_v), the sum of int64, and messages with
+// tags; anything else ends the test.
 #pragma once
 
 #include <algorithm>
@@ -43,13 +43,13 @@ namespace muster::worker::group_test {
 
 using namespace std::chrono_literals;
 
-// What one backend was told to do, in its order.
+// One call of a backend.
 struct FakeLogEntry {
   std::string operation;  // "all_reduce 3"
   std::thread::id thread;
 };
 
-// Where the ranks of one group meet.
+// Meeting place of the ranks of one group.
 class FakeTable {
  public:
   explicit FakeTable(Members members)
@@ -112,19 +112,19 @@ class FakeTable {
     changed_.notify_all();
   }
 
-  // Until so many ranks are inside the collective with this number, or (0) inside a receive.
+  // Waits until so many ranks are inside the collective with this number, or (0) inside a receive.
   void wait_inside(uint64_t number, size_t ranks) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] {
       return number == 0 ? receivers_ >= ranks : turns_[number].calls.size() >= ranks;
     });
   }
-  // The collective with this number fails so on all ranks.
+  // Makes the collective with this number fail on all ranks.
   void fail_at(uint64_t number, Failure failure) {
     const std::lock_guard lock(mutex_);
     failures_[number] = std::move(failure);
   }
-  // The backends that have been destroyed.
+  // Ranks whose backends have been destroyed.
   std::vector<int> gone() {
     const std::lock_guard lock(mutex_);
     return gone_;
@@ -222,7 +222,7 @@ class FakeTable {
   std::optional<Failure> aborted_;
 };
 
-// One rank's end of it. Begun transfers have a thread each.
+// One rank's backend. Each begun transfer has a thread.
 class FakeBackend final : public GroupBackend {
  public:
   FakeBackend(std::shared_ptr<FakeTable> table, int me, bool on_stream)
@@ -277,8 +277,8 @@ class FakeBackend final : public GroupBackend {
   std::vector<std::thread> threads_;
 };
 
-// Tells every rank's listeners what a test says, on a thread of its own; and every rank where the
-// others are.
+// Delivers the news of a test to every rank's listeners, on a thread of its own, and the progress
+// of each rank to the others.
 class FakeNews {
  public:
   explicit FakeNews(int ranks)
@@ -301,7 +301,7 @@ class FakeNews {
           {GlobalRank{rank}}}});
   }
   void left(int rank) { say({Watch::News::Kind::left, GlobalRank{rank}, {}, {}}); }
-  // To one rank only.
+  // Delivered to that rank only.
   void stopped(int rank) {
     say({Watch::News::Kind::stopped,
          GlobalRank{rank},
@@ -310,17 +310,17 @@ class FakeNews {
   }
   void say(Watch::News news) { say_raw(std::move(news)); }
 
-  // One rank's.
+  // Delivers `news` later, to that rank only.
   void remind(int rank, Watch::News news) {
     const std::lock_guard lock(mutex_);
     reminders_.push_back({std::chrono::steady_clock::now() + kLastMessage, rank, std::move(news)});
     told_.notify_all();
   }
 
-  // Called before a rank that tells that it gave a group up goes on.
+  // Called, if set, before a rank that reports news goes on.
   std::function<void()> while_telling;
 
-  // Until all that was said has been heard.
+  // Waits until all news has been delivered.
   void settle() {
     std::unique_lock lock(mutex_);
     told_.wait(lock, [this] { return queue_.empty() && !telling_; });
@@ -345,7 +345,7 @@ class FakeNews {
     const std::lock_guard lock(mutex_);
     progress_[static_cast<size_t>(rank)] = std::move(progress);
   }
-  // What this rank says of where it is.
+  // The progress that this rank reports.
   std::string progress(int rank) {
     std::function<std::string()> say;
     {
@@ -354,7 +354,7 @@ class FakeNews {
     }
     return say ? say() : "";
   }
-  // From now on the kernel says this of its process; one that does not run does not answer.
+  // Sets the state of the rank's process; one that does not run does not answer.
   void is(int rank, ProcessState state) {
     const std::lock_guard lock(mutex_);
     states_[static_cast<size_t>(rank)] = state;
@@ -485,7 +485,7 @@ class FakeWatch final : public Watch {
   const int rank_;
 };
 
-// Finds each group's table, by an id that the first member puts into the set-up's store.
+// Finds each group's table by an id that its first member writes to the store.
 class FakeTables {
  public:
   Outcome<std::unique_ptr<GroupBackend>> make(GroupSetup& setup, bool on_stream) {
@@ -502,7 +502,7 @@ class FakeTables {
     return std::make_unique<FakeBackend>(tables_[std::stoul(*id)], setup.members.me, on_stream);
   }
 
-  // The last one of a group with this name.
+  // The latest table of a group with this name.
   FakeTable& named(const std::string& name) {
     const std::lock_guard lock(mutex_);
     return *by_name_.at(name);
@@ -601,7 +601,7 @@ class FakeJob {
   std::vector<FakeRank> ranks_;
 };
 
-// What a call throws: "timeout: all_reduce 1 of group world: ..."; "nothing" where it does not.
+// What a call throws: "timeout: all_reduce 1 of group world: ..."; "nothing" if it does not.
 template <typename Call>
 std::string thrown_by(const Call& call, std::vector<GlobalRank>* ranks = nullptr) {
   try {

@@ -45,7 +45,7 @@ TEST(GroupByteStrings, AFailureOfEitherCollectiveFailsTheCall) {
                                            " of group world: rank 1 is stopped",
                                        {{1}}}));
       if (number == 1) {
-        EXPECT_EQ(bytes, "kept") << "no length has come";
+        EXPECT_EQ(bytes, "kept") << "no length has arrived";
       }
     });
     FakeJob other(2);

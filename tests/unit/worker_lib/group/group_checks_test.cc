@@ -33,7 +33,7 @@ const std::vector<size_t> kHuge{SIZE_MAX, 2, 2};
 const std::vector<size_t> kMirrored{3, 2, 1};
 const std::vector<size_t> kUnmirrored{3, 1, 2};
 
-// Why not; empty: sound.
+// Returns why the call is refused; empty: it is sound.
 std::string checked(const CollectiveCall& call, const GroupShape& shape, Operation& operation) {
   std::string why;
   const bool sound = check_collective(call, shape, operation, why);
@@ -253,7 +253,7 @@ TEST(GroupChecks, TransfersAreRefusedInOneSentence) {
   }
 }
 
-// What the backends are given, in the words of operation.h's table.
+// A sound call and the operation that the backends get (see the table of operation.h).
 struct Sound {
   const char* what;
   CollectiveCall call;

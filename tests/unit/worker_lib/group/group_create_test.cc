@@ -1,4 +1,4 @@
-// Who becomes a group, under which name, and what happens when not everybody comes.
+// Which ranks form a group, under which name, and what happens if a member is absent.
 
 #include <array>
 #include <chrono>
@@ -40,7 +40,7 @@ TEST(GroupPlan, DigestsDifferInRanksAndInOrder) {
   EXPECT_NE(ranks_digest(Ranks{{0}, {1}}), ranks_digest(Ranks{{1}, {0}}));
   EXPECT_NE(ranks_digest(Ranks{{0}}), ranks_digest(Ranks{{0}, {0}}));
   EXPECT_NE(ranks_digest(Ranks{{1}}), ranks_digest(Ranks{{256}}));
-  // No word of a group's id may look like a part of a notice or a path of keys.
+  // A group's id must not contain a separator of notices or key paths.
   EXPECT_EQ(ranks_digest(up_to(7)).find_first_of(" ;/"), std::string::npos);
 }
 
@@ -143,7 +143,7 @@ TEST(GroupCreate, ThreadsMakeGroupsInAnyOrder) {
   constexpr int kThreads = 4;
   job.each([&](FakeRank& rank) {
     std::vector<std::thread> makers;
-    // Each thread makes groups of its own ranks' order, so that none is taken for another's.
+    // Threads list the ranks in different orders, so that their groups are not mixed up.
     for (int t = 0; t < kThreads; ++t) {
       makers.emplace_back([&rank, t] {
         const bool swapped = t % 2 == 1;
@@ -175,7 +175,7 @@ TEST(GroupCreate, MakingAGroupLeavesNothingInTheStore) {
     for (int i = 0; i < 20; ++i)
       rank.new_group({{0}, {1}}).barrier();
   });
-  // The last one to be done takes the keys away, and the barrier does not wait for that.
+  // The last member to finish removes the keys, and the barrier does not wait for that.
   job.each([](FakeRank& rank) { rank.new_group({{0}, {1}}); });
   EXPECT_LE(keys(), before + 8);
 }
@@ -196,7 +196,7 @@ TEST(GroupCreate, ATimeOutNamesAbsentRanks) {
     const std::string what =
         "rank 2 (host, pid 102) and rank 3 (host, pid 103) did not arrive within 500 ms; all its "
         "ranks must call new_group() as often, each time with the same list in the same order";
-    // Whose time is over first says so to the others.
+    // The rank whose time ends first reports it to the others.
     EXPECT_EQ(
         text,
         rank.me == 0
@@ -238,7 +238,7 @@ TEST(GroupCreate, ReportsAnUnavailableBackendBeforeWaitingForMembers) {
 TEST(GroupCreate, ADeathEndsTheWaitForTheMembers) {
   FakeJob job(3);
   std::thread news([&] {
-    // Until rank 0 waits at the store: its key is there.
+    // Rank 0 waits at the store once its key is there.
     auto store = job[0].host->connect_store(Deadline::max());
     while (!*store->check({"group/" + ranks_digest(up_to(3)) + ".1/host/came"}))
       std::this_thread::yield();
@@ -271,7 +271,7 @@ TEST(GroupCreate, SplitsFormGroupsByColorInTheOrderOfTheKeys) {
     std::vector<int64_t> told{rank.me};
     part.broadcast(told, GroupRank{0});
     EXPECT_EQ(told[0], color == 0 ? 2 : 3);
-    // A part of the part.
+    // Splits the part again.
     ProcessGroup alone = part.split(part.rank().value);
     EXPECT_EQ(alone.ranks(), Ranks{{rank.me}});
     alone.barrier();

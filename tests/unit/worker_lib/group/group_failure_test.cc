@@ -1,5 +1,5 @@
-// How a group ends: whatever happens, every call says what happened, to whom, and in which
-// operation, and all later calls say it again.
+// How a group fails: every call reports what happened, to which rank and in which operation, and
+// all later calls repeat it.
 
 #include <array>
 #include <chrono>
@@ -20,7 +20,7 @@ namespace {
 
 using Ranks = std::vector<GlobalRank>;
 
-// Rank 0's call, made on a thread and blocked until something ends it.
+// Makes rank 0's call on a thread; returns once it is blocked.
 template <typename Call>
 std::future<std::string> blocked(FakeTable& table, uint64_t number, Call call) {
   auto text = std::async(std::launch::async, [call] { return thrown_by(call); });
@@ -110,7 +110,7 @@ TEST(GroupFailure, ADeathEndsABlockedCallOnEveryRankThatWaits) {
     EXPECT_EQ(thrown_by([&] { rank.world().barrier(); }, &ranks),
               "peer_failed: barrier 1 of group world: rank 2 (host, pid 102) died");
     EXPECT_EQ(ranks, Ranks{{2}});
-    // Said of the death itself, not of the call that it met.
+    // Later calls report the death itself, not the call that it ended.
     EXPECT_EQ(thrown_by([&] { rank.world().barrier(); }),
               "peer_failed: barrier of group world: rank 2 (host, pid 102) died");
   });
@@ -149,7 +149,7 @@ TEST(GroupFailure, ADeathEndsOnlyTheGroupsOfTheDeadRank) {
   });
 }
 
-// The end of a connection comes first, the news of the death a moment later: they know better.
+// The connection ends first; the news of the death arrives a moment later.
 TEST(GroupFailure, AReportOfTheWatchOutranksOneOfTheBackend) {
   FakeJob job(2);
   job.tables().named("world").fail_at(
@@ -165,7 +165,7 @@ TEST(GroupFailure, AReportOfTheWatchOutranksOneOfTheBackend) {
   news.join();
 }
 
-// As new_group() meets it when rank 0, whose process serves the store, dies.
+// As in new_group() when rank 0, whose process serves the store, dies.
 TEST(GroupFailure, AReportOfTheWatchOutranksALostStore) {
   FakeJob job(2);
   job.tables().named("world").fail_at(
@@ -247,7 +247,7 @@ TEST(GroupFailure, SigtermEndsTheCallsOfItsOwnRank) {
             "stopped: barrier of group world: the job was told to end (SIGTERM)");
 }
 
-// Rank 2 is through with the barrier and leaves; rank 1 has not come to it yet.
+// Rank 2 has finished the barrier and leaves; rank 1 has not entered it yet.
 TEST(GroupFailure, ARankThatLeavesAfterAnOperationDoesNotEndItForOthers) {
   FakeJob job(3);
   GroupShutdown departures(job[0].group->members());
@@ -300,7 +300,7 @@ TEST(GroupFailure, LeavingWaitsForTheRanksOwnWorkAndThenRefusesCalls) {
   EXPECT_EQ(thrown_by([&] { world.barrier(); }),
             "not_initialized: barrier of group world: this rank has left the group; initialise "
             "and make it again");
-  // The watch is let go of, though handles remain.
+  // The watch is released although handles remain.
   EXPECT_EQ(job[0].host->watch, nullptr);
   EXPECT_EQ(job.watch().listeners(), 1U);
 }
@@ -358,7 +358,7 @@ TEST(GroupFailure, AGroupWithoutHandlesLivesUntilItsWorkIsDone) {
   }
   work.wait();
   EXPECT_EQ(work.error(), std::nullopt);
-  // Both worlds and, of the forgotten pair, at most rank 0's, which the next group sweeps away.
+  // Both worlds remain, and at most rank 0's dropped pair, which the next group removes.
   job.each([](FakeRank& rank) { rank.new_group({{0}, {1}}).barrier(); });
   job[0].host->close_groups();
   job[1].host->close_groups();

@@ -1,6 +1,5 @@
-// Random programs: every rank goes through the same list of operations on overlapping groups, some
-// of them asynchronous, and every result is what one process would compute. One seed makes one
-// program.
+// Random programs: every rank performs the same list of operations on overlapping groups, some of
+// them asynchronous, and compares each result with the computed one. One seed makes one program.
 
 #include <chrono>
 #include <cstdio>
@@ -24,8 +23,8 @@ struct Step {
   Kind kind;
   size_t group;
   bool async;
-  int root;      // In the group; who sends a message.
-  int64_t salt;  // Makes the values of each step its own.
+  int root;      // Group rank; the sender of a message.
+  int64_t salt;  // Makes the values of each step unique.
 };
 
 struct Program {
@@ -56,7 +55,7 @@ Program make_program(uint64_t seed) {
   return program;
 }
 
-// What a step is to leave on a rank of the group.
+// Buffers and expected result of a step.
 struct Pending {
   std::vector<int64_t> in;
   std::vector<int64_t> out;

@@ -1,4 +1,4 @@
-// In which order, on which thread and with which numbers a group performs what it is told.
+// In which order, on which thread and with which numbers a group performs operations.
 
 #include <array>
 #include <chrono>
@@ -150,7 +150,7 @@ TEST(GroupOrder, AWaitThatExpiresDoesNotEndTheWork) {
   });
 }
 
-// Rank 0 has one long call and behind it one with little time; its wait must not outlast that.
+// Rank 0 waits for a call with a short timeout behind one with a long timeout.
 TEST(GroupOrder, AWaitEndsAtTheDeadlineEvenBehindALongerOperation) {
   FakeJob job(2);
   ProcessGroup world = job[0].world();
@@ -163,7 +163,7 @@ TEST(GroupOrder, AWaitEndsAtTheDeadlineEvenBehindALongerOperation) {
             "timeout: broadcast of group world: its timeout expired while earlier operations were "
             "in progress: rank 1 (host, pid 101) has not called barrier 1 of group world (nor "
             "anything before); check what it is doing instead, or give a longer timeout");
-  // Which ends the first as well: the ranks no longer agree on what comes next.
+  // This ends the first one, too: the ranks no longer agree on what comes next.
   EXPECT_TRUE(thrown_by([&] { first.wait(); }).starts_with("timeout: barrier 1 of group world: "));
 }
 
@@ -214,7 +214,7 @@ TEST(GroupOrder, MemoryWithoutABackendIsRefused) {
   EXPECT_EQ(broadcast(job[0].new_group({{0}}, {.backend = Backend::cpu}), Device::cuda(0)),
             "invalid_argument: broadcast of group of rank 0: the group was made with the backend "
             "cpu, which works on host memory only; make one with nccl or automatic for GPU memory");
-  // None of which harms the group.
+  // A refusal does not fail the group.
   EXPECT_EQ(broadcast(world, Device::cpu()), "nothing");
 }
 

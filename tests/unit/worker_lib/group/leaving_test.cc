@@ -1,5 +1,5 @@
-// What ranks in destroy_process_group() wait for, and what not: real messages through shared memory
-// between ranks that leave. The rule is in group_shutdown_test.cc.
+// What ranks in destroy_process_group() wait for: real messages through shared memory between ranks
+// that leave. The rule is in group_shutdown_test.cc.
 #include <algorithm>
 #include <chrono>
 #include <future>
@@ -18,7 +18,7 @@
 namespace muster::worker::group_test {
 namespace {
 
-// Groups over the cpu backend. How long each rank took to leave, in seconds.
+// Groups over the cpu backend. leave() returns how many seconds it took.
 class LeavingJob {
  public:
   explicit LeavingJob(int ranks)
@@ -35,7 +35,7 @@ class LeavingJob {
     job_.watch().left(rank.me);
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
   }
-  // Until the rank has said what it waits for.
+  // Waits until the rank has reported its pending transfers.
   void wait_leaving(int rank) {
     const auto is_it = [&](const Watch::News& news) {
       return news.kind == Watch::News::Kind::pending && news.rank == GlobalRank{rank};
@@ -53,8 +53,9 @@ std::vector<int64_t> numbers(size_t count) {
   return made;
 }
 
-constexpr size_t kLarge = 2'000'000;  // Elements: far more than shared memory or kernel keep.
-// The time-outs are a minute; nobody is to wait for one.
+constexpr size_t kLarge =
+    2'000'000;  // Elements: far more than shared memory or the kernel buffers.
+// The timeouts are a minute; no rank may wait for one.
 constexpr double kSoon = 30;
 
 TEST(Leaving, DoesNotWaitForReceivesWithoutASender) {
@@ -103,7 +104,7 @@ TEST(Leaving, CompletesMatchedTransfersAndDropsTheRest) {
     std::vector<int64_t> got(kLarge);
     std::vector<int64_t> never(1);
     Work send = world.isend(data, other, 1 + rank.me);
-    Work unwanted = world.isend(data, other, 9);  // Taken or not, nobody waits for it.
+    Work unwanted = world.isend(data, other, 9);  // Received or not, no rank waits for it.
     Work receive = world.irecv(got, other, 2 - rank.me);
     Work twice = world.irecv(never, other, 2 - rank.me);
     EXPECT_LT(leaving.leave(rank), kSoon);
@@ -114,8 +115,8 @@ TEST(Leaving, CompletesMatchedTransfersAndDropsTheRest) {
   });
 }
 
-// How far a rank came is what others go by when it has left: of a group that no handle holds any
-// more that is known when its work is done.
+// The others rely on the counts of a rank that has left; for a group without handles these are
+// known only once its work is done.
 TEST(Leaving, ReportsTheFinalCountsOfAGroupWithoutHandles) {
   LeavingJob leaving(2);
   std::promise<void> let_go;
@@ -146,7 +147,7 @@ TEST(Leaving, ReportsTheFinalCountsOfAGroupWithoutHandles) {
   EXPECT_EQ(said, 2);
 }
 
-// The others' messages go through the same memory.
+// The messages of the other ranks use the same memory.
 TEST(Leaving, DoesNotDisturbTheOtherRanks) {
   LeavingJob leaving(4);
   std::promise<void> two_are_gone;

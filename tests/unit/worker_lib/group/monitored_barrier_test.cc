@@ -25,7 +25,7 @@ TEST(MonitoredBarrier, AllRanksLeaveWhenTheLastOneArrives) {
       EXPECT_GE(came, 4 * round);
     }
   });
-  // What earlier barriers left at the store is gone.
+  // Earlier barriers leave no keys in the store.
   auto store = job[0].host->connect_store(Deadline::max());
   const auto keys = store->with_prefix("group/world/monitored").list_keys();
   ASSERT_TRUE(keys.has_value());
@@ -40,7 +40,7 @@ TEST(MonitoredBarrier, EveryRankNamesAllAbsentRanksAndTheGroupGoesOn) {
       "103) did not arrive within 100 ms; ";
   const auto early = [&](FakeRank& rank, bool all) {
     Ranks ranks;
-    // One of them has no patience; the others would wait for minutes.
+    // One of them has a short timeout; the others would wait for a minute.
     const auto timeout = rank.me == 4 ? 100ms : 60000ms;
     const std::string text =
         thrown_by([&] { rank.world().monitored_barrier({.timeout = timeout}, all); }, &ranks);
@@ -50,7 +50,7 @@ TEST(MonitoredBarrier, EveryRankNamesAllAbsentRanksAndTheGroupGoesOn) {
   job.each([&](FakeRank& rank) {
     if (rank.me != 1 && rank.me != 3) early(rank, true);
   });
-  // Those who come late hear the same, and that it is about them.
+  // Late ranks get the same error, and that they are among the absent.
   job.each([&](FakeRank& rank) {
     if (rank.me != 1 && rank.me != 3) return;
     EXPECT_EQ(thrown_by([&] { rank.world().monitored_barrier(); }),
@@ -80,7 +80,6 @@ TEST(MonitoredBarrier, SucceedsIfAllRanksHaveArrived) {
     if (rank.me == 0) rank.world().send(data, GroupRank{1});
     if (rank.me == 0) return rank.world().monitored_barrier();
     rank.world().recv(data, GroupRank{0});
-    // The first call may come before the other rank's, so its text is either.
     const std::string text = thrown_by([&] { rank.world().monitored_barrier({.timeout = 60s}); });
     EXPECT_EQ(text, "nothing");
   });

@@ -1,4 +1,4 @@
-// What the public handles do by themselves: empty ones, calls with options alone, lists in braces.
+// The public handles: empty ones, calls with only options, lists in braces.
 
 #include <array>
 #include <chrono>
@@ -60,8 +60,7 @@ TEST(ProcessGroupHandle, AnEmptyHandleSaysWhereToGetOne) {
   }
 }
 
-// The other rank does not come: what does not heed its time-out ends after a minute, with another
-// number in its text.
+// The other rank never arrives; a call that ignored its timeout would take ten minutes.
 TEST(ProcessGroupHandle, OptionsMayFollowWithoutAReductionOrTag) {
   std::vector<int64_t> in(2);
   std::vector<int64_t> out(2);

@@ -1,9 +1,9 @@
-// Threads as ranks, and a backend that is a table: each rank lays its call on it, and whoever lays
-// down the last one computes the result for all. Real groups stand on it. So no operation ends
-// before all ranks have begun it, and a test can make any of them fail.
+// Threads as ranks of real groups, over a backend that is a table: each rank lays its call on it,
+// and the last one computes the result for all. So no operation ends before all ranks have begun
+// it, and a test can make any of them fail.
 //
-// For what stands above groups (buckets, checkpoints). It knows the operations and types that these
-// use and ends the test at any other.
+// For code above groups (buckets, checkpoints). Supports the operations and types that these use;
+// any other ends the test.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +32,7 @@
 
 namespace muster::worker {
 
-// What the ranks of one group share.
+// Table that the ranks of one group share.
 class CallTable {
  public:
   explicit CallTable(int size) : size_(size) {}
@@ -45,7 +45,7 @@ class CallTable {
     failure_ = std::move(failure);
   }
 
-  // What was performed, in its order: "all_reduce 5 float32".
+  // Operations in the order in which they were performed: "all_reduce 5 float32".
   std::vector<std::string> log() const {
     const std::lock_guard lock(mutex_);
     return log_;
@@ -178,7 +178,7 @@ class CallTable {
   std::optional<Failure> aborted_;
 };
 
-// One rank's end of it.
+// One rank's backend.
 class TableBackend final : public GroupBackend {
  public:
   TableBackend(std::shared_ptr<CallTable> table, int rank)

@@ -182,8 +182,8 @@ TEST(GroupQueue, RunsItsTasksInOrderAndIsIdleOtherwise) {
   EXPECT_EQ(order, (std::vector<int>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}));
 }
 
-// What waits for one operation may make its next call at once, and that one is to find the queue
-// empty, so that it stays on the caller's thread.
+// A thread that waited for one operation may call the next at once; the queue must be empty by
+// then, so that the call stays on the caller's thread.
 TEST(GroupQueue, IsIdleOnceTheLastWorkIsComplete) {
   const auto state = std::make_shared<GroupState>("world", GlobalRank{0}, false);
   GroupQueue queue(state);
@@ -245,7 +245,7 @@ TEST(GroupState, ALocalFailureReplacesAnothersReportOfTheSame) {
             "barrier 2 of group pair: late");
   EXPECT_EQ(state.refusal().message, "the group has failed: barrier 2: late");
   EXPECT_EQ(state.failure()->known_ns, state.refusal().known_ns);
-  // But not another kind of failure, which follows from the first.
+  // Another kind of failure, which follows from the first, does not replace it.
   EXPECT_EQ(state.settle({ErrorCode::backend, "broken", {}}, "send of group pair").message,
             "send of group pair: the group has failed: barrier 2: late");
 }
@@ -279,7 +279,7 @@ TEST(GroupState, ResolvesASuspicionBeforeReportingIt) {
   EXPECT_EQ(told, std::vector<std::string>{"rank 3 is stopped"});
   EXPECT_FALSE(said.is_suspicion);
   EXPECT_NE(said.known_ns, 0);
-  EXPECT_EQ(said.known_ns, state.refusal().known_ns) << "the same failure, told again";
+  EXPECT_EQ(said.known_ns, state.refusal().known_ns) << "the same failure, reported again";
 }
 
 TEST(GroupState, BlamesOthersForAClosedConnectionOnlyIfWatched) {

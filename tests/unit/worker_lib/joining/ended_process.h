@@ -1,5 +1,5 @@
 // A process that has ended, for tests of what earlier jobs left behind: killed and reaped before it
-// is returned, so that nothing at its number is it.
+// is returned, so that a later process with its pid is another one.
 #pragma once
 
 #include <csignal>
@@ -11,7 +11,6 @@
 
 namespace muster::worker {
 
-// It is known by its number and its start.
 inline ProcessLife ended_process() {
   const pid_t child = fork();
   if (child == 0) {

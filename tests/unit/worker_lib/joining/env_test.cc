@@ -1,4 +1,4 @@
-// Who a process is, by its options and its environment.
+// The identity of a process, from its options and its environment.
 #include <map>
 #include <optional>
 #include <string>
@@ -86,7 +86,7 @@ TEST(WorkerEnv, AnEmptyEnvironmentIsAWorldOfOne) {
   EXPECT_EQ(self->meeting_point, MeetingPoint(MeetNobody{}));
 }
 
-// The ranks' nodes, each a letter.
+// `nodes` has one letter for each rank, the name of its node.
 Members world_on(const std::string& nodes) {
   Members world;
   for (size_t rank = 0; rank < nodes.size(); ++rank) {
@@ -114,7 +114,7 @@ TEST(WorkerEnv, AnUnsetPlaceFollowsFromTheNodes) {
   using Places = std::vector<std::string>;
   EXPECT_EQ(places("x"), Places{"0 of 1 on 0"});
   EXPECT_EQ(places("xxx"), (Places{"0 of 3 on 0", "1 of 3 on 0", "2 of 3 on 0"}));
-  // By the lowest rank of each node, whatever the nodes are called.
+  // Nodes are ordered by their lowest ranks, not by name.
   EXPECT_EQ(places("yxyx"), (Places{"0 of 2 on 0", "0 of 2 on 1", "1 of 2 on 0", "1 of 2 on 1"}));
 }
 
@@ -133,7 +133,7 @@ TEST(WorkerEnv, APlaceThatIsSetIsKept) {
   EXPECT_EQ(place_of(*self, "xxxxxxxx"), "1 of 4 on 1");
 }
 
-// One launcher on each of two hosts, whose ranks make one world of their own accord.
+// Each of two hosts has a launcher of its own, whose ranks join one world by themselves.
 TEST(WorkerEnv, ByAddressOrFileTheNodeRankFollowsFromTheHosts) {
   for (const char* method : {"tcp://node0:29500", "file:///tmp/m"}) {
     Outcome<Identity> self = identity_of({{"GROUP_RANK", "0"},
@@ -167,7 +167,7 @@ struct WrongEnvironment {
   std::string expected;
 };
 
-// The rest of the contract is right in each.
+// The other variables are valid in each.
 std::vector<WrongEnvironment> wrong_environments() {
   const Variables good = contract_of_rank_5();
   const std::string help =

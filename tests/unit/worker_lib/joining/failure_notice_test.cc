@@ -52,7 +52,7 @@ TEST(FailureNotice, TheQueryEndsSoonWithoutANotice) {
             test::within(std::chrono::milliseconds(400)));
 }
 
-// ---- who writes it
+// ---- writing
 
 std::optional<Failure> notice_at(const membership::Round& round) {
   Result<StoreClient> store =
@@ -64,7 +64,7 @@ std::optional<Failure> notice_at(const membership::Round& round) {
 
 class Noticed : public testing::Test {
  protected:
-  // Two agents whose round runs.
+  // Forms a round of two agents.
   void form(std::chrono::seconds lease = std::chrono::seconds(30)) {
     for (const char* name : {"first", "second"}) {
       RendezvousOptions options = endpoint_options(port_, 2, 2);

@@ -1,5 +1,5 @@
-// The file through which ranks find each other: what is in it, who may write it, and when it is
-// stale.
+// The file through which ranks find each other: its content, which users may write it, and when it
+// is stale.
 #include "worker_lib/joining/file_meeting_point.h"
 
 #include <filesystem>
@@ -121,7 +121,7 @@ TEST_F(WorkerMeetingFile, AForeignFileIsNotOverwritten) {
   EXPECT_EQ(kept, "precious");
 }
 
-// Rank 0 refuses it: who went on looking would wait for its whole time.
+// Rank 0 refuses such a file, so a reader that kept polling would wait for its whole timeout.
 TEST_F(WorkerMeetingFile, ReadersRefuseAForeignFilePipeOrFolder) {
   const auto told = [&](const std::string& path) {
     const auto looked = look_at_meeting_file(path, false);

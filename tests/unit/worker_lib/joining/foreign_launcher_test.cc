@@ -38,10 +38,10 @@ TEST(ForeignLauncher, IsRecognisedByItsRankVariable) {
       {{{"OMPI_COMM_WORLD_RANK", "0"}}, Launcher::open_mpi},
       {{{"SLURM_PROCID", "0"}}, Launcher::slurm},
       {{{"PMI_RANK", "0"}}, Launcher::hydra},
-      // Slurm's step started mpirun's daemons or set PMI up itself.
+      // A step of Slurm started mpirun's daemons, or provides PMI itself.
       {{{"OMPI_COMM_WORLD_RANK", "0"}, {"SLURM_PROCID", "0"}}, Launcher::open_mpi},
       {{{"SLURM_PROCID", "0"}, {"PMI_RANK", "0"}}, Launcher::slurm},
-      // Somebody has set what muster and torchrun set.
+      // The variables of muster and torchrun take precedence.
       {{{"OMPI_COMM_WORLD_RANK", "0"}, {"RANK", "0"}}, {}},
       {{{"PMI_RANK", "0"}, {"WORLD_SIZE", ""}}, {}},
       {{{"SLURM_PROCID", "0"}, {"ENVIRONMENT", "BATCH"}}, {}},
@@ -69,7 +69,7 @@ TEST(ForeignLauncher, ReadsTheTasksOfANodeFromTheList) {
   for (int node = 0; node < 7; ++node)
     EXPECT_EQ(tasks("2(x3),1,7(x2)", node), expected[static_cast<size_t>(node)]) << node;
   EXPECT_EQ(tasks("4(x1000000)", 999'999), 4);
-  EXPECT_EQ(tasks("3,junk", 0), 3) << "what comes behind is not needed";
+  EXPECT_EQ(tasks("3,junk", 0), 3) << "later entries are not needed";
   for (const char* junk : {"", ",", "x", "2(x", "2(x)", "2(x0)", "2(x-1)", "2(x1", "(x2)", "-2",
                            "2(x99999999999)", "99999999999", "2 (x2)"})
     EXPECT_EQ(tasks(junk, 0), std::nullopt) << junk;
@@ -131,7 +131,7 @@ TEST(ForeignLauncher, NamesTheFileByTheLaunch) {
   EXPECT_EQ(derived_file({{"PMIX_NAMESPACE", "a b"}}, TaskStarter::open_mpi), "openmpi-a_b");
 }
 
-// A name with a slash would lie in another folder.
+// A slash in the name would lead to another folder.
 TEST(ForeignLauncher, NamesTheFileByTheParentWithoutALaunchId) {
   std::string parent = life_of_process(getppid()).to_string();
   for (char& c : parent) {
@@ -141,7 +141,7 @@ TEST(ForeignLauncher, NamesTheFileByTheParentWithoutALaunchId) {
   EXPECT_EQ(derived_file({{"SLURM_JOB_ID", ""}}, TaskStarter::slurm), "slurm-parent-" + parent);
   EXPECT_EQ(derived_file({{"PMIX_SERVER_TMPDIR", "/tmp/x"}}, TaskStarter::open_mpi),
             "openmpi-parent-" + parent)
-      << "a folder alone is no launch";
+      << "a folder alone identifies no launch";
 }
 
 }  // namespace

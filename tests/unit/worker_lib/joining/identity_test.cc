@@ -24,7 +24,7 @@ RC_GTEST_PROP(Identity, NoTwoRanksHaveTheSamePlace, ()) {
   const auto nodes = *rc::gen::container<std::string>(*rc::gen::inRange<size_t>(1, 17),
                                                       rc::gen::inRange('a', 'e'));
   std::set<std::pair<int, int>> places;
-  std::map<int, std::set<std::string>> names;  // Of the nodes with each number.
+  std::map<int, std::set<std::string>> names;  // Names of the nodes with each node rank.
   for (size_t rank = 0; rank < nodes.size(); ++rank) {
     Identity self;
     self.rank = static_cast<int>(rank);

@@ -1,6 +1,5 @@
 // How ranks meet: the store that rank 0 hosts, the meeting file, and the meeting itself with
-// threads as ranks. Real sockets on loopback, real files; whole processes are the live test's
-// business.
+// threads as ranks, real sockets on loopback and real files. Whole processes are in the live tests.
 #include "muster/init.h"
 
 #include <array>
@@ -141,7 +140,7 @@ TEST(WorkerHostStore, ServesOtherProcessesOnAFreePort) {
   EXPECT_EQ(own->get("key").value_or(""), "value");
 }
 
-// A rank that finds it without would take it for another's, and try the next address.
+// A rank that finds no nonce would take the store for another's and try the next address.
 TEST(WorkerHostStore, HoldsItsNonceBeforeAnyClientCanConnect) {
   const auto store = HostStore::serve({{IpAddress::loopback_v4(), 0}});
   ASSERT_TRUE(store.has_value());
@@ -181,7 +180,7 @@ TEST(WorkerHostStore, ARetiredStoreServesItsConnectedClients) {
   HostStore::retire(std::move(*store));
   ASSERT_TRUE(client->set("key", "value").has_value());
   EXPECT_EQ(client->get("key").value_or(""), "value");
-  // The next to be asked for at the same place is the same.
+  // The next store at the same address is the same one.
   auto again = HostStore::serve(at);
   ASSERT_TRUE(again.has_value()) << again.error().message;
   EXPECT_EQ((*again)->nonce(), nonce);
@@ -217,7 +216,7 @@ Identity rank_of(int rank, int world_size, MeetingPoint point) {
   return self;
 }
 
-// Every rank's outcome, by rank; `adjust` may change who a rank thinks it is.
+// Returns every rank's outcome, by rank; `adjust` may change a rank's identity.
 std::vector<Outcome<Met>> meet_all(int world_size, const MeetingPoint& point, Deadline deadline,
                                    const std::function<void(Identity&)>& adjust = {}) {
   std::vector<std::future<Outcome<Met>>> pending;
@@ -246,7 +245,7 @@ void expect_whole_world(const std::vector<Outcome<Met>>& outcomes) {
   }
 }
 
-// Lets go as Job does.
+// Releases the stores as Job does.
 void retire_all(std::vector<Outcome<Met>>& outcomes) {
   for (Outcome<Met>& met : outcomes) {
     if (met && met->hosted) HostStore::retire(std::move(met->hosted));
@@ -362,7 +361,7 @@ TEST(WorkerMeeting, DoesNotWaitForALostStore) {
   EXPECT_EQ(own.error().code, ErrorCode::not_initialized);
 }
 
-// To ask after each of them would take a minute.
+// Checking each of them would take a minute.
 TEST(WorkerMeeting, ATimeOutLimitsTheSearchForMillionsOfMissingRanks) {
   const auto begun = std::chrono::steady_clock::now();
   const Outcome<Met> met = meet(rank_of(0, 4'000'000, loopback_meeting()),
@@ -393,7 +392,7 @@ TEST(WorkerMeeting, ReportsTheTimeOutIfTheStoreIsLostDuringTheSearch) {
   EXPECT_THAT(met.error().message, HasSubstr(" of 4000000 did not join"));
 }
 
-// Both would wait for rank 1 for the whole time.
+// Both would wait for rank 1 for the whole timeout.
 TEST(WorkerMeeting, RefusesASecondThreadThatJoins) {
   const MeetAtAddress at = loopback_meeting();
   const auto join = [&]() -> std::string {
@@ -424,7 +423,7 @@ TEST(WorkerMeeting, RanksMeetRepeatedlyAtOneAddress) {
   std::vector<std::future<int>> ranks;
   for (int rank = 0; rank < kRanks; ++rank) {
     ranks.push_back(std::async(std::launch::async, [&at, rank] {
-      // Nobody waits for anybody between two cycles: the fast meet the slow one's former store.
+      // Ranks do not wait between two cycles: a fast one meets the former store of a slow one.
       for (int cycle = 0; cycle < kCycles; ++cycle) {
         Outcome<Met> met = meet(rank_of(rank, kRanks, at), {.deadline = due_in(seconds(60))});
         if (!met) return cycle;
@@ -444,7 +443,7 @@ TEST(WorkerMeeting, RanksMeetRepeatedlyAtOneFile) {
   for (int cycle = 0; cycle < 5; ++cycle) {
     std::vector<Outcome<Met>> outcomes = meet_all(3, at, due_in(seconds(60)));
     expect_whole_world(outcomes);
-    EXPECT_FALSE(std::filesystem::exists(at.path)) << "removed once all have come";
+    EXPECT_FALSE(std::filesystem::exists(at.path)) << "removed once all have joined";
     retire_all(outcomes);
   }
 }
@@ -466,7 +465,7 @@ TEST(WorkerMeeting, RanksWaitForAStaleFileToBeReplaced) {
   stale.port = free_port();
   stale.addresses = {"127.0.0.1"};
   stale.life = life_of_process(getpid());
-  // Of a machine we cannot look into, so only its silence tells.
+  // On a machine that we cannot inspect, so only its silence shows that it is gone.
   stale.life.boot = "another machine";
   stale.host = "node9";
   std::ofstream(at.path) << stale.encode();
@@ -503,7 +502,7 @@ TEST(WorkerMeeting, AnotherStoreAtTheRecordedPortIsNotTakenForRankZero) {
 
 TEST(WorkerMeeting, ATimeoutNamesAbsentRanks) {
   const MeetAtAddress at = loopback_meeting();
-  // Ranks 0 and 2 of 5.
+  // Only ranks 0 and 2 of 5 join.
   auto two = std::async(std::launch::async, [&] {
     return meet(rank_of(2, 5, at), {.deadline = due_in(milliseconds(500))});
   });
@@ -535,9 +534,9 @@ TEST(WorkerMeeting, ATimeoutNamesRankZeroIfItsStoreIsMissing) {
   EXPECT_THAT(met.error().message, StartsWith("rank 0 did not join at the meeting file "));
 }
 
-// ---- what a rank says that waits for long
+// ---- reports of a long wait
 
-// Collects what ranks say, and runs something at the first word.
+// Collects the lines of all ranks, and runs a function at the first.
 class Listener {
  public:
   explicit Listener(std::function<void()> at_first) : at_first_(std::move(at_first)) {}
@@ -660,7 +659,7 @@ TEST(WorkerMeeting, ARankThatGaveUpIsNotCounted) {
   const Outcome<Met> early = meet(rank_of(1, 2, at), {.deadline = due_in(milliseconds(50))});
   ASSERT_FALSE(early.has_value());
   EXPECT_THAT(early.error().message, StartsWith("rank 0 of 2 did not join"));
-  // Rank 0 comes too late for that, and rank 1 tries again.
+  // Rank 0 arrives after that, and rank 1 tries again.
   std::vector<Outcome<Met>> outcomes = meet_all(2, at, due_in(seconds(60)));
   expect_whole_world(outcomes);
   EXPECT_EQ(outcomes[0]->access.prefix, "muster/0/2");
@@ -678,7 +677,7 @@ TEST(WorkerMeeting, RestartsDoNotMeetEarlierRanks) {
   }
 }
 
-// As the process `life` of a host that is called host9.
+// The record of `rank` as the process `life` on host9.
 std::string record_of(int rank, const ProcessLife& life) {
   RankRecord record = own_record(rank, "127.0.0.1");
   record.peer.host = "host9";
@@ -691,7 +690,7 @@ TEST(WorkerMeeting, RefusesASecondLiveProcessWithTheSameRank) {
   const auto agent = HostStore::serve({{IpAddress::loopback_v4(), 0}});
   ASSERT_TRUE(agent.has_value());
   const MeetAtAddress at{"127.0.0.1", (*agent)->port(), true};
-  // The first rank 1: a process that lives as long as this test, and has come.
+  // The first rank 1 has joined and lives as long as this test.
   const pid_t other = fork();
   if (other == 0) {
     pause();
@@ -710,7 +709,7 @@ TEST(WorkerMeeting, RefusesASecondLiveProcessWithTheSameRank) {
             "rank 1 (host9, pid " + std::to_string(other) +
                 ") has joined this job already and is still there: two processes were given the "
                 "same rank");
-  EXPECT_EQ(keys.check({"joins/1"}), false) << "it is as if the second had not come";
+  EXPECT_EQ(keys.check({"joins/1"}), false) << "the second leaves no trace";
 }
 
 TEST(WorkerMeeting, ANewProcessMayTakeTheRankOfAnEndedOne) {

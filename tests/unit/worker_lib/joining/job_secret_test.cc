@@ -31,7 +31,7 @@ Members world_of(int size, int me) {
   return world;
 }
 
-// What each rank concludes from the words of all.
+// Returns what each rank concludes from the words of all.
 std::vector<Outcome<std::string>> agree(const std::vector<std::string>& secrets) {
   const int size = static_cast<int>(secrets.size());
   std::vector<std::string> words;
@@ -84,7 +84,7 @@ TEST(JobSecret, AllRanksNameTheOneThatDiffers) {
   }
 }
 
-// Who can write the store could offer a secret of his own.
+// A process that can write the store could offer a secret of its own.
 TEST(JobSecret, ARankWithASecretAcceptsNoOther) {
   const std::string his = secret_word(rank_knowing(0, ""));
   for (const std::vector<std::string>& words :

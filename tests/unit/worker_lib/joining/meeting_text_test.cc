@@ -15,7 +15,7 @@ using std::chrono::milliseconds;
 
 constexpr std::chrono::steady_clock::time_point kMeetingBegun{std::chrono::hours(5)};
 
-// The clock was read a moment after the time-out began, or before.
+// The clock is read a moment before or after the timeout begins.
 TEST(MeetingText, RoundsTheLimitToTheOneThatWasGiven) {
   const std::vector<std::pair<int, const char*>> cases{
       {3000, "within 3 s"},   {2996, "within 3 s"}, {3004, "within 3 s"},   {2990, "within 2.99 s"},

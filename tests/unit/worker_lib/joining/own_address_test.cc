@@ -1,4 +1,4 @@
-// What a rank finds out about its own node: its GPUs, and the addresses to give to others.
+// What a rank finds out about its own node: its GPUs, and its addresses for other ranks.
 #include "worker_lib/joining/own_address.h"
 
 #include <optional>
@@ -57,7 +57,7 @@ TEST(WorkerOwnAddress, IsThatOfTheNamedInterface) {
 TEST(WorkerOwnAddress, RankZeroListensAtTheMasterAddressOrOnAll) {
   using Addresses = std::vector<SocketAddress>;
   EXPECT_EQ(listening_addresses("127.0.0.1", 5), (Addresses{{IpAddress::loopback_v4(), 5}}));
-  // Somebody else's address: a service in front of this machine.
+  // Not an address of this machine but, say, of a service in front of it.
   EXPECT_EQ(listening_addresses("192.0.2.123", 5), (Addresses{{IpAddress::any_v6(), 5}}));
 }
 

@@ -28,7 +28,7 @@ RC_GTEST_PROP(RankRecord, SurvivesEncoding, ()) {
   RC_ASSERT(RankRecord::decode(record.encode()) == record);
 }
 
-// The store is open to others: whatever is decoded is a record that another rank reads alike.
+// Others can write the store: all ranks must read the same record from it, or none.
 RC_GTEST_PROP(RankRecord, CorruptBytesAreRefusedOrReadAsAnotherRecord, ()) {
   std::string text = any_record().encode();
   for (int left = *rc::gen::inRange(1, 4); left > 0; --left)

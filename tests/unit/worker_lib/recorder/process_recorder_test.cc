@@ -1,6 +1,6 @@
 // The recorder of a process: how it finds its ring, that C, C++ and the helpers record the line of
-// the program that called them, and what a process says that cannot record. The ring is this
-// process's one, in a world of one, whatever tests ran before.
+// the program that called them, and what a process reports if it cannot record. All tests share the
+// one ring of this process, in a world of one.
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
@@ -50,7 +50,7 @@ class ProcessRecorder : public testing::Test {
 
   static const ring::Ring& ring() { return *ring_of_process(); }
 
-  // Where the calls of the world that `act` made were made.
+  // The call sites of the world's calls that `act` makes.
   std::vector<uint64_t> sites_of(const std::function<void()>& act) const {
     const size_t before = records_of(ring(), world_).size();
     act();
@@ -64,13 +64,13 @@ class ProcessRecorder : public testing::Test {
   std::string world_;
 };
 
-// Inside `function`, which is short.
+// Matches an address inside `function`, which is short.
 MATCHER_P(IsIn, function, "") {
   const auto begin = reinterpret_cast<uint64_t>(function);
   return arg > begin && arg < begin + 4000;
 }
 
-// A function of the program; the statement behind the call keeps it from being a jump.
+// Defines a function of the program; the statement after the call prevents a tail call.
 #define CALLER(name, call)           \
   [[gnu::noinline]] void name() {    \
     call;                            \
@@ -167,7 +167,7 @@ TEST_F(ProcessRecorder, ShowsAFailedInitialisation) {
 
 // ---- processes of their own
 
-// Initialises a world of one, twice.
+// Initialises a world of one, twice; exits with 0 if it has no recorder.
 [[noreturn]] void join_alone(const std::string& record_fd) {
   setenv(env::kRecordFd.data(), record_fd.c_str(), 1);
   for (int times = 0; times < 2; ++times) {
@@ -197,7 +197,7 @@ TEST_F(OtherProcess, ReportsAMalformedVariableAndGoesOn) {
 TEST_F(OtherProcess, ReportsNothingIfAnotherProcessOfTheWorkerRecords) {
   std::string why;
   std::unique_ptr<ring::RingWriter> owner;
-  if (!testing::internal::InDeathTestChild()) {  // It finds all this in its environment.
+  if (!testing::internal::InDeathTestChild()) {  // The child inherits all this.
     const ring::TestRing& ring = ring_of_process();
     fcntl(ring.fd(), F_SETFD, 0);
     setenv(env::kRecordFd.data(), ring.text().c_str(), 1);

@@ -1,5 +1,5 @@
 // What a rank's ring shows of its collectives and messages. Threads as ranks, with real groups, on
-// shared memory where the kinds matter, else on the fake backends of fake_backend.h.
+// shared memory if the kinds matter, else on the fake backends of fake_backend.h.
 #include <array>
 #include <chrono>
 #include <string>
@@ -285,7 +285,7 @@ TEST(RecordedCalls, DeviceCallsHaveALaneWithLateCompletion) {
               ElementsAre("1 broadcast of 2 int64 from rank 0 of the group, begun, pending"));
   job.each([](FakeRank& rank) {
     std::vector<int64_t> data(2);
-    rank.world().broadcast(on_device(data), GroupRank{1});  // Finds that the first is over.
+    rank.world().broadcast(on_device(data), GroupRank{1});  // Notices that the first is over.
   });
   EXPECT_THAT(call_texts(recorded[0], "world/cuda"),
               ElementsAre("1 broadcast of 2 int64 from rank 0 of the group, begun",

@@ -1,5 +1,5 @@
-// Which groups a rank's ring shows: when they form, are ready, fail and are closed, and that their
-// ids are the same on all members and never those of another group.
+// Which groups a rank's ring shows: when they form, are ready, fail and are closed, and that an id
+// is the same on all members and never that of another group.
 #include <chrono>
 #include <string>
 #include <thread>
@@ -51,7 +51,7 @@ TEST(RecordedGroups, GroupsOfEqualRanksHaveDifferentIds) {
                             HasSubstr("0-1.2 (pair)"), HasSubstr("0-1.3 (all)")));
   }
   EXPECT_THAT(call_texts(recorded[0], "world"), ElementsAre("1 all_gather of 2 int64"))
-      << "by which the ranks tell each other their colors";
+      << "by which the ranks exchange their colors";
 }
 
 TEST(RecordedGroups, AGroupIsFormingUntilItsMembersArrive) {
@@ -85,7 +85,7 @@ TEST(RecordedGroups, ADeathFailsAllLanesOfTheGroup) {
   EXPECT_THAT(group_texts(recorded[0]),
               ElementsAre("world (world) of ranks 0-1, 0 of 2: failed",
                           "world/monitored (world) of ranks 0-1, 0 of 2: failed"));
-  EXPECT_EQ(failure_text(recorded[0]), "") << "it has not been told to the program";
+  EXPECT_EQ(failure_text(recorded[0]), "") << "the program has not seen it";
   job[0].host->close_groups();
   EXPECT_EQ(group_in(recorded[0], "world").text, "world (world) of ranks 0-1, 0 of 2: closed");
 }
@@ -146,7 +146,7 @@ TEST(RecordedGroups, SectionsNest) {
   recorder.leave_section();
   EXPECT_THAT(section_texts(recorded[0]), ElementsAre("epoch 3"));
   recorder.leave_section();
-  recorder.leave_section();  // Of a section that was not entered here.
+  recorder.leave_section();  // Leaves a section that was not entered.
   EXPECT_THAT(section_texts(recorded[0]), IsEmpty());
 }
 

@@ -62,7 +62,7 @@ inline std::vector<std::pair<std::string, SeenGroup>> groups_of(const ring::Ring
   return groups;
 }
 
-// Those with this id, which are one at most.
+// The group with this id.
 inline SeenGroup group_in(const ring::Ring& ring, std::string_view id) {
   for (const auto& [known, group] : groups_of(ring)) {
     if (known == id) return group;
@@ -78,8 +78,8 @@ inline std::vector<std::string> group_texts(const ring::Ring& ring) {
   return texts;
 }
 
-// "3 all_reduce (sum) of 2 int64", then what there is of: "begun" (it is not awaited), "tag 7",
-// "pending", "failed" and "withdrawn".
+// "3 all_reduce (sum) of 2 int64", then any of: "begun" (not awaited), "tag 7", "pending", "failed"
+// and "withdrawn".
 inline std::string text_of(const ring::SeenRecord& record) {
   std::string text = fmt::format("{} {}", record.ordinal, ring::describe(record.call));
   if (!record.call.is_synchronous) text += ", begun";
@@ -149,7 +149,7 @@ class RecordedRanks {
     for (size_t rank = 0; rank < ranks; ++rank)
       ranks_.push_back(std::make_unique<RecordedRank>());
   }
-  // For FakeJob.
+  // The `adjust` of a FakeJob.
   auto adjust() {
     return [this](GroupHost& host) {
       host.recorder = &ranks_[static_cast<size_t>(host.world.me)]->recorder;

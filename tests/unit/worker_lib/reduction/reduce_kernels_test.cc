@@ -63,7 +63,7 @@ std::vector<T> numbers(const std::vector<float>& values) {
 
 // ---- every loop
 
-// Random bits, but small integers of floats, so that NaN's payload and overflow are no question.
+// Random bits; small integers for floats, to avoid NaN payloads and overflow.
 std::vector<std::byte> random_elements(DType dtype, size_t count, std::mt19937_64& random) {
   std::vector<std::byte> bytes(count * size_of(dtype));
   for (size_t i = 0; i < count; ++i) {
@@ -79,7 +79,7 @@ std::vector<std::byte> random_elements(DType dtype, size_t count, std::mt19937_6
   return bytes;
 }
 
-// The same, one pair of elements at a time by the loops for two inputs.
+// Reduces one pair of elements at a time, by the loops for two inputs.
 std::vector<std::byte> one_by_one(DType dtype, ReduceOp op,
                                   const std::vector<std::vector<std::byte>>& inputs) {
   const size_t width = size_of(dtype);
@@ -104,7 +104,7 @@ size_t compare_all(size_t inputs, size_t count, std::mt19937_64& random) {
       for (size_t k = 0; k < inputs; ++k)
         data.push_back(random_elements(dtype, count, random));
       const std::vector<std::byte> expected = one_by_one(dtype, op, data);
-      // Into memory of its own, or over one of the inputs.
+      // Into separate memory, or over one of the inputs.
       const size_t into = random() % (inputs + 1);
       std::vector<const std::byte*> in;
       for (const auto& one : data)
@@ -135,7 +135,7 @@ TEST(ReduceKernels, AnyNumberOfInputsEqualsReductionByPairsInOrder) {
               static_cast<unsigned long long>(kSeed));
 }
 
-// A NaN is a NaN: which of two a sum keeps is not said (IEEE 754, 6.2.3), and compilers choose.
+// All NaNs are equal here: which of two a sum keeps is unspecified (IEEE 754, 6.2.3).
 bool is_nan_at(DType dtype, const std::byte* at) {
   const auto as = [at]<typename T>(T value) {
     std::memcpy(&value, at, sizeof value);
@@ -169,7 +169,7 @@ size_t count_differences(DType dtype, const std::vector<std::byte>& a,
   return count;
 }
 
-// Empty buffers need not be anywhere; the undefined-behaviour sanitizer watches.
+// Empty buffers may be null; the undefined-behaviour sanitizer checks the accesses.
 TEST(ReduceKernels, EmptyInputsMayBeNullAndWriteNothing) {
   std::byte there{7};
   for (const size_t inputs : {1u, 2u, 3u, 4u, 5u, 9u}) {
@@ -189,7 +189,7 @@ TEST(ReduceKernels, BothInstructionSetsGiveTheSameBits) {
   std::mt19937_64 random(kSeed);
   for (const DType dtype : all_dtypes()) {
     for (const ReduceOp op : ops_of(dtype)) {
-      // Any bits at all: infinities and denormal numbers, too.
+      // Any bits, including infinities and denormal numbers.
       std::vector<std::vector<std::byte>> data(3, std::vector<std::byte>(kCount * size_of(dtype)));
       for (auto& one : data) {
         for (std::byte& byte : one)

@@ -1,4 +1,4 @@
-// The loops, made for these tests alone, against plain arithmetic on one element at a time.
+// The loops, compiled for these tests alone, against scalar arithmetic.
 #include "muster/types.h"
 
 // What the including file has to define.
@@ -33,7 +33,7 @@ namespace {
 template <typename T>
 using Inputs = std::vector<std::vector<T>>;
 
-// Into memory of its own, or over the input with the number `into`.
+// Reduces into separate memory, or over the input with the number `into`.
 template <typename T>
 std::vector<T> looped(ReduceOp op, Inputs<T> inputs, size_t into) {
   std::vector<const std::byte*> in;
@@ -65,7 +65,7 @@ size_t any_count(size_t element) {
   return limit + *rc::gen::inRange<size_t>(0, 3) - (limit > 0 ? 1 : 0);
 }
 
-// Floats whose sums are rounded; a half's are small enough not to become infinite.
+// Values whose sums are rounded as floats, but small enough for halves to stay finite.
 template <typename T>
 T element_of(uint32_t bits) {
   if constexpr (std::is_arithmetic_v<T>) {

@@ -1,5 +1,5 @@
-// Ranks that a program starts itself. This test program is the program: each test calls spawn(),
-// whose ranks are this program with a filter that leads them to the same test.
+// Ranks that a program starts itself. Each test calls spawn(), whose ranks run this test program
+// with a filter for the same test.
 #include "worker_lib/spawn/spawn.h"
 
 #include <chrono>
@@ -29,7 +29,7 @@ namespace {
 
 using ::testing::StartsWith;
 
-// For ranks of the running test: they find their way to it, whatever this process has been through.
+// Options whose ranks run only the current test.
 SpawnOptions to_this_test() {
   const testing::TestInfo& test = *testing::UnitTest::GetInstance()->current_test_info();
   const std::string name = std::string(test.test_suite_name()) + "." + test.name();
@@ -39,7 +39,7 @@ SpawnOptions to_this_test() {
   return options;
 }
 
-// Where the ranks leave what the test looks at; the same for all, made by who spawns them.
+// Files that ranks leave for the test, in one folder of the process that spawns them.
 class Notes {
  public:
   explicit Notes(SpawnOptions& options) {
@@ -74,7 +74,7 @@ std::string variable(const char* name) {
   return value != nullptr ? value : "(unset)";
 }
 
-// Ignores the launcher's way of ending a rank.
+// Only a signal ends it.
 [[noreturn]] void stay_for_ever() {
   for (;;)
     pause();
@@ -271,7 +271,7 @@ TEST(WorkerSpawn, RanksDieWithTheirParent) {
         static_cast<void>(spawn(1, [](int) {}, inner));
       },
       outer);
-  // The inner rank passes the outer call, and is here.
+  // The inner rank skips the outer call and gets here.
   if (result.ranks.empty()) {
     const auto be_watched = [&](int) {
       notes.leave("life", worker::life_of_process(getpid()).to_string());
@@ -340,7 +340,7 @@ TEST(WorkerSpawn, AMarkSurvivesEncoding) {
 }
 
 TEST(WorkerSpawn, AMarkOfAProcessThatIsNotTheParentIsIgnored) {
-  // As a program that a rank started finds it: of a process that lives and is not our parent.
+  // A program that a rank started inherits such a mark: its process lives but is not our parent.
   const worker::SpawnMark mark{to_this_test().name, worker::life_of_process(getpid())};
   setenv("MUSTER_SPAWN", mark.encode().c_str(), 1);
   const SpawnResult result = spawn(

@@ -17,7 +17,7 @@
 namespace muster::worker {
 namespace {
 
-// The fields of a text with one group, in which a test spoils one thing.
+// The fields of a text with one group, of which a test changes one.
 struct WrittenProgress {
   std::string version = "muster progress 2";
   uint32_t troubles = 1;
@@ -109,7 +109,7 @@ TEST(RankProgressCodec, RefusesTextThatNoRankWrites) {
     EXPECT_EQ(RankProgress::decode(whole.substr(0, size)), std::nullopt) << size;
 }
 
-// Else one answer could be as large as its sender likes.
+// Otherwise a sender could make an answer as large as it likes.
 TEST(RankProgressCodec, ListsEndAtTheirLimits) {
   RankProgress progress = good_progress();
   std::vector<int>& awaited = progress.groups[0].lane(Lane::host).awaited;

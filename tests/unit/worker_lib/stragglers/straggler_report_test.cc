@@ -1,5 +1,5 @@
-// Who keeps all others, worked out of what ranks say of where they are: the rules one by one, any
-// made-up web of waits, and real groups that ask each other.
+// Which ranks hold up all others, derived from the progress that ranks report: the rules one by
+// one, random webs of waits, and real groups that ask each other.
 
 #include "worker_lib/stragglers/straggler_report.h"
 
@@ -46,7 +46,7 @@ Members world_of(int ranks) {
   return world;
 }
 
-// A rank in calls of some groups.
+// Progress of a rank in calls of some groups.
 class At {
  public:
   At& in(const std::string& group, uint64_t number, std::vector<int> awaited,
@@ -55,7 +55,7 @@ class At {
     lane = {number, number - 1, name, true, std::move(awaited), {}};
     return *this;
   }
-  // It has done so many of them and is in none.
+  // It has finished `number` calls of the group and is in none.
   At& after(const std::string& group, uint64_t number, const char* name = "all_reduce") {
     lane_of(group, Lane::host) = {number, number, name, false, {}, {}};
     return *this;
@@ -95,7 +95,7 @@ class At {
   }
 };
 
-// What rank 0 finds out: in call 7 of world it waited for `suspects`.
+// A search of rank 0, which waited for `suspects` in call 7 of world.
 class Case {
  public:
   explicit Case(std::vector<int> suspects) {
@@ -114,7 +114,7 @@ class Case {
     answers[rank] = at.place;
     return *this;
   }
-  // All others do something else.
+  // All other ranks are not in the call.
   Case& nobody_else() {
     for (int rank = 1; rank < kRanks; ++rank)
       answers.try_emplace(rank, At().after("world", 6).place);
@@ -176,7 +176,7 @@ TEST(StragglerReport, DistinguishesASilentRankFromOneThatHasNotCalled) {
   EXPECT_EQ(words(NoAnswer::mute).message,
             "rank 1 (host, pid 101) does not answer within 2 s: it is stopped, or its node is "
             "unreachable");
-  // Of its death there will be news.
+  // The watch will report its death.
   EXPECT_EQ(words(NoAnswer::gone).code, ErrorCode::peer_failed);
   EXPECT_EQ(words(NoAnswer::mute).code, ErrorCode::timeout);
 }
@@ -214,7 +214,7 @@ TEST(StragglerReport, BackgroundOperationsOfOtherGroupsExcuseNoRank) {
   // Its program computes, while an operation of another group is under way.
   one.with(1, At().after("world", 6).in("pair", 3, {4}).in_background()).with(4, NoAnswer::mute);
   EXPECT_THAT(one.blamed(), ElementsAre(1));
-  // But one of the same group is in front of what it has to do.
+  // But an operation of the same group delays its call.
   one.with(1, At().in("world", 6, {4}).in_background());
   EXPECT_THAT(one.blamed(), ElementsAre(4));
 }
@@ -223,14 +223,14 @@ TEST(StragglerReport, SkipsARankThatMetAFailureOfAnother) {
   Case one({1});
   one.with(1, At().after("world", 6).blames({4})).with(4, NoAnswer::stopped);
   EXPECT_THAT(one.blamed(), ElementsAre(4));
-  // Long ago, or its own: that is no reason not to come.
+  // An old failure, or one of its own, excuses nothing.
   one.with(1, At().after("world", 6).blames({4}, 60s));
   EXPECT_THAT(one.blamed(), ElementsAre(1));
   one.with(1, At().after("world", 6).blames({1}));
   EXPECT_THAT(one.blamed(), ElementsAre(1));
 }
 
-// They have waited for each other, and it has found that out first.
+// The ranks waited for each other, and this one found out first.
 TEST(StragglerReport, DoesNotSkipARankThatBlamesItselfToo) {
   Case one({1});
   one.with(1, At().after("world", 6).blames({1, 4})).with(4, At().after("world", 6));
@@ -249,18 +249,18 @@ TEST(StragglerReport, NamesAllStragglers) {
 TEST(StragglerReport, NamesAllRanksThatWaitForEachOther) {
   Case one({1});
   one.with(1, At().after("world", 6).in("pair", 3, {0}));
-  EXPECT_THAT(one.find().to_ask, ElementsAre(2, 3, 4, 5)) << "where most are";
+  EXPECT_THAT(one.find().to_ask, ElementsAre(2, 3, 4, 5)) << "for the majority";
   one.nobody_else();
   EXPECT_THAT(one.blamed(), ElementsAre(0, 1));
   EXPECT_THAT(one.told().message, HasSubstr("rank 1 (host, pid 101) is in all_reduce 3 of group "
                                             "pair; the ranks 0, 1 wait for each other"));
-  // A circle that this rank only waits for.
+  // A circle that does not include this rank.
   one.with(1, At().after("world", 6).in("pair", 3, {2}));
   one.with(2, At().after("world", 6).receiving("world", 1));
   EXPECT_THAT(one.blamed(), ElementsAre(1, 2));
 }
 
-// Rank 2 has left a call out: it waits in the next one for those that wait for it.
+// Rank 2 has skipped a call: it waits in the next one for the ranks that wait for it.
 TEST(StragglerReport, InACircleTheRanksOutsideTheMajorityAreNamed) {
   Case one({2});
   one.with(2, At().after("world", 6).in("other", 3, {0, 1}, "barrier"));
@@ -271,7 +271,7 @@ TEST(StragglerReport, InACircleTheRanksOutsideTheMajorityAreNamed) {
             "other; all must make their calls in the same order, whatever the group");
 }
 
-// Its time was over a moment before: it is through with the call, but not well.
+// Its timeout ended a moment before: it has left the call with a failure.
 TEST(StragglerReport, UsesTheFindingOfARankThatGaveUpTheCall) {
   Case one({1});
   one.with(1, At().after("world", 7).blames({3})).with(3, At().after("world", 6));
@@ -290,7 +290,7 @@ Case circle_with_rank_1() {
   return one.with(1, At().after("world", 6).in("other", 3, {0}, "barrier"));
 }
 
-// Those that ran out of time before have given up and may be gone; what they found out stands.
+// Ranks that timed out earlier may be gone, but their findings stand.
 TEST(StragglerReport, InACircleTheEarlierFindingsOfOtherRanksDecide) {
   Case one = circle_with_rank_1();
   one.with(2, At().after("world", 6).after("other", 3).blames({0})).with(3, NoAnswer::gone);
@@ -307,7 +307,7 @@ TEST(StragglerReport, InACircleTheEarlierFindingsOfOtherRanksDecide) {
                        At().after("world", 6).blames({2}), At().after("world", 6).blames({0, 1}),
                        At().after("world", 6).in("third", 2, {3}).blames({0})}) {
     one.with(2, at);
-    EXPECT_THAT(one.blamed(), ElementsAre(0, 1)) << "nobody has found out more";
+    EXPECT_THAT(one.blamed(), ElementsAre(0, 1)) << "no rank has found out more";
   }
 }
 
@@ -318,11 +318,11 @@ TEST(StragglerReport, InACircleReportsOfEndedRanksDecide) {
   EXPECT_THAT(one.blamed(), ElementsAre(0, 1));
   one.own.blames({0}, 100ms);
   EXPECT_THAT(one.blamed(), ElementsAre(0));
-  one.own.place.troubles[0].age = 4s;  // Before it waited: something else.
+  one.own.place.troubles[0].age = 4s;  // Before this rank waited: unrelated.
   EXPECT_THAT(one.blamed(), ElementsAre(0, 1));
 }
 
-// As rank 0 would have to say of itself.
+// Rank 0 itself is the straggler.
 TEST(StragglerReport, BlamesItselfIfOtherRanksGaveUpBecauseOfIt) {
   Case one({1});
   one.with(1, At().after("world", 6).blames({0}));
@@ -344,7 +344,7 @@ TEST(StragglerReport, BlamesAnEndedRankOnlyIfNoOtherIsToBlame) {
   EXPECT_THAT(one.blamed(), ElementsAre(1, 2, 3));
 }
 
-// The one that keeps all others may be the one that would pass on why the others have ended.
+// The straggler may be the rank that would forward why the others have ended.
 TEST(StragglerReport, AsksTheOtherMembersIfAllAwaitedRanksHaveEnded) {
   Case one({3});
   one.with(3, NoAnswer::gone);
@@ -432,7 +432,7 @@ TEST(StragglerReport, AMismatchNamesTheMinorityOfTheArrivedRanks) {
   ASSERT_TRUE(compared());
   EXPECT_THAT(compared()->ranks, ElementsAre(GlobalRank{0}, GlobalRank{1})) << "a tie";
   one.with(2, At().in("world", 7, {0}).called(signature(OpKind::broadcast, 8, 5)));
-  // One may be further, but that was its call; another is not there yet.
+  // Rank 3 is further, but made the same call; rank 4 is not there yet.
   one.with(3, At().in("world", 8, {0}).called(signature(OpKind::broadcast, 8, 5)));
   one.with(4, At().after("world", 6).called(signature(OpKind::broadcast, 8, 4), 6));
   EXPECT_THAT(compared()->ranks, ElementsAre(GlobalRank{1}));
@@ -443,10 +443,10 @@ TEST(StragglerReport, AMismatchNamesTheMinorityOfTheArrivedRanks) {
             "ranks must make the same calls in the same order");
 }
 
-// Says what ranks would answer, and counts how often each is asked.
+// Answers for all ranks, and counts how often each is asked.
 class CountingWatch final : public Watch {
  public:
-  // What a rank says when it is asked for the nth time; nothing: it is silent.
+  // The answer of a rank to the nth question; nullopt: it is silent.
   using Says = std::function<std::optional<RankProgress>(int rank, int nth)>;
   explicit CountingWatch(Says says) : says_(std::move(says)) {}
 
@@ -461,7 +461,7 @@ class CountingWatch final : public Watch {
   std::unique_ptr<Questions> questions() override { return std::make_unique<Asking>(*this); }
 
   std::map<int, int> asked;
-  bool garbles = false;  // Its answers cannot be read.
+  bool garbles = false;  // True: answers cannot be decoded.
   std::set<int> gone;
 
  private:
@@ -487,7 +487,7 @@ class CountingWatch final : public Watch {
   const Says says_;
 };
 
-// The mismatch that rank 0 finds among those that this watch speaks for.
+// Returns the mismatch that rank 0 finds among the ranks of this watch.
 Failure find_other_call(
     CountingWatch& watch, const std::function<bool()>& over = [] { return false; }) {
   Case one({});
@@ -533,11 +533,11 @@ TEST(StragglerReport, WaitsForNewsOfEndedRanksBeforeBlamingEitherOfTwo) {
   watch.gone = {2, 3, 4, 5};
   int looks = 0;
   EXPECT_THAT(find_other_call(watch, [&] { return ++looks > 5; }).ranks, IsEmpty());
-  // None comes.
+  // No news arrives.
   EXPECT_THAT(find_other_call(watch).ranks, ElementsAre(GlobalRank{0}, GlobalRank{1}));
 }
 
-// A rank in very many groups may say more than one answer holds.
+// The progress of a rank in very many groups may exceed the size of an answer.
 TEST(StragglerReport, DoesNotBlameARankForAnUnreadableAnswer) {
   CountingWatch watch([](int, int) { return At().after("world", 6).place; });
   const Case one({1});
@@ -557,10 +557,10 @@ TEST(StragglerReport, DoesNotBlameARankForAnUnreadableAnswer) {
   EXPECT_EQ(named(), "rank 1 did not arrive");
 }
 
-// ---- whatever the web of waits
+// ---- random webs of waits
 
-// Each rank but the culprit waits for one of a lower number, in a group or for its message; all
-// chains end at rank 1, which is stopped or computes. Whoever asks, from wherever, finds it.
+// Each rank but the culprit waits for a lower one, in a group or for its message; all chains end at
+// rank 1, which is stopped or computes. Every search finds it.
 RC_GTEST_PROP(StragglerProperty, EveryChainOfWaitsIsFollowedToItsEnd, ()) {
   const int ranks = *rc::gen::inRange(3, 12);
   const bool stopped = *rc::gen::arbitrary<bool>();
@@ -588,8 +588,8 @@ RC_GTEST_PROP(StragglerProperty, EveryChainOfWaitsIsFollowedToItsEnd, ()) {
   Case one({*rc::gen::inRange(1, ranks)});
   one.question.world_size = ranks;
   one.answers = std::move(answers);
-  // A rank in call 6 or 7 of world may be one that waits in vain for a rank that is through with
-  // 6: only rank 1 can keep it.
+  // A rank in call 6 or 7 of world may wait in vain for one that has finished 6: only rank 1 can
+  // hold it up.
   const StragglerFindings found = one.find();
   RC_ASSERT(found.to_ask.empty());
   RC_ASSERT(found.circle.empty());
@@ -597,7 +597,7 @@ RC_GTEST_PROP(StragglerProperty, EveryChainOfWaitsIsFollowedToItsEnd, ()) {
     RC_ASSERT(rank == 1);
 }
 
-// ---- what ranks say
+// ---- encoding
 
 RC_GTEST_PROP(RankProgressProperty, SurvivesEncoding, ()) {
   const auto ranks = rc::gen::container<std::vector<int>>(rc::gen::inRange(0, 5000));
@@ -629,7 +629,7 @@ TEST(RankProgress, RefusesATruncatedText) {
       At().in("world", 7, {1, 2}).receiving("b", 3).blames({4}).place.encode();
   for (size_t size = 0; size < whole.size(); ++size) {
     const auto part = RankProgress::decode(std::string_view(whole).substr(0, size));
-    // Groups are the last fields: without the later ones it is still one.
+    // Groups are the last fields: without the later ones the text may still be valid.
     EXPECT_TRUE(!part || part->groups.size() < 2) << size;
   }
   EXPECT_EQ(RankProgress::decode(""), std::nullopt);
@@ -650,7 +650,7 @@ CallOptions soon() {
   return {.timeout = 100ms};
 }
 
-// Until a rank says that it is in something.
+// Waits until a rank reports that it is in a call or transfer of the group.
 void wait_until_in(FakeJob& job, int rank, const std::string& group, Lane lane) {
   const auto is_in = [&](const GroupProgress& one) {
     return one.name == group && (one.lane(lane).is_under_way() || !one.transfers.empty());
@@ -691,7 +691,7 @@ TEST(GroupStragglers, FollowsARankThatWaitsForAQueuedWork) {
   Work second = pair.barrier_async();
   auto between = std::async(std::launch::async, [&] { return thrown_by([&] { second.wait(); }); });
   wait_until_in(job, 1, "group of ranks 1,2", Lane::host);
-  // As long as nobody waits for them, the rank itself is what the others wait for.
+  // As long as no thread waits for them, the others wait for the rank itself.
   Ranks ranks;
   const auto is_held = [&] {
     const auto place = RankProgress::decode(job.watch().progress(1));
@@ -744,7 +744,8 @@ TEST(GroupStragglers, TwoLateRanksBlameTheSameRank) {
   });
 }
 
-// Else it would end its threads there, and no rank would hear of this one while it does.
+// Otherwise the visit would join the group's threads, and this rank would answer no other
+// meanwhile.
 TEST(GroupStragglers, AVisitDestroysNoGroupThatTheProgramDropsMeanwhile) {
   FakeJob job(2);
   std::vector<ProcessGroup> pair(2);

@@ -144,7 +144,7 @@ TEST_F(AtomicFileTest, RemovesOnlyDraftsOfKilledWriters) {
 TEST_F(AtomicFileTest, TwoWritersDoNotMixTheirData) {
   auto first = AtomicFile::create(path());
   ASSERT_TRUE(first);
-  auto second = AtomicFile::create(path());  // Removes the first one's: it took its place.
+  auto second = AtomicFile::create(path());  // Removes the first one's draft, whose place it takes.
   ASSERT_TRUE(second);
   (*second)->stream() << "second";
   EXPECT_EQ((*second)->commit(), Done{});

@@ -73,7 +73,7 @@ struct Gradients {
   std::vector<Buffer> buffers;
 };
 
-// Of the buckets alone, not of what their making asked.
+// Operations of the buckets, without those of their construction.
 BucketLog reductions(const CallTable& table) {
   BucketLog some;
   for (const std::string& line : table.log()) {
@@ -151,7 +151,7 @@ TEST(Buckets, BeginAsSoonAsTheyAreFull) {
     buckets.ready(4);
     EXPECT_EQ(reductions(*table), BucketLog{});
     buckets.ready(3);
-    // It ends by itself while this thread does something else.
+    // It completes while this thread does something else.
     while (reductions(*table).empty())
       std::this_thread::yield();
     EXPECT_EQ(reductions(*table), (BucketLog{"all_reduce 9 float32"}));
@@ -179,7 +179,7 @@ TEST(Buckets, CountABufferThatIsNotReadyAsZeros) {
       GradientBuckets buckets(group, gradients.buffers);
       gradients.fill(rank, 0);
       buckets.ready(2);
-      if (rank == 1) buckets.ready(1);  // Rank 0 has not used that layer; nobody buffer 0.
+      if (rank == 1) buckets.ready(1);  // Rank 0 skips that layer; both skip buffer 0.
       buckets.wait();
       EXPECT_EQ(gradients.at(2)[0], average_of(2, 2, 0, 0));
       EXPECT_EQ(gradients.at(1)[1], value_of(1, 1, 1, 0) / 2);
@@ -258,7 +258,7 @@ TEST(Buckets, CopyNothingOfAFlatVector) {
   });
 }
 
-// One rank's vector is flat, the other's not: where memory lies is each rank's own business.
+// One rank's vector is flat, the other's is not.
 TEST(Buckets, MayLieDifferentlyOnEachRank) {
   on_table(table_for(2), [](ProcessGroup group) {
     Gradients gradients(kCounts, group.rank().value == 0);
@@ -282,7 +282,7 @@ TEST(Buckets, MoveWithTheirOperations) {
   });
 }
 
-// The sanitizers would see an operation that still writes to what is gone.
+// The sanitizers would report an operation that still writes to freed memory.
 TEST(Buckets, WaitForTheirOperationsOnDestruction) {
   on_table(table_for(2), [](ProcessGroup group) {
     Gradients gradients({4, 4}, false);
@@ -410,7 +410,8 @@ TEST(Buckets, DetectDifferencesOfEqualTotals) {
   EXPECT_TRUE(
       differs([](Gradients&, BucketOptions& o) { o.strategy = BucketStrategy::reduce_broadcast; }));
   EXPECT_TRUE(differs([](Gradients&, BucketOptions& o) { o.first_bucket_bytes = 1; }));
-  EXPECT_FALSE(differs([](Gradients&, BucketOptions& o) { o.bucket_bytes = 1; }));  // Not needed.
+  EXPECT_FALSE(
+      differs([](Gradients&, BucketOptions& o) { o.bucket_bytes = 1; }));  // One bucket holds both.
 }
 
 // ---- when an operation fails
@@ -422,7 +423,7 @@ TEST(Buckets, PassOnTheFailureOfAnOperation) {
     GradientBuckets buckets(group, gradients.buffers,
                             {.bucket_bytes = 16, .first_bucket_bytes = 16});
     group.barrier();
-    // The making took one all_gather, this barrier was the second operation.
+    // The constructor took one all_gather; this barrier was the second operation.
     table->fail_at(3, {ErrorCode::peer_failed, "rank 1 (testhost, pid 7) died", {GlobalRank{1}}});
     for (int attempt = 0; attempt < 2; ++attempt) {
       try {

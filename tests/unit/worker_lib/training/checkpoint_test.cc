@@ -44,7 +44,7 @@ class Checkpoint : public testing::Test {
     return static_cast<size_t>(
         std::distance(fs::directory_iterator(folder_), fs::directory_iterator()));
   }
-  // Runs `call` on all ranks, which must all throw the same; what that was.
+  // Runs `call` on all ranks, which must all throw the same error; returns it.
   std::string error_of_all(const std::function<void(ProcessGroup)>& call) {
     std::mutex mutex;
     std::multiset<std::string> errors;
@@ -143,7 +143,7 @@ TEST_F(Checkpoint, CanBeLoadedByTheNextJob) {
   });
 }
 
-// ---- when it cannot be done: the same on all ranks
+// ---- failures: the same on all ranks
 
 TEST_F(Checkpoint, FailsWithOneErrorOnAllRanksIfItCannotBeCreated) {
   path_ = (folder_ / "none" / "model.ckpt").string();

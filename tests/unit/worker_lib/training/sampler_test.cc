@@ -30,7 +30,7 @@ SamplerOptions part(int rank, int ranks, bool shuffle = true, bool drop_last = f
   return {.rank = rank, .ranks = ranks, .shuffle = shuffle, .seed = 7, .drop_last = drop_last};
 }
 
-// The rule as the documentation tells it, step by step on whole lists.
+// The documented rule, step by step on whole lists.
 Samples by_the_rule(Samples order, size_t rank, size_t ranks, bool drop_last) {
   const size_t size = order.size();
   if (drop_last) {

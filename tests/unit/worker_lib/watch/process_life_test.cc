@@ -87,7 +87,7 @@ TEST(ProcessLife, AStoppedProcessIsStoppedUntilItContinuesOrEnds) {
   kill(child, SIGKILL);
   siginfo_t info{};
   ASSERT_EQ(waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);
-  EXPECT_EQ(state_of(life), ProcessState::over) << "nobody has reaped it";
+  EXPECT_EQ(state_of(life), ProcessState::over) << "not reaped yet";
   waitpid(child, nullptr, 0);
   EXPECT_EQ(state_of(life), ProcessState::over);
 }

@@ -1,4 +1,4 @@
-// SIGTERM ends processes, so each promise about it is kept by a child: the death tests start this
+// SIGTERM ends processes, so each promise about it is tested in a child: death tests start this
 // program anew for each.
 #include "worker_lib/watch/stop_signal.h"
 
@@ -30,7 +30,7 @@ std::unique_ptr<StopSignal> installed(StopPolicy policy) {
   return std::move(*signal);
 }
 
-// Whether it was heard of within 20 s.
+// True if the signal is seen within 20 s.
 bool hears(const StopSignal& signal) {
   pollfd ready{signal.event_fd(), POLLIN, 0};
   int result;
@@ -176,7 +176,7 @@ TEST_F(StopSignalTest, PretendIsSeenAndEndsNoProcess) {
       testing::ExitedWithCode(0), "");
 }
 
-// ---- when it is said
+// ---- when it is reported
 
 struct Said {
   std::vector<Watch::News> news;
@@ -269,7 +269,7 @@ TEST(WatchStop, AgreeDoesNotEndCalls) {
   stop.on_extra(kStart);
   stop.on_extra(kStart + 1h);
   EXPECT_TRUE(said.news.empty());
-  EXPECT_EQ(said.told.size(), 1U) << "the others will know its end for what it is";
+  EXPECT_EQ(said.told.size(), 1U) << "the others will know why this rank ends";
   EXPECT_TRUE(stop.signal().came());
 }
 

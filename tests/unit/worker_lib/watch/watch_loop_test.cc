@@ -1,5 +1,5 @@
 // The watch's threads without a store: loops that share a secret, in one process. Small enough for
-// every sanitizer; what happens is simple, when it happens is not.
+// every sanitizer; the events are simple, their timing is not.
 #include "worker_lib/watch/watch_loop.h"
 
 #include <atomic>
@@ -74,7 +74,7 @@ class Loops {
   std::vector<std::unique_ptr<LoopRank>> ranks_;
 };
 
-// Counts what it hears of a kind; the watch's thread calls it while the test's waits.
+// Counts news by kind; the watch's thread calls it while the test's thread waits.
 struct Count {
   std::atomic<int> died = 0, left = 0, aborted = 0;
 
@@ -89,7 +89,7 @@ struct Count {
 TEST(WatchLoop, AllRanksGetAllConcurrentNews) {
   constexpr int kRanks = 5, kThreads = 3, kGroups = 20;
   for (const int nodes : {1, 2}) {
-    std::vector<Count> counts(kRanks);  // Outlives the loops, who hear of each other's end.
+    std::vector<Count> counts(kRanks);  // Outlives the loops, which hear of each other's end.
     Loops loops(kRanks, nodes);
     std::vector<std::thread> threads;
     for (int rank = 0; rank < kRanks; ++rank) {

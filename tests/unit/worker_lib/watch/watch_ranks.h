@@ -1,5 +1,5 @@
-// Watches of several ranks in this process, over real sockets and a real store, and what they have
-// heard so far.
+// Watches of several ranks in this process, over real sockets and a real store, and the news that
+// they have got so far.
 #pragma once
 
 #include <chrono>
@@ -22,7 +22,7 @@ namespace muster::worker::watch_test {
 using namespace std::chrono_literals;
 using News = Watch::News;
 
-// What one rank has heard; waits for more with a limit that only a broken watch meets.
+// The news of one rank; waits for more with a limit that only a broken watch reaches.
 class Ear {
  public:
   void hear(const News& news) {
@@ -85,7 +85,7 @@ class WatchRanks {
     return options;
   }
 
-  // Starts them, all at the same time; those in `absent` do not come.
+  // Starts all of them at the same time, but those in `absent`.
   void start(std::chrono::milliseconds limit = 30s, const std::vector<int>& absent = {}) {
     std::vector<std::thread> threads;
     for (int rank = 0; rank < size(); ++rank) {
@@ -108,7 +108,7 @@ class WatchRanks {
 
   int size() const { return static_cast<int>(ranks_.size()); }
   WatchedRank& operator[](int rank) { return ranks_[static_cast<size_t>(rank)]; }
-  // As if its process had ended: the sockets close without a word.
+  // As if its process had ended: the sockets close without a message.
   void kill(int rank) { (*this)[rank].watch.reset(); }
   void leave(int rank) {
     (*this)[rank].watch->leave();
@@ -116,7 +116,7 @@ class WatchRanks {
   }
   store_test::RunningStore& store() { return store_; }
 
-  std::vector<ProcessLife> lives;  // By rank, or empty: nobody knows.
+  std::vector<ProcessLife> lives;  // By rank; empty: unknown.
   std::string secret = "of this job";
 
  private:

@@ -20,7 +20,7 @@ namespace {
 
 using Lines = std::vector<std::string>;
 
-// Writes down what it tells the other ranks and what it publishes here, in order.
+// Records what it reports to the other ranks and what it publishes here, in order.
 class StopOfRankOne {
  public:
   explicit StopOfRankOne(std::function<std::optional<Failure>()> ask_cause = {}) {
@@ -51,12 +51,12 @@ class StopOfRankOne {
 
   Lines lines_;
   std::atomic<int> wakes_ = 0;
-  std::unique_ptr<WatchStop> stop_;  // The last: its end waits for the question's thread.
+  std::unique_ptr<WatchStop> stop_;  // The last: its destructor joins the thread that asks.
 };
 
 const std::string kStopText = "the job was told to end (SIGTERM)";
 
-// A listener may end this process at once, and the others would not know why it ended.
+// A listener may end this process at once, and the others must know why.
 TEST(WatchStopOrder, ReportsToOtherRanksBeforeThisProcess) {
   StopOfRankOne stop;
   stop->signal().pretend();
@@ -121,7 +121,7 @@ TEST(WatchStopOrder, ReportsTheFirstReasonOnce) {
             (Lines{"told: " + kStopText, "told: node7 was lost", "published: node7 was lost"}));
 }
 
-// A rank that was told the same has no reason to add.
+// A rank that ended after an abort adds no reason for the stop.
 TEST(WatchStopOrder, AnAbortOfAnotherRankIsNoReason) {
   StopOfRankOne stop;
   stop->signal().pretend();

@@ -1,5 +1,5 @@
-// Watches over real sockets, threads as ranks. What whole processes do to each other is in the live
-// tests; what every order of events does, in worker_watch_tree_test.cc.
+// Watches over real sockets, with threads as ranks. The live tests cover whole processes, and
+// watch_tree_test.cc every order of events.
 #include "worker_lib/watch/watch.h"
 
 #include <array>
@@ -97,7 +97,7 @@ TEST(Watch, ADepartureIsReportedAndTheOthersStayConnected) {
       EXPECT_EQ(heard[0].failure.message, "rank 0 (node0, pid 100) left (destroy_process_group)");
       EXPECT_EQ(heard[1], (News{Kind::aborted, {last}, "g", {ErrorCode::aborted, "enough"}}));
     }
-    EXPECT_EQ(ranks[last].ear->now().size(), 1U) << "who gave it up knows";
+    EXPECT_EQ(ranks[last].ear->now().size(), 1U) << "the rank that aborts knows";
   }
 }
 
@@ -143,7 +143,7 @@ TEST(Watch, AReminderReachesOnlyItsOwnCurrentListenersLater) {
   ranks[0].watch->remind(what);
   EXPECT_EQ(ranks[0].ear->wait(1), std::vector{what});
   EXPECT_GE(std::chrono::steady_clock::now() - begun, kLastMessage);
-  ranks[0].watch->subscribe([](const News&) { ADD_FAILURE() << "it is no news"; });
+  ranks[0].watch->subscribe([](const News&) { ADD_FAILURE() << "a reminder is not kept"; });
   EXPECT_TRUE(ranks[1].ear->wait(0).empty());
 }
 
@@ -196,7 +196,7 @@ ProcessLife ended_life() {
   return life;
 }
 
-// Without this the others would wait for it until their time is over.
+// Otherwise the others would wait for it until their deadline.
 TEST(Watch, ARankThatDiesBeforeItIsLinkedIsNamedAtOnce) {
   for (const int victim : {0, 1, 2}) {
     WatchRanks ranks({0, 0, 0});
@@ -215,7 +215,7 @@ TEST(Watch, ARankThatDiesBeforeItIsLinkedIsNamedAtOnce) {
   }
 }
 
-// Asks until it has an answer of each or `limit` has passed.
+// Asks until it has an answer from each rank or `limit` has passed.
 std::map<int, Watch::Questions::Reply> ask_all(Watch& watch, const std::vector<int>& ranks,
                                                std::chrono::milliseconds limit = 20s) {
   const std::unique_ptr<Watch::Questions> questions = watch.questions();
@@ -246,7 +246,7 @@ TEST(Watch, EveryRankAnswersEveryOtherAboutItsProgress) {
       EXPECT_EQ(reply.text, std::string(50'000, 'a') + char('0' + rank));
     }
   }
-  // Who only asked is not missed when it hangs up.
+  // Connections that only carried questions end without news.
   ranks.kill(3);
   for (int rank = 0; rank < 3; ++rank)
     EXPECT_EQ(ranks[rank].ear->wait(1).size(), 1U);
@@ -296,17 +296,17 @@ TEST(Watch, AStopRequestIsSeenOnlyOnItsRank) {
   EXPECT_FALSE(ranks[0].watch->stop_requested());
   ranks[0].watch->request_stop();
   EXPECT_TRUE(ranks[0].watch->stop_requested());
-  EXPECT_FALSE(ranks[1].watch->stop_requested()) << "it is nobody else's";
+  EXPECT_FALSE(ranks[1].watch->stop_requested()) << "other ranks do not see it";
 }
 
-// ---- strangers
+// ---- unauthenticated peers
 
-// A connection of somebody who does not know the secret, but all that the store holds.
+// A connection of a peer that knows all that the store holds, but not the secret.
 class Stranger {
  public:
   explicit Stranger(Dialled dialled) : socket_(std::move(dialled.socket)) {
     EXPECT_TRUE(socket_.is_open());
-    // Blocking from here on: what was said is read, and answered, soon.
+    // Blocking from here on: messages are read and answered soon.
     EXPECT_EQ(::fcntl(socket_.fd(), F_SETFL, 0), 0);
   }
 
@@ -315,7 +315,7 @@ class Stranger {
     EXPECT_EQ(said, static_cast<ssize_t>(bytes.size()));
   }
   void say(const watch::Message& message) const { say(watch::encode(message)); }
-  // The next message; nullopt: the other side hung up.
+  // Returns the next message; nullopt: the other side hung up.
   std::optional<watch::Message> hear() {
     for (;;) {
       if (std::optional<watch::Message> message = input_.next()) return message;
@@ -355,7 +355,7 @@ TEST(Watch, UnauthenticatedPeersChangeNothing) {
     stranger.say(speech);
     EXPECT_EQ(stranger.hear(), std::nullopt) << "nothing is answered";
   }
-  // They know the id, and the word of the one that they dialled.
+  // These know the id, and may echo the listener's proof.
   const watch::WatchKeys guessed{"of another job", id};
   Members world;
   world.peers.resize(static_cast<size_t>(ranks.size()));
@@ -383,7 +383,7 @@ TEST(Watch, UnauthenticatedPeersChangeNothing) {
   EXPECT_EQ(ranks[1].ear->wait(1).size(), 1U);
 }
 
-// Who has read the store knows where a rank is expected, and may take its place before it comes.
+// A reader of the store knows where a rank is expected and may take its place first.
 TEST(Watch, AnImpostorInARanksPlaceGetsNothing) {
   WatchRanks ranks({0, 1});
   uint16_t port = 0;

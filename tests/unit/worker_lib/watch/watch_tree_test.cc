@@ -75,14 +75,14 @@ TEST(WatchTree, NoRankStartsWhileOneIsMissing) {
     ASSERT_TRUE(world[rank].failed) << rank;
     EXPECT_EQ(world[rank].failed->code, ErrorCode::timeout);
   }
-  // Its own node knows which one; the others are told, or know the node's first rank to be late.
+  // Its own node knows which rank is missing; the others hear it, or miss the node's first rank.
   EXPECT_THAT(world[3].failed->ranks, ElementsAre(GlobalRank{4}));
   EXPECT_EQ(
       world[3].failed->message,
       "rank 4 (node1, pid 104) did not connect in time; check whether it is stopped or overloaded");
 }
 
-// Killed before it was linked to anybody: no link tells of it.
+// It is killed before it is linked, so no link reports its death.
 TEST(WatchTree, ARankKnownToHaveEndedIsNamedByAllAtOnce) {
   for (const int victim : {1, 4, 5}) {
     WatchWorld world(7, blocks(6, 2), 10s);
@@ -278,7 +278,7 @@ TEST(WatchTree, ARankThatEndsBecauseOfAnotherIsNotBlamed) {
   WatchWorld world = started(blocks(6, 3));
   world.abort(1, "0-1,3.1", why);
   world.settle();
-  // A member, one that was not in it, the one that is to blame, and who gave it up, later on.
+  // A member, a rank outside the group, the culprit, and later on the rank that gave up.
   for (const int rank : {0, 4, 3})
     world.kill(rank);
   world.settle();
@@ -316,7 +316,7 @@ TEST(WatchTree, ADeathAfterAFailureOfTheWorldHasItsReason) {
       << "the first counts";
 }
 
-// ---- anything may happen
+// ---- random events
 
 struct Tally {
   int worlds = 0, deaths = 0, leaves = 0, aborts = 0;
@@ -328,7 +328,7 @@ struct Fates {
   std::set<std::pair<int, std::string>> told;
 };
 
-// Kills, leaves and gives groups up at random moments; one rank at least stays.
+// Kills ranks, lets them leave and aborts groups at random moments; at least one rank stays.
 Fates torment(WatchWorld& world, Tally& tally) {
   Fates fates;
   const auto happenings = 1 + world.prng().below(8);

@@ -79,7 +79,7 @@ TEST(WatchWire, AnUnauthenticatedPeerMaySendOnlyGreetings) {
   Decoder long_frame;
   long_frame.feed(std::string("\x00\x00\x40\x00\x01", 5));
   EXPECT_EQ(long_frame.next(), std::nullopt);
-  EXPECT_TRUE(long_frame.broken()) << "nobody waits for 4 MiB of a stranger";
+  EXPECT_TRUE(long_frame.broken()) << "an unauthenticated peer may not send 4 MiB";
 }
 
 TEST(WatchWire, ALongTextIsTruncated) {
@@ -91,7 +91,7 @@ TEST(WatchWire, ALongTextIsTruncated) {
   EXPECT_EQ(std::get<GiveUp>(*message).failure.message, std::string(kTextBytesMax, 'x'));
 }
 
-// What is wrong in length or number is refused, and nothing is read beyond the frame.
+// Wrong lengths and numbers are refused, and nothing is read beyond the frame.
 TEST(WatchWire, CorruptFramesAreRefusedOrReadAsOtherMessages) {
   Prng prng(20);
   int refused = 0, read = 0, unfinished = 0;

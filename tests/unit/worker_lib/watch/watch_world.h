@@ -62,7 +62,7 @@ class WatchWorld {
       step(rank, watch::Begin{});
   }
 
-  // Links that ended where that told of no death.
+  // Number of links whose end was expected.
   uint64_t expected_ends() const { return expected_ends_; }
   int size() const { return static_cast<int>(ranks_.size()); }
   SimulatedRank& operator[](int rank) { return ranks_[static_cast<size_t>(rank)]; }
@@ -85,7 +85,7 @@ class WatchWorld {
              const Failure& why = {ErrorCode::aborted, "enough"}) {
     step(rank, watch::Tell{{News::Kind::aborted, {rank}, group, why}});
   }
-  // SIGTERM, and what this rank knows of the reason.
+  // Delivers SIGTERM, with the reason that this rank knows.
   void stop(int rank, const Failure& why) {
     step(rank, watch::Tell{{News::Kind::stopped, {rank}, {}, why}});
   }
@@ -103,7 +103,7 @@ class WatchWorld {
 
   // ---- time
 
-  // One delivery or one moment. False: nothing is under way, and no timer runs.
+  // Makes one delivery, or advances to the next timer. False: neither is left.
   bool advance() {
     std::vector<watch::LinkId> ready;
     for (const auto& [id, pipe] : pipes_) {
@@ -127,7 +127,7 @@ class WatchWorld {
     }
   }
   void pass(Duration time) { now_ += time; }
-  // Until nothing happens any more.
+  // Runs until nothing is left to happen.
   void settle() {
     while (advance()) {
     }
@@ -141,7 +141,7 @@ class WatchWorld {
   // One direction of a link. Its number and its reverse's differ in the last bit.
   struct Pipe {
     int from, to;
-    bool known = false;  // To the receiver's machine.
+    bool known = false;  // To the receiver's tree.
     bool shut = false;   // The sender closed it.
     std::deque<Item> items;
   };
@@ -152,7 +152,7 @@ class WatchWorld {
 
   static watch::LinkId reverse(watch::LinkId id) { return id ^ 1; }
 
-  // An end that was expected announces nobody's death.
+  // An expected end must announce no death.
   void step_closed(int rank, watch::LinkId link) {
     SimulatedRank& self = (*this)[rank];
     const bool expected = self.tree->expects_end(link);
@@ -169,7 +169,7 @@ class WatchWorld {
       perform(rank, effect);
   }
 
-  // A rank names a link by the pipe that it reads.
+  // A rank identifies a link by the pipe that it reads.
   void perform(int rank, const WatchTree::Effect& effect) {
     SimulatedRank& self = (*this)[rank];
     if (const auto* dial = std::get_if<watch::Dial>(&effect)) dials_.push_back({rank, *dial});
@@ -192,7 +192,7 @@ class WatchWorld {
     if (!std::holds_alternative<End>(item)) ++messages_;
     pipe->second.items.push_back(std::move(item));
   }
-  // By the rank that reads `reading`: it reads no more, and the other side gets to its end.
+  // Closes the link of the rank that reads `reading`; the other side reads to its end.
   void close(watch::LinkId reading) {
     push(reading, End{});
     const auto pipe = pipes_.find(reverse(reading));

@@ -1,5 +1,5 @@
-// The built plugin under a host that calls it as NCCL does, each in a process of its own, and what
-// an agent then reads from the ring.
+// The built plugin under a host that calls it as NCCL does, each in its own process, and what an
+// agent then reads from the ring.
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -47,7 +47,7 @@ class HostProcess {
     variables_["SECOND_LOG"] = log_;
   }
 
-  // 0: all is well there.
+  // Returns 0 if all is well in the process.
   int run(int version, const Program& program, int nccl = 0) {
     ring::TestChild child([&] {
       for (const auto& [name, value] : variables_)
@@ -88,7 +88,7 @@ class HostProcess {
   const std::string log_ = testing::TempDir() + "nccl_plugin_test." + std::to_string(getpid());
 };
 
-// Every kind of call.
+// Makes every kind of call.
 void make_calls(FakeNccl& host, FakeNccl::Communicator& one) {
   host.call(one, {{}});
   host.call(one, {{.function = "Broadcast", .count = 10, .datatype = "ncclInt64", .root = 2}});
@@ -101,7 +101,7 @@ void make_calls(FakeNccl& host, FakeNccl::Communicator& one) {
 }
 
 Lines expected_calls(int version) {
-  // Before version 5 NCCL tells of these in bytes.
+  // Before version 5 NCCL reports these in bytes.
   const bool in_bytes = version < 5;
   return {"1 all_reduce of 1000 float32",
           in_bytes ? "2 broadcast of 80 int8 from rank 2 of the group"
@@ -223,7 +223,7 @@ TEST_P(NcclPlugin, ReportsUnknownCallsOnceAGraphRepeatsThem) {
   EXPECT_TRUE(hang::digest_of(0, state, {}, Instant{}).groups.empty());
 }
 
-// Which NCCL tells of with each repetition, where they need a proxy.
+// NCCL reports messages that need a proxy with each repetition.
 TEST_P(NcclPlugin, ReportsUnknownCallsOnceAGraphRepeatsMessages) {
   HostProcess process;
   ASSERT_EQ(process.run(version(),
@@ -237,7 +237,7 @@ TEST_P(NcclPlugin, ReportsUnknownCallsOnceAGraphRepeatsMessages) {
   EXPECT_TRUE(process.state().groups.at(0).calls_are_unknown);
 }
 
-// An event that was not begun, of whatever call, would be one that the rank has not made.
+// A profiler that saw an event here would count a call that the rank has not made.
 TEST_P(NcclPlugin, BeginsNoEventsWhileACommunicatorIsCreated) {
   HostProcess process({{"MUSTER_NCCL_PROFILER_CHAIN", kSecond}, {"SECOND_MASK", "2"}});
   ASSERT_EQ(process.run(version(),
@@ -339,7 +339,7 @@ TEST_P(NcclPlugin, RecordsKernelsIfAskedAndTheVersionAllows) {
   EXPECT_EQ(digest.groups.at(0).completion_is_unseen, !sees);
 }
 
-// Of CollNet's NCCL does not tell how many channels there are, so their ends cannot be counted.
+// NCCL does not report how many channels CollNet's kernels have, so their ends cannot be counted.
 TEST_P(NcclPlugin, RecordsNoKernelsWithoutAChannelCount) {
   HostProcess process(Variables{{"MUSTER_RECORD_KERNELS", "1"}});
   ASSERT_EQ(process.run(version(),
@@ -406,7 +406,7 @@ TEST(ChainedProfiler, OfAnOlderVersionGetsItsOwnEvents) {
     ASSERT_EQ(process.run(version, kMakesCalls), 0);
     EXPECT_EQ(process.calls(), expected_calls(version));
     const Lines seen = process.seen();
-    // In the group of the plan, as it was then.
+    // The parent is the group of the plan, as in that version.
     EXPECT_EQ(std::ranges::count(seen, "start 2 in 1"), 5);
     EXPECT_EQ(std::ranges::count(seen, "start 4 in 1"), 3);
     EXPECT_EQ(std::ranges::count(seen, "start 512 in 0"), 0);
@@ -429,7 +429,7 @@ TEST(ChainedProfiler, MayFailOrBeMissing) {
 TEST(ChainedProfiler, IsFoundByTheShortName) {
   const std::string folder = std::filesystem::path(kSecond).parent_path();
   HostProcess process({{"MUSTER_NCCL_PROFILER_CHAIN", "second"}, {"SECOND_MASK", "2"}});
-  // The loader reads its path at the start of a process only.
+  // The loader reads its search path only when a process starts.
   ASSERT_EQ(process.run(6,
                         [&](FakeNccl& host) {
                           ASSERT_NE(dlopen(kSecond, RTLD_NOW), nullptr);
