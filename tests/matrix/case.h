@@ -45,7 +45,7 @@ enum class Place { apart, in_place };
 enum class MemoryKind {
   plain,
   unaligned,  // Aligned to the element only.
-  shared,     // Of ProcessGroup::allocate_shared().
+  shared,     // Memory of ProcessGroup::allocate_shared().
   mixed,      // Each rank draws one of these.
 };
 enum class GroupKind {

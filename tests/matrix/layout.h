@@ -25,7 +25,7 @@ struct Layout {
   DType dtype = DType::uint8;
   Piece in;
   Piece out;
-  std::vector<size_t> send_counts;  // Of v operations; empty if this rank need not know.
+  std::vector<size_t> send_counts;  // Counts of v operations; empty if this rank need not know.
   std::vector<size_t> recv_counts;
   std::vector<std::byte> before;
   std::vector<std::byte> after;

@@ -166,7 +166,7 @@ TEST(CallWord, ATieNamesAllRanks) {
             "(sum) of 1 float32; all ranks must make the same calls in the same order");
 }
 
-TEST(CallWord, AMismatchOfEqualNamesSaysWhatDiffers) {
+TEST(CallWord, AMismatchOfEqualNamesNamesWhatDiffers) {
   const auto gathering = [](std::vector<size_t> counts) {
     return signature_of(
         {.kind = OpKind::all_gather, .is_v = true, .recv_counts = std::move(counts)});

@@ -42,7 +42,7 @@ RC_GTEST_PROP(RankRunLists, ContainExactlyTheRanksTheyWereMadeFrom, ()) {
     RC_ASSERT(is_in_runs(runs, rank) == (std::ranges::count(values, rank) > 0));
 }
 
-TEST(RankRunLists, AreReadUpToWhereTheyAreMalformed) {
+TEST(RankRunLists, AreReadUpToTheFirstMalformedPart) {
   struct Case {
     const char* runs;
     int rank;

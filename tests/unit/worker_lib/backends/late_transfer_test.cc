@@ -37,7 +37,7 @@ TEST(AbsentMembers, AreNamedInGroupOrderAndListedByRank) {
             "give a longer timeout");
 }
 
-TEST(LateTransfer, SaysWhatThePeerDidNotDo) {
+TEST(LateTransfer, NamesThePeerAndWhatItDidNotDo) {
   using std::chrono::milliseconds;
   struct Case {
     Failure failure;

@@ -322,9 +322,9 @@ TEST_F(CAbi, AnAbortedGroupKeepsItsReasonAndTheWorldGoesOn) {
   EXPECT_EQ(muster_barrier(nullptr, nullptr, nullptr), MUSTER_OK);
 }
 
-// By its default name, by a given one, and by none if the ranks are invalid.
+// Default names, given names, and none if the ranks are invalid.
 TEST_F(CAbi, TheFailureToMakeAGroupNamesTheGroup) {
-  if (muster_is_nccl_available() == 1) GTEST_SKIP() << "it can be made here";
+  if (muster_is_nccl_available() == 1) GTEST_SKIP() << "the group can be made here";
   const int rank = 0;
   const int nobody = 7;
   muster_group_options options = MUSTER_GROUP_OPTIONS;

@@ -139,7 +139,7 @@ class RankRun {
     }
   }
 
-  // From the root to all others.
+  // Sends from the root to all others.
   void message(const Step& step, Pending& now) {
     ProcessGroup& group = groups_[step.group];
     const int me = group.rank().value;

@@ -47,7 +47,7 @@ TEST_F(QueuedBehindAnother, AWaitThatEndsBeforeTheDeadlineFailsNothing) {
   EXPECT_TRUE(second->wait(Deadline::max())->has_value());
 }
 
-// The failure ends the operation in front as well: here by opening the gate.
+// The failure also ends the operation in front: here it opens the gate.
 TEST_F(QueuedBehindAnother, AnOperationThatExpiresInTheQueueFailsTheGroup) {
   state_->attach([this](const Failure&, GroupState::Source) { gate_.set_value(); });
   const auto second = push(failed(ErrorCode::backend, "the group has ended"), Deadline::min());

@@ -198,7 +198,7 @@ Samples part_of(const Case& c, size_t rank, size_t ranks) {
 
 RC_GTEST_PROP(SamplerProperty, FollowsTheRuleForEveryRank, ()) {
   const Case c = any_case();
-  const Samples order = part_of(c, 0, 1);  // Of one rank: the whole order.
+  const Samples order = part_of(c, 0, 1);  // One rank gets the whole order.
   Samples sorted = order;
   std::sort(sorted.begin(), sorted.end());
   RC_ASSERT(sorted == counting(c.size));

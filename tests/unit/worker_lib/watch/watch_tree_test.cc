@@ -183,7 +183,7 @@ TEST(WatchTree, AnAbortedGroupIsReportedToAllOtherRanks) {
   world.abort(4, "g1");
   world.abort(4, "g2");
   world.settle();
-  EXPECT_THAT(world[4].heard, IsEmpty()) << "it knows";
+  EXPECT_THAT(world[4].heard, IsEmpty()) << "the rank that aborts knows";
   for (int rank = 0; rank < 4; ++rank) {
     EXPECT_THAT(heard(world, rank), ElementsAre("aborted 4 g1", "aborted 4 g2"));
     EXPECT_EQ(world[rank].heard[0].failure, (Failure{ErrorCode::aborted, "enough"}));

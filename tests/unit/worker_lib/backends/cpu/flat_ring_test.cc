@@ -41,7 +41,7 @@ TEST(FlatRing, TwoSegmentsAlternate) {
 RC_GTEST_PROP(FlatRing, EverySegmentMakesAllStepsInOrderWhileAtMostTwoMove, ()) {
   const auto segments = *rc::gen::inRange<size_t>(1, 20);
   const auto steps = *rc::gen::inRange(1, 20);
-  std::map<size_t, int> next;  // Of the segments in progress.
+  std::map<size_t, int> next;  // Next steps of the segments in progress.
   size_t begun = 0;
   for (const auto& [segment, step] : ring_steps(segments, steps)) {
     if (step == 0) {

@@ -399,7 +399,7 @@ TEST(NcclKernels, AreNotRequestedFromTheReleaseWithTheHighestCost) {
   EXPECT_EQ(mask_after_init({}, 7, 23203), 0);
 }
 
-TEST(ChainedProfiler, OfAnOlderVersionGetsItsOwnEvents) {
+TEST(ChainedProfiler, GetsTheEventsOfItsOlderVersion) {
   for (const int version : {5, 6, 7}) {
     HostProcess process({{"MUSTER_NCCL_PROFILER_CHAIN", kOldSecond},
                          {"SECOND_MASK", std::to_string(kGroup | kColl | kP2p | kCollApi)}});
