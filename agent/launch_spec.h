@@ -72,7 +72,7 @@ struct RendezvousTimes {
 };
 
 struct RendezvousSpec {
-  bool single_node_default = false;  // Mode rule 2 of the contract: nothing given, so standalone.
+  bool single_node_default = false;  // Nothing about nodes was given, so standalone.
   bool standalone = false;           // --standalone was given.
   // "static", "c10d", "file" or "etcd", after mode selection.
   std::string backend = "static";
@@ -84,7 +84,7 @@ struct RendezvousSpec {
   std::vector<std::pair<std::string, std::string>> conf;  // --rdzv-conf in order, as typed.
   int nnodes_min = 1;                                     // Static: equal to nnodes_max.
   int nnodes_max = 1;
-  // Below nnodes_max and always set if static; else optional and below nnodes_max + spares.
+  // Static: always set, below nnodes_max. Else optional, below nnodes_max + spares.
   std::optional<int> node_rank;
   std::optional<std::string> local_addr;
   RendezvousTimes times;
@@ -142,8 +142,8 @@ struct EngineSpec {
   std::optional<int64_t> ends_at = {};  // When it ends the job, in seconds since 1970.
   // Answers the seconds until it ends the job, "none", or why that is unknown.
   EngineQuestion time_left = {};
-  // Answers "done" once the job has been requeued, or why not. A further argument forbids it, and
-  // is the reason. requeue_if_preempted answers nothing if the job was not pre-empted.
+  // Answers "done" once the job has been requeued, or why not; with a further argument, the reason
+  // not to, that. requeue_if_preempted answers nothing if the job was not pre-empted.
   EngineQuestion requeue = {};
   EngineQuestion requeue_if_preempted = {};
   std::string requeue_by_hand = {};  // The command with which a user does it.

@@ -5,7 +5,7 @@
 //
 //   signal at the front             what happens
 //   TERM INT QUIT HUP, and those    the first: the agent stops the job with grace; a second TERM,
-//     of --signals-to-handle        INT or QUIT: the agent kills the job at once
+//     of --signals-to-handle        (2 s later or more), INT or QUIT: the agent kills the job
 //   HUP when inherited as ignored   nothing (nohup)
 //   TSTP                            the workers are stopped, then the front, not the agent; CONT
 //                                   resumes both

@@ -81,9 +81,9 @@ constexpr auto kRows = std::to_array<OptionRow>({
      kOwnWithoutVariable},
     {"exit-code", kRestarts, "culprit|torchrun|CAUSE=CODE,...", "culprit",
      "Exit code of a failed job: that of the first worker that failed (signal n as 128+n), or "
-     "always 1, as with torchrun, also if the job cannot start; with codes for causes, as in "
-     "lost=143,oom=137 or torchrun,lost=143: user, oom, gpu, network, signal, shm, disk, stuck, "
-     "timer, hang, lost, rendezvous and stopped.",
+     "1, as with torchrun, if the job failed, was stopped or did not meet; with codes for causes, "
+     "as in lost=143,oom=137 or torchrun,lost=143: user, oom, gpu, network, signal, shm, disk, "
+     "stuck, timer, limit, hang, lost, rendezvous and stopped.",
      kOwn},
     {"monitor-interval", kRestarts, "SECONDS", "0.1",
      "Accepted for torchrun; muster notices exits at once and never polls."},

@@ -15,8 +15,9 @@ struct OptionTraits {
   // ("--re" stays --redirects).
   bool own = false;
   bool reads_variable = true;
-  bool information = false;     // True if it requests a text and ends the walk over the arguments.
-  bool launchers_only = false;  // True if programs hardly have it: after PROGRAM it is misplaced.
+  bool information = false;  // True if it requests a text and ends the walk over the arguments.
+  bool launchers_only =
+      false;  // True if hardly any program has such a flag; behind PROGRAM it causes a warning.
 };
 
 struct OptionRow {

@@ -169,7 +169,7 @@ void read_requeue(Settings& settings, const std::optional<EngineFacts>& engine, 
     if (!settings.text("requeue", "").empty())
       settings.read("requeue", spec.requeue_max, int_from(1));
   }
-  if (engine && engine->engine.signals_all) return;
+  if (engine && !engine->engine.requeue.program.empty()) return;
   for (const char* const flag : {"notice-before", "requeue"}) {
     if (!settings.given(flag)) continue;
     settings.refuse(
@@ -231,7 +231,7 @@ void read_hangs(Settings& settings, LaunchSpec& spec) {
                                  spec.recorder ? "with --hang-timeout off" : "with --no-recorder");
 }
 
-// Checks only the flag, as torchrun does, not the variable; neither has an effect here.
+// Refuses a wrong flag but not a wrong PET_START_METHOD, as torchrun does. Neither has an effect.
 void check_start_method(Settings& settings) {
   if (settings.text("start-method", "spawn") == "spawn") return;
   if (settings.on_command_line("start-method")) settings.choice("start-method");

@@ -24,7 +24,8 @@ void choose_own_store(RendezvousSpec& spec) {
   spec.endpoint_port = 0;
 }
 
-// Leaves the id empty, to be generated later, if it is given as empty, or not given in modes 1, 2.
+// Leaves the id empty, to be generated later, if it is given as empty, or not given to a job that
+// is standalone.
 void read_id(Settings& settings, RendezvousSpec& spec) {
   const std::optional<Setting> id = settings.find("rdzv-id");
   const bool made_up = spec.standalone || spec.single_node_default;

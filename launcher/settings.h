@@ -1,6 +1,6 @@
 // The value of every flag: from the command line, else its PET_* variable, else an engine's fact
-// (engine_settings.h). An empty variable counts as set. The variable of a flag without value is
-// always read, as a whole number; any other counts only if the flag is not on the command line.
+// (engine_settings.h). An empty variable counts as set. The variable of a flag without value, a
+// whole number, is checked even if the flag is given; that of any other flag is then ignored.
 // Keeps the first complaint, which ends the parse, so that the code that reads single flags needs
 // no branches. Pure.
 #pragma once

@@ -83,7 +83,8 @@ CallSignature signature_of(const Operation& operation) {
 // Returns "all_reduce (sum) of 8 float32", ignoring the purpose of the call.
 std::string describe_operation(const CallSignature& signature, const Members& local) {
   const CallWord word = CallWord::unpack(signature.word);
-  if (word.kind == OpKind::allocate_shared) return fmt::format("allocate_shared of {} bytes", signature.count);
+  if (word.kind == OpKind::allocate_shared)
+    return fmt::format("allocate_shared of {} bytes", signature.count);
   std::string text = name_of(word.kind);
   if (word.kind == OpKind::barrier) return text;
   if (word.is_v || word.had_counts) text += "_v";

@@ -31,7 +31,7 @@
 // digests of a waiting and of a late rank, and a process state counts from the sample that first
 // saw it. So late, lost or reordered digests delay a verdict but never make a wrong one. A rank
 // that waited for others itself is late only since that wait. A blocked rank may wait for another
-// late one by other means, so it is not judged while that one moves and is not due.
+// late one by other means, so it is not judged while that one moves within its own limit.
 //
 // A circle is proof only if its processes do not compute, since other threads of theirs may still
 // make the calls; else it is judged by time.

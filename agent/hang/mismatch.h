@@ -1,6 +1,6 @@
 // Compares the calls of each group's members at the same ordinals (call_rules.h). A majority is
-// right; a tie shows all camps. A call of which its source records less agrees with all that match
-// the rest. Each call is compared once, when it is first read, so the cost is that of reading.
+// right; a tie shows all camps. A field that a source does not record matches anything. Each call
+// is compared once, when it is first read, so the cost is that of reading.
 //
 // Hashes show that some call differs if records were overwritten before they were read. What is
 // missing is never compared; a record that was refused after it was read (its ordinal is used

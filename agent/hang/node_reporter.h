@@ -31,7 +31,7 @@ class NodeReporter {
   static constexpr auto kIdleEvery = std::chrono::seconds(1);
   // Wanted ranks are forgotten unless the detector asks again within this time.
   static constexpr auto kWantedFor = std::chrono::seconds(5);
-  // Number of times that a change is sent: of 1,000 nodes some lose each message.
+  // Number of times that a change is sent: with 1,000 nodes, each message is lost somewhere.
   static constexpr int kTellings = 4;
   static constexpr size_t kLetterBytesMax = 16000;
 

@@ -15,8 +15,8 @@ bool Announcer::shares_console() const {
          (nodes.ask_pmi || !nodes.ports_of_node_0.empty());
 }
 
-// Node 0 prints. If the number of nodes is fixed, it is the host, so it lives as long as the job
-// tells any node anything; else it is in the newest round. The engine tells it what it tells all.
+// Node rank 0 prints. In a job of fixed size it is the host, so it is there as long as any node
+// hears anything of the job; in an elastic one it is in the newest round.
 bool Announcer::another_says_it(const membership::Round& round) const {
   const RendezvousSpec& nodes = spec_.rendezvous;
   if (!shares_console()) return false;

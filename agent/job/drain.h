@@ -8,7 +8,7 @@
 // settled()    go on [3]   -          -           closed
 //
 // [1] All is read or given up, but an explanation of the first failure may be on its way from other
-// nodes. [2] Or settling. [3] Runs what waited for the explanation alone.
+// nodes. [2] Or settling. [3] Runs what when_done() got while nothing was open.
 #pragma once
 
 #include <functional>

@@ -36,8 +36,8 @@ void write_what_fits(std::string_view text) {
   }
 }
 
-// Prints past the output thread, which is what the launcher waits for; on a thread of its own, as
-// the console may be a file on the disk that hangs.
+// Prints without the output thread, for which the launcher waits in vain; on a thread of its own,
+// as the console may be a file on the disk that hangs.
 void say_past_the_output(const std::string& text) {
   try {
     quiet_thread([text] { write_what_fits(text); }).detach();

@@ -55,7 +55,7 @@ void Ending::on(Instant now, const FilesWritten&) {
   if (files_ == Files::lost) return;
   files_ = Files::written;
   files_at_ = kNever;
-  if (late_) return leave();
+  if (console_time_is_over_) return leave();
   if (stage_ == Stage::closing && due_ == Due::nothing && !abandoned_)
     set_due(Due::silence, instant_after(now, kSilence));
 }
@@ -97,7 +97,7 @@ void Ending::on(Instant now, const Tick&) {
       if (files_ == Files::written) say(Notice::output_is_unread);
       return;
     case Due::leave_late:
-      late_ = true;
+      console_time_is_over_ = true;
       if (killed_ || files_ == Files::written || files_ == Files::lost) return leave();
       return say(Notice::files_are_missing);
     case Due::leave_lost:
@@ -122,13 +122,13 @@ void Ending::files_are_late(Instant now) {
   files_at_ = kNever;
   abandoned_ = true;
   if (stage_ >= Stage::parting) say(Notice::files_are_lost);
-  if (late_) return leave();
+  if (console_time_is_over_) return leave();
   if (stage_ == Stage::draining) out_->push_back(CutDrain{});
   if (stage_ == Stage::closing) close(now);
 }
 
 void Ending::close(Instant now) {
-  if (files_ == Files::lost && !soon_)
+  if (files_ == Files::lost && !leaves_for_signal_)
     return set_due(Due::leave_lost, instant_after(now, kLastOutput));
   if (files_ == Files::lost) return;
   out_->push_back(FinishOutput{});
@@ -136,9 +136,9 @@ void Ending::close(Instant now) {
 }
 
 void Ending::leave_soon(Instant now) {
-  if (late_ && killed_) return leave();
+  if (console_time_is_over_ && killed_) return leave();
   abandoned_ = true;
-  if (std::exchange(soon_, true)) return;
+  if (std::exchange(leaves_for_signal_, true)) return;
   set_due(Due::leave_late, instant_after(now, kLastOutput));
 }
 

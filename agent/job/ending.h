@@ -95,8 +95,8 @@ class Ending {
   bool waits_for_teller_ = false;
   bool killed_ = false;
   bool abandoned_ = false;  // The user does not wait for the last output, or it cannot be written.
-  bool soon_ = false;       // Leaving because of a signal.
-  bool late_ = false;       // The console has had its time since that signal.
+  bool leaves_for_signal_ = false;
+  bool console_time_is_over_ = false;   // That since this signal.
   std::vector<Effect>* out_ = nullptr;  // Only within step().
 };
 

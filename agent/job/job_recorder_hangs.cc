@@ -161,7 +161,7 @@ std::vector<DetectedCulprit> JobRecorder::detected() const {
   return culprits;
 }
 
-// Ranks for which others wait: a rank that ends of its wait, as by a time-out, does not name them.
+// Ranks for which others wait: a rank that times out does not say for which rank it waited.
 std::vector<DetectedCulprit> JobRecorder::awaited() const {
   std::vector<DetectedCulprit> culprits;
   const auto add = [&](const hang::Finding& finding) {

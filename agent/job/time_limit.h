@@ -27,8 +27,9 @@ class TimeLimit {
   void end_notice() { notice_.cancel(); }
   void cancel();
 
-  // Puts the job back into its queue, to start anew with the state that it saved: if the engine
-  // pre-empts it, or `in_any_case`. Calls `next` in the end. Comes last: the engine ends the job.
+  // Puts the job back into its queue if the engine pre-empts it, or `in_any_case`; it will start
+  // anew with the state that it saved. Calls `next` in the end. Call this last: a requeued job is
+  // killed by its engine.
   void requeue(bool in_any_case, std::function<void()> next);
 
  private:

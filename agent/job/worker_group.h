@@ -48,8 +48,8 @@ class WorkerGroup {
     Duration quick_death = std::chrono::seconds{1};
     Duration backoff_first = std::chrono::milliseconds{500};
     Duration backoff_cap = std::chrono::seconds{10};
-    // A worker that dies of a stop signal has failed only if no stop is requested within this time.
-    // An engine that signals every process of the job does not signal us first.
+    // How long a death by a stop signal may turn out to be the effect of a stop: an engine that
+    // signals every process of the job may signal us after the worker.
     Duration stop_may_follow{0};
     // Interval between two countdown lines.
     Duration report_every = std::chrono::seconds{5};

@@ -89,8 +89,9 @@ struct FailWorker {
   bool restart = true;  // false: the job ends, whatever the budget (a process stuck in the kernel).
 };
 // Every worker is reaped and no descendant of any is left. After Stop, Kill or WatchLeftovers the
-// shell must send it as soon as it is true (at once if it is already). May be repeated. It must not
-// overtake a Spawned: if it comes first, it covers that worker too. It may overtake an Exited.
+// shell must send it as soon as it is true (at once if it is already). May be repeated. The
+// shell must not send it before a Spawned that is due, since the machine would take that worker for
+// gone too. It may come before an Exited.
 struct GroupEmpty {
   int attempt = 0;
 };

@@ -75,8 +75,8 @@ class Console {
 
   // A message about a background write.
   std::optional<std::string> news() { return writer_ ? writer_->take_message() : std::nullopt; }
-  // A stream that is not read for lack of room must not look quiet, so wants() holds the mux's
-  // clock. Call this before calling wants() again for every paused stream.
+  // A stream that is not read for lack of room must not look quiet, so wants() stops the mux's
+  // deadlines while it answers false. Call this before asking every paused stream again.
   void release_clock() { clock_held_ = false; }
 
   Instant next_deadline() const { return gone() || clock_held_ ? kNever : mux_.next_deadline(); }

@@ -61,7 +61,8 @@ class WorkerStream {
   // as if it were connected to the console itself.
   bool useless() const { return console() != nullptr && console()->gone() && !parts_.file; }
   void lose_reader() { has_lost_reader_ = true; }
-  bool has_lost_reader() const { return has_lost_reader_; }  // The worker's end was closed so.
+  // True if muster closed the worker's pipe because it was useless.
+  bool has_lost_reader() const { return has_lost_reader_; }
   // See ReadMeter::read.
   ssize_t read(char* buffer, size_t size) { return parts_.meter->read(buffer, size); }
   bool owns_console() const { return console() != nullptr && console()->owner() == mux_stream_; }
@@ -71,8 +72,9 @@ class WorkerStream {
   bool is_terminal() const { return parts_.terminal; }
   Console* console() const { return parts_.console; }
   uint64_t file_dropped() const { return parts_.file ? parts_.file->dropped() : 0; }
-  const TailBuffer& tail() const { return tail_; }           // Filled for a stderr and a kept end.
-  const ArrivalTimes& tail_times() const { return times_; }  // Filled for a stderr.
+  // Filled for a stderr, and for a stream whose last lines are kept; the times for a stderr only.
+  const TailBuffer& tail() const { return tail_; }
+  const ArrivalTimes& tail_times() const { return times_; }
   // Writes the last lines of a stream without a log file to keep_path. Returns the path, or empty
   // if there was nothing to write or the write failed.
   std::string keep_tail(Notices& notices) const;

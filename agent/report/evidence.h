@@ -46,7 +46,8 @@ struct EvidenceRequest {
   std::string shm_dir = "/dev/shm";
 };
 
-// Gathers everything but OomWatch's counts.
+// Gathers what the kernel log, /proc, /dev/shm and the disk of the logs show; the other fields of
+// HostEvidence are the caller's.
 HostEvidence gather_evidence(const EvidenceRequest& request);
 
 // Adds the kernel function that the process sleeps in.

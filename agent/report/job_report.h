@@ -77,7 +77,7 @@ struct OomVictim {
   friend bool operator==(const OomVictim&, const OomVictim&) = default;
 };
 
-// The machine's state right after a death. Every field has a value for "not checked".
+// The machine's state right after a death. A default value means "not found, or not checked".
 struct HostEvidence {
   int64_t oom_kills = 0;  // Kernel kills in our own memory cgroup since the attempt started.
   int64_t machine_oom_kills = 0;   // The same for the whole machine (or container VM).

@@ -50,7 +50,7 @@ enum class Reason : uint8_t {
   node_lost,     // its node was lost,
   first_victim,  // or no failure can be the cause of theirs.
   mismatch,      // Rule g: calls that do not match,
-  hang,          // or a hang for which a rank was made to fail, or rule h: gave up.
+  hang,          // or a hang for which a rank was made to fail; rule h: a time-out in one.
 };
 
 // The judge's input on one worker. All instants of an attempt are on one clock.

@@ -9,6 +9,8 @@
 
 #include <gtest/gtest.h>
 
+#include "agent/report/job_report.h"
+
 namespace muster {
 namespace {
 
@@ -21,6 +23,11 @@ NameSet names_where(const Wanted& wanted) {
     if (wanted(row)) names.emplace(row.name);
   }
   return names;
+}
+
+TEST(OptionRow, NamesEveryCauseThatAnExitCodeCanHave) {
+  for (const std::string_view cause : exit_causes())
+    EXPECT_NE(option_row("exit-code").help.find(cause), std::string_view::npos) << cause;
 }
 
 TEST(OptionRow, IsFoundByItsName) {
