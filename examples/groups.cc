@@ -28,8 +28,7 @@ int main() try {
   muster::init_process_group();
   const int rank = muster::rank();
 
-  // By a list of ranks of the job. Ranks that are not in it do not take part and are not waited
-  // for.
+  // A group by a list of ranks of the job. The other ranks do not take part and are not waited for.
   std::vector<muster::GlobalRank> mine;
   for (int r = rank % 2; r < muster::world_size(); r += 2)
     mine.push_back({r});
@@ -38,8 +37,8 @@ int main() try {
                  std::to_string(parity.rank().value) + " of " + parity.name() +
                  "; its sum of ranks is " + std::to_string(sum_over(parity, rank)) + "\n");
 
-  // By colour: ranks that pass the same one form a group, ordered by key. Here a grid of two
-  // columns, as for tensor and data parallelism; each rank is in a row and in a column.
+  // Groups by colour: ranks that pass the same colour form a group, ordered by key. Here they form a
+  // grid of two columns, as for tensor and data parallelism; each rank is in a row and in a column.
   muster::ProcessGroup row = muster::world().split(/*color=*/rank / 2);
   muster::ProcessGroup column = muster::world().split(/*color=*/rank % 2, /*key=*/-rank);
   print_in_order("rank " + std::to_string(rank) + ": row sum " +
