@@ -37,8 +37,8 @@ int main() try {
                  std::to_string(parity.rank().value) + " of " + parity.name() +
                  "; its sum of ranks is " + std::to_string(sum_over(parity, rank)) + "\n");
 
-  // Groups by colour: ranks that pass the same colour form a group, ordered by key. Here they form a
-  // grid of two columns, as for tensor and data parallelism; each rank is in a row and in a column.
+  // Groups by colour: ranks that pass the same colour form a group, ordered by key. Here a grid of
+  // two columns, as for tensor and data parallelism; each rank is in a row and in a column.
   muster::ProcessGroup row = muster::world().split(/*color=*/rank / 2);
   muster::ProcessGroup column = muster::world().split(/*color=*/rank % 2, /*key=*/-rank);
   print_in_order("rank " + std::to_string(rank) + ": row sum " +
