@@ -3,7 +3,7 @@
     muster --nproc-per-node 4 --max-restarts 3 examples/digits_ddp.py --checkpoint /tmp/digits.pt
 
 Nothing in it knows muster: it needs the variables that torchrun sets, and gloo on CPUs. After every epoch rank 0
-saves a checkpoint; a job that starts anew goes on from there and ends with the same loss as one that was never
+saves a checkpoint; a restarted job continues from there and ends with the same loss as one that was never
 disturbed. To see that happen, let a worker kill itself in the first attempt: --kill-rank 1 --kill-epoch 5.
 """
 

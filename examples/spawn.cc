@@ -2,7 +2,7 @@
 //
 //   spawn          (starts 4 ranks of itself)
 //
-// Each rank is this program executed anew: there main() runs up to the same spawn(), which calls
+// Each rank is this program, executed again: there main() runs up to the same spawn(), which calls
 // the function instead. So the code before spawn() runs in every rank too.
 #include <cstdio>
 
