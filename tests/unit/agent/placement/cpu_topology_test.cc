@@ -7,31 +7,6 @@
 namespace muster {
 namespace {
 
-TEST(CpuList, IsReadInTheKernelsNotation) {
-  EXPECT_EQ(parse_cpu_list("0-3,8,10-11\n"), (CpuSet{0, 1, 2, 3, 8, 10, 11}));
-  EXPECT_EQ(parse_cpu_list("5"), CpuSet{5});
-  EXPECT_EQ(parse_cpu_list("3,1,1-2"), (CpuSet{1, 2, 3}));
-  EXPECT_EQ(parse_cpu_list(" \n"), CpuSet{});
-}
-
-TEST(CpuList, RefusesAnyOtherText) {
-  for (const char* text :
-       {"a", "1-", "-1", "3-1", "1,,2", "1,", ",", "0-99999999999", "0-65536", "1 2", "0x1"}) {
-    EXPECT_EQ(parse_cpu_list(text), std::nullopt) << text;
-  }
-}
-
-TEST(CpuList, IsPrintedInItsShortestForm) {
-  EXPECT_EQ(format_cpu_list({0, 1, 2, 3, 8, 10, 11}), "0-3,8,10-11");
-  EXPECT_EQ(format_cpu_list({7}), "7");
-  EXPECT_EQ(format_cpu_list({}), "");
-}
-
-TEST(CpuList, IntersectionKeepsCommonCpusInOrder) {
-  EXPECT_EQ(intersect_cpus({0, 1, 2, 5}, {1, 5, 9}), (CpuSet{1, 5}));
-  EXPECT_EQ(intersect_cpus({}, {1}), CpuSet{});
-}
-
 void write_fake_cpu(const TempTree& tree, int cpu, const std::string& siblings, int package,
                     const std::string& cache_sharers) {
   const std::string folder = "devices/system/cpu/cpu" + std::to_string(cpu);

@@ -106,23 +106,6 @@ TEST(Devices, LabelNamesNumberShortUuidAndBus) {
   EXPECT_EQ(device_label(Gpu{}, ""), "GPU 0");
 }
 
-TEST(DeviceUsers, OnlyOldProcessesCountAsHolders) {
-  EXPECT_EQ(remaining_holders({10, 11, 12}, {{0, 10, 100}, {0, 99, 5}, {1, 10, 7}, {1, 11, 0}}),
-            (std::vector<GpuProcess>{{0, 10, 100}, {1, 10, 7}, {1, 11, 0}}));
-}
-
-TEST(DeviceUsers, HoldNothingOnceTheDriverForgetsThem) {
-  EXPECT_EQ(remaining_holders({10}, {{0, 99, 5}}), std::vector<GpuProcess>{});
-  EXPECT_EQ(remaining_holders({}, {{0, 99, 5}}), std::vector<GpuProcess>{});
-}
-
-TEST(DeviceUsers, AreDescribedByGpuPidAndMemory) {
-  EXPECT_EQ(describe_holders({{0, 10, 3ull << 30}, {0, 12, 0}, {1, 11, 1ull << 29}}),
-            "GPU memory of the last attempt is still held: GPU 0 by pid 10 (3.0 GiB) and pid 12, "
-            "GPU 1 by pid 11 (0.5 GiB)");
-  EXPECT_EQ(describe_holders({}), "");
-}
-
 TEST(ProcDevices, AreUnknownWithoutTheDriverFolder) {
   const TempTree tree;
   EXPECT_EQ(read_proc_devices(tree.root()), std::nullopt);
