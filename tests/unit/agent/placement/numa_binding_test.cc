@@ -141,16 +141,27 @@ TEST(NumaBinding, NamesAreTheFlagsValues) {
   EXPECT_EQ(numa_binding_name(NumaBinding::core_complex), "core-complex");
 }
 
-RC_GTEST_PROP(NumaBindingProperty, SetsAreSortedAllowedAndNeverEmpty, ()) {
-  CpuSet allowed;
+CpuSet any_cpus() {
+  CpuSet cpus;
   for (int cpu = 0; cpu < 32; ++cpu) {
-    if (*rc::gen::arbitrary<bool>()) allowed.push_back(cpu);
+    if (*rc::gen::arbitrary<bool>()) cpus.push_back(cpu);
   }
-  const auto nodes = *rc::gen::container<std::vector<int>>(rc::gen::inRange(0, 4));
+  return cpus;
+}
+
+// Returns the nodes of a few devices: most nodes have enough cores for them.
+std::vector<int> any_device_nodes() {
+  return *rc::gen::container<std::vector<int>>(*rc::gen::inRange<size_t>(0, 7),
+                                               rc::gen::inRange(0, 4));
+}
+
+RC_GTEST_PROP(NumaBindingProperty, SetsAreSortedAllowedAndNeverEmpty, ()) {
+  const CpuSet allowed = any_cpus();
+  const std::vector<int> nodes = any_device_nodes();
   const auto mode = *rc::gen::element(NumaBinding::node, NumaBinding::socket,
                                       NumaBinding::exclusive, NumaBinding::core_complex);
   const Result<Sets> sets = bind_devices(mode, two_socket_topology(), allowed, nodes);
-  if (!sets) return;
+  RC_PRE(sets.has_value());
   RC_ASSERT(sets->size() == nodes.size());
   for (const CpuSet& cpus : *sets) {
     RC_ASSERT(!cpus.empty());
@@ -159,15 +170,11 @@ RC_GTEST_PROP(NumaBindingProperty, SetsAreSortedAllowedAndNeverEmpty, ()) {
 }
 
 RC_GTEST_PROP(NumaBindingProperty, ExclusiveSetsUseEveryCpuOfTheNodeOnce, ()) {
-  CpuSet allowed;
-  for (int cpu = 0; cpu < 32; ++cpu) {
-    if (*rc::gen::arbitrary<bool>()) allowed.push_back(cpu);
-  }
-  const auto nodes =
-      *rc::gen::nonEmpty(rc::gen::container<std::vector<int>>(rc::gen::inRange(0, 4)));
+  const CpuSet allowed = any_cpus();
+  const std::vector<int> nodes = any_device_nodes();
   const Result<Sets> sets =
       bind_devices(NumaBinding::exclusive, two_socket_topology(), allowed, nodes);
-  if (!sets) return;
+  RC_PRE(sets.has_value());
   const CpuTopology topology = two_socket_topology();
   for (const NumaNode& node : topology.nodes) {
     CpuSet given;

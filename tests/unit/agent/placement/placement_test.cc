@@ -432,8 +432,6 @@ TEST(NumaPlacement, ErrorsOfTheBindingArePassedOn) {
   EXPECT_EQ(placement_error(input).code, ExitCode::environment);
 }
 
-using Lines = std::vector<std::string>;
-
 InheritedDevices inheriting_list(const std::string& list) {
   return {list, std::nullopt, std::nullopt};
 }
@@ -494,7 +492,7 @@ RC_GTEST_PROP(PlacementProperty, InheritedListsAreOnlyEverNarrowed, ()) {
   if (*rc::gen::arbitrary<bool>()) input = virtual_ranks(input);
   if (*rc::gen::arbitrary<bool>()) input.devices = DeviceReport{};
   const Result<Placement> placement = place(input);
-  if (!placement) return;
+  RC_PRE(placement.has_value());
   const Lines known = split_visible_devices(list);
   for (const WorkerPlacement& worker : placement->workers) {
     for (const auto& [name, value] : worker.env) {
