@@ -141,31 +141,28 @@ TEST(WorkerCount, WorkersShareTheCoresAndEachHasAtLeastOne) {
 }
 
 TEST(WorkerCount, DevicesAreLookedUpOnlyForFlagsThatNeedThem) {
-  EXPECT_FALSE(needs_devices(spec_asking_for("4")));
   EXPECT_FALSE(needs_devices(spec_asking_for("cpu")));
   EXPECT_TRUE(needs_devices(spec_asking_for("gpu")));
   EXPECT_TRUE(needs_devices(spec_asking_for("auto")));
-  LaunchSpec spec = spec_asking_for("4");
-  spec.placement.gpus = {"0"};
-  EXPECT_TRUE(needs_devices(spec));
-  spec = spec_asking_for("4");
-  spec.placement.gpu_binding = GpuBinding::exclusive;
-  EXPECT_TRUE(needs_devices(spec));
-  spec = spec_asking_for("4");
-  spec.placement.virtual_local_rank = true;
-  EXPECT_TRUE(needs_devices(spec));
-  EXPECT_FALSE(needs_topology(spec));
-  spec = spec_asking_for("4");
-  spec.placement.numa_binding = NumaBinding::socket;
-  EXPECT_TRUE(needs_devices(spec));
-  EXPECT_TRUE(needs_topology(spec));
-  spec = spec_asking_for("4");
-  spec.placement.report_bindings = true;
-  EXPECT_TRUE(needs_devices(spec));
-  EXPECT_TRUE(needs_topology(spec));
-  spec = spec_asking_for("4");
-  spec.placement.keep_local_rank = true;
-  EXPECT_FALSE(needs_devices(spec));
+  struct Row {
+    void (*change)(PlacementSpec&);
+    bool devices, topology;
+  };
+  const Row rows[] = {
+      {[](PlacementSpec&) {}, false, false},
+      {[](PlacementSpec& s) { s.gpus = {"0"}; }, true, false},
+      {[](PlacementSpec& s) { s.gpu_binding = GpuBinding::exclusive; }, true, false},
+      {[](PlacementSpec& s) { s.virtual_local_rank = true; }, true, false},
+      {[](PlacementSpec& s) { s.numa_binding = NumaBinding::socket; }, true, true},
+      {[](PlacementSpec& s) { s.report_bindings = true; }, true, true},
+      {[](PlacementSpec& s) { s.keep_local_rank = true; }, false, false},
+  };
+  for (const Row& row : rows) {
+    LaunchSpec spec = spec_asking_for("4");
+    row.change(spec.placement);
+    EXPECT_EQ(needs_devices(spec), row.devices) << &row - rows;
+    EXPECT_EQ(needs_topology(spec), row.topology) << &row - rows;
+  }
 }
 
 }  // namespace
