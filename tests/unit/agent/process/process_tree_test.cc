@@ -10,6 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/wait_for.h"
+
 namespace muster {
 namespace {
 
@@ -127,8 +129,11 @@ TEST(ProcessTree, AProcessIsNotExitingIfOnlyItsMainThreadHasEnded) {
     std::thread([] { pause(); }).detach();
     syscall(SYS_exit, 0);  // Ends this thread; pthread_exit() would unwind through the test.
   }
-  while (look_at_entry(child)->state != 'Z')
-    std::this_thread::yield();
+  const auto has_no_main_thread = [&] {
+    const auto process = look_at_entry(child);
+    return process && process->state == 'Z';
+  };
+  ASSERT_TRUE(test::wait_for(has_no_main_thread, "the main thread has ended"));
   EXPECT_EQ(is_exiting(child), false);
   kill(child, SIGKILL);
   siginfo_t info{};
