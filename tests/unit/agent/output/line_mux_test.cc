@@ -3,15 +3,11 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "tests/unit/instants.h"
+
 namespace muster {
 
 namespace {
-
-constexpr Instant kStart{};
-
-Instant at_ms(int ms) {
-  return kStart + std::chrono::milliseconds(ms);
-}
 
 // A mux whose console is a string, which tests compare whole.
 class MuxConsole {
@@ -59,7 +55,7 @@ TEST(LineMux, WholeLinesPassInTheCallersOwnMemory) {
   const int stream = mux.open();
   const std::string_view bytes = "a\nb\n";
   LineMux::Pieces pieces;
-  mux.feed(stream, bytes, kStart, pieces);
+  mux.feed(stream, bytes, at_ms(0), pieces);
   ASSERT_EQ(pieces.size(), 1u);
   EXPECT_EQ(pieces.front().data(), bytes.data());
 }
@@ -240,18 +236,12 @@ TEST(LineMux, AStreamIsNotReadWhileItsHeldOutputIsAtTheLimit) {
   EXPECT_EQ(console.shown, "Name? Bob\n" + lines + "\n");
 }
 
-TEST(LineMux, TheTailOfAnEndedStreamIsShownAsItIs) {
-  MuxConsole console(1);
-  console.feed(0, "last words", 0);
-  console.close(0, 1);
-  EXPECT_EQ(console.shown, "last words");
-  EXPECT_EQ(console.mux.next_deadline(), kNever);
-}
-
 TEST(LineMux, TheTailOfAnEndedStreamIsSeparatedFromWhatFollows) {
   MuxConsole console(2);
   console.feed(0, "last words", 0);
   console.close(0, 1);
+  EXPECT_EQ(console.shown, "last words");
+  EXPECT_EQ(console.mux.next_deadline(), kNever);
   console.feed(1, "go on\n", 2);
   EXPECT_EQ(console.shown, "last words\ngo on\n");
 }

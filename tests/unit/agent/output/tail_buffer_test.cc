@@ -12,24 +12,6 @@ namespace {
 
 constexpr size_t kBytes = size_t{64} << 10;
 
-TEST(TailBuffer, KeepsEverythingThatFits) {
-  TailBuffer tail(kBytes);
-  EXPECT_EQ(tail.text(), "");
-  tail.add("one\n");
-  tail.add("two\n");
-  EXPECT_EQ(tail.text(), "one\ntwo\n");
-}
-
-TEST(TailBuffer, KeepsTheEndOfOneLargeChunk) {
-  TailBuffer tail(kBytes);
-  tail.add("before");
-  const std::string large = std::string(100, 'a') + std::string(kBytes, 'b');
-  tail.add(large);
-  EXPECT_EQ(tail.text(), std::string(kBytes, 'b'));
-  tail.add("end");
-  EXPECT_EQ(tail.text(), std::string(kBytes - 3, 'b') + "end");
-}
-
 TEST(TailBuffer, CountsAllBytesThatWereAdded) {
   TailBuffer tail(4);
   for (const char* part : {"ab", "cde", "fghijk", "l"})
