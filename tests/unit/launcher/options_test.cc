@@ -348,14 +348,6 @@ TEST(Options, LetRunPathWinOverModuleAndNoPython) {
   EXPECT_EQ(spec_of({"--run-path", "-m", "--no-python"}).mode, RunMode::run_path);
 }
 
-TEST(OptionVariables, LoseToTheCommandLine) {
-  const Environment environment{{"PET_MAX_RESTARTS", "7"}, {"PET_NPROC_PER_NODE", "2"}};
-  EXPECT_EQ(spec_of({"--max-restarts", "1"}, environment), plain_but([](LaunchSpec& s) {
-              s.max_restarts = 1;
-              s.nproc_per_node = "2";
-            }));
-}
-
 TEST(OptionVariables, AreNamedInComplaints) {
   EXPECT_EQ(complaint_about({}, {{"PET_MAX_RESTARTS", "x"}}),
             "PET_MAX_RESTARTS=x: not a whole number; give 0 or more");
@@ -366,25 +358,16 @@ TEST(OptionVariables, AreNamedInComplaints) {
 }
 
 TEST(OptionVariables, AreNotReadIfTheFlagIsGiven) {
-  EXPECT_EQ(spec_of({"--max-restarts", "1"}, {{"PET_MAX_RESTARTS", "x"}}).max_restarts, 1);
-  EXPECT_EQ(spec_of({"--nnodes", "1"}, {{"PET_NNODES", ""}}), plain_spec());
+  const Environment environment{
+      {"PET_MAX_RESTARTS", "x"}, {"PET_NNODES", ""}, {"PET_NPROC_PER_NODE", "2"}};
+  EXPECT_EQ(spec_of({"--max-restarts", "1", "--nnodes", "1"}, environment),
+            plain_but([](LaunchSpec& s) {
+              s.max_restarts = 1;
+              s.nproc_per_node = "2";
+            }));
 }
 
-TEST(OptionVariables, AreWholeNumbersForFlagsWithoutValue) {
-  for (const char* on : {"1", "2", "-1", " 1 "}) {
-    EXPECT_EQ(spec_of({}, {{"PET_MODULE", on}}).mode, RunMode::module) << on;
-  }
-  EXPECT_EQ(spec_of({}, {{"PET_MODULE", "0"}}), plain_spec());
-  EXPECT_EQ(spec_of({"-m"}, {{"PET_MODULE", "0"}}).mode, RunMode::module);
-}
-
-TEST(OptionVariables, AreAlwaysCheckedForFlagsWithoutValue) {
-  for (const char* junk : {"", "true", "yes", "1.0"}) {
-    const std::string shown = *junk == '\0' ? "''" : junk;
-    EXPECT_EQ(
-        complaint_about({"--standalone"}, {{"PET_STANDALONE", junk}}),
-        "PET_STANDALONE=" + shown + ": not a whole number; give 1 (on) or 0 (off), or unset it");
-  }
+TEST(OptionVariables, AreCheckedForEveryFlagWithoutValue) {
   for (const OptionRow& row : option_rows()) {
     if (row.takes_value() || !row.traits.reads_variable) continue;
     const std::string variable = row.variable();
@@ -414,19 +397,6 @@ TEST(OptionVariables, DoNotExistForSomeFlags) {
               Words({variable + " is ignored: --" + flag + " is read from the command line only"}));
     EXPECT_EQ(spec_despite_warnings({}, {{variable, "junk"}}), plain_spec());
   }
-}
-
-TEST(OptionVariables, AreSuggestedForNamesThatAreNearlyRight) {
-  EXPECT_EQ(warnings_of({}, {{"PET_NPROC_PER_NODES", "2"}}),
-            Words({"PET_NPROC_PER_NODES belongs to no flag and is ignored; did you mean "
-                   "PET_NPROC_PER_NODE?"}));
-  EXPECT_EQ(warnings_of({}, {{"PET_MAX_RESTART", "2"}}),
-            Words({"PET_MAX_RESTART belongs to no flag and is ignored; did you mean "
-                   "PET_MAX_RESTARTS?"}));
-}
-
-TEST(OptionVariables, AreIgnoredIfTheyBelongToOtherSoftware) {
-  EXPECT_EQ(spec_of({}, {{"PET_SHOP_WINDOW", "x"}, {"PETER", "y"}, {"NNODES", "7"}}), plain_spec());
 }
 
 TEST(HangTimeouts, HaveNoEffectIfNothingIsRecordedOrWatched) {
@@ -522,22 +492,6 @@ TEST(SignalsToHandle, LeavesOutUnknownNamesWithAWarning) {
 TEST(SignalsToHandle, MayBeEmpty) {
   EXPECT_EQ(spec_despite_warnings({}, {{"PET_SIGNALS_TO_HANDLE", ""}}).stop_signals,
             std::vector<int>{});
-}
-
-TEST(SignalNames, AreThoseOfTheSystem) {
-  for (const char* name :
-       {"HUP",  "INT",  "QUIT", "ILL",  "TRAP", "ABRT",   "BUS",  "FPE",   "KILL", "USR1",
-        "SEGV", "USR2", "PIPE", "ALRM", "TERM", "STKFLT", "CHLD", "CONT",  "STOP", "TSTP",
-        "TTIN", "TTOU", "URG",  "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "PWR",  "SYS"}) {
-    const std::optional<int> number = signal_number(std::string("SIG") + name);
-    ASSERT_TRUE(number.has_value()) << name;
-    EXPECT_STREQ(sigabbrev_np(*number), name);
-  }
-  EXPECT_EQ(signal_number("SIGRTMIN"), SIGRTMIN);
-  EXPECT_EQ(signal_number("SIGRTMAX"), SIGRTMAX);
-  EXPECT_EQ(signal_number("TERM"), std::nullopt);
-  EXPECT_EQ(signal_number("sigterm"), std::nullopt);
-  EXPECT_EQ(signal_number(""), std::nullopt);
 }
 
 std::string printed(const Words& args, const Environment& environment = {}) {

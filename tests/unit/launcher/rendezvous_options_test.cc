@@ -189,18 +189,6 @@ TEST(RendezvousMode, RefusesAnEmptyIdOfSeveralNodes) {
             "give an ID");
 }
 
-TEST(RendezvousMode, KeepsTheQuotesOfAQuotedConf) {
-  const Words flags{"--rdzv-conf='join_timeout=5,last_call_timeout=1,timeout=5'"};
-  RendezvousSpec expected = silent_default();
-  expected.conf = {{"'join_timeout", "5"}, {"last_call_timeout", "1"}, {"timeout", "5'"}};
-  expected.times.last_call_s = 1;
-  EXPECT_EQ(spec_despite_warnings(flags).rendezvous, expected);
-  EXPECT_EQ(warnings_of(flags),
-            Words({"--rdzv-conf 'join_timeout=5,last_call_timeout=1,timeout=5': key 'join_timeout "
-                   "is unknown and ignored; the quotes came from the command line and are part of "
-                   "it"}));
-}
-
 TEST(RendezvousMode, TakesSeveralNodes) {
   EXPECT_EQ(rendezvous_of(c10d_pair()), c10d_pair_spec());
   EXPECT_EQ(rendezvous_of({"--nnodes=1:4", "--rdzv-backend=c10d", "--rdzv-endpoint=n0"}),

@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "launcher/engines/node_list.h"
-#include "rendezvous/base/task_variables.h"
 #include "tests/unit/launcher/engines/engine_environments.h"
 
 namespace muster {
@@ -288,38 +286,6 @@ TEST(Engine, SaysWhichVariableIsDamaged) {
           "OMPI_COMM_WORLD_RANK=3 is not below OMPI_COMM_WORLD_SIZE=3: ");
   damaged(changed(pytorch_job(), {{"RANK", "4"}}), "RANK=4 is not below WORLD_SIZE=4: ");
   damaged(indexed_job("x"), "JOB_COMPLETION_INDEX=x is not a number from 0 to 524287: ");
-}
-
-// ---- lists
-
-TEST(NodeList, BeginsWithTheFirstHost) {
-  const std::map<std::string, std::string> lists{
-      {"", ""},
-      {"node1", "node1"},
-      {"node1,node2", "node1"},
-      {"n[1-3,7],gpu[001-004]-ib", "n1"},
-      {"gpu[001-004]-ib", "gpu001-ib"},
-      {"rack[2,5]node[07-09]x", "rack2node07x"},
-      {"n[", "n"},
-  };
-  for (const auto& [list, host] : lists)
-    EXPECT_EQ(first_host_of(list), host) << list;
-}
-
-TEST(TaskVariables, CountsTheTasksOfEachNode) {
-  const auto counts = [](std::string_view text) {
-    std::vector<int> all;
-    for (int node = 0; node < 5; ++node)
-      all.push_back(slurm_tasks_on_node(text, node).value_or(0));
-    return all;
-  };
-  using Counts = std::vector<int>;
-  EXPECT_EQ(counts("4"), (Counts{4, 0, 0, 0, 0}));
-  EXPECT_EQ(counts("1(x2)"), (Counts{1, 1, 0, 0, 0}));
-  EXPECT_EQ(counts("2(x3),1"), (Counts{2, 2, 2, 1, 0}));
-  EXPECT_EQ(counts("4,1"), (Counts{4, 1, 0, 0, 0}));
-  for (const char* junk : {"", "x", ",", "(x2)"})
-    EXPECT_EQ(counts(junk), (Counts{0, 0, 0, 0, 0})) << junk;
 }
 
 }  // namespace

@@ -36,9 +36,9 @@ TEST(SlurmNodeList, BeginsWithTheFirstNumberOfEachBracket) {
 
 // Such lists come from an environment that was cut off or is not Slurm's.
 TEST(SlurmNodeList, HasAFirstHostWhateverItsBrackets) {
-  const std::map<std::string, std::string> cases{{"n[1-2", "n1"},  {"n]1", "n1"},
-                                                 {"n[]", "n"},     {"n[-1]", "n"},
-                                                 {"n[,1]x", "nx"}, {"n[[1]]", "n1"}};
+  const std::map<std::string, std::string> cases{
+      {"n[1-2", "n1"},  {"n]1", "n1"},    {"n[]", "n"}, {"n[-1]", "n"},
+      {"n[,1]x", "nx"}, {"n[[1]]", "n1"}, {"n[", "n"}};
   for (const auto& [list, host] : cases)
     EXPECT_EQ(first_host_of(list), host) << list;
 }
