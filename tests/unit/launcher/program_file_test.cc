@@ -125,8 +125,11 @@ TEST_F(ProgramFiles, AreSearchedForAFlagInTheirFirstMebibyte) {
   EXPECT_TRUE(found(0));
   EXPECT_TRUE(found(kMebibyte - name.size()));
   EXPECT_FALSE(found(kMebibyte - name.size() + 1));
-  EXPECT_FALSE(names_flag(file("s.py", "nproc-per_node nproc per node"), "nproc-per-node"));
-  EXPECT_TRUE(names_flag(at("."), "nproc-per-node"));
+  EXPECT_TRUE(names_flag(file("s.py", "('--nproc-per-node')"), "nproc-per-node"));
+  for (const char* other : {"", "nproc-per_node nproc per node"})
+    EXPECT_FALSE(names_flag(file("s.py", other), "nproc-per-node")) << other;
+  for (const std::string& unknown : {at("."), at("missing"), std::string("/dev/null")})
+    EXPECT_TRUE(names_flag(unknown, "nproc-per-node")) << unknown;
 }
 
 TEST_F(ProgramFiles, AreFoundInTheFirstFolderOfThePathThatHasOne) {
@@ -182,6 +185,8 @@ TEST_F(ProgramFiles, NeedTheInterpreterOfTheirHashBang) {
       {{"/no/sh", ""},
        missing + "names the interpreter /no/sh, which does not exist; correct the line or install "
                  "it"},
+      {{"", ""},
+       missing + "names the interpreter '', which does not exist; correct the line or install it"},
       {{text, ""},
        "126: cannot run 'a b': its #! line names the interpreter " + text +
            ", which is not executable; correct the line"},
@@ -221,13 +226,13 @@ constexpr uint16_t kSmallMachineHere = EM_386;
 
 // An executable whose second segment names its loader.
 template <typename Header, typename Segment>
-std::string image_with_loader(unsigned char elf_class, uint16_t machine,
-                              const std::string& loader) {
+std::string image_with_loader(unsigned char elf_class, uint16_t machine, const std::string& loader,
+                              uint16_t type = ET_DYN) {
   Header header{};
   std::memcpy(header.e_ident, ELFMAG, SELFMAG);
   header.e_ident[EI_CLASS] = elf_class;
   header.e_ident[EI_DATA] = ELFDATA2LSB;
-  header.e_type = ET_DYN;
+  header.e_type = type;
   header.e_machine = machine;
   header.e_phoff = sizeof(Header);
   header.e_phentsize = sizeof(Segment);
@@ -248,6 +253,29 @@ std::string wide_image(const std::string& loader) {
 
 std::string small_image(const std::string& loader) {
   return image_with_loader<Elf32_Ehdr, Elf32_Phdr>(ELFCLASS32, kSmallMachineHere, loader);
+}
+
+TEST(ProgramFile, NeedsAnElfHeaderOfThisMachine) {
+  const auto image = [](unsigned char elf_class, uint16_t machine, uint16_t type) {
+    return image_with_loader<Elf64_Ehdr, Elf64_Phdr>(elf_class, machine, "/dev/null", type);
+  };
+  std::string big_endian = image(ELFCLASS64, kMachineHere, ET_EXEC);
+  big_endian[EI_DATA] = ELFDATA2MSB;
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {image(ELFCLASS64, kMachineHere, ET_EXEC).substr(0, 63), "its ELF header is cut off"},
+      {image(7, kMachineHere, ET_EXEC), "its ELF header is damaged"},
+      {big_endian, "it is for a big-endian machine"},
+      {image(ELFCLASS64, EM_S390, ET_EXEC), "it is for s390"},
+      {image(ELFCLASS64, EM_RISCV, ET_DYN), "it is for RISC-V"},
+      {image(ELFCLASS64, 4711, ET_DYN), "it is for machine type 4711"},
+      {image(ELFCLASS64, kMachineHere, ET_REL), "it is an object or core file, not an executable"},
+      {image(ELFCLASS64, kMachineHere, ET_CORE), "it is an object or core file, not an executable"},
+  };
+  for (const auto& [head, why] : cases) {
+    EXPECT_EQ(told_of(check_elf("x", head)),
+              "126: cannot run x: " + why + "; rebuild it for this machine");
+  }
+  EXPECT_EQ(told_of(check_elf("x", image(ELFCLASS64, kMachineHere, ET_EXEC))), "fine");
 }
 
 TEST(ProgramFile, NeedsItsElfLoader) {

@@ -1,7 +1,6 @@
 #include "launcher/program.h"
 
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -79,34 +78,6 @@ class Programs : public ::testing::Test {
   HostView host_;
 };
 
-std::string elf_image(unsigned char elf_class, uint16_t machine, uint16_t type,
-                      const std::string& loader = "") {
-  Elf64_Ehdr header{};
-  std::memcpy(header.e_ident, ELFMAG, SELFMAG);
-  header.e_ident[EI_CLASS] = elf_class;
-  header.e_ident[EI_DATA] = ELFDATA2LSB;
-  header.e_type = type;
-  header.e_machine = machine;
-  Elf64_Phdr segment{};
-  if (!loader.empty()) {
-    header.e_phoff = sizeof(header);
-    header.e_phentsize = sizeof(segment);
-    header.e_phnum = 1;
-    segment.p_type = PT_INTERP;
-    segment.p_offset = sizeof(header) + sizeof(segment);
-    segment.p_filesz = loader.size() + 1;
-  }
-  std::string image(reinterpret_cast<const char*>(&header), sizeof(header));
-  image.append(reinterpret_cast<const char*>(&segment), sizeof(segment));
-  return image + loader + '\0';
-}
-
-#if defined(__aarch64__)
-constexpr uint16_t kMachine = EM_AARCH64;
-#else
-constexpr uint16_t kMachine = EM_X86_64;
-#endif
-
 TEST_F(Programs, RunInUnbufferedPythonByTheirExtension) {
   add("here/train.py", "print(1)\n");
   add("here/tool.pyw", "print(1)\n");
@@ -171,10 +142,12 @@ TEST_F(Programs, RunDirectlyIfTheyHaveAHashBang) {
   EXPECT_EQ(resolved("./run"), Result<Command>(Command{"./run", {"./run"}, 1, false}));
   EXPECT_EQ(resolved(at("here/run")),
             Result<Command>(Command{at("here/run"), {at("here/run")}, 1, false}));
+  add("here/by_env", "#!/usr/bin/env python3\n", 0755);
+  EXPECT_EQ(resolved("by_env"), Result<Command>(Command{"./by_env", {"by_env"}, 1, false}));
 }
 
 TEST_F(Programs, RunDirectlyIfTheyAreElfFiles) {
-  add("here/solver", elf_image(ELFCLASS64, kMachine, ET_DYN), 0755);
+  std::filesystem::create_symlink("/proc/self/exe", at("here/solver"));
   EXPECT_EQ(resolved("solver"), Result<Command>(Command{"./solver", {"solver"}, 1, false}));
   EXPECT_EQ(resolved("/proc/self/exe").value().executable, "/proc/self/exe");
 }
@@ -225,7 +198,7 @@ TEST_F(Programs, CannotBeFoldersWithoutAMainFile) {
 TEST_F(Programs, NameTheRemedyIfTheirModeBitIsMissing) {
   add("here/run.sh", "#!/bin/sh\n");
   add("here/notes.txt", "hello\n");
-  add("here/solver", elf_image(ELFCLASS64, kMachine, ET_DYN));
+  add("here/solver", ELFMAG);
   for (const char* name : {"run.sh", "notes.txt", "solver"}) {
     expect_error(name, ExitCode::cannot_execute,
                  std::string("cannot run ") + name +
@@ -254,37 +227,9 @@ TEST_F(Programs, AreRefusedIfTheirFormatIsUnknown) {
 }
 
 TEST_F(Programs, SayWhatIsWrongWithTheirElfHeader) {
-  const std::vector<std::pair<std::string, std::string>> cases{
-      {"\x7f"
-       "ELF",
-       "its ELF header is cut off"},
-      {elf_image(ELFCLASS64, kMachine, ET_EXEC).substr(0, 63), "its ELF header is cut off"},
-      {elf_image(7, kMachine, ET_EXEC), "its ELF header is damaged"},
-      {elf_image(ELFCLASS64, EM_S390, ET_EXEC), "it is for s390"},
-      {elf_image(ELFCLASS64, EM_RISCV, ET_DYN), "it is for RISC-V"},
-      {elf_image(ELFCLASS64, 4711, ET_DYN), "it is for machine type 4711"},
-      {elf_image(ELFCLASS64, kMachine, ET_REL), "it is an object or core file, not an executable"},
-      {elf_image(ELFCLASS64, kMachine, ET_CORE), "it is an object or core file, not an executable"},
-  };
-  for (const auto& [image, why] : cases) {
-    add("here/solver", image, 0755);
-    expect_error("solver", ExitCode::cannot_execute,
-                 "cannot run solver: " + why + "; rebuild it for this machine");
-  }
-  std::string big_endian = elf_image(ELFCLASS64, kMachine, ET_EXEC);
-  big_endian[EI_DATA] = ELFDATA2MSB;
-  add("here/solver", big_endian, 0755);
+  add("here/solver", ELFMAG, 0755);
   expect_error("solver", ExitCode::cannot_execute,
-               "cannot run solver: it is for a big-endian machine; rebuild it for this machine");
-}
-
-TEST_F(Programs, NeedTheirElfLoader) {
-  add("here/solver", elf_image(ELFCLASS64, kMachine, ET_DYN, "/lib/ld-nowhere.so.1"), 0755);
-  expect_error("solver", ExitCode::not_found,
-               "cannot run solver: its loader /lib/ld-nowhere.so.1 does not exist; install it or "
-               "rebuild the program for this system");
-  add("here/solver", elf_image(ELFCLASS64, kMachine, ET_DYN, at("bin/python3")), 0755);
-  EXPECT_TRUE(resolved("solver").has_value());
+               "cannot run solver: its ELF header is cut off; rebuild it for this machine");
 }
 
 TEST_F(Programs, NameTheInterpreterThatIsMissing) {
@@ -292,41 +237,10 @@ TEST_F(Programs, NameTheInterpreterThatIsMissing) {
   expect_error("run", ExitCode::not_found,
                "cannot run run: its #! line names the interpreter /no/such/shell, which does not "
                "exist; correct the line or install it");
-  add("here/run", "#!\n", 0755);
-  expect_error("run", ExitCode::not_found,
-               "cannot run run: its #! line names the interpreter '', which does not exist; "
-               "correct the line or install it");
   add("here/run", "#!/usr/bin/env no_such_tool\n", 0755);
   expect_error("run", ExitCode::not_found,
                "cannot run run: its #! line asks env for no_such_tool, which is not on PATH; "
                "correct the line or install it");
-}
-
-TEST_F(Programs, NameTheInterpreterThatCannotBeExecuted) {
-  add("here/shell", "text");
-  add("here/run", "#!" + at("here/shell") + "\n", 0755);
-  expect_error("run", ExitCode::cannot_execute,
-               "cannot run run: its #! line names the interpreter " + at("here/shell") +
-                   ", which is not executable; correct the line");
-}
-
-TEST_F(Programs, NameTheRemedyForWindowsLineEnds) {
-  const std::string message =
-      "cannot run run: its #! line ends in a carriage return; convert the file to Unix line ends, "
-      "as by dos2unix";
-  add("here/run", "#!/bin/sh\r\nexit\r\n", 0755);
-  expect_error("run", ExitCode::cannot_execute, message);
-  add("here/run", "#!/bin/sh -e\r\n", 0755);
-  expect_error("run", ExitCode::cannot_execute, message);
-}
-
-TEST_F(Programs, RunDirectlyIfTheirHashBangAsksEnv) {
-  add("here/run", "#!/usr/bin/env python3\n", 0755);
-  EXPECT_EQ(resolved("run"), Result<Command>(Command{"./run", {"run"}, 1, false}));
-  add("here/run", "#!/usr/bin/env -S whatever --flag\n", 0755);
-  EXPECT_EQ(resolved("run"), Result<Command>(Command{"./run", {"run"}, 1, false}));
-  add("here/run", "#!/usr/bin/env A=1 whatever\n", 0755);
-  EXPECT_EQ(resolved("run"), Result<Command>(Command{"./run", {"run"}, 1, false}));
 }
 
 TEST_F(Programs, RunInPythonIfReadFromStandardInput) {
@@ -630,6 +544,8 @@ TEST(HashBangLine, IsAnInterpreterAndOneArgument) {
       {"#!", {"", ""}},
       {"#!   \n/bin/sh", {"", ""}},
       {"#!/bin/sh  \n", {"/bin/sh", ""}},
+      {"#!/bin/sh\r\nexit\r\n", {"/bin/sh\r", ""}},
+      {"#!/bin/sh -e\r\n", {"/bin/sh", "-e\r"}},
   };
   for (const auto& [text, expected] : lines) {
     const HashBang line = parse_hash_bang(text);
@@ -694,28 +610,6 @@ RC_GTEST_PROP(WorkerArgv, ChangesNothingWithoutADollar, (const ProgramWords& tai
     argv.push_back(word);
   }
   RC_ASSERT(argv_of(argv, 7) == argv);
-}
-
-class FlagInScript : public testing::Test {
- protected:
-  std::string script(const std::string& text) {
-    tree_.write("s.py", text);
-    return tree_.root() / "s.py";
-  }
-
-  TempTree tree_;
-};
-
-TEST_F(FlagInScript, IsFoundByItsNameInEitherSpelling) {
-  EXPECT_TRUE(names_flag(script("parser.add_argument('--nproc-per-node')"), "nproc-per-node"));
-  EXPECT_TRUE(names_flag(script("@click.option('--nproc_per_node')"), "nproc-per-node"));
-  EXPECT_FALSE(names_flag(script("import sys; print(sys.argv)"), "nproc-per-node"));
-  EXPECT_FALSE(names_flag(script(""), "nnodes"));
-}
-
-TEST_F(FlagInScript, IsAssumedIfTheTextIsNotKnown) {
-  EXPECT_TRUE(names_flag("/nowhere/s.py", "nnodes"));
-  EXPECT_TRUE(names_flag("/dev/null", "nnodes"));
 }
 
 }  // namespace
