@@ -250,30 +250,19 @@ TEST(Options, NameFlagValueAndRemedyOfJunk) {
   const std::vector<std::pair<Words, std::string>> cases{
       {{"--nproc-per-node", "0"},
        "--nproc-per-node 0: out of range; give 1 or more, or auto, gpu or cpu"},
-      {{"--nproc-per-node", "-1"},
-       "--nproc-per-node -1: out of range; give 1 or more, or auto, gpu or cpu"},
       {{"--nproc_per_node=foo"},
        "--nproc-per-node foo: not a whole number; give 1 or more, or auto, gpu or cpu"},
-      {{"--nproc-per-node", "1.5"},
-       "--nproc-per-node 1.5: not a whole number; give 1 or more, or auto, gpu or cpu"},
-      {{"--max-restarts", "x"}, "--max-restarts x: not a whole number; give 0 or more"},
       {{"--max-restarts", "-1"}, "--max-restarts -1: out of range; give 0 or more"},
       {{"--monitor-interval", "0"},
        "--monitor-interval 0: out of range; give seconds, more than 0"},
-      {{"--monitor-interval", "x"},
-       "--monitor-interval x: not a number; give seconds, more than 0"},
       {{"--shutdown-timeout", "-1"},
        "--shutdown-timeout -1: out of range; give seconds, 0 or more"},
-      {{"--shutdown-timeout", "5s"},
-       "--shutdown-timeout 5s: not a number; give seconds, 0 or more"},
-      {{"--stdin", "x"}, "--stdin x: not a whole number; give 0 or more, or none"},
       {{"--stdin=-1"}, "--stdin -1: out of range; give 0 or more, or none"},
       {{"--hang-timeout", "0"},
        "--hang-timeout 0: out of range; give seconds, more than 0, or off"},
       {{"--hang-timeout", "OFF"},
        "--hang-timeout OFF: not a number; give seconds, more than 0, or off"},
       {{"--busy-timeout", "off"}, "--busy-timeout off: not a number; give seconds, more than 0"},
-      {{"--busy-timeout", "-1"}, "--busy-timeout -1: out of range; give seconds, more than 0"},
       {{"--exit-code", "1"}, "--exit-code 1: 1" + not_understood},
       {{"--exit-code", ""}, "--exit-code '': ''" + not_understood},
       {{"--exit-code", "lots=3"}, "--exit-code lots=3: lots=3" + not_understood},
@@ -304,14 +293,9 @@ TEST(Options, NameFlagValueAndRemedyOfJunk) {
       {{"--log-prefix", "{rnk}"},
        "--log-prefix {rnk}: rnk is not a field; the fields are {time}, {host}, {rank}, "
        "{local_rank}, {role}"},
-      {{"--log-prefix", "{time"},
-       "--log-prefix {time: time is not a field; the fields are {time}, {host}, {rank}, "
-       "{local_rank}, {role}"},
       {{"--log-dir", "logs/{rank}"},
        "--log-dir logs/{rank}: rank is not a field; the fields are {host}, {node_rank}, {job}, "
        "{start}"},
-      {{"--log-dir", "{host"},
-       "--log-dir {host: host is not a field; the fields are {host}, {node_rank}, {job}, {start}"},
       {{"--log-dir", "{node_rank}", "--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint",
         "a"},
        "--log-dir {node_rank}: the nodes' ranks are not known before they meet; give {host} in "
@@ -333,7 +317,6 @@ TEST(Options, NameFlagValueAndRemedyOfJunk) {
        "--module and --no-python contradict each other; give one of them"},
       {{"--pass-local-rank", "--use-env"},
        "--pass-local-rank and --use-env contradict each other; give one of them"},
-      {{"--max-restarts", "a\nb"}, "--max-restarts a\\nb: not a whole number; give 0 or more"},
   };
   for (const auto& [flags, expected] : cases)
     EXPECT_EQ(complaint_about(flags), expected);
