@@ -151,7 +151,7 @@ CpuSet any_cpus() {
 
 // Returns the nodes of a few devices: most nodes have enough cores for them.
 std::vector<int> any_device_nodes() {
-  return *rc::gen::container<std::vector<int>>(*rc::gen::inRange<size_t>(0, 7),
+  return *rc::gen::container<std::vector<int>>(*rc::gen::inRange<size_t>(1, 7),
                                                rc::gen::inRange(0, 4));
 }
 
