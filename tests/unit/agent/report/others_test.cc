@@ -130,6 +130,13 @@ TEST(Others, ShowTheSentenceOfARankStoppedAfterItsFailure) {
             "1 other failed as well: rank 1 killed by SIGTERM\n");
 }
 
+TEST(Others, AreShownWithTheDeclarationOfADeclaredFailure) {
+  WorkerFailure declared = sample_failure(1, ExitStatus::signaled(SIGKILL));
+  declared.declared = "stuck in uninterruptible sleep for 60 s";
+  EXPECT_EQ(others_text({sample_failure(0, ExitStatus::exited(1)), declared}, 0),
+            "1 other failed afterwards: rank 1 stuck in uninterruptible sleep for 60 s\n");
+}
+
 TEST(Others, AreGroupedByEndWithTheLargestGroupFirst) {
   std::vector<WorkerFailure> failures = {sample_failure(9, ExitStatus::exited(1))};
   for (const int rank : {5, 4, 3})

@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include "agent/report/cause.h"
-#include "agent/report/others.h"
 #include "tests/unit/agent/report/report_samples.h"
 
 namespace muster {
@@ -230,15 +229,6 @@ TEST(Verdict, IsShownEvenIfNoExitWasObserved) {
             "muster: train.py FAILED: no worker's exit was observed\n");
 }
 
-TEST(Verdict, KeepsTheStringsThatPeopleGrepFor) {
-  const std::string text =
-      render_end(failed_job({sample_failure(0, ExitStatus::exited(3))}), RenderOptions{});
-  for (const char* wanted :
-       {"Root Cause (first observed failure)", "exitcode  : ", "failed (exitcode: ", "FAILED"}) {
-    EXPECT_NE(text.find(wanted), std::string::npos) << wanted;
-  }
-}
-
 TEST(Verdict, NamesTheNodeRankOnlyIfThereAreSeveralNodes) {
   JobReport report = failed_job({sample_failure(3, ExitStatus::exited(1)), sample_stopped(0)});
   const std::string alone = render_end(report, {});
@@ -396,71 +386,6 @@ TEST(RenderRestart, NamesTheNodeIfThereAreSeveral) {
   EXPECT_EQ(render_restart(culprit, cause_of(culprit, {}), 2, 3),
             "rank 1 on node-7 exited with 3; failed (exitcode: 3) local_rank: 1 (pid: 1001) of "
             "binary: /usr/bin/python3; restarting, 2 of 3 restarts left");
-}
-
-TEST(OthersText, GroupsByEndMostFrequentFirst) {
-  EXPECT_EQ(others_text({sample_failure(9, ExitStatus::exited(3)),
-                         sample_failure(0, ExitStatus::signaled(SIGABRT)),
-                         sample_failure(8, ExitStatus::exited(1)),
-                         sample_failure(7, ExitStatus::exited(1))},
-                        0),
-            "3 others failed afterwards: ranks 7-8 exited with 1; rank 0 killed by SIGABRT\n");
-}
-
-TEST(OthersText, CountsRanksOfOtherNodes) {
-  EXPECT_EQ(
-      others_text({sample_failure(9, ExitStatus::exited(3)),
-                   sample_failure(0, ExitStatus::exited(1)), sample_stopped(1), sample_stopped(2)},
-                  0, {3, 4}),
-      "1 other failed afterwards: rank 0 exited with 1\n"
-      "4 others were stopped by muster: ranks 1-2 killed by SIGTERM; ranks 3-4\n");
-  EXPECT_EQ(others_text({sample_failure(9, ExitStatus::exited(3))}, 0, {3}),
-            "1 other was stopped by muster: rank 3\n");
-}
-
-TEST(OthersText, SaysHowARankFailedBeforeItHung) {
-  WorkerFailure hung = sample_stopped(1);
-  hung.part = Part::victim;
-  hung.sentence = "raised ConnectionError and did not end; muster stopped it 4.0 s later";
-  EXPECT_EQ(others_text({sample_failure(9, ExitStatus::exited(3)), hung}, 0),
-            "1 other failed as well: rank 1 raised ConnectionError and did not end; muster stopped "
-            "it 4.0 s later\n");
-}
-
-TEST(OthersText, IsEmptyForALonelyCulprit) {
-  EXPECT_EQ(others_text({sample_failure(0, ExitStatus::exited(3))}, 0), "");
-}
-
-TEST(OthersText, StaysShortForManyKindsOfEnd) {
-  std::vector<WorkerFailure> failures = {sample_failure(0, ExitStatus::exited(1))};
-  for (int rank = 1; rank <= 9; ++rank) {
-    failures.push_back(sample_failure(rank, ExitStatus::exited(rank + 10)));
-  }
-  EXPECT_EQ(others_text(failures, 0),
-            "9 others failed afterwards: rank 1 exited with 11; rank 2 exited with 12; rank 3 "
-            "exited with 13; rank 4 exited with 14; rank 5 exited with 15; rank 6 exited with 16; "
-            "3 more\n");
-}
-
-TEST(OthersText, UsesTheDeclarationOfADeclaredFailure) {
-  WorkerFailure declared = sample_failure(1, ExitStatus::signaled(SIGKILL));
-  declared.declared = "stuck in uninterruptible sleep for 60 s";
-  EXPECT_EQ(others_text({sample_failure(0, ExitStatus::exited(1)), declared}, 0),
-            "1 other failed afterwards: rank 1 stuck in uninterruptible sleep for 60 s\n");
-}
-
-TEST(FailedLine, FallsBackToTheProgram) {
-  WorkerFailure failure = sample_failure(2, ExitStatus::exited(7));
-  failure.binary.clear();
-  EXPECT_EQ(failed_line(failure),
-            "failed (exitcode: 7) local_rank: 2 (pid: 1002) of binary: train.py");
-}
-
-TEST(FailedLine, SaysThatAPidIsUnknown) {
-  WorkerFailure failure = sample_failure(2, ExitStatus::exited(7));
-  failure.pid = 0;
-  EXPECT_EQ(failed_line(failure),
-            "failed (exitcode: 7) local_rank: 2 (pid: unknown) of binary: /usr/bin/python3");
 }
 
 TEST(ExitCodeOf, IsTheCulpritsExitCode) {
