@@ -575,15 +575,6 @@ TEST(Cause, NamesTheLogFolderIfItsDiskIsFull) {
             "a disk is full: `df -h` and `df -i` show which");
 }
 
-TEST(KnownRemedy, PrefersTheSpecialCase) {
-  const auto remedy = known_remedy(
-      "RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error. It is possible that "
-      "dataloader's workers are out of shared memory. No space left on device");
-  ASSERT_TRUE(remedy.has_value());
-  EXPECT_EQ(remedy->kind, FailureClass::shm);
-  EXPECT_EQ(known_remedy("ValueError: boom"), std::nullopt);
-}
-
 TEST(FailureClassName, IsTheSpellingOfTheSchema) {
   EXPECT_STREQ(failure_class_name(FailureClass::user), "user");
   EXPECT_STREQ(failure_class_name(FailureClass::oom), "oom");

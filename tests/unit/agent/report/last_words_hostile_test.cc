@@ -106,15 +106,6 @@ TEST(LastWordsOfHostileBytes, AreLinesOfTheTail) {
   }
 }
 
-TEST(LastWordsOfHostileBytes, DoNotOverlap) {
-  const std::string introduction = "Process 1: runtime error: x:\n";
-  const std::vector<ErrorMessage> messages = error_messages(
-      introduction + "Traceback (most recent call last):\n  File \"a\"\nKeyError: 'x'\n");
-  ASSERT_EQ(messages.size(), 2U);
-  EXPECT_EQ(messages[0].end, introduction.size());
-  EXPECT_EQ(messages[1].begin, introduction.size());
-}
-
 TEST(LastWordsOfHostileBytes, AreShort) {
   const std::string chain =
       "Traceback (most recent call last):\n  File \"a\"\nA: " + std::string(9000, 'x') +

@@ -115,6 +115,14 @@ TEST(KnownRemedy, IsOneLineWithoutAFullStop) {
   }
 }
 
+TEST(KnownRemedy, PrefersTheSpecialCase) {
+  const auto remedy = known_remedy(
+      "RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error. It is possible that "
+      "dataloader's workers are out of shared memory. No space left on device");
+  ASSERT_TRUE(remedy.has_value());
+  EXPECT_EQ(remedy->kind, FailureClass::shm);
+}
+
 TEST(KnownRemedy, IsNoneForAnUnknownMessage) {
   for (const char* message :
        {"", "ValueError: boom", "RuntimeError: CUDA error", "Connection reset by peer",
