@@ -94,10 +94,7 @@ membership::NodeFailure reported(int rank, int64_t ms, int exit_code, const std:
 }
 
 JudgedAttempt decoded_judgement(const membership::Judgement& judgement) {
-  Result<JudgedAttempt> judged = decode_verdict(judgement.verdict.detail);
-  if (judged) return *std::move(judged);
-  ADD_FAILURE() << judged.error().message;
-  return {};
+  return decoded_verdict(judgement.verdict.detail);
 }
 
 bool told_in_full(const WorkerEvidence& worker) {

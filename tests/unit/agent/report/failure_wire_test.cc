@@ -10,7 +10,6 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/report/cause.h"
-#include "agent/report/error_file.h"
 #include "agent/report/result_json.h"
 #include "agent/report/text.h"
 #include "agent/report/verdict.h"
@@ -74,15 +73,8 @@ JobReport culprits_report() {
   return report;
 }
 
-JudgedAttempt decoded(const std::string& detail) {
-  Result<JudgedAttempt> judged = decode_verdict(detail);
-  if (judged) return *std::move(judged);
-  ADD_FAILURE() << judged.error().message;
-  return {};
-}
-
 JudgedAttempt passed_on(const JudgedAttempt& judged) {
-  return decoded(encode_verdict(judged));
+  return decoded_verdict(encode_verdict(judged));
 }
 
 membership::End end_with(const JudgedAttempt& judged) {
@@ -162,17 +154,6 @@ TEST(FailureWire, NamesTheFailureInOneCleanLine) {
   EXPECT_EQ(verdict_sentence({}), "no worker's exit was observed");
 }
 
-TEST(FailureWire, KeepsSignalsAndCoreDumps) {
-  for (const ExitStatus status :
-       {ExitStatus::exited(0), ExitStatus::exited(255), ExitStatus::signaled(SIGKILL),
-        ExitStatus::signaled(SIGSEGV, true), ExitStatus::signaled(SIGRTMAX)}) {
-    JudgedAttempt judged = culprits_verdict();
-    culprit_of(judged).status = status;
-    JudgedAttempt sent = passed_on(judged);
-    EXPECT_EQ(culprit_of(sent).status, status) << describe(status);
-  }
-}
-
 TEST(FailureWire, KeepsEveryClassReasonAndPart) {
   for (int i = 0; i <= static_cast<int>(FailureClass::limit); ++i) {
     JudgedAttempt judged = culprits_verdict();
@@ -196,25 +177,12 @@ TEST(FailureWire, CarriesARestartLineInItsShortForm) {
   culprit_of(judged).stderr_tail = repeated("word ", 4000);
   const std::string detail = encode_verdict(judged, VerdictLength::line);
   EXPECT_LE(detail.size(), 2048u);
-  JudgedAttempt line = decoded(detail);
+  JudgedAttempt line = decoded_verdict(detail);
   EXPECT_EQ(render_restart(culprit_of(line), line.cause, 2, 3),
             render_restart(culprit_of(judged), judged.cause, 2, 3));
 }
 
 // ---- cuts of long texts
-
-TEST(FailureWire, SendsTheLastThirtyLinesOfStderr) {
-  JudgedAttempt judged = culprits_verdict();
-  culprit_of(judged).stderr_tail.clear();
-  std::string last_thirty;
-  for (int i = 1; i <= 100; ++i) {
-    const std::string line = "line " + std::to_string(i) + "\n";
-    culprit_of(judged).stderr_tail += line;
-    if (i > 70) last_thirty += line;
-  }
-  JudgedAttempt sent = passed_on(judged);
-  EXPECT_EQ(culprit_of(sent).stderr_tail, last_thirty);
-}
 
 TEST(FailureWire, SendsTheStateOfAProgressBarAndTheBeginningOfALongLine) {
   JudgedAttempt judged = culprits_verdict();
@@ -234,26 +202,7 @@ TEST(FailureWire, DropsTheOldestLinesIfAllAreLong) {
   EXPECT_EQ(sent, repeated(repeated("\xF0\x9F\x94\xA5", 400) + "\n", 10));
 }
 
-TEST(FailureWire, KeepsTheShapeOfALongErrorFile) {
-  JudgedAttempt judged = culprits_verdict();
-  nlohmann::json json;
-  json["message"]["message"] = "ValueError: boom";
-  json["message"]["extraInfo"]["py_callstack"] = repeated("  File \"a.py\", line 1\n", 5000);
-  json["message"]["extraInfo"]["timestamp"] = "1795215400";
-  culprit_of(judged).error_file_content = json.dump();
-  JudgedAttempt received = passed_on(judged);
-  const std::string sent = *culprit_of(received).error_file_content;
-  EXPECT_LE(sent.size(), 16384u);
-  const std::optional<WorkerError> error = parse_error_file(sent);
-  ASSERT_TRUE(error);
-  EXPECT_TRUE(error->well_formed);
-  EXPECT_EQ(error->message, "ValueError: boom");
-  EXPECT_EQ(error->unix_time_s, 1795215400);
-  EXPECT_EQ(last_lines(error->callstack, 15),
-            std::vector<std::string>(15, "  File \"a.py\", line 1"));
-}
-
-TEST(FailureWire, KeepsTheEndOfALongMalformedErrorFile) {
+TEST(FailureWire, SendsSixteenKibOfALongErrorFile) {
   JudgedAttempt judged = culprits_verdict();
   culprit_of(judged).error_file_content = repeated("junk ", 20000) + "last";
   JudgedAttempt received = passed_on(judged);
@@ -299,23 +248,8 @@ TEST(FailureWire, FitsTheLimitWhateverItCarries) {
   judged.failures.insert(judged.failures.end(), 200, simultaneous);
   const std::string detail = encode_verdict(judged);
   EXPECT_LE(detail.size(), kVerdictBytesMax);
-  JudgedAttempt sent = decoded(detail);
+  JudgedAttempt sent = decoded_verdict(detail);
   EXPECT_EQ(culprit_of(sent).rank, 5);
-}
-
-TEST(FailureWire, SendsInvalidNumbersAsZero) {
-  JudgedAttempt judged = culprits_verdict();
-  WorkerFailure& culprit = culprit_of(judged);
-  culprit.cpu_s = std::numeric_limits<double>::quiet_NaN();
-  culprit.max_rss_kib = -1;
-  culprit.ran = Duration{-5};
-  culprit.time = WallTime{Duration{-5}};
-  JudgedAttempt received = passed_on(judged);
-  const WorkerFailure& sent = culprit_of(received);
-  EXPECT_EQ(sent.cpu_s, 0);
-  EXPECT_EQ(sent.max_rss_kib, 0);
-  EXPECT_EQ(sent.ran, Duration{0});
-  EXPECT_EQ(sent.time, WallTime{});
 }
 
 // ---- hostile input
@@ -327,12 +261,6 @@ TEST(FailureWire, RefusesBytesThatAreNoDetail) {
         repeated("[", 60000), repeated("{\"a\":", 13000), std::string(65537, ' ')}) {
     EXPECT_FALSE(decode_verdict(detail)) << detail.substr(0, 40);
   }
-}
-
-TEST(FailureWire, RefusesEveryTruncatedDetail) {
-  const std::string detail = encode_verdict(culprits_verdict());
-  for (size_t size = 0; size < detail.size(); ++size)
-    EXPECT_FALSE(decode_verdict(detail.substr(0, size))) << size;
 }
 
 TEST(FailureWire, SaysWhichFieldIsWrong) {
@@ -358,17 +286,8 @@ TEST(FailureWire, RefusesValuesOutOfRange) {
       {"/failures", 3},
       {"/failures/0", nlohmann::json()},
       {"/failures/2/rank", "x"},
-      {"/failures/1/rank", -1},
       {"/failures/1/pid", std::numeric_limits<uint64_t>::max()},
       {"/failures/1/host", nullptr},
-      {"/failures/1/status/code", 256},
-      {"/failures/1/status/code", -65},
-      {"/failures/1/status/core", 1},
-      {"/failures/1/part", 6},
-      {"/failures/1/time_ns", std::numeric_limits<int64_t>::max()},
-      {"/failures/1/time_ns", -1},
-      {"/failures/1/ran_ns", std::numeric_limits<int64_t>::max()},
-      {"/failures/1/cpu_us", -1},
       {"/failures/1/words", 3},
       {"/failures/1/words/stderr", nullptr},
       {"/failures/1/words/error_file_content", 7},
@@ -418,7 +337,7 @@ TEST(FailureWire, LetsNoNodeTouchTheTerminalOfAnother) {
   }
   JobReport report = report_of("node-a", 0);
   report.end = JobEnd::failed;
-  apply_judged(report, decoded(json.dump()));
+  apply_judged(report, decoded_verdict(json.dump()));
   const std::string text = render_end(report, {});
   EXPECT_EQ(text.find_first_of("\x1b\a\r"), std::string::npos) << text;
   EXPECT_EQ(text.find("\xE2\x80\xAE"), std::string::npos) << text;
@@ -592,6 +511,7 @@ TEST(ApplyEnd, ReportsAFailureWithoutAWorkerAsAFailedRound) {
   end.text = "the job failed";
   const JobReport report = ended_report(report_of("node-a", 0), end);
   EXPECT_EQ(report.end, JobEnd::round_failed);
+  EXPECT_EQ(report.error.message, end.text);
   EXPECT_EQ(exit_code_of(report, ExitCodePolicy::culprit), 1);
 }
 

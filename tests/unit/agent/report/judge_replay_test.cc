@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/report/failure_wire.h"
+#include "tests/unit/agent/report/report_samples.h"
 #include "tests/unit/paths.h"
 
 namespace muster {
@@ -50,10 +51,7 @@ JudgedAttempt judged_again(const json& sample) {
   std::vector<membership::Testimony> testimonies;
   for (const json& node : sample.at("nodes"))
     testimonies.push_back(recorded_testimony(node));
-  Result<JudgedAttempt> judged = decode_verdict(judge_testimonies(testimonies).verdict.detail);
-  if (judged) return *std::move(judged);
-  ADD_FAILURE() << judged.error().message;
-  return {};
+  return decoded_verdict(judge_testimonies(testimonies).verdict.detail);
 }
 
 TEST(JudgeReplay, HasASampleOfEveryCell) {

@@ -15,11 +15,6 @@
 namespace muster {
 namespace {
 
-const std::string kPeerLost =
-    "Traceback (most recent call last):\n  File \"a.py\", line 9\nRuntimeError: "
-    "[../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer "
-    "[127.0.0.1]:4711\n";
-
 WorkerFailure saying(WorkerFailure failure, const std::string& words) {
   failure.stderr_tail = words;
   return failure;
@@ -31,6 +26,23 @@ JobReport judged(const std::vector<WorkerFailure>& failures) {
   report.world_size = 4;
   judge_failures(report, failures);
   return report;
+}
+
+JobReport judged_node(const NodeEvidence& node) {
+  JobReport report = sample_job(JobEnd::failed);
+  apply_judged(report, judge_attempt({node}));
+  return report;
+}
+
+// The verdict on failures at one moment that the node saw in the order of their ranks.
+JobReport judged_at_once(const std::vector<WorkerFailure>& failures) {
+  NodeEvidence node;
+  for (const WorkerFailure& failure : failures) {
+    WorkerRecord record = record_of(failure);
+    record.order = failure.rank;
+    node.workers.push_back(evidence_of(record));
+  }
+  return judged_node(node);
 }
 
 std::vector<int> ranks_of(const JobReport& report) {
@@ -49,9 +61,10 @@ TEST(JudgedAttempt, ListsUnsuccessfulRanksInTheOrderOfTheirEnds) {
 }
 
 TEST(JudgedAttempt, NamesARankThatLeftEarlyAndQuotesItsFirstVictim) {
-  const JobReport report = judged({sample_failure(1, ExitStatus::exited(0)),
-                                   saying(sample_failure(0, ExitStatus::exited(1)), kPeerLost),
-                                   saying(sample_failure(2, ExitStatus::exited(1)), kPeerLost)});
+  const JobReport report =
+      judged({sample_failure(1, ExitStatus::exited(0)),
+              saying(sample_failure(0, ExitStatus::exited(1)), kPeerTraceback),
+              saying(sample_failure(2, ExitStatus::exited(1)), kPeerTraceback)});
   EXPECT_EQ(ranks_of(report), (std::vector<int>{1, 0, 2}));
   EXPECT_EQ(report.culprit, 0u);
   EXPECT_EQ(report.reason, Reason::left_early);
@@ -91,21 +104,15 @@ TEST(JudgedAttempt, DoesNotCallARankWithAMismatchedCallLate) {
   const int64_t known_ns = victim.ended->time_since_epoch().count();
   victim.library = FailureRecord{known_ns, FailureCode::mismatch, {3}, 0, other};
   NodeEvidence node;
-  for (const WorkerRecord& record : {victim, record_of(sample_stopped(3), 1)}) {
-    const Examination examined = examine(record, {}, Instant{});
-    node.workers.push_back(
-        {examined.signs, record.failure, classify(record.failure, {}, examined.error)});
-  }
+  node.workers = {evidence_of(victim), evidence_of(record_of(sample_stopped(3), 1))};
   node.workers[1].signs.by_stop = true;
-  JobReport report = sample_job(JobEnd::failed);
-  apply_judged(report, judge_attempt({node}));
+  const JobReport report = judged_node(node);
   ASSERT_TRUE(report.culprit);
   EXPECT_EQ(report.failures[*report.culprit].rank, 3);
   EXPECT_EQ(report.cause.sentence, "called something else than rank 0");
 }
 
 TEST(JudgedAttempt, SaysThatAWorkerRaisedAndHung) {
-  NodeEvidence node;
   WorkerRecord hung = record_of(sample_stopped(1), 1);
   hung.printed = {};
   hung.printed.err_tail =
@@ -116,15 +123,10 @@ TEST(JudgedAttempt, SaysThatAWorkerRaisedAndHung) {
   hung.printed.last_output = stop.at - std::chrono::seconds(5);
   hung.failure.stderr_tail = hung.printed.err_tail;
   const WorkerRecord victim =
-      record_of(saying(sample_failure(0, ExitStatus::exited(1)), kPeerLost));
-  for (const WorkerRecord& record : {victim, hung}) {
-    const Examination examined = examine(record, stop, Instant{});
-    WorkerFailure failure = record.failure;
-    failure.stopped_by_muster = examined.signs.by_stop;
-    node.workers.push_back({examined.signs, failure, classify(failure, {}, examined.error)});
-  }
-  JobReport report = sample_job(JobEnd::failed);
-  apply_judged(report, judge_attempt({node}));
+      record_of(saying(sample_failure(0, ExitStatus::exited(1)), kPeerTraceback));
+  NodeEvidence node;
+  node.workers = {evidence_of(victim, stop), evidence_of(hung, stop)};
+  const JobReport report = judged_node(node);
   ASSERT_TRUE(report.culprit);
   EXPECT_EQ(report.failures[*report.culprit].rank, 1);
   EXPECT_EQ(report.cause.sentence,
@@ -134,17 +136,9 @@ TEST(JudgedAttempt, SaysThatAWorkerRaisedAndHung) {
 }
 
 TEST(JudgedAttempt, QuotesBothRanksThatFailedAtOnce) {
-  NodeEvidence node;
-  for (const int rank : {0, 1}) {
-    const WorkerFailure failure = saying(sample_failure(rank, ExitStatus::exited(3 + rank)),
-                                         "words of " + std::to_string(rank));
-    WorkerRecord record = record_of(failure);
-    record.order = rank;
-    const Examination examined = examine(record, std::nullopt, Instant{});
-    node.workers.push_back({examined.signs, failure, classify(failure, {}, examined.error)});
-  }
-  JobReport report = sample_job(JobEnd::failed);
-  apply_judged(report, judge_attempt({node}));
+  const JobReport report =
+      judged_at_once({saying(sample_failure(0, ExitStatus::exited(3)), "words of 0"),
+                      saying(sample_failure(1, ExitStatus::exited(4)), "words of 1")});
   const std::string screen = render_end(report, {});
   EXPECT_NE(screen.find("rank 0 of 8 exited with 3"), std::string::npos) << screen;
   EXPECT_NE(screen.find("At the same moment, as far as can be determined: rank 1 exited with 4\n"
@@ -158,18 +152,8 @@ TEST(JudgedAttempt, QuotesBothRanksThatFailedAtOnce) {
 
 // The screen of two ranks that exited at once with the same code.
 std::string screen_of_two_alike(const std::string& words_of_the_other) {
-  NodeEvidence node;
-  for (const int rank : {0, 1}) {
-    const WorkerFailure failure = saying(sample_failure(rank, ExitStatus::exited(3)),
-                                         rank == 0 ? std::string() : words_of_the_other);
-    WorkerRecord record = record_of(failure);
-    record.order = rank;
-    const Examination examined = examine(record, std::nullopt, Instant{});
-    node.workers.push_back({examined.signs, failure, classify(failure, {}, examined.error)});
-  }
-  JobReport report = sample_job(JobEnd::failed);
-  apply_judged(report, judge_attempt({node}));
-  return render_end(report, {});
+  const WorkerFailure other = saying(sample_failure(1, ExitStatus::exited(3)), words_of_the_other);
+  return render_end(judged_at_once({sample_failure(0, ExitStatus::exited(3)), other}), {});
 }
 
 TEST(JudgedAttempt, QuotesTheSecondOfTwoEqualFailuresIfOnlyItHasOutput) {
@@ -184,22 +168,15 @@ TEST(JudgedAttempt, QuotesTheSecondOfTwoEqualFailuresIfOnlyItHasOutput) {
 }
 
 TEST(JudgedAttempt, FitsTheOutputOfASimultaneousFailureOnOneScreen) {
-  NodeEvidence node;
+  std::vector<WorkerFailure> failures;
   for (int rank = 0; rank < 12; ++rank) {
     std::string words;
     for (int line = 0; line < 40; ++line)
       words += "line " + std::to_string(line) + " of " + std::to_string(rank) + "\n";
-    WorkerRecord record = record_of(saying(sample_failure(rank, ExitStatus::exited(3)), words));
-    record.failure.error_file_content = recorded_error("boom", "a\nb", "1795215408");
-    record.failure.status = ExitStatus::exited(3 + rank);
-    record.order = rank;
-    const Examination examined = examine(record, std::nullopt, Instant{});
-    node.workers.push_back(
-        {examined.signs, record.failure, classify(record.failure, {}, examined.error)});
+    failures.push_back(saying(sample_failure(rank, ExitStatus::exited(3 + rank)), words));
+    failures.back().error_file_content = recorded_error("boom", "a\nb", "1795215408");
   }
-  JobReport report = sample_job(JobEnd::failed);
-  apply_judged(report, judge_attempt({node}));
-  const std::string screen = render_end(report, {});
+  const std::string screen = render_end(judged_at_once(failures), {});
   EXPECT_LE(std::ranges::count(screen, '\n'), 50) << screen;
   EXPECT_NE(screen.find("line 39 of 1\n"), std::string::npos) << screen;
   EXPECT_NE(screen.find("11 others failed at the same moment"), std::string::npos) << screen;
@@ -207,7 +184,7 @@ TEST(JudgedAttempt, FitsTheOutputOfASimultaneousFailureOnOneScreen) {
 
 TEST(JudgedAttempt, SaysThatNoOtherRankFailedIfTheCulpritBlamesOthers) {
   const JobReport report =
-      judged({saying(sample_failure(0, ExitStatus::exited(1)), kPeerLost), sample_stopped(1)});
+      judged({saying(sample_failure(0, ExitStatus::exited(1)), kPeerTraceback), sample_stopped(1)});
   EXPECT_EQ(report.reason, Reason::first_victim);
   EXPECT_NE(render_end(report, {}).find("no other rank failed by itself"), std::string::npos);
 }

@@ -2,6 +2,7 @@
 // control characters, broken UTF-8 and pieces of tracebacks.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -75,6 +76,13 @@ inline JobReport any_failed_job() {
     report.hang->text = *any_output();
   }
   return report;
+}
+
+// True if it cannot control a terminal.
+inline bool is_printable(const std::string& text) {
+  return std::all_of(text.begin(), text.end(), [](char c) {
+    return static_cast<unsigned char>(c) >= 0x20 || c == '\n' || c == '\t';
+  });
 }
 
 }  // namespace muster

@@ -4,9 +4,15 @@
 
 #include <chrono>
 #include <csignal>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
 
 #include "agent/report/cause.h"
+#include "agent/report/failure_wire.h"
 #include "agent/report/job_report.h"
 #include "agent/report/judged_attempt.h"
 #include "agent/report/signs.h"
@@ -15,6 +21,12 @@ namespace muster {
 
 // 2026-11-20 22:56:48.123 UTC
 inline constexpr int64_t kSampleSecond = 1795215408;
+
+// How torch and gloo tell that a peer is gone.
+inline const std::string kPeerTraceback =
+    "Traceback (most recent call last):\n  File \"a.py\", line 9\nRuntimeError: "
+    "[../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer "
+    "[127.0.0.1]:4711\n";
 
 inline WallTime sample_time(double seconds_later = 0) {
   using std::chrono::duration;
@@ -73,10 +85,15 @@ inline std::optional<StopMark> stop_of(const WorkerFailure& failure) {
   return StopMark{sample_instant(failure.time), SIGTERM, true};
 }
 
+inline WorkerEvidence evidence_of(const WorkerRecord& record,
+                                  const std::optional<StopMark>& stop = {}) {
+  const Examination examined = examine(record, stop, Instant{});
+  return {examined.signs, record.failure, classify(record.failure, record.machine, examined.error)};
+}
+
 // The cause derived from this worker alone.
 inline Cause cause_of(const WorkerFailure& failure, const HostEvidence& machine = {}) {
-  const WorkerRecord record = record_of(failure, 0, machine);
-  return classify(failure, machine, examine(record, stop_of(failure), Instant{}).error);
+  return evidence_of(record_of(failure, 0, machine), stop_of(failure)).cause;
 }
 
 // Judges an attempt in which these failed, in this order. `machine`: evidence for the first one.
@@ -85,12 +102,18 @@ inline void judge_failures(JobReport& report, const std::vector<WorkerFailure>& 
   NodeEvidence node;
   for (const WorkerFailure& failure : failures) {
     const int n = static_cast<int>(node.workers.size());
-    const HostEvidence seen = n == 0 ? machine : HostEvidence{};
-    const WorkerRecord record = record_of(failure, n, seen);
-    const Examination examined = examine(record, stop_of(failure), Instant{});
-    node.workers.push_back({examined.signs, failure, classify(failure, seen, examined.error)});
+    const WorkerRecord record = record_of(failure, n, n == 0 ? machine : HostEvidence{});
+    node.workers.push_back(evidence_of(record, stop_of(failure)));
   }
   apply_judged(report, judge_attempt({node}));
+}
+
+// The verdict that these bytes carry. Fails the test if there is none.
+inline JudgedAttempt decoded_verdict(const std::string& detail) {
+  Result<JudgedAttempt> judged = decode_verdict(detail);
+  if (judged) return *std::move(judged);
+  ADD_FAILURE() << judged.error().message;
+  return {};
 }
 
 // JSON as torch's @record writes it.

@@ -13,7 +13,6 @@
 #include "agent/report/cause.h"
 #include "agent/report/error_file.h"
 #include "agent/report/event_log.h"
-#include "agent/report/others.h"
 #include "agent/report/result_json.h"
 #include "agent/report/text.h"
 #include "agent/report/torch_events.h"
@@ -22,12 +21,6 @@
 
 namespace muster {
 namespace {
-
-bool is_printable(const std::string& text) {
-  return std::all_of(text.begin(), text.end(), [](char c) {
-    return static_cast<unsigned char>(c) >= 0x20 || c == '\n' || c == '\t';
-  });
-}
 
 RC_GTEST_PROP(AnyVerdict, IsOneHarmlessScreen, ()) {
   const JobReport report = any_failed_job();
@@ -126,16 +119,6 @@ RC_GTEST_PROP(RankRanges, LoseNoRank, ()) {
   const auto set = *rc::gen::container<std::set<int>>(rc::gen::inRange(0, 64));
   const std::vector<int> ranks(set.begin(), set.end());
   RC_ASSERT(ranks_in(rank_ranges(ranks, 64)) == ranks);
-}
-
-RC_GTEST_PROP(OthersText, CountsEveryFailureOnce, ()) {
-  const JobReport report = any_failed_job();
-  const std::string text = others_text(report.failures, *report.culprit);
-  size_t told = 0;
-  for (size_t at = 0; at < text.size(); at = text.find('\n', at) + 1) {
-    told += static_cast<size_t>(std::stoi(text.substr(at)));
-  }
-  RC_ASSERT(told == report.failures.size() - 1);
 }
 
 }  // namespace

@@ -137,10 +137,12 @@ TEST(WorkerJson, RefusesImpossibleValues) {
       {"/status", 1, "object"},
       {"/status/code", 256, "code"},
       {"/status/code", -SIGRTMAX - 1, "code"},
+      {"/status/core", 1, "core"},
       {"/part", static_cast<int>(Part::crashed) + 1, "part"},
       {"/time_ns", -1, "time_ns"},
       {"/time_ns", wire::kTimeMax + 1, "time_ns"},
       {"/ran_ns", -1, "ran_ns"},
+      {"/ran_ns", wire::kTimeMax + 1, "ran_ns"},
       {"/cpu_us", -1, "cpu_us"},
       {"/cpu_us", wire::kBigMax + 1, "cpu_us"},
       {"/max_rss_kib", -1, "max_rss_kib"},
@@ -157,17 +159,21 @@ TEST(WorkerJson, RefusesImpossibleValues) {
 }
 
 TEST(WorkerJson, SendsOnlyNumbersThatItCanRead) {
+  WorkerFailure failure = whole_failure();
+  failure.max_rss_kib = -1;
+  EXPECT_EQ(sent_over(failure).failure.max_rss_kib, 0);
   for (const double cpu_s : {-1.0, 1e300, HUGE_VAL, std::nan("")}) {
-    WorkerFailure failure = whole_failure();
     failure.cpu_s = cpu_s;
     failure.max_rss_kib = std::numeric_limits<long>::max();
     failure.ran = Duration{-1};
+    failure.time = WallTime{Duration{-1}};
     failure.node_rank = -7;
     const ReadFailure read = sent_over(failure);
     EXPECT_EQ(read.wrong, "");
     EXPECT_EQ(read.failure.cpu_s, 0);
     EXPECT_EQ(read.failure.max_rss_kib, wire::kBigMax);
     EXPECT_EQ(read.failure.ran, Duration{0});
+    EXPECT_EQ(read.failure.time, WallTime{});
     EXPECT_EQ(read.failure.node_rank, -1);
   }
 }
