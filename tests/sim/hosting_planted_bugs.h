@@ -2,6 +2,8 @@
 // Test-only: see rendezvous/base/planted.h.
 #pragma once
 
+#include <utility>
+
 namespace muster {
 
 enum class HostingBug {
@@ -11,6 +13,14 @@ enum class HostingBug {
   stranger_follows,  // a node outside the newest round follows its host as a member does
   lease_off_by_one,  // a host's lease ends one beat too early
   watch_gap,         // a host that came and went between two polls is missed
+};
+
+inline constexpr std::pair<const char*, HostingBug> kHostingBugs[] = {
+    {"blind_retry", HostingBug::blind_retry},
+    {"no_fence", HostingBug::no_fence},
+    {"stranger_follows", HostingBug::stranger_follows},
+    {"lease_off_by_one", HostingBug::lease_off_by_one},
+    {"watch_gap", HostingBug::watch_gap},
 };
 
 inline HostingBug& hosting_bug_switch() {

@@ -15,11 +15,9 @@ using std::chrono::seconds;
 
 namespace {
 
-constexpr Duration kLook = milliseconds{100};  // Interval between checks of convergence.
-
-class Simulation {
+class Simulation final : public SimulationOf<Plan, World> {
  public:
-  Simulation(const Plan& plan, bool tracing) : plan_(plan), world_(plan, tracing) {}
+  using SimulationOf::SimulationOf;
 
   Outcome run();
 
@@ -30,15 +28,11 @@ class Simulation {
   void crash_for_a_while(int index);
   void keeper_fault();
   void cut_off(int index, Duration length);
-  void run_until(Instant when);
-  bool settle(Instant limit);
+  void run_until(Instant when) override;
   void finish(Outcome& outcome);
-  bool has_common_epoch() const;
-  bool is_over() const;
+  bool has_common_epoch() override;
+  bool is_over() const override;
 
-  int any_node() {
-    return static_cast<int>(world_.prng().below(static_cast<uint64_t>(plan_.nodes)));
-  }
   // Mostly the node that believes itself host.
   int any_host() {
     const int any = any_node();
@@ -47,16 +41,7 @@ class Simulation {
     }
     return any;
   }
-  Duration up_to(Duration most) {
-    return milliseconds{world_.prng().below(static_cast<uint64_t>(most / milliseconds{1}) + 1)};
-  }
-  Duration left() const {
-    return std::max(Duration::zero(), World::kStart + plan_.horizon - world_.now());
-  }
   Duration a_while() { return up_to(std::min(left(), 5 * plan_.keeper_lease)); }
-
-  const Plan plan_;
-  World world_;
 };
 
 void Simulation::plan_starts() {
@@ -155,7 +140,7 @@ void Simulation::run_until(Instant when) {
 }
 
 // True if all live nodes run one epoch, except those for which it has no room.
-bool Simulation::has_common_epoch() const {
+bool Simulation::has_common_epoch() {
   membership::Epoch epoch = 0;
   int running = 0;
   int waiting = 0;
@@ -182,20 +167,6 @@ bool Simulation::is_over() const {
     if (world_.node(index).up) return false;
   }
   return true;
-}
-
-// Runs until all is over or a common epoch has lasted two leases and a second. False: past `limit`.
-bool Simulation::settle(Instant limit) {
-  const Duration steady = 2 * plan_.lease + seconds{1};
-  Instant since = world_.now();
-  for (Instant look = world_.now(); look <= limit + steady; look += kLook) {
-    run_until(look);
-    if (world_.broken()) return false;
-    if (is_over()) return true;
-    if (!has_common_epoch()) since = look;
-    if (look - since >= steady) return true;
-  }
-  return false;
 }
 
 void Simulation::finish(Outcome& outcome) {

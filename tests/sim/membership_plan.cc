@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "rendezvous/base/prng.h"
+#include "tests/transcripts/seconds.h"
 
 namespace muster::roundsim {
 
@@ -14,10 +15,6 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 namespace {
-
-double plan_seconds(Duration duration) {
-  return std::chrono::duration<double>(duration).count();
-}
 
 int draw_nodes(Prng& prng) {
   if (prng.chance(1, 300)) return 50;
@@ -86,12 +83,12 @@ std::string to_text(const Plan& plan) {
                                   : std::string("any number of");
   return fmt::format(
       "seed {}: {} nodes for {}:{}{}, up to {} slots, {} restarts, {} membership changes; lease "
-      "{:g} s, last call {:g} s, join time-out {:g} s; {} faults until {:g} s; {}% late, {}% slow, "
+      "{}, last call {}, join time-out {}; {} faults until {}; {}% late, {}% slow, "
       "{}% unreliable, {}% fail, {}% done, {}% slow to stop, {}% of stores fail",
       plan.seed, plan.nodes, plan.nodes_min, plan.nodes_max,
       plan.explicit_ranks ? " with ranks" : "", plan.slots_max, plan.max_restarts, changes,
-      plan_seconds(plan.lease), plan_seconds(plan.last_call), plan_seconds(plan.join_timeout),
-      plan.faults, plan_seconds(plan.horizon), plan.late_percent, plan.slow_percent,
+      seconds_text(plan.lease), seconds_text(plan.last_call), seconds_text(plan.join_timeout),
+      plan.faults, seconds_text(plan.horizon), plan.late_percent, plan.slow_percent,
       plan.unreliable_percent, plan.failing_percent, plan.done_percent, plan.slow_stop_percent,
       plan.store_fails_percent);
 }

@@ -2,6 +2,8 @@
 // see rendezvous/base/planted.h.
 #pragma once
 
+#include <utility>
+
 namespace muster {
 
 enum class MembershipBug {
@@ -14,6 +16,17 @@ enum class MembershipBug {
   flap_is_a_loss,         // a broken connection counts as a loss even if the node is needed
   no_self_doubt,          // a host that is cut off blames the other nodes
   no_patience,            // an agent gives up its round as soon as it reconnects
+};
+
+inline constexpr std::pair<const char*, MembershipBug> kMembershipBugs[] = {
+    {"skipped_epoch_check", MembershipBug::skipped_epoch_check},
+    {"double_start", MembershipBug::double_start},
+    {"lease_off_by_one", MembershipBug::lease_off_by_one},
+    {"failure_counted_twice", MembershipBug::failure_counted_twice},
+    {"lost_resend", MembershipBug::lost_resend},
+    {"flap_is_a_loss", MembershipBug::flap_is_a_loss},
+    {"no_self_doubt", MembershipBug::no_self_doubt},
+    {"no_patience", MembershipBug::no_patience},
 };
 
 inline MembershipBug& membership_bug_switch() {

@@ -17,11 +17,9 @@ using std::chrono::seconds;
 
 namespace {
 
-constexpr Duration kLook = milliseconds{100};  // Interval between checks of convergence.
-
-class Simulation {
+class Simulation final : public SimulationOf<Plan, World> {
  public:
-  Simulation(const Plan& plan, bool tracing) : plan_(plan), world_(plan, tracing) {}
+  using SimulationOf::SimulationOf;
 
   Outcome run();
 
@@ -29,27 +27,14 @@ class Simulation {
   void plan_starts();
   void plan_faults();
   void fault();
-  void run_until(Instant when);
-  bool settle(Instant limit);
-  bool has_common_epoch();
-  bool is_over() const;
+  void run_until(Instant when) override;
+  bool has_common_epoch() override;
+  bool is_over() const override;
   std::string state() const;
 
-  int any_node() {
-    return static_cast<int>(world_.prng().below(static_cast<uint64_t>(plan_.nodes)));
-  }
   int any_guest() {
     return 1 + static_cast<int>(world_.prng().below(static_cast<uint64_t>(plan_.nodes - 1)));
   }
-  Duration up_to(Duration most) {
-    return milliseconds{world_.prng().below(static_cast<uint64_t>(most / milliseconds{1}) + 1)};
-  }
-  Duration left() const {
-    return std::max(Duration::zero(), World::kStart + plan_.horizon - world_.now());
-  }
-
-  const Plan plan_;
-  World world_;
 };
 
 void Simulation::plan_starts() {
@@ -164,20 +149,6 @@ bool Simulation::is_over() const {
     if (world_.node(index).member) return false;
   }
   return true;
-}
-
-// Runs until all is over or a common epoch has lasted two leases and a second. False: past `limit`.
-bool Simulation::settle(Instant limit) {
-  const Duration steady = 2 * plan_.lease + seconds{1};
-  Instant since = world_.now();
-  for (Instant look = world_.now(); look <= limit + steady; look += kLook) {
-    run_until(look);
-    if (world_.broken()) return false;
-    if (is_over()) return true;
-    if (!has_common_epoch()) since = look;
-    if (look - since >= steady) return true;
-  }
-  return false;
 }
 
 std::string Simulation::state() const {

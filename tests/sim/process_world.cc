@@ -4,14 +4,6 @@
 
 namespace muster::sim {
 
-namespace {
-
-Duration random_ms(Prng& prng, uint64_t low, uint64_t high) {
-  return std::chrono::milliseconds{low + prng.below(high - low + 1)};
-}
-
-}  // namespace
-
 Process& ProcessWorld::add(int attempt, int local_rank, bool is_worker) {
   Process process;
   process.pid = next_pid_++;

@@ -16,6 +16,10 @@
 
 namespace muster::sim {
 
+inline Duration random_ms(Prng& prng, uint64_t low, uint64_t high) {
+  return std::chrono::milliseconds{low + prng.below(high - low + 1)};
+}
+
 // Future events by time, and in order of scheduling at the same time.
 class Agenda {
  public:

@@ -2,6 +2,7 @@
 // Plan, to_text(plan), simulate(plan, tracing), and plan_for(seed), which is passed in.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -45,5 +46,49 @@ std::optional<uint64_t> first_failing_seed(PlanFor plan_for, uint64_t first, uin
   }
   return std::nullopt;
 }
+
+// What the simulations of several nodes share; `World` has kStart, prng(), now() and broken().
+template <typename Plan, typename World>
+class SimulationOf {
+ public:
+  SimulationOf(const Plan& plan, bool tracing) : plan_(plan), world_(plan, tracing) {}
+
+ protected:
+  ~SimulationOf() = default;
+
+  virtual void run_until(Instant when) = 0;
+  virtual bool has_common_epoch() = 0;
+  virtual bool is_over() const = 0;
+
+  // Runs until all is over or a common epoch has lasted two leases and a second. False: past
+  // `limit`.
+  bool settle(Instant limit) {
+    constexpr Duration kLook = std::chrono::milliseconds{100};
+    const Duration steady = 2 * plan_.lease + std::chrono::seconds{1};
+    Instant since = world_.now();
+    for (Instant look = world_.now(); look <= limit + steady; look += kLook) {
+      run_until(look);
+      if (world_.broken()) return false;
+      if (is_over()) return true;
+      if (!has_common_epoch()) since = look;
+      if (look - since >= steady) return true;
+    }
+    return false;
+  }
+
+  int any_node() {
+    return static_cast<int>(world_.prng().below(static_cast<uint64_t>(plan_.nodes)));
+  }
+  Duration up_to(Duration most) {
+    using std::chrono::milliseconds;
+    return milliseconds{world_.prng().below(static_cast<uint64_t>(most / milliseconds{1}) + 1)};
+  }
+  Duration left() const {
+    return std::max(Duration::zero(), World::kStart + plan_.horizon - world_.now());
+  }
+
+  const Plan plan_;
+  World world_;
+};
 
 }  // namespace muster

@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -26,35 +27,6 @@
 
 namespace {
 
-using muster::HostingBug;
-using muster::MembershipBug;
-using muster::PlantedBug;
-
-const std::map<std::string_view, PlantedBug> kWorkerBugs = {
-    {"none", PlantedBug::none},
-    {"double_start", PlantedBug::double_start},
-    {"lost_exit", PlantedBug::lost_exit},
-    {"grace_never_ends", PlantedBug::grace_never_ends},
-    {"budget_off_by_one", PlantedBug::budget_off_by_one},
-    {"restart_before_reaped", PlantedBug::restart_before_reaped},
-};
-const std::map<std::string_view, MembershipBug> kMembershipBugs = {
-    {"none", MembershipBug::none},
-    {"skipped_epoch_check", MembershipBug::skipped_epoch_check},
-    {"double_start", MembershipBug::double_start},
-    {"lease_off_by_one", MembershipBug::lease_off_by_one},
-    {"failure_counted_twice", MembershipBug::failure_counted_twice},
-    {"lost_resend", MembershipBug::lost_resend},
-};
-const std::map<std::string_view, HostingBug> kHostingBugs = {
-    {"none", HostingBug::none},
-    {"blind_retry", HostingBug::blind_retry},
-    {"no_fence", HostingBug::no_fence},
-    {"stranger_follows", HostingBug::stranger_follows},
-    {"lease_off_by_one", HostingBug::lease_off_by_one},
-    {"watch_gap", HostingBug::watch_gap},
-};
-
 enum class Machine { workers, membership, hosting };
 
 struct Arguments {
@@ -66,20 +38,22 @@ struct Arguments {
   bool trace = false;
 };
 
+template <typename Bug, size_t N>
+void print_bugs(const char* machine, const std::pair<const char*, Bug> (&bugs)[N]) {
+  fmt::print(stderr, "bugs of {}:", machine);
+  for (const auto& [name, bug] : bugs)
+    fmt::print(stderr, " {}", name);
+  fmt::print(stderr, "\n");
+}
+
 int usage() {
   fmt::print(
       stderr,
       "usage: sim [--machine workers|membership|hosting] [--seed N] [--count M] [--bug NAME] "
-      "[--trace]\n       sim --machine membership --nodes N\nbugs of workers:");
-  for (const auto& [name, bug] : kWorkerBugs)
-    fmt::print(stderr, " {}", name);
-  fmt::print(stderr, "\nbugs of membership:");
-  for (const auto& [name, bug] : kMembershipBugs)
-    fmt::print(stderr, " {}", name);
-  fmt::print(stderr, "\nbugs of hosting:");
-  for (const auto& [name, bug] : kHostingBugs)
-    fmt::print(stderr, " {}", name);
-  fmt::print(stderr, "\n");
+      "[--trace]\n       sim --machine membership --nodes N\n");
+  print_bugs("workers", muster::kWorkerBugs);
+  print_bugs("membership", muster::kMembershipBugs);
+  print_bugs("hosting", muster::kHostingBugs);
   return 2;
 }
 
@@ -106,27 +80,27 @@ bool take(std::string_view flag, const std::string& value, Arguments& arguments)
   return true;
 }
 
-template <typename Bug>
-bool switch_on(const std::map<std::string_view, Bug>& bugs, const std::string& name, Bug& bug) {
-  const auto found = bugs.find(name);
-  if (found == bugs.end()) return false;
-  bug = found->second;
-  return true;
+template <typename Bug, size_t N>
+bool switch_on(const std::pair<const char*, Bug> (&bugs)[N], const std::string& wanted, Bug& bug) {
+  for (const auto& [name, one] : bugs) {
+    if (wanted == name) bug = one;
+  }
+  return bug != Bug::none || wanted == "none";
 }
 
 bool set_bug(const Arguments& arguments) {
   switch (arguments.machine) {
     case Machine::membership:
       return (arguments.nodes == 0 || arguments.nodes >= 2) &&
-             switch_on(kMembershipBugs, arguments.bug, muster::membership_bug_switch());
+             switch_on(muster::kMembershipBugs, arguments.bug, muster::membership_bug_switch());
     case Machine::hosting:
       return arguments.nodes == 0 &&
-             switch_on(kHostingBugs, arguments.bug, muster::hosting_bug_switch());
+             switch_on(muster::kHostingBugs, arguments.bug, muster::hosting_bug_switch());
     case Machine::workers:
       break;
   }
   return arguments.nodes == 0 &&
-         switch_on(kWorkerBugs, arguments.bug, muster::planted_bug_switch());
+         switch_on(muster::kWorkerBugs, arguments.bug, muster::planted_bug_switch());
 }
 
 // Accepts --flag=value and --flag value.
@@ -176,48 +150,43 @@ int run_workers(const Arguments& arguments) {
   return summarise(arguments, steps, outcomes);
 }
 
-int run_membership(const Arguments& arguments) {
+// `count` adds to the outcomes what one run has reached.
+template <typename PlanFor, typename Count>
+int run_nodes(const Arguments& arguments, PlanFor plan_for, const Count& count) {
   std::map<std::string, uint64_t> outcomes;
   uint64_t steps = 0;
   for (uint64_t seed = arguments.seed; seed < arguments.seed + arguments.count; ++seed) {
-    const muster::roundsim::Plan plan = muster::roundsim::plan_for(seed);
-    const muster::roundsim::Outcome outcome = muster::roundsim::simulate(plan);
+    const auto plan = plan_for(seed);
+    const auto outcome = simulate(plan);
     steps += outcome.steps;
     if (outcome.violation || arguments.trace || arguments.count == 1) {
       fmt::print("{}", muster::describe_failure(plan));
     }
     if (outcome.violation) return 1;
     ++outcomes[outcome.succeeded ? "reached one epoch, and its success" : "ended before"];
+    count(outcome.reached, outcomes);
   }
   return summarise(arguments, steps, outcomes);
 }
 
-uint64_t count(int number) {
-  return static_cast<uint64_t>(number);
+int run_membership(const Arguments& arguments) {
+  return run_nodes(arguments, muster::roundsim::plan_for, [](const auto&, auto&) {});
 }
 
 int run_hosting(const Arguments& arguments) {
-  std::map<std::string, uint64_t> outcomes;
-  uint64_t steps = 0;
-  for (uint64_t seed = arguments.seed; seed < arguments.seed + arguments.count; ++seed) {
-    const muster::hostsim::Plan plan = muster::hostsim::plan_for(seed);
-    const muster::hostsim::Outcome outcome = muster::hostsim::simulate(plan);
-    steps += outcome.steps;
-    if (outcome.violation || arguments.trace || arguments.count == 1) {
-      fmt::print("{}", muster::describe_failure(plan));
-    }
-    if (outcome.violation) return 1;
-    ++outcomes[outcome.succeeded ? "reached one epoch, and its success" : "ended before"];
-    const muster::hostsim::HostingPromises::Reached& reached = outcome.reached;
-    outcomes["hosts that followed as members"] += count(reached.followed_as_member);
-    outcomes["hosts that followed as strangers"] += count(reached.followed_as_stranger);
-    outcomes["hosts that followed on their machine"] += count(reached.followed_on_machine);
-    outcomes["hosts that continued after their lease was over"] += count(reached.returned);
-    outcomes["hosts that stepped down"] += count(reached.stepped_down);
-    outcomes["nodes that learned of the end from the keeper"] += count(reached.told_by_keeper);
-    outcomes["rounds"] += count(reached.rounds);
-  }
-  return summarise(arguments, steps, outcomes);
+  const auto count = [](const muster::hostsim::HostingPromises::Reached& reached, auto& outcomes) {
+    const auto add = [&outcomes](const char* what, int number) {
+      outcomes[what] += static_cast<uint64_t>(number);
+    };
+    add("hosts that followed as members", reached.followed_as_member);
+    add("hosts that followed as strangers", reached.followed_as_stranger);
+    add("hosts that followed on their machine", reached.followed_on_machine);
+    add("hosts that continued after their lease was over", reached.returned);
+    add("hosts that stepped down", reached.stepped_down);
+    add("nodes that learned of the end from the keeper", reached.told_by_keeper);
+    add("rounds", reached.rounds);
+  };
+  return run_nodes(arguments, muster::hostsim::plan_for, count);
 }
 
 int run_at_scale(int nodes) {

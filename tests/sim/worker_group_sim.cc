@@ -12,6 +12,7 @@
 
 #include "tests/sim/process_world.h"
 #include "tests/sim/promises.h"
+#include "tests/transcripts/seconds.h"
 #include "tests/transcripts/worker_group_transcript.h"
 
 namespace muster::sim {
@@ -23,14 +24,6 @@ using std::chrono::seconds;
 
 // Longer than any life, latency or backlog that a plan can have.
 constexpr Duration kPatience = seconds{120};
-
-Duration random_ms_between(Prng& prng, uint64_t low, uint64_t high) {
-  return milliseconds{low + prng.below(high - low + 1)};
-}
-
-double in_seconds(Duration duration) {
-  return std::chrono::duration<double>(duration).count();
-}
 
 class Simulation {
  public:
@@ -79,10 +72,11 @@ class Simulation {
 
   bool percent(int chance) { return prng_.chance(static_cast<uint64_t>(chance), 100); }
   Duration latency() {
-    return prng_.chance(1, 10) ? random_ms_between(prng_, 0, 400) : random_ms_between(prng_, 0, 2);
+    return prng_.chance(1, 10) ? random_ms(prng_, 0, 400) : random_ms(prng_, 0, 2);
   }
   void trace(std::string line) {
-    report_.trace.push_back(fmt::format("{:10.3f} {}", in_seconds(now_.time_since_epoch()), line));
+    const double elapsed = std::chrono::duration<double>(now_.time_since_epoch()).count();
+    report_.trace.push_back(fmt::format("{:10.3f} {}", elapsed, line));
   }
   void broken(std::string promise) {
     if (!report_.violation) report_.violation = std::move(promise);
@@ -144,7 +138,7 @@ Report Simulation::run() {
 void Simulation::plan_faults() {
   const auto horizon_ms = static_cast<uint64_t>(plan_.horizon / milliseconds{1});
   for (int i = 0; i < plan_.faults; ++i) {
-    agenda_.at(Instant{} + random_ms_between(prng_, 0, horizon_ms), [this] { fault(); });
+    agenda_.at(Instant{} + random_ms(prng_, 0, horizon_ms), [this] { fault(); });
   }
   agenda_.at(Instant{} + plan_.horizon + milliseconds{1}, [this] { cease(); });
 }
@@ -171,7 +165,7 @@ void Simulation::fault() {
       return deliver(kShell, group::Forward{prng_.chance(1, 2) ? SIGUSR1 : SIGUSR2});
     case 8:
     case 9:
-      return freeze(random_ms_between(prng_, 10, 60000));
+      return freeze(random_ms(prng_, 10, 60000));
     case 10:
     case 11:
       return step_early_tick();
@@ -185,7 +179,7 @@ void Simulation::fault() {
 }
 
 void Simulation::freeze(Duration length) {
-  trace(fmt::format("the agent stands still for {:g} s", in_seconds(length)));
+  trace(fmt::format("the agent stands still for {}", seconds_text(length)));
   frozen_until_ = std::max(frozen_until_, now_ + length);
   promises_.froze(length);
 }
@@ -291,8 +285,7 @@ void Simulation::say_if_empty(int attempt) {
 void Simulation::perform(const group::RequestRound& effect) {
   ++report_.attempts;
   const int attempt = effect.attempt;
-  const Duration delay =
-      prng_.chance(1, 10) ? random_ms_between(prng_, 0, 3000) : random_ms_between(prng_, 0, 5);
+  const Duration delay = prng_.chance(1, 10) ? random_ms(prng_, 0, 3000) : random_ms(prng_, 0, 5);
   const bool fails = percent(plan_.round_fails_percent);
   agenda_.at(now_ + delay, [this, attempt, fails] {
     if (fails) {
@@ -306,8 +299,7 @@ void Simulation::perform(const group::RequestRound& effect) {
 void Simulation::perform(const group::Spawn& effect) {
   spawning_ = true;
   const bool fails = percent(plan_.spawn_fails_percent);
-  const Duration delay =
-      prng_.chance(1, 10) ? random_ms_between(prng_, 0, 400) : random_ms_between(prng_, 0, 1);
+  const Duration delay = prng_.chance(1, 10) ? random_ms(prng_, 0, 400) : random_ms(prng_, 0, 1);
   agenda_.at(now_ + delay, [this, effect, fails] {
     spawning_ = false;
     const int attempt = effect.attempt;
@@ -353,7 +345,7 @@ Plan plan_for(uint64_t seed) {
   plan.group.grace = milliseconds{one_of(0, 500, 3000, 30000)};
   plan.group.kill_wait = milliseconds{one_of(5000, 30000)};
   plan.group.stop_may_follow = milliseconds{one_of(0, 1000)};
-  plan.horizon = random_ms_between(prng, 50, prng.chance(1, 2) ? 2000 : 60000);
+  plan.horizon = random_ms(prng, 50, prng.chance(1, 2) ? 2000 : 60000);
   plan.some_hang = prng.chance(1, 4);
   plan.stop_at_horizon = plan.some_hang || prng.chance(1, 3);
   plan.leftovers_percent = one_of(0, 0, 20, 60);
@@ -369,11 +361,11 @@ Plan plan_for(uint64_t seed) {
 
 std::string to_text(const Plan& plan) {
   return fmt::format(
-      "seed {}: {} workers, {} restarts, grace {:g} s, kill wait {:g} s; {} faults until {:g} s, "
+      "seed {}: {} workers, {} restarts, grace {}, kill wait {}; {} faults until {}, "
       "then {}; {}% leave descendants, {}% ignore TERM, {}% fail, {}% of starts and {}% of rounds "
       "fail, {}% of events are doubled{}{}",
-      plan.seed, plan.group.workers, plan.group.max_restarts, in_seconds(plan.group.grace),
-      in_seconds(plan.group.kill_wait), plan.faults, in_seconds(plan.horizon),
+      plan.seed, plan.group.workers, plan.group.max_restarts, seconds_text(plan.group.grace),
+      seconds_text(plan.group.kill_wait), plan.faults, seconds_text(plan.horizon),
       plan.stop_at_horizon ? "a stop" : "patience", plan.leftovers_percent,
       plan.ignore_term_percent, plan.failing_percent, plan.spawn_fails_percent,
       plan.round_fails_percent, plan.doubled_percent, plan.some_hang ? ", some hang" : "",
