@@ -249,9 +249,7 @@ TEST(WorkerSpawn, ATimeoutStopsAllAndNamesTheRanksThatStillRan) {
 TEST(WorkerSpawn, TakesTheLargestTimeoutAsNone) {
   SpawnOptions options = to_this_test();
   options.timeout = std::chrono::milliseconds::max();
-  EXPECT_TRUE(spawn(
-                  1, [](int) {}, options)
-                  .ok());
+  EXPECT_TRUE(spawn(1, [](int) {}, options).ok());
 }
 
 TEST(WorkerSpawn, RanksDieWithTheirParent) {
