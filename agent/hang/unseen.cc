@@ -27,8 +27,7 @@ bool cannot_be_complete(const CallDigest& made, int own_rank, const Shown& shown
   const ring::RootRole root = row_of(call.kind).root;
   const bool is_taker = root == ring::RootRole::takes && call.root == own_rank;
   if (needs_all(call) || (is_taker && call.count > 0)) return shown.called_by_all < made.ordinal;
-  if (root != ring::RootRole::gives || call.root == own_rank || call.count == 0)
-    return false;
+  if (root != ring::RootRole::gives || call.root == own_rank || call.count == 0) return false;
   const auto giver = shown.members.find(call.root);
   return giver != shown.members.end() && has_not_called(*giver->second, made.ordinal);
 }

@@ -339,10 +339,10 @@ TEST(Judge, ARankThatCalledSomethingElseIsTheCauseOfWhatItDidToOthers) {
 }
 
 TEST(Judge, OfTwoRanksWhoseCallsDifferTheFirstToEndIsNamed) {
-  EXPECT_EQ(named({blaming(raising(ended(0, kOne, 30), 20)),
-                   ended(1, ExitStatus::signaled(SIGABRT), 10)},
-                  {}, {mismatched(0), mismatched(1)}),
-            "1 mismatch");
+  EXPECT_EQ(
+      named({blaming(raising(ended(0, kOne, 30), 20)), ended(1, ExitStatus::signaled(SIGABRT), 10)},
+            {}, {mismatched(0), mismatched(1)}),
+      "1 mismatch");
 }
 
 TEST(Judge, ARankThatHangsIsTheCauseWhicheverWasMadeToFail) {
