@@ -177,7 +177,12 @@ class Slurm:
     def run(self, program, *args, env=None, limit_s=60):
         """Runs a client to its end. Returns (exit code, stdout, stderr)."""
         process = self.command(program, *map(str, args), env=env)
-        out, err = process.communicate(timeout=limit_s)
+        try:
+            out, err = process.communicate(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            out, err = process.communicate()
+            raise AssertionError(f"{program} {args} has not ended after {limit_s} s:\n{out}\n{err}") from None
         return process.returncode, out, err
 
 
