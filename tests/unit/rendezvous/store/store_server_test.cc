@@ -73,19 +73,6 @@ TEST(StoreServer, OwnersPutWakesWaitersAndIsVisibleToAll) {
   EXPECT_EQ(RawClient(store.port()).ask(num_keys(), 8), little_endian(0, 8));
 }
 
-TEST(StoreServer, WakesFourHundredWaiters) {
-  RunningStore store;
-  std::vector<RawClient> waiters;
-  for (int i = 0; i < 400; i++) {
-    waiters.emplace_back(store.port());
-    waiters.back().say(wait({"/k"}));
-  }
-  store.wait_until([](const auto& counters) { return counters.waiting == 400; });
-  RawClient(store.port()).say(set("/k", "v"));
-  for (const RawClient& waiter : waiters)
-    EXPECT_EQ(waiter.hear(1), kZero);
-}
-
 TEST(StoreServer, ReturnsALargeValueWhole) {
   RunningStore store;
   const RawClient client(store.port());

@@ -32,31 +32,6 @@ TEST(Waiters, WakesAWaiterAtItsLastMissingName) {
   EXPECT_EQ(wake(waiters, "c"), Ids{});
 }
 
-TEST(Waiters, WakesWaitersInTheOrderOfArrival) {
-  Waiters waiters(1);
-  for (const ClientId id : {5u, 0u, 9u, 2u})
-    waiters.park(id, {"k"});
-  EXPECT_EQ(wake(waiters, "k"), (Ids{5, 0, 9, 2}));
-}
-
-TEST(Waiters, PutsANewWaitOfAClientAtTheEndOfTheLine) {
-  Waiters waiters(1);
-  waiters.park(1, {"k", "old"});
-  waiters.park(2, {"k"});
-  waiters.park(1, {"k"});
-  EXPECT_EQ(waiters.waiting(), 2u);
-  EXPECT_EQ(wake(waiters, "old"), Ids{});
-  EXPECT_EQ(wake(waiters, "k"), (Ids{2, 1}));
-}
-
-TEST(Waiters, CountsARepeatedNameOnce) {
-  Waiters waiters(1);
-  waiters.park(1, {"a", "a", "b", "a", "b"});
-  EXPECT_EQ(wake(waiters, "a"), Ids{});
-  EXPECT_EQ(wake(waiters, "b"), Ids{1});
-  EXPECT_EQ(waiters.bytes(), 0u);
-}
-
 TEST(Waiters, AppendsWokenClients) {
   Waiters waiters(1);
   waiters.park(1, {"a"});
@@ -66,23 +41,6 @@ TEST(Waiters, AppendsWokenClients) {
   waiters.wake("a", WakeKind::all, woken);
   waiters.wake("c", WakeKind::all, woken);
   EXPECT_EQ(woken, (Ids{7, 2, 1}));
-}
-
-TEST(Waiters, KeepsBarrierWaitersIfOnlyPlainOnesAreWoken) {
-  Waiters waiters(1);
-  waiters.park_at_barrier(1, "b");
-  waiters.park(2, {"b"});
-  waiters.park_at_barrier(3, "b");
-  EXPECT_EQ(wake(waiters, "b", WakeKind::existing), Ids{2});
-  EXPECT_EQ(wake(waiters, "b", WakeKind::existing), Ids{});
-  EXPECT_EQ(wake(waiters, "b", WakeKind::all), (Ids{1, 3}));
-}
-
-TEST(Waiters, TurnsABarrierWaiterIntoAPlainOne) {
-  Waiters waiters(1);
-  waiters.park_at_barrier(1, "b");
-  waiters.park(1, {"b"});
-  EXPECT_EQ(wake(waiters, "b", WakeKind::existing), Ids{1});
 }
 
 TEST(Waiters, WakesTheFirstThatMissesNothingElseForAnItem) {
@@ -95,20 +53,6 @@ TEST(Waiters, WakesTheFirstThatMissesNothingElseForAnItem) {
   EXPECT_EQ(wake(waiters, "queue", WakeKind::one), Ids{3});
   EXPECT_EQ(waiters.bytes(), 0u);
   EXPECT_EQ(wake(waiters, "queue", WakeKind::one), Ids{});
-}
-
-TEST(Waiters, ForgetsAClientAnywhereInTheLine) {
-  const std::vector<std::pair<ClientId, Ids>> expected = {
-      {1, {2, 3}}, {2, {1, 3}}, {3, {1, 2}}, {4, {1, 2, 3}}};
-  for (const auto& [gone, woken] : expected) {
-    Waiters waiters(1);
-    for (const ClientId id : {1u, 2u, 3u})
-      waiters.park(id, {"k", "other"});
-    waiters.forget(gone);
-    waiters.forget(gone);
-    EXPECT_EQ(wake(waiters, "other"), Ids{});
-    EXPECT_EQ(wake(waiters, "k"), woken) << gone;
-  }
 }
 
 TEST(Waiters, ForgetsAnUnknownClient) {
