@@ -47,7 +47,7 @@ TEST(Interfaces, FindsTheSourceAddressTowardsAPeer) {
 }
 
 TEST(Interfaces, ChoosesTheInterfaceThatReachesThePeers) {
-  const bool ran = in_own_network([] {
+  in_own_network([] {
     ASSERT_EQ(
         std::system(
             "ip link add eth0 type veth peer name x0 && ip link add eth1 type veth peer name x1 && "
@@ -63,7 +63,6 @@ TEST(Interfaces, ChoosesTheInterfaceThatReachesThePeers) {
     EXPECT_EQ(address_of_interface("x0", ip("10.99.0.7")).error().message,
               "--iface x0: the interface has no address");
   });
-  if (!ran) GTEST_SKIP() << "needs the right to make a network namespace";
 }
 
 TEST(Interfaces, FindsAnAddressOfANamedInterface) {

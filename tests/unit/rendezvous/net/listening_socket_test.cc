@@ -37,13 +37,6 @@ struct Listening {
   ListenError error;
 };
 
-int listener_option(const UniqueFd& fd, int option) {
-  int value = -1;
-  socklen_t length = sizeof value;
-  EXPECT_EQ(getsockopt(fd.get(), SOL_SOCKET, option, &value, &length), 0);
-  return value;
-}
-
 // Drops the capability of this thread only (capabilities(7)).
 bool drop_right_to_bind() {
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
@@ -61,7 +54,7 @@ TEST(ListeningSocket, IsNonBlockingAndCloseOnExec) {
   const Listening listening({socket_at("127.0.0.1:0")});
   ASSERT_EQ(listening.fds.size(), 1u);
   const UniqueFd& fd = listening.fds[0];
-  EXPECT_EQ(listener_option(fd, SO_ACCEPTCONN), 1);
+  EXPECT_EQ(option_of(fd.get(), SOL_SOCKET, SO_ACCEPTCONN), 1);
   EXPECT_TRUE(fcntl(fd.get(), F_GETFD) & FD_CLOEXEC);
   EXPECT_TRUE(fcntl(fd.get(), F_GETFL) & O_NONBLOCK);
   EXPECT_EQ(accept(fd.get(), nullptr, nullptr), -1);
@@ -87,12 +80,6 @@ TEST(ListeningSocket, UsesThePortOfTheFirstAddress) {
   const Listening listening({socket_at("127.0.0.1:0"), socket_at("127.0.0.2:1")});
   ASSERT_EQ(listening.at.size(), 2u);
   EXPECT_EQ(listening.at[1], (SocketAddress{ip("127.0.0.2"), listening.at[0].port}));
-}
-
-TEST(ListeningSocket, AcceptsIPv4OnTheAnyAddress) {
-  const Listening listening({{IpAddress::any_v6(), 0}});
-  ASSERT_EQ(listening.at.size(), 1u);
-  EXPECT_TRUE(is_reached({ip("127.0.0.1"), listening.at[0].port}));
 }
 
 TEST(ListeningSocket, NamesTheAddressOfATakenPort) {
@@ -140,7 +127,7 @@ TEST(ListeningSocket, RebindsAPortDuringTimeWait) {
 }
 
 TEST(ListeningSocket, UsesTheIPv4AnyAddressIfThereIsNoIPv6) {
-  const bool ran = in_own_network([] {
+  in_own_network([] {
     set_sysctl("net/ipv6/conf/all/disable_ipv6", "1");
     const Listening listening({{IpAddress::any_v6(), 0}});
     ASSERT_EQ(listening.at.size(), 1u);
@@ -150,11 +137,10 @@ TEST(ListeningSocket, UsesTheIPv4AnyAddressIfThereIsNoIPv6) {
               "could not listen on [::1]:0: Cannot assign requested address; choose an address of "
               "this machine");
   });
-  if (!ran) GTEST_SKIP() << "needs the right to make a network namespace";
 }
 
 TEST(ListeningSocket, ExplainsThatALowPortIsNotPermitted) {
-  const bool ran = in_own_network([] {
+  in_own_network([] {
     set_sysctl("net/ipv4/ip_unprivileged_port_start", "1024");
     ASSERT_TRUE(drop_right_to_bind());
     const Listening listening({socket_at("127.0.0.1:80")});
@@ -162,7 +148,6 @@ TEST(ListeningSocket, ExplainsThatALowPortIsNotPermitted) {
     EXPECT_EQ(listening.error.message,
               "could not listen on 127.0.0.1:80: Permission denied; choose a port above 1023");
   });
-  if (!ran) GTEST_SKIP() << "needs the right to make a network namespace";
 }
 
 TEST(ListeningSocket, ChecksThatThereIsAnAddress) {

@@ -18,6 +18,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -46,8 +47,8 @@ inline void turn_until(boost::asio::io_context& io, const std::function<bool()>&
 }
 
 // Runs `body` on a thread in a new network namespace, which has only loopback and in which sysctls
-// may be set. Returns false without running it if the process may not create one.
-inline bool in_own_network(const std::function<void()>& body) {
+// may be set. Skips the test if the process may not create one.
+inline void in_own_network(const std::function<void()>& body) {
   bool made = false;
   std::thread([&] {
     if (unshare(CLONE_NEWNET) != 0) return;
@@ -59,7 +60,7 @@ inline bool in_own_network(const std::function<void()>& body) {
     ::close(fd);
     if (made) body();
   }).join();
-  return made;
+  if (!made) GTEST_SKIP() << "needs the right to make a network namespace";
 }
 
 inline void set_sysctl(const std::string& name, const std::string& value) {
@@ -67,6 +68,31 @@ inline void set_sysctl(const std::string& name, const std::string& value) {
   file << value;
   file.close();
   ASSERT_TRUE(file.good()) << name;
+}
+
+// Lowers this process's limit of descriptors while it exists: at most `left` more can be opened.
+class OutOfDescriptors {
+ public:
+  explicit OutOfDescriptors(rlim_t left = 0) {
+    EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
+    const int lowest = dup(0);
+    ::close(lowest);
+    const rlimit tight{static_cast<rlim_t>(lowest) + left, before_.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &tight), 0);
+  }
+  OutOfDescriptors(const OutOfDescriptors&) = delete;
+  OutOfDescriptors& operator=(const OutOfDescriptors&) = delete;
+  ~OutOfDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+inline int option_of(int fd, int level, int name) {
+  int value = -1;
+  socklen_t length = sizeof value;
+  EXPECT_EQ(getsockopt(fd, level, name, &value, &length), 0);
+  return value;
 }
 
 class PlainSocket {
