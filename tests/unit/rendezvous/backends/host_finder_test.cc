@@ -1,29 +1,26 @@
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
-
-#include <stdlib.h>
 
 #include "rendezvous/backends/endpoint_finder.h"
 #include "rendezvous/backends/file_keeper.h"
 #include "rendezvous/backends/keeper_finder.h"
 #include "rendezvous/backends/record_file.h"
-#include "rendezvous/net/interfaces.h"
 #include "tests/unit/rendezvous/backends/rendezvous_harness.h"
+#include "tests/unit/rendezvous/backends/shared_folder.h"
+#include "tests/unit/rendezvous/net/socket_harness.h"
 
 namespace muster {
 namespace {
 
-namespace fs = std::filesystem;
-
 // Dials once and waits for the outcome.
-std::optional<DialOutcome> dial(boost::asio::io_context& loop, HostFinder& finder) {
+DialOutcome dial(boost::asio::io_context& loop, HostFinder& finder) {
   std::optional<DialOutcome> outcome;
   finder.dial(true, [&](DialOutcome came) { outcome = std::move(came); });
   EXPECT_FALSE(outcome);  // Never from inside the call.
   EXPECT_TRUE(run_until(loop, [&] { return outcome.has_value(); }));
-  return outcome;
+  if (!outcome) return tl::unexpected(member::ConnectionFailed{});
+  return std::move(*outcome);
 }
 
 HostFinder::Handlers who_must_not_host() {
@@ -53,49 +50,45 @@ TEST(EndpointFinder, TheFirstToDialHostsAndTheSecondReachesIt) {
   std::unique_ptr<Listener> listener;
   EndpointFinder first(loop, at_port(port), keep(listener));
   const auto own = dial(loop, first);
-  ASSERT_TRUE(own && *own);
-  EXPECT_TRUE((*own)->own_host);
+  ASSERT_TRUE(own);
+  EXPECT_TRUE(own->own_host);
   ASSERT_NE(listener, nullptr);
   EXPECT_EQ(listener->port(), port);
   EndpointFinder second(loop, at_port(port), who_must_not_host());
   const auto other = dial(loop, second);
-  ASSERT_TRUE(other && *other);
-  EXPECT_FALSE((*other)->own_host);
+  ASSERT_TRUE(other);
+  EXPECT_FALSE(other->own_host);
 }
 
 TEST(EndpointFinder, ANodeThatMustNotHostReportsThatNoProcessListens) {
   boost::asio::io_context loop;
   EndpointFinder finder(loop, at_port(free_port(), false), who_must_not_host());
   const auto outcome = dial(loop, finder);
-  ASSERT_TRUE(outcome && !*outcome);
-  EXPECT_TRUE(outcome->error().refused);
-  EXPECT_FALSE(outcome->error().fatal);
+  ASSERT_FALSE(outcome);
+  EXPECT_TRUE(outcome.error().refused);
+  EXPECT_FALSE(outcome.error().fatal);
 }
 
 // The kernel may have given the endpoint's port to an outgoing connection.
 TEST(EndpointFinder, SaysThatALocalSocketHoldsThePortWithoutListening) {
   boost::asio::io_context loop;
-  const int holder = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_storage raw{};
-  SocketAddress address{IpAddress::loopback_v4(), 0};
-  const socklen_t length = address.to_sockaddr(raw);
-  ASSERT_EQ(::bind(holder, reinterpret_cast<sockaddr*>(&raw), length), 0);
-  const int port = local_address_of(holder).port;
+  std::optional<PlainSocket> holder = PlainSocket::bound_to({IpAddress::loopback_v4(), 0}, -1);
+  const int port = holder->own_address().port;
   EndpointFinder finder(loop, at_port(port), who_must_not_host());
   const auto outcome = dial(loop, finder);
-  ::close(holder);
-  ASSERT_TRUE(outcome && !*outcome);
-  EXPECT_FALSE(outcome->error().fatal);
+  holder.reset();
+  ASSERT_FALSE(outcome);
+  EXPECT_FALSE(outcome.error().fatal);
   EXPECT_NE(
-      outcome->error().error.message.find("something on it holds port " + std::to_string(port)),
+      outcome.error().error.message.find("something on it holds port " + std::to_string(port)),
       std::string::npos)
-      << outcome->error().error.message;
+      << outcome.error().error.message;
   // Once the port is free, this node hosts.
   std::unique_ptr<Listener> listener;
   EndpointFinder again(loop, at_port(port), keep(listener));
   const auto own = dial(loop, again);
-  ASSERT_TRUE(own && *own);
-  EXPECT_TRUE((*own)->own_host);
+  ASSERT_TRUE(own);
+  EXPECT_TRUE(own->own_host);
 }
 
 TEST(EndpointFinder, AMissingNameIsNotFatal) {
@@ -110,10 +103,10 @@ TEST(EndpointFinder, AMissingNameIsNotFatal) {
   };
   EndpointFinder finder(loop, options, note(exists));
   const auto early = dial(loop, finder);
-  ASSERT_TRUE(early && !*early);
-  EXPECT_FALSE(early->error().fatal);
-  EXPECT_FALSE(early->error().refused);
-  EXPECT_NE(early->error().error.message.find("pod-0.not-yet"), std::string::npos);
+  ASSERT_FALSE(early);
+  EXPECT_FALSE(early.error().fatal);
+  EXPECT_FALSE(early.error().refused);
+  EXPECT_NE(early.error().error.message.find("pod-0.not-yet"), std::string::npos);
   EXPECT_FALSE(exists);
   *known = true;
   dial(loop, finder);
@@ -128,13 +121,13 @@ TEST(EndpointFinder, HoldsAnElectionAfterDistrust) {
   EndpointFinder first(loop, at_port(port), keep(listener));
   first.distrust();
   const auto own = dial(loop, first);
-  ASSERT_TRUE(own && *own);
-  EXPECT_TRUE((*own)->own_host);
+  ASSERT_TRUE(own);
+  EXPECT_TRUE(own->own_host);
   EndpointFinder second(loop, at_port(port), who_must_not_host());
   second.distrust();
   const auto other = dial(loop, second);
-  ASSERT_TRUE(other && *other);
-  EXPECT_FALSE((*other)->own_host);
+  ASSERT_TRUE(other);
+  EXPECT_FALSE(other->own_host);
 }
 
 TEST(EndpointFinder, ANodeThatMustNotHostDoesNotHostAfterDistrust) {
@@ -142,8 +135,8 @@ TEST(EndpointFinder, ANodeThatMustNotHostDoesNotHostAfterDistrust) {
   EndpointFinder finder(loop, at_port(free_port(), false), who_must_not_host());
   finder.distrust();
   const auto outcome = dial(loop, finder);
-  ASSERT_TRUE(outcome && !*outcome);
-  EXPECT_TRUE(outcome->error().refused);
+  ASSERT_FALSE(outcome);
+  EXPECT_TRUE(outcome.error().refused);
 }
 
 TEST(EndpointFinder, TheHostMayTakeAnyFreePort) {
@@ -151,7 +144,7 @@ TEST(EndpointFinder, TheHostMayTakeAnyFreePort) {
   std::unique_ptr<Listener> listener;
   EndpointFinder finder(loop, at_port(0, true), keep(listener));
   const auto outcome = dial(loop, finder);
-  ASSERT_TRUE(outcome && *outcome);
+  ASSERT_TRUE(outcome);
   ASSERT_NE(listener, nullptr);
   EXPECT_NE(listener->port(), 0);
 }
@@ -166,15 +159,9 @@ TEST(EndpointFinder, ACancelledDialIsNeverAnswered) {
 
 class KeeperFinderTest : public testing::Test {
  protected:
-  KeeperFinderTest() {
-    std::string pattern = (fs::temp_directory_path() / "muster_finder_test_XXXXXX").string();
-    folder_ = mkdtemp(pattern.data());
-  }
-  ~KeeperFinderTest() override { fs::remove_all(folder_); }
-
   KeeperFinder::Options options(uint64_t agent) const {
     KeeperFinder::Options options;
-    options.place = (folder_ / "meet").string();
+    options.place = folder_.file();
     options.agent = {agent, agent};
     options.local_addr = "127.0.0.1";
     options.lease = std::chrono::milliseconds(300);
@@ -193,7 +180,7 @@ class KeeperFinderTest : public testing::Test {
     return record;
   }
 
-  fs::path folder_;
+  SharedFolder folder_;
   boost::asio::io_context loop_;
 };
 
@@ -206,8 +193,8 @@ TEST_F(KeeperFinderTest, DoesNotReplaceAnUnreachableHostThatBeats) {
   for (uint64_t beat = 1; std::chrono::steady_clock::now() < until; ++beat) {
     host.write_beat(beat);
     const auto outcome = dial(loop_, finder);
-    ASSERT_TRUE(outcome && !*outcome);
-    EXPECT_FALSE(outcome->error().fatal);
+    ASSERT_FALSE(outcome);
+    EXPECT_FALSE(outcome.error().fatal);
   }
   EXPECT_FALSE(hosting);
   // The host stops beating.
@@ -228,8 +215,8 @@ TEST_F(KeeperFinderTest, RedialsAHostThatBeatsAfterAHangup) {
   KeeperFinder node(loop_, keeper(patient), patient, who_must_not_host());
   for (int i = 0; i < 3; ++i) {
     const auto outcome = dial(loop_, node);
-    ASSERT_TRUE(outcome && *outcome) << outcome->error().error.message;
-    EXPECT_EQ((*outcome)->host_instance, RecordFile(options(1).place).look()->record->instance);
+    ASSERT_TRUE(outcome) << outcome.error().error.message;
+    EXPECT_EQ(outcome->host_instance, RecordFile(options(1).place).look()->record->instance);
     node.doubt();
   }
 }
@@ -281,19 +268,19 @@ TEST_F(KeeperFinderTest, ANodeThatMustNotHostWaitsForTheFile) {
   member.is_host = false;
   KeeperFinder finder(loop_, keeper(member), member, who_must_not_host());
   const auto outcome = dial(loop_, finder);
-  ASSERT_TRUE(outcome && !*outcome);
-  EXPECT_FALSE(outcome->error().fatal);
-  EXPECT_NE(outcome->error().error.message.find("no host has written"), std::string::npos);
+  ASSERT_FALSE(outcome);
+  EXPECT_FALSE(outcome.error().fatal);
+  EXPECT_NE(outcome.error().error.message.find("no host has written"), std::string::npos);
 }
 
 TEST_F(KeeperFinderTest, AMissingFolderIsFatal) {
   KeeperFinder::Options lost = options(1);
-  lost.place = (folder_ / "no" / "such").string();
+  lost.place += "/no/such";
   KeeperFinder finder(loop_, keeper(lost), lost, who_must_not_host());
   const auto outcome = dial(loop_, finder);
-  ASSERT_TRUE(outcome && !*outcome);
-  EXPECT_TRUE(outcome->error().fatal);
-  EXPECT_EQ(outcome->error().error.code, ExitCode::environment);
+  ASSERT_FALSE(outcome);
+  EXPECT_TRUE(outcome.error().fatal);
+  EXPECT_EQ(outcome.error().error.code, ExitCode::environment);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "rendezvous/backends/job_ports.h"
 #include "rendezvous/net/interfaces.h"
 #include "tests/unit/rendezvous/backends/rendezvous_harness.h"
+#include "tests/unit/rendezvous/net/socket_harness.h"
 
 namespace muster {
 namespace {
@@ -48,15 +49,11 @@ RendezvousOptions node_of_job(const Ports& ports, int rank, const std::string& j
 // Accepts connections at a port, sends `greeting`, and closes its side if that is not empty.
 class StrangerAt {
  public:
-  StrangerAt(uint16_t port, std::string greeting) : greeting_(std::move(greeting)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(port);
-    address.sin_addr.s_addr = htonl(INADDR_ANY);
-    EXPECT_EQ(bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-    EXPECT_EQ(listen(fd_, 16), 0);
+  StrangerAt(uint16_t port, std::string greeting)
+      : greeting_(std::move(greeting)),
+        listening_(PlainSocket::bound_to({IpAddress::any_v4(), port})) {
     thread_ = std::thread([this] {
-      for (int peer = 0; (peer = accept(fd_, nullptr, nullptr)) >= 0;) {
+      for (int peer = 0; (peer = accept(listening_.fd(), nullptr, nullptr)) >= 0;) {
         static_cast<void>(send(peer, greeting_.data(), greeting_.size(), MSG_NOSIGNAL));
         if (!greeting_.empty()) shutdown(peer, SHUT_WR);
         peers_.push_back(peer);
@@ -64,9 +61,8 @@ class StrangerAt {
     });
   }
   ~StrangerAt() {
-    shutdown(fd_, SHUT_RDWR);
+    shutdown(listening_.fd(), SHUT_RDWR);
     thread_.join();
-    close(fd_);
     for (const int peer : peers_)
       close(peer);
   }
@@ -75,7 +71,7 @@ class StrangerAt {
 
  private:
   const std::string greeting_;
-  const int fd_ = socket(AF_INET, SOCK_STREAM, 0);
+  const PlainSocket listening_;
   std::vector<int> peers_;
   std::thread thread_;
 };

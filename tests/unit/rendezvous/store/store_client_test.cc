@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "tests/unit/rendezvous/net/socket_harness.h"
 #include "tests/unit/rendezvous/store/store_server_harness.h"
 
 namespace muster {
@@ -193,29 +194,18 @@ class Impostor {
  public:
   explicit Impostor(std::string answer, size_t answered = SIZE_MAX)
       : answer_(std::move(answer)), answered_(answered) {
-    fd_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof address;
-    if (::bind(fd_, reinterpret_cast<sockaddr*>(&address), length) != 0 || ::listen(fd_, 8) != 0 ||
-        ::getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
-      std::abort();
-    }
-    port_ = ntohs(address.sin_port);
     thread_ = std::thread([this] { serve(); });
   }
   ~Impostor() {
-    ::shutdown(fd_, SHUT_RDWR);
+    ::shutdown(listening_.fd(), SHUT_RDWR);
     thread_.join();
-    ::close(fd_);
   }
-  uint16_t port() const { return port_; }
+  uint16_t port() const { return listening_.own_address().port; }
 
  private:
   void serve() {
     std::vector<int> accepted;
-    for (int fd = 0; (fd = ::accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC)) >= 0;) {
+    for (int fd = 0; (fd = ::accept4(listening_.fd(), nullptr, nullptr, SOCK_CLOEXEC)) >= 0;) {
       accepted.push_back(fd);
       if (accepted.size() <= answered_) ::send(fd, answer_.data(), answer_.size(), MSG_NOSIGNAL);
     }
@@ -225,8 +215,7 @@ class Impostor {
 
   std::string answer_;
   size_t answered_;
-  int fd_ = -1;
-  uint16_t port_ = 0;
+  const PlainSocket listening_ = PlainSocket::bound_to({IpAddress::loopback_v4(), 0});
   std::thread thread_;
 };
 

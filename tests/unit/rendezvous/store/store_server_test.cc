@@ -4,14 +4,15 @@
 #include <csignal>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
+#include "tests/unit/rendezvous/net/socket_harness.h"
 #include "tests/unit/rendezvous/store/store_server_harness.h"
 
 namespace muster {
@@ -469,24 +470,16 @@ TEST(StoreServer, AcceptsMembersAlsoAsMappedAddresses) {
 
 TEST(StoreServer, AdoptsAConnectionWithBytesAlreadyRead) {
   RunningStore other;  // Adopts a connection that the test itself accepts.
-  const int listening = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof address;
-  ASSERT_EQ(::bind(listening, reinterpret_cast<sockaddr*>(&address), length), 0);
-  ASSERT_EQ(::listen(listening, 1), 0);
-  ASSERT_EQ(::getsockname(listening, reinterpret_cast<sockaddr*>(&address), &length), 0);
-  const RawClient client(ntohs(address.sin_port));
+  const PlainSocket listening = PlainSocket::bound_to({IpAddress::loopback_v4(), 0});
+  const RawClient client(listening.own_address().port);
   client.say(ping(5));
-  const int accepted = ::accept4(listening, nullptr, nullptr, SOCK_CLOEXEC);
-  ASSERT_GE(accepted, 0);
+  PlainSocket accepted = listening.accept_one();
   char bytes[7];
-  ASSERT_EQ(::recv(accepted, bytes, sizeof bytes, MSG_WAITALL), 7);  // VALIDATE and two of PING.
-  ASSERT_EQ(::fcntl(accepted, F_SETFL, O_NONBLOCK), 0);
-  other.with([&](StoreServer& server) { server.adopt(accepted, {bytes, sizeof bytes}); });
+  // VALIDATE and two of PING.
+  ASSERT_EQ(::recv(accepted.fd(), bytes, sizeof bytes, MSG_WAITALL), 7);
+  ASSERT_EQ(::fcntl(accepted.fd(), F_SETFL, O_NONBLOCK), 0);
+  other.with([&](StoreServer& server) { server.adopt(accepted.release(), {bytes, sizeof bytes}); });
   EXPECT_EQ(client.hear(4), little_endian(5, 4));
-  ::close(listening);
 }
 
 // ---- the listener
@@ -538,32 +531,18 @@ TEST(StoreListener, SaysWhyItCannotListen) {
             "address of this machine");
 }
 
-// The limit applies to the whole process, so the clients' descriptors exist before it is lowered.
 TEST(StoreListener, PausesWithoutDescriptorsWhileOthersGoOn) {
   RunningStore store;
   RawClient good(store.port());
   EXPECT_EQ(good.ask(ping(1), 4), little_endian(1, 4));
-  rlimit before{};
-  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
-  const RawClient probe(store.port());
-  rlimit low = before;
-  low.rlim_cur =
-      static_cast<rlim_t>(probe.fd()) + 2;  // Room for the next client, none to accept it.
-  EXPECT_EQ(probe.ask(ping(1), 4), little_endian(1, 4));
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &low), 0);
-  std::vector<int> filled;
-  for (int fd = 0; (fd = ::open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0;)
-    filled.push_back(fd);
-  low.rlim_cur += 1;
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &low), 0);
+  // Room for the next client, none to accept it.
+  std::optional<OutOfDescriptors> limit(1);
   const RawClient late(store.port());
   while (store.pauses() < 2)
     std::this_thread::yield();
   EXPECT_EQ(good.ask(ping(2), 4), little_endian(2, 4));
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  limit.reset();
   EXPECT_EQ(late.ask(ping(3), 4), little_endian(3, 4));
-  for (const int fd : filled)
-    ::close(fd);
 }
 
 }  // namespace
