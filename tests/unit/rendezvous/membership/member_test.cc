@@ -1,6 +1,5 @@
 #include "rendezvous/membership/member.h"
 
-#include <algorithm>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -74,27 +73,6 @@ TEST(Member, RepeatsItsReportAtEachHeartbeat) {
     EXPECT_EQ(member.until_deadline(), seconds{1});
     EXPECT_EQ(member.tick_at_deadline(), sends(ready_report(sequence)));
     member.alive(sequence);
-  }
-}
-
-TEST(Member, ReconnectsAfterGrowingJitteredPauses) {
-  MemberDriver member;
-  member.step(member::Begin{});
-  Duration whole = milliseconds{20};
-  for (int attempt = 0; attempt < 12; ++attempt) {
-    SCOPED_TRACE(attempt);
-    EXPECT_EQ(member.step(kFailed), MemberEffects{});
-    const Duration pause = member.until_deadline();
-    EXPECT_GE(pause, whole / 2);
-    EXPECT_LE(pause, whole * 3 / 2);
-    const MemberEffects effects = member.tick_at_deadline();
-    ASSERT_FALSE(effects.empty());
-    if (std::holds_alternative<member::Say>(effects.back())) {
-      EXPECT_EQ(names_of(member.tick_at_deadline()), "Connect");
-    } else {
-      EXPECT_TRUE(std::holds_alternative<member::Connect>(effects.back()));
-    }
-    whole = std::min<Duration>(2 * whole, seconds{1});
   }
 }
 
@@ -216,24 +194,6 @@ TEST(Member, GivesUpWithTheReasonOfARefusal) {
                                     member::GaveUp{{ExitCode::rendezvous, "no, and why"}, true}};
     EXPECT_EQ(member.hear(Refused{kind, "no, and why"}), expected);
   }
-}
-
-TEST(Member, RetriesATakenRankForTwoLeases) {
-  MemberDriver member;
-  member.dial();
-  const Instant first = member.now();
-  const Refused refused{RefusalKind::rank_taken, "node rank 1 belongs to node1"};
-  EXPECT_EQ(names_of(member.hear(refused)), "Disconnect");
-  MemberEffects effects;
-  while (!member.machine().over()) {
-    effects = member.tick_at_deadline();
-    if (names_of(effects) != "Connect") continue;
-    member.step(member::ConnectionUp{"10.0.0.1", "10.0.0.2"});
-    effects = member.hear(refused);
-  }
-  EXPECT_EQ(names_of(effects), "Disconnect GaveUp");
-  EXPECT_GE(member.now() - first, seconds{6});
-  EXPECT_LE(member.now() - first, seconds{8});
 }
 
 // ---- The host's life.

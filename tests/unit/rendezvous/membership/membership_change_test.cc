@@ -23,14 +23,6 @@ std::string stop_text(Epoch epoch, const std::string& why, const std::string& te
 
 // ---- Leases and connections.
 
-TEST(MembershipLoss, AnAgentThatIsSilentForALeaseIsLost) {
-  MembershipDriver m(1, 2);
-  m.job.last_call = Duration{};
-  m.run({"a"});
-  EXPECT_EQ(m.live(milliseconds{2999}, {}), "");
-  EXPECT_THAT(m.live(milliseconds{1}, {}), HasSubstr("a: Hangup"));
-}
-
 TEST(MembershipLoss, AnyMessageRenewsTheLease) {
   MembershipDriver m(2, 2);
   m.job.max_restarts = 1;
@@ -304,14 +296,6 @@ TEST(MembershipLeave, IsCompleteOnceTheReapedLeaverDisconnects) {
   EXPECT_THAT(m.notes(), Not(testing::Contains(HasSubstr("lost: its connection"))));
 }
 
-TEST(MembershipLeave, MayBeAGoodbyeAlone) {
-  MembershipDriver m(1, 2);
-  m.run({"a", "b"});
-  EXPECT_EQ(m.goodbye("b"),
-            "b: Hangup | a: " +
-                stop_text(1, "left", "b (node rank 1) has left; a new round forms with 1 node"));
-}
-
 TEST(MembershipLeave, IsAnsweredBeforeTheRoundRuns) {
   MembershipDriver m(1, 2);
   m.join("a");
@@ -408,16 +392,6 @@ TEST(MembershipJoin, NodesReadyInTimeJoinTheNextRoundAndOthersAreSpares) {
 }
 
 // ---- Identity.
-
-TEST(MembershipIdentity, ARankOfALiveNodeIsRefused) {
-  MembershipDriver m(2, 2);
-  m.job.node_rank = 1;
-  m.join("a");
-  EXPECT_EQ(
-      m.join("b"),
-      "b: Refused{rank_taken, \"node rank 1 belongs to a already; give b another --node-rank, "
-      "or end the other one\"} | b: Hangup");
-}
 
 TEST(MembershipIdentity, ARestartedAgentQueuesUntilItsOldProcessIsLost) {
   MembershipDriver m(2, 2);

@@ -26,10 +26,11 @@ inline std::string what_text(const Order& order) {
   return text.substr(begin, text.size() - begin - 1);
 }
 
-inline NodeFailure boom(int rank) {
+inline NodeFailure boom(int rank, bool final = false) {
   NodeFailure failure;
   failure.rank = rank;
   failure.exit_code = 3;
+  failure.final = final;
   failure.sentence = "exited with 3: boom";
   return failure;
 }

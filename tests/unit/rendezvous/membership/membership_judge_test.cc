@@ -17,12 +17,6 @@ using std::chrono::seconds;
 using testing::HasSubstr;
 using testing::Not;
 
-NodeFailure failed(int rank) {
-  NodeFailure failure = boom(rank);
-  failure.sentence = "exited with 3";
-  return failure;
-}
-
 // The judge records the testimonies and returns the answer that the test prepared. Two nodes with
 // one worker each unless stated otherwise.
 class MembershipJudge : public testing::Test {
@@ -58,7 +52,7 @@ class MembershipJudge : public testing::Test {
 TEST_F(MembershipJudge, HearsAllNodesOnceTheEpochIsOver) {
   MembershipDriver m(2, 2, options());
   m.run({"a", "b"});
-  m.fail("b", 1, failed(1));
+  m.fail("b", 1, boom(1));
   m.ready_with("b", 1, "my words");
   EXPECT_TRUE(heard_.empty());
   m.ready_with("a", 1, "other words");
@@ -71,7 +65,7 @@ TEST_F(MembershipJudge, HearsAllNodesOnceTheEpochIsOver) {
 TEST_F(MembershipJudge, DoesNotWaitUntilANodeIsReady) {
   MembershipDriver m(2, 2, options());
   m.run({"a", "b"});
-  m.fail("b", 1, failed(1));
+  m.fail("b", 1, boom(1));
   m.ready_with("b", 1, "my words");
   EXPECT_EQ(heard_.size(), 0u);
   m.testified("a", 1);
@@ -83,7 +77,7 @@ TEST_F(MembershipJudge, LetsTheNextRoundWaitForATestifiedNode) {
   MembershipDriver m(1, 2, options());
   m.job.max_restarts = 2;
   m.run({"a", "b"});
-  m.fail("b", 1, failed(1));
+  m.fail("b", 1, boom(1));
   m.ready("b", 1);
   EXPECT_EQ(m.testified("a", 1), "CloseStore{1}");
   EXPECT_EQ(heard_.size(), 1u);
@@ -97,7 +91,7 @@ TEST_F(MembershipJudge, LetsNoSpareReplaceATestifiedNode) {
   m.run({"a", "b"});
   m.join("c");
   m.ready("c");
-  m.fail("b", 1, failed(1));
+  m.fail("b", 1, boom(1));
   m.ready("a", 1);
   EXPECT_EQ(m.testified("b", 1), "CloseStore{1}");
   EXPECT_THAT(m.live(seconds{700}, {"a", "b", "c"}), Not(HasSubstr("OpenStore")));
@@ -107,7 +101,7 @@ TEST_F(MembershipJudge, LetsNoSpareReplaceATestifiedNode) {
 TEST_F(MembershipJudge, GivesEveryNodeItsVerdictAsTheEnd) {
   MembershipDriver m(2, 2, options());
   m.run({"a", "b"});
-  m.fail("b", 1, failed(1));
+  m.fail("b", 1, boom(1));
   m.ready("b", 1);
   m.ready("a", 1);
   for (const std::string name : {"a", "b"}) {
@@ -125,7 +119,7 @@ TEST_F(MembershipJudge, GivesAllNodesTheShortReasonOfARestart) {
   m.job.max_restarts = 2;
   m.run({"a", "b"});
   EXPECT_EQ(m.round("a").before, std::nullopt);
-  m.fail("b", 1, failed(1));
+  m.fail("b", 1, boom(1));
   m.ready("b", 1);
   m.ready("a", 1);
   m.open_store(2);
@@ -140,7 +134,7 @@ TEST_F(MembershipJudge, ReportsNoOlderFailureAfterAMembershipChange) {
   MembershipDriver m(1, 2, options());
   m.job.max_restarts = 2;
   m.run({"a", "b"});
-  m.fail("b", 1, failed(1));
+  m.fail("b", 1, boom(1));
   m.ready("b", 1);
   m.ready("a", 1);
   m.open_store(2);
@@ -156,13 +150,13 @@ TEST_F(MembershipJudge, HearsNoEvidenceOfAnotherEpoch) {
   MembershipDriver m(2, 2, options());
   m.job.max_restarts = 1;
   m.run({"a", "b"});
-  m.fail("b", 1, failed(1));
+  m.fail("b", 1, boom(1));
   m.ready_with("b", 1, "first");
   m.ready("a", 1);
   m.open_store(2);
   m.running("a", 2);
   m.running("b", 2);
-  m.fail("a", 2, failed(0));
+  m.fail("a", 2, boom(0));
   m.ready_with("b", 1, "late");
   m.ready("b", 2);
   m.ready("a", 2);
@@ -191,7 +185,7 @@ TEST_F(MembershipJudge, KeepsEvidenceOnceAndOnlyUntilItIsJudged) {
   MembershipDriver m(1, 8, counting);
   m.job.max_restarts = 1;
   m.run(names);
-  m.fail("a", 1, failed(0));
+  m.fail("a", 1, boom(0));
   const size_t before = bytes_in_use();
   for (const std::string& name : names)
     m.ready_with(name, 1, std::string(kEach, 'x'));
@@ -212,7 +206,7 @@ TEST_F(MembershipJudge, HearsWhenALostNodeWasHeardLast) {
   const Instant last = m.now();
   m.pass(milliseconds{100});
   m.disconnect("b");
-  m.fail("a", 1, failed(0));
+  m.fail("a", 1, boom(0));
   m.ready("a", 1);
   m.live(milliseconds{250}, {"a"});
   ASSERT_EQ(heard_.size(), 1u);
@@ -227,7 +221,7 @@ TEST_F(MembershipJudge, ChargesNoRestartForAFailureThatALossExplains) {
   answer_.by_departure = true;
   m.run({"a", "b"});
   m.disconnect("b");
-  m.fail("a", 1, failed(0));
+  m.fail("a", 1, boom(0));
   m.ready("a", 1);
   m.live(milliseconds{250}, {"a"});
   m.open_store(2);
@@ -239,7 +233,7 @@ TEST_F(MembershipJudge, ChargesARestartForAFailureBeforeALoss) {
   MembershipDriver m(1, 2, options());
   m.job.max_restarts = 1;
   m.run({"a", "b"});
-  m.fail("a", 1, failed(0));
+  m.fail("a", 1, boom(0));
   m.disconnect("b");
   m.ready("a", 1);
   m.live(milliseconds{250}, {"a"});
@@ -250,7 +244,7 @@ TEST_F(MembershipJudge, ChargesARestartForAFailureBeforeALoss) {
 TEST_F(MembershipJudge, NamesTheFailureIfALaterLossLeavesTooFew) {
   MembershipDriver m(2, 2, options());
   m.run({"a", "b"});
-  m.fail("a", 1, failed(0));
+  m.fail("a", 1, boom(0));
   m.disconnect("b");
   EXPECT_EQ(m.live(milliseconds{250}, {"a"}), "");
   EXPECT_THAT(m.ready("a", 1), HasSubstr("a: End{failed, exit 139, node rank 0"));
@@ -260,7 +254,7 @@ TEST_F(MembershipJudge, ChargesNoRestartIfTooFewRemainForIt) {
   MembershipDriver m(2, 2, options());
   m.job.max_restarts = 1;
   m.run({"a", "b"});
-  m.fail("a", 1, failed(0));
+  m.fail("a", 1, boom(0));
   m.disconnect("b");
   m.live(seconds{3}, {"a"});
   m.ready("a", 1);
@@ -276,7 +270,7 @@ TEST_F(MembershipJudge, StopsTheJobIfASignalAfterAFailureLeavesTooFew) {
   MembershipDriver m(2, 2, options());
   m.job.max_restarts = 1;
   m.run({"a", "b"});
-  m.fail("a", 1, failed(0));
+  m.fail("a", 1, boom(0));
   m.leaving("b", 1, 15, true);
   m.ready("a", 1);
   const End end = m.end("a");
@@ -294,7 +288,7 @@ TEST_F(MembershipJudge, EndsWithTheLossIfItExplainsTheFailure) {
   MembershipDriver m(2, 2, options());
   answer_.by_departure = true;
   m.run({"a", "b"});
-  m.fail("a", 1, failed(0));
+  m.fail("a", 1, boom(0));
   m.disconnect("b");
   m.live(milliseconds{250}, {"a"});
   EXPECT_THAT(m.ready("a", 1), HasSubstr("a: End{lost, exit 122, node rank 1 on \"b\""));
@@ -303,7 +297,7 @@ TEST_F(MembershipJudge, EndsWithTheLossIfItExplainsTheFailure) {
 TEST_F(MembershipJudge, HearsANodeThatTestifiedAndThenLeft) {
   MembershipDriver m(1, 2, options());
   m.run({"a", "b"});
-  m.fail("b", 1, failed(1));
+  m.fail("b", 1, boom(1));
   m.ready_with("b", 1, "my words");
   m.leaving("b", 1, 15, true);
   m.goodbye("b");
@@ -315,7 +309,7 @@ TEST_F(MembershipJudge, HearsANodeThatTestifiedAndThenLeft) {
 TEST_F(MembershipJudge, HearsAReturnedLostNodeOnce) {
   MembershipDriver m(1, 2, options());
   m.run({"a", "b"});
-  m.fail("a", 1, failed(0));
+  m.fail("a", 1, boom(0));
   m.disconnect("b");
   m.live(milliseconds{250}, {"a"});
   m.job.last_epoch = 1;

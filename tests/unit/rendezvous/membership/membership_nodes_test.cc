@@ -31,13 +31,6 @@ std::string table_of(MembershipDriver& m) {
   return fmt::format("{}", fmt::join(rows, " | "));
 }
 
-NodeFailure any_failure() {
-  NodeFailure failure;
-  failure.exit_code = 3;
-  failure.sentence = "exited with 3";
-  return failure;
-}
-
 TEST(MembershipNodes, AreEmptyBeforeTheFirstJoin) {
   MembershipDriver m(2, 2);
   EXPECT_EQ(nodes_of(m), Lines{});
@@ -122,7 +115,7 @@ TEST(MembershipNodes, ShowEachNodesStateInEveryStage) {
   m.running("b", 1);
   m.done("a", 1);
   EXPECT_EQ(table_of(m), "0 a 0+1 done | 1 b 1+1 running");
-  m.fail("b", 1, any_failure());
+  m.fail("b", 1, boom(1));
   EXPECT_EQ(table_of(m), "0 a 0+1 stopping | 1 b 1+1 stopping");
   m.ready("a", 1);
   EXPECT_EQ(table_of(m), "0 a 0+1 ready | 1 b 1+1 stopping");
@@ -145,7 +138,7 @@ TEST(MembershipNodes, ShowANodeAsStoppingAfterAnOutdatedReady) {
   m.ready("a");
   m.ready("b");
   m.open_store(1);
-  m.fail("a", 1, any_failure());
+  m.fail("a", 1, boom(0));
   m.lose_order("b");
   m.ready("b");
   EXPECT_EQ(table_of(m), "0 a 0+1 stopping | 1 b 1+1 stopping");
@@ -309,12 +302,6 @@ TEST(NodesAnswer, IsOneLineInATranscript) {
             "Nodes{7, node 0 \"a\\x0ab\" ranks 0+8 \"running\", 2 left out}");
   EXPECT_EQ(to_text(HostMessage{Nodes{7, false, 0, {}}}), "Nodes{7, more}");
   EXPECT_EQ(to_text(AgentMessage{Query{9}}), "Query{9}");
-}
-
-TEST(MembershipText, PreciseSecondsHaveOneDecimal) {
-  EXPECT_EQ(precise_seconds(milliseconds{1234}), "1.2 s");
-  EXPECT_EQ(precise_seconds(milliseconds{40}), "0.0 s");
-  EXPECT_EQ(precise_seconds(seconds{61}), "61.0 s");
 }
 
 }  // namespace

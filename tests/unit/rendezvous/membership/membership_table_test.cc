@@ -21,13 +21,6 @@ struct StageCase {
   std::string status_says;
 };
 
-NodeFailure any_workers_failure() {
-  NodeFailure failure;
-  failure.exit_code = 3;
-  failure.sentence = "exited with 3";
-  return failure;
-}
-
 void enter_forming(MembershipDriver& m) {  // a is ready, b is not.
   m.join("a");
   m.join("b");
@@ -42,7 +35,7 @@ void enter_running(MembershipDriver& m) {
 }
 void enter_stopping(MembershipDriver& m) {  // The workers of both nodes are still alive.
   enter_running(m);
-  m.fail("b", 1, any_workers_failure());
+  m.fail("b", 1, boom(1));
 }
 void enter_ended(MembershipDriver& m) {
   enter_running(m);
@@ -77,10 +70,12 @@ const std::string kRoundB =
     "b: Round{epoch 1, node 1 of 2, ranks 1+ of 2, role ranks 1+ of 2, master 10.0.0.1:4001, 0 "
     "restarts, 0 changes}";
 const std::string kStopFailure =
-    "Stop{epoch 1, failure, \"rank 0 on b (node rank 1) exited with 3; all ranks are stopped, 1 "
+    "Stop{epoch 1, failure, \"rank 1 on b (node rank 1) exited with 3: boom; all ranks are "
+    "stopped, 1 "
     "of 1 restarts left\"}";
 const std::string kStopFailureA =
-    "Stop{epoch 1, failure, \"rank 0 on a (node rank 0) exited with 3; all ranks are stopped, 1 "
+    "Stop{epoch 1, failure, \"rank 0 on a (node rank 0) exited with 3: boom; all ranks are "
+    "stopped, 1 "
     "of 1 restarts left\"}";
 const std::string kUnfit =
     "n: Refused{contradiction, \"the job continues without this node: n does not take part: cannot "
@@ -149,7 +144,7 @@ const std::vector<EventCase> kEvents = {
      {"a: Stop{epoch 1, host, \"the host of the job was restarted: epoch 1 is over\"}", "",
       both(kSuccess), "", ""}},
     {"Reported failure",
-     [](MembershipDriver& m) { return m.fail("a", 1, any_workers_failure()); },
+     [](MembershipDriver& m) { return m.fail("a", 1, boom(0)); },
      {"a: Stop{epoch 1, host, \"the host of the job was restarted: epoch 1 is over\"}", "",
       both(kStopFailureA), "", ""}},
     {"Reported leaving",

@@ -18,6 +18,7 @@ using namespace membership;  // NOLINT: the words of the protocol
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::HasSubstr;
+using testing::StartsWith;
 
 // ---- Forming.
 
@@ -293,28 +294,10 @@ TEST(Membership, KeepsHostileNamesOnOneLine) {
             "1 of 2 nodes; here: a??[2J" + std::string(58, 'x') + "; gives up in 600 s");
 }
 
-TEST(Membership, HasAStatusAtEveryStage) {
+TEST(Membership, SaysThatNoNodeHasJoined) {
   MembershipDriver m(1, 2);
   EXPECT_EQ(m.status(), "no node has joined yet");
   EXPECT_EQ(m.machine().next_deadline(), kNever);
-  m.job.last_call = Duration{};
-  m.join("a");
-  m.ready("a");
-  EXPECT_EQ(m.status(), "epoch 1 is formed by 1 node; its store is being opened");
-  m.open_store(1);
-  m.running("a", 1);
-  EXPECT_EQ(m.status(), "epoch 1 runs on 1 node");
-  m.join("b");
-  m.ready("b");
-  EXPECT_EQ(m.status(), "epoch 1 is being stopped; workers may be alive on 1 node");
-  m.ready("a", 1);
-  m.open_store(2);
-  m.running("a", 2);
-  m.done("a", 2);
-  EXPECT_EQ(m.status(), "epoch 2 runs on 2 nodes; 1 node done");
-  m.done("b", 2);
-  EXPECT_EQ(m.status(),
-            "the job has ended (all workers of all nodes succeeded); 2 nodes to say goodbye");
 }
 
 // ---- The store.
@@ -687,7 +670,7 @@ TEST(Membership, RefusesAReturningHostWithOtherNumbers) {
   m.job.last_epoch = 0;
   m.job.nodes_min = m.job.nodes_max = 2;
   m.job.is_host = true;
-  EXPECT_THAT(m.join("a"), HasSubstr("a: Refused{contradiction, "));
+  EXPECT_THAT(m.join("a"), StartsWith("a: Refused{contradiction, "));
 }
 
 TEST(Membership, RefusesAHostWithImpossibleNumbers) {
@@ -695,7 +678,7 @@ TEST(Membership, RefusesAHostWithImpossibleNumbers) {
   m.join("b");
   m.job.is_host = true;
   m.job.nodes_min = 3;
-  EXPECT_THAT(m.join("a"), HasSubstr("a: Refused{contradiction, "));
+  EXPECT_THAT(m.join("a"), StartsWith("a: Refused{contradiction, "));
 }
 
 TEST(Membership, NotesOtherDifferencesAndUsesTheFirstNodesSettings) {
