@@ -93,11 +93,8 @@ TEST(MeetingNodes, ArriveWholeInSeveralParts) {
   membership::Join join = endpoint_options(port, kCount + 1, kCount + 1).join;
   for (int i = 0; i < kCount; ++i) {
     crowd.push_back(std::make_unique<RawAgent>(loop, port));
-    crowd.back()->hello({membership::kProtocolVersion, "job", random_nonce()});
-    ASSERT_TRUE(crowd.back()->wait_messages(1));
     join.agent = random_agent_id();
-    crowd.back()->send(AgentMessage(join));
-    ASSERT_TRUE(crowd.back()->wait_messages(2));
+    ASSERT_TRUE(crowd.back()->join(join));
   }
   EXPECT_EQ(host.nodes().size(), static_cast<size_t>(kCount));
   RendezvousOptions options = endpoint_options(port, kCount + 1, kCount + 1);
@@ -204,12 +201,9 @@ TEST(MeetingNodes, AreEmptyForAnAgentThatAsksTooOften) {
   hosting.multi_node = false;
   const Coordinator host(loop, std::move(*listener), hosting);
   RawAgent agent(loop, host.port());
-  agent.hello({membership::kProtocolVersion, "job", random_nonce()});
-  ASSERT_TRUE(agent.wait_messages(1));
   membership::Join join = endpoint_options(1, 2, 2).join;
   join.agent = random_agent_id();
-  agent.send(AgentMessage(join));
-  ASSERT_TRUE(agent.wait_messages(2));
+  ASSERT_TRUE(agent.join(join));
   std::string queries;  // One write, so that the host reads all within a second.
   for (uint64_t i = 1; i <= 100; ++i)
     membership::encode(AgentMessage(membership::Query{i}), queries);

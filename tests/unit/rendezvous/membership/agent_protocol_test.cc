@@ -12,6 +12,7 @@
 #include "rendezvous/net/field_codec.h"
 #include "tests/transcripts/agent_protocol_transcript.h"
 #include "tests/unit/paths.h"
+#include "tests/unit/rendezvous/membership/raw_agent.h"
 
 namespace muster::membership {
 namespace {
@@ -146,13 +147,6 @@ std::vector<HostMessage> host_messages() {
                     std::chrono::microseconds{80}, std::string("opaque\0bytes\xff", 13)},
           WhoseIs{},
           WhoseIs{0x0123456789abcdef, "10.0.0.7:41236", "[fd00::1]:29400"}};
-}
-
-template <typename Message>
-std::string bytes_of(const Message& message) {
-  std::string out;
-  encode(message, out);
-  return out;
 }
 
 TEST(AgentProtocol, EncodesAndDecodesEveryMessage) {

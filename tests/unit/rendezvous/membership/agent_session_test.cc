@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 
 #include "rendezvous/membership/job_token.h"
+#include "tests/unit/rendezvous/membership/raw_agent.h"
 #include "tests/unit/rendezvous/net/addresses.h"
 #include "tests/unit/rendezvous/net/socket_harness.h"
 
@@ -34,14 +35,8 @@ using membership::Welcome;
 
 constexpr std::string_view kToken = "a secret of the job";
 
-std::string session_frame(const AgentMessage& message) {
-  std::string bytes;
-  membership::encode(message, bytes);
-  return bytes;
-}
-
 std::string sealed_frame(const AgentMessage& message, FrameSeal& seal) {
-  std::string bytes = session_frame(message);
+  std::string bytes = bytes_of(message);
   seal.close(bytes);
   return bytes;
 }
@@ -87,7 +82,7 @@ class AgentSessionTest : public testing::Test {
          [this](const AgentMessage& message) { messages_.push_back(message); },
          [this](const std::string& why, bool refused) { ends_.push_back({why, refused}); }});
   }
-  void say(const AgentMessage& message) { agent_->write(session_frame(message)); }
+  void say(const AgentMessage& message) { agent_->write(bytes_of(message)); }
   void turn(const std::function<bool()>& done, const char* what) { turn_until(loop_, done, what); }
   void turn_until_over() {
     turn([this] { return is_cut_off_ && !ends_.empty(); }, "the session is over");
@@ -159,7 +154,7 @@ TEST_F(AgentSessionTest, RefusesAJoinWithAWrongSeal) {
       "the job token of this node is not the host's: give all nodes the same --rdzv-token-file or "
       "MUSTER_TOKEN";
   const membership::Nonce ours = hello_of("job").nonce;
-  const std::string join = session_frame(join_of_agent(1));
+  const std::string join = bytes_of(join_of_agent(1));
   const auto by = [](FrameSeal seal, std::string frame) {
     seal.close(frame);
     return frame;
@@ -182,7 +177,7 @@ TEST_F(AgentSessionTest, RefusesAJoinWithAWrongSeal) {
         return sealed_frame(join_of_agent(1), seal);
       },
       [&](const auto&) { return join; },
-      [&](const auto&) { return by(FrameSeal({}), session_frame(Goodbye())); }};
+      [&](const auto&) { return by(FrameSeal({}), bytes_of(Goodbye())); }};
   for (const Make& make : wrong) {
     heard_.clear(), ends_.clear(), is_cut_off_ = false;
     start(kToken);
@@ -219,10 +214,10 @@ TEST_F(AgentSessionTest, EndsAtAFrameThatIsNotTheAgentsNext) {
         sealed_frame(Query{2}, seal);
         return sealed_frame(Query{3}, seal);
       },
-      [](FrameSeal&) { return session_frame(Goodbye()); },  // Inserted without a seal.
-      [](FrameSeal&) {                                      // Inserted with a forged seal.
+      [](FrameSeal&) { return bytes_of(Goodbye()); },  // Inserted without a seal.
+      [](FrameSeal&) {                                 // Inserted with a forged seal.
         FrameSeal other({});
-        return sealed_frame(Goodbye(), other) + session_frame(Goodbye());
+        return sealed_frame(Goodbye(), other) + bytes_of(Goodbye());
       },
       [](FrameSeal& seal) {  // Stripped of its seal.
         std::string frame = sealed_frame(Query{2}, seal);
@@ -312,25 +307,24 @@ TEST_F(AgentSessionTest, AcceptsAnAgentThatWantsOnlyThisJob) {
 }
 
 TEST_F(AgentSessionTest, ReadsBytesOfTheArrivalInsideStart) {
-  start("",
-        session_frame(hello_of("job")) + session_frame(join_of_agent(3)) + session_frame(Query{8}));
+  start("", bytes_of(hello_of("job")) + bytes_of(join_of_agent(3)) + bytes_of(Query{8}));
   EXPECT_EQ(joins_, std::vector<Join>{join_of_agent(3)});
   EXPECT_EQ(messages_, std::vector<AgentMessage>{Query{8}});
 }
 
 TEST_F(AgentSessionTest, EndsAtAMessageOutOfTurn) {
-  const std::string hello = session_frame(hello_of("job"));
-  const std::string join = session_frame(join_of_agent(1));
+  const std::string hello = bytes_of(hello_of("job"));
+  const std::string join = bytes_of(join_of_agent(1));
   const std::vector<std::string> cases = {join,
-                                          session_frame(Report()),
-                                          session_frame(Goodbye()),
+                                          bytes_of(Report()),
+                                          bytes_of(Goodbye()),
                                           hello + hello,
-                                          hello + session_frame(Query{1}),
+                                          hello + bytes_of(Query{1}),
                                           hello + join + hello,
                                           hello + join + join};
   for (const std::string& bytes : cases) {
     ends_.clear(), joins_.clear();
-    start("", bytes + session_frame(Query{2}));
+    start("", bytes + bytes_of(Query{2}));
     EXPECT_EQ(ends_, (std::vector<SessionEnd>{{"it sent a message out of turn", false}}));
     EXPECT_TRUE(messages_.empty());
     EXPECT_FALSE(session_->is_joined());
@@ -342,7 +336,7 @@ TEST_F(AgentSessionTest, DeliversMessagesInOrderFromAnyPieces) {
   const std::vector<AgentMessage> sent = {Report(), Query{1}, Query{2}, Goodbye()};
   std::string bytes;
   for (const AgentMessage& message : sent)
-    bytes += session_frame(message);
+    bytes += bytes_of(message);
   for (const char byte : bytes) {
     agent_->write(std::string(1, byte));
     loop_.restart();
@@ -356,7 +350,7 @@ TEST_F(AgentSessionTest, DeliversMessagesInOrderFromAnyPieces) {
 TEST_F(AgentSessionTest, AcceptsLargeFramesOnlyAfterTheJoin) {
   Report large;
   large.evidence = membership::Evidence{{}, {}, std::string(100'000, 'e')};
-  start("", session_frame(hello_of("job")) + session_frame(large));
+  start("", bytes_of(hello_of("job")) + bytes_of(large));
   ASSERT_EQ(ends_.size(), 1u);
   EXPECT_FALSE(ends_[0].refused);
   EXPECT_NE(ends_[0].why, "it sent a message out of turn");  // Its length alone is refused.

@@ -2,19 +2,19 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "rendezvous/net/interfaces.h"
 #include "rendezvous/net/listening_socket.h"
+#include "tests/unit/rendezvous/net/socket_harness.h"
 #include "tests/wait_for.h"
 
 namespace muster {
@@ -32,18 +32,7 @@ class ClientCheckTest : public testing::Test {
     auto listening = listen_on({{IpAddress::loopback_v4(), 0}});
     ASSERT_TRUE(listening.has_value());
     place_ = listening->front().address;
-    int told[2];
-    ASSERT_EQ(::pipe2(told, O_CLOEXEC), 0);
-    child_ = ::fork();
-    if (child_ == 0) {
-      ::close(told[1]);
-      connect_as_stranger();
-      char byte;
-      static_cast<void>(::read(told[0], &byte, 1));  // Blocks until the test is over.
-      _exit(0);
-    }
-    ::close(told[0]);
-    over_ = UniqueFd(told[1]);
+    stranger_.emplace(kStranger, place_);
     const auto has_come = [&] {
       server_ = UniqueFd(::accept4(listening->front().fd.get(), nullptr, nullptr, SOCK_CLOEXEC));
       return static_cast<bool>(server_);
@@ -54,10 +43,6 @@ class ClientCheckTest : public testing::Test {
       ++asked_;
       return users_;
     };
-  }
-  void TearDown() override {
-    over_.reset();
-    if (child_ > 0) ::waitpid(child_, nullptr, 0);
   }
 
   std::function<void(const std::string&)> say() {
@@ -77,18 +62,7 @@ class ClientCheckTest : public testing::Test {
   std::vector<std::string> said_;
   SocketAddress place_;
   UniqueFd server_;
-
- private:
-  void connect_as_stranger() const {
-    if (::setuid(kStranger) != 0) _exit(1);
-    const int client = ::socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_storage raw{};
-    const socklen_t size = place_.to_sockaddr(raw);
-    if (::connect(client, reinterpret_cast<sockaddr*>(&raw), size) != 0) _exit(1);
-  }
-
-  pid_t child_ = -1;
-  UniqueFd over_;
+  std::optional<OtherUser> stranger_;
 };
 
 TEST_F(ClientCheckTest, RefusesAnotherUserAndReportsItOnce) {

@@ -7,9 +7,9 @@
 #include "rendezvous/membership/job_token.h"
 #include "rendezvous/membership/random_ids.h"
 #include "rendezvous/membership/store_probe.h"
-#include "rendezvous/store/tcpstore_codec.h"
 #include "tests/unit/rendezvous/backends/rendezvous_harness.h"
 #include "tests/unit/rendezvous/membership/raw_agent.h"
+#include "tests/unit/rendezvous/store/store_harness.h"
 
 namespace muster {
 namespace {
@@ -63,19 +63,9 @@ Report first_report() {
 std::unique_ptr<RawAgent> joined_agent(boost::asio::io_context& loop, int port, const Join& join,
                                        const std::string& job = "job") {
   auto agent = std::make_unique<RawAgent>(loop, port);
-  agent->hello({membership::kProtocolVersion, job, random_nonce()});
-  EXPECT_TRUE(agent->wait_messages(1));
-  agent->send(AgentMessage(join));
-  EXPECT_TRUE(agent->wait_messages(2));
+  EXPECT_TRUE(agent->join(join, job));
   EXPECT_TRUE(std::holds_alternative<Welcome>(agent->messages[1]));
   return agent;
-}
-
-std::string store_hello() {
-  std::string bytes;
-  tcpstore::put_u8(bytes, 0);
-  tcpstore::put_u32(bytes, tcpstore::kMagic);
-  return bytes;
 }
 
 TEST(Coordinator, RefusesAnotherVersionWithTheReason) {
@@ -111,10 +101,7 @@ TEST(Coordinator, RefusesAWrongToken) {
   options.token = "secret";
   const Host host(loop, options);
   RawAgent agent(loop, host.port());
-  agent.hello({membership::kProtocolVersion, "other", random_nonce()});
-  ASSERT_TRUE(agent.wait_messages(1));
-  agent.send(AgentMessage(join_of(1)));
-  ASSERT_TRUE(agent.wait_messages(2));
+  ASSERT_TRUE(agent.join(join_of(1), "other"));
   EXPECT_EQ(agent.last<Refused>().kind, RefusalKind::token);
   EXPECT_TRUE(agent.wait_closed());
   EXPECT_EQ(host.coordinator->counters(), (Coordinator::Counters{0, 1, 0, 0, 0, 1}));
@@ -151,10 +138,7 @@ TEST(Coordinator, FormsARoundAndServesTheStoreAtTheSharedPort) {
 
   // PING is answered with its nonce.
   RawAgent worker(loop, host.port());
-  std::string ping = store_hello();
-  tcpstore::put_u8(ping, 13);
-  tcpstore::put_u32(ping, 7);
-  worker.send(ping);
+  worker.send(store_test::kValidate + store_test::ping(7));
   EXPECT_TRUE(run_until(loop, [&] { return worker.received.size() == 4 || worker.closed; }));
   EXPECT_EQ(worker.received, std::string("\x07\0\0\0", 4));
   EXPECT_EQ(host.said, std::vector<std::string>{});
@@ -165,7 +149,7 @@ TEST(Coordinator, ReportsEarlyStoreClientsOnceAndHangsUp) {
   const Host host(loop);
   for (int i = 0; i < 3; ++i) {
     RawAgent client(loop, host.port());
-    client.send(store_hello());
+    client.send(store_test::kValidate);
     EXPECT_TRUE(client.wait_closed());
   }
   ASSERT_EQ(host.said.size(), 1u);
@@ -207,19 +191,15 @@ TEST(Coordinator, HostileBytesCloseOnlyTheSendersConnection) {
   boost::asio::io_context loop;
   const Host host(loop);
   const auto good = joined_agent(loop, host.port(), join_of(2));
-  std::string huge(membership::kMagic);
-  huge += "\xff\xff\xff\xff\x01";
-  std::string large(membership::kMagic);  // Too large before authentication.
-  large += std::string("\x01\x20\x00\x00\x01", 5);
-  std::string unknown(membership::kMagic);
-  unknown += std::string("\x01\x00\x00\x00\xee", 5);
-  std::string out_of_turn(membership::kMagic);
-  membership::encode(AgentMessage(first_report()), out_of_turn);
-  std::string from_the_host(membership::kMagic);
-  membership::encode(HostMessage(membership::Alive{1}), from_the_host);
-  for (const std::string& bytes : {huge, large, unknown, out_of_turn, from_the_host}) {
+  for (const std::string& frame : {
+           std::string("\xff\xff\xff\xff\x01"),
+           std::string("\x01\x20\x00\x00\x01", 5),  // Too large before authentication.
+           std::string("\x01\x00\x00\x00\xee", 5),  // An unknown type.
+           bytes_of(AgentMessage(first_report())),  // Out of turn.
+           bytes_of(HostMessage(membership::Alive{1})),
+       }) {
     RawAgent bad(loop, host.port());
-    bad.send(bytes);
+    bad.send(std::string(membership::kMagic) + frame);
     EXPECT_TRUE(bad.wait_closed());
     EXPECT_TRUE(bad.messages.empty());
   }
@@ -323,10 +303,7 @@ TEST(Coordinator, RefusesTooManyAgents) {
   const Host host(loop, options);
   const auto first = joined_agent(loop, host.port(), join_of(2));
   RawAgent second(loop, host.port());
-  second.hello({membership::kProtocolVersion, "job", {}});
-  ASSERT_TRUE(second.wait_messages(1));
-  second.send(AgentMessage(join_of(2)));
-  ASSERT_TRUE(second.wait_messages(2));
+  ASSERT_TRUE(second.join(join_of(2)));
   EXPECT_EQ(second.last<Refused>().kind, RefusalKind::full);
   EXPECT_FALSE(first->closed);
 }
@@ -336,10 +313,7 @@ TEST(Coordinator, RefusesANodeThatContradictsTheJob) {
   const Host host(loop);
   const auto first = joined_agent(loop, host.port(), join_of(2));
   RawAgent second(loop, host.port());
-  second.hello({membership::kProtocolVersion, "job", {}});
-  ASSERT_TRUE(second.wait_messages(1));
-  second.send(AgentMessage(join_of(3)));
-  ASSERT_TRUE(second.wait_messages(2));
+  ASSERT_TRUE(second.join(join_of(3)));
   EXPECT_EQ(second.last<Refused>().kind, RefusalKind::contradiction);
   EXPECT_TRUE(second.wait_closed());
 }

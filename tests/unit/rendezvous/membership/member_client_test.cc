@@ -247,10 +247,9 @@ TEST(MemberClient, GivesUpAtOnceIfTheTokenIsMissingOrWrong) {
 TEST(MemberClient, DoesNotBelieveAHostThatCannotProveTheToken) {
   boost::asio::io_context loop;
   // Asks for a token like a real host, welcomes every agent, and proves nothing.
-  std::string script;
-  membership::encode(membership::HostMessage(membership::Challenge{random_nonce(), true}), script);
-  membership::encode(membership::HostMessage(membership::Welcome{}), script);
-  const OddServer impostor(loop, script, false);
+  const OddServer impostor(
+      loop, script_bytes({membership::Challenge{random_nonce(), true}, membership::Welcome{}}),
+      false);
   Client client(loop, impostor.port(), client_options("secret"));
   EXPECT_TRUE(client.wait_error("does not know this job's token"));
 }
@@ -330,9 +329,7 @@ TEST(MemberClient, RetriesAForwarderThatHangsUp) {
 // A host without a spare descriptor hangs up like this.
 TEST(MemberClient, RetriesAHostThatHangsUpAfterItsChallenge) {
   boost::asio::io_context loop;
-  std::string script;
-  membership::encode(membership::HostMessage(membership::Challenge{random_nonce(), false}), script);
-  const OddServer host(loop, script, true);
+  const OddServer host(loop, script_bytes({membership::Challenge{random_nonce(), false}}), true);
   Client client(loop, host.port(), client_options());
   EXPECT_TRUE(run_until(loop, [&] { return client.dialler.dials >= 10; }));
   EXPECT_TRUE(client.errors.empty());

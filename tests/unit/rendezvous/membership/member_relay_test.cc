@@ -19,6 +19,7 @@
 #include "rendezvous/membership/member_client.h"
 #include "tests/unit/rendezvous/backends/rendezvous_harness.h"
 #include "tests/unit/rendezvous/membership/member_client_harness.h"
+#include "tests/unit/rendezvous/membership/raw_agent.h"
 
 namespace muster {
 namespace {
@@ -137,17 +138,6 @@ class Relay {
   size_t count_ = 0;
 };
 
-std::string plain_frame(const HostMessage& message) {
-  std::string bytes;
-  membership::encode(message, bytes);
-  return bytes;
-}
-std::string plain_frame(const membership::AgentMessage& message) {
-  std::string bytes;
-  membership::encode(message, bytes);
-  return bytes;
-}
-
 membership::End relays_end() {
   membership::End end;
   end.text = kRelaysWords;
@@ -156,9 +146,8 @@ membership::End relays_end() {
 
 // A forged frame towards that side.
 std::string lie_to(Side side) {
-  if (side == Side::agent)
-    return plain_frame(HostMessage(membership::Order{1'000'000, relays_end()}));
-  return plain_frame(membership::AgentMessage(membership::Goodbye{}));
+  if (side == Side::agent) return bytes_of(HostMessage(membership::Order{1'000'000, relays_end()}));
+  return bytes_of(membership::AgentMessage(membership::Goodbye{}));
 }
 Side other(Side side) {
   return side == Side::agent ? Side::host : Side::agent;
@@ -189,8 +178,7 @@ const std::vector<Meddling>& meddlings() {
        [](Passing& p) {
          if (p.from == Side::host)
            p.bytes.insert(
-               0,
-               plain_frame(HostMessage(Refused{RefusalKind::closed, std::string(kRelaysWords)})));
+               0, bytes_of(HostMessage(Refused{RefusalKind::closed, std::string(kRelaysWords)})));
        }},
   };
   return all;
@@ -263,14 +251,14 @@ TEST(MemberRelay, ALaterHandshakeIsRetriedAfterAnyAnswer) {
     std::string bytes;
   };
   const Answer answers[] = {
-      {"a refusal at once", 0, plain_frame(HostMessage(refused))},
-      {"another version", 0, plain_frame(HostMessage(Refused{RefusalKind::version, "version 9"}))},
-      {"no token wanted", 0, plain_frame(HostMessage(Challenge{}))},
+      {"a refusal at once", 0, bytes_of(HostMessage(refused))},
+      {"another version", 0, bytes_of(HostMessage(Refused{RefusalKind::version, "version 9"}))},
+      {"no token wanted", 0, bytes_of(HostMessage(Challenge{}))},
       {"an SSH server", 0, "SSH-2.0-OpenSSH_9.2\r\n"},
       {"a hangup", 0, ""},
-      {"a refusal", 1, plain_frame(HostMessage(refused))},
-      {"a wrong token", 1, plain_frame(HostMessage(Refused{RefusalKind::token, "wrong"}))},
-      {"a Welcome without a seal", 1, plain_frame(HostMessage(Welcome{}))},
+      {"a refusal", 1, bytes_of(HostMessage(refused))},
+      {"a wrong token", 1, bytes_of(HostMessage(Refused{RefusalKind::token, "wrong"}))},
+      {"a Welcome without a seal", 1, bytes_of(HostMessage(Welcome{}))},
       {"the end", 1, lie_to(Side::agent)},
   };
   for (const Answer& answer : answers) {

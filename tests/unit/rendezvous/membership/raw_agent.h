@@ -19,9 +19,17 @@
 #include "rendezvous/membership/byte_stream.h"
 #include "rendezvous/membership/frame_seal.h"
 #include "rendezvous/membership/job_token.h"
+#include "rendezvous/membership/random_ids.h"
 #include "tests/unit/rendezvous/backends/rendezvous_harness.h"
 
 namespace muster {
+
+template <typename Message>
+std::string bytes_of(const Message& message) {
+  std::string bytes;
+  membership::encode(message, bytes);
+  return bytes;
+}
 
 class RawAgent {
  public:
@@ -44,14 +52,20 @@ class RawAgent {
     reader_.expect(seals.host);
   }
   void send(const membership::AgentMessage& message) {
-    std::string bytes;
-    membership::encode(message, bytes);
+    std::string bytes = bytes_of(message);
     if (seal_) seal_->close(bytes);
     stream_->write(bytes);
   }
   void hello(const membership::Hello& hello) {
     send(membership::kMagic);
     send(membership::AgentMessage(hello));
+  }
+  // Performs the handshake; the last message is then the host's answer to `join`.
+  bool join(const membership::Join& join, const std::string& job = "job") {
+    hello({membership::kProtocolVersion, job, random_nonce()});
+    if (!wait_messages(1)) return false;
+    send(membership::AgentMessage(join));
+    return wait_messages(2);
   }
   bool wait_messages(size_t count) {
     return run_until(loop_, [&] { return messages.size() >= count || closed; }) &&

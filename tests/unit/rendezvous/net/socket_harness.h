@@ -13,6 +13,7 @@
 #include <utility>
 
 #include <boost/asio/io_context.hpp>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <net/if.h>
 #include <poll.h>
@@ -20,6 +21,7 @@
 #include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "rendezvous/net/address.h"
@@ -158,6 +160,34 @@ class PlainSocket {
 
  private:
   int fd_;
+};
+
+// A process of the user `uid` that connects to `place` and holds the connection while this exists.
+// Needs root.
+class OtherUser {
+ public:
+  OtherUser(uid_t uid, const SocketAddress& place) {
+    EXPECT_EQ(::pipe2(over_, O_CLOEXEC), 0);
+    child_ = ::fork();
+    if (child_ != 0) return;
+    ::close(over_[1]);
+    if (::setuid(uid) != 0) _exit(1);
+    const PlainSocket client = PlainSocket::connected_to(place);
+    char byte;
+    if (client.fd() >= 0) static_cast<void>(::read(over_[0], &byte, 1));  // Until the end.
+    _exit(client.fd() < 0);
+  }
+  OtherUser(const OtherUser&) = delete;
+  OtherUser& operator=(const OtherUser&) = delete;
+  ~OtherUser() {
+    ::close(over_[1]);
+    ::close(over_[0]);
+    ::waitpid(child_, nullptr, 0);
+  }
+
+ private:
+  int over_[2] = {-1, -1};
+  pid_t child_ = -1;
 };
 
 }  // namespace muster

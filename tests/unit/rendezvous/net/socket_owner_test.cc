@@ -13,6 +13,7 @@
 
 #include "rendezvous/net/interfaces.h"
 #include "rendezvous/net/listening_socket.h"
+#include "tests/unit/rendezvous/net/socket_harness.h"
 #include "tests/wait_for.h"
 
 namespace muster {
@@ -172,17 +173,7 @@ TEST_F(SocketOwnersTest, AnswerAnyNumberOfDirectQuestions) {
 TEST_F(SocketOwnersTest, KnowAnotherUser) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root, to be another user";
   const Connected listening(IpAddress::loopback_v4());
-  int told[2];
-  ASSERT_EQ(::pipe2(told, O_CLOEXEC), 0);
-  const pid_t child = ::fork();
-  if (child == 0) {
-    if (::setuid(kUser) != 0) _exit(1);
-    const UniqueFd client = listening.dial();
-    char byte;
-    ::close(told[1]);
-    static_cast<void>(::read(told[0], &byte, 1));  // Blocks until the test is over.
-    _exit(0);
-  }
+  const OtherUser user(kUser, listening.place);
   UniqueFd accepted;
   const auto has_come = [&] {
     accepted = UniqueFd(::accept4(listening.listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
@@ -190,9 +181,6 @@ TEST_F(SocketOwnersTest, KnowAnotherUser) {
   };
   test::wait_for(has_come, "the other user's connection");
   EXPECT_EQ(owners_->owner_of(remote_address_of(accepted.get()), listening.place), kUser);
-  ::close(told[1]);
-  ::close(told[0]);
-  ::waitpid(child, nullptr, 0);
 }
 
 }  // namespace
