@@ -193,7 +193,7 @@ RC_GTEST_PROP(MembershipProperty, KeepsItsInvariantsForAnyReports, ()) {
                max_changes ? std::optional<int>(*max_changes) : std::nullopt);
   const auto choices =
       *rc::gen::container<std::vector<std::tuple<unsigned, unsigned, unsigned>>>(rc::gen::tuple(
-          rc::gen::inRange(0u, 8u), rc::gen::inRange(0u, 6u), rc::gen::inRange(0u, 40000u)));
+          rc::gen::inRange(0u, 9u), rc::gen::inRange(0u, 6u), rc::gen::inRange(0u, 40000u)));
   for (unsigned i = 0; i < 4; ++i)
     host.act(0, i, 0);
   for (const auto& [what, who, how] : choices)
