@@ -82,12 +82,12 @@ class AnyHost {
     Report report;
     report.sequence = agent.said.sequence + 1 - how % 7 / 6;
     report.order = how / 7 % 3 == 0 ? 0 : newest_order_[*agent.connection];
-    report.phase = static_cast<Phase>(how / 21 % 5);
-    report.epoch = how / 105 % 3 == 0 ? how / 315 % 4 : epoch_;
-    report.reaped = report.phase == Phase::ready || how / 1260 % 2 == 0;
-    if (how / 2520 % 3 == 0) {
+    report.phase = static_cast<Phase>(how / 21 % 6);
+    report.epoch = how / 126 % 3 == 0 ? how / 378 % 4 : epoch_;
+    report.reaped = report.phase == Phase::ready || how / 1512 % 2 == 0;
+    if (how / 3024 % 3 == 0) {
       report.failure.emplace();
-      report.failure->final = how / 7560 % 5 == 0;
+      report.failure->final = how / 9072 % 5 == 0;
     }
     agent.said = report;
     say(Reported{*agent.connection, report});
@@ -193,7 +193,7 @@ RC_GTEST_PROP(MembershipProperty, KeepsItsInvariantsForAnyReports, ()) {
                max_changes ? std::optional<int>(*max_changes) : std::nullopt);
   const auto choices =
       *rc::gen::container<std::vector<std::tuple<unsigned, unsigned, unsigned>>>(rc::gen::tuple(
-          rc::gen::inRange(0u, 9u), rc::gen::inRange(0u, 6u), rc::gen::inRange(0u, 40000u)));
+          rc::gen::inRange(0u, 9u), rc::gen::inRange(0u, 6u), rc::gen::inRange(0u, 46000u)));
   for (unsigned i = 0; i < 4; ++i)
     host.act(0, i, 0);
   for (const auto& [what, who, how] : choices)
