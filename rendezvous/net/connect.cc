@@ -89,9 +89,7 @@ struct ConnectState : std::enable_shared_from_this<ConnectState> {
         resolver(loop, options.look_up) {}
 
   void start(const std::vector<SocketAddress>& addresses) {
-    for (const SocketAddress& address : interleave_families(addresses)) {
-      if (!options.source || options.source->is_v6() == address.ip.is_v6()) todo.push_back(address);
-    }
+    todo = interleave_families(addresses);
     limit.expires_at(deadline);
     limit.async_wait([self = shared_from_this()](boost::system::error_code error) {
       if (!error) self->give_up();
@@ -125,7 +123,7 @@ struct ConnectState : std::enable_shared_from_this<ConnectState> {
     });
   }
 
-  int prepare(TcpSocket& socket, const SocketAddress& to) const {
+  static int prepare(TcpSocket& socket, const SocketAddress& to) {
     // Asio's open() does not set CLOEXEC: programs that we start would inherit the descriptor.
     const int fd =
         ::socket(to.ip.is_v6() ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -133,12 +131,6 @@ struct ConnectState : std::enable_shared_from_this<ConnectState> {
     boost::system::error_code error;
     socket.assign(to.ip.is_v6() ? tcp::v6() : tcp::v4(), fd, error);
     if (error) ::close(fd);
-    if (!error && options.source) {
-      // The kernel then picks the port at connect, for that peer only, so bind uses up no port.
-      const int one = 1;
-      setsockopt(socket.native_handle(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one);
-      socket.bind(endpoint_of({*options.source, 0}), error);
-    }
     return error.value();
   }
 
@@ -160,8 +152,8 @@ struct ConnectState : std::enable_shared_from_this<ConnectState> {
     if (attempts.empty()) {
       return finish(tl::unexpected(NetError{
           NetFailure::unreachable,
-          fmt::format("could not connect to {}: it has no address of the family of {}", name,
-                      options.source ? options.source->to_string() : "this machine")}));
+          fmt::format("could not connect to {}: it has no address of the family of this machine",
+                      name)}));
     }
     const NetFailure failure = overall_failure(attempts);
     const bool refused_by_all = std::ranges::all_of(

@@ -13,7 +13,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,7 +30,6 @@ using TcpSocket = boost::asio::ip::tcp::socket;
 
 struct ConnectOptions {
   Duration attempt_delay = std::chrono::milliseconds(250);
-  std::optional<IpAddress> source;  // bound before connecting; skips the other family
   // Time until a connection to a dead peer fails, idle (keepalive) or with unacknowledged data
   // (TCP_USER_TIMEOUT). Zero: the kernel's defaults, which take hours.
   Duration dead_peer_after{};

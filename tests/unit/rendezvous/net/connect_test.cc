@@ -163,20 +163,14 @@ TEST(ConnectAny, NeverTakesASocketConnectedToItselfForAPeer) {
   });
 }
 
-TEST(ConnectAny, BindsToTheSourceAndSkipsTheOtherFamily) {
-  const PlainSocket listener = PlainSocket::bound_to({ip("127.0.0.1"), 0});
+TEST(ConnectAny, FailsIfTheNameHasNoAddress) {
   ConnectOptions options;
-  options.source = ip("127.0.0.77");
-  options.look_up = answering({ip("::1"), ip("127.0.0.1")});
-  const auto fd = connect_blocking("node1", listener.own_address().port, in(kLimit), options);
-  ASSERT_TRUE(fd) << fd.error().message;
-  EXPECT_EQ(PlainSocket(*fd).own_address().ip, ip("127.0.0.77"));
-  options.look_up = answering({ip("::1")});
+  options.look_up = answering({});
   EXPECT_EQ(
       connect_to("node1", 29500, options).error,
       (NetError{
           NetFailure::unreachable,
-          "could not connect to node1:29500: it has no address of the family of 127.0.0.77"}));
+          "could not connect to node1:29500: it has no address of the family of this machine"}));
 }
 
 TEST(ConnectAny, ConnectsASocketWhoseBothAddressesAreKnown) {
