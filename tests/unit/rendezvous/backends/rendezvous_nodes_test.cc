@@ -5,10 +5,9 @@
 #include <variant>
 #include <vector>
 
-#include "rendezvous/membership/coordinator.h"
 #include "rendezvous/membership/random_ids.h"
-#include "rendezvous/net/listener.h"
 #include "tests/unit/rendezvous/backends/rendezvous_harness.h"
+#include "tests/unit/rendezvous/membership/member_client_harness.h"
 #include "tests/unit/rendezvous/membership/raw_agent.h"
 
 namespace muster {
@@ -80,15 +79,8 @@ TEST(MeetingNodes, AreAnsweredWhileNodesAreMissing) {
 TEST(MeetingNodes, ArriveWholeInSeveralParts) {
   boost::asio::io_context loop;
   constexpr int kCount = membership::kLinesInPart + 44;
-  const int port = free_port();
-  auto listener =
-      Listener::open(loop, {SocketAddress{IpAddress::loopback_v4(), static_cast<uint16_t>(port)}},
-                     ListenOptions());
-  ASSERT_TRUE(listener.has_value());
-  Coordinator::Options hosting;
-  hosting.job_id = "job";
-  hosting.multi_node = false;
-  const Coordinator host(loop, std::move(*listener), hosting);
+  const auto host = host_with(loop, "");
+  const int port = host->port();
   std::vector<std::unique_ptr<RawAgent>> crowd;
   membership::Join join = endpoint_options(port, kCount + 1, kCount + 1).join;
   for (int i = 0; i < kCount; ++i) {
@@ -96,7 +88,7 @@ TEST(MeetingNodes, ArriveWholeInSeveralParts) {
     join.agent = random_agent_id();
     ASSERT_TRUE(crowd.back()->join(join));
   }
-  EXPECT_EQ(host.nodes().size(), static_cast<size_t>(kCount));
+  EXPECT_EQ(host->nodes().size(), static_cast<size_t>(kCount));
   RendezvousOptions options = endpoint_options(port, kCount + 1, kCount + 1);
   options.is_host = false;
   TestAgent agent(loop, options);
@@ -138,20 +130,15 @@ TEST(MeetingNodes, AreEmptyAtOnceIfThereIsNoHost) {
 TEST(MeetingNodes, AreEmptySoonIfTheHostIsStuck) {
   boost::asio::io_context loop;
   boost::asio::io_context stuck;  // The host's loop, run by hand.
-  auto listener =
-      Listener::open(stuck, {SocketAddress{IpAddress::loopback_v4(), 0}}, ListenOptions());
-  Coordinator::Options hosting;
-  hosting.job_id = "job";
-  hosting.multi_node = false;
-  const Coordinator host(stuck, std::move(*listener), hosting);
-  RendezvousOptions options = endpoint_options(host.port(), 2, 2);
+  const auto host = host_with(stuck, "");
+  RendezvousOptions options = endpoint_options(host->port(), 2, 2);
   options.is_host = false;
   TestAgent agent(loop, options);
   agent.meeting().tell(member::ReadyForRound{});
   ASSERT_TRUE(run_until(loop, [&] {
     stuck.restart();
     stuck.run_for(milliseconds(1));
-    return host.counters().joined == 1 && host.nodes().at(0).state == "ready";
+    return host->counters().joined == 1 && host->nodes().at(0).state == "ready";
   }));
   EXPECT_EQ(ask(loop, agent), Lines{});
 }
@@ -194,13 +181,8 @@ TEST(MeetingNodes, AreThatNodeIfItIsAlone) {
 
 TEST(MeetingNodes, AreEmptyForAnAgentThatAsksTooOften) {
   boost::asio::io_context loop;
-  auto listener =
-      Listener::open(loop, {SocketAddress{IpAddress::loopback_v4(), 0}}, ListenOptions());
-  Coordinator::Options hosting;
-  hosting.job_id = "job";
-  hosting.multi_node = false;
-  const Coordinator host(loop, std::move(*listener), hosting);
-  RawAgent agent(loop, host.port());
+  const auto host = host_with(loop, "");
+  RawAgent agent(loop, host->port());
   membership::Join join = endpoint_options(1, 2, 2).join;
   join.agent = random_agent_id();
   ASSERT_TRUE(agent.join(join));
