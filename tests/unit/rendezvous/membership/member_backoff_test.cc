@@ -29,8 +29,7 @@ void expect_pause_of(const MemberDriver& m, Duration backoff) {
 
 // Connects after a pause, is welcomed after `handshake`, and breaks after `life`.
 void connect_for(MemberDriver& m, Duration handshake, Duration life) {
-  m.tick_at_deadline();
-  m.step(member::ConnectionUp{"10.0.0.1", "10.0.0.2"});
+  m.redial();
   m.pass(handshake);
   m.welcome();
   m.pass(life);
@@ -108,7 +107,7 @@ TEST(MemberBackoff, GivesUpAtTheJoinTimeOutIfEveryConnectionIsYoung) {
       if (const auto* say = std::get_if<member::Say>(&effect)) said += say->text + "\n";
     }
     if (effects.empty() || !std::holds_alternative<member::Connect>(effects.back())) continue;
-    m.step(member::ConnectionUp{"10.0.0.1", "10.0.0.2"});
+    m.come_up();
     m.welcome();
     m.step(connection_lost("connection reset by peer"));
   }
@@ -134,7 +133,7 @@ TEST(MemberBackoff, RestartsTheJoinTimeOutAfterAConnectionThatHeld) {
     while (names_of(m.tick_at_deadline()) != "Connect") {
       ASSERT_FALSE(m.machine().over()) << i;
     }
-    m.step(member::ConnectionUp{"10.0.0.1", "10.0.0.2"});
+    m.come_up();
     m.welcome();
   }
 }
@@ -161,7 +160,7 @@ TEST(MemberRank, IsRequestedOftenEnoughWhileTheOldProcessHoldsIt) {
   MemberDriver m(silent_options());
   m.step(member::Begin{});
   for (int tries = 0; tries < 11; ++tries) {
-    m.step(member::ConnectionUp{"10.0.0.1", "10.0.0.2"});
+    m.come_up();
     EXPECT_EQ(names_of(m.hear(taken())), "Disconnect") << tries;
     EXPECT_LE(m.until_deadline(), milliseconds{500});
     EXPECT_EQ(names_of(m.tick_at_deadline()), "Connect") << tries;
@@ -174,7 +173,7 @@ TEST(MemberRank, IsGivenUpAfterTwoLeases) {
   const Instant begun = m.now();
   MemberEffects effects;
   for (int tries = 0; tries < 1000 && !m.machine().over(); ++tries) {
-    m.step(member::ConnectionUp{"10.0.0.1", "10.0.0.2"});
+    m.come_up();
     effects = m.hear(taken());
     while (!m.machine().over() && names_of(effects).find("Connect") != 0)
       effects = m.tick_at_deadline();
@@ -191,7 +190,7 @@ TEST(MemberRank, IsGivenUpEvenIfTheHostSometimesLetsUsQueue) {
   const Instant begun = m.now();
   MemberEffects effects;
   for (int tries = 0; tries < 1000 && !m.machine().over(); ++tries) {
-    m.step(member::ConnectionUp{"10.0.0.1", "10.0.0.2"});
+    m.come_up();
     if (tries % 2 == 0) m.welcome();
     effects = m.hear(taken());
     while (!m.machine().over() && names_of(effects) != "Connect")
@@ -203,11 +202,9 @@ TEST(MemberRank, IsGivenUpEvenIfTheHostSometimesLetsUsQueue) {
 
 TEST(MemberRank, IsRequestedWithFullPatienceAfterARound) {
   MemberDriver m;
-  m.step(member::Begin{});
-  m.step(member::ConnectionUp{"10.0.0.1", "10.0.0.2"});
+  m.dial();
   m.hear(taken());
-  m.tick_at_deadline();
-  m.step(member::ConnectionUp{"10.0.0.1", "10.0.0.2"});
+  m.redial();
   m.welcome();
   m.order(round_of(1));
   m.pass(seconds{2});
@@ -238,13 +235,11 @@ Join next_join(MemberDriver& m) {
 
 TEST(MemberPast, NamesTheRoundAndTheHostThatFormedIt) {
   MemberDriver m;
-  m.step(member::Begin{});
-  m.step(member::ConnectionUp{"10.0.0.1", "10.0.0.2"});
-  m.welcome();
+  m.join();
   Join join = next_join(m);
   EXPECT_EQ(join.last_epoch, 0u);
   EXPECT_EQ(join.last_instance, 0u);
-  m.step(member::ConnectionUp{"10.0.0.1", "10.0.0.2"});
+  m.come_up();
   m.welcome();
   m.order(round_of(1));
   join = next_join(m);
@@ -256,14 +251,13 @@ TEST(MemberPast, IsNotChangedByAnotherHostsWelcomeAlone) {
   MemberDriver m;
   m.run(3);
   m.step(connection_lost("reset"));
-  m.tick_at_deadline();
-  m.step(member::ConnectionUp{"10.0.0.1", "10.0.0.2"});
+  m.redial();
   m.welcome(99);
   m.step(member::ReadyForRound{});
   const Join before = next_join(m);
   EXPECT_EQ(before.last_epoch, 3u);
   EXPECT_EQ(before.last_instance, MemberDriver::kHost);
-  m.step(member::ConnectionUp{"10.0.0.1", "10.0.0.2"});
+  m.come_up();
   m.welcome(99);
   m.order(round_of(4));
   const Join after = next_join(m);

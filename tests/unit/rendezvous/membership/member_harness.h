@@ -110,17 +110,22 @@ class MemberDriver {
     return step(member::Tick{});
   }
 
-  // Brings a connection up, without a welcome.
+  // Brings the connection up, without a welcome.
+  void come_up() { step(member::ConnectionUp{"10.0.0.1", "10.0.0.2"}); }
   void dial() {
     step(member::Begin{});
-    step(member::ConnectionUp{"10.0.0.1", "10.0.0.2"});
+    come_up();
+  }
+  void redial() {
+    tick_at_deadline();
+    come_up();
   }
   void reconnect(uint64_t host = kHost) {
     for (int tries = 0; tries < 10; ++tries) {
       const MemberEffects effects = tick_at_deadline();
       if (!effects.empty() && std::holds_alternative<member::Connect>(effects.back())) break;
     }
-    step(member::ConnectionUp{"10.0.0.1", "10.0.0.2"});
+    come_up();
     welcome(host);
   }
   void join() {

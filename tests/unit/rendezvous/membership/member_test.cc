@@ -203,7 +203,7 @@ TEST(Member, ContinuesTheRoundIfReconnectedWithinTheLease) {
   member.run(7);
   EXPECT_EQ(member.step(connection_lost("reset")), MemberEffects{});
   EXPECT_EQ(names_of(member.tick_at_deadline()), "Connect");
-  member.step(member::ConnectionUp{"10.0.0.1", "10.0.0.2"});
+  member.come_up();
   EXPECT_EQ(member.welcome(), sends(report_of(3, 1, 7, Phase::running)));
 }
 
@@ -269,8 +269,7 @@ TEST(Member, StopsTheRoundIfTheHostHasChanged) {
   MemberDriver member;
   member.run(7);
   member.step(connection_lost("reset"));
-  member.tick_at_deadline();
-  member.step(member::ConnectionUp{"10.0.0.1", "10.0.0.2"});
+  member.redial();
   const MemberEffects expected = {
       member::StopWorkers{7, StopWhy::host, "the host of the job at node0:29400 was restarted"},
       member::Send{report_of(3, 0, 7, Phase::stopping)}};
@@ -316,7 +315,7 @@ TEST(Member, RetriesOnceAfterAStandstillBeyondTheJoinTimeOut) {
   member.pass(seconds{600});
   EXPECT_EQ(names_of(member.step(member::Tick{})), "Say Connect");
   EXPECT_FALSE(member.machine().over());
-  member.step(member::ConnectionUp{"10.0.0.1", "10.0.0.2"});
+  member.come_up();
   EXPECT_EQ(names_of(member.welcome()), "Report");
 }
 
@@ -441,8 +440,7 @@ TEST(Member, SendsItsEvidenceAgainToAnotherHost) {
   member.step(member::EvidenceFound{7, evidence_with("Traceback")});
   member.alive(3);
   member.step(connection_lost("reset"));
-  member.tick_at_deadline();
-  member.step(member::ConnectionUp{"10.0.0.1", "10.0.0.2"});
+  member.redial();
   const MemberEffects effects = member.welcome(88);
   EXPECT_EQ(report_in(effects).evidence, without_clock(evidence_with("Traceback")));
 }
@@ -510,8 +508,7 @@ TEST(Member, ForgetsTheClockOfTheFormerHost) {
   member.answer(2, Instant{seconds{500}});
   member.step(member::WorkerFailed{7, a_failure(member.now())});
   member.step(connection_lost("reset"));
-  member.tick_at_deadline();
-  member.step(member::ConnectionUp{"10.0.0.1", "10.0.0.2"});
+  member.redial();
   EXPECT_EQ(report_in(member.welcome(88)).failure, without_clock(a_failure()));
 }
 
@@ -521,8 +518,7 @@ TEST(Member, ReportsEventsOfADisconnectionOnceReconnected) {
   member.step(connection_lost("reset"));
   EXPECT_EQ(member.step(member::WorkerFailed{7, a_failure()}), MemberEffects{});
   EXPECT_EQ(member.step(member::ReadyForRound{}), MemberEffects{});
-  member.tick_at_deadline();
-  member.step(member::ConnectionUp{"10.0.0.1", "10.0.0.2"});
+  member.redial();
   Report expected = report_of(3, 1, 7, Phase::ready);
   expected.failure = without_clock(a_failure());
   EXPECT_EQ(member.welcome(), sends(expected));
@@ -596,8 +592,7 @@ TEST(Member, ReportsItsLeaveOnTheNextConnection) {
   member.step(connection_lost("reset"));
   member.step(member::Leaving{15, false});
   member.step(member::Leaving{15, true});
-  member.tick_at_deadline();
-  member.step(member::ConnectionUp{"10.0.0.1", "10.0.0.2"});
+  member.redial();
   EXPECT_EQ(member.welcome(), sends(leaving_report(3, 1, true)));
   EXPECT_EQ(member.alive(3), (MemberEffects{member::Send{Goodbye{}}, member::Disconnect{}}));
 }
@@ -691,8 +686,7 @@ TEST(Member, ReconnectsAfterTheEndToSayGoodbye) {
   member.order(end_of(EndWhy::failed));
   member.step(connection_lost("reset"));
   member.step(member::ReadyForRound{});
-  member.tick_at_deadline();
-  member.step(member::ConnectionUp{"10.0.0.1", "10.0.0.2"});
+  member.redial();
   EXPECT_EQ(names_of(member.welcome()), "Report Goodbye Disconnect");
 }
 
@@ -702,8 +696,7 @@ TEST(Member, DoesNotFailIfRefusedAfterTheEnd) {
   member.order(end_of(EndWhy::failed));
   member.step(connection_lost("reset"));
   member.step(member::ReadyForRound{});
-  member.tick_at_deadline();
-  member.step(member::ConnectionUp{"10.0.0.1", "10.0.0.2"});
+  member.redial();
   EXPECT_EQ(names_of(member.hear(Refused{RefusalKind::closed, "ended"})), "Disconnect");
   EXPECT_TRUE(member.machine().over());
 }
