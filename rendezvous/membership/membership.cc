@@ -70,8 +70,12 @@ Instant Membership::next_deadline() const {
   Instant deadline = close_store_at_;
   if (nodes_.empty()) return deadline;
   deadline = std::min({deadline, leases_.begin()->first, watch_at_});
-  if (stage_ == Stage::forming) deadline = std::min({deadline, join_by_, last_call_, status_at_});
-  return deadline;
+  if (stage_ != Stage::forming) return deadline;
+  // Each step looks at these; what keeps a round from forming although one has passed is an event.
+  for (const Instant limit : {join_by_, last_call_}) {
+    if (limit > now_) deadline = std::min(deadline, limit);
+  }
+  return std::min(deadline, status_at_);
 }
 
 void Membership::on(const Joined& event) {
