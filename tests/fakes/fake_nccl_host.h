@@ -18,7 +18,7 @@ struct FakeCall {
   std::string function = "AllReduce";
   size_t count = 1000;
   std::string datatype = "ncclFloat32";
-  int root = 0;  // Of a message, the peer.
+  int root = 0;  // The peer, if it is a message.
   bool is_captured = false;
   int channels = 2;  // 0 for CollNet.
 };

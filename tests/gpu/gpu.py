@@ -428,7 +428,7 @@ def holder(gpu):
             os.close(descriptor)
     worker, given = result.find(r"^pid (\d+) gave (\d+) descriptors away$").groups()
     expect(len(kept) == int(given) > 0, f"{given} descriptors given, {len(kept)} held")
-    # The driver lists memory under the pid that took it, as long as anybody has its descriptors.
+    # The driver lists memory under the pid that took it, as long as any process has its descriptors.
     line = result.find(r"^muster: (GPU memory of the last attempt is still held: GPU \d+ by pid (\d+) \(([\d.]+) GiB\); starting anyway)$")
     expect(line[2] == worker and float(line[3]) >= 8, f"pid {worker} took 8 GiB, and it says: {line[1]}")
     expect(result.code == 0, f"exit code {result.code}")

@@ -61,7 +61,7 @@ void measure(PlainNccl& nccl, CudaDriver& cuda, size_t bytes, int ranks, int ran
   std::byte* const out = cuda.allocate(bytes);
   std::vector<double> busy, done;
   const Clock::time_point begun = Clock::now();
-  // Of many ranks each has to make as many calls as the others.
+  // Each rank has to make as many calls as the others.
   const int bursts = ranks == 1 || bytes <= (1 << 20) ? kBursts : 10;
   for (int burst = -3; burst < bursts; ++burst) {
     const Clock::time_point start = Clock::now();

@@ -9,7 +9,7 @@ CMakeLists.txt, and headers that call themselves pure with their sources) read n
 include no Boost; folders include each other as layers.py allows; headers begin with `#pragma once` under a comment that
 says what they are; one namespace; names in anonymous namespaces are unique among sources that may share a unity batch, and
 no two types of the product share a name; tables and drawings in comments are whole; classes keep to the limits of
-classes.py; no sentence of ours is compared, searched or cut (sentences.py); links lead to public documentation, or to a
+classes.py; no sentence of ours is compared, searched or cut (sentences.py); comments and names of tests use the words that words.py allows; links lead to public documentation, or to a
 file that exists; a CMake file names each test; the README has at most 150 lines; no coroutines; no notes to self.
 """
 import os
@@ -19,6 +19,7 @@ import sys
 import classes
 import layers
 import sentences
+import words
 
 ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 LINES_MAX, LINES_P90 = 800, 400
@@ -334,6 +335,8 @@ def main(root):
         found = list(line_complaints(path, lines, path in pure))
         if path.endswith(".md"):
             found += document_complaints(root, path, lines)
+        if path.endswith(CPP + (".py",)):
+            found += words.complaints(path, lines)
         if path.endswith(CPP):
             found += header_complaints(lines) if path.endswith(".h") else []
             found += drawing_complaints(lines)

@@ -2,7 +2,7 @@
 no persons. A list can keep out no more than that; the rest of the house style is for readers."""
 import re
 
-BEGINNING = r"(?:Of|Whose|Whom|To|Until|(?:By|For|From|In|On|To|With|Without) (?:which|whom|what))\b"
+BEGINNING = r"(?:Of|Whose|Whom|(?:By|For|From|In|On|To|With|Without) (?:which|whom|what))\b"
 PERSONS = r"(?:nobody|somebody|anybody|everybody|whoever)\b"
 CPP_COMMENT = re.compile(r"(?:^|[\s;{},(])//\s*(?P<text>\S.*)")
 PYTHON_COMMENT = re.compile(r"(?:^|\s)#\s*(?P<text>[A-Z].*)")

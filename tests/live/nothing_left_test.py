@@ -128,7 +128,7 @@ class Leftovers(LiveTest):
         self.assertEqual(code, 0, err)
         self.assertTrue(self.exists("finished"))
 
-    def test_a_child_that_holds_the_pipe_hangs_nobody(self):
+    def test_a_child_that_holds_the_pipe_delays_no_end(self):
         script = self.write("w.sh", f"#!/bin/bash\necho before\nbash -c 'exec -a left-{self.marker} sleep 1000' &\nexit 3\n")
         code, out, _ = run("--no-python", script)
         self.assertEqual((code, out), (3, "before\n"))

@@ -73,7 +73,7 @@ class Result:
 
 
 def keys_to_compare(torchrun_table, muster_table):
-    """Of a worker that only one launcher started nothing more is said than that."""
+    """A worker that only one launcher started is reported as that and no more."""
     workers = set(torchrun_table["workers"]) ^ set(muster_table["workers"])
     lonely = tuple(f"worker[{attempt}.{rank}]." for attempt, rank in workers)
     return sorted(key for key in torchrun_table.keys() | muster_table.keys() if not key.startswith(lonely))

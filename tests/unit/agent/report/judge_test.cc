@@ -88,7 +88,7 @@ Part part_of(const std::vector<WorkerSigns>& workers, size_t worker) {
 
 // ---- No failure, one failure.
 
-TEST(Judge, NamesNobodyWhereNothingFailed) {
+TEST(Judge, NamesNoWorkerIfNothingFailed) {
   EXPECT_EQ(named({}), "nobody");
   EXPECT_EQ(named({ended(0, kGood, 1), ended(1, kGood, 2)}), "nobody");
   EXPECT_EQ(named({stopped(0), stopped(1)}), "nobody");
@@ -98,7 +98,7 @@ TEST(Judge, NamesTheOnlyFailure) {
   EXPECT_EQ(named({stopped(0), ended(1, kThree, 10), stopped(2)}), "1 only_failure");
 }
 
-TEST(Judge, AWorkerThatCrashesOfOurStopExplainsNothing) {
+TEST(Judge, IgnoresACrashThatMustersStopCaused) {
   WorkerSigns crashed = ended(0, kSegv, 20);
   crashed.at_stop = AtStop::running;
   const std::vector<WorkerSigns> workers = {crashed, ended(1, kThree, 10)};
@@ -107,13 +107,13 @@ TEST(Judge, AWorkerThatCrashesOfOurStopExplainsNothing) {
   EXPECT_EQ(named({crashed, stopped(1)}), "nobody");
 }
 
-TEST(Judge, WhereNobodyCouldLookADeathThatTheStopDoesNotExplainCounts) {
+TEST(Judge, CountsADeathThatTheStopDoesNotExplainIfTheStateIsUnknown) {
   WorkerSigns hidden = ended(0, kSegv, 20);
   hidden.at_stop = AtStop::unknown;
   EXPECT_EQ(named({hidden, ended(1, kThree, 10)}), "0 fatal_signal");
 }
 
-TEST(Judge, AWorkerThatWasDeclaredFailedHasFailedHoweverItEnds) {
+TEST(Judge, CountsADeclaredFailureHoweverTheWorkerEnds) {
   WorkerSigns declared = ended(0, kGood, 20);
   declared.declared = true;
   EXPECT_EQ(named({declared, stopped(1)}), "0 only_failure");
@@ -121,21 +121,21 @@ TEST(Judge, AWorkerThatWasDeclaredFailedHasFailedHoweverItEnds) {
 
 // ---- a: who blames another one is a victim.
 
-TEST(Judge, AVictimIsPassedOverForAFailureThatCanBeItsCause) {
+TEST(Judge, PassesOverAVictimForAFailureThatCanBeItsCause) {
   const std::vector<WorkerSigns> workers = {blaming(raising(ended(0, kOne, 10), 5)),
                                             ended(1, kThree, 30), stopped(2)};
   EXPECT_EQ(named(workers), "1 only_failure");
   EXPECT_EQ(part_of(workers, 0), Part::victim);
 }
 
-TEST(Judge, AWorkerThatRaisedAndHangsIsFoundBehindItsVictims) {
+TEST(Judge, FindsTheWorkerThatRaisedAndHangsBehindItsVictims) {
   EXPECT_EQ(named({blaming(raising(ended(0, kOne, 60), 55)), raising(stopped(1), 10),
                    blaming(raising(ended(2, kOne, 61), 56))}),
             "1 only_failure");
 }
 
 // Many programs print a traceback that they caught (a module that is not there), and then nothing.
-TEST(Judge, AnErrorThatARunningRankMayHaveGotOverExplainsNoErrorOfAnother) {
+TEST(Judge, PrefersAnErrorToOneThatARunningRankMayHaveSurvived) {
   const std::vector<WorkerSigns> workers = {presumed(stopped(0), 10),
                                             raising(ended(1, kOne, 60), 55)};
   EXPECT_EQ(named(workers), "1 only_failure");
@@ -144,32 +144,32 @@ TEST(Judge, AnErrorThatARunningRankMayHaveGotOverExplainsNoErrorOfAnother) {
   EXPECT_EQ(named({blaming(presumed(stopped(0), 10)), ended(1, kThree, 60)}), "1 only_failure");
 }
 
-TEST(Judge, AnErrorThatARunningRankMayHaveGotOverIsTheCauseWhereAllOthersAreVictims) {
+TEST(Judge, TakesAnErrorOfARunningRankIfAllOthersAreVictims) {
   EXPECT_EQ(named({blaming(raising(ended(0, kOne, 60), 55)), presumed(stopped(1), 10)}),
             "1 only_failure");
   EXPECT_EQ(named({ended(0, kOne, 60), presumed(stopped(1), 10)}), "1 raised_first");
   EXPECT_EQ(named({ended(0, kOne, 1000), presumed(stopped(1), 10)}), "0 only_failure");
 }
 
-TEST(Judge, AnAbortAfterWordsOfBlameIsAVictims) {
+TEST(Judge, TakesAnAbortAfterABlamingMessageForAVictims) {
   const ExitStatus abort = ExitStatus::signaled(SIGABRT);
   EXPECT_EQ(named({blaming(ended(0, abort, 10)), ended(1, kThree, 30)}), "1 only_failure");
   EXPECT_EQ(named({ended(0, abort, 30), ended(1, kThree, 10)}), "0 fatal_signal");
 }
 
-TEST(Judge, ABrokenPipeIsAVictimsWithoutAWord) {
+TEST(Judge, TakesASilentBrokenPipeForAVictims) {
   EXPECT_EQ(named({ended(0, ExitStatus::signaled(SIGPIPE), 10), ended(1, kThree, 30)}),
             "1 only_failure");
 }
 
-TEST(Judge, ABrokenPipeOfALostConsoleIsItsOwn) {
+TEST(Judge, TakesABrokenPipeOfALostConsoleForItsOwn) {
   WorkerSigns writer = ended(0, ExitStatus::signaled(SIGPIPE), 10);
   writer.lost_console = true;
   EXPECT_EQ(named({writer, ended(1, kThree, 30)}), "0 fatal_signal");
   EXPECT_EQ(named({writer}), "0 only_failure");
 }
 
-TEST(Judge, WhatAProcessPrintedBeforeAFaultIsNotWhyItEnded) {
+TEST(Judge, IgnoresWhatAProcessPrintedBeforeAFault) {
   EXPECT_EQ(named({blaming(ended(0, kSegv, 30)), ended(1, kThree, 10)}), "0 fatal_signal");
   EXPECT_EQ(named({blaming(ended(0, ExitStatus::signaled(SIGKILL), 30)), ended(1, kOne, 10)}),
             "0 fatal_signal");
@@ -177,18 +177,18 @@ TEST(Judge, WhatAProcessPrintedBeforeAFaultIsNotWhyItEnded) {
 
 // ---- b: a fatal signal comes before an exit code.
 
-TEST(Judge, ASignalThatIsReapedLateComesBeforeTheExitCodesThatItCaused) {
+TEST(Judge, PutsASignalThatIsReapedLateBeforeTheExitCodesThatItCaused) {
   EXPECT_EQ(named({ended(0, kThree, 10), exiting(1, kSegv, 900), ended(2, kThree, 11)}),
             "1 fatal_signal");
 }
 
-TEST(Judge, AShellsWordForASignalCountsAsOne) {
+TEST(Judge, CountsAShellsExitCodeOfASignalAsTheSignal) {
   EXPECT_EQ(named({ended(0, kThree, 10), exiting(1, ExitStatus::exited(139), 30)}),
             "1 fatal_signal");
   EXPECT_EQ(named({ended(0, kThree, 10), exiting(1, ExitStatus::exited(143), 30)}), "0 died_first");
 }
 
-TEST(Judge, ASignalDoesNotWinOverAnExceptionThatItsProcessOutlived) {
+TEST(Judge, PutsAnExceptionBeforeASignalToAProcessThatOutlivedIt) {
   WorkerSigns alive = exiting(1, kSegv, 900);
   alive.active_until = at_ms(850);
   EXPECT_EQ(named({raising(ended(0, kOne, 60), 10), alive}), "0 raised_first");
@@ -196,7 +196,7 @@ TEST(Judge, ASignalDoesNotWinOverAnExceptionThatItsProcessOutlived) {
   EXPECT_EQ(named({raising(ended(0, kOne, 60), 10), alive}), "1 fatal_signal");
 }
 
-TEST(Judge, AnAbortIsComparedWithAnExceptionByTime) {
+TEST(Judge, ComparesAnAbortWithAnExceptionByTime) {
   const ExitStatus abort = ExitStatus::signaled(SIGABRT);
   EXPECT_EQ(named({raising(ended(0, kOne, 60), 10), ended(1, abort, 30)}), "0 raised_first");
   EXPECT_EQ(named({raising(ended(0, kOne, 60), 40), raising(ended(1, abort, 30), 29)}),
@@ -204,21 +204,21 @@ TEST(Judge, AnAbortIsComparedWithAnExceptionByTime) {
   EXPECT_EQ(named({ended(0, kThree, 10), ended(1, abort, 30)}), "1 fatal_signal");
 }
 
-TEST(Judge, OfTwoSignalsTheFirstDeathCounts) {
+TEST(Judge, TakesTheFirstOfTwoDeathsBySignals) {
   EXPECT_EQ(named({ended(0, kSegv, 30), ended(1, ExitStatus::signaled(SIGKILL), 10)}),
             "1 died_first");
 }
 
 // ---- c: a recorded exception counts from when it was recorded.
 
-TEST(Judge, TheEarlierExceptionComesFirstWhoeverDiesFirst) {
+TEST(Judge, PutsTheEarlierExceptionFirstWhicheverWorkerDiesFirst) {
   EXPECT_EQ(named({raising(ended(0, kOne, 20), 18), raising(ended(1, kOne, 90), 5)}),
             "1 raised_first");
   EXPECT_EQ(named({ended(0, kThree, 20), raising(ended(1, kOne, 90), 5)}), "1 raised_first");
   EXPECT_EQ(named({ended(0, kThree, 2), raising(ended(1, kOne, 90), 5)}), "0 raised_first");
 }
 
-TEST(Judge, AnExceptionComesBeforeASilentExitOfTheSameMoment) {
+TEST(Judge, PutsAnExceptionBeforeASilentExitOfTheSameMoment) {
   const std::vector<WorkerSigns> workers = {ended(0, kThree, 20), raising(stopped(1), 21),
                                             ended(2, kThree, 21)};
   EXPECT_EQ(named(workers), "1 raised_first");
@@ -228,7 +228,7 @@ TEST(Judge, AnExceptionComesBeforeASilentExitOfTheSameMoment) {
             "0 raised_first");
 }
 
-TEST(Judge, WholeSecondsOrderOnlyWhatIsSecondsApart) {
+TEST(Judge, OrdersTimesInWholeSecondsOnlyIfTheyAreSecondsApart) {
   WorkerSigns told = raising(ended(0, kOne, 20), 0);
   told.raised_error = std::chrono::seconds(1);
   EXPECT_EQ(named({told, raising(ended(1, kOne, 90), 2000)}), "0 raised_first");
@@ -238,11 +238,11 @@ TEST(Judge, WholeSecondsOrderOnlyWhatIsSecondsApart) {
 
 // ---- d: the order of deaths.
 
-TEST(Judge, TheOrderOfDeathsDecidesLast) {
+TEST(Judge, LetsTheOrderOfDeathsDecideLast) {
   EXPECT_EQ(named({ended(0, kOne, 30), ended(1, kThree, 10), ended(2, kOne, 31)}), "1 died_first");
 }
 
-TEST(Judge, AfterAStandstillTheKernelsOrderCounts) {
+TEST(Judge, TakesTheKernelsOrderAfterAStandstill) {
   WorkerSigns first = ended(1, kThree, 10);
   WorkerSigns second = ended(0, kThree, 10);
   second.order = 11;
@@ -251,19 +251,19 @@ TEST(Judge, AfterAStandstillTheKernelsOrderCounts) {
 
 // ---- e: all are victims.
 
-TEST(Judge, TheRankThatVictimsNameIsTheCulpritThoughOnlyTheStopEndedIt) {
+TEST(Judge, NamesTheRankThatVictimsNameThoughOnlyTheStopEndedIt) {
   const std::vector<WorkerSigns> workers = {blaming(ended(0, kOne, 10), {2}),
                                             blaming(ended(1, kOne, 11), {2}), stopped(2)};
   EXPECT_EQ(named(workers), "2 named");
 }
 
-TEST(Judge, TheRankThatMostVictimsNameCounts) {
+TEST(Judge, NamesTheRankThatMostVictimsName) {
   EXPECT_EQ(named({blaming(ended(0, kOne, 10), {3}), blaming(ended(1, kOne, 11), {3}),
                    blaming(ended(2, kOne, 9), {4}), stopped(3), stopped(4)}),
             "3 named");
 }
 
-TEST(Judge, AVictimThatIsNamedIsFollowed) {
+TEST(Judge, FollowsAVictimThatIsNamed) {
   EXPECT_EQ(named({blaming(ended(0, kOne, 10), {1}), blaming(ended(1, kOne, 11), {2}), stopped(2)}),
             "2 named");
   // A circle leads nowhere.
@@ -271,7 +271,7 @@ TEST(Judge, AVictimThatIsNamedIsFollowed) {
             "1 first_victim");
 }
 
-TEST(Judge, ARankThatLeftWith0BeforeItsVictimsFailedIsTheCulprit) {
+TEST(Judge, NamesARankThatLeftWith0BeforeItsVictimsFailed) {
   EXPECT_EQ(named({ended(0, kGood, 8), blaming(raising(ended(1, kOne, 90), 20)), stopped(2)}),
             "0 left_early");
   EXPECT_EQ(named({ended(0, kGood, 50), blaming(raising(ended(1, kOne, 90), 20)), stopped(2)}),
@@ -280,31 +280,31 @@ TEST(Judge, ARankThatLeftWith0BeforeItsVictimsFailedIsTheCulprit) {
             "1 first_victim");
 }
 
-TEST(Judge, ARankThatLeftWith0HasNothingToDoWithJustAnyConnection) {
+TEST(Judge, BlamesNoRankThatLeftWith0ForAConnectionToAnyHost) {
   WorkerSigns refused = raising(ended(1, kOne, 90), 20);
   refused.blame = Blame{{}, /*any_connection=*/true};  // By a database, perhaps.
   EXPECT_EQ(named({ended(0, kGood, 8), refused, stopped(2)}), "1 only_failure");
 }
 
-TEST(Judge, WordsMayNameRanksThatThereAreNot) {
+TEST(Judge, IgnoresRanksThatDoNotExist) {
   const WorkerSigns victim = blaming(ended(0, kOne, 90), {2, 4711, 5000});
   EXPECT_EQ(named({victim, stopped(1), stopped(2)}), "2 named");
   EXPECT_EQ(named({blaming(ended(0, kOne, 90), {4711}), stopped(1)}), "0 first_victim");
 }
 
-TEST(Judge, OfSeveralThatLeftTheFirstIsNamedUnlessVictimsSayMore) {
+TEST(Judge, NamesTheFirstThatLeftUnlessVictimsNameAnother) {
   const std::vector<WorkerSigns> workers = {ended(0, kGood, 8), ended(1, kGood, 4),
                                             blaming(ended(2, kOne, 90))};
   EXPECT_EQ(named(workers), "1 left_early");
   EXPECT_EQ(named({workers[0], workers[1], blaming(ended(2, kOne, 90), {0})}), "0 named");
 }
 
-TEST(Judge, WhereNothingElseIsKnownTheFirstVictimIsNamed) {
+TEST(Judge, NamesTheFirstVictimIfNothingElseIsKnown) {
   EXPECT_EQ(named({blaming(ended(0, kOne, 30)), blaming(ended(1, kOne, 10)), stopped(2)}),
             "1 first_victim");
 }
 
-TEST(Judge, AWorkerThatLeavesWithoutAWordAfterAVictimNamedAnotherIsOneMoreVictim) {
+TEST(Judge, CountsASilentExitAfterAVictimNamedAnotherAsOneMoreVictim) {
   EXPECT_EQ(
       named({blaming(raising(ended(0, kOne, 30), 10), {2}), ended(1, kThree, 40), stopped(2)}),
       "2 named");
@@ -331,28 +331,28 @@ WorkerSigns timed_out(WorkerSigns signs) {
   return signs;
 }
 
-TEST(Judge, ARankThatCalledSomethingElseIsTheCauseOfWhatItDidToOthers) {
+TEST(Judge, NamesARankWhoseCallDidNotMatch) {
   EXPECT_EQ(named({ended(0, ExitStatus::signaled(SIGABRT), 10),
                    blaming(raising(ended(1, kOne, 30), 20)), stopped(2)},
                   {}, {mismatched(2)}),
             "2 mismatch");
 }
 
-TEST(Judge, OfTwoRanksWhoseCallsDifferTheFirstToEndIsNamed) {
+TEST(Judge, NamesTheFirstToEndOfTwoRanksWhoseCallsDiffer) {
   EXPECT_EQ(
       named({blaming(raising(ended(0, kOne, 30), 20)), ended(1, ExitStatus::signaled(SIGABRT), 10)},
             {}, {mismatched(0), mismatched(1)}),
       "1 mismatch");
 }
 
-TEST(Judge, ARankThatHangsIsTheCauseWhicheverWasMadeToFail) {
+TEST(Judge, NamesARankThatHangsWhicheverWasMadeToFail) {
   WorkerSigns made_to_fail = stopped(1);
   made_to_fail.declared = true;
   const DetectedCulprit hanging{.rank = 0, .failed = at_ms(100)};
   EXPECT_EQ(named({stopped(0), made_to_fail}, {}, {hanging}), "0 hang");
 }
 
-TEST(Judge, AReportOfTheLibraryComesBeforeAFindingUnlessARankHadBeenMadeToFail) {
+TEST(Judge, PutsTheLibrarysReportBeforeAFindingUnlessARankHadBeenFailed) {
   WorkerSigns reporting = blaming(ended(1, kOne, 120));
   reporting.told_by_library = at_ms(90);
   DetectedCulprit hanging{.rank = 0, .failed = at_ms(80)};
@@ -362,7 +362,7 @@ TEST(Judge, AReportOfTheLibraryComesBeforeAFindingUnlessARankHadBeenMadeToFail) 
   EXPECT_EQ(named({stopped(0), reporting}, {}, {mismatched(0)}), "1 first_victim");
 }
 
-TEST(Judge, ATimeoutThatBlamesNoRankIsExplainedByTheOnlyRankThatItWaitedFor) {
+TEST(Judge, ExplainsATimeoutByTheOnlyRankThatItWaitedFor) {
   const std::vector<WorkerSigns> workers{timed_out(ended(0, kOne, 30)), stopped(1), stopped(2)};
   EXPECT_EQ(named(workers, {}, {awaited(2, {0, 1})}), "2 hang");
   EXPECT_EQ(judge(workers, {}, {awaited(2, {0, 1})}).findings[2], 0U);
@@ -375,7 +375,7 @@ TEST(Judge, ATimeoutThatBlamesNoRankIsExplainedByTheOnlyRankThatItWaitedFor) {
       << "a lost connection is no time-out";
 }
 
-TEST(Judge, ACallThatDiffersIsNoFailure) {
+TEST(Judge, CountsACallThatDiffersAsNoFailure) {
   EXPECT_EQ(named({stopped(0), stopped(1)}, {}, {mismatched(0)}), "nobody");
 }
 
@@ -385,31 +385,31 @@ LostNode lost_node(int node, std::vector<int> ranks, int64_t heard, int64_t gone
   return {node, std::move(ranks), at_ms(heard), at_ms(gone)};
 }
 
-TEST(Judge, ALostNodeExplainsTheVictimsThatCameAfterIt) {
+TEST(Judge, ExplainsTheVictimsThatCameAfterALostNodeByTheLoss) {
   const LostNode lost = lost_node(1, {2, 3}, 100, 3100);
   EXPECT_EQ(named({blaming(raising(ended(0, kOne, 300), 250))}, {lost}), "node 1");
   EXPECT_EQ(named({blaming(raising(ended(0, kOne, 90), 50))}, {lost}), "0 first_victim");
 }
 
-TEST(Judge, AnExitCodeAfterTheLastSignOfALostNodeMayBeItsDoing) {
+TEST(Judge, ExplainsAnExitCodeAfterTheLastSignOfALostNodeByTheLoss) {
   const LostNode lost = lost_node(1, {2, 3}, 100, 3100);
   EXPECT_EQ(named({ended(0, kThree, 300)}, {lost}), "node 1");
   EXPECT_EQ(named({ended(0, kThree, 90)}, {lost}), "0 only_failure");
 }
 
-TEST(Judge, AFaultBeforeALossWasCompleteIsTheWorkersOwn) {
+TEST(Judge, TakesAFaultBeforeALossWasCompleteForTheWorkersOwn) {
   const LostNode lost = lost_node(1, {2, 3}, 100, 3100);
   EXPECT_EQ(named({ended(0, kSegv, 300)}, {lost}), "0 only_failure");
   EXPECT_EQ(named({ended(0, kSegv, 3300)}, {lost}), "node 1");
 }
 
-TEST(Judge, ARankOfALostNodeThatIsNamedIsTheNodesLoss) {
+TEST(Judge, NamesTheLostNodeOfARankThatIsNamed) {
   const LostNode lost = lost_node(1, {2, 3}, 100, 3100);
   EXPECT_EQ(named({ended(0, kGood, 1), blaming(raising(ended(1, kOne, 90), 50), {3})}, {lost}),
             "node 1");
 }
 
-TEST(Judge, AcrossNodesTheErrorOfTheClocksCounts) {
+TEST(Judge, AddsTheErrorOfTheClocksAcrossNodes) {
   const auto verdict = [](int64_t second_ms, Duration error) {
     return judge(
         {on_node(0, ended(0, kThree, 100), error), on_node(1, ended(4, kThree, second_ms), error)});
@@ -426,7 +426,7 @@ TEST(Judge, AcrossNodesTheErrorOfTheClocksCounts) {
 
 // ---- f: what cannot be told apart.
 
-TEST(Judge, WhatIsWithinAMillisecondIsSimultaneous) {
+TEST(Judge, CallsFailuresWithinAMillisecondSimultaneous) {
   WorkerSigns first = raising(ended(0, kOne, 60), 10);
   WorkerSigns second = raising(ended(1, kOne, 20), 10);
   second.raised = at_ms(10) + std::chrono::microseconds(900);
@@ -436,7 +436,7 @@ TEST(Judge, WhatIsWithinAMillisecondIsSimultaneous) {
   EXPECT_EQ(judge({second, first}).parts, (std::vector<Part>{Part::failed_later, Part::culprit}));
 }
 
-TEST(Judge, ALossTakesTheSimultaneousAlong) {
+TEST(Judge, CallsNoFailureSimultaneousWithALoss) {
   WorkerSigns first = ended(0, kThree, 200);
   WorkerSigns second = ended(1, kThree, 200);
   EXPECT_EQ(judge({first, second}, {lost_node(1, {4}, 100, 3000)}).parts,

@@ -40,8 +40,7 @@ enum class Side { agent, host };
 struct Passing {
   size_t connection = 0;  // Counted from 0.
   Side from = Side::agent;
-  size_t number =
-      0;  // Of that side and connection, from 0: the Hello with its magic, the Challenge.
+  size_t number = 0;  // Within that side and connection: the Hello with its magic, the Challenge.
   std::string bytes;
   bool cut = false;
 };

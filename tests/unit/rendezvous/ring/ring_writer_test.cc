@@ -175,7 +175,7 @@ TEST_F(RecordedCalls, ACompletionReplacesThatOfAnEarlierLap) {
   for (uint64_t ordinal = 1; ordinal <= kRecords; ++ordinal)
     call(ordinal);
   const Pending pending = call(kRecords + 1);
-  record(0).completed = 5;  // Of lap 0.
+  record(0).completed = 5;  // The number of lap 0.
   writer_->completed(pending);
   EXPECT_EQ(lap_of(seen(0).completed), 1U);
 }

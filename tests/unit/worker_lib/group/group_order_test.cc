@@ -1,4 +1,4 @@
-// In which order, on which thread and with which numbers a group performs operations.
+// The order, the thread and the numbers with which a group performs operations.
 
 #include <array>
 #include <chrono>
