@@ -1,7 +1,6 @@
 #include "agent/hang/rings.h"
 
 #include <fstream>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -12,17 +11,12 @@
 #include <unistd.h>
 
 #include "rendezvous/ring/ring_writer.h"
+#include "tests/in_child.h"
 
 namespace muster {
 namespace {
 
-int exit_code_of_child(const std::function<int()>& work) {
-  const pid_t pid = fork();
-  if (pid == 0) _exit(work());
-  int status = 0;
-  waitpid(pid, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
+using test::exit_code_of_child;
 
 class RingsTest : public testing::Test {
  protected:

@@ -45,8 +45,6 @@ class EndingAgent {
     now_ = deadline;
     return fmt::format("{} ms: {}", waited.count(), hear(Ending::Tick{}));
   }
-  void pass(Duration duration) { now_ += duration; }
-  bool has_deadline() const { return machine_.next_deadline() != kNever; }
 
  private:
   Instant now_{};

@@ -1,18 +1,19 @@
 #include "agent/job/node_setup.h"
 
 #include <algorithm>
-#include <functional>
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "rendezvous/base/cpu_limit.h"
+#include "tests/in_child.h"
 
 namespace muster {
 namespace {
+
+using test::exit_code_of_child;
 
 TEST(NodeSetup, APlainJobChangesNothingAndPrintsNothing) {
   const auto setup = set_up_node(LaunchSpec{}, {}, std::nullopt);
@@ -61,17 +62,8 @@ TEST(NodeSetup, AMissingDeviceIsAnError) {
   EXPECT_EQ(setup.error().code, ExitCode::environment);
 }
 
-// Limits belong to a process, so each case runs in a child, whose exit code is its result.
-int in_a_child(const std::function<int()>& work) {
-  const pid_t pid = fork();
-  if (pid == 0) _exit(work());
-  int status = 0;
-  waitpid(pid, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
 TEST(Descriptors, ALowSoftLimitIsRaisedAndTheOldOneReturned) {
-  EXPECT_EQ(in_a_child([] {
+  EXPECT_EQ(exit_code_of_child([] {
               const rlimit low{64, 4096};
               setrlimit(RLIMIT_NOFILE, &low);
               const auto inherited = make_room_for_descriptors({.workers = 100});
@@ -83,7 +75,7 @@ TEST(Descriptors, ALowSoftLimitIsRaisedAndTheOldOneReturned) {
 }
 
 TEST(Descriptors, ATooLowHardLimitIsAnErrorThatNamesTheNeededNumber) {
-  EXPECT_EQ(in_a_child([] {
+  EXPECT_EQ(exit_code_of_child([] {
               const rlimit low{64, 64};
               setrlimit(RLIMIT_NOFILE, &low);
               const auto inherited = make_room_for_descriptors({.workers = 100});
@@ -107,7 +99,7 @@ TEST(Descriptors, NeedsFollowFromTheWorkersOfTheCommandLine) {
 }
 
 TEST(Descriptors, TheNamedNumberIncludesInheritedDescriptors) {
-  EXPECT_EQ(in_a_child([] {
+  EXPECT_EQ(exit_code_of_child([] {
               for (int i = 0; i < 40; ++i)
                 dup2(STDIN_FILENO, 10 + i);
               const rlimit low{64, 64};
@@ -123,7 +115,7 @@ TEST(Descriptors, TheNamedNumberIncludesInheritedDescriptors) {
 
 // `ulimit` cannot raise the hard limit of such a user.
 TEST(Descriptors, AnUnprivilegedUserIsAdvisedToHaveTheHardLimitRaised) {
-  EXPECT_EQ(in_a_child([] {
+  EXPECT_EQ(exit_code_of_child([] {
               const rlimit low{64, 64};
               setrlimit(RLIMIT_NOFILE, &low);
               if (geteuid() == 0 && seteuid(65534) != 0) return 1;
@@ -138,7 +130,7 @@ TEST(Descriptors, AnUnprivilegedUserIsAdvisedToHaveTheHardLimitRaised) {
 // The host of many nodes serves the store to their workers; it starts even if the limit stays low.
 TEST(Descriptors, ConnectionsOfOtherNodesRaiseTheLimitAsFarAsAllowed) {
   for (const auto& one : {std::pair<rlim_t, rlim_t>{8192, 1000}, {512, 512}}) {
-    EXPECT_EQ(in_a_child([&one] {
+    EXPECT_EQ(exit_code_of_child([&one] {
                 const rlimit low{256, one.first};
                 setrlimit(RLIMIT_NOFILE, &low);
                 if (!make_room_for_descriptors({.workers = 8, .other_nodes = 63})) return 1;
@@ -152,7 +144,7 @@ TEST(Descriptors, ConnectionsOfOtherNodesRaiseTheLimitAsFarAsAllowed) {
 
 // connections_beside() reserves all descriptors that the next start of the workers opens.
 TEST(Descriptors, ConnectionsLeaveEnoughForTheNextStartOfTheWorkers) {
-  EXPECT_EQ(in_a_child([] {
+  EXPECT_EQ(exit_code_of_child([] {
               const rlimit low{128, 128};
               setrlimit(RLIMIT_NOFILE, &low);
               const size_t before = connections_beside(2);

@@ -88,7 +88,6 @@ class World {
     }
   }
 
-  Instant now() const { return now_; }
   int served(int node) const { return nodes_[static_cast<size_t>(node)].served; }
   size_t sent() const { return sent_; }
 

@@ -8,21 +8,14 @@
 namespace muster {
 namespace {
 
-using std::chrono::seconds;
-
 WorkerGroup::Options coordinated_options(int workers) {
   WorkerGroup::Options options = options_for(workers, 0);
   options.coordinated = true;
   return options;
 }
 
-// Two workers that have run for two seconds.
 GroupDriver coordinated_group() {
-  GroupDriver group(coordinated_options(2));
-  group.hear(group::Begin{});
-  group.start(0, 2);
-  group.pass(seconds{2});
-  return group;
+  return running_group(coordinated_options(2));
 }
 
 void let_all_succeed(GroupDriver& group) {

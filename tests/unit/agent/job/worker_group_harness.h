@@ -81,13 +81,22 @@ inline WorkerGroup::Options options_for(int workers, int max_restarts) {
   return options;
 }
 
-// All workers of attempt 0 have run for two seconds, so that no death is quick.
-inline GroupDriver running_group(int workers, int max_restarts) {
-  GroupDriver group(options_for(workers, max_restarts));
+// All workers of attempt 0 run.
+inline GroupDriver started_group(const WorkerGroup::Options& options) {
+  GroupDriver group(options);
   group.hear(group::Begin{});
-  group.start(0, workers);
+  group.start(0, options.workers);
+  return group;
+}
+
+// They have run for two seconds, so that no death is quick.
+inline GroupDriver running_group(const WorkerGroup::Options& options) {
+  GroupDriver group = started_group(options);
   group.pass(std::chrono::seconds{2});
   return group;
+}
+inline GroupDriver running_group(int workers, int max_restarts) {
+  return running_group(options_for(workers, max_restarts));
 }
 
 // The outcome of a Finish that ends the effects.

@@ -3,6 +3,7 @@
 // GroupEmpty or a signal may come whenever the shell could send it.
 #include <algorithm>
 #include <csignal>
+#include <functional>
 #include <iterator>
 #include <optional>
 #include <set>
@@ -197,12 +198,16 @@ Run draw_run() {
   return run;
 }
 
-// Plays a run until its acts end or the machine finishes.
-void play(const Run& run, LegalShell& shell) {
+// Plays a run until its acts end or the machine finishes; calls `after` with the second number of
+// each act.
+void play(
+    const Run& run, LegalShell& shell,
+    const std::function<void(unsigned)>& after = [](unsigned) {}) {
   shell.say(group::Begin{});
   for (const auto& [what, which] : run.acts) {
     if (shell.finished) break;
     shell.act(what, which);
+    after(which);
   }
 }
 
@@ -258,17 +263,14 @@ RC_GTEST_PROP(WorkerGroupProperty, ATickBeforeTheDeadlineDoesNothing, ()) {
   const Run run = draw_run();
   GroupDriver group(run.options);
   LegalShell shell(group, run.options.workers);
-  shell.say(group::Begin{});
-  for (const auto& [what, which] : run.acts) {
-    if (shell.finished) break;
-    shell.act(what, which);
-    if (group.until_deadline() <= Duration::zero()) continue;
+  play(run, shell, [&](unsigned) {
+    if (group.until_deadline() <= Duration::zero()) return;
     const Instant before = group.machine().next_deadline();
     const std::string status = group.status();
     RC_ASSERT(group.hear(group::Tick{}) == "");
     RC_ASSERT(group.machine().next_deadline() == before);
     RC_ASSERT(group.status() == status);
-  }
+  });
 }
 
 // Otherwise the shell's timer would fire again and again.
@@ -276,17 +278,14 @@ RC_GTEST_PROP(WorkerGroupProperty, ATickAtTheDeadlineDoesSomething, ()) {
   const Run run = draw_run();
   GroupDriver group(run.options);
   LegalShell shell(group, run.options.workers);
-  shell.say(group::Begin{});
-  for (const auto& [what, which] : run.acts) {
-    if (shell.finished) break;
-    shell.act(what, which);
-    if (group.waits_for_ever() || which % 3 != 0) continue;
+  play(run, shell, [&](unsigned which) {
+    if (group.waits_for_ever() || which % 3 != 0) return;
     const Instant before = group.machine().next_deadline();
     group.pass(std::max(Duration::zero(), group.until_deadline() + milliseconds{1}));
     shell.say(group::Tick{});
     RC_ASSERT(group.machine().next_deadline() != before);
     RC_ASSERT(group.machine().next_deadline() >= group.now());
-  }
+  });
 }
 
 RC_GTEST_PROP(WorkerGroupProperty, TheSameEventsGiveTheSameEffects, ()) {
@@ -295,14 +294,11 @@ RC_GTEST_PROP(WorkerGroupProperty, TheSameEventsGiveTheSameEffects, ()) {
   for (auto& seen : statuses) {
     GroupDriver group(run.options);
     LegalShell shell(group, run.options.workers);
-    shell.say(group::Begin{});
-    for (const auto& [what, which] : run.acts) {
-      if (shell.finished) break;
-      shell.act(what, which);
+    play(run, shell, [&](unsigned) {
       seen.push_back(group.status());
       RC_ASSERT(!seen.back().empty());
       RC_ASSERT(seen.back().find('\n') == std::string::npos);
-    }
+    });
   }
   RC_ASSERT(statuses[0] == statuses[1]);
 }

@@ -54,9 +54,7 @@ TEST(WorkerGroupStop, GivesUpOnProcessesThatSurviveKill) {
 TEST(WorkerGroupStop, RemainingProcessesGetTermBetweenTwoReportsToo) {
   WorkerGroup::Options options = options_for(1, 0);
   options.grace = seconds{6};
-  GroupDriver group(options);
-  group.hear(group::Begin{});
-  group.start(0, 1);
+  GroupDriver group = started_group(options);
   group.hear(group::Exited{0, 0, kCode3});
   EXPECT_EQ(group.tick_at_deadline(), "StopRest{attempt 0}");
   EXPECT_EQ(group.now(), Instant{seconds{4}});
@@ -68,9 +66,7 @@ TEST(WorkerGroupStop, RemainingProcessesGetTermBetweenTwoReportsToo) {
 TEST(WorkerGroupStop, AGraceOfZeroKillsAtTheNextTick) {
   WorkerGroup::Options options = options_for(1, 0);
   options.grace = Duration::zero();
-  GroupDriver group(options);
-  group.hear(group::Begin{});
-  group.start(0, 1);
+  GroupDriver group = started_group(options);
   group.hear(group::StopRequested{SIGTERM});
   EXPECT_EQ(group.until_deadline(), Duration::zero());
   EXPECT_EQ(group.hear(group::Tick{}).substr(0, 15), "Kill{attempt 0}");
@@ -79,10 +75,7 @@ TEST(WorkerGroupStop, AGraceOfZeroKillsAtTheNextTick) {
 TEST(WorkerGroupStop, AnEndlessGraceNeverOverflows) {
   WorkerGroup::Options options = options_for(1, 0);
   options.grace = Duration::max();
-  GroupDriver group(options);
-  group.hear(group::Begin{});
-  group.start(0, 1);
-  group.pass(seconds{1});
+  GroupDriver group = running_group(options);
   group.hear(group::StopRequested{SIGTERM});
   EXPECT_EQ(group.tick_at_deadline().substr(0, 14), "ReportStopping");
   EXPECT_NE(group.status().find("KILL in no time limit"), std::string::npos) << group.status();
@@ -102,17 +95,10 @@ TEST(WorkerGroupStop, ASecondStopRequestChangesNothing) {
 
 // ---- An engine that signals the workers itself.
 
-WorkerGroup::Options signalled_by_engine(int workers, int max_restarts) {
+GroupDriver group_under_engine(int workers, int max_restarts) {
   WorkerGroup::Options options = options_for(workers, max_restarts);
   options.stop_may_follow = seconds{1};
-  return options;
-}
-
-GroupDriver group_under_engine(int workers, int max_restarts) {
-  GroupDriver group(signalled_by_engine(workers, max_restarts));
-  group.hear(group::Begin{});
-  group.start(0, workers);
-  return group;
+  return started_group(options);
 }
 
 TEST(WorkerGroupStop, AWorkerKilledByTheEnginesStopBeforeTheRequestHasNotFailed) {
@@ -173,34 +159,27 @@ TEST(WorkerGroupStop, AKillRequestSkipsTheGrace) {
   EXPECT_EQ(outcome_in(group.step(group::GroupEmpty{0})).signal, SIGINT);
 }
 
-TEST(WorkerGroupStop, AStopRequestTurnsAPendingRestartIntoTheEnd) {
-  GroupDriver group = running_group(2, 3);
-  group.hear(group::Exited{0, 0, kCode3});
-  group.pass(seconds{1});
-  EXPECT_EQ(group.hear(group::StopRequested{SIGHUP}),
-            "ReportStopping{attempt 0, requested, SIGTERM, KILL in 29 s, live [1]}");
-  group.hear(group::Exited{0, 1, kTerm});
-  const auto effects = group.step(group::GroupEmpty{0});
-  EXPECT_EQ(outcome_in(effects).end, JobEnd::stopped);
-  EXPECT_EQ(outcome_in(effects).signal, SIGHUP);
-}
-
-TEST(WorkerGroupStop, AStopRequestDoesNotHideTheFailureThatEndsTheJob) {
-  for (const bool kills : {false, true}) {
-    GroupDriver group = running_group(2, 0);
+TEST(WorkerGroupStop, AStopRequestEndsAPendingRestartButDoesNotHideTheFailureThatEndsTheJob) {
+  struct Row {
+    int restarts = 0;
+    JobEnd end = JobEnd::failed;
+    const char* reason = "failure";
+    bool kills = false;
+  };
+  for (const Row& row : {Row{3, JobEnd::stopped, "requested"}, Row{}, Row{.kills = true}}) {
+    GroupDriver group = running_group(2, row.restarts);
     group.hear(group::Exited{0, 0, kCode3});
     group.pass(seconds{1});
-    EXPECT_EQ(group.hear(group::StopRequested{SIGTERM}),
-              "ReportStopping{attempt 0, failure, SIGTERM, KILL in 29 s, live [1]}");
-    if (kills) {
+    const std::string report = fmt::format("ReportStopping{{attempt 0, {}, SIGTERM, ", row.reason);
+    EXPECT_EQ(group.hear(group::StopRequested{SIGHUP}), report + "KILL in 29 s, live [1]}");
+    if (row.kills) {
       EXPECT_EQ(group.hear(group::KillRequested{}),
-                "Kill{attempt 0} | ReportStopping{attempt 0, failure, SIGTERM, give up in 30 s, "
-                "live [1]}");
+                "Kill{attempt 0} | " + report + "give up in 30 s, live [1]}");
     }
     group.hear(group::Exited{0, 1, kTerm});
     const auto effects = group.step(group::GroupEmpty{0});
-    EXPECT_EQ(outcome_in(effects).end, JobEnd::failed);
-    EXPECT_EQ(outcome_in(effects).signal, SIGTERM);
+    EXPECT_EQ(outcome_in(effects).end, row.end);
+    EXPECT_EQ(outcome_in(effects).signal, SIGHUP);
   }
 }
 
@@ -367,9 +346,7 @@ TEST(WorkerGroupStop, ATickSoonAfterTheGraceIsLateIfItMissedReports) {
 TEST(WorkerGroupStop, ASlightlyLateTickKillsAtOnce) {
   WorkerGroup::Options options = options_for(1, 0);
   options.grace = seconds{3};
-  GroupDriver group(options);
-  group.hear(group::Begin{});
-  group.start(0, 1);
+  GroupDriver group = started_group(options);
   group.hear(group::StopRequested{SIGTERM});
   EXPECT_EQ(group.tick_at_deadline(), "StopRest{attempt 0}");
   group.pass(milliseconds{1900});

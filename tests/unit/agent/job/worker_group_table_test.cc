@@ -23,9 +23,6 @@ struct PhaseCase {
   std::string status_says;
 };
 
-const ExitStatus kOk = ExitStatus::exited(0);
-const ExitStatus kBad = ExitStatus::exited(3);
-
 void enter_starting(GroupDriver& g) {  // Rank 0 runs, rank 1 is being started.
   g.hear_all(group::Begin{}, group::RoundReady{0}, group::Spawned{0, 0, 100});
 }
@@ -37,17 +34,17 @@ void enter_running(GroupDriver& g) {
 
 void enter_draining(GroupDriver& g) {
   enter_running(g);
-  g.hear_all(group::Exited{0, 0, kOk}, group::Exited{0, 1, kOk});
+  g.hear_all(group::Exited{0, 0, kGood}, group::Exited{0, 1, kGood});
 }
 
 void enter_stopping(GroupDriver& g) {  // Rank 0 has failed, rank 1 is being started.
   enter_starting(g);
-  g.hear(group::Exited{0, 0, kBad});
+  g.hear(group::Exited{0, 0, kCode3});
 }
 
 void enter_killing(GroupDriver& g) {  // Rank 0 has failed, rank 1 outlived the grace.
   enter_running(g);
-  g.hear(group::Exited{0, 0, kBad});
+  g.hear(group::Exited{0, 0, kCode3});
   while (g.hear(group::Tick{}).find("Kill{") == std::string::npos)
     g.pass(seconds{5});
 }
@@ -56,7 +53,7 @@ void enter_waiting(GroupDriver& g) {  // Two attempts in a row died at once.
   g.hear(group::Begin{});
   for (int attempt = 0; attempt < 2; ++attempt) {
     g.start(attempt, 2);
-    g.hear_all(group::Exited{attempt, 0, kBad}, group::Exited{attempt, 1, kBad},
+    g.hear_all(group::Exited{attempt, 0, kCode3}, group::Exited{attempt, 1, kCode3},
                group::GroupEmpty{attempt});
   }
 }
@@ -125,13 +122,13 @@ const std::vector<EventCase> kEvents = {
       "live [0]}",
       "-", "-", "", "-", "-", ""}},
     {"Exited",
-     [](int a) { return group::Exited{a, 0, kOk}; },
+     [](int a) { return group::Exited{a, 0, kGood}; },
      {"!", "!", "", "", "-", "-", "-", "-", ""}},
     {"Exited",
-     [](int a) { return group::Exited{a, 0, kBad}; },
+     [](int a) { return group::Exited{a, 0, kCode3}; },
      {"!", "!", kFailed0 + "[]}", kFailed0 + "[1]}", "-", "-", "-", "-", ""}},
     {"Exited",  // Rank 1 has not started yet in starting and stopping.
-     [](int a) { return group::Exited{a, 1, kOk}; },
+     [](int a) { return group::Exited{a, 1, kGood}; },
      {"!", "!", "!", "", "-", "!", "", "-", ""}},
     {"FailWorker",
      [](int a) { return group::FailWorker{a, 0, "it hangs"}; },
@@ -188,16 +185,11 @@ const std::vector<EventCase> kEvents = {
      {"", "", "", "", "", "", "", "", ""}},
 };
 
-WorkerGroup::Options table_options() {
-  WorkerGroup::Options options;
-  options.workers = 2;
-  options.max_restarts = 2;
-  return options;
-}
+const WorkerGroup::Options kTableOptions = options_for(2, 2);
 
 TEST(WorkerGroupTable, EveryPhaseIsReached) {
   for (const PhaseCase& phase : kPhases) {
-    GroupDriver group(table_options());
+    GroupDriver group(kTableOptions);
     phase.enter(group);
     EXPECT_NE(group.status().find(phase.status_says), std::string::npos)
         << phase.name << ": " << group.status();
@@ -210,14 +202,18 @@ TEST(WorkerGroupTable, EveryCellIsAsTheTableSays) {
     ASSERT_EQ(row.cells.size(), kPhases.size()) << row.name;
     for (size_t i = 0; i < kPhases.size(); ++i) {
       SCOPED_TRACE(kPhases[i].name + " × " + group::to_text(row.event(kPhases[i].attempt)));
-      GroupDriver group(table_options());
+      GroupDriver group(kTableOptions);
       kPhases[i].enter(group);
       const WorkerGroup::Event event = row.event(kPhases[i].attempt);
       const std::string& expected = row.cells[i];
       if (expected == "!") continue;  // EveryImpossibleCellEndsTheProgram.
       const std::string before = group.status();
-      const std::string heard = group.hear(event);
+      const std::vector<WorkerGroup::Effect> effects = group.step(event);
+      const std::string heard = GroupDriver::joined(effects);
       ++cells;
+      if (row.name == "RoundFailed" && kPhases[i].name == "preparing") {
+        EXPECT_EQ(outcome_in(effects).error, kError);
+      }
       if (expected == "-") {
         EXPECT_EQ(heard.rfind("Note{" + row.name + ": ", 0), 0u) << heard;
         EXPECT_EQ(heard.find(" | "), std::string::npos) << heard;
@@ -237,7 +233,7 @@ TEST(WorkerGroupTableDeathTest, EveryImpossibleCellEndsTheProgram) {
   for (const EventCase& row : kEvents) {
     for (size_t i = 0; i < kPhases.size(); ++i) {
       if (row.cells[i] != "!") continue;
-      GroupDriver group(table_options());
+      GroupDriver group(kTableOptions);
       kPhases[i].enter(group);
       EXPECT_DEATH(group.hear(row.event(kPhases[i].attempt)), "internal error: CHECK")
           << kPhases[i].name << " × " << row.name;
@@ -246,10 +242,10 @@ TEST(WorkerGroupTableDeathTest, EveryImpossibleCellEndsTheProgram) {
 }
 
 TEST(WorkerGroupTableDeathTest, EventsThatCannotHappenEndTheProgram) {
-  GroupDriver group(table_options());
+  GroupDriver group(kTableOptions);
   enter_running(group);
   EXPECT_DEATH(group.hear(group::GroupEmpty{1}), "internal error: CHECK");
-  EXPECT_DEATH(group.hear(group::Exited{0, 2, kOk}), "internal error: CHECK");
+  EXPECT_DEATH(group.hear(group::Exited{0, 2, kGood}), "internal error: CHECK");
   EXPECT_DEATH(group.hear(group::StopRequested{0}), "internal error: CHECK");
 }
 
@@ -257,14 +253,14 @@ TEST(WorkerGroupTable, EventsOfAnOldAttemptAreDroppedWithANote) {
   const std::vector<WorkerGroup::Event> old = {group::RoundReady{0},
                                                group::RoundFailed{0, kError},
                                                group::Spawned{0, 0, 100},
-                                               group::Exited{0, 0, kBad},
+                                               group::Exited{0, 0, kCode3},
                                                group::SpawnFailed{0, 1, kError},
                                                group::FailWorker{0, 0, "x"},
                                                group::GroupEmpty{0},
                                                group::Regroup{0}};
-  GroupDriver group(table_options());
+  GroupDriver group(kTableOptions);
   enter_running(group);
-  group.hear_all(group::Regroup{0}, group::Exited{0, 0, kOk}, group::Exited{0, 1, kOk},
+  group.hear_all(group::Regroup{0}, group::Exited{0, 0, kGood}, group::Exited{0, 1, kGood},
                  group::GroupEmpty{0});
   group.start(1, 2);
   for (const WorkerGroup::Event& event : old) {

@@ -45,22 +45,6 @@ TEST(WorkerGroup, CountsTheWorkersThatEndWhileOthersAreBeingStarted) {
   EXPECT_EQ(group.step(group::Exited{0, 1, kGood}), (Effects{group::WatchLeftovers{0}}));
 }
 
-TEST(WorkerGroup, DrainsOnceItsOnlyWorkerHasSucceeded) {
-  GroupDriver group(options_for(1, 0));
-  group.hear_all(group::Begin{}, group::RoundReady{0});
-  EXPECT_EQ(group.hear(group::Spawned{0, 0, 100}), "");
-  EXPECT_EQ(group.hear(group::Exited{0, 0, kGood}), "WatchLeftovers{attempt 0}");
-}
-
-TEST(WorkerGroup, EndsWithTheErrorOfAFailedRound) {
-  GroupDriver group(options_for(1, 3));
-  group.hear(group::Begin{});
-  const Error error{ExitCode::environment, "no free port"};
-  const auto effects = group.step(group::RoundFailed{0, error});
-  EXPECT_EQ(outcome_in(effects).end, JobEnd::round_failed);
-  EXPECT_EQ(outcome_in(effects).error, error);
-}
-
 TEST(WorkerGroup, NeverRestartsAProgramThatCannotBeExecuted) {
   GroupDriver group(options_for(2, 3));
   group.hear_all(group::Begin{}, group::RoundReady{0});
