@@ -116,7 +116,6 @@ class StateLook {
     group.completion_is_unknown = (flags & ring::kCompletionIsUnknown) != 0;
     group.is_on_device = (flags & ring::kIsOnDevice) != 0;
     group.calls_are_unknown = (flags & ring::kCallsAreUnknown) != 0;
-    group.dropped = load(from.dropped);
     group.id = text_in(from.id, ring::kWordsOfText);
     group.name = text_in(from.name, ring::kWordsOfText);
     group.ranks = text_in(from.ranks, ring::kWordsOfText);
@@ -145,9 +144,8 @@ class StateLook {
       hashes[i] = hash_of(from, i);
     group.completed = load(from.completed);
     group.started = load(from.started);
-    group.launched = load(from.launched);
     group.called = load(from.called);
-    for (uint64_t* const counter : {&group.completed, &group.started, &group.launched})
+    for (uint64_t* const counter : {&group.completed, &group.started})
       limit(*counter, group.called);
     for (const RecordedHash& hash : hashes) {
       // A hash beyond `called` is of a withdrawn call.
@@ -155,11 +153,7 @@ class StateLook {
     }
     std::ranges::sort(group.hashes, {}, &RecordedHash::ordinal);
     group.state_since = times_.at(load(from.state_ticks));
-    const auto time_of = [&](uint64_t ticks, uint64_t counter) {
-      return counter == 0 ? group.state_since : times_.at(ticks);
-    };
-    group.called_at = time_of(load(from.called_ticks), group.called);
-    group.completed_at = time_of(load(from.completed_ticks), group.completed);
+    group.called_at = group.called == 0 ? group.state_since : times_.at(load(from.called_ticks));
   }
 
   // Ordinal 0: none, or just being replaced.

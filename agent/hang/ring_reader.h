@@ -69,13 +69,10 @@ struct RecordedGroup {
   bool is_on_device = false;
   bool calls_are_unknown = false;
   uint64_t called = 0;
-  uint64_t launched = 0;
   uint64_t started = 0;
   uint64_t completed = 0;
-  uint64_t dropped = 0;
   Instant state_since;
   Instant called_at;                 // state_since if there was none.
-  Instant completed_at;              // Like called_at.
   std::vector<RecordedHash> hashes;  // By ordinal.
 };
 

@@ -37,7 +37,6 @@ RecordedGroup group(uint32_t handle, const std::string& name, int size) {
   group.own_rank = 0;
   group.state_since = kLookedAt - 60s;
   group.called_at = kLookedAt - 60s;
-  group.completed_at = kLookedAt - 60s;
   return group;
 }
 

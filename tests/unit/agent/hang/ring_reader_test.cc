@@ -113,7 +113,6 @@ TEST_F(RingReaderTest, OpensOnlyARingWithItsNonce) {
 }
 
 TEST_F(RingReaderTest, ReadsNothingUntilAProcessAttaches) {
-  EXPECT_FALSE(reader_.state().has_value());
   EXPECT_EQ(reader_.state(), std::nullopt);
   EXPECT_THAT(reader_.calls(8), IsEmpty());
   EXPECT_EQ(reader_.attachments(), 0u);
@@ -141,7 +140,6 @@ TEST_F(RingReaderTest, ReadsTheRecordsOfAProcessThatGaveUpTheRing) {
 TEST_F(RingReaderTest, ReadsNothingWhileTheRingIsTakenOver) {
   record_call();
   ring_->head.generation = 2;
-  EXPECT_FALSE(reader_.state().has_value());
   EXPECT_EQ(reader_.state(), std::nullopt);
   EXPECT_THAT(reader_.calls(8), IsEmpty());
 }
@@ -166,8 +164,7 @@ TEST_F(RingReaderTest, ReadsAGroupAsItWasRecorded) {
   EXPECT_EQ(group.called, 33u);
   EXPECT_EQ(group.completed, 32u);
   EXPECT_GE(group.state_since, before);
-  EXPECT_GE(group.completed_at, group.state_since);
-  EXPECT_GE(group.called_at, group.completed_at);
+  EXPECT_GE(group.called_at, group.state_since);
   EXPECT_LE(group.called_at, ring_now());
   ASSERT_THAT(group.hashes, SizeIs(2));
   EXPECT_EQ(group.hashes[0].ordinal, 16u);
@@ -210,7 +207,6 @@ TEST_F(RingReaderTest, ReadsWhetherCallsRunOnADeviceAndAreAllRecorded) {
 TEST_F(RingReaderTest, AGroupWithoutCallsHasTheTimeOfItsState) {
   open_world();
   EXPECT_EQ(state().groups[0].called_at, state().groups[0].state_since);
-  EXPECT_EQ(state().groups[0].completed_at, state().groups[0].state_since);
 }
 
 TEST_F(RingReaderTest, ReadsMessagesSectionsAndTheFirstFailure) {
@@ -382,11 +378,9 @@ TEST_F(RingReaderTest, CapsCompletedCallsAtThoseCalled) {
   open_world();
   world().called = 5;
   world().completed = 6;
-  world().started = 5;
-  world().launched = ~uint64_t{0};
+  world().started = ~uint64_t{0};
   EXPECT_EQ(state().groups[0].completed, 5u);
   EXPECT_EQ(state().groups[0].started, 5u);
-  EXPECT_EQ(state().groups[0].launched, 5u);
   EXPECT_EQ(state().garbage, 2u);
 }
 
