@@ -19,14 +19,6 @@ std::vector<int> named_in(const Finding& finding) {
   return ranks;
 }
 
-const MessageDigest* find_message(const RankDigest& digest, const StallKey& key) {
-  const auto found = std::ranges::find_if(digest.messages, [&](const MessageDigest& message) {
-    return message.group == key.group.id && message.peer == key.peer &&
-           message.is_recv == key.is_recv;
-  });
-  return found == digest.messages.end() ? nullptr : &*found;
-}
-
 uint64_t calls_made(const RankDigest& digest) {
   uint64_t calls = 0;
   for (const GroupDigest& group : digest.groups)
@@ -115,9 +107,7 @@ Detector::End Detector::end_of(const Case& one) const {
 }
 
 bool Detector::has_come(const Case& one, const LateRank& late) const {
-  const std::optional<RankDigest>& digest = state(late.rank).digest;
-  if (!digest || digest->generation != one.key.group.generation) return false;
-  const GroupDigest* const group = find_group(*digest, one.key.group.id);
+  const GroupDigest* const group = find_group(state(late.rank), one.key.group);
   if (group == nullptr) return false;
   switch (one.key.kind) {
     case StallKey::Kind::forming:
@@ -131,23 +121,20 @@ bool Detector::has_come(const Case& one, const LateRank& late) const {
 }
 
 bool Detector::has_progressed(const DirectWait& wait) const {
-  const std::optional<RankDigest>& digest = state(wait.rank).digest;
-  if (!digest || digest->generation != wait.key.group.generation) return false;
-  const GroupDigest* const group = find_group(*digest, wait.key.group.id);
+  const GroupDigest* const group = find_group(state(wait.rank), wait.key.group);
   if (group == nullptr) return false;
   if (wait.key.kind == StallKey::Kind::forming) return group->phase == GroupPhase::ready;
   if (wait.key.kind == StallKey::Kind::collective)
     return group->completed >= wait.key.ordinal && !has_call_failed(*group, wait.key.ordinal);
-  const MessageDigest* const message = find_message(*digest, wait.key);
+  const MessageDigest* const message = find_message(*state(wait.rank).digest, wait.key);
   return message != nullptr && message->completed >= wait.key.ordinal;
 }
 
 // Returns true if the rank no longer waits in that call, for any reason.
 bool Detector::is_over(const DirectWait& wait) const {
   const RankState& rank = state(wait.rank);
-  if (rank.code || !rank.digest || rank.has_failed()) return true;
-  if (rank.digest->generation != wait.key.group.generation) return true;
-  const GroupDigest* const group = find_group(*rank.digest, wait.key.group.id);
+  if (rank.code || rank.has_failed()) return true;
+  const GroupDigest* const group = find_group(rank, wait.key.group);
   const bool is_forming = wait.key.kind == StallKey::Kind::forming;
   if (group == nullptr || group->phase != (is_forming ? GroupPhase::forming : GroupPhase::ready))
     return true;

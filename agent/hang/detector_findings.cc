@@ -70,11 +70,8 @@ std::string Detector::site_of(const DirectWait& wait) const {
   const std::optional<RankDigest>& digest = state(wait.rank).digest;
   if (!digest) return {};
   if (wait.key.kind == StallKey::Kind::message) {
-    const auto found = std::ranges::find_if(digest->messages, [&](const MessageDigest& message) {
-      return message.group == wait.key.group.id && message.peer == wait.key.peer &&
-             message.is_recv == wait.key.is_recv;
-    });
-    return found == digest->messages.end() ? "" : found->site;
+    const MessageDigest* const message = find_message(*digest, wait.key);
+    return message == nullptr ? "" : message->site;
   }
   const GroupDigest* const group = find_group(*digest, wait.key.group.id);
   const CallDigest* const call = group == nullptr ? nullptr : find_call(*group, wait.key.ordinal);
@@ -201,8 +198,7 @@ void Detector::explain_failure() {
 // unnoticed; a later failure then has another cause.
 bool Detector::is_under_way(const GroupKey& key, uint64_t ordinal) const {
   return std::ranges::any_of(ranks_, [&](const RankState& rank) {
-    if (!rank.digest || rank.digest->generation != key.generation) return false;
-    const GroupDigest* const group = find_group(*rank.digest, key.id);
+    const GroupDigest* const group = find_group(rank, key);
     if (group == nullptr || group->called < ordinal) return false;
     const CallDigest* const call = find_call(*group, ordinal);
     return group->completed < ordinal || (call != nullptr && call->has_failed) ||
@@ -231,9 +227,7 @@ Finding Detector::finding_of(const Mismatch& mismatch, Instant now) const {
   Instant since = now;
   std::set<std::string> sites;  // Call sites of the other ranks.
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-    const std::optional<RankDigest>& digest = ranks_[rank].digest;
-    if (!digest || digest->generation != mismatch.group.generation) continue;
-    const GroupDigest* const group = find_group(*digest, mismatch.group.id);
+    const GroupDigest* const group = find_group(ranks_[rank], mismatch.group);
     if (group == nullptr) continue;
     finding.operation.group = groups_.name_of(group->id);
     const CallDigest* const call = find_call(*group, mismatch.ordinal);

@@ -96,6 +96,11 @@ const CallDigest* find_call(const GroupDigest& group, uint64_t ordinal) {
   return found == group.calls.end() ? nullptr : &*found;
 }
 
+const GroupDigest* find_group(const RankState& rank, const GroupKey& key) {
+  if (!rank.digest || rank.digest->generation != key.generation) return nullptr;
+  return find_group(*rank.digest, key.id);
+}
+
 void GroupTable::note(RankDigest& digest, int world_size) {
   std::set<std::string> ids;
   std::erase_if(digest.groups, [&](GroupDigest& group) {
@@ -146,8 +151,13 @@ std::vector<GroupView> GroupTable::views(const std::vector<RankState>& ranks) {
 }
 
 std::string GroupTable::name_of(const std::string& id) const {
+  const Group* const known = find(id);
+  return known == nullptr ? id : known->shown_name;
+}
+
+const GroupTable::Group* GroupTable::find(const std::string& id) const {
   const auto found = groups_.lower_bound(GroupKey{id, 0});
-  return found != groups_.end() && found->first.id == id ? found->second.shown_name : id;
+  return found != groups_.end() && found->first.id == id ? &found->second : nullptr;
 }
 
 GroupView GroupTable::view_of(const GroupKey& key, const Group& group,

@@ -62,10 +62,7 @@ class GroupTable {
   // Returns the group's name in the newest views; its id if unknown.
   std::string name_of(const std::string& id) const;
   bool knows(const GroupKey& key) const { return groups_.contains(key); }
-  bool knows(const std::string& id) const {
-    const auto found = groups_.lower_bound(GroupKey{id, 0});
-    return found != groups_.end() && found->first.id == id;
-  }
+  bool knows(const std::string& id) const { return find(id) != nullptr; }
 
  private:
   struct Group {
@@ -77,6 +74,7 @@ class GroupTable {
     std::vector<std::pair<int, const GroupDigest*>> shown;  // Only within views().
   };
   bool accept(const RankDigest& digest, GroupDigest& group, int world_size);
+  const Group* find(const std::string& id) const;
   static GroupView view_of(const GroupKey& key, const Group& group,
                            const std::vector<RankState>& ranks);
 
@@ -88,6 +86,9 @@ class GroupTable {
 bool needs_all(const ring::Call& call);
 
 const CallDigest* find_call(const GroupDigest& group, uint64_t ordinal);
+
+// nullptr: the rank's newest digest does not show the group.
+const GroupDigest* find_group(const RankState& rank, const GroupKey& key);
 
 // Sets `completed` of device calls whose ends are not seen (unseen.cc): of NCCL's, a plugin only
 // learns of the launch. A call that needs a member cannot be complete before that member has made

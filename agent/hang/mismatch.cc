@@ -67,11 +67,6 @@ uint64_t first_difference(const std::map<uint64_t, std::vector<Made>>& entries,
   return 0;
 }
 
-const GroupDigest* group_of(const RankState& rank, const GroupKey& key) {
-  if (!rank.digest || rank.digest->generation != key.generation) return nullptr;
-  return find_group(*rank.digest, key.id);
-}
-
 // Returns true if both made the same calls from `ordinal` on, in another order.
 bool differ_in_order_only(const GroupDigest& a, const GroupDigest& b, uint64_t ordinal) {
   std::vector<ring::Call> only_a;
@@ -237,8 +232,8 @@ std::optional<Mismatch> CallComparison::judge(const GroupKey& key, Compared& com
   for (const Made& other : compared.calls[ordinal]) {
     const Mismatch::Party& culprit = mismatch->culprits.front();
     if (agree(other.call, culprit.call)) continue;
-    const GroupDigest* const a = group_of(ranks[static_cast<size_t>(culprit.rank)], key);
-    const GroupDigest* const b = group_of(ranks[static_cast<size_t>(other.ranks.front())], key);
+    const GroupDigest* const a = find_group(ranks[static_cast<size_t>(culprit.rank)], key);
+    const GroupDigest* const b = find_group(ranks[static_cast<size_t>(other.ranks.front())], key);
     mismatch->is_order = a != nullptr && b != nullptr && differ_in_order_only(*a, *b, ordinal);
     break;
   }

@@ -441,6 +441,14 @@ std::vector<int> StallFinder::sorted_involved() {
 
 }  // namespace
 
+const MessageDigest* find_message(const RankDigest& digest, const StallKey& key) {
+  const auto found = std::ranges::find_if(digest.messages, [&](const MessageDigest& message) {
+    return message.group == key.group.id && message.peer == key.peer &&
+           message.is_recv == key.is_recv;
+  });
+  return found == digest.messages.end() ? nullptr : &*found;
+}
+
 Stalls find_stalls(const std::vector<RankState>& ranks, const std::vector<GroupView>& groups,
                    const StallOptions& options) {
   return StallFinder(ranks, groups, options).find();

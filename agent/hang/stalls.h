@@ -34,6 +34,9 @@ struct StallKey {
   friend auto operator<=>(const StallKey&, const StallKey&) = default;
 };
 
+// Returns the rank's messages that the key is of; nullptr: none.
+const MessageDigest* find_message(const RankDigest& digest, const StallKey& key);
+
 struct LateRank {
   int rank = 0;
   Standing standing = Standing::known;
