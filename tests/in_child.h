@@ -1,4 +1,5 @@
-// Runs a part of a test in a forked child, for what belongs to a whole process: limits, descriptors.
+// Runs a part of a test in a forked child: for what belongs to a whole process, such as its limits
+// and descriptors, and would change the tests that follow.
 #pragma once
 
 #include <functional>
