@@ -71,6 +71,11 @@ class ArrivalSamplerTest : public testing::Test {
       ranks_[static_cast<size_t>(i)].read_by(sampler_, 4 + i);
     return sampler_.take(now);
   }
+  std::vector<Arrivals> look_at_dp() {
+    std::vector<Arrivals> arrivals = look();
+    std::erase_if(arrivals, [](const Arrivals& one) { return one.group != "dp"; });
+    return arrivals;
+  }
 
   std::array<RecordingRank, 2> ranks_;
   ArrivalSampler sampler_{1};
@@ -132,8 +137,7 @@ TEST_F(ArrivalSamplerTest, CountsConcurrentWaitsOfThreadsOnce) {
   ranks_[1].call(tp, 2, milliseconds(1), milliseconds(100));
   ranks_[1].call(pp, 2, milliseconds(2), milliseconds(100));
   ranks_[1].call(second_, 2, milliseconds(110));
-  std::vector<Arrivals> of_group = look();
-  std::erase_if(of_group, [](const Arrivals& one) { return one.group != "dp"; });
+  const std::vector<Arrivals> of_group = look_at_dp();
   ASSERT_THAT(of_group, SizeIs(1));
   EXPECT_EQ(of_group[0].last_blocked, milliseconds(101));
 }
@@ -157,8 +161,7 @@ TEST_F(ArrivalSamplerTest, ReportsWaitsInOtherGroupsSinceTheCallBefore) {
   ranks_[1].call(other, 3, milliseconds(103), milliseconds(40));
   ranks_[0].call(first_, 3, milliseconds(110), milliseconds(90));
   ranks_[1].call(second_, 3, milliseconds(150));
-  std::vector<Arrivals> of_group = look();
-  std::erase_if(of_group, [](const Arrivals& one) { return one.group != "dp"; });
+  const std::vector<Arrivals> of_group = look_at_dp();
   ASSERT_THAT(of_group, SizeIs(2));
   EXPECT_EQ(of_group[0].last_blocked, milliseconds(100));
   EXPECT_EQ(of_group[0].mean_blocked, milliseconds(50));

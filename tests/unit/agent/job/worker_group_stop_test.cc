@@ -318,7 +318,7 @@ TEST(WorkerGroupStop, ARestartOfASuspendedGroupWaitsForResume) {
   EXPECT_EQ(group.hear(group::Resume{}), "ResumeWorkers{attempt 1} | Spawn{attempt 1, rank 0}");
 }
 
-// ---- A clock that jumps, and forwarded signals.
+// ---- A clock that jumps.
 
 TEST(WorkerGroupStop, AVeryLateTickDelaysTheKillOnce) {
   GroupDriver group = running_group(1, 0);
@@ -351,13 +351,6 @@ TEST(WorkerGroupStop, ASlightlyLateTickKillsAtOnce) {
   EXPECT_EQ(group.tick_at_deadline(), "StopRest{attempt 0}");
   group.pass(milliseconds{1900});
   EXPECT_EQ(group.hear(group::Tick{}).substr(0, 15), "Kill{attempt 0}");
-}
-
-TEST(WorkerGroupStop, SignalsAreForwardedOnlyToARunningGroup) {
-  GroupDriver group = running_group(1, 0);
-  EXPECT_EQ(group.step(group::Forward{SIGUSR1}), (Effects{group::ForwardSignal{0, SIGUSR1}}));
-  group.hear(group::StopRequested{SIGTERM});
-  EXPECT_EQ(group.hear(group::Forward{SIGUSR1}), "Note{Forward: the group is being stopped}");
 }
 
 }  // namespace
