@@ -25,10 +25,8 @@ TEST(DetectorDoubt, ADisprovedVerdictIsWithdrawnAndTheLimitDoubled) {
     job.life(1, LifeState::blocked);
   };
   hang_and_come(seconds(16));
-  EXPECT_EQ(job.said(), fmt::format("notice never_entered 1 <- 0 {} time high | "
-                                    "verdict never_entered 1 <- 0 {} time high | "
-                                    "withdrawn 1, limit 24.0 s",
-                                    kSum, kSum));
+  EXPECT_EQ(job.said(),
+            notice_and_verdict("never_entered 1 <- 0", kSum) + " | withdrawn 1, limit 24.0 s");
   hang_and_come(seconds(20));
   EXPECT_EQ(job.said(),
             "notice never_entered 1 <- 0 all_reduce (sum) of 8 float32 #3 world time high | "
@@ -36,9 +34,7 @@ TEST(DetectorDoubt, ADisprovedVerdictIsWithdrawnAndTheLimitDoubled) {
 }
 
 TEST(DetectorDoubt, NothingIsWithdrawnWhenRanksEnd) {
-  FakeJob job = running_job(2);
-  job.life(1, LifeState::blocked);
-  call_without(job, {1});
+  FakeJob job = job_with_late(2, 1, LifeState::blocked);
   job.pass(seconds(16));
   job.said();
   job.end(0, 0);
@@ -49,9 +45,7 @@ TEST(DetectorDoubt, NothingIsWithdrawnWhenRanksEnd) {
 
 TEST(DetectorDoubt, AGroupThatFailsEndsTheWaitWithoutAWithdrawal) {
   for (const Duration wait : {seconds(11), seconds(16)}) {
-    FakeJob job = running_job(2);
-    job.life(1, LifeState::blocked);
-    call_without(job, {1});
+    FakeJob job = job_with_late(2, 1, LifeState::blocked);
     job.pass(wait);
     job.said();
     job.at(0).group("world").phase = GroupPhase::failed;
@@ -62,9 +56,7 @@ TEST(DetectorDoubt, AGroupThatFailsEndsTheWaitWithoutAWithdrawal) {
 }
 
 TEST(DetectorDoubt, StoppingEndsAllWaitsAndLooks) {
-  FakeJob job = running_job(2);
-  job.life(1, LifeState::blocked);
-  call_without(job, {1});
+  FakeJob job = job_with_late(2, 1, LifeState::blocked);
   job.pass(seconds(11));
   job.said();
   EXPECT_FALSE(job.looked_at.empty());
@@ -77,50 +69,37 @@ TEST(DetectorDoubt, StoppingEndsAllWaitsAndLooks) {
 }
 
 TEST(DetectorDoubt, ANewAttemptForgetsAllButTheFindingNumbers) {
-  FakeJob job = running_job(2);
-  job.life(1, LifeState::blocked);
-  call_without(job, {1});
+  FakeJob job = job_with_late(2, 1, LifeState::blocked);
   job.pass(seconds(16));
-  EXPECT_EQ(job.last<Verdict>()->finding.number, 1U);
+  EXPECT_EQ(job.verdict().number, 1U);
   job.said();
   job.step(Begun{2});
   job.pass(seconds(16));
-  EXPECT_EQ(job.last<Verdict>()->finding.number, 2U);
+  EXPECT_EQ(job.verdict().number, 2U);
 }
 
 // ---- what delays a verdict
 
-TEST(DetectorDoubt, ASuspensionStopsJudgementAndRestartsWaits) {
-  FakeJob job = running_job(2);
-  job.life(1, LifeState::blocked);
-  call_without(job, {1});
-  job.pass(seconds(9));
-  job.step(Suspended{});
-  job.pass(seconds(100));
-  EXPECT_EQ(job.said(), "");
-  job.step(Resumed{});
-  job.pass(seconds(9));
-  EXPECT_EQ(job.said(), "");
-  job.pass(seconds(6));
-  EXPECT_NE(job.last<Verdict>(), nullptr);
-}
-
-TEST(DetectorDoubt, WaitsRestartAfterAJumpOfTheClock) {
-  FakeJob job = running_job(2);
-  job.life(1, LifeState::blocked);
-  call_without(job, {1});
-  job.pass(seconds(9));
-  job.step(Jumped{});
-  job.pass(seconds(9));
-  EXPECT_EQ(job.said(), "");
-  job.pass(seconds(6));
-  EXPECT_NE(job.last<Verdict>(), nullptr);
+TEST(DetectorDoubt, WaitsRestartAfterASuspensionAndAfterAJumpOfTheClock) {
+  for (const bool jumps : {false, true}) {
+    FakeJob job = job_with_late(2, 1, LifeState::blocked);
+    job.pass(seconds(9));
+    if (jumps) {
+      job.step(Jumped{});
+    } else {
+      job.step(Suspended{});
+      job.pass(seconds(100));
+      job.step(Resumed{});
+    }
+    job.pass(seconds(9));
+    EXPECT_EQ(job.said(), "");
+    job.pass(seconds(6));
+    EXPECT_NE(job.last<Verdict>(), nullptr);
+  }
 }
 
 TEST(DetectorDoubt, NothingIsJudgedWhileADebuggerHoldsARank) {
-  FakeJob job = running_job(3);
-  job.life(1, LifeState::traced);
-  call_without(job, {1});
+  FakeJob job = job_with_late(3, 1, LifeState::traced);
   job.pass(seconds(700));
   EXPECT_EQ(job.said(), fmt::format("notice busy 1 <- 0,2 {} time high", kSum));
   job.life(1, LifeState::blocked);
@@ -142,8 +121,7 @@ TEST(DetectorDoubt, ARankInASectionGetsTheMaximumTime) {
   job.pass(seconds(599));
   EXPECT_EQ(job.last<Verdict>(), nullptr);
   job.pass(seconds(2));
-  EXPECT_NE(job.last<Verdict>(), nullptr);
-  EXPECT_EQ(job.last<Verdict>()->finding.ranks[0].section, "checkpoint");
+  EXPECT_EQ(job.verdict().ranks[0].section, "checkpoint");
 }
 
 // ---- missing evidence
@@ -156,9 +134,8 @@ TEST(DetectorDoubt, ARankThatRecordsNothingIsNamedWithLowConfidence) {
   job.life(1, LifeState::blocked);
   call_without(job, {1});
   job.pass(seconds(16));
-  ASSERT_NE(job.last<Verdict>(), nullptr);
-  EXPECT_EQ(job.last<Verdict>()->finding.confidence, Confidence::low);
-  EXPECT_EQ(job.last<Verdict>()->finding.doubt, (Doubt{Doubt::Why::records_nothing, {1}}));
+  EXPECT_EQ(job.verdict().confidence, Confidence::low);
+  EXPECT_EQ(job.verdict().doubt, (Doubt{Doubt::Why::records_nothing, {1}}));
   job.said();
   job.end(1, 0);
   job.pass(seconds(30));
@@ -174,9 +151,8 @@ TEST(DetectorDoubt, ARankThatRecordsNothingIsNotNamedBesideALateRank) {
     job.life(rank, LifeState::blocked);
   call_without(job, {1, 2});
   job.pass(seconds(16));
-  ASSERT_NE(job.last<Verdict>(), nullptr);
-  EXPECT_EQ(to_text(*job.last<Verdict>()),
-            "verdict never_entered 2 <- 0,3 all_reduce (sum) of 8 "
+  EXPECT_EQ(to_text(job.verdict()),
+            "never_entered 2 <- 0,3 all_reduce (sum) of 8 "
             "float32 #1 world time medium");
 }
 
@@ -204,37 +180,24 @@ TEST(DetectorDoubt, MembersAreFoundByTheirOwnRankIfNoListIsKnown) {
   other.life(1, LifeState::stopped);
   call_without(other, {1});
   other.pass(seconds(16));
-  EXPECT_EQ(other.said(), fmt::format("notice stopped 1 <- 0,2 {} time high | "
-                                      "verdict stopped 1 <- 0,2 {} time high",
-                                      kSum, kSum));
+  EXPECT_EQ(other.said(), notice_and_verdict("stopped 1 <- 0,2", kSum));
 }
 
-TEST(DetectorDoubt, AWaitEndsWhenItsRankNoLongerReportsIt) {
-  FakeJob job = running_job(2);
-  job.life(1, LifeState::blocked);
-  call_without(job, {1});
-  job.pass(seconds(5));
-  job.at(0).records = false;
-  job.pass(seconds(700));
-  EXPECT_EQ(job.said(), "");
-}
-
-TEST(DetectorDoubt, TimeWithoutDigestsDoesNotCount) {
-  FakeJob job = running_job(2);
-  job.life(1, LifeState::blocked);
-  call_without(job, {1});
-  job.pass(seconds(5));
-  job.stop_reading();
-  job.pass(seconds(700));
-  EXPECT_EQ(job.said(), "");
+TEST(DetectorDoubt, TimeWithoutDigestsOfTheWaitingRankDoesNotCount) {
+  for (const std::vector<int>& unread : {std::vector{0}, {0, 1}}) {
+    FakeJob job = job_with_late(2, 1, LifeState::blocked);
+    job.pass(seconds(5));
+    for (const int rank : unread)
+      job.at(rank).records = false;
+    job.pass(seconds(700));
+    EXPECT_EQ(job.said(), "");
+  }
 }
 
 TEST(DetectorDoubt, AFailureThatTheLibraryReportedGetsNoVerdict) {
   for (const int failed : {0, 1}) {
-    FakeJob job = running_job(2);
+    FakeJob job = job_with_late(2, 1, LifeState::blocked);
     job.at(failed).digest.has_failed = true;
-    job.life(1, LifeState::blocked);
-    call_without(job, {1});
     job.pass(seconds(700));
     EXPECT_EQ(job.said(), "");
   }
@@ -251,8 +214,7 @@ TEST(DetectorDoubt, ARankWhoseCompletionsAreUnknownDoesNotWaitButMayBeLate) {
     job.call(rank, "world", sum_of(8));
   }
   job.pass(seconds(16));
-  ASSERT_NE(job.last<Verdict>(), nullptr);
-  EXPECT_EQ(named(job.last<Verdict>()->finding), std::vector<int>{1});
+  EXPECT_EQ(named(job.verdict()), std::vector<int>{1});
 }
 
 // ---- the machine

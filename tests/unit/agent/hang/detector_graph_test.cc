@@ -23,8 +23,7 @@ TEST(DetectorGraph, TheRootOfAChainIsNamedAndItsVictimsCounted) {
   job.call(1, "dp", sum_of(8));
   job.pass(seconds(16));
   EXPECT_EQ(job.said(),
-            "notice never_entered 0 <- 1-3 all_reduce (sum) of 4 float32 #1 pp time high | "
-            "verdict never_entered 0 <- 1-3 all_reduce (sum) of 4 float32 #1 pp time high");
+            notice_and_verdict("never_entered 0 <- 1-3", "all_reduce (sum) of 4 float32 #1 pp"));
 }
 
 // While it waited it could not come, so its own time has just begun.
@@ -94,9 +93,7 @@ TEST(DetectorGraph, AMemberThatDoesNotOpenAGroupIsLate) {
     job.open_on(rank, "tp", {0, 1, 2}, GroupPhase::forming);
   job.life(1, LifeState::blocked);
   job.pass(seconds(15));
-  EXPECT_EQ(job.said(),
-            "notice never_entered 1 <- 0,2 forming the group #0 tp time high | "
-            "verdict never_entered 1 <- 0,2 forming the group #0 tp time high");
+  EXPECT_EQ(job.said(), notice_and_verdict("never_entered 1 <- 0,2", "forming the group #0 tp"));
 }
 
 // Connecting all members may take longer than the limit for busy ranks.
@@ -108,9 +105,7 @@ TEST(DetectorGraph, AnUnformedGroupThatAllMembersOpenedIsIncomplete) {
   job.pass(seconds(59));
   EXPECT_EQ(job.last<Verdict>(), nullptr);
   job.pass(seconds(3));
-  EXPECT_EQ(job.said(),
-            "notice incomplete  <- 0-1 forming the group #0 tp time high | "
-            "verdict incomplete  <- 0-1 forming the group #0 tp time high");
+  EXPECT_EQ(job.said(), notice_and_verdict("incomplete  <- 0-1", "forming the group #0 tp"));
 }
 
 TEST(DetectorGraph, AMemberThatIsStoppedWhileItFormsAGroupIsLate) {
@@ -136,9 +131,7 @@ TEST(DetectorGraph, AReceiverWaitsForItsSender) {
   job.message(0, "world", 2, true, false);
   job.life(2, LifeState::blocked);
   job.pass(seconds(15));
-  EXPECT_EQ(job.said(),
-            "notice never_entered 2 <- 0 recv from rank 2 #0 world time high | "
-            "verdict never_entered 2 <- 0 recv from rank 2 #0 world time high");
+  EXPECT_EQ(job.said(), notice_and_verdict("never_entered 2 <- 0", "recv from rank 2 #0 world"));
 }
 
 TEST(DetectorGraph, ASenderWaitsForItsReceiver) {
@@ -148,9 +141,7 @@ TEST(DetectorGraph, ASenderWaitsForItsReceiver) {
   job.message(0, "world", 1, false, false);
   job.life(1, LifeState::stopped);
   job.pass(seconds(15));
-  EXPECT_EQ(job.said(),
-            "notice stopped 1 <- 0 send to rank 1 #0 world time high | "
-            "verdict stopped 1 <- 0 send to rank 1 #0 world time high");
+  EXPECT_EQ(job.said(), notice_and_verdict("stopped 1 <- 0", "send to rank 1 #0 world"));
 }
 
 TEST(DetectorGraph, AReceiveFromARankThatExitedWithoutSendingIsProven) {
@@ -178,9 +169,7 @@ TEST(DetectorGraph, AReceiveFromAnyRankWaitsForTheLastRankThatCanSend) {
   job.life(1, LifeState::blocked);
   job.end(2, 0);
   job.pass(seconds(16));
-  EXPECT_EQ(job.said(),
-            "notice never_entered 1 <- 0 recv from any rank #0 world time high | "
-            "verdict never_entered 1 <- 0 recv from any rank #0 world time high");
+  EXPECT_EQ(job.said(), notice_and_verdict("never_entered 1 <- 0", "recv from any rank #0 world"));
 }
 
 TEST(DetectorGraph, AReceiveFromAnyRankIsHopelessWhenAllOthersHaveEnded) {
@@ -202,32 +191,29 @@ TEST(DetectorGraph, CallsOfTwoGroupsInOppositeOrderAreACircle) {
   job.call(2, "other", kBarrier);
   const Duration took = job.until_said(seconds(20));
   EXPECT_LT(took, seconds(4));
-  ASSERT_NE(job.last<Verdict>(), nullptr);
-  const Finding finding = job.last<Verdict>()->finding;
+  const Finding finding = job.verdict();
   EXPECT_EQ(call_text(*finding.ranks[0].call), "all_reduce #2 of group 'world'");
   EXPECT_EQ(call_text(*finding.ranks[1].call), "barrier #1 of group 'other'");
   EXPECT_EQ(job.said(), fmt::format("verdict circle 0,2 <- 1,3 {} proof high", kSum));
 }
 
+// A receive from any rank belongs to a circle if all others wait for it.
 TEST(DetectorGraph, ReceivesThatWaitForEachOtherAreACircle) {
-  FakeJob job = running_job(3);
-  for (int rank = 0; rank < 3; ++rank) {
-    job.message(rank, "world", (rank + 1) % 3, true, false);
-    job.life(rank, LifeState::sleeping);
+  struct Row {
+    std::vector<int> peers;
+    LifeState life;
+    const char* circle;
+  };
+  for (const Row& row : {Row{{1, 2, 0}, LifeState::sleeping, "0,1,2 <-  recv from rank 1"},
+                         Row{{-1, 0, 1}, LifeState::blocked, "0,1 <- 2 recv from any rank"}}) {
+    FakeJob job = running_job(3);
+    for (int rank = 0; rank < 3; ++rank) {
+      job.message(rank, "world", row.peers[static_cast<size_t>(rank)], true, false);
+      job.life(rank, row.life);
+    }
+    EXPECT_LT(job.until_said(seconds(20)), seconds(4));
+    EXPECT_EQ(job.said(), fmt::format("verdict circle {} #0 world proof high", row.circle));
   }
-  EXPECT_LT(job.until_said(seconds(20)), seconds(4));
-  EXPECT_EQ(job.said(), "verdict circle 0,1,2 <-  recv from rank 1 #0 world proof high");
-}
-
-TEST(DetectorGraph, AReceiveFromAnyRankBelongsToACircleIfAllOthersWaitForIt) {
-  FakeJob job = running_job(3);
-  job.message(0, "world", -1, true, false);
-  job.message(1, "world", 0, true, false);
-  job.message(2, "world", 1, true, false);
-  for (int rank = 0; rank < 3; ++rank)
-    job.life(rank, LifeState::blocked);
-  EXPECT_LT(job.until_said(seconds(20)), seconds(4));
-  EXPECT_EQ(job.said(), "verdict circle 0,1 <- 2 recv from any rank #0 world proof high");
 }
 
 // Another of its threads may yet make the call.
@@ -250,9 +236,9 @@ TEST(DetectorGraph, ACircleThroughACallThatMayEndIsJudgedByTime) {
   job.pass(seconds(9));
   EXPECT_EQ(job.said(), "");
   job.pass(seconds(5));
-  const auto* const call = "broadcast of 8 float32 from rank 0 of the group #2 world time medium";
-  EXPECT_EQ(job.said(),
-            fmt::format("notice circle 0,1 <-  {} | verdict circle 0,1 <-  {}", call, call));
+  EXPECT_EQ(job.said(), notice_and_verdict(
+                            "circle 0,1 <- ",
+                            "broadcast of 8 float32 from rank 0 of the group #2 world", "medium"));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
@@ -74,6 +75,13 @@ inline std::string to_text(const Effect& effect) {
     }
   };
   return std::visit(Text{}, effect);
+}
+
+// The text of a notice and of the verdict on the same wait.
+inline std::string notice_and_verdict(std::string_view who, std::string_view operation,
+                                      std::string_view sure = "high") {
+  const std::string finding = fmt::format("{} {} time {}", who, operation, sure);
+  return fmt::format("notice {} | verdict {}", finding, finding);
 }
 
 // A rank, with the content of its ring.
@@ -177,7 +185,7 @@ class FakeJob {
   }
   void read() {
     for (FakeRank& rank : ranks) {
-      if (!rank.records || rank.code || !reads_) continue;
+      if (!rank.records || rank.code) continue;
       rank.digest.at = now_;
       step(Digested{rank.digest});
     }
@@ -201,10 +209,8 @@ class FakeJob {
         continue;
       }
       effects.push_back(effect);
-      times.push_back(now_);
     }
   }
-  void stop_reading() { reads_ = false; }
 
   // The effects since the last call, joined by " | ".
   std::string said() {
@@ -212,7 +218,6 @@ class FakeJob {
     for (const Effect& effect : effects)
       texts.push_back(to_text(effect));
     effects.clear();
-    times.clear();
     return fmt::format("{}", fmt::join(texts, " | "));
   }
   // Lets time pass until the next effect, but at most `most`; returns how long that took.
@@ -229,6 +234,16 @@ class FakeJob {
     }
     return nullptr;
   }
+  // Returns the last verdict. Fails the test if there is none, and returns a blank one.
+  Finding verdict() const {
+    if (const auto* const found = last<Verdict>()) return found->finding;
+    ADD_FAILURE() << "no verdict";
+    Suspect nobody;
+    nobody.call.emplace();
+    Finding blank;
+    blank.ranks = {nobody, nobody};
+    return blank;
+  }
 
   FakeRank& at(int rank) { return ranks[static_cast<size_t>(rank)]; }
   Instant now() const { return now_; }
@@ -237,7 +252,6 @@ class FakeJob {
   std::vector<FakeRank> ranks;
   std::vector<int> looked_at;
   std::vector<Effect> effects;  // All but LookAt.
-  std::vector<Instant> times;   // Of the effects.
 
  private:
   Limits limits_;
@@ -245,7 +259,6 @@ class FakeJob {
   Instant now_{std::chrono::seconds(1000)};
   Instant looked_{};
   std::vector<int> looked_before_;
-  bool reads_ = true;
 };
 
 inline std::vector<int> all_of(int world) {
@@ -272,6 +285,14 @@ inline void call_without(FakeJob& job, const std::vector<int>& late,
     if (std::ranges::count(late, static_cast<int>(rank)) == 0)
       job.call(static_cast<int>(rank), "world", what);
   }
+}
+
+// A running job in which all ranks but one make a call; that one's process is in the given state.
+inline FakeJob job_with_late(int world, int late, LifeState life, const Limits& limits = {}) {
+  FakeJob job = running_job(world, limits);
+  job.life(late, life);
+  call_without(job, {late});
+  return job;
 }
 
 }  // namespace muster::hang

@@ -14,55 +14,48 @@ using std::chrono::seconds;
 // ---- late ranks
 
 TEST(Detector, ABlockedRankIsNoticedAndThenJudged) {
-  FakeJob job = running_job(4);
-  job.life(2, LifeState::blocked);
-  call_without(job, {2});
+  FakeJob job = job_with_late(4, 2, LifeState::blocked);
   const Duration notice = job.until_said(seconds(20));
   EXPECT_GE(notice, seconds(10));
   EXPECT_LT(notice, seconds(11));
   EXPECT_EQ(job.said(), fmt::format("notice never_entered 2 <- 0-1,3 {} time high", kSum));
   EXPECT_LT(notice + job.until_said(seconds(20)), seconds(15));
-  EXPECT_EQ(job.last<Verdict>()->finding.ranks[0].life.state, LifeState::blocked);
-  EXPECT_EQ(call_text(*job.last<Verdict>()->finding.ranks[0].call),
-            "all_reduce #1 of group 'world'");
-  EXPECT_EQ(job.last<Verdict>()->finding.ranks[0].site, "train.py:1");
-  EXPECT_EQ(job.last<Verdict>()->finding.site, "train.py:2");
+  const Finding finding = job.verdict();
+  EXPECT_EQ(finding.ranks[0].life.state, LifeState::blocked);
+  EXPECT_EQ(call_text(*finding.ranks[0].call), "all_reduce #1 of group 'world'");
+  EXPECT_EQ(finding.ranks[0].site, "train.py:1");
+  EXPECT_EQ(finding.site, "train.py:2");
   EXPECT_EQ(job.said(), fmt::format("verdict never_entered 2 <- 0-1,3 {} time high", kSum));
   job.pass(seconds(700));
   EXPECT_EQ(job.said(), "");
 }
 
-TEST(Detector, AStoppedRankIsJudgedAfterTheHangTimeout) {
-  FakeJob job = running_job(2);
-  job.life(1, LifeState::stopped);
-  call_without(job, {1});
-  job.pass(seconds(15));
-  EXPECT_EQ(job.said(), fmt::format("notice stopped 1 <- 0 {} time high | "
-                                    "verdict stopped 1 <- 0 {} time high",
-                                    kSum, kSum));
-}
-
-TEST(Detector, ARunningRankIsJudgedAtTheBusyTimeoutOnly) {
-  for (const LifeState life :
-       {LifeState::running, LifeState::sleeping, LifeState::uninterruptible, LifeState::unknown}) {
+TEST(Detector, AStoppedRankIsJudgedAfterTheHangTimeoutAndARunningOneAtTheBusyTimeoutOnly) {
+  struct Row {
+    LifeState life;
+    const char* what = "busy";
+    Duration noticed = seconds(39);
+    Duration judged = seconds(41);
+    const char* sure = "high";
+  };
+  for (const Row& row :
+       {Row{LifeState::stopped, "stopped", seconds(11), seconds(15)}, Row{LifeState::running},
+        Row{LifeState::sleeping}, Row{LifeState::uninterruptible},
+        Row{.life = LifeState::unknown, .sure = "medium"}}) {
     Limits limits;
     limits.busy_timeout = seconds(40);
-    FakeJob job = running_job(4, limits);
-    job.life(2, life);
-    call_without(job, {2});
-    job.pass(seconds(39));
-    const char* const sure = life == LifeState::unknown ? "medium" : "high";
-    EXPECT_EQ(job.said(), fmt::format("notice busy 2 <- 0-1,3 {} time {}", kSum, sure));
-    job.pass(seconds(2));
-    EXPECT_EQ(job.said(), fmt::format("verdict busy 2 <- 0-1,3 {} time {}", kSum, sure));
+    FakeJob job = job_with_late(4, 2, row.life, limits);
+    job.pass(row.noticed);
+    const std::string finding = fmt::format("{} 2 <- 0-1,3 {} time {}", row.what, kSum, row.sure);
+    EXPECT_EQ(job.said(), "notice " + finding);
+    job.pass(row.judged - row.noticed);
+    EXPECT_EQ(job.said(), "verdict " + finding);
   }
 }
 
 // It computed while the others waited; the clock of "blocked" starts when it is first seen blocked.
 TEST(Detector, ARankThatBlocksLateIsNotJudgedAtOnce) {
-  FakeJob job = running_job(2);
-  job.life(1, LifeState::running);
-  call_without(job, {1});
+  FakeJob job = job_with_late(2, 1, LifeState::running);
   job.pass(seconds(50));
   job.life(1, LifeState::blocked);
   job.said();
@@ -86,8 +79,7 @@ TEST(Detector, FindingsOnACommunicatorNameItsGroup) {
     if (is_mismatch) job.call(1, "nccl-1f", sum_of(9));
     job.life(1, LifeState::blocked);
     job.pass(seconds(20));
-    ASSERT_NE(job.last<Verdict>(), nullptr);
-    const Finding& finding = job.last<Verdict>()->finding;
+    const Finding finding = job.verdict();
     EXPECT_EQ(finding.operation.group, "world");
     EXPECT_EQ(finding.ranks.back().call->call.count, is_mismatch ? 9U : 8U);
     EXPECT_EQ(finding.ranks.back().call->ordinal, is_mismatch ? 2 : 1);
@@ -96,9 +88,7 @@ TEST(Detector, FindingsOnACommunicatorNameItsGroup) {
 }
 
 TEST(Detector, ARankThatComesEndsTheWait) {
-  FakeJob job = running_job(3);
-  job.life(1, LifeState::running);
-  call_without(job, {1});
+  FakeJob job = job_with_late(3, 1, LifeState::running);
   job.pass(seconds(20));
   job.said();
   job.call(1, "world", sum_of(8));
@@ -112,23 +102,23 @@ TEST(Detector, ARankThatComesEndsTheWait) {
 }
 
 TEST(Detector, ACallThatFailsDoesNotShowThatTheLateRankCame) {
-  FakeJob job = running_job(2);
-  job.life(1, LifeState::running);
-  call_without(job, {1});
-  job.pass(seconds(20));
-  job.said();
-  job.complete(0, "world");
-  job.ranks[0].group("world").calls.back().has_failed = true;
-  job.pass(seconds(1));
-  ASSERT_NE(job.last<WaitEnded>(), nullptr);
-  EXPECT_FALSE(job.last<WaitEnded>()->have_come);
+  for (const bool is_on_device : {false, true}) {
+    FakeJob job = job_with_late(2, 1, LifeState::running);
+    job.ranks[0].group("world").is_on_device = is_on_device;
+    job.pass(seconds(20));
+    // On a device, the calls counted as complete include the one that failed.
+    if (is_on_device) job.call(0, "world", sum_of(8));
+    job.complete(0, "world");
+    job.ranks[0].group("world").calls.back().has_failed = true;
+    job.pass(seconds(1));
+    ASSERT_NE(job.last<WaitEnded>(), nullptr);
+    EXPECT_FALSE(job.last<WaitEnded>()->have_come);
+  }
 }
 
 // Until it makes another call, it may be about to end, however long that takes.
 TEST(Detector, ReportsThatARankSurvivedTheCallThatItGaveUp) {
-  FakeJob job = running_job(2);
-  job.life(1, LifeState::running);
-  call_without(job, {1});
+  FakeJob job = job_with_late(2, 1, LifeState::running);
   job.pass(seconds(20));
   job.complete(0, "world");
   job.ranks[0].group("world").calls.back().has_failed = true;
@@ -139,22 +129,6 @@ TEST(Detector, ReportsThatARankSurvivedTheCallThatItGaveUp) {
   job.pass(seconds(1));
   ASSERT_NE(job.last<WentOn>(), nullptr);
   EXPECT_EQ(job.last<WentOn>()->number, job.last<WaitEnded>()->number);
-}
-
-// On a device, the calls counted as complete include the one that failed.
-TEST(Detector, AFailedDeviceCallDoesNotShowThatTheLateRankCame) {
-  FakeJob job = running_job(2);
-  job.life(1, LifeState::running);
-  job.ranks[0].group("world").is_on_device = true;
-  call_without(job, {1});
-  job.pass(seconds(20));
-  job.said();
-  job.call(0, "world", sum_of(8));
-  job.complete(0, "world");
-  job.ranks[0].group("world").calls.back().has_failed = true;
-  job.pass(seconds(1));
-  ASSERT_NE(job.last<WaitEnded>(), nullptr);
-  EXPECT_FALSE(job.last<WaitEnded>()->have_come);
 }
 
 TEST(Detector, ShortWaitsAreNotReported) {
@@ -181,9 +155,7 @@ TEST(Detector, AnAsynchronousCallIsAWaitOnlyIfItsRankIsBlocked) {
   EXPECT_EQ(job.said(), "");
   job.life(0, LifeState::blocked);
   job.pass(seconds(16));
-  EXPECT_EQ(job.said(), fmt::format("notice never_entered 1 <- 0 {} time high | "
-                                    "verdict never_entered 1 <- 0 {} time high",
-                                    kSum, kSum));
+  EXPECT_EQ(job.said(), notice_and_verdict("never_entered 1 <- 0", kSum));
 }
 
 // It may wait for the running rank by other means, such as a file that that rank writes.
@@ -221,10 +193,8 @@ TEST(Detector, AStoppedRankIsJudgedThoughARunningRankIsLate) {
   job.life(2, LifeState::running);
   call_without(job, {1, 2});
   job.pass(seconds(15));
-  ASSERT_NE(job.last<Verdict>(), nullptr);
-  EXPECT_EQ(job.last<Verdict>()->finding.doubt, (Doubt{Doubt::Why::also_late, {2}}));
-  EXPECT_EQ(to_text(*job.last<Verdict>()),
-            fmt::format("verdict stopped 1 <- 0,3 {} time medium", kSum));
+  EXPECT_EQ(job.verdict().doubt, (Doubt{Doubt::Why::also_late, {2}}));
+  EXPECT_EQ(to_text(job.verdict()), fmt::format("stopped 1 <- 0,3 {} time medium", kSum));
 }
 
 TEST(Detector, ARankThatIsStoppedWithinTheCallIsNamed) {
@@ -232,10 +202,8 @@ TEST(Detector, ARankThatIsStoppedWithinTheCallIsNamed) {
   call_without(job, {});
   job.life(1, LifeState::stopped);
   job.pass(seconds(16));
-  ASSERT_NE(job.last<Verdict>(), nullptr);
-  EXPECT_TRUE(job.last<Verdict>()->finding.ranks[0].is_inside);
-  EXPECT_EQ(to_text(*job.last<Verdict>()),
-            fmt::format("verdict stopped 1 <- 0,2 {} time high", kSum));
+  EXPECT_TRUE(job.verdict().ranks[0].is_inside);
+  EXPECT_EQ(to_text(job.verdict()), fmt::format("stopped 1 <- 0,2 {} time high", kSum));
 }
 
 // ---- incomplete calls
@@ -246,9 +214,7 @@ TEST(Detector, ACallThatAllRanksMadeAndNoneEndsIsIncomplete) {
   FakeJob job = running_job(3, limits);
   call_without(job, {});
   job.pass(seconds(32));
-  EXPECT_EQ(job.said(), fmt::format("notice incomplete  <- 0-2 {} time high | "
-                                    "verdict incomplete  <- 0-2 {} time high",
-                                    kSum, kSum));
+  EXPECT_EQ(job.said(), notice_and_verdict("incomplete  <- 0-2", kSum));
 }
 
 TEST(Detector, AnIncompleteCallNamesTheRanksThatHaveNotEndedIt) {
@@ -260,8 +226,7 @@ TEST(Detector, AnIncompleteCallNamesTheRanksThatHaveNotEndedIt) {
   job.complete(3, "world");
   job.call(3, "world", sum_of(8));
   job.pass(seconds(32));
-  ASSERT_NE(job.last<Verdict>(), nullptr);
-  EXPECT_EQ(named(job.last<Verdict>()->finding), (std::vector<int>{1, 2}));
+  EXPECT_EQ(named(job.verdict()), (std::vector<int>{1, 2}));
 }
 
 TEST(Detector, AStoppedRankThatMayBeInACallThatAllRanksMadeIsNamed) {
@@ -271,30 +236,22 @@ TEST(Detector, AStoppedRankThatMayBeInACallThatAllRanksMadeIsNamed) {
   job.life(1, LifeState::stopped);
   EXPECT_LT(job.until_said(seconds(20)), seconds(15));
   job.pass(seconds(20));
-  EXPECT_EQ(job.said(), fmt::format("notice stopped 1 <- 0,2 {} time medium | "
-                                    "verdict stopped 1 <- 0,2 {} time medium",
-                                    kSum, kSum));
+  EXPECT_EQ(job.said(), notice_and_verdict("stopped 1 <- 0,2", kSum, "medium"));
 }
 
 // ---- exits
 
-TEST(Detector, AnExitWithZeroIsProvenAfterTwoLooks) {
-  FakeJob job = running_job(4);
-  call_without(job, {2});
-  job.end(2, 0);
-  const Duration took = job.until_said(seconds(20));
-  EXPECT_GE(took, seconds(1));
-  EXPECT_LT(took, seconds(2));
-  EXPECT_EQ(job.said(), fmt::format("verdict exited 2 <- 0-1,3 {} proof high", kSum));
-}
-
-TEST(Detector, AnExitAfterClosingTheGroupIsProvenToo) {
-  FakeJob job = running_job(2);
-  job.at(1).group("world").phase = GroupPhase::closed;
-  call_without(job, {1});
-  job.end(1, 0);
-  EXPECT_LT(job.until_said(seconds(20)), seconds(2));
-  EXPECT_EQ(job.said(), fmt::format("verdict exited 1 <- 0 {} proof high", kSum));
+TEST(Detector, AnExitWithZeroIsProvenAfterTwoLooksEvenIfTheGroupWasClosed) {
+  for (const GroupPhase phase : {GroupPhase::ready, GroupPhase::closed}) {
+    FakeJob job = running_job(4);
+    job.at(2).group("world").phase = phase;
+    call_without(job, {2});
+    job.end(2, 0);
+    const Duration took = job.until_said(seconds(20));
+    EXPECT_GE(took, seconds(1));
+    EXPECT_LT(took, seconds(2));
+    EXPECT_EQ(job.said(), fmt::format("verdict exited 2 <- 0-1,3 {} proof high", kSum));
+  }
 }
 
 TEST(Detector, ARankThatHasMadeAllCallsMayExit) {

@@ -55,9 +55,7 @@ TEST(DetectorUnseen, ARankThatHasNotMadeACallIsNamed) {
   job.life(1, LifeState::blocked);
   call_on_others(job, 1, sum_on_device());
   job.pass(seconds(16));
-  EXPECT_EQ(job.said(), fmt::format("notice never_entered 1 <- 0,2 {} time high | "
-                                    "verdict never_entered 1 <- 0,2 {} time high",
-                                    kNext, kNext));
+  EXPECT_EQ(job.said(), notice_and_verdict("never_entered 1 <- 0,2", kNext));
   job.call(1, "world", sum_on_device());
   job.pass(seconds(2));
   EXPECT_EQ(job.said(), "withdrawn 1, limit 24.0 s");
@@ -69,8 +67,7 @@ TEST(DetectorUnseen, TheFirstCallThatTheLateRankHasNotMadeIsNamed) {
   for (int i = 0; i < 5; ++i)
     call_on_others(job, 1, sum_on_device());
   job.pass(seconds(16));
-  ASSERT_NE(job.last<Verdict>(), nullptr);
-  EXPECT_EQ(job.last<Verdict>()->finding.operation.ordinal, 2U);
+  EXPECT_EQ(job.verdict().operation.ordinal, 2U);
 }
 
 TEST(DetectorUnseen, ACallThatAllRanksHaveMadeAccusesNone) {
@@ -102,18 +99,16 @@ TEST(DetectorUnseen, NoRankWaitsInACallThatMayEndWithoutTheLateRank) {
 }
 
 TEST(DetectorUnseen, MembersWaitForASendingRootAndAReceivingRootForAllMembers) {
-  FakeJob job = device_job(3);
-  job.life(1, LifeState::blocked);
-  call_on_others(job, 1, on_device(ring::CallKind::broadcast, 1));
-  job.pass(seconds(16));
-  ASSERT_NE(job.last<Verdict>(), nullptr);
-  EXPECT_EQ(job.last<Verdict>()->finding.waiting, (std::vector<int>{0, 2}));
-  FakeJob other = device_job(3);
-  other.life(1, LifeState::blocked);
-  call_on_others(other, 1, on_device(ring::CallKind::reduce, 0));
-  other.pass(seconds(16));
-  ASSERT_NE(other.last<Verdict>(), nullptr);
-  EXPECT_EQ(other.last<Verdict>()->finding.waiting, std::vector<int>{0});
+  const std::pair<ring::Call, std::vector<int>> rows[] = {
+      {on_device(ring::CallKind::broadcast, 1), {0, 2}},
+      {on_device(ring::CallKind::reduce, 0), {0}}};
+  for (const auto& [call, waiting] : rows) {
+    FakeJob job = device_job(3);
+    job.life(1, LifeState::blocked);
+    call_on_others(job, 1, call);
+    job.pass(seconds(16));
+    EXPECT_EQ(job.verdict().waiting, waiting);
+  }
 }
 
 // Each may be about to make the other call while its GPU performs the first.
@@ -140,9 +135,7 @@ TEST(DetectorUnseen, AReceiveWaitsForItsSendButASendWaitsForNoRank) {
   send_on_device(job, 0, 1, /*is_recv=*/true);
   job.life(1, LifeState::blocked);
   job.pass(seconds(16));
-  EXPECT_EQ(job.said(),
-            "notice never_entered 1 <- 0 recv from rank 1 #0 world time high | "
-            "verdict never_entered 1 <- 0 recv from rank 1 #0 world time high");
+  EXPECT_EQ(job.said(), notice_and_verdict("never_entered 1 <- 0", "recv from rank 1 #0 world"));
   send_on_device(job, 1, 0, /*is_recv=*/false);
   job.pass(seconds(2));
   EXPECT_EQ(job.said(), "withdrawn 1, limit 24.0 s");
@@ -158,24 +151,18 @@ TEST(DetectorUnseen, AReceiveFromAnUnknownPeerAccusesNoRank) {
 }
 
 TEST(DetectorUnseen, AStartedKernelThatDoesNotEndIsNoticed) {
-  FakeJob job = device_job(2);
-  for (FakeRank& rank : job.ranks)
-    rank.group("world").completion_is_unseen = false;
-  job.pass(seconds(16));
-  EXPECT_EQ(job.said(), "notice incomplete  <- 0-1 all_reduce of 8 float32 #1 world time high");
-}
-
-// The kernel of the other rank may be queued behind others.
-TEST(DetectorUnseen, ARunningKernelMakesTheCallIncomplete) {
-  for (const bool has_finished : {false, true}) {
+  enum class Other : uint8_t { is_queued, has_started, has_finished };
+  const std::pair<Other, const char*> rows[] = {
+      {Other::is_queued, " <- 0"}, {Other::has_started, " <- 0-1"}, {Other::has_finished, "0 <- "}};
+  for (const auto& [other, ranks] : rows) {
     FakeJob job = device_job(2);
     job.at(0).group("world").completion_is_unseen = false;
-    if (has_finished) job.complete(1, "world");
-    job.at(1).group("world").completion_is_unseen = !has_finished;
+    job.at(1).group("world").completion_is_unseen = other == Other::is_queued;
+    if (other == Other::has_finished) job.complete(1, "world");
     job.pass(seconds(11));
     EXPECT_EQ(job.said(), fmt::format("notice incomplete {} all_reduce of 8 float32 #1 world "
                                       "time high",
-                                      has_finished ? "0 <- " : " <- 0"));
+                                      ranks));
   }
 }
 
