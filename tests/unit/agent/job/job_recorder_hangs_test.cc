@@ -70,6 +70,14 @@ class HangingJob : public testing::Test {
     return result;
   }
 
+  // Ends the attempt and with it the job, which has failed.
+  JobReport finish_failed(const AttemptRemains& remains = {}) {
+    record_.attempt_drained(remains);
+    group::JobOutcome outcome;
+    outcome.end = JobEnd::failed;
+    return record_.finish(outcome);
+  }
+
   JobReport stopped() {
     group::JobOutcome outcome;
     outcome.end = JobEnd::stopped;
@@ -199,10 +207,7 @@ TEST_F(HangingJob, NamesTheNodeOfARankIfThereAreSeveralNodes) {
 TEST_F(HangingJob, ReportsTheCallThatAWorkerDiedIn) {
   record_.worker_exited({1, 101, ExitStatus::exited(3), std::chrono::seconds(3), 0, 0}, {});
   record_.worker_was_in(1, "barrier #7 of group 'world' for 3.2 s");
-  record_.attempt_drained({});
-  group::JobOutcome outcome;
-  outcome.end = JobEnd::failed;
-  const JobReport report = record_.finish(outcome);
+  const JobReport report = finish_failed();
   ASSERT_TRUE(report.culprit);
   EXPECT_EQ(report.the_culprit().call, "barrier #7 of group 'world' for 3.2 s");
 }
@@ -224,10 +229,7 @@ class TimedOutJob : public HangingJob {
         "operation to complete\n";
     remains.workers[0].printed.err_total = remains.workers[0].printed.err_total_before_stop =
         remains.workers[0].printed.err_tail.size();
-    record_.attempt_drained(remains);
-    group::JobOutcome outcome;
-    outcome.end = JobEnd::failed;
-    return record_.finish(outcome);
+    return finish_failed(remains);
   }
   static hang::WaitEnded given_up() { return {1, {1}, std::chrono::seconds(31), false}; }
 };
@@ -264,10 +266,7 @@ TEST_F(TimedOutJob, DoesNotBlameARankOfAnEarlierAttempt) {
   record_.wait_ended(given_up());
   start_attempt(1);
   record_.worker_exited({0, 110, ExitStatus::exited(3), std::chrono::seconds(3), 0, 0}, {});
-  record_.attempt_drained({});
-  group::JobOutcome outcome;
-  outcome.end = JobEnd::failed;
-  EXPECT_EQ(record_.finish(outcome).the_culprit().rank, 0);
+  EXPECT_EQ(finish_failed().the_culprit().rank, 0);
 }
 
 // ---- a mismatch that made workers fail
@@ -285,10 +284,7 @@ class MismatchedJob : public HangingJob {
     record_.hang_explained(1);
     record_.stop_begins(15, std::chrono::seconds(1), {AtStop::ended, AtStop::running});
     record_.worker_exited({1, 101, ExitStatus::signaled(15), std::chrono::seconds(3), 0, 0}, {});
-    record_.attempt_drained(remains);
-    group::JobOutcome outcome;
-    outcome.end = JobEnd::failed;
-    return record_.finish(outcome);
+    return finish_failed(remains);
   }
 
   static constexpr const char* kLine =
@@ -338,10 +334,7 @@ TEST_F(MismatchedJob, ForgetsTheMismatchInTheNextAttempt) {
   record_.hang_explained(1);
   start_attempt(1);
   record_.worker_exited({0, 110, ExitStatus::exited(3), std::chrono::seconds(3), 0, 0}, {});
-  record_.attempt_drained({});
-  group::JobOutcome outcome;
-  outcome.end = JobEnd::failed;
-  EXPECT_EQ(record_.finish(outcome).reason, Reason::only_failure);
+  EXPECT_EQ(finish_failed().reason, Reason::only_failure);
 }
 
 TEST_F(HangingJob, WritesOneStragglerEventOnEachNode) {

@@ -80,6 +80,13 @@ class Job : public testing::Test {
     record_.stop_begins(signal, std::chrono::seconds(30), seen);
   }
 
+  // Rank 0 ends, then rank 1, and they have printed nothing.
+  void workers_end(int attempt, ExitStatus first, ExitStatus second) {
+    record_.worker_exited(exit_of(0, 100 + 10 * attempt, first), {});
+    record_.worker_exited(exit_of(1, 101 + 10 * attempt, second), {});
+    record_.attempt_drained({});
+  }
+
   void rank_1_exits_with_3(int attempt) {
     record_.worker_exited(exit_of(1, 101 + 10 * attempt, ExitStatus::exited(3)), {});
     stop(SIGTERM, {AtStop::running, AtStop::ended});
@@ -156,9 +163,7 @@ TEST_F(Job, AFailureOfAnEarlierAttemptIsStillKnownWhenTheJobIsStopped) {
   start_attempt(1, 1);
   record_.stop_requested();
   stop(SIGINT, {AtStop::running, AtStop::running});
-  record_.worker_exited(exit_of(0, 110, ExitStatus::signaled(SIGINT)), {});
-  record_.worker_exited(exit_of(1, 111, ExitStatus::signaled(SIGINT)), {});
-  record_.attempt_drained({});
+  workers_end(1, ExitStatus::signaled(SIGINT), ExitStatus::signaled(SIGINT));
   const JobReport report = record_.finish(stopped_by_sigint());
   ASSERT_TRUE(report.culprit);
   EXPECT_EQ(report.failures[*report.culprit].pid, 101);
@@ -188,14 +193,10 @@ TEST_F(Job, KilledRanksAreThoseOfTheLastAttemptOnly) {
   start_attempt(0, 0);
   stop(SIGTERM, {AtStop::running, AtStop::running});
   record_.kill_sent("100 (python3)");
-  record_.worker_exited(exit_of(0, 100, ExitStatus::signaled(SIGKILL)), {});
-  record_.worker_exited(exit_of(1, 101, ExitStatus::signaled(SIGTERM)), {});
-  record_.attempt_drained({});
+  workers_end(0, ExitStatus::signaled(SIGKILL), ExitStatus::signaled(SIGTERM));
   start_attempt(1, 0);
   stop(SIGINT, {AtStop::running, AtStop::running});
-  record_.worker_exited(exit_of(0, 110, ExitStatus::signaled(SIGINT)), {});
-  record_.worker_exited(exit_of(1, 111, ExitStatus::signaled(SIGINT)), {});
-  record_.attempt_drained({});
+  workers_end(1, ExitStatus::signaled(SIGINT), ExitStatus::signaled(SIGINT));
   EXPECT_EQ(record_.finish(stopped_by_sigint()).killed_ranks, std::vector<int>{});
 }
 
@@ -230,9 +231,7 @@ TEST_F(Job, AWorkerThatFailsDuringAStopIsReported) {
 TEST_F(Job, ADeathByTermInAStopByAnotherSignalIsNoFailure) {
   start_attempt(0, 0);
   stop(SIGINT, {AtStop::running, AtStop::running});
-  record_.worker_exited(exit_of(0, 100, ExitStatus::signaled(SIGTERM)), {});
-  record_.worker_exited(exit_of(1, 101, ExitStatus::exited(143)), {});
-  record_.attempt_drained({});
+  workers_end(0, ExitStatus::signaled(SIGTERM), ExitStatus::exited(143));
   EXPECT_TRUE(record_.finish(stopped_by_sigint()).failed_in_stop.empty());
 }
 
@@ -255,9 +254,7 @@ TEST_F(Job, RanksThatOutliveTheGraceAreReportedOnceAndOnlyInTheirAttempt) {
 TEST_F(Job, ANodeWhereNothingFailedHasNoEvidence) {
   start_attempt(0, 0);
   stop(SIGTERM, {AtStop::running, AtStop::running});
-  record_.worker_exited(exit_of(0, 100, ExitStatus::signaled(SIGTERM)), {});
-  record_.worker_exited(exit_of(1, 101, ExitStatus::signaled(SIGTERM)), {});
-  record_.attempt_drained({});
+  workers_end(0, ExitStatus::signaled(SIGTERM), ExitStatus::signaled(SIGTERM));
   EXPECT_FALSE(record_.has_evidence());
 }
 
@@ -282,9 +279,7 @@ TEST_F(Job, AnErrorOfTheNodeItselfOutlivesItsDrain) {
 
 TEST_F(Job, EventsAreWrittenInOrder) {
   start_attempt(0, 0);
-  record_.worker_exited(exit_of(0, 100, ExitStatus::exited(0)), {});
-  record_.worker_exited(exit_of(1, 101, ExitStatus::exited(0)), {});
-  record_.attempt_drained({});
+  workers_end(0, ExitStatus::exited(0), ExitStatus::exited(0));
   const JobReport report = record_.finish({});
   record_.write_final_events(report, 0);
   EXPECT_EQ(event_names(), (std::vector<std::string>{"job_started", "round_ready", "worker_started",
@@ -314,9 +309,7 @@ TEST_F(Job, AWorkerDeclaredFailedStaysTheCulpritThoughItExitsWithZero) {
   start_attempt(0, 0);
   record_.declared_failed(0, "in uninterruptible sleep for 5.0 s");
   stop(SIGTERM, {AtStop::running, AtStop::running});
-  record_.worker_exited(exit_of(0, 100, ExitStatus::exited(0)), {});
-  record_.worker_exited(exit_of(1, 101, ExitStatus::signaled(SIGTERM)), {});
-  record_.attempt_drained({});
+  workers_end(0, ExitStatus::exited(0), ExitStatus::signaled(SIGTERM));
   const JobReport report = record_.finish(failed());
   ASSERT_TRUE(report.culprit);
   EXPECT_EQ(report.failures[*report.culprit].local_rank, 0);
