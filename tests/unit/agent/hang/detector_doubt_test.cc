@@ -34,7 +34,7 @@ TEST(DetectorDoubt, ADisprovedVerdictIsWithdrawnAndTheLimitDoubled) {
 }
 
 TEST(DetectorDoubt, NothingIsWithdrawnWhenRanksEnd) {
-  FakeJob job = job_with_late(2, 1, LifeState::blocked);
+  FakeJob job = job_with_late(2, {{1, LifeState::blocked}});
   job.pass(seconds(16));
   job.said();
   job.end(0, 0);
@@ -45,7 +45,7 @@ TEST(DetectorDoubt, NothingIsWithdrawnWhenRanksEnd) {
 
 TEST(DetectorDoubt, AGroupThatFailsEndsTheWaitWithoutAWithdrawal) {
   for (const Duration wait : {seconds(11), seconds(16)}) {
-    FakeJob job = job_with_late(2, 1, LifeState::blocked);
+    FakeJob job = job_with_late(2, {{1, LifeState::blocked}});
     job.pass(wait);
     job.said();
     job.at(0).group("world").phase = GroupPhase::failed;
@@ -56,7 +56,7 @@ TEST(DetectorDoubt, AGroupThatFailsEndsTheWaitWithoutAWithdrawal) {
 }
 
 TEST(DetectorDoubt, StoppingEndsAllWaitsAndLooks) {
-  FakeJob job = job_with_late(2, 1, LifeState::blocked);
+  FakeJob job = job_with_late(2, {{1, LifeState::blocked}});
   job.pass(seconds(11));
   job.said();
   EXPECT_FALSE(job.looked_at.empty());
@@ -69,7 +69,7 @@ TEST(DetectorDoubt, StoppingEndsAllWaitsAndLooks) {
 }
 
 TEST(DetectorDoubt, ANewAttemptForgetsAllButTheFindingNumbers) {
-  FakeJob job = job_with_late(2, 1, LifeState::blocked);
+  FakeJob job = job_with_late(2, {{1, LifeState::blocked}});
   job.pass(seconds(16));
   EXPECT_EQ(job.verdict().number, 1U);
   job.said();
@@ -82,7 +82,7 @@ TEST(DetectorDoubt, ANewAttemptForgetsAllButTheFindingNumbers) {
 
 TEST(DetectorDoubt, WaitsRestartAfterASuspensionAndAfterAJumpOfTheClock) {
   for (const bool jumps : {false, true}) {
-    FakeJob job = job_with_late(2, 1, LifeState::blocked);
+    FakeJob job = job_with_late(2, {{1, LifeState::blocked}});
     job.pass(seconds(9));
     if (jumps) {
       job.step(Jumped{});
@@ -99,7 +99,7 @@ TEST(DetectorDoubt, WaitsRestartAfterASuspensionAndAfterAJumpOfTheClock) {
 }
 
 TEST(DetectorDoubt, NothingIsJudgedWhileADebuggerHoldsARank) {
-  FakeJob job = job_with_late(3, 1, LifeState::traced);
+  FakeJob job = job_with_late(3, {{1, LifeState::traced}});
   job.pass(seconds(700));
   EXPECT_EQ(job.said(), fmt::format("notice busy 1 <- 0,2 {} time high", kSum));
   job.life(1, LifeState::blocked);
@@ -185,7 +185,7 @@ TEST(DetectorDoubt, MembersAreFoundByTheirOwnRankIfNoListIsKnown) {
 
 TEST(DetectorDoubt, TimeWithoutDigestsOfTheWaitingRankDoesNotCount) {
   for (const std::vector<int>& unread : {std::vector{0}, {0, 1}}) {
-    FakeJob job = job_with_late(2, 1, LifeState::blocked);
+    FakeJob job = job_with_late(2, {{1, LifeState::blocked}});
     job.pass(seconds(5));
     for (const int rank : unread)
       job.at(rank).records = false;
@@ -196,7 +196,7 @@ TEST(DetectorDoubt, TimeWithoutDigestsOfTheWaitingRankDoesNotCount) {
 
 TEST(DetectorDoubt, AFailureThatTheLibraryReportedGetsNoVerdict) {
   for (const int failed : {0, 1}) {
-    FakeJob job = job_with_late(2, 1, LifeState::blocked);
+    FakeJob job = job_with_late(2, {{1, LifeState::blocked}});
     job.at(failed).digest.has_failed = true;
     job.pass(seconds(700));
     EXPECT_EQ(job.said(), "");

@@ -28,9 +28,7 @@ TEST(DetectorGraph, TheRootOfAChainIsNamedAndItsVictimsCounted) {
 
 // While it waited it could not come, so its own time has just begun.
 TEST(DetectorGraph, AVictimIsNotBlamedForTheTimeInWhichItWaited) {
-  Limits limits;
-  limits.busy_timeout = seconds(60);
-  FakeJob job(3, limits);
+  FakeJob job(3, {.busy_timeout = seconds(60)});
   job.open("tp", {1, 2});
   job.open("pp", {0, 1});
   job.life(0, LifeState::running);
@@ -98,9 +96,7 @@ TEST(DetectorGraph, AMemberThatDoesNotOpenAGroupIsLate) {
 
 // Connecting all members may take longer than the limit for busy ranks.
 TEST(DetectorGraph, AnUnformedGroupThatAllMembersOpenedIsIncomplete) {
-  Limits limits;
-  limits.busy_timeout = seconds(3);
-  FakeJob job(2, limits);
+  FakeJob job(2, {.busy_timeout = seconds(3)});
   job.open("tp", {0, 1}, GroupPhase::forming);
   job.pass(seconds(59));
   EXPECT_EQ(job.last<Verdict>(), nullptr);
@@ -109,9 +105,7 @@ TEST(DetectorGraph, AnUnformedGroupThatAllMembersOpenedIsIncomplete) {
 }
 
 TEST(DetectorGraph, AMemberThatIsStoppedWhileItFormsAGroupIsLate) {
-  Limits limits;
-  limits.busy_timeout = seconds(3);
-  FakeJob job(3, limits);
+  FakeJob job(3, {.busy_timeout = seconds(3)});
   job.open("tp", {0, 1, 2}, GroupPhase::forming);
   job.life(1, LifeState::stopped);
   EXPECT_LT(job.until_said(seconds(30)), seconds(15));

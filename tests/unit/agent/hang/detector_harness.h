@@ -287,11 +287,16 @@ inline void call_without(FakeJob& job, const std::vector<int>& late,
   }
 }
 
-// A running job in which all ranks but one make a call; that one's process is in the given state.
-inline FakeJob job_with_late(int world, int late, LifeState life, const Limits& limits = {}) {
+// A running job in which all ranks but `late` make a call; those processes are in these states.
+inline FakeJob job_with_late(int world, const std::map<int, LifeState>& late,
+                             const Limits& limits = {}) {
   FakeJob job = running_job(world, limits);
-  job.life(late, life);
-  call_without(job, {late});
+  std::vector<int> ranks;
+  for (const auto& [rank, life] : late) {
+    ranks.push_back(rank);
+    job.life(rank, life);
+  }
+  call_without(job, ranks);
   return job;
 }
 

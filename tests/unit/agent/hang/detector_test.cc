@@ -14,7 +14,7 @@ using std::chrono::seconds;
 // ---- late ranks
 
 TEST(Detector, ABlockedRankIsNoticedAndThenJudged) {
-  FakeJob job = job_with_late(4, 2, LifeState::blocked);
+  FakeJob job = job_with_late(4, {{2, LifeState::blocked}});
   const Duration notice = job.until_said(seconds(20));
   EXPECT_GE(notice, seconds(10));
   EXPECT_LT(notice, seconds(11));
@@ -42,9 +42,7 @@ TEST(Detector, AStoppedRankIsJudgedAfterTheHangTimeoutAndARunningOneAtTheBusyTim
        {Row{LifeState::stopped, "stopped", seconds(11), seconds(15)}, Row{LifeState::running},
         Row{LifeState::sleeping}, Row{LifeState::uninterruptible},
         Row{.life = LifeState::unknown, .sure = "medium"}}) {
-    Limits limits;
-    limits.busy_timeout = seconds(40);
-    FakeJob job = job_with_late(4, 2, row.life, limits);
+    FakeJob job = job_with_late(4, {{2, row.life}}, {.busy_timeout = seconds(40)});
     job.pass(row.noticed);
     const std::string finding = fmt::format("{} 2 <- 0-1,3 {} time {}", row.what, kSum, row.sure);
     EXPECT_EQ(job.said(), "notice " + finding);
@@ -55,7 +53,7 @@ TEST(Detector, AStoppedRankIsJudgedAfterTheHangTimeoutAndARunningOneAtTheBusyTim
 
 // It computed while the others waited; the clock of "blocked" starts when it is first seen blocked.
 TEST(Detector, ARankThatBlocksLateIsNotJudgedAtOnce) {
-  FakeJob job = job_with_late(2, 1, LifeState::running);
+  FakeJob job = job_with_late(2, {{1, LifeState::running}});
   job.pass(seconds(50));
   job.life(1, LifeState::blocked);
   job.said();
@@ -88,7 +86,7 @@ TEST(Detector, FindingsOnACommunicatorNameItsGroup) {
 }
 
 TEST(Detector, ARankThatComesEndsTheWait) {
-  FakeJob job = job_with_late(3, 1, LifeState::running);
+  FakeJob job = job_with_late(3, {{1, LifeState::running}});
   job.pass(seconds(20));
   job.said();
   job.call(1, "world", sum_of(8));
@@ -103,7 +101,7 @@ TEST(Detector, ARankThatComesEndsTheWait) {
 
 TEST(Detector, ACallThatFailsDoesNotShowThatTheLateRankCame) {
   for (const bool is_on_device : {false, true}) {
-    FakeJob job = job_with_late(2, 1, LifeState::running);
+    FakeJob job = job_with_late(2, {{1, LifeState::running}});
     job.ranks[0].group("world").is_on_device = is_on_device;
     job.pass(seconds(20));
     // On a device, the calls counted as complete include the one that failed.
@@ -118,7 +116,7 @@ TEST(Detector, ACallThatFailsDoesNotShowThatTheLateRankCame) {
 
 // Until it makes another call, it may be about to end, however long that takes.
 TEST(Detector, ReportsThatARankSurvivedTheCallThatItGaveUp) {
-  FakeJob job = job_with_late(2, 1, LifeState::running);
+  FakeJob job = job_with_late(2, {{1, LifeState::running}});
   job.pass(seconds(20));
   job.complete(0, "world");
   job.ranks[0].group("world").calls.back().has_failed = true;
@@ -160,12 +158,8 @@ TEST(Detector, AnAsynchronousCallIsAWaitOnlyIfItsRankIsBlocked) {
 
 // It may wait for the running rank by other means, such as a file that that rank writes.
 TEST(Detector, ABlockedRankIsNotJudgedBeforeALateRunningRank) {
-  Limits limits;
-  limits.busy_timeout = seconds(100);
-  FakeJob job = running_job(4, limits);
-  job.life(1, LifeState::blocked);
-  job.life(2, LifeState::running);
-  call_without(job, {1, 2});
+  FakeJob job = job_with_late(4, {{1, LifeState::blocked}, {2, LifeState::running}},
+                              {.busy_timeout = seconds(100)});
   job.pass(seconds(99));
   EXPECT_EQ(job.said(), fmt::format("notice never_entered 1,2 <- 0,3 {} time high", kSum));
   job.pass(seconds(2));
@@ -174,10 +168,7 @@ TEST(Detector, ABlockedRankIsNotJudgedBeforeALateRunningRank) {
 
 // The running rank may have released it only now.
 TEST(Detector, TheClockOfABlockedRankStartsWhenTheOtherLateRankCame) {
-  FakeJob job = running_job(4);
-  job.life(1, LifeState::blocked);
-  job.life(2, LifeState::running);
-  call_without(job, {1, 2});
+  FakeJob job = job_with_late(4, {{1, LifeState::blocked}, {2, LifeState::running}});
   job.pass(seconds(30));
   job.call(2, "world", sum_of(8));
   job.said();
@@ -188,18 +179,14 @@ TEST(Detector, TheClockOfABlockedRankStartsWhenTheOtherLateRankCame) {
 }
 
 TEST(Detector, AStoppedRankIsJudgedThoughARunningRankIsLate) {
-  FakeJob job = running_job(4);
-  job.life(1, LifeState::stopped);
-  job.life(2, LifeState::running);
-  call_without(job, {1, 2});
+  FakeJob job = job_with_late(4, {{1, LifeState::stopped}, {2, LifeState::running}});
   job.pass(seconds(15));
   EXPECT_EQ(job.verdict().doubt, (Doubt{Doubt::Why::also_late, {2}}));
   EXPECT_EQ(to_text(job.verdict()), fmt::format("stopped 1 <- 0,3 {} time medium", kSum));
 }
 
 TEST(Detector, ARankThatIsStoppedWithinTheCallIsNamed) {
-  FakeJob job = running_job(3);
-  call_without(job, {});
+  FakeJob job = job_with_late(3, {});
   job.life(1, LifeState::stopped);
   job.pass(seconds(16));
   EXPECT_TRUE(job.verdict().ranks[0].is_inside);
@@ -209,19 +196,13 @@ TEST(Detector, ARankThatIsStoppedWithinTheCallIsNamed) {
 // ---- incomplete calls
 
 TEST(Detector, ACallThatAllRanksMadeAndNoneEndsIsIncomplete) {
-  Limits limits;
-  limits.busy_timeout = seconds(30);
-  FakeJob job = running_job(3, limits);
-  call_without(job, {});
+  FakeJob job = job_with_late(3, {}, {.busy_timeout = seconds(30)});
   job.pass(seconds(32));
   EXPECT_EQ(job.said(), notice_and_verdict("incomplete  <- 0-2", kSum));
 }
 
 TEST(Detector, AnIncompleteCallNamesTheRanksThatHaveNotEndedIt) {
-  Limits limits;
-  limits.busy_timeout = seconds(30);
-  FakeJob job = running_job(4, limits);
-  call_without(job, {});
+  FakeJob job = job_with_late(4, {}, {.busy_timeout = seconds(30)});
   job.complete(0, "world");
   job.complete(3, "world");
   job.call(3, "world", sum_of(8));
@@ -230,8 +211,7 @@ TEST(Detector, AnIncompleteCallNamesTheRanksThatHaveNotEndedIt) {
 }
 
 TEST(Detector, AStoppedRankThatMayBeInACallThatAllRanksMadeIsNamed) {
-  FakeJob job = running_job(3);
-  call_without(job, {});
+  FakeJob job = job_with_late(3, {});
   job.at(1).group("world").completion_is_unknown = true;
   job.life(1, LifeState::stopped);
   EXPECT_LT(job.until_said(seconds(20)), seconds(15));
