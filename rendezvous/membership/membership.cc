@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "rendezvous/base/planted.h"
+#include "rendezvous/membership/membership_text.h"
 
 namespace muster {
 
