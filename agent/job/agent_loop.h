@@ -44,6 +44,7 @@
 #include "agent/job/worker_group.h"
 #include "agent/output/output.h"
 #include "agent/process/worker_processes.h"
+#include "agent/report/text.h"
 #include "rendezvous/net/drive.h"
 
 namespace muster {
@@ -92,7 +93,7 @@ class AgentLoop final : private JobSeam {
   void fail_early(const Error& error);
 
   // ---- JobSeam
-  void say(const std::string& text) override { output_->say("muster: " + text); }
+  void say(const std::string& text) override { output_->say("muster: " + clean_message(text)); }
   void warn(const std::string& text) override;
   void request_stop(int signal) override;
   void post(const group::Event& event) override;

@@ -11,6 +11,7 @@
 
 #include "agent/job/node_setup.h"
 #include "agent/job/rendezvous_options.h"
+#include "agent/report/text.h"
 #include "rendezvous/backends/rendezvous.h"
 #include "rendezvous/base/machine.h"
 #include "rendezvous/base/stderr_line.h"
@@ -52,7 +53,7 @@ class Telling {
     on.ended = [this](const membership::End&) { leave(); };
     on.failed = [this](const Error& error) { give_up(error.message); };
     on.refused = [this](const Error& answer) {  // The host has told the waiting nodes.
-      print_line(answer.message);
+      print_line(clean_message(answer.message));
       leave();
     };
     on.say = [](const std::string&) {};  // None of it concerns a node that takes no part.

@@ -163,6 +163,14 @@ std::string clean_line(std::string_view raw, size_t characters_max) {
   return shown.text;
 }
 
+std::string clean_message(std::string_view raw) {
+  std::string text;
+  for (const std::string_view line : split(raw, '\n'))
+    text.append(clean_line(line, 8192)).append(1, '\n');
+  text.pop_back();
+  return text;
+}
+
 std::vector<std::string> last_lines(std::string_view raw, size_t lines_max, size_t characters_max) {
   std::vector<std::string> lines;
   while (!raw.empty() && lines.size() < lines_max) {

@@ -19,6 +19,10 @@ namespace muster {
 inline constexpr size_t kLineCharactersMax = 400;
 std::string clean_line(std::string_view raw, size_t characters_max = kLineCharactersMax);
 
+// Cleans each line of a message, which may have words of another node or program in it. Keeps the
+// newlines, and up to 8,192 characters of each line.
+std::string clean_message(std::string_view raw);
+
 // The last `lines_max` cleaned lines of a tail, without blank lines at its end.
 std::vector<std::string> last_lines(std::string_view raw, size_t lines_max,
                                     size_t characters_max = kLineCharactersMax);

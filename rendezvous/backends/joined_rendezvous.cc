@@ -234,10 +234,12 @@ void JoinedRendezvous::host(HostFinder::Post post) {
         "of this machine",
         options_.host));
   }
-  hosting.round_wanted = [this, instance = hosting.instance](const membership::Formed& round) {
-    finder_->want_round(round, instance);
-  };
-  hosting.ending_wanted = [this](const membership::End& end) { finder_->want_ending(end); };
+  if (others_may_host(options_)) {
+    hosting.round_wanted = [this, instance = hosting.instance](const membership::Formed& round) {
+      finder_->want_round(round, instance);
+    };
+    hosting.ending_wanted = [this](const membership::End& end) { finder_->want_ending(end); };
+  }
   coordinator_ = std::make_unique<Coordinator>(io_, std::move(post.listener), std::move(hosting));
 }
 

@@ -67,6 +67,14 @@ TEST(CleanLine, ReplacesInvalidUtf8) {
   EXPECT_EQ(clean_line("\xF5\x80\x80\x80").size(), 12u);                          // above U+10FFFF
 }
 
+TEST(CleanMessage, KeepsNewlinesAndNoControlOfTheTerminal) {
+  EXPECT_EQ(clean_message("rank 3 on b exited: \x1b]0;title\x07"
+                          "boom\n  \x1b[31mnext\x1b[0m"),
+            "rank 3 on b exited: boom\n  next");
+  EXPECT_EQ(clean_message("one\n\ntwo\n"), "one\n\ntwo\n");
+  EXPECT_EQ(clean_message(""), "");
+}
+
 TEST(CleanLine, ShowsTheLastStateOfAProgressBar) {
   EXPECT_EQ(clean_line("\r10%\r50%\r99%"), "99%");
   EXPECT_EQ(clean_line("50%\r99%\r"), "99%");
