@@ -10,22 +10,16 @@ import os
 import re
 import signal
 import socket
-import subprocess
 import sys
 
 from hang_cells import FAULTS, PROGRAM, RECORDED_MISMATCH, HangJob, healthy, limits, perform
 import harness
-from harness import LONG, Job, LiveTest, long, nothing_happens_for, pause, processes, wait_for
+from harness import LONG, Job, LiveTest, long, musterctl, nothing_happens_for, pause, processes, say, wait_for
 
 SCALE = 0.1
-MUSTERCTL = os.environ.get("MUSTERCTL", "")
 HEALTHY_S = float(os.environ.get("MUSTER_HEALTHY_S", "120" if LONG else "10"))
 WATCHED_S = 2
 LOOKS_A_SECOND = 4
-
-
-def say(text):
-    print(f"\n    {text}", file=sys.stderr, end=" ", flush=True)
 
 
 class HangTest(LiveTest):
@@ -389,8 +383,7 @@ class Bundle(HangTest):
         self.assertNotIn("the whole picture", job.stderr())
 
     def dump(self, job, *flags):
-        done = subprocess.run([MUSTERCTL, "dump", str(job.pid), *flags], capture_output=True, text=True, timeout=60, check=False)
-        return done.returncode, done.stdout, done.stderr
+        return musterctl("dump", job.pid, *flags)
 
     def test_is_written_for_a_healthy_job_on_request(self):
         for node in (0, 1):

@@ -7,12 +7,10 @@ defaults. hang_matrix.py runs the faults with more ranks, and any number of time
 """
 import os
 import re
-import subprocess
-import sys
 
 import hang_cells
 from hang_cells import LIBRARIES, PYTHON, TORCH, HangJob, healthy, limits, perform
-from harness import LONG, LiveTest, long, main, pause, wait_for
+from harness import LONG, LiveTest, long, main, musterctl, pause, say, wait_for
 
 SCALE = 0.1
 HEALTHY_S = float(os.environ.get("MUSTER_HEALTHY_S", "60" if LONG else "10"))
@@ -32,8 +30,7 @@ class Faults(TorchTest):
             ranks = 2 + 2 * (number % 2)
             with self.subTest(fault=fault):
                 row = perform(fault, ranks, number // 2 % ranks, SCALE, library, nodes)
-                print(f"\n    {library}: {fault}, rank {row['culprit']} of {ranks}: after {row['verdict_s']} s",
-                      file=sys.stderr, end=" ", flush=True)
+                say(f"{library}: {fault}, rank {row['culprit']} of {ranks}: after {row['verdict_s']} s")
                 self.assertTrue(row["right"], row)
 
     @long
@@ -55,7 +52,7 @@ class Watched(TorchTest):
         wait_for(lambda: "fault" in job.stdout(), "the fault", 60)
         self.write("late", str(job.pids()[1]))
         for _ in range(20):
-            subprocess.run([os.environ["MUSTERCTL"], "stacks", str(job.pid)], capture_output=True, timeout=60, check=True)
+            self.assertEqual(musterctl("stacks", job.pid)[0], 0)
             pause(2, "as watch(1) does")
             if job.found("hang"):
                 break
@@ -65,7 +62,7 @@ class Watched(TorchTest):
 class Healthy(TorchTest):
     def test_jobs_get_no_verdict(self):
         verdicts, notices = healthy(4, HEALTHY_S, SCALE, "torch_ddp")
-        print(f"\n    verdicts: {len(verdicts)} (notices: {len(notices)})", file=sys.stderr, end=" ", flush=True)
+        say(f"verdicts: {len(verdicts)} (notices: {len(notices)})")
         self.assertEqual(verdicts, [])
 
 

@@ -17,6 +17,7 @@ import uuid
 from waiting import LIMIT_S, nothing_happens_for, pause, polling, wait_for, wait_until_stuck, within  # noqa: F401
 
 MUSTER = os.environ.get("MUSTER", "")
+MUSTERCTL = os.environ.get("MUSTERCTL", "")
 SHARED_TMP = "/tmp"  # Only for files that the launcher and the library keep there whatever TMPDIR is.
 # The temporary folder of this test program and of all that it starts. Failed jobs leave their last lines there.
 _TEMP = tempfile.TemporaryDirectory(prefix="muster-live-", ignore_cleanup_errors=True)
@@ -26,6 +27,34 @@ os.environ.update(TMPDIR=_TEMP.name, HOME=_TEMP.name)
 def require_muster():
     if not MUSTER or not os.access(MUSTER, os.X_OK):
         sys.exit(f"MUSTER={MUSTER!r}: set it to the launcher to be tested")
+
+
+def say(text):
+    """Prints what was measured, behind the test's name."""
+    print(f"\n    {text}", file=sys.stderr, end=" ", flush=True)
+
+
+def output_of(*command, **options):
+    """What a command that must succeed prints on either stream."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=180, check=False,
+                          **options)
+    if done.returncode != 0:
+        raise AssertionError(f"{' '.join(map(str, command))} ended with {done.returncode}:\n{done.stdout}")
+    return done.stdout
+
+
+def musterctl(*args, env=None):
+    """Runs musterctl to its end: (exit code, stdout, stderr)."""
+    done = subprocess.run([MUSTERCTL, *map(str, args)], env=os.environ | (env or {}), stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def mount_tmpfs(test, folder, options):
+    """Mounts a file system in memory until the test ends; skips the test where that is not allowed."""
+    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], check=False).returncode != 0:
+        test.skipTest("mounting a file system needs root")
+    test.addCleanup(subprocess.run, ["umount", "-l", folder], check=True)
 
 
 def install_wheel(add_cleanup, python):
@@ -60,6 +89,24 @@ def start_kernel(test, python, env, folder):
     test.addCleanup(client.stop_channels)
     client.wait_for_ready(timeout=LIMIT_S)
     return manager, client
+
+
+def end_of_cell(client, request, on_print=lambda printed: None):
+    """Returns (what the cell printed, the name of its exception or None) once it has ended. `on_print` gets what it has printed
+    so far."""
+    printed, error = "", None
+    while True:
+        message = client.get_iopub_msg(timeout=LIMIT_S)
+        if message["parent_header"].get("msg_id") != request:
+            continue
+        content = message["content"]
+        if message["msg_type"] == "stream":
+            printed += content["text"]
+            on_print(printed)
+        elif message["msg_type"] == "error":
+            error = content["ename"]
+        elif message["msg_type"] == "status" and content["execution_state"] == "idle":
+            return printed, error
 
 
 def processes():

@@ -1,17 +1,12 @@
 """The built binary needs glibc only and prints its version, and installing puts all that the README promises in place."""
 import os
 import re
-import subprocess
 import tempfile
 import time
 
-from harness import MUSTER, LiveTest, main, run, within
+from harness import MUSTER, LiveTest, main, output_of, run, within
 
 BUILD = os.environ["MUSTER_BUILD"]
-
-
-def output_of(*command, **options):
-    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=120, **options).stdout
 
 
 class TheBinary(LiveTest):

@@ -1,14 +1,10 @@
 """musterctl with a real job: its status, its workers' output, and signals to some or all of them."""
 import json
 import os
-import signal
-import subprocess
 import sys
 
-from harness import main, wait_for
+from harness import MUSTERCTL, main, musterctl, wait_for
 from nodes_harness import NodesTest
-
-MUSTERCTL = os.environ.get("MUSTERCTL", "")
 
 
 class RealJob(NodesTest):
@@ -20,9 +16,7 @@ class RealJob(NodesTest):
         self.env = {"MUSTER_RUN_DIR": self.path("run")}
 
     def ctl(self, *args):
-        done = subprocess.run([MUSTERCTL, *map(str, args)], env={**os.environ, **self.env}, capture_output=True, text=True,
-                              timeout=30, check=False)
-        return done.returncode, done.stdout, done.stderr
+        return musterctl(*args, env=self.env)
 
     def status(self, *args):
         code, out, err = self.ctl("status", *args, "--json")
@@ -78,13 +72,6 @@ class RealJob(NodesTest):
         self.wait_for_files("up.0", "up.1")
         self.assertEqual(self.ctl("signal", "TERM")[0], 0)
         self.assert_exit(job, 143)
-
-    def test_a_killed_job_is_not_listed(self):
-        job = self.solo(f"touch {self.path('up')}.$RANK; exec sleep 1000")
-        self.wait_for_files("up.0", "up.1")
-        job.signal(signal.SIGKILL)
-        job.wait()
-        wait_for(lambda: "solo-job" not in self.ctl("list")[1], "it is no longer listed")
 
     def test_several_jobs_are_told_apart(self):
         jobs = [self.elastic(f"n{i}", 2, env=self.env) for i in range(2)]

@@ -10,9 +10,8 @@ import tempfile
 import threading
 import unittest
 
-from harness import is_gone, run_tests, wait_for
+from harness import MUSTERCTL, is_gone, musterctl, run_tests, wait_for
 
-MUSTERCTL = os.environ.get("MUSTERCTL", "")
 HOST = os.environ.get("MUSTERCTL_HOST", "")
 
 
@@ -54,9 +53,7 @@ class Musterctl(unittest.TestCase):
         return host
 
     def ask(self, *args):
-        done = subprocess.run([MUSTERCTL, *map(str, args)], env=self.env, stdin=subprocess.DEVNULL,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
-        return done.returncode, done.stdout, done.stderr
+        return musterctl(*args, env=self.env)
 
     def refused(self, code, *args, names=()):
         got, out, err = self.ask(*args)

@@ -6,7 +6,7 @@ import sys
 import tempfile
 
 import netns
-from harness import MUSTER, Job, is_gone, require_muster, run_tests, wait_for
+from harness import MUSTER, Job, is_gone, require_muster, run_tests, say, wait_for
 from nodes_harness import NodesTest, Start
 
 PORT = 29400
@@ -127,7 +127,7 @@ class NetnsTest(NodesTest):
         job.__exit__()
 
     def say_seconds(self, what, seconds):
-        print(f"\n    {what}: {seconds:.2f} s", file=sys.stderr, end=" ", flush=True)
+        say(f"{what}: {seconds:.2f} s")
 
     def said(self, job, words, limit_s=60.0):
         """Waits until a launcher has printed `words`. Returns the whole line."""

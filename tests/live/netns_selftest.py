@@ -11,7 +11,7 @@ import textwrap
 import unittest
 
 import netns
-from harness import is_gone, nothing_happens_for, wait_for, within
+from harness import is_gone, nothing_happens_for, processes, wait_for, within
 
 # Echoes lines. Prints "ready" once it listens; the port is the first argument.
 ECHO = textwrap.dedent("""
@@ -266,16 +266,10 @@ def everything():
 
 def belongs_here(name):
     match = re.match(r"mu(\d+)c", name)
-    return bool(match) and (int(match.group(1)) == os.getpid() or parent_of(int(match.group(1))) in (os.getpid(), None))
-
-
-def parent_of(pid):
-    """Returns the parent of a process, None if the process has ended."""
-    try:
-        with open(f"/proc/{pid}/stat") as f:
-            return int(f.read().rpartition(")")[2].split()[1])
-    except OSError:
-        return None
+    if not match:
+        return False
+    pid, of_all = int(match.group(1)), processes()
+    return pid == os.getpid() or pid not in of_all or of_all[pid][0] == os.getpid()
 
 
 if __name__ == "__main__":

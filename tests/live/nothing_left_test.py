@@ -5,7 +5,7 @@ import subprocess
 import sys
 import time
 
-from harness import Job, LiveTest, alive_with, is_gone, main, run, wait_for, within
+from harness import Job, LiveTest, alive_with, children_of, is_gone, main, name_of, run, wait_for, within
 
 # A worker with a child in its own group and a grandchild that does all it can to get away: new session, double
 # fork, cleared environment. All carry the marker as an argument.
@@ -97,17 +97,12 @@ class NothingLeft(LiveTest):
             stderr=subprocess.DEVNULL)
         wait_for(lambda: os.path.exists(flag), "the worker is up")
         older = wait_for(lambda: alive_with(f"older-{self.marker}"), "the older child")
-        agent = next(p for p in alive_with("muster") if p != shell.pid and self._parent(p) == shell.pid)
+        agent, = [p for p in children_of(shell.pid) if name_of(p) == "muster-agent"]
         os.kill(agent, signal.SIGKILL)
         shell.wait(30)
         self.assertEqual(alive_with(f"older-{self.marker}"), older)
         self.assertEqual(alive_with(f"worker-{self.marker}"), [])
         os.kill(older[0], signal.SIGKILL)
-
-    @staticmethod
-    def _parent(pid):
-        with open(f"/proc/{pid}/stat") as f:
-            return int(f.read().rpartition(")")[2].split()[1])
 
 
 class Leftovers(LiveTest):

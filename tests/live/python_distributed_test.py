@@ -11,11 +11,11 @@ import select
 import signal
 import subprocess
 import sys
-import tempfile
 import textwrap
 import time
 
-from harness import LIMIT_S, Job, LiveTest, bare_python, install_wheel, main, run, start_kernel, wait_for, wait_until_stuck
+from harness import (LIMIT_S, Job, LiveTest, bare_python, end_of_cell, install_wheel, main, run, start_kernel, wait_for,
+                     wait_until_stuck)
 from ports import free_port
 
 SKIPPED = 77
@@ -940,27 +940,17 @@ class Interrupts(Distributed):
         self.addCleanup(other.wait, LIMIT_S)
         manager, client = start_kernel(self, PYTHON, self.environment(), self.folder.name)
 
-        def execute(text, interrupt=False):
-            """Returns what the cell printed, and the name of its exception."""
-            request, printed, error = client.execute(text), "", None
-            while True:
-                message = client.get_iopub_msg(timeout=LIMIT_S)
-                if message["parent_header"].get("msg_id") != request:
-                    continue
-                content = message["content"]
-                if message["msg_type"] == "stream":
-                    printed += content["text"]
-                    if interrupt and printed.endswith("\n"):
-                        wait_until_stuck(int(printed), "it waits for the other")
-                        manager.interrupt_kernel()
-                elif message["msg_type"] == "error":
-                    error = content["ename"]
-                elif message["msg_type"] == "status" and content["execution_state"] == "idle":
-                    return printed, error
+        def execute(text, *on_print):
+            return end_of_cell(client, client.execute(text), *on_print)
+
+        def interrupt(printed):
+            if printed.endswith("\n"):
+                wait_until_stuck(int(printed), "it waits for the other")
+                manager.interrupt_kernel()
 
         with open(self.by_hand(0, "print(dist.rank())"), encoding="utf-8") as file:
             self.assertEqual(execute(file.read()), ("0\n", None))
-        self.assertEqual(execute('say_pid_and(dist.all_reduce, array.array("d", [1]))', interrupt=True)[1], "KeyboardInterrupt")
+        self.assertEqual(execute('say_pid_and(dist.all_reduce, array.array("d", [1]))', interrupt)[1], "KeyboardInterrupt")
         self.assertEqual(execute('touch("left"); print(dist.all_reduce(array.array("d", [1])).tolist())'), ("[3.0]\n", None))
         self.assertEqual(execute("dist.destroy()"), ("", None))
         self.assertEqual(other.wait(LIMIT_S), 0)

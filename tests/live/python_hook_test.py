@@ -6,14 +6,11 @@ Needs PyTorch in the virtual environment that $MUSTER_TORCH_VENV names.
 import ast
 import json
 import os
-import re
-import subprocess
 import sys
 
 from hang_cells import HangJob, limits
-from harness import Job, LiveTest, long, require_muster, run, run_tests, wait_for
+from harness import MUSTERCTL, Job, LiveTest, long, mount_tmpfs, musterctl, require_muster, run, run_tests, wait_for
 
-MUSTERCTL = os.environ.get("MUSTERCTL", "")
 PYTHON = os.path.join(os.environ.get("MUSTER_TORCH_VENV", ""), "bin", "python")
 RANKS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "programs", "hook_ranks.py")
 TORCH_LIMIT_S = 90
@@ -82,9 +79,9 @@ class HookTest(LiveTest):
         return lambda: list(map(os.unlink, paths))
 
     def records(self):
-        done = subprocess.run([MUSTERCTL, "records", "--json", "-n", "200"], env={**os.environ, **self.env},
-                              capture_output=True, text=True, timeout=30, check=True)
-        return {one["rank"]: one for one in json.loads(done.stdout)["records"]}
+        code, out, err = musterctl("records", "--json", "-n", 200, env=self.env)
+        self.assertEqual(code, 0, err)
+        return {one["rank"]: one for one in json.loads(out)["records"]}
 
     def all_complete(self):
         """Returns what each rank has recorded, once it has noticed that its calls are complete."""
@@ -341,11 +338,7 @@ class OtherPrograms(HookTest):
         self.assertEqual(os.listdir(self.path("run")), [])
 
     def test_a_noexec_folder_is_named_in_one_line(self):
-        run_folder = self.path("run")
-        if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "noexec,mode=700", "tmpfs", run_folder],
-                                               check=False).returncode != 0:
-            self.skipTest("mounting a file system needs root")
-        self.addCleanup(subprocess.run, ["umount", "-l", run_folder], check=True)
+        mount_tmpfs(self, self.path("run"), "noexec,mode=700")
         lines, err = self.seen()
         self.assertEqual(lines, ["None [] None none"] * 2)
         self.assertEqual(len(err.splitlines()), 1, err)

@@ -12,7 +12,7 @@ import textwrap
 import unittest
 import uuid
 
-from harness import LIMIT_S, LONG, alive_with, bare_python, install_wheel, long, main, start_kernel, wait_for
+from harness import LIMIT_S, LONG, alive_with, bare_python, end_of_cell, install_wheel, long, main, mount_tmpfs, start_kernel, wait_for
 from ports import free_port
 
 SKIPPED = 77
@@ -318,9 +318,7 @@ class Failures(Launch):
         self.assertTrue(out.endswith("no worker was started: one of the flags makes muster print something and exit\n"), out)
 
     def test_a_full_disk_is_named_with_the_remedy(self):
-        if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", self.temp], check=False).returncode:
-            self.skipTest("a small disk needs root, and a mount")
-        self.addCleanup(subprocess.run, ["umount", "-l", self.temp], check=True)
+        mount_tmpfs(self, self.temp, "size=256k")
         out, err = self.run_script("""
             try: muster.launch(bytes, 1 << 20)
             except OSError as error: print(error)
@@ -581,7 +579,7 @@ class Interrupted(Stopped):
             """)
         self.assertEqual((out, alive_with(self.marker)), ("can't start new thread\n", []))
 
-    def test_the_files_of_a_killed_caller_are_swept(self):
+    def test_a_killed_caller_leaves_no_worker_and_its_files_are_swept(self):
         text = self.worker() + f"""
             muster.launch(f, "{self.marker}", nproc=2)
             """
@@ -597,15 +595,6 @@ class Interrupted(Stopped):
         self.run_script("muster.launch(int)")
         self.assertEqual(self.files(), [])
 
-    def test_a_caller_that_is_killed_leaves_no_worker(self):
-        job = self.start([PYTHON, self.script(self.worker() + f"""
-            muster.launch(f, "{self.marker}", nproc=2)
-            """)])
-        self.wait_for_workers()
-        job.kill()
-        self.wait_for_none()
-        job.communicate(timeout=LIMIT_S)
-
 
 class Notebook(Stopped):
     def setUp(self):
@@ -616,23 +605,8 @@ class Notebook(Stopped):
     def begin(self, text):
         return self.client.execute(textwrap.dedent(text))
 
-    def end(self, request):
-        """Returns (what the cell printed, the name of its exception or None)."""
-        printed, error = "", None
-        while True:
-            message = self.client.get_iopub_msg(timeout=LIMIT_S)
-            if message["parent_header"].get("msg_id") != request:
-                continue
-            content = message["content"]
-            if message["msg_type"] == "stream":
-                printed += content["text"]
-            elif message["msg_type"] == "error":
-                error = content["ename"]
-            elif message["msg_type"] == "status" and content["execution_state"] == "idle":
-                return printed, error
-
     def execute(self, text):
-        return self.end(self.begin(text))
+        return end_of_cell(self.client, self.begin(text))
 
     def test_launch_runs_a_cells_function(self):
         printed, error = self.execute("""
@@ -654,7 +628,7 @@ class Notebook(Stopped):
         request = self.begin(f'muster.launch(f, "{self.marker}", nproc=2)')
         self.wait_for_workers()
         self.manager.interrupt_kernel()
-        self.assertEqual(self.end(request)[1], "KeyboardInterrupt")
+        self.assertEqual(end_of_cell(self.client, request)[1], "KeyboardInterrupt")
         self.assertEqual(alive_with(self.marker), [])
         self.assertEqual(self.execute("print(muster.launch(lambda: 7))"), ("[7]\n", None), "the kernel goes on")
 

@@ -15,9 +15,8 @@ import subprocess
 import sys
 import termios
 
-from harness import MUSTER, Job, LiveTest, is_gone, main, run, wait_for
+from harness import MUSTER, MUSTERCTL, Job, LiveTest, is_gone, main, musterctl, run, wait_for
 
-MUSTERCTL = os.environ.get("MUSTERCTL", "")
 RANKS = os.environ.get("MUSTER_HANG_FAULTS", "")
 NOT_RECORDED = "muster: calls are not recorded, so a hang is not explained: "
 
@@ -45,9 +44,7 @@ class RecordsTest(LiveTest):
             fifo.write("x")
 
     def ask(self, *args):
-        done = subprocess.run([MUSTERCTL, "records", *map(str, args)], env={**os.environ, **self.env}, capture_output=True,
-                              text=True, timeout=30, check=False)
-        return done.returncode, done.stdout, done.stderr
+        return musterctl("records", *args, env=self.env)
 
     def shown(self, *args):
         code, out, err = self.ask(*args)
@@ -166,10 +163,8 @@ RANK=0 LOCAL_RANK=0 WORLD_SIZE=1 LOCAL_WORLD_SIZE=1 CULPRIT=0 exec {RANKS}
 class Top(RecordsTest):
     """Tests of musterctl top."""
 
-    def top(self, *args, limit_s=30):
-        done = subprocess.run([MUSTERCTL, "top", *map(str, args)], env={**os.environ, **self.env}, capture_output=True,
-                              text=True, timeout=limit_s, check=False)
-        return done.returncode, done.stdout, done.stderr
+    def top(self, *args):
+        return musterctl("top", *args, env=self.env)
 
     def test_shows_the_rank_behind_the_others_first(self):
         job = self.start()

@@ -5,8 +5,21 @@ import re
 import resource
 import signal
 import time
+import unittest
 
 from harness import Job, LiveTest, children_of, long, main, run, wait_for, within
+
+
+def kernel_log_is_ours():
+    """Whether the kernel's log can be read, and its process numbers are those of this PID namespace."""
+    try:
+        with open("/dev/kmsg", "rb"):
+            return os.readlink("/proc/self/ns/pid") == "pid:[4026531836]"
+    except OSError:
+        return False
+
+
+needs_kernel_log = unittest.skipUnless(kernel_log_is_ours(), "the kernel's log cannot be read, or has other process numbers")
 
 
 class Restarts(LiveTest):
@@ -153,15 +166,9 @@ class Verdict(LiveTest):
         self.assertEqual(code, 137, err)
         self.assertIn("killed by the kernel's out-of-memory killer", err)
 
+    @needs_kernel_log
     def test_an_outside_kill_after_an_oom_kill_of_a_child_is_not_called_oom(self):
         """The counter has moved; only the kernel's log knows that it killed another process."""
-        try:
-            with open("/dev/kmsg", "rb"):
-                pass
-        except OSError as error:
-            self.skipTest(f"the kernel's log cannot be read here: {error}")
-        if os.readlink("/proc/self/ns/pid") != "pid:[4026531836]":
-            self.skipTest("the kernel's log gives other process numbers in a container")
         script = self.write("w.py", f"""
 import os, signal, subprocess, sys
 child = subprocess.run([sys.executable, "-c", {self.HOG!r}])
@@ -195,7 +202,7 @@ if child.wait(): raise RuntimeError(f"loader process exited unexpectedly with {{
         self.assertIn("RuntimeError: loader process exited unexpectedly with -9; the kernel's out-of-memory killer had "
                       "killed ", err)
         self.assertIn("the limit of the memory cgroup is 64 MiB", err)
-        if os.readlink("/proc/self/ns/pid") == "pid:[4026531836]" and os.access("/dev/kmsg", os.R_OK):
+        if kernel_log_is_ours():
             with open(self.path("pid")) as f:
                 self.assertIn(f"had killed its process {f.read()} (", err)
 
@@ -220,10 +227,9 @@ if child.wait(): raise RuntimeError(f"loader process exited unexpectedly with {{
         self.assertIn("killed by SIGKILL at its CPU time limit (ulimit -t is 1 s)", err)
 
     @long
+    @needs_kernel_log
     def test_a_stack_that_overflows_is_named(self):
         """The kernel logs only some such faults each second."""
-        if os.readlink("/proc/self/ns/pid") != "pid:[4026531836]" or not os.access("/dev/kmsg", os.R_OK):
-            self.skipTest("the kernel's log cannot be read here, or has other process numbers")
         script = self.write("w.py", """
 import ctypes, sys
 sys.setrecursionlimit(10**9)

@@ -7,14 +7,12 @@ while the others wait for it in all_reduce #31. py-spy is the one in $MUSTER_TOR
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 
-from harness import wait_for, within
+from harness import MUSTERCTL, musterctl, wait_for, within
 from netns_nodes import NetnsTest, main
 
-MUSTERCTL = os.environ.get("MUSTERCTL", "")
 NATIVE = os.environ.get("MUSTER_HANG_FAULTS", "")
 PY_SPY = os.path.join(os.environ.get("MUSTER_TORCH_VENV", ""), "bin", "py-spy")
 
@@ -52,9 +50,7 @@ class TwoNodes(NetnsTest):
             self.c10d(i, 2, "--nproc-per-node", 2, "--shutdown-timeout", 5, *flags, *(last if i == 2 else ()), program=program)
 
     def ask(self, job, command, *args):
-        done = subprocess.run([MUSTERCTL, command, str(job.pid), *map(str, args)], capture_output=True, text=True, timeout=60,
-                              check=False)
-        return done.returncode, done.stdout, done.stderr
+        return musterctl(command, job.pid, *args)
 
     def answer(self, job, command, *args):
         """Returns {rank: its object}, {} while not every rank can be asked."""

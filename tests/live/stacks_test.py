@@ -15,9 +15,8 @@ import subprocess
 import sys
 
 import harness
-from harness import MUSTER, Job, LiveTest, is_gone, long, require_muster, run_tests, wait_for
+from harness import MUSTER, MUSTERCTL, Job, LiveTest, is_gone, long, musterctl, require_muster, run_tests, wait_for
 
-MUSTERCTL = os.environ.get("MUSTERCTL", "")
 NATIVE = os.environ.get("MUSTER_HANG_FAULTS", "")
 VENV = os.environ.get("MUSTER_TORCH_VENV", "")
 USER = 65534
@@ -98,9 +97,7 @@ class StacksTest(LiveTest):
         return job
 
     def ask(self, *args):
-        done = subprocess.run([MUSTERCTL, "stacks", *map(str, args)], env={**os.environ, **self.env}, capture_output=True,
-                              text=True, timeout=60, check=False)
-        return done.returncode, done.stdout, done.stderr
+        return musterctl("stacks", *args, env=self.env)
 
     def shown(self, *args):
         code, out, err = self.ask(*args)
@@ -233,10 +230,7 @@ class OtherRights(StacksTest):
         job = self.start("--nproc-per-node", 1, "--no-python", "setpriv", f"--reuid={USER}", "--clear-groups",
                          self.path("python"), self.path("ranks.py"), "lock", env={"PATH": "/usr/bin:/bin"})
         wait_for(lambda: "there" in job.stdout(), "the rank is there")
-        done = subprocess.run([MUSTERCTL, "stacks", str(job.pid)], env={**os.environ, **self.env}, capture_output=True,
-                              text=True, timeout=60, check=False)
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
-        self.assertIn(NO_PY_SPY, done.stdout)
+        self.assertIn(NO_PY_SPY, self.shown(job.pid))
         self.assertFalse(self.exists("was-run"))
 
 

@@ -4,10 +4,9 @@ import signal
 import subprocess
 import time
 
-from harness import MUSTER, Job, LiveTest, is_gone, main, wait_for, within
+from harness import MUSTER, MUSTERCTL, Job, LiveTest, is_gone, main, wait_for, within
 
 FILES_LIMIT_S = 10
-MUSTERCTL = os.environ.get("MUSTERCTL", "")
 
 
 class Hung(LiveTest):

@@ -7,10 +7,9 @@ import signal
 import subprocess
 import tempfile
 import termios
-import time
 import tty
 
-from harness import MUSTER, Job, LiveTest, main, run, wait_for
+from harness import MUSTER, Job, LiveTest, main, mount_tmpfs, run, wait_for
 
 
 class Stdin(LiveTest):
@@ -75,29 +74,6 @@ sys.stdout.write(out)
         self.assertEqual(code, 0, err)
         self.assertIn("y" * 5_000_000, out)
         self.assertIn("half a line", out)
-
-    def test_bytes_pass_unchanged(self):
-        data = bytes(range(256)) * 40
-        with open(self.path("data"), "wb") as f:
-            f.write(data)
-        with Job("--no-python", "cat", self.path("data")) as job:
-            self.assertEqual(job.wait(), 0)
-            self.assertEqual(os.pread(job.out.fileno(), 1 << 20, 0), data)
-
-    def test_a_prompt_appears_without_its_newline(self):
-        read_end, write_end = os.pipe()
-        job = Job("--no-python", "sh", "-c", "printf 'name? '; sleep 1000", stdout=write_end)
-        self.addCleanup(job.__exit__)
-        os.close(write_end)
-        self.assertEqual(os.read(read_end, 100), b"name? ")
-        os.close(read_end)
-        job.signal(signal.SIGTERM)
-        self.assertEqual(job.wait(), 143)
-
-    def test_a_reader_that_leaves_ends_the_writers_as_without_muster(self):
-        done = subprocess.run(f"{MUSTER} --no-python yes | head -n 1", shell=True, stdout=subprocess.PIPE, timeout=30,
-                              stderr=subprocess.DEVNULL, check=False)
-        self.assertEqual(done.stdout, b"y\n")
 
     def test_flags_of_inherited_descriptors_stay_as_they_are(self):
         import fcntl
@@ -166,10 +142,7 @@ class Disks(LiveTest):
     def mount(self, size):
         folder = self.path("disk")
         os.mkdir(folder)
-        if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", folder],
-                                               check=False).returncode != 0:
-            self.skipTest("mounting a small tmpfs needs root")
-        self.addCleanup(subprocess.run, ["umount", "-l", folder], check=True)
+        mount_tmpfs(self, folder, f"size={size}")
         return folder
 
     def test_a_full_log_disk_ends_in_a_message_not_in_a_dead_worker(self):

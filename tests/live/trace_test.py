@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import subprocess
-import unittest
 
 import hang_cells
 from hang_cells import PROGRAM, PYTHON, TORCH, HangJob

@@ -12,7 +12,7 @@ import sys
 import time
 
 import netns
-from harness import LIMIT_S, Job, LiveTest, is_gone, pause, require_muster, run_tests, wait_for, within
+from harness import LIMIT_S, Job, LiveTest, is_gone, pause, require_muster, run_tests, say, wait_for, within
 from netns_nodes import NetnsTest
 from ports import free_port
 
@@ -31,10 +31,6 @@ class Event:
         if self.what == "error":
             self.code, ranks, self.operation, self.text = self.rest.split(" ", 3)
             self.ranks = [] if ranks == "-" else [int(r) for r in ranks.split(",")]
-
-
-def say(text):
-    print(f"\n    {text}", file=sys.stderr, end=" ", flush=True)
 
 
 class Ranks:
@@ -250,7 +246,7 @@ class AnyMoment(FailureTest):
     ROUNDS = 50
 
     def test_no_rank_hangs_wherever_another_is_killed(self):
-        print(f"\n    seed {SEED} (MUSTER_FAILURE_SEED)", file=sys.stderr, end=" ", flush=True)
+        say(f"seed {SEED} (MUSTER_FAILURE_SEED)")
         chance = random.Random(SEED)
         slowest, told, ended = 0.0, 0, 0
         for _ in range(self.ROUNDS):

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import tempfile
 
-from harness import LiveTest, long, main, run
+from harness import LiveTest, long, main, output_of, run
 
 BUILD = os.environ["MUSTER_BUILD"]
 PROGRAMS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "programs")
@@ -19,14 +19,6 @@ find_package(muster 0.1 REQUIRED COMPONENTS worker)
 add_executable(user {source})
 target_link_libraries(user PRIVATE muster::muster)
 """
-
-
-def output_of(*command, **options):
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=180, check=False,
-                          **options)
-    if done.returncode != 0:
-        raise AssertionError(f"{' '.join(map(str, command))} ended with {done.returncode}:\n{done.stdout}")
-    return done.stdout
 
 
 def compilers(*names):
@@ -110,7 +102,7 @@ class Installed(LiveTest):
         build = self.path("examples")
         output_of("cmake", "-G", "Ninja", "-S", source, "-B", build, f"-DCMAKE_PREFIX_PATH={self.prefix}")
         output_of("cmake", "--build", build, "--target", "example_ranks")
-        self.assert_runs(os.path.join(build, "ranks"), 2, "")
+        self.assert_runs(os.path.join(build, "ranks"), 2, "the ranks add up to 1")
 
     def test_an_older_standard_is_one_clear_error(self):
         folder, names = self.headers()

@@ -13,7 +13,7 @@ import sys
 import unittest
 
 import netns
-from harness import LiveTest, long, require_muster, run, run_tests, within
+from harness import LiveTest, long, require_muster, run, run_tests, say, within
 from netns_nodes import NetnsTest
 
 MATRIX = os.environ.get("MUSTER_WORKER_MATRIX", "")
@@ -34,10 +34,6 @@ class Summary:
         self.line = found[0]
         (self.world, self.seed, self.cases, self.of, self.pairs, self.performed, self.drawn,
          self.faults) = map(int, found.groups()[1:])
-
-
-def say(text):
-    print(f"\n    {text}", file=sys.stderr, end=" ", flush=True)
 
 
 class MatrixTest(LiveTest):

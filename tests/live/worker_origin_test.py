@@ -18,16 +18,12 @@ import sys
 import typing
 
 import netns
-from harness import LIMIT_S, LiveTest, pause, run_tests, wait_for
+from harness import LIMIT_S, LiveTest, pause, run_tests, say, wait_for
 from ports import free_port
 
 RANKS = os.environ.get("MUSTER_WORKER_ORIGIN_RANKS", "")
 ON_ERROR = 3
 SHORT_MS = 700
-
-
-def say(text):
-    print(f"\n    {text}", file=sys.stderr, end=" ", flush=True)
 
 
 class Ring:
