@@ -4,7 +4,7 @@ import re
 import signal
 
 from harness import Job, LiveTest, children_of, nothing_happens_for, wait_for, within
-from ports import free_port
+from ports import free_port, listeners
 
 # Every attempt of every worker leaves a line; then it does what the file `do.RANK`, or `do`, says.
 WORKER = """#!/bin/bash
@@ -72,12 +72,7 @@ class NodesTest(LiveTest):
 
     def listens(self, job):
         """Whether this node's agent holds the endpoint's port."""
-        sockets = set()
-        with open("/proc/net/tcp") as table:
-            for line in table:
-                words = line.split()
-                if words[1].endswith(f":{self.port:04X}") and words[3] == "0A":
-                    sockets.add(f"socket:[{words[9]}]")
+        sockets = {f"socket:[{inode}]" for inode in listeners(self.port)}
         for agent in children_of(job.pid):
             for name in os.listdir(f"/proc/{agent}/fd"):
                 try:

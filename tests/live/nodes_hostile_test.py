@@ -5,21 +5,19 @@
 Traffic to the port of a running job changes nothing for it, one line names each mistake of a user, and killed
 processes leave nothing behind.
 """
-import multiprocessing
 import os
 import random
 import signal
 import socket
 import struct
 import sys
-import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "store"))
 import serving
 from harness import children_of, long, main, pause, polling, wait_for, within
 from nodes_harness import NodesTest
-from ports import free_port
+from ports import free_port, listeners
 from relay import Relay
 
 SEED = int(os.environ.get("SEED", "20240229"))
@@ -52,7 +50,7 @@ while not os.path.exists({folder!r} + "/do"):
 """
 
 
-# What a hostile connection sends: its kind, and its bytes from a random generator and a recorded handshake.
+# What a hostile connection sends to the agent: its kind, and its bytes from a random generator and a recorded handshake.
 SEAL_BYTES = 32
 
 
@@ -78,19 +76,7 @@ def huge_agent_frame(rng, hello, _):
     return rng.choice((b"MSTR", hello)) + struct.pack("<I", length) + rng.randbytes(5000)
 
 
-def half_store_request(rng, *_):
-    size = rng.choice((100, 70_000, 8 * MIB))
-    head = serving.VALIDATE + bytes([serving.SET]) + serving.text(b"/hostile") + struct.pack("<Q", size)
-    return head + bytes(min(size - 1, rng.choice((1, 99, 60_000, 800_000))))
-
-
-def huge_store_length(rng, *_):
-    op = rng.choice((serving.SET, serving.GET, serving.CHECK, serving.WAIT, serving.MULTI_SET, serving.QUEUE_PUSH))
-    return serving.VALIDATE + bytes([op]) + struct.pack("<Q", rng.choice((1 << 62, (1 << 64) - 1, 1 << 32))) + bytes(50)
-
-
 KINDS = {
-    "random bytes": lambda rng, *_: rng.randbytes(rng.randrange(1, 4000)),
     "huge agent frames": huge_agent_frame,
     "half handshakes": half_handshake,
     "torn handshakes": torn_handshake,
@@ -99,55 +85,8 @@ KINDS = {
     "replays": lambda rng, hello, join: hello + join,
     "probes": lambda rng, *_: b"MSPROBE1" + rng.randbytes(16),
     "half probes": lambda rng, *_: b"MSPROBE1"[:rng.randrange(1, 9)],
-    "half store requests": half_store_request,
-    "huge store lengths": huge_store_length,
-    "pings without end": lambda rng, *_: serving.VALIDATE + serving.ping() * 20000,
-    "readers that do not read": lambda rng, *_: serving.VALIDATE + serving.request(serving.GET, b"/large") * 2000,
-    "HTTP": lambda rng, *_: b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "TLS": lambda rng, *_: bytes.fromhex("16030102000100") + rng.randbytes(500),
-    "silence": lambda rng, *_: b"",
 }
-
-
-class Attacker:
-    """One hostile connection: sends its data, at once or a byte at a time, and never reads."""
-
-    def __init__(self, port, rng, recorded):
-        self.kind = rng.choice(list(KINDS))
-        self.data = memoryview(KINDS[self.kind](rng, *recorded))
-        self.slow = rng.random() < 0.3
-        self.socket = socket.socket()
-        self.socket.setblocking(False)
-        self.socket.connect_ex(("127.0.0.1", port))
-
-    def turn(self):
-        """Returns True while it has something left to send."""
-        try:
-            sent = self.socket.send(self.data[:1 if self.slow else 65536])
-            self.data = self.data[sent:]
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-        return len(self.data) > 0
-
-
-def attack(port, seed, count, recorded, stop, done):
-    """Runs as a process: keeps `count` hostile connections open, and replaces finished ones sooner or later."""
-    rng = random.Random(seed)
-    attackers = [Attacker(port, rng, recorded) for _ in range(count)]
-    made = {}
-    for attacker in attackers:
-        made[attacker.kind] = made.get(attacker.kind, 0) + 1
-    while not stop.is_set():
-        for i, attacker in enumerate(attackers):
-            if not attacker.turn() and rng.random() < 0.02:
-                attacker.socket.close()
-                attackers[i] = Attacker(port, rng, recorded)
-                made[attackers[i].kind] = made.get(attackers[i].kind, 0) + 1
-    for attacker in attackers:
-        attacker.socket.close()
-    done.put(made)
 
 
 def rss_bytes(pid):
@@ -195,28 +134,18 @@ class HostileConnections(NodesTest):
             client.say(serving.request(serving.SET, b"/large", bytes(MIB)) + serving.ping())
             self.assertEqual(client.hear(4), serving.PONG)
         calm = self.watch(agent, 1)
-        stop, done = multiprocessing.Event(), multiprocessing.Queue()
-        crowds = [multiprocessing.Process(target=attack, args=(self.port, SEED + i, HOSTILE // 2, recorded, stop, done))
-                  for i in range(2)]
-        for crowd in crowds:
-            crowd.start()
-        try:
+        kinds = serving.KINDS | {kind: lambda rng, say=say: say(rng, *recorded) for kind, say in KINDS.items()}
+        with serving.crowd(self.port, SEED, HOSTILE, kinds) as made:
             storm = self.watch(agent, STORM_S)
-        finally:
-            stop.set()
-            made = [done.get(timeout=30) for _ in crowds]
-            for crowd in crowds:
-                crowd.join()
         after = self.watch(agent, 2)
-        total = {kind: sum(m.get(kind, 0) for m in made) for kind in KINDS}
-        print(f"\nseed {SEED}: {sum(total.values())} hostile connections, {HOSTILE} at a time, in {STORM_S} s: {total}")
+        print(f"\nseed {SEED}: {made.total()} hostile connections, {HOSTILE} at a time, in {STORM_S} s: {dict(made)}")
         for name, (took, memory) in {"before": calm, "during": storm, "after": after}.items():
             print(f"{name}: {len(took)} turns of 2 workers; {took[len(took) // 2] * 1e3:.2f} ms median, "
                   f"{took[int(len(took) * 0.99)] * 1e3:.2f} ms 99 %, {took[-1] * 1e3:.1f} ms longest; "
                   f"host's agent at most {memory / MIB:.1f} MiB")
         print(f"host's agent at last: {rss_bytes(agent) / MIB:.1f} MiB")
         self.assertEqual(len(self.starts()), 2, "no new round:\n" + self.all_errors())
-        self.assertGreaterEqual(sum(total.values()), HOSTILE)
+        self.assertGreaterEqual(made.total(), HOSTILE)
         self.assertLess(storm[0][-1], within(LATENCY_S, below=STORM_S))
         self.assertLess(storm[1], MEMORY_MAX)
         self.assertLess(len(host.stderr().splitlines()), 200, host.stderr())
@@ -227,17 +156,12 @@ class HostileConnections(NodesTest):
             self.assert_exit(job, 0)
 
 
-def is_listening(port):
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
 class WrongCommands(NodesTest):
     """A mistake on one of several nodes is named there, and does not harm the others."""
 
     def test_a_second_node_of_one_rank_learns_which_node_has_it(self):
         first = self.elastic("first", 2, "--node-rank", 0, "--lease", 0.5)
-        wait_for(lambda: is_listening(self.port), "the first node is up")
+        wait_for(lambda: listeners(self.port), "the first node is up")
         second = self.elastic("second", 2, "--node-rank", 0, "--lease", 0.5, "--rdzv-conf", "is_host=false")
         self.assert_exit(second, 122)
         self.assertIn("node rank 0 belongs to", second.stderr())
@@ -251,7 +175,7 @@ class WrongCommands(NodesTest):
                 self.port = free_port()
                 with_it = ("--rdzv-token-file", token)
                 host = self.elastic("host", 2, *with_it[:2 * host_has_it])
-                wait_for(lambda: is_listening(self.port), "the host is up")
+                wait_for(lambda: listeners(self.port), "the host is up")
                 other = self.elastic("other", 2, "--rdzv-conf", "is_host=false", *with_it[2 * host_has_it:])
                 self.assert_exit(other, 122)
                 self.assertIn("--rdzv-token-file", other.stderr())
@@ -261,11 +185,12 @@ class WrongCommands(NodesTest):
 
     def test_a_node_with_another_nnodes_is_refused_and_the_others_meet(self):
         first = self.elastic("first", 2)
-        wait_for(lambda: is_listening(self.port), "the first node is up")
+        wait_for(lambda: listeners(self.port), "the first node is up")
         wrong = self.elastic("wrong", 3, "--rdzv-conf", "is_host=false")
         self.assert_exit(wrong, 122)
-        self.assertIn("3 nodes", wrong.stderr())
-        self.assertIn("2 nodes", wrong.stderr())
+        for words in ("3 nodes", "2 nodes", "start all nodes with the same --nnodes"):
+            self.assertIn(words, wrong.stderr())
+        self.assertIn("refused a node at 127.0.0.1", first.stderr())
         self.meet_and_end(first, self.elastic("right", 2, "--rdzv-conf", "is_host=false"))
 
     def test_a_port_that_another_process_holds_is_named_with_its_pid(self):
@@ -275,46 +200,11 @@ class WrongCommands(NodesTest):
         self.assertRegex(job.stderr(), rf"port {self.port}\b|:{self.port}\b")
         self.assertIn(f"pid {os.getpid()} ", job.stderr())
 
-    def test_an_endpoint_of_a_torch_store_is_recognised(self):
-        """Runs a server that answers a TCPStore client, as a torchrun host does, and hangs up on all others."""
-        server = socket.create_server(("127.0.0.1", self.port))
-        self.addCleanup(server.close)
-        threading.Thread(target=self.serve_as_torch, args=(server,), daemon=True).start()
-        job = self.elastic("n0", 2, "--rdzv-conf", "is_host=false")
-        self.assert_exit(job, 122)
-        self.assertIn("TCPStore", job.stderr())
-
-    @staticmethod
-    def serve_as_torch(server):
-        while True:
-            try:
-                connection, _ = server.accept()
-            except OSError:
-                return
-            with connection:
-                connection.settimeout(5)
-                try:
-                    if connection.recv(5, socket.MSG_WAITALL) == serving.VALIDATE:
-                        op = connection.recv(5, socket.MSG_WAITALL)
-                        if op[:1] == bytes([serving.PING]):
-                            connection.sendall(op[1:])
-                            connection.recv(1)
-                except OSError:
-                    pass
-
     def test_a_name_that_does_not_exist_is_waited_for_and_named(self):
         job = self.node("n0", "--nnodes", 2, "--rdzv-backend", "c10d", "--rdzv-endpoint",
                         f"no-such-host.invalid:{self.port}", "--rdzv-conf", "join_timeout=4")
         self.assert_exit(job, 122)
         self.assertEqual(job.stderr().count("no-such-host.invalid' has no address"), 2, "while waiting, and at the end")
-
-    def test_nodes_with_different_ids_do_not_meet(self):
-        jobs = [self.node(name, "--nnodes", 2, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{self.port}",
-                          "--rdzv-id", name, "--rdzv-conf", "join_timeout=4") for name in "ab"]
-        for job in jobs:
-            self.assert_exit(job, 122)
-            self.assertIn("1 of 2 nodes", job.stderr())
-        self.assertEqual(self.starts(), [])
 
     def meet_and_end(self, *jobs):
         self.assert_world(self.wait_starts(len(jobs)), len(jobs), len(jobs), restart=0)
@@ -341,7 +231,7 @@ class Leaving(NodesTest):
         for turn in range(20):
             self.port = free_port()
             job = self.elastic("n0", 2)
-            wait_for(lambda: is_listening(self.port), "it waits")
+            wait_for(lambda: listeners(self.port), "it waits")
             self.leave(job, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)[turn % 4])
             self.assertIn("before any worker was started", job.stderr())
 

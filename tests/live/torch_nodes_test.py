@@ -19,7 +19,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[1:1] = [str(HERE / "store")]
 from harness import LONG, Job, long, main, wait_for, within  # noqa: E402
 from nodes_harness import NodesTest  # noqa: E402
-from ports import free_port  # noqa: E402
+from ports import free_port, listeners  # noqa: E402
 import serving  # noqa: E402
 import torch_nursery  # noqa: E402
 
@@ -201,16 +201,10 @@ class Torchrun(TorchTest):
     def static(self, rank):
         return ("--node-rank", rank, "--master-addr", "127.0.0.1", "--master-port", self.port)
 
-    def is_listening(self, port):
-        """Asks the kernel: a connection would be an unauthenticated peer's."""
-        text = pathlib.Path("/proc/net/tcp").read_text() + pathlib.Path("/proc/net/tcp6").read_text()
-        sockets = [line.split() for line in text.splitlines()]
-        return any(words[1].endswith(f":{port:04X}") and words[3] == "0A" for words in sockets)
-
     def meets_torchrun(self, ours, theirs):
         """Our first node hosts and torchrun's agent calls; our second node is still served."""
         first = self.launch("first", "--nnodes", 2, *ours(0), "--no-python", self.worker)
-        wait_for(lambda: self.is_listening(self.port), "the first node listens")
+        wait_for(lambda: listeners(self.port), "the first node listens")
         self.torchrun(*theirs)
         wait_for(lambda: "torchrun" in first.stderr(), "the first node names torchrun", PATIENCE_S)
         second = self.launch("second", "--nnodes", 2, *ours(1), "--no-python", self.worker)
@@ -233,7 +227,7 @@ class Torchrun(TorchTest):
     def is_turned_away(self, flags, theirs):
         """torchrun's agent hosts and ours calls: ours ends at once, and says why."""
         torchrun = self.torchrun(*theirs)
-        wait_for(lambda: self.is_listening(self.port), "torchrun's agent listens", PATIENCE_S)
+        wait_for(lambda: listeners(self.port), "torchrun's agent listens", PATIENCE_S)
         began = time.monotonic()
         job = self.launch("ours", "--nnodes", 2, *flags, "--no-python", "true")
         self.assert_exit(job, 122)

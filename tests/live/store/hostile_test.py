@@ -5,11 +5,8 @@
 Prints the work done, the latency of the clients' requests, and the server's memory. All from one seed.
 """
 
-import multiprocessing
 import os
-import random
 import selectors
-import socket
 import struct
 import sys
 import time
@@ -28,108 +25,6 @@ MIB = 1 << 20
 MEMORY_MAX = 1536 * MIB
 # The bound for one request. Measured: a tenth of a second, and 1.4 s on two cores that other tests used too.
 LATENCY_S = 0.4
-
-
-def half_a_request(rng):
-    value = rng.choice((100, 70_000, 8 * MIB))
-    frame = bytes([serving.SET]) + serving.text(b"/hostile") + struct.pack("<Q", value)
-    return serving.VALIDATE + frame + bytes(min(value - 1, rng.choice((1, 99, 60_000, 800_000))))
-
-
-def huge_lengths(rng):
-    size = struct.pack("<Q", rng.choice((1 << 62, (1 << 64) - 1, 1 << 32, 8 * MIB + 1)))
-    op = rng.choice((serving.SET, serving.GET, serving.CHECK, serving.WAIT, serving.MULTI_SET, serving.QUEUE_PUSH))
-    return serving.VALIDATE + bytes([op]) + size + bytes(50)
-
-
-def endless_list(rng):
-    keys = serving.text(b"x") * rng.randrange(5000)
-    return serving.VALIDATE + bytes([serving.WAIT]) + struct.pack("<Q", 131072) + keys
-
-
-def random_bytes(rng):
-    return rng.randbytes(rng.randrange(1, 4000))
-
-
-def random_operations(rng):
-    return serving.VALIDATE + bytes(rng.randrange(19) for _ in range(rng.randrange(1, 2000)))
-
-
-def http(_):
-    return b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nUser-Agent: scanner\r\n\r\n"
-
-
-def nothing(_):
-    return b""
-
-
-def reader_that_does_not_read(_):
-    """Asks for a large value for ever, and never takes an answer."""
-    return serving.VALIDATE + serving.request(serving.GET, b"/large") * 2000
-
-
-def pings_without_end(_):
-    """Half of these clients read the answers too: they keep the server as busy as it lets them."""
-    return serving.VALIDATE + serving.ping() * 20000
-
-
-KINDS = (
-    half_a_request,
-    huge_lengths,
-    endless_list,
-    random_bytes,
-    random_operations,
-    http,
-    nothing,
-    reader_that_does_not_read,
-    pings_without_end,
-)
-
-
-class Attacker:
-    """One hostile connection: sends its data, in pieces or at once, and seldom reads."""
-
-    def __init__(self, port, rng):
-        self.kind = rng.choice(KINDS)
-        self.data = memoryview(self.kind(rng))
-        self.slow = rng.random() < 0.3
-        self.reads = self.kind is pings_without_end and rng.random() < 0.5
-        self.leaves_at_once = self.kind is nothing and rng.random() < 0.5  # A port scan.
-        self.socket = socket.socket()
-        self.socket.setblocking(False)
-        self.socket.connect_ex(("127.0.0.1", port))
-
-    def turn(self):
-        """Returns True while it has something left to send."""
-        if self.leaves_at_once:
-            self.socket.close()
-            return False
-        try:
-            sent = self.socket.send(self.data[: 1 if self.slow else 65536])
-            self.data = self.data[sent:]
-            if self.reads and self.socket.recv(65536) == b"":
-                return False
-        except BlockingIOError:
-            pass
-        except OSError:
-            return False
-        return len(self.data) > 0
-
-
-def attack(port, seed, count, stop, done):
-    """Runs as a process: keeps `count` hostile connections open at a time, and replaces finished ones."""
-    rng = random.Random(seed)
-    attackers, made, sent_all = [Attacker(port, rng) for _ in range(count)], count, 0
-    while not stop.is_set():
-        for i, attacker in enumerate(attackers):
-            if not attacker.turn() and rng.random() < 0.02:
-                attacker.socket.close()
-                sent_all += 1
-                attackers[i] = Attacker(port, rng)
-                made += 1
-    for attacker in attackers:
-        attacker.socket.close()
-    done.put((made, sent_all))
 
 
 class Worker:
@@ -165,29 +60,17 @@ class Hostile(unittest.TestCase):
         workers = [Worker(server.port, number) for number in range(8)]
         workers[0].line.say(serving.request(serving.SET, b"/large", bytes(MIB)))
         calm = self.work(workers, time.monotonic() + 1, server)
-        stop, done = multiprocessing.Event(), multiprocessing.Queue()
-        crowds = [
-            multiprocessing.Process(target=attack, args=(server.port, SEED + i, HOSTILE // 2, stop, done))
-            for i in range(2)
-        ]
-        for crowd in crowds:
-            crowd.start()
-        try:
+        with serving.crowd(server.port, SEED, HOSTILE, serving.KINDS) as made:
             storm = self.work(workers, time.monotonic() + SECONDS, server)
-        finally:
-            stop.set()
-            made, finished = map(sum, zip(*(done.get(timeout=serving.LIMIT_S) for _ in crowds)))
-            for crowd in crowds:
-                crowd.join()
         after = self.work(workers, time.monotonic() + 1, server)
-        print(f"\nseed {SEED}: {made} hostile connections, {HOSTILE} at a time, {finished} replaced, in {SECONDS} s")
+        print(f"\nseed {SEED}: {made.total()} hostile connections, {HOSTILE} at a time, in {SECONDS} s: {dict(made)}")
         for name, (latencies, memory) in {"before": calm, "during": storm, "after": after}.items():
             worst, half, most = (quantile(latencies, part) for part in (1, 0.5, 0.99))
             print(
                 f"{name}: {len(latencies)} turns of 8 clients; {half:.2f} ms median, {most:.2f} ms 99 %, {worst:.1f} ms"
                 f" longest; server at most {memory / MIB:.1f} MiB"
             )
-        self.assertGreaterEqual(made, HOSTILE)
+        self.assertGreaterEqual(made.total(), HOSTILE)
         self.assertLess(max(storm[0]), within(LATENCY_S, below=SECONDS))
         self.assertLess(storm[1], MEMORY_MAX)
         for worker in workers:

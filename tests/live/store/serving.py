@@ -4,7 +4,11 @@ MUSTER_STORE_HOST names the program that serves muster's store (tests/fakes/stor
 same tests against PyTorch's own server: that checks the tests, and the list of that server's defects.
 """
 
+import collections
+import contextlib
+import multiprocessing
 import os
+import random
 import socket
 import struct
 import subprocess
@@ -162,6 +166,106 @@ class RawClient:
 
     def __exit__(self, *_):
         self.close()
+
+
+# ---- hostile connections
+
+MIB = 1 << 20
+
+
+def half_a_request(rng):
+    value = rng.choice((100, 70_000, 8 * MIB))
+    frame = bytes([SET]) + text(b"/hostile") + struct.pack("<Q", value)
+    return VALIDATE + frame + bytes(min(value - 1, rng.choice((1, 99, 60_000, 800_000))))
+
+
+def huge_lengths(rng):
+    size = struct.pack("<Q", rng.choice((1 << 62, (1 << 64) - 1, 1 << 32, 8 * MIB + 1)))
+    op = rng.choice((SET, GET, CHECK, WAIT, MULTI_SET, QUEUE_PUSH))
+    return VALIDATE + bytes([op]) + size + bytes(50)
+
+
+def endless_list(rng):
+    return VALIDATE + bytes([WAIT]) + struct.pack("<Q", 131072) + text(b"x") * rng.randrange(5000)
+
+
+# What one sends: its kind, and its bytes from a random generator.
+KINDS = {
+    "half requests": half_a_request,
+    "huge lengths": huge_lengths,
+    "endless lists": endless_list,
+    "random bytes": lambda rng: rng.randbytes(rng.randrange(1, 4000)),
+    "random operations": lambda rng: VALIDATE + bytes(rng.randrange(19) for _ in range(rng.randrange(1, 2000))),
+    "HTTP": lambda rng: b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nUser-Agent: scanner\r\n\r\n",
+    "silence": lambda rng: b"",
+    "readers that do not read": lambda rng: VALIDATE + request(GET, b"/large") * 2000,
+    "pings without end": lambda rng: VALIDATE + ping() * 20000,
+}
+
+
+class Attacker:
+    """One hostile connection: sends its data, at once or a byte at a time, and seldom reads."""
+
+    def __init__(self, port, rng, kinds):
+        self.kind = rng.choice(list(kinds))
+        self.data = memoryview(kinds[self.kind](rng))
+        self.slow = rng.random() < 0.3
+        # Half of them read the answers too: they keep the server as busy as it lets them.
+        self.reads = self.kind == "pings without end" and rng.random() < 0.5
+        self.leaves_at_once = self.kind == "silence" and rng.random() < 0.5  # A port scan.
+        self.socket = socket.socket()
+        self.socket.setblocking(False)
+        self.socket.connect_ex(("127.0.0.1", port))
+
+    def turn(self):
+        """Returns True while it has something left to send."""
+        if self.leaves_at_once:
+            self.socket.close()
+            return False
+        try:
+            sent = self.socket.send(self.data[: 1 if self.slow else 65536])
+            self.data = self.data[sent:]
+            if self.reads and self.socket.recv(65536) == b"":
+                return False
+        except BlockingIOError:
+            pass
+        except OSError:
+            return False
+        return len(self.data) > 0
+
+
+def attack(port, seed, count, kinds, stop, done):
+    """Runs as a process: keeps `count` hostile connections open, and replaces finished ones sooner or later."""
+    rng = random.Random(seed)
+    attackers = [Attacker(port, rng, kinds) for _ in range(count)]
+    made = collections.Counter(attacker.kind for attacker in attackers)
+    while not stop.is_set():
+        for i, attacker in enumerate(attackers):
+            if not attacker.turn() and rng.random() < 0.02:
+                attacker.socket.close()
+                attackers[i] = Attacker(port, rng, kinds)
+                made[attackers[i].kind] += 1
+    for attacker in attackers:
+        attacker.socket.close()
+    done.put(made)
+
+
+@contextlib.contextmanager
+def crowd(port, seed, count, kinds):
+    """Two processes keep `count` hostile connections open. Yields a Counter that is filled at the end: how many of each kind."""
+    processes = multiprocessing.get_context("fork")  # The kinds cannot be pickled.
+    stop, done, made = processes.Event(), processes.Queue(), collections.Counter()
+    halves = [processes.Process(target=attack, args=(port, seed + i, count // 2, kinds, stop, done)) for i in range(2)]
+    for half in halves:
+        half.start()
+    try:
+        yield made
+    finally:
+        stop.set()
+        for half in halves:
+            made.update(done.get(timeout=LIMIT_S))
+        for half in halves:
+            half.join()
 
 
 class StoreTest(unittest.TestCase):
