@@ -26,7 +26,7 @@ class Stopping(LiveTest):
     def test_a_signal_right_behind_a_stop_keeps_the_exit_code(self):
         """INT and TERM arrive back to back while the job waits between two attempts."""
         codes = set()
-        for _ in range(20):
+        for _ in range(5):
             with Job("--max-restarts", 9, "--no-python", "false") as job:
                 wait_for(lambda j=job: "restarting in" in j.stderr(), "a back-off")
                 job.signal(signal.SIGINT)

@@ -4,8 +4,9 @@ import signal
 import socket
 import time
 
-from harness import Job, children_of, long, main, processes, wait_for, within
+from harness import LONG, Job, children_of, main, processes, wait_for, within
 from nodes_harness import NodesTest
+from ports import free_port
 
 
 class Meeting(NodesTest):
@@ -57,15 +58,6 @@ class Meeting(NodesTest):
         job = self.elastic("n0", 2, "--rdzv-conf", "is_host=0,read_timeout=2")
         self.assert_exit(job, 122)  # Not after the join time-out of 600 s.
         self.assertIn("for 2 s (read_timeout)", job.stderr())
-
-    def test_a_node_with_another_nnodes_is_refused(self):
-        jobs = [self.elastic("two", 2), self.elastic("three", 3)]  # Either may host; the host's numbers count.
-        wait_for(lambda: any(job.process.poll() for job in jobs), "one of them is refused")
-        refused, host = sorted(jobs, key=lambda job: job.process.poll() is None)
-        self.assert_exit(refused, 122)
-        self.assertIn("start all nodes with the same --nnodes", refused.stderr())
-        self.assertIn("refused a node at 127.0.0.1", host.stderr())
-        self.assertIsNone(host.process.poll())
 
     def test_two_jobs_share_one_endpoint(self):
         one = [self.elastic(f"a{i}", 2, "--rdzv-id", "job-a") for i in range(2)]
@@ -307,28 +299,20 @@ class Losses(NodesTest):
         self.assert_exit(jobs[0], 0)
         self.assert_exit(jobs[2], 0)
 
-    @long
-    def test_too_few_survivors_end_with_a_verdict_that_names_the_lost_node(self):
-        jobs = [self.static(rank, 2) for rank in range(2)]
-        self.wait_starts(2)
-        self.kill_node(jobs[1])
-        self.assert_exit(jobs[0], 122)
-        self.assertIn("node rank 1", jobs[0].stderr())
-        self.assertIn("lost", jobs[0].stderr())
-
-    def test_every_survivor_of_a_lost_node_exits_with_the_code_of_that_cause(self):
-        jobs = [self.static(rank, 3, "--exit-code", "torchrun,lost=143,user=9") for rank in range(3)]
-        self.wait_starts(3)
-        self.kill_node(jobs[2])
-        for job in jobs[:2]:
-            self.assert_exit(job, 143)
-
-    @long
-    def test_a_lost_host_counts_as_a_lost_node(self):
-        jobs = [self.static(rank, 2, "--start-timeout", 10, "--exit-code", "lost=143,rendezvous=9") for rank in range(2)]
-        self.wait_starts(2)
-        self.kill_node(jobs[0])
-        self.assert_exit(jobs[1], 143, 60)
+    def test_too_few_survivors_name_the_lost_node_and_exit_with_the_code_of_that_cause(self):
+        rows = [(2, 3, 143, ("--exit-code", "torchrun,lost=143,user=9"))]
+        if LONG:
+            rows += [(1, 2, 122, ()), (0, 2, 143, ("--start-timeout", 10, "--exit-code", "lost=143,rendezvous=9"))]
+        for lost, nodes, code, flags in rows:
+            with self.subTest(lost=lost, nodes=nodes):
+                self.port, before = free_port(), len(self.starts())
+                jobs = [self.static(rank, nodes, *flags) for rank in range(nodes)]
+                self.wait_starts(before + nodes)
+                self.kill_node(jobs.pop(lost))
+                for job in jobs:
+                    self.assert_exit(job, code, 60)
+                if lost != 0:
+                    self.assertIn(f"(node rank {lost}) was lost", jobs[0].stderr())
 
     def test_a_worker_that_dies_of_a_lost_node_costs_no_restart(self):
         jobs = [self.ranked(i, "1:2", "--max-restarts", 0) for i in range(2)]

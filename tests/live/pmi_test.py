@@ -10,8 +10,6 @@ import socket
 import subprocess
 import sys
 
-import engines_test
-import netns
 from engines_test import HYDRA, OPEN_MPI, run
 from harness import MUSTER, LiveTest, main
 
@@ -24,13 +22,13 @@ LIBPMIX = glob.glob("/usr/lib/*/pmix2/lib")
 
 
 class PmiTest(LiveTest):
-    def answers(self, result, size, host):
+    def answers(self, result, size):
         """Checks that every process has rank 0's text and the same job id. Returns the id."""
         code, out, err = result
         self.assertEqual((code, err), (0, ""))
         answers = sorted((json.loads(line) for line in out.splitlines()), key=lambda answer: answer["rank"])
         job = answers[0]["job"]
-        self.assertEqual(answers, [{"host": f"rank 0 = {host};", "job": job, "rank": r, "size": size} for r in range(size)])
+        self.assertEqual(answers, [{"host": f"rank 0 = {os.uname().nodename};", "job": job, "rank": r, "size": size} for r in range(size)])
         return job
 
 
@@ -38,7 +36,7 @@ class OneMachine(PmiTest):
     def check(self, command):
         jobs = set()
         for program in (ASK, ASK_AS_AGENT):
-            jobs.add(self.answers(run([*command, "-np", 3], "sh", "-c", program), 3, os.uname().nodename))
+            jobs.add(self.answers(run([*command, "-np", 3], "sh", "-c", program), 3))
         self.assertEqual(len(jobs), 2)  # Each launch has an id of its own.
 
     def test_open_mpi_gives_rank_0s_text_to_all(self):
@@ -70,35 +68,13 @@ class OneMachine(PmiTest):
         self.assertRegex(out, r"^socket:\[\d+\]\nnot here\n$")
 
     def test_a_missing_libpmix_is_named(self):
-        if not LIBPMIX:
-            self.skipTest("libpmix is not where Debian has it")
+        if not LIBPMIX or os.geteuid() != 0:
+            self.skipTest("libpmix is not where Debian has it, or this is not root")
         hidden = f"mount -t tmpfs none {LIBPMIX[0]} && exec {MUSTER} --internal-pmi text"
         code, out, _ = run([*OPEN_MPI, "-np", 1], "unshare", "-m", "sh", "-c", hidden)
         self.assertEqual(code, 122)
         self.assertEqual(json.loads(out), {"error": "asking PMIx for rank 0's address failed: there is no libpmix.so.2; install it "
                                            "(Debian: libpmix2), or name its folder in LD_LIBRARY_PATH"})
-
-
-class TwoMachines(PmiTest):
-    def setUp(self):
-        super().setUp()
-        self.cluster = netns.Cluster(2)
-        self.cluster.__enter__()
-        self.addCleanup(self.cluster.down)
-        self.shell = self.write("shell", engines_test.SHELL.format(prefix=self.cluster.prefix, script=netns.SCRIPT))
-
-    def check(self, command):
-        for program in (ASK, ASK_AS_AGENT):
-            result = engines_test.finished(
-                lambda program=program, **streams: self.cluster.run(1, [*command, "sh", "-c", program], **streams))
-            self.answers(result, 2, "node1")
-
-    def test_open_mpi_gives_rank_0s_text_to_all(self):
-        hosts = self.write("hosts", "node1 slots=1\nnode2 slots=1\n")
-        self.check([*OPEN_MPI, "--mca", "plm_rsh_agent", self.shell, "--hostfile", hosts, "-N", "1"])
-
-    def test_hydra_gives_rank_0s_text_to_all(self):
-        self.check([*HYDRA, "-launcher", "ssh", "-launcher-exec", self.shell, "-hosts", "node1,node2", "-ppn", "1", "-np", "2"])
 
 
 class NoAnswer(PmiTest):
@@ -193,5 +169,4 @@ if __name__ == "__main__":
         if not shutil.which(wanted):
             print(f"SKIPPED: there is no {wanted} (Debian: openmpi-bin, mpich)", file=sys.stderr)
             sys.exit(77)
-    netns.require_netns()
     main()
