@@ -85,10 +85,11 @@ class Devices(LiveTest):
         self.assertEqual(job.wait(), 143)
 
     def test_too_few_gpus_are_refused_or_reported(self):
-        self.assertIn("2", self.refused(TWO, "--nproc-per-node", 3, "--gpu-binding", "exclusive"))
+        self.assertIn("3 workers need a device each, but there are 2",
+                      self.refused(TWO, "--nproc-per-node", 3, "--gpu-binding", "exclusive"))
         self.assertIn("--gpus", self.refused(TWO, "--gpus", "5"))
         _, err = self.shown(TWO, "--nproc-per-node", 3, "--gpus", "0,1")
-        self.assertTrue([line for line in err.splitlines() if "3 workers" in line and "2" in line], err)
+        self.assertIn("3 workers for 2 GPUs: ", err)
 
     def test_report_bindings_prints_a_table(self):
         _, err = self.shown(TWO, "--nproc-per-node", 2, "--gpu-binding", "exclusive", "--report-bindings")

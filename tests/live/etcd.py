@@ -156,14 +156,24 @@ class Etcd:
         assert code == 0, f"etcdctl {args}: {err}"
         return out
 
+    def status(self, i):
+        return json.loads(self.check_ctl("endpoint", "status", "-w", "json", endpoint=self.client(i)))[0]["Status"]
+
     def leader(self):
         """The leader's number."""
         for i in range(self.count):
-            out = self.check_ctl("endpoint", "status", "-w", "json", endpoint=self.client(i))
-            status = json.loads(out)[0]["Status"]
+            status = self.status(i)
             if status["leader"] == status["header"]["member_id"]:
                 return i
         raise AssertionError("no member is the leader")
+
+    def make_leader(self, i):
+        member = f"{self.status(i)['header']['member_id']:x}"
+        for _ in range(10):  # Another election may come between.
+            if self.leader() == i:
+                return
+            self.ctl("move-leader", member)
+        raise AssertionError(f"member {i} does not become the leader")
 
     def revision(self):
         return json.loads(self.check_ctl("get", "none", "-w", "json"))["header"]["revision"]

@@ -117,7 +117,8 @@ class Words(HangTest):
     def test_report_a_rank_in_a_section_without_a_verdict(self):
         job = self.job("section", env={"PAUSE_S": "2"})
         self.assertEqual(job.wait(), 0, job.stderr())
-        self.assertEqual([e["class"] for e in job.events()], ["busy"], job.stderr())
+        self.assertIn("busy", [e["class"] for e in job.found("waiting")], job.stderr())
+        self.assertEqual(job.found("hang", "mismatch", "withdrawn"), [], job.stderr())
 
     def test_events_and_result_json_hold_the_verdict(self):
         """The job is stopped after the verdict."""
@@ -126,7 +127,7 @@ class Words(HangTest):
         self.assertEqual(job.stop(), 128 + signal.SIGTERM)
         facts = {"attempt": 0, "ranks": [3], "class": "never_entered", "by": "time", "group": "world",
                  "operation": "all_reduce (max) of 1000 float32", "ordinal": 31, "waiting": [0, 1, 2], "confidence": "high"}
-        events = job.events()
+        events = [e for e in job.events() if e.get("ranks") == [3]]  # On a busy machine others are late, too.
         self.assertEqual([e["event"] for e in events], ["waiting", "hang"])
         for event in events:
             self.assertEqual({k: v for k, v in event.items() if k not in ("time", "event", "seconds", "text")}, facts)
@@ -172,7 +173,7 @@ class Nodes(HangTest):
             self.assertRegex(one.stderr(), rf"muster: 3 ranks have waited \S+ s for rank 3 \({re.escape(host)}, pid \d+\) in")
         keep = lambda events: [{k: v for k, v in e.items() if k != "time"} for e in events]
         self.assertEqual(keep(job.events()), keep(job.events(node=1)))
-        self.assertEqual([e["class"] for e in job.events(node=1)], ["never_entered", "never_entered"])
+        self.assertEqual([e["class"] for e in job.events(node=1) if e.get("ranks") == [3]], ["never_entered", "never_entered"])
 
     def test_a_verdict_is_withdrawn_on_all_nodes(self):
         job = self.job("blocked_read", culprit=2, nodes=2, env=Words.GOES_ON)
@@ -221,7 +222,7 @@ class Nodes(HangTest):
 
     @long
     def test_short_waits_are_not_reported(self):
-        job = self.job("pause", ranks=4, nodes=2, env={"PAUSE_S": "0.6"})
+        job = self.job("pause", ranks=4, nodes=2, scale=0.5, env={"PAUSE_S": "3"})  # A notice would come after 5 s.
         self.assertEqual(job.wait(), 0, job.stderr())
         self.assertEqual(job.events(), [], job.stderr())
 

