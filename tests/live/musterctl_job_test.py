@@ -85,9 +85,7 @@ class RealJob(NodesTest):
             nodes = status["nodes"]
             self.assertEqual([(n["node_rank"], n["first_rank"], n["workers"], n["state"]) for n in nodes],
                              [(0, 0, 1, "running"), (1, 1, 1, "running")])
-        self.order("done")
-        for job in jobs:
-            self.assert_exit(job, 0)
+        self.end_well(*jobs)
 
 
 if __name__ == "__main__":

@@ -157,9 +157,7 @@ class Flaps(NetnsTest):
     def test_nodes_whose_workers_have_exited_with_0_end_well_without_each_other(self):
         jobs = self.form(2, "--lease", 2)
         self.cluster.cut(2)
-        self.order("done")
-        for job in jobs:
-            self.assert_exit(job, 0)
+        self.end_well(*jobs)
         self.assertIn("all workers of the other nodes have exited with 0", jobs[0].stderr())
         self.assertIn("all workers of this node have exited with 0", jobs[1].stderr())
 

@@ -107,9 +107,7 @@ class NetnsTest(NodesTest):
             raise AssertionError(f"{e}\n{self.read('log')}\n{self.all_errors()}") from None
 
     def finish(self, jobs=None):
-        self.order("done")
-        for job in jobs or self.jobs:
-            self.assert_exit(job, 0)
+        self.end_well(*(jobs or self.jobs))
         if jobs is None:
             self.assert_nothing_left()
 

@@ -151,9 +151,7 @@ class HostileConnections(NodesTest):
         self.assertLess(len(host.stderr().splitlines()), 200, host.stderr())
         third = self.guarded("n2", self.port, False)
         self.assert_world(self.wait_starts(5)[2:], 3, 3, restart=0)
-        self.order("done")
-        for job in (host, second, third):
-            self.assert_exit(job, 0)
+        self.end_well(host, second, third)
 
 
 class WrongCommands(NodesTest):
@@ -208,9 +206,7 @@ class WrongCommands(NodesTest):
 
     def meet_and_end(self, *jobs):
         self.assert_world(self.wait_starts(len(jobs)), len(jobs), len(jobs), restart=0)
-        self.order("done")
-        for job in jobs:
-            self.assert_exit(job, 0)
+        self.end_well(*jobs)
 
 
 class Leaving(NodesTest):
@@ -305,9 +301,7 @@ class Storms(NodesTest):
         jobs[1].signal(signal.SIGSTOP)
         self.no_new_round(3)  # Several leases.
         jobs[1].signal(signal.SIGCONT)
-        self.order("done")
-        for job in jobs:
-            self.assert_exit(job, 0)
+        self.end_well(*jobs)
         self.assertEqual(len(self.starts()), 2)
 
 

@@ -56,9 +56,7 @@ class Disk(StallTest):
         freeze()
         self.stand_still()
         thaw()
-        self.order("done")
-        for job in jobs:
-            self.assert_exit(job, 0)
+        self.end_well(*jobs)
         self.assert_nobody_was_lost()
 
     @long
@@ -70,9 +68,7 @@ class Disk(StallTest):
         freeze()
         self.stand_still()
         thaw()
-        self.order("done")
-        for job in jobs:
-            self.assert_exit(job, 0)
+        self.end_well(*jobs)
         self.assert_nobody_was_lost()
 
     @long
@@ -87,9 +83,7 @@ class Disk(StallTest):
         nothing_happens_for(STALL_S, lambda: self.assertLess(len(self.starts()), 4, "the frozen node starts nothing"))
         thaw()
         self.assert_world(self.wait_starts(4)[2:], 2, 2, restart=1)
-        self.order("done")
-        for job in jobs:
-            self.assert_exit(job, 0)
+        self.end_well(*jobs)
         self.assertNotIn("no sign of life", self.all_errors())
 
     def test_a_frozen_disk_holds_no_verdict_back_on_the_other_node(self):
@@ -158,9 +152,7 @@ class Terminal(StallTest):
         self.fill()
         self.stand_still()
         self.read_it()
-        self.order("done")
-        for job in jobs:
-            self.assert_exit(job, 0)
+        self.end_well(*jobs)
         self.assertNotIn("no sign of life", self.all_errors())
 
     def test_a_failure_behind_an_unread_terminal_reaches_every_node(self):
@@ -191,9 +183,7 @@ class Driver(StallTest):
         starts = self.wait_starts(6)[3:]
         self.assert_world(starts, 2, 3, restart=1)
         print(f"\na driver that hangs held the restart back for {time.monotonic() - began:.1f} s")
-        self.order("done")
-        for job in jobs:
-            self.assert_exit(job, 0)
+        self.end_well(*jobs)
         self.assert_nobody_was_lost()
 
     @long
@@ -207,9 +197,7 @@ class Driver(StallTest):
         self.write("machine", TWO_GPUS)
         other = self.elastic("n1", 2, "--node-rank", 1, "--nproc-per-node", "gpu", *LEASE, env=env)
         self.assert_world(self.wait_starts(3), 2, 3, restart=0)
-        self.order("done")
-        self.assert_exit(host, 0)
-        self.assert_exit(other, 0)
+        self.end_well(host, other)
 
 
 if __name__ == "__main__":

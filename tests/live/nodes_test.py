@@ -18,9 +18,7 @@ class Meeting(NodesTest):
             self.assertEqual(s.node, f"n{s.group_rank}")
             self.assertEqual((s.rank, s.local_world), (2 * s.group_rank + s.local_rank, 2))
             self.assertEqual((s.master_addr, s.master_port), ("127.0.0.1", self.port))
-        self.order("done")
-        for job in jobs:
-            self.assert_exit(job, 0)
+        self.end_well(*jobs)
 
     def test_elastic_nodes_with_different_worker_counts_form_the_instant_all_are_there(self):
         jobs = [self.elastic(f"n{i}", "1:3", "--nproc-per-node", count, "--rdzv-conf", "last_call_timeout=600")
@@ -28,24 +26,18 @@ class Meeting(NodesTest):
         starts = self.wait_starts(6)
         self.assert_world(starts, 3, 6, restart=0)
         self.assertEqual({s.node: s.local_world for s in starts}, {"n0": 2, "n1": 1, "n2": 3})
-        self.order("done")
-        for job in jobs:
-            self.assert_exit(job, 0)
+        self.end_well(*jobs)
 
     def test_node_ranks_that_were_asked_for_are_honoured(self):
         jobs = [self.elastic(f"n{rank}", 3, "--node-rank", rank) for rank in (1, 2, 0)]
         for s in self.wait_starts(3):
             self.assertEqual(s.node, f"n{s.group_rank}")
-        self.order("done")
-        for job in jobs:
-            self.assert_exit(job, 0)
+        self.end_well(*jobs)
 
     def test_the_last_call_decides_for_fewer_than_all_nodes(self):
         jobs = [self.elastic(f"n{i}", "2:4", "--rdzv-conf", "last_call_timeout=1") for i in range(2)]
         self.assert_world(self.wait_starts(2), 2, 2, restart=0)
-        self.order("done")
-        for job in jobs:
-            self.assert_exit(job, 0)
+        self.end_well(*jobs)
 
     def test_a_waiting_node_says_which_node_ranks_are_missing(self):
         job = self.static(0, 2, "--rdzv-conf", "timeout=5")
@@ -66,9 +58,7 @@ class Meeting(NodesTest):
         for letter in "ab":
             self.assert_world([s for s in starts if s.node[0] == letter], 2, 2, restart=0)
         self.assertEqual(len({s.master_port for s in starts}), 2, "each job has a store of its own")
-        self.order("done")
-        for job in one + two:
-            self.assert_exit(job, 0)
+        self.end_well(*one, *two)
 
     def test_waiting_nodes_with_different_job_ids_name_each_other(self):
         first = self.elastic("a", 2, "--rdzv-id", "exp7")
@@ -81,9 +71,7 @@ class Meeting(NodesTest):
         self.assert_world(self.wait_starts(2), 2, 2, restart=0)
         second.signal(signal.SIGTERM)
         self.assert_exit(second, 143)
-        self.order("done")
-        for job in (first, late):
-            self.assert_exit(job, 0)
+        self.end_well(first, late)
 
     def test_nodes_meet_by_a_file(self):
         place = self.path("meet")
@@ -91,9 +79,7 @@ class Meeting(NodesTest):
             jobs = [self.node(f"n{i}", "--nnodes", 2, "--rdzv-backend", "file", "--rdzv-endpoint", place, "--rdzv-id", "f")
                     for i in range(2)]
             self.assert_world(self.wait_starts(2 * (turn + 1))[-2:], 2, 2, restart=0)
-            self.order("done")
-            for job in jobs:
-                self.assert_exit(job, 0)
+            self.end_well(*jobs)
             os.unlink(self.path("do"))
 
     def test_a_crashed_jobs_file_is_recognised(self):
@@ -107,9 +93,7 @@ class Meeting(NodesTest):
         before = len(self.starts())
         jobs = [self.node(f"new{i}", *flags) for i in range(2)]
         self.assert_world(self.wait_starts(before + 2)[-2:], 2, 2, restart=0)
-        self.order("done")
-        for job in jobs:
-            self.assert_exit(job, 0)
+        self.end_well(*jobs)
 
 
 class Tokens(NodesTest):
@@ -123,9 +107,7 @@ class Tokens(NodesTest):
         self.assertIn("refused a node at 127.0.0.1", first.stderr())
         second = self.elastic("second", 2, env={"MUSTER_TOKEN": "opensesame"})
         self.assert_world(self.wait_starts(2), 2, 2)
-        self.order("done")
-        self.assert_exit(first, 0)
-        self.assert_exit(second, 0)
+        self.end_well(first, second)
         self.assertNotIn("opensesame", first.stderr() + second.stderr() + stranger.stderr())
 
     def test_a_job_on_loopback_does_not_mention_tokens(self):
@@ -252,8 +234,7 @@ class Failures(NodesTest):
         self.assertIn("muster: the job continues without this node: ", bad.stderr())
         wait_for(lambda: f"does not take part: cannot run {self.nowhere()}: no such file" in good.stderr(), "the other is told")
         self.assert_world(self.wait_starts(1), 1, 1)
-        self.order("done")
-        self.assert_exit(good, 0)
+        self.end_well(good)
 
     def test_a_node_that_lacks_the_program_does_not_wait_long_for_nodes_that_never_come(self):
         began = time.monotonic()
@@ -271,9 +252,7 @@ class Failures(NodesTest):
         jobs = [self.static(i, 2, "--rdzv-id", "a/b", "--log-dir", self.path("logs/{{x}}/{job}-{start}/{host}.{node_rank}"))
                 for i in range(2)]
         self.wait_starts(2)
-        self.order("done")
-        for job in jobs:
-            self.assert_exit(job, 0)
+        self.end_well(*jobs)
         host = os.uname().nodename
         self.assertEqual(sorted(os.listdir(self.path("logs/{x}/a_b-0"))), [f"{host}.{i}" for i in range(2)])
 
@@ -295,9 +274,7 @@ class Losses(NodesTest):
         self.assertLess(time.monotonic() - began, within(2))
         self.assert_world(starts, 2, 2, restart=0)
         self.assertEqual({s.node: s.group_rank for s in starts}, {"n0": 0, "n2": 1})
-        self.order("done")
-        self.assert_exit(jobs[0], 0)
-        self.assert_exit(jobs[2], 0)
+        self.end_well(jobs[0], jobs[2])
 
     def test_too_few_survivors_name_the_lost_node_and_exit_with_the_code_of_that_cause(self):
         rows = [(2, 3, 143, ("--exit-code", "torchrun,lost=143,user=9"))]
@@ -325,8 +302,7 @@ class Losses(NodesTest):
         os.kill(agent, signal.SIGCONT)
         starts = self.wait_starts(3)[2:]
         self.assert_world(starts, 1, 1, restart=0)
-        self.order("done")
-        self.assert_exit(jobs[0], 0)
+        self.end_well(jobs[0])
 
     def test_a_node_that_receives_a_round_and_its_end_at_once_gives_the_same_verdict(self):
         self.worker = self.write(f"f-{self.marker}.sh", "#!/bin/bash\n[ $RANK = 0 ] || sleep 1000\nexit 3\n")
@@ -353,9 +329,7 @@ class Losses(NodesTest):
         self.assertIn("no sign of life", jobs[0].stderr())
         os.kill(agent, signal.SIGCONT)  # It comes back as a waiting node: there is a place for it.
         self.assert_world(self.wait_starts(5)[3:], 2, 2, restart=0)
-        self.order("done")
-        for job in jobs:
-            self.assert_exit(job, 0)
+        self.end_well(*jobs)
 
     def test_a_suspended_job_keeps_its_lease(self):
         jobs = [self.ranked(i, "1:2", "--lease", 1) for i in range(2)]
@@ -364,9 +338,7 @@ class Losses(NodesTest):
         wait_for(lambda: processes()[jobs[1].pid][1] == "T", "it is suspended")
         self.no_new_round(4)  # Several leases.
         jobs[1].signal(signal.SIGCONT)
-        self.order("done")
-        for job in jobs:
-            self.assert_exit(job, 0)
+        self.end_well(*jobs)
         self.assertEqual(len(self.starts()), 2)
 
     def test_a_newcomer_takes_the_place_of_a_lost_node(self):
@@ -378,9 +350,7 @@ class Losses(NodesTest):
         jobs[1] = self.elastic("new", "2:3", "--rdzv-conf", "is_host=false")
         starts = self.wait_starts(8)[5:]
         self.assert_world(starts, 3, 3, restart=0)
-        self.order("done")
-        for job in jobs:
-            self.assert_exit(job, 0)
+        self.end_well(*jobs)
 
 
 class Elastic(NodesTest):
@@ -391,9 +361,7 @@ class Elastic(NodesTest):
         starts = self.wait_starts(3)[1:]
         self.assert_world(starts, 2, 2, restart=0)
         self.assertEqual({s.node: s.group_rank for s in starts}, {"first": 0, "late": 1})
-        self.order("done")
-        self.assert_exit(first, 0)
-        self.assert_exit(late, 0)
+        self.end_well(first, late)
 
     def test_a_spare_waits_and_takes_the_place_of_a_lost_node(self):
         jobs = [self.ranked(i, 2, "--spares", 1) for i in range(2)]
@@ -405,18 +373,14 @@ class Elastic(NodesTest):
         starts = self.wait_starts(4)[2:]
         self.assert_world(starts, 2, 2, restart=0)
         self.assertEqual({s.node: s.group_rank for s in starts}, {"n0": 0, "spare": 1})
-        self.order("done")
-        self.assert_exit(jobs[0], 0)
-        self.assert_exit(spare, 0)
+        self.end_well(jobs[0], spare)
 
     def test_a_spare_that_was_not_needed_exits_with_success(self):
         jobs = [self.ranked(i, 2, "--spares", 1) for i in range(2)]
         self.wait_starts(2)
         extra = self.elastic("extra", 2, "--spares", 1)
         wait_for(lambda: "spare" in extra.stderr(), "the extra node says what it is")
-        self.order("done")
-        for job in [*jobs, extra]:
-            self.assert_exit(job, 0)
+        self.end_well(*jobs, extra)
 
     def at_the_same_id(self, name, *program):
         job = Job("--nnodes", "1:2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{self.port}", "--rdzv-id", "job",
@@ -435,8 +399,7 @@ class Elastic(NodesTest):
             self.assert_exit(other, 122)
             self.assertIn(words, other.stderr())
             self.assertEqual(other.stdout(), "")
-        self.order("done")
-        self.assert_exit(first, 0)
+        self.end_well(first)
         self.assertEqual(len(self.starts()), 1, self.all_errors())
 
     def test_a_surplus_node_exits_with_122(self):
@@ -444,9 +407,7 @@ class Elastic(NodesTest):
         self.wait_starts(2)
         extra = self.elastic("extra", 2)
         wait_for(lambda: "this one waits up to 15 s for a place" in extra.stderr(), "the extra node says what it is")
-        self.order("done")
-        for job in jobs:
-            self.assert_exit(job, 0)
+        self.end_well(*jobs)
         self.assert_exit(extra, 122)
         self.assertIn("the job has ended without this node", extra.stderr())
 
@@ -456,8 +417,7 @@ class Elastic(NodesTest):
         jobs[1].signal(signal.SIGTERM)
         self.assert_exit(jobs[1], 143)
         self.assert_world(self.wait_starts(3)[2:], 1, 1, restart=0)
-        self.order("done")
-        self.assert_exit(jobs[0], 0)
+        self.end_well(jobs[0])
 
     def test_term_on_one_node_of_a_fixed_job_stops_it_everywhere(self):
         jobs = [self.static(rank, 2) for rank in range(2)]
@@ -485,9 +445,7 @@ class TheHost(NodesTest):
         self.wait_starts(3)
         self.kill_node(host)
         self.assert_world(self.wait_starts(5)[3:], 2, 2, restart=0)
-        self.order("done")
-        for job in jobs:
-            self.assert_exit(job, 0)
+        self.end_well(*jobs)
 
     def test_a_killed_host_that_is_started_again_goes_on_with_the_job(self):
         jobs = [self.elastic(f"n{i}", 3, "--node-rank", i, "--rdzv-conf", f"is_host={i == 0}") for i in range(3)]
@@ -497,9 +455,7 @@ class TheHost(NodesTest):
         starts = self.wait_starts(6)[3:]
         self.assert_world(starts, 3, 3, restart=0)
         self.assertEqual({s.node: s.group_rank for s in starts}, {"n0": 0, "n1": 1, "n2": 2})
-        self.order("done")
-        for job in jobs:
-            self.assert_exit(job, 0)
+        self.end_well(*jobs)
 
     def test_a_second_signal_ends_a_host_whose_peers_workers_ignore_sigterm(self):
         deaf = self.write(f"deaf-{self.marker}.sh", f"#!/bin/bash\ntrap '' TERM\necho up >>{self.path('log')}\n"

@@ -138,8 +138,7 @@ class Schema(NodesTest):
         b.signal(signal.SIGTERM)
         b.wait()
         self.wait_starts(4)
-        self.order("done")
-        self.assert_exit(a, 0)
+        self.end_well(a)
         os.remove(self.path("do"))
         count = len(self.starts())
         pair = [self.ranked(0, 2, *self.log_dir())]

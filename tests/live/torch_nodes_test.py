@@ -209,9 +209,7 @@ class Torchrun(TorchTest):
         wait_for(lambda: "torchrun" in first.stderr(), "the first node names torchrun", PATIENCE_S)
         second = self.launch("second", "--nnodes", 2, *ours(1), "--no-python", self.worker)
         self.wait_starts(2, PATIENCE_S)
-        self.order("done")
-        for job in (first, second):
-            self.assert_exit(job, 0)
+        self.end_well(first, second)
         named = [line for line in first.stderr().splitlines() if "torchrun" in line]
         self.assertEqual(len(named), 1, "said once")
         self.assertRegex(named[0], rf"TCPStore client from 127\.0\.0\.1 connected to the rendezvous port {self.port}: "
