@@ -273,13 +273,11 @@ TEST(OutputBlocked, TheEndDoesNotWaitForAStuckConsole) {
 
 TEST(OutputBlocked, AnIdleOutputDoesNotWakeUp) {
   ConsolePipe console;
-  const TempFolder folder;
-  const std::string gate = folder.path() + "/gate";
-  ASSERT_EQ(::mkfifo(gate.c_str(), 0600), 0);
+  const Gate gates[2];
   OutputHarness harness(options_for(console));
   harness.open(2);
-  harness.spawn(0, "printf 'waiting '; read x < " + gate);
-  harness.spawn(1, "read x < " + gate);
+  harness.spawn(0, "printf 'waiting '; read x < " + gates[0].path());
+  harness.spawn(1, "read x < " + gates[1].path());
   EXPECT_EQ(read_until(console.read_end.get(), " "), "waiting ");
   const std::vector<std::string> names{"muster-output", "muster-console"};
   std::vector<std::string> before;
@@ -291,8 +289,8 @@ TEST(OutputBlocked, AnIdleOutputDoesNotWakeUp) {
   test::pause_for(std::chrono::milliseconds(300), "nothing wakes them");
   for (size_t i = 0; i < names.size(); i++)
     EXPECT_EQ(sleeps_of(thread_id(names[i])), before[i]);
-  const UniqueFd open_gate(::open(gate.c_str(), O_RDWR | O_CLOEXEC));
-  EXPECT_EQ(::write(open_gate.get(), "\n\n", 2), 2);
+  for (const Gate& gate : gates)
+    gate.open();
   harness.wait_all();
   harness.drain();
 }

@@ -14,6 +14,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <spawn.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include "agent/output/output.h"
@@ -89,6 +90,18 @@ class TempFolder {
 
  private:
   std::string path_;
+};
+
+// A FIFO at which a worker waits: `read x < PATH`.
+class Gate {
+ public:
+  Gate() { EXPECT_EQ(::mkfifo(path_.c_str(), 0600), 0); }
+  const std::string& path() const { return path_; }
+  void open(const std::string& line = "\n") const { std::ofstream(path_) << line; }
+
+ private:
+  TempFolder folder_;
+  std::string path_ = folder_.path() + "/gate";
 };
 
 inline std::string file_content(const std::string& path) {

@@ -48,15 +48,22 @@ std::string complaint_about(const std::string& text, bool prefixed) {
   return "";
 }
 
-TEST(OutputLines, EightWritersLoseAndTearNothingOnAPipe) {
+// Returns what the console shows of workers that run these scripts to their end.
+std::string shown_of(const std::vector<std::string>& scripts, const LogSpec& log = {}) {
   ConsolePipe console;
   ConsoleReader reader(console.read_end.get());
+  OutputOptions options = options_for(console);
+  options.log = log;
   {
-    OutputHarness harness(options_for(console));
-    harness.run_workers(all_writers());
+    OutputHarness harness(options);
+    harness.run_workers(scripts);
   }
   console.write_end.reset();
-  EXPECT_EQ(complaint_about(reader.text(), false), "");
+  return reader.text();
+}
+
+TEST(OutputLines, EightWritersLoseAndTearNothingOnAPipe) {
+  EXPECT_EQ(complaint_about(shown_of(all_writers()), false), "");
 }
 
 TEST(OutputLines, EightWritersLoseAndTearNothingInAFile) {
@@ -95,17 +102,11 @@ TEST(OutputLines, EightTeedWritersAreWholeOnTheConsoleAndInTheirFiles) {
 }
 
 TEST(OutputLines, BothStreamsOfAWorkerShareAConsoleInWholeLines) {
-  ConsolePipe console;
-  ConsoleReader reader(console.read_end.get());
-  {
-    OutputHarness harness(options_for(console));
-    const auto on_both = [](int out, int err) {
-      return "(" + numbered_lines(out) + ") & (" + numbered_lines(err) + ") >&2; wait";
-    };
-    harness.run_workers({on_both(0, 1), on_both(2, 3), on_both(4, 5), on_both(6, 7)});
-  }
-  console.write_end.reset();
-  EXPECT_EQ(complaint_about(reader.text(), false), "");
+  const auto on_both = [](int out, int err) {
+    return "(" + numbered_lines(out) + ") & (" + numbered_lines(err) + ") >&2; wait";
+  };
+  const std::string shown = shown_of({on_both(0, 1), on_both(2, 3), on_both(4, 5), on_both(6, 7)});
+  EXPECT_EQ(complaint_about(shown, false), "");
 }
 
 TEST(OutputLines, SeparateConsolesKeepTheStreamsApart) {
@@ -126,16 +127,10 @@ TEST(OutputLines, SeparateConsolesKeepTheStreamsApart) {
 }
 
 TEST(OutputLines, AVeryLongLineIsWholeAmongOthers) {
-  ConsolePipe console;
-  ConsoleReader reader(console.read_end.get());
-  {
-    OutputHarness harness(options_for(console));
-    harness.run_workers(
-        {"head -c 5000000 /dev/zero | tr '\\0' x; echo", "seq -f 'short %.0f' 1 20000"});
-  }
-  console.write_end.reset();
+  const std::string shown =
+      shown_of({"head -c 5000000 /dev/zero | tr '\\0' x; echo", "seq -f 'short %.0f' 1 20000"});
   size_t shorts = 0;
-  for (const std::string& line : lines_of(reader.text())) {
+  for (const std::string& line : lines_of(shown)) {
     if (line.starts_with("x")) {
       EXPECT_TRUE(line == std::string(5000000, 'x')) << line.size();
     } else {
@@ -146,53 +141,37 @@ TEST(OutputLines, AVeryLongLineIsWholeAmongOthers) {
 }
 
 TEST(OutputLines, BytesPassUnchanged) {
-  ConsolePipe console;
-  {
-    OutputHarness harness(options_for(console));
-    harness.run_workers({"printf 'a\\000b\\377\\200\\r\\n\\033[31mred\\033[0m\\ttail'"});
-  }
-  console.write_end.reset();
-  EXPECT_EQ(ConsoleReader(console.read_end.get()).text(),
+  EXPECT_EQ(shown_of({"printf 'a\\000b\\377\\200\\r\\n\\033[31mred\\033[0m\\ttail'"}),
             std::string("a\0b\xff\x80\r\n\x1b[31mred\x1b[0m\ttail", 24));
 }
 
 TEST(OutputLines, APromptIsShownWhileItsWorkerWaits) {
   ConsolePipe console;
-  const TempFolder folder;
-  const std::string gate = folder.path() + "/gate";
-  ASSERT_EQ(::mkfifo(gate.c_str(), 0600), 0);
+  const Gate gate;
   OutputHarness harness(options_for(console));
   harness.open(1);
-  harness.spawn(0, "printf 'Name? '; read answer < " + gate + "; echo $answer");
+  harness.spawn(0, "printf 'Name? '; read answer < " + gate.path() + "; echo $answer");
   EXPECT_EQ(read_until(console.read_end.get(), "? "), "Name? ");
-  std::ofstream(gate) << "Bob\n";
+  gate.open("Bob\n");
   EXPECT_EQ(read_until(console.read_end.get(), "\n"), "Bob\n");
   harness.wait_all();
   harness.drain();
 }
 
 TEST(OutputLines, AWorkerThatClosesItsOutputHangsNothing) {
-  ConsolePipe console;
-  {
-    OutputHarness harness(options_for(console));
-    harness.run_workers({"exec >&- 2>&-; exit 0", "echo here", "exit 0"});
-  }
-  console.write_end.reset();
-  EXPECT_EQ(ConsoleReader(console.read_end.get()).text(), "here\n");
+  EXPECT_EQ(shown_of({"exec >&- 2>&-; exit 0", "echo here", "exit 0"}), "here\n");
 }
 
 TEST(OutputLines, AChildThatHoldsThePipeDoesNotDelayTheDrain) {
   ConsolePipe console;
   OutputHarness harness(options_for(console));
   harness.open(1);
-  const TempFolder folder;
-  const std::string gate = folder.path() + "/gate";
-  ASSERT_EQ(::mkfifo(gate.c_str(), 0600), 0);
-  harness.spawn(0, "echo parent; read x < " + gate + " & exit 0");
+  const Gate gate;
+  harness.spawn(0, "echo parent; read x < " + gate.path() + " & exit 0");
   harness.wait_all();
   harness.drain();  // Returns although the child waits at the gate with our pipe open.
   EXPECT_EQ(read_until(console.read_end.get(), "\n"), "parent\n");
-  std::ofstream(gate) << "\n";
+  gate.open();
 }
 
 TEST(OutputLines, AWriterThatNeverStopsDoesNotDelayTheDrain) {
@@ -226,27 +205,11 @@ TEST(OutputLines, TheNextAttemptUsesTheSameConsole) {
 }
 
 TEST(OutputLines, ALogPrefixStandsBeforeEachLine) {
-  ConsolePipe console;
-  OutputOptions options = options_for(console);
-  options.log.prefix = "{host}:{rank}";
-  {
-    OutputHarness harness(options);
-    harness.run_workers({"printf 'one\\ntwo'"});
-  }
-  console.write_end.reset();
-  EXPECT_EQ(ConsoleReader(console.read_end.get()).text(), "testhost:0 one\ntesthost:0 two");
-}
-
-TEST(OutputLines, ALogPrefixMayHoldTheTime) {
-  ConsolePipe console;
-  OutputOptions options = options_for(console);
-  options.log.prefix = "{time} {rank}";
-  {
-    OutputHarness harness(options);
-    harness.run_workers({"echo one"});
-  }
-  console.write_end.reset();
-  EXPECT_THAT(ConsoleReader(console.read_end.get()).text(),
+  LogSpec log;
+  log.prefix = "{host}:{rank}";
+  EXPECT_EQ(shown_of({"printf 'one\\ntwo'"}, log), "testhost:0 one\ntesthost:0 two");
+  log.prefix = "{time} {rank}";
+  EXPECT_THAT(shown_of({"echo one"}, log),
               testing::MatchesRegex("[0-9]+:[0-9]+:[0-9]+\\.[0-9]+ 0 one\n"));
 }
 
@@ -283,14 +246,12 @@ TEST(OutputLines, AReaderThatLeavesOnceAStopHasBegunIsNotLost) {
   ConsolePipe console;
   OutputHarness harness(options_for(console));
   harness.open(1);
-  const TempFolder folder;
-  const std::string gate = folder.path() + "/gate";
-  ASSERT_EQ(::mkfifo(gate.c_str(), 0600), 0);
-  harness.spawn(0, "echo y; read x < " + gate + "; seq 1 100000");
+  const Gate gate;
+  harness.spawn(0, "echo y; read x < " + gate.path() + "; seq 1 100000");
   read_until(console.read_end.get(), "y\n");
   harness.output().read_to_the_end();
   console.read_end.reset();
-  std::ofstream(gate) << "\n";
+  gate.open();
   EXPECT_EQ(harness.wait_all(), std::vector<int>{0});
   EXPECT_FALSE(harness.drain().workers.at(0).lost_console);
 }

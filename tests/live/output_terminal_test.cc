@@ -65,16 +65,14 @@ TEST_F(OutputTerminal, BytesPassWithoutOutputProcessing) {
 TEST_F(OutputTerminal, TheWindowSizeFollowsTheUsersTerminal) {
   OutputHarness harness(options());
   harness.open(1);
-  const TempFolder folder;
-  const std::string gate = folder.path() + "/gate";
-  ASSERT_EQ(::mkfifo(gate.c_str(), 0600), 0);
-  harness.spawn(0, "stty size <&1; read x < " + gate + "; stty size <&2");
+  const Gate gate;
+  harness.spawn(0, "stty size <&1; read x < " + gate.path() + "; stty size <&2");
   EXPECT_EQ(shown_until("\n"), "24 80\n");
   resize_screen(50, 132);
   harness.output().resize();
   harness.output().say("resized");
   EXPECT_EQ(shown_until("resized\n"), "resized\n");
-  std::ofstream(gate) << "\n";
+  gate.open();
   EXPECT_EQ(shown_until("\n"), "50 132\n");
   harness.wait_all();
   harness.drain();
