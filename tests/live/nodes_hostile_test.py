@@ -188,8 +188,8 @@ class WrongCommands(NodesTest):
         self.assert_exit(wrong, 122)
         for words in ("3 nodes", "2 nodes", "start all nodes with the same --nnodes"):
             self.assertIn(words, wrong.stderr())
-        self.assertIn("refused a node at 127.0.0.1", first.stderr())
         self.meet_and_end(first, self.elastic("right", 2, "--rdzv-conf", "is_host=false"))
+        self.assertIn("refused a node at 127.0.0.1", first.stderr())
 
     def test_a_port_that_another_process_holds_is_named_with_its_pid(self):
         with socket.create_server(("127.0.0.1", self.port)):
