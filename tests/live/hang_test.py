@@ -10,7 +10,6 @@ import os
 import re
 import signal
 import socket
-import sys
 
 from hang_cells import FAULTS, PROGRAM, RECORDED_MISMATCH, HangJob, healthy, limits, perform
 import harness
@@ -486,8 +485,7 @@ class WakeUps(HangTest):
 
 
 def main():
-    if not os.access(PROGRAM, os.X_OK):
-        sys.exit(f"MUSTER_HANG_FAULTS={PROGRAM!r}: set it to the program with the faults")
+    harness.require_programs(MUSTER_HANG_FAULTS=PROGRAM)
     harness.main(apart=("Faults", "Stragglers", "Healthy"))
 
 

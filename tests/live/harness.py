@@ -24,9 +24,23 @@ _TEMP = tempfile.TemporaryDirectory(prefix="muster-live-", ignore_cleanup_errors
 os.environ.update(TMPDIR=_TEMP.name, HOME=_TEMP.name)
 
 
+def require_programs(**programs):
+    """Ends this program unless each variable, by its name, has the path of a program that can be run."""
+    for name, path in programs.items():
+        if not os.access(path, os.X_OK):
+            sys.exit(f"{name}={path!r}: set it to the program to be tested")
+
+
 def require_muster():
-    if not MUSTER or not os.access(MUSTER, os.X_OK):
-        sys.exit(f"MUSTER={MUSTER!r}: set it to the launcher to be tested")
+    require_programs(MUSTER=MUSTER)
+
+
+def skip_without(*variables):
+    """Ends this program as skipped unless these variables are set."""
+    absent = [name for name in variables if not os.environ.get(name)]
+    if absent:
+        print(f"SKIPPED: {', '.join(absent)} not set (./dev test sets them)", file=sys.stderr)
+        sys.exit(77)
 
 
 def say(text):

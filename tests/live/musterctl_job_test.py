@@ -1,16 +1,14 @@
 """musterctl with a real job: its status, its workers' output, and signals to some or all of them."""
 import json
 import os
-import sys
 
-from harness import MUSTERCTL, main, musterctl, wait_for
+from harness import MUSTERCTL, main, musterctl, require_programs, wait_for
 from nodes_harness import NodesTest
 
 
 class RealJob(NodesTest):
     def setUp(self):
-        if not os.access(MUSTERCTL, os.X_OK):
-            sys.exit(f"MUSTERCTL={MUSTERCTL!r}: set it to the program to be tested")
+        require_programs(MUSTERCTL=MUSTERCTL)
         super().setUp()
         os.mkdir(self.path("run"), 0o700)
         self.env = {"MUSTER_RUN_DIR": self.path("run")}

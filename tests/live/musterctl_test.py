@@ -5,12 +5,11 @@ The job is $MUSTERCTL_HOST (tests/fakes/control_host), which has nothing but a c
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import threading
 import unittest
 
-from harness import MUSTERCTL, is_gone, musterctl, run_tests, wait_for
+from harness import MUSTERCTL, is_gone, musterctl, require_programs, run_tests, wait_for
 
 HOST = os.environ.get("MUSTERCTL_HOST", "")
 
@@ -258,7 +257,5 @@ class Musterctl(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    for name, path in ("MUSTERCTL", MUSTERCTL), ("MUSTERCTL_HOST", HOST):
-        if not os.access(path, os.X_OK):
-            sys.exit(f"{name}={path!r}: set it to the program to be tested")
+    require_programs(MUSTERCTL=MUSTERCTL, MUSTERCTL_HOST=HOST)
     run_tests()

@@ -5,10 +5,9 @@ tenth of their defaults.
 """
 import os
 import subprocess
-import sys
 
 from hang_cells import HangJob, limits
-from harness import LONG, LiveTest, long, require_muster, run, run_tests, wait_for
+from harness import LONG, LiveTest, long, require_muster, require_programs, run, run_tests, wait_for
 
 PROGRAM = os.environ.get("MUSTER_NCCL_FAULTS", "")
 SECOND = os.environ.get("MUSTER_SECOND_PROFILER", "")
@@ -99,9 +98,7 @@ class Environment(LiveTest):
 
 def main():
     require_muster()
-    for name, program in ("MUSTER_NCCL_FAULTS", PROGRAM), ("MUSTER_SECOND_PROFILER", SECOND):
-        if not os.access(program, os.X_OK):
-            sys.exit(f"{name}={program!r}: set it to what is to be used")
+    require_programs(MUSTER_NCCL_FAULTS=PROGRAM, MUSTER_SECOND_PROFILER=SECOND)
     run_tests()
 
 

@@ -10,15 +10,13 @@ import re
 import select
 import signal
 import subprocess
-import sys
 import textwrap
 import time
 
-from harness import (LIMIT_S, Job, LiveTest, bare_python, end_of_cell, install_wheel, main, run, start_kernel, wait_for,
-                     wait_until_stuck)
+from harness import (LIMIT_S, Job, LiveTest, bare_python, end_of_cell, install_wheel, main, run, skip_without, start_kernel,
+                     wait_for, wait_until_stuck)
 from ports import free_port
 
-SKIPPED = 77
 PYTHON = os.path.join(os.environ.get("MUSTER_PYTHON", ""), "bin", "python")
 TORCH = os.path.join(os.environ.get("MUSTER_TORCH_VENV", ""), "bin", "python")
 HEAD = f"""
@@ -1049,8 +1047,5 @@ class Tensors(Distributed):
 
 
 if __name__ == "__main__":
-    absent = [name for name in ("MUSTER_DIST", "MUSTER_PYTHON") if not os.environ.get(name)]
-    if absent:
-        print(f"SKIPPED: {', '.join(absent)} not set (./dev test sets them)", file=sys.stderr)
-        sys.exit(SKIPPED)
+    skip_without("MUSTER_DIST", "MUSTER_PYTHON")
     main()

@@ -6,10 +6,10 @@ Needs PyTorch in the virtual environment that $MUSTER_TORCH_VENV names.
 import ast
 import json
 import os
-import sys
 
 from hang_cells import HangJob, limits
-from harness import MUSTERCTL, Job, LiveTest, long, mount_tmpfs, musterctl, require_muster, run, run_tests, wait_for
+from harness import (MUSTERCTL, Job, LiveTest, long, mount_tmpfs, musterctl, require_muster, require_programs, run, run_tests,
+                     wait_for)
 
 PYTHON = os.path.join(os.environ.get("MUSTER_TORCH_VENV", ""), "bin", "python")
 RANKS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "programs", "hook_ranks.py")
@@ -347,9 +347,7 @@ class OtherPrograms(HookTest):
 
 def main():
     require_muster()
-    for name, program in ("MUSTERCTL", MUSTERCTL), ("MUSTER_TORCH_VENV", PYTHON):
-        if not os.access(program, os.X_OK):
-            sys.exit(f"{name}={program!r}: set it to what is to be used")
+    require_programs(MUSTERCTL=MUSTERCTL, MUSTER_TORCH_VENV=PYTHON)
     run_tests()
 
 

@@ -6,16 +6,15 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import tempfile
 import textwrap
 import unittest
 import uuid
 
-from harness import LIMIT_S, LONG, alive_with, bare_python, end_of_cell, install_wheel, long, main, mount_tmpfs, start_kernel, wait_for
+from harness import (LIMIT_S, LONG, alive_with, bare_python, end_of_cell, install_wheel, long, main, mount_tmpfs, skip_without,
+                     start_kernel, wait_for)
 from ports import free_port
 
-SKIPPED = 77
 PYTHON = os.path.join(os.environ.get("MUSTER_PYTHON", ""), "bin", "python")
 HEAD = "import functools, glob, os, sys, time\nimport muster\n"
 
@@ -675,8 +674,5 @@ class Pytest(Launch):
 
 
 if __name__ == "__main__":
-    absent = [name for name in ("MUSTER_DIST", "MUSTER_PYTHON") if not os.environ.get(name)]
-    if absent:
-        print(f"SKIPPED: {', '.join(absent)} not set (./dev test sets them)", file=sys.stderr)
-        sys.exit(SKIPPED)
+    skip_without("MUSTER_DIST", "MUSTER_PYTHON")
     main(apart=("Results", "Failures", "Interrupted", "Notebook"))

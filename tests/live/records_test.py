@@ -12,10 +12,9 @@ import resource
 import signal
 import struct
 import subprocess
-import sys
 import termios
 
-from harness import MUSTER, MUSTERCTL, Job, LiveTest, is_gone, main, musterctl, run, wait_for
+from harness import MUSTER, MUSTERCTL, Job, LiveTest, is_gone, main, musterctl, require_programs, run, wait_for
 
 RANKS = os.environ.get("MUSTER_HANG_FAULTS", "")
 NOT_RECORDED = "muster: calls are not recorded, so a hang is not explained: "
@@ -23,9 +22,7 @@ NOT_RECORDED = "muster: calls are not recorded, so a hang is not explained: "
 
 class RecordsTest(LiveTest):
     def setUp(self):
-        for name, program in ("MUSTERCTL", MUSTERCTL), ("MUSTER_HANG_FAULTS", RANKS):
-            if not os.access(program, os.X_OK):
-                sys.exit(f"{name}={program!r}: set it to the program to be tested")
+        require_programs(MUSTERCTL=MUSTERCTL, MUSTER_HANG_FAULTS=RANKS)
         super().setUp()
         os.mkdir(self.path("run"), 0o700)
         os.mkfifo(self.path("fifo"))

@@ -7,10 +7,9 @@ while the others wait for it in all_reduce #31. py-spy is the one in $MUSTER_TOR
 import json
 import os
 import signal
-import sys
 import time
 
-from harness import MUSTERCTL, musterctl, wait_for, within
+from harness import MUSTERCTL, musterctl, require_programs, wait_for, within
 from netns_nodes import NetnsTest, main
 
 NATIVE = os.environ.get("MUSTER_HANG_FAULTS", "")
@@ -174,7 +173,5 @@ class NodesWithoutAnAnswer(TwoNodes):
 
 
 if __name__ == "__main__":
-    for variable, path in ("MUSTERCTL", MUSTERCTL), ("MUSTER_HANG_FAULTS", NATIVE):
-        if not os.access(path, os.X_OK):
-            sys.exit(f"{variable}={path!r}: set it to the program to be tested")
+    require_programs(MUSTERCTL=MUSTERCTL, MUSTER_HANG_FAULTS=NATIVE)
     main()

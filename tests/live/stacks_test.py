@@ -12,10 +12,10 @@ import shutil
 import signal
 import struct
 import subprocess
-import sys
 
 import harness
-from harness import MUSTER, MUSTERCTL, Job, LiveTest, is_gone, long, musterctl, require_muster, run_tests, wait_for
+from harness import (MUSTER, MUSTERCTL, Job, LiveTest, is_gone, long, musterctl, require_programs, run_tests,
+                     wait_for)
 
 NATIVE = os.environ.get("MUSTER_HANG_FAULTS", "")
 VENV = os.environ.get("MUSTER_TORCH_VENV", "")
@@ -354,8 +354,5 @@ main()
 
 
 if __name__ == "__main__":
-    for name, program in ("MUSTERCTL", MUSTERCTL), ("MUSTER_HANG_FAULTS", NATIVE):
-        if not os.access(program, os.X_OK):
-            sys.exit(f"{name}={program!r}: set it to the program to be tested")
-    require_muster()
+    require_programs(MUSTER=MUSTER, MUSTERCTL=MUSTERCTL, MUSTER_HANG_FAULTS=NATIVE)
     run_tests()

@@ -5,10 +5,9 @@ import json
 import os
 import re
 import signal
-import sys
 import time
 
-from harness import Job, require_muster, run_tests, wait_for, within
+from harness import MUSTER, Job, require_programs, run_tests, wait_for, within
 from nodes_harness import NodesTest
 
 NATIVE = os.environ.get("MUSTER_HANG_FAULTS", "")
@@ -140,7 +139,5 @@ class StopWords(NodesTest):
 
 
 if __name__ == "__main__":
-    require_muster()
-    if not os.access(NATIVE, os.X_OK):
-        sys.exit(f"MUSTER_HANG_FAULTS={NATIVE!r}: set it to the program to be tested")
+    require_programs(MUSTER=MUSTER, MUSTER_HANG_FAULTS=NATIVE)
     run_tests()

@@ -8,7 +8,7 @@ import subprocess
 
 import hang_cells
 from hang_cells import PROGRAM, PYTHON, TORCH, HangJob
-from harness import Job, LiveTest, children_of, is_gone, main, run, wait_for
+from harness import Job, LiveTest, children_of, is_gone, main, require_programs, run, wait_for
 from ports import free_port
 
 CLOCK_AHEAD_S = 1000
@@ -203,6 +203,5 @@ class Torch(TraceTest):
 
 
 if __name__ == "__main__":
-    if not os.access(PROGRAM, os.X_OK):
-        raise SystemExit(f"MUSTER_HANG_FAULTS={PROGRAM!r}: set it to the program to be tested")
+    require_programs(MUSTER_HANG_FAULTS=PROGRAM)
     main()

@@ -9,11 +9,10 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 
 import netns
-from harness import LIMIT_S, SHARED_TMP, LiveTest, children_of, is_gone, long, main, run, wait_for, within
+from harness import LIMIT_S, SHARED_TMP, LiveTest, children_of, is_gone, long, main, require_programs, run, wait_for, within
 from ports import free_port, listening
 
 PROGRAM = os.environ.get("MUSTER_WORKER_INIT", "")
@@ -436,6 +435,5 @@ class TwoMachinesTest(JoiningTest):
 
 
 if __name__ == "__main__":
-    if not os.access(PROGRAM, os.X_OK):
-        sys.exit(f"MUSTER_WORKER_INIT={PROGRAM!r}: set it to the program worker_init_program")
+    require_programs(MUSTER_WORKER_INIT=PROGRAM)
     main()

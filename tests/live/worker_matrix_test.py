@@ -13,7 +13,7 @@ import sys
 import unittest
 
 import netns
-from harness import LiveTest, long, require_muster, run, run_tests, say, within
+from harness import MUSTER, LiveTest, long, require_programs, run, run_tests, say, within
 from netns_nodes import NetnsTest
 
 MATRIX = os.environ.get("MUSTER_WORKER_MATRIX", "")
@@ -177,10 +177,7 @@ class Groups(LiveTest):
 
 
 def main():
-    require_muster()
-    for name, path in (("MUSTER_WORKER_MATRIX", MATRIX), ("MUSTER_WORKER_SCENES", SCENES)):
-        if not os.access(path, os.X_OK):
-            sys.exit(f"{name}={path!r}: set it to the program of tests/matrix")
+    require_programs(MUSTER=MUSTER, MUSTER_WORKER_MATRIX=MATRIX, MUSTER_WORKER_SCENES=SCENES)
     run_tests([arg for arg in sys.argv if arg != "--all"])
 
 
