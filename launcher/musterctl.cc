@@ -266,7 +266,8 @@ Result<Wished> wished(const JobEntry& job, const control::Request& request) {
   if (!reply) return tl::unexpected(reply.error());
   if (auto* const error = std::get_if<Error>(&*reply)) return tl::unexpected(*error);
   if (auto* const found = std::get_if<Wished>(&*reply)) return std::move(*found);
-  return fail(ExitCode::environment, "the job has answered something else");
+  return fail(ExitCode::environment,
+              "the job sent an unexpected answer; does it run another version of muster?");
 }
 
 Result<Look> look_at(const JobEntry& job, const control::RecordsRequest& request) {
@@ -373,23 +374,23 @@ void add_commands(CLI::App& app, Wanted& wanted) {
       ->type_name("LINES")
       ->capture_default_str()
       ->check(CLI::Range(0, control::kRecordLinesMax));
-  CLI::App& top = *app.add_subcommand(
-      "top", "Show again and again which ranks make calls, and which ones the others are ahead of");
+  CLI::App& top =
+      *app.add_subcommand("top", "Show repeatedly which ranks make calls and which are behind");
   add_job(top, wanted);
   add_ranks(top, wanted);
-  top.add_option("-i,--interval", wanted.interval_s, "Look every SECONDS")
+  top.add_option("-i,--interval", wanted.interval_s, "Sample every SECONDS")
       ->type_name("SECONDS")
       ->capture_default_str()
       ->check(CLI::Range(0.1, 3600.0));
-  top.add_flag("--once", wanted.once, "Look twice, print once, and end");
+  top.add_flag("--once", wanted.once, "Take two samples, print once and exit");
   CLI::App& stacks = *app.add_subcommand("stacks", "Show where the ranks of the job are");
   add_job(stacks, wanted);
   add_ranks(stacks, wanted);
   stacks.add_flag("-a,--all-threads", wanted.all_threads,
                   "Print all threads with all their frames, not the main threads only");
-  add_job(
-      *app.add_subcommand("dump", "Have the job write all of this into a file of its log folder"),
-      wanted);
+  add_job(*app.add_subcommand(
+              "dump", "Have the job write records and stacks into a file of its log folder"),
+          wanted);
   CLI::App& signal = *app.add_subcommand("signal", "Send a signal to workers");
   signal.add_option("signal", wanted.signal, "USR1, SIGUSR1 or 10")->required()->type_name("SIG");
   add_job(signal, wanted);

@@ -75,9 +75,9 @@ constexpr auto kRows = std::to_array<OptionRow>({
      "Slurm itself (sbatch --signal) is passed on to all nodes as well.",
      kOwn},
     {"requeue", kRestarts, "[=MAX]", "",
-     "Under Slurm: requeue the job once it has ended after such a warning, or in the time that a "
-     "pre-emption leaves it, as often as MAX times (1000). MUSTER_START_COUNT tells the workers "
-     "how often the job had been started before.",
+     "Under Slurm: requeue the job once it has ended after such a warning, or when Slurm pre-empts "
+     "it, at most MAX times (1000). MUSTER_START_COUNT tells the workers how often the job had "
+     "been started before.",
      kOwnWithoutVariable},
     {"exit-code", kRestarts, "culprit|torchrun|CAUSE=CODE,...", "culprit",
      "Exit code of a failed job: that of the first worker that failed (signal n as 128+n), or "
@@ -90,15 +90,15 @@ constexpr auto kRows = std::to_array<OptionRow>({
     {"event-log-handler", kRestarts, "null|console|dynamic_rendezvous", "null",
      "console writes one JSON object per event to stderr; the others write nothing."},
     {"hang-timeout", kHangs, "SECONDS|off", "12",
-     "A rank for which others wait, and which is blocked or stopped for this long, is named as the "
-     "cause of a hang; off: nothing is watched.",
+     "How long a rank for which others wait may be blocked or stopped before it is named as the "
+     "cause of a hang; off: watch nothing.",
      kOwn},
     {"busy-timeout", kHangs, "SECONDS", "learnt from the job, 60 to 600",
      "The same for a rank that computes, sleeps or is late for a reason that cannot be seen.",
      kOwn},
     {"on-hang", kHangs, "auto|report|restart|stop", "auto",
-     "What follows when a rank is named: report: nothing; restart: it counts as failed; stop: "
-     "likewise, without a restart; auto: restart where it is proven, else report.",
+     "What to do once a rank is named: report: only print it; restart: let the rank fail; stop: "
+     "let it fail, without a restart; auto: restart if the cause is proven, else report.",
      kOwn},
     {"no-recorder", kHangs, "", "",
      "Do not record which collectives the ranks have called: a hang is then not explained.", kOwn},
@@ -156,8 +156,8 @@ constexpr auto kRows = std::to_array<OptionRow>({
     {"report-bindings", kPlacement, "", "",
      "Print one table: local rank, GPU, NUMA node, cores, threads.", kOwn},
     {"nnodes", kRendezvous, "N|MIN:MAX", "1",
-     "Number of nodes, or its limits; every node gets the same command. Where srun, mpirun or "
-     "Kubernetes has started several processes it is known (1: each is a job of its own).",
+     "Number of nodes, or MIN:MAX; the same on every node. Not needed under srun, mpirun or "
+     "Kubernetes (1: each process is a job of its own).",
      kLaunchersOnly},
     {"engine", kRendezvous, "auto|none|slurm|mpi|kubernetes", "auto",
      "The system whose variables say how many nodes there are, which one this is, where the first "
@@ -214,8 +214,8 @@ constexpr auto kRows = std::to_array<OptionRow>({
     {"store-allow", kNetwork, "CIDR[,CIDR]|any", "the addresses of the nodes",
      "Further addresses from which workers may use the store, as behind NAT.", kOwn},
     {"store-limit", kNetwork, "SIZE", "1G",
-     "Limit for the keys and values that the workers keep in the store, in bytes or with K, M, G "
-     "or T behind; a worker that exceeds it loses its connection.",
+     "Limit for the keys and values that the workers keep in the store, in bytes or with the "
+     "suffix K, M, G or T; a worker that exceeds it loses its connection.",
      kOwn},
     {"help", kInformative, "", "", "Print this text.", kInformation, 'h'},
     {"version", kInformative, "", "", "Print the version.", kOwnInformation},

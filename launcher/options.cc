@@ -172,10 +172,7 @@ void read_requeue(Settings& settings, const std::optional<EngineFacts>& engine, 
   if (engine && !engine->engine.requeue.program.empty()) return;
   for (const char* const flag : {"notice-before", "requeue"}) {
     if (!settings.given(flag)) continue;
-    settings.refuse(
-        fmt::format("--{} needs a job of Slurm, which has a time limit and a queue, "
-                    "and this is none; leave the flag out",
-                    flag));
+    settings.refuse(fmt::format("--{} works in Slurm jobs only; leave the flag out", flag));
   }
 }
 
@@ -359,9 +356,10 @@ std::optional<MisplacedFlag> find_misplaced(const Settings& settings, const Laun
   const OptionRow* const row = find_option(name);
   if (row == nullptr || !row->traits.launchers_only || settings.given(name)) return std::nullopt;
   return MisplacedFlag{
-      name, fmt::format("{} behind {} is an argument of it; flags of muster stand before the "
-                        "program: muster --{} ... {}",
-                        shown(first), shown(spec.program), name, shown(spec.program))};
+      name,
+      fmt::format(
+          "{} after {} goes to that program; put muster's flags before it: muster --{} ... {}",
+          shown(first), shown(spec.program), name, shown(spec.program))};
 }
 
 LaunchSpec read_spec(Settings& settings, const std::vector<std::string>& rest,

@@ -143,7 +143,7 @@ tl::unexpected<Error> missing_program(const LaunchSpec& spec, const ProgramFile&
   const bool script = spec.mode == RunMode::run_path || is_python_name(spec.program);
   if (!file.reason.empty() && bare && !script) {
     return cannot_run(ExitCode::not_found, spec.program,
-                      "no such program on PATH, nor here: " + file.reason);
+                      "not found on PATH; in this folder: " + file.reason);
   }
   if (!file.reason.empty()) return no_program(spec, file);
   const std::string where = spec.mode == RunMode::direct

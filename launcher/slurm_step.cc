@@ -185,7 +185,7 @@ int run_slurm_step(const StepToStart& step, const std::vector<std::string>& args
     const auto another = environment.find(fmt::format("SLURM_JOB_ID_HET_GROUP_{}", part));
     if (another != environment.end()) jobs += "," + another->second;
   }
-  print_line(fmt::format("Slurm {}: {} ({}), on which muster starts itself: {}", id,
+  print_line(fmt::format("Slurm {}: {} ({}); muster starts itself there by: {}", id,
                          counted(step.on.nodes.value, "node"), step.on.nodes.from, command.text()));
   return SlurmStep(std::move(command), id, jobs, names.step).run();
 }

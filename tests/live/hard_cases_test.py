@@ -452,8 +452,8 @@ class MisplacedFlags(LiveTest):
         script = self.write("ok.py", "import os, sys\nprint(sys.argv[1:], os.environ['WORLD_SIZE'])\n")
         code, out, err = run(script, "--nproc-per-node", "4")
         self.assertEqual((code, out), (0, "['--nproc-per-node', '4'] 1\n"), err)
-        self.assertEqual(err, f"muster: --nproc-per-node behind {script} is an argument of it; flags of muster stand before "
-                              f"the program: muster --nproc-per-node ... {script}\n")
+        self.assertEqual(err, f"muster: --nproc-per-node after {script} goes to that program; put muster's flags before "
+                              f"it: muster --nproc-per-node ... {script}\n")
 
     def test_a_flag_that_the_script_defines_is_not_reported(self):
         script = self.write("own.py", "import argparse\np = argparse.ArgumentParser()\np.add_argument('--nproc_per_node')\n"

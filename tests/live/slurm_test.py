@@ -191,7 +191,7 @@ class UnderSlurm(slurm.OnSlurm):
         code, text = self.batch(f"{MUSTER} {self.shell_words(WORLD)}", "-N4")
         self.assertEqual(code, 0, text)
         self.check_world(self.workers_in(text), [(f"node{i}", 1) for i in (1, 2, 3, 4)])
-        self.assertRegex(text, r"muster: Slurm \d+: 4 nodes \(SLURM_JOB_NUM_NODES\), on which muster starts itself: srun "
+        self.assertRegex(text, r"muster: Slurm \d+: 4 nodes \(SLURM_JOB_NUM_NODES\); muster starts itself there by: srun "
                                r"--job-name=muster-[0-9a-f]{8} --export=ALL --nodes=4 --ntasks=4 "
                                r"--ntasks-per-node=1 --kill-on-bad-exit=0 --wait=0 /\S+/muster --no-python sh ")
         self.assertNotIn("token", text.lower(), "it has a token, which is not shown")

@@ -74,7 +74,7 @@ TEST(EngineSettings, ATimeLimitAndAQueueNeedSlurm) {
   EXPECT_EQ(complaint_about({"--requeue=0"}, slurm_one_task()).substr(0, 12), "--requeue 0:");
   for (const char* const flag : {"--requeue", "--notice-before=5"}) {
     const std::string said = complaint_about({flag}, pytorch_job());
-    EXPECT_NE(said.find("needs a job of Slurm"), std::string::npos) << said;
+    EXPECT_NE(said.find("works in Slurm jobs only"), std::string::npos) << said;
   }
   Environment environment = slurm_one_task();
   environment["SLURM_JOB_END_TIME"] = "1795000000";

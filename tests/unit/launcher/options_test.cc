@@ -205,8 +205,8 @@ std::string misplaced_in(const Words& line, const Environment& environment = {})
 
 TEST(MisplacedFlag, IsTheFirstArgumentOfAScript) {
   EXPECT_EQ(misplaced_in({"ok.py", "--nproc-per-node", "4"}),
-            "nproc-per-node: --nproc-per-node behind ok.py is an argument of it; flags of muster "
-            "stand before the program: muster --nproc-per-node ... ok.py");
+            "nproc-per-node: --nproc-per-node after ok.py goes to that program; put muster's flags "
+            "before it: muster --nproc-per-node ... ok.py");
   EXPECT_EQ(misplaced_in({"--standalone", "ok.py", "--nproc_per_node=4"}).substr(0, 15),
             "nproc-per-node:");
   EXPECT_EQ(misplaced_in({"--run-path", "ok.py", "--max-restarts", "1"}).substr(0, 13),

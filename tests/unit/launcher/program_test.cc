@@ -324,10 +324,10 @@ TEST_F(Programs, SayThatTheirNameIsTooLong) {
         "cannot run " + name.substr(0, 80) + "...: its name is too long; give a shorter path",
         mode);
   }
-  expect_error(std::string(300, 'x'), ExitCode::not_found,
-               "cannot run " + std::string(80, 'x') +
-                   "...: no such program on PATH, nor here: its name is too long; give a shorter "
-                   "path");
+  expect_error(
+      std::string(300, 'x'), ExitCode::not_found,
+      "cannot run " + std::string(80, 'x') +
+          "...: not found on PATH; in this folder: its name is too long; give a shorter path");
 }
 
 TEST_F(Programs, SayThatTheirLinksFormALoop) {
@@ -349,7 +349,7 @@ TEST_F(Programs, SayWhereTheirBrokenLinkPoints) {
     expect_error("./train.py", ExitCode::not_found, "cannot run ./train.py: " + where, mode);
   }
   expect_error("tool", ExitCode::not_found,
-               "cannot run tool: no such program on PATH, nor here: it is a symbolic link to "
+               "cannot run tool: not found on PATH; in this folder: it is a symbolic link to "
                "/no/such/tool, which does not exist; correct the link");
   add("bin/tool", "#!/bin/sh\n", 0755);
   EXPECT_EQ(resolved("tool"), Result<Command>(Command{at("bin/tool"), {"tool"}, 1, false}));
@@ -390,7 +390,7 @@ TEST_F(ProgramsOfAStranger, AreLookedUpOnPath) {
 TEST_F(ProgramsOfAStranger, NameTheFoldersAsTheReason) {
   const std::string why = "no permission to look at it; check the permissions of its folders";
   expect_error("tool", ExitCode::not_found,
-               "cannot run tool: no such program on PATH, nor here: " + why);
+               "cannot run tool: not found on PATH; in this folder: " + why);
   expect_error("train.py", ExitCode::cannot_execute, "cannot run train.py: " + why);
   for (const RunMode mode : {RunMode::script, RunMode::direct, RunMode::run_path}) {
     expect_error("./train.py", ExitCode::cannot_execute, "cannot run ./train.py: " + why, mode);
