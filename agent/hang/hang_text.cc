@@ -207,10 +207,10 @@ std::string stopped_predicate(const Finding& finding, const PlaceOf& place_of) {
     return fmt::format("{} {} and {}{}", verb.is(), life_text(*common), have_not_called(finding),
                        have_waited(finding));
   const pid_t pid = verb.many ? 0 : place_of(late.front()).pid;
-  const std::string resume = pid > 0 ? fmt::format("kill -CONT {}", pid) : "SIGCONT";
-  return fmt::format("{} stopped by a signal (SIGSTOP) and {}{}; {} lets {} go on", verb.is(),
-                     have_not_called(finding), have_waited(finding), resume,
-                     verb.many ? "them" : "it");
+  const std::string resume = pid > 0 ? fmt::format("`kill -CONT {}`", pid) : "SIGCONT";
+  return fmt::format("{} stopped by a signal (SIGSTOP) and {}{}; resume {} with {}", verb.is(),
+                     have_not_called(finding), have_waited(finding), verb.many ? "them" : "it",
+                     resume);
 }
 
 bool is_about_late_ranks(const Finding& finding) {
@@ -258,7 +258,7 @@ std::string hidden_mismatch_line(const Finding& finding, const PlaceOf& place_of
                      finding.operation.group,
                      finding.is_tie ? "differ" : "differ from those of the others",
                      finding.from_ordinal, finding.operation.ordinal) +
-         (finding.is_tie ? "; which of them is wrong cannot be told" : "");
+         (finding.is_tie ? "; which of them is wrong is unknown" : "");
 }
 
 // The predicate of the first camp: "called all_reduce #17 of group 'world' with 8 float32, the
@@ -290,7 +290,7 @@ std::string what_camps_called(const Finding& finding, std::vector<Camp> camps,
                     made(camp.call));
   }
   if (finding.what == Class::order) line += ": the same calls in another order";
-  if (finding.is_tie) line += "; which of them is wrong cannot be told";
+  if (finding.is_tie) line += "; which of them is wrong is unknown";
   return line;
 }
 
@@ -508,7 +508,7 @@ std::string mismatch_cause(const Finding& raw, int rank) {
     return fmt::format(
         "made other calls in group '{}' than the others, somewhere from #{} to #{}{}",
         finding.operation.group, finding.from_ordinal, finding.operation.ordinal,
-        finding.is_tie ? "; which of them are wrong cannot be told" : "");
+        finding.is_tie ? "; which of them are wrong is unknown" : "");
   }
   std::vector<Camp> camps = camps_of(finding);
   const auto own = std::ranges::find_if(

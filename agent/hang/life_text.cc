@@ -55,7 +55,7 @@ std::string describe(const Life& life) {
       return "held by a debugger";
     case LifeState::stopped:
       return life.thawing.empty() ? "stopped (as by SIGSTOP)"
-                                  : fmt::format("frozen with its cgroup (`{}` lets it go on)",
+                                  : fmt::format("frozen with its cgroup (resume it with `{}`)",
                                                 clean_line(life.thawing));
     case LifeState::running:
       return running_text(life, where);

@@ -59,14 +59,13 @@ class Telling {
     on.say = [](const std::string&) {};  // None of it concerns a node that takes no part.
     Result<std::unique_ptr<Rendezvous>> rendezvous = make_rendezvous(loop_, options, std::move(on));
     if (!rendezvous)
-      return print_line("the other nodes are not told: " + rendezvous.error().message);
+      return print_line("cannot inform the other nodes: " + rendezvous.error().message);
     rendezvous_ = std::move(*rendezvous);
     rendezvous_->tell(member::WorkerFailed{0, failure_});
     rendezvous_->tell(member::ReadyForRound{});
     call_after(silence_, kSilence, [] {
-      print_line(
-          fmt::format("telling the other nodes, for {} s at most; a signal ends this at once",
-                      kPatience.count()));
+      print_line(fmt::format("informing the other nodes (at most {} s); a signal skips this",
+                             kPatience.count()));
     });
     call_after(limit_, kHostPatience, [this] { give_up(rendezvous_->status()); });
     loop_.run();
@@ -74,7 +73,7 @@ class Telling {
 
  private:
   void give_up(const std::string& why) {
-    print_line("the other nodes were not told: " + why);
+    print_line("cannot inform the other nodes: " + why);
     leave();
   }
 
@@ -99,7 +98,7 @@ void tell_that_it_cannot_start(const LaunchSpec& spec, const Error& error) {
   NodeFacts node{1, own_hostname(), rendezvous.id, rendezvous.token.value_or(""), ""};
   if (rendezvous.token_file) {
     const Result<std::string> token = membership::read_token_file(*rendezvous.token_file);
-    if (!token) return print_line("the other nodes are not told: " + token.error().message);
+    if (!token) return print_line("cannot inform the other nodes: " + token.error().message);
     node.token = *token;
   }
   RendezvousOptions options = rendezvous_options(spec, node);

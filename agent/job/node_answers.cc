@@ -28,7 +28,7 @@ std::string complaint(const NodeAnswer& answer, const std::string& why) {
 // What the node answered; nullptr: something else or nothing, about which `unanswered` gets a line.
 template <typename Said>
 const Said* said_by(const NodeAnswer& answer, std::vector<std::string>& unanswered) {
-  std::string why = "it has answered something else; is its muster another one?";
+  std::string why = "it sent an unexpected answer; does it run another version of muster?";
   if (!answer.reply) {
     why = clean_line(answer.reply.error().message);
   } else if (const auto* const said = std::get_if<Said>(&*answer.reply)) {

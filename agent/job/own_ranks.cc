@@ -100,13 +100,13 @@ RankRing OwnRanks::read_ring(int local_rank, size_t calls_max) const {
   ring.pid = processes_.pid(local_rank);
   const RingReader* const reader = rings_.reader(local_rank);
   if (reader == nullptr) {
-    ring.why_none = "it has no ring to record its calls in; see the job's first lines";
+    ring.why_none = "its calls cannot be recorded; the job's first lines say why";
     return ring;
   }
   ring.state = reader->state();
   if (ring.state && is_written_by_another(*ring.state, ring.pid)) {
     ring.state.reset();
-    ring.why_none = "its ring is written by a process that is not the worker's";
+    ring.why_none = "its records are written by a process that does not belong to the worker";
   }
   if (ring.state) ring.calls = reader->calls(calls_max);
   return ring;

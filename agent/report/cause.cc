@@ -116,7 +116,7 @@ Cause classify_exit(const WorkerFailure& failure, const HostEvidence& evidence) 
   cause.sentence = fmt::format("exited with {}", code);
   const int signal = signal_behind_code(code);
   if (signal != 0) {
-    cause.sentence += fmt::format(", as after a command that {} killed", signal_name(signal));
+    cause.sentence += fmt::format(", probably because {} killed its command", signal_name(signal));
   }
   if (evidence.oom_kills > 0 && signal == SIGKILL) cause.kind = FailureClass::oom;
   return cause;

@@ -18,15 +18,14 @@ inline constexpr std::string_view kShmRemedy =
     "emptyDir with medium: Memory there";
 
 inline constexpr std::string_view kConsoleRemedy =
-    "the reader of muster's own output has closed it, as `| head` does, and so the worker's pipe "
-    "was "
-    "closed: read it to the end, or keep it in files (--log-dir)";
+    "muster's output was closed by its reader (as `| head` does), so the worker's pipe closed too: "
+    "read the output to the end, or keep it in files (--log-dir)";
 
 inline constexpr std::string_view kGpuHardwareRemedy =
     "the GPU or its link failed: take the node out of the job, and see `nvidia-smi -q` and the "
     "kernel log";
 inline constexpr std::string_view kGpuKernelRemedy =
-    "GPU errors surface late: run again with CUDA_LAUNCH_BLOCKING=1 to see the call that is guilty";
+    "GPU errors surface late: run again with CUDA_LAUNCH_BLOCKING=1 to see the call that failed";
 inline constexpr std::string_view kNcclRemedy =
     "run again with NCCL_DEBUG=INFO: NCCL prints its reason on the rank that failed first";
 

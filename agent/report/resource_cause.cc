@@ -43,8 +43,7 @@ Cause classify_kill(const WorkerFailure& failure, const HostEvidence& evidence) 
   if (!evidence.expired_timer.empty()) {
     return {FailureClass::timer,
             fmt::format("killed by SIGKILL: its timer \"{}\" expired", evidence.expired_timer), "",
-            "the program did not finish what it had set that timer for; its last lines show where "
-            "it was"};
+            "the work under that timer took too long; the program's last lines show where it was"};
   }
   const std::string facts = memory_limit_text(evidence, failure.max_rss_kib);
   const bool told = evidence.oom_victim.has_value();
@@ -106,9 +105,10 @@ std::string killed_helper(const HostEvidence& evidence, std::string_view words) 
 
 std::string memory_note(const Cause& cause, const HostEvidence& evidence) {
   const int64_t kills = evidence.oom_kills;
-  return fmt::format("the kernel's out-of-memory killer struck {} of this job{}: {}",
+  return fmt::format("the kernel's out-of-memory killer killed {} of this job{}: {}",
                      kills == 1 ? "a process" : fmt::format("{} processes", kills),
-                     cause.exception.empty() ? "" : "; if the rank failed of that", kMemoryRemedy);
+                     cause.exception.empty() ? "" : "; if that is why the rank failed",
+                     kMemoryRemedy);
 }
 
 // OpenBLAS raises SIGINT if it gets no thread. A refused fork and a read that would block raise the

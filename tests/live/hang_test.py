@@ -153,7 +153,7 @@ class Failures(HangTest):
         job = self.job("none", program=RECORDED_MISMATCH, ranks=2, env={"ABORT": "1"})
         job.wait()
         self.assertEqual(job.result()["summary"], "rank 0 called all_reduce #1 of group 'world' with 1000 float32, rank 1 with "
-                         "2000 float32; which of them is wrong cannot be told")
+                         "2000 float32; which of them is wrong is unknown")
 
 
 class Nodes(HangTest):

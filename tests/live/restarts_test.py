@@ -188,7 +188,7 @@ raise ValueError("wrong shape")
         code, _, err = run(script, preexec_fn=self.memory_limit())
         self.assertEqual(code, 1, err)
         self.assertIn("exited with 1: ValueError: wrong shape", err)
-        self.assertIn("out-of-memory killer struck a process of this job; if the rank failed of that", err)
+        self.assertIn("out-of-memory killer killed a process of this job; if that is why the rank failed", err)
 
     def test_an_oom_kill_of_a_helper_makes_out_of_memory_the_cause(self):
         script = self.write("w.py", f"""

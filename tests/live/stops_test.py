@@ -368,7 +368,7 @@ class AConsoleThatIsGone(Base):
                                   stderr=subprocess.PIPE, timeout=60, check=False)
             self.assertEqual(done.stdout, b"y\n")
             self.assertIn(end, done.stderr)
-            self.assertIn(b"the reader of muster's own output has closed it, as `| head` does", done.stderr)
+            self.assertIn(b"muster's output was closed by its reader (as `| head` does)", done.stderr)
             self.assertNotIn(b"It blames", done.stderr)
 
 

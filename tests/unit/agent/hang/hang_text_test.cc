@@ -286,17 +286,17 @@ TEST(HangVerdict, SaysHowToResumeAStoppedRank) {
   EXPECT_EQ(verdict_line(finding, on_node_b),
             "rank 5 (node-b, GPU 5, pid 4705) is stopped by a signal (SIGSTOP) and has not called "
             "all_reduce #1042 of group 'world' (sum of 262144 float32); 7 other ranks have waited "
-            "12.4 s; kill -CONT 4705 lets it go on");
+            "12.4 s; resume it with `kill -CONT 4705`");
   EXPECT_EQ(verdict_line(finding_of(Class::stopped, {suspect(5), suspect(6)}), on_node_b),
             "ranks 5-6 are stopped by a signal (SIGSTOP) and have not called all_reduce #1042 of "
-            "group 'world' (sum of 262144 float32); 6 other ranks have waited 12.4 s; SIGCONT lets "
-            "them go on");
+            "group 'world' (sum of 262144 float32); 6 other ranks have waited 12.4 s; resume them "
+            "with SIGCONT");
   Life frozen = doing(LifeState::stopped);
   frozen.thawing = "echo 0 >/sys/fs/cgroup/job/cgroup.freeze";
   EXPECT_EQ(verdict_line(finding_of(Class::stopped, {suspect(5, frozen)}), on_node_b),
-            "rank 5 (node-b, GPU 5, pid 4705) is frozen with its cgroup (`echo 0 "
-            ">/sys/fs/cgroup/job/cgroup.freeze` lets it go on) and has not called all_reduce #1042 "
-            "of group 'world' (sum of 262144 float32); 7 other ranks have waited 12.4 s");
+            "rank 5 (node-b, GPU 5, pid 4705) is frozen with its cgroup (resume it with `echo 0 "
+            ">/sys/fs/cgroup/job/cgroup.freeze`) and has not called all_reduce #1042 of group "
+            "'world' (sum of 262144 float32); 7 other ranks have waited 12.4 s");
 }
 
 TEST(HangVerdict, SaysThatABusyRankIsRunning) {
@@ -402,10 +402,10 @@ TEST(HangVerdict, NamesBothSidesOfATie) {
       mismatch(Class::signature, {caller(0, sum_of(8)), caller(1, sum_of(16))}, sum_of(8));
   finding.is_tie = true;
   finding.waiting = {0, 1};
-  EXPECT_EQ(verdict_line(finding, on_node_b),
-            "rank 0 (node-b, GPU 0, pid 4700) called all_reduce #17 of group 'world' with 8 "
-            "float32, rank 1 (node-b, GPU 1, pid 4701) with 16 float32; which of them is wrong "
-            "cannot be told");
+  EXPECT_EQ(
+      verdict_line(finding, on_node_b),
+      "rank 0 (node-b, GPU 0, pid 4700) called all_reduce #17 of group 'world' with 8 float32, "
+      "rank 1 (node-b, GPU 1, pid 4701) with 16 float32; which of them is wrong is unknown");
 }
 
 TEST(HangVerdict, GivesTheRangeOfADifferenceInCallsNoLongerRecorded) {
@@ -419,7 +419,7 @@ TEST(HangVerdict, GivesTheRangeOfADifferenceInCallsNoLongerRecorded) {
   finding.is_tie = true;
   EXPECT_EQ(verdict_line(finding, nowhere),
             "the calls of ranks 0-1 in group 'world' differ, somewhere from #17 to #32; which of "
-            "them is wrong cannot be told");
+            "them is wrong is unknown");
 }
 
 TEST(HangVerdict, GivesTheCauseForARankThatFailsBecauseOfTheHang) {
@@ -448,11 +448,11 @@ TEST(HangVerdict, PutsTheFailedRankFirstInTheCauseOfAMismatch) {
   finding.is_tie = true;
   EXPECT_EQ(mismatch_cause(finding, 5),
             "called all_reduce #17 of group 'world' with 8 float32, rank 0 with 16 float32; which "
-            "of them is wrong cannot be told");
+            "of them is wrong is unknown");
   finding.from_ordinal = 2;
   EXPECT_EQ(mismatch_cause(finding, 5),
             "made other calls in group 'world' than the others, somewhere from #2 to #17; which of "
-            "them are wrong cannot be told");
+            "them are wrong is unknown");
 }
 
 TEST(HangVerdict, DoesNotSayThatAFailedJobGoesOn) {

@@ -176,9 +176,9 @@ TEST(LifeLook, AFrozenProcessIsStoppedUntilItsCgroupIsThawed) {
       const Child child([&] { silent.read_from(); });
       std::ofstream(group + "/cgroup.procs") << child.pid();
       std::ofstream(group + "/" + file) << freeze;
-      EXPECT_EQ(
-          words_once(LifeState::stopped, child.pid()),
-          "frozen with its cgroup (`echo " + thaw + " >" + group + "/" + file + "` lets it go on)");
+      EXPECT_EQ(words_once(LifeState::stopped, child.pid()),
+                "frozen with its cgroup (resume it with `echo " + thaw + " >" + group + "/" + file +
+                    "`)");
       std::ofstream(group + "/" + file) << thaw;
       EXPECT_EQ(words_once(LifeState::blocked, child.pid()).find("blocked in read()"), 0U);
       std::ofstream(mount + "/cgroup.procs") << child.pid();

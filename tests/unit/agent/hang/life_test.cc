@@ -124,7 +124,7 @@ TEST(Life, AStoppedRankIsStoppedAndATracedOneIsHeld) {
   };
   EXPECT_EQ(life(freeze),
             in_words(LifeState::stopped,
-                     "frozen with its cgroup (`echo THAWED >/f/freezer.state` lets it go on)"));
+                     "frozen with its cgroup (resume it with `echo THAWED >/f/freezer.state`)"));
   const auto trace = [](LifeLook& look) { look.is_traced = true; };
   EXPECT_EQ(life(trace), in_words(LifeState::traced, "held by a debugger"));
   EXPECT_EQ(life(trace, [](LifeLook& look) { look.tree[kRoot].cpu += seconds(1); }).state,

@@ -280,7 +280,7 @@ TEST(RecordsSummary, EndsWithTheSectionAndTheFailure) {
 
 TEST(RecordsSummary, IsTheReasonWhyThereAreNoRecords) {
   RankRing ring;
-  ring.why_none = "recorded by a process that is not the worker's";
+  ring.why_none = "recorded by a process that does not belong to the worker";
   EXPECT_EQ(summary(ring), ring.why_none);
 }
 

@@ -104,8 +104,9 @@ TEST(JoinedAnswers, DescribeEachMissingAnswerInOneLine) {
   EXPECT_EQ(stacks->ranks, std::vector{stacks_of(0)});
   ASSERT_EQ(stacks->unanswered.size(), 4u);
   EXPECT_EQ(stacks->unanswered[0], "node-b (ranks 4-7): no answer within 10 s");
-  EXPECT_EQ(stacks->unanswered[2],
-            "node-d (rank 9): it has answered something else; is its muster another one?");
+  EXPECT_EQ(
+      stacks->unanswered[2],
+      "node-d (rank 9): it sent an unexpected answer; does it run another version of muster?");
   EXPECT_EQ(stacks->unanswered[3], "rank 99 is not of this job");
   for (const std::string& line : stacks->unanswered)
     EXPECT_EQ(line.find_first_of("\n\x1b"), std::string::npos) << line;
@@ -132,9 +133,10 @@ TEST(JoinedAnswers, HoldTheVariablesOfTheNodesThatAnswered) {
   ASSERT_EQ(nodes.size(), 1u);
   EXPECT_EQ(nodes[0].node_rank, 3);
   EXPECT_EQ(nodes[0].variables, variables);
-  EXPECT_EQ(unanswered, (std::vector<std::string>{
-                            "node-b: it has answered something else; is its muster another one?",
-                            "node-c: no"}));
+  EXPECT_EQ(unanswered,
+            (std::vector<std::string>{
+                "node-b: it sent an unexpected answer; does it run another version of muster?",
+                "node-c: no"}));
 }
 
 TEST(JoinedAnswers, AreAnErrorIfThereIsNothingElse) {

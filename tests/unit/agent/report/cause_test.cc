@@ -108,7 +108,7 @@ TEST(Cause, ShowsTheFirstLineOfAMalformedErrorFile) {
 
 TEST(Cause, NamesTheSignalBehindAShellsExitCode) {
   EXPECT_EQ(classify_status(ExitStatus::exited(139)).sentence,
-            "exited with 139, as after a command that SIGSEGV killed");
+            "exited with 139, probably because SIGSEGV killed its command");
   EXPECT_EQ(classify_status(ExitStatus::exited(200)).sentence, "exited with 200");
 }
 
@@ -229,13 +229,13 @@ TEST(Cause, MentionsAChildKilledForMemoryInTheRemedy) {
   const Cause exited = classify_status(ExitStatus::exited(1), evidence);
   EXPECT_EQ(exited.kind, FailureClass::user);
   EXPECT_EQ(exited.remedy,
-            std::string("the kernel's out-of-memory killer struck a process of this job: ") +
+            std::string("the kernel's out-of-memory killer killed a process of this job: ") +
                 std::string(kMemoryRemedy));
   evidence.oom_kills = 2;
   const Cause shell = classify_status(ExitStatus::exited(137), evidence);
   EXPECT_EQ(shell.kind, FailureClass::oom);
   EXPECT_EQ(shell.remedy,
-            std::string("the kernel's out-of-memory killer struck 2 processes of this job: ") +
+            std::string("the kernel's out-of-memory killer killed 2 processes of this job: ") +
                 std::string(kMemoryRemedy));
 }
 
@@ -403,8 +403,8 @@ TEST(Cause, DoesNotBlameAnExceptionOnAKilledChild) {
                       "BrokenPipeError: the loader has gone\n");
   EXPECT_EQ(cause.kind, FailureClass::user);
   EXPECT_TRUE(
-      cause.remedy.starts_with("the kernel's out-of-memory killer struck a process of this job; if "
-                               "the rank failed of that: "))
+      cause.remedy.starts_with("the kernel's out-of-memory killer killed a process of this job; if "
+                               "that is why the rank failed: "))
       << cause.remedy;
 }
 

@@ -198,7 +198,7 @@ TEST(VerdictScreen, ShowsAShellScriptWithACrashedCommand) {
   EXPECT_EQ(screen({logged_failure(0, ExitStatus::exited(139),
                                    "./run.sh: line 3:  4711 Segmentation fault  ./solver\n")}),
             R"(============================================================
-train.py FAILED: rank 0 of 4 exited with 139, as after a command that SIGSEGV killed
+train.py FAILED: rank 0 of 4 exited with 139, probably because SIGSEGV killed its command
 on node-7, pid 1000, 2 min 14 s after its start
 The last line of its stderr:
   | ./run.sh: line 3:  4711 Segmentation fault  ./solver
@@ -207,7 +207,7 @@ Root Cause (first observed failure):
   host      : node-7
   rank      : 0 (local_rank: 0)
   exitcode  : 139 (pid: 1000)
-  traceback : exited with 139, as after a command that SIGSEGV killed
+  traceback : exited with 139, probably because SIGSEGV killed its command
   failed (exitcode: 139) local_rank: 0 (pid: 1000) of binary: /usr/bin/python3
 Log: /logs/stderr.log
 ============================================================
@@ -221,7 +221,7 @@ TEST(VerdictScreen, ShowsAnExpiredTimer) {
             R"(============================================================
 train.py FAILED: rank 2 of 4 killed by SIGKILL: its timer "all_reduce" expired
 on node-7, pid 1002, 2 min 14 s after its start
-What to do: the program did not finish what it had set that timer for; its last lines show where it was
+What to do: the work under that timer took too long; the program's last lines show where it was
 The last line of its stderr:
   | step 41
 Root Cause (first observed failure):
