@@ -39,8 +39,7 @@ std::string host_text(HostRecord record) {
 template <typename T>
 Result<T> not_etcd(std::string_view answer) {
   return fail(ExitCode::environment,
-              fmt::format("what should be etcd gives an answer that is not etcd's: {}",
-                          printable(answer, 100)));
+              fmt::format("the server does not answer like etcd: {}", printable(answer, 100)));
 }
 
 int64_t whole_seconds(Duration time) {

@@ -82,9 +82,9 @@ std::string host_hint(const RendezvousOptions& options, const std::optional<IpAd
   const std::string text = meant->to_string();
   const std::vector<IpAddress> own = read_peer_addresses();
   return fmt::format(
-      "; {}, so nodes on other machines cannot mean this address: give all nodes one that they "
-      "share{}",
-      options.host == text ? text + " is every machine itself"
+      "; {}, so nodes on other machines cannot reach this one by it: give all nodes an address "
+      "that they share{}",
+      options.host == text ? fmt::format("on every machine {} is that machine itself", text)
                            : fmt::format("{} is {} here", options.host, text),
       own.empty() ? ""
                   : fmt::format(", such as {} if this one is to host", own.front().to_string()));

@@ -193,8 +193,8 @@ EtcdClient::Refusal EtcdClient::refusal(const EtcdReply& reply) const {
     }
     if (contains(reply.body, "CommonName of client")) {
       return {{Kind::setup,
-               "with users, its JSON gateway refuses client certificates that have a common name; "
-               "give one without (a subject without CN)"}};
+               "with users enabled, its JSON gateway refuses client certificates that have a CN; "
+               "give one without"}};
     }
     return {{status >= 500 ? Kind::outage : Kind::setup,
              fmt::format("it answers HTTP {}, not as etcd does", status)}};

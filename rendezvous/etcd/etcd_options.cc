@@ -129,7 +129,7 @@ class OptionReader {
     options_.files.certificate = certificate ? certificate->second : variable("ETCDCTL_CERT");
     options_.files.key = own_key ? own_key->second : variable("ETCDCTL_KEY");
     if (options_.files.certificate.empty() != options_.files.key.empty())
-      complain("of ETCDCTL_CERT and ETCDCTL_KEY only one is set; set both or none");
+      complain("only one of ETCDCTL_CERT and ETCDCTL_KEY is set; set both or none");
   }
 
   // Certificates imply TLS. On the command line they contradict http; those of variables, which may

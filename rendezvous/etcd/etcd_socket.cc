@@ -124,7 +124,7 @@ std::string distrust_text(uint32_t flags, const EtcdMember& member, const std::s
   if (flags & MBEDTLS_X509_BADCERT_EXPIRED) return "its certificate has expired";
   if (flags & MBEDTLS_X509_BADCERT_FUTURE) return "its certificate is not valid yet";
   if (flags & MBEDTLS_X509_BADCERT_NOT_TRUSTED)
-    return fmt::format("its certificate is by no authority of {}", authority);
+    return fmt::format("its certificate is not signed by an authority in {}", authority);
   std::array<char, 300> text{};
   mbedtls_x509_crt_verify_info(text.data(), text.size(), "", flags);
   return fmt::format("its certificate is not valid: {}", last_line(text.data()));

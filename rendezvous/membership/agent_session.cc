@@ -111,7 +111,7 @@ void AgentSession::on_message(const AgentMessage& message) {
   if (const auto* join = std::get_if<Join>(&message); join && step_ == Step::join)
     return on_join(*join);
   stream_.close();
-  on_closed("it sent a message out of turn", false);
+  on_closed("it sent an unexpected message", false);
 }
 
 void AgentSession::on_hello(const Hello& hello) {

@@ -147,8 +147,8 @@ void ByteStream::write(std::string_view bytes) {
   State& state = *state_;
   if (!state.open || state.finishing || state.losing) return;
   if (state.unsent.size() + bytes.size() > state.unsent_bytes_max) {
-    return state.lose_later(
-        fmt::format("it does not take what is sent to it ({} bytes wait)", state.unsent.size()));
+    return state.lose_later(fmt::format(
+        "it does not read what is sent to it ({} bytes are waiting)", state.unsent.size()));
   }
   const bool was_waiting = !state.unsent.empty();
   state.unsent += bytes;

@@ -24,8 +24,8 @@ void ClientCheck::begin() {
   if (!options_.users || options_.allow_any || options_.local->works()) return;
   if (std::exchange(said_, true)) return;
   say_(
-      fmt::format("every user of this machine can use the job's store: the kernel does "
-                  "not tell who connects ({})",
+      fmt::format("every user of this machine can use the job's store: the kernel does not show "
+                  "the owner of a connection ({})",
                   options_.local->why_not()));
 }
 
@@ -72,11 +72,10 @@ bool ClientCheck::is_ours(uid_t uid) {
 
 void ClientCheck::say_refusal(std::optional<uid_t> uid, const SocketAddress& client) {
   if (refused_.size() >= kRefusedSaid || !refused_.insert(uid).second) return;
-  const std::string who = uid ? fmt::format("a process of uid {}", *uid)
-                              : fmt::format(
-                                    "a connection from {}, of which the kernel does not "
-                                    "say whose it is,",
-                                    client.to_string());
+  const std::string who =
+      uid ? fmt::format("a process of uid {}", *uid)
+          : fmt::format("a connection from {}, whose owner the kernel does not show,",
+                        client.to_string());
   say_(
       fmt::format("refused {} at the job's store: it is for uid {}, root and the users "
                   "that the job's processes run as; --store-allow {} admits every user of "

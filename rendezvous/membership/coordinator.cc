@@ -51,8 +51,8 @@ Coordinator::Coordinator(boost::asio::io_context& io, std::unique_ptr<Listener> 
       !is_loopback_only(listener_->local_endpoints())) {
     say(
         fmt::format("no job token: anyone who can reach port {} of this machine can join the job, "
-                    "and who is on the way can change what its nodes say; --rdzv-token-file or "
-                    "MUSTER_TOKEN sets one",
+                    "and an attacker on the network path can change what its nodes send; "
+                    "--rdzv-token-file or MUSTER_TOKEN sets one",
                     listener_->port()));
   }
   make_job(options_.job_id);
@@ -148,15 +148,15 @@ void Coordinator::on_closed(membership::ConnectionId id, const std::string& why,
 // The refused node says this itself, but a user who waits for that node looks at this screen.
 void Coordinator::say_refusal(const AgentSession& session, const std::string& told) {
   if (is_new_trouble(session, told))
-    say(fmt::format("refused a node at {}; it was told: {}", session.peer().to_string(), told));
+    say(fmt::format("refused a node at {}; reason sent: {}", session.peer().to_string(), told));
 }
 
 void Coordinator::say_meddling(const AgentSession& session, const std::string& what) {
   if (is_new_trouble(session, what)) {
-    say(fmt::format(
-        "the connection of the node at {} was closed, and may be opened anew: {}; with a job token "
-        "that costs the connection only",
-        session.peer().to_string(), what));
+    say(
+        fmt::format("the connection of the node at {} was closed, and may be opened anew: {}; with "
+                    "a job token this would cost only the connection",
+                    session.peer().to_string(), what));
   }
 }
 

@@ -154,8 +154,9 @@ void Member::on(Instant now, const member::ConnectionFailed& event) {
   trouble_ = event.error.message;
   pause(now);
   if (stood_still_ != 0 && report_.phase == Phase::running) {
-    return stop_round(now, StopWhy::host,
-                      "this node stood still for longer than its lease: others may have its place");
+    return stop_round(
+        now, StopWhy::host,
+        "this node was frozen for longer than its lease: another node may have taken its place");
   }
   if (!event.refused) return;
   const bool job_ran = join_.last_epoch > 0 || is_spare_;

@@ -208,7 +208,7 @@ void MemberClient::on_message(const HostMessage& message) {
   } else if (const auto* welcome = std::get_if<Welcome>(&message)) {
     return on_welcome(*welcome);
   }
-  on_closed("it sent an answer out of turn");
+  on_closed("it sent an unexpected message");
 }
 
 // Skips a host that refuses us before the token is checked: it may be of another job, version or
@@ -264,10 +264,10 @@ void MemberClient::on_welcome(const Welcome& welcome) {
   host_has_proved_ = !options_.token.empty();  // A wrong seal would have ended it.
   if (link_->wanted_instance && *link_->wanted_instance != welcome.host_instance) {
     dialler_.distrust();
-    return fail_link(
-        {{ExitCode::rendezvous, fmt::format("another host answers at {}: {} names one that is gone",
-                                            link_->host.to_string(), options_.member.endpoint)},
-         true});
+    return fail_link({{ExitCode::rendezvous,
+                       fmt::format("another host answers at {}; the host named in {} is gone",
+                                   link_->host.to_string(), options_.member.endpoint)},
+                      true});
   }
   worker_secret_ = membership::worker_secret(options_.token, options_.job_id, welcome.worker_seed);
   on_verdict(welcome);
@@ -283,10 +283,10 @@ void MemberClient::on_broken_seal() {
   }
   const std::string why(membership::kBrokenSeal);
   if (!std::exchange(meddling_said_, true)) {
-    handlers_.say(fmt::format(
-        "the connection to the host at {} was closed, and is opened anew: {}; with a job token "
-        "that costs the connection only",
-        options_.member.endpoint, why));
+    handlers_.say(
+        fmt::format("the connection to the host at {} was closed, and is opened anew: {}; with a "
+                    "job token this would cost only the connection",
+                    options_.member.endpoint, why));
   }
   on_closed(why);
 }

@@ -86,9 +86,9 @@ void Member::obey(Instant now, const membership::End& what) {
     if ((undone || surplus) && what.why == membership::EndWhy::success) {
       end.why = membership::EndWhy::lost;
       end.exit_code = static_cast<int>(ExitCode::rendezvous);
-      end.text = surplus ? "the job has ended without this node: all its places were taken"
-                         : "this node's workers were stopped without their host; those of the "
-                           "others succeeded";
+      end.text = surplus
+                     ? "the job has ended without this node: all its places were taken"
+                     : "this node lost its host and stopped its workers; the other nodes succeeded";
     }
     out_->push_back(member::JobEnded{std::move(end)});
     announce_leave();

@@ -436,7 +436,7 @@ bool Membership::keep_no_places() {
 }
 
 void Membership::see_network(const Node& by) {
-  if (!by.join.is_host && keep_no_places()) say("this node has its network again");
+  if (!by.join.is_host && keep_no_places()) say("this node's network is back");
 }
 
 // True while the host's own node is in the job; false if it only serves the others.

@@ -130,12 +130,12 @@ void OwnerQuestions::decide(Questions::iterator question, bool may_come, std::st
 void OwnerQuestions::refuse(Questions::iterator question) {
   const Open& open = question->second;
   const Agents agents = agents_at(open.from.ip);
-  std::string why = "none of the round's agents is there to say whose it is";
+  std::string why = "none of the round's agents is there to say who owns it";
   if (!agents.empty()) {
     const std::string host = quiet_name(agents.front()->host);
     why = open.was_denied
               ? fmt::format("the agent of {} says that it is of no user of the job there", host)
-              : fmt::format("the agent of {} did not say within {} whose it is", host,
+              : fmt::format("the agent of {} did not say within {} who owns it", host,
                             membership::whole_seconds(kAnswerLimit));
   }
   decide(question, false, client_refusal(open.from.ip, why));
@@ -145,7 +145,7 @@ void OwnerQuestions::say_unchecked(const AgentCame& agent) {
   if (!said_.insert(agent.sight).second) return;
   const std::string_view why = agent.sight == Sight::translated
                                    ? "from which addresses are translated on the way"
-                                   : "whose kernel does not tell who connects";
+                                   : "whose kernel does not show the owner of a connection";
   out_->push_back(Say{fmt::format(
       "every user of {} ({}) can use the job's store, as can those of any other node {}",
       quiet_name(agent.host), agent.seen.to_string(), why)});

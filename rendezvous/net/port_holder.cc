@@ -130,8 +130,8 @@ std::optional<std::string> connection_at(int port) {
       "--rdzv-endpoint; one node alone may leave the flag out)",
       port, holder.process.empty() ? "a process that has ended or is hidden" : holder.process,
       holder.other_end,
-      is_local ? fmt::format("a port outside of {} to {} (net.ipv4.ip_local_port_range), where the "
-                             "kernel gives them to connections",
+      is_local ? fmt::format("a port outside of {} to {} (net.ipv4.ip_local_port_range), from "
+                             "which the kernel picks ports for outgoing connections",
                              first, last)
                : "another port");
 }

@@ -147,7 +147,7 @@ class WhoMayCome(LiveTest):
             self.assertEqual(ended.returncode, 0, ended.stderr)
             self.assertEqual(ended.stdout.count("reached") + ended.stdout.count("sum 2.0"), 2, ended.stderr)
             self.assertEqual(ended.stderr.count("muster: every user of this machine can use the job's store: the kernel does "
-                                                "not tell who connects (sock_diag: "), 1, ended.stderr)
+                                                "not show the owner of a connection (sock_diag: "), 1, ended.stderr)
 
     def test_store_allow_admits_another_user(self):
         with Job("--store-allow", "127.0.0.1", "--no-python", "sh", "-c",
@@ -405,7 +405,7 @@ class OnThePath(NodesTest):
         host, node, relay = self.start()
         self.newest(relay).near.sendall(TO_NODE["End"])
         self.assert_exit(node, 122)
-        self.assertIn("workers were stopped without their host; those of the others succeeded", node.stderr())
+        self.assertIn("this node lost its host and stopped its workers; the other nodes succeeded", node.stderr())
         self.end_well(host)
 
 
@@ -498,7 +498,7 @@ class TheStoreOfAnotherNode(Attempts, NetnsTest):
         self.jobs.append(jobs[1])
         self.wait_reached(jobs)
         self.end(jobs, "muster: every user of node2 (10.99.0.2) can use the job's store, as can those of any other node "
-                       "whose kernel does not tell who connects")
+                       "whose kernel does not show the owner of a connection")
 
     def test_a_node_behind_nat_is_admitted_with_a_warning(self):
         self.make(3)

@@ -160,8 +160,8 @@ class Names(NetnsTest):
         self.cluster.own_name_is_loopback(3)
         meeting = [self.c10d(i, 3, endpoint="node3") for i in (3, 4)]
         for i, job in ((1, self.jobs[0]), (2, self.jobs[1])):
-            self.assertIn(f"; head is 127.0.1.1 here, so nodes on other machines cannot mean this address: give all nodes one "
-                          f"that they share, such as 10.99.0.{i} if this one is to host; ", self.said(job, "1 of 2 nodes"))
+            self.assertIn(f"; head is 127.0.1.1 here, so nodes on other machines cannot reach this one by it: give all nodes "
+                          f"an address that they share, such as 10.99.0.{i} if this one is to host; ", self.said(job, "1 of 2 nodes"))
         for job in meeting:
             self.assertIn("2 of 3 nodes; here: node3, node4; gives up in", self.said(job, "of 3 nodes"), "another has found it")
         for job in self.jobs[:2]:

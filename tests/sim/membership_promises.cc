@@ -309,7 +309,7 @@ void MembershipPromises::asked(Instant, const membership::Finished&) {
 
 void MembershipPromises::asked(Instant now, const membership::Say& effect) {
   if (effect.text.starts_with("this node lost its network")) doubts_itself_ = true;
-  if (effect.text == "this node has its network again") {
+  if (effect.text == "this node's network is back") {
     doubts_itself_ = false;
     last_pause_ = now;
   }

@@ -111,7 +111,7 @@ TEST(EtcdOptions, ContradictionsAreRefused) {
   EXPECT_EQ(complaint("a", {{"ssl_cert_key", "/k"}}),
             "--rdzv-conf has ssl_cert_key without the certificate of that key (cert); give both");
   EXPECT_EQ(complaint("a", {}, {{"ETCDCTL_CERT", "/c"}}),
-            "of ETCDCTL_CERT and ETCDCTL_KEY only one is set; set both or none");
+            "only one of ETCDCTL_CERT and ETCDCTL_KEY is set; set both or none");
 }
 
 TEST(EtcdOptions, UserAndPasswordComeFromEtcdctlsVariables) {

@@ -325,7 +325,7 @@ TEST_F(AgentSessionTest, EndsAtAMessageOutOfTurn) {
   for (const std::string& bytes : cases) {
     ends_.clear(), joins_.clear();
     start("", bytes + bytes_of(Query{2}));
-    EXPECT_EQ(ends_, (std::vector<SessionEnd>{{"it sent a message out of turn", false}}));
+    EXPECT_EQ(ends_, (std::vector<SessionEnd>{{"it sent an unexpected message", false}}));
     EXPECT_TRUE(messages_.empty());
     EXPECT_FALSE(session_->is_joined());
   }
@@ -353,7 +353,7 @@ TEST_F(AgentSessionTest, AcceptsLargeFramesOnlyAfterTheJoin) {
   start("", bytes_of(hello_of("job")) + bytes_of(large));
   ASSERT_EQ(ends_.size(), 1u);
   EXPECT_FALSE(ends_[0].refused);
-  EXPECT_NE(ends_[0].why, "it sent a message out of turn");  // Its length alone is refused.
+  EXPECT_NE(ends_[0].why, "it sent an unexpected message");  // Its length alone is refused.
   join();
   say(large);
   turn([this] { return !messages_.empty(); }, "the report arrives");

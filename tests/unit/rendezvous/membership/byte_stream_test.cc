@@ -99,8 +99,8 @@ TEST_F(ByteStreamTest, DropsASlowPeerAtTheLimitOnceAndNotInsideWrite) {
   EXPECT_EQ(ends_.size(), 0u);
   settle();
   ASSERT_EQ(ends_.size(), 1u);
-  EXPECT_TRUE(ends_[0].starts_with("it does not take what is sent to it (")) << ends_[0];
-  EXPECT_TRUE(ends_[0].ends_with(" bytes wait)")) << ends_[0];
+  EXPECT_TRUE(ends_[0].starts_with("it does not read what is sent to it (")) << ends_[0];
+  EXPECT_TRUE(ends_[0].ends_with(" bytes are waiting)")) << ends_[0];
 }
 
 class SmallByteStreamTest : public ByteStreamTest {
@@ -117,7 +117,8 @@ TEST_F(SmallByteStreamTest, SendsExactlyTheLimit) {
   EXPECT_EQ(peer_->receive(), most);
   stream_->write(most + "x");
   settle();
-  EXPECT_EQ(ends_, std::vector<std::string>{"it does not take what is sent to it (0 bytes wait)"});
+  EXPECT_EQ(ends_,
+            std::vector<std::string>{"it does not read what is sent to it (0 bytes are waiting)"});
 }
 
 TEST_F(ByteStreamTest, CountsUnsentBytes) {

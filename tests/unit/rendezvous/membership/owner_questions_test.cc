@@ -26,9 +26,9 @@ const std::string kStoreRemedy = "; --store-allow 10.0.0.2 admits every user of 
 const std::string kDenied =
     kStoreRefused + "the agent of b says that it is of no user of the job there" + kStoreRemedy;
 const std::string kSilent =
-    kStoreRefused + "the agent of b did not say within 10 s whose it is" + kStoreRemedy;
+    kStoreRefused + "the agent of b did not say within 10 s who owns it" + kStoreRemedy;
 const std::string kNobody =
-    kStoreRefused + "none of the round's agents is there to say whose it is" + kStoreRemedy;
+    kStoreRefused + "none of the round's agents is there to say who owns it" + kStoreRemedy;
 
 class OwnerQuestionsTest : public testing::Test {
  protected:
@@ -169,7 +169,7 @@ TEST_F(OwnerQuestionsTest, AdmitByAddressIfAnAgentCannotTellOwners) {
   EXPECT_EQ(client(8), (Effects{Decided{8, true, ""}}));
   EXPECT_EQ(client(9, kElsewhere),
             (Effects{Say{"every user of b (10.0.0.3) can use the job's store, as can those of any "
-                         "other node whose kernel does not tell who connects"},
+                         "other node whose kernel does not show the owner of a connection"},
                      Decided{9, true, ""}}));
   agent(3);
   EXPECT_EQ(client(10), (Effects{Decided{10, true, ""}}))

@@ -137,7 +137,7 @@ TEST(Patience, MakesAHostThatLosesAllNodesSuspectItsNetwork) {
   EXPECT_EQ(m.live(seconds{60}, {"a"}),
             "Say{this node lost its network: no sign of any other node for 3 s; their places are "
             "kept for 600 s}");
-  EXPECT_EQ(m.again("b"), "Say{this node has its network again}");
+  EXPECT_EQ(m.again("b"), "Say{this node's network is back}");
   m.disconnect("b");
   EXPECT_EQ(m.live(milliseconds{2900}, {"a"}), "") << "its agent may be redialing";
   m.join("b");
@@ -214,7 +214,7 @@ TEST(Patience, MakesAHostWithASpareSuspectItsNetwork) {
   m.join("c");
   m.ready("c");
   EXPECT_THAT(m.live(seconds{60}, {"a"}), HasSubstr("this node lost its network"));
-  EXPECT_EQ(m.again("b"), "Say{this node has its network again}");
+  EXPECT_EQ(m.again("b"), "Say{this node's network is back}");
 }
 
 TEST(Patience, ChecksTheHostsOwnLinksAfterALoss) {
