@@ -200,18 +200,11 @@ void JobRecorder::worker_exited(const WorkerExit& exit, HostEvidence machine) {
   ended.machine = std::move(machine);
 }
 
-void JobRecorder::add_evidence(pid_t pid, const HostEvidence& machine) {
+void JobRecorder::add_evidence(pid_t pid, const GatheredEvidence& gathered) {
   const auto found =
       std::ranges::find(workers_, pid, [](const WorkerRecord& one) { return one.failure.pid; });
   if (found == workers_.end()) return;
-  HostEvidence merged = machine;
-  merged.oom_kills = found->machine.oom_kills;
-  merged.machine_oom_kills = found->machine.machine_oom_kills;
-  merged.memory_limit_bytes = found->machine.memory_limit_bytes;
-  merged.limits = found->machine.limits;
-  merged.process_limit = found->machine.process_limit;
-  merged.expired_timer = found->machine.expired_timer;
-  found->machine = std::move(merged);
+  static_cast<GatheredEvidence&>(found->machine) = gathered;
 }
 
 void JobRecorder::stop_begins(int signal, Duration grace, const std::vector<AtStop>& seen,

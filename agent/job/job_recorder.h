@@ -69,8 +69,8 @@ class JobRecorder {
   void worker_was_in(int local_rank, std::string call) {
     worker(local_rank).failure.call = std::move(call);
   }
-  // Adds evidence that was found after the worker's end: core file, disks.
-  void add_evidence(pid_t pid, const HostEvidence& machine);
+  // Adds what was found after the worker's end: kernel log, core file, disks.
+  void add_evidence(pid_t pid, const GatheredEvidence& gathered);
   // Called before the workers get the first signal of a stop. `seen`: the state of each worker just
   // before it, by local rank. `earlier`: see StopMark.
   void stop_begins(int signal, Duration grace, const std::vector<AtStop>& seen,

@@ -36,7 +36,7 @@ std::string line_of_file(const std::string& path) {
 
 constexpr const char* kOomKills = "oom_kill ";
 
-void look_at_shm(const EvidenceRequest& request, HostEvidence& evidence) {
+void look_at_shm(const EvidenceRequest& request, GatheredEvidence& evidence) {
   struct statvfs disk{};
   if (::statvfs(request.shm_dir.c_str(), &disk) != 0) return;
   evidence.shm_free_bytes = static_cast<int64_t>(disk.f_bavail * disk.f_frsize);
@@ -44,7 +44,7 @@ void look_at_shm(const EvidenceRequest& request, HostEvidence& evidence) {
 }
 
 // Full means full for a program: no block left for an ordinary user, or no inode.
-void look_at_log_disk(const EvidenceRequest& request, HostEvidence& evidence) {
+void look_at_log_disk(const EvidenceRequest& request, GatheredEvidence& evidence) {
   struct statvfs disk{};
   if (request.log_dir.empty() || ::statvfs(request.log_dir.c_str(), &disk) != 0) return;
   const bool no_inodes = disk.f_files > 0 && disk.f_favail == 0;
@@ -72,7 +72,7 @@ std::string newest_match(const std::string& pattern) {
   return newest;
 }
 
-void look_for_core(const EvidenceRequest& request, HostEvidence& evidence) {
+void look_for_core(const EvidenceRequest& request, GatheredEvidence& evidence) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_CORE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
     evidence.core_limit_bytes = static_cast<int64_t>(limit.rlim_cur);
@@ -124,8 +124,8 @@ void OomWatch::fill(HostEvidence& evidence) const {
   evidence.memory_limit_bytes = limit && *limit < kUnlimited ? *limit : 0;
 }
 
-HostEvidence gather_evidence(const EvidenceRequest& request) {
-  HostEvidence evidence;
+GatheredEvidence gather_evidence(const EvidenceRequest& request) {
+  GatheredEvidence evidence;
   look_at_shm(request, evidence);
   look_at_log_disk(request, evidence);
   if (request.signal != 0) look_for_core(request, evidence);

@@ -46,9 +46,8 @@ struct EvidenceRequest {
   std::string shm_dir = "/dev/shm";
 };
 
-// Gathers what the kernel log, /proc, /dev/shm and the disk of the logs show; the other fields of
-// HostEvidence are the caller's.
-HostEvidence gather_evidence(const EvidenceRequest& request);
+// Gathers what the kernel log, /proc, /dev/shm and the disk of the logs show.
+GatheredEvidence gather_evidence(const EvidenceRequest& request);
 
 // Adds the kernel function that the process sleeps in.
 StuckProcess stuck_process(const ProcessEntry& process, const std::string& proc_root = "/proc");

@@ -77,22 +77,28 @@ struct OomVictim {
   friend bool operator==(const OomVictim&, const OomVictim&) = default;
 };
 
-// The machine's state right after a death. A default value means "not found, or not checked".
-struct HostEvidence {
-  int64_t oom_kills = 0;  // Kernel kills in our own memory cgroup since the attempt started.
-  int64_t machine_oom_kills = 0;   // The same for the whole machine (or container VM).
-  bool more_kills = false;         // More workers died of SIGKILL than oom_kills can account for.
-  std::optional<bool> oom_victim;  // True if the kernel log says that it killed this worker.
+// What gather_evidence() finds after a death, which the recorder copies as a whole. A default value
+// means "not found, or not checked".
+struct GatheredEvidence {
+  std::optional<bool> oom_victim;      // True if the kernel log says that it killed this worker.
   std::vector<OomVictim> oom_victims;  // All in the kernel log, including other users' processes.
   bool stack_overflow = false;         // True if the kernel log shows one.
   std::optional<Xid> xid;              // Logged during the attempt.
-  int64_t memory_limit_bytes = 0;      // The memory cgroup's; 0: unknown or unlimited.
   int64_t shm_free_bytes = -1;         // /dev/shm; -1: not checked.
   int64_t shm_total_bytes = 0;
   std::string core_path;     // An existing core file of this worker.
   std::string core_handler;  // How to find a core that a handler took: "coredumpctl info 4711".
   int64_t core_limit_bytes = -1;  // RLIMIT_CORE of the worker; -1: unlimited or not checked.
   std::string full_log_disk;      // Path of the log folder if its disk is full.
+};
+
+// The machine's state right after a death. Its own members are known at once, or once the output is
+// complete.
+struct HostEvidence : GatheredEvidence {
+  int64_t oom_kills = 0;  // Kernel kills in our own memory cgroup since the attempt started.
+  int64_t machine_oom_kills = 0;   // The same for the whole machine (or container VM).
+  bool more_kills = false;         // More workers died of SIGKILL than oom_kills can account for.
+  int64_t memory_limit_bytes = 0;  // The memory cgroup's; 0: unknown or unlimited.
   WorkerLimits limits;
   std::string process_limit;  // The effective limit on processes and threads, in words.
   std::string expired_timer;  // Scope of the file timer that killed this worker.

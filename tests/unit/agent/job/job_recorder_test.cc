@@ -322,7 +322,7 @@ TEST_F(Job, LaterEvidenceIsAddedToItsWorkerAndOverwritesNone) {
   HostEvidence memory;
   memory.oom_kills = 1;
   record_.worker_exited(exit_of(1, 101, ExitStatus::signaled(SIGKILL)), memory);
-  HostEvidence core;
+  GatheredEvidence core;
   core.core_path = "/cores/core.101";
   record_.add_evidence(101, core);
   record_.add_evidence(999, {});

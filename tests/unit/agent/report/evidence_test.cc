@@ -135,7 +135,7 @@ TEST_F(EvidenceTest, NamesNoCoreThatDoesNotExistOrWasNotDumped) {
 
 TEST_F(EvidenceTest, NamesTheHandlerThatTakesTheCores) {
   write("/proc/sys/kernel/core_pattern", "|/usr/lib/systemd/systemd-coredump %P\n");
-  const HostEvidence evidence = gather_evidence(core_request());
+  const GatheredEvidence evidence = gather_evidence(core_request());
   EXPECT_EQ(evidence.core_handler, "coredumpctl info 4711");
   EXPECT_EQ(evidence.core_path, "");
 }
@@ -143,7 +143,7 @@ TEST_F(EvidenceTest, NamesTheHandlerThatTakesTheCores) {
 TEST_F(EvidenceTest, MeasuresSharedMemory) {
   EvidenceRequest request;
   request.shm_dir = root_;
-  const HostEvidence evidence = gather_evidence(request);
+  const GatheredEvidence evidence = gather_evidence(request);
   EXPECT_GT(evidence.shm_total_bytes, 0);
   EXPECT_GE(evidence.shm_free_bytes, 0);
   EXPECT_LE(evidence.shm_free_bytes, evidence.shm_total_bytes);

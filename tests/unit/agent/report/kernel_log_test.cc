@@ -240,7 +240,7 @@ TEST_F(KernelLogTest, IsAskedForKillsWhateverTheExitStatus) {
   for (const pid_t pid : {4711, 4712}) {
     request.pid = pid;
     request.signal = pid == 4711 ? SIGKILL : 0;
-    const HostEvidence evidence = gather_evidence(request);
+    const GatheredEvidence evidence = gather_evidence(request);
     EXPECT_EQ(evidence.oom_victim, pid == 4711);
     EXPECT_EQ(evidence.oom_victims, (std::vector<OomVictim>{{4711, "python3"}}));
   }
