@@ -2,15 +2,12 @@
 #include "worker_lib/quiet_thread.h"
 
 #include <csignal>
-#include <memory>
-#include <string>
 #include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/unit/worker_lib/no_threads.h"
-#include "worker_lib/group/group_queue.h"
 
 namespace muster::worker {
 namespace {
@@ -42,30 +39,6 @@ TEST(QuietThread, ReportsThatNoThreadStartsAndRestoresSignals) {
   EXPECT_TRUE(takes(SIGTERM));
   EXPECT_THROW(quiet_thread([] {}), std::system_error);
   EXPECT_TRUE(takes(SIGTERM));
-}
-
-TEST(GroupQueue, FailsTheOperationAndTheGroupIfNoThreadStarts) {
-  const auto state = std::make_shared<GroupState>("world", GlobalRank{3}, false);
-  GroupQueue queue(state);
-  bool performed = false;
-  const auto push = [&] {
-    return queue.push(
-        [&]() -> Outcome<> {
-          performed = true;
-          return Done{};
-        },
-        "all_reduce", Deadline::max());
-  };
-  const NoThreads none;
-  const std::optional<Outcome<>> outcome = push()->wait(Deadline::max());
-  ASSERT_TRUE(outcome && !*outcome);
-  EXPECT_EQ(outcome->error().code, ErrorCode::system);
-  EXPECT_EQ(outcome->error().ranks, std::vector<GlobalRank>{{3}}) << "this rank is the origin";
-  EXPECT_THAT(outcome->error().message,
-              HasSubstr("all_reduce of group world: starting a thread failed: "));
-  EXPECT_TRUE(state->failed());
-  EXPECT_TRUE(queue.idle());
-  EXPECT_FALSE(performed);
 }
 
 }  // namespace

@@ -22,7 +22,6 @@
 
 #include "muster/error.h"
 #include "muster/process_group.h"
-#include "worker_lib/members.h"
 
 namespace muster {
 namespace {
@@ -266,14 +265,6 @@ TEST(WorkerTypes, RanksAreOrderedAndUnsetIsNoRank) {
   EXPECT_EQ(GlobalRank().value, -1);
   EXPECT_LT(GlobalRank{1}, GlobalRank{2});
   EXPECT_EQ(GroupRank{3}, GroupRank{3});
-}
-
-TEST(WorkerTypes, APeerIsDescribedByRankHostAndPid) {
-  worker::Peer peer;
-  peer.rank = GlobalRank{2};
-  peer.host = "node7";
-  peer.pid = 4711;
-  EXPECT_EQ(describe(peer), "rank 2 (node7, pid 4711)");
 }
 
 TEST(WorkerTypes, AnErrorKeepsWhatItWasGivenThroughCopies) {

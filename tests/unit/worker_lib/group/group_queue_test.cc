@@ -97,17 +97,24 @@ TEST_F(QueuedBehindAnother, AThreadThatWaitsForAnyOperationMakesTheQueueAwaited)
 TEST(QueuedWork, CompletesAndFailsItsGroupIfNoThreadStarts) {
   const auto state = std::make_shared<GroupState>("world", GlobalRank{3}, false);
   GroupQueue queue(state);
+  bool performed = false;
   std::shared_ptr<QueuedWork> work;
   {
     const NoThreads none;
-    work = queue.push([]() -> Outcome<> { return Done{}; }, "barrier", Deadline::max());
+    const auto perform = [&]() -> Outcome<> {
+      performed = true;
+      return Done{};
+    };
+    work = queue.push(perform, "barrier", Deadline::max());
   }
   const std::optional<Outcome<>> outcome = work->outcome();
   ASSERT_TRUE(outcome && !*outcome);
+  EXPECT_FALSE(performed);
+  EXPECT_EQ(outcome->error().code, ErrorCode::system);
   EXPECT_TRUE(
       outcome->error().message.starts_with("barrier of group world: starting a thread failed: "))
       << outcome->error().message;
-  EXPECT_EQ(outcome->error().ranks, std::vector<GlobalRank>{{3}});
+  EXPECT_EQ(outcome->error().ranks, std::vector<GlobalRank>{{3}}) << "this rank is the origin";
   EXPECT_TRUE(state->failed());
   EXPECT_TRUE(queue.idle());
 }

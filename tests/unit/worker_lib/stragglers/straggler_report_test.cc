@@ -624,18 +624,6 @@ RC_GTEST_PROP(RankProgressProperty, SurvivesEncoding, ()) {
   RC_ASSERT(RankProgress::decode(place.encode()) == place);
 }
 
-TEST(RankProgress, RefusesATruncatedText) {
-  const std::string whole =
-      At().in("world", 7, {1, 2}).receiving("b", 3).blames({4}).place.encode();
-  for (size_t size = 0; size < whole.size(); ++size) {
-    const auto part = RankProgress::decode(std::string_view(whole).substr(0, size));
-    // Groups are the last fields: without the later ones the text may still be valid.
-    EXPECT_TRUE(!part || part->groups.size() < 2) << size;
-  }
-  EXPECT_EQ(RankProgress::decode(""), std::nullopt);
-  EXPECT_EQ(RankProgress::decode("17:muster progress 2;1:0"), std::nullopt);
-}
-
 }  // namespace
 }  // namespace muster::worker
 

@@ -15,7 +15,6 @@
 
 #include "tests/unit/worker_lib/backends/cpu/memory_links.h"
 #include "tests/wait_for.h"
-#include "worker_lib/backends/cpu/p2p_matching.h"
 
 namespace muster::worker {
 namespace {
@@ -390,48 +389,6 @@ TEST(Exchange, RefusesBytesThatAreNoFrame) {
   const Outcome<> done = end.exchange.finish();
   ASSERT_FALSE(done);
   EXPECT_THAT(done.error().message, HasSubstr("data that is not a message of a collective"));
-}
-
-// ---- which receive gets which message
-
-RequestPtr receive_of(int from, int tag) {
-  auto request = std::make_shared<TransferRequest>();
-  request->transfer.kind = OpKind::recv;
-  request->transfer.peer = from;
-  request->transfer.tag = tag;
-  return request;
-}
-
-TEST(TransferMatching, AMessageGoesToTheFirstReceiveThatItFits) {
-  TransferMatching matching;
-  const RequestPtr other_tag = receive_of(1, 5);
-  const RequestPtr other_rank = receive_of(2, 4);
-  const RequestPtr anybody = receive_of(-1, 4);
-  const RequestPtr exact = receive_of(1, 4);
-  for (const RequestPtr& one : {other_tag, other_rank, anybody, exact})
-    matching.post(one);
-  EXPECT_EQ(matching.take_posted(1, 4), anybody);
-  EXPECT_EQ(matching.take_posted(1, 4), exact);
-  EXPECT_EQ(matching.take_posted(1, 4), nullptr);
-  EXPECT_TRUE(matching.awaits(1));
-  EXPECT_EQ(matching.take_posted(1, 5), other_tag);
-  EXPECT_FALSE(matching.awaits(1));
-  EXPECT_TRUE(matching.awaits(2));
-}
-
-TEST(TransferMatching, AReceiveGetsTheFirstMessageThatItFits) {
-  TransferMatching matching;
-  EarlyMessage* first = matching.add_early(1, {.tag = 4, .bytes = 1});
-  EarlyMessage* second = matching.add_early(2, {.tag = 4, .bytes = 2});
-  EarlyMessage* third = matching.add_early(1, {.tag = 4, .bytes = 3});
-  EXPECT_EQ(matching.find_early(2, 4), second);
-  EXPECT_EQ(matching.find_early(-1, 4), first);
-  EXPECT_EQ(matching.find_early(-1, 5), nullptr);
-  first->claimed = receive_of(1, 4);
-  EXPECT_EQ(matching.find_early(1, 4), third) << "the first one has its receive";
-  matching.drop_early(third);
-  EXPECT_EQ(matching.find_early(1, 4), nullptr);
-  EXPECT_EQ(matching.early().size(), 2U);
 }
 
 }  // namespace

@@ -66,7 +66,8 @@ RC_GTEST_PROP(FlatRing, TheChunksOfAllSegmentsFormTheBlock, ()) {
     for (size_t segment = 0; segment < ring_segments(blocks); ++segment) {
       size_t chunks = 0;
       each_ring_chunk(blocks, block, segment, [&](size_t index, size_t offset, size_t bytes) {
-        RC_ASSERT(index == chunks++ && offset == at && bytes > 0 && bytes <= kChunk);
+        RC_ASSERT(index == chunks++ && index < kSegment / kChunk);
+        RC_ASSERT(offset == at && bytes > 0 && bytes <= kChunk);
         at += bytes;
       });
       RC_ASSERT(at - blocks.offset(block) ==

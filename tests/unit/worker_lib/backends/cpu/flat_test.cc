@@ -14,7 +14,6 @@
 #include "tests/unit/worker_lib/backends/backend_reference.h"
 #include "tests/unit/worker_lib/backends/cpu/memory_links.h"
 #include "worker_lib/backends/cpu/flat_group.h"
-#include "worker_lib/backends/cpu/flat_ring.h"
 
 namespace muster::worker {
 namespace {
@@ -180,7 +179,7 @@ TEST(FlatGroup, PositionsFollowItsOwnListOfRanks) {
   });
 }
 
-// ---- blocks and rings
+// ---- blocks
 
 TEST(Blocks, AreContiguous) {
   const Blocks equal(3, 10);
@@ -210,41 +209,6 @@ TEST(Blocks, KeepTheirOffsetsWhenPicked) {
   EXPECT_EQ(picked.offset(0), 24U);
   EXPECT_EQ(picked.offset(1), 8U);
   EXPECT_EQ(picked.total(), 16U);
-}
-
-TEST(Ring, VisitsEveryStepOfEverySegmentOnceAndInOrder) {
-  for (size_t segments = 1; segments <= 6; ++segments) {
-    for (int steps = 1; steps <= 9; ++steps) {
-      std::vector<int> next(segments, 0);
-      size_t most_open = 0;
-      each_ring_step(segments, steps, [&](size_t segment, int step) {
-        ASSERT_EQ(next[segment]++, step);
-        const auto open = static_cast<size_t>(
-            std::count_if(next.begin(), next.end(), [&](int n) { return n > 0 && n < steps; }));
-        most_open = std::max(most_open, open);
-      });
-      for (const int visited : next)
-        EXPECT_EQ(visited, steps) << segments << " segments";
-      EXPECT_LE(most_open, 2U) << "more would need more room for sums on their way";
-    }
-  }
-}
-
-TEST(Ring, ChunksCoverABlock) {
-  const std::vector<size_t> counts{0, 1, kChunk, kSegment + 1, 3 * kSegment};
-  const Blocks blocks(counts, 1);
-  for (int block = 0; block < blocks.n(); ++block) {
-    size_t at = blocks.offset(block);
-    for (size_t segment = 0; segment < ring_segments(blocks); ++segment) {
-      each_ring_chunk(blocks, block, segment, [&](size_t index, size_t offset, size_t bytes) {
-        EXPECT_EQ(offset, at);
-        EXPECT_LT(index, kSegment / kChunk);
-        EXPECT_LE(bytes, kChunk);
-        at += bytes;
-      });
-    }
-    EXPECT_EQ(at, blocks.offset(block) + blocks.bytes(block));
-  }
 }
 
 }  // namespace

@@ -95,6 +95,8 @@ TEST(P2pMatching, KeepsPostedReceivesInCallOrderUntilTakenOrForgotten) {
     matching.post(one);
   EXPECT_EQ(matching.take_posted(2, 1), second);
   EXPECT_EQ(matching.posted(), (std::list<RequestPtr>{first, third}));
+  EXPECT_TRUE(matching.awaits(0));
+  EXPECT_FALSE(matching.awaits(2));
   matching.forget_posted();
   EXPECT_FALSE(matching.awaits(0));
   EXPECT_EQ(matching.take_posted(0, 1), nullptr);
@@ -122,6 +124,16 @@ TEST(P2pMatching, AnEarlyMessageHasRoomForItsDataAndAStableAddress) {
   matching.drop_early(empty);
   EXPECT_EQ(matching.find_early(3, 1), five);
   EXPECT_EQ(matching.early().size(), 101U);
+}
+
+TEST(P2pMatching, AMessageThatHasItsReceiveFitsNoOther) {
+  TransferMatching matching;
+  EarlyMessage* const first = matching.add_early(1, {.tag = 4});
+  EarlyMessage* const second = matching.add_early(1, {.tag = 4});
+  first->claimed = posted_receive(1, 4);
+  EXPECT_EQ(matching.find_early(1, 4), second);
+  matching.drop_early(second);
+  EXPECT_EQ(matching.find_early(-1, 4), nullptr);
 }
 
 TEST(P2pMatching, ARequestKnowsItsBytesAndItsDirection) {

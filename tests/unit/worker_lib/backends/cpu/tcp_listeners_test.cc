@@ -29,7 +29,8 @@ ListenAddress any_listen_address() {
   std::copy_n(number.begin(), v4.size(), v4.begin());
   std::copy_n(number.begin(), v6.size(), v6.begin());
   v6[0] = 0xfd;  // Not an IPv4-mapped address.
-  const IpAddress ip = *rc::gen::arbitrary<bool>() ? IpAddress::v4(v4) : IpAddress::v6(v6);
+  const auto scope = *rc::gen::inRange<uint32_t>(0, 3);
+  const IpAddress ip = *rc::gen::arbitrary<bool>() ? IpAddress::v4(v4) : IpAddress::v6(v6, scope);
   return {{ip, *rc::gen::arbitrary<uint16_t>()}, bytes(0, 20)};
 }
 

@@ -14,7 +14,6 @@
 #include "rendezvous/base/random.h"
 #include "tests/unit/worker_lib/backends/backend_ranks.h"
 #include "tests/wait_for.h"
-#include "worker_lib/backends/cpu/hierarchy_layout.h"
 #include "worker_lib/backends/cpu/tcp_acceptor.h"
 #include "worker_lib/backends/cpu/tcp_links.h"
 
@@ -41,13 +40,6 @@ Members members_on(const std::string& nodes, int me) {
 }
 
 // ---- addresses
-
-TEST(ListenAddress, ReadsWhatItWrites) {
-  for (const char* tcp : {"10.0.0.1:29500", "[fe80::1%2]:1", "[::1]:65535"}) {
-    const ListenAddress address{*SocketAddress::parse(tcp), "muster-0123"};
-    EXPECT_EQ(ListenAddress::decode(address.encode()), address) << address.encode();
-  }
-}
 
 TEST(ListenAddress, RefusesMalformedText) {
   const ListenAddress address{*SocketAddress::parse("10.0.0.1:2"), "x"};
@@ -329,29 +321,6 @@ TEST_F(SocketLinksTest, GreetAgainIfTheListenerHungUp) {
   // The dialler is admitted before its connection is delivered.
   test::wait_for([&] { return came != 0; }, "the connection is handed on");
   EXPECT_EQ(came, 1);
-}
-
-// ---- layout
-
-TEST(NodeLayout, KeepsTheOrderOfTheRanks) {
-  const NodeLayout layout = NodeLayout::of(members_on("bab", 0));
-  EXPECT_THAT(layout.nodes, ElementsAre(ElementsAre(0, 2), ElementsAre(1)));
-  EXPECT_THAT(layout.node_of, ElementsAre(0, 1, 0));
-  EXPECT_THAT(layout.local_of, ElementsAre(0, 0, 1));
-  EXPECT_FALSE(layout.is_even());
-  EXPECT_FALSE(layout.is_contiguous());
-}
-
-TEST(NodeLayout, KnowsColumnsOfEvenNodes) {
-  const Members members = members_on("abab", 3);
-  const NodeLayout layout = NodeLayout::of(members);
-  EXPECT_TRUE(layout.is_even());
-  EXPECT_FALSE(layout.is_contiguous());
-  EXPECT_THAT(layout.column(1), ElementsAre(2, 3));
-  EXPECT_EQ(layout.members_of(members, 1).me, 1);
-  EXPECT_EQ(layout.members_of(members, 0).me, -1);
-  EXPECT_TRUE(NodeLayout::of(members_on("aabb", 0)).is_contiguous());
-  EXPECT_FALSE(NodeLayout::of(members_on("abc", 0)).is_even()) << "nothing to share";
 }
 
 }  // namespace
