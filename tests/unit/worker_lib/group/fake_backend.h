@@ -6,8 +6,8 @@
 //   job.each([&](FakeRank& rank) { rank.world().barrier(); });
 //   job.watch().died(2);                        // all ranks hear of it
 //
-// The backend supports barrier, broadcast, all_gather(_v), the sum of int64, and messages with
-// tags; anything else ends the test.
+// The backend supports barrier, broadcast, all_gather(_v), sums and averages of some types, and
+// messages with tags; anything else ends the test.
 #pragma once
 
 #include <algorithm>
@@ -133,6 +133,11 @@ class FakeTable {
     const std::lock_guard lock(mutex_);
     gone_.push_back(rank);
   }
+  // Collectives in the order in which they were performed: "all_reduce 5 float32".
+  std::vector<std::string> performed() {
+    const std::lock_guard lock(mutex_);
+    return performed_;
+  }
   std::vector<FakeLogEntry> log(int rank) {
     const std::lock_guard lock(mutex_);
     return logs_[static_cast<size_t>(rank)];
@@ -174,8 +179,14 @@ class FakeTable {
       if (call->kind != first.kind)
         return failed(ErrorCode::mismatch, "the ranks call different operations");
     }
-    for (const auto& [rank, call] : turn.calls)
-      compute(turn, *call);
+    performed_.push_back(
+        fmt::format("{} {} {}", name_of(first.kind), first.count, name_of(first.dtype)));
+    if (first.kind == OpKind::reduce || first.kind == OpKind::all_reduce) {
+      reduce(turn, first);
+    } else {
+      for (const auto& [rank, call] : turn.calls)
+        compute(turn, *call);
+    }
     return Done{};
   }
 
@@ -196,17 +207,43 @@ class FakeTable {
           next += count * size;
         }
         return;
-      case OpKind::all_reduce:
-        CHECK(mine.dtype == DType::int64 && mine.reduce == ReduceOp::sum && mine.in != mine.out);
-        for (size_t i = 0; i < mine.count; ++i) {
-          int64_t sum = 0;
-          for (const auto& [rank, call] : turn.calls)
-            sum += reinterpret_cast<const int64_t*>(call->in)[i];
-          reinterpret_cast<int64_t*>(next)[i] = sum;
-        }
-        return;
       default:
         CHECK(false);
+    }
+  }
+
+  static void reduce(const Turn& turn, const Operation& first) {
+    CHECK(first.reduce == ReduceOp::sum || first.reduce == ReduceOp::average);
+    switch (first.dtype) {
+      case DType::float32:
+        return reduce_as<float>(turn, first);
+      case DType::float64:
+        return reduce_as<double>(turn, first);
+      case DType::int32:
+        return reduce_as<int32_t>(turn, first);
+      case DType::int64:
+        return reduce_as<int64_t>(turn, first);
+      default:
+        CHECK(false);
+    }
+  }
+
+  // Buffers may be in place: all are read before any is written.
+  template <typename T>
+  static void reduce_as(const Turn& turn, const Operation& first) {
+    std::vector<T> result(first.count);
+    for (const auto& [rank, call] : turn.calls) {
+      CHECK(call->count == result.size());
+      for (size_t i = 0; i < result.size(); ++i)
+        result[i] += reinterpret_cast<const T*>(call->in)[i];
+    }
+    if (first.reduce == ReduceOp::average) {
+      for (T& value : result)
+        value /= static_cast<T>(turn.calls.size());
+    }
+    for (const auto& [rank, call] : turn.calls) {
+      if (first.kind == OpKind::all_reduce || rank == first.root)
+        std::ranges::copy(result, reinterpret_cast<T*>(call->out));
     }
   }
 
@@ -217,6 +254,7 @@ class FakeTable {
   std::map<uint64_t, Failure> failures_;
   std::vector<Letter> mail_;
   std::vector<std::vector<FakeLogEntry>> logs_;
+  std::vector<std::string> performed_;
   std::vector<int> gone_;
   size_t receivers_ = 0;
   std::optional<Failure> aborted_;
@@ -561,6 +599,10 @@ class FakeJob {
   void each(const std::function<void(FakeRank&)>& body) {
     on_threads([&](int rank) { body(ranks_[static_cast<size_t>(rank)]); });
   }
+  // Likewise, with the group of all ranks.
+  void each_world(const std::function<void(ProcessGroup)>& body) {
+    each([&](FakeRank& rank) { body(rank.world()); });
+  }
 
  private:
   void on_threads(const std::function<void(int)>& body) {
@@ -600,6 +642,11 @@ class FakeJob {
   std::function<void(GroupHost&)> adjust_;
   std::vector<FakeRank> ranks_;
 };
+
+// Adjusts a job so that its ranks hear no news: of a failure they know what the operation returns.
+inline void without_news(GroupHost& host) {
+  host.watch = nullptr;
+}
 
 // What a call throws: "timeout: all_reduce 1 of group world: ..."; "nothing" if it does not.
 template <typename Call>

@@ -11,7 +11,6 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/worker_lib/group/fake_backend.h"
-#include "tests/unit/worker_lib/group/table_group.h"
 
 namespace muster::worker::group_test {
 namespace {
@@ -160,7 +159,7 @@ TEST(ProcessGroupHandle, CountsMayBeAListInBraces) {
 }
 
 TEST(ProcessGroupHandle, AnAsynchronousReduceMayBeInPlace) {
-  on_table(std::make_shared<CallTable>(3), [](ProcessGroup group) {
+  FakeJob(3).each_world([](ProcessGroup group) {
     std::vector<float> data{static_cast<float>(group.rank().value), 1};
     const std::vector<float> before = data;
     group.reduce_async(data, GroupRank{1}).wait();

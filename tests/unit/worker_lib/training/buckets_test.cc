@@ -14,19 +14,14 @@
 
 #include "muster/error.h"
 #include "muster/gradient_buckets.h"
-#include "tests/unit/worker_lib/group/table_group.h"
+#include "tests/unit/worker_lib/group/fake_backend.h"
 
 namespace muster {
 namespace {
 
-using worker::CallTable;
-using worker::on_table;
+using worker::group_test::FakeJob;
 using Floats = std::vector<float>;
 using BucketLog = std::vector<std::string>;
-
-std::shared_ptr<CallTable> table_for(int ranks) {
-  return std::make_shared<CallTable>(ranks);
-}
 
 // What a rank's buffers hold before a step: whole numbers, whose sums are exact.
 float value_of(int rank, size_t buffer, size_t element, int step) {
@@ -74,9 +69,9 @@ struct Gradients {
 };
 
 // Operations of the buckets, without those of their construction.
-BucketLog reductions(const CallTable& table) {
+BucketLog reductions(FakeJob& job) {
   BucketLog some;
-  for (const std::string& line : table.log()) {
+  for (const std::string& line : job.tables().named("world").performed()) {
     if (line.find("float32") != std::string::npos) some.push_back(line);
   }
   return some;
@@ -89,7 +84,7 @@ class Buckets : public testing::TestWithParam<std::tuple<BucketStrategy, bool>> 
 TEST_P(Buckets, HoldTheAverageOfAllRanksAfterEveryStep) {
   const BucketStrategy strategy = std::get<0>(GetParam());
   const bool flat = std::get<1>(GetParam());
-  on_table(table_for(3), [&](ProcessGroup group) {
+  FakeJob(3).each_world([&](ProcessGroup group) {
     const int rank = group.rank().value;
     Gradients gradients(kCounts, flat);
     GradientBuckets buckets(group, gradients.buffers,
@@ -111,7 +106,7 @@ INSTANTIATE_TEST_SUITE_P(EveryWay, Buckets,
                                           testing::Bool()));
 
 TEST(Buckets, MayBeMadeOfAListInBraces) {
-  on_table(table_for(2), [](ProcessGroup group) {
+  FakeJob(2).each_world([](ProcessGroup group) {
     Floats first{value_of(group.rank().value, 0, 0, 0)};
     Floats second{value_of(group.rank().value, 1, 0, 0)};
     GradientBuckets buckets(group, {first, second});
@@ -123,8 +118,8 @@ TEST(Buckets, MayBeMadeOfAListInBraces) {
 }
 
 TEST(Buckets, AreReducedInOneOrderWhateverOrderTheyAreReadyIn) {
-  const auto table = table_for(2);
-  on_table(table, [](ProcessGroup group) {
+  FakeJob job(2);
+  job.each_world([](ProcessGroup group) {
     Gradients gradients(kCounts, false);
     GradientBuckets buckets(group, gradients.buffers,
                             {.bucket_bytes = 90, .first_bucket_bytes = 40});
@@ -137,43 +132,43 @@ TEST(Buckets, AreReducedInOneOrderWhateverOrderTheyAreReadyIn) {
     buckets.wait();
     EXPECT_EQ(gradients.differs_from_average(2, 0), std::nullopt);
   });
-  EXPECT_EQ(reductions(*table),
+  EXPECT_EQ(reductions(job),
             (BucketLog{"all_reduce 9 float32", "all_reduce 20 float32", "all_reduce 13 float32"}));
 }
 
 TEST(Buckets, BeginAsSoonAsTheyAreFull) {
-  const auto table = table_for(2);
-  on_table(table, [&](ProcessGroup group) {
+  FakeJob job(2);
+  job.each_world([&](ProcessGroup group) {
     Gradients gradients(kCounts, false);
     GradientBuckets buckets(group, gradients.buffers,
                             {.bucket_bytes = 90, .first_bucket_bytes = 40});
     gradients.fill(group.rank().value, 0);
     buckets.ready(4);
-    EXPECT_EQ(reductions(*table), BucketLog{});
+    EXPECT_EQ(reductions(job), BucketLog{});
     buckets.ready(3);
     // It completes while this thread does something else.
-    while (reductions(*table).empty())
+    while (reductions(job).empty())
       std::this_thread::yield();
-    EXPECT_EQ(reductions(*table), (BucketLog{"all_reduce 9 float32"}));
+    EXPECT_EQ(reductions(job), (BucketLog{"all_reduce 9 float32"}));
     buckets.wait();
   });
 }
 
 TEST(Buckets, ReduceAndBroadcastIfAsked) {
-  const auto table = table_for(2);
-  on_table(table, [](ProcessGroup group) {
+  FakeJob job(2);
+  job.each_world([](ProcessGroup group) {
     Gradients gradients({4}, true);
     GradientBuckets buckets(group, gradients.buffers,
                             {.strategy = BucketStrategy::reduce_broadcast});
     buckets.ready(0);
     buckets.wait();
   });
-  EXPECT_EQ(reductions(*table), (BucketLog{"reduce 4 float32", "broadcast 4 float32"}));
+  EXPECT_EQ(reductions(job), (BucketLog{"reduce 4 float32", "broadcast 4 float32"}));
 }
 
 TEST(Buckets, CountABufferThatIsNotReadyAsZeros) {
   for (const bool flat : {false, true}) {
-    on_table(table_for(2), [flat](ProcessGroup group) {
+    FakeJob(2).each_world([flat](ProcessGroup group) {
       const int rank = group.rank().value;
       Gradients gradients({2, 2, 2}, flat);
       GradientBuckets buckets(group, gradients.buffers);
@@ -189,7 +184,7 @@ TEST(Buckets, CountABufferThatIsNotReadyAsZeros) {
 }
 
 TEST(Buckets, AreReducedAlikeIfAllAreReadyAtOnce) {
-  on_table(table_for(2), [](ProcessGroup group) {
+  FakeJob(2).each_world([](ProcessGroup group) {
     Gradients gradients(kCounts, false);
     GradientBuckets buckets(group, gradients.buffers);
     gradients.fill(group.rank().value, 0);
@@ -201,12 +196,12 @@ TEST(Buckets, AreReducedAlikeIfAllAreReadyAtOnce) {
 }
 
 TEST(Buckets, AreUnderWayOnceFlushed) {
-  const auto table = table_for(2);
-  on_table(table, [&](ProcessGroup group) {
+  FakeJob job(2);
+  job.each_world([&](ProcessGroup group) {
     Gradients gradients({2, 2}, false);
     GradientBuckets buckets(group, gradients.buffers, {.bucket_bytes = 8, .first_bucket_bytes = 8});
     buckets.flush();
-    while (reductions(*table).size() < 2)
+    while (reductions(job).size() < 2)
       std::this_thread::yield();
     buckets.wait();
     EXPECT_EQ(gradients.memory, Floats(6));
@@ -214,7 +209,7 @@ TEST(Buckets, AreUnderWayOnceFlushed) {
 }
 
 TEST(Buckets, ReduceEachTypeSeparately) {
-  on_table(table_for(2), [](ProcessGroup group) {
+  FakeJob(2).each_world([](ProcessGroup group) {
     const int rank = group.rank().value;
     std::vector<int32_t> whole{rank, 7};
     std::vector<double> fine{0.5 * rank};
@@ -233,7 +228,7 @@ TEST(Buckets, ReduceEachTypeSeparately) {
 }
 
 TEST(Buckets, HaveNothingToDoForNoOrEmptyBuffers) {
-  on_table(table_for(2), [](ProcessGroup group) {
+  FakeJob(2).each_world([](ProcessGroup group) {
     GradientBuckets nothing(group, {});
     nothing.wait();
     EXPECT_EQ(nothing.bucket_count(), 0u);
@@ -246,7 +241,7 @@ TEST(Buckets, HaveNothingToDoForNoOrEmptyBuffers) {
 }
 
 TEST(Buckets, CopyNothingOfAFlatVector) {
-  on_table(table_for(2), [](ProcessGroup group) {
+  FakeJob(2).each_world([](ProcessGroup group) {
     for (const bool flat : {true, false}) {
       Gradients gradients(kCounts, flat);
       GradientBuckets buckets(group, gradients.buffers);
@@ -260,7 +255,7 @@ TEST(Buckets, CopyNothingOfAFlatVector) {
 
 // One rank's vector is flat, the other's is not.
 TEST(Buckets, MayLieDifferentlyOnEachRank) {
-  on_table(table_for(2), [](ProcessGroup group) {
+  FakeJob(2).each_world([](ProcessGroup group) {
     Gradients gradients(kCounts, group.rank().value == 0);
     GradientBuckets buckets(group, gradients.buffers);
     gradients.fill(group.rank().value, 0);
@@ -271,7 +266,7 @@ TEST(Buckets, MayLieDifferentlyOnEachRank) {
 }
 
 TEST(Buckets, MoveWithTheirOperations) {
-  on_table(table_for(2), [](ProcessGroup group) {
+  FakeJob(2).each_world([](ProcessGroup group) {
     Gradients gradients({4, 4}, false);
     GradientBuckets first(group, gradients.buffers);
     gradients.fill(group.rank().value, 0);
@@ -284,7 +279,7 @@ TEST(Buckets, MoveWithTheirOperations) {
 
 // The sanitizers would report an operation that still writes to freed memory.
 TEST(Buckets, WaitForTheirOperationsOnDestruction) {
-  on_table(table_for(2), [](ProcessGroup group) {
+  FakeJob(2).each_world([](ProcessGroup group) {
     Gradients gradients({4, 4}, false);
     {
       GradientBuckets buckets(group, gradients.buffers,
@@ -311,7 +306,7 @@ std::string refusal(ErrorCode code, Call&& call) {
 }
 
 TEST(Buckets, RefuseABufferThatIsReadyTwiceInAStep) {
-  on_table(table_for(1), [](ProcessGroup group) {
+  FakeJob(1).each_world([](ProcessGroup group) {
     Gradients gradients({2, 2}, false);
     GradientBuckets buckets(group, gradients.buffers);
     buckets.ready(1);
@@ -325,7 +320,7 @@ TEST(Buckets, RefuseABufferThatIsReadyTwiceInAStep) {
 }
 
 TEST(Buckets, RefuseABufferThatIsNotInTheList) {
-  on_table(table_for(1), [](ProcessGroup group) {
+  FakeJob(1).each_world([](ProcessGroup group) {
     Gradients gradients({2, 2}, false);
     GradientBuckets buckets(group, gradients.buffers);
     const std::string said = "GradientBuckets: buffer 2 of a list of 2";
@@ -335,7 +330,7 @@ TEST(Buckets, RefuseABufferThatIsNotInTheList) {
 }
 
 TEST(Buckets, ReportOnAllRanksTheRankWhoseListDiffers) {
-  on_table(table_for(3), [](ProcessGroup group) {
+  FakeJob(3).each_world([](ProcessGroup group) {
     const bool odd_one = group.rank().value == 2;
     Gradients gradients(odd_one ? std::vector<size_t>{2} : std::vector<size_t>{2, 3}, false);
     try {
@@ -356,7 +351,7 @@ TEST(Buckets, ReportOnAllRanksTheRankWhoseListDiffers) {
 TEST(Buckets, NameTheFirstBufferThatDiffers) {
   const auto said = [](const std::function<void(std::vector<Buffer>&, BucketOptions&)>& change) {
     std::string text;
-    on_table(table_for(2), [&](ProcessGroup group) {
+    FakeJob(2).each_world([&](ProcessGroup group) {
       Gradients gradients({2, 6}, false);
       BucketOptions options;
       if (group.rank().value == 1) change(gradients.buffers, options);
@@ -385,7 +380,7 @@ TEST(Buckets, NameTheFirstBufferThatDiffers) {
 TEST(Buckets, DetectDifferencesOfEqualTotals) {
   const auto differs = [](auto&& change) {
     std::atomic<int> refusals{0};
-    on_table(table_for(2), [&](ProcessGroup group) {
+    FakeJob(2).each_world([&](ProcessGroup group) {
       Gradients gradients({4, 4}, false);
       BucketOptions options;
       if (group.rank().value == 1) change(gradients, options);
@@ -417,14 +412,15 @@ TEST(Buckets, DetectDifferencesOfEqualTotals) {
 // ---- when an operation fails
 
 TEST(Buckets, PassOnTheFailureOfAnOperation) {
-  const auto table = table_for(2);
-  on_table(table, [&](ProcessGroup group) {
+  FakeJob job(2, worker::group_test::without_news);
+  job.each_world([&](ProcessGroup group) {
     Gradients gradients({4, 4}, false);
     GradientBuckets buckets(group, gradients.buffers,
                             {.bucket_bytes = 16, .first_bucket_bytes = 16});
     group.barrier();
     // The constructor took one all_gather; this barrier was the second operation.
-    table->fail_at(3, {ErrorCode::peer_failed, "rank 1 (testhost, pid 7) died", {GlobalRank{1}}});
+    job.tables().named("world").fail_at(
+        3, {ErrorCode::peer_failed, "rank 1 (testhost, pid 7) died", {GlobalRank{1}}});
     for (int attempt = 0; attempt < 2; ++attempt) {
       try {
         buckets.ready_all();
@@ -450,7 +446,7 @@ RC_GTEST_PROP(BucketsProperty, AverageAnyListInAnyOrder, ()) {
       .first_bucket_bytes = *rc::gen::inRange<size_t>(0, 200),
       .strategy = *rc::gen::element(BucketStrategy::all_reduce, BucketStrategy::reduce_broadcast)};
   std::atomic<int> wrong{0};
-  on_table(table_for(ranks), [&](ProcessGroup group) {
+  FakeJob(ranks).each_world([&](ProcessGroup group) {
     const int rank = group.rank().value;
     std::mt19937 random(seed + static_cast<uint32_t>(rank));
     Gradients gradients(counts, random() % 2 == 0);

@@ -14,27 +14,20 @@
 #include <gtest/gtest.h>
 
 #include "muster/error.h"
-#include "tests/unit/worker_lib/group/table_group.h"
+#include "tests/fakes/temp_tree.h"
+#include "tests/unit/worker_lib/group/fake_backend.h"
 
 namespace muster {
 namespace {
 
 namespace fs = std::filesystem;
-using worker::CallTable;
-using worker::on_table;
+using worker::group_test::FakeJob;
 using Log = std::vector<std::string>;
 
 constexpr int kRanks = 3;
 
 class Checkpoint : public testing::Test {
  protected:
-  Checkpoint() {
-    std::string pattern = (fs::temp_directory_path() / "checkpoint_XXXXXX").string();
-    folder_ = ::mkdtemp(pattern.data());
-    path_ = (folder_ / "model.ckpt").string();
-  }
-  ~Checkpoint() override { fs::remove_all(folder_); }
-
   std::string content() const {
     std::ifstream in(path_, std::ios::binary);
     return {std::istreambuf_iterator<char>(in), {}};
@@ -48,7 +41,7 @@ class Checkpoint : public testing::Test {
   std::string error_of_all(const std::function<void(ProcessGroup)>& call) {
     std::mutex mutex;
     std::multiset<std::string> errors;
-    on_table(table_, [&](ProcessGroup group) {
+    job_.each_world([&](ProcessGroup group) {
       try {
         call(group);
       } catch (const DistributedError& error) {
@@ -65,14 +58,15 @@ class Checkpoint : public testing::Test {
     return errors.empty() ? "" : *errors.begin();
   }
 
-  fs::path folder_;
-  std::string path_;
-  std::shared_ptr<CallTable> table_ = std::make_shared<CallTable>(kRanks);
+  const TempTree tree_;
+  const fs::path& folder_ = tree_.root();
+  std::string path_ = folder_ / "model.ckpt";
+  FakeJob job_{kRanks, worker::group_test::without_news};
 };
 
 TEST_F(Checkpoint, IsWrittenByRankZeroAlone) {
   std::atomic<int> writers{0};
-  on_table(table_, [&](ProcessGroup group) {
+  job_.each_world([&](ProcessGroup group) {
     save_checkpoint(path_,
                     [&](std::ostream& out) {
                       ++writers;
@@ -86,8 +80,8 @@ TEST_F(Checkpoint, IsWrittenByRankZeroAlone) {
 }
 
 TEST_F(Checkpoint, SavesBetweenABarrierAndABroadcastOfTheOutcome) {
-  on_table(table_, [&](ProcessGroup group) { save_checkpoint(path_, "x", {.group = group}); });
-  const Log log = table_->log();
+  job_.each_world([&](ProcessGroup group) { save_checkpoint(path_, "x", {.group = group}); });
+  const Log log = job_.tables().named("world").performed();
   ASSERT_FALSE(log.empty());
   EXPECT_EQ(log.front(), "barrier 0 uint8");
   EXPECT_NE(log.back().find("broadcast"), std::string::npos) << log.back();
@@ -95,7 +89,7 @@ TEST_F(Checkpoint, SavesBetweenABarrierAndABroadcastOfTheOutcome) {
 
 TEST_F(Checkpoint, IsNotBegunBeforeAllRanksArrive) {
   std::atomic<int> here{0};
-  on_table(table_, [&](ProcessGroup group) {
+  job_.each_world([&](ProcessGroup group) {
     ++here;
     save_checkpoint(path_, [&](std::ostream&) { EXPECT_EQ(here, kRanks); }, {.group = group});
   });
@@ -103,14 +97,14 @@ TEST_F(Checkpoint, IsNotBegunBeforeAllRanksArrive) {
 
 TEST_F(Checkpoint, HoldsTheBytesAndNothingElse) {
   const std::string bytes("a\0b\n\xff", 5);
-  on_table(table_, [&](ProcessGroup group) { save_checkpoint(path_, bytes, {.group = group}); });
+  job_.each_world([&](ProcessGroup group) { save_checkpoint(path_, bytes, {.group = group}); });
   EXPECT_EQ(content(), bytes);
 }
 
 TEST_F(Checkpoint, IsReadByRankZeroForAllRanks) {
   put(std::string("saved\0bytes", 11));
   std::atomic<int> good{0};
-  on_table(table_, [&](ProcessGroup group) {
+  job_.each_world([&](ProcessGroup group) {
     // Only rank 0 needs the path.
     const std::string path = group.rank().value == 0 ? path_ : "/nowhere";
     if (load_checkpoint(path, {.group = group}) == std::string("saved\0bytes", 11)) ++good;
@@ -120,27 +114,25 @@ TEST_F(Checkpoint, IsReadByRankZeroForAllRanks) {
 
 TEST_F(Checkpoint, MayBeEmptyAndStillExists) {
   put("");
-  on_table(table_, [&](ProcessGroup group) {
+  job_.each_world([&](ProcessGroup group) {
     EXPECT_EQ(load_checkpoint(path_, {.group = group}), std::string());
   });
 }
 
 TEST_F(Checkpoint, LoadsNothingOnAllRanksIfThereIsNone) {
-  on_table(table_, [&](ProcessGroup group) {
+  job_.each_world([&](ProcessGroup group) {
     EXPECT_EQ(load_checkpoint(path_, {.group = group}), std::nullopt);
   });
 }
 
 TEST_F(Checkpoint, CanBeLoadedByTheNextJob) {
   const std::string large(3 << 20, 'm');
-  on_table(table_, [&](ProcessGroup group) {
+  job_.each_world([&](ProcessGroup group) {
     save_checkpoint(path_, "first", {.group = group});
     save_checkpoint(path_, large, {.group = group});
   });
-  table_ = std::make_shared<CallTable>(kRanks);
-  on_table(table_, [&](ProcessGroup group) {
-    EXPECT_TRUE(load_checkpoint(path_, {.group = group}) == large);
-  });
+  FakeJob(kRanks).each_world(
+      [&](ProcessGroup group) { EXPECT_TRUE(load_checkpoint(path_, {.group = group}) == large); });
 }
 
 // ---- failures: the same on all ranks
@@ -199,8 +191,9 @@ TEST_F(Checkpoint, FailsWithOneErrorOnAllRanksIfItCannotBeRead) {
 
 TEST_F(Checkpoint, IsNotReplacedIfARankIsLost) {
   put("old");
-  table_->fail_at(1, {ErrorCode::peer_failed, "rank 2 (testhost, pid 7) died", {GlobalRank{2}}});
-  on_table(table_, [&](ProcessGroup group) {
+  job_.tables().named("world").fail_at(
+      1, {ErrorCode::peer_failed, "rank 2 (testhost, pid 7) died", {GlobalRank{2}}});
+  job_.each_world([&](ProcessGroup group) {
     try {
       save_checkpoint(path_, "new", {.group = group});
       ADD_FAILURE() << "saved";
