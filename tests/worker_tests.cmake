@@ -16,8 +16,7 @@ muster_test(worker_cpu_tests unit
   SOURCES
     unit/worker_lib/backends/backend_test.cc unit/worker_lib/backends/cpu/awaited_peers_test.cc
     unit/worker_lib/backends/cpu/cpu_backend_failure_test.cc unit/worker_lib/backends/cpu/cpu_backend_test.cc
-    unit/worker_lib/backends/cpu/exchange_test.cc
-    unit/worker_lib/backends/cpu/exchange_values_test.cc unit/worker_lib/backends/cpu/flat_ring_test.cc
+    unit/worker_lib/backends/cpu/exchange_test.cc unit/worker_lib/backends/cpu/flat_ring_test.cc
     unit/worker_lib/backends/cpu/flat_test.cc unit/worker_lib/backends/cpu/hierarchy_layout_test.cc
     unit/worker_lib/backends/cpu/memory_file_test.cc unit/worker_lib/backends/cpu/p2p_engine_test.cc
     unit/worker_lib/backends/cpu/p2p_matching_test.cc unit/worker_lib/backends/cpu/p2p_test.cc

@@ -15,6 +15,8 @@
 namespace muster::worker {
 namespace {
 
+using Values = std::vector<std::string>;
+
 Failure failure_of_exchange(GroupSetup setup) {
   const auto values = exchange_through_store(setup, "address", "mine");
   return values ? Failure{ErrorCode::system, "it succeeded"} : values.error();
@@ -90,11 +92,26 @@ TEST(StoreExchange, RefusesValuesOfAnotherJob) {
                      "the store; give every job a store, or a prefix, of its own"}));
 }
 
+// A port or a pointer in an address may contain the byte of a newline.
+TEST(StoreExchange, EveryMemberReadsTheValuesOfAllWhateverTheirBytes) {
+  std::string bytes;
+  for (int byte = 0; byte < 256; byte++)
+    bytes += static_cast<char>(byte);
+  const Values values{"zero", bytes, "", bytes + "2:"};
+  const BackendRanks ranks(4);
+  std::vector<Values> read(4);
+  ranks.each([&](int rank) {
+    GroupSetup setup = ranks.setup_of(rank, after(std::chrono::seconds{60}));
+    const auto at = static_cast<size_t>(rank);
+    if (const auto all = exchange_through_store(setup, "topic", values[at])) read[at] = *all;
+  });
+  EXPECT_EQ(read, std::vector<Values>(4, values));
+}
+
 // A group of one needs no other rank, and topics do not mix.
 TEST(StoreExchange, EveryTopicHasItsOwnValues) {
   const BackendRanks ranks(1);
   GroupSetup setup = ranks.setup_of(0, after(std::chrono::seconds{60}));
-  using Values = std::vector<std::string>;
   EXPECT_EQ(exchange_through_store(setup, "address", "here").value(), Values{"here"});
   EXPECT_EQ(exchange_through_store(setup, "id", std::string("\0\n", 2)).value(),
             (Values{std::string("\0\n", 2)}));

@@ -1,8 +1,7 @@
-// Which ranks form a group, under which name, and what happens if a member is absent.
+// How the members of a group make it, and what happens if one is absent.
 
 #include <array>
 #include <chrono>
-#include <future>
 #include <string>
 #include <thread>
 #include <vector>
@@ -24,58 +23,8 @@ Ranks up_to(int end, int step = 1) {
   return ranks;
 }
 
-TEST(GroupPlan, NamesListTheRanksInAtMost64Characters) {
-  EXPECT_EQ(default_group_name(Ranks{{4}}), "group of rank 4");
-  EXPECT_EQ(default_group_name(Ranks{{0}, {2}}), "group of ranks 0,2");
-  EXPECT_EQ(default_group_name(Ranks{{0}, {1}}), "group of ranks 0,1");
-  EXPECT_EQ(default_group_name(Ranks{{0}, {1}, {2}, {7}, {6}}), "group of ranks 0-2,7,6");
-  EXPECT_EQ(default_group_name(up_to(1024)), "group of ranks 0-1023");
-  const std::string many = default_group_name(up_to(1000, 2));
-  EXPECT_EQ(many.size(), 64U);
-  EXPECT_TRUE(many.ends_with(",... (500 ranks)")) << many;
-}
-
-TEST(GroupPlan, DigestsDifferInRanksAndInOrder) {
-  EXPECT_EQ(ranks_digest(up_to(4)), ranks_digest(up_to(4)));
-  EXPECT_NE(ranks_digest(Ranks{{0}, {1}}), ranks_digest(Ranks{{1}, {0}}));
-  EXPECT_NE(ranks_digest(Ranks{{0}}), ranks_digest(Ranks{{0}, {0}}));
-  EXPECT_NE(ranks_digest(Ranks{{1}}), ranks_digest(Ranks{{256}}));
-  // A group's id must not contain a separator of notices or key paths.
-  EXPECT_EQ(ranks_digest(up_to(7)).find_first_of(" ;/"), std::string::npos);
-}
-
-TEST(GroupPlan, InvalidGroupsAreRefusedInOneSentence) {
-  struct Case {
-    Ranks ranks;
-    GroupOptions options;
-    const char* text;
-  };
-  const std::vector<Case> cases = {
-      {{}, {}, "a group needs at least one rank"},
-      {{{0}, {4}}, {}, "rank 4 is not in the job, whose ranks are 0 to 3"},
-      {{{-1}}, {}, "rank -1 is not in the job, whose ranks are 0 to 3"},
-      {{{1}, {2}, {1}}, {}, "rank 1 twice"},
-      {{{1}}, {.name = std::string(65, 'x')}, "the name has 65 characters; 64 are allowed"},
-      {{{1}}, {.name = "two\nlines"}, "the name has control characters"},
-      {{{1}}, {.timeout = 0ms}, "the timeout of 0 ms leaves no time"},
-      {{{1}}, {.name = std::string(64, 'x')}, ""},
-      {{{3}, {0}}, {}, ""},
-  };
-  for (const Case& one : cases)
-    EXPECT_EQ(check_group(one.ranks, 4, one.options), one.text);
-}
-
-TEST(GroupPlan, RanksOfAColorAreOrderedByKeyAndThenByRank) {
-  const std::vector<SplitChoice> choices{{1, 5}, {0, 0}, {1, -5}, {1, 5}, {-1, 0}};
-  EXPECT_EQ(ranks_of_color(choices, up_to(5), 1), (Ranks{{2}, {0}, {3}}));
-  EXPECT_EQ(ranks_of_color(choices, up_to(5), 0), Ranks{{1}});
-  EXPECT_EQ(ranks_of_color(choices, up_to(5), 7), Ranks{});
-}
-
 TEST(GroupCreate, OnlyMembersTakePartAndNoOtherRankIsAwaited) {
   FakeJob job(3);
-  std::promise<void> made;
-  auto is_made = made.get_future();
   job.each([&](FakeRank& rank) {
     if (rank.me == 1) return;
     ProcessGroup group = rank.new_group({{2}, {0}}, {.name = "ends", .timeout = 5s});

@@ -26,6 +26,29 @@ std::vector<GlobalRank> every_second_rank(int count) {
   return ranks;
 }
 
+TEST(GroupPlanRules, InvalidGroupsAreRefusedInOneSentence) {
+  using std::chrono::milliseconds;
+  struct Case {
+    std::vector<GlobalRank> ranks;
+    GroupOptions options;
+    const char* text;
+  };
+  const std::vector<Case> cases = {
+      {{}, {}, "a group needs at least one rank"},
+      {{{0}, {4}}, {}, "rank 4 is not in the job, whose ranks are 0 to 3"},
+      {{{-1}}, {}, "rank -1 is not in the job, whose ranks are 0 to 3"},
+      {{{1}, {2}, {1}}, {}, "rank 1 twice"},
+      {{{1}}, {.name = std::string(65, 'x')}, "the name has 65 characters; 64 are allowed"},
+      {{{1}}, {.timeout = milliseconds(0)}, "the timeout of 0 ms leaves no time"},
+      {{{1}}, {.timeout = milliseconds(-1)}, "the timeout of -1 ms leaves no time"},
+      {{{1}}, {.timeout = milliseconds(1)}, ""},
+      {{{1}}, {.name = std::string(64, 'x')}, ""},
+      {{{3}, {0}}, {}, ""},
+  };
+  for (const Case& one : cases)
+    EXPECT_EQ(check_group(one.ranks, 4, one.options), one.text);
+}
+
 TEST(GroupPlanRules, ANameMayHaveAnyButControlCharacters) {
   const auto check = [](const std::string& name) {
     return check_group(std::vector<GlobalRank>{{0}}, 1, {.name = name});
@@ -35,12 +58,10 @@ TEST(GroupPlanRules, ANameMayHaveAnyButControlCharacters) {
     EXPECT_EQ(check("a" + std::string(1, control)), "the name has control characters");
 }
 
-TEST(GroupPlanRules, ATimeoutMustBePositive) {
-  using std::chrono::milliseconds;
-  const std::vector<GlobalRank> alone{{0}};
-  EXPECT_EQ(check_group(alone, 1, {.timeout = milliseconds(1)}), "");
-  EXPECT_EQ(check_group(alone, 1, {.timeout = milliseconds(-1)}),
-            "the timeout of -1 ms leaves no time");
+TEST(GroupPlanRules, ADefaultNameListsTheRanks) {
+  EXPECT_EQ(default_group_name(global_ranks({4})), "group of rank 4");
+  EXPECT_EQ(default_group_name(global_ranks({0, 1})), "group of ranks 0,1");
+  EXPECT_EQ(default_group_name(global_ranks({0, 1, 2, 7, 6})), "group of ranks 0-2,7,6");
 }
 
 TEST(GroupPlanRules, ADefaultNameIsCutAt64Characters) {

@@ -73,18 +73,6 @@ TEST(MonitoredBarrier, NamesOnlyTheFirstAbsentRankIfAsked) {
   });
 }
 
-TEST(MonitoredBarrier, SucceedsIfAllRanksHaveArrived) {
-  FakeJob job(2);
-  job.each([](FakeRank& rank) {
-    std::vector<int64_t> data(1);
-    if (rank.me == 0) rank.world().send(data, GroupRank{1});
-    if (rank.me == 0) return rank.world().monitored_barrier();
-    rank.world().recv(data, GroupRank{0});
-    const std::string text = thrown_by([&] { rank.world().monitored_barrier({.timeout = 60s}); });
-    EXPECT_EQ(text, "nothing");
-  });
-}
-
 TEST(MonitoredBarrier, EndsWhenARankDies) {
   FakeJob job(2);
   std::thread news([&] {

@@ -20,6 +20,10 @@ TEST(GpuCount, CountsOnlyDeviceFilesOfGpus) {
   folder.write("nvidia7", "");
   folder.write("nvidia10", "");
   EXPECT_EQ(count_visible_gpus({}, folder.root().string()), 2);
+  EXPECT_EQ(count_visible_gpus({}, folder.root().string() + "/none"), 0);
+  const TempTree windows;
+  windows.write("dxg", "");
+  EXPECT_EQ(count_visible_gpus({}, windows.root().string()), 1);
 }
 
 TEST(GpuCount, ReadsTheListUpToTheEntryThatEndsIt) {

@@ -43,7 +43,7 @@ RC_GTEST_PROP(Identity, NoTwoRanksHaveTheSamePlace, ()) {
 
 TEST(Identity, CompletesOnlyThePartsThatWereNotGiven) {
   const auto completed = [](Identity self) {
-    complete_place(self, world_of_nodes("xyxy"));
+    complete_place(self, world_of_nodes("yxyx"));  // In the order of their ranks, not of names.
     return self;
   };
   Identity given;

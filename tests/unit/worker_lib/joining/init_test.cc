@@ -51,69 +51,10 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
-using ::testing::Not;
 using ::testing::StartsWith;
 
 Deadline due_in(Duration time) {
   return std::chrono::steady_clock::now() + time;
-}
-
-// ---- processes
-
-TEST(WorkerProcessLife, AProcessKnowsThatItLives) {
-  const ProcessLife me = life_of_process(getpid());
-  EXPECT_NE(me.started, 0U);
-  EXPECT_EQ(ProcessLife::parse(me.to_string()), me);
-  EXPECT_TRUE(surely_lives(me));
-  EXPECT_TRUE(may_still_live(me));
-}
-
-TEST(WorkerProcessLife, ALaterProcessWithTheSamePidDiffers) {
-  ProcessLife earlier = life_of_process(getpid());
-  earlier.started -= 1;
-  EXPECT_FALSE(surely_lives(earlier));
-  EXPECT_FALSE(may_still_live(earlier));
-}
-
-TEST(WorkerProcessLife, AnEndedProcessAndAZombieAreOver) {
-  EXPECT_FALSE(may_still_live(ended_process()));
-  const pid_t child = fork();
-  if (child == 0) {
-    pause();
-    _exit(0);
-  }
-  const ProcessLife life = life_of_process(child);
-  EXPECT_TRUE(surely_lives(life));
-  EXPECT_FALSE(is_exiting(child));
-  kill(child, SIGKILL);
-  siginfo_t info{};
-  ASSERT_EQ(waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);
-  EXPECT_FALSE(may_still_live(life)) << "a zombie";
-  EXPECT_TRUE(is_exiting(child));
-  waitpid(child, nullptr, 0);
-}
-
-TEST(WorkerProcessLife, AProcessThatIsNotVisibleMayLive) {
-  ProcessLife elsewhere = life_of_process(getpid());
-  elsewhere.boot = "another machine";
-  EXPECT_TRUE(may_still_live(elsewhere));
-  EXPECT_FALSE(surely_lives(elsewhere));
-  ProcessLife inside = life_of_process(getpid());
-  inside.pid_namespace += 1;
-  EXPECT_TRUE(may_still_live(inside));
-  EXPECT_FALSE(surely_lives(inside));
-}
-
-TEST(WorkerProcessLife, RefusesMalformedText) {
-  for (const char* text : {"", "a", "a/1/2", "a/x/2/3", "/1/2/3", "a/1/2/-3"})
-    EXPECT_EQ(ProcessLife::parse(text), std::nullopt) << text;
-}
-
-TEST(WorkerProcessLife, AllThreadsReportOneNodeThatNamesTheNetwork) {
-  const std::string node = node_identity();
-  EXPECT_EQ(std::async(std::launch::async, node_identity).get(), node);
-  EXPECT_EQ(std::count(node.begin(), node.end(), '/'), 2);
-  EXPECT_THAT(node, Not(HasSubstr("/0/")));
 }
 
 // ---- the store of rank 0
@@ -758,17 +699,6 @@ TEST(WorkerMeeting, NamesARankOfAnotherVersion) {
   const Outcome<Met> met = meet(rank_of(0, 2, at), {.deadline = due_in(seconds(60))});
   ASSERT_FALSE(met.has_value());
   EXPECT_THAT(met.error().message, StartsWith("rank 1 speaks another version of muster"));
-}
-
-TEST(WorkerRankRecord, SurvivesEncodingAndRefusesOtherText) {
-  const RankRecord record = own_record(3, "fd00::1");
-  EXPECT_EQ(RankRecord::decode(record.encode()), record);
-  EXPECT_EQ(record.peer.rank, GlobalRank{3});
-  EXPECT_EQ(record.peer.pid, getpid());
-  const std::string text = record.encode();
-  for (size_t length = 0; length < text.size(); ++length)
-    ASSERT_EQ(RankRecord::decode(text.substr(0, length)), std::nullopt) << length;
-  EXPECT_EQ(RankRecord::decode(text + "1:x"), std::nullopt);
 }
 
 }  // namespace

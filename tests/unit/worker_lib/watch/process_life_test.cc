@@ -1,9 +1,12 @@
 #include "worker_lib/watch/process_life.h"
 
+#include <algorithm>
 #include <array>
 #include <csignal>
+#include <future>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -25,8 +28,9 @@ RC_GTEST_PROP(ProcessLife, SurvivesEncoding, ()) {
 
 TEST(ProcessLife, OnlyWholeNumbersAreRead) {
   EXPECT_EQ(ProcessLife::parse("a/b/1/2/3"), (ProcessLife{"a/b", 1, 2, 3}));
-  for (const char* text : {"a/1/2/3 ", "a/1/2/", "a/1/2/+3", "a/-1/2/3", "a/1/2147483648/3",
-                           "a/18446744073709551616/2/3", "a/1/2/18446744073709551616", "///"})
+  for (const char* text :
+       {"", "a", "a/1/2", "/1/2/3", "a/1/2/3 ", "a/1/2/", "a/1/2/+3", "a/-1/2/3",
+        "a/1/2147483648/3", "a/18446744073709551616/2/3", "a/1/2/18446744073709551616", "///"})
     EXPECT_EQ(ProcessLife::parse(text), std::nullopt) << text;
 }
 
@@ -52,21 +56,26 @@ TEST(ProcessLife, APidWithoutAProcessHasNoStart) {
   }
 }
 
-TEST(ProcessLife, TheStateOfAnInvisibleProcessIsUnknown) {
-  const ProcessLife life = life_of_process(getpid());
+TEST(ProcessLife, ALaterProcessWithTheSamePidDiffers) {
+  ProcessLife life = life_of_process(getpid());
   EXPECT_EQ(state_of(life), ProcessState::running);
-  ProcessLife other = life;
-  other.started += 1;
-  EXPECT_EQ(state_of(other), ProcessState::over) << "a later process of the number";
-  other = life;
-  other.boot += "x";
-  EXPECT_EQ(state_of(other), ProcessState::unknown);
-  other = life;
-  other.pid_namespace = 0;
-  EXPECT_EQ(state_of(other), ProcessState::unknown);
-  other = life;
-  other.started = 0;
-  EXPECT_EQ(state_of(other), ProcessState::unknown);
+  life.started -= 1;
+  EXPECT_EQ(state_of(life), ProcessState::over);
+}
+
+TEST(ProcessLife, AProcessThatIsNotVisibleMayLive) {
+  using Change = void (*)(ProcessLife&);
+  const std::vector<Change> changes{[](ProcessLife& life) { life.boot += "x"; },
+                                    [](ProcessLife& life) { life.pid_namespace += 1; },
+                                    [](ProcessLife& life) { life.pid_namespace = 0; },
+                                    [](ProcessLife& life) { life.started = 0; }};
+  for (size_t i = 0; i < changes.size(); ++i) {
+    ProcessLife other = life_of_process(getpid());
+    changes[i](other);
+    EXPECT_EQ(state_of(other), ProcessState::unknown) << "change " << i;
+    EXPECT_TRUE(may_still_live(other)) << "change " << i;
+    EXPECT_FALSE(surely_lives(other)) << "change " << i;
+  }
 }
 
 TEST(ProcessLife, AStoppedProcessIsStoppedUntilItContinuesOrEnds) {
@@ -84,12 +93,23 @@ TEST(ProcessLife, AStoppedProcessIsStoppedUntilItContinuesOrEnds) {
   kill(child, SIGCONT);
   waitpid(child, nullptr, WCONTINUED);
   EXPECT_EQ(state_of(life), ProcessState::running);
+  EXPECT_TRUE(surely_lives(life));
+  EXPECT_FALSE(is_exiting(child));
   kill(child, SIGKILL);
   siginfo_t info{};
   ASSERT_EQ(waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);
   EXPECT_EQ(state_of(life), ProcessState::over) << "not reaped yet";
+  EXPECT_TRUE(is_exiting(child));
+  EXPECT_FALSE(may_still_live(life));
   waitpid(child, nullptr, 0);
   EXPECT_EQ(state_of(life), ProcessState::over);
+}
+
+TEST(ProcessLife, AllThreadsReportOneNodeThatNamesTheNetwork) {
+  const std::string node = node_identity();
+  EXPECT_EQ(std::async(std::launch::async, node_identity).get(), node);
+  EXPECT_EQ(std::count(node.begin(), node.end(), '/'), 2);
+  EXPECT_EQ(node.find("/0/"), std::string::npos) << node;
 }
 
 TEST(ProcessLife, OwnHostnameIsThatOfTheKernel) {

@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "tests/wait_for.h"
-#include "worker_lib/watch/watch_stop.h"
 
 namespace muster::worker {
 namespace {
@@ -174,119 +173,6 @@ TEST_F(StopSignalTest, PretendIsSeenAndEndsNoProcess) {
         exit_if(heard && sigterm_is_default() == false);
       },
       testing::ExitedWithCode(0), "");
-}
-
-// ---- when it is reported
-
-struct Said {
-  std::vector<Watch::News> news;
-  std::vector<Watch::News> told;  // To the other ranks.
-  WatchStop::Options options(StopPolicy policy) {
-    return {GlobalRank{1},
-            policy,
-            {},
-            [] {},
-            [this](const Watch::News& one) { told.push_back(one); },
-            [this](const Watch::News& one) { news.push_back(one); }};
-  }
-};
-
-constexpr Instant kStart = Instant(1h);
-
-std::unique_ptr<StopSignal> pretended() {
-  auto signal = installed(StopPolicy::ignore);
-  signal->pretend();
-  return signal;
-}
-
-TEST(WatchStop, ReportsOnceAfterATenthOfASecond) {
-  Said said;
-  WatchStop stop(said.options(StopPolicy::end_calls), pretended());
-  stop.on_extra(kStart);
-  EXPECT_TRUE(said.news.empty());
-  EXPECT_EQ(said.told.size(), 1U) << "the others know at once";
-  EXPECT_EQ(stop.deadline(), kStart + 100ms);
-  stop.on_extra(kStart + 100ms);
-  stop.on_extra(kStart + 200ms);
-  ASSERT_EQ(said.news.size(), 1U);
-  EXPECT_EQ(said.news[0], (Watch::News{Watch::News::Kind::stopped,
-                                       {1},
-                                       {},
-                                       {ErrorCode::stopped, "the job was told to end (SIGTERM)"}}));
-  EXPECT_EQ(stop.deadline(), kNever);
-}
-
-TEST(WatchStop, ReportsAtOnceIfADeathIsKnown) {
-  Said before, after;
-  WatchStop known(before.options(StopPolicy::end_calls), pretended());
-  known.on_death(kStart);
-  EXPECT_EQ(before.news.size(), 1U);
-  WatchStop later(after.options(StopPolicy::end_calls), pretended());
-  later.on_extra(kStart);
-  EXPECT_EQ(after.news.size(), 0U);
-  later.on_death(kStart + 1ms);
-  EXPECT_EQ(after.news.size(), 1U);
-}
-
-TEST(WatchStop, ReportsBeforeTheDeathOfARankThatWasStoppedToo) {
-  const Failure told{ErrorCode::stopped, "the job was told to end (SIGTERM)"};
-  Said said;
-  WatchStop stop(said.options(StopPolicy::end_calls), pretended());
-  stop.on_extra(kStart);
-  stop.on_expected_death(kStart + 1ms, told);
-  ASSERT_EQ(said.news.size(), 1U);
-  EXPECT_EQ(said.news[0].failure, told);
-}
-
-TEST(WatchStop, ReportsTheReasonThatAnEndedRankKnew) {
-  const Failure reason{ErrorCode::peer_failed, "node 1 was lost"};
-  Said said;
-  WatchStop stop(said.options(StopPolicy::end_calls), pretended());
-  stop.on_expected_death(kStart, reason);
-  ASSERT_EQ(said.news.size(), 1U);
-  EXPECT_EQ(said.news[0].failure, reason);
-}
-
-TEST(WatchStop, AnExpectedDeathAloneReportsNothing) {
-  Said said;
-  WatchStop stop(said.options(StopPolicy::end_calls), installed(StopPolicy::ignore));
-  stop.on_expected_death(kStart, {ErrorCode::peer_failed, "node 1 was lost"});
-  stop.on_extra(kStart + 1h);
-  EXPECT_TRUE(said.news.empty());
-}
-
-TEST(WatchStop, ADeathWithoutSigtermReportsNothing) {
-  Said said;
-  WatchStop stop(said.options(StopPolicy::end_calls), installed(StopPolicy::ignore));
-  stop.on_death(kStart);
-  stop.on_extra(kStart + 1h);
-  EXPECT_TRUE(said.news.empty());
-}
-
-TEST(WatchStop, AgreeDoesNotEndCalls) {
-  Said said;
-  WatchStop stop(said.options(StopPolicy::agree), pretended());
-  stop.on_extra(kStart);
-  stop.on_extra(kStart + 1h);
-  EXPECT_TRUE(said.news.empty());
-  EXPECT_EQ(said.told.size(), 1U) << "the others will know why this rank ends";
-  EXPECT_TRUE(stop.signal().came());
-}
-
-TEST(WatchStop, ReportsTheReasonOfTheLauncher) {
-  const Failure account{ErrorCode::peer_failed, "node7 was lost", {{3}}};
-  Said said;
-  std::atomic<int> wakes = 0;
-  WatchStop::Options options = said.options(StopPolicy::end_calls);
-  options.ask_cause = [&] { return account; };
-  options.wake = [&] { ++wakes; };
-  WatchStop stop(std::move(options), pretended());
-  stop.on_extra(kStart);
-  test::wait_for([&] { return wakes > 0; }, "the wake-up");
-  stop.on_extra(kStart + 1ms);
-  ASSERT_EQ(said.news.size(), 1U);
-  EXPECT_EQ(said.news[0].failure, account);
-  EXPECT_EQ(said.told.back().failure, account);
 }
 
 }  // namespace

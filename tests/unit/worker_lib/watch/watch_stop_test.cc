@@ -20,15 +20,17 @@ namespace {
 
 using Lines = std::vector<std::string>;
 
+const std::string kStopText = "the job was told to end (SIGTERM)";
+
 // Records what it reports to the other ranks and what it publishes here, in order.
 class StopOfRankOne {
  public:
-  explicit StopOfRankOne(std::function<std::optional<Failure>()> ask_cause = {}) {
+  explicit StopOfRankOne(std::function<std::optional<Failure>()> ask_cause = {},
+                         StopPolicy policy = StopPolicy::end_calls) {
     Outcome<std::unique_ptr<StopSignal>> signal = StopSignal::install(StopPolicy::ignore);
     if (!signal) std::abort();
     stop_ = std::make_unique<WatchStop>(
-        WatchStop::Options{GlobalRank{1}, StopPolicy::end_calls, std::move(ask_cause),
-                           [this] { ++wakes_; },
+        WatchStop::Options{GlobalRank{1}, policy, std::move(ask_cause), [this] { ++wakes_; },
                            [this](const Watch::News& news) { write_down("told: ", news); },
                            [this](const Watch::News& news) { write_down("published: ", news); }},
         std::move(*signal));
@@ -46,6 +48,7 @@ class StopOfRankOne {
   void write_down(const char* how, const Watch::News& news) {
     EXPECT_EQ(news.kind, Watch::News::Kind::stopped);
     EXPECT_EQ(news.rank, GlobalRank{1});
+    EXPECT_EQ(news.failure.code == ErrorCode::stopped, news.failure.message == kStopText);
     lines_.push_back(how + news.failure.message);
   }
 
@@ -54,10 +57,8 @@ class StopOfRankOne {
   std::unique_ptr<WatchStop> stop_;  // The last: its destructor joins the thread that asks.
 };
 
-const std::string kStopText = "the job was told to end (SIGTERM)";
-
 // A listener may end this process at once, and the others must know why.
-TEST(WatchStopOrder, ReportsToOtherRanksBeforeThisProcess) {
+TEST(WatchStop, ReportsToOtherRanksBeforeThisProcess) {
   StopOfRankOne stop;
   stop->signal().pretend();
   stop->on_extra(at_ms(1000));
@@ -65,11 +66,45 @@ TEST(WatchStopOrder, ReportsToOtherRanksBeforeThisProcess) {
   stop->on_extra(at_ms(1099));
   EXPECT_EQ(stop.lines().size(), 1U) << "a millisecond of patience is left";
   stop->on_extra(at_ms(1100));
+  stop->on_extra(at_ms(1200));
   EXPECT_EQ(stop.lines(),
             (Lines{"told: " + kStopText, "told: " + kStopText, "published: " + kStopText}));
+  EXPECT_EQ(stop->deadline(), kNever);
 }
 
-TEST(WatchStopOrder, ADeadlineThatOverflowsMeansNever) {
+TEST(WatchStop, ReportsAtOnceIfARankDies) {
+  StopOfRankOne stop;
+  stop->signal().pretend();
+  stop->on_extra(at_ms(1000));
+  EXPECT_EQ(stop.lines().size(), 1U);
+  stop->on_death(at_ms(1001));
+  EXPECT_EQ(stop.lines().back(), "published: " + kStopText);
+}
+
+TEST(WatchStop, ReportsTheReasonThatAnEndedRankKnew) {
+  StopOfRankOne stop;
+  stop->signal().pretend();
+  stop->on_expected_death(at_ms(1000), {ErrorCode::peer_failed, "node 1 was lost"});
+  EXPECT_EQ(stop.lines().back(), "published: node 1 was lost");
+}
+
+TEST(WatchStop, AnExpectedDeathWithoutSigtermReportsNothing) {
+  StopOfRankOne stop;
+  stop->on_expected_death(at_ms(1000), {ErrorCode::peer_failed, "node 1 was lost"});
+  stop->on_extra(at_ms(5000));
+  EXPECT_EQ(stop.lines(), Lines{});
+}
+
+TEST(WatchStop, AgreeDoesNotEndCalls) {
+  StopOfRankOne stop({}, StopPolicy::agree);
+  stop->signal().pretend();
+  stop->on_extra(at_ms(1000));
+  stop->on_extra(at_ms(5000));
+  EXPECT_EQ(stop.lines(), Lines{"told: " + kStopText}) << "the others know why this rank ends";
+  EXPECT_TRUE(stop->signal().came());
+}
+
+TEST(WatchStop, ADeadlineThatOverflowsMeansNever) {
   StopOfRankOne stop;
   stop->signal().pretend();
   stop->on_extra(kNever - WatchStop::kPatience / 2);
@@ -78,7 +113,7 @@ TEST(WatchStopOrder, ADeadlineThatOverflowsMeansNever) {
   EXPECT_EQ(stop.lines().back(), "published: " + kStopText);
 }
 
-TEST(WatchStopOrder, DoesNotAskTheLauncherIfADeathIsKnown) {
+TEST(WatchStop, DoesNotAskTheLauncherIfADeathIsKnown) {
   std::atomic<int> asked = 0;
   {
     StopOfRankOne stop([&]() -> std::optional<Failure> {
@@ -94,7 +129,7 @@ TEST(WatchStopOrder, DoesNotAskTheLauncherIfADeathIsKnown) {
   EXPECT_EQ(asked, 0);
 }
 
-TEST(WatchStopOrder, WaitsForALauncherWithoutAReasonOnlyForItsPatience) {
+TEST(WatchStop, WaitsForALauncherWithoutAReasonOnlyForItsPatience) {
   std::promise<void> asked;
   StopOfRankOne stop([&]() -> std::optional<Failure> {
     asked.set_value();
@@ -109,7 +144,7 @@ TEST(WatchStopOrder, WaitsForALauncherWithoutAReasonOnlyForItsPatience) {
   EXPECT_EQ(stop.lines().back(), "published: " + kStopText);
 }
 
-TEST(WatchStopOrder, ReportsTheFirstReasonOnce) {
+TEST(WatchStop, ReportsTheFirstReasonOnce) {
   StopOfRankOne stop([] { return Failure{ErrorCode::peer_failed, "node7 was lost", {{3}}}; });
   stop->signal().pretend();
   stop->on_extra(at_ms(1000));
@@ -121,12 +156,14 @@ TEST(WatchStopOrder, ReportsTheFirstReasonOnce) {
             (Lines{"told: " + kStopText, "told: node7 was lost", "published: node7 was lost"}));
 }
 
-// A rank that ended after an abort adds no reason for the stop.
-TEST(WatchStopOrder, AnAbortOfAnotherRankIsNoReason) {
-  StopOfRankOne stop;
-  stop->signal().pretend();
-  stop->on_expected_death(at_ms(1000), {ErrorCode::aborted, "rank 5 called abort()", {{5}}});
-  EXPECT_EQ(stop.lines().back(), "published: " + kStopText);
+// A rank that ended after an abort, or was told to stop too, adds no reason for the stop.
+TEST(WatchStop, AnAbortOrStopOfAnotherRankIsNoReason) {
+  for (const ErrorCode code : {ErrorCode::aborted, ErrorCode::stopped}) {
+    StopOfRankOne stop;
+    stop->signal().pretend();
+    stop->on_expected_death(at_ms(1000), {code, "rank 5 ended", {{5}}});
+    EXPECT_EQ(stop.lines().back(), "published: " + kStopText);
+  }
 }
 
 }  // namespace

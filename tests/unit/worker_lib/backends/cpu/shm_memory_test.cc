@@ -155,17 +155,6 @@ TEST(SharedMemory, ExceedingTheFileSizeLimitIsAnErrorAndNoSignal) {
             0);
 }
 
-TEST(SharedMemory, StartsOnPageBoundaries) {
-  World world(3);
-  world.each([](int, ShmGroup& group) {
-    const Outcome<SharedBlock> block = group.allocate_shared(5, in(seconds{20}));
-    ASSERT_TRUE(block.has_value());
-    EXPECT_EQ(reinterpret_cast<uintptr_t>(block->data) % page_bytes(), 0U);
-  });
-  EXPECT_EQ(reinterpret_cast<uintptr_t>(world.segment().extra().data()) % page_bytes(), 0U);
-  EXPECT_EQ(SharedRegions::stride(page_bytes() + 1), 2 * page_bytes());
-}
-
 // ---- fork
 
 bool is_mapped(void* page) {
