@@ -26,6 +26,19 @@ namespace muster::worker {
 inline Deadline after(std::chrono::milliseconds time) {
   return std::chrono::steady_clock::now() + time;
 }
+// Deadline of calls that must succeed even on a slow machine.
+inline Deadline soon() {
+  return after(std::chrono::seconds{60});
+}
+
+// Runs `body` for every rank at the same time, each on a thread.
+inline void on_each_rank(int size, const std::function<void(int)>& body) {
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank)
+    threads.emplace_back([&, rank] { body(rank); });
+  for (std::thread& thread : threads)
+    thread.join();
+}
 
 inline Transfer transfer_of(OpKind kind, std::vector<int32_t>& data, int peer, int tag = 0) {
   return {.kind = kind,
@@ -78,17 +91,10 @@ class BackendRanks {
     return setup;
   }
 
-  // Runs `body` for every rank at the same time, each on a thread.
-  void each(const std::function<void(int)>& body) const {
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < size(); ++rank)
-      threads.emplace_back([&, rank] { body(rank); });
-    for (std::thread& thread : threads)
-      thread.join();
-  }
+  void each(const std::function<void(int)>& body) const { on_each_rank(size(), body); }
 
-  std::vector<std::unique_ptr<GroupBackend>> make(
-      const MakeBackend& maker, Deadline deadline = after(std::chrono::seconds{60})) {
+  std::vector<std::unique_ptr<GroupBackend>> make(const MakeBackend& maker,
+                                                  Deadline deadline = soon()) {
     ++made_;
     std::vector<std::unique_ptr<GroupBackend>> backends(static_cast<size_t>(size()));
     each([&](int rank) {

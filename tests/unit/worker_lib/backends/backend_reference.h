@@ -11,9 +11,11 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 
 #include "muster/process_group.h"
 #include "muster/types.h"
+#include "worker_lib/failure.h"
 #include "worker_lib/operation.h"
 
 namespace muster::worker {
@@ -300,6 +302,21 @@ class CaseRank {
   std::byte* in_ = nullptr;
   std::byte* out_ = nullptr;
 };
+
+// Calls run(mine, sequence) for one rank's part of each case; fails the test if a result is wrong,
+// and ends at the first call that fails.
+template <typename Run>
+void run_cases(const std::vector<BackendCase>& cases, int rank, const Run& run) {
+  uint64_t sequence = 0;
+  int wrong = 0;
+  for (const BackendCase& one : cases) {
+    CaseRank mine(one, rank);
+    const Outcome<> done = run(mine, ++sequence);
+    const std::string problem = done ? mine.check() : one.text() + ": " + done.error().message;
+    if (!problem.empty() && ++wrong <= 3) ADD_FAILURE() << problem;
+    if (!done) return;
+  }
+}
 
 // Every kind, dtype and reduction, in and out of place, for each root and these counts.
 inline std::vector<BackendCase> every_case(int ranks, const std::vector<size_t>& counts) {

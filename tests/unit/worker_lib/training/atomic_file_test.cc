@@ -18,6 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/fakes/temp_tree.h"
 #include "tests/wait_for.h"
 
 namespace muster::worker {
@@ -27,13 +28,6 @@ namespace fs = std::filesystem;
 
 class AtomicFileTest : public testing::Test {
  protected:
-  AtomicFileTest() {
-    std::string pattern = (fs::temp_directory_path() / "atomic_file_XXXXXX").string();
-    folder_ = ::mkdtemp(pattern.data());
-    path_ = folder_ / "model.ckpt";
-  }
-  ~AtomicFileTest() override { fs::remove_all(folder_); }
-
   std::string path() const { return path_.string(); }
   std::string content(const fs::path& file) const {
     std::ifstream in(file, std::ios::binary);
@@ -54,7 +48,9 @@ class AtomicFileTest : public testing::Test {
     return (*file)->commit();
   }
 
-  fs::path folder_, path_;
+  const TempTree tree_;
+  const fs::path& folder_ = tree_.root();
+  fs::path path_ = folder_ / "model.ckpt";
 };
 
 using Names = std::vector<std::string>;

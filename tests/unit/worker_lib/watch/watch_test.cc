@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "rendezvous/base/hex.h"
+#include "tests/unit/worker_lib/joining/ended_process.h"
 #include "tests/unit/worker_lib/watch/watch_ranks.h"
 #include "worker_lib/watch/watch_board.h"
 #include "worker_lib/watch/watch_sockets.h"
@@ -172,23 +173,12 @@ TEST(Watch, AnAbsentRankIsNamedAtTheDeadline) {
   EXPECT_THAT(ranks[2].failure->message, HasSubstr("rank 3 (node1, pid 103) did not "));
 }
 
-ProcessLife ended_life() {
-  const pid_t child = ::fork();
-  if (child == 0) ::_exit(0);
-  siginfo_t info{};
-  ::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT);
-  ProcessLife life = life_of_process(::getpid());
-  life.pid = child;
-  ::waitpid(child, nullptr, 0);
-  return life;
-}
-
 // Otherwise the others would wait for it until their deadline.
 TEST(Watch, ARankThatDiesBeforeItIsLinkedIsNamedAtOnce) {
   for (const int victim : {0, 1, 2}) {
     WatchRanks ranks({0, 0, 0});
     ranks.lives.assign(3, life_of_process(::getpid()));
-    ranks.lives[static_cast<size_t>(victim)] = ended_life();
+    ranks.lives[static_cast<size_t>(victim)] = ended_process();
     const auto began = std::chrono::steady_clock::now();
     ranks.start(200s, {victim});
     EXPECT_LT(std::chrono::steady_clock::now() - began, 20s);

@@ -24,10 +24,6 @@ using std::chrono::seconds;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-Deadline due_in(milliseconds time) {
-  return std::chrono::steady_clock::now() + time;
-}
-
 Operation call(OpKind kind, size_t count, uint64_t sequence) {
   return {.kind = kind, .count = count, .dtype = DType::int32, .sequence = sequence};
 }
@@ -57,7 +53,7 @@ TEST(Exchange, MessagesOfAPairArriveInOrderAndWhole) {
   MemoryNetwork network;
   on_each_rank(2, [&](int rank) {
     End end(network, 2, rank);
-    end.exchange.begin(call(OpKind::all_to_all, 1, 1), due_in(seconds{60}));
+    end.exchange.begin(call(OpKind::all_to_all, 1, 1), soon());
     std::vector<std::vector<int32_t>> out, got;
     for (size_t i = 0; i < 50; ++i) {
       out.push_back(values(i * 37 % 3000, rank * 100 + static_cast<int32_t>(i)));
@@ -79,7 +75,7 @@ TEST(Exchange, ASendThatDependsOnAReceiveLeavesAfterIt) {
   MemoryNetwork network;
   on_each_rank(kSize, [&](int rank) {
     End end(network, kSize, rank);
-    end.exchange.begin(call(OpKind::broadcast, 1, 1), due_in(seconds{60}));
+    end.exchange.begin(call(OpKind::broadcast, 1, 1), soon());
     int32_t token = rank == 0 ? 77 : 0;
     Ticket heard;
     if (rank > 0) heard = end.exchange.receive(rank - 1, &token, sizeof token);
@@ -93,7 +89,7 @@ TEST(Exchange, CombinesReceivedDataWithItsOwnAndDividesIt) {
   MemoryNetwork network;
   on_each_rank(2, [&](int rank) {
     End end(network, 2, rank);
-    end.exchange.begin(call(OpKind::all_reduce, 3, 1), due_in(seconds{60}));
+    end.exchange.begin(call(OpKind::all_reduce, 3, 1), soon());
     const std::vector<int32_t> mine = values(3, rank == 0 ? 10 : 100);
     std::vector<int32_t> out(3);
     end.exchange.send(1 - rank, mine.data(), 12);
@@ -115,7 +111,7 @@ TEST(Exchange, LocalCopiesCompleteWithAndWithoutMessages) {
   for (size_t i = 0; i < bytes; ++i)
     from[i] = static_cast<std::byte>(i * 7);
   const Operation operation = call(OpKind::scatter, bytes, 1);
-  a.exchange.begin(operation, due_in(seconds{60}));
+  a.exchange.begin(operation, soon());
   a.exchange.copy(to.data(), from.data(), bytes);
   a.exchange.copy(other.data(), from.data(), 3);
   a.exchange.copy(from.data(), from.data(), bytes);
@@ -126,7 +122,7 @@ TEST(Exchange, LocalCopiesCompleteWithAndWithoutMessages) {
   EXPECT_EQ(other[3], std::byte{0});
 
   std::thread peer([&] {
-    b.exchange.begin(operation, due_in(seconds{60}));
+    b.exchange.begin(operation, soon());
     b.exchange.receive(0, other.data(), bytes);
     EXPECT_TRUE(b.exchange.finish());
   });
@@ -151,12 +147,12 @@ TEST(Exchange, LargeCopiesCompleteOrStopWhenTheCallFails) {
     std::vector<std::byte> to(bytes);
     std::byte got{};
     if (comes) {
-      b.exchange.begin(operation, due_in(seconds{60}));
+      b.exchange.begin(operation, soon());
       b.exchange.send(0, from.data(), 1);
       ASSERT_TRUE(b.exchange.finish());
     }
     if (!comes) a.abort.set({ErrorCode::aborted, "the test says so", {}});
-    a.exchange.begin(operation, due_in(seconds{60}));
+    a.exchange.begin(operation, soon());
     a.exchange.receive(1, &got, 1);
     a.exchange.copy(to.data(), from.data(), bytes);
     EXPECT_EQ(a.exchange.finish().has_value(), comes);
@@ -171,7 +167,7 @@ TEST(Exchange, FinishesSeveralRoundsWithinOneCall) {
   MemoryNetwork network;
   on_each_rank(2, [&](int rank) {
     End end(network, 2, rank);
-    end.exchange.begin(call(OpKind::all_gather, 1, 1), due_in(seconds{60}));
+    end.exchange.begin(call(OpKind::all_gather, 1, 1), soon());
     for (int32_t round = 0; round < 5; ++round) {
       const int32_t mine = rank * 10 + round;
       int32_t theirs = -1;
@@ -191,7 +187,7 @@ std::string quarrel(const Operation& first, const Operation& second, size_t byte
   on_each_rank(2, [&](int rank) {
     End end(network, 2, rank);
     std::vector<std::byte> data(std::max(bytes_sent, bytes_expected));
-    end.exchange.begin(rank == 0 ? first : second, due_in(seconds{60}));
+    end.exchange.begin(rank == 0 ? first : second, soon());
     if (rank == 1) {
       end.exchange.send(0, data.data(), bytes_sent);
       EXPECT_TRUE(end.exchange.finish());
@@ -261,7 +257,7 @@ TEST(Exchange, DetectsTwoRanksThatBothActAsRoot) {
                           .dtype = DType::float32,
                           .root = rank,
                           .sequence = call},
-                         due_in(seconds{60}));
+                         soon());
       end.exchange.send(1 - rank, data.data(), data.size());
       done = end.exchange.finish();
       if (call == 1) both_have_sent.arrive_and_wait();
@@ -284,8 +280,7 @@ TEST(Exchange, LeavesMessagesForLaterCalls) {
     const auto broadcast = [&](int root, uint64_t sequence, size_t count) {
       std::vector<std::byte> data(count);
       end.exchange.begin(
-          {.kind = OpKind::broadcast, .count = count, .root = root, .sequence = sequence},
-          due_in(seconds{60}));
+          {.kind = OpKind::broadcast, .count = count, .root = root, .sequence = sequence}, soon());
       for (int other = 0; other < 3 && rank == root; ++other)
         if (other != rank) end.exchange.send(other, data.data(), count);
       if (rank != root) end.exchange.receive(root, data.data(), count);
@@ -324,7 +319,7 @@ TEST(Exchange, EndsAtItsDeadlineAndNamesAbsentRanks) {
   int32_t data = 0;
   Operation gather = call(OpKind::gather, 1, 1);
   gather.limit = milliseconds{50};
-  end.exchange.begin(gather, due_in(gather.limit));
+  end.exchange.begin(gather, after(gather.limit));
   end.exchange.receive(2, &data, sizeof data);
   end.exchange.receive(1, &data, sizeof data);
   const Outcome<> done = end.exchange.finish();
@@ -342,7 +337,7 @@ TEST(Exchange, ASendThatIsNotReceivedTimesOut) {
   MemoryNetwork network;
   End end(network, 2, 0);
   const std::vector<int32_t> data(10'000);
-  end.exchange.begin(call(OpKind::scatter, data.size(), 1), due_in(milliseconds{50}));
+  end.exchange.begin(call(OpKind::scatter, data.size(), 1), after(milliseconds{50}));
   end.exchange.send(1, data.data(), data.size() * 4);
   const Outcome<> done = end.exchange.finish();
   ASSERT_FALSE(done);
@@ -353,7 +348,7 @@ TEST(Exchange, EndsWithTheFirstAbortReason) {
   MemoryNetwork network;
   End end(network, 2, 0);
   int32_t data = 0;
-  end.exchange.begin(call(OpKind::gather, 1, 1), due_in(seconds{60}));
+  end.exchange.begin(call(OpKind::gather, 1, 1), soon());
   end.exchange.receive(1, &data, sizeof data);
   std::thread other([&] {
     EXPECT_TRUE(end.abort.set({ErrorCode::aborted, "first", {}}));
@@ -371,7 +366,7 @@ TEST(Exchange, AStreamThatEndsTooEarlyIsAFailure) {
   network.ended[{1, 0}] = true;
   End end(network, 2, 0);
   int32_t data = 0;
-  end.exchange.begin(call(OpKind::gather, 1, 1), due_in(seconds{60}));
+  end.exchange.begin(call(OpKind::gather, 1, 1), soon());
   end.exchange.receive(1, &data, sizeof data);
   const Outcome<> done = end.exchange.finish();
   ASSERT_FALSE(done);
@@ -384,7 +379,7 @@ TEST(Exchange, RefusesBytesThatAreNoFrame) {
   network.queues[{1, 0}].assign(64, std::byte{'x'});
   End end(network, 2, 0);
   int32_t data = 0;
-  end.exchange.begin(call(OpKind::gather, 1, 1), due_in(seconds{60}));
+  end.exchange.begin(call(OpKind::gather, 1, 1), soon());
   end.exchange.receive(1, &data, sizeof data);
   const Outcome<> done = end.exchange.finish();
   ASSERT_FALSE(done);

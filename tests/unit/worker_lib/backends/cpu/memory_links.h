@@ -5,14 +5,13 @@
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
-#include <functional>
 #include <map>
 #include <mutex>
 #include <random>
-#include <thread>
 #include <utility>
 #include <vector>
 
+#include "tests/unit/worker_lib/backends/backend_ranks.h"
 #include "worker_lib/backends/cpu/links.h"
 #include "worker_lib/members.h"
 
@@ -117,15 +116,6 @@ inline Members memory_members(int size, int me) {
     members.peers.push_back({GlobalRank{rank}, "node", "host", 100 + rank, "127.0.0.1"});
   members.me = me;
   return members;
-}
-
-// Runs `body` for every rank at the same time, each on a thread.
-inline void on_each_rank(int size, const std::function<void(int)>& body) {
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < size; ++rank)
-    threads.emplace_back([&, rank] { body(rank); });
-  for (std::thread& thread : threads)
-    thread.join();
 }
 
 }  // namespace muster::worker

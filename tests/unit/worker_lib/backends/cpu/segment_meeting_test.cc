@@ -23,10 +23,8 @@
 namespace muster::worker {
 namespace {
 
-using shm_test::in;
 using shm_test::members_of;
 using shm_test::said;
-using shm_test::soon;
 using std::chrono::milliseconds;
 
 using MetSegment = Outcome<std::shared_ptr<Segment>>;
@@ -94,7 +92,7 @@ TEST(SegmentMeeting, AllRanksGetTheSameMemoryAndNoDescriptorStaysOpen) {
 TEST(SegmentMeeting, TheFirstRankNamesRanksThatDoNotArrive) {
   const store_test::RunningStore store;
   std::thread second([&] { EXPECT_EQ(said_of(meet_as(1, 4, store, soon())), "done"); });
-  EXPECT_THAT(said_of(meet_as(0, 4, store, in(milliseconds{500}))),
+  EXPECT_THAT(said_of(meet_as(0, 4, store, after(milliseconds{500}))),
               testing::StartsWith("timeout [20 30]: rank 20 (host, pid 4002), rank 30 (host, pid "
                                   "4003) did not arrive in time to share this node's memory; "));
   second.join();
@@ -102,7 +100,7 @@ TEST(SegmentMeeting, TheFirstRankNamesRanksThatDoNotArrive) {
 
 TEST(SegmentMeeting, OtherRanksNameAFirstRankThatDoesNotArrive) {
   const store_test::RunningStore store;
-  EXPECT_THAT(said_of(meet_as(1, 2, store, in(milliseconds{200}))),
+  EXPECT_THAT(said_of(meet_as(1, 2, store, after(milliseconds{200}))),
               testing::StartsWith("timeout [0]: rank 0 (host, pid 4000) did not arrive in time"));
 }
 
@@ -248,7 +246,7 @@ TEST(SegmentMeeting, AKilledProcessIsNamedByATimeout) {
   EXPECT_TRUE(WIFSIGNALED(status));
   Outcome<> outcome;
   while (outcome)
-    outcome = group.run({.kind = OpKind::barrier}, in(milliseconds{300}));
+    outcome = group.run({.kind = OpKind::barrier}, after(milliseconds{300}));
   EXPECT_THAT(said(outcome),
               testing::StartsWith("timeout [10]: rank 10 (host, pid 4001) did not arrive"));
 }

@@ -14,9 +14,7 @@
 namespace muster::worker {
 namespace {
 
-using shm_test::in;
 using shm_test::said;
-using shm_test::soon;
 using shm_test::World;
 using std::chrono::milliseconds;
 
@@ -211,8 +209,8 @@ TEST(ShmFailure, ATimeoutNamesAllAbsentRanksAndFailsTheGroupForThem) {
   std::atomic<int> suspicions{0};
   const auto outcomes = world.outcomes([&](int rank, ShmGroup& group) -> Outcome<> {
     if (rank % 2 == 0) {
-      const Outcome<> outcome =
-          group.run({.kind = OpKind::barrier, .limit = milliseconds{150}}, in(milliseconds{150}));
+      const Outcome<> outcome = group.run({.kind = OpKind::barrier, .limit = milliseconds{150}},
+                                          after(milliseconds{150}));
       // As the group does, once it knows the culprit.
       if (outcome.error().is_suspicion) suspicions.fetch_add(1);
       group.abort(outcome.error());
@@ -265,7 +263,7 @@ TEST(ShmFailure, ARankThatStopsWithinACallIsNamed) {
     std::vector<float> data(count);
     Operation call = sum_of(count);
     call.in = call.out = reinterpret_cast<std::byte*>(data.data());
-    return group.run(call, in(milliseconds{300}));
+    return group.run(call, after(milliseconds{300}));
   });
   stopped.join();
   EXPECT_THAT(outcomes[0], testing::StartsWith("timeout [10]: rank 10 (host, pid 4001) did not"));
@@ -340,7 +338,7 @@ TEST(ShmFailure, AllocatingSharedMemoryNamesAbsentRanks) {
   World world(3);
   EXPECT_THAT(world.outcomes([](int rank, ShmGroup& group) -> Outcome<> {
     if (rank == 1) return tl::unexpected(Failure{ErrorCode::timeout, "", {GlobalRank{10}}});
-    const auto block = group.allocate_shared(64, in(milliseconds{150}));
+    const auto block = group.allocate_shared(64, after(milliseconds{150}));
     return tl::unexpected(block.error());
   }),
               testing::Each(testing::StartsWith("timeout [10]: ")));

@@ -24,7 +24,6 @@
 namespace muster::worker {
 namespace {
 
-using shm_test::in;
 using shm_test::members_of;
 using shm_test::said;
 using shm_test::World;
@@ -55,7 +54,7 @@ int in_child(const std::function<int()>& body) {
 }
 
 std::string allocation(ShmGroup& group) {
-  const Outcome<SharedBlock> block = group.allocate_shared(100, in(seconds{20}));
+  const Outcome<SharedBlock> block = group.allocate_shared(100, after(seconds{20}));
   return said(block ? Outcome<>() : tl::unexpected(block.error()));
 }
 
@@ -124,10 +123,10 @@ TEST(SharedMemory, ARankThatCannotMapTheMemoryIsNamedAndTheGroupStaysUsable) {
   const std::shared_ptr<Segment> segment = *Segment::create({.ranks = 2});
   const auto allocate = [&](int rank) {
     ShmGroup group(segment, members_of(2, rank));
-    const Outcome<SharedBlock> block = group.allocate_shared(kBytes, in(seconds{20}));
+    const Outcome<SharedBlock> block = group.allocate_shared(kBytes, after(seconds{20}));
     const std::string what = said(block ? Outcome<>() : tl::unexpected(block.error()));
-    const std::string after = said(group.run({.kind = OpKind::barrier}, in(seconds{20})));
-    return what + " / " + after;
+    const std::string barrier = said(group.run({.kind = OpKind::barrier}, after(seconds{20})));
+    return what + " / " + barrier;
   };
   Child child([&] {
     limit_addresses(kBytes);
@@ -166,7 +165,7 @@ TEST(SharedMemory, AForkedChildReleasesNothing) {
   World world(2);
   std::optional<SharedBlock> blocks[2];
   const auto allocate = [&](int rank, ShmGroup& group) {
-    const Outcome<SharedBlock> block = group.allocate_shared(100, in(seconds{20}));
+    const Outcome<SharedBlock> block = group.allocate_shared(100, after(seconds{20}));
     ASSERT_TRUE(block.has_value());
     blocks[rank] = *block;
   };

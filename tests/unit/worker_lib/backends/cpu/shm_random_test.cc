@@ -22,7 +22,6 @@ namespace muster::worker {
 namespace {
 
 using shm_test::said;
-using shm_test::soon;
 using shm_test::World;
 
 struct RandomCall {

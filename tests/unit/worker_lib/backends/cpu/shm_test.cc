@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
-#include <mutex>
 #include <set>
 #include <string>
 #include <vector>
@@ -20,37 +19,14 @@ namespace muster::worker {
 namespace {
 
 using shm_test::said;
-using shm_test::soon;
 using shm_test::World;
 
-// Keeps the first few complaints of any rank.
-class Complaints {
- public:
-  void add(const std::string& complaint) {
-    if (complaint.empty()) return;
-    const std::lock_guard lock(mutex_);
-    if (++count_ <= 3) text_ += complaint + "\n";
-  }
-  std::string text() const { return text_; }
-
- private:
-  std::mutex mutex_;
-  int count_ = 0;
-  std::string text_;
-};
-
 size_t run_shm_cases(World& world, const std::vector<BackendCase>& cases) {
-  Complaints complaints;
   world.each([&](int rank, ShmGroup& group) {
-    uint64_t sequence = 0;
-    for (const BackendCase& one : cases) {
-      CaseRank mine(one, rank);
-      const Outcome<> outcome = group.run(mine.operation(++sequence), soon());
-      if (!outcome) return complaints.add(one.text() + ": " + said(outcome));
-      complaints.add(mine.check());
-    }
+    run_cases(cases, rank, [&](CaseRank& mine, uint64_t sequence) {
+      return group.run(mine.operation(sequence), soon());
+    });
   });
-  EXPECT_EQ(complaints.text(), "");
   return cases.size();
 }
 
@@ -131,23 +107,18 @@ Operation moved(Operation operation, CaseRank& mine, std::byte* to) {
 
 size_t run_shared_cases(World& world, const std::vector<BackendCase>& cases, int without) {
   constexpr size_t kBytes = size_t{1} << 16;
-  Complaints complaints;
   world.each([&](int rank, ShmGroup& group) {
-    Outcome<SharedBlock> block = group.allocate_shared(kBytes, soon());
-    if (!block) return complaints.add(block.error().message);
+    const Outcome<SharedBlock> block = group.allocate_shared(kBytes, soon());
+    ASSERT_TRUE(block.has_value()) << block.error().message;
     auto* const shared = static_cast<std::byte*>(block->data);
-    for (const BackendCase& one : cases) {
-      CaseRank mine(one, rank);
-      ASSERT_LE(mine.memory().size(), kBytes);
-      const Operation operation =
-          rank == without ? mine.operation(0) : moved(mine.operation(0), mine, shared);
-      const Outcome<> outcome = group.run(operation, soon());
-      if (!outcome) return complaints.add(one.text() + ": " + said(outcome));
-      if (rank != without) std::memcpy(mine.memory().data(), shared, mine.memory().size());
-      complaints.add(mine.check());
-    }
+    run_cases(cases, rank, [&](CaseRank& mine, uint64_t sequence) {
+      if (rank == without) return group.run(mine.operation(sequence), soon());
+      EXPECT_LE(mine.memory().size(), kBytes);
+      const Outcome<> done = group.run(moved(mine.operation(sequence), mine, shared), soon());
+      std::memcpy(mine.memory().data(), shared, mine.memory().size());
+      return done;
+    });
   });
-  EXPECT_EQ(complaints.text(), "");
   return cases.size();
 }
 

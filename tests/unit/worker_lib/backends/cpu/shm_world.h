@@ -2,32 +2,23 @@
 // thread sanitizer sees every access of all of them.
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "tests/unit/worker_lib/backends/backend_ranks.h"
 #include "worker_lib/backends/cpu/segment.h"
 #include "worker_lib/backends/cpu/shm_group.h"
 #include "worker_lib/failure.h"
 #include "worker_lib/members.h"
 
 namespace muster::worker::shm_test {
-
-inline Deadline in(std::chrono::milliseconds time) {
-  return std::chrono::steady_clock::now() + time;
-}
-// Deadline of calls that must succeed even on a slow machine.
-inline Deadline soon() {
-  return in(std::chrono::seconds{60});
-}
 
 // Global ranks are ten times the group's ranks, so that a mix-up of the two shows.
 inline Members members_of(int ranks, int me = 0) {
@@ -64,12 +55,7 @@ class World {
 
   // Runs `body` as every rank at the same time.
   void each(const std::function<void(int, ShmGroup&)>& body) {
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < size(); ++rank) {
-      threads.emplace_back([&, rank] { body(rank, (*this)[rank]); });
-    }
-    for (std::thread& thread : threads)
-      thread.join();
+    on_each_rank(size(), [&](int rank) { body(rank, (*this)[rank]); });
   }
 
   // Returns how each rank's call ended.

@@ -29,26 +29,15 @@ GroupBackend& of(const Backends& backends, int rank) {
   return *backends[static_cast<size_t>(rank)];
 }
 
-Deadline soon() {
-  return after(seconds{60});
-}
-
 // All ranks perform all cases one after the other and check their results.
 void perform_all(int ranks, const std::vector<BackendCase>& cases) {
   BackendRanks group(ranks);
   const Backends backends = group.make(make_gloo_backend);
   ASSERT_FALSE(testing::Test::HasFailure());
-  std::atomic<int> wrong{0};
   group.each([&](int rank) {
-    uint64_t sequence = 0;
-    for (const BackendCase& one : cases) {
-      CaseRank mine(one, rank);
-      const Outcome<> outcome = of(backends, rank).run(mine.operation(++sequence), soon());
-      const std::string problem = outcome ? mine.check() : one.text() + outcome.error().message;
-      if (problem.empty()) continue;
-      if (++wrong <= 5) ADD_FAILURE() << problem;
-      if (!outcome) return;
-    }
+    run_cases(cases, rank, [&](CaseRank& mine, uint64_t sequence) {
+      return of(backends, rank).run(mine.operation(sequence), soon());
+    });
   });
   fmt::print("{} cases on {} ranks\n", cases.size(), ranks);
 }

@@ -43,10 +43,6 @@ using testing::IsEmpty;
 // communicator is gone, which a backend's destructor waits for.
 using Backends = std::vector<std::unique_ptr<GroupBackend>>;
 
-Deadline soon() {
-  return after(seconds{60});
-}
-
 class NcclBackendTest : public NcclTest {
  protected:
   static void give_each_its_gpu(BackendRanks& group) {

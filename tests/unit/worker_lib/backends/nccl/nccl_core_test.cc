@@ -18,10 +18,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-Deadline core_limit() {
-  return after(seconds{60});
-}
-
 class NcclCoreTest : public NcclTest {
  protected:
   static std::shared_ptr<NcclCore> make(NcclCore::Options options) {
@@ -33,7 +29,7 @@ class NcclCoreTest : public NcclTest {
                                                 .id = id,
                                                 .rank = 0,
                                                 .ranks = 1,
-                                                .deadline = core_limit(),
+                                                .deadline = soon(),
                                                 .interrupted = {}});
     if (!communicator) std::abort();
     options.communicator = std::move(*communicator);
@@ -68,7 +64,7 @@ TEST_F(NcclCoreTest, ACallThatDoesNotReturnIsReportedAndNotAborted) {
             }});
   std::vector<float> data(4, 1);
   std::thread calling([&] {
-    const NcclCore::Call call{OpKind::all_reduce, 0, core_limit()};
+    const NcclCore::Call call{OpKind::all_reduce, 0, soon()};
     const auto mark = core->launch(nullptr, call, [&](CudaStream stream) {
       NcclCommunicator& comm = core->communicator();
       comm.nccl().all_reduce(data.data(), data.data(), 4, NcclType::float32, NcclReduction::sum,
