@@ -643,6 +643,18 @@ class FakeJob {
   std::vector<FakeRank> ranks_;
 };
 
+// Waits until so many ranks have entered a roll call: "world/monitored/1".
+inline void wait_until_entered(const FakeRank& rank, const std::string& roll_call,
+                               ptrdiff_t ranks) {
+  auto store = rank.host->connect_store(Deadline::max());
+  const std::string key = "group/" + roll_call + "/came";  // "0:cpu,3:cpu,"
+  const auto have_entered = [&] {
+    return store->check({key}).value_or(false) &&
+           std::ranges::count(store->get(key).value_or(""), ',') >= ranks;
+  };
+  test::wait_for(have_entered, "so many ranks in the roll call");
+}
+
 // Adjusts a job so that its ranks hear no news: of a failure they know what the operation returns.
 inline void without_news(GroupHost& host) {
   host.watch = nullptr;

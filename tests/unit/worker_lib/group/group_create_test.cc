@@ -133,6 +133,7 @@ TEST(GroupCreate, ATimeOutNamesAbsentRanks) {
   FakeJob job(4);
   job.each([](FakeRank& rank) {
     if (rank.me >= 2) return;
+    if (rank.me == 0) wait_until_entered(rank, ranks_digest(up_to(4)) + ".1/host", 1);
     Ranks missing;
     const std::string text = thrown_by(
         [&] {
@@ -187,10 +188,7 @@ TEST(GroupCreate, ReportsAnUnavailableBackendBeforeWaitingForMembers) {
 TEST(GroupCreate, ADeathEndsTheWaitForTheMembers) {
   FakeJob job(3);
   std::thread news([&] {
-    // Rank 0 waits at the store once its key is there.
-    auto store = job[0].host->connect_store(Deadline::max());
-    while (!*store->check({"group/" + ranks_digest(up_to(3)) + ".1/host/came"}))
-      std::this_thread::yield();
+    wait_until_entered(job[0], ranks_digest(up_to(3)) + ".1/host", 1);
     job.watch().died(2);
   });
   EXPECT_EQ(thrown_by([&] { job[0].new_group(up_to(3)); }),

@@ -40,8 +40,9 @@ TEST(MonitoredBarrier, EveryRankNamesAllAbsentRanksAndTheGroupGoesOn) {
       "103) did not arrive within 100 ms; ";
   const auto early = [&](FakeRank& rank, bool all) {
     Ranks ranks;
-    // One of them has a short timeout; the others would wait for a minute.
+    // One of them has a short timeout, and comes last; the others would wait for a minute.
     const auto timeout = rank.me == 4 ? 100ms : 60000ms;
+    if (rank.me == 4) wait_until_entered(rank, "world/monitored/1", 2);
     const std::string text =
         thrown_by([&] { rank.world().monitored_barrier({.timeout = timeout}, all); }, &ranks);
     EXPECT_EQ(text, what + "check what they are doing instead, or give a longer timeout");
@@ -68,7 +69,8 @@ TEST(MonitoredBarrier, NamesOnlyTheFirstAbsentRankIfAsked) {
   job.each([](FakeRank& rank) {
     if (rank.me == 1 || rank.me == 3) return;
     Ranks ranks;
-    thrown_by([&] { rank.world().monitored_barrier({.timeout = 50ms}, false); }, &ranks);
+    const auto timeout = rank.me == 0 ? 50ms : 60000ms;
+    thrown_by([&] { rank.world().monitored_barrier({.timeout = timeout}, false); }, &ranks);
     EXPECT_EQ(ranks, Ranks{{1}});
   });
 }
@@ -76,9 +78,7 @@ TEST(MonitoredBarrier, NamesOnlyTheFirstAbsentRankIfAsked) {
 TEST(MonitoredBarrier, EndsWhenARankDies) {
   FakeJob job(2);
   std::thread news([&] {
-    auto store = job[0].host->connect_store(Deadline::max());
-    while (!*store->check({"group/world/monitored/1/came"}))
-      std::this_thread::yield();
+    wait_until_entered(job[0], "world/monitored/1", 1);
     job.watch().died(1);
   });
   EXPECT_EQ(thrown_by([&] { job[0].world().monitored_barrier(); }),

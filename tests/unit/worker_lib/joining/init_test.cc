@@ -444,16 +444,15 @@ TEST(WorkerMeeting, AnotherStoreAtTheRecordedPortIsNotTakenForRankZero) {
 TEST(WorkerMeeting, ATimeoutNamesAbsentRanks) {
   const MeetAtAddress at = loopback_meeting();
   // Only ranks 0 and 2 of 5 join.
-  auto two = std::async(std::launch::async, [&] {
-    return meet(rank_of(2, 5, at), {.deadline = due_in(milliseconds(500))});
-  });
-  const Outcome<Met> zero = meet(rank_of(0, 5, at), {.deadline = due_in(milliseconds(500))});
+  auto two = std::async(std::launch::async,
+                        [&] { return meet(rank_of(2, 5, at), {.deadline = due_in(seconds(2))}); });
+  const Outcome<Met> zero = meet(rank_of(0, 5, at), {.deadline = due_in(seconds(2))});
   const Outcome<Met> other = two.get();
   for (const Outcome<Met>* met : {&zero, &other}) {
     ASSERT_FALSE(met->has_value());
     EXPECT_EQ(met->error().code, ErrorCode::timeout) << met->error().message;
     EXPECT_THAT(met->error().message,
-                StartsWith("ranks 1, 3 and 4 of 5 did not join within 500 ms: "));
+                StartsWith("ranks 1, 3 and 4 of 5 did not join within 2 s: "));
     EXPECT_EQ(met->error().ranks,
               (std::vector<GlobalRank>{GlobalRank{1}, GlobalRank{3}, GlobalRank{4}}));
   }

@@ -123,10 +123,10 @@ TEST_P(CollectiveFailures, DifferentCallsAreDetected) {
     }
     if (!done && done.error().is_suspicion) ++suspicions;
   });
-  EXPECT_GT(mismatches.load() + suspicions.load(), 0);
   // On shared memory all ranks see the call of each.
-  EXPECT_EQ(ranks_[0].last_calls() == ranks_[last_].last_calls(),
-            ranks_.describe() == "shared memory");
+  const bool sees_all = ranks_.describe() == "shared memory";
+  EXPECT_GT(mismatches.load() + (sees_all ? 0 : suspicions.load()), 0);
+  EXPECT_EQ(ranks_[0].last_calls() == ranks_[last_].last_calls(), sees_all);
 }
 
 TEST_P(CollectiveFailures, DifferentCountsAreDetected) {
@@ -245,7 +245,7 @@ TEST(CpuBackendSetUp, NamesRanksThatDoNotArrive) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 2; ++rank) {
     threads.emplace_back([&, rank] {
-      const auto made = make_cpu_backend(ranks.setup_of(rank, after(milliseconds{300})));
+      const auto made = make_cpu_backend(ranks.setup_of(rank, after(seconds{2})));
       ASSERT_FALSE(made);
       EXPECT_EQ(made.error().code, ErrorCode::timeout);
       EXPECT_EQ(made.error().ranks, just(2));

@@ -209,8 +209,11 @@ TEST(ShmFailure, ATimeoutNamesAllAbsentRanksAndFailsTheGroupForThem) {
   std::atomic<int> suspicions{0};
   const auto outcomes = world.outcomes([&](int rank, ShmGroup& group) -> Outcome<> {
     if (rank % 2 == 0) {
+      // The time of rank 0 begins when rank 2 has come.
+      while (rank == 0 && world.segment().call_line(2, 1).sequence.load() == 0)
+        std::this_thread::yield();
       const Outcome<> outcome = group.run({.kind = OpKind::barrier, .limit = milliseconds{150}},
-                                          after(milliseconds{150}));
+                                          rank == 0 ? after(milliseconds{150}) : soon());
       // As the group does, once it knows the culprit.
       if (outcome.error().is_suspicion) suspicions.fetch_add(1);
       group.abort(outcome.error());

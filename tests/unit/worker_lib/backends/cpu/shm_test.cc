@@ -14,6 +14,7 @@
 #include "tests/sanitized.h"
 #include "tests/unit/worker_lib/backends/backend_reference.h"
 #include "tests/unit/worker_lib/backends/cpu/shm_world.h"
+#include "tests/wait_for.h"
 
 namespace muster::worker {
 namespace {
@@ -91,7 +92,7 @@ TEST(ShmGroup, WakesSleepingRanksAtOnce) {
       ASSERT_EQ(said(group.run({.kind = OpKind::barrier}, soon())), "done");
     }
   });
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds{50});
+  EXPECT_LT(std::chrono::steady_clock::now() - start, test::within(std::chrono::seconds{5}));
 }
 
 // ---- memory that the ranks share
@@ -122,7 +123,7 @@ size_t run_shared_cases(World& world, const std::vector<BackendCase>& cases, int
   return cases.size();
 }
 
-TEST(ShmGroup, WorksInSharedMemoryWithoutCopies) {
+TEST(ShmGroup, EveryCallGivesTheReferenceInSharedMemory) {
   size_t calls = 0;
   for (int ranks = 2; ranks <= 4; ++ranks) {
     World world(tiny(ranks));

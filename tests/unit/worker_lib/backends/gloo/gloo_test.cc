@@ -193,14 +193,13 @@ TEST(GlooBackend, AnAbsentRankIsNamedAtTheDeadline) {
   group.each([&](int rank) {
     if (rank == 1 || rank == 3) return;
     const auto begun = std::chrono::steady_clock::now();
-    const Outcome<> outcome =
-        of(backends, rank).run(Operation{.sequence = 1}, begun + milliseconds{300});
+    const Outcome<> outcome = of(backends, rank).run(Operation{.sequence = 1}, begun + seconds{2});
     ASSERT_FALSE(outcome);
     if (outcome.error().code == ErrorCode::timeout) {
       named += 1;
       EXPECT_THAT(outcome.error().ranks, ElementsAre(GlobalRank{1}, GlobalRank{3}));
       EXPECT_THAT(outcome.error().message, HasSubstr("rank 3 (testhost, pid "));
-      EXPECT_GE(std::chrono::steady_clock::now() - begun, milliseconds{250});
+      EXPECT_GE(std::chrono::steady_clock::now() - begun, milliseconds{1950});
     } else {
       // The other's time-out closed its connections a moment before ours.
       EXPECT_EQ(outcome.error().code, ErrorCode::peer_failed);
@@ -384,7 +383,7 @@ TEST(GlooSetUp, NamesRanksThatDoNotArrive) {
   BackendRanks group(3);
   group.each([&](int rank) {
     if (rank == 1) return;
-    const auto backend = make_gloo_backend(group.setup_of(rank, after(milliseconds{400})));
+    const auto backend = make_gloo_backend(group.setup_of(rank, after(seconds{2})));
     ASSERT_FALSE(backend);
     EXPECT_EQ(backend.error().code, ErrorCode::timeout);
     EXPECT_THAT(backend.error().ranks, ElementsAre(GlobalRank{1}));
