@@ -26,7 +26,7 @@ struct WrittenProgress {
   uint8_t is_held = 1;
   std::vector<int> awaited{1, 2};
   size_t calls = 1;
-  uint8_t transfer = 10;
+  uint8_t transfer = 11;
   int peer = -1;
   std::string after = "";
 
@@ -94,8 +94,8 @@ TEST(RankProgressCodec, RefusesTextThatNoRankWrites) {
       [](WrittenProgress& one) { one.origin = {-1}; },
       [](WrittenProgress& one) { one.is_held = 2; },
       [](WrittenProgress& one) { one.awaited = {1, -1}; },
-      [](WrittenProgress& one) { one.transfer = 8; },
-      [](WrittenProgress& one) { one.transfer = 11; },
+      [](WrittenProgress& one) { one.transfer = 9; },
+      [](WrittenProgress& one) { one.transfer = 12; },
       [](WrittenProgress& one) { one.peer = -2; },
       [](WrittenProgress& one) { one.after = "x"; },
   };
