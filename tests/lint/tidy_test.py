@@ -92,6 +92,15 @@ class TidyTest(unittest.TestCase):
                                                         "// contains(cause.sentence, x)\n",
                                           "tests/a.cc": 'EXPECT_TRUE(contains(cause.sentence, "x"));\n'}), [])
 
+    def test_reports_words_that_comments_and_names_of_tests_do_not_use(self):
+        for code in ("int a = 0;  // Of the newest round.", "// Whose store it is.", "// In which order they come."):
+            self.assert_one("a comment begins with", {"agent/a.cc": code + "\n"})
+        for code in ("// Waits until somebody has come.", "int rank = -1;  // Nobody, or the rank."):
+            self.assert_one("are people", {"agent/a.cc": code + "\n"})
+        for code in ("TEST(Judge, OfTwoTheFirst) {\n}\n", "TEST(Judge, NamesNobody) {\n}\n"):
+            self.assert_one("name the subject and what it does", {"agent/a.cc": "", "tests/a_test.cc": code, "tests/CMakeLists.txt": "a_test.cc\n"})
+        self.assertEqual(self.complaints({"tests/a_test.cc": "", "agent/a.cc": "// The ranks of\n// Of a second line nothing is said.\nint a = 0;  // Offset.\n"}), [])
+
     def test_reports_a_pure_file_that_reads_a_clock(self):
         header = HEADER.replace("here.", "here. Pure.")
         self.assert_one("a pure file reads a clock", {"agent/a.h": header, "agent/a.cc": '#include "agent/a.h"\nnow();\n'})
