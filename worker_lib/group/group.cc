@@ -6,7 +6,6 @@
 
 #include <fmt/format.h>
 
-#include "rendezvous/base/steady_now.h"
 #include "worker_lib/fork_guard.h"
 #include "worker_lib/group/group_work.h"
 #include "worker_lib/group_labels.h"
@@ -49,7 +48,7 @@ Group::Group(std::shared_ptr<GroupHost> host, GroupPlan plan, Members members)
       plan_(std::move(plan)),
       members_(std::move(members)),
       recorder_(host_->recorder, plan_, members_),
-      watch_(host_->steady_now()),
+      watch_(host_->watch_now()),
       state_(std::make_shared<GroupState>(plan_.name, host_->world.self().rank, !watch_.expired(),
                                           worker::known_ranks(host_->world))),
       departures_(members_),

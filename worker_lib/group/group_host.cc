@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "rendezvous/base/steady_now.h"
 #include "worker_lib/group/group.h"
 
 namespace muster::worker {
@@ -20,7 +19,7 @@ constexpr size_t kPendingMax = 10'000;
 
 GroupHost::~GroupHost() = default;
 
-std::shared_ptr<Watch> GroupHost::steady_now() {
+std::shared_ptr<Watch> GroupHost::watch_now() {
   const std::lock_guard lock(mutex_);
   return watch;
 }
@@ -127,7 +126,7 @@ void GroupHost::close_groups() {
     group->wait_collectives();
   for (Group* const group : all)
     notices.push_back(group->notice());
-  const std::shared_ptr<Watch> told = steady_now();
+  const std::shared_ptr<Watch> told = watch_now();
   if (told != nullptr)
     told->tell({.kind = Watch::News::Kind::performed, .performed = std::move(notices)});
   wait_for_transfers(all, told.get());

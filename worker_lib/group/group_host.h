@@ -22,7 +22,6 @@
 #include <vector>
 
 #include "muster/init.h"
-#include "rendezvous/base/steady_now.h"
 #include "rendezvous/store/store_client.h"
 #include "worker_lib/backends/backend.h"
 #include "worker_lib/failure.h"
@@ -80,7 +79,7 @@ class GroupHost {
 
   // ---- for groups
 
-  std::shared_ptr<Watch> steady_now();
+  std::shared_ptr<Watch> watch_now();
   void add(std::weak_ptr<Group> group);
   // Keeps a group that has no handle left until the work begun on it is complete.
   void retire(std::unique_ptr<Group> group);

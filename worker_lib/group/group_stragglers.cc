@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "rendezvous/base/steady_now.h"
 #include "worker_lib/failure_reports.h"
 #include "worker_lib/group/group.h"
 #include "worker_lib/stragglers/straggler_search.h"
@@ -138,7 +137,7 @@ GroupState::NameStragglers Group::asker() const {
   return [host = host_, id = plan_.id, ranks = plan_.ranks, me = members_.me](
              const Failure& suspected, const GroupState::Call& call,
              const std::function<bool()>& over) -> Failure {
-    const std::shared_ptr<Watch> watch = host->steady_now();
+    const std::shared_ptr<Watch> watch = host->watch_now();
     if (watch == nullptr || me < 0) return suspected;
     const StragglerSearch setting{.world = host->world,
                                   .watch = *watch,
