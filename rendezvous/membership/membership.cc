@@ -50,12 +50,12 @@ Membership::Membership(const Options& options)
 // contradicts the job or claims the rank of a live node; but if the job never ran, nodes that
 // contradict the host's own node are refused instead. [3] A node that was lost in this epoch and
 // comes back is waited for again. [4] Unless it was in this job's rounds, or the job could not
-// start and tell_linger is not over: then it gets the End. [5] From a member whose workers of the
-// running epoch are gone: it gave the round up, which counts as a loss. [6] A newcomer: a new round
-// if there is room and budget, else it is a spare. [7] When no node is left to wait for, the epoch
-// is concluded: a new round or the end. [8] Unless it belongs to this epoch. [9] Updates the first
-// failure; a final one replaces it. [10] If the job needs this node: the host's own, or one of a
-// fixed number without spares; else it is refused and the waiting nodes are informed.
+// start and tell_linger is not over: then it gets the End. [5] A member that is ready while its own
+// epoch runs has given it up, which counts as a loss. [6] A newcomer: a new round if there is room
+// and budget, else it is a spare. [7] When no node is left to wait for, the epoch is concluded: a
+// new round or the end. [8] Stop that node's workers, unless they are this epoch's. [9] Updates the
+// first failure; a final one replaces it. [10] If the job needs this node: the host's own, or one
+// of a fixed number without spares; else it is refused and the waiting nodes are informed.
 void Membership::step(Instant now, const Event& event, std::vector<Effect>& out) {
   now_ = now;
   out_ = &out;
@@ -112,11 +112,11 @@ void Membership::on(const Reported& event) {
       !PLANTED(MembershipBug::lease_off_by_one) || event.report.phase != Phase::stopping;
   const bool is_newest = event.report.sequence > node->report.sequence;
   if (is_newest) node->report = event.report;
-  if (beats) heard(*node);
+  if (beats) on_sign(*node);
   if (is_newest) {
     node->report.failure.reset();
     node->report.evidence.reset();
-    node->heard = true;
+    node->has_reported = true;
     seen_epoch_ = std::max(seen_epoch_, event.report.epoch);
     recount(*node);
     if (stage_ != Stage::ended) {
@@ -182,12 +182,7 @@ void Membership::on(const Tick&) {
   while (!leases_.empty() && leases_.begin()->first <= now_)
     lose(node_of(leases_.begin()->second));
   if (close_store_at_ <= now_) close_store();
-  if (stage_ != Stage::forming || nodes_.empty()) return;
-  if (last_call_ <= now_) {
-    last_call_ = kNever;
-    last_call_over_ = true;
-  }
-  if (status_at_ <= now_) tell_waiting();
+  if (stage_ == Stage::forming && !nodes_.empty() && status_at_ <= now_) tell_waiting();
 }
 
 // Applies what follows from the state, whatever event led to it. Cheap if nothing follows.

@@ -11,12 +11,12 @@
 //      │                      ended ◀──────── budget spent, or fewer than MIN left ──────────┤
 //      └─────────────────────────────────────────────────────────────────── else ────────────┘
 //
-// The end of an epoch is decided at once, its reason when the whole epoch is over: by then every
-// node has reported its workers' evidence, every loss is known, and a judge (passed in by the
-// owner, since evidence is opaque here) names the failure that explains the others. A round forms
-// as soon as MAX nodes are ready, or MIN when the last call is over (counted from the first join),
-// or, after a stop, when all remaining nodes are ready. The store is open while an epoch runs or
-// stops, and after a success for up to store_linger.
+// That an epoch ends is decided at once; why, only when nothing of it is alive: by then every node
+// has reported its workers' evidence, every loss is known, and a judge (passed in by the owner,
+// since evidence is opaque here) names the failure that explains the others. A round forms as soon
+// as MAX nodes are ready, or MIN when the last call is over (counted from the first join), or when
+// all remaining nodes are ready after a stop. The store is open while an epoch runs or stops; after
+// a success for up to store_linger; after a loss that ends the job until the last node is dropped.
 #pragma once
 
 #include <compare>
@@ -62,8 +62,8 @@ struct Judgement {
 
 // What is known of a job before any node joins: the newest round that another host formed.
 struct Past {
-  Epoch epoch = 0;               // 0: there was none.
-  int nodes = 0;                 // Number of its nodes that may still come; 0: unknown.
+  Epoch epoch = 0;  // 0: there was none.
+  int nodes = 0;    // How many of its nodes may come back, its dead host not; 0: unknown.
   std::vector<AgentId> members;  // Indexed by node rank.
   int restarts = 0;
   int changes = 0;
@@ -172,17 +172,18 @@ class Membership {
     // Interval of waiting lines: starts at first_status and doubles up to status_cap.
     Duration first_status = std::chrono::seconds{3};
     Duration status_cap = std::chrono::seconds{60};
-    // A step later than this, or than watch_period(), after the deadline means that this process
+    // A step whose delay exceeds the smaller of this and watch_period() means that this process
     // stood still: all leases are renewed once before any node is declared lost.
     Duration jump = std::chrono::seconds{1};
-    // How long the host stays to inform late nodes that the job cannot start, unless all know.
+    // How long the host stays to inform late nodes that the job cannot start, or until all know.
     Duration tell_linger = std::chrono::seconds{10};
     // How long after a success the store stays open, unless every agent says goodbye before.
     Duration store_linger = std::chrono::seconds{1};
     uint64_t host_instance = 0;  // Random: part of every Welcome.
     membership::Past past;
     std::function<bool()> lost_network;  // True: our own links are down. Null: unknown.
-    bool may_be_followed = false;        // Another node may take over: no places are kept.
+    // Another node may take over: a host that is cut off does not wait for the silent nodes.
+    bool may_be_followed = false;
     membership::Judge judge;  // Null: a departure explains all, else the first failure to arrive.
   };
 
@@ -235,7 +236,7 @@ class Membership {
   struct Tally {
     int stays = 0;      // Is not leaving.
     int ready = 0;      // Could be in a round now.
-    int members = 0;    // Is in the epoch, as are those that the next four count.
+    int members = 0;    // In the epoch. The next four count some of these.
     int pending = 0;    // May have live processes.
     int testified = 0;  // Has none, stays, and is not ready for the next epoch yet.
     int done = 0;       // All its workers exited with 0.
@@ -249,14 +250,14 @@ class Membership {
     membership::Join join;
     uint64_t arrival = 0;  // Order of the joins.
     std::optional<membership::ConnectionId> connection;
-    Instant heard_at{};               // When it was last heard.
+    Instant last_sign{};              // When it was last heard.
     Instant lost_at{};                // When it is lost unless heard before.
     Instant expires{};                // lost_at, or when to report its silence; its key in leases_.
     Duration silence_limit{};         // The limit that led to lost_at, for messages.
-    bool missed = false;              // Its silence was reported to the user.
+    bool silence_said = false;        // Its silence was reported to the user.
     std::optional<Instant> detached;  // When its connection broke; none while connected.
     std::optional<Instant> left_at;   // When it announced that it leaves.
-    bool heard = false;               // A report has arrived.
+    bool has_reported = false;        // A report has arrived.
     membership::Report report;        // The newest, without the two below.
     std::optional<membership::NodeFailure> failure;  // The epoch's.
     std::optional<membership::Evidence> evidence;    // The epoch's.
@@ -309,8 +310,8 @@ class Membership {
   std::optional<membership::Refused> refusal(const membership::Join& join) const;
   std::optional<membership::Refused> rank_refusal(const membership::Join& join) const;
   bool may_be_gone(const Node& holder) const;
-  Duration silence(const Node& node) const;
-  bool is_silent(const Node& node) const;
+  static Duration silence(const Node& node, Instant now);
+  bool is_silent(const Node& node, Instant now) const;
   void give_way_to_host(const membership::Join& host);
   void refuse(membership::ConnectionId connection, membership::Refused refused);
   void learn_job(const membership::Join& original);
@@ -321,18 +322,18 @@ class Membership {
   void attach(Node& node, const membership::Joined& event);
   void detach(Node& node);
   void evict_from_line(const Node& holder);
-  void heard(Node& node);
+  void on_sign(Node& node);
   bool has_begun(const Node& node) const;
   bool may_be_waited_for(const Node& node) const;
   Duration silence_limit(const Node& node) const;
   Duration grace(const Node& node) const;
   void renew(Node& node);
-  void lease(Node& node, Instant lost_at, Duration limit);
-  void miss(Node& node);
+  void set_lease(Node& node, Instant lost_at, Duration limit);
+  void say_silence(Node& node);
   void renew_all();
   bool is_cut_off() const;
   void keep_places();
-  bool keep_no_places();
+  bool release_places();
   bool has_own_node() const;
   void see_network(const Node& by);
   void drop(Node& node, bool hang_up);
@@ -379,12 +380,12 @@ class Membership {
   membership::Testimony take_testimony(Node& node) const;
   void give_testimony(std::map<membership::AgentId, membership::Testimony>& all, Node& node) const;
   void forget_evidence();
-  void hear_last_of(Node& node);
+  void keep_testimony(Node& node);
   membership::Judgement judge_epoch();
   void change_membership();
   void end_short_of_nodes();
   void end_of_failure();
-  void end_without_restart();
+  void end_short_after_failure();
   void end_for_unfit(const Node& node, const membership::NodeFailure& failure);
   void end(membership::EndWhy why, ExitCode code, std::string text);
   void end(membership::End verdict);

@@ -70,9 +70,9 @@ std::optional<Refused> contradiction(const Join& join, const Join& job) {
                              quiet_name(job.program), quiet_name(job.host_name), kOwnId)};
 }
 
-// A host that reaches itself by loopback is shown with the address that the other node dialled.
+// A host's own address may be loopback; then the one at which the other node reached it is shown.
 std::string name_with_address(const Join& join, const Join& other) {
-  const bool is_local = join.is_host && is_loopback(join.advertised);
+  const bool is_local = join.is_host && (join.advertised.empty() || is_loopback(join.advertised));
   return fmt::format("{:.40} ({})", join.host_name, is_local ? other.dialled : join.advertised);
 }
 
@@ -138,20 +138,21 @@ std::optional<Refused> Membership::rank_refusal(const Join& join) const {
 // True if a node that claims the holder's rank may wait for it: a restarted node claims its rank
 // before its old process is known to be dead, and stays when that process is declared lost.
 bool Membership::may_be_gone(const Node& holder) const {
-  return !holder.connection || holder.left || is_silent(holder);
+  return !holder.connection || holder.left || is_silent(holder, now_);
 }
 
 // True if a heartbeat is overdue.
-bool Membership::is_silent(const Node& node) const {
-  return silence(node) > heartbeat() * 3 / 2;
+bool Membership::is_silent(const Node& node, Instant now) const {
+  return silence(node, now) > heartbeat() * 3 / 2;
 }
 
-Duration Membership::silence(const Node& node) const {
-  return std::max(now_ - node.heard_at, Duration::zero());
+Duration Membership::silence(const Node& node, Instant now) {
+  return std::max(now - node.last_sign, Duration::zero());
 }
 
 // Refuses the nodes that contradict the host's own node, which may join late. Its settings win:
-// every user can see which node it is, and a refused host would host nodes that no other can join.
+// every user can see which node it is, and if the host itself were refused, it would go on serving
+// a job that no node with its settings could join.
 void Membership::give_way_to_host(const Join& host) {
   if (!host.is_host || !job_ || stage_ != Stage::forming || seen_epoch_ > 0) return;
   if (!has_possible_nodes(host) || host.node_rank.value_or(0) >= host.nodes_max) return;
@@ -190,12 +191,12 @@ void Membership::learn_job(const Join& original) {
     note(fmt::format("{} was started with settings that differ from those of {}, which are used",
                      quiet_name(join.host_name), quiet_name(job_->host_name)));
   }
-  // Survivors of an earlier life of this host may join even after our first round: no epoch number
-  // is used twice, but the budgets are our own. The past's round has a known number of nodes.
-  const bool is_known = join.last_epoch == options_.past.epoch && options_.past.nodes > 0;
+  // Survivors of this host's earlier life may join even now: no epoch number is used twice.
   if (join.last_epoch > seen_epoch_) seen_nodes_ = 0;
   seen_epoch_ = std::max(seen_epoch_, join.last_epoch);
-  if (formed_here_) return;
+  if (formed_here_) return;  // From our first round on, the budgets are our own.
+  // For the past's round the past's number of nodes counts: it leaves out the dead host.
+  const bool is_known = join.last_epoch == options_.past.epoch && options_.past.nodes > 0;
   if (join.last_epoch == seen_epoch_ && !is_known)
     seen_nodes_ = std::max(seen_nodes_, join.last_nodes);
   restarts_ = std::min(std::max(restarts_, join.restarts), job_->max_restarts);
@@ -290,7 +291,7 @@ void Membership::attach(Node& node, const Joined& event) {
   by_connection_[event.connection] = node.join.agent;
   node.join.dialled = event.join.dialled;
   node.join.advertised = event.join.advertised;
-  heard(node);
+  on_sign(node);
   recount(node);
   send(node, Welcome{.host_instance = options_.host_instance,
                      .lease = job_->lease,
@@ -335,10 +336,10 @@ Membership::Node& Membership::node_of(const AgentId& agent) {
   return found->second;
 }
 
-void Membership::heard(Node& node) {
-  if (std::exchange(node.missed, false))
-    say(fmt::format("{} is back after {}", name_of(node), precise_seconds(silence(node))));
-  node.heard_at = now_;
+void Membership::on_sign(Node& node) {
+  if (std::exchange(node.silence_said, false))
+    say(fmt::format("{} is back after {}", name_of(node), precise_seconds(silence(node, now_))));
+  node.last_sign = now_;
   see_network(node);
   renew(node);
   evict_from_line(node);
@@ -349,7 +350,8 @@ bool Membership::has_begun(const Node& node) const {
   return node.member && node.report.epoch >= epoch_;
 }
 
-// True if its return could save its round. A failure that ends the job is not delayed for it.
+// True if its return could save its round. If the job ends of a failure anyway, it does not wait
+// for the node.
 bool Membership::may_be_waited_for(const Node& node) const {
   const bool ends = failure_ && (failure_->failure.final || restarts_ >= job_->max_restarts);
   return has_begun(node) && !node.left && stage_ != Stage::ended && !ends;
@@ -360,7 +362,7 @@ Duration Membership::silence_limit(const Node& node) const {
 }
 
 Duration Membership::grace(const Node& node) const {
-  // The agent dials again to learn of the end, or because it may have given up a stalled host.
+  // Its agent will dial again: to learn of the end, or since we stood still and it dropped us.
   const bool was_away = awake_since_ != Instant{} && now_ - awake_since_ < job_->lease;
   if (stage_ == Stage::ended || was_away) return silence_limit(node);
   const bool others_suffice = tally_.guests > 0 || tally_.stays > job_->nodes_min;
@@ -374,32 +376,33 @@ Duration Membership::grace(const Node& node) const {
 void Membership::renew(Node& node) {
   if (keeps_places_ && !node.join.is_host) return;
   Duration limit = silence_limit(node);
-  Instant lost_at = instant_after(std::max(node.heard_at, awake_since_), limit);
+  Instant lost_at = instant_after(std::max(node.last_sign, awake_since_), limit);
   if (node.detached && instant_after(*node.detached, grace(node)) < lost_at) {
     limit = grace(node);
     lost_at = instant_after(*node.detached, limit);
   }
   const Duration least = std::min(limit, options_.reconnect_grace);
   lost_at = std::max(lost_at, instant_after(now_, least));
-  lease(node, node.heard_at == now_ ? lost_at : std::min(lost_at, node.lost_at), limit);
+  set_lease(node, node.last_sign == now_ ? lost_at : std::min(lost_at, node.lost_at), limit);
 }
 
-void Membership::lease(Node& node, Instant lost_at, Duration limit) {
+void Membership::set_lease(Node& node, Instant lost_at, Duration limit) {
   leases_.erase({node.expires, node.join.agent});
   node.lost_at = node.expires = lost_at;
   node.silence_limit = limit;
-  const bool is_said = node.missed || keeps_places_ || stage_ != Stage::running || !has_begun(node);
-  const Instant heard_at = std::max(node.heard_at, awake_since_);
-  if (!is_said) node.expires = std::min(lost_at, instant_after(heard_at, kSilenceMax));
+  const bool is_said =
+      node.silence_said || keeps_places_ || stage_ != Stage::running || !has_begun(node);
+  const Instant last_sign = std::max(node.last_sign, awake_since_);
+  if (!is_said) node.expires = std::min(lost_at, instant_after(last_sign, kSilenceMax));
   leases_.insert({node.expires, node.join.agent});
 }
 
 // Reports the node's silence; its round goes on.
-void Membership::miss(Node& node) {
-  node.missed = true;
+void Membership::say_silence(Node& node) {
+  node.silence_said = true;
   say(fmt::format("no sign of {} for {}; waiting up to {}", name_of(node),
-                  full_seconds(silence(node)), whole_seconds(node.silence_limit)));
-  lease(node, node.lost_at, node.silence_limit);
+                  full_seconds(silence(node, now_)), whole_seconds(node.silence_limit)));
+  set_lease(node, node.lost_at, node.silence_limit);
 }
 
 // True if this host, rather than the others, lost its network: all others fell silent at once, or
@@ -409,13 +412,13 @@ bool Membership::is_cut_off() const {
   int others = 0;
   for (const auto& [agent, node] : nodes_) {
     if (node.join.is_host) continue;
-    if (!node.connection || !is_silent(node)) return false;
+    if (!node.connection || !is_silent(node, now_)) return false;
     ++others;
   }
   return others > 1 || (options_.lost_network && options_.lost_network());
 }
 
-// Keeps the silent nodes' places for the join time-out: they may be well and wait for this host.
+// Waits for the silent nodes until the join time-out: they may be well and wait for this host.
 void Membership::keep_places() {
   keeps_places_ = true;
   say(
@@ -424,19 +427,19 @@ void Membership::keep_places() {
                   full_seconds(job_->lease), whole_seconds(job_->join_timeout)));
   for (auto& [agent, node] : nodes_) {
     if (!node.join.is_host)
-      lease(node, instant_after(now_, job_->join_timeout), job_->join_timeout);
+      set_lease(node, instant_after(now_, job_->join_timeout), job_->join_timeout);
   }
 }
 
-// Returns false if none were kept. Nodes that come back too late find a port that refuses them.
-bool Membership::keep_no_places() {
+// Returns false if none were kept.
+bool Membership::release_places() {
   if (!std::exchange(keeps_places_, false)) return false;
   renew_all();
   return true;
 }
 
 void Membership::see_network(const Node& by) {
-  if (!by.join.is_host && keep_no_places()) say("this node's network is back");
+  if (!by.join.is_host && release_places()) say("this node's network is back");
 }
 
 // True while the host's own node is in the job; false if it only serves the others.
@@ -449,7 +452,8 @@ Duration Membership::heartbeat() const {
   return std::clamp(job_->lease / 3, Duration{1}, kHeartbeatMax);
 }
 
-// A standstill of up to twice this goes unnoticed, and leaves each heartbeat a sixth of a lease.
+// A pause below 2 x this is not noticed; even then a sixth of the lease is left for a heartbeat to
+// arrive.
 Duration Membership::watch_period() const {
   return std::max(std::min(job_->lease, kSilenceMax) / 4, Duration{1});
 }
@@ -470,12 +474,12 @@ void Membership::renew_all() {
   awake_since_ = now_;
   for (auto& [agent, node] : nodes_) {
     const Duration limit = node.connection ? silence_limit(node) : grace(node);
-    lease(node, instant_after(now_, limit), limit);
+    set_lease(node, instant_after(now_, limit), limit);
   }
 }
 
 void Membership::drop(Node& node, bool hang_up) {
-  if (node.member) hear_last_of(node);
+  if (node.member) keep_testimony(node);
   if (node.connection) {
     by_connection_.erase(*node.connection);
     if (hang_up) out_->push_back(Hangup{*node.connection});
@@ -494,23 +498,23 @@ void Membership::drop(Node& node, bool hang_up) {
   node.connection.reset();
   node.member = false;
   node.left = true;
-  node.heard = false;
+  node.has_reported = false;
   recount(node);
   const AgentId agent = node.join.agent;
   nodes_.erase(agent);
 }
 
 // Keeps a gone node's testimony. If the node came back and is gone again, its first loss counts.
-void Membership::hear_last_of(Node& node) {
+void Membership::keep_testimony(Node& node) {
   give_testimony(gone_, node);
   gone_.at(node.join.agent).gone = true;
 }
 
 void Membership::lose(Node& node) {
-  if (now_ < node.lost_at) return miss(node);
+  if (now_ < node.lost_at) return say_silence(node);
   // Its workers have exited with 0: it is kept, to learn of the end when it is back.
   if (stage_ == Stage::running && node.tally.done)
-    return lease(node, instant_after(now_, job_->lease), job_->lease);
+    return set_lease(node, instant_after(now_, job_->lease), job_->lease);
   const bool loses = stage_ != Stage::ended && (stage_ != Stage::forming || after_stop_);
   const bool cut_off = loses && is_cut_off();
   const bool others_may_go_on =
@@ -537,7 +541,7 @@ void Membership::lose(Node& node) {
 // ---- The sums.
 
 bool Membership::is_ready(const Node& node) const {
-  if (!node.connection || !node.heard || node.in_line || node.left) return false;
+  if (!node.connection || !node.has_reported || node.in_line || node.left) return false;
   // Planted: a node may start again while its workers are being stopped.
   if (PLANTED(MembershipBug::double_start) && node.report.phase == Phase::stopping) return true;
   return node.report.phase == Phase::ready && node.report.reaped;

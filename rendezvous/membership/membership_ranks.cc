@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "rendezvous/base/text.h"
+#include "rendezvous/net/address.h"
 
 namespace muster::membership {
 namespace {
@@ -90,9 +91,8 @@ std::string_view majority(const std::vector<std::string_view>& dialled, bool loo
 }  // namespace
 
 bool is_loopback(std::string_view address) {
-  if (address.starts_with("::ffff:")) address.remove_prefix(7);
-  return address.empty() || address == "::1" || address == "localhost" ||
-         address.starts_with("127.");
+  const std::optional<IpAddress> numeric = IpAddress::parse(address);
+  return numeric ? numeric->is_loopback() : address == "localhost";
 }
 
 bool natural_less(std::string_view a, std::string_view b) {

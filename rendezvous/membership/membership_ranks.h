@@ -36,7 +36,7 @@ std::vector<Round> lay_out(const std::vector<RankClaim>& claims);
 // loopback, if any), but a node that dialled another family keeps its own.
 std::vector<std::string> master_addresses(const std::vector<std::string_view>& dialled);
 
-// True if an address, as nodes name it, is loopback or empty.
+// True if an address is loopback, or `localhost`.
 bool is_loopback(std::string_view address);
 
 // Sorts "node2" before "node10". A total order: only equal names are equivalent.

@@ -44,7 +44,7 @@ void Membership::take_failure(Node& node, const Report& report) {
     note(failure_text());
     return;
   }
-  note(fmt::format("{}: a failure after the end of the epoch is not its cause", name_of(node)));
+  note(fmt::format("{}: a failure reported after the stop is not its cause", name_of(node)));
 }
 
 // True for a node that was never in a round and joined only to report that it can start no worker.
@@ -104,7 +104,7 @@ void Membership::take_leaving(Node& node) {
   const std::string text =
       signal == 0 ? name_of(node) + " leaves" : fmt::format("{} leaves ({})", name_of(node), why);
   note(text);
-  if (node.join.is_host) keep_no_places();
+  if (node.join.is_host) release_places();
   depart(node, StopWhy::left, text);
   recount(node);
   if (node.member && (stage_ == Stage::opening || stage_ == Stage::running))

@@ -63,7 +63,7 @@ void Membership::try_form() {
 // True if a ready node is overdue and may be dead: it is heard soon, or lost.
 bool Membership::awaits_sign() const {
   return std::ranges::any_of(nodes_, [this](const auto& entry) {
-    return is_ready(entry.second) && is_silent(entry.second);
+    return is_ready(entry.second) && is_silent(entry.second, now_);
   });
 }
 
@@ -187,7 +187,7 @@ void Membership::tell_waiting() {
   const std::string text = forming_text(now_);
   note(text);
   for (auto& [agent, node] : nodes_) {
-    if (node.heard && node.report.phase == Phase::ready && !node.left)
+    if (node.has_reported && node.report.phase == Phase::ready && !node.left)
       order(node, Wait{false, text});
   }
   status_every_ = std::min(status_every_ * 2, std::max(options_.status_cap, options_.first_status));
@@ -224,7 +224,7 @@ void Membership::conclude() {
   if (failure_->failure.final) return end_of_failure();
   if (departure_ && judgement_->by_departure) return change_membership();
   if (restarts_ >= job_->max_restarts) return end_of_failure();
-  if (tally_.stays < job_->nodes_min) return end_without_restart();
+  if (tally_.stays < job_->nodes_min) return end_short_after_failure();
   ++restarts_;
   before_ = judgement_->verdict;
   before_->detail = judgement_->brief;
@@ -241,7 +241,7 @@ Testimony Membership::take_testimony(Node& node) const {
   testimony.failure = node.failure;
   testimony.evidence = std::exchange(node.evidence, std::nullopt);
   testimony.gone = node.left;
-  testimony.last_heard = node.left_at.value_or(node.heard_at);
+  testimony.last_heard = node.left_at.value_or(node.last_sign);
   testimony.gone_by = node.left_at.value_or(node.detached.value_or(now_));
   return testimony;
 }
@@ -312,7 +312,7 @@ void Membership::end_of_failure() {
 
 // Ends a job that has restarts but too few nodes left after the failure. A node that left on a
 // signal is meant to stop the job; a loss does not change why the job failed.
-void Membership::end_without_restart() {
+void Membership::end_short_after_failure() {
   if (departure_ && departure_->signal > 0) return end_short_of_nodes();
   end_of_failure();
 }
@@ -392,7 +392,7 @@ void Membership::end(End verdict) {
     close_store_at_ = instant_after(now_, options_.store_linger);
   end_ = std::move(verdict);
   forget_evidence();
-  keep_no_places();
+  release_places();
   for (auto& [agent, node] : nodes_) {
     order(node, End());
     renew(node);

@@ -94,8 +94,9 @@ std::string Membership::status(Instant now) const {
     case Stage::ended:
       break;
   }
-  return fmt::format("the job has ended ({}); {} to say goodbye", end_->text,
-                     nodes_text(static_cast<int>(nodes_.size())));
+  return fmt::format(
+      "the job has ended ({}); {} not said goodbye yet", end_->text,
+      nodes_.size() == 1 ? "1 node has" : fmt::format("{} nodes have", nodes_.size()));
 }
 
 bool Membership::has_untold(Instant now) const {
@@ -155,7 +156,7 @@ std::string Membership::missing_text() const {
 std::string Membership::silent_text() const {
   std::vector<std::string> names;
   for (const auto& [agent, node] : nodes_) {
-    if (is_ready(node) && is_silent(node)) names.push_back(quiet_name(node.join.host_name));
+    if (is_ready(node) && is_silent(node, now_)) names.push_back(quiet_name(node.join.host_name));
   }
   if (names.empty()) return "";
   std::ranges::sort(names, natural_less);
@@ -221,9 +222,9 @@ std::vector<NodeLine> Membership::nodes(Instant now) const {
 
 // Says how long the node has been unconnected or silent (over 1.5 heartbeats), else its state.
 std::string Membership::state_text(const Node& node, Instant now) const {
-  const Duration silent = std::max(now - node.heard_at, Duration::zero());
+  const Duration silent = silence(node, now);
   if (!node.connection) return fmt::format("not connected for {}", precise_seconds(silent));
-  if (silent > heartbeat() * 3 / 2) return fmt::format("silent for {}", precise_seconds(silent));
+  if (is_silent(node, now)) return fmt::format("silent for {}", precise_seconds(silent));
   return std::string(node.member ? part_text(node) : waiting_text(node));
 }
 
@@ -250,7 +251,7 @@ std::string_view Membership::part_text(const Node& node) const {
 
 std::string_view Membership::waiting_text(const Node& node) const {
   if (node.left) return "leaving";
-  if (!node.heard) return "connected";
+  if (!node.has_reported) return "connected";
   if (node.report.phase != Phase::ready) return "stopping";
   if (node.in_line) return "waits for its node rank";
   if (stage_ == Stage::ended) return "told of the end";

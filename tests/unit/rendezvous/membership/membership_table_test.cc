@@ -49,7 +49,7 @@ const std::vector<StageCase> kStages = {
     {"running", enter_running, "epoch 1 runs on 2 nodes"},
     {"stopping", enter_stopping, "epoch 1 is being stopped; workers may be alive on 2 nodes"},
     {"ended", enter_ended,
-     "the job has ended (all workers of all nodes succeeded); 2 nodes to say goodbye"},
+     "the job has ended (all workers of all nodes succeeded); 2 nodes have not said goodbye yet"},
 };
 
 struct EventCase {
