@@ -114,7 +114,8 @@ struct Join {
 
   // What the agent knows of the past, from which a returned host learns the state of the job.
   Epoch last_epoch = 0;
-  // The host that numbered it: one that returned and met no agent of the past counts from 1 again.
+  // The host that numbered it: a restarted host that no old agent has joined starts again at 1, so
+  // a number alone names no round.
   uint64_t last_instance = 0;
   int last_rank = -1;  // Node rank in that epoch.
   int last_nodes = 0;  // Nodes in that epoch.
@@ -177,9 +178,10 @@ struct Report {
   uint64_t order = 0;     // The newest Order that was processed.
   Epoch epoch = 0;        // The one that `phase` is about; ready: the newest that has ended here.
   Phase phase = Phase::ready;
-  bool reaped = true;   // Nothing of any epoch is alive here; always true if ready.
-  int signal = 0;       // The cause of leaving.
-  bool to_all = false;  // Leaving: all processes here got the signal, perhaps on other nodes too.
+  bool reaped = true;  // Nothing of any epoch is alive here; always true if ready.
+  int signal = 0;      // The cause of leaving.
+  // The signal went to all processes of this node (an engine's stop); other nodes may get it too.
+  bool to_all = false;
   std::optional<NodeFailure> failure;  // `epoch`'s; repeated until the host has ended that epoch.
   std::optional<Evidence> evidence;    // `epoch`'s, once it is over here; repeated until processed.
   friend bool operator==(const Report&, const Report&) = default;
@@ -301,7 +303,7 @@ struct End {
   std::optional<Verdict> verdict;
   int restarts = 0;
   int changes = 0;
-  // Lowest rank left of the newest round, which prints this for all on its console; -1: none.
+  // The node that prints this where all share a console: the lowest rank still connected; -1: none.
   int teller = -1;
   friend bool operator==(const End&, const End&) = default;
 };
