@@ -51,8 +51,8 @@ class HostFinder : public Dialler {
 
   void dial(bool reaped, std::function<void(DialOutcome)> done) final;
   void cancel() override;
-  void distrust() override { post(hosting::Doubted{true}); }
-  void doubt() override { post(hosting::Doubted{false}); }
+  void answered_by_another() override { post(hosting::Doubted{true}); }
+  void hung_up() override { post(hosting::Doubted{false}); }
 
   // Our host wants to form this round; answered by `granted`, once it may.
   void want_round(const membership::Formed& round, uint64_t instance);

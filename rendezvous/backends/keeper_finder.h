@@ -36,7 +36,7 @@ class KeeperFinder : public HostFinder {
   ~KeeperFinder() override { keeper_->cancel(); }
 
   // The host may be a stopped process whose kernel accepts.
-  void hear_nothing() override { doubt(); }
+  void silent() override { hung_up(); }
 
  private:
   KeeperFinder(boost::asio::io_context& io, std::shared_ptr<Keeper> keeper, Options options,

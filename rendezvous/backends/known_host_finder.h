@@ -26,9 +26,9 @@ class KnownHostFinder : public HostFinder {
 
   KnownHostFinder(boost::asio::io_context& io, Options options, Handlers handlers);
 
-  void distrust() override { ++at_; }
-  void doubt() override { ++at_; }
-  void hear_nothing() override { ++at_; }
+  void answered_by_another() override { ++at_; }
+  void hung_up() override { ++at_; }
+  void silent() override { ++at_; }
 
  private:
   void call(const HostRecord& nobody) override;

@@ -23,7 +23,8 @@ class ClientCheck {
  public:
   struct Options {
     // Returns the users that the job's processes run as on this machine. Called for unknown users
-    // only: once a second for each, ten times a second in all. Null: no client is checked.
+    // only, at most once a second for each user, and ten times a second in all. Null: no client is
+    // checked.
     std::function<std::set<uid_t>()> users;
     bool allow_any = false;      // --store-allow any
     std::vector<Network> allow;  // Clients from there are not checked.

@@ -360,7 +360,7 @@ void Coordinator::look_if_idle() {
   }
   // Posted to the loop, so that `idle` may destroy this object.
   idle_timer_.expires_after(who.empty() ? Duration::zero() : Duration(kIdleLook));
-  // A wait that has already ended cannot be cancelled: after a second call both handlers run.
+  // After a second wait_until_idle() both handlers may run: hence the check of idle_.
   call_alive(idle_timer_, [this, leave = who.empty()] {
     if (!idle_) return;
     if (!leave) return look_if_idle();

@@ -153,7 +153,7 @@ void Member::on(Instant now, const member::ConnectionFailed& event) {
   if (link_ == Link::joined) lose_contact(now, "");
   trouble_ = event.error.message;
   pause(now);
-  if (stood_still_ != 0 && report_.phase == Phase::running) {
+  if (unanswered_since_standstill_ != 0 && report_.phase == Phase::running) {
     return stop_round(
         now, StopWhy::host,
         "this node was frozen for longer than its lease: another node may have taken its place");
@@ -209,7 +209,7 @@ void Member::hear(Instant now, const membership::Refused& message) {
 }
 
 // Retries for two leases: the host may count this node's old process as alive until its lease is
-// over. We ask often enough to be heard before that, so that the job is not considered one short.
+// over. We ask often enough to be heard before that, so that the host does not count too few nodes.
 void Member::refused_rank(Instant now, const std::string& text) {
   if (!rank_refused_at_) rank_refused_at_ = now;
   if (now - *rank_refused_at_ >= 2 * lease_)
@@ -225,7 +225,7 @@ void Member::refused_rank(Instant now, const std::string& text) {
 void Member::hear(Instant now, const membership::Alive& message) {
   if (link_ != Link::joined) return;
   heard_at_ = now;
-  if (message.answers > stood_still_) stood_still_ = 0;
+  if (message.answers > unanswered_since_standstill_) unanswered_since_standstill_ = 0;
   if (const auto sent =
           std::ranges::find(sent_, message.answers, &std::pair<uint64_t, Instant>::first);
       sent != sent_.end())
@@ -250,7 +250,7 @@ void Member::on(Instant now, const member::Tick&) {
 // Restarts the waits if this process stood still: what the host sent meanwhile is still unread.
 void Member::forgive_jump(Instant now) {
   if (now - next_deadline() <= options_.jump) return;
-  if (now - heard_at_ > lease_) stood_still_ = report_.sequence;
+  if (now - heard_at_ > lease_) unanswered_since_standstill_ = report_.sequence;
   heard_at_ = now;
   if (link_ == Link::joining) link_since_ = now;
   if (give_up_at_ != kNever) give_up_at_ = std::max(give_up_at_, now + lease_);

@@ -6,9 +6,10 @@
 //       ▲                        │                                                            │
 //       └── lost, refused ◀──────┴────────────────────── ReadyForRound ◀──────────────────────┘
 //
-// If the host is silent for a lease, or its port refuses us, our round has ended: our workers are
-// stopped (the other nodes may already form a round without us, and two rounds must never meet),
-// and we keep trying until the join time-out, or for two leases if the host is known to be gone.
+// If the host is silent for a lease, or its port refuses us, we take our round for ended: our
+// workers are stopped (the other nodes may already form a round without us, and two rounds must
+// never meet), and we keep trying until the join time-out, or for two leases if the host is known
+// to be gone.
 // Reconnecting to the same host instance within the lease changes nothing. A node whose workers
 // have all exited with 0 ends alone, successfully, after two leases without a host.
 #pragma once
@@ -37,7 +38,7 @@ using namespace membership;  // NOLINT: the words of the protocol
 // ---- events: the connection
 
 struct Begin {};
-// Authenticated; the Join has been sent.
+// The host has answered: its Welcome or Refused follows at once.
 struct ConnectionUp {
   std::string dialled;     // The host's address as we reached it.
   std::string advertised;  // Our own address on that connection.
@@ -289,8 +290,9 @@ class Member {
   Instant give_up_at_ = kNever;  // When to give up if no host is reached.
   bool is_spare_ = false;        // Others run while this node waits.
   bool host_is_gone_ = false;    // Its port has refused us since we lost it.
-  uint64_t stood_still_ = 0;     // Last report before a standstill; 0: none, or answered since.
-  bool gave_round_up_ = false;   // The newest round's workers were stopped without an order.
+  // Last report before a standstill of ours; 0: none, or answered since.
+  uint64_t unanswered_since_standstill_ = 0;
+  bool gave_round_up_ = false;  // The newest round's workers were stopped without an order.
   Duration backoff_{};
   int short_lived_ = 0;  // Consecutive connections that were welcomed and soon lost.
   std::string trouble_;  // Why there is no contact.

@@ -192,17 +192,16 @@ void MemberClient::on_message(const HostMessage& message) {
     return on_nodes(*nodes);
   if (const auto* one = std::get_if<Delivered>(&message); one && link_->step == Link::Step::joined)
     return on_delivered(*one);
-  const auto* refusal = std::get_if<Refused>(&message);
-  if (refusal && options_.only_this_job && link_->step == Link::Step::hello)
-    return on_other_host(*refusal);
+  const auto* refused = std::get_if<Refused>(&message);
+  if (refused && options_.only_this_job && link_->step == Link::Step::hello)
+    return on_other_host(*refused);
   const bool proven = options_.token.empty() || link_->reader.is_sealed();
-  if (const auto* refused = std::get_if<Refused>(&message); refused && !proven)
-    return on_unproven_refusal(*refused);
+  if (refused && !proven) return on_unproven_refusal(*refused);
   if (const auto* one = std::get_if<WhoseIs>(&message); one && link_->step == Link::Step::joined)
     return on_whose_is(*one);
   if (link_->step == Link::Step::joined) return drive_.post(member::Received{message});
   stranger_.on_host();
-  if (std::holds_alternative<Refused>(message)) return on_verdict(message);
+  if (refused) return on_verdict(message);
   if (link_->step == Link::Step::hello) {
     if (const auto* challenge = std::get_if<Challenge>(&message)) return on_challenge(*challenge);
   } else if (const auto* welcome = std::get_if<Welcome>(&message)) {
@@ -263,7 +262,7 @@ std::optional<LocalUsers::Found> MemberClient::whose_host() const {
 void MemberClient::on_welcome(const Welcome& welcome) {
   host_has_proved_ = !options_.token.empty();  // A wrong seal would have ended it.
   if (link_->wanted_instance && *link_->wanted_instance != welcome.host_instance) {
-    dialler_.distrust();
+    dialler_.answered_by_another();
     return fail_link({{ExitCode::rendezvous,
                        fmt::format("another host answers at {}; the host named in {} is gone",
                                    link_->host.to_string(), options_.member.endpoint)},
@@ -411,13 +410,13 @@ void MemberClient::on_closed(const std::string& why) {
         {ExitCode::rendezvous, fmt::format("the connection to the host at {} broke: {}",
                                            options_.member.endpoint, why)}});
   }
-  if (options_.only_this_job) dialler_.doubt();
+  if (options_.only_this_job) dialler_.hung_up();
   fail_link({{ExitCode::rendezvous, fmt::format("the handshake with the host at {} failed: {}",
                                                 options_.member.endpoint, why)}});
 }
 
 void MemberClient::on_handshake_limit() {
-  dialler_.hear_nothing();
+  dialler_.silent();
   fail_link(stranger_.on_silence());
 }
 
@@ -438,7 +437,7 @@ void MemberClient::on_hangup() {
   link_->silence.cancel();
   ask_for_store([this](bool is_store) {
     if (is_store) return on_stranger(stranger_.on_store());
-    dialler_.doubt();
+    dialler_.hung_up();
     fail_link(stranger_.on_hangup());
   });
 }
@@ -451,9 +450,9 @@ void MemberClient::on_stranger(member::ConnectionFailed failure) {
   failure.fatal = failure.fatal && !options_.only_this_job;
   // Once a host has proved itself, someone on the way to it may be answering.
   if (host_has_proved_) {
-    dialler_.doubt();
+    dialler_.hung_up();
   } else {
-    dialler_.distrust();
+    dialler_.answered_by_another();
   }
   fail_link(std::move(failure));
 }

@@ -43,12 +43,13 @@ class Dialler {
   // `reaped`: nothing of a round is alive on this node, so it might take a dead host's place.
   virtual void dial(bool reaped, std::function<void(DialOutcome)> done) = 0;
   virtual void cancel() = 0;
-  // What answered the last dial is not the intended host.
-  virtual void distrust() {}
-  // The peer hung up without an answer: a forwarder to a host that is gone, or a full host.
-  virtual void doubt() { distrust(); }
-  // The peer accepted, and sent nothing.
-  virtual void hear_nothing() {}
+  // Each says how the last dial went wrong. What answered is not the intended host.
+  virtual void answered_by_another() {}
+  // The peer hung up: a forwarder to a host that is gone, or a full host. Or another on the way
+  // answered, although a host has proved itself before.
+  virtual void hung_up() { answered_by_another(); }
+  // The peer accepted, but did not finish the handshake in time.
+  virtual void silent() {}
 };
 
 class MemberClient {

@@ -114,26 +114,26 @@ TEST(EndpointFinder, AMissingNameIsNotFatal) {
 }
 
 // A forwarder may answer before its host is up, so the next dial begins with an election.
-TEST(EndpointFinder, HoldsAnElectionAfterDistrust) {
+TEST(EndpointFinder, HoldsAnElectionAfterAnotherAnswered) {
   boost::asio::io_context loop;
   const int port = free_port();
   std::unique_ptr<Listener> listener;
   EndpointFinder first(loop, at_port(port), keep(listener));
-  first.distrust();
+  first.answered_by_another();
   const auto own = dial(loop, first);
   ASSERT_TRUE(own);
   EXPECT_TRUE(own->own_host);
   EndpointFinder second(loop, at_port(port), who_must_not_host());
-  second.distrust();
+  second.answered_by_another();
   const auto other = dial(loop, second);
   ASSERT_TRUE(other);
   EXPECT_FALSE(other->own_host);
 }
 
-TEST(EndpointFinder, ANodeThatMustNotHostDoesNotHostAfterDistrust) {
+TEST(EndpointFinder, ANodeThatMustNotHostDoesNotHostAfterAnotherAnswered) {
   boost::asio::io_context loop;
   EndpointFinder finder(loop, at_port(free_port(), false), who_must_not_host());
-  finder.distrust();
+  finder.answered_by_another();
   const auto outcome = dial(loop, finder);
   ASSERT_FALSE(outcome);
   EXPECT_TRUE(outcome.error().refused);
@@ -217,7 +217,7 @@ TEST_F(KeeperFinderTest, RedialsAHostThatBeatsAfterAHangup) {
     const auto outcome = dial(loop_, node);
     ASSERT_TRUE(outcome) << outcome.error().error.message;
     EXPECT_EQ(outcome->host_instance, RecordFile(options(1).place).look()->record->instance);
-    node.doubt();
+    node.hung_up();
   }
 }
 
@@ -234,7 +234,7 @@ TEST_F(KeeperFinderTest, ReplacesAHostThatHangsUpAndBeatsNoMore) {
   KeeperFinder finder(loop_, keeper(options(2)), options(2), note(hosting));
   EXPECT_TRUE(run_until(loop_, [&] {
     dial(loop_, finder);
-    finder.doubt();
+    finder.hung_up();
     return hosting;
   }));
 }

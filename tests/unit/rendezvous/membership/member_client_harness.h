@@ -38,13 +38,12 @@ class PortDialler : public Dialler {
         });
   }
   void cancel() override { connecting_ = Connecting(); }
-  void distrust() override { ++distrusted; }
-  void doubt() override { ++doubted; }
+  void answered_by_another() override { ++others_answered; }
+  void hung_up() override {}
 
   std::optional<uint64_t> instance;
   int dials = 0;
-  int distrusted = 0;
-  int doubted = 0;
+  int others_answered = 0;
 
  private:
   boost::asio::io_context& loop_;

@@ -264,7 +264,7 @@ TEST(MemberClient, NamesATcpStoreServerAtOnce) {
   Client client(loop, listener->front()->port(), client_options());
   EXPECT_TRUE(client.wait_error("TCPStore"));
   EXPECT_EQ(client.dialler.dials, 2);
-  EXPECT_EQ(client.dialler.distrusted, 2);
+  EXPECT_EQ(client.dialler.others_answered, 2);
 }
 
 // PyTorch's server keeps a connection whose first bytes it does not know, and sends nothing.
@@ -353,7 +353,7 @@ TEST(MemberClient, DistrustsAHostWithAnotherInstanceThanExpected) {
   on.round = [](const membership::Round&) { ADD_FAILURE(); };
   MemberClient client(loop, dialler, options, on);
   client.post(member::Begin{});
-  EXPECT_TRUE(run_until(loop, [&] { return dialler.distrusted >= 2; }));
+  EXPECT_TRUE(run_until(loop, [&] { return dialler.others_answered >= 2; }));
 }
 
 }  // namespace

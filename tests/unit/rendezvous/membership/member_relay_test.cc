@@ -206,7 +206,7 @@ void expect_good_end(const std::function<void(Passing&)>& change, size_t connect
     EXPECT_EQ(round.master_port, host->port());
   EXPECT_GE(relay.connections(), connections_at_least);
   EXPECT_LE(client.said.size(), 1u);
-  EXPECT_EQ(client.dialler.distrusted, 0);  // The host has not moved.
+  EXPECT_EQ(client.dialler.others_answered, 0);  // The host has not moved.
 }
 
 TEST(MemberRelay, AnHonestRelayIsNotNoticed) {
