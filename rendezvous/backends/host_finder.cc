@@ -127,8 +127,9 @@ void HostFinder::on_called(NetResult<TcpSocket> socket) {
 }
 
 void HostFinder::on_won(std::unique_ptr<Listener> listener, uint64_t instance,
-                        std::optional<SocketAddress> reached, std::optional<IpAddress> meant) {
-  won_ = {std::move(listener), instance, {}, meant};
+                        std::optional<SocketAddress> reached,
+                        std::optional<IpAddress> endpoint_here) {
+  won_ = {std::move(listener), instance, {}, endpoint_here};
   reached_ = reached;
   post(hosting::Taken{hosting::Taken::How::won, {}});
 }

@@ -39,7 +39,7 @@ class HostFinder : public Dialler {
     std::unique_ptr<Listener> listener;
     uint64_t instance = 0;  // The one in the keeper's record; 0: no keeper.
     membership::Past past;
-    std::optional<IpAddress> meant;  // Where the nodes' common endpoint leads here.
+    std::optional<IpAddress> endpoint_here;  // What the endpoint's name resolves to on this node.
   };
   struct Handlers {
     std::function<void(Post)> host;
@@ -77,9 +77,10 @@ class HostFinder : public Dialler {
   virtual void leave() { post(hosting::Left{}); }
 
   void on_called(NetResult<TcpSocket> socket);
-  // `reached`: where this process reaches itself, if known already; `meant`: see Post.
+  // `reached`: where this process reaches itself, if known already; `endpoint_here`: see Post.
   void on_won(std::unique_ptr<Listener> listener, uint64_t instance,
-              std::optional<SocketAddress> reached = {}, std::optional<IpAddress> meant = {});
+              std::optional<SocketAddress> reached = {},
+              std::optional<IpAddress> endpoint_here = {});
   void on_not_taken(hosting::Taken::How how, Error error);
   void post(Hosting::Event event) { drive_.post(std::move(event)); }
   bool is_hosting() const { return own_host_.has_value(); }

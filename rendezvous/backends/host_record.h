@@ -1,7 +1,8 @@
 // What a keeper (a shared file, etcd) holds of a job: its host's record (which host, where to reach
 // it) and the job's (its newest round), from which the next host goes on. A few lines of text that
-// people can read. In a file the beat is at a fixed offset, since its owner overwrites it in place
-// through its open descriptor, and so never touches a file that has replaced its own. Pure.
+// people can read. In a file the beat is at a fixed offset, since its owner overwrites it in place.
+// The owner does so through its open descriptor, so it never touches a file that has replaced its
+// own. Pure.
 #pragma once
 
 #include <algorithm>
@@ -21,8 +22,8 @@ struct HostRecord {
   uint64_t instance = 0;      // Random; never 0.
   membership::AgentId agent;  // The host's.
   std::string machine;  // Boot and network namespace: on the same one, a refusal is proof of death.
-  std::string claim;    // Name of the file that it won; empty: the record's own.
-  uint64_t entry = 0;   // In a file: names the next entry; 0: `instance` does.
+  std::string claim;    // File name PATH.after-X under which it was linked; empty: PATH itself.
+  uint64_t entry = 0;   // X of this record in PATH.after-X; 0: use `instance`.
   std::string host_name;  // Shown to people.
   std::vector<SocketAddress> addresses;
 

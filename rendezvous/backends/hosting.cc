@@ -86,18 +86,18 @@ void Hosting::learn(Instant now, const Keeper::Seen& seen) {
 
 void Hosting::consider(Instant now) {
   const std::optional<HostRecord>& host = seen_->host;
-  if (!host && seen_->job.ending) return not_found_any_more();
+  if (!host && seen_->job.ending) return job_is_over();
   if (!host) {
     return follow(now,
                   {ExitCode::rendezvous,
                    fmt::format("no host has written its address to {} yet", options_.place)},
                   false);
   }
-  const bool is_another = host->instance == another_;
+  const bool is_another = host->instance == replaced_instance_;
   const bool is_ours = host->agent == options_.agent;
-  const bool has_doubts = host->instance == doubted_ && gone_since();
+  const bool has_doubts = host->instance == mute_instance_ && gone_since();
   if (!is_another && !is_ours && !has_doubts && !host->addresses.empty()) return call();
-  called_ = host->instance;
+  called_instance_ = host->instance;
   follow(now,
          {ExitCode::rendezvous, fmt::format("the host {} named in {} does not answer there",
                                             host->host_name, options_.place)},
@@ -107,7 +107,7 @@ void Hosting::consider(Instant now) {
 void Hosting::call() {
   stage_ = Stage::calling;
   const HostRecord host = seen_ && seen_->host ? *seen_->host : HostRecord{};
-  called_ = host.instance;
+  called_instance_ = host.instance;
   out_->push_back(hosting::Call{host});
 }
 
@@ -128,12 +128,12 @@ void Hosting::on(Instant now, const hosting::Called& event) {
 
 void Hosting::on(Instant, const hosting::Doubted& event) {
   endpoint_doubted_ = true;
-  (event.is_another ? another_ : doubted_) = called_;
+  (event.is_another ? replaced_instance_ : mute_instance_) = called_instance_;
 }
 
 // `refused`: nothing listens at the host's address.
 void Hosting::follow(Instant now, Error why_not, bool refused) {
-  if (options_.has_keeper && seen_->job.ending && is_member()) return not_found_any_more();
+  if (options_.has_keeper && seen_->job.ending && is_member()) return job_is_over();
   if (may_follow(refused)) return take();
   wait_or_give_up(now, std::move(why_not), refused);
 }
@@ -173,8 +173,8 @@ void Hosting::wait_or_give_up(Instant now, Error why_not, bool refused) {
   send(Errand::await, hosting::Await{*seen_, patience});
 }
 
-// The job is over, and its host is gone.
-void Hosting::not_found_any_more() {
+// Answers Wanted: the job is over, and its host is gone.
+void Hosting::job_is_over() {
   stage_ = Stage::away;
   out_->push_back(
       hosting::NotFound{{ExitCode::rendezvous, "the job is over"}, false, seen_->job.ending});
@@ -205,9 +205,8 @@ void Hosting::on(Instant now, const hosting::Taken& event) {
   if (event.how == hosting::Taken::How::not_ours && why_not_)
     return not_found(*why_not_, why_not_refused_);
   if (!std::exchange(tried_again_, true)) return options_.has_keeper ? look() : call();
-  not_found(
-      {ExitCode::rendezvous,
-       fmt::format("other nodes are deciding at {} which of them is the host", options_.place)});
+  not_found({ExitCode::rendezvous,
+             fmt::format("another node is just becoming the host at {}", options_.place)});
 }
 
 // ---- As the host.

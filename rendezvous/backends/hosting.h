@@ -33,8 +33,8 @@ namespace muster {
 
 namespace hosting {
 
-// ---- events. Each Look, Await, Take, Beat, Write and Leave is answered once; a Call, or a Take
-// without a keeper, only unless a Dropped comes first.
+// ---- events. Each Look, Await, Take, Beat, Write and Leave is answered once; but a Call, and a
+// Take without a keeper, is not answered once a Dropped has come.
 
 // This node wants a connection to the host.
 struct Wanted {
@@ -210,7 +210,7 @@ class Hosting {
   void wait_or_give_up(Instant now, Error why_not, bool refused);
   void take();
   void not_found(Error error, bool refused = false);
-  void not_found_any_more();
+  void job_is_over();
   bool is_member() const;
   bool may_follow(bool refused) const;
   std::optional<Instant> gone_since() const;
@@ -244,13 +244,13 @@ class Hosting {
     uint64_t beat = 0;
     Instant at{};
   } sign_;
-  // A host's silence is measured by looks alone, since a call may take longer than a lease. A look
-  // shows what the keeper had at some time after it was asked.
+  // A host's silence is measured by looks alone, since a call may take longer than a lease. Silence
+  // counts up to the time when the newest look was asked for; what it shows is not older.
   Instant asked_at_{};
-  Instant looked_at_{};   // When the look that showed `seen_` was asked for.
-  uint64_t called_ = 0;   // Instance of the host called last.
-  uint64_t another_ = 0;  // Instance at whose address something else answers.
-  uint64_t doubted_ = 0;  // Instance that hung up without an answer.
+  Instant looked_at_{};             // When the look that showed `seen_` was asked for.
+  uint64_t called_instance_ = 0;    // The host's that was called last.
+  uint64_t replaced_instance_ = 0;  // At its address something else answers.
+  uint64_t mute_instance_ = 0;      // It hung up without an answer.
   bool endpoint_doubted_ = false;
 
   // While hosting.

@@ -75,7 +75,7 @@ std::string endpoint_text(const RendezvousOptions& options) {
                : fmt::format("{}:{}", options.host, options.port);
 }
 
-// Why other nodes may not find this host: the endpoint leads to `meant` here. Empty: unknown.
+// Why other nodes may not find this host: the endpoint resolves to `meant` here. Empty: unknown.
 std::string host_hint(const RendezvousOptions& options, const std::optional<IpAddress>& meant) {
   if (!meant || !meant->is_loopback() || options.join.nodes_max + options.join.spares == 1)
     return "";
@@ -226,8 +226,8 @@ void JoinedRendezvous::host(HostFinder::Post post) {
   Coordinator::Options hosting = hosting_;
   hosting.instance = post.instance != 0 ? post.instance : random_u64();
   hosting.past = std::move(post.past);
-  hosting.hint = host_hint(options_, post.meant);
-  if (options_.fixed_master_addr && post.meant && !is_own_address(*post.meant)) {
+  hosting.hint = host_hint(options_, post.endpoint_here);
+  if (options_.fixed_master_addr && post.endpoint_here && !is_own_address(*post.endpoint_here)) {
     handlers_.say(fmt::format(
         "{} is no address of this machine: its own workers and other nodes can use it as "
         "MASTER_ADDR only if the network leads it here; if it does not, give all nodes an address "

@@ -1,6 +1,6 @@
 // Holds, outside of a job's nodes, which of them is its host, and its newest round: a file on a
 // shared disk, or etcd. A register with compare-and-set: the first node to replace what all have
-// seen is the next host, or sets the next round. The Hosting machine decides; a keeper does not.
+// seen is the next host, or sets the next round. A keeper only stores; the Hosting machine decides.
 //
 // All calls block, for a few seconds at most, and come from one helper thread at a time. They fail
 // with ExitCode::environment if trying again is useless, otherwise with ExitCode::rendezvous; after

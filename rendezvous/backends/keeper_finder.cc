@@ -83,7 +83,8 @@ void KeeperFinder::call(const HostRecord& host) {
   }
   connecting_ = connect_any(io_, name, addresses, dial_deadline(), connect_options_,
                             [this](NetResult<TcpSocket> socket) {
-                              // This machine may have one of them too, as bridges do.
+                              // An address of the record may also be one of ours (docker0):
+                              // its refusal then proves nothing.
                               if (!socket && !socket.error().refused_by_all &&
                                   socket.error().failure == NetFailure::refused)
                                 socket.error().failure = NetFailure::timed_out;

@@ -37,8 +37,9 @@ struct RendezvousOptions {
 
   std::string job_id;
   // endpoint: its name or address, as typed. known_host: that of node rank 0, or its addresses with
-  // commas between them. file: the path. solo: MASTER_ADDR (the store listens where that resolves
-  // to, or on all addresses if it is unclear, for this machine only); empty: 127.0.0.1.
+  // commas between them. file: the path. solo: MASTER_ADDR; empty: 127.0.0.1. If it is an address
+  // or localhost, the store listens there; if another name, on all addresses. It admits this
+  // machine only.
   std::string host;
   int port = 0;  // endpoint and solo: 0 is any free one; solo: a fresh one for each round.
   std::optional<EtcdOptions> etcd;
