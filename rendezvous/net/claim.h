@@ -29,10 +29,12 @@ struct ListenPlan {
   friend bool operator==(const ListenPlan&, const ListenPlan&) = default;
 };
 
-// Returns only the endpoint's addresses if all are ours and not loopback, or if `host` is loopback
-// ("localhost", "127.0.0.1", "::1"); otherwise everywhere: the name resolves to loopback on its own
-// host (Debian's 127.0.1.1) or to an address in front of us (a Kubernetes service). `own`: the
-// addresses of this machine's interfaces. REQUIRES: `resolved` is not empty.
+// Returns where to listen for an endpoint whose name resolves to `resolved`:
+// - `host` is loopback ("localhost", "127.0.0.1", "::1"): those of its addresses that are ours
+// - all its addresses are ours, none is loopback: these
+// - else everywhere, since the name resolves to loopback on its own host (Debian's 127.0.1.1) or to
+//   an address in front of us (a Kubernetes service)
+// `own`: the addresses of this machine's interfaces. REQUIRES: `resolved` is not empty.
 ListenPlan plan_listening(const std::string& host, const std::vector<SocketAddress>& resolved,
                           const std::vector<IpAddress>& own);
 

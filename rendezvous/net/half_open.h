@@ -1,8 +1,8 @@
 // The unauthenticated connections of a listener, and the choice of the one to close when places are
-// short: the oldest of the largest group. A group is the connections of one machine that have, or
-// have not, claimed to be an agent; those that have not count four times. So a flood evicts its own
-// connections, silent ones go first, and a newcomer always gets a place for a while. The loopback
-// addresses and each IPv6 /64 count as one machine, which may use all of them. Pure.
+// short: the oldest of the largest group. Each machine has two groups: connections that sent the
+// magic, and those that have not, which count four times. So a flood evicts its own connections,
+// silent ones go first, and a newcomer always gets a place for a while. The loopback addresses and
+// each IPv6 /64 count as one machine, which may use all of them. Pure.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@
 
 namespace muster {
 
-// Returns the representative address of the block that one machine may use at will.
+// Returns the representative address of the block (a /64, loopback) that is taken for one machine.
 IpAddress machine_of(const IpAddress& address);
 
 class HalfOpen {
@@ -32,7 +32,7 @@ class HalfOpen {
 
   // REQUIRES: `id` is above all earlier ones.
   void add(Id id, const IpAddress& address, Instant now);
-  // Marks a connection that claims to be an agent. No-op if unknown.
+  // Marks a connection that sent the magic. No-op if unknown.
   void said_agent(Id id);
   // Removes a connection that is authenticated or gone. No-op if unknown.
   void remove(Id id);
@@ -42,7 +42,7 @@ class HalfOpen {
   std::optional<std::pair<Id, Entry>> next_out() const;
 
  private:
-  using Group = std::pair<IpAddress, bool>;  // Machine; true if it claims to be an agent.
+  using Group = std::pair<IpAddress, bool>;  // Machine; true if the magic was sent.
   // Weight, age of the oldest member, group: the highest rank goes first.
   using Rank = std::tuple<size_t, Id, Group>;
 

@@ -26,9 +26,10 @@ class SocketOwners {
   static Result<SocketOwners> open();
 
   // Returns the user who opened the `client` end of an established connection to `server`, both in
-  // this network namespace; the number is that of this process's user namespace. If no end has that
-  // `server`, because addresses are translated on the way, searches all ends at `client`, at most
-  // twenty times a second. nullopt: none, a closed one, no number here, or several users.
+  // this network namespace; uids are as seen in this user namespace. If no socket at `client` is
+  // connected to `server`, because addresses are translated on the way, searches all sockets at
+  // `client`, at most twenty times a second. nullopt: none, a closed one, no uid here, or several
+  // users.
   std::optional<uid_t> owner_of(const SocketAddress& client, const SocketAddress& server);
   // The same without the search, for connections whose addresses are not translated.
   std::optional<uid_t> direct_owner_of(const SocketAddress& client, const SocketAddress& server);

@@ -8,7 +8,7 @@
 //   reduce, all_reduce, reduce_scatter            count, element type, reduction
 //   broadcast, all_gather, all_to_all             bytes (count x size of the element)
 //   send, recv                                    never compared with one another
-//   all                                           the kind; with `is_v` no more than kind and root
+//   all                                           kind; with `is_v` kind and root only
 //
 // Counts may differ by rank in gather and scatter and in operations with unequal counts (MPI: A
 // Message-Passing Interface Standard 4.1, section 6, names what must agree).

@@ -1,7 +1,7 @@
 // The last failure that the worker library reported to its program and that was not overcome since,
 // for the launcher's verdict. Worker_lib writes it into the ring's notes, and the agent reads it
-// when the worker has ended (RingReader::reported()). Its writer is not the ring's owner but the
-// process of the worker that has joined the job or, if none has, the first that fails. A writer
+// when the worker has ended (RingReader::reported()). Its writer need not own the ring: it is the
+// worker's process that has joined the job, or, if none has, the first process that fails. A writer
 // that is killed while it writes leaves none.
 #pragma once
 

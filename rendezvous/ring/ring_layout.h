@@ -18,8 +18,7 @@
 //      written, and 0 before the first.
 //   4. A group is identified by index and generation (1 to 511, then 1 again): handle = generation
 //      << 7 | index. Entries of closed groups are reused with the next generation.
-//   5. `generation` of the head differs from `attached` from before the ring is cleared for a new
-//      owner until that owner may write.
+//   5. While a new owner takes over, `generation` of the head != `attached`: read nothing.
 #pragma once
 
 #include <atomic>
@@ -166,8 +165,8 @@ struct Record {
   Word ordinal;  // Counts calls of the group; messages, by peer and direction.
   Word count;
   Word called_ticks;
-  // The lap of the slot (record / 4,096, 16 bits) above the ticks since `called_ticks` (48 bits, at
-  // least 1); 0: not yet.
+  // 0: not yet. Upper 16 bits: record / 4,096, the slot's lap; lower 48: ticks since the call, at
+  // least 1.
   Word started;
   Word completed;
 };

@@ -223,8 +223,8 @@ PeerCount* RingWriter::count_of(const Pending& pending) const {
 
 // ---- records
 
-// Returns the record's number. The exchange takes the slot, so of two writers a lap apart one gives
-// up: the later one if the earlier one still writes, the earlier one if it comes second.
+// Returns the record's number. Two writers may want one slot, a lap apart: the one that finds it
+// being written, or written for a later record, gives up.
 uint64_t RingWriter::write_record(Group& group, const Pending& pending, const Call& call, int tag,
                                   const void* site) {
   const size_t site_index = find_site(site);

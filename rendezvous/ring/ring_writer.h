@@ -94,7 +94,7 @@ class RingWriter {
   Pending message_called(int32_t group, const Call& call, int tag, const void* site);
 
   // ---- sources that poll for completions
-  // Records that all calls that are complete by now are recorded as complete.
+  // Notes that completions are up to date as of now.
   void looked();
   // Returns the `site` for a place that is described by a text; nullptr if there is no room. Takes
   // time linear in the text, so cache the result.

@@ -301,7 +301,8 @@ void StoreMachine::check(const Request& request, StoreEffects& out) const {
   out.reply.push_back(answer);
 }
 
-// A WAIT that is answered at once leaves an earlier one of the same connection parked.
+// As in PyTorch's server, a WAIT that is answered at once leaves an earlier one of the same
+// connection parked.
 StoreMachine::MaybeBreach StoreMachine::wait(const Request& request, ClientId id,
                                              StoreEffects& out) {
   std::vector<std::string_view> missing;

@@ -35,8 +35,8 @@ constexpr size_t kStoreSendBytes = size_t{256} << 10;
 constexpr auto kStoreTurn = std::chrono::milliseconds{1};
 // A client that sends this many requests at once will soon send more.
 constexpr uint64_t kPipelined = 4;
-// Polling time for those: first their connection alone (epoll_wait() costs a tenth of kStay), then
-// all connections (waking up from epoll_wait() takes about kLinger). Without kLinger, 256 ADDs in
+// How long to poll after such a burst: kStay that connection (epoll_wait() costs a tenth of kStay),
+// then kLinger all (waking up from epoll_wait() takes about kLinger). Without kLinger, 256 ADDs in
 // one write take 1.15 times as long on 2 idle cores, and 256 GETs 1.10 times.
 constexpr auto kStay = std::chrono::microseconds{5};
 constexpr auto kLinger = std::chrono::microseconds{30};
