@@ -63,7 +63,7 @@ struct Judgement {
 // What is known of a job before any node joins: the newest round that another host formed.
 struct Past {
   Epoch epoch = 0;  // 0: there was none.
-  int nodes = 0;    // How many of its nodes may come back, its dead host not; 0: unknown.
+  int nodes = 0;    // How many of its nodes may come back (without its dead host); 0: unknown.
   std::vector<AgentId> members;  // Indexed by node rank.
   int restarts = 0;
   int changes = 0;
