@@ -125,7 +125,6 @@ void expect_group(const RecordedState& state) {
   EXPECT_TRUE(group.is_on_device);
   EXPECT_FALSE(group.calls_are_unknown);
   EXPECT_EQ(group.called, 5U);
-  EXPECT_EQ(group.launched, 5U);
   EXPECT_EQ(group.started, 0U);
   EXPECT_EQ(group.completed, 0U);
 }
