@@ -25,7 +25,7 @@
 namespace muster {
 
 struct CheckpointOptions {
-  ProcessGroup group = {};  // Empty: the world (no other call takes an empty group).
+  ProcessGroup group = {};  // Empty: the world.
   CallOptions call = {};    // The time-out must suffice for rank 0 to write everything.
 };
 

@@ -1,4 +1,5 @@
-// The only exception that the library throws.
+// The exception that the library throws. Two others pass through it: std::bad_alloc, and what a
+// block of zero_first() or local_zero_first() throws, on the rank that ran the block.
 //
 //   #include <cstdio>
 //   #include <muster/process_group.h>
@@ -48,15 +49,15 @@ enum class ErrorCode : uint8_t {
   not_initialized = 2,   // The call came before init_process_group() or after
                          // destroy_process_group().
   not_member = 3,        // This rank does not belong to the group.
-  forked = 4,            // The object was made before a fork(), and this is the child.
+  forked = 4,            // This is a child of fork() of a process that used the library.
   environment = 5,       // A variable is missing, malformed or contradicts another.
   rendezvous = 6,        // The store through which the ranks meet failed or is gone.
-  timeout = 7,           // Deadline passed; failed_ranks() hold up all others.
+  timeout = 7,           // The deadline passed; failed_ranks(): the ranks that the others wait for.
   peer_failed = 8,       // Another rank died or left; failed_ranks(): that rank, or what ended it.
   aborted = 9,           // abort() was called here or on another rank.
   stopped = 10,          // The job was asked to end (SIGTERM).
-  mismatch = 11,         // Different operations were called; failed_ranks() differ from most, or
-                         // are all, if no camp is larger than every other.
+  mismatch = 11,         // Different operations were called; failed_ranks(): the ranks that differ
+                         // from most, or all ranks, if the two most frequent calls are equally so.
   backend = 12,          // NCCL, CUDA or Gloo failed or is missing.
   system = 13,           // The kernel refused: memory, descriptors, sockets, a file.
 };
@@ -82,9 +83,9 @@ class MUSTER_API DistributedError : public std::runtime_error {
   // the same reason, this rank included if it began here: those that died, called abort(), were
   // refused something by their kernel (system), could not write, or differ from most. For a
   // time-out: the ranks that are missing or stopped, not those that these hold up in other calls.
-  // If ranks wait for each other in different calls: those outside the largest camp, or all of
-  // them, this one included, if no camp is larger than every other (of two, both). Empty: unknown,
-  // or nothing has failed (invalid_argument and the like).
+  // If ranks wait for each other in different calls: those that are not in the most frequent call,
+  // or all of them, this one included, if two calls are the most frequent (as with two ranks).
+  // Empty: unknown, or nothing has failed (invalid_argument and the like).
   const std::vector<GlobalRank>& failed_ranks() const noexcept { return details_->failed_ranks; }
 
  private:

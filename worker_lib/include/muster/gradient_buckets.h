@@ -93,8 +93,8 @@ class MUSTER_API GradientBuckets {
   void ready_all();
 
   // Starts what is left. A buffer that was not ready() in this step (a layer that took no part)
-  // counts as zeros on this rank, whatever it holds (on GPUs: as what it holds), and gets the
-  // others' average like any other buffer.
+  // counts as zeros on this rank, whatever it holds, and gets the average like any other buffer. On
+  // GPUs it is not zeroed: its old contents are averaged.
   void flush();
 
   // Calls flush(), then blocks until every buffer holds its result on this rank; the next step may

@@ -18,8 +18,8 @@
 // - timeout: ranks are missing (failed_ranks(); includes rank 0 if its store does not answer);
 // - environment: a variable is missing, malformed or contradicts another; two processes were given
 //   the same rank, or ranks different world sizes or versions; the port or the meeting file cannot
-//   be used or belongs to another job (the store at this rank's address serves a different run id,
-//   TORCHELASTIC_RUN_ID);
+//   be used or belongs to another job (the store at MASTER_ADDR:MASTER_PORT serves a different run
+//   id, TORCHELASTIC_RUN_ID);
 // - rendezvous: the connection to the store where the ranks meet broke, or the store is the
 //   launcher's and cannot be reached;
 // - invalid_argument: wrong InitOptions, or already joined; system: the kernel refused; backend:
@@ -87,12 +87,12 @@ struct InitOptions {
 // reached) prints once to standard error which are missing. Throws invalid_argument if joined.
 MUSTER_API void init_process_group(const InitOptions& options = {});
 
-// Leaves the job in order: waits for this rank's own operations in flight as long as their other
-// ends still do their part (not for a message that no rank will send or receive any more), and
-// announces to the other ranks that it left on purpose; a rank that waits for it later gets that as
-// its error. Does nothing when not initialised. Never throws: failures at this point (a peer's
-// death) no longer matter. A process that ends without it counts as failed, and the others get its
-// death as their error.
+// Leaves the job in order: waits for this rank's own operations in flight while the peer can still
+// complete them (not for a message that no rank will send or receive any more), and announces to
+// the other ranks that it left on purpose; a rank that waits for it later gets that as its error.
+// Does nothing when not initialised. Never throws: failures at this point (a peer's death) no
+// longer matter. A process that ends without it counts as failed, and the others get its death as
+// their error.
 MUSTER_API void destroy_process_group() noexcept;
 
 MUSTER_API bool is_initialized() noexcept;

@@ -33,8 +33,9 @@
 // - The last argument of an operation, `work`: if NULL, the operation is performed before the call
 //   returns; otherwise it is started, and *work becomes a handle to wait on. Its buffers must stay
 //   alive until it is complete. Free every handle with its _free function.
-// - Structures carry their size, so that later versions can add members at the end. Start from the
-//   initialiser macros: all zeros are not the defaults.
+// - Structures carry their size. Any size but this version's is refused; a later version that adds
+//   members, at the end, will take this one's size as well. Start from the initialiser macros: all
+//   zeros are not the defaults.
 //
 // Any thread may call anything; process_group.h says what that guarantees.
 #pragma once
@@ -52,7 +53,8 @@
 extern "C" {
 #endif
 
-// Incremented when a function changes its meaning or is removed, not for additions.
+// Incremented when a function changes its meaning or is removed, not when functions or members of
+// structures are added.
 #define MUSTER_ABI_VERSION 1
 MUSTER_API int muster_abi_version(void);
 
@@ -190,8 +192,8 @@ typedef struct muster_call_options {
   int64_t timeout_ms;  // < 0: the group's. 0: the deadline has already passed.
   void* stream;        // cudaStream_t, for GPU memory.
   int cuda_device;     // The GPU that the buffers are on; < 0: host memory.
-  const void* site;    // Recorded place of the call; NULL: its return address. See
-                       // muster_name_site().
+  const void* site;    // Where the program made the call, for the report of a hang (see
+                       // muster_name_site()). NULL: the caller's address.
 } muster_call_options;
 
 #define MUSTER_CALL_OPTIONS {sizeof(muster_call_options), -1, NULL, -1, NULL}
@@ -224,7 +226,7 @@ MUSTER_API muster_status muster_group_failure(muster_group* group);
 
 // ---- groups that meet at a store of the program's: beside muster_init(), or without it
 
-// A key-value store that the members of a group to be made share. One key is set and read,
+// A key-value store shared by the future members of a group. One key is set and read,
 // "muster/meet", so each group needs its own prefix or store. The functions are called on the
 // thread that makes the group, before that call returns.
 typedef struct muster_store {
@@ -248,9 +250,9 @@ typedef struct muster_join_options {
   int64_t timeout_ms;  // Limit for joining, and for each operation. < 0: 30 minutes.
   int backend;         // muster_backend
   int device;          // < 0: LOCAL_RANK.
-  int on_sigterm;      // muster_stop_policy; that of the process's first group counts.
-  // Numbers by which messages and errors name the members, by rank: `size` of them, equal on all
-  // members. NULL: their ranks in the group.
+  int on_sigterm;      // muster_stop_policy; only the first group's value has an effect.
+  // known_as[r]: the number that messages and failed ranks use for rank r of the group. `size`
+  // numbers, equal on all members. NULL: the ranks themselves.
   const int* known_as;
   // Address at which this rank reaches the store, if that is a server that speaks TCPStore's
   // protocol (PyTorch's, or the launcher's). All members give it, or none. The group then keeps its

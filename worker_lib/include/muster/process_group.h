@@ -23,9 +23,9 @@
 //   says nothing about other ranks. An *_async call returns at once; its buffers belong to the
 //   operation until its Work is complete. The operations of a group, asynchronous ones included,
 //   are performed in call order; point-to-point operations only per pair of ranks and tag.
-// - Sizes are element counts. Below, `count` is that of the smaller buffer and n is size(). An
-//   operation on zero elements is performed and synchronises like any other, except on GPUs, where
-//   NCCL skips it.
+// - Sizes are element counts. Below, `count` is the number of elements of the smaller buffer, and n
+//   is size(). An operation on zero elements is performed and synchronises like any other, except
+//   on GPUs, where NCCL skips it.
 // - In place means in.data == out.data if the counts are equal. If they differ, the smaller buffer
 //   is this rank's block of the larger one (like MPI_IN_PLACE), recognised by its address. Other
 //   overlaps are refused.
@@ -156,9 +156,10 @@ class MUSTER_API ProcessGroup {
   std::optional<Backend> cpu_backend() const;
   std::optional<Backend> cuda_backend() const;
 
-  // An `op` or `tag` before the options may be left out: all_reduce(data, {.timeout = 5s}).
-  //
   // ---- one to all and all to one
+  //
+  // In every operation an `op` or `tag` before the options may be left out:
+  // all_reduce(data, {.timeout = 5s}).
 
   // Copies `count` elements from `root` to all.
   void broadcast(Buffer data, GroupRank root, const CallOptions& options = {});
@@ -251,9 +252,9 @@ class MUSTER_API ProcessGroup {
   // (`wait_all_ranks`) or only the first. It goes through the store, one message per rank: slower
   // than barrier(), but it works when the backend's own connections do not.
   //
-  // The group stays usable after it throws. But the members' calls are matched by number: a rank
-  // that missed one must make up for it (that call throws at once, saying that it arrived too
-  // late), or its next call is taken for the one it missed.
+  // The group stays usable after it throws. But the members' calls are matched by number, so the
+  // next call of a rank that missed one is taken for the one it missed. Before its next barrier,
+  // such a rank makes one more call, which throws at once, saying that it arrived too late.
   void monitored_barrier(const CallOptions& options = {}, bool wait_all_ranks = true);
 
   // ---- point to point: from one rank to another, never to oneself.
@@ -263,14 +264,15 @@ class MUSTER_API ProcessGroup {
   // than 0 and recv_any() are refused.
   //
   // A receive returns when the data is there. A send may return before the receive or wait for it,
-  // depending on how much the backend buffers, so do not rely on either (cpu: on one node just
-  // under 256 KiB for each pair of ranks, less in groups of more than 8, down to 16 KiB; between
-  // nodes, the kernel's socket buffers). Two ranks that both call send() and then recv() block each
-  // other until their deadlines once messages are large. To exchange, use batch_isend_irecv(); on
-  // host memory isend(), recv(), then wait() works as well. On GPU memory it does not: there the
-  // operations of a group, messages included, run in call order, so two ranks that both call
-  // isend() first wait for each other, as do a receive before a collective and its send after it.
-  // The first message between two ranks also blocks the caller there until they are connected.
+  // depending on how much the backend buffers, so do not rely on either. The cpu backend buffers
+  // for each pair of ranks just under 256 KiB on one node (less in groups of more than 8, down to
+  // 16 KiB), and what the kernel's socket buffers hold between nodes. Two ranks that both call
+  // send() and then recv() block each other until their deadlines once messages are large. To
+  // exchange, use batch_isend_irecv(); on host memory isend(), recv(), then wait() works as well.
+  // On GPU memory it does not: there the operations of a group, messages included, run in call
+  // order, so two ranks that both call isend() first wait for each other, as do a receive before a
+  // collective and its send after it. The first message between two ranks also blocks the caller
+  // there until they are connected.
 
   void send(ConstBuffer data, GroupRank to, int tag = 0, const CallOptions& options = {});
   void recv(Buffer data, GroupRank from, int tag = 0, const CallOptions& options = {});
@@ -376,8 +378,8 @@ class MUSTER_API ProcessGroup {
   std::shared_ptr<worker::Group> group_;
 };
 
-// The result of allocate_shared(). A handle: the memory lives until the last copy on any rank is
-// destroyed (the other ranks' mappings stay valid).
+// The result of allocate_shared(). A handle: the memory lives until every rank has destroyed its
+// last copy.
 class MUSTER_API SharedMemory {
  public:
   SharedMemory() = default;
@@ -405,8 +407,8 @@ MUSTER_API ProcessGroup world();
 // other ranks need not (one that does gets, at once, a group with is_member() == false). Groups of
 // the same ranks may be made repeatedly; each is a different group. Blocks until all members have
 // called it; if one does not, throws ErrorCode::timeout, and all other groups stay usable. Calls
-// for the same ranks are matched by number: a rank that missed one must make up for it (that call
-// throws at once) before the next.
+// for the same ranks are matched by number. Before its next call for them, a rank that missed one
+// makes one more, which throws at once.
 MUSTER_API ProcessGroup new_group(std::span<const GlobalRank> ranks,
                                   const GroupOptions& options = {});
 inline ProcessGroup new_group(std::initializer_list<GlobalRank> ranks,

@@ -9,9 +9,9 @@
 //   muster::world().barrier();
 //
 // When some ranks wait for others, the launcher says where each one is ("rank 0 is in
-// 'evaluation'"), and it waits longer before it takes a silent rank in a section for hung. So mark
-// what may take long: a checkpoint, an evaluation, the first compilation. save_checkpoint(),
-// load_checkpoint(), zero_first() and local_zero_first() mark themselves.
+// 'evaluation'"), and it waits longer before it reports a silent rank as hung if that is in a
+// section. So mark what may take long: a checkpoint, an evaluation, the first compilation.
+// save_checkpoint(), load_checkpoint(), zero_first() and local_zero_first() mark themselves.
 #pragma once
 
 #include <string_view>

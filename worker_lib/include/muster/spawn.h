@@ -19,15 +19,16 @@
 //   }
 //
 // Each rank is this program, executed anew (/proc/self/exe with the same arguments), since fork()
-// without exec would lose threads, locks and CUDA. So a rank runs main() again from its beginning
-// to the same call of spawn(), which there runs the function and ends the process with its result
-// instead of returning: the code before spawn() in main() must be the same in all ranks and should
-// be short. A rank whose main() ends successfully without reaching the call has failed, with exit
-// code 1 (so has every rank of a spawn() inside such a function, which main() does not reach). A
-// program may call spawn() several times: ranks of the third call pass through the first two, which
-// do nothing there and return a result without ranks. Check for that before using any result but
-// the last: `if (!first.skipped()) report(first);`. For several machines, restarts and logs use the
-// launcher: see muster(1).
+// without exec would lose threads, locks and CUDA. So a rank runs main() again, up to the same call
+// of spawn(). There that call runs the function and ends the process with the function's result; it
+// does not return. The code before spawn() in main() must therefore be the same in all ranks, and
+// should be short. A rank whose main() ends successfully without reaching the call has failed, with
+// exit code 1; so has every rank of a spawn() inside such a function, which main() does not reach.
+//
+// A program may call spawn() several times: ranks of the third call pass through the first two,
+// which do nothing there and return a result without ranks. Check for that before using any result
+// but the last: `if (!first.skipped()) report(first);`. For several machines, restarts and logs use
+// the launcher: see muster(1).
 //
 // The ranks get RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR and
 // MASTER_PORT (a store that the calling process serves on loopback), so init_process_group() needs

@@ -7,8 +7,9 @@
 //   work.wait();  // Throws the operation's failure.
 //
 // A Work is a handle: copies refer to the same operation. Dropping the last copy does not cancel
-// it, but a failure may then go unnoticed. The operation's buffers must stay alive and untouched
-// until it is complete. Any thread may call anything, also concurrently.
+// it. If it then fails, the group's next call throws the failure; without a next call, the failure
+// goes unnoticed. The operation's buffers must stay alive and untouched until it is complete. Any
+// thread may call anything, also concurrently.
 #pragma once
 
 #include <chrono>
