@@ -225,8 +225,8 @@ def _main_module(fn: Callable[..., Any]) -> Dict[str, Any]:
 
 
 class _Run:
-    """The launcher as a child process. It ends with the caller's thread, which starts it; another thread waits for it, so that the
-    caller's is awake when a handler has something to report."""
+    """The launcher as a child process. The caller's thread starts it, since it ends with the thread that started it. Another thread
+    waits for it: signal handlers run only in the main thread, which must not be blocked in that wait."""
 
     def __init__(self, command: List[str], env: Dict[str, str], handlers: Handlers) -> None:
         self.command, self.env = command, {**env, "MUSTER_END_WITH": str(os.getpid())}

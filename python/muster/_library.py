@@ -27,8 +27,8 @@ INT8, UINT8, INT16, INT32, INT64, FLOAT16, BFLOAT16, FLOAT32, FLOAT64 = range(9)
 SUM, AVERAGE, PRODUCT, MIN, MAX, BAND, BOR, BXOR = range(8)
 BACKEND_AUTOMATIC, BACKEND_CPU, BACKEND_NCCL, BACKEND_GLOO = range(4)
 STOP_END_CALLS, STOP_AGREE, STOP_IGNORE = range(3)
-# Reductions with the same bits for signed and unsigned integers; those that work on the parts of complex numbers.
-SIGNLESS, OF_PARTS = frozenset((SUM, PRODUCT, BAND, BOR, BXOR)), frozenset((SUM, AVERAGE))
+SIGNLESS = frozenset((SUM, PRODUCT, BAND, BOR, BXOR))  # Give the same bits for signed and unsigned integers.
+OF_PARTS = frozenset((SUM, AVERAGE))  # May be performed on the parts of complex numbers.
 
 DTYPES = {"int8": INT8, "uint8": UINT8, "int16": INT16, "int32": INT32, "int64": INT64, "float16": FLOAT16,
           "bfloat16": BFLOAT16, "float32": FLOAT32, "float64": FLOAT64}

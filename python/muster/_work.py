@@ -22,7 +22,7 @@ from muster._library import IN_PROGRESS, DistributedError, raise_last
 T = TypeVar("T")
 SLICE_S = 0.1  # Interval at which Python's signal handlers get their turn.
 SLICE_MS = int(SLICE_S * 1000)
-SWEPT = 4  # Number polled by each operation, which adds one.
+SWEPT = 4  # Each new operation polls up to this many old ones.
 
 _library_of_c = _library.load()
 _wait, _status, _free = _library_of_c.muster_work_wait, _library_of_c.muster_work_status, _library_of_c.muster_work_free

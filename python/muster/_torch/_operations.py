@@ -79,7 +79,7 @@ def target(tensor: Any, at_once: bool) -> Tuple[Any, Finish]:
 def check_overlap(tensor: Any) -> None:
     if torch._debug_has_internal_overlap(tensor) == 1:
         raise ERRORS[lib.InvalidArgumentError](f"elements of an output share memory, as expand() makes them (shape {list(tensor.shape)}, "
-                                               f"strides {list(tensor.stride())}): use .contiguous(), and what it returns")
+                                               f"strides {list(tensor.stride())}): pass x.contiguous() and read the result from it")
 
 
 def copy(tensor: Any, values: Any) -> None:
@@ -282,7 +282,7 @@ class Operations:
             self.to_sweep = list(self.in_flight)[::-1]
         unfinished = 0
         for number in self.to_sweep[:-33:-1]:
-            del self.to_sweep[-1:]  # If another thread sweeps too, the next round covers what this one misses.
+            del self.to_sweep[-1:]  # Two sweeping threads may skip entries; the next round takes them.
             work = self.in_flight.get(number)
             if work is not None and work.future is None:  # With a future, its waiter must end it, since callbacks run there.
                 unfinished += not work.poll()

@@ -413,7 +413,7 @@ class Group:
             frames = sys._current_frames()
             is_later_done = False
             for call in reversed(list(self.pending)):
-                if is_later_done and not call.is_done and self.is_mute(call):
+                if is_later_done and not call.is_done and self.never_completes(call):
                     call.work, call.is_done = None, True
                 is_later_done = self.is_complete(call, frames) or is_later_done
             for call in list(self.messages):
@@ -425,11 +425,11 @@ class Group:
                 self.withdraw_left(frames)
             if self.sequence is not None and self.within == 0:
                 self.count_others(self.pg())
-            self.tell_unknown(self.has_others or bool(self.pending) and self.is_mute(self.pending[0]))
+            self.tell_unknown(self.has_others or bool(self.pending) and self.never_completes(self.pending[0]))
         finally:
             self.looking.release()
 
-    def is_mute(self, call):
+    def never_completes(self, call):
         """True if the Work never reports completion; the call counts as complete once a later one is."""
         return not call.is_synchronous and call.work is not None and future_of(call.work) is None
 
