@@ -112,7 +112,7 @@ std::optional<Failure> find_mismatch(const std::vector<CallSignature>& calls,
                                      const Members& members) {
   const Camps camps = camps_of(calls);
   if (camps.blamed.empty()) return std::nullopt;
-  const size_t most = camps.usual;
+  const size_t most = camps.index_of_majority;
   const CallPurpose usual = CallWord::unpack(calls[most].word).purpose;
   bool inside = false;  // Some ranks are in different steps of the same call.
   Failure failure{ErrorCode::mismatch, {}, {}};

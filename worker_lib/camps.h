@@ -15,7 +15,7 @@
 namespace muster::worker {
 
 struct Camps {
-  size_t usual = 0;              // The lowest index in the largest camp.
+  size_t index_of_majority = 0;  // The lowest index in the largest camp.
   std::vector<size_t> blamed{};  // Ascending; empty if all agree.
 };
 
@@ -25,13 +25,14 @@ Camps camps_of(const std::vector<Said>& said) {
   const auto times = [&](const Said& one) { return std::count(said.begin(), said.end(), one); };
   Camps camps;
   for (size_t i = 1; i < said.size(); ++i) {
-    if (times(said[i]) > times(said[camps.usual])) camps.usual = i;
+    if (times(said[i]) > times(said[camps.index_of_majority])) camps.index_of_majority = i;
   }
-  const auto most = said.empty() ? 0 : times(said[camps.usual]);
-  const bool is_tie = std::ranges::any_of(
-      said, [&](const Said& one) { return !(one == said[camps.usual]) && times(one) == most; });
+  const auto most = said.empty() ? 0 : times(said[camps.index_of_majority]);
+  const bool is_tie = std::ranges::any_of(said, [&](const Said& one) {
+    return !(one == said[camps.index_of_majority]) && times(one) == most;
+  });
   for (size_t i = 0; i < said.size(); ++i) {
-    if (is_tie || !(said[i] == said[camps.usual])) camps.blamed.push_back(i);
+    if (is_tie || !(said[i] == said[camps.index_of_majority])) camps.blamed.push_back(i);
   }
   return camps;
 }
@@ -45,11 +46,12 @@ Failure mismatch_of(const std::vector<Said>& said, const Camps& camps, const Mem
   for (const size_t member : camps.blamed)
     failure.ranks.push_back(members[static_cast<int>(member)].rank);
   std::ranges::sort(failure.ranks);
-  const Said& usual = said[camps.usual];
+  const Said& usual = said[camps.index_of_majority];
   const auto other = static_cast<size_t>(
       std::ranges::find_if(said, [&](const Said& one) { return one != usual; }) - said.begin());
-  failure.message = fmt::format(words, describe(members[static_cast<int>(other)]), said[other],
-                                describe(members[static_cast<int>(camps.usual)]), usual);
+  failure.message =
+      fmt::format(words, describe(members[static_cast<int>(other)]), said[other],
+                  describe(members[static_cast<int>(camps.index_of_majority)]), usual);
   return failure;
 }
 

@@ -172,18 +172,18 @@ Outcome<> CollectiveQueue::perform_in_turn(const char* name, const ring::Call& c
   return work->wait(Deadline::max()).value_or(Done{});
 }
 
-LaneProgress CollectiveQueue::place() const {
-  LaneProgress place;
-  place.begun = begun_.load();
-  place.ended = ended_.load();
-  place.last = last_.load(std::memory_order_relaxed);
-  if (const auto first = backend_->first_under_way()) place.ended = *first - 1;
-  place.calls = backend_->last_calls();
-  if (!place.is_under_way()) return place;
+LaneProgress CollectiveQueue::progress() const {
+  LaneProgress progress;
+  progress.begun = begun_.load();
+  progress.ended = ended_.load();
+  progress.last = last_.load(std::memory_order_relaxed);
+  if (const auto first = backend_->first_under_way()) progress.ended = *first - 1;
+  progress.calls = backend_->last_calls();
+  if (!progress.is_under_way()) return progress;
   const GroupQueue* const queue = queue_.load(std::memory_order_acquire);
-  place.is_held = queue == nullptr || !queue->is_performing() || queue->is_awaited();
-  place.awaited = backend_->awaited();
-  return place;
+  progress.is_held = queue == nullptr || !queue->is_performing() || queue->is_awaited();
+  progress.awaited = backend_->awaited();
+  return progress;
 }
 
 bool CollectiveQueue::idle() {

@@ -44,7 +44,7 @@ class CollectiveQueue {
   // Number of collectives begun.
   uint64_t begun() const noexcept { return begun_.load(); }
   // Progress for queries, at any time. `awaited`: ranks of the group; empty if unknown.
-  LaneProgress place() const;
+  LaneProgress progress() const;
   bool idle();
   // Blocks until everything that was begun is complete.
   void wait_idle();

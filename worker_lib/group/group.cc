@@ -221,7 +221,7 @@ Outcome<CollectiveQueue*> Group::prepare_transfer(const Transfer& transfer,
   if (!queue) return queue;
   why = (*queue)->backend().refuses(transfer);
   if (!why.empty()) return refuse(name, std::move(why));
-  if (transfer.kind == OpKind::send && departures_.gone(transfer.peer))
+  if (transfer.kind == OpKind::send && departures_.has_left(transfer.peer))
     return tl::unexpected(transfer_failed(transfer, departures_.failure_of(transfer.peer), {}));
   return queue;
 }
@@ -249,7 +249,7 @@ Outcome<int> Group::transfer(const Transfer& transfer, const CallOptions& option
   Deadline deadline = deadline_of(options);
   const GroupTransfers::Inside inside(transfers_, transfer.kind, transfer.peer);
   // Must be read after `inside` is visible: if the peer leaves later, on_left() ends this transfer.
-  const bool gone = departures_.gone(transfer.peer);
+  const bool gone = departures_.has_left(transfer.peer);
   if (gone) [[unlikely]] {
     deadline = std::min(deadline, call_deadline(kLastMessage));
   } else if (departures_.is_leaving(transfer.peer)) [[unlikely]] {
@@ -305,7 +305,7 @@ Outcome<std::vector<std::shared_ptr<WorkState>>> Group::begin(std::vector<Transf
 std::shared_ptr<WorkState> Group::adopt(const Transfer& transfer, std::shared_ptr<WorkState> state,
                                         const CallRecord& record) {
   transfers_.add(transfer, state);
-  if (departures_.gone(transfer.peer) || departures_.is_leaving(transfer.peer))
+  if (departures_.has_left(transfer.peer) || departures_.is_leaving(transfer.peer))
     end_waits_later(transfer.peer);
   return observe(std::move(state), state_, name_of(transfer.kind), transfer_label(transfer), record,
                  message_call(transfer, transfer.limit));

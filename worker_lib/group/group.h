@@ -4,7 +4,7 @@
 // otherwise it takes its turn in the group's queue, whose thread the first asynchronous call starts
 // (collective_queue.h). The first failure ends the group: it is kept, aborts every backend, and is
 // returned from every later call (group_state.h). Failures come from a backend, from abort(), from
-// a deadline in the queue, and from the watch, on its thread.
+// a deadline in the queue, and, on the watch's thread, from the watch.
 //
 // Owned by its handles; after the last one, GroupHost::retire() keeps the group until its work is
 // complete. Any thread may call anything. Failures already name the operation and the group.
@@ -102,7 +102,7 @@ class Group : public std::enable_shared_from_this<Group> {
 
   // ---- for other ranks that ask (group_stragglers.cc); any thread
 
-  GroupProgress place();
+  GroupProgress progress();
   std::optional<Trouble> trouble() const;
 
  private:

@@ -98,10 +98,11 @@ bool check_reduce(ReduceOp op, DType dtype, std::string& why) {
 bool check_blocks(const char* whole, size_t total, const char* part, size_t count, size_t ranks,
                   std::string& why) {
   size_t wanted = 0;
-  if (!__builtin_mul_overflow(count, ranks, &wanted) && wanted == total) return true;
-  return refuse_call(why,
-                     fmt::format("{} has {}; it must have those of {} ({}) times the {}", whole,
-                                 counted(total, "element"), part, count, counted(ranks, "rank")));
+  const bool overflows = __builtin_mul_overflow(count, ranks, &wanted);
+  if (!overflows && wanted == total) return true;
+  return refuse_call(why, fmt::format("{} has {} where {} x {} ({}){} are needed", whole,
+                                      counted(total, "element"), counted(ranks, "rank"), count,
+                                      part, overflows ? "" : fmt::format(" = {}", wanted)));
 }
 
 bool check_equal_counts(const CallView& view, Operation& operation, std::string& why) {
@@ -237,9 +238,8 @@ bool check_overlap(const CallView& view, const Operation& operation, std::string
                        "in and out overlap without being the same; give the same memory, or memory "
                        "that does not overlap");
   return refuse_call(why,
-                     fmt::format("in and out overlap; in place, the smaller one lies {} elements "
-                                 "into the larger one, where "
-                                 "this rank's block is",
+                     fmt::format("in and out overlap; for an operation in place the smaller buffer "
+                                 "must begin at element {} of the larger",
                                  own_offset(view, operation)));
 }
 

@@ -41,7 +41,7 @@ void Group::abort(std::string_view reason) {
   const Failure failure{ErrorCode::aborted,
                         fmt::format("{} aborted the group: {}", describe(members_.self()), text),
                         {members_.self().rank}};
-  state_->fail(failure, GroupState::Source::abort);
+  state_->fail(failure, GroupState::Source::own_abort);
 }
 
 // Reports to the other ranks what they cannot know otherwise, then ends the calls that are blocked
@@ -50,9 +50,9 @@ void Group::on_failed(const Failure& failure, GroupState::Source source) {
   using Source = GroupState::Source;
   recorder_.end(ring::GroupState::failed);
   const std::shared_ptr<Watch> watch = watch_.lock();
-  if (watch != nullptr && (source == Source::here || source == Source::abort)) {
+  if (watch != nullptr && (source == Source::own || source == Source::own_abort)) {
     Failure told = failure;
-    if (source == Source::here)
+    if (source == Source::own)
       told.message =
           fmt::format("{} gave up on the group: {}", describe(members_.self()), failure.message);
     watch->tell({.kind = Watch::News::Kind::aborted, .group_id = plan_.id, .failure = told});
@@ -65,14 +65,14 @@ void Group::on_failed(const Failure& failure, GroupState::Source source) {
 void Group::on_news(const Watch::News& news) {
   using Kind = Watch::News::Kind;
   if (news.kind == Kind::stopped) {
-    state_->fail(news.failure, GroupState::Source::known);
+    state_->fail(news.failure, GroupState::Source::from_watch);
     return;
   }
   const int member = member_of(news.rank);
   if (news.kind == Kind::quiet && news.group_id == plan_.id) end_waits(member);
   if (member < 0 || member == members_.me) return;
   if (news.kind == Kind::died) {
-    state_->fail(news.failure, GroupState::Source::known);
+    state_->fail(news.failure, GroupState::Source::from_watch);
   } else if (news.kind == Kind::left) {
     on_left(member);
   } else if (news.kind == Kind::pending) {
@@ -82,7 +82,7 @@ void Group::on_news(const Watch::News& news) {
     if (notice != news.performed.end()) departures_.gave_notice(member, notice->performed);
     end_missing();
   } else if (news.kind == Kind::aborted && news.group_id == plan_.id) {
-    state_->fail(news.failure, GroupState::Source::told);
+    state_->fail(news.failure, GroupState::Source::from_member);
   }
 }
 
@@ -102,17 +102,17 @@ void Group::end_missing() {
   const OperationCounts counts = begun();
   for (size_t i = 0; i < kCollectiveQueues; ++i) {
     const auto missing = departures_.missing_in(i, counts[i]);
-    if (missing) state_->fail(*missing, GroupState::Source::known);
+    if (missing) state_->fail(*missing, GroupState::Source::from_watch);
   }
 }
 
 void Group::on_left(int member) {
-  const bool came = departures_.left(member, begun());
+  const bool came = departures_.note_left(member, begun());
   // A rank that left without ever being in this group takes no part in its set-up.
-  if (!came && !made_) state_->fail(departures_.failure_of(member), GroupState::Source::known);
+  if (!came && !made_) state_->fail(departures_.failure_of(member), GroupState::Source::from_watch);
   end_missing();
   if (transfers_.involves(member)) end_waits_later(member);
-  if (departures_.gone(-1) && transfers_.involves(-1)) end_waits_later(-1);
+  if (departures_.has_left(-1) && transfers_.involves(-1)) end_waits_later(-1);
 }
 
 void Group::end_waits_later(int member) {
@@ -123,7 +123,7 @@ void Group::end_waits_later(int member) {
 
 void Group::on_leaving(int member, const Watch::News& news) {
   const auto mine = std::ranges::find(news.pending, plan_.id, &PendingOfGroup::group_id);
-  departures_.waits_for(
+  departures_.note_waits(
       member, news.number,
       mine == news.pending.end() ? std::vector<PendingTransfer>() : mine->transfers);
   if (transfers_.involves(member)) end_waits_later(member);
@@ -132,12 +132,12 @@ void Group::on_leaving(int member, const Watch::News& news) {
 // A leaving member with nothing left to send counts as gone: it may itself wait in vain.
 void Group::end_waits(int member) {
   // A rank that leaves itself only stops waiting: others may still be in their transfers.
-  if (closing_ || departures_.sends(member)) return;
+  if (closing_ || departures_.is_still_sending(member)) return;
   std::vector<PendingTransfer> with_it = transfers_.pending();
   std::erase_if(with_it, [&](const PendingTransfer& one) { return one.peer != member; });
   const auto goes_on = [&](const PendingTransfer& one) { return departures_.can_complete(one); };
   if (with_it.empty() || std::ranges::any_of(with_it, goes_on)) return;
-  state_->fail(departures_.failure_of(member), GroupState::Source::known);
+  state_->fail(departures_.failure_of(member), GroupState::Source::from_watch);
 }
 
 bool Group::idle() {

@@ -1,8 +1,11 @@
 // A group in this process's ring: its lanes and their states. The lane on host memory stands for
 // the group itself, so it is there from the start; the others are opened on first use.
 //
-//   forming ──▶ ready ──▶ failed ──▶ closed      Nothing goes back, except that a lane which the
-//      └──────────┴─────────────────▶            group did not need so far may have to form.
+//   forming ──▶ ready ──▶ failed ──▶ closed      also: forming ──▶ failed
+//                                                      forming, ready ──▶ closed directly
+//
+// No lane goes back, except the one on host memory of a group that began on GPUs: it is ready with
+// the group, and forms on its first use.
 //
 // Owned by a Group. Any thread.
 #pragma once

@@ -31,19 +31,20 @@ void GroupShutdown::wait_for(Departure& departure, uint64_t number,
   const bool sent = std::ranges::any_of(departure.transfers, [&](const PendingTransfer& theirs) {
     return theirs.kind == OpKind::send && theirs.peer == members_.me;
   });
-  if (!departure.number || sent) departure.since = std::chrono::steady_clock::now();
+  if (!departure.number || sent) departure.last_send_to_us = std::chrono::steady_clock::now();
   departure.number = number;
   departure.transfers = std::move(transfers);
   any_leaves_ = true;
 }
 
-void GroupShutdown::waits_for(int member, uint64_t number, std::vector<PendingTransfer> transfers) {
+void GroupShutdown::note_waits(int member, uint64_t number,
+                               std::vector<PendingTransfer> transfers) {
   const std::lock_guard lock(mutex_);
   Departure& departure = departures_[member];
   if (departure.number.value_or(0) < number) wait_for(departure, number, std::move(transfers));
 }
 
-bool GroupShutdown::left(int member, const OperationCounts& begun) {
+bool GroupShutdown::note_left(int member, const OperationCounts& begun) {
   const std::lock_guard lock(mutex_);
   Departure& departure = departures_[member];
   departure.left = true;
@@ -53,7 +54,7 @@ bool GroupShutdown::left(int member, const OperationCounts& begun) {
   return gave_notice;
 }
 
-bool GroupShutdown::gone_slow(int member) const {
+bool GroupShutdown::has_left_slow(int member) const {
   const std::lock_guard lock(mutex_);
   const auto counts = [&](const auto& one) {
     return one.second.left && (member < 0 || one.first == member);
@@ -98,7 +99,7 @@ bool GroupShutdown::can_complete_with(int member, const PendingTransfer& mine) c
   const auto known = departures_.find(member);
   if (known == departures_.end() || !known->second.number) return true;
   const Departure& other = known->second;
-  if (std::chrono::steady_clock::now() - other.since < kLastMessage) return true;
+  if (std::chrono::steady_clock::now() - other.last_send_to_us < kLastMessage) return true;
   return std::ranges::any_of(other.transfers, [&](const PendingTransfer& theirs) {
     return theirs.kind != mine.kind && (theirs.peer == members_.me || theirs.peer < 0) &&
            tags_fit(theirs.tag, mine.tag);
@@ -114,7 +115,7 @@ bool GroupShutdown::can_complete(const PendingTransfer& mine) const {
   return false;
 }
 
-bool GroupShutdown::sends(int member) const {
+bool GroupShutdown::is_still_sending(int member) const {
   const std::lock_guard lock(mutex_);
   const auto known = departures_.find(member);
   return known != departures_.end() &&

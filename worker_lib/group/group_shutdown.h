@@ -30,10 +30,10 @@ class GroupShutdown {
 
   void gave_notice(int member, const OperationCounts& performed);
   // Notes the transfers that `member` waits for; the highest `number` counts.
-  void waits_for(int member, uint64_t number, std::vector<PendingTransfer> transfers);
+  void note_waits(int member, uint64_t number, std::vector<PendingTransfer> transfers);
   // Notes that `member` left; returns true if it gave notice. Else it dropped its handle before,
   // takes part in nothing from now on, and this rank's `begun` is the limit.
-  bool left(int member, const OperationCounts& begun);
+  bool note_left(int member, const OperationCounts& begun);
 
   // Returns a failure that names the departed members that take no part in operation `number` of
   // the queue; nullopt: none. One load if none departed before it.
@@ -42,7 +42,7 @@ class GroupShutdown {
     return missing_slow(queue, number);
   }
   // True if the member has left; -1: if all others have. One load while none leaves.
-  bool gone(int member) const { return any_leaves_.load() && gone_slow(member); }
+  bool has_left(int member) const { return any_leaves_.load() && has_left_slow(member); }
   // True if the member is leaving or has left. One load while none leaves.
   bool is_leaving(int member) const { return any_leaves_.load() && is_leaving_slow(member); }
   // Returns the failure of a call that needs the member (-1: any).
@@ -52,14 +52,15 @@ class GroupShutdown {
   // flight, or a message may still be on its way (kLastMessage).
   bool can_complete(const PendingTransfer& mine) const;
   // True if a leaving member still has a send in flight, to any rank.
-  bool sends(int member) const;
+  bool is_still_sending(int member) const;
 
  private:
   struct Departure {
     std::optional<OperationCounts> performed;
     std::optional<uint64_t> number;  // The announcement's that brought `transfers`.
     std::vector<PendingTransfer> transfers;
-    std::chrono::steady_clock::time_point since;  // Latest time of a send to this rank.
+    // Latest time at which it may have sent to this rank.
+    std::chrono::steady_clock::time_point last_send_to_us;
     bool left = false;
   };
 
@@ -68,7 +69,7 @@ class GroupShutdown {
   void wait_for(Departure& departure, uint64_t number, std::vector<PendingTransfer> transfers);
   bool can_complete_with(int member, const PendingTransfer& mine) const;
 
-  bool gone_slow(int member) const;
+  bool has_left_slow(int member) const;
   bool is_leaving_slow(int member) const;
   std::optional<Failure> missing_slow(size_t queue, uint64_t number) const;
 

@@ -37,7 +37,7 @@ bool GroupState::fail(const Failure& failure, Source source, const std::string& 
     failure_ = failure;
     failure_->known_ns = new_failure_time();
     during_ = without_group(during, group_name_);
-    second_hand_ = source == Source::told;
+    second_hand_ = source == Source::from_member;
     state_.store(State::failed, std::memory_order_release);
   }
   changed_.notify_all();
@@ -126,6 +126,14 @@ Failure GroupState::settle(const Failure& met, const std::string& label, const C
   return said;
 }
 
+// 1. A suspicion is resolved to the ranks to blame.
+// 2. What may be the echo of a death (a closed connection, a store that is gone) waits a moment for
+//    the watch's report, which is more precise.
+// 3. If no report of a peer's end came, a search finds other ranks to blame.
+// 4. `aborted` and `stopped` come from another rank: returns what failed the group.
+// 5. Anything else fails the group, if it is usable. If another member reported the same failure
+//    before, this rank's text replaces that member's.
+// 6. Otherwise returns what failed the group before.
 Failure GroupState::settled(const Failure& met, const std::string& label, const Call& call) {
   Failure own = name_stragglers(with_origin(met), call);
   wait_for_news(own);
@@ -137,12 +145,12 @@ Failure GroupState::settled(const Failure& met, const std::string& label, const 
   // Shared memory carries another rank's abort() faster than the watch, which informs all members.
   const bool from_another = own.code == ErrorCode::aborted || own.code == ErrorCode::stopped;
   if (from_another) {
-    fail(own, Source::known);
+    fail(own, Source::from_watch);
     return labelled(failure().value_or(own), label);
   }
   // A search cut short by another member's report found nothing: that report is more precise.
   const bool is_cut_short = met.is_suspicion && own.message == met.message && !usable();
-  if (fail(own, Source::here, label) || (!is_cut_short && replace_told(own, label))) {
+  if (fail(own, Source::own, label) || (!is_cut_short && replace_told(own, label))) {
     const std::lock_guard lock(mutex_);
     Failure said = labelled(own, label);
     said.known_ns = failure_->known_ns;

@@ -24,10 +24,10 @@ namespace muster::worker {
 class GroupState {
  public:
   enum class Source : uint8_t {
-    here,   // A backend or a deadline on this rank: unknown to the other members.
-    abort,  // abort() on this rank: unknown to the others, which get its reason.
-    known,  // An update from the watch.
-    told,   // Another member failed and reported it.
+    own,          // A backend or a deadline on this rank: unknown to the other members.
+    own_abort,    // abort() on this rank: unknown to the others, which get its reason.
+    from_watch,   // An update from the watch.
+    from_member,  // Another member failed and reported it.
   };
   using OnFailed = std::function<void(const Failure& failure, Source source)>;
 
@@ -77,12 +77,8 @@ class GroupState {
   Failure refusal() const;
 
   // Returns what an operation that failed with `own` on this rank must return: `own` with the label
-  // in front, after failing the group with it, or what failed the group before. A suspicion is
-  // first resolved to the ranks to blame. If `own` may be the echo of a death (a closed connection,
-  // a store that is gone), waits a moment for the watch's report, which is more precise; if none
-  // comes of a peer's end, searches for other ranks to blame. If another member reported the same
-  // failure first, the text of `own` stays. A refused argument fails nothing. Records the result if
-  // it is this rank's first.
+  // in front, after failing the group with it, or what failed the group before. The steps are in
+  // the .cc. A refused argument fails nothing. Records the result if it is this rank's first.
   Failure settle(const Failure& own, const std::string& label) { return settle(own, label, {}); }
   Failure settle(const Failure& own, const std::string& label, const Call& call);
   // Resolves a suspicion without failing anything; returns other failures unchanged.

@@ -76,9 +76,9 @@ Failure look_behind_end(const Failure& met, StragglerQuery question, StragglerSe
 }  // namespace
 
 // Fills in the lanes of the calls on one kind of memory and of that backend's set-up.
-void Group::note_calls(size_t index, GroupProgress& place) const {
+void Group::note_calls(size_t index, GroupProgress& progress) const {
   constexpr std::array kSetUp{Lane::host_set_up, Lane::device_set_up};
-  LaneProgress& set_up = place.lane(kSetUp[index]);
+  LaneProgress& set_up = progress.lane(kSetUp[index]);
   const CollectiveQueue* const queue = queues_[index].load(std::memory_order_acquire);
   const bool is_made = queue != nullptr;
   set_up.last = plan_.made_by;
@@ -87,27 +87,27 @@ void Group::note_calls(size_t index, GroupProgress& place) const {
   set_up.is_held = true;
   set_up.awaited = job_ranks(plan_.ranks, members_.self().rank);
   if (!is_made) return;
-  LaneProgress& lane = place.lane(index == 0 ? Lane::host : Lane::device);
-  lane = queue->place();
+  LaneProgress& lane = progress.lane(index == 0 ? Lane::host : Lane::device);
+  lane = queue->progress();
   std::vector<int> awaited;
   for (const int member : lane.awaited)
     awaited.push_back(members_[member].rank.value);
   lane.awaited = awaited.empty() ? set_up.awaited : std::move(awaited);
 }
 
-GroupProgress Group::place() {
-  GroupProgress place{
+GroupProgress Group::progress() {
+  GroupProgress progress{
       .id = plan_.id, .name = plan_.name, .lanes = {}, .transfers = {}, .members = {}};
   for (size_t i = 0; i < kCollectiveQueues; ++i)
-    note_calls(i, place);
-  LaneProgress& monitored = place.lane(Lane::monitored);
-  monitored = monitored_.place();
+    note_calls(i, progress);
+  LaneProgress& monitored = progress.lane(Lane::monitored);
+  monitored = monitored_.progress();
   monitored.awaited = job_ranks(plan_.ranks, members_.self().rank);
   for (const PendingTransfer& one : transfers_.awaited()) {
-    if (one.peer < 0) place.members = monitored.awaited;
-    place.transfers.push_back({one.kind, one.peer < 0 ? -1 : members_[one.peer].rank.value});
+    if (one.peer < 0) progress.members = monitored.awaited;
+    progress.transfers.push_back({one.kind, one.peer < 0 ? -1 : members_[one.peer].rank.value});
   }
-  return place;
+  return progress;
 }
 
 // Returns the group's failure, which this rank may not have reported to its program yet.
@@ -118,10 +118,10 @@ std::optional<Trouble> Group::trouble() const {
 }
 
 RankProgress GroupHost::progress() {
-  RankProgress place;
-  std::vector<Trouble>& troubles = place.troubles;
+  RankProgress progress;
+  std::vector<Trouble>& troubles = progress.troubles;
   visit([&](Group& group) {
-    place.groups.push_back(group.place());
+    progress.groups.push_back(group.progress());
     if (auto trouble = group.trouble()) troubles.push_back(std::move(*trouble));
   });
   // A failure reported to the program, which may be about to exit because of it.
@@ -129,7 +129,7 @@ RankProgress GroupHost::progress() {
   if (told && !told->origin.empty()) troubles.push_back(trouble_of(told->origin, told->time_ns));
   std::ranges::sort(troubles, {}, &Trouble::age);
   if (troubles.size() > kTroublesMax) troubles.resize(kTroublesMax);
-  return place;
+  return progress;
 }
 
 // Must not capture the group: Work objects that outlive it may fail later.

@@ -37,13 +37,13 @@ class MonitoredBarrier {
   // counts do not meet; the number in their messages shows that.
   Outcome<> pass(const Call& call, uint64_t& number);
   // Progress for other ranks' queries, at any time.
-  LaneProgress place() const {
-    LaneProgress place;
-    place.begun = begun_.load();
-    place.ended = ended_.load();
-    place.last = "monitored_barrier";
-    place.is_held = true;
-    return place;
+  LaneProgress progress() const {
+    LaneProgress progress;
+    progress.begun = begun_.load();
+    progress.ended = ended_.load();
+    progress.last = "monitored_barrier";
+    progress.is_held = true;
+    return progress;
   }
   // Closes the connection: the process that hosts the store waits for its clients.
   void disconnect();

@@ -32,7 +32,7 @@ inline constexpr size_t kAwaitedMax = 256;
 
 struct LaneProgress {
   uint64_t begun = 0;  // Number of the last call begun; from 1.
-  uint64_t ended = 0;  // Last call ended; if below `begun`, the next is in flight.
+  uint64_t ended = 0;  // Last call ended; if below `begun`, call ended + 1 is in flight.
   std::string last;    // Name of the last call begun: "all_reduce".
   // True if a thread of the program waits for the call in flight; else only the library does.
   bool is_held = false;

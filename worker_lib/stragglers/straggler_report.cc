@@ -55,9 +55,9 @@ Wait wait_of(const GroupProgress& group, Lane which) {
 }
 
 // Returns what a rank's program waits for and, in the lane of `next`, the call before `next`.
-std::vector<Wait> waits_of(const RankProgress& place, const Awaited& next) {
+std::vector<Wait> waits_of(const RankProgress& progress, const Awaited& next) {
   std::vector<Wait> waits;
-  for (const GroupProgress& group : place.groups) {
+  for (const GroupProgress& group : progress.groups) {
     for (size_t i = 0; i < kLanes; ++i) {
       const auto which = static_cast<Lane>(i);
       const LaneProgress& lane = group.lane(which);
@@ -75,9 +75,9 @@ std::vector<Wait> waits_of(const RankProgress& place, const Awaited& next) {
 
 enum class Standing : uint8_t { late, inside, through };
 
-Standing standing_of(const RankProgress& place, const Awaited& what) {
+Standing standing_of(const RankProgress& progress, const Awaited& what) {
   if (what.number == 0) return Standing::late;
-  const GroupProgress* const group = place.group(what.group_id);
+  const GroupProgress* const group = progress.group(what.group_id);
   if (group == nullptr || group->lane(what.lane).begun < what.number) return Standing::late;
   return group->lane(what.lane).ended < what.number ? Standing::inside : Standing::through;
 }
@@ -105,8 +105,8 @@ class Search {
     look_at_reached();
     if (all_are_gone()) look_behind_gone();
     for (const int rank : question_.suspects) {
-      const auto kept = kept_.find(rank);
-      if (kept != kept_.end()) findings_.kept.insert(*kept);
+      const auto in = in_call_.find(rank);
+      if (in != in_call_.end()) findings_.held_up.insert(*in);
     }
     forget_gone();
     if (findings_.stragglers.empty() && findings_.to_ask.empty()) find_circle();
@@ -141,20 +141,20 @@ class Search {
       findings_.stragglers[rank] = {.no_answer = *why};
       return;
     }
-    const auto& place = std::get<RankProgress>(answer->second);
-    switch (standing_of(place, what)) {
+    const auto& progress = std::get<RankProgress>(answer->second);
+    switch (standing_of(progress, what)) {
       case Standing::through:  // Succeeded, or gave up.
-        if (waits_of(place, what).empty()) follow_failure(rank, place, question_.waited);
+        if (waits_of(progress, what).empty()) follow_failure(rank, progress, question_.waited);
         return;
       case Standing::inside:
-        return look_inside(rank, place, what);
+        return look_inside(rank, progress, what);
       case Standing::late:
-        return look_for_reason(rank, place, what);
+        return look_for_reason(rank, progress, what);
     }
   }
 
-  void look_inside(int rank, const RankProgress& place, const Awaited& what) {
-    const GroupProgress& group = *place.group(what.group_id);
+  void look_inside(int rank, const RankProgress& progress, const Awaited& what) {
+    const GroupProgress& group = *progress.group(what.group_id);
     const LaneProgress& lane = group.lane(what.lane);
     const bool is_ours = what.group_id == question_.group_id && what.lane == question_.lane &&
                          what.number == question_.number;
@@ -173,18 +173,18 @@ class Search {
     if (ours != nullptr && other != nullptr && !(*ours == *other)) findings_.differs = true;
   }
 
-  void look_for_reason(int rank, const RankProgress& place, const Awaited& what) {
-    const std::vector<Wait> waits = waits_of(place, what);
+  void look_for_reason(int rank, const RankProgress& progress, const Awaited& what) {
+    const std::vector<Wait> waits = waits_of(progress, what);
     for (const Wait& wait : waits) {
       elsewhere_.insert(rank);
       follow(rank, wait, wait.what.call);
     }
     if (!waits.empty()) return;
-    if (follow_failure(rank, place, question_.limit + kTroubleBefore)) return;
+    if (follow_failure(rank, progress, question_.limit + kTroubleBefore)) return;
     if (what.from_anybody) return;
-    StragglerFindings::Straggler straggler{
-        .lane = what.lane, .number = what.number, .call = what.call};
-    if (const GroupProgress* const group = place.group(what.group_id); group && what.number > 0) {
+    StragglerFindings::Straggler straggler{.awaited = {what.lane, what.number, what.call}};
+    if (const GroupProgress* const group = progress.group(what.group_id);
+        group && what.number > 0) {
       straggler.at = group->lane(what.lane).begun;
       straggler.last = group->lane(what.lane).last;
     }
@@ -193,8 +193,8 @@ class Search {
 
   // Treats the ranks blamed by a recent failure on `rank` as those it waits for. Returns false if
   // there is none, or if it also blames `rank`.
-  bool follow_failure(int rank, const RankProgress& place, std::chrono::milliseconds oldest) {
-    for (const Trouble& one : place.troubles) {
+  bool follow_failure(int rank, const RankProgress& progress, std::chrono::milliseconds oldest) {
+    for (const Trouble& one : progress.troubles) {
       if (!blames_others(one, rank) || one.age > oldest) continue;
       const std::string failed = fmt::format("the call that has failed on rank {}", rank);
       const bool blames_me = std::ranges::find(one.origin, me_) != one.origin.end();
@@ -207,7 +207,7 @@ class Search {
   }
 
   void follow(int rank, const Wait& wait, const std::string& words) {
-    kept_.try_emplace(rank, words);
+    in_call_.try_emplace(rank, words);
     for (const int next : wait.whom)
       reach(rank, next, wait.what);
   }
@@ -231,8 +231,8 @@ class Search {
     if (rank == me_) return;
     if (answer == answers_.end()) {
       findings_.to_ask.insert(rank);
-    } else if (const auto* const place = std::get_if<RankProgress>(&answer->second)) {
-      follow_failure(rank, *place, question_.waited);
+    } else if (const auto* const progress = std::get_if<RankProgress>(&answer->second)) {
+      follow_failure(rank, *progress, question_.waited);
     } else if (const NoAnswer why = std::get<NoAnswer>(answer->second); why != NoAnswer::gone) {
       findings_.stragglers[rank].no_answer = why;
     }
@@ -279,9 +279,9 @@ class Search {
   // missing from the count. Findings of ranks that have ended since may be in this rank's troubles.
   bool agree_with_others(const std::set<int>& circle, const std::set<int>& all) {
     for (const int rank : all) {
-      const RankProgress* const place = rank == me_ ? &own_ : progress_of(answers_, rank);
-      if (place == nullptr || (rank != me_ && !words_of(rank).empty())) continue;
-      for (const Trouble& one : place->troubles) {
+      const RankProgress* const progress = rank == me_ ? &own_ : progress_of(answers_, rank);
+      if (progress == nullptr || (rank != me_ && !words_of(rank).empty())) continue;
+      for (const Trouble& one : progress->troubles) {
         if (!is_found_in(circle, one, rank)) continue;
         for (const int culprit : one.origin)
           findings_.stragglers[culprit] =
@@ -303,8 +303,8 @@ class Search {
   // Returns the call in which this rank holds up another of the circle.
   std::string awaited_of(const std::set<int>& circle) const {
     const auto other =
-        std::ranges::find_if(kept_, [&](const auto& one) { return circle.contains(one.first); });
-    return other == kept_.end() ? std::string() : other->second;
+        std::ranges::find_if(in_call_, [&](const auto& one) { return circle.contains(one.first); });
+    return other == in_call_.end() ? std::string() : other->second;
   }
 
   void blame_in(const std::set<int>& circle, const std::set<int>& all) {
@@ -320,7 +320,7 @@ class Search {
     for (const size_t i : camps.blamed) {
       if (!circle.contains(ranks[i])) continue;
       findings_.stragglers[ranks[i]] =
-          elsewhere(in[i], ranks[i] == me_ ? in[camps.usual] : std::string());
+          elsewhere(in[i], ranks[i] == me_ ? in[camps.index_of_majority] : std::string());
     }
     if (camps.blamed.size() < ranks.size()) return;
     findings_.stragglers.clear();  // A tie.
@@ -330,17 +330,18 @@ class Search {
   // Returns the call that a rank is in, named equally on all ranks; empty: none.
   std::string words_of(int rank) const {
     if (rank == me_) return own_words();
-    const RankProgress* const place = progress_of(answers_, rank);
-    if (place == nullptr) return {};
+    const RankProgress* const progress = progress_of(answers_, rank);
+    if (progress == nullptr) return {};
     const Awaited mine{question_.group_id, question_.lane, question_.number};
-    if (question_.number > 0 && standing_of(*place, mine) == Standing::inside) return own_words();
-    const std::vector<Wait> waits = waits_of(*place, mine);
+    if (question_.number > 0 && standing_of(*progress, mine) == Standing::inside)
+      return own_words();
+    const std::vector<Wait> waits = waits_of(*progress, mine);
     return waits.empty() ? std::string() : waits.front().what.call;
   }
 
   // Makes a straggler that is in `in` instead of `call` (empty: this rank's own call).
   StragglerFindings::Straggler elsewhere(const std::string& in, const std::string& call) const {
-    return {.lane = question_.lane, .number = question_.number, .call = call, .instead = in};
+    return {.awaited = {question_.lane, question_.number, call}, .instead = in};
   }
 
   std::string own_words() const {
@@ -357,8 +358,8 @@ class Search {
   std::deque<std::pair<int, Awaited>> reached_;
   std::set<std::pair<int, std::tuple<std::string, Lane, uint64_t, bool>>> seen_;
   std::map<int, std::set<int>> edges_;
-  std::map<int, std::string> kept_;  // The call that each rank is in.
-  std::set<int> elsewhere_;          // Ranks in another call than the awaited one.
+  std::map<int, std::string> in_call_;  // The call that each rank is in.
+  std::set<int> elsewhere_;             // Ranks in another call than the awaited one.
 };
 
 std::string straggler_words(const StragglerFindings::Straggler& straggler,
@@ -374,15 +375,16 @@ std::string straggler_words(const StragglerFindings::Straggler& straggler,
         return " is gone";
     }
   }
+  const AwaitedCall& awaited = straggler.awaited;
+  const std::string call = awaited.label.empty() ? "it" : awaited.label;
   if (!straggler.instead.empty())
-    return fmt::format(" has not called {} {}, but is in {}",
-                       straggler.call.empty() ? "it" : straggler.call, within(question.limit),
+    return fmt::format(" has not called {} {}, but is in {}", call, within(question.limit),
                        straggler.instead);
-  if (!straggler.call.empty() && straggler.number == 0)
-    return fmt::format(" does not do its part of {}", straggler.call);
-  std::string words = " has not called " + (straggler.call.empty() ? "it" : straggler.call);
-  if (straggler.call.empty()) words += " " + within(question.limit);
-  if (is_set_up(straggler.lane) || !straggler.at) return words;
+  if (!awaited.label.empty() && awaited.number == 0)
+    return fmt::format(" does not do its part of {}", call);
+  std::string words = " has not called " + call;
+  if (awaited.label.empty()) words += " " + within(question.limit);
+  if (is_set_up(awaited.lane) || !straggler.at) return words;
   if (*straggler.at == 0) return words + " (nor anything before)";
   return words + fmt::format(" (its last: {} {})", straggler.last, *straggler.at);
 }
@@ -392,13 +394,13 @@ std::string straggler_words(const StragglerFindings::Straggler& straggler,
 bool is_plain(const StragglerQuery& question, const StragglerFindings& findings) {
   if (question.number > 0 && !is_set_up(question.lane)) return false;
   return std::ranges::all_of(findings.stragglers, [](const auto& one) {
-    return !one.second.no_answer && one.second.call.empty() && one.second.instead.empty();
+    return !one.second.no_answer && one.second.awaited.label.empty() && one.second.instead.empty();
   });
 }
 
 std::string circle_words(const StragglerFindings& findings, const Members& world) {
   std::string words;
-  for (const auto& [rank, in] : findings.kept) {
+  for (const auto& [rank, in] : findings.held_up) {
     if (findings.circle.contains(rank))
       words += fmt::format("{}{} is in {}", words.empty() ? "" : ", ", describe(world[rank]), in);
   }
@@ -411,8 +413,8 @@ std::string more_words(const StragglerFindings& findings, const Members& world) 
   std::string words;
   // Stragglers have already been described.
   const auto between = std::ranges::find_if(
-      findings.kept, [&](const auto& one) { return !findings.stragglers.contains(one.first); });
-  if (between != findings.kept.end()) {
+      findings.held_up, [&](const auto& one) { return !findings.stragglers.contains(one.first); });
+  if (between != findings.held_up.end()) {
     words += fmt::format("; {}, which this one waited for, is in {} itself",
                          describe(world[between->first]), between->second);
   }
@@ -465,8 +467,9 @@ std::optional<Failure> compare_calls(const StragglerQuery& question, const Membe
   Members come;  // Members whose call with that number is known.
   for (const Peer& peer : members.peers) {
     const bool is_me = peer.rank == members.self().rank;
-    const RankProgress* const place = is_me ? &own : progress_of(answers, peer.rank.value);
-    const GroupProgress* const group = place == nullptr ? nullptr : place->group(question.group_id);
+    const RankProgress* const progress = is_me ? &own : progress_of(answers, peer.rank.value);
+    const GroupProgress* const group =
+        progress == nullptr ? nullptr : progress->group(question.group_id);
     const CallSignature* const call =
         group == nullptr ? nullptr : group->lane(question.lane).call(question.number);
     if (call == nullptr) continue;

@@ -66,21 +66,28 @@ inline const RankProgress* progress_of(const ProgressAnswers& answers, int rank)
   return answer == answers.end() ? nullptr : std::get_if<RankProgress>(&answer->second);
 }
 
+// A call that other ranks wait for.
+struct AwaitedCall {
+  Lane lane = Lane::host;
+  uint64_t number = 0;     // The call's number in its lane; 0: a message.
+  std::string label = {};  // "all_reduce 16 of group world"; empty: this rank's own call.
+};
+
 struct StragglerFindings {
   struct Straggler {
-    // Why it does not answer; nullopt: it has not made an awaited call.
+    // The reason why the rank does not answer; nullopt: it answers, and has not made `awaited`.
     std::optional<NoAnswer> no_answer = {};
-    Lane lane = Lane::host;           // That call's lane;
-    uint64_t number = 0;              // its number; 0: a message.
-    std::string call = {};            // "all_reduce 16 of group world"; empty: this rank's own.
-    std::optional<uint64_t> at = {};  // Its last call there; nullopt: no such group;
-    std::string last = {};            // and its name.
-    std::string instead = {};         // Its call in a circle: "barrier 4 of group world".
+    AwaitedCall awaited = {};
+    // The number of the rank's last call in the lane of `awaited`; nullopt: it has no such group.
+    std::optional<uint64_t> at = {};
+    std::string last = {};  // The name of that last call: "barrier".
+    std::string instead =
+        {};  // The call that the rank is in, in a circle: "barrier 4 of group world".
   };
   std::set<int> to_ask;                 // Answers needed next.
   std::map<int, Straggler> stragglers;  // The ranks that hold up all others.
   std::set<int> circle;                 // Otherwise: ranks that wait for each other, none to blame.
-  std::map<int, std::string> kept;      // Suspects that are held up themselves, and in which call.
+  std::map<int, std::string> held_up;   // Suspects that are held up themselves, and in which call.
   bool differs = false;                 // A rank made another call instead.
 };
 

@@ -11,13 +11,14 @@ namespace {
 using std::chrono::steady_clock;
 // Maximum of ranks queried: chains are short, and a thousand ranks must not make a million dials.
 constexpr size_t kAskedMax = 64;
-// Limits after a mismatch for members that have not made the call yet: in general; while those that
-// have made it do not show which call most make, so that the next one decides; and for the report
-// about a member that has ended, which most likely found out. Such members are queried again after
-// pauses that double from the first to the longest.
+// Limit after a mismatch for members that have not made the call yet.
 constexpr std::chrono::milliseconds kComing{250};
+// The same limit while the members that made the call do not show which one most make: the next
+// member decides.
 constexpr std::chrono::milliseconds kDeciding{750};
+// The same limit while a member has ended, for the report about it: it most likely found out.
 constexpr std::chrono::milliseconds kNewsOfEnd{2000};
+// Pause before members that have not made the call are queried again; doubles up to the longest.
 constexpr std::chrono::milliseconds kFirstPause{25};
 constexpr std::chrono::milliseconds kLongestPause{100};
 
@@ -103,7 +104,7 @@ class ProgressAsker {
       if (reply.kind == Watch::Questions::Reply::Kind::refused)
         answers_[reply.rank] = NoAnswer::gone;
       if (reply.kind == Watch::Questions::Reply::Kind::said)
-        answers_[reply.rank] = RankProgress::decode(reply.text).value_or(through());
+        answers_[reply.rank] = RankProgress::decode(reply.text).value_or(blameless());
     }
     return true;
   }
@@ -118,7 +119,7 @@ class ProgressAsker {
       if (state == ProcessState::stopped) {
         answers_[rank] = NoAnswer::stopped;
       } else if (!asked_.contains(rank)) {
-        answers_[rank] = through();
+        answers_[rank] = blameless();
       } else if (past >= setting_.limit && !is_slow) {
         answers_[rank] = state == ProcessState::over ? NoAnswer::gone : NoAnswer::mute;
       }
@@ -126,13 +127,13 @@ class ProgressAsker {
   }
 
   // Makes the progress of a rank of unknown state, which is not blamed.
-  RankProgress through() const {
-    RankProgress place;
-    GroupProgress& group = place.groups.emplace_back();
+  RankProgress blameless() const {
+    RankProgress progress;
+    GroupProgress& group = progress.groups.emplace_back();
     group.id = question_.group_id;
     for (LaneProgress& lane : group.lanes)
       lane.begun = lane.ended = UINT64_MAX;
-    return place;
+    return progress;
   }
 
   // Returns members that may still make the call.
@@ -140,12 +141,12 @@ class ProgressAsker {
     std::set<int> open(question_.members.begin(), question_.members.end());
     open.erase(setting_.world.me);
     for (const auto& [rank, answer] : answers_) {
-      const auto* const place = std::get_if<RankProgress>(&answer);
+      const auto* const progress = std::get_if<RankProgress>(&answer);
       const GroupProgress* const group =
-          place == nullptr ? nullptr : place->group(question_.group_id);
+          progress == nullptr ? nullptr : progress->group(question_.group_id);
       const bool has_come =
           group != nullptr && group->lane(question_.lane).begun >= question_.number;
-      if (place == nullptr || has_come) open.erase(rank);
+      if (progress == nullptr || has_come) open.erase(rank);
     }
     return open;
   }

@@ -16,7 +16,7 @@ TEST(Camps, BlameTheMinority) {
   EXPECT_THAT(camps_of(std::vector<int>{5, 5, 5}).blamed, IsEmpty());
   EXPECT_THAT(camps_of(std::vector<int>{5, 7, 5}).blamed, ElementsAre(1));
   EXPECT_THAT(camps_of(std::vector<int>{7, 5, 5, 8}).blamed, ElementsAre(0, 3));
-  EXPECT_EQ(camps_of(std::vector<int>{7, 5, 5, 8}).usual, 1U);
+  EXPECT_EQ(camps_of(std::vector<int>{7, 5, 5, 8}).index_of_majority, 1U);
   EXPECT_THAT(camps_of(std::vector<int>{}).blamed, IsEmpty());
 }
 

@@ -102,16 +102,16 @@ std::vector<Refusal> refusals() {
        "out has 0 elements where in has 3"},
       {"gathered too few",
        {.kind = OpKind::gather, .in = floats(3), .out = others(8), .root = 1},
-       "out has 8 elements; it must have those of in (3) times the 3 ranks"},
+       "out has 8 elements where 3 ranks x 3 (in) = 9 are needed"},
       {"gathered too many",
        {.kind = OpKind::all_gather, .in = floats(3), .out = others(10)},
-       "out has 10 elements; it must have those of in (3) times the 3 ranks"},
+       "out has 10 elements where 3 ranks x 3 (in) = 9 are needed"},
       {"scattered too few",
        {.kind = OpKind::scatter, .in = floats(5), .out = others(2), .root = 1},
-       "in has 5 elements; it must have those of out (2) times the 3 ranks"},
+       "in has 5 elements where 3 ranks x 2 (out) = 6 are needed"},
       {"scattered and reduced too few",
        {.kind = OpKind::reduce_scatter, .in = floats(7), .out = others(2)},
-       "in has 7 elements; it must have those of out (2) times the 3 ranks"},
+       "in has 7 elements where 3 ranks x 2 (out) = 6 are needed"},
       {"blocks that are not equal",
        {.kind = OpKind::all_to_all, .in = floats(7), .out = others(7)},
        "7 elements are not 3 equal blocks; all_to_all_v takes unequal ones"},
@@ -131,16 +131,18 @@ std::vector<Refusal> refusals() {
        "overlap"},
       {"another rank's block",
        {.kind = OpKind::all_gather, .in = floats(2), .out = floats(6)},
-       "in and out overlap; in place, the smaller one lies 2 elements into the larger one, where "
-       "this rank's block is"},
+       "in and out overlap; for an operation in place the smaller buffer must begin at element 2 "
+       "of "
+       "the larger"},
       {"another rank's block of unequal ones",
        {.kind = OpKind::all_gather,
         .in = floats(2, 2),
         .out = floats(6),
         .is_v = true,
         .recv_counts = kCounts},
-       "in and out overlap; in place, the smaller one lies 1 elements into the larger one, where "
-       "this rank's block is"},
+       "in and out overlap; for an operation in place the smaller buffer must begin at element 1 "
+       "of "
+       "the larger"},
       {"too few counts",
        {.kind = OpKind::all_gather,
         .in = floats(2),

@@ -47,12 +47,12 @@ TEST(GroupShutdown, ARankIsGoneWhenItLeavesAndNotWhenItGivesNotice) {
   const Members members = three();
   GroupShutdown departures(members);
   departures.gave_notice(1, {1, 0});
-  EXPECT_FALSE(departures.gone(1));
-  EXPECT_TRUE(departures.left(1, {9, 9}));
-  EXPECT_TRUE(departures.gone(1));
-  EXPECT_FALSE(departures.gone(-1));
-  EXPECT_FALSE(departures.left(2, {3, 0}));
-  EXPECT_TRUE(departures.gone(-1));
+  EXPECT_FALSE(departures.has_left(1));
+  EXPECT_TRUE(departures.note_left(1, {9, 9}));
+  EXPECT_TRUE(departures.has_left(1));
+  EXPECT_FALSE(departures.has_left(-1));
+  EXPECT_FALSE(departures.note_left(2, {3, 0}));
+  EXPECT_TRUE(departures.has_left(-1));
   // Without a notice it has taken part in what this rank has begun so far.
   EXPECT_EQ(departures.missing_in(0, 2)->ranks, std::vector<GlobalRank>{{11}});
   EXPECT_EQ(departures.missing_in(0, 4)->ranks, (std::vector<GlobalRank>{{11}, {12}}));
@@ -66,10 +66,10 @@ TEST(GroupShutdown, ARankIsGoneWhenItLeavesAndNotWhenItGivesNotice) {
 TEST(GroupShutdown, AReceiveFromARankWithNothingToSendCannotComplete) {
   const Members members = three();
   GroupShutdown leaving(members);
-  leaving.waits_for(1, 1, {receives(0, 4)});
+  leaving.note_waits(1, 1, {receives(0, 4)});
   test::pause_for(kLastMessage, "no message is on its way any more");
   EXPECT_FALSE(leaving.can_complete(receives(1, 4)));
-  leaving.left(1, {});
+  leaving.note_left(1, {});
   EXPECT_FALSE(leaving.can_complete(receives(1, 4)));
 }
 
@@ -77,7 +77,7 @@ TEST(GroupShutdown, ATransferCompletesOnlyIfThePeerStillWantsIt) {
   const Members members = three();
   GroupShutdown leaving(members);
   EXPECT_TRUE(leaving.can_complete(receives(1, 4)));
-  leaving.waits_for(1, 2, {sends(0, 4), sends(2, 5), receives(-1, 6)});
+  leaving.note_waits(1, 2, {sends(0, 4), sends(2, 5), receives(-1, 6)});
   EXPECT_TRUE(leaving.can_complete(receives(1, 5))) << "it may be on its way";
   test::pause_for(kLastMessage, "no message is on its way any more");
   EXPECT_TRUE(leaving.can_complete(receives(1, 4)));
@@ -87,12 +87,12 @@ TEST(GroupShutdown, ATransferCompletesOnlyIfThePeerStillWantsIt) {
   EXPECT_FALSE(leaving.can_complete(sends(1, 4)));
   EXPECT_TRUE(leaving.can_complete(receives(2, 5))) << "rank 2 does not leave";
   EXPECT_TRUE(leaving.can_complete(receives(-1, 9)));
-  EXPECT_TRUE(leaving.sends(1));
-  leaving.waits_for(1, 1, {});  // Older.
-  EXPECT_TRUE(leaving.sends(1));
-  leaving.left(1, {});
-  leaving.left(2, {});
-  EXPECT_FALSE(leaving.sends(1));
+  EXPECT_TRUE(leaving.is_still_sending(1));
+  leaving.note_waits(1, 1, {});  // Older.
+  EXPECT_TRUE(leaving.is_still_sending(1));
+  leaving.note_left(1, {});
+  leaving.note_left(2, {});
+  EXPECT_FALSE(leaving.is_still_sending(1));
   EXPECT_TRUE(leaving.can_complete(receives(1, 4))) << "the last one may be on its way";
   test::pause_for(kLastMessage, "no message is on its way any more");
   EXPECT_FALSE(leaving.can_complete(receives(1, 4)));

@@ -200,8 +200,8 @@ TEST(GroupState, KeepsTheFirstFailureAndReportsItOnce) {
   state.attach(
       [&](const Failure& failure, GroupState::Source) { told.push_back(failure.message); });
   EXPECT_TRUE(state.usable());
-  EXPECT_TRUE(state.fail({ErrorCode::timeout, "a", {}}, GroupState::Source::here, "barrier 1"));
-  EXPECT_FALSE(state.fail({ErrorCode::aborted, "b", {}}, GroupState::Source::known));
+  EXPECT_TRUE(state.fail({ErrorCode::timeout, "a", {}}, GroupState::Source::own, "barrier 1"));
+  EXPECT_FALSE(state.fail({ErrorCode::aborted, "b", {}}, GroupState::Source::from_watch));
   EXPECT_EQ(told, std::vector<std::string>{"a"});
   EXPECT_TRUE(state.failed());
   EXPECT_EQ(state.settle({ErrorCode::backend, "c", {}}, "send of group pair").message,
@@ -219,7 +219,7 @@ TEST(GroupState, AnInterruptedSearchUsesTheReportOfTheOtherMember) {
     GroupState state("world", GlobalRank{0}, false);
     state.name_stragglers_with(
         [&](Failure found, const GroupState::Call&, const std::function<bool()>& over) {
-          state.fail(told, GroupState::Source::told);
+          state.fail(told, GroupState::Source::from_member);
           EXPECT_TRUE(over());
           if (finds_more) found.message = "rank 3 is in barrier 6";
           return found;
@@ -240,7 +240,7 @@ TEST(GroupState, ARefusedArgumentDoesNotFailTheGroup) {
 TEST(GroupState, ALocalFailureReplacesAnothersReportOfTheSame) {
   GroupState state("pair", GlobalRank{1}, false);
   state.fail({ErrorCode::timeout, "rank 1 gave up on the group: late", {}},
-             GroupState::Source::told);
+             GroupState::Source::from_member);
   EXPECT_EQ(state.settle({ErrorCode::timeout, "late", {}}, "barrier 2 of group pair").message,
             "barrier 2 of group pair: late");
   EXPECT_EQ(state.refusal().message, "the group has failed: barrier 2: late");
@@ -253,7 +253,7 @@ TEST(GroupState, ALocalFailureReplacesAnothersReportOfTheSame) {
 TEST(GroupState, TheFirstReportDecidesTheOrigin) {
   GroupState state("pair", GlobalRank{1}, false);
   state.fail({ErrorCode::timeout, "rank 0 gave up on the group: rank 3 is stopped", {{3}}},
-             GroupState::Source::told);
+             GroupState::Source::from_member);
   const Failure said =
       state.settle({ErrorCode::timeout, "rank 2 did not arrive", {{2}}}, "barrier 2 of group pair");
   EXPECT_EQ(said.message,

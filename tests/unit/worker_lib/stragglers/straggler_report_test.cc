@@ -61,11 +61,11 @@ class At {
     return *this;
   }
   At& in_background() {
-    place.groups.back().lane(Lane::host).is_held = false;
+    progress.groups.back().lane(Lane::host).is_held = false;
     return *this;
   }
   At& called(CallSignature call, uint64_t number = 7) {
-    place.groups.back().lane(Lane::host).calls.push_back({number, call});
+    progress.groups.back().lane(Lane::host).calls.push_back({number, call});
     return *this;
   }
   At& setting_up(const std::string& group, std::vector<int> awaited) {
@@ -74,24 +74,24 @@ class At {
   }
   At& receiving(const std::string& group, int from) {
     lane_of(group, Lane::host);
-    place.groups.back().transfers.push_back({OpKind::recv, from});
+    progress.groups.back().transfers.push_back({OpKind::recv, from});
     return *this;
   }
   At& blames(std::vector<int> origin, std::chrono::milliseconds age = 1s) {
-    place.troubles.push_back({std::move(origin), age});
+    progress.troubles.push_back({std::move(origin), age});
     return *this;
   }
 
-  RankProgress place;
+  RankProgress progress;
 
  private:
   LaneProgress& lane_of(const std::string& group, Lane lane) {
-    if (place.group(group) == nullptr)
-      place.groups.push_back(
+    if (progress.group(group) == nullptr)
+      progress.groups.push_back(
           {.id = group, .name = group, .lanes = {}, .transfers = {}, .members = {}});
-    const auto found = std::ranges::find(place.groups, group, &GroupProgress::id);
-    std::rotate(found, found + 1, place.groups.end());
-    return place.groups.back().lane(lane);
+    const auto found = std::ranges::find(progress.groups, group, &GroupProgress::id);
+    std::rotate(found, found + 1, progress.groups.end());
+    return progress.groups.back().lane(lane);
   }
 };
 
@@ -111,13 +111,13 @@ class Case {
   }
 
   Case& with(int rank, const At& at) {
-    answers[rank] = at.place;
+    answers[rank] = at.progress;
     return *this;
   }
   // All other ranks are not in the call.
   Case& nobody_else() {
     for (int rank = 1; rank < kRanks; ++rank)
-      answers.try_emplace(rank, At().after("world", 6).place);
+      answers.try_emplace(rank, At().after("world", 6).progress);
     return *this;
   }
   Case& with(int rank, NoAnswer why) {
@@ -125,7 +125,7 @@ class Case {
     return *this;
   }
 
-  StragglerFindings find() const { return find_stragglers(0, question, own.place, answers); }
+  StragglerFindings find() const { return find_stragglers(0, question, own.progress, answers); }
   Failure told() const {
     Failure late{ErrorCode::timeout, "late", {}};
     for (const int rank : question.suspects)
@@ -318,7 +318,7 @@ TEST(StragglerReport, InACircleReportsOfEndedRanksDecide) {
   EXPECT_THAT(one.blamed(), ElementsAre(0, 1));
   one.own.blames({0}, 100ms);
   EXPECT_THAT(one.blamed(), ElementsAre(0));
-  one.own.place.troubles[0].age = 4s;  // Before this rank waited: unrelated.
+  one.own.progress.troubles[0].age = 4s;  // Before this rank waited: unrelated.
   EXPECT_THAT(one.blamed(), ElementsAre(0, 1));
 }
 
@@ -425,7 +425,7 @@ TEST(StragglerReport, AMismatchNamesTheMinorityOfTheArrivedRanks) {
   Case one({});
   one.own.called(signature(OpKind::barrier, 0), 6).called(signature(OpKind::broadcast, 8, 5));
   const auto compared = [&] {
-    return compare_calls(one.question, world_of(kRanks), one.own.place, one.answers);
+    return compare_calls(one.question, world_of(kRanks), one.own.progress, one.answers);
   };
   EXPECT_EQ(compared(), std::nullopt);
   one.with(1, At().in("world", 7, {0}).called(signature(OpKind::broadcast, 8, 4)));
@@ -497,14 +497,14 @@ Failure find_other_call(
   const Members world = world_of(kRanks);
   return name_stragglers(
       met, one.question,
-      {.world = world, .watch = watch, .own = [&] { return one.own.place; }, .over = over});
+      {.world = world, .watch = watch, .own = [&] { return one.own.progress; }, .over = over});
 }
 
 TEST(StragglerReport, AsksAgainWithGrowingDelayOnlyRanksNotYetInTheCall) {
   CountingWatch watch([](int rank, int) -> std::optional<RankProgress> {
-    if (rank == 1) return At().after("world", 6).place;
+    if (rank == 1) return At().after("world", 6).progress;
     if (rank == 2) return std::nullopt;
-    return At().in("world", 7, {0}).called(signature(OpKind::all_reduce, 8)).place;
+    return At().in("world", 7, {0}).called(signature(OpKind::all_reduce, 8)).progress;
   });
   EXPECT_THAT(find_other_call(watch).ranks, ElementsAre(GlobalRank{0}));
   // At 0, 25, 75 and 175 ms.
@@ -515,12 +515,12 @@ TEST(StragglerReport, AsksAgainWithGrowingDelayOnlyRanksNotYetInTheCall) {
 
 TEST(StragglerReport, ComparesARankThatArrivesDuringTheSearch) {
   CountingWatch watch([](int rank, int nth) -> std::optional<RankProgress> {
-    if (rank == 1 && nth == 1) return At().after("world", 6).place;
+    if (rank == 1 && nth == 1) return At().after("world", 6).progress;
     const bool is_odd = rank == 1;
     return At()
         .in("world", 7, {0})
         .called(signature(is_odd ? OpKind::all_reduce : OpKind::barrier, is_odd ? 8 : 0))
-        .place;
+        .progress;
   });
   EXPECT_THAT(find_other_call(watch).ranks, ElementsAre(GlobalRank{1}));
   EXPECT_EQ(watch.asked[1], 2);
@@ -528,7 +528,7 @@ TEST(StragglerReport, ComparesARankThatArrivesDuringTheSearch) {
 
 TEST(StragglerReport, WaitsForNewsOfEndedRanksBeforeBlamingEitherOfTwo) {
   CountingWatch watch([](int, int) {
-    return At().in("world", 7, {0}).called(signature(OpKind::all_reduce, 8)).place;
+    return At().in("world", 7, {0}).called(signature(OpKind::all_reduce, 8)).progress;
   });
   watch.gone = {2, 3, 4, 5};
   int looks = 0;
@@ -539,7 +539,7 @@ TEST(StragglerReport, WaitsForNewsOfEndedRanksBeforeBlamingEitherOfTwo) {
 
 // The progress of a rank in very many groups may exceed the size of an answer.
 TEST(StragglerReport, DoesNotBlameARankForAnUnreadableAnswer) {
-  CountingWatch watch([](int, int) { return At().after("world", 6).place; });
+  CountingWatch watch([](int, int) { return At().after("world", 6).progress; });
   const Case one({1});
   Failure met{ErrorCode::timeout, "rank 1 did not arrive", {GlobalRank{1}}};
   met.is_suspicion = true;
@@ -548,7 +548,7 @@ TEST(StragglerReport, DoesNotBlameARankForAnUnreadableAnswer) {
     return name_stragglers(met, one.question,
                            {.world = world,
                             .watch = watch,
-                            .own = [&] { return one.own.place; },
+                            .own = [&] { return one.own.progress; },
                             .over = [] { return false; }})
         .message;
   };
@@ -566,7 +566,7 @@ RC_GTEST_PROP(StragglerProperty, EveryChainOfWaitsIsFollowedToItsEnd, ()) {
   const bool stopped = *rc::gen::arbitrary<bool>();
   ProgressAnswers answers;
   answers[1] = stopped ? ProgressAnswers::mapped_type(NoAnswer::stopped)
-                       : ProgressAnswers::mapped_type(At().after("world", 6).place);
+                       : ProgressAnswers::mapped_type(At().after("world", 6).progress);
   for (int rank = 2; rank < ranks; ++rank) {
     const int next = *rc::gen::inRange(1, rank);
     At at;
@@ -583,7 +583,7 @@ RC_GTEST_PROP(StragglerProperty, EveryChainOfWaitsIsFollowedToItsEnd, ()) {
       default:
         at.after("world", 6).receiving("world", next);
     }
-    answers[rank] = at.place;
+    answers[rank] = at.progress;
   }
   Case one({*rc::gen::inRange(1, ranks)});
   one.question.world_size = ranks;
@@ -602,7 +602,7 @@ RC_GTEST_PROP(StragglerProperty, EveryChainOfWaitsIsFollowedToItsEnd, ()) {
 RC_GTEST_PROP(RankProgressProperty, SurvivesEncoding, ()) {
   const auto ranks = rc::gen::container<std::vector<int>>(rc::gen::inRange(0, 5000));
   const auto text = rc::gen::arbitrary<std::string>();
-  RankProgress place;
+  RankProgress progress;
   for (int i = *rc::gen::inRange(0, 4); i > 0; --i) {
     GroupProgress group{
         .id = *text, .name = *text, .lanes = {}, .transfers = {}, .members = *ranks};
@@ -618,10 +618,10 @@ RC_GTEST_PROP(RankProgressProperty, SurvivesEncoding, ()) {
     }
     if (*rc::gen::arbitrary<bool>()) group.transfers.push_back({OpKind::recv, -1});
     if (*rc::gen::arbitrary<bool>()) group.transfers.push_back({OpKind::send, 3});
-    place.groups.push_back(std::move(group));
+    progress.groups.push_back(std::move(group));
   }
-  if (*rc::gen::arbitrary<bool>()) place.troubles.push_back({*ranks, 17ms});
-  RC_ASSERT(RankProgress::decode(place.encode()) == place);
+  if (*rc::gen::arbitrary<bool>()) progress.troubles.push_back({*ranks, 17ms});
+  RC_ASSERT(RankProgress::decode(progress.encode()) == progress);
 }
 
 }  // namespace
@@ -644,8 +644,8 @@ void wait_until_in(FakeJob& job, int rank, const std::string& group, Lane lane) 
     return one.name == group && (one.lane(lane).is_under_way() || !one.transfers.empty());
   };
   const auto says_so = [&] {
-    const auto place = RankProgress::decode(job.watch().progress(rank));
-    return place && std::ranges::any_of(place->groups, is_in);
+    const auto progress = RankProgress::decode(job.watch().progress(rank));
+    return progress && std::ranges::any_of(progress->groups, is_in);
   };
   test::wait_for(says_so, "rank " + std::to_string(rank) + " is in " + group);
 }
@@ -682,8 +682,9 @@ TEST(GroupStragglers, FollowsARankThatWaitsForAQueuedWork) {
   // As long as no thread waits for them, the others wait for the rank itself.
   Ranks ranks;
   const auto is_held = [&] {
-    const auto place = RankProgress::decode(job.watch().progress(1));
-    const auto group = std::ranges::find(place->groups, "group of ranks 1,2", &GroupProgress::name);
+    const auto progress = RankProgress::decode(job.watch().progress(1));
+    const auto group =
+        std::ranges::find(progress->groups, "group of ranks 1,2", &GroupProgress::name);
     return group->lane(Lane::host).is_held;
   };
   test::wait_for(is_held, "a call that is held");
