@@ -22,7 +22,7 @@ namespace muster::worker {
 // Sizes that all ranks of a segment must agree on.
 struct SegmentShape {
   int ranks = 1;
-  size_t small_bytes = 8192;         // Area for calls that end with their meeting; two per rank.
+  size_t small_bytes = 8192;  // Area for calls whose data fits into the meeting; two per rank.
   size_t chunk_bytes = 1024 * 1024;  // Slot of a pipelined call; kChunkSlots per rank.
   size_t extra_bytes = 0;            // Plain area.
 
@@ -30,8 +30,9 @@ struct SegmentShape {
 };
 
 inline constexpr int kChunkSlots = 3;
-// Largest piece that all ranks read: larger ones would not stay in the cache. Pieces for single
-// ranks use the whole chunk: with small ones, ranks that lack a core would wait more than copy.
+// Data that all ranks read is passed in pieces of at most this size, data for a single rank in
+// pieces of a whole chunk. A larger piece would leave the cache before the last rank reads it; with
+// smaller pieces for single ranks, ranks that lack a core would wait more than copy.
 inline constexpr size_t kCommonPieceBytes = 256 * 1024;
 
 // A rank's current call; written by it, read by all. The line also holds data of up to 8 bytes.
@@ -40,8 +41,8 @@ struct alignas(kCacheLine) CallLine {
   uint64_t call;                   // A CallWord: see call_word.h.
   uint64_t count;
   uint64_t counts_hash;
-  uint64_t in_place_of;   // RegionOffset of `in`, in memory from allocate_shared(); 0: elsewhere.
-  uint64_t out_place_of;  // RegionOffset of `out`.
+  uint64_t place_of_in;   // RegionOffset of `in`, in memory from allocate_shared(); 0: elsewhere.
+  uint64_t place_of_out;  // The same of `out`.
   uint64_t step_base;     // Values of `produced` and `consumed` at the start of this call.
   std::byte inlined[8];
 };

@@ -118,7 +118,7 @@ bool ShmExchange::offer() {
   }
   sent_pieces_ = pieces(to_others, piece_);
   const RegionOffset place = call_.regions.place_of(operation_.in, total);
-  call_.line(call_.me()).in_place_of = place;
+  call_.line(call_.me()).place_of_in = place;
   source_ = place != 0 ? DataSource::region : DataSource::chunks;
   if (source_ == DataSource::region) return true;
   if (!call_.wait_for_slots()) return false;
@@ -222,7 +222,7 @@ const std::byte* ShmExchange::offered(size_t rank_index) const {
       return call_.segment.small_data(rank, call_.sequence) + offset_at(rank_index);
     case DataSource::region: {
       const size_t offset = offset_at(rank_index);
-      return call_.shared_at(rank, call_.line(rank).in_place_of, offset + bytes) + offset;
+      return call_.shared_at(rank, call_.line(rank).place_of_in, offset + bytes) + offset;
     }
     default:
       return nullptr;

@@ -102,9 +102,9 @@ void ShmReduction::cut() {
 bool ShmReduction::offer() {
   cut();
   CallLine& mine = call_.line(call_.me());
-  mine.in_place_of = call_.regions.place_of(operation_.in, bytes_);
-  mine.out_place_of = keeps_ ? call_.regions.place_of(operation_.out, bytes_) : 0;
-  source_ = mine.in_place_of != 0 ? DataSource::region : DataSource::chunks;
+  mine.place_of_in = call_.regions.place_of(operation_.in, bytes_);
+  mine.place_of_out = keeps_ ? call_.regions.place_of(operation_.out, bytes_) : 0;
+  source_ = mine.place_of_in != 0 ? DataSource::region : DataSource::chunks;
   if (!call_.wait_for_slots()) return false;
   put_in(0);
   return true;
@@ -137,7 +137,7 @@ const std::byte* ShmReduction::input(size_t rank, uint64_t k, const Range& part)
   if (rank == me_) return operation_.in + part.start;
   const int peer = static_cast<int>(rank);
   if (call_.source_of(peer) == DataSource::region)
-    return call_.shared_at(peer, call_.line(peer).in_place_of, bytes_) + part.start;
+    return call_.shared_at(peer, call_.line(peer).place_of_in, bytes_) + part.start;
   return call_.segment.chunk(peer, k) + me_ * share_;
 }
 
@@ -195,14 +195,14 @@ bool ShmReduction::all_in_regions() const {
   for (int rank = 0; rank < call_.ranks(); ++rank) {
     if (call_.source_of(rank) != DataSource::region) return false;
     const bool receives = to_all_ || rank == operation_.root;
-    if (receives && call_.line(rank).out_place_of == 0) return false;
+    if (receives && call_.line(rank).place_of_out == 0) return false;
   }
   return true;
 }
 
 std::byte* ShmReduction::result_of(size_t rank, const Range& part) const {
   const int peer = static_cast<int>(rank);
-  return call_.shared_at(peer, call_.line(peer).out_place_of, bytes_) + part.start;
+  return call_.shared_at(peer, call_.line(peer).place_of_out, bytes_) + part.start;
 }
 
 bool ShmReduction::run_direct() {

@@ -42,12 +42,12 @@ void GpuEvents::give_back(CudaEvent event) {
   free_.push_back(event);
 }
 
-Outcome<bool> GpuEvents::is_reached(CudaEvent event) const {
+Outcome<bool> GpuEvents::is_passed(CudaEvent event) const {
   const Gpu::Current current(*gpu_);
   const CudaApi& cuda = gpu_->cuda();
   const int state = cuda.event_query(event);
   if (state == kCudaNotReady) return false;
-  // A captured event is a node of a graph, and counts as reached whether the graph has run or not.
+  // A captured event is a node of a graph, and counts as passed whether the graph has run or not.
   if (state != kCudaCapturedEvent) {
     if (const Outcome<> fine = cuda.check(state, "cuEventQuery"); !fine)
       return tl::unexpected(fine.error());

@@ -28,13 +28,13 @@ class GpuEvents : public std::enable_shared_from_this<GpuEvents> {
     Mark& operator=(const Mark&) = delete;
     ~Mark() { events_->give_back(event_); }
 
-    // Queries the event, unless it is known to be reached.
-    Outcome<bool> is_reached() const {
-      return is_done() ? Outcome<bool>(true) : events_->is_reached(event_);
+    // Queries the event, unless it is known to be passed: see GpuEvents::is_passed().
+    Outcome<bool> is_passed() const {
+      return is_done() ? Outcome<bool>(true) : events_->is_passed(event_);
     }
     // Makes later work on `stream` wait for this point.
     Outcome<> hold(CudaStream stream) const;
-    // Remembers that the point was reached normally: no operation had been stopped.
+    // Remembers that the point was passed normally: no operation had been stopped.
     void note_done() { done_.store(true, std::memory_order_release); }
     bool is_done() const { return done_.load(std::memory_order_acquire); }
 
@@ -50,8 +50,9 @@ class GpuEvents : public std::enable_shared_from_this<GpuEvents> {
   // Records an event, which the caller gives back. `spare`: one to reuse; the caller's on failure.
   Outcome<CudaEvent> record(CudaStream stream, CudaEvent spare = nullptr);
   void give_back(CudaEvent event);
-  // True if the work before it is complete or was stopped. Fails with backend if the GPU failed.
-  Outcome<bool> is_reached(CudaEvent event) const;
+  // True if the work before it is complete or was stopped: check failure() of the core next. Fails
+  // with backend if the GPU failed.
+  Outcome<bool> is_passed(CudaEvent event) const;
 
  private:
   std::shared_ptr<Gpu> gpu_;

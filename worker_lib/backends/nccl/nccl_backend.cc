@@ -8,7 +8,7 @@ namespace muster::worker {
 
 namespace {
 
-// An operation on the GPU: complete when its mark is reached.
+// An operation on the GPU: complete when its mark is passed.
 class GpuWork final : public WorkState {
  public:
   struct Options {

@@ -183,14 +183,14 @@ Outcome<NcclCore::MarkPtr> NcclCore::launch_aside(CudaStream after, const Call& 
 
 std::optional<Outcome<>> NcclCore::outcome_of(GpuEvents::Mark& mark) {
   if (mark.is_done()) return Done{};
-  // Queries the mark before the failure: operations that a failure stopped count as reached.
-  const Outcome<bool> reached = mark.is_reached();
+  // Queries the mark before the failure: operations that a failure stopped count as passed.
+  const Outcome<bool> passed = mark.is_passed();
   if (std::optional<Failure> failure = this->failure()) return tl::unexpected(*failure);
-  if (!reached) {
-    fail(reached.error());
+  if (!passed) {
+    fail(passed.error());
     return tl::unexpected(*failure());
   }
-  if (!*reached) return std::nullopt;
+  if (!*passed) return std::nullopt;
   mark.note_done();
   return Done{};
 }
@@ -251,7 +251,7 @@ void NcclCore::watch() {
 void NcclCore::look() {
   std::optional<Failure> found = look_for_done();
   if (found) return fail(*found);
-  if (const std::optional<UnderWay> late = find_late(); late && !is_reached_late(*late))
+  if (const std::optional<UnderWay> late = find_late(); late && !is_passed_late(*late))
     return fail(explain_late(late->call));
   std::unique_lock in_nccl(communicator().mutex(), std::try_to_lock);
   if (!in_nccl) return;
@@ -268,12 +268,12 @@ std::optional<Failure> NcclCore::look_for_done() {
   for (size_t looked_at = under_way_.size(); looked_at > 0;) {
     const UnderWay one = under_way_[looked_at - 1];
     lock.unlock();
-    const Outcome<bool> reached = events_->is_reached(one.event);
+    const Outcome<bool> passed = events_->is_passed(one.event);
     lock.lock();
-    if (!reached) return reached.error();
-    if (failure_) break;  // The answer is void: stopped operations count as reached.
+    if (!passed) return passed.error();
+    if (failure_) break;  // The answer is void: stopped operations count as passed.
     // The minimum, since another thread may have shortened the list.
-    looked_at = std::min(*reached ? forget_done(one) : looked_at / 2, under_way_.size());
+    looked_at = std::min(*passed ? forget_done(one) : looked_at / 2, under_way_.size());
   }
   return std::nullopt;
 }
@@ -325,11 +325,11 @@ std::optional<NcclCore::UnderWay> NcclCore::find_late() const {
 
 // Queries the late operation itself, since look_for_done() does not query each one. Returns true if
 // it is complete after all.
-bool NcclCore::is_reached_late(const UnderWay& late) {
+bool NcclCore::is_passed_late(const UnderWay& late) {
   if (late.event == nullptr) return false;
-  const Outcome<bool> reached = events_->is_reached(late.event);
+  const Outcome<bool> passed = events_->is_passed(late.event);
   const std::lock_guard lock(mutex_);
-  if (reached && *reached) {
+  if (passed && *passed) {
     if (!failure_) forget_done(late);
     return true;
   }
@@ -339,8 +339,8 @@ bool NcclCore::is_reached_late(const UnderWay& late) {
 
 Failure NcclCore::explain_late(const Call& late) const {
   Failure failure{ErrorCode::timeout,
-                  "NCCL does not say which rank did not arrive: look for ranks of the group that "
-                  "report nothing",
+                  "NCCL does not say which rank did not arrive: the rank whose output has no such "
+                  "message is the missing one",
                   {}};
   const bool is_collective = late.sequence > 0;
   // Asks before stopping anything, while the other ranks are still where they are stuck.

@@ -115,7 +115,7 @@ class NcclCore : public std::enable_shared_from_this<NcclCore> {
   void note_first();
   size_t forget_done(const UnderWay& reached);
   std::optional<UnderWay> find_late() const;
-  bool is_reached_late(const UnderWay& late);
+  bool is_passed_late(const UnderWay& late);
   Failure explain_late(const Call& late) const;
   void end_communicator();
   void note(bool& what);  // Sets the flag and wakes all waiting threads.
