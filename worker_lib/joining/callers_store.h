@@ -1,4 +1,4 @@
-// A store of the program, over which a group joins by itself (muster_group_join()). Only the
+// A store of the program, over which muster_group_join() makes a group. Only the
 // joining thread calls it.
 #pragma once
 

@@ -116,10 +116,10 @@ void choose_foreign_meeting(EnvReader& env, const TaskVariables& names, Identity
   MeetAtAddress at = read_master(env, missing);
   at.agent_serves = false;
   if (missing.size() == 1) {
-    env.complain(
-        fmt::format("{} is not set, but its companion is: set both ({}), or, on one node, "
-                    "none",
-                    missing.front(), how_to_set(names)));
+    env.complain(fmt::format(
+        "{} is not set, but {} is: set both ({}), or, on one node, neither", missing.front(),
+        missing.front() == env::kMasterAddr ? env::kMasterPort : env::kMasterAddr,
+        how_to_set(names)));
   } else if (self.world_size == 1) {
     self.meeting_point = MeetNobody{};
   } else if (missing.empty()) {

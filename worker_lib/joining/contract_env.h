@@ -13,7 +13,8 @@ namespace muster::worker {
 
 // Fails with invalid_argument if an option is wrong, and with environment if a variable is.
 Outcome<Identity> find_identity(const InitOptions& options, const EnvironmentLookup& lookup);
-// Overload for a group joined by itself. REQUIRES: valid options, with rank and world size.
+// Overload for a group made by muster_group_join(). REQUIRES: valid options, with rank and world
+// size.
 Outcome<Identity> find_identity(const InitOptions& options, const MeetThroughStore& at,
                                 const EnvironmentLookup& lookup);
 

@@ -1,7 +1,7 @@
 // The job as this process knows it: its own place, the other ranks, and where they meet. One at a
 // time per process (current_job()): init_process_group() makes it and destroy_process_group()
-// releases it, but any other holder of the pointer keeps it alive. A group joined by itself
-// (muster_group_join()) has its own Job, whose world it is; any number of these may exist.
+// releases it, but any other holder of the pointer keeps it alive. A group made by
+// muster_group_join() has its own Job, whose world it is; any number of these may exist.
 //
 // Owns the watch, the connection to the store, and on rank 0 the store itself if no agent serves
 // one. Any thread may call anything; join() and leave() one at a time.
@@ -39,7 +39,7 @@ class Job {
   // the watch, and makes the world group. Returns when all ranks have done so. Fails with
   // environment, invalid_argument, rendezvous, timeout (names the missing ranks), or peer_failed.
   static Outcome<std::shared_ptr<Job>> join(const InitOptions& options);
-  // Joins a group by itself, unrecorded: a program that makes such groups has its own recorder.
+  // For muster_group_join(). Unrecorded: a program that makes such groups has its own recorder.
   // Calls the store on this thread. REQUIRES: the options have a rank and a world size.
   static Outcome<std::shared_ptr<Job>> join_group(const InitOptions& options,
                                                   const MeetThroughStore& at,

@@ -30,7 +30,7 @@ std::string read_job_secret(EnvReader& env) {
   return {};
 }
 
-std::string secret_word(const Identity& self) {
+std::string secret_claim(const Identity& self) {
   if (!self.secret.empty()) {
     const Mac mark = mac_of(self.secret, {"muster secret mark 1"});
     return fmt::format("{}{}", kKnows, to_hex(raw_bytes(mark)));
@@ -40,13 +40,13 @@ std::string secret_word(const Identity& self) {
 }
 
 Outcome<std::string> agree_on_secret(const Identity& self, const Members& world,
-                                     const std::vector<std::string>& words) {
-  const std::string& first = words.front();
+                                     const std::vector<std::string>& claims) {
+  const std::string& first = claims.front();
   const bool offers = first.starts_with(kOffers);
   for (int rank = 1; rank < world.size(); ++rank) {
-    const std::string& word = words[static_cast<size_t>(rank)];
-    if (word == (offers ? "" : first)) continue;
-    const std::string_view what = offers ? "has a" : word.empty() ? "has no" : "has another";
+    const std::string& claim = claims[static_cast<size_t>(rank)];
+    if (claim == (offers ? "" : first)) continue;
+    const std::string_view what = offers ? "has a" : claim.empty() ? "has no" : "has another";
     return failed(ErrorCode::environment,
                   fmt::format("{} {} {}, {} {}: start all ranks of the job with the same one, or "
                               "all without",
@@ -54,8 +54,8 @@ Outcome<std::string> agree_on_secret(const Identity& self, const Members& world,
                               offers ? "has none" : "has one"),
                   {world[rank].rank});
   }
-  // Another job, or an attacker, may have written all words.
-  if (!self.secret.empty() && first != secret_word(self)) {
+  // Another job, or an attacker, may have written all claims.
+  if (!self.secret.empty() && first != secret_claim(self)) {
     return failed(ErrorCode::environment,
                   fmt::format("the ranks that meet at this store have another {} than this one: "
                               "start all ranks of the job with the same one",

@@ -20,11 +20,11 @@ std::string random_job_secret();
 std::string read_job_secret(EnvReader& env);
 
 // Returns this rank's statement on the secret for its record, which does not reveal a given one.
-std::string secret_word(const Identity& self);
+std::string secret_claim(const Identity& self);
 
-// Returns the job's secret from all ranks' secret_word()s, by rank. Fails with environment if only
-// some ranks have one, or another; then on all ranks, which name the same rank.
+// Returns the job's secret from all ranks' secret_claim()s, by rank. Fails with environment if only
+// some ranks have one, or if one has another. All ranks fail, and name the same one.
 Outcome<std::string> agree_on_secret(const Identity& self, const Members& world,
-                                     const std::vector<std::string>& words);
+                                     const std::vector<std::string>& claims);
 
 }  // namespace muster::worker

@@ -387,9 +387,10 @@ Outcome<Met> attend_through_store(const Identity& self, const MeetingOptions& op
   const int first = known_rank(self, 0);
   if (record->is_at_server != at.server.has_value()) {
     return failed(ErrorCode::environment,
-                  fmt::format("rank {} was {} where the store's server is, and this rank was {}: "
-                              "tell all members, or none",
-                              first, at.server ? "not told" : "told", at.server ? "told" : "not"));
+                  fmt::format("rank {} gave {}, and this rank {}: give the store's server_host on "
+                              "all members, or on none",
+                              first, at.server ? "no server_host" : "a server_host",
+                              at.server ? "gave one" : "gave none"));
   }
   if (at.server) return meet_at_server(self, options, *at.server, *record);
   for (auto pause = kFileLookFirst;; pause = std::min(2 * pause, kFileLookLast)) {

@@ -15,7 +15,8 @@
 //                WORLD_SIZE removes them, so that a program may join and leave without end
 //
 // muster/run_id, without a prefix, names the job that the store belongs to. Ranks that meet through
-// a store of the program have all their keys below muster/N/, N being a number of theirs only.
+// a store of the program have all their keys below muster/N/, N being a random number that only
+// these ranks have.
 #pragma once
 
 #include <chrono>

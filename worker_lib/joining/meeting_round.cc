@@ -46,7 +46,7 @@ MeetingRound::MeetingRound(const Identity& self, const MeetingOptions& options, 
     : self_(self),
       options_(options),
       me_(own_record(self.rank, std::move(address))),
-      secret_word_(secret_word(self)),
+      secret_claim_(secret_claim(self)),
       prefix_(fmt::format("muster/{}", self.restart_count)),
       everything_(std::move(store)),
       root_(everything_.with_prefix(prefix_)),
@@ -66,7 +66,7 @@ Outcome<Met> MeetingRound::run() {
 // Includes the word on the secret, which may be an offer; the key is removed once all have met.
 std::string MeetingRound::told_record() const {
   RankRecord record = me_;
-  record.secret_word = secret_word_;
+  record.secret_claim = secret_claim_;
   return record.encode();
 }
 
@@ -242,7 +242,7 @@ Outcome<Met> MeetingRound::read_everyone(const std::string& said) {
     }
     world.peers.push_back(record->peer);
     lives.push_back(record->life);
-    words.push_back(record->secret_word);
+    words.push_back(record->secret_claim);
   }
   const auto own = static_cast<size_t>(self_.rank);
   if (world.size() != self_.world_size || (*records)[own] != told_record())

@@ -50,7 +50,7 @@ class MeetingRound {
   const Identity& self_;
   const MeetingOptions& options_;
   const RankRecord me_;
-  const std::string secret_word_;
+  const std::string secret_claim_;
   std::string prefix_;
   StoreClient everything_;  // No prefix.
   StoreClient root_;

@@ -16,7 +16,7 @@ constexpr std::string_view kRecordVersion = "muster 4";
 std::string RankRecord::encode() const {
   return encode_fields({std::string(kRecordVersion), std::to_string(peer.rank.value), peer.node,
                         peer.host, std::to_string(peer.pid), peer.address, life.to_string(),
-                        secret_word});
+                        secret_claim});
 }
 
 std::optional<RankRecord> RankRecord::decode(std::string_view text) {

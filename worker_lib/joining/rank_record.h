@@ -14,7 +14,7 @@ namespace muster::worker {
 struct RankRecord {
   Peer peer;
   ProcessLife life;
-  std::string secret_word = {};  // See job_secret.h.
+  std::string secret_claim = {};  // See job_secret.h.
 
   std::string encode() const;
   // nullopt: malformed, or another version's.

@@ -282,7 +282,7 @@ TEST(CAbiJoin, RefusesMembersThatDisagreeAboutTheServer) {
       const muster_status status = muster_group_join(&store, rank, 2, &options, &group);
       EXPECT_EQ(status, rank == 0 ? MUSTER_ERROR_TIMEOUT : MUSTER_ERROR_ENVIRONMENT);
       if (rank == 0) return;
-      EXPECT_THAT(muster_last_error(), HasSubstr("tell all members, or none"));
+      EXPECT_THAT(muster_last_error(), HasSubstr("server_host on all members, or on none"));
     });
   }
 }

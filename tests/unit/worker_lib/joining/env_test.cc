@@ -368,8 +368,8 @@ TEST(WorkerEnv, LaunchersWithoutAMeetingPointSayWhatToSet) {
        "MASTER_ADDR and MASTER_PORT are not set, and the ranks are on several nodes: export "
        "MASTER_ADDR=HOST MASTER_PORT=29500 before srun, HOST being the node of rank 0"},
       {with(two_nodes, {{"MASTER_ADDR", "x"}}),
-       "MASTER_PORT is not set, but its companion is: set both (mpirun -x MASTER_ADDR=HOST -x "
-       "MASTER_PORT=29500), or, on one node, none"},
+       "MASTER_PORT is not set, but MASTER_ADDR is: set both (mpirun -x MASTER_ADDR=HOST -x "
+       "MASTER_PORT=29500), or, on one node, neither"},
       {with(open_mpi_on_one_node(), {{"OMPI_COMM_WORLD_RANK", "4"}}),
        "OMPI_COMM_WORLD_RANK=4 is not below OMPI_COMM_WORLD_SIZE=4"},
       {without(open_mpi_on_one_node(), {"OMPI_COMM_WORLD_SIZE"}),

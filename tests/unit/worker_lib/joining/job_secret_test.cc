@@ -36,7 +36,7 @@ std::vector<Outcome<std::string>> agree(const std::vector<std::string>& secrets)
   const int size = static_cast<int>(secrets.size());
   std::vector<std::string> words;
   for (int rank = 0; rank < size; ++rank)
-    words.push_back(secret_word(rank_knowing(rank, secrets[static_cast<size_t>(rank)])));
+    words.push_back(secret_claim(rank_knowing(rank, secrets[static_cast<size_t>(rank)])));
   std::vector<Outcome<std::string>> outcomes;
   for (int rank = 0; rank < size; ++rank)
     outcomes.push_back(agree_on_secret(rank_knowing(rank, secrets[static_cast<size_t>(rank)]),
@@ -50,7 +50,7 @@ const std::string kOther(32, 'o');
 TEST(JobSecret, UsesTheSecretThatAllRanksHave) {
   for (const auto& outcome : agree({kSecret, kSecret, kSecret}))
     EXPECT_EQ(outcome, kSecret);
-  EXPECT_THAT(secret_word(rank_knowing(0, kSecret)), Not(HasSubstr(to_hex(kSecret).substr(0, 8))));
+  EXPECT_THAT(secret_claim(rank_knowing(0, kSecret)), Not(HasSubstr(to_hex(kSecret).substr(0, 8))));
 }
 
 TEST(JobSecret, RankZeroMakesASecretIfNoRankHasOne) {
@@ -86,10 +86,10 @@ TEST(JobSecret, AllRanksNameTheOneThatDiffers) {
 
 // A process that can write the store could offer a secret of its own.
 TEST(JobSecret, ARankWithASecretAcceptsNoOther) {
-  const std::string his = secret_word(rank_knowing(0, ""));
+  const std::string his = secret_claim(rank_knowing(0, ""));
   for (const std::vector<std::string>& words :
        {std::vector<std::string>{his, ""},
-        {secret_word(rank_knowing(0, kOther)), secret_word(rank_knowing(1, kOther))}}) {
+        {secret_claim(rank_knowing(0, kOther)), secret_claim(rank_knowing(1, kOther))}}) {
     const auto outcome = agree_on_secret(rank_knowing(1, kSecret), world_of(2, 1), words);
     ASSERT_FALSE(outcome.has_value());
     EXPECT_EQ(outcome.error().code, ErrorCode::environment);

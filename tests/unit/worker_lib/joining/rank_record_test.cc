@@ -19,7 +19,7 @@ RankRecord any_record() {
                  *rc::gen::nonNegative<int>(), *text};
   record.life = {*rc::gen::nonEmpty(text), *rc::gen::arbitrary<uint64_t>(),
                  *rc::gen::arbitrary<int>(), *rc::gen::arbitrary<uint64_t>()};
-  record.secret_word = *text;
+  record.secret_claim = *text;
   return record;
 }
 
