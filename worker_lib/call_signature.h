@@ -10,7 +10,7 @@ namespace muster::worker {
 // Fields that a kind of call does not use are 0.
 struct CallSignature {
   // Bits of a CallWord in which members may differ: where a rank's data is (masked out before the
-  // word is compared) and whether the call had counts (used in messages only).
+  // word is compared) and whether the user called a _v form (used in messages only).
   static constexpr uint64_t kSource = uint64_t{0x3} << 24;
   static constexpr uint64_t kHadCounts = uint64_t{0x8} << 24;
 

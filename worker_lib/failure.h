@@ -19,8 +19,8 @@ struct Failure {
   // The ranks where it began, ascending: they died, were missing, called something else or abort(),
   // or their kernel refused something. Equal on all ranks that meet the failure; empty: unknown.
   std::vector<GlobalRank> ranks = {};
-  // Set if it failed a group: when this process learned of it (new_failure_time()), equal in all
-  // repetitions; else 0. Like is_suspicion, it concerns this process only, and == ignores it.
+  // Time when this process learned of it (new_failure_time()); copies keep it; 0: failed no group.
+  // Like is_suspicion, it concerns this process only, and == ignores it.
   int64_t known_ns = 0;
   // True while only this rank's view is known: `ranks` are those that it waited for, or that called
   // something else. The ranks to blame are determined before the failure is reported.

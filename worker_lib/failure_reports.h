@@ -3,10 +3,10 @@
 // (env::kRecordFd), if there is one, for its verdict (rendezvous/ring/failure_record.h).
 //
 // The newest failure counts, with three exceptions. A failure that is reported again (a group's
-// refusal of every later call, each wait() for the same Work) is not new. The loss of a peer, of
-// the store or of the job within kEchoes of another failure is not new either: other ranks meet the
-// same failure that way. And once the thread that got the report completes a call, it has overcome
-// the failure: then none is kept, unless an exception is still being handled.
+// refusal of every later call, each wait() for the same Work) is not new. A loss (of a peer, of the
+// store or of the job) within kEchoes after another failure is taken for its consequence and not
+// recorded. And once the thread that got the report completes a call, it has overcome the failure:
+// then none is kept, unless an exception is still being handled.
 //
 // Only the process that joined the job writes: a forked child does not overwrite its parent's
 // report, and a process that has joined nothing does not overwrite an existing one. Nothing here
@@ -37,7 +37,8 @@ class FailureReports {
 
   // Notes that this process joins a job as this rank.
   void joins(int rank) noexcept;
-  // Notes that this process joins a group by itself, as `rank` there; a rank in a job wins.
+  // Notes that this process makes a group by muster_group_join(), as `rank` there. Has no effect on
+  // the rank once a job is joined, or if RANK was set.
   void joins_group(int rank) noexcept;
   // Call before reporting a failure to the program, or before ending the process because of it.
   void add(const Failure& failure) noexcept;

@@ -19,7 +19,7 @@ struct Peer {
   std::string host;     // Shown in messages.
   int pid = 0;          // As seen in its own PID namespace.
   std::string address;  // An IP address at which other nodes reach it.
-  // The rank shown in messages for a group that was joined by itself; < 0: `rank`.
+  // The rank shown in messages for a group made by muster_group_join(); < 0: `rank`.
   int known_as = -1;
 
   int known_rank() const { return known_as < 0 ? rank.value : known_as; }

@@ -16,24 +16,24 @@ namespace muster::worker {
 
 using OpKind = ring::CallKind;
 
-// A collective operation. Sizes of its buffers, in elements:
+// A collective operation. Sizes of its buffers, in elements, for n ranks:
 //
-//   kind            in                    out                    counts
-//   barrier         -                     -                      -
-//   broadcast       count at the root     count elsewhere        -        (in == out everywhere)
-//   reduce          count                 count at the root      -
-//   all_reduce      count                 count                  -
-//   gather          counts[me]            sum(counts) at root    recv_counts: by rank, at the root
-//   all_gather      counts[me]            sum(counts)            recv_counts: by rank
-//   scatter         sum(counts) at root   counts[me]             send_counts: by rank, at the root
-//   reduce_scatter  sum(counts)           counts[me]             send_counts: by rank
-//   all_to_all      sum(send_counts)      sum(recv_counts)       both
+//   kind            in                   out                  counts by rank        equal counts
+//   barrier         -                    -                    -
+//   broadcast       count at root        count elsewhere      -                     (in == out)
+//   reduce          count                count at root        -
+//   all_reduce      count                count                -
+//   gather          counts[me]           sum(counts) at root  recv_counts, at root  out: n * count
+//   all_gather      counts[me]           sum(counts)          recv_counts           out: n * count
+//   scatter         sum(counts) at root  counts[me]           send_counts, at root  in: n * count
+//   reduce_scatter  sum(counts)          counts[me]           send_counts           in: n * count
+//   all_to_all      sum(send_counts)     sum(recv_counts)     both                  both: n * count
 //
-// Without counts by rank the vectors are empty and `count` is that of one block (in all_gather_v
-// and reduce_scatter_v also if the counts are equal). In a gather_v on other ranks than the root
-// recv_counts is empty and `count` is what this rank sends (likewise scatter_v); is_v means that
-// counts may differ between ranks. Other pointers are ignored. in == out, or one being this rank's
-// block of the other, is in place.
+// With equal counts (in all_gather_v and reduce_scatter_v also if the given ones are equal) the
+// vectors are empty, and `count` is the size of one block and of the other buffer. In a gather_v on
+// other ranks than the root recv_counts is empty and `count` is what this rank sends (likewise
+// scatter_v); is_v means that counts may differ between ranks. Other pointers are ignored.
+// in == out, or one being this rank's block of the other, is in place.
 struct Operation {
   OpKind kind = OpKind::barrier;
   const std::byte* in = nullptr;

@@ -158,7 +158,7 @@ Outcome<> AtomicFile::close_forced() {
 Outcome<> AtomicFile::commit() {
   if (Outcome<> closed = close_forced(); !closed) return closed;
   if (::rename(unfinished_.c_str(), path_.c_str()) != 0) {
-    return refused("put in its place " + unfinished_ + " as", path_, errno);
+    return refused("rename " + unfinished_ + " to", path_, errno);
   }
   unfinished_.clear();
   return force_folder(path_);

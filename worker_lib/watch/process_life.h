@@ -24,7 +24,8 @@ struct ProcessLife {
 // Reads the life of a process of this node and PID namespace.
 ProcessLife life_of_process(int pid);
 
-// False only if known to be gone; true if not visible here (other machine, boot or namespace).
+// True unless it is known to be gone: also if it is not visible here (other machine, boot or
+// namespace).
 bool may_still_live(const ProcessLife& life);
 // True if it is known to live.
 bool surely_lives(const ProcessLife& life);

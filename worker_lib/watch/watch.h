@@ -58,7 +58,8 @@ class Watch {
       performed,
       pending,
       // This process got SIGTERM under StopPolicy::end_calls. `failure` has code stopped, or
-      // peer_failed if the launcher's reason is known. Listeners get it for their own rank only.
+      // peer_failed if the launcher's reason is known. Sent to all; listeners get only their own
+      // rank's.
       stopped,
       quiet,  // A reminder by remind(), not an update from others.
     };

@@ -1,8 +1,8 @@
 // Decides when this process reports that it got SIGTERM. The launcher sends SIGTERM to all ranks
 // because one has failed, so it arrives at about the same time as the report of a death, which the
 // user wants to read. So `stopped` is reported when a death is known, when the launcher's reason
-// has been read, when others end because of it, or after kPatience. The other ranks are informed at
-// once. Runs on the watch's thread; the query to the launcher's store has its own.
+// has been read, when a rank ends that had reported SIGTERM, or after kPatience. The other ranks
+// are informed at once. Runs on the watch's thread; the query to the launcher's store has its own.
 #pragma once
 
 #include <functional>

@@ -9,11 +9,12 @@
 // Updates are flooded: a rank passes each new one on over all its other links, and a new link
 // begins with all that both sides know. So nothing is lost when the tree changes shape.
 //
-// Deaths. A rank that leaves in order sends `left` first, so a link that ends without it means a
-// death: within a node at once, between nodes once the peer's address no longer answers (a
-// middlebox that resets a connection is no death). A rank that is refused by a peer to which it had
-// no link may just be late: the peer may have left, with that update on its way. So it dials the
-// next rank, and declares the peer dead only after kDoubt.
+// Deaths. A rank that leaves in order sends `left` first.
+// - A link ends without `left`: a death, or between nodes a middlebox that reset the connection.
+//   Within a node the peer is declared dead at once, between nodes once its address no longer
+//   answers.
+// - A peer without a link refuses a connection: a death, or the peer has left and that update is
+//   still on its way. This rank dials the next one, and declares the peer dead only after kDoubt.
 //
 // Stopping. A rank that got SIGTERM reports it before its calls end, with the reason as far as
 // known; its later death is then not taken for the first failure. Nor is that of a rank whose group
@@ -122,7 +123,8 @@ inline constexpr Duration kAftermath = std::chrono::seconds(10);
 // Limits for leaving: in all, and once a rank that stays has acknowledged it.
 inline constexpr Duration kPart = std::chrono::milliseconds(500);
 inline constexpr Duration kPartHeard = std::chrono::milliseconds(50);
-// Extra time for a rank that heard nothing; half of it if it knows that a neighbour is waiting.
+// Extra time for the set-up of a rank that heard nothing, so that the rank which misses another one
+// gives up first; half of it if it knows that a neighbour is waiting.
 inline constexpr Duration kHearsay = std::chrono::milliseconds(250);
 
 }  // namespace watch
@@ -156,7 +158,7 @@ class WatchTree {
 
  private:
   struct Doubt {
-    Instant until = kNever;  // Declared dead then; kNever: only passed over.
+    Instant until = kNever;  // Declared dead then; kNever: not declared dead, only not dialled.
     // True if its link broke: this rank waits for it instead of passing it over.
     bool returns = false;
   };

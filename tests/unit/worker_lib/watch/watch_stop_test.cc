@@ -81,7 +81,7 @@ TEST(WatchStop, ReportsAtOnceIfARankDies) {
   EXPECT_EQ(stop.lines().back(), "published: " + kStopText);
 }
 
-TEST(WatchStop, ReportsTheReasonThatAnEndedRankKnew) {
+TEST(WatchStop, ReportsTheReasonOfARankThatEnded) {
   StopOfRankOne stop;
   stop->signal().pretend();
   stop->on_expected_death(at_ms(1000), {ErrorCode::peer_failed, "node 1 was lost"});

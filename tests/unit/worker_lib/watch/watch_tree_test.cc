@@ -245,7 +245,7 @@ TEST(WatchTree, AllMayLeaveAtOnce) {
   }
 }
 
-TEST(WatchTree, AStopOfARankIsReportedWhenItEnds) {
+TEST(WatchTree, ReportsTheStopOfARankThatEnded) {
   WatchWorld world = started(blocks(4, 2));
   world.stop(2, {ErrorCode::stopped, "the job was told to end (SIGTERM)"});
   world.settle();
