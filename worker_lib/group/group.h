@@ -149,10 +149,10 @@ class Group : public std::enable_shared_from_this<Group> {
   // Why the set-up of a queue must stop; nullopt: it continues.
   std::optional<Failure> interruption(size_t index) const;
   Outcome<std::shared_ptr<Group>> make_other(const char* made_by, std::span<const GlobalRank> ranks,
-                                             const GroupOptions& options);
+                                             const GroupOptions& options, Deadline deadline);
   Outcome<> agree_on_bytes(size_t bytes, const CallOptions& options);
 
-  void note_calls(size_t index, GroupProgress& place) const;
+  void note_calls(size_t index, GroupProgress& progress) const;
   GroupState::NameStragglers asker() const;
 
   void subscribe();

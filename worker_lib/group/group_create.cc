@@ -206,12 +206,12 @@ Outcome<std::shared_ptr<Group>> Group::new_group(std::span<const GlobalRank> ran
   std::optional<Failure> refused = refusal("new_group");
   if (refused && (in_forked_child() || !state_->failed()))
     return tl::unexpected(std::move(*refused));
-  return make_other("new_group", ranks, options);
+  return make_other("new_group", ranks, options, deadline_of({.timeout = options.timeout}));
 }
 
 Outcome<std::shared_ptr<Group>> Group::make_other(const char* made_by,
                                                   std::span<const GlobalRank> ranks,
-                                                  const GroupOptions& options) {
+                                                  const GroupOptions& options, Deadline deadline) {
   const std::string why = check_group(ranks, host_->world.size(), options);
   if (!why.empty()) return failed(ErrorCode::invalid_argument, std::string(made_by) + ": " + why);
   const std::string digest = ranks_digest(ranks);
@@ -223,12 +223,15 @@ Outcome<std::shared_ptr<Group>> Group::make_other(const char* made_by,
                  .timeout = options.timeout.value_or(host_->timeout),
                  .backend = options.backend.value_or(host_->backend),
                  .made_by = made_by};
-  const CallOptions call{.timeout = options.timeout};
-  return make(host_, std::move(plan), deadline_of(call), limit_of(call));
+  return make(host_, std::move(plan), deadline, limit_of({.timeout = options.timeout}));
 }
 
 Outcome<std::shared_ptr<Group>> Group::split(int color, int key, const GroupOptions& options) {
   if (auto refused = refusal("split")) return tl::unexpected(std::move(*refused));
+  // Before anything is sent, as in new_group().
+  const std::string why = check_group_options(options);
+  if (!why.empty()) return failed(ErrorCode::invalid_argument, "split: " + why);
+  const Deadline deadline = deadline_of({.timeout = options.timeout});  // For both parts.
   const std::array<int64_t, 2> mine{color, key};
   std::vector<SplitChoice> choices(static_cast<size_t>(members_.size()));
   static_assert(sizeof(SplitChoice) == sizeof mine);
@@ -241,7 +244,7 @@ Outcome<std::shared_ptr<Group>> Group::split(int color, int key, const GroupOpti
               {.timeout = options.timeout});
   if (!gathered) return tl::unexpected(gathered.error());
   if (color >= 0) {
-    return make_other("split", ranks_of_color(choices, plan_.ranks, color), options);
+    return make_other("split", ranks_of_color(choices, plan_.ranks, color), options, deadline);
   }
   GroupPlan nobody{.id = "none",
                    .name = options.name.empty() ? "group of another color" : options.name,

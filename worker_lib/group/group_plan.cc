@@ -21,6 +21,12 @@ std::string check_group_name(std::string_view name) {
   return std::ranges::any_of(name, is_control) ? "the name has control characters" : "";
 }
 
+std::string check_group_options(const GroupOptions& options) {
+  if (std::string why = check_group_name(options.name); !why.empty()) return why;
+  if (!options.timeout || options.timeout->count() > 0) return {};
+  return fmt::format("the timeout of {} ms leaves no time", options.timeout->count());
+}
+
 std::string check_group(std::span<const GlobalRank> ranks, int world_size,
                         const GroupOptions& options) {
   if (ranks.empty()) return "a group needs at least one rank";
@@ -33,11 +39,7 @@ std::string check_group(std::span<const GlobalRank> ranks, int world_size,
     if (seen[static_cast<size_t>(rank.value)]) return fmt::format("rank {} twice", rank.value);
     seen[static_cast<size_t>(rank.value)] = true;
   }
-  if (std::string why = check_group_name(options.name); !why.empty()) return why;
-  if (options.timeout && options.timeout->count() <= 0) {
-    return fmt::format("the timeout of {} ms leaves no time", options.timeout->count());
-  }
-  return {};
+  return check_group_options(options);
 }
 
 std::string default_group_name(std::span<const GlobalRank> ranks) {

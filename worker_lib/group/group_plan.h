@@ -29,6 +29,8 @@ std::string check_group(std::span<const GlobalRank> ranks, int world_size,
                         const GroupOptions& options);
 
 std::string check_group_name(std::string_view name);
+// Checks the name and the time-out.
+std::string check_group_options(const GroupOptions& options);
 
 // True for characters not allowed in names and in texts that other ranks print.
 inline bool is_control(char c) {
