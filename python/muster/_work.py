@@ -17,7 +17,7 @@ import time
 from typing import Any, Callable, Deque, Generic, List, NoReturn, Optional, Sequence, Set, Tuple, TypeVar
 
 from muster import _library
-from muster._library import IN_PROGRESS, DistributedError, raise_last
+from muster._library import FORKED, IN_PROGRESS, DistributedError, raise_last
 
 T = TypeVar("T")
 SLICE_S = 0.1  # Interval at which Python's signal handlers get their turn.
@@ -56,7 +56,7 @@ def sweep(limit: int = SWEPT) -> None:
         except IndexError:  # Another thread took the last one.
             return
         handle = flight.handle
-        if handle and _status(handle) == IN_PROGRESS:
+        if handle and _status(handle) in (IN_PROGRESS, FORKED):
             _without_work.append(flight)
             continue
         # A signal handler may raise in between: then it leaks, and is not freed twice.
@@ -108,8 +108,11 @@ class Work:
             self._release()
 
     def is_completed(self) -> bool:
-        """True if it is complete, successfully or not. Never blocks."""
-        return int(_status(self._flight.handle)) != IN_PROGRESS
+        """True if it is complete, successfully or not. Never blocks. Raises ForkedError in a child of fork()."""
+        status = int(_status(self._flight.handle))
+        if status == FORKED:
+            raise_last()
+        return status != IN_PROGRESS
 
     @property
     def source(self) -> int:

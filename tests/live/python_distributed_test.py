@@ -614,9 +614,14 @@ class Failures(Distributed):
             assert os.waitpid(child, 0)[1] == 0
             work = dist.all_reduce(np.zeros(1), async_op=True)
             child = os.fork()
-            if child == 0: sys.exit()
+            if child == 0:
+                raised(dist.ForkedError, work.is_completed)
+                sys.exit()
             assert os.waitpid(child, 0)[1] == 0
             assert work.wait()
+            from muster import _library
+            advice = _library._in_words_of_python("use muster_send() with a work or muster_batch()")
+            assert advice == "use send(async_op=True) or batch()", advice
             dist.destroy()
             assert not dist.is_initialized()
             for call in (dist.rank, dist.barrier, dist.world.failure, dist.cuda_device, dist.should_stop, lambda: dist.new_group([0]),

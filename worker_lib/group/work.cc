@@ -53,7 +53,6 @@ void Work::synchronize() {
 }
 
 bool Work::is_completed() const {
-  if (state_ != nullptr && worker::in_forked_child()) return false;
   return live_state(state_, "is_completed").is_complete();
 }
 

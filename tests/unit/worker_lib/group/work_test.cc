@@ -134,20 +134,26 @@ TEST(Work, AFailedWorkOfABackendFailsItsGroupOnce) {
   EXPECT_EQ(work.error()->what(), text);
 }
 
-TEST(Work, AForkedChildCannotWait) {
+TEST(Work, AForkedChildCanNeitherWaitNorAsk) {
   arm_fork_guard();
   const auto state = begun();
   Work work(state);
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    int code = 1;
-    try {
-      work.wait();
-    } catch (const DistributedError& error) {
-      code = error.code() == ErrorCode::forked && error.operation() == "all_reduce" ? 0 : 2;
-    }
-    ::_exit(work.is_completed() ? 3 : code);
+    const auto is_refused = [](const auto& call) {
+      try {
+        call();
+      } catch (const DistributedError& error) {
+        return error.code() == ErrorCode::forked && error.operation() == "all_reduce";
+      }
+      return false;
+    };
+    const bool are_refused =
+        is_refused([&] { work.wait(); }) && is_refused([&] { work.wait(0ms); }) &&
+        is_refused([&] { work.synchronize(); }) && is_refused([&] { work.is_completed(); }) &&
+        is_refused([&] { static_cast<void>(work.error()); }) && is_refused([&] { work.source(); });
+    ::_exit(are_refused ? 0 : 1);
   }
   int status = -1;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
