@@ -261,6 +261,7 @@ def _open(path: str) -> ctypes.CDLL:
     return library
 
 
+EXCHANGES = "send(async_op=True) or batch()"  # The advice for ranks that both send first.
 # C names in the library's messages, to be replaced by this package's.
 _NAME_IN_C = re.compile(r"\bmuster_(?:group_|init_options\.)?(\w+)")
 
@@ -271,7 +272,8 @@ def _in_words_of_python(message: str) -> str:
         known = "." in match[0] or match[0].partition("_")[2] in _FUNCTIONS
         return {"timeout_ms": "timeout"}.get(name, name) if known else match[0]
 
-    return _NAME_IN_C.sub(named, message).replace("recv() with from < 0 receives", "recv() without a source receives")
+    message = _NAME_IN_C.sub(named, message).replace("recv() with from < 0 receives", "recv() without a source receives")
+    return message.replace("send() with a work or batch()", EXCHANGES)
 
 
 def text_of(name: Optional[bytes]) -> str:

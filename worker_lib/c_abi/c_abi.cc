@@ -44,6 +44,8 @@ constexpr std::array kCNames{
     CName{"destroy_process_group", "muster_destroy"},
     CName{"is_member()", "muster_group_is_member()"},
     CName{"recv_any() receives", "muster_recv() with from < 0 receives"},
+    CName{"isend()", "muster_send() with a work"},
+    CName{"batch_isend_irecv", "muster_batch"},
     CName{"exec, or spawn() (muster/spawn.h), to", "exec to"},
     CName{"InitOptions::timeout", "muster_init_options.timeout_ms"},
     CName{"InitOptions::", "muster_init_options."},

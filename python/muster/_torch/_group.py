@@ -105,7 +105,7 @@ class Group:
     def failure(self) -> lib.DistributedError:
         """Returns the failure of this thread's last call."""
         error = lib.last_error()
-        text = str(error)
+        text = str(error).replace(lib.EXCHANGES, "isend() or batch_isend_irecv()")
         if text.endswith("give a longer timeout"):
             text += " to init_process_group() or new_group()"
         return ERRORS.get(type(error), ERRORS[lib.DistributedError])(text, error.operation, error.group, error.failed_ranks)

@@ -1,5 +1,7 @@
 // The C functions in a world of one, called from C++: names, refusals, options, handles, and what a
 // thread remembers. With several ranks they are in tests/live/programs/c_tour.c.
+#include "worker_lib/c_abi/c_abi.h"
+
 #include <array>
 #include <cstdio>
 #include <cstring>
@@ -16,10 +18,13 @@
 #include "muster/error.h"
 #include "muster/muster.h"
 #include "muster/types.h"
+#include "worker_lib/backends/late_transfer.h"
+#include "worker_lib/raise.h"
 
 namespace muster {
 namespace {
 
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::StartsWith;
 
@@ -234,6 +239,18 @@ TEST_F(CAbi, MessagesNameCFunctions) {
   EXPECT_EQ(muster_group_abort(nullptr, "over"), MUSTER_OK);
   EXPECT_EQ(muster_group_failure(nullptr), MUSTER_ERROR_ABORTED);
   EXPECT_THAT(muster_last_error(), StartsWith("muster_group_failure: group world: "));
+}
+
+TEST(CAbiNames, ALateSendAdvisesToUseCFunctions) {
+  worker::Members pair;
+  pair.peers.resize(2);
+  const worker::Failure late = worker::late_transfer({.peer = 1}, pair, false);
+  try {
+    worker::raise(late, "send", "world");
+  } catch (const DistributedError&) {
+    EXPECT_EQ(c_abi::remember_current_exception("muster_send"), MUSTER_ERROR_TIMEOUT);
+  }
+  EXPECT_THAT(muster_last_error(), EndsWith("or use muster_send() with a work or muster_batch()"));
 }
 
 TEST_F(CAbi, AForkedChildIsAdvisedToUseExec) {
