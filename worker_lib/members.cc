@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/text.h"
+
 namespace muster::worker {
 
 std::vector<int> firsts_of_nodes(const Members& world) {
@@ -37,6 +39,14 @@ std::vector<GlobalRank> as_known(std::vector<GlobalRank> ranks, const KnownRanks
 
 std::string describe(const Peer& peer) {
   return fmt::format("rank {} ({}, pid {})", peer.known_rank(), peer.host, peer.pid);
+}
+
+std::string describe(const std::vector<Peer>& peers) {
+  constexpr size_t kNamedMax = 8;
+  std::vector<std::string> names;
+  for (const Peer& peer : peers)
+    names.push_back(describe(peer));
+  return listed(names, kNamedMax);
 }
 
 }  // namespace muster::worker

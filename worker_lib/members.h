@@ -46,5 +46,7 @@ std::vector<GlobalRank> as_known(std::vector<GlobalRank> ranks, const KnownRanks
 
 // "rank 2 (node7, pid 4711)": how messages name a rank of the job.
 std::string describe(const Peer& peer);
+// Names several: "rank 2 (node7, pid 4711) and rank 3 (node7, pid 4712)", at most eight.
+std::string describe(const std::vector<Peer>& peers);
 
 }  // namespace muster::worker

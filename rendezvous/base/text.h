@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <charconv>
 #include <concepts>
+#include <cstddef>
+#include <cstdint>
 #include <initializer_list>
 #include <optional>
 #include <string>
@@ -96,6 +98,17 @@ inline std::string counted(std::integral auto count, std::string_view one) {
   std::string text = std::to_string(count) + " ";
   text += one;
   return count == 1 ? text : text + (one.ends_with('s') ? "es" : "s");
+}
+
+// "a", "a and b", "a, b and c"; beyond `most` names "a, b and 3 others". REQUIRES: most > 0.
+template <typename Name>
+std::string listed(const std::vector<Name>& names, size_t most = SIZE_MAX) {
+  std::string text;
+  for (size_t i = 0; i < names.size() && i < most; ++i) {
+    if (i > 0) text += i + 1 == names.size() ? " and " : ", ";
+    text += names[i];
+  }
+  return names.size() > most ? text + " and " + counted(names.size() - most, "other") : text;
 }
 
 // Cuts valid UTF-8 to at most `bytes_max` bytes, at a character boundary.

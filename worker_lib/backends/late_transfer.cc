@@ -1,6 +1,7 @@
 #include "worker_lib/backends/late_transfer.h"
 
 #include <algorithm>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -35,17 +36,16 @@ Failure late_transfer(const Transfer& transfer, const Members& members, bool beg
 
 Failure absent_members(const Members& members, std::span<const int> missing,
                        const std::string& how) {
-  constexpr size_t kNamedMax = 8;
-  Failure failure{ErrorCode::timeout, missing.empty() ? "the last rank" : "", {}};
+  Failure failure{ErrorCode::timeout, {}, {}};
+  std::vector<Peer> peers;
   for (const int rank : missing) {
     failure.ranks.push_back(members[rank].rank);
-    if (failure.ranks.size() <= kNamedMax)
-      failure.message += (failure.message.empty() ? "" : ", ") + describe(members[rank]);
+    peers.push_back(members[rank]);
   }
-  if (missing.size() > kNamedMax)
-    failure.message += fmt::format(" and {} more", missing.size() - kNamedMax);
   std::sort(failure.ranks.begin(), failure.ranks.end());
-  failure.message += fmt::format(" did not arrive {}; {}", how, look_at(missing.size()));
+  failure.message =
+      fmt::format("{} did not arrive {}; {}", peers.empty() ? "the last rank" : describe(peers),
+                  how, look_at(missing.size()));
   return failure;
 }
 

@@ -24,16 +24,12 @@ Failure roll_call_failure(const Error& error) {
 }  // namespace
 
 std::string did_not_come(const Members& members, const std::vector<GlobalRank>& ranks) {
-  constexpr size_t kNamedMax = 8;
-  std::string who;
-  for (size_t i = 0; i < ranks.size() && i < kNamedMax; ++i) {
-    if (i > 0) who += i + 1 == ranks.size() ? " and " : ", ";
-    const auto peer = std::ranges::find(members.peers, ranks[i], &Peer::rank);
-    who += peer == members.peers.end() ? "rank " + std::to_string(ranks[i].value) : describe(*peer);
+  std::vector<Peer> peers;
+  for (const GlobalRank rank : ranks) {
+    const auto peer = std::ranges::find(members.peers, rank, &Peer::rank);
+    if (peer != members.peers.end()) peers.push_back(*peer);
   }
-  if (ranks.size() > kNamedMax)
-    who += " and " + std::to_string(ranks.size() - kNamedMax) + " others";
-  return who + " did not arrive";
+  return describe(peers) + " did not arrive";
 }
 
 Outcome<bool> RollCall::enter(std::string_view wish) {

@@ -4,9 +4,9 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "rendezvous/base/contract.h"
+#include "rendezvous/base/text.h"
 #include "worker_lib/joining/foreign_launcher.h"
 #include "worker_lib/joining/job_secret.h"
 
@@ -26,13 +26,6 @@ MeetAtAddress read_master(EnvReader& env, std::vector<std::string_view>& missing
   at.port = static_cast<uint16_t>(env.number(env::kMasterPort, 1, 65535).value_or(0));
   at.agent_serves = env.truth(env::kUseAgentStore).value_or(false);
   return at;
-}
-
-// "A, B and C"
-std::string listed(const std::vector<std::string_view>& names) {
-  if (names.size() < 2) return fmt::format("{}", fmt::join(names, ""));
-  const auto last = names.end() - 1;
-  return fmt::format("{} and {}", fmt::join(names.begin(), last, ", "), *last);
 }
 
 // Reads this rank's place on its node from options, the launcher's or the contract's variables.

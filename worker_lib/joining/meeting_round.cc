@@ -1,10 +1,8 @@
 #include "worker_lib/joining/meeting_round.h"
 
-#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "rendezvous/base/text.h"
 #include "worker_lib/fields.h"
@@ -29,14 +27,9 @@ std::string rank_key(int rank) {
 // "rank 1", "ranks 1, 2 and 3".
 std::string list_ranks(const Identity& self, const std::vector<GlobalRank>& ranks) {
   std::vector<std::string> texts;
-  for (size_t i = 0; i < std::min(ranks.size(), kMissingShown); ++i)
-    texts.push_back(std::to_string(known_rank(self, ranks[i].value)));
-  if (ranks.size() > kMissingShown)
-    texts.push_back(fmt::format("{} more", ranks.size() - kMissingShown));
-  if (texts.size() == 1) return "rank " + texts.front();
-  const std::string last = texts.back();
-  texts.pop_back();
-  return fmt::format("ranks {} and {}", fmt::join(texts, ", "), last);
+  for (const GlobalRank rank : ranks)
+    texts.push_back(std::to_string(known_rank(self, rank.value)));
+  return (ranks.size() == 1 ? "rank " : "ranks ") + listed(texts, kMissingShown);
 }
 
 }  // namespace

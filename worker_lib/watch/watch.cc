@@ -7,7 +7,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "rendezvous/base/hex.h"
 #include "rendezvous/base/random.h"
@@ -66,15 +65,14 @@ tl::unexpected<Failure> watch_store_failure(const Error& error) {
 }
 
 Failure absence(const Members& world, const std::vector<GlobalRank>& missing) {
-  std::vector<std::string> names;
+  std::vector<Peer> peers;
   for (const GlobalRank rank : missing)
-    names.push_back(describe(world[rank.value]));
-  return {
-      ErrorCode::timeout,
-      fmt::format(
-          "{} did not join the failure watch in time; check whether it is stopped or overloaded",
-          fmt::join(names, ", ")),
-      missing};
+    peers.push_back(world[rank.value]);
+  return {ErrorCode::timeout,
+          fmt::format("{} did not join the failure watch in time; check whether {} stopped or "
+                      "overloaded",
+                      describe(peers), peers.size() == 1 ? "it is" : "they are"),
+          missing};
 }
 
 // Returns the ranks that do not listen yet; empty if the store does not answer.

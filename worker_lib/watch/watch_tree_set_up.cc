@@ -1,21 +1,13 @@
 // The set-up of the watch: Ready goes up the tree, Go comes down; or GiveUp ends it.
-#include <algorithm>
 #include <string>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "worker_lib/watch/watch_tree.h"
 
 namespace muster::worker {
 
 using namespace watch;  // NOLINT: names of the state machine
-
-namespace {
-
-constexpr size_t kRanksNamed = 8;
-
-}  // namespace
 
 void WatchTree::on(const Begin&) {
   reconcile();
@@ -97,20 +89,18 @@ std::set<int> WatchTree::unlinked() const {
 
 Failure WatchTree::set_up_timeout() const {
   std::vector<GlobalRank> missing;
-  std::vector<std::string> names;
+  std::vector<Peer> peers;
   const std::set<int> absent = unlinked();
   for (const int rank : absent.empty() ? awaited_ : absent) {
     missing.push_back({rank});
-    if (names.size() < kRanksNamed) names.push_back(describe(world_[rank]));
+    peers.push_back(world_[rank]);
   }
   if (missing.empty())
     return {ErrorCode::timeout,
             "not all ranks connected in time, and no rank reported which are missing"};
-  if (missing.size() > names.size())
-    names.push_back(fmt::format("{} more", missing.size() - names.size()));
   return {ErrorCode::timeout,
-          fmt::format("{} did not connect in time; check whether it is stopped or overloaded",
-                      fmt::join(names, ", ")),
+          fmt::format("{} did not connect in time; check whether {} stopped or overloaded",
+                      describe(peers), peers.size() == 1 ? "it is" : "they are"),
           missing};
 }
 

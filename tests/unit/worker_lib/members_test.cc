@@ -17,6 +17,15 @@ TEST(Members, ARankIsDescribedByItsHostAndProcess) {
   EXPECT_EQ(describe(known), "rank 2 (node7, pid 4711)");
 }
 
+TEST(Members, EightRanksAreNamedAndTheOthersCounted) {
+  std::vector<Peer> peers(2, kSomebody);
+  EXPECT_EQ(describe(peers), "rank 7 (node7, pid 4711) and rank 7 (node7, pid 4711)");
+  peers.resize(8, kSomebody);
+  EXPECT_FALSE(describe(peers).ends_with("other"));
+  peers.resize(9, kSomebody);
+  EXPECT_TRUE(describe(peers).ends_with("rank 7 (node7, pid 4711) and 1 other"));
+}
+
 // A group's ranks count from 0, whatever the global ranks of its members.
 TEST(Members, AreIndexedByTheirRankInTheGroup) {
   Members members;

@@ -67,6 +67,16 @@ TEST(Counted, UsesTheSingularForOne) {
   EXPECT_EQ(counted(0, "process"), "0 processes");
 }
 
+TEST(Listed, NamesTheFirstAndCountsTheOthers) {
+  const std::vector<std::string> names{"a", "b", "c"};
+  EXPECT_EQ(listed(std::vector<std::string>()), "");
+  EXPECT_EQ(listed(std::vector<std::string_view>{"a"}, 1), "a");
+  EXPECT_EQ(listed(std::vector<std::string_view>{"a", "b"}), "a and b");
+  EXPECT_EQ(listed(names, 3), "a, b and c");
+  EXPECT_EQ(listed(names, 2), "a, b and 1 other");
+  EXPECT_EQ(listed(names, 1), "a and 2 others");
+}
+
 TEST(Printable, ReplacesOtherBytesAndCutsToSize) {
   EXPECT_EQ(printable("a\x80\x7f\nb", 4), "a???");
   EXPECT_EQ(printable(" ~", 9, '.'), " ~");

@@ -27,11 +27,12 @@ TEST(AbsentMembers, AreNamedInGroupOrderAndListedByRank) {
   Members members = pair_of_the_job();
   std::swap(members.peers[0], members.peers[1]);
   const std::vector<int> both{0, 1};
-  EXPECT_EQ(absent_members(members, both, "within 2 s"),
-            (Failure{ErrorCode::timeout,
-                     "rank 6 (node6, pid 106), rank 4 (node4, pid 104) did not arrive within 2 s; "
-                     "check what they are doing instead, or give a longer timeout",
-                     {{4}, {6}}}));
+  EXPECT_EQ(
+      absent_members(members, both, "within 2 s"),
+      (Failure{ErrorCode::timeout,
+               "rank 6 (node6, pid 106) and rank 4 (node4, pid 104) did not arrive within 2 s; "
+               "check what they are doing instead, or give a longer timeout",
+               {{4}, {6}}}));
   EXPECT_EQ(absent_members(members, std::vector<int>{1}, "in time").message,
             "rank 4 (node4, pid 104) did not arrive in time; check what it is doing instead, or "
             "give a longer timeout");

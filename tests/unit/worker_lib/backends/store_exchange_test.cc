@@ -47,14 +47,15 @@ TEST(StoreExchange, NamesRanksThatDoNotArrive) {
   ASSERT_TRUE(setup.store.set("address/3", "it came"));
   met[0] = failure_of_exchange(setup);
   other.join();
-  EXPECT_EQ(met[0],
-            (Failure{ErrorCode::timeout,
-                     "rank 29 (testhost, pid 101), rank 28 (testhost, pid 102), rank 26 (testhost, "
-                     "pid 104), rank 25 (testhost, pid 105), rank 24 (testhost, pid 106), rank 23 "
-                     "(testhost, pid 107), rank 22 (testhost, pid 108), rank 21 (testhost, pid "
-                     "109) and 2 more did not arrive to set up the group's connections within 2 s; "
-                     "check what they are doing instead, or give a longer timeout",
-                     {{19}, {20}, {21}, {22}, {23}, {24}, {25}, {26}, {28}, {29}}}));
+  EXPECT_EQ(
+      met[0],
+      (Failure{ErrorCode::timeout,
+               "rank 29 (testhost, pid 101), rank 28 (testhost, pid 102), rank 26 (testhost, "
+               "pid 104), rank 25 (testhost, pid 105), rank 24 (testhost, pid 106), rank 23 "
+               "(testhost, pid 107), rank 22 (testhost, pid 108), rank 21 (testhost, pid "
+               "109) and 2 others did not arrive to set up the group's connections within 2 s; "
+               "check what they are doing instead, or give a longer timeout",
+               {{19}, {20}, {21}, {22}, {23}, {24}, {25}, {26}, {28}, {29}}}));
   EXPECT_EQ(met[1].message,
             "the last rank did not arrive to set up the group's connections within 2 s; check what "
             "they are doing instead, or give a longer timeout");

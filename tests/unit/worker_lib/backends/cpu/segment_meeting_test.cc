@@ -92,9 +92,10 @@ TEST(SegmentMeeting, AllRanksGetTheSameMemoryAndNoDescriptorStaysOpen) {
 TEST(SegmentMeeting, TheFirstRankNamesRanksThatDoNotArrive) {
   const store_test::RunningStore store;
   std::thread second([&] { EXPECT_EQ(said_of(meet_as(1, 4, store, soon())), "done"); });
-  EXPECT_THAT(said_of(meet_as(0, 4, store, after(milliseconds{2000}))),
-              testing::StartsWith("timeout [20 30]: rank 20 (host, pid 4002), rank 30 (host, pid "
-                                  "4003) did not arrive in time to share this node's memory; "));
+  EXPECT_THAT(
+      said_of(meet_as(0, 4, store, after(milliseconds{2000}))),
+      testing::StartsWith("timeout [20 30]: rank 20 (host, pid 4002) and rank 30 (host, pid "
+                          "4003) did not arrive in time to share this node's memory; "));
   second.join();
 }
 

@@ -227,7 +227,7 @@ TEST(ShmFailure, ATimeoutNamesAllAbsentRanksAndFailsTheGroupForThem) {
   EXPECT_THAT(
       outcomes,
       testing::Each(
-          "timeout [10 30]: rank 10 (host, pid 4001), rank 30 (host, pid 4003) did not arrive "
+          "timeout [10 30]: rank 10 (host, pid 4001) and rank 30 (host, pid 4003) did not arrive "
           "within 150 ms; check what they are doing instead, or give a longer timeout"));
   EXPECT_GT(suspicions.load(), 0) << "no rank was told the reason";
   EXPECT_EQ(said(world[0].run({.kind = OpKind::barrier}, soon())), outcomes[0]);
