@@ -69,7 +69,8 @@ class GroupBackend {
   virtual bool is_idle() const { return true; }
   virtual void wait_idle() {}
 
-  // Performs a send or a receive on the calling thread. Returns the sender's group rank.
+  // Performs a send or a receive on the calling thread. Returns the sender's group rank. REQUIRES,
+  // like begin(): the peer is not this rank (check_transfer() refuses that).
   virtual Outcome<int> transfer(const Transfer& transfer, Deadline deadline) = 0;
   // Starts all transfers at once; they progress without further calls. Returns one state for each.
   virtual Outcome<std::vector<std::shared_ptr<WorkState>>> begin(

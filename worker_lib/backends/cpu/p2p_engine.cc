@@ -161,7 +161,6 @@ void TransferEngine::arm() {
   for (std::vector<int>* peers : {&reading_, &writing_}) {
     std::sort(peers->begin(), peers->end());
     peers->erase(std::unique(peers->begin(), peers->end()), peers->end());
-    std::erase(*peers, members_.me);
   }
   links_->arm({reading_, writing_});
 }
@@ -176,12 +175,10 @@ RequestPtr TransferEngine::enter(const Transfer& transfer, Deadline deadline,
   request->transfer = transfer;
   request->deadline = deadline;
   under_way_.push_back(request);
-  if (!request->is_send()) {
-    post_receive(request);
-  } else if (transfer.peer == members_.me) {
-    send_to_self(request);
-  } else {
+  if (request->is_send()) {
     outs_[static_cast<size_t>(transfer.peer)].queue.push_back(request);
+  } else {
+    post_receive(request);
   }
   std::erase_if(under_way_, [](const RequestPtr& one) { return one->done; });
   return request;
@@ -201,21 +198,6 @@ void TransferEngine::post_receive(const RequestPtr& request) {
   } else {
     early->claimed = request;
   }
-}
-
-void TransferEngine::send_to_self(const RequestPtr& request) {
-  const Transfer& sent = request->transfer;
-  EarlyMessage message;
-  message.from = members_.me;
-  message.head = {.tag = sent.tag, .dtype = sent.dtype, .bytes = request->bytes()};
-  if (sent.count > 0) message.data.assign(sent.data, sent.data + request->bytes());
-  message.got = message.data.size();
-  if (const RequestPtr receive = matching_.take_posted(members_.me, sent.tag)) {
-    deliver(receive, members_.me, message);
-  } else {
-    *matching_.add_early(members_.me, message.head) = message;
-  }
-  if (!failure_) finish(request);
 }
 
 void TransferEngine::deliver(const RequestPtr& request, int from, const EarlyMessage& early) {

@@ -58,7 +58,6 @@ class TransferEngine {
   RequestPtr enter(const Transfer& transfer, Deadline deadline,
                    std::shared_ptr<HostWork> work = nullptr);
   void post_receive(const RequestPtr& request);
-  void send_to_self(const RequestPtr& request);
   void pass();
   bool push(int peer);
   bool pull(int peer);

@@ -37,7 +37,6 @@ class GlooBackend final : public GroupBackend {
   Outcome<int> transfer(const Transfer& transfer, Deadline deadline) override;
   Outcome<std::vector<std::shared_ptr<WorkState>>> begin(const std::vector<Transfer>& transfers,
                                                          Deadline deadline) override;
-  std::string refuses(const Transfer& transfer) const override;
   void abort(const Failure& failure) override;
 
  private:
@@ -89,11 +88,6 @@ Outcome<> GlooBackend::run(const Operation& operation, Deadline deadline) {
   } catch (const std::exception& error) {
     return explain(error, deadline, late_operation(operation));
   }
-}
-
-std::string GlooBackend::refuses(const Transfer& transfer) const {
-  if (transfer.peer == members_.me) return "Gloo cannot send from a rank to itself";
-  return {};
 }
 
 // Mixes size and dtype into the slot, so that unequal ends never match and time out: a message

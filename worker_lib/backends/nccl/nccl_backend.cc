@@ -100,7 +100,7 @@ Outcome<std::shared_ptr<WorkState>> NcclBackend::start(const Operation& operatio
 }
 
 std::string NcclBackend::refuses(const Transfer& transfer) const {
-  return nccl_refuses(transfer, members_.me);
+  return nccl_refuses(transfer);
 }
 
 Outcome<int> NcclBackend::transfer(const Transfer& transfer, Deadline deadline) {

@@ -238,11 +238,10 @@ std::string nccl_refuses(const Operation& operation) {
   return {};
 }
 
-std::string nccl_refuses(const Transfer& transfer, int my_rank) {
+std::string nccl_refuses(const Transfer& transfer) {
   if (transfer.tag != 0) return "NCCL does not support tags; use tag 0, or host memory";
   if (transfer.peer < 0)
     return "NCCL cannot receive from any rank; name the sender, or use host memory";
-  if (transfer.peer == my_rank) return "NCCL cannot send from a rank to itself";
   return {};
 }
 

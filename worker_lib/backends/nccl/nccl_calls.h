@@ -24,7 +24,7 @@ struct NcclTarget {
 
 // Returns the reason if NCCL cannot do such an operation at all; else empty.
 std::string nccl_refuses(const Operation& operation);
-std::string nccl_refuses(const Transfer& transfer, int my_rank);
+std::string nccl_refuses(const Transfer& transfer);
 
 // Enqueues the operation. Fails with code backend. REQUIRES: nccl_refuses() is empty.
 Outcome<> put_on_stream(const NcclTarget& target, const Operation& operation);

@@ -101,8 +101,8 @@ class ScriptedLinks final : public ByteLinks {
 
 class ScriptedTransfers : public testing::Test {
  protected:
-  static Transfer of(OpKind kind, std::vector<int32_t>& data, int tag, int peer = 1) {
-    return transfer_of(kind, data, peer, tag);
+  static Transfer of(OpKind kind, std::vector<int32_t>& data, int tag) {
+    return transfer_of(kind, data, 1, tag);
   }
   // Returns once a thread sleeps on the links for a message with tag 1.
   std::future<Outcome<int>> asleep_in_a_receive(std::vector<int32_t>& data) {
@@ -200,16 +200,6 @@ TEST_F(ScriptedTransfers, TheThreadForBegunRequestsEndsOnFailure) {
   EXPECT_THAT(ending(second->front()->outcome()), HasSubstr("mismatch: "));
   EXPECT_THAT(ending(first->front()->wait(after(seconds{60}))), HasSubstr("mismatch: "));
   EXPECT_FALSE(engine_.begin({of(OpKind::recv, never, 6)}, after(seconds{60})));
-}
-
-TEST_F(ScriptedTransfers, AMismatchedSendToItselfFailsBothEnds) {
-  std::vector<int32_t> two(2);
-  std::vector<int32_t> three(3);
-  const auto works = engine_.begin({of(OpKind::recv, two, 1, 0), of(OpKind::send, three, 1, 0)},
-                                   after(seconds{60}));
-  ASSERT_TRUE(works);
-  for (const auto& work : *works)
-    EXPECT_THAT(ending(work->outcome()), HasSubstr("mismatch: "));
 }
 
 TEST_F(ScriptedTransfers, BeginLeavesNothingUnderWayIfNoThreadStarts) {

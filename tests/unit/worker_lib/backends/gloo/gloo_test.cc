@@ -174,16 +174,6 @@ TEST(GlooBackend, AWaitThatExpiresLeavesTheGroupUsable) {
   });
 }
 
-TEST(GlooBackend, RefusesMessagesToItself) {
-  BackendRanks group(2);
-  const Backends backends = group.make(make_gloo_backend);
-  std::vector<int32_t> data(1);
-  EXPECT_EQ(of(backends, 0).refuses(transfer_of(OpKind::send, data, 0)),
-            "Gloo cannot send from a rank to itself");
-  EXPECT_EQ(of(backends, 0).refuses(transfer_of(OpKind::send, data, 1, 5)), "");
-  EXPECT_EQ(of(backends, 0).refuses(transfer_of(OpKind::recv, data, -1, 5)), "");
-}
-
 // ---- failures
 
 TEST(GlooBackend, AnAbsentRankIsNamedAtTheDeadline) {
