@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "rendezvous/base/text.h"
-#include "rendezvous/net/address.h"
 
 namespace muster::membership {
 namespace {
@@ -91,8 +90,8 @@ std::string_view majority(const std::vector<std::string_view>& dialled, bool loo
 }  // namespace
 
 bool is_loopback(std::string_view address) {
-  const std::optional<IpAddress> numeric = IpAddress::parse(address);
-  return numeric ? numeric->is_loopback() : address == "localhost";
+  if (address.starts_with("::ffff:")) address.remove_prefix(7);
+  return address == "::1" || address == "localhost" || address.starts_with("127.");
 }
 
 bool natural_less(std::string_view a, std::string_view b) {
