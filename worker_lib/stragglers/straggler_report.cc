@@ -375,16 +375,16 @@ std::string straggler_words(const StragglerFindings::Straggler& straggler,
         return " is gone";
     }
   }
-  const AwaitedCall& awaited = straggler.awaited;
-  const std::string call = awaited.label.empty() ? "it" : awaited.label;
+  const AwaitedCall& missed = straggler.awaited;
+  const std::string call = missed.label.empty() ? "it" : missed.label;
   if (!straggler.instead.empty())
     return fmt::format(" has not called {} {}, but is in {}", call, within(question.limit),
                        straggler.instead);
-  if (!awaited.label.empty() && awaited.number == 0)
+  if (!missed.label.empty() && missed.number == 0)
     return fmt::format(" does not do its part of {}", call);
   std::string words = " has not called " + call;
-  if (awaited.label.empty()) words += " " + within(question.limit);
-  if (is_set_up(awaited.lane) || !straggler.at) return words;
+  if (missed.label.empty()) words += " " + within(question.limit);
+  if (is_set_up(missed.lane) || !straggler.at) return words;
   if (*straggler.at == 0) return words + " (nor anything before)";
   return words + fmt::format(" (its last: {} {})", straggler.last, *straggler.at);
 }
