@@ -335,19 +335,6 @@ TEST(Coordinator, ForgetsAJobOnceThatItsNodesLeftTwiceBeforeItBegan) {
   EXPECT_LT(host.coordinator->counters().jobs, 70U);
 }
 
-TEST(Coordinator, StaysForAJobWhoseNodesLeftAndCameBack) {
-  boost::asio::io_context loop;
-  const Host host(loop);
-  join_and_leave(loop, host, "b");
-  const auto agent = joined_agent(loop, host.port(), join_of(2), "b");
-  bool idle = false;
-  host.coordinator->wait_until_idle([&] { idle = true; });
-  EXPECT_TRUE(run_until(loop, [&] { return !host.said.empty() || idle; }));
-  EXPECT_FALSE(idle);
-  ASSERT_FALSE(host.said.empty());
-  EXPECT_NE(host.said[0].find("it stays until the agent of job 'b'"), std::string::npos);
-}
-
 TEST(Coordinator, IsIdleWithoutAgents) {
   boost::asio::io_context loop;
   const Host host(loop);
@@ -356,10 +343,9 @@ TEST(Coordinator, IsIdleWithoutAgents) {
   EXPECT_TRUE(run_until(loop, [&] { return idle; }));
 }
 
-TEST(Coordinator, StaysWhileAnotherAgentNeedsItAndSaysSo) {
-  boost::asio::io_context loop;
-  const Host host(loop);
-  auto agent = joined_agent(loop, host.port(), join_of(2));
+// The agent reports every second until the host says why it stays.
+void expect_to_stay(boost::asio::io_context& loop, Host& host, RawAgent& agent,
+                    const std::string& job) {
   bool idle = false;
   host.coordinator->wait_until_idle([&] { idle = true; });
   Report report;
@@ -367,14 +353,32 @@ TEST(Coordinator, StaysWhileAnotherAgentNeedsItAndSaysSo) {
     if (std::chrono::steady_clock::now() >= beat_at) {
       beat_at += std::chrono::seconds{1};
       ++report.sequence;
-      agent->send(AgentMessage(report));
+      agent.send(AgentMessage(report));
     }
-    return !host.said.empty();
+    return !host.said.empty() || idle;
   }));
-  EXPECT_NE(host.said[0].find("it stays until the agent of job 'job'"), std::string::npos);
   EXPECT_FALSE(idle);
+  ASSERT_FALSE(host.said.empty());
+  EXPECT_NE(host.said[0].find("it stays until the agent of job '" + job), std::string::npos);
+}
+
+TEST(Coordinator, StaysWhileAnotherAgentNeedsItAndSaysSo) {
+  boost::asio::io_context loop;
+  Host host(loop);
+  auto agent = joined_agent(loop, host.port(), join_of(2));
+  expect_to_stay(loop, host, *agent, "job");
+  bool idle = false;
   agent.reset();
+  host.coordinator->wait_until_idle([&] { idle = true; });
   EXPECT_TRUE(run_until(loop, [&] { return idle; }));
+}
+
+TEST(Coordinator, StaysForAJobWhoseNodesLeftAndCameBack) {
+  boost::asio::io_context loop;
+  Host host(loop);
+  join_and_leave(loop, host, "b");
+  const auto agent = joined_agent(loop, host.port(), join_of(2), "b");
+  expect_to_stay(loop, host, *agent, "b");
 }
 
 }  // namespace

@@ -236,25 +236,5 @@ TEST(GroupCreate, ASplitRefusesAWrongNameOrTimeOutBeforeAnythingIsSent) {
   job.each([](FakeRank& rank) { rank.world().split(0).barrier(); });
 }
 
-TEST(GroupCreate, BothPartsOfASplitShareOneDeadline) {
-  FakeJob job(2);
-  Deadline latest{};
-  Deadline given{};
-  BackendMaker& maker = job[0].host->makers.cpu;
-  maker = [make = maker, &given](GroupSetup setup) {
-    given = setup.deadline;
-    return make(std::move(setup));
-  };
-  job.each([&](FakeRank& rank) {
-    if (rank.me == 1) {
-      job.tables().named("world").wait_inside(1, 1);  // Rank 0 is in the first part.
-      latest = std::chrono::steady_clock::now() + 1h;
-    }
-    rank.world().split(0, 0, {.timeout = 1h});
-  });
-  EXPECT_NE(given, Deadline{});
-  EXPECT_LE(given, latest);
-}
-
 }  // namespace
 }  // namespace muster::worker::group_test
