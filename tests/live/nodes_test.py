@@ -244,7 +244,7 @@ class Failures(NodesTest):
         self.assertIn("cannot inform the other nodes: no contact with the host", alone.stderr())
         self.assertLess(time.monotonic() - began, within(10))
         again = self.lacking("again", *self.static_flags(1, 2))
-        wait_for(lambda: "telling" in again.stderr(), "it tries")
+        wait_for(lambda: "informing" in again.stderr(), "it tries")
         again.signal(signal.SIGINT)
         self.assertEqual(again.wait(), -signal.SIGINT)
 
