@@ -208,7 +208,7 @@ class Nodes(HangTest):
                                      [("mismatch", "proof", [0, 1])], one.stderr())
                     self.assertEqual((job.result(node)["exit_code"], job.result(node)["mismatch"]["ranks"]), (0, [0, 1]))
                     self.assertRegex(one.stderr(), r"muster: rank 0 \(.*pid \d+\) called all_reduce #1 of group 'world' with 1000 "
-                                                   r"float32, rank 1 \(.*pid \d+\) with 2000 float32; which of them is wrong cannot")
+                                                   r"float32, rank 1 \(.*pid \d+\) with 2000 float32; which of them is wrong is unknown")
                     self.assertNotRegex(one.stderr(), "counts as failed|the job goes on|musterctl")
                 self.assertEqual([b["verdict"]["ranks"] for b in job.bundles().values()], [[0, 1]])
 
