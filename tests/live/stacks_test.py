@@ -230,7 +230,9 @@ class OtherRights(StacksTest):
         job = self.start("--nproc-per-node", 1, "--no-python", "setpriv", f"--reuid={USER}", "--clear-groups",
                          self.path("python"), self.path("ranks.py"), "lock", env={"PATH": "/usr/bin:/bin"})
         wait_for(lambda: "there" in job.stdout(), "the rank is there")
-        self.assertIn(NO_PY_SPY, self.shown(job.pid))
+        code, out, err = musterctl("stacks", job.pid, env=self.env)
+        self.assertEqual((code, err), (0, ""))
+        self.assertIn(NO_PY_SPY, out)
         self.assertFalse(self.exists("was-run"))
 
 
