@@ -339,8 +339,10 @@ TEST(LifeLook, TheProcessThatRecordsDecides) {
     test::pause_for(seconds(300), "a long timer");
   });
   EXPECT_EQ(words_once(LifeState::sleeping, launcher.pid()), "sleeping in clock_nanosleep()");
-  const pid_t recorder = look_at(launcher.pid()).tree.rbegin()->first;
-  ASSERT_NE(recorder, launcher.pid());
+  const LifeLook look = look_at(launcher.pid());
+  ASSERT_EQ(look.tree.size(), 2U);
+  const auto& [first, last] = std::pair(*look.tree.begin(), *look.tree.rbegin());
+  const pid_t recorder = first.first == launcher.pid() ? last.first : first.first;  // Pids wrap.
   const std::string words = words_once(LifeState::blocked, launcher.pid(), "", recorder);
   EXPECT_NE(words.find("(process " + std::to_string(recorder)), words.npos) << words;
 }
