@@ -38,8 +38,8 @@ struct AgentInput {
   std::vector<std::string> warnings;  // Remarks on the command line; shown first.
 };
 
-// Runs the job to its end and returns the exit code of the whole launcher. REQUIRES: called in the
-// forked child, with one thread, all signals blocked and no child processes.
+// Runs the job to its end, and ends the process with the exit code of the whole launcher. REQUIRES:
+// called in the forked child, with one thread, all signals blocked and no child processes.
 int run_agent(const AgentInput& input, const AgentContext& context);
 
 }  // namespace muster

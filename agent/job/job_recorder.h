@@ -1,6 +1,7 @@
 // Records a job as it runs: events.jsonl, torch's console events and the restart lines, and at the
-// end the JobReport from which verdict, result.json and exit code are made. It observes and never
-// decides. Control loop only; the lines go to the output thread through the callbacks.
+// end the JobReport from which verdict, result.json and exit code are made. It starts and stops
+// nothing, but has each attempt judged (judged_attempt.h). Control loop only; the lines go to the
+// output thread through the callbacks.
 #pragma once
 
 #include <functional>
