@@ -64,17 +64,6 @@ tl::unexpected<Failure> watch_store_failure(const Error& error) {
                 "cannot exchange addresses to watch the other ranks: " + error.message);
 }
 
-Failure absence(const Members& world, const std::vector<GlobalRank>& missing) {
-  std::vector<Peer> peers;
-  for (const GlobalRank rank : missing)
-    peers.push_back(world[rank.value]);
-  return {ErrorCode::timeout,
-          fmt::format("{} did not join the failure watch in time; check whether {} stopped or "
-                      "overloaded",
-                      describe(peers), peers.size() == 1 ? "it is" : "they are"),
-          missing};
-}
-
 // Returns the ranks that do not listen yet; empty if the store does not answer.
 std::vector<GlobalRank> not_up(StoreClient& store, const std::vector<GlobalRank>& ranks) {
   std::vector<GlobalRank> missing;
@@ -133,7 +122,7 @@ Outcome<> wait_for_ranks(Watch::Options& options, const std::vector<int>& ranks)
     if (auto death = death_among(options, missing)) return tl::unexpected(*death);
     if (left > slice) continue;
     if (missing.empty()) return watch_store_failure(waited.error());
-    return tl::unexpected(absence(options.world, missing));
+    return tl::unexpected(watch::absence(options.world, missing, "join the failure watch"));
   }
 }
 
@@ -141,7 +130,8 @@ Outcome<> wait_for_ranks(Watch::Options& options, const std::vector<int>& ranks)
 Failure with_culprits(Failure failure, Watch::Options& options) {
   if (failure.code != ErrorCode::timeout || !options.store) return failure;
   const std::vector<GlobalRank> missing = not_up(*options.store, failure.ranks);
-  return missing.empty() ? failure : absence(options.world, missing);
+  return missing.empty() ? failure
+                         : watch::absence(options.world, missing, "join the failure watch");
 }
 
 // Listens, publishes that, and waits for the ranks that this one will dial.

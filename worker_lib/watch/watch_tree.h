@@ -127,6 +127,9 @@ inline constexpr Duration kPartHeard = std::chrono::milliseconds(50);
 // gives up first; half of it if it knows that a neighbour is waiting.
 inline constexpr Duration kHearsay = std::chrono::milliseconds(250);
 
+// The timeout of a set-up that `missing`, not empty, did not complete in time; `action`: "connect".
+Failure absence(const Members& world, const std::vector<GlobalRank>& missing, const char* action);
+
 }  // namespace watch
 
 class WatchTree {

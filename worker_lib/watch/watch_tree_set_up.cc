@@ -1,5 +1,4 @@
 // The set-up of the watch: Ready goes up the tree, Go comes down; or GiveUp ends it.
-#include <string>
 
 #include <fmt/format.h>
 
@@ -8,6 +7,17 @@
 namespace muster::worker {
 
 using namespace watch;  // NOLINT: names of the state machine
+
+Failure watch::absence(const Members& world, const std::vector<GlobalRank>& missing,
+                       const char* action) {
+  std::vector<Peer> peers;
+  for (const GlobalRank rank : missing)
+    peers.push_back(world[rank.value]);
+  return {ErrorCode::timeout,
+          fmt::format("{} did not {} in time; check whether {} stopped or overloaded",
+                      describe(peers), action, peers.size() == 1 ? "it is" : "they are"),
+          missing};
+}
 
 void WatchTree::on(const Begin&) {
   reconcile();
@@ -89,19 +99,13 @@ std::set<int> WatchTree::unlinked() const {
 
 Failure WatchTree::set_up_timeout() const {
   std::vector<GlobalRank> missing;
-  std::vector<Peer> peers;
   const std::set<int> absent = unlinked();
-  for (const int rank : absent.empty() ? awaited_ : absent) {
+  for (const int rank : absent.empty() ? awaited_ : absent)
     missing.push_back({rank});
-    peers.push_back(world_[rank]);
-  }
   if (missing.empty())
     return {ErrorCode::timeout,
             "not all ranks connected in time, and no rank reported which are missing"};
-  return {ErrorCode::timeout,
-          fmt::format("{} did not connect in time; check whether {} stopped or overloaded",
-                      describe(peers), peers.size() == 1 ? "it is" : "they are"),
-          missing};
+  return absence(world_, missing, "connect");
 }
 
 }  // namespace muster::worker
