@@ -134,7 +134,8 @@ JudgedAttempt judge_attempt(const std::vector<NodeEvidence>& nodes,
     judged.error_node_rank = node.node_rank;
   }
   const std::vector<Seen> all = in_order(nodes);
-  const AttemptVerdict verdict = judge(signs_of(all), lost, detected);
+  const std::vector<WorkerSigns> signs = signs_of(all);
+  const AttemptVerdict verdict = judge(signs, lost, detected);
   judged.reason = verdict.reason;
   if (verdict.lost) judged.lost_node = lost[*verdict.lost].node_rank;
   bool is_awaited = false;
@@ -159,7 +160,7 @@ JudgedAttempt judge_attempt(const std::vector<NodeEvidence>& nodes,
     tell_what_others_say(judged, all, verdict);
   }
   if (is_awaited) name_witness(judged);
-  explain_by_store(judged, nodes, signs_of(all), verdict);
+  explain_by_store(judged, nodes, signs, verdict);
   return judged;
 }
 
