@@ -11,16 +11,13 @@
 #include "agent/hang/watch_wire.h"
 #include "agent/letter.h"
 #include "detector_harness.h"
+#include "rendezvous/base/steady_now.h"
 #include "tests/wait_for.h"
 
 namespace muster::hang {
 namespace {
 
 using std::chrono::milliseconds;
-
-Instant now() {
-  return to_instant(std::chrono::steady_clock::now());
-}
 
 // Node 0 has rank 0, node 1 has rank 1, of one group.
 class JobWatchTest : public testing::Test {
@@ -48,24 +45,25 @@ class JobWatchTest : public testing::Test {
     digest.rank = rank;
     digest.generation = 1;
     digest.source = 1;
-    digest.at = now();
+    digest.at = steady_now();
     GroupDigest& group = digest.groups.emplace_back();
     group.id = group.name = "world";
     group.ranks = {0, 1};
     group.size = 2;
     group.own_rank = rank;
-    group.since = now() - std::chrono::seconds(60);
+    group.since = steady_now() - std::chrono::seconds(60);
     group.called = count == 0 ? 0 : 1;
-    if (count > 0) group.calls.push_back({1, sum_of(count), now() - ago, "train.py:88", false});
+    if (count > 0)
+      group.calls.push_back({1, sum_of(count), steady_now() - ago, "train.py:88", false});
     return digest;
   }
 
   // Lets the other node report now.
   void hear(const RankDigest& digest, bool is_last = false) {
-    other_.note(now(), Digested{digest});
-    const auto message = other_.message(now(), /*at_once=*/true);
+    other_.note(steady_now(), Digested{digest});
+    const auto message = other_.message(steady_now(), /*at_once=*/true);
     ASSERT_TRUE(message);
-    watch_.hear(1, *message, is_last, now());
+    watch_.hear(1, *message, is_last, steady_now());
   }
 
   std::vector<std::string> sent_of(Letter kind, int node) const {
@@ -108,8 +106,8 @@ TEST_F(JobWatchTest, AFailureIsExplainedByACallThatArrivesLater) {
 TEST_F(JobWatchTest, ARemoteFailureIsExplainedByAnUnreadCallOfALocalRank) {
   hear(calling(1, 16, {}));
   ring_ = calling(0, 8, {});
-  other_.note(now(), Ended{1, -6});
-  watch_.hear(1, other_.message(now(), true).value(), /*is_last=*/true, now());
+  other_.note(steady_now(), Ended{1, -6});
+  watch_.hear(1, other_.message(steady_now(), true).value(), /*is_last=*/true, steady_now());
   EXPECT_EQ(settled_, 1);
   EXPECT_EQ(found_.back(), "explained by 1");
 }
@@ -119,7 +117,7 @@ TEST_F(JobWatchTest, ANodeIsAnsweredOnlyAfterItsLastCallsAreCompared) {
   watch_.see(Ended{0, 0});
   hear(calling(1, 16, {}));
   EXPECT_EQ(sent_of(Letter::heard, 1), std::vector<std::string>());
-  other_.note(now(), Ended{1, 0});
+  other_.note(steady_now(), Ended{1, 0});
   size_t found_by_then = 0;
   on_send_ = [&] { found_by_then = found_.size(); };
   hear(calling(1, 16, {}), /*is_last=*/true);
@@ -221,26 +219,26 @@ TEST_F(JobWatchTest, IsSuspendedWhileAnyNodeIs) {
     return !found_.empty();
   };
   watch_.see(Suspended{});
-  other_.note(now(), Suspended{});
+  other_.note(steady_now(), Suspended{});
   hear(calling(1, 0, {}));
   watch_.see(Resumed{});
   EXPECT_FALSE(is_judging()) << "the other node is still suspended";
   watch_.see(Suspended{});
-  other_.note(now(), Resumed{});
+  other_.note(steady_now(), Resumed{});
   EXPECT_FALSE(is_judging()) << "this node is still suspended";
   watch_.see(Resumed{});
   EXPECT_TRUE(is_judging());
 }
 
 TEST_F(JobWatchTest, GarbageIsIgnored) {
-  watch_.hear(1, "garbage", true, now());
+  watch_.hear(1, "garbage", true, steady_now());
   watch_.see(Ended{0, 1});
   EXPECT_TRUE(watch_.is_settling()) << "garbage is no last message";
 }
 
 TEST_F(JobWatchTest, TheEndReportsTheStragglers) {
   hear(calling(1, 8, milliseconds(0)));
-  const Instant began = now() - std::chrono::seconds(100);
+  const Instant began = steady_now() - std::chrono::seconds(100);
   const auto part = [&](uint64_t call, int rank, Duration late) {
     const Instant at = began + call * std::chrono::seconds(1) + late;
     return Arrivals{.group = "world",

@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include "rendezvous/base/steady_now.h"
 #include "tests/unit/rendezvous/ring/ring_harness.h"
 #include "tests/wait_for.h"
 
@@ -44,7 +45,7 @@ class TraceTest : public testing::Test {
   ~TraceTest() override { std::filesystem::remove(path_); }
 
   void tell_clock(std::chrono::nanoseconds ahead = {}) {
-    const Instant now = to_instant(std::chrono::steady_clock::now());
+    const Instant now = steady_now();
     trace_->set_clock(now, now.time_since_epoch().count() + ahead.count(), Duration(0));
   }
   void attach() {
@@ -278,7 +279,7 @@ TEST_F(TraceTest, WaitsForTheClockBeforeItReads) {
 }
 
 TEST_F(TraceTest, KeepsTheMoreExactClock) {
-  const Instant now = to_instant(std::chrono::steady_clock::now());
+  const Instant now = steady_now();
   trace_->set_clock(now, 1'000'000'000, std::chrono::microseconds(10));
   trace_->set_clock(now, 9'000'000'000'000, std::chrono::milliseconds(10));
   trace_->mark("now");

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "rendezvous/backends/threaded_rendezvous.h"
+#include "rendezvous/base/steady_now.h"
 #include "tests/unit/rendezvous/backends/rendezvous_harness.h"
 
 namespace muster {
@@ -11,10 +12,6 @@ namespace {
 
 using membership::Datagram;
 using membership::Delivered;
-
-Instant now_here() {
-  return to_instant(std::chrono::steady_clock::now());
-}
 
 Agents start_round(boost::asio::io_context& loop, const RendezvousOptions& given, int count) {
   Agents agents;
@@ -34,7 +31,7 @@ TEST(MeetingDatagrams, ReachOneOrAllOtherNodesWithTranslatedTimes) {
   boost::asio::io_context loop;
   const Agents agents = start_round(loop, endpoint_options(free_port(), 3, 3), 3);
   const int first = agents[0]->rounds[0].node_rank;
-  const Instant at = now_here();
+  const Instant at = steady_now();
   agents[2]->meeting().send({1, first, at, {}, "to one"});
   agents[2]->meeting().send({1, -1, at, {}, "to all"});
   ASSERT_TRUE(run_until(
@@ -61,8 +58,8 @@ TEST(MeetingDatagrams, AreDroppedAfterTheirEpoch) {
     agent->meeting().tell(member::ReadyForRound{});
   }
   ASSERT_TRUE(all_have_rounds(loop, agents, 2));
-  agents[0]->meeting().send({1, -1, now_here(), {}, "old"});
-  agents[0]->meeting().send({2, -1, now_here(), {}, "new"});
+  agents[0]->meeting().send({1, -1, steady_now(), {}, "old"});
+  agents[0]->meeting().send({2, -1, steady_now(), {}, "new"});
   ASSERT_TRUE(run_until(loop, [&] { return !agents[1]->datagrams.empty(); }));
   EXPECT_EQ(agents[1]->datagrams[0].payload, "new");
 }
@@ -72,7 +69,7 @@ TEST(MeetingDatagrams, GoNowhereFromASingleNode) {
   TestAgent agent(loop, RendezvousOptions());
   agent.meeting().tell(member::ReadyForRound{});
   ASSERT_TRUE(agent.wait_rounds(1));
-  agent.meeting().send({agent.rounds[0].epoch, -1, now_here(), {}, "hello?"});
+  agent.meeting().send({agent.rounds[0].epoch, -1, steady_now(), {}, "hello?"});
   EXPECT_TRUE(agent.close_and_wait());
   EXPECT_TRUE(agent.datagrams.empty());
 }

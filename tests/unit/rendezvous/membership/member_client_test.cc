@@ -11,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/steady_now.h"
 #include "rendezvous/membership/coordinator.h"
 #include "rendezvous/membership/random_ids.h"
 #include "rendezvous/membership/store_probe.h"
@@ -105,7 +106,7 @@ TEST(MemberClient, SendsAnotherNodeADatagramWithItsTime) {
   options.member.join.agent = random_agent_id();
   Client second(loop, host->port(), options);
   ASSERT_TRUE(run_until(loop, [&] { return !first.rounds.empty() && !second.rounds.empty(); }));
-  const Instant at = to_instant(std::chrono::steady_clock::now()) - std::chrono::seconds(5);
+  const Instant at = steady_now() - std::chrono::seconds(5);
   membership::Datagram datagram = datagram_of("a letter", at);
   datagram.epoch = first.rounds[0].epoch;
   datagram.to = second.rounds[0].node_rank;
