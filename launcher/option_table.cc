@@ -71,8 +71,7 @@ constexpr auto kRows = std::to_array<OptionRow>({
     {"notice-before", kRestarts, "SECONDS", "",
      "Under Slurm: warn all workers this long before the job's time limit, by SIGUSR1, which they "
      "ignore unless they handle it, and by should_stop() of the worker library. A warning signal "
-     "of "
-     "Slurm itself (sbatch --signal) is passed on to all nodes as well.",
+     "of Slurm itself (sbatch --signal) is passed on to all nodes as well.",
      kOwn},
     {"requeue", kRestarts, "[=MAX]", "",
      "Under Slurm: requeue the job once it has ended after such a warning, or when Slurm pre-empts "

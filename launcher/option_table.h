@@ -16,8 +16,8 @@ struct OptionTraits {
   bool own = false;
   bool reads_variable = true;
   bool information = false;  // True if it requests a text and ends the walk over the arguments.
-  bool launchers_only =
-      false;  // True if hardly any program has such a flag; behind PROGRAM it causes a warning.
+  // True if hardly any program has such a flag; behind PROGRAM it causes a warning.
+  bool launchers_only = false;
 };
 
 struct OptionRow {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <chrono>
 
 #include "agent/launch_spec.h"
 #include "rendezvous/base/error.h"

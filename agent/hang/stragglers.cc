@@ -4,7 +4,6 @@
 #include <set>
 
 namespace muster::hang {
-namespace {}  // namespace
 
 void StragglerTable::take(int node_rank, const Arrivals& arrivals, Duration error) {
   if (arrivals.mean < disturbed_) return;

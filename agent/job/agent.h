@@ -18,8 +18,8 @@ namespace muster {
 struct AgentContext {
   int control_fd = -1;  // The agent's end of the control channel (control_channel.h).
   pid_t front = -1;
-  bool hangup_ignored =
-      false;            // SIGHUP was inherited as ignored (nohup) and stays ignored in the workers.
+  // SIGHUP was inherited as ignored (nohup) and stays ignored in the workers.
+  bool hangup_ignored = false;
   int front_group = 0;  // The front's process group, which a shell puts into the foreground.
   unsigned long descriptor_limit = 0;  // The soft limit to restore in the workers.
 };

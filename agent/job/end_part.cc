@@ -154,8 +154,7 @@ std::string EndPart::notice_text(Ending::Notice what) const {
              "waiting\n";
     case Ending::Notice::files_are_missing:
       return "muster: the job has ended; its last files are not written yet; a second signal "
-             "leaves "
-             "without them\n";
+             "leaves without them\n";
   }
   CHECK(false);
 }

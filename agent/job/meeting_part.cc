@@ -1,7 +1,6 @@
 #include "agent/job/meeting_part.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 #include <vector>
 

@@ -1,7 +1,5 @@
 #include "agent/job/rendezvous_options.h"
 
-#include <chrono>
-
 #include "rendezvous/backends/job_ports.h"
 #include "rendezvous/base/hex.h"
 #include "rendezvous/base/mac.h"

@@ -1,7 +1,6 @@
 #include "agent/job/stop_part.h"
 
 #include <algorithm>
-#include <chrono>
 #include <csignal>
 #include <string>
 #include <utility>

@@ -1,6 +1,5 @@
 #include "agent/report/result_json.h"
 
-#include <chrono>
 #include <csignal>
 
 #include <fmt/format.h>

@@ -32,8 +32,8 @@ namespace muster::ring {
 struct GroupFacts {
   std::string_view id = {};
   std::string_view name = {};
-  std::string_view ranks =
-      {};  // "0-3,7" in group order; longer than 127 bytes: recorded as unknown.
+  // "0-3,7" in group order; longer than 127 bytes: recorded as unknown.
+  std::string_view ranks = {};
   int size = 0;
   int own_rank = -1;
   bool completion_is_late = false;

@@ -115,8 +115,7 @@ std::string Group::check_device(const Device& device, bool is_service) const {
   if (device.kind == Device::Kind::cpu) {
     if (is_service || plan_.backend != Backend::nccl) return {};
     return "the group was made with the backend nccl, which works on GPU memory only; make one "
-           "with "
-           "cpu or automatic for host memory";
+           "with cpu or automatic for host memory";
   }
   if (plan_.backend != Backend::nccl && plan_.backend != Backend::automatic) {
     return fmt::format(

@@ -81,8 +81,8 @@ struct StragglerFindings {
     // The number of the rank's last call in the lane of `awaited`; nullopt: it has no such group.
     std::optional<uint64_t> at = {};
     std::string last = {};  // The name of that last call: "barrier".
-    std::string instead =
-        {};  // The call that the rank is in, in a circle: "barrier 4 of group world".
+    // The call that the rank is in, in a circle: "barrier 4 of group world".
+    std::string instead = {};
   };
   std::set<int> to_ask;                 // Answers needed next.
   std::map<int, Straggler> stragglers;  // The ranks that hold up all others.

@@ -2,7 +2,6 @@
 // Owns all sockets, the thread, and the WatchTree. SIGTERM is handled by watch_stop.h.
 #pragma once
 
-#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <map>
