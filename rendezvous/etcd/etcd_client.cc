@@ -88,13 +88,16 @@ Result<std::string> EtcdClient::call(const std::string& path, const std::string&
   std::vector<std::optional<EtcdTrouble>> troubles(options_.members.size());
   int hopeless_rounds = 0;
   for (size_t tries = 1;; ++tries) {
-    Try answer = try_once(path, json, std::min(limit, etcd_now() + kCallLimit));
+    const Deadline until = etcd_now() + kCallLimit;
+    Try answer = try_once(path, json, std::min(limit, until));
     if (answer) return std::move(*answer);
     const auto& [trouble, is_final] = answer.error();
     if (trouble.kind == Kind::cancelled)
       return fail(ExitCode::rendezvous, "etcd is not asked any more: this node leaves");
     if (is_final) return fail(code_of(trouble), "etcd: " + trouble.why);
-    troubles[current_] = trouble;
+    // A try that the limit cut short tells less than the one before it.
+    const bool was_cut_short = limit < until && etcd_now() >= limit;
+    if (!troubles[current_] || !was_cut_short) troubles[current_] = trouble;
     current_ = (current_ + 1) % troubles.size();
     if (tries % troubles.size() == 0) {
       const bool is_hopeless = std::ranges::all_of(

@@ -114,6 +114,25 @@ class Forgetful:
                     (far if source is near else near).sendall(data)
 
 
+class FallsSilent:
+    """A server that refuses `calls` calls with an error of HTTP and then answers nothing."""
+
+    def __init__(self, calls):
+        self.left, self.open = calls, []
+        self.server, own = listening()
+        self.endpoint = f"127.0.0.1:{own}"
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        while True:
+            connection, _ = self.server.accept()
+            self.open.append(connection)
+            if self.left > 0 and connection.recv(65536):
+                self.left -= 1
+                connection.sendall(b"HTTP/1.1 503 Busy\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+                connection.close()
+
+
 class EtcdTest(LiveTest):
     def nodes(self, count, cluster, **options):
         return [self.enterContext(Node(cluster.endpoint, **options)) for _ in range(count)]
@@ -300,6 +319,12 @@ class OneMember(EtcdTest):
                 self.assertEqual(len(self.etcd.leases() - earlier), 1)
         self.assertEqual(other.seen(), (0, 1, 9))
         self.assertEqual(other.ask("take 2"), "yes")
+
+    def test_a_try_cut_by_the_limit_does_not_hide_the_reason_before_it(self):
+        # With a pause of 100 ms after each call, less than the limit of a whole call is left for the silent one.
+        server = FallsSilent(calls=15)
+        with Node(server.endpoint) as node:
+            self.assertRegex(node.ask("look"), f"^error {RENDEZVOUS} no member of etcd can be used: {server.endpoint}: .*503")
 
     def test_a_foreign_text_is_refused_as_a_record(self):
         node, = self.nodes_of_a_job(1)
