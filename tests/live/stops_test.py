@@ -5,7 +5,8 @@ import signal
 import subprocess
 import sys
 
-from harness import MUSTER, Job, LiveTest, children_of, is_gone, is_witness, main, name_of, pause, processes, wait_for, within
+from harness import (MUSTER, Job, LiveTest, children_of, is_gone, is_witness, main, name_of, pause, processes, signal_all, wait_for,
+                     within)
 
 # Saves as a trainer does: it notes the signal, ends its step and writes a file. Saving needs its loader.
 SAVER = """#!/usr/bin/env python3
@@ -246,8 +247,7 @@ class Once(Base):
         return [p for p in found if self.marker not in processes()[p][2] or children_of(p) or is_witness(p)]
 
     def tell_everything(self, job):
-        for pid in self.everything(job):
-            os.kill(pid, signal.SIGTERM)
+        signal_all(self.everything(job), signal.SIGTERM)
 
     def test_a_service_managers_signals_reach_each_rank_once(self):
         for program in ("exec SAVER", "SAVER; true"):
@@ -277,16 +277,14 @@ class Once(Base):
                 script = self.write("run.sh", f"#!/bin/sh\n{' '.join(saver)}\ntrue\n")
                 job = self.start(*[script] if is_script else saver, env={"PARTS": "20"})
                 word = script if is_script else self.marker
-                for pid in [p for p in sorted(self.everything(job)) if word in processes()[p][2]]:
-                    os.kill(pid, signal.SIGTERM)
+                signal_all([p for p in sorted(self.everything(job)) if word in processes()[p][2]], signal.SIGTERM)
                 wait_for(lambda: self.exists("got.0"), "the ranks are told", within(1, below=20))
                 self.assertEqual(job.wait(), 143)
                 self.check_saved("SIGTERM")
 
     def test_signals_to_musters_children_and_then_muster_count_once(self):
         job = self.saves()
-        for pid in [p for p, (parent, _, _) in processes().items() if parent == job.pid] + [job.pid]:
-            os.kill(pid, signal.SIGTERM)
+        signal_all([p for p, (parent, _, _) in processes().items() if parent == job.pid] + [job.pid], signal.SIGTERM)
         wait_for(lambda: self.exists("got.0"), "the ranks are told", within(1, below=20))
         self.assertEqual(job.wait(), 143)
         self.check_saved("SIGTERM")
@@ -296,8 +294,7 @@ class Once(Base):
         job = self.saves()
         named = [p for p in self.everything(job) if "muster" in name_of(p)]
         self.assertEqual(len(named), 2)
-        for pid in named:
-            os.kill(pid, signal.SIGTERM)
+        signal_all(named, signal.SIGTERM)
         self.assertEqual(job.wait(), 143)
         self.check_saved("SIGTERM")
 
