@@ -434,6 +434,23 @@ std::optional<FailureRecord> RingReader::reported() const {
   return load(report.time_ns) == time_ns ? std::optional(std::move(record)) : std::nullopt;
 }
 
+std::optional<Departure> RingReader::departure() const {
+  const ring::DepartureNote& note = ring_->notes.departure;
+  const uint64_t time_ns = load(note.time_ns);
+  const uint64_t what = load(note.what);
+  const uint64_t kind = what & 0xff;
+  const bool is_sound = time_ns != 0 && time_ns <= INT64_MAX && (what >> 32) <= INT_MAX &&
+                        kind <= static_cast<uint64_t>(DepartureKind::uncaught);
+  if (!is_sound) return std::nullopt;
+  Departure departure{.time_ns = static_cast<int64_t>(time_ns),
+                      .kind = static_cast<DepartureKind>(kind),
+                      .pid = static_cast<pid_t>(what >> 32),
+                      .error = text_in(note.error, std::size(note.error)),
+                      .site = text_in(note.site, std::size(note.site)),
+                      .threads = text_in(note.threads, std::size(note.threads))};
+  return load(note.time_ns) == time_ns ? std::optional(std::move(departure)) : std::nullopt;
+}
+
 std::optional<RecordedState> RingReader::state() const {
   return of_one_owner(ring_->head,
                       [&](uint64_t generation) { return StateLook(*ring_, generation).take(); });

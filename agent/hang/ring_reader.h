@@ -23,6 +23,7 @@
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/ring/call_rules.h"
+#include "rendezvous/ring/departure.h"
 #include "rendezvous/ring/failure_record.h"
 #include "rendezvous/ring/record_fd.h"
 
@@ -145,6 +146,9 @@ class RingReader {
   // The worker library's last report; nullopt: none or malformed. Best read once the worker has
   // ended.
   std::optional<FailureRecord> reported() const;
+  // How the program began to end; nullopt: it did not, malformed, or being written. The caller
+  // checks that the writer is the worker or a process below it.
+  std::optional<Departure> departure() const;
 
   // nullopt: no process has attached, or others attach again and again while it is read. The caller
   // checks that `owner` is the worker or a process below it. A group whose entry is reused

@@ -201,7 +201,10 @@ void AgentLoop::perform(const group::Effect& effect) {
           [this](const group::Spawn& spawn) { attempt_.spawn(spawn); },
           [this](const group::WorkerFailed& failure) {
             const group::FirstFailure& first = failure.first;
-            if (!first.why.empty()) record_.declared_failed(first.local_rank, first.why);
+            if (!first.why.empty()) {
+              record_.declared_failed(first.local_rank, first.why);
+              stop_.spare_none();
+            }
             meeting_.worker_failed(failure);
           },
           [this](const group::Stop& stop) { stop_.stop(stop.signal); },
@@ -298,6 +301,7 @@ void AgentLoop::request_stop(int signal) {
   if (is_ending()) return end_.signalled();
   record_.note(JobEventKind::signal_received, {}, signal);
   record_.stop_requested();
+  stop_.spare_none();
   time_limit_.end_notice();
   if (has_workers() && meeting_.is_coordinated()) return meeting_.leave(signal);
   if (group_) return post(group::StopRequested{signal});

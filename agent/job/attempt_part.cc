@@ -155,6 +155,7 @@ void AttemptPart::on_exit(const WorkerExit& exit) {
   parts_.record.worker_exited(exit, has_failed ? remains_.gather(exit) : HostEvidence{});
   if (has_failed) {
     parts_.record.worker_was_in(exit.local_rank, parts_.own_ranks.call_in_flight(exit.local_rank));
+    parts_.stop.worker_failed(remains_.may_be_victim(exit));
   }
   parts_.hang_part.ended(exit.local_rank, exit.status.signed_code());
   timers_.forget(exit.pid);

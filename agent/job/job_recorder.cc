@@ -208,12 +208,14 @@ void JobRecorder::add_evidence(pid_t pid, const GatheredEvidence& gathered) {
 }
 
 void JobRecorder::stop_begins(int signal, Duration grace, const std::vector<AtStop>& seen,
-                              Duration earlier) {
+                              Duration earlier, std::vector<std::optional<Departure>> departures) {
   note(JobEventKind::stopping, {}, signal, to_seconds(grace));
   if (stop_) return;
   stop_ = StopMark{steady_now(), signal, false, earlier};
   for (size_t i = 0; i < workers_.size() && i < seen.size(); ++i)
     workers_[i].at_stop = seen[i];
+  for (size_t i = 0; i < workers_.size() && i < departures.size(); ++i)
+    workers_[i].departure = std::move(departures[i]);
 }
 
 void JobRecorder::fails_for_hang() {

@@ -72,10 +72,11 @@ class JobRecorder {
   }
   // Adds what was found after the worker's end: kernel log, core file, disks.
   void add_evidence(pid_t pid, const GatheredEvidence& gathered);
-  // Called before the workers get the first signal of a stop. `seen`: the state of each worker just
-  // before it, by local rank. `earlier`: see StopMark.
+  // Called before the workers get the first signal of a stop. `seen` and `departures`: the state of
+  // each worker just before it, by local rank. `earlier`: see StopMark.
   void stop_begins(int signal, Duration grace, const std::vector<AtStop>& seen,
-                   Duration earlier = Duration{0});
+                   Duration earlier = Duration{0},
+                   std::vector<std::optional<Departure>> departures = {});
   void kill_sent(std::string whom);
   // Called before kill_sent: the grace of these ranks is over. Sets their `had`; returns a line.
   std::string grace_is_over(std::vector<LeftRank> left);

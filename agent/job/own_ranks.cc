@@ -120,6 +120,14 @@ std::string OwnRanks::call_in_flight(int local_rank) const {
                      duration_text(from_seconds(in_flight->called_ago_s)));
 }
 
+std::optional<Departure> OwnRanks::departure(int local_rank) const {
+  const RingReader* const reader = rings_.reader(local_rank);
+  std::optional<Departure> noted = reader != nullptr ? reader->departure() : std::nullopt;
+  const pid_t worker = processes_.pid(local_rank);
+  const bool is_sound = noted && worker > 0 && is_at_or_below(noted->pid, worker);
+  return is_sound ? std::move(noted) : std::nullopt;
+}
+
 // The newest pending call.
 std::optional<CallLine> OwnRanks::pending_call(int local_rank, bool synchronous) const {
   const Instant now = steady_now();

@@ -43,6 +43,9 @@ class OwnRanks {
 
   // "all_reduce #17 of group 'world' for 3.2 s": what a rank was in when it ended, or empty.
   std::string call_in_flight(int local_rank) const;
+  pid_t pid(int local_rank) const { return processes_.pid(local_rank); }
+  // How a rank that runs began to end; nullopt: it did not, as far as is known.
+  std::optional<Departure> departure(int local_rank) const;
   // True while the rank's process is stopped to read its stacks.
   bool is_held(int local_rank) const { return stack_reader_.holds(processes_.pid(local_rank)); }
 

@@ -1,5 +1,7 @@
 #include "agent/job/remains.h"
 
+#include <algorithm>
+#include <csignal>
 #include <optional>
 #include <utility>
 
@@ -9,6 +11,7 @@
 #include <unistd.h>
 
 #include "agent/output/log_tree.h"
+#include "agent/report/last_words.h"
 
 namespace muster {
 namespace {
@@ -77,6 +80,16 @@ HostEvidence Remains::gather(const WorkerExit& exit) {
   evidence.limits = exit.limits;
   evidence.process_limit = process_limits_.met(exit.limits.processes);
   return evidence;
+}
+
+bool Remains::may_be_victim(const WorkerExit& exit) const {
+  if (exit.status.killed_by(SIGABRT) || exit.status.killed_by(SIGPIPE)) return true;
+  const RingReader* const ring = rings_.reader(exit.local_rank);
+  if (ring == nullptr || exit.status.kind != ExitStatus::Kind::exited) return false;
+  const std::optional<Departure> departure = ring->departure();
+  if (departure && blame_in(departure->error)) return true;
+  const std::optional<FailureRecord> library = ring->reported();
+  return library && std::ranges::find(library->origin, library->rank) == library->origin.end();
 }
 
 void Remains::read(bool keep, const std::vector<WorkerTraces>& traces,

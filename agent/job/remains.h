@@ -28,6 +28,9 @@ class Remains {
   void begin_attempt();
   // Called as soon as a worker has failed; what takes longer is added to the record later.
   HostEvidence gather(const WorkerExit& exit);
+  // True if the worker, which has failed, may have done so only because another rank left: what it
+  // raised, or what its library reported, blames one, or it aborted.
+  bool may_be_victim(const WorkerExit& exit) const;
   // Reads all output to its end. Without `keep` no tails are kept in files.
   void read(bool keep, const std::vector<WorkerTraces>& traces,
             std::function<void(const AttemptRemains&)> done);

@@ -8,9 +8,15 @@
 
 #include <fmt/format.h>
 
+#include "agent/report/last_words.h"
 #include "agent/report/text.h"
 
 namespace muster {
+namespace {
+
+constexpr size_t kErrorCharacters = 200;
+
+}  // namespace
 
 Duration StopPart::grace() const {
   return from_seconds(spec_.shutdown_timeout_s);
@@ -20,16 +26,29 @@ Duration StopPart::grace() const {
 void StopPart::begin(int signal) {
   if (std::exchange(has_begun_, true)) return;
   parts_.hang_part.stop();
+  std::vector<std::optional<Departure>> departures;
+  for (int i = 0; i < job_.round().local_world_size; ++i) {
+    departures.push_back(parts_.own_ranks.departure(i));
+    if (departures.back() && is_spared(*departures.back())) spared_.insert(i);
+  }
   parts_.output.read_to_the_end();
   parts_.output.mark_stop();
   parts_.record.stop_begins(
       signal, grace(), parts_.processes.look(),
-      parts_.engine.workers_are_told() ? Duration(EngineSignals::kElsewhere) : Duration{0});
+      parts_.engine.workers_are_told() ? Duration(EngineSignals::kElsewhere) : Duration{0},
+      std::move(departures));
+}
+
+// A rank that lost another one is a victim itself.
+bool StopPart::is_spared(const Departure& departure) const {
+  if (!may_spare_) return false;
+  if (departure.kind == DepartureKind::left) return has_victim_;
+  return !blame_in(departure.error);
 }
 
 void StopPart::stop(int signal) {
   begin(signal);
-  parts_.processes.stop(signal);
+  parts_.processes.stop(signal, spared_);
 }
 
 void StopPart::kill() {
@@ -69,9 +88,27 @@ void StopPart::report(const group::ReportStopping& effect) {
     job_.say(fmt::format("{}: stopping {}; SIGKILL in {} (repeat to kill now)",
                          signal_name(effect.signal), who, duration_text(effect.left)));
   } else {
+    const std::string spared = spared_text(effect.live);
     job_.say(fmt::format("waiting for {} to end after {}; SIGKILL in {}", who,
-                         signal_name(effect.signal), duration_text(effect.left)));
+                         spared.empty() ? signal_name(effect.signal) : spared,
+                         duration_text(effect.left)));
   }
+}
+
+// "ValueError: loss is NaN (train.py:88 step)": what ends the first of the live ranks, if that is
+// not our signal.
+std::string StopPart::spared_text(const std::vector<int>& live) const {
+  for (const int local_rank : live) {
+    const auto departure =
+        spared_.contains(local_rank) ? parts_.own_ranks.departure(local_rank) : std::nullopt;
+    if (!departure) continue;
+    const std::string error = departure->error.empty()
+                                  ? "it closed its process groups"
+                                  : clean_line(departure->error, kErrorCharacters);
+    return departure->site.empty() ? error
+                                   : fmt::format("{} ({})", error, clean_line(departure->site));
+  }
+  return {};
 }
 
 void StopPart::report_leftovers(const group::ReportLeftovers& effect) {

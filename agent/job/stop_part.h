@@ -1,9 +1,18 @@
 // Stops the workers of an attempt: sends the signals in order, prints the lines about them, and
 // records the stop first. Performs the effects of WorkerGroup that concern it. Control loop only.
+//
+// A rank that began to end before the stop (rendezvous/ring/departure.h) gets no signal before two
+// thirds of the grace: others may have failed only because it closed its connections, and its own
+// end, when it has flushed its logger, says why. Not if the user asked for the stop, nor if a
+// worker failed by itself.
 #pragma once
 
 #include <functional>
+#include <optional>
+#include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "agent/job/engine_part.h"
 #include "agent/job/hang_part.h"
@@ -36,7 +45,16 @@ class StopPart {
       : job_(job), spec_(spec), parts_(parts), callbacks_(std::move(callbacks)) {}
 
   Duration grace() const;
-  void begin_attempt() { has_begun_ = false; }
+  void begin_attempt() {
+    has_begun_ = false;
+    has_victim_ = false;
+    may_spare_ = true;
+    spared_.clear();
+  }
+  // A worker has failed. `is_victim`: perhaps only because another one left.
+  void worker_failed(bool is_victim) { (is_victim ? has_victim_ : may_spare_) = is_victim; }
+  // The attempt's stop reaches all ranks at once.
+  void spare_none() { may_spare_ = false; }
   // True once this attempt's workers got, or are about to get, a signal to stop.
   bool has_begun() const { return has_begun_; }
 
@@ -47,12 +65,17 @@ class StopPart {
 
  private:
   void begin(int signal);
+  bool is_spared(const Departure& departure) const;
+  std::string spared_text(const std::vector<int>& live) const;
 
   JobSeam& job_;
   const LaunchSpec& spec_;
   const Parts parts_;
   const Callbacks callbacks_;
   bool has_begun_ = false;
+  bool has_victim_ = false;
+  bool may_spare_ = true;
+  std::set<int> spared_;  // Local ranks that are left to end by themselves.
 };
 
 }  // namespace muster

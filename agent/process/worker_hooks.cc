@@ -29,6 +29,7 @@
 #ifdef MUSTER_PYTHON_MODULE
 MUSTER_FILE(muster_python_module, MUSTER_PYTHON_MODULE)
 MUSTER_FILE(muster_python_recorder, MUSTER_PYTHON_SOURCES "/_muster_recorder.py")
+MUSTER_FILE(muster_python_departure, MUSTER_PYTHON_SOURCES "/_muster_departure.py")
 MUSTER_FILE(muster_python_sitecustomize, MUSTER_PYTHON_SOURCES "/sitecustomize.py")
 #endif
 #ifdef MUSTER_NCCL_PLUGIN
@@ -47,6 +48,7 @@ std::vector<HookFile> python_files() {
 #ifdef MUSTER_PYTHON_MODULE
   return {{"_muster_ring.abi3.so", {muster_python_module, muster_python_module_end}},
           {"_muster_recorder.py", {muster_python_recorder, muster_python_recorder_end}},
+          {"_muster_departure.py", {muster_python_departure, muster_python_departure_end}},
           {"sitecustomize.py", {muster_python_sitecustomize, muster_python_sitecustomize_end}}};
 #else
   return {};

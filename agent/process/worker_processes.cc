@@ -227,11 +227,13 @@ void WorkerProcesses::refuse(const ProcessEntry& process) {
   if (refused_.insert(key_of(process)).second) callbacks_.refused(process);
 }
 
-void WorkerProcesses::stop(int signal) {
+void WorkerProcesses::stop(int signal, const std::set<int>& spared) {
   stop_signal_ = signal;
   const std::vector<ProcessEntry> tree = descendants();
-  for (Worker& worker : workers_) {
-    if (!worker.exited && !std::exchange(worker.has_signal, true)) stop_worker(tree, worker);
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    Worker& worker = workers_[i];
+    const bool is_due = !worker.exited && !spared.contains(static_cast<int>(i));
+    if (is_due && !std::exchange(worker.has_signal, true)) stop_worker(tree, worker);
     send_to_group(worker, SIGCONT);
   }
   signal_rest(tree);

@@ -61,8 +61,10 @@ class WorkerProcesses {
 
   Result<pid_t> start(int local_rank, SpawnRequest request);
 
-  void stop(int signal);  // Signals each worker at most once in an attempt.
-  void stop_rest();       // Sends TERM to every process that this stop has not signalled.
+  // Signals each worker at most once in an attempt; not those with local ranks in `spared`, which
+  // are about to end.
+  void stop(int signal, const std::set<int>& spared = {});
+  void stop_rest();  // Sends TERM to every process that this stop has not signalled.
   // Records that the processes alive at `when`, except those just started, have already had the
   // signal that stop() will be called for.
   void have_signal(std::chrono::steady_clock::time_point when);

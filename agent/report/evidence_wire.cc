@@ -45,6 +45,7 @@ void sign_fields(auto& a, Like<WorkerSigns> auto& m, Instant since) {
   a.maybe("active_until", m.active_until, moment);
   a.flag("presumed", m.presumed);
   a.maybe_if_any("told_by_library", m.told_by_library, moment);
+  a.maybe_if_any("left", m.left, moment);
   a.maybe("blame", m.blame, [](auto& inner, auto& blame) {
     wire::numbers(inner, "ranks", blame.ranks, kBlamedMax);
     inner.flag("any_connection", blame.any_connection);

@@ -331,24 +331,31 @@ class Case {
     return true;
   }
 
-  // Rule e: the rank that left first with 0; none if all victims' errors may concern any host.
+  // When the worker left the others, without an error of its own.
+  std::optional<Instant> left_at(size_t index) const {
+    const WorkerSigns& worker = workers_[index];
+    if (worker.left && verdict_.parts[index] == Part::bystander) return worker.left;
+    const bool has_left = worker.status && worker.status->success() && !worker.declared &&
+                          worker.at_stop != AtStop::running;
+    return has_left ? std::optional(worker.ended) : std::nullopt;
+  }
+
+  // Rule e: the rank that left first; none if all victims' errors may concern any host.
   bool name_first_to_leave(const std::vector<size_t>& victims) {
     const bool of_ranks = std::ranges::any_of(victims, [this](size_t victim) {
       return workers_[victim].blame && !workers_[victim].blame->any_connection;
     });
     if (!of_ranks) return false;
     const WorkerSigns& first_victim = workers_[first_of_victims(victims)];
-    std::vector<size_t> left;
+    std::optional<std::pair<Instant, size_t>> first;
     for (size_t i = 0; i < workers_.size(); ++i) {
-      const WorkerSigns& worker = workers_[i];
-      if (!worker.status || !worker.status->success() || worker.declared) continue;
-      if (worker.at_stop == AtStop::running) continue;
-      if (worker.ended > began(first_victim) + kLeaves + doubt(worker, first_victim)) continue;
-      left.push_back(i);
+      const std::optional<Instant> left = left_at(i);
+      if (!left || *left > began(first_victim) + kLeaves + doubt(workers_[i], first_victim))
+        continue;
+      first = std::min(first.value_or(std::pair(*left, i)), std::pair(*left, i));
     }
-    if (left.empty()) return false;
-    name(first_of(left, compare_times), Reason::left_early);
-    return true;
+    if (first) name(first->second, Reason::left_early);
+    return first.has_value();
   }
 
   // REQUIRES: `some` is not empty.

@@ -15,8 +15,8 @@
 //      worker failed with an error of its own.
 //   d  Otherwise the order of deaths decides.
 //   e  If all are victims, the culprit is the rank that they name, else the lost node if its loss
-//      can explain the first of them, else the rank that left first with 0, up to 2 s after they
-//      failed, else the first of them.
+//      can explain the first of them, else the rank that left first (that exited with 0, or had
+//      destroyed its process groups), up to 2 s after they failed, else the first of them.
 //   f  Failures within a millisecond, or within the error of their times, are simultaneous.
 //   g  Before all these: if the hang detector found ranks whose calls did not match the others', or
 //      a hang for which it made a rank fail, the culprit is the first to end of those that it
@@ -46,7 +46,7 @@ enum class Reason : uint8_t {
   raised_first,  // Rule c.
   died_first,    // Rule d.
   named,         // Rule e, from here on: its victims name it,
-  left_early,    // it exited with 0 while the others needed it,
+  left_early,    // it exited with 0, or destroyed its groups, while the others needed it,
   node_lost,     // its node was lost,
   first_victim,  // or no failure can be the cause of theirs.
   mismatch,      // Rule g: calls that do not match,
@@ -71,6 +71,8 @@ struct WorkerSigns {
   // True if `raised` is only in the last output of a worker that ran until the stop: it may have
   // recovered from that error.
   bool presumed = false;
+  // Time at which it destroyed its process groups, if it did without an error and still ran.
+  std::optional<Instant> left;
   std::optional<Instant> active_until;  // Its last output.
   Duration clock_error{};  // Uncertainty of every instant above, if its node has another clock.
 

@@ -62,7 +62,10 @@ void tell_what_others_say(JudgedAttempt& judged, const std::vector<Seen>& all,
   const std::string others = ranks_text(victims);
   judged.cause.kind = FailureClass::user;
   if (left) {
-    judged.cause.sentence = fmt::format("exited with 0 while {} still needed it", others);
+    const bool has_ended = judged.the_culprit().status == ExitStatus::exited(0);
+    judged.cause.sentence =
+        fmt::format("{} while {} still needed it",
+                    has_ended ? "exited with 0" : "destroyed its process groups", others);
     judged.cause.remedy =
         "all ranks must make the same collective calls: compare how many steps each one does";
   } else if (mismatched) {

@@ -48,6 +48,7 @@ class Examiner {
       take_error_file();
       take_words();
       take_library();
+      take_departure();
     } else {
       examination_.error.text = last_words(record_.printed.err_tail);
     }
@@ -58,8 +59,12 @@ class Examiner {
     const bool has_reason = signs().declared || signs().raised;
     if (was_stopped() && failed && !has_reason && examination_.error.text.empty())
       examination_.error = {last_words(record_.printed.err_tail), true, {}};
-    if (was_stopped() && signs().raised)
-      examination_.error.before_stop = stop_->at - *signs().raised;
+    if (was_stopped() && signs().raised) {
+      // A rank that had begun to end got its signal only late in the stop.
+      const bool was_spared = record_.departure && record_.ended && !signs().blame;
+      const Instant stopped = was_spared ? *record_.ended : stop_->at;
+      examination_.error.before_stop = stopped - *signs().raised;
+    }
     return std::move(examination_);
   }
 
@@ -233,6 +238,28 @@ class Examiner {
     signs().blame.reset();
     if (std::ranges::find(library.origin, library.rank) == library.origin.end())
       signs().blame = Blame{.ranks = library.origin, .about = about(library.code)};
+  }
+
+  // Noted before it closed its connections, and so before the failures that this caused.
+  void take_departure() {
+    if (!record_.departure) return;
+    const Departure& noted = *record_.departure;
+    const Instant known{std::chrono::nanoseconds(noted.time_ns)};
+    if (noted.kind == DepartureKind::left) {
+      signs().left = known;
+      return;
+    }
+    const bool has_words = signs().raised && !examination_.error.text.empty();
+    raised_at(known, Duration{0});
+    if (has_words && !signs().blame) return;
+    const std::optional<Blame> blame = blame_in(noted.error);
+    if (has_words && blame) return;
+    signs().presumed = noted.kind == DepartureKind::raised && signs().by_stop;
+    signs().blame = blame;
+    std::string text = clean_line(noted.error);
+    // Without a traceback, this is all that shows the place.
+    if (signs().by_stop && !noted.site.empty()) text += " (" + clean_line(noted.site) + ")";
+    examination_.error = {std::move(text), true, {}};
   }
 
   static Blame::About about(FailureCode code) {

@@ -11,6 +11,7 @@
 #include "agent/report/job_report.h"
 #include "agent/report/judge.h"
 #include "rendezvous/base/time.h"
+#include "rendezvous/ring/departure.h"
 #include "rendezvous/ring/failure_record.h"
 
 namespace muster {
@@ -37,6 +38,7 @@ struct WorkerRecord {
   WorkerPrinted printed;
   std::optional<WallTime> error_file_written;  // Its mtime.
   std::optional<FailureRecord> library;        // The worker library's last report.
+  std::optional<Departure> departure;          // How it had begun to end before muster's stop.
 };
 
 // The error that explains a worker's end, in one line; empty if there is none.

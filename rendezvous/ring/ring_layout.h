@@ -5,7 +5,7 @@
 //
 //   at        what
 //   0         Head
-//   4 KiB     Notes: sections, failures
+//   4 KiB     Notes: sections, failures, departure
 //   8 KiB     128 Groups
 //   104 KiB   512 Sites
 //   168 KiB   2,048 PeerCounts
@@ -85,7 +85,16 @@ struct Report {
   Word message[128];
 };
 
-// The sections and failures of the rank.
+// See departure.h.
+struct DepartureNote {
+  Word time_ns;  // 0: none. Set last, cleared first.
+  Word what;     // DepartureKind | pid << 32
+  Word error[28];
+  Word site[8];
+  Word threads[12];
+};
+
+// The sections, the failures and the departure of the rank.
 struct Notes {
   Word depth;                     // Sections entered; those deeper than kSections have no text.
   Word section_ticks[kSections];  // When each was entered; 0 while its text is written.
@@ -95,6 +104,7 @@ struct Notes {
   Word failed_group;  // The group's handle; 0: not recorded.
   Word failure[128];  // Its message, cut to 1,023 bytes.
   Report report;
+  DepartureNote departure;
 };
 static_assert(sizeof(Notes) <= 4096);
 

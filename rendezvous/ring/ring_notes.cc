@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "rendezvous/base/text.h"
+#include "rendezvous/ring/departure.h"
 #include "rendezvous/ring/failure_record.h"
 #include "rendezvous/ring/ring_clock.h"
 #include "rendezvous/ring/ring_writer.h"
@@ -199,6 +200,23 @@ void put_report(ring::Report& report, const FailureRecord& record) {
 
 void take_back_report(ring::Report& report) {
   report.time_ns.store(0, ring::kRelaxed);
+  std::atomic_thread_fence(ring::kRelease);
+}
+
+void put_departure(ring::DepartureNote& note, const Departure& departure) {
+  take_back_departure(note);
+  note.what.store(static_cast<uint64_t>(departure.kind) | static_cast<uint64_t>(departure.pid)
+                                                              << 32,
+                  ring::kRelaxed);
+  ring::put_text(note.error, departure.error);
+  ring::put_text(note.site, departure.site);
+  ring::put_text(note.threads, departure.threads);
+  note.time_ns.store(static_cast<uint64_t>(std::max<int64_t>(departure.time_ns, 1)),
+                     ring::kRelease);
+}
+
+void take_back_departure(ring::DepartureNote& note) {
+  note.time_ns.store(0, ring::kRelaxed);
   std::atomic_thread_fence(ring::kRelease);
 }
 

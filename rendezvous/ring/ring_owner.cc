@@ -69,13 +69,13 @@ void begin_generation(Ring& ring) {
     word->store(0, kRelaxed);
 }
 
+}  // namespace
+
 void wake_readers(Head& head) {
   head.futex.fetch_add(1);
   // Not FUTEX_PRIVATE_FLAG: the waiters are in other processes.
   syscall(SYS_futex, &head.futex, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
-
-}  // namespace
 
 bool take_ring(Ring& ring, Source source, bool tsc, std::string& why) {
   Head& head = ring.head;

@@ -24,6 +24,9 @@ bool share_ring(const Ring& ring, Source source, bool& tsc);
 // True if the ring has an owner that has not ended, in whatever process or library.
 bool has_owner(std::string_view record_fd);
 
+// Wakes those that wait until something is written into the ring (Head::futex).
+void wake_readers(Head& head);
+
 // Gives up owning the ring, which stays as it is. REQUIRES: this process owns it.
 void leave_ring(Ring& ring);
 

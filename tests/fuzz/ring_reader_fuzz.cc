@@ -86,6 +86,10 @@ void read_all(const RingReader& reader) {
     CHECK(reported->time_ns > 0 && reported->rank >= -1);
     CHECK(std::ranges::is_sorted(reported->origin) && is_clean(reported->message));
   }
+  if (const std::optional<Departure> departure = reader.departure()) {
+    CHECK(departure->time_ns > 0 && departure->pid >= 0 && is_clean(departure->error));
+    CHECK(is_clean(departure->site) && is_clean(departure->threads));
+  }
   const std::optional<RecordedState> state = reader.state();
   if (state) check_sound(*state, ring_now());
   for (const size_t most : {size_t{1}, ring::kRecords}) {

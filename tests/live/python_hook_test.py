@@ -332,7 +332,7 @@ class OtherPrograms(HookTest):
     def test_other_programs_only_see_one_more_folder(self):
         code, out, _ = run("--no-python", "sh", "-c", 'echo $PYTHONPATH; ls ${PYTHONPATH%%:*}',
                            env={**self.env, "PYTHONPATH": "/users"})
-        self.assertEqual((code, out.split("\n", 1)[1]), (0, "_muster_recorder.py\n_muster_ring.abi3.so\n"
+        self.assertEqual((code, out.split("\n", 1)[1]), (0, "_muster_departure.py\n_muster_recorder.py\n_muster_ring.abi3.so\n"
                                                          "libnccl-profiler-muster.so\nsitecustomize.py\n"))
         self.assertRegex(out, rf"^{self.path('run')}/\d+\.python:/users\n")
         self.assertEqual(os.listdir(self.path("run")), [])

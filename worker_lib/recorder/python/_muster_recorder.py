@@ -15,9 +15,8 @@ import collections
 import contextlib
 import faulthandler
 import functools
-import importlib.machinery
-import importlib.util
 import inspect
+import itertools
 import os
 import random
 import signal
@@ -28,6 +27,7 @@ import weakref
 LOOK_S = 0.25
 FRAMES_MAX = 100
 CODES_MAX = 4096
+WAITED_MAX = 16  # Newest calls of a group among which a Work that was waited for is looked up.
 MESSAGES_MAX = 1000  # Incomplete messages kept per group; beyond that the oldest count as complete.
 
 # Per operation: its kind, the tensors whose size is compared (1: inputs, 0: outputs), and whether members may have
@@ -102,8 +102,8 @@ class Call:
 class Recorder:
     """The recorder of this process."""
 
-    def __init__(self, ring, record_fd, c10d):
-        self.ring, self.record_fd, self.c10d = ring, record_fd, c10d
+    def __init__(self, c10d, departure):
+        self.ring, self.c10d, self.departure = departure["ring"], c10d, departure
         self.on = True
         self.is_attached = False
         self.groups = {}  # By id() of the ProcessGroup: a reference would keep that from being destroyed.
@@ -111,8 +111,8 @@ class Recorder:
         self.world = ""
         self.opened = collections.Counter()  # Groups of this world so far, by name.
         self.looker = None
-        self.sites = Sites(ring, os.path.dirname(os.path.dirname(c10d.__file__)))
-        self.constants = Constants(ring, c10d)
+        self.sites = Sites(self.ring, os.path.dirname(os.path.dirname(c10d.__file__)), departure["site_text"])
+        self.constants = Constants(self.ring, c10d)
 
     def guarded(self, function):
         @functools.wraps(function)
@@ -141,7 +141,7 @@ class Recorder:
         """Called with the first group: a process that only forks must not own the ring."""
         if self.is_attached:
             return True
-        why = self.ring.attach(self.record_fd)
+        why = self.ring.attach(self.departure["record_fd"])
         if why is None:
             self.is_attached = True
             os.register_at_fork(after_in_child=self.forget)
@@ -182,6 +182,7 @@ class Recorder:
             self.worlds[size] += 1
             self.world = f"@{size}" + (f".{self.worlds[size]}" if self.worlds[size] > 1 else "")
             self.opened.clear()
+            self.departure["went_on"]()
             description = "world"
         return self.open(name, description, ranks or range(size), own_rank)
 
@@ -227,6 +228,17 @@ class Recorder:
     def is_on_gpus(self, pg):
         """True if NCCL's profiler plugin records the group's calls."""
         return "nccl" in self.backends(pg) and sys.modules["torch"].cuda.device_count() > 0
+
+    def leaving(self, pg=None):
+        """Noted before the connections are closed, since the other members may fail of that."""
+        if self.is_attached and (pg is None or pg == self.c10d.GroupMember.WORLD):
+            self.departure["left"]()
+
+    def waited(self, work):
+        """The caller of Work.wait() goes on, so the call is complete, and noted at once."""
+        for group in list(self.groups.values()):
+            if group.waited(work):
+                return
 
     def close_destroyed(self):
         for key, group in list(self.groups.items()):
@@ -340,6 +352,20 @@ class Group:
         """A call without a Work is complete."""
         call.is_done = work is None
         call.work = work
+
+    def waited(self, work):
+        """Returns true if one of the group's last calls has this Work."""
+        for calls in (self.pending, self.messages):
+            for call in itertools.islice(reversed(calls), WAITED_MAX):
+                if call.work is work:
+                    call.work, call.is_done = None, True
+                    if self.looking.acquire(False):
+                        try:
+                            self.advance()
+                        finally:
+                            self.looking.release()
+                    return True
+        return False
 
     def withdraw_refused(self, is_over=None):
         """Withdraws calls that raised an exception, which torch does not report: those that this thread had entered."""
@@ -500,10 +526,11 @@ class Group:
 class Sites:
     """The places in the program that make calls: the first frame outside of torch."""
 
-    def __init__(self, ring, torch_folder):
-        self.ring = ring
+    def __init__(self, ring, torch_folder, site_text):
+        self.ring, self.site_text = ring, site_text
         # Includes frames between torch's own: decorators, context managers, code made by torch.compile.
-        self.inside = (torch_folder + os.sep, contextlib.__file__, functools.__file__, "<frozen", "<eval_with_key>")
+        self.inside = (torch_folder + os.sep, contextlib.__file__, functools.__file__, "<frozen", "<eval_with_key>",
+                       sys._getframe().f_code.co_filename)
         self.codes = {}  # By id(): the code (a reference keeps the id unique) and its what_is().
         self.sites = {}
 
@@ -534,7 +561,7 @@ class Sites:
                 key = id(code), frame.f_lasti
                 site = self.sites.get(key)
                 if site is None:
-                    site = self.sites[key] = self.ring.name_site(site_text(frame))
+                    site = self.sites[key] = self.ring.name_site(self.site_text(frame))
                 return site, value, waits
             if what[0]:
                 waits = waits or what[1]
@@ -615,12 +642,6 @@ def place_of(error):
     return "" if trace is None else f"{os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno} "
 
 
-def site_text(frame):
-    code = frame.f_code
-    function = "" if code.co_name == "<module>" else f" {code.co_name}"
-    return f"{os.path.basename(code.co_filename)}:{frame.f_lineno}{function}"
-
-
 def ranks_text(ranks):
     """Returns "0-3,7", in group order."""
     runs = []
@@ -687,14 +708,15 @@ def wrap_forming(recorder, c10d):
     c10d._new_process_group_helper = helper
 
 
-def follow(c10d, name, then):
-    """Calls then(result) after every call of a function of torch."""
+def follow(c10d, name, then, first=lambda *args, **kwargs: None):
+    """Calls first() with the arguments before every call of a function of torch, then(result) after it."""
     original = getattr(c10d, name, None)
     if original is None:
         return
 
     @functools.wraps(original)
     def function(*args, **kwargs):
+        first(*args, **kwargs)
         result = original(*args, **kwargs)
         then(result)
         return result
@@ -788,36 +810,29 @@ def show_crashes():
         faulthandler.enable()
 
 
-def load_ring(folder):
-    if sys.implementation.name != "cpython" or "t" in sys.abiflags:
-        raise ImportError("it needs CPython with its lock (GIL)")
-    path = os.path.join(folder, "_muster_ring.abi3.so")
-    loader = importlib.machinery.ExtensionFileLoader("_muster_ring", path)
-    module = importlib.util.module_from_spec(importlib.util.spec_from_file_location("_muster_ring", path, loader=loader))
-    loader.exec_module(module)
-    return module
-
-
-def start(folder, record_fd, c10d):
+def start(c10d, departure):
     """`c10d`: torch.distributed.distributed_c10d, before any module has imported its functions."""
     if not hasattr(c10d, "_new_process_group_helper"):
         return  # A PyTorch without distributed.
-    ring = load_ring(folder)
     with contextlib.suppress(Exception):  # Not the main thread, or no stderr.
         show_crashes()
-    recorder = Recorder(ring, record_fd, c10d)
+    recorder = Recorder(c10d, departure)
     wrap_forming(recorder, c10d)
+    recorder.ring.follow_wait(c10d.Work, recorder.guarded(recorder.waited))
+    with contextlib.suppress(Exception):  # A private function, of Python 3.9 and later.
+        threading._register_atexit(recorder.guarded(departure["ending"]))
     for name in ("split_group", "shrink_group"):
         follow(c10d, name, recorder.guarded(recorder.found))
     for name in ("destroy_process_group", "_abort_process_group"):
-        follow(c10d, name, recorder.guarded(lambda _: recorder.close_destroyed()))
+        follow(c10d, name, recorder.guarded(lambda _: recorder.close_destroyed()),
+               lambda group=None: recorder.guarded(recorder.leaving)(group))
     if not has_hooks(c10d.ProcessGroup):
         for name in WRAPPED:
             wrap_method(recorder, c10d.ProcessGroup, name)
         wrap_uncounted(recorder, c10d.ProcessGroup, "monitored_barrier")
 
 
-def spec_of(name, path, folder, record_fd):
+def spec_of(name, path, departure):
     """Returns the spec of torch's module from the other finders, with a loader that starts the recorder afterwards."""
     finders = [finder for finder in sys.meta_path if hasattr(finder, "find_spec")]
     spec = next(filter(None, (finder.find_spec(name, path, None) for finder in finders)), None)
@@ -828,7 +843,7 @@ def spec_of(name, path, folder, record_fd):
     def exec_module(module):
         execute(module)
         try:
-            start(folder, record_fd, module)
+            start(module, departure)
         except Exception as error:
             say(f"records no calls, so a hang is not explained: {place_of(error)}{error}")
 

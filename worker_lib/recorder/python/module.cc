@@ -1,10 +1,12 @@
 // _muster_ring: the functions of ring::RingWriter that the recorder of a Python process
-// (_muster_recorder.py) needs. A recorded call costs some 0.2 us. Every function may be called at
-// any time; without a ring, and in forked children, it does nothing.
+// (_muster_recorder.py) needs, and those that note how the program ends (_muster_departure.py). A
+// recorded call costs some 0.2 us. Every function may be called at any time; without a ring, and in
+// forked children, it does nothing.
 //
 // Uses the limited API: one file serves every CPython from 3.9 on. METH_FASTCALL is declared from
 // 3.10 on but works from 3.7 on; all other names are older.
 #define Py_LIMITED_API 0x030a0000
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <exception>
@@ -13,7 +15,10 @@
 #include <string_view>
 
 #include <Python.h>
+#include <unistd.h>
 
+#include "rendezvous/ring/departure.h"
+#include "rendezvous/ring/record_fd.h"
 #include "rendezvous/ring/ring_owner.h"
 #include "rendezvous/ring/ring_writer.h"
 
@@ -208,6 +213,91 @@ PyObject* note_failure(PyObject* /*module*/, PyObject* const* values, Py_ssize_t
   return none();
 }
 
+// ---- how the program ends
+
+// The ring in which this process notes its end, whatever records its calls; nullptr: none so far.
+Ring* noted_in = nullptr;
+
+// Arguments: MUSTER_RECORD_FD, DepartureKind, error, site, threads, and whether the exception was
+// noted before, whose time it keeps.
+PyObject* note_departure(PyObject* /*module*/, PyObject* const* values, Py_ssize_t count) {
+  Arguments arguments(values, count, 6);
+  const std::string_view record_fd = arguments.text();
+  Departure departure;
+  departure.kind = arguments.number<DepartureKind>();
+  departure.error = arguments.text();
+  departure.site = arguments.text();
+  departure.threads = arguments.text();
+  const bool is_known = arguments.number<int>() != 0;
+  if (!arguments.sound()) return nullptr;
+  std::string why;
+  const std::optional<RecordFd> named = parse_record_fd(record_fd);
+  if (noted_in == nullptr && named) noted_in = map_ring(*named, /*writable=*/true, why);
+  if (noted_in == nullptr) return none();
+  const uint64_t before = noted_in->notes.departure.time_ns.load(kRelaxed);
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  departure.time_ns = is_known && before != 0 ? static_cast<int64_t>(before)
+                                              : std::chrono::nanoseconds(now).count();
+  departure.pid = getpid();
+  put_departure(noted_in->notes.departure, departure);
+  wake_readers(noted_in->head);
+  return none();
+}
+
+PyObject* withdraw_departure(PyObject* /*module*/, PyObject* const* /*values*/, Py_ssize_t /*n*/) {
+  if (noted_in != nullptr) take_back_departure(noted_in->notes.departure);
+  return none();
+}
+
+// ---- torch's Work.wait
+
+PyObject* original_wait = nullptr;
+PyObject* after_wait = nullptr;
+
+// Calls torch's Work.wait and, if that raised nothing, after_wait(work). In C, since a function in
+// Python would show in the traceback of every collective that fails.
+PyObject* wait_and_note(PyObject* work, PyObject* arguments, PyObject* keywords) {
+  PyObject* const self = PyTuple_Pack(1, work);
+  PyObject* const all = self == nullptr ? nullptr : PySequence_Concat(self, arguments);
+  Py_XDECREF(self);
+  if (all == nullptr) return nullptr;
+  PyObject* const result = PyObject_Call(original_wait, all, keywords);
+  Py_DECREF(all);
+  if (result == nullptr) return nullptr;
+  PyObject* const noted = PyObject_CallFunctionObjArgs(after_wait, work, nullptr);
+  if (noted == nullptr) PyErr_Clear();
+  Py_XDECREF(noted);
+  return result;
+}
+
+PyMethodDef wait_method = {"wait",
+                           reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(wait_and_note)),
+                           METH_VARARGS | METH_KEYWORDS, nullptr};
+
+// Arguments: torch's class Work, a function of a Work. May be called once.
+PyObject* follow_wait(PyObject* /*module*/, PyObject* const* values, Py_ssize_t count) {
+  if (count != 2 || !PyType_Check(values[0]) || original_wait != nullptr) {
+    PyErr_SetString(PyExc_TypeError, "wrong arguments, or the second call");
+    return nullptr;
+  }
+  PyObject* const original = PyObject_GetAttrString(values[0], "wait");
+  PyObject* const descriptor =
+      original == nullptr
+          ? nullptr
+          : PyDescr_NewMethod(reinterpret_cast<PyTypeObject*>(values[0]), &wait_method);
+  const bool is_set =
+      descriptor != nullptr && PyObject_SetAttrString(values[0], "wait", descriptor) == 0;
+  Py_XDECREF(descriptor);
+  if (!is_set) {
+    Py_XDECREF(original);
+    return nullptr;
+  }
+  original_wait = original;
+  after_wait = values[1];
+  Py_INCREF(after_wait);
+  return none();
+}
+
 template <typename Function>
 PyMethodDef method(const char* name, Function function) {
   return {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(function)), METH_FASTCALL,
@@ -227,6 +317,9 @@ PyMethodDef methods[] = {
     method("looked", looked),
     method("name_site", name_site),
     method("note_failure", note_failure),
+    method("note_departure", note_departure),
+    method("withdraw_departure", withdraw_departure),
+    method("follow_wait", follow_wait),
     {nullptr, nullptr, 0, nullptr},
 };
 
@@ -258,7 +351,11 @@ bool add_constants(PyObject* module) {
          PyModule_AddIntConstant(module, "UNUSED", static_cast<long>(GroupState::unused)) == 0 &&
          PyModule_AddIntConstant(module, "READY", static_cast<long>(GroupState::ready)) == 0 &&
          PyModule_AddIntConstant(module, "FAILED", static_cast<long>(GroupState::failed)) == 0 &&
-         PyModule_AddIntConstant(module, "CLOSED", static_cast<long>(GroupState::closed)) == 0;
+         PyModule_AddIntConstant(module, "CLOSED", static_cast<long>(GroupState::closed)) == 0 &&
+         PyModule_AddIntConstant(module, "LEFT", static_cast<long>(DepartureKind::left)) == 0 &&
+         PyModule_AddIntConstant(module, "RAISED", static_cast<long>(DepartureKind::raised)) == 0 &&
+         PyModule_AddIntConstant(module, "UNCAUGHT", static_cast<long>(DepartureKind::uncaught)) ==
+             0;
 }
 
 }  // namespace

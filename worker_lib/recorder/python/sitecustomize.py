@@ -1,12 +1,34 @@
 """muster's hook: Python runs this at its start, from a folder that muster puts before PYTHONPATH for a job's workers.
 
 It takes the folder out again, so that a worker's child processes do not see it, starts _muster_recorder.py once
-torch.distributed is imported, prints Python's stack when the agent asks by a signal, and runs the sitecustomize that
-would have run without it. Every Python program of a job compiles this file, so it is short. The syntax is that of
-Python 2, since system scripts may need an old Python.
+torch.distributed is imported, notes an exception that is not caught (_muster_departure.py), prints Python's stack when the
+agent asks by a signal, and runs the sitecustomize that would have run without it. Every Python program of a job compiles
+this file, so it is short. The syntax is that of Python 2, since system scripts may need an old Python.
 """
 import os
 import sys
+
+
+loaded = {}
+
+
+def load(name):
+    """Runs a file of the folder. Leaves no module in sys.modules and no compiled file in the folder."""
+    if name not in loaded:
+        space = {"__name__": "muster_" + name, "folder": folder, "record_fd": record_fd, "pid": pid}
+        with open("%s/_muster_%s.py" % (folder, name), encoding="utf-8") as source:
+            exec(compile(source.read(), source.name, "exec"), space)
+        loaded[name] = space
+    return loaded[name]
+
+
+def note_uncaught(kind, error, trace):
+    """sys.excepthook: what follows, the hooks of other libraries too, may take long."""
+    try:
+        load("departure")["uncaught"](error)
+    except Exception:
+        pass
+    show(kind, error, trace)
 
 
 class Torch(object):
@@ -21,11 +43,7 @@ class Torch(object):
         if self in sys.meta_path:
             sys.meta_path.remove(self)
         try:
-            # Leaves no module in sys.modules and no compiled file in the folder.
-            space = {"__name__": "muster_recorder"}
-            with open(folder + "/_muster_recorder.py", encoding="utf-8") as source:
-                exec(compile(source.read(), source.name, "exec"), space)
-            return space["spec_of"](name, path, folder, record_fd)
+            return load("recorder")["spec_of"](name, path, load("departure"))
         except Exception as error:  # Would fail the program's import.
             sys.stderr.write("muster: rank %s records no calls, so a hang is not explained: %s\n"
                              % (os.environ.get("RANK"), error))
@@ -53,12 +71,15 @@ def show_stacks():
 
 folder = os.path.dirname(os.path.abspath(__file__))
 record_fd = os.environ.get("MUSTER_RECORD_FD")
+pid = os.getpid()
+show = sys.excepthook
 sys.path[:] = [path for path in sys.path if path != folder]
 paths = [path for path in os.environ.pop("PYTHONPATH", "").split(":") if os.path.abspath(path) != folder]
 if any(paths):
     os.environ["PYTHONPATH"] = ":".join(paths)
 if record_fd:
     sys.meta_path.insert(0, Torch())
+    sys.excepthook = note_uncaught
     try:
         show_stacks()
     except Exception:  # An old Python, or a full disk.

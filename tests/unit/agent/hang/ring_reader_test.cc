@@ -503,6 +503,41 @@ TEST_F(RingReaderTest, IgnoresAnInvalidReport) {
   EXPECT_EQ(reader_.reported()->message.find_first_of("\x1b\n"), std::string::npos);
 }
 
+const Departure kDeparture{.time_ns = 81'723'645,
+                           .kind = DepartureKind::uncaught,
+                           .pid = 4711,
+                           .error = "ValueError: loss is NaN",
+                           .site = "train.py:88 step",
+                           .threads = "Thread-1 (upload), metrics"};
+
+TEST_F(RingReaderTest, ReadsHowTheProgramBeganToEnd) {
+  ring::DepartureNote& note = ring_->notes.departure;
+  EXPECT_EQ(reader_.departure(), std::nullopt);
+  put_departure(note, kDeparture);
+  EXPECT_EQ(reader_.departure(), kDeparture);
+  Departure longer = kDeparture;
+  longer.error = std::string(300, 'x');
+  put_departure(note, longer);
+  EXPECT_EQ(reader_.departure()->error, std::string(223, 'x'));
+  take_back_departure(note);
+  EXPECT_EQ(reader_.departure(), std::nullopt);
+}
+
+TEST_F(RingReaderTest, IgnoresAnInvalidDeparture) {
+  ring::DepartureNote& note = ring_->notes.departure;
+  for (const auto& [word, value] :
+       {std::pair{&note.time_ns, ~uint64_t{0}}, std::pair{&note.what, ~uint64_t{0}},
+        std::pair{&note.what, uint64_t{1} << 63}, std::pair{&note.what, uint64_t{200}}}) {
+    put_departure(note, kDeparture);
+    *word = value;
+    EXPECT_EQ(reader_.departure(), std::nullopt);
+  }
+  put_departure(note, kDeparture);
+  put_bytes(note.error, "\x1b[2J\nx");
+  ASSERT_TRUE(reader_.departure());
+  EXPECT_EQ(reader_.departure()->error.find_first_of("\x1b\n"), std::string::npos);
+}
+
 TEST_F(RingReaderTest, DropsAFailureOfAnInvalidGroup) {
   attach().note_failure(0, "lost");
   EXPECT_EQ(state().failure->group, 0u);

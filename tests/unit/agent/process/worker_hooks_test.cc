@@ -40,8 +40,9 @@ TEST_F(WorkerHooksTest, WritesAPrivateFolderAndRemovesItWithItsContent) {
   // Left by a job that was killed and had the same number.
   fs::create_directories(folder_ + "/__pycache__");
   ASSERT_TRUE(write_hooks(folder_, kBoth));
-  EXPECT_EQ(files(), (std::set<std::string>{"_muster_recorder.py", "_muster_ring.abi3.so",
-                                            "libnccl-profiler-muster.so", "sitecustomize.py"}));
+  EXPECT_EQ(files(), (std::set<std::string>{"_muster_departure.py", "_muster_recorder.py",
+                                            "_muster_ring.abi3.so", "libnccl-profiler-muster.so",
+                                            "sitecustomize.py"}));
   EXPECT_TRUE(fs::exists(nccl_plugin_in(folder_)));
   EXPECT_EQ(fs::status(folder_).permissions(), fs::perms::owner_all);
   fs::create_directories(folder_ + "/__pycache__");

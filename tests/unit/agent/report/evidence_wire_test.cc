@@ -106,6 +106,7 @@ bool told_in_full(const WorkerEvidence& worker) {
 TEST(EvidenceWire, ConvertsTimesToTheClockOfTheReader) {
   NodeEvidence expected = node_b();
   expected.workers[0].signs.told_by_library = at_ms(45);
+  expected.workers[0].signs.left = at_ms(44);
   expected.workers[0].signs.blame = Blame{{}, false, /*is_hearsay=*/true};
   expected.detected = {
       {1, true, "called barrier, the others broadcast", "look at train.py:88", at_ms(50)},
@@ -115,7 +116,7 @@ TEST(EvidenceWire, ConvertsTimesToTheClockOfTheReader) {
   ASSERT_TRUE(read) << read.error().message;
   for (WorkerEvidence& worker : expected.workers) {
     worker.signs.ended += milliseconds(1000);
-    for (auto* at : {&worker.signs.active_until, &worker.signs.told_by_library})
+    for (auto* at : {&worker.signs.active_until, &worker.signs.told_by_library, &worker.signs.left})
       if (*at) **at += milliseconds(1000);
   }
   *expected.detected[0].failed += milliseconds(1000);

@@ -52,6 +52,11 @@ WorkerSigns presumed(WorkerSigns signs, int64_t ms) {
   return signs;
 }
 
+WorkerSigns leaving(WorkerSigns signs, int64_t ms) {
+  signs.left = at_ms(ms);
+  return signs;
+}
+
 WorkerSigns blaming(WorkerSigns signs, std::vector<int> ranks = {}) {
   signs.blame = Blame{std::move(ranks)};
   return signs;
@@ -278,6 +283,20 @@ TEST(Judge, NamesARankThatLeftWith0BeforeItsVictimsFailed) {
             "0 left_early");  // It closed its connections while it ended.
   EXPECT_EQ(named({ended(0, kGood, 5000), blaming(raising(ended(1, kOne, 90), 20)), stopped(2)}),
             "1 first_victim");
+}
+
+TEST(Judge, NamesARankThatDestroyedItsGroupsBeforeItsVictimsFailed) {
+  const WorkerSigns victim = blaming(raising(ended(1, kOne, 90), 20));
+  EXPECT_EQ(named({leaving(stopped(0), 8), victim, stopped(2)}), "0 left_early");
+  // Both ended by themselves after the stop, which waited for them.
+  WorkerSigns late = ended(0, kGood, 9000);
+  late.at_stop = AtStop::running;
+  EXPECT_EQ(named({late, victim, stopped(2)}), "1 first_victim");
+  EXPECT_EQ(named({leaving(late, 8), victim, stopped(2)}), "0 left_early");
+  EXPECT_EQ(named({leaving(late, 8), victim, leaving(stopped(2), 7)}), "2 left_early");
+  EXPECT_EQ(named({ended(0, kGood, 6), victim, leaving(stopped(2), 7)}), "0 left_early");
+  EXPECT_EQ(named({leaving(stopped(0), 5000), victim, stopped(2)}), "1 first_victim");
+  EXPECT_EQ(named({leaving(stopped(0), 8), ended(1, kThree, 90)}), "1 only_failure");
 }
 
 TEST(Judge, BlamesNoRankThatLeftWith0ForAConnectionToAnyHost) {

@@ -65,6 +65,15 @@ class Signs : public testing::Test {
     return library;
   }
 
+  static Departure departure(DepartureKind kind, std::string error) {
+    Departure noted;
+    noted.time_ns = Duration{milliseconds{1'007'000}}.count();
+    noted.kind = kind;
+    noted.error = std::move(error);
+    noted.site = "a.py:2";
+    return noted;
+  }
+
   Examination examined() const { return examine(record_, stop_, Instant{}); }
   WorkerSigns signs() const { return examined().signs; }
   OwnError error() const { return examined().error; }
@@ -353,6 +362,61 @@ TEST_F(Signs, TakeALibraryFailureThatIsAllTheProgramPrinted) {
 TEST_F(Signs, TreatAStopOrderAsNoFailure) {
   record_.library = library_failure({}, 1'009'000, FailureCode::stopped);
   EXPECT_EQ(signs().raised, std::nullopt);
+}
+
+// ---- what Python's hook noted before the stop
+
+TEST_F(Signs, TakeAnExceptionThatWasNotPrintedYet) {
+  stop_it();
+  record_.departure = departure(DepartureKind::raised, "ValueError: boom");
+  EXPECT_EQ(signs().raised, at_ms(1'007'000));
+  EXPECT_TRUE(signs().presumed);  // It may have been caught.
+  EXPECT_EQ(error(), (OwnError{"ValueError: boom (a.py:2)", true, seconds{3}}));
+  record_.departure = departure(DepartureKind::uncaught, "ValueError: boom");
+  EXPECT_FALSE(signs().presumed);
+}
+
+TEST_F(Signs, TakeTheExceptionOfAWorkerThatEndedByItselfAfterTheStop) {
+  stop_it(ExitStatus::exited(1));
+  record_.departure = departure(DepartureKind::raised, "ValueError: boom");
+  print(kTraceback, 1'009'500);
+  EXPECT_EQ(signs().raised, at_ms(1'007'000));
+  EXPECT_FALSE(signs().presumed);
+  EXPECT_FALSE(signs().blame);
+  EXPECT_EQ(error().text, "ValueError: boom");
+}
+
+TEST_F(Signs, PreferANotedExceptionToTheLostConnectionsOfTheTeardown) {
+  stop_it();
+  print(kPeerTraceback, 1'008'000);
+  EXPECT_TRUE(signs().blame);
+  record_.departure = departure(DepartureKind::raised, "ValueError: boom");
+  EXPECT_FALSE(signs().blame);
+  EXPECT_EQ(error().text, "ValueError: boom (a.py:2)");
+}
+
+TEST_F(Signs, KeepTheWholeMessageOfANotedException) {
+  stop_it();
+  print(kTraceback);
+  record_.departure = departure(DepartureKind::uncaught, "ValueError: bo");
+  EXPECT_EQ(signs().raised, at_ms(1'005'000));
+  EXPECT_EQ(error().text, "ValueError: boom");
+}
+
+TEST_F(Signs, TreatANotedLossOfAPeerAsBlame) {
+  stop_it();
+  record_.departure =
+      departure(DepartureKind::raised,
+                "RuntimeError: [gloo/transport/tcp/pair.cc:1] Connection closed by peer");
+  EXPECT_TRUE(signs().blame);
+}
+
+TEST_F(Signs, KnowWhenAWorkerLeftItsGroups) {
+  stop_it();
+  record_.departure = departure(DepartureKind::left, "");
+  EXPECT_EQ(signs().left, at_ms(1'007'000));
+  EXPECT_EQ(signs().raised, std::nullopt);
+  EXPECT_EQ(error().text, "");
 }
 
 TEST_F(Signs, IgnoreALibraryRecordOfAnEarlierProcess) {
