@@ -104,6 +104,7 @@ void HangWatch::see(const Event& event) {
 }
 
 void HangWatch::looked() {
+  callbacks_.looked();
   if (std::chrono::steady_clock::now() >= next_arrivals_) tell_arrivals();
   if (judges() && std::chrono::steady_clock::now() >= next_clock_) tell_clock();
   if (!reporter_) return job_.looked();

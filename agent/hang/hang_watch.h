@@ -34,6 +34,7 @@ class HangWatch {
     std::function<bool(int local_rank)> is_held;
     std::function<void()> settled;                   // is_settling() has become false.
     std::function<void(const Stragglers&)> held_up;  // On the judging node.
+    std::function<void()> looked;                    // A poll of this node's ranks is complete.
     // A rank's ring, at each poll and a last time when the rank has ended.
     std::function<void(int rank, const RecordedState& state, const RingReader& reader)> read;
     // The judging node's wall clock at our time `own`, in nanoseconds since 1970.

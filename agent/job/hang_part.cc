@@ -46,6 +46,7 @@ std::optional<Error> HangPart::open_trace() {
 void HangPart::begin(membership::Epoch epoch) {
   epoch_ = epoch;
   has_stopped_ = false;
+  lingering_.begin_attempt();
   if (!rings_.wanted() || (spec_.hang.off && spec_.trace.empty())) return;
   if (const auto error = open_trace()) job_.say(error->message);
   if (trace_) trace_->begin(job_.attempt());
@@ -66,6 +67,9 @@ void HangPart::watch() {
   callbacks.send = [this](int to, std::string payload) { job_.send(to, std::move(payload)); };
   callbacks.is_held = [this](int local_rank) { return own_ranks_.is_held(local_rank); };
   callbacks.settled = settled_;
+  callbacks.looked = [this] {
+    if (!spec_.hang.off && !has_stopped_) lingering_.look();
+  };
   callbacks.held_up = [this](const hang::Stragglers& stragglers) {
     if (!spec_.hang.off) tell_all(record_.stragglers(stragglers));
   };

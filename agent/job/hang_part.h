@@ -17,6 +17,7 @@
 #include "agent/job/bundles.h"
 #include "agent/job/job_recorder.h"
 #include "agent/job/job_seam.h"
+#include "agent/job/lingering_ranks.h"
 #include "agent/job/own_ranks.h"
 #include "agent/launch_spec.h"
 #include "rendezvous/membership/agent_protocol.h"
@@ -36,6 +37,7 @@ class HangPart {
         record_(record),
         own_ranks_(own_ranks),
         bundles_(bundles),
+        lingering_(job, spec, record, own_ranks),
         settled_(std::move(settled)) {}
 
   // Opens the file of --trace; with several nodes, only checks its folder before the first round.
@@ -94,6 +96,7 @@ class HangPart {
   JobRecorder& record_;
   OwnRanks& own_ranks_;
   Bundles& bundles_;
+  LingeringRanks lingering_;
   const std::function<void()> settled_;
   std::unique_ptr<hang::Trace> trace_;    // --trace
   std::optional<hang::HangWatch> watch_;  // Set if the job is watched.
