@@ -281,8 +281,8 @@ class UnderSlurm(slurm.OnSlurm):
         code, text = self.batch(f"for i in 1 2 3; do srun --overlap -N2 -n2 {step} & done; wait", "-N2", "-n2")
         self.assertEqual(code, 0, text)
         workers = self.workers_in(text)
-        self.assertEqual({w.torchelastic_run_id for w in workers}, {"train"})
-        self.assertEqual(collections.Counter((w.rank, w.world_size) for w in workers), {(0, 2): 3, (1, 2): 3})
+        self.assertEqual({w.torchelastic_run_id for w in workers}, {"train"}, text)
+        self.assertEqual(collections.Counter((w.rank, w.world_size) for w in workers), {(0, 2): 3, (1, 2): 3}, text)
 
     def is_starter(self, pid):
         """Returns True if it is the muster of this test that started srun. The witness beside it has another name."""

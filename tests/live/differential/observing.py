@@ -23,7 +23,7 @@ def without_chance(run, text):
     if hasattr(run, "_port"):
         text = re.sub(rf"\b{run.port}\b", "<given port>", text)
     text = UUID.sub("<uuid>", text)
-    text = re.sub(r"(?<!\d)\d{25,39}(?!\d)", "<128 bits>", text)
+    text = re.sub(r"(?<![0-9a-f])\d{25,39}(?![0-9a-f])", "<128 bits>", text)
     return re.sub(r"\b1\d{9}\b", "<unix time>", text)
 
 
