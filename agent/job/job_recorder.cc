@@ -59,6 +59,12 @@ std::optional<Instant> finding_before(const std::optional<FailureRecord>& librar
   return at < stop ? std::optional(at) : std::nullopt;
 }
 
+AttemptRecord end_by_culprit(const AttemptFailures& failed) {
+  const AttemptCulprit culprit = attempt_culprit(failed);
+  return {.why_ended = fmt::format("rank {} {}", culprit.rank, culprit.sentence),
+          .culprit = culprit};
+}
+
 }  // namespace
 
 JobRecorder::JobRecorder(JobReport job, Options options)
@@ -319,14 +325,16 @@ bool JobRecorder::has_evidence() const {
   return std::ranges::any_of(evidence_.workers, has_something_to_tell, &WorkerEvidence::signs);
 }
 
-void JobRecorder::close_attempt(std::string why, bool by_outcome) {
+// Only the first reason counts.
+void JobRecorder::close_attempt(const AttemptRecord& end) {
   if (report_.attempts.empty()) return;
   AttemptRecord& attempt = report_.attempts.back();
   if (attempt.lasted == Duration{0})
     attempt.lasted = std::chrono::steady_clock::now() - attempt_started_;
   if (!attempt.why_ended.empty()) return;
-  attempt.why_ended = std::move(why);
-  attempt.by_outcome = by_outcome;
+  attempt.why_ended = end.why_ended;
+  attempt.by_outcome = end.by_outcome;
+  attempt.culprit = end.culprit;
 }
 
 void JobRecorder::attempt_failed(const WorkerFailure& culprit, const Cause& cause) {
@@ -345,7 +353,7 @@ void JobRecorder::attempt_failed(const WorkerFailure& culprit, const Cause& caus
 std::string JobRecorder::restart_line(int restarts_left, Duration delay) {
   if (!judged_.culprit) return {};
   const WorkerFailure& culprit = judged_.the_culprit();
-  close_attempt(fmt::format("rank {} {}", culprit.rank, judged_.cause.sentence));
+  close_attempt(end_by_culprit(judged_));
   attempt_failed(culprit, judged_.cause);
   note(JobEventKind::restarting, {}, {}, to_seconds(delay));
   return render_restart(culprit, judged_.cause, restarts_left, report_.max_restarts, delay);
@@ -377,11 +385,11 @@ JobReport JobRecorder::finish(const group::JobOutcome& outcome) {
     report_.failed_in_stop.back().sentence = worker.cause.sentence;
   }
   if (report_.end == JobEnd::success) {
-    close_attempt("all workers succeeded");
+    close_attempt({.why_ended = "all workers succeeded"});
   } else if (report_.culprit && report_.end == JobEnd::failed) {
-    close_attempt(fmt::format("rank {} {}", report_.the_culprit().rank, report_.cause.sentence));
+    close_attempt(end_by_culprit(report_));
   } else {
-    close_attempt(outcome_name(report_.end), /*by_outcome=*/true);
+    close_attempt({.why_ended = outcome_name(report_.end), .by_outcome = true});
   }
   return report_;
 }

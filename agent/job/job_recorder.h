@@ -147,7 +147,7 @@ class JobRecorder {
   std::vector<DetectedCulprit> awaited() const;
   std::optional<HangReport> standing_verdict() const;
   void attempt_failed(const WorkerFailure& culprit, const Cause& cause);
-  void close_attempt(std::string why, bool by_outcome = false);
+  void close_attempt(const AttemptRecord& end);
   WorkerRecord& worker(int local_rank) { return workers_[static_cast<size_t>(local_rank)]; }
 
   Options options_;

@@ -134,7 +134,8 @@ Cause classify_bare(const WorkerFailure& failure, const HostEvidence& evidence,
   }
   if (is_said_to_have_hung(failure, error)) {
     return {FailureClass::user,
-            fmt::format("raised {} and did not end; muster stopped it {} later", error.text,
+            fmt::format("raised {}{} and did not end; muster stopped it {} later", error.text,
+                        error.site.empty() ? "" : " (" + error.site + ")",
                         duration_text(error.before_stop)),
             "", ""};
   }

@@ -78,8 +78,11 @@ void apply_end(JobReport& report, const membership::End& end) {
       end_with_error(report, end);
       break;
   }
-  if (!report.attempts.empty() && report.attempts.back().by_outcome)
-    report.attempts.back().why_ended = attempt_end_text(report, end);
+  if (!report.attempts.empty() && report.attempts.back().by_outcome) {
+    AttemptRecord& last = report.attempts.back();
+    last.why_ended = attempt_end_text(report, end);
+    if (report.end == JobEnd::failed && report.culprit) last.culprit = attempt_culprit(report);
+  }
   if (own_end == JobEnd::unkillable) report.end = JobEnd::unkillable;
   report.restarts_used = end.restarts;
   report.membership_changes = end.changes;

@@ -79,6 +79,11 @@ int culprit_code(const AttemptFailures& attempt) {
   return first == attempt.failures.end() ? 1 : first->status.code();
 }
 
+AttemptCulprit attempt_culprit(const AttemptFailures& attempt) {
+  const WorkerFailure& culprit = attempt.the_culprit();
+  return {culprit.rank, culprit.status, attempt.cause.exception, attempt.cause.sentence};
+}
+
 int exit_code_of(const JobReport& report, const ExitCodes& codes) {
   const auto given = codes.by_cause.find(cause_of(report));
   if (given != codes.by_cause.end()) return given->second;

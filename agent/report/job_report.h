@@ -43,6 +43,7 @@ struct WorkerFailure {
   bool stopped_by_muster = false;
   Part part = Part::failed_later;  // Its part in the attempt's failure.
   std::string sentence;            // "exited with 1: ValueError: boom"; empty: not examined.
+  std::string exception;           // The program's own error: "ValueError: boom"; or empty.
   WallTime time;                   // Time at which the exit was observed.
   Duration ran{0};                 // Time from its start to its exit.
   long max_rss_kib = 0;            // The rusage's of its wait; 0: unknown.
@@ -150,12 +151,21 @@ enum class JobEnd {
   unkillable,    // Processes outlived SIGKILL.
 };
 
+// The failure that ended an attempt.
+struct AttemptCulprit {
+  int rank = 0;
+  ExitStatus status;
+  std::string exception;
+  std::string sentence;  // "exited with 3"
+};
+
 struct AttemptRecord {
   int attempt = 0;
-  WallTime started;
+  WallTime started{};
   Duration lasted{0};
-  std::string why_ended;    // "rank 1 exited with 3"; "all workers succeeded".
+  std::string why_ended{};  // "rank 1 exited with 3"; "all workers succeeded".
   bool by_outcome = false;  // True if `why_ended` is only how the job ended on this node.
+  std::optional<AttemptCulprit> culprit{};
 };
 
 // A finding of the hang detector, in the words and units of schema.md.
@@ -195,6 +205,9 @@ struct AttemptFailures {
 
   friend bool operator==(const AttemptFailures&, const AttemptFailures&) = default;
 };
+
+// REQUIRES: `culprit` is set.
+AttemptCulprit attempt_culprit(const AttemptFailures& attempt);
 
 // `failures`: the last attempt's if it failed, or had failed workers before it was stopped.
 struct JobReport : AttemptFailures {

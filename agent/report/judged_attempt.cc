@@ -156,6 +156,7 @@ JudgedAttempt judge_attempt(const std::vector<NodeEvidence>& nodes,
     failure.part = verdict.parts[i];
     failure.stopped_by_muster = worker.signs.by_stop;
     failure.sentence = cause.sentence;
+    failure.exception = cause.exception;
     judged.attempt = failure.attempt;
   }
   if (judged.reason == Reason::named || judged.reason == Reason::left_early) {

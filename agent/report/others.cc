@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "agent/report/text.h"
+#include "rendezvous/base/text.h"
 
 namespace muster {
 namespace {
@@ -69,6 +70,20 @@ std::string place_text(const LeftRank& rank, std::ptrdiff_t missing) {
   return (missing == 0 ? "in " : missing == 1 ? "for it in " : "for them in ") + rank.call;
 }
 
+// A rank that muster stopped before it raised anything has no error.
+bool failed_alike(const WorkerFailure& other, const WorkerFailure& culprit) {
+  return !other.exception.empty() && other.exception == culprit.exception &&
+         is_one_of(other.part, {Part::failed_later, Part::simultaneous, Part::crashed});
+}
+
+std::string alike_line(std::vector<int> alike, int culprit, int world_size) {
+  if (alike.empty()) return {};
+  alike.push_back(culprit);
+  std::ranges::sort(alike);
+  return fmt::format("{}{} ranks raised the same error: {}\n", alike.size(),
+                     world_size > 0 ? fmt::format(" of {}", world_size) : "", ranks_text(alike));
+}
+
 struct OthersWords {
   const char* one;
   const char* many;
@@ -90,7 +105,8 @@ std::string others_line(const std::vector<const WorkerFailure*>& failures, const
 }  // namespace
 
 std::string others_text(const std::vector<WorkerFailure>& failures, size_t culprit,
-                        const std::vector<int>& elsewhere) {
+                        const std::vector<int>& elsewhere, int world_size) {
+  std::vector<int> alike;
   std::vector<const WorkerFailure*> at_once;
   std::vector<const WorkerFailure*> failed;
   std::vector<const WorkerFailure*> hung;
@@ -99,6 +115,10 @@ std::string others_text(const std::vector<WorkerFailure>& failures, size_t culpr
   for (size_t i = 0; i < failures.size(); ++i) {
     if (i == culprit) continue;
     const WorkerFailure& other = failures[i];
+    if (failed_alike(other, failures[culprit])) {
+      alike.push_back(other.rank);
+      continue;
+    }
     auto& group = failed_and_hung(other)             ? hung
                   : other.stopped_by_muster          ? stopped
                   : other.part == Part::simultaneous ? at_once
@@ -106,7 +126,8 @@ std::string others_text(const std::vector<WorkerFailure>& failures, size_t culpr
                                                      : failed;
     group.push_back(&other);
   }
-  return others_line(at_once, {"failed at the same moment", "failed at the same moment"}) +
+  return alike_line(std::move(alike), failures[culprit].rank, world_size) +
+         others_line(at_once, {"failed at the same moment", "failed at the same moment"}) +
          others_line(failed, {"failed afterwards", "failed afterwards"}) +
          others_line(hung, {"failed as well", "failed as well"}) +
          others_line(crashed,

@@ -10,11 +10,12 @@
 
 namespace muster {
 
-// Writes one line for each kind of other worker: failed at the same moment, failed afterwards,
-// failed but hung until muster stopped it, failed while muster stopped it, just stopped. Empty if
-// there is none. `elsewhere`: ranks of other nodes known only to have been stopped; ascending.
+// Writes one line for each kind of other worker: raised the culprit's error as well, failed at the
+// same moment, failed afterwards, failed but hung until muster stopped it, failed while muster
+// stopped it, just stopped. Empty if there is none. `elsewhere`: ranks of other nodes known only to
+// have been stopped; ascending.
 std::string others_text(const std::vector<WorkerFailure>& failures, size_t culprit,
-                        const std::vector<int>& elsewhere = {});
+                        const std::vector<int>& elsewhere = {}, int world_size = 0);
 
 // "rank 1 exited with 1: ValueError: boom; ranks 2-3 killed by SIGSEGV".
 std::string ends_text(const std::vector<WorkerFailure>& failures);

@@ -251,15 +251,15 @@ class Examiner {
     }
     const bool has_words = signs().raised && !examination_.error.text.empty();
     raised_at(known, Duration{0});
+    const bool may_be_caught = noted.kind == DepartureKind::raised && signs().by_stop;
+    if (!may_be_caught) signs().presumed = false;
     if (has_words && !signs().blame) return;
     const std::optional<Blame> blame = blame_in(noted.error);
     if (has_words && blame) return;
-    signs().presumed = noted.kind == DepartureKind::raised && signs().by_stop;
+    signs().presumed = may_be_caught;
     signs().blame = blame;
-    std::string text = clean_line(noted.error);
-    // Without a traceback, this is all that shows the place.
-    if (signs().by_stop && !noted.site.empty()) text += " (" + clean_line(noted.site) + ")";
-    examination_.error = {std::move(text), true, {}};
+    examination_.error = {clean_line(noted.error), true, {}};
+    if (signs().by_stop) examination_.error.site = clean_line(noted.site);
   }
 
   static Blame::About about(FailureCode code) {

@@ -46,6 +46,7 @@ struct OwnError {
   std::string text;
   bool is_reason = false;  // True if it ended the worker, or would have.
   Duration before_stop{};  // Time from it to muster's stop, if the worker still ran then.
+  std::string site{};      // "train.py:88 step", if no traceback shows the place.
 
   friend bool operator==(const OwnError&, const OwnError&) = default;
 };

@@ -52,6 +52,62 @@ std::string attempts_text(const JobReport& report, const WorkerFailure& culprit)
                      report.max_restarts);
 }
 
+// Attempts in a row that ended alike.
+struct AlikeAttempts {
+  int first = 0;
+  int last = 0;
+  std::vector<int> ranks;
+  const AttemptRecord* record = nullptr;  // The first one's.
+};
+
+bool ended_alike(const AttemptRecord& one, const AttemptRecord& other) {
+  return one.culprit && other.culprit && one.culprit->status == other.culprit->status &&
+         one.culprit->exception == other.culprit->exception;
+}
+
+std::vector<AlikeAttempts> alike_attempts(const std::vector<AttemptRecord>& attempts) {
+  std::vector<AlikeAttempts> alike;
+  for (const AttemptRecord& one : attempts) {
+    if (one.why_ended.empty()) continue;  // A change of the job's nodes ended it.
+    if (alike.empty() || !ended_alike(*alike.back().record, one))
+      alike.push_back({one.attempt, one.attempt, {}, &one});
+    alike.back().last = one.attempt;
+    if (one.culprit) alike.back().ranks.push_back(one.culprit->rank);
+  }
+  return alike;
+}
+
+// A line for each kind of failure of a job that was restarted, the first one's first: later ones
+// may only follow from it, as from a checkpoint that it left half written.
+std::string attempts_lines(const JobReport& report) {
+  constexpr size_t kLinesMax = 6;
+  std::vector<AlikeAttempts> alike = alike_attempts(report.attempts);
+  if (alike.empty() || alike.front().first == report.attempts.back().attempt) return {};
+  std::string text;
+  for (size_t i = 0; i < alike.size(); ++i) {
+    if (alike.size() > kLinesMax && i == kLinesMax / 2) {
+      const size_t left_out = alike.size() - kLinesMax;
+      text += fmt::format("({} more that differ)\n", left_out);
+      i += left_out;
+    }
+    auto& [first, last, ranks, record] = alike[i];
+    std::ranges::sort(ranks);
+    const auto repeated = std::ranges::unique(ranks);
+    ranks.erase(repeated.begin(), repeated.end());
+    const std::string how = record->culprit
+                                ? fmt::format("{} {}", ranks_text(ranks), record->culprit->sentence)
+                                : record->why_ended;
+    text +=
+        clean_line(
+            first == last
+                ? fmt::format("Attempt {}: {}, after {}", first, how, duration_text(record->lasted))
+                : fmt::format("Attempts {} to {}: {}, the same each time", first, last, how),
+            kHeadlineCharacters) +
+        "\n";
+  }
+  return text;
+}
+
 std::string who_line(const JobReport& report, const WorkerFailure& culprit) {
   const std::string node = node_text(culprit.host, node_rank_of(report, culprit).value_or(-1));
   if (culprit.summary_only) return "on " + node + ", which could not report more";
@@ -204,6 +260,7 @@ std::string render_failure(const JobReport& report, const RenderOptions& options
   std::string text = rule;
   text += coloured(options, "1;31", headline(report, culprit)) + "\n";
   text += who_line(report, culprit) + "\n";
+  text += attempts_lines(report);
   if (!culprit.call.empty())
     text += clean_line("It was in " + culprit.call, kHeadlineCharacters) + "\n";
   if (!is_one_of(report.reason, {Reason::mismatch, Reason::hang}))
@@ -219,7 +276,8 @@ std::string render_failure(const JobReport& report, const RenderOptions& options
   text += others;
   append_root_cause(text, culprit, report.cause, options);
   if (!culprit.summary_only) append_logs(text, culprit, where);
-  text += others_text(report.failures, *report.culprit, report.stopped_elsewhere);
+  text +=
+      others_text(report.failures, *report.culprit, report.stopped_elsewhere, report.world_size);
   if (report.others_untold > 0)
     text += fmt::format("{} more did not succeed\n", report.others_untold);
   return text + rule;

@@ -32,6 +32,7 @@ void fields(auto& a, Like<WorkerFailure> auto& m) {
   a.flag("stopped", m.stopped_by_muster);
   a.one_of("part", m.part, Part::crashed);
   a.text("sentence", m.sentence);
+  a.text_if_any("exception", m.exception);
   a.text("declared", m.declared);
   a.text("device", m.device);
   a.text_if_any("call", m.call);

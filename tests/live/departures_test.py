@@ -98,10 +98,35 @@ UPLOADS = LINGERS.replace("        time.sleep(1000)\nif", """        time.sleep(
 if""")
 
 
+# All but rank 0 have raised, and cannot end, when rank 0 ends.
+ALIKE = """
+import os, threading, time
+rank, folder = int(os.environ["RANK"]), os.environ["FOLDER"]
+def stay():
+    threading.main_thread().join()
+    open(f"{folder}/raised.{rank}", "w").close()
+    time.sleep(1000)
+if rank == 0:
+    while not all(os.path.exists(f"{folder}/raised.{other}") for other in (1, 2, 3)): time.sleep(0.01)
+else:
+    threading.Thread(target=stay).start()
+{}["step"]
+"""
+# A rank is killed as it writes a checkpoint, which no later attempt can read.
+CUT = """
+import os, pickle, signal, time
+if os.environ["TORCHELASTIC_RESTART_COUNT"] != "0":
+    with open("checkpoint", "rb") as file: pickle.load(file)
+if os.environ["RANK"] != "0": time.sleep(1000)
+with open("checkpoint", "wb") as file: file.write(pickle.dumps(list(range(10000)))[:500])
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
 class DeparturesTest(LiveTest):
-    def start(self, program, *flags, workers=2, node=0, **env):
+    def start(self, program, *flags, workers=2, node=0, cwd=None, **env):
         job = Job("--nproc-per-node", workers, "--log-dir", self.path(f"logs{node}"), *flags, "--python", self.python,
-                  self.write("train.py", program), env={"FOLDER": self.folder.name, "OMP_NUM_THREADS": "1", **env})
+                  self.write("train.py", program), cwd=cwd, env={"FOLDER": self.folder.name, "OMP_NUM_THREADS": "1", **env})
         self.addCleanup(job.__exit__)
         return job
 
@@ -186,6 +211,23 @@ class WithTorch(DeparturesTest):
     def test_an_error_that_the_program_survived_is_forgotten(self):
         code, result, screen = self.ends(RECOVERS, "--shutdown-timeout", 3)
         self.assertEqual((code, result["culprit"]["rank"], result["summary"]), (7, 1, "rank 1 exited with 7"), screen)
+
+
+class Alike(DeparturesTest):
+    python = "python3"
+
+    def test_ranks_that_raise_the_same_error_are_called_alike(self):
+        job = self.start(ALIKE, workers=4)
+        self.assertEqual(job.wait(), 1)
+        self.assertIn("\n4 of 4 ranks raised the same error: ranks 0-3\n", job.stderr())
+        self.assertNotIn("stopped by muster", job.stderr())
+
+    def test_the_first_failure_of_a_chain_of_restarts_is_told_from_what_followed(self):
+        job = self.start(CUT, "--max-restarts", 2, cwd=self.folder.name)
+        self.assertEqual(job.wait(), 1)
+        self.assertRegex(job.stderr(), r"\nAttempt 0: rank 0 killed by SIGKILL from outside \(not by muster\), after [\d.]+ m?s\n"
+                                       r"Attempts 1 to 2: ranks? [01](-1)? exited with 1: _pickle.UnpicklingError: pickle data was "
+                                       r"truncated, the same each time\n")
 
 
 class Lingering(DeparturesTest):

@@ -174,7 +174,8 @@ TEST(JudgedAttempt, FitsTheOutputOfASimultaneousFailureOnOneScreen) {
     for (int line = 0; line < 40; ++line)
       words += "line " + std::to_string(line) + " of " + std::to_string(rank) + "\n";
     failures.push_back(saying(sample_failure(rank, ExitStatus::exited(3 + rank)), words));
-    failures.back().error_file_content = recorded_error("boom", "a\nb", "1795215408");
+    failures.back().error_file_content =
+        recorded_error("boom " + std::to_string(rank), "a\nb", "1795215408");
   }
   const std::string screen = render_end(judged_at_once(failures), {});
   EXPECT_LE(std::ranges::count(screen, '\n'), 50) << screen;

@@ -97,6 +97,21 @@ TEST(Others, HaveALineForEachPart) {
             "1 other was stopped by muster: rank 8 killed by SIGTERM\n");
 }
 
+TEST(Others, AreCalledAlikeIfTheyRaisedTheCulpritsError) {
+  const ExitStatus one = ExitStatus::exited(1);
+  std::vector<WorkerFailure> failures = {sample_stopped(0), sample_failure(1, one),
+                                         with_part(sample_failure(2, one), Part::simultaneous),
+                                         with_part(sample_stopped(3), Part::failed_later),
+                                         with_part(sample_failure(4, one), Part::failed_later)};
+  for (WorkerFailure& failure : failures)
+    failure.exception = "KeyError: 'step'";
+  failures[4].exception = "KeyError: 'lr'";
+  EXPECT_EQ(others_text(failures, 1, {}, 8),
+            "3 of 8 ranks raised the same error: ranks 1-3\n"
+            "1 other failed afterwards: rank 4 exited with 1\n"
+            "1 other was stopped by muster: rank 0 killed by SIGTERM\n");
+}
+
 TEST(Others, AreCountedInThePlural) {
   const ExitStatus one = ExitStatus::exited(1);
   std::vector<WorkerFailure> failures = {sample_failure(0, one)};

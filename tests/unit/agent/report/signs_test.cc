@@ -371,7 +371,7 @@ TEST_F(Signs, TakeAnExceptionThatWasNotPrintedYet) {
   record_.departure = departure(DepartureKind::raised, "ValueError: boom");
   EXPECT_EQ(signs().raised, at_ms(1'007'000));
   EXPECT_TRUE(signs().presumed);  // It may have been caught.
-  EXPECT_EQ(error(), (OwnError{"ValueError: boom (a.py:2)", true, seconds{3}}));
+  EXPECT_EQ(error(), (OwnError{"ValueError: boom", true, seconds{3}, "a.py:2"}));
   record_.departure = departure(DepartureKind::uncaught, "ValueError: boom");
   EXPECT_FALSE(signs().presumed);
 }
@@ -392,7 +392,7 @@ TEST_F(Signs, PreferANotedExceptionToTheLostConnectionsOfTheTeardown) {
   EXPECT_TRUE(signs().blame);
   record_.departure = departure(DepartureKind::raised, "ValueError: boom");
   EXPECT_FALSE(signs().blame);
-  EXPECT_EQ(error().text, "ValueError: boom (a.py:2)");
+  EXPECT_EQ(error().text, "ValueError: boom");
 }
 
 TEST_F(Signs, KeepTheWholeMessageOfANotedException) {
@@ -401,6 +401,7 @@ TEST_F(Signs, KeepTheWholeMessageOfANotedException) {
   record_.departure = departure(DepartureKind::uncaught, "ValueError: bo");
   EXPECT_EQ(signs().raised, at_ms(1'005'000));
   EXPECT_EQ(error().text, "ValueError: boom");
+  EXPECT_FALSE(signs().presumed);
 }
 
 TEST_F(Signs, TreatANotedLossOfAPeerAsBlame) {

@@ -272,6 +272,50 @@ TEST(NodeRankOf, PrefersTheFailuresNodeRankToTheReports) {
   EXPECT_EQ(node_rank_of(report, failure), 0);
 }
 
+AttemptRecord failed_attempt(int number, int rank, ExitStatus status,
+                             const std::string& exception = "") {
+  const std::string sentence = describe(status) + (exception.empty() ? "" : ": " + exception);
+  return {.attempt = number,
+          .lasted = std::chrono::milliseconds{1300},
+          .why_ended = "rank " + std::to_string(rank) + " " + sentence,
+          .culprit = AttemptCulprit{rank, status, exception, sentence}};
+}
+
+// The lines between those about the last culprit and its output.
+std::string attempts_in(const JobReport& report) {
+  const std::string screen = render_end(report, {});
+  const size_t from = screen.find("Attempt");
+  return from == std::string::npos ? "" : screen.substr(from, screen.find("It wrote") - from);
+}
+
+TEST(RenderEnd, TellsTheFirstFailureFromThoseOfLaterAttempts) {
+  JobReport report = failed_job({sample_failure(1, ExitStatus::exited(1))});
+  report.attempts = {failed_attempt(0, 0, ExitStatus::signaled(SIGKILL))};
+  EXPECT_EQ(attempts_in(report), "");
+  for (const int number : {1, 2, 3})
+    report.attempts.push_back(
+        failed_attempt(number, number % 2, ExitStatus::exited(1), "EOFError"));
+  EXPECT_EQ(attempts_in(report),
+            "Attempt 0: rank 0 killed by SIGKILL, after 1.3 s\n"
+            "Attempts 1 to 3: ranks 0-1 exited with 1: EOFError, the same each time\n");
+  report.attempts[2] = AttemptRecord{.attempt = 2};  // Nodes came or went.
+  EXPECT_EQ(attempts_in(report),
+            "Attempt 0: rank 0 killed by SIGKILL, after 1.3 s\n"
+            "Attempts 1 to 3: rank 1 exited with 1: EOFError, the same each time\n");
+}
+
+TEST(RenderEnd, LeavesOutTheMiddleOfManyAttempts) {
+  JobReport report = failed_job({sample_failure(1, ExitStatus::exited(1))});
+  for (int number = 0; number < 20; ++number)
+    report.attempts.push_back(failed_attempt(number, 1, ExitStatus::exited(number + 1)));
+  const std::string lines = attempts_in(report);
+  EXPECT_EQ(std::ranges::count(lines, '\n'), 7);
+  EXPECT_NE(lines.find("Attempt 2: rank 1 exited with 3, after 1.3 s\n(14 more that differ)\n"
+                       "Attempt 17: "),
+            std::string::npos)
+      << lines;
+}
+
 TEST(RenderEnd, IsSilentAfterASuccess) {
   EXPECT_EQ(render_end(sample_job(JobEnd::success), {}), "");
 }
