@@ -1,18 +1,26 @@
-"""A rank of first_cause.py that is an ordinary torch program: torch_rank.py FOLDER RANK [record].
+"""A rank of first_cause.py that is an ordinary torch program: torch_rank.py FOLDER RANK HOW.
 
 That rank fails once the start is given; the others lose it in an all_reduce.
+
+    plain, record   an exception, under @record
+    finally         an exception; every rank destroys its group in a `finally`, and that rank then flushes its logger
+    exits           the same by sys.exit(3)
+    leaves          the rank destroys its group without an error, and uploads something
+    lingers         an exception; a thread keeps the process, so that the others wait
 """
 
 import datetime
 import os
 import sys
+import threading
 import time
 
 import torch
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 
-FOLDER = sys.argv[1]
+FOLDER, FIRST, HOW = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+LATE_S = 0.7
 
 
 def stamp():
@@ -27,11 +35,12 @@ def train():
     with open(f"{FOLDER}/ready.{dist.get_rank()}", "w"):
         pass
     while True:
-        if dist.get_rank() == int(sys.argv[2]):
+        if dist.get_rank() == FIRST:
             time.sleep(0.002)
             if os.path.exists(f"{FOLDER}/go"):
                 stamp()
-                torch.nn.Linear(5, 2)(torch.ones(3, 4))
+                fail()
+                return
         try:
             dist.all_reduce(gradients, op=dist.ReduceOp.MAX)
         except Exception:
@@ -39,5 +48,25 @@ def train():
             raise
 
 
+def fail():
+    if HOW == "leaves":
+        return
+    if HOW == "exits":
+        sys.exit(3)
+    if HOW == "lingers":
+        threading.Thread(target=time.sleep, args=(1000,)).start()
+    torch.nn.Linear(5, 2)(torch.ones(3, 4))
+
+
+def train_and_finish():
+    try:
+        train()
+    finally:
+        is_first = dist.get_rank() == FIRST
+        dist.destroy_process_group()
+        if is_first:
+            time.sleep(LATE_S)
+
+
 if __name__ == "__main__":
-    (record(train) if "record" in sys.argv else train)()
+    {"record": record(train), "plain": train, "lingers": train}.get(HOW, train_and_finish)()

@@ -48,8 +48,8 @@ def causes(error):
 
 
 def left():
-    """The program destroys its groups, perhaps in a `finally` or `except`."""
-    error = sys.exc_info()[1]
+    """The program destroys its groups, perhaps in a `finally` or `except`, or in a sys.excepthook of its own."""
+    error = sys.exc_info()[1] or last_error()
     if isinstance(error, KeyboardInterrupt) or isinstance(error, SystemExit) and not error.code:
         error = None
     note(ring.LEFT if error is None else ring.RAISED, error)
@@ -64,14 +64,29 @@ def went_on():
 
 
 def uncaught(error):
-    note(ring.UNCAUGHT, error, waited_for())
+    """sys.excepthook was called."""
+    if not goes_on():
+        note(ring.UNCAUGHT, error, waited_for())
+
+
+def goes_on():
+    """True in an interpreter at a prompt, and if the program itself calls the hook, as toolkits with an event loop do."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_name not in ("<module>", "_bootstrap"):
+        frame = frame.f_back
+    return frame is not None or hasattr(sys, "ps1") or sys.flags.interactive
 
 
 def ending():
     """The main thread has ended. The program may have replaced sys.excepthook."""
-    error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    error = last_error()
     if error is not None:
         uncaught(error)
+
+
+def last_error():
+    """The exception for which Python called sys.excepthook."""
+    return getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
 
 
 def waited_for():
