@@ -306,8 +306,6 @@ void OutputLoop::keep_tails(DrainReport& report) {
     for (const std::string& path : {printed.kept_out, printed.kept_err}) {
       if (!path.empty()) kept.push_back(path);
     }
-    const bool in_no_file = printed.kept_out.empty() && worker.out.log.empty();
-    if (in_no_file && printed.err_total == 0) printed.out_tail = worker.both->text();
   }
   remove_kept(kKeptAttempts);
 }
@@ -335,6 +333,8 @@ WorkerPrinted OutputLoop::printed_by(const WorkerEnds& worker) const {
         worker.err_at_stop ? worker.err_at_stop->size : printed.err_total;
     printed.err_written = worker.err_at_stop.value_or(now).changed;
   }
+  printed.out_tail = worker.out.stream ? worker.out.stream->tail().last(kOutQuotedBytesMax)
+                                       : file_tail(worker.out.log, kOutQuotedBytesMax);
   for (const WorkerStream* stream : worker.streams()) {
     printed.last_output = std::max(printed.last_output, stream->last_output());
     printed.lost_console = printed.lost_console || stream->has_lost_reader();

@@ -9,8 +9,9 @@
 
 namespace muster {
 
-// The size of the stderr tail that is searched for an error message.
+// The sizes of the tails of stderr and stdout that are searched for an error message.
 inline constexpr size_t kQuotedBytesMax = size_t{64} << 10;
+inline constexpr size_t kOutQuotedBytesMax = size_t{16} << 10;
 
 class TailBuffer {
  public:

@@ -29,7 +29,7 @@ constexpr size_t kKeptLines = 10'000;
 WorkerStream::WorkerStream(StreamParts parts)
     : parts_(std::move(parts)),
       filter_(parts_.needles),
-      tail_(std::max(parts_.keep_bytes, parts_.is_err ? kQuotedBytesMax : 0)) {
+      tail_(std::max(parts_.keep_bytes, parts_.is_err ? kQuotedBytesMax : kOutQuotedBytesMax)) {
   if (console() != nullptr) mux_stream_ = console()->open();
 }
 

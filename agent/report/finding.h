@@ -14,6 +14,7 @@ namespace muster {
 
 // The weight of a message as the explanation of its program's end.
 enum class Standing {
+  echo,           // Tells of an abort() whose caller has printed the reason.
   minor,          // A consequence of something else, or ignored: "Exception ignored in", an abort.
   plain,          // It may have ended the program, or have been caught and logged.
   by_excepthook,  // Printed by torch's excepthook: it ended the main thread.
@@ -38,6 +39,8 @@ struct TracebackScan {
 // process's traceback inside (DataLoader, torch.multiprocessing). Reads only lines of the
 // traceback. nullopt: none begins at that line.
 std::optional<TracebackScan> scan_traceback(const MessageLines& lines, size_t at);
+// Reads a traceback of which only the last frames are left; nullopt: the lines begin otherwise.
+std::optional<TracebackScan> scan_cut_traceback(const MessageLines& lines);
 
 // Finds other messages (native_words.cc): those of the C++ and C runtimes, sanitizers, Rust, Go,
 // Java, the Python interpreter itself, and log lines that blame a peer (torch's and JAX's loggers,

@@ -49,7 +49,7 @@ struct WorkerFailure {
   long max_rss_kib = 0;            // The rusage's of its wait; 0: unknown.
   double cpu_s = 0;
   std::string stderr_tail;  // Raw bytes, at most 64 KiB, possibly starting in the middle of a line.
-  std::string stdout_tail;  // The last 16 KiB, only if stderr is empty and no file has it.
+  std::string stdout_tail;  // The last 16 KiB.
   bool unread = false;      // True if its log disk hung, so no output was read. Local to its node.
   std::string stdout_log_path;
   std::string stderr_log_path;

@@ -30,14 +30,16 @@ bool stands_directly_before(const MessageLines& lines, const Finding& one, const
 }
 
 const Finding* best_of(const MessageLines& lines, const std::vector<Finding>& list) {
-  const auto own = [](const Finding& one) { return !one.blame && one.standing != Standing::minor; };
+  const auto strong = [](const Finding& one) { return one.standing > Standing::minor; };
+  const auto own = [&](const Finding& one) { return !one.blame && strong(one); };
   const auto hooked = [](const Finding& one) { return one.standing == Standing::by_excepthook; };
   const auto certain = [&](const Finding& one) { return own(one) && one.uncaught; };
-  const auto strong = [](const Finding& one) { return one.standing != Standing::minor; };
+  const auto no_echo = [](const Finding& one) { return one.standing > Standing::echo; };
 
   const Finding* last = last_of(list, [&](const Finding& one) { return own(one) && hooked(one); });
   if (last == nullptr) last = last_of(list, hooked);
   if (last == nullptr) last = last_of(list, strong);
+  if (last == nullptr) last = last_of(list, no_echo);
   if (last == nullptr) return list.empty() ? nullptr : &list.back();
   if (!last->blame && !last->tells_of_child) return last;
   const Finding* ended = last->blame ? last_of(list, certain) : nullptr;
@@ -52,7 +54,10 @@ const Finding* best_of(const MessageLines& lines, const std::vector<Finding>& li
 std::vector<Finding> find_all(const MessageLines& lines) {
   std::vector<Finding> list;
   for (size_t at = 0; at < lines.size();) {
-    if (std::optional<TracebackScan> scan = scan_traceback(lines, at)) {
+    std::optional<TracebackScan> scan =
+        at == 0 ? scan_cut_traceback(lines) : std::optional<TracebackScan>();
+    if (!scan) scan = scan_traceback(lines, at);
+    if (scan) {
       if (scan->finding) {
         // The line that introduces a traceback may already belong to another message.
         const size_t free_from = list.empty() ? 0 : list.back().end;

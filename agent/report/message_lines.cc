@@ -47,6 +47,28 @@ bool opens_glog_line(std::string_view text) {
   return is_digit(text[1]) && is_digit(text[2]) && is_digit_at(text, 3);
 }
 
+// The lines of the text in a log entry of JSON that holds a traceback: structlog, loguru and others
+// write the whole entry as one line. Empty: it is none.
+std::vector<std::string> lines_in_json(std::string_view line) {
+  constexpr std::string_view kTitle = "Traceback (most recent call last):\\n";
+  const size_t title = line.find(kTitle);
+  if (!line.starts_with('{') || title == std::string_view::npos) return {};
+  std::vector<std::string> lines(1);
+  for (size_t at = line.rfind('"', title) + 1; at < line.size() && line[at] != '"'; ++at) {
+    if (line[at] != '\\' || at + 1 == line.size()) {
+      lines.back() += line[at];
+      continue;
+    }
+    const char escaped = line[++at];
+    if (escaped == 'n') {
+      lines.emplace_back();
+    } else {
+      lines.back() += escaped == 't' ? '\t' : escaped;
+    }
+  }
+  return lines;
+}
+
 }  // namespace
 
 MessageLines::MessageLines(std::string_view raw) {
@@ -54,8 +76,11 @@ MessageLines::MessageLines(std::string_view raw) {
     const size_t newline = raw.find('\n', begin);
     const size_t end = newline == std::string_view::npos ? raw.size() : newline + 1;
     const size_t size = (newline == std::string_view::npos ? end : newline) - begin;
-    lines_.push_back(
-        {clean_line(raw.substr(begin, size), std::numeric_limits<size_t>::max()), begin, end});
+    const std::string_view line = raw.substr(begin, size);
+    for (const std::string& inner : lines_in_json(line))
+      lines_.push_back({clean_line(inner, std::numeric_limits<size_t>::max()), begin, end});
+    if (lines_.empty() || lines_.back().begin != begin)
+      lines_.push_back({clean_line(line, std::numeric_limits<size_t>::max()), begin, end});
     begin = end;
   }
 }

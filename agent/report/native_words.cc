@@ -169,8 +169,7 @@ std::optional<Finding> from_interpreter(const MessageLines& lines, size_t at) {
   constexpr std::string_view kFatal = "Fatal Python error: ";
   if (!line.starts_with(kFatal)) return {};
   Finding finding = fatal(at, line);
-  // abort() was called, and its caller has printed the reason.
-  if (line.substr(kFatal.size()) == "Aborted") finding.standing = Standing::minor;
+  if (line.substr(kFatal.size()) == "Aborted") finding.standing = Standing::echo;
   for (; finding.end < lines.size(); ++finding.end) {
     const std::string_view next = line_at(lines, finding.end);
     const bool of_dump =

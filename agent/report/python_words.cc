@@ -218,13 +218,9 @@ bool tells_of_child(std::string_view type) {
   return type.ends_with("CalledProcessError") || type.ends_with("ChildFailedError");
 }
 
-}  // namespace
-
-std::optional<TracebackScan> scan_traceback(const MessageLines& lines, size_t at) {
-  const std::optional<TracebackHeader> header = find_header(lines[at].text);
-  if (!header) return {};
-  TracebackReader reader(lines, at, header->prefix);
-  const std::optional<RaisedException> raised = reader.read_chain(header->form);
+TracebackScan scan_from(const MessageLines& lines, size_t at, const TracebackHeader& header) {
+  TracebackReader reader(lines, at, header.prefix);
+  const std::optional<RaisedException> raised = reader.read_chain(header.form);
   TracebackScan scan{std::max(reader.at(), at + 1), {}};
   if (!raised) return scan;
   Finding finding;
@@ -242,6 +238,26 @@ std::optional<TracebackScan> scan_traceback(const MessageLines& lines, size_t at
   }
   scan.finding = std::move(finding);
   return scan;
+}
+
+}  // namespace
+
+std::optional<TracebackScan> scan_traceback(const MessageLines& lines, size_t at) {
+  const std::optional<TracebackHeader> header = find_header(lines[at].text);
+  return header ? std::optional(scan_from(lines, at, *header)) : std::nullopt;
+}
+
+std::optional<TracebackScan> scan_cut_traceback(const MessageLines& lines) {
+  for (size_t at = 1; at < std::min<size_t>(lines.size(), 4); ++at) {
+    const std::string_view line = lines[at].text;
+    const std::string_view body = without_tags(line);
+    if (find_header(lines[at - 1].text)) return {};
+    if (!body.starts_with("  File \"")) continue;
+    const TracebackHeader header{Form::plain, line.substr(0, line.size() - body.size())};
+    TracebackScan scan = scan_from(lines, at - 1, header);
+    return scan.finding ? std::optional(std::move(scan)) : std::nullopt;
+  }
+  return {};
 }
 
 }  // namespace muster

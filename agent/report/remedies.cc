@@ -74,6 +74,9 @@ constexpr std::array kKnownMessages = {
     KnownMessage{"Unable to find address for: ", FailureClass::network, kInterfaceRemedy},
     KnownMessage{"Name or service not known", FailureClass::network, kNameRemedy},
     KnownMessage{"Temporary failure in name resolution", FailureClass::network, kNameRemedy},
+    KnownMessage{"terminate called without an active exception", FailureClass::signal,
+                 "a thread still ran as the program ended: join it, or call "
+                 "torch.distributed.destroy_process_group() before the end"},
     KnownMessage{"EADDRINUSE", FailureClass::network, kPortRemedy},
     KnownMessage{"Address already in use", FailureClass::network, kPortRemedy},
     KnownMessage{"No space left on device", FailureClass::disk,

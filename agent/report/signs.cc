@@ -163,7 +163,7 @@ class Examiner {
     std::string_view tail = record_.printed.err_tail;
     if (was_stopped()) tail = tail.substr(0, record_.printed.tail_before_stop());
     const std::optional<ErrorMessage> found = last_message(tail);
-    if (!found) return;
+    if (!found) return take_words_of_stdout();
     const ErrorMessage& message = *found;
     const bool ended_it = message.uncaught || is_last_word(tail, message);
     const bool known_before = signs().raised.has_value();
@@ -179,6 +179,20 @@ class Examiner {
     examination_.error = {
         message.text, message.uncaught || usual || (was_stopped() && ended_it), {}};
     if (ended_it) signs().blame = message.blame;
+  }
+
+  // When its parts came is not known, so it says nothing about a worker that ran until the stop.
+  void take_words_of_stdout() {
+    if (was_stopped() || has_record_) return;
+    const std::optional<ErrorMessage> found = last_message(record_.printed.out_tail);
+    if (!found || !is_near_the_end(record_.printed.out_tail, *found)) return;
+    const bool usual = failure_.status.kind == ExitStatus::Kind::exited;
+    examination_.error = {found->text, found->uncaught || usual, {}};
+    signs().blame = found->blame;
+  }
+
+  static bool is_near_the_end(std::string_view tail, const ErrorMessage& message) {
+    return std::ranges::count(tail.substr(message.end), '\n') <= kLinesAfterMax;
   }
 
   bool is_last_word(std::string_view tail, const ErrorMessage& message) const {

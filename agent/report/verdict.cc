@@ -11,6 +11,7 @@
 #include "agent/report/error_file.h"
 #include "agent/report/last_words.h"
 #include "agent/report/others.h"
+#include "agent/report/quoted_lines.h"
 #include "agent/report/text.h"
 #include "rendezvous/base/text.h"
 
@@ -135,32 +136,44 @@ std::vector<std::string> recorded_lines(const WorkerFailure& culprit, const Caus
   if (!culprit.error_file_content) return {};
   const std::optional<WorkerError> error = parse_error_file(*culprit.error_file_content);
   if (!error || (!cause.exception.empty() && shows(stderr_lines, cause.exception))) return {};
-  return last_lines(error->callstack.empty() ? error->message : error->callstack, kStderrLines / 2);
+  return quoted_lines(error->callstack.empty() ? error->message : error->callstack,
+                      kStderrLines / 2);
 }
 
-void append_own_words(std::string& text, const WorkerFailure& culprit, const Cause& cause,
-                      size_t lines_max) {
-  std::vector<std::string> lines = last_lines(culprit.stderr_tail, lines_max);
-  const std::vector<std::string> recorded = recorded_lines(culprit, cause, lines);
-  if (!recorded.empty()) {
-    text += "From its error file:\n";
-    append_quoted(text, recorded);
-    const size_t room = lines_max - recorded.size();
-    if (lines.size() > room) {
-      lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(room));
-    }
-  }
-  const char* stream = "stderr";
-  if (lines.empty()) {
-    text +=
-        culprit.unread ? "What it printed last was not read.\n" : "It wrote nothing to stderr.\n";
-    lines = last_lines(culprit.stdout_tail, lines_max);
-    stream = "stdout";
-  }
+void append_stream(std::string& text, const char* stream, const std::vector<std::string>& lines) {
   if (lines.empty()) return;
   text += lines.size() == 1 ? fmt::format("The last line of its {}:\n", stream)
                             : fmt::format("The last {} lines of its {}:\n", lines.size(), stream);
   append_quoted(text, lines);
+}
+
+void keep_last(std::vector<std::string>& lines, size_t lines_max) {
+  if (lines.size() > lines_max)
+    lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(lines_max));
+}
+
+// Quotes stdout if stderr is empty, or if only stdout shows the error.
+void append_own_words(std::string& text, const WorkerFailure& culprit, const Cause& cause,
+                      size_t lines_max) {
+  std::vector<std::string> lines = quoted_lines(culprit.stderr_tail, lines_max);
+  const std::vector<std::string> recorded = recorded_lines(culprit, cause, lines);
+  if (!recorded.empty()) {
+    text += "From its error file:\n";
+    append_quoted(text, recorded);
+    keep_last(lines, lines_max - recorded.size());
+  }
+  std::vector<std::string> out_lines = quoted_lines(culprit.stdout_tail, lines_max / 2);
+  const bool only_out_shows = !cause.exception.empty() && recorded.empty() &&
+                              !shows(lines, cause.exception) && shows(out_lines, cause.exception);
+  if (!lines.empty() && !only_out_shows) return append_stream(text, "stderr", lines);
+  if (lines.empty()) {
+    text +=
+        culprit.unread ? "What it printed last was not read.\n" : "It wrote nothing to stderr.\n";
+    out_lines = quoted_lines(culprit.stdout_tail, lines_max);
+  }
+  append_stream(text, "stdout", out_lines);
+  keep_last(lines, lines_max - out_lines.size());
+  append_stream(text, "stderr", lines);
 }
 
 // Appends the output of another rank that is part of the answer: one that may also have failed
@@ -170,7 +183,7 @@ void append_other(std::string& text, const WorkerFailure& other, const std::stri
   text += clean_line(fmt::format("{} rank {}{} {}", lead, other.rank, where, other.sentence),
                      kHeadlineCharacters) +
           "\n";
-  append_quoted(text, last_lines(other.stderr_tail, kOtherStderrLines));
+  append_quoted(text, quoted_lines(other.stderr_tail, kOtherStderrLines));
 }
 
 std::string part_of_others(const JobReport& report) {

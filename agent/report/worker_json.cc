@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include "agent/report/error_file.h"
+#include "agent/report/last_words.h"
+#include "agent/report/quoted_lines.h"
 #include "rendezvous/base/text.h"
 
 namespace muster::wire {
@@ -15,7 +17,7 @@ constexpr size_t kStderrLinesSent = 30;
 std::string sent_stderr(std::string_view raw, size_t bytes_max) {
   constexpr size_t kNoteCharacters = 40;
   const std::vector<std::string> lines =
-      last_lines(raw, kStderrLinesSent, std::numeric_limits<size_t>::max());
+      quoted_lines(raw, kStderrLinesSent, std::numeric_limits<size_t>::max());
   std::string text;
   for (auto line = lines.rbegin(); line != lines.rend(); ++line) {
     const bool fits = clean_line(*line) == *line;
@@ -59,7 +61,8 @@ Json words_json(const WorkerFailure& failure, size_t long_max, size_t text_max) 
   JsonWriter writer(text_max);
   word_fields(writer, failure);
   writer.put("stderr", sent_stderr(failure.stderr_tail, long_max));
-  if (!failure.stdout_tail.empty())
+  // Shown only if stderr has no error.
+  if (!failure.stdout_tail.empty() && last_words(failure.stderr_tail).empty())
     writer.put("stdout", sent_stderr(failure.stdout_tail, long_max));
   writer.put("error_file_content",
              failure.error_file_content && long_max > 0

@@ -186,6 +186,8 @@ TEST_F(OutputLogs, TheLastLinesOfAFailedAttemptAreKept) {
   EXPECT_EQ(report.workers[0].kept_err, harness.attempt() + "/0/stderr_tail.log");
   EXPECT_EQ(report.workers[1].kept_out, harness.attempt() + "/1/stdout_tail.log");
   EXPECT_EQ(report.workers[1].kept_err, "");  // It printed nothing to stderr.
+  EXPECT_EQ(report.workers[1].out_tail, "of 1\n");
+  EXPECT_EQ(report.workers[0].out_tail.size(), size_t{16} << 10);
   std::string last;
   for (int line = 0; line < 10'000; ++line)
     last += "y\n";

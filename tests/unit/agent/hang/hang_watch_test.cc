@@ -27,6 +27,7 @@ class HangWatchTest : public testing::Test {
     callbacks.is_held = [](int) { return false; };
     callbacks.settled = [] {};
     callbacks.held_up = [](const Stragglers&) {};
+    callbacks.looked = [] {};
     callbacks.read = [](int, const RecordedState&, const RingReader&) {};
     callbacks.clock = [](Instant, int64_t, Duration) {};
     watch_.emplace(io_, rings_, site_names_, Limits(), std::move(callbacks));

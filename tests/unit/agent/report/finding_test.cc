@@ -62,7 +62,7 @@ TEST(Findings, DoNotShareTheLineThatIntroducesATraceback) {
 
 TEST(Findings, IncludeMessagesInsideThem) {
   EXPECT_EQ(all_in("Fatal Python error: Aborted\n\nThread 0x1:\n  a.c:1: runtime error: z\n"),
-            (FindingTexts{"0-4 Fatal Python error: Aborted | uncaught | minor"}));
+            (FindingTexts{"0-4 Fatal Python error: Aborted | uncaught | echo"}));
 }
 
 RC_GTEST_PROP(Findings, AreInOrderAndDoNotOverlap, ()) {

@@ -17,6 +17,7 @@ inline std::string text_of(const std::optional<Finding>& finding) {
   std::string text = fmt::format("{}-{} {}", finding->first, finding->end, finding->text);
   if (finding->uncaught) text += " | uncaught";
   if (finding->standing == Standing::minor) text += " | minor";
+  if (finding->standing == Standing::echo) text += " | echo";
   if (finding->standing == Standing::by_excepthook) text += " | by excepthook";
   if (finding->tells_of_child) text += " | of a child";
   if (!finding->blame) return text;

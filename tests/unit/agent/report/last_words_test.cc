@@ -53,6 +53,30 @@ TEST(LastWords, AreAVictimsOwnErrorIfThatEndedIt) {
             "std::system_error: read: Connection reset by peer");
 }
 
+TEST(LastWords, AreBelowTheFramesOfATracebackThatIsCut) {
+  const std::string frames = "ard(x)\n  File \"/opt/model.py\", line 9, in forward\n    x = f(x)\n";
+  EXPECT_EQ(last_words(frames + "RuntimeError: 3 channels\n"), "RuntimeError: 3 channels");
+  EXPECT_EQ(last_words("[rank0]: ard(x)\n[rank0]:   File \"m.py\", line 9, in f\n[rank0]: E: no\n"),
+            "E: no");
+  EXPECT_EQ(last_words(frames + "epoch 3\n"), "");
+}
+
+TEST(LastWords, AreWhatWasSaidBeforePythonsOwnLineOnAnAbort) {
+  EXPECT_EQ(
+      last_words("terminate called without an active exception\n"
+                 "Fatal Python error: Aborted\n\nCurrent thread 0x7f (most recent call first):\n"
+                 "  File \"a.py\", line 2 in <module>\n"),
+      "terminate called without an active exception");
+  EXPECT_EQ(last_words("Fatal Python error: Aborted\n"), "Fatal Python error: Aborted");
+}
+
+TEST(LastWords, AreThoseOfATracebackInJson) {
+  EXPECT_EQ(
+      last_words("{\"exc\": \"Traceback (most recent call last):\\n  File \\\"a.py\\\", line 1\\n"
+                 "KeyError: 'step'\\n\"}\n{\"msg\": \"bye\"}\n"),
+      "KeyError: 'step'");
+}
+
 TEST(LastWords, AreTheMessageBeforeAnAbort) {
   const std::string aborted = "Fatal Python error: Aborted\n\nCurrent thread 0x1\n  File \"a\"\n";
   EXPECT_EQ(last_words("terminate called after throwing an instance of 'X'\n" + aborted), "X");

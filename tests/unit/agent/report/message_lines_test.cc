@@ -34,6 +34,18 @@ TEST(MessageLines, AreCleanButKnowTheirRawBytes) {
   EXPECT_EQ(tuples_of(MessageLines("\n")), (LineTuples{{"", 0, 1}}));
 }
 
+TEST(MessageLines, AreThoseOfATracebackInALogEntryOfJson) {
+  const std::string entry =
+      R"({"level": "error", "exc": "Traceback (most recent call last):\n  File \"a.py\"\nE: \\x\ty\n"})";
+  const size_t end = entry.size() + 1;
+  EXPECT_EQ(tuples_of(MessageLines(entry + "\n{\"exc\": 1}")),
+            (LineTuples{{"Traceback (most recent call last):", 0, end},
+                        {"  File \"a.py\"", 0, end},
+                        {"E: \\x\ty", 0, end},
+                        {"", 0, end},
+                        {"{\"exc\": 1}", end, end + 10}}));
+}
+
 TEST(MessageLines, AreNotCut) {
   const std::string message(20'000, 'x');
   EXPECT_EQ(MessageLines(message)[0].text, message);

@@ -119,8 +119,7 @@ TEST(NativeWords, IncludeTheDumpOfThePythonInterpreter) {
   expect_found({
       {"Fatal Python error: Segmentation fault\n" + dump,
        "0-9 Fatal Python error: Segmentation fault | uncaught"},
-      {"Fatal Python error: Aborted\n" + dump,
-       "0-9 Fatal Python error: Aborted | uncaught | minor"},
+      {"Fatal Python error: Aborted\n" + dump, "0-9 Fatal Python error: Aborted | uncaught | echo"},
       {"Fatal Python error: Aborted by x\n", "0-1 Fatal Python error: Aborted by x | uncaught"},
       {"/usr/bin/python3: No module named x\n", "0-1 No module named x | uncaught"},
       {"pypy: can't open file '/x.py': [Errno 2]\n",

@@ -364,6 +364,27 @@ TEST_F(Signs, TreatAStopOrderAsNoFailure) {
   EXPECT_EQ(signs().raised, std::nullopt);
 }
 
+TEST_F(Signs, TakeTheErrorThatOnlyStdoutShows) {
+  record_.printed.out_tail = kTraceback + "bye\n";
+  EXPECT_EQ(error(), (OwnError{"ValueError: boom", true, {}}));
+  EXPECT_EQ(signs().raised, std::nullopt);  // When it was printed is unknown.
+  record_.printed.out_tail = kPeerTraceback;
+  EXPECT_TRUE(signs().blame);
+  stop_it();
+  EXPECT_EQ(error().text, "");
+  stop_.reset();
+  print(
+      "NameError: on stderr\nTraceback (most recent call last):\n  File \"a\", line 1\nE: boom\n");
+  EXPECT_EQ(error().text, "E: boom");
+}
+
+TEST_F(Signs, IgnoreAnErrorFarAboveTheEndOfStdout) {
+  record_.printed.out_tail = kTraceback;
+  for (int i = 0; i < 30; ++i)
+    record_.printed.out_tail += "step " + std::to_string(i) + "\n";
+  EXPECT_EQ(error().text, "");
+}
+
 // ---- what Python's hook noted before the stop
 
 TEST_F(Signs, TakeAnExceptionThatWasNotPrintedYet) {

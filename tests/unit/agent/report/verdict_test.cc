@@ -155,7 +155,7 @@ TEST(Verdict, DoesNotRepeatAnErrorFileThatStderrShows) {
   EXPECT_EQ(text.find("From its error file"), std::string::npos) << text;
 }
 
-TEST(Verdict, QuotesStdoutThatIsInNoFile) {
+TEST(Verdict, QuotesStdoutIfStderrIsEmpty) {
   WorkerFailure culprit = sample_failure(0, ExitStatus::exited(1));
   culprit.stdout_tail = "no room\n";
   culprit.error_file_path = "/full/error.json";
@@ -165,6 +165,21 @@ TEST(Verdict, QuotesStdoutThatIsInNoFile) {
             std::string::npos)
       << text;
   EXPECT_NE(text.find("Log: none could be written to /full; make room"), std::string::npos) << text;
+}
+
+TEST(Verdict, QuotesBothStreamsIfOnlyStdoutShowsTheError) {
+  WorkerFailure culprit = sample_failure(0, ExitStatus::exited(1));
+  culprit.stdout_tail = "Traceback (most recent call last):\n  File \"a\", line 1, in f\nE: boom\n";
+  culprit.stderr_tail = "run finished\n";
+  JobReport report = failed_job({culprit});
+  EXPECT_EQ(render_end(report, {}).find("stdout"), std::string::npos);
+  report.cause.exception = "E: boom";
+  const std::string text = render_end(report, {});
+  EXPECT_NE(text.find("The last 3 lines of its stdout:\n  | Traceback (most recent call last):\n"
+                      "  |   File \"a\", line 1, in f\n  | E: boom\n"
+                      "The last line of its stderr:\n  | run finished\n"),
+            std::string::npos)
+      << text;
 }
 
 TEST(Verdict, DoesNotCallUnreadOutputEmpty) {

@@ -70,10 +70,12 @@ TEST(WorkerJson, CarriesEveryFieldOfAFailure) {
   }
 }
 
-TEST(WorkerJson, CarriesStdoutThatIsInNoFile) {
+TEST(WorkerJson, CarriesStdoutUnlessStderrShowsAnError) {
   WorkerFailure failure = sample_failure(0, ExitStatus::exited(1));
   failure.stdout_tail = "last words\n";
   EXPECT_EQ(sent_over(failure).failure, failure);
+  failure.stderr_tail = "Traceback (most recent call last):\n  File \"a\", line 1\nE: boom\n";
+  EXPECT_EQ(sent_over(failure).failure.stdout_tail, "");
 }
 
 TEST(WorkerJson, LeavesTheWordsOutOfTheShortFields) {

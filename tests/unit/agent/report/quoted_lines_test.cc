@@ -1,0 +1,96 @@
+#include "agent/report/quoted_lines.h"
+
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+#include <rapidcheck/gtest.h>
+
+namespace muster {
+namespace {
+
+using testing::ElementsAre;
+
+std::string frame(const std::string& path, int line, const std::string& function) {
+  return "  File \"" + path + "\", line " + std::to_string(line) + ", in " + function +
+         "\n    code of " + function + "\n    ~~~~~^^^^^^\n";
+}
+
+const std::string kModule = "/venv/lib/python3.11/site-packages/torch/nn/modules/module.py";
+
+TEST(QuotedLines, FoldTheFramesOfLibraries) {
+  const std::string traceback =
+      "Traceback (most recent call last):\n" + frame("train.py", 9, "<module>") +
+      frame("train.py", 4, "step") + frame(kModule, 1, "call") + frame(kModule, 2, "forward") +
+      frame("/usr/lib/python3.11/threading.py", 3, "run") + frame("model.py", 7, "forward") +
+      frame(kModule, 5, "linear") + "RuntimeError: shapes\n";
+  EXPECT_THAT(
+      quoted_lines(traceback, 30),
+      ElementsAre("Traceback (most recent call last):", "  File \"train.py\", line 9, in <module>",
+                  "    code of <module>", "  File \"train.py\", line 4, in step",
+                  "    code of step", "  … 3 frames of torch, Python …",
+                  "  File \"model.py\", line 7, in forward", "    code of forward",
+                  "  … 1 frame of torch …", "RuntimeError: shapes"));
+}
+
+TEST(QuotedLines, KeepTheTagsOfTorch) {
+  EXPECT_THAT(quoted_lines("[rank1]: Traceback (most recent call last):\n"
+                           "[rank1]:   File \"a.py\", line 1, in f\n[rank1]:     f()\n"
+                           "[rank1]:     ^^^\n[rank1]:   File \"" +
+                               kModule + "\", line 2, in g\n[rank1]:     g()\n[rank1]: E: boom\n",
+                           30),
+              ElementsAre("[rank1]: Traceback (most recent call last):",
+                          "[rank1]:   File \"a.py\", line 1, in f", "[rank1]:     f()",
+                          "[rank1]:   … 1 frame of torch …", "[rank1]: E: boom"));
+}
+
+TEST(QuotedLines, KeepTheInnermostFrameOfATracebackOfLibrariesAlone) {
+  EXPECT_THAT(quoted_lines(frame(kModule, 1, "f") + frame(kModule, 2, "g") + "E: boom\n", 30),
+              ElementsAre("  … 1 frame of torch …", "  File \"" + kModule + "\", line 2, in g",
+                          "    code of g", "E: boom"));
+}
+
+TEST(QuotedLines, BeginWithTheProgramsFrameIfTheMessageIsLong) {
+  std::string text = "Traceback (most recent call last):\n" + frame("train.py", 9, "step") +
+                     frame(kModule, 1, "call") + "ValueError: keys:\n";
+  for (int i = 0; i < 40; ++i)
+    text += "  key " + std::to_string(i) + "\n";
+  EXPECT_THAT(quoted_lines(text, 5),
+              ElementsAre("  File \"train.py\", line 9, in step", "    code of step", "  ...",
+                          "  key 38", "  key 39"));
+  for (int i = 0; i < 100; ++i)
+    text += "step " + std::to_string(i) + "\n";
+  EXPECT_THAT(quoted_lines(text, 4), ElementsAre("step 96", "step 97", "step 98", "step 99"));
+}
+
+TEST(QuotedLines, AreTheLastLinesOfAnyOtherText) {
+  EXPECT_THAT(quoted_lines("a\nb\nc\n\n", 2), ElementsAre("b", "c"));
+  EXPECT_THAT(quoted_lines("    ^\n  File x\n", 9), ElementsAre("    ^", "  File x"));
+  EXPECT_THAT(quoted_lines("", 9), ElementsAre());
+}
+
+RC_GTEST_PROP(QuotedLines, ChangeNothingInAQuote, ()) {
+  std::string text;
+  const std::vector<std::string> parts = {frame("a.py", 1, "f"),
+                                          frame(kModule, 2, "g"),
+                                          "E: boom\n",
+                                          "[rank0]: x\n",
+                                          "\n",
+                                          "    ^^^\n",
+                                          "  File \"b\n",
+                                          "Traceback (most recent call last):\n"};
+  for (const size_t part :
+       *rc::gen::container<std::vector<size_t>>(rc::gen::inRange(size_t{0}, parts.size())))
+    text += parts[part];
+  const auto lines_max = *rc::gen::inRange<size_t>(0, 40);
+  const std::vector<std::string> once = quoted_lines(text, lines_max);
+  RC_ASSERT(once.size() <= lines_max);
+  std::string again;
+  for (const std::string& line : once)
+    again += line + "\n";
+  RC_ASSERT(quoted_lines(again, lines_max) == once);
+}
+
+}  // namespace
+}  // namespace muster
