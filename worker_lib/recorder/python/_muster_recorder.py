@@ -818,7 +818,8 @@ def start(c10d, departure):
         show_crashes()
     recorder = Recorder(c10d, departure)
     wrap_forming(recorder, c10d)
-    recorder.ring.follow_wait(c10d.Work, recorder.guarded(recorder.waited))
+    with contextlib.suppress(Exception):  # Another PyTorch: ends of calls are seen by polling.
+        recorder.ring.follow_wait(c10d.Work, recorder.guarded(recorder.waited))
     with contextlib.suppress(Exception):  # A private function, of Python 3.9 and later.
         threading._register_atexit(recorder.guarded(departure["ending"]))
     for name in ("split_group", "shrink_group"):

@@ -270,6 +270,7 @@ PyObject* wait_and_note(PyObject* work, PyObject* arguments, PyObject* keywords)
   return result;
 }
 
+// With the documentation of torch's own.
 PyMethodDef wait_method = {"wait",
                            reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(wait_and_note)),
                            METH_VARARGS | METH_KEYWORDS, nullptr};
@@ -281,15 +282,18 @@ PyObject* follow_wait(PyObject* /*module*/, PyObject* const* values, Py_ssize_t 
     return nullptr;
   }
   PyObject* const original = PyObject_GetAttrString(values[0], "wait");
+  if (original == nullptr) return nullptr;
+  PyObject* const doc = PyObject_GetAttrString(original, "__doc__");  // Kept for ever.
+  if (doc != nullptr && PyUnicode_Check(doc))
+    wait_method.ml_doc = PyUnicode_AsUTF8AndSize(doc, nullptr);
+  PyErr_Clear();
   PyObject* const descriptor =
-      original == nullptr
-          ? nullptr
-          : PyDescr_NewMethod(reinterpret_cast<PyTypeObject*>(values[0]), &wait_method);
+      PyDescr_NewMethod(reinterpret_cast<PyTypeObject*>(values[0]), &wait_method);
   const bool is_set =
       descriptor != nullptr && PyObject_SetAttrString(values[0], "wait", descriptor) == 0;
   Py_XDECREF(descriptor);
   if (!is_set) {
-    Py_XDECREF(original);
+    Py_DECREF(original);
     return nullptr;
   }
   original_wait = original;
