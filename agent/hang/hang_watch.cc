@@ -105,6 +105,7 @@ void HangWatch::see(const Event& event) {
 
 void HangWatch::looked() {
   callbacks_.looked();
+  if (!is_watching_) return;
   if (std::chrono::steady_clock::now() >= next_arrivals_) tell_arrivals();
   if (judges() && std::chrono::steady_clock::now() >= next_clock_) tell_clock();
   if (!reporter_) return job_.looked();

@@ -133,8 +133,9 @@ void NodeWatch::look() {
   if (clock_jumped()) callbacks_.seen(Jumped{});
   look_at_rings(-1);
   look_at_processes();
-  callbacks_.looked();
-  look_soon();
+  const uint64_t attempt = attempt_;
+  callbacks_.looked();  // May end the watch.
+  if (attempt == attempt_) look_soon();
 }
 
 void NodeWatch::look_at_rings(int ended) {

@@ -434,7 +434,7 @@ std::optional<FailureRecord> RingReader::reported() const {
   return load(report.time_ns) == time_ns ? std::optional(std::move(record)) : std::nullopt;
 }
 
-std::optional<Departure> RingReader::departure() const {
+std::optional<Departure> RingReader::departure(pid_t worker) const {
   const ring::DepartureNote& note = ring_->notes.departure;
   const uint64_t time_ns = load(note.time_ns);
   const uint64_t what = load(note.what);
@@ -448,7 +448,11 @@ std::optional<Departure> RingReader::departure() const {
                       .error = text_in(note.error, std::size(note.error)),
                       .site = text_in(note.site, std::size(note.site)),
                       .threads = text_in(note.threads, std::size(note.threads))};
-  return load(note.time_ns) == time_ns ? std::optional(std::move(departure)) : std::nullopt;
+  if (load(note.time_ns) != time_ns) return std::nullopt;
+  if (departure.pid == worker) return departure;
+  const std::optional<RecordedState> recorded = state();
+  return recorded && recorded->owner == departure.pid ? std::optional(std::move(departure))
+                                                      : std::nullopt;
 }
 
 std::optional<RecordedState> RingReader::state() const {

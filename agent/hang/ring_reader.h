@@ -146,9 +146,9 @@ class RingReader {
   // The worker library's last report; nullopt: none or malformed. Best read once the worker has
   // ended.
   std::optional<FailureRecord> reported() const;
-  // How the program began to end; nullopt: it did not, malformed, or being written. The caller
-  // checks that the writer is the worker or a process below it.
-  std::optional<Departure> departure() const;
+  // How the rank's program began to end; nullopt: it did not, malformed, being written, or noted by
+  // another program: neither the worker nor the process that records.
+  std::optional<Departure> departure(pid_t worker) const;
 
   // nullopt: no process has attached, or others attach again and again while it is read. The caller
   // checks that `owner` is the worker or a process below it. A group whose entry is reused

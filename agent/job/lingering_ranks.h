@@ -3,8 +3,8 @@
 // Other ranks may wait in no recorded call, so the hang detector need not see it.
 //
 // Such a rank is said after 10 s, and unless `--on-hang report` counts as failed once the grace of
-// a stop (--shutdown-timeout) has passed since its exception, if it has neither computed nor moved
-// data for 10 s: a thread that uploads or saves is left alone. Control loop only.
+// a stop (--shutdown-timeout) has passed since, if it has neither computed nor moved data for 10 s,
+// and its threads have hardly woken: one that uploads or saves is left alone. Control loop only.
 #pragma once
 
 #include <map>
@@ -35,7 +35,9 @@ class LingeringRanks {
     std::optional<hang::LifeLook> look;
     hang::Life life;
     Instant next_look{};
-    Instant busy_at{};  // When it last computed or moved data, as far as is known.
+    Instant since{};    // When its exception was first seen to be uncaught.
+    Instant busy_at{};  // When it last computed, moved data or woke often, as far as is known.
+    std::optional<uint64_t> wakeups;  // Those of all threads, at the last sample.
     bool is_said = false;
     bool has_failed = false;
   };

@@ -122,10 +122,12 @@ std::string OwnRanks::call_in_flight(int local_rank) const {
 
 std::optional<Departure> OwnRanks::departure(int local_rank) const {
   const RingReader* const reader = rings_.reader(local_rank);
-  std::optional<Departure> noted = reader != nullptr ? reader->departure() : std::nullopt;
   const pid_t worker = processes_.pid(local_rank);
-  const bool is_sound = noted && worker > 0 && is_at_or_below(noted->pid, worker);
-  return is_sound ? std::move(noted) : std::nullopt;
+  if (reader == nullptr || worker <= 0) return std::nullopt;
+  std::optional<Departure> noted = reader->departure(worker);
+  const std::optional<ProcessEntry> writer = noted ? look_at_entry(noted->pid) : std::nullopt;
+  const bool runs = writer && !is_over(*writer) && is_at_or_below(noted->pid, worker);
+  return runs ? std::move(noted) : std::nullopt;
 }
 
 // The newest pending call.

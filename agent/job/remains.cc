@@ -86,7 +86,7 @@ bool Remains::may_be_victim(const WorkerExit& exit) const {
   if (exit.status.killed_by(SIGABRT) || exit.status.killed_by(SIGPIPE)) return true;
   const RingReader* const ring = rings_.reader(exit.local_rank);
   if (ring == nullptr || exit.status.kind != ExitStatus::Kind::exited) return false;
-  const std::optional<Departure> departure = ring->departure();
+  const std::optional<Departure> departure = ring->departure(exit.pid);
   if (departure && blame_in(departure->error)) return true;
   const std::optional<FailureRecord> library = ring->reported();
   return library && std::ranges::find(library->origin, library->rank) == library->origin.end();

@@ -3,8 +3,9 @@
 //
 // A rank that began to end before the stop (rendezvous/ring/departure.h) gets no signal before two
 // thirds of the grace: others may have failed only because it closed its connections, and its own
-// end, when it has flushed its logger, says why. Not if the user asked for the stop, nor if a
-// worker failed by itself.
+// end, when it has flushed its logger, says why. Not if this muster was told to stop, nor if a
+// worker of this node failed by itself. A rank that left without an error is spared only for
+// victims of this node.
 #pragma once
 
 #include <functional>

@@ -334,7 +334,8 @@ class Case {
   // When the worker left the others, without an error of its own.
   std::optional<Instant> left_at(size_t index) const {
     const WorkerSigns& worker = workers_[index];
-    if (worker.left && verdict_.parts[index] == Part::bystander) return worker.left;
+    if (worker.left && is_one_of(verdict_.parts[index], {Part::bystander, Part::crashed}))
+      return worker.left;
     const bool has_left = worker.status && worker.status->success() && !worker.declared &&
                           worker.at_stop != AtStop::running;
     return has_left ? std::optional(worker.ended) : std::nullopt;

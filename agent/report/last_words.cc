@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "agent/output/tail_buffer.h"
 #include "agent/report/finding.h"
 #include "agent/report/text.h"
 #include "agent/report/traceback_lines.h"
@@ -54,8 +55,9 @@ const Finding* best_of(const MessageLines& lines, const std::vector<Finding>& li
 std::vector<Finding> find_all(const MessageLines& lines) {
   std::vector<Finding> list;
   for (size_t at = 0; at < lines.size();) {
-    std::optional<TracebackScan> scan =
-        at == 0 ? scan_cut_traceback(lines) : std::optional<TracebackScan>();
+    std::optional<TracebackScan> scan = at == 0 && lines[lines.size() - 1].end >= kOutQuotedBytesMax
+                                            ? scan_cut_traceback(lines)
+                                            : std::optional<TracebackScan>();
     if (!scan) scan = scan_traceback(lines, at);
     if (scan) {
       if (scan->finding) {

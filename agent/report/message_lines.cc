@@ -62,7 +62,10 @@ std::vector<std::string> lines_in_json(std::string_view line) {
     const char escaped = line[++at];
     if (escaped == 'n') {
       lines.emplace_back();
-    } else {
+    } else if (escaped == 'u') {
+      lines.back() += '?';  // A character beyond ASCII, or a control character.
+      at += 4;
+    } else if (escaped != 'r') {
       lines.back() += escaped == 't' ? '\t' : escaped;
     }
   }
@@ -112,6 +115,7 @@ bool ends_in_torch_tag(std::string_view prefix) {
 
 bool opens_log_entry(std::string_view line) {
   line = without_tags(line);
+  if (line.starts_with("{\"")) return true;
   const std::string_view inner = line.starts_with('[') ? line.substr(1) : line;
   const bool old_torch = line.size() > 3 && line[0] == '[' && line[2] == ' ' && is_letter(line[3]);
   if (opens_glog_line(inner) || (old_torch && is_glog_level(line[1]))) return true;

@@ -269,7 +269,7 @@ class Examiner {
     if (!may_be_caught) signs().presumed = false;
     if (has_words && !signs().blame) return;
     const std::optional<Blame> blame = blame_in(noted.error);
-    if (has_words && blame) return;
+    if (has_words && (blame || contains(examination_.error.text, clean_line(noted.error)))) return;
     signs().presumed = may_be_caught;
     signs().blame = blame;
     examination_.error = {clean_line(noted.error), true, {}};

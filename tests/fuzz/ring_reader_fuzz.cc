@@ -86,7 +86,7 @@ void read_all(const RingReader& reader) {
     CHECK(reported->time_ns > 0 && reported->rank >= -1);
     CHECK(std::ranges::is_sorted(reported->origin) && is_clean(reported->message));
   }
-  if (const std::optional<Departure> departure = reader.departure()) {
+  if (const std::optional<Departure> departure = reader.departure(/*worker=*/1)) {
     CHECK(departure->time_ns > 0 && departure->pid >= 0 && is_clean(departure->error));
     CHECK(is_clean(departure->site) && is_clean(departure->threads));
   }

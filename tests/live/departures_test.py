@@ -55,6 +55,18 @@ if rank == 0: finish()
 while not os.path.exists(os.environ["FOLDER"] + "/finishing"): time.sleep(0.05)
 raise KeyError("step")
 """
+# A signal's handler may raise as Work.wait() returns: the exception is the program's.
+HANDLES = TRAIN + """
+import signal
+class Stopped(Exception): pass
+def stop(*_): raise Stopped
+signal.signal(signal.SIGALRM, stop); signal.setitimer(signal.ITIMER_REAL, 1)
+try:
+    while True: dist.all_reduce(tensor); tensor.fill_(1.0)
+except Stopped: pass
+open(f"{os.environ['FOLDER']}/caught.{rank}", "w").close()
+os._exit(0)
+"""
 AFTER_A_CALL = TRAIN + """
 for step in range(5): dist.all_reduce(tensor)
 dist.all_reduce(tensor, async_op=True).wait()
@@ -202,6 +214,12 @@ class WithTorch(DeparturesTest):
         wait_for(lambda: self.exists("finishing"), "rank 0 is ending", TORCH_LIMIT_S)
         job.signal(signal.SIGTERM)
         self.assertEqual(job.wait(within(5, below=250)), 143, job.stderr())
+
+    def test_an_exception_of_a_signals_handler_is_not_lost(self):
+        job = self.start(HANDLES, workers=1)
+        self.assertEqual(job.wait(TORCH_LIMIT_S), 0, job.stderr())
+        self.assertTrue(self.exists("caught.0"))
+        self.assertNotIn("records no more calls", job.stderr())
 
     def test_a_rank_that_died_after_its_calls_was_in_none(self):
         _, result, screen = self.ends(AFTER_A_CALL)

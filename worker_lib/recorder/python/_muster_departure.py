@@ -8,6 +8,8 @@ import importlib.util
 import os
 import sys
 
+CONTROL_FLOW = ("StopIteration", "StopAsyncIteration", "GeneratorExit", "CancelledError", "Empty", "Full")
+
 
 def load_ring():
     if sys.implementation.name != "cpython" or "t" in sys.abiflags:
@@ -20,39 +22,59 @@ def load_ring():
 
 
 ring = load_ring()
-
-
-# The exception that was noted: its id (a reference would keep the tensors of its frames), text and place.
-noted = None
+noted = None  # The exception that was noted: its key, kind, text, place and threads.
+shown = None  # The key of one that the program has survived.
 
 
 def note(kind, error=None, threads=""):
     """An exception stays noted, with the time of its first note, until the program forms groups again."""
     global noted
-    if os.getpid() != pid or isinstance(error, KeyboardInterrupt) or error is None and noted:
+    if os.getpid() != pid or error is None and noted:
         return
-    is_same = noted is not None and noted[0] in causes(error)
-    if error is not None and not is_same:
-        noted = id(error), text_of(error), site_of(error.__traceback__)
-    _, text, site = noted or (0, "", "")
-    ring.note_departure(record_fd, kind, text, site, threads, is_same)
+    text = site = ""
+    is_same = error is not None and noted is not None and noted[0] in map(key_of, chain_of(error))
+    if is_same:
+        key, before, text, site, before_threads = noted
+        noted = key, max(kind, before), text, site, threads or before_threads
+        _, kind, _, _, threads = noted
+    elif error is not None:
+        root = chain_of(error)[-1]
+        text, site = text_of(root), site_of(root.__traceback__)
+        noted = key_of(error), kind, text, site, threads
+    ring.note_departure(record_fd, kind, *map(encodable, (text, site, threads)), is_same)
 
 
-def causes(error):
-    """The ids of an exception and of those during whose handling it was raised."""
-    ids = []
-    while error is not None and id(error) not in ids:
-        ids.append(id(error))
-        error = error.__cause__ or error.__context__
-    return ids
+def key_of(error):
+    """A reference would keep the tensors of its frames, and another exception may get the same id later."""
+    return id(error), type(error).__name__, text_of(error)
+
+
+def chain_of(error):
+    """The exception, the one that it was raised from or while handling, and so on; the last one is the program's problem."""
+    chain = []
+    while error is not None and error not in chain:
+        chain.append(error)
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    while len(chain) > 1 and type(chain[-1]).__name__ in CONTROL_FLOW:
+        chain.pop()
+    return chain
+
+
+def is_failure(error):
+    if error is None or isinstance(error, KeyboardInterrupt) or isinstance(error, SystemExit) and not error.code:
+        return False
+    return type(error).__name__ not in CONTROL_FLOW
 
 
 def left():
     """The program destroys its groups, perhaps in a `finally` or `except`, or in a sys.excepthook of its own."""
-    error = sys.exc_info()[1] or last_error()
-    if isinstance(error, KeyboardInterrupt) or isinstance(error, SystemExit) and not error.code:
-        error = None
-    note(ring.LEFT if error is None else ring.RAISED, error)
+    error = sys.exc_info()[1]
+    if error is None and not goes_on():
+        error = last_error()
+    if is_failure(error):
+        note(ring.RAISED, error)
+    else:
+        note(ring.LEFT)
 
 
 def went_on():
@@ -60,21 +82,27 @@ def went_on():
     global noted
     noted = None
     if os.getpid() == pid:
-        ring.withdraw_departure()
+        ring.withdraw_departure(record_fd)
 
 
 def uncaught(error):
     """sys.excepthook was called."""
-    if not goes_on():
+    global shown
+    if goes_on():
+        shown = key_of(error)
+    elif is_failure(error):
         note(ring.UNCAUGHT, error, waited_for())
 
 
 def goes_on():
-    """True in an interpreter at a prompt, and if the program itself calls the hook, as toolkits with an event loop do."""
+    """True at a prompt, in other threads, and in the program itself, as if a toolkit's event loop calls the hook."""
+    threading = sys.modules.get("threading")
+    if threading is not None and threading.current_thread() is not threading.main_thread():
+        return True
     frame = sys._getframe(1)
-    while frame is not None and frame.f_code.co_name not in ("<module>", "_bootstrap"):
+    while frame is not None and frame.f_code.co_name != "<module>":
         frame = frame.f_back
-    return frame is not None or hasattr(sys, "ps1") or sys.flags.interactive
+    return frame is not None or hasattr(sys, "ps1") or bool(sys.flags.interactive)
 
 
 def ending():
@@ -85,8 +113,9 @@ def ending():
 
 
 def last_error():
-    """The exception for which Python called sys.excepthook."""
-    return getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    """The exception for which Python called sys.excepthook, unless the program has survived it."""
+    error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    return None if error is None or key_of(error) == shown else error
 
 
 def waited_for():
@@ -107,6 +136,11 @@ def text_of(error):
     except Exception:
         text = ""
     return f"{name}: {text}" if text else name
+
+
+def encodable(text):
+    """Without the lone surrogates that a file name may have."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def site_of(trace):

@@ -235,10 +235,21 @@ class Recorder:
             self.departure["left"]()
 
     def waited(self, work):
-        """The caller of Work.wait() goes on, so the call is complete, and noted at once."""
-        for group in list(self.groups.values()):
-            if group.waited(work):
-                return
+        """The caller of Work.wait() goes on, so the call is complete, and noted at once. Not guarded: an exception that a
+        signal's handler raises here is the program's."""
+        try:
+            for group in list(self.groups.values()) if self.on else ():
+                if group.waited(work):
+                    return
+        except Exception as error:
+            if not place_of(error).startswith("_muster_recorder.py:"):
+                raise
+            self.stop(error)
+
+    def is_on_cpus(self, pg):
+        """True if all of the group's backends are of CPUs."""
+        config = str(self.c10d._world.pg_backend_config.get(pg, "unknown"))
+        return all(part.split(":")[-1].strip() in ("gloo", "mpi") for part in config.split(","))
 
     def close_destroyed(self):
         for key, group in list(self.groups.items()):
@@ -266,6 +277,7 @@ class Group:
         self.within = 0  # Wrapped methods in progress.
         self.has_others = False  # The last calls came from C++ and were only counted.
         self.is_unknown = False  # Value of set_completion_unknown().
+        self.waits_whole = False  # Work.wait() returns once the call is complete.
         self.before = recorder.guarded(self.before)
         self.after = recorder.guarded(self.after)
         self.enter = recorder.guarded(self.enter)
@@ -274,6 +286,7 @@ class Group:
 
     def follow(self, pg, is_hooked):
         self.pg = weakref.ref(pg)
+        self.waits_whole = self.recorder.is_on_cpus(pg)
         if not is_hooked:
             return
         if has_hooks(pg):
@@ -356,16 +369,26 @@ class Group:
     def waited(self, work):
         """Returns true if one of the group's last calls has this Work."""
         for calls in (self.pending, self.messages):
-            for call in itertools.islice(reversed(calls), WAITED_MAX):
+            for back in range(1, WAITED_MAX + 1):
+                try:
+                    call = calls[-back]
+                except IndexError:  # Another thread has removed some.
+                    break
                 if call.work is work:
-                    call.work, call.is_done = None, True
-                    if self.looking.acquire(False):
-                        try:
-                            self.advance()
-                        finally:
-                            self.looking.release()
-                    return True
+                    return self.note_waited(call, work)
         return False
+
+    def note_waited(self, call, work):
+        """On a device, wait() may only make a stream wait."""
+        if not self.waits_whole and not work.is_completed():
+            return True
+        call.work, call.is_done = None, True
+        if self.looking.acquire(False):
+            try:
+                self.advance()
+            finally:
+                self.looking.release()
+        return True
 
     def withdraw_refused(self, is_over=None):
         """Withdraws calls that raised an exception, which torch does not report: those that this thread had entered."""
@@ -819,14 +842,14 @@ def start(c10d, departure):
     recorder = Recorder(c10d, departure)
     wrap_forming(recorder, c10d)
     with contextlib.suppress(Exception):  # Another PyTorch: ends of calls are seen by polling.
-        recorder.ring.follow_wait(c10d.Work, recorder.guarded(recorder.waited))
+        recorder.ring.follow_wait(c10d.Work, recorder.waited)
     with contextlib.suppress(Exception):  # A private function, of Python 3.9 and later.
         threading._register_atexit(recorder.guarded(departure["ending"]))
     for name in ("split_group", "shrink_group"):
         follow(c10d, name, recorder.guarded(recorder.found))
     for name in ("destroy_process_group", "_abort_process_group"):
         follow(c10d, name, recorder.guarded(lambda _: recorder.close_destroyed()),
-               lambda group=None: recorder.guarded(recorder.leaving)(group))
+               recorder.guarded(lambda *args, **kwargs: recorder.leaving(*args[:1], **kwargs)))
     if not has_hooks(c10d.ProcessGroup):
         for name in WRAPPED:
             wrap_method(recorder, c10d.ProcessGroup, name)

@@ -1,7 +1,7 @@
 // _muster_ring: the functions of ring::RingWriter that the recorder of a Python process
 // (_muster_recorder.py) needs, and those that note how the program ends (_muster_departure.py). A
 // recorded call costs some 0.2 us. Every function may be called at any time; without a ring, and in
-// forked children, it does nothing.
+// forked children, those that record do nothing.
 //
 // Uses the limited API: one file serves every CPython from 3.9 on. METH_FASTCALL is declared from
 // 3.10 on but works from 3.7 on; all other names are older.
@@ -215,8 +215,14 @@ PyObject* note_failure(PyObject* /*module*/, PyObject* const* values, Py_ssize_t
 
 // ---- how the program ends
 
-// The ring in which this process notes its end, whatever records its calls; nullptr: none so far.
-Ring* noted_in = nullptr;
+// The rank's ring, whatever records its calls; nullptr: there is none.
+Ring* ring_of(std::string_view record_fd) {
+  static Ring* ring = nullptr;
+  std::string why;
+  const std::optional<RecordFd> named = parse_record_fd(record_fd);
+  if (ring == nullptr && named) ring = map_ring(*named, /*writable=*/true, why);
+  return ring;
+}
 
 // Arguments: MUSTER_RECORD_FD, DepartureKind, error, site, threads, and whether the exception was
 // noted before, whose time it keeps.
@@ -230,22 +236,25 @@ PyObject* note_departure(PyObject* /*module*/, PyObject* const* values, Py_ssize
   departure.threads = arguments.text();
   const bool is_known = arguments.number<int>() != 0;
   if (!arguments.sound()) return nullptr;
-  std::string why;
-  const std::optional<RecordFd> named = parse_record_fd(record_fd);
-  if (noted_in == nullptr && named) noted_in = map_ring(*named, /*writable=*/true, why);
-  if (noted_in == nullptr) return none();
-  const uint64_t before = noted_in->notes.departure.time_ns.load(kRelaxed);
+  Ring* const ring = ring_of(record_fd);
+  if (ring == nullptr) return none();
+  const uint64_t before = ring->notes.departure.time_ns.load(kRelaxed);
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   departure.time_ns = is_known && before != 0 ? static_cast<int64_t>(before)
                                               : std::chrono::nanoseconds(now).count();
   departure.pid = getpid();
-  put_departure(noted_in->notes.departure, departure);
-  wake_readers(noted_in->head);
+  put_departure(ring->notes.departure, departure);
+  wake_readers(ring->head);
   return none();
 }
 
-PyObject* withdraw_departure(PyObject* /*module*/, PyObject* const* /*values*/, Py_ssize_t /*n*/) {
-  if (noted_in != nullptr) take_back_departure(noted_in->notes.departure);
+// Arguments: MUSTER_RECORD_FD.
+PyObject* withdraw_departure(PyObject* /*module*/, PyObject* const* values, Py_ssize_t count) {
+  Arguments arguments(values, count, 1);
+  const std::string_view record_fd = arguments.text();
+  if (!arguments.sound()) return nullptr;
+  Ring* const ring = ring_of(record_fd);
+  if (ring != nullptr) take_back_departure(ring->notes.departure);
   return none();
 }
 
@@ -265,9 +274,12 @@ PyObject* wait_and_note(PyObject* work, PyObject* arguments, PyObject* keywords)
   Py_DECREF(all);
   if (result == nullptr) return nullptr;
   PyObject* const noted = PyObject_CallFunctionObjArgs(after_wait, work, nullptr);
-  if (noted == nullptr) PyErr_Clear();
-  Py_XDECREF(noted);
-  return result;
+  if (noted != nullptr) {
+    Py_DECREF(noted);
+    return result;
+  }
+  Py_DECREF(result);  // A signal's handler has raised an exception.
+  return nullptr;
 }
 
 // With the documentation of torch's own.

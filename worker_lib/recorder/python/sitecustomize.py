@@ -79,7 +79,7 @@ if any(paths):
     os.environ["PYTHONPATH"] = ":".join(paths)
 if record_fd:
     sys.meta_path.insert(0, Torch())
-    sys.excepthook = note_uncaught
+    sys.excepthook = sys.__excepthook__ = note_uncaught  # Both: programs test whether they are the same.
     try:
         show_stacks()
     except Exception:  # An old Python, or a full disk.

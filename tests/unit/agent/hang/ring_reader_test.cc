@@ -512,15 +512,24 @@ const Departure kDeparture{.time_ns = 81'723'645,
 
 TEST_F(RingReaderTest, ReadsHowTheProgramBeganToEnd) {
   ring::DepartureNote& note = ring_->notes.departure;
-  EXPECT_EQ(reader_.departure(), std::nullopt);
+  EXPECT_EQ(reader_.departure(4711), std::nullopt);
   put_departure(note, kDeparture);
-  EXPECT_EQ(reader_.departure(), kDeparture);
+  EXPECT_EQ(reader_.departure(4711), kDeparture);
   Departure longer = kDeparture;
   longer.error = std::string(300, 'x');
   put_departure(note, longer);
-  EXPECT_EQ(reader_.departure()->error, std::string(223, 'x'));
+  EXPECT_EQ(reader_.departure(4711)->error, std::string(223, 'x'));
+  EXPECT_EQ(reader_.departure(4712), std::nullopt);  // Noted by another program of the worker.
   take_back_departure(note);
-  EXPECT_EQ(reader_.departure(), std::nullopt);
+  EXPECT_EQ(reader_.departure(4711), std::nullopt);
+}
+
+TEST_F(RingReaderTest, BelievesTheDepartureOfTheProcessThatRecords) {
+  attach();
+  Departure own = kDeparture;
+  own.pid = getpid();
+  put_departure(ring_->notes.departure, own);
+  EXPECT_EQ(reader_.departure(4711), own);
 }
 
 TEST_F(RingReaderTest, IgnoresAnInvalidDeparture) {
@@ -530,12 +539,12 @@ TEST_F(RingReaderTest, IgnoresAnInvalidDeparture) {
         std::pair{&note.what, uint64_t{1} << 63}, std::pair{&note.what, uint64_t{200}}}) {
     put_departure(note, kDeparture);
     *word = value;
-    EXPECT_EQ(reader_.departure(), std::nullopt);
+    EXPECT_EQ(reader_.departure(4711), std::nullopt);
   }
   put_departure(note, kDeparture);
   put_bytes(note.error, "\x1b[2J\nx");
-  ASSERT_TRUE(reader_.departure());
-  EXPECT_EQ(reader_.departure()->error.find_first_of("\x1b\n"), std::string::npos);
+  ASSERT_TRUE(reader_.departure(4711));
+  EXPECT_EQ(reader_.departure(4711)->error.find_first_of("\x1b\n"), std::string::npos);
 }
 
 TEST_F(RingReaderTest, DropsAFailureOfAnInvalidGroup) {

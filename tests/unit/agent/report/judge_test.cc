@@ -295,6 +295,9 @@ TEST(Judge, NamesARankThatDestroyedItsGroupsBeforeItsVictimsFailed) {
   EXPECT_EQ(named({leaving(late, 8), victim, stopped(2)}), "0 left_early");
   EXPECT_EQ(named({leaving(late, 8), victim, leaving(stopped(2), 7)}), "2 left_early");
   EXPECT_EQ(named({ended(0, kGood, 6), victim, leaving(stopped(2), 7)}), "0 left_early");
+  WorkerSigns crashed = ended(0, kThree, 9000);
+  crashed.at_stop = AtStop::running;
+  EXPECT_EQ(named({leaving(crashed, 8), victim, stopped(2)}), "0 left_early");
   EXPECT_EQ(named({leaving(stopped(0), 5000), victim, stopped(2)}), "1 first_victim");
   EXPECT_EQ(named({leaving(stopped(0), 8), ended(1, kThree, 90)}), "1 only_failure");
 }

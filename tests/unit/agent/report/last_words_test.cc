@@ -53,12 +53,24 @@ TEST(LastWords, AreAVictimsOwnErrorIfThatEndedIt) {
             "std::system_error: read: Connection reset by peer");
 }
 
+// The end of a long traceback in a tail, with these tags before its lines.
+std::string cut_traceback(const std::string& tags) {
+  std::string text = tags + "ard(x)\n";
+  while (text.size() < size_t{16} << 10)
+    text += tags + "  File \"/opt/model.py\", line 9, in forward\n" + tags + "    x = f(x)\n";
+  return text;
+}
+
 TEST(LastWords, AreBelowTheFramesOfATracebackThatIsCut) {
-  const std::string frames = "ard(x)\n  File \"/opt/model.py\", line 9, in forward\n    x = f(x)\n";
-  EXPECT_EQ(last_words(frames + "RuntimeError: 3 channels\n"), "RuntimeError: 3 channels");
-  EXPECT_EQ(last_words("[rank0]: ard(x)\n[rank0]:   File \"m.py\", line 9, in f\n[rank0]: E: no\n"),
-            "E: no");
-  EXPECT_EQ(last_words(frames + "epoch 3\n"), "");
+  EXPECT_EQ(last_words(cut_traceback("") + "RuntimeError: 3 channels\n"),
+            "RuntimeError: 3 channels");
+  EXPECT_EQ(last_words(cut_traceback("[rank0]: ") + "[rank0]: E: no\n"), "E: no");
+  EXPECT_EQ(last_words(cut_traceback("") + "epoch 3\n"), "");
+  // A stack that a logger prints, in a tail that is whole.
+  EXPECT_EQ(
+      last_words("INFO:root:x\nStack (most recent call last):\n  File \"a.py\", line 1, in f\n"
+                 "    log()\nINFO:root:next\n"),
+      "");
 }
 
 TEST(LastWords, AreWhatWasSaidBeforePythonsOwnLineOnAnAbort) {
