@@ -81,7 +81,8 @@ int culprit_code(const AttemptFailures& attempt) {
 
 AttemptCulprit attempt_culprit(const AttemptFailures& attempt) {
   const WorkerFailure& culprit = attempt.the_culprit();
-  return {culprit.rank, culprit.status, attempt.cause.exception, attempt.cause.sentence};
+  return {culprit.rank, culprit.status, attempt.cause.exception, attempt.cause.sentence,
+          culprit.ran};
 }
 
 int exit_code_of(const JobReport& report, const ExitCodes& codes) {

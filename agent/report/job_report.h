@@ -157,6 +157,7 @@ struct AttemptCulprit {
   ExitStatus status;
   std::string exception;
   std::string sentence;  // "exited with 3"
+  Duration ran{0};       // Time from its start to its exit.
 };
 
 struct AttemptRecord {

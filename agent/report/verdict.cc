@@ -79,11 +79,13 @@ std::vector<AlikeAttempts> alike_attempts(const std::vector<AttemptRecord>& atte
 }
 
 // A line for each kind of failure of a job that was restarted, the first one's first: later ones
-// may only follow from it, as from a checkpoint that it left half written.
+// may only follow from it, as from a checkpoint that it left half written. Not with several nodes,
+// which may have seen different attempts, but print one verdict.
 std::string attempts_lines(const JobReport& report) {
   constexpr size_t kLinesMax = 6;
   std::vector<AlikeAttempts> alike = alike_attempts(report.attempts);
-  if (alike.empty() || alike.front().first == report.attempts.back().attempt) return {};
+  if (report.nnodes > 1 || alike.empty() || alike.front().first == report.attempts.back().attempt)
+    return {};
   std::string text;
   for (size_t i = 0; i < alike.size(); ++i) {
     if (alike.size() > kLinesMax && i == kLinesMax / 2) {
@@ -95,16 +97,15 @@ std::string attempts_lines(const JobReport& report) {
     std::ranges::sort(ranks);
     const auto repeated = std::ranges::unique(ranks);
     ranks.erase(repeated.begin(), repeated.end());
-    const std::string how = record->culprit
-                                ? fmt::format("{} {}", ranks_text(ranks), record->culprit->sentence)
-                                : record->why_ended;
-    text +=
-        clean_line(
-            first == last
-                ? fmt::format("Attempt {}: {}, after {}", first, how, duration_text(record->lasted))
-                : fmt::format("Attempts {} to {}: {}, the same each time", first, last, how),
-            kHeadlineCharacters) +
-        "\n";
+    std::string line = first == last ? fmt::format("Attempt {}: ", first)
+                                     : fmt::format("Attempts {} to {}: ", first, last);
+    line += record->culprit ? fmt::format("{} {}", ranks_text(ranks), record->culprit->sentence)
+                            : record->why_ended;
+    if (first != last)
+      line += ", the same each time";
+    else if (record->culprit)
+      line += fmt::format(", {} after its start", duration_text(record->culprit->ran));
+    text += clean_line(line, kHeadlineCharacters) + "\n";
   }
   return text;
 }

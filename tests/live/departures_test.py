@@ -248,7 +248,7 @@ class Alike(DeparturesTest):
     def test_the_first_failure_of_a_chain_of_restarts_is_told_from_what_followed(self):
         job = self.start(CUT, "--max-restarts", 2, cwd=self.folder.name)
         self.assertEqual(job.wait(), 1)
-        self.assertRegex(job.stderr(), r"\nAttempt 0: rank 0 killed by SIGKILL from outside \(not by muster\), after [\d.]+ m?s\n"
+        self.assertRegex(job.stderr(), r"\nAttempt 0: rank 0 killed by SIGKILL from outside \(not by muster\), [\d.]+ m?s after its start\n"
                                        r"Attempts 1 to 2: ranks? [01](-1)? exited with 1: _pickle.UnpicklingError: pickle data was "
                                        r"truncated, the same each time\n")
 

@@ -291,9 +291,9 @@ AttemptRecord failed_attempt(int number, int rank, ExitStatus status,
                              const std::string& exception = "") {
   const std::string sentence = describe(status) + (exception.empty() ? "" : ": " + exception);
   return {.attempt = number,
-          .lasted = std::chrono::milliseconds{1300},
           .why_ended = "rank " + std::to_string(rank) + " " + sentence,
-          .culprit = AttemptCulprit{rank, status, exception, sentence}};
+          .culprit =
+              AttemptCulprit{rank, status, exception, sentence, std::chrono::milliseconds{1300}}};
 }
 
 // The lines between those about the last culprit and its output.
@@ -311,11 +311,14 @@ TEST(RenderEnd, TellsTheFirstFailureFromThoseOfLaterAttempts) {
     report.attempts.push_back(
         failed_attempt(number, number % 2, ExitStatus::exited(1), "EOFError"));
   EXPECT_EQ(attempts_in(report),
-            "Attempt 0: rank 0 killed by SIGKILL, after 1.3 s\n"
+            "Attempt 0: rank 0 killed by SIGKILL, 1.3 s after its start\n"
             "Attempts 1 to 3: ranks 0-1 exited with 1: EOFError, the same each time\n");
+  report.nnodes = 2;
+  EXPECT_EQ(attempts_in(report), "");
+  report.nnodes = 1;
   report.attempts[2] = AttemptRecord{.attempt = 2};  // Nodes came or went.
   EXPECT_EQ(attempts_in(report),
-            "Attempt 0: rank 0 killed by SIGKILL, after 1.3 s\n"
+            "Attempt 0: rank 0 killed by SIGKILL, 1.3 s after its start\n"
             "Attempts 1 to 3: rank 1 exited with 1: EOFError, the same each time\n");
 }
 
@@ -325,9 +328,10 @@ TEST(RenderEnd, LeavesOutTheMiddleOfManyAttempts) {
     report.attempts.push_back(failed_attempt(number, 1, ExitStatus::exited(number + 1)));
   const std::string lines = attempts_in(report);
   EXPECT_EQ(std::ranges::count(lines, '\n'), 7);
-  EXPECT_NE(lines.find("Attempt 2: rank 1 exited with 3, after 1.3 s\n(14 more that differ)\n"
-                       "Attempt 17: "),
-            std::string::npos)
+  EXPECT_NE(
+      lines.find("Attempt 2: rank 1 exited with 3, 1.3 s after its start\n(14 more that differ)\n"
+                 "Attempt 17: "),
+      std::string::npos)
       << lines;
 }
 
