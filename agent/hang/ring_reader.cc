@@ -440,7 +440,7 @@ std::optional<Departure> RingReader::departure(pid_t worker) const {
   const uint64_t what = load(note.what);
   const uint64_t kind = what & 0xff;
   const bool is_sound = time_ns != 0 && time_ns <= INT64_MAX && (what >> 32) <= INT_MAX &&
-                        kind <= static_cast<uint64_t>(DepartureKind::uncaught);
+                        kind != 0 && kind <= static_cast<uint64_t>(DepartureKind::uncaught);
   if (!is_sound) return std::nullopt;
   Departure departure{.time_ns = static_cast<int64_t>(time_ns),
                       .kind = static_cast<DepartureKind>(kind),

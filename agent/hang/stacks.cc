@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "agent/report/quoted_lines.h"
 #include "agent/report/text.h"
 #include "rendezvous/base/text.h"
 
@@ -29,11 +30,10 @@ bool is_interpreter(const StackFrame& frame) {
 bool is_of_a_library(const StackFrame& frame) {
   // Static functions of a stripped interpreter have no name.
   if (is_interpreter(frame) || is_one_of(frame.function, {"", "_start"})) return true;
-  if (frame.file.starts_with("<frozen ") || file_name(frame.file) == "_muster_recorder.py")
+  if (!library_of(frame.file).empty() || file_name(frame.file) == "_muster_recorder.py")
     return true;
   if (frame.file.empty() || frame.file.starts_with('<')) return frame.line == 0;
-  return contains(file_name(frame.file), ".so") || contains(frame.file, "/site-packages/") ||
-         contains(frame.file, "/dist-packages/") || contains(frame.file, "/lib/python3");
+  return contains(file_name(frame.file), ".so");
 }
 
 std::string frame_text(const StackFrame& frame) {

@@ -53,7 +53,10 @@ class StopPart {
     spared_.clear();
   }
   // A worker has failed. `is_victim`: perhaps only because another one left.
-  void worker_failed(bool is_victim) { (is_victim ? has_victim_ : may_spare_) = is_victim; }
+  void worker_failed(bool is_victim) {
+    has_victim_ = has_victim_ || is_victim;
+    may_spare_ = may_spare_ && is_victim;
+  }
   // The attempt's stop reaches all ranks at once.
   void spare_none() { may_spare_ = false; }
   // True once this attempt's workers got, or are about to get, a signal to stop.

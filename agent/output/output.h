@@ -63,7 +63,7 @@ struct WorkerStreams {
 // The output of one worker of an attempt, once all of it has been read.
 struct WorkerPrinted {
   std::string err_tail;                 // The last 64 KiB of its stderr, any bytes.
-  std::string out_tail;                 // The last 16 KiB of its stdout.
+  std::string out_tail;                 // The last 16 KiB of its stdout, if tails are kept.
   uint64_t err_total = 0;               // All bytes of its stderr.
   uint64_t err_total_before_stop = 0;   // Those before mark_stop(); all if it was not called.
   ArrivalTimes err_times;               // Empty if the worker writes to its log file itself.

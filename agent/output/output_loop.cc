@@ -306,6 +306,8 @@ void OutputLoop::keep_tails(DrainReport& report) {
     for (const std::string& path : {printed.kept_out, printed.kept_err}) {
       if (!path.empty()) kept.push_back(path);
     }
+    printed.out_tail = worker.out.stream ? worker.out.stream->tail().last(kOutQuotedBytesMax)
+                                         : file_tail(worker.out.log, kOutQuotedBytesMax);
   }
   remove_kept(kKeptAttempts);
 }
@@ -333,8 +335,6 @@ WorkerPrinted OutputLoop::printed_by(const WorkerEnds& worker) const {
         worker.err_at_stop ? worker.err_at_stop->size : printed.err_total;
     printed.err_written = worker.err_at_stop.value_or(now).changed;
   }
-  printed.out_tail = worker.out.stream ? worker.out.stream->tail().last(kOutQuotedBytesMax)
-                                       : file_tail(worker.out.log, kOutQuotedBytesMax);
   for (const WorkerStream* stream : worker.streams()) {
     printed.last_output = std::max(printed.last_output, stream->last_output());
     printed.lost_console = printed.lost_console || stream->has_lost_reader();

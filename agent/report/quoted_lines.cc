@@ -23,20 +23,6 @@ std::optional<std::string_view> frame_path(std::string_view body) {
   return end == std::string_view::npos ? std::nullopt : std::optional(body.substr(0, end));
 }
 
-// "torch" for ".../site-packages/torch/nn/linear.py", "Python" for its standard library; empty: the
-// program's own file.
-std::string library_of(std::string_view path) {
-  for (const std::string_view folder : {"/site-packages/", "/dist-packages/"}) {
-    const size_t at = path.rfind(folder);
-    if (at == std::string_view::npos) continue;
-    const std::string_view rest = path.substr(at + folder.size());
-    const std::string_view name = rest.substr(0, rest.find('/'));
-    return std::string(name.ends_with(".py") ? name.substr(0, name.size() - 3) : name);
-  }
-  const bool is_of_python = path.starts_with("<frozen ") || contains(path, "/lib/python3");
-  return is_of_python ? "Python" : "";
-}
-
 bool is_carets(std::string_view body) {
   const std::string_view marks = trimmed(body);
   return body.starts_with("    ") && !marks.empty() &&
@@ -122,6 +108,18 @@ std::vector<std::string> end_of_quote(std::vector<std::string> quoted, size_t li
 }
 
 }  // namespace
+
+std::string library_of(std::string_view path) {
+  for (const std::string_view folder : {"/site-packages/", "/dist-packages/"}) {
+    const size_t at = path.rfind(folder);
+    if (at == std::string_view::npos) continue;
+    const std::string_view rest = path.substr(at + folder.size());
+    const std::string_view name = rest.substr(0, rest.find('/'));
+    return std::string(name.ends_with(".py") ? name.substr(0, name.size() - 3) : name);
+  }
+  const bool is_of_python = path.starts_with("<frozen ") || contains(path, "/lib/python3");
+  return is_of_python ? "Python" : "";
+}
 
 std::vector<std::string> quoted_lines(std::string_view raw, size_t lines_max,
                                       size_t characters_max) {

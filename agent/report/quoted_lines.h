@@ -17,4 +17,8 @@ namespace muster {
 std::vector<std::string> quoted_lines(std::string_view raw, size_t lines_max,
                                       size_t characters_max = kLineCharactersMax);
 
+// The library that a file of Python belongs to: "torch" for ".../site-packages/torch/nn/linear.py",
+// "Python" for its standard library; empty: the program's own file.
+std::string library_of(std::string_view path);
+
 }  // namespace muster

@@ -42,7 +42,7 @@ EXITS = FINALLY.replace("train(fail)", "train(lambda: sys.exit(3))")
 LEAVES = TRAIN + """
 if rank == 0:
     for step in range(50): dist.all_reduce(tensor)
-    dist.destroy_process_group()
+    dist.destroy_process_group(group=dist.group.WORLD)
     finish()
     sys.exit()
 for step in range(1000): dist.all_reduce(tensor)
@@ -199,6 +199,7 @@ class WithTorch(DeparturesTest):
         code, result, screen = self.ends(LEAVES)
         self.assertEqual((result["reason"], result["culprit"]["rank"]), ("left_early", 0), screen)
         self.assertIn("while rank 1 still needed it", result["summary"])
+        self.assertNotIn("records no more calls", screen)
         self.assertTrue(self.exists("finished"))
         self.assertNotEqual(code, 0)
 

@@ -16,7 +16,6 @@ import contextlib
 import faulthandler
 import functools
 import inspect
-import itertools
 import os
 import random
 import signal
@@ -229,9 +228,10 @@ class Recorder:
         """True if NCCL's profiler plugin records the group's calls."""
         return "nccl" in self.backends(pg) and sys.modules["torch"].cuda.device_count() > 0
 
-    def leaving(self, pg=None):
+    def leaving(self, args, kwargs):
         """Noted before the connections are closed, since the other members may fail of that."""
-        if self.is_attached and (pg is None or pg == self.c10d.GroupMember.WORLD):
+        group = args[0] if args else kwargs.get("group")
+        if self.is_attached and (group is None or group == self.c10d.GroupMember.WORLD):
             self.departure["left"]()
 
     def waited(self, work):
@@ -332,11 +332,8 @@ class Group:
         kind, _, is_v, reduces, is_message = operation
         if self.entered:
             self.withdraw_refused()
-        if (self.pending or self.messages) and self.looking.acquire(False):
-            try:
-                self.advance()
-            finally:
-                self.looking.release()
+        if self.pending or self.messages:
+            self.try_to_advance()
         site, value, waits = self.recorder.sites.look(frame, reduces, is_message)
         reduction = self.recorder.constants.reduction(operator if value is None else value) if reduces else 0
         if len(tensors) == 1:
@@ -383,11 +380,7 @@ class Group:
         if not self.waits_whole and not work.is_completed():
             return True
         call.work, call.is_done = None, True
-        if self.looking.acquire(False):
-            try:
-                self.advance()
-            finally:
-                self.looking.release()
+        self.try_to_advance()
         return True
 
     def withdraw_refused(self, is_over=None):
@@ -439,6 +432,14 @@ class Group:
         if frames is None:
             return call.thread == threading.get_ident()
         return not self.recorder.sites.is_in_torch(frames.get(call.thread))
+
+    def try_to_advance(self):
+        """Leaves it to the thread that does so, if there is one."""
+        if self.looking.acquire(False):
+            try:
+                self.advance()
+            finally:
+                self.looking.release()
 
     def advance(self):
         """Records the first calls that are complete. REQUIRES: `looking` is held."""
@@ -731,15 +732,15 @@ def wrap_forming(recorder, c10d):
     c10d._new_process_group_helper = helper
 
 
-def follow(c10d, name, then, first=lambda *args, **kwargs: None):
-    """Calls first() with the arguments before every call of a function of torch, then(result) after it."""
+def follow(c10d, name, then, first=lambda args, kwargs: None):
+    """Calls first(args, kwargs) before every call of a function of torch, then(result) after it."""
     original = getattr(c10d, name, None)
     if original is None:
         return
 
     @functools.wraps(original)
     def function(*args, **kwargs):
-        first(*args, **kwargs)
+        first(args, kwargs)
         result = original(*args, **kwargs)
         then(result)
         return result
@@ -849,7 +850,7 @@ def start(c10d, departure):
         follow(c10d, name, recorder.guarded(recorder.found))
     for name in ("destroy_process_group", "_abort_process_group"):
         follow(c10d, name, recorder.guarded(lambda _: recorder.close_destroyed()),
-               recorder.guarded(lambda *args, **kwargs: recorder.leaving(*args[:1], **kwargs)))
+               recorder.guarded(recorder.leaving))
     if not has_hooks(c10d.ProcessGroup):
         for name in WRAPPED:
             wrap_method(recorder, c10d.ProcessGroup, name)

@@ -536,7 +536,8 @@ TEST_F(RingReaderTest, IgnoresAnInvalidDeparture) {
   ring::DepartureNote& note = ring_->notes.departure;
   for (const auto& [word, value] :
        {std::pair{&note.time_ns, ~uint64_t{0}}, std::pair{&note.what, ~uint64_t{0}},
-        std::pair{&note.what, uint64_t{1} << 63}, std::pair{&note.what, uint64_t{200}}}) {
+        std::pair{&note.what, uint64_t{1} << 63}, std::pair{&note.what, uint64_t{200}},
+        std::pair{&note.what, uint64_t{4711} << 32}}) {
     put_departure(note, kDeparture);
     *word = value;
     EXPECT_EQ(reader_.departure(4711), std::nullopt);
