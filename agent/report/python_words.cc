@@ -83,14 +83,21 @@ class TracebackReader {
     return read_exception(*parse_exception_line(*body), depth);
   }
 
-  // loguru puts blank lines between frames and before the first one.
+  // loguru puts blank lines between frames and before the first one; Python leaves one where the
+  // carets would be, if a profiler or debugger called the next frame.
   void skip_frames() {
     lines_.next();
     const bool by_loguru = lines_.is_blank(lines_.at());
     while (const std::optional<std::string_view> body = lines_.body()) {
-      if (!is_indented(*body) && !(by_loguru && trimmed(*body).empty())) break;
+      const bool is_gap = trimmed(*body).empty() && (by_loguru || has_frame(lines_.at() + 1));
+      if (!is_indented(*body) && !is_gap) break;
       lines_.next();
     }
+  }
+
+  bool has_frame(size_t at) const {
+    const std::optional<std::string_view> body = lines_.body(at);
+    return body && body->starts_with("  File \"");
   }
 
   RaisedException read_exception(const ExceptionLine& line, int depth) {

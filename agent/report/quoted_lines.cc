@@ -29,6 +29,10 @@ bool is_carets(std::string_view body) {
          marks.find_first_not_of("^~ ") == std::string_view::npos;
 }
 
+bool is_frame(const std::string& line) {
+  return frame_path(without_tags(line)).has_value();
+}
+
 // One frame of a traceback: its line with the path, and those with the code.
 struct Frame {
   std::vector<std::string> lines;
@@ -36,7 +40,8 @@ struct Frame {
   std::string library;  // Empty: the program's own.
 };
 
-// Reads the frame at `at` and moves on; nullopt: there is none.
+// Reads the frame at `at` and moves on, also past a blank line before the next frame; nullopt:
+// there is none.
 std::optional<Frame> take_frame(const std::vector<std::string>& lines, size_t& at) {
   const std::string_view body = without_tags(lines[at]);
   const std::optional<std::string_view> path = frame_path(body);
@@ -47,6 +52,7 @@ std::optional<Frame> take_frame(const std::vector<std::string>& lines, size_t& a
   frame.lines.push_back(lines[at++]);
   for (; at < lines.size(); ++at) {
     const std::string_view code = without_tags(lines[at]);
+    if (trimmed(code).empty() && at + 1 < lines.size() && is_frame(lines[at + 1])) continue;
     if (!code.starts_with("    ")) break;
     if (!is_carets(code)) frame.lines.push_back(lines[at]);
   }
@@ -82,10 +88,6 @@ void append_frames(std::vector<Frame> frames, std::vector<std::string>& out) {
     out.insert(out.end(), frame.lines.begin(), frame.lines.end());
   }
   fold();
-}
-
-bool is_frame(const std::string& line) {
-  return frame_path(without_tags(line)).has_value();
 }
 
 std::vector<std::string> end_of_quote(std::vector<std::string> quoted, size_t lines_max) {

@@ -61,6 +61,17 @@ std::string cut_traceback(const std::string& tags) {
   return text;
 }
 
+// sys.setprofile() and sys.settrace() raised in a function that was being called.
+TEST(LastWords, AreBelowAFrameWithoutCarets) {
+  for (const std::string tags : {"", "[rank0]: "}) {
+    EXPECT_EQ(last_words(tags + "Traceback (most recent call last):\n" + tags +
+                         "  File \"a.py\", line 1, in f\n" + tags + "    def f():\n\n" + tags +
+                         "  File \"b.py\", line 2, in late\n" + tags + "    raise E\n" + tags +
+                         "E: boom\n"),
+              "E: boom");
+  }
+}
+
 TEST(LastWords, AreBelowTheFramesOfATracebackThatIsCut) {
   EXPECT_EQ(last_words(cut_traceback("") + "RuntimeError: 3 channels\n"),
             "RuntimeError: 3 channels");

@@ -45,6 +45,14 @@ TEST(QuotedLines, KeepTheTagsOfTorch) {
                           "[rank1]:   … 1 frame of torch …", "[rank1]: E: boom"));
 }
 
+TEST(QuotedLines, LeaveOutTheBlankLineOfAFrameWithoutCarets) {
+  EXPECT_THAT(quoted_lines("  File \"" + kModule + "\", line 1, in f\n    def f():\n\n" +
+                               frame("a.py", 2, "late") + "\nE: boom\n",
+                           30),
+              ElementsAre("  … 1 frame of torch …", "  File \"a.py\", line 2, in late",
+                          "    code of late", "", "E: boom"));
+}
+
 TEST(QuotedLines, KeepTheInnermostFrameOfATracebackOfLibrariesAlone) {
   EXPECT_THAT(quoted_lines(frame(kModule, 1, "f") + frame(kModule, 2, "g") + "E: boom\n", 30),
               ElementsAre("  … 1 frame of torch …", "  File \"" + kModule + "\", line 2, in g",
