@@ -87,7 +87,9 @@ void EndPart::begin(const group::JobOutcome& outcome) {
   parts_.record.write_final_events(report, exit_code_);
   parts_.output.write_file("result.json", result_json(report, input_.spec.exit_code));
   const bool said = parts_.meeting.another_says_the_end(report);
-  last_screen_ = said ? std::string() : render_end(report, terminal_options());
+  RenderOptions options = terminal_options();
+  options.whole_block = input_.spec.exit_code.policy == ExitCodePolicy::torchrun;
+  last_screen_ = said ? std::string() : render_end(report, options);
   if (!last_screen_.empty()) parts_.output.say(last_screen_);
   parts_.output.perform([this] { boost::asio::post(io_, [this] { last_screen_.clear(); }); });
   write_error_file(report);

@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "agent/report/text.h"
 #include "rendezvous/base/text.h"
@@ -47,28 +51,60 @@ bool opens_glog_line(std::string_view text) {
   return is_digit(text[1]) && is_digit(text[2]) && is_digit_at(text, 3);
 }
 
-// The lines of the text in a log entry of JSON that holds a traceback: structlog, loguru and others
-// write the whole entry as one line. Empty: it is none.
-std::vector<std::string> lines_in_json(std::string_view line) {
-  constexpr std::string_view kTitle = "Traceback (most recent call last):\\n";
-  const size_t title = line.find(kTitle);
-  if (!line.starts_with('{') || title == std::string_view::npos) return {};
-  std::vector<std::string> lines(1);
-  for (size_t at = line.rfind('"', title) + 1; at < line.size() && line[at] != '"'; ++at) {
-    if (line[at] != '\\' || at + 1 == line.size()) {
-      lines.back() += line[at];
-      continue;
-    }
-    const char escaped = line[++at];
-    if (escaped == 'n') {
-      lines.emplace_back();
-    } else if (escaped == 'u') {
-      lines.back() += '?';  // A character beyond ASCII, or a control character.
-      at += 4;
-    } else if (escaped != 'r') {
-      lines.back() += escaped == 't' ? '\t' : escaped;
+constexpr std::string_view kTitle = "Traceback (most recent call last):";
+
+std::string text_under(const nlohmann::json& object, const char* key) {
+  const auto found = object.find(key);  // The end too if it is no object.
+  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+// Python's text of structlog's dict_tracebacks, which are objects with these keys.
+std::string told_by_structlog(const nlohmann::json& exception) {
+  std::string text = fmt::format("{}\n", kTitle);
+  const auto frames = exception.find("frames");
+  if (frames != exception.end() && frames->is_array()) {
+    for (const nlohmann::json& frame : *frames) {
+      if (!frame.is_object()) continue;
+      const auto line = frame.find("lineno");
+      text += fmt::format("  File \"{}\", line {}, in {}\n", text_under(frame, "filename"),
+                          line != frame.end() && line->is_number_integer() ? line->get<int>() : 0,
+                          text_under(frame, "name"));
     }
   }
+  return text + fmt::format("{}: {}\n", text_under(exception, "exc_type"),
+                            text_under(exception, "exc_value"));
+}
+
+// The first text below `value` that holds a traceback; empty: none does.
+std::string traceback_in(const nlohmann::json& value, int depth = 4) {
+  if (value.is_string()) {
+    const auto& text = value.get_ref<const std::string&>();
+    return contains(text, kTitle) ? text : std::string();
+  }
+  if (!text_under(value, "exc_type").empty()) return told_by_structlog(value);
+  std::string found;
+  if (value.is_structured() && depth > 0) {
+    for (auto part = value.begin(); part != value.end() && found.empty(); ++part)
+      found = traceback_in(*part, depth - 1);
+  }
+  return found;
+}
+
+// The lines of a log entry of JSON that holds a traceback: structlog, loguru and others write the
+// whole entry as one line. Empty: it is none.
+std::vector<std::string> lines_in_json(std::string_view line) {
+  if (!line.starts_with('{') || (!contains(line, kTitle) && !contains(line, "\"exc_type\"")))
+    return {};
+  const auto entry = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const std::string traceback = entry.is_object() ? traceback_in(entry) : std::string();
+  if (traceback.empty()) return {};
+  std::vector<std::string> lines;
+  for (const char* const key : {"event", "message", "msg"}) {
+    if (std::string words = text_under(entry, key); !words.empty() && words != traceback)
+      lines.push_back(std::move(words));
+  }
+  for (const std::string_view one : split(traceback, '\n'))
+    lines.emplace_back(one);
   return lines;
 }
 

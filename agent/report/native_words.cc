@@ -46,7 +46,8 @@ std::string further_lines(const MessageLines& lines, size_t& at) {
   for (const size_t last = at + kLinesMax; at < lines.size() && at < last; ++at) {
     const std::string_view line = line_at(lines, at);
     if (trimmed(line).empty() || opens_log_entry(line) ||
-        starts_with_any(line, {"***", "Exception raised from ", "frame #", "terminate called "}) ||
+        starts_with_any(line, {"***", "Exception raised from ", "frame #", "terminate called ",
+                               "Fatal Python error: "}) ||
         contains(line, "Traceback (most recent call last)")) {
       break;
     }

@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <ranges>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "agent/report/last_words.h"
 #include "agent/report/message_lines.h"
 #include "agent/report/text.h"
 #include "rendezvous/base/text.h"
@@ -90,6 +93,22 @@ void append_frames(std::vector<Frame> frames, std::vector<std::string>& out) {
   fold();
 }
 
+// The text in which an exception that was logged and then ended the program stands once: of several
+// tracebacks of the same exception the last one is kept.
+std::string without_repeated_tracebacks(std::string_view raw) {
+  std::vector<ErrorMessage> messages = error_messages(raw);
+  std::erase_if(messages, [&](const ErrorMessage& one) {
+    return std::ranges::count(raw.substr(one.begin, one.end - one.begin), '\n') < 3;
+  });
+  std::set<std::string> below;
+  std::string text(raw);
+  for (const ErrorMessage& one : std::views::reverse(messages)) {
+    if (!below.insert(one.text).second)
+      text.replace(one.begin, one.end - one.begin, "  … the exception below, logged before …\n");
+  }
+  return text;
+}
+
 std::vector<std::string> end_of_quote(std::vector<std::string> quoted, size_t lines_max) {
   constexpr std::ptrdiff_t kAboveMax = 100;
   if (quoted.size() <= lines_max) return quoted;
@@ -125,8 +144,12 @@ std::string library_of(std::string_view path) {
 
 std::vector<std::string> quoted_lines(std::string_view raw, size_t lines_max,
                                       size_t characters_max) {
-  const std::vector<std::string> all =
-      last_lines(raw, std::numeric_limits<size_t>::max(), characters_max);
+  const MessageLines lines(raw);  // Also those within a log entry of JSON.
+  std::string text;
+  for (size_t at = 0; at < lines.size(); ++at)
+    text += lines[at].text + "\n";
+  const std::vector<std::string> all = last_lines(
+      without_repeated_tracebacks(text), std::numeric_limits<size_t>::max(), characters_max);
   std::vector<std::string> quoted;
   std::vector<Frame> frames;
   for (size_t at = 0; at < all.size();) {

@@ -1,6 +1,7 @@
 // The last lines of a worker's output as the verdict quotes them. In Python's tracebacks the frames
 // of libraries are folded into one line, so that those of the program are within the quote, and the
-// lines of carets below the code are left out. Pure; quoting a quote changes nothing.
+// lines of carets below the code are left out. An exception whose traceback stands there twice is
+// quoted once. Pure; quoting a quote changes nothing.
 #pragma once
 
 #include <cstddef>

@@ -159,7 +159,7 @@ void append_own_words(std::string& text, const WorkerFailure& culprit, const Cau
   std::vector<std::string> lines = quoted_lines(culprit.stderr_tail, lines_max);
   const std::vector<std::string> recorded = recorded_lines(culprit, cause, lines);
   if (!recorded.empty()) {
-    text += "From its error file:\n";
+    text += fmt::format("From its error file {}:\n", clean_line(culprit.error_file_path));
     append_quoted(text, recorded);
     keep_last(lines, lines_max - recorded.size());
   }
@@ -210,7 +210,8 @@ std::string part_of_others(const JobReport& report) {
   return text;
 }
 
-// The keys, their order and their spelling are torchrun's.
+// The keys, their order and their spelling are torchrun's; without `whole_block` only what scripts
+// look for.
 void append_root_cause(std::string& text, const WorkerFailure& culprit, const Cause& cause,
                        const RenderOptions& options) {
   const ExitStatus& status = culprit.status;
@@ -218,13 +219,20 @@ void append_root_cause(std::string& text, const WorkerFailure& culprit, const Ca
   const std::string signal = status.kind == ExitStatus::Kind::signaled
                                  ? fmt::format("  ({})", signal_name(status.value))
                                  : std::string();
-  text += "Root Cause (first observed failure):\n";
-  text += fmt::format("  time      : {}\n", culprit.summary_only
-                                                ? std::string("unknown")
-                                                : wall_time_text(culprit.time, options.utc_offset));
+  const std::string time = culprit.summary_only ? std::string("unknown")
+                                                : wall_time_text(culprit.time, options.utc_offset);
+  const std::string rank =
+      fmt::format("  rank      : {} (local_rank: {})", culprit.rank, culprit.local_rank);
+  const std::string exit =
+      fmt::format("exitcode  : {} (pid: {}){}", code, pid_text(culprit), signal);
+  text += "Root Cause (first observed failure):";
+  if (!options.whole_block) {
+    text += fmt::format(" {}\n{}, {}, time: {}\n", failed_line(culprit), rank, exit, time);
+    return;
+  }
+  text += fmt::format("\n  time      : {}\n", time);
   text += fmt::format("  host      : {}\n", clean_line(culprit.host));
-  text += fmt::format("  rank      : {} (local_rank: {})\n", culprit.rank, culprit.local_rank);
-  text += fmt::format("  exitcode  : {} (pid: {}){}\n", code, pid_text(culprit), signal);
+  text += fmt::format("{}\n  {}\n", rank, exit);
   if (culprit.error_file_content) {
     text += fmt::format("  error_file: {}\n", clean_line(culprit.error_file_path));
   }

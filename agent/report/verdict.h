@@ -16,6 +16,7 @@ struct RenderOptions {
   int width = 80;                      // The terminal's; rules are at most 80 wide.
   bool colour = false;                 // True for SGR colours.
   std::chrono::seconds utc_offset{0};  // Local time's, for the time shown.
+  bool whole_block = false;            // True for torchrun's whole "Root Cause" block.
 };
 
 // Returns the block for any end of a job, with a last newline; empty for success.

@@ -395,13 +395,8 @@ TEST(ApplyEnd, NamesNodeRankAndReasonWithoutADetail) {
     const std::string rule = std::string(80, '=') + "\n";
     EXPECT_EQ(render_end(report, {}), rule + R"(train.py FAILED: rank 5 of 12 killed by SIGSEGV
 on node-b (node rank 1), which could not report more
-Root Cause (first observed failure):
-  time      : unknown
-  host      : node-b
-  rank      : 5 (local_rank: 1)
-  exitcode  : -11 (pid: unknown)  (SIGSEGV)
-  traceback : killed by SIGSEGV
-  failed (exitcode: -11) local_rank: 1 (pid: unknown) of binary: train.py
+Root Cause (first observed failure): failed (exitcode: -11) local_rank: 1 (pid: unknown) of binary: train.py
+  rank      : 5 (local_rank: 1), exitcode  : -11 (pid: unknown)  (SIGSEGV), time: unknown
 )" + rule);
     const auto culprit =
         nlohmann::json::parse(result_json(report, ExitCodePolicy::culprit)).at("culprit");

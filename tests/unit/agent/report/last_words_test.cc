@@ -103,6 +103,8 @@ TEST(LastWords, AreThoseOfATracebackInJson) {
 TEST(LastWords, AreTheMessageBeforeAnAbort) {
   const std::string aborted = "Fatal Python error: Aborted\n\nCurrent thread 0x1\n  File \"a\"\n";
   EXPECT_EQ(last_words("terminate called after throwing an instance of 'X'\n" + aborted), "X");
+  EXPECT_EQ(last_words("F1130 05:18:32.433156 1399 a.py:5] loss is NaN\n" + aborted),
+            "loss is NaN");
   EXPECT_EQ(last_words(aborted), "Fatal Python error: Aborted");
 }
 

@@ -7,6 +7,8 @@
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
 
+#include "agent/report/last_words.h"
+
 namespace muster {
 namespace {
 
@@ -32,6 +34,55 @@ TEST(QuotedLines, FoldTheFramesOfLibraries) {
                   "    code of step", "  … 3 frames of torch, Python …",
                   "  File \"model.py\", line 7, in forward", "    code of forward",
                   "  … 1 frame of torch …", "RuntimeError: shapes"));
+}
+
+TEST(QuotedLines, ShowAnExceptionOnceThatWasLoggedAndThenEndedTheProgram) {
+  const std::string logged =
+      "Traceback (most recent call last):\n" + frame("train.py", 4, "step") + "ValueError: boom\n";
+  const std::string uncaught = "Traceback (most recent call last):\n" +
+                               frame("train.py", 9, "<module>") + frame("train.py", 4, "step") +
+                               "ValueError: boom\n";
+  EXPECT_THAT(
+      quoted_lines("epoch 1\nERROR:root:step 4 failed\n" + logged + "closing\n" + uncaught, 30),
+      ElementsAre("epoch 1", "ERROR:root:step 4 failed", "  … the exception below, logged before …",
+                  "closing", "Traceback (most recent call last):",
+                  "  File \"train.py\", line 9, in <module>", "    code of <module>",
+                  "  File \"train.py\", line 4, in step", "    code of step", "ValueError: boom"));
+}
+
+TEST(QuotedLines, ShowTheTracebacksOfDifferentExceptions) {
+  const std::string first =
+      "Traceback (most recent call last):\n" + frame("train.py", 4, "step") + "ValueError: boom\n";
+  const std::string second =
+      "Traceback (most recent call last):\n" + frame("train.py", 4, "step") + "ValueError: bang\n";
+  EXPECT_EQ(quoted_lines(first + "retrying\n" + second, 30).size(), 9U);
+}
+
+TEST(QuotedLines, ShowTheTracebackWithinALogEntryOfJson) {
+  EXPECT_THAT(quoted_lines(
+                  R"({"event": "step failed", "level": "error", "exception": )"
+                  R"("Traceback (most recent call last):\n  File \"a.py\", line 1, in f\n    f()\n)"
+                  R"(ValueError: \u00fc"})"
+                  "\n",
+                  30),
+              ElementsAre("step failed", "Traceback (most recent call last):",
+                          "  File \"a.py\", line 1, in f", "    f()", "ValueError: ü"));
+}
+
+TEST(QuotedLines, ShowTheExceptionThatStructlogWritesAsAnObject) {
+  const std::string entry =
+      R"({"event": "step failed", "exception": [{"exc_type": "ValueError", "exc_value": "boom", )"
+      R"("frames": [{"filename": "a.py", "lineno": 7, "name": "f"}, 3]}]})"
+      "\n";
+  EXPECT_THAT(quoted_lines(entry, 30),
+              ElementsAre("step failed", "Traceback (most recent call last):",
+                          "  File \"a.py\", line 7, in f", "ValueError: boom"));
+  EXPECT_EQ(last_words(entry), "ValueError: boom");
+}
+
+TEST(QuotedLines, TakeAnEntryThatIsCutOffAsItIs) {
+  const std::string entry = R"({"exc_type": "ValueError", "exception": "Traceback (most rec)";
+  EXPECT_THAT(quoted_lines(entry + "\n", 30), ElementsAre(entry));
 }
 
 TEST(QuotedLines, KeepTheTagsOfTorch) {

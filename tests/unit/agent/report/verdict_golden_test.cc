@@ -38,13 +38,8 @@ on node-7, pid 1002, 2 min 14 s after its start
 What to do: give /dev/shm more room: docker run --shm-size=8g (or --ipc=host); on Kubernetes mount an emptyDir with medium: Memory there
 The last line of its stderr:
   | epoch 1
-Root Cause (first observed failure):
-  time      : 2026-11-20_22:56:48
-  host      : node-7
-  rank      : 2 (local_rank: 2)
-  exitcode  : -7 (pid: 1002)  (SIGBUS)
-  traceback : killed by SIGBUS: bus error and /dev/shm is full (64 MiB of 64 MiB)
-  failed (exitcode: -7) local_rank: 2 (pid: 1002) of binary: /usr/bin/python3
+Root Cause (first observed failure): failed (exitcode: -7) local_rank: 2 (pid: 1002) of binary: /usr/bin/python3
+  rank      : 2 (local_rank: 2), exitcode  : -7 (pid: 1002)  (SIGBUS), time: 2026-11-20_22:56:48
 Log: /logs/stderr.log
 ============================================================
 )");
@@ -68,13 +63,8 @@ The last 5 lines of its stderr:
   |     loss.backward()
   | torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB
   | [rank1]:[W] destroy_process_group() was not called
-Root Cause (first observed failure):
-  time      : 2026-11-20_22:56:48
-  host      : node-7
-  rank      : 1 (local_rank: 1)
-  exitcode  : 1 (pid: 1001)
-  traceback : torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB
-  failed (exitcode: 1) local_rank: 1 (pid: 1001) of binary: /usr/bin/python3
+Root Cause (first observed failure): failed (exitcode: 1) local_rank: 1 (pid: 1001) of binary: /usr/bin/python3
+  rank      : 1 (local_rank: 1), exitcode  : 1 (pid: 1001), time: 2026-11-20_22:56:48
 Log: /logs/stderr.log
 ============================================================
 )");
@@ -96,13 +86,8 @@ The last 3 lines of its stderr:
   | Traceback (most recent call last):
   |   File "train.py", line 31, in <module>
   | torch.AcceleratorError: CUDA error: unknown error
-Root Cause (first observed failure):
-  time      : 2026-11-20_22:56:48
-  host      : node-7
-  rank      : 1 (local_rank: 1)
-  exitcode  : 1 (pid: 1001)
-  traceback : torch.AcceleratorError: CUDA error: unknown error
-  failed (exitcode: 1) local_rank: 1 (pid: 1001) of binary: /usr/bin/python3
+Root Cause (first observed failure): failed (exitcode: 1) local_rank: 1 (pid: 1001) of binary: /usr/bin/python3
+  rank      : 1 (local_rank: 1), exitcode  : 1 (pid: 1001), time: 2026-11-20_22:56:48
 Log: /logs/stderr.log
 ============================================================
 )");
@@ -123,13 +108,8 @@ on node-7, pid 1000, 2 min 14 s after its start
 The last 2 lines of its stderr:
   | terminate called after throwing an instance of 'std::range_error'
   |   what():  mesh has no cells
-Root Cause (first observed failure):
-  time      : 2026-11-20_22:56:48
-  host      : node-7
-  rank      : 0 (local_rank: 0)
-  exitcode  : -6 (pid: 1000)  (SIGABRT)
-  traceback : std::range_error: mesh has no cells
-  failed (exitcode: -6) local_rank: 0 (pid: 1000) of binary: /usr/bin/python3
+Root Cause (first observed failure): failed (exitcode: -6) local_rank: 0 (pid: 1000) of binary: /usr/bin/python3
+  rank      : 0 (local_rank: 0), exitcode  : -6 (pid: 1000)  (SIGABRT), time: 2026-11-20_22:56:48
 Log: /logs/stderr.log
 1 other failed afterwards: rank 1 exited with 1
 2 others were stopped by muster: ranks 2-3 killed by SIGTERM
@@ -152,19 +132,13 @@ TEST(VerdictScreen, ShowsTheCulpritIfAPeerEndedFirst) {
             R"(============================================================
 train.py FAILED: rank 3 of 4 exited with 1: ValueError: bad sample 77
 on node-7, pid 1003, 2 min 14 s after its start
-From its error file:
+From its error file /logs/error.json:
   | Traceback (most recent call last):
   |   File "train.py", line 9, in main
   | ValueError: bad sample 77
 It wrote nothing to stderr.
-Root Cause (first observed failure):
-  time      : 2026-11-20_22:56:49
-  host      : node-7
-  rank      : 3 (local_rank: 3)
-  exitcode  : 1 (pid: 1003)
-  error_file: /logs/error.json
-  traceback : ValueError: bad sample 77
-  failed (exitcode: 1) local_rank: 3 (pid: 1003) of binary: /usr/bin/python3
+Root Cause (first observed failure): failed (exitcode: 1) local_rank: 3 (pid: 1003) of binary: /usr/bin/python3
+  rank      : 3 (local_rank: 3), exitcode  : 1 (pid: 1003), time: 2026-11-20_22:56:49
 Log: /logs/stderr.log
 1 other failed afterwards: rank 0 killed by SIGABRT
 ============================================================
@@ -181,13 +155,8 @@ train.py FAILED: rank 1 of 4 killed by SIGKILL from outside (not by muster)
 on node-7, pid 1001, 2 min 14 s after its start
 The last line of its stderr:
   | step 9
-Root Cause (first observed failure):
-  time      : 2026-11-20_22:56:48
-  host      : node-7
-  rank      : 1 (local_rank: 1)
-  exitcode  : -9 (pid: 1001)  (SIGKILL)
-  traceback : killed by SIGKILL from outside (not by muster)
-  failed (exitcode: -9) local_rank: 1 (pid: 1001) of binary: /usr/bin/python3
+Root Cause (first observed failure): failed (exitcode: -9) local_rank: 1 (pid: 1001) of binary: /usr/bin/python3
+  rank      : 1 (local_rank: 1), exitcode  : -9 (pid: 1001)  (SIGKILL), time: 2026-11-20_22:56:48
 Log: /logs/stderr.log
 3 others failed afterwards: ranks 0,2-3 exited with 1
 ============================================================
@@ -202,13 +171,8 @@ train.py FAILED: rank 0 of 4 exited with 139, probably because SIGSEGV killed it
 on node-7, pid 1000, 2 min 14 s after its start
 The last line of its stderr:
   | ./run.sh: line 3:  4711 Segmentation fault  ./solver
-Root Cause (first observed failure):
-  time      : 2026-11-20_22:56:48
-  host      : node-7
-  rank      : 0 (local_rank: 0)
-  exitcode  : 139 (pid: 1000)
-  traceback : exited with 139, probably because SIGSEGV killed its command
-  failed (exitcode: 139) local_rank: 0 (pid: 1000) of binary: /usr/bin/python3
+Root Cause (first observed failure): failed (exitcode: 139) local_rank: 0 (pid: 1000) of binary: /usr/bin/python3
+  rank      : 0 (local_rank: 0), exitcode  : 139 (pid: 1000), time: 2026-11-20_22:56:48
 Log: /logs/stderr.log
 ============================================================
 )");
@@ -224,13 +188,8 @@ on node-7, pid 1002, 2 min 14 s after its start
 What to do: the work under that timer took too long; the program's last lines show where it was
 The last line of its stderr:
   | step 41
-Root Cause (first observed failure):
-  time      : 2026-11-20_22:56:48
-  host      : node-7
-  rank      : 2 (local_rank: 2)
-  exitcode  : -9 (pid: 1002)  (SIGKILL)
-  traceback : killed by SIGKILL: its timer "all_reduce" expired
-  failed (exitcode: -9) local_rank: 2 (pid: 1002) of binary: /usr/bin/python3
+Root Cause (first observed failure): failed (exitcode: -9) local_rank: 2 (pid: 1002) of binary: /usr/bin/python3
+  rank      : 2 (local_rank: 2), exitcode  : -9 (pid: 1002)  (SIGKILL), time: 2026-11-20_22:56:48
 Log: /logs/stderr.log
 ============================================================
 )");
@@ -269,13 +228,8 @@ The last 3 lines of its stderr:
   | Traceback (most recent call last):
   |   File "train.py", line 9, in main
   | ValueError: bad sample 77
-Root Cause (first observed failure):
-  time      : 2026-11-20_22:56:48
-  host      : node-b
-  rank      : 5 (local_rank: 1)
-  exitcode  : 1 (pid: 1005)
-  traceback : ValueError: bad sample 77
-  failed (exitcode: 1) local_rank: 1 (pid: 1005) of binary: /usr/bin/python3
+Root Cause (first observed failure): failed (exitcode: 1) local_rank: 1 (pid: 1005) of binary: /usr/bin/python3
+  rank      : 5 (local_rank: 1), exitcode  : 1 (pid: 1005), time: 2026-11-20_22:56:48
 Log on node-b: /logs/stderr.log
 Log on node-b: /logs/stdout.log
 1 other failed afterwards: rank 4 killed by SIGABRT
@@ -293,13 +247,8 @@ train.py FAILED: rank 1 of 4 was in uninterruptible sleep (state D) for 60 s
 on node-7, pid 1001, 2 min 14 s after its start
 The last line of its stderr:
   | saving checkpoint
-Root Cause (first observed failure):
-  time      : 2026-11-20_22:56:48
-  host      : node-7
-  rank      : 1 (local_rank: 1)
-  exitcode  : -9 (pid: 1001)  (SIGKILL)
-  traceback : was in uninterruptible sleep (state D) for 60 s
-  failed (exitcode: -9) local_rank: 1 (pid: 1001) of binary: /usr/bin/python3
+Root Cause (first observed failure): failed (exitcode: -9) local_rank: 1 (pid: 1001) of binary: /usr/bin/python3
+  rank      : 1 (local_rank: 1), exitcode  : -9 (pid: 1001)  (SIGKILL), time: 2026-11-20_22:56:48
 Log: /logs/stderr.log
 1 other was stopped by muster: rank 0 killed by SIGTERM
 ============================================================
@@ -316,13 +265,8 @@ on node-7, pid 1001, 2 min 14 s after its start
 It was in all_reduce #17 of group 'world' for 3.2 s
 The last line of its stderr:
   | step 17
-Root Cause (first observed failure):
-  time      : 2026-11-20_22:56:48
-  host      : node-7
-  rank      : 1 (local_rank: 1)
-  exitcode  : -11 (pid: 1001)  (SIGSEGV)
-  traceback : killed by SIGSEGV
-  failed (exitcode: -11) local_rank: 1 (pid: 1001) of binary: /usr/bin/python3
+Root Cause (first observed failure): failed (exitcode: -11) local_rank: 1 (pid: 1001) of binary: /usr/bin/python3
+  rank      : 1 (local_rank: 1), exitcode  : -11 (pid: 1001)  (SIGSEGV), time: 2026-11-20_22:56:48
 Log: /logs/stderr.log
 1 other was stopped by muster: rank 0 killed by SIGTERM
 ============================================================
@@ -355,13 +299,8 @@ It was in all_reduce #1042 of group 'world' for 30.1 s
 Before the failure: rank 5 (pid 1005) never entered all_reduce #1042 of group 'world' (sum of 8 float32); 3 other ranks have waited 12.4 s; rank 5 is blocked in read() of a pipe
 The last line of its stderr:
   | step 1042
-Root Cause (first observed failure):
-  time      : 2026-11-20_22:56:48
-  host      : node-7
-  rank      : 0 (local_rank: 0)
-  exitcode  : 1 (pid: 1000)
-  traceback : exited with 1
-  failed (exitcode: 1) local_rank: 0 (pid: 1000) of binary: /usr/bin/python3
+Root Cause (first observed failure): failed (exitcode: 1) local_rank: 0 (pid: 1000) of binary: /usr/bin/python3
+  rank      : 0 (local_rank: 0), exitcode  : 1 (pid: 1000), time: 2026-11-20_22:56:48
 Log: /logs/stderr.log
 ============================================================
 )");

@@ -55,18 +55,32 @@ The last 6 lines of its stderr:
   |   File "train.py", line 8, in <module>
   |     raise ValueError("boom")
   | ValueError: boom
-Root Cause (first observed failure):
-  time      : 2026-11-20_22:56:48
-  host      : node-7
-  rank      : 3 (local_rank: 3)
-  exitcode  : 1 (pid: 1003)
-  traceback : ValueError: boom
-  failed (exitcode: 1) local_rank: 3 (pid: 1003) of binary: /usr/bin/python3
+Root Cause (first observed failure): failed (exitcode: 1) local_rank: 3 (pid: 1003) of binary: /usr/bin/python3
+  rank      : 3 (local_rank: 3), exitcode  : 1 (pid: 1003), time: 2026-11-20_22:56:48
 Log: /logs/attempt_0/3/stderr.log
 Log: /logs/attempt_0/3/stdout.log
 4 others failed afterwards: ranks 1-2,5 exited with 1; rank 6 killed by SIGABRT
 3 others were stopped by muster: ranks 0,4 killed by SIGTERM; rank 7 killed by SIGKILL
 )" + kRule);
+}
+
+TEST(Verdict, ShowsTorchrunsWholeBlockIfAsked) {
+  WorkerFailure culprit = sample_failure(3, ExitStatus::signaled(SIGSEGV));
+  culprit.error_file_content = "{}";
+  culprit.error_file_path = "/logs/error.json";
+  const std::string text = render_end(failed_job({culprit}), {.whole_block = true});
+  EXPECT_NE(text.find(R"(
+Root Cause (first observed failure):
+  time      : 2026-11-20_22:56:48
+  host      : node-7
+  rank      : 3 (local_rank: 3)
+  exitcode  : -11 (pid: 1003)  (SIGSEGV)
+  error_file: /logs/error.json
+  traceback : killed by SIGSEGV
+  failed (exitcode: -11) local_rank: 3 (pid: 1003) of binary: /usr/bin/python3
+)"),
+            std::string::npos)
+      << text;
 }
 
 TEST(Verdict, SaysWhatIsKnownOfASilentCrash) {
@@ -84,13 +98,8 @@ TEST(Verdict, SaysWhatIsKnownOfASilentCrash) {
 ./solver FAILED: rank 0 killed by SIGSEGV (no core: ulimit -c is 0)
 on node-7, pid 1000, 2 min 14 s after its start
 It wrote nothing to stderr.
-Root Cause (first observed failure):
-  time      : 2026-11-20_23:56:48
-  host      : node-7
-  rank      : 0 (local_rank: 0)
-  exitcode  : -11 (pid: 1000)  (SIGSEGV)
-  traceback : killed by SIGSEGV (no core: ulimit -c is 0)
-  failed (exitcode: -11) local_rank: 0 (pid: 1000) of binary: ./solver
+Root Cause (first observed failure): failed (exitcode: -11) local_rank: 0 (pid: 1000) of binary: ./solver
+  rank      : 0 (local_rank: 0), exitcode  : -11 (pid: 1000)  (SIGSEGV), time: 2026-11-20_23:56:48
 Log: none was kept (--log-dir DIR --tee 3 keeps both streams of every rank)
 ========================================
 )");
@@ -118,13 +127,8 @@ TEST(Verdict, SaysWhatToDoInColourAndCountsAttempts) {
           "--mem)\x1b[0m\n"
           R"(The last line of its stderr:
   | loading
-Root Cause (first observed failure):
-  time      : 2026-11-20_22:56:48
-  host      : node-7
-  rank      : 1 (local_rank: 1)
-  exitcode  : -9 (pid: 1001)  (SIGKILL)
-  traceback : killed by the kernel's out-of-memory killer
-  failed (exitcode: -9) local_rank: 1 (pid: 1001) of binary: /usr/bin/python3
+Root Cause (first observed failure): failed (exitcode: -9) local_rank: 1 (pid: 1001) of binary: /usr/bin/python3
+  rank      : 1 (local_rank: 1), exitcode  : -9 (pid: 1001)  (SIGKILL), time: 2026-11-20_22:56:48
 Log: none was kept (--log-dir DIR --tee 3 keeps both streams of every rank)
 1 other was stopped by muster: rank 0 killed by SIGTERM
 )" + kRule);
@@ -137,14 +141,13 @@ TEST(Verdict, ShowsTheErrorFileWhenStderrDoesNotHaveIt) {
       "ValueError: boom", R"(Traceback (most recent call last):\n  File \"a\"\nValueError: boom\n)",
       "1795215400");
   const std::string text = render_end(failed_job({culprit}), {});
-  EXPECT_NE(text.find("From its error file:\n"
+  EXPECT_NE(text.find("From its error file /logs/attempt_0/0/error.json:\n"
                       "  | Traceback (most recent call last):\n"
                       "  |   File \"a\"\n"
                       "  | ValueError: boom\n"
                       "It wrote nothing to stderr.\n"),
             std::string::npos)
       << text;
-  EXPECT_NE(text.find("  error_file: /logs/attempt_0/0/error.json\n"), std::string::npos) << text;
 }
 
 TEST(Verdict, DoesNotRepeatAnErrorFileThatStderrShows) {
@@ -193,10 +196,11 @@ TEST(Verdict, DoesNotCallUnreadOutputEmpty) {
 
 TEST(Verdict, ShowsAMalformedErrorFileAsItIs) {
   WorkerFailure culprit = sample_failure(0, ExitStatus::exited(1));
+  culprit.error_file_path = "/logs/error.json";
   culprit.error_file_content = "{\"message\": \"torn";
   culprit.stderr_tail = "bye\n";
   const std::string text = render_end(failed_job({culprit}), {});
-  EXPECT_NE(text.find("From its error file:\n  | {\"message\": \"torn\n"
+  EXPECT_NE(text.find("From its error file /logs/error.json:\n  | {\"message\": \"torn\n"
                       "The last line of its stderr:\n  | bye\n"),
             std::string::npos)
       << text;
@@ -216,10 +220,12 @@ TEST(Verdict, ShowsTheLastThirtyLinesAndStaysOnOneScreen) {
 TEST(Verdict, SharesItsLinesBetweenALongErrorFileAndALongStderr) {
   WorkerFailure culprit = sample_failure(0, ExitStatus::exited(1));
   culprit.stderr_tail = numbered_lines(100);
+  culprit.error_file_path = "/logs/error.json";
   culprit.error_file_content = numbered_lines(50, "record");
   culprit.stderr_log_path = "/logs/0/stderr.log";
   const std::string text = render_end(failed_job({culprit, sample_stopped(1)}), {});
-  EXPECT_NE(text.find("From its error file:\n  | record 36\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("From its error file /logs/error.json:\n  | record 36\n"), std::string::npos)
+      << text;
   EXPECT_NE(text.find("The last 15 lines of its stderr:\n  | line 86\n"), std::string::npos);
   EXPECT_LE(line_count(text), 47u);
 }
