@@ -72,7 +72,7 @@ class Detector {
   // nullopt: no rank waits.
   const std::optional<Status>& status() const { return status_; }
   // Returns the group's name in findings; its id if unknown.
-  std::string name_of_group(const std::string& id) const { return groups_.name_of(id); }
+  std::string name_of_group(const std::string& id) const { return groups_.name_of(id).text; }
   bool has_ended(int rank) const { return is_rank(rank) && state(rank).code.has_value(); }
 
  private:
@@ -99,7 +99,7 @@ class Detector {
     Instant shown{};         // All digests since then have shown the wait.
     ring::Call call;
     int peer = -1;  // Messages only: the peer's rank; -1: any.
-    std::string group;
+    GroupName group;
 
     uint64_t number = 0;  // 0: nothing reported yet.
     std::optional<Finding> notice;

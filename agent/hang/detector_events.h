@@ -36,7 +36,7 @@ struct Operation {
   enum class Kind : uint8_t { collective, send, recv, forming };  // `forming`: the group itself.
 
   Kind kind = Kind::collective;
-  std::string group{};   // Name.
+  GroupName group{};
   uint64_t ordinal = 0;  // A collective's ordinal in its group.
   ring::Call call{};     // A collective; kind `unknown`: not known which.
   int peer = -1;         // A message's peer, a global rank; -1: any.

@@ -9,7 +9,7 @@
 namespace muster::hang {
 namespace {
 
-Operation operation_in(const StallKey& key, const std::string& group, const ring::Call& call,
+Operation operation_in(const StallKey& key, const GroupName& group, const ring::Call& call,
                        int peer) {
   using enum Operation::Kind;
   switch (key.kind) {

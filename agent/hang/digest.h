@@ -31,6 +31,14 @@ struct HashDigest {
 };
 
 // An ordered sequence of collectives among members.
+// What people know a group by.
+struct GroupName {
+  std::string text;   // "mesh_tp"; the id of a nameless one.
+  std::string ranks;  // "0-3,7,... (5 more)"; empty: unknown, or all of the job.
+
+  friend bool operator==(const GroupName&, const GroupName&) = default;
+};
+
 struct GroupDigest {
   std::string id;  // Equal on all members, unique in the job.
   std::string name;

@@ -3,10 +3,19 @@
 #include <algorithm>
 #include <utility>
 
+#include "agent/report/text.h"
 #include "rendezvous/base/text.h"
 
 namespace muster::hang {
 namespace {
+
+std::string members_text(std::vector<int> ranks) {
+  constexpr size_t kRangesShown = 4;
+  std::ranges::sort(ranks);
+  const auto repeated = std::ranges::unique(ranks);
+  ranks.erase(repeated.begin(), repeated.end());
+  return rank_ranges(ranks, kRangesShown);
+}
 
 // Checks the counters, the own place, and that members are ranks of the job, as all `known` are.
 bool is_sound(const GroupDigest& group, int rank, const std::vector<int>& known, int world_size) {
@@ -53,14 +62,14 @@ void silence_the_disproved(GroupView& view) {
 }
 
 bool is_nameless(const GroupView& view) {
-  return view.name == view.key->id;
+  return view.name.text == view.key->id;
 }
 
 // NCCL numbers its communicators. Names each after the only named group of the same members without
 // recorded calls (those that do not go to NCCL), unless several match.
 void name_by_members(std::vector<GroupView>& views) {
   struct Alike {
-    const std::string* name = nullptr;
+    const GroupName* name = nullptr;
     int named = 0;
     GroupView* nameless = nullptr;
     int without = 0;
@@ -120,10 +129,14 @@ bool GroupTable::accept(const RankDigest& digest, GroupDigest& group, int world_
   Group& known = found == groups_.end() ? groups_[key] : found->second;
   known.seen.insert(digest.rank);
   if (known.size == 0) {
-    known.name = known.shown_name = group.name.empty() ? group.id : group.name;
+    known.name.text = known.shown_name.text = group.name.empty() ? group.id : group.name;
     known.size = group.size;
   }
-  if (known.ranks.empty() && known.size == group.size) known.ranks = group.ranks;
+  if (known.ranks.empty() && known.size == group.size) {
+    known.ranks = group.ranks;
+    if (group.size < world_size)
+      known.name.ranks = known.shown_name.ranks = members_text(group.ranks);
+  }
   const bool agrees = group.ranks.empty() || group.ranks == known.ranks;
   std::vector<int>().swap(group.ranks);
   if (known.size != group.size || !agrees) return false;
@@ -150,9 +163,9 @@ std::vector<GroupView> GroupTable::views(const std::vector<RankState>& ranks) {
   return views;
 }
 
-std::string GroupTable::name_of(const std::string& id) const {
+GroupName GroupTable::name_of(const std::string& id) const {
   const Group* const known = find(id);
-  return known == nullptr ? id : known->shown_name;
+  return known == nullptr ? GroupName{id, {}} : known->shown_name;
 }
 
 const GroupTable::Group* GroupTable::find(const std::string& id) const {

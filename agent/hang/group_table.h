@@ -44,7 +44,7 @@ struct Member {
 // Valid until the next digest.
 struct GroupView {
   const GroupKey* key = nullptr;
-  std::string name;               // A nameless one's is that of the only group of the same members.
+  GroupName name;                 // A nameless one's is that of the only group of the same members.
   std::vector<Member> members;    // By group rank.
   bool has_failed = false;        // True if it failed on a member; the library has reported it.
   bool has_unknown = false;       // True if the ranks of some members are unknown.
@@ -60,14 +60,14 @@ class GroupTable {
   // Returns all groups that a digest shows, by key; forgets the others.
   std::vector<GroupView> views(const std::vector<RankState>& ranks);
   // Returns the group's name in the newest views; its id if unknown.
-  std::string name_of(const std::string& id) const;
+  GroupName name_of(const std::string& id) const;
   bool knows(const GroupKey& key) const { return groups_.contains(key); }
   bool knows(const std::string& id) const { return find(id) != nullptr; }
 
  private:
   struct Group {
-    std::string name;
-    std::string shown_name;
+    GroupName name;
+    GroupName shown_name;
     int size = 0;
     std::vector<int> ranks;                                 // Empty: unknown.
     std::set<int> seen;                                     // Ranks that have ever shown it.

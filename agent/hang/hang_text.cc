@@ -20,12 +20,10 @@ std::string cleaned(std::string_view raw) {
 }
 
 Finding cleaned(Finding finding) {
-  for (std::string* text : {&finding.operation.group, &finding.site})
-    *text = cleaned(*text);
+  finding.site = cleaned(finding.site);
   for (Suspect& suspect : finding.ranks) {
     for (std::string* text : {&suspect.site, &suspect.section})
       *text = cleaned(*text);
-    if (suspect.call) suspect.call->group = cleaned(suspect.call->group);
   }
   return finding;
 }
@@ -49,6 +47,10 @@ std::string whole_kind_text(const ring::Call& call) {
 std::string message_text(const Operation& operation) {
   return fmt::format("{} {}", operation.kind == Operation::Kind::recv ? "recv from" : "send to",
                      operation.peer < 0 ? "any rank" : fmt::format("rank {}", operation.peer));
+}
+
+std::string title_of(const GroupName& group) {
+  return group_title(cleaned(group.text), group.ranks);
 }
 
 // With the data: "all_reduce #17 of group 'world' (sum of 8 float32)".
@@ -163,7 +165,7 @@ Deed missing_deed(const Finding& finding) {
 }
 
 std::string object_text(const Finding& finding) {
-  return is_forming(finding) ? fmt::format("group '{}'", finding.operation.group)
+  return is_forming(finding) ? title_of(finding.operation.group)
                              : whole_call_text(finding.operation);
 }
 
@@ -253,9 +255,9 @@ std::vector<Camp> camps_of(const Finding& finding) {
 // A mismatch that only hashes show: which call differs is unknown.
 std::string hidden_mismatch_line(const Finding& finding, const PlaceOf& place_of) {
   const std::vector<int> ranks = late_ranks(finding);
-  return fmt::format("the calls of {} in group '{}' {}, somewhere from #{} to #{}",
+  return fmt::format("the calls of {} in {} {}, somewhere from #{} to #{}",
                      finding.is_tie ? ranks_text(ranks) : described(ranks, place_of),
-                     finding.operation.group,
+                     title_of(finding.operation.group),
                      finding.is_tie ? "differ" : "differ from those of the others",
                      finding.from_ordinal, finding.operation.ordinal) +
          (finding.is_tie ? "; which of them is wrong is unknown" : "");
@@ -275,10 +277,10 @@ std::string what_camps_called(const Finding& finding, std::vector<Camp> camps,
   const auto made = [&](const ring::Call& call) {
     return one_kind ? "with " + data_text(call, reductions_differ) : whole_kind_text(call);
   };
-  std::string line = one_kind
-                         ? fmt::format("called {} {}", call_text(finding.operation), made(first))
-                         : fmt::format("called {} as #{} of group '{}'", made(first),
-                                       finding.operation.ordinal, finding.operation.group);
+  std::string line =
+      one_kind ? fmt::format("called {} {}", call_text(finding.operation), made(first))
+               : fmt::format("called {} as #{} of {}", made(first), finding.operation.ordinal,
+                             title_of(finding.operation.group));
   for (size_t i = 1; i < camps.size(); ++i) {
     if (i == kSuspectsShown && i + 1 < camps.size()) {
       line += ", and so on";
@@ -424,15 +426,14 @@ std::string described_rank(int rank, const RankPlace& place) {
 }
 
 std::string call_text(const Operation& operation) {
-  const std::string group = cleaned(operation.group);
+  const std::string group = title_of(operation.group);
   switch (operation.kind) {
     case Operation::Kind::collective:
-      return fmt::format("{} #{} of group '{}'", kind_text(operation.call), operation.ordinal,
-                         group);
+      return fmt::format("{} #{} of {}", kind_text(operation.call), operation.ordinal, group);
     case Operation::Kind::forming:
-      return fmt::format("forming group '{}'", group);
+      return fmt::format("forming {}", group);
     default:
-      return fmt::format("{} in group '{}'", message_text(operation), group);
+      return fmt::format("{} in {}", message_text(operation), group);
   }
 }
 
@@ -505,10 +506,10 @@ std::string verdict_text(const Finding& raw, const PlaceOf& place_of, const std:
 std::string mismatch_cause(const Finding& raw, int rank) {
   const Finding finding = cleaned(raw);
   if (finding.from_ordinal > 0) {
-    return fmt::format(
-        "made other calls in group '{}' than the others, somewhere from #{} to #{}{}",
-        finding.operation.group, finding.from_ordinal, finding.operation.ordinal,
-        finding.is_tie ? "; which of them are wrong is unknown" : "");
+    return fmt::format("made other calls in {} than the others, somewhere from #{} to #{}{}",
+                       title_of(finding.operation.group), finding.from_ordinal,
+                       finding.operation.ordinal,
+                       finding.is_tie ? "; which of them are wrong is unknown" : "");
   }
   std::vector<Camp> camps = camps_of(finding);
   const auto own = std::ranges::find_if(
@@ -538,13 +539,13 @@ std::string stragglers_text(const Stragglers& stragglers, const PlaceOf& place_o
             ? fmt::format("{:.2f} ms",
                           std::chrono::duration<double, std::milli>(one.waited).count())
             : duration_text(one.waited);
-    text += fmt::format(
-        "{} {} made the {} of group '{}' wait {:.0f} % of the time ({} in each of {} calls)",
-        &one == &stragglers.ranks.front() ? "" : ";",
-        one.is_node ? fmt::format("the ranks of {}", cleaned(place_of(one.rank).host))
-                    : described(one.rank, place_of),
-        one.others == 1 ? "other rank" : fmt::format("{} others", one.others), cleaned(one.group),
-        one.share * 100, waited, one.calls);
+    text +=
+        fmt::format("{} {} made the {} of {} wait {:.0f} % of the time ({} in each of {} calls)",
+                    &one == &stragglers.ranks.front() ? "" : ";",
+                    one.is_node ? fmt::format("the ranks of {}", cleaned(place_of(one.rank).host))
+                                : described(one.rank, place_of),
+                    one.others == 1 ? "other rank" : fmt::format("{} others", one.others),
+                    group_title(cleaned(one.group)), one.share * 100, waited, one.calls);
   }
   const bool is_unsure =
       stragglers.ranks.size() > 1 && std::ranges::any_of(stragglers.ranks, &Straggler::hides_waits);

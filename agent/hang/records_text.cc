@@ -161,7 +161,7 @@ std::string pending_text(const CallLine& current, const std::vector<CallLine>& c
 std::optional<std::string> group_text(const RankRecords& records) {
   for (const GroupLine& group : records.groups) {
     if (group.state == GroupState::forming) {
-      return fmt::format("waits for the members of group '{}', {} in all, for {}", group.name,
+      return fmt::format("waits for the members of {}, {} in all, for {}", group_title(group.name),
                          group.size, seconds_text(group.state_ago_s));
     }
   }
@@ -170,8 +170,8 @@ std::optional<std::string> group_text(const RankRecords& records) {
       return call.group == group.name && call.ordinal >= group.called;
     });
     if (group.called > group.completed && group.state == GroupState::ready && !is_recorded) {
-      return fmt::format("has in flight #{} of group '{}' for {}, which left no record",
-                         group.called, group.name, seconds_text(group.called_ago_s));
+      return fmt::format("has in flight #{} of {} for {}, which left no record", group.called,
+                         group_title(group.name), seconds_text(group.called_ago_s));
     }
   }
   return std::nullopt;
@@ -194,10 +194,10 @@ std::string rank_summary(const RankRecords& records) {
         fmt::format("; in section '{}' for {}", section.name, seconds_text(section.entered_ago_s));
   }
   if (!records.failure.empty()) {
-    text += fmt::format(
-        "; {}failed {} ago: {}",
-        records.failed_group.empty() ? "" : fmt::format("group '{}' ", records.failed_group),
-        seconds_text(records.failed_ago_s), clean_line(records.failure, kFailureMax));
+    text +=
+        fmt::format("; {}failed {} ago: {}",
+                    records.failed_group.empty() ? "" : group_title(records.failed_group) + " ",
+                    seconds_text(records.failed_ago_s), clean_line(records.failure, kFailureMax));
   }
   return text;
 }
@@ -284,9 +284,9 @@ std::string line_shown(const std::string& text) {
 }  // namespace
 
 std::string call_name(const CallLine& call) {
-  return fmt::format(
-      "{}{} of {}", call.operation, call.ordinal == 0 ? "" : fmt::format(" #{}", call.ordinal),
-      call.group.empty() ? "a group that is gone" : fmt::format("group '{}'", call.group));
+  return fmt::format("{}{} of {}", call.operation,
+                     call.ordinal == 0 ? "" : fmt::format(" #{}", call.ordinal),
+                     call.group.empty() ? "a group that is gone" : group_title(call.group));
 }
 
 RankRecords records_of(const RankRing& ring, Instant now, size_t calls_max) {

@@ -32,7 +32,7 @@ HangReport report_of(const hang::Finding& finding, std::string line) {
     report.ranks.push_back(suspect.rank);
   report.what = name_of(finding.what);
   report.by = name_in<hang::By::time>({"proof", "time"}, finding.by);
-  report.group = finding.operation.group;
+  report.group = finding.operation.group.text;
   report.operation = operation_text(finding);
   report.ordinal = finding.operation.ordinal;
   report.waiting = finding.waiting;

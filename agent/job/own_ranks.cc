@@ -115,8 +115,8 @@ RankRing OwnRanks::read_ring(int local_rank, size_t calls_max) const {
 std::string OwnRanks::call_in_flight(int local_rank) const {
   const std::optional<CallLine> in_flight = pending_call(local_rank, /*synchronous=*/true);
   if (!in_flight) return {};
-  return fmt::format("{} #{} of group '{}' for {}", in_flight->operation, in_flight->ordinal,
-                     callbacks_.name_of_group(in_flight->group),
+  return fmt::format("{} #{} of {} for {}", in_flight->operation, in_flight->ordinal,
+                     group_title(callbacks_.name_of_group(in_flight->group)),
                      duration_text(from_seconds(in_flight->called_ago_s)));
 }
 

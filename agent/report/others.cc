@@ -66,7 +66,7 @@ struct Place {
 std::string place_text(const LeftRank& rank, std::ptrdiff_t missing) {
   if (rank.call.empty())
     return rank.where.empty() ? "an unknown place: " + rank.missing : rank.where;
-  if (rank.group != "world") return fmt::format("in {} of group '{}'", rank.call, rank.group);
+  if (rank.group != "world") return fmt::format("in {} of {}", rank.call, group_title(rank.group));
   return (missing == 0 ? "in " : missing == 1 ? "for it in " : "for them in ") + rank.call;
 }
 

@@ -231,6 +231,16 @@ std::string ranks_text(const std::vector<int>& ranks) {
   return (ranks.size() == 1 ? "rank " : "ranks ") + rank_ranges(ranks);
 }
 
+std::string group_title(std::string_view name, std::string_view ranks) {
+  if (name.starts_with("group ")) return std::string(name);
+  const bool has_many = ranks.find_first_of(",-") != std::string_view::npos;
+  return fmt::format("group '{}'{}{}", name,
+                     ranks.empty() ? ""
+                     : has_many    ? " of ranks "
+                                   : " of rank ",
+                     ranks);
+}
+
 std::string node_text(std::string_view host, int node_rank) {
   const std::string name = clean_line(host);
   return node_rank < 0 ? name : fmt::format("{} (node rank {})", name, node_rank);

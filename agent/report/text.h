@@ -42,6 +42,10 @@ std::string rank_ranges(const std::vector<int>& ranks, size_t ranges_max = 12);
 // "rank 3" or "ranks 0-3,7".
 std::string ranks_text(const std::vector<int>& ranks);
 
+// "group 'mesh_tp' of ranks 0-3"; "group of ranks 0-3" for one whose name says them. `ranks`: the
+// text of rank_ranges().
+std::string group_title(std::string_view name, std::string_view ranks = {});
+
 // "node-b (node rank 1)"; without the rank if it is negative. Cleaned.
 std::string node_text(std::string_view host, int node_rank);
 

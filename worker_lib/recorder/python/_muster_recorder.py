@@ -192,7 +192,9 @@ class Recorder:
         if self.opened[name] > 1:
             identity += f"#{self.opened[name]}"
         ranks = list(ranks)
-        shown = name[:16] if description in (None, "", "undefined") else description
+        shown = description
+        if description in (None, "", "undefined"):  # Then torch's name is a number or a hash.
+            shown = self.name_by_ranks(ranks)
         return Group(self, self.ring.open_group(identity, shown, ranks_text(ranks), len(ranks), own_rank))
 
     def form_failed(self, group, error):
@@ -210,6 +212,16 @@ class Recorder:
         self.ring.set_state(group.handle, self.ring.READY)
         group.follow(pg, is_hooked=not self.is_on_gpus(pg))
         if self.looker is None:
+    def name_by_ranks(self, ranks):
+        """Members form groups of the same ranks in the same order, so all of them find the same number."""
+        runs = ranks_text(ranks)
+        if len(runs) > 50:
+            runs = f"{runs[:40].rpartition(',')[0]},... ({len(ranks)} in all)"
+        of_ranks = f"of rank{'s' * (len(ranks) > 1)} {runs}"
+        self.opened[of_ranks] += 1
+        number = self.opened[of_ranks]
+        return f"group {number} {of_ranks}" if number > 1 else f"group {of_ranks}"
+
             self.looker = Looker(self)
 
     def found(self, pg):

@@ -51,7 +51,7 @@ inline std::string to_text(const Finding& finding) {
   return fmt::format(
       "{} {}{} <- {} {} #{} {} {} {}", name_of(finding.what), fmt::join(named(finding), ","),
       finding.is_tie ? " tie" : "", rank_ranges(finding.waiting), operation_text(finding),
-      finding.operation.ordinal, finding.operation.group,
+      finding.operation.ordinal, finding.operation.group.text,
       finding.by == By::proof ? "proof" : "time", sure[static_cast<size_t>(finding.confidence)]);
 }
 

@@ -78,7 +78,7 @@ TEST(Detector, FindingsOnACommunicatorNameItsGroup) {
     job.life(1, LifeState::blocked);
     job.pass(seconds(20));
     const Finding finding = job.verdict();
-    EXPECT_EQ(finding.operation.group, "world");
+    EXPECT_EQ(finding.operation.group.text, "world");
     EXPECT_EQ(finding.ranks.back().call->call.count, is_mismatch ? 9U : 8U);
     EXPECT_EQ(finding.ranks.back().call->ordinal, is_mismatch ? 2 : 1);
     EXPECT_EQ(job.detector().name_of_group("nccl-1f"), "world");

@@ -86,12 +86,12 @@ TEST_F(GroupTableTest, AnUnnamedCommunicatorGetsTheNameOfTheGroupOfItsMembers) {
   for (size_t i = 0; i < 3; ++i)
     with_host_group[i].push_back(on_host[i][0]);
   tell_all(with_host_group);
-  EXPECT_EQ(table_.name_of("nccl-1f"), "nccl-1f");
+  EXPECT_EQ(table_.name_of("nccl-1f").text, "nccl-1f");
   EXPECT_EQ(view().key->id, "nccl-1f");
-  EXPECT_EQ(view().name, "world");
-  EXPECT_EQ(table_.name_of("nccl-1f"), "world");
-  EXPECT_EQ(table_.name_of("t-1"), "gloo");
-  EXPECT_EQ(table_.name_of("t"), "t");
+  EXPECT_EQ(view().name.text, "world");
+  EXPECT_EQ(table_.name_of("nccl-1f").text, "world");
+  EXPECT_EQ(table_.name_of("t-1").text, "gloo");
+  EXPECT_EQ(table_.name_of("t").text, "t");
 
   // Two groups match.
   const auto second = on_all("t-2", "dp", 0);
@@ -99,14 +99,14 @@ TEST_F(GroupTableTest, AnUnnamedCommunicatorGetsTheNameOfTheGroupOfItsMembers) {
   for (size_t i = 0; i < 3; ++i)
     both[i].push_back(second[i][0]);
   tell_all(both);
-  EXPECT_EQ(view().name, "nccl-1f");
+  EXPECT_EQ(view().name.text, "nccl-1f");
 
   // Either of two communicators may be the group's.
   auto beside_another = with_host_group;
   for (int own = 0; own < 3; ++own)
     beside_another[static_cast<size_t>(own)].push_back(shown("nccl-2e", "nccl-2e", {}, own, 1));
   tell_all(beside_another);
-  EXPECT_EQ(view().name, "nccl-1f");
+  EXPECT_EQ(view().name.text, "nccl-1f");
 }
 
 TEST_F(GroupTableTest, AnyDigestSuppliesTheMembers) {
@@ -119,6 +119,7 @@ TEST_F(GroupTableTest, AnyDigestSuppliesTheMembers) {
   EXPECT_EQ(view().members[1].rank, 2);
   EXPECT_EQ(view().members[1].called(), 2U);
   EXPECT_EQ(view().members[2].rank, 0);
+  EXPECT_EQ(view().name.ranks, "0,2,4");
 }
 
 TEST_F(GroupTableTest, AMemberIsKnownSilentAbsentOrLeft) {

@@ -46,7 +46,7 @@ ring::Call broadcast_of(ring::ElementType type, uint64_t count, int root) {
 const ring::Call kBarrier{.kind = ring::CallKind::barrier};
 
 Operation call_in(const std::string& group, uint64_t ordinal, const ring::Call& call) {
-  return {.group = group, .ordinal = ordinal, .call = call};
+  return {.group = {group, {}}, .ordinal = ordinal, .call = call};
 }
 
 Suspect suspect(int rank, const Life& life = {}) {
@@ -106,9 +106,16 @@ TEST(HangCall, IsNamedByItsOrdinalInItsGroup) {
 
 TEST(HangCall, IsNamedByItsGroupIfItHasNoOrdinal) {
   using enum Operation::Kind;
-  EXPECT_EQ(call_text({.kind = forming, .group = "tp"}), "forming group 'tp'");
-  EXPECT_EQ(call_text({.kind = send, .group = "pp", .peer = 3}), "send to rank 3 in group 'pp'");
-  EXPECT_EQ(call_text({.kind = recv, .group = "pp"}), "recv from any rank in group 'pp'");
+  EXPECT_EQ(call_text({.kind = forming, .group = {"tp", {}}}), "forming group 'tp'");
+  EXPECT_EQ(call_text({.kind = send, .group = {"pp", {}}, .peer = 3}),
+            "send to rank 3 in group 'pp'");
+  EXPECT_EQ(call_text({.kind = recv, .group = {"pp", {}}}), "recv from any rank in group 'pp'");
+  EXPECT_EQ(call_text({.kind = forming, .group = {"mesh_tp", "0,4,8"}}),
+            "forming group 'mesh_tp' of ranks 0,4,8");
+  EXPECT_EQ(call_text({.kind = forming, .group = {"mesh_tp", "3"}}),
+            "forming group 'mesh_tp' of rank 3");
+  EXPECT_EQ(call_text({.kind = forming, .group = {"group of ranks 0-1", "0-1"}}),
+            "forming group of ranks 0-1");
 }
 
 // ---- notices
@@ -143,7 +150,7 @@ TEST(HangNotice, ShowsSeveralLateRanksAsRanges) {
 
 TEST(HangNotice, DescribesAGroupThatIsNotFormed) {
   Finding finding = finding_of(Class::never_entered, {suspect(5, kRunning)});
-  finding.operation = {.kind = Operation::Kind::forming, .group = "tp"};
+  finding.operation = {.kind = Operation::Kind::forming, .group = {"tp", {}}};
   EXPECT_EQ(notice_text(finding, nowhere),
             "7 ranks have waited 12.4 s for rank 5 in forming group 'tp'; rank 5 has not begun to "
             "form it and is running");
@@ -193,7 +200,7 @@ TEST(HangNotice, IsFollowedByALineWhenTheWaitEnds) {
   EXPECT_EQ(wait_ended_text(ended, notice),
             "the wait for rank 5 in all_reduce #1042 of group 'world' is over after 31.2 s");
   notice = finding_of(Class::never_entered, {suspect(5), suspect(6)});
-  notice.operation = {.kind = Operation::Kind::forming, .group = "world"};
+  notice.operation = {.kind = Operation::Kind::forming, .group = {"world", {}}};
   EXPECT_EQ(wait_ended_text({1, {5, 6}, std::chrono::seconds(31)}, notice),
             "the wait for ranks 5-6 in forming group 'world' is over after 31.0 s");
   EXPECT_EQ(wait_ended_text({1, {}, std::chrono::seconds(31)}, notice),
@@ -275,7 +282,7 @@ TEST(HangVerdict, SaysHowARankEndedWithoutTheCall) {
   finding.waiting = {1};
   EXPECT_EQ(verdict_line(finding, nowhere),
             "ranks 0,2 ended without calling barrier #7 of group 'world', for which rank 1 waits");
-  finding.operation = {.kind = Operation::Kind::recv, .group = "world", .peer = 2};
+  finding.operation = {.kind = Operation::Kind::recv, .group = {"world", {}}, .peer = 2};
   EXPECT_EQ(verdict_line(finding, nowhere),
             "ranks 0,2 ended without taking part in recv from rank 2 in group 'world', for which "
             "rank 1 waits");
@@ -548,7 +555,7 @@ TEST(HangVerdict, CannotDriveATerminalWhateverAWorkerWrote) {
     Life& life = finding.ranks[0].life;
     life = doing(LifeState::uninterruptible, "read");
     life.target = life.wchan = life.task.name = life.thawing = hostile;
-    finding.ranks[0].section = finding.operation.group = finding.site = hostile;
+    finding.ranks[0].section = finding.operation.group.text = finding.site = hostile;
     finding.confidence = Confidence::low;
     const std::string line = verdict_line(finding, place) + notice_text(finding, place) +
                              wait_ended_text({1, {5}, {}}, finding) +

@@ -57,7 +57,7 @@ class HangingJob : public testing::Test {
     late.life = {.state = hang::LifeState::blocked,
                  .call = hang::SystemCall{.is_known = true, .name = "read"}};
     result.waiting = {0};
-    result.operation = {.group = "world", .ordinal = ordinal, .call = sum_of(8)};
+    result.operation = {.group = {"world", {}}, .ordinal = ordinal, .call = sum_of(8)};
     result.waited = std::chrono::milliseconds(12'500);
     return result;
   }
@@ -66,7 +66,7 @@ class HangingJob : public testing::Test {
     hang::Finding result = finding(number);
     result.what = hang::Class::signature;
     result.by = hang::By::proof;
-    result.ranks[0].call = {.group = "world", .ordinal = 17, .call = sum_of(4)};
+    result.ranks[0].call = {.group = {"world", {}}, .ordinal = 17, .call = sum_of(4)};
     return result;
   }
 
