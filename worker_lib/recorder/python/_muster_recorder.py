@@ -23,6 +23,7 @@ import sys
 import threading
 import weakref
 
+STANDARD_LIBRARY = os.path.dirname(os.__file__)
 LOOK_S = 0.25
 FRAMES_MAX = 100
 CODES_MAX = 4096
@@ -110,7 +111,9 @@ class Recorder:
         self.world = ""
         self.opened = collections.Counter()  # Groups of this world so far, by name.
         self.looker = None
-        self.sites = Sites(self.ring, os.path.dirname(os.path.dirname(c10d.__file__)), departure["site_text"])
+        torch = os.path.dirname(os.path.dirname(c10d.__file__))
+        self.folders = (torch, os.path.dirname(sys._getframe().f_code.co_filename), "<")
+        self.sites = Sites(self.ring, torch, departure["site_text"])
         self.constants = Constants(self.ring, c10d)
 
     def guarded(self, function):
@@ -121,9 +124,21 @@ class Recorder:
             try:
                 return function(*arguments)
             except Exception as error:
+                if self.is_programs(error):
+                    raise
                 self.stop(error)
                 return None
         return call
+
+    def is_programs(self, error):
+        """True if the handler of a signal raised it, which may run between any two instructions: the program's to catch."""
+        trace = error.__traceback__
+        while trace is not None:
+            path = trace.tb_frame.f_code.co_filename
+            if not path.startswith(self.folders) and ("-packages" in path or not path.startswith(STANDARD_LIBRARY)):
+                return True
+            trace = trace.tb_next
+        return False
 
     def stop(self, error=None):
         """Stops for good, and prints the error, if any."""
@@ -197,6 +212,16 @@ class Recorder:
             shown = self.name_by_ranks(ranks)
         return Group(self, self.ring.open_group(identity, shown, ranks_text(ranks), len(ranks), own_rank))
 
+    def name_by_ranks(self, ranks):
+        """Members form groups of the same ranks in the same order, so all of them find the same number."""
+        runs = ranks_text(ranks)
+        if len(runs) > 50:
+            runs = f"{runs[:40].rpartition(',')[0]},... ({len(ranks)} in all)"
+        of_ranks = f"of rank{'s' * (len(ranks) > 1)} {runs}"
+        self.opened[of_ranks] += 1
+        number = self.opened[of_ranks]
+        return f"group {number} {of_ranks}" if number > 1 else f"group {of_ranks}"
+
     def form_failed(self, group, error):
         if group is not None:
             self.ring.note_failure(group.handle, f"{type(error).__name__}: {error}")
@@ -212,16 +237,6 @@ class Recorder:
         self.ring.set_state(group.handle, self.ring.READY)
         group.follow(pg, is_hooked=not self.is_on_gpus(pg))
         if self.looker is None:
-    def name_by_ranks(self, ranks):
-        """Members form groups of the same ranks in the same order, so all of them find the same number."""
-        runs = ranks_text(ranks)
-        if len(runs) > 50:
-            runs = f"{runs[:40].rpartition(',')[0]},... ({len(ranks)} in all)"
-        of_ranks = f"of rank{'s' * (len(ranks) > 1)} {runs}"
-        self.opened[of_ranks] += 1
-        number = self.opened[of_ranks]
-        return f"group {number} {of_ranks}" if number > 1 else f"group {of_ranks}"
-
             self.looker = Looker(self)
 
     def found(self, pg):
@@ -247,16 +262,10 @@ class Recorder:
             self.departure["left"]()
 
     def waited(self, work):
-        """The caller of Work.wait() goes on, so the call is complete, and noted at once. Not guarded: an exception that a
-        signal's handler raises here is the program's."""
-        try:
-            for group in list(self.groups.values()) if self.on else ():
-                if group.waited(work):
-                    return
-        except Exception as error:
-            if not place_of(error).startswith("_muster_recorder.py:"):
-                raise
-            self.stop(error)
+        """The caller of Work.wait() goes on, so the call is complete, and noted at once."""
+        for group in list(self.groups.values()):
+            if group.waited(work):
+                return
 
     def is_on_cpus(self, pg):
         """True if all of the group's backends are of CPUs."""
@@ -855,7 +864,7 @@ def start(c10d, departure):
     recorder = Recorder(c10d, departure)
     wrap_forming(recorder, c10d)
     with contextlib.suppress(Exception):  # Another PyTorch: ends of calls are seen by polling.
-        recorder.ring.follow_wait(c10d.Work, recorder.waited)
+        recorder.ring.follow_wait(c10d.Work, recorder.guarded(recorder.waited))
     with contextlib.suppress(Exception):  # A private function, of Python 3.9 and later.
         threading._register_atexit(recorder.guarded(departure["ending"]))
     for name in ("split_group", "shrink_group"):
