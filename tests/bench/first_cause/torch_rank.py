@@ -7,13 +7,20 @@ That rank fails once the start is given; the others lose it in an all_reduce.
     exits           the same by sys.exit(3)
     leaves          the rank destroys its group without an error, and uploads something
     lingers         an exception; a thread keeps the process, so that the others wait
+    json            an exception that a logger writes to stdout, as one line of JSON; then sys.exit(1)
+    prints          an exception that the program prints to stdout before os._exit(1)
+    long            an exception with a message of 200 KiB
+    wraps           every rank raises its own exception from the one that it met
+    aborts          abort()
 """
 
 import datetime
+import json
 import os
 import sys
 import threading
 import time
+import traceback
 
 import torch
 import torch.distributed as dist
@@ -55,7 +62,22 @@ def fail():
         sys.exit(3)
     if HOW == "lingers":
         threading.Thread(target=time.sleep, args=(1000,)).start()
+    if HOW == "aborts":
+        os.abort()
+    if HOW == "long":
+        raise RuntimeError("missing keys: " + ", ".join(f"layers.{i}.weight" for i in range(12000)))
     torch.nn.Linear(5, 2)(torch.ones(3, 4))
+
+
+def train_and_tell():
+    try:
+        train()
+    except Exception as error:
+        if HOW == "wraps":
+            raise ValueError("the trainer has failed") from error
+        text = traceback.format_exc()
+        print(json.dumps({"event": "failed", "level": "error", "exception": text}) if HOW == "json" else text, flush=True)
+        sys.exit(1) if HOW == "json" else os._exit(1)
 
 
 def train_and_finish():
@@ -69,4 +91,5 @@ def train_and_finish():
 
 
 if __name__ == "__main__":
-    {"record": record(train), "plain": train, "lingers": train}.get(HOW, train_and_finish)()
+    {"record": record(train), "finally": train_and_finish, "exits": train_and_finish, "leaves": train_and_finish,
+     "json": train_and_tell, "prints": train_and_tell, "wraps": train_and_tell}.get(HOW, train)()
