@@ -92,8 +92,9 @@ constexpr auto kRows = std::to_array<OptionRow>({
      "How long a rank for which others wait may be blocked or stopped before it is named as the "
      "cause of a hang; off: watch nothing.",
      kOwn},
-    {"busy-timeout", kHangs, "SECONDS", "learnt from the job, 60 to 600",
-     "The same for a rank that computes, sleeps or is late for a reason that cannot be seen.",
+    {"busy-timeout", kHangs, "SECONDS", "900",
+     "The same for a rank that computes, sleeps, polls or is late for a reason that cannot be "
+     "seen.",
      kOwn},
     {"on-hang", kHangs, "auto|report|restart|stop", "auto",
      "What to do once a rank is named: report: only print it; restart: let the rank fail; stop: "

@@ -83,7 +83,6 @@ void Detector::on(Instant now, const Digested& event) {
   RankDigest digest = event.digest;
   groups_.note(digest, static_cast<int>(ranks_.size()));
   if (!rank.take(digest, now)) return;
-  learn(digest, *rank.digest);
   calls_.note(*rank.digest, now);
   note_calls(*rank.digest);
   is_dirty_ = true;
@@ -92,19 +91,6 @@ void Detector::on(Instant now, const Digested& event) {
 void Detector::on(Instant now, const Confirmed& event) {
   if (!is_rank(event.rank)) return;
   if (ranks_[static_cast<size_t>(event.rank)].confirm(std::min(event.at, now))) is_dirty_ = true;
-}
-
-// Counts each group's calls as its first member makes them.
-void Detector::learn(const RankDigest& before, const RankDigest& news) {
-  for (const GroupDigest& group : news.groups) {
-    if (group.own_rank != 0) continue;
-    const GroupDigest* const old =
-        before.generation == news.generation ? find_group(before, group.id) : nullptr;
-    for (const CallDigest& made : group.calls) {
-      if (old == nullptr || made.ordinal > old->called)
-        learnt_.note_call(limit_key(group.id, made.call));
-    }
-  }
 }
 
 void Detector::on(Instant now, const LifeSeen& event) {

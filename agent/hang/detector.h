@@ -16,9 +16,10 @@
 //   circle         ranks wait for each other over groups or messages by proof, after two digests
 //   stopped        the root is stopped (SIGSTOP)                     by time: hang_timeout
 //   never_entered  the root is blocked                               by time: hang_timeout
-//   busy           the root runs or sleeps, or nothing is known      by time: busy timeout
+//   busy           the root runs, sleeps or polls, or nothing is     by time: busy timeout
+//                  known; never while its user types
 //   incomplete     all members have made the call, and nothing moves by time: busy timeout, at
-//                                                                    least busy_min while a
+//                                                                    least forming_min while a
 //                                                                    group forms
 //
 // "Two digests" are those of a waiting rank, at least Limits::look apart and equal in what matters.
@@ -139,7 +140,6 @@ class Detector {
   void on(Instant now, const Resumed& event);
   void on(Instant now, const Jumped& event);
   void on(Instant now, const Tick& event);
-  void learn(const RankDigest& before, const RankDigest& news);
   void begin_anew(Instant now);
   bool is_over() const;  // A rank has failed, or all have ended.
   void end_watch();

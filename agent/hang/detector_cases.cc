@@ -61,12 +61,10 @@ bool Detector::close(Instant now, Case& one) {
     }
   }
   if (end == End::none) return false;
-  const Duration waited = now - begin_of(one);
-  if (end == End::well) learnt_.note_wait(limit_key_of(one), waited);
   if (end == End::gone || !one.notice || one.verdict) return true;
   out_->push_back(WaitEnded{.number = one.number,
                             .ranks = named_in(*one.notice),
-                            .waited = waited,
+                            .waited = now - begin_of(one),
                             .have_come = end == End::well});
   if (end == End::given_up) note_given_up(one);
   return true;
@@ -228,8 +226,9 @@ Detector::Charge Detector::charge_of(Instant now, const Case& one, const LateRan
   if (!rank.code && records) seen = std::min(seen, rank.digest->at);
   charge.is_noticed = seen - charge.start >= limits_.notice_after;
   const Instant moved = records ? rank.unchanged_since : Instant{};
-  if (rank.code || is_one_of(life, {LifeState::gone, LifeState::stopped, LifeState::blocked})) {
-    const bool is_blocked = !rank.code && life == LifeState::blocked;
+  const bool is_in_section = records && !rank.digest->section.empty();
+  const bool is_blocked = !rank.code && life == LifeState::blocked && !is_in_section;
+  if (rank.code || is_blocked || is_one_of(life, {LifeState::gone, LifeState::stopped})) {
     charge.what = is_blocked                                 ? Class::never_entered
                   : !rank.code && life == LifeState::stopped ? Class::stopped
                                                              : Class::exited;
@@ -244,11 +243,9 @@ Detector::Charge Detector::charge_of(Instant now, const Case& one, const LateRan
     charge.is_due = !may_have_come && seen - start >= learnt_.hang(limit_key_of(one));
     return charge;
   }
-  charge.moves = records || is_one_of(life, {LifeState::running, LifeState::sleeping});
-  const LimitKey key = limit_key_of(one);
-  const bool is_patient = records && !rank.digest->section.empty();
-  charge.is_due = seen - charge.start >= learnt_.patient(key) ||
-                  (!is_patient && seen - std::max(charge.start, moved) >= learnt_.busy(key));
+  using enum LifeState;
+  charge.moves = records || is_one_of(life, {running, sleeping, asking, prompting});
+  charge.is_due = life != prompting && seen - charge.start >= learnt_.busy(limit_key_of(one));
   return charge;
 }
 
@@ -281,7 +278,7 @@ void Detector::judge_circle(Instant now, Case& one, const WaitGraph& graph, bool
     seen = std::min(seen, state(rank).digest->at);
     unchanged = std::max(unchanged, state(rank).unchanged_since);
     const LifeState life = state(rank).life_at(now, limits_.look);
-    is_quiet &= is_one_of(life, {LifeState::blocked, LifeState::sleeping});
+    is_quiet &= is_one_of(life, {LifeState::blocked, LifeState::sleeping, LifeState::asking});
     is_running |= life == LifeState::running;
   }
   const Duration waited = seen - begin_of(one);
@@ -325,13 +322,8 @@ void Detector::judge_incomplete(Instant now, Case& one, const WaitGraph& graph, 
   if (judge_halted(now, one, graph, may_judge)) return;
   const Duration waited = one.seen - std::max(begin_of(one), one.shown);
   const bool is_noticed = waited >= limits_.notice_after && !one.notice;
-  const LimitKey key = limit_key_of(one);
-  const bool is_patient = std::ranges::any_of(one.waiting, [this](const DirectWait& wait) {
-    return !state(wait.rank).digest->section.empty();
-  });
-  Duration limit = is_patient ? learnt_.patient(key) : learnt_.busy(key);
-  // Connecting all members may take longer than the limit for busy ranks.
-  if (one.key.kind == StallKey::Kind::forming) limit = std::max(limit, limits_.busy_min);
+  Duration limit = learnt_.busy(limit_key_of(one));
+  if (one.key.kind == StallKey::Kind::forming) limit = std::max(limit, limits_.forming_min);
   const bool is_due = may_judge && waited >= limit;
   if (!is_noticed && !is_due) return;
   Finding finding = finding_of(one, graph, one.seen - begin_of(one));

@@ -47,8 +47,9 @@ Task other_than_root(const LifeLook& look, pid_t pid) {
   return {pid, process->second.name};
 }
 
-// Strips the number of a pipe or socket, which differs on each rank.
+// Without the number of a pipe or socket, which differs on each rank.
 std::string kind_of_target(const LifeLook& look) {
+  if (look.is_outside && !look.outside.empty()) return "socket:" + look.outside;
   const bool is_numbered = starts_with_any(look.target, {"pipe:[", "socket:["});
   return is_numbered ? look.target.substr(0, look.target.find('[')) : look.target;
 }
@@ -115,6 +116,12 @@ uint64_t wakeups_between(const LifeLook& before, const LifeLook& after) {
   return woken - std::min(woken, before.wakeups + awake(before));
 }
 
+// True if it waits for what its user types.
+bool is_prompting(const LifeLook& look, const SystemCall& call) {
+  if (!reads(call)) return false;
+  return is_terminal(look.target) || (call.descriptor == 0 && look.process == look.root);
+}
+
 // The state of a thread that waits in a system call.
 Life waiting_life(const LifeLook& before, const LifeLook& after, const SystemCall& call) {
   Life life{
@@ -122,9 +129,15 @@ Life waiting_life(const LifeLook& before, const LifeLook& after, const SystemCal
   life.call->child = 0;
   // A child that it waits for would be the waiting thread, had it been found.
   if (!call.is_known || call.waits_for == WaitsFor::child) return life;
+  if (is_prompting(after, call)) {
+    life.state = LifeState::prompting;
+    return life;
+  }
   const uint64_t wakeups = wakeups_between(before, after);
   if (!call.has_timer) {
-    life.state = wakeups == 0 ? LifeState::blocked : LifeState::running;
+    life.state = wakeups > 0        ? LifeState::running
+                 : after.is_outside ? LifeState::asking
+                                    : LifeState::blocked;
     if (wakeups > 0) life.sign = LifeSign::wakes;
     return life;
   }
@@ -133,10 +146,13 @@ Life waiting_life(const LifeLook& before, const LifeLook& after, const SystemCal
   const double limit = kEarly * to_seconds(kLongTimer);
   const bool is_long = call.timeout ? *call.timeout >= kLongTimer
                                     : wakeups == 0 || gap / static_cast<double>(wakeups) >= limit;
-  life.state = is_long ? LifeState::sleeping : LifeState::blocked;
+  life.state = LifeState::sleeping;
   if (is_long) return life;
+  constexpr uint64_t kGilRate = 50;  // CPython's switch interval of 5 ms, on a busy machine.
   life.sign = LifeSign::wakes;
   life.rate = rounded_up(static_cast<double>(wakeups) / gap);
+  const bool waits_for_gil = call.waits_for == WaitsFor::thread && life.rate > kGilRate;
+  life.state = waits_for_gil ? LifeState::blocked : LifeState::asking;
   return life;
 }
 

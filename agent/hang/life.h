@@ -7,13 +7,18 @@
 //   stopped          by a signal, or its cgroup is frozen
 //   running          the tree computes or moves data, or the waiting thread does more than poll
 //   uninterruptible  a task waits in the kernel for a disk, a network file system or a driver
+//   prompting        the waiting thread reads a terminal, or the worker its standard input
 //   sleeping         a timer of a second or more will wake the waiting thread
+//   asking           it waits for an answer from outside of the tree, or shorter timers wake it
+//                    again and again, as one that looks for a file
 //   blocked          nothing moves, and no timer will change that
 //   unknown          /proc hides what decides
 //
 // The waiting thread is the main thread of the process that records or, while that waits for a
-// child, of that child. Timers of other threads are ignored: libraries keep threads that sleep for
-// seconds and wake forever (watchdogs, heartbeats, event loops). CPU time and bytes of all tasks
+// child or for a process of the tree at the other end of a pipe or socket, of that process. Timers
+// of other threads are ignored: libraries keep threads that sleep for seconds and wake forever
+// (watchdogs, heartbeats, event loops). A thread that waits for Python's GIL asks for it 200 times
+// a second: it is blocked unless the thread that holds it runs. CPU time and bytes of all tasks
 // count, above limits that such threads stay below.
 //
 // /proc does not show how long most timeouts are, but wake-ups do: a thread with none between two
@@ -41,6 +46,8 @@ enum class LifeState : uint8_t {
   sleeping,  // A timer will wake it.
   blocked,
   unknown,
+  asking,
+  prompting,
 };
 
 // The evidence, if the rest of a Life leaves it open.
@@ -51,7 +58,7 @@ enum class LifeSign : uint8_t {
   computes,    // `rate`: percent of a CPU.
   moves_data,  // `rate`: bytes a second.
   waits_for_cpu,
-  wakes,       // Woken in the call. Blocked: polls `rate` times a second.
+  wakes,       // Woken in the call. Asking, or blocked by the GIL: `rate` times a second.
   other_task,  // `task` is uninterruptible, not the waiting thread.
 };
 
@@ -68,7 +75,8 @@ struct Life {
   LifeSign sign = LifeSign::none;
   uint64_t rate = 0;
   std::optional<SystemCall> call{};  // The waiting thread's, if it decides the state.
-  std::string target{};              // LifeLook::target; "pipe:", "socket:" without number.
+  std::string target{};              // LifeLook::target, with the other end for the number of a
+                                     // pipe or socket: "pipe:", "socket:10.0.0.5:443".
   std::string wchan{};               // LifeLook::wchan, if uninterruptible.
   std::string thawing{};             // LifeLook::thawing, if stopped. Empty: by a signal.
   Task task{};                       // The one that runs or waits, unless it is the root.
@@ -107,6 +115,8 @@ struct LifeLook {
   bool call_is_visible = false;
   std::optional<SystemCall> call;  // nullopt: not waiting, if call_is_visible.
   std::string target;              // Link of the call's descriptor; empty: unknown.
+  bool is_outside = false;         // What it waits for is outside of the tree,
+  std::string outside;             // at this address; empty: a client of any.
   std::string wchan;               // Kernel function that it sleeps in; empty: unknown.
 
   // ---- other tasks of the tree

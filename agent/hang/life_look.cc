@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <chrono>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -16,6 +17,7 @@
 #include <unistd.h>
 
 #include "agent/hang/life.h"
+#include "agent/hang/other_end.h"
 #include "agent/process/process_tree.h"
 #include "rendezvous/base/cgroup.h"
 #include "rendezvous/base/steady_now.h"
@@ -123,10 +125,12 @@ class Looker {
     if (look_.presence != LifeLook::Presence::visible) return std::move(look_);
     const Process* process = find(recorder);
     if (process == nullptr) process = find(look_.root);
-    // Ends, since each step leads to a child.
-    while (process != nullptr) {
+    // Ends, since each process is looked at once.
+    std::set<pid_t> seen;
+    while (process != nullptr && seen.insert(process->pid).second) {
       look_at_waiting_thread(*process);
-      process = child_waited_for(*process);
+      const Process* const child = child_waited_for(*process);
+      process = child != nullptr ? child : process_at_other_end(*process);
     }
     return std::move(look_);
   }
@@ -215,12 +219,26 @@ class Looker {
     look_.call = parse_system_call(text.value_or(""));
     look_.wchan = read_at(task, "wchan").value_or("");
     if (look_.wchan == "0") look_.wchan.clear();
-    look_.target.clear();
-    if (!look_.call || look_.call->descriptor < 0) return;
+    look_.is_outside = false;
+    look_.outside.clear();
+    watched_.clear();
+    look_.target = look_.call ? link_of(task, look_.call->descriptor) : "";
+    if (look_.target != "anon_inode:[eventpoll]") return;
+    const std::string info =
+        read_at(task, fmt::format("fdinfo/{}", look_.call->descriptor)).value_or("");
+    for (const std::string_view line : split(info, '\n')) {
+      if (!line.starts_with("tfd:")) continue;
+      std::string_view rest = trim(line.substr(4));
+      watched_.push_back(link_of(task, take_number<int>(rest).value_or(-1)));
+      if (is_terminal(watched_.back())) look_.target = watched_.back();
+    }
+  }
+
+  static std::string link_of(const UniqueFd& task, int descriptor) {
     std::array<char, 1024> target;
-    const std::string link = fmt::format("fd/{}", look_.call->descriptor);
+    const std::string link = fmt::format("fd/{}", descriptor);
     const ssize_t size = readlinkat(task.get(), link.c_str(), target.data(), target.size());
-    if (size > 0) look_.target.assign(target.data(), static_cast<size_t>(size));
+    return descriptor < 0 || size <= 0 ? "" : std::string(target.data(), static_cast<size_t>(size));
   }
 
   // The waiting thread may wait for one that is stuck in the kernel or gets no CPU.
@@ -244,13 +262,35 @@ class Looker {
     return nullptr;
   }
 
+  // Also notes an end that is outside of the tree.
+  const Process* process_at_other_end(const Process& process) {
+    if (!look_.call || look_.call->has_timer) return nullptr;
+    const SystemCall& call = *look_.call;
+    look_.is_outside = is_one_of<std::string_view>(call.name, {"accept", "accept4", "connect"});
+    const bool writes = is_one_of<std::string_view>(call.name, {"write", "writev"});
+    if (look_.is_outside || (!writes && !reads(call))) return nullptr;
+    std::vector<pid_t> tree;
+    for (const Process& one : processes_)
+      tree.push_back(one.pid);
+    watched_.push_back(look_.target);
+    for (const std::string& target : watched_) {
+      const OtherEnd end = other_end(process.pid, target, writes, tree);
+      if (end.process > 0) return find(end.process);
+      if (end.outside.empty()) continue;
+      look_.is_outside = true;
+      look_.outside = end.outside;
+    }
+    return nullptr;
+  }
+
   const Process* find(pid_t pid) const {
     const auto found = std::ranges::find(processes_, pid, &Process::pid);
     return found == processes_.end() ? nullptr : &*found;
   }
 
   LifeLook look_;
-  std::vector<Process> processes_;  // Parents before children; no ended ones.
+  std::vector<Process> processes_;    // Parents before children; no ended ones.
+  std::vector<std::string> watched_;  // Links of the descriptors that the thread's epoll watches.
   size_t threads_left_ = kThreadsMax;
 };
 

@@ -63,6 +63,12 @@ std::string describe(const Life& life) {
       return uninterruptible_text(life);
     case LifeState::sleeping:
       return "sleeping in " + where;
+    case LifeState::asking:
+      return life.sign == LifeSign::wakes
+                 ? fmt::format("polling {} times a second in {}", life.rate, where)
+                 : "waiting for an answer in " + where;
+    case LifeState::prompting:
+      return "waiting for its user in " + where;
     case LifeState::blocked:
       return life.sign == LifeSign::wakes
                  ? fmt::format("blocked: polls {} times a second in {}", life.rate, where)

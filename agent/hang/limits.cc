@@ -9,7 +9,6 @@
 namespace muster::hang {
 namespace {
 
-constexpr int kTimesTheLongest = 5;
 constexpr int kFactorMax = 1024;
 
 }  // namespace
@@ -29,11 +28,6 @@ LimitKey limit_key(const std::string& group, const ring::Call& call) {
   return {group, call.kind, call.is_v ? 0 : static_cast<int>(std::bit_width(bytes))};
 }
 
-void LearntLimits::note_wait(const LimitKey& key, Duration wait) {
-  Learnt& learnt = learnt_[key];
-  learnt.longest = std::max(learnt.longest, wait);
-}
-
 const LearntLimits::Learnt& LearntLimits::of(const LimitKey& key) const {
   static const Learnt nothing;
   const auto found = learnt_.find(key);
@@ -45,15 +39,7 @@ Duration LearntLimits::hang(const LimitKey& key) const {
 }
 
 Duration LearntLimits::busy(const LimitKey& key) const {
-  const Learnt& learnt = of(key);
-  if (limits_.busy_timeout || learnt.calls < kWarmUp) return patient(key);
-  const Duration longest = std::min(learnt.longest, limits_.busy_max);
-  const Duration limit = std::max(kTimesTheLongest * longest, limits_.busy_min);
-  return std::min(limit, limits_.busy_max) * learnt.busy_factor;
-}
-
-Duration LearntLimits::patient(const LimitKey& key) const {
-  return limits_.busy_timeout.value_or(limits_.busy_max) * of(key).busy_factor;
+  return limits_.busy_timeout * of(key).busy_factor;
 }
 
 Duration LearntLimits::double_hang(const LimitKey& key) {

@@ -1,18 +1,16 @@
 // How long a rank may make others wait before the hang detector judges it. Pure.
 //
 //   blocked or stopped   hang_timeout
-//   late otherwise       5 x the longest wait seen for that group, operation and size, at least
-//                        busy_min, at most busy_max; busy_max before kWarmUp calls
+//   late otherwise       busy_timeout: longer than an evaluation, a checkpoint or a download takes
 //
-// A verdict that a rank disproves doubles the limit that misjudged it, for that group and
-// operation.
+// A verdict that a rank disproves doubles the limit that misjudged it, for that group, operation
+// and size.
 #pragma once
 
 #include <compare>
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <optional>
 #include <string>
 
 #include "rendezvous/base/time.h"
@@ -27,10 +25,9 @@ namespace muster::hang {
 struct Limits {
   Duration notice_after = std::chrono::seconds(10);
   Duration hang_timeout = std::chrono::seconds(12);
-  std::optional<Duration> busy_timeout;  // If set, replaces what was learnt.
-  Duration busy_min = std::chrono::seconds(60);
-  Duration busy_max = std::chrono::seconds(600);
-  Duration look = std::chrono::seconds(1);  // Time between two samples of a process.
+  Duration busy_timeout = std::chrono::seconds(900);
+  Duration forming_min = std::chrono::seconds(60);  // Connecting all members may take that long.
+  Duration look = std::chrono::seconds(1);          // Time between two samples of a process.
 
   friend bool operator==(const Limits&, const Limits&) = default;
 };
@@ -50,18 +47,10 @@ LimitKey limit_key(const std::string& group, const ring::Call& call);
 
 class LearntLimits {
  public:
-  static constexpr uint64_t kWarmUp = 20;
-
   explicit LearntLimits(const Limits& limits) : limits_(limits) {}
-
-  void note_call(const LimitKey& key) { ++learnt_[key].calls; }
-  // Counts a wait that ended well.
-  void note_wait(const LimitKey& key, Duration wait);
 
   Duration hang(const LimitKey& key) const;
   Duration busy(const LimitKey& key) const;
-  // The limit of a rank that moves elsewhere or has declared that it takes long (a section).
-  Duration patient(const LimitKey& key) const;
 
   // Double the limit and return it.
   Duration double_hang(const LimitKey& key);
@@ -72,8 +61,6 @@ class LearntLimits {
 
  private:
   struct Learnt {
-    uint64_t calls = 0;
-    Duration longest{};
     int hang_factor = 1;
     int busy_factor = 1;
   };

@@ -108,7 +108,7 @@ void walk_rest(auto& a, Like<RankDigest> auto& digest) {
 }
 
 void walk_life(auto& a, Like<Life> auto& life) {
-  a.one_of(life.state, LifeState::unknown);
+  a.one_of(life.state, LifeState::prompting);
   a.one_of(life.sign, LifeSign::other_task);
   a.integer(life.rate);
   a.optional(life.call, [&](auto& call) {

@@ -108,7 +108,7 @@ std::optional<Instant> StallFinder::wait_begin(int rank, bool is_synchronous, bo
   if (is_synchronous) return since;
   if (is_old(since)) involved_.push_back(rank);
   if (is_on_device) return since;
-  if (life(rank) != LifeState::blocked) return std::nullopt;
+  if (!is_one_of(life(rank), {LifeState::blocked, LifeState::asking})) return std::nullopt;
   return std::max(since, state(rank).life_since);
 }
 

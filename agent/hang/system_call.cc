@@ -176,9 +176,16 @@ pid_t child_of(int number, const Arguments& arguments) {
 
 SystemCall call_of(const KnownCall& known, const Arguments& arguments) {
   SystemCall call{.is_known = true, .name = known.name, .waits_for = known.waits_for};
-  if (known.waits_for == kDescriptor) call.descriptor = static_cast<int>(arguments[0]);
+  if (known.waits_for == kDescriptor || call.name.starts_with("epoll"))
+    call.descriptor = static_cast<int>(arguments[0]);
   if (known.waits_for == kChild) call.child = child_of(known.number, arguments);
   set_timer(call, known, arguments);
+  // A select(1, ...) means descriptor 0: a prompt of Python's.
+  const bool is_select = call.name.ends_with("select") || call.name == "pselect6";
+  if (is_select && arguments[0] == 1) {
+    call.waits_for = kDescriptor;
+    call.descriptor = 0;
+  }
   return call;
 }
 
@@ -189,9 +196,9 @@ std::optional<uint64_t> parse_argument(std::string_view word) {
 // "a pipe", "a socket", "the terminal /dev/pts/0", a path.
 std::string target_text(std::string_view target) {
   if (target.starts_with("pipe:")) return "a pipe";
-  if (target.starts_with("socket:")) return "a socket";
-  if (target.starts_with("/dev/pts/") || target.starts_with("/dev/tty"))
-    return fmt::format("the terminal {}", clean_line(target));
+  if (target == "socket:") return "a socket";
+  if (target.starts_with("socket:")) return "a socket to " + clean_line(target.substr(7));
+  if (is_terminal(target)) return fmt::format("the terminal {}", clean_line(target));
   return clean_line(target);  // "anon_inode:[eventfd]", "/data/train.bin".
 }
 
@@ -212,6 +219,16 @@ std::optional<SystemCall> parse_system_call(std::string_view text) {
   const auto* const known = std::ranges::find(kCalls, *number, &KnownCall::number);
   if (known != std::end(kCalls)) return call_of(*known, arguments);
   return SystemCall{.name = fmt::format("system call {}", *number)};
+}
+
+bool is_terminal(std::string_view target) {
+  return target.starts_with("/dev/pts/") || target.starts_with("/dev/tty");
+}
+
+bool reads(const SystemCall& call) {
+  return is_one_of<std::string_view>(
+      call.name, {"read", "readv", "recvfrom", "recvmsg", "recvmmsg", "select", "pselect6",
+                  "epoll_wait", "epoll_pwait", "epoll_pwait2"});
 }
 
 std::string describe(const SystemCall& call, std::string_view target) {

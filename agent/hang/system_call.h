@@ -35,6 +35,12 @@ struct SystemCall {
 // nullopt: the thread does not wait ("running"), or the text is malformed.
 std::optional<SystemCall> parse_system_call(std::string_view text);
 
+// `target`: the link of a descriptor.
+bool is_terminal(std::string_view target);
+
+// True for a call that waits for bytes, a signal of a descriptor that it watches included.
+bool reads(const SystemCall& call);
+
 // "read() of a pipe (descriptor 5)", "clock_nanosleep()", "poll() with a time-out of 5.0 s".
 // `target`: the link /proc/PID/fd/N; empty: unknown.
 std::string describe(const SystemCall& call, std::string_view target);

@@ -89,7 +89,7 @@ void LingeringRanks::sample(Rank& rank, int local_rank, Instant now) {
       std::exchange(rank.wakeups, thread_wakeups(own_ranks_.pid(local_rank)));
   const bool wakes = before && rank.wakeups && *rank.wakeups > *before + kWakeupsMax;
   using enum hang::LifeState;
-  if (wakes || !is_one_of(rank.life.state, {blocked, sleeping})) rank.busy_at = now;
+  if (wakes || !is_one_of(rank.life.state, {blocked, sleeping, asking})) rank.busy_at = now;
 }
 
 Duration LingeringRanks::patience() const {

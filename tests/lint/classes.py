@@ -9,7 +9,7 @@ import re
 LIMITS = {"members": 25, "bools": 5, "methods": 50, "files": 3}
 # Classes over the limits; their numbers may only shrink.
 LARGE = {
-    "Detector": {"methods": 66},
+    "Detector": {"methods": 65},
     "FlatGroup": {"files": 6},
     "Group": {"methods": 64, "files": 5},
     "Hosting": {"members": 27, "bools": 9},

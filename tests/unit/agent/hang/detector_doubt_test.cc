@@ -109,19 +109,30 @@ TEST(DetectorDoubt, NothingIsJudgedWhileADebuggerHoldsARank) {
   EXPECT_EQ(job.said(), fmt::format("verdict never_entered 1 <- 0,2 {} time high", kSum));
 }
 
-TEST(DetectorDoubt, ARankInASectionGetsTheMaximumTime) {
+TEST(DetectorDoubt, ABlockedRankInASectionHasTheTimeOfABusyOne) {
   FakeJob job = running_job(2);
   job.at(1).digest.section = "checkpoint";
-  for (int i = 0; i < 30; ++i) {
-    job.all({0, 1}, "world", sum_of(8));
-    job.pass(seconds(1));
-  }
-  job.life(1, LifeState::running);
+  job.life(1, LifeState::blocked);
   call_without(job, {1});
-  job.pass(seconds(599));
+  job.pass(seconds(899));
   EXPECT_EQ(job.last<Verdict>(), nullptr);
   job.pass(seconds(2));
   EXPECT_EQ(job.verdict().ranks[0].section, "checkpoint");
+}
+
+TEST(DetectorDoubt, ARankThatPollsIsBusy) {
+  FakeJob job = job_with_late(2, {{1, LifeState::asking}});
+  job.pass(seconds(899));
+  EXPECT_EQ(job.last<Verdict>(), nullptr);
+  job.pass(seconds(2));
+  EXPECT_EQ(job.verdict().what, Class::busy);
+}
+
+TEST(DetectorDoubt, ARankWhoseUserTypesIsNotJudged) {
+  FakeJob job = job_with_late(2, {{1, LifeState::prompting}});
+  job.pass(seconds(5000));
+  EXPECT_NE(job.last<Notice>(), nullptr);
+  EXPECT_EQ(job.last<Verdict>(), nullptr);
 }
 
 // ---- missing evidence

@@ -50,7 +50,7 @@ Class class_of(Fault fault) {
 
 Duration limit_of(const Finding& finding, const Limits& limits) {
   if (finding.by == By::proof) return Duration{};
-  return finding.what == Class::busy ? *limits.busy_timeout : limits.hang_timeout;
+  return finding.what == Class::busy ? limits.busy_timeout : limits.hang_timeout;
 }
 
 bool names(const Finding& finding, int rank) {

@@ -7,12 +7,16 @@
 #include <thread>
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <pty.h>
 #include <sched.h>
+#include <sys/epoll.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,6 +24,7 @@
 #include "agent/hang/life.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/unique_fd.h"
+#include "rendezvous/net/listening_socket.h"
 #include "tests/wait_for.h"
 
 namespace muster::hang {
@@ -145,13 +150,13 @@ TEST(LifeLook, ATimeOutPassedByValueIsSleep) {
   EXPECT_EQ(words.find("sleeping in p"), 0U) << words;  // poll(), or ppoll() instead.
 }
 
-TEST(LifeLook, APollWithShortTimeOutsIsBlocked) {
+TEST(LifeLook, APollWithShortTimeOutsPolls) {
   const Child child([] {
     while (true)
       poll(nullptr, 0, 10);
   });
-  const std::string words = words_once(LifeState::blocked, child.pid());
-  EXPECT_EQ(words.find("blocked: polls "), 0U) << words;
+  const std::string words = words_once(LifeState::asking, child.pid());
+  EXPECT_EQ(words.find("polling "), 0U) << words;
 }
 
 TEST(LifeLook, AnEndlessLoopRuns) {
@@ -332,6 +337,92 @@ TEST(LifeLook, AProcessThatWaitsForAChildHasTheChildsState) {
   EXPECT_NE(words.find(", sleep)"), words.npos) << words;
 }
 
+TEST(LifeLook, AReaderOfAPipeHasTheStateOfTheProcessThatWritesToIt) {
+  const Child reader([] {
+    const Pipe pipe;
+    if (fork() == 0) {
+      close(pipe.reader.get());
+      sleep(300);
+      _exit(0);
+    }
+    close(pipe.writer.get());
+    pipe.read_from();
+  });
+  const std::string words = words_once(LifeState::sleeping, reader.pid(), "(process ");
+  EXPECT_EQ(words.find("sleeping in "), 0U) << words;
+}
+
+TEST(LifeLook, TwoProcessesThatReadFromEachOtherAreBlocked) {
+  const Child parent([] {
+    int ends[2] = {-1, -1};
+    socketpair(AF_UNIX, SOCK_STREAM, 0, ends);
+    const int own = fork() == 0 ? 1 : 0;
+    close(ends[1 - own]);
+    char byte = 0;
+    _exit(static_cast<int>(read(ends[own], &byte, 1)));
+  });
+  EXPECT_EQ(words_once(LifeState::blocked, parent.pid(), "(process ")
+                .find("blocked in read() of a socket "),
+            0U);
+}
+
+TEST(LifeLook, AReaderOfASocketWaitsForAnAnswerFromOutside) {
+  int ends[2] = {-1, -1};
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+  const UniqueFd server(ends[0]);
+  const UniqueFd client(ends[1]);
+  const Child asker([&] {
+    close(ends[0]);
+    char byte = 0;
+    _exit(static_cast<int>(recv(ends[1], &byte, 1, 0)));
+  });
+  EXPECT_EQ(words_once(LifeState::asking, asker.pid(), "another process"),
+            fmt::format("waiting for an answer in recvfrom() of a socket to another process "
+                        "(descriptor {})",
+                        ends[1]));
+}
+
+TEST(LifeLook, AClientOfAServerIsAskingAndTheServerIsNamed) {
+  const auto listening = listen_on({{IpAddress::loopback_v4(), 0}});
+  ASSERT_TRUE(listening);
+  const SocketAddress server = listening->front().address;
+  const Child asker([&] {
+    sockaddr_storage raw{};
+    const socklen_t size = server.to_sockaddr(raw);
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    char byte = 0;
+    const bool is_connected = connect(fd, reinterpret_cast<sockaddr*>(&raw), size) == 0;
+    _exit(is_connected ? static_cast<int>(recv(fd, &byte, 1, 0)) : 1);
+  });
+  const std::string words =
+      words_once(LifeState::asking, asker.pid(), "socket to " + server.to_string());
+  EXPECT_EQ(words.find("waiting for an answer in recvfrom()"), 0U) << words;
+}
+
+TEST(LifeLook, AnEventLoopThatWaitsForAServerIsAsking) {
+  int ends[2] = {-1, -1};
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+  const UniqueFd server(ends[0]);
+  const UniqueFd client(ends[1]);
+  const Child loop([&] {
+    close(ends[0]);
+    const int epoll = epoll_create1(0);
+    epoll_event event{.events = EPOLLIN, .data = {}};
+    epoll_ctl(epoll, EPOLL_CTL_ADD, ends[1], &event);
+    epoll_wait(epoll, &event, 1, -1);
+  });
+  EXPECT_NE(words_once(LifeState::asking, loop.pid()).find("a socket to another process"),
+            std::string::npos);
+}
+
+TEST(LifeLook, AServerThatWaitsForItsClientsIsAsking) {
+  const auto listening = listen_on({{IpAddress::loopback_v4(), 0}});
+  ASSERT_TRUE(listening);
+  const Child server([&] { accept(listening->front().fd.get(), nullptr, nullptr); });
+  EXPECT_EQ(words_once(LifeState::asking, server.pid()).find("waiting for an answer in accept"),
+            0U);
+}
+
 TEST(LifeLook, TheProcessThatRecordsDecides) {
   const Pipe silent;
   const Child launcher([&] {
@@ -373,8 +464,38 @@ TEST(LifeLook, PythonThatSleepsOrReadsIsRecognized) {
     dup2(silent.reader.get(), 0);
     run_python("input()");
   });
-  EXPECT_EQ(words_once(LifeState::blocked, reader.pid(), "(descriptor 0)"),
-            "blocked in read() of a pipe (descriptor 0)");
+  EXPECT_EQ(words_once(LifeState::prompting, reader.pid(), "(descriptor 0)"),
+            "waiting for its user in read() of a pipe (descriptor 0)");
+}
+
+TEST(LifeLook, APromptOnATerminalWaitsForItsUser) {
+  int user = -1;
+  int worker = -1;
+  ASSERT_EQ(openpty(&user, &worker, nullptr, nullptr, nullptr), 0);
+  const UniqueFd users(user);
+  const UniqueFd workers(worker);
+  const Child asker([&] {
+    for (const int fd : {0, 1, 2})
+      dup2(worker, fd);
+    run_python("import readline; input()");
+  });
+  const std::string words = words_once(LifeState::prompting, asker.pid(), "(descriptor 0)");
+  EXPECT_NE(words.find(" of the terminal /dev/pts/"), std::string::npos) << words;
+}
+
+TEST(LifeLook, AChildThatReadsAPipeOfItsParentHasNoUser) {
+  const Pipe silent;
+  const Child parent([&] {
+    if (fork() == 0) {
+      dup2(silent.reader.get(), 0);
+      char byte = 0;
+      _exit(static_cast<int>(read(0, &byte, 1)));
+    }
+    wait(nullptr);
+  });
+  EXPECT_EQ(words_once(LifeState::blocked, parent.pid(), "(descriptor 0)")
+                .find("blocked in read() of a pipe (descriptor 0) (process "),
+            0U);
 }
 
 TEST(LifeLook, PythonIsBlockedIfAWaitingCallHoldsItsLock) {

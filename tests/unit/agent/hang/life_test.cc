@@ -233,7 +233,7 @@ TEST(Life, AnyTimerOfASecondOrMoreIsSleep) {
             in_words(LifeState::sleeping, "sleeping in poll() with a time-out of 5.0 s"));
   EXPECT_EQ(life(in(timed("poll", seconds(1))), [](LifeLook& look) { ++look.wakeups; }).state,
             LifeState::sleeping);
-  EXPECT_EQ(life(in(timed("poll", milliseconds(999)))).state, LifeState::blocked);
+  EXPECT_EQ(life(in(timed("poll", milliseconds(999)))).state, LifeState::asking);
 }
 
 TEST(Life, AHiddenTimerIsAsLongAsTheThreadSleeps) {
@@ -242,18 +242,41 @@ TEST(Life, AHiddenTimerIsAsLongAsTheThreadSleeps) {
   EXPECT_EQ(life(nap), in_words(LifeState::sleeping, "sleeping in clock_nanosleep()"));
   EXPECT_EQ(life(nap, wake(1), milliseconds(990)).state, LifeState::sleeping) << "every second";
   EXPECT_EQ(life(nap, wake(3), seconds(10)).state, LifeState::sleeping);
-  EXPECT_EQ(life(nap, wake(2)).state, LifeState::blocked) << "twice a second";
-  EXPECT_EQ(life(in(timed("futex")), wake(200)),
-            in_words(LifeState::blocked, "blocked: polls 200 times a second in futex()"));
+  EXPECT_EQ(life(nap, wake(2)),
+            in_words(LifeState::asking, "polling 2 times a second in clock_nanosleep()"));
 }
 
-TEST(Life, APollingThreadIsBlockedEvenIfSeenAwake) {
+TEST(Life, AWaitForPythonsLockIsNoPoll) {
+  const auto wake = [](uint64_t times) { return [=](LifeLook& look) { look.wakeups += times; }; };
+  SystemCall lock = timed("futex");
+  lock.waits_for = WaitsFor::thread;
+  EXPECT_EQ(life(in(lock), wake(200)),
+            in_words(LifeState::blocked,
+                     "blocked: polls 200 times a second in futex() (a lock, or another thread)"));
+  EXPECT_EQ(life(in(lock), wake(10)).state, LifeState::asking) << "Event.wait(0.1)";
+}
+
+TEST(Life, WhoReadsATerminalWaitsForItsUser) {
+  SystemCall read{
+      .is_known = true, .name = "read", .waits_for = WaitsFor::descriptor, .descriptor = 5};
+  const auto from = [](const char* target) {
+    return [=](LifeLook& look) { look.target = target; };
+  };
+  EXPECT_EQ(life(in(read), from("/dev/pts/4")),
+            in_words(LifeState::prompting,
+                     "waiting for its user in read() of the terminal /dev/pts/4 (descriptor 5)"));
+  EXPECT_EQ(life(in(read), from("pipe:[7]")).state, LifeState::blocked);
+  read.name = "write";
+  EXPECT_EQ(life(in(read), from("/dev/pts/4")).state, LifeState::blocked) << "stopped by Ctrl-S";
+}
+
+TEST(Life, AThreadPollsEvenIfSeenAwake) {
   const Change poll = in(timed("futex"));
   const auto met_awake = [](LifeLook& look) {
     look.wakeups += 100;
     look.call.reset();
   };
-  EXPECT_EQ(life(poll, met_awake).state, LifeState::blocked);
+  EXPECT_EQ(life(poll, met_awake).state, LifeState::asking);
   const auto awake = [](LifeLook& look) { look.call.reset(); };
   EXPECT_EQ(life(awake), in_words(LifeState::running, "running"));
 }

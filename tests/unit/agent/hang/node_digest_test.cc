@@ -144,7 +144,7 @@ class AnyNews {
   }
 
   Life life() {
-    Life seen{.state = static_cast<LifeState>(prng_.below(8)),
+    Life seen{.state = static_cast<LifeState>(prng_.below(10)),
               .sign = static_cast<LifeSign>(prng_.below(8)),
               .rate = prng_.next(),
               .target = text(),

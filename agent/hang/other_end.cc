@@ -1,0 +1,193 @@
+#include "agent/hang/other_end.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <vector>
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/netlink.h>
+#include <linux/sock_diag.h>
+#include <linux/unix_diag.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+
+#include "agent/process/process_tree.h"
+#include "rendezvous/base/text.h"
+#include "rendezvous/base/unique_fd.h"
+#include "rendezvous/net/interfaces.h"
+
+namespace muster::hang {
+namespace {
+
+constexpr size_t kTableBytesMax = size_t{1} << 20;
+
+// "socket:[4711]"
+std::string socket_link(uint64_t inode) {
+  return fmt::format("socket:[{}]", inode);
+}
+
+std::optional<uint64_t> inode_in(std::string_view target, std::string_view kind) {
+  if (!target.starts_with(kind) || !target.ends_with(']')) return std::nullopt;
+  target.remove_prefix(kind.size());
+  return whole_number<uint64_t>(target.substr(0, target.size() - 1));
+}
+
+// What a process may do with an open file.
+struct Access {
+  bool reads = false;
+  bool writes = false;
+};
+
+Access access_to(pid_t pid, std::string_view target) {
+  Access access;
+  std::error_code error;
+  const std::string folder = fmt::format("/proc/{}/fd", pid);
+  for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end;
+       at.increment(error)) {
+    std::error_code gone;
+    if (std::filesystem::read_symlink(at->path(), gone) != target) continue;
+    const std::string name = at->path().filename();
+    const std::string info = read_process_file(pid, ("fdinfo/" + name).c_str());
+    const auto flags = whole_number<int>(trim(status_field(info, "\nflags:")), 8).value_or(O_RDWR);
+    access.reads |= (flags & O_ACCMODE) != O_WRONLY;
+    access.writes |= (flags & O_ACCMODE) != O_RDONLY;
+  }
+  return access;
+}
+
+// A child of fork() may hold both ends as its parent does; only one that holds the other end alone
+// is at it.
+OtherEnd end_of_pipe(pid_t process, std::string_view target, bool writes,
+                     std::span<const pid_t> tree) {
+  for (const pid_t pid : tree) {
+    const Access access = access_to(pid, target);
+    const bool is_there = writes ? access.reads : access.writes;
+    if (pid == process && is_there) return {};
+    if (pid != process && is_there && access.reads != access.writes) return {.process = pid};
+  }
+  return {};
+}
+
+OtherEnd end_held_by(uint64_t inode, pid_t process, std::span<const pid_t> tree,
+                     const std::string& outside) {
+  const std::string link = socket_link(inode);
+  for (const pid_t pid : tree) {
+    if (const Access access = access_to(pid, link); access.reads || access.writes)
+      return {.process = pid == process ? 0 : pid};
+  }
+  return {.outside = outside};
+}
+
+// The inode of the peer of a Unix socket; 0: it has none. nullopt: it is no Unix socket of this
+// network namespace.
+std::optional<uint64_t> unix_peer(uint64_t inode) {
+  struct {
+    nlmsghdr head{};
+    unix_diag_req body{};
+  } request;
+  request.head.nlmsg_len = sizeof request;
+  request.head.nlmsg_type = SOCK_DIAG_BY_FAMILY;
+  request.head.nlmsg_flags = NLM_F_REQUEST;
+  request.body.sdiag_family = AF_UNIX;
+  request.body.udiag_states = UINT32_MAX;
+  request.body.udiag_ino = static_cast<uint32_t>(inode);
+  request.body.udiag_show = UDIAG_SHOW_PEER;
+  std::ranges::fill(request.body.udiag_cookie, UINT32_MAX);
+  const UniqueFd netlink(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
+  // The kernel answers before send() returns; the limit keeps anything else from stalling.
+  constexpr timeval kLimit{.tv_sec = 0, .tv_usec = 100'000};
+  if (!netlink || setsockopt(netlink.get(), SOL_SOCKET, SO_RCVTIMEO, &kLimit, sizeof kLimit) != 0 ||
+      send(netlink.get(), &request, sizeof request, 0) != sizeof request)
+    return std::nullopt;
+  alignas(nlmsghdr) std::array<char, 4096> answer;
+  const ssize_t got = recv(netlink.get(), answer.data(), answer.size(), 0);
+  const auto* const head = reinterpret_cast<const nlmsghdr*>(answer.data());
+  if (got <= 0 || !NLMSG_OK(head, static_cast<unsigned>(got)) ||
+      head->nlmsg_type != SOCK_DIAG_BY_FAMILY)
+    return std::nullopt;
+  const auto* const found = static_cast<const unix_diag_msg*>(NLMSG_DATA(head));
+  auto left = head->nlmsg_len - NLMSG_LENGTH(sizeof *found);
+  for (const auto* part = reinterpret_cast<const nlattr*>(found + 1);
+       left >= sizeof *part && part->nla_len >= sizeof *part && part->nla_len <= left;) {
+    if (part->nla_type == UNIX_DIAG_PEER) return *reinterpret_cast<const uint32_t*>(part + 1);
+    const size_t size = std::min<size_t>(NLA_ALIGN(part->nla_len), left);
+    left -= static_cast<unsigned>(size);
+    part = reinterpret_cast<const nlattr*>(reinterpret_cast<const char*>(part) + size);
+  }
+  return 0;
+}
+
+struct Connection {
+  std::string_view local;  // "0100007F:1F90", as /proc shows it.
+  std::string_view remote;
+  uint64_t inode = 0;
+};
+
+std::vector<Connection> connections_in(std::string_view table) {
+  std::vector<Connection> connections;
+  for (const std::string_view line : split(table, '\n')) {
+    std::vector<std::string_view> words = split(line, ' ');
+    std::erase(words, "");
+    if (words.size() < 10) continue;
+    const auto inode = whole_number<uint64_t>(words[9]);
+    if (inode) connections.push_back({words[1], words[2], *inode});
+  }
+  return connections;
+}
+
+// Each group of eight hexadecimal digits is a word in the machine's order.
+std::optional<SocketAddress> parse_end(std::string_view end) {
+  const size_t colon = end.find(':');
+  if (colon != 8 && colon != 32) return std::nullopt;
+  const auto port = whole_number<uint16_t>(end.substr(colon + 1), 16);
+  std::array<uint32_t, 4> words{};
+  for (size_t i = 0; i < colon / 8; ++i) {
+    const auto word = whole_number<uint32_t>(end.substr(8 * i, 8), 16);
+    if (!word) return std::nullopt;
+    words[i] = *word;
+  }
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  if (!port ||
+      inet_ntop(colon == 8 ? AF_INET : AF_INET6, words.data(), text.data(), text.size()) == nullptr)
+    return std::nullopt;
+  const auto ip = IpAddress::parse(text.data());
+  return ip ? std::optional(SocketAddress{*ip, *port}) : std::nullopt;
+}
+
+OtherEnd end_of_tcp(uint64_t inode, pid_t process, std::span<const pid_t> tree) {
+  for (const char* const name : {"net/tcp", "net/tcp6"}) {
+    const std::string table = read_process_file(process, name, kTableBytesMax);
+    const std::vector<Connection> all = connections_in(table);
+    const auto own = std::ranges::find(all, inode, &Connection::inode);
+    if (own == all.end()) continue;
+    const std::optional<SocketAddress> remote = parse_end(own->remote);
+    if (!remote || remote->port == 0) return {};  // It listens.
+    const auto peer = std::ranges::find_if(all, [&](const Connection& other) {
+      return other.local == own->remote && other.remote == own->local;
+    });
+    const std::string outside = remote->to_string();
+    return peer == all.end() ? OtherEnd{.outside = outside}
+                             : end_held_by(peer->inode, process, tree, outside);
+  }
+  return {};
+}
+
+}  // namespace
+
+OtherEnd other_end(pid_t process, std::string_view target, bool writes,
+                   std::span<const pid_t> tree) {
+  if (target.starts_with("pipe:[")) return end_of_pipe(process, target, writes, tree);
+  const std::optional<uint64_t> inode = inode_in(target, "socket:[");
+  if (!inode) return {};
+  const std::optional<uint64_t> peer = unix_peer(*inode);
+  if (!peer) return end_of_tcp(*inode, process, tree);
+  return *peer == 0 ? OtherEnd{} : end_held_by(*peer, process, tree, "another process");
+}
+
+}  // namespace muster::hang
