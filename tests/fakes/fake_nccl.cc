@@ -222,9 +222,8 @@ class Performance {
     std::vector<const std::byte*> inputs;
     for (const auto& [rank, data] : table.brought)
       inputs.push_back(data.data() + offset);
-    worker::reduce_and_divide(dtype_of_type(call.type), reduce_of_op(call.op),
-                              static_cast<std::byte*>(call.out), inputs.data(), inputs.size(),
-                              count);
+    worker::reduce_buffers(dtype_of_type(call.type), reduce_of_op(call.op),
+                           static_cast<std::byte*>(call.out), inputs.data(), inputs.size(), count);
   }
 
   Communicator* comm_;

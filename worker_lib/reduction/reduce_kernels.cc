@@ -42,15 +42,9 @@ void reduce_buffers(DType dtype, ReduceOp op, std::byte* out, const std::byte* c
   loop(out, in, inputs, count);
 }
 
-void divide(DType dtype, std::byte* data, size_t count, int by) {
-  CHECK(by >= 1);
+void divide(DType dtype, std::byte* data, size_t count, double by) {
+  CHECK(by > 0);
   (has_avx2() ? avx2::find_division : baseline::find_division)(dtype)(data, count, by);
-}
-
-void reduce_and_divide(DType dtype, ReduceOp op, std::byte* out, const std::byte* const* in,
-                       size_t inputs, size_t count) {
-  reduce_buffers(dtype, op, out, in, inputs, count);
-  if (op == ReduceOp::average) divide(dtype, out, count, static_cast<int>(inputs));
 }
 
 bool is_reducible(DType dtype, ReduceOp op) {

@@ -219,7 +219,7 @@ MUSTER_TARGET void fuse_halves(uint16_t* out, const uint16_t* const* in, size_t 
 // ---- division, for averages
 
 template <typename T>
-MUSTER_TARGET void divide_all(std::byte* data, size_t count, int by) {
+MUSTER_TARGET void divide_all(std::byte* data, size_t count, double by) {
   if constexpr (std::is_floating_point_v<T>) {
     auto* values = reinterpret_cast<T*>(data);
     const auto divisor = static_cast<T>(by);
@@ -227,8 +227,9 @@ MUSTER_TARGET void divide_all(std::byte* data, size_t count, int by) {
       values[i] /= divisor;
   } else if constexpr (std::is_integral_v<T>) {
     auto* values = reinterpret_cast<T*>(data);
+    const auto divisor = static_cast<int64_t>(by);
     for (size_t i = 0; i < count; ++i)
-      values[i] = static_cast<T>(static_cast<int64_t>(values[i]) / by);
+      values[i] = static_cast<T>(static_cast<int64_t>(values[i]) / divisor);
   } else {
     auto* values = reinterpret_cast<uint16_t*>(data);
     float wide[kBlock];
@@ -259,6 +260,52 @@ void run_loop(std::byte* out, const std::byte* const* in, size_t inputs, size_t 
   }
 }
 
+template <typename T>
+MUSTER_TARGET void average_narrow(std::byte* out, const std::byte* const* in, size_t inputs,
+                                  size_t count) {
+  constexpr bool kWhole = std::is_integral_v<T>;
+  using Stored = std::conditional_t<kWhole, T, uint16_t>;
+  using Wide =
+      std::conditional_t<kWhole, std::conditional_t<sizeof(T) == 4, int64_t, int32_t>, float>;
+  Wide sum[kBlock];
+  Wide next[kBlock];
+  const auto divisor = static_cast<Wide>(inputs);
+  for (size_t start = 0; start < count; start += kBlock) {
+    const size_t here = count - start < kBlock ? count - start : kBlock;
+    for (size_t k = 0; k < inputs; ++k) {
+      const auto* values = reinterpret_cast<const Stored*>(in[k]) + start;
+      Wide* to = k == 0 ? sum : next;
+      if constexpr (kWhole) {
+        for (size_t i = 0; i < here; ++i)
+          to[i] = values[i];
+      } else {
+        T::widen(to, values, here);
+      }
+      for (size_t i = 0; k > 0 && i < here; ++i)
+        sum[i] += next[i];
+    }
+    for (size_t i = 0; i < here; ++i)
+      sum[i] /= divisor;
+    auto* results = reinterpret_cast<Stored*>(out) + start;
+    if constexpr (kWhole) {
+      for (size_t i = 0; i < here; ++i)
+        results[i] = static_cast<T>(sum[i]);
+    } else {
+      T::narrow(results, sum, here);
+    }
+  }
+}
+
+template <typename T>
+void run_average(std::byte* out, const std::byte* const* in, size_t inputs, size_t count) {
+  if constexpr (std::is_floating_point_v<T> || std::is_same_v<T, int64_t>) {
+    run_loop<T, Sum>(out, in, inputs, count);
+    divide_all<T>(out, count, static_cast<double>(inputs));
+  } else {
+    average_narrow<T>(out, in, inputs, count);
+  }
+}
+
 template <typename T, typename Op>
 constexpr ReduceLoop bitwise_loop() {
   if constexpr (std::is_integral_v<T>) {
@@ -275,7 +322,7 @@ struct Loops {
 
 template <typename T>
 constexpr Loops kLoopsOf{
-    {run_loop<T, Sum>, run_loop<T, Sum>, run_loop<T, Product>, run_loop<T, Min>, run_loop<T, Max>,
+    {run_loop<T, Sum>, run_average<T>, run_loop<T, Product>, run_loop<T, Min>, run_loop<T, Max>,
      bitwise_loop<T, Band>(), bitwise_loop<T, Bor>(), bitwise_loop<T, Bxor>()},
     divide_all<T>};
 

@@ -17,7 +17,7 @@ bool has_avx2();
 // See reduce_buffers() and divide().
 using ReduceLoop = void (*)(std::byte* out, const std::byte* const* in, size_t inputs,
                             size_t count);
-using DivideLoop = void (*)(std::byte* data, size_t count, int by);
+using DivideLoop = void (*)(std::byte* data, size_t count, double by);
 
 }  // namespace muster::worker
 

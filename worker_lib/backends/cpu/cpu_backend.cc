@@ -9,6 +9,7 @@
 #include "rendezvous/base/cpu_limit.h"
 #include "worker_lib/backends/cpu/shm_links.h"
 #include "worker_lib/backends/cpu/shm_meeting.h"
+#include "worker_lib/backends/stepped_average.h"
 #include "worker_lib/backends/store_exchange.h"
 #include "worker_lib/call_word.h"
 
@@ -105,13 +106,22 @@ Outcome<> CpuBackend::run(const Operation& operation, Deadline deadline) {
   if (is_on_one_node()) return shm_->run(operation, deadline);
   awaited_.enter(operation.sequence, signature_of(operation));
   exchange_->begin(operation, deadline);
-  const Outcome<> done =
-      hierarchy_ ? hierarchy_->run(operation, deadline) : run_flat(*flat_, operation);
+  const Outcome<> done = run_between_nodes(operation, deadline);
   if (done) return done;
   Failure failure = settle(done.error());
   // The ranks of one node cannot know which ranks differ from the majority of the group.
   if (failure.code == ErrorCode::mismatch && !abort_.is_set()) failure.is_suspicion = true;
   return tl::unexpected(std::move(failure));
+}
+
+Outcome<> CpuBackend::run_between_nodes(const Operation& operation, Deadline deadline) {
+  Outcome<> done = hierarchy_ ? hierarchy_->check(operation, deadline) : Done{};
+  if (!done) return done;
+  const SteppedAverage average(operation, members_.size(), members_.me);
+  const Operation& step = average.step();
+  done = hierarchy_ ? hierarchy_->run(step, deadline) : run_flat(*flat_, step);
+  if (done) average.finish();
+  return done;
 }
 
 // Replaces a failure of the links with its cause, if that becomes known within kReasonGrace.

@@ -49,6 +49,7 @@ class CpuBackend final : public GroupBackend {
   explicit CpuBackend(Members members);
   Outcome<> make_shared(GroupSetup& setup);
   Outcome<> make_sockets(GroupSetup& setup);
+  Outcome<> run_between_nodes(const Operation& operation, Deadline deadline);
   Failure settle(const Failure& failure) const;
   bool is_on_one_node() const { return layout_.count() == 1; }
 

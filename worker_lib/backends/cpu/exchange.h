@@ -59,7 +59,7 @@ std::string describe(const Frame& frame);
 struct Reduction {
   DType dtype = DType::uint8;
   ReduceOp op = ReduceOp::sum;  // Never average: see `divisor`.
-  int divisor = 1;              // Applied to the final result.
+  double divisor = 1;           // Applied to the final result.
 
   size_t element() const { return size_of(dtype); }
 };

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "rendezvous/base/error.h"
+#include "worker_lib/backends/stepped_average.h"
 
 namespace muster::worker {
 
@@ -95,7 +96,7 @@ Reduction reduction_of(const Operation& operation, int n) {
   const bool averages = operation.reduce == ReduceOp::average;
   return {.dtype = operation.dtype,
           .op = averages ? ReduceOp::sum : operation.reduce,
-          .divisor = averages ? n : 1};
+          .divisor = averages ? n / SteppedAverage::early_divisor(operation.dtype, n) : 1};
 }
 
 Outcome<> run_flat(FlatGroup& group, const Operation& op) {

@@ -30,13 +30,15 @@ Hierarchy::Hierarchy(ShmGroup& shm, Exchange& exchange, FlatGroup& all, const No
       local_(layout.local_at(me)),
       column_(exchange, layout.column(local_), node_) {}
 
-Outcome<> Hierarchy::run(const Operation& operation, Deadline deadline) {
-  deadline_ = deadline;
+Outcome<> Hierarchy::check(const Operation& operation, Deadline deadline) {
   // Roots are group ranks; the shift keeps check() from describing one as a rank of this node.
   Operation asked = operation;
   asked.root += local_size();
-  const Outcome<> same = shm_.check(asked, deadline_);
-  if (!same) return same;
+  return shm_.check(asked, deadline);
+}
+
+Outcome<> Hierarchy::run(const Operation& operation, Deadline deadline) {
+  deadline_ = deadline;
   switch (operation.kind) {
     case OpKind::barrier:
       return barrier(operation);

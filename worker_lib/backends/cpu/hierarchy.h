@@ -27,7 +27,9 @@ class Hierarchy {
   // REQUIRES: layout.is_even().
   Hierarchy(ShmGroup& shm, Exchange& exchange, FlatGroup& all, const NodeLayout& layout, int me);
 
-  // REQUIRES: the exchange has begun the operation.
+  // Compares the operation with those of the other ranks of this node.
+  Outcome<> check(const Operation& operation, Deadline deadline);
+  // REQUIRES: check() has found no difference; the exchange has begun the operation.
   Outcome<> run(const Operation& operation, Deadline deadline);
 
  private:

@@ -314,8 +314,8 @@ void ShmExchange::reduce(uint64_t k, size_t start, size_t bytes) {
     call_.inputs[rank] =
         rank == me_ ? operation_.in + routes_[me_].send_offset + start : piece_at(rank, k);
   }
-  reduce_and_divide(operation_.dtype, operation_.reduce, operation_.out + start,
-                    call_.inputs.data(), call_.inputs.size(), bytes / element_);
+  reduce_buffers(operation_.dtype, operation_.reduce, operation_.out + start, call_.inputs.data(),
+                 call_.inputs.size(), bytes / element_);
 }
 
 }  // namespace

@@ -81,8 +81,8 @@ bool ShmReduction::run_small() {
   if (!keeps_ || bytes_ == 0) return true;
   for (size_t rank = 0; rank < ranks_; ++rank)
     call_.inputs[rank] = rank == me_ ? operation_.in : small_of(rank);
-  reduce_and_divide(operation_.dtype, operation_.reduce, operation_.out, call_.inputs.data(),
-                    ranks_, operation_.count);
+  reduce_buffers(operation_.dtype, operation_.reduce, operation_.out, call_.inputs.data(), ranks_,
+                 operation_.count);
   return true;
 }
 
@@ -146,9 +146,9 @@ bool ShmReduction::reduce_own(uint64_t k) {
   const Range own = portion(k, me_);
   for (size_t rank = 0; rank < ranks_; ++rank)
     call_.inputs[rank] = input(rank, k, own);
-  reduce_and_divide(operation_.dtype, operation_.reduce,
-                    call_.segment.chunk(call_.me(), k) + me_ * share_, call_.inputs.data(), ranks_,
-                    own.bytes() / element_);
+  reduce_buffers(operation_.dtype, operation_.reduce,
+                 call_.segment.chunk(call_.me(), k) + me_ * share_, call_.inputs.data(), ranks_,
+                 own.bytes() / element_);
   call_.publish_consumed(k + 1);
   return true;
 }
@@ -219,8 +219,8 @@ bool ShmReduction::run_direct() {
   for (size_t done = 0; done < own.bytes(); done += kDirectBlock) {
     if (call_.interrupted()) return false;
     const size_t block = std::min(kDirectBlock, own.bytes() - done);
-    reduce_and_divide(operation_.dtype, operation_.reduce, result + done, call_.inputs.data(),
-                      ranks_, block / element_);
+    reduce_buffers(operation_.dtype, operation_.reduce, result + done, call_.inputs.data(), ranks_,
+                   block / element_);
     for (std::byte* copy : copies)
       std::memcpy(copy + done, result + done, block);
     for (size_t rank = 0; rank < ranks_; ++rank)

@@ -14,6 +14,7 @@
 #include <gloo/transport/unbound_buffer.h>
 
 #include "rendezvous/base/error.h"
+#include "worker_lib/backends/stepped_average.h"
 #include "worker_lib/reduction/reduce_kernels.h"
 
 namespace muster::worker {
@@ -25,6 +26,7 @@ using Bytes = std::unique_ptr<::gloo::transport::UnboundBuffer>;
 
 // Returns the function that Gloo combines two arrays with: out[i] = a[i] op b[i].
 auto combining(DType dtype, ReduceOp op) {
+  if (op == ReduceOp::average) op = ReduceOp::sum;
   return [dtype, op](void* out, const void* a, const void* b, size_t count) {
     const std::byte* const both[] = {static_cast<const std::byte*>(a),
                                      static_cast<const std::byte*>(b)};
@@ -67,6 +69,7 @@ class GlooCall {
   // Sets up either reduction; `result` receives this rank's input, and then the result.
   template <typename Options>
   void reduce_in(Options& call, uint8_t* result) const;
+  void divide_average();
 
   bool is_empty() const;
   void broadcast();
@@ -147,15 +150,20 @@ void GlooCall::reduce() {
   reduce_in(call, at_root() ? out() : scratch.data());
   call.setRoot(op_.root);
   ::gloo::reduce(call);
-  if (at_root() && op_.reduce == ReduceOp::average)
-    divide(op_.dtype, op_.out, op_.count, mesh_->size);
+  if (at_root()) divide_average();
 }
 
 void GlooCall::all_reduce() {
   auto call = options<::gloo::AllreduceOptions>();
   reduce_in(call, out());
   ::gloo::allreduce(call);
-  if (op_.reduce == ReduceOp::average) divide(op_.dtype, op_.out, op_.count, mesh_->size);
+  divide_average();
+}
+
+void GlooCall::divide_average() {
+  if (op_.reduce != ReduceOp::average) return;
+  divide(op_.dtype, op_.out, op_.count,
+         mesh_->size / SteppedAverage::early_divisor(op_.dtype, mesh_->size));
 }
 
 // Sends a message between the root and each rank that has a block.
@@ -216,7 +224,7 @@ void GlooCall::reduce_scatter() {
   std::vector<const std::byte*> each;
   for (size_t peer = 0; peer < ranks(); ++peer)
     each.push_back(reinterpret_cast<const std::byte*>(versions.data()) + peer * mine * width_);
-  if (mine > 0) reduce_and_divide(op_.dtype, op_.reduce, op_.out, each.data(), each.size(), mine);
+  if (mine > 0) reduce_buffers(op_.dtype, op_.reduce, op_.out, each.data(), each.size(), mine);
 }
 
 void GlooCall::all_to_all() {
@@ -241,7 +249,11 @@ void GlooCall::exchange(uint8_t* from, const std::vector<size_t>& sent, uint8_t*
 
 void run_on_gloo(const std::shared_ptr<GlooMesh>& mesh, const Operation& operation,
                  milliseconds timeout) {
-  GlooCall(mesh, operation, timeout).run();
+  // A reduce_scatter has all inputs at once.
+  if (operation.kind == OpKind::reduce_scatter) return GlooCall(mesh, operation, timeout).run();
+  const SteppedAverage average(operation, mesh->size, mesh->rank);
+  GlooCall(mesh, average.step(), timeout).run();
+  average.finish();
 }
 
 }  // namespace muster::worker

@@ -80,11 +80,31 @@ inline void store(DType dtype, std::byte* at, double value) {
   }
 }
 
-// Element `index` of the input of `rank`: 1, 2 or 3, some negative if the dtype is signed.
-inline double brought(DType dtype, int rank, size_t index) {
+// Factor of the inputs of an average: two of the narrow types' inputs add up to more than fits.
+inline double scale_of(DType dtype) {
+  switch (dtype) {
+    case DType::int8:
+      return 40;
+    case DType::uint8:
+      return 80;
+    case DType::int16:
+      return 10'000;
+    case DType::int32:
+      return 700'000'000;
+    case DType::float16:
+      return 16'384;
+    default:
+      return 1;
+  }
+}
+
+// Element `index` of the input of `rank`: 1, 2 or 3, some negative if the dtype is signed; scaled
+// in averages.
+inline double brought(const BackendCase& c, int rank, size_t index) {
   const double value = 1 + static_cast<double>((static_cast<size_t>(rank) * 7 + index * 5) % 3);
-  const bool negative = dtype != DType::uint8 && (index + static_cast<size_t>(rank)) % 4 == 3;
-  return negative ? -value : value;
+  const bool negative = c.dtype != DType::uint8 && (index + static_cast<size_t>(rank)) % 4 == 3;
+  const double scale = c.reduce == ReduceOp::average ? scale_of(c.dtype) : 1;
+  return scale * (negative ? -value : value);
 }
 
 inline double combine(ReduceOp op, double a, double b) {
@@ -109,9 +129,9 @@ inline double combine(ReduceOp op, double a, double b) {
 }
 
 inline double reduced(const BackendCase& c, size_t index) {
-  double value = brought(c.dtype, 0, index);
+  double value = brought(c, 0, index);
   for (int rank = 1; rank < c.ranks; ++rank)
-    value = combine(c.reduce, value, brought(c.dtype, rank, index));
+    value = combine(c.reduce, value, brought(c, rank, index));
   if (c.reduce != ReduceOp::average) return value;
   if (is_float(c.dtype) && c.dtype != DType::float64)
     return static_cast<double>(static_cast<float>(value) / static_cast<float>(c.ranks));
@@ -247,14 +267,14 @@ class CaseRank {
     if (shared && in == out && case_.ranks > 1 && in > 0 && in_count() != case_.count) out_ = in_;
     const bool brings = case_.kind != OpKind::broadcast || rank_ == case_.root;
     for (size_t i = 0; brings && i < in_count(); ++i)
-      reference::store(case_.dtype, in_ + i * width_, reference::brought(case_.dtype, rank_, i));
+      reference::store(case_.dtype, in_ + i * width_, reference::brought(case_, rank_, i));
   }
 
   std::vector<std::byte> expect() const {
     std::vector<double> values;
     const auto bring = [&](int rank, size_t from, size_t count) {
       for (size_t i = 0; i < count; ++i)
-        values.push_back(reference::brought(case_.dtype, rank, from + i));
+        values.push_back(reference::brought(case_, rank, from + i));
     };
     switch (case_.kind) {
       case OpKind::broadcast:

@@ -48,8 +48,8 @@ std::vector<T> reduced_by_kernel(ReduceOp op, std::vector<std::vector<T>> inputs
     in.push_back(reinterpret_cast<const std::byte*>(input.data()));
   std::vector<T> separate(inputs[0].size());
   std::vector<T>& out = into == SIZE_MAX ? separate : inputs[into];
-  reduce_and_divide(dtype_of<T>, op, reinterpret_cast<std::byte*>(out.data()), in.data(), in.size(),
-                    out.size());
+  reduce_buffers(dtype_of<T>, op, reinterpret_cast<std::byte*>(out.data()), in.data(), in.size(),
+                 out.size());
   return out;
 }
 
@@ -79,19 +79,23 @@ std::vector<std::byte> random_elements(DType dtype, size_t count, std::mt19937_6
   return bytes;
 }
 
-// Reduces one pair of elements at a time, by the loops for two inputs.
+// Reduces one pair of elements at a time, by the loops for two inputs; in an average, all at once.
 std::vector<std::byte> one_by_one(DType dtype, ReduceOp op,
                                   const std::vector<std::vector<std::byte>>& inputs) {
   const size_t width = size_of(dtype);
   std::vector<std::byte> out = inputs[0];
   for (size_t i = 0; i < out.size(); i += width) {
+    if (op == ReduceOp::average) {
+      std::vector<const std::byte*> elements;
+      for (const auto& input : inputs)
+        elements.push_back(input.data() + i);
+      baseline::find_loop(dtype, op)(out.data() + i, elements.data(), elements.size(), 1);
+      continue;
+    }
     for (size_t k = 1; k < inputs.size(); ++k) {
       const std::array<const std::byte*, 2> pair{out.data() + i, inputs[k].data() + i};
       baseline::find_loop(dtype, op)(out.data() + i, pair.data(), 2, 1);
     }
-  }
-  if (op == ReduceOp::average) {
-    baseline::find_division(dtype)(out.data(), out.size() / width, static_cast<int>(inputs.size()));
   }
   return out;
 }
@@ -111,7 +115,7 @@ size_t compare_all(size_t inputs, size_t count, std::mt19937_64& random) {
         in.push_back(one.data());
       std::vector<std::byte> separate(data[0].size());
       std::byte* out = into == inputs ? separate.data() : data[into].data();
-      reduce_and_divide(dtype, op, out, in.data(), inputs, count);
+      reduce_buffers(dtype, op, out, in.data(), inputs, count);
       EXPECT_TRUE(std::equal(expected.begin(), expected.end(), out))
           << name_of(dtype) << " " << name_of(op) << " of " << inputs << " inputs, " << count
           << " elements, into " << into;
@@ -175,8 +179,8 @@ TEST(ReduceKernels, EmptyInputsMayBeNullAndWriteNothing) {
   for (const size_t inputs : {1u, 2u, 3u, 4u, 5u, 9u}) {
     const std::vector<const std::byte*> none(inputs, nullptr);
     for (const DType dtype : {DType::uint8, DType::float16, DType::bfloat16, DType::float64}) {
-      reduce_and_divide(dtype, ReduceOp::average, nullptr, none.data(), inputs, 0);
-      reduce_and_divide(dtype, ReduceOp::max, &there, none.data(), inputs, 0);
+      reduce_buffers(dtype, ReduceOp::average, nullptr, none.data(), inputs, 0);
+      reduce_buffers(dtype, ReduceOp::max, &there, none.data(), inputs, 0);
     }
   }
   EXPECT_EQ(there, std::byte{7});
@@ -200,10 +204,6 @@ TEST(ReduceKernels, BothInstructionSetsGiveTheSameBits) {
       std::vector<std::byte> wide(data[0].size());
       baseline::find_loop(dtype, op)(base.data(), in.data(), 3, kCount);
       avx2::find_loop(dtype, op)(wide.data(), in.data(), 3, kCount);
-      if (op == ReduceOp::average) {
-        baseline::find_division(dtype)(base.data(), kCount, 3);
-        avx2::find_division(dtype)(wide.data(), kCount, 3);
-      }
       EXPECT_EQ(count_differences(dtype, base, wide), 0U) << name_of(dtype) << " " << name_of(op);
     }
   }
@@ -232,6 +232,22 @@ TEST(ReduceKernels, AveragesOfIntegersAreRoundedTowardsZero) {
             (std::vector<uint8_t>{2}));
   EXPECT_EQ(reduced_by_kernel<int8_t>(ReduceOp::average, {{-1}, {-1}, {0}}),
             (std::vector<int8_t>{0}));
+}
+
+TEST(ReduceKernels, AveragesOfNarrowTypesDoNotOverflow) {
+  EXPECT_EQ(reduced_by_kernel<int8_t>(ReduceOp::average, {{100, -128}, {100, -128}}),
+            (std::vector<int8_t>{100, -128}));
+  EXPECT_EQ(reduced_by_kernel<uint8_t>(ReduceOp::average, {{255}, {255}, {254}}),
+            (std::vector<uint8_t>{254}));
+  EXPECT_EQ(reduced_by_kernel<int16_t>(ReduceOp::average, {{30000}, {32000}}),
+            (std::vector<int16_t>{31000}));
+  constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
+  EXPECT_EQ(reduced_by_kernel<int32_t>(ReduceOp::average, {{kMost}, {kMost}}),
+            (std::vector<int32_t>{kMost}));
+  const auto large = numbers<float16>({40000, -65504});
+  EXPECT_EQ(reduced_by_kernel<float16>(ReduceOp::average, {large, large}), large);
+  const auto small = numbers<float16>({6e-8F, -0.0F});  // The least positive number.
+  EXPECT_EQ(reduced_by_kernel<float16>(ReduceOp::average, {small, small}), small);
 }
 
 TEST(ReduceKernels, AveragesOfFloatsAreDividedSums) {
