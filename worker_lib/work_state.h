@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -38,6 +39,8 @@ class WorkState {
   // Never blocks.
   virtual bool is_complete() const { return outcome().has_value(); }
   virtual int source() const { return -1; }  // The sender of a receive.
+  // Ends it by aborting its group: an exception destroys its buffers.
+  virtual void abandon() {}
 
   // True if a thread waits for it; known only for work completed by other threads of this process.
   bool is_awaited() const { return waiters_.load(std::memory_order_relaxed) > 0; }
@@ -46,6 +49,8 @@ class WorkState {
   std::string operation;
   std::string group;
   KnownRanks known_ranks = nullptr;
+  // More of them later: the calling thread leaves the scope of the call by an exception.
+  const int exceptions_before = std::uncaught_exceptions();
 
  protected:
   // Marks a thread as waiting while this object lives.

@@ -20,6 +20,7 @@ RANKS = os.environ.get("MUSTER_WORKER_FAILURE_RANKS", "")
 SEED = int(os.environ.get("MUSTER_FAILURE_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 30)
 TOLD_S = 1.0  # The promised bound.
 ON_ERROR = 3
+ON_OWN_ERROR = 4
 
 
 class Event:
@@ -184,6 +185,11 @@ class Deaths(FailureTest):
 
 
 class Others(FailureTest):
+    def test_an_exception_with_an_operation_in_flight_is_what_ends_the_program(self):
+        job = self.start("throw")
+        self.over(job, ON_OWN_ERROR)
+        self.assertIn("the program's own error", job.stderr())
+
     def test_abort_from_another_thread_ends_the_call_on_every_rank(self):
         job = self.start("abort")
         self.wait_events(4, "idle", "waits")

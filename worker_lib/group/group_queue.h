@@ -28,6 +28,7 @@ class QueuedWork final : public WorkState {
 
   std::optional<Outcome<>> wait(Deadline until) override;
   std::optional<Outcome<>> outcome() const override;
+  void abandon() override { state_->abandon(operation); }
 
  private:
   friend class GroupQueue;

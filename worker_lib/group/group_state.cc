@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "worker_lib/failure_reports.h"
 #include "worker_lib/group_labels.h"
 
@@ -44,6 +46,14 @@ bool GroupState::fail(const Failure& failure, Source source, const std::string& 
   const std::lock_guard lock(calling_);
   if (on_failed_) on_failed_(failure, source);
   return true;
+}
+
+void GroupState::abandon(const std::string& operation) {
+  fail({ErrorCode::aborted,
+        fmt::format("rank {} aborted the group: an exception ended the scope of its {} in flight",
+                    self_.value, operation),
+        {self_}},
+       Source::own_abort);
 }
 
 std::optional<Failure> GroupState::failure() const {

@@ -70,6 +70,8 @@ class GroupState {
 
   // Returns false if the group was not usable. `during`: the label of the failed operation, if any.
   bool fail(const Failure& failure, Source source, const std::string& during = {});
+  // Aborts the group: an exception has left the scope of an operation in flight.
+  void abandon(const std::string& operation);
   // Returns the failure of later calls; nullopt: the group has not failed.
   std::optional<Failure> failure() const;
   void close();

@@ -36,6 +36,7 @@ class ObservedWork final : public WorkState {
     return is_complete;
   }
   int source() const override { return inner_->source(); }
+  void abandon() override { state_->abandon(operation); }
 
  private:
   // Settles once, so that all callers get the same answer.

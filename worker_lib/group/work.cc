@@ -1,5 +1,6 @@
 #include "muster/work.h"
 
+#include <exception>
 #include <string>
 #include <utility>
 
@@ -12,6 +13,9 @@ namespace muster {
 namespace {
 
 using worker::Outcome;
+
+// Time for an operation to complete before the exception that ends its scope goes on.
+constexpr std::chrono::seconds kUnwindingPatience{1};
 
 // Returns the operation; throws if there is none, or if its thread exists only in the parent.
 worker::WorkState& live_state(const std::shared_ptr<worker::WorkState>& state, const char* call) {
@@ -34,6 +38,14 @@ void throw_failed_work(const worker::WorkState& state, const Outcome<>& outcome)
 }  // namespace
 
 Work::Work(std::shared_ptr<worker::WorkState> state) : state_(std::move(state)) {}
+
+Work::~Work() {
+  if (state_ == nullptr || std::uncaught_exceptions() <= state_->exceptions_before) return;
+  if (worker::in_forked_child()) return;
+  if (state_->synchronize(std::chrono::steady_clock::now() + kUnwindingPatience)) return;
+  state_->abandon();
+  state_->synchronize(Deadline::max());
+}
 
 void Work::wait() {
   worker::WorkState& state = live_state(state_, "wait");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <exception>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -82,7 +83,9 @@ class BucketState {
   BucketState(ProcessGroup group, std::span<const Buffer> buffers, const BucketOptions& options);
   BucketState(const BucketState&) = delete;
   BucketState& operator=(const BucketState&) = delete;
-  ~BucketState() { end_all(); }
+  ~BucketState() {
+    if (std::uncaught_exceptions() == exceptions_before_) end_all();  // Else ~Work() ends them.
+  }
 
   void ready(size_t index);
   void ready_all();
@@ -118,6 +121,7 @@ class BucketState {
   size_t begun_ = 0;               // Buckets before this one have begun.
   bool in_step_ = false;           // Between the first ready() and the end of wait().
   int64_t shared_bytes_ = 0;       // Requested from allocate_shared(); equal on all ranks.
+  const int exceptions_before_ = std::uncaught_exceptions();
   SharedMemory memory_;
 };
 

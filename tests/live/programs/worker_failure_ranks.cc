@@ -10,6 +10,7 @@
 //   worker_failure_ranks FOLDER fork                rank 1 has a forked child that outlives it
 //   worker_failure_ranks FOLDER train RANK STEP     the rank is killed in that step, the first time
 //   worker_failure_ranks FOLDER sleep               no rank calls anything; SIGTERM ends it
+//   worker_failure_ranks FOLDER throw               rank 1 throws with an all_reduce in flight
 #include <chrono>
 #include <csignal>
 #include <cstdint>
@@ -20,6 +21,7 @@
 #include <functional>
 #include <map>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -34,6 +36,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr int kExitOnError = 3;
+constexpr int kExitOnOwnError = 4;
 
 std::string folder;
 
@@ -181,6 +184,13 @@ void fork_a_child() {
   reduce_for_ever(4);
 }
 
+void throw_in_flight() {
+  std::vector<float> values(8'000'000, 1.0F);
+  muster::Work work = muster::world().all_reduce_async(values);
+  if (muster::rank() == 1) throw std::runtime_error("the program's own error");
+  work.wait();
+}
+
 // ---- a training that can be resumed
 
 uint64_t hash_of(const std::vector<double>& state) {
@@ -243,6 +253,7 @@ void run(const std::vector<std::string>& words) {
   if (mode == "fork") fork_a_child();
   if (mode == "train") train(std::stoi(words.at(1)), std::stoi(words.at(2)));
   if (mode == "sleep") idle();
+  if (mode == "throw") throw_in_flight();
   muster::destroy_process_group();
 }
 
@@ -258,6 +269,9 @@ int main(int argc, char** argv) {
     note_error(error);
     std::fprintf(stderr, "%s\n", error.what());
     return kExitOnError;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return kExitOnOwnError;
   }
   return 0;
 }

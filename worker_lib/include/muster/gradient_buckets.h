@@ -81,7 +81,8 @@ class MUSTER_API GradientBuckets {
                         options) {}
   GradientBuckets(GradientBuckets&&) noexcept;
   GradientBuckets& operator=(GradientBuckets&&) noexcept;
-  // Waits for operations in flight, successful or not (each has its deadline).
+  // Waits for operations in flight, successful or not (each has its deadline); if an exception
+  // destroys it, as ~Work() does.
   ~GradientBuckets();
 
   // Marks buffer `index` as holding this step's gradient; do not touch it until wait(). May start

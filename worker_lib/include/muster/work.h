@@ -8,8 +8,10 @@
 //
 // A Work is a handle: copies refer to the same operation. Dropping the last copy does not cancel
 // it. If it then fails, the group's next call throws the failure; without a next call, the failure
-// goes unnoticed. The operation's buffers must stay alive and untouched until it is complete. Any
-// thread may call anything, also concurrently.
+// goes unnoticed. The operation's buffers must stay alive and untouched until it is complete. Since
+// an exception that destroys a Work usually destroys them next, the destructor then waits for the
+// operation for a second, and after that aborts the group. Any thread may call anything, also
+// concurrently.
 #pragma once
 
 #include <chrono>
@@ -31,6 +33,11 @@ class [[nodiscard, gnu::visibility("default")]] Work {
   // An empty handle: every method except valid() throws invalid_argument until a Work is assigned.
   Work() = default;
   explicit Work(std::shared_ptr<worker::WorkState> state);
+  Work(const Work&) = default;
+  Work(Work&&) noexcept = default;
+  Work& operator=(const Work&) = default;
+  Work& operator=(Work&&) noexcept = default;
+  ~Work();
 
   bool valid() const noexcept { return state_ != nullptr; }
 

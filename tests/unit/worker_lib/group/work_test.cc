@@ -4,6 +4,7 @@
 #include <chrono>
 #include <future>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -69,6 +70,60 @@ TEST(Work, IsUnderWayUntilItCompletes) {
   work.synchronize();
   EXPECT_EQ(work.source(), GroupRank{3});
   EXPECT_EQ(work.error(), std::nullopt);
+}
+
+// What the exception destroys next may be the operation's buffer.
+TEST(Work, AnExceptionThatDestroysItWaitsForTheOperation) {
+  const auto state = begun();
+  std::atomic<bool> completes{false}, is_caught{false};
+  std::thread completer([&] {
+    while (!state->is_awaited() && !is_caught)
+      std::this_thread::yield();
+    completes = !is_caught;
+    state->complete(Done{});
+  });
+  try {
+    const Work work(state);
+    throw std::runtime_error("the program's own");
+  } catch (const std::runtime_error&) {
+    is_caught = true;
+  }
+  completer.join();
+  EXPECT_TRUE(completes);
+}
+
+TEST(Work, AnExceptionThatDestroysItAbortsTheGroupOfAnOperationThatDoesNotEnd) {
+  const auto state = std::make_shared<GroupState>("world", GlobalRank{1}, false);
+  std::promise<void> failed_group;
+  state->attach([&](const Failure&, GroupState::Source) { failed_group.set_value(); });
+  GroupQueue queue(state);
+  bool has_ended = false;
+  const GroupQueue::Task task = [&]() -> Outcome<> {
+    failed_group.get_future().wait_for(30s);
+    has_ended = true;
+    return tl::unexpected(*state->failure());
+  };
+  try {
+    const Work work(queue.push(task, "all_reduce", Deadline::max()));
+    throw std::runtime_error("the program's own");
+  } catch (const std::runtime_error&) {
+    EXPECT_TRUE(has_ended);
+  }
+  ASSERT_TRUE(state->failed());
+  EXPECT_EQ(state->failure()->code, ErrorCode::aborted);
+  EXPECT_EQ(state->failure()->message,
+            "rank 1 aborted the group: an exception ended the scope of its all_reduce in flight");
+}
+
+TEST(Work, OnesMadeAndDroppedWhileAnExceptionIsOnItsWayAreNotAwaited) {
+  struct Cleanup {
+    ~Cleanup() { const Work dropped(begun()); }  // Never completes.
+  };
+  EXPECT_THROW(([] {
+                 const Cleanup cleanup;
+                 throw std::runtime_error("the program's own");
+               }()),
+               std::runtime_error);
 }
 
 TEST(Work, EveryWaitThrowsTheFailure) {
