@@ -41,7 +41,7 @@ bool take_owner(Head& head, std::string& why) {
   }
   owner &= ~kAttaching;
   why = owner == own_pid()
-            ? "this process records its calls already, by another library"
+            ? "this process records its calls already, by another library or before an exec()"
             : fmt::format("process {} records the calls of this rank, and still runs", owner);
   return false;
 }

@@ -190,6 +190,15 @@ class Others(FailureTest):
         self.over(job, ON_OWN_ERROR)
         self.assertIn("the program's own error", job.stderr())
 
+    def test_a_rank_that_became_another_program_is_not_called_dead(self):
+        job = self.start("exec")
+        self.wait_events(4, "waits")
+        errors = self.wait_events(3, "error")
+        self.assertEqual({(e.code, *e.ranks) for e in errors}, {("peer_failed", 1)}, self.read("log"))
+        for e in errors:
+            self.assertIn(") closed its connections, but its process goes on: it called exec(), or closed descriptors", e.text)
+        self.over(job)
+
     def test_abort_from_another_thread_ends_the_call_on_every_rank(self):
         job = self.start("abort")
         self.wait_events(4, "idle", "waits")

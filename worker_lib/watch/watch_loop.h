@@ -91,6 +91,7 @@ class WatchLoop {
   // A link that ended while its process may still exist: see end_of().
   struct Ending {
     watch::GuardedFd process;
+    int pid = 0;
     Instant until{};
   };
   // A dial to be tried again.
@@ -141,7 +142,7 @@ class WatchLoop {
   void abandon(LinkId id, watch::Silence silence);
   uint16_t port_of(int rank, uint16_t port) const;
   void end_of(LinkId id);
-  void conclude_ending(LinkId id);
+  void conclude_ending(LinkId id, bool lives);
   void expire_links(Instant now);
 
   Options options_;

@@ -15,6 +15,7 @@
 #include "rendezvous/base/random.h"
 #include "rendezvous/base/steady_now.h"
 #include "rendezvous/base/unique_fd.h"
+#include "worker_lib/watch/process_life.h"
 #include "worker_lib/watch/watch_loop.h"
 
 namespace muster::worker {
@@ -135,15 +136,16 @@ LinkId WatchLoop::add(Link link) {
 // be reaped first and get the blame. The process of a rank that leaves in order may live on.
 void WatchLoop::end_of(LinkId id) {
   const bool may_be_death = links_.at(id).over_unix && !tree_.expects_end(id);
-  GuardedFd process = may_be_death ? watch_process(links_.at(id).socket) : GuardedFd();
+  int pid = 0;
+  GuardedFd process = may_be_death ? watch_process(links_.at(id).socket, pid) : GuardedFd();
   drop(id);
   if (!process.is_open()) return step(Closed{id});
   CHECK(control(EPOLL_CTL_ADD, process.fd(), id, EPOLLIN));
-  endings_[id] = {std::move(process), steady_now() + kReapMax};
+  endings_[id] = {std::move(process), pid, steady_now() + kReapMax};
 }
 
-void WatchLoop::conclude_ending(LinkId id) {
-  if (endings_.erase(id) > 0) step(Closed{id});
+void WatchLoop::conclude_ending(LinkId id, bool lives) {
+  if (endings_.erase(id) > 0) step(Closed{id, lives});
 }
 
 // Forgets the link without an event for the WatchTree.
@@ -177,12 +179,12 @@ void WatchLoop::expire_links(Instant now) {
     if (link == links_.end()) continue;  // The end of another may have ended the watch.
     abandon(id, link->second.stage == Stage::connecting ? Silence::none : Silence::mute);
   }
-  std::vector<LinkId> ended;
+  std::vector<std::pair<LinkId, int>> ended;
   for (const auto& [id, ending] : endings_) {
-    if (ending.until <= now) ended.push_back(id);
+    if (ending.until <= now) ended.emplace_back(id, ending.pid);
   }
-  for (const LinkId id : ended)
-    conclude_ending(id);
+  for (const auto& [id, pid] : ended)
+    conclude_ending(id, !is_exiting(pid));
   std::vector<Dial> again;
   for (const auto& [rank, retry] : retries_) {
     if (retry.at <= now) again.push_back(retry.dial);
@@ -196,7 +198,7 @@ void WatchLoop::expire_links(Instant now) {
 
 void WatchLoop::on_link(LinkId id, uint32_t events) {
   const auto found = links_.find(id);
-  if (found == links_.end()) return conclude_ending(id);
+  if (found == links_.end()) return conclude_ending(id, false);
   Link& link = found->second;
   if (link.stage == Stage::connecting) {
     const int error = dial_error(link.socket.fd());

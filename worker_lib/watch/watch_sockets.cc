@@ -58,13 +58,14 @@ Outcome<GuardedFd> listen_tcp(const std::string& address, uint16_t& port) {
   return GuardedFd(std::move(listening->fd));
 }
 
-GuardedFd watch_process(const GuardedFd& unix_connection) {
+GuardedFd watch_process(const GuardedFd& unix_connection, int& pid) {
   ucred who{};
   socklen_t size = sizeof who;
   if (::getsockopt(unix_connection.fd(), SOL_SOCKET, SO_PEERCRED, &who, &size) != 0) return {};
   // 0: a process of another PID namespace.
   if (who.pid <= 0 || who.pid == ::getpid()) return {};
-  return GuardedFd(open_process_end(who.pid));
+  pid = who.pid;
+  return GuardedFd(open_process_end(pid));
 }
 
 Dialled dial_rank(const WatchKeys& keys, const Members& world, int rank, uint16_t port) {

@@ -62,8 +62,8 @@ Dialled dial_rank(const WatchKeys& keys, const Members& world, int rank, uint16_
 void set_watch_options(int fd);
 
 // Returns a descriptor that becomes readable once the peer process of a Unix connection has ended
-// and its parent can reap it. Not open: it has ended already, or is unknown.
-GuardedFd watch_process(const GuardedFd& unix_connection);
+// and its parent can reap it, and sets `pid`. Not open: it has ended already, or is unknown.
+GuardedFd watch_process(const GuardedFd& unix_connection, int& pid);
 
 // Sends what the kernel takes of `output`, and removes it. Returns 0 if all was sent, or an errno.
 int send_some(const GuardedFd& socket, std::string& output);

@@ -39,9 +39,11 @@ WatchTree::WatchTree(Members world, uint16_t port, Instant deadline)
   first_dials_ = wanted();
 }
 
-Failure WatchTree::death_of(const Peer& peer) {
-  return {
-      ErrorCode::peer_failed, describe(peer) + " died; its own output may say why", {peer.rank}};
+Failure WatchTree::death_of(const Peer& peer, bool lives) {
+  const char* const how = lives ? " closed its connections, but its process goes on: it called "
+                                  "exec(), or closed descriptors that it had not opened"
+                                : " died; its own output may say why";
+  return {ErrorCode::peer_failed, describe(peer) + how, {peer.rank}};
 }
 
 void WatchTree::step(Instant now, const Event& event, std::vector<Effect>& out) {
@@ -167,7 +169,7 @@ void WatchTree::on(const Closed& event) {
     doubts_[rank] = {};  // It sent no Heard: it died or is leaving, too. Try another.
     reconcile();
   } else if (is_local(rank)) {
-    lose(rank);
+    lose(rank, event.lives);
   } else {
     doubts_[rank] = {instant_after(now_, kReturn), true};
     dial(rank, instant_after(now_, kReturn));
@@ -285,8 +287,8 @@ void WatchTree::announce(Watch::News news) {
   out_->push_back(Announce{std::move(news), told->second});
 }
 
-void WatchTree::lose(int rank) {
-  publish({NewsKind::died, {rank}, {}, death_of(world_[rank])}, {});
+void WatchTree::lose(int rank, bool lives) {
+  publish({NewsKind::died, {rank}, {}, death_of(world_[rank], lives)}, {});
   reconcile();
 }
 

@@ -58,6 +58,7 @@ struct Received {
 };
 struct Closed {  // Closed by the peer, or broken. Not after a Hangup.
   LinkId link = 0;
+  bool lives = false;  // The peer's process is known to go on.
 };
 enum class Silence : uint8_t {
   refused,  // No process listens there any more.
@@ -146,8 +147,8 @@ class WatchTree {
   void step(Instant now, const Event& event, std::vector<Effect>& out);
   Instant next_deadline() const;
 
-  // Returns the failure for a rank that died.
-  static Failure death_of(const Peer& peer);
+  // Returns the failure for a rank that died; or whose process goes on without its connections.
+  static Failure death_of(const Peer& peer, bool lives = false);
 
   // Ranks that this one dials at Begin, ascending; their addresses must be known by then.
   const std::vector<int>& first_dials() const { return first_dials_; }
@@ -190,7 +191,7 @@ class WatchTree {
   void announce(Watch::News news);
   void note_given_up(const Watch::News& news);
   const Failure* reason_to_end(GlobalRank rank) const;
-  void lose(int rank);
+  void lose(int rank, bool lives = false);
   void forget(watch::LinkId link);
   void send_all(const watch::Message& message, std::optional<watch::LinkId> except = {});
   void reconcile();

@@ -11,6 +11,7 @@
 //   worker_failure_ranks FOLDER train RANK STEP     the rank is killed in that step, the first time
 //   worker_failure_ranks FOLDER sleep               no rank calls anything; SIGTERM ends it
 //   worker_failure_ranks FOLDER throw               rank 1 throws with an all_reduce in flight
+//   worker_failure_ranks FOLDER exec                rank 1 becomes another program
 #include <chrono>
 #include <csignal>
 #include <cstdint>
@@ -191,6 +192,13 @@ void throw_in_flight() {
   work.wait();
 }
 
+void become_another_program() {
+  muster::world().barrier();
+  note("waits");
+  if (muster::rank() == 1) execlp("sleep", "sleep", "1000", nullptr);
+  muster::world().barrier();
+}
+
 // ---- a training that can be resumed
 
 uint64_t hash_of(const std::vector<double>& state) {
@@ -254,6 +262,7 @@ void run(const std::vector<std::string>& words) {
   if (mode == "train") train(std::stoi(words.at(1)), std::stoi(words.at(2)));
   if (mode == "sleep") idle();
   if (mode == "throw") throw_in_flight();
+  if (mode == "exec") become_another_program();
   muster::destroy_process_group();
 }
 
