@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/eventfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "rendezvous/base/unique_fd.h"
@@ -26,9 +27,16 @@ inline UniqueFd open_event_fd() {
   return event;
 }
 
+// False if the program has closed `fd`, and perhaps opened a file of its own under that number.
+inline bool may_be_event(int fd) {
+  struct stat info{};  // An anonymous inode has no type of file.
+  return ::fstat(fd, &info) == 0 && ((info.st_mode & S_IFMT) == 0 || S_ISFIFO(info.st_mode));
+}
+
 // Safe in a signal handler. Ignores errors: if `fd` is full, it is readable already.
 inline void raise_event(int fd) {
   const uint64_t one = 1;
+  if (!may_be_event(fd)) return;
   [[maybe_unused]] const ssize_t written = ::write(fd, &one, sizeof one);
 }
 

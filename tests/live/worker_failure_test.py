@@ -199,6 +199,23 @@ class Others(FailureTest):
             self.assertIn(") closed its connections, but its process goes on: it called exec(), or closed descriptors", e.text)
         self.over(job)
 
+    def test_a_rank_that_closes_every_descriptor_damages_no_file_and_leaves(self):
+        for when in ("early", "late"):
+            with self.subTest(when=when):
+                if self.exists("log"):
+                    os.unlink(self.path("log"))
+                self.over(self.start("close", when), 0)
+                self.assertEqual([e.rest for e in self.events("damage", "error")], [])
+
+    def test_a_rank_that_closes_every_descriptor_and_goes_on_is_named(self):
+        job = self.start("close", "amid")
+        errors = self.wait_events(4, "error")
+        self.assertEqual({tuple(e.ranks) for e in errors}, {(1,)}, self.read("log"))
+        for e in errors:
+            self.assertRegex(e.text, r"rank 1 \(.*closed (descriptors that it had not opened|its connections)")
+        self.over(job, 0)
+        self.assertEqual(self.events("damage"), [])
+
     def test_abort_from_another_thread_ends_the_call_on_every_rank(self):
         job = self.start("abort")
         self.wait_events(4, "idle", "waits")

@@ -139,6 +139,7 @@ GroupState::NameStragglers Group::asker() const {
              const std::function<bool()>& over) -> Failure {
     const std::shared_ptr<Watch> watch = host->watch_now();
     if (watch == nullptr || me < 0) return suspected;
+    if (const std::optional<Failure> deafness = watch->deafness()) return *deafness;
     const StragglerSearch setting{.world = host->world,
                                   .watch = *watch,
                                   .own = [&] { return host->progress(); },

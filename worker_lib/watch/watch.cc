@@ -222,6 +222,7 @@ class RealWatch final : public Watch {
     return std::make_unique<watch::SocketQuestions>(watch::SocketQuestions::Directory{
         .world = world_, .lives = lives_, .keys = loop_->keys(), .ports = loop_->ports()});
   }
+  std::optional<Failure> deafness() const override { return loop_->deafness(); }
   bool stop_requested() const override { return stop_.signal().came(); }
   void request_stop() override { stop_.signal().pretend(); }
 
@@ -231,7 +232,7 @@ class RealWatch final : public Watch {
     stop.wake = [this] { loop_->wake(); };
     stop.tell = [this](const News& news) { loop_->tell(news); };
     stop.publish = [this](const News& news) {
-      loop_->give_up(news.failure);
+      loop_->settle(tl::unexpected(news.failure));
       board_.publish(news);
     };
     return stop;

@@ -114,6 +114,9 @@ class Watch {
   // Null in a world of one.
   virtual std::unique_ptr<Questions> questions() = 0;
 
+  // Returns the failure to report if the program has closed the watch's descriptors.
+  virtual std::optional<Failure> deafness() const { return std::nullopt; }
+
   // True once SIGTERM came.
   virtual bool stop_requested() const = 0;
   // Acts as if SIGTERM had come, without ending the process.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <utility>
 
 #include <pthread.h>
@@ -26,12 +27,14 @@ constexpr Duration kEndedLook = std::chrono::milliseconds(500);
 constexpr uint64_t kWakeTag = 1;
 constexpr uint64_t kExtraTag = 2;
 
+// Interval at which the loop notices that the program has closed its descriptors.
+constexpr Duration kDefectLook = std::chrono::seconds(1);
+
 // Returns the time-out for epoll_wait(2), rounded up so that the deadline has passed afterwards.
 int milliseconds_until(Instant deadline) {
-  if (deadline == kNever) return -1;
   const auto left = std::max(Duration::zero(), deadline - steady_now());
-  const auto whole = std::chrono::ceil<std::chrono::milliseconds>(left).count();
-  return static_cast<int>(std::min<std::chrono::milliseconds::rep>(whole, 60'000));
+  return static_cast<int>(
+      std::chrono::ceil<std::chrono::milliseconds>(std::min(left, kDefectLook)).count());
 }
 
 }  // namespace
@@ -94,11 +97,6 @@ Outcome<> WatchLoop::start() {
   return *started_;
 }
 
-void WatchLoop::give_up(const Failure& failure) {
-  settle(tl::unexpected(failure));
-}
-
-// The first outcome counts.
 void WatchLoop::settle(Outcome<> outcome) {
   const std::lock_guard lock(mutex_);
   if (!started_) started_ = std::move(outcome);
@@ -148,9 +146,31 @@ void WatchLoop::wait_once() {
   std::array<epoll_event, 64> events;
   const int count = ::epoll_wait(epoll_.fd(), events.data(), static_cast<int>(events.size()),
                                  milliseconds_until(next_deadline()));
+  if (count <= 0) {
+    if (const std::optional<Failure> failure = deafness(count < 0 && errno != EINTR)) {
+      settle(tl::unexpected(*failure));
+      options_.announce({{.kind = Watch::News::Kind::stopped,
+                          .rank = options_.world.self().rank,
+                          .failure = *failure},
+                         {}});
+      perform(Parted{});
+      quit_ = true;
+      return;
+    }
+  }
   for (int i = 0; i < count; ++i)
     on_event(events[static_cast<size_t>(i)].data.u64, events[static_cast<size_t>(i)].events);
   on_time();
+}
+
+std::optional<Failure> WatchLoop::deafness(bool is_known) const {
+  if (!is_known && may_be_event(epoll_.fd()) && may_be_event(wake_.fd())) return std::nullopt;
+  const Peer& self = options_.world.self();
+  return Failure{ErrorCode::system,
+                 describe(self) +
+                     " has closed descriptors that it had not opened, muster's among them; close "
+                     "its own ones only, or all of them before it joins",
+                 {self.rank}};
 }
 
 Instant WatchLoop::next_deadline() const {

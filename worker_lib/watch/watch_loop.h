@@ -51,8 +51,8 @@ class WatchLoop {
 
   // Starts the thread; returns once all ranks are linked. Fails: timeout, peer_failed or system.
   Outcome<> start();
-  // Ends a start() that has not returned.
-  void give_up(const Failure& failure);
+  // Ends start(); its first outcome counts.
+  void settle(Outcome<> outcome);
   // Returns when sent, or after a tenth of a second; on the loop's thread at once.
   void tell(const Watch::News& news);
   // Returns when the others know, at most after kPart.
@@ -61,6 +61,9 @@ class WatchLoop {
   void wake();
   // Ends the thread and closes all links at once, without an announcement.
   void stop();
+
+  // Returns the failure to report if the program has closed the loop's descriptors.
+  std::optional<Failure> deafness(bool is_known = false) const;
 
   const watch::WatchKeys& keys() const { return options_.keys; }
   // Ports at which the ranks listen for other nodes. REQUIRES: start() has succeeded.
@@ -106,7 +109,6 @@ class WatchLoop {
   bool control(int operation, int fd, uint64_t tag, uint32_t events) const;
   void run();
   void look_for_ended(Instant now);
-  void settle(Outcome<> outcome);
   void step(const WatchTree::Event& event);
   void pump();
   void perform(const WatchTree::Effect& effect);

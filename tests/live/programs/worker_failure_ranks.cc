@@ -12,6 +12,9 @@
 //   worker_failure_ranks FOLDER sleep               no rank calls anything; SIGTERM ends it
 //   worker_failure_ranks FOLDER throw               rank 1 throws with an all_reduce in flight
 //   worker_failure_ranks FOLDER exec                rank 1 becomes another program
+//   worker_failure_ranks FOLDER close WHEN          rank 1 closes every descriptor; "early": before
+//                                                   it joins, "late": then it leaves, "amid": then
+//                                                   all go on
 #include <chrono>
 #include <csignal>
 #include <cstdint>
@@ -199,6 +202,40 @@ void become_another_program() {
   muster::world().barrier();
 }
 
+// As daemons do; then opens files, which get the numbers of what was open.
+void close_all(std::vector<std::string>& paths) {
+  for (int fd = 3; fd < 1024; ++fd)
+    close(fd);
+  for (int i = 0; i < 40; ++i) {
+    paths.push_back(folder + "/own" + std::to_string(i));
+    const int fd = open(paths.back().c_str(), O_RDWR | O_CREAT | O_TRUNC, 0600);
+    if (write(fd, "mine", 4) != 4) std::abort();
+  }
+  const char* const record = std::getenv("MUSTER_RECORD_FD");
+  if (record != nullptr && dup2(3, std::atoi(record)) < 0) std::abort();
+}
+
+void close_descriptors(const std::string& when) {
+  const bool closes = own_rank() == 1;
+  std::vector<std::string> paths;
+  if (closes && when == "early") close_all(paths);
+  muster::init_process_group();
+  std::vector<float> values(1000, 1.0F);
+  muster::world().all_reduce(values);
+  if (closes && when != "early") close_all(paths);
+  try {
+    if (when == "amid") reduce_for_ever(4);
+  } catch (const muster::DistributedError& error) {
+    note_error(error);
+  }
+  muster::destroy_process_group();
+  for (const std::string& path : paths) {
+    std::string text;
+    std::getline(std::ifstream(path), text);
+    if (text != "mine") note("damage", path + " " + text);
+  }
+}
+
 // ---- a training that can be resumed
 
 uint64_t hash_of(const std::vector<double>& state) {
@@ -250,6 +287,7 @@ void train(int victim, int fatal_step) {
 void run(const std::vector<std::string>& words) {
   const std::string& mode = words[0];
   if (mode == "churn") return churn();
+  if (mode == "close") return close_descriptors(words.at(1));
   muster::init_process_group();
   note("joined", std::to_string(getpid()));
   if (mode == "reduce") reduce_for_ever(std::stoul(words.at(1)));

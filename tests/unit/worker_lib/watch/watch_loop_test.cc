@@ -167,7 +167,9 @@ TEST(WatchLoop, AStartCanBeInterruptedByAnotherThread) {
   options.deadline = std::chrono::steady_clock::now() + 60s;
   options.announce = [](const watch::Announce&) {};
   const auto loop = std::move(*WatchLoop::make(std::move(options)));
-  std::thread outside([&loop] { loop->give_up({ErrorCode::stopped, "the job was told to end"}); });
+  std::thread outside([&loop] {
+    loop->settle(tl::unexpected(Failure{ErrorCode::stopped, "the job was told to end"}));
+  });
   const Outcome<> started = loop->start();
   outside.join();
   ASSERT_FALSE(started.has_value());
