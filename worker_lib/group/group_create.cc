@@ -218,7 +218,7 @@ Outcome<std::shared_ptr<Group>> Group::make_other(const char* made_by,
   const bool member = members_among(host_->world, ranks).me >= 0;
   const uint64_t number = member ? host_->next_number(digest) : 0;
   GroupPlan plan{.id = fmt::format("{}.{}", digest, number),
-                 .name = options.name.empty() ? default_group_name(ranks) : options.name,
+                 .name = options.name.empty() ? default_group_name(ranks, number) : options.name,
                  .ranks = {ranks.begin(), ranks.end()},
                  .timeout = options.timeout.value_or(host_->timeout),
                  .backend = options.backend.value_or(host_->backend),

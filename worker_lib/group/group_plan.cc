@@ -42,11 +42,12 @@ std::string check_group(std::span<const GlobalRank> ranks, int world_size,
   return check_group_options(options);
 }
 
-std::string default_group_name(std::span<const GlobalRank> ranks) {
+std::string default_group_name(std::span<const GlobalRank> ranks, uint64_t number) {
   std::string name = ranks.size() == 1 ? "group of rank " : "group of ranks ";
   name += rank_runs(ranks, 3);
-  if (name.size() <= kNameBytesMax) return name;
-  const std::string tail = fmt::format(",... ({} ranks)", ranks.size());
+  std::string tail = number > 1 ? fmt::format(" (#{})", number) : "";
+  if (name.size() + tail.size() <= kNameBytesMax) return name + tail;
+  tail = fmt::format(",... ({} ranks)", ranks.size()) + tail;
   return name.substr(0, kNameBytesMax - tail.size()) + tail;
 }
 

@@ -37,8 +37,9 @@ inline bool is_control(char c) {
   return static_cast<unsigned char>(c) < ' ' || c == '\x7f';
 }
 
-// "group of ranks 0-3,7", cut to the maximum length of a name.
-std::string default_group_name(std::span<const GlobalRank> ranks);
+// "group of ranks 0-3,7", cut to the maximum length of a name; " (#2)" follows for the second group
+// of these ranks in this order, by its `number`.
+std::string default_group_name(std::span<const GlobalRank> ranks, uint64_t number = 1);
 
 // Returns an id that depends only on the ranks and their order; short: "0-3,7" (rank_runs.h).
 std::string ranks_digest(std::span<const GlobalRank> ranks);

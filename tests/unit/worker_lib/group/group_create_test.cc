@@ -40,6 +40,16 @@ TEST(GroupCreate, OnlyMembersTakePartAndNoOtherRankIsAwaited) {
   });
 }
 
+TEST(GroupCreate, GroupsOfTheSameRanksHaveDifferentNamesTheSameOnAllRanks) {
+  FakeJob job(3);
+  job.each([&](FakeRank& rank) {
+    if (rank.me == 1) return;
+    EXPECT_EQ(rank.new_group({{0}, {2}}, {}).name(), "group of ranks 0,2");
+    EXPECT_EQ(rank.new_group({{2}, {0}}, {}).name(), "group of ranks 2,0");
+    EXPECT_EQ(rank.new_group({{0}, {2}}, {}).name(), "group of ranks 0,2 (#2)");
+  });
+}
+
 TEST(GroupCreate, ARankThatIsNoMemberGetsAGroupThatRefusesCalls) {
   FakeJob job(3);
   ProcessGroup others = job[1].new_group({{0}, {2}});
@@ -181,8 +191,9 @@ TEST(GroupCreate, ReportsAnUnavailableBackendBeforeWaitingForMembers) {
   EXPECT_EQ(thrown_by([&] { job[0].new_group({{0}, {1}}, {.backend = Backend::nccl}); }),
             "backend: new_group of group of ranks 0,1: GPU memory cannot be used: there is no "
             "libnccl.so.2");
-  EXPECT_EQ(thrown_by([&] { job[0].new_group({{0}, {1}}, {.backend = Backend::gloo}); }),
-            "backend: new_group of group of ranks 0,1: this build of muster has no backend gloo");
+  EXPECT_EQ(
+      thrown_by([&] { job[0].new_group({{0}, {1}}, {.backend = Backend::gloo}); }),
+      "backend: new_group of group of ranks 0,1 (#2): this build of muster has no backend gloo");
 }
 
 TEST(GroupCreate, ADeathEndsTheWaitForTheMembers) {

@@ -62,6 +62,7 @@ TEST(GroupPlanRules, ADefaultNameListsTheRanks) {
   EXPECT_EQ(default_group_name(global_ranks({4})), "group of rank 4");
   EXPECT_EQ(default_group_name(global_ranks({0, 1})), "group of ranks 0,1");
   EXPECT_EQ(default_group_name(global_ranks({0, 1, 2, 7, 6})), "group of ranks 0-2,7,6");
+  EXPECT_EQ(default_group_name(global_ranks({0, 1}), 2), "group of ranks 0,1 (#2)");
 }
 
 TEST(GroupPlanRules, ADefaultNameIsCutAt64Characters) {
@@ -74,6 +75,10 @@ TEST(GroupPlanRules, ADefaultNameIsCutAt64Characters) {
       global_ranks({0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 1000}));
   EXPECT_EQ(cut.size(), 64U);
   EXPECT_TRUE(cut.ends_with(",... (18 ranks)")) << cut;
+  const std::string tenth = default_group_name(
+      global_ranks({0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 100}), 10);
+  EXPECT_EQ(tenth.size(), 64U);
+  EXPECT_TRUE(tenth.ends_with(",... (18 ranks) (#10)")) << tenth;
 }
 
 TEST(GroupPlanRules, AShortDigestIsReadable) {
