@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "muster/init.h"
 #include "rendezvous/base/error.h"
 #include "worker_lib/camps.h"
 #include "worker_lib/fork_guard.h"
@@ -103,7 +104,12 @@ Outcome<std::unique_ptr<GroupBackend>> Group::make_backend(size_t index, Deadlin
                                                            std::chrono::milliseconds limit) {
   const Backend host_backend = plan_.backend == Backend::gloo ? Backend::gloo : Backend::cpu;
   const Backend backend = index == 0 ? host_backend : Backend::nccl;
-  if (index == 0 && members_.size() == 1) return make_solo_backend();
+  if (index == 0 && members_.size() == 1) {
+    std::string why;
+    if (backend == Backend::gloo && !is_gloo_available(&why))
+      return failed(ErrorCode::backend, std::move(why));
+    return make_solo_backend();
+  }
   const BackendMaker& maker = maker_of(host_->makers, backend);
   if (!maker) {
     return failed(ErrorCode::backend,

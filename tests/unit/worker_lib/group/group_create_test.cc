@@ -2,6 +2,7 @@
 
 #include <array>
 #include <chrono>
+#include <cstdlib>
 #include <string>
 #include <thread>
 #include <vector>
@@ -194,6 +195,17 @@ TEST(GroupCreate, ReportsAnUnavailableBackendBeforeWaitingForMembers) {
   EXPECT_EQ(
       thrown_by([&] { job[0].new_group({{0}, {1}}, {.backend = Backend::gloo}); }),
       "backend: new_group of group of ranks 0,1 (#2): this build of muster has no backend gloo");
+}
+
+TEST(GroupCreate, AGroupOfOneRankNeedsItsBackendsLibraryToo) {
+  FakeJob job(2);
+  setenv("MUSTER_GLOO_LIBRARY", "/nonexistent/libgloo.so", 1);
+  const std::string why = thrown_by([&] { job[0].new_group({{0}}, {.backend = Backend::gloo}); });
+  unsetenv("MUSTER_GLOO_LIBRARY");
+  EXPECT_TRUE(
+      why.starts_with("backend: new_group of group of rank 0: the gloo backend cannot be "
+                      "opened: "))
+      << why;
 }
 
 TEST(GroupCreate, ADeathEndsTheWaitForTheMembers) {
