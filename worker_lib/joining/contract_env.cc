@@ -120,10 +120,13 @@ void choose_foreign_meeting(EnvReader& env, const TaskVariables& names, Identity
   } else if (is_on_one_node(env, names, self)) {
     self.meeting_point = meeting_file_of(env, names.starter);
   } else {
-    env.complain(
-        fmt::format("MASTER_ADDR and MASTER_PORT are not set, and the ranks are on several "
-                    "nodes: {}, HOST being the node of rank 0",
-                    how_to_set(names)));
+    env.complain(fmt::format(
+        "MASTER_ADDR and MASTER_PORT are not set, and {}: {}, HOST being the node of "
+        "rank 0",
+        self.place_told.local_world_size || names.starter == TaskStarter::slurm
+            ? std::string("the ranks are on several nodes")
+            : fmt::format("{} does not tell that the ranks are on one node", names.rank),
+        how_to_set(names)));
   }
 }
 
@@ -148,6 +151,7 @@ Outcome<Identity> read_environment(EnvReader& env, const InitOptions& options) {
   const bool said =
       env.has(env::kRank) || env.has(env::kWorldSize) || options.rank || options.world_size;
   if (said) return read_contract(env, options);
+  if (const auto unread = unread_launcher(env)) return failed(ErrorCode::environment, *unread);
   Identity alone;
   read_place(env, nullptr, options, alone);
   return finish_identity(env, std::move(alone));

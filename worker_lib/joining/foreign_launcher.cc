@@ -1,5 +1,6 @@
 #include "worker_lib/joining/foreign_launcher.h"
 
+#include <array>
 #include <string>
 
 #include <fmt/format.h>
@@ -37,6 +38,30 @@ std::string job_id_of(const EnvReader& env, TaskStarter starter) {
 
 const TaskVariables* find_launcher(const EnvReader& env) {
   return env.has(env::kRank) || env.has(env::kWorldSize) ? nullptr : find_task_variables(env);
+}
+
+std::optional<std::string> unread_launcher(const EnvReader& env) {
+  // The variables with the rank and the number of ranks of Flux, PALS, jsrun, aprun, MVAPICH,
+  // PMI-1 over a port, and PMIx.
+  constexpr std::array<std::array<std::string_view, 2>, 7> kUnread{
+      {{"FLUX_TASK_RANK", "FLUX_JOB_SIZE"},
+       {"PALS_RANKID", ""},
+       {"JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE"},
+       {"ALPS_APP_PE", ""},
+       {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"},
+       {"PMI_ID", ""},
+       {"PMIX_RANK", ""}}};
+  for (const auto& [rank, size] : kUnread) {
+    const auto value = env.text(rank);
+    const auto total = size.empty() ? std::nullopt : env.text(size);
+    if (!value || total == "1") continue;
+    return fmt::format(
+        "{}={}{} is set, so that this process seems to be one of several, but muster cannot join "
+        "them by these variables: set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, start the "
+        "program with muster, or say RANK=0 WORLD_SIZE=1",
+        rank, *value, total ? fmt::format(" {}={}", size, *total) : "");
+  }
+  return std::nullopt;
 }
 
 Launcher launcher_of(const TaskVariables& names) {

@@ -2,6 +2,8 @@
 // parameters; meeting_file_of() also reads this process's parent and user.
 #pragma once
 
+#include <optional>
+#include <string>
 #include <string_view>
 
 #include "rendezvous/base/env_reader.h"
@@ -12,6 +14,10 @@ namespace muster::worker {
 
 // Returns this process's launcher's; null if the contract's own variables are set, or none.
 const TaskVariables* find_launcher(const EnvReader& env);
+
+// Returns an error for a launcher whose variables say that this process is one of several, or may
+// be, but do not let it join; nullopt: no such launcher.
+std::optional<std::string> unread_launcher(const EnvReader& env);
 
 Launcher launcher_of(const TaskVariables& names);
 // Advice on setting environment variables for all ranks.

@@ -395,6 +395,41 @@ Variables slurm_step() {
       {"MASTER_ADDR", "node0"}, {"MASTER_PORT", "29500"}};
 }
 
+TEST(WorkerEnv, ALauncherThatIsNotReadIsNoWorldOfOne) {
+  const auto why = [](std::string_view seen) {
+    return fmt::format(
+        "{} is set, so that this process seems to be one of several, but muster cannot join them "
+        "by these variables: set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, start the program "
+        "with muster, or say RANK=0 WORLD_SIZE=1",
+        seen);
+  };
+  const std::vector<WrongEnvironment> cases{
+      {{{"FLUX_TASK_RANK", "0"}, {"FLUX_JOB_SIZE", "3"}}, why("FLUX_TASK_RANK=0 FLUX_JOB_SIZE=3")},
+      {{{"PALS_RANKID", "2"}, {"PALS_LOCAL_RANKID", "2"}}, why("PALS_RANKID=2")},
+      {{{"JSM_NAMESPACE_RANK", "1"}, {"JSM_NAMESPACE_SIZE", "2"}},
+       why("JSM_NAMESPACE_RANK=1 JSM_NAMESPACE_SIZE=2")},
+      {{{"ALPS_APP_PE", "4"}}, why("ALPS_APP_PE=4")},
+      {{{"MV2_COMM_WORLD_RANK", "0"}, {"MV2_COMM_WORLD_SIZE", "8"}},
+       why("MV2_COMM_WORLD_RANK=0 MV2_COMM_WORLD_SIZE=8")},
+      {{{"PMI_ID", "1"}, {"PMI_PORT", "node0:40001"}}, why("PMI_ID=1")},
+      {{{"PMIX_RANK", "0"}, {"MASTER_ADDR", "x"}, {"MASTER_PORT", "1"}}, why("PMIX_RANK=0")},
+      {{{"PMI_RANK", "1"}, {"PMI_SIZE", "3"}},
+       "MASTER_ADDR and MASTER_PORT are not set, and PMI_RANK does not tell that the ranks are on "
+       "one node: mpiexec -genv MASTER_ADDR HOST -genv MASTER_PORT 29500, HOST being the node of "
+       "rank 0"},
+  };
+  for (const WrongEnvironment& wrong : cases) {
+    const Outcome<Identity> self = identity_of(wrong.variables);
+    ASSERT_FALSE(self.has_value()) << "accepted, but should be: " << wrong.expected;
+    EXPECT_EQ(self.error().code, ErrorCode::environment);
+    EXPECT_EQ(self.error().message, wrong.expected);
+  }
+  for (const Variables& alone :
+       std::vector<Variables>{{{"FLUX_TASK_RANK", "0"}, {"FLUX_JOB_SIZE", "1"}},
+                              {{"PALS_RANKID", "0"}, {"RANK", "0"}, {"WORLD_SIZE", "1"}}})
+    EXPECT_TRUE(identity_of(alone).has_value());
+}
+
 TEST(WorkerEnv, UsesSlurmsStepAndNotItsAllocation) {
   Outcome<Identity> self = identity_of(slurm_step());
   ASSERT_TRUE(self.has_value()) << self.error().message;
