@@ -103,6 +103,18 @@ def are_adjacent(tensors: Sequence[Any]) -> bool:
     return True
 
 
+def share_memory(tensors: Sequence[Any]) -> bool:
+    """True if two of the tensors overlap, or are one."""
+    before = 0
+    for start, size, tensor in sorted(((t.data_ptr(), t.numel(), t) for t in tensors if t.layout is torch.strided),
+                                      key=lambda place: place[:2]):
+        if size and start < before:
+            return True
+        last = sum((count - 1) * stride for count, stride in zip(tensor.shape, tensor.stride()))
+        before = max(before, start + (last + 1) * tensor.itemsize if size else 0)
+    return False
+
+
 def sources(tensors: Sequence[Any], at_once: bool) -> Any:
     """Returns a tensor at the address of all of them, in order."""
     if len(tensors) == 1:
@@ -189,6 +201,10 @@ class Operations:
             self.refuse(operation, f"it takes one tensor, not {len(tensors)}")
         self.check(operation, tensors)
         return tensors[0]
+
+    def check_root(self, operation: str, opts: Any) -> None:
+        if opts.rootTensor != 0:
+            self.refuse(operation, f"rootTensor is {opts.rootTensor}, and the only tensor is number 0")
 
     def check_list(self, operation: str, tensors: Sequence[Any], what: str) -> None:
         if len(tensors) != self.members:
@@ -307,23 +323,27 @@ class Operations:
 
     # ---- reductions
 
-    def allreduce(self, tensors: Sequence[Any], opts: Any = None) -> Any:
-        if len(tensors) != 1:
-            return self.allreduce_coalesced(tensors, opts)
-        tensor = tensors[0]
-        if tensor.layout is not torch.strided:
+    def allreduce(self, tensors: Sequence[Any], opts: Any = None, given: Any = None) -> Any:
+        """`given`: the input, if it is not the tensor itself."""
+        if len(tensors) == 1 and tensors[0].layout is not torch.strided:
             return self.allreduce_sparse(tensors, opts)
+        tensor = self.check_one("all_reduce", tensors)
         opts = opts or c10d.AllreduceOptions()
-        self.check("all_reduce", tensors)
         out, finish = target(tensor, self.is_at_once(opts))
-        number, count, op, given = self.reduction("all_reduce", tensor, opts, tensor)
+        number, count, op, given = self.reduction("all_reduce", tensor, opts, tensor if given is None else given)
         given = source(given)
         return self.run(self.muster_all_reduce, (given.data_ptr(), out.data_ptr(), count, number, op), opts, tensors, (given, out),
                         finish)
 
     def allreduce_coalesced(self, tensors: Sequence[Any], opts: Any = None) -> Any:
         opts = opts or c10d.AllreduceCoalescedOptions()
-        return self.together([self.allreduce([tensor], opts) for tensor in tensors], tensors)
+        # No result may become an input.
+        if share_memory(tensors):
+            given = [tensor.detach().clone() for tensor in tensors]
+            works = [Operations.allreduce(self, [tensor], opts, its) for tensor, its in zip(tensors, given)]
+        else:
+            works = [self.allreduce([tensor], opts) for tensor in tensors]
+        return self.together(works, tensors)
 
     def allreduce_sparse(self, tensors: Sequence[Any], opts: Any = None) -> Any:
         """Performed before it returns, even if asynchronous: it takes three exchanges."""
@@ -359,6 +379,7 @@ class Operations:
 
     def reduce(self, tensors: Sequence[Any], opts: Any) -> Any:
         tensor = self.check_one("reduce", tensors)
+        self.check_root("reduce", opts)
         out, finish = target(tensor, self.is_at_once(opts))
         number, count, op, given = self.reduction("reduce", tensor, opts, tensor)
         given = source(given)
@@ -409,9 +430,8 @@ class Operations:
 
     def broadcast(self, tensors: Sequence[Any], opts: Any = None) -> Any:
         opts = opts or c10d.BroadcastOptions()
-        if len(tensors) != 1:
-            return self.together([self.broadcast([tensor], opts) for tensor in tensors], tensors)
         tensor = self.check_one("broadcast", tensors)
+        self.check_root("broadcast", opts)
         root = opts.rootRank
         check_overlap(tensor)  # Checked on the root too, so that all ranks refuse it.
         data, finish = (source(tensor), None) if root == self.group.rank else target(tensor, self.is_at_once(opts))

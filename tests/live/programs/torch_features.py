@@ -289,6 +289,23 @@ def meshes():
     assert torch.equal(product.redistribute(mesh, [Replicate()]).to_local(), whole)
 
 
+def lists():
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    twice = torch.ones(2)
+    dist.all_reduce_coalesced([twice, twice])
+    assert (twice == size()).all(), twice
+    row = torch.arange(6.0)
+    dist.all_reduce_coalesced([row[:4], row[2:], row[::2]], async_op=True).wait()
+    assert torch.equal(row, size() * torch.arange(6.0)), row
+    pair = [torch.ones(1), torch.ones(1)]
+    broadcast, reduce = dist.BroadcastOptions(), dist.ReduceOptions()
+    for call in (lambda: backend.allreduce(pair), lambda: backend.broadcast(pair, broadcast), lambda: backend.reduce(pair, reduce)):
+        refused(call, ValueError, "it takes one tensor, not 2")
+    broadcast.rootTensor = reduce.rootTensor = 1
+    for call in (lambda: backend.broadcast(pair[:1], broadcast), lambda: backend.reduce(pair[:1], reduce)):
+        refused(call, ValueError, "rootTensor is 1, and the only tensor is number 0")
+
+
 def inputs():
     backend = dist.group.WORLD._get_backend(torch.device("cpu"))
     refused(lambda: backend.allreduce([torch.ones(2, device="meta")]), ValueError, "is on meta", "CPU tensors only")
@@ -544,8 +561,8 @@ def after_the_end():
 
 
 CHECKS = (types, reductions, strided, gathers, uneven, objects, messages, works, coalesced, functionals, groups, splits,
-          monitored_barrier, meshes, inputs, loaders, memory_in_flight, inference, outputs, answers, broken_coalescing, processes,
-          after_the_end, again, beside_gloo)
+          monitored_barrier, meshes, lists, inputs, loaders, memory_in_flight, inference, outputs, answers, broken_coalescing,
+          processes, after_the_end, again, beside_gloo)
 
 
 def main():
