@@ -2,7 +2,6 @@
 // never change once the job or the group is made.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>

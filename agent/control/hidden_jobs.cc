@@ -2,7 +2,6 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <optional>
 #include <string_view>
 
 #include <fmt/format.h>

@@ -3,10 +3,8 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
-#include <string>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include <fcntl.h>
 #include <fmt/format.h>

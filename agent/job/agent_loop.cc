@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <utility>
 #include <variant>
 
 #include <boost/asio/post.hpp>

@@ -1,7 +1,6 @@
 #include "agent/job/end_part.h"
 
 #include <algorithm>
-#include <climits>
 #include <optional>
 #include <string_view>
 #include <system_error>

@@ -2,7 +2,6 @@
 // to the other nodes and the engine, and the last output (agent/job/ending.h). Control loop only.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <utility>
 

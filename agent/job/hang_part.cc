@@ -1,7 +1,6 @@
 #include "agent/job/hang_part.h"
 
 #include <algorithm>
-#include <utility>
 #include <variant>
 
 #include <fmt/format.h>

@@ -1,8 +1,6 @@
 #include "agent/job/meeting_part.h"
 
 #include <algorithm>
-#include <utility>
-#include <vector>
 
 #include <unistd.h>
 

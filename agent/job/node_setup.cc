@@ -1,7 +1,6 @@
 #include "agent/job/node_setup.h"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cstdlib>
@@ -14,7 +13,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "agent/placement/placement.h"
 #include "agent/placement/proc_devices.h"
 #include "rendezvous/base/contract.h"
 #include "rendezvous/base/cpu_limit.h"

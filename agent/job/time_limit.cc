@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <csignal>
 #include <ctime>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 

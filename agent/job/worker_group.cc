@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <string>
 #include <utility>
 
 #include "rendezvous/base/planted.h"

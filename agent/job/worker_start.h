@@ -2,8 +2,6 @@
 // Control loop only.
 #pragma once
 
-#include <string>
-
 #include "agent/hang/rings.h"
 #include "agent/job/agent.h"
 #include "agent/job/control_part.h"

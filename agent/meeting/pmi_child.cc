@@ -20,7 +20,6 @@
 #include "agent/meeting/pmix_abi.h"
 #include "agent/process/spawn.h"
 #include "agent/report/text.h"
-#include "rendezvous/base/error.h"
 #include "rendezvous/base/random.h"
 #include "rendezvous/base/text.h"
 

@@ -10,7 +10,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "agent/output/log_tree.h"
 #include "agent/output/pty.h"
 #include "agent/output/stream_plan.h"
 #include "rendezvous/base/text.h"

@@ -1,7 +1,6 @@
 #include "agent/output/line_mux.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "rendezvous/base/error.h"
 

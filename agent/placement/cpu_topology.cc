@@ -4,7 +4,6 @@
 #include <fstream>
 #include <iterator>
 #include <set>
-#include <string_view>
 #include <system_error>
 
 #include <fmt/format.h>

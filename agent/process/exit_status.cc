@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include <fmt/format.h>
-#include <sys/wait.h>
 
 #include "rendezvous/base/error.h"
 

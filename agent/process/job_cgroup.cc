@@ -1,7 +1,6 @@
 #include "agent/process/job_cgroup.h"
 
 #include <fstream>
-#include <optional>
 #include <sstream>
 #include <utility>
 

@@ -6,11 +6,8 @@
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <sstream>
-#include <string>
-#include <string_view>
 #include <system_error>
 #include <thread>
 

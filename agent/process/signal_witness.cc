@@ -5,7 +5,6 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
-#include <string>
 
 #include <fcntl.h>
 #include <signal.h>

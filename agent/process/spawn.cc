@@ -4,8 +4,6 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
-#include <string_view>
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -13,7 +13,6 @@
 
 #include <cxxabi.h>
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/ptrace.h>
 #include <sys/wait.h>

@@ -5,10 +5,8 @@
 #pragma once
 
 #include <chrono>
-#include <memory>
 #include <optional>
 #include <string>
-#include <variant>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>

@@ -5,7 +5,6 @@
 #include <fstream>
 #include <locale>
 #include <memory>
-#include <string>
 
 #include <sched.h>
 

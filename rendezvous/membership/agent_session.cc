@@ -1,6 +1,5 @@
 #include "rendezvous/membership/agent_session.h"
 
-#include <optional>
 #include <utility>
 #include <variant>
 

@@ -5,7 +5,6 @@
 // counts; its error grows by the possible drift of the two clocks since. Pure.
 #pragma once
 
-#include <algorithm>
 #include <optional>
 
 #include "rendezvous/base/time.h"

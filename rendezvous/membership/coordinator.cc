@@ -1,7 +1,5 @@
 #include "rendezvous/membership/coordinator.h"
 
-#include <utility>
-
 #include <fmt/format.h>
 #include <unistd.h>
 

@@ -1,6 +1,5 @@
 #include "rendezvous/membership/frame_seal.h"
 
-#include <array>
 #include <cstring>
 
 #include "rendezvous/base/error.h"

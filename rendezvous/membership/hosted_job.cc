@@ -4,8 +4,6 @@
 #include <utility>
 #include <variant>
 
-#include <fmt/format.h>
-
 #include "rendezvous/base/steady_now.h"
 #include "rendezvous/net/interfaces.h"
 

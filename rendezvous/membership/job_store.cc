@@ -1,7 +1,5 @@
 #include "rendezvous/membership/job_store.h"
 
-#include <utility>
-
 #include <fmt/format.h>
 
 #include "rendezvous/base/contract.h"

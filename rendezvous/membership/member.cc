@@ -1,7 +1,6 @@
 #include "rendezvous/membership/member.h"
 
 #include <algorithm>
-#include <utility>
 
 #include <fmt/format.h>
 

@@ -5,7 +5,6 @@
 #include <variant>
 
 #include <boost/asio/post.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <fmt/format.h>
 #include <unistd.h>
 

@@ -19,7 +19,6 @@
 // a success for up to store_linger; after a loss that ends the job until the last node is dropped.
 #pragma once
 
-#include <compare>
 #include <cstdint>
 #include <functional>
 #include <map>

@@ -1,8 +1,6 @@
 #include "rendezvous/membership/store_probe.h"
 
 #include <chrono>
-#include <optional>
-#include <string>
 #include <string_view>
 #include <utility>
 

@@ -2,7 +2,6 @@
 // is cached, because interfaces come and go; a call costs tens of microseconds.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 

@@ -5,7 +5,6 @@
 // reverse look-ups.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>

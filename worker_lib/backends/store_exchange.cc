@@ -2,9 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <utility>
-
-#include <fmt/format.h>
 
 #include "worker_lib/backends/late_transfer.h"
 #include "worker_lib/fields.h"

@@ -1,7 +1,6 @@
 // The collectives of the public handle: each turns its arguments into a CollectiveCall.
 
 #include <memory>
-#include <utility>
 
 #include "muster/process_group.h"
 #include "worker_lib/group/group.h"

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <future>
-#include <utility>
 
 #include <fmt/format.h>
 #include <gloo/transport/context.h>

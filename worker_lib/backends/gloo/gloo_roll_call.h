@@ -4,7 +4,6 @@
 // message between each pair of ranks, and it is a barrier: no rank returns before all have arrived.
 #pragma once
 
-#include <chrono>
 #include <memory>
 
 #include "worker_lib/backends/gloo/gloo_mesh.h"
