@@ -86,7 +86,7 @@ void AttemptPart::open(const group::RequestRound& request) {
   parts_.stop.begin_attempt();
   timers_.begin_attempt(setup_.workers);
   AttemptPlan plan;
-  plan.restart_count = round_.restart_count;
+  plan.restart_count = round_.restarts;
   for (int i = 0; i < setup_.workers; ++i)
     plan.ranks.push_back(round_.base_rank + i);
   parts_.output.open_attempt(std::move(plan), [this, attempt = attempt_](auto streams) {
@@ -108,10 +108,9 @@ void AttemptPart::on_streams(int attempt, Result<std::vector<WorkerStreams>> str
   if (!is_wanted) {
     // The round was ended before any of its workers was started here.
     parts_.drain.begin();
-    return parts_.drain.when_done(
-        [this, request = group::RequestRound{attempt_, round_.restart_count}] {
-          parts_.meeting.want_round(request);
-        });
+    return parts_.drain.when_done([this, request = group::RequestRound{attempt_, round_.restarts}] {
+      parts_.meeting.want_round(request);
+    });
   }
   traces_.clear();
   for (size_t i = 0; i < streams_.size(); ++i) {
@@ -121,7 +120,7 @@ void AttemptPart::on_streams(int attempt, Result<std::vector<WorkerStreams>> str
   remains_.begin_attempt();
   const Duration took = std::chrono::steady_clock::now() - requested_;
   parts_.record.round_ready(attempt, round_, took, traces_);
-  job_.post(group::RoundReady{attempt, round_.restart_count});
+  job_.post(group::RoundReady{attempt, round_.restarts});
 }
 
 void AttemptPart::spawn(const group::Spawn& effect) {

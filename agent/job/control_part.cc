@@ -113,7 +113,7 @@ control::JobStatus ControlPart::status() {
   status.pid = getppid();
   status.program = program_.name;
   status.world_size = job_.round().world_size;
-  status.restarts_used = job_.round().restart_count;
+  status.restarts_used = job_.round().restarts;
   status.max_restarts = spec_.max_restarts;
   status.max_membership_changes = spec_.rendezvous.max_membership_changes;
   status.uptime_s = to_seconds(std::chrono::steady_clock::now() - began_);

@@ -34,7 +34,7 @@ std::optional<Error> HangPart::open_trace() {
   const bool is_part = spec_.rendezvous.nnodes_max > 1;
   if (is_part && job_.attempt() < 0) return hang::Trace::defect_of_folder(spec_.trace);
   auto trace = hang::Trace::open(
-      is_part ? hang::Trace::path_of_node(spec_.trace, job_.round().group_rank, epoch_)
+      is_part ? hang::Trace::path_of_node(spec_.trace, job_.round().node_rank, epoch_)
               : spec_.trace,
       own_ranks_.site_names(), [this](const std::string& text) { job_.say(text); });
   if (!trace) return trace.error();
@@ -51,8 +51,8 @@ void HangPart::begin(membership::Epoch epoch) {
   if (trace_) trace_->begin(job_.attempt());
   if (!watch_) watch();
   const RoundView& round = job_.round();
-  watch_->begin({.node_rank = round.group_rank,
-                 .nodes = round.group_world_size,
+  watch_->begin({.node_rank = round.node_rank,
+                 .nodes = round.nodes,
                  .base_rank = round.base_rank,
                  .workers = round.local_world_size,
                  .world_size = round.world_size,

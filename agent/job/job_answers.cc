@@ -105,7 +105,7 @@ void JobAnswers::ask(const std::vector<int>& ranks, const AskedFor& request, Dur
     if (--joined->missing == 0) done(std::move(joined->answers));
   };
   const int base = job_.round().base_rank;
-  NodeAnswer own{.node_rank = job_.round().group_rank, .node = {}, .ranks = {}};
+  NodeAnswer own{.node_rank = job_.round().node_rank, .node = {}, .ranks = {}};
   if (job_.round().world_size > job_.round().local_world_size)
     own.node = node_with_ranks("this node", base, job_.round().local_world_size);
   std::vector<int> others;

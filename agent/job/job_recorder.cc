@@ -102,13 +102,13 @@ TorchEventContext JobRecorder::torch_context() const {
   context.rdzv_backend = options_.rdzv_backend;
   context.entry_point = options_.binary.substr(options_.binary.rfind('/') + 1);
   if (attempt_ >= 0) {
-    context.group_rank = round_.group_rank;
-    context.group_world_size = round_.group_world_size;
+    context.group_rank = round_.node_rank;
+    context.group_world_size = round_.nodes;
   }
   context.total_run_time_s = std::chrono::duration_cast<std::chrono::seconds>(
                                  std::chrono::steady_clock::now() - job_started_)
                                  .count();
-  context.agent_restarts = round_.restart_count;
+  context.agent_restarts = round_.restarts;
   return context;
 }
 
@@ -133,8 +133,8 @@ void JobRecorder::job_started(int local_world_size) {
 
 void JobRecorder::round_formed(const RoundView& round) {
   report_.world_size = round.world_size;
-  report_.nnodes = round.group_world_size;
-  report_.node_rank = round.group_rank;
+  report_.nnodes = round.nodes;
+  report_.node_rank = round.node_rank;
 }
 
 void JobRecorder::round_ready(int attempt, const RoundView& round, Duration took,
@@ -151,7 +151,7 @@ void JobRecorder::round_ready(int attempt, const RoundView& round, Duration took
   findings_.clear();
   given_up_.reset();
   explanation_.reset();
-  evidence_ = {report_.host, round.group_rank, {}, {}, {}};
+  evidence_ = {report_.host, round.node_rank, {}, {}, {}};
   for (const WorkerTraces& traces_of_one : traces) {
     WorkerFailure& failure = workers_.emplace_back().failure;
     failure.local_rank = static_cast<int>(workers_.size()) - 1;

@@ -70,7 +70,7 @@ Result<void> MeetingPart::go(const NodeFacts& node) {
   RendezvousOptions options = rendezvous_options(spec_, node);
   options.connections_max = connections_beside(node.workers);
   options.judge = judge_testimonies;
-  options.worker_users = [agent = ::getpid()] { return users_below(agent); };
+  options.clients.users = [agent = ::getpid()] { return users_below(agent); };
   Result<std::unique_ptr<Rendezvous>> rendezvous =
       make_rendezvous(io_, std::move(options), handlers());
   if (!rendezvous) {
@@ -247,22 +247,14 @@ int MeetingPart::node_rank() const {
 
 RoundView MeetingPart::view(int restart_count) const {
   RoundView round;
-  round.group_rank = job_round_.node_rank;
-  round.group_world_size = job_round_.nodes;
+  static_cast<membership::Round&>(round) = job_round_;
+  round.restarts = restart_count;
   round.local_world_size = node_.workers;
-  round.base_rank = job_round_.base_rank;
-  round.world_size = job_round_.world_size;
-  round.base_role_rank = job_round_.base_role_rank;
-  round.role_world_size = job_round_.role_world_size;
   round.role = spec_.role;
-  round.master_addr = job_round_.master_addr;
-  round.master_port = job_round_.master_port;
   round.agent_store = true;
-  round.restart_count = restart_count;
   round.max_restarts = spec_.max_restarts;
   round.start_count = spec_.engine.starts;
   round.run_id = node_.run_id;
-  round.worker_secret = job_round_.worker_secret;
   return round;
 }
 

@@ -42,8 +42,8 @@ void OwnTask::ask(const membership::Round& round, int tries_left,
 
 RoundView OwnTask::told(RoundView view) const {
   if (!task_) return view;
-  view.group_rank = task_->node;
-  view.group_world_size = task_->nodes;
+  view.node_rank = task_->node;
+  view.nodes = task_->nodes;
   view.local_world_size = task_->local_size;
   return view;
 }

@@ -42,8 +42,8 @@ Environment worker_environment(const Environment& inherited, const RoundView& ro
 
   set_number(env::kRank, round.base_rank + worker.local_rank);
   set_number(env::kLocalRank, worker.shown_local_rank);
-  set_number(env::kGroupRank, round.group_rank);
-  set_number(env::kGroupWorldSize, round.group_world_size);
+  set_number(env::kGroupRank, round.node_rank);
+  set_number(env::kGroupWorldSize, round.nodes);
   set_number(env::kLocalWorldSize, round.local_world_size);
   set_number(env::kWorldSize, round.world_size);
   set(env::kRoleName, round.role);
@@ -51,7 +51,7 @@ Environment worker_environment(const Environment& inherited, const RoundView& ro
   set_number(env::kRoleWorldSize, round.role_world_size);
   set(env::kMasterAddr, round.master_addr);
   set_number(env::kMasterPort, round.master_port);
-  set_number(env::kRestartCount, round.restart_count);
+  set_number(env::kRestartCount, round.restarts);
   set_number(env::kMaxRestarts, round.max_restarts);
   set_number(env::kStartCount, round.start_count);
   set(env::kRunId, round.run_id);

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "rendezvous/membership/agent_protocol.h"
+
 namespace muster {
 
 // Sorted, so that the order of iteration is deterministic.
@@ -18,24 +20,15 @@ inline std::optional<std::string> lookup(const Environment& environment, std::st
   return it == environment.end() ? std::nullopt : std::optional(it->second);
 }
 
-// One attempt of the job as this node sees it.
-struct RoundView {
-  int group_rank = 0;
-  int group_world_size = 1;
+// One attempt of the job as this node's workers see it: the nodes of the round may be those of an
+// engine's tasks, and `restarts` counts this node's.
+struct RoundView : membership::Round {
   int local_world_size = 1;
-  int base_rank = 0;  // Global rank of local rank 0.
-  int world_size = 1;
-  int base_role_rank = 0;
-  int role_world_size = 1;
   std::string role = "default";
-  std::string master_addr;
-  int master_port = 0;
   bool agent_store = false;  // True if an agent serves MASTER_PORT (TORCHELASTIC_USE_AGENT_STORE).
-  int restart_count = 0;
   int max_restarts = 0;
   int start_count = 0;
   std::string run_id;
-  std::string worker_secret;  // Raw bytes by which the job's workers authenticate each other.
 };
 
 struct WorkerVariables {

@@ -35,7 +35,7 @@ class HangingJob : public testing::Test {
   void start_attempt(int attempt, int nodes = 1) {
     RoundView round;
     round.base_rank = nodes > 1 ? 1 : 0;
-    round.group_world_size = nodes;
+    round.nodes = nodes;
     record_.round_ready(attempt, round, {}, {{}, {"", "", "", "GPU 1 (0000:3b:00.0)"}});
     record_.worker_started(0, 100 + 10 * attempt);
     record_.worker_started(1, 101 + 10 * attempt);

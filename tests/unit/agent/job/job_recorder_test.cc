@@ -41,7 +41,7 @@ class Job : public testing::Test {
     round.local_world_size = round.world_size = round.role_world_size = 2;
     round.master_addr = "node7";
     round.master_port = 4000 + attempt;
-    round.restart_count = restart_count;
+    round.restarts = restart_count;
     round.max_restarts = 1;
     record_.round_ready(
         attempt, round, std::chrono::milliseconds(2),

@@ -7,8 +7,8 @@ namespace {
 
 RoundView second_node() {
   RoundView round;
-  round.group_rank = 1;
-  round.group_world_size = 2;
+  round.node_rank = 1;
+  round.nodes = 2;
   round.local_world_size = 3;
   round.base_rank = 2;
   round.world_size = 5;
@@ -17,7 +17,7 @@ RoundView second_node() {
   round.role = "trainer";
   round.master_addr = "node-1";
   round.master_port = 45678;
-  round.restart_count = 1;
+  round.restarts = 1;
   round.max_restarts = 3;
   round.start_count = 2;
   round.run_id = "job7";
