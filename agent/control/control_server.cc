@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "rendezvous/base/unique_fd.h"
+#include "rendezvous/net/call_after.h"
 
 namespace muster {
 namespace {
@@ -65,9 +66,8 @@ class ControlServer::Session : public std::enable_shared_from_this<Session> {
 
  private:
   void wait_with_patience(std::chrono::milliseconds patience) {
-    patience_.expires_after(patience);
-    patience_.async_wait([self = shared_from_this()](error_code error) {
-      if (error || self->server_ == nullptr) return;
+    call_after(patience_, patience, [self = shared_from_this()] {
+      if (self->server_ == nullptr) return;
       if (!self->answering_) return self->end();
       ++self->asked_;  // The handler may still answer; that answer is ignored.
       self->follow_ = false;
@@ -194,10 +194,8 @@ class ControlServer::Session : public std::enable_shared_from_this<Session> {
   void look_again_later() {
     answering_ = false;
     patience_.cancel();
-    look_.expires_after(server_->options_.follow_period);
-    look_.async_wait([self = shared_from_this()](error_code error) {
-      if (error || self->server_ == nullptr) return;
-      self->ask_for_logs();
+    call_after(look_, server_->options_.follow_period, [self = shared_from_this()] {
+      if (self->server_ != nullptr) self->ask_for_logs();
     });
   }
 
@@ -276,9 +274,8 @@ void ControlServer::accept_next() {
 }
 
 void ControlServer::accept_after_a_pause() {
-  pause_.expires_after(kAcceptRetryPause);
-  pause_.async_wait([this, is_open = open_](error_code error) {
-    if (!error && *is_open) accept_next();
+  call_after(pause_, kAcceptRetryPause, [this, is_open = open_] {
+    if (*is_open) accept_next();
   });
 }
 

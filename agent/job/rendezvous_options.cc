@@ -64,8 +64,8 @@ RendezvousOptions rendezvous_options(const LaunchSpec& spec, const NodeFacts& no
   options.local_addr = rendezvous.local_addr;
   options.interface = rendezvous.iface.value_or("");
   options.token = node.token;
-  options.store_allow = rendezvous.store_allow;
-  options.store_allow_any = rendezvous.store_allow_any;
+  options.clients.allow = rendezvous.store_allow;
+  options.clients.allow_any = rendezvous.store_allow_any;
   options.store_bytes_max = rendezvous.store_bytes_max;
   options.join = own_join(spec, node);
   options.reach_timeout =

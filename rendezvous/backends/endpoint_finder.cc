@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/net/call_after.h"
 #include "rendezvous/net/interfaces.h"
 #include "rendezvous/net/port_holder.h"
 
@@ -92,12 +93,10 @@ void EndpointFinder::listen_at(const ListenPlan& plan) {
   const auto now = std::chrono::steady_clock::now();
   if (!taken_since_) taken_since_ = now;
   if (error.error_number == EADDRINUSE && now - *taken_since_ < options_.taken_patience) {
-    retry_.expires_after(std::chrono::milliseconds(20));
-    retry_.async_wait(
-        [this, plan, dial = std::weak_ptr<int>(dial_)](boost::system::error_code stopped) {
-          if (!stopped && dial.lock()) listen_at(plan);
-        });
-    return;
+    return call_after(retry_, std::chrono::milliseconds(20),
+                      [this, plan, dial = std::weak_ptr<int>(dial_)] {
+                        if (dial.lock()) listen_at(plan);
+                      });
   }
   // A connection that holds the port will end: the node retries until its time-out.
   const auto held = error.error_number == EADDRINUSE ? connection_at(options_.port) : std::nullopt;

@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "rendezvous/base/text.h"
+#include "rendezvous/net/call_after.h"
 
 namespace muster {
 namespace {
@@ -177,10 +178,7 @@ void HostFinder::want_ending(const membership::End& end) {
 void HostFinder::retire(std::function<void()> done) {
   cancel();
   retired_ = std::move(done);
-  retire_timer_.expires_after(kRetirePatience);
-  retire_timer_.async_wait([this](boost::system::error_code error) {
-    if (!error) on_retired();
-  });
+  call_after(retire_timer_, kRetirePatience, [this] { on_retired(); });
   post(hosting::Retired{});
 }
 

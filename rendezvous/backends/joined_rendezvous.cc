@@ -13,6 +13,7 @@
 #include "rendezvous/backends/keeper_finder.h"
 #include "rendezvous/backends/known_host_finder.h"
 #include "rendezvous/membership/random_ids.h"
+#include "rendezvous/net/call_after.h"
 #include "rendezvous/net/interfaces.h"
 #include "rendezvous/net/local_users.h"
 
@@ -48,15 +49,13 @@ Coordinator::Options hosting_options(const RendezvousOptions& options) {
   hosting.token = options.token;
   hosting.only_own_job = options.way == RendezvousOptions::Way::known_host ||
                          options.way == RendezvousOptions::Way::etcd;
-  hosting.may_be_followed = others_may_host(options);
+  hosting.membership.may_be_followed = others_may_host(options);
   hosting.worker_port = options.worker_port;
-  hosting.judge = options.judge;
-  hosting.lost_network = [had_one = has_network()] { return had_one && !has_network(); };
+  hosting.membership.judge = options.judge;
+  hosting.membership.lost_network = [had_one = has_network()] { return had_one && !has_network(); };
   hosting.multi_node = options.join.nodes_max + options.join.spares > 1;
-  hosting.store_allow_any = options.store_allow_any;
-  hosting.store_allow = options.store_allow;
   hosting.store_bytes_max = options.store_bytes_max;
-  hosting.worker_users = options.worker_users;
+  hosting.clients = options.clients;
   return hosting;
 }
 
@@ -193,8 +192,8 @@ MemberClient::Options JoinedRendezvous::client_options(const std::string& advert
   // Not with etcd: its record names one host, so there is no next port to try.
   client.only_this_job = options_.way == RendezvousOptions::Way::known_host;
   client.advertised = advertised;
-  client.clients = {options_.worker_users, options_.store_allow_any, options_.store_allow,
-                    std::make_shared<LocalUsers>()};
+  client.clients = options_.clients;
+  client.clients.local = std::make_shared<LocalUsers>();
   return client;
 }
 
@@ -224,8 +223,9 @@ HostFinder::Handlers JoinedRendezvous::finder_handlers() {
 void JoinedRendezvous::host(HostFinder::Post post) {
   CHECK(coordinator_ == nullptr);
   Coordinator::Options hosting = hosting_;
-  hosting.instance = post.instance != 0 ? post.instance : random_u64();
-  hosting.past = std::move(post.past);
+  const uint64_t instance = post.instance != 0 ? post.instance : random_u64();
+  hosting.membership.host_instance = instance;
+  hosting.membership.past = std::move(post.past);
   hosting.hint = host_hint(options_, post.endpoint_here);
   if (options_.fixed_master_addr && post.endpoint_here && !is_own_address(*post.endpoint_here)) {
     handlers_.say(fmt::format(
@@ -235,7 +235,7 @@ void JoinedRendezvous::host(HostFinder::Post post) {
         options_.host));
   }
   if (others_may_host(options_)) {
-    hosting.round_wanted = [this, instance = hosting.instance](const membership::Formed& round) {
+    hosting.round_wanted = [this, instance](const membership::Formed& round) {
       finder_->want_round(round, instance);
     };
     hosting.ending_wanted = [this](const membership::End& end) { finder_->want_ending(end); };
@@ -284,10 +284,8 @@ void JoinedRendezvous::close(std::function<void()> closed) {
 // The machine bounds how long a goodbye takes; the count guards against a bug in that.
 void JoinedRendezvous::wait_for_goodbye(int looks_left) {
   if (client_.is_over() || looks_left == 0) return leave_host();
-  goodbye_timer_.expires_after(kGoodbyeLook);
-  goodbye_timer_.async_wait([this, looks_left](boost::system::error_code error) {
-    if (!error) wait_for_goodbye(looks_left - 1);
-  });
+  call_after(goodbye_timer_, kGoodbyeLook,
+             [this, looks_left] { wait_for_goodbye(looks_left - 1); });
 }
 
 void JoinedRendezvous::leave_host() {

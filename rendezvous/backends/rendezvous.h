@@ -11,21 +11,19 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
-#include <sys/types.h>
 
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/etcd/etcd_options.h"
 #include "rendezvous/membership/agent_protocol.h"
+#include "rendezvous/membership/client_check.h"
 #include "rendezvous/membership/member.h"
 #include "rendezvous/membership/membership.h"
-#include "rendezvous/net/address.h"
 #include "rendezvous/net/places.h"
 
 namespace muster {
@@ -47,15 +45,13 @@ struct RendezvousOptions {
   bool fixed_master_addr = false;  // static: MASTER_ADDR is `host` as typed.
   std::optional<int> worker_port;  // The workers' store listens here instead (0: a free port).
   std::optional<std::string> local_addr;
-  std::string interface;                        // --iface
-  std::string token;                            // Empty: none.
-  bool store_allow_any = false;                 // No filter.
-  std::vector<Network> store_allow;             // Allowed besides the members.
+  std::string interface;  // --iface
+  std::string token;      // Empty: none.
+  // Who may use the store besides the members; `users` is called on the rendezvous' thread. `local`
+  // is not used.
+  ClientCheck::Options clients;
   size_t store_bytes_max = size_t{1} << 30;     // Keys and values.
   size_t connections_max = Places::kUnlimited;  // Open to this node at a time.
-  // Returns the users that the job's processes run as on this machine, who may use the store like
-  // this one and root; called on the rendezvous' thread. Null: every user of this machine may.
-  std::function<std::set<uid_t>()> worker_users;
   membership::Join join;     // Our identity, without agent and what a connection adds.
   membership::Judge judge;   // Used if this node hosts; called on the rendezvous' thread.
   Duration reach_timeout{};  // Give up after this long without a host; zero: the join time-out.

@@ -35,10 +35,10 @@ SoloRendezvous::StoreAddress SoloRendezvous::place_of(const RendezvousOptions& o
     place.addresses = {SocketAddress{IpAddress::any_v6(), 0}};
     place.master_addr = address ? IpAddress::loopback_v4().to_string() : options.host;
   }
-  if ((address && address->is_loopback()) || options.store_allow_any) return place;
+  if ((address && address->is_loopback()) || options.clients.allow_any) return place;
   place.allowed = own_networks();
-  place.allowed->insert(place.allowed->end(), options.store_allow.begin(),
-                        options.store_allow.end());
+  const std::vector<Network>& more = options.clients.allow;
+  place.allowed->insert(place.allowed->end(), more.begin(), more.end());
   return place;
 }
 
@@ -52,8 +52,8 @@ JobStore::Options SoloRendezvous::store_options(const RendezvousOptions& options
   store.say = handlers.say;
   store.on_full = handlers.store_full;
   store.bytes_max = options.store_bytes_max;
-  store.clients = {options.worker_users, options.store_allow_any, options.store_allow,
-                   std::make_shared<LocalUsers>()};
+  store.clients = options.clients;
+  store.clients.local = std::make_shared<LocalUsers>();
   return store;
 }
 

@@ -85,8 +85,9 @@ void Coordinator::on_agent(Arrival arrival) {
   const LocalUsers::Found user = local_->look(arrival.fd.get());
   const auto session = std::make_shared<AgentSession>(
       io_, std::move(arrival),
-      AgentSession::Options{options_.token, options_.instance, options_.secret, options_.job_id,
-                            options_.only_own_job, foreign_user(user), options_.unsent_bytes_max});
+      AgentSession::Options{options_.token, options_.membership.host_instance, options_.secret,
+                            options_.job_id, options_.only_own_job, foreign_user(user),
+                            options_.unsent_bytes_max});
   sessions_[id] = session;
   handshakes_.emplace_back(std::chrono::steady_clock::now() + options_.handshake_limit, id);
   if (handshakes_.size() == 1) expire_handshakes();
@@ -198,22 +199,19 @@ HostedJob* Coordinator::make_job(const std::string& id) {
   HostedJob::Options job;
   job.id = id;
   job.own_agent = options_.own_agent;
-  job.membership.host_instance = options_.instance;
-  job.membership.judge = options_.judge;
-  job.membership.lost_network = options_.lost_network;
-  job.membership.may_be_followed = options_.may_be_followed;
+  job.membership = options_.membership;
   if (id == options_.job_id) {
-    job.membership.past = options_.past;
     job.hint = options_.hint;
+  } else {
+    job.membership.past = {};
   }
-  job.membership.reconnect_grace = options_.reconnect_grace;
   job.store.addresses = listener_->local_endpoints();
   job.store.places = listener_->places();
   job.store.say = [this](const std::string& text) { say(text); };
   job.store.on_full = id == options_.job_id ? options_.on_store_full : job.store.say;
   job.store.bytes_max = options_.store_bytes_max;
-  job.store.clients = {options_.worker_users, options_.store_allow_any, options_.store_allow,
-                       local_};
+  job.store.clients = options_.clients;
+  job.store.clients.local = local_;
   if (id == options_.job_id && options_.worker_port) {
     job.store.port = *options_.worker_port;
   } else if (id == options_.job_id) {

@@ -25,6 +25,7 @@
 
 #include "rendezvous/base/time.h"
 #include "rendezvous/membership/agent_protocol.h"
+#include "rendezvous/membership/client_check.h"
 #include "rendezvous/membership/membership.h"
 #include "rendezvous/net/address.h"
 #include "rendezvous/net/listener.h"
@@ -40,27 +41,20 @@ class Coordinator {
   struct Options {
     std::string job_id;             // The job whose store shares the port.
     membership::AgentId own_agent;  // This process's: node rank 0 unless another node has it.
-    uint64_t instance = 0;          // Random: a host that returns has another one.
     std::string secret;             // Random; see AgentSession.
     std::string token;              // Empty: none is required.
-    membership::Past past;          // job_id's.
     std::string hint;               // job_id's; see HostedJob.
     // A round of job_id wants to begin; it waits for grant(). Null: it begins at once.
     std::function<void(const membership::Formed&)> round_wanted;
     // job_id wants to end; it waits for grant_ending(). Null: it ends at once.
     std::function<void(const membership::End&)> ending_wanted;
-    membership::Judge judge;
-    std::function<bool()> lost_network;  // See Membership.
-    bool may_be_followed = false;        // See Membership.
-    bool only_own_job = false;           // Agents of other jobs are turned away.
-    std::optional<int> worker_port;      // job_id's store listens there instead (0: a free one).
-    bool store_allow_any = false;
-    std::vector<Network> store_allow;  // Allowed besides the members.
+    Membership::Options membership;  // `past` is job_id's.
+    bool only_own_job = false;       // Agents of other jobs are turned away.
+    std::optional<int> worker_port;  // job_id's store listens there instead (0: a free one).
     size_t store_bytes_max = size_t{1} << 30;
-    std::function<std::set<uid_t>()> worker_users;  // See RendezvousOptions.
-    bool multi_node = true;                         // A missing token is worth a warning.
+    ClientCheck::Options clients;  // See RendezvousOptions.
+    bool multi_node = true;        // A missing token is worth a warning.
     Duration handshake_limit = std::chrono::seconds(10);
-    Duration reconnect_grace = Membership::Options().reconnect_grace;
     size_t unsent_bytes_max = size_t{4} << 20;
     size_t jobs_max = 1024;
     size_t agents_max = 65536;

@@ -16,6 +16,7 @@
 #include "rendezvous/membership/membership_text.h"
 #include "rendezvous/membership/random_ids.h"
 #include "rendezvous/membership/store_probe.h"
+#include "rendezvous/net/call_after.h"
 #include "rendezvous/net/interfaces.h"
 
 namespace muster {
@@ -85,9 +86,9 @@ MemberClient::~MemberClient() {
 // Wraps `call` so that it does nothing once this link is replaced or this object is gone.
 template <typename Call>
 auto MemberClient::while_linked(Call call) {
-  return [this, weak = std::weak_ptr(link_), call = std::move(call)](auto&& argument) {
+  return [this, weak = std::weak_ptr(link_), call = std::move(call)](auto&&... arguments) {
     if (const auto held = weak.lock(); held && held == link_)
-      call(std::forward<decltype(argument)>(argument));
+      call(std::forward<decltype(arguments)>(arguments)...);
   };
 }
 
@@ -154,14 +155,8 @@ void MemberClient::on_dialled(DialOutcome outcome) {
 
   link.stream->start({while_linked([this](std::string_view bytes) { on_bytes(bytes); }),
                       while_linked([this](const std::string& why) { on_closed(why); })});
-  link.limit.expires_after(options_.handshake_limit);
-  link.limit.async_wait(while_linked([this](boost::system::error_code error) {
-    if (!error) on_handshake_limit();
-  }));
-  link.silence.expires_after(kSilenceBeforeProbe);
-  link.silence.async_wait(while_linked([this](boost::system::error_code error) {
-    if (!error) on_silence();
-  }));
+  call_after(link.limit, options_.handshake_limit, while_linked([this] { on_handshake_limit(); }));
+  call_after(link.silence, kSilenceBeforeProbe, while_linked([this] { on_silence(); }));
   std::string bytes(membership::kMagic);
   membership::encode(membership::AgentMessage(Hello{membership::kProtocolVersion, options_.job_id,
                                                     link.agent_nonce, options_.only_this_job}),
@@ -368,10 +363,10 @@ void MemberClient::nodes(std::function<void(std::vector<membership::NodeLine>)> 
 void MemberClient::ask() {
   ++question_.id;
   const bool joined = is_joined();
-  question_limit_.expires_after(joined ? kAnswerPatience : Duration::zero());
-  question_limit_.async_wait([this, id = question_.id](boost::system::error_code error) {
-    if (!error && id == question_.id) forget_question();
-  });
+  call_after(question_limit_, joined ? kAnswerPatience : Duration::zero(),
+             [this, id = question_.id] {
+               if (id == question_.id) forget_question();
+             });
   if (!joined) return;
   write(membership::Query{question_.id});
 }

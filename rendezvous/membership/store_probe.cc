@@ -7,6 +7,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "rendezvous/membership/byte_stream.h"
+#include "rendezvous/net/call_after.h"
 #include "rendezvous/net/connect.h"
 #include "rendezvous/store/tcpstore_codec.h"
 
@@ -55,9 +56,8 @@ StoreProbe::StoreProbe(boost::asio::io_context& io, const SocketAddress& address
                        std::function<void(bool)> done)
     : state_(std::make_shared<State>(io, std::move(done))) {
   const std::weak_ptr<State> weak = state_;
-  state_->limit.expires_after(kProbeLimit);
-  state_->limit.async_wait([weak](boost::system::error_code error) {
-    if (const auto state = weak.lock(); state && !error) state->finish(false);
+  call_after(state_->limit, kProbeLimit, [weak] {
+    if (const auto state = weak.lock()) state->finish(false);
   });
   const auto on_connected = [&io, weak](NetResult<TcpSocket> socket) {
     const auto state = weak.lock();

@@ -15,6 +15,7 @@
 
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/random.h"
+#include "rendezvous/net/call_after.h"
 #include "rendezvous/net/connect.h"
 #include "rendezvous/net/first_bytes.h"
 #include "rendezvous/net/interfaces.h"
@@ -89,9 +90,8 @@ struct ClaimState : std::enable_shared_from_this<ClaimState> {
   void send_nonce(TcpSocket connected) {
     socket.emplace(std::move(connected));
     reached = remote_address_of(socket->native_handle());
-    limit.expires_at(deadline);
-    limit.async_wait([self = shared_from_this()](boost::system::error_code error) {
-      if (!error) self->lost("the process there does not answer the agents' protocol");
+    call_at(limit, deadline, [self = shared_from_this()] {
+      self->lost("the process there does not answer the agents' protocol");
     });
     message = std::string(kProbeMagic) + nonce;
     boost::asio::async_write(*socket, boost::asio::buffer(message),

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "rendezvous/base/unique_fd.h"
+#include "rendezvous/net/call_after.h"
 #include "rendezvous/net/interfaces.h"
 
 namespace muster {
@@ -90,10 +91,7 @@ struct ConnectState : std::enable_shared_from_this<ConnectState> {
 
   void start(const std::vector<SocketAddress>& addresses) {
     todo = interleave_families(addresses);
-    limit.expires_at(deadline);
-    limit.async_wait([self = shared_from_this()](boost::system::error_code error) {
-      if (!error) self->give_up();
-    });
+    call_at(limit, deadline, [self = shared_from_this()] { self->give_up(); });
     try_next();
   }
 
@@ -117,10 +115,7 @@ struct ConnectState : std::enable_shared_from_this<ConnectState> {
           self->ended(attempt, error.value());
         });
     if (todo.empty()) return;
-    next.expires_after(options.attempt_delay);
-    next.async_wait([self = shared_from_this()](boost::system::error_code error) {
-      if (!error) self->try_next();
-    });
+    call_after(next, options.attempt_delay, [self = shared_from_this()] { self->try_next(); });
   }
 
   static int prepare(TcpSocket& socket, const SocketAddress& to) {

@@ -15,6 +15,7 @@
 
 #include "rendezvous/base/steady_now.h"
 #include "rendezvous/base/time.h"
+#include "rendezvous/net/call_after.h"
 
 namespace muster {
 
@@ -56,10 +57,10 @@ class Drive {
       timer_.cancel();
       return;
     }
-    timer_.expires_at(Deadline(deadline.time_since_epoch()));
     // An expired wait cannot be cancelled; this object may be destroyed before the handler runs.
-    timer_.async_wait([this, alive = std::weak_ptr(alive_)](boost::system::error_code error) {
-      if (error || alive.expired()) return;
+    const Deadline due(deadline.time_since_epoch());
+    call_at(timer_, due, [this, alive = std::weak_ptr(alive_)] {
+      if (alive.expired()) return;
       armed_for_ = kNever;
       post(TickEvent{});
     });

@@ -16,6 +16,7 @@
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/unique_fd.h"
+#include "rendezvous/net/call_after.h"
 #include "rendezvous/net/connect.h"
 #include "rendezvous/net/first_bytes.h"
 #include "rendezvous/net/half_open.h"
@@ -147,9 +148,8 @@ struct Listener::State : std::enable_shared_from_this<State> {
     boost::system::error_code ignored;
     for (const auto& socket : sockets)
       socket->cancel(ignored);
-    pause.expires_after(time);
-    pause.async_wait([self = shared_from_this()](boost::system::error_code error) {
-      if (error || self->closed) return;
+    call_after(pause, time, [self = shared_from_this()] {
+      if (self->closed) return;
       self->pausing = false;
       for (const auto& socket : self->sockets)
         self->wait_for_connections(*socket);
@@ -225,9 +225,8 @@ struct Listener::State : std::enable_shared_from_this<State> {
       forget(unidentified.begin()->first);
     }
     if (unidentified.empty()) return;
-    expiry.expires_at(unidentified.begin()->second.deadline);
-    expiry.async_wait([self = shared_from_this()](boost::system::error_code error) {
-      if (!error && !self->closed) self->expire();
+    call_at(expiry, unidentified.begin()->second.deadline, [self = shared_from_this()] {
+      if (!self->closed) self->expire();
     });
   }
 
@@ -253,9 +252,8 @@ struct Listener::State : std::enable_shared_from_this<State> {
   }
 
   void say_crowd_after(Duration time) {
-    crowd_line.expires_after(time);
-    crowd_line.async_wait([self = shared_from_this()](boost::system::error_code error) {
-      if (error || self->closed) return;
+    call_after(crowd_line, time, [self = shared_from_this()] {
+      if (self->closed) return;
       const Crowd gone = std::exchange(self->crowd, {});
       if (gone.count == 0) return;
       self->crowd.line_is_due = true;

@@ -14,6 +14,7 @@
 
 #include "rendezvous/base/process_limit.h"
 #include "rendezvous/base/quiet_thread.h"
+#include "rendezvous/net/call_after.h"
 
 namespace muster {
 namespace {
@@ -145,9 +146,7 @@ void Resolver::resolve(const std::string& host, uint16_t port, Deadline deadline
     boost::asio::post(io_, [pending, ip = *address] { pending->finish(std::vector{ip}); });
     return;
   }
-  pending->timer.expires_at(deadline);
-  pending->timer.async_wait([pending](boost::system::error_code error) {
-    if (error) return;
+  call_at(pending->timer, deadline, [pending] {
     pending->finish(tl::unexpected(resolver_error(
         fmt::format("the name '{}' could not be looked up in time; check /etc/resolv.conf and "
                     "the name server",

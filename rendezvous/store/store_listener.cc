@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include "rendezvous/base/unique_fd.h"
+#include "rendezvous/net/call_after.h"
 #include "rendezvous/store/store_sockets.h"
 
 namespace muster {
@@ -72,9 +73,8 @@ void StoreListener::accept_batch() {
 
 void StoreListener::pause() {
   pauses_++;
-  pause_timer_.expires_after(kAcceptPause);
-  pause_timer_.async_wait([this, alive = alive_](boost::system::error_code error) {
-    if (!error && *alive) accept_batch();
+  call_after(pause_timer_, kAcceptPause, [this, alive = alive_] {
+    if (*alive) accept_batch();
   });
 }
 

@@ -18,6 +18,7 @@
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/random.h"
 #include "rendezvous/base/steady_now.h"
+#include "rendezvous/net/call_after.h"
 #include "rendezvous/net/drive.h"
 #include "rendezvous/net/interfaces.h"
 #include "rendezvous/store/store_calls.h"
@@ -451,9 +452,8 @@ void StoreServer::arm_handshake_timer() {
   const Instant deadline = machine_ ? machine_->next_deadline() : kNever;
   if (deadline == kNever || deadline >= handshake_armed_) return;
   handshake_armed_ = deadline;
-  handshake_timer_.expires_at(std::chrono::steady_clock::time_point(deadline.time_since_epoch()));
-  handshake_timer_.async_wait([this, alive = alive_](boost::system::error_code error) {
-    if (error || !*alive) return;
+  call_at(handshake_timer_, Deadline(deadline.time_since_epoch()), [this, alive = alive_] {
+    if (!*alive) return;
     handshake_armed_ = kNever;
     if (machine_) drop_late();
   });

@@ -18,6 +18,7 @@
 #include <sys/socket.h>
 
 #include "rendezvous/base/random.h"
+#include "rendezvous/net/call_after.h"
 #include "rendezvous/store/store_listener.h"
 #include "rendezvous/store/store_server.h"
 #include "worker_lib/fork_guard.h"
@@ -92,10 +93,7 @@ struct HostStore::Server {
       io.stop();  // Ends the thread; the next store frees the rest.
       return;
     }
-    look.expires_after(kRetiredLook);
-    look.async_wait([this](boost::system::error_code error) {
-      if (!error) look_whether_needed();
-    });
+    call_after(look, kRetiredLook, [this] { look_whether_needed(); });
   }
 
   bool take_up_again() {

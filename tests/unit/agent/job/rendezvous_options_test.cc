@@ -151,12 +151,12 @@ TEST(MeetingOptionsOf, TheReachTimeoutDefaultsToTheJoinTimeout) {
 TEST(MeetingOptionsOf, TheStoresAllowListAndSizeArePassedOn) {
   LaunchSpec spec = meeting_spec("c10d", 2, 2);
   spec.rendezvous.store_allow = {Network(IpAddress::loopback_v4(), 8)};
-  EXPECT_EQ(rendezvous_options(spec, kNode).store_allow, spec.rendezvous.store_allow);
-  EXPECT_FALSE(rendezvous_options(spec, kNode).store_allow_any);
+  EXPECT_EQ(rendezvous_options(spec, kNode).clients.allow, spec.rendezvous.store_allow);
+  EXPECT_FALSE(rendezvous_options(spec, kNode).clients.allow_any);
   spec.rendezvous.store_bytes_max = 4711;
   EXPECT_EQ(rendezvous_options(spec, kNode).store_bytes_max, 4711U);
   spec.rendezvous.store_allow_any = true;
-  EXPECT_TRUE(rendezvous_options(spec, kNode).store_allow_any);
+  EXPECT_TRUE(rendezvous_options(spec, kNode).clients.allow_any);
 }
 
 }  // namespace

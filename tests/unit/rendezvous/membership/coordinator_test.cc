@@ -31,7 +31,7 @@ class Host {
                 const ListenOptions& listen = {}) {
     auto listener = Listener::open(loop, {SocketAddress{IpAddress::loopback_v4(), 0}}, listen);
     if (options.job_id.empty()) options.job_id = "job";
-    options.instance = 42;
+    options.membership.host_instance = 42;
     options.say = [this](const std::string& text) { said.push_back(text); };
     coordinator = std::make_unique<Coordinator>(loop, std::move(*listener), std::move(options));
   }

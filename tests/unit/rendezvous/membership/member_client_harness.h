@@ -113,8 +113,9 @@ inline std::unique_ptr<Coordinator> host_with(boost::asio::io_context& loop,
   Coordinator::Options options;
   options.job_id = "job";
   options.token = token;
-  options.instance = 42;
-  options.reconnect_grace = kTestPatience;  // However busy the machine is, no agent is lost.
+  options.membership.host_instance = 42;
+  // However busy the machine is, no agent is lost.
+  options.membership.reconnect_grace = kTestPatience;
   return std::make_unique<Coordinator>(loop, std::move(*listener), options);
 }
 

@@ -223,7 +223,7 @@ TEST(MemberClient, StopsIfTheHostVanishesAndRejoinsItsSuccessor) {
   client.client->post(member::ReadyForRound{});
   Coordinator::Options options;
   options.job_id = "job";
-  options.instance = 43;
+  options.membership.host_instance = 43;
   auto listener = Listener::open(loop, {place});
   ASSERT_TRUE(listener);
   const Coordinator again(loop, std::move(*listener), options);
