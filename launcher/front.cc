@@ -30,6 +30,7 @@
 #include "rendezvous/base/process_end.h"
 #include "rendezvous/base/process_limit.h"
 #include "rendezvous/base/stderr_line.h"
+#include "rendezvous/base/steady_now.h"
 #include "rendezvous/base/unique_fd.h"
 
 namespace muster {
@@ -120,7 +121,6 @@ class Front {
   int supervise();
 
  private:
-  int patience_ms() const;
   void on_signal(const signalfd_siginfo& info);
   void on_stop_signal(const signalfd_siginfo& info);
   bool is_repetition(int signal, Sender sender) const;
@@ -160,7 +160,9 @@ int Front::supervise() {
     pollfd fds[] = {{signal_fd_, POLLIN, 0},
                     {agent_end_.get(), POLLIN, 0},
                     {agent_talks_ ? control_fd_ : -1, POLLIN, 0}};
-    const int ready = poll(fds, std::size(fds), patience_ms());
+    const Deadline patience =
+        kill_requested_at_ ? *kill_requested_at_ + kAgentPatienceAfterKill : Deadline::max();
+    const int ready = poll(fds, std::size(fds), poll_timeout(patience));
     if (fds[2].revents != 0) hear_agent();
     if (exit_code_ || (fds[1].revents & POLLIN) != 0) return finish();
     if (ready == 0) {
@@ -177,13 +179,6 @@ int Front::supervise() {
       on_signal(info);
     }
   }
-}
-
-// The timeout for poll(): none until the user has asked to kill.
-int Front::patience_ms() const {
-  if (!kill_requested_at_) return -1;
-  const auto left = *kill_requested_at_ + kAgentPatienceAfterKill - SteadyClock::now();
-  return std::max(0, static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left).count()));
 }
 
 void Front::on_signal(const signalfd_siginfo& info) {

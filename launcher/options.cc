@@ -162,8 +162,7 @@ constexpr int kRequeuesMax = 1000;
 
 // Reads the flags that only Slurm can serve.
 void read_requeue(Settings& settings, const std::optional<EngineFacts>& engine, LaunchSpec& spec) {
-  settings.read("notice-before", spec.notice_before_s,
-                [](const std::string& text) { return parse_seconds(text, false); });
+  settings.read("notice-before", spec.notice_before_s, seconds_above_0);
   if (settings.given("requeue")) {
     spec.requeue_max = kRequeuesMax;
     if (!settings.text("requeue", "").empty())
@@ -178,8 +177,7 @@ void read_requeue(Settings& settings, const std::optional<EngineFacts>& engine, 
 
 void read_monitor_interval(Settings& settings) {
   double ignored = 0;
-  settings.read("monitor-interval", ignored,
-                [](const std::string& text) { return parse_seconds(text, false); });
+  settings.read("monitor-interval", ignored, seconds_above_0);
   settings.warn_without_effect("monitor-interval",
                                "here: muster notices at once when a worker ends, and never polls");
 }
@@ -213,8 +211,7 @@ void read_hangs(Settings& settings, LaunchSpec& spec) {
   settings.read("hang-timeout", hang_timeout_s, parse_hang_timeout);
   spec.hang.off = !hang_timeout_s;
   spec.hang.hang_timeout_s = hang_timeout_s.value_or(spec.hang.hang_timeout_s);
-  settings.read("busy-timeout", spec.hang.busy_timeout_s,
-                [](const std::string& text) { return parse_seconds(text, false); });
+  settings.read("busy-timeout", spec.hang.busy_timeout_s, seconds_above_0);
   const std::string action = settings.choice("on-hang");
   if (action == "report") spec.hang.on_hang = OnHang::report;
   if (action == "restart") spec.hang.on_hang = OnHang::restart;

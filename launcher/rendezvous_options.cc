@@ -318,8 +318,7 @@ Parsed<double> parse_lease(const std::string& text) {
 
 void read_times(Settings& settings, RendezvousSpec& spec) {
   if (!settings.error()) take_conf(spec);
-  settings.read("start-timeout", spec.times.join_timeout_s,
-                [](const std::string& text) { return parse_seconds(text, false); });
+  settings.read("start-timeout", spec.times.join_timeout_s, seconds_above_0);
   if (settings.given("start-timeout")) spec.times.reach_timeout_s.reset();
   settings.read("lease", spec.times.lease_s, parse_lease);
 }

@@ -22,6 +22,7 @@
 #include "rendezvous/base/hex.h"
 #include "rendezvous/base/random.h"
 #include "rendezvous/base/stderr_line.h"
+#include "rendezvous/base/steady_now.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/unique_fd.h"
 
@@ -44,10 +45,8 @@ bool saw(SignalWitness& witness, int signal) {
       if (seen->sender == Sender::engine && seen->signal == signal && begun - seen->when < kOld)
         return true;
     }
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(
-        begun + kNextDoor - std::chrono::steady_clock::now());
     pollfd waiting{witness.fd(), POLLIN, 0};
-    if (left.count() <= 0 || poll(&waiting, 1, static_cast<int>(left.count())) <= 0) return false;
+    if (poll(&waiting, 1, poll_timeout(begun + kNextDoor)) <= 0) return false;
   }
 }
 

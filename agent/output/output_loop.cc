@@ -26,12 +26,6 @@ constexpr size_t kReadMax = size_t{256} << 10;  // Stays in the second-level cac
 constexpr size_t kTerminalRest = size_t{1} << 20;
 constexpr size_t kKeptAttempts = 5;  // A job that restarts a thousand times must not fill /tmp.
 
-int epoll_timeout(Instant now, Instant deadline) {
-  if (deadline == kNever) return -1;
-  if (deadline <= now) return 0;
-  return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(deadline - now).count());
-}
-
 // A console that is gone ends the workers that print there, as `| head` does, but only after this
 // time: the signal that ended its reader may be on its way to us.
 constexpr auto kStopMayFollow = std::chrono::milliseconds(250);
@@ -77,7 +71,7 @@ void OutputLoop::run() {
     events_.resize(streams_.size() + 1);
     const Instant before = steady_now();
     const int count = ::epoll_wait(epoll_.get(), events_.data(), static_cast<int>(events_.size()),
-                                   epoll_timeout(before, next_deadline()));
+                                   poll_timeout(next_deadline()));
     // All signals are blocked, so EINTR means SIGSTOP and SIGCONT: see signal(7).
     if (count < 0 && errno == EINTR && !stood_still_since_) stood_still_since_ = before;
     handle_events(static_cast<size_t>(std::max(count, 0)));

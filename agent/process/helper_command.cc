@@ -15,6 +15,7 @@
 
 #include "agent/process/exit_status.h"
 #include "agent/process/spawn.h"
+#include "rendezvous/base/steady_now.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/unique_fd.h"
 
@@ -25,17 +26,12 @@ using SteadyClock = std::chrono::steady_clock;
 
 constexpr size_t kPrintedMax = size_t{4} << 20;
 
-int milliseconds_until(SteadyClock::time_point end) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - SteadyClock::now());
-  return static_cast<int>(std::max<std::chrono::milliseconds::rep>(0, left.count()));
-}
-
 // Reads until the program closes its side; false if that takes until `end`.
 bool read_all(int fd, SteadyClock::time_point end, std::string& text) {
   std::array<char, 4096> buffer;
   for (;;) {
     pollfd waiting{fd, POLLIN, 0};
-    if (poll(&waiting, 1, milliseconds_until(end)) == 0) return false;
+    if (poll(&waiting, 1, poll_timeout(end)) == 0) return false;
     const ssize_t n = read(fd, buffer.data(), buffer.size());
     if (n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN)) return true;
     if (n > 0 && text.size() < kPrintedMax) text.append(buffer.data(), static_cast<size_t>(n));
@@ -91,7 +87,7 @@ Result<HelperOutcome> run_helper(const std::vector<std::string>& argv,
   HelperOutcome outcome;
   pollfd ended{child->end.get(), POLLIN, 0};
   const bool late =
-      !read_all(ours.get(), end, outcome.printed) || poll(&ended, 1, milliseconds_until(end)) == 0;
+      !read_all(ours.get(), end, outcome.printed) || poll(&ended, 1, poll_timeout(end)) == 0;
   if (late) kill(child->pid, SIGKILL);
   siginfo_t info{};
   waitid(P_PID, static_cast<id_t>(child->pid), &info, WEXITED);

@@ -39,6 +39,9 @@ Parsed<double> parse_number(std::string_view text);
 
 // Accepts seconds up to 1e9, and zero only if allowed.
 Parsed<double> parse_seconds(std::string_view text, bool zero_allowed);
+inline Parsed<double> seconds_above_0(std::string_view text) {
+  return parse_seconds(text, false);
+}
 
 Parsed<std::string> parse_choice(std::string_view text, std::span<const std::string_view> choices);
 

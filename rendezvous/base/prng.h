@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstdint>
 
 namespace muster {
@@ -20,14 +21,14 @@ class Prng {
   }
 
   uint64_t next() {
-    const uint64_t result = rotl(state_[1] * 5, 7) * 9;
+    const uint64_t result = std::rotl(state_[1] * 5, 7) * 9;
     const uint64_t t = state_[1] << 17;
     state_[2] ^= state_[0];
     state_[3] ^= state_[1];
     state_[1] ^= state_[2];
     state_[0] ^= state_[3];
     state_[2] ^= t;
-    state_[3] = rotl(state_[3], 45);
+    state_[3] = std::rotl(state_[3], 45);
     return result;
   }
 
@@ -38,8 +39,6 @@ class Prng {
   bool chance(uint64_t numerator, uint64_t denominator) { return below(denominator) < numerator; }
 
  private:
-  static uint64_t rotl(uint64_t x, int k) { return (x << k) | (x >> (64 - k)); }
-
   std::array<uint64_t, 4> state_{};
 };
 

@@ -35,9 +35,10 @@ inline Instant instant_after(Instant now, Duration wait) {
 }
 
 // The same for a blocking operation: "for ever" is a legal time-out.
-inline Deadline deadline_after(Deadline now, std::chrono::milliseconds wait) {
+template <typename Wait>
+Deadline deadline_after(Deadline now, Wait wait) {
   // Compares in the coarser unit: `wait` may exceed the range of the finer one.
-  const auto most = std::chrono::duration_cast<std::chrono::milliseconds>(Deadline::max() - now);
+  const auto most = std::chrono::duration_cast<Wait>(Deadline::max() - now);
   return wait >= most ? Deadline::max() : now + wait;
 }
 

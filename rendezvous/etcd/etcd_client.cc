@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstdint>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -14,6 +13,7 @@
 
 #include "rendezvous/base/event_fd.h"
 #include "rendezvous/base/random.h"
+#include "rendezvous/base/steady_now.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/etcd/etcd_codec.h"
 
@@ -246,9 +246,8 @@ EtcdClient::Watched EtcdClient::watch(const std::string& json, Deadline until) {
 }
 
 void EtcdClient::pause(Duration time) const {
-  const auto milliseconds = std::chrono::ceil<std::chrono::milliseconds>(time).count();
   pollfd cancelled{cancel_.get(), POLLIN, 0};
-  poll(&cancelled, 1, static_cast<int>(std::max<int64_t>(milliseconds, 0)));
+  poll(&cancelled, 1, poll_timeout(etcd_now() + time));
 }
 
 void EtcdClient::cancel() {

@@ -1,6 +1,5 @@
 #include "rendezvous/etcd/etcd_socket.h"
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -22,6 +21,7 @@
 #include <unistd.h>
 
 #include "rendezvous/base/random.h"
+#include "rendezvous/base/steady_now.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/unique_fd.h"
 #include "rendezvous/net/address.h"
@@ -91,11 +91,8 @@ EtcdResult<UniqueFd> connect_to(const EtcdMember& member, int cancel, Deadline d
 // Waits until `fd` is ready for `events`.
 EtcdResult<void> await(int fd, short events, int cancel, Deadline deadline) {
   for (;;) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(
-        std::min<Duration>(deadline - std::chrono::steady_clock::now(), std::chrono::hours(1)));
     std::array<pollfd, 2> polled{pollfd{fd, events, 0}, pollfd{cancel, POLLIN, 0}};
-    const int timeout = static_cast<int>(std::max<int64_t>(left.count(), 0));
-    if (poll(polled.data(), polled.size(), timeout) < 0) {
+    if (poll(polled.data(), polled.size(), poll_timeout(deadline)) < 0) {
       CHECK(errno == EINTR);
       continue;
     }

@@ -4,6 +4,7 @@
 // noexcept: libstdc++ then stores the hash with the key instead of recomputing it in searches.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -37,7 +38,6 @@ class KeyedHash {
     if (count > 0) std::memcpy(&word, bytes, count);
     return word;
   }
-  static uint64_t rotl(uint64_t x, int k) { return (x << k) | (x >> (64 - k)); }
   static void absorb(uint64_t* v, uint64_t word) {
     v[3] ^= word;
     round(v);
@@ -45,15 +45,15 @@ class KeyedHash {
   }
   static void round(uint64_t* v) {
     v[0] += v[1];
-    v[1] = rotl(v[1], 13) ^ v[0];
-    v[0] = rotl(v[0], 32);
+    v[1] = std::rotl(v[1], 13) ^ v[0];
+    v[0] = std::rotl(v[0], 32);
     v[2] += v[3];
-    v[3] = rotl(v[3], 16) ^ v[2];
+    v[3] = std::rotl(v[3], 16) ^ v[2];
     v[0] += v[3];
-    v[3] = rotl(v[3], 21) ^ v[0];
+    v[3] = std::rotl(v[3], 21) ^ v[0];
     v[2] += v[1];
-    v[1] = rotl(v[1], 17) ^ v[2];
-    v[2] = rotl(v[2], 32);
+    v[1] = std::rotl(v[1], 17) ^ v[2];
+    v[2] = std::rotl(v[2], 32);
   }
 
   uint64_t k0_;

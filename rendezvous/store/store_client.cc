@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "rendezvous/base/steady_now.h"
 #include "rendezvous/net/connect.h"
 #include "rendezvous/store/store_sockets.h"
 #include "rendezvous/store/tcpstore_codec.h"
@@ -32,18 +33,8 @@ constexpr Duration kStoreCancel = std::chrono::seconds{5};
 // buffers: the server may stop reading until they are sent.
 constexpr size_t kStoreTogether = 500;
 
-// Saturates: "forever" is a legal time-out.
 Deadline store_deadline(Duration timeout) {
-  const auto now = SteadyClock::now();
-  return timeout >= Deadline::max() - now ? Deadline::max() : now + timeout;
-}
-
-// Rounds up, so a wait never ends before its deadline; at most an hour per poll().
-int poll_time_until(Deadline deadline) {
-  const auto left = deadline - SteadyClock::now();
-  if (left <= Duration::zero()) return 0;
-  const auto bounded = std::min<Duration>(left, std::chrono::hours{1});
-  return static_cast<int>(std::chrono::ceil<milliseconds>(bounded).count());
+  return deadline_after(SteadyClock::now(), timeout);
 }
 
 std::string store_seconds(Duration duration) {
@@ -111,7 +102,7 @@ class StoreClient::Channel {
   bool ready(short events, Deadline deadline) {
     for (;;) {
       pollfd entry{fd_, events, 0};
-      const int n = ::poll(&entry, 1, poll_time_until(deadline));
+      const int n = ::poll(&entry, 1, poll_timeout(deadline));
       if (n > 0) return true;
       if (n < 0 && errno != EINTR) return break_with(Break::error);
       if (SteadyClock::now() >= deadline) return break_with(Break::late);

@@ -10,8 +10,8 @@
 #include <sys/wait.h>
 
 #include "rendezvous/base/process_end.h"
+#include "rendezvous/base/steady_now.h"
 #include "rendezvous/base/text.h"
-#include "rendezvous/base/time.h"
 #include "worker_lib/spawn/spawn.h"
 #include "worker_lib/watch/process_life.h"
 
@@ -71,10 +71,7 @@ void RankKeeper::await_change(Instant until) {
   std::vector<pollfd> entries;
   for (const StartedRank& rank : started_)
     entries.push_back({rank.end.get(), POLLIN, 0});
-  const auto left = std::clamp<RankClock::duration>(
-      until - RankClock::now(), RankClock::duration::zero(), std::chrono::hours{1});
-  const auto ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
-  poll(entries.data(), entries.size(), static_cast<int>(ms));
+  poll(entries.data(), entries.size(), poll_timeout(until));
 }
 
 // Returns true if the rank has ended.

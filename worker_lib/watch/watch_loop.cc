@@ -30,13 +30,6 @@ constexpr uint64_t kExtraTag = 2;
 // Interval at which the loop notices that the program has closed its descriptors.
 constexpr Duration kDefectLook = std::chrono::seconds(1);
 
-// Returns the time-out for epoll_wait(2), rounded up so that the deadline has passed afterwards.
-int milliseconds_until(Instant deadline) {
-  const auto left = std::max(Duration::zero(), deadline - steady_now());
-  return static_cast<int>(
-      std::chrono::ceil<std::chrono::milliseconds>(std::min(left, kDefectLook)).count());
-}
-
 }  // namespace
 
 WatchLoop::WatchLoop(Options options, GuardedFd epoll, GuardedFd wake)
@@ -144,8 +137,9 @@ void WatchLoop::run() {
 
 void WatchLoop::wait_once() {
   std::array<epoll_event, 64> events;
-  const int count = ::epoll_wait(epoll_.fd(), events.data(), static_cast<int>(events.size()),
-                                 milliseconds_until(next_deadline()));
+  const int count =
+      ::epoll_wait(epoll_.fd(), events.data(), static_cast<int>(events.size()),
+                   poll_timeout(std::min(next_deadline(), steady_now() + kDefectLook)));
   if (count <= 0) {
     if (const std::optional<Failure> failure = deafness(count < 0 && errno != EINTR)) {
       settle(tl::unexpected(*failure));

@@ -1,6 +1,5 @@
 #include "worker_lib/watch/watch_questions.h"
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -12,19 +11,13 @@
 #include <sys/socket.h>
 
 #include "rendezvous/base/random.h"
+#include "rendezvous/base/steady_now.h"
 #include "rendezvous/base/unique_fd.h"
 
 namespace muster::worker::watch {
 namespace {
 
 using Reply = Watch::Questions::Reply;
-
-// Returns the time-out for poll(2), rounded up so that `until` has passed afterwards.
-int poll_milliseconds(Deadline until) {
-  const auto left =
-      std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
-  return static_cast<int>(std::clamp<int64_t>(left.count(), 0, 60'000));
-}
 
 }  // namespace
 
@@ -92,7 +85,7 @@ std::vector<Reply> SocketQuestions::wait(Deadline until) {
       const bool writes = !asked.output.empty();
       polled.push_back({asked.socket.fd(), static_cast<short>(writes ? POLLOUT : POLLIN), 0});
     }
-    ::poll(polled.data(), polled.size(), poll_milliseconds(until));
+    ::poll(polled.data(), polled.size(), poll_timeout(until));
     for (auto one = asked_.begin(); one != asked_.end();) {
       std::string said;
       const Progress now = progress(one->second, said);
