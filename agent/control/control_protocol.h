@@ -66,9 +66,7 @@ inline constexpr int kRecordLinesMax = 4096;
 using RankRanges = std::vector<std::pair<int, int>>;
 bool selects(const RankRanges& ranges, int rank);
 
-struct StatusRequest {
-  friend bool operator==(const StatusRequest&, const StatusRequest&) = default;
-};
+struct StatusRequest : Nothing {};
 struct SignalRequest {
   int signal = 0;  // Sent as its name.
   RankRanges ranks;
@@ -95,12 +93,8 @@ struct StacksRequest {
 
   friend bool operator==(const StacksRequest&, const StacksRequest&) = default;
 };
-struct DumpRequest {
-  friend bool operator==(const DumpRequest&, const DumpRequest&) = default;
-};
-struct VariablesRequest {
-  friend bool operator==(const VariablesRequest&, const VariablesRequest&) = default;
-};
+struct DumpRequest : Nothing {};
+struct VariablesRequest : Nothing {};
 using Request = std::variant<StatusRequest, SignalRequest, LogsRequest, RecordsRequest,
                              StacksRequest, DumpRequest, VariablesRequest>;
 
@@ -161,9 +155,7 @@ struct Variable {
 };
 using Variables = std::vector<Variable>;
 
-struct Done {
-  friend bool operator==(const Done&, const Done&) = default;
-};
+struct Done : Nothing {};
 using Reply =
     std::variant<Done, JobStatus, std::vector<LogText>, Records, Stacks, Dump, Variables, Error>;
 

@@ -13,15 +13,7 @@ constexpr auto kRetirePatience = std::chrono::milliseconds(500);
 
 member::ConnectionFailed failure_of(const hosting::NotFound& effect) {
   const bool fatal = effect.error.code == ExitCode::environment;
-  member::ConnectionFailed failure{effect.error, effect.refused, fatal};
-  if (!effect.ending) return failure;
-  membership::End& over = failure.over.emplace();
-  over.why = effect.ending->why;
-  over.exit_code = effect.ending->exit_code;
-  over.signal = effect.ending->signal;
-  over.host_name = effect.ending->host_name;
-  over.text = effect.ending->text;
-  return failure;
+  return {effect.error, effect.refused, fatal, effect.ending};
 }
 
 hosting::Called::How how_of(const NetError& error) {
@@ -39,9 +31,12 @@ Hosting::Options completed(Hosting::Options machine, const HostFinder::Options& 
   return machine;
 }
 
-JobRecord::Ending ending_of(const membership::End& end) {
-  return {end.why, end.exit_code, end.signal, printable(end.host_name, kEndingBytesMax),
-          printable(end.text, kEndingBytesMax)};
+membership::End ending_of(const membership::End& end) {
+  return {.why = end.why,
+          .exit_code = end.exit_code,
+          .signal = end.signal,
+          .host_name = printable(end.host_name, kEndingBytesMax),
+          .text = printable(end.text, kEndingBytesMax)};
 }
 
 }  // namespace
@@ -143,8 +138,7 @@ void HostFinder::start_hosting(const hosting::Host& effect) {
   own_host_ = reached_.value_or(won_.listener->local_endpoint());
   if (own_host_->ip.is_any()) own_host_->ip = IpAddress::loopback_v4();
   own_instance_ = won_.instance;
-  won_.past = {effect.job.epoch, effect.expected, effect.job.members, effect.job.restarts,
-               effect.job.changes};
+  won_.past = {effect.job, effect.expected};
   handlers_.host(std::move(won_));
   if (done_) call_own_host();
 }
@@ -163,11 +157,8 @@ void HostFinder::call_own_host() {
 
 void HostFinder::want_round(const membership::Formed& round, uint64_t instance) {
   JobRecord job;
-  job.epoch = round.epoch;
+  static_cast<membership::Formed&>(job) = round;
   job.instance = instance;
-  job.restarts = round.restarts;
-  job.changes = round.changes;
-  job.members = round.members;
   post(hosting::RoundWanted{std::move(job)});
 }
 

@@ -34,7 +34,7 @@ bool parse_number(std::string_view text, Number& number, int base = 10) {
 }
 
 // "WHY EXIT_CODE SIGNAL"
-bool read_ending(std::string_view text, JobRecord::Ending& ending) {
+bool read_ending(std::string_view text, membership::End& ending) {
   const std::vector<std::string_view> words = split(text, ' ');
   int why = 0;
   if (words.size() != 3 || !parse_number(words[0], why) || why < 0 ||
@@ -61,8 +61,7 @@ bool read_line(std::string_view line, JobRecord& record) {
     return agent.has_value();
   }
   if (key == "ending") {
-    record.ending = JobRecord::Ending{};
-    return read_ending(value, *record.ending);
+    return read_ending(value, record.ending.emplace());
   }
   if (!record.ending) return true;
   if (key == "ending-host") record.ending->host_name = value;

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "rendezvous/membership/agent_protocol.h"
+#include "rendezvous/membership/membership.h"
 #include "rendezvous/net/address.h"
 
 namespace muster {
@@ -30,25 +30,12 @@ struct HostRecord {
   friend bool operator==(const HostRecord&, const HostRecord&) = default;
 };
 
-// The newest round of a job, or how the job ended.
-struct JobRecord {
-  // How the job ended, for nodes that come when its host is gone.
-  struct Ending {
-    membership::EndWhy why = membership::EndWhy::success;
-    int exit_code = 0;
-    int signal = 0;
-    std::string host_name;  // The culprit's.
-    std::string text;       // One line.
-    friend bool operator==(const Ending&, const Ending&) = default;
-  };
-
-  membership::Epoch epoch = 0;  // 0: no round has formed yet.
-  uint64_t instance = 0;        // That of the host that formed it.
-  membership::AgentId host;     // That host's agent.
-  int restarts = 0;
-  int changes = 0;
-  std::vector<membership::AgentId> members;  // Indexed by node rank.
-  std::optional<Ending> ending;
+// The newest round of a job (epoch 0: none has formed yet), or how the job ended.
+struct JobRecord : membership::Formed {
+  uint64_t instance = 0;     // That of the host that formed it.
+  membership::AgentId host;  // That host's agent.
+  // For nodes that come when the host is gone; only why, the codes, host_name and text are kept.
+  std::optional<membership::End> ending;
 
   bool has(const membership::AgentId& agent) const {
     return std::ranges::find(members, agent) != members.end();

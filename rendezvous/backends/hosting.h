@@ -72,7 +72,7 @@ struct Written {
 };
 // Our host wants to end the job like this.
 struct Ended {
-  JobRecord::Ending ending;
+  membership::End ending;
 };
 struct Retired {};  // Our host has nothing more to do.
 struct Left {};
@@ -80,9 +80,7 @@ struct Tick {};
 
 // ---- effects
 
-struct Look {
-  friend bool operator==(const Look&, const Look&) = default;
-};
+struct Look : Nothing {};
 struct Await {
   Keeper::Seen seen;
   Duration patience{};
@@ -98,14 +96,12 @@ struct Take {
   friend bool operator==(const Take&, const Take&) = default;
 };
 // The answer to Wanted: the connection of the last Call is one to the host.
-struct Found {
-  friend bool operator==(const Found&, const Found&) = default;
-};
+struct Found : Nothing {};
 // The negative answer to Wanted.
 struct NotFound {
   Error error;
-  bool refused = false;                     // Nothing listens there: the host is gone.
-  std::optional<JobRecord::Ending> ending;  // The job is over.
+  bool refused = false;                   // Nothing listens there: the host is gone.
+  std::optional<membership::End> ending;  // The job is over.
   friend bool operator==(const NotFound&, const NotFound&) = default;
 };
 // This node hosts now and goes on from `job`; answers Wanted.
@@ -114,9 +110,7 @@ struct Host {
   int expected = 0;  // Nodes of the job's round that may still come; 0: unknown.
   friend bool operator==(const Host&, const Host&) = default;
 };
-struct Beat {
-  friend bool operator==(const Beat&, const Beat&) = default;
-};
+struct Beat : Nothing {};
 struct Write {
   JobRecord before;
   JobRecord now;
@@ -129,19 +123,13 @@ struct RoundGranted {
   friend bool operator==(const RoundGranted&, const RoundGranted&) = default;
 };
 // The nodes may learn how the job ended; no other round of it can form.
-struct EndingGranted {
-  friend bool operator==(const EndingGranted&, const EndingGranted&) = default;
-};
+struct EndingGranted : Nothing {};
 // Our host is replaced: its agents must look for the other one.
-struct StepDown {
-  friend bool operator==(const StepDown&, const StepDown&) = default;
-};
-struct Leave {  // Remove our record.
-  friend bool operator==(const Leave&, const Leave&) = default;
-};
-struct Retire {  // Nothing of ours is with the keeper.
-  friend bool operator==(const Retire&, const Retire&) = default;
-};
+struct StepDown : Nothing {};
+// Remove our record.
+struct Leave : Nothing {};
+// Nothing of ours is with the keeper.
+struct Retire : Nothing {};
 struct Say {  // A line for the user.
   std::string text;
   friend bool operator==(const Say&, const Say&) = default;

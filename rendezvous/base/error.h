@@ -21,6 +21,11 @@ struct Error {
   friend bool operator==(const Error&, const Error&) = default;
 };
 
+// A value, or an event, without fields.
+struct Nothing {
+  friend bool operator==(const Nothing&, const Nothing&) = default;
+};
+
 template <typename T>
 using Result = tl::expected<T, Error>;
 

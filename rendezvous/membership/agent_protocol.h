@@ -187,9 +187,8 @@ struct Report {
   friend bool operator==(const Report&, const Report&) = default;
 };
 
-struct Goodbye {  // The last message of an agent that processed the End, or has left for good.
-  friend bool operator==(const Goodbye&, const Goodbye&) = default;
-};
+// The last message of an agent that processed the End, or has left for good.
+struct Goodbye : Nothing {};
 
 // Asks for all nodes of the job, for a user; answered by Nodes. Nothing of the rendezvous depends
 // on it: it renews no lease, and gets an empty answer if sent too often.
@@ -300,7 +299,7 @@ struct End {
   int node_rank = -1;     // The culprit's; -1: none.
   std::string host_name;  // The culprit's.
   std::string text;       // One line.
-  std::optional<Verdict> verdict;
+  std::optional<Verdict> verdict = {};
   int restarts = 0;
   int changes = 0;
   // The node that prints this where all share a console: the lowest rank still connected; -1: none.

@@ -92,9 +92,7 @@ struct Connect {
   friend bool operator==(const Connect&, const Connect&) = default;
 };
 // Takes effect after all earlier sends. No more events of this connection are posted.
-struct Disconnect {
-  friend bool operator==(const Disconnect&, const Disconnect&) = default;
-};
+struct Disconnect : Nothing {};
 struct Send {
   AgentMessage message;
   friend bool operator==(const Send&, const Send&) = default;
@@ -112,9 +110,7 @@ struct StopWorkers {
   friend bool operator==(const StopWorkers&, const StopWorkers&) = default;
 };
 // The host knows that we leave (or cannot be reached in time): the node's grace may start.
-struct LeaveAnnounced {
-  friend bool operator==(const LeaveAnnounced&, const LeaveAnnounced&) = default;
-};
+struct LeaveAnnounced : Nothing {};
 // The job is over: stop what still runs, print the verdict, leave.
 struct JobEnded {
   End end;

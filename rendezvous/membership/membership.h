@@ -59,22 +59,18 @@ struct Judgement {
   bool by_departure = false;  // True if a node's loss or departure explains all failures.
 };
 
-// What is known of a job before any node joins: the newest round that another host formed.
-struct Past {
-  Epoch epoch = 0;  // 0: there was none.
-  int nodes = 0;    // How many of its nodes may come back (without its dead host); 0: unknown.
-  std::vector<AgentId> members;  // Indexed by node rank.
-  int restarts = 0;
-  int changes = 0;
-};
-
-// The newest round of this host.
+// The newest round of a host.
 struct Formed {
-  Epoch epoch = 0;
+  Epoch epoch = 0;               // 0: there was none.
   std::vector<AgentId> members;  // Indexed by node rank.
   int restarts = 0;
   int changes = 0;
   friend bool operator==(const Formed&, const Formed&) = default;
+};
+
+// What is known of a job before any node joins: the newest round that another host formed.
+struct Past : Formed {
+  int nodes = 0;  // How many of its nodes may come back (without its dead host); 0: unknown.
 };
 
 // Pure. `testimonies`: those of all nodes of the epoch, by node rank.

@@ -52,10 +52,6 @@ struct StoreCall {
   T (*meaning)(tcpstore::Reply&& reply);
 };
 
-struct Nothing {
-  friend bool operator==(Nothing, Nothing) = default;
-};
-
 namespace calls {
 
 using Keys = std::vector<std::string>;

@@ -90,7 +90,7 @@ class EtcdQuery {
       now.instance = own_.instance;
     } else {
       int64_t seconds = 0;
-      JobRecord::Ending ending;
+      membership::End ending;
       words >> ending.exit_code >> seconds;
       ending.text = "it ended";
       now.ending = ending;

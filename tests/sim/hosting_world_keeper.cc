@@ -235,8 +235,7 @@ void World::perform(int index, const hosting::Host& effect) {
   Membership::Options options;
   options.lease = plan_.lease;
   options.host_instance = node.own->instance;
-  options.past = {effect.job.epoch, effect.expected, effect.job.members, effect.job.restarts,
-                  effect.job.changes};
+  options.past = {effect.job, effect.expected};
   node.host = std::make_unique<Membership>(options);
   node.host_tick = kNever;
   node.disturbed_until = std::max(node.disturbed_until, now_);

@@ -234,8 +234,11 @@ void World::perform_host(int index, const membership::Send& effect) {
   if (order != nullptr && std::holds_alternative<membership::End>(order->what)) {
     const auto& end = std::get<membership::End>(order->what);
     if (!std::exchange(node.ending_asked, true)) {
-      step_hosting(index,
-                   hosting::Ended{{end.why, end.exit_code, end.signal, end.host_name, end.text}});
+      step_hosting(index, hosting::Ended{{.why = end.why,
+                                          .exit_code = end.exit_code,
+                                          .signal = end.signal,
+                                          .host_name = end.host_name,
+                                          .text = end.text}});
     }
     if (!node.ending_granted && !node.host->all_were_there()) {
       node.held[effect.connection] = effect.message;

@@ -52,9 +52,7 @@ struct GiveUp {
 };
 
 // Answers a peer's own `left`: it has been passed on.
-struct Heard {
-  friend bool operator==(const Heard&, const Heard&) = default;
-};
+struct Heard : Nothing {};
 
 // Answers a Hello that asks. Then the asker hangs up.
 struct Answer {
@@ -74,9 +72,7 @@ struct Proof {
 };
 
 // Confirms to the dialler that it is linked.
-struct Admitted {
-  friend bool operator==(const Admitted&, const Admitted&) = default;
-};
+struct Admitted : Nothing {};
 
 using Message =
     std::variant<Hello, Watch::News, Ready, Go, GiveUp, Heard, Answer, Challenge, Proof, Admitted>;

@@ -187,7 +187,8 @@ JobRecord job_of(int members) {
 
 TEST(JobRecord, HasThisText) {
   JobRecord job = job_of(1);
-  job.ending = {membership::EndWhy::failed, 3, 0, "node0", "rank 1 exited with 3"};
+  job.ending =
+      membership::End{membership::EndWhy::failed, 3, 0, -1, "node0", "rank 1 exited with 3"};
   EXPECT_EQ(encode(job),
             "muster-job 1\n"
             "epoch 7\n"
@@ -204,14 +205,15 @@ TEST(JobRecord, HasThisText) {
 
 TEST(JobRecord, IsReadBackAsWritten) {
   JobRecord ended = job_of(3);
-  ended.ending = {membership::EndWhy::success, 0, 0, "", "all workers of all nodes succeeded"};
+  ended.ending = membership::End{membership::EndWhy::success,         0, 0, -1, "",
+                                 "all workers of all nodes succeeded"};
   for (const JobRecord& job : {JobRecord{}, job_of(0), job_of(4096), ended})
     EXPECT_EQ(decode_job_record(encode(job)), job);
 }
 
 TEST(JobRecord, RefusesATruncatedRecord) {
   JobRecord job = job_of(2);
-  job.ending = {membership::EndWhy::lost, 122, 15, "node0", "gone"};
+  job.ending = membership::End{membership::EndWhy::lost, 122, 15, -1, "node0", "gone"};
   const std::string whole = encode(job);
   for (size_t length = 0; length < whole.size(); ++length)
     EXPECT_EQ(decode_job_record(whole.substr(0, length)), std::nullopt) << length;

@@ -356,7 +356,8 @@ TEST(Hosting, ANonMembersTwoLeasesRestartWithEachNewHost) {
 TEST(Hosting, ALateNodeLearnsHowTheJobEnded) {
   Driver node(with_etcd());
   JobRecord job = job_after(3);
-  job.ending = JobRecord::Ending{membership::EndWhy::failed, 7, 0, "node2", "rank 0 exited with 7"};
+  job.ending =
+      membership::End{membership::EndWhy::failed, 7, 0, -1, "node2", "rank 0 exited with 7"};
   node.step(Wanted{});
   EXPECT_EQ(node.step(Looked{Keeper::Seen{"9", {}, job}}),
             (Effects{NotFound{{ExitCode::rendezvous, "the job is over"}, false, job.ending}}));
@@ -468,7 +469,7 @@ TEST(Hosting, AnEndingIsWrittenForLateNodes) {
   node.step(RoundWanted{wanted_round(1)});
   node.step(Written{true});
   JobRecord ended = written_round(1);
-  ended.ending = JobRecord::Ending{};
+  ended.ending = membership::End{};
   EXPECT_EQ(node.step(Ended{*ended.ending}),
             (Effects{Write{written_round(1), ended, minutes{10}}}));
   EXPECT_EQ(node.step(Written{true}), Effects{EndingGranted{}});
@@ -482,7 +483,7 @@ TEST(Hosting, AnEndingFoundWrittenIsGranted) {
   Driver node(with_etcd());
   node.host({"1", {}, {}});
   JobRecord ended;
-  ended.ending = JobRecord::Ending{};
+  ended.ending = membership::End{};
   node.step(Ended{*ended.ending});
   node.step(Written{tl::unexpected(kKeeperSilent)});
   node.pass(milliseconds{200});
@@ -508,7 +509,7 @@ TEST(Hosting, AnEndingWaitsUntilTheHostHasRetakenItsPlace) {
   node.host({"1", {}, {}});
   EXPECT_EQ(node.pass(seconds{1}), Effects{Beat{}});
   JobRecord ended;
-  ended.ending = JobRecord::Ending{};
+  ended.ending = membership::End{};
   EXPECT_EQ(node.step(Ended{*ended.ending}), Effects{});
   EXPECT_EQ(node.step(Beaten{Keeper::Beat::gone}), Effects{Look{}});
   EXPECT_EQ(node.step(Looked{tl::unexpected(kKeeperSilent)}), Effects{});
@@ -522,7 +523,7 @@ TEST(Hosting, ARetiringHostWaitsUntilTheEndingIsWritten) {
   Driver node(with_etcd());
   node.host({"1", {}, {}});
   JobRecord ended;
-  ended.ending = JobRecord::Ending{};
+  ended.ending = membership::End{};
   EXPECT_EQ(node.step(Ended{*ended.ending}), (Effects{Write{JobRecord{}, ended, minutes{10}}}));
   EXPECT_EQ(node.step(Retired{}), Effects{});
   EXPECT_EQ(node.step(Written{true}), (Effects{EndingGranted{}, Leave{}}));
