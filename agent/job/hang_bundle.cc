@@ -62,11 +62,8 @@ bool may_be_secret(std::string_view name, std::string_view value) {
   return holds_any(name, kSecretNames) || holds_any(value, kSecretValues) || names_a_user(value);
 }
 
-// FNV-1a (Fowler, Noll, Vo), folded.
 int short_digest(std::string_view value) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : value)
-    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  uint64_t hash = fnv1a(value);
   hash ^= hash >> 32;
   return static_cast<int>((hash ^ hash >> 16) & 0xffff);
 }

@@ -1,6 +1,5 @@
 #include "agent/job/torch_timers.h"
 
-#include <charconv>
 #include <chrono>
 #include <utility>
 
@@ -10,18 +9,13 @@
 
 #include "agent/report/text.h"
 #include "rendezvous/base/contract.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/net/call_after.h"
 
 namespace muster {
 namespace {
 
 constexpr auto kPollEvery = std::chrono::milliseconds(200);
-
-double positive_seconds(const std::string& text) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc{} && end == text.data() + text.size() && value > 0 ? value : 0;
-}
 
 std::string temp_timer_path(const std::string& temp_dir) {
   return fmt::format("{}/watchdog_timer_{}_{}", temp_dir, getpid(),
@@ -88,8 +82,8 @@ int TorchTimers::local_rank_of(pid_t pid) const {
 
 // Uninterruptible sleep has no notification, so it is polled, and only if the user asked for it.
 void TorchTimers::watch_uninterruptible() {
-  const double limit_s =
-      positive_seconds(lookup(environment_, env::kUninterruptibleTimeout).value_or(""));
+  const std::string limit = lookup(environment_, env::kUninterruptibleTimeout).value_or("");
+  const double limit_s = whole_number<double>(limit).value_or(0);
   if (limit_s > 0) call_after(poll_timer_, kPollEvery, [this, limit_s] { poll(limit_s); });
 }
 

@@ -4,36 +4,24 @@
 #include <fmt/format.h>
 
 #include "agent/job/worker_group.h"
+#include "rendezvous/base/enum_name.h"
+#include "rendezvous/membership/membership_text.h"
 
 namespace muster {
 
 namespace {
 
-std::string_view stop_reason_text(group::StopReason reason) {
-  switch (reason) {
-    case group::StopReason::failure:
-      return "a worker failed";
-    case group::StopReason::regroup:
-      return "the membership changed";
-    case group::StopReason::spawn_failed:
-      return "a worker could not be started";
-    case group::StopReason::leftovers:
-      return "the workers succeeded and left processes running";
-    case group::StopReason::requested:
-      return "the end was requested";
-    case group::StopReason::ended:
-      return "the job has ended";
-  }
-  return "";
+const char* stop_reason_text(group::StopReason reason) {
+  return name_in<group::StopReason::ended>(
+      {"a worker failed", "the membership changed", "a worker could not be started",
+       "the workers succeeded and left processes running", "the end was requested",
+       "the job has ended"},
+      reason);
 }
 
 std::string awaited_text(const std::vector<int>& live) {
   if (live.empty()) return "descendants of the workers";
   return fmt::format("local {} {}", live.size() == 1 ? "rank" : "ranks", fmt::join(live, ","));
-}
-
-std::string status_seconds(Duration duration) {
-  return fmt::format("{:.1f} s", to_seconds(duration));
 }
 
 }  // namespace
@@ -71,7 +59,7 @@ std::vector<int> WorkerGroup::live_ranks() const {
 std::string WorkerGroup::phase_text(Instant now) const {
   const auto until = [&](Instant when) {
     return when == kNever ? std::string("no time limit")
-                          : status_seconds(std::max(Duration::zero(), when - now));
+                          : membership::precise_seconds(std::max(Duration::zero(), when - now));
   };
   const auto live = live_ranks();
   const auto started = std::ranges::count(workers_, true, &Worker::spawned);

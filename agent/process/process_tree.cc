@@ -129,24 +129,23 @@ std::optional<ProcessEntry> parse_process_stat(std::string_view line) {
 
   // After the name: state ppid pgrp session tty tpgid flags minflt cminflt majflt cmajflt utime
   // stime cutime cstime priority nice threads itrealvalue starttime ...
-  std::string_view rest = line.substr(close + 1);
-  int64_t reaped_ticks = 0;
-  for (int field = 3; field <= 22; ++field) {
-    rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
-    const std::string_view word = rest.substr(0, rest.find(' '));
-    if (word.empty()) return std::nullopt;
-    const char* const end = word.data() + word.size();
-    if (field == 3) process.state = word[0];
-    if (field == 4) std::from_chars(word.data(), end, process.parent);
-    if (field == 5) std::from_chars(word.data(), end, process.group);
-    if (field == 9) std::from_chars(word.data(), end, process.flags);
-    if (field == 16 || field == 17) reaped_ticks += whole_number<int64_t>(word).value_or(0);
-    if (field == 20) std::from_chars(word.data(), end, process.threads);
-    if (field == 22) std::from_chars(word.data(), end, process.start_ticks);
-    rest.remove_prefix(word.size());
-  }
+  const std::vector<std::string_view> words = split(trim(line.substr(close + 1)), ' ');
+  if (words.size() < 20 || words[0].empty()) return std::nullopt;
+  const auto read = [&words]<typename T>(size_t field, T& number) {
+    number = whole_number<T>(words[field - 3]).value_or(number);
+  };
+  process.state = words[0][0];
+  read(4, process.parent);
+  read(5, process.group);
+  read(9, process.flags);
+  int64_t reaped_user = 0, reaped_system = 0;
+  read(16, reaped_user);
+  read(17, reaped_system);
+  read(20, process.threads);
+  read(22, process.start_ticks);
   static const int64_t ticks_per_second = sysconf(_SC_CLK_TCK);
-  process.reaped_cpu = Duration(std::chrono::seconds(1)) / ticks_per_second * reaped_ticks;
+  process.reaped_cpu =
+      Duration(std::chrono::seconds(1)) / ticks_per_second * (reaped_user + reaped_system);
   return process;
 }
 

@@ -1,7 +1,6 @@
 #include "launcher/values/values.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <csignal>
 #include <cstdint>
@@ -76,13 +75,9 @@ Parsed<int> parse_int(std::string_view text, int min, int max) {
 Parsed<double> parse_number(std::string_view text) {
   std::string_view body = trim(text);
   if (body.starts_with('+')) body.remove_prefix(1);
-  double value = 0;
-  const auto parsed = std::from_chars(body.data(), body.data() + body.size(), value);
-  if (body.empty() || body.starts_with('+') || parsed.ec != std::errc{} ||
-      parsed.ptr != body.data() + body.size() || !std::isfinite(value)) {
-    return problem("not a number");
-  }
-  return value;
+  const std::optional<double> value = whole_number<double>(body);
+  if (!value || !std::isfinite(*value)) return problem("not a number");
+  return *value;
 }
 
 Parsed<double> parse_seconds(std::string_view text, bool zero_allowed) {

@@ -44,12 +44,8 @@ bool read_ending(std::string_view text, membership::End& ending) {
   return parse_number(words[1], ending.exit_code) && parse_number(words[2], ending.signal);
 }
 
-// Reads one line "key value"; false if it is invalid. Unknown keys are ignored.
-bool read_line(std::string_view line, JobRecord& record) {
-  const size_t space = line.find(' ');
-  if (space == std::string_view::npos) return false;
-  const std::string_view key = line.substr(0, space);
-  const std::string_view value = line.substr(space + 1);
+// False if the value is invalid. Unknown keys are ignored.
+bool read_field(std::string_view key, std::string_view value, JobRecord& record) {
   if (key == "epoch") return parse_number(value, record.epoch);
   if (key == "instance") return parse_number(value, record.instance, 16);
   if (key == "restarts") return parse_number(value, record.restarts) && record.restarts >= 0;
@@ -69,11 +65,7 @@ bool read_line(std::string_view line, JobRecord& record) {
   return true;
 }
 
-bool read_line(std::string_view line, HostRecord& record) {
-  const size_t space = line.find(' ');
-  if (space == std::string_view::npos) return false;
-  const std::string_view key = line.substr(0, space);
-  const std::string_view value = line.substr(space + 1);
+bool read_field(std::string_view key, std::string_view value, HostRecord& record) {
   if (key == "instance") return parse_number(value, record.instance, 16);
   if (key == "entry") return parse_number(value, record.entry, 16);
   if (key == "address") {
@@ -92,12 +84,15 @@ bool read_line(std::string_view line, HostRecord& record) {
   return true;
 }
 
-// The lines of `text` up to the last one, which has to be "end".
+// Reads the lines "key value" of `text` up to the last one, which has to be "end".
 template <typename Record>
 bool read_lines(std::string_view text, Record& record) {
   while (text != kLastLine) {
     const size_t end = text.find('\n');
-    if (end == std::string_view::npos || !read_line(text.substr(0, end), record)) return false;
+    const size_t space = text.find(' ');
+    if (end == std::string_view::npos || space >= end) return false;
+    if (!read_field(text.substr(0, space), text.substr(space + 1, end - space - 1), record))
+      return false;
     text.remove_prefix(end + 1);
   }
   return true;

@@ -2,16 +2,10 @@
 
 #include <algorithm>
 
+#include "rendezvous/base/text.h"
+
 namespace muster {
 namespace {
-
-// 64-bit FNV-1a: the same in every build of muster.
-uint64_t hash_of(std::string_view text) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : text)
-    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  return hash;
-}
 
 // The finalizer of splitmix64: neighbouring ids get ports that are far apart.
 uint64_t mixed(uint64_t z) {
@@ -24,7 +18,7 @@ uint64_t mixed(uint64_t z) {
 
 std::array<uint16_t, kJobPorts> ports_of_job(std::string_view job_id) {
   std::array<uint16_t, kJobPorts> ports{};
-  const uint64_t seed = hash_of(job_id);
+  const uint64_t seed = fnv1a(job_id);
   uint64_t number = 0;
   for (size_t i = 0; i < ports.size();) {
     const uint64_t offset = mixed(seed + ++number) % (kJobPortsEnd - kJobPortsFirst);

@@ -27,11 +27,11 @@ std::vector<IpAddress> reachable_addresses(const KeeperFinder::Options& options)
   return addresses;
 }
 
-Hosting::Options keeping(const KeeperFinder::Options& options, const std::string& identity) {
+Hosting::Options keeping(const KeeperFinder::Options& options) {
   Hosting::Options machine;
   machine.keeper_ends_leases = options.keeper_ends_leases;
   machine.place = options.place;
-  machine.machine = identity;
+  machine.machine = machine_identity();
   machine.lease = options.lease;
   machine.beat_every = options.beat_every;
   return machine;
@@ -41,14 +41,9 @@ Hosting::Options keeping(const KeeperFinder::Options& options, const std::string
 
 KeeperFinder::KeeperFinder(boost::asio::io_context& io, std::shared_ptr<Keeper> keeper,
                            Options options, Handlers handlers)
-    : KeeperFinder(io, std::move(keeper), std::move(options), std::move(handlers),
-                   machine_identity()) {}
-
-KeeperFinder::KeeperFinder(boost::asio::io_context& io, std::shared_ptr<Keeper> keeper,
-                           Options options, Handlers handlers, std::string machine)
-    : HostFinder(io, options, keeping(options, machine), std::move(handlers)),
+    : HostFinder(io, options, keeping(options), std::move(handlers)),
       options_(std::move(options)),
-      machine_(std::move(machine)),
+      machine_(machine_identity()),
       keeper_(std::move(keeper)),
       helper_(io) {}
 

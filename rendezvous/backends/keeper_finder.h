@@ -39,8 +39,6 @@ class KeeperFinder : public HostFinder {
   void silent() override { hung_up(); }
 
  private:
-  KeeperFinder(boost::asio::io_context& io, std::shared_ptr<Keeper> keeper, Options options,
-               Handlers handlers, std::string machine);
   void look() override;
   void await(const hosting::Await& wish) override;
   void call(const HostRecord& host) override;

@@ -48,6 +48,13 @@ constexpr std::optional<std::string_view> text_after(std::string_view text,
   return at == text.npos ? std::nullopt : std::optional(text.substr(at + phrase.size()));
 }
 
+// 64-bit FNV-1a (Fowler, Noll, Vo): the same in every build of muster.
+constexpr uint64_t fnv1a(std::string_view bytes, uint64_t hash = 0xcbf29ce484222325) {
+  for (const char c : bytes)
+    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return hash;
+}
+
 // Strips white space from both ends.
 inline std::string_view trim(std::string_view text) {
   constexpr std::string_view kSpace = " \t\n\r\f\v";
@@ -68,11 +75,11 @@ inline std::vector<std::string_view> split(std::string_view text, char separator
 }
 
 // Parses the whole text as std::from_chars() does: no blanks and no '+'.
-template <typename Number>
-std::optional<Number> whole_number(std::string_view text, int base = 10) {
+template <typename Number, std::same_as<int>... Base>
+std::optional<Number> whole_number(std::string_view text, Base... base) {
   Number number{};
   const char* const last = text.data() + text.size();
-  const auto [end, error] = std::from_chars(text.data(), last, number, base);
+  const auto [end, error] = std::from_chars(text.data(), last, number, base...);
   return error == std::errc() && end == last ? std::optional(number) : std::nullopt;
 }
 

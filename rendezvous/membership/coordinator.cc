@@ -28,13 +28,6 @@ constexpr size_t kNeighboursNamed = 3;
 // Far below unsent_bytes_max, so that datagrams get no slow agent disconnected.
 constexpr size_t kUnsentForDelivery = size_t{256} << 10;
 
-bool is_loopback_only(const std::vector<SocketAddress>& endpoints) {
-  for (const SocketAddress& endpoint : endpoints) {
-    if (!endpoint.ip.is_loopback()) return false;
-  }
-  return true;
-}
-
 }  // namespace
 
 Coordinator::Coordinator(boost::asio::io_context& io, std::unique_ptr<Listener> listener,
@@ -45,8 +38,9 @@ Coordinator::Coordinator(boost::asio::io_context& io, std::unique_ptr<Listener> 
       handshake_timer_(io),
       idle_timer_(io),
       neighbour_timer_(io) {
+  const auto is_loopback = [](const SocketAddress& endpoint) { return endpoint.ip.is_loopback(); };
   if (options_.multi_node && options_.token.empty() &&
-      !is_loopback_only(listener_->local_endpoints())) {
+      !std::ranges::all_of(listener_->local_endpoints(), is_loopback)) {
     say(
         fmt::format("no job token: anyone who can reach port {} of this machine can join the job, "
                     "and an attacker on the network path can change what its nodes send; "

@@ -1,10 +1,12 @@
 #include "worker_lib/group/group_plan.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/text.h"
 #include "worker_lib/rank_runs.h"
 
 namespace muster::worker {
@@ -51,17 +53,12 @@ std::string default_group_name(std::span<const GlobalRank> ranks, uint64_t numbe
   return name.substr(0, kNameBytesMax - tail.size()) + tail;
 }
 
-// Hashes long lists (64-bit FNV-1a): two lists of one job do not collide by chance.
+// Hashes long lists: two lists of one job do not collide by chance.
 std::string ranks_digest(std::span<const GlobalRank> ranks) {
   if (std::string runs = rank_runs(ranks); runs.size() <= kNameBytesMax) return runs;
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const GlobalRank rank : ranks) {
-    for (int shift = 0; shift < 32; shift += 8) {
-      hash ^= static_cast<uint64_t>(rank.value >> shift & 0xff);
-      hash *= 0x100000001b3;
-    }
-  }
-  return fmt::format("{}-x{:016x}", ranks.size(), hash);
+  static_assert(sizeof(GlobalRank) == 4 && std::endian::native == std::endian::little);
+  const std::string_view bytes(reinterpret_cast<const char*>(ranks.data()), ranks.size_bytes());
+  return fmt::format("{}-x{:016x}", ranks.size(), fnv1a(bytes));
 }
 
 Members members_among(const Members& world, std::span<const GlobalRank> ranks) {

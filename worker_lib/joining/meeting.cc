@@ -305,10 +305,6 @@ class FileAttendance {
 
 constexpr std::string_view kMeetKey = "muster/meet";
 
-Outcome<> publish_in(CallersStore& store, const MeetingRecord& record) {
-  return store.set(kMeetKey, record.encode());
-}
-
 // Prints once that it waits.
 Outcome<std::optional<std::string>> wait_for_record(const Identity& self,
                                                     const MeetingOptions& options,
@@ -369,7 +365,9 @@ Outcome<Met> meet_at_server(const Identity& self, const MeetingOptions& options,
 
 Outcome<Met> host_through_store(const Identity& self, const MeetingOptions& options,
                                 const MeetThroughStore& at) {
-  const auto publish = [&](const MeetingRecord& record) { return publish_in(*at.store, record); };
+  const auto publish = [&](const MeetingRecord& record) {
+    return at.store->set(kMeetKey, record.encode());
+  };
   if (!at.server) return host_by_record(self, options, false, true, publish);
   MeetingRecord record = own_meeting_record();
   record.is_at_server = true;
