@@ -77,9 +77,8 @@ class SlurmStep {
 };
 
 Result<SpawnedProcess> SlurmStep::start() {
-  const auto path = command_.environment.find("PATH");
   SpawnRequest request;
-  request.executable = find_on_path("srun", path == command_.environment.end() ? "" : path->second);
+  request.executable = find_on_path("srun", lookup(command_.environment, "PATH").value_or(""));
   if (request.executable.empty()) {
     return fail(ExitCode::environment,
                 fmt::format("Slurm has reserved nodes for job {}, and there is no srun on PATH to "
@@ -177,12 +176,11 @@ int run_slurm_step(const StepToStart& step, const std::vector<std::string>& args
   names.step = "muster-" + to_hex(random_bytes(4));
   names.token = to_hex(random_bytes(kTokenBytes));
   SlurmStepCommand command = slurm_step_command(step, names, args, environment);
-  const auto job = environment.find("SLURM_JOB_ID");
-  const std::string id = job == environment.end() ? "" : job->second;
+  const std::string id = lookup(environment, "SLURM_JOB_ID").value_or("");
   std::string jobs = id;  // Each part of a heterogeneous job is a job with a step of its own.
   for (int part = 1; part < step.on.parts; ++part) {
-    const auto another = environment.find(fmt::format("SLURM_JOB_ID_HET_GROUP_{}", part));
-    if (another != environment.end()) jobs += "," + another->second;
+    if (const auto another = lookup(environment, fmt::format("SLURM_JOB_ID_HET_GROUP_{}", part)))
+      jobs += "," + *another;
   }
   print_line(fmt::format("Slurm {}: {} ({}); muster starts itself there by: {}", id,
                          counted(step.on.nodes.value, "node"), step.on.nodes.from, command.text()));

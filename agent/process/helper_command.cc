@@ -58,12 +58,10 @@ std::string find_on_path(std::string_view name, std::string_view path_list) {
 Result<HelperOutcome> run_helper(const std::vector<std::string>& argv,
                                  const Environment& environment, Duration limit,
                                  HelperStderr complaints) {
-  const auto path = environment.find("PATH");
   SpawnRequest request;
-  request.executable =
-      contains(argv.front(), "/")
-          ? argv.front()
-          : find_on_path(argv.front(), path == environment.end() ? "" : path->second);
+  request.executable = contains(argv.front(), "/")
+                           ? argv.front()
+                           : find_on_path(argv.front(), lookup(environment, "PATH").value_or(""));
   if (request.executable.empty())
     return fail(ExitCode::environment, fmt::format("there is no {} on PATH", argv.front()));
   request.argv = argv;

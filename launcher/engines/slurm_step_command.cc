@@ -22,8 +22,7 @@ constexpr std::array<std::string_view, 4> kOfOnePart{"SLURM_GPUS", "SLURM_NTASKS
                                                      "SLURM_CPUS_PER"};
 
 int number_of(const Environment& environment, const char* name) {
-  const auto found = environment.find(name);
-  return found == environment.end() ? 0 : whole_number<int>(found->second).value_or(0);
+  return whole_number<int>(lookup(environment, name).value_or("")).value_or(0);
 }
 
 // The number of GPUs to ask for if the job got its GPUs per task, else 0. Without asking, a step of

@@ -101,7 +101,7 @@ class GroupBackend {
 };
 
 // Each fails with code `backend` and the reason if that backend is not available. For cpu and gloo,
-// REQUIRES: more than one member; a group of one in host memory uses group_solo.h.
+// REQUIRES: more than one member; a group of one in host memory has its own.
 Outcome<std::unique_ptr<GroupBackend>> make_cpu_backend(GroupSetup setup);
 Outcome<std::unique_ptr<GroupBackend>> make_nccl_backend(GroupSetup setup);
 Outcome<std::unique_ptr<GroupBackend>> make_gloo_backend(GroupSetup setup);

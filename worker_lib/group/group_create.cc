@@ -1,6 +1,7 @@
 // Making a group: its members meet at the store, agree on the backend, and set it up.
 
 #include <array>
+#include <cstring>
 #include <string_view>
 #include <utility>
 
@@ -13,7 +14,6 @@
 #include "worker_lib/group/group.h"
 #include "worker_lib/group/group_plan.h"
 #include "worker_lib/group/group_roll_call.h"
-#include "worker_lib/group/group_solo.h"
 #include "worker_lib/group_labels.h"
 #include "worker_lib/time_text.h"
 
@@ -25,6 +25,35 @@ constexpr const char* kAllAgree = "all";
 constexpr const char* kTheyDiffer = "differ";
 constexpr const char* kDoneKey = "done";
 constexpr std::array kQueueKeys = {"host", "device"};
+
+// The backend of a group of one, for host memory: a collective copies `in` to `out`; transfers are
+// refused, since there is no peer. Needs no store or shared memory.
+class SoloBackend final : public GroupBackend {
+ public:
+  // The result of every kind is this rank's own input.
+  Outcome<> run(const Operation& operation, Deadline) override {
+    const size_t count =
+        operation.recv_counts.empty() ? operation.count : operation.recv_counts.front();
+    if (operation.kind != OpKind::barrier && count > 0 && operation.in != operation.out)
+      std::memcpy(operation.out, operation.in, count * size_of(operation.dtype));
+    return Done{};
+  }
+
+  Outcome<int> transfer(const Transfer&, Deadline) override { return nobody(); }
+  Outcome<std::vector<std::shared_ptr<WorkState>>> begin(const std::vector<Transfer>&,
+                                                         Deadline) override {
+    return nobody();
+  }
+  std::string refuses(const Transfer&) const override { return nobody().value().message; }
+
+  // Nothing ever blocks; the group refuses later calls.
+  void abort(const Failure&) override {}
+
+ private:
+  static tl::unexpected<Failure> nobody() {
+    return failed(ErrorCode::invalid_argument, "the group has no other rank");
+  }
+};
 
 // `advice`: how the members could have met.
 Failure late_members(RollCall& roll_call, const GroupSetup& setup, const char* advice) {
@@ -108,7 +137,7 @@ Outcome<std::unique_ptr<GroupBackend>> Group::make_backend(size_t index, Deadlin
     std::string why;
     if (backend == Backend::gloo && !is_gloo_available(&why))
       return failed(ErrorCode::backend, std::move(why));
-    return make_solo_backend();
+    return std::make_unique<SoloBackend>();
   }
   const BackendMaker& maker = maker_of(host_->makers, backend);
   if (!maker) {

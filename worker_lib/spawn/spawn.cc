@@ -15,6 +15,7 @@
 
 #include "rendezvous/base/contract.h"
 #include "rendezvous/base/hex.h"
+#include "rendezvous/base/text.h"
 #include "worker_lib/fields.h"
 #include "worker_lib/fork_guard.h"
 #include "worker_lib/joining/host_store.h"
@@ -59,11 +60,9 @@ std::vector<std::string> own_arguments() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   std::vector<std::string> arguments;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find('\0', begin), text.size());
-    arguments.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
+  for (const std::string_view argument : split(text, '\0'))
+    arguments.emplace_back(argument);
+  if (arguments.back().empty()) arguments.pop_back();  // A zero byte ends the last one.
   return arguments;
 }
 
