@@ -61,7 +61,7 @@ void Coordinator::start_listening() {
   ListenHandlers handlers;
   handlers.agent = [this](Arrival arrival) { on_agent(std::move(arrival)); };
   handlers.store = [this](Arrival arrival) { on_store_client(std::move(arrival)); };
-  handlers.crowded_out = [this](membership::ConnectionId id) { on_crowded_out(id); };
+  handlers.crowded_out = [this](membership::ConnectionId id) { hang_up(id); };
   handlers.stranger = [this](const Stranger& stranger) {
     say(
         fmt::format("{} connected to the rendezvous port {} from {} and was disconnected: is the "
@@ -93,8 +93,8 @@ void Coordinator::on_agent(Arrival arrival) {
        [this, id](const std::string& why, bool refused) { on_closed(id, why, refused); }});
 }
 
-// Closes without an answer: the agent tries again.
-void Coordinator::on_crowded_out(membership::ConnectionId id) {
+// Closes without an answer: an agent that was crowded out tries again.
+void Coordinator::hang_up(membership::ConnectionId id) {
   const auto found = sessions_.find(id);
   if (found == sessions_.end()) return;
   const Session session = found->second;
@@ -225,13 +225,7 @@ HostedJob* Coordinator::make_job(const std::string& id) {
       say_refusal(*found->second, refused->text);
     found->second->send(message);
   };
-  handlers.hang_up = [this](membership::ConnectionId connection) {
-    const auto found = sessions_.find(connection);
-    if (found == sessions_.end()) return;
-    const Session session = found->second;
-    sessions_.erase(found);
-    session->finish();
-  };
+  handlers.hang_up = [this](membership::ConnectionId connection) { hang_up(connection); };
   handlers.finished = [this, id] { on_finished(id); };
   if (id == options_.job_id) {
     handlers.round_wanted = options_.round_wanted;

@@ -96,7 +96,7 @@ class Coordinator {
   void start_listening();
   std::string foreign_user(const LocalUsers::Found& found) const;
   void on_agent(Arrival arrival);
-  void on_crowded_out(membership::ConnectionId id);
+  void hang_up(membership::ConnectionId id);
   void on_joined(membership::ConnectionId id, const membership::Join& join,
                  std::optional<uid_t> user);
   void on_closed(membership::ConnectionId id, const std::string& why, bool refused);
