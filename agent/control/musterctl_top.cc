@@ -67,13 +67,9 @@ std::pair<std::string, double> standing(const RankRecords& rank) {
 }
 
 TopRank top_rank(const RankRecords& now) {
-  TopRank top{.rank = now.rank,
-              .pid = now.pid,
-              .calls_per_s = {},
-              .behind_in = {},
-              .for_s = {},
-              .doing = {},
-              .current = {}};
+  TopRank top;
+  top.rank = now.rank;
+  top.pid = now.pid;
   if (now.source.empty()) {
     top.doing = now.summary;
     return top;
@@ -107,23 +103,18 @@ void put_progress(const RankRecords& before, const RankRecords& now,
   top.doing = now.sections.empty() ? "" : fmt::format("in section '{}'", now.sections.back().name);
 }
 
-struct Row {
-  std::vector<TopRank> ranks;
-
-  const TopRank& first() const { return ranks.front(); }
-};
+using Row = std::vector<TopRank>;
 
 // The odd ones first: those behind, then those that make no calls, then the fewest.
 std::vector<Row> folded(const std::vector<TopRank>& ranks) {
   std::map<std::tuple<int64_t, std::string, bool, std::string>, Row> by_state;
   for (const TopRank& rank : ranks)
-    by_state[{rank.behind, rank.behind_in, rank.for_s.has_value(), rank.doing}].ranks.push_back(
-        rank);
+    by_state[{rank.behind, rank.behind_in, rank.for_s.has_value(), rank.doing}].push_back(rank);
   std::vector<Row> rows;
   for (auto& [key, row] : by_state)
     rows.push_back(std::move(row));
   const auto order = [](const Row& row) {
-    return std::tuple(-row.first().behind, !row.first().for_s, row.ranks.size(), row.first().rank);
+    return std::tuple(-row.front().behind, !row.front().for_s, row.size(), row.front().rank);
   };
   std::ranges::sort(rows, {}, order);
   return rows;
@@ -131,7 +122,7 @@ std::vector<Row> folded(const std::vector<TopRank>& ranks) {
 
 std::string ranks_shown(const Row& row) {
   std::vector<int> ranks;
-  for (const TopRank& rank : row.ranks)
+  for (const TopRank& rank : row)
     ranks.push_back(rank.rank);
   return rank_ranges(ranks, 4);
 }
@@ -143,7 +134,7 @@ std::string rate_text(double rate) {
 std::string rates_shown(const Row& row) {
   double least = kSecondsShownMax;
   double most = 0;
-  for (const TopRank& rank : row.ranks) {
+  for (const TopRank& rank : row) {
     if (!rank.calls_per_s) return "-";
     least = std::min(least, *rank.calls_per_s);
     most = std::max(most, *rank.calls_per_s);
@@ -158,9 +149,9 @@ std::string behind_shown(const TopRank& rank) {
 }
 
 std::string longest_shown(const Row& row) {
-  if (!row.first().for_s) return "-";
+  if (!row.front().for_s) return "-";
   double longest = 0;
-  for (const TopRank& rank : row.ranks)
+  for (const TopRank& rank : row)
     longest = std::max(longest, rank.for_s.value_or(0));
   return duration_text(from_seconds(longest));
 }
@@ -168,7 +159,7 @@ std::string longest_shown(const Row& row) {
 // The calls that most ranks of the row make.
 std::string calls_folded(const Row& row) {
   std::map<std::string, size_t> counts;
-  for (const TopRank& rank : row.ranks)
+  for (const TopRank& rank : row)
     ++counts[rank.current];
   std::vector<std::pair<std::string, size_t>> calls(counts.begin(), counts.end());
   std::ranges::sort(calls, std::greater<>(), &std::pair<std::string, size_t>::second);
@@ -181,7 +172,7 @@ std::string calls_folded(const Row& row) {
 }
 
 std::string doing_shown(const Row& row) {
-  const TopRank& first = row.first();
+  const TopRank& first = row.front();
   if (first.current.empty()) return first.doing;
   return calls_folded(row) + (first.doing.empty() ? "" : "; " + first.doing);
 }
@@ -228,10 +219,10 @@ std::string top_text(const control::JobStatus& status, const std::vector<TopRank
   for (size_t i = 0; i < rows.size(); ++i) {
     const Row& row = rows[i];
     if (i >= shown) {
-      hidden += row.ranks.size();
+      hidden += row.size();
       continue;
     }
-    cells.push_back({ranks_shown(row), rates_shown(row), clean_line(behind_shown(row.first())),
+    cells.push_back({ranks_shown(row), rates_shown(row), clean_line(behind_shown(row.front())),
                      longest_shown(row), clean_line(doing_shown(row))});
   }
   std::string text = heading(status) + "\n\n" + table_text(cells);
@@ -260,7 +251,7 @@ std::string top_json(const control::JobStatus& status, const std::vector<TopRank
     json line{{"rank", rank.rank},
               {"pid", rank.pid},
               {"behind", rank.behind},
-              {"doing", doing_shown({{rank}})}};
+              {"doing", doing_shown({rank})}};
     if (rank.calls_per_s) line["calls_per_s"] = *rank.calls_per_s;
     if (rank.for_s) line["for_s"] = *rank.for_s;
     if (!rank.behind_in.empty()) line["behind_in"] = rank.behind_in;

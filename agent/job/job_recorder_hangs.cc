@@ -170,7 +170,6 @@ std::vector<DetectedCulprit> JobRecorder::awaited() const {
       if (culprits.size() == kAwaitedMax) return;
       culprits.push_back({.rank = suspect.rank,
                           .sentence = hang_cause(finding, suspect.rank),
-                          .remedy = {},
                           .waiting = finding.waiting});
       std::vector<int>& waiting = culprits.back().waiting;
       waiting.resize(std::min(waiting.size(), kWaitingMax));

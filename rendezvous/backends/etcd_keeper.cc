@@ -113,9 +113,7 @@ Result<bool> EtcdKeeper::take(const Seen& seen, const HostRecord& own) {
   const Result<EtcdLease> lease = grant(lease_wanted_s_, limit);
   if (!lease) return tl::unexpected(lease.error());
   const auto done = commit({.revisions = {{host_key_, *host_revision}, {job_key_, *job_revision}},
-                            .values = {},
                             .puts = {{host_key_, text, lease->id}},
-                            .deletes = {},
                             .read_else = both()},
                            limit);
   if (!done) return tl::unexpected(done.error());
@@ -177,12 +175,9 @@ Result<Keeper::Beat> EtcdKeeper::beat(const HostRecord& own) {
 void EtcdKeeper::leave(const HostRecord& own) {
   client_.resume();
   const Deadline limit = EtcdClient::operation_limit();
-  (void)commit({.revisions = {},
-                .values = {{host_key_, host_text(own)}},
-                .puts = {},
-                .deletes = {host_key_},
-                .read_else = both()},
-               limit);
+  (void)commit(
+      {.values = {{host_key_, host_text(own)}}, .deletes = {host_key_}, .read_else = both()},
+      limit);
   revoke(std::exchange(lease_, 0), limit);
 }
 

@@ -33,10 +33,10 @@ struct EtcdTxn {
     int64_t lease = 0;  // 0: none.
   };
 
-  std::vector<RevisionIs> revisions;
-  std::vector<ValueIs> values;
-  std::vector<Put> puts;
-  std::vector<std::string> deletes;
+  std::vector<RevisionIs> revisions = {};
+  std::vector<ValueIs> values = {};
+  std::vector<Put> puts = {};
+  std::vector<std::string> deletes = {};
   EtcdRange read_else;
 };
 

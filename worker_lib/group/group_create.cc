@@ -224,7 +224,6 @@ Outcome<std::shared_ptr<Group>> Group::make_world(std::shared_ptr<GroupHost> hos
                                                   Deadline deadline) {
   GroupPlan plan{.id = std::string(kWorldGroup),
                  .name = host->world_name,
-                 .ranks = {},
                  .timeout = host->timeout,
                  .backend = host->backend,
                  .made_by = "set-up"};
@@ -283,7 +282,6 @@ Outcome<std::shared_ptr<Group>> Group::split(int color, int key, const GroupOpti
   }
   GroupPlan nobody{.id = "none",
                    .name = options.name.empty() ? "group of another color" : options.name,
-                   .ranks = {},
                    .timeout = plan_.timeout,
                    .backend = plan_.backend,
                    .made_by = "split"};

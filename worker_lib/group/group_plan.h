@@ -18,7 +18,7 @@ struct GroupPlan {
   // Equal on all members and unique to the group: "world", or ranks_digest() and a number.
   std::string id;
   std::string name;
-  std::vector<GlobalRank> ranks;
+  std::vector<GlobalRank> ranks = {};
   std::chrono::milliseconds timeout;
   Backend backend;
   const char* made_by;  // "new_group"; used in messages.

@@ -52,11 +52,8 @@ std::vector<int> messengers_of(const std::vector<int>& ranks, const Members& wor
 // Resolves a store that does not answer: queries the rank that serves it.
 Failure ask_store_host(const Failure& met, GlobalRank store_host, const StragglerSearch& setting) {
   if (store_host.value == setting.world.me) return met;
-  const StragglerQuery question{.group_id = {},
-                                .from_anybody = true,
-                                .suspects = {store_host.value},
-                                .world_size = setting.world.size(),
-                                .members = {}};
+  const StragglerQuery question{
+      .from_anybody = true, .suspects = {store_host.value}, .world_size = setting.world.size()};
   Failure found = name_stragglers(met, question, setting);
   if (found.ranks.empty()) return met;
   found.code = ErrorCode::rendezvous;
@@ -96,8 +93,7 @@ void Group::note_calls(size_t index, GroupProgress& progress) const {
 }
 
 GroupProgress Group::progress() {
-  GroupProgress progress{
-      .id = plan_.id, .name = plan_.name, .lanes = {}, .transfers = {}, .members = {}};
+  GroupProgress progress{.id = plan_.id, .name = plan_.name};
   for (size_t i = 0; i < kCollectiveQueues; ++i)
     note_calls(i, progress);
   LaneProgress& monitored = progress.lane(Lane::monitored);
@@ -148,7 +144,6 @@ GroupState::NameStragglers Group::asker() const {
                             .lane = call.lane,
                             .number = call.is_message ? 0 : call.number,
                             .from_anybody = call.from_anybody,
-                            .suspects = {},
                             .world_size = host->world.size(),
                             .members = job_ranks(ranks),
                             .limit = call.limit};

@@ -55,9 +55,9 @@ struct TransferProgress {
 struct GroupProgress {
   std::string id;
   std::string name;
-  std::array<LaneProgress, kLanes> lanes;
-  std::vector<TransferProgress> transfers;
-  std::vector<int> members;  // Set if a transfer is from any; else empty.
+  std::array<LaneProgress, kLanes> lanes = {};
+  std::vector<TransferProgress> transfers = {};
+  std::vector<int> members = {};  // Set if a transfer is from any; else empty.
 
   const LaneProgress& lane(Lane which) const { return lanes[static_cast<size_t>(which)]; }
   LaneProgress& lane(Lane which) { return lanes[static_cast<size_t>(which)]; }

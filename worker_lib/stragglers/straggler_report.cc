@@ -199,7 +199,7 @@ class Search {
       const std::string failed = fmt::format("the call that has failed on rank {}", rank);
       const bool blames_me = std::ranges::find(one.origin, me_) != one.origin.end();
       if (blames_me) findings_.stragglers[me_] = elsewhere(own_words(), failed);
-      follow(rank, {{.group_id = {}, .call = failed}, one.origin}, "a call that has failed");
+      follow(rank, {{.call = failed}, one.origin}, "a call that has failed");
       // In a circle it may also blame itself.
       return std::ranges::find(one.origin, rank) == one.origin.end();
     }

@@ -36,15 +36,15 @@ namespace muster::worker {
 
 // This rank's call that timed out, or met a different one.
 struct StragglerQuery {
-  std::string group_id;
+  std::string group_id = {};
   Lane lane = Lane::host;
   uint64_t number = 0;  // The call's number in its lane; 0: a message.
   // True if this rank's own call is queued behind that one.
   bool is_behind = false;
-  bool from_anybody = false;  // Any of the suspects may send the message.
-  std::vector<int> suspects;  // Ranks of the job that this one waited for.
+  bool from_anybody = false;       // Any of the suspects may send the message.
+  std::vector<int> suspects = {};  // Ranks of the job that this one waited for.
   int world_size = 0;
-  std::vector<int> members;            // The group's.
+  std::vector<int> members = {};       // The group's.
   std::vector<int> messengers = {};    // They pass reports of the suspects' ends on.
   std::chrono::milliseconds limit{0};  // Shown in messages.
   // Time that this rank has waited: older failures did not result from this wait.
