@@ -13,7 +13,7 @@
 namespace muster {
 namespace {
 
-constexpr std::string_view kDefaultPath = "/bin:/usr/bin";
+constexpr const char* kDefaultPath = "/bin:/usr/bin";
 constexpr std::string_view kHowToNamePython =
     "install Python, or name an interpreter by --python or PYTHON_EXEC";
 
@@ -43,14 +43,8 @@ except Exception as error:
     raise
 )";
 
-std::string_view variable_or(const HostView& host, const std::string& name,
-                             std::string_view fallback) {
-  const auto found = host.environment.find(name);
-  return found == host.environment.end() ? fallback : std::string_view(found->second);
-}
-
-std::string_view path_list(const HostView& host) {
-  return variable_or(host, "PATH", kDefaultPath);
+std::string path_list(const HostView& host) {
+  return lookup(host.environment, "PATH").value_or(kDefaultPath);
 }
 
 // The path at which to inspect what the user typed; the path that is executed stays as typed.
@@ -89,13 +83,11 @@ bool is_of_a_tool(const std::string& muster_directory) {
 
 Result<std::string> find_python(const LaunchSpec& spec, const HostView& host) {
   if (spec.python) return named_python(host, *spec.python, "--python");
-  if (const std::string_view name = variable_or(host, std::string(env::kPythonExec), "");
-      !name.empty()) {
-    return named_python(host, std::string(name), env::kPythonExec);
-  }
+  const std::string named = lookup(host.environment, env::kPythonExec).value_or("");
+  if (!named.empty()) return named_python(host, named, env::kPythonExec);
   std::vector<std::string> candidates;
   for (const char* variable : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
-    const std::string_view prefix = variable_or(host, variable, "");
+    const std::string prefix = lookup(host.environment, variable).value_or("");
     if (!prefix.empty()) candidates.push_back(fmt::format("{}/bin/python", prefix));
   }
   if (!host.muster_directory.empty() && !is_of_a_tool(host.muster_directory)) {

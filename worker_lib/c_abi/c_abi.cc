@@ -6,6 +6,7 @@
 #include <new>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "muster/training.h"
 #include "worker_lib/raise.h"
@@ -35,27 +36,23 @@ muster_status remember(const DistributedError& error) noexcept {
 }
 
 // C++ names in the library's messages, and their C names.
-struct CName {
-  std::string_view in_cpp;
-  std::string_view in_c;
-};
-constexpr std::array kCNames{
-    CName{"init_process_group", "muster_init"},
-    CName{"destroy_process_group", "muster_destroy"},
-    CName{"is_member()", "muster_group_is_member()"},
-    CName{"recv_any() receives", "muster_recv() with from < 0 receives"},
-    CName{"isend()", "muster_send() with a work"},
-    CName{"batch_isend_irecv", "muster_batch"},
-    CName{"exec, or spawn() (muster/spawn.h), to", "exec to"},
-    CName{"InitOptions::timeout", "muster_init_options.timeout_ms"},
-    CName{"InitOptions::", "muster_init_options."},
-};
+constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kCNames{{
+    {"init_process_group", "muster_init"},
+    {"destroy_process_group", "muster_destroy"},
+    {"is_member()", "muster_group_is_member()"},
+    {"recv_any() receives", "muster_recv() with from < 0 receives"},
+    {"isend()", "muster_send() with a work"},
+    {"batch_isend_irecv", "muster_batch"},
+    {"exec, or spawn() (muster/spawn.h), to", "exec to"},
+    {"InitOptions::timeout", "muster_init_options.timeout_ms"},
+    {"InitOptions::", "muster_init_options."},
+}};
 
 std::string with_c_names(std::string text) {
-  for (const CName& name : kCNames) {
-    for (size_t at = text.find(name.in_cpp); at != std::string::npos;
-         at = text.find(name.in_cpp, at + name.in_c.size())) {
-      text.replace(at, name.in_cpp.size(), name.in_c);
+  for (const auto& [in_cpp, in_c] : kCNames) {
+    for (size_t at = text.find(in_cpp); at != std::string::npos;
+         at = text.find(in_cpp, at + in_c.size())) {
+      text.replace(at, in_cpp.size(), in_c);
     }
   }
   return text;
