@@ -241,7 +241,7 @@ std::optional<bool> truth_of(std::string_view text) {
 Parsed<std::vector<Network>> parse_networks(std::string_view text) {
   std::vector<Network> networks;
   for (const std::string_view item : split(text, ',')) {
-    const Result<Network> network = Network::parse(trim(item));
+    const std::optional<Network> network = Network::parse(trim(item));
     // Neither brackets nor a scope are part of a network.
     if (!network || contains(item, "[") || contains(item, "%")) {
       return problem(fmt::format(

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <netinet/in.h>
 
+#include "rendezvous/base/error.h"
 #include "rendezvous/base/text.h"
 
 namespace muster {
@@ -23,16 +24,6 @@ std::optional<IpAddress> parse_v6(std::string_view text) {
   std::array<uint8_t, 16> bytes{};
   if (inet_pton(AF_INET6, std::string(text).c_str(), bytes.data()) != 1) return std::nullopt;
   return IpAddress::v6(bytes, scope);
-}
-
-// Escapes and shortens `text` for a one-line message.
-std::string shown_address(std::string_view text) {
-  std::string out;
-  for (const char c : text.substr(0, 80)) {
-    const auto byte = static_cast<unsigned char>(c);
-    out += byte < 0x20 || byte == 0x7f ? fmt::format("\\x{:02x}", byte) : std::string(1, c);
-  }
-  return text.size() > 80 ? out + "..." : out;
 }
 
 bool is_v4_mapped(const std::array<uint8_t, 16>& bytes) {
@@ -103,19 +94,14 @@ Network::Network(const IpAddress& address, unsigned prefix) : prefix_(prefix) {
 
 Network::Network(const IpAddress& address) : Network(address, address.is_v6() ? 128 : 32) {}
 
-Result<Network> Network::parse(std::string_view text) {
+std::optional<Network> Network::parse(std::string_view text) {
   const size_t slash = text.find('/');
   const std::optional<IpAddress> address = IpAddress::parse(text.substr(0, slash));
-  if (address && slash == std::string_view::npos) return Network(*address);
-  if (address) {
-    const std::optional<unsigned> prefix = whole_number<unsigned>(text.substr(slash + 1));
-    if (prefix && *prefix <= (address->is_v6() ? 128u : 32u)) return Network(*address, *prefix);
-  }
-  return fail(
-      ExitCode::usage,
-      fmt::format(
-          "'{}' is not a network; give an address or a block such as 10.0.0.0/8 or fd00::/8",
-          shown_address(text)));
+  if (!address) return std::nullopt;
+  if (slash == std::string_view::npos) return Network(*address);
+  const std::optional<unsigned> prefix = whole_number<unsigned>(text.substr(slash + 1));
+  if (!prefix || *prefix > (address->is_v6() ? 128u : 32u)) return std::nullopt;
+  return Network(*address, *prefix);
 }
 
 bool Network::contains(const IpAddress& address) const {

@@ -14,8 +14,6 @@
 
 #include <sys/socket.h>
 
-#include "rendezvous/base/error.h"
-
 namespace muster {
 
 class IpAddress {
@@ -57,8 +55,8 @@ class Network {
   Network(const IpAddress& address, unsigned prefix);
   explicit Network(const IpAddress& address);  // the network of this one address
 
-  // Accepts "10.0.0.0/8", "fd00::/8", or a bare address.
-  static Result<Network> parse(std::string_view text);
+  // Accepts "10.0.0.0/8", "fd00::/8", or a bare address; nullopt for all else.
+  static std::optional<Network> parse(std::string_view text);
 
   // Ignores the scope: fe80::1%2 is in fe80::/10. A network never contains the other family.
   bool contains(const IpAddress& address) const;

@@ -10,7 +10,6 @@
 #include <net/if.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "rendezvous/base/unique_fd.h"
 
@@ -111,15 +110,11 @@ SocketAddress remote_address_of(int fd) {
 Result<IpAddress> source_towards(const SocketAddress& peer) {
   sockaddr_storage raw{};
   const socklen_t length = peer.to_sockaddr(raw);
-  const int fd = socket(raw.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return no_route(peer, errno);
+  const UniqueFd fd(socket(raw.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   // connect(2) on a UDP socket only looks up the route.
-  const bool known = connect(fd, reinterpret_cast<const sockaddr*>(&raw), length) == 0;
-  const int error = errno;
-  const IpAddress own = local_address_of(fd).ip;
-  close(fd);
-  if (!known) return no_route(peer, error);
-  return own;
+  if (!fd || connect(fd.get(), reinterpret_cast<const sockaddr*>(&raw), length) != 0)
+    return no_route(peer, errno);
+  return local_address_of(fd.get()).ip;
 }
 
 Result<IpAddress> address_of_interface(const std::string& name, const IpAddress& like) {

@@ -224,11 +224,7 @@ StoreMachine::MaybeBreach StoreMachine::set(const Request& request, ClientId id,
 }
 
 bool StoreMachine::put(std::string_view key, std::string_view value, StoreEffects& out) {
-  if (!fits(key.size() + value.size())) return false;
-  Entry& changed = entry(key);
-  assign(changed, value);
-  wake(changed.name(), WakeKind::all, kNoConnection, out);
-  return true;
+  return !set({Op::set, 0, {key, value}}, kNoConnection, out);
 }
 
 // Replies with the value stored afterwards or, if a missing key was expected to have a value, with
