@@ -22,7 +22,8 @@ TransferEngine::TransferEngine(std::unique_ptr<ByteLinks> links, const Members& 
     : links_(std::move(links)),
       members_(members),
       outs_(static_cast<size_t>(members.size())),
-      ins_(static_cast<size_t>(members.size())) {}
+      ins_(static_cast<size_t>(members.size())),
+      is_active_(static_cast<size_t>(members.size())) {}
 
 TransferEngine::~TransferEngine() {
   abort({ErrorCode::aborted, "the group was destroyed while a transfer was in progress", {}});
@@ -41,16 +42,13 @@ Outcome<int> TransferEngine::transfer(const Transfer& transfer, Deadline deadlin
   Lock lock(mutex_);
   if (failure_) return tl::unexpected(*failure_);
   const RequestPtr request = enter(transfer, deadline);
-  if (!is_driven_) {
-    drive(lock, true, [&] { return request->done; });
-  } else {
-    pass();
-    if (!request->done) wake_driver();  // Makes the driver arm for this request.
-  }
   while (!request->done) {
-    changed_.wait_until(lock, deadline, [&] { return request->done || !is_driven_; });
-    if (!request->done && !is_driven_) drive(lock, true, [&] { return request->done; });
-    if (!request->done) check_deadlines(Clock::now());
+    if (!is_driven_) {
+      drive(lock, true, [&] { return request->done; });
+    } else {
+      request->changed.wait_until(lock, deadline, [&] { return request->done || !is_driven_; });
+      check_deadlines(Clock::now());
+    }
   }
   if (request->failure) return tl::unexpected(*request->failure);
   return request->source;
@@ -71,9 +69,7 @@ Outcome<std::vector<std::shared_ptr<WorkState>>> TransferEngine::begin(
     ++unattended_;
     enter(transfer, deadline, std::move(work));
   }
-  if (!failure_) pass();
-  if (unattended_ == 0) return states;
-  if (!thread_.joinable()) {
+  if (unattended_ > 0 && !thread_.joinable()) {
     Outcome<std::thread> thread = start_quiet_thread([this] { serve(); });
     if (!thread) {
       fail(thread.error());  // Ends all requests: no buffer is written after the return.
@@ -81,8 +77,7 @@ Outcome<std::vector<std::shared_ptr<WorkState>>> TransferEngine::begin(
     }
     thread_ = std::move(*thread);
   }
-  changed_.notify_all();
-  wake_driver();
+  if (!is_driven_) hand_over();
   return states;
 }
 
@@ -117,7 +112,7 @@ void TransferEngine::drive(Lock& lock, bool patient, const Done& done) {
     if (failure_) break;
     idle_since = std::min(idle_since, now);
     const bool tries_on = patient && now - idle_since < links_->patience;
-    const Deadline until = earliest_deadline();
+    const Deadline until = under_way_.empty() ? Deadline::max() : under_way_.begin()->first;
     if (!tries_on) arm();
     is_asleep_ = !tries_on;
     lock.unlock();
@@ -130,7 +125,17 @@ void TransferEngine::drive(Lock& lock, bool patient, const Done& done) {
     is_asleep_ = false;
   }
   is_driven_ = false;
-  changed_.notify_all();
+  hand_over();
+}
+
+// Wakes the thread that drives next: a blocked caller if no request is left for serve(). REQUIRES:
+// no thread drives.
+void TransferEngine::hand_over() {
+  if (unattended_ > 0) {
+    changed_.notify_one();
+  } else if (!under_way_.empty()) {
+    under_way_.begin()->second->changed.notify_one();
+  }
 }
 
 // Body of the thread for requests that no caller waits for.
@@ -146,58 +151,70 @@ void TransferEngine::serve() {
 void TransferEngine::arm() {
   reading_.clear();
   writing_.clear();
-  for (const RequestPtr& request : under_way_) {
-    const int peer = request->peer();
-    if (request->is_send()) {
-      writing_.push_back(peer);
-    } else if (peer >= 0) {
-      reading_.push_back(peer);
-    } else {
-      for (int any = 0; any < members_.size(); ++any) {
-        if (any != members_.me) reading_.push_back(any);
-      }
-    }
-  }
-  for (std::vector<int>* peers : {&reading_, &writing_}) {
-    std::sort(peers->begin(), peers->end());
-    peers->erase(std::unique(peers->begin(), peers->end()), peers->end());
+  for (const int peer : active_) {
+    if (receives_from(peer)) reading_.push_back(peer);
+    if (sends_to(peer)) writing_.push_back(peer);
   }
   links_->arm({reading_, writing_});
 }
 
 // ---- requests
 
-// Adds a request, which completes `work` (if any) when done. It may be done or failed on return.
+// Adds a request, which completes `work` (if any) when done. It may be done or failed on return. A
+// sleeping driver is woken if it has to arm for it.
 RequestPtr TransferEngine::enter(const Transfer& transfer, Deadline deadline,
                                  std::shared_ptr<HostWork> work) {
   auto request = std::make_shared<TransferRequest>();
   request->work = std::move(work);
   request->transfer = transfer;
-  request->deadline = deadline;
-  under_way_.push_back(request);
-  if (request->is_send()) {
-    outs_[static_cast<size_t>(transfer.peer)].queue.push_back(request);
-  } else {
-    post_receive(request);
-  }
-  std::erase_if(under_way_, [](const RequestPtr& one) { return one->done; });
+  request->place = under_way_.emplace_hint(under_way_.end(), deadline, request);
+  entered_ = request.get();
+  const bool is_new = request->is_send() ? queue_send(request) : post_receive(request);
+  entered_ = nullptr;
+  if (!request->done && (is_new || request->place == under_way_.begin())) wake_driver();
   return request;
 }
 
-void TransferEngine::post_receive(const RequestPtr& request) {
-  EarlyMessage* early = matching_.find_early(request->transfer.peer, request->transfer.tag);
+void TransferEngine::activate(int peer) {
+  if (is_active_[static_cast<size_t>(peer)]) return;
+  is_active_[static_cast<size_t>(peer)] = true;
+  active_.push_back(peer);
+}
+
+// Like post_receive(), tries a request that a driver is not armed for, and returns true then.
+bool TransferEngine::queue_send(const RequestPtr& request) {
+  const int to = request->transfer.peer;
+  const bool is_new = !sends_to(to);
+  outs_[static_cast<size_t>(to)].queue.push_back(request);
+  if (!is_new) return false;
+  activate(to);
+  push(to);
+  return true;
+}
+
+bool TransferEngine::post_receive(const RequestPtr& request) {
+  const int from = request->transfer.peer;
+  const EarlyPtr early = matching_.take_early(from, request->transfer.tag);
   if (early == nullptr) {
+    const bool is_new = from < 0 ? !matching_.is_posted(-1) : !receives_from(from);
     matching_.post(request);
-    return;
+    const int end = from < 0 ? members_.size() : from + 1;
+    for (int peer = std::max(from, 0); peer < end && is_new && !failure_; ++peer) {
+      if (peer == members_.me) continue;
+      activate(peer);
+      pull(peer);
+    }
+    return is_new;
   }
   request->matched = true;
   request->source = early->from;
   if (early->complete()) {
     deliver(request, early->from, *early);
-    matching_.drop_early(early);
   } else {
     early->claimed = request;
+    activate(early->from);
   }
+  return true;
 }
 
 void TransferEngine::deliver(const RequestPtr& request, int from, const EarlyMessage& early) {
@@ -223,23 +240,24 @@ bool TransferEngine::check_head(const TransferRequest& request, int from, const 
 
 void TransferEngine::finish(const RequestPtr& request) {
   request->done = true;
+  under_way_.erase(request->place);
   if (request->is_send()) request->source = members_.me;
   if (request->work) {
     --unattended_;
     request->work->complete(Done{}, request->source);
   }
-  if (is_driven_) changed_.notify_all();
-  wake_driver();
+  request->changed.notify_one();
+  if (request.get() != entered_) wake_driver();
 }
 
 // Ends all requests. No buffer is touched afterwards: that happens only under the mutex.
 void TransferEngine::fail(const Failure& failure) {
   failure_ = failure;
-  for (const RequestPtr& request : under_way_) {
-    if (request->done) continue;
+  for (const auto& [deadline, request] : under_way_) {
     request->done = true;
     request->failure = failure;
     if (request->work) request->work->complete(tl::unexpected(failure));
+    request->changed.notify_one();
   }
   unattended_ = 0;
   under_way_.clear();
@@ -259,11 +277,8 @@ void TransferEngine::wake_driver() {
 }
 
 void TransferEngine::check_deadlines(Deadline now) {
-  for (const RequestPtr& request : under_way_) {
-    if (now < request->deadline) continue;
-    fail(late_failure(*request));
-    return;
-  }
+  if (!under_way_.empty() && now >= under_way_.begin()->first)
+    fail(late_failure(*under_way_.begin()->second));
 }
 
 // Mentions an early message with another tag: the user probably meant that one.
@@ -271,20 +286,13 @@ Failure TransferEngine::late_failure(const TransferRequest& request) const {
   const Transfer& late = request.transfer;
   Failure failure = late_transfer(late, members_, request.matched);
   if (request.is_send() || request.matched) return failure;
-  for (const EarlyMessage& early : matching_.early()) {
-    if (early.claimed != nullptr || (late.peer >= 0 && early.from != late.peer)) continue;
+  for (const auto& [key, early] : matching_.early()) {
+    if (late.peer >= 0 && early->from != late.peer) continue;
     failure.message += fmt::format("; a message with tag {} from {} is waiting to be received",
-                                   early.head.tag, describe(members_[early.from]));
+                                   early->head.tag, describe(members_[early->from]));
     break;
   }
   return failure;
-}
-
-Deadline TransferEngine::earliest_deadline() const {
-  Deadline earliest = Deadline::max();
-  for (const RequestPtr& request : under_way_)
-    earliest = std::min(earliest, request->deadline);
-  return earliest;
 }
 
 }  // namespace muster::worker

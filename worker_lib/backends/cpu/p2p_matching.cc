@@ -1,50 +1,49 @@
 #include "worker_lib/backends/cpu/p2p_matching.h"
 
-#include <algorithm>
+#include <limits>
 
 namespace muster::worker {
-namespace {
 
-bool takes(const TransferRequest& request, int from, int tag) {
-  const int wanted = request.transfer.peer;
-  return request.transfer.tag == tag && (wanted == from || wanted < 0);
+void TransferMatching::post(RequestPtr request) {
+  request->number = ++numbers_;
+  const std::pair key{request->transfer.peer, request->transfer.tag};
+  posted_.emplace(key, std::move(request));
 }
-
-}  // namespace
 
 RequestPtr TransferMatching::take_posted(int from, int tag) {
-  const auto found = std::find_if(posted_.begin(), posted_.end(),
-                                  [&](const RequestPtr& one) { return takes(*one, from, tag); });
-  if (found == posted_.end()) return nullptr;
-  RequestPtr request = std::move(*found);
-  posted_.erase(found);
-  return request;
+  auto found = posted_.end();
+  for (const int named : {from, -1}) {
+    const auto first = posted_.lower_bound({named, tag});
+    if (first == posted_.end() || first->first != std::pair{named, tag}) continue;
+    if (found == posted_.end() || first->second->number < found->second->number) found = first;
+  }
+  return found == posted_.end() ? nullptr : posted_.extract(found).mapped();
 }
 
-bool TransferMatching::awaits(int from) const {
-  return std::any_of(posted_.begin(), posted_.end(), [&](const RequestPtr& one) {
-    return one->transfer.peer == from || one->transfer.peer < 0;
-  });
+bool TransferMatching::is_posted(int from) const {
+  const auto first = posted_.lower_bound({from, std::numeric_limits<int>::min()});
+  return first != posted_.end() && first->first.first == from;
 }
 
-EarlyMessage* TransferMatching::find_early(int from, int tag) {
-  const auto found = std::find_if(early_.begin(), early_.end(), [&](const EarlyMessage& one) {
-    return one.claimed == nullptr && one.head.tag == tag && (from < 0 || one.from == from);
-  });
-  return found == early_.end() ? nullptr : &*found;
+EarlyPtr TransferMatching::take_early(int from, int tag) {
+  auto found = early_.end();
+  for (auto at = early_.lower_bound({tag, from}); at != early_.end() && at->first.first == tag;) {
+    const int sender = at->first.second;
+    if (from >= 0 && sender != from) break;
+    if (found == early_.end() || at->second->number < found->second->number) found = at;
+    at = early_.lower_bound({tag, sender + 1});
+  }
+  return found == early_.end() ? nullptr : early_.extract(found).mapped();
 }
 
-EarlyMessage* TransferMatching::add_early(int from, const MessageHead& head) {
-  early_.emplace_back();
-  EarlyMessage& message = early_.back();
-  message.from = from;
-  message.head = head;
-  message.data.resize(head.bytes);
-  return &message;
-}
-
-void TransferMatching::drop_early(const EarlyMessage* message) {
-  early_.remove_if([&](const EarlyMessage& one) { return &one == message; });
+EarlyPtr TransferMatching::add_early(int from, const MessageHead& head) {
+  auto message = std::make_shared<EarlyMessage>();
+  message->from = from;
+  message->number = ++numbers_;
+  message->head = head;
+  message->data.resize(head.bytes);
+  early_.emplace(std::pair{head.tag, from}, message);
+  return message;
 }
 
 }  // namespace muster::worker

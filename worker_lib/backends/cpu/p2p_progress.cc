@@ -9,23 +9,26 @@
 
 namespace muster::worker {
 
-// Tries every request in progress once; sets `moved_` if anything moved.
+// Tries to send and to receive one message with every active peer; sets `moved_` if anything moved.
 void TransferEngine::pass() {
   moved_ = false;
-  for (size_t i = 0; i < under_way_.size() && !failure_; ++i) {
-    const RequestPtr request = under_way_[i];
-    if (request->done) continue;
-    const int peer = request->peer();
-    if (request->is_send()) {
-      moved_ = push(peer) || moved_;
-    } else if (peer >= 0) {
-      moved_ = pull(peer) || moved_;
-    } else {
-      for (int any = 0; any < members_.size() && !failure_; ++any)
-        moved_ = pull(any) || moved_;
+  for (size_t i = 0; i < active_.size() && !failure_;) {
+    const int peer = active_[i];
+    moved_ = push(peer) || moved_;
+    if (!failure_) moved_ = pull(peer) || moved_;
+    if (sends_to(peer) || receives_from(peer)) {
+      ++i;
+      continue;
     }
+    is_active_[static_cast<size_t>(peer)] = false;
+    active_[i] = active_.back();
+    active_.pop_back();
   }
-  std::erase_if(under_way_, [](const RequestPtr& one) { return one->done; });
+}
+
+bool TransferEngine::receives_from(int peer) const {
+  const Incoming& in = ins_[static_cast<size_t>(peer)];
+  return matching_.awaits(peer) || in.request || (in.early && in.early->claimed);
 }
 
 bool TransferEngine::push(int peer) {
@@ -53,11 +56,10 @@ bool TransferEngine::push(int peer) {
 
 // Leaves a message in the links as long as no receive waits for its sender.
 bool TransferEngine::pull(int peer) {
-  if (peer == members_.me) return false;
+  if (!receives_from(peer)) return false;
   Incoming& in = ins_[static_cast<size_t>(peer)];
   bool moved = false;
   if (in.moved < sizeof(MessageHead)) {
-    if (in.moved == 0 && !matching_.awaits(peer)) return false;
     if (!pull_head(peer, in)) return false;
     moved = true;
     if (in.moved < sizeof(MessageHead)) return moved;
@@ -124,14 +126,12 @@ void TransferEngine::begin_message(int peer, Incoming& in) {
 
 void TransferEngine::end_message(int peer, Incoming& in) {
   const RequestPtr request = std::move(in.request);
-  EarlyMessage* early = in.early;
+  const EarlyPtr early = std::move(in.early);
   in = {};
   if (request) {
     finish(request);
   } else if (early->claimed) {
-    const RequestPtr claimed = early->claimed;
-    deliver(claimed, peer, *early);
-    matching_.drop_early(early);
+    deliver(early->claimed, peer, *early);
   }
 }
 
@@ -143,8 +143,7 @@ void TransferEngine::peer_ended(int peer) {
   bool others = false;
   for (int other = 0; other < members_.size(); ++other)
     others = others || (other != members_.me && !ins_[static_cast<size_t>(other)].ended);
-  for (const RequestPtr& posted : matching_.posted())
-    awaited = awaited || posted->transfer.peer == peer || (posted->transfer.peer < 0 && !others);
+  awaited = awaited || matching_.is_posted(peer) || (matching_.is_posted(-1) && !others);
   if (awaited) fail(ended_early(members_[peer]));
 }
 

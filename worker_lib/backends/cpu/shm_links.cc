@@ -46,22 +46,23 @@ ShmLinks::Ring& ShmLinks::ring(int from, int to) const {
 }
 
 // The increment is sequentially consistent and follows the ring's counters: see ring(Doorbell&).
-void ShmLinks::tell(int rank) {
+void ShmLinks::tell(int rank, bool wakes) {
   news(rank).count.fetch_add(1);
-  worker::ring(segment_->doorbell(rank));
+  if (wakes) worker::ring(segment_->doorbell(rank));
 }
 
 // Moves up to `available` bytes of the parts, from position `start` of the ring, with
 // copy(offset in the ring, address in the part, bytes), and advances `count`, which is at `start`.
+// Wakes the peer where `count` passes a multiple of `step`.
 template <typename Copy>
 size_t ShmLinks::stream(int peer, std::span<const iovec> parts, std::atomic<uint64_t>& count,
-                        uint64_t start, size_t available, const Copy& copy) {
+                        uint64_t start, size_t available, size_t step, const Copy& copy) {
   uint64_t position = start;
-  size_t untold = 0;
+  uint64_t told = start;
   const auto tell_peer = [&] {
     count.store(position, std::memory_order_release);
-    tell(peer);
-    untold = 0;
+    tell(peer, told / step != position / step);
+    told = position;
   };
   for (const iovec& part : parts) {
     auto* here = static_cast<std::byte*>(part.iov_base);
@@ -73,11 +74,10 @@ size_t ShmLinks::stream(int peer, std::span<const iovec> parts, std::atomic<uint
       left -= bytes;
       available -= bytes;
       position += bytes;
-      untold += bytes;
-      if (untold >= kPortion) tell_peer();
+      if (position - told >= kPortion) tell_peer();
     }
   }
-  if (untold > 0) tell_peer();
+  if (position > told) tell_peer();
   return static_cast<size_t>(position - start);
 }
 
@@ -86,19 +86,21 @@ Outcome<size_t> ShmLinks::write(int peer, std::span<const iovec> parts) {
   std::byte* data = ring_data(to);
   const uint64_t written = to.written.load(std::memory_order_relaxed);
   const auto used = static_cast<size_t>(written - to.taken.load(std::memory_order_acquire));
-  return stream(peer, parts, to.written, written, capacity_ - used,
+  return stream(peer, parts, to.written, written, capacity_ - used, 1,
                 [data](size_t at, const std::byte* part, size_t bytes) {
                   std::memcpy(data + at, part, bytes);
                 });
 }
 
+// A writer sleeps only once the ring is full. Waking it for each message read would cost more than
+// the message; if this reader stops within the first quarter, the writer looks again after 50 ms.
 Outcome<size_t> ShmLinks::read(int peer, std::span<const iovec> parts) {
   Ring& from = ring(peer, me_);
   const std::byte* data = ring_data(from);
   const uint64_t taken = from.taken.load(std::memory_order_relaxed);
   const auto there = static_cast<size_t>(from.written.load(std::memory_order_acquire) - taken);
   return stream(
-      peer, parts, from.taken, taken, there,
+      peer, parts, from.taken, taken, there, capacity_ / 4,
       [data](size_t at, std::byte* part, size_t bytes) { std::memcpy(part, data + at, bytes); });
 }
 

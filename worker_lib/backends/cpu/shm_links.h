@@ -33,7 +33,7 @@ class ShmLinks final : public ByteLinks {
   void observe() override;
   void arm(const Interest&) override {}
   void sleep(Deadline until, bool patient) override;
-  void wake() override { tell(me_); }
+  void wake() override { tell(me_, true); }
 
  private:
   // Number of updates of the rings from and to a rank, one counter per rank.
@@ -49,11 +49,11 @@ class ShmLinks final : public ByteLinks {
   static size_t ring_bytes(int ranks);
   template <typename Copy>
   size_t stream(int peer, std::span<const iovec> parts, std::atomic<uint64_t>& count,
-                uint64_t start, size_t available, const Copy& copy);
+                uint64_t start, size_t available, size_t step, const Copy& copy);
   Ring& ring(int from, int to) const;
   std::byte* ring_data(Ring& ring) const { return reinterpret_cast<std::byte*>(&ring + 1); }
   News& news(int rank) const;
-  void tell(int rank);
+  void tell(int rank, bool wakes);
 
   std::shared_ptr<Segment> segment_;
   int me_;

@@ -31,7 +31,10 @@ struct LinkScript {
   std::condition_variable changed;
   std::vector<std::byte> coming;
   bool refuses = false;
+  bool full = false;
+  int writes = 0;
   bool asleep = false;
+  size_t armed = 0;  // Directions that the sleeper waits for.
   int woken = 0;
   int slept_till_the_end = 0;
 
@@ -46,9 +49,9 @@ struct LinkScript {
     append(&head, sizeof head);
     append(data.data(), bytes);
   }
-  void wait_asleep() {
+  void wait_asleep(size_t directions = 1) {
     std::unique_lock lock(mutex);
-    changed.wait(lock, [&] { return asleep; });
+    changed.wait(lock, [&] { return asleep && armed == directions; });
   }
 };
 
@@ -58,6 +61,8 @@ class ScriptedLinks final : public ByteLinks {
 
   Outcome<size_t> write(int, std::span<const iovec> parts) override {
     const std::lock_guard lock(script_.mutex);
+    ++script_.writes;
+    if (script_.full) return 0;
     if (script_.refuses) return failed(ErrorCode::peer_failed, "refused", {GlobalRank{1}});
     size_t moved = 0;
     for (const iovec& part : parts)
@@ -77,7 +82,10 @@ class ScriptedLinks final : public ByteLinks {
     return moved;
   }
   bool ended(int) const override { return false; }
-  void arm(const Interest&) override {}
+  void arm(const Interest& interest) override {
+    const std::lock_guard lock(script_.mutex);
+    script_.armed = interest.reading.size() + interest.writing.size();
+  }
   void sleep(Deadline until, bool) override {
     std::unique_lock lock(script_.mutex);
     script_.asleep = true;
@@ -120,10 +128,11 @@ class ScriptedTransfers : public testing::Test {
 
 TEST_F(ScriptedTransfers, AThreadIsWokenIfAnotherThreadReadsItsMessage) {
   std::vector<int32_t> got(3);
-  std::vector<int32_t> sent(1);
+  std::vector<int32_t> other(1);
   auto receive = asleep_in_a_receive(got);
   script_.bring(1, {4, 5, 6});
-  EXPECT_TRUE(engine_.transfer(of(OpKind::send, sent, 2), after(seconds{60})));
+  script_.bring(2, {7});
+  EXPECT_TRUE(engine_.transfer(transfer_of(OpKind::recv, other, -1, 2), after(seconds{60})));
   const Outcome<int> received = receive.get();
   ASSERT_TRUE(received) << received.error().message;
   EXPECT_EQ(got, (std::vector<int32_t>{4, 5, 6}));
@@ -132,10 +141,10 @@ TEST_F(ScriptedTransfers, AThreadIsWokenIfAnotherThreadReadsItsMessage) {
 
 TEST_F(ScriptedTransfers, AThreadIsWokenIfABeginReadsItsMessage) {
   std::vector<int32_t> got(3);
-  std::vector<int32_t> sent(1);
+  std::vector<int32_t> other(1);
   auto receive = asleep_in_a_receive(got);
   script_.bring(1, {4, 5, 6});
-  EXPECT_TRUE(engine_.begin({of(OpKind::send, sent, 2)}, after(seconds{60})));
+  EXPECT_TRUE(engine_.begin({transfer_of(OpKind::recv, other, -1, 2)}, after(seconds{60})));
   EXPECT_TRUE(receive.get());
   EXPECT_EQ(script_.slept_till_the_end, 0);
 }
@@ -162,6 +171,23 @@ TEST_F(ScriptedTransfers, ACallWakesNoThreadIfNoneSleeps) {
   EXPECT_TRUE(engine_.transfer(of(OpKind::recv, data, 1), after(seconds{60})));
   EXPECT_TRUE(engine_.begin({of(OpKind::send, data, 3)}, after(seconds{60})));
   EXPECT_EQ(script_.woken, 0);
+}
+
+TEST_F(ScriptedTransfers, ACallBehindOthersWakesNoThreadAndTriesNoLink) {
+  std::vector<int32_t> sent(1), got(1);
+  script_.full = true;
+  const auto begin_both = [&] {
+    EXPECT_TRUE(engine_.begin({of(OpKind::send, sent, 1)}, after(seconds{60})));
+    EXPECT_TRUE(engine_.begin({of(OpKind::recv, got, 2)}, after(seconds{60})));
+  };
+  begin_both();
+  script_.wait_asleep(2);
+  const int woken = script_.woken;
+  const int writes = script_.writes;
+  for (int i = 0; i < 100; ++i)
+    begin_both();
+  EXPECT_EQ(script_.woken, woken);
+  EXPECT_EQ(script_.writes, writes);
 }
 
 // Leaves an early message of 3 numbers with tag 1, by receiving the one behind it.

@@ -36,9 +36,8 @@ Pairs pairs_of(const std::vector<Arrival>& events) {
   for (int now = 0; now < static_cast<int>(events.size()); ++now) {
     const Arrival& event = events[static_cast<size_t>(now)];
     if (event.is_receive) {
-      if (EarlyMessage* early = matching.find_early(event.peer, event.tag)) {
+      if (const EarlyPtr early = matching.take_early(event.peer, event.tag)) {
         pairs.emplace_back(static_cast<int>(early->head.bytes), now);
-        matching.drop_early(early);
       } else {
         receives[static_cast<size_t>(now)] = posted_receive(event.peer, event.tag);
         matching.post(receives[static_cast<size_t>(now)]);
@@ -94,7 +93,7 @@ TEST(P2pMatching, KeepsPostedReceivesInCallOrderUntilTakenOrForgotten) {
   for (const RequestPtr& one : {first, second, third})
     matching.post(one);
   EXPECT_EQ(matching.take_posted(2, 1), second);
-  EXPECT_EQ(matching.posted(), (std::list<RequestPtr>{first, third}));
+  EXPECT_EQ(matching.take_posted(0, 1), first);
   EXPECT_TRUE(matching.awaits(0));
   EXPECT_FALSE(matching.awaits(2));
   matching.forget_posted();
@@ -107,33 +106,24 @@ TEST(P2pMatching, AReceiveFromAnyAwaitsEveryRank) {
   matching.post(posted_receive(-1, 1));
   EXPECT_TRUE(matching.awaits(0));
   EXPECT_TRUE(matching.awaits(1000));
+  EXPECT_FALSE(matching.is_posted(0));
+  EXPECT_TRUE(matching.is_posted(-1));
 }
 
-TEST(P2pMatching, AnEarlyMessageHasRoomForItsDataAndAStableAddress) {
+TEST(P2pMatching, AnEarlyMessageHasRoomForItsDataAndIsTakenOnce) {
   TransferMatching matching;
-  EarlyMessage* const five = matching.add_early(3, {.tag = 1, .bytes = 5});
-  EarlyMessage* const empty = matching.add_early(3, {.tag = 1, .bytes = 0});
+  const EarlyPtr five = matching.add_early(3, {.tag = 1, .bytes = 5});
+  const EarlyPtr empty = matching.add_early(3, {.tag = 1, .bytes = 0});
   EXPECT_EQ(five->from, 3);
   EXPECT_EQ(five->data.size(), 5U);
   EXPECT_FALSE(five->complete());
   EXPECT_TRUE(empty->complete());
   five->got = 5;
   EXPECT_TRUE(five->complete());
-  for (int i = 0; i < 100; ++i)
-    matching.add_early(4, {.tag = 1});
-  matching.drop_early(empty);
-  EXPECT_EQ(matching.find_early(3, 1), five);
-  EXPECT_EQ(matching.early().size(), 101U);
-}
-
-TEST(P2pMatching, AMessageThatHasItsReceiveFitsNoOther) {
-  TransferMatching matching;
-  EarlyMessage* const first = matching.add_early(1, {.tag = 4});
-  EarlyMessage* const second = matching.add_early(1, {.tag = 4});
-  first->claimed = posted_receive(1, 4);
-  EXPECT_EQ(matching.find_early(1, 4), second);
-  matching.drop_early(second);
-  EXPECT_EQ(matching.find_early(-1, 4), nullptr);
+  EXPECT_EQ(matching.take_early(3, 1), five);
+  EXPECT_EQ(matching.take_early(-1, 1), empty);
+  EXPECT_EQ(matching.take_early(3, 1), nullptr);
+  EXPECT_EQ(matching.early().size(), 0U);
 }
 
 TEST(P2pMatching, ARequestKnowsItsBytesAndItsDirection) {

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include "tests/unit/worker_lib/backends/cpu/cpu_ranks.h"
 #include "tests/wait_for.h"
@@ -191,6 +192,60 @@ TEST_P(Transfers, ThreadsOfOneRankDoNotMixTheirMessages) {
 }
 
 // All ranks begin the same random exchange; any order of posting must complete.
+double cpu_seconds() {
+  rusage used{};
+  getrusage(RUSAGE_SELF, &used);
+  const timeval &user = used.ru_utime, &system = used.ru_stime;
+  return static_cast<double>(user.tv_sec + system.tv_sec) +
+         static_cast<double>(user.tv_usec + system.tv_usec) * 1e-6;
+}
+
+// Sends `count` messages to the next rank before any is received, or posts all receives first.
+// Returns the processor time per message, of all ranks together.
+double time_under_way(CpuRanks& ranks, int count, bool receives_first, int tags) {
+  const double began = cpu_seconds();
+  ranks.each([&](int rank) {
+    const int next = (rank + 1) % ranks.size();
+    const int before = (rank + ranks.size() - 1) % ranks.size();
+    std::vector<std::vector<int32_t>> sent, got;
+    for (int i = 0; i < count; ++i) {
+      sent.push_back(numbers(16, i));
+      got.emplace_back(16, -1);
+    }
+    std::vector<std::shared_ptr<WorkState>> works;
+    const auto begin = [&](const Transfer& transfer) {
+      const auto begun = ranks[rank].begin({transfer}, after(seconds{120}));
+      ASSERT_TRUE(begun) << begun.error().message;
+      works.push_back(begun->front());
+    };
+    const auto at = [](auto& all, int i) -> auto& { return all[static_cast<size_t>(i)]; };
+    for (int i = 0; i < count && receives_first; ++i)
+      begin(receiving(at(got, i), before, i % tags));
+    for (int i = 0; i < count; ++i)
+      begin(sending(at(sent, i), next, i % tags));
+    for (int i = 0; i < count && !receives_first; ++i)
+      expect_done(
+          ranks[rank].transfer(receiving(at(got, i), before, i % tags), after(seconds{120})));
+    expect_done(works);
+    EXPECT_EQ(got, sent);
+  });
+  return (cpu_seconds() - began) / count;
+}
+
+TEST_P(Transfers, AMessageCostsTheSameHoweverManyAreUnderWay) {
+  constexpr double kFactor = 20;  // Ten times the promise.
+  for (const bool receives_first : {false, true}) {
+    for (const int tags : {1, 20'000}) {
+      double few = 0;
+      for (int i = 0; i < 20; ++i)
+        few += time_under_way(ranks_, 200, receives_first, tags) / 20;
+      const double many = time_under_way(ranks_, 20'000, receives_first, tags);
+      EXPECT_LT(many, kFactor * few) << "receives first: " << receives_first << ", tags: " << tags;
+      std::printf("%.2f and %.2f us\n", few * 1e6, many * 1e6);
+    }
+  }
+}
+
 TEST_P(Transfers, RandomTrafficArrives) {
   const unsigned seed = std::random_device{}();
   std::printf("seed %u\n", seed);
