@@ -50,6 +50,7 @@ PUBLIC_HOSTS = re.compile(
 LINK = re.compile(r"\bhttps?://([\w.-]+\.[a-z]{2,}|[\d.]+)(?![\w.-])")
 NOTE_TO_SELF = re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b")
 COROUTINE = re.compile(r"\bco_(?:await|yield|return)\b")
+MEMCPY = re.compile(r"std::mem(?:cpy|move)\((?!.*\bsizeof\b)")
 BANNER = re.compile(r"^\s*(?://|#)\s*[-=*#/]{8,}")
 NAMESPACE = re.compile(r"^namespace\s+([\w:]+)\s*\{")
 ALLOWED_NAMESPACES = re.compile(r"^(?:muster(?:::\w+)*|dwfl|env|nvml|rc|std|member|membership|hosting|calls|worker|watch|detail|reference|fork_state)$")
@@ -127,6 +128,8 @@ def line_complaints(path, lines, pure):
             yield number, "white space at the end of the line"
         if cpp and COROUTINE.search(line):
             yield number, "a coroutine, of which g++ 12.2 compiles several shapes wrongly without a warning; use callbacks"
+        if MEMCPY.search(line) and path.startswith("worker_lib/") and path != "worker_lib/copy_bytes.h":
+            yield number, "memcpy() of more than one object, which some offsets make 20 times slower; use copy_bytes()"
         if NOTE_TO_SELF.search(line) and not path.endswith("tidy.py"):
             yield number, "a note to self; do it, or say in words what is missing"
         if BANNER.match(line):

@@ -154,6 +154,11 @@ class TidyTest(unittest.TestCase):
     def test_reports_a_coroutine(self):
         self.assert_one("a coroutine", {"agent/a.cc": "void f() { co_" + "return; }\n"})
 
+    def test_reports_a_plain_copy_in_the_worker_library(self):
+        copy = "void f() { std::mem" + "cpy(to, from, %s); }\n"
+        self.assert_one("use copy_bytes()", {"worker_lib/a.cc": copy % "bytes"})
+        self.assertEqual(self.complaints({"worker_lib/a.cc": copy % "sizeof one", "agent/a.cc": copy % "bytes"}), [])
+
     def test_reports_a_note_to_self(self):
         self.assert_one("a note to self", {"agent/a.cc": "// TO" + "DO\n"})
 

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <numeric>
 
+#include "worker_lib/copy_bytes.h"
 #include "worker_lib/reduction/reduce_kernels.h"
 
 namespace muster::worker {
@@ -62,7 +62,7 @@ SteppedAverage::SteppedAverage(const Operation& operation, int ranks, int me)
   const size_t bytes = inputs * size_of(dtype);
   if (operation.kind != OpKind::all_reduce) memory_.reset(new std::byte[bytes]);
   std::byte* scaled = memory_ ? memory_.get() : operation.out;
-  if (bytes > 0 && scaled != operation.in) std::memcpy(scaled, operation.in, bytes);
+  if (bytes > 0 && scaled != operation.in) copy_bytes(scaled, operation.in, bytes);
   divide(dtype, scaled, inputs, early_divisor(dtype, ranks));
   step_.in = scaled;
 }

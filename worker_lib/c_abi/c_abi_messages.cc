@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "worker_lib/c_abi/c_abi.h"
+#include "worker_lib/copy_bytes.h"
 
 using namespace muster;
 using namespace muster::c_abi;
@@ -16,7 +17,7 @@ namespace {
 void* copied(std::string_view bytes) {
   void* copy = std::malloc(bytes.empty() ? 1 : bytes.size());
   if (copy == nullptr) throw std::bad_alloc();
-  std::memcpy(copy, bytes.data(), bytes.size());
+  worker::copy_bytes(copy, bytes.data(), bytes.size());
   return copy;
 }
 

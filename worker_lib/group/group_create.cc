@@ -35,7 +35,7 @@ class SoloBackend final : public GroupBackend {
     const size_t count =
         operation.recv_counts.empty() ? operation.count : operation.recv_counts.front();
     if (operation.kind != OpKind::barrier && count > 0 && operation.in != operation.out)
-      std::memcpy(operation.out, operation.in, count * size_of(operation.dtype));
+      copy_bytes(operation.out, operation.in, count * size_of(operation.dtype));
     return Done{};
   }
 

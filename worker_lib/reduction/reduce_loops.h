@@ -12,10 +12,10 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <type_traits>
 
 #include "muster/types.h"
+#include "worker_lib/copy_bytes.h"
 #include "worker_lib/reduction/reduce_variants.h"
 
 #if defined(__clang__)
@@ -147,7 +147,7 @@ template <typename T, typename Op>
 MUSTER_TARGET void fuse_any(T* out, const T* const* in, size_t inputs, size_t count) {
   switch (inputs) {
     case 1:
-      if (out != in[0] && count > 0) std::memcpy(out, in[0], count * sizeof(T));
+      if (out != in[0]) copy_bytes(out, in[0], count * sizeof(T));
       return;
     case 2:
       return fuse<T, Op, 2>(out, in, count);
@@ -212,7 +212,7 @@ MUSTER_TARGET void fuse_halves(uint16_t* out, const uint16_t* const* in, size_t 
       Half::narrow(rounded, sum, here);
       if (k + 1 < inputs) Half::widen(sum, rounded, here);
     }
-    std::memcpy(out + start, inputs > 1 ? rounded : in[0] + start, here * sizeof(uint16_t));
+    copy_bytes(out + start, inputs > 1 ? rounded : in[0] + start, here * sizeof(uint16_t));
   }
 }
 

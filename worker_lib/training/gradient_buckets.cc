@@ -12,6 +12,7 @@
 
 #include "muster/error.h"
 #include "worker_lib/camps.h"
+#include "worker_lib/copy_bytes.h"
 #include "worker_lib/raise.h"
 #include "worker_lib/recorder/call_site.h"
 #include "worker_lib/training/bucket_plan.h"
@@ -275,7 +276,7 @@ void BucketState::ready(size_t index) {
   const Buffer& buffer = buffers_[index];
   if (bucket.staged != nullptr && buffer.count > 0) {
     const Stopwatch watch(last_copy);
-    std::memcpy(staged_at(index), buffer.data, buffer.bytes());
+    copy_bytes(staged_at(index), buffer.data, buffer.bytes());
   }
   mark_ready(index);
   begin_complete_ones();
@@ -329,7 +330,7 @@ void BucketState::copy_back(const ActiveBucket& bucket) {
   for (size_t i = 0; i < bucket.plan.buffers.size(); ++i) {
     const Buffer& buffer = buffers_[bucket.plan.buffers[i]];
     if (buffer.count == 0) continue;
-    std::memcpy(buffer.data, bucket.staged + bucket.plan.offsets[i], buffer.bytes());
+    copy_bytes(buffer.data, bucket.staged + bucket.plan.offsets[i], buffer.bytes());
   }
 }
 

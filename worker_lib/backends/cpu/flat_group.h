@@ -16,12 +16,12 @@
 #pragma once
 
 #include <cstddef>
-#include <cstring>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "worker_lib/backends/cpu/exchange.h"
+#include "worker_lib/copy_bytes.h"
 #include "worker_lib/failure.h"
 #include "worker_lib/operation.h"
 
@@ -67,7 +67,7 @@ class Blocks {
 
 // The pointers may be equal, and null if `bytes` is 0.
 inline void copy_block(std::byte* to, const std::byte* from, size_t bytes) {
-  if (to != from && bytes > 0) std::memcpy(to, from, bytes);
+  if (to != from) copy_bytes(to, from, bytes);
 }
 
 // Memory kept between calls. Its contents are undefined.

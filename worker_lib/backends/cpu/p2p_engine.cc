@@ -1,7 +1,6 @@
 #include "worker_lib/backends/cpu/p2p_engine.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include <fmt/format.h>
@@ -9,6 +8,7 @@
 #include "rendezvous/base/error.h"
 #include "worker_lib/backends/cpu/waiting.h"
 #include "worker_lib/backends/late_transfer.h"
+#include "worker_lib/copy_bytes.h"
 #include "worker_lib/quiet_thread.h"
 
 namespace muster::worker {
@@ -219,8 +219,7 @@ bool TransferEngine::post_receive(const RequestPtr& request) {
 
 void TransferEngine::deliver(const RequestPtr& request, int from, const EarlyMessage& early) {
   if (!check_head(*request, from, early.head)) return;
-  if (!early.data.empty())
-    std::memcpy(request->transfer.data, early.data.data(), early.data.size());
+  copy_bytes(request->transfer.data, early.data.data(), early.data.size());
   request->source = from;
   finish(request);
 }

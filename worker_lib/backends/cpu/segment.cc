@@ -12,6 +12,7 @@
 
 #include "rendezvous/base/error.h"
 #include "worker_lib/backends/cpu/memory_file.h"
+#include "worker_lib/copy_bytes.h"
 
 namespace muster::worker {
 namespace {
@@ -133,7 +134,7 @@ void Segment::abort(const Failure& failure) {
   Head::Reason& reason = head.reason;
   reason.code = static_cast<uint32_t>(failure.code);
   reason.bytes = static_cast<uint32_t>(std::min(failure.message.size(), kReasonBytes));
-  std::memcpy(reason.text, failure.message.data(), reason.bytes);
+  copy_bytes(reason.text, failure.message.data(), reason.bytes);
   reason.ranks = static_cast<uint32_t>(std::min(failure.ranks.size(), kReasonRanks));
   for (uint32_t i = 0; i < reason.ranks; ++i)
     reason.rank[i] = failure.ranks[i].value;

@@ -1,10 +1,11 @@
 #include "worker_lib/backends/cpu/shm_copy.h"
 
 #include <cstdint>
-#include <cstring>
 
 #if defined(__SSE2__)
 #include <emmintrin.h>
+
+#include "worker_lib/copy_bytes.h"
 #endif
 
 namespace muster::worker {
@@ -54,13 +55,13 @@ void stream(std::byte* to, const std::byte* from, size_t bytes) {
   const size_t misaligned = reinterpret_cast<uintptr_t>(to) % kLine;
   const size_t head = misaligned == 0 ? 0 : kLine - misaligned;
   if (bytes < head + kLine) {
-    std::memcpy(to, from, bytes);
+    copy_bytes(to, from, bytes);
     return;
   }
   const size_t body = (bytes - head) / kLine * kLine;
-  std::memcpy(to, from, head);
+  copy_bytes(to, from, head);
   stream_lines(to + head, from + head, body);
-  std::memcpy(to + head + body, from + head + body, bytes - head - body);
+  copy_bytes(to + head + body, from + head + body, bytes - head - body);
 }
 
 #endif
@@ -68,11 +69,10 @@ void stream(std::byte* to, const std::byte* from, size_t bytes) {
 }  // namespace
 
 void copy_result(std::byte* to, const std::byte* from, size_t bytes, size_t whole) {
-  if (bytes == 0) return;
 #if defined(__SSE2__)
   if (whole >= kStreamedFrom) return stream(to, from, bytes);
 #endif
-  std::memcpy(to, from, bytes);
+  copy_bytes(to, from, bytes);
 }
 
 }  // namespace muster::worker

@@ -1,12 +1,12 @@
 #include "worker_lib/backends/cpu/shm_exchange.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include <fmt/format.h>
 
 #include "rendezvous/base/error.h"
 #include "worker_lib/backends/cpu/shm_copy.h"
+#include "worker_lib/copy_bytes.h"
 #include "worker_lib/reduction/reduce_kernels.h"
 
 namespace muster::worker {
@@ -141,7 +141,7 @@ uint64_t ShmExchange::choose_piece(size_t largest) const {
 }
 
 void ShmExchange::fill_small(size_t bytes) {
-  std::memcpy(call_.small_of(call_.me(), is_in_line(bytes)), operation_.in, bytes);
+  copy_bytes(call_.small_of(call_.me(), is_in_line(bytes)), operation_.in, bytes);
 }
 
 void ShmExchange::fill_chunk(uint64_t k) {
@@ -150,8 +150,8 @@ void ShmExchange::fill_chunk(uint64_t k) {
   for (size_t rank = 0; rank < routes_.size(); ++rank) {
     if (k >= send_pieces(rank)) continue;
     const Route& route = routes_[rank];
-    std::memcpy(multicast_ ? slot : slot + rank * area(), operation_.in + route.send_offset + start,
-                std::min<size_t>(piece_, route.send_bytes - start));
+    copy_bytes(multicast_ ? slot : slot + rank * area(), operation_.in + route.send_offset + start,
+               std::min<size_t>(piece_, route.send_bytes - start));
     if (multicast_) return;
   }
 }
@@ -236,7 +236,7 @@ void ShmExchange::take_small() {
     if (route.recv_bytes == 0 || call_.source_of(static_cast<int>(rank)) != DataSource::small)
       continue;
     if (reduces_) return reduce(0, 0, route.recv_bytes);
-    std::memcpy(operation_.out + route.recv_offset, offered(rank), route.recv_bytes);
+    copy_bytes(operation_.out + route.recv_offset, offered(rank), route.recv_bytes);
   }
 }
 

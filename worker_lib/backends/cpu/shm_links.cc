@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "rendezvous/base/error.h"
+#include "worker_lib/copy_bytes.h"
 
 namespace muster::worker {
 namespace {
@@ -88,7 +89,7 @@ Outcome<size_t> ShmLinks::write(int peer, std::span<const iovec> parts) {
   const auto used = static_cast<size_t>(written - to.taken.load(std::memory_order_acquire));
   return stream(peer, parts, to.written, written, capacity_ - used, 1,
                 [data](size_t at, const std::byte* part, size_t bytes) {
-                  std::memcpy(data + at, part, bytes);
+                  copy_bytes(data + at, part, bytes);
                 });
 }
 
@@ -101,7 +102,7 @@ Outcome<size_t> ShmLinks::read(int peer, std::span<const iovec> parts) {
   const auto there = static_cast<size_t>(from.written.load(std::memory_order_acquire) - taken);
   return stream(
       peer, parts, from.taken, taken, there, capacity_ / 4,
-      [data](size_t at, std::byte* part, size_t bytes) { std::memcpy(part, data + at, bytes); });
+      [data](size_t at, std::byte* part, size_t bytes) { copy_bytes(part, data + at, bytes); });
 }
 
 std::optional<Failure> ShmLinks::broken() const {

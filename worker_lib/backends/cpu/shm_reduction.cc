@@ -1,10 +1,10 @@
 #include "worker_lib/backends/cpu/shm_reduction.h"
 
 #include <algorithm>
-#include <cstring>
 #include <vector>
 
 #include "worker_lib/backends/cpu/shm_copy.h"
+#include "worker_lib/copy_bytes.h"
 #include "worker_lib/reduction/reduce_kernels.h"
 
 namespace muster::worker {
@@ -76,7 +76,7 @@ bool ShmReduction::run() {
 }
 
 bool ShmReduction::run_small() {
-  if (bytes_ > 0) std::memcpy(small_of(me_), operation_.in, bytes_);
+  copy_bytes(small_of(me_), operation_.in, bytes_);
   if (!call_.meet(DataSource::small, 0)) return false;
   if (!keeps_ || bytes_ == 0) return true;
   for (size_t rank = 0; rank < ranks_; ++rank)
@@ -129,7 +129,7 @@ void ShmReduction::put_in(uint64_t k) {
   for (size_t rank = 0; rank < ranks_; ++rank) {
     if (rank == me_) continue;
     const Range part = portion(k, rank);
-    std::memcpy(slot + rank * share_, operation_.in + part.start, part.bytes());
+    copy_bytes(slot + rank * share_, operation_.in + part.start, part.bytes());
   }
 }
 
@@ -222,7 +222,7 @@ bool ShmReduction::run_direct() {
     reduce_buffers(operation_.dtype, operation_.reduce, result + done, call_.inputs.data(), ranks_,
                    block / element_);
     for (std::byte* copy : copies)
-      std::memcpy(copy + done, result + done, block);
+      copy_bytes(copy + done, result + done, block);
     for (size_t rank = 0; rank < ranks_; ++rank)
       call_.inputs[rank] += block;
   }

@@ -1,6 +1,5 @@
 #include "worker_lib/backends/gloo/gloo_collectives.h"
 
-#include <cstring>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -15,6 +14,7 @@
 
 #include "rendezvous/base/error.h"
 #include "worker_lib/backends/stepped_average.h"
+#include "worker_lib/copy_bytes.h"
 #include "worker_lib/reduction/reduce_kernels.h"
 
 namespace muster::worker {
@@ -63,7 +63,7 @@ class GlooCall {
   size_t ranks() const { return static_cast<size_t>(mesh_->size); }
   bool at_root() const { return me() == op_.root; }
   void copy(uint8_t* to, const uint8_t* from, size_t size) const {
-    if (size > 0 && to != from) std::memcpy(to, from, size);
+    if (to != from) copy_bytes(to, from, size);
   }
 
   // Sets up either reduction; `result` receives this rank's input, and then the result.
