@@ -205,12 +205,17 @@ class RealWatch final : public Watch {
     news.rank = me_;
     loop_->tell(news);
   }
+  // Each message to a rank that leaves asks for a reminder: of equal ones, the first and the last
+  // are kept.
   void remind(News news) override {
-    {
-      const std::lock_guard lock(reminding_);
-      reminders_.emplace_back(steady_now() + kLastMessage, std::move(news));
+    const std::lock_guard lock(reminding_);
+    const auto is_same = [&](const auto& one) { return one.second == news; };
+    if (std::ranges::count_if(reminders_, is_same) > 1) {
+      const auto last = std::find_if(reminders_.rbegin(), reminders_.rend(), is_same);
+      reminders_.erase(std::prev(last.base()));
     }
-    loop_->wake();
+    reminders_.emplace_back(steady_now() + kLastMessage, std::move(news));
+    if (reminders_.size() == 1) loop_->wake();
   }
   void leave() override { loop_->leave(); }
   void answer_with(std::function<std::string()> progress) override {

@@ -103,7 +103,8 @@ class Watch {
   // Sends this update about this rank (fills in `rank`) to all others; equal updates only once.
   // Returns when sent (from a listener at once), so that it is not lost if the process ends.
   virtual void tell(News news) = 0;
-  // Calls the listeners with `news`, of kind quiet, after kLastMessage.
+  // Calls the listeners with `news`, of kind quiet, after kLastMessage. Of equal reminders that are
+  // due, the first and the last are kept.
   virtual void remind(News news) = 0;
   // Announces that this rank leaves, so that none declares it dead. Returns when that is sent.
   virtual void leave() = 0;

@@ -148,6 +148,22 @@ TEST(Watch, AReminderReachesOnlyItsOwnCurrentListenersLater) {
   EXPECT_TRUE(ranks[1].ear->wait(0).empty());
 }
 
+TEST(Watch, EqualRemindersAreOneAtFirstAndOneAtLast) {
+  WatchRanks ranks({0, 0});
+  ranks.start();
+  expect_started(ranks);
+  const News what{.kind = Kind::quiet, .rank = {1}, .group_id = "g"};
+  const News other{.kind = Kind::quiet, .rank = {1}, .group_id = "h"};
+  const auto begun = std::chrono::steady_clock::now();
+  int asked = 0;
+  for (; std::chrono::steady_clock::now() < begun + kLastMessage / 2; ++asked)
+    ranks[0].watch->remind(what);
+  ranks[0].watch->remind(other);
+  EXPECT_EQ(ranks[0].ear->wait(3), (std::vector{what, what, other}));
+  EXPECT_GE(std::chrono::steady_clock::now() - begun, kLastMessage / 2 * 3);
+  EXPECT_GT(asked, 3);
+}
+
 TEST(Watch, NoListenerIsCalledOnceUnsubscribeReturned) {
   WatchBoard board;
   for (int round = 0; round < 200; ++round) {
