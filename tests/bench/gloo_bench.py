@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 PERIOD = 11
+MESSAGE = 256  # Elements of a message of isend_recv.
 
 
 class Rank:
@@ -41,6 +42,15 @@ class Rank:
             dist.recv(result, 0)
             dist.send(data, 0)
 
+    def exchange(self, data, result):
+        other = self.size - 1 - self.rank
+        if 0 in (self.rank, other):
+            sends = [dist.isend(piece, other) for piece in data.split(MESSAGE)]
+            for piece in result.split(MESSAGE):
+                dist.recv(piece, other)
+            for send in sends:
+                send.wait()
+
     def operation(self, name):
         data, result = self.data, self.result
         data_block, result_block = data[:self.block], result[:self.block]
@@ -58,6 +68,7 @@ class Rank:
             "reduce_scatter": lambda: dist.reduce_scatter_tensor(result_block, data),
             "all_to_all": lambda: dist.all_to_all_single(result, data),
             "send_recv": lambda: self.round_trip(data, result),
+            "isend_recv": lambda: self.exchange(data, result),
         }[name]
 
     def expected(self, name):
@@ -76,7 +87,7 @@ class Rank:
             return self.result[:block], self.sums(mine, block)
         if name == "all_to_all":
             return self.result, torch.cat([self.values(rank, mine, block) for rank in everyone])
-        if name == "send_recv" and self.rank in (0, self.size - 1):
+        if name in ("send_recv", "isend_recv") and self.rank in (0, self.size - 1):
             return self.result, self.values(self.size - 1 - self.rank, 0, whole)
         return None
 

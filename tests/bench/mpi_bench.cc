@@ -1,5 +1,7 @@
 // A rank of worker_bench.py that uses MPI. worker_bench.py compiles it with worker_bench_rank.cc.
+#include <algorithm>
 #include <map>
+#include <vector>
 
 #include <mpi.h>
 
@@ -27,6 +29,7 @@ class Mpi : public muster::bench::Library {
     MPI_Reduce(in, data, count, MPI_FLOAT, MPI_SUM, 0, MPI_COMM_WORLD);
   }
   void round_trip(const float* out, float* in, int count) const;
+  void exchange(const Buffers& buffers) const;
 
   int rank_ = 0;
   int size_ = 1;
@@ -41,6 +44,24 @@ void Mpi::round_trip(const float* out, float* in, int count) const {
     MPI_Recv(in, count, MPI_FLOAT, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     MPI_Send(out, count, MPI_FLOAT, 0, 0, MPI_COMM_WORLD);
   }
+}
+
+void Mpi::exchange(const Buffers& buffers) const {
+  const int other = size_ - 1 - rank_;
+  if (rank_ != 0 && other != 0) return;
+  const auto count = [&](size_t start) {
+    return static_cast<int>(std::min(muster::bench::kMessage, buffers.whole - start));
+  };
+  std::vector<MPI_Request> sends;
+  for (size_t start = 0; start < buffers.whole; start += muster::bench::kMessage) {
+    sends.emplace_back();
+    MPI_Isend(buffers.in + start, count(start), MPI_FLOAT, other, 0, MPI_COMM_WORLD, &sends.back());
+  }
+  for (size_t start = 0; start < buffers.whole; start += muster::bench::kMessage) {
+    MPI_Recv(buffers.out + start, count(start), MPI_FLOAT, other, 0, MPI_COMM_WORLD,
+             MPI_STATUS_IGNORE);
+  }
+  MPI_Waitall(static_cast<int>(sends.size()), sends.data(), MPI_STATUSES_IGNORE);
 }
 
 std::function<void()> Mpi::operation(const std::string& name, const Buffers& buffers) {
@@ -59,6 +80,7 @@ std::function<void()> Mpi::operation(const std::string& name, const Buffers& buf
       {"reduce_scatter", [=] { MPI_Reduce_scatter_block(in, out, block, type, MPI_SUM, world); }},
       {"all_to_all", [=] { MPI_Alltoall(in, block, type, out, block, type, world); }},
       {"send_recv", [=, this] { round_trip(in, out, whole); }},
+      {"isend_recv", [=, this] { exchange(buffers); }},
   };
   const auto found = operations.find(name);
   return found == operations.end() ? nullptr : found->second;

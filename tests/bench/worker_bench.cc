@@ -1,8 +1,10 @@
 // A rank of worker_bench.py that uses muster's worker library, through its public headers only.
 // With --no-shared it does not ask for shared memory (the ranks are on several nodes).
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <map>
+#include <vector>
 
 #include <muster/distributed.h>
 
@@ -28,6 +30,7 @@ class Muster : public muster::bench::Library {
 
  private:
   void round_trip(muster::ConstBuffer out, muster::Buffer in);
+  void exchange(const Buffers& buffers);
 
   bool shared_;
   muster::ProcessGroup group_ = muster::world();
@@ -43,6 +46,22 @@ void Muster::round_trip(muster::ConstBuffer out, muster::Buffer in) {
     group_.recv(in, first);
     group_.send(out, first);
   }
+}
+
+void Muster::exchange(const Buffers& buffers) {
+  const GroupRank other{size() - 1 - rank()};
+  if (rank() != 0 && other.value != 0) return;
+  const auto piece = [&](float* data, size_t start) {
+    return muster::Buffer(data + start, std::min(muster::bench::kMessage, buffers.whole - start),
+                          muster::DType::float32);
+  };
+  std::vector<muster::Work> sends;
+  for (size_t start = 0; start < buffers.whole; start += muster::bench::kMessage)
+    sends.push_back(group_.isend(piece(buffers.in, start), other));
+  for (size_t start = 0; start < buffers.whole; start += muster::bench::kMessage)
+    group_.recv(piece(buffers.out, start), other);
+  for (muster::Work& send : sends)
+    send.wait();
 }
 
 std::function<void()> Muster::operation(const std::string& name, const Buffers& buffers) {
@@ -62,6 +81,7 @@ std::function<void()> Muster::operation(const std::string& name, const Buffers& 
       {"reduce_scatter", [=, this] { group_.reduce_scatter(in, out_block); }},
       {"all_to_all", [=, this] { group_.all_to_all(in, out); }},
       {"send_recv", [=, this] { round_trip(in, out); }},
+      {"isend_recv", [=, this] { exchange(buffers); }},
   };
   const auto found = operations.find(name);
   return found == operations.end() ? nullptr : found->second;

@@ -10,7 +10,8 @@ iproute2), there without Open MPI. "shared" is an all_reduce on memory of alloca
 
 Sizes, bandwidths and columns are those of nccl-tests (PERFORMANCE.md): the size is that of a rank's larger buffer; bus
 bandwidth is size / time times a factor for the operation. A size with less than a float32 for each rank is raised to that
-(8 bytes to 16 on 4 ranks). send_recv is half a round trip between the first and the last rank. --quick is for automatic
+(8 bytes to 16 on 4 ranks). send_recv is half a round trip between the first and the last rank; in isend_recv both send to
+each other in messages of 1 KiB, which are all under way before the first is received. --quick is for automatic
 checks: few and small runs without Open MPI, which pass by the order of the two alone.
 """
 
@@ -32,9 +33,10 @@ from worker_peers import PEERS, UNRECORDED, Failed, Job, build_mpi_bench, netns,
 from worker_tables import PER_RANK, SHARED, Cell, complaints, print_summary, write_tables
 
 OPERATIONS = ("barrier", "broadcast", "reduce", "all_reduce", "gather", "all_gather", "scatter", "reduce_scatter",
-              "all_to_all", "send_recv")
+              "all_to_all", "send_recv", "isend_recv")
 SIZES = (8, 64, 512, 4 << 10, 32 << 10, 256 << 10, 2 << 20, 16 << 20, 64 << 20)
 FLOAT = 4
+MESSAGES_MAX = 16 << 20  # The largest size of isend_recv: 16,384 messages, which take gloo 3 s.
 
 
 def bytes_of(cell, ranks):
@@ -147,7 +149,8 @@ def parse_options():
     options.sample_us = 5e3 if options.quick else 20e3
     options.layouts = [Layout(n, ranks) for n in nodes for ranks in options.ranks]
     options.cells = [Cell(layout, name, size) for layout in options.layouts for name in operations
-                     for size in ([0] if name == "barrier" else options.sizes)]
+                     for size in ([0] if name == "barrier" else options.sizes)
+                     if name != "isend_recv" or size <= MESSAGES_MAX]
     if not options.cells or "muster" not in options.peers:
         parser.error("this leaves nothing to measure")
     if 2 in nodes and netns.missing():

@@ -106,7 +106,7 @@ Rank::Call Rank::call(std::string name, size_t bytes) {
 size_t Rank::result_elements(const Call& call) const {
   const std::string& name = call.name;
   if (name == "barrier" || ((name == "gather" || name == "reduce") && !is_root())) return 0;
-  if (name == "send_recv") return is_end() ? call.buffers.whole : 0;
+  if (name == "send_recv" || name == "isend_recv") return is_end() ? call.buffers.whole : 0;
   return name == "scatter" || name == "reduce_scatter" ? call.buffers.block : call.buffers.whole;
 }
 
@@ -119,7 +119,7 @@ float Rank::expected(const std::string& name, size_t index, size_t block) const 
   if (name == "scatter") return value(0, me * block + index);
   if (name == "reduce_scatter") return sum(library_.size(), me * block + index);
   if (name == "all_to_all") return value(sender(), me * block + index % block);
-  return value(is_root() ? library_.size() - 1 : 0, index);  // send_recv
+  return value(is_root() ? library_.size() - 1 : 0, index);  // send_recv, isend_recv
 }
 
 std::string Rank::check(const std::string& name, size_t bytes) {

@@ -19,6 +19,8 @@
 
 namespace muster::bench {
 
+inline constexpr size_t kMessage = 256;  // Elements of a message of isend_recv.
+
 // The memory of one operation. `whole` elements are a multiple of the number of ranks.
 struct Buffers {
   float* in = nullptr;
@@ -38,7 +40,9 @@ class Library {
   virtual void barrier() = 0;
   // One call of the operation on these buffers; root 0, sum. broadcast, reduce and all_reduce are
   // in place, the others go from `in` to `out`. send_recv is a round trip between rank 0 and the
-  // last rank: from `in` of one to `out` of the other. Empty: there is no such operation.
+  // last rank: from `in` of one to `out` of the other. isend_recv is both directions at once, in
+  // messages of kMessage elements of which none is received before all are begun. Empty: there is
+  // no such operation.
   virtual std::function<void()> operation(const std::string& name, const Buffers& buffers) = 0;
   // Memory for "shared_NAME", an operation on memory that the ranks of a node share: `elements` for
   // each rank; null if the library does not support it. Called once, by all ranks.
