@@ -135,7 +135,7 @@ class Recorded(HookTest):
             for c in calls[first:last]:
                 self.assertRegex(c["site"], r"^hook_ranks\.py:\d+ (from_cpp|<lambda>)$")
             self.assertEqual([c["state"] for c in one["calls"] if c["state"] != "complete"], ["withdrawn"])
-            self.assertEqual([c["operation"] for c in self.collectives(one, "1")], ["barrier"])
+            self.assertEqual([c["operation"] for c in self.collectives(one, "group of ranks 0-1")], ["barrier"])
         go_on()
         go_on = self.paused(job, "second")
         for one in self.all_complete().values():

@@ -1,7 +1,6 @@
 // Making a group: its members meet at the store, agree on the backend, and set it up.
 
 #include <array>
-#include <cstring>
 #include <string_view>
 #include <utility>
 
@@ -10,6 +9,7 @@
 #include "muster/init.h"
 #include "rendezvous/base/error.h"
 #include "worker_lib/camps.h"
+#include "worker_lib/copy_bytes.h"
 #include "worker_lib/fork_guard.h"
 #include "worker_lib/group/group.h"
 #include "worker_lib/group/group_plan.h"

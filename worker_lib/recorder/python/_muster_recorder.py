@@ -217,10 +217,10 @@ class Recorder:
         runs = ranks_text(ranks)
         if len(runs) > 50:
             runs = f"{runs[:40].rpartition(',')[0]},... ({len(ranks)} in all)"
-        of_ranks = f"of rank{'s' * (len(ranks) > 1)} {runs}"
-        self.opened[of_ranks] += 1
-        number = self.opened[of_ranks]
-        return f"group {number} {of_ranks}" if number > 1 else f"group {of_ranks}"
+        name = f"group of rank{'s' * (len(ranks) > 1)} {runs}"
+        self.opened[name] += 1
+        number = self.opened[name]
+        return f"{name} (#{number})" if number > 1 else name
 
     def form_failed(self, group, error):
         if group is not None:
