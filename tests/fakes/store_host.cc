@@ -43,7 +43,7 @@ void take_argument(Arguments& arguments, std::string_view name, const std::strin
     arguments.address.ip = *address;
   } else if (name == "--allow") {
     const auto network = muster::Network::parse(value);
-    if (!network) reject(network.error().message);
+    if (!network) reject("not a network: " + value);
     if (!arguments.allowed) arguments.allowed.emplace();
     arguments.allowed->push_back(*network);
   } else if (name == "--epoch") {
