@@ -43,6 +43,7 @@ void walk_arrivals(auto& a, Like<Arrivals> auto& m) {
   a.text(m.group, kArrivalTextMax);
   a.text(m.name, kArrivalTextMax);
   a.integer(m.ordinal);
+  a.integer(m.number);
   a.integer(m.stride);
   a.number(m.size, 1, kCountMax);
   a.number(m.ranks, 1, kCountMax);
@@ -111,11 +112,17 @@ bool ArrivalSampler::note(int rank, Rank& one, const RecordedState& state, const
   const bool blocks = call.is_synchronous && !group->completion_is_late;
   if (blocks && !call.completed && state.calls < call.record + kCallsPassedMax) return false;
   Group& known = one.groups[call.group];
+  const bool counts = call.is_synchronous && !ring::is_message(call.kind);
+  known.read += ring::is_message(call.kind) ? 0 : 1;
+  known.synchronous += counts ? 1 : 0;
   // Skips repeats, and each group's first call, which comes after start-up.
   const bool is_next = call.ordinal > std::max<uint64_t>(known.sampled, 1);
-  if (call.is_synchronous && !ring::is_message(call.kind) && is_next) {
+  if (counts && is_next) {
     known.sampled = call.ordinal;
-    sample(rank, *group, call, one.blocked - known.blocked);
+    // Calls that were overwritten before they were read count as the others do.
+    const double share = known.synchronous / known.read;
+    sample(rank, *group, call, one.blocked - known.blocked,
+           static_cast<uint64_t>(static_cast<double>(call.ordinal) * share));
   }
   if (blocks && call.completed) one.was_blocked(call.called, *call.completed);
   known.blocked = one.blocked;
@@ -131,7 +138,7 @@ void ArrivalSampler::Rank::was_blocked(Instant since, Instant until) {
 }
 
 void ArrivalSampler::sample(int rank, const RecordedGroup& group, const CallGlance& call,
-                            Duration blocked) {
+                            Duration blocked, uint64_t number) {
   Lane& lane = lanes_[group.id];
   if ((hash_of_call(group.id, call.ordinal) & (lane.stride - 1)) != 0) return;
   Arrivals& arrivals = lane.open[call.ordinal];
@@ -139,6 +146,7 @@ void ArrivalSampler::sample(int rank, const RecordedGroup& group, const CallGlan
     arrivals.group = group.id;
     arrivals.name = group.name;
     arrivals.ordinal = call.ordinal;
+    arrivals.number = number;
     arrivals.size = group.size;
     arrivals.mean = call.called;
     arrivals.mean_blocked = blocked;

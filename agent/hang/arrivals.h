@@ -29,6 +29,7 @@ struct Arrivals {
   std::string group;  // Id.
   std::string name;   // The group's.
   uint64_t ordinal = 0;
+  uint64_t number = 0;      // The call's number among the synchronous ones, estimated.
   uint64_t stride = 1;      // One call in this many is sampled.
   int size = 0;             // The group's members.
   int ranks = 0;            // Members on this node.
@@ -58,8 +59,10 @@ class ArrivalSampler {
  private:
   struct Group {  // As one rank sees it.
     std::string id;
-    Duration blocked{};    // Rank::blocked when its last call here ended.
-    uint64_t sampled = 0;  // Ordinal of the last call considered.
+    Duration blocked{};      // Rank::blocked when its last call here ended.
+    uint64_t sampled = 0;    // Ordinal of the last call considered.
+    double read = 0;         // Calls that were read,
+    double synchronous = 0;  // and those of them that count.
   };
   struct Rank {
     RingPosition position;
@@ -80,7 +83,8 @@ class ArrivalSampler {
   void know_groups(Rank& rank, const RecordedState& state);
   void forget_groups(Rank& rank, const RecordedState& state);
   bool note(int rank, Rank& one, const RecordedState& state, const CallGlance& call);
-  void sample(int rank, const RecordedGroup& group, const CallGlance& call, Duration blocked);
+  void sample(int rank, const RecordedGroup& group, const CallGlance& call, Duration blocked,
+              uint64_t number);
   void set_strides(Duration passed);
 
   const uint64_t samples_;  // This node's budget per second.

@@ -6,7 +6,7 @@
 namespace muster::hang {
 
 void StragglerTable::take(int node_rank, const Arrivals& arrivals, Duration error) {
-  if (arrivals.mean < disturbed_) return;
+  if (arrivals.mean < disturbed_ || arrivals.number <= kStartCalls) return;
   if (!since_) since_ = arrivals.mean;
   if (groups_.size() >= kGroupsMax && !groups_.contains(arrivals.group)) return;
   Group& group = groups_[arrivals.group];
@@ -53,9 +53,9 @@ void StragglerTable::charge(Group& group, const Parts& parts) {
   const double elsewhere = to_seconds(last.arrivals.last_blocked) - blocked / others;
   const double own = waited / others - std::max(0.0, elsewhere);
 
-  const uint64_t ordinal = last.arrivals.ordinal;
-  group.first = group.complete == 0 ? ordinal : std::min(group.first, ordinal);
-  group.last = std::max(group.last, ordinal);
+  const uint64_t number = last.arrivals.number;
+  group.first = group.complete == 0 ? number : std::min(group.first, number);
+  group.last = std::max(group.last, number);
   ++group.complete;
   const auto weight = static_cast<double>(stride);
   group.stood_for += weight;
@@ -124,7 +124,12 @@ std::optional<Stragglers> StragglerTable::report(Instant now) {
   if (since_) since_ = now;
   std::map<std::pair<int, int>, Straggler> largest;  // By node rank, and rank or -1.
   for (auto& [id, group] : groups_) {
-    for (Straggler& one : shares(group, to_seconds(report.time))) {
+    std::vector<Straggler> found = shares(group, to_seconds(report.time));
+    // Where most are late in turn, the work is uneven and no rank is slow.
+    const auto late = std::ranges::count_if(
+        found, [](const Straggler& one) { return !one.is_node && one.share >= kShareMin; });
+    if (2 * late > group.size) found.clear();
+    for (Straggler& one : found) {
       Straggler& known = largest[{one.node_rank, one.is_node ? -1 : one.rank}];
       if (one.share > known.share) known = std::move(one);
     }

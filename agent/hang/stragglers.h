@@ -6,8 +6,8 @@
 //   not its own    what the last one has waited elsewhere since the call before, more than the
 //                  others have: the rank that it waited for is charged there
 //
-// A rank's share is that of the group in which it is largest: a delay in one group spreads to
-// others. Pure.
+// Groups of which most ranks have such a share are left out: their work is uneven. A rank's share
+// is that of the group in which it is largest: a delay in one group spreads to others. Pure.
 #pragma once
 
 #include <cstdint>
@@ -45,6 +45,8 @@ class StragglerTable {
   // The least to report.
   static constexpr auto kTimeMin = std::chrono::seconds(5);
   static constexpr uint64_t kCallsMin = 20;
+  // The first calls of a group, whose ranks still compile, fill caches or start their loaders.
+  static constexpr uint64_t kStartCalls = 20;
   // Shorter waits in a call are scheduling noise.
   static constexpr auto kWaitedMin = std::chrono::microseconds(10);
   static constexpr size_t kListedMax = 3;

@@ -93,6 +93,7 @@ TEST_F(ArrivalSamplerTest, ReportsACallOnceForAllRanksOfTheNode) {
   EXPECT_EQ(arrivals[0], (Arrivals{.group = "dp",
                                    .name = "dp",
                                    .ordinal = 2,
+                                   .number = 2,
                                    .size = 4,
                                    .ranks = 2,
                                    .mean = Instant(milliseconds(20)),
@@ -116,6 +117,18 @@ TEST_F(ArrivalSamplerTest, LeavesOutAsynchronousCalls) {
     ranks_[1].call(second_, ordinal, milliseconds(ordinal + 2), milliseconds(1), false);
   }
   EXPECT_THAT(look(), IsEmpty());
+}
+
+TEST_F(ArrivalSamplerTest, NumbersTheSynchronousCallsAlone) {
+  for (uint64_t ordinal = 1; ordinal <= 20; ++ordinal) {
+    const bool is_synchronous = ordinal % 10 == 0;
+    ranks_[0].call(first_, ordinal, milliseconds(ordinal), milliseconds(1), is_synchronous);
+    ranks_[1].call(second_, ordinal, milliseconds(ordinal), milliseconds(1), is_synchronous);
+  }
+  const auto arrivals = look();
+  ASSERT_THAT(arrivals, SizeIs(2));
+  EXPECT_EQ(arrivals[0].number, 1U);
+  EXPECT_EQ(arrivals[1].number, 2U);
 }
 
 TEST_F(ArrivalSamplerTest, ReportsOnlyValidArrivalsOfAnInvalidRing) {
@@ -219,6 +232,7 @@ Arrivals sample() {
   return {.group = "id-7",
           .name = "dp",
           .ordinal = 1042,
+          .number = 521,
           .stride = 8,
           .size = 16,
           .ranks = 2,

@@ -244,6 +244,7 @@ TEST_F(JobWatchTest, TheEndReportsTheStragglers) {
     return Arrivals{.group = "world",
                     .name = "world",
                     .ordinal = call + 2,
+                    .number = call + 2 + StragglerTable::kStartCalls,
                     .size = 2,
                     .ranks = 1,
                     .mean = at,

@@ -36,6 +36,7 @@ Arrivals arrivals_of(uint64_t call, const Part& part, const std::string& group =
   return {.group = group,
           .name = group,
           .ordinal = call + 2,
+          .number = call + 2 + StragglerTable::kStartCalls,
           .size = 4,
           .ranks = part.ranks,
           .mean = time_of(call) + part.mean,
@@ -225,13 +226,38 @@ TEST_F(StragglerTableTest, AShareNeverExceedsTheWholeTime) {
   for (uint64_t call = 0; call < kCalls; ++call) {
     Arrivals one = arrivals_of(
         call, {.ranks = 4, .mean = seconds(500), .last_rank = 3, .last = seconds(2000)});
-    one.ordinal = call == 0 ? 1 : ~uint64_t{0} - call;
+    one.ordinal = one.number = call == 0 ? 1 : ~uint64_t{0} - call;
     one.stride = uint64_t{1} << 30;
     table_.take(0, one, seconds(1));
   }
   const auto found = table_.report(time_of(100 * kCalls));
   ASSERT_TRUE(found);
   EXPECT_EQ(found->ranks[0].share, 1.0);
+}
+
+TEST_F(StragglerTableTest, AGroupOfWhichMostAreLateInTurnHasNoStraggler) {
+  for (const uint64_t late : {2, 3}) {
+    for (uint64_t call = 0; call < kCalls; ++call) {
+      table_.take(0,
+                  arrivals_of(call, {.ranks = 4,
+                                     .mean = milliseconds(10),
+                                     .last_rank = static_cast<int>(call % late),
+                                     .last = milliseconds(40)}),
+                  {});
+    }
+    EXPECT_EQ(report().has_value(), late == 2);
+    table_ = {};
+  }
+}
+
+TEST_F(StragglerTableTest, TheStartIsLeftOut) {
+  for (uint64_t call = 0; call < 2 * StragglerTable::kStartCalls; ++call) {
+    Arrivals one = arrivals_of(call, {.ranks = 4});
+    one.number = call + 1;
+    if (call < StragglerTable::kStartCalls) one.last += seconds(1);
+    table_.take(0, one, {});
+  }
+  EXPECT_FALSE(report());
 }
 
 TEST_F(StragglerTableTest, ReportsWhetherWaitsAreHidden) {
