@@ -5,7 +5,11 @@
 #include <cerrno>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <optional>
+#include <ranges>
+#include <utility>
 #include <vector>
 
 #include <arpa/inet.h>
@@ -38,48 +42,71 @@ std::optional<uint64_t> inode_in(std::string_view target, std::string_view kind)
   return whole_number<uint64_t>(target.substr(0, target.size() - 1));
 }
 
-// What a process may do with an open file.
+// What a process may do with a pipe.
 struct Access {
   bool reads = false;
   bool writes = false;
 };
 
-Access access_to(pid_t pid, std::string_view target) {
-  Access access;
+// Calls each(descriptor's number, its link) until it returns false.
+void for_each_link(pid_t pid, const std::function<bool(const std::string&, std::string)>& each) {
   std::error_code error;
-  const std::string folder = fmt::format("/proc/{}/fd", pid);
-  for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end;
-       at.increment(error)) {
+  for (std::filesystem::directory_iterator at(fmt::format("/proc/{}/fd", pid), error), end;
+       !error && at != end; at.increment(error)) {
     std::error_code gone;
-    if (std::filesystem::read_symlink(at->path(), gone) != target) continue;
-    const std::string name = at->path().filename();
-    const std::string info = read_process_file(pid, ("fdinfo/" + name).c_str());
+    if (!each(at->path().filename(), std::filesystem::read_symlink(at->path(), gone))) return;
+  }
+}
+
+std::map<std::string, Access> pipes_of(pid_t pid) {
+  std::map<std::string, Access> pipes;
+  for_each_link(pid, [&](const std::string& descriptor, std::string link) {
+    if (!link.starts_with("pipe:[")) return true;
+    const std::string info = read_process_file(pid, ("fdinfo/" + descriptor).c_str());
     const auto flags = whole_number<int>(trim(status_field(info, "\nflags:")), 8).value_or(O_RDWR);
+    Access& access = pipes[std::move(link)];
     access.reads |= (flags & O_ACCMODE) != O_WRONLY;
     access.writes |= (flags & O_ACCMODE) != O_RDONLY;
-  }
-  return access;
+    return true;
+  });
+  return pipes;
 }
 
 // A child of fork() may hold both ends as its parent does; only one that holds the other end alone
-// is at it.
+// is at it. Empty `target`: any pipe that the process can wait at.
 OtherEnd end_of_pipe(pid_t process, std::string_view target, bool writes,
                      std::span<const pid_t> tree) {
-  for (const pid_t pid : tree) {
-    const Access access = access_to(pid, target);
-    const bool is_there = writes ? access.reads : access.writes;
-    if (pid == process && is_there) return {};
-    if (pid != process && is_there && access.reads != access.writes) return {.process = pid};
+  const auto is_at_one_end = [](const Access& access, bool writing) {
+    return access.writes == writing && access.reads != writing;
+  };
+  const std::map<std::string, Access> own = pipes_of(process);
+  for (const pid_t pid : std::views::reverse(tree)) {  // Children after their parents.
+    if (pid == process) continue;
+    for (const auto& [link, access] : pipes_of(pid)) {
+      const auto waiting = own.find(link);
+      const bool is_it = target.empty() || link == target;
+      if (is_it && waiting != own.end() && is_at_one_end(waiting->second, writes) &&
+          is_at_one_end(access, !writes))
+        return {.process = pid};
+    }
   }
   return {};
+}
+
+bool holds(pid_t pid, const std::string& link) {
+  bool found = false;
+  for_each_link(pid, [&](const std::string&, const std::string& one) {
+    found = one == link;
+    return !found;
+  });
+  return found;
 }
 
 OtherEnd end_held_by(uint64_t inode, pid_t process, std::span<const pid_t> tree,
                      const std::string& outside) {
   const std::string link = socket_link(inode);
   for (const pid_t pid : tree) {
-    if (const Access access = access_to(pid, link); access.reads || access.writes)
-      return {.process = pid == process ? 0 : pid};
+    if (holds(pid, link)) return {.process = pid == process ? 0 : pid};
   }
   return {.outside = outside};
 }
@@ -182,7 +209,8 @@ OtherEnd end_of_tcp(uint64_t inode, pid_t process, std::span<const pid_t> tree) 
 
 OtherEnd other_end(pid_t process, std::string_view target, bool writes,
                    std::span<const pid_t> tree) {
-  if (target.starts_with("pipe:[")) return end_of_pipe(process, target, writes, tree);
+  if (target.empty() || target.starts_with("pipe:["))
+    return end_of_pipe(process, target, writes, tree);
   const std::optional<uint64_t> inode = inode_in(target, "socket:[");
   if (!inode) return {};
   const std::optional<uint64_t> peer = unix_peer(*inode);

@@ -352,6 +352,16 @@ TEST(LifeLook, AReaderOfAPipeHasTheStateOfTheProcessThatWritesToIt) {
   EXPECT_EQ(words.find("sleeping in "), 0U) << words;
 }
 
+TEST(LifeLook, PythonThatReadsTheOutputOfACommandHasTheStateOfTheCommand) {
+  const Child reader([] {
+    run_python(
+        "import subprocess\n"
+        "subprocess.run(['sh', '-c', 'sleep 300; true'], capture_output=True)\n");
+  });
+  const std::string words = words_once(LifeState::sleeping, reader.pid(), ", sleep)");
+  EXPECT_EQ(words.find("sleeping in "), 0U) << words;
+}
+
 TEST(LifeLook, TwoProcessesThatReadFromEachOtherAreBlocked) {
   const Child parent([] {
     int ends[2] = {-1, -1};
