@@ -102,13 +102,15 @@ bool holds(pid_t pid, const std::string& link) {
   return found;
 }
 
+// Children of fork() may hold the end as their parent does: the youngest one is the likeliest to be
+// at it.
 OtherEnd end_held_by(uint64_t inode, pid_t process, std::span<const pid_t> tree,
                      const std::string& outside) {
   const std::string link = socket_link(inode);
-  for (const pid_t pid : tree) {
-    if (holds(pid, link)) return {.process = pid == process ? 0 : pid};
+  for (const pid_t pid : std::views::reverse(tree)) {
+    if (pid != process && holds(pid, link)) return {.process = pid};
   }
-  return {.outside = outside};
+  return holds(process, link) ? OtherEnd{} : OtherEnd{.outside = outside};
 }
 
 // The inode of the peer of a Unix socket; 0: it has none. nullopt: it is no Unix socket of this

@@ -51,7 +51,7 @@ bool opens_glog_line(std::string_view text) {
   return is_digit(text[1]) && is_digit(text[2]) && is_digit_at(text, 3);
 }
 
-constexpr std::string_view kTitle = "Traceback (most recent call last):";
+constexpr std::string_view kTracebackTitle = "Traceback (most recent call last):";
 
 std::string text_under(const nlohmann::json& object, const char* key) {
   const auto found = object.find(key);  // The end too if it is no object.
@@ -60,7 +60,7 @@ std::string text_under(const nlohmann::json& object, const char* key) {
 
 // Python's text of structlog's dict_tracebacks, which are objects with these keys.
 std::string told_by_structlog(const nlohmann::json& exception) {
-  std::string text = fmt::format("{}\n", kTitle);
+  std::string text = fmt::format("{}\n", kTracebackTitle);
   const auto frames = exception.find("frames");
   if (frames != exception.end() && frames->is_array()) {
     for (const nlohmann::json& frame : *frames) {
@@ -79,7 +79,7 @@ std::string told_by_structlog(const nlohmann::json& exception) {
 std::string traceback_in(const nlohmann::json& value, int depth = 4) {
   if (value.is_string()) {
     const auto& text = value.get_ref<const std::string&>();
-    return contains(text, kTitle) ? text : std::string();
+    return contains(text, kTracebackTitle) ? text : std::string();
   }
   if (!text_under(value, "exc_type").empty()) return told_by_structlog(value);
   std::string found;
@@ -93,7 +93,8 @@ std::string traceback_in(const nlohmann::json& value, int depth = 4) {
 // The lines of a log entry of JSON that holds a traceback: structlog, loguru and others write the
 // whole entry as one line. Empty: it is none.
 std::vector<std::string> lines_in_json(std::string_view line) {
-  if (!line.starts_with('{') || (!contains(line, kTitle) && !contains(line, "\"exc_type\"")))
+  if (!line.starts_with('{') ||
+      (!contains(line, kTracebackTitle) && !contains(line, "\"exc_type\"")))
     return {};
   const auto entry = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   const std::string traceback = entry.is_object() ? traceback_in(entry) : std::string();

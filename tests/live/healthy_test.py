@@ -13,7 +13,7 @@ from harness import LONG, Job, LiveTest, main, pause, wait_for
 PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "programs", "healthy_waits.py")
 PYTHON = os.path.join(os.environ.get("MUSTER_TORCH_VENV", ""), "bin", "python")
 SCENES = ["poll_a_file", "poll_a_server", "ask_a_server", "watch_a_server", "download", "serve", "run_a_child",
-          "read_from_a_child", "ask_by_a_child", "ask_a_child_by_a_socket", "evaluate", "save_in_a_thread", "take_turns",
+          "read_from_a_child", "ask_by_a_child", "ask_a_child_by_a_socket", "run_a_child_that_asks_another", "evaluate", "save_in_a_thread", "take_turns",
           "load_slowly"]
 TYPED = ["prompt", "debug"]
 ACTIONS = ["stop", "restart", "auto", "report"]

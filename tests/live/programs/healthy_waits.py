@@ -94,15 +94,29 @@ def ask_by_a_child():
 
 
 def ask_a_child_by_a_socket():
+    """The rank keeps the child's end open, as programs do that only fork."""
     own, its = socket.socketpair()
-    if os.fork() == 0:
+    with own, its:
+        if os.fork() == 0:
+            own.close()
+            time.sleep(SECONDS)
+            its.send(b"x")
+            os._exit(0)
+        own.recv(1)
+        os.wait()
+
+
+def run_a_child_that_asks_another():
+    own, its = socket.socketpair()
+    with its:
+        asks = subprocess.Popen([sys.executable, "-c", "import socket; socket.socket(fileno=0).recv(1)"], stdin=own)
         own.close()
-        time.sleep(SECONDS)
-        its.send(b"x")
-        os._exit(0)
-    its.close()
-    own.recv(1)
-    os.wait()
+        if os.fork() == 0:
+            time.sleep(SECONDS)
+            its.send(b"x")
+            os._exit(0)
+        asks.wait()
+        os.wait()
 
 
 def evaluate():
@@ -160,7 +174,7 @@ def debug():
 
 SCENES = {function.__name__: function for function in (
     poll_a_file, poll_a_server, ask_a_server, watch_a_server, download, serve, run_a_child, read_from_a_child, ask_by_a_child,
-    ask_a_child_by_a_socket, evaluate, save_in_a_thread, take_turns, load_slowly, prompt, debug)}
+    ask_a_child_by_a_socket, run_a_child_that_asks_another, evaluate, save_in_a_thread, take_turns, load_slowly, prompt, debug)}
 
 
 def main():
