@@ -30,6 +30,7 @@ namespace muster::hang {
 namespace {
 
 constexpr size_t kTableBytesMax = size_t{1} << 20;
+constexpr size_t kLinksMax = 4096;  // Per search: some 8 ms.
 
 // "socket:[4711]"
 std::string socket_link(uint64_t inode) {
@@ -48,19 +49,20 @@ struct Access {
   bool writes = false;
 };
 
-// Calls each(descriptor's number, its link) until it returns false.
-void for_each_link(pid_t pid, const std::function<bool(const std::string&, std::string)>& each) {
+// Calls each(descriptor's number, its link) until it returns false, `left` times at most.
+void for_each_link(pid_t pid, size_t& left,
+                   const std::function<bool(const std::string&, std::string)>& each) {
   std::error_code error;
   for (std::filesystem::directory_iterator at(fmt::format("/proc/{}/fd", pid), error), end;
-       !error && at != end; at.increment(error)) {
+       !error && at != end && left > 0; at.increment(error), --left) {
     std::error_code gone;
     if (!each(at->path().filename(), std::filesystem::read_symlink(at->path(), gone))) return;
   }
 }
 
-std::map<std::string, Access> pipes_of(pid_t pid) {
+std::map<std::string, Access> pipes_of(pid_t pid, size_t& left) {
   std::map<std::string, Access> pipes;
-  for_each_link(pid, [&](const std::string& descriptor, std::string link) {
+  for_each_link(pid, left, [&](const std::string& descriptor, std::string link) {
     if (!link.starts_with("pipe:[")) return true;
     const std::string info = read_process_file(pid, ("fdinfo/" + descriptor).c_str());
     const auto flags = whole_number<int>(trim(status_field(info, "\nflags:")), 8).value_or(O_RDWR);
@@ -79,10 +81,11 @@ OtherEnd end_of_pipe(pid_t process, std::string_view target, bool writes,
   const auto is_at_one_end = [](const Access& access, bool writing) {
     return access.writes == writing && access.reads != writing;
   };
-  const std::map<std::string, Access> own = pipes_of(process);
+  size_t left = kLinksMax;
+  const std::map<std::string, Access> own = pipes_of(process, left);
   for (const pid_t pid : std::views::reverse(tree)) {  // Children after their parents.
     if (pid == process) continue;
-    for (const auto& [link, access] : pipes_of(pid)) {
+    for (const auto& [link, access] : pipes_of(pid, left)) {
       const auto waiting = own.find(link);
       const bool is_it = target.empty() || link == target;
       if (is_it && waiting != own.end() && is_at_one_end(waiting->second, writes) &&
@@ -93,9 +96,9 @@ OtherEnd end_of_pipe(pid_t process, std::string_view target, bool writes,
   return {};
 }
 
-bool holds(pid_t pid, const std::string& link) {
+bool holds(pid_t pid, const std::string& link, size_t& left) {
   bool found = false;
-  for_each_link(pid, [&](const std::string&, const std::string& one) {
+  for_each_link(pid, left, [&](const std::string&, const std::string& one) {
     found = one == link;
     return !found;
   });
@@ -107,10 +110,12 @@ bool holds(pid_t pid, const std::string& link) {
 OtherEnd end_held_by(uint64_t inode, pid_t process, std::span<const pid_t> tree,
                      const std::string& outside) {
   const std::string link = socket_link(inode);
+  size_t left = kLinksMax;
   for (const pid_t pid : std::views::reverse(tree)) {
-    if (pid != process && holds(pid, link)) return {.process = pid};
+    if (pid != process && holds(pid, link, left)) return {.process = pid};
   }
-  return holds(process, link) ? OtherEnd{} : OtherEnd{.outside = outside};
+  const bool is_unknown = holds(process, link, left) || left == 0;
+  return is_unknown ? OtherEnd{} : OtherEnd{.outside = outside};
 }
 
 // The inode of the peer of a Unix socket; 0: it has none. nullopt: it is no Unix socket of this

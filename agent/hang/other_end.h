@@ -1,7 +1,8 @@
 // Finds the other end of a pipe or a socket that a process waits at: another process of the same
 // tree, or something outside of it, as a server. Reads /proc/PID/{fd,fdinfo,net} and asks
 // sock_diag(7) for the peer of a Unix socket; waits for no process. Cost: some 2 us for each
-// descriptor of the tree, and 0.5 us for each TCP connection of the machine.
+// descriptor of the tree, of which it reads 4,096, and 0.5 us for each TCP connection of the
+// machine.
 #pragma once
 
 #include <span>

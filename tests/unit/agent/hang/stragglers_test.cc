@@ -236,7 +236,7 @@ TEST_F(StragglerTableTest, AShareNeverExceedsTheWholeTime) {
 }
 
 TEST_F(StragglerTableTest, AGroupOfWhichMostAreLateInTurnHasNoStraggler) {
-  for (const uint64_t late : {2, 3}) {
+  for (const uint64_t late : {2U, 3U}) {
     for (uint64_t call = 0; call < kCalls; ++call) {
       table_.take(0,
                   arrivals_of(call, {.ranks = 4,
