@@ -538,11 +538,13 @@ class Flights(Distributed):
             if r == 0:
                 work = group.all_reduce(np.zeros(3), async_op=True)
                 group.all_reduce(np.zeros(3), async_op=True)
+                touch("called")
                 raised(dist.MismatchError, work.wait)
                 raised(dist.MismatchError, work.wait)
                 raised(dist.MismatchError, group.barrier)
                 wait_for(lambda: _work.sweep() or not _work._in_flight)
             else:
+                wait_for(lambda: exists("called"))
                 raised(dist.MismatchError, group.all_reduce, np.zeros(4))
             dist.barrier()
             """, ranks=2)
