@@ -196,7 +196,7 @@ std::optional<uint64_t> parse_argument(std::string_view word) {
 // "a pipe", "a socket", "the terminal /dev/pts/0", a path.
 std::string target_text(std::string_view target) {
   if (target.starts_with("pipe:")) return "a pipe";
-  if (target == "socket:") return "a socket";
+  if (target == "socket:" || target.starts_with("socket:[")) return "a socket";
   if (target.starts_with("socket:")) return "a socket to " + clean_line(target.substr(7));
   if (is_terminal(target)) return fmt::format("the terminal {}", clean_line(target));
   return clean_line(target);  // "anon_inode:[eventfd]", "/data/train.bin".
@@ -235,7 +235,8 @@ std::string describe(const SystemCall& call, std::string_view target) {
   if (call.name.empty()) return "a page fault";
   if (!call.is_known) return call.name;
   std::string text = call.name + "()";
-  if (call.descriptor >= 0) {
+  const bool is_watched = call.waits_for != WaitsFor::descriptor;  // By epoll_wait(2).
+  if (is_watched ? is_terminal(target) || target.starts_with("socket:") : call.descriptor >= 0) {
     if (target.empty()) {
       text += fmt::format(" of descriptor {}", call.descriptor);
     } else {

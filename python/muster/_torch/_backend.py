@@ -143,8 +143,8 @@ if HAS_BACKENDS:
 
         # Fast paths for the two operations whose latency matters most, without what most calls do not need.
 
-        def allreduce(self, tensors: Sequence[Any], opts: Any = None) -> Any:
-            if len(tensors) == 1 and opts is not None and not opts.asyncOp:
+        def allreduce(self, tensors: Sequence[Any], opts: Any = None, given: Any = None) -> Any:
+            if len(tensors) == 1 and opts is not None and not opts.asyncOp and given is None:
                 tensor = tensors[0]
                 number = NUMBERS.get(tensor.dtype)
                 op = hash(opts.reduceOp)
@@ -159,7 +159,7 @@ if HAS_BACKENDS:
                     if self.muster_all_reduce(handle, address, address, tensor.numel(), number, op, self.options_of_calls, None):
                         return self.failed(tensors)
                     return None
-            return Operations.allreduce(self, tensors, opts)
+            return Operations.allreduce(self, tensors, opts, given)
 
         def barrier(self, opts: Any = None) -> Any:
             handle = self.group.handle

@@ -428,7 +428,9 @@ TEST(LifeLook, AnEventLoopThatWaitsForAServerIsAsking) {
 TEST(LifeLook, AServerThatWaitsForItsClientsIsAsking) {
   const auto listening = listen_on({{IpAddress::loopback_v4(), 0}});
   ASSERT_TRUE(listening);
-  const Child server([&] { accept(listening->front().fd.get(), nullptr, nullptr); });
+  const int listener = listening->front().fd.get();
+  ASSERT_EQ(fcntl(listener, F_SETFL, 0), 0);  // Blocking.
+  const Child server([&] { accept(listener, nullptr, nullptr); });
   EXPECT_EQ(words_once(LifeState::asking, server.pid()).find("waiting for an answer in accept"),
             0U);
 }

@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
@@ -271,9 +272,10 @@ TEST_F(AgentSessionTest, RefusesAnotherVersionAndNamesBoth) {
   hello.version = membership::kProtocolVersion + 1;
   say(hello);
   turn_until_over();
-  const std::string text =
-      "this node's muster speaks version 13 of the rendezvous protocol, the host's version 12: "
-      "install the same muster on all nodes";
+  const std::string text = fmt::format(
+      "this node's muster speaks version {} of the rendezvous protocol, the host's version {}: "
+      "install the same muster on all nodes",
+      hello.version, membership::kProtocolVersion);
   EXPECT_EQ(heard_, std::vector<HostMessage>{Refused(RefusalKind::version, text)});
   EXPECT_EQ(ends_, (std::vector<SessionEnd>{{text, true}}));
 }
