@@ -235,7 +235,7 @@ std::string describe(const SystemCall& call, std::string_view target) {
   if (call.name.empty()) return "a page fault";
   if (!call.is_known) return call.name;
   std::string text = call.name + "()";
-  const bool is_watched = call.waits_for != WaitsFor::descriptor;  // By epoll_wait(2).
+  const bool is_watched = call.name.starts_with("epoll");
   if (is_watched ? is_terminal(target) || target.starts_with("socket:") : call.descriptor >= 0) {
     if (target.empty()) {
       text += fmt::format(" of descriptor {}", call.descriptor);
