@@ -50,6 +50,8 @@ Outcome<int> TransferEngine::transfer(const Transfer& transfer, Deadline deadlin
       check_deadlines(Clock::now());
     }
   }
+  // This call may have read the message of the thread that was to drive next, or been that thread.
+  if (!is_driven_) hand_over();
   if (request->failure) return tl::unexpected(*request->failure);
   return request->source;
 }

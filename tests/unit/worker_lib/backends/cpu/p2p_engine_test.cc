@@ -6,9 +6,12 @@
 #include <condition_variable>
 #include <cstring>
 #include <future>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -17,6 +20,7 @@
 #include "tests/unit/worker_lib/backends/backend_ranks.h"
 #include "tests/unit/worker_lib/backends/cpu/memory_links.h"
 #include "tests/unit/worker_lib/no_threads.h"
+#include "tests/wait_for.h"
 
 namespace muster::worker {
 namespace {
@@ -29,7 +33,12 @@ using testing::HasSubstr;
 struct LinkScript {
   std::mutex mutex;
   std::condition_variable changed;
-  std::vector<std::byte> coming;
+  std::map<int, std::vector<std::byte>> coming;        // By peer.
+  std::map<int, std::vector<std::byte>> coming_later;  // Not for the thread that slept last.
+  std::thread::id sleeper;
+  bool rings = false;  // Ends the next sleep.
+  bool holds = false;  // Keeps the next read until it is false again.
+  bool held = false;
   bool refuses = false;
   bool full = false;
   int writes = 0;
@@ -38,16 +47,56 @@ struct LinkScript {
   int woken = 0;
   int slept_till_the_end = 0;
 
-  void bring(int tag, const std::vector<int32_t>& data) {
+  void bring(int tag, const std::vector<int32_t>& data) { bring(coming[1], tag, data); }
+  void bring(std::vector<std::byte>& to, int tag, const std::vector<int32_t>& data) {
     const size_t bytes = data.size() * sizeof(int32_t);
     const MessageHead head{.tag = tag, .dtype = DType::int32, .bytes = bytes};
     const std::lock_guard lock(mutex);
     const auto append = [&](const void* from, size_t count) {
       const auto* first = static_cast<const std::byte*>(from);
-      coming.insert(coming.end(), first, first + count);
+      to.insert(to.end(), first, first + count);
     };
     append(&head, sizeof head);
     append(data.data(), bytes);
+  }
+  struct Message {
+    int tag = 0;
+    std::vector<int32_t> data;
+  };
+  void ring_with(const Message& message) {
+    bring(message.tag, message.data);
+    const std::lock_guard lock(mutex);
+    rings = true;
+    asleep = false;
+    changed.notify_all();
+  }
+  // Returns once the sleeper has woken for the message, and reads it with the engine's mutex held.
+  void hold_a_read_of(const Message& message) {
+    {
+      const std::lock_guard lock(mutex);
+      holds = true;
+    }
+    ring_with(message);
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return held; });
+  }
+  void let_go() {
+    const std::lock_guard lock(mutex);
+    holds = held = false;
+    changed.notify_all();
+  }
+  int woken_so_far() {
+    const std::lock_guard lock(mutex);
+    return woken;
+  }
+  // Returns once a thread has been woken again, and sleeps.
+  void wait_woken(int before) {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return woken > before && asleep; });
+  }
+  bool sleeps_within(seconds limit) {
+    std::unique_lock lock(mutex);
+    return changed.wait_for(lock, limit, [&] { return asleep; });
   }
   void wait_asleep(size_t directions = 1) {
     std::unique_lock lock(mutex);
@@ -69,14 +118,21 @@ class ScriptedLinks final : public ByteLinks {
       moved += part.iov_len;
     return moved;
   }
-  Outcome<size_t> read(int, std::span<const iovec> parts) override {
-    const std::lock_guard lock(script_.mutex);
+  Outcome<size_t> read(int peer, std::span<const iovec> parts) override {
+    std::unique_lock lock(script_.mutex);
+    script_.held = script_.holds;
+    script_.changed.notify_all();
+    script_.changed.wait(lock, [&] { return !script_.holds; });
+    std::vector<std::byte>& coming = script_.coming[peer];
+    if (std::this_thread::get_id() != script_.sleeper) {
+      const std::vector<std::byte> later = std::exchange(script_.coming_later[peer], {});
+      coming.insert(coming.end(), later.begin(), later.end());
+    }
     size_t moved = 0;
     for (const iovec& part : parts) {
-      const size_t bytes = std::min(part.iov_len, script_.coming.size());
-      if (bytes > 0) std::memcpy(part.iov_base, script_.coming.data(), bytes);
-      script_.coming.erase(script_.coming.begin(),
-                           script_.coming.begin() + static_cast<std::ptrdiff_t>(bytes));
+      const size_t bytes = std::min(part.iov_len, coming.size());
+      if (bytes > 0) std::memcpy(part.iov_base, coming.data(), bytes);
+      coming.erase(coming.begin(), coming.begin() + static_cast<std::ptrdiff_t>(bytes));
       moved += bytes;
     }
     return moved;
@@ -89,16 +145,19 @@ class ScriptedLinks final : public ByteLinks {
   void sleep(Deadline until, bool) override {
     std::unique_lock lock(script_.mutex);
     script_.asleep = true;
+    script_.sleeper = std::this_thread::get_id();
     script_.changed.notify_all();
-    if (!script_.changed.wait_until(lock, until, [&] { return wakes_ > 0; }))
+    if (!script_.changed.wait_until(lock, until, [&] { return wakes_ > 0 || script_.rings; }))
       ++script_.slept_till_the_end;
     wakes_ = 0;
+    script_.rings = false;
     script_.asleep = false;
   }
   void wake() override {
     const std::lock_guard lock(script_.mutex);
     ++wakes_;
     ++script_.woken;
+    script_.asleep = false;
     script_.changed.notify_all();
   }
 
@@ -122,7 +181,7 @@ class ScriptedTransfers : public testing::Test {
   }
 
   LinkScript script_;
-  Members members_ = memory_members(2, 0);
+  Members members_ = memory_members(3, 0);
   TransferEngine engine_{std::make_unique<ScriptedLinks>(script_), members_};
 };
 
@@ -147,6 +206,40 @@ TEST_F(ScriptedTransfers, AThreadIsWokenIfABeginReadsItsMessage) {
   EXPECT_TRUE(engine_.begin({transfer_of(OpKind::recv, other, -1, 2)}, after(seconds{60})));
   EXPECT_TRUE(receive.get());
   EXPECT_EQ(script_.slept_till_the_end, 0);
+}
+
+// The thread that is to drive next finds its message read by another one, which leaves as well.
+TEST_F(ScriptedTransfers, AThreadDrivesIfAnotherThreadReadsTheMessageOfTheNextDriver) {
+  for (int turn = 0; turn < 20; ++turn) {
+    std::vector<std::vector<int32_t>> got(5, std::vector<int32_t>(1));
+    const auto receive = [&](int from, int tag, seconds limit) {
+      return std::async(std::launch::async, [&, from, tag, limit] {
+        return engine_.transfer(transfer_of(OpKind::recv, got[static_cast<size_t>(tag)], from, tag),
+                                after(limit));
+      });
+    };
+    auto driver = receive(1, 1, seconds{60});
+    script_.wait_asleep();
+    const auto receive_behind = [&](int tag, seconds limit) {  // Wakes the driver once.
+      const int woken = script_.woken_so_far();
+      auto done = receive(1, tag, limit);
+      script_.wait_woken(woken);
+      return done;
+    };
+    auto left = receive_behind(3, seconds{20});
+    auto next = receive_behind(2, seconds{10});
+    script_.hold_a_read_of({1, {7}});
+    auto third = receive(-1, 4, seconds{60});
+    test::pause_for(std::chrono::milliseconds(2), "it waits for the engine");
+    script_.bring(script_.coming_later[1], 2, {7});
+    script_.bring(script_.coming_later[2], 4, {7});
+    script_.let_go();
+    for (auto* one : {&driver, &next, &third})
+      ASSERT_TRUE(one->get());
+    ASSERT_TRUE(script_.sleeps_within(seconds{10})) << "no thread drives, in turn " << turn;
+    script_.ring_with({3, {7}});
+    ASSERT_TRUE(left.get());
+  }
 }
 
 TEST_F(ScriptedTransfers, AThreadIsWokenIfAnotherThreadsTransferFails) {

@@ -191,7 +191,6 @@ TEST_P(Transfers, ThreadsOfOneRankDoNotMixTheirMessages) {
   });
 }
 
-// All ranks begin the same random exchange; any order of posting must complete.
 double cpu_seconds() {
   rusage used{};
   getrusage(RUSAGE_SELF, &used);
@@ -246,6 +245,7 @@ TEST_P(Transfers, AMessageCostsTheSameHoweverManyAreUnderWay) {
   }
 }
 
+// All ranks begin the same random exchange; any order of posting must complete.
 TEST_P(Transfers, RandomTrafficArrives) {
   const unsigned seed = std::random_device{}();
   std::printf("seed %u\n", seed);
