@@ -16,17 +16,22 @@
 namespace muster::worker {
 
 #if defined(__SSE2__)
-inline void copy_line(std::byte* to, const std::byte* from) {
+// Copies 64 bytes; `kStreams`: past the caches, to a whole line.
+template <bool kStreams = false>
+void copy_line(std::byte* to, const std::byte* from) {
   const auto* source = reinterpret_cast<const __m128i*>(from);
   auto* target = reinterpret_cast<__m128i*>(to);
+  const auto put = [target](int at, __m128i part) {
+    kStreams ? _mm_stream_si128(target + at, part) : _mm_storeu_si128(target + at, part);
+  };
   const __m128i a = _mm_loadu_si128(source);
   const __m128i b = _mm_loadu_si128(source + 1);
   const __m128i c = _mm_loadu_si128(source + 2);
   const __m128i d = _mm_loadu_si128(source + 3);
-  _mm_storeu_si128(target, a);
-  _mm_storeu_si128(target + 1, b);
-  _mm_storeu_si128(target + 2, c);
-  _mm_storeu_si128(target + 3, d);
+  put(0, a);
+  put(1, b);
+  put(2, c);
+  put(3, d);
 }
 #endif
 

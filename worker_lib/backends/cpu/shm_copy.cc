@@ -2,11 +2,7 @@
 
 #include <cstdint>
 
-#if defined(__SSE2__)
-#include <emmintrin.h>
-
 #include "worker_lib/copy_bytes.h"
-#endif
 
 namespace muster::worker {
 namespace {
@@ -21,19 +17,6 @@ constexpr size_t kPage = 4096;
 constexpr size_t kPages = 4;
 constexpr size_t kAhead = 512;
 
-void stream_line(std::byte* to, const std::byte* from) {
-  const auto* source = reinterpret_cast<const __m128i*>(from);
-  auto* target = reinterpret_cast<__m128i*>(to);
-  const __m128i a = _mm_loadu_si128(source);
-  const __m128i b = _mm_loadu_si128(source + 1);
-  const __m128i c = _mm_loadu_si128(source + 2);
-  const __m128i d = _mm_loadu_si128(source + 3);
-  _mm_stream_si128(target, a);
-  _mm_stream_si128(target + 1, b);
-  _mm_stream_si128(target + 2, c);
-  _mm_stream_si128(target + 3, d);
-}
-
 // Writes whole lines only, so that the processor never has to read a line first.
 void stream_lines(std::byte* to, const std::byte* from, size_t bytes) {
   size_t start = 0;
@@ -42,12 +25,12 @@ void stream_lines(std::byte* to, const std::byte* from, size_t bytes) {
       for (size_t page = 0; page < kPages; ++page) {
         const size_t i = line + page * kPage;
         _mm_prefetch(reinterpret_cast<const char*>(from) + i + kAhead, _MM_HINT_T0);
-        stream_line(to + i, from + i);
+        copy_line<true>(to + i, from + i);
       }
     }
   }
   for (; start < bytes; start += kLine)
-    stream_line(to + start, from + start);
+    copy_line<true>(to + start, from + start);
   _mm_sfence();  // Orders these stores before the ones that publish them.
 }
 
