@@ -4,6 +4,7 @@
 #include <bit>
 #include <utility>
 
+#include "rendezvous/base/text.h"
 #include "rendezvous/net/field_codec.h"
 
 namespace muster::hang {
@@ -30,10 +31,7 @@ bool can_be_told(const Arrivals& one) {
 
 // FNV-1a with the 64-bit finalizer of MurmurHash3: all nodes must choose the same calls.
 uint64_t hash_of_call(std::string_view group, uint64_t ordinal) {
-  uint64_t hash = 0xcbf29ce484222325ULL;
-  for (const char c : group)
-    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-  hash ^= ordinal;
+  uint64_t hash = fnv1a(group) ^ ordinal;
   hash = (hash ^ hash >> 33) * 0xff51afd7ed558ccdULL;
   hash = (hash ^ hash >> 33) * 0xc4ceb9fe1a85ec53ULL;
   return hash ^ hash >> 33;
