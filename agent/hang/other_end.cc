@@ -2,17 +2,14 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstdint>
-#include <filesystem>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <ranges>
-#include <utility>
 #include <vector>
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/netlink.h>
@@ -24,18 +21,13 @@
 #include "agent/process/process_tree.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/unique_fd.h"
-#include "rendezvous/net/interfaces.h"
+#include "rendezvous/net/process_sockets.h"
 
 namespace muster::hang {
 namespace {
 
 constexpr size_t kTableBytesMax = size_t{1} << 20;
 constexpr size_t kLinksMax = 4096;  // Per search: some 8 ms.
-
-// "socket:[4711]"
-std::string socket_link(uint64_t inode) {
-  return fmt::format("socket:[{}]", inode);
-}
 
 std::optional<uint64_t> inode_in(std::string_view target, std::string_view kind) {
   if (!target.starts_with(kind) || !target.ends_with(']')) return std::nullopt;
@@ -49,24 +41,21 @@ struct Access {
   bool writes = false;
 };
 
-// Calls each(descriptor's number, its link) until it returns false, `left` times at most.
+// The links of a process's open files, `left` at most.
 void for_each_link(pid_t pid, size_t& left,
-                   const std::function<bool(const std::string&, std::string)>& each) {
-  std::error_code error;
-  for (std::filesystem::directory_iterator at(fmt::format("/proc/{}/fd", pid), error), end;
-       !error && at != end && left > 0; at.increment(error), --left) {
-    std::error_code gone;
-    if (!each(at->path().filename(), std::filesystem::read_symlink(at->path(), gone))) return;
-  }
+                   const std::function<bool(const std::string&, const std::string&)>& each) {
+  for_each_open_file(std::to_string(pid), [&](const std::string& number, const std::string& link) {
+    return left > 0 && left-- > 0 && each(number, link);
+  });
 }
 
 std::map<std::string, Access> pipes_of(pid_t pid, size_t& left) {
   std::map<std::string, Access> pipes;
-  for_each_link(pid, left, [&](const std::string& descriptor, std::string link) {
+  for_each_link(pid, left, [&](const std::string& descriptor, const std::string& link) {
     if (!link.starts_with("pipe:[")) return true;
     const std::string info = read_process_file(pid, ("fdinfo/" + descriptor).c_str());
     const auto flags = whole_number<int>(trim(status_field(info, "\nflags:")), 8).value_or(O_RDWR);
-    Access& access = pipes[std::move(link)];
+    Access& access = pipes[link];
     access.reads |= (flags & O_ACCMODE) != O_WRONLY;
     access.writes |= (flags & O_ACCMODE) != O_RDONLY;
     return true;
@@ -107,9 +96,8 @@ bool holds(pid_t pid, const std::string& link, size_t& left) {
 
 // Children of fork() may hold the end as their parent does: the youngest one is the likeliest to be
 // at it.
-OtherEnd end_held_by(uint64_t inode, pid_t process, std::span<const pid_t> tree,
+OtherEnd end_held_by(const std::string& link, pid_t process, std::span<const pid_t> tree,
                      const std::string& outside) {
-  const std::string link = socket_link(inode);
   size_t left = kLinksMax;
   for (const pid_t pid : std::views::reverse(tree)) {
     if (pid != process && holds(pid, link, left)) return {.process = pid};
@@ -157,59 +145,20 @@ std::optional<uint64_t> unix_peer(uint64_t inode) {
   return 0;
 }
 
-struct Connection {
-  std::string_view local;  // "0100007F:1F90", as /proc shows it.
-  std::string_view remote;
-  uint64_t inode = 0;
-};
-
-std::vector<Connection> connections_in(std::string_view table) {
-  std::vector<Connection> connections;
-  for (const std::string_view line : split(table, '\n')) {
-    std::vector<std::string_view> words = split(line, ' ');
-    std::erase(words, "");
-    if (words.size() < 10) continue;
-    const auto inode = whole_number<uint64_t>(words[9]);
-    if (inode) connections.push_back({words[1], words[2], *inode});
-  }
-  return connections;
-}
-
-// Each group of eight hexadecimal digits is a word in the machine's order.
-std::optional<SocketAddress> parse_end(std::string_view end) {
-  const size_t colon = end.find(':');
-  if (colon != 8 && colon != 32) return std::nullopt;
-  const auto port = whole_number<uint16_t>(end.substr(colon + 1), 16);
-  std::array<uint32_t, 4> words{};
-  for (size_t i = 0; i < colon / 8; ++i) {
-    const auto word = whole_number<uint32_t>(end.substr(8 * i, 8), 16);
-    if (!word) return std::nullopt;
-    words[i] = *word;
-  }
-  std::array<char, INET6_ADDRSTRLEN> text{};
-  if (!port ||
-      inet_ntop(colon == 8 ? AF_INET : AF_INET6, words.data(), text.data(), text.size()) == nullptr)
-    return std::nullopt;
-  const auto ip = IpAddress::parse(text.data());
-  return ip ? std::optional(SocketAddress{*ip, *port}) : std::nullopt;
-}
-
-OtherEnd end_of_tcp(uint64_t inode, pid_t process, std::span<const pid_t> tree) {
+OtherEnd end_of_tcp(std::string_view link, pid_t process, std::span<const pid_t> tree) {
+  std::vector<TcpEntry> all;
   for (const char* const name : {"net/tcp", "net/tcp6"}) {
     const std::string table = read_process_file(process, name, kTableBytesMax);
-    const std::vector<Connection> all = connections_in(table);
-    const auto own = std::ranges::find(all, inode, &Connection::inode);
-    if (own == all.end()) continue;
-    const std::optional<SocketAddress> remote = parse_end(own->remote);
-    if (!remote || remote->port == 0) return {};  // It listens.
-    const auto peer = std::ranges::find_if(all, [&](const Connection& other) {
-      return other.local == own->remote && other.remote == own->local;
-    });
-    const std::string outside = remote->to_string();
-    return peer == all.end() ? OtherEnd{.outside = outside}
-                             : end_held_by(peer->inode, process, tree, outside);
+    std::ranges::move(parse_tcp_table(table), std::back_inserter(all));
   }
-  return {};
+  const auto own = std::ranges::find(all, link, &TcpEntry::link);
+  if (own == all.end() || own->listens) return {};
+  const auto peer = std::ranges::find_if(all, [&](const TcpEntry& other) {
+    return other.local == own->remote && other.remote == own->local;
+  });
+  const std::string outside = own->remote.to_string();
+  return peer == all.end() ? OtherEnd{.outside = outside}
+                           : end_held_by(peer->link, process, tree, outside);
 }
 
 }  // namespace
@@ -221,8 +170,10 @@ OtherEnd other_end(pid_t process, std::string_view target, bool writes,
   const std::optional<uint64_t> inode = inode_in(target, "socket:[");
   if (!inode) return {};
   const std::optional<uint64_t> peer = unix_peer(*inode);
-  if (!peer) return end_of_tcp(*inode, process, tree);
-  return *peer == 0 ? OtherEnd{} : end_held_by(*peer, process, tree, "another process");
+  if (!peer) return end_of_tcp(target, process, tree);
+  return *peer == 0
+             ? OtherEnd{}
+             : end_held_by(fmt::format("socket:[{}]", *peer), process, tree, "another process");
 }
 
 }  // namespace muster::hang

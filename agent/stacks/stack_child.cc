@@ -27,6 +27,7 @@
 #include "rendezvous/base/stack_signal.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/unique_fd.h"
+#include "rendezvous/net/process_sockets.h"
 
 namespace muster {
 namespace {
@@ -108,14 +109,16 @@ void wait_for_dump(const UniqueFd& file, int64_t before) {
 // False if the program has closed the file: the descriptor that faulthandler writes to may be
 // another file's by now. True if /proc does not show its files.
 bool has_open(pid_t pid, const UniqueFd& file) {
-  std::error_code hidden;
   std::error_code gone;
-  const auto path =
+  const std::string path =
       std::filesystem::read_symlink(fmt::format("/proc/self/fd/{}", file.get()), gone);
-  const std::filesystem::directory_iterator files(fmt::format("/proc/{}/fd", pid), hidden);
-  return hidden || std::any_of(begin(files), end(files), [&](const auto& entry) {
-           return std::filesystem::read_symlink(entry.path(), gone) == path;
-         });
+  bool found = false;
+  const bool is_shown =
+      for_each_open_file(std::to_string(pid), [&](const std::string&, const std::string& target) {
+        found = target == path;
+        return !found;
+      });
+  return found || !is_shown;
 }
 
 // Signals the main thread, which prints only its own frames: running threads cannot be walked.

@@ -1,24 +1,19 @@
 #include "rendezvous/net/port_holder.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdint>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
-#include <sstream>
 #include <system_error>
 #include <vector>
 
 #include <fmt/format.h>
-#include <netinet/in.h>
 #include <pwd.h>
 #include <sys/stat.h>
 
 #include "rendezvous/base/text.h"
-#include "rendezvous/net/address.h"
+#include "rendezvous/net/process_sockets.h"
 
 namespace muster {
 namespace {
@@ -29,37 +24,15 @@ namespace fs = std::filesystem;
 // address of the other end.
 using Sockets = std::map<std::string, std::string>;
 
-// Reads "0100007F:1F90": words of four bytes in this machine's byte order.
-std::string address_text(std::string_view hex) {
-  const size_t digits = hex.find(':');
-  std::array<uint32_t, 4> words{};
-  for (size_t i = 0; i < words.size() && 8 * i < digits; ++i)
-    words[i] = whole_number<uint32_t>(hex.substr(8 * i, 8), 16).value_or(0);
-  sockaddr_in v4{.sin_family = AF_INET, .sin_port = 0, .sin_addr = {words[0]}, .sin_zero = {}};
-  sockaddr_in6 v6{};
-  v6.sin6_family = AF_INET6;
-  std::memcpy(&v6.sin6_addr, words.data(), sizeof words);
-  auto* const raw =
-      digits == 8 ? reinterpret_cast<sockaddr*>(&v4) : reinterpret_cast<sockaddr*>(&v6);
-  SocketAddress address = SocketAddress::from_sockaddr(raw).value_or(SocketAddress{});
-  address.port =
-      whole_number<uint16_t>(hex.substr(std::min(digits + 1, hex.size())), 16).value_or(0);
-  return address.to_string();
-}
-
-// Returns the sockets at a local port that listen, or those that do not. A line of /proc/net/tcp is
-// sl local:port remote:port state tx:rx tr:when retransmits uid timeout inode ...; state 0A is
-// LISTEN (proc(5)).
+// Returns the sockets at a local port that listen, or those that do not.
 Sockets sockets_at(int port, bool listening) {
   Sockets sockets;
-  const std::string suffix = fmt::format(":{:04X}", port);
-  for (const char* table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
-    std::ifstream lines(table);
-    for (std::string line; std::getline(lines, line);) {
-      std::istringstream words(line);
-      const std::vector<std::string> word{std::istream_iterator<std::string>(words), {}};
-      if (word.size() > 9 && word[1].ends_with(suffix) && (word[3] == "0A") == listening)
-        sockets.emplace("socket:[" + word[9] + "]", address_text(word[2]));
+  for (const char* name : {"/proc/net/tcp", "/proc/net/tcp6"}) {
+    std::ifstream file(name);
+    const std::string table{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    for (const TcpEntry& one : parse_tcp_table(table)) {
+      if (one.local.port == port && one.listens == listening)
+        sockets.emplace(one.link, one.remote.to_string());
     }
   }
   return sockets;
@@ -67,14 +40,13 @@ Sockets sockets_at(int port, bool listening) {
 
 // Returns the other end of a socket that the process holds; nullptr if it holds none of them.
 const std::string* held_by(const std::string& pid, const Sockets& sockets) {
-  std::error_code error;
-  for (fs::directory_iterator it("/proc/" + pid + "/fd", error), end; !error && it != end;
-       it.increment(error)) {
-    std::error_code gone;
-    const auto held = sockets.find(fs::read_symlink(it->path(), gone));
-    if (held != sockets.end()) return &held->second;
-  }
-  return nullptr;
+  const std::string* other_end = nullptr;
+  for_each_open_file(pid, [&](const std::string&, const std::string& target) {
+    const auto held = sockets.find(target);
+    if (held != sockets.end()) other_end = &held->second;
+    return other_end == nullptr;
+  });
+  return other_end;
 }
 
 // "pid 123 (python3 train.py), user alice"
