@@ -114,7 +114,7 @@ void walk_life(auto& a, Like<Life> auto& life) {
   a.optional(life.call, [&](auto& call) {
     a.flags(call.is_known, call.has_timer);
     a.text(call.name);
-    a.one_of(call.waits_for, WaitsFor::child);
+    a.one_of(call.waits_for, WaitsFor::watched);
     a.integer(call.descriptor);
     a.integer(call.child);
     a.optional(call.timeout, [&](auto& timeout) { a.duration(timeout); });

@@ -18,6 +18,7 @@ constexpr WaitsFor kDescriptor = WaitsFor::descriptor;
 constexpr WaitsFor kThread = WaitsFor::thread;
 constexpr WaitsFor kChild = WaitsFor::child;
 constexpr WaitsFor kOther = WaitsFor::other;
+constexpr WaitsFor kWatched = WaitsFor::watched;
 
 enum class TimerKind : uint8_t { none, milliseconds, address, always, futex, uring };
 constexpr TimerKind kMilliseconds = TimerKind::milliseconds;
@@ -95,9 +96,9 @@ constexpr KnownCall kCalls[] = {
     {SYS_waitid, "waitid", kChild},
     {SYS_ppoll, "ppoll", kOther, kAddress, 2},
     {SYS_pselect6, "pselect6", kOther, kAddress, 4},
-    {SYS_epoll_pwait, "epoll_pwait", kOther, kMilliseconds, 3},
+    {SYS_epoll_pwait, "epoll_pwait", kWatched, kMilliseconds, 3},
 #ifdef SYS_epoll_pwait2
-    {SYS_epoll_pwait2, "epoll_pwait2", kOther, kAddress, 3},
+    {SYS_epoll_pwait2, "epoll_pwait2", kWatched, kAddress, 3},
 #endif
     {SYS_nanosleep, "nanosleep", kOther, kAlways},
     {SYS_clock_nanosleep, "clock_nanosleep", kOther, kAlways},
@@ -126,7 +127,7 @@ constexpr KnownCall kCalls[] = {
     {SYS_vfork, "vfork"},
     {SYS_poll, "poll", kOther, kMilliseconds, 2},
     {SYS_select, "select", kOther, kAddress, 4},
-    {SYS_epoll_wait, "epoll_wait", kOther, kMilliseconds, 3},
+    {SYS_epoll_wait, "epoll_wait", kWatched, kMilliseconds, 3},
     {SYS_pause, "pause"},
 #endif
 };
@@ -176,7 +177,7 @@ pid_t child_of(int number, const Arguments& arguments) {
 
 SystemCall call_of(const KnownCall& known, const Arguments& arguments) {
   SystemCall call{.is_known = true, .name = known.name, .waits_for = known.waits_for};
-  if (known.waits_for == kDescriptor || call.name.starts_with("epoll"))
+  if (is_one_of(known.waits_for, {kDescriptor, kWatched}))
     call.descriptor = static_cast<int>(arguments[0]);
   if (known.waits_for == kChild) call.child = child_of(known.number, arguments);
   set_timer(call, known, arguments);
@@ -226,17 +227,17 @@ bool is_terminal(std::string_view target) {
 }
 
 bool reads(const SystemCall& call) {
-  return is_one_of<std::string_view>(
-      call.name, {"read", "readv", "recvfrom", "recvmsg", "recvmmsg", "select", "pselect6",
-                  "epoll_wait", "epoll_pwait", "epoll_pwait2"});
+  return call.waits_for == kWatched ||
+         is_one_of<std::string_view>(
+             call.name, {"read", "readv", "recvfrom", "recvmsg", "recvmmsg", "select", "pselect6"});
 }
 
 std::string describe(const SystemCall& call, std::string_view target) {
   if (call.name.empty()) return "a page fault";
   if (!call.is_known) return call.name;
   std::string text = call.name + "()";
-  const bool is_watched = call.name.starts_with("epoll");
-  if (is_watched ? is_terminal(target) || target.starts_with("socket:") : call.descriptor >= 0) {
+  const bool is_told = is_terminal(target) || target.starts_with("socket:");
+  if (call.waits_for == kWatched ? is_told : call.descriptor >= 0) {
     if (target.empty()) {
       text += fmt::format(" of descriptor {}", call.descriptor);
     } else {

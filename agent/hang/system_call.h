@@ -18,7 +18,8 @@
 
 namespace muster::hang {
 
-enum class WaitsFor : uint8_t { other, descriptor, thread, child };
+// Watched: one of those that the call's descriptor, of epoll(7), watches.
+enum class WaitsFor : uint8_t { other, descriptor, thread, child, watched };
 
 struct SystemCall {
   bool is_known = false;  // False: only `name` is set, from the number.

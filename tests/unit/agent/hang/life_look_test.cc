@@ -50,6 +50,19 @@ struct Pipe {
   UniqueFd writer;
 };
 
+// Two connected sockets; one end is outside of a child that has closed it.
+struct Sockets {
+  Sockets() {
+    int ends[2] = {-1, -1};
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    own.reset(ends[0]);
+    other.reset(ends[1]);
+  }
+
+  UniqueFd own;
+  UniqueFd other;
+};
+
 // A process group whose leader runs `program`; killed in the destructor.
 class Child {
  public:
@@ -377,19 +390,18 @@ TEST(LifeLook, TwoProcessesThatReadFromEachOtherAreBlocked) {
 }
 
 TEST(LifeLook, AReaderOfASocketWaitsForAnAnswerFromOutside) {
-  int ends[2] = {-1, -1};
-  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
-  const UniqueFd server(ends[0]);
-  const UniqueFd client(ends[1]);
+  const Sockets sockets;
+  const int server = sockets.other.get();
+  const int client = sockets.own.get();
   const Child asker([&] {
-    close(ends[0]);
+    close(server);
     char byte = 0;
-    _exit(static_cast<int>(recv(ends[1], &byte, 1, 0)));
+    _exit(static_cast<int>(recv(client, &byte, 1, 0)));
   });
   EXPECT_EQ(words_once(LifeState::asking, asker.pid(), "another process"),
             fmt::format("waiting for an answer in recvfrom() of a socket to another process "
                         "(descriptor {})",
-                        ends[1]));
+                        client));
 }
 
 TEST(LifeLook, AClientOfAServerIsAskingAndTheServerIsNamed) {
@@ -410,15 +422,14 @@ TEST(LifeLook, AClientOfAServerIsAskingAndTheServerIsNamed) {
 }
 
 TEST(LifeLook, AnEventLoopThatWaitsForAServerIsAsking) {
-  int ends[2] = {-1, -1};
-  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
-  const UniqueFd server(ends[0]);
-  const UniqueFd client(ends[1]);
+  const Sockets sockets;
+  const int server = sockets.other.get();
+  const int client = sockets.own.get();
   const Child loop([&] {
-    close(ends[0]);
+    close(server);
     const int epoll = epoll_create1(0);
     epoll_event event{.events = EPOLLIN, .data = {}};
-    epoll_ctl(epoll, EPOLL_CTL_ADD, ends[1], &event);
+    epoll_ctl(epoll, EPOLL_CTL_ADD, client, &event);
     epoll_wait(epoll, &event, 1, -1);
   });
   EXPECT_NE(words_once(LifeState::asking, loop.pid()).find("a socket to another process"),
