@@ -106,13 +106,15 @@ OtherEnd end_held_by(const std::string& link, pid_t process, std::span<const pid
   return is_unknown ? OtherEnd{} : OtherEnd{.outside = outside};
 }
 
+struct PeerRequest {
+  nlmsghdr head{};
+  unix_diag_req body{};
+};
+
 // The inode of the peer of a Unix socket; 0: it has none. nullopt: it is no Unix socket of this
 // network namespace.
 std::optional<uint64_t> unix_peer(uint64_t inode) {
-  struct {
-    nlmsghdr head{};
-    unix_diag_req body{};
-  } request;
+  PeerRequest request;
   request.head.nlmsg_len = sizeof request;
   request.head.nlmsg_type = SOCK_DIAG_BY_FAMILY;
   request.head.nlmsg_flags = NLM_F_REQUEST;

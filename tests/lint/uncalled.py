@@ -35,7 +35,6 @@ FOR_TESTS = {
     "muster::Prng::chance": "the simulator's dice",
     "muster::StoreClient::num_keys": "that nothing is left in the store",
     "muster::calls::num_keys": "the same",
-    "muster::error_messages": "each message, where a verdict takes the best",
     "muster::tcpstore::RequestDecoder::validated": "the decoder's state",
     "muster::worker::CpuBackend::describe": "what a group's backend is made of",
     "muster::worker::Job::connect_store": "what is left in the store",
