@@ -194,6 +194,7 @@ JoinedRendezvous::JoinedRendezvous(boost::asio::io_context& io, const Rendezvous
       goodbye_timer_(io) {
   hosting_.say = handlers_.say;
   hosting_.on_store_full = handlers_.store_full;
+  hosting_.on_keys_awaited = handlers_.keys_awaited;
 }
 
 MemberClient::Options JoinedRendezvous::client_options(const std::string& advertised) const {

@@ -51,6 +51,13 @@ JobStore::Options SoloRendezvous::store_options(const RendezvousOptions& options
   store.places = std::make_shared<Places>(options.connections_max);
   store.say = handlers.say;
   store.on_full = handlers.store_full;
+  if (handlers.keys_awaited) {
+    store.on_awaited = [told = handlers.keys_awaited](uint64_t epoch,
+                                                      std::vector<AwaitedKeys> waits) {
+      for_each_client(waits, [](KeyClient& client) { client.node_rank = 0; });
+      told(epoch, std::move(waits));
+    };
+  }
   store.bytes_max = options.store_bytes_max;
   store.clients = options.clients;
   store.clients.local = std::make_shared<LocalUsers>();

@@ -80,6 +80,7 @@ struct ThreadedRendezvous::Mailbox : std::enable_shared_from_this<Mailbox> {
     if (handlers.refused) on.refused = posting(&Handlers::refused);
     on.say = posting(&Handlers::say);
     if (handlers.store_full) on.store_full = posting(&Handlers::store_full);
+    if (handlers.keys_awaited) on.keys_awaited = posting(&Handlers::keys_awaited);
     if (handlers.datagram) {
       on.datagram = [self](const membership::Delivered& one) { self->deliver_datagram(one); };
     }

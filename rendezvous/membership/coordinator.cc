@@ -203,6 +203,7 @@ HostedJob* Coordinator::make_job(const std::string& id) {
   job.store.places = listener_->places();
   job.store.say = [this](const std::string& text) { say(text); };
   job.store.on_full = id == options_.job_id ? options_.on_store_full : job.store.say;
+  if (id == options_.job_id) job.store.on_awaited = options_.on_keys_awaited;
   job.store.bytes_max = options_.store_bytes_max;
   job.store.clients = options_.clients;
   job.store.clients.local = local_;

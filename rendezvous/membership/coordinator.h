@@ -60,6 +60,7 @@ class Coordinator {
     size_t agents_max = 65536;
     std::function<void(const std::string&)> say;            // Prints a line for the user.
     std::function<void(const std::string&)> on_store_full;  // job_id's; see JobStore.
+    std::function<void(uint64_t epoch, std::vector<AwaitedKeys>)> on_keys_awaited;  // The same.
   };
 
   struct Counters {

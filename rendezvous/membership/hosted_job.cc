@@ -47,7 +47,33 @@ JobStore::Options HostedJob::store_options() {
   store.ask = [this](uint64_t client, const SocketAddress& from, const SocketAddress& to) {
     questions_drive_.post(OwnerQuestions::ClientCame{client, from, to});
   };
+  if (!store.on_awaited) return store;
+  store.on_awaited = [this](uint64_t epoch, std::vector<AwaitedKeys> waits) {
+    note_nodes(waits);
+    options_.store.on_awaited(epoch, std::move(waits));
+  };
   return store;
+}
+
+// A client is on the only node at its address; all addresses of this machine count as one.
+void HostedJob::note_nodes(std::vector<AwaitedKeys>& waits) const {
+  const std::vector<IpAddress> own = read_own_addresses();
+  const auto place = [&own](const IpAddress& address) {
+    return is_own_address(address, own) ? IpAddress::loopback_v4() : address;
+  };
+  std::map<IpAddress, int> nodes;  // -1: several.
+  const std::vector<membership::AgentId> members = machine_.formed().members;
+  for (size_t node = 0; node < members.size(); ++node) {
+    const auto seen = seen_.find(members[node]);
+    if (seen == seen_.end()) continue;
+    const auto [known, is_new] =
+        nodes.try_emplace(place(seen->second.address), static_cast<int>(node));
+    if (!is_new) known->second = -1;
+  }
+  for_each_client(waits, [&](KeyClient& client) {
+    const auto node = nodes.find(place(client.address));
+    if (node != nodes.end()) client.node_rank = node->second;
+  });
 }
 
 void HostedJob::on_joined(membership::ConnectionId connection, membership::Join join,

@@ -94,6 +94,7 @@ class HostedJob {
   void tell_neighbours();
   void leave_notice(const membership::HostMessage& message);
   void open_store(const membership::OpenStore& request);
+  void note_nodes(std::vector<AwaitedKeys>& waits) const;
   JobStore::Allowed allowed(const std::vector<std::string>& advertised) const;
 
   Options options_;

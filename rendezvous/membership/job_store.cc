@@ -4,12 +4,14 @@
 
 #include "rendezvous/base/contract.h"
 #include "rendezvous/membership/membership_text.h"
+#include "rendezvous/net/call_after.h"
 #include "rendezvous/net/interfaces.h"
 
 namespace muster {
 namespace {
 
 constexpr size_t kAllowedShown = 16;
+constexpr auto kLookAtWaitsEvery = std::chrono::seconds(1);
 
 std::string list_networks(const std::vector<Network>& networks) {
   std::vector<std::string> texts;
@@ -25,14 +27,16 @@ JobStore::JobStore(boost::asio::io_context& io, Options options)
     : io_(io),
       options_(std::move(options)),
       clients_(std::move(options_.clients), [this](const std::string& line) { say(line); }),
-      server_(io, [this] {
-        StoreServer::Options server;
-        server.on_refused = [this](const IpAddress& address) { on_refused(address); };
-        server.examine = [this](int fd, uint64_t client) { examine(fd, client); };
-        server.on_full = [this](int fd) { on_full(fd); };
-        server.machine.stored_bytes_max = options_.bytes_max;
-        return server;
-      }()) {}
+      server_(io,
+              [this] {
+                StoreServer::Options server;
+                server.on_refused = [this](const IpAddress& address) { on_refused(address); };
+                server.examine = [this](int fd, uint64_t client) { examine(fd, client); };
+                server.on_full = [this](int fd) { on_full(fd); };
+                server.machine.stored_bytes_max = options_.bytes_max;
+                return server;
+              }()),
+      waits_timer_(io) {}
 
 Result<void> JobStore::reserve() {
   if (options_.shared_port || options_.port == 0 || !listeners_.empty()) return {};
@@ -51,10 +55,25 @@ Result<int> JobStore::open(uint64_t epoch, Allowed allowed) {
   server_.open(epoch);
   has_notice_ = is_full_ = false;
   was_ever_open_ = true;
+  told_.clear();
+  if (options_.on_awaited) look_at_waits();
   return options_.shared_port ? *options_.shared_port : static_cast<int>(listeners_[0]->port());
 }
 
+void JobStore::look_at_waits() {
+  if (!is_open()) return;
+  call_after(waits_timer_, kLookAtWaitsEvery, [this] { look_at_waits(); });
+  std::vector<AwaitedKeys> waits = server_.awaited(told_);
+  if (waits.empty()) return;
+  told_.clear();
+  for (const AwaitedKeys& wait : waits) {
+    if (!wait.waiting.empty()) told_.push_back(wait.keys.front().name);
+  }
+  options_.on_awaited(*server_.epoch(), std::move(waits));
+}
+
 void JobStore::close() {
+  waits_timer_.cancel();
   server_.close();
   if (options_.port == 0) listeners_.clear();
 }

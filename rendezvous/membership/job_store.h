@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
 
 #include "rendezvous/base/error.h"
 #include "rendezvous/membership/client_check.h"
@@ -33,6 +34,9 @@ class JobStore {
     std::function<void(const std::string&)> say;  // Prints a line on a refused client.
     // Called with a line for the user, once for each round in which the store is full.
     std::function<void(const std::string&)> on_full;
+    // Called with the open store's epoch once a second while clients wait, and once after that;
+    // see StoreServer::awaited(). Null: never.
+    std::function<void(uint64_t epoch, std::vector<AwaitedKeys>)> on_awaited;
     ClientCheck::Options clients;
     // Called for a client of another machine; decide() must follow. Null: its address is enough.
     std::function<void(uint64_t client, const SocketAddress& from, const SocketAddress& store)> ask;
@@ -82,6 +86,7 @@ class JobStore {
   void examine(int fd, uint64_t client);
   void on_refused(const IpAddress& address);
   void on_full(int fd);
+  void look_at_waits();
   Result<void> listen();
 
   boost::asio::io_context& io_;
@@ -90,6 +95,8 @@ class JobStore {
   ClientCheck clients_;
   StoreServer server_;
   std::vector<std::unique_ptr<StoreListener>> listeners_;  // All on one port.
+  boost::asio::steady_timer waits_timer_;
+  std::vector<std::string> told_;  // First keys of the waits in the last call of on_awaited.
   bool was_ever_open_ = false;
   bool has_notice_ = false;  // The open store holds a notice.
   bool is_full_ = false;     // on_full was called for this round.

@@ -28,6 +28,7 @@
 #include "rendezvous/base/time.h"
 #include "rendezvous/membership/agent_protocol.h"
 #include "rendezvous/membership/clock_offset.h"
+#include "rendezvous/store/awaited_keys.h"
 
 namespace muster {
 
@@ -138,6 +139,8 @@ struct Handlers {
   std::function<void(const std::string&)> say;
   // The workers' store, which this node hosts, is full; a line about it. May be null.
   std::function<void(const std::string&)> store_full;
+  // What clients of the workers' store, which this node hosts, wait for; see JobStore. May be null.
+  std::function<void(uint64_t epoch, std::vector<AwaitedKeys>)> keys_awaited;
   std::function<void(const Delivered&)> datagram;  // Instant in our own clock. Null: dropped.
 };
 

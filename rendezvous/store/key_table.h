@@ -27,6 +27,7 @@ class KeyTable {
   class Entry {
    public:
     std::string value;
+    uint32_t creator = 0;  // The caller's own number for the client that created it.
 
     std::string_view name() const { return {reinterpret_cast<const char*>(this + 1), name_bytes_}; }
     // The entry created next; null for the newest.
@@ -34,11 +35,11 @@ class KeyTable {
 
    private:
     friend class KeyTable;
-    explicit Entry(size_t name_bytes) : name_bytes_(name_bytes) {}
+    explicit Entry(size_t name_bytes) : name_bytes_(static_cast<uint32_t>(name_bytes)) {}
 
+    uint32_t name_bytes_;
     Entry* before_ = nullptr;
     Entry* after_ = nullptr;
-    size_t name_bytes_;
   };
 
   explicit KeyTable(uint64_t hash_seed) : hash_(hash_seed), slots_(kSlotsMin) {}

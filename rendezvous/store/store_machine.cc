@@ -60,7 +60,7 @@ StoreMachine::~StoreMachine() = default;
 void StoreMachine::opened(Instant now, ClientId id) {
   if (sessions_.size() <= id) sessions_.resize(id + 1);
   CHECK(!sessions_[id].open);
-  sessions_[id] = {++serial_, true, false};
+  sessions_[id] = {.serial = ++serial_, .open = true};
   handshakes_.push_back({now + options_.handshake_timeout, id, serial_});
 }
 
@@ -104,6 +104,7 @@ std::optional<Breach> StoreMachine::request(ClientId id, const Request& request,
     return std::nullopt;
   }
   if (!session.validated) return Breach::not_validated;
+  asker_ = session.serial;
   return perform(id, request, out);
 }
 
@@ -140,6 +141,7 @@ StoreMachine::MaybeBreach StoreMachine::perform(ClientId id, const Request& requ
       out.reply.push_back(tcpstore::kCancelled);
       return {};
     case Op::ping:
+      sessions_[id].nonce = static_cast<uint32_t>(request.number);
       tcpstore::put_u32(out.reply, static_cast<uint32_t>(request.number));
       return {};
     case Op::queue_push:
@@ -163,8 +165,13 @@ StoreMachine::MaybeBreach StoreMachine::perform(ClientId id, const Request& requ
 StoreMachine::Entry& StoreMachine::entry(std::string_view key) {
   bool added = false;
   Entry& entry = keys_.find_or_add(key, added);
-  if (added) stored_bytes_ += kEntryBytes + key.size();
+  if (added) note_added(entry);
   return entry;
+}
+
+void StoreMachine::note_added(Entry& entry) {
+  stored_bytes_ += kEntryBytes + entry.name().size();
+  entry.creator = asker_;
 }
 
 void StoreMachine::assign(Entry& entry, std::string_view value) {
@@ -224,6 +231,7 @@ StoreMachine::MaybeBreach StoreMachine::set(const Request& request, ClientId id,
 }
 
 bool StoreMachine::put(std::string_view key, std::string_view value, StoreEffects& out) {
+  asker_ = 0;
   return !set({Op::set, 0, {key, value}}, kNoConnection, out);
 }
 
@@ -350,7 +358,7 @@ StoreMachine::MaybeBreach StoreMachine::multi_set(const Request& request, Client
     bytes += field.size();
   if (!fits(bytes + request.fields.size() / 2 * kEntryBytes)) return Breach::store_full;
   keys_.find_or_add_all(request.fields, [&](size_t i, Entry& entry, bool added) {
-    if (added) stored_bytes_ += kEntryBytes + request.fields[i].size();
+    if (added) note_added(entry);
     assign(entry, request.fields[i + 1]);
   });
   for (size_t i = 0; i < request.fields.size(); i += 2)

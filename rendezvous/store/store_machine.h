@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include "rendezvous/base/time.h"
+#include "rendezvous/store/awaited_keys.h"
 #include "rendezvous/store/key_table.h"
 #include "rendezvous/store/keyed_hash.h"
 #include "rendezvous/store/tcpstore_codec.h"
@@ -70,6 +72,11 @@ class StoreMachine {
   // Returns the oldest open client that has not sent VALIDATE.
   std::optional<ClientId> oldest_half_open();
 
+  // Returns what clients wait for, in the order of their connections, without their addresses.
+  // Cost: the waiters, and some 100 look-ups for each key.
+  std::vector<AwaitedKeys> awaited() const;
+  bool has(std::string_view key) const { return keys_.find(key) != nullptr || is_queue(key); }
+
   size_t keys() const { return keys_.size(); }
   // Returns roughly the memory of names, contents and waiters.
   size_t stored_bytes() const { return stored_bytes_ + waiters_.bytes(); }
@@ -87,6 +94,7 @@ class StoreMachine {
     uint32_t serial = 0;  // Tells it from earlier uses of its id, which may be in handshakes_.
     bool open = false;
     bool validated = false;
+    uint32_t nonce = 0;  // The last PING's.
   };
   struct Handshake {
     Instant deadline;
@@ -95,6 +103,8 @@ class StoreMachine {
   };
 
   bool is_half_open(const Handshake& handshake) const;
+  std::vector<AwaitedKey::Sibling> siblings_of(std::string_view key,
+                                               const std::map<uint32_t, KeyClient>& clients) const;
   MaybeBreach perform(ClientId id, const tcpstore::Request& request, StoreEffects& out);
   MaybeBreach set(const tcpstore::Request& request, ClientId id, StoreEffects& out);
   MaybeBreach compare_set(const tcpstore::Request& request, ClientId id, StoreEffects& out);
@@ -114,6 +124,7 @@ class StoreMachine {
 
   // Returns the entry of `key`, created empty if the key is missing.
   Entry& entry(std::string_view key);
+  void note_added(Entry& entry);
   void take(Entry& entry, const tcpstore::Request& request);
   void assign(Entry& entry, std::string_view value);
   MaybeBreach count_up(std::string_view key, int64_t by, int64_t& sum);
@@ -132,6 +143,7 @@ class StoreMachine {
   std::vector<Session> sessions_;     // Indexed by ClientId.
   std::deque<Handshake> handshakes_;  // Ordered by deadline: the time-out is the same for all.
   uint32_t serial_ = 0;
+  uint32_t asker_ = 0;  // Serial of the session whose request is performed; 0: the owner.
 };
 
 }  // namespace muster

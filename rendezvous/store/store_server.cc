@@ -469,6 +469,21 @@ void StoreServer::drop_late() {
   arm_handshake_timer();
 }
 
+std::vector<AwaitedKeys> StoreServer::awaited(const std::vector<std::string>& told) const {
+  std::vector<AwaitedKeys> waits;
+  if (!machine_) return waits;
+  waits = machine_->awaited();
+  for_each_client(waits, [this](KeyClient& client) {
+    client.address = remote_address_of(connections_[client.connection].fd).ip;
+  });
+  for (const std::string& name : told) {
+    const auto is_it = [&](const AwaitedKeys& wait) { return wait.keys.front().name == name; };
+    if (std::ranges::none_of(waits, is_it))
+      waits.push_back({.keys = {{.name = name}}, .waiting = {}, .exists = machine_->has(name)});
+  }
+  return waits;
+}
+
 StoreServer::Counters StoreServer::counters() const {
   Counters counters = counters_;
   counters.held_bytes = held_bytes_;

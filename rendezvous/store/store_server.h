@@ -99,6 +99,10 @@ class StoreServer {
   // (by close() or set_allowed()), or if a refused client has hung up.
   bool decide(uint64_t client, bool may_come);
 
+  // Returns what clients wait for, and where these are; `told` are first keys of earlier waits: one
+  // that is not waited for any more is told once more, without clients.
+  std::vector<AwaitedKeys> awaited(const std::vector<std::string>& told) const;
+
   Counters counters() const;
   std::string status() const;
 

@@ -42,6 +42,19 @@ class Waiters {
   // Marks `name` as present; appends and forgets the waiters that miss no other name.
   void wake(std::string_view name, WakeKind kind, std::vector<ClientId>& woken);
 
+  // Calls each(id, at_barrier, missing) for all, by id. `missing`: in the order of the request.
+  template <typename Each>
+  void for_each(const Each& each) const {
+    for (const std::unique_ptr<Waiter>& waiter : waiters_) {
+      if (!waiter) continue;
+      std::vector<std::string_view> missing;
+      for (const Link& link : waiter->links) {
+        if (link.line != nullptr) missing.push_back(*link.line->name);
+      }
+      each(waiter->id, waiter->at_barrier, missing);
+    }
+  }
+
   size_t waiting() const { return waiting_; }
   bool empty() const { return waiting_ == 0; }
   // Returns the approximate memory of all waiters.

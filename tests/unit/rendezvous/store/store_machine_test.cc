@@ -484,6 +484,56 @@ TEST(StoreMachine, StatusCountsKeysBytesAndWaiters) {
   EXPECT_TRUE(store.machine.status().ends_with(" bytes, 1 waiting")) << store.machine.status();
 }
 
+// ---- what clients wait for
+
+TEST_F(StoreMachineTest, SaysWhatClientsWaitForAndWhichClientsCreatedSuchKeys) {
+  store.say(a, ping(100) + set("/init/0", "") + set("/init/00", ""));
+  store.say(b, ping(200) + multi_set({{"/init/1", ""}, {"/x1", ""}}));
+  store.say(c, ping(300) + wait({"/init/2", "/init/1", "/x10"}));
+  store.say(b, wait({"/init/2"}));
+  const std::vector<AwaitedKeys> waits = store.machine.awaited();
+  ASSERT_EQ(waits.size(), 1u);
+  ASSERT_EQ(waits[0].waiting.size(), 2u);
+  EXPECT_EQ(waits[0].waiting[0].pid, 200);
+  EXPECT_EQ(waits[0].waiting[1].pid, 300);
+  EXPECT_FALSE(waits[0].is_barrier);
+  ASSERT_EQ(waits[0].keys.size(), 1u);  // The first waiter's.
+  EXPECT_EQ(waits[0].keys[0].name, "/init/2");
+  const std::vector<AwaitedKey::Sibling>& siblings = waits[0].keys[0].siblings;
+  ASSERT_EQ(siblings.size(), 2u);
+  for (const int i : {0, 1}) {
+    const AwaitedKey::Sibling& sibling = siblings[static_cast<size_t>(i)];
+    EXPECT_EQ(sibling.place, 6u);
+    EXPECT_EQ(sibling.awaited, 2);
+    EXPECT_EQ(sibling.number, 1 - i);
+    EXPECT_EQ(sibling.creator.pid, i == 0 ? 200 : 100);
+  }
+}
+
+// Its number may be a later client's.
+TEST_F(StoreMachineTest, AKeyOfAClientThatHasHungUpHasNoCreator) {
+  store.say(a, ping(100) + set("/init/0", ""));
+  store.hang_up(a);
+  store.say(c, wait({"/init/1"}));
+  EXPECT_TRUE(store.machine.awaited()[0].keys[0].siblings.empty());
+  store.say(b, ping(200) + delete_key("/init/0") + set("/init/0", ""));
+  EXPECT_EQ(store.machine.awaited()[0].keys[0].siblings.size(), 1u);
+}
+
+TEST_F(StoreMachineTest, LongWaitsAreCutAndBarriersAreToldApart) {
+  std::vector<std::string> names;
+  for (int i = 0; i < 20; i++)
+    names.push_back("/n/" + std::to_string(i));
+  store.say(a, wait(names));
+  store.say(b, barrier("/b", 2));
+  const std::vector<AwaitedKeys> waits = store.machine.awaited();
+  ASSERT_EQ(waits.size(), 2u);
+  EXPECT_EQ(waits[0].keys.size(), AwaitedKeys::kKeysMax);
+  EXPECT_EQ(waits[0].more, 20 - AwaitedKeys::kKeysMax);
+  EXPECT_TRUE(waits[1].is_barrier);
+  EXPECT_EQ(waits[1].keys[0].name, "/b");
+}
+
 // ---- scale
 
 TEST(StoreMachine, AHundredThousandLinksAreForgotten) {
