@@ -19,6 +19,7 @@ enum class Letter : uint8_t {
   clock = 8,        // The wall clock of that node: nanoseconds since 1970.
   heard = 9,        // The answer to a last digest: ranks whose last calls have been compared.
   warning = 10,     // The job's end is near: a signal's number, and whether an engine sends it.
+  keys = 11,        // What the store's clients wait for, from its host to the detector's node.
 };
 
 inline std::string letter_of(Letter kind, std::string_view content) {

@@ -48,6 +48,7 @@ Detector::Detector(const Limits& limits)
 // Suspended    hold                            -              -
 // Resumed      -                               -              waits begin anew
 // Jumped       waits begin anew                -              waits begin anew
+// KeysAwaited  note                            -              note
 // Tick         evaluate, if due                -              -
 void Detector::step(Instant now, const Event& event, std::vector<Effect>& out) {
   if (!is_watching_ && !std::holds_alternative<Begun>(event)) return;
@@ -71,6 +72,7 @@ void Detector::on(Instant now, const Begun& event) {
   learnt_ = LearntLimits(limits_);
   given_up_.reset();
   mismatches_.clear();
+  keys_.clear();
   is_watching_ = true;
   is_suspended_ = is_held_ = has_failure_ = is_dirty_ = false;
   evaluated_ = now;
@@ -145,6 +147,12 @@ void Detector::on(Instant now, const Jumped&) {
   begin_anew(now);
 }
 
+void Detector::on(Instant now, const KeysAwaited& event) {
+  if (has_failure_) return;
+  keys_.take(now, event, *out_);
+  is_dirty_ = true;
+}
+
 void Detector::begin_anew(Instant now) {
   anew_ = now;
   for (RankState& rank : ranks_)
@@ -171,6 +179,7 @@ void Detector::evaluate(Instant now) {
   std::vector<int> involved = std::move(found.involved);
   const WaitGraph graph(ranks_, std::move(found));
   graph.involve_senders(involved);
+  keys_.involve(static_cast<int>(ranks_.size()), involved);
   look_at(involved);
   close_cases(now);
   update_cases(now, graph);
@@ -182,6 +191,16 @@ void Detector::evaluate(Instant now) {
   for (Case& one : cases_)
     judge(now, one, graph, !is_held_);
   note_status(graph);
+  const auto is_free = [&](int rank) {
+    return is_rank(rank) && !state(rank).code && !graph.waits(rank);
+  };
+  keys_.report({.now = now,
+                .anew = anew_,
+                .notice_after = limits_.notice_after,
+                .world_size = static_cast<int>(ranks_.size()),
+                .is_free = is_free,
+                .look_at = [&](int rank) { return suspect_of(now, rank, Class::busy); }},
+               last_number_, *out_);
 }
 
 void Detector::look_at(const std::vector<int>& ranks) {

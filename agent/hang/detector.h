@@ -47,6 +47,7 @@
 // of computer systems"); collectives are AND-waits, a receive from any rank an OR-wait.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -55,6 +56,7 @@
 
 #include "agent/hang/detector_events.h"
 #include "agent/hang/group_table.h"
+#include "agent/hang/key_waits.h"
 #include "agent/hang/limits.h"
 #include "agent/hang/mismatch.h"
 #include "agent/hang/rank_state.h"
@@ -75,6 +77,11 @@ class Detector {
   // Returns the group's name in findings; its id if unknown.
   std::string name_of_group(const std::string& id) const { return groups_.name_of(id).text; }
   bool has_ended(int rank) const { return is_rank(rank) && state(rank).code.has_value(); }
+  // Returns the rank's process that records, and the one that waits below it; 0: unknown.
+  std::array<pid_t, 2> processes_of(int rank) const {
+    if (!is_rank(rank)) return {};
+    return {state(rank).digest ? state(rank).digest->process : 0, state(rank).life.task.id};
+  }
 
  private:
   struct DirectWait {
@@ -139,6 +146,7 @@ class Detector {
   void on(Instant now, const Suspended& event);
   void on(Instant now, const Resumed& event);
   void on(Instant now, const Jumped& event);
+  void on(Instant now, const KeysAwaited& event);
   void on(Instant now, const Tick& event);
   void begin_anew(Instant now);
   bool is_over() const;  // A rank has failed, or all have ended.
@@ -167,7 +175,6 @@ class Detector {
   bool has_progressed(const DirectWait& wait) const;
   bool is_over(const DirectWait& wait) const;
   void withdraw(const Case& one, std::vector<int> ranks);
-  void note_given_up(const Case& one);
   void note_calls(const RankDigest& digest);
 
   // ---- charges (detector_cases.cc)
@@ -183,7 +190,6 @@ class Detector {
   bool is_proven_exit(const Case& one, const LateRank& late, const WaitGraph& graph) const;
   void note_seen(Case& one, bool is_new) const;
   Instant begin_of(const Case& one) const;
-  LimitKey limit_key_of(const Case& one) const;
 
   // ---- findings (detector_findings.cc)
   void judge_mismatches(Instant now);
@@ -215,6 +221,7 @@ class Detector {
   std::vector<Case> cases_;          // Oldest first.
   std::optional<GivenUp> given_up_;  // The newest.
   std::vector<ToldMismatch> mismatches_;
+  KeyWaits keys_;
   std::vector<int> looked_at_;
   uint64_t last_number_ = 0;
   std::optional<Status> status_;  // The oldest case's.

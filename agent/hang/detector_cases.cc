@@ -28,6 +28,10 @@ uint64_t calls_made(const RankDigest& digest) {
   return calls;
 }
 
+LimitKey limit_key_of(const auto& one) {
+  return limit_key(one.key.group.id, one.call);
+}
+
 // Returns true if the call failed here, as by a timeout, though others have not come. A later
 // failed call on a device ends those before it.
 bool has_call_failed(const GroupDigest& group, uint64_t ordinal) {
@@ -66,16 +70,13 @@ bool Detector::close(Instant now, Case& one) {
                             .ranks = named_in(*one.notice),
                             .waited = now - begin_of(one),
                             .have_come = end == End::well});
-  if (end == End::given_up) note_given_up(one);
-  return true;
-}
-
-void Detector::note_given_up(const Case& one) {
+  if (end != End::given_up) return true;
   given_up_ = GivenUp{.number = one.number, .calls = {}};
   for (const DirectWait& wait : one.waiting) {
     const std::optional<RankDigest>& digest = state(wait.rank).digest;
     if (digest) given_up_->calls[wait.rank] = calls_made(*digest);
   }
+  return true;
 }
 
 void Detector::note_calls(const RankDigest& digest) {
@@ -150,10 +151,6 @@ void Detector::withdraw(const Case& one, std::vector<int> ranks) {
 }
 
 // ---- Charges.
-
-LimitKey Detector::limit_key_of(const Case& one) const {
-  return limit_key(one.key.group.id, one.call);
-}
 
 void Detector::note_seen(Case& one, bool is_new) const {
   one.seen = {};

@@ -33,13 +33,16 @@ enum class Confidence : uint8_t { low, medium, high };
 
 // An operation of several ranks.
 struct Operation {
-  enum class Kind : uint8_t { collective, send, recv, forming };  // `forming`: the group itself.
+  // forming: the group itself.
+  enum class Kind : uint8_t { collective, send, recv, forming, store_key, store_barrier };
 
   Kind kind = Kind::collective;
   GroupName group{};
   uint64_t ordinal = 0;  // A collective's ordinal in its group.
   ring::Call call{};     // A collective; kind `unknown`: not known which.
   int peer = -1;         // A message's peer, a global rank; -1: any.
+  std::string key{};     // A key's name, or a barrier's.
+  size_t more_keys = 0;  // How many others are waited for with it.
 
   friend bool operator==(const Operation&, const Operation&) = default;
 };
@@ -51,6 +54,7 @@ struct Doubt {
     records_nothing,  // `ranks` record nothing.
     also_late,        // `ranks` are late too.
     unknown_members,
+    unknown_setter,  // Nothing shows that these ranks are to set the key.
   };
 
   Why why = Why::none;
@@ -134,9 +138,23 @@ struct Suspended {};
 struct Resumed {};
 // The observer's own clock jumped, or its process was stopped: all waits begin anew.
 struct Jumped {};
+// What ranks wait for in the job's store, now; told once a second while any does. See KeyWaits.
+struct KeyWait {
+  std::string key;  // The first one.
+  size_t more = 0;  // How many others are waited for with it.
+  bool is_barrier = false;
+  std::vector<int> waiting{};  // Sorted. Empty: none does any more,
+  bool exists = false;         // since the key has been set; false: they gave up.
+  std::vector<int> late{};     // Ranks that are to set the keys, sorted; empty: unknown.
+};
+struct KeysAwaited {
+  int store_port = 0;
+  std::vector<KeyWait> waits;
+  std::vector<int> unsure{};  // Ranks of which one may be a client of unknown rank; sorted.
+};
 struct Tick {};
 using Event = std::variant<Begun, Digested, Confirmed, LifeSeen, Ended, Stopping, Suspended,
-                           Resumed, Jumped, Tick>;
+                           Resumed, Jumped, KeysAwaited, Tick>;
 
 // ---- effects
 // Sample the processes of these ranks every Limits::look; replaces the previous list.

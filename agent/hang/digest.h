@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include <sys/types.h>
+
 #include "rendezvous/base/time.h"
 #include "rendezvous/ring/call_rules.h"
 
@@ -79,6 +81,7 @@ struct MessageDigest {
 struct RankDigest {
   int rank = 0;
   uint64_t generation = 0;  // Counts recording processes.
+  pid_t process = 0;        // The one that records.
   int source = 0;           // ring::Source. Hashes of different sources are not compared.
   Instant at{};
   // Includes closed ones, to tell members that left from late ones. Missing ones accuse no rank.

@@ -150,11 +150,16 @@ struct Deed {
   const char* doing;
 };
 
+bool is_in_store(const Operation& operation) {
+  return is_one_of(operation.kind, {Operation::Kind::store_key, Operation::Kind::store_barrier});
+}
+
 bool is_forming(const Finding& finding) {
   return finding.operation.kind == Operation::Kind::forming;
 }
 
 Deed missing_deed(const Finding& finding) {
+  if (is_in_store(finding.operation)) return {"set", "setting"};
   const auto inside = std::ranges::count(finding.ranks, true, &Suspect::is_inside);
   if (is_forming(finding) && inside == 0) return {"begun to form", "beginning to form"};
   if (is_forming(finding)) return {"formed", "forming"};
@@ -329,6 +334,24 @@ std::string incomplete_line(const Finding& finding, const PlaceOf& place_of) {
                             Verb(finding).is());
 }
 
+// "ranks 0-1 have waited 10.0 s for the key 'go/2' in the job's store, which rank 2 has not set;
+// rank 2 is sleeping in clock_nanosleep()"
+std::string key_line(const Finding& finding, const PlaceOf& place_of) {
+  const std::vector<int> late = late_ranks(finding);
+  std::string clause = "which no rank has set";
+  if (finding.operation.kind == Operation::Kind::store_barrier) {
+    clause = "to which not all have come";
+  } else if (!late.empty() && finding.doubt.why == Doubt::Why::none) {
+    clause = fmt::format("which {} {} not set", described(late, place_of), Verb(finding).has());
+  }
+  return fmt::format("{} {} waited {} for {}, {}{}", ranks_text(finding.waiting),
+                     finding.waiting.size() == 1 ? "has" : "have", duration_text(finding.waited),
+                     call_text(finding.operation), clause,
+                     finding.what == Class::exited
+                         ? fmt::format("; {} {}", ranks_text(late), how_they_ended(finding))
+                         : what_they_do(finding));
+}
+
 std::string finding_line(const Finding& finding, const PlaceOf& place_of) {
   if (is_about_late_ranks(finding))
     return fmt::format("{} {}", described(late_ranks(finding), place_of),
@@ -351,6 +374,8 @@ std::string doubt_text(const Finding& finding) {
     case Doubt::Why::also_late:
       return fmt::format("; not certain: {} {} late as well", ranks_text(ranks),
                          is_one ? "is" : "are");
+    case Doubt::Why::unknown_setter:
+      return {};
     case Doubt::Why::unknown_members:
       return "; not certain: some members of the group are unknown";
   }
@@ -427,6 +452,11 @@ std::string described_rank(int rank, const RankPlace& place) {
 
 std::string call_text(const Operation& operation) {
   const std::string group = title_of(operation.group);
+  if (is_in_store(operation))
+    return fmt::format(
+        "the {} '{}'{} in the job's store",
+        operation.kind == Operation::Kind::store_key ? "key" : "barrier", cleaned(operation.key),
+        operation.more_keys == 0 ? "" : fmt::format(" and {} more", operation.more_keys));
   switch (operation.kind) {
     case Operation::Kind::collective:
       return fmt::format("{} #{} of {}", kind_text(operation.call), operation.ordinal, group);
@@ -440,6 +470,7 @@ std::string call_text(const Operation& operation) {
 std::string operation_text(const Finding& finding) {
   const Operation& operation = finding.operation;
   if (operation.kind == Operation::Kind::forming) return "forming the group";
+  if (is_in_store(operation)) return call_text(operation);
   if (operation.kind != Operation::Kind::collective) return message_text(operation);
   if (finding.from_ordinal > 0)
     return fmt::format("one of the calls #{} to #{}", finding.from_ordinal, operation.ordinal);
@@ -459,6 +490,7 @@ std::string status_text(const Status& status, Instant now) {
 
 std::string notice_text(const Finding& raw, const PlaceOf& place_of) {
   const Finding finding = cleaned(raw);
+  if (is_in_store(finding.operation)) return key_line(finding, place_of);
   if (!is_about_late_ranks(finding)) return finding_line(finding, place_of);
   const std::vector<int> late = late_ranks(finding);
   const Suspect* const common = common_life(finding);
@@ -480,6 +512,10 @@ std::string wait_ended_text(const WaitEnded& ended, const Finding& notice) {
   const std::string call = call_text(notice.operation);
   const std::string after = duration_text(ended.waited);
   const std::string deed = missing_deed(notice).done;
+  if (is_in_store(notice.operation))
+    return ended.have_come && notice.operation.kind == Operation::Kind::store_key
+               ? fmt::format("{} was set after {}", call, after)
+               : fmt::format("the wait for {} is over after {}", call, after);
   if (ended.have_come && is_late(notice.what) && notice.operation.ordinal > 0) {
     return fmt::format("{} {} {} after {}", ranks_text(ended.ranks),
                        deed == "called" ? "came to" : deed, call, after);

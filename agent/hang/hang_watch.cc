@@ -13,6 +13,7 @@ namespace {
 
 constexpr auto kArrivalsEvery = std::chrono::seconds(1);
 constexpr size_t kArrivalsBytesMax = 16000;
+constexpr size_t kKeysBytesMax = 16000;
 constexpr auto kClockEvery = std::chrono::seconds(5);
 constexpr auto kClockAtFirstEvery = std::chrono::seconds(1);  // Messages may be lost.
 constexpr int kClocksAtFirst = 5;
@@ -61,6 +62,7 @@ void HangWatch::begin(const WatchedRound& round) {
 void HangWatch::started(int local_rank, pid_t pid, std::string device) {
   const int rank = round_.base_rank + local_rank;
   node_.started(rank, pid);
+  job_.started(rank, pid);
   ++running_;
   if (!reporter_) return;
   reporter_->started(rank, pid, std::move(device));
@@ -142,6 +144,11 @@ void HangWatch::tell_clock() {
   callbacks_.send(-1, letter_of(Letter::clock, bytes));
 }
 
+void HangWatch::keys_awaited(std::vector<AwaitedKeys> waits) {
+  if (judges()) return job_.keys_awaited(waits);
+  callbacks_.send(0, letter_of(Letter::keys, encode_awaited(std::move(waits), kKeysBytesMax)));
+}
+
 void HangWatch::hear(int node_rank, std::string_view payload, Instant then, Duration error) {
   if (payload.empty()) return;
   const auto kind = static_cast<Letter>(payload.front());
@@ -153,6 +160,9 @@ void HangWatch::hear(int node_rank, std::string_view payload, Instant then, Dura
   } else if (kind == Letter::arrivals) {
     const auto arrivals = decode_arrivals(payload, then);
     if (judges() && arrivals && error <= kClockErrorMax) job_.arrived(node_rank, *arrivals, error);
+  } else if (kind == Letter::keys) {
+    const auto waits = decode_awaited(payload);
+    if (judges() && waits) job_.keys_awaited(*waits);
   } else if (kind == Letter::clock && node_rank == 0) {
     int64_t there = 0;
     FieldReader reader(payload);

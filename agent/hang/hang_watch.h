@@ -55,6 +55,9 @@ class HangWatch {
   // The workers are being stopped or have ended; the rings may be freed after it.
   void end();
 
+  // What clients of the workers' store wait for, if this node hosts it.
+  void keys_awaited(std::vector<AwaitedKeys> waits);
+
   void suspended() { node_.suspended(); }
   void resumed() { node_.resumed(); }
   // Drops the last sample of a rank that we stopped: a state takes two samples after that.

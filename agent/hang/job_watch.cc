@@ -27,6 +27,7 @@ void JobWatch::begin(const WatchedRound& round) {
   settle();
   round_ = round;
   others_.reset();
+  own_pids_.clear();
   if (round.nodes > 1) others_.emplace(round.world_size, round.base_rank, round.workers);
   is_watching_ = true;
   has_failure_ = is_ending_ = false;
@@ -94,6 +95,49 @@ void JobWatch::arrived(int node_rank, const std::vector<Arrivals>& arrivals, Dur
     if (node_rank == round_.node_rank || (place != nullptr && place->node_rank == node_rank))
       stragglers_.take(node_rank, one, error);
   }
+}
+
+// A client is the rank of whose processes one has its process id on its node.
+void JobWatch::keys_awaited(const std::vector<AwaitedKeys>& waits) {
+  constexpr size_t kUnsureMax = 64;
+  if (!is_watching_) return;
+  std::multimap<int, int> ranks;                         // By node rank.
+  std::multimap<pid_t, std::pair<int, int>> by_process;  // Node rank and rank.
+  for (int rank = 0; rank < round_.world_size; ++rank) {
+    const auto own = own_pids_.find(rank);
+    const RemoteNodes::Place* const place = place_of(rank);
+    if (own == own_pids_.end() && place == nullptr) continue;
+    const bool is_own = own != own_pids_.end();
+    const int node = is_own ? round_.node_rank : place->node_rank;
+    ranks.emplace(node, rank);
+    const auto [records, waits_below] = detector_.processes_of(rank);
+    for (const pid_t pid : std::set{is_own ? own->second : place->pid, records, waits_below}) {
+      if (pid > 0) by_process.emplace(pid, std::pair(node, rank));
+    }
+  }
+  std::set<int> unsure;
+  const auto rank_of = [&](const KeyClient& client) {
+    const auto is_there = [&](int node) {
+      return client.node_rank < 0 || client.node_rank == node;
+    };
+    std::set<int> found;
+    const auto [first, last] = by_process.equal_range(client.pid);
+    for (auto one = first; one != last; ++one) {
+      if (is_there(one->second.first)) found.insert(one->second.second);
+    }
+    if (found.size() == 1) return *found.begin();
+    for (const auto& [node, rank] : ranks) {
+      if (is_there(node) && unsure.size() < kUnsureMax) unsure.insert(rank);
+    }
+    return -1;
+  };
+  KeysAwaited news{.store_port = round_.store_port, .waits = {}};
+  for (const AwaitedKeys& wait : waits)
+    news.waits.push_back(key_wait_of(wait, rank_of, round_.world_size));
+  news.unsure.assign(unsure.begin(), unsure.end());
+  step(news);
+  step(Tick{});
+  want();
 }
 
 void JobWatch::report_stragglers() {

@@ -95,6 +95,7 @@ void walk_shape(auto& a, Like<RankDigest> auto& digest) {
 }
 
 void walk_rest(auto& a, Like<RankDigest> auto& digest) {
+  a.integer(digest.process);
   for (auto& group : digest.groups) {
     a.integer(group.own_rank);
     a.age(group.since);

@@ -70,6 +70,7 @@ RankDigest digest_of(int rank, const RecordedState& state, const std::vector<Rec
   RankDigest digest;
   digest.rank = rank;
   digest.generation = state.generation;
+  digest.process = state.owner;
   digest.source = static_cast<int>(state.source);
   digest.at = now;
   // Only muster's library knows why; others first report that a connection broke.

@@ -1,4 +1,5 @@
-// The hang detector's small messages to the other nodes: which ranks to sample, and what was found.
+// The hang detector's small messages: which ranks to sample and what was found, to the other nodes,
+// and what the clients of the job's store wait for, from its host.
 // Pure; decoding treats its input as hostile.
 #pragma once
 
@@ -7,6 +8,8 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "rendezvous/store/awaited_keys.h"
 
 namespace muster::hang {
 
@@ -22,5 +25,9 @@ struct NumberedNews {
 };
 std::string encode_news(const NumberedNews& news);
 std::optional<NumberedNews> decode_news(std::string_view bytes);
+
+// Without connections and addresses; leaves out what does not fit into `bytes_max` >= 4.
+std::string encode_awaited(std::vector<AwaitedKeys> waits, size_t bytes_max);
+std::optional<std::vector<AwaitedKeys>> decode_awaited(std::string_view bytes);
 
 }  // namespace muster::hang

@@ -56,6 +56,7 @@ void HangPart::begin(membership::Epoch epoch) {
                  .base_rank = round.base_rank,
                  .workers = round.local_world_size,
                  .world_size = round.world_size,
+                 .store_port = round.master_port,
                  .host = own_hostname()});
 }
 

@@ -67,6 +67,9 @@ class HangPart {
   // Calls `then` once the last calls of this node's workers have been compared.
   void when_judged(std::function<void()> then);
   void hear(const membership::Delivered& datagram);
+  void keys_awaited(std::vector<AwaitedKeys> waits) {
+    if (watch_ && !spec_.hang.off) watch_->keys_awaited(std::move(waits));
+  }
 
   // True while the first failure of the attempt is unexplained.
   bool is_settling() const { return watch_ && watch_->is_settling(); }

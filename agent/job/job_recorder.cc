@@ -149,6 +149,7 @@ void JobRecorder::round_ready(int attempt, const RoundView& round, Duration took
   report_.left.clear();
   failed_for_hang_.reset();
   findings_.clear();
+  noticed_since_.clear();
   given_up_.reset();
   explanation_.reset();
   evidence_ = {report_.host, round.node_rank, {}, {}, {}};

@@ -165,6 +165,7 @@ class JobRecorder {
   std::optional<Instant> failed_for_hang_;
   hang::PlaceOf places_;
   std::map<uint64_t, hang::Finding> findings_;  // Keyed by number.
+  std::map<uint64_t, Instant> noticed_since_;   // When the waits of notices began.
   std::optional<hang::Finding> given_up_;       // The newest one whose waiting ranks gave up,
   Instant given_up_at_{};                       // when they did,
   bool went_on_ = false;                        // and whether they made calls after that.

@@ -84,6 +84,7 @@ HangNews JobRecorder::tell(JobEventKind kind, const hang::Finding& finding, cons
 
 HangNews JobRecorder::hang_notice(const hang::Notice& notice) {
   const hang::Finding& finding = findings_[notice.finding.number] = notice.finding;
+  noticed_since_[finding.number] = steady_now() - finding.waited;
   const std::string line = notice_text(finding, [this](int rank) { return place_of(rank); });
   return tell(JobEventKind::waiting, finding, line, line);
 }
@@ -165,7 +166,8 @@ std::vector<DetectedCulprit> JobRecorder::detected() const {
 std::vector<DetectedCulprit> JobRecorder::awaited() const {
   std::vector<DetectedCulprit> culprits;
   const auto add = [&](const hang::Finding& finding) {
-    if (!hang::is_late(finding.what)) return;
+    if (!hang::is_late(finding.what) || finding.doubt.why == hang::Doubt::Why::unknown_setter)
+      return;
     for (const hang::Suspect& suspect : finding.ranks) {
       if (culprits.size() == kAwaitedMax) return;
       culprits.push_back({.rank = suspect.rank,
@@ -181,8 +183,12 @@ std::vector<DetectedCulprit> JobRecorder::awaited() const {
   };
   if (given_up_ && is_of_the_end()) add(*given_up_);
   // Verdicts are skipped: they do not show when the waiting ranks gave up.
-  for (const auto& [number, finding] : findings_)
-    if (!stands(number)) add(finding);
+  for (auto [number, finding] : findings_) {
+    if (stands(number)) continue;
+    const auto since = noticed_since_.find(number);
+    if (since != noticed_since_.end()) finding.waited = steady_now() - since->second;
+    add(finding);
+  }
   return culprits;
 }
 

@@ -46,6 +46,9 @@ Rendezvous::Handlers MeetingPart::handlers() {
     job_.say(text);
     if (round_ == RoundStage::wanted) parts_.record.note(JobEventKind::waiting, text);
   };
+  handlers.keys_awaited = [this](membership::Epoch epoch, const std::vector<AwaitedKeys>& waits) {
+    if (epoch == job_round_.epoch) parts_.hang_part.keys_awaited(waits);
+  };
   handlers.store_full = [this](const std::string& text) {
     job_.say(text);
     parts_.record.store_is_full(text);

@@ -102,6 +102,7 @@ class FakeRank {
   RankDigest digest;
   bool records = true;
   LifeState life = LifeState::running;
+  std::string waits_at;  // Life::target.
   std::optional<int> code;
 };
 
@@ -196,7 +197,9 @@ class FakeJob {
     for (const int rank : looked_at) {
       if (at(rank).code) continue;
       if (!std::ranges::binary_search(looked_before_, rank)) continue;
-      step(LifeSeen{rank, {.state = at(rank).life}});
+      Life life{.state = at(rank).life, .target = at(rank).waits_at};
+      if (!life.target.empty()) life.call = {.is_known = true, .name = "recvfrom"};
+      step(LifeSeen{rank, life});
     }
     looked_before_ = looked_at;
   }
