@@ -50,6 +50,7 @@ FAULTS = {
     "sleep": Expected("busy", "time"),
     "chain": Expected("never_entered", "time"),
     "stopped": Expected("stopped", "time"),
+    "stopped_inside": Expected("stopped", "time"),
     "crossed_groups": Expected("circle", "proof", "pair"),
     "recv_without_send": Expected("circle", "proof", "pair"),
     "other_size": MISMATCH,

@@ -127,6 +127,14 @@ void sleep_in_section() {
   std::this_thread::sleep_for(pause_time);
 }
 
+// The rank enters its call meanwhile, where the others are late.
+void stop_soon() {
+  std::thread([] {
+    std::this_thread::sleep_for(pause_time / 3);
+    kill(getpid(), SIGSTOP);
+  }).detach();
+}
+
 // ---- groups
 
 // The two ranks that share both groups enter them in opposite order.
@@ -234,6 +242,7 @@ const std::map<std::string, Fault> kFaults{
     {"straggle", {straggle, straggle}},
     {"early_exit", {[] { std::exit(0); }}},
     {"stopped", {[] { raise(SIGSTOP); }}},
+    {"stopped_inside", {stop_soon, [] { std::this_thread::sleep_for(pause_time); }}},
     {"killed", {[] { raise(SIGKILL); }}},
     {"healthy", {be_healthy, be_healthy}},
 };

@@ -97,6 +97,11 @@ def chain():
     dist.all_reduce(VALUES, group=across[rank % 2])
 
 
+def stop_soon():
+    """The rank enters its call meanwhile, where the others are late."""
+    threading.Timer(PAUSE_S / 3, os.kill, (os.getpid(), signal.SIGSTOP)).start()
+
+
 def broadcast(root):
     return lambda: dist.broadcast(VALUES, src=root)
 
@@ -161,6 +166,7 @@ FAULTS = {  # The culprit's function, and that of the others, before all make th
     "sleep": (lambda: time.sleep(3600), nothing),
     "pause": (lambda: time.sleep(PAUSE_S), nothing),
     "chain": (chain, chain),
+    "stopped_inside": (stop_soon, lambda: time.sleep(PAUSE_S)),
     "stopped": (lambda: os.kill(os.getpid(), signal.SIGSTOP), nothing),
     "killed": (lambda: os.kill(os.getpid(), signal.SIGKILL), nothing),
     "early_exit": (lambda: os._exit(0), nothing),
