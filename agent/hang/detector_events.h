@@ -74,6 +74,8 @@ struct Suspect {
   std::string site;  // Call site of `call`.
   std::string section;
   bool is_inside = false;  // True if it has made the call and is late to complete it.
+  // True if it has a group of the same members that is another one to PyTorch.
+  bool has_another = false;
 
   friend bool operator==(const Suspect&, const Suspect&) = default;
 };

@@ -116,6 +116,8 @@ Finding Detector::finding_of(Instant now, const Case& one, const WaitGraph& grap
   for (const Charge& charge : named) {
     Suspect suspect = suspect_of(now, charge.late.rank, charge.what);
     suspect.is_inside = charge.late.is_inside;
+    suspect.has_another = one.key.kind == StallKey::Kind::forming &&
+                          groups_.has_another(suspect.rank, *graph.stall(one.stall).group);
     finding.ranks.push_back(std::move(suspect));
     if (charge.is_proof) finding.by = By::proof;
   }

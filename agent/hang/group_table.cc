@@ -112,6 +112,7 @@ const GroupDigest* find_group(const RankState& rank, const GroupKey& key) {
 
 void GroupTable::note(RankDigest& digest, int world_size) {
   std::set<std::string> ids;
+  misfits_.erase(digest.rank);
   std::erase_if(digest.groups, [&](GroupDigest& group) {
     return !ids.insert(group.id).second || !accept(digest, group, world_size);
   });
@@ -138,6 +139,7 @@ bool GroupTable::accept(const RankDigest& digest, GroupDigest& group, int world_
       known.name.ranks = known.shown_name.ranks = members_text(group.ranks);
   }
   const bool agrees = group.ranks.empty() || group.ranks == known.ranks;
+  if (!agrees && group.phase != GroupPhase::closed) misfits_[digest.rank] = group.ranks;
   std::vector<int>().swap(group.ranks);
   if (known.size != group.size || !agrees) return false;
   return known.ranks.empty() || known.ranks[static_cast<size_t>(group.own_rank)] == digest.rank;
@@ -161,6 +163,12 @@ std::vector<GroupView> GroupTable::views(const std::vector<RankState>& ranks) {
   for (const GroupView& view : views)
     groups_[*view.key].shown_name = view.name;
   return views;
+}
+
+bool GroupTable::has_another(int rank, const GroupView& view) const {
+  const auto found = misfits_.find(rank);
+  return found != misfits_.end() &&
+         std::ranges::equal(found->second, view.members, {}, {}, &Member::rank);
 }
 
 GroupName GroupTable::name_of(const std::string& id) const {

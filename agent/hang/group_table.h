@@ -61,6 +61,9 @@ class GroupTable {
   std::vector<GroupView> views(const std::vector<RankState>& ranks);
   // Returns the group's name in the newest views; its id if unknown.
   GroupName name_of(const std::string& id) const;
+  // True if the rank has a group of these members by an id that others use for another group, as
+  // after a call of new_group() that not all ranks have made.
+  bool has_another(int rank, const GroupView& view) const;
   bool knows(const GroupKey& key) const { return groups_.contains(key); }
   bool knows(const std::string& id) const { return find(id) != nullptr; }
 
@@ -79,6 +82,7 @@ class GroupTable {
                            const std::vector<RankState>& ranks);
 
   std::map<GroupKey, Group> groups_;
+  std::map<int, std::vector<int>> misfits_;  // By rank: members of such a group.
 };
 
 // Returns true if no member can end the call before all have made it. In rooted operations, and

@@ -144,6 +144,17 @@ std::string what_they_do(const Finding& finding) {
              : fmt::format("; {}: {}", who, life_text(*common));
 }
 
+// "; rank 2 has another group of these ranks: ..."; empty: they have not.
+std::string what_they_have(const Finding& finding) {
+  const bool have =
+      !finding.ranks.empty() && std::ranges::all_of(finding.ranks, &Suspect::has_another);
+  return !have ? ""
+               : fmt::format(
+                     "; {} {} another group of these ranks: all ranks must call new_group() "
+                     "for each group, in the same order",
+                     ranks_text(late_ranks(finding)), Verb(finding).has());
+}
+
 // The deed that the late ranks have not done.
 struct Deed {
   const char* done;
@@ -187,7 +198,7 @@ std::string late_predicate(const Finding& finding) {
                              std::ranges::none_of(finding.ranks, &Suspect::is_inside);
   return (never_entered ? "never entered " + whole_call_text(finding.operation)
                         : have_not_called(finding)) +
-         have_waited(finding) + what_they_do(finding);
+         have_waited(finding) + what_they_do(finding) + what_they_have(finding);
 }
 
 // "exited with 0", "was killed by SIGKILL"; "ended" if the ways differ or are unknown.
@@ -505,7 +516,8 @@ std::string notice_text(const Finding& raw, const PlaceOf& place_of) {
   return fmt::format("{} waited {} for {} in {}{}; {} {}", waiters(finding, "ranks", "has", "have"),
                      duration_text(finding.waited), described(late, place_of),
                      whole_call_text(finding.operation), called_at(finding.site), ranks_text(late),
-                     fact);
+                     fact) +
+         what_they_have(finding);
 }
 
 std::string wait_ended_text(const WaitEnded& ended, const Finding& notice) {

@@ -60,6 +60,10 @@ class StoreWaits(LiveTest):
         self.open_the_gate()
         self.assertEqual(job.wait(LIMIT_S), 0)
 
+    def test_explain_groups_that_not_all_ranks_have_made(self):
+        line = self.told(self.start("new_group"), " in forming group of ranks 0,2")
+        self.assertRegex(line, r"; rank [02] has another group of these ranks: all ranks must call new_group\(\)")
+
     def test_name_a_rank_of_another_node_below_a_shell(self):
         """The host is the node with rank 1 here, and the detector's that with rank 0."""
         self.write("run.sh", f"#!/bin/sh\n{PYTHON} {PROGRAM} own_keys\nexit $?\n")

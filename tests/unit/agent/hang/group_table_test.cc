@@ -158,6 +158,30 @@ TEST_F(GroupTableTest, ImpossibleGroupsAreIgnored) {
   EXPECT_EQ(standings()[1], left);
 }
 
+// Ranks 0 and 2 made another number of groups before, and PyTorch counts groups for their ids.
+TEST_F(GroupTableTest, ARankHasAnotherGroupIfOthersUseItsIdForOtherMembers) {
+  const auto forms = [](const char* id, std::vector<int> ranks, int own_rank) {
+    GroupDigest group;
+    group.id = id;
+    group.size = static_cast<int>(ranks.size());
+    group.ranks = std::move(ranks);
+    group.own_rank = own_rank;
+    group.phase = GroupPhase::forming;
+    return group;
+  };
+  tell(1, {forms("1", {0, 1}, 1)});
+  tell(0, {forms("1", {0, 1}, 0), forms("2", {0, 2}, 0)});
+  tell(2, {forms("1", {0, 2}, 1)});
+  views_ = table_.views(ranks_);
+  ASSERT_EQ(views_.size(), 2u);
+  EXPECT_FALSE(table_.has_another(2, views_[0]));
+  EXPECT_TRUE(table_.has_another(2, views_[1]));
+  EXPECT_FALSE(table_.has_another(1, views_[1]));
+  tell(2, {forms("2", {0, 2}, 1)});
+  views_ = table_.views(ranks_);
+  EXPECT_FALSE(table_.has_another(2, views_[1]));
+}
+
 TEST_F(GroupTableTest, TwoMembersThatEndedACallSilenceOneThatDeniesIt) {
   tell(4, {group_digest_of(0, 5, 5)});
   tell(2, {group_digest_of(1, 3, 3)});
