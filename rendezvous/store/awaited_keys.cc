@@ -75,23 +75,22 @@ std::vector<AwaitedKeys> StoreMachine::awaited() const {
                                  .pid = static_cast<pid_t>(session.nonce)};
   }
   size_t count = 0;
-  waiters_.for_each([&](ClientId id, bool at_barrier, const auto& missing) {
-    if (count == AwaitedKeys::kClientsMax || missing.empty()) return;
-    auto wait = std::ranges::find_if(waits, [&](const AwaitedKeys& known) {
-      return known.keys.front().name == missing.front();
-    });
+  const auto note = [&](ClientId id, bool at_barrier, const auto& first, size_t missing) {
+    if (count == AwaitedKeys::kClientsMax) return;
+    auto wait = std::ranges::find_if(
+        waits, [&](const AwaitedKeys& known) { return known.keys.front().name == first.front(); });
     if (wait == waits.end()) {
       if (waits.size() == AwaitedKeys::kWaitsMax) return;
       wait = waits.emplace(waits.end());
       wait->is_barrier = at_barrier;
-      const size_t shown = std::min(missing.size(), AwaitedKeys::kKeysMax);
-      wait->more = missing.size() - shown;
-      for (size_t i = 0; i < shown; ++i)
-        wait->keys.push_back({std::string(missing[i]), siblings_of(missing[i], clients)});
+      wait->more = missing - first.size();
+      for (const std::string_view key : first)
+        wait->keys.push_back({std::string(key), siblings_of(key, clients)});
     }
     wait->waiting.push_back(clients.at(sessions_[id].serial));
     ++count;
-  });
+  };
+  waiters_.for_each(AwaitedKeys::kKeysMax, note);
   return waits;
 }
 

@@ -42,16 +42,18 @@ class Waiters {
   // Marks `name` as present; appends and forgets the waiters that miss no other name.
   void wake(std::string_view name, WakeKind kind, std::vector<ClientId>& woken);
 
-  // Calls each(id, at_barrier, missing) for all, by id. `missing`: in the order of the request.
+  // Calls each(id, at_barrier, first, missing) for all, by id. `first`: the first of the `missing`
+  // names in the order of the request, `first_max` at most.
   template <typename Each>
-  void for_each(const Each& each) const {
+  void for_each(size_t first_max, const Each& each) const {
     for (const std::unique_ptr<Waiter>& waiter : waiters_) {
       if (!waiter) continue;
-      std::vector<std::string_view> missing;
+      std::vector<std::string_view> first;
       for (const Link& link : waiter->links) {
-        if (link.line != nullptr) missing.push_back(*link.line->name);
+        if (first.size() == first_max) break;
+        if (link.line != nullptr) first.push_back(*link.line->name);
       }
-      each(waiter->id, waiter->at_barrier, missing);
+      each(waiter->id, waiter->at_barrier, first, waiter->missing);
     }
   }
 
