@@ -94,11 +94,12 @@ HangNews JobRecorder::wait_ended(const hang::WaitEnded& ended) {
   const auto found = findings_.find(ended.number);
   if (found == findings_.end()) return news;
   news.text = wait_ended_text(ended, found->second);
-  if (!ended.have_come) {
+  if (!ended.have_come && found->second.doubt.why != hang::Doubt::Why::unknown_setter) {
     given_up_ = std::move(found->second);
     given_up_->waited = ended.waited;
     given_up_at_ = steady_now();
-    went_on_ = false;
+    // Nothing tells whether a rank that has given up a key goes on.
+    went_on_ = given_up_->operation.kind == hang::Operation::Kind::store_key;
   }
   findings_.erase(found);
   take(news);

@@ -249,6 +249,27 @@ TEST_F(TimedOutJob, BlamesTheRankItWaitedForThoughTheWaitWasGivenUp) {
   EXPECT_EQ(failed().the_culprit().rank, 1);
 }
 
+TEST_F(TimedOutJob, BlamesTheRankThatHasNotSetTheKeyItWaitedFor) {
+  hang::Finding on_key = finding();
+  on_key.operation = {.kind = hang::Operation::Kind::store_key, .key = "go/1"};
+  record_.hang_notice({on_key});
+  record_.wait_ended(given_up());
+  const JobReport report = failed();
+  EXPECT_EQ(report.the_culprit().rank, 1);
+  EXPECT_EQ(report.cause.sentence.substr(0, 45), "has not set the key 'go/1' in the job's store");
+}
+
+TEST_F(TimedOutJob, DoesNotBlameARankThatIsNotKnownToSetTheKey) {
+  hang::Finding on_key = finding();
+  on_key.operation = {.kind = hang::Operation::Kind::store_key, .key = "go"};
+  on_key.doubt = {hang::Doubt::Why::unknown_setter, {1}};
+  record_.hang_notice({on_key});
+  on_key.number = 2;
+  record_.hang_notice({on_key});
+  record_.wait_ended(given_up());
+  EXPECT_EQ(failed().the_culprit().rank, 0);
+}
+
 TEST_F(TimedOutJob, DoesNotBlameARankThatCame) {
   record_.hang_notice({finding()});
   record_.wait_ended({1, {1}, std::chrono::seconds(31)});
