@@ -33,6 +33,7 @@ JobStore::JobStore(boost::asio::io_context& io, Options options)
                 server.on_refused = [this](const IpAddress& address) { on_refused(address); };
                 server.examine = [this](int fd, uint64_t client) { examine(fd, client); };
                 server.on_full = [this](int fd) { on_full(fd); };
+                if (options_.on_awaited) server.on_waiting = [this] { look_at_waits_soon(); };
                 server.machine.stored_bytes_max = options_.bytes_max;
                 return server;
               }()),
@@ -56,13 +57,16 @@ Result<int> JobStore::open(uint64_t epoch, Allowed allowed) {
   has_notice_ = is_full_ = false;
   was_ever_open_ = true;
   told_.clear();
-  if (options_.on_awaited) look_at_waits();
   return options_.shared_port ? *options_.shared_port : static_cast<int>(listeners_[0]->port());
 }
 
-void JobStore::look_at_waits() {
-  if (!is_open()) return;
+void JobStore::look_at_waits_soon() {
+  if (std::exchange(looks_at_waits_, true)) return;
   call_after(waits_timer_, kLookAtWaitsEvery, [this] { look_at_waits(); });
+}
+
+void JobStore::look_at_waits() {
+  looks_at_waits_ = false;
   std::vector<AwaitedKeys> waits = server_.awaited(told_);
   if (waits.empty()) return;
   told_.clear();
@@ -70,10 +74,12 @@ void JobStore::look_at_waits() {
     if (!wait.waiting.empty()) told_.push_back(wait.keys.front().name);
   }
   options_.on_awaited(*server_.epoch(), std::move(waits));
+  look_at_waits_soon();
 }
 
 void JobStore::close() {
   waits_timer_.cancel();
+  looks_at_waits_ = false;
   server_.close();
   if (options_.port == 0) listeners_.clear();
 }

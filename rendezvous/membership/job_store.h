@@ -86,6 +86,7 @@ class JobStore {
   void examine(int fd, uint64_t client);
   void on_refused(const IpAddress& address);
   void on_full(int fd);
+  void look_at_waits_soon();
   void look_at_waits();
   Result<void> listen();
 
@@ -96,6 +97,7 @@ class JobStore {
   StoreServer server_;
   std::vector<std::unique_ptr<StoreListener>> listeners_;  // All on one port.
   boost::asio::steady_timer waits_timer_;
+  bool looks_at_waits_ = false;    // Only while clients wait: an idle job wakes for nothing.
   std::vector<std::string> told_;  // First keys of the waits in the last call of on_awaited.
   bool was_ever_open_ = false;
   bool has_notice_ = false;  // The open store holds a notice.

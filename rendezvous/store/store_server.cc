@@ -301,6 +301,7 @@ void StoreServer::settle(Connection& connection, Fate fate) {
     account(connection);
   }
   if (!effects_.woken.empty()) wake_others();
+  if (options_.on_waiting && machine_->waiting() > 0) options_.on_waiting();
 }
 
 // Keeps reading, up to the share, while a client pipelines: its next requests are in flight.

@@ -52,6 +52,8 @@ class StoreServer {
     std::function<void(int fd, uint64_t client)> examine;
     // Called before a connection is closed because the store cannot hold what it sent.
     std::function<void(int fd)> on_full;
+    // Called whenever a connection has been served while clients wait for keys.
+    std::function<void()> on_waiting;
   };
 
   struct Counters {
