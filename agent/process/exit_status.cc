@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include <fmt/format.h>
+#include <sys/wait.h>
 
 #include "rendezvous/base/error.h"
 
@@ -13,6 +14,11 @@ ExitStatus exit_status_from_siginfo(int code, int status) {
   CHECK(code == CLD_EXITED || code == CLD_KILLED || code == CLD_DUMPED);
   if (code == CLD_EXITED) return ExitStatus::exited(status);
   return ExitStatus::signaled(status, code == CLD_DUMPED);
+}
+
+ExitStatus exit_status_from_wait(int status) {
+  if (!WIFSIGNALED(status)) return ExitStatus::exited(WEXITSTATUS(status));
+  return ExitStatus::signaled(WTERMSIG(status), WCOREDUMP(status));
 }
 
 std::string describe(const ExitStatus& status) {

@@ -54,6 +54,7 @@ struct WorkerLimits {
 
 // Converts waitid(2)'s. REQUIRES: child_code is CLD_EXITED, CLD_KILLED or CLD_DUMPED.
 ExitStatus exit_status_from_siginfo(int child_code, int child_status);
+ExitStatus exit_status_from_wait(int wait_status);  // waitpid(2)'s.
 
 // "exited with 3", "killed by SIGTERM", "killed by SIGSEGV (core dumped)".
 std::string describe(const ExitStatus& status);

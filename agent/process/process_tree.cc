@@ -143,6 +143,7 @@ std::optional<ProcessEntry> parse_process_stat(std::string_view line) {
   read(17, reaped_system);
   read(20, process.threads);
   read(22, process.start_ticks);
+  if (words.size() > 49) read(52, process.wait_status);
   static const int64_t ticks_per_second = sysconf(_SC_CLK_TCK);
   process.reaped_cpu =
       Duration(std::chrono::seconds(1)) / ticks_per_second * (reaped_user + reaped_system);

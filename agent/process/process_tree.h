@@ -32,6 +32,7 @@ struct ProcessEntry {
   int threads = 1;           // The leader may be 'Z' while its other threads run.
   uint64_t start_ticks = 0;  // Together with the pid, identifies a process.
   Duration reaped_cpu{};     // CPU time of its reaped children.
+  int wait_status = 0;       // A zombie's, as waitpid(2) gives it; 0 also if /proc hides it.
   std::string name;          // comm, at most 15 bytes
 };
 

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "agent/process/exit_status.h"
 #include "tests/wait_for.h"
 
 namespace muster {
@@ -69,6 +70,19 @@ TEST(ProcessStat, IsParsedWhateverTheNameHolds) {
   EXPECT_EQ(process->group, 2);
   EXPECT_EQ(process->start_ticks, 987654u);
   EXPECT_EQ(process->reaped_cpu, std::chrono::milliseconds(150));
+}
+
+TEST(ProcessStat, AZombieHasTheStatusOfItsEnd) {
+  const pid_t child = fork();
+  if (child == 0) _exit(3);
+  siginfo_t info{};
+  ASSERT_EQ(waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);
+  const std::optional<ProcessEntry> zombie = look_at_entry(child);
+  ASSERT_TRUE(zombie);
+  EXPECT_EQ(exit_status_from_wait(zombie->wait_status), ExitStatus::exited(3));
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(zombie->wait_status, status);
 }
 
 TEST(ProcessStat, RefusesAMalformedLine) {
