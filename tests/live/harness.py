@@ -258,6 +258,26 @@ class LiveTest(unittest.TestCase):
     def wait_for_files(self, *names):
         wait_for(lambda: all(self.exists(n) for n in names), f"files {names}")
 
+    def limited(self, controller, limits):
+        """Returns a function that moves its process into a new cgroup with the given limit ((file, value) for version 1, then
+        for version 2), and the cgroup's folder. Skips the test if no cgroup can be made."""
+        folder = None
+        for (name, value), root in zip(limits, (f"/sys/fs/cgroup/{controller}", "/sys/fs/cgroup")):
+            candidate = os.path.join(root, f"muster-test-{os.getpid()}")
+            try:
+                os.mkdir(candidate)
+                with open(os.path.join(candidate, name), "w") as f:
+                    f.write(str(value))
+                folder = candidate
+                break
+            except OSError:
+                if os.path.isdir(candidate):
+                    os.rmdir(candidate)
+        if folder is None:
+            self.skipTest(f"no cgroup of {controller} can be created here")
+        self.addCleanup(os.rmdir, folder)
+        return lambda: open(os.path.join(folder, "cgroup.procs"), "w").write(str(os.getpid())), folder
+
     def frozen_disk(self):
         """(folder, freeze, thaw) of a loop-mounted file system; while it is frozen, writes block. Skips if it cannot be made."""
         if os.geteuid() != 0 or not shutil.which("fsfreeze") or not shutil.which("mkfs.ext4"):

@@ -133,26 +133,6 @@ class Verdict(LiveTest):
         self.assertEqual(names.count("worker_exited"), 4)
         self.assertEqual(names.count("restarting"), 1)
 
-    def limited(self, controller, limits):
-        """Returns a function that moves its process into a new cgroup with the given limit ((file, value) for version 1, then
-        for version 2), and the cgroup's folder. Skips the test if no cgroup can be made."""
-        folder = None
-        for (name, value), root in zip(limits, (f"/sys/fs/cgroup/{controller}", "/sys/fs/cgroup")):
-            candidate = os.path.join(root, f"muster-test-{os.getpid()}")
-            try:
-                os.mkdir(candidate)
-                with open(os.path.join(candidate, name), "w") as f:
-                    f.write(str(value))
-                folder = candidate
-                break
-            except OSError:
-                if os.path.isdir(candidate):
-                    os.rmdir(candidate)
-        if folder is None:
-            self.skipTest(f"no cgroup of {controller} can be created here")
-        self.addCleanup(os.rmdir, folder)
-        return lambda: open(os.path.join(folder, "cgroup.procs"), "w").write(str(os.getpid())), folder
-
     def memory_limit(self):
         return self.limited("memory", (("memory.limit_in_bytes", 64 << 20), ("memory.max", 64 << 20)))[0]
 
