@@ -383,11 +383,13 @@ void add_commands(CLI::App& app, Wanted& wanted) {
       ->capture_default_str()
       ->check(CLI::Range(0.1, 3600.0));
   top.add_flag("--once", wanted.once, "Take two samples, print once and exit");
-  CLI::App& stacks = *app.add_subcommand("stacks", "Show where the ranks of the job are");
+  CLI::App& stacks =
+      *app.add_subcommand("stacks", "Show where the ranks of the job are, and what they wait for");
   add_job(stacks, wanted);
   add_ranks(stacks, wanted);
   stacks.add_flag("-a,--all-threads", wanted.all_threads,
-                  "Print all threads with all their frames, not the main threads only");
+                  "Print all threads and child processes with all their frames, not only what "
+                  "the main threads are in and wait for");
   add_job(*app.add_subcommand(
               "dump", "Have the job write records and stacks into a file of its log folder"),
           wanted);

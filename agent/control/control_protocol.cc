@@ -154,6 +154,20 @@ void message_fields(auto& a, Like<ThreadStack> auto& thread) {
   a("frames", thread.frames);
 }
 
+void message_fields(auto& a, Like<ProcessStack> auto& process) {
+  a("pid", process.pid);
+  a("name", process.name);
+  a("ended", process.ended);
+  a("doing", process.doing);
+  a("is_idle", process.is_idle);
+  a("is_sole_holder", process.is_sole_holder);
+  a("waits_for_thread", process.waits_for_thread);
+  a("lock_holder", process.lock_holder);
+  a("lock_holder_name", process.lock_holder_name);
+  a("lock_holder_rank", process.lock_holder_rank);
+  a("frames", process.frames);
+}
+
 void message_fields(auto& a, Like<RankStacks> auto& stacks) {
   a("rank", stacks.rank);
   a("pid", stacks.pid);
@@ -161,6 +175,8 @@ void message_fields(auto& a, Like<RankStacks> auto& stacks) {
   a("in_call", stacks.in_call);
   a("threads", stacks.threads);
   a("missing", stacks.missing);
+  a("processes", stacks.processes);
+  a("processes_left_out", stacks.processes_left_out);
 }
 
 void message_fields(auto& a, Like<Records> auto& records) {

@@ -35,6 +35,11 @@ std::optional<uint64_t> inode_in(std::string_view target, std::string_view kind)
   return whole_number<uint64_t>(target.substr(0, target.size() - 1));
 }
 
+int flags_of(pid_t pid, const std::string& descriptor) {
+  const std::string info = read_process_file(pid, ("fdinfo/" + descriptor).c_str());
+  return whole_number<int>(trim(status_field(info, "\nflags:")), 8).value_or(O_RDWR);
+}
+
 // What a process may do with a pipe.
 struct Access {
   bool reads = false;
@@ -53,8 +58,7 @@ std::map<std::string, Access> pipes_of(pid_t pid, size_t& left) {
   std::map<std::string, Access> pipes;
   for_each_link(pid, left, [&](const std::string& descriptor, const std::string& link) {
     if (!link.starts_with("pipe:[")) return true;
-    const std::string info = read_process_file(pid, ("fdinfo/" + descriptor).c_str());
-    const auto flags = whole_number<int>(trim(status_field(info, "\nflags:")), 8).value_or(O_RDWR);
+    const int flags = flags_of(pid, descriptor);
     Access& access = pipes[link];
     access.reads |= (flags & O_ACCMODE) != O_WRONLY;
     access.writes |= (flags & O_ACCMODE) != O_RDONLY;
@@ -176,6 +180,27 @@ OtherEnd other_end(pid_t process, std::string_view target, bool writes,
   return *peer == 0
              ? OtherEnd{}
              : end_held_by(fmt::format("socket:[{}]", *peer), process, tree, "another process");
+}
+
+bool is_sole_holder(pid_t process, const std::string& target, std::span<const pid_t> tree) {
+  const std::optional<uint64_t> socket = inode_in(target, "socket:[");
+  const uint64_t peer = socket ? unix_peer(*socket).value_or(0) : 0;
+  if (peer == 0 && !target.starts_with("pipe:[")) return false;
+  const std::string link = peer == 0 ? target : fmt::format("socket:[{}]", peer);
+  size_t left = 8 * kLinksMax;  // A whole job's.
+  // nullopt: its files are hidden, or too many.
+  const auto holds_other_end = [&](pid_t pid) -> std::optional<bool> {
+    bool found = false;
+    const bool is_shown = for_each_open_file(
+        std::to_string(pid), [&](const std::string& descriptor, const std::string& one) {
+          found = one == link && (peer != 0 || (flags_of(pid, descriptor) & O_ACCMODE) != O_RDONLY);
+          return !found && --left > 0;
+        });
+    return is_shown && left > 0 ? std::optional(found) : std::nullopt;
+  };
+  return holds_other_end(process) == true && std::ranges::all_of(tree, [&](pid_t pid) {
+           return pid == process || holds_other_end(pid) == false;
+         });
 }
 
 }  // namespace muster::hang

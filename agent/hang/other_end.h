@@ -24,4 +24,8 @@ struct OtherEnd {
 OtherEnd other_end(pid_t process, std::string_view target, bool writes,
                    std::span<const pid_t> tree);
 
+// True if the process holds the other end of the pipe or Unix socket that it reads itself, and no
+// other process of `tree` does: nothing will come. False if the files of one of them are hidden.
+bool is_sole_holder(pid_t process, const std::string& target, std::span<const pid_t> tree);
+
 }  // namespace muster::hang

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cctype>
+#include <span>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
@@ -17,6 +19,9 @@ namespace {
 constexpr size_t kUserFramesMax = 4;
 constexpr size_t kFunctionCharactersMax = 100;
 constexpr size_t kStackCharactersMax = 600;
+// Told of each rank.
+constexpr size_t kThreadsTold = 3;
+constexpr size_t kChildrenTold = 4;
 
 std::string_view file_name(std::string_view path) {
   return path.substr(path.rfind('/') + 1);
@@ -73,6 +78,89 @@ std::string numbers_of(const std::vector<const RankStacks*>& ranks) {
     numbers.push_back(rank->rank);
   std::ranges::sort(numbers);
   return fmt::format("{} ranks ({})", numbers.size(), rank_ranges(numbers));
+}
+
+using Frames = std::span<const StackFrame>;
+
+bool has_own_frame(Frames frames) {
+  return !std::ranges::all_of(frames, is_of_a_library);
+}
+
+// Leaves out the native frames that Python called: the interpreter's own source may be known.
+Frames python_part(Frames frames) {
+  const auto is_python = [](const StackFrame& frame) { return frame.file.ends_with(".py"); };
+  const auto first = std::ranges::find_if(frames, is_python);
+  return first == frames.end() ? frames : Frames(first, frames.end());
+}
+
+// Leaves out what called multiprocessing: the parent at its fork().
+Frames work_of_child(Frames frames) {
+  const auto end = std::ranges::find_if(frames, [](const StackFrame& frame) {
+    const std::string_view function = frame.function;
+    return contains(frame.file, "/multiprocessing/") && is_of_a_library(frame) &&
+           (function.ends_with("_bootstrap") || function == "main");
+  });
+  return {frames.begin(), end};
+}
+
+// True if the Python function that the thread is in waits for another thread.
+bool waits_for_another(const ThreadStack& thread) {
+  const Frames python = python_part(thread.frames);
+  return !python.empty() && is_of_a_library(python.front()) &&
+         is_one_of(file_name(python.front().file), {"threading.py", "queue.py"});
+}
+
+std::string wait_reason(const ProcessStack& process) {
+  if (process.is_sole_holder)
+    return "no other process holds the other end of the pipe or socket that it reads";
+  if (process.lock_holder == 0) return {};
+  if (process.lock_holder_name.empty())
+    return fmt::format("process {}, which has ended, took its file lock", process.lock_holder);
+  return fmt::format(
+      "its file lock is held by process {} ({}){}", process.lock_holder,
+      clean_line(process.lock_holder_name),
+      process.lock_holder_rank < 0 ? "" : fmt::format(", rank {}", process.lock_holder_rank));
+}
+
+std::string child_text(const ProcessStack& child) {
+  if (!child.ended.empty()) return " " + clean_line(child.ended);
+  std::string text = child.doing.empty() ? "" : ": " + clean_line(child.doing);
+  if (const Frames work = work_of_child(child.frames); !work.empty())
+    text += " at " + stack_line({work.begin(), work.end()});
+  const std::string reason = wait_reason(child);
+  return reason.empty() ? text : fmt::format("{}; {}", text, reason);
+}
+
+// Children that do the same; only one of them was read.
+using ChildGroups = std::vector<std::pair<const ProcessStack*, size_t>>;
+
+ChildGroups telling_children(const RankStacks& rank) {
+  ChildGroups groups;
+  for (size_t i = 1; i < rank.processes.size(); ++i) {
+    const ProcessStack& child = rank.processes[i];
+    if (child.is_idle) continue;
+    const auto same = std::ranges::find_if(groups, [&](const auto& group) {
+      const ProcessStack& first = *group.first;
+      return std::tie(first.name, first.doing, first.ended) ==
+             std::tie(child.name, child.doing, child.ended);
+    });
+    if (same == groups.end()) {
+      groups.emplace_back(&child, 1);
+    } else {
+      ++same->second;
+    }
+  }
+  return groups;
+}
+
+void add_children(const RankStacks& rank, std::string& text) {
+  for (size_t i = 1; i < rank.processes.size(); ++i) {
+    const ProcessStack& child = rank.processes[i];
+    text += fmt::format("    child {} ({}){}\n", child.pid, clean_line(child.name, 64),
+                        child_text(child));
+    for (const StackFrame& frame : child.frames)
+      text += fmt::format("      {}\n", frame_text(frame));
+  }
 }
 
 void add_threads(const RankStacks& rank, bool with_heading, std::string& text) {
@@ -149,9 +237,51 @@ std::string short_function_name(std::string_view demangled) {
   return is_operator ? name : name.substr(name.rfind(' ') + 1);
 }
 
+bool is_at_work(const std::vector<StackFrame>& frames) {
+  return has_own_frame(work_of_child(python_part(frames)));
+}
+
+void keep_telling_threads(RankStacks& rank) {
+  if (rank.threads.size() < 2) return;
+  std::vector<ThreadStack> all = std::exchange(rank.threads, {});
+  rank.threads.push_back(std::move(all.front()));
+  if (rank.processes.empty() || !rank.processes.front().waits_for_thread) return;
+  for (const bool at_queue : {false, true}) {
+    for (size_t i = 1; i < all.size() && rank.threads.size() <= kThreadsTold; ++i) {
+      if (waits_for_another(all[i]) == at_queue && has_own_frame(python_part(all[i].frames)))
+        rank.threads.push_back(std::move(all[i]));
+    }
+  }
+}
+
+std::vector<std::string> waits_lines(const RankStacks& rank) {
+  if (rank.processes.empty()) return {};
+  std::vector<std::string> lines;
+  if (std::string reason = wait_reason(rank.processes.front()); !reason.empty())
+    lines.push_back(std::move(reason));
+  RankStacks telling = rank;
+  keep_telling_threads(telling);
+  for (size_t i = 1; i < telling.threads.size(); ++i)
+    lines.push_back(thread_text(telling.threads[i]) + ": " + stack_line(telling.threads[i].frames));
+  const ChildGroups groups = telling_children(rank);
+  size_t more = groups.empty() ? 0 : static_cast<size_t>(rank.processes_left_out);
+  for (size_t i = 0; i < groups.size(); ++i) {
+    const auto& [first, count] = groups[i];
+    if (i >= kChildrenTold) {
+      more += count;
+      continue;
+    }
+    lines.push_back(fmt::format("child {} ({}){}{}", first->pid, clean_line(first->name, 64),
+                                count == 1 ? "" : fmt::format(" and {} alike", count - 1),
+                                child_text(*first)));
+  }
+  if (more > 0) lines.push_back(fmt::format("and {} other children", more));
+  return lines;
+}
+
 std::string stack_line(const std::vector<StackFrame>& frames) {
   if (frames.empty()) return "no frames";
-  const bool has_own = !std::ranges::all_of(frames, is_of_a_library);
+  const bool has_own = has_own_frame(frames);
   std::string text = frame_text(frames.front());
   size_t shown = 0;
   for (size_t i = 1; i < frames.size() && shown < kUserFramesMax; ++i) {
@@ -173,15 +303,25 @@ std::string stacks_text(const std::vector<RankStacks>& ranks, bool details) {
   Entries missing;
   for (const RankStacks& rank : ranks) {
     const bool is_read = !rank.threads.empty();
-    add_entry(entries, is_read ? main_line(rank) : rank.missing, rank);
+    // A program without Python is not read in quiet.
+    const bool has_call = rank.missing.empty() && !rank.processes.empty();
+    const std::string unread = has_call ? rank.processes.front().doing : rank.missing;
+    add_entry(entries, is_read ? main_line(rank) : unread, rank);
     if (is_read && !rank.missing.empty()) add_entry(missing, rank.missing, rank);
   }
   std::string text;
   for (const auto& [line, same] : entries) {
     text += fmt::format("  {}: {}\n", numbers_of(same), clean_line(line, kStackCharactersMax));
-    if (!details) continue;
-    for (const RankStacks* rank : same)
-      add_threads(*rank, same.size() > 1, text);
+    for (const RankStacks* rank : same) {
+      if (details) {
+        add_threads(*rank, same.size() > 1, text);
+        add_children(*rank, text);
+        continue;
+      }
+      const std::string whose = same.size() > 1 ? fmt::format("rank {}: ", rank->rank) : "";
+      for (const std::string& wait : waits_lines(*rank))
+        text += fmt::format("    {}{}\n", whose, clean_line(wait, kStackCharactersMax));
+    }
   }
   for (const auto& [line, same] : missing)
     text += fmt::format("  {}: {}\n", numbers_of(same), clean_line(line));

@@ -75,6 +75,7 @@ class AttemptPart {
   // The newest attempt; -1: none yet.
   int number() const { return attempt_; }
   const RoundView& round() const { return round_; }
+  HostEvidence memory() const { return remains_.memory(); }
   // The environment of the worker with local rank 0.
   Environment variables() const { return start_.environment(0, round_); }
 

@@ -214,7 +214,9 @@ void Bundles::say_where(const hang::Finding& finding, bool quiet,
     const auto found = std::ranges::find(read->ranks, rank, &RankStacks::rank);
     if (found != read->ranks.end()) stacks = *found;
   }
-  const auto has_some = [](const RankStacks& one) { return !one.threads.empty(); };
+  const auto has_some = [](const RankStacks& one) {
+    return !one.threads.empty() || !waits_lines(one).empty();
+  };
   // Report stacks that could not be read only if others could.
   if (std::ranges::none_of(in_order, has_some)) return;
   const std::string text = stacks_text(in_order, /*details=*/false);

@@ -44,14 +44,15 @@ std::string question_for(const NodeAnswer& node, const JobAnswers::AskedFor& req
   return line_to_peer(request({{node.ranks.front(), node.ranks.back()}}));
 }
 
-// Keeps only the main threads, which is better than nothing. False if these are no stacks.
-bool cut_to_main_threads(control::Reply& reply) {
+// Better than nothing. False if these are no stacks.
+bool cut_to_telling_threads(control::Reply& reply) {
   auto* const stacks = std::get_if<control::Stacks>(&reply);
   if (stacks == nullptr) return false;
   for (RankStacks& rank : stacks->ranks) {
-    if (rank.threads.size() < 2) continue;
-    rank.threads.resize(1);
-    if (rank.missing.empty()) rank.missing = "without its other threads, which would not fit";
+    const size_t before = rank.threads.size();
+    keep_telling_threads(rank);
+    if (rank.threads.size() < before && rank.missing.empty())
+      rank.missing = "without its other threads, which would not fit";
   }
   return true;
 }
@@ -59,7 +60,7 @@ bool cut_to_main_threads(control::Reply& reply) {
 std::string reply_for_peer(control::Reply reply) {
   std::string line = line_to_peer(reply);
   if (line.size() <= Peers::kAnswerBytesMax) return line;
-  if (cut_to_main_threads(reply)) line = line_to_peer(reply);
+  if (cut_to_telling_threads(reply)) line = line_to_peer(reply);
   if (line.size() <= Peers::kAnswerBytesMax) return line;
   return line_to_peer(control::Reply(
       Error{ExitCode::environment,

@@ -2,15 +2,18 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <set>
 #include <utility>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "agent/hang/life.h"
 #include "agent/hang/stacks.h"
 #include "agent/job/node_answers.h"
 #include "agent/process/process_tree.h"
+#include "agent/report/cause.h"
 #include "agent/report/text.h"
 #include "rendezvous/base/stack_signal.h"
 #include "rendezvous/base/steady_now.h"
@@ -20,6 +23,8 @@ namespace muster {
 namespace {
 
 constexpr auto kLookBeforeKill = std::chrono::seconds(2);
+constexpr auto kBetweenLooks = std::chrono::milliseconds(50);
+constexpr size_t kLookedAtMax = 1024;  // On all ranks: some 0.1 s of the control loop.
 
 // True if a live process outside the worker's tree writes the ring. What a process that has ended
 // left there is believed: its last calls are what is asked for.
@@ -39,6 +44,7 @@ OwnRanks::OwnRanks(boost::asio::io_context& io, const JobSeam& job, WorkerProces
       site_names_(io),
       callbacks_(std::move(callbacks)),
       stack_reader_(io, processes, callbacks_.was_held),
+      look_again_timer_(io),
       look_timer_(io) {}
 
 void OwnRanks::records(const control::RecordsRequest& request, ReplyDone done) {
@@ -75,14 +81,32 @@ void OwnRanks::stacks(const control::StacksRequest& request, ReplyDone done) {
   });
   read_stacks(local_ranks, request.quiet ? StackLook::quiet : StackLook::thorough,
               StackReader::kPatience,
-              [in_calls, main_threads = request.main_threads,
+              [this, in_calls, main_threads = request.main_threads,
                done = std::move(done)](std::vector<RankStacks> read) {
+                HostEvidence memory = callbacks_.memory();
+                memory.more_kills = true;  // Only the kernel's log names those that were killed.
                 for (RankStacks& stacks : read) {
                   stacks.in_call = in_calls.contains(stacks.rank);
-                  if (main_threads && stacks.threads.size() > 1) stacks.threads.resize(1);
+                  complete(stacks, memory);
+                  if (main_threads) keep_telling_threads(stacks);
                 }
                 done(control::Stacks{std::move(read), {}});
               });
+}
+
+// Adds what only the agent knows of the rank's processes.
+void OwnRanks::complete(RankStacks& stacks, const HostEvidence& memory) const {
+  for (ProcessStack& process : stacks.processes) {
+    if (process.ended == "was " + describe(ExitStatus::signaled(SIGKILL))) {
+      const Cause cause = classify_kill({}, memory);
+      if (cause.kind == FailureClass::oom) process.ended = "was " + cause.sentence;
+    }
+    if (process.lock_holder == 0) continue;
+    for (int i = 0; i < job_.round().local_world_size; ++i) {
+      if (is_at_or_below(process.lock_holder, processes_.pid(i)))
+        process.lock_holder_rank = job_.round().base_rank + i;
+    }
+  }
 }
 
 std::vector<int> OwnRanks::local_ranks_of(const control::RankRanges& ranges) const {
@@ -142,20 +166,40 @@ std::optional<CallLine> OwnRanks::pending_call(int local_rank, bool synchronous)
   return found == records.calls.rend() ? std::nullopt : std::optional(*found);
 }
 
-// Reads the process that records, or the one that it waits for; if none records, the one at work.
+// Reads the process that records, or else the one at work. Those below it matter unless the rank
+// waits in a call.
 void OwnRanks::read_stacks(const std::vector<int>& local_ranks, StackLook look, Duration patience,
                            StackReader::Done done) {
-  std::vector<StackTarget> targets;
+  PendingRead read{{}, {}, look, patience, std::move(done)};
+  const bool with_trees = look != StackLook::brief;
+  size_t left = kLookedAtMax;
+  const std::vector<ProcessEntry> all =
+      with_trees ? descendants_of(getpid(), {}) : std::vector<ProcessEntry>();
   for (const int local_rank : local_ranks) {
     const RankRing ring = read_ring(local_rank, 0);
-    const hang::LifeLook life = hang::look_at(ring.pid, ring.state ? ring.state->owner : 0);
+    const hang::LifeLook life = hang::look_at(ring.pid);
     const bool is_gone = life.presence == hang::LifeLook::Presence::gone;
-    const pid_t process = is_gone ? 0 : (life.process > 0 ? life.process : ring.pid);
+    const bool records = ring.state && life.tree.contains(ring.state->owner);
+    const pid_t at_work = life.process > 0 ? life.process : ring.pid;
+    const pid_t process = is_gone ? 0 : (records ? ring.state->owner : at_work);
     const std::string file =
         stack_folder_.empty() ? "" : fmt::format("{}/{}-{}", stack_folder_, kStackFile, process);
-    targets.push_back({.rank = ring.rank, .pid = ring.pid, .process = process, .file = file});
+    if (with_trees && process > 0 && !pending_call(local_rank, /*synchronous=*/true))
+      read.trees.emplace(read.targets.size(), TreeLook(process, all, left));
+    read.targets.push_back({.rank = ring.rank, .pid = ring.pid, .process = process, .file = file});
   }
-  stack_reader_.read(targets, look, patience, std::move(done));
+  if (read.trees.empty())
+    return stack_reader_.read(read.targets, look, patience, std::move(read.done));
+  pending_.push_back(std::move(read));
+  call_after(look_again_timer_, kBetweenLooks, [this] { look_again(); });
+}
+
+void OwnRanks::look_again() {
+  for (PendingRead& read : std::exchange(pending_, {})) {
+    for (const auto& [target, tree] : read.trees)
+      read.targets[target].tree = tree.finish();
+    stack_reader_.read(read.targets, read.look, read.patience, std::move(read.done));
+  }
 }
 
 void OwnRanks::look_before_kill(const group::ReportStopping& stop, Duration grace) {

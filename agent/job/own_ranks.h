@@ -27,6 +27,7 @@ class OwnRanks {
   struct Callbacks {
     std::function<void(int)> was_held;  // Gets a rank that was stopped for its stacks.
     std::function<std::string(const std::string&)> name_of_group;  // Gets a group's key.
+    std::function<HostEvidence()> memory;  // What is known of out-of-memory kills.
   };
 
   OwnRanks(boost::asio::io_context& io, const JobSeam& job, WorkerProcesses& processes,
@@ -35,7 +36,10 @@ class OwnRanks {
   SiteNames& site_names() { return site_names_; }
   // Sets the folder in which Python programs write their stacks on request.
   void set_stack_folder(std::string folder) { stack_folder_ = std::move(folder); }
-  void cancel() { stack_reader_.cancel(); }
+  void cancel() {
+    pending_.clear();
+    stack_reader_.cancel();
+  }
 
   // Answers for ranks of this node. REQUIRES: an attempt has begun.
   void records(const control::RecordsRequest& request, ReplyDone done);
@@ -59,8 +63,20 @@ class OwnRanks {
   std::vector<int> local_ranks_of(const control::RankRanges& ranges) const;
   RankRing read_ring(int local_rank, size_t calls_max) const;
   std::optional<CallLine> pending_call(int local_rank, bool synchronous) const;
+  void complete(RankStacks& stacks, const HostEvidence& memory) const;
   void read_stacks(const std::vector<int>& local_ranks, StackLook look, Duration patience,
                    StackReader::Done done);
+
+  // Samples the processes again.
+  void look_again();
+
+  struct PendingRead {
+    std::vector<StackTarget> targets;
+    std::map<size_t, TreeLook> trees;  // By the index of the target.
+    StackLook look = StackLook::quiet;
+    Duration patience{};
+    StackReader::Done done;
+  };
 
   const JobSeam& job_;
   WorkerProcesses& processes_;
@@ -69,6 +85,8 @@ class OwnRanks {
   const Callbacks callbacks_;
   StackReader stack_reader_;
   std::string stack_folder_;
+  std::vector<PendingRead> pending_;
+  boost::asio::steady_timer look_again_timer_;
   boost::asio::steady_timer look_timer_;
   std::vector<RankStacks> last_look_;  // The stacks read before SIGKILL.
 };

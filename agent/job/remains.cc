@@ -75,10 +75,15 @@ HostEvidence Remains::gather(const WorkerExit& exit) {
       record_.add_evidence(pid, evidence);
     });
   });
-  HostEvidence evidence;
-  oom_.fill(evidence);
+  HostEvidence evidence = memory();
   evidence.limits = exit.limits;
   evidence.process_limit = process_limits_.met(exit.limits.processes);
+  return evidence;
+}
+
+HostEvidence Remains::memory() const {
+  HostEvidence evidence;
+  oom_.fill(evidence);
   return evidence;
 }
 

@@ -28,6 +28,8 @@ class Remains {
   void begin_attempt();
   // Called as soon as a worker has failed; what takes longer is added to the record later.
   HostEvidence gather(const WorkerExit& exit);
+  // The attempt's out-of-memory kills alone.
+  HostEvidence memory() const;
   // True if the worker, which has failed, may have done so only because another rank left: what it
   // raised, or what its library reported, blames one, or it aborted.
   bool may_be_victim(const WorkerExit& exit) const;

@@ -156,8 +156,8 @@ class Answer {
     if (!stacks_.missing.empty()) stacks_.missing += "; ";
     stacks_.missing += missing;
   }
-  void tell(std::vector<ThreadStack> threads) {
-    stacks_.threads = std::move(threads);
+  RankStacks& stacks() { return stacks_; }
+  void tell() const {
     const std::string line = control::encode(control::Reply(control::Stacks{{stacks_}, {}}));
     std::fwrite(line.data(), 1, line.size(), stdout);
     std::fflush(stdout);
@@ -182,6 +182,20 @@ Result<std::vector<ThreadStack>> python_stacks(pid_t pid, std::string_view look,
   return printed || py_spy.empty() ? printed : stacks;
 }
 
+// The main thread's; empty if they cannot be read.
+std::vector<StackFrame> frames_of_child(pid_t pid, std::string_view look) {
+  const std::optional<ProcessEntry> entry = look_at_entry(pid);
+  if (!entry || entry->state == 'D') return {};  // Whatever reads its memory may get stuck, too.
+  std::vector<ThreadStack> threads;
+  if (runs_python(pid)) threads = python_stacks(pid, "quiet", "").value_or(threads);
+  std::string missing;
+  if (threads.empty() && look == "thorough")
+    threads = native_stacks(pid, missing).value_or(threads);
+  threads = merge_stacks({}, std::move(threads), pid);
+  const bool has_main = !threads.empty() && threads.front().thread == pid;
+  return has_main ? std::move(threads.front().frames) : std::vector<StackFrame>();
+}
+
 }  // namespace
 
 int stacks_child_main(const std::vector<std::string>& args) {
@@ -202,16 +216,26 @@ int stacks_child_main(const std::vector<std::string>& args) {
       answer.add(read.error().message);
     }
   }
-  answer.tell(merge_stacks({}, python, *pid));
-  if (quiet || (brief && !python.empty())) return 0;
-  std::string missing;
-  Result<std::vector<ThreadStack>> native = native_stacks(*pid, missing);
-  if (native && !missing.empty()) answer.add(missing);
-  if (!native) {
-    answer.add(native.error().message);
-    native.emplace();
+  RankStacks& stacks = answer.stacks();
+  stacks.threads = merge_stacks({}, python, *pid);
+  answer.tell();
+  if (!quiet && (!brief || python.empty())) {
+    std::string missing;
+    Result<std::vector<ThreadStack>> native = native_stacks(*pid, missing);
+    if (native && !missing.empty()) answer.add(missing);
+    if (!native) {
+      answer.add(native.error().message);
+      native.emplace();
+    }
+    stacks.threads = merge_stacks(*std::move(native), std::move(python), *pid);
+    answer.tell();
   }
-  answer.tell(merge_stacks(*std::move(native), std::move(python), *pid));
+  for (size_t i = 3; i < args.size(); ++i) {
+    const pid_t child = whole_number<pid_t>(args[i]).value_or(0);
+    stacks.processes.push_back(
+        {.pid = child, .name = {}, .frames = frames_of_child(child, args[0])});
+    answer.tell();
+  }
   return 0;
 }
 

@@ -95,6 +95,9 @@ void StackReader::start_next() {
         .what = fmt::format("read the stacks of rank {}", wanted.target.rank),
         .late = late,
         .takes_part = true};
+    const size_t children = wanted.question->look == StackLook::quiet ? 4 : 8;
+    for (const pid_t pid : wanted.target.tree.worth_reading(children))
+      question.arguments.push_back(std::to_string(pid));
     held_[i] = wanted.question->look == StackLook::quiet ? 0 : wanted.target.pid;
     child.ask(std::move(question), [this, wanted](Result<std::string> answer) mutable {
       take(wanted, std::move(answer));
@@ -110,6 +113,7 @@ void StackReader::take(Wanted& wanted, Result<std::string> answer) {
   } else {
     stacks.missing = answer.error().message;
   }
+  wanted.target.tree.add_to(stacks);
   stacks.rank = wanted.target.rank;
   stacks.pid = wanted.target.pid;
   stacks.process = wanted.target.process;

@@ -14,14 +14,16 @@
 
 #include "agent/hang/stacks.h"
 #include "agent/process/helper_process.h"
+#include "agent/stacks/tree_look.h"
 
 namespace muster {
 
 struct StackTarget {
   int rank = 0;
-  pid_t pid = 0;      // The worker's; 0: it has not started.
-  pid_t process = 0;  // The process to read; 0: the worker has ended.
-  std::string file;   // File to which its Python writes them on a signal (stack_signal.h), or "".
+  pid_t pid = 0;        // The worker's; 0: it has not started.
+  pid_t process = 0;    // The process to read; 0: the worker has ended.
+  std::string file;     // File to which its Python writes them on a signal (stack_signal.h), or "".
+  TreeFindings tree{};  // Empty: those below it are not shown.
 };
 
 enum class StackLook { quiet, brief, thorough };  // See stack_child.h.

@@ -67,6 +67,92 @@ TEST(Stacks, RanksInTheSameFunctionsShareALine) {
             "  rank 1 (pid 101): no Python frames: py-spy is not installed\n");
 }
 
+const StackFrame kGet{"get", "/usr/lib/python3.11/queue.py", 171};
+const StackFrame kItem{"__getitem__", "/home/me/data.py", 12};
+const StackFrame kStart{"Process._bootstrap", "/usr/lib/python3.11/multiprocessing/process.py",
+                        314};
+
+ProcessStack child_of(pid_t pid, std::string doing, std::vector<StackFrame> frames = {}) {
+  return {.pid = pid, .name = "loader", .doing = std::move(doing), .frames = std::move(frames)};
+}
+
+TEST(Stacks, WhatTheMainThreadWaitsForFollowsItsLine) {
+  RankStacks rank = rank_in(0, {kRead, kTrain});
+  rank.processes = {child_of(100, "blocked in flock()"),
+                    child_of(101, "blocked in openat()", {kItem, kStart, kTrain}),
+                    child_of(102, "blocked in openat()"),
+                    child_of(103, "running: 9 % of a CPU", {kLoadBatch, kStart, kTrain}),
+                    child_of(104, "sleeping in poll()"),
+                    {.pid = 105, .name = "a\x1b[2J\n", .ended = "was killed by SIGKILL"}};
+  rank.processes[0].lock_holder = 7;
+  rank.processes[0].lock_holder_name = "py\x1b[2Jthon\n";
+  rank.processes[0].lock_holder_rank = 1;
+  rank.processes[4].is_idle = true;
+  const std::string text =
+      "  rank 0 (pid 100): read ← step (train.py:140)\n"
+      "    its file lock is held by process 7 (python), rank 1\n"
+      "    child 101 (loader) and 1 alike: blocked in openat() at __getitem__ (data.py:12)\n"
+      "    child 103 (loader): running: 9 % of a CPU at load_batch (train.py:88)\n"
+      "    child 105 (a) was killed by SIGKILL\n";
+  EXPECT_EQ(stacks_text({rank}, false), text);
+  EXPECT_NE(stacks_text({rank}, true).find("    child 104 (loader): sleeping in poll()\n"),
+            std::string::npos);
+  EXPECT_NE(stacks_text({rank}, true).find("      Process._bootstrap (process.py:314)\n"),
+            std::string::npos);
+
+  RankStacks twin = rank_in(1, {kRead, kTrain});
+  rank.processes.resize(1);
+  EXPECT_EQ(stacks_text({rank, twin}, false),
+            "  2 ranks (0-1): read ← step (train.py:140)\n"
+            "    rank 0: its file lock is held by process 7 (python), rank 1\n");
+}
+
+TEST(Stacks, AMainThreadThatCouldNotBeReadIsToldByItsCall) {
+  RankStacks rank{.rank = 0, .pid = 100, .process = 100, .threads = {}, .missing = {}};
+  rank.processes = {child_of(100, "blocked in wait4()"), child_of(101, "blocked in openat()")};
+  EXPECT_EQ(
+      stacks_text({rank}, false),
+      "  rank 0 (pid 100): blocked in wait4()\n    child 101 (loader): blocked in openat()\n");
+}
+
+TEST(Stacks, FourKindsOfChildrenAreTold) {
+  RankStacks rank = rank_in(0, {kRead});
+  rank.processes = {child_of(100, "")};
+  for (int i = 1; i <= 6; ++i)
+    rank.processes.push_back(child_of(100 + i, "in call " + std::to_string(i)));
+  const std::vector<std::string> lines = waits_lines(rank);
+  ASSERT_EQ(lines.size(), 5U);
+  EXPECT_EQ(lines[3], "child 104 (loader): in call 4");
+  EXPECT_EQ(lines[4], "and 2 other children");
+}
+
+TEST(Stacks, ThreadsOfTheProgramAreToldIfTheMainThreadWaitsForOne) {
+  RankStacks rank = rank_in(0, {kRead, kTrain});
+  rank.threads.push_back({11, "pool", {kRead, kGet}});
+  rank.threads.push_back({12, "consumer", {kRead, kGet, kLoadBatch}});
+  for (const pid_t thread : {13, 14, 15})
+    rank.threads.push_back({thread, "reader", {kRead, kLoadBatch}});
+  rank.processes = {child_of(100, "blocked in futex()")};
+  EXPECT_EQ(waits_lines(rank), std::vector<std::string>{});
+  rank.processes[0].waits_for_thread = true;
+  EXPECT_EQ(waits_lines(rank).size(), 3U);
+  EXPECT_EQ(waits_lines(rank).front(), "thread 13 (reader): read ← load_batch (train.py:88)");
+  rank.threads.resize(3);
+  EXPECT_EQ(waits_lines(rank),
+            std::vector<std::string>{"thread 12 (consumer): read ← load_batch (train.py:88)"});
+  keep_telling_threads(rank);
+  EXPECT_EQ(rank.threads.size(), 2U);
+}
+
+TEST(Stacks, AWorkerThatWaitsForWorkDoesNoneOfItsOwn) {
+  const StackFrame interpreter{"select_poll_poll", "/build/Modules/selectmodule.c", 654};
+  EXPECT_TRUE(is_at_work({kRead, kItem, kStart, kTrain}));
+  EXPECT_FALSE(is_at_work({kRead, kGet, kStart, kTrain}));
+  EXPECT_FALSE(is_at_work({interpreter, kGet, kStart, kTrain}));
+  EXPECT_TRUE(is_at_work({kRead, kTrain}));
+  EXPECT_FALSE(is_at_work({}));
+}
+
 TEST(Stacks, AnotherThreadIsNotShownAsTheMainOne) {
   RankStacks rank = rank_in(0, {kRead});
   rank.threads[0].thread = 101;
