@@ -1,11 +1,18 @@
-#include "worker_lib/backends/cpu/shm_exchange.h"
-
+// The collectives that move blocks between ranks: broadcast, gather, all_gather, scatter,
+// all_to_all and reduce_scatter (which adds up what arrives), with equal and unequal counts. Each
+// rank offers its data where the others can read it, and takes the parts meant for it. Data is:
+//
+// - small: in the small area, before the meeting, which is the only wait.
+// - larger: piece by piece in the chunk slots; a rank fills the next piece while others still read
+//   one (and the first piece before the meeting).
+// - in memory from allocate_shared(): read in place; the rank then waits until all have read it.
 #include <algorithm>
 
 #include <fmt/format.h>
 
 #include "rendezvous/base/error.h"
 #include "worker_lib/backends/cpu/shm_copy.h"
+#include "worker_lib/backends/cpu/shm_progress.h"
 #include "worker_lib/copy_bytes.h"
 #include "worker_lib/reduction/reduce_kernels.h"
 

@@ -8,9 +8,7 @@
 
 #include "rendezvous/base/error.h"
 #include "worker_lib/backends/cpu/memory_file.h"
-#include "worker_lib/backends/cpu/shm_exchange.h"
 #include "worker_lib/backends/cpu/shm_progress.h"
-#include "worker_lib/backends/cpu/shm_reduction.h"
 #include "worker_lib/backends/cpu/shm_regions.h"
 #include "worker_lib/call_word.h"
 

@@ -2,7 +2,7 @@
 // least one meeting: each rank writes its call into its line of the segment and waits for the lines
 // of all others, so a mismatch is reported before data moves, and a time-out names missing ranks.
 // Calls of up to SegmentShape::small_bytes carry their data along and end there; larger ones are
-// pipelined in chunks (shm_exchange.h, shm_reduction.h), or read in place if the buffers are in
+// pipelined in chunks (shm_exchange.cc, shm_reduction.cc), or read in place if the buffers are in
 // memory from allocate_shared().
 //
 // One ShmGroup per rank and group. run(), check() and allocate_shared() from one thread at a time;

@@ -114,4 +114,9 @@ class ShmCall : public ShmSetting {
   std::optional<Failure> failure_;
 };
 
+// Each performs the call, for the kinds that its file says; returns false on failure: see
+// ShmCall::take_failure().
+bool exchange(ShmCall& call);     // shm_exchange.cc
+bool reduce_call(ShmCall& call);  // shm_reduction.cc
+
 }  // namespace muster::worker
