@@ -12,9 +12,7 @@
 #include <gloo/transport/unbound_buffer.h>
 
 #include "worker_lib/backends/backend.h"
-#include "worker_lib/backends/gloo/gloo_collectives.h"
 #include "worker_lib/backends/gloo/gloo_mesh.h"
-#include "worker_lib/backends/gloo/gloo_roll_call.h"
 #include "worker_lib/backends/gloo_module.h"
 #include "worker_lib/backends/late_transfer.h"
 #include "worker_lib/time_text.h"

@@ -1,5 +1,6 @@
-#include "worker_lib/backends/gloo/gloo_collectives.h"
-
+// Our collectives as Gloo calls. Some are composed: reduce_scatter from all_to_all_v; gather and
+// scatter from messages, since Gloo's own do not accept empty blocks. For equal blocks Gloo sends
+// the same messages as for unequal ones, so these operations have no special case.
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -13,6 +14,7 @@
 #include <gloo/transport/unbound_buffer.h>
 
 #include "rendezvous/base/error.h"
+#include "worker_lib/backends/gloo/gloo_mesh.h"
 #include "worker_lib/backends/stepped_average.h"
 #include "worker_lib/copy_bytes.h"
 #include "worker_lib/reduction/reduce_kernels.h"

@@ -19,6 +19,7 @@
 
 #include "worker_lib/backends/backend.h"
 #include "worker_lib/failure.h"
+#include "worker_lib/members.h"
 #include "worker_lib/operation.h"
 
 namespace muster::worker {
@@ -62,5 +63,19 @@ class GlooMesh : public ::gloo::Context {
   std::string open_pairs(const std::string& address, std::chrono::milliseconds timeout);
   Outcome<> connect_pairs(const GroupSetup& setup, const std::vector<std::string>& addresses);
 };
+
+// Runs our collective as Gloo calls (gloo_collectives.cc). Blocks until this rank's result is in
+// place. Throws Gloo's exceptions. One call at a time. REQUIRES: mesh->size > 1, a positive
+// time-out, and a completed roll call, so that all ranks make this call; a barrier needs nothing
+// more.
+void run_on_gloo(const std::shared_ptr<GlooMesh>& mesh, const Operation& operation,
+                 std::chrono::milliseconds timeout);
+
+// The roll call before every collective (gloo_roll_call.cc). Blocks until all ranks have arrived
+// with the same call. Fails with mismatch (naming the ranks that differ from most) or timeout
+// (naming the missing ranks; the mesh is then unusable). Throws Gloo's exception if a connection is
+// lost. REQUIRES: mesh->size > 1.
+Outcome<> call_the_roll(const std::shared_ptr<GlooMesh>& mesh, const Members& members,
+                        const Operation& operation, Deadline deadline);
 
 }  // namespace muster::worker

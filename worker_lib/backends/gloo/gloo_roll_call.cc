@@ -1,5 +1,7 @@
-#include "worker_lib/backends/gloo/gloo_roll_call.h"
-
+// The roll call before every collective on Gloo: each rank sends its call to every other. Gloo
+// itself compares nothing: calls of different sizes end the process (an exception on Gloo's
+// thread), and a call that times out does not say which ranks were missing. It costs a small
+// message between each pair of ranks, and it is a barrier: no rank returns before all have arrived.
 #include <algorithm>
 #include <cstdint>
 #include <optional>
@@ -8,6 +10,7 @@
 #include <fmt/format.h>
 #include <gloo/transport/unbound_buffer.h>
 
+#include "worker_lib/backends/gloo/gloo_mesh.h"
 #include "worker_lib/backends/late_transfer.h"
 #include "worker_lib/call_word.h"
 #include "worker_lib/time_text.h"
