@@ -124,21 +124,14 @@ PyObject* open_group(PyObject* /*module*/, PyObject* const* values, Py_ssize_t c
   return PyLong_FromLong(group);
 }
 
-PyObject* set_state(PyObject* /*module*/, PyObject* const* values, Py_ssize_t count) {
+// Arguments: group, value.
+template <typename Value, void (RingWriter::*set)(int32_t, Value)>
+PyObject* set_of_group(PyObject* /*module*/, PyObject* const* values, Py_ssize_t count) {
   Arguments arguments(values, count, 2);
   const auto group = arguments.number<int32_t>();
-  const auto state = arguments.number<GroupState>();
+  const auto value = arguments.number<Value>();
   if (!arguments.sound()) return nullptr;
-  if (is_attached()) writer->set_state(group, state);
-  return none();
-}
-
-PyObject* set_completion_unknown(PyObject* /*module*/, PyObject* const* values, Py_ssize_t count) {
-  Arguments arguments(values, count, 2);
-  const auto group = arguments.number<int32_t>();
-  const auto unknown = arguments.number<int>();
-  if (!arguments.sound()) return nullptr;
-  if (is_attached()) writer->set_completion_unknown(group, unknown != 0);
+  if (is_attached()) (writer->*set)(group, value);
   return none();
 }
 
@@ -323,8 +316,8 @@ PyMethodDef method(const char* name, Function function) {
 PyMethodDef methods[] = {
     method("attach", attach),
     method("open_group", open_group),
-    method("set_state", set_state),
-    method("set_completion_unknown", set_completion_unknown),
+    method("set_state", set_of_group<GroupState, &RingWriter::set_state>),
+    method("set_completion_unknown", set_of_group<bool, &RingWriter::set_completion_unknown>),
     method("called", called),
     method("message_called", message_called),
     method("completed", ended<&RingWriter::completed>),
