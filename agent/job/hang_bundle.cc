@@ -8,7 +8,7 @@
 #include <tuple>
 #include <utility>
 
-#include "agent/report/hang_json.h"
+#include "agent/report/result_json.h"
 #include "agent/report/text.h"
 #include "agent/report/wire_json.h"
 #include "rendezvous/base/text.h"

@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "agent/report/hang_json.h"
+#include "agent/report/result_json.h"
 #include "agent/report/text.h"
 #include "rendezvous/base/enum_name.h"
 

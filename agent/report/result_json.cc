@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/report/cause.h"
-#include "agent/report/hang_json.h"
 #include "agent/report/text.h"
 #include "rendezvous/base/enum_name.h"
 #include "rendezvous/base/text.h"
@@ -206,6 +205,22 @@ ordered_json world_json(const JobReport& report) {
 }
 
 }  // namespace
+
+ordered_json hang_json(const HangReport& hang) {
+  ordered_json json;
+  json["ranks"] = hang.ranks;
+  json["class"] = hang.what;
+  json["by"] = hang.by;
+  json["group"] = hang.group;
+  json["operation"] = hang.operation;
+  json["ordinal"] = ordered_json();
+  if (hang.ordinal > 0) json["ordinal"] = hang.ordinal;
+  json["waiting"] = hang.waiting;
+  json["seconds"] = hang.seconds;
+  json["confidence"] = hang.confidence;
+  json["text"] = hang.text;
+  return json;
+}
 
 const char* outcome_name(JobEnd end) {
   return name_in<JobEnd::unkillable>(

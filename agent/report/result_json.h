@@ -4,12 +4,18 @@
 
 #include <string>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "agent/report/job_report.h"
 
 namespace muster {
 
 // Returns the whole file, pretty-printed, with a last newline. Invalid UTF-8 becomes U+FFFD.
 std::string result_json(const JobReport& report, const ExitCodes& codes);
+
+// The findings on a hang, with the same fields as in events.jsonl (schema.md, "Hangs"). A field
+// without a value is null.
+nlohmann::ordered_json hang_json(const HangReport& hang);
 
 // "success", "failed", "stopped", "spawn_failed", "round_failed", "unkillable".
 const char* outcome_name(JobEnd end);

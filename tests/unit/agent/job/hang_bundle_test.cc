@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "agent/report/hang_json.h"
+#include "agent/report/result_json.h"
 #include "tests/unit/agent/report/report_samples.h"
 
 namespace muster {

@@ -1,5 +1,3 @@
-#include "agent/report/hang_json.h"
-
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -10,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/hang/detector.h"
+#include "agent/report/result_json.h"
 #include "tests/unit/agent/report/report_samples.h"
 #include "tests/unit/paths.h"
 
