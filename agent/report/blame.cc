@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <utility>
 
 #include "rendezvous/base/text.h"
 
@@ -41,10 +42,6 @@ template <typename Read>
 Ranks behind(std::string_view words, std::string_view phrase, const Read& read) {
   const std::optional<std::string_view> rest = text_after(words, phrase);
   return rest ? read(*rest) : Ranks();
-}
-
-Ranks no_ranks(std::string_view /*words*/) {
-  return {};
 }
 
 // "[Rank 0]: Ranks 1, 2 failed to pass monitoredBarrier in 2000 ms"; the first Rank is the writer.
@@ -97,7 +94,7 @@ Ranks tasks_not_at_barrier(std::string_view words) {
 struct Saying {
   std::string_view type;
   std::array<std::string_view, 2> words;
-  Ranks (*ranks)(std::string_view) = no_ranks;
+  Ranks (*ranks)(std::string_view) = nullptr;  // Reads the ranks that it names; null: none.
   bool is_hearsay = false;
 };
 
@@ -143,9 +140,9 @@ constexpr std::array kBlamingSayings = {
     Saying{"", {"remote error detected from rank"}, behind_from_rank},
     // The rank that sends the flight recorder's signal has itself waited.
     Saying{"", {"dump signal due to a collective timeout from this local rank"}},
-    Saying{"", {"dump signal due to a collective timeout from"}, no_ranks, /*is_hearsay=*/true},
-    Saying{"", {"dump signal from another rank"}, no_ranks, /*is_hearsay=*/true},
-    Saying{"", {"to dump debug info, due to collective timeout"}, no_ranks, /*is_hearsay=*/true},
+    Saying{"", {"dump signal due to a collective timeout from"}, nullptr, /*is_hearsay=*/true},
+    Saying{"", {"dump signal from another rank"}, nullptr, /*is_hearsay=*/true},
+    Saying{"", {"to dump debug info, due to collective timeout"}, nullptr, /*is_hearsay=*/true},
     Saying{"", {kWatchdog}},
     Saying{"", {"NCCL communicator was aborted"}},
     // The dump thread ended with the main thread, after an error that was reported earlier.
@@ -247,8 +244,9 @@ std::optional<Blame> blame_of(std::string_view type, std::string_view words) {
   if (is_pythons_connection_error(type, words)) return Blame{.any_connection = true};
   if (is_bare_connection_error(type, words)) return Blame{};
   for (const Saying& saying : kBlamingSayings) {
-    if (says(saying, type, words))
-      return tidied({saying.ranks(words), false, saying.is_hearsay, about(words)});
+    if (!says(saying, type, words)) continue;
+    Ranks ranks = saying.ranks == nullptr ? Ranks() : saying.ranks(words);
+    return tidied({std::move(ranks), false, saying.is_hearsay, about(words)});
   }
   return {};
 }

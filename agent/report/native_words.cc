@@ -196,13 +196,6 @@ std::optional<Finding> from_python_start(const MessageLines& lines, size_t at) {
   return fatal(at, said);
 }
 
-// A script that does not parse has no traceback header: "  File ...", then "SyntaxError: ...".
-std::optional<Finding> from_syntax_error(const MessageLines& lines, size_t at) {
-  const std::string_view line = line_at(lines, at);
-  if (!starts_with_any(line, {"SyntaxError: ", "IndentationError: ", "TabError: "})) return {};
-  return line_finding(at, line);
-}
-
 // glibc's allocator and its checks write one line and abort.
 bool is_glibc_abort(std::string_view line) {
   return starts_with_any(
@@ -225,6 +218,9 @@ bool is_failed_assertion(std::string_view line) {
 
 std::optional<Finding> from_single_line(const MessageLines& lines, size_t at) {
   const std::string_view line = line_at(lines, at);
+  // A script that does not parse has no traceback header: "  File ...", then "SyntaxError: ...".
+  if (starts_with_any(line, {"SyntaxError: ", "IndentationError: ", "TabError: "}))
+    return line_finding(at, line);
   if (is_glibc_abort(line) || is_failed_assertion(line) ||
       line.starts_with("libgomp: Thread creation failed"))
     return fatal(at, line);
@@ -269,11 +265,6 @@ std::string without_preamble(const std::string& words) {
   return status ? fmt::format("JAX distributed service: {}", *status) : words;
 }
 
-std::string in_one_line(std::string text) {
-  std::ranges::replace(text, '\n', ' ');
-  return text;
-}
-
 // A log entry counts only if it blames a peer or is fatal, which ends the program.
 std::optional<Finding> from_log(const MessageLines& lines, size_t at) {
   const std::optional<LogEntry> entry = log_entry(line_at(lines, at));
@@ -283,7 +274,9 @@ std::optional<Finding> from_log(const MessageLines& lines, size_t at) {
   finding.blame = blame_of({}, words);
   finding.uncaught = entry->level == 'F';
   if (!finding.uncaught && !finding.blame) return {};
-  finding.text = trimmed(in_one_line(without_preamble(words)));
+  std::string text = without_preamble(words);
+  std::ranges::replace(text, '\n', ' ');
+  finding.text = trimmed(text);
   finding.end = skip_frames(lines, finding.end);
   return finding;
 }
@@ -311,10 +304,10 @@ std::optional<Finding> from_open_mpi(const MessageLines& lines, size_t at) {
 }  // namespace
 
 std::optional<Finding> find_native(const MessageLines& lines, size_t at) {
-  constexpr std::array kFinders = {from_terminate,    from_libcxx,       from_rust,
-                                   from_go,           from_java,         from_interpreter,
-                                   from_python_start, from_syntax_error, from_single_line,
-                                   from_log,          from_nccl_warning, from_open_mpi};
+  constexpr std::array kFinders = {from_terminate,    from_libcxx,      from_rust,
+                                   from_go,           from_java,        from_interpreter,
+                                   from_python_start, from_single_line, from_log,
+                                   from_nccl_warning, from_open_mpi};
   for (const auto finder : kFinders) {
     if (std::optional<Finding> finding = finder(lines, at)) return finding;
   }
