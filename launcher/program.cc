@@ -1,11 +1,11 @@
 #include "launcher/program.h"
 
-#include <cctype>
 #include <string_view>
 
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "agent/output/fields.h"
 #include "agent/process/helper_command.h"
 #include "launcher/program_file.h"
 #include "launcher/values/values.h"
@@ -272,35 +272,6 @@ Result<Command> resolve_by_mode(const LaunchSpec& spec, const HostView& host) {
   return fail(ExitCode::internal, "no such run mode");
 }
 
-bool is_name_character(char c) {
-  return std::isalnum(static_cast<unsigned char>(c)) || c == '_';
-}
-
-// Substitutes like Python's string.Template with the one name local_rank: the longest name after
-// `$` counts, so "$local_ranks" stays.
-std::string substituted(std::string_view text, std::string_view rank) {
-  constexpr std::string_view kBraced = "${local_rank}";
-  constexpr std::string_view kPlain = "$local_rank";
-  std::string result;
-  for (std::size_t i = 0; i < text.size();) {
-    const std::string_view rest = text.substr(i);
-    if (rest.starts_with("$$")) {
-      result += '$';
-      i += 2;
-    } else if (rest.starts_with(kBraced)) {
-      result += rank;
-      i += kBraced.size();
-    } else if (rest.starts_with(kPlain) &&
-               (rest.size() == kPlain.size() || !is_name_character(rest[kPlain.size()]))) {
-      result += rank;
-      i += kPlain.size();
-    } else {
-      result += text[i++];
-    }
-  }
-  return result;
-}
-
 }  // namespace
 
 Result<Command> resolve_command(const LaunchSpec& spec, const HostView& host) {
@@ -317,7 +288,8 @@ std::vector<std::string> worker_argv(const Command& command, int local_rank) {
   std::vector<std::string> argv;
   for (std::size_t i = 0; i < command.argv.size(); ++i) {
     if (command.pass_local_rank && i == command.first_arg) argv.push_back("--local-rank=" + rank);
-    argv.push_back(i == 0 ? command.argv[i] : substituted(command.argv[i], rank));
+    argv.push_back(i == 0 ? command.argv[i]
+                          : fill_template(command.argv[i], {{"local_rank", rank}}));
   }
   if (command.pass_local_rank && command.first_arg >= command.argv.size()) {
     argv.push_back("--local-rank=" + rank);

@@ -1,6 +1,7 @@
 #include "agent/output/fields.h"
 
 #include <algorithm>
+#include <cctype>
 
 namespace muster {
 namespace {
@@ -8,6 +9,10 @@ namespace {
 std::string node_rank(const RendezvousSpec& rendezvous) {
   if (rendezvous.node_rank) return std::to_string(*rendezvous.node_rank);
   return rendezvous.nnodes_max == 1 && rendezvous.spares == 0 ? "0" : "";
+}
+
+bool is_of_name(char c) {
+  return c == '_' || std::isalnum(static_cast<unsigned char>(c)) != 0;
 }
 
 }  // namespace
@@ -32,6 +37,26 @@ tl::expected<std::string, std::string> fill_fields(std::string_view text,
     text.remove_prefix(1);
   }
   return filled;
+}
+
+std::string fill_template(std::string_view text, const std::vector<Field>& fields) {
+  std::string filled;
+  for (size_t at = text.find('$'); at != std::string_view::npos; at = text.find('$')) {
+    filled.append(text.substr(0, at));
+    text.remove_prefix(at + 1);
+    const bool braced = text.starts_with('{');
+    const std::string_view rest = text.substr(braced ? 1 : 0);
+    const std::string_view name(rest.begin(), std::ranges::find_if_not(rest, is_of_name));
+    const auto field = std::ranges::find(fields, name, &Field::name);
+    if (field != fields.end() && (!braced || rest.substr(name.size()).starts_with('}'))) {
+      filled.append(field->value);
+      text.remove_prefix(name.size() + (braced ? 2 : 0));
+    } else {
+      filled.push_back('$');
+      if (text.starts_with('$')) text.remove_prefix(1);
+    }
+  }
+  return filled.append(text);
 }
 
 std::string names_of_fields(const std::vector<Field>& fields) {

@@ -1,5 +1,5 @@
-// Expands user text with fields that muster fills in: "{host}:{rank}"; "{{" and "}}" are braces.
-// Pure.
+// Expands user text with fields that muster fills in: "{host}:{rank}", where "{{" and "}}" are
+// braces, or "$host:$rank". Pure.
 #pragma once
 
 #include <string>
@@ -20,6 +20,10 @@ struct Field {
 // Does not expand values again. The error is the first field that is unknown or lacks its brace.
 tl::expected<std::string, std::string> fill_fields(std::string_view text,
                                                    const std::vector<Field>& fields);
+
+// Expands "$name" and "${name}" like Python's string.Template: the longest name after `$` counts,
+// "$$" becomes `$`, any other `$` stays.
+std::string fill_template(std::string_view text, const std::vector<Field>& fields);
 
 // "{time}, {host}"
 std::string names_of_fields(const std::vector<Field>& fields);

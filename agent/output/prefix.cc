@@ -1,43 +1,13 @@
 #include "agent/output/prefix.h"
 
-#include <algorithm>
-#include <cctype>
-#include <map>
-
 namespace muster {
-
-namespace {
-
-bool is_of_name(char c) {
-  return c == '_' || std::isalnum(static_cast<unsigned char>(c)) != 0;
-}
-
-}  // namespace
 
 std::string tee_prefix(std::string_view text, const PrefixFacts& facts) {
   if (text.empty()) return "[" + facts.role + std::to_string(facts.local_rank) + "]:";
-  const std::map<std::string_view, std::string> values{
-      {"role_name", facts.role},
-      {"local_rank", std::to_string(facts.local_rank)},
-      {"rank", std::to_string(facts.rank)},
-      {"hostname", facts.hostname}};
-  std::string result;
-  for (size_t at = text.find('$'); at != std::string_view::npos; at = text.find('$')) {
-    result.append(text.substr(0, at));
-    text.remove_prefix(at + 1);
-    const bool braced = text.starts_with('{');
-    const std::string_view rest = text.substr(braced ? 1 : 0);
-    const std::string_view name(rest.begin(), std::ranges::find_if_not(rest, is_of_name));
-    const auto value = values.find(name);
-    if (value != values.end() && (!braced || rest.substr(name.size()).starts_with('}'))) {
-      result.append(value->second);
-      text.remove_prefix(name.size() + (braced ? 2 : 0));
-    } else {
-      result.push_back('$');
-      if (text.starts_with('$')) text.remove_prefix(1);
-    }
-  }
-  return result.append(text);
+  return fill_template(text, {{"role_name", facts.role},
+                              {"local_rank", std::to_string(facts.local_rank)},
+                              {"rank", std::to_string(facts.rank)},
+                              {"hostname", facts.hostname}});
 }
 
 std::vector<Field> log_prefix_fields(const PrefixFacts& facts) {

@@ -17,9 +17,8 @@ struct PrefixFacts {
   int local_rank = 0;
 };
 
-// Expands the template of a tee'd line's prefix, in the syntax of Python's string.Template ($name,
-// ${name}, $$; unknown names stay), with role_name, local_rank, rank and hostname; an empty one
-// gives "[<role><local rank>]:".
+// Expands the template of a tee'd line's prefix with role_name, local_rank, rank and hostname
+// (fill_template()); an empty one gives "[<role><local rank>]:".
 std::string tee_prefix(std::string_view text, const PrefixFacts& facts);
 
 // Expands the fields (fields.h) of --log-prefix and adds a blank; {time} becomes a placeholder that
