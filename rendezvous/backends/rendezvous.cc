@@ -151,23 +151,144 @@ std::unique_ptr<HostFinder> make_finder(boost::asio::io_context& io,
 class JoinedRendezvous : public Rendezvous {
  public:
   JoinedRendezvous(boost::asio::io_context& io, const RendezvousOptions& options, Handlers handlers,
-                   const std::string& advertised);
+                   const std::string& advertised)
+      : io_(io),
+        options_(options),
+        handlers_(std::move(handlers)),
+        hosting_(hosting_options(options)),
+        finder_(make_finder(io, options_, hosting_.own_agent, finder_handlers())),
+        client_(io, *finder_, client_options(advertised), client_handlers()),
+        goodbye_timer_(io) {
+    hosting_.say = handlers_.say;
+    hosting_.on_store_full = handlers_.store_full;
+    hosting_.on_keys_awaited = handlers_.keys_awaited;
+  }
 
-  void tell(News news) override;
-  void send(membership::Datagram datagram) override;
-  std::string status() override;
-  void nodes(std::function<void(std::vector<membership::NodeLine>)> done) override;
-  std::string address_towards_peers() override;
-  void close(std::function<void()> closed) override;
+  void tell(News news) override {
+    const bool ready = std::holds_alternative<member::ReadyForRound>(news);
+    std::visit([this](auto& one) { client_.post(std::move(one)); }, news);
+    if (ready && !std::exchange(begun_, true)) client_.post(member::Begin{});
+  }
+
+  void send(membership::Datagram datagram) override { client_.send(std::move(datagram)); }
+
+  std::string status() override {
+    if (coordinator_ == nullptr) return client_.status();
+    return fmt::format("{}; this node is the host: {}", client_.status(), coordinator_->status());
+  }
+
+  void nodes(std::function<void(std::vector<membership::NodeLine>)> done) override {
+    client_.nodes(std::move(done));
+  }
+
+  // The host may reach itself by loopback; the other nodes do not.
+  std::string address_towards_peers() override {
+    const std::optional<IpAddress> master = IpAddress::parse(master_addr_);
+    const bool is_ours = coordinator_ != nullptr && master && is_own_address(*master);
+    return is_ours ? master_addr_ : client_.own_address();
+  }
+
+  void close(std::function<void()> closed) override {
+    closed_ = std::move(closed);
+    if (!client_.is_over()) client_.post(member::Leaving{0, true});
+    wait_for_goodbye(kGoodbyeLooks);
+  }
 
  private:
-  MemberClient::Options client_options(const std::string& advertised) const;
-  Handlers client_handlers();
-  HostFinder::Handlers finder_handlers();
-  void host(HostFinder::Post post);
-  void step_down();
-  void wait_for_goodbye(int looks_left);
-  void leave_host();
+  MemberClient::Options client_options(const std::string& advertised) const {
+    MemberClient::Options client;
+    client.member.join = options_.join;
+    client.member.join.agent = hosting_.own_agent;
+    client.member.endpoint = endpoint_text(options_);
+    if (options_.way == RendezvousOptions::Way::etcd) {
+      client.member.remedy =
+          "check that most members of etcd run and can be reached from here, and that the node it "
+          "names as the host can";
+    } else if (options_.way == RendezvousOptions::Way::file) {
+      client.member.remedy =
+          "check that the node that the file names as the host runs and can be reached from here";
+    }
+    if (options_.join.lease > Duration::zero()) client.member.lease = options_.join.lease;
+    client.member.others_may_host = others_may_host(options_);
+    client.member.reach_timeout = options_.reach_timeout;
+    client.member.seed = random_u64();
+    client.job_id = options_.job_id;
+    client.token = options_.token;
+    // Not with etcd: its record names one host, so there is no next port to try.
+    client.only_this_job = options_.way == RendezvousOptions::Way::known_host;
+    client.advertised = advertised;
+    client.clients = options_.clients;
+    client.clients.local = std::make_shared<LocalUsers>();
+    return client;
+  }
+
+  Handlers client_handlers() {
+    Handlers on = handlers_;
+    on.round = [this](const membership::Round& formed) {
+      membership::Round round = formed;
+      master_addr_ = formed.master_addr;
+      if (options_.fixed_master_addr) round.master_addr = options_.host;
+      handlers_.round(round);
+    };
+    return on;
+  }
+
+  HostFinder::Handlers finder_handlers() {
+    return {[this](HostFinder::Post post) { host(std::move(post)); }, [this] { step_down(); },
+            [this](membership::Epoch epoch) {
+              if (coordinator_ != nullptr) coordinator_->grant(epoch);
+            },
+            [this] {
+              if (coordinator_ != nullptr) coordinator_->grant_ending();
+            },
+            [this](const std::string& line) { handlers_.say(line); }};
+  }
+
+  // Called by the finder while it dials. Other agents may connect from now on.
+  void host(HostFinder::Post post) {
+    CHECK(coordinator_ == nullptr);
+    Coordinator::Options hosting = hosting_;
+    const uint64_t instance = post.instance != 0 ? post.instance : random_u64();
+    hosting.membership.host_instance = instance;
+    hosting.membership.past = std::move(post.past);
+    hosting.hint = host_hint(options_, post.endpoint_here);
+    if (options_.fixed_master_addr && post.endpoint_here && !is_own_address(*post.endpoint_here)) {
+      handlers_.say(fmt::format(
+          "{} is no address of this machine: its own workers and other nodes can use it as "
+          "MASTER_ADDR only if the network leads it here; if it does not, give all nodes an "
+          "address of this machine",
+          options_.host));
+    }
+    if (others_may_host(options_)) {
+      hosting.round_wanted = [this, instance](const membership::Formed& round) {
+        finder_->want_round(round, instance);
+      };
+      hosting.ending_wanted = [this](const membership::End& end) { finder_->want_ending(end); };
+    }
+    coordinator_ = std::make_unique<Coordinator>(io_, std::move(post.listener), std::move(hosting));
+  }
+
+  // Another node hosts: disconnects the agents here, ours too, so that they look for it.
+  void step_down() {
+    coordinator_.reset();
+    if (std::exchange(leaves_host_, false)) closed_();
+  }
+
+  // The machine bounds how long a goodbye takes; the count guards against a bug in that.
+  void wait_for_goodbye(int looks_left) {
+    if (client_.is_over() || looks_left == 0) return leave_host();
+    call_after(goodbye_timer_, kGoodbyeLook,
+               [this, looks_left] { wait_for_goodbye(looks_left - 1); });
+  }
+
+  void leave_host() {
+    if (coordinator_ == nullptr) return closed_();
+    leaves_host_ = true;
+    coordinator_->wait_until_idle([this] {
+      leaves_host_ = false;
+      finder_->retire(closed_);
+    });
+  }
 
   boost::asio::io_context& io_;
   RendezvousOptions options_;
@@ -182,147 +303,6 @@ class JoinedRendezvous : public Rendezvous {
   std::string master_addr_;  // Where the newest round's members reach the host.
   bool begun_ = false;
 };
-
-JoinedRendezvous::JoinedRendezvous(boost::asio::io_context& io, const RendezvousOptions& options,
-                                   Handlers handlers, const std::string& advertised)
-    : io_(io),
-      options_(options),
-      handlers_(std::move(handlers)),
-      hosting_(hosting_options(options)),
-      finder_(make_finder(io, options_, hosting_.own_agent, finder_handlers())),
-      client_(io, *finder_, client_options(advertised), client_handlers()),
-      goodbye_timer_(io) {
-  hosting_.say = handlers_.say;
-  hosting_.on_store_full = handlers_.store_full;
-  hosting_.on_keys_awaited = handlers_.keys_awaited;
-}
-
-MemberClient::Options JoinedRendezvous::client_options(const std::string& advertised) const {
-  MemberClient::Options client;
-  client.member.join = options_.join;
-  client.member.join.agent = hosting_.own_agent;
-  client.member.endpoint = endpoint_text(options_);
-  if (options_.way == RendezvousOptions::Way::etcd) {
-    client.member.remedy =
-        "check that most members of etcd run and can be reached from here, and that the node it "
-        "names as the host can";
-  } else if (options_.way == RendezvousOptions::Way::file) {
-    client.member.remedy =
-        "check that the node that the file names as the host runs and can be reached from here";
-  }
-  if (options_.join.lease > Duration::zero()) client.member.lease = options_.join.lease;
-  client.member.others_may_host = others_may_host(options_);
-  client.member.reach_timeout = options_.reach_timeout;
-  client.member.seed = random_u64();
-  client.job_id = options_.job_id;
-  client.token = options_.token;
-  // Not with etcd: its record names one host, so there is no next port to try.
-  client.only_this_job = options_.way == RendezvousOptions::Way::known_host;
-  client.advertised = advertised;
-  client.clients = options_.clients;
-  client.clients.local = std::make_shared<LocalUsers>();
-  return client;
-}
-
-Rendezvous::Handlers JoinedRendezvous::client_handlers() {
-  Handlers on = handlers_;
-  on.round = [this](const membership::Round& formed) {
-    membership::Round round = formed;
-    master_addr_ = formed.master_addr;
-    if (options_.fixed_master_addr) round.master_addr = options_.host;
-    handlers_.round(round);
-  };
-  return on;
-}
-
-HostFinder::Handlers JoinedRendezvous::finder_handlers() {
-  return {[this](HostFinder::Post post) { host(std::move(post)); }, [this] { step_down(); },
-          [this](membership::Epoch epoch) {
-            if (coordinator_ != nullptr) coordinator_->grant(epoch);
-          },
-          [this] {
-            if (coordinator_ != nullptr) coordinator_->grant_ending();
-          },
-          [this](const std::string& line) { handlers_.say(line); }};
-}
-
-// Called by the finder while it dials. Other agents may connect from now on.
-void JoinedRendezvous::host(HostFinder::Post post) {
-  CHECK(coordinator_ == nullptr);
-  Coordinator::Options hosting = hosting_;
-  const uint64_t instance = post.instance != 0 ? post.instance : random_u64();
-  hosting.membership.host_instance = instance;
-  hosting.membership.past = std::move(post.past);
-  hosting.hint = host_hint(options_, post.endpoint_here);
-  if (options_.fixed_master_addr && post.endpoint_here && !is_own_address(*post.endpoint_here)) {
-    handlers_.say(fmt::format(
-        "{} is no address of this machine: its own workers and other nodes can use it as "
-        "MASTER_ADDR only if the network leads it here; if it does not, give all nodes an address "
-        "of this machine",
-        options_.host));
-  }
-  if (others_may_host(options_)) {
-    hosting.round_wanted = [this, instance](const membership::Formed& round) {
-      finder_->want_round(round, instance);
-    };
-    hosting.ending_wanted = [this](const membership::End& end) { finder_->want_ending(end); };
-  }
-  coordinator_ = std::make_unique<Coordinator>(io_, std::move(post.listener), std::move(hosting));
-}
-
-// Another node hosts: disconnects the agents here, ours too, so that they look for it.
-void JoinedRendezvous::step_down() {
-  coordinator_.reset();
-  if (std::exchange(leaves_host_, false)) closed_();
-}
-
-void JoinedRendezvous::tell(News news) {
-  const bool ready = std::holds_alternative<member::ReadyForRound>(news);
-  std::visit([this](auto& one) { client_.post(std::move(one)); }, news);
-  if (ready && !std::exchange(begun_, true)) client_.post(member::Begin{});
-}
-
-void JoinedRendezvous::send(membership::Datagram datagram) {
-  client_.send(std::move(datagram));
-}
-
-std::string JoinedRendezvous::status() {
-  if (coordinator_ == nullptr) return client_.status();
-  return fmt::format("{}; this node is the host: {}", client_.status(), coordinator_->status());
-}
-
-void JoinedRendezvous::nodes(std::function<void(std::vector<membership::NodeLine>)> done) {
-  client_.nodes(std::move(done));
-}
-
-// The host may reach itself by loopback; the other nodes do not.
-std::string JoinedRendezvous::address_towards_peers() {
-  const std::optional<IpAddress> master = IpAddress::parse(master_addr_);
-  const bool is_ours = coordinator_ != nullptr && master && is_own_address(*master);
-  return is_ours ? master_addr_ : client_.own_address();
-}
-
-void JoinedRendezvous::close(std::function<void()> closed) {
-  closed_ = std::move(closed);
-  if (!client_.is_over()) client_.post(member::Leaving{0, true});
-  wait_for_goodbye(kGoodbyeLooks);
-}
-
-// The machine bounds how long a goodbye takes; the count guards against a bug in that.
-void JoinedRendezvous::wait_for_goodbye(int looks_left) {
-  if (client_.is_over() || looks_left == 0) return leave_host();
-  call_after(goodbye_timer_, kGoodbyeLook,
-             [this, looks_left] { wait_for_goodbye(looks_left - 1); });
-}
-
-void JoinedRendezvous::leave_host() {
-  if (coordinator_ == nullptr) return closed_();
-  leaves_host_ = true;
-  coordinator_->wait_until_idle([this] {
-    leaves_host_ = false;
-    finder_->retire(closed_);
-  });
-}
 
 Result<std::unique_ptr<Rendezvous>> make_joined(boost::asio::io_context& io,
                                                 const RendezvousOptions& options,
