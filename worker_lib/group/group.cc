@@ -61,7 +61,7 @@ Group::Group(std::shared_ptr<GroupHost> host, GroupPlan plan, Members members)
 
 Group::~Group() {
   unsubscribe();
-  state_->detach();
+  state_->attach({});
   recorder_.end(ring::GroupState::closed);
 }
 

@@ -28,10 +28,6 @@ void GroupState::attach(OnFailed on_failed) {
   on_failed_ = std::move(on_failed);
 }
 
-void GroupState::detach() {
-  attach({});
-}
-
 bool GroupState::fail(const Failure& failure, Source source, const std::string& during) {
   {
     const std::lock_guard lock(mutex_);
@@ -84,11 +80,6 @@ Failure GroupState::refusal_locked() const {
   return again;
 }
 
-bool GroupState::wait_failed(Deadline until) const {
-  std::unique_lock lock(mutex_);
-  return changed_.wait_until(lock, until, [this] { return failure_.has_value(); });
-}
-
 bool GroupState::replace_told(const Failure& own, const std::string& label) {
   const std::lock_guard lock(mutex_);
   // An aborted backend returns what it was aborted with.
@@ -105,7 +96,9 @@ void GroupState::wait_for_news(const Failure& own) const {
   // rendezvous: rank 0 may host the store, which dies with it.
   const bool may_echo = own.code == ErrorCode::peer_failed || own.code == ErrorCode::backend ||
                         own.code == ErrorCode::rendezvous;
-  if (watched_ && may_echo) wait_failed(std::chrono::steady_clock::now() + kNewsPatience);
+  if (!watched_ || !may_echo) return;
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, kNewsPatience, [this] { return failure_.has_value(); });
 }
 
 Failure GroupState::explain(const Failure& own, const std::string& label) const {

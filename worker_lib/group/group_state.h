@@ -51,9 +51,9 @@ class GroupState {
         watched_(watched),
         known_ranks_(std::move(known_ranks)) {}
 
-  // Call attach() before the group is used. After detach() returns, `on_failed` is not called.
+  // Call before the group is used, and with an empty function at its end: nothing is called after
+  // that.
   void attach(OnFailed on_failed);
-  void detach();
   // Call before the group is used. Any thread may call the function, even after the group is gone.
   void name_stragglers_with(NameStragglers name_stragglers) {
     name_stragglers_ = std::move(name_stragglers);
@@ -93,7 +93,6 @@ class GroupState {
 
   Failure refusal_locked() const;
   Failure settled(const Failure& met, const std::string& label, const Call& call);
-  bool wait_failed(Deadline until) const;
   Failure with_origin(Failure own) const;
   void wait_for_news(const Failure& own) const;
   // Replaces the text of another member's earlier report of the same failure; false: there is none.
