@@ -91,10 +91,6 @@ std::string text_of_file(std::string_view path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-std::string program_name(const LaunchSpec& spec) {
-  return spec.mode == RunMode::module ? "-m " + spec.program : spec.program;
-}
-
 int launch(const ParsedCommandLine& line, const Environment& environment) {
   const auto& spec = std::get<LaunchSpec>(line.what);
   const Result<std::string> cwd = current_directory();
@@ -112,7 +108,7 @@ int launch(const ParsedCommandLine& line, const Environment& environment) {
 
   AgentInput input;
   input.spec = spec;
-  input.program = {command->executable, program_name(spec),
+  input.program = {command->executable, (spec.mode == RunMode::module ? "-m " : "") + spec.program,
                    [&command, first = spec.task ? spec.task->local_rank : 0](int local_rank) {
                      return worker_argv(*command, first + local_rank);
                    }};

@@ -38,7 +38,9 @@ class Placer {
     const Result<void> devices = one_device_each_ ? give_one_each() : share();
     if (!devices) return tl::unexpected<Error>(devices.error());
     describe_devices();
-    warn_about_the_list();
+    // An empty list has already been reported by another message.
+    if (!choice_.cut_short.empty() && !choice_.slots.empty())
+      placement_.warnings.push_back(choice_.cut_short + ": the workers see the devices before it");
     warn_about_order();
     const Result<void> cpus = bind_cpus();
     if (!cpus) return tl::unexpected<Error>(cpus.error());
@@ -49,10 +51,6 @@ class Placer {
   bool asked_for_anything() const {
     return input_.devices || one_device_each_ || !input_.spec.gpus.empty() ||
            input_.spec.numa_binding != NumaBinding::none;
-  }
-
-  std::string_view own_device_flag() const {
-    return exclusive_ ? "--gpu-binding exclusive" : "--virtual-local-rank";
   }
 
   Result<void> give_one_each() {
@@ -98,7 +96,8 @@ class Placer {
         ExitCode::environment,
         fmt::format("{}: {} need{} a device each, but there {} {}{}; start fewer workers or "
                     "make more devices visible",
-                    own_device_flag(), counted(placement_.workers.size(), "worker"),
+                    exclusive_ ? "--gpu-binding exclusive" : "--virtual-local-rank",
+                    counted(placement_.workers.size(), "worker"),
                     placement_.workers.size() == 1 ? "s" : "", available == 1 ? "is" : "are",
                     available, why));
   }
@@ -175,13 +174,6 @@ class Placer {
 
   const Gpu& gpu_of(const DeviceSlot& slot) const {
     return input_.devices->gpus[static_cast<size_t>(slot.gpu)];
-  }
-
-  // An empty list has already been reported by another message.
-  void warn_about_the_list() {
-    if (choice_.cut_short.empty() || choice_.slots.empty()) return;
-    placement_.warnings.push_back(
-        fmt::format("{}: the workers see the devices before it", choice_.cut_short));
   }
 
   // CUDA's default order is by speed: on a machine with unlike GPUs the numbers of an inherited

@@ -6,19 +6,12 @@
 #include "rendezvous/membership/random_ids.h"
 
 namespace muster {
-namespace {
-
-// The version is the path of the next entry, which the last one names.
-Keeper::Seen seen_of(RecordFound found) {
-  return {std::move(found.next), std::move(found.record), std::move(found.job)};
-}
-
-}  // namespace
 
 Result<Keeper::Seen> FileKeeper::look() {
   Result<RecordFound> found = file_.look();
   if (!found) return tl::unexpected(found.error());
-  return seen_of(std::move(*found));
+  // The version is the path of the next entry, which the last one names.
+  return Seen{std::move(found->next), std::move(found->record), std::move(found->job)};
 }
 
 void FileKeeper::wait(const Seen&, Duration patience) {

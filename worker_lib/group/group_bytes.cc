@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <numeric>
 
 #include "worker_lib/group/group.h"
 #include "worker_lib/group/shared_time.h"
@@ -46,10 +47,7 @@ Outcome<std::vector<std::string>> all_gather_bytes(Group& group, std::string_vie
                                        options);
   if (!told) return tl::unexpected(told.error());
   const std::vector<size_t> counts(lengths.begin(), lengths.end());
-  size_t sum = 0;
-  for (const size_t count : counts)
-    sum += count;
-  std::string all(sum, '\0');
+  std::string all(std::accumulate(counts.begin(), counts.end(), size_t{0}), '\0');
   const Outcome<> done = group.perform({.kind = OpKind::all_gather,
                                         .in = {bytes.data(), bytes.size(), DType::uint8},
                                         .out = byte_view(all),

@@ -251,7 +251,9 @@ class FileAttendance {
           look_at_meeting_file(at_.path, at_.derived);
       if (!record) return tl::unexpected(record.error());
       if (*record) {
-        Attempt met = try_record(**record);
+        bool is_reached = false;
+        Attempt met = meet_at_record(self_, options_, **record, at_.derived, is_reached);
+        unreached_ = is_reached ? std::nullopt : *record;
         if (!met) return tl::unexpected(met.error());
         if (*met) return std::move(**met);
       }
@@ -263,13 +265,6 @@ class FileAttendance {
   }
 
  private:
-  Attempt try_record(const MeetingRecord& record) {
-    bool is_reached = false;
-    Attempt met = meet_at_record(self_, options_, record, at_.derived, is_reached);
-    unreached_ = is_reached ? std::nullopt : std::optional(record);
-    return met;
-  }
-
   // Text for messages, if there is a record whose store was not reached.
   std::string unreached_words() const {
     return unreached_ ? ": " + words_on_unreached(*unreached_) : std::string();

@@ -23,10 +23,6 @@ constexpr std::chrono::microseconds kSocketPatience{50};
 // stopped) reaches the watch some milliseconds later and makes the better report.
 constexpr std::chrono::milliseconds kReasonGrace{150};
 
-std::chrono::nanoseconds socket_patience(int local_ranks) {
-  return usable_cores() >= local_ranks ? kSocketPatience : std::chrono::microseconds{0};
-}
-
 }  // namespace
 
 Outcome<std::unique_ptr<GroupBackend>> make_cpu_backend(GroupSetup setup) {
@@ -80,7 +76,8 @@ Outcome<> CpuBackend::make_sockets(GroupSetup& setup) {
   if (!links) return tl::unexpected(links.error());
   if (!transfer_links) return tl::unexpected(transfer_links.error());
   links_ = std::move(*links);
-  links_->patience = (*transfer_links)->patience = socket_patience(local_.size());
+  links_->patience = (*transfer_links)->patience =
+      usable_cores() >= local_.size() ? kSocketPatience : std::chrono::microseconds{0};
 
   auto acceptor = Acceptor::start(
       {.size = members_.size(),
