@@ -48,9 +48,50 @@ class NcclCall {
  public:
   explicit NcclCall(const NcclTarget& target) : t_(target) {}
 
-  void put(const Operation& op);
-  void put(const std::vector<Transfer>& transfers);
-  Outcome<> outcome() const;
+  void put(const Operation& op) {
+    switch (op.kind) {
+      case OpKind::barrier:
+        return note(t_.nccl.all_reduce(t_.barrier_word, t_.barrier_word, 1, NcclType::int32,
+                                       NcclReduction::sum, t_.comm, t_.stream));
+      case OpKind::broadcast:
+        return put_broadcast(op);
+      case OpKind::reduce:
+        return note(t_.nccl.reduce(op.in, at_root(op) ? op.out : nullptr, op.count,
+                                   unit_of(op.dtype).type, reduction_of(op.reduce, t_.ranks),
+                                   op.root, t_.comm, t_.stream));
+      case OpKind::all_reduce:
+        return note(t_.nccl.all_reduce(op.in, op.out, op.count, unit_of(op.dtype).type,
+                                       reduction_of(op.reduce, t_.ranks), t_.comm, t_.stream));
+      case OpKind::gather:
+      case OpKind::scatter:
+        return put_gather_or_scatter(op);
+      case OpKind::all_gather:
+        return put_all_gather(op);
+      case OpKind::reduce_scatter:
+        return put_reduce_scatter(op);
+      case OpKind::all_to_all:
+        return put_all_to_all(op);
+      default:
+        break;
+    }
+    CHECK(false);
+  }
+
+  void put(const std::vector<Transfer>& transfers) {
+    in_group([&] {
+      for (const Transfer& one : transfers) {
+        if (one.count == 0 || !is_fine()) continue;
+        one.kind == OpKind::send ? send(one.data, one.count, one.dtype, one.peer)
+                                 : recv(one.data, one.count, one.dtype, one.peer);
+      }
+    });
+  }
+
+  Outcome<> outcome() const {
+    if (is_fine()) return Done{};
+    return failed(ErrorCode::backend,
+                  fmt::format("NCCL failed: {}", t_.nccl.describe(result_, t_.comm)));
+  }
 
  private:
   void note(NcclResult result) {
@@ -58,174 +99,118 @@ class NcclCall {
   }
   bool is_fine() const { return result_ == NcclResult::success; }
   bool at_root(const Operation& op) const { return t_.rank == op.root; }
-  // REQUIRES: count > 0.
-  void send(const std::byte* data, size_t count, DType dtype, int peer);
-  void recv(std::byte* data, size_t count, DType dtype, int peer);
 
-  void put_broadcast(const Operation& op);
-  void put_gather_or_scatter(const Operation& op);
-  void put_all_gather(const Operation& op);
-  void put_reduce_scatter(const Operation& op);
-  void put_all_to_all(const Operation& op);
+  // REQUIRES: count > 0.
+  void send(const std::byte* data, size_t count, DType dtype, int peer) {
+    const NcclUnit unit = unit_of(dtype);
+    note(t_.nccl.send(data, count * unit.per_element, unit.type, peer, t_.comm, t_.stream));
+  }
+
+  void recv(std::byte* data, size_t count, DType dtype, int peer) {
+    const NcclUnit unit = unit_of(dtype);
+    note(t_.nccl.recv(data, count * unit.per_element, unit.type, peer, t_.comm, t_.stream));
+  }
+
+  void put_broadcast(const Operation& op) {
+    const NcclUnit unit = unit_of(op.dtype);
+    std::byte* const data = op.out != nullptr ? op.out : const_cast<std::byte*>(op.in);
+    note(t_.nccl.broadcast(data, data, op.count * unit.per_element, unit.type, op.root, t_.comm,
+                           t_.stream));
+  }
+
+  // Sends a message between the root and each rank that has a block, also from the root to itself
+  // unless its block is already in place.
+  void put_gather_or_scatter(const Operation& op) {
+    const bool gathers = op.kind == OpKind::gather;
+    if (!at_root(op)) {
+      if (op.count == 0) return;
+      gathers ? send(op.in, op.count, op.dtype, op.root)
+              : recv(op.out, op.count, op.dtype, op.root);
+      return;
+    }
+    const auto& counts = gathers ? op.recv_counts : op.send_counts;
+    for_blocks(counts, op.count, [&](int peer, size_t count, size_t first) {
+      const bool is_own = peer == t_.rank;
+      const size_t at = first * size_of(op.dtype);
+      const std::byte* const from = gathers ? op.in : op.in + at;
+      std::byte* const to = gathers ? op.out + at : op.out;
+      if (is_own && from == to) return;
+      if (is_own || !gathers) send(from, count, op.dtype, peer);
+      if (is_own || gathers) recv(to, count, op.dtype, peer);
+    });
+  }
+
+  // Turns unequal blocks into one broadcast per rank, in one NCCL group, which NCCL fuses.
+  void put_all_gather(const Operation& op) {
+    const NcclUnit unit = unit_of(op.dtype);
+    if (!op.is_v) {
+      note(t_.nccl.all_gather(op.in, op.out, op.count * unit.per_element, unit.type, t_.comm,
+                              t_.stream));
+      return;
+    }
+    for_blocks(op.recv_counts, op.count, [&](int root, size_t count, size_t first) {
+      std::byte* const to = op.out + first * size_of(op.dtype);
+      note(t_.nccl.broadcast(root == t_.rank ? op.in : to, to, count * unit.per_element, unit.type,
+                             root, t_.comm, t_.stream));
+    });
+  }
+
+  void put_reduce_scatter(const Operation& op) {
+    const NcclType type = unit_of(op.dtype).type;
+    if (!op.is_v) {
+      note(t_.nccl.reduce_scatter(op.in, op.out, op.count, type, reduction_of(op.reduce, t_.ranks),
+                                  t_.comm, t_.stream));
+      return;
+    }
+    for_blocks(op.send_counts, op.count, [&](int root, size_t count, size_t first) {
+      note(t_.nccl.reduce(op.in + first * size_of(op.dtype), root == t_.rank ? op.out : nullptr,
+                          count, type, reduction_of(op.reduce, t_.ranks), root, t_.comm,
+                          t_.stream));
+    });
+  }
+
+  void put_all_to_all(const Operation& op) {
+    const size_t width = size_of(op.dtype);
+    in_group([&] {
+      size_t sent = 0;
+      size_t received = 0;
+      for (int peer = 0; peer < t_.ranks; ++peer) {
+        const auto at = static_cast<size_t>(peer);
+        const size_t out_count = op.is_v ? op.send_counts[at] : op.count;
+        const size_t in_count = op.is_v ? op.recv_counts[at] : op.count;
+        if (out_count > 0 && is_fine()) send(op.in + sent * width, out_count, op.dtype, peer);
+        if (in_count > 0 && is_fine()) recv(op.out + received * width, in_count, op.dtype, peer);
+        sent += out_count;
+        received += in_count;
+      }
+    });
+  }
 
   // Calls `body()` within one NCCL group.
   template <typename Body>
-  void in_group(const Body& body);
+  void in_group(const Body& body) {
+    note(t_.nccl.group_start());
+    if (!is_fine()) return;
+    body();
+    note(t_.nccl.group_end());
+  }
+
   // Calls `each(peer, count, first)` for every non-empty block, in one NCCL group.
   template <typename Each>
-  void for_blocks(const std::vector<size_t>& counts, size_t count, const Each& each);
+  void for_blocks(const std::vector<size_t>& counts, size_t count, const Each& each) {
+    in_group([&] {
+      size_t first = 0;
+      for (int peer = 0; peer < t_.ranks; ++peer) {
+        const size_t size = counts.empty() ? count : counts[static_cast<size_t>(peer)];
+        if (size > 0 && is_fine()) each(peer, size, first);
+        first += size;
+      }
+    });
+  }
 
   const NcclTarget& t_;
   NcclResult result_ = NcclResult::success;
 };
-
-template <typename Body>
-void NcclCall::in_group(const Body& body) {
-  note(t_.nccl.group_start());
-  if (!is_fine()) return;
-  body();
-  note(t_.nccl.group_end());
-}
-
-template <typename Each>
-void NcclCall::for_blocks(const std::vector<size_t>& counts, size_t count, const Each& each) {
-  in_group([&] {
-    size_t first = 0;
-    for (int peer = 0; peer < t_.ranks; ++peer) {
-      const size_t size = counts.empty() ? count : counts[static_cast<size_t>(peer)];
-      if (size > 0 && is_fine()) each(peer, size, first);
-      first += size;
-    }
-  });
-}
-
-Outcome<> NcclCall::outcome() const {
-  if (is_fine()) return Done{};
-  return failed(ErrorCode::backend,
-                fmt::format("NCCL failed: {}", t_.nccl.describe(result_, t_.comm)));
-}
-
-void NcclCall::put(const Operation& op) {
-  switch (op.kind) {
-    case OpKind::barrier:
-      return note(t_.nccl.all_reduce(t_.barrier_word, t_.barrier_word, 1, NcclType::int32,
-                                     NcclReduction::sum, t_.comm, t_.stream));
-    case OpKind::broadcast:
-      return put_broadcast(op);
-    case OpKind::reduce:
-      return note(t_.nccl.reduce(op.in, at_root(op) ? op.out : nullptr, op.count,
-                                 unit_of(op.dtype).type, reduction_of(op.reduce, t_.ranks), op.root,
-                                 t_.comm, t_.stream));
-    case OpKind::all_reduce:
-      return note(t_.nccl.all_reduce(op.in, op.out, op.count, unit_of(op.dtype).type,
-                                     reduction_of(op.reduce, t_.ranks), t_.comm, t_.stream));
-    case OpKind::gather:
-    case OpKind::scatter:
-      return put_gather_or_scatter(op);
-    case OpKind::all_gather:
-      return put_all_gather(op);
-    case OpKind::reduce_scatter:
-      return put_reduce_scatter(op);
-    case OpKind::all_to_all:
-      return put_all_to_all(op);
-    default:
-      break;
-  }
-  CHECK(false);
-}
-
-void NcclCall::send(const std::byte* data, size_t count, DType dtype, int peer) {
-  const NcclUnit unit = unit_of(dtype);
-  note(t_.nccl.send(data, count * unit.per_element, unit.type, peer, t_.comm, t_.stream));
-}
-
-void NcclCall::recv(std::byte* data, size_t count, DType dtype, int peer) {
-  const NcclUnit unit = unit_of(dtype);
-  note(t_.nccl.recv(data, count * unit.per_element, unit.type, peer, t_.comm, t_.stream));
-}
-
-void NcclCall::put_broadcast(const Operation& op) {
-  const NcclUnit unit = unit_of(op.dtype);
-  std::byte* const data = op.out != nullptr ? op.out : const_cast<std::byte*>(op.in);
-  note(t_.nccl.broadcast(data, data, op.count * unit.per_element, unit.type, op.root, t_.comm,
-                         t_.stream));
-}
-
-// Sends a message between the root and each rank that has a block, also from the root to itself
-// unless its block is already in place.
-void NcclCall::put_gather_or_scatter(const Operation& op) {
-  const bool gathers = op.kind == OpKind::gather;
-  if (!at_root(op)) {
-    if (op.count == 0) return;
-    gathers ? send(op.in, op.count, op.dtype, op.root) : recv(op.out, op.count, op.dtype, op.root);
-    return;
-  }
-  const auto& counts = gathers ? op.recv_counts : op.send_counts;
-  for_blocks(counts, op.count, [&](int peer, size_t count, size_t first) {
-    const bool is_own = peer == t_.rank;
-    const size_t at = first * size_of(op.dtype);
-    const std::byte* const from = gathers ? op.in : op.in + at;
-    std::byte* const to = gathers ? op.out + at : op.out;
-    if (is_own && from == to) return;
-    if (is_own || !gathers) send(from, count, op.dtype, peer);
-    if (is_own || gathers) recv(to, count, op.dtype, peer);
-  });
-}
-
-// Turns unequal blocks into one broadcast per rank, in one NCCL group, which NCCL fuses.
-void NcclCall::put_all_gather(const Operation& op) {
-  const NcclUnit unit = unit_of(op.dtype);
-  if (!op.is_v) {
-    note(t_.nccl.all_gather(op.in, op.out, op.count * unit.per_element, unit.type, t_.comm,
-                            t_.stream));
-    return;
-  }
-  for_blocks(op.recv_counts, op.count, [&](int root, size_t count, size_t first) {
-    std::byte* const to = op.out + first * size_of(op.dtype);
-    note(t_.nccl.broadcast(root == t_.rank ? op.in : to, to, count * unit.per_element, unit.type,
-                           root, t_.comm, t_.stream));
-  });
-}
-
-void NcclCall::put_reduce_scatter(const Operation& op) {
-  const NcclType type = unit_of(op.dtype).type;
-  if (!op.is_v) {
-    note(t_.nccl.reduce_scatter(op.in, op.out, op.count, type, reduction_of(op.reduce, t_.ranks),
-                                t_.comm, t_.stream));
-    return;
-  }
-  for_blocks(op.send_counts, op.count, [&](int root, size_t count, size_t first) {
-    note(t_.nccl.reduce(op.in + first * size_of(op.dtype), root == t_.rank ? op.out : nullptr,
-                        count, type, reduction_of(op.reduce, t_.ranks), root, t_.comm, t_.stream));
-  });
-}
-
-void NcclCall::put_all_to_all(const Operation& op) {
-  const size_t width = size_of(op.dtype);
-  in_group([&] {
-    size_t sent = 0;
-    size_t received = 0;
-    for (int peer = 0; peer < t_.ranks; ++peer) {
-      const auto at = static_cast<size_t>(peer);
-      const size_t out_count = op.is_v ? op.send_counts[at] : op.count;
-      const size_t in_count = op.is_v ? op.recv_counts[at] : op.count;
-      if (out_count > 0 && is_fine()) send(op.in + sent * width, out_count, op.dtype, peer);
-      if (in_count > 0 && is_fine()) recv(op.out + received * width, in_count, op.dtype, peer);
-      sent += out_count;
-      received += in_count;
-    }
-  });
-}
-
-void NcclCall::put(const std::vector<Transfer>& transfers) {
-  in_group([&] {
-    for (const Transfer& one : transfers) {
-      if (one.count == 0 || !is_fine()) continue;
-      one.kind == OpKind::send ? send(one.data, one.count, one.dtype, one.peer)
-                               : recv(one.data, one.count, one.dtype, one.peer);
-    }
-  });
-}
 
 }  // namespace
 
