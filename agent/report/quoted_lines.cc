@@ -128,22 +128,9 @@ std::vector<std::string> end_of_quote(std::vector<std::string> quoted, size_t li
   return shown;
 }
 
-}  // namespace
-
-std::string library_of(std::string_view path) {
-  for (const std::string_view folder : {"/site-packages/", "/dist-packages/"}) {
-    const size_t at = path.rfind(folder);
-    if (at == std::string_view::npos) continue;
-    const std::string_view rest = path.substr(at + folder.size());
-    const std::string_view name = rest.substr(0, rest.find('/'));
-    return std::string(name.ends_with(".py") ? name.substr(0, name.size() - 3) : name);
-  }
-  const bool is_of_python = path.starts_with("<frozen ") || contains(path, "/lib/python3");
-  return is_of_python ? "Python" : "";
-}
-
-std::vector<std::string> quoted_lines(std::string_view raw, size_t lines_max,
-                                      size_t characters_max) {
+// Quotes once. What a quote leaves out may have kept two tracebacks apart, so that a quote of the
+// quote is shorter.
+std::vector<std::string> quote_once(std::string_view raw, size_t lines_max, size_t characters_max) {
   const MessageLines lines(raw);  // Also those within a log entry of JSON.
   std::string text;
   for (size_t at = 0; at < lines.size(); ++at)
@@ -162,6 +149,31 @@ std::vector<std::string> quoted_lines(std::string_view raw, size_t lines_max,
   }
   append_frames(std::move(frames), quoted);
   return end_of_quote(std::move(quoted), lines_max);
+}
+
+}  // namespace
+
+std::string library_of(std::string_view path) {
+  for (const std::string_view folder : {"/site-packages/", "/dist-packages/"}) {
+    const size_t at = path.rfind(folder);
+    if (at == std::string_view::npos) continue;
+    const std::string_view rest = path.substr(at + folder.size());
+    const std::string_view name = rest.substr(0, rest.find('/'));
+    return std::string(name.ends_with(".py") ? name.substr(0, name.size() - 3) : name);
+  }
+  const bool is_of_python = path.starts_with("<frozen ") || contains(path, "/lib/python3");
+  return is_of_python ? "Python" : "";
+}
+
+std::vector<std::string> quoted_lines(std::string_view raw, size_t lines_max,
+                                      size_t characters_max) {
+  std::vector<std::string> quoted = quote_once(raw, lines_max, characters_max);
+  for (;;) {
+    const std::string text = fmt::format("{}", fmt::join(quoted, "\n"));
+    std::vector<std::string> again = quote_once(text, lines_max, characters_max);
+    if (again.size() >= quoted.size()) return quoted;
+    quoted = std::move(again);
+  }
 }
 
 }  // namespace muster

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
@@ -149,6 +150,20 @@ RC_GTEST_PROP(QuotedLines, ChangeNothingInAQuote, ()) {
   for (const std::string& line : once)
     again += line + "\n";
   RC_ASSERT(quoted_lines(again, lines_max) == once);
+}
+
+// Its first line, which the quote leaves out, had made the first message another one.
+TEST(QuotedLines, AQuoteOfAQuoteIsTheSameThoughTheFirstLinesWereCut) {
+  const std::string thrown =
+      "terminate called after throwing an instance of 'x'\n  what():  boom\n";
+  const std::string panic = "thread 'main' panicked at a.rs:\n  File \"a.py\", line 1\n";
+  const std::string raw = "thread 'main' panicked at a.rs:\n" + thrown + panic +
+                          "\n\n\n\nValueError: boom\n" + panic + "  | \n" + thrown + " " + thrown +
+                          "!";
+  for (size_t most = 4; most < 20; ++most) {
+    const std::vector<std::string> quoted = quoted_lines(raw, most);
+    EXPECT_EQ(quoted_lines(fmt::format("{}", fmt::join(quoted, "\n")), most), quoted) << most;
+  }
 }
 
 }  // namespace
