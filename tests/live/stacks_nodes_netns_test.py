@@ -5,6 +5,7 @@ Two nodes with networks of their own, two ranks on each. The native ranks are $M
 while the others wait for it in all_reduce #31. py-spy is the one in $MUSTER_TORCH_VENV.
 """
 import json
+import glob
 import os
 import signal
 import time
@@ -132,13 +133,22 @@ class WholeJob(TwoNodes):
 
 
 class NodesWithoutAnAnswer(TwoNodes):
+    def stop(self, pid):
+        """Each thread stops on its own: one may still answer for a moment."""
+        os.kill(pid, signal.SIGSTOP)
+        self.addCleanup(os.kill, pid, signal.SIGCONT)
+        def states():
+            for path in glob.glob(f"/proc/{pid}/task/*/stat"):
+                with open(path) as f:
+                    yield f.read().rpartition(") ")[2][0]
+        wait_for(lambda: set(states()) == {"T"}, "all of its threads are stopped")
+
     def test_a_stopped_agent_costs_one_line(self):
         """The stopped agent costs one line; the answers of the others are shown."""
         self.start_nodes("--lease", 30)
         self.wait_for_the_others()
         agent = self.jobs[1].agent()
-        os.kill(agent, signal.SIGSTOP)
-        self.addCleanup(os.kill, agent, signal.SIGCONT)
+        self.stop(agent)
         for command, promise_s in ("records", 3), ("stacks", 5):
             code, out, err = self.ask_in_time(promise_s, self.jobs[0], command)
             self.assertRegex(err, r"^musterctl: node2 \(ranks 2-3\): no answer within \d+ s\n$")
@@ -154,8 +164,7 @@ class NodesWithoutAnAnswer(TwoNodes):
         self.start_nodes("--lease", 30)
         self.wait_for_the_others()
         agent = self.jobs[0].agent()
-        os.kill(agent, signal.SIGSTOP)
-        self.addCleanup(os.kill, agent, signal.SIGCONT)
+        self.stop(agent)
         code, out, err = self.ask_in_time(1, self.jobs[1], "records")
         self.assertEqual(err, "musterctl: ranks 0-1: the job's host has not said which node has them; try again\n")
         self.assertEqual((code, [line.split()[1] for line in out.splitlines()]), (1, ["2", "3"]))
