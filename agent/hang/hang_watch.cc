@@ -62,7 +62,6 @@ void HangWatch::begin(const WatchedRound& round) {
 void HangWatch::started(int local_rank, pid_t pid, std::string device) {
   const int rank = round_.base_rank + local_rank;
   node_.started(rank, pid);
-  job_.started(rank, pid);
   ++running_;
   if (!reporter_) return;
   reporter_->started(rank, pid, std::move(device));
@@ -145,7 +144,7 @@ void HangWatch::tell_clock() {
 }
 
 void HangWatch::keys_awaited(std::vector<AwaitedKeys> waits) {
-  if (judges()) return job_.keys_awaited(waits);
+  if (judges()) return job_.keys_awaited(waits, node_.pids());
   callbacks_.send(0, letter_of(Letter::keys, encode_awaited(std::move(waits), kKeysBytesMax)));
 }
 
@@ -162,7 +161,7 @@ void HangWatch::hear(int node_rank, std::string_view payload, Instant then, Dura
     if (judges() && arrivals && error <= kClockErrorMax) job_.arrived(node_rank, *arrivals, error);
   } else if (kind == Letter::keys) {
     const auto waits = decode_awaited(payload);
-    if (judges() && waits) job_.keys_awaited(*waits);
+    if (judges() && waits) job_.keys_awaited(*waits, node_.pids());
   } else if (kind == Letter::clock && node_rank == 0) {
     int64_t there = 0;
     FieldReader reader(payload);

@@ -27,7 +27,6 @@ void JobWatch::begin(const WatchedRound& round) {
   settle();
   round_ = round;
   others_.reset();
-  own_pids_.clear();
   if (round.nodes > 1) others_.emplace(round.world_size, round.base_rank, round.workers);
   is_watching_ = true;
   has_failure_ = is_ending_ = false;
@@ -98,20 +97,21 @@ void JobWatch::arrived(int node_rank, const std::vector<Arrivals>& arrivals, Dur
 }
 
 // A client is the rank of whose processes one has its process id on its node.
-void JobWatch::keys_awaited(const std::vector<AwaitedKeys>& waits) {
+void JobWatch::keys_awaited(const std::vector<AwaitedKeys>& waits,
+                            const std::vector<pid_t>& own_pids) {
   constexpr size_t kUnsureMax = 64;
   if (!is_watching_) return;
   std::multimap<int, int> ranks;                         // By node rank.
   std::multimap<pid_t, std::pair<int, int>> by_process;  // Node rank and rank.
   for (int rank = 0; rank < round_.world_size; ++rank) {
-    const auto own = own_pids_.find(rank);
+    const auto own = static_cast<size_t>(rank - round_.base_rank);
+    const bool is_own = rank >= round_.base_rank && own < own_pids.size();
     const RemoteNodes::Place* const place = place_of(rank);
-    if (own == own_pids_.end() && place == nullptr) continue;
-    const bool is_own = own != own_pids_.end();
+    if (!is_own && place == nullptr) continue;
     const int node = is_own ? round_.node_rank : place->node_rank;
     ranks.emplace(node, rank);
     const auto [records, waits_below] = detector_.processes_of(rank);
-    for (const pid_t pid : std::set{is_own ? own->second : place->pid, records, waits_below}) {
+    for (const pid_t pid : std::set{is_own ? own_pids[own] : place->pid, records, waits_below}) {
       if (pid > 0) by_process.emplace(pid, std::pair(node, rank));
     }
   }

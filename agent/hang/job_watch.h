@@ -69,10 +69,8 @@ class JobWatch {
   // When a node's ranks made their calls, on our clock; wrong by at most `error`.
   void arrived(int node_rank, const std::vector<Arrivals>& arrivals, Duration error);
 
-  // A worker of this node has been started.
-  void started(int rank, pid_t pid) { own_pids_[rank] = pid; }
-  // What the store's clients wait for; see JobStore.
-  void keys_awaited(const std::vector<AwaitedKeys>& waits);
+  // What the store's clients wait for; see JobStore. `own_pids`: of this node's workers.
+  void keys_awaited(const std::vector<AwaitedKeys>& waits, const std::vector<pid_t>& own_pids);
 
   // Covers the time since the last report.
   void report_stragglers();
@@ -105,7 +103,6 @@ class JobWatch {
   Detector detector_;
   WatchedRound round_;
   std::optional<RemoteNodes> others_;  // Set in a job of several nodes.
-  std::map<int, pid_t> own_pids_;      // By rank.
   bool is_watching_ = false;
   bool has_failure_ = false;
   bool is_ending_ = false;    // True if end() waits for an explanation.

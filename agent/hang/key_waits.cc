@@ -33,8 +33,8 @@ bool waits_at_store(const Life& life, int store_port) {
   using enum LifeState;
   if (!is_one_of(life.state, {asking, sleeping, blocked}) || !life.call) return false;
   if (life.target.ends_with(fmt::format(":{}", store_port))) return true;
-  return life.target.empty() &&
-         is_one_of<std::string_view>(life.call->name, {"poll", "ppoll", "select", "pselect6"});
+  return life.target.empty() && (polls(*life.call) || is_one_of<std::string_view>(
+                                                          life.call->name, {"select", "pselect6"}));
 }
 
 Class class_of_suspect(const Suspect& suspect) {

@@ -268,8 +268,7 @@ class Looker {
     const SystemCall& call = *look_.call;
     look_.is_outside = is_one_of<std::string_view>(call.name, {"accept", "accept4", "connect"});
     const bool writes = is_one_of<std::string_view>(call.name, {"write", "writev"});
-    const bool polls = is_one_of<std::string_view>(call.name, {"poll", "ppoll"});
-    if (look_.is_outside || (!writes && !polls && !reads(call))) return nullptr;
+    if (look_.is_outside || (!writes && !polls(call) && !reads(call))) return nullptr;
     std::vector<pid_t> tree;
     for (const Process& one : processes_)
       tree.push_back(one.pid);

@@ -202,6 +202,13 @@ void NodeWatch::was_held(int rank) {
   if (Worker* const one = worker(rank)) one->look.reset();
 }
 
+std::vector<pid_t> NodeWatch::pids() const {
+  std::vector<pid_t> pids;
+  for (const Worker& one : workers_)
+    pids.push_back(one.pid);
+  return pids;
+}
+
 void NodeWatch::look_at_processes() {
   const auto now = std::chrono::steady_clock::now();
   if (wanted_.empty() || now < next_processes_) return;

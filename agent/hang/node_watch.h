@@ -58,6 +58,7 @@ class NodeWatch {
   void look_at(const std::vector<int>& ranks);
   // Drops the last sample of a rank that we stopped: a state takes two samples after that.
   void was_held(int rank);
+  std::vector<pid_t> pids() const;  // By local rank; 0: not running.
 
  private:
   struct Worker {

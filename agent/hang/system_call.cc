@@ -232,6 +232,10 @@ bool reads(const SystemCall& call) {
              call.name, {"read", "readv", "recvfrom", "recvmsg", "recvmmsg", "select", "pselect6"});
 }
 
+bool polls(const SystemCall& call) {
+  return is_one_of<std::string_view>(call.name, {"poll", "ppoll"});
+}
+
 std::string describe(const SystemCall& call, std::string_view target) {
   if (call.name.empty()) return "a page fault";
   if (!call.is_known) return call.name;

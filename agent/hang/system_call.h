@@ -42,6 +42,9 @@ bool is_terminal(std::string_view target);
 // True for a call that waits for bytes, a signal of a descriptor that it watches included.
 bool reads(const SystemCall& call);
 
+// True for poll(2) and ppoll(2), whose descriptors /proc does not show.
+bool polls(const SystemCall& call);
+
 // "read() of a pipe (descriptor 5)", "clock_nanosleep()", "poll() with a time-out of 5.0 s".
 // `target`: the link /proc/PID/fd/N; empty: unknown.
 std::string describe(const SystemCall& call, std::string_view target);

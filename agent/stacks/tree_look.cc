@@ -37,8 +37,7 @@ Clue clue_of(const Life& life) {
   const bool sleeps = contains(life.call->name, "nanosleep");
   if (life.call->has_timer && !sleeps && life.state != LifeState::blocked) return Clue::idle;
   const bool is_at_queue =
-      life.call->waits_for == WaitsFor::thread ||
-      is_one_of<std::string_view>(life.call->name, {"poll", "ppoll"}) ||
+      life.call->waits_for == WaitsFor::thread || hang::polls(*life.call) ||
       (hang::reads(*life.call) && starts_with_any(life.target, {"pipe:", "socket:"}));
   return is_at_queue && life.state == LifeState::blocked ? Clue::may_be_idle : Clue::waits;
 }
