@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <csignal>
 #include <set>
 #include <utility>
 
@@ -13,7 +12,6 @@
 #include "agent/hang/stacks.h"
 #include "agent/job/node_answers.h"
 #include "agent/process/process_tree.h"
-#include "agent/report/cause.h"
 #include "agent/report/text.h"
 #include "rendezvous/base/stack_signal.h"
 #include "rendezvous/base/steady_now.h"
@@ -83,24 +81,17 @@ void OwnRanks::stacks(const control::StacksRequest& request, ReplyDone done) {
               StackReader::kPatience,
               [this, in_calls, main_threads = request.main_threads,
                done = std::move(done)](std::vector<RankStacks> read) {
-                HostEvidence memory = callbacks_.memory();
-                memory.more_kills = true;  // Only the kernel's log names those that were killed.
                 for (RankStacks& stacks : read) {
                   stacks.in_call = in_calls.contains(stacks.rank);
-                  complete(stacks, memory);
+                  name_lock_holders(stacks);
                   if (main_threads) keep_telling_threads(stacks);
                 }
                 done(control::Stacks{std::move(read), {}});
               });
 }
 
-// Adds what only the agent knows of the rank's processes.
-void OwnRanks::complete(RankStacks& stacks, const HostEvidence& memory) const {
+void OwnRanks::name_lock_holders(RankStacks& stacks) const {
   for (ProcessStack& process : stacks.processes) {
-    if (process.ended == "was " + describe(ExitStatus::signaled(SIGKILL))) {
-      const Cause cause = classify_kill({}, memory);
-      if (cause.kind == FailureClass::oom) process.ended = "was " + cause.sentence;
-    }
     if (process.lock_holder == 0) continue;
     for (int i = 0; i < job_.round().local_world_size; ++i) {
       if (is_at_or_below(process.lock_holder, processes_.pid(i)))
@@ -195,9 +186,11 @@ void OwnRanks::read_stacks(const std::vector<int>& local_ranks, StackLook look, 
 }
 
 void OwnRanks::look_again() {
+  HostEvidence memory = callbacks_.memory();
+  memory.more_kills = true;  // Only the kernel's log names those that were killed.
   for (PendingRead& read : std::exchange(pending_, {})) {
     for (const auto& [target, tree] : read.trees)
-      read.targets[target].tree = tree.finish();
+      read.targets[target].tree = tree.finish(memory);
     stack_reader_.read(read.targets, read.look, read.patience, std::move(read.done));
   }
 }

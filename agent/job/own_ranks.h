@@ -63,7 +63,7 @@ class OwnRanks {
   std::vector<int> local_ranks_of(const control::RankRanges& ranges) const;
   RankRing read_ring(int local_rank, size_t calls_max) const;
   std::optional<CallLine> pending_call(int local_rank, bool synchronous) const;
-  void complete(RankStacks& stacks, const HostEvidence& memory) const;
+  void name_lock_holders(RankStacks& stacks) const;
   void read_stacks(const std::vector<int>& local_ranks, StackLook look, Duration patience,
                    StackReader::Done done);
 

@@ -12,6 +12,7 @@
 
 #include "agent/hang/other_end.h"
 #include "agent/process/exit_status.h"
+#include "agent/report/cause.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/unique_fd.h"
 
@@ -42,10 +43,14 @@ Clue clue_of(const Life& life) {
   return is_at_queue && life.state == LifeState::blocked ? Clue::may_be_idle : Clue::waits;
 }
 
-std::string ended_text(int wait_status) {
+std::string ended_text(int wait_status, const HostEvidence& memory) {
   // A status that /proc hides is 0, too.
   if (wait_status == 0) return "has ended";
   const ExitStatus status = exit_status_from_wait(wait_status);
+  if (status.killed_by(SIGKILL)) {
+    const Cause cause = classify_kill({}, memory);
+    if (cause.kind == FailureClass::oom) return "was " + cause.sentence;
+  }
   return (status.signal() > 0 ? "was " : "") + describe(status);
 }
 
@@ -130,13 +135,13 @@ TreeLook::TreeLook(pid_t process, const std::vector<ProcessEntry>& all, size_t& 
   }
 }
 
-TreeFindings TreeLook::finish() const {
+TreeFindings TreeLook::finish(const HostEvidence& memory) const {
   std::multimap<Clue, ProcessStack> found;
   pid_t awaited = 0;  // The process at the end of what the first one waits for.
   for (size_t i = 0; i < tree_.size(); ++i) {
     ProcessStack process{.pid = tree_[i].pid, .name = tree_[i].name};
     if (is_over(tree_[i])) {
-      process.ended = ended_text(tree_[i].wait_status);
+      process.ended = ended_text(tree_[i].wait_status, memory);
       process.is_idle = tree_[i].wait_status == 0;
       found.emplace(process.is_idle ? Clue::idle : Clue::cause, std::move(process));
       continue;

@@ -14,6 +14,7 @@
 #include "agent/hang/life.h"
 #include "agent/hang/stacks.h"
 #include "agent/process/process_tree.h"
+#include "agent/report/job_report.h"
 
 namespace muster {
 
@@ -38,7 +39,8 @@ class TreeLook {
   TreeLook(pid_t process, const std::vector<ProcessEntry>& all, size_t& left);
 
   // Takes the second one: 50 ms after the first at least, or a process that polls seems to run.
-  TreeFindings finish() const;
+  // `memory`: what is known of out-of-memory kills.
+  TreeFindings finish(const HostEvidence& memory) const;
 
  private:
   std::vector<ProcessEntry> tree_;  // The process itself, then those below it.

@@ -44,7 +44,7 @@ class StuckRank {
     const TreeLook tree(pid_, descendants_of(getpid(), {}), left);
     test::pause_for(std::chrono::milliseconds(50), "two looks make a state");
     RankStacks stacks;
-    tree.finish().add_to(stacks);
+    tree.finish({}).add_to(stacks);
     return stacks;
   }
   // Waits until waits_lines() are these; "N" stands for each number.
