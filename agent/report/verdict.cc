@@ -58,12 +58,14 @@ struct AlikeAttempts {
   int first = 0;
   int last = 0;
   std::vector<int> ranks;
-  const AttemptRecord* record = nullptr;  // The first one's.
+  const AttemptRecord* record = nullptr;  // The first one's whose culprit ended by itself, if any.
 };
 
+// A rank that raises the exception may be stopped before it ends.
 bool ended_alike(const AttemptRecord& one, const AttemptRecord& other) {
-  return one.culprit && other.culprit && one.culprit->status == other.culprit->status &&
-         one.culprit->exception == other.culprit->exception;
+  if (!one.culprit || !other.culprit || one.culprit->exception != other.culprit->exception)
+    return false;
+  return one.culprit->status == other.culprit->status || !one.culprit->exception.empty();
 }
 
 std::vector<AlikeAttempts> alike_attempts(const std::vector<AttemptRecord>& attempts) {
@@ -73,7 +75,10 @@ std::vector<AlikeAttempts> alike_attempts(const std::vector<AttemptRecord>& atte
     if (alike.empty() || !ended_alike(*alike.back().record, one))
       alike.push_back({one.attempt, one.attempt, {}, &one});
     alike.back().last = one.attempt;
-    if (one.culprit) alike.back().ranks.push_back(one.culprit->rank);
+    if (!one.culprit) continue;
+    alike.back().ranks.push_back(one.culprit->rank);
+    const AttemptRecord*& record = alike.back().record;
+    if (record->culprit->status.signal() > 0 && one.culprit->status.signal() == 0) record = &one;
   }
   return alike;
 }

@@ -328,6 +328,17 @@ TEST(RenderEnd, TellsTheFirstFailureFromThoseOfLaterAttempts) {
             "Attempts 1 to 3: rank 1 exited with 1: EOFError, the same each time\n");
 }
 
+// One of the ranks is stopped for the other's failure before it has ended of its own.
+TEST(RenderEnd, CallsAttemptsAlikeThoughARankWasStoppedAsItDied) {
+  JobReport report = failed_job({sample_failure(1, ExitStatus::exited(1))});
+  report.attempts = {failed_attempt(0, 0, ExitStatus::signaled(SIGKILL)),
+                     failed_attempt(1, 0, ExitStatus::signaled(SIGTERM), "EOFError"),
+                     failed_attempt(2, 1, ExitStatus::exited(1), "EOFError")};
+  EXPECT_EQ(attempts_in(report),
+            "Attempt 0: rank 0 killed by SIGKILL, 1.3 s after its start\n"
+            "Attempts 1 to 2: ranks 0-1 exited with 1: EOFError, the same each time\n");
+}
+
 TEST(RenderEnd, LeavesOutTheMiddleOfManyAttempts) {
   JobReport report = failed_job({sample_failure(1, ExitStatus::exited(1))});
   for (int number = 0; number < 20; ++number)
