@@ -168,6 +168,13 @@ void message_fields(auto& a, Like<ProcessStack> auto& process) {
   a("frames", process.frames);
 }
 
+void message_fields(auto& a, Like<EndedThread> auto& thread) {
+  a("name", thread.name);
+  a("error", thread.error);
+  a("site", thread.site);
+  a("ended_ago_s", thread.ended_ago_s);
+}
+
 void message_fields(auto& a, Like<RankStacks> auto& stacks) {
   a("rank", stacks.rank);
   a("pid", stacks.pid);
@@ -177,6 +184,7 @@ void message_fields(auto& a, Like<RankStacks> auto& stacks) {
   a("missing", stacks.missing);
   a("processes", stacks.processes);
   a("processes_left_out", stacks.processes_left_out);
+  a("ended_thread", stacks.ended_thread);
 }
 
 void message_fields(auto& a, Like<Records> auto& records) {
@@ -231,7 +239,8 @@ void reply_fields(auto& a, Like<Error> auto& error) {
 
 // A message that stands alone in a field.
 template <typename Message>
-concept Single = std::same_as<Message, JobStatus> || std::same_as<Message, CallLine>;
+concept Single = std::same_as<Message, JobStatus> || std::same_as<Message, CallLine> ||
+                 std::same_as<Message, EndedThread>;
 
 struct Writer {
   json object = json::object();

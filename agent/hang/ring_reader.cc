@@ -435,12 +435,22 @@ std::optional<FailureRecord> RingReader::reported() const {
 }
 
 std::optional<Departure> RingReader::departure(pid_t worker) const {
+  std::optional<Departure> note = noted(worker);
+  return note && note->kind != DepartureKind::thread_ended ? std::move(note) : std::nullopt;
+}
+
+std::optional<Departure> RingReader::ended_thread(pid_t worker) const {
+  std::optional<Departure> note = noted(worker);
+  return note && note->kind == DepartureKind::thread_ended ? std::move(note) : std::nullopt;
+}
+
+std::optional<Departure> RingReader::noted(pid_t worker) const {
   const ring::DepartureNote& note = ring_->notes.departure;
   const uint64_t time_ns = load(note.time_ns);
   const uint64_t what = load(note.what);
   const uint64_t kind = what & 0xff;
   const bool is_sound = time_ns != 0 && time_ns <= INT64_MAX && (what >> 32) <= INT_MAX &&
-                        kind != 0 && kind <= static_cast<uint64_t>(DepartureKind::uncaught);
+                        kind != 0 && kind <= static_cast<uint64_t>(DepartureKind::thread_ended);
   if (!is_sound) return std::nullopt;
   Departure departure{.time_ns = static_cast<int64_t>(time_ns),
                       .kind = static_cast<DepartureKind>(kind),

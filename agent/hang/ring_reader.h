@@ -149,6 +149,8 @@ class RingReader {
   // How the rank's program began to end; nullopt: it did not, malformed, being written, or noted by
   // another program: neither the worker nor the process that records.
   std::optional<Departure> departure(pid_t worker) const;
+  // The first thread that an exception ended, as long as there is no departure.
+  std::optional<Departure> ended_thread(pid_t worker) const;
 
   // nullopt: no process has attached, or others attach again and again while it is read. The caller
   // checks that `owner` is the worker or a process below it. A group whose entry is reused
@@ -177,6 +179,8 @@ class RingReader {
   };
 
   explicit RingReader(ring::Ring* ring) : ring_(ring) {}
+
+  std::optional<Departure> noted(pid_t worker) const;
 
   std::unique_ptr<ring::Ring, Unmap> ring_;  // Only warn() writes.
 };

@@ -12,6 +12,7 @@
 #include "agent/report/quoted_lines.h"
 #include "agent/report/text.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/base/time.h"
 
 namespace muster {
 namespace {
@@ -122,6 +123,13 @@ std::string wait_reason(const ProcessStack& process) {
       process.lock_holder_rank < 0 ? "" : fmt::format(", rank {}", process.lock_holder_rank));
 }
 
+std::string ended_thread_text(const EndedThread& thread) {
+  const std::string site = thread.site.empty() ? "" : fmt::format(" ({})", clean_line(thread.site));
+  return fmt::format("thread {} ended {} ago of {}{}", clean_line(thread.name, 64),
+                     duration_text(from_seconds(thread.ended_ago_s)), clean_line(thread.error),
+                     site);
+}
+
 std::string child_text(const ProcessStack& child) {
   if (!child.ended.empty()) return " " + clean_line(child.ended);
   std::string text = child.doing.empty() ? "" : ": " + clean_line(child.doing);
@@ -170,6 +178,7 @@ void add_threads(const RankStacks& rank, bool with_heading, std::string& text) {
     for (const StackFrame& frame : thread.frames)
       text += fmt::format("      {}\n", frame_text(frame));
   }
+  if (rank.ended_thread) text += fmt::format("    {}\n", ended_thread_text(*rank.ended_thread));
 }
 
 bool is_word(char c) {
@@ -259,6 +268,7 @@ std::vector<std::string> waits_lines(const RankStacks& rank) {
   std::vector<std::string> lines;
   if (std::string reason = wait_reason(rank.processes.front()); !reason.empty())
     lines.push_back(std::move(reason));
+  if (rank.ended_thread) lines.push_back(ended_thread_text(*rank.ended_thread));
   RankStacks telling = rank;
   keep_telling_threads(telling);
   for (size_t i = 1; i < telling.threads.size(); ++i)

@@ -8,6 +8,7 @@
 // Pure: a child process reads them (stack_child.h), and nothing here trusts their text.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -52,6 +53,16 @@ struct ProcessStack {
   friend bool operator==(const ProcessStack&, const ProcessStack&) = default;
 };
 
+// A thread that an exception ended, while the program went on.
+struct EndedThread {
+  std::string name;
+  std::string error;  // "ValueError: bad record"
+  std::string site;   // "data.py:12 read"; empty: unknown.
+  double ended_ago_s = 0;
+
+  friend bool operator==(const EndedThread&, const EndedThread&) = default;
+};
+
 struct RankStacks {
   int rank = 0;
   pid_t pid = 0;                     // The worker's.
@@ -62,6 +73,7 @@ struct RankStacks {
   // The one that was read, then those below it, the most telling first. Empty: not looked at.
   std::vector<ProcessStack> processes{};
   int processes_left_out = 0;
+  std::optional<EndedThread> ended_thread{};
 
   friend bool operator==(const RankStacks&, const RankStacks&) = default;
 };

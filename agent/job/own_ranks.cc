@@ -84,6 +84,7 @@ void OwnRanks::stacks(const control::StacksRequest& request, ReplyDone done) {
                 for (RankStacks& stacks : read) {
                   stacks.in_call = in_calls.contains(stacks.rank);
                   name_lock_holders(stacks);
+                  stacks.ended_thread = ended_thread(stacks.rank - job_.round().base_rank);
                   if (main_threads) keep_telling_threads(stacks);
                 }
                 done(control::Stacks{std::move(read), {}});
@@ -98,6 +99,17 @@ void OwnRanks::name_lock_holders(RankStacks& stacks) const {
         process.lock_holder_rank = job_.round().base_rank + i;
     }
   }
+}
+
+std::optional<EndedThread> OwnRanks::ended_thread(int local_rank) const {
+  const RingReader* const reader = rings_.reader(local_rank);
+  const auto noted = reader == nullptr ? std::nullopt : reader->ended_thread(pid(local_rank));
+  if (!noted) return std::nullopt;
+  const Instant when{std::chrono::nanoseconds(noted->time_ns)};
+  return EndedThread{.name = noted->threads,
+                     .error = noted->error,
+                     .site = noted->site,
+                     .ended_ago_s = to_seconds(steady_now() - when)};
 }
 
 std::vector<int> OwnRanks::local_ranks_of(const control::RankRanges& ranges) const {

@@ -64,6 +64,7 @@ class OwnRanks {
   RankRing read_ring(int local_rank, size_t calls_max) const;
   std::optional<CallLine> pending_call(int local_rank, bool synchronous) const;
   void name_lock_holders(RankStacks& stacks) const;
+  std::optional<EndedThread> ended_thread(int local_rank) const;
   void read_stacks(const std::vector<int>& local_ranks, StackLook look, Duration patience,
                    StackReader::Done done);
 

@@ -99,6 +99,31 @@ if rank == 1: os._exit(7)
 time.sleep(1000)
 """
 
+# A thread of rank 1 ends long before rank 0 fails. Then rank 1 raises the same exception itself, or leaves its group.
+THREAD = TRAIN + """
+import threading
+class Reader(threading.Thread):
+    def run(self):
+        try: {}["record"]
+        except KeyError as error: self.error = error; raise
+if rank == 1: reader = Reader(); reader.start(); reader.join()
+dist.all_reduce(tensor)
+time.sleep(0.5)
+"""
+THREAD_OF_A_VICTIM = THREAD + "train(fail)"
+THREAD_OF_THE_CULPRIT = THREAD + """
+try:
+    if rank == 1: raise RuntimeError("no more records") from reader.error
+    dist.all_reduce(tensor)
+finally:
+    dist.destroy_process_group()
+    if rank == 1: finish()
+"""
+THREAD_OF_ONE_THAT_LEAVES = THREAD + """
+if rank == 1: dist.destroy_process_group(); finish(); sys.exit()
+dist.all_reduce(tensor)
+"""
+
 # Rank 0 shows an exception by the hook, as a toolkit with an event loop does, and goes on.
 LINGERS = """
 import os, sys, threading, time
@@ -234,6 +259,21 @@ class WithTorch(DeparturesTest):
         _, result, screen = self.ends(IN_A_CALL)
         self.assertEqual(result["culprit"]["rank"], 1)
         self.assertIn("It was in all_reduce #2 of group 'world' for ", screen)
+
+    def test_a_thread_that_an_exception_ended_is_no_departure(self):
+        code, result, err = self.ends(THREAD_OF_A_VICTIM)
+        self.assertEqual((code, result["culprit"]["rank"]), (1, 0), err)
+        self.assertIn("ValueError: loss is NaN at step 50", err)
+
+    def test_the_exception_of_a_thread_that_the_program_raises_again_is_one(self):
+        code, result, err = self.ends(THREAD_OF_THE_CULPRIT)
+        self.assertEqual((code, result["culprit"]["rank"]), (1, 1), err)
+        self.assertTrue(self.exists("finished"), err)
+
+    def test_a_rank_whose_thread_has_ended_may_leave(self):
+        code, result, err = self.ends(THREAD_OF_ONE_THAT_LEAVES)
+        self.assertEqual((code == 0, result["reason"], result["culprit"]["rank"]), (False, "left_early", 1), err)
+        self.assertTrue(self.exists("finished"), err)
 
     def test_an_error_that_the_program_survived_is_forgotten(self):
         code, result, screen = self.ends(RECOVERS, "--shutdown-timeout", 3)

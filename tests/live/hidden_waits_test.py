@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What late ranks wait for is shown beyond their own main threads: children, dead ones included, file locks and threads.
+"""What late ranks wait for is shown beyond their own main threads: children and threads, dead ones included, and file locks.
 
 One job plays all scenes side by side: each rank of programs/hidden_waits.py but 0 is late for a reason of its own.
 """
@@ -20,6 +20,7 @@ SHOWN = {  # The lines that follow each rank's own.
     4: [r"child \d+ \(sleep\): sleeping in (clock_nanosleep|restart_syscall)\(\).*"],  # The latter once it was held.
     5: [r"its file lock is held by process \d+ \(\S+\), rank 1"],
     6: [r"thread \d+ \(downloader\): .*open_fifo \(\S+\) ← get_stuck \(hidden_waits.py:\d+\)"],
+    7: [r"thread reader ended [\d.]+ m?s ago of ValueError: record 12 is torn \(hidden_waits.py:\d+ read_records\)"],
 }
 
 
@@ -60,12 +61,12 @@ class HiddenWaits(LiveTest):
     def test_are_shown_after_the_notice_and_on_demand(self):
         with Job("--nproc-per-node", 1 + len(SHOWN), "--shutdown-timeout", 1, *limits(0.1), "--on-hang", "report", "--python",
                  PYTHON, os.path.join(HERE, "programs", "hidden_waits.py"), env=self.env) as job:
-            wait_for(lambda: job.stdout().count("there") == 7, job.stderr)
+            wait_for(lambda: job.stdout().count("there") == 8, job.stderr)
             with open(self.path("go"), "w"):
                 text = wait_for(lambda: (t := job.stderr().partition("where it is now:\n")[2]).endswith("\n") and t, job.stderr)
             self.check(text)
 
-            self.check(self.ask("--ranks", "1-6"))
+            self.check(self.ask("--ranks", "1-7"))
             stacks = {r["rank"]: r["processes"] for r in json.loads(self.ask("--json"))["stacks"]}
             self.assertEqual(stacks[0], [])  # It waits in a collective.
             self.assertEqual([p["name"] for p in stacks[1][1:]], ["pt_data_worker"] * 2)

@@ -1,13 +1,14 @@
 """A program of torch.distributed on gloo in which each rank but 0 is late for something outside of its own main thread.
 
-    FOLDER=/tmp/x muster --nproc-per-node 7 hidden_waits.py
+    FOLDER=/tmp/x muster --nproc-per-node 8 hidden_waits.py
 
-$FOLDER has the FIFOs "go", which rank 0 opens before it waits for the others in a barrier, and "never". Prints "there" seven
+$FOLDER has the FIFOs "go", which rank 0 opens before it waits for the others in a barrier, and "never". Prints "there" eight
 times, where the ranks, or their children and threads, get stuck.
 """
 import fcntl
 import multiprocessing.pool
 import os
+import queue
 import subprocess
 import threading
 
@@ -53,18 +54,18 @@ def start_and_kill():
 
 
 def killed_helper():
-    queue = fork.Queue()
+    results = fork.Queue()
     helper = start_and_kill()
     there()
-    queue.get()
+    results.get()
     helper.join()
 
 
 def reaped_helper():
-    queue = fork.Queue()
+    results = fork.Queue()
     start_and_kill().join()
     there()
-    queue.get()
+    results.get()
 
 
 def command():
@@ -85,9 +86,21 @@ def thread():
         downloader.join()
 
 
+def read_records():
+    there()
+    raise ValueError("record 12 is torn")
+
+
+def ended_thread():
+    records = queue.Queue()
+    threading.Thread(target=read_records, name="reader").start()
+    records.get()
+
+
 def main():
     dist.init_process_group("gloo")
-    scenes = [lambda: open_fifo("go"), loader, killed_helper, reaped_helper, command, file_lock, thread]
+    scenes = [lambda: open_fifo("go"), loader, killed_helper, reaped_helper, command, file_lock, thread,
+              ended_thread]
     rank = dist.get_rank()
     lock = open(os.path.join(FOLDER, "lock"), "w")
     if rank == 1:

@@ -29,14 +29,15 @@ shown = None  # The key of one that the program has survived.
 def note(kind, error=None, threads=""):
     """An exception stays noted, with the time of its first note, until the program forms groups again."""
     global noted
-    if os.getpid() != pid or error is None and noted:
+    if os.getpid() != pid or error is None and noted and noted[1] != ring.THREAD_ENDED:
         return
     text = site = ""
     is_same = error is not None and noted is not None and noted[0] in map(key_of, chain_of(error))
     if is_same:
         key, before, text, site, before_threads = noted
-        noted = key, max(kind, before), text, site, threads or before_threads
-        _, kind, _, _, threads = noted
+        if before != ring.THREAD_ENDED:
+            kind, threads = max(kind, before), threads or before_threads
+        noted = key, kind, text, site, threads
     elif error is not None:
         root = chain_of(error)[-1]
         text, site = text_of(root), site_of(root.__traceback__)
@@ -92,6 +93,12 @@ def uncaught(error):
         shown = key_of(error)
     elif is_failure(error):
         note(ring.UNCAUGHT, error, waited_for())
+
+
+def thread_ended(error, thread):
+    """threading.excepthook was called. The program goes on; of several threads the first one is the most telling."""
+    if noted is None and is_failure(error) and not isinstance(error, SystemExit):
+        note(ring.THREAD_ENDED, error, getattr(thread, "name", ""))
 
 
 def goes_on():

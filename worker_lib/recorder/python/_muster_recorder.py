@@ -855,6 +855,17 @@ def show_crashes():
         faulthandler.enable()
 
 
+def follow_threads(departure):
+    show = threading.excepthook
+
+    def ended(args):
+        with contextlib.suppress(Exception):
+            departure["thread_ended"](args.exc_value, args.thread)
+        show(args)
+
+    threading.excepthook = ended
+
+
 def start(c10d, departure):
     """`c10d`: torch.distributed.distributed_c10d, before any module has imported its functions."""
     if not hasattr(c10d, "_new_process_group_helper"):
@@ -867,6 +878,7 @@ def start(c10d, departure):
         recorder.ring.follow_wait(c10d.Work, recorder.guarded(recorder.waited))
     with contextlib.suppress(Exception):  # A private function, of Python 3.9 and later.
         threading._register_atexit(recorder.guarded(departure["ending"]))
+    follow_threads(departure)
     for name in ("split_group", "shrink_group"):
         follow(c10d, name, recorder.guarded(recorder.found))
     for name in ("destroy_process_group", "_abort_process_group"):

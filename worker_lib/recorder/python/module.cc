@@ -364,7 +364,9 @@ bool add_constants(PyObject* module) {
          PyModule_AddIntConstant(module, "LEFT", static_cast<long>(DepartureKind::left)) == 0 &&
          PyModule_AddIntConstant(module, "RAISED", static_cast<long>(DepartureKind::raised)) == 0 &&
          PyModule_AddIntConstant(module, "UNCAUGHT", static_cast<long>(DepartureKind::uncaught)) ==
-             0;
+             0 &&
+         PyModule_AddIntConstant(module, "THREAD_ENDED",
+                                 static_cast<long>(DepartureKind::thread_ended)) == 0;
 }
 
 }  // namespace

@@ -97,27 +97,29 @@ RankRecords some_records() {
 }
 
 RankStacks some_stacks() {
-  return {.rank = 3,
-          .pid = 4711,
-          .process = 4712,
-          .in_call = true,
-          .threads = {{4712, "main", {{"read", "/lib/libc.so.6", 0}, {"load", "a.py", 88}}},
-                      {0, "", {}}},
-          .missing = "no Python frames",
-          .processes = {{.pid = 4712,
-                         .name = "python3",
-                         .doing = "blocked in flock()",
-                         .is_sole_holder = true,
-                         .waits_for_thread = true,
-                         .lock_holder = 7,
-                         .lock_holder_name = "sh",
-                         .lock_holder_rank = 2},
-                        {.pid = 4713,
-                         .name = "python3",
-                         .ended = "exited with 1",
-                         .is_idle = true,
-                         .frames = {{"load", "a.py", 88}}}},
-          .processes_left_out = 3};
+  return {
+      .rank = 3,
+      .pid = 4711,
+      .process = 4712,
+      .in_call = true,
+      .threads = {{4712, "main", {{"read", "/lib/libc.so.6", 0}, {"load", "a.py", 88}}},
+                  {0, "", {}}},
+      .missing = "no Python frames",
+      .processes = {{.pid = 4712,
+                     .name = "python3",
+                     .doing = "blocked in flock()",
+                     .is_sole_holder = true,
+                     .waits_for_thread = true,
+                     .lock_holder = 7,
+                     .lock_holder_name = "sh",
+                     .lock_holder_rank = 2},
+                    {.pid = 4713,
+                     .name = "python3",
+                     .ended = "exited with 1",
+                     .is_idle = true,
+                     .frames = {{"load", "a.py", 88}}}},
+      .processes_left_out = 3,
+      .ended_thread = EndedThread{"prefetch", "ValueError: bad record", "data.py:12 read", 35.5}};
 }
 
 const std::vector<Reply>& replies() {

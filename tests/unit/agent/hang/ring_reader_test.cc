@@ -524,6 +524,17 @@ TEST_F(RingReaderTest, ReadsHowTheProgramBeganToEnd) {
   EXPECT_EQ(reader_.departure(4711), std::nullopt);
 }
 
+TEST_F(RingReaderTest, TellsAThreadThatEndedFromADeparture) {
+  Departure ended = kDeparture;
+  ended.kind = DepartureKind::thread_ended;
+  put_departure(ring_->notes.departure, ended);
+  EXPECT_EQ(reader_.departure(4711), std::nullopt);
+  EXPECT_EQ(reader_.ended_thread(4711), ended);
+  put_departure(ring_->notes.departure, kDeparture);
+  EXPECT_EQ(reader_.departure(4711), kDeparture);
+  EXPECT_EQ(reader_.ended_thread(4711), std::nullopt);
+}
+
 TEST_F(RingReaderTest, BelievesTheDepartureOfTheProcessThatRecords) {
   attach();
   Departure own = kDeparture;
