@@ -91,12 +91,12 @@ WAITING = ("send", "recv")
 class Call:
     """A call that is not complete. `work`: None while torch is making it."""
 
-    __slots__ = ("record", "is_synchronous", "work", "is_done", "has_failed", "thread", "age")
+    __slots__ = ("record", "is_synchronous", "work", "is_done", "has_failed", "thread", "position")
 
     def __init__(self, record, is_synchronous=False, is_done=False):
         self.record, self.is_synchronous, self.work = record, is_synchronous, None
-        self.is_done, self.has_failed, self.age = is_done, False, 0
-        self.thread = threading.get_ident()
+        self.is_done, self.has_failed = is_done, False
+        self.thread, self.position = threading.get_ident(), None
 
 
 class Recorder:
@@ -338,8 +338,10 @@ class Group:
         if operation is None:
             return
         tensors = args.input_tensors if operation[1] else args.output_tensors
-        call = self.record(sys._getframe(1).f_back, operation, tensors, args.root, not args.async_op)
+        frame = sys._getframe(1).f_back
+        call = self.record(frame, operation, tensors, args.root, not args.async_op)
         if call is not None:
+            call.position = position_of(frame)
             self.entered[args.op_id] = call
 
     def after(self, args):
@@ -424,7 +426,7 @@ class Group:
         else:
             call.is_done = True
 
-    def is_complete(self, call, frames=None):
+    def is_complete(self, call, places=None):
         """Drops the Work of a complete call, which holds its tensors. Some Works (gloo's reduce_scatter, send and recv)
         report completion only after a wait, or never; a synchronous call is then complete once its caller goes on."""
         work = call.work
@@ -432,7 +434,7 @@ class Group:
             return call.is_done
         if work.is_completed():
             self.note_failure(call, work)
-        elif not call.is_synchronous or not self.has_gone_on(call, frames):
+        elif not call.is_synchronous or not self.has_gone_on(call, places):
             return False
         call.work, call.is_done = None, True
         return True
@@ -448,11 +450,11 @@ class Group:
             call.has_failed = True
             self.ring.note_failure(self.handle, f"{type(error).__name__}: {error}")
 
-    def has_gone_on(self, call, frames):
-        """`frames`: those of all threads; None: this thread is making another call."""
-        if frames is None:
+    def has_gone_on(self, call, places):
+        """`places`: those of all threads; None: this thread is making another call."""
+        if places is None:
             return call.thread == threading.get_ident()
-        return not self.recorder.sites.is_in_torch(frames.get(call.thread))
+        return not places.get(call.thread, NOWHERE).makes_call
 
     def try_to_advance(self):
         """Leaves it to the thread that does so, if there is one."""
@@ -481,19 +483,19 @@ class Group:
         if not (self.pending or self.messages or self.sequence is not None) or not self.looking.acquire(False):
             return
         try:
-            frames = sys._current_frames()
+            places = self.recorder.sites.of_threads({call.thread for call in list(self.entered.values())})
             is_later_done = False
             for call in reversed(list(self.pending)):
                 if is_later_done and not call.is_done and self.never_completes(call):
                     call.work, call.is_done = None, True
-                is_later_done = self.is_complete(call, frames) or is_later_done
+                is_later_done = self.is_complete(call, places) or is_later_done
             for call in list(self.messages):
-                if self.is_complete(call, frames) or len(self.messages) > MESSAGES_MAX:
+                if self.is_complete(call, places) or len(self.messages) > MESSAGES_MAX:
                     self.messages.remove(call)
                     self.message_ended(call)
             self.advance()
             if self.entered:
-                self.withdraw_left(frames)
+                self.withdraw_left(places)
             if self.sequence is not None and self.within == 0:
                 self.count_others(self.pg())
             self.tell_unknown(self.has_others or bool(self.pending) and self.never_completes(self.pending[0]))
@@ -504,12 +506,12 @@ class Group:
         """True if the Work never reports completion; the call counts as complete once a later one is."""
         return not call.is_synchronous and call.work is not None and future_of(call.work) is None
 
-    def withdraw_left(self, frames):
-        """Withdraws calls that raised an exception and were the last of their threads, which have left torch."""
+    def withdraw_left(self, places):
+        """Withdraws calls that raised an exception and were the last of their threads, which have gone on. The reader believes
+        a rank's last call only after the next look (agent/hang/ring_digest.cc)."""
         def is_over(call):
-            call.age += 1
-            frame = frames.get(call.thread)
-            return call.age > 1 and frame is not None and not self.recorder.sites.is_in_torch(frame, anywhere=True)
+            place = places.get(call.thread)
+            return place is not None and call.position is not None and call.position not in place.positions
 
         self.withdraw_refused(is_over)
 
@@ -568,6 +570,15 @@ class Group:
             self.ring.set_completion_unknown(self.handle, is_unknown)
 
 
+# Whether a thread is within a function of torch that makes collectives, and the positions of its frames, if asked for.
+Place = collections.namedtuple("Place", ["makes_call", "positions"])
+NOWHERE = Place(False, ())
+
+
+def position_of(frame):
+    return None if frame is None else (id(frame.f_code), frame.f_lasti)
+
+
 class Sites:
     """The places in the program that make calls: the first frame outside of torch."""
 
@@ -616,14 +627,21 @@ class Sites:
             frame = frame.f_back
         return 0, value, waits
 
-    def is_in_torch(self, frame, anywhere=False):
-        """True within a function of torch that makes collectives; with `anywhere`, within any of torch's."""
-        while frame is not None:
+    def of_threads(self, with_positions):
+        """Where the other threads are. Drops their frames at once: a frame that has returned keeps its variables, tensors and
+        groups among them, and one's own frame among them would be a cycle."""
+        frames = sys._current_frames()
+        frames.pop(threading.get_ident(), None)
+        return {thread: self.place_of(frame, thread in with_positions) for thread, frame in frames.items()}
+
+    def place_of(self, frame, with_positions):
+        makes_call, positions = False, set()
+        while frame is not None and (with_positions or not makes_call):
             what = self.what_is(frame.f_code)
-            if what is not None and (anywhere or what[0]):
-                return True
+            makes_call = makes_call or what is not None and what[0]
+            positions.add(position_of(frame))
             frame = frame.f_back
-        return False
+        return Place(makes_call, positions)
 
 
 class Constants:
