@@ -21,6 +21,8 @@ struct CallDigest {
   Instant called{};
   std::string site;  // "train.py:88 step", "train+0x1a2b"; empty: unknown.
   bool has_failed = false;
+  // Its recorder has not looked since: it may yet withdraw the call, which was refused.
+  bool may_be_withdrawn = false;
 
   friend bool operator==(const CallDigest&, const CallDigest&) = default;
 };

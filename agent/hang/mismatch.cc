@@ -226,7 +226,12 @@ std::optional<Mismatch> CallComparison::judge(const GroupKey& key, Compared& com
     const RankState& rank = ranks[static_cast<size_t>(culprit.rank)];
     return rank.code || (rank.digest && rank.digest->at > *compared.differs_since);
   });
-  if (!at_once && !(is_settled && is_confirmed)) return std::nullopt;
+  const bool is_certain = std::ranges::none_of(compared.newest, [&](const auto& newest) {
+    const GroupDigest* const group = find_group(ranks[static_cast<size_t>(newest.first)], key);
+    const CallDigest* const call = group == nullptr ? nullptr : find_call(*group, ordinal);
+    return call != nullptr && call->may_be_withdrawn;
+  });
+  if (!at_once && !(is_settled && is_confirmed && is_certain)) return std::nullopt;
   mismatch->group = key;
   if (!by_calls) return mismatch;
   for (const Made& other : compared.calls[ordinal]) {

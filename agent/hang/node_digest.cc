@@ -48,7 +48,7 @@ void walk_signature(auto& a, Like<CallDigest> auto& made) {
   a.one_of(call.kind, ring::kLastCallKind);
   a.one_of(call.type, ring::ElementType::boolean);
   a.one_of(call.reduction, ring::Reduction::premultiplied_sum);
-  a.flags(call.is_v, call.is_synchronous, made.has_failed);
+  a.flags(call.is_v, call.is_synchronous, made.has_failed, made.may_be_withdrawn);
   a.integer(call.root);
   a.integer(call.count);
 }

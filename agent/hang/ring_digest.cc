@@ -63,6 +63,11 @@ GroupDigest group_digest(const RecordedGroup& recorded, bool is_stale) {
   return group;
 }
 
+// A recorder that looks finds only then that a call raised an exception before it was made.
+bool may_be_withdrawn(const RecordedCall& call, const RecordedState& state, bool is_stale) {
+  return state.looked && !is_stale && !call.completed && call.called > *state.looked;
+}
+
 }  // namespace
 
 RankDigest digest_of(int rank, const RecordedState& state, const std::vector<RecordedCall>& calls,
@@ -114,7 +119,8 @@ RankDigest digest_of(int rank, const RecordedState& state, const std::vector<Rec
       of_peer->is_synchronous = call.call.is_synchronous && !is_stale;
       of_peer->site = call.site;
     } else if (call.ordinal <= group.called) {
-      group.calls.push_back({call.ordinal, call.call, call.called, call.site, call.failed});
+      group.calls.push_back({call.ordinal, call.call, call.called, call.site, call.failed,
+                             may_be_withdrawn(call, state, is_stale)});
     }
   }
   return digest;

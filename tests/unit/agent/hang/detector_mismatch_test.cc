@@ -135,6 +135,23 @@ TEST(DetectorMismatch, ARefusedCallThatWasReadMakesNoMismatch) {
   EXPECT_EQ(job.said(), "");
 }
 
+TEST(DetectorMismatch, ACallThatMayBeWithdrawnIsJudgedOnlyOnceItStands) {
+  for (const bool is_withdrawn : {true, false}) {
+    FakeJob job = running_job(3);
+    for (const int rank : {0, 1})
+      job.call(rank, "world", sum_of(8));
+    job.call(2, "world", sum_of(9));
+    GroupDigest& group = job.at(2).group("world");
+    group.calls.back().may_be_withdrawn = true;
+    job.pass(milliseconds(900));
+    EXPECT_EQ(job.said(), "");
+    group.calls.back().may_be_withdrawn = false;
+    if (is_withdrawn) group.calls.back().call = sum_of(8);
+    job.pass(seconds(1));
+    EXPECT_EQ(job.said().empty(), is_withdrawn);
+  }
+}
+
 TEST(DetectorMismatch, SwappedCallsAreAMismatchOfOrder) {
   FakeJob job = running_job(3);
   ring::Call one = sum_of(8);

@@ -125,6 +125,25 @@ TEST(RingDigest, LeavesOutCallsThatWereRefusedOrAreNotCountedYet) {
   EXPECT_TRUE(digest_of(0, state, calls, kNow).groups[0].calls.empty());
 }
 
+TEST(RingDigest, TellsCallsThatTheirRecorderMayYetWithdraw) {
+  RecordedState state;
+  state.groups = {world(1)};
+  std::vector<RecordedCall> calls = {ring_call_of(1, 2, ring::CallKind::barrier)};
+  const auto may_be_withdrawn = [&](Instant now) {
+    return digest_of(0, state, calls, now).groups[0].calls[0].may_be_withdrawn;
+  };
+  calls[0].called = kNow;
+  EXPECT_FALSE(may_be_withdrawn(kNow));  // Its recorder does not look.
+  state.looked = kNow - milliseconds(1);
+  EXPECT_TRUE(may_be_withdrawn(kNow + milliseconds(100)));
+  EXPECT_FALSE(may_be_withdrawn(kNow + seconds(2)));  // It cannot look any more.
+  calls[0].completed = kNow;
+  EXPECT_FALSE(may_be_withdrawn(kNow + milliseconds(100)));
+  calls[0].completed.reset();
+  state.looked = kNow + milliseconds(1);
+  EXPECT_FALSE(may_be_withdrawn(kNow + milliseconds(100)));
+}
+
 TEST(RingDigest, ShowsWhetherAndWhereTheLastMessageIsAwaited) {
   RecordedState state;
   state.groups = {world(1)};
