@@ -151,6 +151,11 @@ Result<void> ControlPart::signal_ranks(int signal, const control::RankRanges& ra
     parts_.record.note(JobEventKind::signal_forwarded, {}, signal);
     return {};
   }
+  return ranks_of_other_nodes();
+}
+
+tl::unexpected<Error> ControlPart::ranks_of_other_nodes() {
+  const RoundView& round = job_.round();
   return fail(ExitCode::environment,
               fmt::format("none of these ranks runs on this node, which has {} to {}; ask the node "
                           "that has them",
@@ -166,6 +171,7 @@ void ControlPart::give_logs(const LogsQuery& query, ControlHandlers::LogsDone do
         if (!control::selects(query.ranks, rank)) continue;
         logs.push_back({rank, std::string(asked_for(tails[i], query, rank)), tails[i].position});
       }
+      if (logs.empty() && !tails.empty()) return done(ranks_of_other_nodes());
       done(std::move(logs));
     });
   });

@@ -57,6 +57,7 @@ class ControlPart {
   void give_status(ControlHandlers::StatusDone done);
   Result<void> signal_ranks(int signal, const control::RankRanges& ranks);
   void give_logs(const LogsQuery& query, ControlHandlers::LogsDone done);
+  tl::unexpected<Error> ranks_of_other_nodes();
 
   boost::asio::io_context& io_;
   JobSeam& job_;

@@ -52,6 +52,10 @@ class RealJob(NodesTest):
         self.assertIn("err 1", out)
         self.assertNotIn("out 0", out)
         self.assertNotIn("out 1 10\n", out)
+        for flags in ((), ("-f",)):
+            code, out, err = self.ctl("logs", *flags, "--ranks", "7")
+            self.assertEqual((code, out), (1, ""), err)
+            self.assertIn("none of these ranks runs on this node, which has 0 to 1", err)
 
     def test_a_signal_reaches_only_the_named_ranks(self):
         self.solo(f"trap 'touch {self.path('usr')}.$RANK' USR1; touch {self.path('up')}.$RANK; "
