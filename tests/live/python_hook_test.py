@@ -172,6 +172,17 @@ class Recorded(HookTest):
         go_on()
         self.assertEqual(job.wait(TORCH_LIMIT_S), 0, job.stderr())
 
+    def test_a_call_of_a_package_is_placed_in_the_program_that_uses_it(self):
+        for hook in "", "wrap":
+            job = self.start("library", MUSTER_PYTHON_HOOK=hook)
+            go_on = self.paused(job, "library")
+            for one in self.all_complete().values():
+                asked, alone = [c["site"] for c in self.collectives(one) if c["operation"] == "all_reduce"]
+                self.assertRegex(asked, r"^hook_ranks\.py:\d+ <lambda>$")
+                self.assertEqual(alone, "trainer.py:4 sync")
+            go_on()
+            self.assertEqual(job.wait(TORCH_LIMIT_S), 0, job.stderr())
+
     def test_an_error_of_the_hook_ends_only_the_recording(self):
         job = self.start("broken")
         go_on = self.paused(job, "broken")

@@ -4,6 +4,7 @@
     broken    the hook's own code fails in the middle of a call
     gil       rank 1 blocks in C, holding the GIL, while rank 0 calls all_reduce
     mismatch  rank 1 calls another operation than rank 0
+    library   calls by a package: for the program, and in a thread of the package's own
     derived   two groups are Python classes, one derived from the other
 """
 import ctypes
@@ -11,6 +12,7 @@ import gc
 import os
 import subprocess
 import sys
+import threading
 import time
 import weakref
 
@@ -174,6 +176,21 @@ class Own(dist.ProcessGroup):
 class Derived(Own):
     def allreduce(self, tensors, options):
         return super().allreduce(tensors, options)
+
+
+def library():
+    package = os.path.join(FOLDER, f"{RANK}", "site-packages")
+    os.makedirs(package, exist_ok=True)
+    with open(os.path.join(package, "trainer.py"), "w", encoding="utf-8") as file:
+        file.write("import torch.distributed as dist\n\ndef sync(tensor):\n    dist.all_reduce(tensor)\n\n"
+                   "def fit(step):\n    step()\n")
+    sys.path.insert(0, package)
+    import trainer
+    trainer.fit(lambda: trainer.sync(ONES.clone()))
+    thread = threading.Thread(target=trainer.sync, args=(ONES.clone(),))
+    thread.start()
+    thread.join()
+    pause("library")
 
 
 def derived():

@@ -580,7 +580,8 @@ def position_of(frame):
 
 
 class Sites:
-    """The places in the program that make calls: the first frame outside of torch."""
+    """The places in the program that make calls: the innermost frame outside of installed packages and Python's own
+    library; if there is none, the innermost outside of torch."""
 
     def __init__(self, ring, torch_folder, site_text):
         self.ring, self.site_text = ring, site_text
@@ -591,14 +592,16 @@ class Sites:
         self.sites = {}
 
     def what_is(self, code):
-        """None for the program's code; for torch's, two flags: it has the operator as a local, and it waits."""
+        """None for the program's code, () for that of other packages; for torch's, two flags: it has the operator as a
+        local, and it waits."""
         known = self.codes.get(id(code))
         if known is not None:
             return known[1]
         path = code.co_filename
         is_inside = path.startswith(self.inside) or path.endswith("typing_extensions.py") or "/torchinductor_" in path
         is_one = path.endswith(("distributed_c10d.py", "_functional_collectives.py"))
-        what = (is_one, is_one and code.co_name in WAITING) if is_inside else None
+        is_library = "-packages" + os.sep in path or path.startswith(STANDARD_LIBRARY)
+        what = (is_one, is_one and code.co_name in WAITING) if is_inside else () if is_library else None
         if len(self.codes) >= CODES_MAX:
             self.codes.clear()
             self.sites.clear()
@@ -611,14 +614,11 @@ class Sites:
         for _ in range(FRAMES_MAX):
             if frame is None:
                 break
-            code = frame.f_code
-            what = self.what_is(code)
+            what = self.what_is(frame.f_code)
             if what is None:
-                key = id(code), frame.f_lasti
-                site = self.sites.get(key)
-                if site is None:
-                    site = self.sites[key] = self.ring.name_site(self.site_text(frame))
-                return site, value, waits
+                return self.site_of(frame), value, waits
+            if not what:
+                return self.site_of(self.program_frame(frame) or frame), value, waits
             if what[0]:
                 waits = waits or what[1]
                 if value is None and (wants_operator or wants_tag):
@@ -626,6 +626,26 @@ class Sites:
                     value = names.get("tag") if wants_tag else names.get("op", names.get("reduceOp"))
             frame = frame.f_back
         return 0, value, waits
+
+    def program_frame(self, frame):
+        """The innermost of the program, or None. A loop of its own: a trainer's steps are dozens of frames deep."""
+        codes = self.codes
+        for _ in range(FRAMES_MAX):
+            if frame is None:
+                return None
+            known = codes.get(id(frame.f_code))
+            if (known[1] if known else self.what_is(frame.f_code)) is None:
+                return frame
+            frame = frame.f_back
+        return None
+
+    def site_of(self, frame):
+        key = id(frame.f_code), frame.f_lasti
+        site = self.sites.get(key)
+        if site is None:
+            self.what_is(frame.f_code)  # Keeps the code, and with it the key.
+            site = self.sites[key] = self.ring.name_site(self.site_text(frame))
+        return site
 
     def of_threads(self, with_positions):
         """Where the other threads are. Drops their frames at once: a frame that has returned keeps its variables, tensors and
@@ -638,7 +658,7 @@ class Sites:
         makes_call, positions = False, set()
         while frame is not None and (with_positions or not makes_call):
             what = self.what_is(frame.f_code)
-            makes_call = makes_call or what is not None and what[0]
+            makes_call = makes_call or bool(what) and what[0]
             positions.add(position_of(frame))
             frame = frame.f_back
         return Place(makes_call, positions)
