@@ -235,8 +235,12 @@ int list(const Wanted& wanted) {
   const double now =
       std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   const auto jobs = jobs_of_this_user();
-  print(wanted.json ? list_json(jobs) : list_text(jobs, now));
   const std::string hidden = jobs.empty() ? why_hidden(jobs, {}) : std::string();
+  if (wanted.json) {
+    print(list_json(jobs));
+  } else if (hidden.empty()) {
+    print(list_text(jobs, now));
+  }
   if (!hidden.empty()) complain_of({ExitCode::environment, hidden});
   return EXIT_SUCCESS;
 }

@@ -91,6 +91,9 @@ class Refused(LiveTest):
         self.assertRegex(job.stderr, f"(?m)^musterctl: cannot reach the job of pid [0-9]+{reason}")
         job = self.run_on("true", f"unset MUSTER_RUN_DIR; {ask}")
         self.assertIn(f"its folder is {self.path('run')}: set MUSTER_RUN_DIR as it was set for it", job.stderr)
+        job = self.run_on("true", f"unset MUSTER_RUN_DIR; XDG_RUNTIME_DIR={self.folder.name} {MUSTERCTL}")
+        self.assertIn(f"its folder is {self.path('run')}: set MUSTER_RUN_DIR", job.stderr)
+        self.assertEqual(job.stdout, "", "a job of this user is running")
         for command in ("setpriv --reuid 65534 --clear-groups", "unshare -m"):
             job = self.run_on("true", f"unset MUSTER_RUN_DIR; set -- $(cat /proc/$PPID/stat); {command} {MUSTERCTL} status $4")
             self.assertIn("it is a job of user 0" if "setpriv" in command else "it is in another container", job.stderr)
