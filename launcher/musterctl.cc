@@ -439,5 +439,8 @@ int run_musterctl(int argc, char** argv) {
 }  // namespace muster
 
 int main(int argc, char** argv) {
-  return muster::run_musterctl(argc, argv);
+  const int code = muster::run_musterctl(argc, argv);
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  return muster::complain_of(
+      {muster::ExitCode::environment, "cannot write all of it to standard output"});
 }

@@ -140,6 +140,14 @@ class Musterctl(unittest.TestCase):
         logs = json.loads(self.ask("logs", "--json", "--ranks", "0")[1])["logs"]
         self.assertEqual(logs, [{"rank": 0, "text": "rank 0 begins\nloss 0.5\nloss 0.4\n", "position": 32}])
 
+    def test_says_that_it_could_not_print(self):
+        self.host("job-a")
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            for args in (), ("status",), ("--help",):
+                done = subprocess.run([MUSTERCTL, *args], env=self.env, stdout=full, stderr=subprocess.PIPE, text=True,
+                                      timeout=60, check=False)
+                self.assertEqual((done.returncode, done.stderr), (1, "musterctl: cannot write all of it to standard output\n"))
+
     def test_shows_stacks(self):
         self.host("job-a", ranks=3)
         late = "  rank 0 (pid 4710): read ← load (train.py:88)\n"
