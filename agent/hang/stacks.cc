@@ -28,8 +28,12 @@ std::string_view file_name(std::string_view path) {
   return path.substr(path.rfind('/') + 1);
 }
 
+// CPython is compiled in its own folder, so that an unstripped one names its files relative to it.
 bool is_interpreter(const StackFrame& frame) {
-  return starts_with_any(frame.function, {"_Py", "Py", "cfunction_", "method_vectorcall"});
+  std::string_view file = frame.file;
+  if (file.starts_with("./")) file.remove_prefix(2);
+  return starts_with_any(frame.function, {"_Py", "Py", "cfunction_", "method_vectorcall"}) ||
+         starts_with_any(file, {"Modules/", "Objects/", "Python/", "Include/internal/"});
 }
 
 // Code that the author of the training program has not written.

@@ -144,6 +144,19 @@ TEST(Stacks, ThreadsOfTheProgramAreToldIfTheMainThreadWaitsForOne) {
   EXPECT_EQ(rank.threads.size(), 2U);
 }
 
+TEST(Stacks, AThreadInTheSourceOfAnUnstrippedInterpreterIsNotOfTheProgram) {
+  RankStacks rank = rank_in(0, {kRead, kTrain});
+  rank.threads.push_back({11,
+                          "python",
+                          {kRead,
+                           {"acquire_timed", "./Modules/_threadmodule.c", 98},
+                           {"call_function", "Python/ceval.c", 4769},
+                           {"pythread_wrapper", "Python/thread_pthread.h", 241}}});
+  rank.processes = {child_of(100, "blocked in futex()")};
+  rank.processes[0].waits_for_thread = true;
+  EXPECT_EQ(waits_lines(rank), std::vector<std::string>{});
+}
+
 TEST(Stacks, AWorkerThatWaitsForWorkDoesNoneOfItsOwn) {
   const StackFrame interpreter{"select_poll_poll", "/build/Modules/selectmodule.c", 654};
   EXPECT_TRUE(is_at_work({kRead, kItem, kStart, kTrain}));
