@@ -109,6 +109,23 @@ std::string without_repeated_tracebacks(std::string_view raw) {
   return text;
 }
 
+// Leaves out what faulthandler prints of muster's own thread in the program, the recorder's.
+std::vector<std::string> without_own_thread(std::vector<std::string> lines) {
+  for (auto begin = lines.begin(); begin != lines.end();) {
+    if (!begin->starts_with("Thread 0x")) {
+      ++begin;
+      continue;
+    }
+    auto end = std::find_if_not(begin + 1, lines.end(), is_frame);
+    const bool is_own = std::any_of(begin, end, [](const std::string& line) {
+      return contains(line, "/_muster_recorder.py\", line ");
+    });
+    if (is_own && end != lines.end() && end->empty()) ++end;
+    begin = is_own ? lines.erase(begin, end) : end;
+  }
+  return lines;
+}
+
 std::vector<std::string> end_of_quote(std::vector<std::string> quoted, size_t lines_max) {
   constexpr std::ptrdiff_t kAboveMax = 100;
   if (quoted.size() <= lines_max) return quoted;
@@ -135,8 +152,8 @@ std::vector<std::string> quote_once(std::string_view raw, size_t lines_max, size
   std::string text;
   for (size_t at = 0; at < lines.size(); ++at)
     text += lines[at].text + "\n";
-  const std::vector<std::string> all = last_lines(
-      without_repeated_tracebacks(text), std::numeric_limits<size_t>::max(), characters_max);
+  const std::vector<std::string> all = without_own_thread(last_lines(
+      without_repeated_tracebacks(text), std::numeric_limits<size_t>::max(), characters_max));
   std::vector<std::string> quoted;
   std::vector<Frame> frames;
   for (size_t at = 0; at < all.size();) {

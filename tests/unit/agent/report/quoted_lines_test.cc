@@ -111,6 +111,23 @@ TEST(QuotedLines, KeepTheInnermostFrameOfATracebackOfLibrariesAlone) {
                           "    code of g", "E: boom"));
 }
 
+TEST(QuotedLines, LeaveOutTheThreadOfTheRecorder) {
+  const std::string recorder =
+      "Thread 0x7f01 (most recent call first):\n"
+      "  File \"/usr/lib/python3.11/threading.py\", line 324 in wait\n"
+      "  File \"/run/user/1/muster/7.python/_muster_recorder.py\", line 670 in run\n\n";
+  const std::string other =
+      "Thread 0x7f02 (most recent call first):\n  File \"load.py\", line 3 in read\n\n";
+  const std::string main =
+      "Current thread 0x7f03 (most recent call first):\n  File \"train.py\", line 9 in step\n";
+  EXPECT_THAT(
+      quoted_lines("Fatal Python error: Aborted\n\n" + recorder + other + main, 30),
+      ElementsAre("Fatal Python error: Aborted", "",
+                  "Thread 0x7f02 (most recent call first):", "  File \"load.py\", line 3 in read",
+                  "", "Current thread 0x7f03 (most recent call first):",
+                  "  File \"train.py\", line 9 in step"));
+}
+
 TEST(QuotedLines, BeginWithTheProgramsFrameIfTheMessageIsLong) {
   std::string text = "Traceback (most recent call last):\n" + frame("train.py", 9, "step") +
                      frame(kModule, 1, "call") + "ValueError: keys:\n";
