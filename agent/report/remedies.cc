@@ -29,6 +29,9 @@ constexpr std::string_view kDescriptorRemedy =
 constexpr std::string_view kModuleRemedy =
     "-m takes a module that the Python that ran can import: check its spelling and the current "
     "folder; --python chooses another Python";
+constexpr std::string_view kUnwrittenRemedy =
+    "a file could not be written whole: `df -h` shows full disks; a quota or ulimit -f may limit "
+    "it too";
 constexpr std::string_view kPortRemedy =
     "another process has that port: `ss -ltnp` names it; without --master-port muster takes a free "
     "one";
@@ -83,6 +86,12 @@ constexpr std::array kKnownMessages = {
                  "a disk is full: `df -h` and `df -i` show which"},
     KnownMessage{"Disk quota exceeded", FailureClass::disk,
                  "your quota is used up: `quota -s` shows where"},
+    // torch.save() does not say why its stream refused bytes.
+    KnownMessage{"basic_ios::clear: iostream error", FailureClass::disk, kUnwrittenRemedy},
+    KnownMessage{"PytorchStreamWriter failed writing file", FailureClass::disk, kUnwrittenRemedy},
+    KnownMessage{"EOF when reading a line", FailureClass::user,
+                 "standard input has ended: only one rank reads muster's, rank 0 unless --stdin "
+                 "names another"},
     KnownMessage{"Too many open files", FailureClass::user, kDescriptorRemedy},
     KnownMessage{"received 0 items of ancdata", FailureClass::user, kDescriptorRemedy},
     // Python, libgomp, glibc's callers (OpenBLAS, Go), XLA, libomp, Rust, Java, bash, C++.

@@ -25,6 +25,13 @@ const std::vector<Example>& examples() {
       {"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total "
        "capacity of 79.14 GiB",
        FailureClass::gpu, "batch"},
+      {"RuntimeError: [enforce fail at inline_container.cc:671] . unexpected pos 1280 vs 1184 "
+       "(while handling RuntimeError: basic_ios::clear: iostream error)",
+       FailureClass::disk, "df -h"},
+      {"RuntimeError: [enforce fail at inline_container.cc:863] . PytorchStreamWriter failed "
+       "writing file data/1: file write failed",
+       FailureClass::disk, "df -h"},
+      {"EOFError: EOF when reading a line", FailureClass::user, "--stdin"},
       {"RuntimeError: CUDA error: out of memory", FailureClass::gpu, "batch"},
       {"torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.00 GiB.", FailureClass::gpu,
        "batch"},
