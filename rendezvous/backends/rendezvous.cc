@@ -258,6 +258,11 @@ class JoinedRendezvous : public Rendezvous {
           "MASTER_ADDR only if the network leads it here; if it does not, give all nodes an "
           "address of this machine",
           options_.host));
+    } else if (options_.fixed_master_addr && !post.endpoint_here) {
+      handlers_.say(fmt::format(
+          "the name '{}' has no address here, but the workers get it as MASTER_ADDR; check its "
+          "spelling, or wait until it is registered",
+          options_.host));
     }
     if (others_may_host(options_)) {
       hosting.round_wanted = [this, instance](const membership::Formed& round) {

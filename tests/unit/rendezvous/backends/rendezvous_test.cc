@@ -396,6 +396,18 @@ TEST(EndpointMeeting, TheWorkersStoreCanHaveItsOwnPort) {
   EXPECT_TRUE(StoreClient::connect(store_at(agents[0]->rounds[0])));
 }
 
+TEST(EndpointMeeting, ADesignatedHostSaysThatItsNameHasNoAddressHere) {
+  boost::asio::io_context loop;
+  RendezvousOptions options = endpoint_options(free_port(), 2, 2);
+  options.fixed_master_addr = true;
+  options.host = "no-such-host.invalid";
+  options.is_host = true;
+  TestAgent host(loop, options);
+  host.meeting().tell(member::ReadyForRound{});
+  EXPECT_TRUE(run_until(
+      loop, [&] { return host.has_said("the name 'no-such-host.invalid' has no address here"); }));
+}
+
 TEST(EndpointMeeting, ADesignatedHostHostsAndReportsATakenPort) {
   boost::asio::io_context loop;
   RendezvousOptions options = endpoint_options(free_port(), 2, 2);
