@@ -51,6 +51,7 @@ Result<std::optional<std::string>> read_text(const std::string& path) {
   if (!fd && errno == ENOENT) return std::nullopt;
   struct stat info{};
   if (!fd || fstat(fd.get(), &info) != 0) return file_trouble("read", path, errno);
+  if (S_ISDIR(info.st_mode)) return file_trouble("read", path, EISDIR);
   if (const std::string why = why_untrusted(info, geteuid()); !why.empty()) {
     return fail(ExitCode::environment,
                 fmt::format("the rendezvous file {} {}; or choose another path", path, why));

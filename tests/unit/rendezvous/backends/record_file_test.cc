@@ -223,6 +223,7 @@ TEST(RecordFile, ATooLongFileIsNoRecord) {
 TEST(RecordFile, AFolderInItsPlaceOrAMissingFolderIsAnError) {
   const SharedFolder folder;
   std::filesystem::create_directory(folder.file());
+  std::filesystem::permissions(folder.file(), std::filesystem::perms::all);  // As /tmp is.
   EXPECT_EQ(RecordFile(folder.file()).look().error(),
             (Error{ExitCode::environment,
                    "cannot read the rendezvous file " + folder.file() +
