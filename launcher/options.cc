@@ -91,7 +91,14 @@ Parsed<std::string> parse_log_prefix(const std::string& text) {
   return text;
 }
 
-void read_program(Settings& settings, const std::vector<std::string>& rest, LaunchSpec& spec) {
+// ": train.py is the value of --log-dir" if the program's name may have become that; else empty.
+std::string taken_for_program(std::span<const std::string> args) {
+  if (args.size() < 2 || args.back().empty() || args.back().front() == '-') return {};
+  return fmt::format(": {} is the value of {}", shown(args.back()), shown(args[args.size() - 2]));
+}
+
+void read_program(Settings& settings, std::span<const std::string> args,
+                  const std::vector<std::string>& rest, LaunchSpec& spec) {
   const bool module = settings.on("module");
   const bool no_python = settings.on("no-python");
   if (settings.on("run-path")) {
@@ -113,7 +120,9 @@ void read_program(Settings& settings, const std::vector<std::string>& rest, Laun
     settings.refuse("--pass-local-rank and --use-env contradict each other; give one of them");
   }
   if (rest.empty() || rest.front().empty()) {
-    settings.refuse("no program is given; usage: muster [FLAGS] PROGRAM [ARGS...], see --help");
+    settings.refuse(
+        fmt::format("no program is given{}; usage: muster [FLAGS] PROGRAM [ARGS...], see --help",
+                    rest.empty() ? taken_for_program(args) : ""));
     return;
   }
   spec.program = rest.front();
@@ -359,10 +368,10 @@ std::optional<MisplacedFlag> find_misplaced(const Settings& settings, const Laun
           shown(first), shown(spec.program), name, shown(spec.program))};
 }
 
-LaunchSpec read_spec(Settings& settings, const std::vector<std::string>& rest,
-                     const Engine& engine) {
+LaunchSpec read_spec(Settings& settings, std::span<const std::string> args,
+                     const std::vector<std::string>& rest, const Engine& engine) {
   LaunchSpec spec;
-  read_program(settings, rest, spec);
+  read_program(settings, args, rest, spec);
   settings.read("nproc-per-node", spec.nproc_per_node, parse_nproc);
   spec.role = settings.text("role", spec.role);
   settings.read("stdin", spec.stdin_rank, parse_stdin);
@@ -403,7 +412,7 @@ Result<ParsedCommandLine> parse_command_line(std::span<const std::string> args,
   if (!walked->information.empty()) return print_information(*walked, version);
   Settings settings(walked->values, environment);
   const Engine engine = read_engine(settings, environment, text_of);
-  LaunchSpec spec = read_spec(settings, walked->rest, engine);
+  LaunchSpec spec = read_spec(settings, args, walked->rest, engine);
   if (settings.error()) return tl::unexpected(*settings.error());
   if (engine.use.start) return ParsedCommandLine{*engine.use.start, {}};
   std::optional<MisplacedFlag> misplaced;

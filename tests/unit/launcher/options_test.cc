@@ -238,7 +238,12 @@ TEST(Options, AskForAProgram) {
   const std::string usage =
       "no program is given; usage: muster [FLAGS] PROGRAM [ARGS...], see --help";
   EXPECT_EQ(complaint_about_line({}), usage);
-  EXPECT_EQ(complaint_about_line({"--nnodes", "1"}), usage);
+  EXPECT_EQ(complaint_about_line({"--nnodes=1"}), usage);
+  EXPECT_EQ(complaint_about_line({"--log-dir", ""}), usage);
+  EXPECT_EQ(complaint_about_line({"--max-restarts=1", "--"}), usage);
+  const std::string of_flag = complaint_about_line({"-m", "--log-dir", "train.py"});
+  EXPECT_TRUE(of_flag.starts_with("no program is given: train.py is the value of --log-dir; "))
+      << of_flag;
   EXPECT_EQ(complaint_about_line({""}), usage);
   EXPECT_EQ(complaint_about_line({"--"}), usage);
 }
