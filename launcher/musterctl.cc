@@ -237,7 +237,7 @@ int list(const Wanted& wanted) {
   const auto jobs = jobs_of_this_user();
   const std::string hidden = jobs.empty() ? why_hidden(jobs, {}) : std::string();
   if (wanted.json) {
-    print(list_json(jobs));
+    print(control::encode(jobs));
   } else if (hidden.empty()) {
     print(list_text(jobs, now));
   }

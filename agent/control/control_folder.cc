@@ -58,8 +58,10 @@ pid_t pid_of_entry(std::string_view name) {
 JobEntry entry_of_file(const std::string& folder, pid_t pid) {
   const UniqueFd fd(open(control_entry_path(folder, pid).c_str(),
                          O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  JobEntry entry{pid, {}, {}, 0, control_socket_path(folder, pid)};
+  JobEntry entry;
   control::read_job_entry(read_up_to(fd.get(), kEntryBytesMax), entry);
+  entry.pid = pid;
+  entry.socket_path = control_socket_path(folder, pid);
   return entry;
 }
 

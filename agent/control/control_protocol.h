@@ -25,6 +25,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -168,7 +169,9 @@ std::string encode(const RankRecords& records);
 std::string encode(const RankStacks& stacks);
 // One line, without the socket's path, which follows from the file's.
 std::string encode(const JobEntry& entry);
-// Sets the fields that the line has, except the pid.
+// {"version":1,"ok":true,"jobs":[...]}
+std::string encode(std::span<const JobEntry> entries);
+// Sets the fields that the line has.
 void read_job_entry(std::string_view line, JobEntry& entry);
 
 // `line` has no newline. Fails with ExitCode::usage and a message for the other end.

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "agent/report/text.h"
 
@@ -85,15 +84,6 @@ std::string list_text(std::span<const JobEntry> jobs, double now) {
                     elapsed_text(now - job.started), without_controls(job.program)});
   }
   return table_text(rows);
-}
-
-std::string list_json(std::span<const JobEntry> jobs) {
-  nlohmann::json object{{"version", 1}, {"ok", true}, {"jobs", nlohmann::json::array()}};
-  for (const JobEntry& job : jobs) {
-    object["jobs"].push_back(
-        {{"pid", job.pid}, {"id", job.id}, {"program", job.program}, {"started", job.started}});
-  }
-  return object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
 std::string status_text(const control::JobStatus& status) {

@@ -21,7 +21,6 @@ Result<JobEntry> pick_job(std::span<const JobEntry> jobs, std::string_view name)
 
 // One line for each job under a heading. `now` is in seconds since 1970.
 std::string list_text(std::span<const JobEntry> jobs, double now);
-std::string list_json(std::span<const JobEntry> jobs);
 
 std::string status_text(const control::JobStatus& status);
 

@@ -16,7 +16,7 @@
 namespace muster {
 namespace {
 
-using wire::Json;
+using nlohmann::ordered_json;
 
 constexpr int kBundleVersion = 1;
 constexpr size_t kNameBytesMax = 256;
@@ -76,13 +76,13 @@ bool is_the_same(const control::Variable* a, const control::Variable* b) {
   return a->value == b->value && a->digest == b->digest;
 }
 
-Json value_json(const control::Variable* variable) {
+ordered_json value_json(const control::Variable* variable) {
   if (variable == nullptr) return {};
   return variable->value.value_or(kHidden);
 }
 
 // The values of a variable, that of most nodes first; null: all are the same.
-Json values_json(const OnNodes& on_nodes) {
+ordered_json values_json(const OnNodes& on_nodes) {
   struct Value {
     const control::Variable* variable = nullptr;
     std::vector<int> nodes;
@@ -100,16 +100,16 @@ Json values_json(const OnNodes& on_nodes) {
            std::tuple(a.nodes.size(), b.nodes.front());
   });
   values.resize(std::min(values.size(), kValuesMax));
-  Json list = Json::array();
+  ordered_json list = ordered_json::array();
   for (const Value& value : values)
     list.push_back({{"value", value_json(value.variable)}, {"nodes", value.nodes}});
   return list;
 }
 
-Json fitting(const Json& list, size_t bytes_max) {
-  Json kept = Json::array();
+ordered_json fitting(const ordered_json& list, size_t bytes_max) {
+  ordered_json kept = ordered_json::array();
   size_t bytes = 0;
-  for (const Json& one : list) {
+  for (const ordered_json& one : list) {
     bytes += wire::dump(one).size() + 1;
     if (bytes > bytes_max) break;
     kept.push_back(one);
@@ -117,12 +117,12 @@ Json fitting(const Json& list, size_t bytes_max) {
   return kept;
 }
 
-Json head_of(const HangBundle& bundle, size_t bytes_max) {
-  Json head;
+ordered_json head_of(const HangBundle& bundle, size_t bytes_max) {
+  ordered_json head;
   head["version"] = kBundleVersion;
   head["time"] = wall_time_iso(bundle.time);
   head["run_id"] = bundle.run_id;
-  head["verdict"] = bundle.verdict ? hang_json(*bundle.verdict) : Json();
+  head["verdict"] = bundle.verdict ? hang_json(*bundle.verdict) : ordered_json();
   head["text"] = wire::fitting_text(bundle.text, kSaidBytesMax);
   head["variables"] = fitting(differing_variables(bundle.variables), bytes_max / 8);
   head["unanswered"] = bundle.unanswered;
@@ -182,7 +182,7 @@ std::vector<int> bundle_ranks(const std::optional<HangReport>& verdict, int worl
 
 std::string bundle_file(const HangBundle& bundle, size_t bytes_max) {
   constexpr size_t kAroundLists = 64;
-  Json head = head_of(bundle, bytes_max);
+  ordered_json head = head_of(bundle, bytes_max);
   const RankList records("records", bundle.records);
   const RankList stacks("stacks", bundle.stacks);
   std::map<int, size_t> bytes_of;
@@ -219,11 +219,11 @@ nlohmann::ordered_json differing_variables(const std::vector<NodeVariables>& nod
     for (const control::Variable& variable : node.variables)
       by_name[variable.name][node.node_rank] = &variable;
   }
-  Json list = Json::array();
+  ordered_json list = ordered_json::array();
   for (auto& [name, on_nodes] : by_name) {
     for (const NodeVariables& node : nodes)
       on_nodes.try_emplace(node.node_rank, nullptr);
-    Json values = values_json(on_nodes);
+    ordered_json values = values_json(on_nodes);
     if (!values.is_null()) list.push_back({{"name", name}, {"values", std::move(values)}});
   }
   return list;

@@ -20,8 +20,8 @@ constexpr char kPmiMore = '+';
 constexpr char kPmiLast = '.';
 
 constexpr auto kPmiAnswerFields = [](auto& a, auto& answer) {
-  a.text("host", answer.host);
-  a.text("job", answer.job);
+  a("host", answer.host);
+  a("job", answer.job);
   a.number("rank", answer.rank, 0, kPmiSizeMax - 1);
   a.number("size", answer.size, 1, kPmiSizeMax);
 };
@@ -105,20 +105,18 @@ std::string encode_pmi(const Result<PmiAnswer>& answer) {
   if (answer) {
     kPmiAnswerFields(writer, *answer);
   } else {
-    writer.text("error", answer.error().message);
+    writer("error", answer.error().message);
   }
   return wire::dump(writer.take()) + "\n";
 }
 
 Result<PmiAnswer> decode_pmi(std::string_view printed) {
-  const wire::Json json = wire::Json::parse(last_line(printed), nullptr, false);
+  const wire::Json json = wire::parse(last_line(printed));
   std::string wrong;
   wire::JsonReader reader(json, wrong);
-  if (std::string error; reader.has("error")) {
-    reader.text("error", error);
-    if (wrong.empty() && !error.empty())
-      return fail(ExitCode::rendezvous, printable(error, kPmiErrorBytesMax));
-  }
+  std::string error;
+  reader.if_any("error", error);
+  if (!error.empty()) return fail(ExitCode::rendezvous, printable(error, kPmiErrorBytesMax));
   PmiAnswer answer;
   kPmiAnswerFields(reader, answer);
   if (wrong.empty() && is_pmi_host_text(answer.host) && !answer.job.empty() &&

@@ -19,27 +19,21 @@ constexpr size_t kTextBytesMax = 4096;
 constexpr std::array<std::string_view, 3> kSourceNames{"none", "nvml", "proc"};
 static_assert(kSourceNames.size() == static_cast<size_t>(DeviceSource::proc) + 1);
 
-constexpr auto kMigFields = [](auto& a, auto& mig) { a.text("uuid", mig.uuid); };
+constexpr auto kMigFields = [](auto& a, auto& mig) { a("uuid", mig.uuid); };
 
 constexpr auto kGpuFields = [](auto& a, auto& gpu) {
   a.number("index", gpu.nvml_index, 0, wire::kCountMax);
-  a.text("uuid", gpu.uuid);
-  a.text("pci", gpu.pci_bus_id);
-  a.text("name", gpu.name);
-  a.flag("mig_enabled", gpu.mig_enabled);
-  a.list("mig", gpu.mig, kMigFields);
+  a("uuid", gpu.uuid);
+  a("pci", gpu.pci_bus_id);
+  a("name", gpu.name);
+  a("mig_enabled", gpu.mig_enabled);
+  a("mig", gpu.mig, kMigFields);
 };
 
-constexpr auto kReportFields = []<typename Archive>(Archive& a, auto& report) {
-  std::string source(kSourceNames[static_cast<size_t>(report.source)]);
-  a.text("source", source);
-  if constexpr (wire::kReads<Archive>) {
-    const auto* const name = std::ranges::find(kSourceNames, std::string_view(source));
-    if (name == kSourceNames.end()) return a.miss("source");
-    report.source = static_cast<DeviceSource>(name - kSourceNames.begin());
-  }
-  a.text("problem", report.problem);
-  a.list("gpus", report.gpus, kGpuFields);
+constexpr auto kReportFields = [](auto& a, auto& report) {
+  a.word("source", report.source, kSourceNames);
+  a("problem", report.problem);
+  a("gpus", report.gpus, kGpuFields);
 };
 
 constexpr auto kProcessFields = [](auto& a, auto& process) {
@@ -49,7 +43,7 @@ constexpr auto kProcessFields = [](auto& a, auto& process) {
 };
 
 constexpr auto kProcessesFields = [](auto& a, auto& processes) {
-  a.list("processes", processes, kProcessFields);
+  a("processes", processes, kProcessFields);
 };
 
 std::string format_report(const auto& report, auto fields) {
@@ -61,7 +55,7 @@ std::string format_report(const auto& report, auto fields) {
 template <typename Report>
 Result<Report> parse_report(std::string_view text, auto fields) {
   // Libraries may print to stdout too, so only the last line is ours.
-  const wire::Json json = wire::Json::parse(last_line(text), nullptr, false);
+  const wire::Json json = wire::parse(last_line(text));
   std::string wrong;
   wire::JsonReader reader(json, wrong);
   Report report;

@@ -25,32 +25,32 @@ constexpr size_t kBlamedMax = 1024;
 constexpr int64_t kSpanMax = int64_t{1} << 58;  // ns: 9 years.
 
 void instant(auto& a, const char* key, auto& at, Instant since) {
-  auto span = std::clamp<Duration>(at - since, Duration{-kSpanMax}, Duration{kSpanMax});
-  wire::nanoseconds(a, key, span, -kSpanMax, kSpanMax);
+  Duration span = at - since;
+  a.number(key, span, -kSpanMax, kSpanMax);
   if constexpr (wire::kReads<decltype(a)>) at = since + span;
 }
 
 void sign_fields(auto& a, Like<WorkerSigns> auto& m, Instant since) {
   a.number("rank", m.rank, 0, wire::kCountMax);
   a.number("node_rank", m.node_rank, 0, wire::kCountMax);
-  a.one_of("at_stop", m.at_stop, AtStop::ended);
-  a.flag("by_stop", m.by_stop);
-  a.flag("declared", m.declared);
-  a.flag_if_any("lost_console", m.lost_console);
+  wire::one_of(a, "at_stop", m.at_stop, AtStop::ended);
+  a("by_stop", m.by_stop);
+  a("declared", m.declared);
+  a.if_any("lost_console", m.lost_console);
   instant(a, "ended", m.ended, since);
   a.number("order", m.order, 0, wire::kCountMax);
   const auto moment = [since](auto& inner, auto& at) { instant(inner, "at", at, since); };
-  a.maybe("raised", m.raised, moment);
-  wire::nanoseconds(a, "raised_error", m.raised_error, 0, kSpanMax);
-  a.maybe("active_until", m.active_until, moment);
-  a.flag("presumed", m.presumed);
-  a.maybe_if_any("told_by_library", m.told_by_library, moment);
-  a.maybe_if_any("left", m.left, moment);
-  a.maybe("blame", m.blame, [](auto& inner, auto& blame) {
-    wire::numbers(inner, "ranks", blame.ranks, kBlamedMax);
-    inner.flag("any_connection", blame.any_connection);
-    inner.flag_if_any("is_hearsay", blame.is_hearsay);
-    inner.one_of("about", blame.about, Blame::About::mismatch);
+  a("raised", m.raised, moment);
+  a.number("raised_error", m.raised_error, 0, kSpanMax);
+  a("active_until", m.active_until, moment);
+  a("presumed", m.presumed);
+  a.if_any("told_by_library", m.told_by_library, moment);
+  a.if_any("left", m.left, moment);
+  a("blame", m.blame, [](auto& inner, auto& blame) {
+    inner.numbers("ranks", blame.ranks, kBlamedMax);
+    inner("any_connection", blame.any_connection);
+    inner.if_any("is_hearsay", blame.is_hearsay);
+    wire::one_of(inner, "about", blame.about, Blame::About::mismatch);
   });
 }
 
@@ -64,36 +64,32 @@ void end_fields(auto& a, Like<WorkerFailure> auto& m) {
 
 void culprit_fields(auto& a, Like<DetectedCulprit> auto& m, Instant since) {
   a.number("rank", m.rank, 0, wire::kCountMax);
-  a.flag("is_mismatch", m.is_mismatch);
-  a.text("sentence", m.sentence);
-  a.text("remedy", m.remedy);
-  a.maybe_if_any("failed", m.failed,
-                 [since](auto& inner, auto& at) { instant(inner, "at", at, since); });
-  std::optional<std::vector<int>> waiting;
-  if (!m.waiting.empty()) waiting = m.waiting;
-  a.maybe_if_any("waiting", waiting, [](auto& inner, auto& ranks) {
-    wire::numbers(inner, "ranks", ranks, kBlamedMax);
-  });
-  if constexpr (wire::kReads<decltype(a)>) m.waiting = waiting.value_or(std::vector<int>());
+  a("is_mismatch", m.is_mismatch);
+  a("sentence", m.sentence);
+  a("remedy", m.remedy);
+  a.if_any("failed", m.failed, [since](auto& inner, auto& at) { instant(inner, "at", at, since); });
+  if (a.has("waiting", !m.waiting.empty())) {
+    a("waiting", m,
+      [](auto& inner, auto& one) { inner.numbers("ranks", one.waiting, kBlamedMax); });
+  }
 }
 
 void node_fields(auto& a, Like<NodeEvidence> auto& m, Instant since) {
   int version = kEvidenceVersion;
   a.number("version", version, kEvidenceVersion, kEvidenceVersion);
-  a.text("host", m.host);
+  a("host", m.host);
   a.number("node_rank", m.node_rank, 0, wire::kCountMax);
-  a.maybe("error", m.error);
-  a.list_if_any("detected", m.detected,
-                [since](auto& inner, auto& one) { culprit_fields(inner, one, since); });
-  a.maybe_if_any("store_full", m.store_full,
-                 [](auto& inner, auto& line) { inner.text("line", line); });
+  a("error", m.error);
+  a.if_any("detected", m.detected,
+           [since](auto& inner, auto& one) { culprit_fields(inner, one, since); });
+  a.if_any("store_full", m.store_full, [](auto& inner, auto& line) { inner("line", line); });
 }
 
 Json signs_json(const WorkerEvidence& worker, Instant since) {
   wire::JsonWriter writer(0);
-  writer.object("signs", worker.signs,
-                [since](auto& inner, auto& signs) { sign_fields(inner, signs, since); });
-  writer.flag("ended", worker.signs.status.has_value());
+  writer("signs", worker.signs,
+         [since](auto& inner, auto& signs) { sign_fields(inner, signs, since); });
+  writer("ended", worker.signs.status.has_value());
   end_fields(writer, worker.failure);
   return writer.take();
 }
@@ -193,20 +189,20 @@ Json node_json(const NodeEvidence& node, Instant since) {
 WorkerEvidence read_worker_evidence(const Json& json, Instant since, std::string& wrong) {
   wire::JsonReader reader(json, wrong);
   WorkerEvidence worker;
-  reader.object("signs", worker.signs,
-                [since](auto& inner, auto& signs) { sign_fields(inner, signs, since); });
+  reader("signs", worker.signs,
+         [since](auto& inner, auto& signs) { sign_fields(inner, signs, since); });
   bool ended = false;
-  reader.flag("ended", ended);
+  reader("ended", ended);
   if (reader.has("worker")) {
-    reader.object("worker", worker.failure);
-    reader.object("cause", worker.cause);
+    reader("worker", worker.failure);
+    reader("cause", worker.cause);
   } else {
     end_fields(reader, worker.failure);
     worker.failure.rank = worker.signs.rank;
     worker.failure.node_rank = worker.signs.node_rank;
     summarize(worker);
   }
-  if (reader.has("words")) wire::read_words(reader.at("words"), worker.failure, wrong);
+  if (reader.has("words")) wire::read_words(*reader.find("words"), worker.failure, wrong);
   if (ended) worker.signs.status = worker.failure.status;
   return worker;
 }
@@ -234,10 +230,8 @@ std::string evidence_file(const NodeEvidence& node, Instant since) {
 }
 
 Result<NodeEvidence> decode_evidence(std::string_view bytes, Instant since, Duration clock_error) {
-  const Json json = Json::parse(bytes.begin(), bytes.end(), nullptr, /*allow_exceptions=*/false);
-  std::string wrong = json.is_discarded() ? "it is not JSON" : "";
-  NodeEvidence node;
-  if (wrong.empty()) node = read_node(json, since, clock_error, wrong);
+  std::string wrong;
+  NodeEvidence node = read_node(wire::parse(bytes), since, clock_error, wrong);
   if (wrong.empty()) return node;
   return fail(ExitCode::rendezvous,
               fmt::format("cannot decode a node's report on its workers: {}", wrong));

@@ -63,27 +63,27 @@ void head_fields(auto& a, Like<JudgedAttempt> auto& m) {
   int version = kVerdictVersion;
   a.number("version", version, kVerdictVersion, kVerdictVersion);
   a.number("attempt", m.attempt, 0, wire::kCountMax);
-  a.one_of("reason", m.reason, Reason::hang);
-  a.maybe_number("lost_node", m.lost_node, 0, wire::kCountMax);
-  a.maybe("error", m.error, [&m](auto& inner, auto& error) {
+  wire::one_of(a, "reason", m.reason, Reason::hang);
+  a.number("lost_node", m.lost_node, 0, wire::kCountMax);
+  a("error", m.error, [&m](auto& inner, auto& error) {
     wire::fields(inner, error);
-    inner.text("host", m.error_host);
+    inner("host", m.error_host);
     inner.number("node_rank", m.error_node_rank, 0, wire::kCountMax);
   });
-  a.object("cause", m.cause);
+  a("cause", m.cause);
 }
 
 void tail_fields(auto& a, auto& m, size_t failures) {
   const int64_t last = static_cast<int64_t>(failures) - 1;
-  a.maybe_number("culprit", m.culprit, 0, last);
-  a.maybe_number("witness", m.witness, 0, last);
+  a.number("culprit", m.culprit, 0, last);
+  a.number("witness", m.witness, 0, last);
   a.number("others_untold", m.others_untold, 0, wire::kCountMax);
   std::vector<int> ranges = pairs_of(m.stopped_elsewhere);
-  a.object("stopped_elsewhere", ranges,
-           [](auto& inner, auto& list) { wire::numbers(inner, "ranges", list, kRangesMax); });
+  a("stopped_elsewhere", m,
+    [&](auto& inner, auto&) { inner.numbers("ranges", ranges, kRangesMax); });
   if constexpr (wire::kReads<decltype(a)>) {
     const std::optional<std::vector<int>> ranks = ranks_of(ranges);
-    if (!ranks) return a.miss("stopped_elsewhere");
+    if (!ranks) return a.miss("stopped_elsewhere", "a list of ranges");
     m.stopped_elsewhere = *ranks;
   }
 }
@@ -162,11 +162,9 @@ Result<JudgedAttempt> decode_verdict(std::string_view bytes) {
   };
   if (bytes.empty()) return refuse("it is empty");
   if (bytes.size() > kVerdictBytesMax) return refuse("it is too long");
-  const Json json = Json::parse(bytes.begin(), bytes.end(), nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) return refuse("it is not JSON");
   std::string wrong;
-  JudgedAttempt judged = read_verdict(json, wrong);
-  if (!wrong.empty()) return refuse(fmt::format("field \"{}\" is missing or wrong", wrong));
+  JudgedAttempt judged = read_verdict(wire::parse(bytes), wrong);
+  if (!wrong.empty()) return refuse(wrong);
   return judged;
 }
 

@@ -12,27 +12,27 @@ constexpr size_t kNewsTextMax = 1024;
 constexpr size_t kSaidParts = 4;  // `text` may be this many times as long as any other text.
 
 void report_fields(auto& a, Like<HangReport> auto& m) {
-  wire::numbers(a, "ranks", m.ranks, kNewsRanksMax);
-  a.text("class", m.what);
-  a.text("by", m.by);
-  a.text("group", m.group);
-  a.text("operation", m.operation);
+  a.numbers("ranks", m.ranks, kNewsRanksMax);
+  a("class", m.what);
+  a("by", m.by);
+  a("group", m.group);
+  a("operation", m.operation);
   a.number("ordinal", m.ordinal, 0, wire::kTimeMax);
-  wire::numbers(a, "waiting", m.waiting, kNewsRanksMax);
+  a.numbers("waiting", m.waiting, kNewsRanksMax);
   int64_t milliseconds = std::llround(m.seconds * 1e3);
   a.number("milliseconds", milliseconds, 0, wire::kBigMax);
   if constexpr (wire::kReads<decltype(a)>) m.seconds = static_cast<double>(milliseconds) / 1e3;
-  a.text("confidence", m.confidence);
-  a.text("line", m.text);
-  a.flag("is_mismatch", m.is_mismatch);
+  a("confidence", m.confidence);
+  a("line", m.text);
+  a("is_mismatch", m.is_mismatch);
 }
 
 void news_fields(auto& a, Like<HangNews> auto& m) {
-  a.one_of("kind", m.kind, JobEventKind::job_ended);
+  wire::one_of(a, "kind", m.kind, JobEventKind::job_ended);
   a.number("number", m.number, 0, wire::kTimeMax);
   a.number("failed_rank", m.failed_rank, -1, wire::kCountMax);
-  a.flag("is_final", m.is_final);
-  a.object("report", m.report, [](auto& inner, auto& report) { report_fields(inner, report); });
+  a("is_final", m.is_final);
+  a("report", m.report, [](auto& inner, auto& report) { report_fields(inner, report); });
 }
 
 }  // namespace
@@ -51,14 +51,13 @@ std::string encode_hang_news(const HangNews& news) {
 }
 
 std::optional<HangNews> decode_hang_news(std::string_view bytes) {
-  const wire::Json json =
-      wire::Json::parse(bytes.begin(), bytes.end(), nullptr, /*allow_exceptions=*/false);
-  if (bytes.size() > kHangNewsBytesMax || json.is_discarded()) return std::nullopt;
+  if (bytes.size() > kHangNewsBytesMax) return std::nullopt;
+  const wire::Json json = wire::parse(bytes);
   std::string wrong;
   wire::JsonReader reader(json, wrong);
   HangNews news;
   news_fields(reader, news);
-  reader.text("text", news.text);
+  reader("text", news.text);
   const bool is_ours = news.kind == JobEventKind::note || news.kind == JobEventKind::waiting ||
                        news.kind == JobEventKind::hang || news.kind == JobEventKind::mismatch ||
                        news.kind == JobEventKind::withdrawn || news.kind == JobEventKind::straggler;

@@ -1,11 +1,10 @@
-// JSON between agents: each type lists its fields once, in a function template that both a
-// JsonWriter and a JsonReader run. The bytes come from the network, so a reader checks that every
-// field exists and has its type and range. `wrong` names the first that fails; values read after it
-// are meaningless. Unknown fields are ignored. Pure.
+// JSON of our own: each type lists its fields once, in a function template that both a JsonWriter
+// and a JsonReader run. The bytes come from other processes, so a reader checks the type and range
+// of every field. `wrong` says what the first one that fails is not; values read after it are
+// meaningless. Unknown fields are ignored. Pure.
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <concepts>
 #include <cstdint>
 #include <limits>
@@ -13,8 +12,10 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "agent/report/text.h"
@@ -23,14 +24,25 @@
 
 namespace muster::wire {
 
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::json;  // Sorts keys: hostile ones cost no quadratic time.
 
 inline constexpr int64_t kCountMax = int64_t{1} << 30;
 inline constexpr int64_t kBigMax = int64_t{1} << 52;
 inline constexpr int64_t kTimeMax = int64_t{1} << 62;  // ns: the year 2116, far from any overflow.
 
-inline std::string dump(const Json& json) {
-  return json.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
+inline std::string dump(const auto& json, int indent = -1) {
+  return json.dump(indent, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
+}
+
+// Discarded if it is not JSON. Leaves out what is nested deeper than any message.
+inline Json parse(std::string_view text) {
+  const auto shallow = [](int depth, Json::parse_event_t, const Json&) { return depth <= 8; };
+  return Json::parse(text.begin(), text.end(), shallow, /*allow_exceptions=*/false);
+}
+
+inline std::optional<int64_t> integer_of(const Json& json) {
+  const bool huge = json.is_number_unsigned() && !std::in_range<int64_t>(json.get<uint64_t>());
+  return json.is_number_integer() && !huge ? std::optional(json.get<int64_t>()) : std::nullopt;
 }
 
 // Valid UTF-8 of at most `bytes_max` bytes (at least 3); ends in "..." if it was cut.
@@ -40,170 +52,193 @@ inline std::string fitting_text(std::string_view raw, size_t bytes_max) {
   return std::string(utf8_prefix(text, bytes_max - std::min<size_t>(bytes_max, 3))) + "...";
 }
 
-// The fields of a value, as listed by the overload of fields() for its type.
-struct AllFields {
-  void operator()(auto& archive, auto& value) const { fields(archive, value); }
-};
+template <typename T>
+concept Optional = requires(T value) { value.emplace(); };
+template <typename T>
+concept List = requires(T value) { value.emplace_back(); };
+
+// Passes the fields of a value that `walk` lists, else those that the overload of fields() for its
+// type does.
+void pass_fields(auto& archive, auto& value, const auto&... walk) {
+  if constexpr (sizeof...(walk) == 0) {
+    fields(archive, value);
+  } else {
+    (walk(archive, value), ...);
+  }
+}
+
+void one_of(auto& archive, const char* key, auto& value, auto last) {
+  archive.number(key, value, 0, static_cast<int64_t>(last));
+}
 
 class JsonWriter {
  public:
-  // Cuts every text to `text_max` bytes.
-  explicit JsonWriter(size_t text_max) : text_max_(text_max) {}
+  // Cuts every text to `text_max` bytes, if that is given. dump() makes text valid UTF-8.
+  explicit JsonWriter(size_t text_max = std::string::npos) : text_max_(text_max) {}
 
-  void text(const char* key, const std::string& value) {
-    json_[key] = fitting_text(value, text_max_);
+  // A text, flag, number or object, null for an unset optional, or a list of them. With `walk`,
+  // objects whose fields it lists.
+  void operator()(const char* key, const auto& value, const auto&... walk) {
+    json_[key] = json_from(value, walk...);
   }
-  // Omitted if empty: for a field that older versions lack.
-  void text_if_any(const char* key, const std::string& value) {
-    if (!value.empty()) text(key, value);
-  }
-  void flag(const char* key, bool value) { json_[key] = value; }
-  void flag_if_any(const char* key, bool value) {
-    if (value) flag(key, value);
-  }
-  template <std::integral T>
-  void number(const char* key, T value, int64_t low, int64_t high) {
-    json_[key] = std::clamp(static_cast<int64_t>(value), low, high);
-  }
-  template <std::integral T>
-  void maybe_number(const char* key, const std::optional<T>& value, int64_t low, int64_t high) {
-    put(key, {});
-    if (value) number(key, *value, low, high);
-  }
-  template <typename E>
-  void one_of(const char* key, E value, E /*last*/) {
-    json_[key] = static_cast<int>(value);
-  }
-  template <typename T, typename Walk = AllFields>
-  void maybe(const char* key, const std::optional<T>& value, const Walk& walk = Walk()) {
-    put(key, {});
-    if (value) object(key, *value, walk);
-  }
-  template <typename T, typename Walk>
-  void maybe_if_any(const char* key, const std::optional<T>& value, const Walk& walk) {
-    if (value) object(key, *value, walk);
-  }
-  template <typename T, typename Walk = AllFields>
-  void object(const char* key, const T& value, const Walk& walk = Walk()) {
-    JsonWriter inner(text_max_);
-    walk(inner, value);
-    json_[key] = inner.take();
-  }
-  template <typename T, typename Walk>
-  void list(const char* key, const std::vector<T>& values, Walk&& walk) {
-    Json& elements = json_[key] = Json::array();
-    for (const T& value : values) {
-      JsonWriter inner(text_max_);
-      walk(inner, value);
-      elements.push_back(inner.take());
+  // Omitted if unset, false or empty: for a field that older versions lack.
+  template <typename T>
+  void if_any(const char* key, const T& value, const auto&... walk) {
+    if constexpr (requires { value.empty(); }) {
+      if (!value.empty()) (*this)(key, value, walk...);
+    } else {
+      if (value) (*this)(key, value, walk...);
     }
   }
-  template <typename T, typename Walk>
-  void list_if_any(const char* key, const std::vector<T>& values, Walk&& walk) {
-    if (!values.empty()) list(key, values, walk);
+  // True if a field is written, or there is one to read. `any`: it has something to tell.
+  bool has(const char* /*key*/, bool any) const { return any; }
+  // A duration is a number of its ticks.
+  template <typename T>
+  void number(const char* key, const T& value, int64_t low, int64_t high) {
+    if constexpr (Optional<T>) {
+      put(key, {});
+      if (value) number(key, *value, low, high);
+    } else if constexpr (requires { value.count(); }) {
+      put(key, std::clamp<int64_t>(value.count(), low, high));
+    } else {
+      put(key, std::clamp(static_cast<int64_t>(value), low, high));
+    }
+  }
+  void numbers(const char* key, std::vector<int> values, size_t count_max) {
+    values.resize(std::min(values.size(), count_max));
+    put(key, std::move(values));
+  }
+  void word(const char* key, auto value, const auto& words) {
+    put(key, words[static_cast<size_t>(value)]);
   }
   void put(const char* key, Json value) { json_[key] = std::move(value); }
 
   Json take() { return std::move(json_); }
 
  private:
+  template <typename T, typename... Walk>
+  Json json_from(const T& value, const Walk&... walk) const {
+    if constexpr (Optional<T>) {
+      return value ? json_from(*value, walk...) : Json();
+    } else if constexpr (List<T>) {
+      Json list = Json::array();
+      for (const auto& element : value)
+        list.push_back(json_from(element, walk...));
+      return list;
+    } else if constexpr (std::is_arithmetic_v<T>) {
+      return value;
+    } else if constexpr (sizeof...(Walk) == 0 && std::convertible_to<T, std::string_view>) {
+      return text_max_ == std::string::npos ? Json(value) : Json(fitting_text(value, text_max_));
+    } else {
+      JsonWriter inner(text_max_);
+      pass_fields(inner, value, walk...);
+      return inner.take();
+    }
+  }
+
   size_t text_max_;
   Json json_ = Json::object();
 };
 
+enum class Absent { is_wrong, keeps_its_value };
+
 class JsonReader {
  public:
-  JsonReader(const Json& json, std::string& wrong) : json_(json), wrong_(wrong) {
-    if (!json_.is_object()) miss("object");
+  JsonReader(const Json& json, std::string& wrong, Absent absent = Absent::is_wrong)
+      : json_(json), wrong_(wrong), absent_(absent) {
+    if (!json_.is_object()) miss("it", "an object");
   }
 
-  void text(const char* key, std::string& value) {
-    const Json& found = at(key);
-    if (!found.is_string()) return miss(key);
-    value = found.get<std::string>();
+  void operator()(const char* key, auto& value, const auto&... walk) {
+    if (const Json* const found = find(key)) take(key, *found, value, walk...);
   }
-  void text_if_any(const char* key, std::string& value) {
-    if (has(key)) text(key, value);
+  void if_any(const char* key, auto& value, const auto&... walk) {
+    if (has(key)) (*this)(key, value, walk...);
   }
-  void flag(const char* key, bool& value) {
-    const Json& found = at(key);
-    if (!found.is_boolean()) return miss(key);
-    value = found.get<bool>();
-  }
-  void flag_if_any(const char* key, bool& value) {
-    if (has(key)) flag(key, value);
-  }
-  template <std::integral T>
+  template <typename T>
   void number(const char* key, T& value, int64_t low, int64_t high) {
-    const Json& found = at(key);
-    const bool huge = found.is_number_unsigned() &&
-                      found.get<uint64_t>() > uint64_t{std::numeric_limits<int64_t>::max()};
-    if (!found.is_number_integer() || huge) return miss(key);
-    const auto number = found.get<int64_t>();
-    if (number < low || number > high) return miss(key);
-    value = static_cast<T>(number);
+    if (const Json* const found = find(key)) take_number(key, *found, value, low, high);
   }
-  template <typename E>
-  void one_of(const char* key, E& value, E last) {
-    int number = 0;
-    this->number(key, number, 0, static_cast<int>(last));
-    value = static_cast<E>(number);
-  }
-  template <std::integral T>
-  void maybe_number(const char* key, std::optional<T>& value, int64_t low, int64_t high) {
-    if (!at(key).is_null()) number(key, value.emplace(), low, high);
-  }
-  template <typename T, typename Walk = AllFields>
-  void maybe(const char* key, std::optional<T>& value, const Walk& walk = Walk()) {
-    if (!at(key).is_null()) object(key, value.emplace(), walk);
-  }
-  template <typename T, typename Walk>
-  void maybe_if_any(const char* key, std::optional<T>& value, const Walk& walk) {
-    if (has(key)) object(key, value.emplace(), walk);
-  }
-  template <typename T, typename Walk = AllFields>
-  void object(const char* key, T& value, const Walk& walk = Walk()) {
-    JsonReader inner(at(key), wrong_);
-    walk(inner, value);
-  }
-  template <typename T, typename Walk>
-  void list(const char* key, std::vector<T>& values, Walk&& walk) {
-    each(key, kCountMax, [&](const Json& element) {
-      JsonReader inner(element, wrong_);
-      walk(inner, values.emplace_back());
+  void numbers(const char* key, std::vector<int>& values, size_t count_max) {
+    each(key, count_max, [&](const Json& element) {
+      take_number(key, element, values.emplace_back(), 0, kCountMax);
     });
   }
-
-  template <typename T, typename Walk>
-  void list_if_any(const char* key, std::vector<T>& values, Walk&& walk) {
-    if (has(key)) list(key, values, walk);
+  template <typename Word>
+  void word(const char* key, Word& value, const auto& words) {
+    std::string text(words[static_cast<size_t>(value)]);
+    (*this)(key, text);
+    const auto known = std::ranges::find(words, text);
+    if (known == words.end()) return miss(key, "a word that this muster knows");
+    value = static_cast<Word>(known - words.begin());
   }
 
   // Visits the elements of a list of at most `count_max`; stops at the first error.
   template <typename Each>
   void each(const char* key, size_t count_max, Each&& visit) {
-    const Json& list = at(key);
-    if (!list.is_array() || list.size() > count_max) return miss(key);
-    for (const Json& element : list) {
+    const Json* const list = find(key);
+    if (list == nullptr) return;
+    if (!list->is_array() || list->size() > count_max) return miss(key, "a list within its limit");
+    for (const Json& element : *list) {
       if (!wrong_.empty()) return;
       visit(element);
     }
   }
 
-  bool has(const char* key) const { return json_.is_object() && json_.contains(key); }
-  const Json& at(const char* key) {
-    static const Json kNothing;
-    if (has(key)) return json_.find(key).value();
-    miss(key);
-    return kNothing;
+  bool has(const char* key, bool /*any*/ = true) const { return json_.contains(key); }
+  // Null: the field is absent.
+  const Json* find(const char* key) {
+    if (const auto found = json_.find(key); found != json_.end()) return &*found;
+    if (absent_ == Absent::is_wrong) miss(key, "present");
+    return nullptr;
   }
-  void miss(const char* key) {
-    if (wrong_.empty()) wrong_ = key;
+  void miss(std::string_view key, std::string_view expected) {
+    if (wrong_.empty()) wrong_ = fmt::format("{} is not {}", key, expected);
   }
 
  private:
+  template <typename T, typename... Walk>
+  void take(const char* key, const Json& json, T& value, const Walk&... walk) {
+    if constexpr (Optional<T>) {
+      if (!json.is_null()) take(key, json, value.emplace(), walk...);
+    } else if constexpr (List<T>) {
+      if (!json.is_array()) return miss(key, "a list");
+      for (const Json& element : json)
+        take(key, element, value.emplace_back(), walk...);
+    } else if constexpr (sizeof...(Walk) == 0 && std::same_as<T, std::string>) {
+      if (!json.is_string()) return miss(key, "a string");
+      value = json.get<T>();
+    } else if constexpr (std::same_as<T, bool>) {
+      if (!json.is_boolean()) return miss(key, "true or false");
+      value = json.get<T>();
+    } else if constexpr (std::floating_point<T>) {
+      if (!json.is_number()) return miss(key, "a number");
+      value = json.get<T>();
+    } else if constexpr (std::integral<T>) {
+      constexpr uint64_t kLast = std::numeric_limits<T>::max();
+      take_number(key, json, value, int64_t{std::numeric_limits<T>::min()},
+                  static_cast<int64_t>(std::min<uint64_t>(kLast, kWholeMax)));
+    } else {
+      if (!json.is_object()) return miss(key, "an object");
+      JsonReader inner(json, wrong_, absent_);
+      pass_fields(inner, value, walk...);
+    }
+  }
+  template <typename T>
+  void take_number(const char* key, const Json& json, T& value, int64_t low, int64_t high) {
+    if constexpr (Optional<T>) {
+      if (!json.is_null()) take_number(key, json, value.emplace(), low, high);
+    } else {
+      const std::optional<int64_t> whole = integer_of(json);
+      if (!whole || *whole < low || *whole > high) return miss(key, "a whole number in range");
+      value = static_cast<T>(*whole);
+    }
+  }
+
+  static constexpr uint64_t kWholeMax = std::numeric_limits<int64_t>::max();
   const Json& json_;
   std::string& wrong_;
+  Absent absent_;
 };
 
 template <typename Archive>
@@ -211,7 +246,7 @@ inline constexpr bool kReads = std::same_as<std::remove_cvref_t<Archive>, JsonRe
 
 // A whole value as JSON. `text_max` and `wrong`: as above.
 template <typename T>
-Json json_of(const T& value, size_t text_max) {
+Json json_of(const T& value, size_t text_max = std::string::npos) {
   JsonWriter writer(text_max);
   fields(writer, value);
   return writer.take();
@@ -222,29 +257,6 @@ T read(const Json& json, std::string& wrong) {
   T value;
   fields(reader, value);
   return value;
-}
-
-inline void numbers(JsonWriter& a, const char* key, const std::vector<int>& values,
-                    size_t count_max) {
-  Json list = Json::array();
-  for (size_t i = 0; i < std::min(values.size(), count_max); ++i)
-    list.push_back(values[i]);
-  a.put(key, std::move(list));
-}
-inline void numbers(JsonReader& a, const char* key, std::vector<int>& values, size_t count_max) {
-  a.each(key, count_max, [&](const Json& element) {
-    const bool good = element.is_number_integer() && element >= 0 && element <= kCountMax;
-    if (!good) return a.miss(key);
-    values.push_back(element.get<int>());
-  });
-}
-
-// A duration or a time, in nanoseconds within [low, high].
-template <typename Archive>
-void nanoseconds(Archive& a, const char* key, auto& duration, int64_t low, int64_t high) {
-  auto count = static_cast<int64_t>(duration.count());
-  a.number(key, count, low, high);
-  if constexpr (kReads<Archive>) duration = std::remove_cvref_t<decltype(duration)>{count};
 }
 
 }  // namespace muster::wire

@@ -47,12 +47,12 @@ std::string sent_error_file(std::string_view raw, size_t bytes_max) {
 }
 
 void word_fields(auto& a, Like<WorkerFailure> auto& m) {
-  a.text("role", m.role);
-  a.text("program", m.program);
-  a.text("binary", m.binary);
-  a.text("stdout_log", m.stdout_log_path);
-  a.text("stderr_log", m.stderr_log_path);
-  a.text("error_file", m.error_file_path);
+  a("role", m.role);
+  a("program", m.program);
+  a("binary", m.binary);
+  a("stdout_log", m.stdout_log_path);
+  a("stderr_log", m.stderr_log_path);
+  a("error_file", m.error_file_path);
 }
 
 }  // namespace
@@ -74,10 +74,9 @@ Json words_json(const WorkerFailure& failure, size_t long_max, size_t text_max) 
 void read_words(const Json& json, WorkerFailure& failure, std::string& wrong) {
   JsonReader reader(json, wrong);
   word_fields(reader, failure);
-  reader.text("stderr", failure.stderr_tail);
-  reader.text_if_any("stdout", failure.stdout_tail);
-  if (reader.at("error_file_content").is_null()) return;
-  reader.text("error_file_content", failure.error_file_content.emplace());
+  reader("stderr", failure.stderr_tail);
+  reader.if_any("stdout", failure.stdout_tail);
+  reader("error_file_content", failure.error_file_content);
 }
 
 }  // namespace muster::wire

@@ -60,11 +60,11 @@ TEST(ListText, IsATable) {
 }
 
 TEST(ListJson, HoldsWhatTheTableHolds) {
-  const auto object = nlohmann::json::parse(list_json(Jobs{job(7, "a\xff")}));
+  const auto object = nlohmann::json::parse(control::encode(Jobs{job(7, "a\xff")}));
   EXPECT_EQ(object,
             nlohmann::json::parse(R"({"version":1,"ok":true,"jobs":[{"pid":7,"id":"a\ufffd",)"
                                   R"("program":"train.py","started":1000.0}]})"));
-  EXPECT_EQ(list_json(Jobs{}), "{\"jobs\":[],\"ok\":true,\"version\":1}\n");
+  EXPECT_EQ(control::encode(Jobs{}), "{\"jobs\":[],\"ok\":true,\"version\":1}\n");
 }
 
 TEST(StatusText, ShowsJobAndNodes) {

@@ -268,8 +268,8 @@ TEST(FailureWire, SaysWhichFieldIsWrong) {
   ASSERT_FALSE(judged);
   EXPECT_EQ(judged.error().code, ExitCode::rendezvous);
   EXPECT_EQ(judged.error().message,
-            "cannot decode the failure report from the job's host: field \"rank\" is missing or "
-            "wrong; is the same version of muster installed on all nodes?");
+            "cannot decode the failure report from the job's host: rank is not a whole number in "
+            "range; is the same version of muster installed on all nodes?");
 }
 
 TEST(FailureWire, RefusesValuesOutOfRange) {

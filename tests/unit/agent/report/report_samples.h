@@ -151,4 +151,9 @@ inline HangReport sample_hang() {
   return hang;
 }
 
+// The field in what a wire::JsonReader says is wrong, "FIELD is not ...".
+inline std::string field_of(const std::string& wrong) {
+  return wrong.substr(0, wrong.find(" is not "));
+}
+
 }  // namespace muster
