@@ -1,9 +1,9 @@
 #include "agent/report/error_file.h"
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "agent/report/last_words.h"
+#include "agent/report/wire_json.h"
 #include "rendezvous/base/text.h"
 
 namespace muster {
@@ -33,11 +33,6 @@ bool is_blank_content(std::string_view content) {
   return content.find_first_not_of(" \t\r\n") == std::string_view::npos;
 }
 
-std::string string_at(const ordered_json& object, const char* key) {
-  const auto it = object.find(key);
-  return it != object.end() && it->is_string() ? it->get<std::string>() : std::string();
-}
-
 // torch writes the time as text; its reader also accepts numbers.
 std::optional<int64_t> time_at(const ordered_json& object, const char* key) {
   const auto it = object.find(key);
@@ -63,10 +58,10 @@ WorkerError as_it_is(std::string_view content) {
 
 std::optional<WorkerError> from_message_object(const ordered_json& message) {
   WorkerError error;
-  error.message = string_at(message, "message");
+  error.message = wire::text_at(message, "message");
   const auto extra = message.find("extraInfo");
   if (extra != message.end() && extra->is_object()) {
-    error.callstack = string_at(*extra, "py_callstack");
+    error.callstack = wire::text_at(*extra, "py_callstack");
     error.unix_time_s = time_at(*extra, "timestamp");
   }
   if (error.message.empty()) error.message = last_words(error.callstack);

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "agent/report/text.h"
+#include "agent/report/wire_json.h"
 #include "rendezvous/base/text.h"
 
 namespace muster {
@@ -53,35 +53,25 @@ bool opens_glog_line(std::string_view text) {
 
 constexpr std::string_view kTracebackTitle = "Traceback (most recent call last):";
 
-std::string text_under(const nlohmann::json& object, const char* key) {
-  const auto found = object.find(key);  // The end too if it is no object.
-  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
-}
-
 // Python's text of structlog's dict_tracebacks, which are objects with these keys.
-std::string told_by_structlog(const nlohmann::json& exception) {
+std::string told_by_structlog(const wire::Json& exception) {
   std::string text = fmt::format("{}\n", kTracebackTitle);
-  const auto frames = exception.find("frames");
-  if (frames != exception.end() && frames->is_array()) {
-    for (const nlohmann::json& frame : *frames) {
-      if (!frame.is_object()) continue;
-      const auto line = frame.find("lineno");
-      text += fmt::format("  File \"{}\", line {}, in {}\n", text_under(frame, "filename"),
-                          line != frame.end() && line->is_number_integer() ? line->get<int>() : 0,
-                          text_under(frame, "name"));
-    }
+  for (const wire::Json& frame : wire::list_at(exception, "frames")) {
+    if (!frame.is_object()) continue;
+    text += fmt::format("  File \"{}\", line {}, in {}\n", wire::text_at(frame, "filename"),
+                        wire::number_at(frame, "lineno"), wire::text_at(frame, "name"));
   }
-  return text + fmt::format("{}: {}\n", text_under(exception, "exc_type"),
-                            text_under(exception, "exc_value"));
+  return text + fmt::format("{}: {}\n", wire::text_at(exception, "exc_type"),
+                            wire::text_at(exception, "exc_value"));
 }
 
 // The first text below `value` that holds a traceback; empty: none does.
-std::string traceback_in(const nlohmann::json& value, int depth = 4) {
+std::string traceback_in(const wire::Json& value, int depth = 4) {
   if (value.is_string()) {
     const auto& text = value.get_ref<const std::string&>();
     return contains(text, kTracebackTitle) ? text : std::string();
   }
-  if (!text_under(value, "exc_type").empty()) return told_by_structlog(value);
+  if (!wire::text_at(value, "exc_type").empty()) return told_by_structlog(value);
   std::string found;
   if (value.is_structured() && depth > 0) {
     for (auto part = value.begin(); part != value.end() && found.empty(); ++part)
@@ -96,12 +86,12 @@ std::vector<std::string> lines_in_json(std::string_view line) {
   if (!line.starts_with('{') ||
       (!contains(line, kTracebackTitle) && !contains(line, "\"exc_type\"")))
     return {};
-  const auto entry = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const auto entry = wire::Json::parse(line, nullptr, /*allow_exceptions=*/false);
   const std::string traceback = entry.is_object() ? traceback_in(entry) : std::string();
   if (traceback.empty()) return {};
   std::vector<std::string> lines;
   for (const char* const key : {"event", "message", "msg"}) {
-    if (std::string words = text_under(entry, key); !words.empty() && words != traceback)
+    if (std::string words = wire::text_at(entry, key); !words.empty() && words != traceback)
       lines.push_back(std::move(words));
   }
   for (const std::string_view one : split(traceback, '\n'))

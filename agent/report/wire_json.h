@@ -45,6 +45,22 @@ inline std::optional<int64_t> integer_of(const Json& json) {
   return json.is_number_integer() && !huge ? std::optional(json.get<int64_t>()) : std::nullopt;
 }
 
+// For objects of other programs: a field that is absent or of another type is empty.
+inline std::string text_at(const auto& object, const char* key) {
+  const auto found = object.find(key);  // The end too if it is no object.
+  return found != object.end() && found->is_string() ? found->template get<std::string>() : "";
+}
+inline int number_at(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  const auto number = found != object.end() ? integer_of(*found) : std::nullopt;
+  return number && std::in_range<int>(*number) ? static_cast<int>(*number) : 0;
+}
+inline const Json& list_at(const Json& object, const char* key) {
+  static const Json kNone = Json::array();
+  const auto found = object.find(key);
+  return found != object.end() && found->is_array() ? *found : kNone;
+}
+
 // Valid UTF-8 of at most `bytes_max` bytes (at least 3); ends in "..." if it was cut.
 inline std::string fitting_text(std::string_view raw, size_t bytes_max) {
   std::string text = valid_utf8(raw);

@@ -1,39 +1,20 @@
 #include <string>
 
-#include <nlohmann/json.hpp>
-
+#include "agent/report/wire_json.h"
 #include "agent/stacks/stack_sources.h"
 #include "rendezvous/base/text.h"
 
 namespace muster {
 namespace {
 
-using PySpyJson = nlohmann::json;
-
-std::string field_text(const PySpyJson& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
-}
-
-int field_number(const PySpyJson& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_number_integer() ? found->get<int>() : 0;
-}
-
-const PySpyJson& field_list(const PySpyJson& object, const char* key) {
-  static const PySpyJson kNone = PySpyJson::array();
-  const auto found = object.find(key);
-  return found != object.end() && found->is_array() ? *found : kNone;
-}
-
-ThreadStack thread_of(const PySpyJson& object) {
+ThreadStack thread_of(const wire::Json& object) {
   ThreadStack thread;
-  thread.thread = field_number(object, "os_thread_id");
-  thread.name = field_text(object, "thread_name");
-  for (const PySpyJson& frame : field_list(object, "frames")) {
+  thread.thread = wire::number_at(object, "os_thread_id");
+  thread.name = wire::text_at(object, "thread_name");
+  for (const wire::Json& frame : wire::list_at(object, "frames")) {
     if (!frame.is_object() || thread.frames.size() == kStackFramesMax) continue;
-    thread.frames.push_back(
-        {field_text(frame, "name"), field_text(frame, "filename"), field_number(frame, "line")});
+    thread.frames.push_back({wire::text_at(frame, "name"), wire::text_at(frame, "filename"),
+                             wire::number_at(frame, "line")});
   }
   return thread;
 }
@@ -52,10 +33,10 @@ std::optional<StackFrame> frame_of(std::string_view line) {
 }  // namespace
 
 std::optional<std::vector<ThreadStack>> stacks_of_py_spy(std::string_view text) {
-  const PySpyJson list = PySpyJson::parse(text, nullptr, /*allow_exceptions=*/false);
+  const wire::Json list = wire::Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!list.is_array()) return std::nullopt;
   std::vector<ThreadStack> threads;
-  for (const PySpyJson& object : list) {
+  for (const wire::Json& object : list) {
     if (object.is_object() && threads.size() < kStackThreadsMax)
       threads.push_back(thread_of(object));
   }
