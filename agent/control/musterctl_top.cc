@@ -8,11 +8,11 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 
 #include "agent/control/musterctl_text.h"
 #include "agent/hang/records_text.h"
 #include "agent/report/text.h"
+#include "agent/report/wire_json.h"
 #include "rendezvous/base/text.h"
 
 namespace muster {
@@ -243,7 +243,7 @@ std::string top_text(const control::JobStatus& status, const std::vector<TopRank
 
 std::string top_json(const control::JobStatus& status, const std::vector<TopRank>& ranks,
                      const std::vector<std::string>& unanswered) {
-  using nlohmann::json;
+  using json = wire::Json;
   json object{{"version", 1},           {"ok", true},
               {"job", status.job_id},   {"phase", status.phase},
               {"ranks", json::array()}, {"unanswered", unanswered}};
@@ -257,7 +257,7 @@ std::string top_json(const control::JobStatus& status, const std::vector<TopRank
     if (!rank.behind_in.empty()) line["behind_in"] = rank.behind_in;
     object["ranks"].push_back(std::move(line));
   }
-  return object.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+  return wire::dump(object) + "\n";
 }
 
 }  // namespace muster

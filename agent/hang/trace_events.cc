@@ -3,15 +3,14 @@
 #include <algorithm>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
+
+#include "agent/report/wire_json.h"
 
 namespace muster::hang {
 namespace {
 
 std::string json_text(std::string_view text) {
-  using nlohmann::json;
-  return json(std::string(text))
-      .dump(-1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace);
+  return wire::dump(wire::Json(text));
 }
 
 // Microseconds.

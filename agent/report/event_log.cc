@@ -1,9 +1,8 @@
 #include "agent/report/event_log.h"
 
-#include <nlohmann/json.hpp>
-
 #include "agent/report/result_json.h"
 #include "agent/report/text.h"
+#include "agent/report/wire_json.h"
 #include "rendezvous/base/enum_name.h"
 
 namespace muster {
@@ -55,7 +54,7 @@ std::string event_line(const JobEvent& event) {
       if (!value.is_null()) json[key] = value;
     }
   }
-  return json.dump(-1, ' ', /*ensure_ascii=*/false, ordered_json::error_handler_t::replace) + "\n";
+  return wire::dump(json) + "\n";
 }
 
 }  // namespace muster

@@ -3,10 +3,10 @@
 #include <csignal>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "agent/report/cause.h"
 #include "agent/report/text.h"
+#include "agent/report/wire_json.h"
 #include "rendezvous/base/enum_name.h"
 #include "rendezvous/base/text.h"
 
@@ -253,7 +253,7 @@ std::string result_json(const JobReport& report, const ExitCodes& codes) {
   json["stop"] = stop_json(report);
   json["left"] = left_json(report);
   json["stuck"] = stuck_json(report);
-  return json.dump(2, ' ', /*ensure_ascii=*/false, ordered_json::error_handler_t::replace) + "\n";
+  return wire::dump(json, 2) + "\n";
 }
 
 }  // namespace muster
