@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <condition_variable>
-#include <exception>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -48,8 +47,6 @@ class WorkState {
   std::string operation;
   std::string group;
   KnownRanks known_ranks = nullptr;
-  // More of them later: the calling thread leaves the scope of the call by an exception.
-  const int exceptions_before = std::uncaught_exceptions();
 
  protected:
   // Marks a thread as waiting while this object lives.

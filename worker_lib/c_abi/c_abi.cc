@@ -15,24 +15,32 @@
 namespace muster::c_abi {
 namespace {
 
-thread_local std::optional<DistributedError> last_failure;
+// A thread's last failure.
+struct Remembered {
+  DistributedError in_c;
+  DistributedError in_cpp;
+};
+thread_local std::optional<Remembered> last_failure;
 
 // Made at load time: when they are needed there is no memory to make them.
 const worker::Failure kNoMemory{ErrorCode::system, "there is no memory left for the call"};
 const DistributedError kOutOfMemory(kNoMemory.code, kNoMemory.message);
 
+[[noreturn]] void refuse_number(int number, int last, const char* type) {
+  refuse(std::to_string(number) + " is not a valid " + type + "; the values are 0 to " +
+         std::to_string(last));
+}
+
 template <typename Enum>
 Enum enum_of_number(int number, Enum last, const char* type) {
-  if (number < 0 || number > static_cast<int>(last)) {
-    refuse(std::to_string(number) + " is not a valid " + type + "; the values are 0 to " +
-           std::to_string(static_cast<int>(last)));
-  }
+  if (number < 0 || number > static_cast<int>(last))
+    refuse_number(number, static_cast<int>(last), type);
   return static_cast<Enum>(number);
 }
 
-muster_status remember(const DistributedError& error) noexcept {
-  last_failure = error;
-  return static_cast<muster_status>(error.code());
+muster_status remember(const DistributedError& in_c, const DistributedError& in_cpp) noexcept {
+  last_failure.emplace(in_c, in_cpp);
+  return static_cast<muster_status>(in_c.code());
 }
 
 // C++ names in the library's messages, and their C names.
@@ -86,7 +94,10 @@ static_assert(static_cast<int>(DType::float16) == MUSTER_FLOAT16 &&
               static_cast<int>(ReduceOp::average) == MUSTER_AVERAGE &&
               static_cast<int>(ReduceOp::bxor) == MUSTER_BXOR &&
               static_cast<int>(Backend::gloo) == MUSTER_BACKEND_GLOO &&
-              static_cast<int>(StopPolicy::ignore) == MUSTER_STOP_IGNORE);
+              static_cast<int>(StopPolicy::ignore) == MUSTER_STOP_IGNORE &&
+              static_cast<int>(worker::OpKind::barrier) == MUSTER_BARRIER &&
+              static_cast<int>(worker::OpKind::all_to_all) == MUSTER_ALL_TO_ALL &&
+              static_cast<int>(worker::OpKind::recv) == MUSTER_RECV);
 
 }  // namespace
 
@@ -95,16 +106,17 @@ muster_status remember_current_exception(const char* function) noexcept {
     try {
       throw;
     } catch (const DistributedError& error) {
-      return remember(in_words_of_c(error, function));
+      return remember(in_words_of_c(error, function), error);
     } catch (const std::bad_alloc&) {
       worker::failure_reports().add(kNoMemory);
-      return remember(kOutOfMemory);
+      return remember(kOutOfMemory, kOutOfMemory);
     } catch (const std::exception& error) {
-      return remember(worker::as_error(
-          {ErrorCode::system, std::string(function) + ": " + error.what()}, {}, {}));
+      const DistributedError unexpected = worker::as_error(
+          {ErrorCode::system, std::string(function) + ": " + error.what()}, {}, {});
+      return remember(unexpected, unexpected);
     }
   } catch (const std::bad_alloc&) {
-    return remember(kOutOfMemory);
+    return remember(kOutOfMemory, kOutOfMemory);
   }
 }
 
@@ -120,8 +132,8 @@ void require_out(const void* pointer, const char* name) {
   if (pointer == nullptr) refuse(std::string(name) + " is NULL: it says where the result goes");
 }
 
-DType dtype_of_number(int number) {
-  return enum_of_number(number, DType::float64, "muster_dtype");
+void refuse_dtype(int number) {
+  refuse_number(number, static_cast<int>(DType::float64), "muster_dtype");
 }
 
 ReduceOp reduce_op_of_number(int number) {
@@ -134,19 +146,6 @@ Backend backend_of_number(int number) {
 
 StopPolicy stop_policy_of_number(int number) {
   return enum_of_number(number, StopPolicy::ignore, "muster_stop_policy");
-}
-
-Call::Call(const muster_call_options* given) {
-  const muster_call_options call =
-      options_or(given, muster_call_options MUSTER_CALL_OPTIONS, "muster_call_options");
-  if (call.timeout_ms >= 0) options.timeout = std::chrono::milliseconds(call.timeout_ms);
-  options.stream = call.stream;
-  if (call.cuda_device >= 0) device = Device::cuda(call.cuda_device);
-  if (call.site != nullptr) worker::CallSite::replace(call.site);
-}
-
-bool is_root(const ProcessGroup& group, int root) {
-  return !group.is_member() || group.rank().value == root;
 }
 
 }  // namespace muster::c_abi
@@ -210,28 +209,34 @@ size_t muster_dtype_size(int dtype) {
 }
 
 muster_status muster_last_error_code(void) {
-  return last_failure ? static_cast<muster_status>(last_failure->code()) : MUSTER_OK;
+  return last_failure ? static_cast<muster_status>(last_failure->in_c.code()) : MUSTER_OK;
 }
 
 const char* muster_last_error(void) {
-  return last_failure ? last_failure->what() : "";
+  return last_failure ? last_failure->in_c.what() : "";
 }
 
 const char* muster_last_error_operation(void) {
-  return last_failure ? last_failure->operation().c_str() : "";
+  return last_failure ? last_failure->in_c.operation().c_str() : "";
 }
 
 const char* muster_last_error_group(void) {
-  return last_failure ? last_failure->group().c_str() : "";
+  return last_failure ? last_failure->in_c.group().c_str() : "";
 }
 
 size_t muster_last_error_ranks(int* ranks, size_t capacity) {
   if (!last_failure) return 0;
-  const std::vector<GlobalRank>& failed = last_failure->failed_ranks();
+  const std::vector<GlobalRank>& failed = last_failure->in_c.failed_ranks();
   const size_t copied = ranks == nullptr ? 0 : std::min(capacity, failed.size());
   for (size_t i = 0; i < copied; ++i)
     ranks[i] = failed[i].value;
   return failed.size();
+}
+
+const char* muster_last_error_in_cpp(const char** operation) {
+  if (operation != nullptr)
+    *operation = last_failure ? last_failure->in_cpp.operation().c_str() : "";
+  return last_failure ? last_failure->in_cpp.what() : "";
 }
 
 muster_status muster_init(const muster_init_options* options) {

@@ -1,3 +1,5 @@
+#include <array>
+#include <memory>
 #include <span>
 #include <string>
 
@@ -5,6 +7,9 @@
 
 using namespace muster;
 using namespace muster::c_abi;
+using muster::worker::CollectiveCall;
+using muster::worker::Group;
+using muster::worker::OpKind;
 
 namespace {
 
@@ -18,10 +23,16 @@ size_t sum_of(std::span<const size_t> counts) {
   return total;
 }
 
+// True if the buffers that only the root needs are used. Also true on a rank that is not a member,
+// which the operation itself refuses.
+bool is_root(const Group& group, int root) {
+  return !group.is_member() || group.members().me == root;
+}
+
 // Arguments of every collective function.
 struct Collective {
   Collective(muster_group* handle, int dtype_number, const muster_call_options* given)
-      : group(group_of(handle)), call(given), dtype(dtype_of_number(dtype_number)) {}
+      : group(handle), call(given), dtype(dtype_of_number(dtype_number)) {}
 
   // `Data`: void or const void.
   template <typename Data>
@@ -31,112 +42,167 @@ struct Collective {
   // Returns a buffer on the root; elsewhere an empty one, which is ignored.
   template <typename Data>
   auto at_root(int root, Data* data, size_t count) const {
-    return is_root(group, root) ? buffer(data, count) : buffer(static_cast<Data*>(nullptr), 0);
+    return is_root(*group, root) ? buffer(data, count) : buffer(static_cast<Data*>(nullptr), 0);
   }
 
+  size_t size() const { return static_cast<size_t>(group->members().size()); }
   // Returns `count` times the ranks; refuses what no memory could hold.
   size_t all_blocks(size_t count) const {
     size_t total = 0;
-    if (__builtin_mul_overflow(count, static_cast<size_t>(group.size()), &total)) {
+    if (__builtin_mul_overflow(count, size(), &total)) {
       refuse("count is " + std::to_string(count) + ", and no memory holds " +
-             std::to_string(group.size()) + " times as many elements");
+             std::to_string(size()) + " times as many elements");
     }
     return total;
   }
   std::span<const size_t> by_rank(const size_t* counts, const char* name = "counts") const {
     require(counts, name);
-    return {counts, static_cast<size_t>(group.size())};
+    return {counts, size()};
   }
   std::span<const size_t> by_rank_at_root(int root, const size_t* counts) const {
-    return is_root(group, root) ? by_rank(counts) : std::span<const size_t>();
+    return is_root(*group, root) ? by_rank(counts) : std::span<const size_t>();
   }
   // Returns 0 on a rank that is not a member.
   size_t own(std::span<const size_t> counts) const {
-    return group.is_member() ? counts[static_cast<size_t>(group.rank().value)] : 0;
+    return group->is_member() ? counts[static_cast<size_t>(group->members().me)] : 0;
   }
 
-  ProcessGroup group;
+  GroupOf group;
   Call call;
   DType dtype;
 };
 
+CollectiveCall collective_of(const muster_operation& given) {
+  static constexpr std::array<const char*, MUSTER_ALL_TO_ALL + 1> kWithCounts{
+      nullptr,        nullptr,     nullptr,
+      nullptr,        nullptr,     "gather_v",
+      "all_gather_v", "scatter_v", "reduce_scatter_v",
+      "all_to_all_v"};
+  const auto kind = static_cast<OpKind>(given.kind);
+  if (kind == OpKind::barrier) return {.kind = kind};
+  return {.kind = kind,
+          .in = buffer_of(given.in),
+          .out = buffer_of(given.out),
+          .root = given.root,
+          .reduce = static_cast<ReduceOp>(given.reduce_op),
+          .is_v = given.is_v != 0,
+          .send_counts = {given.send_counts, given.send_counts_length},
+          .recv_counts = {given.recv_counts, given.recv_counts_length},
+          .name = given.is_v != 0 ? kWithCounts[static_cast<size_t>(given.kind)] : nullptr};
+}
+
 }  // namespace
 
-// Defines muster_<name>(), with these parameters before the options, from the arguments of the
-// ProcessGroup method of that name. They may use `of`, the Collective.
-#define MUSTER_C_COLLECTIVE(name, parameters, ...)                              \
-  muster_status muster_##name(MUSTER_C_PARAMETERS parameters) {                 \
+void muster::c_abi::perform(Group& group, const CollectiveCall& call, const CallOptions& options,
+                            muster_work** work) {
+  if (work == nullptr) {
+    value_or_raise(group.perform(call, options), name_of(call), group);
+  } else {
+    hand_out(work, "work",
+             [&] { return value_or_raise(group.begin(call, options), name_of(call), group); });
+  }
+}
+
+// Defines muster_<name>(), with these parameters before the options, from the fields of its
+// CollectiveCall. They may use `of`, the Collective.
+#define MUSTER_C_COLLECTIVE(name_, parameters, ...)                             \
+  muster_status muster_##name_(MUSTER_C_PARAMETERS parameters) {                \
     return guarded(__func__, [&] {                                              \
-      Collective of(group, dtype, options);                                     \
-      perform(                                                                  \
-          work, [&] { of.group.name(__VA_ARGS__, of.call.options); },           \
-          [&] { return of.group.name##_async(__VA_ARGS__, of.call.options); }); \
+      const Collective of(group, dtype, options);                               \
+      perform(*of.group, {__VA_ARGS__, .name = #name_}, of.call.options, work); \
     });                                                                         \
   }
 #define MUSTER_C_PARAMETERS(...) \
   muster_group *group, __VA_ARGS__, const muster_call_options *options, muster_work **work
 
 MUSTER_C_COLLECTIVE(broadcast, (void* data, size_t count, int dtype, int root),
-                    of.buffer(data, count), GroupRank{root})
+                    .kind = OpKind::broadcast, .in = of.buffer(data, count),
+                    .out = of.buffer(data, count), .root = root)
 MUSTER_C_COLLECTIVE(reduce, (const void* in, void* out, size_t count, int dtype, int op, int root),
-                    of.buffer(in, count), of.at_root(root, out, count), GroupRank{root},
-                    reduce_op_of_number(op))
+                    .kind = OpKind::reduce, .in = of.buffer(in, count),
+                    .out = of.at_root(root, out, count), .root = root,
+                    .reduce = reduce_op_of_number(op))
 MUSTER_C_COLLECTIVE(all_reduce, (const void* in, void* out, size_t count, int dtype, int op),
-                    of.buffer(in, count), of.buffer(out, count), reduce_op_of_number(op))
+                    .kind = OpKind::all_reduce, .in = of.buffer(in, count),
+                    .out = of.buffer(out, count), .reduce = reduce_op_of_number(op))
 MUSTER_C_COLLECTIVE(gather, (const void* in, void* out, size_t count, int dtype, int root),
-                    of.buffer(in, count), of.at_root(root, out, of.all_blocks(count)),
-                    GroupRank{root})
+                    .kind = OpKind::gather, .in = of.buffer(in, count),
+                    .out = of.at_root(root, out, of.all_blocks(count)), .root = root)
 MUSTER_C_COLLECTIVE(gather_v,
                     (const void* in, size_t in_count, void* out, const size_t* counts, int dtype,
                      int root),
-                    of.buffer(in, in_count),
-                    of.at_root(root, out, sum_of(of.by_rank_at_root(root, counts))),
-                    of.by_rank_at_root(root, counts), GroupRank{root})
+                    .kind = OpKind::gather, .in = of.buffer(in, in_count),
+                    .out = of.at_root(root, out, sum_of(of.by_rank_at_root(root, counts))),
+                    .root = root, .is_v = true, .recv_counts = of.by_rank_at_root(root, counts))
 MUSTER_C_COLLECTIVE(all_gather, (const void* in, void* out, size_t count, int dtype),
-                    of.buffer(in, count), of.buffer(out, of.all_blocks(count)))
+                    .kind = OpKind::all_gather, .in = of.buffer(in, count),
+                    .out = of.buffer(out, of.all_blocks(count)))
 MUSTER_C_COLLECTIVE(all_gather_v, (const void* in, void* out, const size_t* counts, int dtype),
-                    of.buffer(in, of.own(of.by_rank(counts))),
-                    of.buffer(out, sum_of(of.by_rank(counts))), of.by_rank(counts))
+                    .kind = OpKind::all_gather, .in = of.buffer(in, of.own(of.by_rank(counts))),
+                    .out = of.buffer(out, sum_of(of.by_rank(counts))), .is_v = true,
+                    .recv_counts = of.by_rank(counts))
 MUSTER_C_COLLECTIVE(scatter, (const void* in, void* out, size_t count, int dtype, int root),
-                    of.at_root(root, in, of.all_blocks(count)), of.buffer(out, count),
-                    GroupRank{root})
+                    .kind = OpKind::scatter, .in = of.at_root(root, in, of.all_blocks(count)),
+                    .out = of.buffer(out, count), .root = root)
 MUSTER_C_COLLECTIVE(scatter_v,
                     (const void* in, const size_t* counts, void* out, size_t out_count, int dtype,
                      int root),
-                    of.at_root(root, in, sum_of(of.by_rank_at_root(root, counts))),
-                    of.by_rank_at_root(root, counts), of.buffer(out, out_count), GroupRank{root})
+                    .kind = OpKind::scatter,
+                    .in = of.at_root(root, in, sum_of(of.by_rank_at_root(root, counts))),
+                    .out = of.buffer(out, out_count), .root = root, .is_v = true,
+                    .send_counts = of.by_rank_at_root(root, counts))
 MUSTER_C_COLLECTIVE(reduce_scatter, (const void* in, void* out, size_t count, int dtype, int op),
-                    of.buffer(in, of.all_blocks(count)), of.buffer(out, count),
-                    reduce_op_of_number(op))
+                    .kind = OpKind::reduce_scatter, .in = of.buffer(in, of.all_blocks(count)),
+                    .out = of.buffer(out, count), .reduce = reduce_op_of_number(op))
 MUSTER_C_COLLECTIVE(reduce_scatter_v,
                     (const void* in, void* out, const size_t* counts, int dtype, int op),
-                    of.buffer(in, sum_of(of.by_rank(counts))),
-                    of.buffer(out, of.own(of.by_rank(counts))), of.by_rank(counts),
-                    reduce_op_of_number(op))
+                    .kind = OpKind::reduce_scatter, .in = of.buffer(in, sum_of(of.by_rank(counts))),
+                    .out = of.buffer(out, of.own(of.by_rank(counts))),
+                    .reduce = reduce_op_of_number(op), .is_v = true,
+                    .send_counts = of.by_rank(counts))
 MUSTER_C_COLLECTIVE(all_to_all, (const void* in, void* out, size_t count, int dtype),
-                    of.buffer(in, of.all_blocks(count)), of.buffer(out, of.all_blocks(count)))
+                    .kind = OpKind::all_to_all, .in = of.buffer(in, of.all_blocks(count)),
+                    .out = of.buffer(out, of.all_blocks(count)))
 MUSTER_C_COLLECTIVE(all_to_all_v,
                     (const void* in, const size_t* send_counts, void* out,
                      const size_t* recv_counts, int dtype),
-                    of.buffer(in, sum_of(of.by_rank(send_counts, "send_counts"))),
-                    of.by_rank(send_counts, "send_counts"),
-                    of.buffer(out, sum_of(of.by_rank(recv_counts, "recv_counts"))),
-                    of.by_rank(recv_counts, "recv_counts"))
+                    .kind = OpKind::all_to_all,
+                    .in = of.buffer(in, sum_of(of.by_rank(send_counts, "send_counts"))),
+                    .out = of.buffer(out, sum_of(of.by_rank(recv_counts, "recv_counts"))),
+                    .is_v = true, .send_counts = of.by_rank(send_counts, "send_counts"),
+                    .recv_counts = of.by_rank(recv_counts, "recv_counts"))
 
 muster_status muster_barrier(muster_group* group, const muster_call_options* options,
                              muster_work** work) {
   return guarded(__func__, [&] {
-    ProcessGroup members = group_of(group);
-    const Call call(options);
-    perform(
-        work, [&] { members.barrier(call.options); },
-        [&] { return members.barrier_async(call.options); });
+    const GroupOf members(group);
+    perform(*members, {.kind = OpKind::barrier}, Call(options).options, work);
   });
 }
 
 muster_status muster_monitored_barrier(muster_group* group, int wait_all_ranks,
                                        const muster_call_options* options) {
   return guarded(__func__, [&] {
-    group_of(group).monitored_barrier(Call(options).options, wait_all_ranks != 0);
+    const GroupOf members(group);
+    value_or_raise(members->monitored_barrier(Call(options).options, wait_all_ranks != 0),
+                   "monitored_barrier", *members);
+  });
+}
+
+muster_status muster_perform(muster_group* group, const muster_operation* operation,
+                             const muster_call_options* options, muster_work** work, int* source) {
+  return guarded(__func__, [&] {
+    require(operation, "operation");
+    const GroupOf members(group);
+    const Call call(options);
+    if (is_message(*operation)) {
+      const int sender =
+          perform_transfer(*members, transfer_of(*operation, call.options), call.options, work);
+      if (work == nullptr && source != nullptr) *source = sender;
+    } else if (operation->kind >= MUSTER_BARRIER && operation->kind <= MUSTER_ALL_TO_ALL) {
+      perform(*members, collective_of(*operation), call.options, work);
+    } else {
+      refuse(std::to_string(operation->kind) + " is not a valid muster_kind");
+    }
   });
 }

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -14,6 +15,7 @@
 #include "worker_lib/fork_guard.h"
 #include "worker_lib/group/group.h"
 #include "worker_lib/group/group_plan.h"
+#include "worker_lib/group_labels.h"
 #include "worker_lib/joining/callers_store.h"
 #include "worker_lib/joining/job.h"
 #include "worker_lib/joining/meeting_text.h"
@@ -21,16 +23,20 @@
 
 namespace muster::c_abi {
 
-ProcessGroup group_of(muster_group* handle) {
-  return handle == nullptr ? world() : handle->group;
+std::shared_ptr<worker::Group> group_of(muster_group* handle) {
+  return handle == nullptr ? worker::require_job()->world_group() : handle->group;
 }
 
 }  // namespace muster::c_abi
 
 using namespace muster;
 using namespace muster::c_abi;
+using muster::worker::Group;
 
 namespace {
+
+// Time for an operation to complete whose buffers are about to go.
+constexpr std::chrono::seconds kAbandonPatience{1};
 
 GroupOptions group_options_of(const muster_group_options* given) {
   const muster_group_options group =
@@ -125,6 +131,42 @@ std::string name_of_joined(const muster_join_options& join) {
   return name;
 }
 
+// Returns the group's name for its failure; no default name if the arguments were refused.
+std::string name_of_new(const std::vector<GlobalRank>& ranks, const GroupOptions& options,
+                        const worker::Failure& failure) {
+  const bool refused = failure.code == ErrorCode::invalid_argument;
+  return options.name.empty() && !refused ? worker::default_group_name(ranks) : options.name;
+}
+
+[[noreturn]] void refuse_query(const Group& group, ErrorCode code, const char* call,
+                               std::string why) {
+  worker::raise(
+      worker::labelled({code, std::move(why)}, worker::operation_label(call, 0, group.name())),
+      call, group.name());
+}
+
+// Refuses an operation whose thread exists only in the parent.
+worker::WorkState& live_state(const muster_work* work) {
+  require(work, "work");
+  if (worker::in_forked_child()) [[unlikely]]
+    worker::raise(worker::forked_failure(), work->state->operation, work->state->group);
+  return *work->state;
+}
+
+void raise_if_failed(const worker::WorkState& state, const worker::Outcome<>& outcome) {
+  if (!outcome) worker::raise(outcome.error(), state.operation, state.group, state.known_ranks);
+  worker::failure_reports().overcome();
+}
+
+muster_group* handle_of_world(const std::shared_ptr<Group>& world) {
+  return handle_of(world);
+}
+
+muster_group* shared(muster_group* group) {
+  group->owners.fetch_add(1, std::memory_order_relaxed);
+  return group;
+}
+
 worker::Job& joined_job(muster_group* group) {
   require(group, "group");
   if (group->joined == nullptr) refuse("the group was not made by muster_group_join()");
@@ -154,7 +196,7 @@ muster_status muster_group_join(const muster_store* store, int rank, int size,
     }
     worker::failure_reports().overcome();
     handle->joined = std::move(*job);
-    handle->group = ProcessGroup(handle->joined->world_group());
+    handle->group = handle->joined->world_group();
     *group = handle.release();
   });
 }
@@ -167,7 +209,10 @@ muster_status muster_group_leave(muster_group* group) {
 }
 
 muster_status muster_world(muster_group** group) {
-  return guarded(__func__, [&] { hand_out(group, "group", world); });
+  return guarded(__func__, [&] {
+    require_out(group, "group");
+    *group = shared(worker::require_job()->world_handle(handle_of_world, muster_group_free));
+  });
 }
 
 muster_status muster_new_group(const int* ranks, size_t count, const muster_group_options* options,
@@ -178,7 +223,11 @@ muster_status muster_new_group(const int* ranks, size_t count, const muster_grou
       std::vector<GlobalRank> members;
       for (size_t i = 0; i < count; ++i)
         members.push_back(GlobalRank{ranks[i]});
-      return new_group(members, group_options_of(options));
+      const GroupOptions given = group_options_of(options);
+      auto made = GroupOf(nullptr)->new_group(members, given);
+      if (!made)
+        worker::raise(made.error(), "new_group", name_of_new(members, given, made.error()));
+      return std::move(*made);
     });
   });
 }
@@ -186,58 +235,114 @@ muster_status muster_new_group(const int* ranks, size_t count, const muster_grou
 muster_status muster_split(muster_group* group, int color, int key,
                            const muster_group_options* options, muster_group** split) {
   return guarded(__func__, [&] {
-    hand_out(split, "split",
-             [&] { return group_of(group).split(color, key, group_options_of(options)); });
+    hand_out(split, "split", [&] {
+      const GroupOf members(group);
+      return value_or_raise(members->split(color, key, group_options_of(options)), "split",
+                            *members);
+    });
+  });
+}
+
+muster_status muster_group_copy(muster_group* group, muster_group** copy) {
+  if (group == nullptr) return muster_world(copy);
+  return guarded(__func__, [&] {
+    require_out(copy, "copy");
+    *copy = shared(group);
   });
 }
 
 void muster_group_free(muster_group* group) {
-  delete group;
+  if (group != nullptr && group->owners.fetch_sub(1) == 1) delete group;
 }
 
 int muster_group_is_member(muster_group* group) {
-  return guarded_number(__func__, [&] { return group_of(group).is_member() ? 1 : 0; }) == 1 ? 1 : 0;
+  return guarded_number(__func__, [&] { return GroupOf(group)->is_member() ? 1 : 0; }) == 1 ? 1 : 0;
 }
 
 int muster_group_rank(muster_group* group) {
-  return guarded_number(__func__, [&] { return group_of(group).rank().value; });
+  return guarded_number(__func__, [&] {
+    const GroupOf members(group);
+    if (members->is_member()) return members->members().me;
+    refuse_query(*members, ErrorCode::not_member, "rank",
+                 "this rank is not a member of it (see is_member())");
+  });
 }
 
 int muster_group_size(muster_group* group) {
-  return guarded_number(__func__, [&] { return group_of(group).size(); });
+  return guarded_number(__func__, [&] { return GroupOf(group)->members().size(); });
 }
 
 int muster_group_global_rank(muster_group* group, int group_rank) {
-  return guarded_number(__func__,
-                        [&] { return group_of(group).global_rank(GroupRank{group_rank}).value; });
+  return guarded_number(__func__, [&] {
+    const GroupOf members(group);
+    const std::string why = worker::check_rank("rank", group_rank, members->members().size());
+    if (why.empty()) return members->ranks()[static_cast<size_t>(group_rank)].value;
+    refuse_query(*members, ErrorCode::invalid_argument, "global_rank", why);
+  });
 }
 
 int muster_group_from_global_rank(muster_group* group, int global_rank) {
-  return guarded_number(__func__,
-                        [&] { return group_of(group).group_rank(GlobalRank{global_rank}).value; });
+  return guarded_number(__func__, [&] {
+    const GroupOf members(group);
+    const auto at = std::ranges::find(members->ranks(), GlobalRank{global_rank});
+    if (at != members->ranks().end()) return static_cast<int>(at - members->ranks().begin());
+    refuse_query(*members, ErrorCode::invalid_argument, "group_rank",
+                 fmt::format("rank {} of the job is not in it", global_rank));
+  });
+}
+
+size_t muster_group_ranks(muster_group* group, int* ranks, size_t capacity) {
+  size_t count = 0;
+  guarded(__func__, [&] {
+    const GroupOf members(group);
+    count = members->ranks().size();
+    for (size_t i = 0; i < std::min(count, capacity); ++i)
+      ranks[i] = members->ranks()[i].value;
+  });
+  return count;
+}
+
+int64_t muster_group_timeout_ms(muster_group* group) {
+  int64_t limit = -1;
+  guarded(__func__, [&] { limit = GroupOf(group)->timeout().count(); });
+  return limit;
+}
+
+int muster_group_backend(muster_group* group, int on_gpu) {
+  return guarded_number(__func__, [&] {
+    const GroupOf members(group);
+    const auto backend = on_gpu != 0 ? members->cuda_backend() : members->cpu_backend();
+    return backend ? static_cast<int>(*backend) : -1;
+  });
 }
 
 const char* muster_group_name(muster_group* group) {
   const char* name = "";
   // Owned by the group itself: outlives the handle that group_of() returns.
-  guarded(__func__, [&] { name = group_of(group).name().c_str(); });
+  guarded(__func__, [&] { name = GroupOf(group)->name().c_str(); });
   return name;
 }
 
 muster_status muster_group_abort(muster_group* group, const char* reason) {
   return guarded(__func__, [&] {
-    ProcessGroup aborted = group_of(group);
-    if (reason == nullptr) {
-      aborted.abort();
-    } else {
-      aborted.abort(reason);
-    }
+    const GroupOf aborted(group);
+    const std::optional<worker::Failure> refused = aborted->refusal("abort");
+    const bool cannot =
+        refused && (refused->code == ErrorCode::not_member || refused->code == ErrorCode::forked);
+    if (cannot) worker::raise(*refused, "abort", aborted->name(), aborted->known_ranks());
+    aborted->abort(reason == nullptr ? "abort() was called" : reason);
   });
 }
 
 muster_status muster_group_failure(muster_group* group) {
   return guarded(__func__, [&] {
-    if (const auto failure = group_of(group).failure()) throw DistributedError(*failure);
+    const GroupOf asked(group);
+    const std::string& name = asked->name();
+    if (worker::in_forked_child()) worker::raise(*asked->refusal("failure"), "failure", name);
+    if (const std::optional<worker::Failure> failure = asked->failure()) {
+      worker::raise(worker::labelled(*failure, worker::group_title(name)), {}, name,
+                    asked->known_ranks());
+    }
   });
 }
 
@@ -245,17 +350,22 @@ muster_status muster_allocate_shared(muster_group* group, size_t bytes,
                                      const muster_call_options* options,
                                      muster_shared_memory** memory) {
   return guarded(__func__, [&] {
-    hand_out(memory, "memory",
-             [&] { return group_of(group).allocate_shared(bytes, Call(options).options); });
+    require_out(memory, "memory");
+    auto handle = std::make_unique<muster_shared_memory>();
+    const GroupOf members(group);
+    handle->block = value_or_raise(members->allocate_shared(bytes, Call(options).options),
+                                   "allocate_shared", *members);
+    handle->bytes = bytes;
+    *memory = handle.release();
   });
 }
 
 void* muster_shared_memory_data(muster_shared_memory* memory) {
-  return memory == nullptr ? nullptr : memory->memory.data();
+  return memory == nullptr ? nullptr : memory->block.data;
 }
 
 size_t muster_shared_memory_bytes(muster_shared_memory* memory) {
-  return memory == nullptr ? 0 : memory->memory.bytes();
+  return memory == nullptr ? 0 : memory->bytes;
 }
 
 void muster_shared_memory_free(muster_shared_memory* memory) {
@@ -265,38 +375,60 @@ void muster_shared_memory_free(muster_shared_memory* memory) {
 muster_status muster_work_wait(muster_work* work, int64_t timeout_ms) {
   bool complete = true;
   const muster_status status = guarded(__func__, [&] {
-    require(work, "work");
-    if (timeout_ms < 0) {
-      work->work.wait();
-    } else {
-      complete = work->work.wait(std::chrono::milliseconds(timeout_ms));
-    }
+    worker::WorkState& state = live_state(work);
+    const Deadline until = timeout_ms < 0 ? Deadline::max()
+                                          : deadline_after(std::chrono::steady_clock::now(),
+                                                           std::chrono::milliseconds(timeout_ms));
+    const auto outcome = state.wait(until);
+    complete = outcome.has_value();
+    if (complete) raise_if_failed(state, *outcome);
   });
   return complete ? status : MUSTER_IN_PROGRESS;
 }
 
 muster_status muster_work_synchronize(muster_work* work) {
   return guarded(__func__, [&] {
-    require(work, "work");
-    work->work.synchronize();
+    worker::WorkState& state = live_state(work);
+    if (const auto outcome = state.synchronize(Deadline::max())) raise_if_failed(state, *outcome);
   });
 }
 
 muster_status muster_work_status(muster_work* work) {
   bool complete = true;
   const muster_status status = guarded(__func__, [&] {
-    require(work, "work");
-    complete = work->work.is_completed();
-    if (!complete) return;
-    if (const auto error = work->work.error()) throw DistributedError(*error);
+    const worker::WorkState& state = live_state(work);
+    complete = state.is_complete();
+    const auto outcome = complete ? state.outcome() : std::nullopt;
+    if (outcome && !*outcome)
+      worker::raise(outcome->error(), state.operation, state.group, state.known_ranks);
   });
   return complete ? status : MUSTER_IN_PROGRESS;
 }
 
+int muster_work_is_complete(muster_work* work) {
+  return guarded_number(__func__, [&] { return live_state(work).is_complete() ? 1 : 0; });
+}
+
 int muster_work_source(muster_work* work) {
   return guarded_number(__func__, [&] {
+    const worker::WorkState& state = live_state(work);
+    return state.is_complete() ? state.source() : -1;
+  });
+}
+
+muster_status muster_work_copy(muster_work* work, muster_work** copy) {
+  return guarded(__func__, [&] {
     require(work, "work");
-    return work->work.is_completed() ? work->work.source().value : -1;
+    hand_out(copy, "copy", [&] { return work->state; });
+  });
+}
+
+void muster_work_abandon(muster_work* work) {
+  if (work == nullptr || worker::in_forked_child()) return;
+  guarded(__func__, [&] {
+    if (work->state->synchronize(std::chrono::steady_clock::now() + kAbandonPatience)) return;
+    work->state->abandon();
+    work->state->synchronize(Deadline::max());
   });
 }
 

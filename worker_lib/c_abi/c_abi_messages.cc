@@ -7,16 +7,25 @@
 
 #include "worker_lib/c_abi/c_abi.h"
 #include "worker_lib/copy_bytes.h"
+#include "worker_lib/group/group_bytes.h"
 
 using namespace muster;
 using namespace muster::c_abi;
+using muster::worker::Group;
+using muster::worker::OpKind;
+using muster::worker::Transfer;
 
 namespace {
 
-// Makes a copy that C programs can free, unlike a std::string.
+// Makes room that C programs can free, unlike that of a std::string.
+void* room_for(size_t bytes) {
+  void* room = std::malloc(bytes == 0 ? 1 : bytes);
+  if (room == nullptr) throw std::bad_alloc();
+  return room;
+}
+
 void* copied(std::string_view bytes) {
-  void* copy = std::malloc(bytes.empty() ? 1 : bytes.size());
-  if (copy == nullptr) throw std::bad_alloc();
+  void* copy = room_for(bytes.size());
   worker::copy_bytes(copy, bytes.data(), bytes.size());
   return copy;
 }
@@ -26,24 +35,81 @@ std::string_view view_of(const void* bytes, size_t length) {
   return {static_cast<const char*>(bytes), length};
 }
 
-P2POp p2p_of(const muster_p2p& op, const Call& call) {
-  const DType dtype = dtype_of_number(op.dtype);
-  const Buffer data = call.buffer(op.data, op.count, dtype);
-  const GroupRank peer{op.peer};
-  return op.is_send != 0 ? P2POp::send(data, peer, op.tag) : P2POp::recv(data, peer, op.tag);
+constexpr int kAnySource = -1;
+constexpr int kNoRank = -2;  // A Transfer's peer that its checks refuse.
+
+Transfer transfer_of(const muster_p2p& op, const Call& call) {
+  return {.kind = op.is_send != 0 ? OpKind::send : OpKind::recv,
+          .data = static_cast<std::byte*>(op.data),
+          .count = op.count,
+          .dtype = dtype_of_number(op.dtype),
+          .peer = op.is_send == 0 && op.peer < 0 ? kNoRank : op.peer,
+          .tag = op.tag,
+          .device = call.device,
+          .stream = call.options.stream};
+}
+
+template <typename Message, typename Convert>
+muster_status begin_all(const char* function, muster_group* group, const Message* messages,
+                        size_t count, const muster_call_options* options, muster_work** works,
+                        const Convert& transfer_of_message) {
+  return guarded(function, [&] {
+    const GroupOf members(group);
+    const Call call(options);
+    if (count > 0) {
+      require(messages, "ops");
+      require_out(works, "works");
+    }
+    std::vector<Transfer> transfers;
+    std::vector<std::unique_ptr<muster_work>> handles;
+    for (size_t i = 0; i < count; ++i) {
+      transfers.push_back(transfer_of_message(messages[i], call));
+      handles.push_back(std::make_unique<muster_work>());
+    }
+    constexpr const char* kName = "batch_isend_irecv";
+    const auto begun =
+        value_or_raise(members->begin(std::move(transfers), call.options), kName, *members);
+    for (size_t i = 0; i < count; ++i) {
+      handles[i]->state = begun[i];
+      works[i] = handles[i].release();
+    }
+  });
 }
 
 }  // namespace
 
+namespace muster::c_abi {
+
+Transfer transfer_of(const muster_operation& message, const CallOptions& options) {
+  const Buffer data = buffer_of(message.kind == MUSTER_SEND ? message.in : message.out);
+  return {.kind = static_cast<OpKind>(message.kind),
+          .data = static_cast<std::byte*>(data.data),
+          .count = data.count,
+          .dtype = data.dtype,
+          .peer = message.root,
+          .tag = message.tag,
+          .device = data.device,
+          .stream = options.stream};
+}
+
+int perform_transfer(Group& group, const Transfer& transfer, const CallOptions& options,
+                     muster_work** work) {
+  const char* const name = name_of(transfer.kind);
+  if (work == nullptr) return value_or_raise(group.transfer(transfer, options), name, group);
+  hand_out(work, "work",
+           [&] { return value_or_raise(group.begin({transfer}, options), name, group).front(); });
+  return -1;
+}
+
+}  // namespace muster::c_abi
+
 muster_status muster_send(muster_group* group, const void* data, size_t count, int dtype, int to,
                           int tag, const muster_call_options* options, muster_work** work) {
   return guarded(__func__, [&] {
-    ProcessGroup members = group_of(group);
+    const GroupOf members(group);
     const Call call(options);
-    const ConstBuffer sent = call.buffer(data, count, dtype_of_number(dtype));
-    perform(
-        work, [&] { members.send(sent, GroupRank{to}, tag, call.options); },
-        [&] { return members.isend(sent, GroupRank{to}, tag, call.options); });
+    const muster_p2p op{1, const_cast<void*>(data), count, dtype, to, tag};
+    perform_transfer(*members, transfer_of(op, call), call.options, work);
   });
 }
 
@@ -51,62 +117,56 @@ muster_status muster_recv(muster_group* group, void* data, size_t count, int dty
                           int tag, int* source, const muster_call_options* options,
                           muster_work** work) {
   return guarded(__func__, [&] {
-    ProcessGroup members = group_of(group);
+    const GroupOf members(group);
     const Call call(options);
-    const Buffer received = call.buffer(data, count, dtype_of_number(dtype));
-    const auto run = [&] {
-      int sender = from;
-      if (from < 0) {
-        sender = members.recv_any(received, tag, call.options).value;
-      } else {
-        members.recv(received, GroupRank{from}, tag, call.options);
-      }
-      if (source != nullptr) *source = sender;
-    };
-    const auto begin = [&] {
-      return from < 0 ? members.irecv_any(received, tag, call.options)
-                      : members.irecv(received, GroupRank{from}, tag, call.options);
-    };
-    perform(work, run, begin);
+    Transfer transfer = transfer_of(muster_p2p{0, data, count, dtype, from, tag}, call);
+    if (from < 0) transfer.peer = kAnySource;
+    const int sender = perform_transfer(*members, transfer, call.options, work);
+    if (work == nullptr && source != nullptr) *source = sender;
   });
 }
 
 muster_status muster_batch(muster_group* group, const muster_p2p* ops, size_t count,
                            const muster_call_options* options, muster_work** works) {
-  return guarded(__func__, [&] {
-    ProcessGroup members = group_of(group);
-    const Call call(options);
-    if (count > 0) {
-      require(ops, "ops");
-      require_out(works, "works");
-    }
-    std::vector<P2POp> batch;
-    std::vector<std::unique_ptr<muster_work>> handles;
-    for (size_t i = 0; i < count; ++i) {
-      batch.push_back(p2p_of(ops[i], call));
-      handles.push_back(std::make_unique<muster_work>());
-    }
-    const std::vector<Work> begun = members.batch_isend_irecv(batch, call.options);
-    for (size_t i = 0; i < count; ++i) {
-      handles[i]->work = begun[i];
-      works[i] = handles[i].release();
-    }
-  });
+  return begin_all(__func__, group, ops, count, options, works,
+                   [](const muster_p2p& op, const Call& call) { return transfer_of(op, call); });
+}
+
+muster_status muster_begin_messages(muster_group* group, const muster_operation* messages,
+                                    size_t count, const muster_call_options* options,
+                                    muster_work** works) {
+  return begin_all(__func__, group, messages, count, options, works,
+                   [](const muster_operation& message, const Call& call) {
+                     if (!is_message(message))
+                       refuse(std::to_string(message.kind) + " is not the kind of a message");
+                     return c_abi::transfer_of(message, call.options);
+                   });
 }
 
 muster_status muster_broadcast_bytes(muster_group* group, const void* bytes, size_t length,
                                      int root, void** out, size_t* out_length,
                                      const muster_call_options* options) {
   return guarded(__func__, [&] {
-    require_out(out, "out");
-    require_out(out_length, "out_length");
-    ProcessGroup members = group_of(group);
+    const GroupOf members(group);
     const Call call(options);
-    std::string text;
-    if (is_root(members, root)) text = view_of(bytes, length);
-    members.broadcast_bytes(text, GroupRank{root}, call.options);
-    *out = copied(text);
-    *out_length = text.size();
+    const bool is_root = members->members().me == root;
+    if (!is_root || out != nullptr || out_length != nullptr) {
+      require_out(out, "out");
+      require_out(out_length, "out_length");
+    }
+    const std::string_view own = is_root ? view_of(bytes, length) : std::string_view();
+    std::unique_ptr<void, decltype(&std::free)> received(nullptr, &std::free);
+    size_t size = own.size();
+    const auto make_room = [&](size_t needed) {
+      size = needed;
+      received.reset(room_for(needed));
+      return received.get();
+    };
+    value_or_raise(worker::broadcast_bytes(*members, own, root, call.options, make_room),
+                   "broadcast_bytes", *members);
+    if (out == nullptr) return;
+    *out = is_root ? copied(own) : received.release();
+    *out_length = size;
   });
 }
 
@@ -116,9 +176,11 @@ muster_status muster_all_gather_bytes(muster_group* group, const void* bytes, si
   return guarded(__func__, [&] {
     require_out(out, "out");
     require_out(lengths, "lengths");
+    const GroupOf members(group);
     const Call call(options);
     const std::vector<std::string> texts =
-        group_of(group).all_gather_bytes(view_of(bytes, length), call.options);
+        value_or_raise(worker::all_gather_bytes(*members, view_of(bytes, length), call.options),
+                       "all_gather_bytes", *members);
     std::string together;
     for (const std::string& text : texts)
       together += text;

@@ -9,15 +9,9 @@
 
 namespace muster::worker {
 
-namespace {
-
-Buffer byte_view(std::string& bytes) {
-  return {bytes.data(), bytes.size(), DType::uint8};
-}
-
-}  // namespace
-
-Outcome<> broadcast_bytes(Group& group, std::string& bytes, int root, const CallOptions& options) {
+Outcome<> broadcast_bytes(Group& group, std::string_view bytes, int root,
+                          const CallOptions& options,
+                          const std::function<void*(size_t)>& make_room) {
   const SharedTime time(group, options);
   CollectiveCall call{.kind = OpKind::broadcast,
                       .root = root,
@@ -28,8 +22,9 @@ Outcome<> broadcast_bytes(Group& group, std::string& bytes, int root, const Call
   call.in = call.out;
   const Outcome<> told = group.perform(call, options);
   if (!told) return told;
-  if (group.members().me != root) bytes.resize(static_cast<size_t>(length[0]));
-  call.out = byte_view(bytes);
+  const auto size = static_cast<size_t>(length[0]);
+  void* const data = group.members().me == root ? const_cast<char*>(bytes.data()) : make_room(size);
+  call.out = Buffer(data, size, DType::uint8);
   call.in = call.out;
   return group.perform(call, time.left());
 }
@@ -50,7 +45,7 @@ Outcome<std::vector<std::string>> all_gather_bytes(Group& group, std::string_vie
   std::string all(std::accumulate(counts.begin(), counts.end(), size_t{0}), '\0');
   const Outcome<> done = group.perform({.kind = OpKind::all_gather,
                                         .in = {bytes.data(), bytes.size(), DType::uint8},
-                                        .out = byte_view(all),
+                                        .out = {all.data(), all.size(), DType::uint8},
                                         .is_v = true,
                                         .recv_counts = counts,
                                         .is_service = true,

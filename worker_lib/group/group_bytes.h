@@ -2,6 +2,8 @@
 // first. They block as those do; the second gets what is left of the time-out.
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,7 +15,10 @@ namespace muster::worker {
 
 class Group;
 
-Outcome<> broadcast_bytes(Group& group, std::string& bytes, int root, const CallOptions& options);
+// Sends the `bytes` of the root; the others call `make_room` once, with the number of bytes.
+Outcome<> broadcast_bytes(Group& group, std::string_view bytes, int root,
+                          const CallOptions& options,
+                          const std::function<void*(size_t)>& make_room);
 // Returns the strings by group rank.
 Outcome<std::vector<std::string>> all_gather_bytes(Group& group, std::string_view bytes,
                                                    const CallOptions& options);

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -70,6 +71,12 @@ class Job {
 
   // The group of all ranks; not null after join().
   const std::shared_ptr<Group>& world_group() const { return world_group_; }
+  // The handle of muster.h for the world, which the job keeps.
+  using MakeHandle = muster_group* (*)(const std::shared_ptr<Group>& world);
+  muster_group* world_handle(MakeHandle make, void (*free)(muster_group*)) {
+    std::call_once(handle_is_made_, [&] { world_handle_ = {make(world_group_), free}; });
+    return world_handle_.get();
+  }
 
   // Waits for operations in flight, then announces the departure; the destructor does neither.
   void leave();
@@ -86,6 +93,8 @@ class Job {
   std::shared_ptr<Watch> watch_;
   std::shared_ptr<GroupHost> groups_;
   std::shared_ptr<Group> world_group_;
+  std::once_flag handle_is_made_;
+  std::shared_ptr<muster_group> world_handle_;
   std::atomic<bool> has_left_ = false;
 };
 

@@ -1,14 +1,15 @@
 // The place in the program of a public call: its return address, which the recorder keeps with the
 // call. Every public function that calls operations begins with a CallSite; if they nest (the C
 // function, the helper that it calls, the helper's operation), the outermost counts, since its
-// caller is the program. Thread-local; costs two loads and two stores.
+// caller is the program. Thread-local; costs a few loads and stores.
 #pragma once
 
 namespace muster::worker {
 
 namespace detail {
-// One word: fits even if the library is opened late (dlopen), and an access is a load, not a call.
+// Two words: fit even if the library is opened late (dlopen), and an access is a load, not a call.
 [[gnu::tls_model("initial-exec")]] inline constinit thread_local const void* call_site = nullptr;
+[[gnu::tls_model("initial-exec")]] inline constinit thread_local int call_depth = 0;
 }  // namespace detail
 
 class CallSite {
@@ -17,13 +18,19 @@ class CallSite {
   // function's return address; if that one is always_inline, the address of the function around it.
   explicit CallSite(const void* site = __builtin_return_address(0)) : before_(detail::call_site) {
     if (before_ == nullptr) detail::call_site = site;
+    ++detail::call_depth;
   }
-  ~CallSite() { detail::call_site = before_; }
+  ~CallSite() {
+    --detail::call_depth;
+    detail::call_site = before_;
+  }
   CallSite(const CallSite&) = delete;
   CallSite& operator=(const CallSite&) = delete;
 
-  // Overrides the site, for a caller that knows better. REQUIRES: a CallSite of this thread exists.
-  static void replace(const void* site) { detail::call_site = site; }
+  // Overrides the site of the outermost call, for a caller that knows better.
+  static void replace(const void* site) {
+    if (detail::call_depth == 1) detail::call_site = site;
+  }
   // Returns nullptr if no public call is in progress.
   static const void* current() { return detail::call_site; }
 

@@ -7,6 +7,8 @@
 
 #include "muster/init.h"
 #include "muster/section.h"
+#include "worker_lib/c_abi/c_abi.h"
+#include "worker_lib/group/group_bytes.h"
 #include "worker_lib/group_labels.h"
 #include "worker_lib/raise.h"
 #include "worker_lib/recorder/call_site.h"
@@ -57,6 +59,17 @@ Outcome<std::optional<std::string>> read_checkpoint(const std::string& path) {
   }
 }
 
+// Makes rank 0's bytes those of all ranks, without a second copy of them.
+void send_to_all(const ProcessGroup& group, std::string& bytes, const CallOptions& options) {
+  worker::Group& members = *group.handle()->group;
+  const auto make_room = [&](size_t size) {
+    bytes.resize(size);
+    return bytes.data();
+  };
+  c_abi::value_or_raise(worker::broadcast_bytes(members, bytes, kWriter.value, options, make_room),
+                        "broadcast_bytes", members);
+}
+
 // Leaves the group usable, since all of its ranks have the same answer.
 void throw_if_bad(const char* caller, const ProcessGroup& group, const std::string& answer) {
   if (answer.front() != kBad) return;
@@ -83,7 +96,7 @@ void save_checkpoint(const std::string& path, const std::function<void(std::ostr
     if (!written) answer = kBad + written.error().message;
   }
   // Also the second barrier: no rank gets the answer before the writer is done.
-  worker::in_the_name_of(kCaller, [&] { group.broadcast_bytes(answer, kWriter, options.call); });
+  worker::in_the_name_of(kCaller, [&] { send_to_all(group, answer, options.call); });
   throw_if_bad(name_of(kCaller), group, answer);
 }
 
@@ -116,8 +129,8 @@ std::optional<std::string> load_checkpoint(const std::string& path,
     }
   }
   worker::in_the_name_of(kCaller, [&] {
-    group.broadcast_bytes(answer, kWriter, options.call);
-    if (answer.front() == kGood) group.broadcast_bytes(bytes, kWriter, options.call);
+    send_to_all(group, answer, options.call);
+    if (answer.front() == kGood) send_to_all(group, bytes, options.call);
   });
   throw_if_bad(name_of(kCaller), group, answer);
   if (answer.front() == kNoFile) return std::nullopt;

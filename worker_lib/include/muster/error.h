@@ -1,5 +1,6 @@
 // The exception that the library throws. Two others pass through it: std::bad_alloc, and what a
-// block of zero_first() or local_zero_first() throws, on the rank that ran the block.
+// block of zero_first() or local_zero_first() throws, on the rank that ran the block. A lack of
+// memory inside an operation has code system.
 //
 //   #include <cstdio>
 //   #include <muster/process_group.h>
@@ -37,8 +38,10 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "muster/muster.h"
 #include "muster/types.h"
 
 namespace muster {
@@ -62,16 +65,25 @@ enum class ErrorCode : uint8_t {
   system = 13,           // The kernel refused: memory, descriptors, sockets, a file.
 };
 
-MUSTER_API const char* name_of(ErrorCode code);
+constexpr const char* name_of(ErrorCode code) {
+  return detail::name_in({"unknown", "invalid_argument", "not_initialized", "not_member", "forked",
+                          "environment", "rendezvous", "timeout", "peer_failed", "aborted",
+                          "stopped", "mismatch", "backend", "system"},
+                         code);
+}
 
 class MUSTER_API DistributedError : public std::runtime_error {
  public:
   // `message`, one line: what was tried, on what, and what to do next.
   DistributedError(ErrorCode code, const std::string& message, std::string operation = {},
-                   std::string group = {}, std::vector<GlobalRank> failed_ranks = {});
+                   std::string group = {}, std::vector<GlobalRank> failed_ranks = {})
+      : std::runtime_error(message),
+        code_(code),
+        details_(std::make_shared<const Details>(
+            Details{std::move(operation), std::move(group), std::move(failed_ranks)})) {}
   DistributedError(const DistributedError&) noexcept = default;
   DistributedError& operator=(const DistributedError&) noexcept = default;
-  ~DistributedError() override;
+  ~DistributedError() override = default;
 
   ErrorCode code() const noexcept { return code_; }
   // "all_reduce", or another call that failed ("init_process_group"); may be empty.
@@ -97,5 +109,32 @@ class MUSTER_API DistributedError : public std::runtime_error {
   ErrorCode code_;
   std::shared_ptr<const Details> details_;
 };
+
+namespace detail {
+
+// The thread's last failure in a function of muster.h.
+inline DistributedError last_error() {
+  std::vector<int> numbers(muster_last_error_ranks(nullptr, 0));
+  muster_last_error_ranks(numbers.data(), numbers.size());
+  std::vector<GlobalRank> ranks;
+  for (const int number : numbers)
+    ranks.push_back(GlobalRank{number});
+  const char* operation = "";
+  const char* const message = muster_last_error_in_cpp(&operation);
+  return {static_cast<ErrorCode>(muster_last_error_code()), message, operation,
+          muster_last_error_group(), std::move(ranks)};
+}
+
+inline void throw_unless_ok(muster_status status) {
+  if (status != MUSTER_OK) throw last_error();
+}
+
+[[noreturn]] inline void throw_empty(const std::string& call, const char* what,
+                                     const char* where_from) {
+  throw DistributedError(ErrorCode::invalid_argument,
+                         call + ": empty " + what + ": get one from " + where_from, call);
+}
+
+}  // namespace detail
 
 }  // namespace muster

@@ -137,6 +137,9 @@ MUSTER_API const char* muster_last_error_group(void);
 // same reason; see DistributedError::failed_ranks() in error.h. Copies the first `capacity` of them
 // to `ranks` (may be NULL if `capacity` is 0) and returns how many there are.
 MUSTER_API size_t muster_last_error_ranks(int* ranks, size_t capacity);
+// The message, and in *operation (may be NULL) the operation, in the words of the C++ headers:
+// "init_process_group" for "muster_init".
+MUSTER_API const char* muster_last_error_in_cpp(const char** operation);
 
 // ---- joining and leaving the job; see init.h
 
@@ -208,6 +211,8 @@ MUSTER_API muster_status muster_new_group(const int* ranks, size_t count,
 // All members call it. color < 0: in no group; then muster_group_is_member() is 0.
 MUSTER_API muster_status muster_split(muster_group* group, int color, int key,
                                       const muster_group_options* options, muster_group** split);
+// Makes another handle for the same group, to be freed by itself; it may be the same pointer.
+MUSTER_API muster_status muster_group_copy(muster_group* group, muster_group** copy);
 // Frees only the handle. NULL is allowed.
 MUSTER_API void muster_group_free(muster_group* group);
 
@@ -217,6 +222,13 @@ MUSTER_API int muster_group_rank(muster_group* group);
 MUSTER_API int muster_group_size(muster_group* group);
 MUSTER_API int muster_group_global_rank(muster_group* group, int group_rank);
 MUSTER_API int muster_group_from_global_rank(muster_group* group, int global_rank);
+// Copies the members' ranks in the job, the first `capacity` of them, by group rank to `ranks` (may
+// be NULL if `capacity` is 0); returns how many there are. 0 on failure.
+MUSTER_API size_t muster_group_ranks(muster_group* group, int* ranks, size_t capacity);
+// The limit for each operation; -1 on failure.
+MUSTER_API int64_t muster_group_timeout_ms(muster_group* group);
+// The muster_backend for host memory (on_gpu = 0) or for GPU memory; -1: none, it is refused.
+MUSTER_API int muster_group_backend(muster_group* group, int on_gpu);
 // Valid as long as the handle, or until muster_destroy() for NULL. "" on failure.
 MUSTER_API const char* muster_group_name(muster_group* group);
 // Ends every blocked and future call of the group on all ranks. reason may be NULL.
@@ -372,9 +384,60 @@ typedef struct muster_p2p {
 MUSTER_API muster_status muster_batch(muster_group* group, const muster_p2p* ops, size_t count,
                                       const muster_call_options* options, muster_work** works);
 
+// ---- any operation, described by a value: for bindings of other languages, and the C++ headers
+
+typedef enum muster_kind {
+  MUSTER_BARRIER = 1,
+  MUSTER_BROADCAST = 2,
+  MUSTER_REDUCE = 3,
+  MUSTER_ALL_REDUCE = 4,
+  MUSTER_GATHER = 5,
+  MUSTER_ALL_GATHER = 6,
+  MUSTER_SCATTER = 7,
+  MUSTER_REDUCE_SCATTER = 8,
+  MUSTER_ALL_TO_ALL = 9,
+  MUSTER_SEND = 10,
+  MUSTER_RECV = 11
+} muster_kind;
+
+// `count`: all elements of the buffer, not those of one block.
+typedef struct muster_buffer {
+  void* data;  // An operation only reads its `in`.
+  size_t count;
+  int dtype;
+  int cuda_device;  // < 0: host memory.
+} muster_buffer;
+
+// No struct_size: it never grows. What its kind does not use is ignored.
+typedef struct muster_operation {
+  int kind;           // muster_kind
+  muster_buffer in;   // What a broadcast or a message transfers is both its `in` and its `out`.
+  muster_buffer out;  // Both also on ranks other than the root, where what is not used is ignored.
+  int reduce_op;
+  int root;  // In a message the other rank; in a receive -1: any.
+  int tag;
+  int is_v;  // The counts of its ranks may differ, and are listed here as far as they are needed.
+  const size_t* send_counts;  // NULL if there are none.
+  size_t send_counts_length;
+  const size_t* recv_counts;
+  size_t recv_counts_length;
+} muster_operation;
+
+// Performs or, if `work` is not NULL, begins the operation. Every size that the operation needs is
+// checked. The cuda_device of `options` is ignored. *source (may be NULL): see muster_recv().
+MUSTER_API muster_status muster_perform(muster_group* group, const muster_operation* operation,
+                                        const muster_call_options* options, muster_work** work,
+                                        int* source);
+// Begins all of them, which are messages, at the same time. works: `count` handles, in their order.
+MUSTER_API muster_status muster_begin_messages(muster_group* group,
+                                               const muster_operation* messages, size_t count,
+                                               const muster_call_options* options,
+                                               muster_work** works);
+
 // ---- byte strings of unequal lengths. Free the results with muster_free().
 
-// bytes, length: used on the root only. *out and *out_length become a copy on all ranks.
+// bytes, length: used on the root only. *out and *out_length become a copy on all ranks; on the
+// root both may be NULL.
 MUSTER_API muster_status muster_broadcast_bytes(muster_group* group, const void* bytes,
                                                 size_t length, int root, void** out,
                                                 size_t* out_length,
@@ -421,10 +484,18 @@ MUSTER_API const void* muster_name_site(const char* text);
 MUSTER_API muster_status muster_work_wait(muster_work* work, int64_t timeout_ms);
 // Waits until the results are in memory, on GPUs too.
 MUSTER_API muster_status muster_work_synchronize(muster_work* work);
-// Returns the same three answers without waiting.
+// Returns the same three answers without waiting for the operation. After a time-out, the first
+// call may search for up to a second for the rank that held up all others.
 MUSTER_API muster_status muster_work_status(muster_work* work);
+// Returns 1 if it is complete, successfully or not, else 0; -1 on failure. Never blocks.
+MUSTER_API int muster_work_is_complete(muster_work* work);
 // Returns the group rank of a completed receive's sender; otherwise -1.
 MUSTER_API int muster_work_source(muster_work* work);
+// Makes another handle for the same operation.
+MUSTER_API muster_status muster_work_copy(muster_work* work, muster_work** copy);
+// For a program that must give up the buffers at once: waits for the operation for a second, and
+// after that aborts its group and waits until no thread uses them. Never fails.
+MUSTER_API void muster_work_abandon(muster_work* work);
 // Frees only the handle: the operation continues. NULL is allowed.
 MUSTER_API void muster_work_free(muster_work* work);
 

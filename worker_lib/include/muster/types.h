@@ -19,6 +19,8 @@
 #include "a C++20 compiler"  // Ends the compilation: errors below would only follow from this one.
 #endif
 
+#include <bit>
+#include <cmath>
 #include <compare>
 #include <concepts>
 #include <cstddef>
@@ -48,9 +50,29 @@ enum class DType : uint8_t {
   float64 = 8,
 };
 
+namespace detail {
+
+// Numbers from the wire or the C functions may be out of range.
+template <typename Enum, size_t n>
+constexpr const char* name_in(const char* const (&names)[n], Enum value) {
+  const auto i = static_cast<size_t>(value);
+  return i < n ? names[i] : "unknown";
+}
+
+}  // namespace detail
+
 // Returns the bytes of one element: 1, 2, 4 or 8.
-MUSTER_API size_t size_of(DType dtype);
-MUSTER_API const char* name_of(DType dtype);
+constexpr size_t size_of(DType dtype) {
+  constexpr uint8_t kBytes[] = {1, 1, 2, 4, 8, 2, 2, 4, 8};
+  const auto i = static_cast<size_t>(dtype);
+  return i < sizeof kBytes ? kBytes[i] : 0;
+}
+
+constexpr const char* name_of(DType dtype) {
+  return detail::name_in(
+      {"int8", "uint8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"},
+      dtype);
+}
 
 // Combines the elements of all ranks. `average` is the sum divided by the number of ranks, for
 // integers rounded towards zero. band, bor and bxor are refused for floats
@@ -70,7 +92,9 @@ enum class ReduceOp : uint8_t {
   bxor = 7,
 };
 
-MUSTER_API const char* name_of(ReduceOp op);
+constexpr const char* name_of(ReduceOp op) {
+  return detail::name_in({"sum", "average", "product", "min", "max", "band", "bor", "bxor"}, op);
+}
 
 // A rank in the job: RANK, 0 to WORLD_SIZE - 1. The same in every group.
 struct GlobalRank {
@@ -89,8 +113,8 @@ struct GroupRank {
 class float16 {
  public:
   float16() = default;
-  MUSTER_API explicit float16(float value);
-  MUSTER_API explicit operator float() const;
+  explicit float16(float value);
+  explicit operator float() const;
   static constexpr float16 from_bits(uint16_t bits) {
     float16 made;
     made.bits_ = bits;
@@ -106,8 +130,8 @@ class float16 {
 class bfloat16 {
  public:
   bfloat16() = default;
-  MUSTER_API explicit bfloat16(float value);
-  MUSTER_API explicit operator float() const;
+  explicit bfloat16(float value);
+  explicit operator float() const;
   static constexpr bfloat16 from_bits(uint16_t bits) {
     bfloat16 made;
     made.bits_ = bits;
@@ -119,6 +143,50 @@ class bfloat16 {
  private:
   uint16_t bits_ = 0;
 };
+
+// Adds just under half of the part cut off from the float32's bits, and one more if the kept part
+// is odd (ties to even). A carry correctly goes into the exponent, up to infinity.
+inline bfloat16::bfloat16(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  if (std::isnan(value)) {
+    bits_ = static_cast<uint16_t>(bits >> 16 | 0x40);  // Quiet: the payload may be cut away.
+    return;
+  }
+  bits_ = static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+inline bfloat16::operator float() const {
+  return std::bit_cast<float>(uint32_t{bits_} << 16);
+}
+
+// Uses integers and one float addition, which rounds as IEEE 754 says (in likely rounding modes).
+inline float16::float16(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  const auto sign = static_cast<uint16_t>(bits >> 16 & 0x8000);
+  const uint32_t magnitude = bits & 0x7fffffff;
+  if (magnitude > 0x7f800000) {  // NaN
+    bits_ = static_cast<uint16_t>(sign | 0x7e00 | (magnitude >> 13 & 0x3ff));
+  } else if (magnitude >= 0x477ff000) {  // 65520 and above: infinity.
+    bits_ = static_cast<uint16_t>(sign | 0x7c00);
+  } else if (magnitude < 0x38800000) {  // Below 2^-14: in units of 2^-24. Adding 0.5 lets the
+    // float adder shift and round.
+    const float shifted = std::bit_cast<float>(magnitude) + 0.5F;
+    bits_ = static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3f000000));
+  } else {  // The exponent's bias goes from 127 to 15.
+    const uint32_t rounded = magnitude - (uint32_t{112} << 23) + 0xfff + (magnitude >> 13 & 1);
+    bits_ = static_cast<uint16_t>(sign | rounded >> 13);
+  }
+}
+
+inline float16::operator float() const {
+  const uint32_t sign = uint32_t{bits_} << 16 & 0x80000000;
+  const uint32_t exponent = bits_ >> 10 & 0x1f;
+  const uint32_t fraction = bits_ & 0x3ff;
+  if (exponent == 0x1f) return std::bit_cast<float>(sign | 0x7f800000 | fraction << 13);
+  if (exponent != 0) return std::bit_cast<float>(sign | (exponent + 112) << 23 | fraction << 13);
+  const float magnitude = static_cast<float>(fraction) * 0x1p-24F;
+  return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(magnitude));
+}
 
 namespace detail {
 

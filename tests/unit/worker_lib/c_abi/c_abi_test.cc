@@ -241,6 +241,71 @@ TEST_F(CAbi, MessagesNameCFunctions) {
   EXPECT_THAT(muster_last_error(), StartsWith("muster_group_failure: group world: "));
 }
 
+TEST_F(CAbi, AnOperationIsDescribedByAValue) {
+  float in = 3;
+  float out = 0;
+  muster_operation sum{};
+  sum.kind = MUSTER_ALL_REDUCE;
+  sum.in = {&in, 1, MUSTER_FLOAT32, -1};
+  sum.out = {&out, 1, MUSTER_FLOAT32, -1};
+  EXPECT_EQ(muster_perform(nullptr, &sum, nullptr, nullptr, nullptr), MUSTER_OK);
+  EXPECT_EQ(out, 3);
+  muster_work* work = nullptr;
+  EXPECT_EQ(muster_perform(nullptr, &sum, nullptr, &work, nullptr), MUSTER_OK);
+  muster_work* copy = nullptr;
+  EXPECT_EQ(muster_work_copy(work, &copy), MUSTER_OK);
+  muster_work_free(work);
+  EXPECT_EQ(muster_work_wait(copy, -1), MUSTER_OK);
+  EXPECT_EQ(muster_work_is_complete(copy), 1);
+  muster_work_abandon(copy);
+  muster_work_free(copy);
+
+  sum.out.count = 2;
+  EXPECT_EQ(muster_perform(nullptr, &sum, nullptr, nullptr, nullptr),
+            MUSTER_ERROR_INVALID_ARGUMENT);
+  sum.out.dtype = 9;
+  EXPECT_EQ(muster_perform(nullptr, &sum, nullptr, nullptr, nullptr),
+            MUSTER_ERROR_INVALID_ARGUMENT);
+  EXPECT_THAT(muster_last_error(), HasSubstr("9 is not a valid muster_dtype"));
+  for (const int kind : {-1, 0, 12}) {
+    sum.kind = kind;
+    EXPECT_EQ(muster_perform(nullptr, &sum, nullptr, nullptr, nullptr),
+              MUSTER_ERROR_INVALID_ARGUMENT);
+    EXPECT_THAT(muster_last_error(), HasSubstr(" is not a valid muster_kind"));
+  }
+  EXPECT_EQ(muster_perform(nullptr, nullptr, nullptr, nullptr, nullptr),
+            MUSTER_ERROR_INVALID_ARGUMENT);
+  sum.kind = MUSTER_BARRIER;
+  EXPECT_EQ(muster_begin_messages(nullptr, &sum, 1, nullptr, &work), MUSTER_ERROR_INVALID_ARGUMENT);
+  EXPECT_THAT(muster_last_error(), HasSubstr("is not the kind of a message"));
+}
+
+TEST_F(CAbi, AGroupSaysWhatItIs) {
+  muster_group* group = nullptr;
+  ASSERT_EQ(muster_group_copy(nullptr, &group), MUSTER_OK);
+  int rank = -1;
+  EXPECT_EQ(muster_group_ranks(group, &rank, 1), 1u);
+  EXPECT_EQ(rank, 0);
+  EXPECT_EQ(muster_group_ranks(group, nullptr, 0), 1u);
+  EXPECT_EQ(muster_group_timeout_ms(group), 30000);
+  EXPECT_EQ(muster_group_backend(group, 0), MUSTER_BACKEND_CPU);
+  EXPECT_EQ(muster_group_backend(group, 1), -1);
+  muster_group* copy = nullptr;
+  ASSERT_EQ(muster_group_copy(group, &copy), MUSTER_OK);
+  muster_group_free(group);
+  EXPECT_STREQ(muster_group_name(copy), "world");
+  muster_group_free(copy);
+  EXPECT_EQ(muster_group_size(nullptr), 1);
+}
+
+TEST_F(CAbi, AFailureIsToldInTheWordsOfBothLanguages) {
+  EXPECT_EQ(muster_init(nullptr), MUSTER_ERROR_INVALID_ARGUMENT);
+  EXPECT_STREQ(muster_last_error_operation(), "muster_init");
+  const char* operation = nullptr;
+  EXPECT_THAT(muster_last_error_in_cpp(&operation), StartsWith("init_process_group: "));
+  EXPECT_STREQ(operation, "init_process_group");
+}
+
 TEST(CAbiNames, ALateSendAdvisesToUseCFunctions) {
   worker::Members pair;
   pair.peers.resize(2);

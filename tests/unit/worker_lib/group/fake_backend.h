@@ -35,6 +35,7 @@
 #include "tests/unit/rendezvous/store/store_server_harness.h"
 #include "tests/wait_for.h"
 #include "worker_lib/backends/backend.h"
+#include "worker_lib/c_abi/c_abi.h"
 #include "worker_lib/group/group.h"
 #include "worker_lib/group/group_host.h"
 #include "worker_lib/watch/watch.h"
@@ -562,11 +563,11 @@ struct FakeRank {
   std::shared_ptr<GroupHost> host;
   std::shared_ptr<Group> group;
 
-  ProcessGroup world() const { return ProcessGroup(group); }
+  ProcessGroup world() const { return ProcessGroup(c_abi::handle_of(group)); }
   // As muster::new_group().
   ProcessGroup new_group(std::vector<GlobalRank> ranks, const GroupOptions& options = {}) const {
     auto made = group->new_group(ranks, options);
-    if (made) return ProcessGroup(*made);
+    if (made) return ProcessGroup(c_abi::handle_of(*made));
     throw DistributedError(made.error().code, made.error().message, "new_group", options.name,
                            made.error().ranks);
   }

@@ -12,12 +12,19 @@
 namespace muster::worker::group_test {
 namespace {
 
+Outcome<> broadcast_into(Group& group, std::string& bytes, int root) {
+  return broadcast_bytes(group, bytes, root, {}, [&](size_t size) {
+    bytes.resize(size);
+    return bytes.data();
+  });
+}
+
 TEST(GroupByteStrings, BroadcastReplacesAnyBytesWithThoseOfTheRoot) {
   const std::string sent("\0\xff\n\0", 4);
   FakeJob job(2);
   std::array<std::string, 2> got{std::string(100, 'x'), sent};
   job.each([&](FakeRank& rank) {
-    EXPECT_TRUE(broadcast_bytes(*rank.group, got[static_cast<size_t>(rank.me)], 1, {}));
+    EXPECT_TRUE(broadcast_into(*rank.group, got[static_cast<size_t>(rank.me)], 1));
   });
   EXPECT_EQ(got, (std::array{sent, sent}));
 }
@@ -38,7 +45,7 @@ TEST(GroupByteStrings, AFailureOfEitherCollectiveFailsTheCall) {
     job.tables().named("world").fail_at(number, why);
     job.each([&](FakeRank& rank) {
       std::string bytes = "kept";
-      const Outcome<> done = broadcast_bytes(*rank.group, bytes, 0, {});
+      const Outcome<> done = broadcast_into(*rank.group, bytes, 0);
       ASSERT_FALSE(done.has_value());
       EXPECT_EQ(done.error(), (Failure{ErrorCode::timeout,
                                        "broadcast_bytes " + std::to_string(number) +

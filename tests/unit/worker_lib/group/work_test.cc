@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "worker_lib/c_abi/c_abi.h"
 #include "worker_lib/fork_guard.h"
 #include "worker_lib/group/group_queue.h"
 #include "worker_lib/group/group_work.h"
@@ -32,7 +33,7 @@ std::shared_ptr<HostWork> begun(const char* operation = "all_reduce") {
 
 TEST(Work, AnEmptyHandleIsNotValid) {
   EXPECT_FALSE(Work().valid());
-  EXPECT_TRUE(Work(begun()).valid());
+  EXPECT_TRUE(Work(c_abi::handle_of(begun())).valid());
 }
 
 TEST(Work, AnEmptyHandleSaysWhereToGetOne) {
@@ -57,7 +58,7 @@ TEST(Work, AnEmptyHandleSaysWhereToGetOne) {
 
 TEST(Work, IsUnderWayUntilItCompletes) {
   const auto state = begun();
-  Work work(state);
+  Work work(c_abi::handle_of(state));
   EXPECT_FALSE(work.is_completed());
   EXPECT_EQ(work.error(), std::nullopt);
   EXPECT_FALSE(work.wait(0ms));
@@ -83,7 +84,7 @@ TEST(Work, AnExceptionThatDestroysItWaitsForTheOperation) {
     state->complete(Done{});
   });
   try {
-    const Work work(state);
+    const Work work(c_abi::handle_of(state));
     throw std::runtime_error("the program's own");
   } catch (const std::runtime_error&) {
     is_caught = true;
@@ -104,7 +105,7 @@ TEST(Work, AnExceptionThatDestroysItAbortsTheGroupOfAnOperationThatDoesNotEnd) {
     return tl::unexpected(*state->failure());
   };
   try {
-    const Work work(queue.push(task, "all_reduce", Deadline::max()));
+    const Work work(c_abi::handle_of(queue.push(task, "all_reduce", Deadline::max())));
     throw std::runtime_error("the program's own");
   } catch (const std::runtime_error&) {
     EXPECT_TRUE(has_ended);
@@ -117,7 +118,7 @@ TEST(Work, AnExceptionThatDestroysItAbortsTheGroupOfAnOperationThatDoesNotEnd) {
 
 TEST(Work, OnesMadeAndDroppedWhileAnExceptionIsOnItsWayAreNotAwaited) {
   struct Cleanup {
-    ~Cleanup() { const Work dropped(begun()); }  // Never completes.
+    ~Cleanup() { const Work dropped(c_abi::handle_of(begun())); }  // Never completes.
   };
   EXPECT_THROW(([] {
                  const Cleanup cleanup;
@@ -128,7 +129,7 @@ TEST(Work, OnesMadeAndDroppedWhileAnExceptionIsOnItsWayAreNotAwaited) {
 
 TEST(Work, EveryWaitThrowsTheFailure) {
   const auto state = begun("gather");
-  Work work(state);
+  Work work(c_abi::handle_of(state));
   state->complete(failed(ErrorCode::peer_failed, "gather 3 of group world: rank 2 died", {{2}}));
   const auto expect_thrown = [&](auto call) {
     try {
@@ -155,7 +156,7 @@ TEST(Work, SeveralThreadsMayWaitForCopies) {
   std::vector<std::thread> waiters;
   std::atomic<int> woken{0};
   for (int i = 0; i < 4; ++i) {
-    waiters.emplace_back([&woken, work = Work(state), i]() mutable {
+    waiters.emplace_back([&woken, work = Work(c_abi::handle_of(state)), i]() mutable {
       if (i % 2 == 0) {
         work.wait();
       } else {
@@ -175,7 +176,7 @@ TEST(Work, AFailedWorkOfABackendFailsItsGroupOnce) {
   int failures = 0;
   state->attach([&](const Failure&, GroupState::Source) { ++failures; });
   const auto inner = begun();
-  Work work(observe(inner, state, "recv", "recv from rank 1 of group world"));
+  Work work(c_abi::handle_of(observe(inner, state, "recv", "recv from rank 1 of group world")));
   EXPECT_EQ(work.error(), std::nullopt);
   EXPECT_TRUE(state->usable());
   inner->complete(failed(ErrorCode::timeout, "no message within 3 s", {{1}}));
@@ -192,7 +193,7 @@ TEST(Work, AFailedWorkOfABackendFailsItsGroupOnce) {
 TEST(Work, AForkedChildCanNeitherWaitNorAsk) {
   arm_fork_guard();
   const auto state = begun();
-  Work work(state);
+  Work work(c_abi::handle_of(state));
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
