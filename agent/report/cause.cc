@@ -122,7 +122,10 @@ Cause classify_exit(const WorkerFailure& failure, const HostEvidence& evidence) 
   return cause;
 }
 
-// True if the sentence is to say that it raised the error and did not end.
+// An interpreter with large libraries takes this long to end.
+constexpr Duration kEndsWithin = std::chrono::seconds(1);
+
+// True if the sentence is to say that muster stopped it after its error.
 bool is_said_to_have_hung(const WorkerFailure& failure, const OwnError& error) {
   return failure.declared.empty() && failure.stopped_by_muster && error.is_reason;
 }
@@ -134,8 +137,9 @@ Cause classify_bare(const WorkerFailure& failure, const HostEvidence& evidence,
   }
   if (is_said_to_have_hung(failure, error)) {
     return {FailureClass::user,
-            fmt::format("raised {}{} and did not end; muster stopped it {} later", error.text,
+            fmt::format("raised {}{}{}; muster stopped it {} later", error.text,
                         error.site.empty() ? "" : " (" + error.site + ")",
+                        error.before_stop < kEndsWithin ? "" : " and did not end",
                         duration_text(error.before_stop)),
             "", ""};
   }

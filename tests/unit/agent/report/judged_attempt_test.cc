@@ -112,27 +112,37 @@ TEST(JudgedAttempt, DoesNotCallARankWithAMismatchedCallLate) {
   EXPECT_EQ(report.cause.sentence, "called something else than rank 0");
 }
 
-TEST(JudgedAttempt, SaysThatAWorkerRaisedAndHung) {
+// Rank 1 raised an error `before` muster stopped it for the failure of its victim.
+JobReport judged_raised(Duration before) {
   WorkerRecord hung = record_of(sample_stopped(1), 1);
   hung.printed = {};
   hung.printed.err_tail =
       "[rank1]: Traceback (most recent call last):\n[rank1]: ValueError: boom\n";
   hung.printed.err_total = hung.printed.err_total_before_stop = hung.printed.err_tail.size();
   const StopMark stop{sample_instant(sample_time()), SIGTERM, false};
-  hung.printed.err_times.add(hung.printed.err_total, stop.at - std::chrono::seconds(5));
-  hung.printed.last_output = stop.at - std::chrono::seconds(5);
+  hung.printed.err_times.add(hung.printed.err_total, stop.at - before);
+  hung.printed.last_output = stop.at - before;
   hung.failure.stderr_tail = hung.printed.err_tail;
   const WorkerRecord victim =
       record_of(saying(sample_failure(0, ExitStatus::exited(1)), kPeerTraceback));
   NodeEvidence node;
   node.workers = {evidence_of(victim, stop), evidence_of(hung, stop)};
-  const JobReport report = judged_node(node);
+  return judged_node(node);
+}
+
+TEST(JudgedAttempt, SaysThatAWorkerRaisedAndHung) {
+  const JobReport report = judged_raised(std::chrono::seconds(5));
   ASSERT_TRUE(report.culprit);
   EXPECT_EQ(report.failures[*report.culprit].rank, 1);
   EXPECT_EQ(report.cause.sentence,
             "raised ValueError: boom and did not end; muster stopped it 5.0 s later");
   EXPECT_EQ(report.cause.exception, "ValueError: boom");
   EXPECT_EQ(exit_code_of(report, ExitCodePolicy::culprit), 1);
+}
+
+TEST(JudgedAttempt, DoesNotSayThatAWorkerHungThatHadNoTimeToEnd) {
+  EXPECT_EQ(judged_raised(std::chrono::milliseconds(8)).cause.sentence,
+            "raised ValueError: boom; muster stopped it 8 ms later");
 }
 
 TEST(JudgedAttempt, QuotesBothRanksThatFailedAtOnce) {
