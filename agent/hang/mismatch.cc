@@ -227,7 +227,8 @@ std::optional<Mismatch> CallComparison::judge(const GroupKey& key, Compared& com
     return rank.code || (rank.digest && rank.digest->at > *compared.differs_since);
   });
   const bool is_certain = std::ranges::none_of(compared.newest, [&](const auto& newest) {
-    const GroupDigest* const group = find_group(ranks[static_cast<size_t>(newest.first)], key);
+    const RankState& rank = ranks[static_cast<size_t>(newest.first)];
+    const GroupDigest* const group = rank.code ? nullptr : find_group(rank, key);
     const CallDigest* const call = group == nullptr ? nullptr : find_call(*group, ordinal);
     return call != nullptr && call->may_be_withdrawn;
   });

@@ -129,9 +129,9 @@ std::string wait_reason(const ProcessStack& process) {
 
 std::string ended_thread_text(const EndedThread& thread) {
   const std::string site = thread.site.empty() ? "" : fmt::format(" ({})", clean_line(thread.site));
-  return fmt::format("thread {} ended {} ago of {}{}", clean_line(thread.name, 64),
-                     duration_text(from_seconds(thread.ended_ago_s)), clean_line(thread.error),
-                     site);
+  return fmt::format(
+      "thread {}ended {} ago of {}{}", thread.name.empty() ? "" : clean_line(thread.name, 64) + " ",
+      duration_text(from_seconds(thread.ended_ago_s)), clean_line(thread.error), site);
 }
 
 std::string child_text(const ProcessStack& child) {

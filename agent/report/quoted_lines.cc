@@ -118,7 +118,7 @@ std::vector<std::string> without_own_thread(std::vector<std::string> lines) {
     }
     auto end = std::find_if_not(begin + 1, lines.end(), is_frame);
     const bool is_own = std::any_of(begin, end, [](const std::string& line) {
-      return contains(line, "/_muster_recorder.py\", line ");
+      return contains(line, "/_muster_recorder.py\", line ") && line.ends_with(" in run");
     });
     if (is_own && end != lines.end() && end->empty()) ++end;
     begin = is_own ? lines.erase(begin, end) : end;

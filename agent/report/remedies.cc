@@ -87,7 +87,7 @@ constexpr std::array kKnownMessages = {
     KnownMessage{"Disk quota exceeded", FailureClass::disk,
                  "your quota is used up: `quota -s` shows where"},
     // torch.save() does not say why its stream refused bytes.
-    KnownMessage{"basic_ios::clear: iostream error", FailureClass::disk, kUnwrittenRemedy},
+    KnownMessage{"unexpected pos ", FailureClass::disk, kUnwrittenRemedy},
     KnownMessage{"PytorchStreamWriter failed writing file", FailureClass::disk, kUnwrittenRemedy},
     KnownMessage{"EOF when reading a line", FailureClass::user,
                  "standard input has ended: only one rank reads muster's, rank 0 unless --stdin "

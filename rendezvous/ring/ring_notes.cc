@@ -131,8 +131,12 @@ void RingWriter::set_calls_unknown(int32_t group) {
   if (Group* const entry = find(group)) entry->flags.fetch_or(kCallsAreUnknown, kRelease);
 }
 
-void RingWriter::looked() {
-  if (is_attached()) ring_->head.looked_ticks.store(ticks(tsc_), kRelease);
+uint64_t RingWriter::now() const {
+  return ticks(tsc_);
+}
+
+void RingWriter::looked(uint64_t began) {
+  if (is_attached()) ring_->head.looked_ticks.store(began, kRelease);
 }
 
 // The text is written after the entry is taken, so a reader may find the hash without a text.

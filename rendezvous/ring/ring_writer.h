@@ -94,8 +94,10 @@ class RingWriter {
   Pending message_called(int32_t group, const Call& call, int tag, const void* site);
 
   // ---- sources that poll for completions
-  // Notes that completions are up to date as of now.
-  void looked();
+  // The time for looked().
+  uint64_t now() const;
+  // Notes that completions are up to date as of `began`.
+  void looked(uint64_t began);
   // Returns the `site` for a place that is described by a text; nullptr if there is no room. Takes
   // time linear in the text, so cache the result.
   const void* name_site(std::string_view text);

@@ -23,6 +23,7 @@ def load_ring():
 
 ring = load_ring()
 noted = None  # The exception that was noted: its key, kind, text, place and threads.
+has_left = False  # LEFT was noted.
 shown = None  # The key of one that the program has survived.
 
 
@@ -41,6 +42,8 @@ def note(kind, error=None, threads=""):
     elif error is not None:
         root = chain_of(error)[-1]
         text, site = text_of(root), site_of(root.__traceback__)
+        if kind == ring.THREAD_ENDED and (noted is not None or has_left):
+            return  # The main thread was faster.
         noted = key_of(error), kind, text, site, threads
     ring.note_departure(record_fd, kind, *map(encodable, (text, site, threads)), is_same)
 
@@ -69,19 +72,23 @@ def is_failure(error):
 
 def left():
     """The program destroys its groups, perhaps in a `finally` or `except`, or in a sys.excepthook of its own."""
+    global has_left
     error = sys.exc_info()[1]
     if error is None and not goes_on():
         error = last_error()
     if is_failure(error):
         note(ring.RAISED, error)
     else:
+        has_left = True
         note(ring.LEFT)
 
 
 def went_on():
     """The program forms groups again."""
-    global noted
-    noted = None
+    global noted, has_left
+    if noted is not None and noted[1] == ring.THREAD_ENDED and not has_left:
+        return
+    noted, has_left = None, False
     if os.getpid() == pid:
         ring.withdraw_departure(record_fd)
 
@@ -97,7 +104,7 @@ def uncaught(error):
 
 def thread_ended(error, thread):
     """threading.excepthook was called. The program goes on; of several threads the first one is the most telling."""
-    if noted is None and is_failure(error) and not isinstance(error, SystemExit):
+    if noted is None and not has_left and is_failure(error) and not isinstance(error, SystemExit):
         note(ring.THREAD_ENDED, error, getattr(thread, "name", ""))
 
 

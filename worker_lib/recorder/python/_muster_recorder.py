@@ -182,9 +182,9 @@ class Recorder:
             group.unhook()
 
     def look(self):
-        for group in list(self.groups.values()):
-            group.look()
-        self.ring.looked()
+        began = self.ring.now()
+        if all([group.look() for group in list(self.groups.values())]):
+            self.ring.looked(began)
 
     # ---- groups
 
@@ -406,13 +406,16 @@ class Group:
         self.try_to_advance()
         return True
 
-    def withdraw_refused(self, is_over=None):
+    def withdraw_refused(self):
         """Withdraws calls that raised an exception, which torch does not report: those that this thread had entered."""
         thread = threading.get_ident()
         for number, call in list(self.entered.items()):
-            if is_over(call) if is_over else call.thread == thread:
-                self.entered.pop(number, None)
-                self.refused(call)
+            if call.thread == thread:
+                self.withdraw(number, call)
+
+    def withdraw(self, number, call):
+        if self.entered.pop(number, None) is call:
+            self.refused(call)
 
     def refused(self, call):
         """The next collective reuses the ordinal, if no other has been called since."""
@@ -480,25 +483,31 @@ class Group:
         (self.ring.failed if call.has_failed else self.ring.completed)(call.record)
 
     def look(self):
-        if not (self.pending or self.messages or self.sequence is not None) or not self.looking.acquire(False):
-            return
+        """Returns False if another thread is just recording what is complete."""
+        if not (self.pending or self.messages or self.sequence is not None):
+            return True
+        if not self.looking.acquire(False):
+            return False
         try:
-            places = self.recorder.sites.of_threads({call.thread for call in list(self.entered.values())})
+            # The calls first: the places say nothing about a call that is made after them.
+            pending, messages, entered = list(self.pending), list(self.messages), list(self.entered.items())
+            places = self.recorder.sites.of_threads({call.thread for call in pending + messages},
+                                                    {call.thread for _, call in entered})
             is_later_done = False
-            for call in reversed(list(self.pending)):
+            for call in reversed(pending):
                 if is_later_done and not call.is_done and self.never_completes(call):
                     call.work, call.is_done = None, True
                 is_later_done = self.is_complete(call, places) or is_later_done
-            for call in list(self.messages):
+            for call in messages:
                 if self.is_complete(call, places) or len(self.messages) > MESSAGES_MAX:
                     self.messages.remove(call)
                     self.message_ended(call)
             self.advance()
-            if self.entered:
-                self.withdraw_left(places)
+            self.withdraw_left(entered, places)
             if self.sequence is not None and self.within == 0:
                 self.count_others(self.pg())
             self.tell_unknown(self.has_others or bool(self.pending) and self.never_completes(self.pending[0]))
+            return True
         finally:
             self.looking.release()
 
@@ -506,14 +515,13 @@ class Group:
         """True if the Work never reports completion; the call counts as complete once a later one is."""
         return not call.is_synchronous and call.work is not None and future_of(call.work) is None
 
-    def withdraw_left(self, places):
+    def withdraw_left(self, entered, places):
         """Withdraws calls that raised an exception and were the last of their threads, which have gone on. The reader believes
         a rank's last call only after the next look (agent/hang/ring_digest.cc)."""
-        def is_over(call):
+        for number, call in entered:
             place = places.get(call.thread)
-            return place is not None and call.position is not None and call.position not in place.positions
-
-        self.withdraw_refused(is_over)
+            if place is not None and call.position is not None and call.position not in place.positions:
+                self.withdraw(number, call)
 
     # ---- wrapped methods
 
@@ -600,13 +608,19 @@ class Sites:
         path = code.co_filename
         is_inside = path.startswith(self.inside) or path.endswith("typing_extensions.py") or "/torchinductor_" in path
         is_one = path.endswith(("distributed_c10d.py", "_functional_collectives.py"))
-        is_library = "-packages" + os.sep in path or path.startswith(STANDARD_LIBRARY)
+        is_library = "-packages" + os.sep in path or path.startswith(STANDARD_LIBRARY) or self.is_entry(code)
         what = (is_one, is_one and code.co_name in WAITING) if is_inside else () if is_library else None
         if len(self.codes) >= CODES_MAX:
             self.codes.clear()
             self.sites.clear()
         self.codes[id(code)] = (code, what)
         return what
+
+    @staticmethod
+    def is_entry(code):
+        """True for the script by which a package is started, and for what starts a spawned process."""
+        folder = os.path.dirname(code.co_filename)
+        return code.co_name == "<module>" and (code.co_filename == "<string>" or folder == os.path.dirname(sys.executable))
 
     def look(self, frame, wants_operator, wants_tag):
         """Returns the site, the operator or the tag, and whether the caller waits."""
@@ -647,19 +661,21 @@ class Sites:
             site = self.sites[key] = self.ring.name_site(self.site_text(frame))
         return site
 
-    def of_threads(self, with_positions):
-        """Where the other threads are. Drops their frames at once: a frame that has returned keeps its variables, tensors and
+    def of_threads(self, threads, with_positions):
+        """Where these other threads are. Drops their frames at once: a frame that has returned keeps its variables, tensors and
         groups among them, and one's own frame among them would be a cycle."""
         frames = sys._current_frames()
         frames.pop(threading.get_ident(), None)
-        return {thread: self.place_of(frame, thread in with_positions) for thread, frame in frames.items()}
+        return {thread: self.place_of(frame, thread in with_positions) for thread, frame in frames.items()
+                if thread in threads}
 
     def place_of(self, frame, with_positions):
         makes_call, positions = False, set()
         while frame is not None and (with_positions or not makes_call):
             what = self.what_is(frame.f_code)
             makes_call = makes_call or bool(what) and what[0]
-            positions.add(position_of(frame))
+            if with_positions:
+                positions.add(position_of(frame))
             frame = frame.f_back
         return Place(makes_call, positions)
 
@@ -699,7 +715,7 @@ class Looker:
     def __init__(self, recorder):
         self.recorder = recorder
         self.ending = threading.Event()
-        recorder.ring.looked()  # From now on the reader trusts completions only up to the last look.
+        recorder.ring.looked(recorder.ring.now())  # From now on the reader trusts completions only up to the last look.
         self.thread = threading.Thread(target=self.run, name="muster", daemon=True)
         self.thread.start()
 

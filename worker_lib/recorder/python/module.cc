@@ -184,8 +184,16 @@ PyObject* ended(PyObject* /*module*/, PyObject* const* values, Py_ssize_t count)
   return none();
 }
 
-PyObject* looked(PyObject* /*module*/, PyObject* const* /*values*/, Py_ssize_t /*count*/) {
-  if (is_attached()) writer->looked();
+PyObject* now(PyObject* /*module*/, PyObject* const* /*values*/, Py_ssize_t /*count*/) {
+  return PyLong_FromUnsignedLongLong(is_attached() ? writer->now() : 0);
+}
+
+// Arguments: the now() at which the look began.
+PyObject* looked(PyObject* /*module*/, PyObject* const* values, Py_ssize_t count) {
+  Arguments arguments(values, count, 1);
+  const auto began = arguments.number<uint64_t>();
+  if (!arguments.sound()) return nullptr;
+  if (is_attached()) writer->looked(began);
   return none();
 }
 
@@ -323,6 +331,7 @@ PyMethodDef methods[] = {
     method("completed", ended<&RingWriter::completed>),
     method("failed", ended<&RingWriter::failed>),
     method("withdrawn", ended<&RingWriter::withdrawn>),
+    method("now", now),
     method("looked", looked),
     method("name_site", name_site),
     method("note_failure", note_failure),

@@ -182,7 +182,7 @@ TEST_F(RingReaderTest, ReadsWhetherCompletionsAreSeen) {
   EXPECT_FALSE(completions_are_stale(state(), ring_now() + std::chrono::hours(1)));
   EXPECT_FALSE(state().groups[0].completion_is_unknown);
   const Instant before = ring_now();
-  writer_->looked();
+  writer_->looked(writer_->now());
   writer_->set_completion_unknown(world, true);
   ASSERT_NE(state().looked, std::nullopt);
   EXPECT_GE(*state().looked, before);

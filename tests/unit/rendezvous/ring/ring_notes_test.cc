@@ -112,7 +112,7 @@ TEST_F(RecordedNotes, KnowledgeOfCompletionsMayChange) {
   EXPECT_EQ(group(handle).flags, kCompletionIsLate | kCompletionIsUnknown);
   writer_->set_completion_unknown(handle, false);
   EXPECT_EQ(group(handle).flags, kCompletionIsLate);
-  writer_->looked();
+  writer_->looked(writer_->now());
   EXPECT_GE(ring_->head.looked_ticks, ring_->head.attached_ticks);
 }
 
