@@ -170,7 +170,7 @@ class InitOptions(_Options):
 
 class GroupOptions(_Options):
     INITIAL = {"timeout_ms": -1, "backend": -1}
-    _fields_ = [("struct_size", c_size_t), ("name", c_char_p), ("timeout_ms", c_int64), ("backend", c_int)]
+    _fields_ = [("struct_size", c_size_t), ("name", c_char_p), ("timeout_ms", c_int64), ("backend", c_int), ("site", c_void_p)]
 
 
 class CallOptions(_Options):

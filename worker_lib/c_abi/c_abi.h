@@ -116,22 +116,13 @@ struct Call {
   Device device;
 };
 
-// Returns the group of a handle; NULL: the world.
-std::shared_ptr<worker::Group> group_of(muster_group* handle);
+std::shared_ptr<worker::Group> group_of_world();
 
-// The same for a call, which its handle outlives: without the cost of a shared_ptr's copy.
-class GroupOf {
- public:
-  explicit GroupOf(muster_group* handle)
-      : world_(handle == nullptr ? group_of(nullptr) : nullptr),
-        group_(handle == nullptr ? world_.get() : handle->group.get()) {}
-  worker::Group& operator*() const { return *group_; }
-  worker::Group* operator->() const { return group_; }
-
- private:
-  const std::shared_ptr<worker::Group> world_;
-  worker::Group* const group_;
-};
+// Returns the group of a handle; NULL: the world. The copy keeps it for the call: a program may
+// free the handle meanwhile.
+inline std::shared_ptr<worker::Group> group_of(muster_group* handle) {
+  return handle == nullptr ? group_of_world() : handle->group;
+}
 
 // A handle for the C and the C++ functions.
 inline muster_group* handle_of(std::shared_ptr<worker::Group> group) {

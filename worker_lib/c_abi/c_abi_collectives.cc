@@ -32,7 +32,7 @@ bool is_root(const Group& group, int root) {
 // Arguments of every collective function.
 struct Collective {
   Collective(muster_group* handle, int dtype_number, const muster_call_options* given)
-      : group(handle), call(given), dtype(dtype_of_number(dtype_number)) {}
+      : group(group_of(handle)), call(given), dtype(dtype_of_number(dtype_number)) {}
 
   // `Data`: void or const void.
   template <typename Data>
@@ -67,10 +67,15 @@ struct Collective {
     return group->is_member() ? counts[static_cast<size_t>(group->members().me)] : 0;
   }
 
-  GroupOf group;
+  std::shared_ptr<Group> group;
   Call call;
   DType dtype;
 };
+
+std::span<const size_t> given_counts(const size_t* counts, size_t length, const char* name) {
+  if (length > 0) require(counts, name);
+  return {counts, length};
+}
 
 CollectiveCall collective_of(const muster_operation& given) {
   static constexpr std::array<const char*, MUSTER_ALL_TO_ALL + 1> kWithCounts{
@@ -80,15 +85,16 @@ CollectiveCall collective_of(const muster_operation& given) {
       "all_to_all_v"};
   const auto kind = static_cast<OpKind>(given.kind);
   if (kind == OpKind::barrier) return {.kind = kind};
+  const char* const name = given.is_v != 0 ? kWithCounts[static_cast<size_t>(given.kind)] : nullptr;
   return {.kind = kind,
           .in = buffer_of(given.in),
           .out = buffer_of(given.out),
           .root = given.root,
-          .reduce = static_cast<ReduceOp>(given.reduce_op),
-          .is_v = given.is_v != 0,
-          .send_counts = {given.send_counts, given.send_counts_length},
-          .recv_counts = {given.recv_counts, given.recv_counts_length},
-          .name = given.is_v != 0 ? kWithCounts[static_cast<size_t>(given.kind)] : nullptr};
+          .reduce = reduce_op_of_number(given.reduce_op),
+          .is_v = name != nullptr,
+          .send_counts = given_counts(given.send_counts, given.send_counts_length, "send_counts"),
+          .recv_counts = given_counts(given.recv_counts, given.recv_counts_length, "recv_counts"),
+          .name = name};
 }
 
 }  // namespace
@@ -175,7 +181,7 @@ MUSTER_C_COLLECTIVE(all_to_all_v,
 muster_status muster_barrier(muster_group* group, const muster_call_options* options,
                              muster_work** work) {
   return guarded(__func__, [&] {
-    const GroupOf members(group);
+    const std::shared_ptr<Group> members = group_of(group);
     perform(*members, {.kind = OpKind::barrier}, Call(options).options, work);
   });
 }
@@ -183,7 +189,7 @@ muster_status muster_barrier(muster_group* group, const muster_call_options* opt
 muster_status muster_monitored_barrier(muster_group* group, int wait_all_ranks,
                                        const muster_call_options* options) {
   return guarded(__func__, [&] {
-    const GroupOf members(group);
+    const std::shared_ptr<Group> members = group_of(group);
     value_or_raise(members->monitored_barrier(Call(options).options, wait_all_ranks != 0),
                    "monitored_barrier", *members);
   });
@@ -193,7 +199,7 @@ muster_status muster_perform(muster_group* group, const muster_operation* operat
                              const muster_call_options* options, muster_work** work, int* source) {
   return guarded(__func__, [&] {
     require(operation, "operation");
-    const GroupOf members(group);
+    const std::shared_ptr<Group> members = group_of(group);
     const Call call(options);
     if (is_message(*operation)) {
       const int sender =

@@ -23,8 +23,8 @@
 
 namespace muster::c_abi {
 
-std::shared_ptr<worker::Group> group_of(muster_group* handle) {
-  return handle == nullptr ? worker::require_job()->world_group() : handle->group;
+std::shared_ptr<worker::Group> group_of_world() {
+  return worker::require_job()->world_group();
 }
 
 }  // namespace muster::c_abi
@@ -45,6 +45,7 @@ GroupOptions group_options_of(const muster_group_options* given) {
   if (group.name != nullptr) options.name = group.name;
   if (group.timeout_ms >= 0) options.timeout = std::chrono::milliseconds(group.timeout_ms);
   if (group.backend >= 0) options.backend = backend_of_number(group.backend);
+  if (group.site != nullptr) worker::CallSite::replace(group.site);
   return options;
 }
 
@@ -224,7 +225,7 @@ muster_status muster_new_group(const int* ranks, size_t count, const muster_grou
       for (size_t i = 0; i < count; ++i)
         members.push_back(GlobalRank{ranks[i]});
       const GroupOptions given = group_options_of(options);
-      auto made = GroupOf(nullptr)->new_group(members, given);
+      auto made = group_of(nullptr)->new_group(members, given);
       if (!made)
         worker::raise(made.error(), "new_group", name_of_new(members, given, made.error()));
       return std::move(*made);
@@ -236,7 +237,7 @@ muster_status muster_split(muster_group* group, int color, int key,
                            const muster_group_options* options, muster_group** split) {
   return guarded(__func__, [&] {
     hand_out(split, "split", [&] {
-      const GroupOf members(group);
+      const std::shared_ptr<Group> members = group_of(group);
       return value_or_raise(members->split(color, key, group_options_of(options)), "split",
                             *members);
     });
@@ -256,12 +257,13 @@ void muster_group_free(muster_group* group) {
 }
 
 int muster_group_is_member(muster_group* group) {
-  return guarded_number(__func__, [&] { return GroupOf(group)->is_member() ? 1 : 0; }) == 1 ? 1 : 0;
+  return guarded_number(__func__, [&] { return group_of(group)->is_member() ? 1 : 0; }) == 1 ? 1
+                                                                                             : 0;
 }
 
 int muster_group_rank(muster_group* group) {
   return guarded_number(__func__, [&] {
-    const GroupOf members(group);
+    const std::shared_ptr<Group> members = group_of(group);
     if (members->is_member()) return members->members().me;
     refuse_query(*members, ErrorCode::not_member, "rank",
                  "this rank is not a member of it (see is_member())");
@@ -269,12 +271,12 @@ int muster_group_rank(muster_group* group) {
 }
 
 int muster_group_size(muster_group* group) {
-  return guarded_number(__func__, [&] { return GroupOf(group)->members().size(); });
+  return guarded_number(__func__, [&] { return group_of(group)->members().size(); });
 }
 
 int muster_group_global_rank(muster_group* group, int group_rank) {
   return guarded_number(__func__, [&] {
-    const GroupOf members(group);
+    const std::shared_ptr<Group> members = group_of(group);
     const std::string why = worker::check_rank("rank", group_rank, members->members().size());
     if (why.empty()) return members->ranks()[static_cast<size_t>(group_rank)].value;
     refuse_query(*members, ErrorCode::invalid_argument, "global_rank", why);
@@ -283,7 +285,7 @@ int muster_group_global_rank(muster_group* group, int group_rank) {
 
 int muster_group_from_global_rank(muster_group* group, int global_rank) {
   return guarded_number(__func__, [&] {
-    const GroupOf members(group);
+    const std::shared_ptr<Group> members = group_of(group);
     const auto at = std::ranges::find(members->ranks(), GlobalRank{global_rank});
     if (at != members->ranks().end()) return static_cast<int>(at - members->ranks().begin());
     refuse_query(*members, ErrorCode::invalid_argument, "group_rank",
@@ -294,9 +296,9 @@ int muster_group_from_global_rank(muster_group* group, int global_rank) {
 size_t muster_group_ranks(muster_group* group, int* ranks, size_t capacity) {
   size_t count = 0;
   guarded(__func__, [&] {
-    const GroupOf members(group);
+    const std::shared_ptr<Group> members = group_of(group);
     count = members->ranks().size();
-    for (size_t i = 0; i < std::min(count, capacity); ++i)
+    for (size_t i = 0; ranks != nullptr && i < std::min(count, capacity); ++i)
       ranks[i] = members->ranks()[i].value;
   });
   return count;
@@ -304,13 +306,13 @@ size_t muster_group_ranks(muster_group* group, int* ranks, size_t capacity) {
 
 int64_t muster_group_timeout_ms(muster_group* group) {
   int64_t limit = -1;
-  guarded(__func__, [&] { limit = GroupOf(group)->timeout().count(); });
+  guarded(__func__, [&] { limit = group_of(group)->timeout().count(); });
   return limit;
 }
 
 int muster_group_backend(muster_group* group, int on_gpu) {
   return guarded_number(__func__, [&] {
-    const GroupOf members(group);
+    const std::shared_ptr<Group> members = group_of(group);
     const auto backend = on_gpu != 0 ? members->cuda_backend() : members->cpu_backend();
     return backend ? static_cast<int>(*backend) : -1;
   });
@@ -319,13 +321,13 @@ int muster_group_backend(muster_group* group, int on_gpu) {
 const char* muster_group_name(muster_group* group) {
   const char* name = "";
   // Owned by the group itself: outlives the handle that group_of() returns.
-  guarded(__func__, [&] { name = GroupOf(group)->name().c_str(); });
+  guarded(__func__, [&] { name = group_of(group)->name().c_str(); });
   return name;
 }
 
 muster_status muster_group_abort(muster_group* group, const char* reason) {
   return guarded(__func__, [&] {
-    const GroupOf aborted(group);
+    const std::shared_ptr<Group> aborted = group_of(group);
     const std::optional<worker::Failure> refused = aborted->refusal("abort");
     const bool cannot =
         refused && (refused->code == ErrorCode::not_member || refused->code == ErrorCode::forked);
@@ -336,7 +338,7 @@ muster_status muster_group_abort(muster_group* group, const char* reason) {
 
 muster_status muster_group_failure(muster_group* group) {
   return guarded(__func__, [&] {
-    const GroupOf asked(group);
+    const std::shared_ptr<Group> asked = group_of(group);
     const std::string& name = asked->name();
     if (worker::in_forked_child()) worker::raise(*asked->refusal("failure"), "failure", name);
     if (const std::optional<worker::Failure> failure = asked->failure()) {
@@ -352,7 +354,7 @@ muster_status muster_allocate_shared(muster_group* group, size_t bytes,
   return guarded(__func__, [&] {
     require_out(memory, "memory");
     auto handle = std::make_unique<muster_shared_memory>();
-    const GroupOf members(group);
+    const std::shared_ptr<Group> members = group_of(group);
     handle->block = value_or_raise(members->allocate_shared(bytes, Call(options).options),
                                    "allocate_shared", *members);
     handle->bytes = bytes;

@@ -54,7 +54,7 @@ muster_status begin_all(const char* function, muster_group* group, const Message
                         size_t count, const muster_call_options* options, muster_work** works,
                         const Convert& transfer_of_message) {
   return guarded(function, [&] {
-    const GroupOf members(group);
+    const std::shared_ptr<Group> members = group_of(group);
     const Call call(options);
     if (count > 0) {
       require(messages, "ops");
@@ -106,7 +106,7 @@ int perform_transfer(Group& group, const Transfer& transfer, const CallOptions& 
 muster_status muster_send(muster_group* group, const void* data, size_t count, int dtype, int to,
                           int tag, const muster_call_options* options, muster_work** work) {
   return guarded(__func__, [&] {
-    const GroupOf members(group);
+    const std::shared_ptr<Group> members = group_of(group);
     const Call call(options);
     const muster_p2p op{1, const_cast<void*>(data), count, dtype, to, tag};
     perform_transfer(*members, transfer_of(op, call), call.options, work);
@@ -117,7 +117,7 @@ muster_status muster_recv(muster_group* group, void* data, size_t count, int dty
                           int tag, int* source, const muster_call_options* options,
                           muster_work** work) {
   return guarded(__func__, [&] {
-    const GroupOf members(group);
+    const std::shared_ptr<Group> members = group_of(group);
     const Call call(options);
     Transfer transfer = transfer_of(muster_p2p{0, data, count, dtype, from, tag}, call);
     if (from < 0) transfer.peer = kAnySource;
@@ -147,7 +147,7 @@ muster_status muster_broadcast_bytes(muster_group* group, const void* bytes, siz
                                      int root, void** out, size_t* out_length,
                                      const muster_call_options* options) {
   return guarded(__func__, [&] {
-    const GroupOf members(group);
+    const std::shared_ptr<Group> members = group_of(group);
     const Call call(options);
     const bool is_root = members->members().me == root;
     if (!is_root || out != nullptr || out_length != nullptr) {
@@ -176,7 +176,7 @@ muster_status muster_all_gather_bytes(muster_group* group, const void* bytes, si
   return guarded(__func__, [&] {
     require_out(out, "out");
     require_out(lengths, "lengths");
-    const GroupOf members(group);
+    const std::shared_ptr<Group> members = group_of(group);
     const Call call(options);
     const std::vector<std::string> texts =
         value_or_raise(worker::all_gather_bytes(*members, view_of(bytes, length), call.options),

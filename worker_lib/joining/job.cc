@@ -114,6 +114,7 @@ Job::Job(Identity self, const InitOptions& options, std::shared_ptr<HostStore> h
       groups_(std::make_shared<GroupHost>()) {}
 
 Job::~Job() {
+  world_handle_.reset();
   world_group_.reset();
   groups_.reset();
   watch_.reset();

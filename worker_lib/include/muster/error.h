@@ -1,6 +1,5 @@
 // The exception that the library throws. Two others pass through it: std::bad_alloc, and what a
-// block of zero_first() or local_zero_first() throws, on the rank that ran the block. A lack of
-// memory inside an operation has code system.
+// block of zero_first() or local_zero_first() throws, on the rank that ran the block.
 //
 //   #include <cstdio>
 //   #include <muster/process_group.h>
@@ -23,6 +22,9 @@
 // changed: the buffers are as they were and the group stays usable. If only one rank was refused,
 // the others wait for it in the operation: it repeats the call with correct arguments, or they fail
 // at their deadline.
+//
+// A rank without memory for a call gets system, without operation() and failed_ranks(); others may
+// wait for it in the operation.
 //
 // With every other code, including system (the kernel may refuse memory to one rank), the contents
 // of the buffers are undefined and the group whose operation failed is unusable, since its ranks no

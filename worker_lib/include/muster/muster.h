@@ -186,9 +186,10 @@ typedef struct muster_group_options {
   const char* name;    // NULL: made from the ranks. Copied.
   int64_t timeout_ms;  // < 0: the world's.
   int backend;         // < 0: the world's.
+  const void* site;    // See muster_call_options.
 } muster_group_options;
 
-#define MUSTER_GROUP_OPTIONS {sizeof(muster_group_options), NULL, -1, -1}
+#define MUSTER_GROUP_OPTIONS {sizeof(muster_group_options), NULL, -1, -1, NULL}
 
 typedef struct muster_call_options {
   size_t struct_size;

@@ -52,6 +52,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -167,9 +168,11 @@ class SharedMemory {
 
 namespace detail {
 
+// An index below 0 is refused, not taken for host memory.
 inline muster_buffer c_buffer(const void* data, size_t count, DType dtype, Device device) {
+  const int gpu = device.index < 0 ? std::numeric_limits<int>::max() : device.index;
   return {const_cast<void*>(data), count, static_cast<int>(dtype),
-          device.kind == Device::Kind::cuda ? device.index : -1};
+          device.kind == Device::Kind::cuda ? gpu : -1};
 }
 
 inline muster_operation operation(muster_kind kind, ConstBuffer in, ConstBuffer out,
@@ -217,8 +220,9 @@ inline muster_call_options c_options(const CallOptions& options, const void* sit
   return made;
 }
 
-inline muster_group_options c_options(const GroupOptions& options) {
+inline muster_group_options c_options(const GroupOptions& options, const void* site) {
   muster_group_options made MUSTER_GROUP_OPTIONS;
+  made.site = site;
   if (!options.name.empty()) made.name = options.name.c_str();
   if (options.timeout) made.timeout_ms = milliseconds_from_now(*options.timeout);
   if (options.backend) made.backend = static_cast<int>(*options.backend);
@@ -546,9 +550,13 @@ class ProcessGroup {
                                          op.tag));
     }
     std::vector<muster_work*> handles(ops.size());
+    std::vector<Work> works;
+    works.reserve(ops.size());
     detail::throw_unless_ok(muster_begin_messages(checked("batch_isend_irecv"), messages.data(),
                                                   messages.size(), &given, handles.data()));
-    return {handles.begin(), handles.end()};
+    for (muster_work* const handle : handles)
+      works.emplace_back(handle);
+    return works;
   }
   [[nodiscard]] std::vector<Work> batch_isend_irecv(std::initializer_list<P2POp> ops,
                                                     const CallOptions& options = {}) {
@@ -609,7 +617,7 @@ class ProcessGroup {
   // Collective over this group: members that pass the same `color` (>= 0) form a group, ordered by
   // `key`, then by rank here. A rank with color < 0 gets a group with is_member() == false.
   MUSTER_CALL ProcessGroup split(int color, int key = 0, const GroupOptions& options = {}) {
-    const muster_group_options given = detail::c_options(options);
+    const muster_group_options given = detail::c_options(options, MUSTER_CALLER);
     muster_group* made = nullptr;
     detail::throw_unless_ok(muster_split(checked("split"), color, key, &given, &made));
     return ProcessGroup(made);
@@ -737,7 +745,7 @@ MUSTER_CALL inline ProcessGroup new_group(std::span<const GlobalRank> ranks,
   std::vector<int> numbers;
   for (const GlobalRank rank : ranks)
     numbers.push_back(rank.value);
-  const muster_group_options given = detail::c_options(options);
+  const muster_group_options given = detail::c_options(options, MUSTER_CALLER);
   muster_group* made = nullptr;
   detail::throw_unless_ok(muster_new_group(numbers.data(), numbers.size(), &given, &made));
   return ProcessGroup(made);

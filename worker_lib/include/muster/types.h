@@ -20,7 +20,6 @@
 #endif
 
 #include <bit>
-#include <cmath>
 #include <compare>
 #include <concepts>
 #include <cstddef>
@@ -148,7 +147,7 @@ class bfloat16 {
 // is odd (ties to even). A carry correctly goes into the exponent, up to infinity.
 inline bfloat16::bfloat16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
-  if (std::isnan(value)) {
+  if ((bits & 0x7fffffff) > 0x7f800000) {  // NaN, also for compilers that may assume there is none.
     bits_ = static_cast<uint16_t>(bits >> 16 | 0x40);  // Quiet: the payload may be cut away.
     return;
   }
