@@ -40,7 +40,8 @@ bool is_interpreter(const StackFrame& frame) {
 bool is_of_a_library(const StackFrame& frame) {
   // Static functions of a stripped interpreter have no name.
   if (is_interpreter(frame) || is_one_of(frame.function, {"", "_start"})) return true;
-  if (!library_of(frame.file).empty() || file_name(frame.file) == "_muster_recorder.py")
+  if (!library_of(frame.file).empty() || file_name(frame.file) == "_muster_recorder.py" ||
+      contains(frame.file, "/include/muster/"))
     return true;
   if (frame.file.empty() || frame.file.starts_with('<')) return frame.line == 0;
   return contains(file_name(frame.file), ".so");

@@ -2,6 +2,7 @@
 import os
 import signal
 import subprocess
+import tempfile
 import time
 
 from harness import MUSTER, MUSTERCTL, Job, LiveTest, is_gone, main, wait_for, within
@@ -91,7 +92,9 @@ class Refused(LiveTest):
         self.assertRegex(job.stderr, f"(?m)^musterctl: cannot reach the job of pid [0-9]+{reason}")
         job = self.run_on("true", f"unset MUSTER_RUN_DIR; {ask}")
         self.assertIn(f"its folder is {self.path('run')}: set MUSTER_RUN_DIR as it was set for it", job.stderr)
-        job = self.run_on("true", f"unset MUSTER_RUN_DIR; XDG_RUNTIME_DIR={self.folder.name} {MUSTERCTL}")
+        # Without the jobs of other tests, in this mount namespace.
+        default = os.path.join(tempfile.gettempdir(), f"muster-{os.geteuid()}")
+        job = self.run_on(f"mkdir -p {default} && mount -t tmpfs tmpfs {default}", f"unset MUSTER_RUN_DIR; XDG_RUNTIME_DIR={self.folder.name} {MUSTERCTL}")
         self.assertIn(f"its folder is {self.path('run')}: set MUSTER_RUN_DIR", job.stderr)
         self.assertEqual(job.stdout, "", "a job of this user is running")
         for command in ("setpriv --reuid 65534 --clear-groups", "unshare -m"):

@@ -46,6 +46,8 @@ TEST(Stacks, ALineShowsTheInnermostFrameAndTheUsersFrames) {
             "read ← _PyEval_EvalFrameDefault");
   EXPECT_EQ(stack_line({kRead, {"_find_and_load", "<frozen importlib._bootstrap>", 5}, kTrain}),
             "read ← step (train.py:140)");
+  const StackFrame in_header{"all_reduce", "/opt/muster/include/muster/process_group.h", 715};
+  EXPECT_EQ(stack_line({kRead, in_header, kTrain}), stack_line({kRead, kTrain}));
   EXPECT_EQ(stack_line({}), "no frames");
 }
 
